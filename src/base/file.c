@@ -1,0 +1,244 @@
+/* file.c - mapping and atomic writing. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bitnet_status fail_errno(bitnet_error *err, const char *path, const char *what)
+{
+    char text[128];
+    return bnet_fail(err, BITNET_IO, "%s: cannot %s: %s", path, what, bnet_errno_text(errno, text, sizeof text));
+}
+
+static bitnet_status map_fd(int fd, const char *path, bnet_map *out, bitnet_error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return fail_errno(err, path, "stat");
+    if (!S_ISREG(st.st_mode))
+        return bnet_fail(err, BITNET_IO, "%s: is %s, not a regular file", path,
+                         S_ISDIR(st.st_mode) ? "a directory" : "a device or pipe");
+    bnet_map map = {NULL, (size_t)st.st_size};
+    if (map.n_bytes > 0) {
+        void *p = mmap(NULL, map.n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED)
+            return fail_errno(err, path, "map");
+        map.data = p;
+    }
+    *out = map;
+    return BITNET_OK;
+}
+
+bitnet_status bnet_map_open(const char *path, bnet_map *out, bitnet_error *err)
+{
+    /* O_NONBLOCK: opening a pipe must not hang before we can refuse it. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return fail_errno(err, path, "open");
+    bitnet_status st = map_fd(fd, path, out, err);
+    close(fd);
+    return st;
+}
+
+void bnet_map_close(bnet_map *map)
+{
+    if (map->data)
+        munmap((void *)(uintptr_t)map->data, map->n_bytes);
+    *map = (bnet_map){0};
+}
+
+void bnet_map_release(const void *p, size_t n)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t lo = ((uintptr_t)p + page - 1) & ~(page - 1), hi = ((uintptr_t)p + n) & ~(page - 1);
+    if (hi > lo)
+        madvise((void *)lo, hi - lo, MADV_DONTNEED);
+}
+
+struct bnet_writer {
+    int fd;
+    uint64_t offset;
+    bool failed;
+    char *path, *temp;
+    size_t n_buffered;
+    uint8_t buffer[1 << 16];
+};
+
+static void writer_free(bnet_writer *w)
+{
+    if (w->fd >= 0)
+        close(w->fd);
+    bnet_free(w->path);
+    bnet_free(w->temp);
+    bnet_free(w);
+}
+
+static bitnet_status make_temp(bnet_writer *w, const char *path, bitnet_error *err)
+{
+    size_t n = strlen(path);
+    w->path = bnet_strdup(path);
+    w->temp = bnet_alloc(n + 16);
+    if (!w->path || !w->temp)
+        return bnet_no_memory(err, "output path");
+    snprintf(w->temp, n + 16, "%s.XXXXXX.tmp", path);
+    w->fd = mkostemps(w->temp, 4, O_CLOEXEC);
+    if (w->fd < 0)
+        return fail_errno(err, path, "create");
+    mode_t mask = umask(0);
+    umask(mask);
+    fchmod(w->fd, 0666 & ~mask);
+    return BITNET_OK;
+}
+
+bitnet_status bnet_writer_open(const char *path, bnet_writer **out, bitnet_error *err)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return bnet_fail(err, BITNET_IO, "%s: exists and is not a regular file; choose another output", path);
+    bnet_writer *w = bnet_calloc(1, sizeof *w);
+    if (!w)
+        return bnet_no_memory(err, "output buffer");
+    w->fd = -1;
+    bitnet_status status = make_temp(w, path, err);
+    if (status != BITNET_OK) {
+        writer_free(w);
+        return status;
+    }
+    *out = w;
+    return BITNET_OK;
+}
+
+static bitnet_status write_all(bnet_writer *w, const uint8_t *p, size_t n, bitnet_error *err)
+{
+    while (n > 0) {
+        ssize_t k = write(w->fd, p, n);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0) {
+            w->failed = true;
+            return fail_errno(err, w->path, "write");
+        }
+        p += k;
+        n -= (size_t)k;
+    }
+    return BITNET_OK;
+}
+
+static bitnet_status flush(bnet_writer *w, bitnet_error *err)
+{
+    if (w->failed)
+        return bnet_fail(err, BITNET_IO, "%s: an earlier write failed", w->path);
+    size_t n = w->n_buffered;
+    w->n_buffered = 0;
+    return write_all(w, w->buffer, n, err);
+}
+
+bitnet_status bnet_writer_write(bnet_writer *w, const void *data, size_t n, bitnet_error *err)
+{
+    bitnet_status st = BITNET_OK;
+    if (w->failed || n > sizeof w->buffer - w->n_buffered)
+        st = flush(w, err);
+    if (st != BITNET_OK)
+        return st;
+    w->offset += n;
+    if (n > sizeof w->buffer)
+        return write_all(w, data, n, err);
+    if (n)
+        memcpy(w->buffer + w->n_buffered, data, n);
+    w->n_buffered += n;
+    return BITNET_OK;
+}
+
+bitnet_status bnet_writer_zeros(bnet_writer *w, size_t n, bitnet_error *err)
+{
+    static const uint8_t zeros[4096];
+    while (n > 0) {
+        size_t k = BNET_MIN(n, sizeof zeros);
+        bitnet_status st = bnet_writer_write(w, zeros, k, err);
+        if (st != BITNET_OK)
+            return st;
+        n -= k;
+    }
+    return BITNET_OK;
+}
+
+uint64_t bnet_writer_offset(const bnet_writer *w)
+{
+    return w->offset;
+}
+
+const char *bnet_writer_temp_path(const bnet_writer *w)
+{
+    return w->temp;
+}
+
+bitnet_status bnet_writer_commit(bnet_writer *w, bitnet_error *err)
+{
+    bitnet_status st = flush(w, err);
+    if (st == BITNET_OK && fsync(w->fd) != 0 && errno != EINVAL)
+        st = fail_errno(err, w->path, "sync");
+    if (st == BITNET_OK && close(w->fd) != 0)
+        st = fail_errno(err, w->path, "close");
+    else if (st != BITNET_OK)
+        close(w->fd);
+    w->fd = -1;
+    if (st == BITNET_OK && rename(w->temp, w->path) != 0)
+        st = fail_errno(err, w->path, "rename the finished file to");
+    if (st != BITNET_OK)
+        unlink(w->temp);
+    writer_free(w);
+    return st;
+}
+
+void bnet_writer_abort(bnet_writer *w)
+{
+    if (!w)
+        return;
+    unlink(w->temp);
+    writer_free(w);
+}
+
+static bitnet_status read_fd(int fd, const char *path, size_t max, char **data, size_t *n, bitnet_error *err)
+{
+    char *buf = NULL;
+    size_t cap = 0, used = 0;
+    for (;;) {
+        if (!bnet_grow(&buf, &cap, used + 65536 + 1, 1)) {
+            bnet_free(buf);
+            return bnet_no_memory(err, path);
+        }
+        ssize_t k = read(fd, buf + used, cap - used - 1);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0 || used + (size_t)k > max) {
+            bitnet_status st = k < 0 ? fail_errno(err, path, "read")
+                                     : bnet_fail(err, BITNET_IO, "%s: larger than the limit of %zu bytes", path, max);
+            bnet_free(buf);
+            return st;
+        }
+        if (k == 0)
+            break;
+        used += (size_t)k;
+    }
+    buf[used] = '\0';
+    *data = buf;
+    *n = used;
+    return BITNET_OK;
+}
+
+bitnet_status bnet_read_file(const char *path, size_t max, char **data, size_t *n, bitnet_error *err)
+{
+    if (strcmp(path, "-") == 0)
+        return read_fd(STDIN_FILENO, "standard input", max, data, n, err);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno(err, path, "open");
+    bitnet_status st = read_fd(fd, path, max, data, n, err);
+    close(fd);
+    return st;
+}

@@ -1,0 +1,93 @@
+/* status.c - texts of statuses and the building of error messages. */
+#include "base/base.h"
+
+#include <stdio.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "bitnet reads little-endian files in place: big-endian hosts are not supported"
+#endif
+
+const char *bitnet_version(void)
+{
+    return BITNET_VERSION;
+}
+
+int bitnet_api_version(void)
+{
+    return BITNET_API_VERSION;
+}
+
+const char *bitnet_status_text(bitnet_status status)
+{
+    switch (status) {
+#define CASE(name, number, text)                                                                    \
+    case BITNET_##name:                                                                             \
+        return text;
+        BITNET_STATUS_MAP(CASE)
+#undef CASE
+    }
+    return "unknown status";
+}
+
+bitnet_status bnet_fail(bitnet_error *err, bitnet_status status, const char *fmt, ...)
+{
+    if (!err)
+        return status;
+    err->status = status;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err->message, sizeof err->message, fmt, ap);
+    va_end(ap);
+    return status;
+}
+
+bitnet_status bnet_no_memory(bitnet_error *err, const char *what)
+{
+    return bnet_fail(err, BITNET_MEMORY, "out of memory: %s", what);
+}
+
+bitnet_status bnet_wrap(bitnet_error *err, bitnet_status status, const char *fmt, ...)
+{
+    if (!err)
+        return status;
+    char inner[BITNET_MESSAGE_MAX], prefix[BITNET_MESSAGE_MAX];
+    memcpy(inner, err->message, sizeof inner);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(prefix, sizeof prefix, fmt, ap);
+    va_end(ap);
+    int n = snprintf(err->message, sizeof err->message, "%s: ", prefix);
+    if (n > 0 && (size_t)n < sizeof err->message) {
+        size_t room = sizeof err->message - (size_t)n - 1, len = strnlen(inner, sizeof inner - 1);
+        len = BNET_MIN(len, room);
+        memcpy(err->message + n, inner, len);
+        err->message[(size_t)n + len] = '\0';
+    }
+    err->status = status;
+    return status;
+}
+
+const char *bnet_errno_text(int e, char *buf, size_t cap)
+{
+    char tmp[128] = "";
+    snprintf(buf, cap, "%s", strerror_r(e, tmp, sizeof tmp)); /* the GNU form: returns the text */
+    return buf;
+}
+
+const char *bnet_quote(const char *s, size_t n, char *buf, size_t cap)
+{
+    size_t o = 0, i = 0;
+    for (; i < n && o + 8 < cap; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c < 0x20 || c == 0x7f)
+            o += (size_t)snprintf(buf + o, cap - o, "\\x%02x", c);
+        else
+            buf[o++] = (char)c;
+    }
+    if (i < n && o + 4 <= cap) {
+        memcpy(buf + o, "...", 3);
+        o += 3;
+    }
+    buf[BNET_MIN(o, cap - 1)] = '\0';
+    return buf;
+}

@@ -1,0 +1,46 @@
+/* str.h - a growable byte string, and a map from byte strings to numbers. */
+#ifndef BNET_STR_H
+#define BNET_STR_H
+
+#include "base/base.h"
+
+/* Zero-initialise to use; `data` is NUL-terminated whenever it is not NULL. A failed append sets
+ * `failed` and every later append is a no-op, so callers check once at the end. */
+typedef struct bnet_str {
+    char *data;
+    size_t n, cap;
+    bool failed;
+} bnet_str;
+
+void bnet_str_add(bnet_str *s, const void *bytes, size_t n);
+void bnet_str_puts(bnet_str *s, const char *text);
+void bnet_str_putc(bnet_str *s, char c);
+void bnet_str_addf(bnet_str *s, const char *fmt, ...) BITNET_PRINTF(2, 3);
+void bnet_str_free(bnet_str *s); /* back to the zero state */
+
+/* Open-addressing hash map, byte-string keys, u32 values. Keys are borrowed: they must outlive the map.
+ * Seeded FNV-1a with a final mix; load factor at most 1/2. */
+typedef struct bnet_strmap_slot {
+    const char *key; /* NULL: empty */
+    uint32_t n, value;
+} bnet_strmap_slot;
+
+typedef struct bnet_strmap {
+    bnet_strmap_slot *slots;
+    size_t n_slots, n_used; /* n_slots: 0 or a power of two */
+} bnet_strmap;
+
+bool bnet_strmap_init(bnet_strmap *m, size_t n_expected);
+void bnet_strmap_free(bnet_strmap *m);
+/* False: no memory. If the key exists, nothing changes and *existed (may be NULL) is true. */
+bool bnet_strmap_put(bnet_strmap *m, const char *key, size_t n, uint32_t value, bool *existed);
+bool bnet_strmap_get(const bnet_strmap *m, const char *key, size_t n, uint32_t *value);
+
+/* Length of the valid UTF-8 character at s (1..4), 0 if the bytes there are invalid, -1 if they are a
+ * valid beginning cut short by n. Overlong forms and surrogates are invalid. */
+int bnet_utf8_len(const char *s, size_t n);
+/* Decodes a character bnet_utf8_len found valid. */
+uint32_t bnet_utf8_decode(const char *s, int len);
+int bnet_utf8_encode(uint32_t cp, char out[4]); /* returns the length */
+
+#endif
