@@ -1,0 +1,130 @@
+/* ops.c - shape checks in one place, then the backend's table. */
+#include "ops/ops.h"
+
+bnet_buffer *bnet_op_buffer(bnet_backend *be, size_t n_bytes)
+{
+    return be->v->buffer_new(be, n_bytes);
+}
+
+void bnet_op_buffer_free(bnet_backend *be, bnet_buffer *b)
+{
+    if (b)
+        be->v->buffer_free(be, b);
+}
+
+const void *bnet_op_read(bnet_backend *be, bnet_buffer *b, size_t n_bytes)
+{
+    return be->v->read(be, b, n_bytes);
+}
+
+bitnet_status bnet_op_sync(bnet_backend *be, bitnet_error *err)
+{
+    return be->v->sync(be, err);
+}
+
+bitnet_status bnet_op_weight(bnet_backend *be, const bnet_weight_request *r, const bnet_log *log, bnet_weight **out,
+                             bitnet_error *err)
+{
+    return be->v->weight_prepare(be, r, log, out, err);
+}
+
+void bnet_op_weight_free(bnet_backend *be, bnet_weight *w)
+{
+    if (w)
+        be->v->weight_free(be, w);
+}
+
+const bnet_weight_info *bnet_op_weight_info(const bnet_backend *be, const bnet_weight *w)
+{
+    return be->v->weight_info(w);
+}
+
+void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, bnet_buffer *x)
+{
+    assert(s->n_tokens > 0);
+    be->v->embed(be, w, s, x);
+}
+
+void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows, bnet_buffer *y)
+{
+    assert(n_rows > 0 && bnet_op_weight_info(be, w)->n_out == 1);
+    be->v->rmsnorm(be, x, w, eps, n_rows, y);
+}
+
+void bnet_op_quantize_i8(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q)
+{
+    assert(n_rows > 0 && n_cols > 0 && n_cols <= q->stride && q->stride % 128 == 0);
+    be->v->quantize_i8(be, x, n_rows, n_cols, q);
+}
+
+void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows, bnet_buffer *y)
+{
+    assert(n_rows > 0 && bnet_op_weight_info(be, w)->ternary && bnet_op_weight_info(be, w)->n_in <= q->stride);
+    be->v->linear_ternary(be, w, q, n_rows, y);
+}
+
+void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows, bnet_buffer *y)
+{
+    assert(n_rows > 0 && !bnet_op_weight_info(be, w)->ternary);
+    be->v->linear_float(be, w, x, n_rows, y);
+}
+
+void bnet_op_rope_table(bnet_backend *be, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs)
+{
+    assert(r->n_rot % 2 == 0 && r->n_rot <= r->head_dim);
+    be->v->rope_table(be, r, s, cs);
+}
+
+void bnet_op_rope(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads, bnet_buffer *x)
+{
+    assert(n_rows > 0 && n_heads > 0);
+    be->v->rope(be, r, cs, n_rows, n_heads, x);
+}
+
+void bnet_op_kv_append(bnet_backend *be, const bnet_step *s, int layer, bnet_buffer *k, bnet_buffer *v)
+{
+    assert(layer >= 0);
+    be->v->kv_append(be, s, layer, k, v);
+}
+
+void bnet_op_attention(bnet_backend *be, const bnet_step *s, int layer, int n_heads, bnet_buffer *q, bnet_buffer *y)
+{
+    assert(layer >= 0 && n_heads > 0);
+    be->v->attention(be, s, layer, n_heads, q, y);
+}
+
+void bnet_op_glu(bnet_backend *be, bool relu2, bnet_buffer *gate, bnet_buffer *up, size_t n, bnet_buffer *y)
+{
+    (relu2 ? be->v->glu_relu2 : be->v->glu_silu)(be, gate, up, n, y);
+}
+
+void bnet_op_add(bnet_backend *be, bnet_buffer *x, bnet_buffer *y, size_t n)
+{
+    be->v->add(be, x, y, n);
+}
+
+void bnet_op_gather(bnet_backend *be, bnet_buffer *x, const int32_t *rows, int n_rows, size_t n_cols, bnet_buffer *y)
+{
+    be->v->gather(be, x, rows, n_rows, n_cols, y);
+}
+
+void bnet_backend_close(bnet_backend *be)
+{
+    if (be)
+        be->v->close(be);
+}
+
+size_t bnet_backend_kernels(const bnet_backend *be, bitnet_kernel_use *out, size_t cap)
+{
+    return be->v->kernels(be, out, cap);
+}
+
+const char *bnet_backend_at(int i)
+{
+    static const char *const names[] = {
+#define BACKEND(name) #name,
+#include "ops/backends.inc"
+#undef BACKEND
+    };
+    return i >= 0 && (size_t)i < BNET_COUNT(names) ? names[i] : NULL;
+}
