@@ -1,0 +1,45 @@
+# A thin front: everything is done by CMake presets (build/<preset>) and the scripts in tools/.
+SHELL := /bin/sh
+PREFIX ?= /usr/local
+PROMPT ?= Once upon a time
+MODEL ?= models/story.gguf
+RUN_ARGS ?=
+T ?=
+FUZZ_SECONDS ?= 60
+export FUZZ_SECONDS
+
+.PHONY: all build run test test-all lint install clean help
+.DEFAULT_GOAL := all
+
+all: build ## build the command and the library into build/release
+	@echo "built build/release/bitnet (try: make run)"
+
+# tools/build does nothing, quickly, when no source is newer than the last build.
+build:
+	@tools/setup run
+	@tools/build
+
+run: build ## tell a story: make run PROMPT="The little fox"
+	@build/release/bitnet run --model "$(MODEL)" $(RUN_ARGS) "$$BITNET_PROMPT"
+run: export BITNET_PROMPT = $(PROMPT)
+
+test: ## set up, run every suite but the long ones; T=name runs the tests whose name matches
+	@tools/setup test
+	@tools/run_tests $(if $(T),--match "$(T)")
+
+test-all: ## test, then clang, ThreadSanitizer, fuzzing (FUZZ_SECONDS=60 each), memory limits
+	@tools/setup all
+	@tools/run_tests --all $(if $(T),--match "$(T)")
+
+lint: ## the rules of docs/ARCHITECTURE.md: include direction, banned calls, lengths
+	@tools/lint
+
+install: build ## install below PREFIX (/usr/local); DESTDIR is honoured
+	@tools/build --everything
+	@cmake --install build/release --prefix "$(PREFIX)"
+
+clean: ## remove what was built (build/ as a whole)
+	rm -rf build
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16

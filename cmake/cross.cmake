@@ -1,0 +1,18 @@
+# Toolchain for the other architecture; cross-<arch>.cmake sets `arch` and includes this. The libraries come from
+# build/sysroot-<arch> (tools/setup test), programs run under qemu-user: QEMU_CPU in the environment chooses the CPU.
+get_filename_component(sysroot ${CMAKE_CURRENT_LIST_DIR}/../build/sysroot-${arch} ABSOLUTE)
+if(NOT EXISTS ${sysroot}/.complete)
+  message(FATAL_ERROR "${sysroot} is missing or incomplete: run tools/setup test")
+endif()
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR ${arch})
+set(CMAKE_C_COMPILER ${arch}-linux-gnu-gcc)
+set(CMAKE_SYSROOT ${sysroot})
+set(CMAKE_FIND_ROOT_PATH ${sysroot})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-${arch}-static;-L;${sysroot})
+set(ENV{PKG_CONFIG_LIBDIR} ${sysroot}/usr/lib/${arch}-linux-gnu/pkgconfig:${sysroot}/usr/share/pkgconfig)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${sysroot})
