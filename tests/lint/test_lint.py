@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Breaks every rule of tools/lint once, in a tree made for it, and looks whether exactly that breach is named. Rows that
+expect nothing are the look-alikes a careless pattern would take for a breach."""
+import os
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+OPEN = "/* what this file hides */\n"
+LONG = OPEN + "int f(int a)\n{\n" + "    a++;\n" * 60 + "    return a;\n}\n"
+
+# name, path, text, expected (line, rule) pairs
+ROWS = [
+    ("banned call", "src/text/a.c", OPEN + "void f(void) { exit(1); }\n", [(2, "banned-call")]),
+    ("printf", "src/text/a.c", OPEN + 'void f(void) { printf ("x"); }\n', [(2, "banned-call")]),
+    ("getenv", "src/base/a.c", OPEN + "char *f(void) { return getenv(\"A\"); }\n", [(2, "banned-call")]),
+    ("snprintf is fine", "src/text/a.c", OPEN + 'void f(char *b) { snprintf(b, 2, "x"); }\n', []),
+    ("a banned word in a comment", "src/text/a.c", OPEN + "/* never exit(1) or free(p) */\n", []),
+    ("a banned word in a string", "src/text/a.c", OPEN + 'const char *bnet_s(void) { return "exit(1) \\" free(p)"; }\n', []),
+    ("a longer name", "src/text/a.c", OPEN + "void f(void *p) { bnet_free(p); }\n", []),
+    ("a member", "src/text/a.c", OPEN + "void f(struct ops *o) { o->free(o); }\n", []),
+    ("malloc outside base", "src/engine/a.c", OPEN + "void *f(void) { return malloc(3); }\n", [(2, "banned-call")]),
+    ("free outside base", "src/engine/a.c", OPEN + "\nvoid f(void *p) { free(p); }\n", [(3, "banned-call")]),
+    ("malloc in base", "src/base/a.c", OPEN + "void *f(void) { return malloc(3); }\n", []),
+    ("the command may print", "cli/a.c", OPEN + 'void f(void) { printf("x"); exit(free_it(malloc(3))); }\n', []),
+    ("static variable", "src/base/a.c", OPEN + "static int count;\n", [(2, "static")]),
+    ("static with value", "src/base/a.c", OPEN + "static int count = 3;\n", [(2, "static")]),
+    ("static in a function", "src/base/a.c", OPEN + "int f(void)\n{\n    static int n;\n    return n++;\n}\n",
+     [(4, "static")]),
+    ("pointers that can change", "src/base/a.c", OPEN + 'static const char *names[] = {"a"};\n', [(2, "static")]),
+    ("static function pointer", "src/base/a.c", OPEN + "static void (*hook)(int);\n", [(2, "static")]),
+    ("constant table", "src/base/a.c", OPEN + 'static const char *const names[] = {"a"};\n', []),
+    ("static function", "src/base/a.c", OPEN + "static int f(int *p)\n{\n    return *p;\n}\n", []),
+    ("static in array bounds", "src/base/a.c", OPEN + "static inline void f(int n)\n{\n    (void)n;\n}\n", []),
+    ("include upward", "src/format/a.c", OPEN + '#include "text/t.h"\n', [(2, "include")]),
+    ("include sideways", "src/convert/a.c", OPEN + '#include "engine/e.h"\n', [(2, "include")]),
+    ("include of an inner header", "src/model/a.c", OPEN + '#include "ops/backend.h"\n', [(2, "include")]),
+    ("include downward", "src/text/a.c", OPEN + '#include "base/b.h"\n', []),
+    ("include from beside", "src/text/a.c", OPEN + '#include "t.h"\n', []),
+    ("the one header of ops", "src/model/a.c", OPEN + '#include "ops/ops.h"\n', []),
+    ("the command looks inside", "cli/a.c", OPEN + '#include "base/b.h"\n', [(2, "include")]),
+    ("the command converts", "cli/a.c", OPEN + '#include "convert/convert.h"\n#include "bitnet.h"\n', []),
+    ("include of nothing", "src/text/a.c", OPEN + '#include "nowhere.h"\n', [(2, "include")]),
+    ("library unknown to the layer", "src/model/a.c", OPEN + "#include <jansson.h>\n", [(2, "include")]),
+    ("library known to the layer", "src/text/a.c", OPEN + "#include <pcre2.h>\n", []),
+    ("long function", "tests/unit/a.c", LONG, [(3, "function-length")]),
+    ("function of 60 lines", "src/base/a.c", LONG.replace("    a++;\n", "", 3), []),
+    ("long initializer", "src/base/a.c", OPEN + "static const int t[] = {\n" + "    1,\n" * 80 + "};\n", []),
+    ("long file", "src/base/a.c", OPEN + "\n" * 500, [(501, "file-length")]),
+    ("long test file", "tests/unit/a.c", OPEN + "\n" * 500, []),
+    ("wide line", "src/base/a.c", OPEN + "/* " + "x" * 95 + " */\n", [(2, "width")]),
+    ("line of 100", "src/base/a.c", OPEN + "/* " + "x" * 94 + " */\n", []),
+    ("tab", "src/base/a.c", OPEN + "int\tx(void);\n", [(2, "tab")]),
+    ("space at the end", "src/base/a.c", OPEN + "int x(void); \n", [(2, "space")]),
+    ("no newline at the end", "src/base/a.c", OPEN + "int x(void);", [(2, "end")]),
+    ("no opening comment", "src/base/a.c", "int x(void);\n", [(1, "opening")]),
+    ("no opening comment in a script", "tools/x", "#!/bin/sh\nls\n", [(1, "opening")]),
+    ("tuned to one machine", "CMakeLists.txt", "# b\nadd_compile_options(-march=native)\n", [(2, "flags")]),
+    ("fast and wrong", "cmake/x.cmake", "# b\nset(F -ffast-math)\n", [(2, "flags")]),
+    ("flag for one file", "CMakeLists.txt", "# b\nset(F -march=armv8.2-a+dotprod)\n", []),
+    ("unfinished", "docs/a.md", "Later.\nTODO: more\n", [(2, "unfinished")]),
+    ("path of a machine", "docs/a.md", "see /home/me/x\n", [(1, "machine-path")]),
+]
+HEADERS = ["src/base/b.h", "src/text/t.h", "src/engine/e.h", "src/ops/ops.h", "src/ops/backend.h",
+           "src/convert/convert.h", "include/bitnet.h"]
+
+
+def write(root, path, text):
+    path = os.path.join(root, path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+def lint(root):
+    run = subprocess.run([os.path.join(ROOT, "tools", "lint"), "--root", root], capture_output=True, text=True, check=False)
+    found = []
+    for row in run.stdout.splitlines():
+        path, line, rest = row.split(":", 2)
+        found.append((path, int(line), rest.split("]")[0].strip(" [")))
+    return found, run.returncode
+
+
+def main():
+    failed = 0
+    for name, path, text, expected in ROWS:
+        with tempfile.TemporaryDirectory() as root:
+            for header in HEADERS:
+                write(root, header, OPEN)
+            write(root, path, text)
+            found, status = lint(root)
+        want = [(path, line, rule) for line, rule in expected]
+        if found != want or status != (1 if want else 0):
+            failed += 1
+            print(f"FAILED {name}: expected {want}, found {found}, status {status}")
+    print(f"{len(ROWS) - failed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
