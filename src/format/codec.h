@@ -23,6 +23,12 @@ void bnet_i2s_locate(bitnet_i2s_layout layout, uint64_t n_cols, uint64_t row, ui
                      unsigned *shift);
 static inline uint64_t bnet_i2s_bytes(uint64_t n) { return n / 4 + 32; }
 float bnet_i2s_scale(const uint8_t *data, uint64_t n_elems); /* at byte n/4 */
+/* The last 32 bytes of a tensor, behind its codes: the scale and zeros. */
+static inline void bnet_i2s_tail(float scale, uint8_t tail[32])
+{
+    memset(tail, 0, 32);
+    bnet_put_f32(tail, scale);
+}
 /* One row of trits (-1,0,1); returns how many codes were 3. */
 size_t bnet_i2s_decode_row(bitnet_i2s_layout layout, const uint8_t *data, uint64_t n_cols, uint64_t row,
                            int8_t *trits);

@@ -26,7 +26,7 @@ typedef struct bnet_gguf_kv {
     bnet_gguf_vtype type;
     bnet_gguf_vtype elem;  /* of an array */
     uint64_t count;        /* of an array; 1 otherwise */
-    const uint8_t *data;   /* first byte of the value / of the first element */
+    const uint8_t *data;   /* first byte of the value / of the first element (of a string: of its length) */
     uint64_t offset;       /* of data in the file */
 } bnet_gguf_kv;
 
@@ -90,10 +90,13 @@ void bnet_gguf_declare(bnet_gguf_writer *w, const char *name, bnet_type t, const
 /* Opens path and writes header, keys and infos (alignment 32). */
 bitnet_status bnet_gguf_begin(bnet_gguf_writer *w, const char *path, bitnet_error *err);
 /* Appends data of the current tensor in any number of pieces; when its bytes are complete, pads and moves on
- * to the next. More bytes than declared: ARGUMENT. */
+ * to the next. A piece may not cross from one tensor into the next: ARGUMENT. The bytes of a tensor are those of
+ * bnet_type_bytes; for I2_S that is n/4 bytes of codes and the 32 of bnet_i2s_tail. */
 bitnet_status bnet_gguf_data(bnet_gguf_writer *w, const void *data, size_t n, bitnet_error *err);
-/* Checks that every tensor is complete, then renames into place. */
+/* Checks that every tensor is complete, then renames into place; _writer_free without it removes the output. */
 bitnet_status bnet_gguf_finish(bnet_gguf_writer *w, bitnet_error *err);
+/* The temporary behind the output between _begin and _finish (NULL otherwise), for a signal handler. */
+const char *bnet_gguf_temp_path(const bnet_gguf_writer *w);
 uint64_t bnet_gguf_data_bytes(const bnet_gguf_writer *w); /* all declared tensor data, for progress */
 
 #endif
