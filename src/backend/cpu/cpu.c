@@ -1,0 +1,158 @@
+/* cpu.c - opening the CPU backend, its buffers, its table. */
+#include "backend/cpu/cpu.h"
+
+static void cpu_close(bnet_backend *b)
+{
+    bnet_free(b);
+}
+
+static bnet_buffer *cpu_buffer_new(bnet_backend *b, size_t n_bytes)
+{
+    (void)b;
+    bnet_buffer *buf = bnet_alloc(sizeof *buf);
+    void *data = bnet_calloc(n_bytes, 1);
+    if (!buf || !data) {
+        bnet_free(buf);
+        bnet_free(data);
+        return NULL;
+    }
+    *buf = (bnet_buffer){n_bytes, data};
+    return buf;
+}
+
+static void cpu_buffer_free(bnet_backend *b, bnet_buffer *buf)
+{
+    (void)b;
+    bnet_free(buf->data);
+    bnet_free(buf);
+}
+
+static const void *cpu_read(bnet_backend *b, bnet_buffer *buf, size_t n_bytes)
+{
+    (void)b;
+    assert(n_bytes <= buf->n_bytes);
+    (void)n_bytes;
+    return buf->data;
+}
+
+static bitnet_status cpu_sync(bnet_backend *b, bitnet_error *err)
+{
+    (void)b;
+    (void)err;
+    return BITNET_OK; /* every op was complete when it returned, and none can fail */
+}
+
+static const bnet_weight_info *cpu_weight_info(const bnet_weight *w)
+{
+    return &w->info;
+}
+
+static size_t cpu_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
+{
+    const cpu_backend *be = (const cpu_backend *)b;
+    size_t n = 0;
+    for (int i = 0; i < N_ROWS; i++) {
+        uint64_t calls = atomic_load_explicit(&be->calls[i], memory_order_relaxed);
+        if (calls == 0)
+            continue;
+        if (n < cap)
+            out[n] = (bitnet_kernel_use){bnet_cpu_rows[i].id, calls};
+        n++;
+    }
+    return n;
+}
+
+static const bnet_backend_vtable cpu_vtable = {
+    .name = "cpu",
+    .close = cpu_close,
+    .buffer_new = cpu_buffer_new,
+    .buffer_free = cpu_buffer_free,
+    .read = cpu_read,
+    .sync = cpu_sync,
+    .weight_prepare = bnet_cpu_weight_prepare,
+    .weight_free = bnet_cpu_weight_free,
+    .weight_info = cpu_weight_info,
+    .kv_new = bnet_cpu_kv_new,
+    .kv_free = bnet_cpu_kv_free,
+    .kv_block_bytes = bnet_cpu_kv_block_bytes,
+    .kv_block = bnet_cpu_kv_block,
+    .embed = bnet_cpu_embed,
+    .rmsnorm = bnet_cpu_rmsnorm,
+    .quantize_i8 = bnet_cpu_quantize_i8,
+    .linear_ternary = bnet_cpu_linear_ternary,
+    .linear_float = bnet_cpu_linear_float,
+    .rope_table = bnet_cpu_rope_table,
+    .rope = bnet_cpu_rope,
+    .kv_append = bnet_cpu_kv_append,
+    .attention = bnet_cpu_attention,
+    .glu_relu2 = bnet_cpu_glu_relu2,
+    .glu_silu = bnet_cpu_glu_silu,
+    .add = bnet_cpu_add,
+    .gather = bnet_cpu_gather,
+    .kernels = cpu_kernels,
+};
+
+/* Scalar rows exist for every op, so a choice is never empty. */
+static void choose(cpu_backend *be)
+{
+    static const char *const kv[3] = {[BITNET_KV_F32] = "f32", [BITNET_KV_F16] = "f16", [BITNET_KV_INT8] = "i8"};
+    cpu_choice *r = &be->row;
+    r->embed = bnet_cpu_select(be, "embed", "row", 0);
+    r->rmsnorm = bnet_cpu_select(be, "rmsnorm", "f32", 0);
+    r->quantize = bnet_cpu_select(be, "quantize", "i8", 0);
+    r->rope_norm = bnet_cpu_select(be, "rope", "norm", 0);
+    r->rope_neox = bnet_cpu_select(be, "rope", "neox", 0);
+    r->glu_relu2 = bnet_cpu_select(be, "glu", "relu2", 0);
+    r->glu_silu = bnet_cpu_select(be, "glu", "silu", 0);
+    r->add = bnet_cpu_select(be, "add", "f32", 0);
+    for (int t = 0; t < 3; t++) {
+        r->kv_store[t] = bnet_cpu_select(be, "kv_store", kv[t], 0);
+        r->attention[t] = bnet_cpu_select(be, "attention", kv[t], 0);
+    }
+}
+
+bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const char *isa, const bnet_log *log, bnet_backend **out,
+                                    bitnet_error *err)
+{
+    uint32_t mask;
+    bitnet_status st = bnet_cpu_isa_mask(isa, &mask, err);
+    if (st != BITNET_OK)
+        return st;
+    cpu_backend *be = bnet_calloc(1, sizeof *be);
+    if (!be)
+        return bnet_no_memory(err, "cpu backend");
+    be->base.v = &cpu_vtable;
+    be->pool = pool;
+    be->isa_mask = mask;
+    choose(be);
+    bnet_logf(log, BITNET_LOG_DEBUG, "cpu", "%d threads, ternary kernel %s", bnet_pool_threads(pool),
+              bnet_cpu_rows[bnet_cpu_select(be, "linear", "i2s", 0)].id);
+    *out = &be->base;
+    return BITNET_OK;
+}
+
+typedef struct items_job {
+    size_t n, grain;
+    cpu_items_fn fn;
+    void *arg;
+} items_job;
+
+static void items_thread(void *arg, int thread, int n_threads)
+{
+    const items_job *j = arg;
+    size_t begin, end;
+    bnet_split(j->n, j->grain, thread, n_threads, &begin, &end);
+    if (begin < end)
+        j->fn(j->arg, begin, end);
+}
+
+void bnet_cpu_items(cpu_backend *be, size_t n, size_t grain, size_t cost, cpu_items_fn fn, void *arg)
+{
+    enum { SMALL = 16384 };
+    if (n * cost < SMALL || n <= grain) {
+        fn(arg, 0, n);
+        return;
+    }
+    items_job job = {n, grain, fn, arg};
+    bnet_pool_run(be->pool, items_thread, &job);
+}

@@ -1,0 +1,28 @@
+/* kv_block.h - how one block of the cache lies in memory: for each kv head a K part and a V part.
+ * A part holds 64 positions x head_dim elements; int8 parts end with 64 float scales, one per position. */
+#ifndef BNET_KV_BLOCK_H
+#define BNET_KV_BLOCK_H
+
+#include "base/base.h"
+
+enum { BNET_BLOCK_POS = 64 };
+
+static inline size_t bnet_kv_elem(bitnet_kv_type t)
+{
+    return t == BITNET_KV_F32 ? 4 : t == BITNET_KV_F16 ? 2 : 1;
+}
+
+static inline size_t bnet_kv_part_bytes(bitnet_kv_type t, size_t head_dim)
+{
+    size_t n = BNET_BLOCK_POS * head_dim * bnet_kv_elem(t);
+    if (t == BITNET_KV_INT8)
+        n = (n + 3) / 4 * 4 + BNET_BLOCK_POS * sizeof(float);
+    return (n + BNET_ALIGN - 1) / BNET_ALIGN * BNET_ALIGN;
+}
+
+static inline size_t bnet_kv_scale_offset(size_t head_dim) /* of an int8 part */
+{
+    return (BNET_BLOCK_POS * head_dim + 3) / 4 * 4;
+}
+
+#endif

@@ -1,0 +1,297 @@
+/* weights.c - from a tensor in the file to what a kernel reads. Canonical I2_S and float types are used in place;
+ * everything else ternary is repacked into canonical rows (128 weights in 32 bytes, rows padded with zeros). */
+#include "backend/cpu/cpu.h"
+
+#include <math.h>
+
+void bnet_cpu_weight_free(bnet_backend *b, bnet_weight *w)
+{
+    (void)b;
+    bnet_free(w->owned);
+    bnet_free(w->block_scales);
+    bnet_free(w);
+}
+
+typedef struct repack_job {
+    const bnet_weight_request *r;
+    bnet_weight *w;
+    float magnitude;        /* of a ternarised float tensor */
+    atomic_size_t n_bad;    /* code 3, or a value that is not ternary */
+    atomic_bool no_memory;
+} repack_job;
+
+static void pack_row(uint8_t *row, const int8_t *trits, size_t n_padded)
+{
+    for (size_t i = 0; i < n_padded; i++)
+        row[32 * (i / 128) + i % 32] |= (uint8_t)((trits[i] + 1) << (6 - 2 * (i % 128 / 32)));
+}
+
+/* Trits of one row of a float tensor: 0 or +-magnitude. Returns how many values are neither. */
+static size_t ternarise_row(const repack_job *j, const uint8_t *src, float *f, int8_t *trits)
+{
+    size_t n = j->w->info.n_in, bad = 0;
+    bnet_decode_row(j->r->tensor->type, src, f, n);
+    for (size_t i = 0; i < n; i++) {
+        trits[i] = (int8_t)((f[i] > 0) - (f[i] < 0));
+        bad += f[i] != 0 && fabsf(f[i]) != j->magnitude;
+    }
+    return bad;
+}
+
+static size_t read_row(const repack_job *j, size_t row, float *f, int8_t *trits)
+{
+    const bnet_tensor *t = j->r->tensor;
+    uint64_t n = t->ne[0];
+    if (t->type == BNET_I2_S)
+        return bnet_i2s_decode_row(j->r->layout, t->data, n, row, trits);
+    uint64_t row_bytes = 0;
+    bnet_type_bytes(t->type, n, 1, &row_bytes);
+    const uint8_t *src = t->data + row * row_bytes;
+    if (!bnet_type_is_ternary(t->type))
+        return ternarise_row(j, src, f, trits);
+    bnet_tq_decode_row(t->type, src, trits, j->w->block_scales + row * (n / 256), n);
+    return 0;
+}
+
+static void repack_rows(void *arg, size_t begin, size_t end)
+{
+    repack_job *j = arg;
+    bnet_weight *w = j->w;
+    size_t n = w->info.n_in, n_padded = w->row_bytes * 4;
+    int8_t *trits = bnet_calloc(n_padded, 1);
+    float *f = bnet_alloc(n * sizeof *f);
+    if (!trits || !f)
+        atomic_store(&j->no_memory, true);
+    for (size_t r = begin; trits && f && r < end; r++) {
+        atomic_fetch_add(&j->n_bad, read_row(j, r, f, trits));
+        pack_row(w->owned + r * w->row_bytes, trits, n_padded);
+    }
+    bnet_free(trits);
+    bnet_free(f);
+}
+
+/* True if some 2-bit code of the bytes is 3. */
+static bool has_code_3(const uint8_t *p, size_t n)
+{
+    uint64_t any = 0;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        uint64_t v = bnet_u64(p + i);
+        any |= v & v >> 1 & 0x5555555555555555u;
+    }
+    for (; i < n; i++)
+        any |= (uint64_t)(p[i] & p[i] >> 1 & 0x55);
+    return any != 0;
+}
+
+static bitnet_status repack(cpu_backend *be, repack_job *j, bitnet_error *err)
+{
+    bnet_weight *w = j->w;
+    const char *name = j->r->tensor->name;
+    w->row_bytes = (w->info.n_in + 127) / 128 * 32;
+    w->owned = bnet_calloc(w->info.n_out, w->row_bytes);
+    if (!w->owned)
+        return bnet_no_memory(err, name);
+    w->data = w->owned;
+    bnet_cpu_items(be, w->info.n_out, 1, w->info.n_in * 4, repack_rows, j);
+    return atomic_load(&j->no_memory) ? bnet_no_memory(err, name) : BITNET_OK;
+}
+
+static bitnet_status check_scale(const bnet_weight_request *r, float scale, const bnet_log *log, bitnet_error *err)
+{
+    const bnet_tensor *t = r->tensor;
+    if (!isfinite(scale))
+        return bnet_fail(err, BITNET_MODEL, "%s: tensor %s: scale %g is not a finite number (offset 0x%llx)", r->file,
+                         t->name, (double)scale, (unsigned long long)(t->offset + bnet_tensor_elems(t) / 4));
+    if (scale <= 0)
+        bnet_logf(log, BITNET_LOG_WARN, "cpu", "%s: tensor %s: scale %g is not positive", r->file, t->name,
+                  (double)scale);
+    return BITNET_OK;
+}
+
+static bitnet_status prepare_i2s(cpu_backend *be, repack_job *j, const bnet_log *log, bitnet_error *err)
+{
+    const bnet_tensor *t = j->r->tensor;
+    bnet_weight *w = j->w;
+    uint64_t n = bnet_tensor_elems(t);
+    float scale = bnet_i2s_scale(t->data, n);
+    bitnet_status st = check_scale(j->r, scale, log, err);
+    if (st != BITNET_OK)
+        return st;
+    w->info.scale = scale * j->r->extra_scale;
+    w->row_bytes = w->info.n_in / 4;
+    w->data = t->data;
+    if (j->r->layout == BITNET_I2S_4ROW && w->info.n_out % 4 != 0)
+        return bnet_fail(err, BITNET_MODEL, "%s: tensor %s: %llu rows do not fit the four-row I2_S layout", j->r->file,
+                         t->name, (unsigned long long)w->info.n_out);
+    if (j->r->layout == BITNET_I2S_128 && !has_code_3(t->data, (size_t)(n / 4)))
+        return BITNET_OK;
+    st = repack(be, j, err);
+    size_t n_bad = atomic_load(&j->n_bad);
+    if (st == BITNET_OK && n_bad)
+        bnet_logf(log, BITNET_LOG_WARN, "cpu", "%s: tensor %s: %zu invalid codes (3) are read as 0: the file is damaged",
+                  j->r->file, t->name, n_bad);
+    return st;
+}
+
+static bool is_zero_block(const uint8_t *p)
+{
+    for (int i = 0; i < 64; i++)
+        if (p[i] != 0x55) /* four codes of 1 */
+            return false;
+    return true;
+}
+
+/* If every block that has a non-zero weight has the same scale, one scale serves the tensor and sums stay integers. */
+static void unify_scales(bnet_weight *w)
+{
+    size_t n = w->info.n_out * (w->info.n_in / 256);
+    float scale = 0;
+    bool found = false;
+    for (size_t i = 0; i < n; i++) {
+        if (is_zero_block(w->data + 64 * i))
+            continue;
+        if (found && w->block_scales[i] != scale)
+            return;
+        scale = w->block_scales[i];
+        found = true;
+    }
+    w->info.scale = scale;
+    bnet_free(w->block_scales);
+    w->block_scales = NULL;
+}
+
+static bitnet_status prepare_tq(cpu_backend *be, repack_job *j, const bnet_log *log, bitnet_error *err)
+{
+    bnet_weight *w = j->w;
+    size_t n = w->info.n_out * (w->info.n_in / 256);
+    w->block_scales = bnet_calloc(n, sizeof *w->block_scales);
+    if (!w->block_scales)
+        return bnet_no_memory(err, j->r->tensor->name);
+    bitnet_status st = repack(be, j, err);
+    for (size_t i = 0; st == BITNET_OK && i < n; i++) {
+        if (!isfinite(w->block_scales[i]))
+            st = check_scale(j->r, w->block_scales[i], log, err);
+        w->block_scales[i] *= j->r->extra_scale;
+    }
+    if (st == BITNET_OK)
+        unify_scales(w);
+    return st;
+}
+
+/* The magnitude is the first non-zero one; the repacking counts what differs. */
+static bitnet_status prepare_ternarised(cpu_backend *be, repack_job *j, bitnet_error *err)
+{
+    const bnet_tensor *t = j->r->tensor;
+    bnet_weight *w = j->w;
+    uint64_t row_bytes = 0;
+    bnet_type_bytes(t->type, t->ne[0], 1, &row_bytes);
+    float *f = bnet_alloc(w->info.n_in * sizeof *f);
+    if (!f)
+        return bnet_no_memory(err, t->name);
+    for (size_t r = 0; r < w->info.n_out && j->magnitude == 0; r++) {
+        bnet_decode_row(t->type, t->data + r * row_bytes, f, w->info.n_in);
+        for (size_t i = 0; i < w->info.n_in && j->magnitude == 0; i++)
+            j->magnitude = fabsf(f[i]);
+    }
+    bnet_free(f);
+    w->info.scale = j->magnitude * j->r->extra_scale;
+    bitnet_status st = repack(be, j, err);
+    size_t n_bad = atomic_load(&j->n_bad);
+    if (st == BITNET_OK && (n_bad || !isfinite(j->magnitude)))
+        return bnet_fail(err, BITNET_MODEL,
+                         "%s: tensor %s: %s weights are not ternary (%zu values are neither 0 nor +-%g); this "
+                         "architecture needs ternary projections: convert the checkpoint with --type i2_s",
+                         j->r->file, t->name, bnet_type_find(t->type)->name, n_bad, (double)j->magnitude);
+    return st;
+}
+
+/* Vectors (norm weights) become plain floats. */
+static bitnet_status prepare_vector(bnet_weight *w, const bnet_weight_request *r, bitnet_error *err)
+{
+    w->owned = bnet_alloc(w->info.n_in * sizeof(float));
+    if (!w->owned)
+        return bnet_no_memory(err, r->tensor->name);
+    if (!bnet_decode_row(r->tensor->type, r->tensor->data, (float *)(void *)w->owned, w->info.n_in))
+        return bnet_fail(err, BITNET_MODEL, "%s: tensor %s: type %s cannot be a vector", r->file, r->tensor->name,
+                         bnet_type_find(r->tensor->type)->name);
+    w->data = w->owned;
+    w->row_bytes = w->info.n_in * sizeof(float);
+    return BITNET_OK;
+}
+
+static const char *float_format(bnet_type t)
+{
+    switch (t) {
+    case BNET_F32:
+        return "f32";
+    case BNET_F16:
+        return "f16";
+    case BNET_BF16:
+        return "bf16";
+    case BNET_Q8_0:
+        return "q8_0";
+    case BNET_Q4_0:
+        return "q4_0";
+    case BNET_Q6_K:
+        return "q6_k";
+    default:
+        return NULL;
+    }
+}
+
+static bitnet_status prepare(cpu_backend *be, repack_job *j, const bnet_log *log, bitnet_error *err)
+{
+    const bnet_tensor *t = j->r->tensor;
+    if (t->n_dims == 1)
+        return prepare_vector(j->w, j->r, err);
+    if (t->type == BNET_I2_S)
+        return prepare_i2s(be, j, log, err);
+    if (bnet_type_is_ternary(t->type))
+        return prepare_tq(be, j, log, err);
+    if (!float_format(t->type))
+        return bnet_fail(err, BITNET_MODEL,
+                         "%s: tensor %s: type %s is not supported; requantise it to I2_S, TQ2_0, Q8_0 or F16", j->r->file,
+                         t->name, bnet_type_find(t->type)->name);
+    if (j->r->ternarise)
+        return prepare_ternarised(be, j, err);
+    uint64_t row_bytes = 0;
+    bnet_type_bytes(t->type, t->ne[0], 1, &row_bytes);
+    j->w->row_bytes = (size_t)row_bytes;
+    j->w->data = t->data;
+    return BITNET_OK;
+}
+
+static int choose_row(const cpu_backend *be, const bnet_weight *w)
+{
+    if (w->block_scales)
+        return bnet_cpu_select(be, "linear", "i2s_b256", w->row_bytes * 4);
+    if (w->info.ternary)
+        return bnet_cpu_select(be, "linear", "i2s", w->row_bytes * 4);
+    return bnet_cpu_select(be, "linear", float_format(w->info.type), w->info.n_in);
+}
+
+bitnet_status bnet_cpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r, const bnet_log *log,
+                                      bnet_weight **out, bitnet_error *err)
+{
+    cpu_backend *be = (cpu_backend *)b;
+    const bnet_tensor *t = r->tensor;
+    bnet_weight *w = bnet_calloc(1, sizeof *w);
+    if (!w)
+        return bnet_no_memory(err, t->name);
+    bool matrix = t->n_dims > 1;
+    w->info = (bnet_weight_info){.n_in = t->ne[0], .n_out = matrix ? t->ne[1] : 1, .type = t->type,
+                                 .ternary = matrix && (bnet_type_is_ternary(t->type) || r->ternarise)};
+    repack_job j = {.r = r, .w = w};
+    bitnet_status st = prepare(be, &j, log, err);
+    w->row = st == BITNET_OK && matrix ? choose_row(be, w) : -1;
+    if (st == BITNET_OK && matrix && w->row < 0)
+        st = bnet_fail(err, BITNET_MODEL, "%s: tensor %s: no kernel for type %s with %llu columns", r->file, t->name,
+                       bnet_type_find(t->type)->name, (unsigned long long)t->ne[0]);
+    if (st != BITNET_OK) {
+        bnet_cpu_weight_free(b, w);
+        return st;
+    }
+    *out = w;
+    return BITNET_OK;
+}
