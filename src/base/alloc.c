@@ -1,5 +1,5 @@
-/* alloc.c - the only place that calls the C allocator. Everything is 64-byte aligned so that kernels may
- * use aligned vectors on any buffer. */
+/* alloc.c - the only place that calls the C allocator. Everything is 64-byte aligned so that
+ * kernels may use aligned vectors on any buffer. */
 #include "base/base.h"
 
 #include <stdlib.h>

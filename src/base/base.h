@@ -1,7 +1,8 @@
 /* base.h - what every layer stands on: allocation, checked arithmetic, error text, logging, time.
  *
- * Invariants: all memory of the library passes through bnet_alloc and its kin; every size computed from a
- * file goes through bnet_mul / bnet_add; a failing function fills the error once, where it failed. */
+ * Invariants: all memory of the library passes through bnet_alloc and its kin; every size computed
+ * from a file goes through bnet_mul / bnet_add; a failing function fills the error once, where it
+ * failed. */
 #ifndef BNET_BASE_H
 #define BNET_BASE_H
 
@@ -11,18 +12,18 @@
 
 #include "bitnet.h"
 
-#define BNET_COUNT(a) (sizeof(a) / sizeof((a)[0]))
+#define BNET_COUNT(a)  (sizeof(a) / sizeof((a)[0]))
 #define BNET_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define BNET_MAX(a, b) ((a) > (b) ? (a) : (b))
-#define BNET_ALIGN 64 /* of every allocation: one cache line, one AVX-512 register */
+#define BNET_ALIGN     64 /* of every allocation: one cache line, one AVX-512 register */
 
 /* ---- memory (alloc.c) ---- */
 
 /* NULL on failure; n_bytes 0 gives a valid pointer. The result is BNET_ALIGN aligned. */
 void *bnet_alloc(size_t n_bytes);
 void *bnet_calloc(size_t n, size_t size); /* zeroed; NULL also if n * size overflows */
-/* Grows *p (elements of `size` bytes, *cap of them) so that it holds at least `need`. False: no memory,
- * *p unchanged. Growth is geometric. */
+/* Grows *p (elements of `size` bytes, *cap of them) so that it holds at least `need`. False: no
+ * memory, *p unchanged. Growth is geometric. */
 bool bnet_grow(void *p, size_t *cap, size_t need, size_t size);
 char *bnet_strdup(const char *s);
 char *bnet_memdup(const void *s, size_t n); /* n bytes and a NUL behind them */
@@ -57,24 +58,60 @@ static inline bool bnet_round_up(uint64_t a, uint64_t align, uint64_t *out)
     return true;
 }
 
-/* ---- little-endian bytes, any alignment (the library refuses big-endian hosts at compile time) ---- */
+/* ---- little-endian bytes, any alignment (the library refuses big-endian hosts at compile time)
+ * ---- */
 
-static inline uint16_t bnet_u16(const void *p) { uint16_t v; memcpy(&v, p, 2); return v; }
-static inline uint32_t bnet_u32(const void *p) { uint32_t v; memcpy(&v, p, 4); return v; }
-static inline uint64_t bnet_u64(const void *p) { uint64_t v; memcpy(&v, p, 8); return v; }
-static inline float bnet_f32(const void *p) { float v; memcpy(&v, p, 4); return v; }
-static inline void bnet_put_u16(void *p, uint16_t v) { memcpy(p, &v, 2); }
-static inline void bnet_put_u32(void *p, uint32_t v) { memcpy(p, &v, 4); }
-static inline void bnet_put_u64(void *p, uint64_t v) { memcpy(p, &v, 8); }
-static inline void bnet_put_f32(void *p, float v) { memcpy(p, &v, 4); }
+static inline uint16_t bnet_u16(const void *p)
+{
+    uint16_t v;
+    memcpy(&v, p, 2);
+    return v;
+}
+static inline uint32_t bnet_u32(const void *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+static inline uint64_t bnet_u64(const void *p)
+{
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+static inline float bnet_f32(const void *p)
+{
+    float v;
+    memcpy(&v, p, 4);
+    return v;
+}
+static inline void bnet_put_u16(void *p, uint16_t v)
+{
+    memcpy(p, &v, 2);
+}
+static inline void bnet_put_u32(void *p, uint32_t v)
+{
+    memcpy(p, &v, 4);
+}
+static inline void bnet_put_u64(void *p, uint64_t v)
+{
+    memcpy(p, &v, 8);
+}
+static inline void bnet_put_f32(void *p, float v)
+{
+    memcpy(p, &v, 4);
+}
 
 /* ---- errors (status.c) ---- */
 
-/* Fills err (if not NULL) and returns status, so a failing line reads `return bnet_fail(err, ...)`. */
-bitnet_status bnet_fail(bitnet_error *err, bitnet_status status, const char *fmt, ...) BITNET_PRINTF(3, 4);
+/* Fills err (if not NULL) and returns status, so a failing line reads `return bnet_fail(err, ...)`.
+ */
+bitnet_status bnet_fail(bitnet_error *err, bitnet_status status, const char *fmt, ...)
+    BITNET_PRINTF(3, 4);
 bitnet_status bnet_no_memory(bitnet_error *err, const char *what); /* "out of memory: <what>" */
 /* Puts "prefix: " before the message of a failure on its way up (at most once per layer). */
-bitnet_status bnet_wrap(bitnet_error *err, bitnet_status status, const char *fmt, ...) BITNET_PRINTF(3, 4);
+bitnet_status bnet_wrap(bitnet_error *err, bitnet_status status, const char *fmt, ...)
+    BITNET_PRINTF(3, 4);
 /* The text of an errno value, thread-safe; copies into buf and returns it. */
 const char *bnet_errno_text(int e, char *buf, size_t cap);
 /* Copies s for printing inside a message: control characters as \xNN, cut at `cap` with "...". */
@@ -88,8 +125,8 @@ typedef struct bnet_log {
 } bnet_log;
 
 /* `log` may be NULL. */
-void bnet_logf(const bnet_log *log, bitnet_log_level level, const char *module, const char *fmt, ...)
-    BITNET_PRINTF(4, 5);
+void bnet_logf(const bnet_log *log, bitnet_log_level level, const char *module, const char *fmt,
+               ...) BITNET_PRINTF(4, 5);
 
 /* ---- time ---- */
 

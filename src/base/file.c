@@ -12,7 +12,8 @@
 static bitnet_status fail_errno(bitnet_error *err, const char *path, const char *what)
 {
     char text[128];
-    return bnet_fail(err, BITNET_IO, "%s: cannot %s: %s", path, what, bnet_errno_text(errno, text, sizeof text));
+    return bnet_fail(err, BITNET_IO, "%s: cannot %s: %s", path, what,
+                     bnet_errno_text(errno, text, sizeof text));
 }
 
 static bitnet_status map_fd(int fd, const char *path, bnet_map *out, bitnet_error *err)
@@ -99,7 +100,8 @@ bitnet_status bnet_writer_open(const char *path, bnet_writer **out, bitnet_error
 {
     struct stat st;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return bnet_fail(err, BITNET_IO, "%s: exists and is not a regular file; choose another output", path);
+        return bnet_fail(err, BITNET_IO,
+                         "%s: exists and is not a regular file; choose another output", path);
     bnet_writer *w = bnet_calloc(1, sizeof *w);
     if (!w)
         return bnet_no_memory(err, "output buffer");
@@ -203,7 +205,8 @@ void bnet_writer_abort(bnet_writer *w)
     writer_free(w);
 }
 
-static bitnet_status read_fd(int fd, const char *path, size_t max, char **data, size_t *n, bitnet_error *err)
+static bitnet_status read_fd(int fd, const char *path, size_t max, char **data, size_t *n,
+                             bitnet_error *err)
 {
     char *buf = NULL;
     size_t cap = 0, used = 0;
@@ -216,8 +219,10 @@ static bitnet_status read_fd(int fd, const char *path, size_t max, char **data, 
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0 || used + (size_t)k > max) {
-            bitnet_status st = k < 0 ? fail_errno(err, path, "read")
-                                     : bnet_fail(err, BITNET_IO, "%s: larger than the limit of %zu bytes", path, max);
+            bitnet_status st = k < 0
+                                   ? fail_errno(err, path, "read")
+                                   : bnet_fail(err, BITNET_IO,
+                                               "%s: larger than the limit of %zu bytes", path, max);
             bnet_free(buf);
             return st;
         }
@@ -231,7 +236,8 @@ static bitnet_status read_fd(int fd, const char *path, size_t max, char **data, 
     return BITNET_OK;
 }
 
-bitnet_status bnet_read_file(const char *path, size_t max, char **data, size_t *n, bitnet_error *err)
+bitnet_status bnet_read_file(const char *path, size_t max, char **data, size_t *n,
+                             bitnet_error *err)
 {
     if (strcmp(path, "-") == 0)
         return read_fd(STDIN_FILENO, "standard input", max, data, n, err);

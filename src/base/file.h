@@ -1,11 +1,13 @@
-/* file.h - files as bytes: a read-only map, and a writer whose output appears whole or not at all. */
+/* file.h - files as bytes: a read-only map, and a writer whose output appears whole or not at all.
+ */
 #ifndef BNET_FILE_H
 #define BNET_FILE_H
 
 #include "base/base.h"
 
-/* A read-only private map of a whole regular file. Size is taken once at open: a file truncated later
- * raises SIGBUS at access, which the command line turns into a message (cli/), the library cannot. */
+/* A read-only private map of a whole regular file. Size is taken once at open: a file truncated
+ * later raises SIGBUS at access, which the command line turns into a message (cli/), the library
+ * cannot. */
 typedef struct bnet_map {
     const uint8_t *data; /* NULL for an empty file */
     size_t n_bytes;
@@ -18,7 +20,8 @@ void bnet_map_close(bnet_map *map);
 void bnet_map_release(const void *p, size_t n);
 
 /* Writes to "<path>.XXXXXX.tmp" beside the target; _commit flushes, syncs and renames; _abort (or a
- * failed _commit) removes the temporary. After the first failed write every call fails the same way. */
+ * failed _commit) removes the temporary. After the first failed write every call fails the same
+ * way. */
 typedef struct bnet_writer bnet_writer;
 
 bitnet_status bnet_writer_open(const char *path, bnet_writer **out, bitnet_error *err);
@@ -31,8 +34,9 @@ void bnet_writer_abort(bnet_writer *w); /* NULL is legal */
 /* Path of the temporary, borrowed: a signal handler of the command removes it. */
 const char *bnet_writer_temp_path(const bnet_writer *w);
 
-/* Reads a whole file of at most `max` bytes into memory the caller frees with bnet_free; a NUL is added
- * behind the n bytes. path "-" is standard input. */
-bitnet_status bnet_read_file(const char *path, size_t max, char **data, size_t *n, bitnet_error *err);
+/* Reads a whole file of at most `max` bytes into memory the caller frees with bnet_free; a NUL is
+ * added behind the n bytes. path "-" is standard input. */
+bitnet_status bnet_read_file(const char *path, size_t max, char **data, size_t *n,
+                             bitnet_error *err);
 
 #endif

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <time.h>
 
-void bnet_logf(const bnet_log *log, bitnet_log_level level, const char *module, const char *fmt, ...)
+void bnet_logf(const bnet_log *log, bitnet_log_level level, const char *module, const char *fmt,
+               ...)
 {
     if (!log || !log->fn)
         return;

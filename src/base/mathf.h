@@ -1,12 +1,13 @@
-/* mathf.h - float functions with one result on every machine: plain multiplies and adds in a fixed order, no libm,
- * no fused operations. Fast kernels reproduce exactly these steps. */
+/* mathf.h - float functions with one result on every machine: plain multiplies and adds in a fixed
+ * order, no libm, no fused operations. Fast kernels reproduce exactly these steps. */
 #ifndef BNET_MATHF_H
 #define BNET_MATHF_H
 
 #include "base/base.h"
 
-/* e^x, within 2 ulp for results in the normal range; below -87.3 it is 0, above 88.7 infinity, NaN stays NaN.
- * x = n ln2 + r with |r| <= ln2/2; e^r by a Taylor polynomial of degree 7 (remainder below 2^-27). */
+/* e^x, within 2 ulp for results in the normal range; below -87.3 it is 0, above 88.7 infinity, NaN
+ * stays NaN. x = n ln2 + r with |r| <= ln2/2; e^r by a Taylor polynomial of degree 7 (remainder
+ * below 2^-27). */
 static inline float bnet_expf(float x)
 {
     if (x != x)
@@ -17,7 +18,8 @@ static inline float bnet_expf(float x)
         return __builtin_inff();
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, half to even */
     float n = (x * 1.44269504f + magic) - magic;
-    float r = (x - n * 0.693145752f) - n * 1.42860677e-6f; /* ln2 in two parts, the first exact for |n| < 2^9 */
+    float r = (x - n * 0.693145752f) -
+              n * 1.42860677e-6f; /* ln2 in two parts, the first exact for |n| < 2^9 */
     float p = 1.98412698e-4f;
     p = p * r + 1.38888889e-3f;
     p = p * r + 8.33333333e-3f;
@@ -35,7 +37,8 @@ static inline float bnet_expf(float x)
     return p * a * b;
 }
 
-/* Sum of products in the one order all kernels use: 16 running sums, element i in sum i % 16, folded 8, 4, 2, 1. */
+/* Sum of products in the one order all kernels use: 16 running sums, element i in sum i % 16,
+ * folded 8, 4, 2, 1. */
 static inline float bnet_fold16(float acc[16])
 {
     for (int w = 8; w >= 1; w /= 2)

@@ -20,8 +20,8 @@ int bitnet_api_version(void)
 const char *bitnet_status_text(bitnet_status status)
 {
     switch (status) {
-#define CASE(name, number, text)                                                                    \
-    case BITNET_##name:                                                                             \
+#define CASE(name, number, text)                                                                   \
+    case BITNET_##name:                                                                            \
         return text;
         BITNET_STATUS_MAP(CASE)
 #undef CASE

@@ -18,8 +18,8 @@ void bnet_str_putc(bnet_str *s, char c);
 void bnet_str_addf(bnet_str *s, const char *fmt, ...) BITNET_PRINTF(2, 3);
 void bnet_str_free(bnet_str *s); /* back to the zero state */
 
-/* Open-addressing hash map, byte-string keys, u32 values. Keys are borrowed: they must outlive the map.
- * Seeded FNV-1a with a final mix; load factor at most 1/2. */
+/* Open-addressing hash map, byte-string keys, u32 values. Keys are borrowed: they must outlive the
+ * map. Seeded FNV-1a with a final mix; load factor at most 1/2. */
 typedef struct bnet_strmap_slot {
     const char *key; /* NULL: empty */
     uint32_t n, value;
@@ -36,8 +36,8 @@ void bnet_strmap_free(bnet_strmap *m);
 bool bnet_strmap_put(bnet_strmap *m, const char *key, size_t n, uint32_t value, bool *existed);
 bool bnet_strmap_get(const bnet_strmap *m, const char *key, size_t n, uint32_t *value);
 
-/* Length of the valid UTF-8 character at s (1..4), 0 if the bytes there are invalid, -1 if they are a
- * valid beginning cut short by n. Overlong forms and surrogates are invalid. */
+/* Length of the valid UTF-8 character at s (1..4), 0 if the bytes there are invalid, -1 if they are
+ * a valid beginning cut short by n. Overlong forms and surrogates are invalid. */
 int bnet_utf8_len(const char *s, size_t n);
 /* Decodes a character bnet_utf8_len found valid. */
 uint32_t bnet_utf8_decode(const char *s, int len);

@@ -1,6 +1,6 @@
 /* thread.c - the pool: a generation counter starts a job, a countdown ends it. Workers spin on the
- * counter for a moment (decode steps follow each other within microseconds), then sleep on a condition
- * variable; the mutex is touched by the caller only if somebody sleeps. */
+ * counter for a moment (decode steps follow each other within microseconds), then sleep on a
+ * condition variable; the mutex is touched by the caller only if somebody sleeps. */
 #include "base/thread.h"
 
 #include <pthread.h>
@@ -70,8 +70,8 @@ static void *worker_main(void *start_arg)
     }
 }
 
-/* The store of generation and the load of n_sleeping are sequentially consistent, as are the sleeper's
- * increment and its load: one of the two sees the other, so no wake-up is lost. */
+/* The store of generation and the load of n_sleeping are sequentially consistent, as are the
+ * sleeper's increment and its load: one of the two sees the other, so no wake-up is lost. */
 static void start_generation(bnet_pool *p)
 {
     atomic_fetch_add(&p->generation, 1);
@@ -133,7 +133,8 @@ bitnet_status bnet_pool_open(int n_threads, bnet_pool **out, bitnet_error *err)
     for (int i = 1; i < n_threads; i++)
         if (!start_worker(p, i)) {
             bnet_pool_close(p);
-            return bnet_fail(err, BITNET_MEMORY, "cannot start thread %d of %d; ask for fewer threads", i + 1,
+            return bnet_fail(err, BITNET_MEMORY,
+                             "cannot start thread %d of %d; ask for fewer threads", i + 1,
                              n_threads);
         }
     *out = p;
@@ -175,7 +176,8 @@ static int cgroup_limit(void)
 int bnet_cpu_count(void)
 {
     cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                        : (int)sysconf(_SC_NPROCESSORS_ONLN);
     int limit = cgroup_limit();
     if (limit > 0 && limit < n)
         n = limit;

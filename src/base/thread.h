@@ -14,13 +14,15 @@ typedef void (*bnet_job)(void *arg, int thread, int n_threads);
 bitnet_status bnet_pool_open(int n_threads, bnet_pool **out, bitnet_error *err);
 void bnet_pool_close(bnet_pool *pool);
 int bnet_pool_threads(const bnet_pool *pool);
-/* Runs job(arg, t, n) for t = 0..n-1, returns when all are done. Calls from several threads take turns. */
+/* Runs job(arg, t, n) for t = 0..n-1, returns when all are done. Calls from several threads take
+ * turns. */
 void bnet_pool_run(bnet_pool *pool, bnet_job job, void *arg);
 /* CPUs this process may use: affinity mask and cgroup quota, at least 1. */
 int bnet_cpu_count(void);
 
 /* The half-open range of thread t when n items are dealt to n_threads in multiples of `grain`. */
-static inline void bnet_split(size_t n, size_t grain, int t, int n_threads, size_t *begin, size_t *end)
+static inline void bnet_split(size_t n, size_t grain, int t, int n_threads, size_t *begin,
+                              size_t *end)
 {
     size_t n_grains = (n + grain - 1) / grain;
     size_t b = n_grains * (size_t)t / (size_t)n_threads * grain;

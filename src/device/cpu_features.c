@@ -5,9 +5,9 @@
 #include <sys/auxv.h>
 
 /* Bits of AT_HWCAP / AT_HWCAP2 in the Linux ABI, written out so that old headers do. */
-#define HWCAP_ASIMD_BIT (1ul << 1)
+#define HWCAP_ASIMD_BIT   (1ul << 1)
 #define HWCAP_ASIMDDP_BIT (1ul << 20)
-#define HWCAP2_I8MM_BIT (1ul << 13)
+#define HWCAP2_I8MM_BIT   (1ul << 13)
 
 uint32_t bnet_cpu_features(void)
 {

@@ -13,8 +13,8 @@ typedef struct bnet_hparams {
     int n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim, n_rot, n_vocab, n_ctx_train;
     float rms_eps, rope_base;
     bnet_act act;
-    bool rope_neox;  /* pairs (j, j+n/2); else (2j, 2j+1) */
-    bool sub_norms;  /* attn_sub_norm and ffn_sub_norm are present */
+    bool rope_neox;        /* pairs (j, j+n/2); else (2j, 2j+1) */
+    bool sub_norms;        /* attn_sub_norm and ffn_sub_norm are present */
     bool ternary_required; /* bitnet archs: dense projections are ternarised at load or refused */
     bool tied_head;
 } bnet_hparams;
@@ -22,8 +22,8 @@ typedef struct bnet_hparams {
 typedef struct bnet_model bnet_model;
 
 /* The file must stay open as long as the model. */
-bitnet_status bnet_model_open(const bnet_gguf *g, bnet_backend *be, bitnet_i2s_layout layout, const bnet_log *log,
-                              bnet_model **out, bitnet_error *err);
+bitnet_status bnet_model_open(const bnet_gguf *g, bnet_backend *be, bitnet_i2s_layout layout,
+                              const bnet_log *log, bnet_model **out, bitnet_error *err);
 void bnet_model_close(bnet_model *m);
 const bnet_hparams *bnet_model_hparams(const bnet_model *m);
 const char *bnet_model_weight_type(const bnet_model *m); /* "I2_S", ..., "mixed" */
@@ -37,9 +37,11 @@ const char *bnet_model_head_type(const bnet_model *m);
 typedef struct bnet_kv bnet_kv;
 
 uint64_t bnet_kv_bytes(const bnet_model *m, int n_ctx, bitnet_kv_type type);
-bitnet_status bnet_kv_open(const bnet_model *m, int n_ctx, bitnet_kv_type type, bnet_kv **out, bitnet_error *err);
+bitnet_status bnet_kv_open(const bnet_model *m, int n_ctx, bitnet_kv_type type, bnet_kv **out,
+                           bitnet_error *err);
 void bnet_kv_close(bnet_kv *kv);
-/* Saving and restoring: all bytes that hold positions [0, n_pos), through a callback in a fixed order. */
+/* Saving and restoring: all bytes that hold positions [0, n_pos), through a callback in a fixed
+ * order. */
 typedef bitnet_status (*bnet_kv_io)(void *user, void *bytes, size_t n, bitnet_error *err);
 bitnet_status bnet_kv_walk(bnet_kv *kv, int n_pos, bnet_kv_io io, void *user, bitnet_error *err);
 
@@ -47,28 +49,33 @@ bitnet_status bnet_kv_walk(bnet_kv *kv, int n_pos, bnet_kv_io io, void *user, bi
 
 #define BNET_HEAD_ROWS 16 /* logits rows per bnet_head call */
 
-/* Scratch for passes of up to n_batch tokens. One per session (or batch owner); one pass at a time. */
+/* Scratch for passes of up to n_batch tokens. One per session (or batch owner); one pass at a time.
+ */
 typedef struct bnet_workspace bnet_workspace;
 
 uint64_t bnet_workspace_bytes(const bnet_model *m, int n_batch);
-bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspace **out, bitnet_error *err);
+bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspace **out,
+                                  bitnet_error *err);
 void bnet_workspace_close(bnet_workspace *ws);
 
 typedef struct bnet_batch {
-    int n_tokens;              /* 1..n_batch */
-    const int32_t *ids;        /* [n_tokens] checked against n_vocab by the caller */
-    const int32_t *pos;        /* [n_tokens] position in its timeline; ascending by one within a timeline */
-    const int32_t *seq;        /* [n_tokens] index into kv; tokens of a timeline are adjacent */
-    bnet_kv *const *kv;        /* [n_seqs] */
+    int n_tokens;       /* 1..n_batch */
+    const int32_t *ids; /* [n_tokens] checked against n_vocab by the caller */
+    const int32_t
+        *pos; /* [n_tokens] position in its timeline; ascending by one within a timeline */
+    const int32_t *seq; /* [n_tokens] index into kv; tokens of a timeline are adjacent */
+    bnet_kv *const *kv; /* [n_seqs] */
     int n_seqs;
-    const int32_t *rows;       /* [n_rows] which tokens will be asked for logits, ascending */
+    const int32_t *rows; /* [n_rows] which tokens will be asked for logits, ascending */
     int n_rows;
 } bnet_batch;
 
-/* Runs the layers, writes the cache, keeps the normed hidden state of `rows`. Void of failure but MEMORY/ERROR
- * reported by the backend's sync. Bit-identical for every division of tokens into batches. */
+/* Runs the layers, writes the cache, keeps the normed hidden state of `rows`. Void of failure but
+ * MEMORY/ERROR reported by the backend's sync. Bit-identical for every division of tokens into
+ * batches. */
 bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error *err);
-/* Logits of rows [first, first+n) of the last pass, n <= BNET_HEAD_ROWS; out: [n][n_vocab], valid until the next call. */
+/* Logits of rows [first, first+n) of the last pass, n <= BNET_HEAD_ROWS; out: [n][n_vocab], valid
+ * until the next call. */
 bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out, bitnet_error *err);
 
 #endif

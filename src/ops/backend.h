@@ -1,8 +1,10 @@
-/* backend.h - the contract between the model and whatever computes. A backend is a folder that fills this table.
+/* backend.h - the contract between the model and whatever computes. A backend is a folder that
+ * fills this table.
  *
- * Shapes in comments: T tokens in the pass, K inputs, N outputs, all row-major. Buffers are the backend's memory;
- * the model never looks inside. Ops are void: shapes were checked in ops.c, failures are collected at sync.
- * Meaning is fixed by the scalar kernels of backend/cpu: integers exact, floats within the bound a row states. */
+ * Shapes in comments: T tokens in the pass, K inputs, N outputs, all row-major. Buffers are the
+ * backend's memory; the model never looks inside. Ops are void: shapes were checked in ops.c,
+ * failures are collected at sync. Meaning is fixed by the scalar kernels of backend/cpu: integers
+ * exact, floats within the bound a row states. */
 #ifndef BNET_BACKEND_H
 #define BNET_BACKEND_H
 
@@ -10,9 +12,10 @@
 #include "format/codec.h"
 
 typedef struct bnet_backend bnet_backend;
-typedef struct bnet_buffer bnet_buffer;     /* bytes on the device */
-typedef struct bnet_weight bnet_weight;     /* a prepared matrix [N rows][K columns] */
-typedef struct bnet_kv_store bnet_kv_store; /* blocks of 64 positions of keys and values, all layers */
+typedef struct bnet_buffer bnet_buffer; /* bytes on the device */
+typedef struct bnet_weight bnet_weight; /* a prepared matrix [N rows][K columns] */
+typedef struct bnet_kv_store
+    bnet_kv_store; /* blocks of 64 positions of keys and values, all layers */
 
 /* How a weight wants its input: ternary weights take int8 activations, all others take floats. */
 typedef struct bnet_weight_info {
@@ -30,7 +33,8 @@ typedef struct bnet_weight_request {
     float extra_scale;        /* multiplies the scale (separate ".scale" tensors); 1 if none */
 } bnet_weight_request;
 
-/* int8 activations: q [T][stride] zero beyond K, scale [T] (real value = q * scale), sum [T] of each row of q */
+/* int8 activations: q [T][stride] zero beyond K, scale [T] (real value = q * scale), sum [T] of
+ * each row of q */
 typedef struct bnet_act8 {
     bnet_buffer *q, *scale, *sum;
     size_t stride; /* multiple of 128 */
@@ -70,33 +74,45 @@ typedef struct bnet_backend_vtable {
     bitnet_status (*sync)(bnet_backend *be, bitnet_error *err);
 
     /* May repack; owns the result; the mapped file stays as it is and must stay open. */
-    bitnet_status (*weight_prepare)(bnet_backend *be, const bnet_weight_request *r, const bnet_log *log,
-                                    bnet_weight **out, bitnet_error *err);
+    bitnet_status (*weight_prepare)(bnet_backend *be, const bnet_weight_request *r,
+                                    const bnet_log *log, bnet_weight **out, bitnet_error *err);
     void (*weight_free)(bnet_backend *be, bnet_weight *w);
     const bnet_weight_info *(*weight_info)(const bnet_weight *w);
 
     bnet_kv_store *(*kv_new)(bnet_backend *be, const bnet_kv_shape *shape); /* NULL: no memory */
     void (*kv_free)(bnet_backend *be, bnet_kv_store *kv);
     uint64_t (*kv_block_bytes)(const bnet_kv_shape *shape); /* one block, one layer */
-    void *(*kv_block)(bnet_kv_store *kv, int layer, int block); /* host view, for saving and restoring */
+    void *(*kv_block)(bnet_kv_store *kv, int layer,
+                      int block); /* host view, for saving and restoring */
 
-    void (*embed)(bnet_backend *be, const bnet_weight *w, const bnet_step *s, bnet_buffer *x);        /* x [T][K] */
-    void (*rmsnorm)(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows, bnet_buffer *y);
+    void (*embed)(bnet_backend *be, const bnet_weight *w, const bnet_step *s,
+                  bnet_buffer *x); /* x [T][K] */
+    void (*rmsnorm)(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
+                    bnet_buffer *y);
     void (*quantize_i8)(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q);
-    void (*linear_ternary)(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows, bnet_buffer *y);
-    void (*linear_float)(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows, bnet_buffer *y);
+    void (*linear_ternary)(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows,
+                           bnet_buffer *y);
+    void (*linear_float)(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                         bnet_buffer *y);
     /* cos/sin [T][n_rot/2] of every token's position, once per pass */
     void (*rope_table)(bnet_backend *be, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs);
-    void (*rope)(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads, bnet_buffer *x);
-    void (*kv_append)(bnet_backend *be, const bnet_step *s, int layer, bnet_buffer *k, bnet_buffer *v);
+    void (*rope)(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
+                 bnet_buffer *x);
+    void (*kv_append)(bnet_backend *be, const bnet_step *s, int layer, bnet_buffer *k,
+                      bnet_buffer *v);
     /* q, y [T][n_heads][head_dim]; each token sees positions 0..pos of its timeline */
-    void (*attention)(bnet_backend *be, const bnet_step *s, int layer, int n_heads, bnet_buffer *q, bnet_buffer *y);
-    void (*glu_relu2)(bnet_backend *be, bnet_buffer *gate, bnet_buffer *up, size_t n, bnet_buffer *y);
-    void (*glu_silu)(bnet_backend *be, bnet_buffer *gate, bnet_buffer *up, size_t n, bnet_buffer *y);
+    void (*attention)(bnet_backend *be, const bnet_step *s, int layer, int n_heads, bnet_buffer *q,
+                      bnet_buffer *y);
+    void (*glu_relu2)(bnet_backend *be, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                      bnet_buffer *y);
+    void (*glu_silu)(bnet_backend *be, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                     bnet_buffer *y);
     void (*add)(bnet_backend *be, bnet_buffer *x, bnet_buffer *y, size_t n); /* x += y */
-    void (*gather)(bnet_backend *be, bnet_buffer *x, const int32_t *rows, int n_rows, size_t n_cols, bnet_buffer *y);
+    void (*gather)(bnet_backend *be, bnet_buffer *x, const int32_t *rows, int n_rows, size_t n_cols,
+                   bnet_buffer *y);
 
-    size_t (*kernels)(const bnet_backend *be, bitnet_kernel_use *out, size_t cap); /* those that ran */
+    size_t (*kernels)(const bnet_backend *be, bitnet_kernel_use *out,
+                      size_t cap); /* those that ran */
 } bnet_backend_vtable;
 
 struct bnet_backend {
@@ -105,10 +121,10 @@ struct bnet_backend {
 
 /* ---- backends (one line each in backends.inc) ---- */
 
-/* isa NULL: the best here; else the highest set kernels may use. Fails ARGUMENT for an unknown name,
- * NOT_AVAILABLE for one this CPU lacks. The pool must outlive the backend. */
-bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const char *isa, const bnet_log *log, bnet_backend **out,
-                                    bitnet_error *err);
+/* isa NULL: the best here; else the highest set kernels may use. Fails ARGUMENT for an unknown
+ * name, NOT_AVAILABLE for one this CPU lacks. The pool must outlive the backend. */
+bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const char *isa, const bnet_log *log,
+                                    bnet_backend **out, bitnet_error *err);
 void bnet_backend_close(bnet_backend *be); /* NULL is legal */
 size_t bnet_backend_kernels(const bnet_backend *be, bitnet_kernel_use *out, size_t cap);
 const char *bnet_backend_at(int i); /* compiled backends by name; NULL past the end */

@@ -22,8 +22,8 @@ bitnet_status bnet_op_sync(bnet_backend *be, bitnet_error *err)
     return be->v->sync(be, err);
 }
 
-bitnet_status bnet_op_weight(bnet_backend *be, const bnet_weight_request *r, const bnet_log *log, bnet_weight **out,
-                             bitnet_error *err)
+bitnet_status bnet_op_weight(bnet_backend *be, const bnet_weight_request *r, const bnet_log *log,
+                             bnet_weight **out, bitnet_error *err)
 {
     return be->v->weight_prepare(be, r, log, out, err);
 }
@@ -45,7 +45,8 @@ void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, b
     be->v->embed(be, w, s, x);
 }
 
-void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows, bnet_buffer *y)
+void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
+                     bnet_buffer *y)
 {
     assert(n_rows > 0 && bnet_op_weight_info(be, w)->n_out == 1);
     be->v->rmsnorm(be, x, w, eps, n_rows, y);
@@ -57,13 +58,16 @@ void bnet_op_quantize_i8(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_
     be->v->quantize_i8(be, x, n_rows, n_cols, q);
 }
 
-void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows, bnet_buffer *y)
+void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows,
+                            bnet_buffer *y)
 {
-    assert(n_rows > 0 && bnet_op_weight_info(be, w)->ternary && bnet_op_weight_info(be, w)->n_in <= q->stride);
+    assert(n_rows > 0 && bnet_op_weight_info(be, w)->ternary &&
+           bnet_op_weight_info(be, w)->n_in <= q->stride);
     be->v->linear_ternary(be, w, q, n_rows, y);
 }
 
-void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows, bnet_buffer *y)
+void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                          bnet_buffer *y)
 {
     assert(n_rows > 0 && !bnet_op_weight_info(be, w)->ternary);
     be->v->linear_float(be, w, x, n_rows, y);
@@ -75,25 +79,29 @@ void bnet_op_rope_table(bnet_backend *be, const bnet_rope *r, const bnet_step *s
     be->v->rope_table(be, r, s, cs);
 }
 
-void bnet_op_rope(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads, bnet_buffer *x)
+void bnet_op_rope(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
+                  bnet_buffer *x)
 {
     assert(n_rows > 0 && n_heads > 0);
     be->v->rope(be, r, cs, n_rows, n_heads, x);
 }
 
-void bnet_op_kv_append(bnet_backend *be, const bnet_step *s, int layer, bnet_buffer *k, bnet_buffer *v)
+void bnet_op_kv_append(bnet_backend *be, const bnet_step *s, int layer, bnet_buffer *k,
+                       bnet_buffer *v)
 {
     assert(layer >= 0);
     be->v->kv_append(be, s, layer, k, v);
 }
 
-void bnet_op_attention(bnet_backend *be, const bnet_step *s, int layer, int n_heads, bnet_buffer *q, bnet_buffer *y)
+void bnet_op_attention(bnet_backend *be, const bnet_step *s, int layer, int n_heads, bnet_buffer *q,
+                       bnet_buffer *y)
 {
     assert(layer >= 0 && n_heads > 0);
     be->v->attention(be, s, layer, n_heads, q, y);
 }
 
-void bnet_op_glu(bnet_backend *be, bool relu2, bnet_buffer *gate, bnet_buffer *up, size_t n, bnet_buffer *y)
+void bnet_op_glu(bnet_backend *be, bool relu2, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                 bnet_buffer *y)
 {
     (relu2 ? be->v->glu_relu2 : be->v->glu_silu)(be, gate, up, n, y);
 }
@@ -103,7 +111,8 @@ void bnet_op_add(bnet_backend *be, bnet_buffer *x, bnet_buffer *y, size_t n)
     be->v->add(be, x, y, n);
 }
 
-void bnet_op_gather(bnet_backend *be, bnet_buffer *x, const int32_t *rows, int n_rows, size_t n_cols, bnet_buffer *y)
+void bnet_op_gather(bnet_backend *be, bnet_buffer *x, const int32_t *rows, int n_rows,
+                    size_t n_cols, bnet_buffer *y)
 {
     be->v->gather(be, x, rows, n_rows, n_cols, y);
 }

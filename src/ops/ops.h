@@ -1,5 +1,5 @@
-/* ops.h - what the model may ask of a backend. Shapes are checked here (assert: a wrong shape is our bug), then one
- * call goes to the backend's table. */
+/* ops.h - what the model may ask of a backend. Shapes are checked here (assert: a wrong shape is
+ * our bug), then one call goes to the backend's table. */
 #ifndef BNET_OPS_H
 #define BNET_OPS_H
 
@@ -10,22 +10,30 @@ void bnet_op_buffer_free(bnet_backend *be, bnet_buffer *b);
 const void *bnet_op_read(bnet_backend *be, bnet_buffer *b, size_t n_bytes);
 bitnet_status bnet_op_sync(bnet_backend *be, bitnet_error *err);
 
-bitnet_status bnet_op_weight(bnet_backend *be, const bnet_weight_request *r, const bnet_log *log, bnet_weight **out,
-                             bitnet_error *err);
+bitnet_status bnet_op_weight(bnet_backend *be, const bnet_weight_request *r, const bnet_log *log,
+                             bnet_weight **out, bitnet_error *err);
 void bnet_op_weight_free(bnet_backend *be, bnet_weight *w);
 const bnet_weight_info *bnet_op_weight_info(const bnet_backend *be, const bnet_weight *w);
 
 void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, bnet_buffer *x);
-void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows, bnet_buffer *y);
+void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
+                     bnet_buffer *y);
 void bnet_op_quantize_i8(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q);
-void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows, bnet_buffer *y);
-void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows, bnet_buffer *y);
+void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows,
+                            bnet_buffer *y);
+void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                          bnet_buffer *y);
 void bnet_op_rope_table(bnet_backend *be, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs);
-void bnet_op_rope(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads, bnet_buffer *x);
-void bnet_op_kv_append(bnet_backend *be, const bnet_step *s, int layer, bnet_buffer *k, bnet_buffer *v);
-void bnet_op_attention(bnet_backend *be, const bnet_step *s, int layer, int n_heads, bnet_buffer *q, bnet_buffer *y);
-void bnet_op_glu(bnet_backend *be, bool relu2, bnet_buffer *gate, bnet_buffer *up, size_t n, bnet_buffer *y);
+void bnet_op_rope(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
+                  bnet_buffer *x);
+void bnet_op_kv_append(bnet_backend *be, const bnet_step *s, int layer, bnet_buffer *k,
+                       bnet_buffer *v);
+void bnet_op_attention(bnet_backend *be, const bnet_step *s, int layer, int n_heads, bnet_buffer *q,
+                       bnet_buffer *y);
+void bnet_op_glu(bnet_backend *be, bool relu2, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                 bnet_buffer *y);
 void bnet_op_add(bnet_backend *be, bnet_buffer *x, bnet_buffer *y, size_t n);
-void bnet_op_gather(bnet_backend *be, bnet_buffer *x, const int32_t *rows, int n_rows, size_t n_cols, bnet_buffer *y);
+void bnet_op_gather(bnet_backend *be, bnet_buffer *x, const int32_t *rows, int n_rows,
+                    size_t n_cols, bnet_buffer *y);
 
 #endif

@@ -95,7 +95,8 @@ static const bnet_backend_vtable cpu_vtable = {
 /* Scalar rows exist for every op, so a choice is never empty. */
 static void choose(cpu_backend *be)
 {
-    static const char *const kv[3] = {[BITNET_KV_F32] = "f32", [BITNET_KV_F16] = "f16", [BITNET_KV_INT8] = "i8"};
+    static const char *const kv[3] = {
+        [BITNET_KV_F32] = "f32", [BITNET_KV_F16] = "f16", [BITNET_KV_INT8] = "i8"};
     cpu_choice *r = &be->row;
     r->embed = bnet_cpu_select(be, "embed", "row", 0);
     r->rmsnorm = bnet_cpu_select(be, "rmsnorm", "f32", 0);
@@ -111,8 +112,8 @@ static void choose(cpu_backend *be)
     }
 }
 
-bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const char *isa, const bnet_log *log, bnet_backend **out,
-                                    bitnet_error *err)
+bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const char *isa, const bnet_log *log,
+                                    bnet_backend **out, bitnet_error *err)
 {
     uint32_t mask;
     bitnet_status st = bnet_cpu_isa_mask(isa, &mask, err);
@@ -125,8 +126,8 @@ bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const char *isa, const bnet
     be->pool = pool;
     be->isa_mask = mask;
     choose(be);
-    bnet_logf(log, BITNET_LOG_DEBUG, "cpu", "%d threads, ternary kernel %s", bnet_pool_threads(pool),
-              bnet_cpu_rows[bnet_cpu_select(be, "linear", "i2s", 0)].id);
+    bnet_logf(log, BITNET_LOG_DEBUG, "cpu", "%d threads, ternary kernel %s",
+              bnet_pool_threads(pool), bnet_cpu_rows[bnet_cpu_select(be, "linear", "i2s", 0)].id);
     *out = &be->base;
     return BITNET_OK;
 }
@@ -146,7 +147,8 @@ static void items_thread(void *arg, int thread, int n_threads)
         j->fn(j->arg, begin, end);
 }
 
-void bnet_cpu_items(cpu_backend *be, size_t n, size_t grain, size_t cost, cpu_items_fn fn, void *arg)
+void bnet_cpu_items(cpu_backend *be, size_t n, size_t grain, size_t cost, cpu_items_fn fn,
+                    void *arg)
 {
     enum { SMALL = 16384 };
     if (n * cost < SMALL || n <= grain) {

@@ -10,7 +10,7 @@
 /* ---- the list of kernels as data (dispatch.c) ---- */
 
 enum {
-#define KERNEL(op, format, isa, arch, proto, k_mult, agreement)                                     \
+#define KERNEL(op, format, isa, arch, proto, k_mult, agreement)                                    \
     BNET_ON_##arch(ROW_##op##_##format##_##isa, )
 #include "backend/cpu/kernels.inc"
 #undef KERNEL
@@ -35,9 +35,11 @@ typedef struct cpu_row {
 
 extern const cpu_row bnet_cpu_rows[N_ROWS];
 
-/* Rows chosen once when the backend opens; those of weights are chosen when a weight is prepared. */
+/* Rows chosen once when the backend opens; those of weights are chosen when a weight is prepared.
+ */
 typedef struct cpu_choice {
-    int embed, rmsnorm, quantize, rope_norm, rope_neox, kv_store[3], attention[3], glu_relu2, glu_silu, add;
+    int embed, rmsnorm, quantize, rope_norm, rope_neox, kv_store[3], attention[3], glu_relu2,
+        glu_silu, add;
 } cpu_choice;
 
 typedef struct cpu_backend {
@@ -90,32 +92,41 @@ static inline uint8_t *kv_part(const bnet_kv_store *kv, int layer, int block, in
 /* ---- running over items on the pool ---- */
 
 typedef void (*cpu_items_fn)(void *arg, size_t begin, size_t end);
-/* Splits [0, n) over the threads in multiples of grain; runs on the caller alone when n * cost is small (a barrier
- * costs about as much as a few thousand simple operations). */
-void bnet_cpu_items(cpu_backend *be, size_t n, size_t grain, size_t cost, cpu_items_fn fn, void *arg);
+/* Splits [0, n) over the threads in multiples of grain; runs on the caller alone when n * cost is
+ * small (a barrier costs about as much as a few thousand simple operations). */
+void bnet_cpu_items(cpu_backend *be, size_t n, size_t grain, size_t cost, cpu_items_fn fn,
+                    void *arg);
 
 /* ---- entries of the table, by file ---- */
 
-bitnet_status bnet_cpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r, const bnet_log *log,
-                                      bnet_weight **out, bitnet_error *err);
+bitnet_status bnet_cpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r,
+                                      const bnet_log *log, bnet_weight **out, bitnet_error *err);
 void bnet_cpu_weight_free(bnet_backend *b, bnet_weight *w);
-void bnet_cpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet_act8 *q, int n_rows, bnet_buffer *y);
-void bnet_cpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows, bnet_buffer *y);
+void bnet_cpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet_act8 *q, int n_rows,
+                             bnet_buffer *y);
+void bnet_cpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                           bnet_buffer *y);
 bnet_kv_store *bnet_cpu_kv_new(bnet_backend *b, const bnet_kv_shape *shape);
 void bnet_cpu_kv_free(bnet_backend *b, bnet_kv_store *kv);
 uint64_t bnet_cpu_kv_block_bytes(const bnet_kv_shape *shape);
 void *bnet_cpu_kv_block(bnet_kv_store *kv, int layer, int block);
-void bnet_cpu_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_buffer *k, bnet_buffer *v);
-void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_heads, bnet_buffer *q, bnet_buffer *y);
+void bnet_cpu_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_buffer *k,
+                        bnet_buffer *v);
+void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_heads, bnet_buffer *q,
+                        bnet_buffer *y);
 void bnet_cpu_embed(bnet_backend *b, const bnet_weight *w, const bnet_step *s, bnet_buffer *x);
-void bnet_cpu_rmsnorm(bnet_backend *b, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows, bnet_buffer *y);
+void bnet_cpu_rmsnorm(bnet_backend *b, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
+                      bnet_buffer *y);
 void bnet_cpu_quantize_i8(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q);
 void bnet_cpu_rope_table(bnet_backend *b, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs);
-void bnet_cpu_rope(bnet_backend *b, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads, bnet_buffer *x);
-void bnet_cpu_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n, bnet_buffer *y);
-void bnet_cpu_glu_silu(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n, bnet_buffer *y);
+void bnet_cpu_rope(bnet_backend *b, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
+                   bnet_buffer *x);
+void bnet_cpu_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                        bnet_buffer *y);
+void bnet_cpu_glu_silu(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                       bnet_buffer *y);
 void bnet_cpu_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n);
-void bnet_cpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows, size_t n_cols,
-                     bnet_buffer *y);
+void bnet_cpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows,
+                     size_t n_cols, bnet_buffer *y);
 
 #endif

@@ -3,8 +3,8 @@
 #include "device/cpu_features.h"
 
 const cpu_row bnet_cpu_rows[N_ROWS] = {
-#define KERNEL(op, format, isa, arch, proto, k_mult, agreement)                                     \
-    BNET_ON_##arch({#op "_" #format "." #isa, #op, #format, ISA_##isa, k_mult,                      \
+#define KERNEL(op, format, isa, arch, proto, k_mult, agreement)                                    \
+    BNET_ON_##arch({#op "_" #format "." #isa, #op, #format, ISA_##isa, k_mult,                     \
                     (cpu_fn)bnet_##op##_##format##_##isa}, )
 #include "backend/cpu/kernels.inc"
 #undef KERNEL
@@ -37,8 +37,8 @@ static bitnet_status unknown_isa(const char *isa, bitnet_error *err)
         }
     }
     char quoted[64];
-    return bnet_fail(err, BITNET_ARGUMENT, "isa '%s' is unknown; known: %s", bnet_quote(isa, strlen(isa), quoted, 64),
-                     names);
+    return bnet_fail(err, BITNET_ARGUMENT, "isa '%s' is unknown; known: %s",
+                     bnet_quote(isa, strlen(isa), quoted, 64), names);
 }
 
 /* A named set allows itself and those it builds on: the rows of isa.inc whose needs it includes. */
@@ -76,6 +76,7 @@ bool bnet_backend_kernel_at(int i, bnet_kernel_row *out)
     if (i < 0 || i >= N_ROWS)
         return false;
     const cpu_row *r = &bnet_cpu_rows[i];
-    *out = (bnet_kernel_row){r->id, r->op, r->format, isas[r->isa].name, isa_present(r->isa, bnet_cpu_features())};
+    *out = (bnet_kernel_row){r->id, r->op, r->format, isas[r->isa].name,
+                             isa_present(r->isa, bnet_cpu_features())};
     return true;
 }

@@ -1,5 +1,5 @@
-/* half_inline.h - 16-bit floats inside kernels: the hardware's conversion where the base instruction set has one (the
- * same values bit for bit, NaN aside), the bit version elsewhere. */
+/* half_inline.h - 16-bit floats inside kernels: the hardware's conversion where the base
+ * instruction set has one (the same values bit for bit, NaN aside), the bit version elsewhere. */
 #ifndef BNET_HALF_INLINE_H
 #define BNET_HALF_INLINE_H
 
@@ -21,7 +21,8 @@ static inline uint16_t float_to_half(float f)
     return h;
 }
 #else
-/* Exponent rebias by a multiply: exact for normal and subnormal halves, and infinities and NaN are patched. */
+/* Exponent rebias by a multiply: exact for normal and subnormal halves, and infinities and NaN are
+ * patched. */
 static inline float half_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, mag = (uint32_t)(h & 0x7fff) << 13;

@@ -1,37 +1,43 @@
-/* kernels.h - the types of CPU kernels and, from kernels.inc, a prototype of each. A kernel is a pure function over
- * plain memory; threads, counting and epilogues belong to the callers in ops_*.c. */
+/* kernels.h - the types of CPU kernels and, from kernels.inc, a prototype of each. A kernel is a
+ * pure function over plain memory; threads, counting and epilogues belong to the callers in
+ * ops_*.c. */
 #ifndef BNET_CPU_KERNELS_H
 #define BNET_CPU_KERNELS_H
 
 #include "base/base.h"
 #include "format/tensor.h"
 
-/* acc[r] = sum over k of trit[r][k] * x[k], for n_rows rows of n_blocks * 32 bytes in the I2_S order (128 weights in
- * 32 bytes; codes 0,1,2 only). x: n_blocks * 128 values; x_sum: their sum. Exact: |acc| <= 128 K < 2^31 for K < 2^24. */
-typedef void bnet_fn_ternary(const uint8_t *w, size_t n_blocks, const int8_t *x, int32_t x_sum, size_t n_rows,
-                             int32_t *acc);
-/* The same with one scale per 256 weights: y[r] = sum over b of scales[r][b] * (float)(integer sum of block b), in
- * ascending b. n_blocks counts 128-weight blocks and is even. */
-typedef void bnet_fn_ternary_scaled(const uint8_t *w, size_t n_blocks, const float *scales, const int8_t *x,
-                                    size_t n_rows, float *y);
-/* y[t] = dot(row, x[t]) for one weight row and up to BNET_LINEAR_TOKENS tokens, each in the order of bnet_dot_f32. */
+/* acc[r] = sum over k of trit[r][k] * x[k], for n_rows rows of n_blocks * 32 bytes in the I2_S
+ * order (128 weights in 32 bytes; codes 0,1,2 only). x: n_blocks * 128 values; x_sum: their sum.
+ * Exact: |acc| <= 128 K < 2^31 for K < 2^24. */
+typedef void bnet_fn_ternary(const uint8_t *w, size_t n_blocks, const int8_t *x, int32_t x_sum,
+                             size_t n_rows, int32_t *acc);
+/* The same with one scale per 256 weights: y[r] = sum over b of scales[r][b] * (float)(integer sum
+ * of block b), in ascending b. n_blocks counts 128-weight blocks and is even. */
+typedef void bnet_fn_ternary_scaled(const uint8_t *w, size_t n_blocks, const float *scales,
+                                    const int8_t *x, size_t n_rows, float *y);
+/* y[t] = dot(row, x[t]) for one weight row and up to BNET_LINEAR_TOKENS tokens, each in the order
+ * of bnet_dot_f32. */
 #define BNET_LINEAR_TOKENS 8
-typedef void bnet_fn_linear(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols, size_t n_tokens,
-                            float *y);
+typedef void bnet_fn_linear(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
+                            size_t n_tokens, float *y);
 typedef void bnet_fn_embed(bnet_type type, const uint8_t *row, size_t n_cols, float *y);
-typedef void bnet_fn_rmsnorm(const float *x, const float *w, size_t n, float eps, float *y); /* y may be x */
+typedef void bnet_fn_rmsnorm(const float *x, const float *w, size_t n, float eps,
+                             float *y); /* y may be x */
 /* q[0..n), zero to stride; returns the scale (real = q * scale) and the sum of q. */
 typedef float bnet_fn_quantize(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum);
 /* One head in place; cs: n_rot/2 pairs (cos, sin). */
 typedef void bnet_fn_rope(float *x, const float *cs, size_t n_rot);
 /* Stores head_dim values of one position into its block (see kv_block.h). */
 typedef void bnet_fn_kv_store(const float *x, size_t head_dim, size_t pos, uint8_t *part);
-/* Folds n_pos <= 64 positions of one block into the running softmax (m, l, o[head_dim]) of one query head. */
+/* Folds n_pos <= 64 positions of one block into the running softmax (m, l, o[head_dim]) of one
+ * query head. */
 typedef struct bnet_softmax {
     float m, l; /* running maximum and sum; start at -infinity, 0 */
 } bnet_softmax;
-typedef void bnet_fn_attention(const float *q, const uint8_t *k_part, const uint8_t *v_part, size_t head_dim,
-                               size_t n_pos, float scale, bnet_softmax *run, float *o);
+typedef void bnet_fn_attention(const float *q, const uint8_t *k_part, const uint8_t *v_part,
+                               size_t head_dim, size_t n_pos, float scale, bnet_softmax *run,
+                               float *o);
 typedef void bnet_fn_glu(const float *gate, const float *up, size_t n, float *y);
 typedef void bnet_fn_add(float *x, const float *y, size_t n);
 
@@ -49,7 +55,7 @@ typedef void bnet_fn_add(float *x, const float *y, size_t n);
 #endif
 #define BNET_ON_ANY(...) __VA_ARGS__
 
-#define KERNEL(op, format, isa, arch, proto, k_mult, agreement)                                     \
+#define KERNEL(op, format, isa, arch, proto, k_mult, agreement)                                    \
     BNET_ON_##arch(bnet_fn_##proto bnet_##op##_##format##_##isa;)
 #include "backend/cpu/kernels.inc"
 #undef KERNEL

@@ -1,5 +1,6 @@
 /* kv_block.h - how one block of the cache lies in memory: for each kv head a K part and a V part.
- * A part holds 64 positions x head_dim elements; int8 parts end with 64 float scales, one per position. */
+ * A part holds 64 positions x head_dim elements; int8 parts end with 64 float scales, one per
+ * position. */
 #ifndef BNET_KV_BLOCK_H
 #define BNET_KV_BLOCK_H
 

@@ -1,5 +1,6 @@
-/* ops_attention.c - the cache and the attention over it. One item = one query head of one token; it walks its
- * timeline's blocks in ascending order, so the result depends on neither batch nor threads. */
+/* ops_attention.c - the cache and the attention over it. One item = one query head of one token; it
+ * walks its timeline's blocks in ascending order, so the result depends on neither batch nor
+ * threads. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kv_block.h"
 
@@ -23,7 +24,8 @@ bnet_kv_store *bnet_cpu_kv_new(bnet_backend *b, const bnet_kv_shape *s)
         bnet_free(data);
         return NULL;
     }
-    *kv = (bnet_kv_store){*s, bnet_kv_part_bytes(s->type, (size_t)s->head_dim), (size_t)block, data};
+    *kv =
+        (bnet_kv_store){*s, bnet_kv_part_bytes(s->type, (size_t)s->head_dim), (size_t)block, data};
     return kv;
 }
 
@@ -55,13 +57,16 @@ static void append_tokens(void *arg, size_t begin, size_t end)
     for (size_t t = begin; t < end; t++) {
         const bnet_seq *seq = &j->step->seqs[j->step->seq[t]];
         const bnet_kv_shape *s = &seq->store->shape;
-        bnet_fn_kv_store *store = (bnet_fn_kv_store *)bnet_cpu_rows[j->be->row.kv_store[s->type]].fn;
+        bnet_fn_kv_store *store =
+            (bnet_fn_kv_store *)bnet_cpu_rows[j->be->row.kv_store[s->type]].fn;
         size_t hd = (size_t)s->head_dim, n_kv = (size_t)s->n_kv_heads;
         int pos = j->step->pos[t], block = seq->blocks[pos / BNET_BLOCK_POS];
         for (size_t h = 0; h < n_kv; h++) {
             size_t at = (t * n_kv + h) * hd;
-            store(j->k + at, hd, (size_t)(pos % BNET_BLOCK_POS), kv_part(seq->store, j->layer, block, (int)h, 0));
-            store(j->v + at, hd, (size_t)(pos % BNET_BLOCK_POS), kv_part(seq->store, j->layer, block, (int)h, 1));
+            store(j->k + at, hd, (size_t)(pos % BNET_BLOCK_POS),
+                  kv_part(seq->store, j->layer, block, (int)h, 0));
+            store(j->v + at, hd, (size_t)(pos % BNET_BLOCK_POS),
+                  kv_part(seq->store, j->layer, block, (int)h, 1));
         }
     }
 }
@@ -77,14 +82,15 @@ static void count_types(cpu_backend *be, const bnet_step *s, const int rows[3])
             cpu_use(be, rows[i]);
 }
 
-void bnet_cpu_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_buffer *k, bnet_buffer *v)
+void bnet_cpu_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_buffer *k,
+                        bnet_buffer *v)
 {
     cpu_backend *be = (cpu_backend *)b;
     attention_job j = {.be = be, .step = s, .layer = layer, .k = k->data, .v = v->data};
     const bnet_kv_shape *shape = &s->seqs[s->seq[0]].store->shape;
     count_types(be, s, be->row.kv_store);
-    bnet_cpu_items(be, (size_t)s->n_tokens, 1, 4 * (size_t)shape->n_kv_heads * (size_t)shape->head_dim,
-                   append_tokens, &j);
+    bnet_cpu_items(be, (size_t)s->n_tokens, 1,
+                   4 * (size_t)shape->n_kv_heads * (size_t)shape->head_dim, append_tokens, &j);
 }
 
 static void attend_head(const attention_job *j, size_t t, size_t head)
@@ -95,13 +101,14 @@ static void attend_head(const attention_job *j, size_t t, size_t head)
     int kv_head = (int)head / (j->n_heads / kv->shape.n_kv_heads), n_pos = j->step->pos[t] + 1;
     const float *q = j->q + (t * (size_t)j->n_heads + head) * hd;
     float *o = j->y + (t * (size_t)j->n_heads + head) * hd, scale = 1.0f / sqrtf((float)hd);
-    bnet_fn_attention *fold = (bnet_fn_attention *)bnet_cpu_rows[j->be->row.attention[kv->shape.type]].fn;
+    bnet_fn_attention *fold =
+        (bnet_fn_attention *)bnet_cpu_rows[j->be->row.attention[kv->shape.type]].fn;
     bnet_softmax run = {-INFINITY, 0};
     memset(o, 0, hd * sizeof *o);
     for (int b = 0; b * BNET_BLOCK_POS < n_pos; b++) {
         int n = BNET_MIN(n_pos - b * BNET_BLOCK_POS, (int)BNET_BLOCK_POS);
-        fold(q, kv_part(kv, j->layer, seq->blocks[b], kv_head, 0), kv_part(kv, j->layer, seq->blocks[b], kv_head, 1),
-             hd, (size_t)n, scale, &run, o);
+        fold(q, kv_part(kv, j->layer, seq->blocks[b], kv_head, 0),
+             kv_part(kv, j->layer, seq->blocks[b], kv_head, 1), hd, (size_t)n, scale, &run, o);
     }
     float norm = 1.0f / run.l;
     for (size_t i = 0; i < hd; i++)
@@ -115,10 +122,12 @@ static void attend_items(void *arg, size_t begin, size_t end)
         attend_head(j, i / (size_t)j->n_heads, i % (size_t)j->n_heads);
 }
 
-void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_heads, bnet_buffer *q, bnet_buffer *y)
+void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_heads, bnet_buffer *q,
+                        bnet_buffer *y)
 {
     cpu_backend *be = (cpu_backend *)b;
-    attention_job j = {.be = be, .step = s, .layer = layer, .n_heads = n_heads, .q = q->data, .y = y->data};
+    attention_job j = {
+        .be = be, .step = s, .layer = layer, .n_heads = n_heads, .q = q->data, .y = y->data};
     size_t hd = (size_t)s->seqs[s->seq[0]].store->shape.head_dim;
     size_t n_pos = (size_t)s->pos[s->n_tokens - 1] + 1;
     count_types(be, s, be->row.attention);

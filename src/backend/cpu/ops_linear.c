@@ -1,8 +1,10 @@
-/* ops_linear.c - matrix times activations, divided among threads by output rows. The epilogue that turns an integer
- * sum into a float stands here once, for every kernel. */
+/* ops_linear.c - matrix times activations, divided among threads by output rows. The epilogue that
+ * turns an integer sum into a float stands here once, for every kernel. */
 #include "backend/cpu/cpu.h"
 
-enum { CHUNK = 32 }; /* rows per kernel call: their bytes stay in the first-level cache while tokens pass */
+enum {
+    CHUNK = 32
+}; /* rows per kernel call: their bytes stay in the first-level cache while tokens pass */
 
 typedef struct linear_job {
     cpu_fn fn;
@@ -29,7 +31,8 @@ static void ternary_chunk(const linear_job *j, size_t row, size_t n)
     for (size_t t = 0; t < j->n_tokens; t++) {
         const int8_t *x = (const int8_t *)j->act->q->data + t * j->act->stride;
         float *y = j->y + t * w->info.n_out + row;
-        ((bnet_fn_ternary *)j->fn)(w->data + row * w->row_bytes, w->row_bytes / 32, x, sum[t], n, acc);
+        ((bnet_fn_ternary *)j->fn)(w->data + row * w->row_bytes, w->row_bytes / 32, x, sum[t], n,
+                                   acc);
         epilogue(acc, n, scale[t] * w->info.scale, y);
     }
 }
@@ -60,10 +63,12 @@ static void ternary_rows(void *arg, size_t begin, size_t end)
     }
 }
 
-void bnet_cpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet_act8 *q, int n_rows, bnet_buffer *y)
+void bnet_cpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet_act8 *q, int n_rows,
+                             bnet_buffer *y)
 {
     cpu_backend *be = (cpu_backend *)b;
-    linear_job j = {.fn = cpu_use(be, w->row), .w = w, .act = q, .y = y->data, .n_tokens = (size_t)n_rows};
+    linear_job j = {
+        .fn = cpu_use(be, w->row), .w = w, .act = q, .y = y->data, .n_tokens = (size_t)n_rows};
     bnet_cpu_items(be, w->info.n_out, 4, w->info.n_in * (size_t)n_rows / 16, ternary_rows, &j);
 }
 
@@ -75,16 +80,18 @@ static void float_rows(void *arg, size_t begin, size_t end)
     for (size_t row = begin; row < end; row++)
         for (size_t t = 0; t < j->n_tokens; t += BNET_LINEAR_TOKENS) {
             size_t n = BNET_MIN((size_t)BNET_LINEAR_TOKENS, j->n_tokens - t);
-            ((bnet_fn_linear *)j->fn)(w->data + row * w->row_bytes, j->x + t * w->info.n_in, w->info.n_in,
-                                      w->info.n_in, n, out);
+            ((bnet_fn_linear *)j->fn)(w->data + row * w->row_bytes, j->x + t * w->info.n_in,
+                                      w->info.n_in, w->info.n_in, n, out);
             for (size_t i = 0; i < n; i++)
                 j->y[(t + i) * w->info.n_out + row] = out[i];
         }
 }
 
-void bnet_cpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows, bnet_buffer *y)
+void bnet_cpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                           bnet_buffer *y)
 {
     cpu_backend *be = (cpu_backend *)b;
-    linear_job j = {.fn = cpu_use(be, w->row), .w = w, .x = x->data, .y = y->data, .n_tokens = (size_t)n_rows};
+    linear_job j = {
+        .fn = cpu_use(be, w->row), .w = w, .x = x->data, .y = y->data, .n_tokens = (size_t)n_rows};
     bnet_cpu_items(be, w->info.n_out, 4, w->info.n_in * (size_t)n_rows, float_rows, &j);
 }

@@ -1,4 +1,5 @@
-/* ops_vector.c - ops that treat each token's row on its own: embedding, norm, quantisation, rope, gates, sums. */
+/* ops_vector.c - ops that treat each token's row on its own: embedding, norm, quantisation, rope,
+ * gates, sums. */
 #include "backend/cpu/cpu.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@ typedef struct rows_job {
     const bnet_step *step;
     const float *x, *x2;
     float *y;
-    size_t n;         /* columns */
+    size_t n; /* columns */
     float eps;
     bnet_act8 *act;
     const bnet_rope *rope;
@@ -20,14 +21,16 @@ static void embed_rows(void *arg, size_t begin, size_t end)
 {
     const rows_job *j = arg;
     for (size_t t = begin; t < end; t++)
-        ((bnet_fn_embed *)j->fn)(j->w->info.type, j->w->data + (size_t)j->step->ids[t] * j->w->row_bytes, j->n,
+        ((bnet_fn_embed *)j->fn)(j->w->info.type,
+                                 j->w->data + (size_t)j->step->ids[t] * j->w->row_bytes, j->n,
                                  j->y + t * j->n);
 }
 
 void bnet_cpu_embed(bnet_backend *b, const bnet_weight *w, const bnet_step *s, bnet_buffer *x)
 {
     cpu_backend *be = (cpu_backend *)b;
-    rows_job j = {.fn = cpu_use(be, be->row.embed), .w = w, .step = s, .y = x->data, .n = w->info.n_in};
+    rows_job j = {
+        .fn = cpu_use(be, be->row.embed), .w = w, .step = s, .y = x->data, .n = w->info.n_in};
     bnet_cpu_items(be, (size_t)s->n_tokens, 1, j.n, embed_rows, &j);
 }
 
@@ -35,14 +38,19 @@ static void rmsnorm_rows(void *arg, size_t begin, size_t end)
 {
     const rows_job *j = arg;
     for (size_t t = begin; t < end; t++)
-        ((bnet_fn_rmsnorm *)j->fn)(j->x + t * j->n, (const float *)(const void *)j->w->data, j->n, j->eps,
-                                   j->y + t * j->n);
+        ((bnet_fn_rmsnorm *)j->fn)(j->x + t * j->n, (const float *)(const void *)j->w->data, j->n,
+                                   j->eps, j->y + t * j->n);
 }
 
-void bnet_cpu_rmsnorm(bnet_backend *b, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows, bnet_buffer *y)
+void bnet_cpu_rmsnorm(bnet_backend *b, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
+                      bnet_buffer *y)
 {
     cpu_backend *be = (cpu_backend *)b;
-    rows_job j = {.fn = cpu_use(be, be->row.rmsnorm), .w = w, .x = x->data, .y = y->data, .n = w->info.n_in,
+    rows_job j = {.fn = cpu_use(be, be->row.rmsnorm),
+                  .w = w,
+                  .x = x->data,
+                  .y = y->data,
+                  .n = w->info.n_in,
                   .eps = eps};
     bnet_cpu_items(be, (size_t)n_rows, 1, j.n, rmsnorm_rows, &j);
 }
@@ -53,8 +61,8 @@ static void quantize_rows(void *arg, size_t begin, size_t end)
     int8_t *q = j->act->q->data;
     for (size_t t = begin; t < end; t++)
         ((float *)j->act->scale->data)[t] =
-            ((bnet_fn_quantize *)j->fn)(j->x + t * j->n, j->n, j->act->stride, q + t * j->act->stride,
-                                        (int32_t *)j->act->sum->data + t);
+            ((bnet_fn_quantize *)j->fn)(j->x + t * j->n, j->n, j->act->stride,
+                                        q + t * j->act->stride, (int32_t *)j->act->sum->data + t);
 }
 
 void bnet_cpu_quantize_i8(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q)
@@ -64,7 +72,8 @@ void bnet_cpu_quantize_i8(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_
     bnet_cpu_items(be, (size_t)n_rows, 1, n_cols, quantize_rows, &j);
 }
 
-/* Angles in double: position times inverse frequency loses nothing that a float cosine could show. */
+/* Angles in double: position times inverse frequency loses nothing that a float cosine could show.
+ */
 static void rope_table_rows(void *arg, size_t begin, size_t end)
 {
     const rows_job *j = arg;
@@ -90,11 +99,15 @@ static void rope_rows(void *arg, size_t begin, size_t end)
         ((bnet_fn_rope *)j->fn)(j->y + i * hd, j->x + i / (size_t)j->n_heads * n_rot, n_rot);
 }
 
-void bnet_cpu_rope(bnet_backend *b, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads, bnet_buffer *x)
+void bnet_cpu_rope(bnet_backend *b, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
+                   bnet_buffer *x)
 {
     cpu_backend *be = (cpu_backend *)b;
-    rows_job j = {.fn = cpu_use(be, r->neox ? be->row.rope_neox : be->row.rope_norm), .x = cs->data, .y = x->data,
-                  .rope = r, .n_heads = n_heads};
+    rows_job j = {.fn = cpu_use(be, r->neox ? be->row.rope_neox : be->row.rope_norm),
+                  .x = cs->data,
+                  .y = x->data,
+                  .rope = r,
+                  .n_heads = n_heads};
     bnet_cpu_items(be, (size_t)n_rows * (size_t)n_heads, 1, (size_t)r->head_dim, rope_rows, &j);
 }
 
@@ -104,18 +117,21 @@ static void glu_items(void *arg, size_t begin, size_t end)
     ((bnet_fn_glu *)j->fn)(j->x + begin, j->x2 + begin, end - begin, j->y + begin);
 }
 
-static void glu(cpu_backend *be, int row, bnet_buffer *gate, bnet_buffer *up, size_t n, bnet_buffer *y)
+static void glu(cpu_backend *be, int row, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                bnet_buffer *y)
 {
     rows_job j = {.fn = cpu_use(be, row), .x = gate->data, .x2 = up->data, .y = y->data};
     bnet_cpu_items(be, n, 64, 1, glu_items, &j);
 }
 
-void bnet_cpu_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n, bnet_buffer *y)
+void bnet_cpu_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                        bnet_buffer *y)
 {
     glu((cpu_backend *)b, ((cpu_backend *)b)->row.glu_relu2, gate, up, n, y);
 }
 
-void bnet_cpu_glu_silu(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n, bnet_buffer *y)
+void bnet_cpu_glu_silu(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                       bnet_buffer *y)
 {
     glu((cpu_backend *)b, ((cpu_backend *)b)->row.glu_silu, gate, up, n, y);
 }
@@ -133,8 +149,8 @@ void bnet_cpu_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
     bnet_cpu_items(be, n, 64, 1, add_items, &j);
 }
 
-void bnet_cpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows, size_t n_cols,
-                     bnet_buffer *y)
+void bnet_cpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows,
+                     size_t n_cols, bnet_buffer *y)
 {
     (void)b;
     for (int i = 0; i < n_rows; i++)

@@ -1,5 +1,6 @@
-/* weights.c - from a tensor in the file to what a kernel reads. Canonical I2_S and float types are used in place;
- * everything else ternary is repacked into canonical rows (128 weights in 32 bytes, rows padded with zeros). */
+/* weights.c - from a tensor in the file to what a kernel reads. Canonical I2_S and float types are
+ * used in place; everything else ternary is repacked into canonical rows (128 weights in 32 bytes,
+ * rows padded with zeros). */
 #include "backend/cpu/cpu.h"
 
 #include <math.h>
@@ -15,8 +16,8 @@ void bnet_cpu_weight_free(bnet_backend *b, bnet_weight *w)
 typedef struct repack_job {
     const bnet_weight_request *r;
     bnet_weight *w;
-    float magnitude;        /* of a ternarised float tensor */
-    atomic_size_t n_bad;    /* code 3, or a value that is not ternary */
+    float magnitude;     /* of a ternarised float tensor */
+    atomic_size_t n_bad; /* code 3, or a value that is not ternary */
     atomic_bool no_memory;
 } repack_job;
 
@@ -97,19 +98,23 @@ static bitnet_status repack(cpu_backend *be, repack_job *j, bitnet_error *err)
     return atomic_load(&j->no_memory) ? bnet_no_memory(err, name) : BITNET_OK;
 }
 
-static bitnet_status check_scale(const bnet_weight_request *r, float scale, const bnet_log *log, bitnet_error *err)
+static bitnet_status check_scale(const bnet_weight_request *r, float scale, const bnet_log *log,
+                                 bitnet_error *err)
 {
     const bnet_tensor *t = r->tensor;
     if (!isfinite(scale))
-        return bnet_fail(err, BITNET_MODEL, "%s: tensor %s: scale %g is not a finite number (offset 0x%llx)", r->file,
-                         t->name, (double)scale, (unsigned long long)(t->offset + bnet_tensor_elems(t) / 4));
+        return bnet_fail(err, BITNET_MODEL,
+                         "%s: tensor %s: scale %g is not a finite number (offset 0x%llx)", r->file,
+                         t->name, (double)scale,
+                         (unsigned long long)(t->offset + bnet_tensor_elems(t) / 4));
     if (scale <= 0)
-        bnet_logf(log, BITNET_LOG_WARN, "cpu", "%s: tensor %s: scale %g is not positive", r->file, t->name,
-                  (double)scale);
+        bnet_logf(log, BITNET_LOG_WARN, "cpu", "%s: tensor %s: scale %g is not positive", r->file,
+                  t->name, (double)scale);
     return BITNET_OK;
 }
 
-static bitnet_status prepare_i2s(cpu_backend *be, repack_job *j, const bnet_log *log, bitnet_error *err)
+static bitnet_status prepare_i2s(cpu_backend *be, repack_job *j, const bnet_log *log,
+                                 bitnet_error *err)
 {
     const bnet_tensor *t = j->r->tensor;
     bnet_weight *w = j->w;
@@ -122,14 +127,16 @@ static bitnet_status prepare_i2s(cpu_backend *be, repack_job *j, const bnet_log 
     w->row_bytes = w->info.n_in / 4;
     w->data = t->data;
     if (j->r->layout == BITNET_I2S_4ROW && w->info.n_out % 4 != 0)
-        return bnet_fail(err, BITNET_MODEL, "%s: tensor %s: %llu rows do not fit the four-row I2_S layout", j->r->file,
+        return bnet_fail(err, BITNET_MODEL,
+                         "%s: tensor %s: %llu rows do not fit the four-row I2_S layout", j->r->file,
                          t->name, (unsigned long long)w->info.n_out);
     if (j->r->layout == BITNET_I2S_128 && !has_code_3(t->data, (size_t)(n / 4)))
         return BITNET_OK;
     st = repack(be, j, err);
     size_t n_bad = atomic_load(&j->n_bad);
     if (st == BITNET_OK && n_bad)
-        bnet_logf(log, BITNET_LOG_WARN, "cpu", "%s: tensor %s: %zu invalid codes (3) are read as 0: the file is damaged",
+        bnet_logf(log, BITNET_LOG_WARN, "cpu",
+                  "%s: tensor %s: %zu invalid codes (3) are read as 0: the file is damaged",
                   j->r->file, t->name, n_bad);
     return st;
 }
@@ -142,7 +149,8 @@ static bool is_zero_block(const uint8_t *p)
     return true;
 }
 
-/* If every block that has a non-zero weight has the same scale, one scale serves the tensor and sums stay integers. */
+/* If every block that has a non-zero weight has the same scale, one scale serves the tensor and
+ * sums stay integers. */
 static void unify_scales(bnet_weight *w)
 {
     size_t n = w->info.n_out * (w->info.n_in / 256);
@@ -161,7 +169,8 @@ static void unify_scales(bnet_weight *w)
     w->block_scales = NULL;
 }
 
-static bitnet_status prepare_tq(cpu_backend *be, repack_job *j, const bnet_log *log, bitnet_error *err)
+static bitnet_status prepare_tq(cpu_backend *be, repack_job *j, const bnet_log *log,
+                                bitnet_error *err)
 {
     bnet_weight *w = j->w;
     size_t n = w->info.n_out * (w->info.n_in / 256);
@@ -199,10 +208,11 @@ static bitnet_status prepare_ternarised(cpu_backend *be, repack_job *j, bitnet_e
     bitnet_status st = repack(be, j, err);
     size_t n_bad = atomic_load(&j->n_bad);
     if (st == BITNET_OK && (n_bad || !isfinite(j->magnitude)))
-        return bnet_fail(err, BITNET_MODEL,
-                         "%s: tensor %s: %s weights are not ternary (%zu values are neither 0 nor +-%g); this "
-                         "architecture needs ternary projections: convert the checkpoint with --type i2_s",
-                         j->r->file, t->name, bnet_type_find(t->type)->name, n_bad, (double)j->magnitude);
+        return bnet_fail(
+            err, BITNET_MODEL,
+            "%s: tensor %s: %s weights are not ternary (%zu values are neither 0 nor +-%g); this "
+            "architecture needs ternary projections: convert the checkpoint with --type i2_s",
+            j->r->file, t->name, bnet_type_find(t->type)->name, n_bad, (double)j->magnitude);
     return st;
 }
 
@@ -213,8 +223,8 @@ static bitnet_status prepare_vector(bnet_weight *w, const bnet_weight_request *r
     if (!w->owned)
         return bnet_no_memory(err, r->tensor->name);
     if (!bnet_decode_row(r->tensor->type, r->tensor->data, (float *)(void *)w->owned, w->info.n_in))
-        return bnet_fail(err, BITNET_MODEL, "%s: tensor %s: type %s cannot be a vector", r->file, r->tensor->name,
-                         bnet_type_find(r->tensor->type)->name);
+        return bnet_fail(err, BITNET_MODEL, "%s: tensor %s: type %s cannot be a vector", r->file,
+                         r->tensor->name, bnet_type_find(r->tensor->type)->name);
     w->data = w->owned;
     w->row_bytes = w->info.n_in * sizeof(float);
     return BITNET_OK;
@@ -250,9 +260,10 @@ static bitnet_status prepare(cpu_backend *be, repack_job *j, const bnet_log *log
     if (bnet_type_is_ternary(t->type))
         return prepare_tq(be, j, log, err);
     if (!float_format(t->type))
-        return bnet_fail(err, BITNET_MODEL,
-                         "%s: tensor %s: type %s is not supported; requantise it to I2_S, TQ2_0, Q8_0 or F16", j->r->file,
-                         t->name, bnet_type_find(t->type)->name);
+        return bnet_fail(
+            err, BITNET_MODEL,
+            "%s: tensor %s: type %s is not supported; requantise it to I2_S, TQ2_0, Q8_0 or F16",
+            j->r->file, t->name, bnet_type_find(t->type)->name);
     if (j->r->ternarise)
         return prepare_ternarised(be, j, err);
     uint64_t row_bytes = 0;
@@ -271,8 +282,8 @@ static int choose_row(const cpu_backend *be, const bnet_weight *w)
     return bnet_cpu_select(be, "linear", float_format(w->info.type), w->info.n_in);
 }
 
-bitnet_status bnet_cpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r, const bnet_log *log,
-                                      bnet_weight **out, bitnet_error *err)
+bitnet_status bnet_cpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r,
+                                      const bnet_log *log, bnet_weight **out, bitnet_error *err)
 {
     cpu_backend *be = (cpu_backend *)b;
     const bnet_tensor *t = r->tensor;
@@ -280,14 +291,18 @@ bitnet_status bnet_cpu_weight_prepare(bnet_backend *b, const bnet_weight_request
     if (!w)
         return bnet_no_memory(err, t->name);
     bool matrix = t->n_dims > 1;
-    w->info = (bnet_weight_info){.n_in = t->ne[0], .n_out = matrix ? t->ne[1] : 1, .type = t->type,
-                                 .ternary = matrix && (bnet_type_is_ternary(t->type) || r->ternarise)};
+    w->info =
+        (bnet_weight_info){.n_in = t->ne[0],
+                           .n_out = matrix ? t->ne[1] : 1,
+                           .type = t->type,
+                           .ternary = matrix && (bnet_type_is_ternary(t->type) || r->ternarise)};
     repack_job j = {.r = r, .w = w};
     bitnet_status st = prepare(be, &j, log, err);
     w->row = st == BITNET_OK && matrix ? choose_row(be, w) : -1;
     if (st == BITNET_OK && matrix && w->row < 0)
-        st = bnet_fail(err, BITNET_MODEL, "%s: tensor %s: no kernel for type %s with %llu columns", r->file, t->name,
-                       bnet_type_find(t->type)->name, (unsigned long long)t->ne[0]);
+        st = bnet_fail(err, BITNET_MODEL, "%s: tensor %s: no kernel for type %s with %llu columns",
+                       r->file, t->name, bnet_type_find(t->type)->name,
+                       (unsigned long long)t->ne[0]);
     if (st != BITNET_OK) {
         bnet_cpu_weight_free(b, w);
         return st;

@@ -1,7 +1,9 @@
-/* attention.scalar.c - the cache's blocks: storing positions, and folding one block into a running softmax.
+/* attention.scalar.c - the cache's blocks: storing positions, and folding one block into a running
+ * softmax.
  *
- * The order is the same for every batch and thread count: inside a block keys by position, blocks in ascending order,
- * each block reduced on its own (maximum, sum, weighted values) and then merged. */
+ * The order is the same for every batch and thread count: inside a block keys by position, blocks
+ * in ascending order, each block reduced on its own (maximum, sum, weighted values) and then
+ * merged. */
 #include "backend/cpu/half_inline.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/kv_block.h"
@@ -59,8 +61,8 @@ static inline void row_i8(const uint8_t *part, size_t head_dim, size_t pos, floa
 }
 
 /* Scores of the block; returns their maximum. */
-static inline float score(row_fn *row, const float *q, const uint8_t *k_part, size_t head_dim, size_t n_pos,
-                          float scale, float *s)
+static inline float score(row_fn *row, const float *q, const uint8_t *k_part, size_t head_dim,
+                          size_t n_pos, float scale, float *s)
 {
     float k[BNET_MAX_HEAD_DIM], max = -INFINITY;
     for (size_t j = 0; j < n_pos; j++) {
@@ -72,7 +74,8 @@ static inline float score(row_fn *row, const float *q, const uint8_t *k_part, si
 }
 
 /* Merges the block's (m, l, o) into the running ones. */
-static inline void merge(bnet_softmax *run, float *o, float m, float l, const float *ob, size_t head_dim)
+static inline void merge(bnet_softmax *run, float *o, float m, float l, const float *ob,
+                         size_t head_dim)
 {
     float top = m > run->m ? m : run->m;
     float a = bnet_expf(run->m - top), b = bnet_expf(m - top);
@@ -98,12 +101,12 @@ static inline void attend(row_fn *row, const float *q, const uint8_t *k_part, co
     merge(run, o, m, l, ob, head_dim);
 }
 
-#define ATTENTION(name)                                                                              \
-    void bnet_attention_##name##_scalar(const float *q, const uint8_t *k_part, const uint8_t *v_part,       \
-                                        size_t head_dim, size_t n_pos, float scale, bnet_softmax *run,      \
-                                        float *o)                                                   \
-    {                                                                                               \
-        attend(row_##name, q, k_part, v_part, head_dim, n_pos, scale, run, o);                      \
+#define ATTENTION(name)                                                                            \
+    void bnet_attention_##name##_scalar(const float *q, const uint8_t *k_part,                     \
+                                        const uint8_t *v_part, size_t head_dim, size_t n_pos,      \
+                                        float scale, bnet_softmax *run, float *o)                  \
+    {                                                                                              \
+        attend(row_##name, q, k_part, v_part, head_dim, n_pos, scale, run, o);                     \
     }
 ATTENTION(f32)
 ATTENTION(f16)

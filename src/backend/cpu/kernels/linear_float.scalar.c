@@ -1,5 +1,6 @@
-/* linear_float.scalar.c - one row of a float or block format against float activations. The row is decoded 256 values
- * at a time; since 256 is a multiple of 16 the sums run in the order of bnet_dot_f32, whatever the format. */
+/* linear_float.scalar.c - one row of a float or block format against float activations. The row is
+ * decoded 256 values at a time; since 256 is a multiple of 16 the sums run in the order of
+ * bnet_dot_f32, whatever the format. */
 #include "backend/cpu/half_inline.h"
 #include "backend/cpu/kernels.h"
 #include "base/mathf.h"
@@ -63,8 +64,10 @@ static inline void decode_q4_0(const uint8_t *src, float *dst, size_t n)
     bnet_decode_row(BNET_Q4_0, src, dst, n);
 }
 
-/* 16 values of one sub-block: low nibbles or high ones, two more bits from qh; see docs/FORMATS.md */
-static inline void q6_group(const uint8_t *ql, const uint8_t *qh, int lo_shift, int hi_shift, float scale, float *dst)
+/* 16 values of one sub-block: low nibbles or high ones, two more bits from qh; see docs/FORMATS.md
+ */
+static inline void q6_group(const uint8_t *ql, const uint8_t *qh, int lo_shift, int hi_shift,
+                            float scale, float *dst)
 {
     for (int i = 0; i < 16; i++) {
         int q = (ql[i] >> lo_shift & 15) | (qh[i] >> hi_shift & 3) << 4;
@@ -80,15 +83,16 @@ static inline void decode_q6_k(const uint8_t *src, float *dst, size_t n)
     for (int s = 0; s < 16; s++) {
         int h = s / 8, g = s % 8 / 2, l = 16 * (s % 2);
         float scale = d * (float)(int8_t)sc[s];
-        q6_group(src + 64 * h + 32 * (g & 1) + l, qh + 32 * h + l, g < 2 ? 0 : 4, 2 * g, scale, dst + 16 * s);
+        q6_group(src + 64 * h + 32 * (g & 1) + l, qh + 32 * h + l, g < 2 ? 0 : 4, 2 * g, scale,
+                 dst + 16 * s);
     }
 }
 
-#define LINEAR(name, chunk_bytes)                                                                    \
-    void bnet_linear_##name##_scalar(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,     \
-                                     size_t n_tokens, float *y)                                     \
-    {                                                                                               \
-        linear(decode_##name, chunk_bytes, row, x, x_stride, n_cols, n_tokens, y);                  \
+#define LINEAR(name, chunk_bytes)                                                                  \
+    void bnet_linear_##name##_scalar(const uint8_t *row, const float *x, size_t x_stride,          \
+                                     size_t n_cols, size_t n_tokens, float *y)                     \
+    {                                                                                              \
+        linear(decode_##name, chunk_bytes, row, x, x_stride, n_cols, n_tokens, y);                 \
     }
 LINEAR(f32, 1024)
 LINEAR(f16, 512)

@@ -1,6 +1,6 @@
-/* linear_i2s.avx2.c - 256-bit byte multiplies. Codes 0,1,2 are the unsigned side of vpmaddubsw, x the signed side.
- * Bounds: a 16-bit lane takes 2 products of at most 2 * 128 from each of 4 planes: |s| <= 2048; folded into 32 bits
- * every block. */
+/* linear_i2s.avx2.c - 256-bit byte multiplies. Codes 0,1,2 are the unsigned side of vpmaddubsw, x
+ * the signed side. Bounds: a 16-bit lane takes 2 products of at most 2 * 128 from each of 4 planes:
+ * |s| <= 2048; folded into 32 bits every block. */
 #include "backend/cpu/kernels.h"
 
 #include <immintrin.h>
@@ -18,8 +18,10 @@ static inline __m256i block(__m256i acc, const uint8_t *w, const int8_t *x)
     __m256i c1 = _mm256_and_si256(_mm256_srli_epi16(b, 4), three);
     __m256i c2 = _mm256_and_si256(_mm256_srli_epi16(b, 2), three);
     __m256i c3 = _mm256_and_si256(b, three);
-    __m256i s01 = _mm256_add_epi16(_mm256_maddubs_epi16(c0, load(x)), _mm256_maddubs_epi16(c1, load(x + 32)));
-    __m256i s23 = _mm256_add_epi16(_mm256_maddubs_epi16(c2, load(x + 64)), _mm256_maddubs_epi16(c3, load(x + 96)));
+    __m256i s01 =
+        _mm256_add_epi16(_mm256_maddubs_epi16(c0, load(x)), _mm256_maddubs_epi16(c1, load(x + 32)));
+    __m256i s23 = _mm256_add_epi16(_mm256_maddubs_epi16(c2, load(x + 64)),
+                                   _mm256_maddubs_epi16(c3, load(x + 96)));
     return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_add_epi16(s01, s23), ones));
 }
 
@@ -31,8 +33,8 @@ static inline int32_t fold(__m256i v)
     return _mm_cvtsi128_si32(s);
 }
 
-void bnet_linear_i2s_avx2(const uint8_t *w, size_t n_blocks, const int8_t *x, int32_t x_sum, size_t n_rows,
-                          int32_t *acc)
+void bnet_linear_i2s_avx2(const uint8_t *w, size_t n_blocks, const int8_t *x, int32_t x_sum,
+                          size_t n_rows, int32_t *acc)
 {
     for (size_t r = 0; r < n_rows; r++) {
         __m256i sum = _mm256_setzero_si256();

@@ -1,5 +1,5 @@
-/* linear_i2s.neon.c - any ARMv8: widening multiplies. Bounds: a 16-bit lane takes 8 products of at most 2 * 128 per
- * block before it is folded into 32 bits: 2048, far below 32767. */
+/* linear_i2s.neon.c - any ARMv8: widening multiplies. Bounds: a 16-bit lane takes 8 products of at
+ * most 2 * 128 per block before it is folded into 32 bits: 2048, far below 32767. */
 #include "backend/cpu/kernels.h"
 
 #include <arm_neon.h>
@@ -23,8 +23,8 @@ static inline int32x4_t half_block(int32x4_t acc, const uint8_t *w, const int8_t
     return vpadalq_s16(acc, s);
 }
 
-void bnet_linear_i2s_neon(const uint8_t *w, size_t n_blocks, const int8_t *x, int32_t x_sum, size_t n_rows,
-                          int32_t *acc)
+void bnet_linear_i2s_neon(const uint8_t *w, size_t n_blocks, const int8_t *x, int32_t x_sum,
+                          size_t n_rows, int32_t *acc)
 {
     for (size_t r = 0; r < n_rows; r++) {
         int32x4_t lo = vdupq_n_s32(0), hi = vdupq_n_s32(0);

@@ -6,14 +6,14 @@ static int32_t block_dot(const uint8_t *w, const int8_t *x)
     int32_t acc = 0;
     for (int j = 0; j < 32; j++) {
         int b = w[j];
-        acc += ((b >> 6) - 1) * x[j] + ((b >> 4 & 3) - 1) * x[32 + j] + ((b >> 2 & 3) - 1) * x[64 + j] +
-               ((b & 3) - 1) * x[96 + j];
+        acc += ((b >> 6) - 1) * x[j] + ((b >> 4 & 3) - 1) * x[32 + j] +
+               ((b >> 2 & 3) - 1) * x[64 + j] + ((b & 3) - 1) * x[96 + j];
     }
     return acc;
 }
 
-void bnet_linear_i2s_scalar(const uint8_t *w, size_t n_blocks, const int8_t *x, int32_t x_sum, size_t n_rows,
-                            int32_t *acc)
+void bnet_linear_i2s_scalar(const uint8_t *w, size_t n_blocks, const int8_t *x, int32_t x_sum,
+                            size_t n_rows, int32_t *acc)
 {
     (void)x_sum; /* fast kernels sum codes and subtract it once; the reference decodes */
     for (size_t r = 0; r < n_rows; r++) {
@@ -25,13 +25,14 @@ void bnet_linear_i2s_scalar(const uint8_t *w, size_t n_blocks, const int8_t *x, 
     }
 }
 
-void bnet_linear_i2s_b256_scalar(const uint8_t *w, size_t n_blocks, const float *scales, const int8_t *x,
-                                 size_t n_rows, float *y)
+void bnet_linear_i2s_b256_scalar(const uint8_t *w, size_t n_blocks, const float *scales,
+                                 const int8_t *x, size_t n_rows, float *y)
 {
     for (size_t r = 0; r < n_rows; r++) {
         float sum = 0;
         for (size_t b = 0; b < n_blocks; b += 2) {
-            int32_t acc = block_dot(w + 32 * b, x + 128 * b) + block_dot(w + 32 * b + 32, x + 128 * b + 128);
+            int32_t acc =
+                block_dot(w + 32 * b, x + 128 * b) + block_dot(w + 32 * b + 32, x + 128 * b + 128);
             sum += scales[b / 2] * (float)acc;
         }
         y[r] = sum;

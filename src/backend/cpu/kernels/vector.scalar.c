@@ -1,4 +1,5 @@
-/* vector.scalar.c - the operations on single vectors: norm, quantisation, rope, gates, sums, embedding rows. */
+/* vector.scalar.c - the operations on single vectors: norm, quantisation, rope, gates, sums,
+ * embedding rows. */
 #include "backend/cpu/kernels.h"
 #include "base/mathf.h"
 #include "format/codec.h"
@@ -30,7 +31,8 @@ void bnet_rmsnorm_f32_scalar(const float *x, const float *w, size_t n, float eps
         y[i] = x[i] * scale * w[i];
 }
 
-/* Round half to even and clamp to int8. NaN becomes -128: the result must be defined, the model is broken anyway. */
+/* Round half to even and clamp to int8. NaN becomes -128: the result must be defined, the model is
+ * broken anyway. */
 static inline int8_t round_i8(float v)
 {
     v = v >= -128.0f ? v : -128.0f;

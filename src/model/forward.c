@@ -1,0 +1,232 @@
+/* forward.c - the network, top to bottom. T tokens of one or more timelines pass together; every
+ * row of every op depends on its own token (and its own timeline's cache) alone, so dividing tokens
+ * into batches changes no bit. */
+#include "model/kv.h"
+#include "model/weights.h"
+
+/* The widest vector a projection reads, and the widest it writes. */
+typedef struct widths {
+    size_t q, kv, embd, ff, vocab, act;
+} widths;
+
+struct bnet_workspace {
+    const bnet_model *m;
+    bnet_backend *be;
+    int n_batch, n_rows;
+    widths w;
+    bnet_buffer *x;         /* [T][embd]  the residual stream */
+    bnet_buffer *h;         /* [T][embd]  normed */
+    bnet_buffer *q, *a;     /* [T][heads*hd] queries; attention out */
+    bnet_buffer *k, *v;     /* [T][kv*hd] */
+    bnet_buffer *gate, *up; /* [T][ff]; the gated product goes into gate */
+    bnet_buffer *out;       /* [T][embd]  what is added to x */
+    bnet_buffer *cs;        /* [T][n_rot] cosines and sines */
+    bnet_buffer *last;      /* [T][embd]  normed hidden state of the rows that want logits */
+    bnet_buffer *pick;      /* [BNET_HEAD_ROWS][embd] */
+    bnet_buffer *logits;    /* [BNET_HEAD_ROWS][vocab] */
+    bnet_act8 act;          /* int8 form of the current input */
+    bnet_seq *seqs;         /* [T] */
+};
+
+static widths widths_of(const bnet_model *m)
+{
+    const bnet_hparams *h = &m->hp;
+    widths w = {.q = (size_t)h->n_heads * (size_t)h->head_dim,
+                .kv = (size_t)h->n_kv_heads * (size_t)h->head_dim,
+                .embd = (size_t)h->n_embd,
+                .ff = (size_t)h->n_ff,
+                .vocab = (size_t)h->n_vocab};
+    w.act = BNET_MAX(BNET_MAX(w.q, w.ff), w.embd);
+    w.act = (w.act + 127) / 128 * 128;
+    return w;
+}
+
+/* Every buffer of a workspace: where its pointer lives and its size. One list for sizing, making,
+ * freeing. */
+typedef struct plan {
+    bnet_buffer **at;
+    size_t n_bytes;
+} plan;
+
+enum { N_BUFFERS = 16 };
+
+static void plan_buffers(bnet_workspace *ws, const bnet_model *m, size_t t, plan out[N_BUFFERS])
+{
+    widths w = widths_of(m);
+    size_t f = sizeof(float);
+    plan all[N_BUFFERS] = {
+        {&ws->x, t * w.embd * f},
+        {&ws->h, t * w.embd * f},
+        {&ws->q, t * w.q * f},
+        {&ws->a, t * w.q * f},
+        {&ws->k, t * w.kv * f},
+        {&ws->v, t * w.kv * f},
+        {&ws->gate, t * w.ff * f},
+        {&ws->up, t * w.ff * f},
+        {&ws->out, t * w.embd * f},
+        {&ws->cs, t * (size_t)m->hp.n_rot * f},
+        {&ws->last, t * w.embd * f},
+        {&ws->pick, BNET_HEAD_ROWS * w.embd * f},
+        {&ws->logits, BNET_HEAD_ROWS * w.vocab * f},
+        {&ws->act.q, t * w.act},
+        {&ws->act.scale, t * f},
+        {&ws->act.sum, t * sizeof(int32_t)},
+    };
+    memcpy(out, all, sizeof all);
+}
+
+uint64_t bnet_workspace_bytes(const bnet_model *m, int n_batch)
+{
+    bnet_workspace ws;
+    plan p[N_BUFFERS];
+    plan_buffers(&ws, m, (size_t)n_batch, p);
+    uint64_t total = sizeof ws + (size_t)n_batch * sizeof(bnet_seq);
+    for (int i = 0; i < N_BUFFERS; i++)
+        total += p[i].n_bytes;
+    return total;
+}
+
+bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspace **out,
+                                  bitnet_error *err)
+{
+    bnet_workspace *ws = bnet_calloc(1, sizeof *ws);
+    if (!ws)
+        return bnet_no_memory(err, "workspace");
+    ws->m = m;
+    ws->be = m->be;
+    ws->n_batch = n_batch;
+    ws->w = widths_of(m);
+    ws->seqs = bnet_calloc((size_t)n_batch, sizeof *ws->seqs);
+    bool ok = ws->seqs != NULL;
+    plan p[N_BUFFERS];
+    plan_buffers(ws, m, (size_t)n_batch, p);
+    for (int i = 0; i < N_BUFFERS; i++) {
+        *p[i].at = bnet_op_buffer(ws->be, p[i].n_bytes);
+        ok = ok && *p[i].at;
+    }
+    if (!ok) {
+        bnet_workspace_close(ws);
+        return bnet_fail(
+            err, BITNET_MEMORY,
+            "out of memory: workspace of %d tokens needs %llu bytes; use a smaller batch", n_batch,
+            (unsigned long long)bnet_workspace_bytes(m, n_batch));
+    }
+    *out = ws;
+    return BITNET_OK;
+}
+
+void bnet_workspace_close(bnet_workspace *ws)
+{
+    if (!ws)
+        return;
+    plan p[N_BUFFERS];
+    plan_buffers(ws, ws->m, (size_t)ws->n_batch, p);
+    for (int i = 0; i < N_BUFFERS; i++)
+        bnet_op_buffer_free(ws->be, *p[i].at);
+    bnet_free(ws->seqs);
+    bnet_free(ws);
+}
+
+/* The input of projections: floats, and their int8 form once a ternary weight asks for it. */
+typedef struct input {
+    bnet_buffer *x;
+    size_t n;
+    bool quantized;
+} input;
+
+static void project(bnet_workspace *ws, const bnet_weight *w, input *in, int n_rows,
+                    bnet_buffer *out)
+{
+    if (!bnet_op_weight_info(ws->be, w)->ternary) {
+        bnet_op_linear_float(ws->be, w, in->x, n_rows, out);
+        return;
+    }
+    if (!in->quantized) {
+        ws->act.stride = (in->n + 127) / 128 * 128;
+        bnet_op_quantize_i8(ws->be, in->x, n_rows, in->n, &ws->act);
+        in->quantized = true;
+    }
+    bnet_op_linear_ternary(ws->be, w, &ws->act, n_rows, out);
+}
+
+static void attention_block(bnet_workspace *ws, const bnet_layer *y, const bnet_step *s, int layer)
+{
+    const bnet_hparams *h = &ws->m->hp;
+    bnet_backend *be = ws->be;
+    int t = s->n_tokens;
+    bnet_op_rmsnorm(be, ws->x, y->attn_norm, h->rms_eps, t, ws->h);
+    input in = {ws->h, ws->w.embd, false};
+    project(ws, y->q, &in, t, ws->q);
+    project(ws, y->k, &in, t, ws->k);
+    project(ws, y->v, &in, t, ws->v);
+    bnet_op_rope(be, &ws->m->rope, ws->cs, t, h->n_heads, ws->q);
+    bnet_op_rope(be, &ws->m->rope, ws->cs, t, h->n_kv_heads, ws->k);
+    bnet_op_kv_append(be, s, layer, ws->k, ws->v);
+    bnet_op_attention(be, s, layer, h->n_heads, ws->q, ws->a);
+    if (y->attn_sub_norm)
+        bnet_op_rmsnorm(be, ws->a, y->attn_sub_norm, h->rms_eps, t, ws->a);
+    input out = {ws->a, ws->w.q, false};
+    project(ws, y->o, &out, t, ws->out);
+    bnet_op_add(be, ws->x, ws->out, (size_t)t * ws->w.embd);
+}
+
+static void ffn_block(bnet_workspace *ws, const bnet_layer *y, const bnet_step *s)
+{
+    const bnet_hparams *h = &ws->m->hp;
+    bnet_backend *be = ws->be;
+    int t = s->n_tokens;
+    bnet_op_rmsnorm(be, ws->x, y->ffn_norm, h->rms_eps, t, ws->h);
+    input in = {ws->h, ws->w.embd, false};
+    project(ws, y->gate, &in, t, ws->gate);
+    project(ws, y->up, &in, t, ws->up);
+    bnet_op_glu(be, h->act == BNET_ACT_RELU2, ws->gate, ws->up, (size_t)t * ws->w.ff, ws->gate);
+    if (y->ffn_sub_norm)
+        bnet_op_rmsnorm(be, ws->gate, y->ffn_sub_norm, h->rms_eps, t, ws->gate);
+    input mid = {ws->gate, ws->w.ff, false};
+    project(ws, y->down, &mid, t, ws->out);
+    bnet_op_add(be, ws->x, ws->out, (size_t)t * ws->w.embd);
+}
+
+/* Maps the cache blocks the batch will write and notes where each timeline's blocks are. */
+static void place(bnet_workspace *ws, const bnet_batch *b)
+{
+    for (int t = 0; t < b->n_tokens; t++)
+        if (t + 1 == b->n_tokens || b->seq[t + 1] != b->seq[t])
+            bnet_kv_reserve(b->kv[b->seq[t]], b->pos[t] + 1);
+    for (int i = 0; i < b->n_seqs; i++)
+        ws->seqs[i] = (bnet_seq){b->kv[i]->store, b->kv[i]->table};
+}
+
+bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error *err)
+{
+    const bnet_model *m = ws->m;
+    assert(b->n_tokens >= 1 && b->n_tokens <= ws->n_batch && b->n_seqs <= ws->n_batch);
+    place(ws, b);
+    bnet_step s = {b->n_tokens, b->ids, b->pos, b->seq, ws->seqs};
+    bnet_op_embed(ws->be, m->embd, &s, ws->x);
+    bnet_op_rope_table(ws->be, &m->rope, &s, ws->cs);
+    for (int layer = 0; layer < m->hp.n_layers; layer++) {
+        attention_block(ws, &m->layers[layer], &s, layer);
+        ffn_block(ws, &m->layers[layer], &s);
+    }
+    ws->n_rows = b->n_rows;
+    if (b->n_rows > 0) {
+        bnet_op_gather(ws->be, ws->x, b->rows, b->n_rows, ws->w.embd, ws->last);
+        bnet_op_rmsnorm(ws->be, ws->last, m->output_norm, m->hp.rms_eps, b->n_rows, ws->last);
+    }
+    return bnet_op_sync(ws->be, err);
+}
+
+bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out, bitnet_error *err)
+{
+    assert(n >= 1 && n <= BNET_HEAD_ROWS && first >= 0 && first + n <= ws->n_rows);
+    int32_t rows[BNET_HEAD_ROWS];
+    for (int i = 0; i < n; i++)
+        rows[i] = first + i;
+    bnet_op_gather(ws->be, ws->last, rows, n, ws->w.embd, ws->pick);
+    bnet_op_linear_float(ws->be, ws->m->head, ws->pick, n, ws->logits);
+    bitnet_status st = bnet_op_sync(ws->be, err);
+    if (st == BITNET_OK)
+        *out = bnet_op_read(ws->be, ws->logits, (size_t)n * ws->w.vocab * sizeof(float));
+    return st;
+}
