@@ -11,7 +11,7 @@ export FUZZ_SECONDS
 .PHONY: all build run test test-all lint install clean help
 .DEFAULT_GOAL := all
 
-all: build ## build the command and the library into build/release
+all: build ## build the command into build/release
 	@echo "built build/release/bitnet (try: make run)"
 
 # tools/build does nothing, quickly, when no source is newer than the last build.
@@ -21,7 +21,7 @@ build:
 
 run: build ## tell a story: make run PROMPT="The little fox"
 	@build/release/bitnet run --model "$(MODEL)" $(RUN_ARGS) "$$BITNET_PROMPT"
-run: export BITNET_PROMPT = $(PROMPT)
+run: export BITNET_PROMPT = $(value PROMPT)
 
 test: ## set up, run every suite but the long ones; T=name runs the tests whose name matches
 	@tools/setup test

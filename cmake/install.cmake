@@ -5,9 +5,25 @@ install(TARGETS bitnet_shared bitnet_static EXPORT bitnetTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET bitnet_cli)
   install(TARGETS bitnet_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # The command writes its manual and its completions from the table that it parses options with.
+  function(install_printed file folder)
+    string(REPLACE ";" " " what "${ARGN}")
+    add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/printed/${file}
+                       COMMAND bitnet_cli ${ARGN} > ${CMAKE_BINARY_DIR}/printed/${file}
+                       DEPENDS bitnet_cli COMMENT "bitnet ${what}" VERBATIM)
+    set_property(GLOBAL APPEND PROPERTY PRINTED ${CMAKE_BINARY_DIR}/printed/${file})
+    install(FILES ${CMAKE_BINARY_DIR}/printed/${file} DESTINATION ${folder})
+  endfunction()
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/printed)
+  install_printed(bitnet.1 ${CMAKE_INSTALL_MANDIR}/man1 man)
+  install_printed(bitnet ${CMAKE_INSTALL_DATADIR}/bash-completion/completions completions bash)
+  install_printed(_bitnet ${CMAKE_INSTALL_DATADIR}/zsh/site-functions completions zsh)
+  install_printed(bitnet.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d completions fish)
+  get_property(printed GLOBAL PROPERTY PRINTED)
+  add_custom_target(printed ALL DEPENDS ${printed})
 endif()
 install(FILES include/bitnet.h include/bitnet_dev.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES models/story.gguf models/README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/bitnet/models OPTIONAL)
+install(FILES models/story.gguf DESTINATION ${CMAKE_INSTALL_DATADIR}/bitnet OPTIONAL)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT bitnetTargets NAMESPACE bitnet:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/bitnet)
