@@ -1,12 +1,13 @@
-/* convert.h - checkpoints in, GGUF out. Streams in row blocks: resident memory does not grow with the model.
- * Inputs: a Hugging Face directory (config.json, model.safetensors or shards, tokenizer.json), or a llama2.c model .bin
- * with its tokenizer .bin. */
+/* convert.h - checkpoints in, GGUF out. Streams in row blocks: resident memory does not grow with
+ * the model. Inputs: a Hugging Face directory (config.json, model.safetensors or shards,
+ * tokenizer.json), or a llama2.c model .bin with its tokenizer .bin. */
 #ifndef BNET_CONVERT_H
 #define BNET_CONVERT_H
 
 #include "format/tensor.h"
 
-typedef bool (*bnet_progress_fn)(void *user, uint64_t n_done, uint64_t n_total, const char *what); /* false: cancel */
+typedef bool (*bnet_progress_fn)(void *user, uint64_t n_done, uint64_t n_total,
+                                 const char *what); /* false: cancel */
 
 typedef struct bnet_convert_options {
     bnet_type weight_type;    /* projections: I2_S (default), TQ2_0, TQ1_0, F16, F32 */
@@ -17,9 +18,10 @@ typedef struct bnet_convert_options {
     void *user;
 } bnet_convert_options;
 
-/* Every error names the input file, the tensor or key, the value. On failure or cancel nothing is left at `out`. */
+/* Every error names the input file, the tensor or key, the value. On failure or cancel nothing is
+ * left at `out`. */
 bitnet_status bnet_convert(const char *input, const char *out, const bnet_convert_options *options,
-                                      bitnet_error *err);
+                           bitnet_error *err);
 void bnet_convert_options_init(bnet_convert_options *options);
 
 #endif
