@@ -1,0 +1,251 @@
+/* test_base.c - the ground floor: checked arithmetic, messages, strings, maps, UTF-8, files, the
+ * thread pool. */
+#include "test.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/str.h"
+#include "base/thread.h"
+
+static void test_arithmetic(void **state)
+{
+    (void)state;
+    uint64_t r = 7;
+    assert_true(bnet_mul(1ull << 32, (1ull << 32) - 1, &r));
+    assert_true(r == ((1ull << 32) - 1) << 32);
+    assert_false(bnet_mul(1ull << 32, 1ull << 32, &r));
+    assert_false(bnet_add(UINT64_MAX, 1, &r));
+    assert_true(bnet_round_up(33, 32, &r) && r == 64);
+    assert_true(bnet_round_up(0, 32, &r) && r == 0);
+    assert_false(bnet_round_up(UINT64_MAX - 3, 32, &r));
+    assert_null(bnet_alloc(SIZE_MAX));
+    assert_null(bnet_calloc(SIZE_MAX / 2, 3));
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    bitnet_error err = {0};
+    char quoted[24];
+    assert_int_equal(bnet_fail(&err, BITNET_MODEL, "tensor %s: size %d", "blk.0", 7), BITNET_MODEL);
+    assert_string_equal(err.message, "tensor blk.0: size 7");
+    assert_int_equal(bnet_wrap(&err, BITNET_IO, "a.%s", "gguf"), BITNET_IO);
+    assert_string_equal(err.message, "a.gguf: tensor blk.0: size 7");
+    assert_int_equal(err.status, BITNET_IO);
+    assert_int_equal(bnet_fail(NULL, BITNET_IO, "nobody listens"), BITNET_IO);
+    char longer[2 * BITNET_MESSAGE_MAX];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    bnet_fail(&err, BITNET_IO, "%s", longer);
+    assert_int_equal(strlen(err.message), BITNET_MESSAGE_MAX - 1);
+    bnet_wrap(&err, BITNET_IO, "%s", longer);
+    assert_int_equal(strlen(err.message), BITNET_MESSAGE_MAX - 1);
+    assert_string_equal(bnet_quote("a\nb\x7f", 4, quoted, sizeof quoted), "a\\x0ab\\x7f");
+    assert_string_equal(bnet_quote("0123456789012345678901234567890", 31, quoted, sizeof quoted),
+                        "0123456789012345...");
+    for (int s = -1; s < 40; s++)
+        assert_non_null(bitnet_status_text((bitnet_status)s));
+    assert_string_equal(bitnet_status_text((bitnet_status)99), "unknown status");
+}
+
+static void test_strings(void **state)
+{
+    (void)state;
+    bnet_str s = {0};
+    for (int i = 0; i < 1000; i++)
+        bnet_str_addf(&s, "%d,", i);
+    bnet_str_putc(&s, '!');
+    bnet_str_puts(&s, "end");
+    assert_false(s.failed);
+    assert_int_equal(s.n, 10 * 2 + 90 * 3 + 900 * 4 + 4);
+    assert_string_equal(s.data + s.n - 4, "!end");
+    bnet_str_free(&s);
+    assert_null(s.data);
+}
+
+static void test_strmap(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    static char keys[N][16];
+    bnet_strmap m;
+    bool existed = true;
+    uint32_t v;
+    assert_true(bnet_strmap_init(&m, 0));
+    for (uint32_t i = 0; i < N; i++) {
+        snprintf(keys[i], sizeof keys[i], "key%u", i * 7919u);
+        assert_true(bnet_strmap_put(&m, keys[i], strlen(keys[i]), i, &existed));
+        assert_false(existed);
+    }
+    assert_true(bnet_strmap_put(&m, "key0", 4, 99, &existed));
+    assert_true(existed);
+    for (uint32_t i = 0; i < N; i++) {
+        assert_true(bnet_strmap_get(&m, keys[i], strlen(keys[i]), &v));
+        assert_int_equal(v, i);
+    }
+    assert_false(bnet_strmap_get(&m, "key", 3, &v));
+    assert_true(
+        bnet_strmap_put(&m, "", 0, 5, &existed)); /* the empty string is a key like any other */
+    assert_true(bnet_strmap_get(&m, "", 0, &v) && v == 5);
+    bnet_strmap_free(&m);
+}
+
+static void test_utf8(void **state)
+{
+    (void)state;
+    char out[4];
+    for (uint32_t cp = 0; cp <= 0x10ffff; cp++) {
+        if (cp >= 0xd800 && cp <= 0xdfff)
+            continue;
+        int n = bnet_utf8_encode(cp, out);
+        assert_int_equal(bnet_utf8_len(out, (size_t)n), n);
+        assert_int_equal(bnet_utf8_decode(out, n), cp);
+        for (int cut = 1; cut < n; cut++)
+            assert_int_equal(bnet_utf8_len(out, (size_t)cut), -1);
+    }
+    static const char *const bad[] = {
+        "\x80",         "\xc0\x80",         "\xc1\xbf",         "\xe0\x80\x80",
+        "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80",
+        "\xff",         "\xe2\x28\xa1",     "\xe2\x82\x28"};
+    for (size_t i = 0; i < BNET_COUNT(bad); i++)
+        assert_int_equal(bnet_utf8_len(bad[i], strlen(bad[i])), 0);
+}
+
+static void in_dir(char *buf, size_t cap, const char *name)
+{
+    snprintf(buf, cap, "%s/%s", TEST_BINARY_DIR, name);
+}
+
+static void test_map(void **state)
+{
+    (void)state;
+    bitnet_error err;
+    bnet_map map;
+    assert_int_equal(bnet_map_open("/nonexistent/file", &map, &err), BITNET_IO);
+    assert_non_null(strstr(err.message, "/nonexistent/file"));
+    assert_int_equal(bnet_map_open("/tmp", &map, &err), BITNET_IO);
+    assert_non_null(strstr(err.message, "directory"));
+    assert_int_equal(bnet_map_open("/dev/null", &map, &err), BITNET_IO);
+}
+
+static void test_writer(void **state)
+{
+    (void)state;
+    char path[512], big[100000];
+    bitnet_error err;
+    bnet_writer *w;
+    bnet_map map;
+    in_dir(path, sizeof path, "test_base.out");
+    memset(big, 'q', sizeof big);
+    assert_int_equal(bnet_writer_open(path, &w, &err), BITNET_OK);
+    assert_int_equal(bnet_writer_write(w, "head", 4, &err), BITNET_OK);
+    assert_int_equal(bnet_writer_write(w, big, sizeof big, &err), BITNET_OK);
+    assert_int_equal(bnet_writer_zeros(w, 5000, &err), BITNET_OK);
+    assert_int_equal(bnet_writer_offset(w), 4 + sizeof big + 5000);
+    char temp[600];
+    snprintf(temp, sizeof temp, "%s", bnet_writer_temp_path(w));
+    assert_int_equal(access(path, F_OK), -1); /* not there until it is whole */
+    assert_int_equal(bnet_writer_commit(w, &err), BITNET_OK);
+    assert_int_equal(access(temp, F_OK), -1);
+    assert_int_equal(bnet_map_open(path, &map, &err), BITNET_OK);
+    assert_int_equal(map.n_bytes, 4 + sizeof big + 5000);
+    assert_memory_equal(map.data, "headqqqq", 8);
+    assert_int_equal(map.data[map.n_bytes - 1], 0);
+    bnet_map_close(&map);
+    unlink(path);
+    assert_int_equal(bnet_writer_open("/nonexistent/x", &w, &err), BITNET_IO);
+    assert_int_equal(bnet_writer_open("/dev/null", &w, &err), BITNET_IO);
+}
+
+/* A file-size limit stands in for a full disk: the write fails, the old file stays, nothing is left
+ * behind. */
+static void test_writer_full(void **state)
+{
+    (void)state;
+    char path[512], block[4096] = {1}, temp[600];
+    bitnet_error err;
+    bnet_writer *w;
+    struct rlimit old, small;
+    in_dir(path, sizeof path, "test_base.full");
+    assert_int_equal(bnet_writer_open(path, &w, &err), BITNET_OK);
+    assert_int_equal(bnet_writer_write(w, "old", 3, &err), BITNET_OK);
+    assert_int_equal(bnet_writer_commit(w, &err), BITNET_OK);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = 150000;
+    setrlimit(RLIMIT_FSIZE, &small);
+    assert_int_equal(bnet_writer_open(path, &w, &err), BITNET_OK);
+    snprintf(temp, sizeof temp, "%s", bnet_writer_temp_path(w));
+    bitnet_status st = BITNET_OK;
+    for (int i = 0; i < 100 && st == BITNET_OK; i++)
+        st = bnet_writer_write(w, block, sizeof block, &err);
+    assert_int_equal(st, BITNET_IO);
+    assert_int_equal(bnet_writer_write(w, "more", 4, &err), BITNET_IO);
+    assert_int_equal(bnet_writer_commit(w, &err), BITNET_IO);
+    setrlimit(RLIMIT_FSIZE, &old);
+    assert_int_equal(access(temp, F_OK), -1);
+    char *data;
+    size_t n;
+    assert_int_equal(bnet_read_file(path, 100, &data, &n, &err), BITNET_OK);
+    assert_int_equal(n, 3);
+    bnet_free(data);
+    assert_int_equal(bnet_read_file(path, 2, &data, &n, &err), BITNET_IO);
+    unlink(path);
+}
+
+typedef struct tally {
+    atomic_int hits[64];
+    int n_seen;
+} tally;
+
+static void mark(void *arg, int thread, int n_threads)
+{
+    tally *t = arg;
+    size_t b, e;
+    bnet_split(64, 3, thread, n_threads, &b, &e);
+    for (size_t i = b; i < e; i++)
+        atomic_fetch_add(&t->hits[i], 1);
+    if (thread == 0)
+        t->n_seen = n_threads;
+}
+
+static void test_pool(void **state)
+{
+    (void)state;
+    static const int counts[] = {1, 2, 3, 7};
+    for (size_t c = 0; c < BNET_COUNT(counts); c++) {
+        bnet_pool *p;
+        assert_int_equal(bnet_pool_open(counts[c], &p, NULL), BITNET_OK);
+        assert_int_equal(bnet_pool_threads(p), counts[c]);
+        tally t = {0};
+        for (int round = 0; round < 300; round++) {
+            bnet_pool_run(p, mark, &t);
+            if (round % 100 == 99)
+                usleep(20000); /* let workers fall asleep */
+        }
+        assert_int_equal(t.n_seen, counts[c]);
+        for (int i = 0; i < 64; i++)
+            assert_int_equal(atomic_load(&t.hits[i]), 300);
+        bnet_pool_close(p);
+    }
+    bnet_pool_close(NULL);
+    assert_true(bnet_cpu_count() >= 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_strings),    cmocka_unit_test(test_strmap),
+        cmocka_unit_test(test_utf8),       cmocka_unit_test(test_map),
+        cmocka_unit_test(test_writer),     cmocka_unit_test(test_writer_full),
+        cmocka_unit_test(test_pool),
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}
