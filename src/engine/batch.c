@@ -1,0 +1,113 @@
+/* batch.c - one token for each of several timelines in a single pass. Hides: whose scratch memory
+ * carries the pass. Positions move only after every pass succeeded. */
+#include "engine/engine.h"
+
+static bitnet_status check_session(const bitnet_session *s, const bitnet_session *first, size_t i,
+                                   int32_t id, bitnet_error *err)
+{
+    if (!s)
+        return bnet_fail(err, BITNET_ARGUMENT, "batch: session %zu is NULL", i);
+    if (s->engine != first->engine)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "batch: session %zu belongs to another engine than session 0", i);
+    if (s->in_batch)
+        return bnet_fail(err, BITNET_ARGUMENT, "batch: session %zu is named twice", i);
+    if (bnet_session_cancelled(s))
+        return bnet_fail(err, BITNET_CANCELLED, "batch: cancelled by session %zu", i);
+    if (s->n_pos >= (size_t)s->n_ctx)
+        return bnet_fail(err, BITNET_CONTEXT,
+                         "context is full: session %zu stands at position %zu of %d", i, s->n_pos,
+                         s->n_ctx);
+    return bnet_check_ids(s->engine, "batch", &id, 1, err);
+}
+
+static void unmark(bitnet_session *const *sessions, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sessions[i]->in_batch = false;
+}
+
+static bitnet_status check_all(bitnet_session *const *sessions, const int32_t *ids, size_t n,
+                               bitnet_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        bitnet_status st = check_session(sessions[i], sessions[0], i, ids[i], err);
+        if (st != BITNET_OK) {
+            unmark(sessions, i);
+            return st;
+        }
+        sessions[i]->in_batch = true;
+    }
+    unmark(sessions, n);
+    return BITNET_OK;
+}
+
+/* The session with the largest scratch memory carries the others. */
+static bitnet_session *choose_carrier(bitnet_session *const *sessions, size_t n)
+{
+    bitnet_session *best = sessions[0];
+    for (size_t i = 1; i < n; i++)
+        if (sessions[i]->n_batch > best->n_batch)
+            best = sessions[i];
+    return best;
+}
+
+/* Copies the logits of the last pass to their sessions. */
+static bitnet_status share_logits(bitnet_session *carrier, bitnet_session *const *sessions, int n,
+                                  bitnet_error *err)
+{
+    size_t n_vocab = (size_t)carrier->engine->info.n_vocab;
+    for (int first = 0; first < n; first += BNET_HEAD_ROWS) {
+        int k = BNET_MIN(BNET_HEAD_ROWS, n - first);
+        const float *out;
+        bitnet_status st = bnet_head(carrier->ws, first, k, &out, err);
+        if (st != BITNET_OK)
+            return st;
+        for (int i = 0; i < k; i++) {
+            bitnet_session *s = sessions[first + i];
+            memcpy(s->logits, out + (size_t)i * n_vocab, n_vocab * sizeof *out);
+            s->has_logits =
+                false; /* until the position moves, these belong to no token of the timeline */
+        }
+    }
+    return BITNET_OK;
+}
+
+static bitnet_status pass(bitnet_session *carrier, bitnet_session *const *sessions,
+                          const int32_t *ids, int n, bitnet_error *err)
+{
+    for (int i = 0; i < n; i++) {
+        carrier->ids[i] = ids[i];
+        carrier->pos[i] = (int32_t)sessions[i]->n_pos;
+        carrier->seq[i] = i;
+        carrier->rows[i] = i;
+        carrier->kvs[i] = sessions[i]->kv;
+    }
+    bnet_batch b = {n, carrier->ids, carrier->pos, carrier->seq, carrier->kvs, n, carrier->rows, n};
+    bitnet_status st = bnet_forward(carrier->ws, &b, err);
+    return st == BITNET_OK ? share_logits(carrier, sessions, n, err) : st;
+}
+
+bitnet_status bitnet_batch_step(bitnet_session *const *sessions, const int32_t *ids,
+                                size_t n_sessions, bitnet_error *err)
+{
+    if (n_sessions == 0)
+        return BITNET_OK;
+    if (!sessions || !ids || !sessions[0])
+        return bnet_fail(err, BITNET_ARGUMENT, "batch: sessions and ids must not be NULL");
+    bitnet_status st = check_all(sessions, ids, n_sessions, err);
+    if (st != BITNET_OK)
+        return st;
+    bitnet_session *carrier = choose_carrier(sessions, n_sessions);
+    for (size_t i = 0; i < n_sessions && st == BITNET_OK;) {
+        size_t n = BNET_MIN((size_t)carrier->n_batch, n_sessions - i);
+        st = pass(carrier, sessions + i, ids + i, (int)n, err);
+        i += n;
+    }
+    for (size_t i = 0; i < n_sessions && st == BITNET_OK; i++) {
+        bitnet_session *s = sessions[i];
+        s->tokens[s->n_pos++] = ids[i];
+        s->has_logits = true;
+    }
+    return st;
+}

@@ -1,0 +1,208 @@
+/* engine.c - one model file, loaded: the file, its weights on a backend, its tokenizer, its chat
+ * template, and the facts about it. Hides: the order in which these are opened, and what each may
+ * fail with. */
+#include "engine/engine.h"
+
+void bitnet_engine_options_init(bitnet_engine_options *o)
+{
+    memset(o, 0, sizeof *o);
+    o->struct_size = sizeof *o;
+    o->i2s_layout = BITNET_I2S_128;
+}
+
+/* ---- facts ---- */
+
+static void count_weights(bitnet_engine *e)
+{
+    uint64_t n_elems = 0, n_bytes = 0;
+    for (size_t i = 0; i < bnet_gguf_n_tensors(e->gguf); i++) {
+        const bnet_tensor *t = bnet_gguf_tensor_at(e->gguf, i);
+        n_elems += bnet_tensor_elems(t);
+        n_bytes += t->n_bytes;
+    }
+    e->info.n_params = n_elems;
+    e->info.bits_per_weight = n_elems ? 8.0 * (double)n_bytes / (double)n_elems : 0.0;
+}
+
+static void describe_model(bitnet_engine *e)
+{
+    bitnet_model_info *i = &e->info;
+    if (!e->model) {
+        i->activation = i->weight_type = i->embedding_type = i->head_type = "";
+        i->n_vocab = (int)bnet_tokenizer_size(e->tokenizer);
+        return;
+    }
+    const bnet_hparams *h = bnet_model_hparams(e->model);
+    i->activation = h->act == BNET_ACT_RELU2 ? "relu2" : "silu";
+    i->weight_type = bnet_model_weight_type(e->model);
+    i->embedding_type = bnet_model_embedding_type(e->model);
+    i->head_type = bnet_model_head_type(e->model);
+    i->n_layers = h->n_layers;
+    i->n_embd = h->n_embd;
+    i->n_ff = h->n_ff;
+    i->n_heads = h->n_heads;
+    i->n_kv_heads = h->n_kv_heads;
+    i->head_dim = h->head_dim;
+    i->n_vocab = h->n_vocab;
+    i->n_ctx_train = h->n_ctx_train;
+    i->tied_head = h->tied_head;
+}
+
+static void describe(bitnet_engine *e)
+{
+    bitnet_model_info *i = &e->info;
+    i->struct_size = sizeof *i;
+    i->path = e->path;
+    i->name = e->name;
+    i->architecture = e->architecture;
+    i->tokenizer = bnet_tokenizer_name(e->tokenizer);
+    i->chat_template = e->chat ? bnet_chat_name(e->chat) : "";
+    i->bos_id = bnet_tokenizer_bos(e->tokenizer);
+    i->eos_id = bnet_tokenizer_eos(e->tokenizer);
+    i->n_file_bytes = bnet_gguf_file_bytes(e->gguf);
+    describe_model(e);
+    count_weights(e);
+}
+
+static void measure_tokens(bitnet_engine *e)
+{
+    size_t n, n_tokens = bnet_tokenizer_size(e->tokenizer);
+    for (size_t id = 0; id < n_tokens; id++)
+        if (bnet_token_bytes(e->tokenizer, (int32_t)id, &n) && n > e->longest_token)
+            e->longest_token = n;
+}
+
+/* A copy of a string key of the file, "" if it is absent. */
+static bitnet_status copy_key(const bitnet_engine *e, const char *key, char **out,
+                              bitnet_error *err)
+{
+    bnet_span text = {"", 0};
+    bitnet_status st = bnet_gguf_string(e->gguf, key, &text, NULL, err);
+    if (st != BITNET_OK)
+        return st;
+    *out = bnet_memdup(text.data, text.n);
+    return *out ? BITNET_OK : bnet_no_memory(err, key);
+}
+
+/* ---- opening ---- */
+
+static bitnet_status open_weights(bitnet_engine *e, const bitnet_runtime *r, bitnet_error *err)
+{
+    bitnet_status st = bnet_backend_open_cpu(r->pool, r->isa, &e->log, &e->backend, err);
+    return st == BITNET_OK
+               ? bnet_model_open(e->gguf, e->backend, e->layout, &e->log, &e->model, err)
+               : st;
+}
+
+/* Everything behind an open file. */
+static bitnet_status open_parts(bitnet_engine *e, const bitnet_runtime *r, bool vocab_only,
+                                bitnet_error *err)
+{
+    bitnet_status st = copy_key(e, "general.name", &e->name, err);
+    if (st == BITNET_OK)
+        st = copy_key(e, "general.architecture", &e->architecture, err);
+    if (st == BITNET_OK && !vocab_only)
+        st = open_weights(e, r, err);
+    uint64_t n_vocab = e->model ? (uint64_t)bnet_model_hparams(e->model)->n_vocab : 0;
+    if (st == BITNET_OK)
+        st = bnet_tokenizer_open(e->gguf, n_vocab, &e->log, &e->tokenizer, err);
+    if (st != BITNET_OK)
+        return st;
+    e->chat = bnet_chat_detect(e->gguf, e->tokenizer);
+    measure_tokens(e);
+    describe(e);
+    return BITNET_OK;
+}
+
+static bitnet_status read_options(const bitnet_engine_options *given, bitnet_engine_options *o,
+                                  bitnet_error *err)
+{
+    bitnet_engine_options_init(o);
+    bitnet_status st = bnet_options_copy(o, sizeof *o, given, "engine options", err);
+    return st == BITNET_OK ? bnet_check_int("engine options", "i2s_layout", (int)o->i2s_layout,
+                                            BITNET_I2S_128, BITNET_I2S_4ROW, err)
+                           : st;
+}
+
+/* data NULL: from the file at path. */
+static bitnet_status open_any(bitnet_runtime *r, const char *path, const void *data, size_t n_bytes,
+                              const bitnet_engine_options *options, bitnet_engine **out,
+                              bitnet_error *err)
+{
+    bitnet_engine_options o;
+    bitnet_status st = read_options(options, &o, err);
+    if (st != BITNET_OK)
+        return st;
+    bitnet_engine *e = bnet_calloc(1, sizeof *e);
+    if (!e || !(e->path = bnet_strdup(path))) {
+        bnet_free(e);
+        return bnet_no_memory(err, "engine");
+    }
+    e->log = r->log;
+    e->layout = o.i2s_layout;
+    st = data ? bnet_gguf_open_memory(data, n_bytes, path, &e->log, &e->gguf, err)
+              : bnet_gguf_open(path, &e->log, &e->gguf, err);
+    if (st == BITNET_OK)
+        st = open_parts(e, r, o.vocab_only, err);
+    if (st != BITNET_OK) {
+        bitnet_engine_close(e);
+        return st;
+    }
+    *out = e;
+    return BITNET_OK;
+}
+
+bitnet_status bitnet_engine_open(bitnet_runtime *runtime, const char *path,
+                                 const bitnet_engine_options *options, bitnet_engine **out,
+                                 bitnet_error *err)
+{
+    if (!runtime || !path || !out)
+        return bnet_fail(err, BITNET_ARGUMENT, "engine: runtime, path and out must not be NULL");
+    return open_any(runtime, path, NULL, 0, options, out, err);
+}
+
+bitnet_status bitnet_engine_open_memory(bitnet_runtime *runtime, const void *data, size_t n_bytes,
+                                        const bitnet_engine_options *options, bitnet_engine **out,
+                                        bitnet_error *err)
+{
+    if (!runtime || !data || !out)
+        return bnet_fail(err, BITNET_ARGUMENT, "engine: runtime, data and out must not be NULL");
+    return open_any(runtime, "<memory>", data, n_bytes, options, out, err);
+}
+
+void bitnet_engine_close(bitnet_engine *e)
+{
+    if (!e)
+        return;
+    bnet_tokenizer_close(e->tokenizer);
+    bnet_model_close(e->model);
+    bnet_backend_close(e->backend);
+    bnet_gguf_close(e->gguf);
+    bnet_free(e->architecture);
+    bnet_free(e->name);
+    bnet_free(e->path);
+    bnet_free(e);
+}
+
+const bitnet_model_info *bitnet_engine_model(const bitnet_engine *e)
+{
+    return &e->info;
+}
+
+size_t bitnet_engine_kernels(const bitnet_engine *e, bitnet_kernel_use *out, size_t cap)
+{
+    return e->backend ? bnet_backend_kernels(e->backend, out, cap) : 0;
+}
+
+bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int32_t *ids, size_t n,
+                             bitnet_error *err)
+{
+    if (n && !ids)
+        return bnet_fail(err, BITNET_ARGUMENT, "%s: ids must not be NULL", what);
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= e->info.n_vocab)
+            return bnet_fail(err, BITNET_ARGUMENT,
+                             "%s: id %d at index %zu is outside the vocabulary 0..%d", what,
+                             (int)ids[i], i, e->info.n_vocab - 1);
+    return BITNET_OK;
+}

@@ -1,0 +1,215 @@
+/* generate.c - sync, then choose, show, append until something says stop. Hides: the order of the
+ * checks and the joining of detokeniser, stop strings and callback. Allocates nothing: text buffers
+ * were reserved by the session. */
+#include "engine/engine.h"
+#include "engine/sampler.h"
+#include "engine/stream.h"
+
+enum { MAX_TOKENS_DEFAULT = 256 };
+
+typedef struct generation {
+    bitnet_session *session;
+    bitnet_sampler *sampler;
+    const bitnet_generate_options *o;
+    bitnet_generate_result *r;
+    bnet_detok detok;
+    bnet_stream stream;
+} generation;
+
+void bitnet_generate_options_init(bitnet_generate_options *o)
+{
+    memset(o, 0, sizeof *o);
+    o->struct_size = sizeof *o;
+    o->max_tokens = MAX_TOKENS_DEFAULT;
+}
+
+const char *bitnet_finish_text(bitnet_finish finish)
+{
+    static const char *const texts[] = {"length",      "stop_id", "eos",
+                                        "stop_string", "context", "cancelled"};
+    size_t i = (size_t)finish;
+    return i < BNET_COUNT(texts) ? texts[i] : "unknown";
+}
+
+static bool is_stop_id(const bitnet_generate_options *o, int32_t id)
+{
+    for (size_t i = 0; i < o->n_stop_ids; i++)
+        if (o->stop_ids[i] == id)
+            return true;
+    return false;
+}
+
+/* The token ends the generation by itself, whatever its text. */
+static bool ends_by_id(const generation *g, int32_t id)
+{
+    if (is_stop_id(g->o, id))
+        g->r->finish = BITNET_FINISH_STOP_ID;
+    else if (!g->o->ignore_eos && bnet_token_stops(g->session->engine->tokenizer, id))
+        g->r->finish = BITNET_FINISH_EOS;
+    else
+        return false;
+    return true;
+}
+
+/* There is no room for another token after this one. */
+static bool ends_by_count(const generation *g)
+{
+    if (g->r->n_generated >= g->o->max_tokens)
+        g->r->finish = BITNET_FINISH_LENGTH;
+    else if (g->session->n_pos >= (size_t)g->session->n_ctx)
+        g->r->finish = BITNET_FINISH_CONTEXT;
+    else
+        return false;
+    return true;
+}
+
+/* Detokenises id (unless silent) and shows what may be shown; `last`: all that is left. */
+static bnet_stream_state speak(generation *g, int32_t id, bool silent, bool last)
+{
+    bnet_str *piece = &g->session->piece;
+    piece->n = 0;
+    if (!silent)
+        bnet_detok_push(&g->detok, id, piece);
+    if (last)
+        bnet_detok_finish(&g->detok, piece);
+    if (piece->failed)
+        return BNET_STREAM_NO_MEMORY;
+    return bnet_stream_push(&g->stream, piece->data, piece->n, id, last);
+}
+
+/* What a chosen token does to the text. True in *done: r->finish says why. */
+static bitnet_status take(generation *g, int32_t id, bool *done, bitnet_error *err)
+{
+    bool by_id = ends_by_id(g, id);
+    bool last = by_id || ends_by_count(g);
+    *done = last;
+    switch (speak(g, id, by_id, last)) {
+    case BNET_STREAM_NO_MEMORY:
+        return bnet_no_memory(err, "generated text");
+    case BNET_STREAM_STOPPED:
+        *done = true;
+        if (!by_id)
+            g->r->finish = BITNET_FINISH_STOP_STRING;
+        break;
+    case BNET_STREAM_REFUSED:
+        if (!last)
+            g->r->finish = BITNET_FINISH_CANCELLED;
+        *done = true;
+        break;
+    case BNET_STREAM_OPEN:
+        break;
+    }
+    return BITNET_OK;
+}
+
+/* Puts the token on the timeline. Being cancelled here is an orderly end: what was held back is
+ * shown. */
+static bitnet_status append(generation *g, int32_t id, bool *done, bitnet_error *err)
+{
+    bitnet_status st = bitnet_session_append(g->session, &id, 1, NULL, NULL, err);
+    if (st != BITNET_CANCELLED)
+        return st;
+    *done = true;
+    g->r->finish = BITNET_FINISH_CANCELLED;
+    if (g->session->tail.n || g->detok.n_held)
+        speak(g, id, true, true);
+    return BITNET_OK;
+}
+
+static bitnet_status choose(generation *g, int32_t *id, bitnet_error *err)
+{
+    const bitnet_session *s = g->session;
+    bitnet_status st = bitnet_sampler_pick(g->sampler, s->logits, s->tokens, s->n_pos, id, err);
+    if (st != BITNET_OK)
+        return bnet_wrap(err, st, "position %zu", s->n_pos);
+    g->r->n_generated++;
+    g->r->last_id = *id;
+    return BITNET_OK;
+}
+
+static bitnet_status decode(generation *g, double start, bitnet_error *err)
+{
+    bitnet_status st = BITNET_OK;
+    bool done = g->o->max_tokens == 0;
+    double first = 0;
+    while (!done) {
+        int32_t id;
+        st = choose(g, &id, err);
+        if (st == BITNET_OK && g->r->n_generated == 1) {
+            first = bnet_now_ms();
+            g->r->first_token_ms = first - start;
+        }
+        if (st == BITNET_OK)
+            st = take(g, id, &done, err);
+        if (st == BITNET_OK && !done)
+            st = append(g, id, &done, err);
+        if (st != BITNET_OK)
+            break;
+    }
+    if (g->r->n_generated)
+        g->r->decode_ms = bnet_now_ms() - first;
+    return st;
+}
+
+static bitnet_status check(const bitnet_session *s, const bitnet_sampler *sampler, size_t n_ids,
+                           const bitnet_generate_options *o, bitnet_error *err)
+{
+    if (n_ids == 0)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "generate: the prompt has no tokens; begin with BOS at least");
+    if (bnet_sampler_vocab(sampler) != s->engine->info.n_vocab)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "generate: the sampler was opened for %d tokens, the model has %d",
+                         bnet_sampler_vocab(sampler), s->engine->info.n_vocab);
+    if (o->n_stop_ids && !o->stop_ids)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "generate options: stop_ids must not be NULL when n_stop_ids is %zu",
+                         o->n_stop_ids);
+    return bnet_stops_check(o->stops, o->n_stops, err);
+}
+
+/* A reply to a prompt continues its text; only after a bare BOS does a text begin. */
+static bool begins_text(const bitnet_engine *e, const int32_t *ids, size_t n_ids)
+{
+    return n_ids == 1 && ids[0] == e->info.bos_id;
+}
+
+static bitnet_status prefill(generation *g, const int32_t *ids, size_t n_ids, bitnet_error *err)
+{
+    double start = bnet_now_ms();
+    size_t n_reused = 0;
+    bitnet_status st = bitnet_session_sync(g->session, ids, n_ids, &n_reused, err);
+    g->r->prefill_ms = bnet_now_ms() - start;
+    g->r->n_prefilled = g->session->n_pos > n_reused ? g->session->n_pos - n_reused : 0;
+    if (st == BITNET_CANCELLED)
+        g->r->finish = BITNET_FINISH_CANCELLED;
+    return st;
+}
+
+bitnet_status bitnet_generate(bitnet_session *session, bitnet_sampler *sampler, const int32_t *ids,
+                              size_t n_ids, const bitnet_generate_options *options,
+                              bitnet_generate_result *result, bitnet_error *err)
+{
+    double start = bnet_now_ms();
+    bitnet_generate_result scratch, *r = result ? result : &scratch;
+    *r = (bitnet_generate_result){.last_id = -1};
+    if (!session || !sampler)
+        return bnet_fail(err, BITNET_ARGUMENT, "generate: session and sampler must not be NULL");
+    bitnet_generate_options o;
+    bitnet_generate_options_init(&o);
+    bitnet_status st = bnet_options_copy(&o, sizeof o, options, "generate options", err);
+    if (st == BITNET_OK)
+        st = check(session, sampler, n_ids, &o, err);
+    if (st != BITNET_OK)
+        return st;
+    session->tail.n = 0;
+    session->tail.failed = session->piece.failed = false;
+    generation g = {session, sampler, &o,
+                    r,       {0},     {o.stops, o.n_stops, o.on_text, o.user, &session->tail}};
+    st = prefill(&g, ids, n_ids, err);
+    if (st != BITNET_OK)
+        return st;
+    bnet_detok_init(&g.detok, session->engine->tokenizer, o.print_special,
+                    begins_text(session->engine, ids, n_ids));
+    return decode(&g, start, err);
+}

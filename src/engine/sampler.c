@@ -1,0 +1,390 @@
+/* sampler.c - from logits to one token. Hides: the candidate heap and the integer weights.
+ *
+ * Invariants: the choice depends on logits, history, options, seed and the number of draws so far,
+ * and on nothing else (no libm, no float sum whose order could change: weights are integers, see
+ * sampler.h). Candidates are a heap, best on top, popped only as far as a stage or the draw needs,
+ * so no stage sorts the vocabulary. Ties go to the lowest id. Picking allocates nothing. */
+#include "engine/sampler.h"
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+
+#include "engine/options.h"
+#include "engine/rng.h"
+#include "base/mathf.h"
+
+enum { VOCAB_MAX = 1 << 23 }; /* 2^23 weights of 2^40 fit a uint64_t */
+
+typedef struct candidate {
+    float key; /* orders the heap: x, or minus the distance to typical */
+    float x;   /* (logit - largest logit) / temperature, so <= 0; the raw logit while collecting */
+    int32_t id;
+} candidate;
+
+struct bitnet_sampler {
+    bitnet_sampler_options o;
+    int n_vocab;
+    uint64_t n_draws;
+    uint32_t *counts; /* [n_vocab] occurrences in the penalty window; all zero between picks */
+    candidate *
+        c; /* [n_vocab]; c[0 .. n-n_sorted) is a heap, c[n-1], c[n-2], ... the best ones in order */
+    size_t n, n_sorted;
+    size_t limit;   /* candidates that survive, counted from the best */
+    uint64_t total; /* sum of their weights */
+};
+
+/* ---- options ---- */
+
+void bitnet_sampler_options_init(bitnet_sampler_options *o)
+{
+    *o = (bitnet_sampler_options){.struct_size = sizeof *o,
+                                  .temperature = 0.7f,
+                                  .top_k = 50,
+                                  .top_p = 0.95f,
+                                  .typical_p = 1.0f,
+                                  .repetition_penalty = 1.0f,
+                                  .penalty_window = 64};
+}
+
+static bitnet_status check_options(const bitnet_sampler_options *o, int n_vocab, bitnet_error *err)
+{
+    static const char who[] = "sampler options";
+    const struct {
+        const char *field;
+        double value, lo, hi;
+    } ranges[] = {
+        {"temperature", (double)o->temperature, 0, 100},
+        {"top_p", (double)o->top_p, 0, 1},
+        {"min_p", (double)o->min_p, 0, 1},
+        {"typical_p", (double)o->typical_p, 0, 1},
+        {"repetition_penalty", (double)o->repetition_penalty, (double)0.01f, 100},
+        {"presence_penalty", (double)o->presence_penalty, -100, 100},
+        {"frequency_penalty", (double)o->frequency_penalty, -100, 100},
+    };
+    bitnet_status st = bnet_check_int("sampler", "n_vocab", n_vocab, 1, VOCAB_MAX, err);
+    for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(ranges); i++)
+        st = bnet_check_float(who, ranges[i].field, ranges[i].value, ranges[i].lo, ranges[i].hi,
+                              err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(who, "top_k", o->top_k, 0, INT_MAX, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(who, "penalty_window", o->penalty_window, 0, INT_MAX, err);
+    return st;
+}
+
+bitnet_status bitnet_sampler_open(const bitnet_sampler_options *options, int n_vocab,
+                                  bitnet_sampler **out, bitnet_error *err)
+{
+    bitnet_sampler_options o;
+    bitnet_sampler_options_init(&o);
+    bitnet_status st = bnet_options_copy(&o, sizeof o, options, "sampler options", err);
+    if (st == BITNET_OK)
+        st = check_options(&o, n_vocab, err);
+    if (st != BITNET_OK)
+        return st;
+    bitnet_sampler *s = bnet_calloc(1, sizeof *s);
+    if (!s)
+        return bnet_no_memory(err, "sampler");
+    s->o = o;
+    s->n_vocab = n_vocab;
+    s->counts = bnet_calloc((size_t)n_vocab, sizeof *s->counts);
+    s->c = bnet_calloc((size_t)n_vocab, sizeof *s->c);
+    if (!s->counts || !s->c) {
+        bitnet_sampler_close(s);
+        return bnet_no_memory(err, "sampler candidates");
+    }
+    *out = s;
+    return BITNET_OK;
+}
+
+void bitnet_sampler_close(bitnet_sampler *s)
+{
+    if (!s)
+        return;
+    bnet_free(s->counts);
+    bnet_free(s->c);
+    bnet_free(s);
+}
+
+int bnet_sampler_vocab(const bitnet_sampler *s)
+{
+    return s->n_vocab;
+}
+
+/* ---- the heap ---- */
+
+static inline bool better(const candidate *a, const candidate *b)
+{
+    return a->key > b->key || (a->key == b->key && a->id < b->id);
+}
+
+/* Moves c[i] down until nothing below belongs above it. best_on_top false: the worst is on top. */
+static inline void sift_down(candidate *c, size_t n, size_t i, bool best_on_top)
+{
+    candidate moving = c[i];
+    for (size_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && better(&c[child + 1], &c[child]) == best_on_top)
+            child++;
+        if (better(&c[child], &moving) != best_on_top)
+            break;
+        c[i] = c[child];
+    }
+    c[i] = moving;
+}
+
+static void heapify(candidate *c, size_t n, bool best_on_top)
+{
+    for (size_t i = n / 2; i-- > 0;)
+        sift_down(c, n, i, best_on_top);
+}
+
+static void restart(bitnet_sampler *s)
+{
+    s->n_sorted = 0;
+    heapify(s->c, s->n, true);
+}
+
+/* The i-th best candidate, i < n; pops as many as needed. */
+static const candidate *nth(bitnet_sampler *s, size_t i)
+{
+    while (s->n_sorted <= i) {
+        size_t last = s->n - ++s->n_sorted;
+        candidate top = s->c[0];
+        s->c[0] = s->c[last];
+        s->c[last] = top;
+        sift_down(s->c, last, 0, true);
+    }
+    return &s->c[s->n - 1 - i];
+}
+
+/* ---- penalties ---- */
+
+static bool has_penalties(const bitnet_sampler_options *o)
+{
+    return o->repetition_penalty != 1.0f || o->presence_penalty != 0.0f ||
+           o->frequency_penalty != 0.0f;
+}
+
+/* Adds `sign` times the window to the counts: +1 before a pick, -1 after it, which clears what was
+ * set. */
+static void count_window(bitnet_sampler *s, const int32_t *history, size_t n, bool add)
+{
+    if (!has_penalties(&s->o))
+        return;
+    size_t window = s->o.penalty_window ? BNET_MIN((size_t)s->o.penalty_window, n) : n;
+    for (size_t i = n - window; i < n; i++)
+        if (history[i] >= 0 && history[i] < s->n_vocab)
+            s->counts[history[i]] += add ? 1u : (uint32_t)-1;
+}
+
+static float penalised(const bitnet_sampler_options *o, float logit, uint32_t count)
+{
+    logit = logit > 0 ? logit / o->repetition_penalty : logit * o->repetition_penalty;
+    logit -= o->presence_penalty + o->frequency_penalty * (float)count;
+    return logit > FLT_MAX ? FLT_MAX : logit < -FLT_MAX ? -FLT_MAX : logit;
+}
+
+/* The logit after penalties; false for those that cannot be chosen (NaN, infinite). */
+static inline bool logit_of(const bitnet_sampler *s, const float *logits, int32_t id, float *out)
+{
+    float v = logits[id];
+    if (!(v >= -FLT_MAX && v <= FLT_MAX))
+        return false;
+    *out = s->counts[id] ? penalised(&s->o, v, s->counts[id]) : v;
+    return true;
+}
+
+/* ---- stages ---- */
+
+/* Every finite logit becomes a candidate; with top-k only the k best ones. Returns the largest
+ * logit. */
+static float collect(bitnet_sampler *s, const float *logits)
+{
+    size_t k =
+        s->o.top_k > 0 ? BNET_MIN((size_t)s->o.top_k, (size_t)s->n_vocab) : (size_t)s->n_vocab;
+    float v, largest = -FLT_MAX;
+    s->n = 0;
+    for (int32_t id = 0; id < s->n_vocab; id++) {
+        if (!logit_of(s, logits, id, &v))
+            continue;
+        largest = v > largest ? v : largest;
+        candidate fresh = {v, v, id};
+        if (s->n < k) {
+            s->c[s->n++] = fresh;
+            if (s->n == k && k < (size_t)s->n_vocab)
+                heapify(s->c, k, false);
+        } else if (better(&fresh, &s->c[0])) {
+            s->c[0] = fresh;
+            sift_down(s->c, k, 0, false);
+        }
+    }
+    return largest;
+}
+
+static inline uint64_t weight(const candidate *c)
+{
+    return c->x < -28.0f ? 0
+                         : (uint64_t)(bnet_expf(c->x) * (float)BNET_WEIGHT_ONE); /* e^-28 < 2^-40 */
+}
+
+/* Logits to x and weights; drops what is lighter than one unit (2^-40 of the best), which no draw
+ * would hit. */
+static void scale(bitnet_sampler *s, float largest)
+{
+    size_t kept = 0;
+    s->total = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        candidate c = s->c[i];
+        c.x = c.key = (c.x - largest) / s->o.temperature;
+        uint64_t w = weight(&c);
+        s->total += w;
+        if (w)
+            s->c[kept++] = c;
+    }
+    s->n = s->limit = kept;
+    restart(s);
+}
+
+/* Keeps the best candidates in heap order until they hold `share` of the total weight, one at
+ * least. */
+static void keep_share(bitnet_sampler *s, float share)
+{
+    double enough = (double)share * (double)s->total;
+    uint64_t sum = 0;
+    size_t i = 0;
+    do
+        sum += weight(nth(s, i++));
+    while (i < s->n && (double)sum < enough);
+    s->limit = i;
+    s->total = sum;
+}
+
+/* Typical: nearest first to the expected information. -ln p of a candidate is ln Z - x, the entropy
+ * is ln Z - mean x, so the distance between the two is |x - mean x|: no logarithm is needed. */
+static void keep_typical(bitnet_sampler *s)
+{
+    if (s->o.typical_p >= 1.0f)
+        return;
+    double sum = 0;
+    for (size_t i = 0; i < s->n; i++)
+        sum += (double)weight(&s->c[i]) * (double)s->c[i].x;
+    double mean = sum / (double)s->total;
+    for (size_t i = 0; i < s->n; i++)
+        s->c[i].key = (float)-fabs((double)s->c[i].x - mean);
+    restart(s);
+    keep_share(s, s->o.typical_p);
+    memmove(s->c, s->c + (s->n - s->limit), s->limit * sizeof *s->c);
+    s->n = s->limit;
+    for (size_t i = 0; i < s->n; i++)
+        s->c[i].key = s->c[i].x;
+    restart(s);
+}
+
+/* Min-p: drops what is lighter than min_p times the heaviest survivor. */
+static void keep_min_p(bitnet_sampler *s)
+{
+    if (s->o.min_p <= 0.0f)
+        return;
+    double least = (double)s->o.min_p * (double)weight(nth(s, 0));
+    uint64_t sum = 0;
+    size_t i = 0;
+    for (; i < s->limit; i++) {
+        uint64_t w = weight(nth(s, i));
+        if ((double)w < least)
+            break;
+        sum += w;
+    }
+    s->limit = i;
+    s->total = sum;
+}
+
+/* All stages: leaves `limit` candidates of weight `total`. False: no logit is finite. */
+static bool prepare(bitnet_sampler *s, const float *logits)
+{
+    float largest = collect(s, logits);
+    if (s->n == 0)
+        return false;
+    scale(s, largest);
+    keep_typical(s);
+    if (s->o.top_p < 1.0f)
+        keep_share(s, s->o.top_p);
+    keep_min_p(s);
+    return true;
+}
+
+static int32_t draw(bitnet_sampler *s)
+{
+    uint64_t r = bnet_random_below(bnet_random(s->o.seed, s->n_draws++), s->total);
+    for (size_t i = 0;; i++) {
+        const candidate *c = nth(s, i);
+        uint64_t w = weight(c);
+        if (r < w || i + 1 == s->limit)
+            return c->id;
+        r -= w;
+    }
+}
+
+static bool greedy(const bitnet_sampler *s, const float *logits, int32_t *id)
+{
+    float v, largest = 0;
+    int32_t best = -1;
+    for (int32_t i = 0; i < s->n_vocab; i++)
+        if (logit_of(s, logits, i, &v) && (best < 0 || v > largest)) {
+            largest = v;
+            best = i;
+        }
+    *id = best;
+    return best >= 0;
+}
+
+static bitnet_status not_finite(const bitnet_sampler *s, bitnet_error *err)
+{
+    return bnet_fail(
+        err, BITNET_ERROR,
+        "sampler: none of the %d logits is finite; the weights or the cache are damaged",
+        s->n_vocab);
+}
+
+bitnet_status bitnet_sampler_pick(bitnet_sampler *s, const float *logits, const int32_t *history,
+                                  size_t n_history, int32_t *id, bitnet_error *err)
+{
+    if (!s || !logits || !id || (n_history && !history))
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "sampler: sampler, logits, id and history must not be NULL");
+    int32_t chosen = -1;
+    count_window(s, history, n_history, true);
+    bool ok;
+    if (s->o.temperature == 0.0f) {
+        ok = greedy(s, logits, &chosen);
+    } else {
+        ok = prepare(s, logits);
+        if (ok)
+            chosen = draw(s);
+    }
+    count_window(s, history, n_history, false);
+    if (!ok)
+        return not_finite(s, err);
+    *id = chosen;
+    return BITNET_OK;
+}
+
+bitnet_status bnet_sampler_distribution(bitnet_sampler *s, const float *logits,
+                                        const int32_t *history, size_t n_history, int32_t *ids,
+                                        uint64_t *weights, size_t cap, size_t *n, uint64_t *total,
+                                        bitnet_error *err)
+{
+    count_window(s, history, n_history, true);
+    bool ok = prepare(s, logits);
+    count_window(s, history, n_history, false);
+    if (!ok)
+        return not_finite(s, err);
+    for (size_t i = 0; i < s->limit && i < cap; i++) {
+        const candidate *c = nth(s, i);
+        ids[i] = c->id;
+        weights[i] = weight(c);
+    }
+    *n = s->limit;
+    *total = s->total;
+    return BITNET_OK;
+}

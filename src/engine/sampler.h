@@ -1,0 +1,20 @@
+/* sampler.h - what tests see of the sampler beyond bitnet.h. */
+#ifndef BNET_SAMPLER_H
+#define BNET_SAMPLER_H
+
+#include "base/base.h"
+
+/* Weights are integers: exp of the scaled logit in units of 2^-40, so sums are exact in any order.
+ */
+#define BNET_WEIGHT_ONE ((uint64_t)1 << 40)
+
+int bnet_sampler_vocab(const bitnet_sampler *s);
+/* The distribution that the next pick would draw from, best first: ids and weights of the
+ * survivors, at most cap of them; *n is their number, *total the sum of all their weights. Draws
+ * nothing. temperature must not be 0. */
+bitnet_status bnet_sampler_distribution(bitnet_sampler *s, const float *logits,
+                                        const int32_t *history, size_t n_history, int32_t *ids,
+                                        uint64_t *weights, size_t cap, size_t *n, uint64_t *total,
+                                        bitnet_error *err);
+
+#endif

@@ -1,0 +1,84 @@
+/* score.c - how likely a text is under the model. Sums are double and in token order. */
+#include "engine/engine.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "base/mathf.h"
+
+typedef struct scoring {
+    const int32_t *targets; /* targets[i] follows the i-th appended token */
+    int n_vocab;
+    size_t n_scored;
+    double nll;
+    bool bad; /* a logit is not finite */
+} scoring;
+
+/* -ln softmax(logits)[target] */
+static double surprise(const float *logits, int n, int32_t target)
+{
+    float largest = -FLT_MAX;
+    for (int i = 0; i < n; i++)
+        largest = logits[i] > largest ? logits[i] : largest;
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)bnet_expf(logits[i] - largest);
+    return log(sum) - ((double)logits[target] - (double)largest);
+}
+
+static bool score_one(void *user, size_t index, const float *logits)
+{
+    scoring *s = user;
+    double x = surprise(logits, s->n_vocab, s->targets[index]);
+    s->bad = !isfinite(x);
+    if (s->bad)
+        return false;
+    s->nll += x;
+    s->n_scored++;
+    return true;
+}
+
+/* One window: ids[begin, end) in a fresh timeline; predicts the targets from `first` on (begin <
+ * first < end). */
+static bitnet_status score_window(bitnet_session *session, const int32_t *ids, size_t begin,
+                                  size_t first, size_t end, scoring *s, bitnet_error *err)
+{
+    bitnet_status st = bitnet_session_rewind(session, 0, err);
+    if (st == BITNET_OK && first - 1 > begin)
+        st = bitnet_session_append(session, ids + begin, first - 1 - begin, NULL, NULL, err);
+    if (st != BITNET_OK)
+        return st;
+    s->targets = ids + first;
+    st = bitnet_session_append(session, ids + first - 1, end - first, score_one, s, err);
+    if (s->bad)
+        return bnet_fail(err, BITNET_ERROR,
+                         "score: the logits that predict token %zu are not finite",
+                         1 + s->n_scored);
+    return st;
+}
+
+bitnet_status bitnet_score(bitnet_session *session, const int32_t *ids, size_t n_ids, size_t stride,
+                           bitnet_score_result *result, bitnet_error *err)
+{
+    if (!session || !result)
+        return bnet_fail(err, BITNET_ARGUMENT, "score: session and result must not be NULL");
+    size_t n_ctx = (size_t)session->n_ctx;
+    if (stride && stride >= n_ctx)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "score: stride is %zu, must be 0 or 1..%zu (context - 1)", stride,
+                         n_ctx - 1);
+    bitnet_status st = bnet_check_ids(session->engine, "score", ids, n_ids, err);
+    if (st == BITNET_OK)
+        st = bitnet_session_rewind(session, 0, err);
+    size_t n = stride ? n_ids : BNET_MIN(n_ids, n_ctx);
+    scoring s = {.n_vocab = session->engine->info.n_vocab};
+    /* Window k covers [k*stride, k*stride + n_ctx) and predicts what the ones before did not. */
+    for (size_t begin = 0, next = 1; st == BITNET_OK && next < n; begin += stride) {
+        size_t end = BNET_MIN(begin + n_ctx, n);
+        st = score_window(session, ids, begin, next, end, &s, err);
+        next = end;
+    }
+    if (st == BITNET_OK)
+        *result = (bitnet_score_result){n, s.n_scored, s.nll};
+    return st;
+}

@@ -1,0 +1,339 @@
+/* session.c - one timeline: tokens, their cache, the logits after the last of them. Hides: the
+ * cutting of prompts into passes. Invariant: the bits of logits and cache depend on the tokens
+ * alone, not on how they were cut. */
+#include "engine/engine.h"
+
+#include <unistd.h>
+
+enum {
+    CTX_MAX = 1 << 24,
+    BATCH_MAX = 65536,
+    CTX_DEFAULT = 4096,
+    BATCH_DEFAULT = 512,
+    HELD_MAX = 16
+};
+
+static const char owner[] = "session options";
+
+void bitnet_session_options_init(bitnet_session_options *o)
+{
+    memset(o, 0, sizeof *o);
+    o->struct_size = sizeof *o;
+    o->n_batch = BATCH_DEFAULT;
+    o->kv_type = BITNET_KV_F16;
+}
+
+/* ---- opening ---- */
+
+/* Defaults filled in, every field in its range. A batch larger than the context would only cost
+ * memory. */
+static bitnet_status read_options(const bitnet_engine *e, const bitnet_session_options *given,
+                                  bitnet_session_options *o, bitnet_error *err)
+{
+    if (!e->model)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "%s: opened with vocab_only, there are no weights to run", e->path);
+    bitnet_session_options_init(o);
+    bitnet_status st = bnet_options_copy(o, sizeof *o, given, owner, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(owner, "n_ctx", o->n_ctx, 0, CTX_MAX, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(owner, "n_batch", o->n_batch, 1, BATCH_MAX, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(owner, "kv_type", (int)o->kv_type, BITNET_KV_F16, BITNET_KV_INT8, err);
+    if (o->n_ctx == 0)
+        o->n_ctx = BNET_MIN(e->info.n_ctx_train, CTX_DEFAULT);
+    o->n_batch = BNET_MIN(o->n_batch, o->n_ctx);
+    return st;
+}
+
+static size_t piece_bytes(const bitnet_engine *e)
+{
+    return e->longest_token + HELD_MAX;
+}
+
+static size_t tail_bytes(const bitnet_engine *e)
+{
+    return BITNET_STOP_MAX + 2 * piece_bytes(e);
+}
+
+/* What make_buffers and the layers below will ask of the allocator. */
+static uint64_t count_bytes(const bitnet_engine *e, const bitnet_session_options *o)
+{
+    uint64_t per_batch = 4 * sizeof(int32_t) + sizeof(bnet_kv *);
+    return sizeof(bitnet_session) + bnet_kv_bytes(e->model, o->n_ctx, o->kv_type) +
+           bnet_workspace_bytes(e->model, o->n_batch) + (uint64_t)o->n_ctx * sizeof(int32_t) +
+           (uint64_t)e->info.n_vocab * sizeof(float) + (uint64_t)o->n_batch * per_batch +
+           piece_bytes(e) + tail_bytes(e);
+}
+
+bitnet_status bitnet_session_memory(const bitnet_engine *e, const bitnet_session_options *options,
+                                    size_t *n_bytes, bitnet_error *err)
+{
+    if (!e || !n_bytes)
+        return bnet_fail(err, BITNET_ARGUMENT, "session: engine and n_bytes must not be NULL");
+    bitnet_session_options o;
+    bitnet_status st = read_options(e, options, &o, err);
+    if (st == BITNET_OK)
+        *n_bytes = (size_t)count_bytes(e, &o);
+    return st;
+}
+
+/* Systems that overcommit would grant any size and kill the process later, so ask first. */
+static bitnet_status check_memory(const bitnet_engine *e, const bitnet_session_options *o,
+                                  bitnet_error *err)
+{
+    uint64_t need = count_bytes(e, o);
+    uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (need <= have)
+        return BITNET_OK;
+    return bnet_fail(
+        err, BITNET_MEMORY,
+        "session: a context of %d with batch %d needs %.1f GiB, this machine has %.1f GiB; "
+        "ask for a smaller n_ctx or kv_type int8",
+        o->n_ctx, o->n_batch, (double)need / 0x1p30, (double)have / 0x1p30);
+}
+
+static bool reserve(bnet_str *s, size_t n)
+{
+    if (!bnet_grow(&s->data, &s->cap, n, 1))
+        return false;
+    s->data[0] = '\0';
+    return true;
+}
+
+static bool make_buffers(bitnet_session *s)
+{
+    size_t n_batch = (size_t)s->n_batch;
+    s->tokens = bnet_calloc((size_t)s->n_ctx, sizeof *s->tokens);
+    s->logits = bnet_calloc((size_t)s->engine->info.n_vocab, sizeof *s->logits);
+    s->pos = bnet_calloc(n_batch, sizeof *s->pos);
+    s->seq = bnet_calloc(n_batch, sizeof *s->seq);
+    s->rows = bnet_calloc(n_batch, sizeof *s->rows);
+    s->ids = bnet_calloc(n_batch, sizeof *s->ids);
+    s->kvs = bnet_calloc(n_batch, sizeof *s->kvs);
+    return s->tokens && s->logits && s->pos && s->seq && s->rows && s->ids && s->kvs &&
+           reserve(&s->piece, piece_bytes(s->engine)) && reserve(&s->tail, tail_bytes(s->engine));
+}
+
+static bitnet_status open_parts(bitnet_session *s, bitnet_error *err)
+{
+    const bnet_model *m = s->engine->model;
+    if (!make_buffers(s))
+        return bnet_no_memory(err, "session buffers");
+    bitnet_status st = bnet_kv_open(m, s->n_ctx, s->kv_type, &s->kv, err);
+    return st == BITNET_OK ? bnet_workspace_open(m, s->n_batch, &s->ws, err) : st;
+}
+
+bitnet_status bitnet_session_open(bitnet_engine *e, const bitnet_session_options *options,
+                                  bitnet_session **out, bitnet_error *err)
+{
+    if (!e || !out)
+        return bnet_fail(err, BITNET_ARGUMENT, "session: engine and out must not be NULL");
+    bitnet_session_options o;
+    bitnet_status st = read_options(e, options, &o, err);
+    if (st == BITNET_OK)
+        st = check_memory(e, &o, err);
+    if (st != BITNET_OK)
+        return st;
+    if (o.n_ctx > e->info.n_ctx_train)
+        bnet_logf(&e->log, BITNET_LOG_WARN, "session",
+                  "n_ctx %d is beyond the %d the model was trained with", o.n_ctx,
+                  e->info.n_ctx_train);
+    bitnet_session *s = bnet_calloc(1, sizeof *s);
+    if (!s)
+        return bnet_no_memory(err, "session");
+    s->engine = e;
+    s->n_ctx = o.n_ctx;
+    s->n_batch = o.n_batch;
+    s->kv_type = o.kv_type;
+    st = open_parts(s, err);
+    if (st != BITNET_OK) {
+        bitnet_session_close(s);
+        return st;
+    }
+    *out = s;
+    return BITNET_OK;
+}
+
+void bitnet_session_close(bitnet_session *s)
+{
+    if (!s)
+        return;
+    bnet_workspace_close(s->ws);
+    bnet_kv_close(s->kv);
+    void *buffers[] = {s->tokens, s->logits, s->pos, s->seq, s->rows, s->ids, s->kvs};
+    for (size_t i = 0; i < BNET_COUNT(buffers); i++)
+        bnet_free(buffers[i]);
+    bnet_str_free(&s->piece);
+    bnet_str_free(&s->tail);
+    bnet_free(s);
+}
+
+void bitnet_session_on_cancel(bitnet_session *s, bitnet_cancel_fn cancel, void *user)
+{
+    s->cancel = cancel;
+    s->cancel_user = user;
+}
+
+/* ---- the timeline ---- */
+
+static void keep_logits(bitnet_session *s, const float *row)
+{
+    memcpy(s->logits, row, (size_t)s->engine->info.n_vocab * sizeof *row);
+    s->has_logits = true;
+}
+
+/* One pass over n <= n_batch tokens at the end of the timeline; the last n_rows of them can be
+ * asked for logits. On failure the position has not moved. */
+static bitnet_status pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,
+                          bitnet_error *err)
+{
+    for (int i = 0; i < n; i++) {
+        s->pos[i] = (int32_t)s->n_pos + i;
+        s->seq[i] = 0;
+    }
+    for (int i = 0; i < n_rows; i++)
+        s->rows[i] = n - n_rows + i;
+    bnet_batch b = {n, ids, s->pos, s->seq, &s->kv, 1, s->rows, n_rows};
+    bitnet_status st = bnet_forward(s->ws, &b, err);
+    if (st != BITNET_OK)
+        return st;
+    memmove(s->tokens + s->n_pos, ids, (size_t)n * sizeof *ids); /* ids may be s->tokens itself */
+    s->n_pos += (size_t)n;
+    return BITNET_OK;
+}
+
+static bitnet_status cancelled(const bitnet_session *s, bitnet_error *err)
+{
+    return bnet_fail(err, BITNET_CANCELLED, "cancelled at position %zu", s->n_pos);
+}
+
+/* Hands out the logits of all n tokens of the last pass; `index` is the first one's place in the
+ * whole append. */
+static bitnet_status deliver(bitnet_session *s, int n, size_t index, bitnet_logits_fn each,
+                             void *user, bitnet_error *err)
+{
+    size_t n_vocab = (size_t)s->engine->info.n_vocab, end = s->n_pos;
+    for (int first = 0; first < n; first += BNET_HEAD_ROWS) {
+        int k = BNET_MIN(BNET_HEAD_ROWS, n - first);
+        const float *out;
+        bitnet_status st = bnet_head(s->ws, first, k, &out, err);
+        if (st != BITNET_OK)
+            return st;
+        for (int i = 0; i < k; i++) {
+            const float *row = out + (size_t)i * n_vocab;
+            bool go_on = each(user, index + (size_t)(first + i), row);
+            if (go_on && first + i + 1 < n)
+                continue;
+            s->n_pos = end - (size_t)(n - 1 - first - i);
+            keep_logits(s, row);
+            if (!go_on)
+                return cancelled(s, err);
+        }
+    }
+    return BITNET_OK;
+}
+
+static bitnet_status last_logits(bitnet_session *s, bitnet_error *err)
+{
+    const float *row;
+    bitnet_status st = bnet_head(s->ws, 0, 1, &row, err);
+    if (st == BITNET_OK)
+        keep_logits(s, row);
+    return st;
+}
+
+static bitnet_status run(bitnet_session *s, const int32_t *ids, size_t n_ids, bitnet_logits_fn each,
+                         void *user, bitnet_error *err)
+{
+    for (size_t i = 0; i < n_ids;) {
+        if (bnet_session_cancelled(s))
+            return cancelled(s, err);
+        int n = (int)BNET_MIN((size_t)s->n_batch, n_ids - i);
+        bool last = i + (size_t)n == n_ids;
+        s->has_logits = false;
+        bitnet_status st = pass(s, ids + i, n, each ? n : last, err);
+        if (st == BITNET_OK && each)
+            st = deliver(s, n, i, each, user, err);
+        else if (st == BITNET_OK && last)
+            st = last_logits(s, err);
+        if (st != BITNET_OK)
+            return st;
+        i += (size_t)n;
+    }
+    return BITNET_OK;
+}
+
+static bitnet_status check_room(const bitnet_session *s, size_t position, size_t n,
+                                bitnet_error *err)
+{
+    if (n <= (size_t)s->n_ctx - position)
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_CONTEXT,
+                     "context is full: %zu tokens do not fit behind position %zu of %d; "
+                     "open the session with a larger n_ctx or shorten the text",
+                     n, position, s->n_ctx);
+}
+
+bitnet_status bitnet_session_append(bitnet_session *s, const int32_t *ids, size_t n_ids,
+                                    bitnet_logits_fn each, void *user, bitnet_error *err)
+{
+    bitnet_status st = bnet_check_ids(s->engine, "append", ids, n_ids, err);
+    if (st == BITNET_OK)
+        st = check_room(s, s->n_pos, n_ids, err);
+    return st == BITNET_OK ? run(s, ids, n_ids, each, user, err) : st;
+}
+
+static void forget(bitnet_session *s, size_t position)
+{
+    if (position != s->n_pos)
+        s->has_logits = false;
+    s->n_pos = position;
+}
+
+bitnet_status bitnet_session_sync(bitnet_session *s, const int32_t *ids, size_t n_ids,
+                                  size_t *n_reused, bitnet_error *err)
+{
+    bitnet_status st = bnet_check_ids(s->engine, "sync", ids, n_ids, err);
+    if (st == BITNET_OK)
+        st = check_room(s, 0, n_ids, err);
+    if (st != BITNET_OK)
+        return st;
+    size_t same = 0;
+    while (same < s->n_pos && same + 1 < n_ids && s->tokens[same] == ids[same])
+        same++;
+    forget(s, same);
+    if (n_reused)
+        *n_reused = same;
+    return run(s, ids + same, n_ids - same, NULL, NULL, err);
+}
+
+bitnet_status bitnet_session_rewind(bitnet_session *s, size_t position, bitnet_error *err)
+{
+    if (position > s->n_pos)
+        return bnet_fail(err, BITNET_ARGUMENT, "rewind: position %zu is beyond the timeline's %zu",
+                         position, s->n_pos);
+    forget(s, position);
+    return BITNET_OK;
+}
+
+size_t bitnet_session_position(const bitnet_session *s)
+{
+    return s->n_pos;
+}
+
+size_t bitnet_session_context(const bitnet_session *s)
+{
+    return (size_t)s->n_ctx;
+}
+
+const int32_t *bitnet_session_tokens(const bitnet_session *s)
+{
+    return s->tokens;
+}
+
+const float *bitnet_session_logits(const bitnet_session *s)
+{
+    return s->has_logits ? s->logits : NULL;
+}

@@ -1,0 +1,144 @@
+/* tensor_stats.c - one pass over a tensor's values. Every type packs its rows without gaps, so a
+ * tensor is read as one flat array in steps of a few blocks. */
+#include "engine/tensor_stats.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/file.h"
+#include "format/codec.h"
+
+enum {
+    STEP = 2048,
+    TRITS = 128,
+    TQ_BLOCK = 256
+}; /* a multiple of every block size; one group of I2_S; of TQx */
+
+typedef struct sums {
+    double sum, sum_sq;
+    uint64_t n_finite;
+} sums;
+
+static void add_value(bitnet_tensor_stats *s, sums *k, float v)
+{
+    if (isnan(v)) {
+        s->n_nan++;
+        return;
+    }
+    if (isinf(v)) {
+        s->n_inf++;
+        return;
+    }
+    double d = (double)v;
+    s->n_zero += v == 0.0f;
+    if (k->n_finite++ == 0)
+        s->min = s->max = d;
+    s->min = d < s->min ? d : s->min;
+    s->max = d > s->max ? d : s->max;
+    k->sum += d;
+    k->sum_sq += d * d;
+}
+
+static void add_trits(bitnet_tensor_stats *s, sums *k, const int8_t *trits, size_t n, float scale)
+{
+    for (size_t i = 0; i < n; i++) {
+        s->n_minus += trits[i] < 0;
+        s->n_plus += trits[i] > 0;
+        add_value(s, k, (float)trits[i] * scale);
+    }
+}
+
+static void read_i2s(const bnet_tensor *t, uint64_t n, bitnet_tensor_stats *s, sums *k)
+{
+    int8_t trits[TRITS];
+    s->scale = bnet_i2s_scale(t->data, n);
+    for (uint64_t row = 0; row < n / TRITS; row++) {
+        s->n_invalid += bnet_i2s_decode_row(BITNET_I2S_128, t->data, TRITS, row, trits);
+        add_trits(s, k, trits, TRITS, s->scale);
+    }
+}
+
+static void read_tq(const bnet_tensor *t, uint64_t n, const bnet_type_info *type,
+                    bitnet_tensor_stats *s, sums *k)
+{
+    int8_t trits[TQ_BLOCK];
+    float scale;
+    for (uint64_t b = 0; b < n / TQ_BLOCK; b++) {
+        bnet_tq_decode_row(t->type, t->data + b * type->n_bytes, trits, &scale, TQ_BLOCK);
+        add_trits(s, k, trits, TQ_BLOCK, scale);
+    }
+}
+
+static void read_values(const bnet_tensor *t, uint64_t n, const bnet_type_info *type,
+                        bitnet_tensor_stats *s, sums *k)
+{
+    float values[STEP];
+    for (uint64_t at = 0; at < n; at += STEP) {
+        size_t n_step = (size_t)BNET_MIN((uint64_t)STEP, n - at);
+        const uint8_t *src = t->data + at / type->n_elems * type->n_bytes;
+        if (!bnet_decode_row(t->type, src, values, n_step))
+            return;
+        for (size_t i = 0; i < n_step; i++)
+            add_value(s, k, values[i]);
+    }
+}
+
+/* ---- what looks wrong, worst first; "" if nothing ---- */
+
+static bool is_norm(const char *name)
+{
+    static const char end[] = "norm.weight";
+    size_t n = strlen(name);
+    return n >= sizeof end - 1 && strcmp(name + n - (sizeof end - 1), end) == 0;
+}
+
+static void suspect(const bnet_tensor *t, uint64_t n, bitnet_tensor_stats *s)
+{
+    char *out = s->suspicious;
+    const size_t cap = sizeof s->suspicious;
+    double norm_lo = 1e-4, norm_hi = 1e4; /* far outside anything trained */
+    if (t->type == BNET_I2_S && !(s->scale > 0 && isfinite(s->scale)))
+        snprintf(out, cap, "scale is %g", (double)s->scale);
+    else if (s->n_invalid)
+        snprintf(out, cap, "%llu codes are 3", (unsigned long long)s->n_invalid);
+    else if (s->n_nan)
+        snprintf(out, cap, "%llu values are nan", (unsigned long long)s->n_nan);
+    else if (s->n_inf)
+        snprintf(out, cap, "%llu values are infinite", (unsigned long long)s->n_inf);
+    else if (s->n_zero == n)
+        snprintf(out, cap, "all zero");
+    else if (s->ternary && (s->n_minus == n || s->n_plus == n))
+        snprintf(out, cap, "all weights are %s1", s->n_plus == n ? "+" : "-");
+    else if (is_norm(t->name) && (s->rms < norm_lo || s->rms > norm_hi))
+        snprintf(out, cap, "rms %.3g is out of range for a norm (%g..%g)", s->rms, norm_lo,
+                 norm_hi);
+}
+
+void bnet_tensor_stats(const bnet_tensor *t, uint64_t alignment, bitnet_tensor_stats *s)
+{
+    const bnet_type_info *type = bnet_type_find((uint32_t)t->type);
+    uint64_t n = bnet_tensor_elems(t);
+    sums k = {0};
+    memset(s, 0, sizeof *s);
+    if (!type || type->kind == BNET_KIND_NAMED)
+        return;
+    s->ternary = bnet_type_is_ternary(t->type);
+    if (t->type == BNET_I2_S && bnet_i2s_detect(t, alignment) != BNET_I2S_MICROSOFT) {
+        snprintf(s->suspicious, sizeof s->suspicious,
+                 "%llu bytes do not fit I2_S with one scale (%llu)", (unsigned long long)t->n_span,
+                 (unsigned long long)bnet_i2s_bytes(n));
+        return;
+    }
+    if (t->type == BNET_I2_S)
+        read_i2s(t, n, s, &k);
+    else if (s->ternary)
+        read_tq(t, n, type, s, &k);
+    else
+        read_values(t, n, type, s, &k);
+    if (k.n_finite) {
+        s->mean = k.sum / (double)k.n_finite;
+        s->rms = sqrt(k.sum_sq / (double)k.n_finite);
+    }
+    bnet_map_release(t->data, (size_t)t->n_bytes);
+    suspect(t, n, s);
+}

@@ -1,0 +1,444 @@
+/* Every stage of the sampler against a slow reference written from the header's words, its draws
+ * against the distribution, its errors, its speed on a large vocabulary. */
+#include "test.h"
+
+#include <float.h>
+#include <math.h>
+#include <time.h>
+
+#include "engine/sampler.h"
+
+typedef struct item {
+    int32_t id;
+    double logit, p, distance;
+} item;
+
+static bitnet_sampler_options plain(void)
+{
+    bitnet_sampler_options o;
+    bitnet_sampler_options_init(&o);
+    o.temperature = 1;
+    o.top_k = 0;
+    o.top_p = 1;
+    return o;
+}
+
+static bitnet_sampler *open_ok(const bitnet_sampler_options *o, int n_vocab)
+{
+    bitnet_sampler *s = NULL;
+    bitnet_error err = {0};
+    if (bitnet_sampler_open(o, n_vocab, &s, &err) != BITNET_OK)
+        fail_msg("%s", err.message);
+    return s;
+}
+
+static float uniform(uint64_t *rng)
+{
+    return (float)(test_rand(rng) >> 40) / 16777216.0f;
+}
+
+/* A rough bell of the given width. */
+static float bell(uint64_t *rng, float width)
+{
+    float sum = 0;
+    for (int i = 0; i < 12; i++)
+        sum += uniform(rng);
+    return (sum - 6) * width;
+}
+
+/* ---- the reference ---- */
+
+static int by_p(const void *a, const void *b)
+{
+    const item *x = a, *y = b;
+    return x->logit != y->logit ? (x->logit < y->logit ? 1 : -1)
+                                : (x->id > y->id) - (x->id < y->id);
+}
+
+static int by_distance(const void *a, const void *b)
+{
+    const item *x = a, *y = b;
+    return x->distance != y->distance ? (x->distance > y->distance ? 1 : -1)
+                                      : (x->id > y->id) - (x->id < y->id);
+}
+
+static void normalise(item *v, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += v[i].p;
+    for (size_t i = 0; i < n; i++)
+        v[i].p /= sum;
+}
+
+static size_t share(const item *v, size_t n, double want)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        if ((sum += v[i].p) >= want - 1e-9)
+            return i + 1;
+    return n;
+}
+
+static double penalise(const bitnet_sampler_options *o, double logit, int32_t id,
+                       const int32_t *history, size_t n)
+{
+    size_t from =
+        o->penalty_window && n > (size_t)o->penalty_window ? n - (size_t)o->penalty_window : 0;
+    int count = 0;
+    for (size_t i = from; i < n; i++)
+        count += history[i] == id;
+    if (!count)
+        return logit;
+    logit =
+        logit > 0 ? logit / (double)o->repetition_penalty : logit * (double)o->repetition_penalty;
+    return logit - (double)o->presence_penalty - count * (double)o->frequency_penalty;
+}
+
+static size_t reference(const bitnet_sampler_options *o, const float *logits, int n_vocab,
+                        const int32_t *history, size_t n_history, item *v)
+{
+    size_t n = 0;
+    for (int32_t id = 0; id < n_vocab; id++)
+        if (isfinite(logits[id]))
+            v[n++] =
+                (item){.id = id, .logit = penalise(o, (double)logits[id], id, history, n_history)};
+    qsort(v, n, sizeof *v, by_p);
+    if (o->top_k > 0 && n > (size_t)o->top_k)
+        n = (size_t)o->top_k;
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        v[i].p = exp((v[i].logit - v[0].logit) / (double)o->temperature);
+        kept += v[i].p * (double)BNET_WEIGHT_ONE >= 1;
+    }
+    normalise(v, n = kept);
+    if (o->typical_p < 1) {
+        double entropy = 0;
+        for (size_t i = 0; i < n; i++)
+            entropy -= v[i].p * log(v[i].p);
+        for (size_t i = 0; i < n; i++)
+            v[i].distance = fabs(-log(v[i].p) - entropy);
+        qsort(v, n, sizeof *v, by_distance);
+        n = share(v, n, (double)o->typical_p);
+        qsort(v, n, sizeof *v, by_p);
+        normalise(v, n);
+    }
+    n = share(v, n, o->top_p < 1 ? (double)o->top_p : 2);
+    for (size_t i = 0; i < n; i++)
+        if (v[i].p < (double)o->min_p * v[0].p * (1 - 1e-9))
+            n = i;
+    normalise(v, n);
+    return n;
+}
+
+static void compare(const bitnet_sampler_options *o, const float *logits, int n_vocab,
+                    const int32_t *history, size_t n_history)
+{
+    item *want = calloc((size_t)n_vocab, sizeof *want);
+    int32_t *ids = calloc((size_t)n_vocab, sizeof *ids);
+    uint64_t *weights = calloc((size_t)n_vocab, sizeof *weights), total, sum = 0;
+    size_t n, n_want = reference(o, logits, n_vocab, history, n_history, want);
+    bitnet_sampler *s = open_ok(o, n_vocab);
+    assert_int_equal(bnet_sampler_distribution(s, logits, history, n_history, ids, weights,
+                                               (size_t)n_vocab, &n, &total, NULL),
+                     BITNET_OK);
+    if (n != n_want)
+        fail_msg("%zu candidates, reference has %zu (vocab %d k %d p %g min %g typ %g t %g)", n,
+                 n_want, n_vocab, o->top_k, (double)o->top_p, (double)o->min_p,
+                 (double)o->typical_p, (double)o->temperature);
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] != want[i].id)
+            fail_msg("place %zu is id %d, reference has %d", i, ids[i], want[i].id);
+        double p = (double)weights[i] / (double)total;
+        if (fabs(p - want[i].p) > 2e-6)
+            fail_msg("id %d has p %.9g, reference %.9g", ids[i], p, want[i].p);
+        sum += weights[i];
+    }
+    assert_true(sum == total);
+    bitnet_sampler_close(s);
+    free(want);
+    free(ids);
+    free(weights);
+}
+
+/* ---- tests ---- */
+
+static void stages(void **state)
+{
+    (void)state;
+    uint64_t rng = 20240229;
+    print_message("seed %llu\n", (unsigned long long)rng);
+    static const float temperatures[] = {0.3f, 0.7f, 1.0f, 2.5f};
+    for (int round = 0; round < 1200; round++) {
+        int n_vocab = 1 + (int)(test_rand(&rng) % 400);
+        float logits[400];
+        int32_t history[200];
+        for (int i = 0; i < n_vocab; i++)
+            logits[i] = bell(&rng, 3);
+        for (int i = 0; i < 200; i++)
+            history[i] = (int32_t)(test_rand(&rng) % (uint64_t)n_vocab);
+        bitnet_sampler_options o = plain();
+        unsigned which = (unsigned)round % 64; /* every combination of stages */
+        o.temperature = temperatures[test_rand(&rng) % 4];
+        o.top_k = which & 1 ? 1 + (int)(test_rand(&rng) % 100) : 0;
+        o.top_p = which & 2 ? uniform(&rng) : 1;
+        o.min_p = which & 4 ? uniform(&rng) * 0.2f : 0;
+        o.typical_p = which & 8 ? uniform(&rng) : 1;
+        o.repetition_penalty = which & 16 ? 1 + uniform(&rng) : 1;
+        o.presence_penalty = which & 32 ? uniform(&rng) * 2 - 1 : 0;
+        o.frequency_penalty = which & 32 ? uniform(&rng) : 0;
+        o.penalty_window = (int)(test_rand(&rng) % 3) * 50;
+        compare(&o, logits, n_vocab, history, test_rand(&rng) % 201);
+    }
+}
+
+static void ties_go_to_the_lowest_id(void **state)
+{
+    (void)state;
+    float logits[100];
+    for (int i = 0; i < 100; i++)
+        logits[i] = i % 10 == 7 ? 2.0f : 1.0f;
+    bitnet_sampler_options o = plain();
+    o.top_k = 13;
+    compare(&o, logits, 100, NULL, 0); /* the ten 7s, then 0, 1, 2 */
+    o.temperature = 0;
+    bitnet_sampler *s = open_ok(&o, 100);
+    int32_t id;
+    assert_int_equal(bitnet_sampler_pick(s, logits, NULL, 0, &id, NULL), BITNET_OK);
+    assert_int_equal(id, 7);
+    bitnet_sampler_close(s);
+}
+
+static void bad_logits_are_never_chosen(void **state)
+{
+    (void)state;
+    float logits[5] = {NAN, INFINITY, 1.0f, -INFINITY, NAN};
+    bitnet_sampler_options o = plain();
+    int32_t id;
+    for (int greedy = 0; greedy < 2; greedy++) {
+        o.temperature = greedy ? 0 : 1;
+        bitnet_sampler *s = open_ok(&o, 5);
+        for (int i = 0; i < 20; i++) {
+            assert_int_equal(bitnet_sampler_pick(s, logits, NULL, 0, &id, NULL), BITNET_OK);
+            assert_int_equal(id, 2);
+        }
+        logits[2] = NAN;
+        bitnet_error err = {0};
+        id = -7;
+        assert_int_equal(bitnet_sampler_pick(s, logits, NULL, 0, &id, &err), BITNET_ERROR);
+        assert_non_null(strstr(err.message, "none of the 5 logits is finite"));
+        assert_int_equal(id, -7);
+        logits[2] = 1.0f;
+        bitnet_sampler_close(s);
+    }
+}
+
+static void extremes(void **state)
+{
+    (void)state;
+    float logits[4] = {FLT_MAX, -FLT_MAX, 0, FLT_MAX};
+    int32_t id, history[2] = {0, 3};
+    bitnet_sampler_options o = plain();
+    o.temperature = FLT_MIN;
+    o.repetition_penalty = 0.01f; /* FLT_MAX / 0.01 would overflow */
+    bitnet_sampler *s = open_ok(&o, 4);
+    bool seen[4] = {false};
+    for (int i = 0; i < 64; i++) {
+        assert_int_equal(bitnet_sampler_pick(s, logits, history, 2, &id, NULL), BITNET_OK);
+        seen[id] = true;
+    }
+    assert_true(seen[0] && seen[3] && !seen[1] && !seen[2]);
+    bitnet_sampler_close(s);
+    history[0] = -5; /* ids that are no tokens are passed over */
+    history[1] = 4;
+    s = open_ok(&o, 4);
+    assert_int_equal(bitnet_sampler_pick(s, logits, history, 2, &id, NULL), BITNET_OK);
+    bitnet_sampler_close(s);
+}
+
+/* Counts of 20000 draws fit the distribution: 8 outcomes, 7 degrees of freedom, 24.3 is the 99.9 %
+ * point. */
+static void draws_follow_the_distribution(void **state)
+{
+    (void)state;
+    float logits[8];
+    double p[8], sum = 0, chi = 0;
+    unsigned counts[8] = {0};
+    for (int i = 0; i < 8; i++) {
+        logits[i] = 0.4f * (float)i;
+        sum += p[i] = exp((double)logits[i] / 0.8);
+    }
+    bitnet_sampler_options o = plain();
+    o.temperature = 0.8f;
+    o.seed = 99;
+    bitnet_sampler *s = open_ok(&o, 8);
+    for (int i = 0; i < 20000; i++) {
+        int32_t id;
+        assert_int_equal(bitnet_sampler_pick(s, logits, NULL, 0, &id, NULL), BITNET_OK);
+        counts[id]++;
+    }
+    for (int i = 0; i < 8; i++) {
+        double expected = 20000 * p[i] / sum;
+        chi += (counts[i] - expected) * (counts[i] - expected) / expected;
+    }
+    print_message("chi-square %.2f\n", chi);
+    assert_true(chi > 0.5 && chi < 24.3);
+    bitnet_sampler_close(s);
+}
+
+/* What a seed means is pinned: these ids must come out on every machine. */
+static void seeds_are_pinned(void **state)
+{
+    (void)state;
+    static const int32_t want[2][12] = {{26, 61, 14, 35, 16, 7, 20, 51, 9, 16, 14, 16},
+                                        {1, 44, 18, 44, 31, 55, 35, 56, 35, 7, 20, 48}};
+    float logits[64];
+    uint64_t rng = 5;
+    for (int i = 0; i < 64; i++)
+        logits[i] = bell(&rng, 2);
+    for (int k = 0; k < 2; k++) {
+        bitnet_sampler_options o;
+        bitnet_sampler_options_init(&o);
+        o.temperature = 1.5f;
+        o.seed = k ? 0x123456789abcdef0u : 1;
+        bitnet_sampler *s = open_ok(&o, 64);
+        for (int i = 0; i < 12; i++) {
+            int32_t id;
+            assert_int_equal(bitnet_sampler_pick(s, logits, NULL, 0, &id, NULL), BITNET_OK);
+            if (id != want[k][i])
+                fail_msg("seed %d draw %d gives %d, must give %d", k, i, id, want[k][i]);
+        }
+        bitnet_sampler_close(s);
+    }
+}
+
+static void penalties_leave_nothing_behind(void **state)
+{
+    (void)state;
+    float logits[3] = {1.0f, 0.9f, 0.1f};
+    const int32_t history[4] = {0, 0, 1, 0};
+    bitnet_sampler_options o = plain();
+    o.temperature = 0;
+    o.frequency_penalty = 0.2f;
+    bitnet_sampler *s = open_ok(&o, 3);
+    int32_t id;
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(bitnet_sampler_pick(s, logits, history, 4, &id, NULL), BITNET_OK);
+        assert_int_equal(id, 1); /* 1.0 - 0.6 < 0.9 - 0.2 */
+        assert_int_equal(bitnet_sampler_pick(s, logits, NULL, 0, &id, NULL), BITNET_OK);
+        assert_int_equal(id, 0);
+    }
+    bitnet_sampler_close(s);
+}
+
+#define REFUSED(field_, value_, text_)                                                             \
+    do {                                                                                           \
+        bitnet_sampler_options o = plain();                                                        \
+        bitnet_sampler *s = NULL;                                                                  \
+        bitnet_error err = {0};                                                                    \
+        o.field_ = value_;                                                                         \
+        assert_int_equal(bitnet_sampler_open(&o, 10, &s, &err), BITNET_ARGUMENT);                  \
+        assert_null(s);                                                                            \
+        if (!strstr(err.message, text_) || !strstr(err.message, #field_))                          \
+            fail_msg("message is: %s", err.message);                                               \
+    } while (0)
+
+static void options_are_checked(void **state)
+{
+    (void)state;
+    REFUSED(temperature, NAN, "must be 0..100");
+    REFUSED(temperature, -0.1f, "must be 0..100");
+    REFUSED(temperature, INFINITY, "must be 0..100");
+    REFUSED(top_k, -1, "is -1, must be 0..");
+    REFUSED(top_p, 1.01f, "must be 0..1");
+    REFUSED(top_p, NAN, "must be 0..1");
+    REFUSED(min_p, -1, "is -1, must be 0..1");
+    REFUSED(typical_p, 2, "is 2, must be 0..1");
+    REFUSED(repetition_penalty, 0, "is 0, must be 0.01..100");
+    REFUSED(presence_penalty, 101, "is 101, must be -100..100");
+    REFUSED(frequency_penalty, -101, "must be -100..100");
+    REFUSED(penalty_window, -1, "is -1, must be 0..");
+    REFUSED(struct_size, 0, "is 0, must be 8..4096");
+    REFUSED(struct_size, 4097, "is 4097");
+    bitnet_sampler *s = NULL;
+    bitnet_error err = {0};
+    assert_int_equal(bitnet_sampler_open(NULL, 0, &s, &err), BITNET_ARGUMENT);
+    assert_non_null(strstr(err.message, "n_vocab is 0"));
+}
+
+/* A program of an older header knows only the first fields: the rest must be the defaults, not its
+ * memory. */
+static void older_and_newer_programs(void **state)
+{
+    (void)state;
+    bitnet_sampler_options o;
+    memset(&o, 0xff, sizeof o);
+    o.struct_size = offsetof(bitnet_sampler_options, top_k);
+    o.temperature = 0;
+    bitnet_sampler *s = NULL;
+    assert_int_equal(bitnet_sampler_open(&o, 10, &s, NULL), BITNET_OK);
+    bitnet_sampler_close(s);
+    struct {
+        bitnet_sampler_options o;
+        uint64_t future;
+    } newer = {plain(), 0};
+    newer.o.struct_size = sizeof newer;
+    assert_int_equal(bitnet_sampler_open(&newer.o, 10, &s, NULL), BITNET_OK);
+    bitnet_sampler_close(s);
+    bitnet_error err = {0};
+    newer.future = 1;
+    assert_int_equal(bitnet_sampler_open(&newer.o, 10, &s, &err), BITNET_ARGUMENT);
+    assert_non_null(strstr(err.message, "update the library"));
+}
+
+static void large_vocabulary_is_fast(void **state)
+{
+    (void)state;
+    enum { N = 128256, ROUNDS = 20 };
+    float *logits = malloc(N * sizeof *logits);
+    uint64_t rng = 3;
+    for (int i = 0; i < N; i++)
+        logits[i] = bell(&rng, 3);
+    for (int k = 0; k < 3; k++) {
+        bitnet_sampler_options o = plain();
+        o.top_k = k == 0 ? 50 : 0;
+        o.top_p = k == 1 ? 1 : 0.95f;
+        o.typical_p = k == 2 ? 0.5f : 1;
+        bitnet_sampler *s = open_ok(&o, N);
+        struct timespec a, b;
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
+        for (int i = 0; i < ROUNDS; i++) {
+            int32_t id;
+            assert_int_equal(bitnet_sampler_pick(s, logits, NULL, 0, &id, NULL), BITNET_OK);
+        }
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
+        double ms =
+            ((double)(b.tv_sec - a.tv_sec) * 1e3 + (double)(b.tv_nsec - a.tv_nsec) * 1e-6) / ROUNDS;
+        print_message("%s: %.2f ms per pick\n",
+                      k == 0   ? "top-k 50"
+                      : k == 1 ? "everything"
+                               : "typical",
+                      ms);
+        assert_true(ms < 500); /* a full sort per pick under a sanitizer and an emulator still
+                                  passes; a hang does not */
+        bitnet_sampler_close(s);
+    }
+    free(logits);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stages),
+        cmocka_unit_test(ties_go_to_the_lowest_id),
+        cmocka_unit_test(bad_logits_are_never_chosen),
+        cmocka_unit_test(extremes),
+        cmocka_unit_test(draws_follow_the_distribution),
+        cmocka_unit_test(seeds_are_pinned),
+        cmocka_unit_test(penalties_leave_nothing_behind),
+        cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(older_and_newer_programs),
+        cmocka_unit_test(large_vocabulary_is_fast),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
