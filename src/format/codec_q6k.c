@@ -110,6 +110,8 @@ void bnet_q6_k_encode(const float *x, block_q6_k *b)
     }
     bnet_put_f16(b->d, top / -128.0f); /* the largest scale becomes -128 */
     float d = bnet_get_f16(b->d);
+    if (d == 0)
+        bnet_put_f16(b->d, 0); /* a minus zero would make zeros negative */
     memset(q, 0, sizeof q);
     memset(b->sc, 0, sizeof b->sc);
     for (int j = 0; j < N_SUB && d != 0; j++)

@@ -185,8 +185,8 @@ static bitnet_status check_i2s(const bnet_gguf *g, gguf_cursor *c, const bnet_te
         break;
     }
     return bnet_gguf_fail_at(c, t->offset,
-                             "I2_S of unknown flavour: %llu bytes for %llu weights fit none "
-                             "(expected %llu)",
+                             "I2_S of unknown layout: %llu bytes for %llu weights where %llu and a "
+                             "scale above zero are expected",
                              span, n, n / 4 + 32);
 }
 
