@@ -14,9 +14,12 @@ const bnet_chat_template *bnet_chat_by_name(const char *name); /* NULL: unknown 
 const bnet_chat_template *bnet_chat_at(int i);                 /* NULL past the end */
 const char *bnet_chat_name(const bnet_chat_template *c);
 
-/* Renders into *out. Special-token texts inside message texts are defused (a zero-width joiner-free way: the tokenizer's
- * special names found in user text get a space after their first character) so that a user cannot forge a turn.
- * Fails ARGUMENT naming the role. */
+/* Appends the conversation to *out. Only the template speaks in special tokens: tokenizing the result with
+ * BITNET_TEXT_SPECIAL gives control tokens, and user-defined ones that end a reply or that the template writes, only
+ * where the template put them. To that end such a token's name inside a message text gets a space after its first
+ * character ("<|eot_id|>" becomes "< |eot_id|>"; a name of one character becomes U+FFFD), names spread over adjacent
+ * messages included. What the template writes in plain words ("User: ") a message may imitate.
+ * Fails ARGUMENT naming the message and the role, also for a vocabulary whose tokens cannot be broken that way. */
 bitnet_status bnet_chat_render(const bnet_chat_template *c, const bnet_tokenizer *t, const bitnet_message *messages,
                                size_t n, bool reply, bnet_str *out, bitnet_error *err);
 

@@ -1,0 +1,44 @@
+/* merge.h - the heart of both tokenizers: symbols side by side, of which the best adjacent pair is
+ * joined until no pair is left that may be. Hides: the heap and the linked symbols. O(n log n) in
+ * the symbols of a piece. */
+#ifndef BNET_MERGE_H
+#define BNET_MERGE_H
+
+#include "base/str.h"
+
+#define BNET_NO_SYMBOL UINT32_MAX
+
+typedef struct bnet_symbol {
+    uint32_t at, n; /* bytes [at, at + n) of the scratch text; n 0: joined to its left neighbour */
+    uint32_t prev, next; /* BNET_NO_SYMBOL at the ends */
+} bnet_symbol;
+
+typedef struct bnet_pair {
+    uint64_t
+        order; /* rank in the upper half, left symbol in the lower: the least is joined first */
+    uint32_t n_left,
+        n_right; /* lengths when the pair was found: tell a stale pair from a live one */
+} bnet_pair;
+
+/* Work space of one tokenize call, reused from piece to piece. Zero-initialise. */
+typedef struct bnet_scratch {
+    bnet_str text;
+    bnet_symbol *symbols;
+    size_t n, cap;
+    bnet_pair *heap;
+    size_t n_heap, cap_heap;
+} bnet_scratch;
+
+void bnet_scratch_free(bnet_scratch *s);
+
+/* May the n_left bytes at s and the n_right bytes behind them be joined, and how early (*rank,
+ * least first)? */
+typedef bool (*bnet_pair_fn)(const void *owner, const char *s, size_t n_left, size_t n_right,
+                             uint32_t *rank);
+
+/* Appends a symbol of n bytes behind the last one. False: no memory. */
+bool bnet_symbol_add(bnet_scratch *s, uint32_t n);
+/* Joins pairs of s->symbols (leftmost first among equals) until none may be. False: no memory. */
+bool bnet_merge(bnet_scratch *s, bnet_pair_fn pair, const void *owner);
+
+#endif
