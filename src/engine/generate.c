@@ -168,10 +168,11 @@ static bitnet_status check(const bitnet_session *s, const bitnet_sampler *sample
     return bnet_stops_check(o->stops, o->n_stops, err);
 }
 
-/* A reply to a prompt continues its text; only after a bare BOS does a text begin. */
+/* A reply continues the text of its prompt, unless that ends with a special token (BOS, a turn mark):
+ * then a text begins, as it does for the tokenizer. */
 static bool begins_text(const bitnet_engine *e, const int32_t *ids, size_t n_ids)
 {
-    return n_ids == 1 && ids[0] == e->info.bos_id;
+    return bnet_token_special(e->tokenizer, ids[n_ids - 1]);
 }
 
 static bitnet_status prefill(generation *g, const int32_t *ids, size_t n_ids, bitnet_error *err)
