@@ -52,6 +52,11 @@ BITNET_API bitnet_status bitnet_inspect_stats(bitnet_inspect *inspect, size_t i,
 /* SHA-256 of a file as 64 hex digits and a NUL. */
 BITNET_API bitnet_status bitnet_file_sha256(const char *path, char hex[65], bitnet_error *err);
 
+/* ---- what can be run ---- */
+
+/* The i-th value of general.architecture that an engine opens, or NULL past the end. */
+BITNET_API const char *bitnet_architecture_list(int i);
+
 /* ---- kernels ---- */
 
 typedef struct bitnet_kernel_info {

@@ -1,0 +1,330 @@
+/* cli.h - what the files of the command share. The command sees the library through bitnet.h and
+ * bitnet_dev.h only (cmd_convert.c also through convert.h); the environment, the terminal and exit
+ * codes live here and nowhere below.
+ *
+ * Functions named int xxx(...) return an exit code of exit_codes.inc, 0 for success, and have
+ * already told the reason on standard error. */
+#ifndef BITNET_CLI_H
+#define BITNET_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "bitnet.h"
+
+/* ---- exit codes ---- */
+
+enum {
+#define EXIT_CODE(name, code, text) EXIT_##name = code,
+#include "exit_codes.inc"
+#undef EXIT_CODE
+};
+
+int fail(int code, const char *fmt, ...)
+    BITNET_PRINTF(2, 3); /* "bitnet: ..." on stderr; returns code */
+void warn(const char *fmt, ...) BITNET_PRINTF(1, 2);
+int status_exit(bitnet_status status);  /* the exit code of a library status */
+int fail_with(const bitnet_error *err); /* prints the message; the exit code of its status */
+bool exit_code_at(size_t i, int *code, const char **meaning);
+
+/* ---- memory: the command has no use for going on without it, so these end the program with
+ * EXIT_MEMORY ---- */
+
+void *xmalloc(size_t n);
+void *xrealloc(void *p, size_t n);
+char *xstrdup(const char *s);
+char *xmemdup(const char *s, size_t n); /* n bytes and a NUL */
+char *xformat(const char *fmt, ...) BITNET_PRINTF(1, 2);
+
+/* A growing byte string, always NUL-terminated once anything was added. Zero-initialise;
+ * free(s.data). */
+typedef struct buffer {
+    char *data;
+    size_t n, cap;
+} buffer;
+
+void text_add(buffer *t, const char *bytes, size_t n);
+void text_puts(buffer *t, const char *s);
+void text_printf(buffer *t, const char *fmt, ...) BITNET_PRINTF(2, 3);
+void free_buffer(buffer *t); /* and empties it */
+
+/* ---- commands and options ---- */
+
+typedef enum command_key {
+#define COMMAND(key, ...) CMD_##key,
+#include "commands.inc"
+#undef COMMAND
+    CMD_COUNT
+} command_key;
+
+typedef struct args args;
+
+typedef struct command {
+    command_key key;
+    const char *name, *aliases, *arguments;
+    int fewest, most; /* most < 0: no limit */
+    bool shown;
+    const char *summary, *description;
+    int (*run)(args *a);
+} command;
+
+typedef enum option_type {
+    TYPE_FLAG,
+    TYPE_SWITCH,
+    TYPE_INT,
+    TYPE_FLOAT,
+    TYPE_SEED,
+    TYPE_TEXT,
+    TYPE_PATH,
+    TYPE_CHOICE,
+    TYPE_TEXTS,
+    TYPE_INTS,
+    TYPE_SHORTHAND,
+    TYPE_REFUSED,
+} option_type;
+
+typedef enum option_group {
+#define GROUP(key, title) GROUP_##key,
+#define OPTION(...)
+#define SHORTHAND(...)
+#define REFUSED(...)
+#include "options.inc"
+#undef GROUP
+#undef OPTION
+#undef SHORTHAND
+#undef REFUSED
+    GROUP_COUNT
+} option_group;
+
+typedef enum option_key {
+#define GROUP(key, title)
+#define OPTION(key, ...)    OPT_##key,
+#define SHORTHAND(key, ...) OPT_##key,
+#define REFUSED(key, ...)   OPT_##key,
+#include "options.inc"
+#undef GROUP
+#undef OPTION
+#undef SHORTHAND
+#undef REFUSED
+    OPT_COUNT
+} option_key;
+
+typedef struct option {
+    option_key key;
+    const char *name, *dashed; /* "seed", "--seed" */
+    char letter;               /* 0: none */
+    option_type type;
+    const char *argument; /* name of the value; TYPE_CHOICE: the words, separated by | */
+    double low, high;
+    const char *initial; /* default as text; NULL: unset. TYPE_SHORTHAND: the value of `target` */
+    const char *environment; /* names separated by spaces */
+    uint32_t commands;       /* bit per command_key */
+    option_group group;
+    const char *aliases; /* names separated by spaces */
+    const char *help;    /* TYPE_REFUSED: the reason */
+    option_key target;   /* TYPE_SHORTHAND */
+} option;
+
+const option *option_at(size_t i); /* NULL past the end */
+const command *command_at(size_t i);
+const char *group_title(option_group g);
+const command *command_find(const char *name); /* by name or alias; NULL: unknown */
+bool option_takes_value(const option *o);
+bool option_on(const option *o, command_key c);
+bool word_in(const char *list, char separator,
+             const char *word); /* exact member of a separated list */
+/* Copies the i-th word of a separated list into buf; false past the end. */
+bool word_at(const char *list, char separator, size_t i, char *buf, size_t cap);
+
+/* The nearest of the names by edit distance, or NULL if none is near. Call _reset, _offer for each,
+ * _best. */
+typedef struct suggestion {
+    const char *wanted;
+    char best[64];
+    size_t distance;
+} suggestion;
+
+void suggest_start(suggestion *s, const char *wanted);
+void suggest_offer(suggestion *s, const char *name, size_t n);
+const char *suggest_best(const suggestion *s);
+
+typedef struct value {
+    const char *text;   /* as written; NULL: unset */
+    const char *origin; /* "--seed" or "BITNET_SEED"; NULL: the default */
+    double number;
+    int64_t integer;
+    bool on;
+    const char **list; /* TYPE_TEXTS */
+    int32_t *ids;      /* TYPE_INTS */
+    size_t n_list;
+} value;
+
+struct args {
+    const command *command;
+    value values[OPT_COUNT];
+    const char **words; /* arguments that are no options */
+    size_t n_words;
+    char **origins; /* owned: the names values came from */
+    size_t n_origins;
+};
+
+/* Reads argv, the environment and defaults. A command line without a command gives a->command NULL.
+ */
+int args_parse(args *a, int argc, char **argv);
+void args_free(args *a);
+int unknown_command(const char *name); /* says so, with the nearest name */
+/* Reads `written` as a value of `o` into *v; says what is wrong as "origin: ..." */
+int value_parse(const option *o, const char *origin, const char *written, value *v);
+
+static inline const char *opt_text(const args *a, option_key k)
+{
+    return a->values[k].text;
+}
+static inline int64_t opt_int(const args *a, option_key k)
+{
+    return a->values[k].integer;
+}
+static inline double opt_float(const args *a, option_key k)
+{
+    return a->values[k].number;
+}
+static inline bool opt_on(const args *a, option_key k)
+{
+    return a->values[k].on;
+}
+static inline bool opt_given(const args *a, option_key k)
+{
+    return a->values[k].origin != NULL;
+}
+static inline bool opt_json(const args *a)
+{
+    const char *format = a->values[OPT_FORMAT].text;
+    return format && format[0] == 'j';
+}
+
+void help_general(buffer *out);
+void help_command(const command *c, buffer *out);
+void man_page(buffer *out);
+int print_completions(const char *shell);
+
+/* ---- standard output: every write is checked, a closed or full one is remembered ---- */
+
+bool out_write(const char *bytes, size_t n); /* unbuffered to the reader; false: closed, full */
+bool out_puts(const char *s);
+bool out_printf(const char *fmt, ...) BITNET_PRINTF(1, 2);
+bool out_failed(void);
+int out_finish(int code); /* the exit code after a last check; says "disk full" where that is so */
+void out_guard_descriptors(void);
+void note(const args *a, const char *fmt, ...) BITNET_PRINTF(2, 3); /* to stderr unless --quiet */
+bool tty_stderr(void);
+
+/* ---- files ---- */
+
+/* Appears at `path` whole or not at all. A target that is no regular file (a pipe, /dev/stdout) is
+ * written directly. */
+typedef struct outfile {
+    FILE *file;
+    char *path, *temp; /* temp NULL: writing directly */
+} outfile;
+
+int outfile_open(outfile *f, const char *path);
+bool outfile_write(outfile *f, const void *bytes, size_t n); /* false: failed; _commit then tells */
+int outfile_commit(outfile *f);
+void outfile_abort(outfile *f);
+int save_bytes(const char *path, const char *bytes, size_t n);
+int read_input(const char *path, buffer *out); /* "-": standard input */
+
+/* The raw text of a command: --option, --file, arguments, or standard input if that is no terminal.
+ * Exactly one of them may be given. *found false: none was. */
+int read_text(const args *a, option_key literal, option_key file, buffer *out, bool *found,
+              bool *from_file);
+void unescape(buffer *t);
+
+/* ---- JSON ---- */
+
+struct json_t;
+struct json_t *j_text(const char *bytes, size_t n); /* invalid UTF-8 becomes U+FFFD */
+struct json_t *j_str(const char *s);                /* NULL becomes null */
+struct json_t *j_num(double x);                     /* NaN and infinities become null */
+struct json_t *j_ids(const int32_t *ids, size_t n);
+/* Prints the object as one line on stdout if --json, and to --json-out where that is given. Takes
+ * the reference. */
+int j_report(const args *a, struct json_t *object);
+bool j_print(struct json_t *object);
+int j_save(struct json_t *object, const char *path);
+size_t utf8_length(const unsigned char *s, size_t n); /* of the character at s; 0: not valid */
+
+/* ---- signals ---- */
+
+void signals_install(void);
+void signals_name_model(const char *path); /* what SIGBUS is blamed on; copied */
+void signals_name_temp(
+    const char *path);              /* removed if SIGBUS ends the program; NULL: none; copied */
+void signals_patient(bool patient); /* true: no number of Ctrl-C ends the program at once */
+int interrupted(void);              /* 0, or the exit code the signal asks for */
+void interrupt_clear(void);
+
+/* ---- the library, opened as the options say ---- */
+
+typedef struct loaded {
+    const args *args;
+    char *path;
+    bitnet_runtime *runtime;
+    bitnet_engine *engine;
+    bitnet_session *session; /* opened by load_session */
+    const bitnet_model_info *info;
+    double load_ms;
+    double deadline_ms; /* 0: none */
+    bool timed_out;
+} loaded;
+
+int load_engine(loaded *m, const args *a, bool vocab_only);
+int load_session(loaded *m);
+void load_close(loaded *m);
+void deadline_start(loaded *m); /* from now, --timeout */
+int model_path(const args *a, char **out);
+double now_ms(void);
+void log_sink(void *user, bitnet_log_level level, const char *module, const char *message);
+bitnet_log_level log_level_of(const args *a);
+
+/* ---- ids and generation ---- */
+
+typedef struct id_list {
+    int32_t *data;
+    size_t n, cap;
+} id_list;
+
+void ids_push(id_list *v, int32_t id);
+int tokenize_text(const loaded *m, const char *bytes, size_t n, unsigned flags, id_list *out);
+unsigned text_flags(const args *a); /* of --bos and --special */
+int detokenize(const loaded *m, const int32_t *v, size_t n, unsigned flags, buffer *out);
+int render_chat(const loaded *m, const char *template_name, const bitnet_message *messages,
+                size_t n, buffer *out);
+/* The template that --template names; *name NULL: the file's. Fails for unknown names. */
+int choose_template(const loaded *m, const char *wanted, const char **name);
+
+uint64_t choose_seed(const args *a);
+int open_sampler(const loaded *m, uint64_t seed, bitnet_sampler **out);
+/* Fills options from the arguments; *stops (freed by the caller with free_stops) holds unescaped
+ * copies. */
+typedef struct stop_list {
+    char **data;
+    size_t n;
+} stop_list;
+
+int generate_options(const loaded *m, bitnet_generate_options *o, stop_list *stops);
+void stop_list_add(stop_list *s, const char *text);
+void stop_list_free(stop_list *s);
+double per_second(size_t n, double ms);
+void kernels_text(const loaded *m, buffer *out);
+struct json_t *kernels_json(const loaded *m);
+
+/* ---- the commands ---- */
+
+#define COMMAND(key, function, ...) int function(args *a);
+#include "commands.inc"
+#undef COMMAND
+
+#endif

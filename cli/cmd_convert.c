@@ -1,0 +1,215 @@
+/* cmd_convert.c - `bitnet convert`: a checkpoint in, a GGUF file out, with a progress bar. Ctrl-C,
+ * a full disk and a vanished input leave nothing half-written behind. */
+#include <dirent.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bitnet_dev.h"
+#include "cli.h"
+#include "convert/convert.h"
+
+typedef struct convert_state {
+    const args *args;
+    const char *input, *output;
+    double start_ms, shown_ms;
+    bool bar, temp_known;
+} convert_state;
+
+/* ---- arguments ---- */
+
+static int find_paths(convert_state *s)
+{
+    const args *a = s->args;
+    size_t next = 0;
+    s->input = opt_text(a, OPT_INPUT);
+    s->output = opt_text(a, OPT_CONVERT_OUT);
+    if (!s->input && next < a->n_words)
+        s->input = a->words[next++];
+    if (!s->output && next < a->n_words)
+        s->output = a->words[next++];
+    if (!s->input || !s->output)
+        return fail(EXIT_USAGE,
+                    "convert needs an input and an output: bitnet convert INPUT OUT.gguf");
+    if (next < a->n_words)
+        return fail(EXIT_USAGE, "convert: unexpected argument '%s'", a->words[next]);
+    return EXIT_OK;
+}
+
+static int check_output(const convert_state *s)
+{
+    struct stat st;
+    if (stat(s->output, &st) != 0)
+        return EXIT_OK;
+    if (S_ISDIR(st.st_mode))
+        return fail(EXIT_USAGE, "%s: the output is a directory; name a file", s->output);
+    if (!S_ISREG(st.st_mode))
+        return fail(EXIT_USAGE, "%s: the output is not a regular file", s->output);
+    if (!opt_on(s->args, OPT_CLOBBER))
+        return fail(EXIT_USAGE, "%s: exists, and --no-clobber was given", s->output);
+    return EXIT_OK;
+}
+
+/* ---- progress ---- */
+
+/* Finds the converter's temporary file among our open files, so that a SIGBUS handler can remove
+ * it. */
+static void find_temp(convert_state *s)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    const char *slash = strrchr(s->output, '/'), *base = slash ? slash + 1 : s->output;
+    struct dirent *e;
+    while (dir && (e = readdir(dir))) {
+        char link[300], path[4096];
+        snprintf(link, sizeof link, "/proc/self/fd/%s", e->d_name);
+        ssize_t n = readlink(link, path, sizeof path - 1);
+        if (n <= 4)
+            continue;
+        path[n] = '\0';
+        const char *name = strrchr(path, '/');
+        if (name && strncmp(name + 1, base, strlen(base)) == 0 &&
+            strcmp(path + n - 4, ".tmp") == 0) {
+            signals_name_temp(path);
+            s->temp_known = true;
+        }
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static void draw_bar(convert_state *s, uint64_t n_done, uint64_t n_total, const char *what)
+{
+    enum { CELLS = 30 };
+    char cells[CELLS + 1];
+    double part = n_total ? (double)n_done / (double)n_total : 0;
+    if (n_done < n_total && now_ms() - s->shown_ms < 50)
+        return;
+    s->shown_ms = now_ms();
+    for (int i = 0; i < CELLS; i++)
+        cells[i] = i < (int)(part * CELLS) ? '#' : '.';
+    cells[CELLS] = '\0';
+    fprintf(stderr, "\r[%s] %3d %% %-40.40s", cells, (int)(part * 100), what ? what : "");
+}
+
+static bool on_progress(void *user, uint64_t n_done, uint64_t n_total, const char *what)
+{
+    convert_state *s = user;
+    if (!s->temp_known)
+        find_temp(s);
+    if (s->bar)
+        draw_bar(s, n_done, n_total, what);
+    return !interrupted();
+}
+
+/* ---- converting ---- */
+
+static bnet_type type_named(const args *a, option_key k)
+{
+    static const char *const names[] = {"I2_S", "TQ2_0", "TQ1_0", "F16",
+                                        "F32",  "BF16",  "Q8_0",  "Q6_K"};
+    static const bnet_type types[] = {BNET_I2_S, BNET_TQ2_0, BNET_TQ1_0, BNET_F16,
+                                      BNET_F32,  BNET_BF16,  BNET_Q8_0,  BNET_Q6_K};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcasecmp(names[i], opt_text(a, k)) == 0)
+            return types[i];
+    return types[0];
+}
+
+static int convert(convert_state *s)
+{
+    bnet_convert_options o;
+    bitnet_error err = {0};
+    bnet_convert_options_init(&o);
+    o.weight_type = type_named(s->args, OPT_TYPE);
+    o.embedding_type = type_named(s->args, OPT_EMBEDDING);
+    o.tokenizer = opt_text(s->args, OPT_TOKENIZER);
+    o.log = (bnet_log){log_sink, (void *)(uintptr_t)s->args};
+    o.progress = on_progress;
+    o.user = s;
+    bitnet_status st = bnet_convert(s->input, s->output, &o, &err);
+    signals_name_temp(NULL);
+    if (s->bar)
+        fputs("\r\033[K", stderr);
+    if (st == BITNET_OK)
+        return EXIT_OK;
+    if (st == BITNET_CANCELLED && interrupted())
+        return fail(interrupted(), "interrupted: %s was not written", s->output);
+    return fail_with(&err);
+}
+
+/* --verify: the output read back, every tensor looked at. */
+static int verify(const convert_state *s, bitnet_inspect *file)
+{
+    bitnet_error err = {0};
+    bitnet_tensor_stats t;
+    bitnet_inspect_tensor info;
+    size_t n_bad = 0;
+    for (size_t i = 0; i < bitnet_inspect_n_tensors(file); i++) {
+        if (bitnet_inspect_stats(file, i, &t, &err) != BITNET_OK)
+            return fail_with(&err);
+        if (!t.suspicious[0] || !bitnet_inspect_tensor_at(file, i, &info))
+            continue;
+        n_bad++;
+        warn("%s: tensor %s: %s", s->output, info.name, t.suspicious);
+    }
+    return n_bad ? fail(EXIT_SUSPICIOUS, "%s: %zu tensors look suspicious", s->output, n_bad)
+                 : EXIT_OK;
+}
+
+static void tell(const convert_state *s, bitnet_inspect *file)
+{
+    uint64_t n_bytes = bitnet_inspect_file_bytes(file), n_elems = 0, n_data = 0;
+    bitnet_inspect_tensor t;
+    size_t n = bitnet_inspect_n_tensors(file);
+    for (size_t i = 0; i < n; i++)
+        if (bitnet_inspect_tensor_at(file, i, &t)) {
+            n_elems += t.n_elems;
+            n_data += t.n_bytes;
+        }
+    double bits = n_elems ? (double)n_data * 8 / (double)n_elems : 0, ms = now_ms() - s->start_ms;
+    if (opt_json(s->args)) {
+        json_t *j =
+            json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "input", j_str(s->input),
+                      "output", j_str(s->output), "type", opt_text(s->args, OPT_TYPE), "embedding",
+                      opt_text(s->args, OPT_EMBEDDING), "n_tensors", (json_int_t)n, "n_params",
+                      (json_int_t)n_elems, "n_file_bytes", (json_int_t)n_bytes, "bits_per_weight",
+                      j_num(bits), "elapsed_ms", j_num(ms));
+        j_print(j);
+        json_decref(j);
+    } else {
+        out_printf("%s: %zu tensors, %llu weights, %.3f bits per weight, %llu bytes, %.1f s\n",
+                   s->output, n, (unsigned long long)n_elems, bits, (unsigned long long)n_bytes,
+                   ms / 1e3);
+    }
+}
+
+static int look_at_output(const convert_state *s)
+{
+    bitnet_inspect *file = NULL;
+    bitnet_error err = {0};
+    signals_name_model(s->output);
+    if (bitnet_inspect_open(s->output, &file, &err) != BITNET_OK)
+        return fail_with(&err);
+    tell(s, file);
+    int rc = opt_on(s->args, OPT_VERIFY) ? verify(s, file) : EXIT_OK;
+    bitnet_inspect_close(file);
+    return rc;
+}
+
+int cmd_convert(args *a)
+{
+    convert_state s = {.args = a, .start_ms = now_ms()};
+    s.bar = tty_stderr() && !opt_on(a, OPT_QUIET);
+    int rc = find_paths(&s);
+    if (!rc)
+        rc = check_output(&s);
+    if (rc)
+        return rc;
+    signals_name_model(s.input);
+    signals_patient(true);
+    rc = convert(&s);
+    signals_patient(false);
+    return rc ? rc : look_at_output(&s);
+}

@@ -1,0 +1,315 @@
+/* cmd_inspect.c - `bitnet inspect`: what is inside a GGUF file and whether it looks sound. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bitnet_dev.h"
+#include "cli.h"
+
+typedef struct type_sum {
+    const char *type;
+    size_t n_tensors;
+    uint64_t n_elems, n_bytes;
+} type_sum;
+
+typedef struct inspect_state {
+    const args *args;
+    char *path;
+    bitnet_inspect *file;
+    char sha256[65];
+    bitnet_tensor_stats *stats; /* [n_tensors]; NULL: --no-stats */
+    size_t n_tensors, n_suspicious;
+    type_sum *sums;
+    size_t n_sums;
+    uint64_t n_elems, n_bytes;
+} inspect_state;
+
+/* ---- gathering ---- */
+
+static void add_to_sums(inspect_state *s, const bitnet_inspect_tensor *t)
+{
+    size_t i = 0;
+    while (i < s->n_sums && strcmp(s->sums[i].type, t->type) != 0)
+        i++;
+    if (i == s->n_sums) {
+        s->sums = xrealloc(s->sums, (s->n_sums + 1) * sizeof *s->sums);
+        s->sums[s->n_sums++] = (type_sum){.type = t->type};
+    }
+    s->sums[i].n_tensors++;
+    s->sums[i].n_elems += t->n_elems;
+    s->sums[i].n_bytes += t->n_bytes;
+    s->n_elems += t->n_elems;
+    s->n_bytes += t->n_bytes;
+}
+
+static int gather_stats(inspect_state *s)
+{
+    bitnet_error err = {0};
+    s->stats = xmalloc((s->n_tensors + 1) * sizeof *s->stats);
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        if (bitnet_inspect_stats(s->file, i, &s->stats[i], &err) != BITNET_OK)
+            return fail_with(&err);
+        s->n_suspicious += s->stats[i].suspicious[0] != '\0';
+        if (interrupted())
+            return interrupted();
+    }
+    return EXIT_OK;
+}
+
+static int gather(inspect_state *s)
+{
+    bitnet_error err = {0};
+    bitnet_inspect_tensor t;
+    signals_name_model(s->path);
+    if (bitnet_inspect_open(s->path, &s->file, &err) != BITNET_OK)
+        return fail_with(&err);
+    s->n_tensors = bitnet_inspect_n_tensors(s->file);
+    for (size_t i = 0; i < s->n_tensors; i++)
+        if (bitnet_inspect_tensor_at(s->file, i, &t))
+            add_to_sums(s, &t);
+    if (opt_on(s->args, OPT_CHECKSUM) && bitnet_file_sha256(s->path, s->sha256, &err) != BITNET_OK)
+        return fail_with(&err);
+    return opt_on(s->args, OPT_STATS) ? gather_stats(s) : EXIT_OK;
+}
+
+static double bits_per_weight(uint64_t n_bytes, uint64_t n_elems)
+{
+    return n_elems ? (double)n_bytes * 8 / (double)n_elems : 0;
+}
+
+static size_t n_kv_shown(const inspect_state *s)
+{
+    size_t n = bitnet_inspect_n_kv(s->file), limit = (size_t)opt_int(s->args, OPT_KV_LIMIT);
+    return limit && limit < n ? limit : n;
+}
+
+/* ---- JSON ---- */
+
+static json_t *stats_json(const bitnet_tensor_stats *t)
+{
+    json_t *j =
+        json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:I}", "min", j_num(t->min), "max", j_num(t->max),
+                  "mean", j_num(t->mean), "rms", j_num(t->rms), "n_zero", (json_int_t)t->n_zero,
+                  "n_nan", (json_int_t)t->n_nan, "n_inf", (json_int_t)t->n_inf);
+    if (t->ternary) {
+        json_object_set_new(j, "n_minus", json_integer((json_int_t)t->n_minus));
+        json_object_set_new(j, "n_plus", json_integer((json_int_t)t->n_plus));
+        json_object_set_new(j, "n_invalid", json_integer((json_int_t)t->n_invalid));
+        json_object_set_new(j, "scale", j_num((double)t->scale));
+    }
+    return j;
+}
+
+static json_t *tensor_json(inspect_state *s, size_t i)
+{
+    bitnet_inspect_tensor t;
+    json_t *dims = json_array();
+    if (!bitnet_inspect_tensor_at(s->file, i, &t))
+        return dims;
+    for (uint32_t d = 0; d < t.n_dims && d < 4; d++)
+        json_array_append_new(dims, json_integer((json_int_t)t.dims[d]));
+    json_t *j = json_pack("{s:o, s:o, s:o, s:I, s:I, s:I}", "name", j_str(t.name), "type",
+                          j_str(t.type), "shape", dims, "n_elems", (json_int_t)t.n_elems, "n_bytes",
+                          (json_int_t)t.n_bytes, "offset", (json_int_t)t.offset);
+    if (s->stats) {
+        json_object_set_new(j, "stats", stats_json(&s->stats[i]));
+        json_object_set_new(j, "suspicious",
+                            s->stats[i].suspicious[0] ? j_str(s->stats[i].suspicious)
+                                                      : json_null());
+    }
+    return j;
+}
+
+static json_t *metadata_json(inspect_state *s)
+{
+    json_t *list = json_array();
+    bitnet_inspect_kv kv;
+    for (size_t i = 0; i < n_kv_shown(s); i++)
+        if (bitnet_inspect_kv_at(s->file, i, &kv))
+            json_array_append_new(list, json_pack("{s:o, s:o, s:o}", "key", j_str(kv.key), "type",
+                                                  j_str(kv.type), "value", j_str(kv.value)));
+    return list;
+}
+
+static json_t *types_json(const inspect_state *s)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < s->n_sums; i++) {
+        const type_sum *t = &s->sums[i];
+        json_array_append_new(list, json_pack("{s:o, s:I, s:I, s:I, s:o}", "type", j_str(t->type),
+                                              "n_tensors", (json_int_t)t->n_tensors, "n_elems",
+                                              (json_int_t)t->n_elems, "n_bytes",
+                                              (json_int_t)t->n_bytes, "bits_per_weight",
+                                              j_num(bits_per_weight(t->n_bytes, t->n_elems))));
+    }
+    return list;
+}
+
+static json_t *suspicious_json(inspect_state *s)
+{
+    json_t *list = json_array();
+    bitnet_inspect_tensor t;
+    for (size_t i = 0; s->stats && i < s->n_tensors; i++)
+        if (s->stats[i].suspicious[0] && bitnet_inspect_tensor_at(s->file, i, &t))
+            json_array_append_new(list, json_pack("{s:o, s:o}", "tensor", j_str(t.name), "reason",
+                                                  j_str(s->stats[i].suspicious)));
+    return list;
+}
+
+static const char *verdict(const inspect_state *s)
+{
+    return !s->stats ? "unchecked" : s->n_suspicious ? "warning" : "ok";
+}
+
+static int report(inspect_state *s)
+{
+    json_t *j = json_object(), *tensors = json_array();
+    for (size_t i = 0; i < s->n_tensors; i++)
+        json_array_append_new(tensors, tensor_json(s, i));
+    json_object_set_new(j, "path", j_str(s->path));
+    json_object_set_new(j, "gguf_version", json_integer(bitnet_inspect_version(s->file)));
+    json_object_set_new(j, "n_file_bytes",
+                        json_integer((json_int_t)bitnet_inspect_file_bytes(s->file)));
+    json_object_set_new(j, "sha256", s->sha256[0] ? j_str(s->sha256) : json_null());
+    json_object_set_new(j, "n_kv", json_integer((json_int_t)bitnet_inspect_n_kv(s->file)));
+    json_object_set_new(j, "n_tensors", json_integer((json_int_t)s->n_tensors));
+    json_object_set_new(j, "n_params", json_integer((json_int_t)s->n_elems));
+    json_object_set_new(j, "bits_per_weight", j_num(bits_per_weight(s->n_bytes, s->n_elems)));
+    json_object_set_new(j, "types", types_json(s));
+    json_object_set_new(j, "metadata", metadata_json(s));
+    json_object_set_new(j, "tensors", tensors);
+    json_object_set_new(j, "suspicious", suspicious_json(s));
+    json_object_set_new(j, "status", j_str(verdict(s)));
+    return j_report(s->args, j);
+}
+
+/* ---- text ---- */
+
+static void shape_text(const bitnet_inspect_tensor *t, char *buf, size_t cap)
+{
+    size_t n = 0;
+    buf[0] = '\0';
+    for (uint32_t d = 0; d < t->n_dims && d < 4 && n < cap; d++)
+        n += (size_t)snprintf(buf + n, cap - n, "%s%llu", d ? " x " : "",
+                              (unsigned long long)t->dims[d]);
+}
+
+static void print_head(const inspect_state *s, buffer *out)
+{
+    text_printf(out, "%s\n  GGUF version %u, %llu bytes, %zu metadata entries, %zu tensors\n",
+                s->path, bitnet_inspect_version(s->file),
+                (unsigned long long)bitnet_inspect_file_bytes(s->file),
+                bitnet_inspect_n_kv(s->file), s->n_tensors);
+    text_printf(out, "  %llu weights, %.3f bits per weight\n", (unsigned long long)s->n_elems,
+                bits_per_weight(s->n_bytes, s->n_elems));
+    if (s->sha256[0])
+        text_printf(out, "  sha256 %s\n", s->sha256);
+}
+
+static void print_metadata(inspect_state *s, buffer *out)
+{
+    bitnet_inspect_kv kv;
+    size_t n = n_kv_shown(s);
+    text_puts(out, "\nMetadata\n");
+    for (size_t i = 0; i < n; i++) {
+        if (!bitnet_inspect_kv_at(s->file, i, &kv))
+            continue;
+        text_printf(out, "  %-44s %-16s ", kv.key, kv.type);
+        for (const char *p = kv.value; *p; p++) /* a value may hold newlines and worse */
+            if ((unsigned char)*p < 0x20 || *p == 0x7f)
+                text_printf(out, *p == '\n' ? "\\n" : "\\x%02x", (unsigned char)*p);
+            else
+                text_add(out, p, 1);
+        text_puts(out, "\n");
+    }
+    if (n < bitnet_inspect_n_kv(s->file))
+        text_printf(out, "  ... and %zu more\n", bitnet_inspect_n_kv(s->file) - n);
+}
+
+static void print_tensor(inspect_state *s, size_t i, buffer *out)
+{
+    bitnet_inspect_tensor t;
+    char shape[96];
+    if (!bitnet_inspect_tensor_at(s->file, i, &t))
+        return;
+    shape_text(&t, shape, sizeof shape);
+    text_printf(out, "  %-34s %-6s %-18s %12llu", t.name, t.type, shape,
+                (unsigned long long)t.n_bytes);
+    if (s->stats) {
+        const bitnet_tensor_stats *x = &s->stats[i];
+        text_printf(out, "  %10.4g %10.4g %10.4g", x->rms, x->min, x->max);
+        if (x->suspicious[0])
+            text_printf(out, "  SUSPICIOUS: %s", x->suspicious);
+    }
+    text_puts(out, "\n");
+}
+
+static void print_tensors(inspect_state *s, buffer *out)
+{
+    text_printf(out, "\nTensors\n  %-34s %-6s %-18s %12s", "name", "type", "shape", "bytes");
+    if (s->stats)
+        text_printf(out, "  %10s %10s %10s", "rms", "min", "max");
+    text_puts(out, "\n");
+    for (size_t i = 0; i < s->n_tensors; i++)
+        print_tensor(s, i, out);
+}
+
+static void print_types(const inspect_state *s, buffer *out)
+{
+    text_puts(out, "\nTypes\n");
+    for (size_t i = 0; i < s->n_sums; i++)
+        text_printf(out, "  %-8s %6zu tensors %14llu weights %14llu bytes %8.3f bits per weight\n",
+                    s->sums[i].type, s->sums[i].n_tensors, (unsigned long long)s->sums[i].n_elems,
+                    (unsigned long long)s->sums[i].n_bytes,
+                    bits_per_weight(s->sums[i].n_bytes, s->sums[i].n_elems));
+}
+
+static void print_text(inspect_state *s)
+{
+    buffer out = {0};
+    print_head(s, &out);
+    print_metadata(s, &out);
+    print_tensors(s, &out);
+    print_types(s, &out);
+    if (s->stats && s->n_suspicious)
+        text_printf(&out, "\nStatus: %zu of %zu tensors look suspicious\n", s->n_suspicious,
+                    s->n_tensors);
+    else
+        text_puts(&out, s->stats ? "\nStatus: ok, no suspicious values\n"
+                                 : "\nStatus: weights were not read\n");
+    out_write(out.data, out.n);
+    free_buffer(&out);
+}
+
+static int find_path(inspect_state *s)
+{
+    const args *a = s->args;
+    if (a->n_words && a->values[OPT_MODEL].origin && a->values[OPT_MODEL].origin[0] == '-')
+        return fail(EXIT_USAGE, "inspect: the model is given twice");
+    if (a->n_words == 0)
+        return model_path(a, &s->path);
+    s->path = xstrdup(a->words[0]);
+    return EXIT_OK;
+}
+
+int cmd_inspect(args *a)
+{
+    inspect_state s = {.args = a};
+    int rc = EXIT_OK;
+    if (opt_on(a, OPT_STRICT) && !opt_on(a, OPT_STATS))
+        return fail(EXIT_USAGE, "inspect: --strict needs the weights to be read; drop --no-stats");
+    rc = find_path(&s);
+    if (!rc)
+        rc = gather(&s);
+    if (!rc)
+        rc = report(&s);
+    if (!rc && !opt_json(a))
+        print_text(&s);
+    if (!rc && opt_on(a, OPT_STRICT) && s.n_suspicious)
+        rc = fail(EXIT_SUSPICIOUS, "%s: %zu tensors look suspicious", s.path, s.n_suspicious);
+    bitnet_inspect_close(s.file);
+    free(s.stats);
+    free(s.sums);
+    free(s.path);
+    return rc;
+}

@@ -1,0 +1,250 @@
+/* cmd_run.c - `bitnet run`: a prompt in, its continuation out as it is made. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "run.h"
+
+/* ---- the prompt ---- */
+
+/* With --template the prompt is the first message of a conversation. */
+static int apply_template(run_state *r)
+{
+    const char *wanted = opt_text(r->args, OPT_RUN_TEMPLATE), *name;
+    const char *system = opt_text(r->args, OPT_RUN_SYSTEM);
+    bitnet_message messages[2];
+    size_t n = 0;
+    if (strcmp(wanted, "raw") == 0 && system)
+        return fail(EXIT_USAGE, "--system needs --template: run takes the prompt as it is");
+    if (strcmp(wanted, "raw") == 0)
+        return EXIT_OK;
+    int rc = choose_template(&r->m, wanted, &name);
+    if (rc)
+        return rc;
+    if (system)
+        messages[n++] = (bitnet_message){"system", system};
+    messages[n++] = (bitnet_message){"user", r->prompt.data};
+    buffer rendered = {0};
+    rc = render_chat(&r->m, name, messages, n, &rendered);
+    free_buffer(&r->prompt);
+    r->prompt = rendered;
+    return rc;
+}
+
+static int read_prompt(run_state *r)
+{
+    bool found, from_file;
+    int rc = read_text(r->args, OPT_PROMPT, OPT_RUN_FILE, &r->prompt, &found, &from_file);
+    buffer *p = &r->prompt;
+    if (!rc && from_file && p->n && p->data[p->n - 1] == '\n')
+        p->data[--p->n] = '\0';
+    return rc;
+}
+
+static int tokenize_prompt(run_state *r)
+{
+    double start = now_ms();
+    int rc = apply_template(r);
+    if (!rc)
+        rc = tokenize_text(&r->m, r->prompt.data, r->prompt.n, text_flags(r->args), &r->prompt_ids);
+    r->tokenize_ms = now_ms() - start;
+    if (!rc && r->prompt_ids.n == 0)
+        rc = fail(EXIT_USAGE,
+                  "the prompt is empty and nothing begins the text: give a prompt, or allow the "
+                  "beginning-of-text token if the model has one");
+    return rc;
+}
+
+static int check_fit(const run_state *r)
+{
+    size_t n_ctx = bitnet_session_context(r->m.session);
+    if (r->prompt_ids.n <= n_ctx)
+        return EXIT_OK;
+    return fail(EXIT_OTHER,
+                "the prompt has %zu tokens and the context holds %zu; shorten it or raise --ctx",
+                r->prompt_ids.n, n_ctx);
+}
+
+/* ---- --dump-logits ---- */
+
+typedef struct dump {
+    outfile file;
+    size_t n_bytes; /* of a row */
+    bool failed;
+} dump;
+
+static bool write_row(void *user, size_t index, const float *logits)
+{
+    dump *d = user;
+    (void)index;
+    d->failed = !outfile_write(&d->file, logits, d->n_bytes);
+    return !d->failed;
+}
+
+/* Computes the prompt, every position's logits to the file. */
+static int dump_logits(run_state *r)
+{
+    dump d = {.n_bytes = (size_t)r->m.info->n_vocab * sizeof(float)};
+    bitnet_error err = {0};
+    double start = now_ms();
+    int rc = outfile_open(&d.file, opt_text(r->args, OPT_DUMP_LOGITS));
+    if (rc)
+        return rc;
+    bitnet_status st = bitnet_session_append(r->m.session, r->prompt_ids.data, r->prompt_ids.n,
+                                             write_row, &d, &err);
+    r->dump_ms = now_ms() - start;
+    if (st == BITNET_OK || d.failed)
+        return outfile_commit(&d.file); /* after a failed write it tells the reason */
+    outfile_abort(&d.file);
+    return interrupted() ? interrupted() : fail_with(&err);
+}
+
+/* ---- generation ---- */
+
+/* What --dump-logit-steps and --assert-greedy want to know: the logits that the token was chosen
+ * from. */
+static void watch(run_state *r, int32_t id)
+{
+    size_t n_wanted = (size_t)opt_int(r->args, OPT_LOGIT_STEPS);
+    bool greedy = opt_on(r->args, OPT_ASSERT_GREEDY) && r->first_not_greedy < 0;
+    const float *logits = bitnet_session_logits(r->m.session);
+    top_token best;
+    if (!logits || (!greedy && r->n_steps >= n_wanted))
+        return;
+    top_tokens(logits, r->m.info->n_vocab, &best, 1);
+    if (greedy && best.id != id)
+        r->first_not_greedy = (int32_t)r->ids.n;
+    if (r->n_steps >= n_wanted)
+        return;
+    size_t n_top = (size_t)opt_int(r->args, OPT_LOGIT_TOPK);
+    if (n_top > (size_t)r->m.info->n_vocab)
+        n_top = (size_t)r->m.info->n_vocab;
+    step s = {.chosen = id, .top = xmalloc(n_top * sizeof *s.top), .n_top = n_top};
+    top_tokens(logits, r->m.info->n_vocab, s.top, n_top);
+    r->steps = xrealloc(r->steps, (r->n_steps + 1) * sizeof *r->steps);
+    r->steps[r->n_steps++] = s;
+}
+
+static bool streams(const run_state *r)
+{
+    return !opt_json(r->args) && opt_on(r->args, OPT_STREAM);
+}
+
+static bool on_text(void *user, const char *bytes, size_t n, int32_t id)
+{
+    run_state *r = user;
+    watch(r, id);
+    ids_push(&r->ids, id);
+    text_add(&r->made, bytes, n);
+    return (!streams(r) || out_write(bytes, n)) && r->first_not_greedy < 0;
+}
+
+/* A cancelled generation may tell its last token twice, a stop may not tell it at all. */
+static void settle_ids(run_state *r)
+{
+    if (r->ids.n > r->result.n_generated)
+        r->ids.n = r->result.n_generated;
+    else if (r->ids.n < r->result.n_generated)
+        ids_push(&r->ids, r->result.last_id);
+}
+
+static int generate(run_state *r)
+{
+    bitnet_generate_options o;
+    bitnet_error err = {0};
+    int rc = generate_options(&r->m, &o, &r->stops);
+    if (rc)
+        return rc;
+    o.on_text = on_text;
+    o.user = r;
+    if (opt_on(r->args, OPT_ECHO) && !opt_json(r->args))
+        out_write(r->prompt.data, r->prompt.n);
+    bitnet_status st = bitnet_generate(r->m.session, r->sampler, r->prompt_ids.data,
+                                       r->prompt_ids.n, &o, &r->result, &err);
+    settle_ids(r);
+    if (st == BITNET_CANCELLED) {
+        r->result.finish = BITNET_FINISH_CANCELLED;
+        return EXIT_OK;
+    }
+    return st == BITNET_OK ? EXIT_OK : fail_with(&err);
+}
+
+/* ---- the command ---- */
+
+static int prepare(run_state *r)
+{
+    int rc = read_prompt(r);
+    r->start_ms = now_ms();
+    if (!rc)
+        rc = load_engine(&r->m, r->args, false);
+    if (!rc)
+        rc = tokenize_prompt(r);
+    if (!rc)
+        rc = load_session(&r->m);
+    if (!rc)
+        rc = check_fit(r);
+    if (!rc)
+        rc = open_sampler(&r->m, r->seed = choose_seed(r->args), &r->sampler);
+    return rc;
+}
+
+static int finish_text(run_state *r)
+{
+    if (opt_json(r->args))
+        return EXIT_OK;
+    if (!streams(r))
+        out_write(r->made.data ? r->made.data : "", r->made.n);
+    if (r->made.n == 0 || r->made.data[r->made.n - 1] != '\n')
+        out_puts("\n");
+    if (opt_given(r->args, OPT_RUN_OUT))
+        return save_bytes(opt_text(r->args, OPT_RUN_OUT), r->made.data ? r->made.data : "",
+                          r->made.n);
+    return EXIT_OK;
+}
+
+static int tell(run_state *r)
+{
+    int rc = finish_text(r), rc_report = run_report(r);
+    if (!opt_json(r->args) && !out_failed()) {
+        run_dump_steps(r);
+        run_closing_line(r);
+    }
+    if (opt_on(r->args, OPT_DUMP_IDS))
+        run_dump_ids(r);
+    rc = rc ? rc : rc_report;
+    if (!rc && r->first_not_greedy >= 0)
+        rc =
+            fail(EXIT_MISMATCH,
+                 "--assert-greedy: token %d of the continuation (id %d) is not the most likely one",
+                 r->first_not_greedy, r->ids.data[r->first_not_greedy]);
+    return rc ? rc : interrupted();
+}
+
+static void release(run_state *r)
+{
+    for (size_t i = 0; i < r->n_steps; i++)
+        free(r->steps[i].top);
+    free(r->steps);
+    free(r->prompt_ids.data);
+    free(r->ids.data);
+    free_buffer(&r->prompt);
+    free_buffer(&r->made);
+    stop_list_free(&r->stops);
+    bitnet_sampler_close(r->sampler);
+    load_close(&r->m);
+}
+
+int cmd_run(args *a)
+{
+    run_state r = {.args = a, .first_not_greedy = -1};
+    int rc = prepare(&r);
+    deadline_start(&r.m);
+    if (!rc && opt_given(a, OPT_DUMP_LOGITS))
+        rc = dump_logits(&r);
+    if (!rc)
+        rc = generate(&r);
+    r.total_ms = now_ms() - r.start_ms;
+    if (!rc)
+        rc = tell(&r);
+    release(&r);
+    return rc;
+}

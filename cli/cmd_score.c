@@ -1,0 +1,246 @@
+/* cmd_score.c - `bitnet score`: how well the model predicts texts. Hides how a file is cut into
+ * documents. */
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+typedef struct document {
+    const char *bytes; /* borrowed from the file's text */
+    size_t n;
+    size_t n_tokens, n_scored;
+    double nll;
+} document;
+
+typedef struct score_state {
+    const args *args;
+    loaded m;
+    buffer file;
+    document *docs;
+    size_t n_docs;
+    size_t n_tokens, n_scored;
+    double nll, tokenize_ms, score_ms;
+} score_state;
+
+/* ---- documents ---- */
+
+static const char separator[] = "<|endoftext|>";
+
+static void add_document(score_state *s, const char *bytes, size_t n)
+{
+    s->docs = xrealloc(s->docs, (s->n_docs + 1) * sizeof *s->docs);
+    s->docs[s->n_docs++] = (document){.bytes = bytes, .n = n};
+}
+
+/* Length of the line at p without its newline; a carriage return before that belongs to it. */
+static size_t line_length(const char *p, const char *end, const char **next)
+{
+    const char *nl = memchr(p, '\n', (size_t)(end - p));
+    size_t n = (size_t)((nl ? nl : end) - p);
+    *next = nl ? nl + 1 : end;
+    return n && p[n - 1] == '\r' ? n - 1 : n;
+}
+
+static bool is_separator(const char *line, size_t n)
+{
+    return n == sizeof separator - 1 && memcmp(line, separator, n) == 0;
+}
+
+static bool has_separator(const char *p, const char *end)
+{
+    const char *next;
+    for (; p < end; p = next)
+        if (is_separator(p, line_length(p, end, &next)))
+            return true;
+    return false;
+}
+
+/* The text [p, q) between separators, without its last newline. */
+static void add_between(score_state *s, const char *p, const char *q)
+{
+    size_t n = (size_t)(q - p);
+    if (n && p[n - 1] == '\n')
+        n -= n > 1 && p[n - 2] == '\r' ? 2 : 1;
+    add_document(s, p, n);
+}
+
+/* A file may begin or end with a separator: nothing is no document there. */
+static void cut_at_separators(score_state *s, const char *p, const char *end)
+{
+    const char *start = p, *next;
+    for (; p < end; p = next) {
+        if (!is_separator(p, line_length(p, end, &next)))
+            continue;
+        if (p > start || s->n_docs)
+            add_between(s, start, p);
+        start = next;
+    }
+    if (start < end)
+        add_between(s, start, end);
+}
+
+static void cut_at_lines(score_state *s, const char *p, const char *end)
+{
+    const char *next;
+    for (; p < end; p = next)
+        add_document(s, p, line_length(p, end, &next));
+}
+
+static int read_documents(score_state *s)
+{
+    bool found, from_file;
+    const args *a = s->args;
+    const char *path = a->n_words ? a->words[0] : opt_text(a, OPT_SCORE_FILE);
+    if (a->n_words && opt_given(a, OPT_SCORE_FILE))
+        return fail(EXIT_USAGE, "score: the file is given twice");
+    int rc = path ? read_input(path, &s->file)
+                  : read_text(a, OPT_SCORE_FILE, OPT_SCORE_FILE, &s->file, &found, &from_file);
+    if (rc)
+        return rc;
+    if (!path && !found)
+        return fail(EXIT_USAGE,
+                    "score: no texts; give a file with --file or texts on standard input");
+    const char *p = s->file.data, *end = p + s->file.n;
+    if (has_separator(p, end))
+        cut_at_separators(s, p, end);
+    else
+        cut_at_lines(s, p, end);
+    return s->n_docs ? EXIT_OK
+                     : fail(EXIT_USAGE, "score: %s holds no text", path ? path : "standard input");
+}
+
+/* ---- scoring ---- */
+
+static int score_document(score_state *s, document *d)
+{
+    id_list v = {0};
+    bitnet_error err = {0};
+    bitnet_score_result r = {0};
+    double start = now_ms();
+    int rc = tokenize_text(&s->m, d->bytes, d->n, text_flags(s->args), &v);
+    size_t most = (size_t)opt_int(s->args, OPT_SCORE_MAX);
+    if (most && v.n > most)
+        v.n = most;
+    s->tokenize_ms += now_ms() - start;
+    start = now_ms();
+    d->n_tokens = v.n;
+    if (!rc && v.n >= 2) {
+        if (bitnet_score(s->m.session, v.data, v.n, (size_t)opt_int(s->args, OPT_STRIDE), &r,
+                         &err) != BITNET_OK)
+            rc = interrupted() ? interrupted() : fail_with(&err);
+        d->n_tokens = r.n_tokens;
+        d->n_scored = r.n_scored;
+        d->nll = r.nll;
+    }
+    s->score_ms += now_ms() - start;
+    free(v.data);
+    return rc;
+}
+
+static void progress(const score_state *s, size_t i)
+{
+    if (tty_stderr() && s->n_scored)
+        note(s->args, "\r%zu of %zu texts, ppl %.3f ", i, s->n_docs,
+             exp(s->nll / (double)s->n_scored));
+}
+
+static int score_all(score_state *s)
+{
+    for (size_t i = 0; i < s->n_docs; i++) {
+        int rc = score_document(s, &s->docs[i]);
+        if (rc)
+            return rc;
+        s->n_tokens += s->docs[i].n_tokens;
+        s->n_scored += s->docs[i].n_scored;
+        s->nll += s->docs[i].nll;
+        progress(s, i + 1);
+    }
+    if (tty_stderr())
+        note(s->args, "\r\033[K");
+    return EXIT_OK;
+}
+
+/* ---- report ---- */
+
+static double mean_nll(const score_state *s)
+{
+    return s->n_scored ? s->nll / (double)s->n_scored : NAN;
+}
+
+static json_t *documents_json(const score_state *s)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < s->n_docs; i++) {
+        const document *d = &s->docs[i];
+        json_array_append_new(list,
+                              json_pack("{s:I, s:I, s:o}", "n_tokens", (json_int_t)d->n_tokens,
+                                        "n_scored", (json_int_t)d->n_scored, "nll", j_num(d->nll)));
+    }
+    return list;
+}
+
+static int report(const score_state *s)
+{
+    json_t *j = json_object();
+    json_object_set_new(j, "documents", documents_json(s));
+    json_object_set_new(j, "mean_nll", j_num(mean_nll(s)));
+    json_object_set_new(j, "ppl", j_num(exp(mean_nll(s))));
+    json_object_set_new(j, "nll", j_num(s->nll));
+    json_object_set_new(j, "tokens", json_integer((json_int_t)s->n_tokens));
+    json_object_set_new(j, "predictions", json_integer((json_int_t)s->n_scored));
+    json_object_set_new(j, "latency",
+                        json_pack("{s:o, s:o, s:o}", "load_ms", j_num(s->m.load_ms), "tokenize_ms",
+                                  j_num(s->tokenize_ms), "score_ms", j_num(s->score_ms)));
+    json_object_set_new(j, "throughput_tps", j_num(per_second(s->n_tokens, s->score_ms)));
+    json_object_set_new(j, "context",
+                        json_integer((json_int_t)bitnet_session_context(s->m.session)));
+    json_object_set_new(j, "stride", json_integer((json_int_t)opt_int(s->args, OPT_STRIDE)));
+    json_object_set_new(j, "kernels", kernels_json(&s->m));
+    json_object_set_new(j, "model", j_str(s->m.path));
+    return j_report(s->args, j);
+}
+
+static void print_table(const score_state *s)
+{
+    buffer out = {0};
+    text_printf(&out, "%6s  %8s  %12s  %10s\n", "text", "tokens", "nll", "per token");
+    for (size_t i = 0; i < s->n_docs; i++) {
+        const document *d = &s->docs[i];
+        text_printf(&out, "%6zu  %8zu  %12.4f  ", i + 1, d->n_tokens, d->nll);
+        if (d->n_scored)
+            text_printf(&out, "%10.4f\n", d->nll / (double)d->n_scored);
+        else
+            text_printf(&out, "%10s\n", "-");
+    }
+    if (s->n_scored)
+        text_printf(&out, "mean nll %.6f, perplexity %.4f over %zu predictions\n", mean_nll(s),
+                    exp(mean_nll(s)), s->n_scored);
+    else
+        text_puts(&out, "no text has two tokens: nothing was predicted\n");
+    out_write(out.data, out.n);
+    free_buffer(&out);
+    note(s->args, "[%zu texts, %zu tokens, %.1f tok/s]\n", s->n_docs, s->n_tokens,
+         per_second(s->n_tokens, s->score_ms));
+}
+
+int cmd_score(args *a)
+{
+    score_state s = {.args = a};
+    int rc = read_documents(&s);
+    if (!rc)
+        rc = load_engine(&s.m, a, false);
+    if (!rc)
+        rc = load_session(&s.m);
+    if (!rc)
+        rc = score_all(&s);
+    if (!rc)
+        rc = report(&s);
+    if (!rc && !opt_json(a))
+        print_table(&s);
+    load_close(&s.m);
+    free(s.docs);
+    free_buffer(&s.file);
+    return rc;
+}

@@ -1,0 +1,140 @@
+/* cmd_tokenize.c - `bitnet tokenize`: ids of a text, or text of ids. */
+#include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+/* A piece on one line of a terminal: control characters and bytes that are no UTF-8 as \xNN. */
+static void quote_piece(const char *bytes, size_t n, buffer *out)
+{
+    text_puts(out, "'");
+    for (size_t i = 0; i < n;) {
+        const unsigned char *s = (const unsigned char *)bytes + i;
+        size_t k = utf8_length(s, n - i);
+        if (*s == '\n')
+            text_puts(out, "\\n");
+        else if (k == 0 || *s < 0x20 || *s == 0x7f)
+            text_printf(out, "\\x%02x", *s);
+        else
+            text_add(out, bytes + i, k);
+        i += k ? k : 1;
+    }
+    text_puts(out, "'");
+}
+
+static json_t *tokenizer_json(const loaded *m)
+{
+    return json_pack("{s:o, s:s, s:i, s:i, s:i}", "type", j_str(m->info->tokenizer), "origin",
+                     "gguf", "bos", m->info->bos_id, "eos", m->info->eos_id, "n_vocab",
+                     m->info->n_vocab);
+}
+
+static json_t *pieces_json(const loaded *m, const id_list *v)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < v->n; i++) {
+        size_t n = 0;
+        const char *bytes = bitnet_token_bytes(m->engine, v->data[i], &n);
+        json_array_append_new(list, j_text(bytes ? bytes : "", bytes ? n : 0));
+    }
+    return list;
+}
+
+static int report(const loaded *m, const id_list *v, const buffer *t)
+{
+    json_t *j = json_pack("{s:o, s:o, s:I, s:o, s:o, s:o}", "ids", j_ids(v->data, v->n), "pieces",
+                          pieces_json(m, v), "count", (json_int_t)v->n, "text",
+                          j_text(t->data ? t->data : "", t->n), "tokenizer", tokenizer_json(m),
+                          "model", j_str(m->path));
+    return j_report(m->args, j);
+}
+
+static void print_pieces(const loaded *m, const id_list *v)
+{
+    buffer out = {0};
+    text_add(&out, "", 0);
+    for (size_t i = 0; i < v->n; i++) {
+        size_t n = 0;
+        const char *bytes = bitnet_token_bytes(m->engine, v->data[i], &n);
+        text_printf(&out, "%7d  ", v->data[i]);
+        quote_piece(bytes ? bytes : "", bytes ? n : 0, &out);
+        text_puts(&out, bitnet_token_special(m->engine, v->data[i]) ? "  special\n" : "\n");
+    }
+    text_printf(&out, "%zu tokens\n", v->n);
+    out_write(out.data, out.n);
+    free_buffer(&out);
+}
+
+/* ---- ids to text ---- */
+
+static int parse_ids(const args *a, int n_vocab, id_list *out)
+{
+    const char *p = opt_text(a, OPT_IDS);
+    for (;;) {
+        char *end;
+        p += strspn(p, " ,\t\n[]");
+        if (!*p)
+            return EXIT_OK;
+        errno = 0;
+        long id = strtol(p, &end, 10);
+        if (end == p || errno || id < 0 || id >= n_vocab || !strchr(" ,\t\n[]", *end))
+            return fail(EXIT_USAGE, "--ids: '%.*s' is not a token of this model (0 to %d)",
+                        (int)strcspn(p, " ,\t\n[]"), p, n_vocab - 1);
+        ids_push(out, (int32_t)id);
+        p = end;
+    }
+}
+
+static int decode_ids(const loaded *m, id_list *v, buffer *t)
+{
+    const args *a = m->args;
+    unsigned flags = opt_on(a, OPT_PRINT_SPECIAL) ? BITNET_TEXT_SPECIAL : 0u;
+    if (opt_given(a, OPT_TEXT) || opt_given(a, OPT_TOK_FILE) || a->n_words)
+        return fail(EXIT_USAGE, "tokenize: --ids and a text exclude each other");
+    int rc = parse_ids(a, m->info->n_vocab, v);
+    return rc ? rc : detokenize(m, v->data, v->n, flags, t);
+}
+
+/* ---- text to ids ---- */
+
+static int encode_text(const loaded *m, id_list *v, const buffer *t)
+{
+    return tokenize_text(m, t->data, t->n, text_flags(m->args), v);
+}
+
+static int get_text(const args *a, buffer *t)
+{
+    bool found, from_file;
+    int rc = read_text(a, OPT_TEXT, OPT_TOK_FILE, t, &found, &from_file);
+    if (!rc && !found)
+        rc = fail(
+            EXIT_USAGE,
+            "tokenize: no text; give it as an argument, with --text, --file or on standard input");
+    return rc;
+}
+
+int cmd_tokenize(args *a)
+{
+    loaded m = {0};
+    id_list v = {0};
+    buffer t = {0};
+    bool decode = opt_given(a, OPT_IDS);
+    int rc = decode ? EXIT_OK : get_text(a, &t);
+    if (!rc)
+        rc = load_engine(&m, a, true);
+    if (!rc)
+        rc = decode ? decode_ids(&m, &v, &t) : encode_text(&m, &v, &t);
+    if (!rc)
+        rc = report(&m, &v, &t);
+    if (!rc && !opt_json(a) && !decode)
+        print_pieces(&m, &v);
+    if (!rc && !opt_json(a) && decode)
+        text_puts(&t, "\n"), out_write(t.data, t.n);
+    free(v.data);
+    free_buffer(&t);
+    load_close(&m);
+    return rc;
+}

@@ -1,0 +1,208 @@
+/* files.c - text in from arguments, files and standard input; files out that appear whole or not at
+ * all. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+/* ---- out ---- */
+
+static int write_failure(const char *path, int e)
+{
+    return fail(EXIT_IO, "%s: cannot write: %s", path, strerror(e));
+}
+
+int outfile_open(outfile *f, const char *path)
+{
+    struct stat st;
+    *f = (outfile){.path = xstrdup(path)};
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        f->file = fopen(path, "wb");
+    } else {
+        f->temp = xformat("%s.XXXXXX.tmp", path);
+        int fd = mkstemps(f->temp, 4);
+        if (fd >= 0) {
+            mode_t mask = umask(0);
+            umask(mask);
+            fchmod(fd, 0666 & ~mask);
+            signals_name_temp(f->temp);
+            f->file = fdopen(fd, "wb");
+        }
+    }
+    if (f->file)
+        return EXIT_OK;
+    int rc = write_failure(path, errno);
+    free(f->temp);
+    f->temp = NULL;
+    outfile_abort(f);
+    return rc;
+}
+
+bool outfile_write(outfile *f, const void *bytes, size_t n)
+{
+    return fwrite(bytes, 1, n, f->file) == n;
+}
+
+int outfile_commit(outfile *f)
+{
+    int e = 0;
+    if (fflush(f->file) != 0 || ferror(f->file))
+        e = errno ? errno : EIO;
+    if (!e && f->temp && fsync(fileno(f->file)) != 0)
+        e = errno;
+    if (fclose(f->file) != 0 && !e)
+        e = errno;
+    f->file = NULL;
+    if (!e && f->temp && rename(f->temp, f->path) != 0)
+        e = errno;
+    if (!e) {
+        free(f->temp);
+        f->temp = NULL;
+    }
+    int rc = e ? write_failure(f->path, e) : EXIT_OK;
+    outfile_abort(f);
+    return rc;
+}
+
+void outfile_abort(outfile *f)
+{
+    if (f->file)
+        fclose(f->file);
+    if (f->temp)
+        unlink(f->temp);
+    signals_name_temp(NULL);
+    free(f->temp);
+    free(f->path);
+    *f = (outfile){0};
+}
+
+int save_bytes(const char *path, const char *bytes, size_t n)
+{
+    outfile f;
+    int rc = outfile_open(&f, path);
+    if (rc)
+        return rc;
+    outfile_write(&f, bytes, n);
+    return outfile_commit(&f);
+}
+
+/* ---- in ---- */
+
+static const size_t input_max = (size_t)1 << 30;
+
+static int read_all(int fd, const char *shown, buffer *out)
+{
+    char block[65536];
+    text_add(out, "", 0);
+    for (;;) {
+        ssize_t k = read(fd, block, sizeof block);
+        if (k == 0)
+            return EXIT_OK;
+        if (k < 0 && errno == EINTR && interrupted())
+            return interrupted();
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return fail(EXIT_IO, "%s: cannot read: %s", shown, strerror(errno));
+        if (out->n + (size_t)k > input_max)
+            return fail(EXIT_USAGE, "%s: more than %zu bytes of text", shown, input_max);
+        text_add(out, block, (size_t)k);
+    }
+}
+
+int read_input(const char *path, buffer *out)
+{
+    if (strcmp(path, "-") == 0)
+        return read_all(STDIN_FILENO, "standard input", out);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail(EXIT_IO, "%s: cannot open: %s", path, strerror(errno));
+    int rc = read_all(fd, path, out);
+    close(fd);
+    return rc;
+}
+
+static void join_words(const args *a, buffer *out)
+{
+    for (size_t i = 0; i < a->n_words; i++) {
+        if (i)
+            text_puts(out, " ");
+        text_puts(out, a->words[i]);
+    }
+}
+
+/* "-" as the only argument means standard input, as in many programs. */
+static bool wants_stdin(const args *a)
+{
+    return a->n_words == 1 && strcmp(a->words[0], "-") == 0;
+}
+
+int read_text(const args *a, option_key literal, option_key file, buffer *out, bool *found,
+              bool *from_file)
+{
+    int n_sources = opt_given(a, literal) + opt_given(a, file) + (a->n_words > 0);
+    *found = true;
+    *from_file = false;
+    if (n_sources > 1)
+        return fail(EXIT_USAGE, "%s: the text is given twice; use one of --%s, --%s or arguments",
+                    a->command->name, option_at(literal)->name, option_at(file)->name);
+    if (opt_given(a, literal)) {
+        text_puts(out, opt_text(a, literal));
+    } else if (opt_given(a, file) || wants_stdin(a)) {
+        *from_file = true;
+        return read_input(opt_given(a, file) ? opt_text(a, file) : "-", out);
+    } else if (a->n_words) {
+        join_words(a, out);
+    } else if (!isatty(STDIN_FILENO)) {
+        *from_file = true;
+        return read_input("-", out);
+    } else {
+        text_add(out, "", 0);
+        *found = false;
+        return EXIT_OK;
+    }
+    if (opt_on(a, OPT_ESCAPES))
+        unescape(out);
+    return EXIT_OK;
+}
+
+static int hex_digit(char c)
+{
+    const char *digits = "0123456789abcdef", *p = c ? strchr(digits, c | 32) : NULL;
+    return p ? (int)(p - digits) : -1;
+}
+
+/* The byte that the escape at s (behind the backslash) stands for; *n_used 0 if it is none. */
+static char escape_byte(const char *s, size_t *n_used)
+{
+    static const char from[] = "ntr0\\\"'", to[] = "\n\t\r\0\\\"'";
+    const char *p = *s ? strchr(from, *s) : NULL;
+    *n_used = p ? 1 : 0;
+    if (p)
+        return to[p - from];
+    if (*s == 'x' && hex_digit(s[1]) >= 0 && hex_digit(s[2]) >= 0) {
+        *n_used = 3;
+        return (char)(hex_digit(s[1]) * 16 + hex_digit(s[2]));
+    }
+    return '\\';
+}
+
+void unescape(buffer *t)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        size_t n_used = 0;
+        char c = t->data[i];
+        if (c == '\\')
+            c = escape_byte(t->data + i + 1, &n_used);
+        t->data[n++] = c;
+        i += n_used;
+    }
+    t->n = n;
+    if (t->data)
+        t->data[n] = '\0';
+}

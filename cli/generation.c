@@ -1,0 +1,256 @@
+/* generation.c - what run, chat, tokenize and score share: text to ids and back, templates,
+ * sampler, stops, kernels. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+/* ---- text and ids ---- */
+
+void ids_push(id_list *v, int32_t id)
+{
+    if (v->n == v->cap) {
+        v->cap = v->cap * 2 + 64;
+        v->data = xrealloc(v->data, v->cap * sizeof *v->data);
+    }
+    v->data[v->n++] = id;
+}
+
+unsigned text_flags(const args *a)
+{
+    return (opt_on(a, OPT_BOS) ? BITNET_TEXT_BOS : 0u) |
+           (opt_on(a, OPT_SPECIAL) ? BITNET_TEXT_SPECIAL : 0u);
+}
+
+int tokenize_text(const loaded *m, const char *bytes, size_t n, unsigned flags, id_list *out)
+{
+    bitnet_error err = {0};
+    out->n = 0;
+    if (out->cap < n / 2 + 16) {
+        out->cap = n / 2 + 16;
+        out->data = xrealloc(out->data, out->cap * sizeof *out->data);
+    }
+    for (int attempt = 0; attempt < 2; attempt++) {
+        size_t n_ids = 0;
+        bitnet_status st =
+            bitnet_tokenize(m->engine, bytes, n, flags, out->data, out->cap, &n_ids, &err);
+        if (st == BITNET_OK) {
+            out->n = n_ids;
+            return EXIT_OK;
+        }
+        if (st != BITNET_ARGUMENT || n_ids <= out->cap)
+            break;
+        out->cap = n_ids;
+        out->data = xrealloc(out->data, out->cap * sizeof *out->data);
+    }
+    return fail_with(&err);
+}
+
+int detokenize(const loaded *m, const int32_t *v, size_t n, unsigned flags, buffer *out)
+{
+    bitnet_error err = {0};
+    size_t n_bytes = 0, cap = 64 + n * 8;
+    for (int attempt = 0; attempt < 2; attempt++) {
+        char *bytes = xmalloc(cap);
+        bitnet_status st = bitnet_detokenize(m->engine, v, n, flags, bytes, cap, &n_bytes, &err);
+        if (st == BITNET_OK)
+            text_add(out, bytes, n_bytes);
+        free(bytes);
+        if (st == BITNET_OK)
+            return EXIT_OK;
+        if (st != BITNET_ARGUMENT || n_bytes <= cap)
+            break;
+        cap = n_bytes;
+    }
+    return fail_with(&err);
+}
+
+/* ---- chat templates ---- */
+
+int choose_template(const loaded *m, const char *wanted, const char **name)
+{
+    const char *known;
+    suggestion near;
+    *name = NULL;
+    suggest_start(&near, wanted);
+    if (strcmp(wanted, "auto") == 0) {
+        if (m->info->chat_template[0])
+            return EXIT_OK;
+        *name = "raw";
+        warn("%s names no chat template that is known: the text is given to the model as it is "
+             "(choose one with --template)",
+             m->path);
+        return EXIT_OK;
+    }
+    for (int i = 0; (known = bitnet_template_list(i)); i++) {
+        suggest_offer(&near, known, strlen(known));
+        if (strcmp(known, wanted) == 0)
+            return *name = known, EXIT_OK;
+    }
+    const char *best = suggest_best(&near);
+    return fail(EXIT_USAGE, "--template: '%s' is not a template; %s%s%s", wanted,
+                best ? "did you mean " : "see bitnet list-templates", best ? best : "",
+                best ? "?" : "");
+}
+
+int render_chat(const loaded *m, const char *template_name, const bitnet_message *messages,
+                size_t n, buffer *out)
+{
+    bitnet_error err = {0};
+    size_t n_bytes = 0, cap = 4096;
+    for (int attempt = 0; attempt < 2; attempt++) {
+        char *bytes = xmalloc(cap);
+        bitnet_status st = bitnet_chat_render(m->engine, template_name, messages, n, true, bytes,
+                                              cap, &n_bytes, &err);
+        if (st == BITNET_OK)
+            text_add(out, bytes, n_bytes);
+        free(bytes);
+        if (st == BITNET_OK)
+            return EXIT_OK;
+        if (st != BITNET_ARGUMENT || n_bytes <= cap)
+            break;
+        cap = n_bytes;
+    }
+    return fail_with(&err);
+}
+
+/* ---- sampler ---- */
+
+uint64_t choose_seed(const args *a)
+{
+    uint32_t seed = 0;
+    if (opt_int(a, OPT_SEED) >= 0)
+        return (uint64_t)opt_int(a, OPT_SEED);
+    if (opt_on(a, OPT_DETERMINISTIC))
+        return 42;
+    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
+        seed = (uint32_t)time(NULL) ^ (uint32_t)getpid() * 2654435761u;
+    return seed;
+}
+
+int open_sampler(const loaded *m, uint64_t seed, bitnet_sampler **out)
+{
+    bitnet_sampler_options o;
+    bitnet_error err = {0};
+    const args *a = m->args;
+    bitnet_sampler_options_init(&o);
+    o.temperature = (float)opt_float(a, OPT_TEMPERATURE);
+    o.top_k = (int)opt_int(a, OPT_TOP_K);
+    o.top_p = (float)opt_float(a, OPT_TOP_P);
+    o.min_p = (float)opt_float(a, OPT_MIN_P);
+    o.typical_p = (float)opt_float(a, OPT_TYPICAL);
+    o.repetition_penalty = (float)opt_float(a, OPT_REPETITION);
+    o.presence_penalty = (float)opt_float(a, OPT_PRESENCE);
+    o.frequency_penalty = (float)opt_float(a, OPT_FREQUENCY);
+    o.penalty_window = (int)opt_int(a, OPT_WINDOW);
+    o.seed = seed;
+    if (bitnet_sampler_open(&o, m->info->n_vocab, out, &err) != BITNET_OK)
+        return fail_with(&err);
+    return EXIT_OK;
+}
+
+/* ---- stops ---- */
+
+void stop_list_add(stop_list *s, const char *stop)
+{
+    s->data = xrealloc(s->data, (s->n + 1) * sizeof *s->data);
+    s->data[s->n++] = xstrdup(stop);
+}
+
+void stop_list_free(stop_list *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        free(s->data[i]);
+    free(s->data);
+    *s = (stop_list){0};
+}
+
+static int add_stops(const args *a, stop_list *stops)
+{
+    const value *v = &a->values[OPT_STOP];
+    for (size_t i = 0; i < v->n_list; i++) {
+        buffer t = {0};
+        text_puts(&t, v->list[i]);
+        if (opt_on(a, OPT_ESCAPES))
+            unescape(&t);
+        bool bad = strlen(t.data) > BITNET_STOP_MAX || strlen(t.data) == 0;
+        if (!bad)
+            stop_list_add(stops, t.data);
+        free_buffer(&t);
+        if (bad)
+            return fail(EXIT_USAGE, "%s: a stop text has 1 to %d bytes", v->origin,
+                        BITNET_STOP_MAX);
+    }
+    return EXIT_OK;
+}
+
+static int check_stop_ids(const loaded *m)
+{
+    const value *v = &m->args->values[OPT_STOP_ID];
+    for (size_t i = 0; i < v->n_list; i++)
+        if (v->ids[i] >= m->info->n_vocab)
+            return fail(EXIT_USAGE, "%s: %d is not a token of this model (0 to %d)", v->origin,
+                        v->ids[i], m->info->n_vocab - 1);
+    return EXIT_OK;
+}
+
+int generate_options(const loaded *m, bitnet_generate_options *o, stop_list *stops)
+{
+    const args *a = m->args;
+    bitnet_generate_options_init(o);
+    int rc = check_stop_ids(m);
+    if (!rc)
+        rc = add_stops(a, stops);
+    o->max_tokens = (size_t)opt_int(a, OPT_MAX_TOKENS);
+    o->stop_ids = a->values[OPT_STOP_ID].ids;
+    o->n_stop_ids = a->values[OPT_STOP_ID].n_list;
+    o->ignore_eos = opt_on(a, OPT_IGNORE_EOS);
+    o->stops = (const char *const *)stops->data;
+    o->n_stops = stops->n;
+    o->print_special = opt_on(a, OPT_PRINT_SPECIAL);
+    return rc;
+}
+
+/* ---- figures ---- */
+
+double per_second(size_t n, double ms)
+{
+    return ms > 0 ? (double)n * 1e3 / ms : 0;
+}
+
+static bitnet_kernel_use *kernels_used(const loaded *m, size_t *n)
+{
+    size_t cap = bitnet_engine_kernels(m->engine, NULL, 0);
+    bitnet_kernel_use *list = xmalloc((cap + 1) * sizeof *list);
+    *n = bitnet_engine_kernels(m->engine, list, cap);
+    if (*n > cap)
+        *n = cap;
+    return list;
+}
+
+void kernels_text(const loaded *m, buffer *out)
+{
+    size_t n;
+    bitnet_kernel_use *list = kernels_used(m, &n);
+    for (size_t i = 0; i < n; i++)
+        text_printf(out, "%s%s", i ? " " : "", list[i].id);
+    if (n == 0)
+        text_puts(out, "none");
+    free(list);
+}
+
+json_t *kernels_json(const loaded *m)
+{
+    size_t n;
+    json_t *array = json_array();
+    bitnet_kernel_use *list = kernels_used(m, &n);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(array, json_pack("{s:o, s:I}", "id", j_str(list[i].id), "calls",
+                                               (json_int_t)list[i].n_calls));
+    free(list);
+    return array;
+}

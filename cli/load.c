@@ -1,0 +1,203 @@
+/* load.c - finding the model and opening the library as the options say. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+#ifndef BITNET_DATADIR
+#define BITNET_DATADIR "/usr/local/share/bitnet"
+#endif
+
+double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+/* ---- the model file ---- */
+
+static const char *const beside_program[] = {
+    "../../models/story.gguf",    /* build/<preset>/bitnet in the source tree */
+    "../models/story.gguf",       /* build/bitnet */
+    "models/story.gguf",          /* unpacked archive */
+    "../share/bitnet/story.gguf", /* an install prefix that was moved */
+};
+
+static bool program_folder(char *buf, size_t cap)
+{
+    ssize_t n = readlink("/proc/self/exe", buf, cap - 1);
+    if (n <= 0)
+        return false;
+    buf[n] = '\0';
+    char *slash = strrchr(buf, '/');
+    if (!slash)
+        return false;
+    *slash = '\0';
+    return true;
+}
+
+static char *readable(char *path)
+{
+    if (access(path, R_OK) == 0)
+        return path;
+    free(path);
+    return NULL;
+}
+
+static char *default_model(void)
+{
+    char folder[4096];
+    char *found = NULL;
+    bool known = program_folder(folder, sizeof folder);
+    for (size_t i = 0; known && !found && i < sizeof beside_program / sizeof *beside_program; i++)
+        found = readable(xformat("%s/%s", folder, beside_program[i]));
+    if (!found)
+        found = readable(xstrdup(BITNET_DATADIR "/story.gguf"));
+    char *real = found ? realpath(found, NULL) : NULL;
+    if (!real)
+        return found;
+    free(found);
+    return real;
+}
+
+int model_path(const args *a, char **out)
+{
+    if (opt_text(a, OPT_MODEL)) {
+        *out = xstrdup(opt_text(a, OPT_MODEL));
+        return EXIT_OK;
+    }
+    *out = default_model();
+    if (*out)
+        return EXIT_OK;
+    return fail(EXIT_IO,
+                "no model: the story model is neither beside the program (models/story.gguf) nor "
+                "at " BITNET_DATADIR "/story.gguf; name a GGUF file with --model FILE or "
+                "BITNET_GGUF");
+}
+
+/* ---- options into the library ---- */
+
+bitnet_log_level log_level_of(const args *a)
+{
+    int64_t level = opt_int(a, OPT_LOG_LEVEL);
+    if (opt_on(a, OPT_QUIET) && !opt_given(a, OPT_LOG_LEVEL))
+        level = BITNET_LOG_ERROR;
+    return (bitnet_log_level)level;
+}
+
+void log_sink(void *user, bitnet_log_level level, const char *module, const char *message)
+{
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    const args *a = user;
+    if (level <= log_level_of(a))
+        fprintf(stderr, "bitnet: %s: %s: %s\n", names[level & 3], module, message);
+}
+
+static bool has_backend(const char *name, size_t n)
+{
+    const char *b;
+    for (int i = 0; (b = bitnet_backend_list(i)); i++)
+        if (strlen(b) == n && strncasecmp(b, name, n) == 0)
+            return true;
+    return false;
+}
+
+static int check_device(const args *a)
+{
+    static const char known[] = "gpu cuda hip rocm oneapi opencl ocl vulkan metal npu";
+    const value *v = &a->values[OPT_DEVICE];
+    char name[32];
+    size_t n = strcspn(v->text, ":");
+    snprintf(name, sizeof name, "%.*s", (int)n, v->text);
+    for (char *p = name; *p; p++)
+        *p |= *p >= 'A' && *p <= 'Z' ? 32 : 0;
+    if (strcmp(name, "auto") == 0 || has_backend(name, n))
+        return EXIT_OK;
+    if (word_in(known, ' ', name))
+        return fail(EXIT_NOT_COMPILED, "%s: this build has no backend for '%s'; use auto or cpu",
+                    v->origin, v->text);
+    return fail(EXIT_USAGE, "%s: '%s' is not a device: auto cpu %s", v->origin, v->text, known);
+}
+
+static int open_runtime(loaded *m, bool vocab_only)
+{
+    bitnet_runtime_options o;
+    bitnet_error err = {0};
+    bitnet_runtime_options_init(&o);
+    o.n_threads = vocab_only ? 1 : (int)opt_int(m->args, OPT_THREADS);
+    o.isa = opt_text(m->args, OPT_ISA);
+    o.log = log_sink;
+    o.log_user = (void *)(uintptr_t)m->args;
+    if (bitnet_runtime_open(&o, &m->runtime, &err) == BITNET_OK)
+        return EXIT_OK;
+    return fail_with(&err);
+}
+
+int load_engine(loaded *m, const args *a, bool vocab_only)
+{
+    bitnet_engine_options o;
+    bitnet_error err = {0};
+    double start = now_ms();
+    *m = (loaded){.args = a};
+    int rc = check_device(a);
+    if (!rc)
+        rc = model_path(a, &m->path);
+    if (!rc)
+        rc = open_runtime(m, vocab_only);
+    if (rc)
+        return rc;
+    signals_name_model(m->path);
+    bitnet_engine_options_init(&o);
+    o.i2s_layout = (bitnet_i2s_layout)opt_int(a, OPT_I2S_LAYOUT);
+    o.vocab_only = vocab_only;
+    if (bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err) != BITNET_OK)
+        return fail_with(&err);
+    m->info = bitnet_engine_model(m->engine);
+    m->load_ms = now_ms() - start;
+    return interrupted();
+}
+
+static bool should_stop(void *user)
+{
+    loaded *m = user;
+    if (m->deadline_ms > 0 && now_ms() >= m->deadline_ms)
+        m->timed_out = true;
+    return m->timed_out || interrupted() || out_failed();
+}
+
+int load_session(loaded *m)
+{
+    bitnet_session_options o;
+    bitnet_error err = {0};
+    double start = now_ms();
+    bitnet_session_options_init(&o);
+    o.n_ctx = (int)opt_int(m->args, OPT_CTX);
+    o.n_batch = (int)opt_int(m->args, OPT_BATCH);
+    static const bitnet_kv_type kinds[] = {BITNET_KV_F16, BITNET_KV_F32, BITNET_KV_INT8};
+    o.kv_type = kinds[opt_int(m->args, OPT_KV)];
+    if (bitnet_session_open(m->engine, &o, &m->session, &err) != BITNET_OK)
+        return fail_with(&err);
+    bitnet_session_on_cancel(m->session, should_stop, m);
+    m->load_ms += now_ms() - start;
+    return EXIT_OK;
+}
+
+void deadline_start(loaded *m)
+{
+    double seconds = opt_float(m->args, OPT_TIMEOUT);
+    m->timed_out = false;
+    m->deadline_ms = seconds > 0 ? now_ms() + seconds * 1e3 : 0;
+}
+
+void load_close(loaded *m)
+{
+    bitnet_session_close(m->session);
+    bitnet_engine_close(m->engine);
+    bitnet_runtime_close(m->runtime);
+    free(m->path);
+    *m = (loaded){0};
+}

@@ -1,0 +1,43 @@
+/* main.c - from argv to an exit code. */
+#include <locale.h>
+#include <string.h>
+
+#include "cli.h"
+
+static int print_help(const args *a)
+{
+    buffer out = {0};
+    if (a->command)
+        help_command(a->command, &out);
+    else
+        help_general(&out);
+    out_write(out.data, out.n);
+    free_buffer(&out);
+    return EXIT_OK;
+}
+
+static int dispatch(args *a)
+{
+    if (opt_given(a, OPT_HELP))
+        return print_help(a);
+    if (opt_given(a, OPT_VERSION))
+        return cmd_version(a);
+    if (opt_given(a, OPT_COMPLETIONS))
+        return print_completions(opt_text(a, OPT_COMPLETIONS));
+    if (opt_given(a, OPT_INTERFACE))
+        return out_puts("1.0.0\n"), EXIT_OK;
+    return a->command ? a->command->run(a) : print_help(a);
+}
+
+int main(int argc, char **argv)
+{
+    args a;
+    out_guard_descriptors();
+    signals_install();
+    setlocale(LC_CTYPE, "");
+    int rc = args_parse(&a, argc, argv);
+    if (!rc)
+        rc = dispatch(&a);
+    args_free(&a);
+    return out_finish(rc);
+}

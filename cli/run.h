@@ -1,0 +1,43 @@
+/* run.h - what cmd_run.c makes and run_report.c tells. */
+#ifndef BITNET_CLI_RUN_H
+#define BITNET_CLI_RUN_H
+
+#include "cli.h"
+
+/* The most likely tokens of one step (--dump-logit-steps). */
+typedef struct top_token {
+    int32_t id;
+    float logit;
+} top_token;
+
+typedef struct step {
+    int32_t chosen;
+    top_token *top; /* [n_top], best first */
+    size_t n_top;
+} step;
+
+typedef struct run_state {
+    const args *args;
+    loaded m;
+    bitnet_sampler *sampler;
+    uint64_t seed;
+    buffer prompt; /* as tokenized */
+    id_list prompt_ids, ids;
+    buffer made; /* the text of ids */
+    bitnet_generate_result result;
+    stop_list stops;
+    step *steps;
+    size_t n_steps;
+    int32_t first_not_greedy; /* index into ids, -1: none */
+    double start_ms, tokenize_ms, dump_ms, total_ms;
+} run_state;
+
+/* Best n of the logits into top (ties to the lower id). */
+void top_tokens(const float *logits, int n_vocab, top_token *top, size_t n);
+const char *finish_reason(const run_state *r);
+int run_report(const run_state *r);
+void run_closing_line(const run_state *r);
+void run_dump_ids(const run_state *r);
+void run_dump_steps(const run_state *r);
+
+#endif

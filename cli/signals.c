@@ -1,0 +1,102 @@
+/* signals.c - Ctrl-C asks, a vanished model file ends. Handlers use async-signal-safe calls only;
+ * the strings they print are copied into fixed buffers beforehand. */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+static volatile sig_atomic_t asked;   /* 0, SIGINT or SIGTERM */
+static volatile sig_atomic_t n_asked; /* how often since interrupt_clear */
+static volatile sig_atomic_t is_patient;
+static char model_name[1024];
+static char temp_name[4096];
+
+static void on_interrupt(int sig)
+{
+    asked = sig;
+    n_asked++;
+    if (n_asked >= 3 && !is_patient)
+        _exit(128 + sig);
+}
+
+static void say(const char *s)
+{
+    size_t n = strlen(s);
+    while (n) {
+        ssize_t k = write(STDERR_FILENO, s, n);
+        if (k <= 0)
+            return;
+        s += k;
+        n -= (size_t)k;
+    }
+}
+
+/* The kernel sends BUS_ADRERR when a page of a mapped file is no longer in the file or cannot be
+ * read. */
+static void on_bus_error(int sig, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (info->si_code != BUS_ADRERR) {
+        signal(sig, SIG_DFL);
+        raise(sig);
+        return;
+    }
+    if (temp_name[0])
+        unlink(temp_name);
+    say("\nbitnet: ");
+    say(model_name[0] ? model_name : "a mapped file");
+    say(": the file was truncated or became unreadable while in use\n");
+    _exit(EXIT_VANISHED);
+}
+
+static void handle(int sig, void (*fn)(int))
+{
+    struct sigaction sa = {0};
+    sa.sa_handler = fn; /* no SA_RESTART: a blocked read returns so that the question is heard */
+    sigemptyset(&sa.sa_mask);
+    sigaction(sig, &sa, NULL);
+}
+
+void signals_install(void)
+{
+    static char stack[65536];
+    stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack};
+    struct sigaction sa = {0};
+    handle(SIGINT, on_interrupt);
+    handle(SIGTERM, on_interrupt);
+    handle(SIGPIPE, SIG_IGN); /* writes fail with EPIPE instead */
+    handle(SIGXFSZ, SIG_IGN); /* a file size limit is a failed write, not a death */
+    sigaltstack(&alternate, NULL);
+    sa.sa_sigaction = on_bus_error;
+    sa.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGBUS, &sa, NULL);
+}
+
+void signals_name_model(const char *path)
+{
+    snprintf(model_name, sizeof model_name, "%s", path);
+}
+
+void signals_name_temp(const char *path)
+{
+    snprintf(temp_name, sizeof temp_name, "%s",
+             path && strlen(path) < sizeof temp_name ? path : "");
+}
+
+void signals_patient(bool patient)
+{
+    is_patient = patient;
+}
+
+int interrupted(void)
+{
+    return asked ? 128 + asked : 0;
+}
+
+void interrupt_clear(void)
+{
+    asked = 0;
+    n_asked = 0;
+}
