@@ -231,8 +231,9 @@ bitnet_status bnet_gguf_float(const bnet_gguf *g, const char *key, double lo, do
         return wrong_type(g, kv, "a float", err);
     double v = float_at(kv->type, kv->data);
     if (!isfinite(v))
-        return bnet_fail(err, BITNET_MODEL, "%s: key %s: the value is not finite (offset 0x%llx)",
-                         g->label, key, (unsigned long long)kv->offset);
+        return bnet_fail(err, BITNET_MODEL,
+                         "%s: key %s: the value %g is not finite (offset 0x%llx)", g->label, key, v,
+                         (unsigned long long)kv->offset);
     if (v < lo || v > hi)
         return bnet_fail(err, BITNET_MODEL,
                          "%s: key %s: the value %g is not in %g..%g (offset 0x%llx)", g->label, key,

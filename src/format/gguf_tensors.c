@@ -207,7 +207,7 @@ static bitnet_status check_size(const bnet_gguf *g, gguf_cursor *c, bnet_tensor 
         return bnet_gguf_fail_at(
             c, t->offset, "size %llu exceeds the file end, %llu bytes are left",
             (unsigned long long)t->n_bytes, (unsigned long long)(g->n_bytes - t->offset));
-    return BITNET_OK;
+    return st;
 }
 
 /* One tensor of the sorted list; `next` is the one behind it or NULL. */

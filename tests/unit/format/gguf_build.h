@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define BUILD_CAP (1 << 20)
+#define BUILD_CAP (8 << 20)
 
 typedef struct build {
     uint8_t bytes[BUILD_CAP];

@@ -404,6 +404,37 @@ static void vocabulary_opens_fast(void **state)
                 500); /* a second look at each string would not cost that; a quadratic one would */
 }
 
+/* As many keys and tensors as are allowed, in the worst order: opening must not become quadratic.
+ */
+static void largest_counts(void **state)
+{
+    (void)state;
+    enum { N = 65536 };
+    char name[16];
+    bitnet_error err = {0};
+    bnet_gguf *g = NULL;
+    put_header(&b, N, N);
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof name, "k%d", N - i);
+        put_key(&b, name, 0), put_u8(&b, (uint8_t)i);
+    }
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof name, "t%d", i);
+        put_info(&b, name, 1, 1, BNET_F32, (uint64_t)(N - 1 - i) * 32);
+    }
+    put_pad(&b, 32);
+    put_fill(&b, 0, N * 32);
+    assert_true(b.n < BUILD_CAP);
+    double start = bnet_now_ms();
+    if (bnet_gguf_open_memory(b.bytes, b.n, "large", NULL, &g, &err) != BITNET_OK)
+        fail_msg("refused: %s", err.message);
+    print_message("65536 keys and tensors opened in %.1f ms\n", bnet_now_ms() - start);
+    assert_true(bnet_now_ms() - start < 5000);
+    assert_int_equal(bnet_gguf_tensor(g, "t65535")->offset % 32, 0);
+    assert_ptr_equal(bnet_gguf_find(g, "k1"), bnet_gguf_kv_at(g, N - 1));
+    bnet_gguf_close(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -417,6 +448,7 @@ int main(void)
         cmocka_unit_test(gaps_warn),
         cmocka_unit_test(versions_and_alignment),
         cmocka_unit_test(vocabulary_opens_fast),
+        cmocka_unit_test(largest_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
