@@ -168,8 +168,8 @@ static bitnet_status check(const bitnet_session *s, const bitnet_sampler *sample
     return bnet_stops_check(o->stops, o->n_stops, err);
 }
 
-/* A reply continues the text of its prompt, unless that ends with a special token (BOS, a turn mark):
- * then a text begins, as it does for the tokenizer. */
+/* A reply continues the text of its prompt, unless that ends with a special token (BOS, a turn
+ * mark): then a text begins, as it does for the tokenizer. */
 static bool begins_text(const bitnet_engine *e, const int32_t *ids, size_t n_ids)
 {
     return bnet_token_special(e->tokenizer, ids[n_ids - 1]);

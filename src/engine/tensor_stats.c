@@ -114,7 +114,7 @@ static void suspect(const bnet_tensor *t, uint64_t n, bitnet_tensor_stats *s)
                  norm_hi);
 }
 
-void bnet_tensor_stats(const bnet_tensor *t, uint64_t alignment, bitnet_tensor_stats *s)
+void bnet_tensor_stats(const bnet_tensor *t, bitnet_tensor_stats *s)
 {
     const bnet_type_info *type = bnet_type_find((uint32_t)t->type);
     uint64_t n = bnet_tensor_elems(t);
@@ -123,12 +123,6 @@ void bnet_tensor_stats(const bnet_tensor *t, uint64_t alignment, bitnet_tensor_s
     if (!type || type->kind == BNET_KIND_NAMED)
         return;
     s->ternary = bnet_type_is_ternary(t->type);
-    if (t->type == BNET_I2_S && bnet_i2s_detect(t, alignment) != BNET_I2S_MICROSOFT) {
-        snprintf(s->suspicious, sizeof s->suspicious,
-                 "%llu bytes do not fit I2_S with one scale (%llu)", (unsigned long long)t->n_span,
-                 (unsigned long long)bnet_i2s_bytes(n));
-        return;
-    }
     if (t->type == BNET_I2_S)
         read_i2s(t, n, s, &k);
     else if (s->ternary)

@@ -5,8 +5,7 @@
 #include "bitnet_dev.h"
 #include "format/tensor.h"
 
-/* Reads the whole tensor in small steps. A type without a decoder gives zeros and no suspicion.
- * `alignment` is the file's: it tells the flavours of I2_S apart. */
-void bnet_tensor_stats(const bnet_tensor *t, uint64_t alignment, bitnet_tensor_stats *out);
+/* Reads the whole tensor in small steps. A type without a decoder gives zeros and no suspicion. */
+void bnet_tensor_stats(const bnet_tensor *t, bitnet_tensor_stats *out);
 
 #endif
