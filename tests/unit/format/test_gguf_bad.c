@@ -794,8 +794,36 @@ static void long_path(void **state)
     assert_non_null(strstr(err.message, "(offset 0x0)"));
 }
 
-int main(void)
+/* `test_gguf_bad --seeds DIR` writes the small files as a seed corpus for tests/fuzz/fuzz_gguf.c.
+ */
+static void write_seed(const char *dir, const char *name)
 {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = b.n <= 2048 ? fopen(path, "wb") : NULL;
+    if (f) {
+        fwrite(b.bytes, 1, b.n, f);
+        fclose(f);
+    }
+}
+
+static int write_seeds(const char *dir)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(rows[i].name, " "), rows[i].name);
+        rows[i].make();
+        write_seed(dir, name);
+    }
+    make_good();
+    write_seed(dir, "good");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "--seeds") == 0)
+        return write_seeds(argv[2]);
     size_t n = (BUILD_CAP + 65535) & ~(size_t)65535; /* whole pages of any size up to 64 KiB */
     uint8_t *p = mmap(NULL, n + 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED || mprotect(p + n, 65536, PROT_NONE) != 0)
