@@ -1,0 +1,158 @@
+/* device.h - what hardware there is, said truthfully: compiled in and available are two facts, a
+ * fake is called fake. Facts come from driver APIs first (by dlopen), from vendor tools second
+ * (with a deadline). Nothing here computes. */
+#ifndef BNET_DEVICE_H
+#define BNET_DEVICE_H
+
+#include "base/str.h"
+
+/* name, label, what `--device` calls it besides (aliases), in order of preference for `auto` and
+ * `gpu` */
+typedef enum bnet_device_kind {
+    BNET_DEV_CUDA,
+    BNET_DEV_HIP, /* ROCm */
+    BNET_DEV_ONEAPI,
+    BNET_DEV_METAL,
+    BNET_DEV_OPENCL,
+    BNET_DEV_VULKAN,
+    BNET_DEV_NPU,
+    BNET_DEV_CPU, /* last: always there */
+    BNET_DEV_COUNT
+} bnet_device_kind;
+
+const char *bnet_device_name(bnet_device_kind k); /* "cuda", "hip", ..., "cpu" */
+
+/* One GPU: the nine fields of DET-11. */
+typedef struct bnet_gpu {
+    int device_id;
+    char name[96];
+    int cc_major, cc_minor;
+    uint64_t total_memory;
+    int multiprocessors, max_threads_per_block;
+    uint64_t max_shared_memory_per_block;
+    bool fp16, bf16;
+} bnet_gpu;
+
+/* Capability tiers of DET-13 as D-8..D-10 decide: FP16 arithmetic from 6.0, tensor cores 7.0,
+ * BF16 8.0, FP8 8.9. */
+typedef struct bnet_gpu_caps {
+    bool fp16, tensor_cores, bf16, fp8,
+        auto_fp16; /* auto_fp16: Auto precision prefers FP16 (7.0 on) */
+} bnet_gpu_caps;
+bnet_gpu_caps bnet_gpu_capabilities(int cc_major, int cc_minor);
+
+enum { BNET_GPUS_MAX = 16 };
+
+/* What is known of one kind of device. */
+typedef struct bnet_device_status {
+    bool compiled;    /* this build has a backend for it */
+    bool available;   /* present at run time (or faked) */
+    bool fake;        /* available only by BITNET_GPU_FAKE */
+    char source[24];  /* "driver", "nvidia-smi", "fake", "" */
+    char version[48]; /* of driver or runtime, "" if unknown */
+    char toolkit[48]; /* CUDA: toolkit version, "" if unknown */
+    char reason[160]; /* why it is not available */
+    char hint[240];   /* what to do about it */
+    int n_gpus;
+    bnet_gpu gpus[BNET_GPUS_MAX];
+} bnet_device_status;
+
+typedef struct bnet_cpu_info {
+    char brand[96];
+    uint32_t features; /* cpu_features.h */
+    int n_logical, n_physical, n_usable, n_numa_nodes;
+    uint64_t l1d_bytes, l2_bytes, l3_bytes;
+    uint64_t memory_total, memory_available; /* system */
+    uint64_t process_rss, process_peak_rss;
+} bnet_cpu_info;
+
+typedef struct bnet_devices {
+    bnet_cpu_info cpu;
+    bnet_device_status kind[BNET_DEV_COUNT];
+    bool wgpu;         /* true whenever another GPU is present */
+    bool fake_ignored; /* a fake was set and strict mode ignored it: say so */
+} bnet_devices;
+
+typedef struct bnet_probe_options {
+    const char *fake;      /* value of BITNET_GPU_FAKE; NULL: unset (probe the real machine); "" or
+                              "none": no GPU */
+    bool strict;           /* BITNET_STRICT_MODE: a fake is ignored, with a warning */
+    bool no_fake;          /* BITNET_STRICT_NO_FAKE_GPU: a fake is a fatal error */
+    const char *visible;   /* CUDA_VISIBLE_DEVICES; NULL: unset */
+    const char *tool_path; /* PATH to search vendor tools in; NULL: do not run tools */
+    int tool_deadline_ms;  /* default 2000 */
+    const bnet_log *log;
+} bnet_probe_options;
+
+/* Fills *out. Fails: NOT_AVAILABLE (fake with no_fake), ARGUMENT (a fake value nobody knows, naming
+ * the known). */
+bitnet_status bnet_probe(const bnet_probe_options *o, bnet_devices *out, bitnet_error *err);
+void bnet_probe_options_init(bnet_probe_options *o);
+bool bnet_gpu_compiled(const bnet_devices *d);          /* any GPU backend in this build */
+bool bnet_gpu_available_runtime(const bnet_devices *d); /* any GPU present now (fake included) */
+bool bnet_supports_device(const bnet_devices *d,
+                          bnet_device_kind k); /* compiled and available; CPU always */
+/* "cuda 1 device(s), ..." or "no GPU backend available" */
+void bnet_devices_summary(const bnet_devices *d, bnet_str *out);
+
+/* ---- request -> selection ---- */
+
+typedef struct bnet_request {
+    bool is_auto, any_gpu;
+    bnet_device_kind kind;
+    int index;     /* cuda:1; -1: any */
+    char text[32]; /* as asked, for the summary: "auto", "cuda:1" */
+} bnet_request;
+
+/* auto cpu gpu cuda[:i] hip(=rocm) oneapi opencl(=ocl) vulkan metal npu, any case; NULL: auto.
+ * `source` names where the value came from ("--device", "BITNET_DEVICE") in messages. Fails
+ * ARGUMENT naming the allowed set. */
+bitnet_status bnet_request_parse(const char *text, const char *source, bnet_request *out,
+                                 bitnet_error *err);
+
+typedef struct bnet_selection {
+    bnet_device_kind kind;
+    int index;
+    char summary[160]; /* "requested=auto detected=[cuda,cpu] selected=cuda" */
+} bnet_selection;
+
+/* auto: the first kind that is compiled and really available (a fake never computes), else cpu.
+ * Explicit requests never fall back: NOT_COMPILED with the hint to rebuild, or NOT_AVAILABLE with
+ * the reason. */
+bitnet_status bnet_select(const bnet_devices *d, const bnet_request *r, bnet_selection *out,
+                          bitnet_error *err);
+
+/* ---- planning: pure functions over a device record ---- */
+
+typedef struct bnet_launch {
+    int block;          /* 16 or 32: threads are block * block */
+    int grid_x, grid_y; /* x over columns (n), y over rows (m) */
+    uint64_t shared_bytes;
+} bnet_launch;
+bnet_launch bnet_launch_params(const bnet_gpu *g, uint64_t m, uint64_t n,
+                               uint64_t k); /* K-22, D-11 */
+typedef struct bnet_memory_plan {
+    int max_batch;
+    uint64_t workspace_bytes, shared_bytes;
+    const char *policy; /* "conservative" (< 8 GB), "standard", "large" (> 16 GB) */
+} bnet_memory_plan;
+bnet_memory_plan bnet_memory_policy(const bnet_gpu *g); /* DET-14 */
+/* Explanation and remedy for a CUresult (DET-20); never NULL. */
+const char *bnet_cuda_error_hint(int cu_result, const char **name);
+
+/* Access pattern of an index list (M-6, D-12, P-7). */
+typedef enum bnet_access_kind {
+    BNET_ACCESS_SEQUENTIAL,
+    BNET_ACCESS_STRIDED,
+    BNET_ACCESS_TILED,
+    BNET_ACCESS_RANDOM
+} bnet_access_kind;
+typedef struct bnet_access {
+    bnet_access_kind kind;
+    int64_t stride; /* STRIDED: may be negative */
+    int64_t row_pitch,
+        n_columns; /* TILED: rows of n_columns consecutive indices, row_pitch apart */
+} bnet_access;
+bnet_access bnet_access_pattern(const uint64_t *index, size_t n);
+
+#endif

@@ -1,0 +1,109 @@
+/* registry.h - the one truth on kernels. Every kernel of every backend is a record; selection,
+ * listings, receipts, checks and tuning read the same records. Rows come from the backends'
+ * kernels.inc or are registered at run time.
+ *
+ * Invariants: a record is copied on registration and never moves or changes; ids are unique; a
+ * record whose ABI version is not ours is refused; selection never returns a record the device
+ * cannot run. Safe from any thread. */
+#ifndef BNET_REGISTRY_H
+#define BNET_REGISTRY_H
+
+#include "device/device.h"
+
+#define BNET_KERNEL_ABI 1
+enum { BNET_KERNELS_MAX = 512 };
+
+typedef enum bnet_tier {
+    BNET_TIER_REFERENCE,
+    BNET_TIER_OPTIMIZED,
+    BNET_TIER_HIGHLY,
+    BNET_TIER_EXTREMELY
+} bnet_tier;
+const char *bnet_tier_name(bnet_tier t); /* "reference", "optimized", "highly", "extremely" */
+
+/* min <= size <= max (0: no limit) and size % multiple == 0 (0, 1: any) */
+typedef struct bnet_dim_rule {
+    uint64_t min, max, multiple;
+} bnet_dim_rule;
+
+typedef void (*bnet_kernel_fn)(void); /* cast to the op's own type by the backend that owns it */
+
+typedef struct bnet_kernel_record {
+    const char *id; /* "linear_i2s.dotprod" */
+    /* the key */
+    bnet_device_kind device;
+    const char *op;     /* "linear", "attention", ... */
+    const char *format; /* quantization type: "i2s", "tl1", "f16", ... */
+    const char *dtype;  /* of the activations: "i8", "f32", "f16" */
+    /* what it is and wants */
+    const char *isa; /* "dotprod", "sm_80", "" */
+    bnet_tier tier;
+    uint64_t temp_bytes;
+    uint32_t alignment;
+    bnet_dim_rule m, n, k;  /* rows of activations, outputs, inputs */
+    uint32_t cpu_needs;     /* bits of cpu_features.h */
+    int cc_major, cc_minor; /* CUDA: least compute capability */
+    bool tensor_cores;
+    const char *build;     /* backend that must be compiled in: "cuda"; NULL: none */
+    uint32_t abi;          /* BNET_KERNEL_ABI */
+    const char *agreement; /* "exact" or "close(4 ulp)" */
+    bnet_kernel_fn fn;
+    uint32_t slot; /* set by the registry: index for counters, < BNET_KERNELS_MAX */
+} bnet_kernel_record;
+
+/* What one device can do: checked per device, never globally. */
+typedef struct bnet_capabilities {
+    bnet_device_kind device;
+    uint32_t cpu_features; /* already limited by --isa */
+    int cc_major, cc_minor;
+    bool tensor_cores;
+    uint32_t builds; /* bit per bnet_device_kind compiled in */
+} bnet_capabilities;
+
+typedef struct bnet_kernel_query {
+    const char *op, *format, *dtype;
+    uint64_t m, n, k; /* 0: not known, rules on it are not applied */
+} bnet_kernel_query;
+
+typedef struct bnet_registry bnet_registry;
+
+/* Empty but for the CPU rows, which every build has. < 5 ms. */
+bitnet_status bnet_registry_open(bnet_registry **out, bitnet_error *err);
+void bnet_registry_close(bnet_registry *r);
+/* Copies the record. Fails ARGUMENT: duplicate id, wrong ABI, missing field, fn NULL; MEMORY: full.
+ */
+bitnet_status bnet_registry_add(bnet_registry *r, const bnet_kernel_record *k, bitnet_error *err);
+size_t bnet_registry_count(const bnet_registry *r);
+const bnet_kernel_record *bnet_registry_at(const bnet_registry *r,
+                                           size_t i); /* NULL past the end */
+const bnet_kernel_record *bnet_registry_find(const bnet_registry *r, const char *id);
+
+/* The first reason why this record cannot serve, "" if it can. Returns buf. */
+const char *bnet_kernel_veto(const bnet_kernel_record *k, const bnet_capabilities *c,
+                             const bnet_kernel_query *q, char *buf, size_t cap);
+/* Some compatible record exists for the key (sizes not considered). */
+bool bnet_registry_has(const bnet_registry *r, const bnet_capabilities *c, const char *op,
+                       const char *format, const char *dtype);
+/* Compatibility, then the tuning cache's word for this shape if there is one, else the best tier
+ * (earlier row on ties). Fails NOT_AVAILABLE: UnsupportedKernelConfiguration (no record of that
+ * key) or NoCompatibleKernel (lists each candidate with the one reason that vetoed it). */
+bitnet_status bnet_registry_select(const bnet_registry *r, const bnet_capabilities *c,
+                                   const bnet_kernel_query *q, const bnet_kernel_record **out,
+                                   bitnet_error *err);
+
+/* ---- tuning: measured choices, valid for one machine and one version ---- */
+
+/* "cpu brand / features / version": a cache with another key is ignored. */
+void bnet_tuning_key(const bnet_capabilities *c, const bnet_cpu_info *cpu, bnet_str *out);
+/* Adds one choice: this kernel for exactly this (op, format, dtype, m, n, k). */
+bitnet_status bnet_registry_tune(bnet_registry *r, const bnet_kernel_query *q,
+                                 const char *kernel_id, bitnet_error *err);
+/* JSON file {key, version, choices: [...]}, temp file + rename. Loading a missing file or another
+ * key's is OK with *used = false and a log line; a malformed one is an IO/ARGUMENT error naming the
+ * place. */
+bitnet_status bnet_registry_save_tuning(const bnet_registry *r, const char *key, const char *path,
+                                        bitnet_error *err);
+bitnet_status bnet_registry_load_tuning(bnet_registry *r, const char *key, const char *path,
+                                        const bnet_log *log, bool *used, bitnet_error *err);
+
+#endif
