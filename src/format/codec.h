@@ -19,9 +19,12 @@ bool bnet_encode_row(bnet_type t, const float *src, void *dst, size_t n);
 /* ---- I2_S: whole tensors, codes 0,1,2 = -1,0,+1 (3 invalid, decodes as 0), one f32 scale ---- */
 
 /* Byte and shift of element (row, col) of an [n_cols, n_rows] tensor in the given layout. */
-void bnet_i2s_locate(bitnet_i2s_layout layout, uint64_t n_cols, uint64_t row, uint64_t col, uint64_t *byte,
-                     unsigned *shift);
-static inline uint64_t bnet_i2s_bytes(uint64_t n) { return n / 4 + 32; }
+void bnet_i2s_locate(bitnet_i2s_layout layout, uint64_t n_cols, uint64_t row, uint64_t col,
+                     uint64_t *byte, unsigned *shift);
+static inline uint64_t bnet_i2s_bytes(uint64_t n)
+{
+    return n / 4 + 32;
+}
 float bnet_i2s_scale(const uint8_t *data, uint64_t n_elems); /* at byte n/4 */
 /* The last 32 bytes of a tensor, behind its codes: the scale and zeros. */
 static inline void bnet_i2s_tail(float scale, uint8_t tail[32])
@@ -30,8 +33,8 @@ static inline void bnet_i2s_tail(float scale, uint8_t tail[32])
     bnet_put_f32(tail, scale);
 }
 /* One row of trits (-1,0,1); returns how many codes were 3. */
-size_t bnet_i2s_decode_row(bitnet_i2s_layout layout, const uint8_t *data, uint64_t n_cols, uint64_t row,
-                           int8_t *trits);
+size_t bnet_i2s_decode_row(bitnet_i2s_layout layout, const uint8_t *data, uint64_t n_cols,
+                           uint64_t row, int8_t *trits);
 /* ORs one row of trits into zeroed storage. */
 void bnet_i2s_encode_row(bitnet_i2s_layout layout, uint8_t *data, uint64_t n_cols, uint64_t row,
                          const int8_t *trits);
@@ -40,9 +43,9 @@ void bnet_tq_decode_row(bnet_type t, const void *src, int8_t *trits, float *scal
 
 /* The flavour of a tensor with type id 36, told by its byte span (formats: FORMATS.md). */
 typedef enum bnet_i2s_flavour {
-    BNET_I2S_MICROSOFT,  /* n/4 + 32 bytes, f32 scale */
-    BNET_I2S_QK256,      /* n/4 bytes, no scale: refuse, it carries no scale to multiply with */
-    BNET_I2S_BITNET32,   /* 10 bytes per 32 weights */
+    BNET_I2S_MICROSOFT, /* n/4 + 32 bytes, f32 scale */
+    BNET_I2S_QK256,     /* n/4 bytes, no scale: refuse, it carries no scale to multiply with */
+    BNET_I2S_BITNET32,  /* 10 bytes per 32 weights */
     BNET_I2S_UNKNOWN,
 } bnet_i2s_flavour;
 bnet_i2s_flavour bnet_i2s_detect(const bnet_tensor *t, uint64_t alignment);

@@ -11,7 +11,12 @@ typedef enum bnet_type {
 #undef TYPE
 } bnet_type;
 
-typedef enum bnet_type_kind { BNET_KIND_FLOAT, BNET_KIND_BLOCK, BNET_KIND_TERNARY, BNET_KIND_NAMED } bnet_type_kind;
+typedef enum bnet_type_kind {
+    BNET_KIND_FLOAT,
+    BNET_KIND_BLOCK,
+    BNET_KIND_TERNARY,
+    BNET_KIND_NAMED
+} bnet_type_kind;
 
 typedef struct bnet_type_info {
     bnet_type type;
@@ -20,27 +25,28 @@ typedef struct bnet_type_info {
     bnet_type_kind kind;
 } bnet_type_info;
 
-const bnet_type_info *bnet_type_find(uint32_t id);             /* NULL: unknown */
-const bnet_type_info *bnet_type_by_name(const char *name);     /* case-insensitive; NULL: unknown */
+const bnet_type_info *bnet_type_find(uint32_t id);         /* NULL: unknown */
+const bnet_type_info *bnet_type_by_name(const char *name); /* case-insensitive; NULL: unknown */
 static inline bool bnet_type_is_ternary(bnet_type t)
 {
     return t == BNET_I2_S || t == BNET_TQ1_0 || t == BNET_TQ2_0;
 }
-/* Bytes of `n_rows` rows of `n_cols` elements; false if the shape does not fit the type or overflows. */
+/* Bytes of `n_rows` rows of `n_cols` elements; false if the shape does not fit the type or
+ * overflows. */
 bool bnet_type_bytes(bnet_type t, uint64_t n_cols, uint64_t n_rows, uint64_t *out);
 
 #define BNET_MAX_DIMS 4
 
 /* A tensor of an open file. All pointers are borrowed from the file. */
 typedef struct bnet_tensor {
-    const char *name;             /* NUL-terminated */
+    const char *name; /* NUL-terminated */
     uint32_t n_dims;
-    uint64_t ne[BNET_MAX_DIMS];   /* innermost first; missing ones are 1 */
+    uint64_t ne[BNET_MAX_DIMS]; /* innermost first; missing ones are 1 */
     bnet_type type;
     const uint8_t *data;
-    uint64_t n_bytes;             /* as the type says */
-    uint64_t offset;              /* of data in the file */
-    uint64_t n_span;              /* bytes up to the next tensor or the end: tells I2_S flavours apart */
+    uint64_t n_bytes; /* as the type says */
+    uint64_t offset;  /* of data in the file */
+    uint64_t n_span;  /* bytes up to the next tensor or the end: tells I2_S flavours apart */
 } bnet_tensor;
 
 static inline uint64_t bnet_tensor_elems(const bnet_tensor *t)
