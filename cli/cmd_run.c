@@ -187,18 +187,19 @@ static int prepare(run_state *r)
     return rc;
 }
 
+/* Ends the text on stdout with a newline; --output gets exactly what was made. */
 static int finish_text(run_state *r)
 {
-    if (opt_json(r->args))
+    const char *made = r->made.data ? r->made.data : "";
+    if (!opt_json(r->args)) {
+        if (!streams(r))
+            out_write(made, r->made.n);
+        if (r->made.n == 0 || made[r->made.n - 1] != '\n')
+            out_puts("\n");
+    }
+    if (!opt_given(r->args, OPT_RUN_OUT))
         return EXIT_OK;
-    if (!streams(r))
-        out_write(r->made.data ? r->made.data : "", r->made.n);
-    if (r->made.n == 0 || r->made.data[r->made.n - 1] != '\n')
-        out_puts("\n");
-    if (opt_given(r->args, OPT_RUN_OUT))
-        return save_bytes(opt_text(r->args, OPT_RUN_OUT), r->made.data ? r->made.data : "",
-                          r->made.n);
-    return EXIT_OK;
+    return save_bytes(opt_text(r->args, OPT_RUN_OUT), made, r->made.n);
 }
 
 static int tell(run_state *r)
@@ -237,7 +238,8 @@ int cmd_run(args *a)
 {
     run_state r = {.args = a, .first_not_greedy = -1};
     int rc = prepare(&r);
-    deadline_start(&r.m);
+    if (!rc)
+        deadline_start(&r.m);
     if (!rc && opt_given(a, OPT_DUMP_LOGITS))
         rc = dump_logits(&r);
     if (!rc)

@@ -117,22 +117,26 @@ static size_t least(size_t a, size_t b, size_t c)
     return m < c ? m : c;
 }
 
-/* Levenshtein distance, one row at a time. */
+/* Edit distance: insert, delete, replace, and swap two neighbours, at one each. Three rows suffice. */
 static size_t distance(const char *a, size_t na, const char *b, size_t nb)
 {
-    size_t row[LONGEST + 1];
+    size_t rows[3][LONGEST + 1];
+    size_t *before = rows[0], *above = rows[1], *row = rows[2];
     for (size_t j = 0; j <= nb; j++)
-        row[j] = j;
+        above[j] = before[j] = j;
     for (size_t i = 1; i <= na; i++) {
-        size_t diagonal = row[0];
         row[0] = i;
         for (size_t j = 1; j <= nb; j++) {
-            size_t up = row[j];
-            row[j] = least(up + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = up;
+            row[j] = least(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = least(row[j], before[j - 2] + 1, row[j]);
         }
+        size_t *spare = before;
+        before = above;
+        above = row;
+        row = spare;
     }
-    return row[nb];
+    return above[nb];
 }
 
 void suggest_start(suggestion *s, const char *wanted)

@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""The option table: every option is in --help, the manual and the completions; parsing is strict and helpful."""
+import os
+import re
+import shutil
+import subprocess
+
+from harness import SOURCE, check, equal, expect, fails, main, model, run, write
+
+
+def rows():
+    """(kind, key, name, commands, aliases) of every row of the table, read from its source."""
+    with open(os.path.join(SOURCE, "cli", "options.inc")) as f:
+        text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+    found = []
+    for kind, body in re.findall(r"^(OPTION|SHORTHAND|REFUSED)\((.*?)\)$", text, flags=re.S | re.M):
+        strings = re.findall(r'"((?:[^"\\]|\\.)*)"', body)
+        key = body.split(",")[0].strip()
+        kind_of = body.split(",")[3].strip() if kind == "OPTION" else kind
+        commands = re.findall(r"ON\((\w+)\)", body) or ["*"]
+        aliases = strings[-2] if kind != "REFUSED" else strings[1]
+        found.append((kind_of, key, strings[0], commands, aliases.split(), strings[-1]))
+    return found
+
+
+def commands():
+    with open(os.path.join(SOURCE, "cli", "commands.inc")) as f:
+        return re.findall(r'^COMMAND\((\w+), \w+, "([^"]+)", "([^"]*)"', f.read(), flags=re.M)
+
+
+def test_table_is_read():
+    check(len(rows()) > 60, f"only {len(rows())} rows were understood")
+    check(len(commands()) >= 12, "commands.inc was not understood")
+    for kind, _, name, _, _, text in rows():
+        check(re.fullmatch(r"[a-z0-9][a-z0-9-]*", name), f"odd name {name}")
+        check(text and (text.endswith("...") or not text.endswith(".")), f"--{name}: the help text is empty or ends with a stop")
+
+
+def test_every_option_in_help():
+    pages = {key: run("help", name).out for key, name, _ in commands()}
+    for kind, _, name, on, aliases, _ in rows():
+        for key in pages if on == ["*"] else on:
+            spelling = f"--[no-]{name}" if kind == "SWITCH" else f"--{name}"
+            if kind == "REFUSED":
+                check(f" --{name} " not in pages[key], f"help {key} offers --{name}, which is refused")
+                continue
+            check(spelling in pages[key], f"help {key} lacks {spelling}")
+            for alias in aliases:
+                check("--" + alias in pages[key], f"help {key} lacks the alias --{alias}")
+
+
+def test_help_spellings_agree():
+    for _, name, aliases in commands():
+        want = run("help", name).out
+        check(want.startswith(f"Usage: bitnet {name}"), f"help {name}: {want[:60]}")
+        for how in ((name, "--help"), (name, "-h"), ("--help", name), *((a, "-h") for a in aliases.split())):
+            equal(run(*how).out, want, f"{how}")
+        for line in want.splitlines():
+            check(len(line) <= 100, f"help {name}: a line of {len(line)} columns")
+
+
+def test_no_command_prints_help():
+    r = expect(0)
+    equal(r.out, run("help").out, "bitnet without arguments")
+    equal(run("--help").out, r.out, "bitnet --help")
+    for _, name, _ in commands():
+        if name != "man":
+            check(f"\n  {name} " in r.out, f"help lacks {name}")
+
+
+def test_every_option_in_man():
+    page = expect(0, "man").out
+    equal(run("help", "--man").out, page, "help --man")
+    for kind, _, name, _, aliases, _ in rows():
+        for word in [name] + aliases:
+            check(word.replace("-", "\\-") in page, f"the manual lacks --{word}")
+    with open(os.path.join(SOURCE, "cli", "exit_codes.inc")) as f:
+        for code in re.findall(r"^EXIT_CODE\(\w+, +(\d+)", f.read(), flags=re.M):
+            check(f"\\fB{code}\\fR" in page, f"the manual lacks exit status {code}")
+    for variable in ("BITNET_GGUF", "BITNET_SEED", "BITNET_NUM_THREADS", "BITNET_CPU", "BITNET_TEMPERATURE"):
+        check(variable in page, f"the manual lacks {variable}")
+
+
+def test_man_page_is_clean():
+    if not shutil.which("groff"):
+        print("  groff is not installed: the manual was not checked")
+        return
+    p = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z"], input=run("man").raw, capture_output=True)
+    equal((p.returncode, p.stderr.decode()), (0, ""), "groff warnings")
+
+
+def test_every_option_in_completions():
+    for shell in ("bash", "zsh", "fish"):
+        script = expect(0, "completions", shell).out
+        equal(run("--completions", shell).out, script, f"--completions {shell}")
+        dash = "-l " if shell == "fish" else "--"
+        for kind, _, name, _, _, _ in rows():
+            if kind == "REFUSED":
+                continue
+            check(re.search(rf"{dash}{re.escape(name)}\b", script), f"{shell}: no {name}")
+            if kind == "SWITCH":
+                check(re.search(rf"{dash}no-{re.escape(name)}\b", script), f"{shell}: no no-{name}")
+        for _, name, _ in commands():
+            if name != "man":
+                check(name in script, f"{shell}: no command {name}")
+    fails(2, "completions", "tcsh", says="bash, zsh, fish")
+
+
+def test_bash_completion_works():
+    script = write("completion.bash", run("completions", "bash").raw)
+
+    def complete(*words):
+        line = f"""source {script}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _bitnet
+                   printf '%s\\n' "${{COMPREPLY[@]}}" """
+        return subprocess.run(["bash", "-c", line], capture_output=True, text=True).stdout.split()
+
+    equal(complete("bitnet", "tok"), ["tokenize"], "bitnet tok<tab>")
+    equal(complete("bitnet", "run", "--temp"), ["--temperature", "--template"][::-1]
+          if complete("bitnet", "run", "--temp")[0] == "--template" else ["--temperature", "--template"], "--temp<tab>")
+    equal(complete("bitnet", "run", "--kv", "f"), ["f16", "f32"], "--kv f<tab>")
+    check("--no-bos" in complete("bitnet", "generate", "--no-"), "an alias of run completes as run does")
+    equal(complete("bitnet", "completions", "z"), ["zsh"], "completions z<tab>")
+
+
+def test_scripts_have_valid_syntax():
+    for shell, how in (("bash", ["bash", "-n"]), ("zsh", ["zsh", "-n"]), ("fish", ["fish", "-n"])):
+        if not shutil.which(shell):
+            print(f"  {shell} is not installed: its script was not checked")
+            continue
+        path = write("completion." + shell, run("completions", shell).raw)
+        p = subprocess.run(how + [path], capture_output=True, text=True)
+        equal((p.returncode, p.stderr), (0, ""), f"{shell} -n")
+
+
+def test_unknown_names():
+    fails(2, "run", "--temprature", "1", says="unknown option --temprature; did you mean --temperature")
+    fails(2, "run", "--top_kk=1", says="did you mean --top-k")
+    fails(2, "run", "--no-bso", says="did you mean --no-bos")
+    fails(2, "run", "--zzzzzzzz", says="unknown option --zzzzzzzz .see bitnet help run")
+    fails(2, "run", "-Z", says="unknown option -Z")
+    fails(2, "run", "--" + "x" * 500, says="unknown option --x+")
+    fails(2, "tokenise", "x", says="unknown command 'tokenise'; did you mean tokenize")
+    fails(2, "frobnicate", says="unknown command 'frobnicate' .see bitnet help")
+    fails(2, "score", "--stop", "x", says="score has no option --stop .see bitnet help score")
+    fails(2, "help", "rnu", says="did you mean run")
+    fails(2, "chat", "hello", says="unexpected argument 'hello'")
+    fails(2, "completions", says="completions needs bash|zsh|fish")
+
+
+def test_bad_numbers():
+    for option, bad, says in (
+            ("temperature", "abc", "0 to 100"), ("temperature", "-0.1", "0 to 100"), ("temperature", "nan", "0 to 100"),
+            ("temperature", "inf", "0 to 100"), ("temperature", "0x1", "0 to 100"), ("temperature", "", "0 to 100"),
+            ("temperature", "0.7 ", "0 to 100"), ("temperature", "1e999", "0 to 100"), ("top-p", "1.01", "0 to 1"),
+            ("top-k", "1.5", "0 to 1000000"), ("top-k", "-1", "0 to 1000000"), ("threads", "1025", "0 to 1024"),
+            ("threads", "99999999999999999999", "0 to 1024"), ("ctx", " 5", "0 to 1048576"), ("batch", "0", "1 to 65536"),
+            ("max-tokens", "ten", "0 to 1000000000"), ("stop-id", "-1", "0 to 2147483647"),
+            ("seed", "-1", "not a seed"), ("seed", "18446744073709551616", "not a seed"), ("seed", "1x", "not a seed")):
+        r = fails(2, "run", f"--{option}={bad}", "-p", "x", says=re.escape(says))
+        check(f"--{option}: '{bad}'" in r.err, f"--{option}={bad}: the message names neither: {r.err}")
+    fails(2, "run", "--kv", "f8", says=r"--kv: 'f8' is not one of f16\|f32\|int8")
+    fails(2, "convert", "--type", "i2s", "a", "b", says="did you mean i2_s")
+
+
+def test_missing_and_extra_values():
+    fails(2, "run", "--temperature", says="--temperature needs a value .X.")
+    fails(2, "run", "-m", says="-m needs a value .FILE.")
+    fails(2, "run", "--model", "--json", says="not the option --json; .* write --model=--json")
+    fails(2, "run", "--json=1", says="--json takes no value")
+    fails(2, "run", "--no-bos=1", says="--no-bos takes no value")
+    fails(2, "run", "--model", "", says="--model: the path is empty")
+    fails(2, "run", "--stop", "", says="--stop: the text is empty")
+
+
+def test_refused_options():
+    for _, _, name, on, aliases, reason in (r for r in rows() if r[0] == "REFUSED"):
+        command = "run" if on == ["*"] else {k: n for k, n, _ in commands()}[on[0]]
+        for word in [name] + aliases:
+            r = fails(2, command, "--" + word, "x", says=f"--{word} is refused: ")
+            check(reason in r.err, f"--{word}: the reason is not told: {r.err}")
+
+
+def test_environment():
+    m = model("nano")
+    base = ("run", "-p", "Once", "-n", "3", "--json")
+    for variable, bad in (("BITNET_SEED", "x"), ("BITNET_NUM_THREADS", "many"), ("BITNET_CPU_THREADS", "-3"),
+                          ("BITNET_TEMPERATURE", "hot"), ("BITNET_TOP_K", "1.5"), ("BITNET_TOP_P", "2"),
+                          ("BITNET_MAX_NEW_TOKENS", "-1"), ("BITNET_LOG", "loud"), ("BITNET_BATCH_SIZE", "0"),
+                          ("BITNET_DETERMINISTIC", "perhaps"), ("BITNET_KV", "f8")):
+        fails(2, "run", "-p", "Once", "-m", m, env={variable: bad}, says=f"{variable}: '{re.escape(bad)}'")
+    fails(2, *base, "-m", m, env={"BITNET_CPU": "mmx"}, says="mmx")
+    fails(2, *base, "-m", m, env={"BITNET_DEVICE": "toaster"}, says="BITNET_DEVICE: 'toaster' is not a device")
+    fails(11, *base, "-m", m, env={"BITNET_DEVICE": "cuda:0"}, says="BITNET_DEVICE: this build has no backend")
+    equal(expect(0, *base, env={"BITNET_GGUF": m, "BITNET_SEED": "7"}).json()["seed"], 7, "BITNET_SEED")
+    equal(expect(0, *base, env={"BITNET_MODEL_PATH": m}).json()["model"]["path"], m, "BITNET_MODEL_PATH")
+    equal(expect(0, *base, env={"BITNET_GGUF": m, "BITNET_MODEL_PATH": "/nowhere"}).json()["model"]["path"], m, "order")
+    equal(expect(0, *base, "--seed", "9", env={"BITNET_GGUF": m, "BITNET_SEED": "7"}).json()["seed"], 9, "option beats env")
+    equal(expect(0, *base, "--seed", "9", env={"BITNET_GGUF": m, "BITNET_SEED": ""}).json()["seed"], 9, "empty is unset")
+    equal(expect(0, *base, env={"BITNET_GGUF": m, "BITNET_DETERMINISTIC": "1"}).json()["seed"], 42, "deterministic")
+    r = expect(0, "run", "-p", "x", "--json", env={"BITNET_GGUF": m, "BITNET_MAX_NEW_TOKENS": "2", "BITNET_TOP_K": "3",
+               "BITNET_TOP_P": "0.5", "BITNET_TEMPERATURE": "0.25", "BITNET_NUM_THREADS": "1"}).json()
+    equal((r["counts"]["generated"], r["sampling"]["top_k"], r["sampling"]["top_p"], r["sampling"]["temperature"],
+           r["threads"]), (2, 3, 0.5, 0.25, 1), "values from the environment")
+    expect(0, "version", env={"BITNET_SEED": "x"})  # a variable of another command does not matter
+
+
+def test_spellings_of_options():
+    m = model("nano")
+    want = expect(0, "run", "-m", m, "--greedy", "--max-tokens", "6", "--prompt", "Once upon").out
+    for spelling in (["-m" + m, "--temperature=0", "-n6", "-pOnce upon"],
+                     ["--model=" + m, "--temp", "0", "--max-new-tokens=6", "--prompt=Once upon"],
+                     ["--model", m, "--greedy", "--n_predict", "6", "--", "Once", "upon"],
+                     ["Once", "--model", m, "--greedy", "--n-predict", "6", "upon"],
+                     ["--temperature", "5", "--greedy", "-m", m, "-n", "99", "-n", "6", "Once upon"]):
+        equal(expect(0, "run", *spelling).out, want, f"{spelling}")
+    equal(expect(0, "--model", m, "--greedy", "-n", "6", "run", "Once upon").out, want, "options before the command")
+    equal(expect(0, "generate", "-m", m, "--greedy", "-n", "6", "Once upon").out, want, "generate")
+    fails(2, "run", "-m", m, "-p", "a", "b", says="the text is given twice")
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""bitnet run: prompts, the JSON object, determinism, stops, dumps, output files, errors with their exit codes."""
+import array
+import json
+import os
+import re
+import resource
+import struct
+import subprocess
+
+from harness import (BITNET, Skip, check, clean_env, equal, expect, fails, main, model, run, shared, temp, temporaries,
+                     write)
+
+N = "12"
+
+
+def nano(*args, code=0, **kw):
+    return expect(code, "run", "-m", model("nano"), "-n", N, *args, **kw)
+
+
+def test_prompt_sources_agree():
+    want = nano("--greedy", "-p", "Once upon a time").out
+    check(want.strip(), "nothing was written")
+    equal(nano("--greedy", "Once", "upon", "a", "time").out, want, "arguments")
+    equal(nano("--greedy", stdin=b"Once upon a time").out, want, "standard input")
+    equal(nano("--greedy", stdin=b"Once upon a time\n").out, want, "standard input, final newline dropped")
+    equal(nano("--greedy", "-", stdin=b"Once upon a time\n").out, want, "-")
+    path = write("prompt.txt", "Once upon a time\n")
+    equal(nano("--greedy", "--file", path).out, want, "--file")
+    equal(nano("--greedy", "--input-file", path).out, want, "--input-file")
+    two = nano("--greedy", "--json", stdin=b"a\n\n").json()
+    equal(two["prompt"], "a\n", "only one newline is dropped")
+    equal(nano("--json", "-e", "-p", "a\\n\\x41\\\\").json()["prompt"], "a\nA\\", "--escapes")
+    equal(nano("--json", "-p", "a\\n").json()["prompt"], "a\\n", "without --escapes")
+
+
+def test_empty_prompt_begins_with_bos():
+    r = nano("--json").json()
+    equal(len(r["prompt_ids"]), 1, "only BOS")
+    fails(2, "run", "-m", model("nano"), "--no-bos", "-p", "", says="the prompt is empty")
+
+
+def test_json_object():
+    r = nano("--json", "-p", "Once upon a time", "--seed", "5").json()
+    for key in ("prompt_ids", "ids", "text", "finish_reason", "timing_ms", "throughput_tps", "kernels", "seed", "model"):
+        check(key in r, f"no {key}")
+    for key in ("load", "tokenize", "prefill", "decode", "total"):
+        check(r["timing_ms"][key] >= 0, f"timing_ms.{key}")
+    check(r["throughput_tps"]["prefill"] > 0 and r["throughput_tps"]["decode"] > 0, "throughput_tps")
+    check(r["kernels"] and all(k["calls"] > 0 and "." in k["id"] for k in r["kernels"]), f"kernels {r['kernels']}")
+    equal((r["seed"], r["counts"]["generated"], len(r["ids"])), (5, len(r["ids"]), len(r["ids"])), "counts")
+    equal(r["counts"]["prompt"], len(r["prompt_ids"]), "counts.prompt")
+    equal(r["text"] + "\n" if not r["text"].endswith("\n") else r["text"],
+          nano("-p", "Once upon a time", "--seed", "5").out, "text of --json and plain output")
+    equal(r["sampling"], {"temperature": 0.7, "top_k": 50, "top_p": 0.95, "min_p": 0.0, "typical_p": 1.0,
+                          "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}, "defaults")
+
+
+def test_json_stays_valid_for_any_bytes():
+    for seed in range(8):  # a hot sampler picks pieces of characters
+        r = nano("--json", "--temperature", "50", "--top-k", "0", "--top-p", "1", "-n", "60", "--seed", str(seed),
+                 stdin=b"\xff\xc3(\xed\xa0\x80\x00end").json()
+        check("�" in r["prompt"], "bytes that are no UTF-8 become U+FFFD")
+        check(r["prompt"].endswith("\x00end"), "a zero byte is a character like others")
+
+
+def test_json_out_and_output():
+    j, t = temp("run.json"), temp("run.txt")
+    r = nano("--seed", "3", "--json-out", j, "-o", t, "-p", "Once")
+    with open(j) as f, open(t) as g:
+        equal(r.out.rstrip("\n"), json.load(f)["text"].rstrip("\n"), "--json-out")
+        equal(g.read().rstrip("\n"), r.out.rstrip("\n"), "--output")
+    nano("--json", "--seed", "3", "-o", t, "-p", "Once", "-n", "3")
+    with open(t) as g:
+        check(r.out.startswith(g.read()), "--output with --json")
+    fails_late = nano("--json-out", "/nonexistent/x.json", "-p", "Once", code=5)
+    check("/nonexistent/x.json: cannot write" in fails_late.err, fails_late.err)
+    equal(nano("--json-out", "/dev/null", "-p", "Once").code, 0, "a device is written, not replaced")
+    check(not os.path.isfile("/dev/null"), "/dev/null was replaced by a file")
+
+
+def test_same_text_for_any_threads_and_batch():
+    prompt = "Once upon a time there was a little fox who lived in the big wood and had no friends at all. One day"
+    want = None
+    for extra in (["-t", "1"], ["-t", "2"], ["-t", "3"], ["-t", "7"], ["-b", "1"], ["-b", "7"], ["-b", "512", "-t", "3"]):
+        r = nano("--json", "--seed", "11", "-n", "40", "-p", prompt, *extra).json()
+        want = want or (r["ids"], r["text"])
+        equal((r["ids"], r["text"]), want, f"{extra}")
+
+
+def test_random_seed_is_printed_and_works():
+    a, b = (nano("-p", "Once", "-n", "30") for _ in range(2))
+    seeds = [re.search(r"seed (\d+)", r.err).group(1) for r in (a, b)]
+    check(seeds[0] != seeds[1], "two random seeds are equal")
+    equal(nano("-p", "Once", "-n", "30", "--seed", seeds[0]).out, a.out, "the printed seed gives the text again")
+
+
+def test_closing_line():
+    r = nano("-p", "Once", "--seed", "4")
+    check(re.search(r"^\[nano\.gguf: \d+ tokens, [\d.]+ tok/s; .*seed 4; kernels \w+\.\w+", r.err), f"closing line: {r.err}")
+    equal(nano("-p", "Once", "--seed", "4", "--quiet").err, "", "--quiet")
+    equal(nano("-p", "Once", "--seed", "4", "--json").err, "", "--json has all of it in the object")
+
+
+def test_stops():
+    free = nano("--json", "--greedy", "-n", "40", "-p", "Once upon a time").json()
+    text = free["text"]
+    at = text.index(" ", 12)
+    stop = text[at:at + 6]
+    r = nano("--json", "--greedy", "-n", "40", "-p", "Once upon a time", "--stop", "never there", "--stop-sequence", stop).json()
+    equal((r["finish_reason"], r["text"]), ("stop_string", text[:text.index(stop)]), "--stop")
+    wanted = free["ids"][5]
+    r = nano("--json", "--greedy", "-n", "40", "-p", "Once upon a time", "--stop-id", str(wanted)).json()
+    equal((r["finish_reason"], r["ids"][-1], len(r["ids"])), ("stop_id", wanted, free["ids"].index(wanted) + 1), "--stop-id")
+    equal(free["finish_reason"], "length", "40 tokens")
+    equal(len(nano("--json", "-n", "0", "-p", "x").json()["ids"]), 0, "--max-tokens 0")
+    fails(2, "run", "-m", model("nano"), "--stop-id", "512", "-p", "x", says="--stop-id: 512 is not a token of this model .0 to 511.")
+    fails(2, "run", "-m", model("nano"), "--stop", "x" * 257, "-p", "x", says="1 to 256 bytes")
+    r = nano("--json", "--timeout", "0.000001", "-p", "Once").json()
+    equal(r["finish_reason"], "timeout", "--timeout")
+
+
+def test_ignore_eos_and_print_special():
+    prompt = "User: Hello! Who are you?<|eot_id|>Assistant:"
+    r = nano("--json", "--greedy", "-n", "40", "-p", prompt).json()
+    equal((r["finish_reason"], "<|" in r["text"]), ("eos", False), "ends by itself")
+    longer = nano("--json", "--greedy", "-n", "40", "--ignore-eos", "-p", prompt).json()
+    equal((longer["finish_reason"], len(longer["ids"])), ("length", 40), "--ignore-eos")
+    shown = nano("--json", "--greedy", "-n", "40", "--ignore-eos", "--print-special", "-p", prompt).json()
+    check("<|eot_id|>" in shown["text"], "--print-special")
+
+
+def test_special_tokens_and_bos():
+    text = "<|begin_of_text|>User: x<|eot_id|>"
+    ids = nano("--json", "-p", text).json()["prompt_ids"]
+    equal(ids.count(ids[0]), 1, "BOS is not doubled")
+    plain = nano("--json", "--no-special", "-p", text).json()["prompt_ids"]
+    check(len(plain) > len(ids), "--no-special makes plain text of the names")
+    equal(nano("--json", "--no-bos", "-p", "Once").json()["prompt_ids"],
+          nano("--json", "-p", "Once").json()["prompt_ids"][1:], "--no-bos")
+
+
+def test_template():
+    raw = nano("--json", "-p", "User: Hi<|eot_id|>Assistant:").json()["prompt_ids"]
+    equal(nano("--json", "--template", "auto", "-p", "Hi").json()["prompt_ids"], raw, "--template auto")
+    r = nano("--json", "--chat-template", "chatml", "--system-prompt", "Be kind", "-p", "Hi").json()
+    check("Be kind" in r["prompt"] and "im_start" in r["prompt"], f"chatml: {r['prompt']}")
+    fails(2, "run", "-m", model("nano"), "--template", "chatlm", "-p", "x", says="did you mean chatml")
+    fails(2, "run", "-m", model("nano"), "--system", "x", "-p", "x", says="--system needs --template")
+
+
+def test_dump_logits():
+    path = temp("logits.f32")
+    r = nano("--json", "--kv", "f32", "--greedy", "-n", "1", "--dump-logits", path, "-p", "Once upon a time").json()
+    with open(path, "rb") as f:
+        data = array.array("f", f.read())
+    equal(len(data), len(r["prompt_ids"]) * r["model"]["n_vocab"], "floats in the file")
+    last = data[-r["model"]["n_vocab"]:]
+    equal(max(range(len(last)), key=lambda i: (last[i], -i)), r["ids"][0], "argmax of the last row is the greedy token")
+    equal(nano("--json", "--kv", "f32", "--greedy", "-n", "9", "--dump-logits", path, "-p", "Once upon a time").json()["ids"],
+          nano("--json", "--kv", "f32", "--greedy", "-n", "9", "-p", "Once upon a time").json()["ids"], "text after a dump")
+    fails(5, "run", "-m", model("nano"), "--dump-logits", "/nonexistent/l", "-p", "x", says="/nonexistent/l: cannot write")
+    equal(temporaries(), [], "temporary files")
+
+
+def test_dump_logits_against_reference():
+    with open(shared("story-model", "nano", "golden", "golden.json")) as f:
+        golden = json.load(f)
+    golden = golden if isinstance(golden, list) else golden["prompts"]
+    for i, g in enumerate(golden):
+        path = temp("g.f32")
+        r = nano("--json", "--kv", "f32", "--greedy", "-n", "1", "--dump-logits", path, "-p", g["text"]).json()
+        equal(r["prompt_ids"], g["ids"], f"ids of prompt {i}")
+        with open(path, "rb") as f:
+            ours = array.array("f", f.read())
+        with open(shared("story-model", "nano", "golden", g["logits"]), "rb") as f:
+            theirs = array.array("f", f.read())
+        n = g["shape"][1]
+        for p in range(g["shape"][0]):
+            a, b = ours[p * n:(p + 1) * n], theirs[p * n:(p + 1) * n]
+            cosine = sum(x * y for x, y in zip(a, b)) / (sum(x * x for x in a) * sum(y * y for y in b)) ** 0.5
+            check(cosine >= 0.998, f"prompt {i} position {p}: cosine {cosine}")
+
+
+def test_logit_steps_and_assert_greedy():
+    r = nano("--json", "--greedy", "--dump-logit-steps", "3", "--logits-topk", "4", "-p", "Once").json()
+    equal((len(r["logits"]), [len(s["top"]) for s in r["logits"]]), (3, [4, 4, 4]), "steps")
+    for s, token in zip(r["logits"], r["ids"]):
+        equal((s["chosen"], s["top"][0]["id"]), (token, token), "the greedy token is on top")
+        logits = [t["logit"] for t in s["top"]]
+        equal(logits, sorted(logits, reverse=True), "best first")
+    nano("--greedy", "--assert-greedy", "-p", "Once")
+    r = nano("--temperature", "20", "--top-k", "0", "--top-p", "1", "--seed", "1", "--assert-greedy", "-p", "Once", code=7)
+    check("is not the most likely one" in r.err, r.err)
+    check("step 0: chose" in nano("--greedy", "--dump-logit-steps", "1", "-p", "Once").err, "steps as text")
+    ids = nano("--greedy", "--dump-ids", "-p", "Once").err
+    check(re.search(r"prompt ids: \d+ .*\nids: \d+ ", ids), f"--dump-ids: {ids}")
+
+
+def test_stream_and_echo():
+    a = nano("--seed", "6", "-p", "Once")
+    equal(nano("--seed", "6", "--no-stream", "-p", "Once").out, a.out, "--no-stream")
+    equal(nano("--seed", "6", "--echo", "-p", "Once").out, "Once" + a.out, "--echo")
+
+
+def test_kv_isa_and_layout():
+    for kv in ("f32", "f16", "int8"):
+        equal(nano("--json", "--kv", kv, "-p", "Once").json()["kv"], kv, "--kv")
+    scalar = nano("--json", "--isa", "scalar", "--seed", "2", "-p", "Once").json()
+    check(all(k["id"].endswith(".scalar") for k in scalar["kernels"]), f"--isa scalar: {scalar['kernels']}")
+    equal(scalar["ids"], nano("--json", "--seed", "2", "-p", "Once").json()["ids"], "the text does not depend on the ISA")
+    fails(2, "run", "-m", model("nano"), "--isa", "mmx", "-p", "x", says="mmx")
+    fails(11, "run", "-m", model("nano"), "--device", "vulkan", "-p", "x", says="--device: this build has no backend")
+    fails(2, "run", "-m", model("nano"), "-d", "gpux", "-p", "x", says="is not a device")
+    right, wrong = (nano("--json", "--greedy", "--i2s-layout", x, "-p", "Once upon a time").json() for x in ("128", "64"))
+    check(right["ids"] != wrong["ids"], "--i2s-layout has no effect")
+
+
+def test_context():
+    long = "word " * 400
+    fails(1, "run", "-m", model("nano"), "-p", long, says=r"the prompt has \d+ tokens and the context holds 256; .*--ctx")
+    r = nano("--json", "--ctx", "16", "-n", "100", "--ignore-eos", "-p", "Once upon a time").json()
+    equal((r["finish_reason"], r["context"]), ("context", 16), "--ctx 16")
+
+
+def test_bad_model_files():
+    with open(model("nano"), "rb") as f:
+        good = f.read()
+    fails(5, "run", "-m", "/nonexistent/m.gguf", "-p", "x", says="/nonexistent/m.gguf")
+    fails(5, "run", "-m", temp("."), "-p", "x", says="directory")
+    fails(3, "run", "-m", write("empty.gguf", b""), "-p", "x", says="empty.gguf")
+    fails(3, "run", "-m", write("noise.gguf", b"no model here" * 100), "-p", "x", says="noise.gguf")
+    fails(3, "run", "-m", write("cut.gguf", good[:len(good) // 2]), "-p", "x", says="cut.gguf")
+    fails(3, "run", "-m", write("version.gguf", good[:4] + struct.pack("<I", 99) + good[8:]), "-p", "x", says="99")
+    broken = good.replace(b"llama-bpe", b"lxama-bpe")
+    check(broken != good, "the file has no pre-tokenizer name")
+    r = run("run", "-m", write("pre.gguf", broken), "-p", "x", "-n", "1")
+    check(r.code in (0, 4) and "lxama-bpe" in r.err, f"unknown pre-tokenizer: {r.code} {r.err}")
+    if os.geteuid() != 0:
+        path = write("secret.gguf", good)
+        os.chmod(path, 0)
+        fails(5, "run", "-m", path, "-p", "x", says="ermission")
+
+
+def test_default_model():
+    """Beside the program, or a clear message."""
+    folder = temp("elsewhere/bin")
+    os.makedirs(folder)
+    program = os.path.join(folder, "bitnet")
+    with open(BITNET, "rb") as f, open(program, "wb") as g:
+        g.write(f.read())
+    os.chmod(program, 0o755)
+    go = lambda: subprocess.run([program, "run", "-n", "2", "-p", "Once", "--json"], capture_output=True,
+                                stdin=subprocess.DEVNULL, env=clean_env())
+    p = go()
+    if p.returncode == 0:
+        raise Skip("a story model is installed on this machine")
+    check(p.returncode == 5 and b"no model" in p.stderr and b"--model" in p.stderr and b"BITNET_GGUF" in p.stderr,
+          f"{p.returncode} {p.stderr}")
+    os.makedirs(temp("elsewhere/share/bitnet"))
+    os.symlink(model("nano"), temp("elsewhere/share/bitnet/story.gguf"))
+    p = go()
+    equal(p.returncode, 0, f"model of a moved prefix: {p.stderr}")
+
+
+def test_no_memory():
+    if b"sanitizer" in run("version").raw:
+        raise Skip("a sanitizer wants all the address space")
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (220 << 20, 220 << 20))
+    r = run("run", "-m", model("nano"), "-c", "1048576", "--kv", "f32", "-p", "x", preexec_fn=limit)
+    check(r.code == 6 and "memory" in r.err, f"exit {r.code}, {r.err}")
+
+
+if __name__ == "__main__":
+    main(globals())
