@@ -1,6 +1,7 @@
 /* sha256.c - through libcrypto's EVP, which uses the CPU's own instructions where it has them. */
 #include "engine/sha256.h"
 
+#include <openssl/err.h>
 #include <openssl/evp.h>
 
 #include "base/file.h"
@@ -14,9 +15,12 @@ struct bnet_sha256 {
 bitnet_status bnet_sha256_open(bnet_sha256 **out, bitnet_error *err)
 {
     bnet_sha256 *h = bnet_calloc(1, sizeof *h);
+    ERR_set_mark(); /* the thread's error queue belongs to the program: leave it as it was */
     if (h)
         h->ctx = EVP_MD_CTX_new();
-    if (!h || !h->ctx || EVP_DigestInit_ex(h->ctx, EVP_sha256(), NULL) != 1) {
+    bool ok = h && h->ctx && EVP_DigestInit_ex(h->ctx, EVP_sha256(), NULL) == 1;
+    ERR_pop_to_mark();
+    if (!ok) {
         bnet_sha256_close(h);
         return bnet_no_memory(err, "sha256");
     }

@@ -1,0 +1,90 @@
+/* After a session is open, the token loop allocates nothing, and opening it takes what _memory
+ * said. */
+#include "nano.h"
+
+#include "torture/interpose.h"
+
+static bool quiet(void *user, const char *text, size_t n, int32_t id)
+{
+    (void)text;
+    (void)id;
+    *(size_t *)user += n;
+    return true;
+}
+
+static void token_loop(void **state)
+{
+    (void)state;
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        nano n = nano_open(n_threads);
+        bitnet_session *s = nano_session(&n, 0, 16, BITNET_KV_F16),
+                       *t = nano_session(&n, 0, 16, BITNET_KV_INT8);
+        bitnet_sampler_options so;
+        bitnet_sampler_options_init(&so);
+        so.typical_p = 0.9f;
+        so.min_p = 0.01f;
+        so.repetition_penalty = 1.1f;
+        bitnet_sampler *pick = NULL;
+        OK(bitnet_sampler_open(&so, n.n_vocab, &pick, &err));
+        int32_t ids[60], one[2] = {1, 2};
+        nano_ids(&n, 31, ids, 60);
+        const char *stops[] = {"never there at all", "\xf0\x9f\x98\x80"};
+        bitnet_generate_options o;
+        bitnet_generate_options_init(&o);
+        size_t n_shown = 0;
+        o.max_tokens = 150;
+        o.ignore_eos = true;
+        o.print_special = true;
+        o.stops = stops;
+        o.n_stops = 2;
+        o.on_text = quiet;
+        o.user = &n_shown;
+        bitnet_generate_result r;
+        bitnet_error err = {0};
+        bitnet_session *both[2] = {s, t};
+        bitnet_score_result score;
+        interpose_start(-1, false);
+        bitnet_status st = bitnet_generate(s, pick, ids, 60, &o, &r, &err);
+        if (st == BITNET_OK)
+            st = bitnet_session_rewind(s, 30, &err);
+        if (st == BITNET_OK)
+            st = bitnet_session_sync(s, ids, 50, NULL, &err);
+        if (st == BITNET_OK)
+            st = bitnet_batch_step(both, one, 2, &err);
+        if (st == BITNET_OK)
+            st = bitnet_score(t, ids, 60, 0, &score, &err);
+        long n_asked = interpose_stop();
+        if (st != BITNET_OK)
+            fail_msg("%s", err.message);
+        if (n_asked)
+            fail_msg("%d threads: %ld allocations in the token loop", n_threads, n_asked);
+        assert_int_equal(r.n_generated, 150);
+        assert_true(n_shown > 0);
+        bitnet_sampler_close(pick);
+        bitnet_session_close(s);
+        bitnet_session_close(t);
+        nano_close(&n);
+    }
+}
+
+/* The counter counts: otherwise the test above would pass with any code. */
+static void opening_allocates(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    bitnet_session *s = NULL;
+    interpose_start(-1, false);
+    bitnet_status st = bitnet_session_open(n.engine, NULL, &s, NULL);
+    long n_asked = interpose_stop();
+    assert_int_equal(st, BITNET_OK);
+    assert_true(n_asked > 10);
+    bitnet_session_close(s);
+    nano_close(&n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(token_loop),
+                                       cmocka_unit_test(opening_allocates)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
