@@ -1,5 +1,6 @@
-/* chat.h - conversations rendered as the model was trained to see them. Templates are a closed list (chat.inc), never
- * executed from the file: the file's Jinja text only chooses the row, by marks it contains. */
+/* chat.h - conversations rendered as the model was trained to see them. Templates are a closed list
+ * (chat.inc), never executed from the file: the file's Jinja text only chooses the row, by marks it
+ * contains. */
 #ifndef BNET_CHAT_H
 #define BNET_CHAT_H
 
@@ -7,20 +8,22 @@
 
 typedef struct bnet_chat_template bnet_chat_template;
 
-/* The row for a file: from tokenizer.chat_template by its marks, else from the vocabulary's special tokens and the
- * architecture, else NULL (the file has none we know). */
+/* The row for a file: from tokenizer.chat_template by its marks, else from the vocabulary's special
+ * tokens and the architecture, else NULL (the file has none we know). */
 const bnet_chat_template *bnet_chat_detect(const bnet_gguf *g, const bnet_tokenizer *t);
 const bnet_chat_template *bnet_chat_by_name(const char *name); /* NULL: unknown */
 const bnet_chat_template *bnet_chat_at(int i);                 /* NULL past the end */
 const char *bnet_chat_name(const bnet_chat_template *c);
 
-/* Appends the conversation to *out. Only the template speaks in special tokens: tokenizing the result with
- * BITNET_TEXT_SPECIAL gives control tokens, and user-defined ones that end a reply or that the template writes, only
- * where the template put them. To that end such a token's name inside a message text gets a space after its first
- * character ("<|eot_id|>" becomes "< |eot_id|>"; a name of one character becomes U+FFFD), names spread over adjacent
- * messages included. What the template writes in plain words ("User: ") a message may imitate.
- * Fails ARGUMENT naming the message and the role, also for a vocabulary whose tokens cannot be broken that way. */
-bitnet_status bnet_chat_render(const bnet_chat_template *c, const bnet_tokenizer *t, const bitnet_message *messages,
-                               size_t n, bool reply, bnet_str *out, bitnet_error *err);
+/* Appends the conversation to *out. Only the template speaks in special tokens: tokenizing the
+ * result with BITNET_TEXT_SPECIAL gives control tokens, and user-defined ones that end a reply or
+ * that the template writes, only where the template put them. To that end such a token's name
+ * inside a message text gets a space after its first character ("<|eot_id|>" becomes "< |eot_id|>";
+ * a name of one character becomes U+FFFD), names spread over adjacent messages included. What the
+ * template writes in plain words ("User: ") a message may imitate. Fails ARGUMENT naming the
+ * message and the role, also for a vocabulary whose tokens cannot be broken that way. */
+bitnet_status bnet_chat_render(const bnet_chat_template *c, const bnet_tokenizer *t,
+                               const bitnet_message *messages, size_t n, bool reply, bnet_str *out,
+                               bitnet_error *err);
 
 #endif

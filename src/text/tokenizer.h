@@ -1,7 +1,7 @@
 /* tokenizer.h - text to token ids and back, for the two families ternary models use:
  * byte-level BPE (llama-3 and gpt-2 splitters) and SentencePiece BPE.
- * Hides: vocabularies, merges, splitting regexes, byte-to-unicode, byte fallback. Immutable after open;
- * safe to use from several threads. */
+ * Hides: vocabularies, merges, splitting regexes, byte-to-unicode, byte fallback. Immutable after
+ * open; safe to use from several threads. */
 #ifndef BNET_TOKENIZER_H
 #define BNET_TOKENIZER_H
 
@@ -9,11 +9,12 @@
 
 typedef struct bnet_tokenizer bnet_tokenizer;
 
-/* Reads tokenizer.ggml.* of an open file (which must stay open). Warns through log where formats.md says so
- * (missing tokenizer.ggml.pre). Fails TOKENIZER naming file and key. n_vocab: rows of the embedding, or 0 if
- * unknown (vocab-only file); a vocabulary larger than that is refused. */
-bitnet_status bnet_tokenizer_open(const bnet_gguf *g, uint64_t n_vocab, const bnet_log *log, bnet_tokenizer **out,
-                                  bitnet_error *err);
+/* Reads tokenizer.ggml.* of an open file (which must stay open). Where tokenizer.ggml.pre is
+ * missing or "default", the vocabulary decides which splitter is meant, with a warning through log.
+ * Fails TOKENIZER naming file and key. n_vocab: rows of the embedding, or 0 if unknown (vocab-only
+ * file); a vocabulary larger than that is refused. */
+bitnet_status bnet_tokenizer_open(const bnet_gguf *g, uint64_t n_vocab, const bnet_log *log,
+                                  bnet_tokenizer **out, bitnet_error *err);
 void bnet_tokenizer_close(bnet_tokenizer *t);
 
 const char *bnet_tokenizer_name(const bnet_tokenizer *t); /* "bpe/llama-3", "bpe/gpt-2", "spm" */
@@ -27,25 +28,30 @@ typedef struct bnet_ids {
     size_t n, cap;
 } bnet_ids; /* zero-initialise; free with bnet_free(ids.data) */
 
-/* Appends the ids of text to *out. flags: BITNET_TEXT_BOS, BITNET_TEXT_SPECIAL. BOS is not doubled when the text
- * already begins with it (parsed). Linear-ish time in n: a 1 MB run of one letter must not be quadratic. */
-bitnet_status bnet_tokenize(const bnet_tokenizer *t, const char *text, size_t n, unsigned flags, bnet_ids *out,
-                            bitnet_error *err);
-/* The bytes of a token in running text (SPM: leading U+2581 as space; special tokens: their name). NULL if out of
- * range. Borrowed. */
+/* Appends the ids of text to *out. flags: BITNET_TEXT_BOS, BITNET_TEXT_SPECIAL. BOS is not doubled
+ * when the text already begins with it (parsed). Linear-ish time in n: a 1 MB run of one letter
+ * must not be quadratic. */
+bitnet_status bnet_tokenize(const bnet_tokenizer *t, const char *text, size_t n, unsigned flags,
+                            bnet_ids *out, bitnet_error *err);
+/* The bytes of a token in running text (SPM: leading U+2581 as space; special tokens: their name).
+ * NULL if out of range. Borrowed. */
 const char *bnet_token_bytes(const bnet_tokenizer *t, int32_t id, size_t *n);
 bool bnet_token_special(const bnet_tokenizer *t, int32_t id); /* control or unknown type */
-bool bnet_token_stops(const bnet_tokenizer *t, int32_t id);   /* member of the stop set, formats.md 6.1 */
-bool bnet_token_find(const bnet_tokenizer *t, const char *text, size_t n, int32_t *id); /* by exact vocabulary text */
+/* Does the model end a reply with it? EOS, EOT, EOM of the file, and special or user-defined tokens
+ * of the known names (<|eot_id|>, <|im_end|>, </s>, ...). */
+bool bnet_token_stops(const bnet_tokenizer *t, int32_t id);
+/* By the exact text the file has for it; false: no such token. */
+bool bnet_token_find(const bnet_tokenizer *t, const char *text, size_t n, int32_t *id);
 
-/* Streaming detokeniser: feed ids, receive whole UTF-8 characters. Never emits half a character; bytes that can no
- * longer become one are passed through as they are. For SPM drops the one leading space at the start of a text.
- * Allocates nothing per token once buf has grown. */
+/* Streaming detokeniser: feed ids, receive whole UTF-8 characters. Never emits half a character;
+ * bytes that can no longer become one are passed through as they are. For SPM drops the one
+ * leading space that tokenizing put at the start of a text and behind printed special tokens.
+ * Allocates nothing per token once *out has grown. */
 typedef struct bnet_detok {
     const bnet_tokenizer *t;
-    bool special;   /* print special tokens as text */
-    bool at_start;  /* SPM: strip the space of the next piece */
-    char held[8];   /* beginning of an unfinished character */
+    bool special;  /* print special tokens as text */
+    bool at_start; /* SPM: strip the space of the next piece */
+    char held[8];  /* beginning of an unfinished character */
     size_t n_held;
 } bnet_detok;
 
