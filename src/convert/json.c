@@ -15,16 +15,42 @@ bitnet_status bnet_json_fail(const bnet_json_at *at, const char *key, const char
                      bnet_quote(key, strlen(key), quoted, sizeof quoted), text);
 }
 
+/* When a buffer of jansson cannot grow it drops characters and goes on, so a text could change its
+ * meaning in silence. Its allocations therefore come through here, and one that fails is remembered
+ * until the end of the text; jansson hands no context to its allocator, hence a variable per
+ * thread. */
+_Thread_local bool bnet_json_starved;
+
+static void *take(size_t n)
+{
+    void *p = bnet_alloc(n);
+    if (!p)
+        bnet_json_starved = true;
+    return p;
+}
+
+static json_t *load(const char *data, size_t n, json_error_t *e)
+{
+    json_set_alloc_funcs(take, bnet_free);
+    bnet_json_starved = false;
+    json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, e);
+    if (root && bnet_json_starved) {
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
 bitnet_status bnet_json_parse(const char *data, size_t n, const bnet_json_at *at, json_t **out)
 {
     json_error_t e;
     char quoted[JSON_ERROR_TEXT_LENGTH * 2];
-    json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &e);
+    json_t *root = load(data, n, &e);
     if (root) {
         *out = root;
         return BITNET_OK;
     }
-    if (json_error_code(&e) == json_error_out_of_memory)
+    if (bnet_json_starved)
         return bnet_no_memory(at->err, at->file);
     return bnet_fail(at->err, at->kind, "%s: not valid JSON: line %d, column %d, byte %d: %s",
                      at->file, e.line, e.column, e.position,

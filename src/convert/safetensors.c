@@ -252,7 +252,9 @@ static bitnet_status header_length(const uint8_t *data, size_t n, const char *pa
         return bnet_fail(err, BITNET_MODEL,
                          "%s: header length %llu exceeds the file (%zu bytes): is it cut short?",
                          path, (unsigned long long)len, n);
-    if (len == 0 || data[8] != '{')
+    if (len == 0)
+        return bnet_fail(err, BITNET_MODEL, "%s: the header is empty (offset 0x0)", path);
+    if (data[8] != '{')
         return bnet_fail(err, BITNET_MODEL, "%s: the header does not begin with '{' (offset 0x8)",
                          path);
     *out = len;
