@@ -12,6 +12,11 @@ void *bnet_alloc(size_t n_bytes)
     return aligned_alloc(BNET_ALIGN, (size_t)padded);
 }
 
+void *bnet_alloc_small(size_t n_bytes)
+{
+    return malloc(n_bytes ? n_bytes : 1);
+}
+
 void *bnet_calloc(size_t n, size_t size)
 {
     uint64_t n_bytes;

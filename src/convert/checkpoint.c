@@ -9,12 +9,14 @@
 #define MAX_INDEX  (64u << 20)
 #define MAX_SHARDS 4096u
 
-static bool exists(const char *dir, const char *name)
+/* *starved: the answer is not known, there was no memory for the path. */
+static bool exists(const char *dir, const char *name, bool *starved)
 {
     struct stat st;
     bnet_str path = {0};
     bnet_str_addf(&path, "%s/%s", dir, name);
     bool yes = !path.failed && stat(path.data, &st) == 0;
+    *starved = *starved || path.failed;
     bnet_str_free(&path);
     return yes;
 }
@@ -171,12 +173,16 @@ static bitnet_status index_names(bnet_checkpoint *c, bitnet_error *err)
 
 static bitnet_status no_weights(const char *dir, bitnet_error *err)
 {
-    if (exists(dir, "pytorch_model.bin") || exists(dir, "pytorch_model.bin.index.json"))
+    bool starved = false;
+    if (exists(dir, "pytorch_model.bin", &starved) ||
+        exists(dir, "pytorch_model.bin.index.json", &starved))
         return bnet_fail(
             err, BITNET_IO,
             "%s: only pytorch_model.bin, a pickle, which can run code and is never "
             "read; save the model as safetensors (save_pretrained with safe_serialization)",
             dir);
+    if (starved)
+        return bnet_no_memory(err, dir);
     return bnet_fail(err, BITNET_IO,
                      "%s: neither model.safetensors nor model.safetensors.index.json in it", dir);
 }
@@ -185,8 +191,11 @@ static bitnet_status open_files(bnet_checkpoint *c, const char *dir, bitnet_erro
 {
     bitnet_status st;
     bnet_str path = {0};
-    bool single = exists(dir, "model.safetensors");
-    if (!single && !exists(dir, "model.safetensors.index.json"))
+    bool starved = false, single = exists(dir, "model.safetensors", &starved);
+    bool index = !single && exists(dir, "model.safetensors.index.json", &starved);
+    if (starved)
+        return bnet_no_memory(err, dir);
+    if (!single && !index)
         return no_weights(dir, err);
     bnet_str_addf(&path, "%s/model.safetensors%s", dir, single ? "" : ".index.json");
     if (path.failed)

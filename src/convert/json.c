@@ -23,7 +23,7 @@ _Thread_local bool bnet_json_starved;
 
 static void *take(size_t n)
 {
-    void *p = bnet_alloc(n);
+    void *p = bnet_alloc_small(n);
     if (!p)
         bnet_json_starved = true;
     return p;

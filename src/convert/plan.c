@@ -140,9 +140,7 @@ bitnet_status bnet_plan_write(const bnet_plan *p, const bnet_shape *shape, bnet_
                               const char *out, bitnet_error *err)
 {
     bnet_gguf_writer *w = bnet_gguf_writer_new();
-    if (!w)
-        return bnet_no_memory(err, out);
-    bitnet_status st = put_keys(p, shape, vocab, w, err);
+    bitnet_status st = w ? put_keys(p, shape, vocab, w, err) : bnet_no_memory(err, out);
     bnet_vocab_free(vocab); /* the writer has its own copy */
     if (st == BITNET_OK) {
         bnet_plan_declare(p, w);
