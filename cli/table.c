@@ -117,7 +117,8 @@ static size_t least(size_t a, size_t b, size_t c)
     return m < c ? m : c;
 }
 
-/* Edit distance: insert, delete, replace, and swap two neighbours, at one each. Three rows suffice. */
+/* Edit distance: insert, delete, replace, and swap two neighbours, at one each. Three rows suffice.
+ */
 static size_t distance(const char *a, size_t na, const char *b, size_t nb)
 {
     size_t rows[3][LONGEST + 1];
