@@ -3,7 +3,7 @@ SHELL := /bin/sh
 PREFIX ?= /usr/local
 PROMPT ?= Once upon a time
 MODEL ?= models/story.gguf
-RUN_ARGS ?=
+RUN_ARGS ?= --echo
 T ?=
 FUZZ_SECONDS ?= 60
 export FUZZ_SECONDS

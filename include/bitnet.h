@@ -2,28 +2,28 @@
  *
  * Four nouns, one lifetime each:
  *
- *   runtime   threads, log sink, choice of CPU instruction set     opened once per process (or more)
- *   engine    one model file, loaded, immutable                    opened on a runtime
- *   session   one timeline of tokens with its key/value cache      opened on an engine
- *   sampler   one stream of random choices                         stands alone
+ *   runtime   threads, log sink, choice of CPU instruction set   opened once per process (or more)
+ *   engine    one model file, loaded, immutable                  opened on a runtime
+ *   session   one timeline of tokens with its key/value cache    opened on an engine
+ *   sampler   one stream of random choices                       stands alone
  *
  * The shortest useful program: open a runtime, an engine on it, a session on that, a sampler; call
  * bitnet_tokenize, then bitnet_generate with a callback; close in reverse order. README.md has it.
  *
- * Errors.  Functions that can fail return a bitnet_status and take a `bitnet_error *err` last, which may
- * be NULL. Out parameters are written only on success unless the comment says otherwise. The message
- * in `err` names the file, the field, the value and where possible the remedy. The library never exits,
- * aborts, prints, or reads the environment.
+ * Errors.  Functions that can fail return a bitnet_status and take a `bitnet_error *err` last,
+ * which may be NULL. Out parameters are written only on success unless the comment says otherwise.
+ * The message in `err` names the file, the field, the value and where possible the remedy. The
+ * library never exits, aborts, prints, or reads the environment.
  *
  * Ownership.  What a function named _open gives you, its _close takes back; _close(NULL) is legal.
- * A returned `const` pointer is borrowed and lives as long as the object it was asked of, unless the
- * comment says less. Close sessions before their engine, engines before their runtime.
+ * A returned `const` pointer is borrowed and lives as long as the object it was asked of, unless
+ * the comment says less. Close sessions before their engine, engines before their runtime.
  *
  * Threads.  An engine may be used from any number of threads at once. A session or a sampler serves
  * one thread at a time. Callbacks run on the thread that called.
  *
- * Growing.  Option structs begin with `struct_size`, set by their _init function, so a program compiled
- * against an older header keeps working: always call _init, then change fields.
+ * Growing.  Option structs begin with `struct_size`, set by their _init function, so a program
+ * compiled against an older header keeps working: always call _init, then change fields.
  */
 #ifndef BITNET_H
 #define BITNET_H
@@ -32,11 +32,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BITNET_VERSION "0.1.0"
+#define BITNET_VERSION     "0.1.0"
 #define BITNET_API_VERSION 1
 
 #if defined(__GNUC__)
-#define BITNET_API __attribute__((visibility("default")))
+#define BITNET_API          __attribute__((visibility("default")))
 #define BITNET_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #else
 #define BITNET_API
@@ -47,26 +47,26 @@
 extern "C" {
 #endif
 
-/* ---- status ------------------------------------------------------------------------------------ */
+/* ---- status -------------------------------------------------------------------------------- */
 
 /* name, number, text. The numbers 0..14 are also the exit codes of the `bitnet` command. */
-#define BITNET_STATUS_MAP(X)                                                                        \
-    X(OK, 0, "ok")                                                                                  \
-    X(ERROR, 1, "error")                                                                            \
-    X(ARGUMENT, 2, "invalid argument")                                                              \
-    X(MODEL, 3, "bad or unsupported model")                                                         \
-    X(TOKENIZER, 4, "bad or unsupported tokenizer")                                                 \
-    X(IO, 5, "input/output error")                                                                  \
-    X(MEMORY, 6, "out of memory")                                                                   \
-    X(MISMATCH, 7, "result differs from its reference")                                             \
-    X(SUSPICIOUS, 8, "suspicious weights")                                                          \
-    X(PERFORMANCE, 9, "performance gate")                                                           \
-    X(MEMORY_GATE, 10, "memory gate")                                                               \
-    X(NOT_COMPILED, 11, "not compiled in")                                                          \
-    X(NOT_AVAILABLE, 12, "not available on this machine")                                           \
-    X(RECEIPT, 13, "receipt refused")                                                               \
-    X(VANISHED, 14, "model file changed while in use")                                              \
-    X(CONTEXT, 15, "context is full")                                                               \
+#define BITNET_STATUS_MAP(X)                                                                       \
+    X(OK, 0, "ok")                                                                                 \
+    X(ERROR, 1, "error")                                                                           \
+    X(ARGUMENT, 2, "invalid argument")                                                             \
+    X(MODEL, 3, "bad or unsupported model")                                                        \
+    X(TOKENIZER, 4, "bad or unsupported tokenizer")                                                \
+    X(IO, 5, "input/output error")                                                                 \
+    X(MEMORY, 6, "out of memory")                                                                  \
+    X(MISMATCH, 7, "result differs from its reference")                                            \
+    X(SUSPICIOUS, 8, "suspicious weights")                                                         \
+    X(PERFORMANCE, 9, "performance gate")                                                          \
+    X(MEMORY_GATE, 10, "memory gate")                                                              \
+    X(NOT_COMPILED, 11, "not compiled in")                                                         \
+    X(NOT_AVAILABLE, 12, "not available on this machine")                                          \
+    X(RECEIPT, 13, "receipt refused")                                                              \
+    X(VANISHED, 14, "model file changed while in use")                                             \
+    X(CONTEXT, 15, "context is full")                                                              \
     X(CANCELLED, 16, "cancelled")
 
 typedef enum bitnet_status {
@@ -89,7 +89,7 @@ BITNET_API const char *bitnet_status_text(bitnet_status status);
 BITNET_API const char *bitnet_version(void);
 BITNET_API int bitnet_api_version(void);
 
-/* ---- runtime ----------------------------------------------------------------------------------- */
+/* ---- runtime ------------------------------------------------------------------------------- */
 
 typedef enum bitnet_log_level {
     BITNET_LOG_ERROR = 0,
@@ -98,8 +98,10 @@ typedef enum bitnet_log_level {
     BITNET_LOG_DEBUG = 3,
 } bitnet_log_level;
 
-/* `module` is a short name ("gguf", "tokenizer", "cpu"); `message` has no newline. Never prompt text. */
-typedef void (*bitnet_log_fn)(void *user, bitnet_log_level level, const char *module, const char *message);
+/* `module` is a short name ("gguf", "tokenizer", "cpu"); `message` has no newline. Never prompt
+ * text. */
+typedef void (*bitnet_log_fn)(void *user, bitnet_log_level level, const char *module,
+                              const char *message);
 
 typedef struct bitnet_runtime_options {
     size_t struct_size;
@@ -114,16 +116,17 @@ typedef struct bitnet_runtime bitnet_runtime;
 
 BITNET_API void bitnet_runtime_options_init(bitnet_runtime_options *options);
 
-/* Starts the threads. `options` may be NULL (all defaults). Fails: ARGUMENT, NOT_AVAILABLE, MEMORY. */
-BITNET_API bitnet_status bitnet_runtime_open(const bitnet_runtime_options *options, bitnet_runtime **out,
-                                             bitnet_error *err);
+/* Starts the threads. `options` may be NULL (all defaults). Fails: ARGUMENT, NOT_AVAILABLE, MEMORY.
+ */
+BITNET_API bitnet_status bitnet_runtime_open(const bitnet_runtime_options *options,
+                                             bitnet_runtime **out, bitnet_error *err);
 BITNET_API void bitnet_runtime_close(bitnet_runtime *runtime);
 BITNET_API int bitnet_runtime_threads(const bitnet_runtime *runtime);
 
 /* The i-th compiled backend's name ("cpu"), or NULL past the end. */
 BITNET_API const char *bitnet_backend_list(int i);
 
-/* ---- engine ------------------------------------------------------------------------------------ */
+/* ---- engine -------------------------------------------------------------------------------- */
 
 /* How the 2-bit codes of an I2_S tensor lie in its bytes. Files do not say; 128/32 is what every
  * published file has. The others are for files made by builds that packed differently. */
@@ -141,36 +144,37 @@ typedef struct bitnet_engine_options {
 
 typedef struct bitnet_model_info {
     size_t struct_size;
-    const char *path;          /* as given to _open; "<memory>" for _open_memory */
-    const char *name;          /* general.name, or "" */
-    const char *architecture;  /* general.architecture */
-    const char *activation;    /* "relu2" or "silu" */
-    const char *weight_type;   /* type of the projections, "mixed" if they differ: "I2_S" */
+    const char *path;         /* as given to _open; "<memory>" for _open_memory */
+    const char *name;         /* general.name, or "" */
+    const char *architecture; /* general.architecture */
+    const char *activation;   /* "relu2" or "silu" */
+    const char *weight_type;  /* type of the projections, "mixed" if they differ: "I2_S" */
     const char *embedding_type;
     const char *head_type;
-    const char *tokenizer;     /* "bpe/llama-3", "bpe/gpt-2", "spm" */
-    const char *chat_template; /* name of the template chosen from the file: "bitnet", ... , or "" */
+    const char *tokenizer; /* "bpe/llama-3", "bpe/gpt-2", "spm" */
+    const char *chat_template; /* the template chosen from the file: "bitnet", ... , or "" */
     int n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim, n_vocab, n_ctx_train;
     bool tied_head;
-    int32_t bos_id, eos_id;    /* -1: none */
-    uint64_t n_params;         /* weights, all tensors */
+    int32_t bos_id, eos_id; /* -1: none */
+    uint64_t n_params;      /* weights, all tensors */
     uint64_t n_file_bytes;
-    double bits_per_weight;    /* of all tensor data */
+    double bits_per_weight; /* of all tensor data */
 } bitnet_model_info;
 
 typedef struct bitnet_engine bitnet_engine;
 
 BITNET_API void bitnet_engine_options_init(bitnet_engine_options *options);
 
-/* Maps a GGUF file and prepares its weights. Fails: IO (cannot open, read), MODEL (malformed or not a
- * model we run), TOKENIZER, MEMORY. The file must not change while the engine is open. */
+/* Maps a GGUF file and prepares its weights. Fails: IO (cannot open, read), MODEL (malformed or not
+ * a model we run), TOKENIZER, MEMORY. The file must not change while the engine is open. */
 BITNET_API bitnet_status bitnet_engine_open(bitnet_runtime *runtime, const char *path,
-                                            const bitnet_engine_options *options, bitnet_engine **out,
-                                            bitnet_error *err);
+                                            const bitnet_engine_options *options,
+                                            bitnet_engine **out, bitnet_error *err);
 /* The same from bytes the caller keeps alive and unchanged until _close. `data` 64-byte aligned is
  * best, any alignment works. */
 BITNET_API bitnet_status bitnet_engine_open_memory(bitnet_runtime *runtime, const void *data,
-                                                   size_t n_bytes, const bitnet_engine_options *options,
+                                                   size_t n_bytes,
+                                                   const bitnet_engine_options *options,
                                                    bitnet_engine **out, bitnet_error *err);
 BITNET_API void bitnet_engine_close(bitnet_engine *engine);
 BITNET_API const bitnet_model_info *bitnet_engine_model(const bitnet_engine *engine);
@@ -182,28 +186,31 @@ typedef struct bitnet_kernel_use {
 } bitnet_kernel_use;
 
 /* Writes up to `cap` kernels with n_calls > 0 into `out`; returns how many there are. */
-BITNET_API size_t bitnet_engine_kernels(const bitnet_engine *engine, bitnet_kernel_use *out, size_t cap);
+BITNET_API size_t bitnet_engine_kernels(const bitnet_engine *engine, bitnet_kernel_use *out,
+                                        size_t cap);
 
-/* ---- text -------------------------------------------------------------------------------------- */
+/* ---- text ---------------------------------------------------------------------------------- */
 
 enum {
-    BITNET_TEXT_BOS = 1,     /* put BOS first if the model wants one and the text has none */
-    BITNET_TEXT_SPECIAL = 2, /* tokenize: "<|eot_id|>" in the text is that token; without it, plain text */
-                             /* detokenize: print special tokens as their text; without it, nothing */
+    /* put BOS first if the model wants one and the text has none */
+    BITNET_TEXT_BOS = 1,
+    /* tokenize: "<|eot_id|>" in the text is that token; without it, plain text.
+     * detokenize: print special tokens as their text; without it, nothing */
+    BITNET_TEXT_SPECIAL = 2,
 };
 
-/* Text to ids. Any bytes are legal, UTF-8 or not. *n_ids is always set to the number of ids the text
- * has; at most `cap` are written. Fails: ARGUMENT if cap is too small (call again), MEMORY. */
-BITNET_API bitnet_status bitnet_tokenize(const bitnet_engine *engine, const char *text, size_t n_bytes,
-                                         unsigned flags, int32_t *ids, size_t cap, size_t *n_ids,
-                                         bitnet_error *err);
+/* Text to ids. Any bytes are legal, UTF-8 or not. *n_ids is always set to the number of ids the
+ * text has; at most `cap` are written. Fails: ARGUMENT if cap is too small (call again), MEMORY. */
+BITNET_API bitnet_status bitnet_tokenize(const bitnet_engine *engine, const char *text,
+                                         size_t n_bytes, unsigned flags, int32_t *ids, size_t cap,
+                                         size_t *n_ids, bitnet_error *err);
 /* Ids to bytes, the inverse. *n_bytes is always set; at most `cap` are written, no NUL added.
  * Fails: ARGUMENT (cap too small, or an id outside the vocabulary), MEMORY. */
-BITNET_API bitnet_status bitnet_detokenize(const bitnet_engine *engine, const int32_t *ids, size_t n_ids,
-                                           unsigned flags, char *bytes, size_t cap, size_t *n_bytes,
-                                           bitnet_error *err);
-/* The bytes of one token as they appear inside a text (special tokens: their name). May be part of a
- * UTF-8 character. NULL for an id outside the vocabulary. */
+BITNET_API bitnet_status bitnet_detokenize(const bitnet_engine *engine, const int32_t *ids,
+                                           size_t n_ids, unsigned flags, char *bytes, size_t cap,
+                                           size_t *n_bytes, bitnet_error *err);
+/* The bytes of one token as they appear inside a text (special tokens: their name). May be part of
+ * a UTF-8 character. NULL for an id outside the vocabulary. */
 BITNET_API const char *bitnet_token_bytes(const bitnet_engine *engine, int32_t id, size_t *n_bytes);
 BITNET_API bool bitnet_token_special(const bitnet_engine *engine, int32_t id);
 /* True if the model ends a reply with this token (EOS, <|eot_id|>, ...). */
@@ -216,25 +223,31 @@ typedef struct bitnet_message {
 
 /* Renders a conversation as the model was trained to see it, ending where the assistant speaks next
  * if `reply` is true. `template_name` NULL: the one the file names; else "bitnet", "bitnet-space",
- * "llama3", "chatml", "falcon3", "instruct", "raw" (bitnet_template_list). *n_bytes is always set; at
- * most `cap` bytes are written, no NUL. Tokenize the result with BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL.
- * Special tokens inside message texts are defused so that a user cannot forge a turn.
- * Fails: ARGUMENT (unknown template or role, cap too small), TOKENIZER (template of the file unknown). */
+ * "llama3", "chatml", "falcon3", "instruct", "raw" (bitnet_template_list). *n_bytes is always set;
+ * at most `cap` bytes are written, no NUL. Tokenize the result with BITNET_TEXT_BOS |
+ * BITNET_TEXT_SPECIAL. Special tokens inside message texts are defused so that a user cannot forge
+ * a turn. Fails: ARGUMENT (unknown template or role, cap too small), TOKENIZER (template of the
+ * file unknown). */
 BITNET_API bitnet_status bitnet_chat_render(const bitnet_engine *engine, const char *template_name,
-                                            const bitnet_message *messages, size_t n_messages, bool reply,
-                                            char *bytes, size_t cap, size_t *n_bytes, bitnet_error *err);
+                                            const bitnet_message *messages, size_t n_messages,
+                                            bool reply, char *bytes, size_t cap, size_t *n_bytes,
+                                            bitnet_error *err);
 /* Name of the i-th built-in template, or NULL past the end. */
 BITNET_API const char *bitnet_template_list(int i);
 
-/* ---- session ----------------------------------------------------------------------------------- */
+/* ---- session ------------------------------------------------------------------------------- */
 
-typedef enum bitnet_kv_type { BITNET_KV_F16 = 0, BITNET_KV_F32 = 1, BITNET_KV_INT8 = 2 } bitnet_kv_type;
+typedef enum bitnet_kv_type {
+    BITNET_KV_F16 = 0,
+    BITNET_KV_F32 = 1,
+    BITNET_KV_INT8 = 2
+} bitnet_kv_type;
 
 typedef struct bitnet_session_options {
     size_t struct_size;
-    int n_ctx;              /* 0: the context the model was trained with, at most 4096 */
-    int n_batch;            /* prompt tokens per pass; default 512. Changes speed and memory, no bit of
-                               the result */
+    int n_ctx;   /* 0: the context the model was trained with, at most 4096 */
+    int n_batch; /* prompt tokens per pass; default 512. Changes speed and memory, no bit of
+                    the result */
     bitnet_kv_type kv_type; /* default F16 */
 } bitnet_session_options;
 
@@ -248,47 +261,55 @@ typedef bool (*bitnet_logits_fn)(void *user, size_t index, const float *logits);
 BITNET_API void bitnet_session_options_init(bitnet_session_options *options);
 /* Bytes a session with these options will allocate, before it does. */
 BITNET_API bitnet_status bitnet_session_memory(const bitnet_engine *engine,
-                                               const bitnet_session_options *options, size_t *n_bytes,
-                                               bitnet_error *err);
-BITNET_API bitnet_status bitnet_session_open(bitnet_engine *engine, const bitnet_session_options *options,
+                                               const bitnet_session_options *options,
+                                               size_t *n_bytes, bitnet_error *err);
+BITNET_API bitnet_status bitnet_session_open(bitnet_engine *engine,
+                                             const bitnet_session_options *options,
                                              bitnet_session **out, bitnet_error *err);
 BITNET_API void bitnet_session_close(bitnet_session *session);
 
 /* Asks to be cancellable: `cancel` is polled between passes of everything that follows. */
-BITNET_API void bitnet_session_on_cancel(bitnet_session *session, bitnet_cancel_fn cancel, void *user);
+BITNET_API void bitnet_session_on_cancel(bitnet_session *session, bitnet_cancel_fn cancel,
+                                         void *user);
 
 /* Appends tokens to the timeline. `each` NULL: only the last position's logits are computed (see
  * _logits); else it is called once per token. Fails: CONTEXT (would not fit: nothing was appended),
  * ARGUMENT (an id outside the vocabulary), CANCELLED (position says how far it came). */
-BITNET_API bitnet_status bitnet_session_append(bitnet_session *session, const int32_t *ids, size_t n_ids,
-                                               bitnet_logits_fn each, void *user, bitnet_error *err);
+BITNET_API bitnet_status bitnet_session_append(bitnet_session *session, const int32_t *ids,
+                                               size_t n_ids, bitnet_logits_fn each, void *user,
+                                               bitnet_error *err);
 /* Makes the timeline equal to ids[0..n_ids), reusing the longest common prefix already computed;
  * *n_reused (may be NULL) says how long that was. At least the last token is always computed. */
-BITNET_API bitnet_status bitnet_session_sync(bitnet_session *session, const int32_t *ids, size_t n_ids,
-                                             size_t *n_reused, bitnet_error *err);
+BITNET_API bitnet_status bitnet_session_sync(bitnet_session *session, const int32_t *ids,
+                                             size_t n_ids, size_t *n_reused, bitnet_error *err);
 /* Forgets everything from `position` on. Fails: ARGUMENT if position > _position. */
-BITNET_API bitnet_status bitnet_session_rewind(bitnet_session *session, size_t position, bitnet_error *err);
+BITNET_API bitnet_status bitnet_session_rewind(bitnet_session *session, size_t position,
+                                               bitnet_error *err);
 BITNET_API size_t bitnet_session_position(const bitnet_session *session);
 BITNET_API size_t bitnet_session_context(const bitnet_session *session);
 /* The tokens of the timeline, [_position]; valid until the session is next changed. */
 BITNET_API const int32_t *bitnet_session_tokens(const bitnet_session *session);
-/* Logits of the last appended position, [n_vocab], valid until the session changes; NULL if none. */
+/* Logits of the last appended position, [n_vocab], valid until the session changes; NULL if none.
+ */
 BITNET_API const float *bitnet_session_logits(const bitnet_session *session);
-/* Writes / reads the timeline (tokens and cache) to a file, by temp file and rename. A file loads only
- * into a session of the same model and kv_type. Fails: IO, MODEL (not ours, damaged, other model). */
+/* Writes / reads the timeline (tokens and cache) to a file, by temp file and rename. A file loads
+ * only into a session of the same model and kv_type. Fails: IO, MODEL (not ours, damaged, other
+ * model). */
 BITNET_API bitnet_status bitnet_session_save(const bitnet_session *session, const char *path,
                                              bitnet_error *err);
-BITNET_API bitnet_status bitnet_session_load(bitnet_session *session, const char *path, bitnet_error *err);
+BITNET_API bitnet_status bitnet_session_load(bitnet_session *session, const char *path,
+                                             bitnet_error *err);
 
-/* Appends one token to each of several sessions of one engine in a single pass. The result is bit for
- * bit that of appending one by one. Each session may appear once. Fails as _append; then no session
- * was changed. */
+/* Appends one token to each of several sessions of one engine in a single pass. The result is bit
+ * for bit that of appending one by one. Each session may appear once. Fails as _append; then no
+ * session was changed. */
 BITNET_API bitnet_status bitnet_batch_step(bitnet_session *const *sessions, const int32_t *ids,
                                            size_t n_sessions, bitnet_error *err);
 
-/* ---- sampler ----------------------------------------------------------------------------------- */
+/* ---- sampler ------------------------------------------------------------------------------- */
 
-/* Applied in this order: penalties, then temperature, top-k, typical, top-p, min-p; then one draw. */
+/* Applied in this order: penalties, then temperature, top-k, typical, top-p, min-p; then one draw.
+ */
 typedef struct bitnet_sampler_options {
     size_t struct_size;
     float temperature;        /* 0: greedy (ties to the lowest id). Default 0.7 */
@@ -316,7 +337,7 @@ BITNET_API bitnet_status bitnet_sampler_pick(bitnet_sampler *sampler, const floa
                                              const int32_t *history, size_t n_history, int32_t *id,
                                              bitnet_error *err);
 
-/* ---- generate ---------------------------------------------------------------------------------- */
+/* ---- generate ------------------------------------------------------------------------------ */
 
 typedef enum bitnet_finish {
     BITNET_FINISH_LENGTH = 0,  /* max_tokens */
@@ -337,15 +358,15 @@ typedef bool (*bitnet_text_fn)(void *user, const char *text, size_t n_bytes, int
 
 typedef struct bitnet_generate_options {
     size_t struct_size;
-    size_t max_tokens;            /* default 256 */
-    const int32_t *stop_ids;      /* checked first */
+    size_t max_tokens;       /* default 256 */
+    const int32_t *stop_ids; /* checked first */
     size_t n_stop_ids;
-    bool ignore_eos;              /* do not stop at the model's own stop tokens */
-    const char *const *stops;     /* stop strings, NUL-terminated UTF-8, not part of the text; at most
-                                     BITNET_STOP_MAX bytes each */
+    bool ignore_eos;          /* do not stop at the model's own stop tokens */
+    const char *const *stops; /* stop strings, NUL-terminated UTF-8, not part of the text; at most
+                                 BITNET_STOP_MAX bytes each */
     size_t n_stops;
-    bool print_special;           /* deliver special tokens as their text */
-    bitnet_text_fn on_text;       /* may be NULL */
+    bool print_special;     /* deliver special tokens as their text */
+    bitnet_text_fn on_text; /* may be NULL */
     void *user;
 } bitnet_generate_options;
 
@@ -353,25 +374,25 @@ typedef struct bitnet_generate_options {
 
 typedef struct bitnet_generate_result {
     bitnet_finish finish;
-    size_t n_generated;     /* tokens chosen, the stopping one included */
+    size_t n_generated; /* tokens chosen, the stopping one included */
     int32_t last_id;
-    double prefill_ms;      /* time of the _sync inside, 0 if there was none to do */
-    double first_token_ms;  /* from the call to the first chosen token */
-    double decode_ms;       /* from the first chosen token to the end */
-    size_t n_prefilled;     /* prompt tokens really computed (the rest was reused) */
+    double prefill_ms;     /* time of the _sync inside, 0 if there was none to do */
+    double first_token_ms; /* from the call to the first chosen token */
+    double decode_ms;      /* from the first chosen token to the end */
+    size_t n_prefilled;    /* prompt tokens really computed (the rest was reused) */
 } bitnet_generate_result;
 
 BITNET_API void bitnet_generate_options_init(bitnet_generate_options *options);
 /* Syncs the session to ids, then chooses and appends tokens until a stop. The order of checks after
- * each token: stop ids, EOS, stop strings, max_tokens, context. The stopping token is chosen but not
- * appended. On CANCELLED during decoding the status is OK and finish says so. `result` is filled also
- * on failure with what was done. */
+ * each token: stop ids, EOS, stop strings, max_tokens, context. The stopping token is chosen but
+ * not appended. On CANCELLED during decoding the status is OK and finish says so. `result` is
+ * filled also on failure with what was done. */
 BITNET_API bitnet_status bitnet_generate(bitnet_session *session, bitnet_sampler *sampler,
                                          const int32_t *ids, size_t n_ids,
                                          const bitnet_generate_options *options,
                                          bitnet_generate_result *result, bitnet_error *err);
 
-/* ---- truth ------------------------------------------------------------------------------------- */
+/* ---- truth --------------------------------------------------------------------------------- */
 
 typedef struct bitnet_score_result {
     size_t n_tokens; /* of the document, BOS included, after cutting */
@@ -379,11 +400,12 @@ typedef struct bitnet_score_result {
     double nll;      /* sum of -ln p over them */
 } bitnet_score_result;
 
-/* Log-likelihood of ids under the model; rewinds the session to 0 first. Longer than the context: cut
- * there if stride is 0, else windows advancing by `stride` tokens, each token predicted once with as
- * much context as its window has. */
+/* Log-likelihood of ids under the model; rewinds the session to 0 first. Longer than the context:
+ * cut there if stride is 0, else windows advancing by `stride` tokens, each token predicted once
+ * with as much context as its window has. */
 BITNET_API bitnet_status bitnet_score(bitnet_session *session, const int32_t *ids, size_t n_ids,
-                                      size_t stride, bitnet_score_result *result, bitnet_error *err);
+                                      size_t stride, bitnet_score_result *result,
+                                      bitnet_error *err);
 
 #ifdef __cplusplus
 }

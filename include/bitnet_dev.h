@@ -1,5 +1,6 @@
 /* bitnet_dev.h - for tools and kernel authors: looking into model files, listing kernels.
- * Same rules as bitnet.h (errors, ownership, threads), but no promise of stability between versions. */
+ * Same rules as bitnet.h (errors, ownership, threads), but no promise of stability between
+ * versions. */
 #ifndef BITNET_DEV_H
 #define BITNET_DEV_H
 
@@ -34,10 +35,11 @@ typedef struct bitnet_tensor_stats {
     uint64_t n_minus, n_plus, n_invalid; /* ternary types: -1, +1, code 3 */
     float scale;                         /* I2_S; else 0 */
     bool ternary;
-    char suspicious[160];                /* "" or what is wrong: "scale is nan", "all zero", "12 codes are 3" */
+    char suspicious[160]; /* "" or what is wrong: "scale is nan", "all zero", "12 codes are 3" */
 } bitnet_tensor_stats;
 
-BITNET_API bitnet_status bitnet_inspect_open(const char *path, bitnet_inspect **out, bitnet_error *err);
+BITNET_API bitnet_status bitnet_inspect_open(const char *path, bitnet_inspect **out,
+                                             bitnet_error *err);
 BITNET_API void bitnet_inspect_close(bitnet_inspect *inspect);
 BITNET_API uint32_t bitnet_inspect_version(const bitnet_inspect *inspect);
 BITNET_API uint64_t bitnet_inspect_file_bytes(const bitnet_inspect *inspect);
@@ -45,10 +47,12 @@ BITNET_API size_t bitnet_inspect_n_kv(const bitnet_inspect *inspect);
 BITNET_API size_t bitnet_inspect_n_tensors(const bitnet_inspect *inspect);
 /* False past the end or without memory. */
 BITNET_API bool bitnet_inspect_kv_at(bitnet_inspect *inspect, size_t i, bitnet_inspect_kv *out);
-BITNET_API bool bitnet_inspect_tensor_at(bitnet_inspect *inspect, size_t i, bitnet_inspect_tensor *out);
-/* Reads the whole tensor. Fails: ARGUMENT, MEMORY; a type without a decoder gives zeros and suspicious "". */
-BITNET_API bitnet_status bitnet_inspect_stats(bitnet_inspect *inspect, size_t i, bitnet_tensor_stats *out,
-                                              bitnet_error *err);
+BITNET_API bool bitnet_inspect_tensor_at(bitnet_inspect *inspect, size_t i,
+                                         bitnet_inspect_tensor *out);
+/* Reads the whole tensor. Fails: ARGUMENT, MEMORY; a type without a decoder gives zeros and
+ * suspicious "". */
+BITNET_API bitnet_status bitnet_inspect_stats(bitnet_inspect *inspect, size_t i,
+                                              bitnet_tensor_stats *out, bitnet_error *err);
 /* SHA-256 of a file as 64 hex digits and a NUL. */
 BITNET_API bitnet_status bitnet_file_sha256(const char *path, char hex[65], bitnet_error *err);
 

@@ -1,4 +1,5 @@
-/* test.h - what every cmocka test includes: the headers cmocka wants, in its order, and where shared data lies. */
+/* test.h - what every cmocka test includes: the headers cmocka wants, in its order, and where
+ * shared data lies. */
 #ifndef BNET_TEST_H
 #define BNET_TEST_H
 
@@ -13,8 +14,9 @@
 
 #include <cmocka.h>
 
-/* Reference data lives outside the repository: $BITNET_SHARED, else ../shared beside the checkout. Copies the path of
- * `rel` inside it into buf; returns NULL (the test then says skip()) where it is missing. */
+/* Reference data lives outside the repository: $BITNET_SHARED, else ../shared beside the checkout.
+ * Copies the path of `rel` inside it into buf; returns NULL (the test then says skip()) where it is
+ * missing. */
 static inline const char *shared_path(const char *rel, char *buf, size_t cap)
 {
     const char *root = getenv("BITNET_SHARED");
@@ -29,7 +31,8 @@ static inline const char *shared_path(const char *rel, char *buf, size_t cap)
     return NULL;
 }
 
-/* A small deterministic generator for test data (splitmix64); the seed is printed by tests that use it. */
+/* A small deterministic generator for test data (splitmix64); the seed is printed by tests that use
+ * it. */
 static inline uint64_t test_rand(uint64_t *state)
 {
     uint64_t z = (*state += 0x9e3779b97f4a7c15u);

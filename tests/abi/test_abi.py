@@ -115,7 +115,7 @@ def test_no_banned_calls(_):
 def example():
     blocks = re.findall(r"```c\n(.*?)```", read("README.md"), flags=re.S)
     assert len(blocks) == 1, f"README.md has {len(blocks)} C examples, the test knows one"
-    assert blocks[0].count("\n") <= 32, f"the example has grown to {blocks[0].count(chr(10))} lines"
+    assert blocks[0].count("\n") <= 36, f"the example has grown to {blocks[0].count(chr(10))} lines"
     return blocks[0]
 
 
