@@ -55,36 +55,33 @@ static void give(void *p, void *user)
     bnet_free(p);
 }
 
+/* NULL: no memory (the patterns are ours and sound). */
+static pcre2_code *compile(bnet_split_kind kind, pcre2_general_context *general)
+{
+    pcre2_compile_context *context = pcre2_compile_context_create(general);
+    int code;
+    size_t at;
+    if (!context)
+        return NULL;
+    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)patterns[kind], PCRE2_ZERO_TERMINATED,
+                                         PCRE2_UTF | PCRE2_ANCHORED, &code, &at, context);
+    pcre2_compile_context_free(context);
+    return compiled;
+}
+
 bitnet_status bnet_splitter_open(bnet_split_kind kind, bnet_splitter **out, bitnet_error *err)
 {
     bnet_splitter *s = bnet_calloc(1, sizeof *s);
-    pcre2_compile_context *compile = NULL;
-    bitnet_status status = BITNET_OK;
-    int code = 0;
-    size_t at = 0;
     if (!s || !(s->general = pcre2_general_context_create(take, give, NULL)) ||
-        !(compile = pcre2_compile_context_create(s->general))) {
-        status = bnet_no_memory(err, "splitter");
-        goto done;
-    }
-    s->code = pcre2_compile((PCRE2_SPTR)patterns[kind], PCRE2_ZERO_TERMINATED,
-                            PCRE2_UTF | PCRE2_ANCHORED | PCRE2_DOLLAR_ENDONLY, &code, &at, compile);
-    if (!s->code) {
-        status = code == PCRE2_ERROR_HEAP_FAILED
-                     ? bnet_no_memory(err, "splitter")
-                     : bnet_fail(err, BITNET_ERROR, "splitter: PCRE2 error %d at %zu", code, at);
-        goto done;
+        !(s->code = compile(kind, s->general))) {
+        bnet_splitter_close(s);
+        return bnet_no_memory(err, "splitter");
     }
     /* Compiled to machine code where the system lets us, interpreted elsewhere: the pieces are the
      * same. */
     (void)pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE);
-done:
-    pcre2_compile_context_free(compile);
-    if (status == BITNET_OK)
-        *out = s;
-    else
-        bnet_splitter_close(s);
-    return status;
+    *out = s;
+    return BITNET_OK;
 }
 
 void bnet_splitter_close(bnet_splitter *s)
@@ -111,36 +108,33 @@ typedef struct matcher {
     pcre2_match_context *limits;
 } matcher;
 
-/* The end of the piece that begins at `at`; 0 with err filled on failure. */
-static size_t piece_end(const matcher *m, const char *text, size_t n, size_t at, bitnet_error *err)
+/* Sets *end of the piece that begins at `at`. */
+static bitnet_status next_piece(const matcher *m, const char *text, size_t n, size_t at,
+                                size_t *end, bitnet_error *err)
 {
-    PCRE2_SPTR subject = (PCRE2_SPTR)text;
-    int rc = pcre2_match(m->code, subject, n, at, PCRE2_NO_UTF_CHECK, m->data, m->limits);
-    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) /* the small stack of compiled code: interpret */
-        rc = pcre2_match(m->code, subject, n, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data,
-                         m->limits);
-    if (rc > 0 && pcre2_get_ovector_pointer(m->data)[1] > at)
-        return pcre2_get_ovector_pointer(m->data)[1];
-    if (rc == PCRE2_ERROR_NOMEMORY || rc == PCRE2_ERROR_HEAPLIMIT)
-        bnet_no_memory(err, "splitter");
-    else
-        bnet_fail(err, BITNET_ERROR, "splitter: PCRE2 error %d at byte %zu of the text", rc, at);
-    return 0;
+    uint32_t how = PCRE2_NO_UTF_CHECK;
+    int rc = pcre2_match(m->code, (PCRE2_SPTR)text, n, at, how, m->data, m->limits);
+    if (rc < 0) /* the small stack of compiled code: interpret */
+        rc = pcre2_match(m->code, (PCRE2_SPTR)text, n, at, how | PCRE2_NO_JIT, m->data, m->limits);
+    if (rc < 0)
+        return bnet_fail(err, rc == PCRE2_ERROR_NOMEMORY ? BITNET_MEMORY : BITNET_ERROR,
+                         "splitter: PCRE2 error %d at byte %zu of %zu", rc, at, n);
+    *end = pcre2_get_ovector_pointer(m->data)[1];
+    assert(*end >
+           at); /* no alternative of a pattern matches nothing, one matches every character */
+    return BITNET_OK;
 }
 
 static bitnet_status split_run(const matcher *m, const char *text, size_t n, bnet_piece_fn fn,
                                void *user, bitnet_error *err)
 {
-    bitnet_error here = {0};
-    for (size_t at = 0, end; at < n; at = end) {
-        end = piece_end(m, text, n, at, &here);
-        if (!end)
-            return bnet_fail(err, here.status, "%s", here.message);
-        bitnet_status status = fn(user, text + at, end - at, err);
-        if (status != BITNET_OK)
-            return status;
+    bitnet_status status = BITNET_OK;
+    for (size_t at = 0, end = n; at < n && status == BITNET_OK; at = end) {
+        status = next_piece(m, text, n, at, &end, err);
+        if (status == BITNET_OK)
+            status = fn(user, text + at, end - at, err);
     }
-    return BITNET_OK;
+    return status;
 }
 
 static bitnet_status split_all(const matcher *m, const char *text, size_t n, bnet_piece_fn fn,
@@ -162,17 +156,17 @@ bitnet_status bnet_split_text(const bnet_splitter *s, const char *text, size_t n
                               void *user, bitnet_error *err)
 {
     matcher m = {.code = s->code};
+    bitnet_status status = BITNET_MEMORY;
     m.data = pcre2_match_data_create(1, s->general);
     m.limits = pcre2_match_context_create(s->general);
-    bitnet_status status;
     if (m.data && m.limits) {
-        /* Backtracking is linear in the text (a run of white space is tried three times). */
-        pcre2_set_match_limit(m.limits,
-                              (uint32_t)BNET_MIN((uint64_t)UINT32_MAX, 100000 + 8 * (uint64_t)n));
+        /* Backtracking is linear in the text: a run of white space is tried three times. */
+        uint64_t limit = 100000 + 8 * (uint64_t)n;
+        pcre2_set_match_limit(m.limits, (uint32_t)BNET_MIN(limit, (uint64_t)UINT32_MAX));
         pcre2_set_heap_limit(m.limits, HEAP_LIMIT_KIB);
         status = split_all(&m, text, n, fn, user, err);
     } else {
-        status = bnet_no_memory(err, "splitter");
+        bnet_no_memory(err, "splitter");
     }
     pcre2_match_context_free(m.limits);
     pcre2_match_data_free(m.data);
