@@ -112,31 +112,55 @@ static const char *role_of(char letter)
     }
 }
 
-static void run(const vocab *v, unsigned choice, bool reply, char **fields, size_t n_fields)
+/* Opened once each: writing files is slow. */
+static const bnet_tokenizer *vocabulary(bool odd)
+{
+    static bnet_tokenizer *opened[2];
+    static bnet_gguf *files[2];
+    static vocab v;
+    if (!opened[odd]) {
+        choose(&v, odd);
+        files[odd] = vocab_write(&v);
+        CHECK(files[odd]);
+        CHECK(bnet_tokenizer_open(files[odd], 0, NULL, &opened[odd], NULL) == BITNET_OK);
+    }
+    return opened[odd];
+}
+
+static const bnet_chat_template *detect(const bnet_tokenizer *t, bool odd, const char *chat)
+{
+    static vocab v;
+    choose(&v, odd);
+    v.n = 1; /* the choice looks at the template, the architecture and t */
+    v.n_merges = 0;
+    v.chat = *chat ? chat : NULL;
+    bnet_gguf *g = vocab_write(&v);
+    CHECK(g);
+    const bnet_chat_template *c = bnet_chat_detect(g, t);
+    bnet_gguf_close(g);
+    return c;
+}
+
+static void run(unsigned choice, bool odd, bool reply, char **fields, size_t n_fields)
 {
     bitnet_message messages[MAX_MESSAGES];
-    bnet_tokenizer *t = NULL;
-    bnet_gguf *g = vocab_write(v);
-    CHECK(g);
-    CHECK(bnet_tokenizer_open(g, 0, NULL, &t, NULL) == BITNET_OK);
     size_t n = 0;
+    const bnet_tokenizer *t = vocabulary(odd);
     for (size_t i = 1; i < n_fields; i++) {
         bool empty = fields[i][0] == '\0';
         messages[n++] =
             (bitnet_message){empty ? "user" : role_of(fields[i][0]), empty ? NULL : fields[i] + 1};
     }
-    const bnet_chat_template *c = choice == 7 ? bnet_chat_detect(g, t) : bnet_chat_at((int)choice);
-    if (c) {
-        CHECK(bnet_chat_by_name(bnet_chat_name(c)) == c);
-        render(c, t, messages, n, reply);
-    }
-    bnet_tokenizer_close(t);
-    bnet_gguf_close(g);
+    const bnet_chat_template *c =
+        choice == 7 ? detect(t, odd, fields[0]) : bnet_chat_at((int)choice);
+    if (!c)
+        return;
+    CHECK(bnet_chat_by_name(bnet_chat_name(c)) == c);
+    render(c, t, messages, n, reply);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
-    static vocab v;
     char *fields[MAX_MESSAGES + 1];
     if (n_bytes == 0)
         return 0;
@@ -144,9 +168,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     CHECK(copy);
     memcpy(copy, data + 1, n_bytes - 1);
     size_t n = cut(copy, n_bytes - 1, fields, MAX_MESSAGES + 1);
-    choose(&v, data[0] & 8);
-    v.chat = fields[0][0] ? fields[0] : NULL;
-    run(&v, data[0] & 7, data[0] & 16, fields, n);
+    run(data[0] & 7, data[0] >> 3 & 1, data[0] >> 4 & 1, fields, n);
     free(copy);
     return 0;
 }

@@ -98,74 +98,90 @@ static void ask(const bnet_tokenizer *t, const char *text, size_t n)
     CHECK(!bnet_token_special(t, id) || !bnet_token_special(t, -1 - id));
 }
 
+static const char *const keys[] = {
+    "tokenizer.ggml.model",         "tokenizer.ggml.pre",
+    "tokenizer.ggml.tokens",        "tokenizer.ggml.token_type",
+    "tokenizer.ggml.scores",        "tokenizer.ggml.merges",
+    "tokenizer.ggml.bos_token_id",  "tokenizer.ggml.eos_token_id",
+    "tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_space_prefix",
+    "tokenizer.ggml.eot_token_id",  "tokenizer.ggml.unknown_token_id"};
+static const char *const pres[] = {"gpt-2", "default", "llama3", "no-such"};
+static const char *const merges[] = {"", "x", " y", "z ", "a a", "aa a", "  ", "h e"};
+static const char *const models[] = {NULL, "gpt2", "llama", "bert"};
+
+/* A length of an array beside n tokens: left out, one short, right, one long. */
+static size_t odd_length(size_t n, size_t at)
+{
+    return at % 4 == 3 ? SIZE_MAX : n + at % 4 - 1;
+}
+
+static void spoil_arrays(vocab *v, unsigned what, size_t at)
+{
+    size_t near_end = (v->n > 30 ? v->n - 1 : 30) - at % 30;
+    switch (what) {
+    case 0:
+        v->n = v->n > at ? v->n - at : 1;
+        break;
+    case 1:
+        v->n_types = odd_length(v->n, at);
+        break;
+    case 2:
+        v->n_scores = odd_length(v->n, at);
+        break;
+    case 3:
+        v->n_merges = at % 4 ? at % 4 : SIZE_MAX;
+        break;
+    case 4:
+        v->merges[at % 4] = merges[at / 4 % 8];
+        break;
+    case 5:
+        v->type[at] = (int32_t)(at % 9) - 1;
+        break;
+    case 6:
+        v->type[near_end] = 2 + (int32_t)(at % 3);
+        break;
+    default:
+        memset(v->text[at], 'a' + (int)(at % 7), at % 40);
+        v->text_n[at] = at % 40;
+        break;
+    }
+}
+
+static void spoil_values(vocab *v, unsigned what, size_t at)
+{
+    switch (what) {
+    case 0:
+        v->wrong_type = keys[at % 12];
+        break;
+    case 1:
+        v->pre = at % 5 ? pres[at % 4] : NULL;
+        break;
+    case 2:
+        v->bos = (int64_t)at * 2 - 1;
+        break;
+    case 3:
+        v->eos = v->eot = (int64_t)at * 2 - 1;
+        break;
+    case 4:
+        v->unknown = (int64_t)at - 1;
+        break;
+    case 5:
+        memcpy(&v->score[at], &(uint32_t){0x7fc00000u}, 4);
+        break;
+    case 6:
+        v->add_bos = (int)(at % 3) - 1;
+        break;
+    default:
+        v->model = models[at % 4];
+        break;
+    }
+}
+
 /* Each pair of bytes is one change of the vocabulary: which, and where or how much. */
 static void spoil(vocab *v, const uint8_t *data, size_t n)
 {
-    static const char *const wrong[] = {
-        "tokenizer.ggml.model",         "tokenizer.ggml.pre",
-        "tokenizer.ggml.tokens",        "tokenizer.ggml.token_type",
-        "tokenizer.ggml.scores",        "tokenizer.ggml.merges",
-        "tokenizer.ggml.bos_token_id",  "tokenizer.ggml.eos_token_id",
-        "tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_space_prefix",
-        "tokenizer.ggml.eot_token_id",  "tokenizer.ggml.unknown_token_id"};
-    static const char *const pres[] = {"gpt-2", "default", "llama3", "no-such"};
-    static const char *const merges[] = {"", "x", " y", "z ", "a a", "aa a", "  ", "h e"};
-    for (size_t i = 0; i + 1 < n; i += 2) {
-        size_t at = data[i + 1];
-        switch (data[i] % 16) {
-        case 0:
-            v->wrong_type = wrong[at % 12];
-            break;
-        case 1:
-            v->pre = at % 5 ? pres[at % 4] : NULL;
-            break;
-        case 2:
-            v->n = v->n > at ? v->n - at : 0;
-            break;
-        case 3:
-            v->n_types = at % 3 ? v->n + at % 3 - 1 : SIZE_MAX;
-            break;
-        case 4:
-            v->n_scores = at % 3 ? v->n + at % 3 - 1 : SIZE_MAX;
-            break;
-        case 5:
-            v->n_merges = at % 4 ? at % 4 : SIZE_MAX;
-            break;
-        case 6:
-            v->merges[at % 4] = merges[at / 4 % 8];
-            break;
-        case 7:
-            v->type[at] = (int32_t)(at % 9) - 1;
-            break;
-        case 8:
-            memset(v->text[at], 'a' + (int)(at % 7), at % 40);
-            v->text_n[at] = at % 40;
-            break;
-        case 9:
-            v->bos = (int64_t)at * 2 - 1;
-            break;
-        case 10:
-            v->eos = v->eot = (int64_t)at * 2 - 1;
-            break;
-        case 11:
-            v->unknown = (int64_t)at - 1;
-            break;
-        case 12:
-            v->type[v->n - 1 - at % 30] = 2 + (int32_t)(at % 3);
-            break;
-        case 13:
-            memcpy(&v->score[at], &(uint32_t){0x7fc00000u}, 4);
-            break;
-        case 14:
-            v->add_bos = (int)(at % 3) - 1;
-            break;
-        default:
-            v->model = at % 4 ? (at % 2 ? "gpt2" : "llama") : NULL;
-            break;
-        }
-        if (v->n == 0 || v->n > VOCAB_CAP)
-            v->n = 1;
-    }
+    for (size_t i = 0; i + 1 < n; i += 2)
+        (data[i] & 8 ? spoil_arrays : spoil_values)(v, data[i] & 7, data[i + 1]);
 }
 
 static void spoilt_vocabulary(unsigned kind, unsigned flags, const uint8_t *data, size_t n)

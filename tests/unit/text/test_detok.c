@@ -70,9 +70,8 @@ static void byte_by_byte(void **state)
     static const char *const texts[] = {
         "plain",
         "\xc3\xa9t\xc3\xa9 \xe4\xb8\xad\xe6\x96\x87 \xf0\x9f\x98\x80!",
-        "\xf0\x9f\x98", /* cut short */
-        "\xe2\x82"
-        "a\xe2\x82\xac",                /* broken off, then whole */
+        "\xf0\x9f\x98",                 /* cut short */
+        "\xe2\x82z\xe2\x82\xac",        /* broken off, then whole */
         "\xf0\x9f\xe2\x82\xac\xc3",     /* a lead inside another */
         "\xff\xfe\x80\xc0\xaf",         /* never valid */
         "\xed\xa0\x80\xf4\x90\x80\x80", /* surrogate, beyond the last code point */

@@ -185,7 +185,8 @@ static inline void vocab_put_arrays(const vocab *v, bnet_gguf_writer *w)
         bnet_gguf_put_array(w, "tokenizer.ggml.scores", BNET_GGUF_F32, v->score,
                             v->n_scores == VOCAB_CAP ? v->n : v->n_scores);
     for (size_t i = 0; v->n_merges != SIZE_MAX && i < v->n_merges; i++)
-        merges[i] = (bnet_span){v->merges[i], strlen(v->merges[i])};
+        merges[i] =
+            (bnet_span){v->merges[i] ? v->merges[i] : "", v->merges[i] ? strlen(v->merges[i]) : 0};
     if (vocab_key(v, w, "tokenizer.ggml.merges", v->n_merges != SIZE_MAX))
         bnet_gguf_put_strings(w, "tokenizer.ggml.merges", merges, v->n_merges);
 }
