@@ -53,6 +53,17 @@ void bnet_kv_close(bnet_kv *kv)
     bnet_free(kv);
 }
 
+/* Blocks leave the free list in their order the first time, so one number says which were used. */
+static void clear_once(bnet_kv *kv, int32_t block)
+{
+    if (block < kv->n_cleared)
+        return;
+    size_t n_bytes = (size_t)kv->be->v->kv_block_bytes(&kv->shape);
+    for (int layer = 0; layer < kv->shape.n_layers; layer++)
+        memset(kv->be->v->kv_block(kv->store, layer, block), 0, n_bytes);
+    kv->n_cleared = block + 1;
+}
+
 void bnet_kv_reserve(bnet_kv *kv, int n_pos)
 {
     int need = (n_pos + BNET_KV_BLOCK - 1) / BNET_KV_BLOCK;
@@ -60,7 +71,8 @@ void bnet_kv_reserve(bnet_kv *kv, int n_pos)
         kv->free_list[kv->n_free++] = kv->table[--kv->n_mapped];
     while (kv->n_mapped < need) {
         assert(kv->n_free > 0);
-        kv->table[kv->n_mapped++] = kv->free_list[--kv->n_free];
+        kv->table[kv->n_mapped] = kv->free_list[--kv->n_free];
+        clear_once(kv, kv->table[kv->n_mapped++]);
     }
 }
 

@@ -11,6 +11,8 @@ struct bnet_kv {
     int32_t *table;     /* logical block -> physical block, [n_mapped] valid */
     int32_t *free_list; /* physical blocks nobody uses, [n_free] */
     int n_mapped, n_free;
+    int n_cleared; /* physical blocks below this were zeroed when first used: no stray bytes are
+                      saved */
 };
 
 /* Maps blocks so that positions [0, n_pos) have a place. The caller checked n_pos <= n_ctx. */
