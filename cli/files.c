@@ -99,11 +99,11 @@ static int read_all(int fd, const char *shown, buffer *out)
     char block[65536];
     text_add(out, "", 0);
     for (;;) {
+        if (fd == STDIN_FILENO && !input_wait())
+            return interrupted();
         ssize_t k = read(fd, block, sizeof block);
         if (k == 0)
             return EXIT_OK;
-        if (k < 0 && errno == EINTR && interrupted())
-            return interrupted();
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)

@@ -31,6 +31,8 @@ struct line_reader {
 static line_result fill(line_reader *r)
 {
     for (;;) {
+        if (!input_wait())
+            return LINE_INTERRUPTED;
         ssize_t k = read(STDIN_FILENO, r->block, sizeof r->block);
         if (k > 0) {
             r->at = 0;
@@ -39,8 +41,6 @@ static line_result fill(line_reader *r)
         }
         if (k == 0)
             return LINE_END;
-        if (errno == EINTR && interrupted())
-            return LINE_INTERRUPTED;
         if (errno != EINTR)
             return LINE_FAILED;
     }
@@ -82,8 +82,10 @@ static int edit_char(EditLine *e, wchar_t *out)
     (void)e;
     for (;;) {
         char c;
+        if (!input_wait())
+            return -1;
         ssize_t k = read(STDIN_FILENO, &c, 1);
-        if (k < 0 && errno == EINTR && !interrupted())
+        if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
             return (int)k;
@@ -142,6 +144,8 @@ static line_result read_edited(line_reader *r, const char *prompt, buffer *out)
     HistEvent event;
     int n = 0;
     r->prompt = prompt;
+    el_set(r->edit, EL_PREP_TERM,
+           1); /* before the prompt shows, so that no key is taken the old way */
     const char *line = el_gets(r->edit, &n);
     if (interrupted()) {
         el_reset(r->edit);

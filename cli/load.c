@@ -132,9 +132,10 @@ static int open_runtime(loaded *m, bool vocab_only)
     o.isa = opt_text(m->args, OPT_ISA);
     o.log = log_sink;
     o.log_user = (void *)(uintptr_t)m->args;
-    if (bitnet_runtime_open(&o, &m->runtime, &err) == BITNET_OK)
-        return EXIT_OK;
-    return fail_with(&err);
+    signals_hold(true); /* Ctrl-C must wake this thread, not a worker */
+    bitnet_status st = bitnet_runtime_open(&o, &m->runtime, &err);
+    signals_hold(false);
+    return st == BITNET_OK ? EXIT_OK : fail_with(&err);
 }
 
 int load_engine(loaded *m, const args *a, bool vocab_only)

@@ -1,5 +1,7 @@
 /* signals.c - Ctrl-C asks, a vanished model file ends. Handlers use async-signal-safe calls only;
  * the strings they print are copied into fixed buffers beforehand. */
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -99,4 +101,29 @@ void interrupt_clear(void)
 {
     asked = 0;
     n_asked = 0;
+}
+
+void signals_hold(bool hold)
+{
+    sigset_t ours;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT);
+    sigaddset(&ours, SIGTERM);
+    sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &ours, NULL);
+}
+
+/* Signals are held between the look at the flag and the wait: one that comes there is not missed.
+ */
+bool input_wait(void)
+{
+    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    sigset_t before;
+    int k = 0;
+    sigprocmask(SIG_BLOCK, NULL, &before);
+    signals_hold(true);
+    do
+        k = asked ? 0 : ppoll(&p, 1, NULL, &before);
+    while (k < 0 && errno == EINTR && !asked);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return !asked;
 }
