@@ -110,6 +110,11 @@ typedef struct bitnet_runtime_options {
                           highest instruction set kernels may use. Unknown or absent here: an error */
     bitnet_log_fn log; /* NULL: silent */
     void *log_user;
+    bool strict;       /* a weight type without a kernel is an error; without it such weights take a
+                          slow dequantised fallback, with a warning */
+    const char *tuning_path; /* cache of measured kernel choices (bitnet_runtime_tune), read at open;
+                          NULL: none. Missing, or made on another machine or version: ignored with a
+                          log line. Malformed: an error */
 } bitnet_runtime_options;
 
 typedef struct bitnet_runtime bitnet_runtime;

@@ -88,7 +88,8 @@ static bitnet_status copy_key(const bitnet_engine *e, const char *key, char **ou
 
 static bitnet_status open_weights(bitnet_engine *e, const bitnet_runtime *r, bitnet_error *err)
 {
-    bitnet_status st = bnet_backend_open_cpu(r->pool, r->isa, &e->log, &e->backend, err);
+    bitnet_status st =
+        bnet_backend_open_cpu(r->pool, r->registry, r->isa, r->strict, &e->log, &e->backend, err);
     return st == BITNET_OK
                ? bnet_model_open(e->gguf, e->backend, e->layout, &e->log, &e->model, err)
                : st;
@@ -192,6 +193,11 @@ const bitnet_model_info *bitnet_engine_model(const bitnet_engine *e)
 size_t bitnet_engine_kernels(const bitnet_engine *e, bitnet_kernel_use *out, size_t cap)
 {
     return e->backend ? bnet_backend_kernels(e->backend, out, cap) : 0;
+}
+
+uint64_t bitnet_engine_fallbacks(const bitnet_engine *e)
+{
+    return e->backend ? bnet_backend_fallbacks(e->backend) : 0;
 }
 
 bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int32_t *ids, size_t n,

@@ -6,11 +6,16 @@
 #include "base/thread.h"
 #include "engine/options.h"
 #include "model/model.h"
+#include "ops/provider.h"
 #include "text/chat.h"
 
 struct bitnet_runtime {
     bnet_pool *pool;
-    char *isa; /* NULL: the best */
+    bnet_registry *registry;
+    bnet_manager *manager;  /* of providers */
+    char *isa;              /* NULL: the best */
+    bnet_capabilities caps; /* of the CPU, limited by isa */
+    bool strict;
     bnet_log log;
 };
 
@@ -59,6 +64,12 @@ static inline bool bnet_session_cancelled(const bitnet_session *s)
 /* Every id must name a row of the embedding. `what` stands in the message ("append"). */
 bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int32_t *ids, size_t n,
                              bitnet_error *err);
+/* The public form of a query as the registry takes it; missing texts are "". */
+bnet_kernel_query bnet_query_of(const bitnet_kernel_query *q);
+/* What the manager of providers asks; user: the runtime. */
+size_t bnet_runtime_devices(void *user, bnet_capabilities *out, size_t cap);
+/* Reads a tuning cache into the runtime's registry (tune.c). */
+bitnet_status bnet_runtime_load_tuning(bitnet_runtime *r, const char *path, bitnet_error *err);
 /* A digest of what decides the cache: the file's header, a sample of every tensor, the I2_S layout.
  */
 bitnet_status bnet_engine_fingerprint(const bitnet_engine *e, uint8_t out[32], bitnet_error *err);

@@ -8,13 +8,16 @@ void bitnet_runtime_options_init(bitnet_runtime_options *o)
     *o = (bitnet_runtime_options){.struct_size = sizeof *o};
 }
 
-/* Opening a backend is the only judge of an isa name, so that a wrong one fails here and not at the
- * first model. */
-static bitnet_status check_isa(const bitnet_runtime *r, bitnet_error *err)
+/* The registry, what its kernels may use here, and the choices measured earlier. */
+static bitnet_status open_registry(bitnet_runtime *r, const char *tuning_path, bitnet_error *err)
 {
-    bnet_backend *probe = NULL;
-    bitnet_status st = bnet_backend_open_cpu(r->pool, r->isa, &r->log, &probe, err);
-    bnet_backend_close(probe);
+    bitnet_status st = bnet_cpu_capabilities(r->isa, &r->caps, err);
+    if (st == BITNET_OK)
+        st = bnet_registry_open(&r->registry, err);
+    if (st == BITNET_OK)
+        st = bnet_manager_open(r->registry, bnet_runtime_devices, r, &r->manager, err);
+    if (st == BITNET_OK && tuning_path)
+        st = bnet_runtime_load_tuning(r, tuning_path, err);
     return st;
 }
 
@@ -32,13 +35,14 @@ bitnet_status bitnet_runtime_open(const bitnet_runtime_options *options, bitnet_
     if (!r)
         return bnet_no_memory(err, "runtime");
     r->log = (bnet_log){o.log, o.log_user};
+    r->strict = o.strict;
     int n_threads = o.n_threads ? o.n_threads : BNET_MIN(bnet_cpu_count(), THREADS_MAX);
     if (o.isa && !(r->isa = bnet_strdup(o.isa)))
         st = bnet_no_memory(err, "runtime options");
     if (st == BITNET_OK)
         st = bnet_pool_open(n_threads, &r->pool, err);
     if (st == BITNET_OK)
-        st = check_isa(r, err);
+        st = open_registry(r, o.tuning_path, err);
     if (st != BITNET_OK) {
         bitnet_runtime_close(r);
         return st;
@@ -52,6 +56,8 @@ void bitnet_runtime_close(bitnet_runtime *r)
     if (!r)
         return;
     bnet_pool_close(r->pool);
+    bnet_manager_close(r->manager);
+    bnet_registry_close(r->registry);
     bnet_free(r->isa);
     bnet_free(r);
 }

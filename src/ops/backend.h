@@ -10,10 +10,12 @@
 
 #include "base/thread.h"
 #include "format/codec.h"
+#include "ops/registry.h"
 
 typedef struct bnet_backend bnet_backend;
 typedef struct bnet_buffer bnet_buffer; /* bytes on the device */
 typedef struct bnet_weight bnet_weight; /* a prepared matrix [N rows][K columns] */
+typedef struct bnet_bench bnet_bench;   /* something to measure kernels with */
 typedef struct bnet_kv_store
     bnet_kv_store; /* blocks of 64 positions of keys and values, all layers */
 
@@ -113,6 +115,17 @@ typedef struct bnet_backend_vtable {
 
     size_t (*kernels)(const bnet_backend *be, bitnet_kernel_use *out,
                       size_t cap); /* those that ran */
+    /* Calls that a dequantised fallback served for want of a kernel; NULL: never. */
+    uint64_t (*fallbacks)(const bnet_backend *be);
+    /* The distinct (op, format, dtype, n, k) of the weights prepared so far, m = 0; returns how
+     * many there are. NULL: unknown. */
+    size_t (*shapes)(const bnet_backend *be, bnet_kernel_query *out, size_t cap);
+    /* Measuring for tuning: a synthetic weight and input of the query's shape, then one timed call
+     * of a given kernel at a time. NULL: this backend is not tuned. */
+    bitnet_status (*bench_new)(bnet_backend *be, const bnet_kernel_query *q, bnet_bench **out,
+                               bitnet_error *err);
+    double (*bench_run)(bnet_bench *b, const bnet_kernel_record *k); /* milliseconds */
+    void (*bench_free)(bnet_bench *b);
 } bnet_backend_vtable;
 
 struct bnet_backend {
@@ -121,12 +134,25 @@ struct bnet_backend {
 
 /* ---- backends (one line each in backends.inc) ---- */
 
-/* isa NULL: the best here; else the highest set kernels may use. Fails ARGUMENT for an unknown
- * name, NOT_AVAILABLE for one this CPU lacks. The pool must outlive the backend. */
-bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const char *isa, const bnet_log *log,
-                                    bnet_backend **out, bitnet_error *err);
+/* The rows of each backend's kernels.inc, for the registry. */
+#define BACKEND(name) const bnet_kernel_record *bnet_##name##_kernel_rows(size_t *n);
+#include "ops/backends.inc"
+#undef BACKEND
+
+/* Every kernel is chosen by the registry, which must outlive the backend like the pool; kernels
+ * registered before a weight is prepared can serve it. isa NULL: the best here; else the highest
+ * set kernels may use. strict: a weight without a kernel is an error, never a fallback. Fails
+ * ARGUMENT for an unknown isa, NOT_AVAILABLE for one this CPU lacks. */
+bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const bnet_registry *registry, const char *isa,
+                                    bool strict, const bnet_log *log, bnet_backend **out,
+                                    bitnet_error *err);
+/* What kernels may use on this CPU, limited to a named instruction set (NULL: all it has). */
+bitnet_status bnet_cpu_capabilities(const char *isa, bnet_capabilities *out, bitnet_error *err);
+/* Feature bits a named instruction set stands for, present or not. Fails ARGUMENT: unknown. */
+bitnet_status bnet_cpu_isa_needs(const char *isa, uint32_t *needs, bitnet_error *err);
 void bnet_backend_close(bnet_backend *be); /* NULL is legal */
 size_t bnet_backend_kernels(const bnet_backend *be, bitnet_kernel_use *out, size_t cap);
+uint64_t bnet_backend_fallbacks(const bnet_backend *be);
 const char *bnet_backend_at(int i); /* compiled backends by name; NULL past the end */
 
 /* One compiled kernel, for listings. False past the end. */

@@ -128,6 +128,11 @@ size_t bnet_backend_kernels(const bnet_backend *be, bitnet_kernel_use *out, size
     return be->v->kernels(be, out, cap);
 }
 
+uint64_t bnet_backend_fallbacks(const bnet_backend *be)
+{
+    return be->v->fallbacks ? be->v->fallbacks(be) : 0;
+}
+
 const char *bnet_backend_at(int i)
 {
     static const char *const names[] = {

@@ -38,8 +38,8 @@ typedef struct bnet_kernel_record {
     /* what it is and wants */
     const char *isa; /* "dotprod", "sm_80", "" */
     bnet_tier tier;
-    uint64_t temp_bytes;
-    uint32_t alignment;
+    uint64_t temp_bytes;    /* scratch it takes for itself while it runs */
+    uint32_t alignment;     /* of the weights, at which it runs best; any other must be right too */
     bnet_dim_rule m, n, k;  /* rows of activations, outputs, inputs */
     uint32_t cpu_needs;     /* bits of cpu_features.h */
     int cc_major, cc_minor; /* CUDA: least compute capability */
@@ -60,20 +60,30 @@ typedef struct bnet_capabilities {
     uint32_t builds; /* bit per bnet_device_kind compiled in */
 } bnet_capabilities;
 
+/* What "best" means among compatible records. Only SPEED listens to the tuning cache. */
+typedef enum bnet_priority {
+    BNET_PRIORITY_SPEED,    /* the highest tier */
+    BNET_PRIORITY_MEMORY,   /* the least temp_bytes, then the tier */
+    BNET_PRIORITY_REFERENCE /* the lowest tier: what the others are checked against */
+} bnet_priority;
+
 typedef struct bnet_kernel_query {
     const char *op, *format, *dtype;
     uint64_t m, n, k; /* 0: not known, rules on it are not applied */
+    bnet_priority priority;
 } bnet_kernel_query;
 
 typedef struct bnet_registry bnet_registry;
 
-/* Empty but for the CPU rows, which every build has. < 5 ms. */
+/* Holds the rows of every backend of backends.inc. < 5 ms. */
 bitnet_status bnet_registry_open(bnet_registry **out, bitnet_error *err);
 void bnet_registry_close(bnet_registry *r);
 /* Copies the record. Fails ARGUMENT: duplicate id, wrong ABI, missing field, fn NULL; MEMORY: full.
  */
 bitnet_status bnet_registry_add(bnet_registry *r, const bnet_kernel_record *k, bitnet_error *err);
 size_t bnet_registry_count(const bnet_registry *r);
+/* Changes whenever a record or a choice is added: what was selected before may be asked anew. */
+uint32_t bnet_registry_generation(const bnet_registry *r);
 const bnet_kernel_record *bnet_registry_at(const bnet_registry *r,
                                            size_t i); /* NULL past the end */
 const bnet_kernel_record *bnet_registry_find(const bnet_registry *r, const char *id);
@@ -95,7 +105,11 @@ bitnet_status bnet_registry_select(const bnet_registry *r, const bnet_capabiliti
 
 /* "cpu brand / features / version": a cache with another key is ignored. */
 void bnet_tuning_key(const bnet_capabilities *c, const bnet_cpu_info *cpu, bnet_str *out);
-/* Adds one choice: this kernel for exactly this (op, format, dtype, m, n, k). */
+/* Sizes of M that share one choice: 1, 2, 3..4, 5..8, ... 257..512, more. Returns the largest of
+ * the class (512 for "more"); 0 stays 0. */
+uint64_t bnet_tuning_m(uint64_t m);
+/* Adds or replaces one choice: this kernel for (op, format, dtype, class of m, n, k). Fails
+ * ARGUMENT: no such kernel, or one of another key. */
 bitnet_status bnet_registry_tune(bnet_registry *r, const bnet_kernel_query *q,
                                  const char *kernel_id, bitnet_error *err);
 /* JSON file {key, version, choices: [...]}, temp file + rename. Loading a missing file or another
@@ -105,5 +119,6 @@ bitnet_status bnet_registry_save_tuning(const bnet_registry *r, const char *key,
                                         bitnet_error *err);
 bitnet_status bnet_registry_load_tuning(bnet_registry *r, const char *key, const char *path,
                                         const bnet_log *log, bool *used, bitnet_error *err);
+size_t bnet_registry_choices(const bnet_registry *r); /* how many there are */
 
 #endif

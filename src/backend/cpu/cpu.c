@@ -51,15 +51,21 @@ static size_t cpu_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t 
 {
     const cpu_backend *be = (const cpu_backend *)b;
     size_t n = 0;
-    for (int i = 0; i < N_ROWS; i++) {
-        uint64_t calls = atomic_load_explicit(&be->calls[i], memory_order_relaxed);
+    const bnet_kernel_record *k;
+    for (size_t i = 0; (k = bnet_registry_at(be->registry, i)) != NULL; i++) {
+        uint64_t calls = atomic_load_explicit(&be->calls[k->slot], memory_order_relaxed);
         if (calls == 0)
             continue;
         if (n < cap)
-            out[n] = (bitnet_kernel_use){bnet_cpu_rows[i].id, calls};
+            out[n] = (bitnet_kernel_use){k->id, calls};
         n++;
     }
     return n;
+}
+
+static uint64_t cpu_fallbacks(const bnet_backend *b)
+{
+    return atomic_load_explicit(&((const cpu_backend *)b)->n_fallbacks, memory_order_relaxed);
 }
 
 static const bnet_backend_vtable cpu_vtable = {
@@ -90,44 +96,64 @@ static const bnet_backend_vtable cpu_vtable = {
     .add = bnet_cpu_add,
     .gather = bnet_cpu_gather,
     .kernels = cpu_kernels,
+    .fallbacks = cpu_fallbacks,
+    .shapes = bnet_cpu_shapes,
+    .bench_new = bnet_cpu_bench_new,
+    .bench_run = bnet_cpu_bench_run,
+    .bench_free = bnet_cpu_bench_free,
 };
 
-/* Scalar rows exist for every op, so a choice is never empty. */
-static void choose(cpu_backend *be)
+/* Ops whose kernel does not depend on the shape. */
+static bitnet_status choose(cpu_backend *be, bitnet_error *err)
 {
-    static const char *const kv[3] = {
-        [BITNET_KV_F32] = "f32", [BITNET_KV_F16] = "f16", [BITNET_KV_INT8] = "i8"};
-    cpu_choice *r = &be->row;
-    r->embed = bnet_cpu_select(be, "embed", "row", 0);
-    r->rmsnorm = bnet_cpu_select(be, "rmsnorm", "f32", 0);
-    r->quantize = bnet_cpu_select(be, "quantize", "i8", 0);
-    r->rope_norm = bnet_cpu_select(be, "rope", "norm", 0);
-    r->rope_neox = bnet_cpu_select(be, "rope", "neox", 0);
-    r->glu_relu2 = bnet_cpu_select(be, "glu", "relu2", 0);
-    r->glu_silu = bnet_cpu_select(be, "glu", "silu", 0);
-    r->add = bnet_cpu_select(be, "add", "f32", 0);
-    for (int t = 0; t < 3; t++) {
-        r->kv_store[t] = bnet_cpu_select(be, "kv_store", kv[t], 0);
-        r->attention[t] = bnet_cpu_select(be, "attention", kv[t], 0);
+    cpu_choice *u = &be->use;
+    const struct {
+        const char *op, *format;
+        const bnet_kernel_record **to;
+    } fixed[] = {
+        {"embed", "row", &u->embed},
+        {"rmsnorm", "f32", &u->rmsnorm},
+        {"quantize", "i8", &u->quantize},
+        {"rope", "norm", &u->rope_norm},
+        {"rope", "neox", &u->rope_neox},
+        {"glu", "relu2", &u->glu_relu2},
+        {"glu", "silu", &u->glu_silu},
+        {"add", "f32", &u->add},
+        {"kv_store", "f32", &u->kv_store[BITNET_KV_F32]},
+        {"kv_store", "f16", &u->kv_store[BITNET_KV_F16]},
+        {"kv_store", "i8", &u->kv_store[BITNET_KV_INT8]},
+        {"attention", "f32", &u->attention[BITNET_KV_F32]},
+        {"attention", "f16", &u->attention[BITNET_KV_F16]},
+        {"attention", "i8", &u->attention[BITNET_KV_INT8]},
+    };
+    bitnet_status st = BITNET_OK;
+    for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(fixed); i++) {
+        bnet_kernel_query q = {.op = fixed[i].op, .format = fixed[i].format, .dtype = "f32"};
+        st = bnet_registry_select(be->registry, &be->caps, &q, fixed[i].to, err);
     }
+    return st;
 }
 
-bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const char *isa, const bnet_log *log,
-                                    bnet_backend **out, bitnet_error *err)
+bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const bnet_registry *registry, const char *isa,
+                                    bool strict, const bnet_log *log, bnet_backend **out,
+                                    bitnet_error *err)
 {
-    uint32_t mask;
-    bitnet_status st = bnet_cpu_isa_mask(isa, &mask, err);
-    if (st != BITNET_OK)
-        return st;
     cpu_backend *be = bnet_calloc(1, sizeof *be);
     if (!be)
         return bnet_no_memory(err, "cpu backend");
     be->base.v = &cpu_vtable;
     be->pool = pool;
-    be->isa_mask = mask;
-    choose(be);
-    bnet_logf(log, BITNET_LOG_DEBUG, "cpu", "%d threads, ternary kernel %s",
-              bnet_pool_threads(pool), bnet_cpu_rows[bnet_cpu_select(be, "linear", "i2s", 0)].id);
+    be->registry = registry;
+    be->strict = strict;
+    bitnet_status st = bnet_cpu_capabilities(isa, &be->caps, err);
+    if (st == BITNET_OK)
+        st = choose(be, err);
+    if (st != BITNET_OK) {
+        bnet_free(be);
+        return st;
+    }
+    bnet_logf(log, BITNET_LOG_DEBUG, "cpu", "%d threads, %zu kernels registered%s",
+              bnet_pool_threads(pool), bnet_registry_count(registry), strict ? ", strict" : "");
     *out = &be->base;
     return BITNET_OK;
 }

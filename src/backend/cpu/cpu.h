@@ -7,58 +7,35 @@
 #include "backend/cpu/kernels.h"
 #include "ops/backend.h"
 
-/* ---- the list of kernels as data (dispatch.c) ---- */
-
-enum {
-#define KERNEL(op, format, isa, arch, proto, k_mult, agreement)                                    \
-    BNET_ON_##arch(ROW_##op##_##format##_##isa, )
-#include "backend/cpu/kernels.inc"
-#undef KERNEL
-    N_ROWS
-};
-
-enum {
-#define ISA(name, needs) ISA_##name,
-#include "backend/cpu/isa.inc"
-#undef ISA
-    N_ISAS
-};
-
-typedef void (*cpu_fn)(void); /* cast to the row's own type before the call */
-
-typedef struct cpu_row {
-    const char *id, *op, *format;
-    int isa;
-    uint32_t k_mult;
-    cpu_fn fn;
-} cpu_row;
-
-extern const cpu_row bnet_cpu_rows[N_ROWS];
-
-/* Rows chosen once when the backend opens; those of weights are chosen when a weight is prepared.
- */
+/* Kernels chosen once, when the backend opens; those of weights are chosen by shape. */
 typedef struct cpu_choice {
-    int embed, rmsnorm, quantize, rope_norm, rope_neox, kv_store[3], attention[3], glu_relu2,
-        glu_silu, add;
+    const bnet_kernel_record *embed, *rmsnorm, *quantize, *rope_norm, *rope_neox, *kv_store[3],
+        *attention[3], *glu_relu2, *glu_silu, *add;
 } cpu_choice;
+
+enum { CPU_SHAPES = 64, CPU_WARNED = 8 };
 
 typedef struct cpu_backend {
     bnet_backend base; /* first: a bnet_backend * is a cpu_backend * */
     bnet_pool *pool;
-    uint32_t isa_mask; /* bit ISA_x: kernels of that set may run */
-    cpu_choice row;
-    atomic_uint_fast64_t calls[N_ROWS];
+    const bnet_registry *registry;
+    bnet_capabilities caps; /* of this CPU, limited by the isa option */
+    bool strict;
+    cpu_choice use;
+    atomic_uint_fast64_t calls[BNET_KERNELS_MAX]; /* by slot of the record */
+    atomic_uint_fast64_t n_fallbacks;
+    /* written while weights are prepared */
+    bnet_kernel_query shapes[CPU_SHAPES];
+    size_t n_shapes;
+    bnet_type warned[CPU_WARNED]; /* types whose fallback was announced */
+    size_t n_warned;
 } cpu_backend;
 
-/* The best row for (op, format) that this backend may run and whose K constraint fits; -1: none. */
-int bnet_cpu_select(const cpu_backend *be, const char *op, const char *format, uint64_t k);
-bitnet_status bnet_cpu_isa_mask(const char *isa, uint32_t *mask, bitnet_error *err);
-
-/* Counts one use of a row and gives its function. */
-static inline cpu_fn cpu_use(cpu_backend *be, int row)
+/* Counts one use of a kernel and gives its function. */
+static inline bnet_kernel_fn cpu_use(cpu_backend *be, const bnet_kernel_record *k)
 {
-    atomic_fetch_add_explicit(&be->calls[row], 1, memory_order_relaxed);
-    return bnet_cpu_rows[row].fn;
+    atomic_fetch_add_explicit(&be->calls[k->slot], 1, memory_order_relaxed);
+    return k->fn;
 }
 
 /* ---- objects ---- */
@@ -68,14 +45,29 @@ struct bnet_buffer {
     void *data;
 };
 
+/* What was selected for a number of tokens, by class of M: bits 63..32 that number, 31..16 the
+ * registry's generation, 15..0 the record's slot. Zero: nothing yet. */
+enum { CPU_PICKS = 10 };
+typedef struct cpu_picks {
+    atomic_uint_fast64_t word[CPU_PICKS];
+} cpu_picks;
+
 struct bnet_weight {
     bnet_weight_info info;
     const uint8_t *data; /* in the mapped file, or in `owned` */
     size_t row_bytes;
     uint8_t *owned;      /* may be NULL */
     float *block_scales; /* ternary with varying scales: [n_out][n_in / 256]; else NULL */
-    int row;             /* kernel */
+    /* matrices only */
+    bnet_kernel_query query;          /* m is filled in per call */
+    bool fallback;                    /* no kernel for its type: decoded on the way */
+    float fallback_scale;             /* multiplies the sums of a ternary fallback */
+    const bnet_kernel_record *kernel; /* serves one token; any pass can be cut down to that */
+    cpu_picks *picks;
 };
+
+/* The kernel for a pass of m tokens, remembered; NULL: none takes that many. */
+const bnet_kernel_record *bnet_cpu_pick(const cpu_backend *be, const bnet_weight *w, size_t m);
 
 struct bnet_kv_store {
     bnet_kv_shape shape;
@@ -128,5 +120,18 @@ void bnet_cpu_glu_silu(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size
 void bnet_cpu_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n);
 void bnet_cpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows,
                      size_t n_cols, bnet_buffer *y);
+
+/* Chooses the kernel of a prepared matrix, or the fallback, or says why there is neither. */
+bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
+                                     const bnet_log *log, bitnet_error *err);
+bitnet_status bnet_cpu_unsupported(const bnet_weight_request *r, bitnet_error *err);
+size_t bnet_cpu_shapes(const bnet_backend *b, bnet_kernel_query *out, size_t cap);
+bitnet_status bnet_cpu_bench_new(bnet_backend *b, const bnet_kernel_query *q, bnet_bench **out,
+                                 bitnet_error *err);
+double bnet_cpu_bench_run(bnet_bench *bench, const bnet_kernel_record *k);
+void bnet_cpu_bench_free(bnet_bench *bench);
+/* A pass through one given kernel, for measuring. */
+void bnet_cpu_linear_with(cpu_backend *be, const bnet_weight *w, const bnet_kernel_record *k,
+                          const bnet_act8 *q, const float *x, size_t n_tokens, float *y);
 
 #endif

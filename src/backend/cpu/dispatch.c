@@ -1,82 +1,103 @@
-/* dispatch.c - the kernel list as data, and choosing from it by what this CPU really has. */
+/* dispatch.c - the kernel list as records, and what a named instruction set may use. */
 #include "backend/cpu/cpu.h"
 #include "device/cpu_features.h"
 
-const cpu_row bnet_cpu_rows[N_ROWS] = {
-#define KERNEL(op, format, isa, arch, proto, k_mult, agreement)                                    \
-    BNET_ON_##arch({#op "_" #format "." #isa, #op, #format, ISA_##isa, k_mult,                     \
-                    (cpu_fn)bnet_##op##_##format##_##isa}, )
-#include "backend/cpu/kernels.inc"
-#undef KERNEL
+enum {
+#define ISA(name, needs) NEEDS_##name = needs,
+#include "backend/cpu/isa.inc"
+#undef ISA
 };
 
 static const struct {
     const char *name;
     uint32_t needs;
-} isas[N_ISAS] = {
+} isas[] = {
 #define ISA(name, needs) {#name, needs},
 #include "backend/cpu/isa.inc"
 #undef ISA
 };
 
-static bool isa_present(int isa, uint32_t features)
+#define D(least, most, multiple_of)                                                                \
+    {                                                                                              \
+        least, most, multiple_of                                                                   \
+    }
+static const bnet_kernel_record rows[] = {
+#define KERNEL(name, set, arch, type, op_, format_, dtype_, tier_, m_, n_, k_, temp, align, agree) \
+    BNET_ON_##arch({.id = #name "." #set,                                                          \
+                    .device = BNET_DEV_CPU,                                                        \
+                    .op = #op_,                                                                    \
+                    .format = #format_,                                                            \
+                    .dtype = #dtype_,                                                              \
+                    .isa = #set,                                                                   \
+                    .tier = BNET_TIER_##tier_,                                                     \
+                    .temp_bytes = temp,                                                            \
+                    .alignment = align,                                                            \
+                    .m = m_,                                                                       \
+                    .n = n_,                                                                       \
+                    .k = k_,                                                                       \
+                    .cpu_needs = NEEDS_##set,                                                      \
+                    .abi = BNET_KERNEL_ABI,                                                        \
+                    .agreement = agree,                                                            \
+                    .fn = (bnet_kernel_fn)bnet_##name##_##set}, )
+#include "backend/cpu/kernels.inc"
+#undef KERNEL
+};
+
+const bnet_kernel_record *bnet_cpu_kernel_rows(size_t *n)
 {
-    return (isas[isa].needs & features) == isas[isa].needs;
+    *n = BNET_COUNT(rows);
+    return rows;
+}
+
+static int find_isa(const char *name)
+{
+    for (size_t i = 0; i < BNET_COUNT(isas); i++)
+        if (strcmp(name, isas[i].name) == 0)
+            return (int)i;
+    return -1;
 }
 
 static bitnet_status unknown_isa(const char *isa, bitnet_error *err)
 {
-    char names[128] = "";
-    size_t n = 0;
-    for (int i = 0; i < N_ISAS; i++) {
-        size_t len = strlen(isas[i].name);
-        if (n + len + 2 < sizeof names) {
-            memcpy(names + n, isas[i].name, len);
-            memcpy(names + n + len, " ", 2);
-            n += len + 1;
-        }
-    }
     char quoted[64];
-    return bnet_fail(err, BITNET_ARGUMENT, "isa '%s' is unknown; known: %s",
-                     bnet_quote(isa, strlen(isa), quoted, 64), names);
+    bnet_str names = {0};
+    for (size_t i = 0; i < BNET_COUNT(isas); i++)
+        bnet_str_addf(&names, "%s%s", i ? " " : "", isas[i].name);
+    bitnet_status st = bnet_fail(err, BITNET_ARGUMENT, "isa '%s' is unknown; known: %s",
+                                 bnet_quote(isa, strlen(isa), quoted, sizeof quoted),
+                                 names.data ? names.data : "");
+    bnet_str_free(&names);
+    return st;
 }
 
-/* A named set allows itself and those it builds on: the rows of isa.inc whose needs it includes. */
-bitnet_status bnet_cpu_isa_mask(const char *isa, uint32_t *mask, bitnet_error *err)
+bitnet_status bnet_cpu_isa_needs(const char *isa, uint32_t *needs, bitnet_error *err)
 {
-    uint32_t features = bnet_cpu_features(), m = 0;
-    int top = -1;
-    for (int i = 0; isa && i < N_ISAS; i++)
-        if (strcmp(isa, isas[i].name) == 0)
-            top = i;
-    if (isa && top < 0)
+    int i = find_isa(isa);
+    if (i < 0)
         return unknown_isa(isa, err);
-    if (isa && !isa_present(top, features))
-        return bnet_fail(err, BITNET_NOT_AVAILABLE, "isa '%s' is not available on this CPU", isa);
-    for (int i = 0; i < N_ISAS; i++)
-        if (isa_present(i, isa ? features & isas[top].needs : features))
-            m |= 1u << i;
-    *mask = m;
+    *needs = isas[i].needs;
     return BITNET_OK;
 }
 
-int bnet_cpu_select(const cpu_backend *be, const char *op, const char *format, uint64_t k)
+bitnet_status bnet_cpu_capabilities(const char *isa, bnet_capabilities *out, bitnet_error *err)
 {
-    for (int i = 0; i < N_ROWS; i++) {
-        const cpu_row *r = &bnet_cpu_rows[i];
-        if (be->isa_mask >> r->isa & 1 && k % r->k_mult == 0 && strcmp(r->op, op) == 0 &&
-            strcmp(r->format, format) == 0)
-            return i;
-    }
-    return -1;
+    uint32_t features = bnet_cpu_features(), needs = features;
+    bitnet_status st = isa ? bnet_cpu_isa_needs(isa, &needs, err) : BITNET_OK;
+    if (st != BITNET_OK)
+        return st;
+    if ((features & needs) != needs)
+        return bnet_fail(err, BITNET_NOT_AVAILABLE, "isa '%s' is not available on this CPU", isa);
+    *out = (bnet_capabilities){
+        .device = BNET_DEV_CPU, .cpu_features = needs, .builds = 1u << BNET_DEV_CPU};
+    return BITNET_OK;
 }
 
 bool bnet_backend_kernel_at(int i, bnet_kernel_row *out)
 {
-    if (i < 0 || i >= N_ROWS)
+    if (i < 0 || (size_t)i >= BNET_COUNT(rows))
         return false;
-    const cpu_row *r = &bnet_cpu_rows[i];
-    *out = (bnet_kernel_row){r->id, r->op, r->format, isas[r->isa].name,
-                             isa_present(r->isa, bnet_cpu_features())};
+    const bnet_kernel_record *r = &rows[i];
+    *out = (bnet_kernel_row){r->id, r->op, r->format, r->isa,
+                             (r->cpu_needs & ~bnet_cpu_features()) == 0};
     return true;
 }

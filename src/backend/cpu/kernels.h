@@ -7,20 +7,30 @@
 #include "base/base.h"
 #include "format/tensor.h"
 
-/* acc[r] = sum over k of trit[r][k] * x[k], for n_rows rows of n_blocks * 32 bytes in the I2_S
- * order (128 weights in 32 bytes; codes 0,1,2 only). x: n_blocks * 128 values; x_sum: their sum.
- * Exact: |acc| <= 128 K < 2^31 for K < 2^24. */
-typedef void bnet_fn_ternary(const uint8_t *w, size_t n_blocks, const int8_t *x, int32_t x_sum,
-                             size_t n_rows, int32_t *acc);
-/* The same with one scale per 256 weights: y[r] = sum over b of scales[r][b] * (float)(integer sum
- * of block b), in ascending b. n_blocks counts 128-weight blocks and is even. */
+/* acc[t][r] = sum over k of trit[r][k] * x[t][k], for n_rows rows of n_blocks * 32 bytes in the
+ * I2_S order (128 weights in 32 bytes; codes 0,1,2 only) and 1..BNET_TERNARY_TOKENS tokens,
+ * whatever M the row asks for: a pass comes in pieces. x[t] begins at x + t * x_stride and has
+ * n_blocks * 128 values; x_sum[t]: their sum. Exact: |acc| <= 128 K < 2^31 for K < 2^24. */
+#define BNET_TERNARY_TOKENS 16
+typedef void bnet_fn_ternary(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
+                             size_t x_stride, const int32_t *x_sum, size_t n_tokens, int32_t *acc);
+/* The same with one scale per 256 weights: y[t][r] = sum over b of scales[r][b] * (float)(integer
+ * sum of block b), in ascending b. n_blocks counts 128-weight blocks and is even. */
 typedef void bnet_fn_ternary_scaled(const uint8_t *w, size_t n_blocks, const float *scales,
-                                    const int8_t *x, size_t n_rows, float *y);
+                                    size_t n_rows, const int8_t *x, size_t x_stride,
+                                    size_t n_tokens, float *y);
 /* y[t] = dot(row, x[t]) for one weight row and up to BNET_LINEAR_TOKENS tokens, each in the order
  * of bnet_dot_f32. */
 #define BNET_LINEAR_TOKENS 8
 typedef void bnet_fn_linear(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
                             size_t n_tokens, float *y);
+/* The same for a row of any type that can be decoded, and with int8 activations (y is then the sum
+ * of w * q: the caller multiplies by the token's scale). For types without a kernel of their own.
+ */
+typedef void bnet_fn_fallback(bnet_type type, const uint8_t *row, const float *x, size_t x_stride,
+                              size_t n_cols, size_t n_tokens, float *y);
+typedef void bnet_fn_fallback_i8(bnet_type type, const uint8_t *row, const int8_t *q,
+                                 size_t q_stride, size_t n_cols, size_t n_tokens, float *y);
 typedef void bnet_fn_embed(bnet_type type, const uint8_t *row, size_t n_cols, float *y);
 typedef void bnet_fn_rmsnorm(const float *x, const float *w, size_t n, float eps,
                              float *y); /* y may be x */
@@ -55,8 +65,8 @@ typedef void bnet_fn_add(float *x, const float *y, size_t n);
 #endif
 #define BNET_ON_ANY(...) __VA_ARGS__
 
-#define KERNEL(op, format, isa, arch, proto, k_mult, agreement)                                    \
-    BNET_ON_##arch(bnet_fn_##proto bnet_##op##_##format##_##isa;)
+#define KERNEL(name, isa, arch, type, op, format, dtype, tier, m, n, k, temp, align, agreement)    \
+    BNET_ON_##arch(bnet_fn_##type bnet_##name##_##isa;)
 #include "backend/cpu/kernels.inc"
 #undef KERNEL
 

@@ -57,8 +57,7 @@ static void append_tokens(void *arg, size_t begin, size_t end)
     for (size_t t = begin; t < end; t++) {
         const bnet_seq *seq = &j->step->seqs[j->step->seq[t]];
         const bnet_kv_shape *s = &seq->store->shape;
-        bnet_fn_kv_store *store =
-            (bnet_fn_kv_store *)bnet_cpu_rows[j->be->row.kv_store[s->type]].fn;
+        bnet_fn_kv_store *store = (bnet_fn_kv_store *)j->be->use.kv_store[s->type]->fn;
         size_t hd = (size_t)s->head_dim, n_kv = (size_t)s->n_kv_heads;
         int pos = j->step->pos[t], block = seq->blocks[pos / BNET_BLOCK_POS];
         for (size_t h = 0; h < n_kv; h++) {
@@ -71,15 +70,16 @@ static void append_tokens(void *arg, size_t begin, size_t end)
     }
 }
 
-/* Counts one use of each row that serves this pass (timelines may differ in cache type). */
-static void count_types(cpu_backend *be, const bnet_step *s, const int rows[3])
+/* Counts one use of each kernel that serves this pass (timelines may differ in cache type). */
+static void count_types(cpu_backend *be, const bnet_step *s,
+                        const bnet_kernel_record *const kernels[3])
 {
     bool seen[3] = {false, false, false};
     for (int t = 0; t < s->n_tokens; t++)
         seen[s->seqs[s->seq[t]].store->shape.type] = true;
     for (int i = 0; i < 3; i++)
         if (seen[i])
-            cpu_use(be, rows[i]);
+            cpu_use(be, kernels[i]);
 }
 
 void bnet_cpu_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_buffer *k,
@@ -88,7 +88,7 @@ void bnet_cpu_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_buf
     cpu_backend *be = (cpu_backend *)b;
     attention_job j = {.be = be, .step = s, .layer = layer, .k = k->data, .v = v->data};
     const bnet_kv_shape *shape = &s->seqs[s->seq[0]].store->shape;
-    count_types(be, s, be->row.kv_store);
+    count_types(be, s, be->use.kv_store);
     bnet_cpu_items(be, (size_t)s->n_tokens, 1,
                    4 * (size_t)shape->n_kv_heads * (size_t)shape->head_dim, append_tokens, &j);
 }
@@ -101,8 +101,7 @@ static void attend_head(const attention_job *j, size_t t, size_t head)
     int kv_head = (int)head / (j->n_heads / kv->shape.n_kv_heads), n_pos = j->step->pos[t] + 1;
     const float *q = j->q + (t * (size_t)j->n_heads + head) * hd;
     float *o = j->y + (t * (size_t)j->n_heads + head) * hd, scale = 1.0f / sqrtf((float)hd);
-    bnet_fn_attention *fold =
-        (bnet_fn_attention *)bnet_cpu_rows[j->be->row.attention[kv->shape.type]].fn;
+    bnet_fn_attention *fold = (bnet_fn_attention *)j->be->use.attention[kv->shape.type]->fn;
     bnet_softmax run = {-INFINITY, 0};
     memset(o, 0, hd * sizeof *o);
     for (int b = 0; b * BNET_BLOCK_POS < n_pos; b++) {
@@ -130,6 +129,6 @@ void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_he
         .be = be, .step = s, .layer = layer, .n_heads = n_heads, .q = q->data, .y = y->data};
     size_t hd = (size_t)s->seqs[s->seq[0]].store->shape.head_dim;
     size_t n_pos = (size_t)s->pos[s->n_tokens - 1] + 1;
-    count_types(be, s, be->row.attention);
+    count_types(be, s, be->use.attention);
     bnet_cpu_items(be, (size_t)s->n_tokens * (size_t)n_heads, 1, 2 * n_pos * hd, attend_items, &j);
 }

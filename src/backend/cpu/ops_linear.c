@@ -1,5 +1,6 @@
 /* ops_linear.c - matrix times activations, divided among threads by output rows. The epilogue that
- * turns an integer sum into a float stands here once, for every kernel. */
+ * turns an integer sum into a float stands here once, for every kernel. Which kernel: the
+ * registry's word for the weight and the number of tokens, remembered with the weight. */
 #include "backend/cpu/cpu.h"
 
 enum {
@@ -7,13 +8,47 @@ enum {
 }; /* rows per kernel call: their bytes stay in the first-level cache while tokens pass */
 
 typedef struct linear_job {
-    cpu_fn fn;
+    bnet_kernel_fn fn;
     const bnet_weight *w;
     const bnet_act8 *act;
+    size_t first; /* token of the pass this job begins with */
     const float *x;
-    float *y;
+    float *y; /* of the first token */
     size_t n_tokens;
 } linear_job;
+
+/* ---- which kernel ---- */
+
+const bnet_kernel_record *bnet_cpu_pick(const cpu_backend *be, const bnet_weight *w, size_t m)
+{
+    uint64_t top = bnet_tuning_m(m);
+    atomic_uint_fast64_t *word = &w->picks->word[__builtin_ctzll(top)];
+    uint64_t tag = (uint64_t)m << 32 | (uint64_t)(bnet_registry_generation(be->registry) & 0xffff)
+                                           << 16;
+    uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
+    if ((now & ~UINT64_C(0xffff)) == tag)
+        return bnet_registry_at(be->registry, now & 0xffff);
+    bnet_kernel_query q = w->query;
+    const bnet_kernel_record *k = NULL;
+    q.m = m;
+    if (bnet_registry_select(be->registry, &be->caps, &q, &k, NULL) != BITNET_OK)
+        return NULL;
+    atomic_store_explicit(word, tag | k->slot, memory_order_relaxed);
+    return k;
+}
+
+/* The kernel for a pass of *m tokens; if none takes so many, *m is cut down until one does. */
+static const bnet_kernel_record *pick_for(const cpu_backend *be, const bnet_weight *w, size_t *m)
+{
+    const bnet_kernel_record *k = bnet_cpu_pick(be, w, *m);
+    while (!k && *m > 1) {
+        *m = (*m + 1) / 2;
+        k = bnet_cpu_pick(be, w, *m);
+    }
+    return k ? k : w->kernel;
+}
+
+/* ---- int8 activations ---- */
 
 /* y = integer sum * (scale of the token * scale of the tensor) */
 static inline void epilogue(const int32_t *acc, size_t n, float scale, float *y)
@@ -22,76 +57,132 @@ static inline void epilogue(const int32_t *acc, size_t n, float scale, float *y)
         y[i] = (float)acc[i] * scale;
 }
 
-static void ternary_chunk(const linear_job *j, size_t row, size_t n)
+static const int8_t *act_row(const linear_job *j, size_t t)
 {
-    const bnet_weight *w = j->w;
-    const float *scale = j->act->scale->data;
-    const int32_t *sum = j->act->sum->data;
-    int32_t acc[CHUNK];
-    for (size_t t = 0; t < j->n_tokens; t++) {
-        const int8_t *x = (const int8_t *)j->act->q->data + t * j->act->stride;
-        float *y = j->y + t * w->info.n_out + row;
-        ((bnet_fn_ternary *)j->fn)(w->data + row * w->row_bytes, w->row_bytes / 32, x, sum[t], n,
-                                   acc);
-        epilogue(acc, n, scale[t] * w->info.scale, y);
-    }
+    return (const int8_t *)j->act->q->data + (j->first + t) * j->act->stride;
 }
 
-static void scaled_chunk(const linear_job *j, size_t row, size_t n)
+static void ternary_piece(const linear_job *j, size_t row, size_t n, size_t t, size_t n_t)
 {
     const bnet_weight *w = j->w;
-    const float *scale = j->act->scale->data;
-    for (size_t t = 0; t < j->n_tokens; t++) {
-        const int8_t *x = (const int8_t *)j->act->q->data + t * j->act->stride;
-        float *y = j->y + t * w->info.n_out + row;
-        ((bnet_fn_ternary_scaled *)j->fn)(w->data + row * w->row_bytes, w->row_bytes / 32,
-                                          w->block_scales + row * (w->info.n_in / 256), x, n, y);
-        for (size_t i = 0; i < n; i++)
-            y[i] *= scale[t];
+    const float *scale = (const float *)j->act->scale->data + j->first + t;
+    const int32_t *sum = (const int32_t *)j->act->sum->data + j->first + t;
+    int32_t acc[CHUNK * BNET_TERNARY_TOKENS];
+    ((bnet_fn_ternary *)j->fn)(w->data + row * w->row_bytes, w->row_bytes / 32, n, act_row(j, t),
+                               j->act->stride, sum, n_t, acc);
+    for (size_t i = 0; i < n_t; i++)
+        epilogue(acc + i * n, n, scale[i] * w->info.scale, j->y + (t + i) * w->info.n_out + row);
+}
+
+static void scaled_piece(const linear_job *j, size_t row, size_t n, size_t t, size_t n_t)
+{
+    const bnet_weight *w = j->w;
+    const float *scale = (const float *)j->act->scale->data + j->first + t;
+    float sums[CHUNK * BNET_TERNARY_TOKENS];
+    ((bnet_fn_ternary_scaled *)j->fn)(w->data + row * w->row_bytes, w->row_bytes / 32,
+                                      w->block_scales + row * (w->info.n_in / 256), n,
+                                      act_row(j, t), j->act->stride, n_t, sums);
+    for (size_t i = 0; i < n_t; i++)
+        for (size_t r = 0; r < n; r++)
+            j->y[(t + i) * w->info.n_out + row + r] = sums[i * n + r] * scale[i];
+}
+
+static void fallback_i8_piece(const linear_job *j, size_t row, size_t n, size_t t, size_t n_t)
+{
+    const bnet_weight *w = j->w;
+    const float *scale = (const float *)j->act->scale->data + j->first + t;
+    float sums[BNET_LINEAR_TOKENS];
+    for (size_t r = row; r < row + n; r++) {
+        ((bnet_fn_fallback_i8 *)j->fn)(w->info.type, w->data + r * w->row_bytes, act_row(j, t),
+                                       j->act->stride, w->info.n_in, n_t, sums);
+        for (size_t i = 0; i < n_t; i++)
+            j->y[(t + i) * w->info.n_out + r] = sums[i] * (scale[i] * w->fallback_scale);
     }
 }
 
 static void ternary_rows(void *arg, size_t begin, size_t end)
 {
     const linear_job *j = arg;
-    for (size_t row = begin; row < end; row += CHUNK) {
-        size_t n = BNET_MIN((size_t)CHUNK, end - row);
-        if (j->w->block_scales)
-            scaled_chunk(j, row, n);
-        else
-            ternary_chunk(j, row, n);
+    size_t step = j->w->fallback ? BNET_LINEAR_TOKENS : BNET_TERNARY_TOKENS;
+    for (size_t row = begin; row < end; row += CHUNK)
+        for (size_t t = 0; t < j->n_tokens; t += step) {
+            size_t n = BNET_MIN((size_t)CHUNK, end - row), n_t = BNET_MIN(step, j->n_tokens - t);
+            if (j->w->fallback)
+                fallback_i8_piece(j, row, n, t, n_t);
+            else if (j->w->block_scales)
+                scaled_piece(j, row, n, t, n_t);
+            else
+                ternary_piece(j, row, n, t, n_t);
+        }
+}
+
+/* ---- float activations ---- */
+
+static void float_rows(void *arg, size_t begin, size_t end)
+{
+    const linear_job *j = arg;
+    const bnet_weight *w = j->w;
+    size_t k = w->info.n_in;
+    float out[BNET_LINEAR_TOKENS];
+    for (size_t row = begin; row < end; row++)
+        for (size_t t = 0; t < j->n_tokens; t += BNET_LINEAR_TOKENS) {
+            const uint8_t *bytes = w->data + row * w->row_bytes;
+            const float *x = j->x + (j->first + t) * k;
+            size_t n = BNET_MIN((size_t)BNET_LINEAR_TOKENS, j->n_tokens - t);
+            if (w->fallback)
+                ((bnet_fn_fallback *)j->fn)(w->info.type, bytes, x, k, k, n, out);
+            else
+                ((bnet_fn_linear *)j->fn)(bytes, x, k, k, n, out);
+            for (size_t i = 0; i < n; i++)
+                j->y[(t + i) * w->info.n_out + row] = out[i];
+        }
+}
+
+/* ---- passes ---- */
+
+static void run_job(cpu_backend *be, linear_job *j)
+{
+    const bnet_weight_info *i = &j->w->info;
+    if (j->act)
+        bnet_cpu_items(be, i->n_out, 4, i->n_in * j->n_tokens / 16, ternary_rows, j);
+    else
+        bnet_cpu_items(be, i->n_out, 4, i->n_in * j->n_tokens, float_rows, j);
+}
+
+void bnet_cpu_linear_with(cpu_backend *be, const bnet_weight *w, const bnet_kernel_record *k,
+                          const bnet_act8 *q, const float *x, size_t n_tokens, float *y)
+{
+    linear_job j = {.fn = k->fn, .w = w, .act = q, .x = x, .y = y, .n_tokens = n_tokens};
+    run_job(be, &j);
+}
+
+static void linear(cpu_backend *be, const bnet_weight *w, const bnet_act8 *q, const float *x,
+                   size_t n_tokens, float *y)
+{
+    for (size_t t = 0, n; t < n_tokens; t += n) {
+        n = n_tokens - t;
+        const bnet_kernel_record *k = pick_for(be, w, &n);
+        linear_job j = {.fn = cpu_use(be, k),
+                        .w = w,
+                        .act = q,
+                        .first = t,
+                        .x = x,
+                        .y = y + t * w->info.n_out,
+                        .n_tokens = n};
+        if (w->fallback)
+            atomic_fetch_add_explicit(&be->n_fallbacks, 1, memory_order_relaxed);
+        run_job(be, &j);
     }
 }
 
 void bnet_cpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet_act8 *q, int n_rows,
                              bnet_buffer *y)
 {
-    cpu_backend *be = (cpu_backend *)b;
-    linear_job j = {
-        .fn = cpu_use(be, w->row), .w = w, .act = q, .y = y->data, .n_tokens = (size_t)n_rows};
-    bnet_cpu_items(be, w->info.n_out, 4, w->info.n_in * (size_t)n_rows / 16, ternary_rows, &j);
-}
-
-static void float_rows(void *arg, size_t begin, size_t end)
-{
-    const linear_job *j = arg;
-    const bnet_weight *w = j->w;
-    float out[BNET_LINEAR_TOKENS];
-    for (size_t row = begin; row < end; row++)
-        for (size_t t = 0; t < j->n_tokens; t += BNET_LINEAR_TOKENS) {
-            size_t n = BNET_MIN((size_t)BNET_LINEAR_TOKENS, j->n_tokens - t);
-            ((bnet_fn_linear *)j->fn)(w->data + row * w->row_bytes, j->x + t * w->info.n_in,
-                                      w->info.n_in, w->info.n_in, n, out);
-            for (size_t i = 0; i < n; i++)
-                j->y[(t + i) * w->info.n_out + row] = out[i];
-        }
+    linear((cpu_backend *)b, w, q, NULL, (size_t)n_rows, y->data);
 }
 
 void bnet_cpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows,
                            bnet_buffer *y)
 {
-    cpu_backend *be = (cpu_backend *)b;
-    linear_job j = {
-        .fn = cpu_use(be, w->row), .w = w, .x = x->data, .y = y->data, .n_tokens = (size_t)n_rows};
-    bnet_cpu_items(be, w->info.n_out, 4, w->info.n_in * (size_t)n_rows, float_rows, &j);
+    linear((cpu_backend *)b, w, NULL, x->data, (size_t)n_rows, y->data);
 }

@@ -5,7 +5,7 @@
 #include <math.h>
 
 typedef struct rows_job {
-    cpu_fn fn;
+    bnet_kernel_fn fn;
     const bnet_weight *w;
     const bnet_step *step;
     const float *x, *x2;
@@ -30,7 +30,7 @@ void bnet_cpu_embed(bnet_backend *b, const bnet_weight *w, const bnet_step *s, b
 {
     cpu_backend *be = (cpu_backend *)b;
     rows_job j = {
-        .fn = cpu_use(be, be->row.embed), .w = w, .step = s, .y = x->data, .n = w->info.n_in};
+        .fn = cpu_use(be, be->use.embed), .w = w, .step = s, .y = x->data, .n = w->info.n_in};
     bnet_cpu_items(be, (size_t)s->n_tokens, 1, j.n, embed_rows, &j);
 }
 
@@ -46,7 +46,7 @@ void bnet_cpu_rmsnorm(bnet_backend *b, bnet_buffer *x, const bnet_weight *w, flo
                       bnet_buffer *y)
 {
     cpu_backend *be = (cpu_backend *)b;
-    rows_job j = {.fn = cpu_use(be, be->row.rmsnorm),
+    rows_job j = {.fn = cpu_use(be, be->use.rmsnorm),
                   .w = w,
                   .x = x->data,
                   .y = y->data,
@@ -68,7 +68,7 @@ static void quantize_rows(void *arg, size_t begin, size_t end)
 void bnet_cpu_quantize_i8(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q)
 {
     cpu_backend *be = (cpu_backend *)b;
-    rows_job j = {.fn = cpu_use(be, be->row.quantize), .x = x->data, .n = n_cols, .act = q};
+    rows_job j = {.fn = cpu_use(be, be->use.quantize), .x = x->data, .n = n_cols, .act = q};
     bnet_cpu_items(be, (size_t)n_rows, 1, n_cols, quantize_rows, &j);
 }
 
@@ -103,7 +103,7 @@ void bnet_cpu_rope(bnet_backend *b, const bnet_rope *r, bnet_buffer *cs, int n_r
                    bnet_buffer *x)
 {
     cpu_backend *be = (cpu_backend *)b;
-    rows_job j = {.fn = cpu_use(be, r->neox ? be->row.rope_neox : be->row.rope_norm),
+    rows_job j = {.fn = cpu_use(be, r->neox ? be->use.rope_neox : be->use.rope_norm),
                   .x = cs->data,
                   .y = x->data,
                   .rope = r,
@@ -117,23 +117,23 @@ static void glu_items(void *arg, size_t begin, size_t end)
     ((bnet_fn_glu *)j->fn)(j->x + begin, j->x2 + begin, end - begin, j->y + begin);
 }
 
-static void glu(cpu_backend *be, int row, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                bnet_buffer *y)
+static void glu(cpu_backend *be, const bnet_kernel_record *k, bnet_buffer *gate, bnet_buffer *up,
+                size_t n, bnet_buffer *y)
 {
-    rows_job j = {.fn = cpu_use(be, row), .x = gate->data, .x2 = up->data, .y = y->data};
+    rows_job j = {.fn = cpu_use(be, k), .x = gate->data, .x2 = up->data, .y = y->data};
     bnet_cpu_items(be, n, 64, 1, glu_items, &j);
 }
 
 void bnet_cpu_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
                         bnet_buffer *y)
 {
-    glu((cpu_backend *)b, ((cpu_backend *)b)->row.glu_relu2, gate, up, n, y);
+    glu((cpu_backend *)b, ((cpu_backend *)b)->use.glu_relu2, gate, up, n, y);
 }
 
 void bnet_cpu_glu_silu(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
                        bnet_buffer *y)
 {
-    glu((cpu_backend *)b, ((cpu_backend *)b)->row.glu_silu, gate, up, n, y);
+    glu((cpu_backend *)b, ((cpu_backend *)b)->use.glu_silu, gate, up, n, y);
 }
 
 static void add_items(void *arg, size_t begin, size_t end)
@@ -145,7 +145,7 @@ static void add_items(void *arg, size_t begin, size_t end)
 void bnet_cpu_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
 {
     cpu_backend *be = (cpu_backend *)b;
-    rows_job j = {.fn = cpu_use(be, be->row.add), .x = y->data, .y = x->data};
+    rows_job j = {.fn = cpu_use(be, be->use.add), .x = y->data, .y = x->data};
     bnet_cpu_items(be, n, 64, 1, add_items, &j);
 }
 

@@ -1,7 +1,8 @@
 /* weights.c - from a tensor in the file to what a kernel reads. Canonical I2_S and float types are
  * used in place; everything else ternary is repacked into canonical rows (128 weights in 32 bytes,
- * rows padded with zeros). */
+ * rows padded with zeros). Which kernel reads it: weights_kernel.c. */
 #include "backend/cpu/cpu.h"
+#include "format/codec_extra.h"
 
 #include <math.h>
 
@@ -10,6 +11,7 @@ void bnet_cpu_weight_free(bnet_backend *b, bnet_weight *w)
     (void)b;
     bnet_free(w->owned);
     bnet_free(w->block_scales);
+    bnet_free(w->picks);
     bnet_free(w);
 }
 
@@ -31,7 +33,7 @@ static void pack_row(uint8_t *row, const int8_t *trits, size_t n_padded)
 static size_t ternarise_row(const repack_job *j, const uint8_t *src, float *f, int8_t *trits)
 {
     size_t n = j->w->info.n_in, bad = 0;
-    bnet_decode_row(j->r->tensor->type, src, f, n);
+    bnet_decode_part(j->r->tensor->type, src, 0, n, f);
     for (size_t i = 0; i < n; i++) {
         trits[i] = (int8_t)((f[i] > 0) - (f[i] < 0));
         bad += f[i] != 0 && fabsf(f[i]) != j->magnitude;
@@ -199,7 +201,7 @@ static bitnet_status prepare_ternarised(cpu_backend *be, repack_job *j, bitnet_e
     if (!f)
         return bnet_no_memory(err, t->name);
     for (size_t r = 0; r < w->info.n_out && j->magnitude == 0; r++) {
-        bnet_decode_row(t->type, t->data + r * row_bytes, f, w->info.n_in);
+        bnet_decode_part(t->type, t->data + r * row_bytes, 0, w->info.n_in, f);
         for (size_t i = 0; i < w->info.n_in && j->magnitude == 0; i++)
             j->magnitude = fabsf(f[i]);
     }
@@ -222,7 +224,9 @@ static bitnet_status prepare_vector(bnet_weight *w, const bnet_weight_request *r
     w->owned = bnet_alloc(w->info.n_in * sizeof(float));
     if (!w->owned)
         return bnet_no_memory(err, r->tensor->name);
-    if (!bnet_decode_row(r->tensor->type, r->tensor->data, (float *)(void *)w->owned, w->info.n_in))
+    if (!bnet_can_decode(r->tensor->type) ||
+        !bnet_decode_part(r->tensor->type, r->tensor->data, 0, w->info.n_in,
+                          (float *)(void *)w->owned))
         return bnet_fail(err, BITNET_MODEL, "%s: tensor %s: type %s cannot be a vector", r->file,
                          r->tensor->name, bnet_type_find(r->tensor->type)->name);
     w->data = w->owned;
@@ -230,24 +234,30 @@ static bitnet_status prepare_vector(bnet_weight *w, const bnet_weight_request *r
     return BITNET_OK;
 }
 
-static const char *float_format(bnet_type t)
+/* Rows as they lie in the file. */
+static void use_in_place(bnet_weight *w, const bnet_tensor *t)
 {
-    switch (t) {
-    case BNET_F32:
-        return "f32";
-    case BNET_F16:
-        return "f16";
-    case BNET_BF16:
-        return "bf16";
-    case BNET_Q8_0:
-        return "q8_0";
-    case BNET_Q4_0:
-        return "q4_0";
-    case BNET_Q6_K:
-        return "q6_k";
-    default:
-        return NULL;
-    }
+    uint64_t row_bytes = 0;
+    bnet_type_bytes(t->type, t->ne[0], 1, &row_bytes);
+    w->row_bytes = (size_t)row_bytes;
+    w->data = t->data;
+}
+
+/* Ternary with a scale per row: where all rows agree on it, the rows become I2_S; else they are
+ * decoded on the way. */
+static bitnet_status prepare_bn(cpu_backend *be, repack_job *j, bitnet_error *err)
+{
+    bitnet_status st = prepare_ternarised(be, j, err);
+    if (st != BITNET_MODEL)
+        return st;
+    bnet_weight *w = j->w;
+    bnet_free(w->owned);
+    w->owned = NULL;
+    w->info.scale = 0;
+    w->fallback = true;
+    w->fallback_scale = j->r->extra_scale;
+    use_in_place(w, j->r->tensor);
+    return BITNET_OK;
 }
 
 static bitnet_status prepare(cpu_backend *be, repack_job *j, const bnet_log *log, bitnet_error *err)
@@ -259,27 +269,14 @@ static bitnet_status prepare(cpu_backend *be, repack_job *j, const bnet_log *log
         return prepare_i2s(be, j, log, err);
     if (bnet_type_is_ternary(t->type))
         return prepare_tq(be, j, log, err);
-    if (!float_format(t->type))
-        return bnet_fail(
-            err, BITNET_MODEL,
-            "%s: tensor %s: type %s is not supported; requantise it to I2_S, TQ2_0, Q8_0 or F16",
-            j->r->file, t->name, bnet_type_find(t->type)->name);
+    if (!bnet_can_decode(t->type))
+        return bnet_cpu_unsupported(j->r, err);
+    if (bnet_type_is_bn(t->type))
+        return prepare_bn(be, j, err);
     if (j->r->ternarise)
         return prepare_ternarised(be, j, err);
-    uint64_t row_bytes = 0;
-    bnet_type_bytes(t->type, t->ne[0], 1, &row_bytes);
-    j->w->row_bytes = (size_t)row_bytes;
-    j->w->data = t->data;
+    use_in_place(j->w, t);
     return BITNET_OK;
-}
-
-static int choose_row(const cpu_backend *be, const bnet_weight *w)
-{
-    if (w->block_scales)
-        return bnet_cpu_select(be, "linear", "i2s_b256", w->row_bytes * 4);
-    if (w->info.ternary)
-        return bnet_cpu_select(be, "linear", "i2s", w->row_bytes * 4);
-    return bnet_cpu_select(be, "linear", float_format(w->info.type), w->info.n_in);
 }
 
 bitnet_status bnet_cpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r,
@@ -291,18 +288,15 @@ bitnet_status bnet_cpu_weight_prepare(bnet_backend *b, const bnet_weight_request
     if (!w)
         return bnet_no_memory(err, t->name);
     bool matrix = t->n_dims > 1;
-    w->info =
-        (bnet_weight_info){.n_in = t->ne[0],
-                           .n_out = matrix ? t->ne[1] : 1,
-                           .type = t->type,
-                           .ternary = matrix && (bnet_type_is_ternary(t->type) || r->ternarise)};
+    w->info = (bnet_weight_info){.n_in = t->ne[0],
+                                 .n_out = matrix ? t->ne[1] : 1,
+                                 .type = t->type,
+                                 .ternary = matrix && (bnet_type_is_ternary(t->type) ||
+                                                       bnet_type_is_bn(t->type) || r->ternarise)};
     repack_job j = {.r = r, .w = w};
     bitnet_status st = prepare(be, &j, log, err);
-    w->row = st == BITNET_OK && matrix ? choose_row(be, w) : -1;
-    if (st == BITNET_OK && matrix && w->row < 0)
-        st = bnet_fail(err, BITNET_MODEL, "%s: tensor %s: no kernel for type %s with %llu columns",
-                       r->file, t->name, bnet_type_find(t->type)->name,
-                       (unsigned long long)t->ne[0]);
+    if (st == BITNET_OK && matrix)
+        st = bnet_cpu_weight_kernel(be, w, r, log, err);
     if (st != BITNET_OK) {
         bnet_cpu_weight_free(b, w);
         return st;

@@ -37,61 +37,82 @@ static void guard_free(guarded *g)
     munmap(g->map, g->n_map);
 }
 
-static bool available(const cpu_row *r)
+static const bnet_kernel_record *row_at(size_t i)
 {
-    bnet_kernel_row info;
-    for (int i = 0; bnet_backend_kernel_at(i, &info); i++)
-        if (strcmp(info.id, r->id) == 0)
-            return info.available;
-    return false;
+    size_t n;
+    const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
+    return i < n ? &rows[i] : NULL;
 }
 
-static void check_ternary_case(const cpu_row *r, size_t n_blocks, size_t n_rows, int fill)
+static bool available(const bnet_kernel_record *r)
 {
-    size_t n_w = 32 * n_blocks * n_rows, n_x = 128 * n_blocks;
-    guarded w = guard_new(n_w), x = guard_new(n_x);
-    int32_t sum = 0, *got = malloc(n_rows * sizeof *got), *want = malloc(n_rows * sizeof *want);
+    return (r->cpu_needs & ~bnet_cpu_features()) == 0;
+}
+
+static void fill_ternary(uint8_t *w, size_t n_w, int fill)
+{
     static const uint8_t fills[] = {0x00, 0xaa, 0x55};
     for (size_t i = 0; i < n_w; i++) {
         uint8_t b = 0;
         for (int k = 0; k < 4; k++)
             b = (uint8_t)(b << 2 | test_rand(&seed) % 3);
-        w.data[i] = fill < 3 ? fills[fill] : b;
+        w[i] = fill < 3 ? fills[fill] : b;
     }
-    for (size_t i = 0; i < n_x; i++) {
-        int8_t v = fill == 0 ? -128 : fill == 1 ? 127 : fill == 2 ? -127 : (int8_t)test_rand(&seed);
-        ((int8_t *)x.data)[i] = v;
-        sum += v;
+}
+
+/* `off`: bytes between the end of the inputs and the guard page, so that they are misaligned */
+static void check_ternary_case(const bnet_kernel_record *r, size_t n_blocks, size_t n_rows,
+                               size_t n_tokens, int fill, size_t off)
+{
+    size_t n_w = 32 * n_blocks * n_rows, stride = 128 * n_blocks, n = n_rows * n_tokens;
+    guarded gw = guard_new(n_w + off), gx = guard_new(stride * n_tokens + off);
+    int8_t *x = (int8_t *)gx.data;
+    int32_t sum[BNET_TERNARY_TOKENS] = {0}, *got = malloc((n + 1) * sizeof *got),
+            *want = malloc(n * sizeof *want);
+    fill_ternary(gw.data, n_w, fill);
+    for (size_t i = 0; i < stride * n_tokens; i++) {
+        x[i] = fill == 0 ? -128 : fill == 1 ? 127 : fill == 2 ? -127 : (int8_t)test_rand(&seed);
+        sum[i / stride] += x[i];
     }
-    memset(got, 0x7f, n_rows * sizeof *got);
-    bnet_linear_i2s_scalar(w.data, n_blocks, (int8_t *)x.data, sum, n_rows, want);
-    ((bnet_fn_ternary *)r->fn)(w.data, n_blocks, (int8_t *)x.data, sum, n_rows, got);
-    for (size_t i = 0; i < n_rows; i++)
+    memset(got, 0x7f, (n + 1) * sizeof *got);
+    bnet_linear_i2s_scalar(gw.data, n_blocks, n_rows, x, stride, sum, n_tokens, want);
+    ((bnet_fn_ternary *)r->fn)(gw.data, n_blocks, n_rows, x, stride, sum, n_tokens, got);
+    for (size_t i = 0; i < n; i++)
         if (got[i] != want[i])
-            fail_msg("%s: %zu blocks, %zu rows, fill %d: row %zu is %d, reference %d", r->id,
-                     n_blocks, n_rows, fill, i, got[i], want[i]);
+            fail_msg("%s: %zu blocks, %zu rows, %zu tokens, fill %d: element %zu is %d, reference "
+                     "%d",
+                     r->id, n_blocks, n_rows, n_tokens, fill, i, got[i], want[i]);
+    assert_int_equal(got[n], 0x7f7f7f7f); /* nothing behind the result */
     free(got);
     free(want);
-    guard_free(&w);
-    guard_free(&x);
+    guard_free(&gw);
+    guard_free(&gx);
+}
+
+static void check_ternary_row(const bnet_kernel_record *r)
+{
+    static const size_t blocks[] = {1, 2, 3, 5, 8, 20, 54, 216}; /* 216 * 128 = 27648 columns */
+    for (size_t b = 0; b < BNET_COUNT(blocks); b++)
+        for (size_t n_rows = 1; n_rows <= 9; n_rows++)
+            for (int fill = 0; fill < 4; fill++)
+                check_ternary_case(r, blocks[b], n_rows, 1, fill, n_rows % 2 * 3);
+    for (size_t n_tokens = 1; n_tokens <= BNET_TERNARY_TOKENS; n_tokens++)
+        for (size_t n_rows = 1; n_rows <= 5; n_rows++)
+            for (int fill = 0; fill < 4; fill++)
+                check_ternary_case(r, n_tokens % 3 + 1, n_rows, n_tokens, fill, n_tokens % 2);
 }
 
 static void test_ternary_rows(void **state)
 {
     (void)state;
-    static const size_t blocks[] = {1, 2, 3, 5, 8, 20, 54, 216}; /* 216 * 128 = 27648 columns */
-    for (int i = 0; i < N_ROWS; i++) {
-        const cpu_row *r = &bnet_cpu_rows[i];
+    const bnet_kernel_record *r;
+    for (size_t i = 0; (r = row_at(i)) != NULL; i++) {
         if (strcmp(r->op, "linear") != 0 || strcmp(r->format, "i2s") != 0)
             continue;
-        if (!available(r)) {
+        if (available(r))
+            check_ternary_row(r);
+        else
             print_message("%s: not available on this CPU, not checked\n", r->id);
-            continue;
-        }
-        for (size_t b = 0; b < BNET_COUNT(blocks); b++)
-            for (size_t n_rows = 1; n_rows <= 9; n_rows++)
-                for (int fill = 0; fill < 4; fill++)
-                    check_ternary_case(r, blocks[b], n_rows, fill);
     }
 }
 
@@ -108,7 +129,7 @@ static void test_ternary_reference(void **state)
                          test_rand(&seed) % 3 << 2 | test_rand(&seed) % 3);
     for (size_t i = 0; i < K; i++)
         x[i] = (int8_t)test_rand(&seed);
-    bnet_linear_i2s_scalar(w, K / 128, x, 0, N, acc);
+    bnet_linear_i2s_scalar(w, K / 128, N, x, K, &(int32_t){0}, 1, acc);
     for (size_t r = 0; r < N; r++) {
         int32_t want = 0;
         assert_int_equal(bnet_i2s_decode_row(BITNET_I2S_128, w, K, r, trits), 0);
@@ -133,7 +154,7 @@ static void test_ternary_scaled(void **state)
         x[i] = (int8_t)test_rand(&seed);
     for (size_t i = 0; i < BNET_COUNT(scales); i++)
         scales[i] = (float)(test_rand(&seed) % 1000) / 300.0f;
-    bnet_linear_i2s_b256_scalar(w, K / 128, scales, x, N, y);
+    bnet_linear_i2s_b256_scalar(w, K / 128, scales, N, x, K, 1, y);
     for (size_t r = 0; r < N; r++) {
         double want = 0;
         bnet_i2s_decode_row(BITNET_I2S_128, w, K, r, trits);
@@ -148,7 +169,8 @@ static float random_float(void)
     return (float)((double)(int64_t)test_rand(&seed) / 9.3e18);
 }
 
-static void check_linear(const cpu_row *r, bnet_type type, size_t n_cols, size_t n_tokens)
+static void check_linear(const bnet_kernel_record *r, bnet_type type, size_t n_cols,
+                         size_t n_tokens)
 {
     uint64_t n_bytes = 0;
     assert_true(bnet_type_bytes(type, n_cols, 1, &n_bytes));
@@ -177,15 +199,38 @@ static void check_linear(const cpu_row *r, bnet_type type, size_t n_cols, size_t
 static void test_linear_rows(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_ROWS; i++) {
-        const cpu_row *r = &bnet_cpu_rows[i];
+    const bnet_kernel_record *r;
+    for (size_t i = 0; (r = row_at(i)) != NULL; i++) {
         const bnet_type_info *t = bnet_type_by_name(r->format);
         if (strcmp(r->op, "linear") != 0 || !t || !available(r))
             continue;
         for (size_t m = 1; m <= 40; m++)
             for (size_t n_tokens = 1; n_tokens <= BNET_LINEAR_TOKENS; n_tokens += 3)
-                check_linear(r, t->type, m * r->k_mult, n_tokens);
+                check_linear(r, t->type, m * BNET_MAX(r->k.multiple, 1), n_tokens);
     }
+}
+
+/* The fallback on a type that has a kernel equals that kernel, and with int8 activations the dot
+ * product with their floats. */
+static void test_fallback_rows(void **state)
+{
+    (void)state;
+    enum { K = 768, T = 3 };
+    float row[K], x[T * K], want[T], got[T];
+    int8_t q[T * K];
+    uint8_t bytes[K * 4];
+    for (size_t i = 0; i < K; i++)
+        row[i] = random_float();
+    for (size_t i = 0; i < T * K; i++) {
+        q[i] = (int8_t)test_rand(&seed);
+        x[i] = q[i];
+    }
+    assert_true(bnet_encode_row(BNET_Q6_K, row, bytes, K));
+    bnet_linear_q6_k_scalar(bytes, x, K, K, T, want);
+    bnet_linear_fallback_scalar(BNET_Q6_K, bytes, x, K, K, T, got);
+    assert_memory_equal(got, want, sizeof got);
+    bnet_linear_fallback_i8_scalar(BNET_Q6_K, bytes, q, K, K, T, got);
+    assert_memory_equal(got, want, sizeof got);
 }
 
 static void test_exp(void **state)
@@ -323,19 +368,24 @@ static void test_rope_and_glu(void **state)
     assert_true(fabs(y[0] + 5 / (1 + exp(1.0))) < 1e-6 && y[2] == 600);
 }
 
-static void test_isa_mask(void **state)
+static void test_isa_limits(void **state)
 {
     (void)state;
     bitnet_error err;
-    uint32_t mask = 0, best = 0;
-    assert_int_equal(bnet_cpu_isa_mask("scalar", &mask, &err), BITNET_OK);
-    assert_int_equal(mask, 1u << ISA_scalar);
-    assert_int_equal(bnet_cpu_isa_mask(NULL, &best, &err), BITNET_OK);
-    assert_true((best & mask) == mask);
-    assert_int_equal(bnet_cpu_isa_mask("avx9000", &mask, &err), BITNET_ARGUMENT);
+    bnet_capabilities c;
+    uint32_t needs;
+    assert_int_equal(bnet_cpu_capabilities("scalar", &c, &err), BITNET_OK);
+    assert_int_equal(c.cpu_features, 0);
+    assert_int_equal(c.device, BNET_DEV_CPU);
+    assert_int_equal(bnet_cpu_capabilities(NULL, &c, &err), BITNET_OK);
+    assert_int_equal(c.cpu_features, bnet_cpu_features());
+    assert_int_equal(bnet_cpu_capabilities("avx9000", &c, &err), BITNET_ARGUMENT);
     assert_non_null(strstr(err.message, "avx9000"));
+    assert_non_null(strstr(err.message, "scalar"));
     const char *foreign = bnet_cpu_features() & BNET_CPU_NEON ? "avx2" : "dotprod";
-    assert_int_equal(bnet_cpu_isa_mask(foreign, &mask, &err), BITNET_NOT_AVAILABLE);
+    assert_int_equal(bnet_cpu_capabilities(foreign, &c, &err), BITNET_NOT_AVAILABLE);
+    assert_int_equal(bnet_cpu_isa_needs(foreign, &needs, &err), BITNET_OK);
+    assert_true(needs != 0);
 }
 
 int main(void)
@@ -344,16 +394,12 @@ int main(void)
     seed = s ? strtoull(s, NULL, 0) : 20260;
     print_message("seed %llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ternary_reference),
-        cmocka_unit_test(test_ternary_rows),
-        cmocka_unit_test(test_ternary_scaled),
-        cmocka_unit_test(test_linear_rows),
-        cmocka_unit_test(test_exp),
-        cmocka_unit_test(test_rmsnorm),
-        cmocka_unit_test(test_quantize),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_rope_and_glu),
-        cmocka_unit_test(test_isa_mask),
+        cmocka_unit_test(test_ternary_reference), cmocka_unit_test(test_ternary_rows),
+        cmocka_unit_test(test_ternary_scaled),    cmocka_unit_test(test_linear_rows),
+        cmocka_unit_test(test_fallback_rows),     cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_rmsnorm),           cmocka_unit_test(test_quantize),
+        cmocka_unit_test(test_attention),         cmocka_unit_test(test_rope_and_glu),
+        cmocka_unit_test(test_isa_limits),
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 
 typedef struct run {
     bnet_pool *pool;
+    bnet_registry *registry;
     bnet_backend *be;
     bnet_gguf *g;
     bnet_model *m;
@@ -32,7 +33,9 @@ static bitnet_status run_open(run *r, const tiny *t, const char *isa, int n_thre
     bnet_log log = {count_warning, r};
     tiny_file(t, r->path, sizeof r->path);
     assert_int_equal(bnet_pool_open(n_threads, &r->pool, err), BITNET_OK);
-    assert_int_equal(bnet_backend_open_cpu(r->pool, isa, &log, &r->be, err), BITNET_OK);
+    assert_int_equal(bnet_registry_open(&r->registry, err), BITNET_OK);
+    assert_int_equal(bnet_backend_open_cpu(r->pool, r->registry, isa, false, &log, &r->be, err),
+                     BITNET_OK);
     bitnet_status st = bnet_gguf_open(r->path, &log, &r->g, err);
     if (st == BITNET_OK)
         st = bnet_model_open(r->g, r->be, t->layout, &log, &r->m, err);
@@ -44,6 +47,7 @@ static void run_close(run *r)
     bnet_model_close(r->m);
     bnet_gguf_close(r->g);
     bnet_backend_close(r->be);
+    bnet_registry_close(r->registry);
     bnet_pool_close(r->pool);
     unlink(r->path);
 }

@@ -33,14 +33,15 @@ static inline int32_t fold(__m256i v)
     return _mm_cvtsi128_si32(s);
 }
 
-void bnet_linear_i2s_avx2(const uint8_t *w, size_t n_blocks, const int8_t *x, int32_t x_sum,
-                          size_t n_rows, int32_t *acc)
+void bnet_linear_i2s_avx2(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
+                          size_t x_stride, const int32_t *x_sum, size_t n_tokens, int32_t *acc)
 {
-    for (size_t r = 0; r < n_rows; r++) {
+    for (size_t i = 0; i < n_tokens * n_rows; i++) {
+        const uint8_t *row = w + 32 * n_blocks * (i % n_rows);
+        const int8_t *xt = x + x_stride * (i / n_rows);
         __m256i sum = _mm256_setzero_si256();
         for (size_t b = 0; b < n_blocks; b++)
-            sum = block(sum, w + 32 * b, x + 128 * b);
-        acc[r] = fold(sum) - x_sum;
-        w += 32 * n_blocks;
+            sum = block(sum, row + 32 * b, xt + 128 * b);
+        acc[i] = fold(sum) - x_sum[i / n_rows];
     }
 }

@@ -30,12 +30,14 @@ static inline void rows(const uint8_t *w, size_t n_blocks, const int8_t *x, int3
         acc[r] = vaddvq_s32(sum[r]) - x_sum;
 }
 
-void bnet_linear_i2s_dotprod(const uint8_t *w, size_t n_blocks, const int8_t *x, int32_t x_sum,
-                             size_t n_rows, int32_t *acc)
+void bnet_linear_i2s_dotprod(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
+                             size_t x_stride, const int32_t *x_sum, size_t n_tokens, int32_t *acc)
 {
-    size_t r = 0;
-    for (; r + 4 <= n_rows; r += 4)
-        rows(w + 32 * n_blocks * r, n_blocks, x, x_sum, 4, acc + r);
-    for (; r < n_rows; r++)
-        rows(w + 32 * n_blocks * r, n_blocks, x, x_sum, 1, acc + r);
+    for (size_t t = 0; t < n_tokens; t++, x += x_stride, acc += n_rows) {
+        size_t r = 0;
+        for (; r + 4 <= n_rows; r += 4)
+            rows(w + 32 * n_blocks * r, n_blocks, x, x_sum[t], 4, acc + r);
+        for (; r < n_rows; r++)
+            rows(w + 32 * n_blocks * r, n_blocks, x, x_sum[t], 1, acc + r);
+    }
 }

@@ -23,16 +23,17 @@ static inline int32x4_t half_block(int32x4_t acc, const uint8_t *w, const int8_t
     return vpadalq_s16(acc, s);
 }
 
-void bnet_linear_i2s_neon(const uint8_t *w, size_t n_blocks, const int8_t *x, int32_t x_sum,
-                          size_t n_rows, int32_t *acc)
+void bnet_linear_i2s_neon(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
+                          size_t x_stride, const int32_t *x_sum, size_t n_tokens, int32_t *acc)
 {
-    for (size_t r = 0; r < n_rows; r++) {
+    for (size_t i = 0; i < n_tokens * n_rows; i++) {
+        const uint8_t *row = w + 32 * n_blocks * (i % n_rows);
+        const int8_t *xt = x + x_stride * (i / n_rows);
         int32x4_t lo = vdupq_n_s32(0), hi = vdupq_n_s32(0);
         for (size_t b = 0; b < n_blocks; b++) {
-            lo = half_block(lo, w + 32 * b, x + 128 * b);
-            hi = half_block(hi, w + 32 * b + 16, x + 128 * b + 16);
+            lo = half_block(lo, row + 32 * b, xt + 128 * b);
+            hi = half_block(hi, row + 32 * b + 16, xt + 128 * b + 16);
         }
-        acc[r] = vaddvq_s32(vaddq_s32(lo, hi)) - x_sum;
-        w += 32 * n_blocks;
+        acc[i] = vaddvq_s32(vaddq_s32(lo, hi)) - x_sum[i / n_rows];
     }
 }

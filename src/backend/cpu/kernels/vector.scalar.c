@@ -2,13 +2,13 @@
  * embedding rows. */
 #include "backend/cpu/kernels.h"
 #include "base/mathf.h"
-#include "format/codec.h"
+#include "format/codec_extra.h"
 
 #include <math.h>
 
 void bnet_embed_row_scalar(bnet_type type, const uint8_t *row, size_t n_cols, float *y)
 {
-    bool known = bnet_decode_row(type, row, y, n_cols);
+    bool known = bnet_decode_part(type, row, 0, n_cols, y);
     assert(known);
     (void)known;
 }

@@ -1,0 +1,129 @@
+/* weights_kernel.c - which kernel serves a prepared weight. The registry is asked when the weight
+ * is made; a type it knows no kernel for is an error in strict mode and else takes the dequantised
+ * fallback, announced once per type and counted call by call. */
+#include "backend/cpu/cpu.h"
+
+#include <ctype.h>
+
+enum { FORMAT_CAP = 24 };
+
+/* The name of a type as kernels spell it: "q4_k". */
+static const char *format_name(bnet_type t, char buf[FORMAT_CAP])
+{
+    const char *name = bnet_type_find((uint32_t)t)->name;
+    size_t n = 0;
+    for (; name[n] && n + 1 < FORMAT_CAP; n++)
+        buf[n] = (char)tolower((unsigned char)name[n]);
+    buf[n] = '\0';
+    return buf;
+}
+
+bitnet_status bnet_cpu_unsupported(const bnet_weight_request *r, bitnet_error *err)
+{
+    char format[FORMAT_CAP];
+    return bnet_fail(err, BITNET_MODEL,
+                     "%s: tensor %s: UnsupportedKernelConfiguration{device: cpu, qtype: %s, "
+                     "operation: linear}: type %s is not supported; requantise it to I2_S, TQ2_0, "
+                     "Q8_0 or F16",
+                     r->file, r->tensor->name, format_name(r->tensor->type, format),
+                     bnet_type_find((uint32_t)r->tensor->type)->name);
+}
+
+/* Said once per engine and type, when the first weight takes the fallback. */
+static void announce(cpu_backend *be, const bnet_weight_request *r, const bnet_log *log)
+{
+    bnet_type t = r->tensor->type;
+    for (size_t i = 0; i < be->n_warned; i++)
+        if (be->warned[i] == t)
+            return;
+    if (be->n_warned == CPU_WARNED)
+        return;
+    be->warned[be->n_warned++] = t;
+    bnet_logf(log, BITNET_LOG_WARN, "cpu",
+              "%s: tensor %s: device cpu has no kernel for %s weights: they are dequantised for "
+              "every use, which is slow",
+              r->file, r->tensor->name, bnet_type_find((uint32_t)t)->name);
+}
+
+static bitnet_status select_one(const cpu_backend *be, const bnet_kernel_query *q, bnet_weight *w,
+                                bitnet_error *err)
+{
+    bitnet_status st = bnet_registry_select(be->registry, &be->caps, q, &w->kernel, err);
+    if (st != BITNET_OK)
+        return st;
+    w->query = (bnet_kernel_query){.op = w->kernel->op, /* texts of the registry outlive us */
+                                   .format = w->kernel->format,
+                                   .dtype = w->kernel->dtype,
+                                   .n = q->n,
+                                   .k = q->k};
+    return BITNET_OK;
+}
+
+static bitnet_status refuse(const bnet_weight_request *r, bitnet_status st, const char *why,
+                            bitnet_error *err)
+{
+    return bnet_wrap(err, st == BITNET_MEMORY ? st : BITNET_MODEL, "%s: tensor %s%s", r->file,
+                     r->tensor->name, why);
+}
+
+/* Remembers the shape for tuning and says what was chosen for it. */
+static void note_shape(cpu_backend *be, const bnet_weight *w, const bnet_log *log)
+{
+    const bnet_kernel_query *q = &w->query;
+    for (size_t i = 0; i < be->n_shapes; i++) {
+        const bnet_kernel_query *s = &be->shapes[i];
+        if (s->n == q->n && s->k == q->k && strcmp(s->format, q->format) == 0 &&
+            strcmp(s->dtype, q->dtype) == 0)
+            return;
+    }
+    bnet_logf(log, BITNET_LOG_DEBUG, "cpu",
+              "linear %s x %s, n %llu, k %llu: kernel %s (%s) for one token", q->format, q->dtype,
+              (unsigned long long)q->n, (unsigned long long)q->k, w->kernel->id,
+              bnet_tier_name(w->kernel->tier));
+    if (be->n_shapes < CPU_SHAPES)
+        be->shapes[be->n_shapes++] = *q;
+}
+
+bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
+                                     const bnet_log *log, bitnet_error *err)
+{
+    char own[FORMAT_CAP];
+    bool packed = w->info.ternary && !w->fallback;
+    bnet_kernel_query q = {.op = "linear",
+                           .format = w->block_scales ? "i2s_b256"
+                                     : packed        ? "i2s"
+                                                     : format_name(w->info.type, own),
+                           .dtype = w->info.ternary ? "i8" : "f32",
+                           .m = 1,
+                           .n = w->info.n_out,
+                           .k = packed ? w->row_bytes * 4 : w->info.n_in};
+    w->picks = bnet_calloc(1, sizeof *w->picks);
+    if (!w->picks)
+        return bnet_no_memory(err, r->tensor->name);
+    bitnet_status st = w->fallback ? BITNET_NOT_AVAILABLE : select_one(be, &q, w, err);
+    if (st != BITNET_OK && packed)
+        return refuse(r, st, "", err);
+    if (st != BITNET_OK && be->strict) {
+        const bnet_kernel_record *none;
+        st = bnet_registry_select(be->registry, &be->caps, &q, &none, err);
+        return refuse(r, st, ": strict mode allows no dequantised fallback", err);
+    }
+    if (st != BITNET_OK) {
+        q.format = "fallback";
+        w->fallback = true;
+        st = select_one(be, &q, w, err);
+        if (st != BITNET_OK)
+            return refuse(r, st, "", err);
+        announce(be, r, log);
+    }
+    note_shape(be, w, log);
+    return BITNET_OK;
+}
+
+size_t bnet_cpu_shapes(const bnet_backend *b, bnet_kernel_query *out, size_t cap)
+{
+    const cpu_backend *be = (const cpu_backend *)b;
+    for (size_t i = 0; i < be->n_shapes && i < cap; i++)
+        out[i] = be->shapes[i];
+    return be->n_shapes;
+}

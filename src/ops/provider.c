@@ -1,0 +1,117 @@
+/* provider.c - the ranked list of providers, and the manager that asks the machine once. */
+#include "ops/provider.h"
+
+#include <pthread.h>
+
+static const bnet_provider providers[] = {
+#define PROVIDER(name, device, isa, rank) {name, BNET_DEV_##device, isa, rank},
+#include "ops/providers.inc"
+#undef PROVIDER
+};
+
+enum { N_PROVIDERS = sizeof providers / sizeof providers[0], DEVICES_MAX = 32 };
+
+const bnet_provider *bnet_provider_at(size_t i)
+{
+    return i < N_PROVIDERS ? &providers[i] : NULL;
+}
+
+const bnet_provider *bnet_provider_find(const char *name)
+{
+    for (size_t i = 0; i < N_PROVIDERS; i++)
+        if (strcmp(providers[i].name, name) == 0)
+            return &providers[i];
+    return NULL;
+}
+
+static bool serves(const bnet_provider *p, const bnet_kernel_record *k, const bnet_capabilities *c,
+                   const char *op, const char *format)
+{
+    char reason[160];
+    bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
+    return k->device == p->device && (!p->isa || strcmp(p->isa, k->isa) == 0) &&
+           (!op || strcmp(op, k->op) == 0) && (!format || strcmp(format, k->format) == 0) &&
+           !*bnet_kernel_veto(k, c, &q, reason, sizeof reason);
+}
+
+bool bnet_provider_available(const bnet_provider *p, const bnet_registry *r,
+                             const bnet_capabilities *devices, size_t n_devices, const char *op,
+                             const char *format)
+{
+    const bnet_kernel_record *k;
+    for (size_t i = 0; (k = bnet_registry_at(r, i)) != NULL; i++)
+        for (size_t d = 0; d < n_devices; d++)
+            if (serves(p, k, &devices[d], op, format))
+                return true;
+    return false;
+}
+
+struct bnet_manager {
+    const bnet_registry *registry;
+    bnet_devices_fn devices;
+    void *user;
+    pthread_mutex_t lock;
+    bool asked; /* the rest is filled */
+    const bnet_provider *best, *available[N_PROVIDERS];
+    size_t n_available;
+};
+
+bitnet_status bnet_manager_open(const bnet_registry *r, bnet_devices_fn devices, void *user,
+                                bnet_manager **out, bitnet_error *err)
+{
+    bnet_manager *m = bnet_calloc(1, sizeof *m);
+    if (!m)
+        return bnet_no_memory(err, "provider manager");
+    if (pthread_mutex_init(&m->lock, NULL) != 0) {
+        bnet_free(m);
+        return bnet_no_memory(err, "provider manager");
+    }
+    m->registry = r;
+    m->devices = devices;
+    m->user = user;
+    *out = m;
+    return BITNET_OK;
+}
+
+void bnet_manager_close(bnet_manager *m)
+{
+    if (!m)
+        return;
+    pthread_mutex_destroy(&m->lock);
+    bnet_free(m);
+}
+
+static void ask(bnet_manager *m)
+{
+    bnet_capabilities d[DEVICES_MAX];
+    size_t n = m->devices(m->user, d, DEVICES_MAX);
+    for (size_t i = 0; i < N_PROVIDERS; i++) {
+        const bnet_provider *p = &providers[i];
+        if (!bnet_provider_available(p, m->registry, d, n, NULL, NULL))
+            continue;
+        m->available[m->n_available++] = p;
+        if (!m->best && bnet_provider_available(p, m->registry, d, n, "linear", "i2s"))
+            m->best = p;
+    }
+    m->asked = true;
+}
+
+static void ask_once(bnet_manager *m)
+{
+    pthread_mutex_lock(&m->lock);
+    if (!m->asked)
+        ask(m);
+    pthread_mutex_unlock(&m->lock);
+}
+
+const bnet_provider *bnet_manager_best(bnet_manager *m)
+{
+    ask_once(m);
+    return m->best;
+}
+
+const bnet_provider *bnet_manager_at(bnet_manager *m, size_t i)
+{
+    ask_once(m);
+    return i < m->n_available ? m->available[i] : NULL;
+}

@@ -1,0 +1,36 @@
+/* provider.h - families of kernels by name and rank: which of them this machine can run, asked once
+ * and remembered. The registry decides what a kernel is; this only names the family. */
+#ifndef BNET_PROVIDER_H
+#define BNET_PROVIDER_H
+
+#include "ops/registry.h"
+
+typedef struct bnet_provider {
+    const char *name; /* short, lower case */
+    bnet_device_kind device;
+    const char *isa; /* of its records; NULL: any */
+    int rank;        /* 1 is best; several may share one, the earlier is preferred */
+} bnet_provider;
+
+const bnet_provider *bnet_provider_at(size_t i); /* in order of preference; NULL past the end */
+const bnet_provider *bnet_provider_find(const char *name);
+/* Has the registry a kernel of this provider that one of the devices can run? `op` and `format`
+ * NULL: any. */
+bool bnet_provider_available(const bnet_provider *p, const bnet_registry *r,
+                             const bnet_capabilities *devices, size_t n_devices, const char *op,
+                             const char *format);
+
+/* Asks for the devices of this machine; called at most once per manager. Returns how many. */
+typedef size_t (*bnet_devices_fn)(void *user, bnet_capabilities *out, size_t cap);
+
+typedef struct bnet_manager bnet_manager;
+/* The registry must outlive the manager. */
+bitnet_status bnet_manager_open(const bnet_registry *r, bnet_devices_fn devices, void *user,
+                                bnet_manager **out, bitnet_error *err);
+void bnet_manager_close(bnet_manager *m);
+/* The first available provider of ternary matrices; chosen at the first call. NULL: none at all. */
+const bnet_provider *bnet_manager_best(bnet_manager *m);
+/* The i-th available provider (any op) in order of preference; NULL past the end. */
+const bnet_provider *bnet_manager_at(bnet_manager *m, size_t i);
+
+#endif

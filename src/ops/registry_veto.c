@@ -1,0 +1,135 @@
+/* registry_veto.c - why a record cannot serve: device, key, build, instruction sets, compute
+ * capability, sizes. Each condition alone is enough; the first that fails is the reason. */
+#include "device/cpu_features.h"
+#include "ops/registry_impl.h"
+
+#include <stdio.h>
+
+bnet_device_kind bnet_registry_build_kind(const char *name)
+{
+    for (int i = 0; i < BNET_DEV_COUNT; i++)
+        if (strcmp(bnet_device_name((bnet_device_kind)i), name) == 0)
+            return (bnet_device_kind)i;
+    return BNET_DEV_COUNT;
+}
+
+static bool rule_allows(const bnet_dim_rule *r, uint64_t size)
+{
+    if (size == 0)
+        return true;
+    return size >= r->min && (r->max == 0 || size <= r->max) &&
+           (r->multiple <= 1 || size % r->multiple == 0);
+}
+
+static bool is_built(const bnet_kernel_record *k, const bnet_capabilities *c)
+{
+    if (!k->build)
+        return true;
+    bnet_device_kind kind = bnet_registry_build_kind(k->build);
+    return kind != BNET_DEV_COUNT && (c->builds >> kind & 1) != 0;
+}
+
+registry_veto bnet_registry_veto(const bnet_kernel_record *k, const bnet_capabilities *c,
+                                 const bnet_kernel_query *q)
+{
+    if ((k->cpu_needs & c->cpu_features) != k->cpu_needs)
+        return VETO_CPU;
+    if (!is_built(k, c))
+        return VETO_BUILD;
+    if (k->cc_major > c->cc_major || (k->cc_major == c->cc_major && k->cc_minor > c->cc_minor))
+        return VETO_CC;
+    if (k->tensor_cores && !c->tensor_cores)
+        return VETO_TENSOR_CORES;
+    if (!rule_allows(&k->m, q->m))
+        return VETO_M;
+    if (!rule_allows(&k->n, q->n))
+        return VETO_N;
+    return rule_allows(&k->k, q->k) ? VETO_NONE : VETO_K;
+}
+
+/* "M = 8 is below its minimum 32" */
+static void say_rule(char dim, const bnet_dim_rule *r, uint64_t size, char *buf, size_t cap)
+{
+    unsigned long long v = size;
+    if (size < r->min)
+        snprintf(buf, cap, "%c = %llu is below its minimum %llu", dim, v,
+                 (unsigned long long)r->min);
+    else if (r->max && size > r->max)
+        snprintf(buf, cap, "%c = %llu is above its maximum %llu", dim, v,
+                 (unsigned long long)r->max);
+    else
+        snprintf(buf, cap, "%c = %llu is not a multiple of %llu", dim, v,
+                 (unsigned long long)r->multiple);
+}
+
+static void say_key(const bnet_kernel_record *k, const bnet_kernel_query *q, char *buf, size_t cap)
+{
+    if (strcmp(k->op, q->op) != 0)
+        snprintf(buf, cap, "it does %s, not %s", k->op, q->op);
+    else if (strcmp(k->format, q->format) != 0)
+        snprintf(buf, cap, "it takes %s weights, not %s", k->format, q->format);
+    else
+        snprintf(buf, cap, "it takes %s activations, not %s", k->dtype, q->dtype);
+}
+
+static void say_features(uint32_t missing, char *buf, size_t cap)
+{
+    bnet_str names = {0};
+    bnet_cpu_features_text(missing, &names);
+    snprintf(buf, cap, "needs %s, which this CPU (or the isa option) lacks",
+             names.data ? names.data : "an instruction set");
+    bnet_str_free(&names);
+}
+
+static void say(registry_veto v, const bnet_kernel_record *k, const bnet_capabilities *c,
+                const bnet_kernel_query *q, char *buf, size_t cap)
+{
+    switch (v) {
+    case VETO_NONE:
+        snprintf(buf, cap, "%s", "");
+        break;
+    case VETO_DEVICE:
+        snprintf(buf, cap, "it runs on %s, not on %s", bnet_device_name(k->device),
+                 bnet_device_name(c->device));
+        break;
+    case VETO_KEY:
+        say_key(k, q, buf, cap);
+        break;
+    case VETO_BUILD:
+        snprintf(buf, cap, "this build has no %s backend", k->build);
+        break;
+    case VETO_CPU:
+        say_features(k->cpu_needs & ~c->cpu_features, buf, cap);
+        break;
+    case VETO_CC:
+        snprintf(buf, cap, "needs compute capability %d.%d, the device has %d.%d", k->cc_major,
+                 k->cc_minor, c->cc_major, c->cc_minor);
+        break;
+    case VETO_TENSOR_CORES:
+        snprintf(buf, cap, "needs tensor cores");
+        break;
+    case VETO_M:
+        say_rule('M', &k->m, q->m, buf, cap);
+        break;
+    case VETO_N:
+        say_rule('N', &k->n, q->n, buf, cap);
+        break;
+    case VETO_K:
+        say_rule('K', &k->k, q->k, buf, cap);
+        break;
+    }
+}
+
+const char *bnet_kernel_veto(const bnet_kernel_record *k, const bnet_capabilities *c,
+                             const bnet_kernel_query *q, char *buf, size_t cap)
+{
+    registry_veto v = VETO_NONE;
+    if (k->device != c->device)
+        v = VETO_DEVICE;
+    else if (!registry_same_key(k, c->device, q->op, q->format, q->dtype))
+        v = VETO_KEY;
+    else
+        v = bnet_registry_veto(k, c, q);
+    say(v, k, c, q, buf, cap);
+    return buf;
+}
