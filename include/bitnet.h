@@ -110,11 +110,11 @@ typedef struct bitnet_runtime_options {
                           highest instruction set kernels may use. Unknown or absent here: an error */
     bitnet_log_fn log; /* NULL: silent */
     void *log_user;
-    bool strict;       /* a weight type without a kernel is an error; without it such weights take a
-                          slow dequantised fallback, with a warning */
-    const char *tuning_path; /* cache of measured kernel choices (bitnet_runtime_tune), read at open;
-                          NULL: none. Missing, or made on another machine or version: ignored with a
-                          log line. Malformed: an error */
+    bool strict; /* a weight type without a kernel is an error; without it such weights take a
+                    slow dequantised fallback, with a warning */
+    const char *tuning_path; /* cache of measured kernel choices (bitnet_runtime_tune), read at
+                          open; NULL: none. Missing, or made on another machine or version: ignored
+                          with a log line. Malformed: an error */
 } bitnet_runtime_options;
 
 typedef struct bitnet_runtime bitnet_runtime;
@@ -156,7 +156,7 @@ typedef struct bitnet_model_info {
     const char *weight_type;  /* type of the projections, "mixed" if they differ: "I2_S" */
     const char *embedding_type;
     const char *head_type;
-    const char *tokenizer; /* "bpe/llama-3", "bpe/gpt-2", "spm" */
+    const char *tokenizer;     /* "bpe/llama-3", "bpe/gpt-2", "spm" */
     const char *chat_template; /* the template chosen from the file: "bitnet", ... , or "" */
     int n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim, n_vocab, n_ctx_train;
     bool tied_head;
