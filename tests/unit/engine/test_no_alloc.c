@@ -2,6 +2,8 @@
  * said. */
 #include "nano.h"
 
+#include <malloc.h>
+
 #include "torture/interpose.h"
 
 static bool quiet(void *user, const char *text, size_t n, int32_t id)
@@ -82,9 +84,49 @@ static void opening_allocates(void **state)
     nano_close(&n);
 }
 
+static size_t in_use(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+static void memory_is_told_before(void **state)
+{
+    (void)state;
+    if (INTERPOSE_SANITIZED) {
+        print_message("the sanitizer's allocator does not say what is in use\n");
+        skip();
+    }
+    nano n = nano_open(1);
+    static const struct {
+        int n_ctx, n_batch;
+        bitnet_kv_type kv;
+    } rows[] = {{0, 512, BITNET_KV_F16},
+                {100, 1, BITNET_KV_F32},
+                {4096, 64, BITNET_KV_INT8},
+                {1, 1, BITNET_KV_F16}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        bitnet_session_options o;
+        bitnet_session_options_init(&o);
+        o.n_ctx = rows[i].n_ctx;
+        o.n_batch = rows[i].n_batch;
+        o.kv_type = rows[i].kv;
+        size_t told, before = in_use();
+        OK(bitnet_session_memory(n.engine, &o, &told, &err));
+        bitnet_session *s = NULL;
+        OK(bitnet_session_open(n.engine, &o, &s, &err));
+        size_t taken = in_use() - before;
+        if (taken < told * 0.95 || taken > told * 1.02 + 65536) /* headers and page ends */
+            fail_msg("row %zu: told %zu bytes, took %zu", i, told, taken);
+        bitnet_session_close(s);
+    }
+    nano_close(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(token_loop),
-                                       cmocka_unit_test(opening_allocates)};
+                                       cmocka_unit_test(opening_allocates),
+                                       cmocka_unit_test(memory_is_told_before)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
