@@ -20,9 +20,13 @@ typedef enum bnet_device_kind {
     BNET_DEV_COUNT
 } bnet_device_kind;
 
-const char *bnet_device_name(bnet_device_kind k); /* "cuda", "hip", ..., "cpu" */
+const char *bnet_device_name(bnet_device_kind k);  /* "cuda", "hip", ..., "cpu" */
+const char *bnet_device_label(bnet_device_kind k); /* "NVIDIA CUDA", ... */
+int bnet_device_max_batch(bnet_device_kind k);     /* BE-9: CPU 8, GPUs 32, NPU 16 */
+/* Markdown table of what each kind is detected by, and what this build computes on (DET-19). */
+void bnet_device_matrix(const bool compiled[BNET_DEV_COUNT], bnet_str *out);
 
-/* One GPU: the nine fields of DET-11. */
+/* One GPU: the nine fields of DET-11, and two more. Zero and "" where the source did not say. */
 typedef struct bnet_gpu {
     int device_id;
     char name[96];
@@ -31,6 +35,8 @@ typedef struct bnet_gpu {
     int multiprocessors, max_threads_per_block;
     uint64_t max_shared_memory_per_block;
     bool fp16, bf16;
+    uint64_t max_shared_memory_optin; /* CUDA: what a kernel may ask for explicitly */
+    bool software; /* a driver that computes on the CPU (OpenCL or Vulkan without a GPU) */
 } bnet_gpu;
 
 /* Capability tiers of DET-13 as D-8..D-10 decide: FP16 arithmetic from 6.0, tensor cores 7.0,
@@ -48,8 +54,10 @@ typedef struct bnet_device_status {
     bool compiled;    /* this build has a backend for it */
     bool available;   /* present at run time (or faked) */
     bool fake;        /* available only by BITNET_GPU_FAKE */
+    bool runnable;    /* its driver library answered: neither a fake nor only a tool's word */
     char source[24];  /* "driver", "nvidia-smi", "fake", "" */
-    char version[48]; /* of driver or runtime, "" if unknown */
+    char version[48]; /* of the API or runtime ("12.4"), "" if unknown */
+    char driver[48];  /* CUDA: of the kernel driver ("550.54.15"), "" if unknown */
     char toolkit[48]; /* CUDA: toolkit version, "" if unknown */
     char reason[160]; /* why it is not available */
     char hint[240];   /* what to do about it */
@@ -61,8 +69,10 @@ typedef struct bnet_cpu_info {
     char brand[96];
     uint32_t features; /* cpu_features.h */
     int n_logical, n_physical, n_usable, n_numa_nodes;
-    uint64_t l1d_bytes, l2_bytes, l3_bytes;
+    int sve_bytes;                           /* vector length, 0 without SVE */
+    uint64_t l1d_bytes, l2_bytes, l3_bytes;  /* one instance of each */
     uint64_t memory_total, memory_available; /* system */
+    uint64_t memory_limit;                   /* of our control group, 0: none */
     uint64_t process_rss, process_peak_rss;
 } bnet_cpu_info;
 
@@ -79,20 +89,26 @@ typedef struct bnet_probe_options {
     bool strict;           /* BITNET_STRICT_MODE: a fake is ignored, with a warning */
     bool no_fake;          /* BITNET_STRICT_NO_FAKE_GPU: a fake is a fatal error */
     const char *visible;   /* CUDA_VISIBLE_DEVICES; NULL: unset */
+    const char *cuda_home; /* CUDA_HOME; NULL: /usr/local/cuda */
     const char *tool_path; /* PATH to search vendor tools in; NULL: do not run tools */
     int tool_deadline_ms;  /* default 2000 */
+    bool quick; /* for starting up: OpenCL, Vulkan and Level Zero, whose drivers bring whole
+                   compilers along, are asked only if this build could use them; else "not asked" */
     const bnet_log *log;
 } bnet_probe_options;
 
 /* Fills *out. Fails: NOT_AVAILABLE (fake with no_fake), ARGUMENT (a fake value nobody knows, naming
- * the known). */
+ * the known). A fake that names a device hides the real GPUs; it is listed as available and fake,
+ * and never runs anything. CUDA_VISIBLE_DEVICES is obeyed by the CUDA driver itself, which reads
+ * the environment of the process; here it explains an empty list and filters what nvidia-smi says.
+ */
 bitnet_status bnet_probe(const bnet_probe_options *o, bnet_devices *out, bitnet_error *err);
 void bnet_probe_options_init(bnet_probe_options *o);
 bool bnet_gpu_compiled(const bnet_devices *d);          /* any GPU backend in this build */
 bool bnet_gpu_available_runtime(const bnet_devices *d); /* any GPU present now (fake included) */
 bool bnet_supports_device(const bnet_devices *d,
                           bnet_device_kind k); /* compiled and available; CPU always */
-/* "cuda 1 device(s), ..." or "no GPU backend available" */
+/* "cuda 1 device(s) (CUDA 12.4), vulkan 1 device(s)" or "no GPU backend available" */
 void bnet_devices_summary(const bnet_devices *d, bnet_str *out);
 
 /* ---- request -> selection ---- */
@@ -110,15 +126,22 @@ typedef struct bnet_request {
 bitnet_status bnet_request_parse(const char *text, const char *source, bnet_request *out,
                                  bitnet_error *err);
 
+/* BE-2: the flag, else the variable, else auto. Either may be NULL; an empty variable is unset. */
+bitnet_status bnet_request_resolve(const char *flag, const char *env, bnet_request *out,
+                                   bitnet_error *err);
+
 typedef struct bnet_selection {
     bnet_device_kind kind;
     int index;
     char summary[160]; /* "requested=auto detected=[cuda,cpu] selected=cuda" */
 } bnet_selection;
 
-/* auto: the first kind that is compiled and really available (a fake never computes), else cpu.
- * Explicit requests never fall back: NOT_COMPILED with the hint to rebuild, or NOT_AVAILABLE with
- * the reason. */
+/* auto: the first kind that is compiled and has a real GPU whose driver answers, else cpu. A fake
+ * is detected but never selected; a driver that computes on the CPU is chosen only by name.
+ * Explicit requests never fall back. In this order: a faked kind is NOT_AVAILABLE and called a
+ * fake, a kind without a backend in this build is NOT_COMPILED with the hint to rebuild, a kind
+ * that is absent (or an index beyond the last device) is NOT_AVAILABLE with the reason and a hint.
+ */
 bitnet_status bnet_select(const bnet_devices *d, const bnet_request *r, bnet_selection *out,
                           bitnet_error *err);
 
@@ -131,6 +154,11 @@ typedef struct bnet_launch {
 } bnet_launch;
 bnet_launch bnet_launch_params(const bnet_gpu *g, uint64_t m, uint64_t n,
                                uint64_t k); /* K-22, D-11 */
+/* Blocks of a persistent kernel: `per_sm` on every multiprocessor (DET-15). At least 1. */
+int bnet_persistent_grid(const bnet_gpu *g, int per_sm);
+/* DET-16: can kernels built with this CUDA toolkit (its major version) run on the device? Fails
+ * NOT_AVAILABLE naming both minima: what the toolkit compiles for and what the kernels need. */
+bitnet_status bnet_cuda_arch_check(const bnet_gpu *g, int toolkit_major, bitnet_error *err);
 typedef struct bnet_memory_plan {
     int max_batch;
     uint64_t workspace_bytes, shared_bytes;
@@ -154,5 +182,13 @@ typedef struct bnet_access {
         n_columns; /* TILED: rows of n_columns consecutive indices, row_pitch apart */
 } bnet_access;
 bnet_access bnet_access_pattern(const uint64_t *index, size_t n);
+
+/* ---- preflight (DET-7) ---- */
+
+/* Text for people: what is there, what is missing, one remedy per vendor. *ok: a request for `gpu`
+ * would succeed, that is, some backend of this build has a real device to compute on. */
+void bnet_preflight(const bnet_devices *d, bnet_str *out, bool *ok);
+/* "Device 0: NVIDIA H200 (CC 9.0)" and its properties, as `bitnet devices` lists them (DET-12). */
+void bnet_gpu_text(const bnet_gpu *g, bnet_str *out);
 
 #endif

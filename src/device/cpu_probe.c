@@ -1,0 +1,262 @@
+/* cpu_probe.c - the CPU as Linux describes it in /proc and /sys. Every file may be missing (a
+ * container, another kernel): then the figure is 0, or for counts what the process itself can tell.
+ */
+#include "device/cpu_features.h"
+#include "device/probe.h"
+#include "base/thread.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { TEXT_MAX = 16384, CPUS_MAX = 4096, KIB = 1024 };
+
+typedef struct part {
+    unsigned implementer, part;
+    const char *name;
+} part;
+
+static const part arm_parts[] = {
+#define PART(implementer, part, name) {implementer, part, name},
+#include "device/arm_parts.inc"
+#undef PART
+};
+
+/* The value of the first line "key : value" of such a file, trimmed; NULL if there is none. */
+static const char *value_of(const char *text, const char *key, size_t *n)
+{
+    size_t key_n = strlen(key);
+    for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n') {
+        if (strncmp(p, key, key_n) != 0)
+            continue;
+        const char *v = p + key_n + strspn(p + key_n, " \t");
+        if (*v != ':')
+            continue;
+        v += 1 + strspn(v + 1, " \t");
+        *n = strcspn(v, "\n");
+        return v;
+    }
+    return NULL;
+}
+
+static uint64_t kib_of(const char *text, const char *key)
+{
+    size_t n;
+    const char *v = value_of(text, key, &n);
+    uint64_t kib = v ? strtoull(v, NULL, 10) : 0;
+    return kib > UINT64_MAX / KIB ? 0 : kib * KIB;
+}
+
+/* ---- name ---- */
+
+static bool arm_name(const char *text, char *out, size_t cap)
+{
+    size_t n;
+    const char *imp = value_of(text, "CPU implementer", &n), *num = value_of(text, "CPU part", &n);
+    if (!imp || !num)
+        return false;
+    unsigned long implementer = strtoul(imp, NULL, 0), number = strtoul(num, NULL, 0);
+    for (size_t i = 0; i < BNET_COUNT(arm_parts); i++)
+        if (arm_parts[i].implementer == implementer && arm_parts[i].part == number) {
+            snprintf(out, cap, "%s", arm_parts[i].name);
+            return true;
+        }
+    snprintf(out, cap, "ARM implementer 0x%02lx part 0x%03lx", implementer, number);
+    return true;
+}
+
+static void probe_brand(const char *root, char *text, bnet_cpu_info *out)
+{
+    size_t n;
+    snprintf(out->brand, sizeof out->brand, "unknown");
+    if (bnet_read_text(root, "/proc/cpuinfo", text, TEXT_MAX) <= 0)
+        return;
+    const char *v = value_of(text, "model name", &n);
+    if (v && n)
+        bnet_copy_name(out->brand, sizeof out->brand, v, n);
+    else
+        arm_name(text, out->brand, sizeof out->brand);
+}
+
+/* ---- cores ---- */
+
+/* Walks "0-3,8,10-11"; calls each(arg, i) and returns how many numbers there are. */
+static int walk_list(const char *list, void (*each)(void *arg, int i), void *arg)
+{
+    int count = 0;
+    for (const char *p = list; *p >= '0' && *p <= '9';) {
+        char *end;
+        unsigned long a = strtoul(p, &end, 10), b = a;
+        if (*end == '-')
+            b = strtoul(end + 1, &end, 10);
+        if (b >= CPUS_MAX || b < a)
+            break;
+        for (unsigned long i = a; i <= b; i++, count++)
+            if (each)
+                each(arg, (int)i);
+        p = *end == ',' ? end + 1 : end;
+    }
+    return count;
+}
+
+typedef struct core_count {
+    const char *root;
+    int n;
+} core_count;
+
+/* Of the threads of one core, the lowest counts. */
+static void count_core(void *arg, int cpu)
+{
+    static const char *const files[] = {"core_cpus_list", "thread_siblings_list"};
+    core_count *c = arg;
+    char path[128], list[256];
+    for (size_t i = 0; i < BNET_COUNT(files); i++) {
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, files[i]);
+        if (bnet_read_text(c->root, path, list, sizeof list) <= 0)
+            continue;
+        c->n += strtol(list, NULL, 10) == cpu;
+        return;
+    }
+    c->n++;
+}
+
+static void probe_cores(const char *root, char *text, bnet_cpu_info *out)
+{
+    core_count cores = {root, 0};
+    if (bnet_read_text(root, "/sys/devices/system/cpu/online", text, TEXT_MAX) > 0)
+        out->n_logical = walk_list(text, count_core, &cores);
+    if (out->n_logical < 1) {
+        long n = sysconf(_SC_NPROCESSORS_ONLN);
+        out->n_logical = n < 1 ? 1 : (int)n;
+    }
+    out->n_physical = cores.n > 0 ? cores.n : out->n_logical;
+    out->n_numa_nodes = 1;
+    if (bnet_read_text(root, "/sys/devices/system/node/online", text, TEXT_MAX) > 0)
+        out->n_numa_nodes = BNET_MAX(1, walk_list(text, NULL, NULL));
+}
+
+/* ---- caches ---- */
+
+/* "48K", "2M" or bytes */
+static uint64_t size_of(const char *s)
+{
+    char *end;
+    uint64_t v = strtoull(s, &end, 10);
+    unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
+    return v > UINT64_MAX >> shift ? 0 : v << shift;
+}
+
+static void probe_caches(const char *root, bnet_cpu_info *out)
+{
+    uint64_t *const by_level[] = {NULL, &out->l1d_bytes, &out->l2_bytes, &out->l3_bytes};
+    for (int i = 0; i < 16; i++) {
+        char path[128], level[32], type[32], size[32];
+        int n = snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/", i);
+        snprintf(path + n, sizeof path - (size_t)n, "level");
+        if (bnet_read_text(root, path, level, sizeof level) <= 0)
+            return;
+        snprintf(path + n, sizeof path - (size_t)n, "type");
+        if (bnet_read_text(root, path, type, sizeof type) <= 0 ||
+            strncmp(type, "Instruction", 11) == 0)
+            continue;
+        snprintf(path + n, sizeof path - (size_t)n, "size");
+        long l = strtol(level, NULL, 10);
+        if (l >= 1 && l <= 3 && bnet_read_text(root, path, size, sizeof size) > 0)
+            *by_level[l] = size_of(size);
+    }
+}
+
+/* ---- control group ---- */
+
+typedef struct limits {
+    uint64_t cpus, memory; /* 0: none */
+} limits;
+
+static void lower(uint64_t *limit, uint64_t value)
+{
+    if (value && (!*limit || value < *limit))
+        *limit = value;
+}
+
+/* cgroup v2: cpu.max is "max 100000" or "<quota> <period>"; memory.max a number or "max" */
+static void limits_v2(const char *root, const char *dir, limits *l)
+{
+    char path[2048], text[128], *end;
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", dir);
+    if (bnet_read_text(root, path, text, sizeof text) > 0) {
+        uint64_t quota = strtoull(text, &end, 10), period = strtoull(end, NULL, 10);
+        if (quota && period)
+            lower(&l->cpus, quota / period + (quota % period != 0));
+    }
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", dir);
+    if (bnet_read_text(root, path, text, sizeof text) > 0)
+        lower(&l->memory, strtoull(text, NULL, 10));
+}
+
+/* cgroup v1: -1 or microseconds; memory unlimited is a number near 2^63 */
+static void limits_v1(const char *root, const char *dir, limits *l)
+{
+    char path[2048], quota[64], period[64];
+    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", dir);
+    if (bnet_read_text(root, path, quota, sizeof quota) > 0 && quota[0] != '-') {
+        snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", dir);
+        uint64_t q = strtoull(quota, NULL, 10), p = 0;
+        if (bnet_read_text(root, path, period, sizeof period) > 0)
+            p = strtoull(period, NULL, 10);
+        if (q && p)
+            lower(&l->cpus, q / p + (q % p != 0));
+    }
+    snprintf(path, sizeof path, "/sys/fs/cgroup/memory%s/memory.limit_in_bytes", dir);
+    if (bnet_read_text(root, path, quota, sizeof quota) > 0) {
+        uint64_t bytes = strtoull(quota, NULL, 10);
+        lower(&l->memory, bytes < (uint64_t)1 << 60 ? bytes : 0);
+    }
+}
+
+/* Our group and all above it: a limit of any of them binds. Without a namespace the path in
+ * /proc/self/cgroup exists; inside one only its root does. */
+static limits probe_limits(const char *root, char *text)
+{
+    limits l = {0, 0};
+    char dir[1024] = "";
+    if (bnet_read_text(root, "/proc/self/cgroup", text, TEXT_MAX) > 0)
+        for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n') {
+            const char *first = strchr(p, ':'), *second = first ? strchr(first + 1, ':') : NULL;
+            bool unified = strncmp(p, "0::", 3) == 0;
+            if (second && (unified || strncmp(first + 1, "cpu", 3) == 0))
+                snprintf(dir, sizeof dir, "%.*s", (int)BNET_MIN(strcspn(second + 1, "\n"), 1000),
+                         second + 1);
+        }
+    if (strstr(dir, "..")) /* moved outside our view: only the root is left to ask */
+        dir[0] = '\0';
+    for (;;) {
+        limits_v2(root, dir, &l);
+        limits_v1(root, dir, &l);
+        char *slash = strrchr(dir, '/');
+        if (!slash)
+            return l;
+        *slash = '\0';
+    }
+}
+
+void bnet_probe_cpu(const bnet_world *w, bnet_cpu_info *out)
+{
+    char text[TEXT_MAX];
+    *out = (bnet_cpu_info){.features = bnet_cpu_features(), .sve_bytes = bnet_cpu_sve_bytes()};
+    probe_brand(w->root, text, out);
+    probe_cores(w->root, text, out);
+    probe_caches(w->root, out);
+    limits l = probe_limits(w->root, text);
+    uint64_t usable = (uint64_t)bnet_cpu_count();
+    lower(&usable, l.cpus);
+    out->n_usable = (int)usable;
+    out->memory_limit = l.memory;
+    if (bnet_read_text(w->root, "/proc/meminfo", text, TEXT_MAX) > 0) {
+        out->memory_total = kib_of(text, "MemTotal");
+        out->memory_available = kib_of(text, "MemAvailable");
+    }
+    if (bnet_read_text(w->root, "/proc/self/status", text, TEXT_MAX) > 0) {
+        out->process_rss = kib_of(text, "VmRSS");
+        out->process_peak_rss = kib_of(text, "VmHWM");
+    }
+}

@@ -1,0 +1,88 @@
+/* kinds.c - the kinds of device, their names, and which of them this build computes on. */
+#include "device/probe.h"
+
+#include <strings.h>
+
+static const bnet_kind kinds[BNET_DEV_COUNT] = {
+#define KIND(id, name, alias, label, batch, remedy, detection, checked)                            \
+    [BNET_DEV_##id] = {name, alias, label, remedy, batch, detection, checked},
+#include "device/kinds.inc"
+#undef KIND
+};
+
+const bnet_kind *bnet_kind_info(bnet_device_kind k)
+{
+    assert((int)k >= 0 && k < BNET_DEV_COUNT);
+    return &kinds[k];
+}
+
+const char *bnet_device_name(bnet_device_kind k)
+{
+    return bnet_kind_info(k)->name;
+}
+
+const char *bnet_device_label(bnet_device_kind k)
+{
+    return bnet_kind_info(k)->label;
+}
+
+int bnet_device_max_batch(bnet_device_kind k)
+{
+    return bnet_kind_info(k)->max_batch;
+}
+
+static bool same(const char *name, const char *text, size_t n)
+{
+    return strlen(name) == n && strncasecmp(name, text, n) == 0;
+}
+
+bool bnet_kind_find(const char *text, size_t n, bnet_device_kind *out)
+{
+    for (int k = 0; k < BNET_DEV_COUNT; k++)
+        if (same(kinds[k].name, text, n) || same(kinds[k].alias, text, n)) {
+            *out = (bnet_device_kind)k;
+            return true;
+        }
+    return false;
+}
+
+void bnet_compiled(bool compiled[BNET_DEV_COUNT])
+{
+    memset(compiled, 0, BNET_DEV_COUNT * sizeof *compiled);
+    compiled[BNET_DEV_CPU] = true;
+#ifdef BITNET_HAVE_CUDA
+    compiled[BNET_DEV_CUDA] = true;
+#endif
+#ifdef BITNET_HAVE_HIP
+    compiled[BNET_DEV_HIP] = true;
+#endif
+#ifdef BITNET_HAVE_ONEAPI
+    compiled[BNET_DEV_ONEAPI] = true;
+#endif
+#ifdef BITNET_HAVE_METAL
+    compiled[BNET_DEV_METAL] = true;
+#endif
+#ifdef BITNET_HAVE_OPENCL
+    compiled[BNET_DEV_OPENCL] = true;
+#endif
+#ifdef BITNET_HAVE_VULKAN
+    compiled[BNET_DEV_VULKAN] = true;
+#endif
+#ifdef BITNET_HAVE_NPU
+    compiled[BNET_DEV_NPU] = true;
+#endif
+}
+
+void bnet_device_matrix(const bool compiled[BNET_DEV_COUNT], bnet_str *out)
+{
+    bnet_str_puts(out, "| device | `--device` | detected by | computes | checked by |\n"
+                       "|---|---|---|---|---|\n");
+    for (int i = 0; i < BNET_DEV_COUNT; i++) {
+        const bnet_kind *k = &kinds[i];
+        bnet_str_addf(out, "| %s | `%s`", k->label, k->name);
+        if (strcmp(k->name, k->alias) != 0)
+            bnet_str_addf(out, ", `%s`", k->alias);
+        bnet_str_addf(out, " | %s | %s | %s |\n", k->detection, compiled[i] ? "yes" : "no",
+                      k->checked);
+    }
+}

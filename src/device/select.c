@@ -1,0 +1,212 @@
+/* select.c - from a wish to a device. Only `auto` falls back; everything else is obeyed or refused
+ * with one of two reasons: not compiled into this build, or not available on this machine. */
+#include "device/probe.h"
+
+#include <stdio.h>
+#include <strings.h>
+
+#define ALLOWED "auto, cpu, gpu, cuda[:i], hip (rocm), oneapi, opencl (ocl), vulkan, metal, npu"
+
+/* ---- request ---- */
+
+static bool parse_index(const char *text, int *out)
+{
+    int v = 0;
+    size_t n = strlen(text);
+    if (n < 1 || n > 3)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+        v = v * 10 + (text[i] - '0');
+    }
+    *out = v;
+    return true;
+}
+
+static void echo(bnet_request *r)
+{
+    const char *name = r->is_auto ? "auto" : r->any_gpu ? "gpu" : bnet_device_name(r->kind);
+    if (r->index >= 0)
+        snprintf(r->text, sizeof r->text, "%s:%d", name, r->index);
+    else
+        snprintf(r->text, sizeof r->text, "%s", name);
+}
+
+bitnet_status bnet_request_parse(const char *text, const char *source, bnet_request *out,
+                                 bitnet_error *err)
+{
+    bnet_request r = {.kind = BNET_DEV_CPU, .index = -1};
+    const char *given = text ? text : "auto";
+    size_t n = strcspn(given, ":");
+    bool ok = true;
+    if (strcasecmp(given, "auto") == 0)
+        r.is_auto = true;
+    else if (strcasecmp(given, "gpu") == 0)
+        r.any_gpu = true;
+    else
+        ok = bnet_kind_find(given, n, &r.kind) &&
+             (!given[n] || (r.kind != BNET_DEV_CPU && parse_index(given + n + 1, &r.index)));
+    if (!ok) {
+        char quoted[64];
+        return bnet_fail(err, BITNET_ARGUMENT, "%s: \"%s\" is not a device; use one of " ALLOWED,
+                         source, bnet_quote(given, strlen(given), quoted, sizeof quoted));
+    }
+    echo(&r);
+    *out = r;
+    return BITNET_OK;
+}
+
+bitnet_status bnet_request_resolve(const char *flag, const char *env, bnet_request *out,
+                                   bitnet_error *err)
+{
+    if (flag)
+        return bnet_request_parse(flag, "--device", out, err);
+    if (env && env[0])
+        return bnet_request_parse(env, "BITNET_DEVICE", out, err);
+    return bnet_request_parse(NULL, "default", out, err);
+}
+
+/* ---- selection ---- */
+
+static void detected(const bnet_devices *d, char *out, size_t cap)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (int k = 0; k < BNET_DEV_COUNT; k++)
+        if (d->kind[k].available && n < cap)
+            n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? "," : "",
+                                  bnet_device_name((bnet_device_kind)k));
+}
+
+static void select_kind(const bnet_devices *d, const bnet_request *r, bnet_device_kind k, int index,
+                        bnet_selection *out)
+{
+    char list[64], name[24];
+    detected(d, list, sizeof list);
+    if (r->index >= 0)
+        snprintf(name, sizeof name, "%s:%d", bnet_device_name(k), index);
+    else
+        snprintf(name, sizeof name, "%s", bnet_device_name(k));
+    *out = (bnet_selection){.kind = k, .index = index};
+    snprintf(out->summary, sizeof out->summary, "requested=%s detected=[%s] selected=%s", r->text,
+             list, name);
+}
+
+/* The first device of the kind that is a GPU; -1 if none can be used. */
+static int usable_gpu(const bnet_device_status *s)
+{
+    if (!s->compiled || !s->runnable || s->fake)
+        return -1;
+    for (int i = 0; i < s->n_gpus; i++)
+        if (!s->gpus[i].software)
+            return i;
+    return -1;
+}
+
+static bool first_gpu(const bnet_devices *d, bnet_device_kind *k, int *index)
+{
+    for (int i = 0; i < BNET_DEV_CPU; i++) {
+        *index = usable_gpu(&d->kind[i]);
+        *k = (bnet_device_kind)i;
+        if (*index >= 0)
+            return true;
+    }
+    return false;
+}
+
+static bitnet_status fail_fake(const char *what, bitnet_error *err)
+{
+    return bnet_fail(err, BITNET_NOT_AVAILABLE,
+                     "NotAvailableRuntime: %s is a fake device (BITNET_GPU_FAKE), which never "
+                     "computes; unset BITNET_GPU_FAKE, or use --device cpu or auto",
+                     what);
+}
+
+static bitnet_status fail_any_gpu(const bnet_devices *d, bitnet_error *err)
+{
+    char list[64], why[400] = "";
+    size_t n = 0;
+    detected(d, list, sizeof list);
+    for (int k = 0; k < BNET_DEV_CPU; k++)
+        if (d->kind[k].fake)
+            return fail_fake(bnet_device_name((bnet_device_kind)k), err);
+    if (!bnet_gpu_compiled(d))
+        return bnet_fail(err, BITNET_NOT_COMPILED,
+                         "NotCompiled: feature gpu: this build has no GPU backend (detected: %s); "
+                         "rebuild with GPU=1, or use --device cpu or auto",
+                         list);
+    for (int k = 0; k < BNET_DEV_CPU && n < sizeof why; k++) {
+        const bnet_device_status *s = &d->kind[k];
+        if (s->compiled)
+            n += (size_t)snprintf(why + n, sizeof why - n, "%s%s: %s", n ? "; " : "",
+                                  bnet_device_name((bnet_device_kind)k),
+                                  s->reason[0] ? s->reason : "only software devices");
+    }
+    return bnet_fail(
+        err, BITNET_NOT_AVAILABLE,
+        "NotAvailableRuntime: no GPU this build can use (detected: %s): %s; run bitnet "
+        "preflight for remedies, or use --device cpu or auto",
+        list, why);
+}
+
+static bitnet_status fail_not_compiled(const bnet_devices *d, bnet_device_kind k, bitnet_error *err)
+{
+    char list[64];
+    const char *remedy = bnet_kind_info(k)->remedy;
+    detected(d, list, sizeof list);
+    return bnet_fail(err, BITNET_NOT_COMPILED,
+                     "NotCompiled: feature %s: this build has no %s backend (detected: %s); %s, or "
+                     "use --device cpu or auto",
+                     bnet_device_name(k), bnet_device_label(k), list,
+                     remedy ? remedy : "this version has none to rebuild with");
+}
+
+static bitnet_status fail_index(const bnet_device_status *s, const bnet_request *r,
+                                bitnet_error *err)
+{
+    char list[256] = "";
+    size_t n = 0;
+    for (int i = 0; i < s->n_gpus && n < sizeof list; i++)
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s:%d (%s)", i ? ", " : "",
+                              bnet_device_name(r->kind), i, s->gpus[i].name);
+    return bnet_fail(err, BITNET_NOT_AVAILABLE,
+                     "NotAvailableRuntime: %s was requested, but there %s: %s", r->text,
+                     s->n_gpus == 1 ? "is one device" : "are fewer devices", list);
+}
+
+static bitnet_status select_named(const bnet_devices *d, const bnet_request *r, bnet_selection *out,
+                                  bitnet_error *err)
+{
+    const bnet_device_status *s = &d->kind[r->kind];
+    if (s->fake)
+        return fail_fake(r->text, err);
+    if (!s->compiled)
+        return fail_not_compiled(d, r->kind, err);
+    if (!s->runnable)
+        return bnet_fail(err, BITNET_NOT_AVAILABLE, "NotAvailableRuntime: %s: %s%s%s; %s", r->text,
+                         s->available ? s->source : "", s->available ? " lists a device, but " : "",
+                         s->reason[0] ? s->reason : "no device", s->hint);
+    if (r->index >= s->n_gpus && r->kind != BNET_DEV_CPU)
+        return fail_index(s, r, err);
+    int index = r->index >= 0 ? r->index : BNET_MAX(usable_gpu(s), 0);
+    select_kind(d, r, r->kind, index, out);
+    return BITNET_OK;
+}
+
+bitnet_status bnet_select(const bnet_devices *d, const bnet_request *r, bnet_selection *out,
+                          bitnet_error *err)
+{
+    bnet_device_kind k;
+    int index;
+    if (!r->is_auto && !r->any_gpu)
+        return select_named(d, r, out, err);
+    if (first_gpu(d, &k, &index)) {
+        select_kind(d, r, k, index, out);
+        return BITNET_OK;
+    }
+    if (r->any_gpu)
+        return fail_any_gpu(d, err);
+    select_kind(d, r, BNET_DEV_CPU, 0, out);
+    return BITNET_OK;
+}
