@@ -140,7 +140,7 @@ def test_readme_names_files_that_exist(_):
 
 
 def test_version_is_one(_):
-    version = re.search(r'#define BITNET_VERSION "([^"]+)"', read("include/bitnet.h")).group(1)
+    version = re.search(r'#define BITNET_VERSION\s+"([^"]+)"', read("include/bitnet.h")).group(1)
     cmake = re.search(r"project\(bitnet VERSION (\S+)", read("CMakeLists.txt")).group(1)
     assert version == cmake, f"bitnet.h says {version}, CMakeLists.txt {cmake}"
     assert re.search(rf"^## {re.escape(version)}\b", read("CHANGELOG.md"), flags=re.M), "CHANGELOG.md lacks the version"
@@ -211,7 +211,7 @@ def main():
             try:
                 function(work)
                 print(f"ok {name}")
-            except (AssertionError, OSError, subprocess.TimeoutExpired) as e:
+            except Exception as e:  # a test that breaks has failed too
                 failed += 1
                 print(f"FAILED {name}: {e}")
     print(f"{len(tests) - failed} passed, {failed} failed, 0 skipped")

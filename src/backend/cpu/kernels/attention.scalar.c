@@ -22,20 +22,30 @@ void bnet_kv_store_f16_scalar(const float *x, size_t head_dim, size_t pos, uint8
         bnet_put_u16(part + 2 * (pos * head_dim + i), float_to_half(x[i]));
 }
 
-/* One scale per position and head: absmax / 127; a zero vector stores zeros. */
-void bnet_kv_store_i8_scalar(const float *x, size_t head_dim, size_t pos, uint8_t *part)
+/* n elements with one scale, absmax / 127, which is returned; zeros store zeros. */
+static inline float store_group_i8(const float *x, size_t n, uint8_t *q)
 {
-    float amax = 0;
-    for (size_t i = 0; i < head_dim; i++)
+    float amax = 0, magic = 12582912.0f;
+    for (size_t i = 0; i < n; i++)
         amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
     float s = amax > 0 ? 127.0f / amax : 0;
-    for (size_t i = 0; i < head_dim; i++) {
-        float v = x[i] * s, magic = 12582912.0f;
+    for (size_t i = 0; i < n; i++) {
+        float v = x[i] * s;
         v = v >= -127.0f ? v : -127.0f;
         v = v <= 127.0f ? v : 127.0f;
-        part[pos * head_dim + i] = (uint8_t)(int8_t)(int32_t)((v + magic) - magic);
+        q[i] = (uint8_t)(int8_t)(int32_t)((v + magic) - magic);
     }
-    bnet_put_f32(part + bnet_kv_scale_offset(head_dim) + 4 * pos, amax / 127.0f);
+    return amax / 127.0f;
+}
+
+void bnet_kv_store_i8_scalar(const float *x, size_t head_dim, size_t pos, uint8_t *part)
+{
+    size_t n_groups = bnet_kv_groups(head_dim);
+    uint8_t *scales = part + bnet_kv_scale_offset(head_dim) + 4 * pos * n_groups;
+    for (size_t g = 0; g < n_groups; g++) {
+        size_t at = g * BNET_KV_GROUP, n = BNET_MIN(head_dim - at, (size_t)BNET_KV_GROUP);
+        bnet_put_f32(scales + 4 * g, store_group_i8(x + at, n, part + pos * head_dim + at));
+    }
 }
 
 typedef void row_fn(const uint8_t *part, size_t head_dim, size_t pos, float *out);
@@ -54,10 +64,15 @@ static inline void row_f16(const uint8_t *part, size_t head_dim, size_t pos, flo
 
 static inline void row_i8(const uint8_t *part, size_t head_dim, size_t pos, float *out)
 {
+    size_t n_groups = bnet_kv_groups(head_dim);
     const int8_t *p = (const int8_t *)part + pos * head_dim;
-    float scale = bnet_f32(part + bnet_kv_scale_offset(head_dim) + 4 * pos);
-    for (size_t i = 0; i < head_dim; i++)
-        out[i] = (float)p[i] * scale;
+    const uint8_t *scales = part + bnet_kv_scale_offset(head_dim) + 4 * pos * n_groups;
+    for (size_t g = 0; g < n_groups; g++) {
+        float scale = bnet_f32(scales + 4 * g);
+        size_t end = BNET_MIN(head_dim, (g + 1) * BNET_KV_GROUP);
+        for (size_t i = g * BNET_KV_GROUP; i < end; i++)
+            out[i] = (float)p[i] * scale;
+    }
 }
 
 /* Scores of the block; returns their maximum. */
