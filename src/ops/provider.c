@@ -3,8 +3,21 @@
 
 #include <pthread.h>
 
+#define OPS_NONE   NULL, NULL
+#define OPS_SCALAR bnet_ref_matmul_scalar, bnet_ref_quantize
+#if defined(__aarch64__)
+#define OPS_NEON bnet_ref_matmul_neon, bnet_ref_quantize
+#else
+#define OPS_NEON OPS_NONE
+#endif
+#if defined(__x86_64__)
+#define OPS_AVX2 bnet_ref_matmul_avx2, bnet_ref_quantize
+#else
+#define OPS_AVX2 OPS_NONE
+#endif
+
 static const bnet_provider providers[] = {
-#define PROVIDER(name, device, isa, rank) {name, BNET_DEV_##device, isa, rank},
+#define PROVIDER(name, device, isa, rank, ops) {name, BNET_DEV_##device, isa, rank, OPS_##ops},
 #include "ops/providers.inc"
 #undef PROVIDER
 };

@@ -3,6 +3,7 @@
 #ifndef BNET_PROVIDER_H
 #define BNET_PROVIDER_H
 
+#include "ops/reference.h"
 #include "ops/registry.h"
 
 typedef struct bnet_provider {
@@ -10,6 +11,10 @@ typedef struct bnet_provider {
     bnet_device_kind device;
     const char *isa; /* of its records; NULL: any */
     int rank;        /* 1 is best; several may share one, the earlier is preferred */
+    /* The two operations every provider of this build offers by itself, safe from any thread; NULL:
+     * not in this build. */
+    bnet_matmul_fn *matmul_i2s;
+    bnet_quantize_fn *quantize;
 } bnet_provider;
 
 const bnet_provider *bnet_provider_at(size_t i); /* in order of preference; NULL past the end */

@@ -100,22 +100,37 @@ static registry_node *node_new(const bnet_kernel_record *k)
     r->build = k->build ? take_text(&at, build) : NULL;
     r->agreement = take_text(&at, k->agreement);
     r->alignment = k->alignment ? k->alignment : 1;
-    node->hash = registry_hash(r->device, r->op, r->format, r->dtype);
     return node;
 }
 
+static registry_key *key_new(bnet_registry *r, const bnet_kernel_record *k)
+{
+    registry_key *key = bnet_calloc(1, sizeof *key);
+    if (!key)
+        return NULL;
+    key->hash = registry_hash(k->device, k->op, k->format, k->dtype);
+    key->device = k->device;
+    key->op = k->op;
+    key->format = k->format;
+    key->dtype = k->dtype;
+    _Atomic(registry_key *) *bucket = &r->buckets[key->hash % REGISTRY_BUCKETS];
+    atomic_store(&key->next, atomic_load(bucket));
+    atomic_store_explicit(bucket, key, memory_order_release);
+    return key;
+}
+
 /* Last in its chain, so that of equal tiers the earlier registered is found first. */
-static void publish(bnet_registry *r, registry_node *node)
+static void publish(bnet_registry *r, registry_node *node, registry_key *key)
 {
     size_t n = atomic_load(&r->n);
     node->rec.slot = (uint32_t)n;
-    _Atomic(registry_node *) *link =
-        &r->buckets[(node->hash ^ node->hash >> 32) % REGISTRY_BUCKETS];
+    node->key = key;
+    _Atomic(registry_node *) *link = &key->first;
     for (registry_node *at; (at = atomic_load(link)) != NULL;)
         link = &at->next;
     atomic_store_explicit(&r->records[n], node, memory_order_release);
-    atomic_store_explicit(link, node, memory_order_release);
     atomic_store_explicit(&r->n, n + 1, memory_order_release);
+    atomic_store_explicit(link, node, memory_order_release);
     atomic_fetch_add(&r->generation, 1);
 }
 
@@ -128,9 +143,17 @@ static bitnet_status add_locked(bnet_registry *r, const bnet_kernel_record *k, b
         return bnet_fail(err, BITNET_MEMORY, "kernel %s: the registry is full (%d kernels)", k->id,
                          BNET_KERNELS_MAX);
     registry_node *node = node_new(k);
-    if (!node)
+    registry_key *key = NULL;
+    if (node)
+        key = (registry_key *)registry_find_key(r, k->device, k->op, k->format, k->dtype);
+    if (node && !key)
+        key = key_new(r, &node->rec);
+    if (!key) {
+        bnet_free(node ? node->text : NULL);
+        bnet_free(node);
         return bnet_no_memory(err, "kernel record");
-    publish(r, node);
+    }
+    publish(r, node, key);
     return BITNET_OK;
 }
 
@@ -190,6 +213,11 @@ void bnet_registry_close(bnet_registry *r)
         bnet_free(node->text);
         bnet_free(node);
     }
+    for (int b = 0; b < REGISTRY_BUCKETS; b++)
+        for (registry_key *k = atomic_load(&r->buckets[b]), *next; k; k = next) {
+            next = atomic_load(&k->next);
+            bnet_free(k);
+        }
     bnet_registry_free_choices(r);
     pthread_mutex_destroy(&r->lock);
     bnet_free(r);
@@ -235,21 +263,15 @@ static bool better(const bnet_kernel_record *a, const bnet_kernel_record *b, bne
     return a->tier > b->tier;
 }
 
-/* The best compatible record of a key; *n_candidates: how many records the key has. */
-static const bnet_kernel_record *best_of(const bnet_registry *r, uint64_t hash,
-                                         const bnet_capabilities *c, const bnet_kernel_query *q,
-                                         size_t *n_candidates)
+/* The best compatible record of a key. */
+static const bnet_kernel_record *best_of(const registry_key *key, const bnet_capabilities *c,
+                                         const bnet_kernel_query *q)
 {
     const bnet_kernel_record *best = NULL;
-    *n_candidates = 0;
-    for (const registry_node *n = registry_chain(r, hash); n; n = registry_next(n)) {
-        const bnet_kernel_record *k = &n->rec;
-        if (n->hash != hash || !registry_same_key(k, c->device, q->op, q->format, q->dtype))
-            continue;
-        ++*n_candidates;
-        if ((!best || better(k, best, q->priority)) && bnet_registry_veto(k, c, q) == VETO_NONE)
-            best = k;
-    }
+    for (const registry_node *n = registry_first(key); n; n = registry_next(n))
+        if ((!best || better(&n->rec, best, q->priority)) &&
+            bnet_registry_veto(&n->rec, c, q) == VETO_NONE)
+            best = &n->rec;
     return best;
 }
 
@@ -257,20 +279,19 @@ bool bnet_registry_has(const bnet_registry *r, const bnet_capabilities *c, const
                        const char *format, const char *dtype)
 {
     bnet_kernel_query q = {.op = op, .format = format, .dtype = dtype};
-    size_t n;
-    return best_of(r, registry_hash(c->device, op, format, dtype), c, &q, &n) != NULL;
+    const registry_key *key = registry_find_key(r, c->device, op, format, dtype);
+    return key && best_of(key, c, &q) != NULL;
 }
 
 /* "NoCompatibleKernel{...}: linear_i2s.avx2: needs ...; linear_i2s.big: needs ..." */
-static bitnet_status refuse(const bnet_registry *r, uint64_t hash, const bnet_capabilities *c,
+static bitnet_status refuse(const registry_key *key, const bnet_capabilities *c,
                             const bnet_kernel_query *q, bitnet_error *err)
 {
     bnet_str s = {0};
     char reason[160];
-    for (const registry_node *n = registry_chain(r, hash); n; n = registry_next(n))
-        if (n->hash == hash && registry_same_key(&n->rec, c->device, q->op, q->format, q->dtype))
-            bnet_str_addf(&s, "%s%s: %s", s.n ? "; " : "", n->rec.id,
-                          bnet_kernel_veto(&n->rec, c, q, reason, sizeof reason));
+    for (const registry_node *n = err ? registry_first(key) : NULL; n; n = registry_next(n))
+        bnet_str_addf(&s, "%s%s: %s", s.n ? "; " : "", n->rec.id,
+                      bnet_kernel_veto(&n->rec, c, q, reason, sizeof reason));
     bitnet_status st =
         bnet_fail(err, BITNET_NOT_AVAILABLE,
                   "NoCompatibleKernel{device: %s, qtype: %s, operation: %s, dtype: %s, m: %llu, n: "
@@ -285,20 +306,19 @@ bitnet_status bnet_registry_select(const bnet_registry *r, const bnet_capabiliti
                                    const bnet_kernel_query *q, const bnet_kernel_record **out,
                                    bitnet_error *err)
 {
-    uint64_t hash = registry_hash(c->device, q->op, q->format, q->dtype);
+    const registry_key *key = registry_find_key(r, c->device, q->op, q->format, q->dtype);
     const bnet_kernel_record *k = NULL;
-    size_t n_candidates = 0;
-    if (q->priority == BNET_PRIORITY_SPEED &&
+    if (key && q->priority == BNET_PRIORITY_SPEED &&
         atomic_load_explicit(&r->n_choices, memory_order_acquire) > 0)
-        k = bnet_registry_choice(r, hash, c, q);
-    if (!k)
-        k = best_of(r, hash, c, q, &n_candidates);
+        k = bnet_registry_choice(r, key, c, q);
+    if (key && !k)
+        k = best_of(key, c, q);
     if (k) {
         *out = k;
         return BITNET_OK;
     }
-    if (n_candidates > 0)
-        return refuse(r, hash, c, q, err);
+    if (key)
+        return refuse(key, c, q, err);
     return bnet_fail(err, BITNET_NOT_AVAILABLE,
                      "UnsupportedKernelConfiguration{device: %s, qtype: %s, operation: %s}: no "
                      "kernel is registered for it (activations: %s)",

@@ -15,14 +15,23 @@ enum { REGISTRY_BUCKETS = 256, CHOICE_BUCKETS = 1024, CHOICES_MAX = 65536 };
 
 typedef struct registry_node {
     bnet_kernel_record rec; /* its texts lie in `text` */
-    uint64_t hash;          /* of the key */
-    _Atomic(struct registry_node *) next;
+    const struct registry_key *key;
+    _Atomic(struct registry_node *) next; /* of the same key, in order of registration */
     char *text;
 } registry_node;
 
+/* One (device, op, format, dtype); its texts are those of its first record. */
+typedef struct registry_key {
+    uint64_t hash;
+    bnet_device_kind device;
+    const char *op, *format, *dtype;
+    _Atomic(registry_node *) first;
+    _Atomic(struct registry_key *) next; /* in the bucket */
+} registry_key;
+
 /* One word of the tuning cache. Only `kernel` may change. */
 typedef struct registry_choice {
-    uint64_t hash; /* of key, class of m, n, k */
+    const registry_key *key;
     uint64_t m, n, k;
     _Atomic(const registry_node *) kernel; /* of the same key */
     _Atomic(struct registry_choice *) next;
@@ -33,15 +42,16 @@ struct bnet_registry {
     atomic_size_t n, n_choices;
     atomic_uint generation;
     _Atomic(registry_node *) records[BNET_KERNELS_MAX];
-    _Atomic(registry_node *) buckets[REGISTRY_BUCKETS];
+    _Atomic(registry_key *) buckets[REGISTRY_BUCKETS];
     _Atomic(registry_choice *) choices[CHOICE_BUCKETS];
 };
 
-/* FNV-1a over the key (device, op, format, dtype); texts are separated by their NUL. */
+/* A cheap hash of the key: lookups happen on the way to every matrix. Texts are kept apart by their
+ * NUL. */
 static inline uint64_t registry_hash_text(uint64_t h, const char *s)
 {
     do
-        h = (h ^ (uint8_t)*s) * 0x100000001b3u;
+        h = (h << 7 | h >> 57) ^ (uint8_t)*s;
     while (*s++);
     return h;
 }
@@ -49,10 +59,10 @@ static inline uint64_t registry_hash_text(uint64_t h, const char *s)
 static inline uint64_t registry_hash(bnet_device_kind device, const char *op, const char *format,
                                      const char *dtype)
 {
-    uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)device;
-    h = registry_hash_text(h, op);
-    h = registry_hash_text(h, format);
-    return registry_hash_text(h, dtype);
+    uint64_t h = registry_hash_text((uint64_t)device + 1, op);
+    h = registry_hash_text(h * 0x9e3779b97f4a7c15u, format);
+    h = registry_hash_text(h * 0x9e3779b97f4a7c15u, dtype) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 32;
 }
 
 static inline uint64_t registry_hash_shape(uint64_t h, uint64_t m, uint64_t n, uint64_t k)
@@ -70,10 +80,29 @@ static inline bool registry_same_key(const bnet_kernel_record *r, bnet_device_ki
            strcmp(r->dtype, dtype) == 0;
 }
 
-static inline registry_node *registry_chain(const bnet_registry *r, uint64_t hash)
+static inline bool registry_same(const char *a, const char *b)
 {
-    return atomic_load_explicit(&r->buckets[(hash ^ hash >> 32) % REGISTRY_BUCKETS],
-                                memory_order_acquire);
+    return a == b || strcmp(a, b) == 0; /* askers often hold our own texts */
+}
+
+/* The key's records, NULL: it has none. */
+static inline const registry_key *registry_find_key(const bnet_registry *r, bnet_device_kind device,
+                                                    const char *op, const char *format,
+                                                    const char *dtype)
+{
+    uint64_t hash = registry_hash(device, op, format, dtype);
+    const registry_key *k =
+        atomic_load_explicit(&r->buckets[hash % REGISTRY_BUCKETS], memory_order_acquire);
+    for (; k; k = atomic_load_explicit(&k->next, memory_order_acquire))
+        if (k->hash == hash && k->device == device && registry_same(k->op, op) &&
+            registry_same(k->format, format) && registry_same(k->dtype, dtype))
+            return k;
+    return NULL;
+}
+
+static inline registry_node *registry_first(const registry_key *k)
+{
+    return atomic_load_explicit(&k->first, memory_order_acquire);
 }
 
 static inline registry_node *registry_next(const registry_node *n)
@@ -97,8 +126,8 @@ typedef enum registry_veto {
 
 registry_veto bnet_registry_veto(const bnet_kernel_record *k, const bnet_capabilities *c,
                                  const bnet_kernel_query *q);
-/* The choice for this query, NULL: none. The key's hash is the caller's. */
-const bnet_kernel_record *bnet_registry_choice(const bnet_registry *r, uint64_t key_hash,
+/* The choice for this query of this key, NULL: none. */
+const bnet_kernel_record *bnet_registry_choice(const bnet_registry *r, const registry_key *key,
                                                const bnet_capabilities *c,
                                                const bnet_kernel_query *q);
 void bnet_registry_free_choices(bnet_registry *r);

@@ -22,45 +22,44 @@ void bnet_tuning_key(const bnet_capabilities *c, const bnet_cpu_info *cpu, bnet_
 
 uint64_t bnet_tuning_m(uint64_t m)
 {
-    uint64_t top = m == 0 ? 0 : 1;
-    while (top < m && top < M_LARGEST)
-        top *= 2;
-    return top;
+    if (m <= 2)
+        return m;
+    return m >= M_LARGEST ? M_LARGEST : UINT64_C(1) << (64 - __builtin_clzll(m - 1));
 }
 
 /* ---- choices in memory ---- */
 
-static registry_choice *find_choice(const bnet_registry *r, uint64_t hash, uint64_t m, uint64_t n,
-                                    uint64_t k)
+static size_t choice_bucket(const registry_key *key, uint64_t m, uint64_t n, uint64_t k)
+{
+    return registry_hash_shape(key->hash, m, n, k) % CHOICE_BUCKETS;
+}
+
+static registry_choice *find_choice(const bnet_registry *r, const registry_key *key, uint64_t m,
+                                    uint64_t n, uint64_t k)
 {
     registry_choice *c =
-        atomic_load_explicit(&r->choices[hash % CHOICE_BUCKETS], memory_order_acquire);
+        atomic_load_explicit(&r->choices[choice_bucket(key, m, n, k)], memory_order_acquire);
     for (; c; c = atomic_load_explicit(&c->next, memory_order_acquire))
-        if (c->hash == hash && c->m == m && c->n == n && c->k == k)
+        if (c->key == key && c->m == m && c->n == n && c->k == k)
             return c;
     return NULL;
 }
 
-const bnet_kernel_record *bnet_registry_choice(const bnet_registry *r, uint64_t key_hash,
+const bnet_kernel_record *bnet_registry_choice(const bnet_registry *r, const registry_key *key,
                                                const bnet_capabilities *c,
                                                const bnet_kernel_query *q)
 {
-    uint64_t m = bnet_tuning_m(q->m), hash = registry_hash_shape(key_hash, m, q->n, q->k);
-    const registry_choice *ch = find_choice(r, hash, m, q->n, q->k);
+    const registry_choice *ch = find_choice(r, key, bnet_tuning_m(q->m), q->n, q->k);
     if (!ch)
         return NULL;
     const bnet_kernel_record *k = &atomic_load_explicit(&ch->kernel, memory_order_acquire)->rec;
-    return registry_same_key(k, c->device, q->op, q->format, q->dtype) &&
-                   bnet_registry_veto(k, c, q) == VETO_NONE
-               ? k
-               : NULL;
+    return bnet_registry_veto(k, c, q) == VETO_NONE ? k : NULL;
 }
 
 static bitnet_status tune_locked(bnet_registry *r, const registry_node *kernel, uint64_t m,
                                  uint64_t n, uint64_t k, bitnet_error *err)
 {
-    uint64_t hash = registry_hash_shape(kernel->hash, m, n, k);
-    registry_choice *c = find_choice(r, hash, m, n, k);
+    registry_choice *c = find_choice(r, kernel->key, m, n, k);
     if (!c) {
         if (atomic_load(&r->n_choices) == CHOICES_MAX)
             return bnet_fail(err, BITNET_MEMORY, "tuning: %d choices are the most a registry keeps",
@@ -68,10 +67,14 @@ static bitnet_status tune_locked(bnet_registry *r, const registry_node *kernel, 
         c = bnet_calloc(1, sizeof *c);
         if (!c)
             return bnet_no_memory(err, "tuning choice");
-        *c = (registry_choice){.hash = hash, .m = m, .n = n, .k = k};
+        c->key = kernel->key;
+        c->m = m;
+        c->n = n;
+        c->k = k;
+        _Atomic(registry_choice *) *bucket = &r->choices[choice_bucket(kernel->key, m, n, k)];
         atomic_store(&c->kernel, kernel);
-        atomic_store(&c->next, atomic_load(&r->choices[hash % CHOICE_BUCKETS]));
-        atomic_store_explicit(&r->choices[hash % CHOICE_BUCKETS], c, memory_order_release);
+        atomic_store(&c->next, atomic_load(bucket));
+        atomic_store_explicit(bucket, c, memory_order_release);
         atomic_fetch_add(&r->n_choices, 1);
     } else {
         atomic_store_explicit(&c->kernel, kernel, memory_order_release);

@@ -1,0 +1,84 @@
+/* records.h - synthetic records, capabilities and queries for tests of the registry. */
+#ifndef BNET_TEST_RECORDS_H
+#define BNET_TEST_RECORDS_H
+
+#include "test.h"
+
+#include "device/cpu_features.h"
+#include "ops/backend.h"
+#include "ops/registry.h"
+
+static inline void nothing(void) {}
+
+static inline bnet_kernel_record record_of(const char *id, const char *op, const char *format,
+                                           const char *dtype, bnet_tier tier)
+{
+    return (bnet_kernel_record){.id = id,
+                                .device = BNET_DEV_CPU,
+                                .op = op,
+                                .format = format,
+                                .dtype = dtype,
+                                .isa = "scalar",
+                                .tier = tier,
+                                .alignment = 1,
+                                .abi = BNET_KERNEL_ABI,
+                                .agreement = "exact",
+                                .fn = nothing};
+}
+
+static inline bnet_capabilities cpu_with(uint32_t features)
+{
+    return (bnet_capabilities){
+        .device = BNET_DEV_CPU, .cpu_features = features, .builds = 1u << BNET_DEV_CPU};
+}
+
+static inline bnet_capabilities cuda_with(int major, int minor)
+{
+    bnet_gpu_caps g = bnet_gpu_capabilities(major, minor);
+    return (bnet_capabilities){.device = BNET_DEV_CUDA,
+                               .cc_major = major,
+                               .cc_minor = minor,
+                               .tensor_cores = g.tensor_cores,
+                               .builds = 1u << BNET_DEV_CPU | 1u << BNET_DEV_CUDA};
+}
+
+static inline bnet_kernel_query ask(const char *op, const char *format, const char *dtype,
+                                    uint64_t m, uint64_t n, uint64_t k)
+{
+    return (bnet_kernel_query){.op = op, .format = format, .dtype = dtype, .m = m, .n = n, .k = k};
+}
+
+static inline bnet_registry *registry_new(void)
+{
+    bnet_registry *r = NULL;
+    bitnet_error err = {0};
+    if (bnet_registry_open(&r, &err) != BITNET_OK)
+        fail_msg("registry: %s", err.message);
+    return r;
+}
+
+static inline void must_add(bnet_registry *r, bnet_kernel_record k)
+{
+    bitnet_error err = {0};
+    if (bnet_registry_add(r, &k, &err) != BITNET_OK)
+        fail_msg("add %s: %s", k.id ? k.id : "?", err.message);
+}
+
+/* The id of what is selected, "" if nothing is. */
+static inline const char *selected(const bnet_registry *r, bnet_capabilities c, bnet_kernel_query q)
+{
+    const bnet_kernel_record *k = NULL;
+    return bnet_registry_select(r, &c, &q, &k, NULL) == BITNET_OK ? k->id : "";
+}
+
+static inline void must_select(const bnet_registry *r, bnet_capabilities c, bnet_kernel_query q,
+                               const char *id)
+{
+    const char *got = selected(r, c, q);
+    if (strcmp(got, id) != 0)
+        fail_msg("(%s, %s, %s) m %llu n %llu k %llu: selected '%s', wanted '%s'", q.op, q.format,
+                 q.dtype, (unsigned long long)q.m, (unsigned long long)q.n, (unsigned long long)q.k,
+                 got, id);
+}
+
+#endif

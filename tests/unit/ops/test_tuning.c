@@ -1,0 +1,253 @@
+/* test_tuning.c - the tuning cache (REG-20): choices, their file, and everything that makes a file
+ * not count. */
+#include "test.h"
+
+#include <unistd.h>
+
+#include "records.h"
+
+typedef struct fixture {
+    bnet_registry *r;
+    char path[256];
+    int n_lines; /* log lines */
+    char last[512];
+} fixture;
+
+static void on_log(void *user, bitnet_log_level level, const char *module, const char *message)
+{
+    fixture *f = user;
+    (void)level;
+    assert_string_equal(module, "tuning");
+    f->n_lines++;
+    snprintf(f->last, sizeof f->last, "%s", message);
+}
+
+static fixture fixture_new(void)
+{
+    fixture f = {.r = registry_new()};
+    snprintf(f.path, sizeof f.path, "%s/tuning-%d.json", TEST_BINARY_DIR, (int)getpid());
+    unlink(f.path);
+    must_add(f.r, record_of("slow", "toy", "fmt", "i8", BNET_TIER_REFERENCE));
+    must_add(f.r, record_of("fast", "toy", "fmt", "i8", BNET_TIER_EXTREMELY));
+    return f;
+}
+
+static void fixture_free(fixture *f)
+{
+    unlink(f->path);
+    bnet_registry_close(f->r);
+}
+
+static bnet_kernel_query toy(uint64_t m, uint64_t n, uint64_t k)
+{
+    return ask("toy", "fmt", "i8", m, n, k);
+}
+
+static void must_tune(bnet_registry *r, bnet_kernel_query q, const char *id)
+{
+    bitnet_error err = {0};
+    if (bnet_registry_tune(r, &q, id, &err) != BITNET_OK)
+        fail_msg("%s", err.message);
+}
+
+static void test_REG_20_choice_beats_tier(void **state)
+{
+    (void)state;
+    fixture f = fixture_new();
+    must_select(f.r, cpu_with(0), toy(1, 64, 64), "fast");
+    must_tune(f.r, toy(1, 64, 64), "slow");
+    must_select(f.r, cpu_with(0), toy(1, 64, 64), "slow");
+    must_select(f.r, cpu_with(0), toy(2, 64, 64), "fast"); /* exactly that shape */
+    must_select(f.r, cpu_with(0), toy(1, 65, 64), "fast");
+    must_select(f.r, cpu_with(0), toy(1, 64, 65), "fast");
+    bnet_kernel_query q = toy(1, 64, 64);
+    q.priority = BNET_PRIORITY_MEMORY; /* asks for something else than speed */
+    must_select(f.r, cpu_with(0), q, "fast");
+    must_tune(f.r, toy(1, 64, 64), "fast"); /* replaces */
+    must_select(f.r, cpu_with(0), toy(1, 64, 64), "fast");
+    assert_int_equal(bnet_registry_choices(f.r), 1);
+    fixture_free(&f);
+}
+
+static void test_REG_20_classes_of_m(void **state)
+{
+    (void)state;
+    static const uint64_t classes[][2] = {{0, 0},     {1, 1},     {2, 2},     {3, 4},
+                                          {4, 4},     {5, 8},     {8, 8},     {9, 16},
+                                          {257, 512}, {512, 512}, {513, 512}, {99999, 512}};
+    for (size_t i = 0; i < BNET_COUNT(classes); i++)
+        assert_int_equal(bnet_tuning_m(classes[i][0]), classes[i][1]);
+    fixture f = fixture_new();
+    must_tune(f.r, toy(6, 64, 64), "slow"); /* measured at 6, said for 5..8 */
+    for (uint64_t m = 1; m <= 16; m++)
+        must_select(f.r, cpu_with(0), toy(m, 64, 64), m >= 5 && m <= 8 ? "slow" : "fast");
+    fixture_free(&f);
+}
+
+static void test_REG_20_choice_never_overrides_compatibility(void **state)
+{
+    (void)state;
+    fixture f = fixture_new();
+    bnet_kernel_record k = record_of("picky", "toy", "fmt", "i8", BNET_TIER_REFERENCE);
+    k.m = (bnet_dim_rule){.min = 7, .max = 8};
+    k.cpu_needs = BNET_CPU_AVX2;
+    must_add(f.r, k);
+    must_tune(f.r, toy(8, 64, 64), "picky");
+    must_select(f.r, cpu_with(BNET_CPU_AVX2), toy(8, 64, 64), "picky");
+    must_select(f.r, cpu_with(BNET_CPU_AVX2), toy(6, 64, 64), "fast"); /* of the class, too small */
+    must_select(f.r, cpu_with(0), toy(8, 64, 64), "fast");
+    bitnet_error err = {0};
+    bnet_kernel_query q = toy(1, 1, 1);
+    assert_int_equal(bnet_registry_tune(f.r, &q, "nobody", &err), BITNET_ARGUMENT);
+    assert_non_null(strstr(err.message, "nobody"));
+    assert_int_equal(bnet_registry_tune(f.r, &q, "linear_i2s.scalar", &err), BITNET_ARGUMENT);
+    assert_non_null(strstr(err.message, "linear_i2s.scalar is for (linear, i2s, i8)"));
+    fixture_free(&f);
+}
+
+static void test_REG_20_file_round_trip(void **state)
+{
+    (void)state;
+    fixture f = fixture_new(), g = fixture_new();
+    bnet_log log = {on_log, &g};
+    bool used = true;
+    assert_int_equal(bnet_registry_load_tuning(g.r, "key", g.path, &log, &used, NULL), BITNET_OK);
+    assert_false(used); /* missing: fine, said once */
+    assert_int_equal(g.n_lines, 1);
+    for (uint64_t n = 1; n <= 300; n++)
+        must_tune(f.r, toy(n % 7, n, 64), n % 3 ? "slow" : "fast");
+    assert_int_equal(bnet_registry_save_tuning(f.r, "a \"key\"\n", f.path, NULL), BITNET_OK);
+    assert_int_equal(bnet_registry_load_tuning(g.r, "a \"key\"\n", f.path, &log, &used, NULL),
+                     BITNET_OK);
+    assert_true(used);
+    assert_int_equal(bnet_registry_choices(g.r), 300);
+    for (uint64_t n = 1; n <= 300; n++)
+        must_select(g.r, cpu_with(0), toy(n % 7, n, 64), n % 3 ? "slow" : "fast");
+    fixture_free(&f);
+    fixture_free(&g);
+}
+
+static void test_REG_20_other_machine_is_ignored(void **state)
+{
+    (void)state;
+    fixture f = fixture_new(), g = fixture_new();
+    bnet_log log = {on_log, &g};
+    bool used = true;
+    must_tune(f.r, toy(1, 64, 64), "slow");
+    assert_int_equal(bnet_registry_save_tuning(f.r, "machine A", f.path, NULL), BITNET_OK);
+    assert_int_equal(bnet_registry_load_tuning(g.r, "machine B", f.path, &log, &used, NULL),
+                     BITNET_OK);
+    assert_false(used);
+    assert_int_equal(bnet_registry_choices(g.r), 0);
+    assert_non_null(strstr(g.last, "machine A"));
+    assert_non_null(strstr(g.last, "machine B"));
+    must_select(g.r, cpu_with(0), toy(1, 64, 64), "fast");
+    fixture_free(&f);
+    fixture_free(&g);
+}
+
+static void test_REG_20_key_tells_machines_apart(void **state)
+{
+    (void)state;
+    bnet_cpu_info a = {.brand = "Some CPU", .features = 3}, b = a, c = a;
+    b.features = 7;
+    snprintf(c.brand, sizeof c.brand, "Other CPU");
+    const bnet_cpu_info *infos[] = {&a, &b, &c};
+    bnet_str keys[4] = {{0}};
+    bnet_capabilities cpu = cpu_with(3), gpu = cuda_with(9, 0);
+    for (int i = 0; i < 3; i++)
+        bnet_tuning_key(&cpu, infos[i], &keys[i]);
+    bnet_tuning_key(&gpu, &a, &keys[3]);
+    for (int i = 0; i < 4; i++) {
+        assert_non_null(strstr(keys[i].data, BITNET_VERSION));
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(keys[i].data, keys[j].data);
+    }
+    for (int i = 0; i < 4; i++)
+        bnet_str_free(&keys[i]);
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+#define HEAD "{\"key\": \"k\", \"version\": \"" BITNET_VERSION "\", "
+#define ROW(m, kernel)                                                                             \
+    "{\"op\": \"toy\", \"format\": \"fmt\", \"dtype\": \"i8\", \"m\": " m                          \
+    ", \"n\": 64, \"k\": 64, \"kernel\": " kernel "}"
+
+static void test_REG_20_malformed_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {"", "JSON"},
+        {"{", "line 1"},
+        {"[1, 2]", "key"},
+        {"{\"key\": 3}", "key"},
+        {"{\"key\": \"k\"}", "version"},
+        {HEAD "\"choices\": {}}", "choices"},
+        {HEAD "\"choices\": [3]}", "choices[0]"},
+        {HEAD "\"choices\": [" ROW("1", "\"slow\"") ", " ROW("-1", "\"slow\"") "]}",
+         "choices[1].m"},
+        {HEAD "\"choices\": [" ROW("1.5", "\"slow\"") "]}", "choices[0].m"},
+        {HEAD "\"choices\": [" ROW("\"1\"", "\"slow\"") "]}", "choices[0].m"},
+        {HEAD "\"choices\": [" ROW("1", "7") "]}", "choices[0].kernel"},
+        {HEAD "\"choices\": [" ROW("1", "\"linear_i2s.scalar\"") "]}", "linear_i2s.scalar is for"},
+        {HEAD "\"key\": \"k\", \"choices\": []}", "duplicate"},
+    };
+    fixture f = fixture_new();
+    for (size_t i = 0; i < BNET_COUNT(bad); i++) {
+        bitnet_error err = {0};
+        bool used = true;
+        write_file(f.path, bad[i].text);
+        assert_int_equal(bnet_registry_load_tuning(f.r, "k", f.path, NULL, &used, &err),
+                         BITNET_ARGUMENT);
+        if (!strstr(err.message, bad[i].says) || !strstr(err.message, f.path) || used)
+            fail_msg("case %zu: \"%s\", wanted \"%s\"", i, err.message, bad[i].says);
+        assert_int_equal(bnet_registry_choices(f.r), 0); /* all or nothing */
+    }
+    bool used;
+    assert_int_equal(bnet_registry_load_tuning(f.r, "k", TEST_BINARY_DIR, NULL, &used, NULL),
+                     BITNET_IO);
+    fixture_free(&f);
+}
+
+static void test_REG_20_unknown_kernels_are_passed_over(void **state)
+{
+    (void)state;
+    fixture f = fixture_new();
+    bnet_log log = {on_log, &f};
+    bool used = false;
+    write_file(f.path, HEAD "\"choices\": [" ROW("1", "\"gone\"") ", " ROW("2", "\"slow\"") "]}");
+    assert_int_equal(bnet_registry_load_tuning(f.r, "k", f.path, &log, &used, NULL), BITNET_OK);
+    assert_true(used);
+    assert_int_equal(f.n_lines, 1);
+    assert_non_null(strstr(f.last, "gone"));
+    must_select(f.r, cpu_with(0), toy(1, 64, 64), "fast");
+    must_select(f.r, cpu_with(0), toy(2, 64, 64), "slow");
+    bitnet_error err = {0};
+    assert_int_equal(bnet_registry_save_tuning(f.r, "k", TEST_BINARY_DIR "/no/such/dir/x", &err),
+                     BITNET_IO);
+    fixture_free(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_REG_20_choice_beats_tier),
+        cmocka_unit_test(test_REG_20_classes_of_m),
+        cmocka_unit_test(test_REG_20_choice_never_overrides_compatibility),
+        cmocka_unit_test(test_REG_20_file_round_trip),
+        cmocka_unit_test(test_REG_20_other_machine_is_ignored),
+        cmocka_unit_test(test_REG_20_key_tells_machines_apart),
+        cmocka_unit_test(test_REG_20_malformed_files),
+        cmocka_unit_test(test_REG_20_unknown_kernels_are_passed_over),
+    };
+    return cmocka_run_group_tests_name("tuning", tests, NULL, NULL);
+}
