@@ -107,7 +107,7 @@ typedef struct bitnet_runtime_options {
     size_t struct_size;
     int n_threads;     /* 0: as many as the process may use */
     const char *isa;   /* NULL: the best this CPU has; else "scalar", "neon", "dotprod", "avx2": the
-                          highest instruction set kernels may use. Unknown or absent here: an error */
+                          highest instruction set kernels may use. Unknown or absent: an error */
     bitnet_log_fn log; /* NULL: silent */
     void *log_user;
     bool strict; /* a weight type without a kernel is an error; without it such weights take a
