@@ -97,6 +97,34 @@ static void byte_by_byte(void **state)
     }
 }
 
+/* Tokens that end inside a character, whatever its length and whatever stands before it. */
+static void tokens_with_open_ends(void **state)
+{
+    (void)state;
+    static const char emoji[] = "z\xf0\x9f\x98\x80";
+    for (size_t first = 0; first < 2; first++)
+        for (size_t cut = first + 1; cut < 5; cut++) {
+            vocab v;
+            bpe_base(&v);
+            char name[48] = "";
+            for (size_t i = first; i < cut; i++)
+                strcat(name, v.text[(unsigned char)emoji[i]]);
+            int32_t id = vocab_add(&v, name, 1, 0);
+            opened o = open_vocab(&v);
+            bnet_detok d;
+            bnet_str out = {0};
+            bnet_detok_init(&d, o.t, false, false);
+            bnet_detok_push(&d, id, &out);
+            assert_int_equal(out.n, first == 0); /* the z alone */
+            for (size_t i = cut; i < 5; i++)
+                push_byte(&d, &v, (unsigned char)emoji[i], &out);
+            assert_int_equal(out.n, 5 - first);
+            assert_memory_equal(out.data, emoji + first, 5 - first);
+            bnet_str_free(&out);
+            shut(&o);
+        }
+}
+
 static void expect(const opened *o, bool special, bool at_start, const char *text,
                    const char *wanted)
 {
@@ -196,11 +224,9 @@ static void no_allocation_per_token(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(byte_by_byte),
-        cmocka_unit_test(special_tokens),
-        cmocka_unit_test(spm_spaces),
-        cmocka_unit_test(ids_outside),
-        cmocka_unit_test(no_allocation_per_token),
+        cmocka_unit_test(byte_by_byte),   cmocka_unit_test(tokens_with_open_ends),
+        cmocka_unit_test(special_tokens), cmocka_unit_test(spm_spaces),
+        cmocka_unit_test(ids_outside),    cmocka_unit_test(no_allocation_per_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -422,6 +422,7 @@ static void split_pieces(void **state)
     expect_pieces(BNET_SPLIT_LLAMA3, "I'LL we'Re 12345", "[I]['LL][ we]['Re][ ][123][45]");
     expect_pieces(BNET_SPLIT_GPT2, "I'll we'Re 12345", "[I]['ll][ we]['][Re][ 12345]");
     expect_pieces(BNET_SPLIT_LLAMA3, "a  b\n\n c !\n", "[a][ ][ b][\n\n][ c][ !\n]");
+    expect_pieces(BNET_SPLIT_LLAMA3, "a\rb\nc\td", "[a][\r][b][\n][c][\td]");
     expect_pieces(BNET_SPLIT_LLAMA3, "x   ", "[x][   ]");
     expect_pieces(BNET_SPLIT_LLAMA3, "x \n \n  y", "[x][ \n \n][ ][ y]");
     /* U+017F is no s, U+180E and U+200B are no white space, U+00A0 is */
