@@ -1,0 +1,402 @@
+/* test_plan.c - pure planning over device records: tiers, launches, memory, architectures, access
+ * patterns, CUDA errors, the status matrix (DET-13..16, DET-19, DET-20, K-22, M-6, P-7, T-3). */
+#include "stand_in.h"
+
+static const uint64_t GB = 1000000000;
+
+/* Cards of the range of DET-16, and some that do not exist. */
+static const bnet_gpu cards[] = {
+    {.name = "GTX 960",
+     .cc_major = 5,
+     .cc_minor = 2,
+     .total_memory = 4294967296,
+     .multiprocessors = 8,
+     .max_threads_per_block = 1024,
+     .max_shared_memory_per_block = 49152},
+    {.name = "P100",
+     .cc_major = 6,
+     .cc_minor = 0,
+     .total_memory = 17071734784,
+     .multiprocessors = 56,
+     .max_threads_per_block = 1024,
+     .max_shared_memory_per_block = 49152},
+    {.name = "GTX 1060",
+     .cc_major = 6,
+     .cc_minor = 1,
+     .total_memory = 6370295808,
+     .multiprocessors = 10,
+     .max_threads_per_block = 1024,
+     .max_shared_memory_per_block = 49152},
+    {.name = "V100",
+     .cc_major = 7,
+     .cc_minor = 0,
+     .total_memory = 16945512448,
+     .multiprocessors = 80,
+     .max_threads_per_block = 1024,
+     .max_shared_memory_per_block = 49152,
+     .max_shared_memory_optin = 98304},
+    {.name = "T4",
+     .cc_major = 7,
+     .cc_minor = 5,
+     .total_memory = 15843721216,
+     .multiprocessors = 40,
+     .max_threads_per_block = 1024,
+     .max_shared_memory_per_block = 49152},
+    {.name = "A100",
+     .cc_major = 8,
+     .cc_minor = 0,
+     .total_memory = 42505273344,
+     .multiprocessors = 108,
+     .max_threads_per_block = 1024,
+     .max_shared_memory_per_block = 49152},
+    {.name = "L4",
+     .cc_major = 8,
+     .cc_minor = 9,
+     .total_memory = 23572709376,
+     .multiprocessors = 58,
+     .max_threads_per_block = 1024,
+     .max_shared_memory_per_block = 49152},
+    {.name = "H100",
+     .cc_major = 9,
+     .cc_minor = 0,
+     .total_memory = 85045870592,
+     .multiprocessors = 132,
+     .max_threads_per_block = 1024,
+     .max_shared_memory_per_block = 49152,
+     .max_shared_memory_optin = 232448},
+    {.name = "512 threads",
+     .cc_major = 6,
+     .max_threads_per_block = 512,
+     .max_shared_memory_per_block = 16384},
+    {.name = "128 threads", .max_threads_per_block = 128, .max_shared_memory_per_block = 16384},
+    {.name = "1 KiB shared", .max_threads_per_block = 1024, .max_shared_memory_per_block = 1024},
+    {.name = "nothing known"},
+};
+
+static void test_DET_13_D_8_D_9_D_10_device_capability_validation(void **state)
+{
+    static const struct {
+        int major, minor;
+        bnet_gpu_caps want; /* fp16, tensor cores, bf16, fp8, auto prefers fp16 */
+    } rows[] = {
+        {0, 0, {0, 0, 0, 0, 0}}, {5, 2, {0, 0, 0, 0, 0}},  {6, 0, {1, 0, 0, 0, 0}},
+        {6, 1, {1, 0, 0, 0, 0}}, {7, 0, {1, 1, 0, 0, 1}},  {7, 5, {1, 1, 0, 0, 1}},
+        {8, 0, {1, 1, 1, 0, 1}}, {8, 6, {1, 1, 1, 0, 1}},  {8, 9, {1, 1, 1, 1, 1}},
+        {9, 0, {1, 1, 1, 1, 1}}, {10, 0, {1, 1, 1, 1, 1}}, {12, 1, {1, 1, 1, 1, 1}},
+    };
+    (void)state;
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        bnet_gpu_caps c = bnet_gpu_capabilities(rows[i].major, rows[i].minor);
+        print_message("CC %d.%d\n", rows[i].major, rows[i].minor);
+        assert_int_equal(c.fp16, rows[i].want.fp16);
+        assert_int_equal(c.tensor_cores, rows[i].want.tensor_cores);
+        assert_int_equal(c.bf16, rows[i].want.bf16);
+        assert_int_equal(c.fp8, rows[i].want.fp8);
+        assert_int_equal(c.auto_fp16, rows[i].want.auto_fp16);
+    }
+}
+
+static void test_K_22_D_11_launch_parameters(void **state)
+{
+    static const uint64_t sizes[] = {1, 15, 16, 17, 31, 32, 33, 100, 2560, 128256};
+    static const int blocks[] = {32, 32, 32, 32, 32, 32, 32, 32, 16, 8, 16, 1};
+    (void)state;
+    for (size_t c = 0; c < BNET_COUNT(cards); c++)
+        for (size_t i = 0; i < BNET_COUNT(sizes); i++)
+            for (size_t j = 0; j < BNET_COUNT(sizes); j++) {
+                uint64_t m = sizes[i], n = sizes[j];
+                bnet_launch l = bnet_launch_params(&cards[c], m, n, 64);
+                int block = l.block;
+                assert_int_equal(block, blocks[c]);
+                assert_true(block == 1 || block * block <= cards[c].max_threads_per_block);
+                assert_int_equal(l.shared_bytes, 2 * block * block);
+                /* x over columns, y over rows; covered, and by no block too many */
+                assert_true((uint64_t)l.grid_x * (uint64_t)block >= n);
+                assert_true((uint64_t)(l.grid_x - 1) * (uint64_t)block < n);
+                if (l.grid_y < 65535) {
+                    assert_true((uint64_t)l.grid_y * (uint64_t)block >= m);
+                    assert_true((uint64_t)(l.grid_y - 1) * (uint64_t)block < m);
+                }
+            }
+}
+
+static void test_K_22_launch_of_nothing_and_of_far_too_much(void **state)
+{
+    bnet_gpu g = h200();
+    (void)state;
+    for (int zero = 0; zero < 3; zero++) {
+        bnet_launch l = bnet_launch_params(&g, zero != 0, zero != 1, zero != 2);
+        assert_int_equal(l.grid_x, 0);
+        assert_int_equal(l.grid_y, 0);
+    }
+    bnet_launch l = bnet_launch_params(&g, UINT64_MAX, UINT64_MAX, UINT64_MAX);
+    assert_int_equal(l.grid_x, INT32_MAX);
+    assert_int_equal(l.grid_y, 65535);
+    l = bnet_launch_params(&g, 7, 2560, 2560);
+    assert_int_equal(l.grid_x, 80);
+    assert_int_equal(l.grid_y, 1);
+}
+
+static void test_DET_15_persistent_grid(void **state)
+{
+    static const struct {
+        int sms, per_sm, want;
+    } rows[] = {{132, 1, 132},
+                {132, 2, 264},
+                {10, 4, 40},
+                {0, 3, 3},
+                {80, 0, 80},
+                {-1, -1, 1},
+                {INT32_MAX, INT32_MAX, INT32_MAX}};
+    (void)state;
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        bnet_gpu g = {.multiprocessors = rows[i].sms};
+        assert_int_equal(bnet_persistent_grid(&g, rows[i].per_sm), rows[i].want);
+    }
+}
+
+static void test_DET_16_D_9_architectures(void **state)
+{
+    static const struct {
+        int card, toolkit;
+        bool ok;
+        const char *want;
+    } rows[] = {
+        {0, 12, false, "needs 6.0 (CUDA 12 compiles from 5.0, the kernels use 6.0); use the CPU"},
+        {0, 13, false, "needs 7.5 (CUDA 13 compiles from 7.5, the kernels use 6.0); use the CPU"},
+        {1, 12, true, NULL},
+        {2, 12, true, NULL},
+        {2, 13, false, "rebuild with CUDA 12 or use the CPU"},
+        {3, 13, false, "device 0 (V100) has compute capability 7.0"},
+        {4, 13, true, NULL},
+        {7, 12, true, NULL},
+        {7, 13, true, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        bitnet_error err = {0};
+        bitnet_status st = bnet_cuda_arch_check(&cards[rows[i].card], rows[i].toolkit, &err);
+        print_message("%s\n", err.message);
+        assert_int_equal(st, rows[i].ok ? BITNET_OK : BITNET_NOT_AVAILABLE);
+        if (!rows[i].ok) {
+            assert_non_null(strstr(err.message, "NotAvailableRuntime: "));
+            assert_non_null(strstr(err.message, rows[i].want));
+        }
+    }
+}
+
+static void test_DET_14_D_34_memory_policy(void **state)
+{
+    static const struct {
+        uint64_t gb_tenths;
+        const char *policy;
+        int batch;
+    } rows[] = {
+        {0, "conservative", 8}, {40, "conservative", 8}, {79, "conservative", 8},
+        {80, "standard", 32},   {120, "standard", 32},   {160, "standard", 32},
+        {161, "large", 64},     {240, "large", 64},      {1501, "large", 64},
+    };
+    (void)state;
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        bnet_gpu g = {.total_memory = rows[i].gb_tenths * GB / 10,
+                      .max_shared_memory_per_block = 49152};
+        bnet_memory_plan p = bnet_memory_policy(&g);
+        assert_string_equal(p.policy, rows[i].policy);
+        assert_int_equal(p.max_batch, rows[i].batch);
+        assert_true(p.workspace_bytes <= g.total_memory / 10);
+        assert_int_equal(p.shared_bytes, 49152);
+        g.max_shared_memory_optin = 232448;
+        assert_int_equal(bnet_memory_policy(&g).shared_bytes, 232448);
+    }
+    bnet_gpu g = {.total_memory = 12 * GB};
+    assert_int_equal(bnet_memory_policy(&g).workspace_bytes, 12 * GB / 10);
+    g.total_memory = 24 * GB;
+    assert_int_equal(bnet_memory_policy(&g).workspace_bytes, 24 * GB / 10);
+    g.total_memory = 140 * GB;
+    assert_int_equal(bnet_memory_policy(&g).workspace_bytes, 8 * GB);
+}
+
+/* T-3: the hardware matrix through probe, selection and planning at once. */
+static void test_T_3_hardware_matrix(void **state)
+{
+    static const struct {
+        const char *name;
+        int n_gpus;
+        uint64_t gb;
+        int major;
+        const char *summary, *policy;
+        bool tensor_cores, bf16, fp8;
+    } rows[] = {
+        {"no-gpu", 0, 0, 0, "requested=auto detected=[cpu] selected=cpu", NULL, 0, 0, 0},
+        {"4gb cc6", 1, 4, 6, "requested=auto detected=[cuda,cpu] selected=cuda", "conservative", 0,
+         0, 0},
+        {"12gb cc7", 1, 12, 7, "requested=auto detected=[cuda,cpu] selected=cuda", "standard", 1, 0,
+         0},
+        {"24gb cc8", 1, 24, 8, "requested=auto detected=[cuda,cpu] selected=cuda", "large", 1, 1,
+         0},
+        {"multi-gpu cc9", 4, 80, 9, "requested=auto detected=[cuda,cpu] selected=cuda", "large", 1,
+         1, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        bnet_world w = {.loader = &stand_in_loader, .root = "/nonexistent"};
+        bnet_probe_options o;
+        bnet_devices d;
+        bnet_request r;
+        bnet_selection s;
+        bitnet_error err = {0};
+        S = (stand_in){.libraries = rows[i].n_gpus ? "libcuda.so.1" : NULL,
+                       .n_cuda = rows[i].n_gpus};
+        for (int k = 0; k < rows[i].n_gpus; k++) {
+            S.cuda[k] = h200();
+            S.cuda[k].cc_major = rows[i].major;
+            S.cuda[k].total_memory = rows[i].gb * GB;
+        }
+        w.compiled[BNET_DEV_CUDA] = true;
+        bnet_probe_options_init(&o);
+        assert_int_equal(bnet_probe_world(&o, &w, &d, &err), BITNET_OK);
+        assert_int_equal(bnet_request_parse("auto", "--device", &r, &err), BITNET_OK);
+        assert_int_equal(bnet_select(&d, &r, &s, &err), BITNET_OK);
+        assert_string_equal(s.summary, rows[i].summary);
+        assert_int_equal(d.kind[BNET_DEV_CUDA].n_gpus, rows[i].n_gpus);
+        for (int k = 0; k < rows[i].n_gpus; k++) {
+            const bnet_gpu *g = &d.kind[BNET_DEV_CUDA].gpus[k];
+            bnet_gpu_caps c = bnet_gpu_capabilities(g->cc_major, g->cc_minor);
+            assert_int_equal(g->device_id, k);
+            assert_string_equal(bnet_memory_policy(g).policy, rows[i].policy);
+            assert_int_equal(c.tensor_cores, rows[i].tensor_cores);
+            assert_int_equal(c.bf16, rows[i].bf16);
+            assert_int_equal(g->bf16, rows[i].bf16);
+            assert_int_equal(c.fp8, rows[i].fp8);
+        }
+    }
+}
+
+/* ---- access patterns ---- */
+
+static void test_M_6_P_7_D_12_memory_access_patterns(void **state)
+{
+    enum {
+        SEQ = BNET_ACCESS_SEQUENTIAL,
+        STR = BNET_ACCESS_STRIDED,
+        TIL = BNET_ACCESS_TILED,
+        RND = BNET_ACCESS_RANDOM
+    };
+    static const struct {
+        size_t n;
+        uint64_t index[12];
+        int kind;
+        int64_t stride, pitch, columns;
+    } rows[] = {
+        {0, {0}, SEQ, 0, 0, 0},
+        {1, {42}, SEQ, 0, 0, 0},
+        {2, {0, 1}, STR, 1, 0, 0}, /* exactly two are strided (D-12) */
+        {2, {7, 3}, STR, -4, 0, 0},
+        {2, {5, 5}, STR, 0, 0, 0},
+        {3, {0, 1, 2}, SEQ, 0, 0, 0},
+        {4, {100, 101, 102, 103}, SEQ, 0, 0, 0},
+        {3, {0, 2, 4}, STR, 2, 0, 0},
+        {4, {10, 7, 4, 1}, STR, -3, 0, 0},
+        {3, {3, 2, 1}, STR, -1, 0, 0},
+        {3, {9, 9, 9}, STR, 0, 0, 0},
+        {4, {0, 5, 1, 9}, RND, 0, 0, 0},
+        {3, {0, 1, 3}, RND, 0, 0, 0},
+        {3, {0, 2, 3}, RND, 0, 0, 0},
+        {6, {0, 1, 2, 100, 101, 102}, TIL, 0, 100, 3},
+        {8, {0, 1, 64, 65, 128, 129, 192, 193}, TIL, 0, 64, 2},
+        {6, {64, 65, 32, 33, 0, 1}, TIL, 0, -32, 2},
+        {6, {0, 1, 2, 1, 2, 3}, RND, 0, 0, 0},  /* rows overlap: no tile */
+        {5, {0, 1, 2, 100, 101}, RND, 0, 0, 0}, /* last row cut */
+        {6, {0, 1, 64, 65, 130, 131}, RND, 0, 0, 0},
+        {6, {0, 1, 64, 66, 128, 129}, RND, 0, 0, 0},
+        /* no overflow at either end */
+        {3, {UINT64_MAX - 2, UINT64_MAX - 1, UINT64_MAX}, SEQ, 0, 0, 0},
+        {3, {UINT64_MAX - 1, UINT64_MAX, 0}, RND, 0, 0, 0},
+        {2, {0, UINT64_MAX}, RND, 0, 0, 0},
+        {2, {UINT64_MAX, 0}, RND, 0, 0, 0},
+        {2, {0, INT64_MAX}, STR, INT64_MAX, 0, 0},
+        {2, {INT64_MAX, 0}, STR, -INT64_MAX, 0, 0},
+        {3, {0, (uint64_t)1 << 63, 0}, RND, 0, 0, 0},
+        {4, {UINT64_MAX - 1, UINT64_MAX, 0, 1}, RND, 0, 0, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        bnet_access a = bnet_access_pattern(rows[i].index, rows[i].n);
+        print_message("row %zu: kind %d stride %lld\n", i, a.kind, (long long)a.stride);
+        assert_int_equal(a.kind, rows[i].kind);
+        assert_true(a.stride == rows[i].stride);
+        assert_true(a.row_pitch == rows[i].pitch);
+        assert_true(a.n_columns == rows[i].columns);
+    }
+    assert_int_equal(bnet_access_pattern(NULL, 0).kind, BNET_ACCESS_SEQUENTIAL);
+}
+
+/* ---- errors and documents ---- */
+
+static void test_DET_20_cuda_errors(void **state)
+{
+    static const struct {
+        int code;
+        const char *name, *hint;
+    } rows[] = {
+        {2, "CUDA_ERROR_OUT_OF_MEMORY", "smaller"},
+        {100, "CUDA_ERROR_NO_DEVICE", "nvidia-smi"},
+        {222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "driver is too old"},
+        {702, "CUDA_ERROR_LAUNCH_TIMEOUT", "watchdog"},
+        {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "reboot"},
+        {209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "rebuild"},
+        {-1, "an unknown CUDA error", "nvidia-smi"},
+        {123456, "an unknown CUDA error", "--device cpu"},
+    };
+    (void)state;
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        const char *name = NULL;
+        const char *hint = bnet_cuda_error_hint(rows[i].code, &name);
+        assert_string_equal(name, rows[i].name);
+        assert_non_null(strstr(hint, rows[i].hint));
+        assert_ptr_equal(bnet_cuda_error_hint(rows[i].code, NULL), hint);
+    }
+    for (int code = -5; code < 1100; code++) {
+        const char *name = NULL, *hint = bnet_cuda_error_hint(code, &name);
+        assert_true(name && name[0] && hint && hint[0]);
+        assert_true(strlen(hint) < sizeof((bnet_device_status *)0)->hint); /* fits where it goes */
+    }
+}
+
+/* The table in docs/DEVICES.md is what the code says for a build without GPU backends. */
+static void test_DET_19_status_matrix_in_the_docs(void **state)
+{
+    bool compiled[BNET_DEV_COUNT] = {[BNET_DEV_CPU] = true};
+    bnet_str table = {0};
+    static char text[65536];
+    (void)state;
+    bnet_device_matrix(compiled, &table);
+    assert_non_null(strstr(table.data, "| NVIDIA CUDA | `cuda` |"));
+    assert_non_null(strstr(table.data, "| AMD ROCm | `hip`, `rocm` |"));
+    assert_true(bnet_read_text(TEST_SOURCE_DIR, "/docs/DEVICES.md", text, sizeof text) > 0);
+    if (!strstr(text, table.data))
+        print_error("docs/DEVICES.md must contain:\n%s", table.data);
+    assert_non_null(strstr(text, table.data));
+    bnet_str_free(&table);
+    compiled[BNET_DEV_CUDA] = true;
+    bnet_device_matrix(compiled, &table);
+    assert_null(strstr(text, table.data));
+    bnet_str_free(&table);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_DET_13_D_8_D_9_D_10_device_capability_validation),
+        cmocka_unit_test(test_K_22_D_11_launch_parameters),
+        cmocka_unit_test(test_K_22_launch_of_nothing_and_of_far_too_much),
+        cmocka_unit_test(test_DET_15_persistent_grid),
+        cmocka_unit_test(test_DET_16_D_9_architectures),
+        cmocka_unit_test(test_DET_14_D_34_memory_policy),
+        cmocka_unit_test(test_T_3_hardware_matrix),
+        cmocka_unit_test(test_M_6_P_7_D_12_memory_access_patterns),
+        cmocka_unit_test(test_DET_20_cuda_errors),
+        cmocka_unit_test(test_DET_19_status_matrix_in_the_docs),
+    };
+    return cmocka_run_group_tests_name("device/plan", tests, NULL, NULL);
+}
