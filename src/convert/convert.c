@@ -41,7 +41,7 @@ static bitnet_status check_types(const bnet_convert_options *o, bitnet_error *er
 bitnet_status bnet_convert(const char *input, const char *out, const bnet_convert_options *options,
                            bitnet_error *err)
 {
-    struct stat st;
+    struct stat st, there;
     char text[128];
     bnet_convert_options defaults;
     bnet_convert_options_init(&defaults);
@@ -52,6 +52,8 @@ bitnet_status bnet_convert(const char *input, const char *out, const bnet_conver
     if (stat(input, &st) != 0)
         return bnet_fail(err, BITNET_IO, "%s: cannot open: %s", input,
                          bnet_errno_text(errno, text, sizeof text));
+    if (stat(out, &there) == 0 && there.st_dev == st.st_dev && there.st_ino == st.st_ino)
+        return bnet_fail(err, BITNET_ARGUMENT, "%s: is the input; choose another output", out);
     return S_ISDIR(st.st_mode) ? bnet_convert_hf(input, out, o, err)
                                : bnet_convert_llama2c(input, out, o, err);
 }

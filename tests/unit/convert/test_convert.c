@@ -669,6 +669,8 @@ static void test_no_such_input(void **state)
     fx_write_model(&bitnet_packed, dir);
     assert_int_equal(bnet_convert(dir, path, NULL, &err), BITNET_IO);
     assert_non_null(strstr(err.message, "none/out.gguf: cannot create"));
+    assert_int_equal(bnet_convert(dir, dir, NULL, &err), BITNET_ARGUMENT);
+    assert_non_null(strstr(err.message, "is the input"));
 }
 
 /* ---- the trained models ---- */
