@@ -21,6 +21,21 @@
 #define MACHINE "other"
 #endif
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HAVE_ASAN 1
+#endif
+#if __has_feature(thread_sanitizer)
+#define HAVE_TSAN 1
+#endif
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#define HAVE_ASAN 1
+#endif
+#ifdef __SANITIZE_THREAD__
+#define HAVE_TSAN 1
+#endif
+
 static const char *const features[] = {
     "gguf",
     "pcre2",
@@ -28,10 +43,10 @@ static const char *const features[] = {
 #ifdef BITNET_HAVE_LIBEDIT
     "libedit",
 #endif
-#ifdef __SANITIZE_ADDRESS__
+#ifdef HAVE_ASAN
     "address-sanitizer",
 #endif
-#ifdef __SANITIZE_THREAD__
+#ifdef HAVE_TSAN
     "thread-sanitizer",
 #endif
 };

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,6 @@ import traceback
 SOURCE = os.environ.get("BITNET_SOURCE", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 BITNET = os.environ.get("BITNET", os.path.join(SOURCE, "build", "release", "bitnet"))
 SHARED = os.environ.get("BITNET_SHARED", os.path.join(SOURCE, "..", "shared"))
-SANITIZED = False
 WORK = tempfile.mkdtemp(prefix="bitnet-cli-")
 
 
@@ -36,7 +34,10 @@ class Result:
 
 
 def clean_env(extra=None):
+    """The environment without our variables. The search for leaks costs seconds per process where there is a sanitizer:
+    test_leaks.py turns it on, the others do without."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("BITNET_")}
+    env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
     env.update(extra or {})
     return env
 
@@ -156,7 +157,3 @@ def main(namespace):
     shutil.rmtree(WORK, ignore_errors=True)
     print(f"{len(tests) - n_failed - n_skipped} passed, {n_failed} failed, {n_skipped} skipped")
     sys.exit(1 if n_failed else 77 if n_skipped == len(tests) else 0)
-
-
-def signal_name(number):
-    return signal.Signals(number).name
