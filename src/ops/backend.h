@@ -8,6 +8,8 @@
 #ifndef BNET_BACKEND_H
 #define BNET_BACKEND_H
 
+#include <stdatomic.h>
+
 #include "base/thread.h"
 #include "format/codec.h"
 #include "ops/registry.h"
@@ -65,6 +67,13 @@ typedef struct bnet_rope {
     int n_rot, head_dim;
     bool neox;
 } bnet_rope;
+
+/* What a device counts of itself since it was opened. */
+typedef struct bnet_backend_stats {
+    uint64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, cache_hits, cache_misses;
+    uint64_t memory_allocated, memory_peak, memory_used, memory_total;
+    double fp16_ms, bf16_ms;
+} bnet_backend_stats;
 
 typedef struct bnet_backend_vtable {
     const char *name;
@@ -126,10 +135,25 @@ typedef struct bnet_backend_vtable {
                                bitnet_error *err);
     double (*bench_run)(bnet_bench *b, const bnet_kernel_record *k); /* milliseconds */
     void (*bench_free)(bnet_bench *b);
+    /* Transfers, pool and precisions of a device; NULL: there is nothing of the kind (CPU). */
+    void (*stats)(const bnet_backend *be, bnet_backend_stats *out);
 } bnet_backend_vtable;
+
+/* Time spent in operations, of all sessions together. Counted in ops.c where an engine wants it. */
+typedef enum bnet_op_class {
+    BNET_OP_MATMUL,
+    BNET_OP_QUANTIZE,
+    BNET_OP_OTHER,
+    BNET_OP_CLASSES
+} bnet_op_class;
+
+typedef struct bnet_meter {
+    atomic_uint_fast64_t n[BNET_OP_CLASSES], ns[BNET_OP_CLASSES];
+} bnet_meter;
 
 struct bnet_backend {
     const bnet_backend_vtable *v;
+    bnet_meter *meter; /* NULL: nothing is timed */
 };
 
 /* ---- backends (one line each in backends.inc) ---- */
@@ -138,6 +162,18 @@ struct bnet_backend {
 #define BACKEND(name) const bnet_kernel_record *bnet_##name##_kernel_rows(size_t *n);
 #include "ops/backends.inc"
 #undef BACKEND
+
+/* The name of every kernel row a backend has on any machine, so that what was computed elsewhere
+ * can be checked here. */
+typedef struct bnet_kernel_name {
+    const char *id, *op, *format;
+    bnet_device_kind device;
+} bnet_kernel_name;
+#define BACKEND(name) const bnet_kernel_name *bnet_##name##_kernel_names(size_t *n);
+#include "ops/backends.inc"
+#undef BACKEND
+/* Searches the names of all backends; NULL: no such kernel. */
+const bnet_kernel_name *bnet_kernel_name_find(const char *id);
 
 /* Every kernel is chosen by the registry, which must outlive the backend like the pool; kernels
  * registered before a weight is prepared can serve it. isa NULL: the best here; else the highest

@@ -1,6 +1,24 @@
 /* ops.c - shape checks in one place, then the backend's table. */
 #include "ops/ops.h"
 
+/* ---- time, where an engine keeps statistics ---- */
+
+static double start(const bnet_backend *be)
+{
+    return be->meter ? bnet_now_ms() : 0;
+}
+
+static void stop(const bnet_backend *be, bnet_op_class c, double begun)
+{
+    if (!be->meter)
+        return;
+    uint64_t ns = (uint64_t)((bnet_now_ms() - begun) * 1e6);
+    atomic_fetch_add_explicit(&be->meter->n[c], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&be->meter->ns[c], ns, memory_order_relaxed);
+}
+
+/* ---- operations ---- */
+
 bnet_buffer *bnet_op_buffer(bnet_backend *be, size_t n_bytes)
 {
     return be->v->buffer_new(be, n_bytes);
@@ -42,20 +60,26 @@ const bnet_weight_info *bnet_op_weight_info(const bnet_backend *be, const bnet_w
 void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, bnet_buffer *x)
 {
     assert(s->n_tokens > 0);
+    double begun = start(be);
     be->v->embed(be, w, s, x);
+    stop(be, BNET_OP_OTHER, begun);
 }
 
 void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
                      bnet_buffer *y)
 {
     assert(n_rows > 0 && bnet_op_weight_info(be, w)->n_out == 1);
+    double begun = start(be);
     be->v->rmsnorm(be, x, w, eps, n_rows, y);
+    stop(be, BNET_OP_OTHER, begun);
 }
 
 void bnet_op_quantize_i8(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q)
 {
     assert(n_rows > 0 && n_cols > 0 && n_cols <= q->stride && q->stride % 128 == 0);
+    double begun = start(be);
     be->v->quantize_i8(be, x, n_rows, n_cols, q);
+    stop(be, BNET_OP_QUANTIZE, begun);
 }
 
 void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows,
@@ -63,58 +87,76 @@ void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_a
 {
     assert(n_rows > 0 && bnet_op_weight_info(be, w)->ternary &&
            bnet_op_weight_info(be, w)->n_in <= q->stride);
+    double begun = start(be);
     be->v->linear_ternary(be, w, q, n_rows, y);
+    stop(be, BNET_OP_MATMUL, begun);
 }
 
 void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
                           bnet_buffer *y)
 {
     assert(n_rows > 0 && !bnet_op_weight_info(be, w)->ternary);
+    double begun = start(be);
     be->v->linear_float(be, w, x, n_rows, y);
+    stop(be, BNET_OP_MATMUL, begun);
 }
 
 void bnet_op_rope_table(bnet_backend *be, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs)
 {
     assert(r->n_rot % 2 == 0 && r->n_rot <= r->head_dim);
+    double begun = start(be);
     be->v->rope_table(be, r, s, cs);
+    stop(be, BNET_OP_OTHER, begun);
 }
 
 void bnet_op_rope(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
                   bnet_buffer *x)
 {
     assert(n_rows > 0 && n_heads > 0);
+    double begun = start(be);
     be->v->rope(be, r, cs, n_rows, n_heads, x);
+    stop(be, BNET_OP_OTHER, begun);
 }
 
 void bnet_op_kv_append(bnet_backend *be, const bnet_step *s, int layer, bnet_buffer *k,
                        bnet_buffer *v)
 {
     assert(layer >= 0);
+    double begun = start(be);
     be->v->kv_append(be, s, layer, k, v);
+    stop(be, BNET_OP_OTHER, begun);
 }
 
 void bnet_op_attention(bnet_backend *be, const bnet_step *s, int layer, int n_heads, bnet_buffer *q,
                        bnet_buffer *y)
 {
     assert(layer >= 0 && n_heads > 0);
+    double begun = start(be);
     be->v->attention(be, s, layer, n_heads, q, y);
+    stop(be, BNET_OP_OTHER, begun);
 }
 
 void bnet_op_glu(bnet_backend *be, bool relu2, bnet_buffer *gate, bnet_buffer *up, size_t n,
                  bnet_buffer *y)
 {
+    double begun = start(be);
     (relu2 ? be->v->glu_relu2 : be->v->glu_silu)(be, gate, up, n, y);
+    stop(be, BNET_OP_OTHER, begun);
 }
 
 void bnet_op_add(bnet_backend *be, bnet_buffer *x, bnet_buffer *y, size_t n)
 {
+    double begun = start(be);
     be->v->add(be, x, y, n);
+    stop(be, BNET_OP_OTHER, begun);
 }
 
 void bnet_op_gather(bnet_backend *be, bnet_buffer *x, const int32_t *rows, int n_rows,
                     size_t n_cols, bnet_buffer *y)
 {
+    double begun = start(be);
     be->v->gather(be, x, rows, n_rows, n_cols, y);
+    stop(be, BNET_OP_OTHER, begun);
 }
 
 void bnet_backend_close(bnet_backend *be)
@@ -131,6 +173,23 @@ size_t bnet_backend_kernels(const bnet_backend *be, bitnet_kernel_use *out, size
 uint64_t bnet_backend_fallbacks(const bnet_backend *be)
 {
     return be->v->fallbacks ? be->v->fallbacks(be) : 0;
+}
+
+const bnet_kernel_name *bnet_kernel_name_find(const char *id)
+{
+    static const bnet_kernel_name *(*const lists[])(size_t *) = {
+#define BACKEND(name) bnet_##name##_kernel_names,
+#include "ops/backends.inc"
+#undef BACKEND
+    };
+    for (size_t b = 0; b < BNET_COUNT(lists); b++) {
+        size_t n;
+        const bnet_kernel_name *names = lists[b](&n);
+        for (size_t i = 0; i < n; i++)
+            if (strcmp(names[i].id, id) == 0)
+                return &names[i];
+    }
+    return NULL;
 }
 
 const char *bnet_backend_at(int i)

@@ -74,6 +74,8 @@ C.bnet_type_by_name.argtypes = [ctypes.c_char_p]
 for f in (C.bnet_decode_row, C.bnet_encode_row):
     f.restype = ctypes.c_bool
     f.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+C.bnet_decode_part.restype = ctypes.c_bool
+C.bnet_decode_part.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p]
 C.bnet_f16_to_f32.restype = ctypes.c_float
 C.bnet_f16_to_f32.argtypes = [ctypes.c_uint16]
 
@@ -178,6 +180,23 @@ def q6_k(rng):
     check(error < 0.0175, f"Q6_K relative error {error:.5f} (limit 0.0175)")
 
 
+def extra(rng):
+    """Types that only the dequantised fallback reads, whole and in parts."""
+    n_blocks = 512
+    for t, places in {T.Q4_K: [0, 2], T.IQ4_NL: [0]}.items():
+        elems, n_bytes = gguf.GGML_QUANT_SIZES[t]
+        raw = rng.integers(0, 256, (n_blocks, n_bytes), dtype=np.uint8)
+        for p in places:
+            raw[:, p:p + 2] = rng.normal(0, 1, n_blocks).astype(np.float16).view(np.uint8).reshape(-1, 2)
+        want = gguf.quants.dequantize(raw, t).reshape(-1)
+        n = n_blocks * elems
+        for size in (n, 4 * elems):
+            got = np.full(n, np.nan, np.float32)
+            for first in range(0, n, size):
+                assert C.bnet_decode_part(int(t), raw.ctypes.data, first, size, got.ctypes.data + 4 * first)
+            check(same_bits(got, want), f"decode {t.name} in parts of {size}, bit for bit")
+
+
 def main():
     seed = int(os.environ.get("BITNET_SEED", "1"))
     print("gguf package, seed", seed)
@@ -187,6 +206,7 @@ def main():
     decoding(rng)
     encoding(rng)
     q6_k(rng)
+    extra(rng)
     print(f"{len(failures)} failed")
     sys.exit(1 if failures else 0)
 

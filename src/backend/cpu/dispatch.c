@@ -49,6 +49,18 @@ const bnet_kernel_record *bnet_cpu_kernel_rows(size_t *n)
     return rows;
 }
 
+const bnet_kernel_name *bnet_cpu_kernel_names(size_t *n)
+{
+    static const bnet_kernel_name names[] = {
+#define KERNEL(name, set, arch, type, op_, format_, ...)                                           \
+    {#name "." #set, #op_, #format_, BNET_DEV_CPU},
+#include "backend/cpu/kernels.inc"
+#undef KERNEL
+    };
+    *n = BNET_COUNT(names);
+    return names;
+}
+
 static int find_isa(const char *name)
 {
     for (size_t i = 0; i < BNET_COUNT(isas); i++)
