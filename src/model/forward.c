@@ -206,9 +206,11 @@ bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error
     bnet_op_embed(ws->be, m->embd, &s, ws->x);
     bnet_op_rope_table(ws->be, &m->rope, &s, ws->cs);
     for (int layer = 0; layer < m->hp.n_layers; layer++) {
+        bnet_op_mark(ws->be, layer);
         attention_block(ws, &m->layers[layer], &s, layer);
         ffn_block(ws, &m->layers[layer], &s);
     }
+    bnet_op_mark(ws->be, -1);
     ws->n_rows = b->n_rows;
     if (b->n_rows > 0) {
         bnet_op_gather(ws->be, ws->x, b->rows, b->n_rows, ws->w.embd, ws->last);

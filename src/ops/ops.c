@@ -35,6 +35,17 @@ const void *bnet_op_read(bnet_backend *be, bnet_buffer *b, size_t n_bytes)
     return be->v->read(be, b, n_bytes);
 }
 
+void bnet_op_write(bnet_backend *be, bnet_buffer *b, const void *bytes, size_t n_bytes)
+{
+    be->v->write(be, b, bytes, n_bytes);
+}
+
+void bnet_op_mark(bnet_backend *be, int layer)
+{
+    if (be->v->mark)
+        be->v->mark(be, layer);
+}
+
 bitnet_status bnet_op_sync(bnet_backend *be, bitnet_error *err)
 {
     return be->v->sync(be, err);

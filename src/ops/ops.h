@@ -8,6 +8,8 @@
 bnet_buffer *bnet_op_buffer(bnet_backend *be, size_t n_bytes);
 void bnet_op_buffer_free(bnet_backend *be, bnet_buffer *b);
 const void *bnet_op_read(bnet_backend *be, bnet_buffer *b, size_t n_bytes);
+void bnet_op_write(bnet_backend *be, bnet_buffer *b, const void *bytes, size_t n_bytes);
+void bnet_op_mark(bnet_backend *be, int layer); /* what follows belongs to this layer; -1: none */
 bitnet_status bnet_op_sync(bnet_backend *be, bitnet_error *err);
 
 bitnet_status bnet_op_weight(bnet_backend *be, const bnet_weight_request *r, const bnet_log *log,

@@ -35,6 +35,13 @@ static const void *cpu_read(bnet_backend *b, bnet_buffer *buf, size_t n_bytes)
     return buf->data;
 }
 
+static void cpu_write(bnet_backend *b, bnet_buffer *buf, const void *bytes, size_t n_bytes)
+{
+    (void)b;
+    assert(n_bytes <= buf->n_bytes);
+    memcpy(buf->data, bytes, n_bytes);
+}
+
 static bitnet_status cpu_sync(bnet_backend *b, bitnet_error *err)
 {
     (void)b;
@@ -74,6 +81,7 @@ static const bnet_backend_vtable cpu_vtable = {
     .buffer_new = cpu_buffer_new,
     .buffer_free = cpu_buffer_free,
     .read = cpu_read,
+    .write = cpu_write,
     .sync = cpu_sync,
     .weight_prepare = bnet_cpu_weight_prepare,
     .weight_free = bnet_cpu_weight_free,
