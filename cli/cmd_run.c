@@ -6,28 +6,36 @@
 
 /* ---- the prompt ---- */
 
+static int render_first(run_state *r, const char *name, const char *system)
+{
+    bitnet_message messages[2];
+    buffer rendered = {0}, said = {0};
+    size_t n = 0;
+    if (system) {
+        text_puts(&said, system);
+        if (opt_on(r->args, OPT_ESCAPES))
+            unescape(&said);
+        messages[n++] = (bitnet_message){"system", said.data};
+    }
+    messages[n++] = (bitnet_message){"user", r->prompt.data};
+    int rc = render_chat(&r->m, name, messages, n, &rendered);
+    free_buffer(&said);
+    free_buffer(&r->prompt);
+    r->prompt = rendered;
+    return rc;
+}
+
 /* With --template the prompt is the first message of a conversation. */
 static int apply_template(run_state *r)
 {
     const char *wanted = opt_text(r->args, OPT_RUN_TEMPLATE), *name;
     const char *system = opt_text(r->args, OPT_RUN_SYSTEM);
-    bitnet_message messages[2];
-    size_t n = 0;
     if (strcmp(wanted, "raw") == 0 && system)
         return fail(EXIT_USAGE, "--system needs --template: run takes the prompt as it is");
     if (strcmp(wanted, "raw") == 0)
         return EXIT_OK;
     int rc = choose_template(&r->m, wanted, &name);
-    if (rc)
-        return rc;
-    if (system)
-        messages[n++] = (bitnet_message){"system", system};
-    messages[n++] = (bitnet_message){"user", r->prompt.data};
-    buffer rendered = {0};
-    rc = render_chat(&r->m, name, messages, n, &rendered);
-    free_buffer(&r->prompt);
-    r->prompt = rendered;
-    return rc;
+    return rc ? rc : render_first(r, name, system);
 }
 
 static int read_prompt(run_state *r)

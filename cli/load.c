@@ -170,6 +170,22 @@ static bool should_stop(void *user)
     return m->timed_out || interrupted() || out_failed();
 }
 
+/* What --verbose tells: the model and what the session will cost. */
+static void tell_loaded(const loaded *m, const bitnet_session_options *o)
+{
+    char line[512];
+    size_t n_bytes = 0;
+    const bitnet_model_info *i = m->info;
+    if (bitnet_session_memory(m->engine, o, &n_bytes, NULL) != BITNET_OK)
+        return;
+    snprintf(line, sizeof line,
+             "%s: %s, %d layers, %d wide, %s weights, %.3f bits per weight, %d threads, session of "
+             "%.1f MB, loaded in %.1f ms",
+             m->path, i->architecture, i->n_layers, i->n_embd, i->weight_type, i->bits_per_weight,
+             bitnet_runtime_threads(m->runtime), (double)n_bytes / 1e6, m->load_ms);
+    log_sink((void *)(uintptr_t)m->args, BITNET_LOG_INFO, "load", line);
+}
+
 int load_session(loaded *m)
 {
     bitnet_session_options o;
@@ -182,6 +198,7 @@ int load_session(loaded *m)
     o.kv_type = kinds[opt_int(m->args, OPT_KV)];
     if (bitnet_session_open(m->engine, &o, &m->session, &err) != BITNET_OK)
         return fail_with(&err);
+    tell_loaded(m, &o);
     bitnet_session_on_cancel(m->session, should_stop, m);
     m->load_ms += now_ms() - start;
     return EXIT_OK;

@@ -102,6 +102,14 @@ def test_closing_line():
     equal(nano("-p", "Once", "--seed", "4", "--json").err, "", "--json has all of it in the object")
 
 
+def test_log_levels():
+    check("info: load: " in nano("-v", "-p", "Once").err, "--verbose")
+    check("info: load: " in nano("-p", "Once", env={"BITNET_LOG": "debug"}).err, "BITNET_LOG")
+    check("warning: session: n_ctx" in nano("-c", "512", "-p", "Once").err, "warnings are on")
+    check("warning" not in nano("-c", "512", "--no-warnings", "-p", "Once").err, "--no-warnings")
+    check("warning" not in nano("-c", "512", "-p", "Once", env={"BITNET_LOG_LEVEL": "error"}).err, "BITNET_LOG_LEVEL")
+
+
 def test_stops():
     free = nano("--json", "--greedy", "-n", "40", "-p", "Once upon a time").json()
     text = free["text"]
@@ -145,6 +153,8 @@ def test_template():
     equal(nano("--json", "--template", "auto", "-p", "Hi").json()["prompt_ids"], raw, "--template auto")
     r = nano("--json", "--chat-template", "chatml", "--system-prompt", "Be kind", "-p", "Hi").json()
     check("Be kind" in r["prompt"] and "im_start" in r["prompt"], f"chatml: {r['prompt']}")
+    r = nano("--json", "-e", "--template", "chatml", "--system", "a\\tb", "-p", "c\\td").json()
+    check("a\tb" in r["prompt"] and "c\td" in r["prompt"], f"--escapes: {r['prompt']}")
     fails(2, "run", "-m", model("nano"), "--template", "chatlm", "-p", "x", says="did you mean chatml")
     fails(2, "run", "-m", model("nano"), "--system", "x", "-p", "x", says="--system needs --template")
 
