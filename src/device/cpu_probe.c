@@ -39,7 +39,7 @@ static const char *value_of(const char *text, const char *key, size_t *n)
     return NULL;
 }
 
-static uint64_t kib_of(const char *text, const char *key)
+uint64_t bnet_kib_of(const char *text, const char *key)
 {
     size_t n;
     const char *v = value_of(text, key, &n);
@@ -252,11 +252,11 @@ void bnet_probe_cpu(const bnet_world *w, bnet_cpu_info *out)
     out->n_usable = (int)usable;
     out->memory_limit = l.memory;
     if (bnet_read_text(w->root, "/proc/meminfo", text, TEXT_MAX) > 0) {
-        out->memory_total = kib_of(text, "MemTotal");
-        out->memory_available = kib_of(text, "MemAvailable");
+        out->memory_total = bnet_kib_of(text, "MemTotal");
+        out->memory_available = bnet_kib_of(text, "MemAvailable");
     }
     if (bnet_read_text(w->root, "/proc/self/status", text, TEXT_MAX) > 0) {
-        out->process_rss = kib_of(text, "VmRSS");
-        out->process_peak_rss = kib_of(text, "VmHWM");
+        out->process_rss = bnet_kib_of(text, "VmRSS");
+        out->process_peak_rss = bnet_kib_of(text, "VmHWM");
     }
 }

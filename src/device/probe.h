@@ -110,7 +110,10 @@ bitnet_status bnet_fake_parse(const char *text, bool faked[BNET_DEV_COUNT], bitn
 
 /* Reads at most cap - 1 bytes of root + path and adds a NUL; -1 if it cannot be read. */
 long bnet_read_text(const char *root, const char *path, char *buf, size_t cap);
-/* Copies a name as one line: control characters and runs of spaces become one space. */
+/* The number of kB behind `key` ("MemTotal") in such a file, in bytes; 0 if it is not there. */
+uint64_t bnet_kib_of(const char *text, const char *key);
+/* Copies a name as one line of valid UTF-8: control characters and runs of spaces become one space,
+ * broken bytes a question mark. */
 void bnet_copy_name(char *dst, size_t cap, const char *src, size_t n);
 
 #endif

@@ -1,0 +1,26 @@
+/* host_memory.c - how much memory the system and this process use, from /proc, read at each call.
+ */
+#include "device/mempool.h"
+#include "device/probe.h"
+
+enum { TEXT_MAX = 16384 };
+
+bool bnet_host_memory_read(const char *root, bnet_host_memory *out)
+{
+    char text[TEXT_MAX];
+    bnet_host_memory m = {0};
+    if (bnet_read_text(root, "/proc/meminfo", text, sizeof text) <= 0)
+        return false;
+    m.total_bytes = bnet_kib_of(text, "MemTotal");
+    m.available_bytes = BNET_MIN(bnet_kib_of(text, "MemAvailable"), m.total_bytes);
+    m.used_bytes = m.total_bytes - m.available_bytes;
+    if (m.total_bytes == 0)
+        return false;
+    m.used_percent = 100.0 * (double)m.used_bytes / (double)m.total_bytes;
+    if (bnet_read_text(root, "/proc/self/status", text, sizeof text) > 0) {
+        m.process_bytes = bnet_kib_of(text, "VmRSS");
+        m.process_peak_bytes = bnet_kib_of(text, "VmHWM");
+    }
+    *out = m;
+    return true;
+}
