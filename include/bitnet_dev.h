@@ -276,6 +276,146 @@ BITNET_API bitnet_status bitnet_bitnet32_gemv(const uint8_t *data, size_t n_data
                                               size_t cols, const float *x, bitnet_code_map map,
                                               float *y, bitnet_error *err);
 
+/* ---- devices: what this machine has, what this build computes on; docs/DEVICES.md ---- */
+
+/* The library reads no environment: whoever does passes its values here. NULL: the variable is not
+ * set. Texts need not outlive _open. */
+typedef struct bitnet_devices_options {
+    size_t struct_size;
+    const char *gpu_fake;             /* BITNET_GPU_FAKE */
+    bool strict;                      /* BITNET_STRICT_MODE: gpu_fake is ignored, with a warning */
+    bool no_fake_gpu;                 /* BITNET_STRICT_NO_FAKE_GPU: a fake device is an error */
+    const char *cuda_visible_devices; /* CUDA_VISIBLE_DEVICES */
+    const char *cuda_home;            /* CUDA_HOME; NULL: /usr/local/cuda */
+    const char *tool_path;            /* PATH, to find vendor tools; NULL: no tool is run */
+    int tool_deadline_ms;             /* of each tool; 0: 2000 */
+    bool quick;                       /* before a run: slow drivers that this build cannot use are
+                                         not asked */
+    bitnet_log_fn log;                /* NULL: silent */
+    void *log_user;
+} bitnet_devices_options;
+
+typedef struct bitnet_devices bitnet_devices;
+
+typedef enum bitnet_devices_view {
+    BITNET_DEVICES_INFO = 0,      /* CPU, memory, one line of GPUs, compiled and available */
+    BITNET_DEVICES_LIST = 1,      /* every kind and every device with its properties */
+    BITNET_DEVICES_PREFLIGHT = 2, /* what is missing to compute on a GPU, a remedy per vendor */
+} bitnet_devices_view;
+
+typedef struct bitnet_device_choice {
+    char device[16]; /* "cuda", "cpu" */
+    int index;       /* of the device within its kind */
+    int max_batch;
+    char summary[160]; /* "requested=auto detected=[cuda,cpu] selected=cuda", for log and receipt */
+} bitnet_device_choice;
+
+BITNET_API void bitnet_devices_options_init(bitnet_devices_options *options);
+/* Looks at the machine once. Fails: ARGUMENT (gpu_fake names nothing known), NOT_AVAILABLE (a fake
+ * device with no_fake_gpu), MEMORY. The result may be read from any thread. */
+BITNET_API bitnet_status bitnet_devices_open(const bitnet_devices_options *options,
+                                             bitnet_devices **out, bitnet_error *err);
+BITNET_API void bitnet_devices_close(bitnet_devices *devices);
+/* What was found, for people and for programs (one JSON object), ending in a newline; borrowed
+ * until _close. NULL for a number that is no view. */
+BITNET_API const char *bitnet_devices_text(const bitnet_devices *devices, bitnet_devices_view view);
+BITNET_API const char *bitnet_devices_json(const bitnet_devices *devices, bitnet_devices_view view);
+/* Some backend of this build has a real GPU to compute on: what `preflight --require` asks. */
+BITNET_API bool bitnet_devices_preflight(const bitnet_devices *devices);
+BITNET_API bool bitnet_devices_gpu_compiled(const bitnet_devices *devices);
+BITNET_API bool bitnet_devices_gpu_available(const bitnet_devices *devices); /* fakes count */
+/* Compiled and available (a fake counts); cpu always; false for what is no device. */
+BITNET_API bool bitnet_devices_supports(const bitnet_devices *devices, const char *device);
+/* The value of --device if not NULL, else that of BITNET_DEVICE if neither NULL nor empty, else
+ * auto. Only auto falls back to the CPU; a fake is never chosen. Fails: ARGUMENT (names the allowed
+ * values), NOT_COMPILED ("NotCompiled: ..."), NOT_AVAILABLE ("NotAvailableRuntime: ..."). */
+BITNET_API bitnet_status bitnet_devices_select(const bitnet_devices *devices, const char *flag,
+                                               const char *variable, bitnet_device_choice *out,
+                                               bitnet_error *err);
+
+/* ---- memory pools: buffers of one device, freed ones kept for reuse by their size ---- */
+
+/* Where a pool gets its bytes. Called under the pool's lock: must not call the pool. */
+typedef struct bitnet_allocator {
+    void *(*take)(void *user, size_t n_bytes); /* NULL: no memory */
+    void (*give)(void *user, void *p, size_t n_bytes);
+    void *user;
+} bitnet_allocator;
+
+typedef struct bitnet_mempool_options {
+    size_t struct_size;
+    uint64_t max_pool_size; /* bytes in use and cached together. Default 2 GiB; weights and caches
+                               of keys and values are outside of it */
+    uint64_t device_memory; /* of the device; default 0, not known. Else max_pool_size is at most
+                               a tenth of it */
+    size_t max_cached_buffers; /* over all sizes. Default 1000 */
+    int cleanup_interval_ms;   /* cached buffers unused for so long are given back. Default 30000 */
+    bool tracking;             /* time and site of every buffer, for _leaks. Default true */
+    int device_id;
+    bitnet_allocator allocator;     /* take NULL: memory of the host, 64-byte aligned */
+    double (*clock_ms)(void *user); /* NULL: the monotonic clock */
+    void *clock_user;
+    bitnet_log_fn log; /* told about leaks by _close; may be NULL */
+    void *log_user;
+} bitnet_mempool_options;
+
+typedef struct bitnet_mempool_stats {
+    uint64_t allocated_bytes, freed_bytes; /* handed out and brought back, reused ones counted */
+    uint64_t current_bytes, peak_bytes;
+    uint64_t n_allocs, n_frees;
+    uint64_t n_hits, n_misses; /* served from the cache; by the allocator */
+    uint64_t cached_bytes, n_cached;
+    uint64_t n_expired; /* given back for their age or to make room */
+    uint64_t n_refused; /* asked beyond the cap, or the allocator had none */
+} bitnet_mempool_stats;
+
+typedef struct bitnet_mempool_leak {
+    const void *p;
+    size_t n_bytes;
+    double age_ms;
+    const char *file; /* of the line that asked */
+    int line;
+} bitnet_mempool_leak;
+
+typedef struct bitnet_mempool bitnet_mempool;
+
+/* Any thread may use a pool at any time. */
+BITNET_API void bitnet_mempool_options_init(bitnet_mempool_options *options);
+BITNET_API bitnet_status bitnet_mempool_open(const bitnet_mempool_options *options,
+                                             bitnet_mempool **out, bitnet_error *err);
+/* Gives back everything, also what is still held, which is logged as leaked. */
+BITNET_API void bitnet_mempool_close(bitnet_mempool *pool);
+BITNET_API int bitnet_mempool_device_id(const bitnet_mempool *pool);
+/* A reused buffer holds what its last owner left. `file` must live as long as the pool. Fails:
+ * ARGUMENT (0 bytes), MEMORY (beyond max_pool_size, or the allocator has none). */
+BITNET_API bitnet_status bitnet_mempool_alloc_at(bitnet_mempool *pool, size_t n_bytes,
+                                                 const char *file, int line, void **out,
+                                                 bitnet_error *err);
+#define bitnet_mempool_alloc(pool, n_bytes, out, err)                                              \
+    bitnet_mempool_alloc_at(pool, n_bytes, __FILE__, __LINE__, out, err)
+/* Fails: ARGUMENT if p is no buffer in use of this pool (freed twice, of another pool). NULL: OK.
+ */
+BITNET_API bitnet_status bitnet_mempool_free(bitnet_mempool *pool, void *p, bitnet_error *err);
+/* Gives cached buffers back: the expired ones, or all. Returns how many. */
+BITNET_API size_t bitnet_mempool_cleanup(bitnet_mempool *pool, bool all);
+BITNET_API void bitnet_mempool_read(bitnet_mempool *pool, bitnet_mempool_stats *out);
+/* Buffers now held, the oldest first, at most cap of them; returns how many there are. Without
+ * tracking: 0. */
+BITNET_API size_t bitnet_mempool_leaks(bitnet_mempool *pool, bitnet_mempool_leak *out, size_t cap);
+
+typedef struct bitnet_host_memory {
+    uint64_t total_bytes, available_bytes, used_bytes; /* of the system */
+    uint64_t process_bytes, process_peak_bytes;        /* resident */
+    double used_percent;                               /* of the system's total */
+} bitnet_host_memory;
+/* Read anew at every call. Fails: NOT_AVAILABLE where the system does not say. */
+BITNET_API bitnet_status bitnet_host_memory_read(bitnet_host_memory *out, bitnet_error *err);
+/* Quick look for servers (a few file reads): OK, or MEMORY_GATE with what is wrong: hardly any host
+ * memory available, a pool nearly full, requests refused, buffers held longer than held_ms (0: not
+ * looked at). pool may be NULL. */
+BITNET_API bitnet_status bitnet_memory_health(bitnet_mempool *pool, double held_ms,
+                                              bitnet_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -84,12 +84,19 @@ static bool version(slice s, char *out, size_t cap)
 void bnet_copy_name(char *dst, size_t cap, const char *src, size_t n)
 {
     size_t used = 0;
-    for (size_t i = 0; i < n && src[i] && used + 1 < cap; i++) {
-        bool blank = (unsigned char)src[i] <= ' ' || src[i] == 0x7f;
-        if (!blank)
-            dst[used++] = src[i];
+    for (size_t i = 0; i < n && src[i];) {
+        int len = bnet_utf8_len(src + i, n - i);
+        size_t step = len > 0 ? (size_t)len : 1;
+        if (used + step >= cap)
+            break;
+        if (len <= 0)
+            dst[used++] = '?';
+        else if ((unsigned char)src[i] > ' ' && src[i] != 0x7f)
+            for (size_t k = 0; k < step; k++)
+                dst[used++] = src[i + k];
         else if (used && dst[used - 1] != ' ')
             dst[used++] = ' ';
+        i += step;
     }
     while (used && dst[used - 1] == ' ')
         used--;
