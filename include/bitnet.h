@@ -115,18 +115,31 @@ typedef struct bitnet_runtime_options {
     const char *tuning_path; /* cache of measured kernel choices (bitnet_runtime_tune), read at
                           open; NULL: none. Missing, or made on another machine or version: ignored
                           with a log line. Malformed: an error */
+    /* what to compute on: NULL or "auto" takes a GPU this build can use, else the CPU; "cpu",
+     * "gpu", "cuda[:i]", "hip", "oneapi", "opencl", "vulkan", "metal", "npu" take that or fail */
+    const char *device;
+    const char *device_origin;   /* who wants that device, for messages; NULL: "device" */
+    const char *fake_gpu;        /* devices to pretend for tests of detection ("cuda,rocm"; "none");
+                                    they are listed and never compute. NULL: look at the machine.
+                                    Ignored with a warning in strict mode */
+    bool no_fake_gpu;            /* fake_gpu naming a device is an error */
+    const char *visible_devices; /* what CUDA_VISIBLE_DEVICES says, to explain what it hides */
+    bool statistics; /* time every operation for bitnet_engine_stats; counters are kept anyway */
 } bitnet_runtime_options;
 
 typedef struct bitnet_runtime bitnet_runtime;
 
 BITNET_API void bitnet_runtime_options_init(bitnet_runtime_options *options);
 
-/* Starts the threads. `options` may be NULL (all defaults). Fails: ARGUMENT, NOT_AVAILABLE, MEMORY.
- */
+/* Looks for devices, chooses one, starts the threads. `options` may be NULL (all defaults). Fails:
+ * ARGUMENT, NOT_COMPILED (this build has no backend for the device), NOT_AVAILABLE, MEMORY. */
 BITNET_API bitnet_status bitnet_runtime_open(const bitnet_runtime_options *options,
                                              bitnet_runtime **out, bitnet_error *err);
 BITNET_API void bitnet_runtime_close(bitnet_runtime *runtime);
 BITNET_API int bitnet_runtime_threads(const bitnet_runtime *runtime);
+/* "requested=auto detected=[cpu] selected=cpu": the bytes that were logged (module "device", level
+ * INFO) and that receipts hold. */
+BITNET_API const char *bitnet_runtime_summary(const bitnet_runtime *runtime);
 
 /* The i-th compiled backend's name ("cpu"), or NULL past the end. */
 BITNET_API const char *bitnet_backend_list(int i);
@@ -144,7 +157,9 @@ typedef enum bitnet_i2s_layout {
 typedef struct bitnet_engine_options {
     size_t struct_size;
     bitnet_i2s_layout i2s_layout;
-    bool vocab_only; /* load the tokenizer alone: no weights needed, sessions are refused */
+    bool vocab_only;         /* load the tokenizer alone: no weights needed, sessions are refused */
+    const char *policy_path; /* JSON file with allowed ranges of tensors' root mean squares
+                                (docs/TROUBLESHOOTING.md); outside: SUSPICIOUS. NULL: none */
 } bitnet_engine_options;
 
 typedef struct bitnet_model_info {
@@ -171,7 +186,9 @@ typedef struct bitnet_engine bitnet_engine;
 BITNET_API void bitnet_engine_options_init(bitnet_engine_options *options);
 
 /* Maps a GGUF file and prepares its weights. Fails: IO (cannot open, read), MODEL (malformed or not
- * a model we run), TOKENIZER, MEMORY. The file must not change while the engine is open. */
+ * a model we run), TOKENIZER, MEMORY; SUSPICIOUS on a strict runtime (values that are not finite,
+ * tensors all zero, scales <= 0, invalid codes) or by policy_path. The file must not change while
+ * the engine is open. */
 BITNET_API bitnet_status bitnet_engine_open(bitnet_runtime *runtime, const char *path,
                                             const bitnet_engine_options *options,
                                             bitnet_engine **out, bitnet_error *err);
@@ -193,6 +210,51 @@ typedef struct bitnet_kernel_use {
 /* Writes up to `cap` kernels with n_calls > 0 into `out`; returns how many there are. */
 BITNET_API size_t bitnet_engine_kernels(const bitnet_engine *engine, bitnet_kernel_use *out,
                                         size_t cap);
+
+/* ---- statistics: exact counts since the engine was opened or _reset was called ---- */
+
+typedef struct bitnet_performance_stats {
+    uint64_t n_launches;                         /* kernel calls */
+    double exec_ms;                              /* in operations, all sessions together */
+    uint64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes; /* transfers to and from the device; CPU: 0 */
+    uint64_t cache_hits, cache_misses;           /* of the device's memory pool; CPU: 0 */
+} bitnet_performance_stats;
+
+typedef struct bitnet_precision_stats {
+    uint64_t n_ops; /* operations timed */
+    double fp16_ms, bf16_ms, fp32_ms;
+    uint64_t memory_allocated, memory_peak; /* on the device; CPU: 0 */
+    uint64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes;
+} bitnet_precision_stats;
+
+typedef struct bitnet_device_stats {
+    uint64_t memory_used,
+        memory_total;              /* CPU: resident bytes of the process, memory of the system */
+    double gpu_efficiency;         /* kernel calls on a GPU / all; 0 without any */
+    uint64_t fallback_count;       /* steps that failed and were repeated on the CPU */
+    uint64_t dequantised_calls;    /* calls that a dequantised fallback served */
+    uint64_t n_quantize, n_matmul; /* operations timed */
+    double avg_quantize_ms, avg_matmul_ms; /* of one operation; 0 without any */
+} bitnet_device_stats;
+
+typedef struct bitnet_stats {
+    size_t struct_size;
+    bool timed; /* the runtime's option `statistics`: without it all times are 0 */
+    const char *device, *provider; /* "cpu", "dotprod"; live as long as the runtime */
+    bitnet_performance_stats performance;
+    bitnet_precision_stats precision;
+    bitnet_device_stats on_device;
+} bitnet_stats;
+
+BITNET_API void bitnet_stats_init(bitnet_stats *stats);
+/* Any thread. Fails: ARGUMENT (NULL, struct_size), MEMORY. */
+BITNET_API bitnet_status bitnet_engine_stats(const bitnet_engine *engine, bitnet_stats *stats,
+                                             bitnet_error *err);
+BITNET_API void bitnet_engine_stats_reset(bitnet_engine *engine);
+/* One line for people into buf, cut at cap; returns the length of the whole line. */
+BITNET_API size_t bitnet_stats_summary(const bitnet_stats *stats, char *buf, size_t cap);
+/* More than 80 % of the kernel calls ran on a GPU. */
+BITNET_API bool bitnet_stats_gpu_effective(const bitnet_stats *stats);
 
 /* ---- text ---------------------------------------------------------------------------------- */
 
@@ -248,12 +310,18 @@ typedef enum bitnet_kv_type {
     BITNET_KV_INT8 = 2
 } bitnet_kv_type;
 
+/* A cache that several sessions of an engine share (bitnet_kv_pool_open, below). */
+typedef struct bitnet_kv_pool bitnet_kv_pool;
+
 typedef struct bitnet_session_options {
     size_t struct_size;
     int n_ctx;   /* 0: the context the model was trained with, at most 4096 */
     int n_batch; /* prompt tokens per pass; default 512. Changes speed and memory, no bit of
                     the result */
-    bitnet_kv_type kv_type; /* default F16 */
+    bitnet_kv_type kv_type;  /* default F16 */
+    bitnet_kv_pool *kv_pool; /* NULL: a cache of its own for the whole context. Else blocks are
+                                taken from this pool of the same engine, whose kv_type counts; n_ctx
+                                0 is then at most its max_sequence */
 } bitnet_session_options;
 
 typedef struct bitnet_session bitnet_session;
@@ -310,6 +378,49 @@ BITNET_API bitnet_status bitnet_session_load(bitnet_session *session, const char
  * session was changed. */
 BITNET_API bitnet_status bitnet_batch_step(bitnet_session *const *sessions, const int32_t *ids,
                                            size_t n_sessions, bitnet_error *err);
+
+/* ---- a cache shared by sessions -------------------------------------------------------------- */
+
+/* Whose blocks go first when a session needs more than are free. */
+typedef enum bitnet_kv_policy {
+    BITNET_KV_LRU = 0,  /* the session used least recently */
+    BITNET_KV_FIFO = 1, /* the session that came into the pool first */
+    BITNET_KV_LFU = 2,  /* the session used least often; of several, least recently */
+} bitnet_kv_policy;
+
+typedef struct bitnet_kv_pool_options {
+    size_t struct_size;
+    uint64_t max_bytes;      /* of keys and values, allocated at once. Default 1 GiB */
+    int max_sequence;        /* longest context a session may ask for. Default 2048 */
+    int block_size;          /* positions per block: 64 */
+    bitnet_kv_policy policy; /* default LRU */
+    bool whole_sequences;    /* a victim loses all its blocks; default false: as many as are needed,
+                                from its end, so that less must be computed again */
+    bool compression;        /* INT8 whatever kv_type says. Default false */
+    bitnet_kv_type kv_type;  /* default F16 */
+} bitnet_kv_pool_options;
+
+typedef struct bitnet_kv_pool_stats {
+    uint64_t block_bytes; /* of one block, all layers */
+    size_t n_blocks, n_used, n_free;
+    size_t n_sessions;
+    uint64_t n_evictions, n_blocks_evicted; /* sessions that lost blocks, and how many blocks */
+    uint64_t n_hits;                        /* uses of a session that found its cache whole */
+    uint64_t n_rebuilds, n_tokens_rebuilt;  /* uses that had to compute tokens again */
+} bitnet_kv_pool_stats;
+
+BITNET_API void bitnet_kv_pool_options_init(bitnet_kv_pool_options *options);
+/* When blocks run out, other sessions of the pool that are not computing lose theirs; such a
+ * session keeps its tokens and computes the cache again when it is next used: slower, the same
+ * bits. Callers in other threads wait for their turn; a cancel callback must not use sessions of
+ * the same pool. A timeline longer than the whole pool is refused with CONTEXT. Close it after its
+ * sessions, before its engine. Fails: ARGUMENT, MEMORY. */
+BITNET_API bitnet_status bitnet_kv_pool_open(bitnet_engine *engine,
+                                             const bitnet_kv_pool_options *options,
+                                             bitnet_kv_pool **out, bitnet_error *err);
+BITNET_API void bitnet_kv_pool_close(bitnet_kv_pool *pool);
+/* Any thread. */
+BITNET_API void bitnet_kv_pool_read(bitnet_kv_pool *pool, bitnet_kv_pool_stats *out);
 
 /* ---- sampler ------------------------------------------------------------------------------- */
 
@@ -411,6 +522,52 @@ typedef struct bitnet_score_result {
 BITNET_API bitnet_status bitnet_score(bitnet_session *session, const int32_t *ids, size_t n_ids,
                                       size_t stride, bitnet_score_result *result,
                                       bitnet_error *err);
+
+/* ---- receipts: what a run really did, checkable afterwards (docs/receipt.schema.json) ---- */
+
+typedef struct bitnet_receipt bitnet_receipt;
+
+/* What the caller knows of the run. */
+typedef struct bitnet_receipt_facts {
+    size_t struct_size;
+    bool deterministic; /* the run was repeated with the same seed and the tokens were compared */
+    bool identical;     /* they were the same */
+    int n_runs;         /* default 1 */
+    uint64_t seed;
+    size_t n_generated;
+    double total_ms;                   /* from the call to the last token, prompt included */
+    double first_token_ms;             /* from the call to the first token */
+    double decode_ms;                  /* from the first token to the last */
+    int n_passed, n_failed, n_skipped; /* checks the caller made */
+} bitnet_receipt_facts;
+
+BITNET_API void bitnet_receipt_facts_init(bitnet_receipt_facts *facts);
+/* Begins a receipt: kernel calls count from here. Close it before the engine. */
+BITNET_API bitnet_status bitnet_receipt_open(bitnet_engine *engine, bitnet_receipt **out,
+                                             bitnet_error *err);
+BITNET_API void bitnet_receipt_close(bitnet_receipt *receipt);
+/* Measures how fast the weights can be read, digests the model file (once per receipt), writes
+ * everything since _open to `path` by temp file and rename. May be called again. Fails: ARGUMENT,
+ * IO, MEMORY. */
+BITNET_API bitnet_status bitnet_receipt_write(bitnet_receipt *receipt,
+                                              const bitnet_receipt_facts *facts, const char *path,
+                                              bitnet_error *err);
+
+typedef struct bitnet_verify_options {
+    size_t struct_size;
+    bool require_gpu;              /* the receipt must show GPU kernels */
+    const char *model_path;        /* NULL: any; else the model's digest must be this file's */
+    const bitnet_runtime *runtime; /* NULL: kernels of this library; else also those registered */
+} bitnet_verify_options;
+
+BITNET_API void bitnet_verify_options_init(bitnet_verify_options *options);
+/* Applies every gate in order. Fails RECEIPT at the first that is not passed, with its number in
+ * the message and in *gate (may be NULL; 0: passed); IO, MEMORY. */
+BITNET_API bitnet_status bitnet_receipt_verify(const char *path,
+                                               const bitnet_verify_options *options, int *gate,
+                                               bitnet_error *err);
+/* The i-th gate, counted from 0: its number and what it asks for; false past the end. */
+BITNET_API bool bitnet_gate_at(int i, int *number, const char **text);
 
 #ifdef __cplusplus
 }

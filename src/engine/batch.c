@@ -42,12 +42,12 @@ static bitnet_status check_all(bitnet_session *const *sessions, const int32_t *i
     return BITNET_OK;
 }
 
-/* The session with the largest scratch memory carries the others. */
-static bitnet_session *choose_carrier(bitnet_session *const *sessions, size_t n)
+/* The session with the largest scratch memory on this side carries the others. */
+static bitnet_session *choose_carrier(bitnet_session *const *sessions, size_t n, bool fallen)
 {
-    bitnet_session *best = sessions[0];
-    for (size_t i = 1; i < n; i++)
-        if (sessions[i]->n_batch > best->n_batch)
+    bitnet_session *best = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (sessions[i]->fallen == fallen && (!best || sessions[i]->n_batch > best->n_batch))
             best = sessions[i];
     return best;
 }
@@ -88,6 +88,31 @@ static bitnet_status pass(bitnet_session *carrier, bitnet_session *const *sessio
     return st == BITNET_OK ? share_logits(carrier, sessions, n, err) : st;
 }
 
+/* A pass that can be carried whole: n sessions on the same side. If the backend fails, all of them
+ * go on on the spare, which computes the pass again. */
+static bitnet_status safe_pass(bitnet_session *carrier, bitnet_session *const *sessions,
+                               const int32_t *ids, int n, bitnet_error *err)
+{
+    bitnet_status st = pass(carrier, sessions, ids, n, err);
+    if (st == BITNET_OK)
+        return st;
+    bitnet_status why = st;
+    st = bnet_session_fall_back(carrier, why, err);
+    for (int i = 0; i < n && st == BITNET_OK; i++)
+        if (sessions[i] != carrier)
+            st = bnet_session_fall_back(sessions[i], why, err);
+    return st == BITNET_OK ? pass(carrier, sessions, ids, n, err) : st;
+}
+
+/* How many sessions from the first on are on its side, at most `most`. */
+static size_t same_side(bitnet_session *const *sessions, size_t n, size_t most)
+{
+    size_t k = 1;
+    while (k < n && k < most && sessions[k]->fallen == sessions[0]->fallen)
+        k++;
+    return k;
+}
+
 bitnet_status bitnet_batch_step(bitnet_session *const *sessions, const int32_t *ids,
                                 size_t n_sessions, bitnet_error *err)
 {
@@ -96,12 +121,10 @@ bitnet_status bitnet_batch_step(bitnet_session *const *sessions, const int32_t *
     if (!sessions || !ids || !sessions[0])
         return bnet_fail(err, BITNET_ARGUMENT, "batch: sessions and ids must not be NULL");
     bitnet_status st = check_all(sessions, ids, n_sessions, err);
-    if (st != BITNET_OK)
-        return st;
-    bitnet_session *carrier = choose_carrier(sessions, n_sessions);
     for (size_t i = 0; i < n_sessions && st == BITNET_OK;) {
-        size_t n = BNET_MIN((size_t)carrier->n_batch, n_sessions - i);
-        st = pass(carrier, sessions + i, ids + i, (int)n, err);
+        bitnet_session *carrier = choose_carrier(sessions, n_sessions, sessions[i]->fallen);
+        size_t n = same_side(sessions + i, n_sessions - i, (size_t)carrier->n_batch);
+        st = safe_pass(carrier, sessions + i, ids + i, (int)n, err);
         i += n;
     }
     for (size_t i = 0; i < n_sessions && st == BITNET_OK; i++) {

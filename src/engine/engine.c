@@ -2,6 +2,7 @@
  * template, and the facts about it. Hides: the order in which these are opened, and what each may
  * fail with. */
 #include "engine/engine.h"
+#include "engine/strict.h"
 
 void bitnet_engine_options_init(bitnet_engine_options *o)
 {
@@ -90,20 +91,35 @@ static bitnet_status open_weights(bitnet_engine *e, const bitnet_runtime *r, bit
 {
     bitnet_status st =
         bnet_backend_open_cpu(r->pool, r->registry, r->isa, r->strict, &e->log, &e->backend, err);
-    return st == BITNET_OK
-               ? bnet_model_open(e->gguf, e->backend, e->layout, &e->log, &e->model, err)
-               : st;
+    if (st != BITNET_OK)
+        return st;
+    if (r->statistics)
+        e->backend->meter = &e->meter;
+    return bnet_model_open(e->gguf, e->backend, e->layout, &e->log, &e->model, err);
+}
+
+/* Before anything is made of them: in strict mode, or where the caller brings a policy. */
+static bitnet_status check_weights(const bitnet_engine *e, const bitnet_engine_options *o,
+                                   bitnet_error *err)
+{
+    bitnet_status st = BITNET_OK;
+    if (e->runtime->strict)
+        st = bnet_strict_weights(e->gguf, err);
+    if (st == BITNET_OK && o->policy_path)
+        st = bnet_policy_check(o->policy_path, e->gguf, &e->log, err);
+    return st == BITNET_OK ? st : bnet_wrap(err, st, "%s", e->path);
 }
 
 /* Everything behind an open file. */
-static bitnet_status open_parts(bitnet_engine *e, const bitnet_runtime *r, bool vocab_only,
-                                bitnet_error *err)
+static bitnet_status open_parts(bitnet_engine *e, const bitnet_engine_options *o, bitnet_error *err)
 {
     bitnet_status st = copy_key(e, "general.name", &e->name, err);
     if (st == BITNET_OK)
         st = copy_key(e, "general.architecture", &e->architecture, err);
-    if (st == BITNET_OK && !vocab_only)
-        st = open_weights(e, r, err);
+    if (st == BITNET_OK && !o->vocab_only)
+        st = check_weights(e, o, err);
+    if (st == BITNET_OK && !o->vocab_only)
+        st = open_weights(e, e->runtime, err);
     uint64_t n_vocab = e->model ? (uint64_t)bnet_model_hparams(e->model)->n_vocab : 0;
     if (st == BITNET_OK)
         st = bnet_tokenizer_open(e->gguf, n_vocab, &e->log, &e->tokenizer, err);
@@ -139,12 +155,14 @@ static bitnet_status open_any(bitnet_runtime *r, const char *path, const void *d
         bnet_free(e);
         return bnet_no_memory(err, "engine");
     }
+    pthread_mutex_init(&e->spare_lock, NULL);
+    e->runtime = r;
     e->log = r->log;
     e->layout = o.i2s_layout;
     st = data ? bnet_gguf_open_memory(data, n_bytes, path, &e->log, &e->gguf, err)
               : bnet_gguf_open(path, &e->log, &e->gguf, err);
     if (st == BITNET_OK)
-        st = open_parts(e, r, o.vocab_only, err);
+        st = open_parts(e, &o, err);
     if (st != BITNET_OK) {
         bitnet_engine_close(e);
         return st;
@@ -175,6 +193,7 @@ void bitnet_engine_close(bitnet_engine *e)
 {
     if (!e)
         return;
+    bnet_spare_close(e);
     bnet_tokenizer_close(e->tokenizer);
     bnet_model_close(e->model);
     bnet_backend_close(e->backend);
@@ -188,16 +207,6 @@ void bitnet_engine_close(bitnet_engine *e)
 const bitnet_model_info *bitnet_engine_model(const bitnet_engine *e)
 {
     return &e->info;
-}
-
-size_t bitnet_engine_kernels(const bitnet_engine *e, bitnet_kernel_use *out, size_t cap)
-{
-    return e->backend ? bnet_backend_kernels(e->backend, out, cap) : 0;
-}
-
-uint64_t bitnet_engine_fallbacks(const bitnet_engine *e)
-{
-    return e->backend ? bnet_backend_fallbacks(e->backend) : 0;
 }
 
 bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int32_t *ids, size_t n,

@@ -2,6 +2,8 @@
 #ifndef BNET_ENGINE_H
 #define BNET_ENGINE_H
 
+#include <pthread.h>
+
 #include "bitnet_dev.h"
 #include "base/thread.h"
 #include "engine/options.h"
@@ -15,12 +17,22 @@ struct bitnet_runtime {
     bnet_manager *manager;  /* of providers */
     char *isa;              /* NULL: the best */
     bnet_capabilities caps; /* of the CPU, limited by isa */
-    bool strict;
+    bnet_devices *devices;  /* as found when the runtime was opened */
+    bnet_selection selection;
+    bool strict, statistics;
     bnet_log log;
 };
 
+/* What statistics have counted so far, so that a reset can subtract it. */
+typedef struct bnet_counts {
+    atomic_uint_fast64_t n_launches, n_gpu_launches, n_dequantised, n_fallbacks, n[BNET_OP_CLASSES],
+        ns[BNET_OP_CLASSES], n_h2d, n_d2h, h2d_bytes, d2h_bytes, cache_hits, cache_misses, fp16_ns,
+        bf16_ns;
+} bnet_counts;
+
 /* Immutable after open, but for the backend's counters, which are atomic. */
 struct bitnet_engine {
+    const bitnet_runtime *runtime;
     bnet_log log;
     bnet_gguf *gguf;
     bnet_backend *backend; /* its own: kernel counters belong to one engine */
@@ -31,6 +43,15 @@ struct bitnet_engine {
     size_t longest_token; /* bytes, so that sessions can reserve text buffers */
     char *path, *name, *architecture;
     bitnet_model_info info;
+
+    /* Where timelines go whose backend failed: opened at the first failure (fallback.c). */
+    pthread_mutex_t spare_lock;
+    bnet_backend *spare;
+    bnet_model *spare_model;
+    atomic_uint_fast64_t n_fallbacks; /* steps repeated there */
+
+    bnet_meter meter; /* of both backends, if the runtime keeps statistics */
+    bnet_counts base; /* at the last reset */
 };
 
 /* One timeline. tokens[0..n_pos) are in the cache; what lies in the cache beyond n_pos is unused.
@@ -45,6 +66,7 @@ struct bitnet_session {
     int32_t *tokens; /* [n_ctx] */
     float *logits;   /* [n_vocab] after tokens[n_pos - 1], if has_logits */
     bool has_logits;
+    bool fallen;   /* kv and ws are of the engine's spare model */
     bool in_batch; /* marks a session while bitnet_batch_step looks for one named twice */
 
     int32_t *pos, *seq, *rows, *ids; /* [n_batch] description of a pass; ids for batch steps only */
@@ -64,6 +86,15 @@ static inline bool bnet_session_cancelled(const bitnet_session *s)
 /* Every id must name a row of the embedding. `what` stands in the message ("append"). */
 bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int32_t *ids, size_t n,
                              bitnet_error *err);
+/* One pass over n <= n_batch tokens at the end of the timeline; the last n_rows of them can be
+ * asked for logits. On failure the position has not moved. */
+bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,
+                                bitnet_error *err);
+/* After a step failed with `why` (err tells of it): computes the timeline anew on the spare, where
+ * the caller repeats the step. Returns `why` if that is forbidden (strict) or has been done before.
+ * s->n_pos must stand before the failed step. */
+bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitnet_error *err);
+void bnet_spare_close(bitnet_engine *e);
 /* The public form of a query as the registry takes it; missing texts are "". */
 bnet_kernel_query bnet_query_of(const bitnet_kernel_query *q);
 /* What the manager of providers asks; user: the runtime. */

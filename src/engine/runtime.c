@@ -1,4 +1,5 @@
-/* runtime.c - threads, log sink and instruction set: what every engine of a program shares. */
+/* runtime.c - threads, log sink, device and instruction set: what every engine of a program shares.
+ */
 #include "engine/engine.h"
 
 enum { THREADS_MAX = 1024 };
@@ -21,6 +22,34 @@ static bitnet_status open_registry(bitnet_runtime *r, const char *tuning_path, b
     return st;
 }
 
+/* Looks at the machine (no vendor tool is run: that would take seconds) and chooses. */
+static bitnet_status select_device(bitnet_runtime *r, const bitnet_runtime_options *o,
+                                   bitnet_error *err)
+{
+    bnet_request request;
+    bnet_probe_options p;
+    bitnet_status st = bnet_request_parse(o->device, o->device_origin ? o->device_origin : "device",
+                                          &request, err);
+    if (st != BITNET_OK)
+        return st;
+    r->devices = bnet_calloc(1, sizeof *r->devices);
+    if (!r->devices)
+        return bnet_no_memory(err, "devices");
+    bnet_probe_options_init(&p);
+    p.fake = o->fake_gpu;
+    p.strict = o->strict;
+    p.no_fake = o->no_fake_gpu;
+    p.visible = o->visible_devices;
+    p.quick = true;
+    p.log = &r->log;
+    st = bnet_probe(&p, r->devices, err);
+    if (st == BITNET_OK)
+        st = bnet_select(r->devices, &request, &r->selection, err);
+    if (st == BITNET_OK)
+        bnet_logf(&r->log, BITNET_LOG_INFO, "device", "%s", r->selection.summary);
+    return st;
+}
+
 bitnet_status bitnet_runtime_open(const bitnet_runtime_options *options, bitnet_runtime **out,
                                   bitnet_error *err)
 {
@@ -36,8 +65,10 @@ bitnet_status bitnet_runtime_open(const bitnet_runtime_options *options, bitnet_
         return bnet_no_memory(err, "runtime");
     r->log = (bnet_log){o.log, o.log_user};
     r->strict = o.strict;
+    r->statistics = o.statistics;
+    st = select_device(r, &o, err);
     int n_threads = o.n_threads ? o.n_threads : BNET_MIN(bnet_cpu_count(), THREADS_MAX);
-    if (o.isa && !(r->isa = bnet_strdup(o.isa)))
+    if (st == BITNET_OK && o.isa && !(r->isa = bnet_strdup(o.isa)))
         st = bnet_no_memory(err, "runtime options");
     if (st == BITNET_OK)
         st = bnet_pool_open(n_threads, &r->pool, err);
@@ -58,6 +89,7 @@ void bitnet_runtime_close(bitnet_runtime *r)
     bnet_pool_close(r->pool);
     bnet_manager_close(r->manager);
     bnet_registry_close(r->registry);
+    bnet_free(r->devices);
     bnet_free(r->isa);
     bnet_free(r);
 }
@@ -65,6 +97,11 @@ void bitnet_runtime_close(bitnet_runtime *r)
 int bitnet_runtime_threads(const bitnet_runtime *r)
 {
     return bnet_pool_threads(r->pool);
+}
+
+const char *bitnet_runtime_summary(const bitnet_runtime *r)
+{
+    return r->selection.summary;
 }
 
 const char *bitnet_backend_list(int i)

@@ -184,10 +184,8 @@ static void keep_logits(bitnet_session *s, const float *row)
     s->has_logits = true;
 }
 
-/* One pass over n <= n_batch tokens at the end of the timeline; the last n_rows of them can be
- * asked for logits. On failure the position has not moved. */
-static bitnet_status pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,
-                          bitnet_error *err)
+bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,
+                                bitnet_error *err)
 {
     for (int i = 0; i < n; i++) {
         s->pos[i] = (int32_t)s->n_pos + i;
@@ -209,24 +207,30 @@ static bitnet_status cancelled(const bitnet_session *s, bitnet_error *err)
     return bnet_fail(err, BITNET_CANCELLED, "cancelled at position %zu", s->n_pos);
 }
 
-/* Hands out the logits of all n tokens of the last pass; `index` is the first one's place in the
- * whole append. */
-static bitnet_status deliver(bitnet_session *s, int n, size_t index, bitnet_logits_fn each,
-                             void *user, bitnet_error *err)
+/* Tokens to append and who wants their logits; `told`: how many of them have been handed out. */
+typedef struct appending {
+    const int32_t *ids;
+    size_t n_ids, told;
+    bitnet_logits_fn each;
+    void *user;
+} appending;
+
+/* Hands out the logits of the n tokens of the last pass, ids[at, at + n), but for those told. */
+static bitnet_status deliver(bitnet_session *s, appending *a, size_t at, int n, bitnet_error *err)
 {
     size_t n_vocab = (size_t)s->engine->info.n_vocab, end = s->n_pos;
-    for (int first = 0; first < n; first += BNET_HEAD_ROWS) {
+    for (int first = (int)(a->told - at); first < n;) {
         int k = BNET_MIN(BNET_HEAD_ROWS, n - first);
         const float *out;
         bitnet_status st = bnet_head(s->ws, first, k, &out, err);
         if (st != BITNET_OK)
             return st;
-        for (int i = 0; i < k; i++) {
+        for (int i = 0; i < k; i++, first++) {
             const float *row = out + (size_t)i * n_vocab;
-            bool go_on = each(user, index + (size_t)(first + i), row);
-            if (go_on && first + i + 1 < n)
+            bool go_on = a->each(a->user, a->told++, row);
+            if (go_on && first + 1 < n)
                 continue;
-            s->n_pos = end - (size_t)(n - 1 - first - i);
+            s->n_pos = end - (size_t)(n - 1 - first);
             keep_logits(s, row);
             if (!go_on)
                 return cancelled(s, err);
@@ -244,20 +248,40 @@ static bitnet_status last_logits(bitnet_session *s, bitnet_error *err)
     return st;
 }
 
+/* ids[at, at + n): one pass and the logits that are wanted of it. */
+static bitnet_status step(bitnet_session *s, appending *a, size_t at, int n, bitnet_error *err)
+{
+    bool last = at + (size_t)n == a->n_ids;
+    s->has_logits = false;
+    bitnet_status st = bnet_session_pass(s, a->ids + at, n, a->each ? n : last, err);
+    if (st == BITNET_OK && a->each)
+        st = deliver(s, a, at, n, err);
+    else if (st == BITNET_OK && last)
+        st = last_logits(s, err);
+    return st;
+}
+
+/* The step, and once more on the CPU if the backend failed in it. */
+static bitnet_status safe_step(bitnet_session *s, appending *a, size_t at, int n, bitnet_error *err)
+{
+    size_t before = s->n_pos;
+    bitnet_status st = step(s, a, at, n, err);
+    if (st == BITNET_OK || st == BITNET_CANCELLED)
+        return st;
+    s->n_pos = before;
+    st = bnet_session_fall_back(s, st, err);
+    return st == BITNET_OK ? step(s, a, at, n, err) : st;
+}
+
 static bitnet_status run(bitnet_session *s, const int32_t *ids, size_t n_ids, bitnet_logits_fn each,
                          void *user, bitnet_error *err)
 {
+    appending a = {ids, n_ids, 0, each, user};
     for (size_t i = 0; i < n_ids;) {
         if (bnet_session_cancelled(s))
             return cancelled(s, err);
         int n = (int)BNET_MIN((size_t)s->n_batch, n_ids - i);
-        bool last = i + (size_t)n == n_ids;
-        s->has_logits = false;
-        bitnet_status st = pass(s, ids + i, n, each ? n : last, err);
-        if (st == BITNET_OK && each)
-            st = deliver(s, n, i, each, user, err);
-        else if (st == BITNET_OK && last)
-            st = last_logits(s, err);
+        bitnet_status st = safe_step(s, &a, i, n, err);
         if (st != BITNET_OK)
             return st;
         i += (size_t)n;

@@ -1,0 +1,82 @@
+/* fallback.c - what becomes of a timeline whose backend failed in a step. The unit of fallback is
+ * the step: the timeline is computed anew from its tokens on the CPU, with the plainest kernels if
+ * it was the CPU that failed, and the step is repeated there. Nothing of the failed step is kept.
+ */
+#include "engine/engine.h"
+
+static bitnet_status open_spare(bitnet_engine *e, bitnet_error *err)
+{
+    const bitnet_runtime *r = e->runtime;
+    const char *isa = strcmp(e->backend->v->name, "cpu") == 0 ? "scalar" : r->isa;
+    bitnet_status st =
+        bnet_backend_open_cpu(r->pool, r->registry, isa, r->strict, &e->log, &e->spare, err);
+    if (st != BITNET_OK)
+        return st;
+    if (r->statistics)
+        e->spare->meter = &e->meter;
+    st = bnet_model_open(e->gguf, e->spare, e->layout, &e->log, &e->spare_model, err);
+    if (st != BITNET_OK) {
+        bnet_backend_close(e->spare);
+        e->spare = NULL;
+    }
+    return st;
+}
+
+/* The spare model, opened by whoever needs it first. */
+static bitnet_status need_spare(bitnet_engine *e, bitnet_error *err)
+{
+    pthread_mutex_lock(&e->spare_lock);
+    bitnet_status st = e->spare_model ? BITNET_OK : open_spare(e, err);
+    pthread_mutex_unlock(&e->spare_lock);
+    return st;
+}
+
+void bnet_spare_close(bitnet_engine *e)
+{
+    bnet_model_close(e->spare_model);
+    bnet_backend_close(e->spare);
+    pthread_mutex_destroy(&e->spare_lock);
+}
+
+/* Puts kv and ws, which belong to the spare, in the place of what failed, and fills them. */
+static bitnet_status rebuild(bitnet_session *s, bnet_kv *kv, bnet_workspace *ws, bitnet_error *err)
+{
+    size_t n_pos = s->n_pos;
+    bnet_workspace_close(s->ws);
+    bnet_kv_close(s->kv);
+    s->kv = kv;
+    s->ws = ws;
+    s->fallen = true;
+    s->n_pos = 0;
+    bitnet_status st = BITNET_OK;
+    while (st == BITNET_OK && s->n_pos < n_pos) {
+        int n = (int)BNET_MIN((size_t)s->n_batch, n_pos - s->n_pos);
+        st = bnet_session_pass(s, s->tokens + s->n_pos, n, 0, err);
+    }
+    return st;
+}
+
+bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitnet_error *err)
+{
+    bitnet_engine *e = s->engine;
+    bnet_kv *kv = NULL;
+    bnet_workspace *ws = NULL;
+    if (s->fallen)
+        return why;
+    if (e->runtime->strict)
+        return bnet_wrap(err, why, "strict mode allows no fallback: position %zu", s->n_pos);
+    bnet_logf(&e->log, BITNET_LOG_WARN, "engine",
+              "position %zu: %s failed (%s); the timeline goes on on the CPU", s->n_pos,
+              e->backend->v->name, err && err->message[0] ? err->message : bitnet_status_text(why));
+    bitnet_status st = need_spare(e, err);
+    if (st == BITNET_OK)
+        st = bnet_kv_open(e->spare_model, s->n_ctx, s->kv_type, &kv, err);
+    if (st == BITNET_OK)
+        st = bnet_workspace_open(e->spare_model, s->n_batch, &ws, err);
+    if (st != BITNET_OK) {
+        bnet_kv_close(kv);
+        return bnet_wrap(err, st, "falling back to the CPU");
+    }
+    atomic_fetch_add_explicit(&e->n_fallbacks, 1, memory_order_relaxed);
+    return rebuild(s, kv, ws, err);
+}

@@ -1,0 +1,228 @@
+/* stats.c - statistics of an engine. Counts come from the dispatcher (kernel calls), from ops.c
+ * (times) and from the device itself (transfers, pool); nothing here is estimated. A reset
+ * remembers what was counted so far and subtracts it. */
+#include "engine/stats.h"
+
+#include <stdio.h>
+
+/* ---- kernels ---- */
+
+static void add_use(bitnet_kernel_use *list, size_t *n, const bitnet_kernel_use *u)
+{
+    size_t i = 0;
+    while (i < *n && strcmp(list[i].id, u->id) != 0)
+        i++;
+    if (i < *n)
+        list[i].n_calls += u->n_calls;
+    else if (*n < BNET_KERNELS_MAX)
+        list[(*n)++] = *u;
+}
+
+size_t bnet_engine_uses(const bitnet_engine *e, bitnet_kernel_use *out)
+{
+    bitnet_kernel_use more[BNET_KERNELS_MAX];
+    if (!e->backend)
+        return 0;
+    size_t n = bnet_backend_kernels(e->backend, out, BNET_KERNELS_MAX);
+    size_t n_more = e->n_fallbacks ? bnet_backend_kernels(e->spare, more, BNET_KERNELS_MAX) : 0;
+    for (size_t i = 0; i < n_more; i++)
+        add_use(out, &n, &more[i]);
+    return n;
+}
+
+size_t bitnet_engine_kernels(const bitnet_engine *e, bitnet_kernel_use *out, size_t cap)
+{
+    bitnet_kernel_use all[BNET_KERNELS_MAX];
+    size_t n = bnet_engine_uses(e, all);
+    if (cap)
+        memcpy(out, all, BNET_MIN(n, cap) * sizeof *all);
+    return n;
+}
+
+uint64_t bitnet_engine_fallbacks(const bitnet_engine *e)
+{
+    uint64_t n = e->backend ? bnet_backend_fallbacks(e->backend) : 0;
+    return e->n_fallbacks ? n + bnet_backend_fallbacks(e->spare) : n;
+}
+
+/* ---- counts ---- */
+
+static void count_launches(const bitnet_engine *e, bnet_counts *c)
+{
+    bitnet_kernel_use uses[BNET_KERNELS_MAX];
+    size_t n = bnet_engine_uses(e, uses);
+    for (size_t i = 0; i < n; i++) {
+        const bnet_kernel_record *k = bnet_registry_find(e->runtime->registry, uses[i].id);
+        c->n_launches += uses[i].n_calls;
+        if (k && k->device != BNET_DEV_CPU)
+            c->n_gpu_launches += uses[i].n_calls;
+    }
+}
+
+static void count_device(const bnet_backend_stats *d, bnet_counts *c)
+{
+    c->n_h2d = d->n_h2d;
+    c->n_d2h = d->n_d2h;
+    c->h2d_bytes = d->h2d_bytes;
+    c->d2h_bytes = d->d2h_bytes;
+    c->cache_hits = d->cache_hits;
+    c->cache_misses = d->cache_misses;
+    c->fp16_ns = (uint64_t)(d->fp16_ms * 1e6);
+    c->bf16_ns = (uint64_t)(d->bf16_ms * 1e6);
+}
+
+/* Everything since the engine was opened. */
+static void count_all(const bitnet_engine *e, const bnet_backend_stats *d, bnet_counts *c)
+{
+    count_launches(e, c);
+    count_device(d, c);
+    c->n_dequantised = bitnet_engine_fallbacks(e);
+    c->n_fallbacks = e->n_fallbacks;
+    for (int i = 0; i < BNET_OP_CLASSES; i++) {
+        c->n[i] = e->meter.n[i];
+        c->ns[i] = e->meter.ns[i];
+    }
+}
+
+static bnet_backend_stats ask_device(const bitnet_engine *e)
+{
+    bnet_backend_stats d = {0};
+    if (e->backend && e->backend->v->stats)
+        e->backend->v->stats(e->backend, &d);
+    return d;
+}
+
+void bitnet_engine_stats_reset(bitnet_engine *e)
+{
+    bnet_backend_stats d = ask_device(e);
+    bnet_counts c = {0};
+    count_all(e, &d, &c);
+    atomic_uint_fast64_t *to = (atomic_uint_fast64_t *)&e->base, *from = (atomic_uint_fast64_t *)&c;
+    for (size_t i = 0; i < sizeof c / sizeof *to; i++)
+        to[i] = from[i];
+}
+
+static void subtract_base(const bitnet_engine *e, bnet_counts *c)
+{
+    const atomic_uint_fast64_t *base = (const atomic_uint_fast64_t *)&e->base;
+    atomic_uint_fast64_t *to = (atomic_uint_fast64_t *)c;
+    for (size_t i = 0; i < sizeof *c / sizeof *to; i++)
+        to[i] -= base[i];
+}
+
+/* ---- the public form ---- */
+
+void bitnet_stats_init(bitnet_stats *s)
+{
+    *s = (bitnet_stats){.struct_size = sizeof *s};
+}
+
+static double mean_ms(uint64_t ns, uint64_t n)
+{
+    return n ? (double)ns / 1e6 / (double)n : 0;
+}
+
+static void fill_device(const bnet_counts *c, bitnet_device_stats *o)
+{
+    o->gpu_efficiency = c->n_launches ? (double)c->n_gpu_launches / (double)c->n_launches : 0;
+    o->fallback_count = c->n_fallbacks;
+    o->dequantised_calls = c->n_dequantised;
+    o->n_quantize = c->n[BNET_OP_QUANTIZE];
+    o->n_matmul = c->n[BNET_OP_MATMUL];
+    o->avg_quantize_ms = mean_ms(c->ns[BNET_OP_QUANTIZE], o->n_quantize);
+    o->avg_matmul_ms = mean_ms(c->ns[BNET_OP_MATMUL], o->n_matmul);
+}
+
+static void fill(const bnet_counts *c, const bnet_backend_stats *d, bitnet_stats *s)
+{
+    uint64_t ns = 0, n_ops = 0;
+    for (int i = 0; i < BNET_OP_CLASSES; i++) {
+        ns += c->ns[i];
+        n_ops += c->n[i];
+    }
+    s->performance = (bitnet_performance_stats){.n_launches = c->n_launches,
+                                                .exec_ms = (double)ns / 1e6,
+                                                .n_h2d = c->n_h2d,
+                                                .n_d2h = c->n_d2h,
+                                                .h2d_bytes = c->h2d_bytes,
+                                                .d2h_bytes = c->d2h_bytes,
+                                                .cache_hits = c->cache_hits,
+                                                .cache_misses = c->cache_misses};
+    uint64_t narrow = c->fp16_ns + c->bf16_ns;
+    s->precision =
+        (bitnet_precision_stats){.n_ops = n_ops,
+                                 .fp16_ms = (double)c->fp16_ns / 1e6,
+                                 .bf16_ms = (double)c->bf16_ns / 1e6,
+                                 .fp32_ms = ns > narrow ? (double)(ns - narrow) / 1e6 : 0,
+                                 .memory_allocated = d->memory_allocated,
+                                 .memory_peak = d->memory_peak,
+                                 .n_h2d = c->n_h2d,
+                                 .n_d2h = c->n_d2h,
+                                 .h2d_bytes = c->h2d_bytes,
+                                 .d2h_bytes = c->d2h_bytes};
+    fill_device(c, &s->on_device);
+}
+
+/* Asked anew each time: memory changes. */
+static bitnet_status host_memory(bitnet_device_stats *o, bitnet_error *err)
+{
+    bnet_devices *found = bnet_calloc(1, sizeof *found);
+    if (!found)
+        return bnet_no_memory(err, "statistics");
+    bnet_probe_options p;
+    bnet_probe_options_init(&p);
+    p.fake = "none"; /* no look at GPUs */
+    bitnet_status st = bnet_probe(&p, found, err);
+    if (st == BITNET_OK) {
+        o->memory_used = found->cpu.process_rss;
+        o->memory_total = found->cpu.memory_total;
+    }
+    bnet_free(found);
+    return st;
+}
+
+bitnet_status bitnet_engine_stats(const bitnet_engine *e, bitnet_stats *stats, bitnet_error *err)
+{
+    if (!e || !stats)
+        return bnet_fail(err, BITNET_ARGUMENT, "statistics: engine and stats must not be NULL");
+    size_t given = stats->struct_size;
+    if (given < sizeof given || given > sizeof *stats)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "statistics: struct_size is %zu, must be %zu..%zu; call bitnet_stats_init",
+                         given, sizeof given, sizeof *stats);
+    bnet_backend_stats d = ask_device(e);
+    bnet_counts c = {0};
+    count_all(e, &d, &c);
+    subtract_base(e, &c);
+    bitnet_stats s = {.struct_size = given,
+                      .timed = e->runtime->statistics,
+                      .device = e->backend ? e->backend->v->name : "",
+                      .provider = bitnet_runtime_provider(e->runtime)};
+    fill(&c, &d, &s);
+    s.on_device.memory_used = d.memory_used;
+    s.on_device.memory_total = d.memory_total;
+    bitnet_status st = d.memory_total ? BITNET_OK : host_memory(&s.on_device, err);
+    if (st == BITNET_OK)
+        memcpy(stats, &s, given);
+    return st;
+}
+
+bool bitnet_stats_gpu_effective(const bitnet_stats *s)
+{
+    return s->on_device.gpu_efficiency > 0.8;
+}
+
+size_t bitnet_stats_summary(const bitnet_stats *s, char *buf, size_t cap)
+{
+    const bitnet_device_stats *d = &s->on_device;
+    double share = d->memory_total ? 100.0 * (double)d->memory_used / (double)d->memory_total : 0;
+    int n = snprintf(
+        buf, cap,
+        "device %s (%s): %llu kernel calls, %.1f ms, matmul %.4f ms, quantize %.4f ms, gpu %.0f%%, "
+        "fallbacks %llu, memory %.1f of %.1f MB (%.1f%%)",
+        s->device ? s->device : "", s->provider ? s->provider : "",
+        (unsigned long long)s->performance.n_launches, s->performance.exec_ms, d->avg_matmul_ms,
+        d->avg_quantize_ms, 100 * d->gpu_efficiency, (unsigned long long)d->fallback_count,
+        (double)d->memory_used / 1e6, (double)d->memory_total / 1e6, share);
+    return n < 0 ? 0 : (size_t)n;
+}
