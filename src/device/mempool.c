@@ -362,26 +362,45 @@ void bnet_mempool_read(bnet_mempool *p, bnet_mempool_stats *out)
     pthread_mutex_unlock(&p->lock);
 }
 
-size_t bnet_mempool_list(bnet_mempool *p, bnet_mempool_held *out, size_t cap)
+size_t bnet_mempool_each(bnet_mempool *p, bnet_mempool_visit visit, void *user)
 {
     size_t n = 0;
     pthread_mutex_lock(&p->lock);
     double now_ms = now_of(p);
     for (record *r = p->c.tracking ? p->held.oldest : NULL; r; r = r->next, n++)
-        if (n < cap)
-            out[n] = (bnet_mempool_held){r->p, r->n_bytes, now_ms - r->since_ms, r->file, r->line};
+        visit(user, n,
+              &(bnet_mempool_held){r->p, r->n_bytes, now_ms - r->since_ms, r->file, r->line});
     pthread_mutex_unlock(&p->lock);
     return n;
 }
 
+typedef struct listing {
+    bnet_mempool_held *out;
+    size_t cap;
+} listing;
+
+static void list_one(void *user, size_t i, const bnet_mempool_held *held)
+{
+    const listing *l = user;
+    if (i < l->cap)
+        l->out[i] = *held;
+}
+
+size_t bnet_mempool_list(bnet_mempool *p, bnet_mempool_held *out, size_t cap)
+{
+    return bnet_mempool_each(p, list_one, &(listing){out, cap});
+}
+
+static void report_one(void *user, size_t i, const bnet_mempool_held *h)
+{
+    (void)i;
+    bnet_str_addf(user, "leak: %zu bytes held for %.1f s, taken at %s:%d\n", h->n_bytes,
+                  h->age_ms * 1e-3, h->file, h->line);
+}
+
 bool bnet_mempool_report(bnet_mempool *p, bnet_str *out)
 {
-    pthread_mutex_lock(&p->lock);
-    double now_ms = now_of(p);
-    for (record *r = p->c.tracking ? p->held.oldest : NULL; r; r = r->next)
-        bnet_str_addf(out, "leak: %zu bytes held for %.1f s, taken at %s:%d\n", r->n_bytes,
-                      (now_ms - r->since_ms) * 1e-3, r->file, r->line);
-    pthread_mutex_unlock(&p->lock);
+    bnet_mempool_each(p, report_one, out);
     return !out->failed;
 }
 

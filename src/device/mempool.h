@@ -75,6 +75,9 @@ void bnet_mempool_read(bnet_mempool *pool, bnet_mempool_stats *out);
 /* Buffers now held, the oldest first, at most cap of them; returns how many there are. With
  * tracking off: always 0. */
 size_t bnet_mempool_list(bnet_mempool *pool, bnet_mempool_held *out, size_t cap);
+/* The same through a callback, under the pool's lock. */
+typedef void (*bnet_mempool_visit)(void *user, size_t i, const bnet_mempool_held *held);
+size_t bnet_mempool_each(bnet_mempool *pool, bnet_mempool_visit visit, void *user);
 /* "leak: 4096 bytes held for 12.5 s, taken at file.c:42" per line, as _list. */
 bool bnet_mempool_report(bnet_mempool *pool, bnet_str *out);
 

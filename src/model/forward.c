@@ -192,9 +192,9 @@ static void place(bnet_workspace *ws, const bnet_batch *b)
 {
     for (int t = 0; t < b->n_tokens; t++)
         if (t + 1 == b->n_tokens || b->seq[t + 1] != b->seq[t])
-            bnet_kv_reserve(b->kv[b->seq[t]], b->pos[t] + 1);
+            bnet_kv_cover(b->kv[b->seq[t]], b->pos[t] + 1);
     for (int i = 0; i < b->n_seqs; i++)
-        ws->seqs[i] = (bnet_seq){b->kv[i]->store, b->kv[i]->table};
+        ws->seqs[i] = (bnet_seq){b->kv[i]->blocks->store, b->kv[i]->table};
 }
 
 bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error *err)

@@ -1,45 +1,115 @@
 /* kv.c - blocks of 64 positions, taken from a free list when a timeline grows and found through its
- * table. */
+ * table. The list belongs to one timeline or is shared by several. */
 #include "model/kv.h"
 
 #include "model/weights.h"
 
-static bnet_kv_shape shape_of(const bnet_model *m, int n_ctx, bitnet_kv_type type)
+/* ---- blocks ---- */
+
+static bnet_kv_shape shape_of(const bnet_model *m, int n_blocks, bitnet_kv_type type)
 {
-    int n_blocks = (n_ctx + BNET_KV_BLOCK - 1) / BNET_KV_BLOCK;
     return (bnet_kv_shape){m->hp.n_layers, n_blocks, m->hp.n_kv_heads, m->hp.head_dim, type};
+}
+
+uint64_t bnet_kv_block_bytes(const bnet_model *m, bitnet_kv_type type)
+{
+    bnet_kv_shape s = shape_of(m, 1, type);
+    return m->be->v->kv_block_bytes(&s) * (uint64_t)s.n_layers;
 }
 
 uint64_t bnet_kv_bytes(const bnet_model *m, int n_ctx, bitnet_kv_type type)
 {
-    bnet_kv_shape s = shape_of(m, n_ctx, type);
-    return m->be->v->kv_block_bytes(&s) * (uint64_t)s.n_layers * (uint64_t)s.n_blocks;
+    return bnet_kv_block_bytes(m, type) * (uint64_t)bnet_kv_blocks_for((size_t)n_ctx);
+}
+
+int bnet_kv_blocks_for(size_t n_pos)
+{
+    return (int)((n_pos + BNET_KV_BLOCK - 1) / BNET_KV_BLOCK);
+}
+
+bitnet_status bnet_kv_blocks_open(const bnet_model *m, int n_blocks, bitnet_kv_type type,
+                                  bnet_kv_blocks **out, bitnet_error *err)
+{
+    bnet_kv_blocks *b = bnet_calloc(1, sizeof *b);
+    if (!b)
+        return bnet_no_memory(err, "key/value cache");
+    b->be = m->be;
+    b->shape = shape_of(m, n_blocks, type);
+    b->shared = true;
+    b->store = m->be->v->kv_new(m->be, &b->shape);
+    b->free_list = bnet_calloc((size_t)n_blocks, sizeof *b->free_list);
+    if (!b->store || !b->free_list) {
+        bnet_kv_blocks_close(b);
+        return bnet_fail(
+            err, BITNET_MEMORY,
+            "out of memory: key/value cache of %d positions needs %llu bytes; ask for a "
+            "smaller context or an int8 cache",
+            n_blocks * BNET_KV_BLOCK,
+            (unsigned long long)(bnet_kv_block_bytes(m, type) * (uint64_t)n_blocks));
+    }
+    b->n_free = n_blocks;
+    for (int i = 0; i < n_blocks; i++)
+        b->free_list[i] = n_blocks - 1 - i; /* taken from the end: block 0 first */
+    *out = b;
+    return BITNET_OK;
+}
+
+void bnet_kv_blocks_close(bnet_kv_blocks *b)
+{
+    if (!b)
+        return;
+    b->be->v->kv_free(b->be, b->store);
+    bnet_free(b->free_list);
+    bnet_free(b);
+}
+
+int bnet_kv_blocks_free(const bnet_kv_blocks *b)
+{
+    return b->n_free;
+}
+
+/* Blocks leave the free list in their order the first time, so one number says which were used. */
+static void clear(bnet_kv_blocks *b, int32_t block)
+{
+    if (block < b->n_cleared && !b->shared)
+        return;
+    size_t n_bytes = (size_t)b->be->v->kv_block_bytes(&b->shape);
+    for (int layer = 0; layer < b->shape.n_layers; layer++)
+        memset(b->be->v->kv_block(b->store, layer, block), 0, n_bytes);
+    b->n_cleared = BNET_MAX(b->n_cleared, block + 1);
+}
+
+/* ---- timelines ---- */
+
+bitnet_status bnet_kv_open_shared(bnet_kv_blocks *b, int n_ctx, bnet_kv **out, bitnet_error *err)
+{
+    bnet_kv *kv = bnet_calloc(1, sizeof *kv);
+    int n = bnet_kv_blocks_for((size_t)n_ctx);
+    int32_t *table = bnet_calloc((size_t)n, sizeof *table);
+    if (!kv || !table) {
+        bnet_free(kv);
+        bnet_free(table);
+        return bnet_no_memory(err, "key/value cache");
+    }
+    *kv = (bnet_kv){.blocks = b, .n_table = n, .table = table};
+    *out = kv;
+    return BITNET_OK;
 }
 
 bitnet_status bnet_kv_open(const bnet_model *m, int n_ctx, bitnet_kv_type type, bnet_kv **out,
                            bitnet_error *err)
 {
-    bnet_kv *kv = bnet_calloc(1, sizeof *kv);
-    if (!kv)
-        return bnet_no_memory(err, "key/value cache");
-    kv->be = m->be;
-    kv->shape = shape_of(m, n_ctx, type);
-    size_t n = (size_t)kv->shape.n_blocks;
-    kv->store = m->be->v->kv_new(m->be, &kv->shape);
-    kv->table = bnet_calloc(n, sizeof *kv->table);
-    kv->free_list = bnet_calloc(n, sizeof *kv->free_list);
-    if (!kv->store || !kv->table || !kv->free_list) {
-        bnet_kv_close(kv);
-        return bnet_fail(
-            err, BITNET_MEMORY,
-            "out of memory: key/value cache of %d positions needs %llu bytes; ask for a "
-            "smaller context or an int8 cache",
-            n_ctx, (unsigned long long)bnet_kv_bytes(m, n_ctx, type));
+    bnet_kv_blocks *b;
+    bitnet_status st = bnet_kv_blocks_open(m, bnet_kv_blocks_for((size_t)n_ctx), type, &b, err);
+    if (st != BITNET_OK)
+        return st;
+    st = bnet_kv_open_shared(b, n_ctx, out, err);
+    if (st != BITNET_OK) {
+        bnet_kv_blocks_close(b);
+        return st;
     }
-    kv->n_free = kv->shape.n_blocks;
-    for (int i = 0; i < kv->n_free; i++)
-        kv->free_list[i] = kv->n_free - 1 - i; /* taken from the end: block 0 first */
-    *out = kv;
+    b->shared = false;
+    (*out)->owner = true;
     return BITNET_OK;
 }
 
@@ -47,45 +117,58 @@ void bnet_kv_close(bnet_kv *kv)
 {
     if (!kv)
         return;
-    kv->be->v->kv_free(kv->be, kv->store);
+    bnet_kv_reserve(kv, 0);
+    if (kv->owner)
+        bnet_kv_blocks_close(kv->blocks);
     bnet_free(kv->table);
-    bnet_free(kv->free_list);
     bnet_free(kv);
 }
 
-/* Blocks leave the free list in their order the first time, so one number says which were used. */
-static void clear_once(bnet_kv *kv, int32_t block)
+int bnet_kv_mapped(const bnet_kv *kv)
 {
-    if (block < kv->n_cleared)
-        return;
-    size_t n_bytes = (size_t)kv->be->v->kv_block_bytes(&kv->shape);
-    for (int layer = 0; layer < kv->shape.n_layers; layer++)
-        memset(kv->be->v->kv_block(kv->store, layer, block), 0, n_bytes);
-    kv->n_cleared = block + 1;
+    return kv->n_mapped;
 }
 
 void bnet_kv_reserve(bnet_kv *kv, int n_pos)
 {
-    int need = (n_pos + BNET_KV_BLOCK - 1) / BNET_KV_BLOCK;
+    bnet_kv_blocks *b = kv->blocks;
+    int need = bnet_kv_blocks_for((size_t)n_pos);
     while (kv->n_mapped > need) /* the timeline was rewound */
-        kv->free_list[kv->n_free++] = kv->table[--kv->n_mapped];
+        b->free_list[b->n_free++] = kv->table[--kv->n_mapped];
+    bnet_kv_cover(kv, n_pos);
+}
+
+void bnet_kv_cover(bnet_kv *kv, int n_pos)
+{
+    bnet_kv_blocks *b = kv->blocks;
+    int need = bnet_kv_blocks_for((size_t)n_pos);
+    assert(need <= kv->n_table);
     while (kv->n_mapped < need) {
-        assert(kv->n_free > 0);
-        kv->table[kv->n_mapped] = kv->free_list[--kv->n_free];
-        clear_once(kv, kv->table[kv->n_mapped++]);
+        assert(b->n_free > 0);
+        kv->table[kv->n_mapped] = b->free_list[--b->n_free];
+        clear(b, kv->table[kv->n_mapped++]);
     }
+}
+
+uint64_t bnet_kv_walk_bytes(const bnet_kv *kv, int n_pos)
+{
+    const bnet_kv_blocks *b = kv->blocks;
+    return b->be->v->kv_block_bytes(&b->shape) * (uint64_t)b->shape.n_layers *
+           (uint64_t)bnet_kv_blocks_for((size_t)n_pos);
 }
 
 /* Whole blocks, in the order layer, logical block: what physical block they are in is nobody's
  * business. */
 bitnet_status bnet_kv_walk(bnet_kv *kv, int n_pos, bnet_kv_io io, void *user, bitnet_error *err)
 {
-    bnet_kv_reserve(kv, n_pos);
-    size_t n_bytes = (size_t)kv->be->v->kv_block_bytes(&kv->shape);
-    for (int layer = 0; layer < kv->shape.n_layers; layer++)
-        for (int b = 0; b < kv->n_mapped; b++) {
+    bnet_kv_blocks *b = kv->blocks;
+    int need = bnet_kv_blocks_for((size_t)n_pos);
+    bnet_kv_cover(kv, n_pos);
+    size_t n_bytes = (size_t)b->be->v->kv_block_bytes(&b->shape);
+    for (int layer = 0; layer < b->shape.n_layers; layer++)
+        for (int i = 0; i < need; i++) {
             bitnet_status st =
-                io(user, kv->be->v->kv_block(kv->store, layer, kv->table[b]), n_bytes, err);
+                io(user, b->be->v->kv_block(b->store, layer, kv->table[i]), n_bytes, err);
             if (st != BITNET_OK)
                 return st;
         }

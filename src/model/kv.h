@@ -4,18 +4,24 @@
 
 #include "model/model.h"
 
-struct bnet_kv {
+/* Blocks that one timeline owns or several share. No lock: owners of a shared one bring theirs. */
+struct bnet_kv_blocks {
     bnet_backend *be;
     bnet_kv_store *store; /* n_blocks blocks */
     bnet_kv_shape shape;
-    int32_t *table;     /* logical block -> physical block, [n_mapped] valid */
     int32_t *free_list; /* physical blocks nobody uses, [n_free] */
-    int n_mapped, n_free;
+    int n_free;
     int n_cleared; /* physical blocks below this were zeroed when first used: no stray bytes are
                       saved */
+    bool shared;   /* then a block is zeroed whenever it is taken: nobody saves another's bytes */
 };
 
-/* Maps blocks so that positions [0, n_pos) have a place. The caller checked n_pos <= n_ctx. */
-void bnet_kv_reserve(bnet_kv *kv, int n_pos);
+struct bnet_kv {
+    bnet_kv_blocks *blocks;
+    bool owner;
+    int n_table;    /* blocks of the whole context */
+    int32_t *table; /* logical block -> physical block, [n_mapped] valid */
+    int n_mapped;
+};
 
 #endif

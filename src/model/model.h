@@ -40,10 +40,31 @@ uint64_t bnet_kv_bytes(const bnet_model *m, int n_ctx, bitnet_kv_type type);
 bitnet_status bnet_kv_open(const bnet_model *m, int n_ctx, bitnet_kv_type type, bnet_kv **out,
                            bitnet_error *err);
 void bnet_kv_close(bnet_kv *kv);
+
+/* Blocks that several timelines share. Nothing here locks: who shares them sees to it that one
+ * thread at a time takes or returns blocks, and that enough are free. */
+typedef struct bnet_kv_blocks bnet_kv_blocks;
+
+uint64_t bnet_kv_block_bytes(const bnet_model *m, bitnet_kv_type type); /* all layers */
+int bnet_kv_blocks_for(size_t n_pos);                                   /* how many hold n_pos */
+bitnet_status bnet_kv_blocks_open(const bnet_model *m, int n_blocks, bitnet_kv_type type,
+                                  bnet_kv_blocks **out, bitnet_error *err);
+void bnet_kv_blocks_close(bnet_kv_blocks *b);
+int bnet_kv_blocks_free(const bnet_kv_blocks *b);
+/* A timeline of up to n_ctx positions on shared blocks; closing it returns them. */
+bitnet_status bnet_kv_open_shared(bnet_kv_blocks *b, int n_ctx, bnet_kv **out, bitnet_error *err);
+int bnet_kv_mapped(const bnet_kv *kv); /* blocks it has now */
+/* Has exactly the blocks that positions [0, n_pos) need, taking or returning some at the end. The
+ * caller checked n_pos <= n_ctx and that enough are free. */
+void bnet_kv_reserve(bnet_kv *kv, int n_pos);
+/* The same, but blocks beyond n_pos stay. */
+void bnet_kv_cover(bnet_kv *kv, int n_pos);
+
 /* Saving and restoring: all bytes that hold positions [0, n_pos), through a callback in a fixed
  * order. */
 typedef bitnet_status (*bnet_kv_io)(void *user, void *bytes, size_t n, bitnet_error *err);
 bitnet_status bnet_kv_walk(bnet_kv *kv, int n_pos, bnet_kv_io io, void *user, bitnet_error *err);
+uint64_t bnet_kv_walk_bytes(const bnet_kv *kv, int n_pos); /* how many that will be */
 
 /* ---- the forward pass ---- */
 
