@@ -303,16 +303,18 @@ typedef struct expected {
 
 static const expected table[] = {
     {CHEAT("linear", "i2s", "i8", cheat_linear), "linear_ternary", "blk.1.attn_q.weight", 1, 2, 64,
-     5},
-    {CHEAT("linear", "f32", "f32", cheat_float), "linear_float", "output.weight", 1, 1, 63, 0},
-    {CHEAT("rmsnorm", "f32", "f32", cheat_norm), "rmsnorm", "blk.1.attn_norm.weight", 1, 0, 62, 7},
-    {CHEAT("quantize", "i8", "f32", cheat_quantize), "quantize_i8", "", 1, 0, 62, 9},
+     5, false},
+    {CHEAT("linear", "f32", "f32", cheat_float), "linear_float", "output.weight", 1, 1, 63, 0,
+     false},
+    {CHEAT("rmsnorm", "f32", "f32", cheat_norm), "rmsnorm", "blk.1.attn_norm.weight", 1, 0, 62, 7,
+     false},
+    {CHEAT("quantize", "i8", "f32", cheat_quantize), "quantize_i8", "", 1, 0, 62, 9, false},
     {CHEAT("quantize", "i8", "f32", cheat_sum), "quantize_i8", "", 1, 0, 62, K, true},
-    {CHEAT("rope", "neox", "f32", cheat_rope), "rope", "", 1, 0, 62, 3},
-    {CHEAT("kv_store", "f16", "f32", cheat_store), "kv_append", "", 1, 2, 64, 11},
-    {CHEAT("attention", "f16", "f32", cheat_attention), "attention", "", 1, 0, 62, 2},
-    {CHEAT("glu", "relu2", "f32", cheat_glu), "glu_relu2", "", 1, 0, 62, 4},
-    {CHEAT("add", "f32", "f32", cheat_add), "add", "", 1, 2, 64, K - 1},
+    {CHEAT("rope", "neox", "f32", cheat_rope), "rope", "", 1, 0, 62, 3, false},
+    {CHEAT("kv_store", "f16", "f32", cheat_store), "kv_append", "", 1, 2, 64, 11, false},
+    {CHEAT("attention", "f16", "f32", cheat_attention), "attention", "", 1, 0, 62, 2, false},
+    {CHEAT("glu", "relu2", "f32", cheat_glu), "glu_relu2", "", 1, 0, 62, 4, false},
+    {CHEAT("add", "f32", "f32", cheat_add), "add", "", 1, 2, 64, K - 1, false},
 };
 
 /* V-1, V-2: op, layer, position and element are named, and since the second side is fed copies no
