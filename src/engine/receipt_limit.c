@@ -1,0 +1,65 @@
+/* receipt_limit.c - the roofline of decoding: bytes per token and the rate at which they can be
+ * read. */
+#include "engine/receipt_limit.h"
+
+enum { PASSES_MIN = 3, PASSES_MAX = 200, PART = 4096 };
+static const double measure_ms = 50;
+static const size_t measured_bytes = (size_t)256 << 20;
+
+static bool begins(const char *name, const char *with)
+{
+    return strncmp(name, with, strlen(with)) == 0;
+}
+
+/* Projections of a ternary model are held in 2 bits whatever the file has; a row of the embedding
+ * is nothing unless the table is the head too. */
+uint64_t bnet_weight_bytes_per_token(const bitnet_engine *e)
+{
+    const bnet_hparams *h = bnet_model_hparams(e->model);
+    uint64_t total = 0;
+    for (size_t i = 0; i < bnet_gguf_n_tensors(e->gguf); i++) {
+        const bnet_tensor *t = bnet_gguf_tensor_at(e->gguf, i);
+        if (begins(t->name, "token_embd") && !h->tied_head)
+            continue;
+        bool projection = h->ternary_required && begins(t->name, "blk.") && t->n_dims > 1;
+        uint64_t packed = bnet_tensor_elems(t) / 4;
+        total += projection ? BNET_MIN(packed, t->n_bytes) : t->n_bytes;
+    }
+    return total;
+}
+
+typedef struct reading {
+    const uint8_t *data;
+    size_t n_bytes;
+    atomic_uint_fast64_t sum; /* so that the reads are not optimised away */
+} reading;
+
+static void read_part(void *arg, int thread, int n_threads)
+{
+    reading *r = arg;
+    size_t begin, end;
+    uint64_t sums[8] = {0};
+    bnet_split(r->n_bytes, PART, thread, n_threads, &begin, &end);
+    for (size_t i = begin; i + 64 <= end; i += 64)
+        for (size_t k = 0; k < 8; k++)
+            sums[k] += bnet_u64(r->data + i + 8 * k);
+    for (size_t k = 1; k < 8; k++)
+        sums[0] += sums[k];
+    atomic_fetch_add_explicit(&r->sum, sums[0], memory_order_relaxed);
+}
+
+double bnet_read_limit(const bitnet_engine *e)
+{
+    size_t n = (size_t)BNET_MIN(bnet_gguf_file_bytes(e->gguf), (uint64_t)measured_bytes);
+    reading r = {.data = bnet_gguf_file_data(e->gguf), .n_bytes = n};
+    double start = bnet_now_ms(), best = 0;
+    for (int i = 0; i < PASSES_MAX; i++) {
+        double t = bnet_now_ms();
+        bnet_pool_run(e->runtime->pool, read_part, &r);
+        double now = bnet_now_ms(), rate = now > t ? (double)n / (now - t) / 1e6 : 0;
+        best = BNET_MAX(best, rate);
+        if (i + 1 >= PASSES_MIN && now - start > measure_ms)
+            break;
+    }
+    return best;
+}

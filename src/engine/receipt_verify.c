@@ -1,0 +1,469 @@
+/* receipt_verify.c - the gates a receipt must pass, numbered in receipt_gates.inc. Believes nothing
+ * the receipt says of itself where the registry or arithmetic know better. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <strings.h>
+#include <time.h>
+
+#include "base/file.h"
+#include "engine/engine.h"
+
+enum { RECEIPT_MAX = 16 << 20, KERNELS_MOST = 10000, ID_MOST = 128 };
+
+typedef struct checking {
+    const json_t *root;
+    const bitnet_verify_options *o;
+    char why[400];
+    bitnet_status broken; /* not a verdict: a file could not be read */
+    bitnet_error *err;
+} checking;
+
+static bool no(checking *c, const char *fmt, ...) BITNET_PRINTF(2, 3);
+static bool no(checking *c, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(c->why, sizeof c->why, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+/* ---- reading ---- */
+
+/* "model_info.sha256"; NULL if it is not there. */
+static const json_t *at(const json_t *root, const char *path)
+{
+    char key[64];
+    for (const json_t *j = root; j;) {
+        size_t n = strcspn(path, ".");
+        snprintf(key, sizeof key, "%.*s", (int)n, path);
+        j = json_object_get(j, key);
+        if (!path[n])
+            return j;
+        path += n + 1;
+    }
+    return NULL;
+}
+
+static const char *text_at(const checking *c, const char *path)
+{
+    const char *s = json_string_value(at(c->root, path));
+    return s ? s : "";
+}
+
+static double number_at(const checking *c, const char *path)
+{
+    return json_number_value(at(c->root, path));
+}
+
+static size_t n_ids(const checking *c)
+{
+    return json_array_size(at(c->root, "kernels"));
+}
+
+static const char *id_at(const checking *c, size_t i)
+{
+    const char *s = json_string_value(json_array_get(at(c->root, "kernels"), i));
+    return s ? s : "";
+}
+
+/* For messages: cut, without control characters. */
+static const char *shown(const char *s, char buf[64])
+{
+    return bnet_quote(s, strlen(s), buf, 64);
+}
+
+/* ---- gates ---- */
+
+static bool gate_schema(checking *c)
+{
+    static const struct {
+        const char *path;
+        char type; /* s text, i whole number >= 0, n number >= 0, b boolean, a list, o object */
+    } fields[] = {
+#define FIELD(path, type) {path, type},
+#include "engine/receipt_fields.inc"
+#undef FIELD
+    };
+    char buf[64];
+    if (!json_is_object(c->root))
+        return no(c, "not an object");
+    if (strcmp(text_at(c, "schema_version"), "1.0.0") != 0)
+        return no(c, "schema_version is \"%s\", must be \"1.0.0\"",
+                  shown(text_at(c, "schema_version"), buf));
+    for (size_t i = 0; i < BNET_COUNT(fields); i++) {
+        const json_t *j = at(c->root, fields[i].path);
+        char t = fields[i].type;
+        bool whole = json_is_integer(j) && json_integer_value(j) >= 0;
+        bool ok = t == 's'   ? json_is_string(j)
+                  : t == 'i' ? whole
+                  : t == 'n' ? json_is_number(j) && json_number_value(j) >= 0
+                  : t == 'b' ? json_is_boolean(j)
+                  : t == 'a' ? json_is_array(j)
+                             : json_is_object(j);
+        if (!ok)
+            return no(c, "%s is missing or of the wrong type", fields[i].path);
+    }
+    return true;
+}
+
+static bool gate_path_real(checking *c)
+{
+    char buf[64];
+    const char *path = text_at(c, "compute_path");
+    return strcmp(path, "real") == 0 || no(c, "compute_path is \"%s\"", shown(path, buf));
+}
+
+static bool gate_some_kernels(checking *c)
+{
+    return n_ids(c) > 0 || no(c, "the list of kernels is empty");
+}
+
+static bool gate_few_kernels(checking *c)
+{
+    return n_ids(c) <= KERNELS_MOST || no(c, "%zu kernels", n_ids(c));
+}
+
+static bool gate_ids_not_empty(checking *c)
+{
+    for (size_t i = 0; i < n_ids(c); i++)
+        if (id_at(c, i)[strspn(id_at(c, i), " \t\r\n\v\f")] == '\0')
+            return no(c, "kernel %zu is empty, blank or no text", i);
+    return true;
+}
+
+static bool gate_no_mock(checking *c)
+{
+    char buf[64];
+    for (size_t i = 0; i < n_ids(c); i++)
+        if (strcasestr(id_at(c, i), "mock"))
+            return no(c, "kernel \"%s\"", shown(id_at(c, i), buf));
+    return true;
+}
+
+static bool gate_ids_short(checking *c)
+{
+    for (size_t i = 0; i < n_ids(c); i++)
+        if (strlen(id_at(c, i)) > ID_MOST)
+            return no(c, "kernel %zu has %zu bytes", i, strlen(id_at(c, i)));
+    return true;
+}
+
+static bool gate_no_failures(checking *c)
+{
+    double failed = number_at(c, "test_results.failed");
+    double sum =
+        failed + number_at(c, "test_results.passed") + number_at(c, "test_results.skipped");
+    if (failed > 0)
+        return no(c, "%.0f tests failed", failed);
+    return sum == number_at(c, "test_results.total") ||
+           no(c, "test_results.total is %.0f, its parts sum to %.0f",
+              number_at(c, "test_results.total"), sum);
+}
+
+/* What the registry of this library, or of the caller's runtime, says of an id. */
+static bool find_kernel(const checking *c, const char *id, bnet_kernel_name *out)
+{
+    const bnet_kernel_name *known = bnet_kernel_name_find(id);
+    const bnet_kernel_record *k =
+        c->o->runtime ? bnet_registry_find(c->o->runtime->registry, id) : NULL;
+    if (known)
+        *out = *known;
+    else if (k)
+        *out = (bnet_kernel_name){k->id, k->op, k->format, k->device};
+    return known || k;
+}
+
+static bool gate_device_ids(checking *c)
+{
+    const char *backend = text_at(c, "backend");
+    char buf[64];
+    size_t n_own = 0;
+    for (size_t i = 0; i < n_ids(c); i++) {
+        bnet_kernel_name k;
+        if (!find_kernel(c, id_at(c, i), &k))
+            return no(c, "\"%s\" is no kernel of the registry", shown(id_at(c, i), buf));
+        bool own = strcmp(bnet_device_name(k.device), backend) == 0;
+        if (!own && k.device != BNET_DEV_CPU)
+            return no(c, "kernel %s is of %s, the backend is %.20s", k.id,
+                      bnet_device_name(k.device), backend);
+        n_own += own;
+    }
+    if (n_own == 0)
+        return no(c, "backend %s is claimed without one kernel of it", shown(backend, buf));
+    return !c->o->require_gpu || strcmp(backend, "cpu") != 0 ||
+           no(c, "GPU kernels are required, the backend is cpu");
+}
+
+/* Has some backend of this library a kernel of that op for the device? Then a run must show one. */
+static bool has_op(const checking *c, const char *op, const char *backend)
+{
+    for (size_t i = 0; i < n_ids(c); i++) {
+        bnet_kernel_name k;
+        if (find_kernel(c, id_at(c, i), &k) && strcmp(k.op, op) == 0 &&
+            strcmp(bnet_device_name(k.device), backend) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool ternary_type(const char *type)
+{
+    static const char *const types[] = {"I2_S", "TQ1_0", "TQ2_0"};
+    for (size_t i = 0; i < BNET_COUNT(types); i++)
+        if (strcmp(type, types[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool gate_all_ops(checking *c)
+{
+    static const char *const ops[] = {"embed",    "rmsnorm",   "linear", "rope",
+                                      "kv_store", "attention", "glu",    "add"};
+    const char *backend = text_at(c, "backend");
+    for (size_t i = 0; i < BNET_COUNT(ops); i++)
+        if (!has_op(c, ops[i], backend))
+            return no(c, "no %s kernel of %s", ops[i], backend);
+    if (ternary_type(text_at(c, "model_info.quantization_type")) && !has_op(c, "quantize", backend))
+        return no(c, "ternary weights, but no quantize kernel of %s", backend);
+    return true;
+}
+
+static bool gate_no_fallback(checking *c)
+{
+    size_t n_linear = 0, n_fallback = 0;
+    for (size_t i = 0; i < n_ids(c); i++) {
+        bnet_kernel_name k;
+        if (!find_kernel(c, id_at(c, i), &k) || strcmp(k.op, "linear") != 0)
+            continue;
+        n_linear++;
+        n_fallback += strcmp(k.format, "fallback") == 0;
+    }
+    if (n_fallback)
+        return no(c, "%zu of %zu linear kernels are fallbacks, yet compute_path says real",
+                  n_fallback, n_linear);
+    if (number_at(c, "quantization.fallback_count") > 0)
+        return no(c, "quantization.fallback_count is %.0f, yet compute_path says real",
+                  number_at(c, "quantization.fallback_count"));
+    if (number_at(c, "fallback.steps") > 0 || number_at(c, "fallback.kernel_calls") > 0)
+        return no(c, "%.0f steps and %.0f kernel calls fell back, yet compute_path says real",
+                  number_at(c, "fallback.steps"), number_at(c, "fallback.kernel_calls"));
+    return true;
+}
+
+/* Half as much again is granted to the measurement of the limit. */
+static bool gate_roofline(checking *c)
+{
+    double limit = number_at(c, "performance_baseline.read_limit_gb_s");
+    double bytes = number_at(c, "performance_baseline.weight_bytes_per_token");
+    double rate = number_at(c, "performance_baseline.tokens_per_second");
+    double latency = number_at(c, "performance_baseline.average_token_latency_ms");
+    double n = number_at(c, "performance_baseline.tokens_generated");
+    if (!(limit > 0) || limit > 1e5 || !(bytes > 0))
+        return no(c, "a read limit of %g GB/s and %g bytes per token are not plausible", limit,
+                  bytes);
+    double most = 1.5 * limit * 1e9 / bytes;
+    if (n > 1 && !(latency > 0))
+        return no(c, "%.0f tokens without any time between them", n);
+    if (latency > 0)
+        rate = BNET_MAX(rate, 1e3 / latency);
+    return rate <= most || no(c, "%.1f tokens/s, but %.1f GB/s and %.0f bytes per token allow %.1f",
+                              rate, limit, bytes, most);
+}
+
+static bool gate_determinism(checking *c)
+{
+    if (!json_is_true(at(c->root, "deterministic")))
+        return true;
+    if (!json_is_true(at(c->root, "test_results.determinism.identical")))
+        return no(c, "deterministic, but the runs were not identical");
+    return number_at(c, "test_results.determinism.runs") >= 2 ||
+           no(c, "deterministic, but there was no second run to compare with");
+}
+
+/* The text behind `key` up to a space. */
+static bool word_of(const char *s, const char *key, char *out, size_t cap)
+{
+    const char *p = strstr(s, key);
+    if (!p)
+        return false;
+    p += strlen(key);
+    snprintf(out, cap, "%.*s", (int)strcspn(p, " "), p);
+    return true;
+}
+
+static bool gate_summary(checking *c)
+{
+    const char *s = text_at(c, "backend_summary"), *backend = text_at(c, "backend");
+    char selected[64], detected[128], requested[64], item[66], list[132];
+    if (!word_of(s, "requested=", requested, sizeof requested) ||
+        !word_of(s, "detected=[", detected, sizeof detected) ||
+        !word_of(s, "selected=", selected, sizeof selected))
+        return no(c, "backend_summary lacks requested=, detected=[ or selected=");
+    selected[strcspn(selected, ":")] = '\0';
+    if (strcmp(selected, backend) != 0)
+        return no(c, "backend_summary selected %s, the backend is %.20s", selected, backend);
+    detected[strcspn(detected, "]")] = '\0';
+    snprintf(item, sizeof item, ",%s,", selected);
+    snprintf(list, sizeof list, ",%s,", detected);
+    return strstr(list, item) ||
+           no(c, "%s was selected, but only [%s] detected", selected, detected);
+}
+
+static bool gate_calls(checking *c)
+{
+    const json_t *calls = at(c->root, "kernel_calls");
+    for (size_t i = 0; i < n_ids(c); i++) {
+        const char *id = id_at(c, i);
+        const json_t *n = json_object_get(calls, id);
+        if (!json_is_integer(n) || json_integer_value(n) < 1)
+            return no(c, "kernel %s has no calls", id);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(id_at(c, k), id) == 0)
+                return no(c, "kernel %s is named twice", id);
+    }
+    return json_object_size(calls) == n_ids(c) ||
+           no(c, "kernel_calls has %zu entries for %zu kernels", json_object_size(calls), n_ids(c));
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= 0.01 * BNET_MAX(fabs(a), fabs(b)) + 0.001;
+}
+
+static bool gate_arithmetic(checking *c)
+{
+    double n = number_at(c, "performance_baseline.tokens_generated");
+    double ms = number_at(c, "performance_baseline.total_time_ms");
+    double rate = number_at(c, "performance_baseline.tokens_per_second");
+    double first = number_at(c, "performance_baseline.first_token_latency_ms");
+    double each = number_at(c, "performance_baseline.average_token_latency_ms");
+    double rest = n > 1 ? each * (n - 1) : 0;
+    if (n > 0 && !(ms > 0))
+        return no(c, "%.0f tokens in no time", n);
+    if (!near(rate, ms > 0 ? n * 1e3 / ms : 0))
+        return no(c, "%.0f tokens in %.3f ms are not %.3f tokens/s", n, ms, rate);
+    return first + rest <= 1.01 * ms + 1 ||
+           no(c, "the first token after %.3f ms and %.3f ms for the rest exceed the total %.3f ms",
+              first, rest, ms);
+}
+
+static bool gate_model(checking *c)
+{
+    const char *sha = text_at(c, "model_info.sha256");
+    char hex[65];
+    if (strlen(sha) != 64 || strspn(sha, "0123456789abcdef") != 64)
+        return no(c, "model_info.sha256 is not 64 hexadecimal digits");
+    if (!c->o->model_path)
+        return true;
+    c->broken = bitnet_file_sha256(c->o->model_path, hex, c->err);
+    if (c->broken != BITNET_OK)
+        return false;
+    return strcmp(hex, sha) == 0 ||
+           no(c, "the receipt is of model %.12s..., %s is %.12s...", sha, c->o->model_path, hex);
+}
+
+/* YYYY-MM-DDThh:mm:ss[.fraction](Z|+hh:mm|-hh:mm); *out: seconds since 1970. */
+static bool parse_time(const char *s, double *out)
+{
+    struct tm t = {0};
+    int n = 0, hours = 0, minutes = 0;
+    if (sscanf(s, "%4d-%2d-%2dT%2d:%2d:%2d%n", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour,
+               &t.tm_min, &t.tm_sec, &n) != 6 ||
+        n != 19 || t.tm_mon < 1 || t.tm_mon > 12 || t.tm_mday < 1 || t.tm_mday > 31 ||
+        t.tm_hour > 23 || t.tm_min > 59 || t.tm_sec > 60)
+        return false;
+    s += n;
+    if (*s == '.')
+        s += 1 + strspn(s + 1, "0123456789");
+    if (strcmp(s, "Z") != 0 && (strlen(s) != 6 || (*s != '+' && *s != '-') ||
+                                sscanf(s + 1, "%2d:%2d", &hours, &minutes) != 2))
+        return false;
+    t.tm_year -= 1900;
+    t.tm_mon -= 1;
+    *out = (double)timegm(&t) - (*s == '-' ? -1 : 1) * (hours * 3600.0 + minutes * 60.0);
+    return true;
+}
+
+static bool gate_when(checking *c)
+{
+    const char *s = text_at(c, "timestamp");
+    double then, day = 86400;
+    char buf[64];
+    if (!parse_time(s, &then))
+        return no(c, "timestamp \"%s\" is not RFC 3339", shown(s, buf));
+    return then <= (double)time(NULL) + day || no(c, "timestamp %.40s lies in the future", s);
+}
+
+/* ---- all of them ---- */
+
+static const struct gate {
+    int number;
+    const char *text;
+    bool (*pass)(checking *c);
+} gates[] = {
+#define GATE(number, function, text) {number, text, gate_##function},
+#include "engine/receipt_gates.inc"
+#undef GATE
+};
+
+bool bitnet_gate_at(int i, int *number, const char **text)
+{
+    if (i < 0 || (size_t)i >= BNET_COUNT(gates))
+        return false;
+    *number = gates[i].number;
+    *text = gates[i].text;
+    return true;
+}
+
+void bitnet_verify_options_init(bitnet_verify_options *o)
+{
+    *o = (bitnet_verify_options){.struct_size = sizeof *o};
+}
+
+static bitnet_status apply(checking *c, const char *path, int *gate)
+{
+    for (size_t i = 0; i < BNET_COUNT(gates); i++) {
+        if (gates[i].pass(c))
+            continue;
+        if (c->broken != BITNET_OK)
+            return c->broken;
+        *gate = gates[i].number;
+        return bnet_fail(c->err, BITNET_RECEIPT, "%s: refused by gate %d (%s): %s", path,
+                         gates[i].number, gates[i].text, c->why);
+    }
+    return BITNET_OK;
+}
+
+bitnet_status bitnet_receipt_verify(const char *path, const bitnet_verify_options *options,
+                                    int *gate, bitnet_error *err)
+{
+    bitnet_verify_options o;
+    char *data;
+    size_t n;
+    int number = 0;
+    json_error_t e;
+    if (!path)
+        return bnet_fail(err, BITNET_ARGUMENT, "receipt: path must not be NULL");
+    bitnet_verify_options_init(&o);
+    bitnet_status st = bnet_options_copy(&o, sizeof o, options, "verify options", err);
+    if (st == BITNET_OK)
+        st = bnet_read_file(path, RECEIPT_MAX, &data, &n, err);
+    if (st != BITNET_OK)
+        return st;
+    json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &e);
+    bnet_free(data);
+    if (root) {
+        checking c = {.root = root, .o = &o, .err = err};
+        st = apply(&c, path, &number);
+        json_decref(root);
+    } else {
+        number = 1;
+        st = bnet_fail(err, BITNET_RECEIPT, "%s: refused by gate 1 (%s): line %d, column %d: %s",
+                       path, gates[0].text, e.line, e.column, e.text);
+    }
+    if (gate)
+        *gate = number;
+    return st;
+}
