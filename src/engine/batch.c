@@ -18,7 +18,8 @@ static bitnet_status check_session(const bitnet_session *s, const bitnet_session
         return bnet_fail(err, BITNET_CONTEXT,
                          "context is full: session %zu stands at position %zu of %d", i, s->n_pos,
                          s->n_ctx);
-    return bnet_check_ids(s->engine, "batch", &id, 1, err);
+    bitnet_status st = bnet_kv_fits(&s->entry, s->n_pos + 1, err);
+    return st == BITNET_OK ? bnet_check_ids(s->engine, "batch", &id, 1, err) : st;
 }
 
 static void unmark(bitnet_session *const *sessions, size_t n)
@@ -42,7 +43,8 @@ static bitnet_status check_all(bitnet_session *const *sessions, const int32_t *i
     return BITNET_OK;
 }
 
-/* The session with the largest scratch memory on this side carries the others. */
+/* The session with the largest scratch memory on this side carries the others. It is one that has
+ * not had its turn in this step: should it fall back, nothing is lost. */
 static bitnet_session *choose_carrier(bitnet_session *const *sessions, size_t n, bool fallen)
 {
     bitnet_session *best = NULL;
@@ -113,6 +115,35 @@ static size_t same_side(bitnet_session *const *sessions, size_t n, size_t most)
     return k;
 }
 
+/* One token for the first of the sessions and for as many after it as can go together: on one side,
+ * with scratch and cache for all; *n_done says how many. Their positions do not move, but their
+ * tokens and caches are ready for it. */
+static bitnet_status step_group(bitnet_session *const *sessions, const int32_t *ids,
+                                size_t n_sessions, size_t *n_done, bitnet_error *err)
+{
+    bitnet_session *carrier = choose_carrier(sessions, n_sessions, sessions[0]->fallen);
+    size_t n = same_side(sessions, n_sessions, (size_t)carrier->n_batch);
+    *n_done = 0;
+    bitnet_status st = bnet_session_hold_group(sessions, n, &n, err);
+    if (st != BITNET_OK)
+        return st;
+    /* one may have changed sides while its cache was computed again: then the group is formed anew
+     */
+    if (same_side(sessions, n, n) == n && sessions[0]->fallen == carrier->fallen) {
+        st = safe_pass(carrier, sessions, ids, (int)n, err);
+        *n_done = st == BITNET_OK ? n : 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        bitnet_session *s = sessions[i];
+        if (*n_done) {
+            s->tokens[s->n_pos] = ids[i];
+            bnet_kv_filled(&s->entry, s->n_pos + 1);
+        }
+        bnet_session_let_go(s);
+    }
+    return st;
+}
+
 bitnet_status bitnet_batch_step(bitnet_session *const *sessions, const int32_t *ids,
                                 size_t n_sessions, bitnet_error *err)
 {
@@ -121,16 +152,17 @@ bitnet_status bitnet_batch_step(bitnet_session *const *sessions, const int32_t *
     if (!sessions || !ids || !sessions[0])
         return bnet_fail(err, BITNET_ARGUMENT, "batch: sessions and ids must not be NULL");
     bitnet_status st = check_all(sessions, ids, n_sessions, err);
-    for (size_t i = 0; i < n_sessions && st == BITNET_OK;) {
-        bitnet_session *carrier = choose_carrier(sessions, n_sessions, sessions[i]->fallen);
-        size_t n = same_side(sessions + i, n_sessions - i, (size_t)carrier->n_batch);
-        st = safe_pass(carrier, sessions + i, ids + i, (int)n, err);
-        i += n;
-    }
-    for (size_t i = 0; i < n_sessions && st == BITNET_OK; i++) {
+    if (st != BITNET_OK)
+        return st;
+    for (size_t i = 0; i < n_sessions; i++)
+        bnet_kv_want(&sessions[i]->entry, true);
+    for (size_t i = 0, n; i < n_sessions && st == BITNET_OK; i += n)
+        st = step_group(sessions + i, ids + i, n_sessions - i, &n, err);
+    for (size_t i = 0; i < n_sessions; i++) {
         bitnet_session *s = sessions[i];
-        s->tokens[s->n_pos++] = ids[i];
-        s->has_logits = true;
+        bnet_kv_want(&s->entry, false);
+        s->n_pos += st == BITNET_OK;
+        s->has_logits |= st == BITNET_OK;
     }
     return st;
 }

@@ -6,6 +6,7 @@
 
 #include "bitnet_dev.h"
 #include "base/thread.h"
+#include "engine/kv_manager.h"
 #include "engine/options.h"
 #include "model/model.h"
 #include "ops/provider.h"
@@ -61,6 +62,7 @@ struct bitnet_session {
     int n_ctx, n_batch;
     bitnet_kv_type kv_type;
     bnet_kv *kv;
+    bnet_kv_entry entry; /* of kv in the pool it shares, if any */
     bnet_workspace *ws;
     size_t n_pos;
     int32_t *tokens; /* [n_ctx] */
@@ -90,6 +92,18 @@ bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int
  * asked for logits. On failure the position has not moved. */
 bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,
                                 bitnet_error *err);
+/* Makes the cache whole for positions [0, n_pos) with room up to n_need, and keeps it so until
+ * _let_go; nothing to do for a session with a cache of its own (session_kv.c). Fails: CONTEXT (more
+ * than its pool holds), CANCELLED, what a pass fails with; then nothing is held. */
+bitnet_status bnet_session_hold(bitnet_session *s, size_t n_need, bitnet_error *err);
+void bnet_session_let_go(bitnet_session *s);
+/* The same for the first of n sessions and as many after it as find room, for one token more each;
+ * *n_held says how many. */
+bitnet_status bnet_session_hold_group(bitnet_session *const *sessions, size_t n, size_t *n_held,
+                                      bitnet_error *err);
+/* Opens and closes s->kv, in the pool or on its own. */
+bitnet_status bnet_session_open_kv(bitnet_session *s, bitnet_kv_pool *pool, bitnet_error *err);
+void bnet_session_close_kv(bitnet_session *s);
 /* After a step failed with `why` (err tells of it): computes the timeline anew on the spare, where
  * the caller repeats the step. Returns `why` if that is forbidden (strict) or has been done before.
  * s->n_pos must stand before the failed step. */

@@ -43,7 +43,7 @@ static bitnet_status rebuild(bitnet_session *s, bnet_kv *kv, bnet_workspace *ws,
 {
     size_t n_pos = s->n_pos;
     bnet_workspace_close(s->ws);
-    bnet_kv_close(s->kv);
+    bnet_session_close_kv(s);
     s->kv = kv;
     s->ws = ws;
     s->fallen = true;

@@ -25,6 +25,22 @@ void bitnet_session_options_init(bitnet_session_options *o)
 
 /* ---- opening ---- */
 
+/* What a shared cache decides: the type, and how long a timeline may be. */
+static bitnet_status follow_pool(const bitnet_engine *e, bitnet_session_options *o, bool any_ctx,
+                                 bitnet_error *err)
+{
+    int longest = bnet_kv_pool_max_sequence(o->kv_pool);
+    if (bnet_kv_pool_engine(o->kv_pool) != e)
+        return bnet_fail(err, BITNET_ARGUMENT, "%s: kv_pool belongs to another engine", owner);
+    o->kv_type = bnet_kv_pool_type(o->kv_pool);
+    if (any_ctx)
+        o->n_ctx = BNET_MIN(o->n_ctx, longest);
+    if (o->n_ctx > longest)
+        return bnet_fail(err, BITNET_ARGUMENT, "%s: n_ctx is %d, max_sequence of kv_pool is %d",
+                         owner, o->n_ctx, longest);
+    return BITNET_OK;
+}
+
 /* Defaults filled in, every field in its range. A batch larger than the context would only cost
  * memory. */
 static bitnet_status read_options(const bitnet_engine *e, const bitnet_session_options *given,
@@ -43,6 +59,8 @@ static bitnet_status read_options(const bitnet_engine *e, const bitnet_session_o
         st = bnet_check_int(owner, "kv_type", (int)o->kv_type, BITNET_KV_F16, BITNET_KV_INT8, err);
     if (o->n_ctx == 0)
         o->n_ctx = BNET_MIN(e->info.n_ctx_train, CTX_DEFAULT);
+    if (st == BITNET_OK && o->kv_pool)
+        st = follow_pool(e, o, given->n_ctx == 0, err);
     o->n_batch = BNET_MIN(o->n_batch, o->n_ctx);
     return st;
 }
@@ -61,10 +79,10 @@ static size_t tail_bytes(const bitnet_engine *e)
 static uint64_t count_bytes(const bitnet_engine *e, const bitnet_session_options *o)
 {
     uint64_t per_batch = 4 * sizeof(int32_t) + sizeof(bnet_kv *);
-    return sizeof(bitnet_session) + bnet_kv_bytes(e->model, o->n_ctx, o->kv_type) +
-           bnet_workspace_bytes(e->model, o->n_batch) + (uint64_t)o->n_ctx * sizeof(int32_t) +
-           (uint64_t)e->info.n_vocab * sizeof(float) + (uint64_t)o->n_batch * per_batch +
-           piece_bytes(e) + tail_bytes(e);
+    uint64_t kv = o->kv_pool ? 0 : bnet_kv_bytes(e->model, o->n_ctx, o->kv_type);
+    return sizeof(bitnet_session) + kv + bnet_workspace_bytes(e->model, o->n_batch) +
+           (uint64_t)o->n_ctx * sizeof(int32_t) + (uint64_t)e->info.n_vocab * sizeof(float) +
+           (uint64_t)o->n_batch * per_batch + piece_bytes(e) + tail_bytes(e);
 }
 
 bitnet_status bitnet_session_memory(const bitnet_engine *e, const bitnet_session_options *options,
@@ -116,13 +134,12 @@ static bool make_buffers(bitnet_session *s)
            reserve(&s->piece, piece_bytes(s->engine)) && reserve(&s->tail, tail_bytes(s->engine));
 }
 
-static bitnet_status open_parts(bitnet_session *s, bitnet_error *err)
+static bitnet_status open_parts(bitnet_session *s, bitnet_kv_pool *pool, bitnet_error *err)
 {
-    const bnet_model *m = s->engine->model;
     if (!make_buffers(s))
         return bnet_no_memory(err, "session buffers");
-    bitnet_status st = bnet_kv_open(m, s->n_ctx, s->kv_type, &s->kv, err);
-    return st == BITNET_OK ? bnet_workspace_open(m, s->n_batch, &s->ws, err) : st;
+    bitnet_status st = bnet_session_open_kv(s, pool, err);
+    return st == BITNET_OK ? bnet_workspace_open(s->engine->model, s->n_batch, &s->ws, err) : st;
 }
 
 bitnet_status bitnet_session_open(bitnet_engine *e, const bitnet_session_options *options,
@@ -147,7 +164,7 @@ bitnet_status bitnet_session_open(bitnet_engine *e, const bitnet_session_options
     s->n_ctx = o.n_ctx;
     s->n_batch = o.n_batch;
     s->kv_type = o.kv_type;
-    st = open_parts(s, err);
+    st = open_parts(s, o.kv_pool, err);
     if (st != BITNET_OK) {
         bitnet_session_close(s);
         return st;
@@ -161,7 +178,7 @@ void bitnet_session_close(bitnet_session *s)
     if (!s)
         return;
     bnet_workspace_close(s->ws);
-    bnet_kv_close(s->kv);
+    bnet_session_close_kv(s);
     void *buffers[] = {s->tokens, s->logits, s->pos, s->seq, s->rows, s->ids, s->kvs};
     for (size_t i = 0; i < BNET_COUNT(buffers); i++)
         bnet_free(buffers[i]);
@@ -199,6 +216,7 @@ bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, in
         return st;
     memmove(s->tokens + s->n_pos, ids, (size_t)n * sizeof *ids); /* ids may be s->tokens itself */
     s->n_pos += (size_t)n;
+    bnet_kv_filled(&s->entry, s->n_pos);
     return BITNET_OK;
 }
 
@@ -254,6 +272,8 @@ static bitnet_status step(bitnet_session *s, appending *a, size_t at, int n, bit
     bool last = at + (size_t)n == a->n_ids;
     s->has_logits = false;
     bitnet_status st = bnet_session_pass(s, a->ids + at, n, a->each ? n : last, err);
+    if (st == BITNET_OK)
+        bnet_session_let_go(s); /* the caller's `each` may want the blocks for another session */
     if (st == BITNET_OK && a->each)
         st = deliver(s, a, at, n, err);
     else if (st == BITNET_OK && last)
@@ -281,7 +301,10 @@ static bitnet_status run(bitnet_session *s, const int32_t *ids, size_t n_ids, bi
         if (bnet_session_cancelled(s))
             return cancelled(s, err);
         int n = (int)BNET_MIN((size_t)s->n_batch, n_ids - i);
-        bitnet_status st = safe_step(s, &a, i, n, err);
+        bitnet_status st = bnet_session_hold(s, s->n_pos + (size_t)n, err);
+        if (st == BITNET_OK)
+            st = safe_step(s, &a, i, n, err);
+        bnet_session_let_go(s);
         if (st != BITNET_OK)
             return st;
         i += (size_t)n;
@@ -293,7 +316,7 @@ static bitnet_status check_room(const bitnet_session *s, size_t position, size_t
                                 bitnet_error *err)
 {
     if (n <= (size_t)s->n_ctx - position)
-        return BITNET_OK;
+        return bnet_kv_fits(&s->entry, position + n, err);
     return bnet_fail(err, BITNET_CONTEXT,
                      "context is full: %zu tokens do not fit behind position %zu of %d; "
                      "open the session with a larger n_ctx or shorten the text",
@@ -314,6 +337,7 @@ static void forget(bitnet_session *s, size_t position)
     if (position != s->n_pos)
         s->has_logits = false;
     s->n_pos = position;
+    bnet_kv_cut(&s->entry, position);
 }
 
 bitnet_status bitnet_session_sync(bitnet_session *s, const int32_t *ids, size_t n_ids,

@@ -71,26 +71,16 @@ static bitnet_status put(void *user, void *bytes, size_t n, bitnet_error *err)
     return bnet_writer_write(s->w, bytes, n, err);
 }
 
-static bitnet_status count(void *user, void *bytes, size_t n, bitnet_error *err)
-{
-    (void)bytes;
-    (void)err;
-    *(uint64_t *)user += n;
-    return BITNET_OK;
-}
-
 static bitnet_status make_header(const bitnet_session *s, uint8_t header[HEADER], bitnet_error *err)
 {
-    uint64_t n_kv = 0;
     memset(header, 0, HEADER);
     memcpy(header, magic, sizeof magic);
     bnet_put_u32(header + 8, VERSION);
     bnet_put_u32(header + 12, (uint32_t)s->kv_type);
     bnet_put_u32(header + 16, (uint32_t)s->n_pos);
     bnet_put_u32(header + 20, (uint32_t)s->engine->info.n_vocab);
-    bitnet_status st = bnet_kv_walk(s->kv, (int)s->n_pos, count, &n_kv, err);
-    bnet_put_u64(header + 24, n_kv);
-    return st == BITNET_OK ? bnet_engine_fingerprint(s->engine, header + 32, err) : st;
+    bnet_put_u64(header + 24, bnet_kv_walk_bytes(s->kv, (int)s->n_pos));
+    return bnet_engine_fingerprint(s->engine, header + 32, err);
 }
 
 static bitnet_status write_all(const bitnet_session *s, saving *out, bitnet_error *err)
@@ -111,11 +101,15 @@ static bitnet_status write_all(const bitnet_session *s, saving *out, bitnet_erro
 bitnet_status bitnet_session_save(const bitnet_session *s, const char *path, bitnet_error *err)
 {
     saving out = {0};
-    bitnet_status st = bnet_sha256_open(&out.h, err);
+    bitnet_session *whole = (bitnet_session *)s; /* the timeline stays, its cache may be filled */
+    bitnet_status st = bnet_session_hold(whole, s->n_pos, err);
+    if (st == BITNET_OK)
+        st = bnet_sha256_open(&out.h, err);
     if (st == BITNET_OK)
         st = bnet_writer_open(path, &out.w, err);
     if (st == BITNET_OK)
         st = write_all(s, &out, err);
+    bnet_session_let_go(whole);
     bnet_sha256_close(out.h);
     if (st != BITNET_OK) {
         bnet_writer_abort(out.w);
@@ -202,10 +196,8 @@ static bitnet_status check_body(const bitnet_session *s, const char *path, const
                                 bitnet_error *err)
 {
     size_t n_pos = bnet_u32(map->data + 16);
-    uint64_t n_kv = 0, n_all = HEADER + BNET_SHA256_BYTES + (uint64_t)n_pos * sizeof(int32_t);
-    bitnet_status st = bnet_kv_walk(s->kv, (int)n_pos, count, &n_kv, err);
-    if (st != BITNET_OK)
-        return st;
+    uint64_t n_kv = bnet_kv_walk_bytes(s->kv, (int)n_pos);
+    uint64_t n_all = HEADER + BNET_SHA256_BYTES + (uint64_t)n_pos * sizeof(int32_t);
     if (bnet_u64(map->data + 24) != n_kv || !bnet_add(n_all, n_kv, &n_all) || map->n_bytes != n_all)
         return bnet_fail(err, BITNET_MODEL,
                          "%s: damaged: %zu bytes where %zu tokens of this model need %llu", path,
@@ -225,12 +217,18 @@ static bitnet_status take(bitnet_session *s, const bnet_map *map, bitnet_error *
 {
     size_t n_pos = bnet_u32(map->data + 16);
     cursor c = {map->data + HEADER + n_pos * sizeof *s->tokens};
+    bool pinned;
+    bitnet_status st = bnet_kv_pin(&s->entry, 0, n_pos, true, &pinned, err);
+    if (st != BITNET_OK)
+        return st;
     s->n_pos = 0;
     s->has_logits = false;
     memcpy(s->tokens, map->data + HEADER, n_pos * sizeof *s->tokens);
-    bitnet_status st = bnet_kv_walk(s->kv, (int)n_pos, get, &c, err);
+    st = bnet_kv_walk(s->kv, (int)n_pos, get, &c, err);
     if (st == BITNET_OK)
         s->n_pos = n_pos;
+    bnet_kv_filled(&s->entry, s->n_pos);
+    bnet_session_let_go(s);
     return st;
 }
 

@@ -1,0 +1,52 @@
+/* kv_manager.h - which session has blocks of a shared cache. A session pins its blocks for a pass;
+ * between passes others may evict it, and what it lost is computed again before its next pass. */
+#ifndef BNET_KV_MANAGER_H
+#define BNET_KV_MANAGER_H
+
+#include "model/model.h"
+
+/* A session's place in a pool. All fields but `pool` are under the pool's lock; while pinned,
+ * n_valid and the blocks are the session's alone. */
+typedef struct bnet_kv_entry bnet_kv_entry;
+struct bnet_kv_entry {
+    bitnet_kv_pool *pool; /* NULL: a cache of its own, to which all of this is nothing */
+    bnet_kv_entry *prev, *next;
+    bnet_kv *kv;
+    size_t n_valid; /* positions whose keys and values are in the blocks */
+    bool pinned;
+    bool wanted; /* part of a batch step that has not come to it: evicted only if nobody else is */
+    uint64_t last_use, n_uses, entered; /* by the pool's clock, which counts uses */
+};
+
+/* Facts of a pool for opening sessions on it. */
+const bitnet_engine *bnet_kv_pool_engine(const bitnet_kv_pool *p);
+bitnet_kv_type bnet_kv_pool_type(const bitnet_kv_pool *p);
+int bnet_kv_pool_max_sequence(const bitnet_kv_pool *p);
+
+/* Opens *kv on the pool's blocks and enters it. */
+bitnet_status bnet_kv_join(bitnet_kv_pool *p, bnet_kv_entry *e, int n_ctx, bnet_kv **kv,
+                           bitnet_error *err);
+/* Closes the kv and leaves the pool, pinned or not. Nothing if there is no pool. */
+void bnet_kv_leave(bnet_kv_entry *e);
+
+/* Fails CONTEXT if n_pos positions are more than the whole pool holds. */
+bitnet_status bnet_kv_fits(const bnet_kv_entry *e, size_t n_pos, bitnet_error *err);
+/* Pins the entry with blocks for n_need positions, of which the first n_pos have tokens; n_valid of
+ * these need not be computed again. Evicts others; if what is missing is pinned by other threads,
+ * waits for it, or with wait false returns OK and *pinned false. Fails as _fits. Without a pool:
+ * OK, *pinned true. */
+bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, bool wait, bool *pinned,
+                          bitnet_error *err);
+/* Says, while pinned, that the first n_valid positions have been computed. */
+static inline void bnet_kv_filled(bnet_kv_entry *e, size_t n_valid)
+{
+    if (e->pinned)
+        e->n_valid = n_valid;
+}
+/* Nothing if it is not pinned. */
+void bnet_kv_unpin(bnet_kv_entry *e);
+/* The timeline was cut to n_pos: returns blocks beyond. */
+void bnet_kv_cut(bnet_kv_entry *e, size_t n_pos);
+void bnet_kv_want(bnet_kv_entry *e, bool wanted);
+
+#endif

@@ -1,0 +1,86 @@
+/* session_kv.c - the cache of a session before and after it is used: on its own, or in a pool where
+ * others may have taken blocks of it. What is missing is computed again from the tokens, and since
+ * bits do not depend on how tokens are divided into passes, nobody can tell. */
+#include "engine/engine.h"
+
+bitnet_status bnet_session_open_kv(bitnet_session *s, bitnet_kv_pool *pool, bitnet_error *err)
+{
+    return pool ? bnet_kv_join(pool, &s->entry, s->n_ctx, &s->kv, err)
+                : bnet_kv_open(s->engine->model, s->n_ctx, s->kv_type, &s->kv, err);
+}
+
+void bnet_session_close_kv(bitnet_session *s)
+{
+    if (s->entry.pool)
+        bnet_kv_leave(&s->entry);
+    else
+        bnet_kv_close(s->kv);
+    s->kv = NULL;
+}
+
+/* Computes positions from n_valid on; s->n_pos says how far it came. */
+static bitnet_status recompute(bitnet_session *s, size_t n_valid, bitnet_error *err)
+{
+    size_t end = s->n_pos;
+    s->n_pos = n_valid;
+    while (s->n_pos < end) {
+        if (bnet_session_cancelled(s))
+            return bnet_fail(err, BITNET_CANCELLED,
+                             "cancelled at position %zu, while the cache was computed again", end);
+        int n = (int)BNET_MIN((size_t)s->n_batch, end - s->n_pos);
+        bitnet_status st = bnet_session_pass(s, s->tokens + s->n_pos, n, 0, err);
+        if (st != BITNET_OK)
+            return st;
+    }
+    return BITNET_OK;
+}
+
+/* The blocks are pinned; fills them. If the backend fails, the session leaves the pool for the
+ * spare. */
+static bitnet_status refill(bitnet_session *s, bitnet_error *err)
+{
+    size_t end = s->n_pos;
+    if (!s->entry.pool || s->entry.n_valid >= end)
+        return BITNET_OK;
+    bitnet_status st = recompute(s, s->entry.n_valid, err);
+    bnet_kv_filled(&s->entry, s->n_pos);
+    s->n_pos = end;
+    if (st != BITNET_OK && st != BITNET_CANCELLED)
+        st = bnet_session_fall_back(s, st, err);
+    return st;
+}
+
+bitnet_status bnet_session_hold(bitnet_session *s, size_t n_need, bitnet_error *err)
+{
+    bool pinned;
+    bitnet_status st = bnet_kv_pin(&s->entry, s->n_pos, n_need, true, &pinned, err);
+    if (st == BITNET_OK)
+        st = refill(s, err);
+    if (st != BITNET_OK)
+        bnet_session_let_go(s);
+    return st;
+}
+
+void bnet_session_let_go(bitnet_session *s)
+{
+    bnet_kv_unpin(&s->entry);
+}
+
+bitnet_status bnet_session_hold_group(bitnet_session *const *sessions, size_t n, size_t *n_held,
+                                      bitnet_error *err)
+{
+    bitnet_status st = BITNET_OK;
+    size_t k = 0;
+    for (bool pinned = true; k < n && st == BITNET_OK; k += pinned) {
+        bitnet_session *s = sessions[k];
+        st = bnet_kv_pin(&s->entry, s->n_pos, s->n_pos + 1, k == 0, &pinned, err);
+        if (!pinned)
+            break;
+    }
+    for (size_t i = 0; i < k && st == BITNET_OK; i++)
+        st = refill(sessions[i], err);
+    for (size_t i = 0; i < k && st != BITNET_OK; i++)
+        bnet_session_let_go(sessions[i]);
+    *n_held = k;
+    return st;
+}
