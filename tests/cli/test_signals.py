@@ -118,6 +118,8 @@ def limit_files(n):
 
 
 def test_full_disk_in_files():
+    if b"thread-sanitizer" in run("version").raw:
+        raise Skip("ThreadSanitizer writes a file of its own, which the limit would cut")
     path = temp("full.f32")
     r = run("run", "-m", model("nano"), "-n", "1", "-p", "Once upon a time", "--dump-logits", path, preexec_fn=limit_files(4096))
     equal(r.code, 5, f"exit code; {r.err}")
