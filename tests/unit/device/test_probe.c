@@ -112,8 +112,10 @@ static void test_DET_3_DET_11_cuda_device_info_query(void **state)
 {
     machine *m = *state;
     S.libraries = "libcuda.so.1";
-    S.n_cuda = 1;
-    S.cuda[0] = h200();
+    S.n_cuda = 2;
+    S.cuda[0] = S.cuda[1] = h200();
+    S.cuda[1].cc_major = 7;
+    S.cuda[1].cc_minor = 5;
     S.cu_version = 13000;
     put_file(m->dir, "/proc/driver/nvidia/version",
              "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n"
@@ -127,7 +129,11 @@ static void test_DET_3_DET_11_cuda_device_info_query(void **state)
     assert_string_equal(cuda()->version, "13.0");
     assert_string_equal(cuda()->driver, "580.159.04");
     assert_string_equal(cuda()->reason, "");
-    assert_int_equal(cuda()->n_gpus, 1);
+    assert_int_equal(cuda()->n_gpus, 2);
+    assert_int_equal(g[1].device_id, 1);
+    assert_int_equal(g[1].cc_major, 7);
+    assert_int_equal(g[1].cc_minor, 5);
+    assert_true(g[1].fp16 && !g[1].bf16);
     assert_int_equal(g->device_id, 0);
     assert_string_equal(g->name, "NVIDIA H200");
     assert_int_equal(g->cc_major, 9);

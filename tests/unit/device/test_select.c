@@ -2,6 +2,8 @@
  * BE-9, BE-10, BE-14, DET-7, D-15..D-18). */
 #include "stand_in.h"
 
+#include <pthread.h>
+
 static bnet_request request(const char *text)
 {
     bnet_request r;
@@ -484,6 +486,43 @@ static void test_D_13_D_14_selection_of_fakes(void **state)
     }
 }
 
+/* Eight threads look at the same made-up machine and choose: no state is shared. */
+static void *select_many(void *arg)
+{
+    const bnet_devices *found = arg;
+    for (int i = 0; i < 50; i++) {
+        bnet_probe_options o;
+        bnet_devices *d = bnet_calloc(1, sizeof *d);
+        bnet_request r;
+        bnet_selection s;
+        bnet_probe_options_init(&o);
+        o.fake = i % 2 ? "cuda" : "none";
+        bool ok =
+            d && bnet_probe(&o, d, NULL) == BITNET_OK &&
+            bnet_request_parse(i % 2 ? "cuda:1" : "auto", "--device", &r, NULL) == BITNET_OK &&
+            bnet_select(found, &r, &s, NULL) == BITNET_OK && s.kind == BNET_DEV_CUDA &&
+            s.index == i % 2;
+        bnet_free(d);
+        if (!ok)
+            return arg;
+    }
+    return NULL;
+}
+
+static void test_BE_14_selection_from_several_threads(void **state)
+{
+    bnet_devices d = make((machine){"cuda", "cuda", 0, 0, 0});
+    pthread_t threads[8];
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, select_many, &d), 0);
+    for (int i = 0; i < 8; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+}
+
 static void test_BE_9_batch_limits_and_names(void **state)
 {
     (void)state;
@@ -579,6 +618,7 @@ int main(void)
         cmocka_unit_test(test_DET_12_BE_14_multi_gpu_selection),
         cmocka_unit_test(test_BE_10_truth_table),
         cmocka_unit_test(test_D_13_D_14_selection_of_fakes),
+        cmocka_unit_test(test_BE_14_selection_from_several_threads),
         cmocka_unit_test(test_BE_9_batch_limits_and_names),
         cmocka_unit_test(test_DET_7_preflight),
         cmocka_unit_test(test_DET_7_a_remedy_per_vendor),
