@@ -416,6 +416,202 @@ BITNET_API bitnet_status bitnet_host_memory_read(bitnet_host_memory *out, bitnet
 BITNET_API bitnet_status bitnet_memory_health(bitnet_mempool *pool, double held_ms,
                                               bitnet_error *err);
 
+/* ---- bridge: another implementation as a plugin, to compare with (docs/BRIDGE.md) ---- */
+
+#define BITNET_BRIDGE_ABI 1
+
+/* What a plugin exports under the names bitnet_bridge_init, _cleanup, _available, _matmul_i2s,
+ * _quantize, _last_error. Functions that return int: 0 is success. */
+typedef int bitnet_bridge_init_fn(int abi); /* BITNET_BRIDGE_ABI; called once, first */
+typedef void bitnet_bridge_cleanup_fn(void);
+typedef int bitnet_bridge_available_fn(void); /* 1: it can compute here, 0: not */
+/* Meaning of bitnet_matmul_i2s and bitnet_quantize (rule absmean). */
+typedef int bitnet_bridge_matmul_fn(const int8_t *a, const uint8_t *b, float *c, size_t m, size_t n,
+                                    size_t k);
+typedef int bitnet_bridge_quantize_fn(int qtype, const float *in, size_t n, uint8_t *out,
+                                      size_t n_out, float *scales, size_t n_scales);
+typedef const char *bitnet_bridge_error_fn(void); /* of the last failure; may be NULL */
+
+typedef struct bitnet_bridge bitnet_bridge;
+
+/* Loads and starts a plugin. Fails NOT_AVAILABLE: "ffi bridge unavailable" (path NULL or "", no
+ * such file, or the plugin says it is not available); cannot be loaded, a function missing, init
+ * failed (the message names it). One thread at a time. */
+BITNET_API bitnet_status bitnet_bridge_open(const char *path, bitnet_bridge **out,
+                                            bitnet_error *err);
+BITNET_API void bitnet_bridge_close(bitnet_bridge *bridge);
+BITNET_API const char *bitnet_bridge_path(const bitnet_bridge *bridge);
+
+typedef struct bitnet_comparison {
+    uint64_t native_ns, reference_ns; /* best of three after a warm-up */
+    bool accuracy_match;              /* integers equal, floats within 1e-5 relative */
+    double max_error;
+    double improvement;         /* reference_ns / native_ns - 1 */
+    bool migration_recommended; /* match, and improvement >= -0.1 */
+    bool release_gate;          /* match, and at least 95 % of the reference's speed */
+} bitnet_comparison;
+
+/* The rule alone. */
+BITNET_API bitnet_comparison bitnet_compare_times(uint64_t native_ns, uint64_t reference_ns,
+                                                  bool accuracy_match, double max_error);
+/* The best native function of this runtime and the plugin's, on the same random input. Fails ERROR:
+ * the plugin reported a failure (its words are in the message); ARGUMENT; MEMORY. */
+BITNET_API bitnet_status bitnet_bridge_compare_matmul(const bitnet_runtime *runtime,
+                                                      bitnet_bridge *bridge, size_t m, size_t n,
+                                                      size_t k, bitnet_comparison *out,
+                                                      bitnet_error *err);
+BITNET_API bitnet_status bitnet_bridge_compare_quantize(bitnet_bridge *bridge, bitnet_qtype type,
+                                                        size_t n, bitnet_comparison *out,
+                                                        bitnet_error *err);
+
+/* ---- validation ---- */
+
+typedef enum bitnet_verdict {
+    BITNET_VERDICT_PASS = 0,
+    BITNET_VERDICT_FAIL = 1,
+    BITNET_VERDICT_SKIP = 2, /* could not be checked; the note says why */
+} bitnet_verdict;
+
+typedef struct bitnet_validate_options {
+    size_t struct_size;
+    const char *device;     /* what is checked: NULL or "auto": what the runtime computes on; "cpu",
+                               "cpu:ISA" */
+    const char *against;    /* what is right: default "cpu:scalar"; out-of-tree kernels and tuning
+                               never serve it */
+    const char *model_path; /* NULL: kernels alone */
+    const char *golden_dir; /* with golden.json; needs model_path. NULL: skipped */
+    bitnet_bridge *bridge;  /* NULL: skipped */
+    bool quick;             /* small shapes, few rounds */
+} bitnet_validate_options;
+
+/* One kernel, one shape. Texts live as long as the runtime. */
+typedef struct bitnet_accuracy {
+    const char *kernel, *op, *format, *dtype, *agreement;
+    uint64_t m, n, k;
+    bitnet_verdict verdict;
+    double max_error; /* largest absolute difference */
+    double bound;     /* of it, relative to the largest value of the row; 0: equal bits */
+    char note[160];   /* what it was compared with; what differs; why it was skipped */
+} bitnet_accuracy;
+
+typedef struct bitnet_performance {
+    const char *kernel, *op, *format, *dtype;
+    uint64_t m, n, k;
+    double device_ms; /* the operation until the device is done; median, after a warm-up */
+    double wall_ms;   /* with the input's way there and the result's way back */
+    double reference_ms, speedup; /* wall time of the reference; reference_ms / wall_ms */
+    double gflops;                /* 2 m n k / device_ms */
+} bitnet_performance;
+
+typedef struct bitnet_memory_result {
+    bitnet_verdict verdict;
+    int n_rounds;                    /* engine, session, generation, all closed again */
+    uint64_t start_bytes, end_bytes; /* resident, after warming up and at the end */
+    int64_t growth_bytes;            /* within 1 MiB is a pass */
+    char note[160];
+} bitnet_memory_result;
+
+/* The whole model on both, operation by operation. */
+typedef struct bitnet_model_result {
+    bitnet_verdict verdict;
+    uint64_t n_tokens, n_ops, n_values, n_differ, n_ties;
+    double max_error;
+    /* the first difference, if n_differ > 0 */
+    char op[24], tensor[64];
+    int layer;        /* -1: outside the layers */
+    int position;     /* of the token */
+    uint64_t element; /* inside its row */
+    double got, want;
+    char kernels[96], reference_kernels[96];
+    char note[160];
+} bitnet_model_result;
+
+typedef struct bitnet_golden_result {
+    bitnet_verdict verdict;
+    uint64_t n_prompts, n_positions, n_argmax, n_wrong;
+    double min_cosine; /* 0.998 and more is a pass; the argmax where the margin is 0.5 or more */
+    char note[160];
+} bitnet_golden_result;
+
+typedef struct bitnet_bridge_result {
+    bitnet_verdict verdict;
+    bitnet_comparison matmul, quantize;
+    char note[160];
+} bitnet_bridge_result;
+
+typedef struct bitnet_validation {
+    bool success; /* nothing failed */
+    const char *device, *against;
+    bitnet_accuracy *accuracy;
+    size_t n_accuracy;
+    bitnet_performance *performance;
+    size_t n_performance;
+    bitnet_memory_result memory;
+    bitnet_model_result model;
+    bitnet_golden_result golden;
+    bitnet_bridge_result bridge;
+} bitnet_validation;
+
+BITNET_API void bitnet_validate_options_init(bitnet_validate_options *options);
+/* Every kernel of the runtime's registry on several shapes, their speed, the model, memory, the
+ * golden logits, the bridge. A difference is a result, not a failure: the status is OK and success
+ * false. Fails: ARGUMENT, NOT_COMPILED, NOT_AVAILABLE (device), IO, MODEL, TOKENIZER, MEMORY. */
+BITNET_API bitnet_status bitnet_validate(bitnet_runtime *runtime,
+                                         const bitnet_validate_options *options,
+                                         bitnet_validation **out, bitnet_error *err);
+BITNET_API void bitnet_validation_free(bitnet_validation *validation);
+/* As one JSON object. *n_bytes is always set; at most cap bytes are written, no NUL. Fails:
+ * ARGUMENT (cap too small: call again), MEMORY. */
+BITNET_API bitnet_status bitnet_validation_json(const bitnet_validation *validation, char *out,
+                                                size_t cap, size_t *n_bytes, bitnet_error *err);
+
+/* ---- health: a quick look for servers ---- */
+
+typedef struct bitnet_health {
+    size_t struct_size;
+    bool healthy;    /* all three */
+    bool memory_ok;  /* the host has memory left */
+    bool compute_ok; /* one of the model's matrices times a vector is what the file says */
+    bool cache_ok;   /* a key and value written are read back by attention */
+    uint64_t memory_available, process_bytes;
+    double elapsed_ms;
+    char detail[240]; /* "" or what is wrong */
+} bitnet_health;
+
+BITNET_API void bitnet_health_init(bitnet_health *health);
+/* Well below 100 ms, from any thread, while sessions run. An unhealthy engine is a result: the
+ * status is OK. Fails: ARGUMENT (vocab_only), MEMORY, ERROR (the device). */
+BITNET_API bitnet_status bitnet_health_check(bitnet_engine *engine, bitnet_health *health,
+                                             bitnet_error *err);
+/* One JSON object into buf, cut at cap, NUL-terminated; returns the length of the whole. */
+BITNET_API size_t bitnet_health_json(const bitnet_health *health, char *buf, size_t cap);
+
+/* ---- baselines: has anything become slower? ---- */
+
+typedef struct bitnet_regression {
+    char name[128]; /* "tg128 story.gguf cpu 2": name, model, device, threads of the row */
+    double before, now;
+    double change; /* relative, positive is better; -1 for a row that is missing */
+    bool missing, regressed;
+} bitnet_regression;
+typedef void (*bitnet_regression_fn)(void *user, const bitnet_regression *row);
+
+typedef struct bitnet_baseline_result {
+    size_t n_compared, n_regressed, n_missing, n_new;
+} bitnet_baseline_result;
+
+/* Compares JSON lines of `now` with those of `baseline`. A row is an object with "name" (a text),
+ * "value" (a number above 0), and, where present, "model", "device", "threads", which belong to its
+ * identity, and "better": "higher" (default) or "lower". Other members are ignored. Of rows that
+ * occur twice the last counts. A row of the baseline that is missing now, or is worse by more than
+ * max_regress (0.05: five per cent), is a regression: PERFORMANCE. `each` (may be NULL) is told
+ * every row of the baseline. Fails also: ARGUMENT (not such lines; the message names the line),
+ * MEMORY. */
+BITNET_API bitnet_status bitnet_baseline_compare(const char *baseline, size_t n_baseline,
+                                                 const char *now, size_t n_now, double max_regress,
+                                                 bitnet_regression_fn each, void *user,
+                                                 bitnet_baseline_result *result, bitnet_error *err);
+
 #ifdef __cplusplus
 }
 #endif
