@@ -60,7 +60,8 @@ typedef struct chat_state {
     bool reply_begun;
     /* totals for /metrics */
     size_t n_replies, n_prompt, n_computed, n_generated, n_dropped;
-    double prefill_ms, decode_ms;
+    double prefill_ms, decode_ms, first_token_ms;
+    bitnet_receipt *receipt; /* NULL: not wanted */
     bitnet_generate_result last;
 } chat_state;
 

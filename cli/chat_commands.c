@@ -113,5 +113,9 @@ void chat_metrics(const chat_state *s)
             bitnet_session_position(s->m.session), bitnet_session_context(s->m.session), s->talk.n,
             s->n_dropped);
     fprintf(stderr, "seed:     %llu\nkernels:  %s\n", (unsigned long long)s->seed, kernels.data);
+    kernels.n = 0;
+    engine_stats_text(&s->m, &kernels);
+    fprintf(stderr, "backend:  %s\nstats:    %s\n", bitnet_runtime_summary(s->m.runtime),
+            kernels.data);
     free_buffer(&kernels);
 }

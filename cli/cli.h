@@ -81,6 +81,7 @@ typedef enum option_type {
     TYPE_CHOICE,
     TYPE_TEXTS,
     TYPE_INTS,
+    TYPE_LEVELS,
     TYPE_SHORTHAND,
     TYPE_REFUSED,
 } option_type;
@@ -288,8 +289,22 @@ void load_close(loaded *m);
 void deadline_start(loaded *m); /* from now, --timeout */
 int model_path(const args *a, char **out);
 double now_ms(void);
+/* The runtime alone, as the options say. */
+int open_runtime(const args *a, int n_threads, bitnet_runtime **out);
+
+/* ---- receipts and statistics (receipts.c) ---- */
+
+/* *out NULL: no receipt is wanted. */
+int receipt_begin(const loaded *m, bitnet_receipt **out);
+int receipt_save(const loaded *m, bitnet_receipt *receipt, const bitnet_receipt_facts *facts);
+struct json_t *engine_stats_json(const loaded *m);
+void engine_stats_text(const loaded *m, buffer *out);
+
+/* ---- log (log.c) ---- */
+
 void log_sink(void *user, bitnet_log_level level, const char *module, const char *message);
-bitnet_log_level log_level_of(const args *a);
+/* "info" or "device=debug,gguf=info" */
+bool log_levels_ok(const char *levels);
 
 /* ---- ids and generation ---- */
 

@@ -125,6 +125,22 @@ static void count(chat_state *s, size_t n_prompt)
     s->n_generated += s->last.n_generated;
     s->prefill_ms += s->last.prefill_ms;
     s->decode_ms += s->last.decode_ms;
+    s->first_token_ms += s->last.first_token_ms;
+}
+
+/* Of all replies together. No reply was made twice, so none is called deterministic. */
+static int write_receipt(const chat_state *s)
+{
+    bitnet_receipt_facts f;
+    if (!s->receipt)
+        return EXIT_OK;
+    bitnet_receipt_facts_init(&f);
+    f.seed = s->seed;
+    f.n_generated = s->n_generated;
+    f.first_token_ms = s->first_token_ms;
+    f.decode_ms = s->decode_ms;
+    f.total_ms = s->first_token_ms + s->decode_ms;
+    return receipt_save(&s->m, s->receipt, &f);
 }
 
 /* A cancelled reply may tell its last token twice, a stopped one not at all. */
@@ -158,7 +174,7 @@ static int answer(chat_state *s, const id_list *v)
         conversation_add(&s->talk, "assistant", s->made.data);
     else
         conversation_pop(&s->talk); /* nothing was said: the question is not kept either */
-    return EXIT_OK;
+    return write_receipt(s);
 }
 
 /* After a reply: Ctrl-C at a terminal was meant for the reply alone. */
@@ -284,7 +300,7 @@ static int prepare(chat_state *s)
     rc = generate_options(&s->m, &s->options, &s->stops);
     s->options.on_text = on_text;
     s->options.user = s;
-    return rc;
+    return rc ? rc : receipt_begin(&s->m, &s->receipt);
 }
 
 static void set_system(chat_state *s)
@@ -321,6 +337,7 @@ int cmd_chat(args *a)
     free_buffer(&s.made);
     free(s.ids.data);
     bitnet_sampler_close(s.sampler);
+    bitnet_receipt_close(s.receipt);
     load_close(&s.m);
     return rc;
 }

@@ -176,6 +176,77 @@ static int generate(run_state *r)
     return st == BITNET_OK ? EXIT_OK : fail_with(&err);
 }
 
+/* ---- --receipt ---- */
+
+static bool keep_id(void *user, const char *bytes, size_t n, int32_t id)
+{
+    (void)bytes, (void)n;
+    ids_push(user, id);
+    return true;
+}
+
+/* The same prompt and seed from the beginning, in silence. */
+static int repeat(run_state *r)
+{
+    bitnet_generate_options o;
+    bitnet_generate_result result;
+    bitnet_error err = {0};
+    id_list again = {0};
+    stop_list stops = {0};
+    bitnet_sampler *sampler = NULL;
+    r->m.deadline_ms = 0;
+    int rc = generate_options(&r->m, &o, &stops);
+    if (!rc)
+        rc = open_sampler(&r->m, r->seed, &sampler);
+    o.on_text = keep_id;
+    o.user = &again;
+    bitnet_status st = rc ? BITNET_ERROR : bitnet_session_rewind(r->m.session, 0, &err);
+    if (st == BITNET_OK)
+        st = bitnet_generate(r->m.session, sampler, r->prompt_ids.data, r->prompt_ids.n, &o,
+                             &result, &err);
+    if (!rc && st != BITNET_OK)
+        rc = interrupted() ? interrupted() : fail_with(&err);
+    if (!rc) {
+        again.n = again.n > result.n_generated ? result.n_generated : again.n;
+        if (again.n < result.n_generated)
+            ids_push(&again, result.last_id);
+        r->repeated = true;
+        r->identical =
+            again.n == r->ids.n &&
+            (again.n == 0 || memcmp(again.data, r->ids.data, again.n * sizeof(int32_t)) == 0);
+    }
+    free(again.data);
+    stop_list_free(&stops);
+    bitnet_sampler_close(sampler);
+    return rc;
+}
+
+static int write_receipt(run_state *r)
+{
+    bitnet_receipt_facts f;
+    int rc = EXIT_OK;
+    if (!r->receipt)
+        return EXIT_OK;
+    if (opt_on(r->args, OPT_DETERMINISTIC) && r->result.finish != BITNET_FINISH_CANCELLED)
+        rc = repeat(r);
+    bitnet_receipt_facts_init(&f);
+    f.deterministic = r->repeated;
+    f.identical = r->identical;
+    f.n_runs = r->repeated ? 2 : 1;
+    f.n_passed = r->repeated && r->identical;
+    f.n_failed = r->repeated && !r->identical;
+    f.seed = r->seed;
+    f.n_generated = r->result.n_generated;
+    f.first_token_ms = r->dump_ms + r->result.first_token_ms;
+    f.decode_ms = r->result.decode_ms;
+    f.total_ms = f.first_token_ms + f.decode_ms;
+    if (!rc)
+        rc = receipt_save(&r->m, r->receipt, &f);
+    if (!rc && r->repeated && !r->identical)
+        rc = fail(EXIT_MISMATCH, "--deterministic: the second run made other tokens");
+    return rc;
+}
+
 /* ---- the command ---- */
 
 static int prepare(run_state *r)
@@ -192,6 +263,8 @@ static int prepare(run_state *r)
         rc = check_fit(r);
     if (!rc)
         rc = open_sampler(&r->m, r->seed = choose_seed(r->args), &r->sampler);
+    if (!rc)
+        rc = receipt_begin(&r->m, &r->receipt);
     return rc;
 }
 
@@ -220,6 +293,8 @@ static int tell(run_state *r)
     if (opt_on(r->args, OPT_DUMP_IDS))
         run_dump_ids(r);
     rc = rc ? rc : rc_report;
+    if (!rc)
+        rc = write_receipt(r);
     if (!rc && r->first_not_greedy >= 0)
         rc =
             fail(EXIT_MISMATCH,
@@ -239,6 +314,7 @@ static void release(run_state *r)
     free_buffer(&r->made);
     stop_list_free(&r->stops);
     bitnet_sampler_close(r->sampler);
+    bitnet_receipt_close(r->receipt);
     load_close(&r->m);
 }
 

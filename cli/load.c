@@ -1,7 +1,6 @@
 /* load.c - finding the model and opening the library as the options say. */
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -81,59 +80,39 @@ int model_path(const args *a, char **out)
 
 /* ---- options into the library ---- */
 
-bitnet_log_level log_level_of(const args *a)
+/* Set and empty means no GPU, so that a variable can hide the real ones. */
+static const char *fake_gpus(const args *a)
 {
-    int64_t level = opt_int(a, OPT_LOG_LEVEL);
-    if (opt_on(a, OPT_QUIET) && !opt_given(a, OPT_LOG_LEVEL))
-        level = BITNET_LOG_ERROR;
-    return (bitnet_log_level)level;
+    const char *given = opt_text(a, OPT_GPU_FAKE);
+    return given ? given : getenv("BITNET_GPU_FAKE");
 }
 
-void log_sink(void *user, bitnet_log_level level, const char *module, const char *message)
+/* Times are taken where they will be told. */
+static bool wants_statistics(const args *a)
 {
-    static const char *const names[] = {"error", "warning", "info", "debug"};
-    const args *a = user;
-    if (level <= log_level_of(a))
-        fprintf(stderr, "bitnet: %s: %s: %s\n", names[level & 3], module, message);
+    return a->command->key == CMD_CHAT || opt_json(a) || opt_given(a, OPT_JSON_OUT) ||
+           opt_given(a, OPT_RECEIPT);
 }
 
-static bool has_backend(const char *name, size_t n)
-{
-    const char *b;
-    for (int i = 0; (b = bitnet_backend_list(i)); i++)
-        if (strlen(b) == n && strncasecmp(b, name, n) == 0)
-            return true;
-    return false;
-}
-
-static int check_device(const args *a)
-{
-    static const char known[] = "gpu cuda hip rocm oneapi opencl ocl vulkan metal npu";
-    const value *v = &a->values[OPT_DEVICE];
-    char name[32];
-    size_t n = strcspn(v->text, ":");
-    snprintf(name, sizeof name, "%.*s", (int)n, v->text);
-    for (char *p = name; *p; p++)
-        *p |= *p >= 'A' && *p <= 'Z' ? 32 : 0;
-    if (strcmp(name, "auto") == 0 || has_backend(name, n))
-        return EXIT_OK;
-    if (word_in(known, ' ', name))
-        return fail(EXIT_NOT_COMPILED, "%s: this build has no backend for '%s'; use auto or cpu",
-                    v->origin, v->text);
-    return fail(EXIT_USAGE, "%s: '%s' is not a device: auto cpu %s", v->origin, v->text, known);
-}
-
-static int open_runtime(loaded *m, bool vocab_only)
+int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
 {
     bitnet_runtime_options o;
     bitnet_error err = {0};
     bitnet_runtime_options_init(&o);
-    o.n_threads = vocab_only ? 1 : (int)opt_int(m->args, OPT_THREADS);
-    o.isa = opt_text(m->args, OPT_ISA);
+    o.n_threads = n_threads;
+    o.isa = opt_text(a, OPT_ISA);
     o.log = log_sink;
-    o.log_user = (void *)(uintptr_t)m->args;
+    o.log_user = (void *)(uintptr_t)a;
+    o.strict = opt_on(a, OPT_STRICT_RUN);
+    o.tuning_path = opt_text(a, OPT_TUNING);
+    o.device = opt_text(a, OPT_DEVICE);
+    o.device_origin = a->values[OPT_DEVICE].origin;
+    o.fake_gpu = fake_gpus(a);
+    o.no_fake_gpu = opt_on(a, OPT_NO_FAKE);
+    o.visible_devices = getenv("CUDA_VISIBLE_DEVICES");
+    o.statistics = wants_statistics(a);
     signals_hold(true); /* Ctrl-C must wake this thread, not a worker */
-    bitnet_status st = bitnet_runtime_open(&o, &m->runtime, &err);
+    bitnet_status st = bitnet_runtime_open(&o, out, &err);
     signals_hold(false);
     return st == BITNET_OK ? EXIT_OK : fail_with(&err);
 }
@@ -144,17 +123,16 @@ int load_engine(loaded *m, const args *a, bool vocab_only)
     bitnet_error err = {0};
     double start = now_ms();
     *m = (loaded){.args = a};
-    int rc = check_device(a);
+    int rc = model_path(a, &m->path);
     if (!rc)
-        rc = model_path(a, &m->path);
-    if (!rc)
-        rc = open_runtime(m, vocab_only);
+        rc = open_runtime(a, vocab_only ? 1 : (int)opt_int(a, OPT_THREADS), &m->runtime);
     if (rc)
         return rc;
     signals_name_model(m->path);
     bitnet_engine_options_init(&o);
     o.i2s_layout = (bitnet_i2s_layout)opt_int(a, OPT_I2S_LAYOUT);
     o.vocab_only = vocab_only;
+    o.policy_path = opt_text(a, OPT_POLICY);
     if (bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err) != BITNET_OK)
         return fail_with(&err);
     m->info = bitnet_engine_model(m->engine);

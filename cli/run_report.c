@@ -131,6 +131,8 @@ int run_report(const run_state *r)
     json_object_set_new(j, "timing_ms", timing_json(r));
     json_object_set_new(j, "throughput_tps", throughput_json(r));
     json_object_set_new(j, "kernels", kernels_json(&r->m));
+    json_object_set_new(j, "backend_summary", j_str(bitnet_runtime_summary(r->m.runtime)));
+    json_object_set_new(j, "stats", engine_stats_json(&r->m));
     json_object_set_new(j, "seed", json_integer((json_int_t)r->seed));
     json_object_set_new(j, "sampling", sampling_json(r));
     json_object_set_new(j, "threads", json_integer(bitnet_runtime_threads(r->m.runtime)));

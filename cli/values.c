@@ -125,6 +125,16 @@ static int parse_path(const char *origin, const char *written)
     return *written ? EXIT_OK : fail(EXIT_USAGE, "%s: the path is empty", origin);
 }
 
+static int parse_levels(const char *origin, const char *written)
+{
+    if (log_levels_ok(written))
+        return EXIT_OK;
+    return fail(EXIT_USAGE,
+                "%s: '%s' is neither error, warn, info or debug nor a list like "
+                "device=debug,gguf=info",
+                origin, written);
+}
+
 static int parse_by_type(const option *o, const char *origin, const char *written, value *v)
 {
     switch (o->type) {
@@ -145,6 +155,8 @@ static int parse_by_type(const option *o, const char *origin, const char *writte
         return add_id(o, origin, written, v);
     case TYPE_PATH:
         return parse_path(origin, written);
+    case TYPE_LEVELS:
+        return parse_levels(origin, written);
     default:
         return EXIT_OK;
     }

@@ -1,0 +1,212 @@
+/* cmd_kernels.c - `bitnet kernels` and `bitnet tune`: the registry as a list, the answer to a
+ * question, and measured choices. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bitnet_dev.h"
+#include "cli.h"
+
+/* ---- --for op=linear,m=1,... ---- */
+
+typedef struct query {
+    bitnet_kernel_query q;
+    char *text; /* owned; q points into it */
+} query;
+
+static bool whole_number(const char *s, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    unsigned long long x = strtoull(s, &end, 10);
+    if (s[0] < '0' || s[0] > '9' || *end || errno)
+        return false;
+    *out = x;
+    return true;
+}
+
+static int set_part(bitnet_kernel_query *q, const char *name, const char *given)
+{
+    const struct {
+        const char *name, **text;
+        uint64_t *number;
+    } parts[] = {{"op", &q->op, NULL}, {"format", &q->format, NULL}, {"dtype", &q->dtype, NULL},
+                 {"m", NULL, &q->m},   {"n", NULL, &q->n},           {"k", NULL, &q->k}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (strcmp(parts[i].name, name) != 0)
+            continue;
+        if (parts[i].text)
+            *parts[i].text = given;
+        else if (!whole_number(given, parts[i].number))
+            return fail(EXIT_USAGE, "--for: %s=%s is not a whole number", name, given);
+        return EXIT_OK;
+    }
+    return fail(EXIT_USAGE, "--for: '%s' is none of op format dtype m n k", name);
+}
+
+static int parse_query(const char *written, query *out)
+{
+    int rc = EXIT_OK;
+    *out = (query){.text = xstrdup(written)};
+    for (char *p = out->text; p && *p && !rc;) {
+        char *comma = strchr(p, ','), *equals;
+        if (comma)
+            *comma = '\0';
+        equals = strchr(p, '=');
+        if (!equals || !equals[1])
+            rc = fail(EXIT_USAGE, "--for: '%s' is not name=value", p);
+        else
+            *equals = '\0', rc = set_part(&out->q, p, equals + 1);
+        p = comma ? comma + 1 : NULL;
+    }
+    return rc;
+}
+
+/* ---- kernels ---- */
+
+static json_t *registry_json(const bitnet_runtime *runtime, const bitnet_kernel_query *q)
+{
+    size_t n = 0;
+    bitnet_kernels_json(runtime, q, NULL, 0, &n, NULL);
+    char *bytes = xmalloc(n);
+    json_t *j = NULL;
+    if (bitnet_kernels_json(runtime, q, bytes, n, &n, NULL) == BITNET_OK)
+        j = json_loadb(bytes, n, 0, NULL);
+    free(bytes);
+    return j;
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "";
+}
+
+static void print_rows(const json_t *root, bool judged)
+{
+    json_t *list = json_object_get(root, "kernels"), *k;
+    size_t i;
+    out_printf("%-26s %-6s %-10s %-9s %-5s %-8s %-10s %s\n", "kernel", "device", "op", "format",
+               "dtype", "isa", "tier", judged ? "verdict" : "available");
+    json_array_foreach(list, i, k)
+    {
+        const char *veto = text_of(k, "veto");
+        const char *verdict = json_is_true(json_object_get(k, "selected")) ? "selected"
+                              : *veto                                      ? veto
+                                                                           : "could serve";
+        const char *here = json_is_true(json_object_get(k, "available")) ? "yes" : "no";
+        out_printf("%-26s %-6s %-10s %-9s %-5s %-8s %-10s %s\n", text_of(k, "id"),
+                   text_of(k, "device"), text_of(k, "op"), text_of(k, "format"),
+                   text_of(k, "dtype"), text_of(k, "isa"), text_of(k, "tier"),
+                   judged ? verdict : here);
+    }
+}
+
+static int list_kernels(const args *a, const bitnet_runtime *runtime, const bitnet_kernel_query *q)
+{
+    json_t *root = registry_json(runtime, q);
+    if (!root)
+        return fail(EXIT_MEMORY, "out of memory while listing kernels");
+    size_t n = json_array_size(json_object_get(root, "kernels"));
+    if (opt_json(a))
+        j_print(root);
+    else if (n)
+        print_rows(root, q != NULL);
+    json_decref(root);
+    if (n == 0)
+        return fail(EXIT_NOT_AVAILABLE,
+                    "--for: there is no kernel of op '%s', format '%s', dtype "
+                    "'%s'",
+                    q && q->op ? q->op : "any", q && q->format ? q->format : "any",
+                    q && q->dtype ? q->dtype : "any");
+    return EXIT_OK;
+}
+
+int cmd_kernels(args *a)
+{
+    bitnet_runtime *runtime = NULL;
+    query q = {0};
+    const char *asked = opt_text(a, OPT_FOR);
+    int rc = asked ? parse_query(asked, &q) : EXIT_OK;
+    if (!rc)
+        rc = open_runtime(a, 1, &runtime);
+    if (!rc)
+        rc = list_kernels(a, runtime, asked ? &q.q : NULL);
+    bitnet_runtime_close(runtime);
+    free(q.text);
+    return rc;
+}
+
+/* ---- tune ---- */
+
+typedef struct tuning {
+    const args *args;
+    json_t *list;
+} tuning;
+
+static void told(void *user, const bitnet_tune_result *r)
+{
+    tuning *t = user;
+    const bitnet_kernel_query *s = &r->shape;
+    if (opt_json(t->args))
+        json_array_append_new(
+            t->list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:s, s:o, s:b}", "op", s->op,
+                               "format", s->format, "dtype", s->dtype, "m", (json_int_t)s->m, "n",
+                               (json_int_t)s->n, "k", (json_int_t)s->k, "kernel", r->kernel,
+                               "median_ms", j_num(r->median_ms), "best", r->best));
+    else
+        out_printf("%-8s m=%-4llu n=%-6llu k=%-6llu %-26s %10.4f ms%s\n", s->format,
+                   (unsigned long long)s->m, (unsigned long long)s->n, (unsigned long long)s->k,
+                   r->kernel, r->median_ms, r->best ? "  best" : "");
+}
+
+/* Every shape of the model with every number of tokens. */
+static int make_shapes(const loaded *m, bitnet_kernel_query **out, size_t *n)
+{
+    size_t n_shapes = bitnet_engine_shapes(m->engine, NULL, 0);
+    bitnet_kernel_query *base = xmalloc((n_shapes + 1) * sizeof *base);
+    char word[32];
+    int rc = EXIT_OK;
+    n_shapes = bitnet_engine_shapes(m->engine, base, n_shapes);
+    *n = 0;
+    *out = NULL;
+    for (size_t i = 0;
+         !rc && word_at(opt_text(m->args, OPT_TUNE_TOKENS), ',', i, word, sizeof word); i++) {
+        uint64_t tokens = 0;
+        if (!whole_number(word, &tokens) || tokens < 1 || tokens > 65536)
+            rc = fail(EXIT_USAGE, "--tokens: '%s' is not a number from 1 to 65536", word);
+        for (size_t k = 0; !rc && k < n_shapes; k++) {
+            *out = xrealloc(*out, (*n + 1) * sizeof **out);
+            (*out)[*n] = base[k];
+            (*out)[(*n)++].m = tokens;
+        }
+    }
+    free(base);
+    return rc;
+}
+
+int cmd_tune(args *a)
+{
+    loaded m;
+    bitnet_error err = {0};
+    bitnet_kernel_query *shapes = NULL;
+    size_t n = 0;
+    tuning t = {a, json_array()};
+    const char *path = opt_text(a, OPT_TUNE_OUT);
+    int rc = load_engine(&m, a, false);
+    if (!rc)
+        rc = make_shapes(&m, &shapes, &n);
+    if (!rc && bitnet_runtime_tune(m.runtime, shapes, n, (int)opt_int(a, OPT_REPEATS), path, told,
+                                   &t, &err) != BITNET_OK)
+        rc = fail_with(&err);
+    if (!rc && opt_json(a)) {
+        json_t *j = json_pack("{s:O, s:o}", "results", t.list, "output", j_str(path));
+        j_print(j);
+        json_decref(j);
+    }
+    json_decref(t.list);
+    free(shapes);
+    load_close(&m);
+    return rc;
+}
