@@ -1,7 +1,7 @@
 /* provider.c - the ranked list of providers, and the manager that asks the machine once. */
 #include "ops/provider.h"
 
-#include <pthread.h>
+#include "ops/registry_impl.h"
 
 #define OPS_NONE   NULL, NULL
 #define OPS_SCALAR bnet_ref_matmul_scalar, bnet_ref_quantize
@@ -40,11 +40,11 @@ const bnet_provider *bnet_provider_find(const char *name)
 static bool serves(const bnet_provider *p, const bnet_kernel_record *k, const bnet_capabilities *c,
                    const char *op, const char *format)
 {
-    char reason[160];
-    bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
-    return k->device == p->device && (!p->isa || strcmp(p->isa, k->isa) == 0) &&
-           (!op || strcmp(op, k->op) == 0) && (!format || strcmp(format, k->format) == 0) &&
-           !*bnet_kernel_veto(k, c, &q, reason, sizeof reason);
+    bnet_kernel_query any_size = {.op = k->op, .format = k->format, .dtype = k->dtype};
+    return k->device == p->device && k->device == c->device &&
+           (!p->isa || strcmp(p->isa, k->isa) == 0) && (!op || strcmp(op, k->op) == 0) &&
+           (!format || strcmp(format, k->format) == 0) &&
+           bnet_registry_veto(k, c, &any_size) == VETO_NONE;
 }
 
 bool bnet_provider_available(const bnet_provider *p, const bnet_registry *r,

@@ -258,6 +258,8 @@ static bitnet_status parse(bnet_registry *r, const tuning_file *f, const char *d
     json_error_t e;
     json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &e);
     char quoted[JSON_ERROR_TEXT_LENGTH * 2];
+    if (!root && json_error_code(&e) == json_error_out_of_memory)
+        return bnet_no_memory(f->err, f->path);
     if (!root)
         return bnet_fail(f->err, BITNET_ARGUMENT, "%s: not valid JSON: line %d, column %d: %s",
                          f->path, e.line, e.column,
