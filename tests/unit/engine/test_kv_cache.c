@@ -1,0 +1,324 @@
+/* KV-1 to KV-4: the shared cache by its options, its victims, its compression; and that a prompt
+ * computed at once is a prompt computed token by token. */
+#include "crowd.h"
+
+#include <math.h>
+
+static void test_KV_1_config_defaults(void **state)
+{
+    (void)state;
+    bitnet_kv_pool_options o;
+    bitnet_kv_pool_options_init(&o);
+    assert_int_equal(o.struct_size, sizeof o);
+    assert_int_equal(o.max_bytes, 1073741824u);
+    assert_int_equal(o.max_sequence, 2048);
+    assert_int_equal(o.block_size, 64);
+    assert_int_equal(o.policy, BITNET_KV_LRU);
+    assert_false(o.compression);
+    nano n = nano_open(1);
+    bitnet_kv_pool *p = NULL;
+    OK(bitnet_kv_pool_open(n.engine, NULL, &p, &err));
+    bitnet_kv_pool_stats s = crowd_stats(p);
+    assert_int_equal(s.n_blocks, 1073741824u / s.block_bytes);
+    assert_int_equal(s.n_used, 0);
+    bitnet_kv_pool_close(p);
+    bitnet_kv_pool_close(NULL);
+    nano_close(&n);
+}
+
+static void test_KV_1_refusals(void **state)
+{
+    (void)state;
+    nano n = nano_open(1), other = nano_open(1);
+    bitnet_kv_pool *p = NULL;
+    bitnet_kv_pool_options o;
+    bitnet_kv_pool_options_init(&o);
+    FAILS(bitnet_kv_pool_open(NULL, &o, &p, &err), BITNET_ARGUMENT, "engine");
+    o.block_size = 32;
+    FAILS(bitnet_kv_pool_open(n.engine, &o, &p, &err), BITNET_ARGUMENT, "block_size is 32");
+    bitnet_kv_pool_options_init(&o);
+    o.max_bytes = 100;
+    FAILS(bitnet_kv_pool_open(n.engine, &o, &p, &err), BITNET_MEMORY, "holds no block");
+    o.max_bytes = (uint64_t)1 << 50;
+    FAILS(bitnet_kv_pool_open(n.engine, &o, &p, &err), BITNET_MEMORY, "GiB");
+    bitnet_kv_pool_options_init(&o);
+    o.policy = (bitnet_kv_policy)7;
+    FAILS(bitnet_kv_pool_open(n.engine, &o, &p, &err), BITNET_ARGUMENT, "policy is 7");
+    bitnet_kv_pool_options_init(&o);
+    o.max_sequence = 0;
+    FAILS(bitnet_kv_pool_open(n.engine, &o, &p, &err), BITNET_ARGUMENT, "max_sequence is 0");
+    assert_null(p);
+    o.max_sequence = 150;
+    p = crowd_pool(&n, 2, o);
+    bitnet_session_options so;
+    bitnet_session_options_init(&so);
+    bitnet_session *s = NULL;
+    so.kv_pool = p;
+    FAILS(bitnet_session_open(other.engine, &so, &s, &err), BITNET_ARGUMENT, "another engine");
+    so.n_ctx = 151;
+    FAILS(bitnet_session_open(n.engine, &so, &s, &err), BITNET_ARGUMENT, "max_sequence");
+    so.n_ctx = 0;
+    OK(bitnet_session_open(n.engine, &so, &s, &err));
+    assert_int_equal(bitnet_session_context(s), 150);
+    bitnet_session_close(s);
+    bitnet_kv_pool_close(p);
+    nano_close(&n);
+    nano_close(&other);
+}
+
+/* Longer than the whole pool: refused before anything is computed, and the session lives on. */
+static void test_KV_1_overflow(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    bitnet_kv_pool *p = crowd_pool(&n, 2, crowd_options(BITNET_KV_LRU, false));
+    bitnet_session *s = crowd_session(&n, p, 200), *t = crowd_session(&n, p, 200);
+    int32_t ids[200];
+    nano_ids(&n, 3, ids, 200);
+    OK(bitnet_session_append(t, ids, 30, NULL, NULL, &err));
+    FAILS(bitnet_session_append(s, ids, 129, NULL, NULL, &err), BITNET_CONTEXT, "has 2");
+    FAILS(bitnet_session_sync(s, ids, 129, NULL, &err), BITNET_CONTEXT, "max_bytes");
+    assert_int_equal(bitnet_session_position(s), 0);
+    assert_int_equal(crowd_stats(p).n_evictions, 0);
+    OK(bitnet_session_append(s, ids, 128, NULL, NULL, &err));
+    FAILS(bitnet_session_append(s, ids, 1, NULL, NULL, &err), BITNET_CONTEXT, "3 blocks");
+    bitnet_session *both[2] = {t, s};
+    FAILS(bitnet_batch_step(both, ids, 2, &err), BITNET_CONTEXT, "3 blocks");
+    assert_int_equal(bitnet_session_position(t), 30);
+    assert_int_equal(bitnet_session_position(s), 128);
+    bitnet_session_close(s);
+    bitnet_session_close(t);
+    assert_int_equal(crowd_stats(p).n_free, 2);
+    bitnet_kv_pool_close(p);
+    nano_close(&n);
+}
+
+/* A letter is a use of that session, which appends one token to it. */
+typedef struct trace {
+    bitnet_kv_policy policy;
+    const char *uses, *victims;
+} trace;
+
+enum { N_LETTERS = 5 };
+
+static void run_trace(const nano *n, const trace *t, bool whole)
+{
+    bitnet_kv_pool *p = crowd_pool(n, 3, crowd_options(t->policy, whole));
+    bitnet_session *s[N_LETTERS], *alone[N_LETTERS];
+    char victims[32] = "";
+    for (int i = 0; i < N_LETTERS; i++) {
+        s[i] = crowd_session(n, p, 64);
+        alone[i] = nano_session(n, 64, 0, BITNET_KV_F16);
+    }
+    for (const char *u = t->uses; *u; u++) {
+        bool had[N_LETTERS];
+        for (int i = 0; i < N_LETTERS; i++)
+            had[i] = bnet_kv_mapped(s[i]->kv) > 0;
+        int32_t id = (int32_t)(u - t->uses) + 3;
+        OK(bitnet_session_append(s[*u - 'A'], &id, 1, NULL, NULL, &err));
+        OK(bitnet_session_append(alone[*u - 'A'], &id, 1, NULL, NULL, &err));
+        for (int i = 0; i < N_LETTERS; i++)
+            if (had[i] && bnet_kv_mapped(s[i]->kv) == 0)
+                snprintf(victims + strlen(victims), 2, "%c", 'A' + i);
+    }
+    if (strcmp(victims, t->victims) != 0)
+        fail_msg("policy %d: uses %s: victims %s, wanted %s", (int)t->policy, t->uses, victims,
+                 t->victims);
+    assert_int_equal(crowd_stats(p).n_evictions, strlen(t->victims));
+    for (int i = 0; i < N_LETTERS; i++) {
+        if (bitnet_session_position(s[i]))
+            assert_same_logits(n, bitnet_session_logits(s[i]), bitnet_session_logits(alone[i]),
+                               "trace");
+        bitnet_session_close(s[i]);
+        bitnet_session_close(alone[i]);
+    }
+    bitnet_kv_pool_close(p);
+}
+
+static void test_KV_2_eviction_traces(void **state)
+{
+    (void)state;
+    static const trace traces[] = {
+        {BITNET_KV_LRU, "ABCADBAC", "BCD"},     {BITNET_KV_LRU, "ABCDEABCDE", "ABCDEAB"},
+        {BITNET_KV_LRU, "AAABBCD", "A"},        {BITNET_KV_FIFO, "ABCADBAC", "AB"},
+        {BITNET_KV_FIFO, "ABCAAADAE", "ABC"},   {BITNET_KV_LFU, "AAABBCDCD", "CDB"},
+        {BITNET_KV_LFU, "AABBCCDDDCCEA", "ABE"}, {BITNET_KV_LFU, "ABCD", "A"},
+    };
+    nano n = nano_open(1);
+    for (size_t i = 0; i < sizeof traces / sizeof traces[0]; i++) {
+        run_trace(&n, &traces[i], true);
+        run_trace(&n, &traces[i], false);
+    }
+    nano_close(&n);
+}
+
+/* Blocks leave from the end of the victim and are computed again from there. */
+static void test_KV_2_tail_blocks(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    int32_t ids[250];
+    nano_ids(&n, 5, ids, 250);
+    for (int whole = 0; whole < 2; whole++) {
+        bitnet_kv_pool *p = crowd_pool(&n, 5, crowd_options(BITNET_KV_LRU, whole));
+        bitnet_session *a = crowd_session(&n, p, 256), *b = crowd_session(&n, p, 256);
+        OK(bitnet_session_append(a, ids, 200, NULL, NULL, &err));
+        OK(bitnet_session_append(b, ids, 100, NULL, NULL, &err));
+        assert_int_equal(bnet_kv_mapped(a->kv), whole ? 0 : 3);
+        assert_int_equal(crowd_stats(p).n_blocks_evicted, whole ? 4 : 1);
+        OK(bitnet_session_append(a, ids + 200, 1, NULL, NULL, &err));
+        bitnet_kv_pool_stats s = crowd_stats(p);
+        assert_int_equal(s.n_rebuilds, 1);
+        assert_int_equal(s.n_tokens_rebuilt, whole ? 200 : 200 - 192);
+        assert_int_equal(bitnet_session_position(a), 201);
+        bitnet_session *alone = nano_session(&n, 256, 0, BITNET_KV_F16);
+        OK(bitnet_session_append(alone, ids, 201, NULL, NULL, &err));
+        assert_same_logits(&n, bitnet_session_logits(a), bitnet_session_logits(alone), "tail");
+        bitnet_session_close(alone);
+        bitnet_session_close(a);
+        bitnet_session_close(b);
+        bitnet_kv_pool_close(p);
+    }
+    nano_close(&n);
+}
+
+typedef struct worst {
+    const float *want; /* [n][n_vocab] */
+    int n_vocab;
+    double cosine;
+} worst;
+
+static bool keep(void *user, size_t i, const float *logits)
+{
+    worst *w = user;
+    memcpy((float *)w->want + i * (size_t)w->n_vocab, logits, (size_t)w->n_vocab * sizeof *logits);
+    return true;
+}
+
+static bool compare(void *user, size_t i, const float *logits)
+{
+    worst *w = user;
+    const float *want = w->want + i * (size_t)w->n_vocab;
+    double xy = 0, xx = 0, yy = 0;
+    for (int k = 0; k < w->n_vocab; k++) {
+        xy += (double)want[k] * (double)logits[k];
+        xx += (double)want[k] * (double)want[k];
+        yy += (double)logits[k] * (double)logits[k];
+    }
+    w->cosine = fmin(w->cosine, xy / sqrt(xx * yy));
+    return true;
+}
+
+static bitnet_session *typed_session(const nano *n, bitnet_kv_type type, bool compress,
+                                     bitnet_kv_pool **pool)
+{
+    bitnet_kv_pool_options o = crowd_options(BITNET_KV_LRU, false);
+    o.kv_type = type;
+    o.compression = compress;
+    *pool = crowd_pool(n, 3, o);
+    return crowd_session(n, *pool, 192);
+}
+
+static void compress_model(const char *path)
+{
+    enum { N = 150 };
+    nano n = {0};
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        print_message("%s is missing\n", path);
+        skip();
+    }
+    OK(bitnet_runtime_open(NULL, &n.runtime, &err));
+    OK(bitnet_engine_open(n.runtime, path, NULL, &n.engine, &err));
+    n.n_vocab = bitnet_engine_model(n.engine)->n_vocab;
+    const char *text =
+        "Once upon a time there was a little dog who lived in a small house. One day "
+        "the dog saw a big red ball in the park and wanted to play with it.";
+    int32_t ids[N];
+    size_t n_ids = 0;
+    bitnet_tokenize(n.engine, text, strlen(text), BITNET_TEXT_BOS, ids, N, &n_ids, NULL);
+    n_ids = n_ids < N ? n_ids : N;
+    bitnet_kv_pool *p[3];
+    bitnet_session *s[3] = {typed_session(&n, BITNET_KV_F32, false, &p[0]),
+                            typed_session(&n, BITNET_KV_F16, false, &p[1]),
+                            typed_session(&n, BITNET_KV_F32, true, &p[2])};
+    double f32 = (double)crowd_stats(p[0]).block_bytes, f16 = (double)crowd_stats(p[1]).block_bytes,
+           i8 = (double)crowd_stats(p[2]).block_bytes;
+    float *want = calloc(N * (size_t)n.n_vocab, sizeof *want);
+    assert_non_null(want);
+    worst w = {want, n.n_vocab, 1};
+    OK(bitnet_session_append(s[0], ids, n_ids, keep, &w, &err));
+    OK(bitnet_session_append(s[1], ids, n_ids, compare, &w, &err));
+    double half = w.cosine;
+    w.cosine = 1;
+    OK(bitnet_session_append(s[2], ids, n_ids, compare, &w, &err));
+    print_message("%s: head %d, f32/f16 %.3f, f16/int8 %.3f bytes; worst cosine f16 %.6f, int8 "
+                  "%.6f\n",
+                  strrchr(path, '/') + 1, bitnet_engine_model(n.engine)->head_dim, f32 / f16,
+                  f16 / i8, half, w.cosine);
+    assert_true(f32 / f16 == 2);
+    assert_true(f16 / i8 >= 1.75 && f16 / i8 < 2);
+    assert_true(half >= 0.998); /* D-43 */
+    assert_true(w.cosine >= 0.998);
+    assert_true(w.cosine < 1); /* it is another cache */
+    free(want);
+    for (int i = 0; i < 3; i++) {
+        bitnet_session_close(s[i]);
+        bitnet_kv_pool_close(p[i]);
+    }
+    nano_close(&n);
+}
+
+static void test_KV_3_compression_nano(void **state)
+{
+    (void)state;
+    compress_model(NANO_PATH);
+}
+
+static void test_KV_3_compression_story(void **state)
+{
+    (void)state;
+    compress_model(TEST_SOURCE_DIR "/models/story.gguf");
+}
+
+/* prefill(n) is n single steps, to the bit, for every type, on a pool and off it. */
+static void test_KV_4_prefill_decode_parity(void **state)
+{
+    (void)state;
+    enum { N = 140 };
+    static const bitnet_kv_type types[] = {BITNET_KV_F16, BITNET_KV_F32, BITNET_KV_INT8};
+    nano n = nano_open(2);
+    int32_t ids[N];
+    nano_ids(&n, 9, ids, N);
+    for (int t = 0; t < 3; t++)
+        for (int pooled = 0; pooled < 2; pooled++) {
+            bitnet_kv_pool_options o = crowd_options(BITNET_KV_LRU, false);
+            o.kv_type = types[t];
+            bitnet_kv_pool *p = pooled ? crowd_pool(&n, 6, o) : NULL;
+            bitnet_session *a = p ? crowd_session(&n, p, 192) : nano_session(&n, 192, 0, types[t]);
+            bitnet_session *b = p ? crowd_session(&n, p, 192) : nano_session(&n, 192, 0, types[t]);
+            OK(bitnet_session_append(a, ids, N, NULL, NULL, &err));
+            for (size_t i = 0; i < N; i++)
+                OK(bitnet_session_append(b, ids + i, 1, NULL, NULL, &err));
+            assert_same_logits(&n, bitnet_session_logits(a), bitnet_session_logits(b), "parity");
+            bitnet_session_close(a);
+            bitnet_session_close(b);
+            bitnet_kv_pool_close(p);
+        }
+    nano_close(&n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_KV_1_config_defaults),
+        cmocka_unit_test(test_KV_1_refusals),
+        cmocka_unit_test(test_KV_1_overflow),
+        cmocka_unit_test(test_KV_2_eviction_traces),
+        cmocka_unit_test(test_KV_2_tail_blocks),
+        cmocka_unit_test(test_KV_3_compression_nano),
+        cmocka_unit_test(test_KV_3_compression_story),
+        cmocka_unit_test(test_KV_4_prefill_decode_parity),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
