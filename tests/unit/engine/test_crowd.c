@@ -101,8 +101,8 @@ static void crowd_once(const nano *n, const script *w, bitnet_kv_pool_options o,
         by_append(n, w, s);
     check_end(n, w, s, batch ? "batch" : "append");
     bitnet_kv_pool_stats st = crowd_stats(p);
-    assert_true(st.n_evictions > 20);
-    assert_true(st.n_rebuilds > 20);
+    assert_true(st.n_evictions > 10);
+    assert_true(st.n_rebuilds > 10);
     assert_true(st.n_tokens_rebuilt >= st.n_rebuilds);
     assert_int_equal(st.n_sessions, N_CROWD);
     for (int i = 0; i < N_CROWD; i++)
