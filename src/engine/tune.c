@@ -19,21 +19,11 @@ size_t bitnet_engine_shapes(const bitnet_engine *e, bitnet_kernel_query *out, si
     return n;
 }
 
-/* Who made this machine's choices: read from the hardware, without looking for GPUs. */
+/* Who made this machine's choices. */
 static bitnet_status machine_key(const bitnet_runtime *r, bnet_str *out, bitnet_error *err)
 {
-    bnet_devices *d = bnet_calloc(1, sizeof *d);
-    if (!d)
-        return bnet_no_memory(err, "tuning");
-    bnet_probe_options o;
-    bnet_probe_options_init(&o);
-    o.fake = "none";
-    o.log = &r->log;
-    bitnet_status st = bnet_probe(&o, d, err);
-    if (st == BITNET_OK)
-        bnet_tuning_key(&r->caps, &d->cpu, out);
-    bnet_free(d);
-    return st == BITNET_OK && out->failed ? bnet_no_memory(err, "tuning") : st;
+    bnet_tuning_key(&r->caps, &r->devices->cpu, out);
+    return out->failed ? bnet_no_memory(err, "tuning") : BITNET_OK;
 }
 
 bitnet_status bnet_runtime_load_tuning(bitnet_runtime *r, const char *path, bitnet_error *err)
