@@ -31,6 +31,14 @@ static inline const char *shared_path(const char *rel, char *buf, size_t cap)
     return NULL;
 }
 
+/* `make test T=name` runs single tests: TEST_FILTER is the pattern (*, ?) their names must match. */
+__attribute__((constructor)) static void filter_tests(void)
+{
+    const char *pattern = getenv("TEST_FILTER");
+    if (pattern && *pattern)
+        cmocka_set_test_filter(pattern);
+}
+
 /* A small deterministic generator for test data (splitmix64); the seed is printed by tests that use
  * it. */
 static inline uint64_t test_rand(uint64_t *state)

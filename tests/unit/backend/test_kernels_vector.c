@@ -1,0 +1,393 @@
+/* test_kernels_vector.c - kcheck for the rows test_kernels.c does not compare: norms, int8, rope,
+ * cache, attention, gates, sums, embedding rows. Every row this CPU can run gets the same inputs as
+ * the scalar row of its key; the results must agree as the row promises. Inputs and outputs end at
+ * a guard page, outputs start poisoned, sizes cover every tail. A kernel that is wrong in one value
+ * is found: that is tested too. KCHECK_SEED repeats a run. */
+#include "test.h"
+
+#include <math.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/kv_block.h"
+#include "device/cpu_features.h"
+
+enum { MAX_N = 2561, MAX_BYTES = 4 * MAX_N + 1024 };
+
+static uint64_t seed;
+
+/* A region whose last byte lies before an unreadable page. */
+static uint8_t *region(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), body = (MAX_BYTES + page - 1) / page * page;
+    uint8_t *map =
+        mmap(NULL, body + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(map != MAP_FAILED);
+    assert_int_equal(mprotect(map + body, page, PROT_NONE), 0);
+    return map + body;
+}
+
+/* Ends of the regions: three inputs and the output; they live as long as the program. */
+typedef struct stage {
+    uint8_t *end[3], *out_end;
+    float values[3][MAX_N];
+    uint8_t part[2][64 * 4 * 256 + 4096]; /* keys and values of one block */
+} stage;
+
+static stage *stage_new(void)
+{
+    stage *s = calloc(1, sizeof *s);
+    assert_non_null(s);
+    for (int i = 0; i < 3; i++)
+        s->end[i] = region();
+    s->out_end = region();
+    return s;
+}
+
+/* Input i: n values that end at the guard page. */
+static float *input(stage *s, int i, size_t n)
+{
+    float *x = (float *)(void *)(s->end[i] - n * sizeof *x);
+    memcpy(x, s->values[i], n * sizeof *x);
+    return x;
+}
+
+static uint8_t *output(stage *s, size_t n_bytes)
+{
+    memset(s->out_end - n_bytes, 0x7f, n_bytes);
+    return s->out_end - n_bytes;
+}
+
+/* ---- one op each: calls fn on the stage's inputs, leaves n_bytes of result before out_end; floats
+ * first, whose number is returned (what follows must be equal) ---- */
+
+typedef size_t run_fn(stage *s, const bnet_kernel_record *r, size_t n, size_t *n_bytes);
+
+static size_t run_add(stage *s, const bnet_kernel_record *r, size_t n, size_t *n_bytes)
+{
+    float *x = (float *)(void *)output(s, *n_bytes = n * sizeof *x);
+    memcpy(x, s->values[0], *n_bytes);
+    ((bnet_fn_add *)r->fn)(x, input(s, 1, n), n);
+    return n;
+}
+
+static size_t run_glu(stage *s, const bnet_kernel_record *r, size_t n, size_t *n_bytes)
+{
+    float *y = (float *)(void *)output(s, *n_bytes = n * sizeof *y);
+    ((bnet_fn_glu *)r->fn)(input(s, 0, n), input(s, 1, n), n, y);
+    return n;
+}
+
+static size_t run_rmsnorm(stage *s, const bnet_kernel_record *r, size_t n, size_t *n_bytes)
+{
+    float *y = (float *)(void *)output(s, *n_bytes = n * sizeof *y);
+    ((bnet_fn_rmsnorm *)r->fn)(input(s, 0, n), input(s, 1, n), n, 1e-5f, y);
+    return n;
+}
+
+/* The int8 values lie before the scale and the sum. */
+static size_t run_quantize(stage *s, const bnet_kernel_record *r, size_t n, size_t *n_bytes)
+{
+    size_t stride = (n + 127) / 128 * 128;
+    uint8_t *out = output(s, *n_bytes = stride + 8);
+    int32_t sum = 0x7f7f7f7f;
+    float scale = ((bnet_fn_quantize *)r->fn)(input(s, 0, n), n, stride, (int8_t *)out, &sum);
+    memcpy(out + stride, &scale, 4);
+    memcpy(out + stride + 4, &sum, 4);
+    return 0;
+}
+
+static size_t run_rope(stage *s, const bnet_kernel_record *r, size_t n, size_t *n_bytes)
+{
+    n = BNET_MAX(n / 2 * 2, (size_t)2);
+    float *x = (float *)(void *)output(s, *n_bytes = n * sizeof *x);
+    memcpy(x, s->values[0], *n_bytes);
+    ((bnet_fn_rope *)r->fn)(x, input(s, 1, n), n);
+    return n;
+}
+
+static size_t run_embed(stage *s, const bnet_kernel_record *r, size_t n, size_t *n_bytes)
+{
+    float *y = (float *)(void *)output(s, *n_bytes = n * sizeof *y);
+    const uint8_t *row = (const uint8_t *)input(s, 0, n);
+    ((bnet_fn_embed *)r->fn)(BNET_F32, row, n, y);
+    return n;
+}
+
+static bitnet_kv_type kv_type_of(const bnet_kernel_record *r)
+{
+    return strcmp(r->format, "f32") == 0   ? BITNET_KV_F32
+           : strcmp(r->format, "f16") == 0 ? BITNET_KV_F16
+                                           : BITNET_KV_INT8;
+}
+
+static size_t run_kv_store(stage *s, const bnet_kernel_record *r, size_t n, size_t *n_bytes)
+{
+    n = (n - 1) % 256 + 1;
+    size_t part = bnet_kv_part_bytes(kv_type_of(r), n);
+    assert_true(part <= sizeof s->part[0]);
+    memset(s->part[0], 0, part);
+    ((bnet_fn_kv_store *)r->fn)(input(s, 0, n), n, 5, s->part[0]);
+    ((bnet_fn_kv_store *)r->fn)(input(s, 1, n), n, 63, s->part[0]);
+    *n_bytes = 8; /* of all it wrote, folded: the block is larger than the output */
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < part; i++)
+        hash = (hash ^ s->part[0][i]) * 1099511628211u;
+    memcpy(output(s, *n_bytes), &hash, sizeof hash);
+    return 0;
+}
+
+static bnet_fn_kv_store *store_of(bitnet_kv_type t)
+{
+    return t == BITNET_KV_F32   ? bnet_kv_store_f32_scalar
+           : t == BITNET_KV_F16 ? bnet_kv_store_f16_scalar
+                                : bnet_kv_store_i8_scalar;
+}
+
+static size_t run_attention(stage *s, const bnet_kernel_record *r, size_t n, size_t *n_bytes)
+{
+    size_t hd = (n - 1) % 256 + 1, n_pos = n % 64 + 1;
+    bitnet_kv_type type = kv_type_of(r);
+    for (size_t p = 0; p < n_pos; p++) {
+        store_of(type)(s->values[1] + p * 7, hd, p, s->part[0]);
+        store_of(type)(s->values[2] + p * 5, hd, p, s->part[1]);
+    }
+    float *o = (float *)(void *)output(s, *n_bytes = (hd + 2) * sizeof *o);
+    bnet_softmax run = {n % 2 ? -INFINITY : 0.25f, n % 2 ? 0.0f : 1.5f};
+    memset(o, 0, hd * sizeof *o);
+    o[hd / 2] = n % 2 ? 0.0f : 0.5f;
+    ((bnet_fn_attention *)r->fn)(input(s, 0, hd), s->part[0], s->part[1], hd, n_pos,
+                                 1 / sqrtf((float)hd), &run, o);
+    o[hd] = run.m;
+    o[hd + 1] = run.l;
+    return hd + 2;
+}
+
+static const struct {
+    const char *op;
+    run_fn *run;
+} ops[] = {
+    {"add", run_add},           {"glu", run_glu},
+    {"rmsnorm", run_rmsnorm},   {"quantize", run_quantize},
+    {"rope", run_rope},         {"embed", run_embed},
+    {"kv_store", run_kv_store}, {"attention", run_attention},
+};
+
+/* ---- comparison ---- */
+
+static run_fn *run_of(const char *op)
+{
+    for (size_t i = 0; i < BNET_COUNT(ops); i++)
+        if (strcmp(ops[i].op, op) == 0)
+            return ops[i].run;
+    return NULL;
+}
+
+/* Units in the last place of the largest value that the row may be off by; 0: equal bits. */
+static double ulps_of(const bnet_kernel_record *r)
+{
+    double u = 0;
+    if (strcmp(r->agreement, "exact") != 0 && sscanf(r->agreement, "close(%lf ulp)", &u) != 1)
+        fail_msg("%s: agreement \"%s\" is neither exact nor close(N ulp)", r->id, r->agreement);
+    return u;
+}
+
+static bool agree(const uint8_t *got, const uint8_t *want, size_t n_floats, size_t n_bytes,
+                  double ulps)
+{
+    if (ulps == 0 || n_floats == 0)
+        return memcmp(got, want, n_bytes) == 0;
+    const float *a = (const float *)(const void *)got, *b = (const float *)(const void *)want;
+    float largest = 0;
+    for (size_t i = 0; i < n_floats; i++)
+        largest = fabsf(b[i]) > largest ? fabsf(b[i]) : largest;
+    for (size_t i = 0; i < n_floats; i++)
+        if (!(fabs((double)a[i] - (double)b[i]) <= ulps * 0x1p-23 * (double)largest))
+            return false;
+    return true;
+}
+
+static void fill(stage *s, size_t n, int kind)
+{
+    for (int i = 0; i < 3; i++)
+        for (size_t k = 0; k < MAX_N; k++) {
+            double v = (double)(int64_t)test_rand(&seed) / 9.3e18;
+            s->values[i][k] = (float)(kind == 0 ? v : kind == 1 ? 300 * v : k % 3 ? 0.0 : 1e-6 * v);
+        }
+    if (kind == 1)
+        s->values[0][n - 1] = -0.0f;
+}
+
+/* The first size at which the row does not agree with the scalar one; 0: it always does. */
+static size_t first_difference(stage *s, const bnet_kernel_record *r, const bnet_kernel_record *ref)
+{
+    static const size_t more[] = {127, 128, 129, 255, 256, 640, 1000, 2560};
+    static uint8_t want[MAX_BYTES];
+    run_fn *run = run_of(r->op);
+    for (size_t i = 0; i < 70 + BNET_COUNT(more); i++)
+        for (int kind = 0; kind < 3; kind++) {
+            size_t n = i < 70 ? i + 1 : more[i - 70], n_bytes, n_ref;
+            if (n % BNET_MAX(r->k.multiple, (uint64_t)1) != 0)
+                continue;
+            fill(s, n, kind);
+            run(s, ref, n, &n_ref);
+            memcpy(want, s->out_end - n_ref, n_ref);
+            size_t n_floats = run(s, r, n, &n_bytes);
+            assert_int_equal(n_bytes, n_ref);
+            if (!agree(s->out_end - n_bytes, want, n_floats, n_bytes, ulps_of(r)))
+                return n;
+        }
+    return 0;
+}
+
+static const bnet_kernel_record *scalar_of(const bnet_kernel_record *r)
+{
+    size_t n;
+    const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(rows[i].isa, "scalar") == 0 && strcmp(rows[i].op, r->op) == 0 &&
+            strcmp(rows[i].format, r->format) == 0 && strcmp(rows[i].dtype, r->dtype) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+static void test_vector_rows(void **state)
+{
+    stage *s = *state;
+    size_t n;
+    const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
+    for (size_t i = 0; i < n; i++) {
+        const bnet_kernel_record *r = &rows[i], *ref = scalar_of(r);
+        if (!ref)
+            fail_msg("%s has no scalar row of its key to agree with", r->id);
+        if (strcmp(r->op, "linear") == 0)
+            continue; /* test_kernels.c */
+        if (!run_of(r->op))
+            fail_msg("%s: nothing here checks rows of op %s", r->id, r->op);
+        if ((r->cpu_needs & ~bnet_cpu_features()) != 0) {
+            print_message("%s: not available on this CPU, not checked\n", r->id);
+            continue;
+        }
+        size_t bad = first_difference(s, r, ref); /* the scalar row itself: no state is kept */
+        if (bad)
+            fail_msg("%s differs from %s at size %zu", r->id, ref->id, bad);
+    }
+}
+
+/* ---- the check itself: kernels that are almost right ---- */
+
+static void add_wrong(float *x, const float *y, size_t n)
+{
+    bnet_add_f32_scalar(x, y, n);
+    if (n % 4 == 3) /* a forgotten tail */
+        x[n - 1] -= y[n - 1];
+}
+
+static void norm_wrong(const float *x, const float *w, size_t n, float eps, float *y)
+{
+    bnet_rmsnorm_f32_scalar(x, w, n, eps, y);
+    y[0] *= 1.0000001f; /* one unit in the last place */
+}
+
+static float quantize_wrong(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum)
+{
+    float scale = bnet_quantize_i8_scalar(x, n, stride, q, sum);
+    q[stride - 1] = stride > n ? 1 : q[stride - 1]; /* the zeros behind the row */
+    return scale;
+}
+
+static void store_wrong(const float *x, size_t hd, size_t pos, uint8_t *part)
+{
+    bnet_kv_store_f16_scalar(x, hd, pos ^ (hd > 33), part);
+}
+
+static void attention_wrong(const float *q, const uint8_t *k, const uint8_t *v, size_t hd,
+                            size_t n_pos, float scale, bnet_softmax *run, float *o)
+{
+    bnet_attention_f16_scalar(q, k, v, hd, n_pos - (n_pos == 64), scale, run, o);
+}
+
+static void rope_wrong(float *x, const float *cs, size_t n_rot)
+{
+    bnet_rope_norm_scalar(x, cs, n_rot - (n_rot > 64 ? 2 : 0));
+}
+
+static void glu_wrong(const float *gate, const float *up, size_t n, float *y)
+{
+    bnet_glu_silu_scalar(gate, up, n, y);
+    y[n / 2] *= 1.0000002f;
+}
+
+static void embed_wrong(bnet_type type, const uint8_t *row, size_t n_cols, float *y)
+{
+    bnet_embed_row_scalar(type, row, n_cols - (n_cols > 1), y);
+}
+
+static void test_a_wrong_kernel_is_found(void **state)
+{
+    stage *s = *state;
+    static const struct {
+        const char *op, *format;
+        bnet_kernel_fn fn;
+    } wrong[] = {
+        {"add", "f32", (bnet_kernel_fn)add_wrong},
+        {"rmsnorm", "f32", (bnet_kernel_fn)norm_wrong},
+        {"quantize", "i8", (bnet_kernel_fn)quantize_wrong},
+        {"kv_store", "f16", (bnet_kernel_fn)store_wrong},
+        {"attention", "f16", (bnet_kernel_fn)attention_wrong},
+        {"rope", "norm", (bnet_kernel_fn)rope_wrong},
+        {"glu", "silu", (bnet_kernel_fn)glu_wrong},
+        {"embed", "row", (bnet_kernel_fn)embed_wrong},
+    };
+    assert_int_equal(BNET_COUNT(wrong), BNET_COUNT(ops));
+    for (size_t i = 0; i < BNET_COUNT(wrong); i++) {
+        bnet_kernel_record key = {.op = wrong[i].op, .format = wrong[i].format, .dtype = "f32"};
+        const bnet_kernel_record *ref = scalar_of(&key);
+        assert_non_null(ref);
+        bnet_kernel_record r = *ref;
+        r.fn = wrong[i].fn;
+        size_t at = first_difference(s, &r, ref);
+        print_message("%s: found at size %zu\n", r.id, at);
+        assert_true(at > 0);
+    }
+}
+
+/* One unit in the last place is no difference for a row that promises no more. */
+static void test_agreement_is_what_the_row_says(void **state)
+{
+    stage *s = *state;
+    bnet_kernel_record key = {.op = "rmsnorm", .format = "f32", .dtype = "f32"};
+    const bnet_kernel_record *ref = scalar_of(&key);
+    bnet_kernel_record r = *ref;
+    r.fn = (bnet_kernel_fn)norm_wrong;
+    r.agreement = "close(2 ulp)";
+    assert_int_equal(first_difference(s, &r, ref), 0);
+    r.agreement = "exact";
+    assert_true(first_difference(s, &r, ref) > 0);
+}
+
+static int setup(void **state)
+{
+    *state = stage_new();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    free(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const char *s = getenv("KCHECK_SEED");
+    seed = s ? strtoull(s, NULL, 0) : 20261;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_vector_rows),
+        cmocka_unit_test(test_a_wrong_kernel_is_found),
+        cmocka_unit_test(test_agreement_is_what_the_row_says),
+    };
+    return cmocka_run_group_tests_name("kernels/vector", tests, setup, teardown);
+}
