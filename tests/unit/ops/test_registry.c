@@ -412,8 +412,8 @@ static void test_REG_15_messages_name_every_field(void **state)
     must_add(r, k);
     q = ask("toy", "fmt", "i8", 5, 6, 700);
     assert_int_equal(bnet_registry_select(r, &c, &q, &out, &err), BITNET_NOT_AVAILABLE);
-    static const char *const parts[] = {"NoCompatibleKernel{device: cpu, qtype: fmt, operation: "
-                                        "toy, dtype: i8, m: 5, n: 6, k: 700}",
+    static const char *const parts[] = {"NoCompatibleKernel{device: cpu, qtype: fmt",
+                                        "operation: toy, dtype: i8, m: 5, n: 6, k: 700}",
                                         "toy.wide: K = 700 is not a multiple of 256",
                                         "toy.avx2: needs avx2"};
     for (size_t i = 0; i < BNET_COUNT(parts); i++)
