@@ -496,51 +496,52 @@ typedef struct bad {
         }                                                                                          \
     }
 
+static const bad bad_models[] = {
+    BAD("general.architecture is missing", .drop_key = "general.architecture"),
+    BAD("'gpt2' is not supported", .arch = "gpt2"),
+    BAD("block_count is missing", .drop_key = "block_count"),
+    BAD("block_count", .int_key = "block_count", .int_value = 0),
+    BAD("block_count", .int_key = "block_count", .int_value = 99999),
+    BAD("blk.2.attn_norm.weight is missing", .int_key = "block_count", .int_value = 3),
+    BAD("embedding_length is missing", .drop_key = "embedding_length"),
+    BAD("does not divide embedding_length", .int_key = "embedding_length", .int_value = 255),
+    BAD("differs from key_length", .int_key = "embedding_length", .int_value = 512),
+    BAD("blk.0.attn_norm.weight: shape", .reshape = "blk.0.attn_norm.weight"),
+    BAD("feed_forward_length is missing", .drop_key = "feed_forward_length"),
+    BAD("head_count is missing", .drop_key = "attention.head_count"),
+    BAD("head_count", .int_key = "attention.head_count", .int_value = 0),
+    BAD("does not divide head_count", .int_key = "attention.head_count_kv", .int_value = 3),
+    BAD("head_count_kv", .int_key = "attention.head_count_kv", .int_value = 0),
+    BAD("larger than the head size", .int_key = "rope.dimension_count", .int_value = 66),
+    BAD("is odd", .int_key = "rope.dimension_count", .int_value = 63),
+    BAD("differs from key_length", .int_key = "attention.value_length", .int_value = 32),
+    BAD("layer_norm_rms_epsilon is missing", .drop_key = "attention.layer_norm_rms_epsilon"),
+    BAD("layer_norm_rms_epsilon", .eps = NAN),
+    BAD("layer_norm_rms_epsilon", .eps = -1.0f),
+    BAD("rope.freq_base", .base = INFINITY),
+    BAD("rope.freq_base", .base = -5.0f),
+    BAD("'gelu' is not supported", .string_key = "hidden_activation", .string_value = "gelu"),
+    BAD("token_embd.weight is missing", .drop = "token_embd.weight"),
+    BAD("output_norm.weight is missing", .drop = "output_norm.weight"),
+    BAD("blk.1.ffn_down.weight is missing", .drop = "blk.1.ffn_down.weight"),
+    BAD("blk.0.attn_sub_norm.weight is missing", .drop = "blk.0.attn_sub_norm.weight"),
+    BAD("blk.0.ffn_sub_norm.weight is missing", .drop = "blk.0.ffn_sub_norm.weight"),
+    BAD("blk.1.attn_sub_norm.weight is missing", .drop = "blk.1.attn_sub_norm.weight"),
+    BAD("blk.0.attn_k.weight: shape", .reshape = "blk.0.attn_k.weight"),
+    BAD("blk.1.attn_norm.weight: shape", .reshape = "blk.1.attn_norm.weight"),
+    BAD("biases are not supported", .extra = "blk.0.attn_q.bias"),
+    BAD("is not a finite number", .nan_in = "blk.1.ffn_up.weight"),
+    BAD("are not ternary", .bad_type = "blk.0.attn_v.weight"),
+    BAD("rope_freqs.weight", .rope_freqs = true, .reshape = "rope_freqs.weight"),
+    BAD("rope_freqs.weight: value 0", .rope_freqs = true, .nan_in = "rope_freqs.weight"),
+};
+
 static void test_bad_models(void **state)
 {
     (void)state;
-    static const bad table[] = {
-        BAD("general.architecture is missing", .drop_key = "general.architecture"),
-        BAD("'gpt2' is not supported", .arch = "gpt2"),
-        BAD("block_count is missing", .drop_key = "block_count"),
-        BAD("block_count", .int_key = "block_count", .int_value = 0),
-        BAD("block_count", .int_key = "block_count", .int_value = 99999),
-        BAD("blk.2.attn_norm.weight is missing", .int_key = "block_count", .int_value = 3),
-        BAD("embedding_length is missing", .drop_key = "embedding_length"),
-        BAD("does not divide embedding_length", .int_key = "embedding_length", .int_value = 255),
-        BAD("differs from key_length", .int_key = "embedding_length", .int_value = 512),
-        BAD("blk.0.attn_norm.weight: shape", .reshape = "blk.0.attn_norm.weight"),
-        BAD("feed_forward_length is missing", .drop_key = "feed_forward_length"),
-        BAD("head_count is missing", .drop_key = "attention.head_count"),
-        BAD("head_count", .int_key = "attention.head_count", .int_value = 0),
-        BAD("does not divide head_count", .int_key = "attention.head_count_kv", .int_value = 3),
-        BAD("head_count_kv", .int_key = "attention.head_count_kv", .int_value = 0),
-        BAD("larger than the head size", .int_key = "rope.dimension_count", .int_value = 66),
-        BAD("is odd", .int_key = "rope.dimension_count", .int_value = 63),
-        BAD("differs from key_length", .int_key = "attention.value_length", .int_value = 32),
-        BAD("layer_norm_rms_epsilon is missing", .drop_key = "attention.layer_norm_rms_epsilon"),
-        BAD("layer_norm_rms_epsilon", .eps = NAN),
-        BAD("layer_norm_rms_epsilon", .eps = -1.0f),
-        BAD("rope.freq_base", .base = INFINITY),
-        BAD("rope.freq_base", .base = -5.0f),
-        BAD("'gelu' is not supported", .string_key = "hidden_activation", .string_value = "gelu"),
-        BAD("token_embd.weight is missing", .drop = "token_embd.weight"),
-        BAD("output_norm.weight is missing", .drop = "output_norm.weight"),
-        BAD("blk.1.ffn_down.weight is missing", .drop = "blk.1.ffn_down.weight"),
-        BAD("blk.0.attn_sub_norm.weight is missing", .drop = "blk.0.attn_sub_norm.weight"),
-        BAD("blk.0.ffn_sub_norm.weight is missing", .drop = "blk.0.ffn_sub_norm.weight"),
-        BAD("blk.1.attn_sub_norm.weight is missing", .drop = "blk.1.attn_sub_norm.weight"),
-        BAD("blk.0.attn_k.weight: shape", .reshape = "blk.0.attn_k.weight"),
-        BAD("blk.1.attn_norm.weight: shape", .reshape = "blk.1.attn_norm.weight"),
-        BAD("biases are not supported", .extra = "blk.0.attn_q.bias"),
-        BAD("is not a finite number", .nan_in = "blk.1.ffn_up.weight"),
-        BAD("are not ternary", .bad_type = "blk.0.attn_v.weight"),
-        BAD("rope_freqs.weight", .rope_freqs = true, .reshape = "rope_freqs.weight"),
-        BAD("rope_freqs.weight: value 0", .rope_freqs = true, .nan_in = "rope_freqs.weight"),
-    };
     tiny d = tiny_default();
-    for (size_t i = 0; i < BNET_COUNT(table); i++) {
-        tiny t = table[i].t;
+    for (size_t i = 0; i < BNET_COUNT(bad_models); i++) {
+        tiny t = bad_models[i].t;
         run r;
         bitnet_error err = {0};
         tiny base = d;
@@ -554,10 +555,10 @@ static void test_bad_models(void **state)
         base.string_key = t.string_key, base.string_value = t.string_value,
         base.rope_freqs = t.rope_freqs;
         bitnet_status st = run_open(&r, &base, NULL, 1, &err);
-        if (st != BITNET_MODEL || !strstr(err.message, table[i].expect) ||
+        if (st != BITNET_MODEL || !strstr(err.message, bad_models[i].expect) ||
             !strstr(err.message, "tiny-"))
-            fail_msg("%s: status %d, message '%s', expected '%s'", table[i].what, st, err.message,
-                     table[i].expect);
+            fail_msg("%s: status %d, message '%s', expected '%s'", bad_models[i].what, st,
+                     err.message, bad_models[i].expect);
         run_close(&r);
     }
 }
