@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""info, devices, preflight, and --device: what is asked for, what exists, what the exit status and the words are."""
+import json
+import re
+
+from harness import check, equal, expect, fails, main, model, run
+
+NANO = ("-p", "Once", "-n", "2", "--greedy")
+
+
+def test_BE_1_truth_table():
+    """Requests x fakes x strict x no-fake. This build computes on the CPU alone."""
+    ok, usage, compiled, available = 0, 2, 11, 12
+    rows = [
+        (None, "", {}, ok, "selected=cpu"), ("auto", "none", {}, ok, r"requested=auto detected=\[cpu\] selected=cpu"),
+        ("cpu", "none", {}, ok, r"requested=cpu detected=\[cpu\] selected=cpu"),
+        ("auto", "cuda", {}, ok, r"requested=auto detected=\[cuda,cpu\] selected=cpu"),
+        ("auto", "CUDA,Rocm", {}, ok, r"detected=\[cuda,hip,cpu\] selected=cpu"),
+        ("cpu", "gpu", {}, ok, r"requested=cpu detected=\[cuda,cpu\] selected=cpu"),
+        ("auto", "metal", {}, ok, r"detected=\[metal,cpu\]"),
+        ("gpu", "none", {}, compiled, "NotCompiled: feature gpu.*rebuild with GPU=1"),
+        ("cuda", "none", {}, compiled, "NotCompiled: feature cuda"),
+        ("cuda:1", "none", {}, compiled, "NotCompiled: feature cuda"),
+        ("hip", "none", {}, compiled, "NotCompiled: feature hip"), ("rocm", "none", {}, compiled, "NotCompiled: feature hip"),
+        ("oneapi", "none", {}, compiled, "NotCompiled: feature oneapi"),
+        ("opencl", "none", {}, compiled, "NotCompiled: feature opencl"),
+        ("ocl", "none", {}, compiled, "NotCompiled: feature opencl"),
+        ("vulkan", "none", {}, compiled, "NotCompiled: feature vulkan"),
+        ("metal", "none", {}, compiled, "NotCompiled: feature metal"), ("npu", "none", {}, compiled, "NotCompiled: feature npu"),
+        ("gpu", "cuda", {}, available, "NotAvailableRuntime: cuda is a fake"),
+        ("cuda", "cuda", {}, available, "NotAvailableRuntime: cuda is a fake"),
+        ("hip", "rocm", {}, available, "NotAvailableRuntime: hip is a fake"),
+        ("toaster", "none", {}, usage, '"toaster" is not a device; use one of auto, cpu, gpu'),
+        ("auto", "toaster", {}, usage, "BITNET_GPU_FAKE"), ("auto", "none,cuda", {}, usage, "none stands alone"),
+        ("auto", "cuda", {"BITNET_STRICT_MODE": "1"}, ok, "strict mode ignores BITNET_GPU_FAKE=cuda"),
+        ("auto", "cuda", {"BITNET_STRICT_NO_FAKE_GPU": "1"}, available, "BITNET_STRICT_NO_FAKE_GPU forbids"),
+        ("auto", "cuda", {"BITNET_STRICT_NO_FAKE_GPU": "1", "BITNET_STRICT_MODE": "1"}, available, "forbids"),
+        ("auto", "none", {"BITNET_STRICT_NO_FAKE_GPU": "1", "BITNET_STRICT_MODE": "1"}, ok, "selected=cpu"),
+        ("auto", "cuda", {"BITNET_STRICT_MODE": "0", "BITNET_STRICT_NO_FAKE_GPU": "0"}, ok, r"\[cuda,cpu\]"),
+    ]
+    for device, fake, env, code, says in rows:
+        how = ["--device", device] if device else []
+        r = expect(code, "run", "-m", model("nano"), *NANO, *how, "--log-level", "info", says=says,
+                   env={"BITNET_GPU_FAKE": fake, **env})
+        check(bool(r.out.strip()) == (code == 0), f"{device}, {fake}, {env}: printed {r.out!r}")
+
+
+def test_BE_2_precedence():
+    def says(pattern, *args, **env):
+        expect(0, "run", "-m", model("nano"), *NANO, "-v", *args, says=pattern, env={"BITNET_GPU_FAKE": "none", **env})
+    says("requested=auto ")
+    says("requested=cpu ", BITNET_DEVICE="cpu")
+    says("requested=auto ", "--device", "auto", BITNET_DEVICE="cpu")
+    says("requested=auto ", BITNET_DEVICE="")
+    expect(0, "run", "-m", model("nano"), *NANO, "--device", "cpu", env={"BITNET_DEVICE": "vulkan"})
+    fails(11, "run", "-m", model("nano"), *NANO, env={"BITNET_DEVICE": "vulkan"}, says="NotCompiled")
+    fails(2, "run", "-m", model("nano"), *NANO, env={"BITNET_DEVICE": "lamp"}, says='BITNET_DEVICE: "lamp"')
+    fails(2, "run", "-m", model("nano"), *NANO, "--device", "lamp", says='--device: "lamp"')
+
+
+def test_DET_1_info():
+    j = expect(0, "info", "--json", env={"BITNET_GPU_FAKE": ""}).json()
+    equal(j["gpu"]["available"], False, "gpu.available")
+    check(j["provider"] and j["backend_summary"].endswith("selected=cpu"), f"{j}")
+    j = expect(0, "info", "--json", env={"BITNET_GPU_FAKE": "cuda"}).json()
+    equal((j["gpu"]["available"], j["gpu"]["cuda"], j["gpu"]["wgpu"], j["gpu"]["compiled"]), (True, True, True, False), "fake")
+    text = expect(0, "info", env={"BITNET_GPU_FAKE": "none"}).out
+    check(re.search(r"(?m)^kernels: \w+$", text) and "requested=auto detected=[cpu] selected=cpu" in text, text)
+
+
+def test_DET_11_devices():
+    j = expect(0, "devices", "--json", env={"BITNET_GPU_FAKE": "cuda"}).json()
+    check("fake cuda device" in json.dumps(j), f"{j}")
+    text = expect(0, "devices", env={"BITNET_GPU_FAKE": "none"}).out
+    for kind in "cuda hip oneapi metal opencl vulkan npu cpu".split():
+        check(re.search(rf"(?m)^{kind} ", text), f"{kind} is missing: {text}")
+
+
+def test_DET_7_preflight():
+    for env, args, code in (({"BITNET_GPU_FAKE": "none"}, (), 1), ({"BITNET_GPU_FAKE": "none"}, ("--require",), 12),
+                            ({"BITNET_GPU_FAKE": "cuda"}, ("--require",), 12)):
+        r = expect(code, "preflight", *args, env=env)
+        check("remedy" in r.out, r.out)
+    r = run("preflight", "--json", env={"BITNET_GPU_FAKE": "none"})
+    equal(r.code, 1, "exit status")
+    json.loads(r.out)
+
+
+def test_DET_18_hidden_devices():
+    expect(0, "run", "-m", model("nano"), *NANO, "-v", says="selected=cpu", env={"CUDA_VISIBLE_DEVICES": ""})
+
+
+if __name__ == "__main__":
+    main(globals())

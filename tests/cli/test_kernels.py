@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""kernels and tune: the registry as a list, the answer to a question, choices that change what runs."""
+import json
+
+from harness import check, equal, expect, fails, main, model, temp, write
+
+
+def listed(*args):
+    return expect(0, "kernels", *args, "--json").json()
+
+
+def test_REG_5_all_records():
+    rows = listed()["kernels"]
+    check(len(rows) > 20, f"only {len(rows)} kernels")
+    for k in rows:
+        for field in "id device op format dtype isa tier temp_bytes alignment constraints requires abi agreement available".split():
+            check(field in k, f"{k.get('id')}: no {field}")
+    text = expect(0, "kernels").out.splitlines()
+    equal([x.split()[0] for x in text[1:]], [k["id"] for k in rows], "text and JSON")
+
+
+def test_REG_14_for():
+    one = listed("--for", "op=linear,format=i2s,dtype=i8,m=1,n=256,k=256")["kernels"]
+    chosen = [k["id"] for k in one if k["selected"]]
+    equal(len(chosen), 1, "one is selected")
+    many = [k["id"] for k in listed("--for", "op=linear,format=i2s,dtype=i8,m=512,n=256,k=256")["kernels"] if k["selected"]]
+    vetoed = [k for k in one if k["veto"]]
+    if vetoed:
+        check(many != chosen and "M = 1" in vetoed[0]["veto"], f"{many} {chosen} {vetoed}")
+    scalar = [k["id"] for k in listed("--isa", "scalar", "--for", "op=linear,format=i2s,m=1")["kernels"] if k["selected"]]
+    equal(scalar, ["linear_i2s.scalar"], "limited to scalar")
+    check("selected" in expect(0, "kernels", "--for", "op=rmsnorm").out, "verdict in text")
+
+
+def test_bad_questions():
+    for bad, says in (("op", "not name=value"), ("op=", "not name=value"), ("colour=red", "none of op format dtype m n k"),
+                      ("m=-1", "not a whole number"), ("m=1x", "not a whole number"), ("m=99999999999999999999", "whole number")):
+        fails(2, "kernels", "--for", bad, says=says)
+    fails(12, "kernels", "--for", "op=teleport", says="there is no kernel of op 'teleport'")
+
+
+def test_REG_20_tuning_changes_the_kernel():
+    """A choice in the cache shows in the receipt; a cache of another machine changes nothing."""
+    cache, text = temp("tuning.json"), None
+    r = expect(0, "tune", "-m", model("nano"), "--tokens", "1", "--repeats", "3", "-o", cache, "--json").json()
+    check(r["output"] == cache and all(x["median_ms"] > 0 for x in r["results"]), f"{r}")
+    shapes = {(x["format"], x["n"], x["k"]) for x in r["results"]}
+    equal(sum(x["best"] for x in r["results"]), len(shapes), "one best per shape")
+    with open(cache) as f:
+        j = json.load(f)
+    for choice in j["choices"]:
+        if choice["format"] == "i2s":
+            choice["kernel"] = "linear_i2s.scalar"
+    slow = write("slow.json", json.dumps(j))
+    other = write("other.json", json.dumps({**j, "key": "another machine"}))
+    seen = {}
+    for name, how in (("plain", ()), ("slow", ("--tuning", slow)), ("other", ("--tuning", other))):
+        path = temp(name + ".receipt")
+        out = expect(0, "run", "-m", model("nano"), "-p", "O", "-n", "8", "--greedy", "-b", "1", "--receipt", path, *how).out
+        text = text or out
+        equal(out, text, f"text with {name}")
+        with open(path) as f:
+            seen[name] = json.load(f)["kernel_calls"]
+        expect(0, "receipt", "verify", path)
+    check("linear_i2s.scalar" in seen["slow"], f"{seen['slow']}")
+    check(not any(k.startswith("linear_i2s.") and k != "linear_i2s.scalar" for k in seen["slow"]), f"{seen['slow']}")
+    equal(seen["other"], seen["plain"], "a cache of another machine")
+    fails(2, "run", "-m", model("nano"), "-p", "O", "--tuning", write("broken.json", "{"), says="broken.json")
+
+
+def test_tune_arguments():
+    fails(2, "tune", "-m", model("nano"), "--tokens", "1,x", says="--tokens: 'x'")
+    fails(2, "tune", "-m", model("nano"), "--tokens", "0", says="--tokens: '0'")
+
+
+if __name__ == "__main__":
+    main(globals())

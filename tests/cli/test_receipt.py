@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Receipts from outside: what run and chat --receipt write follows docs/receipt.schema.json and passes receipt verify."""
+import json
+import os
+import re
+
+from harness import SOURCE, check, equal, expect, fails, main, model, run, temp, temporaries, write
+
+with open(os.path.join(SOURCE, "docs", "receipt.schema.json")) as f:
+    SCHEMA = json.load(f)
+
+
+def types_of(v):
+    if isinstance(v, bool):
+        return {"boolean"}
+    return {dict: {"object"}, list: {"array"}, str: {"string"}, int: {"integer", "number"}, float: {"number"}}.get(type(v), {"null"})
+
+
+def violations(v, schema, where="$"):
+    """What of v breaks the schema: the words of JSON Schema that ours uses."""
+    known = {"$schema", "title", "description", "type", "required", "additionalProperties", "properties", "const", "enum",
+             "pattern", "items", "minimum", "minLength", "maxLength", "maxItems", "uniqueItems"}
+    check(set(schema) <= known, f"{where}: the schema uses words this test does not know: {set(schema) - known}")
+    bad = []
+    if "type" in schema and schema["type"] not in types_of(v):
+        return [f"{where}: not {schema['type']}"]
+    if "const" in schema and v != schema["const"]:
+        bad.append(f"{where}: {v!r} is not {schema['const']!r}")
+    if "enum" in schema and v not in schema["enum"]:
+        bad.append(f"{where}: {v!r} is none of {schema['enum']}")
+    if "pattern" in schema and not re.search(schema["pattern"], v):
+        bad.append(f"{where}: {v!r} does not match")
+    if "minimum" in schema and v < schema["minimum"]:
+        bad.append(f"{where}: {v} is too small")
+    if isinstance(v, str) and not schema.get("minLength", 0) <= len(v) <= schema.get("maxLength", 1 << 30):
+        bad.append(f"{where}: length {len(v)}")
+    if isinstance(v, list):
+        if len(v) > schema.get("maxItems", 1 << 30) or (schema.get("uniqueItems") and len(set(map(str, v))) < len(v)):
+            bad.append(f"{where}: too many items or one twice")
+        for i, x in enumerate(v):
+            bad += violations(x, schema.get("items", {}), f"{where}[{i}]")
+    if isinstance(v, dict):
+        bad += [f"{where}: {k} is missing" for k in schema.get("required", []) if k not in v]
+        for k, x in v.items():
+            part = schema.get("properties", {}).get(k, schema.get("additionalProperties", {}))
+            bad += [f"{where}: {k} is not known"] if part is False else violations(x, part, f"{where}.{k}")
+    return bad
+
+
+def receipt(*args, name="receipt.json", code=0, **kw):
+    path = temp(name)
+    r = expect(code, *args, "--receipt", path, **kw)
+    with open(path) as f:
+        return path, json.load(f), r
+
+
+def nano(*args, **kw):
+    return receipt("run", "-m", model("nano"), "-p", "Once upon a time", "-n", "12", "--greedy", *args, **kw)
+
+
+def test_X_4_run_writes_a_receipt_that_passes():
+    path, j, r = nano("--log-level", "info")
+    equal(violations(j, SCHEMA), [], "schema")
+    expect(0, "receipt", "verify", path)
+    equal(j["compute_path"], "real", "compute_path")
+    check(j["backend_summary"] in r.err, f"the log lacks {j['backend_summary']}: {r.err}")
+    equal(j["performance_baseline"]["tokens_generated"], 12, "tokens")
+    equal(j["deterministic"], False, "deterministic")
+    equal(temporaries(), [], "temporary files")
+    v = expect(0, "receipt", "verify", path, "--json").json()
+    equal((v["accepted"], v["gate"]), (True, 0), "verdict")
+
+
+def test_kernels_are_those_of_the_run():
+    path, j, _ = nano("--json-out", temp("run.json"))
+    with open(temp("run.json")) as f:
+        told = {k["id"]: k["calls"] for k in json.load(f)["kernels"]}
+    equal(j["kernel_calls"], told, "kernel calls of receipt and report")
+    equal(sorted(j["kernels"]), sorted(told), "kernels")
+
+
+def test_X_3_isa_shows_in_ids_and_not_in_text():
+    _, best, a = nano()
+    path, plain, b = nano("--isa", "scalar", name="scalar.json")
+    equal(a.out, b.out, "text")
+    check(all(k.endswith(".scalar") for k in plain["kernels"]), f"{plain['kernels']}")
+    if not all(k.endswith(".scalar") for k in best["kernels"]):
+        check(best["kernels"] != plain["kernels"], "the ids are the same")
+    _, again, _ = nano(env={"BITNET_CPU": "scalar"}, name="env.json")
+    equal(again["kernel_calls"], plain["kernel_calls"], "BITNET_CPU=scalar")
+    expect(0, "receipt", "verify", path)
+
+
+def test_deterministic_runs_twice():
+    path, j, _ = nano("--deterministic")
+    equal(j["deterministic"], True, "deterministic")
+    equal(j["test_results"]["determinism"], {"identical": True, "runs": 2, "tokens": 12}, "determinism")
+    equal(j["test_results"]["passed"], 1, "passed")
+    expect(0, "receipt", "verify", path)
+    once = nano(name="once.json")[1]
+    equal({k: 2 * n for k, n in once["kernel_calls"].items()}, j["kernel_calls"], "twice the calls")
+    sampled = receipt("run", "-m", model("nano"), "-p", "Once", "-n", "9", "--deterministic", "--temperature", "2")[1]
+    equal(sampled["test_results"]["determinism"]["identical"], True, "sampled")
+    equal(sampled["environment"]["BITNET_SEED"], 42, "seed")
+
+
+def test_chat_writes_one_for_the_conversation():
+    path, j, _ = receipt("chat", "-m", model("nano"), "-n", "6", "--greedy", stdin=b"Once\nTwice\n/metrics\n")
+    equal(violations(j, SCHEMA), [], "schema")
+    check(7 <= j["performance_baseline"]["tokens_generated"] <= 12, "two replies")
+    expect(0, "receipt", "verify", path)
+
+
+def test_verify_refuses_with_the_number():
+    path, j, _ = nano()
+    for gate, change in ((1, {"schema_version": "2.0.0"}), (2, {"compute_path": "fallback"}), (3, {"kernels": []}),
+                         (6, {"kernels": ["mock_gemv"]}), (9, {"backend": "cuda"})):
+        bad = write("bad.json", json.dumps({**j, **change}))
+        fails(13, "receipt", "verify", bad, says=f"refused by gate {gate} ")
+        v = run("receipt", "verify", bad, "--json")
+        equal((v.code, json.loads(v.out)["gate"], json.loads(v.out)["accepted"]), (13, gate, False), "JSON verdict")
+    fails(13, "receipt", "verify", path, "--require-gpu-kernels", says="gate 9 ")
+    fails(13, "receipt", "verify", path, "--model", os.path.join(SOURCE, "README.md"), says="gate 17 ")
+    expect(0, "receipt", "verify", path, "--model", model("nano"))
+    fails(5, "receipt", "verify", temp("absent"), says="absent")
+    fails(2, "receipt", "burn", path, says="receipt verify FILE")
+    fails(2, "receipt", "verify", says="receipt verify FILE")
+
+
+def test_gates_are_listed():
+    lines = expect(0, "receipt", "gates").out.splitlines()
+    equal([int(x.split()[0]) for x in lines], list(range(1, len(lines) + 1)), "numbers")
+    equal(len(lines), 18, "gates")
+    equal(len(expect(0, "receipt", "gates", "--json").json()), 18, "gates")
+
+
+def test_schema_refuses_what_it_must():
+    _, j, _ = nano()
+    for change in ({"compute_path": "mock"}, {"kernels": [""]}, {"kernel_calls": {"a": 0}}, {"extra": 1}, {"timestamp": "now"},
+                   {"deterministic": 1}, {"fallback": {"steps": 0}}):
+        check(violations({**j, **change}, SCHEMA), f"the schema allows {change}")
+
+
+def test_fields_of_code_and_schema_are_the_same():
+    with open(os.path.join(SOURCE, "src", "engine", "receipt_fields.inc")) as f:
+        code = dict(re.findall(r'FIELD\("([^"]+)", \'(\w)\'\)', f.read()))
+    letters = {"string": "s", "integer": "i", "number": "n", "boolean": "b", "array": "a", "object": "o"}
+
+    def leaves(schema, prefix=""):
+        equal(sorted(schema["required"]), sorted(schema["properties"]), f"required of {prefix or 'the top'}")
+        for k, v in schema["properties"].items():
+            if "properties" in v:
+                yield from leaves(v, prefix + k + ".")
+            elif k != "schema_version":
+                yield prefix + k, letters[v["type"]]
+    equal(dict(leaves(SCHEMA)), code, "fields")
+
+
+def test_receipt_cannot_be_written():
+    r = expect(5, "run", "-m", model("nano"), "-p", "Once", "-n", "3", "--receipt", "/nowhere/at/all", says="/nowhere/at")
+    check(r.out.strip(), "the text is printed before")
+
+
+if __name__ == "__main__":
+    main(globals())
