@@ -482,6 +482,9 @@ typedef struct bitnet_validate_options {
     const char *golden_dir; /* with golden.json; needs model_path. NULL: skipped */
     bitnet_bridge *bridge;  /* NULL: skipped */
     bool quick;             /* small shapes, few rounds */
+    bitnet_i2s_layout i2s_layout;
+    bitnet_cancel_fn cancel; /* polled between cases: true ends with CANCELLED; may be NULL */
+    void *cancel_user;
 } bitnet_validate_options;
 
 /* One kernel, one shape. Texts live as long as the runtime. */

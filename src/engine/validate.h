@@ -1,0 +1,91 @@
+/* validate.h - the inside of validation, shared by its files. A case is one operation of one kernel
+ * on one shape, on any backend: alone to be timed, on a tee to be compared. */
+#ifndef BNET_VALIDATE_H
+#define BNET_VALIDATE_H
+
+#include "engine/engine.h"
+
+typedef struct validation_run {
+    bitnet_runtime *runtime;
+    bitnet_validate_options o;
+    bitnet_validation *out;
+    const char *isa;     /* of the device; NULL: the best */
+    const char *ref_isa; /* of the reference */
+    bnet_capabilities caps;
+    bnet_registry *reference; /* the kernels of the tree alone */
+    size_t cap_accuracy, cap_performance;
+    bitnet_error *err;
+} validation_run;
+
+typedef struct case_shape {
+    uint64_t m, n, k; /* vectors: m rows of n, k 0 */
+} case_shape;
+
+enum { CASE_BUFFERS = 4 };
+
+typedef struct kernel_case {
+    bnet_backend *be;
+    const bnet_kernel_record *rec;
+    case_shape s;
+    uint64_t seed;
+    /* a weight and what it was made of */
+    bnet_tensor tensor;
+    uint8_t *bytes;
+    bool ternarise;
+    bnet_weight *w;
+    /* inputs first, the result last used */
+    bnet_buffer *buf[CASE_BUFFERS];
+    size_t n_bytes[CASE_BUFFERS];
+    float *host[CASE_BUFFERS]; /* what buffer i is filled with before a run; NULL: nothing */
+    int n_buffers, result;
+    bnet_act8 act;
+    int8_t *q;
+    float *scales;
+    int32_t *sums;
+    /* cache and positions */
+    bnet_kv_store *kv;
+    int32_t *ids, *pos, *seq, *blocks;
+    bnet_seq timeline;
+    bnet_step step;
+    double *inv_freq;
+    bnet_rope rope;
+} kernel_case;
+
+/* Makes data for the record's operation. *skip is set to a reason if no case of this kind can be
+ * made (the status is OK then). */
+bitnet_status bnet_case_open(bnet_backend *be, const bnet_kernel_record *rec, case_shape s,
+                             kernel_case *out, const char **skip, bitnet_error *err);
+void bnet_case_close(kernel_case *c);
+void bnet_case_load(kernel_case *c);                            /* inputs to the backend */
+bitnet_status bnet_case_run(kernel_case *c, bitnet_error *err); /* the operation, until done */
+const float *bnet_case_result(kernel_case *c);
+/* The weight as the operation uses it, decoded: row of n_in floats. False: cannot be. */
+bool bnet_case_weight_row(const kernel_case *c, uint64_t row, float *out);
+/* Fills c->tensor and c->bytes with a weight of the record's format (validate_weights.c). */
+bitnet_status bnet_case_weight(kernel_case *c, const char **skip, bitnet_error *err);
+uint64_t bnet_case_random(uint64_t *seed);
+
+/* Does the record's name of an operation stand for a matrix? */
+static inline bool bnet_case_linear(const bnet_kernel_record *k)
+{
+    return strcmp(k->op, "linear") == 0;
+}
+/* The query under which a backend asks for the kernel of this case. */
+bnet_kernel_query bnet_case_query(const bnet_kernel_record *k, case_shape s);
+
+/* A backend of the device that will choose `k` for the query; closes nothing on failure. */
+bitnet_status bnet_validate_open_forced(const validation_run *r, const bnet_kernel_record *k,
+                                        const bnet_kernel_query *q, bnet_registry **registry,
+                                        bnet_backend **be);
+bitnet_status bnet_validate_open_reference(const validation_run *r, bnet_backend **be);
+/* CANCELLED if the caller wants it. */
+bitnet_status bnet_validate_poll(const validation_run *r);
+
+bitnet_status bnet_validate_accuracy(validation_run *r);
+bitnet_status bnet_validate_speed(validation_run *r);
+bitnet_status bnet_validate_model(validation_run *r);
+bitnet_status bnet_validate_memory(validation_run *r);
+bitnet_status bnet_validate_golden(validation_run *r);
+bitnet_status bnet_validate_bridge(validation_run *r);
+
+#endif

@@ -1,0 +1,301 @@
+/* validate_case.c - one operation with made-up data, on any backend. */
+#include "engine/validate.h"
+
+#include <math.h>
+
+enum { HEAD = 64, VOCAB = 16 }; /* width of heads; rows of an embedding */
+
+/* ---- pieces ---- */
+
+static bool add_buffer(kernel_case *c, size_t n_floats, bool input)
+{
+    int i = c->n_buffers++;
+    size_t n = c->n_bytes[i] = n_floats * sizeof(float);
+    c->buf[i] = bnet_op_buffer(c->be, n);
+    c->host[i] = input ? bnet_alloc(n) : NULL;
+    for (size_t j = 0; c->host[i] && j < n_floats; j++)
+        c->host[i][j] = (float)((int)(bnet_case_random(&c->seed) % 4001) - 2000) / 1000.0f;
+    c->result = i;
+    return c->buf[i] && (!input || c->host[i]);
+}
+
+static bool add_act(kernel_case *c, size_t n_cols)
+{
+    size_t m = (size_t)c->s.m, stride = (n_cols + 127) / 128 * 128;
+    c->act = (bnet_act8){bnet_op_buffer(c->be, m * stride), bnet_op_buffer(c->be, m * 4),
+                         bnet_op_buffer(c->be, m * 4), stride};
+    c->q = bnet_calloc(m, stride);
+    c->scales = bnet_calloc(m, sizeof *c->scales);
+    c->sums = bnet_calloc(m, sizeof *c->sums);
+    if (!c->act.q || !c->act.scale || !c->act.sum || !c->q || !c->scales || !c->sums)
+        return false;
+    for (size_t t = 0; t < m; t++) {
+        c->scales[t] = 1.0f / (float)(64 + t % 3);
+        for (size_t i = 0; i < n_cols; i++)
+            c->sums[t] += c->q[t * stride + i] =
+                (int8_t)((int)(bnet_case_random(&c->seed) % 255) - 127);
+    }
+    return true;
+}
+
+/* m tokens of one timeline, from position 0. */
+static bool add_step(kernel_case *c)
+{
+    size_t m = (size_t)c->s.m;
+    c->ids = bnet_calloc(m, sizeof *c->ids);
+    c->pos = bnet_calloc(m, sizeof *c->pos);
+    c->seq = bnet_calloc(m, sizeof *c->seq);
+    c->blocks = bnet_calloc(m / 64 + 1, sizeof *c->blocks);
+    if (!c->ids || !c->pos || !c->seq || !c->blocks)
+        return false;
+    for (size_t i = 0; i < m; i++) {
+        c->ids[i] = (int32_t)(i * 7 % VOCAB);
+        c->pos[i] = (int32_t)i;
+        c->blocks[i / 64] = (int32_t)(m / 64 - i / 64); /* last block first */
+    }
+    c->step = (bnet_step){(int)m, c->ids, c->pos, c->seq, &c->timeline};
+    return true;
+}
+
+static bool add_cache(kernel_case *c)
+{
+    const char *f = c->rec->format;
+    int n_blocks = (int)(c->s.m / 64 + 1), n_kv = (int)(c->s.n / HEAD / 2);
+    bnet_kv_shape shape = {1, n_blocks, BNET_MAX(n_kv, 1), HEAD,
+                           strcmp(f, "f32") == 0   ? BITNET_KV_F32
+                           : strcmp(f, "f16") == 0 ? BITNET_KV_F16
+                                                   : BITNET_KV_INT8};
+    size_t n = (size_t)c->s.m * (size_t)shape.n_kv_heads * HEAD;
+    c->kv = c->be->v->kv_new(c->be, &shape);
+    if (!c->kv || !add_step(c) || !add_buffer(c, n, true) || !add_buffer(c, n, true))
+        return false;
+    c->timeline = (bnet_seq){c->kv, c->blocks};
+    size_t block = (size_t)c->be->v->kv_block_bytes(&shape);
+    for (int b = 0; b < n_blocks; b++) /* as the model does at first use */
+        memset(c->be->v->kv_block(c->kv, 0, b), 0, block);
+    return true;
+}
+
+static bool add_rope(kernel_case *c)
+{
+    c->inv_freq = bnet_alloc(HEAD / 2 * sizeof *c->inv_freq);
+    for (int i = 0; c->inv_freq && i < HEAD / 2; i++)
+        c->inv_freq[i] = pow(10000.0, -2.0 * i / HEAD);
+    c->rope = (bnet_rope){c->inv_freq, HEAD, HEAD, strcmp(c->rec->format, "neox") == 0};
+    return c->inv_freq && add_step(c) && add_buffer(c, (size_t)c->s.m * HEAD, false) &&
+           add_buffer(c, (size_t)(c->s.m * c->s.n), true);
+}
+
+static bitnet_status prepare(kernel_case *c, bitnet_error *err)
+{
+    bnet_weight_request r = {&c->tensor, "validation", BITNET_I2S_128, c->ternarise, 1.0f};
+    return bnet_op_weight(c->be, &r, NULL, &c->w, err);
+}
+
+/* A vector of n weights, or an embedding of VOCAB rows. */
+static bool plain_weight(kernel_case *c, uint32_t n_dims)
+{
+    size_t n = (size_t)c->s.n * (n_dims == 2 ? VOCAB : 1);
+    float *w = bnet_alloc(n * sizeof *w);
+    c->bytes = (uint8_t *)w;
+    for (size_t i = 0; w && i < n; i++)
+        w[i] = (float)((int)(bnet_case_random(&c->seed) % 2001) - 1000) / 1000.0f;
+    c->tensor = (bnet_tensor){.name = "synthetic.weight",
+                              .n_dims = n_dims,
+                              .ne = {c->s.n, n_dims == 2 ? VOCAB : 1, 1, 1},
+                              .type = BNET_F32,
+                              .data = c->bytes,
+                              .n_bytes = n * sizeof *w};
+    return w != NULL;
+}
+
+/* ---- operations: making, running ---- */
+
+typedef struct case_op {
+    const char *op;
+    bool (*open)(kernel_case *c);
+    void (*run)(kernel_case *c);
+} case_op;
+
+static bool open_rows(kernel_case *c) /* x -> y */
+{
+    size_t n = (size_t)(c->s.m * c->s.n);
+    return add_buffer(c, n, true) && add_buffer(c, n, false);
+}
+
+static bool open_norm(kernel_case *c)
+{
+    return plain_weight(c, 1) && open_rows(c);
+}
+
+static bool open_embed(kernel_case *c)
+{
+    return plain_weight(c, 2) && add_step(c) && add_buffer(c, (size_t)(c->s.m * c->s.n), false);
+}
+
+static bool open_quantize(kernel_case *c)
+{
+    return add_buffer(c, (size_t)(c->s.m * c->s.n), true) && add_act(c, (size_t)c->s.n);
+}
+
+static bool open_two(kernel_case *c) /* x, y -> z */
+{
+    return add_buffer(c, (size_t)(c->s.m * c->s.n), true) && open_rows(c);
+}
+
+static bool open_attention(kernel_case *c)
+{
+    return add_cache(c) && open_rows(c);
+}
+
+static void run_norm(kernel_case *c)
+{
+    bnet_op_rmsnorm(c->be, c->buf[0], c->w, 1e-5f, (int)c->s.m, c->buf[1]);
+}
+
+static void run_embed(kernel_case *c)
+{
+    bnet_op_embed(c->be, c->w, &c->step, c->buf[0]);
+}
+
+static void run_quantize(kernel_case *c)
+{
+    bnet_op_quantize_i8(c->be, c->buf[0], (int)c->s.m, (size_t)c->s.n, &c->act);
+}
+
+static void run_rope(kernel_case *c)
+{
+    bnet_op_rope_table(c->be, &c->rope, &c->step, c->buf[0]);
+    bnet_op_rope(c->be, &c->rope, c->buf[0], (int)c->s.m, (int)(c->s.n / HEAD), c->buf[1]);
+}
+
+static void run_store(kernel_case *c)
+{
+    bnet_op_kv_append(c->be, &c->step, 0, c->buf[0], c->buf[1]);
+}
+
+static void run_attention(kernel_case *c)
+{
+    run_store(c);
+    bnet_op_attention(c->be, &c->step, 0, (int)(c->s.n / HEAD), c->buf[2], c->buf[3]);
+}
+
+static void run_glu(kernel_case *c)
+{
+    bnet_op_glu(c->be, strcmp(c->rec->format, "relu2") == 0, c->buf[0], c->buf[1],
+                (size_t)(c->s.m * c->s.n), c->buf[2]);
+}
+
+static void run_add(kernel_case *c)
+{
+    bnet_op_add(c->be, c->buf[0], c->buf[1], (size_t)(c->s.m * c->s.n));
+}
+
+static bool open_linear(kernel_case *c)
+{
+    bool i8 = strcmp(c->rec->dtype, "i8") == 0;
+    return (i8 ? add_act(c, (size_t)c->s.k) : add_buffer(c, (size_t)(c->s.m * c->s.k), true)) &&
+           add_buffer(c, (size_t)(c->s.m * c->s.n), false);
+}
+
+static void run_linear(kernel_case *c)
+{
+    if (c->act.q)
+        bnet_op_linear_ternary(c->be, c->w, &c->act, (int)c->s.m, c->buf[0]);
+    else
+        bnet_op_linear_float(c->be, c->w, c->buf[0], (int)c->s.m, c->buf[1]);
+}
+
+static const case_op ops[] = {
+    {"linear", open_linear, run_linear},
+    {"rmsnorm", open_norm, run_norm},
+    {"embed", open_embed, run_embed},
+    {"quantize", open_quantize, run_quantize},
+    {"rope", add_rope, run_rope},
+    {"kv_store", add_cache, run_store},
+    {"attention", open_attention, run_attention},
+    {"glu", open_two, run_glu},
+    {"add", open_two, run_add},
+};
+
+static const case_op *find_op(const char *op)
+{
+    for (size_t i = 0; i < BNET_COUNT(ops); i++)
+        if (strcmp(ops[i].op, op) == 0)
+            return &ops[i];
+    return NULL;
+}
+
+bitnet_status bnet_case_open(bnet_backend *be, const bnet_kernel_record *rec, case_shape s,
+                             kernel_case *out, const char **skip, bitnet_error *err)
+{
+    const case_op *op = find_op(rec->op);
+    kernel_case *c = out;
+    bitnet_status st = BITNET_OK;
+    *c = (kernel_case){.be = be, .rec = rec, .s = s, .seed = 1};
+    *skip = op ? NULL : "no case is known for this operation";
+    if (op && bnet_case_linear(rec))
+        st = bnet_case_weight(c, skip, err);
+    if (st == BITNET_OK && !*skip && !op->open(c))
+        st = bnet_no_memory(err, "validation");
+    if (st == BITNET_OK && !*skip && c->tensor.data)
+        st = prepare(c, err);
+    if (st == BITNET_OK && !*skip)
+        return BITNET_OK;
+    bnet_case_close(c);
+    return st;
+}
+
+void bnet_case_close(kernel_case *c)
+{
+    bnet_op_weight_free(c->be, c->w);
+    bnet_op_buffer_free(c->be, c->act.q);
+    bnet_op_buffer_free(c->be, c->act.scale);
+    bnet_op_buffer_free(c->be, c->act.sum);
+    for (int i = 0; i < c->n_buffers; i++) {
+        bnet_op_buffer_free(c->be, c->buf[i]);
+        bnet_free(c->host[i]);
+    }
+    if (c->kv)
+        c->be->v->kv_free(c->be, c->kv);
+    void *all[] = {c->bytes, c->q,   c->scales, c->sums,    c->ids,
+                   c->pos,   c->seq, c->blocks, c->inv_freq};
+    for (size_t i = 0; i < BNET_COUNT(all); i++)
+        bnet_free(all[i]);
+    *c = (kernel_case){0};
+}
+
+void bnet_case_load(kernel_case *c)
+{
+    size_t m = (size_t)c->s.m;
+    for (int i = 0; i < c->n_buffers; i++)
+        if (c->host[i])
+            bnet_op_write(c->be, c->buf[i], c->host[i], c->n_bytes[i]);
+    if (!c->act.q)
+        return;
+    bnet_op_write(c->be, c->act.q, c->q, m * c->act.stride);
+    bnet_op_write(c->be, c->act.scale, c->scales, m * sizeof *c->scales);
+    bnet_op_write(c->be, c->act.sum, c->sums, m * sizeof *c->sums);
+}
+
+bitnet_status bnet_case_run(kernel_case *c, bitnet_error *err)
+{
+    find_op(c->rec->op)->run(c);
+    return bnet_op_sync(c->be, err);
+}
+
+const float *bnet_case_result(kernel_case *c)
+{
+    return bnet_op_read(c->be, c->buf[c->result], c->n_bytes[c->result]);
+}
+
+bnet_kernel_query bnet_case_query(const bnet_kernel_record *k, case_shape s)
+{
+    bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
+    if (bnet_case_linear(k)) {
+        q.m = s.m;
+        q.n = s.n;
+        q.k = strcmp(k->format, "i2s") == 0 ? (s.k + 127) / 128 * 128 : s.k; /* rows are padded */
+    }
+    return q;
+}

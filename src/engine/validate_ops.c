@@ -1,0 +1,253 @@
+/* validate_ops.c - every kernel of the registry on several shapes, against the reference. A kernel
+ * is not asked whether it would be chosen: a registry of its own makes it the choice. */
+#include "engine/validate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DOUBLE_BOUND 1e-5 /* of a reference kernel against sums in double */
+
+enum { NAIVE_ROWS = 4 };
+
+static const case_shape ternary_shapes[] = {{1, 64, 64},     {64, 64, 64},       {256, 256, 256},
+                                            {1, 1024, 1024}, {1024, 1024, 1024}, {2048, 1024, 512}};
+static const case_shape float_shapes[] = {{1, 64, 64}, {64, 64, 64}, {256, 256, 256}};
+static const case_shape vector_shapes[] = {{1, 64, 0}, {3, 256, 0}, {70, 512, 0}};
+
+enum { QUICK_TERNARY = 3 };
+
+static const case_shape *shapes_of(const validation_run *r, const bnet_kernel_record *k, size_t *n)
+{
+    if (!bnet_case_linear(k)) {
+        *n = BNET_COUNT(vector_shapes);
+        return vector_shapes;
+    }
+    if (strncmp(k->format, "i2s", 3) != 0) {
+        *n = BNET_COUNT(float_shapes);
+        return float_shapes;
+    }
+    *n = r->o.quick ? QUICK_TERNARY : BNET_COUNT(ternary_shapes);
+    return ternary_shapes;
+}
+
+bitnet_status bnet_validate_open_forced(const validation_run *r, const bnet_kernel_record *k,
+                                        const bnet_kernel_query *q, bnet_registry **registry,
+                                        bnet_backend **be)
+{
+    bitnet_status st = bnet_registry_open(registry, r->err);
+    if (st == BITNET_OK && !bnet_registry_find(*registry, k->id))
+        st = bnet_registry_add(*registry, k, r->err);
+    if (st == BITNET_OK)
+        st = bnet_registry_tune(*registry, q, k->id, r->err);
+    if (st == BITNET_OK)
+        st = bnet_backend_open_cpu(r->runtime->pool, *registry, r->isa, false, NULL, be, r->err);
+    return st;
+}
+
+bitnet_status bnet_validate_open_reference(const validation_run *r, bnet_backend **be)
+{
+    return bnet_backend_open_cpu(r->runtime->pool, r->reference, r->ref_isa, false, NULL, be,
+                                 r->err);
+}
+
+/* ---- rows of the result ---- */
+
+static bitnet_accuracy *add_row(validation_run *r, const bnet_kernel_record *k, case_shape s)
+{
+    bitnet_validation *v = r->out;
+    if (!bnet_grow(&v->accuracy, &r->cap_accuracy, v->n_accuracy + 1, sizeof *v->accuracy)) {
+        bnet_no_memory(r->err, "validation");
+        return NULL;
+    }
+    bitnet_accuracy *a = &v->accuracy[v->n_accuracy++];
+    *a = (bitnet_accuracy){.kernel = k->id,
+                           .op = k->op,
+                           .format = k->format,
+                           .dtype = k->dtype,
+                           .agreement = k->agreement,
+                           .m = s.m,
+                           .n = s.n,
+                           .k = s.k};
+    return a;
+}
+
+static void skip_row(bitnet_accuracy *a, const char *why)
+{
+    a->verdict = BITNET_VERDICT_SKIP;
+    snprintf(a->note, sizeof a->note, "%s", why);
+}
+
+static double bound_of(const bnet_kernel_record *k)
+{
+    return strncmp(k->agreement, "close(", 6) == 0 ? strtod(k->agreement + 6, NULL) / 8388608.0 : 0;
+}
+
+/* ---- a reference kernel against sums in double ---- */
+
+static double naive(const kernel_case *c, uint64_t token, const float *row)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < c->s.k; i++)
+        sum += (double)row[i] * (c->q ? (double)c->q[token * c->act.stride + i]
+                                      : (double)c->host[0][token * c->s.k + i]);
+    return c->q ? sum * (double)c->scales[token] : sum;
+}
+
+/* All outputs of the first tokens, relative to the largest of them. */
+static void judge_naive(kernel_case *c, float *row, bitnet_accuracy *a)
+{
+    const float *y = bnet_case_result(c);
+    uint64_t n_tokens = BNET_MIN(c->s.m, (uint64_t)NAIVE_ROWS);
+    double most = 0, off = 0;
+    for (uint64_t r = 0; r < c->s.n; r++) {
+        if (!bnet_case_weight_row(c, r, row)) {
+            skip_row(a, "the weights cannot be decoded");
+            return;
+        }
+        for (uint64_t t = 0; t < n_tokens; t++) {
+            double want = naive(c, t, row), d = fabs(want - (double)y[t * c->s.n + r]);
+            most = BNET_MAX(most, fabs(want));
+            off = d > off || isnan(d) ? d : off;
+        }
+    }
+    a->max_error = off;
+    a->bound = DOUBLE_BOUND;
+    a->verdict = off <= DOUBLE_BOUND * most ? BITNET_VERDICT_PASS : BITNET_VERDICT_FAIL;
+    snprintf(a->note, sizeof a->note, "is the reference; against sums in double");
+}
+
+static bitnet_status check_naive(validation_run *r, kernel_case *c, bitnet_accuracy *a)
+{
+    float *row = bnet_alloc((size_t)c->s.k * sizeof *row);
+    bnet_case_load(c);
+    bitnet_status st = row ? bnet_case_run(c, r->err) : bnet_no_memory(r->err, "validation");
+    if (st == BITNET_OK)
+        judge_naive(c, row, a);
+    bnet_free(row);
+    return st;
+}
+
+/* ---- a kernel against the reference ---- */
+
+static bool was_called(const bnet_backend *tee, const char *id)
+{
+    bitnet_kernel_use uses[64];
+    size_t n = bnet_backend_kernels(tee, uses, BNET_COUNT(uses));
+    for (size_t i = 0; i < n && i < BNET_COUNT(uses); i++)
+        if (strcmp(uses[i].id, id) == 0)
+            return true;
+    return false;
+}
+
+static void judge_tee(const bnet_backend *tee, bool same, bitnet_accuracy *a)
+{
+    const bnet_tee_report *t = bnet_tee_result(tee);
+    const bnet_tee_diff *d = &t->diff;
+    a->max_error = t->max_error;
+    a->verdict = t->n_differ ? BITNET_VERDICT_FAIL : BITNET_VERDICT_PASS;
+    if (t->n_differ)
+        snprintf(a->note, sizeof a->note, "%s: row %d, element %zu is %.9g instead of %.9g", d->op,
+                 d->row, d->element, d->first, d->second);
+    else if (!was_called(tee, a->kernel)) {
+        a->verdict = BITNET_VERDICT_FAIL;
+        snprintf(a->note, sizeof a->note, "the kernel was not called");
+    } else
+        snprintf(a->note, sizeof a->note, "%s, %llu values%s",
+                 same ? "is the reference" : "against the reference",
+                 (unsigned long long)t->n_values, t->n_ties ? ", ties accepted" : "");
+}
+
+/* Owns both backends from here on. */
+static bitnet_status open_tee(validation_run *r, bnet_backend *first, const bnet_registry *registry,
+                              bnet_backend **tee)
+{
+    bnet_backend *second = NULL;
+    bitnet_status st = bnet_validate_open_reference(r, &second);
+    bnet_tee_side a = {first, registry}, b = {second, r->reference};
+    if (st == BITNET_OK)
+        st = bnet_backend_open_tee(&a, &b, tee, r->err);
+    if (st != BITNET_OK) {
+        bnet_backend_close(first);
+        bnet_backend_close(second);
+    }
+    return st;
+}
+
+static bool is_reference(const validation_run *r, const bnet_kernel_record *k,
+                         const bnet_kernel_query *q)
+{
+    const bnet_kernel_record *ref = NULL;
+    bnet_capabilities caps;
+    return bnet_cpu_capabilities(r->ref_isa, &caps, NULL) == BITNET_OK &&
+           bnet_registry_select(r->reference, &caps, q, &ref, NULL) == BITNET_OK &&
+           ref->fn == k->fn;
+}
+
+static bitnet_status check_case(validation_run *r, const bnet_kernel_record *k, bnet_backend *be,
+                                bool same, bitnet_accuracy *a)
+{
+    kernel_case c;
+    const char *skip;
+    bitnet_status st = bnet_case_open(be, k, (case_shape){a->m, a->n, a->k}, &c, &skip, r->err);
+    if (st != BITNET_OK)
+        return st;
+    if (skip) {
+        skip_row(a, skip);
+        return BITNET_OK;
+    }
+    if (same && bnet_case_linear(k))
+        st = check_naive(r, &c, a);
+    else {
+        bnet_case_load(&c);
+        st = bnet_case_run(&c, r->err);
+        if (st == BITNET_OK)
+            judge_tee(be, same, a);
+    }
+    bnet_case_close(&c);
+    return st;
+}
+
+static bitnet_status check_shape(validation_run *r, const bnet_kernel_record *k, case_shape s)
+{
+    char reason[120];
+    bnet_registry *registry = NULL;
+    bnet_backend *be = NULL;
+    bitnet_accuracy *a = add_row(r, k, s);
+    bnet_kernel_query q = bnet_case_query(k, s);
+    if (!a)
+        return BITNET_MEMORY;
+    a->bound = bound_of(k);
+    if (*bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason)) {
+        skip_row(a, reason);
+        return BITNET_OK;
+    }
+    bool same = is_reference(r, k, &q), alone = same && bnet_case_linear(k);
+    bitnet_status st = bnet_validate_open_forced(r, k, &q, &registry, &be);
+    if (st == BITNET_OK && !alone) {
+        bnet_backend *first = be;
+        be = NULL;
+        st = open_tee(r, first, registry, &be);
+    }
+    if (st == BITNET_OK)
+        st = check_case(r, k, be, same, a);
+    bnet_backend_close(be);
+    bnet_registry_close(registry);
+    return st;
+}
+
+bitnet_status bnet_validate_accuracy(validation_run *r)
+{
+    const bnet_kernel_record *k;
+    bitnet_status st = BITNET_OK;
+    for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(r->runtime->registry, i)); i++) {
+        size_t n;
+        const case_shape *s = shapes_of(r, k, &n);
+        for (size_t j = 0; st == BITNET_OK && j < n; j++) {
+            st = bnet_validate_poll(r);
+            if (st == BITNET_OK)
+                st = check_shape(r, k, s[j]);
+        }
+    }
+    return st;
+}
