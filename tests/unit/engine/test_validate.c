@@ -96,6 +96,62 @@ static void test_V_1_to_4_a_sound_build_passes(void **state)
     bitnet_runtime_close(r);
 }
 
+static void test_V_3_times_are_consistent(void **state)
+{
+    (void)state;
+    bitnet_runtime *r = open_runtime();
+    bitnet_validation *v = NULL;
+    bitnet_validate_options o = quick(false);
+    OK(bitnet_validate(r, &o, &v, &err));
+    assert_true(v->n_performance >= 10);
+    check_lists(v);
+    bitnet_validation_free(v);
+    bitnet_runtime_close(r);
+}
+
+/* ---- memory ---- */
+
+enum { LEAKS = 4096, LEAK_BYTES = 64 << 10 };
+static void *leaked[LEAKS];
+static int n_leaked;
+
+static void leaking_add(float *x, const float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] += y[i];
+    int at = __atomic_fetch_add(&n_leaked, 1, __ATOMIC_RELAXED);
+    if (at < LEAKS && (leaked[at] = malloc(LEAK_BYTES)) != NULL)
+        memset(leaked[at], 1, LEAK_BYTES);
+}
+
+static void test_V_4_a_leak_is_found(void **state)
+{
+    (void)state;
+    bitnet_runtime *r = open_runtime();
+    bitnet_validation *v = NULL;
+    bitnet_validate_options o = quick(true);
+    bitnet_kernel k;
+    bitnet_kernel_init(&k);
+    k.id = "add_f32.leaking";
+    k.op = "add";
+    k.format = k.dtype = "f32";
+    k.tier = BITNET_TIER_EXTREMELY;
+    k.fn = (void (*)(void))leaking_add;
+    OK(bitnet_kernel_register(r, &k, &err));
+    OK(bitnet_validate(r, &o, &v, &err));
+    bitnet_memory_result m = v->memory;
+    bitnet_validation_free(v);
+    bitnet_runtime_close(r);
+    for (int i = 0; i < LEAKS; i++)
+        free(leaked[i]);
+    print_message("%lld bytes after %d rounds\n", (long long)m.growth_bytes, m.n_rounds);
+    if (m.verdict == BITNET_VERDICT_SKIP)
+        skip();
+    assert_int_equal(m.verdict, BITNET_VERDICT_FAIL);
+    assert_true(m.growth_bytes > 1 << 20);
+    assert_non_null(strstr(m.note, "not given back"));
+}
+
 /* Every registered kernel has rows; every number format stands in the same two lists. */
 static void test_V_2_V_10_every_kernel_in_one_table(void **state)
 {
@@ -426,6 +482,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_V_1_to_4_a_sound_build_passes),
+        cmocka_unit_test(test_V_3_times_are_consistent),
+        cmocka_unit_test(test_V_4_a_leak_is_found),
         cmocka_unit_test(test_V_2_V_10_every_kernel_in_one_table),
         cmocka_unit_test(test_V_1_json),
         cmocka_unit_test(test_V_2_a_wrong_kernel_from_outside_is_named),

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""bitnet validate as a user meets it: tables, JSON, golden logits, the bridge, exit codes (V-1 to V-5, V-9, V-10, F-1, F-2)."""
+import json
+import os
+import shutil
+
+from harness import SOURCE, check, equal, expect, main, model, run, shared, temp, Skip
+
+BUILD = os.environ.get("BITNET_BUILD", os.path.join(SOURCE, "build", "release"))
+
+
+def plugin(name):
+    path = os.path.join(BUILD, "bridge", name + ".so")
+    if not os.path.exists(path):
+        raise Skip(f"no plugin {name}.so: build the target bridge_plugins")
+    return path
+
+
+def kernels(*args, code=0, **kw):
+    return expect(code, "validate", "--kernels-only", "--quick", *args, **kw)
+
+
+def test_V_1_json_record():
+    r = expect(0, "validate", "--quick", "--json", "--model", model("nano"))
+    d = r.json()
+    check(d["success"] is True, d)
+    for key in ("accuracy", "performance", "memory", "model", "golden", "bridge", "devices"):
+        check(key in d, f"no {key}")
+    check(all(a["verdict"] in ("pass", "skip") for a in d["accuracy"]), d["accuracy"])
+    check(all(a["note"] for a in d["accuracy"]), "a row without a note")
+    check(all(p["device_ms"] > 0 and p["wall_ms"] >= p["device_ms"] and p["gflops"] > 0 for p in d["performance"]),
+          d["performance"])
+    equal(d["model"]["verdict"], "pass", "model")
+    equal(d["model"]["first_difference"], None, "first difference")
+    check(d["memory"] is None or d["memory"]["growth_bytes"] <= 1 << 20, d["memory"])
+    equal(d["golden"]["verdict"], "skip", "golden")
+    equal((d["device"], d["against"]), ("cpu", "cpu:scalar"), "devices")
+
+
+def test_V_2_sizes_without_quick():
+    d = expect(0, "validate", "--kernels-only", "--json", timeout=900).json()
+    shapes = {(a["m"], a["n"], a["k"]) for a in d["accuracy"] if a["format"] == "i2s" and a["verdict"] == "pass"}
+    for want in ((64, 64, 64), (256, 256, 256), (1024, 1024, 1024), (2048, 1024, 512)):
+        check(want in shapes, f"{want} is missing in {shapes}")
+
+
+def test_V_9_V_10_text():
+    r = kernels()
+    lines = r.out.splitlines()
+    check(any(l.startswith("device cpu: ") and l.endswith(", compute capability none") for l in lines), r.out[:300])
+    check("validating cpu against cpu:scalar" in lines, r.out[:300])
+    check(lines[-1] == "result: success", lines[-1])
+    for fmt in ("f32", "f16", "bf16", "i2s"):
+        check(sum(f" {fmt} " in l for l in lines) >= 2, f"no rows of {fmt}")
+    check("bridge: skip: ffi bridge unavailable" in lines, r.out[-400:])
+    check("model: skip: no model was given" in lines, r.out[-400:])
+
+
+def test_device_and_against():
+    d = kernels("--device", "cpu:scalar", "--json").json()
+    equal(d["device"], "cpu:scalar", "device")
+    equal({a["verdict"] for a in d["accuracy"] if a["kernel"].endswith((".avx2", ".dotprod", ".neon"))} - {"skip"}, set(),
+          "kernels the set does not have")
+    kernels("--device", "cuda", code=11, says="no backend for 'cuda'")
+    kernels(code=11, says="no backend for 'cuda'", env={"BITNET_DEVICE": "cuda"})
+    kernels("--device", "toaster", code=2, says="toaster")
+    kernels("--against", "cpu:mmx", code=2, says="mmx")
+    kernels("--model", "x.gguf", code=2, says="uses no model")
+    expect(5, "validate", "--quick", "--model", temp("absent.gguf"), says="absent.gguf")
+
+
+def test_V_5_golden():
+    golden = shared("story-model", "nano", "golden")
+    d = expect(0, "validate", "--quick", "--json", "--model", model("nano"), "--golden", golden).json()
+    equal(d["golden"]["verdict"], "pass", "golden")
+    check(d["golden"]["min_cosine"] >= 0.998 and d["golden"]["argmax_wrong"] == 0, d["golden"])
+    spoilt = temp("golden")
+    shutil.copytree(golden, spoilt)
+    os.chmod(spoilt, 0o755)
+    path = os.path.join(spoilt, "golden.json")
+    os.chmod(path, 0o644)
+    with open(path, encoding="utf-8") as f:
+        prompts = json.load(f)
+    prompts[0]["logits"] = "03.f32"
+    prompts[0]["ids"] = prompts[3]["ids"][::-1]
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(prompts[:1], f)
+    r = expect(7, "validate", "--quick", "--json", "--model", model("nano"), "--golden", spoilt, says="differ")
+    d = r.json()
+    check(d["success"] is False and d["golden"]["verdict"] == "fail", d["golden"])
+    check(d["golden"]["min_cosine"] < 0.998, d["golden"])
+    expect(5, "validate", "--quick", "--model", model("nano"), "--golden", temp("nowhere"), says="golden.json")
+
+
+def test_F_1_bridge():
+    d = kernels("--bridge", plugin("good"), "--json").json()
+    equal(d["bridge"]["verdict"], "pass", "bridge")
+    check(d["bridge"]["matmul_i2s"]["accuracy_match"] and d["bridge"]["matmul_i2s"]["native_ns"] > 0, d["bridge"])
+    r = kernels("--bridge", plugin("wrong_matmul"), code=7, says="differ")
+    check("matmul_i2s" in r.out and "results differ" in r.out and "migration not recommended" in r.out, r.out[-600:])
+
+
+def test_F_2_absent_bridge():
+    r = kernels("--bridge", temp("no.so"), code=12)
+    equal(r.err, "bitnet: ffi bridge unavailable\n", "stderr")
+    kernels("--bridge", plugin("no_quantize"), code=12, says="has no function bitnet_bridge_quantize")
+    kernels("--bridge", plugin("no_init"), code=12, says="the coffee is cold")
+    # what the environment names may be absent
+    r = kernels(env={"BITNET_BRIDGE": temp("no.so")}, says="BITNET_BRIDGE: ffi bridge unavailable")
+    check("bridge: skip: ffi bridge unavailable" in r.out, r.out[-300:])
+    r = kernels(env={"BITNET_CPP_DIR": temp("nowhere")}, says="BITNET_CPP_DIR: ffi bridge unavailable")
+    folder = temp("cpp")
+    os.mkdir(folder)
+    shutil.copyfile(plugin("good"), os.path.join(folder, "libbitnet_bridge.so"))
+    r = kernels(env={"BITNET_CPP_DIR": folder})
+    check("bridge: pass" in r.out, r.out[-300:])
+
+
+def test_json_out():
+    path = temp("validation.json")
+    kernels("--json-out", path)
+    with open(path, encoding="utf-8") as f:
+        check(json.load(f)["success"] is True, "file")
+
+
+def test_closed_output():
+    r = run("validate", "--kernels-only", "--quick", stdout=open("/dev/full", "wb"))
+    equal(r.code, 5, "exit on a full disk")
+
+
+main(globals())
