@@ -3,6 +3,10 @@
 #include "crowd.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
 
 static void test_KV_1_config_defaults(void **state)
 {
@@ -139,9 +143,9 @@ static void test_KV_2_eviction_traces(void **state)
 {
     (void)state;
     static const trace traces[] = {
-        {BITNET_KV_LRU, "ABCADBAC", "BCD"},     {BITNET_KV_LRU, "ABCDEABCDE", "ABCDEAB"},
-        {BITNET_KV_LRU, "AAABBCD", "A"},        {BITNET_KV_FIFO, "ABCADBAC", "AB"},
-        {BITNET_KV_FIFO, "ABCAAADAE", "ABC"},   {BITNET_KV_LFU, "AAABBCDCD", "CDB"},
+        {BITNET_KV_LRU, "ABCADBAC", "BCD"},      {BITNET_KV_LRU, "ABCDEABCDE", "ABCDEAB"},
+        {BITNET_KV_LRU, "AAABBCD", "A"},         {BITNET_KV_FIFO, "ABCADBAC", "AB"},
+        {BITNET_KV_FIFO, "ABCAAADAE", "ABC"},    {BITNET_KV_LFU, "AAABBCDCD", "CDB"},
         {BITNET_KV_LFU, "AABBCCDDDCCEA", "ABE"}, {BITNET_KV_LFU, "ABCD", "A"},
     };
     nano n = nano_open(1);
@@ -179,6 +183,76 @@ static void test_KV_2_tail_blocks(void **state)
         bitnet_session_close(b);
         bitnet_kv_pool_close(p);
     }
+    nano_close(&n);
+}
+
+/* Sessions of a step that has not come to them are evicted last, whatever the policy says. */
+static void test_KV_2_a_step_spares_its_own(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    int32_t ids[64];
+    nano_ids(&n, 6, ids, 64);
+    bitnet_kv_pool *p = crowd_pool(&n, 3, crowd_options(BITNET_KV_LRU, false));
+    bitnet_session *s[3];
+    for (int i = 0; i < 3; i++) {
+        s[i] = crowd_session(&n, p, 128);
+        OK(bitnet_session_append(s[i], ids, i == 0 ? 64 : 10, NULL, NULL, &err));
+    }
+    OK(bitnet_batch_step(s, ids, 2, &err)); /* the first needs a block; the second is the oldest */
+    assert_int_equal(bnet_kv_mapped(s[0]->kv), 2);
+    assert_int_equal(bnet_kv_mapped(s[1]->kv), 1);
+    assert_int_equal(bnet_kv_mapped(s[2]->kv), 0);
+    assert_int_equal(crowd_stats(p).n_rebuilds, 0);
+    assert_false(s[0]->entry.wanted || s[1]->entry.wanted);
+    OK(bitnet_session_append(s[2], ids, 1, NULL, NULL,
+                             &err)); /* after it, the policy rules again */
+    assert_int_equal(bnet_kv_mapped(s[0]->kv), 1);
+    for (int i = 0; i < 3; i++)
+        bitnet_session_close(s[i]);
+    bitnet_kv_pool_close(p);
+    nano_close(&n);
+}
+
+typedef struct waiting {
+    bitnet_session *s;
+    atomic_int done;
+    bitnet_status st;
+} waiting;
+
+static void *append_one(void *arg)
+{
+    waiting *w = arg;
+    int32_t id = 5;
+    w->st = bitnet_session_append(w->s, &id, 1, NULL, NULL, NULL);
+    atomic_store(&w->done, 1);
+    return NULL;
+}
+
+/* While a pass of another thread needs all blocks, a session waits; when it ends, it goes on. */
+static void test_KV_2_waiting(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    bitnet_kv_pool *p = crowd_pool(&n, 1, crowd_options(BITNET_KV_LRU, false));
+    bitnet_session *a = crowd_session(&n, p, 64);
+    waiting w = {.s = crowd_session(&n, p, 64)};
+    pthread_t t;
+    OK(bnet_session_hold(a, 10, &err)); /* as a pass does */
+    assert_int_equal(pthread_create(&t, NULL, append_one, &w), 0);
+    usleep(100000);
+    assert_int_equal(atomic_load(&w.done), 0);
+    bnet_session_let_go(a);
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 60;
+    if (pthread_timedjoin_np(t, NULL, &end) != 0)
+        fail_msg("nobody told the session that waits");
+    assert_int_equal(w.st, BITNET_OK);
+    assert_int_equal(bnet_kv_mapped(a->kv), 0);
+    bitnet_session_close(a);
+    bitnet_session_close(w.s);
+    bitnet_kv_pool_close(p);
     nano_close(&n);
 }
 
@@ -316,6 +390,8 @@ int main(void)
         cmocka_unit_test(test_KV_1_overflow),
         cmocka_unit_test(test_KV_2_eviction_traces),
         cmocka_unit_test(test_KV_2_tail_blocks),
+        cmocka_unit_test(test_KV_2_a_step_spares_its_own),
+        cmocka_unit_test(test_KV_2_waiting),
         cmocka_unit_test(test_KV_3_compression_nano),
         cmocka_unit_test(test_KV_3_compression_story),
         cmocka_unit_test(test_KV_4_prefill_decode_parity),

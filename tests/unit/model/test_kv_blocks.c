@@ -1,0 +1,190 @@
+/* Cache blocks that timelines share: nobody has a block that another has, blocks come back, sizes
+ * are what was told, and a pass over two timelines on shared blocks is two passes on their own. */
+#include "test.h"
+
+#include "model/kv.h"
+#include "model/model.h"
+#include "tiny.h"
+
+typedef struct run {
+    bnet_pool *pool;
+    bnet_registry *registry;
+    bnet_backend *be;
+    bnet_gguf *g;
+    bnet_model *m;
+    char path[512];
+} run;
+
+static void run_open(run *r, const tiny *t)
+{
+    memset(r, 0, sizeof *r);
+    tiny_file(t, r->path, sizeof r->path);
+    assert_int_equal(bnet_pool_open(1, &r->pool, NULL), BITNET_OK);
+    assert_int_equal(bnet_registry_open(&r->registry, NULL), BITNET_OK);
+    assert_int_equal(bnet_backend_open_cpu(r->pool, r->registry, NULL, false, NULL, &r->be, NULL),
+                     BITNET_OK);
+    assert_int_equal(bnet_gguf_open(r->path, NULL, &r->g, NULL), BITNET_OK);
+    assert_int_equal(bnet_model_open(r->g, r->be, t->layout, NULL, &r->m, NULL), BITNET_OK);
+}
+
+static void run_close(run *r)
+{
+    bnet_model_close(r->m);
+    bnet_gguf_close(r->g);
+    bnet_backend_close(r->be);
+    bnet_registry_close(r->registry);
+    bnet_pool_close(r->pool);
+    unlink(r->path);
+}
+
+static void distinct(bnet_kv *const *kv, int n, int n_blocks)
+{
+    bool seen[16] = {false};
+    assert_true(n_blocks <= 16);
+    for (int i = 0; i < n; i++)
+        for (int b = 0; b < bnet_kv_mapped(kv[i]); b++) {
+            int32_t block = kv[i]->table[b];
+            assert_true(block >= 0 && block < n_blocks);
+            if (seen[block])
+                fail_msg("timeline %d has block %d, which another has", i, (int)block);
+            seen[block] = true;
+        }
+}
+
+static void test_KV_2_sharing(void **state)
+{
+    (void)state;
+    tiny t = tiny_default();
+    run r;
+    run_open(&r, &t);
+    bnet_kv_blocks *blocks;
+    bnet_kv *kv[3];
+    assert_int_equal(bnet_kv_blocks_open(r.m, 7, BITNET_KV_F16, &blocks, NULL), BITNET_OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(bnet_kv_open_shared(blocks, 400, &kv[i], NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_blocks_free(blocks), 7);
+    bnet_kv_reserve(kv[0], 65);
+    bnet_kv_reserve(kv[1], 64);
+    bnet_kv_reserve(kv[2], 200);
+    assert_int_equal(bnet_kv_blocks_free(blocks), 0);
+    distinct(kv, 3, 7);
+    bnet_kv_reserve(kv[2], 100);
+    bnet_kv_cover(kv[2], 1); /* what is there stays */
+    assert_int_equal(bnet_kv_mapped(kv[2]), 2);
+    bnet_kv_reserve(kv[0], 0);
+    assert_int_equal(bnet_kv_blocks_free(blocks), 4);
+    bnet_kv_cover(kv[1], 300);
+    assert_int_equal(bnet_kv_blocks_free(blocks), 0);
+    distinct(kv, 3, 7);
+    bnet_kv_close(kv[1]);
+    assert_int_equal(bnet_kv_blocks_free(blocks), 5);
+    bnet_kv_close(kv[0]);
+    bnet_kv_close(kv[2]);
+    assert_int_equal(bnet_kv_blocks_free(blocks), 7);
+    bnet_kv_blocks_close(blocks);
+    bnet_kv_blocks_close(NULL);
+    run_close(&r);
+}
+
+static bitnet_status fill(void *user, void *bytes, size_t n, bitnet_error *err)
+{
+    (void)err;
+    memset(bytes, 0x5a, n);
+    *(uint64_t *)user += n;
+    return BITNET_OK;
+}
+
+static bitnet_status look(void *user, void *bytes, size_t n, bitnet_error *err)
+{
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        *(uint64_t *)user += ((uint8_t *)bytes)[i] != 0;
+    return BITNET_OK;
+}
+
+static void test_KV_3_bytes_and_clean_blocks(void **state)
+{
+    (void)state;
+    static const bitnet_kv_type types[] = {BITNET_KV_F16, BITNET_KV_F32, BITNET_KV_INT8};
+    tiny t = tiny_default();
+    run r;
+    run_open(&r, &t);
+    for (int i = 0; i < 3; i++) {
+        bnet_kv_blocks *blocks;
+        bnet_kv *a, *b;
+        uint64_t n_bytes = 0, n_stray = 0;
+        assert_int_equal(bnet_kv_blocks_open(r.m, 2, types[i], &blocks, NULL), BITNET_OK);
+        assert_int_equal(bnet_kv_open_shared(blocks, 128, &a, NULL), BITNET_OK);
+        assert_int_equal(bnet_kv_open_shared(blocks, 128, &b, NULL), BITNET_OK);
+        assert_int_equal(bnet_kv_walk(a, 100, fill, &n_bytes, NULL), BITNET_OK);
+        assert_int_equal(n_bytes, 2 * bnet_kv_block_bytes(r.m, types[i]));
+        assert_int_equal(n_bytes, bnet_kv_walk_bytes(a, 100));
+        assert_int_equal(n_bytes, bnet_kv_bytes(r.m, 100, types[i]));
+        bnet_kv_reserve(a, 0);
+        assert_int_equal(bnet_kv_walk(b, 128, look, &n_stray, NULL), BITNET_OK);
+        assert_int_equal(n_stray, 0);
+        bnet_kv_close(a);
+        bnet_kv_close(b);
+        bnet_kv_blocks_close(blocks);
+    }
+    run_close(&r);
+}
+
+enum { N = 70 };
+
+/* Two timelines, a token of each per pass. */
+static void two_timelines(const bnet_model *m, bnet_kv *const kv[2], const int32_t *ids, float *out)
+{
+    bnet_workspace *ws;
+    size_t n_vocab = (size_t)bnet_model_hparams(m)->n_vocab;
+    int32_t seq[2] = {0, 1}, rows[2] = {0, 1};
+    const float *l;
+    assert_int_equal(bnet_workspace_open(m, 2, &ws, NULL), BITNET_OK);
+    for (int i = 0; i < N; i++) {
+        int32_t pos[2] = {i, i}, now[2] = {ids[i], ids[N - 1 - i]};
+        bnet_batch b = {2, now, pos, seq, kv, 2, rows, 2};
+        assert_int_equal(bnet_forward(ws, &b, NULL), BITNET_OK);
+    }
+    assert_int_equal(bnet_head(ws, 0, 2, &l, NULL), BITNET_OK);
+    memcpy(out, l, 2 * n_vocab * sizeof *out);
+    bnet_workspace_close(ws);
+}
+
+static void test_KV_2_shared_is_own(void **state)
+{
+    (void)state;
+    tiny t = tiny_default();
+    run r;
+    run_open(&r, &t);
+    int32_t ids[N];
+    for (int i = 0; i < N; i++)
+        ids[i] = (int32_t)(tiny_hash("ids", (uint64_t)i) % (uint64_t)t.n_vocab);
+    size_t n_bytes = 2 * (size_t)t.n_vocab * sizeof(float);
+    float *own = malloc(n_bytes), *shared = malloc(n_bytes);
+    bnet_kv_blocks *blocks;
+    bnet_kv *kv[2];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(bnet_kv_open(r.m, N, BITNET_KV_INT8, &kv[i], NULL), BITNET_OK);
+    two_timelines(r.m, kv, ids, own);
+    bnet_kv_close(kv[0]);
+    bnet_kv_close(kv[1]);
+    assert_int_equal(bnet_kv_blocks_open(r.m, 4, BITNET_KV_INT8, &blocks, NULL), BITNET_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(bnet_kv_open_shared(blocks, N, &kv[i], NULL), BITNET_OK);
+    two_timelines(r.m, kv, ids, shared);
+    assert_memory_equal(own, shared, n_bytes);
+    bnet_kv_close(kv[0]);
+    bnet_kv_close(kv[1]);
+    bnet_kv_blocks_close(blocks);
+    free(own);
+    free(shared);
+    run_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_KV_2_sharing),
+                                       cmocka_unit_test(test_KV_3_bytes_and_clean_blocks),
+                                       cmocka_unit_test(test_KV_2_shared_is_own)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
