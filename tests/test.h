@@ -31,7 +31,7 @@ static inline const char *shared_path(const char *rel, char *buf, size_t cap)
     return NULL;
 }
 
-/* `make test T=name` runs single tests: TEST_FILTER is the pattern (*, ?) their names must match. */
+/* `make test T=name` runs single tests: TEST_FILTER is the pattern (*, ?) of their names. */
 __attribute__((constructor)) static void filter_tests(void)
 {
     const char *pattern = getenv("TEST_FILTER");

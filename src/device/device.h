@@ -16,7 +16,10 @@ typedef enum bnet_device_kind {
     BNET_DEV_OPENCL,
     BNET_DEV_VULKAN,
     BNET_DEV_NPU,
-    BNET_DEV_CPU, /* last: always there */
+    BNET_DEV_CPU, /* always there; those before it are accelerators */
+#ifdef BITNET_HAVE_NULL
+    BNET_DEV_NULL, /* computes on the CPU, for demonstration (docs/BACKEND.md) */
+#endif
     BNET_DEV_COUNT
 } bnet_device_kind;
 

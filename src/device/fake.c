@@ -37,7 +37,7 @@ bitnet_status bnet_fake_parse(const char *text, bool faked[BNET_DEV_COUNT], bitn
             none = true;
             continue;
         }
-        if (!is("gpu", item, n) && (!bnet_kind_find(item, n, &k) || k == BNET_DEV_CPU))
+        if (!is("gpu", item, n) && (!bnet_kind_find(item, n, &k) || k >= BNET_DEV_CPU))
             return unknown(item, n, err);
         found[k] = any = true;
     }

@@ -50,6 +50,9 @@ void bnet_compiled(bool compiled[BNET_DEV_COUNT])
 {
     memset(compiled, 0, BNET_DEV_COUNT * sizeof *compiled);
     compiled[BNET_DEV_CPU] = true;
+#ifdef BITNET_HAVE_NULL
+    compiled[BNET_DEV_NULL] = true;
+#endif
 #ifdef BITNET_HAVE_CUDA
     compiled[BNET_DEV_CUDA] = true;
 #endif

@@ -123,6 +123,10 @@ bitnet_status bnet_probe_world(const bnet_probe_options *options, const bnet_wor
     bnet_device_status *cpu = &out->kind[BNET_DEV_CPU];
     cpu->compiled = cpu->available = cpu->runnable = true;
     snprintf(cpu->source, sizeof cpu->source, "system");
+#ifdef BITNET_HAVE_NULL
+    out->kind[BNET_DEV_NULL].available = out->kind[BNET_DEV_NULL].runnable = true;
+    snprintf(out->kind[BNET_DEV_NULL].source, sizeof cpu->source, "build");
+#endif
     out->wgpu = bnet_gpu_available_runtime(out);
     return BITNET_OK;
 }

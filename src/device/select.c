@@ -5,7 +5,13 @@
 #include <stdio.h>
 #include <strings.h>
 
-#define ALLOWED "auto, cpu, gpu, cuda[:i], hip (rocm), oneapi, opencl (ocl), vulkan, metal, npu"
+#ifdef BITNET_HAVE_NULL
+#define ALLOWED_MORE ", null"
+#else
+#define ALLOWED_MORE ""
+#endif
+#define ALLOWED                                                                                    \
+    "auto, cpu, gpu, cuda[:i], hip (rocm), oneapi, opencl (ocl), vulkan, metal, npu" ALLOWED_MORE
 
 /* ---- request ---- */
 

@@ -89,8 +89,14 @@ static bitnet_status copy_key(const bitnet_engine *e, const char *key, char **ou
 
 static bitnet_status open_weights(bitnet_engine *e, const bitnet_runtime *r, bitnet_error *err)
 {
-    bitnet_status st =
-        bnet_backend_open_cpu(r->pool, r->registry, r->isa, r->strict, &e->log, &e->backend, err);
+    const bnet_backend_want want = {.device = r->selection.kind,
+                                    .index = r->selection.index,
+                                    .pool = r->pool,
+                                    .registry = r->registry,
+                                    .isa = r->isa,
+                                    .strict = r->strict,
+                                    .log = &e->log};
+    bitnet_status st = bnet_backend_open(&want, &e->backend, err);
     if (st != BITNET_OK)
         return st;
     if (r->statistics)

@@ -162,6 +162,25 @@ struct bnet_backend {
 
 /* ---- backends (one line each in backends.inc) ---- */
 
+/* What an engine wants to compute with. Pool and registry must outlive the backend; kernels
+ * registered before a weight is prepared can serve it. */
+typedef struct bnet_backend_want {
+    bnet_device_kind device;
+    int index; /* which of that kind */
+    bnet_pool *pool;
+    const bnet_registry *registry;
+    const char *isa; /* CPU: the highest set kernels may use; NULL: the best */
+    bool strict;     /* a weight without a kernel is an error, never a fallback */
+    const bnet_log *log;
+} bnet_backend_want;
+#define BACKEND(name)                                                                              \
+    bitnet_status bnet_##name##_open(const bnet_backend_want *w, bnet_backend **out,               \
+                                     bitnet_error *err);
+#include "ops/backends.inc"
+#undef BACKEND
+/* The one of the device's kind. Fails NOT_COMPILED where backends.inc has none, else as it does. */
+bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err);
+
 /* The rows of each backend's kernels.inc, for the registry. */
 #define BACKEND(name) const bnet_kernel_record *bnet_##name##_kernel_rows(size_t *n);
 #include "ops/backends.inc"
