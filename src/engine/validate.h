@@ -78,6 +78,9 @@ bitnet_status bnet_validate_open_forced(const validation_run *r, const bnet_kern
                                         const bnet_kernel_query *q, bnet_registry **registry,
                                         bnet_backend **be);
 bitnet_status bnet_validate_open_reference(const validation_run *r, bnet_backend **be);
+/* Runs the case and holds its result against plain arithmetic in double: sets verdict, max_error,
+ * bound and note (validate_double.c). */
+bitnet_status bnet_validate_double(kernel_case *c, bitnet_accuracy *a, bitnet_error *err);
 /* CANCELLED if the caller wants it. */
 bitnet_status bnet_validate_poll(const validation_run *r);
 

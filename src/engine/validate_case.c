@@ -143,6 +143,14 @@ static bool open_two(kernel_case *c) /* x, y -> z */
     return add_buffer(c, (size_t)(c->s.m * c->s.n), true) && open_rows(c);
 }
 
+static bool open_add(kernel_case *c) /* x += y */
+{
+    bool ok = open_two(c);
+    c->result = 0;
+    return ok;
+}
+
+/* What is stored is read back by attention. */
 static bool open_attention(kernel_case *c)
 {
     return add_cache(c) && open_rows(c);
@@ -212,10 +220,10 @@ static const case_op ops[] = {
     {"embed", open_embed, run_embed},
     {"quantize", open_quantize, run_quantize},
     {"rope", add_rope, run_rope},
-    {"kv_store", add_cache, run_store},
+    {"kv_store", open_attention, run_attention},
     {"attention", open_attention, run_attention},
     {"glu", open_two, run_glu},
-    {"add", open_two, run_add},
+    {"add", open_add, run_add},
 };
 
 static const case_op *find_op(const char *op)

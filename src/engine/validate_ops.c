@@ -2,13 +2,8 @@
  * is not asked whether it would be chosen: a registry of its own makes it the choice. */
 #include "engine/validate.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#define DOUBLE_BOUND 1e-5 /* of a reference kernel against sums in double */
-
-enum { NAIVE_ROWS = 4 };
 
 static const case_shape ternary_shapes[] = {{1, 64, 64},     {64, 64, 64},       {256, 256, 256},
                                             {1, 1024, 1024}, {1024, 1024, 1024}, {2048, 1024, 512}};
@@ -83,51 +78,6 @@ static double bound_of(const bnet_kernel_record *k)
     return strncmp(k->agreement, "close(", 6) == 0 ? strtod(k->agreement + 6, NULL) / 8388608.0 : 0;
 }
 
-/* ---- a reference kernel against sums in double ---- */
-
-static double naive(const kernel_case *c, uint64_t token, const float *row)
-{
-    double sum = 0;
-    for (uint64_t i = 0; i < c->s.k; i++)
-        sum += (double)row[i] * (c->q ? (double)c->q[token * c->act.stride + i]
-                                      : (double)c->host[0][token * c->s.k + i]);
-    return c->q ? sum * (double)c->scales[token] : sum;
-}
-
-/* All outputs of the first tokens, relative to the largest of them. */
-static void judge_naive(kernel_case *c, float *row, bitnet_accuracy *a)
-{
-    const float *y = bnet_case_result(c);
-    uint64_t n_tokens = BNET_MIN(c->s.m, (uint64_t)NAIVE_ROWS);
-    double most = 0, off = 0;
-    for (uint64_t r = 0; r < c->s.n; r++) {
-        if (!bnet_case_weight_row(c, r, row)) {
-            skip_row(a, "the weights cannot be decoded");
-            return;
-        }
-        for (uint64_t t = 0; t < n_tokens; t++) {
-            double want = naive(c, t, row), d = fabs(want - (double)y[t * c->s.n + r]);
-            most = BNET_MAX(most, fabs(want));
-            off = d > off || isnan(d) ? d : off;
-        }
-    }
-    a->max_error = off;
-    a->bound = DOUBLE_BOUND;
-    a->verdict = off <= DOUBLE_BOUND * most ? BITNET_VERDICT_PASS : BITNET_VERDICT_FAIL;
-    snprintf(a->note, sizeof a->note, "is the reference; against sums in double");
-}
-
-static bitnet_status check_naive(validation_run *r, kernel_case *c, bitnet_accuracy *a)
-{
-    float *row = bnet_alloc((size_t)c->s.k * sizeof *row);
-    bnet_case_load(c);
-    bitnet_status st = row ? bnet_case_run(c, r->err) : bnet_no_memory(r->err, "validation");
-    if (st == BITNET_OK)
-        judge_naive(c, row, a);
-    bnet_free(row);
-    return st;
-}
-
 /* ---- a kernel against the reference ---- */
 
 static bool was_called(const bnet_backend *tee, const char *id)
@@ -140,7 +90,7 @@ static bool was_called(const bnet_backend *tee, const char *id)
     return false;
 }
 
-static void judge_tee(const bnet_backend *tee, bool same, bitnet_accuracy *a)
+static void judge_tee(const bnet_backend *tee, bitnet_accuracy *a)
 {
     const bnet_tee_report *t = bnet_tee_result(tee);
     const bnet_tee_diff *d = &t->diff;
@@ -149,12 +99,8 @@ static void judge_tee(const bnet_backend *tee, bool same, bitnet_accuracy *a)
     if (t->n_differ)
         snprintf(a->note, sizeof a->note, "%s: row %d, element %zu is %.9g instead of %.9g", d->op,
                  d->row, d->element, d->first, d->second);
-    else if (!was_called(tee, a->kernel)) {
-        a->verdict = BITNET_VERDICT_FAIL;
-        snprintf(a->note, sizeof a->note, "the kernel was not called");
-    } else
-        snprintf(a->note, sizeof a->note, "%s, %llu values%s",
-                 same ? "is the reference" : "against the reference",
+    else
+        snprintf(a->note, sizeof a->note, "against the reference, %llu values%s",
                  (unsigned long long)t->n_values, t->n_ties ? ", ties accepted" : "");
 }
 
@@ -196,13 +142,17 @@ static bitnet_status check_case(validation_run *r, const bnet_kernel_record *k, 
         skip_row(a, skip);
         return BITNET_OK;
     }
-    if (same && bnet_case_linear(k))
-        st = check_naive(r, &c, a);
+    if (same)
+        st = bnet_validate_double(&c, a, r->err);
     else {
         bnet_case_load(&c);
         st = bnet_case_run(&c, r->err);
         if (st == BITNET_OK)
-            judge_tee(be, same, a);
+            judge_tee(be, a);
+    }
+    if (st == BITNET_OK && !was_called(be, k->id)) {
+        a->verdict = BITNET_VERDICT_FAIL;
+        snprintf(a->note, sizeof a->note, "the kernel was not called");
     }
     bnet_case_close(&c);
     return st;
@@ -222,9 +172,9 @@ static bitnet_status check_shape(validation_run *r, const bnet_kernel_record *k,
         skip_row(a, reason);
         return BITNET_OK;
     }
-    bool same = is_reference(r, k, &q), alone = same && bnet_case_linear(k);
+    bool same = is_reference(r, k, &q);
     bitnet_status st = bnet_validate_open_forced(r, k, &q, &registry, &be);
-    if (st == BITNET_OK && !alone) {
+    if (st == BITNET_OK && !same) {
         bnet_backend *first = be;
         be = NULL;
         st = open_tee(r, first, registry, &be);

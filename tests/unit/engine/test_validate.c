@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-#include "bitnet_dev.h"
+#include "backend/cpu/kernels.h"
+#include "engine/validate.h"
 
 #define PLUGIN(name) TEST_BINARY_DIR "/bridge/" name ".so"
 
@@ -322,6 +323,122 @@ static void test_V_2_every_registered_kernel_is_checked(void **state)
     bitnet_runtime_close(r);
 }
 
+/* ---- the reference itself, against double ---- */
+
+static void bad_i2s(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
+                    size_t x_stride, const int32_t *x_sum, size_t n_tokens, int32_t *acc)
+{
+    bnet_linear_i2s_scalar(w, n_blocks, n_rows, x, x_stride, x_sum, n_tokens, acc);
+    acc[0] += 3;
+}
+
+static void bad_f16(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
+                    size_t n_tokens, float *y)
+{
+    bnet_linear_f16_scalar(row, x, x_stride, n_cols, n_tokens, y);
+    y[0] *= 1.001f;
+}
+
+static void bad_norm(const float *x, const float *w, size_t n, float eps, float *y)
+{
+    bnet_rmsnorm_f32_scalar(x, w, n, 10 * eps, y);
+    y[n - 1] *= 1.001f;
+}
+
+static void bad_embed(bnet_type type, const uint8_t *row, size_t n_cols, float *y)
+{
+    bnet_embed_row_scalar(type, row, n_cols, y);
+    y[n_cols / 2] += 0.01f;
+}
+
+static float bad_quantize(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum)
+{
+    float scale = bnet_quantize_i8_scalar(x, n, stride, q, sum);
+    q[n / 2] = (int8_t)(q[n / 2] > 0 ? q[n / 2] - 2 : q[n / 2] + 2);
+    return scale;
+}
+
+static void bad_rope(float *x, const float *cs, size_t n_rot)
+{
+    bnet_rope_norm_scalar(x, cs, n_rot); /* of the other kind */
+}
+
+static void bad_glu(const float *gate, const float *up, size_t n, float *y)
+{
+    bnet_glu_relu2_scalar(gate, up, n, y);
+}
+
+static void bad_store(const float *x, size_t head_dim, size_t pos, uint8_t *part)
+{
+    bnet_kv_store_f16_scalar(x, head_dim, pos ? pos : 1, part);
+}
+
+static void bad_attention(const float *q, const uint8_t *k, const uint8_t *v, size_t head_dim,
+                          size_t n_pos, float scale, bnet_softmax *run, float *o)
+{
+    bnet_attention_i8_scalar(q, k, v, head_dim, n_pos, 2 * scale, run, o);
+}
+
+static void judge_double(const bnet_kernel_record *k, bitnet_accuracy *a)
+{
+    bnet_pool *pool;
+    bnet_registry *registry;
+    bnet_backend *be;
+    kernel_case c;
+    const char *why;
+    case_shape s = {3, 256, bnet_case_linear(k) ? 256 : 0};
+    OK(bnet_pool_open(1, &pool, &err));
+    OK(bnet_registry_open(&registry, &err));
+    OK(bnet_registry_add(registry, k, &err));
+    OK(bnet_backend_open_cpu(pool, registry, NULL, false, NULL, &be, &err));
+    OK(bnet_case_open(be, k, s, &c, &why, &err));
+    assert_null(why);
+    OK(bnet_validate_double(&c, a, &err));
+    bnet_case_close(&c);
+    bnet_backend_close(be);
+    bnet_registry_close(registry);
+    bnet_pool_close(pool);
+}
+
+#define RECORD(op_, format_, dtype_, fn_)                                                          \
+    {                                                                                              \
+        .id = op_ ".bad", .device = BNET_DEV_CPU, .op = op_, .format = format_, .dtype = dtype_,   \
+        .isa = "scalar", .tier = BNET_TIER_EXTREMELY, .alignment = 1, .abi = BNET_KERNEL_ABI,      \
+        .agreement = "exact", .fn = (bnet_kernel_fn)(fn_)                                          \
+    }
+
+/* The arithmetic in double knows right from wrong, for every operation. */
+static void test_V_2_the_reference_is_checked_in_double(void **state)
+{
+    (void)state;
+    const struct {
+        bnet_kernel_record bad;
+        bnet_kernel_fn good;
+    } rows[] = {
+        {RECORD("linear", "i2s", "i8", bad_i2s), (bnet_kernel_fn)bnet_linear_i2s_scalar},
+        {RECORD("linear", "f16", "f32", bad_f16), (bnet_kernel_fn)bnet_linear_f16_scalar},
+        {RECORD("rmsnorm", "f32", "f32", bad_norm), (bnet_kernel_fn)bnet_rmsnorm_f32_scalar},
+        {RECORD("embed", "row", "f32", bad_embed), (bnet_kernel_fn)bnet_embed_row_scalar},
+        {RECORD("quantize", "i8", "f32", bad_quantize), (bnet_kernel_fn)bnet_quantize_i8_scalar},
+        {RECORD("rope", "neox", "f32", bad_rope), (bnet_kernel_fn)bnet_rope_neox_scalar},
+        {RECORD("glu", "silu", "f32", bad_glu), (bnet_kernel_fn)bnet_glu_silu_scalar},
+        {RECORD("add", "f32", "f32", wrong_add), (bnet_kernel_fn)bnet_add_f32_scalar},
+        {RECORD("kv_store", "f16", "f32", bad_store), (bnet_kernel_fn)bnet_kv_store_f16_scalar},
+        {RECORD("attention", "i8", "f32", bad_attention), (bnet_kernel_fn)bnet_attention_i8_scalar},
+    };
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        bitnet_accuracy a = {0};
+        bnet_kernel_record k = rows[i].bad;
+        judge_double(&k, &a);
+        if (a.verdict != BITNET_VERDICT_FAIL)
+            fail_msg("%s: a wrong kernel passes, error %g, bound %g", k.id, a.max_error, a.bound);
+        k.fn = rows[i].good;
+        judge_double(&k, &a);
+        if (a.verdict != BITNET_VERDICT_PASS)
+            fail_msg("%s: the right kernel fails, error %g, bound %g", k.id, a.max_error, a.bound);
+    }
+}
+
 /* ---- V-5 ---- */
 
 static void test_V_5_golden_logits(void **state)
@@ -488,6 +605,7 @@ int main(void)
         cmocka_unit_test(test_V_1_json),
         cmocka_unit_test(test_V_2_a_wrong_kernel_from_outside_is_named),
         cmocka_unit_test(test_V_2_every_registered_kernel_is_checked),
+        cmocka_unit_test(test_V_2_the_reference_is_checked_in_double),
         cmocka_unit_test(test_V_5_golden_logits),
         cmocka_unit_test(test_V_5_bad_golden_logits),
         cmocka_unit_test(test_V_5_F_3_through_the_bridge),
