@@ -77,6 +77,6 @@ bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitne
         bnet_kv_close(kv);
         return bnet_wrap(err, st, "falling back to the CPU");
     }
-    atomic_fetch_add_explicit(&e->n_fallbacks, 1, memory_order_relaxed);
+    atomic_fetch_add(&e->n_fallbacks, 1); /* whoever sees it sees the spare too */
     return rebuild(s, kv, ws, err);
 }

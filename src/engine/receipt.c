@@ -230,6 +230,7 @@ static void put_environment(document *d, json_t *root)
     put(d, o, "isa", text(r->isa ? r->isa : "best"));
     put(d, o, "provider", text(bitnet_runtime_provider(r)));
     put(d, root, "environment", o);
+    d->failed = d->failed || s.failed || gpus.failed;
     bnet_str_free(&s);
     bnet_str_free(&gpus);
 }

@@ -1,13 +1,12 @@
 /* receipt_verify.c - the gates a receipt must pass, numbered in receipt_gates.inc. Believes nothing
  * the receipt says of itself where the registry or arithmetic know better. */
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <strings.h>
 #include <time.h>
 
-#include "base/file.h"
 #include "engine/engine.h"
+#include "engine/json_file.h"
 
 enum { RECEIPT_MAX = 16 << 20, KERNELS_MOST = 10000, ID_MOST = 128 };
 
@@ -422,6 +421,14 @@ void bitnet_verify_options_init(bitnet_verify_options *o)
     *o = (bitnet_verify_options){.struct_size = sizeof *o};
 }
 
+static bitnet_status refuse(checking *c, const char *path, const struct gate *g, const char *why,
+                            int *gate)
+{
+    *gate = g->number;
+    return bnet_fail(c->err, BITNET_RECEIPT, "%s: refused by gate %d (%s): %s", path, g->number,
+                     g->text, why);
+}
+
 static bitnet_status apply(checking *c, const char *path, int *gate)
 {
     for (size_t i = 0; i < BNET_COUNT(gates); i++) {
@@ -429,9 +436,7 @@ static bitnet_status apply(checking *c, const char *path, int *gate)
             continue;
         if (c->broken != BITNET_OK)
             return c->broken;
-        *gate = gates[i].number;
-        return bnet_fail(c->err, BITNET_RECEIPT, "%s: refused by gate %d (%s): %s", path,
-                         gates[i].number, gates[i].text, c->why);
+        return refuse(c, path, &gates[i], c->why, gate);
     }
     return BITNET_OK;
 }
@@ -440,29 +445,23 @@ bitnet_status bitnet_receipt_verify(const char *path, const bitnet_verify_option
                                     int *gate, bitnet_error *err)
 {
     bitnet_verify_options o;
-    char *data;
-    size_t n;
+    char why[200];
     int number = 0;
-    json_error_t e;
+    json_t *root = NULL;
     if (!path)
         return bnet_fail(err, BITNET_ARGUMENT, "receipt: path must not be NULL");
     bitnet_verify_options_init(&o);
     bitnet_status st = bnet_options_copy(&o, sizeof o, options, "verify options", err);
     if (st == BITNET_OK)
-        st = bnet_read_file(path, RECEIPT_MAX, &data, &n, err);
+        st = bnet_json_read(path, RECEIPT_MAX, &root, why, sizeof why, err);
     if (st != BITNET_OK)
         return st;
-    json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &e);
-    bnet_free(data);
-    if (root) {
-        checking c = {.root = root, .o = &o, .err = err};
+    checking c = {.root = root, .o = &o, .err = err};
+    if (root)
         st = apply(&c, path, &number);
-        json_decref(root);
-    } else {
-        number = 1;
-        st = bnet_fail(err, BITNET_RECEIPT, "%s: refused by gate 1 (%s): line %d, column %d: %s",
-                       path, gates[0].text, e.line, e.column, e.text);
-    }
+    else
+        st = refuse(&c, path, &gates[0], why, &number);
+    json_decref(root);
     if (gate)
         *gate = number;
     return st;

@@ -9,11 +9,9 @@
 #include "engine/strict.h"
 
 #include <fnmatch.h>
-#include <jansson.h>
 #include <stdio.h>
 
-#include "base/file.h"
-#include "base/str.h"
+#include "engine/json_file.h"
 #include "engine/tensor_stats.h"
 
 enum { POLICY_MAX = 1 << 20 };
@@ -143,17 +141,13 @@ bitnet_status bnet_policy_check(const char *path, const bnet_gguf *g, const bnet
                                 bitnet_error *err)
 {
     policy_file f = {path, err};
-    char *data;
-    size_t n;
-    json_error_t e;
-    bitnet_status st = bnet_read_file(path, POLICY_MAX, &data, &n, err);
+    json_t *root;
+    char why[200];
+    bitnet_status st = bnet_json_read(path, POLICY_MAX, &root, why, sizeof why, err);
     if (st != BITNET_OK)
         return bnet_wrap(err, st, "policy");
-    json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &e);
-    bnet_free(data);
     if (!root)
-        return bnet_fail(err, BITNET_ARGUMENT, "policy %s: line %d, column %d: %s", path, e.line,
-                         e.column, e.text);
+        return bnet_fail(err, BITNET_ARGUMENT, "policy %s: %s", path, why);
     st = check_file(&f, root);
     if (st == BITNET_OK)
         st = apply(&f, root, g, log);

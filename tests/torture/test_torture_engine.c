@@ -22,6 +22,7 @@ static bitnet_status open_all(run *r, bitnet_error *err)
     bitnet_runtime_options ro;
     bitnet_runtime_options_init(&ro);
     ro.n_threads = r->n_threads;
+    ro.fake_gpu = "none"; /* no driver of this machine is loaded: only our own allocations count */
     bitnet_session_options so;
     bitnet_session_options_init(&so);
     so.n_ctx = 64;

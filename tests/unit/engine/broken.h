@@ -23,9 +23,9 @@ static bitnet_status broken_sync(bnet_backend *be, bitnet_error *err)
     return b->sync(be, err);
 }
 
-static inline void break_engine(bitnet_engine *e, int fail_at, bool for_ever)
+static inline void break_engine(bitnet_engine *e, int nth, bool for_ever)
 {
-    the_broken = (broken){.table = *e->backend->v, .fail_at = fail_at, .for_ever = for_ever};
+    the_broken = (broken){.table = *e->backend->v, .fail_at = nth, .for_ever = for_ever};
     the_broken.sync = e->backend->v->sync;
     the_broken.table.sync = broken_sync;
     e->backend->v = &the_broken.table;
