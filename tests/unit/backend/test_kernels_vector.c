@@ -373,6 +373,65 @@ static void test_agreement_is_what_the_row_says(void **state)
     assert_true(first_difference(s, &r, ref) > 0);
 }
 
+/* ---- softmax inside attention: scores of any size ---- */
+
+enum { SM_POS = 100 }; /* a block and a part of one */
+
+/* Attention over 100 positions with head size 1, whose scores and values are given. */
+static float softmax_of(const bnet_kernel_record *r, const float *scores, const float *values)
+{
+    static uint8_t k[2][1024], v[2][1024];
+    const float q = 1;
+    float o = 0;
+    bnet_softmax run = {-INFINITY, 0};
+    for (size_t p = 0; p < SM_POS; p++) {
+        bnet_kv_store_f32_scalar(&scores[p], 1, p % 64, k[p / 64]);
+        bnet_kv_store_f32_scalar(&values[p], 1, p % 64, v[p / 64]);
+    }
+    for (size_t b = 0; b < 2; b++)
+        ((bnet_fn_attention *)r->fn)(&q, k[b], v[b], 1, b ? SM_POS - 64 : 64, 1, &run, &o);
+    return o / run.l;
+}
+
+static void check_softmax(const bnet_kernel_record *r)
+{
+    static const float sizes[] = {0, 1, 80, 1e4f, 1e30f};
+    float s[SM_POS], ones[SM_POS], v[SM_POS];
+    for (size_t k = 0; k < BNET_COUNT(sizes); k++) {
+        for (size_t p = 0; p < SM_POS; p++) {
+            s[p] = sizes[k] * (float)((double)(int64_t)test_rand(&seed) / 9.3e18);
+            ones[p] = 1;
+            v[p] = (float)p;
+        }
+        assert_float_equal(softmax_of(r, s, ones), 1, 1e-6f); /* weights sum to one */
+    }
+    for (size_t top = 0; top < SM_POS; top += 33) { /* one score above all others */
+        for (size_t p = 0; p < SM_POS; p++)
+            s[p] = p == top ? 1e4f : -1e4f;
+        assert_float_equal(softmax_of(r, s, v), (float)top, 0);
+    }
+    for (size_t p = 0; p < SM_POS; p++)
+        s[p] = -1e4f;
+    assert_float_equal(softmax_of(r, s, v), (SM_POS - 1) / 2.0f, 1e-4f); /* all alike: the mean */
+    for (size_t p = 0; p < SM_POS; p++)
+        s[p] = -INFINITY; /* nothing to look at: not a number, rather than a plausible one */
+    assert_true(isnan(softmax_of(r, s, v)));
+}
+
+static void test_K_12_softmax_of_any_scores(void **state)
+{
+    (void)state;
+    size_t n, checked = 0;
+    const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(rows[i].op, "attention") == 0 && strcmp(rows[i].format, "f32") == 0 &&
+            (rows[i].cpu_needs & ~bnet_cpu_features()) == 0) {
+            check_softmax(&rows[i]);
+            checked++;
+        }
+    assert_true(checked > 0);
+}
+
 static int setup(void **state)
 {
     *state = stage_new();
@@ -394,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_vector_rows),
         cmocka_unit_test(test_a_wrong_kernel_is_found),
         cmocka_unit_test(test_agreement_is_what_the_row_says),
+        cmocka_unit_test(test_K_12_softmax_of_any_scores),
     };
     return cmocka_run_group_tests_name("kernels/vector", tests, setup, teardown);
 }
