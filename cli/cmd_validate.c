@@ -233,6 +233,17 @@ static int validate(const args *a, bitnet_runtime *runtime, bitnet_validate_opti
     return rc;
 }
 
+/* Model, memory and golden logits run on what is checked. */
+static void aim_runtime(args *a)
+{
+    const value *given = &a->values[OPT_VALIDATE_DEVICE];
+    a->values[OPT_DEVICE] = *given;
+    if (strncmp(given->text, "cpu:", 4) == 0) {
+        a->values[OPT_DEVICE].text = "cpu";
+        a->values[OPT_ISA].text = given->text + 4;
+    }
+}
+
 int cmd_validate(args *a)
 {
     bitnet_validate_options o;
@@ -253,6 +264,7 @@ int cmd_validate(args *a)
         signals_name_model(path);
     if (!rc)
         rc = open_bridge(a, &o.bridge);
+    aim_runtime(a);
     if (!rc)
         rc = open_runtime(a, (int)opt_int(a, OPT_THREADS), &runtime);
     if (!rc)

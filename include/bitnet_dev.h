@@ -475,7 +475,7 @@ typedef enum bitnet_verdict {
 typedef struct bitnet_validate_options {
     size_t struct_size;
     const char *device;     /* what is checked: NULL or "auto": what the runtime computes on; "cpu",
-                               "cpu:ISA" */
+                               "cpu:ISA", or any name the runtime's option takes */
     const char *against;    /* what is right: default "cpu:scalar"; out-of-tree kernels and tuning
                                never serve it */
     const char *model_path; /* NULL: kernels alone */

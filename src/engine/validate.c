@@ -23,23 +23,57 @@ bitnet_status bnet_validate_poll(const validation_run *r)
     return BITNET_OK;
 }
 
-/* "cpu", "cpu:neon", "auto"; what this build has no backend for is said so. The instruction set
- * behind the colon lives in `text`. */
-static bitnet_status parse_device(const char *field, char text[NAME_MAX], const char **isa,
-                                  bitnet_error *err)
+/* What a GPU can run, as it was found when the runtime was opened. */
+static void gpu_capabilities(const validation_run *r, const bnet_backend_want *w,
+                             bnet_capabilities *out)
+{
+    const bnet_device_status *d = &r->runtime->devices->kind[w->device];
+    *out = (bnet_capabilities){.device = w->device, .builds = 1u << w->device};
+    if (w->index < d->n_gpus) {
+        const bnet_gpu *g = &d->gpus[w->index];
+        out->cc_major = g->cc_major;
+        out->cc_minor = g->cc_minor;
+        out->tensor_cores = bnet_gpu_capabilities(g->cc_major, g->cc_minor).tensor_cores;
+    }
+}
+
+/* "auto", "cpu", "cpu:neon", "cuda:1". The instruction set behind "cpu:" lives in `text`. */
+static bitnet_status parse_device(const validation_run *r, const char *field, char text[NAME_MAX],
+                                  bnet_backend_want *out, bnet_capabilities *caps)
 {
     bnet_request q;
-    char name[NAME_MAX];
-    size_t n = strcspn(text, ":");
-    snprintf(name, sizeof name, "%.*s", (int)n, text);
-    *isa = text[n] ? text + n + 1 : NULL;
-    bitnet_status st = bnet_request_parse(name, field, &q, err);
+    bnet_selection s = r->runtime->selection;
+    bool isa = strncmp(text, "cpu:", 4) == 0;
+    bitnet_status st = bnet_request_parse(isa ? "cpu" : text, field, &q, r->err);
+    if (st == BITNET_OK && !q.is_auto)
+        st = bnet_select(r->runtime->devices, &q, &s, r->err);
     if (st != BITNET_OK)
-        return st;
-    if (!q.is_auto && (q.any_gpu || q.kind != BNET_DEV_CPU))
-        return bnet_fail(err, BITNET_NOT_COMPILED,
-                         "%s: this build has no backend for '%s'; use cpu or cpu:ISA", field, text);
-    return BITNET_OK;
+        return bnet_wrap(r->err, st, "%s", field);
+    *out = (bnet_backend_want){.device = s.kind,
+                               .index = BNET_MAX(s.index, 0),
+                               .pool = r->runtime->pool,
+                               .isa = isa ? text + 4 : NULL};
+    if (s.kind != BNET_DEV_CPU) {
+        gpu_capabilities(r, out, caps);
+        return BITNET_OK;
+    }
+    return bnet_cpu_capabilities(out->isa ? out->isa : r->runtime->isa, caps, r->err);
+}
+
+bitnet_status bnet_validate_open_device(const validation_run *r, const bnet_registry *registry,
+                                        const bnet_log *log, bnet_backend **be)
+{
+    bnet_backend_want w = r->device;
+    w.registry = registry;
+    w.log = log;
+    return bnet_backend_open(&w, be, r->err);
+}
+
+bitnet_status bnet_validate_open_reference(const validation_run *r, bnet_backend **be)
+{
+    bnet_backend_want w = r->against;
+    w.registry = r->reference;
+    return bnet_backend_open(&w, be, r->err);
 }
 
 static bitnet_status copy_name(const char *field, const char *text, char out[NAME_MAX],
@@ -52,28 +86,22 @@ static bitnet_status copy_name(const char *field, const char *text, char out[NAM
     return BITNET_OK;
 }
 
-/* Both devices, what the first can run, and a registry nobody has added to. */
+/* Both devices, what they can run, and a registry nobody has added to. */
 static bitnet_status set_up(validation_run *r, holder *h)
 {
-    bnet_capabilities caps;
     bitnet_status st = copy_name("device", r->o.device ? r->o.device : "auto", h->device, r->err);
     if (st == BITNET_OK)
         st = copy_name("against", r->o.against ? r->o.against : "cpu:scalar", h->against, r->err);
     if (st == BITNET_OK)
-        st = parse_device("device", h->device, &r->isa, r->err);
+        st = parse_device(r, "device", h->device, &r->device, &r->caps);
     if (st == BITNET_OK)
-        st = parse_device("against", h->against, &r->ref_isa, r->err);
-    if (st != BITNET_OK)
-        return st;
-    if (!r->isa)
-        r->isa = r->runtime->isa;
-    st = bnet_cpu_capabilities(r->isa, &r->caps, r->err);
-    if (st == BITNET_OK)
-        st = bnet_cpu_capabilities(r->ref_isa, &caps, r->err);
+        st = parse_device(r, "against", h->against, &r->against, &r->ref_caps);
     if (st == BITNET_OK)
         st = bnet_registry_open(&r->reference, r->err);
+    if (!r->device.isa)
+        r->device.isa = r->runtime->isa;
     if (strcmp(h->device, "auto") == 0)
-        snprintf(h->device, sizeof h->device, "cpu");
+        snprintf(h->device, sizeof h->device, "%s", bnet_device_name(r->device.device));
     h->v.device = h->device;
     h->v.against = h->against;
     return st;

@@ -9,9 +9,8 @@ typedef struct validation_run {
     bitnet_runtime *runtime;
     bitnet_validate_options o;
     bitnet_validation *out;
-    const char *isa;     /* of the device; NULL: the best */
-    const char *ref_isa; /* of the reference */
-    bnet_capabilities caps;
+    bnet_backend_want device, against; /* registries are filled in when one is opened */
+    bnet_capabilities caps, ref_caps;
     bnet_registry *reference; /* the kernels of the tree alone */
     size_t cap_accuracy, cap_performance;
     bitnet_error *err;
@@ -78,6 +77,8 @@ bitnet_status bnet_validate_open_forced(const validation_run *r, const bnet_kern
                                         const bnet_kernel_query *q, bnet_registry **registry,
                                         bnet_backend **be);
 bitnet_status bnet_validate_open_reference(const validation_run *r, bnet_backend **be);
+bitnet_status bnet_validate_open_device(const validation_run *r, const bnet_registry *registry,
+                                        const bnet_log *log, bnet_backend **be);
 /* Runs the case and holds its result against plain arithmetic in double: sets verdict, max_error,
  * bound and note (validate_double.c). */
 bitnet_status bnet_validate_double(kernel_case *c, bitnet_accuracy *a, bitnet_error *err);

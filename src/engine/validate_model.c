@@ -46,8 +46,7 @@ static bitnet_status open_sides(model_trial *t)
     validation_run *r = t->run;
     bitnet_runtime *rt = r->runtime;
     bnet_tee_side a = {NULL, rt->registry}, b = {NULL, r->reference};
-    bitnet_status st = bnet_backend_open_cpu(rt->pool, rt->registry, r->isa, rt->strict, &rt->log,
-                                             &a.backend, r->err);
+    bitnet_status st = bnet_validate_open_device(r, rt->registry, &rt->log, &a.backend);
     if (st == BITNET_OK)
         st = bnet_validate_open_reference(r, &b.backend);
     if (st == BITNET_OK)

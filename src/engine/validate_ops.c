@@ -36,14 +36,8 @@ bitnet_status bnet_validate_open_forced(const validation_run *r, const bnet_kern
     if (st == BITNET_OK)
         st = bnet_registry_tune(*registry, q, k->id, r->err);
     if (st == BITNET_OK)
-        st = bnet_backend_open_cpu(r->runtime->pool, *registry, r->isa, false, NULL, be, r->err);
+        st = bnet_validate_open_device(r, *registry, NULL, be);
     return st;
-}
-
-bitnet_status bnet_validate_open_reference(const validation_run *r, bnet_backend **be)
-{
-    return bnet_backend_open_cpu(r->runtime->pool, r->reference, r->ref_isa, false, NULL, be,
-                                 r->err);
 }
 
 /* ---- rows of the result ---- */
@@ -124,9 +118,8 @@ static bool is_reference(const validation_run *r, const bnet_kernel_record *k,
                          const bnet_kernel_query *q)
 {
     const bnet_kernel_record *ref = NULL;
-    bnet_capabilities caps;
-    return bnet_cpu_capabilities(r->ref_isa, &caps, NULL) == BITNET_OK &&
-           bnet_registry_select(r->reference, &caps, q, &ref, NULL) == BITNET_OK &&
+    return k->device == r->ref_caps.device &&
+           bnet_registry_select(r->reference, &r->ref_caps, q, &ref, NULL) == BITNET_OK &&
            ref->fn == k->fn;
 }
 

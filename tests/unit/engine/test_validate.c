@@ -561,8 +561,7 @@ static void test_requests(void **state)
         bitnet_status status;
         const char *text;
     } rows[] = {
-        {"cuda", NULL, BITNET_NOT_COMPILED, "no backend for 'cuda'"},
-        {"gpu", NULL, BITNET_NOT_COMPILED, "no backend for 'gpu'"},
+        {"metal", NULL, BITNET_NOT_COMPILED, "device: NotCompiled"},
         {"toaster", NULL, BITNET_ARGUMENT, "toaster"},
         {"cpu:mmx", NULL, BITNET_ARGUMENT, "mmx"},
         {"cpu", "cpu:mmx", BITNET_ARGUMENT, "mmx"},
