@@ -472,6 +472,15 @@ typedef enum bitnet_verdict {
     BITNET_VERDICT_SKIP = 2, /* could not be checked; the note says why */
 } bitnet_verdict;
 
+enum { /* parts of a validation */
+       BITNET_VALIDATE_ACCURACY = 1,
+       BITNET_VALIDATE_PERFORMANCE = 2,
+       BITNET_VALIDATE_MEMORY = 4,
+       BITNET_VALIDATE_MODEL = 8,
+       BITNET_VALIDATE_GOLDEN = 16,
+       BITNET_VALIDATE_BRIDGE = 32,
+};
+
 typedef struct bitnet_validate_options {
     size_t struct_size;
     const char *device;     /* what is checked: NULL or "auto": what the runtime computes on; "cpu",
@@ -481,6 +490,7 @@ typedef struct bitnet_validate_options {
     const char *model_path; /* NULL: kernels alone */
     const char *golden_dir; /* with golden.json; needs model_path. NULL: skipped */
     bitnet_bridge *bridge;  /* NULL: skipped */
+    unsigned parts;         /* BITNET_VALIDATE_...; 0: all. The others are skipped */
     bool quick;             /* small shapes, few rounds */
     bitnet_i2s_layout i2s_layout;
     bitnet_cancel_fn cancel; /* polled between cases: true ends with CANCELLED; may be NULL */

@@ -111,6 +111,7 @@ bitnet_status bnet_validate_bridge(validation_run *r)
 {
     bitnet_bridge_result *b = &r->out->bridge;
     size_t side = r->o.quick ? 64 : 256;
+    *b = (bitnet_bridge_result){.verdict = BITNET_VERDICT_PASS};
     if (!r->o.bridge) {
         b->verdict = BITNET_VERDICT_SKIP;
         snprintf(b->note, sizeof b->note, "ffi bridge unavailable");
@@ -139,14 +140,44 @@ static bool nothing_failed(const bitnet_validation *v)
            v->golden.verdict != BITNET_VERDICT_FAIL && v->bridge.verdict != BITNET_VERDICT_FAIL;
 }
 
+/* What was given comes first: a file that cannot be read is told before long work. */
+static const struct {
+    unsigned part;
+    bitnet_status (*run)(validation_run *r);
+} parts[] = {
+    {BITNET_VALIDATE_GOLDEN, bnet_validate_golden},
+    {BITNET_VALIDATE_BRIDGE, bnet_validate_bridge},
+    {BITNET_VALIDATE_MODEL, bnet_validate_model},
+    {BITNET_VALIDATE_ACCURACY, bnet_validate_accuracy},
+    {BITNET_VALIDATE_MEMORY, bnet_validate_memory},
+    {BITNET_VALIDATE_PERFORMANCE, bnet_validate_speed},
+};
+
+static bitnet_status run_parts(validation_run *r)
+{
+    static const char unasked[] = "was not asked for";
+    bitnet_validation *v = r->out;
+    bitnet_status st = BITNET_OK;
+    v->memory = (bitnet_memory_result){.verdict = BITNET_VERDICT_SKIP};
+    v->model = (bitnet_model_result){.verdict = BITNET_VERDICT_SKIP, .layer = -1, .position = -1};
+    v->golden = (bitnet_golden_result){.verdict = BITNET_VERDICT_SKIP};
+    v->bridge = (bitnet_bridge_result){.verdict = BITNET_VERDICT_SKIP};
+    char *notes[] = {v->memory.note, v->model.note, v->golden.note, v->bridge.note};
+    for (size_t i = 0; i < BNET_COUNT(notes); i++)
+        memcpy(notes[i], unasked, sizeof unasked);
+    for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(parts); i++) {
+        if (r->o.parts && !(r->o.parts & parts[i].part))
+            continue;
+        st = bnet_validate_poll(r);
+        if (st == BITNET_OK)
+            st = parts[i].run(r);
+    }
+    return st;
+}
+
 bitnet_status bitnet_validate(bitnet_runtime *runtime, const bitnet_validate_options *options,
                               bitnet_validation **out, bitnet_error *err)
 {
-    static bitnet_status (*const parts[])(validation_run *) = {
-        bnet_validate_golden,   bnet_validate_bridge,
-        bnet_validate_model, /* what was given, first */
-        bnet_validate_accuracy, bnet_validate_memory,
-        bnet_validate_speed};
     if (!runtime || !out)
         return bnet_fail(err, BITNET_ARGUMENT, "validate: runtime and out must not be NULL");
     validation_run r = {.runtime = runtime, .err = err};
@@ -158,11 +189,8 @@ bitnet_status bitnet_validate(bitnet_runtime *runtime, const bitnet_validate_opt
     r.out = &h->v;
     if (st == BITNET_OK)
         st = set_up(&r, h);
-    for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(parts); i++) {
-        st = bnet_validate_poll(&r);
-        if (st == BITNET_OK)
-            st = parts[i](&r);
-    }
+    if (st == BITNET_OK)
+        st = run_parts(&r);
     bnet_registry_close(r.reference);
     if (st != BITNET_OK) {
         bitnet_validation_free(&h->v);

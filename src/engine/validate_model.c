@@ -151,6 +151,7 @@ bitnet_status bnet_validate_model(validation_run *r)
 {
     bitnet_model_result *m = &r->out->model;
     model_trial t = {.run = r};
+    *m = (bitnet_model_result){.layer = -1, .position = -1};
     if (!r->o.model_path) {
         m->verdict = BITNET_VERDICT_SKIP;
         snprintf(m->note, sizeof m->note, "no model was given");
@@ -222,9 +223,18 @@ static bool resident(uint64_t *out)
     return true;
 }
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define KEEPS_FREED_MEMORY 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define KEEPS_FREED_MEMORY 1
+#endif
+
 static const char *cannot_measure(const validation_run *r)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef KEEPS_FREED_MEMORY
     (void)r;
     return "this build keeps freed memory to find faults";
 #else
@@ -239,6 +249,7 @@ bitnet_status bnet_validate_memory(validation_run *r)
 {
     bitnet_memory_result *m = &r->out->memory;
     const char *why = cannot_measure(r);
+    *m = (bitnet_memory_result){.verdict = BITNET_VERDICT_PASS};
     if (why) {
         m->verdict = BITNET_VERDICT_SKIP;
         snprintf(m->note, sizeof m->note, "%s", why);
