@@ -16,14 +16,22 @@ static bitnet_status fail_errno(bitnet_error *err, const char *path, const char 
                      bnet_errno_text(errno, text, sizeof text));
 }
 
+static bitnet_status check_regular(int fd, const char *path, struct stat *st, bitnet_error *err)
+{
+    if (fstat(fd, st) != 0)
+        return fail_errno(err, path, "stat");
+    if (!S_ISREG(st->st_mode))
+        return bnet_fail(err, BITNET_IO, "%s: is %s, not a regular file", path,
+                         S_ISDIR(st->st_mode) ? "a directory" : "a device or pipe");
+    return BITNET_OK;
+}
+
 static bitnet_status map_fd(int fd, const char *path, bnet_map *out, bitnet_error *err)
 {
     struct stat st;
-    if (fstat(fd, &st) != 0)
-        return fail_errno(err, path, "stat");
-    if (!S_ISREG(st.st_mode))
-        return bnet_fail(err, BITNET_IO, "%s: is %s, not a regular file", path,
-                         S_ISDIR(st.st_mode) ? "a directory" : "a device or pipe");
+    bitnet_status status = check_regular(fd, path, &st, err);
+    if (status != BITNET_OK)
+        return status;
     bnet_map map = {NULL, (size_t)st.st_size};
     if (map.n_bytes > 0) {
         void *p = mmap(NULL, map.n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -247,4 +255,24 @@ bitnet_status bnet_read_file(const char *path, size_t max, char **data, size_t *
     bitnet_status st = read_fd(fd, path, max, data, n, err);
     close(fd);
     return st;
+}
+
+bitnet_status bnet_read_regular_file(const char *path, size_t max, char **data, size_t *n,
+                                     bitnet_error *err)
+{
+    struct stat there;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* as in bnet_map_open */
+    if (fd < 0)
+        return fail_errno(err, path, "open");
+    bitnet_status st = check_regular(fd, path, &there, err);
+    if (st == BITNET_OK)
+        st = read_fd(fd, path, max, data, n, err);
+    close(fd);
+    return st;
+}
+
+bool bnet_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }

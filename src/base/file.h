@@ -38,5 +38,12 @@ const char *bnet_writer_temp_path(const bnet_writer *w);
  * added behind the n bytes. path "-" is standard input. */
 bitnet_status bnet_read_file(const char *path, size_t max, char **data, size_t *n,
                              bitnet_error *err);
+/* The same for what must be a regular file: a pipe, a device or a directory is refused at once
+ * instead of waited for, and "-" is a name like any other. */
+bitnet_status bnet_read_regular_file(const char *path, size_t max, char **data, size_t *n,
+                                     bitnet_error *err);
+/* Both exist and are one file, by whatever names (links, "../"): never write to b while a is
+ * read. */
+bool bnet_same_file(const char *a, const char *b);
 
 #endif

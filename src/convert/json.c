@@ -62,7 +62,7 @@ bitnet_status bnet_json_file(size_t max, const bnet_json_at *at, json_t **out)
     char *data;
     size_t n;
     json_t *root = NULL;
-    bitnet_status st = bnet_read_file(at->file, max, &data, &n, at->err);
+    bitnet_status st = bnet_read_regular_file(at->file, max, &data, &n, at->err);
     if (st != BITNET_OK)
         return st;
     st = bnet_json_parse(data, n, at, &root);

@@ -3,9 +3,11 @@
 #include "test.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -204,6 +206,51 @@ typedef struct tally {
     int n_seen;
 } tally;
 
+/* What must be a regular file is refused at once if it is a pipe; user text may come through one.
+ */
+static void test_regular_file(void **state)
+{
+    (void)state;
+    char path[512], other[512], *data;
+    size_t n;
+    bitnet_error err = {0};
+    in_dir(path, sizeof path, "base_pipe");
+    in_dir(other, sizeof other, "base_regular");
+    unlink(path);
+    unlink(other);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(20); /* ends a test that hangs */
+    assert_int_equal(bnet_read_regular_file(path, 100, &data, &n, &err), BITNET_IO);
+    assert_non_null(strstr(err.message, "base_pipe: is a device or pipe"));
+    alarm(0);
+    assert_int_equal(bnet_read_regular_file(TEST_BINARY_DIR, 100, &data, &n, &err), BITNET_IO);
+    assert_non_null(strstr(err.message, "a directory"));
+    assert_int_equal(bnet_read_regular_file("-", 100, &data, &n, &err), BITNET_IO);
+    assert_false(bnet_same_file(path, other));
+    int ends[2], fd = open(other, O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(write(fd, "hello", 5), 5);
+    close(fd);
+    assert_int_equal(bnet_read_regular_file(other, 100, &data, &n, &err), BITNET_OK);
+    assert_int_equal(n, 5);
+    assert_string_equal(data, "hello");
+    bnet_free(data);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "abc", 3), 3);
+    close(ends[1]);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+    assert_int_equal(bnet_read_file(path, 100, &data, &n, &err), BITNET_OK);
+    assert_string_equal(data, "abc");
+    bnet_free(data);
+    close(ends[0]);
+    in_dir(path, sizeof path, "base_pipe");
+    unlink(path);
+    assert_int_equal(symlink("base_regular", path), 0);
+    assert_true(bnet_same_file(path, other));
+    assert_false(bnet_same_file(path, TEST_BINARY_DIR));
+    unlink(path);
+    unlink(other);
+}
+
 static void mark(void *arg, int thread, int n_threads)
 {
     tally *t = arg;
@@ -241,11 +288,11 @@ static void test_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_strings),    cmocka_unit_test(test_strmap),
-        cmocka_unit_test(test_utf8),       cmocka_unit_test(test_map),
-        cmocka_unit_test(test_writer),     cmocka_unit_test(test_writer_full),
-        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_arithmetic),   cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_strings),      cmocka_unit_test(test_strmap),
+        cmocka_unit_test(test_utf8),         cmocka_unit_test(test_map),
+        cmocka_unit_test(test_writer),       cmocka_unit_test(test_writer_full),
+        cmocka_unit_test(test_regular_file), cmocka_unit_test(test_pool),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * the formula it was written from; then what must leave no file behind. */
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "unit/convert/fixture.h"
@@ -673,6 +674,63 @@ static void test_no_such_input(void **state)
     assert_non_null(strstr(err.message, "is the input"));
 }
 
+/* No file of the input is replaced, whatever name the output gives it. */
+static void test_input_is_no_output(void **state)
+{
+    (void)state;
+    bitnet_error err = {0};
+    char path[1100], name[1200], tokens[1100];
+    static const char *const files[] = {"config.json", "tokenizer.json", "model.safetensors",
+                                        "notes.txt"};
+    fx_write_model(&bitnet_packed, dir);
+    fx_write_text(dir, "notes.txt", "by hand");
+    for (size_t i = 0; i < BNET_COUNT(files); i++) {
+        err.message[0] = '\0';
+        fx_path(dir, files[i], path, sizeof path);
+        if (bnet_convert(dir, path, NULL, &err) != BITNET_ARGUMENT ||
+            !strstr(err.message, "is part of the input; choose another output"))
+            fail_msg("%s: %s", files[i], err.message);
+    }
+    fx_path(dir, "model.safetensors", path, sizeof path);
+    fx_path(dir, "link.gguf", name, sizeof name);
+    assert_int_equal(link(path, name), 0);
+    assert_int_equal(bnet_convert(dir, name, NULL, &err), BITNET_ARGUMENT);
+    assert_int_equal(unlink(name), 0);
+    assert_int_equal(symlink("model.safetensors", name), 0);
+    assert_int_equal(bnet_convert(dir, name, NULL, &err), BITNET_ARGUMENT);
+    /* an earlier GGUF in the folder may be made anew */
+    for (int i = 0; i < 2; i++)
+        if (bnet_convert(dir, out_path, NULL, &err) != BITNET_OK)
+            fail_msg("%s", err.message);
+    bnet_convert_options o;
+    bnet_convert_options_init(&o);
+    fx_write_text(dir, "tok.bin", "x");
+    o.tokenizer = fx_path(dir, "tok.bin", tokens, sizeof tokens);
+    assert_int_equal(bnet_convert(path, tokens, &o, &err), BITNET_ARGUMENT);
+}
+
+/* A pipe among the files of a checkpoint is refused, not waited for. */
+static void test_pipe_in_checkpoint(void **state)
+{
+    (void)state;
+    char path[1100];
+    static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
+                                        "chat_template.jinja", "model.safetensors"};
+    for (size_t i = 0; i < BNET_COUNT(files); i++) {
+        bitnet_error err = {0};
+        fx_write_model(&bitnet_packed, dir);
+        fx_path(dir, files[i], path, sizeof path);
+        unlink(path);
+        assert_int_equal(mkfifo(path, 0600), 0);
+        alarm(20); /* ends a test that hangs */
+        if (bnet_convert(dir, out_path, NULL, &err) != BITNET_IO ||
+            !strstr(err.message, "pipe, not a regular file") || !strstr(err.message, files[i]))
+            fail_msg("%s: %s", files[i], err.message);
+        alarm(0);
+        unlink(path);
+    }
+}
+
 /* ---- the trained models ---- */
 
 /* The packed checkpoint and its masters must give the same codes, tensor for tensor. */
@@ -729,6 +787,8 @@ int main(void)
         TEST(test_full_disk),
         TEST(test_old_output_survives),
         TEST(test_no_such_input),
+        TEST(test_input_is_no_output),
+        TEST(test_pipe_in_checkpoint),
         TEST(test_nano_equals_its_master),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
