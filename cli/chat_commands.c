@@ -33,6 +33,8 @@ static void do_save(chat_state *s, const char *argument, bool *leave)
     (void)leave;
     if (!*argument)
         fail(EXIT_USAGE, "/save needs a file name");
+    else if (same_file(argument, s->m.path))
+        fail(EXIT_USAGE, "/save: %s is the model; choose another file", argument);
     else if (conversation_save(&s->talk, s->m.path, argument) == EXIT_OK)
         note(s->args, "[%zu messages saved to %s]\n", s->talk.n, argument);
 }

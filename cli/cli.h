@@ -235,6 +235,7 @@ bool outfile_write(outfile *f, const void *bytes, size_t n); /* false: failed; _
 int outfile_commit(outfile *f);
 void outfile_abort(outfile *f);
 int save_bytes(const char *path, const char *bytes, size_t n);
+bool same_file(const char *a, const char *b);  /* both exist and are one, by whatever names */
 int read_input(const char *path, buffer *out); /* "-": standard input */
 
 /* The raw text of a command: --option, --file, arguments, or standard input if that is no terminal.
@@ -286,8 +287,9 @@ typedef struct loaded {
 int load_engine(loaded *m, const args *a, bool vocab_only);
 int load_session(loaded *m);
 void load_close(loaded *m);
-void deadline_start(loaded *m); /* from now, --timeout */
-int model_path(const args *a, char **out);
+void deadline_start(loaded *m);                      /* from now, --timeout */
+int model_path(const args *a, char **out);           /* *out is to be freed also on failure */
+int check_outputs(const args *a, const char *model); /* no file to be written is the model */
 double now_ms(void);
 /* The runtime alone, as the options say. */
 int open_runtime(const args *a, int n_threads, bitnet_runtime **out);

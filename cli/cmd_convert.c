@@ -178,7 +178,7 @@ static void tell(const convert_state *s, bitnet_inspect *file)
                       j_num(bits), "elapsed_ms", j_num(ms));
         j_print(j);
         json_decref(j);
-    } else {
+    } else if (!opt_on(s->args, OPT_QUIET)) {
         out_printf("%s: %zu tensors, %llu weights, %.3f bits per weight, %llu bytes, %.1f s\n",
                    s->output, n, (unsigned long long)n_elems, bits, (unsigned long long)n_bytes,
                    ms / 1e3);

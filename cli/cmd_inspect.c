@@ -289,7 +289,7 @@ static int find_path(inspect_state *s)
     if (a->n_words == 0)
         return model_path(a, &s->path);
     s->path = xstrdup(a->words[0]);
-    return EXIT_OK;
+    return check_outputs(a, s->path);
 }
 
 int cmd_inspect(args *a)

@@ -268,14 +268,16 @@ static int prepare(run_state *r)
     return rc;
 }
 
-/* Ends the text on stdout with a newline; --output gets exactly what was made. */
+/* Ends the text on stdout with a newline, where there is any; --output gets exactly what was made.
+ */
 static int finish_text(run_state *r)
 {
     const char *made = r->made.data ? r->made.data : "";
+    bool silent = r->result.n_generated == 0 && !opt_on(r->args, OPT_ECHO);
     if (!opt_json(r->args)) {
         if (!streams(r))
             out_write(made, r->made.n);
-        if (r->made.n == 0 || made[r->made.n - 1] != '\n')
+        if (!silent && (r->made.n == 0 || made[r->made.n - 1] != '\n'))
             out_puts("\n");
     }
     if (!opt_given(r->args, OPT_RUN_OUT))

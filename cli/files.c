@@ -90,6 +90,12 @@ int save_bytes(const char *path, const char *bytes, size_t n)
     return outfile_commit(&f);
 }
 
+bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 /* ---- in ---- */
 
 static const size_t input_max = (size_t)1 << 30;

@@ -192,7 +192,9 @@ def test_convert():
     equal(expect(0, "convert", "-i", source, "-o", temp("io.gguf"), "-q", "TQ2_0", "--verify").code, 0, "-i -o --verify")
     with open(temp("io.gguf"), "rb") as f, open(temp("tq2_0.gguf"), "rb") as g:
         equal(f.read(), g.read(), "the same file twice")
-    expect(0, "conv", source, temp("io.gguf"), "--embedding", "q6_k", "--quiet")
+    quiet = expect(0, "conv", source, temp("io.gguf"), "--embedding", "q6_k", "--quiet")
+    equal((quiet.raw, quiet.err_raw), (b"", b""), "--quiet")
+    check(expect(0, "convert", source, temp("io.gguf"), "--quiet", "--json").json()["n_tensors"] > 0, "--quiet --json")
     fails(2, "convert", source, temp("io.gguf"), "--no-clobber", says="exists, and --no-clobber")
     expect(0, "convert", source, temp("io.gguf"), "--no-clobber", "--force")
     equal(temporaries(), [], "temporary files")
@@ -203,6 +205,40 @@ def test_convert_llama2c():
     expect(0, "convert", shared("third-party", "stories260K.bin"), out, "--tokenizer", shared("third-party", "tok512.bin"),
            "--type", "f32", "--embedding", "f32")
     check(expect(0, "run", "-m", out, "--greedy", "-n", "20", "--kv", "f32").out.strip(), "no text")
+
+
+def test_convert_spares_its_input():
+    source = temp("own-checkpoint")
+    shutil.copytree(shared("story-model", "nano"), source, copy_function=shutil.copyfile)
+    for name in sorted(os.listdir(source)):
+        path = os.path.join(source, name)
+        if not os.path.isfile(path):
+            continue
+        before = open(path, "rb").read()
+        fails(2, "convert", source, path, says="is part of the input; choose another output")
+        check(open(path, "rb").read() == before, f"{name} was changed")
+    for _ in range(2):
+        expect(0, "convert", source, os.path.join(source, "model.gguf"))
+    equal(temporaries(source), [], "temporary files")
+
+
+def test_model_is_no_output():
+    path = temp("mine.gguf")
+    shutil.copyfile(model("nano"), path)
+    os.symlink(path, temp("alias"))
+    before = open(path, "rb").read()
+    text = ("-n", "2", "-p", "x")
+    for args in (("run", *text, "-o"), ("run", *text, "--json-out"), ("run", *text, "--dump-logits"), ("run", *text, "--receipt"),
+                 ("tokenize", "x", "--json-out"), ("score", "--json-out"), ("inspect", "--json-out"),
+                 ("tune", "--tokens", "1", "-o"), ("validate", "--json-out"), ("chat", "--receipt"), ("chat", "--history")):
+        for name in (path, temp("alias")):
+            fails(2, *args, name, "-m", path, says="is the model; choose another output", stdin=b"")
+    fails(2, "inspect", path, "--json-out", path, says="is the model")
+    fails(2, "run", *text, "-o", path, says="is the model", env={"BITNET_GGUF": path})
+    r = expect(0, "chat", "-m", path, stdin=f"/save {path}\n".encode())
+    check("/save: " in r.err and "is the model; choose another file" in r.err, r.err)
+    check(open(path, "rb").read() == before, "the model was changed")
+    equal(temporaries(), [], "temporary files")
 
 
 def test_convert_failures():

@@ -122,6 +122,8 @@ def test_stops():
     equal((r["finish_reason"], r["ids"][-1], len(r["ids"])), ("stop_id", wanted, free["ids"].index(wanted) + 1), "--stop-id")
     equal(free["finish_reason"], "length", "40 tokens")
     equal(len(nano("--json", "-n", "0", "-p", "x").json()["ids"]), 0, "--max-tokens 0")
+    equal(nano("-n", "0", "-p", "x").raw, b"", "--max-tokens 0 prints nothing")
+    equal(nano("-n", "0", "-p", "x", "--echo").raw, b"x\n", "--max-tokens 0 --echo")
     fails(2, "run", "-m", model("nano"), "--stop-id", "512", "-p", "x", says="--stop-id: 512 is not a token of this model .0 to 511.")
     fails(2, "run", "-m", model("nano"), "--stop", "x" * 257, "-p", "x", says="1 to 256 bytes")
     r = nano("--json", "--timeout", "0.000001", "-p", "Once").json()
