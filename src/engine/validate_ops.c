@@ -7,10 +7,11 @@
 
 static const case_shape ternary_shapes[] = {{1, 64, 64},     {64, 64, 64},       {256, 256, 256},
                                             {1, 1024, 1024}, {1024, 1024, 1024}, {2048, 1024, 512}};
-static const case_shape float_shapes[] = {{1, 64, 64}, {64, 64, 64}, {256, 256, 256}};
+static const case_shape float_shapes[] = {
+    {1, 64, 64}, {64, 64, 64}, {8, 256, 256}, {256, 256, 256}};
 static const case_shape vector_shapes[] = {{1, 64, 0}, {3, 256, 0}, {70, 512, 0}};
 
-enum { QUICK_TERNARY = 3 };
+enum { QUICK_SHAPES = 3 };
 
 static const case_shape *shapes_of(const validation_run *r, const bnet_kernel_record *k, size_t *n)
 {
@@ -19,10 +20,10 @@ static const case_shape *shapes_of(const validation_run *r, const bnet_kernel_re
         return vector_shapes;
     }
     if (strncmp(k->format, "i2s", 3) != 0) {
-        *n = BNET_COUNT(float_shapes);
+        *n = r->o.quick ? QUICK_SHAPES : BNET_COUNT(float_shapes);
         return float_shapes;
     }
-    *n = r->o.quick ? QUICK_TERNARY : BNET_COUNT(ternary_shapes);
+    *n = r->o.quick ? QUICK_SHAPES : BNET_COUNT(ternary_shapes);
     return ternary_shapes;
 }
 

@@ -129,16 +129,18 @@ static bitnet_status time_kernel(validation_run *r, const bnet_kernel_record *k,
 
 bitnet_status bnet_validate_speed(validation_run *r)
 {
-    static const case_shape small[] = {{1, 256, 256}, {256, 256, 256}},
+    static const case_shape quick[] = {{1, 256, 256}, {64, 256, 256}},
+                            middle[] = {{1, 256, 256}, {256, 256, 256}},
                             large[] = {{1, 1024, 1024}, {1024, 1024, 1024}};
     const bnet_kernel_record *k;
     bitnet_status st = BITNET_OK;
     for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(r->runtime->registry, i)); i++) {
-        bool big = !r->o.quick && strncmp(k->format, "i2s", 3) == 0;
+        bool ternary = strncmp(k->format, "i2s", 3) == 0;
+        const case_shape *shapes = r->o.quick ? quick : ternary ? large : middle;
         for (int j = 0; st == BITNET_OK && bnet_case_linear(k) && j < 2; j++) {
             st = bnet_validate_poll(r);
             if (st == BITNET_OK)
-                st = time_kernel(r, k, big ? large[j] : small[j]);
+                st = time_kernel(r, k, shapes[j]);
         }
     }
     return st;
