@@ -12,8 +12,9 @@
  *
  * Errors.  Functions that can fail return a bitnet_status and take a `bitnet_error *err` last,
  * which may be NULL. Out parameters are written only on success unless the comment says otherwise.
- * The message in `err` names the file, the field, the value and where possible the remedy. The
- * library never exits, aborts, prints, or reads the environment.
+ * The message in `err` names the file, the field, the value and where possible the remedy. NULL
+ * where an object or a place for the result is needed is ARGUMENT, or NULL, 0, false where there
+ * is no status. The library never exits, aborts, prints, or reads the environment.
  *
  * Ownership.  What a function named _open gives you, its _close takes back; _close(NULL) is legal.
  * A returned `const` pointer is borrowed and lives as long as the object it was asked of, unless

@@ -118,6 +118,8 @@ void bitnet_bridge_close(bitnet_bridge *b)
 
 const char *bitnet_bridge_path(const bitnet_bridge *b)
 {
+    if (!b)
+        return NULL;
     return b->path;
 }
 

@@ -8,6 +8,8 @@
 
 void bitnet_devices_options_init(bitnet_devices_options *o)
 {
+    if (!o)
+        return;
     *o = (bitnet_devices_options){.struct_size = sizeof *o};
 }
 
@@ -106,6 +108,8 @@ static bool render(bitnet_devices *d)
 bitnet_status bitnet_devices_open(const bitnet_devices_options *options, bitnet_devices **out,
                                   bitnet_error *err)
 {
+    if (!out)
+        return bnet_fail(err, BITNET_ARGUMENT, "devices: out must not be NULL");
     bitnet_devices_options o;
     bitnet_devices_options_init(&o);
     bitnet_status st = bnet_options_copy(&o, sizeof o, options, "devices options", err);
@@ -158,31 +162,43 @@ static bool is_view(bitnet_devices_view v)
 
 const char *bitnet_devices_text(const bitnet_devices *d, bitnet_devices_view view)
 {
+    if (!d)
+        return NULL;
     return is_view(view) ? d->text[view].data : NULL;
 }
 
 const char *bitnet_devices_json(const bitnet_devices *d, bitnet_devices_view view)
 {
+    if (!d)
+        return NULL;
     return is_view(view) ? d->json[view].data : NULL;
 }
 
 bool bitnet_devices_preflight(const bitnet_devices *d)
 {
+    if (!d)
+        return false;
     return d->preflight_ok;
 }
 
 bool bitnet_devices_gpu_compiled(const bitnet_devices *d)
 {
+    if (!d)
+        return false;
     return bnet_gpu_compiled(&d->found);
 }
 
 bool bitnet_devices_gpu_available(const bitnet_devices *d)
 {
+    if (!d)
+        return false;
     return bnet_gpu_available_runtime(&d->found);
 }
 
 bool bitnet_devices_supports(const bitnet_devices *d, const char *device)
 {
+    if (!d || !device)
+        return false;
     bnet_request r;
     if (bnet_request_parse(device, "device", &r, NULL) != BITNET_OK || r.is_auto || r.any_gpu)
         return false;
@@ -193,6 +209,8 @@ bool bitnet_devices_supports(const bitnet_devices *d, const char *device)
 bitnet_status bitnet_devices_select(const bitnet_devices *d, const char *flag, const char *variable,
                                     bitnet_device_choice *out, bitnet_error *err)
 {
+    if (!d || !out)
+        return bnet_fail(err, BITNET_ARGUMENT, "devices: devices and out must not be NULL");
     bnet_request r;
     bnet_selection s;
     bitnet_status st = bnet_request_resolve(flag, variable, &r, err);

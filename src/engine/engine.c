@@ -6,6 +6,8 @@
 
 void bitnet_engine_options_init(bitnet_engine_options *o)
 {
+    if (!o)
+        return;
     memset(o, 0, sizeof *o);
     o->struct_size = sizeof *o;
     o->i2s_layout = BITNET_I2S_128;
@@ -212,6 +214,8 @@ void bitnet_engine_close(bitnet_engine *e)
 
 const bitnet_model_info *bitnet_engine_model(const bitnet_engine *e)
 {
+    if (!e)
+        return NULL;
     return &e->info;
 }
 

@@ -18,6 +18,8 @@ typedef struct generation {
 
 void bitnet_generate_options_init(bitnet_generate_options *o)
 {
+    if (!o)
+        return;
     memset(o, 0, sizeof *o);
     o->struct_size = sizeof *o;
     o->max_tokens = MAX_TOKENS_DEFAULT;

@@ -14,6 +14,8 @@ enum { ROWS = 8 }; /* of the matrix that are computed a second time */
 
 void bitnet_health_init(bitnet_health *h)
 {
+    if (!h)
+        return;
     *h = (bitnet_health){.struct_size = sizeof *h};
 }
 
@@ -253,6 +255,8 @@ bitnet_status bitnet_health_check(bitnet_engine *e, bitnet_health *health, bitne
 
 size_t bitnet_health_json(const bitnet_health *h, char *buf, size_t cap)
 {
+    if (!h)
+        return 0;
     static const char *const word[] = {"false", "true"};
     bnet_str s = {0};
     bnet_str_addf(&s,
@@ -265,7 +269,7 @@ size_t bitnet_health_json(const bitnet_health *h, char *buf, size_t cap)
     bnet_json_text(&s, h->detail);
     bnet_str_putc(&s, '}');
     size_t n = s.failed ? 0 : s.n;
-    if (cap)
+    if (cap && buf)
         snprintf(buf, cap, "%s", s.failed ? "" : s.data);
     bnet_str_free(&s);
     return n;

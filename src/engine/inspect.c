@@ -52,21 +52,29 @@ void bitnet_inspect_close(bitnet_inspect *in)
 
 uint32_t bitnet_inspect_version(const bitnet_inspect *in)
 {
+    if (!in)
+        return 0;
     return bnet_gguf_version(in->gguf);
 }
 
 uint64_t bitnet_inspect_file_bytes(const bitnet_inspect *in)
 {
+    if (!in)
+        return 0;
     return bnet_gguf_file_bytes(in->gguf);
 }
 
 size_t bitnet_inspect_n_kv(const bitnet_inspect *in)
 {
+    if (!in)
+        return 0;
     return bnet_gguf_n_kv(in->gguf);
 }
 
 size_t bitnet_inspect_n_tensors(const bitnet_inspect *in)
 {
+    if (!in)
+        return 0;
     return bnet_gguf_n_tensors(in->gguf);
 }
 
@@ -97,6 +105,8 @@ static bool make_text(kv_text *text, const bnet_gguf_kv *kv)
 
 bool bitnet_inspect_kv_at(bitnet_inspect *in, size_t i, bitnet_inspect_kv *out)
 {
+    if (!in || !out)
+        return false;
     if (i >= bnet_gguf_n_kv(in->gguf))
         return false;
     kv_text *text = &in->texts[i];
@@ -108,6 +118,8 @@ bool bitnet_inspect_kv_at(bitnet_inspect *in, size_t i, bitnet_inspect_kv *out)
 
 bool bitnet_inspect_tensor_at(bitnet_inspect *in, size_t i, bitnet_inspect_tensor *out)
 {
+    if (!in || !out)
+        return false;
     if (i >= bnet_gguf_n_tensors(in->gguf))
         return false;
     const bnet_tensor *t = bnet_gguf_tensor_at(in->gguf, i);
@@ -126,6 +138,8 @@ bool bitnet_inspect_tensor_at(bitnet_inspect *in, size_t i, bitnet_inspect_tenso
 bitnet_status bitnet_inspect_stats(bitnet_inspect *in, size_t i, bitnet_tensor_stats *out,
                                    bitnet_error *err)
 {
+    if (!in || !out)
+        return bnet_fail(err, BITNET_ARGUMENT, "inspect: inspect and out must not be NULL");
     if (i >= bnet_gguf_n_tensors(in->gguf))
         return bnet_fail(err, BITNET_ARGUMENT, "inspect: tensor %zu, the file has %zu", i,
                          bnet_gguf_n_tensors(in->gguf));

@@ -13,6 +13,8 @@ _Static_assert((int)BITNET_PRIORITY_REFERENCE == (int)BNET_PRIORITY_REFERENCE,
 
 void bitnet_kernel_init(bitnet_kernel *k)
 {
+    if (!k)
+        return;
     *k = (bitnet_kernel){.struct_size = sizeof *k,
                          .abi = BITNET_KERNEL_ABI,
                          .isa = "scalar",
@@ -72,6 +74,8 @@ bnet_kernel_query bnet_query_of(const bitnet_kernel_query *q)
 bool bitnet_runtime_has_kernel(const bitnet_runtime *r, const char *op, const char *format,
                                const char *dtype)
 {
+    if (!r)
+        return false;
     return op && format && dtype && bnet_registry_has(r->registry, &r->caps, op, format, dtype);
 }
 
@@ -228,6 +232,8 @@ size_t bnet_runtime_devices(void *user, bnet_capabilities *out, size_t cap)
 
 bool bitnet_provider_at(const bitnet_runtime *r, int i, bitnet_provider_info *out)
 {
+    if (!r || !out)
+        return false;
     const bnet_provider *p = i < 0 ? NULL : bnet_provider_at((size_t)i), *a;
     if (!p)
         return false;
@@ -239,6 +245,8 @@ bool bitnet_provider_at(const bitnet_runtime *r, int i, bitnet_provider_info *ou
 
 const char *bitnet_runtime_provider(const bitnet_runtime *r)
 {
+    if (!r)
+        return NULL;
     const bnet_provider *p = bnet_manager_best(r->manager);
     return p ? p->name : "";
 }

@@ -27,6 +27,8 @@ static const char owner[] = "cache pool options";
 
 void bitnet_kv_pool_options_init(bitnet_kv_pool_options *o)
 {
+    if (!o)
+        return;
     memset(o, 0, sizeof *o);
     o->struct_size = sizeof *o;
     o->max_bytes = (uint64_t)1 << 30;
@@ -118,6 +120,8 @@ void bitnet_kv_pool_close(bitnet_kv_pool *p)
 
 void bitnet_kv_pool_read(bitnet_kv_pool *p, bitnet_kv_pool_stats *out)
 {
+    if (!p || !out)
+        return;
     pthread_mutex_lock(&p->lock);
     size_t n_free = (size_t)bnet_kv_blocks_free(p->blocks);
     *out = (bitnet_kv_pool_stats){

@@ -6,6 +6,8 @@ static const char owner[] = "memory pool options";
 
 void bitnet_mempool_options_init(bitnet_mempool_options *o)
 {
+    if (!o)
+        return;
     bnet_mempool_config c;
     bnet_mempool_config_init(&c);
     memset(o, 0, sizeof *o);
@@ -61,27 +63,37 @@ void bitnet_mempool_close(bitnet_mempool *pool)
 
 int bitnet_mempool_device_id(const bitnet_mempool *pool)
 {
+    if (!pool)
+        return 0;
     return bnet_mempool_device(pool);
 }
 
 bitnet_status bitnet_mempool_alloc_at(bitnet_mempool *pool, size_t n_bytes, const char *file,
                                       int line, void **out, bitnet_error *err)
 {
+    if (!pool || !out)
+        return bnet_fail(err, BITNET_ARGUMENT, "memory pool: pool and out must not be NULL");
     return bnet_mempool_take(pool, n_bytes, file, line, out, err);
 }
 
 bitnet_status bitnet_mempool_free(bitnet_mempool *pool, void *p, bitnet_error *err)
 {
+    if (!pool && p)
+        return bnet_fail(err, BITNET_ARGUMENT, "memory pool: pool must not be NULL");
     return bnet_mempool_give(pool, p, err);
 }
 
 size_t bitnet_mempool_cleanup(bitnet_mempool *pool, bool all)
 {
+    if (!pool)
+        return 0;
     return bnet_mempool_cleanup(pool, all);
 }
 
 void bitnet_mempool_read(bitnet_mempool *pool, bitnet_mempool_stats *out)
 {
+    if (!pool || !out)
+        return;
     bnet_mempool_stats s;
     bnet_mempool_read(pool, &s);
     *out = (bitnet_mempool_stats){
@@ -114,11 +126,15 @@ static void list_one(void *user, size_t i, const bnet_mempool_held *h)
 
 size_t bitnet_mempool_leaks(bitnet_mempool *pool, bitnet_mempool_leak *out, size_t cap)
 {
+    if (!pool || (cap && !out))
+        return 0;
     return bnet_mempool_each(pool, list_one, &(listing){out, cap});
 }
 
 bitnet_status bitnet_host_memory_read(bitnet_host_memory *out, bitnet_error *err)
 {
+    if (!out)
+        return bnet_fail(err, BITNET_ARGUMENT, "host memory: out must not be NULL");
     bnet_host_memory m;
     if (!bnet_host_memory_read("", &m))
         return bnet_fail(err, BITNET_NOT_AVAILABLE, "host memory: /proc/meminfo cannot be read");

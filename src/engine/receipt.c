@@ -41,6 +41,8 @@ static uint64_t spare_calls(const bitnet_engine *e)
 
 void bitnet_receipt_facts_init(bitnet_receipt_facts *f)
 {
+    if (!f)
+        return;
     *f = (bitnet_receipt_facts){.struct_size = sizeof *f, .n_runs = 1};
 }
 

@@ -409,6 +409,8 @@ static const struct gate {
 
 bool bitnet_gate_at(int i, int *number, const char **text)
 {
+    if (!number || !text)
+        return false;
     if (i < 0 || (size_t)i >= BNET_COUNT(gates))
         return false;
     *number = gates[i].number;
@@ -418,6 +420,8 @@ bool bitnet_gate_at(int i, int *number, const char **text)
 
 void bitnet_verify_options_init(bitnet_verify_options *o)
 {
+    if (!o)
+        return;
     *o = (bitnet_verify_options){.struct_size = sizeof *o};
 }
 

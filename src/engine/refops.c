@@ -92,6 +92,8 @@ bitnet_status bitnet_dequantize(bitnet_qtype type, const uint8_t *in, size_t n_i
 
 void bitnet_i2s_unpack(const uint8_t *packed, size_t n, uint8_t *codes)
 {
+    if (!packed || !codes)
+        return;
     for (size_t i = 0; i < n; i++)
         codes[i] = packed[i / 4] >> 2 * (i % 4) & 3;
 }

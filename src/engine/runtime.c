@@ -6,6 +6,8 @@ enum { THREADS_MAX = 1024 };
 
 void bitnet_runtime_options_init(bitnet_runtime_options *o)
 {
+    if (!o)
+        return;
     *o = (bitnet_runtime_options){.struct_size = sizeof *o};
 }
 
@@ -53,6 +55,8 @@ static bitnet_status select_device(bitnet_runtime *r, const bitnet_runtime_optio
 bitnet_status bitnet_runtime_open(const bitnet_runtime_options *options, bitnet_runtime **out,
                                   bitnet_error *err)
 {
+    if (!out)
+        return bnet_fail(err, BITNET_ARGUMENT, "runtime: out must not be NULL");
     bitnet_runtime_options o;
     bitnet_runtime_options_init(&o);
     bitnet_status st = bnet_options_copy(&o, sizeof o, options, "runtime options", err);
@@ -96,11 +100,15 @@ void bitnet_runtime_close(bitnet_runtime *r)
 
 int bitnet_runtime_threads(const bitnet_runtime *r)
 {
+    if (!r)
+        return 0;
     return bnet_pool_threads(r->pool);
 }
 
 const char *bitnet_runtime_summary(const bitnet_runtime *r)
 {
+    if (!r)
+        return NULL;
     return r->selection.summary;
 }
 
@@ -112,7 +120,7 @@ const char *bitnet_backend_list(int i)
 bool bitnet_kernel_at(int i, bitnet_kernel_info *out)
 {
     bnet_kernel_row row;
-    if (i < 0 || !bnet_backend_kernel_at(i, &row))
+    if (i < 0 || !out || !bnet_backend_kernel_at(i, &row))
         return false;
     *out = (bitnet_kernel_info){row.id, row.op, row.format, row.isa, row.available};
     return true;

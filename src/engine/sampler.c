@@ -38,6 +38,8 @@ struct bitnet_sampler {
 
 void bitnet_sampler_options_init(bitnet_sampler_options *o)
 {
+    if (!o)
+        return;
     *o = (bitnet_sampler_options){.struct_size = sizeof *o,
                                   .temperature = 0.7f,
                                   .top_k = 50,
@@ -76,6 +78,8 @@ static bitnet_status check_options(const bitnet_sampler_options *o, int n_vocab,
 bitnet_status bitnet_sampler_open(const bitnet_sampler_options *options, int n_vocab,
                                   bitnet_sampler **out, bitnet_error *err)
 {
+    if (!out)
+        return bnet_fail(err, BITNET_ARGUMENT, "sampler: out must not be NULL");
     bitnet_sampler_options o;
     bitnet_sampler_options_init(&o);
     bitnet_status st = bnet_options_copy(&o, sizeof o, options, "sampler options", err);

@@ -17,6 +17,8 @@ static const char owner[] = "session options";
 
 void bitnet_session_options_init(bitnet_session_options *o)
 {
+    if (!o)
+        return;
     memset(o, 0, sizeof *o);
     o->struct_size = sizeof *o;
     o->n_batch = BATCH_DEFAULT;
@@ -189,6 +191,8 @@ void bitnet_session_close(bitnet_session *s)
 
 void bitnet_session_on_cancel(bitnet_session *s, bitnet_cancel_fn cancel, void *user)
 {
+    if (!s)
+        return;
     s->cancel = cancel;
     s->cancel_user = user;
 }
@@ -326,9 +330,11 @@ static bitnet_status check_room(const bitnet_session *s, size_t position, size_t
 bitnet_status bitnet_session_append(bitnet_session *s, const int32_t *ids, size_t n_ids,
                                     bitnet_logits_fn each, void *user, bitnet_error *err)
 {
-    bitnet_status st = bnet_check_ids(s->engine, "append", ids, n_ids, err);
+    if (!s)
+        return bnet_fail(err, BITNET_ARGUMENT, "append: session must not be NULL");
+    bitnet_status st = check_room(s, s->n_pos, n_ids, err); /* before as many ids are read */
     if (st == BITNET_OK)
-        st = check_room(s, s->n_pos, n_ids, err);
+        st = bnet_check_ids(s->engine, "append", ids, n_ids, err);
     return st == BITNET_OK ? run(s, ids, n_ids, each, user, err) : st;
 }
 
@@ -343,9 +349,11 @@ static void forget(bitnet_session *s, size_t position)
 bitnet_status bitnet_session_sync(bitnet_session *s, const int32_t *ids, size_t n_ids,
                                   size_t *n_reused, bitnet_error *err)
 {
-    bitnet_status st = bnet_check_ids(s->engine, "sync", ids, n_ids, err);
+    if (!s)
+        return bnet_fail(err, BITNET_ARGUMENT, "sync: session must not be NULL");
+    bitnet_status st = check_room(s, 0, n_ids, err);
     if (st == BITNET_OK)
-        st = check_room(s, 0, n_ids, err);
+        st = bnet_check_ids(s->engine, "sync", ids, n_ids, err);
     if (st != BITNET_OK)
         return st;
     size_t same = 0;
@@ -359,6 +367,8 @@ bitnet_status bitnet_session_sync(bitnet_session *s, const int32_t *ids, size_t 
 
 bitnet_status bitnet_session_rewind(bitnet_session *s, size_t position, bitnet_error *err)
 {
+    if (!s)
+        return bnet_fail(err, BITNET_ARGUMENT, "rewind: session must not be NULL");
     if (position > s->n_pos)
         return bnet_fail(err, BITNET_ARGUMENT, "rewind: position %zu is beyond the timeline's %zu",
                          position, s->n_pos);
@@ -368,20 +378,28 @@ bitnet_status bitnet_session_rewind(bitnet_session *s, size_t position, bitnet_e
 
 size_t bitnet_session_position(const bitnet_session *s)
 {
+    if (!s)
+        return 0;
     return s->n_pos;
 }
 
 size_t bitnet_session_context(const bitnet_session *s)
 {
+    if (!s)
+        return 0;
     return (size_t)s->n_ctx;
 }
 
 const int32_t *bitnet_session_tokens(const bitnet_session *s)
 {
+    if (!s)
+        return NULL;
     return s->tokens;
 }
 
 const float *bitnet_session_logits(const bitnet_session *s)
 {
+    if (!s)
+        return NULL;
     return s->has_logits ? s->logits : NULL;
 }

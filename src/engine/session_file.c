@@ -100,6 +100,8 @@ static bitnet_status write_all(const bitnet_session *s, saving *out, bitnet_erro
 
 bitnet_status bitnet_session_save(const bitnet_session *s, const char *path, bitnet_error *err)
 {
+    if (!s || !path)
+        return bnet_fail(err, BITNET_ARGUMENT, "session: session and path must not be NULL");
     saving out = {0};
     bitnet_session *whole = (bitnet_session *)s; /* the timeline stays, its cache may be filled */
     bitnet_status st = bnet_session_hold(whole, s->n_pos, err);
@@ -234,6 +236,8 @@ static bitnet_status take(bitnet_session *s, const bnet_map *map, bitnet_error *
 
 bitnet_status bitnet_session_load(bitnet_session *s, const char *path, bitnet_error *err)
 {
+    if (!s || !path)
+        return bnet_fail(err, BITNET_ARGUMENT, "session: session and path must not be NULL");
     bnet_map map = {0};
     bitnet_status st = bnet_map_open(path, &map, err);
     if (st == BITNET_OK)

@@ -73,6 +73,8 @@ static void to_hex(const uint8_t digest[BNET_SHA256_BYTES], char hex[65])
 
 bitnet_status bitnet_file_sha256(const char *path, char hex[65], bitnet_error *err)
 {
+    if (!path || !hex)
+        return bnet_fail(err, BITNET_ARGUMENT, "sha256: path and hex must not be NULL");
     bnet_map map = {0};
     bnet_sha256 *h = NULL;
     uint8_t digest[BNET_SHA256_BYTES];

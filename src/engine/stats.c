@@ -32,15 +32,19 @@ size_t bnet_engine_uses(const bitnet_engine *e, bitnet_kernel_use *out)
 
 size_t bitnet_engine_kernels(const bitnet_engine *e, bitnet_kernel_use *out, size_t cap)
 {
+    if (!e)
+        return 0;
     bitnet_kernel_use all[BNET_KERNELS_MAX];
     size_t n = bnet_engine_uses(e, all);
-    if (cap)
+    if (cap && out)
         memcpy(out, all, BNET_MIN(n, cap) * sizeof *all);
     return n;
 }
 
 uint64_t bitnet_engine_fallbacks(const bitnet_engine *e)
 {
+    if (!e)
+        return 0;
     uint64_t n = e->backend ? bnet_backend_fallbacks(e->backend) : 0;
     return e->n_fallbacks ? n + bnet_backend_fallbacks(e->spare) : n;
 }
@@ -94,6 +98,8 @@ static bnet_backend_stats ask_device(const bitnet_engine *e)
 
 void bitnet_engine_stats_reset(bitnet_engine *e)
 {
+    if (!e)
+        return;
     bnet_backend_stats d = ask_device(e);
     bnet_counts c = {0};
     count_all(e, &d, &c);
@@ -114,6 +120,8 @@ static void subtract_base(const bitnet_engine *e, bnet_counts *c)
 
 void bitnet_stats_init(bitnet_stats *s)
 {
+    if (!s)
+        return;
     *s = (bitnet_stats){.struct_size = sizeof *s};
 }
 
@@ -209,15 +217,19 @@ bitnet_status bitnet_engine_stats(const bitnet_engine *e, bitnet_stats *stats, b
 
 bool bitnet_stats_gpu_effective(const bitnet_stats *s)
 {
+    if (!s)
+        return false;
     return s->on_device.gpu_efficiency > 0.8;
 }
 
 size_t bitnet_stats_summary(const bitnet_stats *s, char *buf, size_t cap)
 {
+    if (!s)
+        return 0;
     const bitnet_device_stats *d = &s->on_device;
     double share = d->memory_total ? 100.0 * (double)d->memory_used / (double)d->memory_total : 0;
     int n = snprintf(
-        buf, cap,
+        buf, buf ? cap : 0,
         "device %s (%s): %llu kernel calls, %.1f ms, matmul %.4f ms, quantize %.4f ms, gpu %.0f%%, "
         "fallbacks %llu, memory %.1f of %.1f MB (%.1f%%)",
         s->device ? s->device : "", s->provider ? s->provider : "",

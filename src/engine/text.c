@@ -71,7 +71,7 @@ bitnet_status bitnet_detokenize(const bitnet_engine *e, const int32_t *ids, size
 const char *bitnet_token_bytes(const bitnet_engine *e, int32_t id, size_t *n_bytes)
 {
     size_t n = 0;
-    const char *text = bnet_token_bytes(e->tokenizer, id, &n);
+    const char *text = e ? bnet_token_bytes(e->tokenizer, id, &n) : NULL;
     if (n_bytes)
         *n_bytes = text ? n : 0;
     return text;
@@ -79,11 +79,15 @@ const char *bitnet_token_bytes(const bitnet_engine *e, int32_t id, size_t *n_byt
 
 bool bitnet_token_special(const bitnet_engine *e, int32_t id)
 {
+    if (!e)
+        return false;
     return bnet_token_special(e->tokenizer, id);
 }
 
 bool bitnet_token_stops(const bitnet_engine *e, int32_t id)
 {
+    if (!e)
+        return false;
     return bnet_token_stops(e->tokenizer, id);
 }
 

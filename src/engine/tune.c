@@ -8,6 +8,8 @@ enum { REPEATS = 9, REPEATS_MAX = 1000, CANDIDATES_MAX = 64 };
 
 size_t bitnet_engine_shapes(const bitnet_engine *e, bitnet_kernel_query *out, size_t cap)
 {
+    if (!e || (cap && !out))
+        return 0;
     enum { MOST = 64 };
     bnet_kernel_query q[MOST];
     if (!e->backend || !e->backend->v->shapes)

@@ -13,6 +13,8 @@ typedef struct holder { /* the texts of the result live with it */
 
 void bitnet_validate_options_init(bitnet_validate_options *o)
 {
+    if (!o)
+        return;
     *o = (bitnet_validate_options){.struct_size = sizeof *o, .against = "cpu:scalar"};
 }
 

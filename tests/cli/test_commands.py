@@ -232,7 +232,7 @@ def test_model_is_no_output():
                  ("tokenize", "x", "--json-out"), ("score", "--json-out"), ("inspect", "--json-out"),
                  ("tune", "--tokens", "1", "-o"), ("validate", "--json-out"), ("chat", "--receipt"), ("chat", "--history")):
         for name in (path, temp("alias")):
-            fails(2, *args, name, "-m", path, says="is the model; choose another output", stdin=b"")
+            fails(2, *args, name, "-m", path, says="is the model; choose another output", stdin=b"some text\n")
     fails(2, "inspect", path, "--json-out", path, says="is the model")
     fails(2, "run", *text, "-o", path, says="is the model", env={"BITNET_GGUF": path})
     r = expect(0, "chat", "-m", path, stdin=f"/save {path}\n".encode())
