@@ -7,7 +7,7 @@
 
 #include "torture/interpose.h"
 
-enum { N_CROWD = 5, N_PROMPT = 50, N_STEPS = 40, N_TIMELINE = 256 };
+enum { N_CROWD = 5, N_PROMPT = 50, N_STEPS = INTERPOSE_SANITIZED ? 20 : 40, N_TIMELINE = 256 };
 
 /* What each session must say: prompts of different lengths, then greedy tokens. */
 typedef struct script {
@@ -101,8 +101,8 @@ static void crowd_once(const nano *n, const script *w, bitnet_kv_pool_options o,
         by_append(n, w, s);
     check_end(n, w, s, batch ? "batch" : "append");
     bitnet_kv_pool_stats st = crowd_stats(p);
-    assert_true(st.n_evictions > 10);
-    assert_true(st.n_rebuilds > 10);
+    assert_true(st.n_evictions > N_STEPS / 4);
+    assert_true(st.n_rebuilds > N_STEPS / 4);
     assert_true(st.n_tokens_rebuilt >= st.n_rebuilds);
     assert_int_equal(st.n_sessions, N_CROWD);
     for (int i = 0; i < N_CROWD; i++)
@@ -118,7 +118,7 @@ static void crowd_types(bool batch)
     for (int t = 0; t < 3; t++) {
         script *w = script_make(&n, types[t]);
         for (int row = 0; row < 6; row++) {
-            if (t > 0 && row > 0) /* every policy once, every type once */
+            if ((t > 0 || INTERPOSE_SANITIZED) && row > 0) /* sanitizers: every type, one policy */
                 break;
             bitnet_kv_pool_options o = crowd_options((bitnet_kv_policy)(row % 3), row < 3);
             o.kv_type = types[t];
