@@ -323,6 +323,18 @@ static bitnet_status check_extra(const conversion *c)
     return BITNET_OK;
 }
 
+/* The llama network quantizes activations for ternary weights alone. */
+static void warn_float(const conversion *c)
+{
+    const bnet_type type = c->options->weight_type;
+    if (c->config.weights != BNET_HF_DENSE && strcmp(c->config.arch, "llama") == 0 &&
+        !bnet_type_is_ternary(type))
+        bnet_logf(&c->options->log, BITNET_LOG_WARN, "convert",
+                  "%s: the weights are ternary, but as %s they will be multiplied with float "
+                  "activations, not with the 8-bit ones of training; --type i2_s keeps those",
+                  c->dir, bnet_type_find((uint32_t)type)->name);
+}
+
 static bitnet_status make_plan(conversion *c)
 {
     uint64_t n_vocab = (uint64_t)c->config.n_vocab;
@@ -332,6 +344,8 @@ static bitnet_status make_plan(conversion *c)
         st = add_rope_freqs(c);
     if (st == BITNET_OK)
         st = add_layers(c);
+    if (st == BITNET_OK)
+        warn_float(c);
     if (st == BITNET_OK)
         st = add_named(c, "model.norm.weight", "output_norm.weight", 0, BNET_F32);
     if (st == BITNET_OK)

@@ -310,6 +310,44 @@ static bitnet_status read_name(reader *r)
     return BITNET_OK;
 }
 
+/* Parts of a network that ours has not. */
+static bitnet_status refuse_biases(reader *r)
+{
+    static const char *const keys[] = {"attention_bias", "mlp_bias"};
+    for (size_t i = 0; i < BNET_COUNT(keys); i++) {
+        bool on = false;
+        bitnet_status st = bnet_json_bool(r->root, &r->at, keys[i], &on);
+        if (st != BITNET_OK)
+            return st;
+        if (on)
+            return bnet_json_fail(&r->at, keys[i],
+                                  "true (biases in the projections) is not supported");
+    }
+    return BITNET_OK;
+}
+
+/* A window as long as the context, or switched off, changes nothing. */
+static bitnet_status refuse_window(reader *r)
+{
+    int64_t window = 0;
+    bool found = false, use = false;
+    const json_t *v = json_object_get(r->root, "use_sliding_window");
+    bitnet_status st = bnet_json_bool(r->root, &r->at, "use_sliding_window", &use);
+    if (st == BITNET_OK)
+        st = bnet_json_int(r->root, &r->at, "sliding_window", 0, INT64_MAX, &window, &found);
+    if (st != BITNET_OK)
+        return st;
+    if (use)
+        return bnet_json_fail(&r->at, "use_sliding_window", "true is not supported");
+    bool off = v && json_is_false(v);
+    if (found && !off && window < r->c->n_ctx)
+        return bnet_json_fail(&r->at, "sliding_window",
+                              "%lld is below max_position_embeddings %lld; attention within a "
+                              "window is not supported",
+                              (long long)window, (long long)r->c->n_ctx);
+    return BITNET_OK;
+}
+
 static bitnet_status read_rest(reader *r)
 {
     bool found = false;
@@ -328,8 +366,8 @@ static bitnet_status read_rest(reader *r)
 static bitnet_status read_all(reader *r)
 {
     static bitnet_status (*const steps[])(reader *) = {
-        read_class, read_activation,   read_sizes,  read_heads,
-        read_rope,  read_quantization, read_tokens, read_rest};
+        read_class,    read_activation, read_sizes,        read_heads,  read_rope,
+        refuse_biases, refuse_window,   read_quantization, read_tokens, read_rest};
     for (size_t i = 0; i < BNET_COUNT(steps); i++) {
         bitnet_status st = steps[i](r);
         if (st != BITNET_OK)

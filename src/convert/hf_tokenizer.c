@@ -78,6 +78,26 @@ static bitnet_status read_vocab(bnet_hf_tok *t)
     return BITNET_OK;
 }
 
+/* Such a token swallows the blanks beside it, which a GGUF tokenizer cannot say. */
+static bitnet_status note_strip(bnet_hf_tok *t, const json_t *token, const bnet_json_at *at,
+                                const char *content)
+{
+    static const char *const keys[] = {"lstrip", "rstrip"};
+    char quoted[64];
+    for (size_t i = 0; i < BNET_COUNT(keys); i++) {
+        bool on = false;
+        bitnet_status st = bnet_json_bool(token, at, keys[i], &on);
+        if (st != BITNET_OK)
+            return st;
+        if (on)
+            bnet_logf(t->log, BITNET_LOG_WARN, "convert",
+                      "%s: added token \"%s\": %s true is ignored; blanks beside it stay",
+                      t->at.file, bnet_quote(content, strlen(content), quoted, sizeof quoted),
+                      keys[i]);
+    }
+    return BITNET_OK;
+}
+
 static bitnet_status read_added_token(bnet_hf_tok *t, const json_t *token)
 {
     const char *content = NULL;
@@ -98,7 +118,7 @@ static bitnet_status read_added_token(bnet_hf_tok *t, const json_t *token)
     if (st == BITNET_OK)
         st = put_token(t, "added_tokens", content, id,
                        special ? BNET_TOKEN_CONTROL : BNET_TOKEN_USER);
-    return st;
+    return st == BITNET_OK ? note_strip(t, token, &at, content) : st;
 }
 
 static bitnet_status read_added(bnet_hf_tok *t)

@@ -285,6 +285,36 @@ static void test_dense_llama(void **state)
     assert_int_equal(fx_count(dir, "out.gguf"), 0);
 }
 
+static void count_float(void *user, bitnet_log_level level, const char *module, const char *message)
+{
+    (void)module;
+    if (level == BITNET_LOG_WARN && strstr(message, "float activations"))
+        *(int *)user += 1;
+}
+
+/* A llama checkpoint with ternary weights written as floats loses its 8-bit activations: said once.
+ */
+static void test_float_llama(void **state)
+{
+    (void)state;
+    static const bnet_type types[] = {BNET_I2_S, BNET_F16, BNET_F32};
+    fx_model m = {.class = "LlamaForCausalLM", .act = "silu", .quant = FX_MULTIPLY, .dtype = "U8"};
+    for (size_t i = 0; i < 2 * BNET_COUNT(types); i++) {
+        int n = 0;
+        bool bitnet = i >= BNET_COUNT(types);
+        bnet_type type = types[i % BNET_COUNT(types)];
+        bnet_convert_options o;
+        bitnet_error err = {0};
+        fx_write_model(bitnet ? &bitnet_packed : &m, dir);
+        bnet_convert_options_init(&o);
+        o.weight_type = type;
+        o.log = (bnet_log){count_float, &n};
+        if (bnet_convert(dir, out_path, &o, &err) != BITNET_OK)
+            fail_msg("%s", err.message);
+        assert_int_equal(n, !bitnet && type != BNET_I2_S);
+    }
+}
+
 static void test_shards(void **state)
 {
     (void)state;
@@ -775,6 +805,7 @@ int main(void)
         TEST(test_masters),
         TEST(test_old_bitnet),
         TEST(test_dense_llama),
+        TEST(test_float_llama),
         TEST(test_shards),
         TEST(test_tied_head_in_file),
         TEST(test_keys),

@@ -64,6 +64,39 @@ static void test_forms(void **state)
     assert_true(c.permute && !c.sub_norms);
 }
 
+/* Keys of parts that the network has not: absent, off or without effect they are nothing, else they
+ * are refused by name. */
+static void test_other_parts(void **state)
+{
+    (void)state;
+    static const char *const fine[] = {
+        "{\"attention_bias\":false,\"mlp_bias\":false,",
+        "{\"attention_bias\":null,\"sliding_window\":null,",
+        "{\"sliding_window\":128,",
+        "{\"sliding_window\":64,\"use_sliding_window\":false,",
+        "{\"use_sliding_window\":false,",
+    };
+    static const char *const bad[][2] = {
+        {"{\"attention_bias\":true,", "attention_bias"},
+        {"{\"mlp_bias\":true,", "mlp_bias"},
+        {"{\"mlp_bias\":1,", "mlp_bias"},
+        {"{\"sliding_window\":127,", "sliding_window: 127 is below max_position_embeddings 128"},
+        {"{\"sliding_window\":64,\"use_sliding_window\":null,", "sliding_window: 64"},
+        {"{\"use_sliding_window\":true,", "use_sliding_window"},
+        {"{\"sliding_window\":\"64\",", "sliding_window"},
+    };
+    bnet_hf_config c;
+    for (size_t i = 0; i < BNET_COUNT(fine); i++)
+        parse_edit("{", fine[i], &c);
+    for (size_t i = 0; i < BNET_COUNT(bad); i++) {
+        bitnet_error err = {0};
+        char *text = fx_replace(good, "{", bad[i][0]);
+        if (parse(text, &c, &err) != BITNET_MODEL || !strstr(err.message, bad[i][1]))
+            fail_msg("%s: %s", bad[i][0], err.message);
+        free(text);
+    }
+}
+
 static void test_defaults_and_nesting(void **state)
 {
     (void)state;
@@ -178,9 +211,8 @@ static void test_malformed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),
-        cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_defaults_and_nesting),
+        cmocka_unit_test(test_good),        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_other_parts), cmocka_unit_test(test_defaults_and_nesting),
         cmocka_unit_test(test_malformed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,6 +55,42 @@ static void test_byte_level(void **state)
     }
 }
 
+static void count_warnings(void *user, bitnet_log_level level, const char *module,
+                           const char *message)
+{
+    (void)module;
+    if (level == BITNET_LOG_WARN && strstr(message, "<tool>") && strstr(message, "strip true"))
+        *(int *)user += 1;
+}
+
+/* What a GGUF cannot say about an added token is said to the user. */
+static void test_strip(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more;
+        int n_warnings;
+    } rows[] = {{"\"lstrip\":false,\"rstrip\":false,", 0},
+                {"\"lstrip\":true,", 1},
+                {"\"rstrip\":true,", 1},
+                {"\"lstrip\":true,\"rstrip\":true,", 2}};
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        bnet_vocab v;
+        bitnet_error err = {0};
+        int n = 0;
+        char with[128];
+        const bnet_log log = {count_warnings, &n};
+        snprintf(with, sizeof with, "%s\"content\":\"<tool>\"", rows[i].more);
+        char *text = fx_replace(fx_tokenizer, "\"content\":\"<tool>\"", with);
+        if (bnet_hf_tokenizer_parse(text, strlen(text), "tokenizer.json", FX_VOCAB, &log, &v,
+                                    &err) != BITNET_OK)
+            fail_msg("%s", err.message);
+        assert_int_equal(n, rows[i].n_warnings);
+        bnet_vocab_free(&v);
+        free(text);
+    }
+}
+
 #define LLAMA3_STEPS_END "\"use_regex\":false}]}"
 
 static void test_gpt2(void **state)
@@ -409,6 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_byte_level),
         cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_strip),
         cmocka_unit_test(test_post_processor),
         cmocka_unit_test(test_sentencepiece),
         cmocka_unit_test(test_metaspace),
