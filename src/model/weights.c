@@ -173,15 +173,14 @@ static bitnet_status load_embedding(loader *l)
     return prepare(l, t, false, 1.0f, &m->embd);
 }
 
-/* The bitnet architectures never use a separate head, whatever the file carries (docs/MODEL.md). */
+/* A file that carries a head means it; without one the embedding serves. */
 static bitnet_status load_head(loader *l)
 {
     bnet_model *m = l->m;
     const bnet_tensor *t = bnet_gguf_tensor(l->g, "output.weight");
-    m->hp.tied_head = !t || m->hp.ternary_required;
-    m->head = m->hp.tied_head ? m->embd : NULL;
-    l->n_used += t && m->hp.tied_head;
-    if (m->hp.tied_head)
+    m->hp.tied_head = t == NULL;
+    m->head = t ? NULL : m->embd;
+    if (!t)
         return BITNET_OK;
     m->head_type = bnet_type_find(t->type)->name;
     bitnet_status st = check_shape(l, t, (uint64_t)m->hp.n_embd, (uint64_t)m->hp.n_vocab);

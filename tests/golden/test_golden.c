@@ -211,10 +211,9 @@ static bitnet_score_result score_document(bitnet_session *session, const golden_
     return result;
 }
 
-static void test_score(void **state)
+static void check_score(bitnet_kv_type kv)
 {
-    (void)state;
-    bitnet_session *session = open_session(fx.engine, BITNET_KV_F16, 512);
+    bitnet_session *session = open_session(fx.engine, kv, 512);
     size_t n_documents = documents_to_score(), n_scored = 0, n_bad = 0;
     double sum = 0, want_sum = 0, worst = 0;
     for (size_t i = 0; i < n_documents; i++) {
@@ -238,6 +237,13 @@ static void test_score(void **state)
                   want_sum / (double)n_scored, 100 * worst);
     assert_int_equal(n_bad, 0);
     assert_true(fabs(sum / want_sum - 1) <= 0.002);
+}
+
+static void test_score(void **state)
+{
+    (void)state;
+    check_score(BITNET_KV_F32);
+    check_score(BITNET_KV_F16);
 }
 
 /* ---- one result for any number of threads and any batch ---- */

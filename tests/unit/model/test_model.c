@@ -229,8 +229,7 @@ static void naive_layer(const tiny *t, naive_cache *c, int layer, int pos, doubl
 static void naive_logits(const tiny *t, const double *x, double *logits)
 {
     double h[2048];
-    const char *head =
-        t->untied && strncmp(t->arch, "bitnet", 6) != 0 ? "output.weight" : "token_embd.weight";
+    const char *head = t->untied ? "output.weight" : "token_embd.weight";
     naive_norm(t, "output_norm.weight", x, t->n_embd, h);
     for (int v = 0; v < t->n_vocab; v++) {
         logits[v] = 0;
@@ -288,8 +287,8 @@ static void test_networks(void **state)
     tiny t = tiny_default();
     check_network(&t, "bitnet-b1.58");
     t.arch = "bitnet-25";
-    t.untied = true; /* carried by the first published file, never used */
-    check_network(&t, "bitnet-25 with an unused head");
+    t.untied = true; /* the first published file carries one */
+    check_network(&t, "bitnet-25 with a head of its own");
     t = tiny_default();
     t.arch = "bitnet";
     check_network(&t, "bitnet, silu by default");

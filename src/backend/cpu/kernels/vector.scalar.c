@@ -1,5 +1,9 @@
 /* vector.scalar.c - the operations on single vectors: norm, quantisation, rope, gates, sums,
- * embedding rows. */
+ * embedding rows.
+ *
+ * Norm and quantisation, the two steps before a value is rounded to int8, compute in double and
+ * round once: an error there may push the value across a tie, and a flipped tie moves logits far
+ * more than the error itself. */
 #include "backend/cpu/kernels.h"
 #include "base/mathf.h"
 #include "format/codec_extra.h"
@@ -13,7 +17,7 @@ void bnet_embed_row_scalar(bnet_type type, const uint8_t *row, size_t n_cols, fl
     (void)known;
 }
 
-/* Sum of squares in double, eight running sums folded 4, 2, 1; then all in float. */
+/* Sum of squares in eight running sums folded 4, 2, 1. */
 void bnet_rmsnorm_f32_scalar(const float *x, const float *w, size_t n, float eps, float *y)
 {
     double acc[8] = {0};
@@ -26,18 +30,18 @@ void bnet_rmsnorm_f32_scalar(const float *x, const float *w, size_t n, float eps
     for (int f = 4; f >= 1; f /= 2)
         for (int l = 0; l < f; l++)
             acc[l] += acc[l + f];
-    float mean = (float)(acc[0] / (double)n), scale = 1.0f / sqrtf(mean + eps);
+    double scale = 1.0 / sqrt(acc[0] / (double)n + (double)eps);
     for (i = 0; i < n; i++)
-        y[i] = x[i] * scale * w[i];
+        y[i] = (float)((double)x[i] * scale * (double)w[i]);
 }
 
 /* Round half to even and clamp to int8. NaN becomes -128: the result must be defined, the model is
  * broken anyway. */
-static inline int8_t round_i8(float v)
+static inline int8_t round_i8(double v)
 {
-    v = v >= -128.0f ? v : -128.0f;
-    v = v <= 127.0f ? v : 127.0f;
-    const float magic = 12582912.0f; /* 1.5 * 2^23 */
+    v = v >= -128.0 ? v : -128.0;
+    v = v <= 127.0 ? v : 127.0;
+    const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
     return (int8_t)(int32_t)((v + magic) - magic);
 }
 
@@ -48,10 +52,10 @@ float bnet_quantize_i8_scalar(const float *x, size_t n, size_t stride, int8_t *q
         float a = fabsf(x[i]);
         amax = a > amax ? a : amax;
     }
-    float s = 127.0f / amax;
+    double s = 127.0 / (double)amax;
     int32_t total = 0;
     for (size_t i = 0; i < n; i++) {
-        q[i] = round_i8(x[i] * s);
+        q[i] = round_i8((double)x[i] * s);
         total += q[i];
     }
     memset(q + n, 0, stride - n);
