@@ -17,6 +17,8 @@ enum {
 typedef struct sums {
     double sum, sum_sq;
     uint64_t n_finite;
+    uint64_t n_bad_scales; /* of TQx blocks */
+    float bad_scale;       /* the first of them */
 } sums;
 
 static void add_value(bitnet_tensor_stats *s, sums *k, float v)
@@ -58,6 +60,20 @@ static void read_i2s(const bnet_tensor *t, uint64_t n, bitnet_tensor_stats *s, s
     }
 }
 
+/* A code of 3 decodes to 2. Only a block without weights may have scale 0. */
+static void look_at_block(bitnet_tensor_stats *s, sums *k, const int8_t trits[TQ_BLOCK],
+                          float scale)
+{
+    bool weights = false;
+    for (int i = 0; i < TQ_BLOCK; i++) {
+        s->n_invalid += trits[i] > 1;
+        weights = weights || trits[i] != 0;
+    }
+    bool sound = isfinite(scale) && (scale > 0 || (scale == 0 && !weights));
+    if (!sound && k->n_bad_scales++ == 0)
+        k->bad_scale = scale;
+}
+
 static void read_tq(const bnet_tensor *t, uint64_t n, const bnet_type_info *type,
                     bitnet_tensor_stats *s, sums *k)
 {
@@ -65,6 +81,7 @@ static void read_tq(const bnet_tensor *t, uint64_t n, const bnet_type_info *type
     float scale;
     for (uint64_t b = 0; b < n / TQ_BLOCK; b++) {
         bnet_tq_decode_row(t->type, t->data + b * type->n_bytes, trits, &scale, TQ_BLOCK);
+        look_at_block(s, k, trits, scale);
         add_trits(s, k, trits, TQ_BLOCK, scale);
     }
 }
@@ -85,21 +102,33 @@ static void read_values(const bnet_tensor *t, uint64_t n, const bnet_type_info *
 
 /* ---- what looks wrong, worst first; "" if nothing ---- */
 
-static bool is_norm(const char *name)
+static bool ends_in(const char *name, const char *end)
 {
-    static const char end[] = "norm.weight";
-    size_t n = strlen(name);
-    return n >= sizeof end - 1 && strcmp(name + n - (sizeof end - 1), end) == 0;
+    size_t n = strlen(name), n_end = strlen(end);
+    return n >= n_end && strcmp(name + n - n_end, end) == 0;
 }
 
-static void suspect(const bnet_tensor *t, uint64_t n, bitnet_tensor_stats *s)
+/* Scales, of the tensor, of its blocks, or the tensor itself being one. False: nothing is wrong. */
+static bool suspect_scale(const bnet_tensor *t, uint64_t n, const sums *k, bitnet_tensor_stats *s)
+{
+    bool separate = t->type == BNET_F32 && n == 1 && ends_in(t->name, ".scale");
+    float scale = separate ? bnet_f32(t->data) : s->scale;
+    if (k->n_bad_scales)
+        snprintf(s->suspicious, sizeof s->suspicious, "%llu block scales are bad, the first is %g",
+                 (unsigned long long)k->n_bad_scales, (double)k->bad_scale);
+    else if ((separate || t->type == BNET_I2_S) && !(scale > 0 && isfinite(scale)))
+        snprintf(s->suspicious, sizeof s->suspicious, "scale is %g", (double)scale);
+    return s->suspicious[0] != '\0';
+}
+
+static void suspect(const bnet_tensor *t, uint64_t n, const sums *k, bitnet_tensor_stats *s)
 {
     char *out = s->suspicious;
     const size_t cap = sizeof s->suspicious;
     double norm_lo = 1e-4, norm_hi = 1e4; /* far outside anything trained */
-    if (t->type == BNET_I2_S && !(s->scale > 0 && isfinite(s->scale)))
-        snprintf(out, cap, "scale is %g", (double)s->scale);
-    else if (s->n_invalid)
+    if (suspect_scale(t, n, k, s))
+        return;
+    if (s->n_invalid)
         snprintf(out, cap, "%llu codes are 3", (unsigned long long)s->n_invalid);
     else if (s->n_nan)
         snprintf(out, cap, "%llu values are nan", (unsigned long long)s->n_nan);
@@ -109,7 +138,7 @@ static void suspect(const bnet_tensor *t, uint64_t n, bitnet_tensor_stats *s)
         snprintf(out, cap, "all zero");
     else if (s->ternary && (s->n_minus == n || s->n_plus == n))
         snprintf(out, cap, "all weights are %s1", s->n_plus == n ? "+" : "-");
-    else if (is_norm(t->name) && (s->rms < norm_lo || s->rms > norm_hi))
+    else if (ends_in(t->name, "norm.weight") && (s->rms < norm_lo || s->rms > norm_hi))
         snprintf(out, cap, "rms %.3g is out of range for a norm (%g..%g)", s->rms, norm_lo,
                  norm_hi);
 }
@@ -133,6 +162,6 @@ void bnet_tensor_stats(const bnet_tensor *t, bitnet_tensor_stats *s)
         s->mean = k.sum / (double)k.n_finite;
         s->rms = sqrt(k.sum_sq / (double)k.n_finite);
     }
+    suspect(t, n, &k, s);
     bnet_map_release(t->data, (size_t)t->n_bytes);
-    suspect(t, n, s);
 }

@@ -20,12 +20,18 @@ typedef struct case_shape {
     uint64_t m, n, k; /* vectors: m rows of n, k 0 */
 } case_shape;
 
+/* What ternary cases are filled with. Extremes reach the largest sums there are, of either sign:
+ * rows of weights are all +1 and all -1 in turn, tokens all 127 and all -127 in turn; the first
+ * token is the one or the other. */
+typedef enum case_fill { CASE_RANDOM, CASE_EXTREME_PLUS, CASE_EXTREME_MINUS } case_fill;
+
 enum { CASE_BUFFERS = 4 };
 
 typedef struct kernel_case {
     bnet_backend *be;
     const bnet_kernel_record *rec;
     case_shape s;
+    case_fill fill;
     uint64_t seed;
     /* a weight and what it was made of */
     bnet_tensor tensor;
@@ -54,6 +60,9 @@ typedef struct kernel_case {
  * made (the status is OK then). */
 bitnet_status bnet_case_open(bnet_backend *be, const bnet_kernel_record *rec, case_shape s,
                              kernel_case *out, const char **skip, bitnet_error *err);
+bitnet_status bnet_case_open_filled(bnet_backend *be, const bnet_kernel_record *rec, case_shape s,
+                                    case_fill fill, kernel_case *out, const char **skip,
+                                    bitnet_error *err);
 void bnet_case_close(kernel_case *c);
 void bnet_case_load(kernel_case *c);                            /* inputs to the backend */
 bitnet_status bnet_case_run(kernel_case *c, bitnet_error *err); /* the operation, until done */

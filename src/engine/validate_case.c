@@ -19,6 +19,13 @@ static bool add_buffer(kernel_case *c, size_t n_floats, bool input)
     return c->buf[i] && (!input || c->host[i]);
 }
 
+static int8_t act_value(kernel_case *c, size_t token)
+{
+    if (c->fill == CASE_RANDOM)
+        return (int8_t)((int)(bnet_case_random(&c->seed) % 255) - 127);
+    return (c->fill == CASE_EXTREME_PLUS) == (token % 2 == 0) ? 127 : -127;
+}
+
 static bool add_act(kernel_case *c, size_t n_cols)
 {
     size_t m = (size_t)c->s.m, stride = (n_cols + 127) / 128 * 128;
@@ -32,8 +39,7 @@ static bool add_act(kernel_case *c, size_t n_cols)
     for (size_t t = 0; t < m; t++) {
         c->scales[t] = 1.0f / (float)(64 + t % 3);
         for (size_t i = 0; i < n_cols; i++)
-            c->sums[t] += c->q[t * stride + i] =
-                (int8_t)((int)(bnet_case_random(&c->seed) % 255) - 127);
+            c->sums[t] += c->q[t * stride + i] = act_value(c, t);
     }
     return true;
 }
@@ -237,10 +243,17 @@ static const case_op *find_op(const char *op)
 bitnet_status bnet_case_open(bnet_backend *be, const bnet_kernel_record *rec, case_shape s,
                              kernel_case *out, const char **skip, bitnet_error *err)
 {
+    return bnet_case_open_filled(be, rec, s, CASE_RANDOM, out, skip, err);
+}
+
+bitnet_status bnet_case_open_filled(bnet_backend *be, const bnet_kernel_record *rec, case_shape s,
+                                    case_fill fill, kernel_case *out, const char **skip,
+                                    bitnet_error *err)
+{
     const case_op *op = find_op(rec->op);
     kernel_case *c = out;
     bitnet_status st = BITNET_OK;
-    *c = (kernel_case){.be = be, .rec = rec, .s = s, .seed = 1};
+    *c = (kernel_case){.be = be, .rec = rec, .s = s, .fill = fill, .seed = 1};
     *skip = op ? NULL : "no case is known for this operation";
     if (op && bnet_case_linear(rec))
         st = bnet_case_weight(c, skip, err);

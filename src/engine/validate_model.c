@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "engine/strict.h"
+
 static const char prompt[] = "Once upon a time, there was a little fox who lived near the river. "
                              "One day the fox said, \"I want to see the sea.\"";
 
@@ -62,6 +64,11 @@ static bitnet_status open_model(model_trial *t)
 {
     validation_run *r = t->run;
     bitnet_status st = bnet_gguf_open(r->o.model_path, &r->runtime->log, &t->gguf, r->err);
+    if (st == BITNET_OK && r->runtime->strict) {
+        st = bnet_strict_weights(t->gguf, r->err); /* as when it is run */
+        if (st != BITNET_OK)
+            return bnet_wrap(r->err, st, "%s", r->o.model_path);
+    }
     if (st == BITNET_OK)
         st = open_sides(t);
     if (st == BITNET_OK)

@@ -7,11 +7,20 @@
 
 static const case_shape ternary_shapes[] = {{1, 64, 64},     {64, 64, 64},       {256, 256, 256},
                                             {1, 1024, 1024}, {1024, 1024, 1024}, {2048, 1024, 512}};
+/* Rows as long as models have them, where sums of 16 bits no longer do. */
+static const case_shape long_shapes[] = {{1, 64, 6912}, {4, 64, 8192}};
+static const case_fill fills[] = {CASE_RANDOM, CASE_EXTREME_PLUS, CASE_EXTREME_MINUS};
+static const char *const fill_notes[] = {"", ", extreme values", ", extreme values"};
 static const case_shape float_shapes[] = {
     {1, 64, 64}, {64, 64, 64}, {8, 256, 256}, {256, 256, 256}};
 static const case_shape vector_shapes[] = {{1, 64, 0}, {3, 256, 0}, {70, 512, 0}};
 
 enum { QUICK_SHAPES = 3 };
+
+static bool is_ternary(const bnet_kernel_record *k)
+{
+    return bnet_case_linear(k) && strncmp(k->format, "i2s", 3) == 0;
+}
 
 static const case_shape *shapes_of(const validation_run *r, const bnet_kernel_record *k, size_t *n)
 {
@@ -19,7 +28,7 @@ static const case_shape *shapes_of(const validation_run *r, const bnet_kernel_re
         *n = BNET_COUNT(vector_shapes);
         return vector_shapes;
     }
-    if (strncmp(k->format, "i2s", 3) != 0) {
+    if (!is_ternary(k)) {
         *n = r->o.quick ? QUICK_SHAPES : BNET_COUNT(float_shapes);
         return float_shapes;
     }
@@ -85,18 +94,19 @@ static bool was_called(const bnet_backend *tee, const char *id)
     return false;
 }
 
-static void judge_tee(const bnet_backend *tee, bitnet_accuracy *a)
+static void judge_tee(const bnet_backend *tee, case_fill fill, bitnet_accuracy *a)
 {
     const bnet_tee_report *t = bnet_tee_result(tee);
     const bnet_tee_diff *d = &t->diff;
     a->max_error = t->max_error;
     a->verdict = t->n_differ ? BITNET_VERDICT_FAIL : BITNET_VERDICT_PASS;
     if (t->n_differ)
-        snprintf(a->note, sizeof a->note, "%s: row %d, element %zu is %.9g instead of %.9g", d->op,
-                 d->row, d->element, d->first, d->second);
+        snprintf(a->note, sizeof a->note, "%s: row %d, element %zu is %.9g instead of %.9g%s",
+                 d->op, d->row, d->element, d->first, d->second, fill_notes[fill]);
     else
-        snprintf(a->note, sizeof a->note, "against the reference, %llu values%s",
-                 (unsigned long long)t->n_values, t->n_ties ? ", ties accepted" : "");
+        snprintf(a->note, sizeof a->note, "against the reference, %llu values%s%s",
+                 (unsigned long long)t->n_values, t->n_ties ? ", ties accepted" : "",
+                 fill_notes[fill]);
 }
 
 /* Owns both backends from here on. */
@@ -125,11 +135,12 @@ static bool is_reference(const validation_run *r, const bnet_kernel_record *k,
 }
 
 static bitnet_status check_case(validation_run *r, const bnet_kernel_record *k, bnet_backend *be,
-                                bool same, bitnet_accuracy *a)
+                                case_fill fill, bool same, bitnet_accuracy *a)
 {
     kernel_case c;
     const char *skip;
-    bitnet_status st = bnet_case_open(be, k, (case_shape){a->m, a->n, a->k}, &c, &skip, r->err);
+    const case_shape s = {a->m, a->n, a->k};
+    bitnet_status st = bnet_case_open_filled(be, k, s, fill, &c, &skip, r->err);
     if (st != BITNET_OK)
         return st;
     if (skip) {
@@ -142,7 +153,7 @@ static bitnet_status check_case(validation_run *r, const bnet_kernel_record *k, 
         bnet_case_load(&c);
         st = bnet_case_run(&c, r->err);
         if (st == BITNET_OK)
-            judge_tee(be, a);
+            judge_tee(be, fill, a);
     }
     if (st == BITNET_OK && !was_called(be, k->id)) {
         a->verdict = BITNET_VERDICT_FAIL;
@@ -152,7 +163,8 @@ static bitnet_status check_case(validation_run *r, const bnet_kernel_record *k, 
     return st;
 }
 
-static bitnet_status check_shape(validation_run *r, const bnet_kernel_record *k, case_shape s)
+static bitnet_status check_shape(validation_run *r, const bnet_kernel_record *k, case_shape s,
+                                 case_fill fill)
 {
     char reason[120];
     bnet_registry *registry = NULL;
@@ -174,9 +186,21 @@ static bitnet_status check_shape(validation_run *r, const bnet_kernel_record *k,
         st = open_tee(r, first, registry, &be);
     }
     if (st == BITNET_OK)
-        st = check_case(r, k, be, same, a);
+        st = check_case(r, k, be, fill, same, a);
     bnet_backend_close(be);
     bnet_registry_close(registry);
+    return st;
+}
+
+static bitnet_status check_shapes(validation_run *r, const bnet_kernel_record *k,
+                                  const case_shape *s, size_t n, case_fill fill)
+{
+    bitnet_status st = BITNET_OK;
+    for (size_t i = 0; st == BITNET_OK && i < n; i++) {
+        st = bnet_validate_poll(r);
+        if (st == BITNET_OK)
+            st = check_shape(r, k, s[i], fill);
+    }
     return st;
 }
 
@@ -187,11 +211,9 @@ bitnet_status bnet_validate_accuracy(validation_run *r)
     for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(r->runtime->registry, i)); i++) {
         size_t n;
         const case_shape *s = shapes_of(r, k, &n);
-        for (size_t j = 0; st == BITNET_OK && j < n; j++) {
-            st = bnet_validate_poll(r);
-            if (st == BITNET_OK)
-                st = check_shape(r, k, s[j]);
-        }
+        st = check_shapes(r, k, s, n, CASE_RANDOM);
+        for (size_t j = 0; st == BITNET_OK && is_ternary(k) && j < BNET_COUNT(fills); j++)
+            st = check_shapes(r, k, long_shapes, BNET_COUNT(long_shapes), fills[j]);
     }
     return st;
 }

@@ -10,9 +10,11 @@ uint64_t bnet_case_random(uint64_t *seed)
     return *seed >> 33;
 }
 
-static float trit(uint64_t *seed)
+static float trit(kernel_case *c, uint64_t row)
 {
-    return (float)((int)(bnet_case_random(seed) % 3) - 1);
+    if (c->fill != CASE_RANDOM)
+        return row % 2 ? -1.0f : 1.0f;
+    return (float)((int)(bnet_case_random(&c->seed) % 3) - 1);
 }
 
 /* One row of floats the format can hold. Blocks of i2s_b256 have scales of their own. */
@@ -20,8 +22,8 @@ static void fill_row(kernel_case *c, bool ternary, bool blocks, uint64_t row, fl
 {
     for (uint64_t i = 0; i < c->s.k; i++)
         x[i] = !ternary ? (float)((int)(bnet_case_random(&c->seed) % 2001) - 1000) / 1000.0f
-               : blocks ? trit(&c->seed) * ((row + i / 256) % 2 ? 0.25f : 0.5f)
-                        : trit(&c->seed) * 0.5f;
+               : blocks ? trit(c, row) * ((row + i / 256) % 2 ? 0.25f : 0.5f)
+                        : trit(c, row) * 0.5f;
 }
 
 static bool encode_rows(kernel_case *c, bool ternary, bool blocks, size_t row_bytes)

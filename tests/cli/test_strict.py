@@ -27,7 +27,7 @@ def test_X_1_suspicious_weights_exit_8():
                                    ("output_norm.weight", 0, b"\0" * 1024, "all zero")):
         path = damaged(tensor, at, data)
         for how, env in ((("--strict",), {}), ((), {"BITNET_STRICT_MODE": "1"})):
-            for command in (("run", *NANO), ("score",), ("chat",)):
+            for command in (("run", *NANO), ("score",), ("chat",), ("validate", "--quick")):
                 fails(8, command[0], "-m", path, *command[1:], *how, env=env, stdin=b"x\n" if command[0] != "run" else None,
                       says=f"strict mode: 1 tensors look suspicious: {tensor}: .*{says}")
         check(run("run", "-m", path, *NANO, "--no-strict", env={"BITNET_STRICT_MODE": "1"}).code != 8, "--no-strict")

@@ -180,9 +180,12 @@ static bitnet_status prepare_tq(cpu_backend *be, repack_job *j, const bnet_log *
     if (!w->block_scales)
         return bnet_no_memory(err, j->r->tensor->name);
     bitnet_status st = repack(be, j, err);
+    bool warned = false;
     for (size_t i = 0; st == BITNET_OK && i < n; i++) {
-        if (!isfinite(w->block_scales[i]))
+        bool negative = w->block_scales[i] < 0; /* 0: a block without weights */
+        if (!isfinite(w->block_scales[i]) || (negative && !warned))
             st = check_scale(j->r, w->block_scales[i], log, err);
+        warned = warned || negative;
         w->block_scales[i] *= j->r->extra_scale;
     }
     if (st == BITNET_OK)

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "bitnet_dev.h"
+#include "engine/strict.h"
+#include "format/codec.h"
 
 /* A copy of the nano model in memory, to be damaged, and where its tensors lie. */
 typedef struct copy {
@@ -179,6 +181,164 @@ static void X_1_many_are_counted_few_are_named(void **state)
     copy_free(&c);
 }
 
+/* ---- ternary weights that are not I2_S ---- */
+
+enum { BLOCKS = 3, BLOCK = 256 };
+
+typedef enum block_damage {
+    SOUND,
+    ZERO_BLOCK,      /* without weights, scale 0: legal */
+    ZERO_BLOCK_LESS, /* without weights, scale below 0 */
+    BLOCK_SCALE,     /* of the middle block */
+    BLOCK_CODE_3
+} block_damage;
+
+typedef struct block_case {
+    bnet_type type;
+    block_damage d;
+    float scale;
+    const char *says; /* NULL: nothing to say */
+} block_case;
+
+static void make_blocks(const block_case *b, uint8_t *bytes, size_t block_bytes)
+{
+    float w[BLOCKS * BLOCK];
+    bool zero = b->d == ZERO_BLOCK || b->d == ZERO_BLOCK_LESS;
+    uint8_t *middle = bytes + block_bytes;
+    for (int i = 0; i < BLOCKS * BLOCK; i++)
+        w[i] = zero && i / BLOCK == 1 ? 0 : (float)(i % 3 - 1) * 0.5f;
+    assert_true(bnet_encode_row(b->type, w, bytes, BLOCKS * BLOCK));
+    if (b->d == BLOCK_CODE_3)
+        middle[17] |= 0x0c;
+    else if (b->d != SOUND) /* the scale is the last two bytes of either type */
+        bnet_put_u16(middle + block_bytes - 2, bnet_f32_to_f16(b->scale));
+}
+
+/* One tensor of n values in a file at `path`. */
+static void write_tensor(const char *path, const char *name, bnet_type type, uint64_t n,
+                         const void *data)
+{
+    uint64_t n_bytes = 0;
+    bnet_gguf_writer *w = bnet_gguf_writer_new();
+    assert_non_null(w);
+    assert_true(bnet_type_bytes(type, n, 1, &n_bytes));
+    bnet_gguf_declare(w, name, type, &n, 1);
+    OK(bnet_gguf_begin(w, path, &err));
+    OK(bnet_gguf_data(w, data, (size_t)n_bytes, &err));
+    OK(bnet_gguf_finish(w, &err));
+    bnet_gguf_writer_free(w);
+}
+
+/* Strict mode and inspect say the same of the one tensor; NULL: nothing. */
+static void check_file(const char *path, size_t row, const char *says)
+{
+    bnet_gguf *g = NULL;
+    bitnet_inspect *in = NULL;
+    bitnet_tensor_stats s;
+    bitnet_error e = {0};
+    OK(bnet_gguf_open(path, NULL, &g, &err));
+    bitnet_status st = bnet_strict_weights(g, &e);
+    bnet_gguf_close(g);
+    OK(bitnet_inspect_open(path, &in, &err));
+    OK(bitnet_inspect_stats(in, 0, &s, &err));
+    bitnet_inspect_close(in);
+    bool ok = says
+                  ? st == BITNET_SUSPICIOUS && strstr(e.message, says) && strstr(s.suspicious, says)
+                  : st == BITNET_OK && s.suspicious[0] == '\0';
+    if (!ok)
+        fail_msg("row %zu: status %d, \"%s\", inspect: \"%s\"; wanted \"%s\"", row, (int)st,
+                 e.message, s.suspicious, says ? says : "nothing");
+}
+
+static void X_1_ternary_blocks(void **state)
+{
+    (void)state;
+    static const block_case rows[] = {
+        {BNET_TQ1_0, SOUND, 0, NULL},
+        {BNET_TQ2_0, SOUND, 0, NULL},
+        {BNET_TQ1_0, ZERO_BLOCK, 0, NULL},
+        {BNET_TQ2_0, ZERO_BLOCK, 0, NULL},
+        {BNET_TQ1_0, BLOCK_SCALE, 0.25f, NULL},
+        {BNET_TQ1_0, ZERO_BLOCK_LESS, -0.5f, "1 block scales are bad, the first is -0.5"},
+        {BNET_TQ2_0, ZERO_BLOCK_LESS, -0.5f, "1 block scales are bad, the first is -0.5"},
+        {BNET_TQ1_0, BLOCK_SCALE, 0, "1 block scales are bad, the first is 0"},
+        {BNET_TQ2_0, BLOCK_SCALE, 0, "1 block scales are bad, the first is 0"},
+        {BNET_TQ1_0, BLOCK_SCALE, -0.25f, "1 block scales are bad, the first is -0.25"},
+        {BNET_TQ2_0, BLOCK_SCALE, -0.25f, "1 block scales are bad, the first is -0.25"},
+        {BNET_TQ1_0, BLOCK_SCALE, INFINITY, "1 block scales are bad, the first is inf"},
+        {BNET_TQ2_0, BLOCK_SCALE, NAN, "1 block scales are bad, the first is"},
+        {BNET_TQ2_0, BLOCK_CODE_3, 0, "1 codes are 3"},
+    };
+    char path[] = "/tmp/bitnet-blocks-XXXXXX";
+    close(mkstemp(path));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint8_t bytes[BLOCKS * 66];
+        size_t block_bytes = bnet_type_find((uint32_t)rows[i].type)->n_bytes;
+        assert_true(block_bytes <= 66);
+        make_blocks(&rows[i], bytes, block_bytes);
+        write_tensor(path, "blk.0.attn_q.weight", rows[i].type, BLOCKS * BLOCK, bytes);
+        check_file(path, i, rows[i].says);
+    }
+    remove(path);
+}
+
+static void X_1_separate_scales(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        float value;
+        const char *says;
+    } rows[] = {
+        {"blk.0.attn_q.scale", 0.5f, NULL},
+        {"blk.0.attn_q.scale", -0.5f, "scale is -0.5"},
+        {"blk.0.attn_q.scale", 0, "scale is 0"},
+        {"blk.0.attn_q.scale", NAN, "scale is nan"},
+        {"blk.0.attn_q.scale", -INFINITY, "scale is -inf"},
+        {"blk.0.attn_q.shift", -0.5f, NULL},
+    };
+    char path[] = "/tmp/bitnet-scale-XXXXXX";
+    close(mkstemp(path));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        write_tensor(path, rows[i].name, BNET_F32, 1, &rows[i].value);
+        check_file(path, i, rows[i].says);
+    }
+    remove(path);
+}
+
+/* Validation refuses in strict mode what a run would, and looks on without it. */
+static void X_1_validation_is_strict_too(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/bitnet-strict-XXXXXX";
+    copy c = copy_nano();
+    hurt(&c, "blk.1.ffn_down.weight", CODE_3);
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, c.data, c.n) == (ssize_t)c.n);
+    close(fd);
+    for (int strict = 0; strict < 2; strict++) {
+        bitnet_runtime_options o;
+        bitnet_validate_options vo;
+        bitnet_runtime *r = NULL;
+        bitnet_validation *v = NULL;
+        bitnet_runtime_options_init(&o);
+        bitnet_validate_options_init(&vo);
+        o.strict = strict;
+        vo.model_path = path;
+        vo.quick = true;
+        vo.parts = BITNET_VALIDATE_MODEL;
+        OK(bitnet_runtime_open(&o, &r, &err));
+        if (strict)
+            FAILS(bitnet_validate(r, &vo, &v, &err), BITNET_SUSPICIOUS, "ffn_down.weight");
+        else
+            OK(bitnet_validate(r, &vo, &v, &err));
+        bitnet_validation_free(v);
+        bitnet_runtime_close(r);
+    }
+    remove(path);
+    copy_free(&c);
+}
+
 /* The model that comes with the program passes. */
 static void X_1_story_is_sound(void **state)
 {
@@ -261,6 +421,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(X_1_suspicious_weights),
         cmocka_unit_test(X_1_many_are_counted_few_are_named),
+        cmocka_unit_test(X_1_ternary_blocks),
+        cmocka_unit_test(X_1_separate_scales),
+        cmocka_unit_test(X_1_validation_is_strict_too),
         cmocka_unit_test(X_1_story_is_sound),
         cmocka_unit_test(B6_policies),
     };

@@ -335,6 +335,91 @@ static void test_V_2_every_registered_kernel_is_checked(void **state)
     bitnet_runtime_close(r);
 }
 
+/* Right as long as sums fit into 16 bits. */
+static void wrapping_linear(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
+                            size_t x_stride, const int32_t *x_sum, size_t n_tokens, int32_t *acc)
+{
+    bnet_linear_i2s_scalar(w, n_blocks, n_rows, x, x_stride, x_sum, n_tokens, acc);
+    for (size_t i = 0; i < n_tokens * n_rows; i++)
+        acc[i] = (int16_t)(uint16_t)(uint32_t)acc[i];
+}
+
+/* Right for sums up to 18 bits, which random weights and activations never leave. */
+static void saturating_linear(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
+                              size_t x_stride, const int32_t *x_sum, size_t n_tokens, int32_t *acc)
+{
+    bnet_linear_i2s_scalar(w, n_blocks, n_rows, x, x_stride, x_sum, n_tokens, acc);
+    for (size_t i = 0; i < n_tokens * n_rows; i++)
+        acc[i] = BNET_MIN(acc[i], 1 << 18);
+}
+
+/* Right up to 2048 inputs. */
+static void short_linear(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
+                         size_t x_stride, const int32_t *x_sum, size_t n_tokens, int32_t *acc)
+{
+    bnet_linear_i2s_scalar(w, n_blocks, n_rows, x, x_stride, x_sum, n_tokens, acc);
+    for (size_t i = 0; n_blocks > 16 && i < n_tokens * n_rows; i++)
+        acc[i] -= x[i / n_rows * x_stride + 2048];
+}
+
+static size_t n_failed(const bitnet_validation *v, const char *kernel, uint64_t k, const char *note)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < v->n_accuracy; i++) {
+        const bitnet_accuracy *a = &v->accuracy[i];
+        n += strcmp(a->kernel, kernel) == 0 && a->k == k && a->verdict == BITNET_VERDICT_FAIL &&
+             strstr(a->note, note) != NULL;
+    }
+    return n;
+}
+
+/* Kernels that are wrong for the long rows of models alone, or for their largest sums. */
+static void test_V_2_long_rows_and_large_sums(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id;
+        void (*fn)(const uint8_t *, size_t, size_t, const int8_t *, size_t, const int32_t *, size_t,
+                   int32_t *);
+        size_t n_failed;  /* rows of each long shape, of three */
+        size_t n_extreme; /* of these, with extreme values */
+    } rows[] = {
+        {"linear_i2s.wrapping", wrapping_linear, 2, 2},
+        {"linear_i2s.saturating", saturating_linear, 2, 2},
+        {"linear_i2s.short", short_linear, 3, 2},
+        {"linear_i2s.scalar", NULL, 0, 0},
+    };
+    bitnet_runtime *r = open_runtime();
+    bitnet_validation *v = NULL;
+    bitnet_validate_options o = quick_part(BITNET_VALIDATE_ACCURACY);
+    bitnet_kernel k;
+    bitnet_kernel_init(&k);
+    k.op = "linear";
+    k.format = "i2s";
+    k.dtype = "i8";
+    k.tier = BITNET_TIER_REFERENCE;
+    for (size_t i = 0; i < BNET_COUNT(rows) && rows[i].fn; i++) {
+        k.id = rows[i].id;
+        k.fn = (void (*)(void))rows[i].fn;
+        OK(bitnet_kernel_register(r, &k, &err));
+    }
+    OK(bitnet_validate(r, &o, &v, &err));
+    assert_false(v->success);
+    for (size_t i = 0; i < BNET_COUNT(rows); i++)
+        for (uint64_t width = 6912; width <= 8192; width += 1280) {
+            size_t all = n_failed(v, rows[i].id, width, "");
+            size_t extreme = n_failed(v, rows[i].id, width, "extreme values");
+            if (all < rows[i].n_failed || extreme != rows[i].n_extreme ||
+                n_failed(v, rows[i].id, 64, "") != 0)
+                fail_msg("%s, k %llu: %zu rows fail, %zu with extreme values", rows[i].id,
+                         (unsigned long long)width, all, extreme);
+            if (!rows[i].fn)
+                assert_int_equal(all, 0);
+        }
+    bitnet_validation_free(v);
+    bitnet_runtime_close(r);
+}
+
 /* ---- the reference itself, against double ---- */
 
 static void bad_i2s(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
@@ -618,6 +703,7 @@ int main(void)
         cmocka_unit_test(test_V_1_json),
         cmocka_unit_test(test_V_2_a_wrong_kernel_from_outside_is_named),
         cmocka_unit_test(test_V_2_every_registered_kernel_is_checked),
+        cmocka_unit_test(test_V_2_long_rows_and_large_sums),
         cmocka_unit_test(test_V_2_the_reference_is_checked_in_double),
         cmocka_unit_test(test_V_5_golden_logits),
         cmocka_unit_test(test_V_5_bad_golden_logits),
