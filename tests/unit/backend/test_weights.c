@@ -409,6 +409,35 @@ static void test_REG_14_large_pass_is_cut_to_what_fits(void **state)
     rig_close(&g);
 }
 
+/* Blocks of TQ2_0 are 64 bytes of codes and the scale. One warning tells of a tensor; a scale of 0
+ * is none, blocks without weights have it. */
+static void test_negative_block_scales_are_warned_of(void **state)
+{
+    (void)state;
+    static const struct {
+        float second, third;
+        int n_warnings;
+    } rows[] = {{0.5f, 0.25f, 0}, {0, 0.25f, 0}, {-0.5f, 0.25f, 1}, {-0.5f, -0.25f, 1}};
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        rig g;
+        bnet_weight *w = NULL;
+        rig_open(&g, NULL, false);
+        matrix m = matrix_new(BNET_TQ2_0, 256, 8, true);
+        for (size_t r = 0; r < 8; r++) {
+            memset(m.bytes + 66 * r, 0x86, 64); /* codes 2, 1, 0, 2 */
+            put_half(m.bytes + 66 * r + 64, r == 1 ? rows[i].second : r == 2 ? rows[i].third : 1);
+        }
+        assert_int_equal(prepare(&g, &m, false, &w), BITNET_OK);
+        if (g.n_warnings != rows[i].n_warnings)
+            fail_msg("row %zu: %d warnings, the last: %s", i, g.n_warnings, g.warning);
+        if (g.n_warnings)
+            assert_non_null(strstr(g.warning, "attn_q.weight: scale -0.5 is not positive"));
+        bnet_cpu_weight_free(g.be, w);
+        free(m.bytes);
+        rig_close(&g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -420,6 +449,7 @@ int main(void)
         cmocka_unit_test(test_REG_14_pass_size_picks_the_kernel),
         cmocka_unit_test(test_REG_14_large_pass_is_cut_to_what_fits),
         cmocka_unit_test(test_REG_20_new_knowledge_is_used_at_once),
+        cmocka_unit_test(test_negative_block_scales_are_warned_of),
     };
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
 }
