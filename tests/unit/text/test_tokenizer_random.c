@@ -98,8 +98,8 @@ static size_t random_utf8(uint64_t *seed, char *out, size_t n_chars)
 static size_t random_bytes(uint64_t *seed, char *out, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        out[i] = test_rand(seed) % 3 ? (char)test_rand(seed)
-                                     : "\xe2\x96\x80 <|\n"[test_rand(seed) % 7];
+        out[i] =
+            test_rand(seed) % 3 ? (char)test_rand(seed) : "\xe2\x96\x80 <|\n"[test_rand(seed) % 7];
     for (size_t i = 0; i + 3 <= n; i++)
         if (memcmp(out + i, "\xe2\x96\x81", 3) == 0)
             out[i] = 'x';
