@@ -136,6 +136,7 @@ static int write_receipt(const chat_state *s)
         return EXIT_OK;
     bitnet_receipt_facts_init(&f);
     f.seed = s->seed;
+    f.deterministic_asked = opt_on(s->args, OPT_DETERMINISTIC);
     f.n_generated = s->n_generated;
     f.first_token_ms = s->first_token_ms;
     f.decode_ms = s->decode_ms;

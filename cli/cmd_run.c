@@ -231,6 +231,7 @@ static int write_receipt(run_state *r)
         rc = repeat(r);
     bitnet_receipt_facts_init(&f);
     f.deterministic = r->repeated;
+    f.deterministic_asked = opt_on(r->args, OPT_DETERMINISTIC);
     f.identical = r->identical;
     f.n_runs = r->repeated ? 2 : 1;
     f.n_passed = r->repeated && r->identical;

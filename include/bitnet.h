@@ -540,6 +540,7 @@ typedef struct bitnet_receipt_facts {
     double first_token_ms;             /* from the call to the first token */
     double decode_ms;                  /* from the first token to the last */
     int n_passed, n_failed, n_skipped; /* checks the caller made */
+    bool deterministic_asked;          /* it was asked for, repeated or not */
 } bitnet_receipt_facts;
 
 BITNET_API void bitnet_receipt_facts_init(bitnet_receipt_facts *facts);

@@ -221,7 +221,8 @@ static void put_environment(document *d, json_t *root)
         bnet_str_addf(&s, "%s %s %s", os.sysname, os.release, os.machine);
     bnet_devices_summary(r->devices, &gpus);
     put(d, o, "BITNET_VERSION", json_string(BITNET_VERSION));
-    put(d, o, "BITNET_DETERMINISTIC", json_boolean(d->f->deterministic));
+    put(d, o, "BITNET_DETERMINISTIC",
+        json_boolean(d->f->deterministic || d->f->deterministic_asked));
     put(d, o, "BITNET_SEED", count(d->f->seed));
     put(d, o, "BITNET_STRICT_MODE", json_boolean(r->strict));
     put(d, o, "OS", text(s.data ? s.data : "unknown"));

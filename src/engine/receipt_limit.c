@@ -13,12 +13,11 @@ static bool begins(const char *name, const char *with)
 
 /* Projections of a ternary model are held in 2 bits whatever the file has; a row of the embedding
  * is nothing unless the table is the head too. */
-uint64_t bnet_weight_bytes_per_token(const bitnet_engine *e)
+uint64_t bnet_weight_bytes(const bnet_gguf *g, const bnet_hparams *h)
 {
-    const bnet_hparams *h = bnet_model_hparams(e->model);
     uint64_t total = 0;
-    for (size_t i = 0; i < bnet_gguf_n_tensors(e->gguf); i++) {
-        const bnet_tensor *t = bnet_gguf_tensor_at(e->gguf, i);
+    for (size_t i = 0; i < bnet_gguf_n_tensors(g); i++) {
+        const bnet_tensor *t = bnet_gguf_tensor_at(g, i);
         if (begins(t->name, "token_embd") && !h->tied_head)
             continue;
         bool projection = h->ternary_required && begins(t->name, "blk.") && t->n_dims > 1;
@@ -26,6 +25,11 @@ uint64_t bnet_weight_bytes_per_token(const bitnet_engine *e)
         total += projection ? BNET_MIN(packed, t->n_bytes) : t->n_bytes;
     }
     return total;
+}
+
+uint64_t bnet_weight_bytes_per_token(const bitnet_engine *e)
+{
+    return bnet_weight_bytes(e->gguf, bnet_model_hparams(e->model));
 }
 
 typedef struct reading {

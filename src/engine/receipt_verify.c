@@ -1,77 +1,12 @@
 /* receipt_verify.c - the gates a receipt must pass, numbered in receipt_gates.inc. Believes nothing
  * the receipt says of itself where the registry or arithmetic know better. */
 #include <math.h>
-#include <stdio.h>
 #include <strings.h>
 #include <time.h>
 
-#include "engine/engine.h"
-#include "engine/json_file.h"
+#include "engine/receipt_check.h"
 
 enum { RECEIPT_MAX = 16 << 20, KERNELS_MOST = 10000, ID_MOST = 128 };
-
-typedef struct checking {
-    const json_t *root;
-    const bitnet_verify_options *o;
-    char why[400];
-    bitnet_status broken; /* not a verdict: a file could not be read */
-    bitnet_error *err;
-} checking;
-
-static bool no(checking *c, const char *fmt, ...) BITNET_PRINTF(2, 3);
-static bool no(checking *c, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(c->why, sizeof c->why, fmt, ap);
-    va_end(ap);
-    return false;
-}
-
-/* ---- reading ---- */
-
-/* "model_info.sha256"; NULL if it is not there. */
-static const json_t *at(const json_t *root, const char *path)
-{
-    char key[64];
-    for (const json_t *j = root; j;) {
-        size_t n = strcspn(path, ".");
-        snprintf(key, sizeof key, "%.*s", (int)n, path);
-        j = json_object_get(j, key);
-        if (!path[n])
-            return j;
-        path += n + 1;
-    }
-    return NULL;
-}
-
-static const char *text_at(const checking *c, const char *path)
-{
-    const char *s = json_string_value(at(c->root, path));
-    return s ? s : "";
-}
-
-static double number_at(const checking *c, const char *path)
-{
-    return json_number_value(at(c->root, path));
-}
-
-static size_t n_ids(const checking *c)
-{
-    return json_array_size(at(c->root, "kernels"));
-}
-
-static const char *id_at(const checking *c, size_t i)
-{
-    const char *s = json_string_value(json_array_get(at(c->root, "kernels"), i));
-    return s ? s : "";
-}
-
-/* For messages: cut, without control characters. */
-static const char *shown(const char *s, char buf[64])
-{
-    return bnet_quote(s, strlen(s), buf, 64);
-}
 
 /* ---- gates ---- */
 
@@ -104,7 +39,7 @@ static bool gate_schema(checking *c)
         if (!ok)
             return no(c, "%s is missing or of the wrong type", fields[i].path);
     }
-    return true;
+    return bnet_form_keys(c) && bnet_form_sizes(c);
 }
 
 static bool gate_path_real(checking *c)
@@ -161,19 +96,6 @@ static bool gate_no_failures(checking *c)
               number_at(c, "test_results.total"), sum);
 }
 
-/* What the registry of this library, or of the caller's runtime, says of an id. */
-static bool find_kernel(const checking *c, const char *id, bnet_kernel_name *out)
-{
-    const bnet_kernel_name *known = bnet_kernel_name_find(id);
-    const bnet_kernel_record *k =
-        c->o->runtime ? bnet_registry_find(c->o->runtime->registry, id) : NULL;
-    if (known)
-        *out = *known;
-    else if (k)
-        *out = (bnet_kernel_name){k->id, k->op, k->format, k->device};
-    return known || k;
-}
-
 static bool gate_device_ids(checking *c)
 {
     const char *backend = text_at(c, "backend");
@@ -191,8 +113,9 @@ static bool gate_device_ids(checking *c)
     }
     if (n_own == 0)
         return no(c, "backend %s is claimed without one kernel of it", shown(backend, buf));
-    return !c->o->require_gpu || strcmp(backend, "cpu") != 0 ||
-           no(c, "GPU kernels are required, the backend is cpu");
+    if (c->o->require_gpu && strcmp(backend, "cpu") == 0)
+        return no(c, "GPU kernels are required, the backend is cpu");
+    return bnet_evidence_isa(c);
 }
 
 /* Has some backend of this library a kernel of that op for the device? Then a run must show one. */
@@ -207,15 +130,6 @@ static bool has_op(const checking *c, const char *op, const char *backend)
     return false;
 }
 
-static bool ternary_type(const char *type)
-{
-    static const char *const types[] = {"I2_S", "TQ1_0", "TQ2_0"};
-    for (size_t i = 0; i < BNET_COUNT(types); i++)
-        if (strcmp(type, types[i]) == 0)
-            return true;
-    return false;
-}
-
 static bool gate_all_ops(checking *c)
 {
     static const char *const ops[] = {"embed",    "rmsnorm",   "linear", "rope",
@@ -226,7 +140,7 @@ static bool gate_all_ops(checking *c)
             return no(c, "no %s kernel of %s", ops[i], backend);
     if (ternary_type(text_at(c, "model_info.quantization_type")) && !has_op(c, "quantize", backend))
         return no(c, "ternary weights, but no quantize kernel of %s", backend);
-    return true;
+    return bnet_evidence_cache(c);
 }
 
 static bool gate_no_fallback(checking *c)
@@ -248,6 +162,18 @@ static bool gate_no_fallback(checking *c)
     if (number_at(c, "fallback.steps") > 0 || number_at(c, "fallback.kernel_calls") > 0)
         return no(c, "%.0f steps and %.0f kernel calls fell back, yet compute_path says real",
                   number_at(c, "fallback.steps"), number_at(c, "fallback.kernel_calls"));
+    return bnet_evidence_formats(c);
+}
+
+/* A token reads most of the file: all but the embedding and the vocabulary, and dense weights of a
+ * ternary model in 2 of their up to 32 bits. */
+static bool plausible_bytes(checking *c, double bytes)
+{
+    double file = number_at(c, "model_info.file_bytes");
+    double least = file / (ternary_type(text_at(c, "model_info.quantization_type")) ? 8 : 64);
+    if (bytes < least || bytes > file)
+        return no(c, "%.0f bytes per token are not plausible for a model file of %.0f", bytes,
+                  file);
     return true;
 }
 
@@ -259,9 +185,12 @@ static bool gate_roofline(checking *c)
     double rate = number_at(c, "performance_baseline.tokens_per_second");
     double latency = number_at(c, "performance_baseline.average_token_latency_ms");
     double n = number_at(c, "performance_baseline.tokens_generated");
-    if (!(limit > 0) || limit > 1e5 || !(bytes > 0))
+    double most_limit = strcmp(text_at(c, "backend"), "cpu") == 0 ? 4000 : 1e5;
+    if (!(limit > 0) || limit > most_limit || !(bytes > 0))
         return no(c, "a read limit of %g GB/s and %g bytes per token are not plausible", limit,
                   bytes);
+    if (!plausible_bytes(c, bytes))
+        return false;
     double most = 1.5 * limit * 1e9 / bytes;
     if (n > 1 && !(latency > 0))
         return no(c, "%.0f tokens without any time between them", n);
@@ -273,41 +202,24 @@ static bool gate_roofline(checking *c)
 
 static bool gate_determinism(checking *c)
 {
-    if (!json_is_true(at(c->root, "deterministic")))
-        return true;
-    if (!json_is_true(at(c->root, "test_results.determinism.identical")))
+    bool identical = json_is_true(at(c->root, "test_results.determinism.identical"));
+    double tokens = number_at(c, "test_results.determinism.tokens");
+    double generated = number_at(c, "performance_baseline.tokens_generated");
+    bool claimed = json_is_true(at(c->root, "deterministic"));
+    if (claimed && !identical)
         return no(c, "deterministic, but the runs were not identical");
-    return number_at(c, "test_results.determinism.runs") >= 2 ||
-           no(c, "deterministic, but there was no second run to compare with");
-}
-
-/* The text behind `key` up to a space. */
-static bool word_of(const char *s, const char *key, char *out, size_t cap)
-{
-    const char *p = strstr(s, key);
-    if (!p)
-        return false;
-    p += strlen(key);
-    snprintf(out, cap, "%.*s", (int)strcspn(p, " "), p);
-    return true;
+    if ((claimed || identical) && number_at(c, "test_results.determinism.runs") < 2)
+        return no(c, "%s, but there was no second run to compare with",
+                  claimed ? "deterministic" : "identical");
+    if (claimed && !json_is_true(at(c->root, "environment.BITNET_DETERMINISTIC")))
+        return no(c, "deterministic, but environment.BITNET_DETERMINISTIC is false");
+    return !claimed || tokens == generated ||
+           no(c, "%.0f tokens were compared, %.0f generated", tokens, generated);
 }
 
 static bool gate_summary(checking *c)
 {
-    const char *s = text_at(c, "backend_summary"), *backend = text_at(c, "backend");
-    char selected[64], detected[128], requested[64], item[66], list[132];
-    if (!word_of(s, "requested=", requested, sizeof requested) ||
-        !word_of(s, "detected=[", detected, sizeof detected) ||
-        !word_of(s, "selected=", selected, sizeof selected))
-        return no(c, "backend_summary lacks requested=, detected=[ or selected=");
-    selected[strcspn(selected, ":")] = '\0';
-    if (strcmp(selected, backend) != 0)
-        return no(c, "backend_summary selected %s, the backend is %.20s", selected, backend);
-    detected[strcspn(detected, "]")] = '\0';
-    snprintf(item, sizeof item, ",%s,", selected);
-    snprintf(list, sizeof list, ",%s,", detected);
-    return strstr(list, item) ||
-           no(c, "%s was selected, but only [%s] detected", selected, detected);
+    return bnet_form_summary(c);
 }
 
 static bool gate_calls(checking *c)
@@ -318,12 +230,16 @@ static bool gate_calls(checking *c)
         const json_t *n = json_object_get(calls, id);
         if (!json_is_integer(n) || json_integer_value(n) < 1)
             return no(c, "kernel %s has no calls", id);
+        if (json_integer_value(n) > BNET_RECEIPT_WHOLE)
+            return no(c, "kernel %s has too many calls", id);
         for (size_t k = 0; k < i; k++)
             if (strcmp(id_at(c, k), id) == 0)
                 return no(c, "kernel %s is named twice", id);
     }
-    return json_object_size(calls) == n_ids(c) ||
-           no(c, "kernel_calls has %zu entries for %zu kernels", json_object_size(calls), n_ids(c));
+    if (json_object_size(calls) != n_ids(c))
+        return no(c, "kernel_calls has %zu entries for %zu kernels", json_object_size(calls),
+                  n_ids(c));
+    return bnet_evidence_layers(c);
 }
 
 static bool near(double a, double b)
@@ -359,30 +275,10 @@ static bool gate_model(checking *c)
     c->broken = bitnet_file_sha256(c->o->model_path, hex, c->err);
     if (c->broken != BITNET_OK)
         return false;
-    return strcmp(hex, sha) == 0 ||
-           no(c, "the receipt is of model %.12s..., %s is %.12s...", sha, c->o->model_path, hex);
-}
-
-/* YYYY-MM-DDThh:mm:ss[.fraction](Z|+hh:mm|-hh:mm); *out: seconds since 1970. */
-static bool parse_time(const char *s, double *out)
-{
-    struct tm t = {0};
-    int n = 0, hours = 0, minutes = 0;
-    if (sscanf(s, "%4d-%2d-%2dT%2d:%2d:%2d%n", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour,
-               &t.tm_min, &t.tm_sec, &n) != 6 ||
-        n != 19 || t.tm_mon < 1 || t.tm_mon > 12 || t.tm_mday < 1 || t.tm_mday > 31 ||
-        t.tm_hour > 23 || t.tm_min > 59 || t.tm_sec > 60)
-        return false;
-    s += n;
-    if (*s == '.')
-        s += 1 + strspn(s + 1, "0123456789");
-    if (strcmp(s, "Z") != 0 && (strlen(s) != 6 || (*s != '+' && *s != '-') ||
-                                sscanf(s + 1, "%2d:%2d", &hours, &minutes) != 2))
-        return false;
-    t.tm_year -= 1900;
-    t.tm_mon -= 1;
-    *out = (double)timegm(&t) - (*s == '-' ? -1 : 1) * (hours * 3600.0 + minutes * 60.0);
-    return true;
+    if (strcmp(hex, sha) != 0)
+        return no(c, "the receipt is of model %.12s..., %s is %.12s...", sha, c->o->model_path,
+                  hex);
+    return bnet_evidence_model(c);
 }
 
 static bool gate_when(checking *c)
@@ -390,7 +286,7 @@ static bool gate_when(checking *c)
     const char *s = text_at(c, "timestamp");
     double then, day = 86400;
     char buf[64];
-    if (!parse_time(s, &then))
+    if (!bnet_form_time(s, &then))
         return no(c, "timestamp \"%s\" is not RFC 3339", shown(s, buf));
     return then <= (double)time(NULL) + day || no(c, "timestamp %.40s lies in the future", s);
 }

@@ -108,7 +108,21 @@ def test_chat_writes_one_for_the_conversation():
     path, j, _ = receipt("chat", "-m", model("nano"), "-n", "6", "--greedy", stdin=b"Once\nTwice\n/metrics\n")
     equal(violations(j, SCHEMA), [], "schema")
     check(7 <= j["performance_baseline"]["tokens_generated"] <= 12, "two replies")
+    equal(j["environment"]["BITNET_DETERMINISTIC"], False, "BITNET_DETERMINISTIC")
     expect(0, "receipt", "verify", path)
+    for how in ({"args": ["--deterministic"]}, {"env": {"BITNET_DETERMINISTIC": "1"}}):
+        args = how.pop("args", [])
+        path, j, _ = receipt("chat", "-m", model("nano"), "-n", "6", "--greedy", *args, stdin=b"Once\n", name="det.json", **how)
+        equal((j["environment"]["BITNET_DETERMINISTIC"], j["deterministic"]), (True, False), "asked for, not repeated")
+        expect(0, "receipt", "verify", path)
+
+
+def test_every_receipt_we_write_passes():
+    for name in ("nano", "story"):
+        for kv in ("f32", "f16", "int8"):
+            for n in ("0", "1", "5"):
+                path = receipt("run", "-m", model(name), "-p", "Once upon a time", "-n", n, "--greedy", "--kv-type", kv)[0]
+                expect(0, "receipt", "verify", path, "--model", model(name))
 
 
 def test_verify_refuses_with_the_number():

@@ -169,15 +169,55 @@ static const tampering table[] = {
     {14, "backend_summary", "\"requested=auto detected=[cuda] selected=cpu\"", "only [cuda]"},
     {15, "kernel_calls", "{}", "has no calls"},
     {15, "kernel_calls.more", "4", "entries"},
-    {16, "performance_baseline.tokens_generated", "24", "are not"},
+    {13, "performance_baseline.tokens_generated", "24", "24 generated"},
+    {16, "performance_baseline.tokens_per_second", "100", "are not"},
     {16, "performance_baseline.total_time_ms", "120", "are not"},
     {16, "performance_baseline.first_token_latency_ms", "500", "exceed"},
     {17, "model_info.sha256", "\"abc\"", "64 hexadecimal"},
     {18, "timestamp", "\"yesterday\"", "RFC 3339"},
     {18, "timestamp", "\"2026-13-01T00:00:00Z\"", "RFC 3339"},
     {18, "timestamp", "\"2999-01-01T00:00:00Z\"", "future"},
+    {1, "extra", "1", "\"extra\" is no field"},
+    {1, "environment.note", "\"x\"", "environment.\"note\" is no field"},
+    {1, "test_results.determinism.more", "1", "is no field"},
+    {1, "model_info.layers", "0", "layers is 0"},
+    {1, "model_info.hidden_size", "0", "hidden_size is 0"},
+    {1, "model_info.vocab_size", "0", "vocab_size is 0"},
+    {1, "model_info.file_bytes", "0", "file_bytes is 0"},
+    {1, "model_info.file_bytes", "9007199254740993", "above 2^53"},
+    {1, "environment.threads", "0", "threads is 0"},
+    {9, "environment.isa", "\"teapot\"", "isa \"teapot\" is unknown"},
+    {9, "environment.provider", "\"teapot\"", "provider \"teapot\" is unknown"},
+    {9, "environment.provider", "\"cuda\"", "not of cpu"},
+    {11, "quantization.types_used", "[]", "lacks"},
+    {11, "quantization.types_used[0]", "3", "no text"},
+    {11, "quantization.types_used[0]", "\"q4_0\"", "names q4_0"},
+    {12, "performance_baseline.read_limit_gb_s", "4001", "not plausible"},
+    {12, "performance_baseline.weight_bytes_per_token", "1", "not plausible for a model file"},
+    {12, "performance_baseline.weight_bytes_per_token", "900719925474099", "not plausible for"},
+    {12, "model_info.file_bytes", "900719925474099", "not plausible for a model file"},
+    {13, "test_results.determinism.tokens", "11", "11 tokens were compared"},
+    {13, "environment.BITNET_DETERMINISTIC", "false", "BITNET_DETERMINISTIC is false"},
+    {14, "backend_summary", "\"requested=auto detected=[cpu] selected=cpu\\n\"", "exceeds"},
+    {14, "backend_summary", "\"requested=auto detected=[cpu] selected=cpu fast\"", "exceeds"},
+    {14, "backend_summary", "\" requested=auto detected=[cpu] selected=cpu\"", "exceeds"},
+    {14, "backend_summary", "\"requested=auto detected=[cpu] selected=cpu:7\"", "cannot be"},
+    {14, "backend_summary", "\"requested=cpu:7 detected=[cpu] selected=cpu:7\"", "cannot be"},
+    {14, "backend_summary", "\"requested=cuda detected=[cpu] selected=cpu\"", "cannot be"},
+    {14, "backend_summary", "\"requested=gpu detected=[cpu] selected=cpu\"", "cannot be"},
+    {15, "kernel_calls.attention_f16:scalar", "47", "47 calls of attention"},
+    {15, "kernel_calls.kv_store_f16:scalar", "1", "1 calls of kv_store"},
+    {15, "kernel_calls.add_f32:scalar", "9007199254740993", "too many calls"},
+    {18, "timestamp", "\"2025- 1- 1T 4: 4: 2Z\"", "RFC 3339"},
+    {18, "timestamp", "\"-001-02-01T00:00:00Z\"", "RFC 3339"},
+    {18, "timestamp", "\"2026-02-31T00:00:00Z\"", "RFC 3339"},
+    {18, "timestamp", "\"2025-02-29T00:00:00Z\"", "RFC 3339"},
+    {18, "timestamp", "\"2025-02-28T00:00:00+99:99\"", "RFC 3339"},
+    {18, "timestamp", "\"2025-02-28T00:00:00.Z\"", "RFC 3339"},
+    {18, "timestamp", "\"2025-02-28T00:00:00Z \"", "RFC 3339"},
 };
 
+/* A colon in the last key stands for the point of a kernel id. */
 static void set(json_t *root, const char *path, json_t *v)
 {
     char key[64];
@@ -189,6 +229,8 @@ static void set(json_t *root, const char *path, json_t *v)
     }
     const char *bracket = strchr(path, '[');
     snprintf(key, sizeof key, "%.*s", (int)strcspn(path, "["), path);
+    if (strchr(key, ':'))
+        *strchr(key, ':') = '.';
     if (bracket)
         assert_int_equal(
             json_array_set_new(json_object_get(o, key), (size_t)strtoul(bracket + 1, NULL, 10), v),
@@ -288,6 +330,106 @@ static void X_3_operations_must_be_there(void **state)
     json_decref(j);
 }
 
+/* Another kernel in the place of the one that begins so, its calls kept. */
+static void swap_id(json_t *j, const char *prefix, const char *id)
+{
+    json_t *ids = json_object_get(j, "kernels"), *calls = json_object_get(j, "kernel_calls");
+    drop_op(j, prefix);
+    json_array_append_new(ids, json_string(id));
+    json_object_set_new(calls, id, json_integer(48));
+}
+
+/* Kernels, machine, cache and weights must fit each other, whatever machine this is. */
+static void evidence_must_fit(void **state)
+{
+    (void)state;
+    static const struct {
+        int gate;
+        const char *os, *isa, *prefix, *id, *types, *says;
+    } rows[] = {
+        {9, "Linux 6 aarch64", "best", "linear_i2s", "linear_i2s.avx2", NULL, "architecture"},
+        {9, "Linux 6 x86_64", "best", "linear_i2s", "linear_i2s.neon", NULL, "architecture"},
+        {9, "Linux 6 aarch64", "avx2", "linear_i2s", "linear_i2s.scalar", NULL, "not of"},
+        {9, "Linux 6 aarch64", "scalar", "linear_i2s", "linear_i2s.dotprod", NULL, "beyond"},
+        {9, "Linux 6 aarch64", "neon", "linear_i2s", "linear_i2s.dotprod", NULL, "beyond"},
+        {10, "Linux 6 aarch64", "best", "attention", "attention_f32.scalar", NULL, "kv_store"},
+        {10, "Linux 6 x86_64", "best", "kv_store", "kv_store_i8.scalar", NULL, "attention"},
+        {11, "Linux 6 x86_64", "best", "linear_f32", "linear_f32.scalar", "[\"f32\"]",
+         "no linear kernel is ternary"},
+        {0, "Linux 6 x86_64", "best", "linear_f32", "linear_f32.scalar", "[\"i2s\", \"f32\"]", ""},
+        {0, "Linux 6 aarch64", "best", "linear_f32", "linear_f32.scalar", "[\"f32\", \"i2s\"]", ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char path[128];
+        json_t *j = json_load_file(good, 0, NULL), *env = json_object_get(j, "environment");
+        drop_op(j, "linear");
+        drop_op(j, "matmul");
+        json_object_set_new(env, "provider", json_string("fallback"));
+        json_object_set_new(env, "OS", json_string(rows[i].os));
+        json_object_set_new(env, "isa", json_string(rows[i].isa));
+        if (rows[i].gate != 11)
+            swap_id(j, "linear_i2s", "linear_i2s.scalar");
+        swap_id(j, rows[i].prefix, rows[i].id);
+        if (!strstr(rows[i].id, "linear"))
+            swap_id(j, "linear_f32", "linear_f32.scalar");
+        if (rows[i].types)
+            set(j, "quantization.types_used", json_loads(rows[i].types, 0, NULL));
+        if (rows[i].gate)
+            refused(j, rows[i].gate, rows[i].says, rows[i].id);
+        else {
+            assert_int_equal(json_dump_file(j, file("bad.json", path, sizeof path), 0), 0);
+            OK(bitnet_receipt_verify(path, NULL, NULL, &err));
+        }
+        json_decref(j);
+    }
+}
+
+/* With the model at hand, what is said of it is compared. */
+static void facts_of_the_model(void **state)
+{
+    (void)state;
+    static const tampering facts[] = {
+        {17, "model_info.layers", "1", "layers is 1"},
+        {17, "model_info.hidden_size", "7", "hidden_size is 7"},
+        {17, "model_info.num_attention_heads", "7", "attention_heads is 7"},
+        {17, "model_info.num_key_value_heads", "7", "value_heads is 7"},
+        {17, "model_info.vocab_size", "7", "vocab_size is 7"},
+        {17, "model_info.architecture", "\"llama9\"", "architecture is \"llama9\""},
+        {17, "model_info.quantization_type", "\"F16\"", "quantization_type is \"F16\""},
+    };
+    bitnet_verify_options o;
+    char path[128];
+    bitnet_verify_options_init(&o);
+    o.model_path = NANO_PATH;
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+        json_t *j = json_load_file(good, 0, NULL);
+        int gate = 0;
+        set(j, facts[i].path, json_loads(facts[i].value, JSON_DECODE_ANY, NULL));
+        assert_int_equal(json_dump_file(j, file("bad.json", path, sizeof path), 0), 0);
+        FAILS(bitnet_receipt_verify(path, &o, &gate, &err), BITNET_RECEIPT, facts[i].says);
+        assert_int_equal(gate, 17);
+        json_decref(j);
+    }
+    json_t *j = json_load_file(good, 0, NULL), *p = json_object_get(j, "performance_baseline");
+    json_int_t n = json_integer_value(json_object_get(p, "weight_bytes_per_token"));
+    json_object_set_new(p, "weight_bytes_per_token", json_integer(n - 1));
+    assert_int_equal(json_dump_file(j, file("bad.json", path, sizeof path), 0), 0);
+    OK(bitnet_receipt_verify(path, NULL, NULL, &err));
+    FAILS(bitnet_receipt_verify(path, &o, NULL, &err), BITNET_RECEIPT, "weight_bytes_per_token");
+    json_decref(j);
+}
+
+/* Not called deterministic, yet of identical runs. */
+static void identical_needs_two_runs(void **state)
+{
+    (void)state;
+    json_t *j = json_load_file(good, 0, NULL);
+    set(j, "deterministic", json_false());
+    set(j, "test_results.determinism.runs", json_integer(1));
+    refused(j, 13, "identical, but there was no second run", "identical of one run");
+    json_decref(j);
+}
+
 static void not_json(void **state)
 {
     (void)state;
@@ -362,6 +504,9 @@ int main(void)
         cmocka_unit_test(X_1_tampered_receipts_are_refused),
         cmocka_unit_test(X_1_too_many_too_long_twice),
         cmocka_unit_test(X_3_operations_must_be_there),
+        cmocka_unit_test(evidence_must_fit),
+        cmocka_unit_test(facts_of_the_model),
+        cmocka_unit_test(identical_needs_two_runs),
         cmocka_unit_test(not_json),
         cmocka_unit_test(verify_options),
         cmocka_unit_test(gates_are_numbered),
