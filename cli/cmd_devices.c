@@ -59,7 +59,7 @@ int cmd_info(args *a)
                             j_str(bitnet_runtime_provider(runtime)), "backend_summary",
                             j_str(bitnet_runtime_summary(runtime))));
     if (!rc && !opt_json(a))
-        out_printf("kernels: %s\n%s\n", bitnet_runtime_provider(runtime),
+        out_printf("kernels: %s\nat startup (drivers only): %s\n", bitnet_runtime_provider(runtime),
                    bitnet_runtime_summary(runtime));
     bitnet_devices_close(d);
     bitnet_runtime_close(runtime);

@@ -138,10 +138,11 @@ static bitnet_status fail_any_gpu(const bnet_devices *d, bitnet_error *err)
         if (d->kind[k].fake)
             return fail_fake(bnet_device_name((bnet_device_kind)k), err);
     if (!bnet_gpu_compiled(d))
-        return bnet_fail(err, BITNET_NOT_COMPILED,
-                         "NotCompiled: feature gpu: this build has no GPU backend (detected: %s); "
-                         "rebuild with GPU=1, or use --device cpu or auto",
-                         list);
+        return bnet_fail(
+            err, BITNET_NOT_COMPILED,
+            "NotCompiled: feature gpu: this version of bitnet has no GPU backend (detected: "
+            "%s); use --device cpu or auto",
+            list);
     for (int k = 0; k < BNET_DEV_CPU && n < sizeof why; k++) {
         const bnet_device_status *s = &d->kind[k];
         if (s->compiled)
@@ -161,11 +162,12 @@ static bitnet_status fail_not_compiled(const bnet_devices *d, bnet_device_kind k
     char list[64];
     const char *remedy = bnet_kind_info(k)->remedy;
     detected(d, list, sizeof list);
-    return bnet_fail(err, BITNET_NOT_COMPILED,
-                     "NotCompiled: feature %s: this build has no %s backend (detected: %s); %s, or "
-                     "use --device cpu or auto",
-                     bnet_device_name(k), bnet_device_label(k), list,
-                     remedy ? remedy : "this version has none to rebuild with");
+    return bnet_fail(
+        err, BITNET_NOT_COMPILED,
+        "NotCompiled: feature %s: this %s has no %s backend (detected: %s); %s%suse --device "
+        "cpu or auto",
+        bnet_device_name(k), remedy ? "build" : "version of bitnet", bnet_device_label(k), list,
+        remedy ? remedy : "", remedy ? ", or " : "");
 }
 
 static bitnet_status fail_index(const bnet_device_status *s, const bnet_request *r,

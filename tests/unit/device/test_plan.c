@@ -344,7 +344,7 @@ static void test_DET_20_cuda_errors(void **state)
         {222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "driver is too old"},
         {702, "CUDA_ERROR_LAUNCH_TIMEOUT", "watchdog"},
         {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "reboot"},
-        {209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "rebuild"},
+        {209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "a build for its architecture"},
         {-1, "an unknown CUDA error", "nvidia-smi"},
         {123456, "an unknown CUDA error", "--device cpu"},
     };

@@ -263,7 +263,8 @@ static void test_BE_1_cpu_is_always_there(void **state)
 static void test_BE_1_D_15_gpu_never_falls_back(void **state)
 {
     static const select_row rows[] = {
-        {"gpu", CPU_ONLY, NOT_BUILT, "NotCompiled: feature gpu", "rebuild with GPU=1"},
+        {"gpu", CPU_ONLY, NOT_BUILT, "NotCompiled: feature gpu: this version of bitnet has no GPU",
+         "; use --device cpu or auto"},
         {"gpu", {0, "cuda", 0, 0, 0}, NOT_BUILT, "NotCompiled: feature gpu", "detected: cuda,cpu"},
         {"gpu", {"cuda", 0, 0, 0, 0}, NOT_HERE, "NotAvailableRuntime: no GPU", "no cuda driver"},
         {"gpu",
@@ -293,7 +294,9 @@ static void test_BE_1_D_15_gpu_never_falls_back(void **state)
 static void test_BE_10_two_kinds_of_failure(void **state)
 {
     static const select_row rows[] = {
-        {"cuda", CPU_ONLY, NOT_BUILT, "NotCompiled: feature cuda", "rebuild with GPU=1"},
+        {"cuda", CPU_ONLY, NOT_BUILT,
+         "NotCompiled: feature cuda: this version of bitnet has no NVIDIA",
+         "; use --device cpu or auto"},
         {"cuda",
          {0, "cuda", 0, 0, 0},
          NOT_BUILT,
@@ -323,13 +326,13 @@ static void test_BE_10_two_kinds_of_failure(void **state)
          {"cuda", "cuda,vulkan", 0, 0, 0},
          NOT_BUILT,
          "NotCompiled: feature vulkan",
-         "rebuild with GPU=1"},
+         "this version of bitnet has no Vulkan backend"},
         {"ocl", {"cuda", "cuda", 0, 0, 0}, NOT_BUILT, "NotCompiled: feature opencl", 0},
         {"npu",
          {"cuda", "cuda", 0, 0, 0},
          NOT_BUILT,
          "NotCompiled: feature npu",
-         "this version has none"},
+         "this version of bitnet has no NPU backend"},
         {"metal", CPU_ONLY, NOT_BUILT, "NotCompiled: feature metal", 0},
         {"hip", CPU_ONLY, NOT_BUILT, "NotCompiled: feature hip", 0},
         {"oneapi", CPU_ONLY, NOT_BUILT, "NotCompiled: feature oneapi", 0},
@@ -448,7 +451,7 @@ static void test_D_13_D_14_selection_of_fakes(void **state)
         {"cuda", 1, 0, 1, 1, "auto", OK, "requested=auto detected=[cuda,cpu] selected=cuda"},
         {"cuda", 1, 0, 1, 0, "auto", OK, "requested=auto detected=[cpu] selected=cpu"},
         {"cuda", 1, 0, 1, 0, "cuda", NOT_HERE, "libcuda.so.1 is not installed"},
-        {"cuda", 1, 0, 0, 1, "cuda", NOT_BUILT, "rebuild with GPU=1"},
+        {"cuda", 1, 0, 0, 1, "cuda", NOT_BUILT, "this version of bitnet has no"},
         {"cuda", 0, 1, 1, 1, "auto", NOT_HERE, "BITNET_STRICT_NO_FAKE_GPU"},
         {"cuda", 1, 1, 1, 1, "auto", NOT_HERE, "BITNET_STRICT_NO_FAKE_GPU"},
         {"none", 0, 0, 1, 1, "auto", OK, "requested=auto detected=[cpu] selected=cpu"},
@@ -558,7 +561,7 @@ static void test_DET_7_preflight(void **state)
         {{0, "cuda", 0, 0, 0},
          false,
          {"compiled no, available yes", "found: 2 device(s) by driver",
-          "remedy: rebuild with GPU=1", "NotCompiled"}},
+          "remedy: this version has no backend for it; use the CPU", "NotCompiled"}},
         {{0, "hip", 0, 0, 0}, false, {"this version has no backend for it", 0}},
         {{"cuda", 0, "cuda", 0, 0}, false, {"available yes (fake)", "is a fake device", 0}},
         {{"cuda", "cuda", 0, 0, 0},
