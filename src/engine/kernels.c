@@ -4,12 +4,16 @@
 #include "device/cpu_features.h"
 #include "ops/json_text.h"
 
+#include <strings.h>
+
 _Static_assert(BITNET_KERNEL_ABI == BNET_KERNEL_ABI, "one ABI version");
 _Static_assert((int)BITNET_TIER_EXTREMELY == (int)BNET_TIER_EXTREMELY, "one list of tiers");
 _Static_assert((int)BITNET_PRIORITY_REFERENCE == (int)BNET_PRIORITY_REFERENCE,
                "one list of priorities");
 
 /* ---- registration ---- */
+
+enum { ID_MAX = 128, ULPS_MAX = 1024 };
 
 void bitnet_kernel_init(bitnet_kernel *k)
 {
@@ -26,6 +30,91 @@ void bitnet_kernel_init(bitnet_kernel *k)
 static bnet_dim_rule rule_of(const bitnet_dim_rule *r)
 {
     return (bnet_dim_rule){r->min, r->max, r->multiple};
+}
+
+/* Ids end up in logs, results and receipts, where "mock" means that nothing was computed. */
+static bitnet_status check_id(const char *id, bitnet_error *err)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-";
+    char quoted[96];
+    size_t n = strlen(id);
+    bnet_quote(id, n, quoted, sizeof quoted);
+    if (n > ID_MAX)
+        return bnet_fail(err, BITNET_ARGUMENT, "kernel '%s': the id has %zu characters, at most %d",
+                         quoted, n, ID_MAX);
+    if (id[strspn(id, allowed)])
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "kernel '%s': an id has letters, digits and _ . : - only", quoted);
+    for (size_t i = 0; i < n; i++)
+        if (strncasecmp(id + i, "mock", 4) == 0)
+            return bnet_fail(err, BITNET_ARGUMENT, "kernel '%s': an id must not contain 'mock'",
+                             quoted);
+    return BITNET_OK;
+}
+
+/* "exact" or "close(N ulp)", 1 <= N <= ULPS_MAX */
+static bool agreement_is_known(const char *s)
+{
+    unsigned n = 0;
+    if (strcmp(s, "exact") == 0)
+        return true;
+    if (strncmp(s, "close(", 6) != 0 || s[6] == '0')
+        return false;
+    for (s += 6; *s >= '0' && *s <= '9' && n <= ULPS_MAX; s++)
+        n = 10 * n + (unsigned)(*s - '0');
+    return n >= 1 && n <= ULPS_MAX && strcmp(s, " ulp)") == 0;
+}
+
+/* Some row has the key, or it is one of the documented formats without a row. */
+static bool key_is_known(const bnet_registry *r, const bnet_kernel_record *k)
+{
+    static const char *const rowless[] = {"q4_k", "iq4_nl", "q1_0", "q2_0"};
+    const bnet_kernel_record *row;
+    for (size_t i = 0; (row = bnet_registry_at(r, i)) != NULL; i++)
+        if (row->device == k->device && strcmp(row->op, k->op) == 0 &&
+            strcmp(row->format, k->format) == 0 && strcmp(row->dtype, k->dtype) == 0)
+            return true;
+    if (strcmp(k->op, "linear") != 0 || strcmp(k->dtype, "f32") != 0)
+        return false;
+    for (size_t i = 0; i < BNET_COUNT(rowless); i++)
+        if (strcmp(k->format, rowless[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool any_size(const bnet_dim_rule *r)
+{
+    return r->min <= 1 && r->max == 0 && r->multiple <= 1;
+}
+
+/* What a kernel of a program must keep beyond what the registry asks of every record; texts that
+ * are missing are the registry's to refuse. */
+static bitnet_status check_outside(const bnet_registry *r, const bnet_kernel_record *k,
+                                   bitnet_error *err)
+{
+    char a[64], b[64], c[64];
+    bitnet_status st = k->id ? check_id(k->id, err) : BITNET_OK;
+    if (st != BITNET_OK || !k->id || !k->op || !k->format || !k->dtype || !k->agreement)
+        return st;
+    if (!key_is_known(r, k))
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "kernel %s: no kernel type has op '%s', format '%s', dtype '%s'; "
+                         "bitnet_dev.h lists them",
+                         k->id, bnet_quote(k->op, strlen(k->op), a, sizeof a),
+                         bnet_quote(k->format, strlen(k->format), b, sizeof b),
+                         bnet_quote(k->dtype, strlen(k->dtype), c, sizeof c));
+    if (!agreement_is_known(k->agreement))
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "kernel %s: agreement '%s' is neither exact nor close(N ulp) with N from "
+                         "1 to %d",
+                         k->id, bnet_quote(k->agreement, strlen(k->agreement), a, sizeof a),
+                         ULPS_MAX);
+    if (strcmp(k->op, "linear") != 0 && !(any_size(&k->m) && any_size(&k->n) && any_size(&k->k)))
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "kernel %s: rules on M, N and K are for op linear alone, not for %s",
+                         k->id, k->op);
+    return BITNET_OK;
 }
 
 bitnet_status bitnet_kernel_register(bitnet_runtime *r, const bitnet_kernel *kernel,
@@ -52,7 +141,11 @@ bitnet_status bitnet_kernel_register(bitnet_runtime *r, const bitnet_kernel *ker
                               .k = rule_of(&k.k),
                               .abi = k.abi,
                               .agreement = k.agreement,
-                              .fn = k.fn};
+                              .fn = k.fn,
+                              .outside = true};
+    st = check_outside(r->registry, &rec, err);
+    if (st != BITNET_OK)
+        return st;
     st = bnet_cpu_isa_needs(rec.isa, &rec.cpu_needs, err);
     return st == BITNET_OK ? bnet_registry_add(r->registry, &rec, err)
                            : bnet_wrap(err, st, "kernel %s", k.id ? k.id : "without id");

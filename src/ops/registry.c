@@ -119,7 +119,7 @@ static registry_key *key_new(bnet_registry *r, const bnet_kernel_record *k)
     return key;
 }
 
-/* Last in its chain, so that of equal tiers the earlier registered is found first. */
+/* Last in its chain, so that among equals the earlier registered is found first. */
 static void publish(bnet_registry *r, registry_node *node, registry_key *key)
 {
     size_t n = atomic_load(&r->n);
@@ -260,7 +260,9 @@ static bool better(const bnet_kernel_record *a, const bnet_kernel_record *b, bne
         return a->tier < b->tier;
     if (p == BNET_PRIORITY_MEMORY && a->temp_bytes != b->temp_bytes)
         return a->temp_bytes < b->temp_bytes;
-    return a->tier > b->tier;
+    if (a->tier != b->tier)
+        return a->tier > b->tier;
+    return a->outside && !b->outside; /* who registers one wants it to run */
 }
 
 /* The best compatible record of a key. */

@@ -48,6 +48,7 @@ typedef struct bnet_kernel_record {
     uint32_t abi;          /* BNET_KERNEL_ABI */
     const char *agreement; /* "exact" or "close(4 ulp)" */
     bnet_kernel_fn fn;
+    bool outside;  /* registered by a program, not a row of the tree: wins ties of tier */
     uint32_t slot; /* set by the registry: index for counters, < BNET_KERNELS_MAX */
 } bnet_kernel_record;
 
@@ -95,8 +96,9 @@ const char *bnet_kernel_veto(const bnet_kernel_record *k, const bnet_capabilitie
 bool bnet_registry_has(const bnet_registry *r, const bnet_capabilities *c, const char *op,
                        const char *format, const char *dtype);
 /* Compatibility, then the tuning cache's word for this shape if there is one, else the best tier
- * (earlier row on ties). Fails NOT_AVAILABLE: UnsupportedKernelConfiguration (no record of that
- * key) or NoCompatibleKernel (lists each candidate with the one reason that vetoed it). */
+ * (on ties one from outside the tree, then the earlier row). Fails NOT_AVAILABLE:
+ * UnsupportedKernelConfiguration (no record of that key) or NoCompatibleKernel (lists each
+ * candidate with the one reason that vetoed it). */
 bitnet_status bnet_registry_select(const bnet_registry *r, const bnet_capabilities *c,
                                    const bnet_kernel_query *q, const bnet_kernel_record **out,
                                    bitnet_error *err);

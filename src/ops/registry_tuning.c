@@ -87,14 +87,17 @@ bitnet_status bnet_registry_tune(bnet_registry *r, const bnet_kernel_query *q,
                                  const char *kernel_id, bitnet_error *err)
 {
     const bnet_kernel_record *k = bnet_registry_find(r, kernel_id);
-    char quoted[96];
+    char quoted[96], format[96], dtype[96];
     if (!k)
         return bnet_fail(err, BITNET_ARGUMENT, "tuning: no kernel is called '%s'",
                          bnet_quote(kernel_id, strlen(kernel_id), quoted, sizeof quoted));
     if (!registry_same_key(k, k->device, q->op, q->format, q->dtype))
         return bnet_fail(err, BITNET_ARGUMENT,
                          "tuning: kernel %s is for (%s, %s, %s), not for (%s, %s, %s)", k->id,
-                         k->op, k->format, k->dtype, q->op, q->format, q->dtype);
+                         k->op, k->format, k->dtype,
+                         bnet_quote(q->op, strlen(q->op), quoted, sizeof quoted),
+                         bnet_quote(q->format, strlen(q->format), format, sizeof format),
+                         bnet_quote(q->dtype, strlen(q->dtype), dtype, sizeof dtype));
     const registry_node *node = atomic_load(&r->records[k->slot]);
     pthread_mutex_lock(&r->lock);
     bitnet_status st = tune_locked(r, node, bnet_tuning_m(q->m), q->n, q->k, err);
@@ -212,6 +215,7 @@ static bitnet_status take_choices(bnet_registry *r, const tuning_file *f, const 
 {
     size_t n = json_array_size(choices);
     bitnet_status st = BITNET_OK;
+    char quoted[96];
     for (int apply = 0; apply < 2; apply++)
         for (size_t i = 0; st == BITNET_OK && i < n; i++) {
             bnet_kernel_query q = {0};
@@ -224,9 +228,27 @@ static bitnet_status take_choices(bnet_registry *r, const tuning_file *f, const 
                 st = bnet_registry_tune(r, &q, kernel, f->err);
             else
                 bnet_logf(log, BITNET_LOG_INFO, "tuning", "%s: choices[%zu]: no kernel '%s' here",
-                          f->path, i, kernel);
+                          f->path, i, bnet_quote(kernel, strlen(kernel), quoted, sizeof quoted));
         }
     return st == BITNET_OK ? st : bnet_wrap(f->err, st, "%s", f->path);
+}
+
+/* Why the file does not count: another machine, or the same one with another version. Its texts may
+ * be anybody's. */
+static void tell_stale(const tuning_file *f, const char *made_key, const char *made_version,
+                       const char *key, const bnet_log *log)
+{
+    char made[256], ours[256];
+    if (strcmp(made_key, key) != 0)
+        bnet_logf(log, BITNET_LOG_WARN, "tuning",
+                  "%s: made for '%s', this is '%s': ignored, run tune again", f->path,
+                  bnet_quote(made_key, strlen(made_key), made, sizeof made),
+                  bnet_quote(key, strlen(key), ours, sizeof ours));
+    else
+        bnet_logf(log, BITNET_LOG_WARN, "tuning",
+                  "%s: made by version '%s', this is version '%s': ignored, run tune again",
+                  f->path, bnet_quote(made_version, strlen(made_version), made, sizeof made),
+                  BITNET_VERSION);
 }
 
 static bitnet_status read_document(bnet_registry *r, const tuning_file *f, const json_t *root,
@@ -243,8 +265,7 @@ static bitnet_status read_document(bnet_registry *r, const tuning_file *f, const
                          : !version ? "a string \"version\""
                                     : "an array \"choices\"");
     if (strcmp(k, key) != 0 || strcmp(version, BITNET_VERSION) != 0) {
-        bnet_logf(log, BITNET_LOG_WARN, "tuning",
-                  "%s: made for '%s', this is '%s': ignored, run tune again", f->path, k, key);
+        tell_stale(f, k, version, key, log);
         return BITNET_OK;
     }
     bitnet_status st = take_choices(r, f, choices, log);

@@ -107,11 +107,14 @@ static void test_REG_9_kernel_from_outside_runs_a_model(void **state)
     one.m.max = 1; /* single tokens only; registered first, so it wins the tie there */
     const bitnet_kernel both[] = {one, all};
     nano plain = open_with(NULL, 0, NULL), other = open_with(both, 2, NULL);
-    /* of equal tier the tree's own GEMM comes first for batches: ask for the toy by its limits */
     float *want = logits_of(&plain), *got = logits_of(&other);
     assert_same_logits(&plain, want, got, "a kernel from outside");
     assert_int_equal(calls_of(other.engine, "linear_i2s.toy_one"), 4 * 2 * 7); /* tokens, layers */
     assert_int_equal(calls_of(plain.engine, "linear_i2s.toy_one"), 0);
+    /* of equal tier one from outside goes before the tree's own GEMM */
+    assert_true(calls_of(other.engine, "linear_i2s.toy") > 0);
+    assert_int_equal(calls_of(other.engine, "matmul_i2s.dotprod"), 0);
+    assert_int_equal(calls_of(other.engine, "matmul_i2s.avx2"), 0);
     free(want);
     free(got);
     nano_close(&plain);
@@ -140,6 +143,49 @@ static void test_REG_9_registration_errors(void **state)
     FAILS(bitnet_kernel_register(n.runtime, &k, &err), BITNET_ARGUMENT, "struct_size");
     k = toy(NULL);
     FAILS(bitnet_kernel_register(n.runtime, &k, &err), BITNET_ARGUMENT, "id");
+    nano_close(&n);
+}
+
+static void test_REG_9_wrong_fields_are_refused(void **state)
+{
+    (void)state;
+    static char long_id[] = "a23456789.b23456789.c23456789.d23456789.e23456789.f23456789.g23456789."
+                            "h23456789.i23456789.j23456789.k23456789.l23456789.m23456789";
+    const struct {
+        const char *id, *op, *format, *dtype, *agreement, *says; /* says NULL: taken */
+        bitnet_dim_rule m, k;
+    } rows[] = {
+        {"a", "warp", "f32", "f32", "exact", "op 'warp'", {0}, {0}},
+        {"a", "linear", "i2s", "f32", "exact", "dtype 'f32'", {0}, {0}},
+        {"a", "linear", "q9\x1b[2J", "f32", "exact", "format 'q9\\x1b[2J'", {0}, {0}},
+        {"a", "add", "q4_k", "f32", "exact", "no kernel type", {0}, {0}},
+        {"a", "add", "f32", "f32", "roughly", "agreement 'roughly'", {0}, {0}},
+        {"a", "add", "f32", "f32", "close(1025 ulp)", "1 to 1024", {0}, {0}},
+        {"a", "add", "f32", "f32", "close(99999999999999 ulp)", "1 to 1024", {0}, {0}},
+        {"a", "add", "f32", "f32", "close(0 ulp)", "close(0 ulp)", {0}, {0}},
+        {"a", "add", "f32", "f32", "close( ulp)", "close( ulp)", {0}, {0}},
+        {"a", "add", "f32", "f32", "close(4 ulp) or so", "or so", {0}, {0}},
+        {"a", "add", "f32", "f32", "exact", "op linear alone", {1, 1, 1}, {0}},
+        {"a", "add", "f32", "f32", "exact", "op linear alone", {0}, {0, 0, 32}},
+        {"a\n\x1b[31m", "add", "f32", "f32", "exact", "a\\x0a\\x1b[31m", {0}, {0}},
+        {"a b", "add", "f32", "f32", "exact", "letters", {0}, {0}},
+        {"add.Mocked", "add", "f32", "f32", "exact", "'mock'", {0}, {0}},
+        {long_id, "add", "f32", "f32", "exact", "129 characters", {0}, {0}},
+        {long_id + 1, "add", "f32", "f32", "close(1024 ulp)", NULL, {1, 0, 1}, {0}},
+        {"A-z_0.9:x", "linear", "iq4_nl", "f32", "close(1 ulp)", NULL, {1, 4, 1}, {32, 0, 32}},
+    };
+    nano n = nano_open(1);
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        bitnet_kernel k = toy(rows[i].id);
+        bitnet_error e = {0};
+        k.op = rows[i].op, k.format = rows[i].format, k.dtype = rows[i].dtype;
+        k.agreement = rows[i].agreement;
+        k.m = rows[i].m, k.k = rows[i].k;
+        bitnet_status st = bitnet_kernel_register(n.runtime, &k, &e);
+        if (st != (rows[i].says ? BITNET_ARGUMENT : BITNET_OK) ||
+            (rows[i].says && !strstr(e.message, rows[i].says)))
+            fail_msg("row %zu: status %d, \"%s\"", i, (int)st, e.message);
+    }
     nano_close(&n);
 }
 
@@ -192,7 +238,7 @@ static void test_REG_5_list_has_every_field(void **state)
 {
     (void)state;
     nano n = nano_open(1);
-    bitnet_kernel k = toy("odd \"name\"\n");
+    bitnet_kernel k = toy("Odd-name_1:x");
     k.m = (bitnet_dim_rule){2, 8, 2};
     k.temp_bytes = 512;
     OK(bitnet_kernel_register(n.runtime, &k, &err));
@@ -210,7 +256,7 @@ static void test_REG_5_list_has_every_field(void **state)
             if (!json_object_get(json_array_get(rows, i), fields[f]))
                 fail_msg("kernel %zu has no %s", i, fields[f]);
     json_t *mine = json_array_get(rows, compiled);
-    assert_string_equal(json_string_value(json_object_get(mine, "id")), "odd \"name\"\n");
+    assert_string_equal(json_string_value(json_object_get(mine, "id")), "Odd-name_1:x");
     assert_string_equal(json_string_value(json_object_get(mine, "tier")), "extremely");
     assert_int_equal(json_integer_value(json_object_get(mine, "temp_bytes")), 512);
     json_t *m = json_object_get(json_object_get(mine, "constraints"), "m");
@@ -595,6 +641,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_REG_9_kernel_from_outside_runs_a_model),
         cmocka_unit_test(test_REG_9_registration_errors),
+        cmocka_unit_test(test_REG_9_wrong_fields_are_refused),
         cmocka_unit_test(test_REG_9_eight_threads_select_register_run),
         cmocka_unit_test(test_REG_10_15_questions),
         cmocka_unit_test(test_REG_5_list_has_every_field),

@@ -63,6 +63,34 @@ static void test_REG_5_record_is_copied(void **state)
     bnet_registry_close(NULL);
 }
 
+static void test_REG_9_outside_wins_ties(void **state)
+{
+    (void)state;
+    bnet_registry *r = registry_new();
+    bnet_kernel_record low = record_of("low", "toy", "fmt", "i8", BNET_TIER_REFERENCE),
+                       mine = record_of("mine", "toy", "fmt", "i8", BNET_TIER_HIGHLY),
+                       later = record_of("later", "toy", "fmt", "i8", BNET_TIER_HIGHLY),
+                       low_mine = record_of("low_mine", "toy", "fmt", "i8", BNET_TIER_REFERENCE);
+    bnet_kernel_query q = ask("toy", "fmt", "i8", 1, 64, 64);
+    low_mine.outside = mine.outside = later.outside = true;
+    must_add(r, low);
+    must_add(r, record_of("tree", "toy", "fmt", "i8", BNET_TIER_HIGHLY));
+    must_select(r, cpu_with(0), q, "tree");
+    must_add(r, low_mine);
+    must_select(r, cpu_with(0), q, "tree"); /* a lower tier never wins */
+    must_add(r, mine);
+    must_add(r, later);
+    must_select(r, cpu_with(0), q, "mine"); /* the earlier one of two from outside */
+    q.priority = BNET_PRIORITY_MEMORY;
+    must_select(r, cpu_with(0), q, "mine");
+    q.priority = BNET_PRIORITY_REFERENCE;
+    must_select(r, cpu_with(0), q, "low"); /* what others are checked against stays the tree's */
+    must_add(r, record_of("top", "toy", "fmt", "i8", BNET_TIER_EXTREMELY));
+    q.priority = BNET_PRIORITY_SPEED;
+    must_select(r, cpu_with(0), q, "top");
+    bnet_registry_close(r);
+}
+
 static void test_REG_6_tiers_are_ordered(void **state)
 {
     (void)state;
@@ -487,6 +515,7 @@ int main(void)
         cmocka_unit_test(test_REG_4_key_holds_several_kernels),
         cmocka_unit_test(test_REG_5_record_is_copied),
         cmocka_unit_test(test_REG_6_tiers_are_ordered),
+        cmocka_unit_test(test_REG_9_outside_wins_ties),
         cmocka_unit_test(test_REG_7_shape_rules_at_their_edges),
         cmocka_unit_test(test_REG_8_each_feature_requirement),
         cmocka_unit_test(test_REG_9_registration),

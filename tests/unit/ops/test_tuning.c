@@ -218,6 +218,33 @@ static void test_REG_20_malformed_files(void **state)
     fixture_free(&f);
 }
 
+/* A file is anybody's: what it says reaches the terminal as text, and each reason has its words. */
+static void test_REG_20_stale_files_are_told_safely(void **state)
+{
+    (void)state;
+    static const char rest[] = "\", \"version\": \"";
+    fixture f = fixture_new();
+    bnet_log log = {on_log, &f};
+    bool used = true;
+    char text[256];
+    snprintf(text, sizeof text, "{\"key\": \"k%s0.0.1\\u001b[2J\", \"choices\": []}", rest);
+    write_file(f.path, text);
+    assert_int_equal(bnet_registry_load_tuning(f.r, "k", f.path, &log, &used, NULL), BITNET_OK);
+    assert_false(used);
+    assert_non_null(strstr(f.last, "version '0.0.1\\x1b[2J'"));
+    assert_non_null(strstr(f.last, "this is version '" BITNET_VERSION "'"));
+    snprintf(text, sizeof text, "{\"key\": \"a\\nb\\u001b[2J%s%s\", \"choices\": []}", rest,
+             BITNET_VERSION);
+    write_file(f.path, text);
+    assert_int_equal(bnet_registry_load_tuning(f.r, "k", f.path, &log, &used, NULL), BITNET_OK);
+    assert_non_null(strstr(f.last, "made for 'a\\x0ab\\x1b[2J', this is 'k'"));
+    write_file(f.path, HEAD "\"choices\": [" ROW("1", "\"\\u001b[2J\\n\"") "]}");
+    assert_int_equal(bnet_registry_load_tuning(f.r, "k", f.path, &log, &used, NULL), BITNET_OK);
+    assert_non_null(strstr(f.last, "no kernel '\\x1b[2J\\x0a' here"));
+    assert_null(strchr(f.last, 27));
+    fixture_free(&f);
+}
+
 static void test_REG_20_unknown_kernels_are_passed_over(void **state)
 {
     (void)state;
@@ -245,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_REG_20_choice_never_overrides_compatibility),
         cmocka_unit_test(test_REG_20_file_round_trip),
         cmocka_unit_test(test_REG_20_other_machine_is_ignored),
+        cmocka_unit_test(test_REG_20_stale_files_are_told_safely),
         cmocka_unit_test(test_REG_20_key_tells_machines_apart),
         cmocka_unit_test(test_REG_20_malformed_files),
         cmocka_unit_test(test_REG_20_unknown_kernels_are_passed_over),
