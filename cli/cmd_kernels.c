@@ -26,7 +26,8 @@ static bool whole_number(const char *s, uint64_t *out)
     return true;
 }
 
-static int set_part(bitnet_kernel_query *q, const char *name, const char *given)
+/* `seen`: a bit per part given so far. */
+static int set_part(bitnet_kernel_query *q, unsigned *seen, const char *name, const char *given)
 {
     const struct {
         const char *name, **text;
@@ -36,6 +37,9 @@ static int set_part(bitnet_kernel_query *q, const char *name, const char *given)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (strcmp(parts[i].name, name) != 0)
             continue;
+        if (*seen & 1u << i)
+            return fail(EXIT_USAGE, "--for: %s is given twice", name);
+        *seen |= 1u << i;
         if (parts[i].text)
             *parts[i].text = given;
         else if (!whole_number(given, parts[i].number))
@@ -48,6 +52,7 @@ static int set_part(bitnet_kernel_query *q, const char *name, const char *given)
 static int parse_query(const char *written, query *out)
 {
     int rc = EXIT_OK;
+    unsigned seen = 0;
     *out = (query){.text = xstrdup(written)};
     for (char *p = out->text; p && *p && !rc;) {
         char *comma = strchr(p, ','), *equals;
@@ -57,7 +62,7 @@ static int parse_query(const char *written, query *out)
         if (!equals || !equals[1])
             rc = fail(EXIT_USAGE, "--for: '%s' is not name=value", p);
         else
-            *equals = '\0', rc = set_part(&out->q, p, equals + 1);
+            *equals = '\0', rc = set_part(&out->q, &seen, p, equals + 1);
         p = comma ? comma + 1 : NULL;
     }
     return rc;
@@ -103,6 +108,26 @@ static void print_rows(const json_t *root, bool judged)
     }
 }
 
+/* If everything listed is vetoed, the registry's own words for a key among them. */
+static int refusal(const bitnet_runtime *runtime, const json_t *root, const bitnet_kernel_query *q)
+{
+    json_t *k;
+    size_t i;
+    bitnet_kernel_query whole = *q;
+    bitnet_error err = {0};
+    const char *id;
+    json_array_foreach(json_object_get(root, "kernels"), i, k)
+    {
+        if (!*text_of(k, "veto"))
+            return EXIT_OK;
+        whole.op = text_of(k, "op");
+        whole.format = text_of(k, "format");
+        whole.dtype = text_of(k, "dtype");
+    }
+    return bitnet_runtime_select(runtime, &whole, &id, &err) == BITNET_OK ? EXIT_OK
+                                                                          : fail_with(&err);
+}
+
 static int list_kernels(const args *a, const bitnet_runtime *runtime, const bitnet_kernel_query *q)
 {
     json_t *root = registry_json(runtime, q);
@@ -113,6 +138,7 @@ static int list_kernels(const args *a, const bitnet_runtime *runtime, const bitn
         j_print(root);
     else if (n)
         print_rows(root, q != NULL);
+    int rc = n && q ? refusal(runtime, root, q) : EXIT_OK;
     json_decref(root);
     if (n == 0)
         return fail(EXIT_NOT_AVAILABLE,
@@ -120,7 +146,7 @@ static int list_kernels(const args *a, const bitnet_runtime *runtime, const bitn
                     "'%s'",
                     q && q->op ? q->op : "any", q && q->format ? q->format : "any",
                     q && q->dtype ? q->dtype : "any");
-    return EXIT_OK;
+    return rc;
 }
 
 int cmd_kernels(args *a)

@@ -104,6 +104,14 @@ static bool wants_statistics(const args *a)
            opt_given(a, OPT_RECEIPT);
 }
 
+/* A file of the environment may not be measured yet; one named on the command line is meant. */
+static void warn_no_tuning(const args *a)
+{
+    const char *path = opt_text(a, OPT_TUNING), *origin = a->values[OPT_TUNING].origin;
+    if (path && origin && strncmp(origin, "--", 2) == 0 && access(path, F_OK) != 0)
+        warn("%s: %s does not exist: no tuning", origin, path);
+}
+
 int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
 {
     bitnet_runtime_options o;
@@ -115,6 +123,7 @@ int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
     o.log_user = (void *)(uintptr_t)a;
     o.strict = opt_on(a, OPT_STRICT_RUN);
     o.tuning_path = opt_text(a, OPT_TUNING);
+    warn_no_tuning(a);
     o.device = opt_text(a, OPT_DEVICE);
     o.device_origin = a->values[OPT_DEVICE].origin;
     o.fake_gpu = fake_gpus(a);

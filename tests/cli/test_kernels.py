@@ -34,9 +34,13 @@ def test_REG_14_for():
 
 def test_bad_questions():
     for bad, says in (("op", "not name=value"), ("op=", "not name=value"), ("colour=red", "none of op format dtype m n k"),
-                      ("m=-1", "not a whole number"), ("m=1x", "not a whole number"), ("m=99999999999999999999", "whole number")):
+                      ("m=-1", "not a whole number"), ("m=1x", "not a whole number"), ("m=1,m=2", "m is given twice"),
+                      ("op=linear,op=linear", "op is given twice"), ("m=99999999999999999999", "whole number")):
         fails(2, "kernels", "--for", bad, says=says)
     fails(12, "kernels", "--for", "op=teleport", says="there is no kernel of op 'teleport'")
+    for how in ((), ("--json",)):
+        expect(12, "kernels", "--for", "op=linear,format=i2s,m=64,n=2560,k=100", *how,
+               says="NoCompatibleKernel.*linear_i2s.scalar: K = 100 is below its minimum 128")
 
 
 def test_REG_20_tuning_changes_the_kernel():
@@ -66,6 +70,8 @@ def test_REG_20_tuning_changes_the_kernel():
     check(not any(k.startswith("linear_i2s.") and k != "linear_i2s.scalar" for k in seen["slow"]), f"{seen['slow']}")
     equal(seen["other"], seen["plain"], "a cache of another machine")
     fails(2, "run", "-m", model("nano"), "-p", "O", "--tuning", write("broken.json", "{"), says="broken.json")
+    expect(0, "kernels", "--tuning", temp("nope.json"), says=r"--tuning: .*nope.json does not exist: no tuning")
+    equal(expect(0, "kernels", env={"BITNET_TUNING": temp("nope.json")}).err, "", "a file of the environment")
 
 
 def test_tune_arguments():
