@@ -14,6 +14,26 @@
 #define BNET_TERNARY_TOKENS 16
 typedef void bnet_fn_ternary(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
                              size_t x_stride, const int32_t *x_sum, size_t n_tokens, int32_t *acc);
+/* The same sums for weights packed in groups of 16 rows (pack.h), straight to floats:
+ * y[t][r] = (float)acc[t][r] * (x_scale[t] * w_scale), the product of the scales rounded first, for
+ * any number of tokens and rows. w begins at a group, the last group may be used in part, nothing
+ * behind y[t][n_rows) is written. x as above; |acc| <= 128 K, K <= 131072, so the float is exact.
+ * temp: the record's temp_bytes, aligned to 64, this call's own. */
+typedef struct bnet_r16 {
+    const uint8_t *w;     /* [ceil(n_rows / 16)][n_lines][64] */
+    size_t n_lines;       /* K / 16, a multiple of 8 */
+    size_t n_rows;        /* outputs of this call */
+    const int8_t *x;      /* [T][x_stride], 16 * n_lines values of each are used */
+    size_t x_stride;      /* a multiple of 128 */
+    const int32_t *x_sum; /* [T] */
+    const float *x_scale; /* [T] */
+    float w_scale;
+    size_t n_tokens;
+    float *y; /* [T][y_stride] */
+    size_t y_stride;
+    uint8_t *temp;
+} bnet_r16;
+typedef void bnet_fn_r16(const bnet_r16 *a);
 /* The same with one scale per 256 weights: y[t][r] = sum over b of scales[r][b] * (float)(integer
  * sum of block b), in ascending b. n_blocks counts 128-weight blocks and is even. */
 typedef void bnet_fn_ternary_scaled(const uint8_t *w, size_t n_blocks, const float *scales,
