@@ -82,9 +82,12 @@ static void count_all(const bitnet_engine *e, const bnet_backend_stats *d, bnet_
     count_device(d, c);
     c->n_dequantised = bitnet_engine_fallbacks(e);
     c->n_fallbacks = e->n_fallbacks;
-    for (int i = 0; i < BNET_OP_CLASSES; i++) {
-        c->n[i] = e->meter.n[i];
-        c->ns[i] = e->meter.ns[i];
+    for (int i = 0; i < BNET_OP_ENTRIES; i++) {
+        bnet_op_class k = bnet_entry_class((bnet_op_entry)i);
+        if (k != BNET_OP_NONE) {
+            c->n[k] += e->meter.n[i];
+            c->ns[k] += e->meter.ns[i];
+        }
     }
 }
 

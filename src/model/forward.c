@@ -226,7 +226,7 @@ bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out,
     for (int i = 0; i < n; i++)
         rows[i] = first + i;
     bnet_op_gather(ws->be, ws->last, rows, n, ws->w.embd, ws->pick);
-    bnet_op_linear_float(ws->be, ws->m->head, ws->pick, n, ws->logits);
+    bnet_op_head(ws->be, ws->m->head, ws->pick, n, ws->logits);
     bitnet_status st = bnet_op_sync(ws->be, err);
     if (st == BITNET_OK)
         *out = bnet_op_read(ws->be, ws->logits, (size_t)n * ws->w.vocab * sizeof(float));

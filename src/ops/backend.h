@@ -148,12 +148,29 @@ typedef enum bnet_op_class {
     BNET_OP_MATMUL,
     BNET_OP_QUANTIZE,
     BNET_OP_OTHER,
-    BNET_OP_CLASSES
+    BNET_OP_CLASSES,
+    BNET_OP_NONE = BNET_OP_CLASSES
 } bnet_op_class;
 
+typedef enum bnet_op_entry {
+#define ENTRY(key, name, class) BNET_ENTRY_##key,
+#include "ops/entries.inc"
+#undef ENTRY
+    BNET_OP_ENTRIES
+} bnet_op_entry;
+
 typedef struct bnet_meter {
-    atomic_uint_fast64_t n[BNET_OP_CLASSES], ns[BNET_OP_CLASSES];
+    atomic_uint_fast64_t n[BNET_OP_ENTRIES], ns[BNET_OP_ENTRIES];
 } bnet_meter;
+
+const char *bnet_entry_name(bnet_op_entry e);
+bnet_op_class bnet_entry_class(bnet_op_entry e);
+/* Around what is timed; meter NULL: nothing is. */
+static inline double bnet_meter_start(const bnet_meter *m)
+{
+    return m ? bnet_now_ms() : 0;
+}
+void bnet_meter_stop(bnet_meter *m, bnet_op_entry e, double begun);
 
 struct bnet_backend {
     const bnet_backend_vtable *v;

@@ -3,18 +3,42 @@
 
 /* ---- time, where an engine keeps statistics ---- */
 
-static double start(const bnet_backend *be)
+static const struct {
+    const char *name;
+    bnet_op_class class;
+} entries[] = {
+#define ENTRY(key, name, class) {name, BNET_OP_##class},
+#include "ops/entries.inc"
+#undef ENTRY
+};
+
+const char *bnet_entry_name(bnet_op_entry e)
 {
-    return be->meter ? bnet_now_ms() : 0;
+    return entries[e].name;
 }
 
-static void stop(const bnet_backend *be, bnet_op_class c, double begun)
+bnet_op_class bnet_entry_class(bnet_op_entry e)
 {
-    if (!be->meter)
+    return entries[e].class;
+}
+
+void bnet_meter_stop(bnet_meter *m, bnet_op_entry e, double begun)
+{
+    if (!m)
         return;
     uint64_t ns = (uint64_t)((bnet_now_ms() - begun) * 1e6);
-    atomic_fetch_add_explicit(&be->meter->n[c], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&be->meter->ns[c], ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&m->n[e], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&m->ns[e], ns, memory_order_relaxed);
+}
+
+static double start(const bnet_backend *be)
+{
+    return bnet_meter_start(be->meter);
+}
+
+static void stop(const bnet_backend *be, bnet_op_entry e, double begun)
+{
+    bnet_meter_stop(be->meter, e, begun);
 }
 
 /* ---- operations ---- */
@@ -73,7 +97,7 @@ void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, b
     assert(s->n_tokens > 0);
     double begun = start(be);
     be->v->embed(be, w, s, x);
-    stop(be, BNET_OP_OTHER, begun);
+    stop(be, BNET_ENTRY_EMBED, begun);
 }
 
 void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
@@ -82,7 +106,7 @@ void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, flo
     assert(n_rows > 0 && bnet_op_weight_info(be, w)->n_out == 1);
     double begun = start(be);
     be->v->rmsnorm(be, x, w, eps, n_rows, y);
-    stop(be, BNET_OP_OTHER, begun);
+    stop(be, BNET_ENTRY_NORM, begun);
 }
 
 void bnet_op_quantize_i8(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q)
@@ -90,7 +114,7 @@ void bnet_op_quantize_i8(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_
     assert(n_rows > 0 && n_cols > 0 && n_cols <= q->stride && q->stride % 128 == 0);
     double begun = start(be);
     be->v->quantize_i8(be, x, n_rows, n_cols, q);
-    stop(be, BNET_OP_QUANTIZE, begun);
+    stop(be, BNET_ENTRY_QUANTIZE, begun);
 }
 
 void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows,
@@ -100,7 +124,7 @@ void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_a
            bnet_op_weight_info(be, w)->n_in <= q->stride);
     double begun = start(be);
     be->v->linear_ternary(be, w, q, n_rows, y);
-    stop(be, BNET_OP_MATMUL, begun);
+    stop(be, BNET_ENTRY_LINEAR, begun);
 }
 
 void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
@@ -109,7 +133,16 @@ void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x
     assert(n_rows > 0 && !bnet_op_weight_info(be, w)->ternary);
     double begun = start(be);
     be->v->linear_float(be, w, x, n_rows, y);
-    stop(be, BNET_OP_MATMUL, begun);
+    stop(be, BNET_ENTRY_LINEAR, begun);
+}
+
+void bnet_op_head(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                  bnet_buffer *y)
+{
+    assert(n_rows > 0 && !bnet_op_weight_info(be, w)->ternary);
+    double begun = start(be);
+    be->v->linear_float(be, w, x, n_rows, y);
+    stop(be, BNET_ENTRY_HEAD, begun);
 }
 
 void bnet_op_rope_table(bnet_backend *be, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs)
@@ -117,7 +150,7 @@ void bnet_op_rope_table(bnet_backend *be, const bnet_rope *r, const bnet_step *s
     assert(r->n_rot % 2 == 0 && r->n_rot <= r->head_dim);
     double begun = start(be);
     be->v->rope_table(be, r, s, cs);
-    stop(be, BNET_OP_OTHER, begun);
+    stop(be, BNET_ENTRY_ROPE, begun);
 }
 
 void bnet_op_rope(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
@@ -126,7 +159,7 @@ void bnet_op_rope(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_r
     assert(n_rows > 0 && n_heads > 0);
     double begun = start(be);
     be->v->rope(be, r, cs, n_rows, n_heads, x);
-    stop(be, BNET_OP_OTHER, begun);
+    stop(be, BNET_ENTRY_ROPE, begun);
 }
 
 void bnet_op_kv_append(bnet_backend *be, const bnet_step *s, int layer, bnet_buffer *k,
@@ -135,7 +168,7 @@ void bnet_op_kv_append(bnet_backend *be, const bnet_step *s, int layer, bnet_buf
     assert(layer >= 0);
     double begun = start(be);
     be->v->kv_append(be, s, layer, k, v);
-    stop(be, BNET_OP_OTHER, begun);
+    stop(be, BNET_ENTRY_KV_APPEND, begun);
 }
 
 void bnet_op_attention(bnet_backend *be, const bnet_step *s, int layer, int n_heads, bnet_buffer *q,
@@ -144,7 +177,7 @@ void bnet_op_attention(bnet_backend *be, const bnet_step *s, int layer, int n_he
     assert(layer >= 0 && n_heads > 0);
     double begun = start(be);
     be->v->attention(be, s, layer, n_heads, q, y);
-    stop(be, BNET_OP_OTHER, begun);
+    stop(be, BNET_ENTRY_ATTENTION, begun);
 }
 
 void bnet_op_glu(bnet_backend *be, bool relu2, bnet_buffer *gate, bnet_buffer *up, size_t n,
@@ -152,14 +185,14 @@ void bnet_op_glu(bnet_backend *be, bool relu2, bnet_buffer *gate, bnet_buffer *u
 {
     double begun = start(be);
     (relu2 ? be->v->glu_relu2 : be->v->glu_silu)(be, gate, up, n, y);
-    stop(be, BNET_OP_OTHER, begun);
+    stop(be, BNET_ENTRY_GLU, begun);
 }
 
 void bnet_op_add(bnet_backend *be, bnet_buffer *x, bnet_buffer *y, size_t n)
 {
     double begun = start(be);
     be->v->add(be, x, y, n);
-    stop(be, BNET_OP_OTHER, begun);
+    stop(be, BNET_ENTRY_ADD, begun);
 }
 
 void bnet_op_gather(bnet_backend *be, bnet_buffer *x, const int32_t *rows, int n_rows,
@@ -167,7 +200,7 @@ void bnet_op_gather(bnet_backend *be, bnet_buffer *x, const int32_t *rows, int n
 {
     double begun = start(be);
     be->v->gather(be, x, rows, n_rows, n_cols, y);
-    stop(be, BNET_OP_OTHER, begun);
+    stop(be, BNET_ENTRY_GATHER, begun);
 }
 
 void bnet_backend_close(bnet_backend *be)

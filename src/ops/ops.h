@@ -25,6 +25,9 @@ void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_a
                             bnet_buffer *y);
 void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
                           bnet_buffer *y);
+/* linear_float for logits: counted apart from the layers. */
+void bnet_op_head(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                  bnet_buffer *y);
 void bnet_op_rope_table(bnet_backend *be, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs);
 void bnet_op_rope(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
                   bnet_buffer *x);
