@@ -1,0 +1,408 @@
+/* kernels.h - the contract between the CUDA host and the kernels in kernels/(name).cu: names,
+ * argument structs, launch shapes and the layouts of packed weights. Compiles as C11 and as CUDA.
+ *
+ * Every kernel is `extern "C" __global__ void NAME(ARGS a)`, one struct by value. What changes
+ * between decode steps (ids, positions, lengths, block tables) is read from the step buffer through
+ * pointers that stay the same, so a captured step replays. A row whose position is negative is
+ * padding: kernels may compute it but it touches no cache.
+ *
+ * Programmatic dependent launch (compute capability 9.0): every kernel marked PDL below waits
+ * (griddepcontrol.wait) before it reads or writes anything that another kernel touches, and
+ * prefetches its weights before that. Launch them with the attribute
+ * PROGRAMMATIC_STREAM_SERIALIZATION = 1; without it they are right too, only slower. All other
+ * kernels must be launched without the attribute. */
+#ifndef BNET_CUDA_KERNELS_H
+#define BNET_CUDA_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define BNET_DEV(T) T *
+#else
+#define BNET_DEV(T) uint64_t /* an address on the device, 0: none */
+#endif
+
+typedef struct bnet_cu_launch {
+    uint32_t grid[3], block;
+    uint32_t shared; /* dynamic bytes; above 48 KiB the function's limit must be raised */
+} bnet_cu_launch;
+
+static inline uint32_t bnet_cu_div(uint32_t a, uint32_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ---- the step buffer ---- */
+
+/* A timeline's cache: store [layer][block][kv head][K part, V part] as on the CPU (kv_block.h). */
+typedef struct bnet_cu_seq {
+    uint64_t kv;          /* address of the store */
+    uint64_t layer_bytes; /* from one layer to the next */
+    uint32_t table;       /* where its block numbers begin in tables */
+    uint32_t pad;
+} bnet_cu_seq;
+
+/* A run of tokens of one timeline at consecutive positions, for prefill: at most
+ * BNET_CU_TILE_TOKENS of them. */
+enum { BNET_CU_TILE_TOKENS = 64 };
+typedef struct bnet_cu_tile {
+    int32_t first, n; /* rows of the pass; n = 0: an empty tile */
+} bnet_cu_tile;
+
+typedef struct bnet_cu_step {
+    BNET_DEV(const int32_t) ids; /* [T] */
+    BNET_DEV(const int32_t) pos; /* [T], -1: padding */
+    BNET_DEV(const int32_t) seq; /* [T], index into seqs */
+    BNET_DEV(const bnet_cu_seq) seqs;
+    BNET_DEV(const int32_t) tables;
+} bnet_cu_step;
+
+/* ---- ternary matrices: W2 tiles ----
+ *
+ * Rows come in tiles of 16, columns in chunks of 128 (the last ones padded with weight 0). A unit
+ * of 16 x 128 weights is 512 bytes: 32 lanes x 16 bytes, unit (tile, chunk) at
+ * 512 * (tile * n_chunks + chunk). Lane 4 g + t (g 0..7, t 0..3), word r (0..3), byte b (0..3),
+ * bits 2s (s 0..3) hold the code (trit + 1) of
+ *     row 16 tile + g + 8 (r & 1),  column 128 chunk + 32 s + 16 (r >> 1) + 4 t + b:
+ * word r shifted by 2s is register r of the A operand of the s-th m16n8k32 product (mma and wgmma
+ * alike). One layout serves GEMV and GEMM on every chip.
+ *
+ * A matrix has up to four parts (q, k, v), each padded to whole tiles and with its own scale and
+ * destination. With `paired` parts 0 and 1 (gate and up, equally many rows) share tiles: rows 0..7
+ * of tile i are rows 8i.. of part 0, rows 8..15 the same rows of part 1. */
+
+enum { BNET_W2_TILE = 16, BNET_W2_CHUNK = 128, BNET_W2_UNIT = 512, BNET_CU_PARTS = 4 };
+
+typedef struct bnet_cu_part {
+    uint32_t first_tile, n_rows;
+    float scale;       /* of the weights */
+    uint32_t ld;       /* floats between the rows of y */
+    BNET_DEV(float) y; /* [T][ld]; 0: not wanted */
+} bnet_cu_part;
+
+typedef struct bnet_cu_w2 {
+    BNET_DEV(const uint8_t) w;
+    uint32_t n_tiles, n_chunks, n_parts, paired;
+    bnet_cu_part part[BNET_CU_PARTS];
+} bnet_cu_w2;
+
+/* What becomes of f = (float)sum * (x_scale * part scale). */
+typedef enum bnet_cu_epilogue {
+    BNET_CU_STORE = 0, /* y = f */
+    BNET_CU_ADD,       /* y = y + f (residual) */
+    BNET_CU_RELU2,     /* paired: part 0's y = max(gate, 0)^2 * up */
+    BNET_CU_SILU,      /* paired: part 0's y = gate / (1 + exp(-gate)) * up */
+} bnet_cu_epilogue;
+
+/* int8 activations as in backend.h: q [T][stride] zero beyond K, stride a multiple of 128 */
+typedef struct bnet_cu_act8 {
+    BNET_DEV(int8_t) q;
+    BNET_DEV(float) scale;
+    BNET_DEV(int32_t) sum;
+    uint32_t stride, pad;
+} bnet_cu_act8;
+
+/* pack.c, plain C for the host: trits [n_rows][ld] (row-major, -1 0 1) of one part into units. The
+ * caller prefills the matrix with BNET_W2_ZERO bytes and gives tile numbers of the whole matrix. */
+enum { BNET_W2_ZERO = 0x55 };
+uint64_t bnet_w2_bytes(uint32_t n_tiles, uint32_t n_chunks);
+/* Rows r0..r0+n_rows of a part: row r goes to tile first_tile + r / 16. */
+void bnet_w2_pack(uint8_t *w, uint32_t n_chunks, uint32_t first_tile, uint32_t r0, uint32_t n_rows,
+                  const int8_t *trits, size_t ld, uint32_t n_cols);
+/* The same into paired tiles: row r of part `which` (0, 1) goes to tile r / 8. */
+void bnet_w2_pack_paired(uint8_t *w, uint32_t n_chunks, uint32_t which, uint32_t r0,
+                         uint32_t n_rows, const int8_t *trits, size_t ld, uint32_t n_cols);
+/* Straight from canonical I2_S rows (128 weights in 32 bytes, 128-layout), no trits between; pairs:
+ * 0: as bnet_w2_pack, 1 or 2: part 0 or 1 of paired tiles. row_bytes from one row to the next. */
+void bnet_w2_pack_i2s(uint8_t *w, uint32_t n_chunks, uint32_t first_tile, uint32_t pairs,
+                      uint32_t r0, uint32_t n_rows, const uint8_t *rows, size_t row_bytes);
+int bnet_w2_get(const uint8_t *w, uint32_t n_chunks, uint32_t tile_row, uint32_t tile,
+                uint32_t col); /* one trit, for tests */
+
+/* ---- W2A8 GEMV (1..8 tokens): PDL ----
+ * bnet_w2_gemv_ldg   any chip          bnet_w2_gemv_bulk   9.0: weights by bulk copies
+ * Input: act8, or (x != 0, one token only) floats x [K] normed by `norm` (0: not normed) and
+ * quantised inside. Exact integers either way. */
+typedef struct bnet_cu_gemv_args {
+    bnet_cu_w2 m;
+    bnet_cu_act8 act;
+    BNET_DEV(const float) x;
+    BNET_DEV(const float) norm;
+    float eps;
+    uint32_t k; /* columns without padding */
+    uint32_t n_tokens, epilogue;
+} bnet_cu_gemv_args;
+
+enum { BNET_GEMV_THREADS = 512, BNET_GEMV_TOKENS = 8, BNET_GEMV_SEG = 48 /* units per segment */ };
+static inline bnet_cu_launch bnet_w2_gemv_launch(const bnet_cu_gemv_args *a, uint32_t n_sm,
+                                                 int bulk)
+{
+    uint32_t ctas = a->m.n_tiles < n_sm ? a->m.n_tiles : n_sm;
+    uint32_t tiles = bnet_cu_div(a->m.n_tiles, ctas);
+    uint32_t shared = a->n_tokens * (a->m.n_chunks * BNET_W2_CHUNK + 16); /* activations */
+    shared += tiles * BNET_W2_TILE * a->n_tokens * 4;                     /* sums */
+    uint32_t segments = bnet_cu_div(tiles * a->m.n_chunks, BNET_GEMV_SEG);
+    if (bulk)
+        shared += (segments < 3 ? segments : 3) * BNET_GEMV_SEG * BNET_W2_UNIT;
+    bnet_cu_launch l = {{ctas, 1, 1}, BNET_GEMV_THREADS, shared + 128};
+    return l;
+}
+
+/* ---- W2A8 GEMM (any number of tokens) ----
+ * bnet_w2_gemm_mma_{64,128}           7.5 and up: tiles of 128 rows x 64 or 128 tokens
+ * bnet_w2_gemm_wgmma_{64,128,256}     9.0a: tiles of 128 rows x that many tokens
+ * splits > 1 divides K: sums meet in work [n_token_tiles * n_row_tiles][rows][tokens] int32 and
+ * counters [tiles], both zero before the first launch and left zero. */
+typedef struct bnet_cu_gemm_args {
+    bnet_cu_w2 m;
+    bnet_cu_act8 act;
+    uint32_t n_tokens, epilogue, splits, pad;
+    BNET_DEV(int32_t) work;
+    BNET_DEV(uint32_t) counters;
+} bnet_cu_gemm_args;
+
+enum { BNET_GEMM_ROWS = 128 };
+static inline bnet_cu_launch bnet_w2_gemm_launch(const bnet_cu_gemm_args *a, uint32_t tokens,
+                                                 int wgmma)
+{
+    uint32_t stages = wgmma ? 4 : 3; /* of tokens x 128 bytes */
+    bnet_cu_launch l = {{bnet_cu_div(a->n_tokens, tokens),
+                         bnet_cu_div(a->m.n_tiles, BNET_GEMM_ROWS / BNET_W2_TILE), a->splits},
+                        256,
+                        stages * tokens * 128 + (wgmma ? 1024 : 0)};
+    return l;
+}
+static inline uint64_t bnet_w2_gemm_work_bytes(const bnet_cu_gemm_args *a, uint32_t tokens)
+{
+    uint64_t tiles = (uint64_t)bnet_cu_div(a->n_tokens, tokens) *
+                     bnet_cu_div(a->m.n_tiles, BNET_GEMM_ROWS / BNET_W2_TILE);
+    return a->splits > 1 ? tiles * BNET_GEMM_ROWS * tokens * 4 : 0;
+}
+
+/* ---- norm, quantise, gates ----
+ * bnet_norm_quantize: h = rmsnorm(x) * norm (norm 0: h = x), then int8; PDL. Writes y (floats) if
+ *   y != 0 and act if act.q != 0. One block per row.
+ * bnet_glu_norm_quantize: the same with h = glu(gate, up) before the norm; silu: which gate. PDL.
+ */
+typedef struct bnet_cu_norm_args {
+    BNET_DEV(const float) x;  /* [T][ld] (gate for glu) */
+    BNET_DEV(const float) up; /* [T][ld] */
+    BNET_DEV(const float) norm;
+    BNET_DEV(float) y; /* [T][k] */
+    bnet_cu_act8 act;
+    uint32_t k, ld, silu;
+    float eps;
+} bnet_cu_norm_args;
+static inline bnet_cu_launch bnet_norm_launch(uint32_t n_rows)
+{
+    bnet_cu_launch l = {{n_rows, 1, 1}, 512, 0};
+    return l;
+}
+
+/* ---- rope and cache ----
+ * bnet_rope_table: cs [T][n_rot] = (cos, sin) pairs of pos * inv_freq, in double. PDL.
+ * bnet_rope_append: rotates q and k in place and stores k, v into the cache. PDL. */
+typedef struct bnet_cu_rope_table_args {
+    bnet_cu_step step;
+    BNET_DEV(const double) inv_freq; /* [n_rot / 2] */
+    BNET_DEV(float) cs;
+    uint32_t n_rot, n_tokens;
+} bnet_cu_rope_table_args;
+static inline bnet_cu_launch bnet_rope_table_launch(uint32_t n_tokens)
+{
+    bnet_cu_launch l = {{n_tokens, 1, 1}, 128, 0};
+    return l;
+}
+
+/* kv_type as bitnet_kv_type: 0 f16, 1 f32, 2 int8 with a scale per 32 elements */
+typedef struct bnet_cu_attn_args {
+    bnet_cu_step step;
+    BNET_DEV(float) q; /* [T][ldq]: n_heads * head_dim */
+    BNET_DEV(float) k; /* [T][ldk]: n_kv_heads * head_dim */
+    BNET_DEV(float) v;
+    BNET_DEV(const float) cs;           /* [T][n_rot] */
+    BNET_DEV(float) y;                  /* [T][n_heads * head_dim] */
+    BNET_DEV(float) work;               /* decode: bnet_attn_work_bytes */
+    BNET_DEV(uint32_t) counters;        /* decode: [T * n_kv_heads], zero before, left zero */
+    BNET_DEV(const bnet_cu_tile) tiles; /* prefill: [n_tiles] */
+    uint32_t ldq, ldk, layer, n_heads, n_kv_heads, head_dim, kv_type, part_bytes;
+    uint32_t n_rot, neox, n_tokens, n_tiles, n_splits;
+    float scale; /* 1 / sqrt(head_dim) */
+} bnet_cu_attn_args;
+static inline bnet_cu_launch bnet_rope_append_launch(const bnet_cu_attn_args *a)
+{
+    bnet_cu_launch l = {{a->n_tokens, 1, 1}, 256, 0};
+    return l;
+}
+
+/* ---- attention ----
+ * bnet_attn_decode: each token on its own, split over the context; math in float; any cache type,
+ *   head_dim up to 256. With cs != 0 it also rotates q and k and appends k, v (then every timeline
+ *   has at most one token in the pass; q and k are not written back); with cs = 0 they were rotated
+ *   and stored before and the pass may be anything. PDL.
+ * bnet_attn_prefill: tiles of tokens on tensor cores (f16 operands, float sums); f16 and int8
+ *   caches, head_dim 64 and 128 (bnet_attn_prefill_64, _128), q rotated and k, v stored before.
+ * n_splits: choose about 4 * n_sm / (T * n_kv_heads), 1..32; positions per split follow from the
+ *   timeline's length on the device. */
+enum { BNET_ATTN_THREADS = 128, BNET_ATTN_MAX_SPLITS = 64, BNET_ATTN_MAX_GROUP = 8 };
+static inline uint64_t bnet_attn_work_bytes(const bnet_cu_attn_args *a)
+{
+    return (uint64_t)a->n_tokens * a->n_heads * a->n_splits * (a->head_dim + 2) * 4;
+}
+static inline bnet_cu_launch bnet_attn_decode_launch(const bnet_cu_attn_args *a)
+{
+    bnet_cu_launch l = {{a->n_splits, a->n_kv_heads, a->n_tokens}, BNET_ATTN_THREADS, 0};
+    return l;
+}
+static inline bnet_cu_launch bnet_attn_prefill_launch(const bnet_cu_attn_args *a)
+{
+    uint32_t shared = 64 * a->head_dim * 2 * 5; /* q, two stages of k and v */
+    bnet_cu_launch l = {{a->n_heads, a->n_tiles, 1}, 128, shared};
+    return l;
+}
+
+/* ---- head and float matrices ----
+ * bnet_head_{f16,bf16,f32,q8,q6k}: y [T][ld] = rows . norm(x); norm 0: x as it is; 1..8 tokens.
+ * PDL. Rows of w0 are `stride` elements long (a multiple of 256 for q6k, 64 for the others, padding
+ * 0). q8: w0 int8 codes, w1 f16 scales [N][stride / 32]. q6k: w0 [N][stride / 256][192] bytes (ql,
+ * qh as in the file), w1 int8 scales [N][stride / 256][16], w2 f16 [N][stride / 256]. */
+typedef struct bnet_cu_head_args {
+    BNET_DEV(const uint8_t) w0;
+    BNET_DEV(const uint8_t) w1;
+    BNET_DEV(const uint8_t) w2;
+    BNET_DEV(const float) x; /* [T][ldx] */
+    BNET_DEV(const float) norm;
+    BNET_DEV(float) y;
+    uint32_t n_rows, k, stride, n_tokens, ldx, ld;
+    float eps;
+    uint32_t pad;
+} bnet_cu_head_args;
+enum { BNET_HEAD_THREADS = 512 };
+static inline bnet_cu_launch bnet_head_launch(const bnet_cu_head_args *a, uint32_t n_sm)
+{
+    bnet_cu_launch l = {{2 * n_sm, 1, 1}, BNET_HEAD_THREADS, a->n_tokens * a->stride * 4};
+    return l;
+}
+
+/* Tensor-core products, f32 sums, any sizes: c [M][ldc] f32 = a [M][lda] * b.
+ * bnet_matmul_{f16,bf16}_nt: b [N][ldb] (rows are columns of the product: weights)
+ * bnet_matmul_{f16,bf16}_nn: b [K][ldb]
+ * bnet_wmma_matmul_f16: as _nn through the wmma interface.
+ * bnet_matmul_f32_nn: plain float, the reference. lda, ldb: multiples of 8 for 16-byte loads, else
+ * slower. */
+typedef struct bnet_cu_matmul_args {
+    BNET_DEV(const uint16_t) a;
+    BNET_DEV(const uint16_t) b;
+    BNET_DEV(float) c;
+    uint32_t m, n, k, lda, ldb, ldc;
+} bnet_cu_matmul_args;
+static inline bnet_cu_launch bnet_matmul_launch(const bnet_cu_matmul_args *a)
+{
+    bnet_cu_launch l = {{bnet_cu_div(a->n, 128), bnet_cu_div(a->m, 64), 1}, 256, 0};
+    return l;
+}
+
+/* ---- sampling ----
+ * bnet_argmax: id of the largest logit of each row, the lowest id of equals; also next ids and
+ *   positions of the step buffer if wanted. One block per row. PDL.
+ * bnet_topk: the k <= 64 largest per row, sorted, ties by lower id: first bnet_topk_part over
+ *   slices, then bnet_topk_merge. */
+enum { BNET_TOPK_MAX = 64, BNET_TOPK_SLICES = 64 };
+typedef struct bnet_cu_sample_args {
+    BNET_DEV(const float) logits; /* [rows][ld] */
+    BNET_DEV(int32_t) id;         /* [rows][k] */
+    BNET_DEV(float) value;        /* [rows][k]; 0: not wanted */
+    BNET_DEV(uint64_t) work;      /* topk: [rows][BNET_TOPK_SLICES][64] */
+    BNET_DEV(int32_t) next_id;    /* argmax: [rows], 0: none */
+    BNET_DEV(int32_t) next_pos;   /* argmax: [rows] += 1, 0: none */
+    uint32_t n, ld, k, rows;
+} bnet_cu_sample_args;
+static inline bnet_cu_launch bnet_argmax_launch(uint32_t rows)
+{
+    bnet_cu_launch l = {{rows, 1, 1}, 1024, 0};
+    return l;
+}
+static inline bnet_cu_launch bnet_topk_part_launch(uint32_t rows)
+{
+    bnet_cu_launch l = {{BNET_TOPK_SLICES, rows, 1}, 1024, 0};
+    return l;
+}
+static inline bnet_cu_launch bnet_topk_merge_launch(uint32_t rows)
+{
+    bnet_cu_launch l = {{rows, 1, 1}, 1024, 0};
+    return l;
+}
+
+/* ---- vectors ----
+ * bnet_add: y = x + y as x += y of the CPU; bnet_relu2, bnet_silu: y = act(x);
+ * bnet_glu_{relu2,silu}: y = act(x) * z; bnet_softmax: rows of x [rows][n] into y (n threads of one
+ * block per row); bnet_to_{f16,bf16}: float to half bits, nearest even; bnet_from_{f16,bf16}. All
+ * elementwise ones take any grid. */
+typedef struct bnet_cu_vec_args {
+    BNET_DEV(const void) x;
+    BNET_DEV(const void) z;
+    BNET_DEV(void) y;
+    uint64_t n; /* elements; of a row for softmax */
+} bnet_cu_vec_args;
+static inline bnet_cu_launch bnet_vec_launch(uint64_t n)
+{
+    uint64_t blocks = (n + 1023) / 1024;
+    bnet_cu_launch l = {{(uint32_t)(blocks > 4096 ? 4096 : blocks), 1, 1}, 256, 0};
+    return l;
+}
+
+/* bnet_embed_{f32,f16,bf16,q8,q6k}: x [T][k] = rows ids[t] of a matrix as for the head; id outside
+ * 0..n_rows-1: zeros. bnet_gather: y [T][k] = x[rows[t]]. */
+typedef struct bnet_cu_embed_args {
+    BNET_DEV(const uint8_t) w0;
+    BNET_DEV(const uint8_t) w1;
+    BNET_DEV(const uint8_t) w2;
+    BNET_DEV(const int32_t) ids;
+    BNET_DEV(float) y;
+    uint32_t n_rows, k, stride, n_tokens;
+} bnet_cu_embed_args;
+static inline bnet_cu_launch bnet_embed_launch(uint32_t n_tokens)
+{
+    bnet_cu_launch l = {{n_tokens, 1, 1}, 256, 0};
+    return l;
+}
+
+/* ---- quantising weights and block formats (ops/reference.h has the meaning) ----
+ * bnet_qk256_gemv: f32 x, blocks of 256 codes in 64 bytes, scales [rows][blocks] or 0; map as
+ *   bnet_code_map. One warp per row.
+ * bnet_quantize_scales: scale of each block of `block` values by rule (0 absmean, 1 absmax / 1.5).
+ * bnet_quantize_{i2s,tl1,tl2}: pack with those scales. */
+typedef struct bnet_cu_qk256_args {
+    BNET_DEV(const uint8_t) w;
+    BNET_DEV(const float) scales;
+    BNET_DEV(const float) x;
+    BNET_DEV(float) y;
+    uint32_t rows, cols, map, pad;
+} bnet_cu_qk256_args;
+static inline bnet_cu_launch bnet_qk256_launch(uint32_t rows)
+{
+    bnet_cu_launch l = {{bnet_cu_div(rows, 8), 1, 1}, 256, 0};
+    return l;
+}
+
+typedef struct bnet_cu_quantize_args {
+    BNET_DEV(const float) x;
+    BNET_DEV(uint8_t) out;
+    BNET_DEV(float) scales; /* [n_scales] */
+    uint64_t n, block;      /* values; values per scale */
+    uint32_t n_scales, rule;
+} bnet_cu_quantize_args;
+static inline bnet_cu_launch bnet_quantize_scales_launch(uint32_t n_scales)
+{
+    bnet_cu_launch l = {{n_scales, 1, 1}, 512, 0};
+    return l;
+}
+static inline bnet_cu_launch bnet_quantize_launch(uint64_t n)
+{
+    uint64_t groups = (n + 23) / 24, blocks = (groups + 255) / 256; /* a thread packs 24 values */
+    bnet_cu_launch l = {{(uint32_t)(blocks > 65535 ? 65535 : blocks), 1, 1}, 256, 0};
+    return l;
+}
+
+#endif
