@@ -106,6 +106,10 @@ void bnet_gguf_declare(bnet_gguf_writer *w, const char *name, bnet_type t, const
                        uint32_t n_dims);
 /* Opens path and writes header, keys and infos (alignment 32). */
 bitnet_status bnet_gguf_begin(bnet_gguf_writer *w, const char *path, bitnet_error *err);
+/* What _begin would write before the data, for a file made in memory, and the size of the whole
+ * file (every tensor padded). */
+bitnet_status bnet_gguf_head(bnet_gguf_writer *w, bnet_str *head, uint64_t *n_file,
+                             bitnet_error *err);
 /* Appends data of the current tensor in any number of pieces; when its bytes are complete, pads and
  * moves on to the next. A piece may not cross from one tensor into the next: ARGUMENT. The bytes of
  * a tensor are those of bnet_type_bytes; for I2_S that is n/4 bytes of codes and the 32 of

@@ -228,41 +228,54 @@ static void add_info(bnet_str *s, const out_tensor *t)
 
 /* ---- the file ---- */
 
-static bitnet_status write_head(bnet_gguf_writer *w, bitnet_error *err)
-{
-    bnet_str head = {0}, infos = {0};
-    bnet_str_add(&head, "GGUF", 4);
-    add_u32(&head, 3);
-    add_u64(&head, w->n_tensors);
-    add_u64(&head, w->n_keys);
-    for (size_t i = 0; i < w->n_tensors; i++)
-        add_info(&infos, &w->tensors[i]);
-    bitnet_status st = BITNET_OK;
-    if (head.failed || infos.failed)
-        st = bnet_no_memory(err, "tensor infos");
-    if (st == BITNET_OK)
-        st = bnet_writer_write(w->file, head.data, head.n, err);
-    if (st == BITNET_OK)
-        st = bnet_writer_write(w->file, w->keys.data, w->keys.n, err);
-    if (st == BITNET_OK)
-        st = bnet_writer_write(w->file, infos.data, infos.n, err);
-    if (st == BITNET_OK && w->n_tensors)
-        st = bnet_writer_zeros(w->file, (size_t)(-bnet_writer_offset(w->file) % ALIGNMENT), err);
-    bnet_str_free(&head);
-    bnet_str_free(&infos);
-    return st;
-}
-
-bitnet_status bnet_gguf_begin(bnet_gguf_writer *w, const char *path, bitnet_error *err)
+/* The first failure of an adder, or OK. */
+static bitnet_status check_adders(bnet_gguf_writer *w, const char *name, bitnet_error *err)
 {
     if (w->keys.failed)
         fail_first(w, BITNET_MEMORY, "out of memory:", "keys");
     if (w->first.status != BITNET_OK)
-        return bnet_fail(err, w->first.status, "%s: %s", path, w->first.message);
+        return bnet_fail(err, w->first.status, "%s: %s", name, w->first.message);
+    return BITNET_OK;
+}
+
+bitnet_status bnet_gguf_head(bnet_gguf_writer *w, bnet_str *head, uint64_t *n_file,
+                             bitnet_error *err)
+{
+    static const char zeros[ALIGNMENT] = {0};
+    bitnet_status st = check_adders(w, "GGUF", err);
+    if (st != BITNET_OK)
+        return st;
+    bnet_str_add(head, "GGUF", 4);
+    add_u32(head, 3);
+    add_u64(head, w->n_tensors);
+    add_u64(head, w->n_keys);
+    bnet_str_add(head, w->keys.data, w->keys.n);
+    for (size_t i = 0; i < w->n_tensors; i++)
+        add_info(head, &w->tensors[i]);
+    if (w->n_tensors)
+        bnet_str_add(head, zeros, -head->n % ALIGNMENT);
+    if (head->failed)
+        return bnet_no_memory(err, "tensor infos");
+    *n_file = head->n + w->n_data;
+    return BITNET_OK;
+}
+
+bitnet_status bnet_gguf_begin(bnet_gguf_writer *w, const char *path, bitnet_error *err)
+{
+    bnet_str head = {0};
+    uint64_t n_file;
+    bitnet_status st = check_adders(w, path, err);
+    if (st != BITNET_OK)
+        return st;
     if (w->file)
         return bnet_fail(err, BITNET_ARGUMENT, "%s: the writer has begun already", path);
-    bitnet_status st = bnet_writer_open(path, &w->file, err);
-    return st == BITNET_OK ? write_head(w, err) : st;
+    st = bnet_writer_open(path, &w->file, err);
+    if (st == BITNET_OK)
+        st = bnet_gguf_head(w, &head, &n_file, err);
+    if (st == BITNET_OK)
+        st = bnet_writer_write(w->file, head.data, head.n, err);
+    bnet_str_free(&head);
+    return st;
 }
 
 bitnet_status bnet_gguf_data(bnet_gguf_writer *w, const void *data, size_t n, bitnet_error *err)

@@ -226,6 +226,16 @@ bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const bnet_registry *regist
 bitnet_status bnet_cpu_capabilities(const char *isa, bnet_capabilities *out, bitnet_error *err);
 /* Feature bits a named instruction set stands for, present or not. Fails ARGUMENT: unknown. */
 bitnet_status bnet_cpu_isa_needs(const char *isa, uint32_t *needs, bitnet_error *err);
+/* What this CPU could do at best, measured on all threads of the pool (limits.c): the rate of the
+ * integer instructions the capabilities allow, best set first; returns how many. */
+typedef struct bnet_cpu_peak {
+    const char *name, *isa; /* "smmla", "i8mm" */
+    double gop_s;
+} bnet_cpu_peak;
+size_t bnet_cpu_peaks(bnet_pool *pool, const bnet_capabilities *c, bnet_cpu_peak *out, size_t cap);
+/* GB/s at which they read memory that no cache holds (cache_bytes: the last one's size, 0: not
+ * known); 0: no memory to measure with. */
+double bnet_cpu_read_rate(bnet_pool *pool, const bnet_capabilities *c, uint64_t cache_bytes);
 void bnet_backend_close(bnet_backend *be); /* NULL is legal */
 size_t bnet_backend_kernels(const bnet_backend *be, bitnet_kernel_use *out, size_t cap);
 uint64_t bnet_backend_fallbacks(const bnet_backend *be);

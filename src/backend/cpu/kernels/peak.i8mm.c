@@ -1,0 +1,24 @@
+/* peak.i8mm.c - the rate of smmla: 2x8 times 8x2 in one instruction. */
+#include <arm_neon.h>
+
+#include "backend/cpu/peak.h"
+
+enum { CHAINS = 16 };
+
+uint64_t bnet_peak_smmla_i8mm(size_t n_rounds, uint64_t *sink)
+{
+    int32x4_t acc[CHAINS], sum = vdupq_n_s32(0);
+    int8x16_t a = vdupq_n_s8((int8_t)*sink), b = vdupq_n_s8(3);
+    for (int c = 0; c < CHAINS; c++)
+        acc[c] = vdupq_n_s32(c);
+    for (size_t i = 0; i < n_rounds; i++) {
+#pragma GCC unroll 16
+        for (int c = 0; c < CHAINS; c++)
+            acc[c] = vmmlaq_s32(acc[c], a, b);
+        __asm__ volatile("" : "+w"(a), "+w"(b));
+    }
+    for (int c = 0; c < CHAINS; c++)
+        sum = vaddq_s32(sum, acc[c]);
+    *sink = (uint64_t)(int64_t)vaddvq_s32(sum);
+    return (uint64_t)n_rounds * CHAINS * 64;
+}

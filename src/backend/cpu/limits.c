@@ -1,0 +1,154 @@
+/* limits.c - what this machine could do at best, measured now: how fast its threads together read
+ * memory, and how fast their integer units are. Hides: which loops serve which instruction set,
+ * sizes and repetitions. The best of several rounds counts: a limit is not a median. */
+#include <sys/mman.h>
+
+#include "backend/cpu/peak.h"
+#include "ops/backend.h"
+
+enum { PEAK_TRIES = 5, READ_TRIES = 4, STREAMS_MAX = 4 };
+static const double peak_ms = 4; /* one try */
+static const size_t read_min = (size_t)64 << 20, read_max = (size_t)512 << 20;
+
+/* ---- integer units ---- */
+
+static const struct peak {
+    const char *name, *isa;
+    bnet_fn_peak *run;
+} peaks[] = {
+#define PEAK(name, isa, arch) BNET_ON_##arch({#name, #isa, bnet_peak_##name##_##isa}, )
+#include "backend/cpu/peaks.inc"
+#undef PEAK
+};
+
+typedef struct peak_job {
+    bnet_fn_peak *run;
+    size_t n_rounds;
+    atomic_uint_fast64_t n_ops, sink;
+} peak_job;
+
+static void run_peak(void *arg, int thread, int n_threads)
+{
+    peak_job *j = arg;
+    uint64_t sink = 1;
+    (void)thread, (void)n_threads;
+    atomic_fetch_add(&j->n_ops, j->run(j->n_rounds, &sink));
+    atomic_fetch_add(&j->sink, sink);
+}
+
+static double time_peak(bnet_pool *pool, peak_job *j)
+{
+    j->n_ops = 0;
+    double start = bnet_now_ms();
+    bnet_pool_run(pool, run_peak, j);
+    return bnet_now_ms() - start;
+}
+
+/* Gop/s of all threads: rounds are doubled until a try lasts long enough. */
+static double measure_peak(bnet_pool *pool, bnet_fn_peak *run)
+{
+    peak_job j = {.run = run, .n_rounds = 256};
+    while (time_peak(pool, &j) < peak_ms && j.n_rounds < (size_t)1 << 40)
+        j.n_rounds *= 2;
+    double best = 0;
+    for (int i = 0; i < PEAK_TRIES; i++) {
+        double ms = time_peak(pool, &j);
+        best = BNET_MAX(best, ms > 0 ? (double)j.n_ops / ms / 1e6 : 0);
+    }
+    return best;
+}
+
+static bool can_run(const bnet_capabilities *c, const char *isa)
+{
+    uint32_t needs = 0;
+    return bnet_cpu_isa_needs(isa, &needs, NULL) == BITNET_OK && (needs & ~c->cpu_features) == 0;
+}
+
+size_t bnet_cpu_peaks(bnet_pool *pool, const bnet_capabilities *c, bnet_cpu_peak *out, size_t cap)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < BNET_COUNT(peaks) && n < cap; i++)
+        if (can_run(c, peaks[i].isa))
+            out[n++] =
+                (bnet_cpu_peak){peaks[i].name, peaks[i].isa, measure_peak(pool, peaks[i].run)};
+    return n;
+}
+
+/* ---- memory ---- */
+
+static const struct reader {
+    const char *isa;
+    bnet_fn_reader *run;
+} readers[] = {
+    BNET_ON_X86({"avx512", bnet_reader_avx512}, {"avx2", bnet_reader_avx2}, )
+        BNET_ON_ARM({"neon", bnet_reader_neon}, ){"scalar", bnet_reader_scalar},
+};
+
+typedef struct read_job {
+    bnet_fn_reader *run;
+    uint8_t *data;
+    size_t n_bytes; /* of each thread */
+    size_t n_streams, ahead;
+    atomic_uint_fast64_t sink;
+} read_job;
+
+/* Every thread writes its own part first, so that the pages lie where it will read them. */
+static void touch_part(void *arg, int thread, int n_threads)
+{
+    read_job *j = arg;
+    (void)n_threads;
+    memset(j->data + (size_t)thread * j->n_bytes, thread + 1, j->n_bytes);
+}
+
+static void read_part(void *arg, int thread, int n_threads)
+{
+    read_job *j = arg;
+    uint64_t sink = 0;
+    (void)n_threads;
+    j->run(j->data + (size_t)thread * j->n_bytes, j->n_bytes, j->n_streams, j->ahead, &sink);
+    atomic_fetch_add(&j->sink, sink);
+}
+
+/* More than the last cache holds, whoever shares it. */
+static size_t bytes_per_thread(int n_threads, uint64_t cache_bytes)
+{
+    size_t want = 2 * (size_t)cache_bytes / (size_t)n_threads;
+    want = BNET_MIN(BNET_MAX(want, read_min), read_max);
+    return want & ~(((size_t)1 << 20) - 1);
+}
+
+static double measure_read(bnet_pool *pool, read_job *j, int n_threads)
+{
+    double best = 0;
+    for (j->n_streams = 1; j->n_streams <= STREAMS_MAX; j->n_streams *= 2)
+        for (j->ahead = 0; j->ahead <= 2048; j->ahead += 1024)
+            for (int i = 0; i < READ_TRIES; i++) {
+                double start = bnet_now_ms();
+                bnet_pool_run(pool, read_part, j);
+                double ms = bnet_now_ms() - start;
+                double rate = (double)j->n_bytes * n_threads / ms / 1e6;
+                best = BNET_MAX(best, ms > 0 ? rate : 0);
+            }
+    return best;
+}
+
+double bnet_cpu_read_rate(bnet_pool *pool, const bnet_capabilities *c, uint64_t cache_bytes)
+{
+    int n_threads = bnet_pool_threads(pool);
+    read_job j = {.n_bytes = bytes_per_thread(n_threads, cache_bytes)};
+    size_t total = j.n_bytes * (size_t)n_threads;
+    for (size_t i = 0; !j.run; i++)
+        if (can_run(c, readers[i].isa))
+            j.run = readers[i].run;
+    void *p = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return 0;
+#ifdef MADV_HUGEPAGE
+    madvise(p, total, MADV_HUGEPAGE);
+#endif
+    j.data = p;
+    bnet_pool_run(pool, touch_part, &j);
+    double best = measure_read(pool, &j, n_threads);
+    munmap(p, total);
+    return best;
+}
