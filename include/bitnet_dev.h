@@ -600,6 +600,146 @@ BITNET_API bitnet_status bitnet_health_check(bitnet_engine *engine, bitnet_healt
 /* One JSON object into buf, cut at cap, NUL-terminated; returns the length of the whole. */
 BITNET_API size_t bitnet_health_json(const bitnet_health *health, char *buf, size_t cap);
 
+/* ---- synthetic models: known shapes with random weights, without a file ---- */
+
+typedef struct bitnet_synthetic_info {
+    const char *name;  /* "2b-4t" */
+    const char *about; /* whose shape it is */
+    const char *architecture;
+    const char *head; /* format of the embeddings and the head, unless another is asked for */
+    int n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim, n_vocab;
+} bitnet_synthetic_info;
+/* The i-th shape; false past the end. */
+BITNET_API bool bitnet_synthetic_at(int i, bitnet_synthetic_info *out);
+
+typedef struct bitnet_synthetic bitnet_synthetic;
+
+/* Makes the model in memory: a whole GGUF file with I2_S projections and a generated vocabulary,
+ * the same bytes every time. head NULL: the shape's own. Fails: ARGUMENT (names what is known), IO,
+ * MEMORY. */
+BITNET_API bitnet_status bitnet_synthetic_open(const char *name, const char *head,
+                                               bitnet_synthetic **out, bitnet_error *err);
+BITNET_API void bitnet_synthetic_close(bitnet_synthetic *synthetic);
+BITNET_API const char *bitnet_synthetic_name(const bitnet_synthetic *synthetic);
+/* As bitnet_engine_open; the engine may outlive the model. */
+BITNET_API bitnet_status bitnet_synthetic_engine(const bitnet_synthetic *synthetic,
+                                                 bitnet_runtime *runtime,
+                                                 const bitnet_engine_options *options,
+                                                 bitnet_engine **out, bitnet_error *err);
+/* Writes it to a file that other programs can read. */
+BITNET_API bitnet_status bitnet_synthetic_save(const bitnet_synthetic *synthetic, const char *path,
+                                               bitnet_error *err);
+
+/* ---- bench: how fast, and how fast it could be ---- */
+
+typedef struct bitnet_peak {
+    const char *name, *isa; /* "smmla", "i8mm" */
+    double gop_s;           /* products and sums, all threads together */
+} bitnet_peak;
+
+enum { BITNET_PEAKS_MAX = 16 };
+
+/* What the machine could do at best with the runtime's threads and instruction set. */
+typedef struct bitnet_limits {
+    size_t struct_size;
+    int n_threads;
+    double read_gb_s; /* memory that no cache holds; every thread reads its own */
+    bitnet_peak peaks[BITNET_PEAKS_MAX]; /* integer instructions on registers, best set first */
+    size_t n_peaks;
+} bitnet_limits;
+
+BITNET_API void bitnet_limits_init(bitnet_limits *limits);
+/* Measured at the call, about a second. Fails: ARGUMENT, MEMORY. */
+BITNET_API bitnet_status bitnet_limits_measure(bitnet_runtime *runtime, bitnet_limits *limits,
+                                               bitnet_error *err);
+
+typedef struct bitnet_bench_test {
+    bool prompt;  /* pp: a prompt of n_tokens; else tg: n_tokens one after the other */
+    int n_tokens; /* 1.. */
+    int depth;    /* tokens that are in the cache already */
+} bitnet_bench_test;
+
+/* "pp512", "tg64". False: it is no such name (1..1048576 tokens). */
+BITNET_API bool bitnet_bench_parse(const char *text, bitnet_bench_test *out);
+
+typedef struct bitnet_bench_options {
+    size_t struct_size;
+    int n_ctx;   /* room for the longest test: depth + n_tokens + 1 */
+    int n_batch; /* tokens per pass; default 512 */
+    bitnet_kv_type kv_type;
+    bitnet_cancel_fn cancel; /* may be NULL */
+    void *cancel_user;
+} bitnet_bench_options;
+
+/* One engine ready to be timed. Close it before the engine. */
+typedef struct bitnet_bench bitnet_bench;
+
+typedef struct bitnet_bench_run {
+    double tok_s;
+    size_t n_tokens; /* timed */
+    double ms;
+    double first_token_ms, total_ms; /* tg: of the whole call, what came before included */
+} bitnet_bench_run;
+
+BITNET_API void bitnet_bench_options_init(bitnet_bench_options *options);
+BITNET_API bitnet_status bitnet_bench_open(bitnet_engine *engine,
+                                           const bitnet_bench_options *options, bitnet_bench **out,
+                                           bitnet_error *err);
+BITNET_API void bitnet_bench_close(bitnet_bench *bench);
+/* Times the test once: pp by bitnet_session_append, tg by bitnet_generate, greedily. What the depth
+ * asks for is computed before the clock starts. Fails: CONTEXT, CANCELLED, MEMORY, ERROR. */
+BITNET_API bitnet_status bitnet_bench_once(bitnet_bench *bench, const bitnet_bench_test *test,
+                                           bitnet_bench_run *run, bitnet_error *err);
+/* The kernels that ran since _open or the last _forget, with their calls; as
+ * bitnet_engine_kernels. */
+BITNET_API size_t bitnet_bench_kernels(const bitnet_bench *bench, bitnet_kernel_use *out,
+                                       size_t cap);
+BITNET_API void bitnet_bench_forget(bitnet_bench *bench);
+
+typedef struct bitnet_summary {
+    size_t n;
+    double median, min, max;
+    double spread; /* (max - min) / 2, relative to the median */
+} bitnet_summary;
+/* Sorts the values. Without any: zeros. */
+BITNET_API bitnet_summary bitnet_summarize(double *values, size_t n);
+
+/* Bytes of weights one token needs, the whole head counted, and the operations (products and sums)
+ * of its linear layers. */
+BITNET_API uint64_t bitnet_engine_token_bytes(const bitnet_engine *engine);
+BITNET_API uint64_t bitnet_engine_token_ops(const bitnet_engine *engine);
+
+typedef struct bitnet_profile_entry {
+    const char *name; /* "linear", "head", "attention", ... , "sampling", "rest" */
+    uint64_t n_calls;
+    double ms;
+    double share; /* of the whole */
+} bitnet_profile_entry;
+
+/* Where the time of n_tokens decode steps at this depth goes, the largest share first; the engine's
+ * runtime must keep statistics. Writes at most cap entries; *n says how many there are; *total_ms
+ * their time. Fails: ARGUMENT, as _once. */
+BITNET_API bitnet_status bitnet_bench_profile(bitnet_bench *bench, const bitnet_bench_test *test,
+                                              bitnet_profile_entry *out, size_t cap, size_t *n,
+                                              double *total_ms, bitnet_error *err);
+
+/* One kernel on one shape of an engine: gb_s of its weights (m = 1, weights larger than the last
+ * cache in turn) or gop_s (m = 512). */
+typedef struct bitnet_kernel_rate {
+    bitnet_kernel_query shape;
+    const char *kernel;
+    bool chosen; /* it would serve this shape */
+    double ms;   /* of one pass, median */
+    double gb_s, gop_s;
+} bitnet_kernel_rate;
+typedef void (*bitnet_kernel_rate_fn)(void *user, const bitnet_kernel_rate *rate);
+
+/* Every kernel that can run here on every shape of the engine's matrices, with m tokens. Fails:
+ * ARGUMENT, NOT_AVAILABLE (a device that is not measured so), MEMORY. */
+BITNET_API bitnet_status bitnet_bench_each_kernel(bitnet_engine *engine, uint64_t m, int n_repeats,
+                                                  bitnet_kernel_rate_fn each, void *user,
+                                                  bitnet_error *err);
+
 /* ---- baselines: has anything become slower? ---- */
 
 typedef struct bitnet_regression {

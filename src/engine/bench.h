@@ -1,0 +1,25 @@
+/* bench.h - what the files of bench share. */
+#ifndef BNET_BENCH_H
+#define BNET_BENCH_H
+
+#include "engine/engine.h"
+#include "engine/receipt_limit.h"
+#include "engine/stats.h"
+
+struct bitnet_bench {
+    bitnet_engine *engine;
+    bitnet_session *session;
+    bitnet_sampler *sampler;
+    int32_t *ids; /* [n_ctx] a text of any tokens */
+    int n_ctx;
+    bitnet_kernel_use before[BNET_KERNELS_MAX]; /* at _forget */
+    size_t n_before;
+};
+
+/* Does the test fit the session? */
+bitnet_status bnet_bench_check(const bitnet_bench *b, const bitnet_bench_test *t,
+                               bitnet_error *err);
+/* Puts the first n tokens of the text on the timeline, reusing what is there. */
+bitnet_status bnet_bench_fill(bitnet_bench *b, size_t n, bitnet_error *err);
+
+#endif
