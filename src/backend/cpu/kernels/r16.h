@@ -11,7 +11,12 @@ static inline void r16_store(const bnet_r16 *a, size_t row, size_t t,
 {
     float scale = a->x_scale[t] * a->w_scale;
     float *y = a->y + t * a->y_stride + row;
-    size_t n = BNET_MIN(a->n_rows - row, (size_t)BNET_R16_ROWS);
+    size_t n = a->n_rows - row;
+    if (n >= BNET_R16_ROWS) { /* a fixed count: a few vector instructions */
+        for (size_t r = 0; r < BNET_R16_ROWS; r++)
+            y[r] = (float)acc[r] * scale;
+        return;
+    }
     for (size_t r = 0; r < n; r++)
         y[r] = (float)acc[r] * scale;
 }
