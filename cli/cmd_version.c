@@ -3,15 +3,8 @@
 #include <string.h>
 
 #include "bitnet_dev.h"
+#include "build_info.h"
 #include "cli.h"
-
-#if defined(__clang__)
-#define COMPILER "clang " __clang_version__
-#elif defined(__GNUC__)
-#define COMPILER "gcc " __VERSION__
-#else
-#define COMPILER "unknown"
-#endif
 
 #if defined(__aarch64__)
 #define MACHINE "aarch64"

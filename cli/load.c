@@ -66,8 +66,8 @@ static char *default_model(void)
 /* No option may name the model as a file to write: it would be gone. */
 int check_outputs(const args *a, const char *model)
 {
-    static const option_key outputs[] = {OPT_RUN_OUT, OPT_JSON_OUT, OPT_DUMP_LOGITS,
-                                         OPT_RECEIPT, OPT_TUNE_OUT, OPT_HISTORY};
+    static const option_key outputs[] = {OPT_RUN_OUT,  OPT_JSON_OUT, OPT_DUMP_LOGITS, OPT_RECEIPT,
+                                         OPT_TUNE_OUT, OPT_HISTORY,  OPT_SAVE,        OPT_PLOT};
     for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
         const value *v = &a->values[outputs[i]];
         if (v->text && same_file(v->text, model))
@@ -100,6 +100,8 @@ static const char *fake_gpus(const args *a)
 /* Times are taken where they will be told. */
 static bool wants_statistics(const args *a)
 {
+    if (a->command->key == CMD_BENCH) /* the meter costs time; --profile turns it on itself */
+        return false;
     return a->command->key == CMD_CHAT || opt_json(a) || opt_given(a, OPT_JSON_OUT) ||
            opt_given(a, OPT_RECEIPT);
 }

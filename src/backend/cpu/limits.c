@@ -8,7 +8,7 @@
 
 enum { PEAK_TRIES = 5, READ_TRIES = 4, STREAMS_MAX = 4 };
 static const double peak_ms = 4; /* one try */
-static const size_t read_min = (size_t)64 << 20, read_max = (size_t)512 << 20;
+static const size_t read_min = (size_t)128 << 20, read_max = (size_t)512 << 20;
 
 /* ---- integer units ---- */
 
@@ -112,7 +112,7 @@ static void read_part(void *arg, int thread, int n_threads)
 /* More than the last cache holds, whoever shares it. */
 static size_t bytes_per_thread(int n_threads, uint64_t cache_bytes)
 {
-    size_t want = 2 * (size_t)cache_bytes / (size_t)n_threads;
+    size_t want = 4 * (size_t)cache_bytes / (size_t)n_threads;
     want = BNET_MIN(BNET_MAX(want, read_min), read_max);
     return want & ~(((size_t)1 << 20) - 1);
 }
