@@ -76,9 +76,8 @@ static bool add_cache(kernel_case *c)
     if (!c->kv || !add_step(c) || !add_buffer(c, n, true) || !add_buffer(c, n, true))
         return false;
     c->timeline = (bnet_seq){c->kv, c->blocks};
-    size_t block = (size_t)c->be->v->kv_block_bytes(&shape);
     for (int b = 0; b < n_blocks; b++) /* as the model does at first use */
-        memset(c->be->v->kv_block(c->kv, 0, b), 0, block);
+        bnet_op_kv_clear(c->be, c->kv, &shape, b);
     return true;
 }
 

@@ -73,9 +73,7 @@ static void clear(bnet_kv_blocks *b, int32_t block)
 {
     if (block < b->n_cleared && !b->shared)
         return;
-    size_t n_bytes = (size_t)b->be->v->kv_block_bytes(&b->shape);
-    for (int layer = 0; layer < b->shape.n_layers; layer++)
-        memset(b->be->v->kv_block(b->store, layer, block), 0, n_bytes);
+    bnet_op_kv_clear(b->be, b->store, &b->shape, block);
     b->n_cleared = BNET_MAX(b->n_cleared, block + 1);
 }
 
@@ -157,6 +155,21 @@ uint64_t bnet_kv_walk_bytes(const bnet_kv *kv, int n_pos)
            (uint64_t)bnet_kv_blocks_for((size_t)n_pos);
 }
 
+/* One block, which may have to be fetched and brought back. */
+static bitnet_status walk_block(bnet_kv_blocks *b, int layer, int block, void *copy, size_t n_bytes,
+                                bnet_kv_io io, void *user, bitnet_error *err)
+{
+    if (!copy)
+        return io(user, b->be->v->kv_block(b->store, layer, block), n_bytes, err);
+    bnet_op_kv_get(b->be, b->store, layer, block, copy, n_bytes);
+    bitnet_status st = bnet_op_sync(b->be, err);
+    if (st == BITNET_OK)
+        st = io(user, copy, n_bytes, err);
+    if (st == BITNET_OK)
+        bnet_op_kv_put(b->be, b->store, layer, block, copy, n_bytes);
+    return st;
+}
+
 /* Whole blocks, in the order layer, logical block: what physical block they are in is nobody's
  * business. */
 bitnet_status bnet_kv_walk(bnet_kv *kv, int n_pos, bnet_kv_io io, void *user, bitnet_error *err)
@@ -165,12 +178,14 @@ bitnet_status bnet_kv_walk(bnet_kv *kv, int n_pos, bnet_kv_io io, void *user, bi
     int need = bnet_kv_blocks_for((size_t)n_pos);
     bnet_kv_cover(kv, n_pos);
     size_t n_bytes = (size_t)b->be->v->kv_block_bytes(&b->shape);
-    for (int layer = 0; layer < b->shape.n_layers; layer++)
-        for (int i = 0; i < need; i++) {
-            bitnet_status st =
-                io(user, b->be->v->kv_block(b->store, layer, kv->table[i]), n_bytes, err);
-            if (st != BITNET_OK)
-                return st;
-        }
-    return BITNET_OK;
+    void *copy = b->be->v->kv_block ? NULL : bnet_alloc(n_bytes);
+    if (!copy && !b->be->v->kv_block)
+        return bnet_no_memory(err, "key/value cache");
+    bitnet_status st = BITNET_OK;
+    for (int i = 0; st == BITNET_OK && i < b->shape.n_layers * need; i++)
+        st = walk_block(b, i / need, kv->table[i % need], copy, n_bytes, io, user, err);
+    if (st == BITNET_OK && copy)
+        st = bnet_op_sync(b->be, err);
+    bnet_free(copy);
+    return st;
 }

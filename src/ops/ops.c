@@ -92,6 +92,35 @@ const bnet_weight_info *bnet_op_weight_info(const bnet_backend *be, const bnet_w
     return be->v->weight_info(w);
 }
 
+void bnet_op_kv_get(const bnet_backend *be, bnet_kv_store *kv, int layer, int block, void *bytes,
+                    size_t n_bytes)
+{
+    if (be->v->kv_get)
+        be->v->kv_get(kv, layer, block, bytes);
+    else
+        memcpy(bytes, be->v->kv_block(kv, layer, block), n_bytes);
+}
+
+void bnet_op_kv_put(const bnet_backend *be, bnet_kv_store *kv, int layer, int block,
+                    const void *bytes, size_t n_bytes)
+{
+    if (be->v->kv_put)
+        be->v->kv_put(kv, layer, block, bytes);
+    else
+        memcpy(be->v->kv_block(kv, layer, block), bytes, n_bytes);
+}
+
+void bnet_op_kv_clear(const bnet_backend *be, bnet_kv_store *kv, const bnet_kv_shape *shape,
+                      int block)
+{
+    if (be->v->kv_clear) {
+        be->v->kv_clear(kv, block);
+        return;
+    }
+    for (int layer = 0; layer < shape->n_layers; layer++)
+        memset(be->v->kv_block(kv, layer, block), 0, (size_t)be->v->kv_block_bytes(shape));
+}
+
 void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, bnet_buffer *x)
 {
     assert(s->n_tokens > 0);

@@ -17,6 +17,14 @@ bitnet_status bnet_op_weight(bnet_backend *be, const bnet_weight_request *r, con
 void bnet_op_weight_free(bnet_backend *be, bnet_weight *w);
 const bnet_weight_info *bnet_op_weight_info(const bnet_backend *be, const bnet_weight *w);
 
+/* Blocks of a cache, with or without a host view. n_bytes: of one block of one layer. */
+void bnet_op_kv_get(const bnet_backend *be, bnet_kv_store *kv, int layer, int block, void *bytes,
+                    size_t n_bytes);
+void bnet_op_kv_put(const bnet_backend *be, bnet_kv_store *kv, int layer, int block,
+                    const void *bytes, size_t n_bytes);
+void bnet_op_kv_clear(const bnet_backend *be, bnet_kv_store *kv, const bnet_kv_shape *shape,
+                      int block);
+
 void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, bnet_buffer *x);
 void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
                      bnet_buffer *y);

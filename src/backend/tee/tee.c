@@ -13,6 +13,7 @@ static void tee_close(bnet_backend *b)
         bnet_free(t->side[s].before);
         bnet_free(t->side[s].after);
         bnet_free(t->side[s].seqs);
+        bnet_free(t->block[s]);
     }
     bnet_free(t);
 }
@@ -143,6 +144,24 @@ static void *tee_kv_block(bnet_kv_store *kv, int layer, int block)
     return pair->v->kv_block(pair->half[0], layer, block);
 }
 
+static void tee_kv_get(bnet_kv_store *kv, int layer, int block, void *bytes)
+{
+    tee_kv *pair = (tee_kv *)(void *)kv;
+    pair->v->kv_get(pair->half[0], layer, block, bytes);
+}
+
+static void tee_kv_put(bnet_kv_store *kv, int layer, int block, const void *bytes)
+{
+    tee_kv *pair = (tee_kv *)(void *)kv;
+    pair->v->kv_put(pair->half[0], layer, block, bytes);
+}
+
+static void tee_kv_clear(bnet_kv_store *kv, int block)
+{
+    tee_kv *pair = (tee_kv *)(void *)kv;
+    pair->v->kv_clear(pair->half[0], block);
+}
+
 static size_t tee_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
 {
     const bnet_backend *first = ((const tee_backend *)b)->side[0].be;
@@ -183,6 +202,12 @@ static bnet_backend_vtable table_of(const bnet_backend_vtable *first)
                              .kernels = tee_kernels,
                              .fallbacks = tee_fallbacks,
                              .mark = tee_mark};
+    if (!first->kv_block) {
+        v.kv_block = NULL;
+        v.kv_get = tee_kv_get;
+        v.kv_put = tee_kv_put;
+        v.kv_clear = tee_kv_clear;
+    }
     bnet_tee_fill(&v);
     return v;
 }

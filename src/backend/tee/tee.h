@@ -42,6 +42,8 @@ typedef struct tee_backend {
     const tee_buffer *now; /* whose rows the pass consists of */
     bnet_tee_report report;
     bool no_memory; /* told at sync */
+    uint8_t *block[2]; /* one block of a cache, of either side */
+    size_t cap_block[2];
 } tee_backend;
 
 /* One operation being compared: n_rows rows of n_cols results. */

@@ -109,9 +109,27 @@ static const tee_kv *kv_of(const bnet_step *s, int token)
     return (const tee_kv *)(const void *)s->seqs[s->seq[token]].store;
 }
 
-static uint8_t *block_of(tee_backend *t, const tee_kv *kv, int s, int layer, int block)
+/* A copy of one block of one layer; NULL: no memory. */
+static const uint8_t *block_of(tee_backend *t, const tee_kv *kv, int s, int layer, int block)
 {
-    return t->side[s].be->v->kv_block(kv->half[s], layer, block);
+    const bnet_backend_vtable *v = t->side[s].be->v;
+    if (v->kv_block)
+        return v->kv_block(kv->half[s], layer, block);
+    if (!bnet_grow(&t->block[s], &t->cap_block[s], kv->block_bytes, 1)) {
+        t->no_memory = true;
+        return NULL;
+    }
+    v->kv_get(kv->half[s], layer, block, t->block[s]);
+    return t->block[s];
+}
+
+static void put_block(tee_backend *t, const tee_kv *kv, int layer, int block, const uint8_t *bytes)
+{
+    const bnet_backend_vtable *v = t->side[1].be->v;
+    if (v->kv_put)
+        v->kv_put(kv->half[1], layer, block, bytes);
+    else
+        memcpy(v->kv_block(kv->half[1], layer, block), bytes, kv->block_bytes);
 }
 
 /* ---- the table ---- */
@@ -234,6 +252,8 @@ static void compare_cache(tee_call *c, const bnet_step *s, const float *k, const
             continue;
         const uint8_t *a = block_of(c->tee, kv, 0, c->layer, block),
                       *b = block_of(c->tee, kv, 1, c->layer, block);
+        if (!a || !b)
+            return;
         for (size_t h = 0; h < 2 * n_kv; h++) {
             const float *x = (h % 2 ? v : k) + ((size_t)i * n_kv + h / 2) * hd;
             bnet_tee_cached(c, (size_t)i, h / 2 * hd, kv, (size_t)(s->pos[i] % BNET_BLOCK_POS), x,
@@ -275,7 +295,9 @@ static void feed_cache(tee_backend *t, const bnet_step *s, int layer)
         bool last = i + 1 == s->n_tokens || s->seq[i + 1] != s->seq[i];
         for (int blk = 0; last && kv->block_bytes && blk * BNET_BLOCK_POS <= s->pos[i]; blk++) {
             int at = s->seqs[s->seq[i]].blocks[blk];
-            memcpy(block_of(t, kv, 1, layer, at), block_of(t, kv, 0, layer, at), kv->block_bytes);
+            const uint8_t *bytes = block_of(t, kv, 0, layer, at);
+            if (bytes)
+                put_block(t, kv, layer, at, bytes);
         }
     }
 }

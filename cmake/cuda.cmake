@@ -1,0 +1,47 @@
+# CUDA kernels: each src/backend/cuda/kernels/*.cu becomes one image (machine code for 7.5, 8.0, 9.0a and PTX for later
+# chips) that image.c carries inside the library. Without nvcc the backend is not compiled in. Nothing of the toolkit is
+# linked: the driver's library is found at run time.
+set(BITNET_CUDA AUTO CACHE STRING "the CUDA backend: AUTO (where nvcc is found), ON, OFF")
+set(CUDA_FOUND OFF)
+if(NOT BITNET_CUDA STREQUAL "OFF")
+  find_program(BITNET_NVCC nvcc PATHS /usr/local/cuda/bin /opt/cuda/bin)
+  if(BITNET_NVCC)
+    set(CUDA_FOUND ON)
+  elseif(BITNET_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "BITNET_CUDA=ON: nvcc is not found; install the CUDA toolkit or set BITNET_NVCC")
+  endif()
+endif()
+if(NOT CUDA_FOUND)
+  message(STATUS "CUDA backend: not compiled (BITNET_CUDA=${BITNET_CUDA})")
+  return()
+endif()
+
+set(cuda_arch -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=[sm_80,compute_80])
+set(cuda_hopper -gencode arch=compute_90a,code=sm_90a)
+file(GLOB cuda_files CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cu)
+file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cuh
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h)
+set(cuda_images "")
+set(cuda_list "/* generated: IMAGE(name, file) of every kernel image */\n")
+foreach(f ${cuda_files})
+  get_filename_component(name ${f} NAME_WE)
+  set(image ${CMAKE_BINARY_DIR}/cuda/${name}.fatbin)
+  set(flags -O3 -std=c++17 -Xptxas -warn-spills)
+  if(name MATCHES "^ref_")
+    list(APPEND flags -fmad=false) # the CPU's bits
+  endif()
+  set(arch ${cuda_arch} ${cuda_hopper})
+  if(name MATCHES "wgmma$|_sm90$") # Hopper's own instructions
+    set(arch ${cuda_hopper})
+  endif()
+  add_custom_command(OUTPUT ${image} DEPENDS ${f} ${cuda_headers} VERBATIM
+                     COMMAND ${BITNET_NVCC} ${flags} ${arch} -I${CMAKE_CURRENT_LIST_DIR}/../src -fatbin -o ${image} ${f}
+                     COMMENT "CUDA ${name}")
+  list(APPEND cuda_images ${image})
+  string(APPEND cuda_list "IMAGE(${name}, \"${image}\")\n")
+endforeach()
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cuda/images.inc CONTENT "${cuda_list}")
+target_compile_definitions(bnet_flags INTERFACE BITNET_HAVE_CUDA=1)
+target_include_directories(bnet_flags INTERFACE ${CMAKE_BINARY_DIR}/cuda)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cuda/image.c PROPERTIES OBJECT_DEPENDS "${cuda_images}")

@@ -1,0 +1,68 @@
+/* cuda.h - the inside of the CUDA driver: functions found in libcuda and what was opened with them.
+ * The types are ours: nothing of the toolkit is needed to build this. */
+#ifndef BNET_CUDA_H
+#define BNET_CUDA_H
+
+#include "backend/gpu/driver.h"
+#include "device/probe.h"
+
+typedef struct cu_context_s *cu_context;
+typedef struct cu_stream_s *cu_stream;
+typedef struct cu_event_s *cu_event;
+typedef struct cu_module_s *cu_module;
+typedef struct cu_function_s *cu_function;
+typedef struct cu_graph_s *cu_graph;
+typedef struct cu_graph_exec_s *cu_graph_exec;
+typedef struct cu_pool_s *cu_pool;
+
+/* CUlaunchAttribute: the value is a union of 64 bytes. */
+typedef struct cu_attribute {
+    int id;
+    char pad[4];
+    union {
+        char bytes[64];
+        int on;
+    } value;
+} cu_attribute;
+
+/* CUlaunchConfig */
+typedef struct cu_launch_config {
+    unsigned grid[3], block[3], shared;
+    cu_stream stream;
+    cu_attribute *attributes;
+    unsigned n_attributes;
+} cu_launch_config;
+
+typedef struct cu_entries {
+#define ENTRY(field, symbol, parameters) int(*field) parameters;
+#define OPTIONAL ENTRY
+#include "backend/cuda/entries.inc"
+#undef ENTRY
+#undef OPTIONAL
+} cu_entries;
+
+enum { CU_EVENTS = 16, CU_MODULES = 64 };
+
+typedef struct cuda_driver {
+    gpu_driver base; /* first: a gpu_driver * is a cuda_driver * */
+    const bnet_loader *loader;
+    void *library;
+    cu_entries cu;
+    int device;
+    int version; /* of the driver, 13000 for 13.0 */
+    cu_context context;
+    cu_module modules[CU_MODULES];
+    size_t n_modules;
+    cu_stream stream;
+    cu_event events[CU_EVENTS];
+    bool pooled; /* memory is taken in stream order */
+} cuda_driver;
+
+/* Opens device `index` with the kernels of this build. `loader` is dlopen's but in tests. Fails
+ * NOT_AVAILABLE with the remedy of DET-20, MEMORY. */
+bitnet_status bnet_cuda_driver_open(const bnet_loader *loader, int index, gpu_driver **out,
+                                    bitnet_error *err);
+/* The i-th of the images this build carries, for cuModuleLoadData; NULL past the end. */
+const void *bnet_cuda_image(size_t i, size_t *n_bytes);
+
+#endif

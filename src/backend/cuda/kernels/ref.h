@@ -1,0 +1,167 @@
+/* ref.h - the arguments of the reference kernels, shared with the host: one plain struct each, passed
+ * by value. Addresses are the device's. Kernels are plain C, one thread per result, in the CPU's
+ * order of summation; so they can also be run on a CPU by an emulated driver (tests/gpu). */
+#ifndef BNET_CUDA_REF_H
+#define BNET_CUDA_REF_H
+
+#include "backend/cuda/kernels.h"
+
+/* Layouts of float rows, in the order of gpu_layout. */
+enum { REF_F32 = 2, REF_F16, REF_BF16, REF_Q8, REF_Q6K };
+
+typedef struct ref_embed_args {
+    BNET_DEV(const uint8_t) w0;
+    BNET_DEV(const uint8_t) w1;
+    BNET_DEV(const uint8_t) w2;
+    BNET_DEV(const int32_t) ids;
+    BNET_DEV(float) x; /* [T][n_cols] */
+    int32_t type, n_cols, stride, n_tokens, n_rows;
+} ref_embed_args;
+
+typedef struct ref_norm_args {
+    BNET_DEV(const float) x; /* [M][n] */
+    BNET_DEV(const float) w; /* [n] */
+    BNET_DEV(float) y;
+    int32_t n_rows, n;
+    float eps;
+} ref_norm_args;
+
+typedef struct ref_quantize_args {
+    BNET_DEV(const float) x; /* [M][n] */
+    bnet_cu_act8 act;
+    int32_t n_rows, n;
+} ref_quantize_args;
+
+/* One part of a matrix in W2 tiles; paired 0: tiles of its own from first_tile on, 1 or 2: part 0
+ * or 1 of paired tiles. scales: one per 256 weights of each row, or 0: `scale` for all. */
+typedef struct ref_ternary_args {
+    BNET_DEV(const uint8_t) w;
+    BNET_DEV(const float) scales;
+    bnet_cu_act8 act;
+    BNET_DEV(float) y; /* [M][N] */
+    float scale;
+    int32_t m, n, n_chunks, first_tile, paired;
+} ref_ternary_args;
+
+typedef struct ref_linear_args {
+    BNET_DEV(const uint8_t) w0;
+    BNET_DEV(const uint8_t) w1;
+    BNET_DEV(const uint8_t) w2;
+    BNET_DEV(const float) x; /* [M][K], or 0: act */
+    bnet_cu_act8 act;
+    BNET_DEV(float) y; /* [M][N] */
+    float scale;       /* of results that come from act */
+    int32_t type, m, n, k, stride;
+} ref_linear_args;
+
+typedef struct ref_rope_table_args {
+    BNET_DEV(const int32_t) pos;
+    BNET_DEV(const float) angles; /* [positions][n_rot / 2][2] */
+    BNET_DEV(float) cs;           /* [T][n_rot / 2][2] */
+    int32_t n_tokens, n_rot;
+} ref_rope_table_args;
+
+typedef struct ref_rope_args {
+    BNET_DEV(float) x;        /* [M][n_heads][head_dim] */
+    BNET_DEV(const float) cs; /* [M][n_rot / 2][2] */
+    int32_t n_rows, n_heads, head_dim, n_rot, neox;
+} ref_rope_args;
+
+/* Tokens at position -1 are left out. */
+typedef struct ref_kv_args {
+    bnet_cu_step step;
+    BNET_DEV(const float) k; /* [T][n_kv_heads][head_dim] */
+    BNET_DEV(const float) v;
+    BNET_DEV(const float) q; /* [T][n_heads][head_dim] */
+    BNET_DEV(float) y;
+    float scale;
+    int32_t n_tokens, layer, n_heads, n_kv_heads, head_dim, type, part_bytes;
+} ref_kv_args;
+
+typedef struct ref_glu_args {
+    BNET_DEV(const float) gate;
+    BNET_DEV(const float) up;
+    BNET_DEV(float) y;
+    uint64_t n;
+    int32_t silu;
+} ref_glu_args;
+
+typedef struct ref_add_args {
+    BNET_DEV(float) x;
+    BNET_DEV(const float) y;
+    uint64_t n;
+} ref_add_args;
+
+typedef struct ref_gather_args {
+    BNET_DEV(const float) x;
+    BNET_DEV(const int32_t) rows;
+    BNET_DEV(float) y;
+    int32_t n_rows, n_cols;
+} ref_gather_args;
+
+/* The k best of each row by value, ties to the lower index; what is not finite is left out: index
+ * -1. */
+typedef struct ref_topk_args {
+    BNET_DEV(const float) x; /* [M][n] */
+    BNET_DEV(float) value;   /* [M][k] */
+    BNET_DEV(int32_t) index; /* [M][k] */
+    int32_t m, n, k;
+} ref_topk_args;
+
+/* Rows as files have them to the layouts above. src: n_rows rows of row_bytes, the first of which is
+ * row first_row of the matrix. from: what the rows are. */
+enum { REF_FROM_I2S, REF_FROM_PLAIN, REF_FROM_Q8_0, REF_FROM_Q4_0, REF_FROM_Q6_K };
+typedef struct ref_pack_args {
+    BNET_DEV(const uint8_t) src;
+    BNET_DEV(uint8_t) w0;
+    BNET_DEV(uint8_t) w1;
+    BNET_DEV(uint8_t) w2;
+    uint64_t row_bytes, first_row, n_rows;
+    int32_t from, stride, elem; /* plain: bytes of an element */
+    int32_t n_chunks;           /* W2 */
+} ref_pack_args;
+
+/* Two unpaired matrices in W2 tiles to one of paired tiles. */
+typedef struct ref_pair_args {
+    BNET_DEV(const uint32_t) a;
+    BNET_DEV(const uint32_t) b;
+    BNET_DEV(uint32_t) out;
+    uint64_t n_words; /* of out */
+    int32_t n_chunks, n_tiles; /* n_tiles of a and b each */
+} ref_pair_args;
+
+#if defined(__CUDACC__)
+#define REF_KERNEL(name, args)                                                                     \
+    extern "C" __global__ void name(args a);                                                       \
+    extern "C" __global__ void name(args a)
+#define REF_FN static __device__ __forceinline__
+#define REF_THREAD                                                                                 \
+    ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) /* kernels are launched in one dimension */
+#define REF_SQRT(x) sqrt(x)
+#define REF_FLOAT_BITS(u) __uint_as_float(u)
+#elif defined(BNET_CUDA_EMULATED)
+#include <math.h>
+extern _Thread_local uint64_t bnet_emulated_thread;
+#define REF_KERNEL(name, args)                                                                     \
+    static void name##_body(args a);                                                               \
+    void name(void *p);                                                                            \
+    void name(void *p)                                                                             \
+    {                                                                                              \
+        name##_body(*(args *)p);                                                                   \
+    }                                                                                              \
+    static void name##_body(args a)
+#define REF_FN     static inline
+#define REF_THREAD bnet_emulated_thread
+#define REF_SQRT(x) sqrt(x)
+static inline float bnet_emulated_float(uint32_t u)
+{
+    union {
+        uint32_t u;
+        float f;
+    } b = {u};
+    return b.f;
+}
+#define REF_FLOAT_BITS(u) bnet_emulated_float(u)
+#endif
+
+#endif

@@ -1,0 +1,132 @@
+/* ref_math.h - the small functions of the reference kernels: half floats, e^x, sums of products,
+ * rows of every format, each step for step as the CPU's (base/mathf.h, cpu/half_inline.h). */
+#ifndef BNET_CUDA_REF_MATH_H
+#define BNET_CUDA_REF_MATH_H
+
+#include "backend/cuda/kernels/ref.h"
+
+REF_FN uint32_t ref_bits(float f)
+{
+#if defined(__CUDACC__)
+    return __float_as_uint(f);
+#else
+    union {
+        float f;
+        uint32_t u;
+    } b = {f};
+    return b.u;
+#endif
+}
+
+REF_FN uint32_t ref_u16(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8;
+}
+
+REF_FN uint32_t ref_u32(const uint8_t *p)
+{
+    return ref_u16(p) | ref_u16(p + 2) << 16;
+}
+
+REF_FN float ref_half(uint32_t h)
+{
+    uint32_t sign = (h & 0x8000u) << 16, e = h >> 10 & 31, m = h & 0x3ffu;
+    if (e == 31)
+        return REF_FLOAT_BITS(sign | 0x7f800000u | m << 13);
+    if (e != 0)
+        return REF_FLOAT_BITS(sign | (e + 112) << 23 | m << 13);
+    float v = (float)m * 5.9604644775390625e-8f; /* 2^-24 */
+    return sign ? -v : v;
+}
+
+/* Round to nearest, ties to even; NaN stays a quiet NaN. */
+REF_FN uint32_t ref_to_half(float f)
+{
+    uint32_t u = ref_bits(f), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
+    if (a > 0x7f800000u)
+        return sign | 0x7e00u | (a >> 13 & 0x3ffu);
+    if (a >= 0x477ff000u)
+        return sign | 0x7c00u;
+    if (a < 0x38800000u) { /* subnormal: adding 0.5 puts the rounding where it belongs */
+        float r = REF_FLOAT_BITS(a) + 0.5f;
+        return sign | (ref_bits(r) - 0x3f000000u);
+    }
+    return sign | ((a + 0xfffu + (a >> 13 & 1u) - 0x38000000u) >> 13);
+}
+
+REF_FN float ref_bf16(uint32_t h)
+{
+    return REF_FLOAT_BITS(h << 16);
+}
+
+REF_FN float ref_exp(float x)
+{
+    if (x != x)
+        return x;
+    if (x < -87.33654f)
+        return 0.0f;
+    if (x > 88.72283f)
+        return REF_FLOAT_BITS(0x7f800000u);
+    const float magic = 12582912.0f;
+    float n = (x * 1.44269504f + magic) - magic;
+    float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
+    float p = 1.98412698e-4f;
+    p = p * r + 1.38888889e-3f;
+    p = p * r + 8.33333333e-3f;
+    p = p * r + 4.16666667e-2f;
+    p = p * r + 1.66666667e-1f;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    int32_t k = (int32_t)n, half = k / 2;
+    float a = REF_FLOAT_BITS((uint32_t)(half + 127) << 23),
+          b = REF_FLOAT_BITS((uint32_t)(k - half + 127) << 23);
+    return p * a * b;
+}
+
+REF_FN float ref_fold16(float *acc)
+{
+    for (int w = 8; w >= 1; w /= 2)
+        for (int i = 0; i < w; i++)
+            acc[i] += acc[i + w];
+    return acc[0];
+}
+
+/* ---- one value of a row ---- */
+
+typedef struct ref_rows {
+    const uint8_t *w0, *w1, *w2;
+    uint64_t stride;
+    int type;
+} ref_rows;
+
+REF_FN float ref_q6_k(const ref_rows *m, uint64_t row, int i)
+{
+    uint64_t block = row * (m->stride / 256) + (uint64_t)(i / 256);
+    const uint8_t *src = m->w0 + block * 192;
+    int s = i % 256 / 16, l = i % 16;
+    int h = s / 8, g = s % 8 / 2, at = 16 * (s % 2) + l;
+    const uint8_t *ql = src + 64 * h + 32 * (g & 1) + at, *qh = src + 128 + 32 * h + at;
+    int q = (*ql >> (g < 2 ? 0 : 4) & 15) | (*qh >> (2 * g) & 3) << 4;
+    float scale = ref_half(ref_u16(m->w2 + 2 * block)) * (float)(int8_t)m->w1[16 * block + (uint64_t)s];
+    return scale * (float)(q - 32);
+}
+
+REF_FN float ref_value(const ref_rows *m, uint64_t row, int i)
+{
+    uint64_t at = row * m->stride + (uint64_t)i;
+    switch (m->type) {
+    case REF_F32:
+        return REF_FLOAT_BITS(ref_u32(m->w0 + 4 * at));
+    case REF_F16:
+        return ref_half(ref_u16(m->w0 + 2 * at));
+    case REF_BF16:
+        return ref_bf16(ref_u16(m->w0 + 2 * at));
+    case REF_Q8:
+        return (float)(int8_t)m->w0[at] * ref_half(ref_u16(m->w1 + 2 * (at / 32)));
+    default:
+        return ref_q6_k(m, row, i);
+    }
+}
+
+#endif

@@ -1,0 +1,155 @@
+/* ref_vector.cu - reference kernels for rows of activations: embedding, norm, quantisation, rope,
+ * gates, sums. Slow and plain; the same bits as the CPU's scalar kernels. */
+#include "backend/cuda/kernels/ref_math.h"
+
+/* one thread per value */
+REF_KERNEL(bnet_ref_embed, ref_embed_args)
+{
+    uint64_t i = REF_THREAD;
+    int t = (int)(i / (uint64_t)a.n_cols), c = (int)(i % (uint64_t)a.n_cols);
+    if (t >= a.n_tokens)
+        return;
+    ref_rows m = {a.w0, a.w1, a.w2, (uint64_t)a.stride, a.type};
+    int32_t id = a.ids[t];
+    a.x[i] = id >= 0 && id < a.n_rows ? ref_value(&m, (uint64_t)id, c) : 0;
+}
+
+/* one thread per row */
+REF_KERNEL(bnet_ref_rmsnorm, ref_norm_args)
+{
+    uint64_t t = REF_THREAD;
+    if (t >= (uint64_t)a.n_rows)
+        return;
+    const float *x = a.x + t * (uint64_t)a.n;
+    float *y = a.y + t * (uint64_t)a.n;
+    double acc[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    for (int i = 0; i < a.n; i++)
+        acc[i % 8] += (double)x[i] * x[i];
+    for (int f = 4; f >= 1; f /= 2)
+        for (int l = 0; l < f; l++)
+            acc[l] += acc[l + f];
+    double scale = 1.0 / REF_SQRT(acc[0] / (double)a.n + (double)a.eps);
+    for (int i = 0; i < a.n; i++)
+        y[i] = (float)((double)x[i] * scale * (double)a.w[i]);
+}
+
+/* one thread per row */
+REF_KERNEL(bnet_ref_quantize_i8, ref_quantize_args)
+{
+    uint64_t t = REF_THREAD;
+    if (t >= (uint64_t)a.n_rows)
+        return;
+    const float *x = a.x + t * (uint64_t)a.n;
+    int8_t *q = a.act.q + t * (uint64_t)a.act.stride;
+    const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
+    float amax = 1e-5f;
+    for (int i = 0; i < a.n; i++) {
+        float v = x[i] < 0 ? -x[i] : x[i];
+        amax = v > amax ? v : amax;
+    }
+    double s = 127.0 / (double)amax;
+    int32_t sum = 0;
+    for (int i = 0; i < a.n; i++) {
+        double v = (double)x[i] * s;
+        v = v >= -128.0 ? v : -128.0;
+        v = v <= 127.0 ? v : 127.0;
+        int8_t r = (int8_t)(int32_t)((v + magic) - magic);
+        q[i] = r;
+        sum += r;
+    }
+    for (int i = a.n; i < (int)a.act.stride; i++)
+        q[i] = 0;
+    a.act.sum[t] = sum;
+    a.act.scale[t] = amax / 127.0f;
+}
+
+/* one thread per angle */
+REF_KERNEL(bnet_ref_rope_table, ref_rope_table_args)
+{
+    uint64_t i = REF_THREAD, half = (uint64_t)a.n_rot / 2, t = i / half, j = i % half;
+    if (t >= (uint64_t)a.n_tokens)
+        return;
+    if (a.pos[t] < 0)
+        return;
+    uint64_t from = (uint64_t)a.pos[t] * half + j;
+    a.cs[2 * i] = a.angles[2 * from];
+    a.cs[2 * i + 1] = a.angles[2 * from + 1];
+}
+
+/* one thread per pair of values that turn together */
+REF_KERNEL(bnet_ref_rope, ref_rope_args)
+{
+    uint64_t i = REF_THREAD, half = (uint64_t)a.n_rot / 2, head = i / half, j = i % half;
+    if (head >= (uint64_t)a.n_rows * (uint64_t)a.n_heads)
+        return;
+    float *x = a.x + head * (uint64_t)a.head_dim;
+    const float *cs = a.cs + (head / (uint64_t)a.n_heads * half + j) * 2;
+    float *p = a.neox ? x + j : x + 2 * j, *r = a.neox ? x + j + half : x + 2 * j + 1;
+    float u = *p, v = *r;
+    *p = u * cs[0] - v * cs[1];
+    *r = u * cs[1] + v * cs[0];
+}
+
+/* one thread per value */
+REF_KERNEL(bnet_ref_glu, ref_glu_args)
+{
+    uint64_t i = REF_THREAD;
+    if (i >= a.n)
+        return;
+    float g = a.gate[i];
+    if (a.silu) {
+        a.y[i] = g / (1.0f + ref_exp(-g)) * a.up[i];
+    } else {
+        g = g > 0 ? g : 0;
+        a.y[i] = g * g * a.up[i];
+    }
+}
+
+REF_KERNEL(bnet_ref_add, ref_add_args)
+{
+    uint64_t i = REF_THREAD;
+    if (i < a.n)
+        a.x[i] += a.y[i];
+}
+
+REF_KERNEL(bnet_ref_gather, ref_gather_args)
+{
+    uint64_t i = REF_THREAD, n = (uint64_t)a.n_cols, r = i / n;
+    if (r < (uint64_t)a.n_rows)
+        a.y[i] = a.x[(uint64_t)a.rows[r] * n + i % n];
+}
+
+/* one thread per row: k passes, each finds the best below the last found */
+REF_KERNEL(bnet_ref_topk, ref_topk_args)
+{
+    uint64_t t = REF_THREAD;
+    if (t >= (uint64_t)a.m)
+        return;
+    const float *x = a.x + t * (uint64_t)a.n;
+    float last = 0;
+    int32_t at = -1;
+    for (int j = 0; j < a.k; j++) {
+        float best = 0;
+        int32_t found = -1;
+        for (int32_t i = 0; i < a.n; i++) {
+            float v = x[i];
+            if (!(v >= -3.4028234663852886e38f && v <= 3.4028234663852886e38f))
+                continue;
+            if (j > 0 && (v > last || (v == last && i <= at)))
+                continue;
+            if (found < 0 || v > best) {
+                best = v;
+                found = i;
+            }
+        }
+        a.value[t * (uint64_t)a.k + (uint64_t)j] = best;
+        a.index[t * (uint64_t)a.k + (uint64_t)j] = found;
+        last = best;
+        at = found;
+        if (found < 0) {
+            for (j++; j < a.k; j++)
+                a.index[t * (uint64_t)a.k + (uint64_t)j] = -1;
+            break;
+        }
+    }
+}

@@ -1,0 +1,63 @@
+/* open.c - the CUDA backend as the registry and the engine see it: its rows, its opening. */
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/launch.h"
+
+#define D(least, most, multiple_of)                                                                \
+    {                                                                                              \
+        least, most, multiple_of                                                                   \
+    }
+static const bnet_kernel_record records[] = {
+#define KERNEL(id_, symbols, fn_, op_, format_, dtype_, isa_, tier_, m_, n_, k_, temp, align,      \
+               major, minor, tc, agree)                                                            \
+    {.id = #id_,                                                                                   \
+     .device = BNET_DEV_CUDA,                                                                      \
+     .op = #op_,                                                                                   \
+     .format = #format_,                                                                           \
+     .dtype = #dtype_,                                                                             \
+     .isa = isa_,                                                                                  \
+     .tier = BNET_TIER_##tier_,                                                                    \
+     .temp_bytes = temp,                                                                           \
+     .alignment = align,                                                                           \
+     .m = m_,                                                                                      \
+     .n = n_,                                                                                      \
+     .k = k_,                                                                                      \
+     .cc_major = major,                                                                            \
+     .cc_minor = minor,                                                                            \
+     .tensor_cores = tc,                                                                           \
+     .build = "cuda",                                                                              \
+     .abi = BNET_KERNEL_ABI,                                                                       \
+     .agreement = agree,                                                                           \
+     .fn = (bnet_kernel_fn)bnet_cuda_##fn_},
+#include "backend/cuda/kernels.inc"
+#undef KERNEL
+};
+
+static const gpu_kernel_row rows[] = {
+#define KERNEL(id, symbols, ...) {#id, symbols},
+#include "backend/cuda/kernels.inc"
+#undef KERNEL
+};
+
+const bnet_kernel_record *bnet_cuda_kernel_rows(size_t *n)
+{
+    *n = BNET_COUNT(records);
+    return records;
+}
+
+const bnet_kernel_name *bnet_cuda_kernel_names(size_t *n)
+{
+    static const bnet_kernel_name names[] = {
+#define KERNEL(id, symbols, fn, op, format, ...) {#id, #op, #format, BNET_DEV_CUDA},
+#include "backend/cuda/kernels.inc"
+#undef KERNEL
+    };
+    *n = BNET_COUNT(names);
+    return names;
+}
+
+bitnet_status bnet_cuda_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
+{
+    gpu_driver *d = NULL;
+    bitnet_status st = bnet_cuda_driver_open(&bnet_dl, BNET_MAX(w->index, 0), &d, err);
+    return st == BITNET_OK ? bnet_gpu_open(w, d, rows, BNET_COUNT(rows), out, err) : st;
+}

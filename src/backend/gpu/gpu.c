@@ -1,0 +1,303 @@
+/* gpu.c - opening the backend of a GPU, its failures, its counters, its table; launching by record. */
+#include "backend/gpu/gpu.h"
+
+#include <stdio.h>
+
+/* ---- who is inside, what failed ---- */
+
+void bnet_gpu_enter(gpu_backend *be)
+{
+    pthread_mutex_lock(&be->lock);
+    bnet_gpu_ok(be, "entering the device", be->d->c->enter(be->d));
+}
+
+void bnet_gpu_leave(gpu_backend *be)
+{
+    pthread_mutex_unlock(&be->lock);
+}
+
+bool bnet_gpu_ok(gpu_backend *be, const char *what, int code)
+{
+    if (code == 0)
+        return true;
+    be->lost = be->lost || be->d->c->lost(code);
+    if (be->failed == 0) {
+        be->failed = code;
+        be->failed_at = what;
+    }
+    return false;
+}
+
+/* A lost device stays failed; after anything else work can go on. */
+static bitnet_status gpu_sync(bnet_backend *b, bitnet_error *err)
+{
+    gpu_backend *be = gpu_of(b);
+    bnet_gpu_enter(be);
+    if (gpu_alive(be))
+        bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d));
+    bitnet_status st = BITNET_OK;
+    if (be->failed)
+        st = be->d->c->explain(be->d, be->failed_at, be->failed, err);
+    if (!be->lost)
+        be->failed = 0;
+    bnet_gpu_leave(be);
+    return st;
+}
+
+/* ---- kernels ---- */
+
+static const gpu_kernel_row *row_of(const gpu_backend *be, const char *id)
+{
+    for (size_t i = 0; i < be->n_kernel_rows; i++)
+        if (strcmp(be->rows[i].id, id) == 0)
+            return &be->rows[i];
+    return NULL;
+}
+
+/* The n-th word of a list. */
+static bool word(const char *list, int n, char *out, size_t cap)
+{
+    for (; n > 0 && list; n--) {
+        list = strchr(list, ' ');
+        list = list ? list + 1 : NULL;
+    }
+    if (!list || !*list)
+        return false;
+    snprintf(out, cap, "%.*s", (int)strcspn(list, " "), list);
+    return true;
+}
+
+static gpu_kernel find(gpu_backend *be, const bnet_kernel_record *k, int symbol)
+{
+    gpu_kernel *code = &be->code[k->slot][symbol];
+    char name[96];
+    if (*code)
+        return *code;
+    const gpu_kernel_row *row = row_of(be, k->id);
+    if (!row || !word(row->symbols, symbol, name, sizeof name))
+        bnet_gpu_ok(be, k->id, 500); /* CUDA_ERROR_NOT_FOUND */
+    else
+        bnet_gpu_ok(be, row->id, be->d->c->find(be->d, name, code));
+    return *code;
+}
+
+void bnet_gpu_launch_more(gpu_backend *be, const bnet_kernel_record *k, int symbol,
+                          const gpu_dims *dims, void *args)
+{
+    if (!gpu_alive(be))
+        return;
+    gpu_kernel code = find(be, k, symbol);
+    if (code && dims->grid[0] && dims->grid[1] && dims->grid[2])
+        bnet_gpu_ok(be, k->id, be->d->c->launch(be->d, code, dims, args));
+}
+
+void bnet_gpu_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
+                     void *args)
+{
+    atomic_fetch_add_explicit(&be->calls[k->slot], 1, memory_order_relaxed);
+    bnet_gpu_launch_more(be, k, symbol, dims, args);
+}
+
+/* Remembered by class of m: bits 63..32 m, 31..16 the registry's generation, 15..0 slot. */
+const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, size_t m)
+{
+    uint64_t *pick = &((gpu_weight *)(uintptr_t)(const void *)w)
+                          ->picks[__builtin_ctzll(bnet_tuning_m(m))];
+    uint64_t tag = (uint64_t)m << 32 | (uint64_t)(bnet_registry_generation(be->registry) & 0xffff)
+                                           << 16;
+    if ((*pick & ~UINT64_C(0xffff)) == tag)
+        return bnet_registry_at(be->registry, *pick & 0xffff);
+    bnet_kernel_query q = w->query;
+    const bnet_kernel_record *k = NULL;
+    q.m = m;
+    if (bnet_registry_select(be->registry, &be->caps, &q, &k, NULL) != BITNET_OK)
+        return NULL;
+    *pick = tag | k->slot;
+    return k;
+}
+
+static size_t gpu_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
+{
+    const gpu_backend *be = (const gpu_backend *)b;
+    const bnet_kernel_record *k;
+    size_t n = 0;
+    for (size_t i = 0; (k = bnet_registry_at(be->registry, i)) != NULL; i++) {
+        uint64_t calls = atomic_load_explicit(&be->calls[k->slot], memory_order_relaxed);
+        if (calls == 0)
+            continue;
+        if (n < cap)
+            out[n] = (bitnet_kernel_use){k->id, calls};
+        n++;
+    }
+    return n;
+}
+
+static size_t gpu_shapes(const bnet_backend *b, bnet_kernel_query *out, size_t cap)
+{
+    const gpu_backend *be = (const gpu_backend *)b;
+    for (size_t i = 0; i < be->n_shapes && i < cap; i++)
+        out[i] = be->shapes[i];
+    return be->n_shapes;
+}
+
+/* ---- facts ---- */
+
+static const bnet_weight_info *gpu_weight_info(const bnet_weight *w)
+{
+    return &gpu_w(w)->info;
+}
+
+static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
+{
+    gpu_backend *be = (gpu_backend *)(uintptr_t)(const void *)b;
+    bnet_mempool_stats m;
+    bnet_gpu_enter(be);
+    bnet_mempool_read(be->memory, &m);
+    uint64_t outside = be->weight_bytes + be->kv_bytes + be->other_bytes, left = 0, total = 0;
+    be->d->c->memory(be->d, &left, &total);
+    *out = (bnet_backend_stats){.n_h2d = be->n_h2d,
+                                .n_d2h = be->n_d2h,
+                                .h2d_bytes = be->h2d_bytes,
+                                .d2h_bytes = be->d2h_bytes,
+                                .cache_hits = m.n_hits,
+                                .cache_misses = m.n_misses,
+                                .memory_allocated = outside + m.current_bytes,
+                                .memory_peak = outside + m.peak_bytes,
+                                .memory_used = total - left,
+                                .memory_total = total};
+    bnet_gpu_leave(be);
+}
+
+/* ---- opening ---- */
+
+static void gpu_close(bnet_backend *b)
+{
+    gpu_backend *be = gpu_of(b);
+    if (be->d) {
+        be->d->c->enter(be->d);
+        if (be->memory)
+            bnet_gpu_memory_close(be);
+        be->d->c->close(be->d);
+    }
+    bnet_backend_close(be->host);
+    pthread_mutex_destroy(&be->lock);
+    bnet_free(be->step_shadow);
+    bnet_free(be->inv_freq);
+    bnet_free(be);
+}
+
+static bnet_backend_vtable table_of(const char *name)
+{
+    bnet_backend_vtable v = {.name = name,
+                             .close = gpu_close,
+                             .buffer_new = bnet_gpu_buffer_new,
+                             .buffer_free = bnet_gpu_buffer_free,
+                             .read = bnet_gpu_read,
+                             .write = bnet_gpu_write,
+                             .sync = gpu_sync,
+                             .weight_prepare = bnet_gpu_weight_prepare,
+                             .weight_free = bnet_gpu_weight_free,
+                             .weight_info = gpu_weight_info,
+                             .kv_new = bnet_gpu_kv_new,
+                             .kv_free = bnet_gpu_kv_free,
+                             .kv_block_bytes = bnet_gpu_kv_block_bytes,
+                             .kv_get = bnet_gpu_kv_get,
+                             .kv_put = bnet_gpu_kv_put,
+                             .kv_clear = bnet_gpu_kv_clear,
+                             .kernels = gpu_kernels,
+                             .shapes = gpu_shapes,
+                             .stats = gpu_stats};
+    bnet_gpu_fill_ops(&v);
+    return v;
+}
+
+/* Ops whose kernel does not depend on the shape. */
+static bitnet_status choose(gpu_backend *be, bitnet_error *err)
+{
+    gpu_choice *u = &be->use;
+    const struct {
+        const char *op, *format;
+        const bnet_kernel_record **to;
+    } fixed[] = {
+        {"rmsnorm", "f32", &u->rmsnorm},
+        {"quantize", "i8", &u->quantize},
+        {"rope", "norm", &u->rope_norm},
+        {"rope", "neox", &u->rope_neox},
+        {"rope_table", "f32", &u->table},
+        {"glu", "relu2", &u->glu_relu2},
+        {"glu", "silu", &u->glu_silu},
+        {"add", "f32", &u->add},
+        {"gather", "f32", &u->gather},
+        {"topk", "f32", &u->topk},
+        {"pack", "any", &u->pack},
+        {"kv_store", "f32", &u->kv_store[BITNET_KV_F32]},
+        {"kv_store", "f16", &u->kv_store[BITNET_KV_F16]},
+        {"kv_store", "i8", &u->kv_store[BITNET_KV_INT8]},
+        {"attention", "f32", &u->attention[BITNET_KV_F32]},
+        {"attention", "f16", &u->attention[BITNET_KV_F16]},
+        {"attention", "i8", &u->attention[BITNET_KV_INT8]},
+    };
+    bitnet_status st = BITNET_OK;
+    for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(fixed); i++) {
+        bnet_kernel_query q = {.op = fixed[i].op, .format = fixed[i].format, .dtype = "f32"};
+        st = bnet_registry_select(be->registry, &be->caps, &q, fixed[i].to, err);
+    }
+    return st;
+}
+
+static void say(const gpu_backend *be, const bnet_log *log)
+{
+    const bnet_gpu *g = &be->d->gpu;
+    bnet_memory_plan plan = bnet_memory_policy(g);
+    bnet_logf(log, BITNET_LOG_INFO, be->d->c->name,
+              "device %d: %s, compute capability %d.%d, %d multiprocessors, %.1f GB; memory policy "
+              "%s: batch up to %d",
+              g->device_id, g->name, g->cc_major, g->cc_minor, g->multiprocessors,
+              (double)g->total_memory / 1e9, plan.policy, plan.max_batch);
+}
+
+typedef struct gpu_with_table {
+    gpu_backend be;
+    bnet_backend_vtable table;
+} gpu_with_table;
+
+bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_kernel_row *rows,
+                            size_t n_rows, bnet_backend **out, bitnet_error *err)
+{
+    gpu_with_table *both = bnet_calloc(1, sizeof *both);
+    if (!both) {
+        d->c->close(d);
+        return bnet_no_memory(err, d->c->name);
+    }
+    gpu_backend *be = &both->be;
+    both->table = table_of(d->c->name);
+    be->base.v = &both->table;
+    be->d = d;
+    be->kind = w->device;
+    be->rows = rows;
+    be->n_kernel_rows = n_rows;
+    be->pool = w->pool;
+    be->registry = w->registry;
+    be->strict = w->strict;
+    be->log = w->log ? *w->log : (bnet_log){NULL, NULL};
+    be->caps = (bnet_capabilities){
+        .device = w->device,
+        .cc_major = d->gpu.cc_major,
+        .cc_minor = d->gpu.cc_minor,
+        .tensor_cores = bnet_gpu_capabilities(d->gpu.cc_major, d->gpu.cc_minor).tensor_cores,
+        .builds = 1u << w->device};
+    pthread_mutex_init(&be->lock, NULL);
+    bitnet_status st = bnet_backend_open_cpu(w->pool, w->registry, "scalar", w->strict, NULL,
+                                             &be->host, err);
+    if (st == BITNET_OK)
+        st = bnet_gpu_memory_open(be, err);
+    if (st == BITNET_OK)
+        st = choose(be, err);
+    if (st != BITNET_OK) {
+        gpu_close(&be->base);
+        return st;
+    }
+    say(be, w->log);
+    *out = &be->base;
+    return BITNET_OK;
+}

@@ -1,0 +1,262 @@
+/* gpu.h - the inside of the host that all GPUs share: objects, staging, the step buffer, counting.
+ * What is launched is decided by records of the registry, whose functions (gpu_fn_*) belong to the
+ * folder of one vendor and build their kernels' arguments from these objects.
+ *
+ * Invariants: one thread at a time is inside (be->lock); the first failure is kept until sync, and
+ * nothing is launched after it; device addresses never leave this layer. */
+#ifndef BNET_GPU_H
+#define BNET_GPU_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "backend/gpu/driver.h"
+#include "base/thread.h"
+#include "device/mempool.h"
+#include "ops/backend.h"
+
+typedef struct gpu_backend gpu_backend;
+
+/* ---- objects ---- */
+
+typedef struct gpu_buffer {
+    size_t n_bytes;
+    gpu_ptr p;
+    void *mirror; /* host view, made when somebody reads; NULL before */
+} gpu_buffer;
+
+/* How the rows of a weight lie on the device. */
+typedef enum gpu_layout {
+    GPU_VECTOR, /* floats */
+    GPU_W2,     /* ternary tiles */
+    GPU_F32,
+    GPU_F16,
+    GPU_BF16,
+    GPU_Q8,  /* codes; scales of 32 in w1 */
+    GPU_Q6K, /* as in the file, taken apart */
+} gpu_layout;
+
+enum { GPU_PICKS = 10 };
+
+typedef struct gpu_weight {
+    bnet_weight_info info;
+    gpu_layout layout;
+    gpu_ptr w0, w1, w2;     /* see the vendor's kernels.h */
+    size_t n_bytes;         /* of w0, w1 and w2 together, counted once */
+    uint32_t stride;        /* elements of a row, padded */
+    gpu_ptr block_scales;   /* ternary with varying scales */
+    float scale;            /* of integer sums, ternary */
+    bool with_i8;           /* float rows that take int8 activations */
+    uint32_t first, paired; /* place in a fused matrix: first tile; 0, 1 or 2 */
+    bool borrowed;          /* w0 belongs to a fused matrix */
+    bnet_kernel_query query;
+    uint64_t picks[GPU_PICKS]; /* as cpu_picks */
+} gpu_weight;
+
+typedef struct gpu_kv {
+    bnet_kv_shape shape;
+    gpu_backend *be; /* entries that get no backend need it */
+    size_t part_bytes, block_bytes, n_bytes;
+    gpu_ptr data; /* [layer][block][kv head][K part, V part] */
+} gpu_kv;
+
+/* ---- kernels ---- */
+
+/* What a row of a vendor's kernels.inc says beside its record. */
+typedef struct gpu_kernel_row {
+    const char *id;
+    const char *symbols; /* names in the image, separated by spaces; the first serves the record */
+} gpu_kernel_row;
+
+enum { GPU_SYMBOLS = 4 };
+
+typedef struct gpu_choice {
+    const bnet_kernel_record *rmsnorm, *quantize, *rope_norm, *rope_neox, *kv_store[3],
+        *attention[3], *glu_relu2, *glu_silu, *add, *gather, *topk, *table, *pack;
+} gpu_choice;
+
+/* Where the current step lies on the device, for arguments. */
+typedef struct gpu_step_view {
+    gpu_ptr ids, pos[3], seq, seqs, tables, rows, tiles; /* pos by type of cache: -1 elsewhere */
+    int n_tokens, n_seqs, n_rows, n_tiles, max_pos;
+    bool used[3]; /* types of cache in the pass */
+    bool single;  /* no timeline has two tokens */
+} gpu_step_view;
+
+enum { GPU_CHUNKS = 4, GPU_CHUNK_BYTES = 16 << 20, GPU_SHAPES = 64 };
+
+typedef struct gpu_stage { /* pinned memory in a ring, for everything that goes to the device */
+    uint8_t *chunk[GPU_CHUNKS];
+    bool waited_for[GPU_CHUNKS]; /* a stamp was set behind its last copy */
+    int now;
+    size_t used;
+} gpu_stage;
+
+struct gpu_backend {
+    bnet_backend base; /* first: a bnet_backend * is a gpu_backend * */
+    gpu_driver *d;
+    bnet_device_kind kind;
+    const gpu_kernel_row *rows;
+    size_t n_kernel_rows;
+    bnet_pool *pool;
+    const bnet_registry *registry;
+    bnet_capabilities caps;
+    bool strict;
+    bnet_log log;
+    bnet_backend *host; /* scalar CPU: reads what is in files */
+    bnet_mempool *memory;
+    pthread_mutex_t lock;
+
+    int failed; /* the first code since the last sync, and where */
+    const char *failed_at;
+    bool lost;
+
+    gpu_choice use;
+    gpu_kernel code[BNET_KERNELS_MAX][GPU_SYMBOLS]; /* by slot; found when first used */
+    atomic_uint_fast64_t calls[BNET_KERNELS_MAX];
+    atomic_uint_fast64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, n_replays;
+    uint64_t weight_bytes, kv_bytes, other_bytes;
+    gpu_stage stage;
+
+    gpu_step_view step;
+    gpu_ptr step_at;
+    size_t step_cap, step_bytes;
+    uint8_t *step_shadow; /* what is there now */
+    size_t shadow_cap;
+
+    gpu_ptr angles; /* [positions][n_rot / 2][2] */
+    double *inv_freq;
+    int n_angles, n_rot;
+    uint32_t epoch; /* changes when an address that recorded work knows has moved */
+
+    gpu_ptr scratch; /* for kernels that want some */
+    size_t scratch_bytes;
+    gpu_ptr zeros; /* kept zero by those who use it */
+    size_t zeros_bytes;
+
+    struct gpu_net *nets; /* whole networks (pass.c) */
+
+    bnet_kernel_query shapes[GPU_SHAPES];
+    size_t n_shapes;
+};
+
+static inline gpu_backend *gpu_of(bnet_backend *b)
+{
+    return (gpu_backend *)b;
+}
+static inline gpu_buffer *gpu_buf(bnet_buffer *b)
+{
+    return (gpu_buffer *)(void *)b;
+}
+static inline gpu_weight *gpu_w(const bnet_weight *w)
+{
+    return (gpu_weight *)(void *)(uintptr_t)(const void *)w;
+}
+
+/* ---- failures ---- */
+
+/* Notes a failure; true if the call went well. */
+bool bnet_gpu_ok(gpu_backend *be, const char *what, int code);
+static inline bool gpu_alive(const gpu_backend *be)
+{
+    return be->failed == 0;
+}
+/* Lock and context; every entry of the table that touches the device stands between the two. */
+void bnet_gpu_enter(gpu_backend *be);
+void bnet_gpu_leave(gpu_backend *be);
+
+/* ---- memory (memory.c) ---- */
+
+bitnet_status bnet_gpu_memory_open(gpu_backend *be, bitnet_error *err);
+void bnet_gpu_memory_close(gpu_backend *be);
+/* Outside the pool's cap: weights and caches. 0: no memory, noted nowhere. */
+gpu_ptr bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter);
+void bnet_gpu_give(gpu_backend *be, gpu_ptr p, size_t n_bytes, uint64_t *counter);
+bnet_buffer *bnet_gpu_buffer_new(bnet_backend *b, size_t n_bytes);
+void bnet_gpu_buffer_free(bnet_backend *b, bnet_buffer *buf);
+const void *bnet_gpu_read(bnet_backend *b, bnet_buffer *buf, size_t n_bytes);
+void bnet_gpu_write(bnet_backend *b, bnet_buffer *buf, const void *bytes, size_t n_bytes);
+/* Copies bytes of the host through the ring; they may change when it returns. */
+void bnet_gpu_upload(gpu_backend *be, gpu_ptr dst, const void *bytes, size_t n_bytes);
+void bnet_gpu_download(gpu_backend *be, void *bytes, gpu_ptr src, size_t n_bytes); /* waits */
+/* At least n bytes of scratch, or of memory that was zero at first and is left zero; 0: failed. */
+gpu_ptr bnet_gpu_scratch(gpu_backend *be, size_t n_bytes);
+gpu_ptr bnet_gpu_zeros(gpu_backend *be, size_t n_bytes);
+
+/* ---- the step (step.c) ---- */
+
+/* Brings the step to the device unless it is there already, and tells where. rows may be NULL. */
+bool bnet_gpu_step(gpu_backend *be, const bnet_step *s, const int32_t *rows, int n_rows);
+/* Cosines and sines of positions up to the step's largest. */
+bool bnet_gpu_angles(gpu_backend *be, const bnet_rope *r, int n_pos);
+
+/* ---- launching (gpu.c) ---- */
+
+/* Counts one use of the record and launches one of its kernels. */
+void bnet_gpu_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
+                     void *args);
+/* The same without counting: further kernels of one use. */
+void bnet_gpu_launch_more(gpu_backend *be, const bnet_kernel_record *k, int symbol,
+                          const gpu_dims *dims, void *args);
+const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, size_t m);
+
+/* ---- entries of the table ---- */
+
+bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r,
+                                      const bnet_log *log, bnet_weight **out, bitnet_error *err);
+void bnet_gpu_weight_free(bnet_backend *b, bnet_weight *w);
+bnet_kv_store *bnet_gpu_kv_new(bnet_backend *b, const bnet_kv_shape *shape);
+void bnet_gpu_kv_free(bnet_backend *b, bnet_kv_store *kv);
+uint64_t bnet_gpu_kv_block_bytes(const bnet_kv_shape *shape);
+void bnet_gpu_kv_get(bnet_kv_store *kv, int layer, int block, void *bytes);
+void bnet_gpu_kv_put(bnet_kv_store *kv, int layer, int block, const void *bytes);
+void bnet_gpu_kv_clear(bnet_kv_store *kv, int block);
+void bnet_gpu_fill_ops(bnet_backend_vtable *v); /* ops.c */
+
+/* What kinds of kernel there are; each function launches. Rows: `record.fn`. */
+typedef void gpu_fn_embed(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                          gpu_ptr x);
+typedef void gpu_fn_norm(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x,
+                         const gpu_weight *w, float eps, int n_rows, gpu_ptr y);
+typedef struct gpu_act8 {
+    gpu_ptr q, scale, sum;
+    size_t stride;
+} gpu_act8;
+typedef void gpu_fn_quantize(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
+                             size_t n_cols, const gpu_act8 *act);
+typedef void gpu_fn_ternary(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                            const gpu_act8 *act, int n_rows, gpu_ptr y);
+typedef void gpu_fn_linear(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                           gpu_ptr x, int n_rows, gpu_ptr y);
+typedef void gpu_fn_rope(gpu_backend *be, const bnet_kernel_record *k, const bnet_rope *r,
+                         gpu_ptr cs, int n_rows, int n_heads, gpu_ptr x);
+typedef void gpu_fn_table(gpu_backend *be, const bnet_kernel_record *k, const bnet_rope *r,
+                          gpu_ptr cs);
+/* The step's tokens whose cache is of this type. */
+typedef void gpu_fn_kv_store(gpu_backend *be, const bnet_kernel_record *rec, const gpu_kv *kv,
+                             int layer, gpu_ptr k, gpu_ptr v);
+typedef void gpu_fn_attention(gpu_backend *be, const bnet_kernel_record *k, const gpu_kv *kv,
+                              int layer, int n_heads, gpu_ptr q, gpu_ptr y);
+typedef void gpu_fn_glu(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr gate, gpu_ptr up,
+                        size_t n, gpu_ptr y);
+typedef void gpu_fn_add(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, gpu_ptr y,
+                        size_t n);
+typedef void gpu_fn_gather(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, gpu_ptr rows,
+                           int n_rows, size_t n_cols, gpu_ptr y);
+typedef void gpu_fn_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
+                         size_t n_cols, int n_best, gpu_ptr value, gpu_ptr index);
+/* From rows as files have them to rows as kernels read them (layouts other than GPU_VECTOR). */
+typedef struct gpu_pack {
+    gpu_layout layout;
+    int type;               /* bnet_type of the rows in `src` where the layout leaves a choice */
+    gpu_ptr src;            /* rows [first_row, first_row + n_rows) */
+    uint64_t row_bytes, first_row, n_rows;
+} gpu_pack;
+typedef void gpu_fn_pack(gpu_backend *be, const bnet_kernel_record *k, const gpu_pack *p,
+                         const gpu_weight *w);
+
+/* Opens the backend of a vendor; takes the driver, also on failure. */
+bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_kernel_row *rows,
+                            size_t n_rows, bnet_backend **out, bitnet_error *err);
+
+#endif

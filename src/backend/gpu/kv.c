@@ -1,0 +1,77 @@
+/* kv.c - the cache of keys and values on the device, in the CPU's order inside a block, so that what
+ * one saved the other can read. */
+#include "backend/gpu/gpu.h"
+#include "backend/cpu/kv_block.h"
+
+uint64_t bnet_gpu_kv_block_bytes(const bnet_kv_shape *s)
+{
+    return 2 * (uint64_t)s->n_kv_heads * bnet_kv_part_bytes(s->type, (size_t)s->head_dim);
+}
+
+bnet_kv_store *bnet_gpu_kv_new(bnet_backend *b, const bnet_kv_shape *s)
+{
+    gpu_backend *be = gpu_of(b);
+    uint64_t block = bnet_gpu_kv_block_bytes(s), total;
+    if (!bnet_mul(block, (uint64_t)s->n_layers * (uint64_t)s->n_blocks, &total) || total > SIZE_MAX)
+        return NULL;
+    gpu_kv *kv = bnet_calloc(1, sizeof *kv);
+    if (!kv)
+        return NULL;
+    bnet_gpu_enter(be);
+    *kv = (gpu_kv){*s,
+                   be,
+                   bnet_kv_part_bytes(s->type, (size_t)s->head_dim),
+                   (size_t)block,
+                   (size_t)total,
+                   bnet_gpu_take(be, (size_t)total, &be->kv_bytes)};
+    bnet_gpu_leave(be);
+    if (!kv->data) {
+        bnet_free(kv);
+        return NULL;
+    }
+    return (bnet_kv_store *)(void *)kv;
+}
+
+void bnet_gpu_kv_free(bnet_backend *b, bnet_kv_store *store)
+{
+    gpu_backend *be = gpu_of(b);
+    gpu_kv *kv = (gpu_kv *)(void *)store;
+    if (!kv)
+        return;
+    bnet_gpu_enter(be);
+    bnet_gpu_give(be, kv->data, kv->n_bytes, &be->kv_bytes);
+    bnet_gpu_leave(be);
+    bnet_free(kv);
+}
+
+static gpu_ptr block_at(const gpu_kv *kv, int layer, int block)
+{
+    return kv->data +
+           ((size_t)layer * (size_t)kv->shape.n_blocks + (size_t)block) * kv->block_bytes;
+}
+
+void bnet_gpu_kv_get(bnet_kv_store *store, int layer, int block, void *bytes)
+{
+    gpu_kv *kv = (gpu_kv *)(void *)store;
+    bnet_gpu_enter(kv->be);
+    bnet_gpu_download(kv->be, bytes, block_at(kv, layer, block), kv->block_bytes);
+    bnet_gpu_leave(kv->be);
+}
+
+void bnet_gpu_kv_put(bnet_kv_store *store, int layer, int block, const void *bytes)
+{
+    gpu_kv *kv = (gpu_kv *)(void *)store;
+    bnet_gpu_enter(kv->be);
+    bnet_gpu_upload(kv->be, block_at(kv, layer, block), bytes, kv->block_bytes);
+    bnet_gpu_leave(kv->be);
+}
+
+void bnet_gpu_kv_clear(bnet_kv_store *store, int block)
+{
+    gpu_kv *kv = (gpu_kv *)(void *)store;
+    bnet_gpu_enter(kv->be);
+    for (int layer = 0; layer < kv->shape.n_layers && gpu_alive(kv->be); layer++)
+        bnet_gpu_ok(kv->be, "clearing the cache",
+                    kv->be->d->c->fill(kv->be->d, block_at(kv, layer, block), 0, kv->block_bytes));
+    bnet_gpu_leave(kv->be);
+}

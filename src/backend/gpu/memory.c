@@ -1,0 +1,235 @@
+/* memory.c - memory of the device and the ways to it. Buffers of passes come from a pool with a cap,
+ * weights and caches are taken outside it; everything that goes up passes a ring of pinned memory,
+ * so that copies run at the bus's speed while the next bytes are read. */
+#include "backend/gpu/gpu.h"
+
+enum { STAMP_CHUNKS = 12, ALIGNED = 256 }; /* stamps 12..15 belong to the ring */
+
+/* ---- allocation ---- */
+
+static void *pool_take(void *user, size_t n_bytes)
+{
+    gpu_backend *be = user;
+    gpu_ptr p = 0;
+    return be->d->c->alloc(be->d, n_bytes, &p) == 0 ? (void *)(uintptr_t)p : NULL;
+}
+
+static void pool_give(void *user, void *p, size_t n_bytes)
+{
+    gpu_backend *be = user;
+    (void)n_bytes;
+    be->d->c->release(be->d, (gpu_ptr)(uintptr_t)p);
+}
+
+bitnet_status bnet_gpu_memory_open(gpu_backend *be, bitnet_error *err)
+{
+    bnet_mempool_config c;
+    bnet_mempool_config_init(&c);
+    c.max_pool_size = BNET_MAX(bnet_mempool_cap(be->d->gpu.total_memory),
+                               bnet_memory_policy(&be->d->gpu).workspace_bytes);
+    c.device_id = be->d->gpu.device_id;
+    c.allocator = (bnet_allocator){pool_take, pool_give, be};
+    c.log = be->log;
+    bitnet_status st = bnet_mempool_open(&c, &be->memory, err);
+    for (int i = 0; st == BITNET_OK && i < GPU_CHUNKS; i++) {
+        be->stage.chunk[i] = be->d->c->host_alloc(be->d, GPU_CHUNK_BYTES);
+        if (!be->stage.chunk[i])
+            st = bnet_no_memory(err, "pinned memory for copies to the device");
+    }
+    return st;
+}
+
+void bnet_gpu_memory_close(gpu_backend *be)
+{
+    const gpu_calls *c = be->d->c;
+    gpu_ptr all[] = {be->step_at, be->angles, be->scratch, be->zeros};
+    for (size_t i = 0; i < BNET_COUNT(all); i++)
+        c->release(be->d, all[i]);
+    bnet_mempool_close(be->memory);
+    c->wait(be->d);
+    for (int i = 0; i < GPU_CHUNKS; i++)
+        c->host_release(be->d, be->stage.chunk[i]);
+}
+
+gpu_ptr bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
+{
+    gpu_ptr p = 0;
+    if (!gpu_alive(be) || be->d->c->alloc(be->d, BNET_MAX(n_bytes, 1), &p) != 0)
+        return 0;
+    *counter += n_bytes;
+    return p;
+}
+
+void bnet_gpu_give(gpu_backend *be, gpu_ptr p, size_t n_bytes, uint64_t *counter)
+{
+    if (!p)
+        return;
+    be->d->c->release(be->d, p);
+    *counter -= n_bytes;
+}
+
+/* Replaces *p by something larger; what recorded work knows is void then. */
+static gpu_ptr grow(gpu_backend *be, gpu_ptr *p, size_t *have, size_t need, bool zero)
+{
+    if (need <= *have && *p)
+        return *p;
+    size_t n = BNET_MAX(need, 2 * *have);
+    gpu_ptr fresh = bnet_gpu_take(be, n, &be->other_bytes);
+    if (!fresh) {
+        bnet_gpu_ok(be, "scratch memory", 2); /* CUDA_ERROR_OUT_OF_MEMORY */
+        return 0;
+    }
+    if (zero && !bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, fresh, 0, n)))
+        return 0;
+    bnet_gpu_give(be, *p, *have, &be->other_bytes);
+    *p = fresh;
+    *have = n;
+    be->epoch++;
+    return fresh;
+}
+
+gpu_ptr bnet_gpu_scratch(gpu_backend *be, size_t n_bytes)
+{
+    return grow(be, &be->scratch, &be->scratch_bytes, n_bytes, false);
+}
+
+gpu_ptr bnet_gpu_zeros(gpu_backend *be, size_t n_bytes)
+{
+    return grow(be, &be->zeros, &be->zeros_bytes, n_bytes, true);
+}
+
+/* ---- the ring ---- */
+
+/* Room for n bytes (at most a chunk), free to be written. NULL: something failed. */
+static uint8_t *stage(gpu_backend *be, size_t n_bytes)
+{
+    gpu_stage *s = &be->stage;
+    const gpu_calls *c = be->d->c;
+    size_t at = (s->used + ALIGNED - 1) / ALIGNED * ALIGNED;
+    double ms;
+    if (at + n_bytes <= GPU_CHUNK_BYTES) {
+        s->used = at + n_bytes;
+        return s->chunk[s->now] + at;
+    }
+    bool ok = c->stamp ? bnet_gpu_ok(be, "staging", c->stamp(be->d, STAMP_CHUNKS + s->now))
+                       : bnet_gpu_ok(be, "staging", c->wait(be->d));
+    s->waited_for[s->now] = c->stamp != NULL;
+    s->now = (s->now + 1) % GPU_CHUNKS;
+    if (ok && s->waited_for[s->now])
+        ok = bnet_gpu_ok(be, "staging",
+                         c->between(be->d, STAMP_CHUNKS + s->now, STAMP_CHUNKS + s->now, &ms));
+    s->waited_for[s->now] = false;
+    s->used = n_bytes;
+    return ok ? s->chunk[s->now] : NULL;
+}
+
+typedef struct copy_job {
+    uint8_t *to;
+    const uint8_t *from;
+    size_t n;
+} copy_job;
+
+static void copy_part(void *arg, int thread, int n_threads)
+{
+    const copy_job *j = arg;
+    size_t begin, end;
+    bnet_split(j->n, 1 << 16, thread, n_threads, &begin, &end);
+    memcpy(j->to + begin, j->from + begin, end - begin);
+}
+
+/* The pages may have to come from the disk: all threads ask for them. */
+static void copy_in(gpu_backend *be, uint8_t *to, const uint8_t *from, size_t n)
+{
+    copy_job j = {to, from, n};
+    if (n < 1 << 20)
+        memcpy(to, from, n);
+    else
+        bnet_pool_run(be->pool, copy_part, &j);
+}
+
+void bnet_gpu_upload(gpu_backend *be, gpu_ptr dst, const void *bytes, size_t n_bytes)
+{
+    const uint8_t *from = bytes;
+    for (size_t i = 0, n; i < n_bytes && gpu_alive(be); i += n) {
+        n = BNET_MIN(n_bytes - i, (size_t)GPU_CHUNK_BYTES / 2);
+        uint8_t *to = stage(be, n);
+        if (!to)
+            return;
+        copy_in(be, to, from + i, n);
+        if (!bnet_gpu_ok(be, "copying to the device", be->d->c->to_device(be->d, dst + i, to, n)))
+            return;
+        atomic_fetch_add(&be->n_h2d, 1);
+        atomic_fetch_add(&be->h2d_bytes, n);
+    }
+}
+
+void bnet_gpu_download(gpu_backend *be, void *bytes, gpu_ptr src, size_t n_bytes)
+{
+    if (!gpu_alive(be) ||
+        !bnet_gpu_ok(be, "copying to the host", be->d->c->to_host(be->d, bytes, src, n_bytes)))
+        return;
+    bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d));
+    atomic_fetch_add(&be->n_d2h, 1);
+    atomic_fetch_add(&be->d2h_bytes, n_bytes);
+}
+
+/* ---- buffers ---- */
+
+bnet_buffer *bnet_gpu_buffer_new(bnet_backend *b, size_t n_bytes)
+{
+    gpu_backend *be = gpu_of(b);
+    gpu_buffer *buf = bnet_calloc(1, sizeof *buf);
+    void *p = NULL;
+    if (!buf)
+        return NULL;
+    bnet_gpu_enter(be);
+    bool ok = gpu_alive(be) && bnet_mempool_take(be->memory, BNET_MAX(n_bytes, 1), __FILE__,
+                                                 __LINE__, &p, NULL) == BITNET_OK;
+    if (ok)
+        ok = bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, (gpu_ptr)(uintptr_t)p, 0, n_bytes));
+    bnet_gpu_leave(be);
+    if (!ok) {
+        bnet_free(buf);
+        return NULL;
+    }
+    *buf = (gpu_buffer){n_bytes, (gpu_ptr)(uintptr_t)p, NULL};
+    return (bnet_buffer *)(void *)buf;
+}
+
+void bnet_gpu_buffer_free(bnet_backend *b, bnet_buffer *buffer)
+{
+    gpu_backend *be = gpu_of(b);
+    gpu_buffer *buf = gpu_buf(buffer);
+    bnet_gpu_enter(be);
+    be->epoch++; /* its address may be in recorded work */
+    bnet_mempool_give(be->memory, (void *)(uintptr_t)buf->p, NULL);
+    if (buf->mirror) {
+        be->d->c->wait(be->d);
+        be->d->c->host_release(be->d, buf->mirror);
+    }
+    bnet_gpu_leave(be);
+    bnet_free(buf);
+}
+
+const void *bnet_gpu_read(bnet_backend *b, bnet_buffer *buffer, size_t n_bytes)
+{
+    gpu_backend *be = gpu_of(b);
+    gpu_buffer *buf = gpu_buf(buffer);
+    bnet_gpu_enter(be);
+    if (!buf->mirror)
+        buf->mirror = be->d->c->host_alloc(be->d, BNET_MAX(buf->n_bytes, 1));
+    if (buf->mirror)
+        bnet_gpu_download(be, buf->mirror, buf->p, n_bytes);
+    else
+        bnet_gpu_ok(be, "pinned memory", 2);
+    bnet_gpu_leave(be);
+    return buf->mirror;
+}
+
+void bnet_gpu_write(bnet_backend *b, bnet_buffer *buffer, const void *bytes, size_t n_bytes)
+{
+    gpu_backend *be = gpu_of(b);
+    bnet_gpu_enter(be);
+    bnet_gpu_upload(be, gpu_buf(buffer)->p, bytes, n_bytes);
+    bnet_gpu_leave(be);
+}

@@ -1,0 +1,215 @@
+/* ops.c - the operations of the table: each takes the kernel that was chosen and hands it device
+ * addresses. Nothing waits. */
+#include "backend/gpu/gpu.h"
+
+static gpu_act8 act_of(const bnet_act8 *q)
+{
+    return (gpu_act8){gpu_buf(q->q)->p, gpu_buf(q->scale)->p, gpu_buf(q->sum)->p, q->stride};
+}
+
+static void gpu_embed(bnet_backend *b, const bnet_weight *w, const bnet_step *s, bnet_buffer *x)
+{
+    gpu_backend *be = gpu_of(b);
+    bnet_kernel_query q = {.op = "embed", .format = gpu_w(w)->query.format, .dtype = "f32"};
+    const bnet_kernel_record *k = NULL;
+    bnet_gpu_enter(be);
+    if (bnet_registry_select(be->registry, &be->caps, &q, &k, NULL) != BITNET_OK)
+        bnet_gpu_ok(be, "embed", 500);
+    else if (bnet_gpu_step(be, s, NULL, 0))
+        ((gpu_fn_embed *)k->fn)(be, k, gpu_w(w), gpu_buf(x)->p);
+    bnet_gpu_leave(be);
+}
+
+static void gpu_rmsnorm(bnet_backend *b, bnet_buffer *x, const bnet_weight *w, float eps,
+                        int n_rows, bnet_buffer *y)
+{
+    gpu_backend *be = gpu_of(b);
+    const bnet_kernel_record *k = be->use.rmsnorm;
+    bnet_gpu_enter(be);
+    ((gpu_fn_norm *)k->fn)(be, k, gpu_buf(x)->p, gpu_w(w), eps, n_rows, gpu_buf(y)->p);
+    bnet_gpu_leave(be);
+}
+
+static void gpu_quantize(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q)
+{
+    gpu_backend *be = gpu_of(b);
+    const bnet_kernel_record *k = be->use.quantize;
+    gpu_act8 act = act_of(q);
+    bnet_gpu_enter(be);
+    ((gpu_fn_quantize *)k->fn)(be, k, gpu_buf(x)->p, n_rows, n_cols, &act);
+    bnet_gpu_leave(be);
+}
+
+/* The kernel for as many of *m rows as one takes. */
+static const bnet_kernel_record *pick_for(gpu_backend *be, const gpu_weight *w, size_t *m)
+{
+    const bnet_kernel_record *k = bnet_gpu_pick(be, w, *m);
+    while (!k && *m > 1) {
+        *m = (*m + 1) / 2;
+        k = bnet_gpu_pick(be, w, *m);
+    }
+    if (!k)
+        bnet_gpu_ok(be, "linear", 500);
+    return k;
+}
+
+static void gpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet_act8 *q,
+                               int n_rows, bnet_buffer *y)
+{
+    gpu_backend *be = gpu_of(b);
+    gpu_act8 act = act_of(q);
+    gpu_ptr to = gpu_buf(y)->p;
+    bnet_gpu_enter(be);
+    for (size_t t = 0, m; t < (size_t)n_rows; t += m) {
+        m = (size_t)n_rows - t;
+        const bnet_kernel_record *k = pick_for(be, gpu_w(w), &m);
+        if (!k)
+            break;
+        ((gpu_fn_ternary *)k->fn)(be, k, gpu_w(w), &act, (int)m, to);
+        act.q += m * act.stride;
+        act.scale += m * sizeof(float);
+        act.sum += m * sizeof(int32_t);
+        to += m * gpu_w(w)->info.n_out * sizeof(float);
+    }
+    bnet_gpu_leave(be);
+}
+
+static void gpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                             bnet_buffer *y)
+{
+    gpu_backend *be = gpu_of(b);
+    gpu_ptr from = gpu_buf(x)->p, to = gpu_buf(y)->p;
+    bnet_gpu_enter(be);
+    for (size_t t = 0, m; t < (size_t)n_rows; t += m) {
+        m = (size_t)n_rows - t;
+        const bnet_kernel_record *k = pick_for(be, gpu_w(w), &m);
+        if (!k)
+            break;
+        ((gpu_fn_linear *)k->fn)(be, k, gpu_w(w), from, (int)m, to);
+        from += m * gpu_w(w)->info.n_in * sizeof(float);
+        to += m * gpu_w(w)->info.n_out * sizeof(float);
+    }
+    bnet_gpu_leave(be);
+}
+
+static void gpu_rope_table(bnet_backend *b, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs)
+{
+    gpu_backend *be = gpu_of(b);
+    const bnet_kernel_record *k = be->use.table;
+    bnet_gpu_enter(be);
+    if (bnet_gpu_step(be, s, NULL, 0) && bnet_gpu_angles(be, r, be->step.max_pos + 1))
+        ((gpu_fn_table *)k->fn)(be, k, r, gpu_buf(cs)->p);
+    bnet_gpu_leave(be);
+}
+
+static void gpu_rope(bnet_backend *b, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
+                     bnet_buffer *x)
+{
+    gpu_backend *be = gpu_of(b);
+    const bnet_kernel_record *k = r->neox ? be->use.rope_neox : be->use.rope_norm;
+    bnet_gpu_enter(be);
+    ((gpu_fn_rope *)k->fn)(be, k, r, gpu_buf(cs)->p, n_rows, n_heads, gpu_buf(x)->p);
+    bnet_gpu_leave(be);
+}
+
+/* The cache of one type that occurs in the step: its shape serves all of that type. */
+static const gpu_kv *kv_of_type(const bnet_step *s, int type)
+{
+    for (int t = 0; t < s->n_tokens; t++) {
+        const gpu_kv *kv = (const gpu_kv *)(const void *)s->seqs[s->seq[t]].store;
+        if ((int)kv->shape.type == type)
+            return kv;
+    }
+    return NULL;
+}
+
+static void gpu_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_buffer *k,
+                          bnet_buffer *v)
+{
+    gpu_backend *be = gpu_of(b);
+    bnet_gpu_enter(be);
+    bool ok = bnet_gpu_step(be, s, NULL, 0);
+    for (int type = 0; ok && type < 3; type++) {
+        const bnet_kernel_record *rec = be->use.kv_store[type];
+        if (be->step.used[type])
+            ((gpu_fn_kv_store *)rec->fn)(be, rec, kv_of_type(s, type), layer, gpu_buf(k)->p,
+                                         gpu_buf(v)->p);
+    }
+    bnet_gpu_leave(be);
+}
+
+static void gpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_heads,
+                          bnet_buffer *q, bnet_buffer *y)
+{
+    gpu_backend *be = gpu_of(b);
+    bnet_gpu_enter(be);
+    bool ok = bnet_gpu_step(be, s, NULL, 0);
+    for (int type = 0; ok && type < 3; type++) {
+        const bnet_kernel_record *k = be->use.attention[type];
+        if (be->step.used[type])
+            ((gpu_fn_attention *)k->fn)(be, k, kv_of_type(s, type), layer, n_heads, gpu_buf(q)->p,
+                                        gpu_buf(y)->p);
+    }
+    bnet_gpu_leave(be);
+}
+
+static void glu(bnet_backend *b, const bnet_kernel_record *k, bnet_buffer *gate, bnet_buffer *up,
+                size_t n, bnet_buffer *y)
+{
+    gpu_backend *be = gpu_of(b);
+    bnet_gpu_enter(be);
+    ((gpu_fn_glu *)k->fn)(be, k, gpu_buf(gate)->p, gpu_buf(up)->p, n, gpu_buf(y)->p);
+    bnet_gpu_leave(be);
+}
+
+static void gpu_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                          bnet_buffer *y)
+{
+    glu(b, gpu_of(b)->use.glu_relu2, gate, up, n, y);
+}
+
+static void gpu_glu_silu(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                         bnet_buffer *y)
+{
+    glu(b, gpu_of(b)->use.glu_silu, gate, up, n, y);
+}
+
+static void gpu_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
+{
+    gpu_backend *be = gpu_of(b);
+    const bnet_kernel_record *k = be->use.add;
+    bnet_gpu_enter(be);
+    ((gpu_fn_add *)k->fn)(be, k, gpu_buf(x)->p, gpu_buf(y)->p, n);
+    bnet_gpu_leave(be);
+}
+
+static void gpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows,
+                       size_t n_cols, bnet_buffer *y)
+{
+    gpu_backend *be = gpu_of(b);
+    const bnet_kernel_record *k = be->use.gather;
+    bnet_gpu_enter(be);
+    gpu_ptr at = bnet_gpu_scratch(be, (size_t)n_rows * sizeof *rows);
+    if (at)
+        bnet_gpu_upload(be, at, rows, (size_t)n_rows * sizeof *rows);
+    if (at && gpu_alive(be))
+        ((gpu_fn_gather *)k->fn)(be, k, gpu_buf(x)->p, at, n_rows, n_cols, gpu_buf(y)->p);
+    bnet_gpu_leave(be);
+}
+
+void bnet_gpu_fill_ops(bnet_backend_vtable *v)
+{
+    v->embed = gpu_embed;
+    v->rmsnorm = gpu_rmsnorm;
+    v->quantize_i8 = gpu_quantize;
+    v->linear_ternary = gpu_linear_ternary;
+    v->linear_float = gpu_linear_float;
+    v->rope_table = gpu_rope_table;
+    v->rope = gpu_rope;
+    v->kv_append = gpu_kv_append;
+    v->attention = gpu_attention;
+    v->glu_relu2 = gpu_glu_relu2;
+    v->glu_silu = gpu_glu_silu;
+    v->add = gpu_add;
+    v->gather = gpu_gather;
+}

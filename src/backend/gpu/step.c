@@ -1,0 +1,244 @@
+/* step.c - what changes from pass to pass, brought to the device in one piece: ids, positions,
+ * timelines, tables of blocks, rows. The piece always lies at the same address, so recorded work
+ * finds the new values. And the angles of rotation by position, computed once on the host, so that
+ * they are the CPU's to the last bit. */
+#include "backend/gpu/gpu.h"
+#include "backend/cuda/kernels.h"
+
+#include <math.h>
+
+enum { STEP_FIRST_BYTES = 1 << 18, TYPES = 3, ANGLES_FIRST = 512 };
+
+/* Where everything lies inside the piece, in bytes. */
+typedef struct places {
+    size_t ids, pos[TYPES], seq, rows, tiles, seqs, tables, total;
+    int n_seqs, n_tiles, n_table;
+} places;
+
+static gpu_kv *kv_of(const bnet_step *s, int seq)
+{
+    return (gpu_kv *)(void *)s->seqs[seq].store;
+}
+
+static size_t after(size_t *at, size_t n_bytes)
+{
+    size_t here = *at;
+    *at = (here + n_bytes + 15) / 16 * 16;
+    return here;
+}
+
+static int blocks_of(int32_t pos)
+{
+    return pos / 64 + 1;
+}
+
+/* True if token t ends a tile: the last of its timeline or the 64th. */
+static bool ends_tile(const bnet_step *s, int t, int n)
+{
+    return t + 1 == s->n_tokens || s->seq[t + 1] != s->seq[t] || n == BNET_CU_TILE_TOKENS;
+}
+
+static places plan(const bnet_step *s, int n_rows)
+{
+    places p = {0};
+    size_t n = (size_t)s->n_tokens * 4, at = 0;
+    for (int t = 0, in_tile = 1; t < s->n_tokens; t++, in_tile++) {
+        p.n_seqs = BNET_MAX(p.n_seqs, s->seq[t] + 1);
+        if (t + 1 == s->n_tokens || s->seq[t + 1] != s->seq[t])
+            p.n_table += blocks_of(s->pos[t]);
+        if (ends_tile(s, t, in_tile)) {
+            p.n_tiles++;
+            in_tile = 0;
+        }
+    }
+    p.ids = after(&at, n);
+    for (int i = 0; i < TYPES; i++)
+        p.pos[i] = after(&at, n);
+    p.seq = after(&at, n);
+    p.rows = after(&at, (size_t)n_rows * 4);
+    p.tiles = after(&at, (size_t)p.n_tiles * sizeof(bnet_cu_tile));
+    p.seqs = after(&at, (size_t)p.n_seqs * sizeof(bnet_cu_seq));
+    p.tables = after(&at, (size_t)p.n_table * 4);
+    p.total = at;
+    return p;
+}
+
+static void fill_tokens(const bnet_step *s, const places *p, uint8_t *out, gpu_step_view *v)
+{
+    size_t n = (size_t)s->n_tokens;
+    memcpy(out + p->ids, s->ids, n * 4);
+    memcpy(out + p->seq, s->seq, n * 4);
+    v->single = true;
+    for (size_t t = 0; t < n; t++) {
+        int type = (int)kv_of(s, s->seq[t])->shape.type;
+        for (int i = 0; i < TYPES; i++) {
+            int32_t pos = i == type ? s->pos[t] : -1;
+            memcpy(out + p->pos[i] + 4 * t, &pos, 4);
+        }
+        v->used[type] = true;
+        v->max_pos = BNET_MAX(v->max_pos, s->pos[t]);
+        v->single = v->single && (t == 0 || s->seq[t] != s->seq[t - 1]);
+    }
+}
+
+static void fill_tiles(const bnet_step *s, const places *p, uint8_t *out)
+{
+    bnet_cu_tile *tile = (bnet_cu_tile *)(void *)(out + p->tiles);
+    for (int t = 0, n = 1; t < s->n_tokens; t++, n++)
+        if (ends_tile(s, t, n)) {
+            *tile++ = (bnet_cu_tile){t + 1 - n, n};
+            n = 0;
+        }
+}
+
+static void fill_seqs(const bnet_step *s, const places *p, uint8_t *out)
+{
+    bnet_cu_seq *seqs = (bnet_cu_seq *)(void *)(out + p->seqs);
+    int32_t *tables = (int32_t *)(void *)(out + p->tables);
+    uint32_t at = 0;
+    memset(seqs, 0, (size_t)p->n_seqs * sizeof *seqs);
+    for (int t = 0; t < s->n_tokens; t++) {
+        if (t + 1 < s->n_tokens && s->seq[t + 1] == s->seq[t])
+            continue;
+        const gpu_kv *kv = kv_of(s, s->seq[t]);
+        int n = blocks_of(s->pos[t]);
+        seqs[s->seq[t]] = (bnet_cu_seq){
+            .kv = kv->data, .layer_bytes = (uint64_t)kv->shape.n_blocks * kv->block_bytes, .table = at};
+        memcpy(tables + at, s->seqs[s->seq[t]].blocks, (size_t)n * 4);
+        at += (uint32_t)n;
+    }
+}
+
+/* Steps without a cache (embedding alone) have positions of type 0. */
+static void fill_plain(const bnet_step *s, const places *p, uint8_t *out, gpu_step_view *v)
+{
+    size_t n = (size_t)s->n_tokens * 4;
+    memcpy(out + p->ids, s->ids, n);
+    memset(out + p->seq, 0, n);
+    for (int i = 0; i < TYPES; i++)
+        memcpy(out + p->pos[i], s->pos, n);
+    for (int t = 0; t < s->n_tokens; t++)
+        v->max_pos = BNET_MAX(v->max_pos, s->pos[t]);
+}
+
+static bool has_cache(const bnet_step *s)
+{
+    return s->seqs && s->seqs[s->seq[0]].store;
+}
+
+static void point(gpu_backend *be, const places *p)
+{
+    gpu_step_view *v = &be->step;
+    gpu_ptr a = be->step_at;
+    v->ids = a + p->ids;
+    for (int i = 0; i < TYPES; i++)
+        v->pos[i] = a + p->pos[i];
+    v->seq = a + p->seq;
+    v->rows = a + p->rows;
+    v->tiles = a + p->tiles;
+    v->seqs = a + p->seqs;
+    v->tables = a + p->tables;
+    v->n_seqs = p->n_seqs;
+    v->n_tiles = p->n_tiles;
+}
+
+static bool room(gpu_backend *be, size_t n_bytes)
+{
+    size_t n = BNET_MAX(n_bytes, (size_t)STEP_FIRST_BYTES);
+    if (n <= be->step_cap)
+        return true;
+    gpu_ptr fresh = bnet_gpu_take(be, 2 * n, &be->other_bytes);
+    if (!fresh)
+        return bnet_gpu_ok(be, "step buffer", 2);
+    bnet_gpu_give(be, be->step_at, be->step_cap, &be->other_bytes);
+    be->step_at = fresh;
+    be->step_cap = 2 * n;
+    be->step_bytes = 0;
+    be->epoch++;
+    return true;
+}
+
+bool bnet_gpu_step(gpu_backend *be, const bnet_step *s, const int32_t *rows, int n_rows)
+{
+    places p = plan(s, n_rows);
+    if (!gpu_alive(be) || !room(be, p.total))
+        return false;
+    /* the second half of the shadow is where a new step is put together */
+    if (!bnet_grow(&be->step_shadow, &be->shadow_cap, 2 * p.total, 1))
+        return bnet_gpu_ok(be, "step buffer", 2);
+    uint8_t *out = be->step_shadow + be->shadow_cap / 2;
+    gpu_step_view v = {.n_tokens = s->n_tokens, .n_rows = n_rows};
+    memset(out, 0, p.total);
+    if (has_cache(s)) {
+        fill_tokens(s, &p, out, &v);
+        fill_seqs(s, &p, out);
+    } else {
+        fill_plain(s, &p, out, &v);
+    }
+    fill_tiles(s, &p, out);
+    if (n_rows)
+        memcpy(out + p.rows, rows, (size_t)n_rows * 4);
+    be->step = v;
+    point(be, &p);
+    if (be->step_bytes == p.total && memcmp(be->step_shadow, out, p.total) == 0)
+        return true;
+    memcpy(be->step_shadow, out, p.total);
+    be->step_bytes = p.total;
+    bnet_gpu_upload(be, be->step_at, out, p.total);
+    return gpu_alive(be);
+}
+
+/* ---- angles ---- */
+
+typedef struct angles_job {
+    const bnet_rope *r;
+    float *out;
+    size_t n_pos;
+} angles_job;
+
+static void angles_part(void *arg, int thread, int n_threads)
+{
+    const angles_job *j = arg;
+    size_t half = (size_t)j->r->n_rot / 2, begin, end;
+    bnet_split(j->n_pos, 16, thread, n_threads, &begin, &end);
+    for (size_t p = begin; p < end; p++)
+        for (size_t i = 0; i < half; i++) {
+            double angle = (double)p * j->r->inv_freq[i];
+            j->out[2 * (p * half + i)] = (float)cos(angle);
+            j->out[2 * (p * half + i) + 1] = (float)sin(angle);
+        }
+}
+
+bool bnet_gpu_angles(gpu_backend *be, const bnet_rope *r, int n_pos)
+{
+    size_t half = (size_t)r->n_rot / 2;
+    bool same = be->inv_freq && be->n_rot == r->n_rot &&
+                memcmp(be->inv_freq, r->inv_freq, half * sizeof *r->inv_freq) == 0;
+    if (same && n_pos <= be->n_angles)
+        return true;
+    int n = ANGLES_FIRST;
+    while (n < n_pos)
+        n *= 2;
+    size_t n_bytes = (size_t)n * half * 2 * sizeof(float);
+    angles_job j = {r, bnet_alloc(n_bytes), (size_t)n};
+    double *copy = bnet_alloc(half * sizeof *copy);
+    gpu_ptr fresh = j.out && copy ? bnet_gpu_take(be, n_bytes, &be->other_bytes) : 0;
+    if (!fresh) {
+        bnet_free(j.out);
+        bnet_free(copy);
+        return bnet_gpu_ok(be, "angles of rotation", 2);
+    }
+    bnet_pool_run(be->pool, angles_part, &j);
+    bnet_gpu_upload(be, fresh, j.out, n_bytes);
+    bnet_free(j.out);
+    bnet_gpu_give(be, be->angles, (size_t)be->n_angles * (size_t)be->n_rot * sizeof(float),
+                  &be->other_bytes);
+    bnet_free(be->inv_freq);
+    memcpy(copy, r->inv_freq, half * sizeof *copy);
+    be->inv_freq = copy;
+    be->angles = fresh;
+    be->n_angles = n;
+    be->n_rot = r->n_rot;
+    be->epoch++;
+    return gpu_alive(be);
+}

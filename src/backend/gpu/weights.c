@@ -1,0 +1,285 @@
+/* weights.c - from a tensor in the file to rows on the device. A scalar CPU backend reads the tensor
+ * and says what is wrong with it; its rows go up through the ring as they lie in the file, and a
+ * kernel puts them into the order the others want. */
+#include "backend/gpu/gpu.h"
+#include "backend/cpu/cpu.h"
+#include "backend/cuda/kernels.h"
+#include "format/codec_extra.h"
+
+enum { UPLOAD_BYTES = 16 << 20, MAX_STRIDE = 1 << 30 };
+
+static size_t give_back_bytes(const gpu_weight *w)
+{
+    return w->borrowed ? 0 : w->n_bytes;
+}
+
+void bnet_gpu_weight_free(bnet_backend *b, bnet_weight *weight)
+{
+    gpu_backend *be = gpu_of(b);
+    gpu_weight *w = gpu_w(weight);
+    bnet_gpu_enter(be);
+    be->weight_bytes -= give_back_bytes(w);
+    be->epoch++;
+    if (!w->borrowed)
+        be->d->c->release(be->d, w->w0);
+    be->d->c->release(be->d, w->block_scales);
+    bnet_gpu_leave(be);
+    bnet_free(w);
+}
+
+/* ---- sizes ---- */
+
+typedef struct extents {
+    uint64_t w0, w1, w2; /* bytes */
+} extents;
+
+static uint64_t round_to(uint64_t n, uint64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* Rows padded as kernels.h wants them. */
+static bool extents_of(gpu_weight *w, extents *e)
+{
+    uint64_t n = w->info.n_out, k = w->info.n_in, stride = round_to(k, 64), elems;
+    *e = (extents){0, 0, 0};
+    if (w->layout == GPU_W2)
+        stride = round_to(k, BNET_W2_CHUNK);
+    if (w->layout == GPU_Q6K)
+        stride = round_to(k, 256);
+    if (stride > MAX_STRIDE || !bnet_mul(n, stride, &elems) || elems > SIZE_MAX / 8)
+        return false;
+    w->stride = (uint32_t)stride;
+    switch (w->layout) {
+    case GPU_W2:
+        e->w0 = round_to(n, BNET_W2_TILE) * stride / 4;
+        break;
+    case GPU_F32:
+        e->w0 = 4 * elems;
+        break;
+    case GPU_F16:
+    case GPU_BF16:
+        e->w0 = 2 * elems;
+        break;
+    case GPU_Q8:
+        e->w0 = elems;
+        e->w1 = elems / 32 * 2;
+        break;
+    case GPU_Q6K:
+        e->w0 = elems / 256 * 192;
+        e->w1 = elems / 256 * 16;
+        e->w2 = elems / 256 * 2;
+        break;
+    case GPU_VECTOR:
+        e->w0 = 4 * k;
+        break;
+    }
+    return true;
+}
+
+/* One piece of memory for all parts, zero where no row fills it. */
+static bool take(gpu_backend *be, gpu_weight *w)
+{
+    extents e;
+    if (!extents_of(w, &e))
+        return false;
+    uint64_t a = round_to(e.w0, 256), b = round_to(e.w1, 256);
+    w->n_bytes = (size_t)(a + b + e.w2);
+    w->w0 = bnet_gpu_take(be, w->n_bytes, &be->weight_bytes);
+    if (!w->w0)
+        return false;
+    w->w1 = e.w1 ? w->w0 + a : 0;
+    w->w2 = e.w2 ? w->w0 + a + b : 0;
+    int r = be->d->c->fill(be->d, w->w0, w->layout == GPU_W2 ? BNET_W2_ZERO : 0, w->n_bytes);
+    return bnet_gpu_ok(be, "clearing", r);
+}
+
+/* ---- rows ---- */
+
+/* What a type of the file becomes on the device; types that no kernel reads become floats. */
+static gpu_layout layout_of(bnet_type t)
+{
+    switch (t) {
+    case BNET_F16:
+        return GPU_F16;
+    case BNET_BF16:
+        return GPU_BF16;
+    case BNET_Q8_0:
+    case BNET_Q4_0:
+        return GPU_Q8;
+    case BNET_Q6_K:
+        return GPU_Q6K;
+    default:
+        return GPU_F32;
+    }
+}
+
+static bool decoded_on_host(const gpu_weight *w)
+{
+    return w->layout == GPU_F32 && w->info.type != BNET_F32;
+}
+
+/* Rows [first, first + n) of a type that must be decoded before it goes up. */
+static bool upload_decoded(gpu_backend *be, const bnet_weight *h, gpu_ptr to, size_t first, size_t n)
+{
+    size_t k = h->info.n_in;
+    float *f = bnet_alloc(n * k * sizeof *f);
+    for (size_t i = 0; f && i < n; i++)
+        bnet_decode_part(h->info.type, h->data + (first + i) * h->row_bytes, 0, k, f + i * k);
+    if (f)
+        bnet_gpu_upload(be, to, f, n * k * sizeof *f);
+    else
+        bnet_gpu_ok(be, "decoding a weight", 2);
+    bnet_free(f);
+    return f != NULL;
+}
+
+/* In pieces through scratch memory, each put into place by the packing kernel. */
+static void upload_rows(gpu_backend *be, const bnet_weight *h, const gpu_weight *w)
+{
+    bool decode = decoded_on_host(w);
+    size_t row_bytes = decode ? h->info.n_in * sizeof(float) : h->row_bytes;
+    size_t at_once = BNET_MAX((size_t)UPLOAD_BYTES / BNET_MAX(row_bytes, 1), 1);
+    const bnet_kernel_record *k = be->use.pack;
+    for (size_t row = 0; row < h->info.n_out && gpu_alive(be); row += at_once) {
+        size_t n = BNET_MIN(at_once, h->info.n_out - row);
+        gpu_ptr to = bnet_gpu_scratch(be, n * row_bytes);
+        if (!to)
+            return;
+        if (decode)
+            upload_decoded(be, h, to, row, n);
+        else
+            bnet_gpu_upload(be, to, h->data + row * row_bytes, n * row_bytes);
+        gpu_pack p = {w->layout, (int)(decode ? BNET_F32 : h->info.type), to, row_bytes, row, n};
+        ((gpu_fn_pack *)k->fn)(be, k, &p, w);
+    }
+}
+
+/* ---- kernels ---- */
+
+static const char *format_of(const gpu_weight *w)
+{
+    static const char *const names[] = {[GPU_VECTOR] = "f32", [GPU_W2] = "i2s", [GPU_F32] = "f32",
+                                        [GPU_F16] = "f16",    [GPU_BF16] = "bf16", [GPU_Q8] = "q8_0",
+                                        [GPU_Q6K] = "q6_k"};
+    return w->block_scales ? "i2s_b256" : names[w->layout];
+}
+
+static void note_shape(gpu_backend *be, const bnet_kernel_query *q)
+{
+    for (size_t i = 0; i < be->n_shapes; i++) {
+        const bnet_kernel_query *s = &be->shapes[i];
+        if (s->n == q->n && s->k == q->k && strcmp(s->format, q->format) == 0 &&
+            strcmp(s->dtype, q->dtype) == 0)
+            return;
+    }
+    if (be->n_shapes < GPU_SHAPES)
+        be->shapes[be->n_shapes++] = *q;
+}
+
+static bitnet_status choose(gpu_backend *be, gpu_weight *w, const bnet_weight_request *r,
+                            const bnet_log *log, bitnet_error *err)
+{
+    const bnet_kernel_record *k;
+    bnet_kernel_query q = {.op = "linear",
+                           .format = format_of(w),
+                           .dtype = w->info.ternary ? "i8" : "f32",
+                           .m = 1,
+                           .n = w->info.n_out,
+                           .k = w->layout == GPU_W2 ? w->stride : w->info.n_in};
+    bitnet_status st = bnet_registry_select(be->registry, &be->caps, &q, &k, err);
+    if (st != BITNET_OK)
+        return bnet_wrap(err, st == BITNET_MEMORY ? st : BITNET_MODEL, "%s: tensor %s", r->file,
+                         r->tensor->name);
+    w->query = (bnet_kernel_query){
+        .op = k->op, .format = k->format, .dtype = k->dtype, .n = q.n, .k = q.k};
+    note_shape(be, &w->query);
+    if (decoded_on_host(w))
+        bnet_logf(log, BITNET_LOG_WARN, be->d->c->name,
+                  "%s: tensor %s: the device has no kernel for %s weights: they are kept as floats",
+                  r->file, r->tensor->name, bnet_type_find(w->info.type)->name);
+    return BITNET_OK;
+}
+
+/* ---- preparing ---- */
+
+static void describe(const bnet_weight *h, bool matrix, gpu_weight *w)
+{
+    w->info = h->info;
+    w->scale = h->info.scale;
+    w->layout = layout_of(h->info.type);
+    if (!matrix) {
+        w->layout = GPU_VECTOR;
+    } else if (h->info.ternary && !h->fallback) {
+        w->layout = GPU_W2;
+    } else if (h->info.ternary) { /* scales vary by row: floats that take int8 */
+        w->layout = GPU_F32;
+        w->with_i8 = true;
+        w->scale = h->fallback_scale;
+    }
+}
+
+static bitnet_status no_memory(gpu_backend *be, const bnet_weight_request *r, const gpu_weight *w,
+                               bitnet_error *err)
+{
+    uint64_t left = 0, total = 0;
+    be->d->c->memory(be->d, &left, &total);
+    return bnet_fail(err, BITNET_MEMORY,
+                     "%s: tensor %s: %llu bytes do not fit on device %d (%.2f of %.2f GB are "
+                     "free); close other programs on it, choose another device, or --device cpu",
+                     r->file, r->tensor->name, (unsigned long long)w->n_bytes,
+                     be->d->gpu.device_id, (double)left / 1e9, (double)total / 1e9);
+}
+
+static bitnet_status bring(gpu_backend *be, const bnet_weight_request *r, const bnet_weight *h,
+                           gpu_weight *w, bitnet_error *err)
+{
+    size_t n_scales = h->block_scales ? h->info.n_out * (h->info.n_in / 256) * sizeof(float) : 0;
+    if (!take(be, w))
+        return no_memory(be, r, w, err);
+    if (n_scales) {
+        uint64_t unused = 0;
+        w->block_scales = bnet_gpu_take(be, n_scales, &unused);
+        if (!w->block_scales)
+            return no_memory(be, r, w, err);
+        bnet_gpu_upload(be, w->block_scales, h->block_scales, n_scales);
+    }
+    if (w->layout == GPU_VECTOR)
+        bnet_gpu_upload(be, w->w0, h->data, h->info.n_in * sizeof(float));
+    else
+        upload_rows(be, h, w);
+    if (gpu_alive(be))
+        return BITNET_OK;
+    bitnet_status st = be->d->c->explain(be->d, be->failed_at, be->failed, err);
+    be->failed = be->lost ? be->failed : 0;
+    return bnet_wrap(err, st, "%s: tensor %s", r->file, r->tensor->name);
+}
+
+bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r,
+                                      const bnet_log *log, bnet_weight **out, bitnet_error *err)
+{
+    gpu_backend *be = gpu_of(b);
+    bnet_weight *h = NULL;
+    bool matrix = r->tensor->n_dims > 1;
+    bitnet_status st = be->host->v->weight_prepare(be->host, r, log, &h, err);
+    if (st != BITNET_OK)
+        return st;
+    gpu_weight *w = bnet_calloc(1, sizeof *w);
+    if (!w) {
+        be->host->v->weight_free(be->host, h);
+        return bnet_no_memory(err, r->tensor->name);
+    }
+    describe(h, matrix, w);
+    bnet_gpu_enter(be);
+    st = bring(be, r, h, w, err);
+    if (st == BITNET_OK && matrix)
+        st = choose(be, w, r, log, err);
+    bnet_gpu_leave(be);
+    be->host->v->weight_free(be->host, h);
+    if (st != BITNET_OK) {
+        bnet_gpu_weight_free(b, (bnet_weight *)(void *)w);
+        return st;
+    }
+    *out = (bnet_weight *)(void *)w;
+    return BITNET_OK;
+}
