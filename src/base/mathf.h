@@ -1,9 +1,35 @@
-/* mathf.h - float functions with one result on every machine: plain multiplies and adds in a fixed
- * order, no libm, no fused operations. Fast kernels reproduce exactly these steps. */
+/* mathf.h - float functions with one result on every machine: multiplies and adds in a fixed order,
+ * no libm; fused only where bnet_fmaf stands. Fast kernels reproduce exactly these steps. */
 #ifndef BNET_MATHF_H
 #define BNET_MATHF_H
 
 #include "base/base.h"
+
+/* a * b + c rounded once, without the instruction. The product of two floats is exact in double;
+ * their sum is rounded to odd (its last bit says "inexact"), which the 29 bits a double has more
+ * than a float make harmless for the rounding that follows, subnormal results included. */
+static inline float bnet_fmaf_soft(float a, float b, float c)
+{
+    double p = (double)a * (double)b, d = (double)c, s = p + d;
+    double t = s - p, e = (p - (s - t)) + (d - t); /* s + e is the sum exactly */
+    uint64_t bits;
+    memcpy(&bits, &s, 8);
+    bool inexact = e < 0 || e > 0; /* false for the NaN that infinities leave in e */
+    if (inexact && (bits & 1) == 0)
+        bits += (e > 0) == (s > 0) ? 1 : (uint64_t)-1;
+    memcpy(&s, &bits, 8);
+    return (float)s;
+}
+
+/* The same by the instruction, where the file's instruction set has one. */
+static inline float bnet_fmaf(float a, float b, float c)
+{
+#if defined(__aarch64__) || defined(__FMA__)
+    return __builtin_fmaf(a, b, c);
+#else
+    return bnet_fmaf_soft(a, b, c);
+#endif
+}
 
 /* e^x, within 2 ulp for results in the normal range; below -87.3 it is 0, above 88.7 infinity, NaN
  * stays NaN. x = n ln2 + r with |r| <= ln2/2; e^r by a Taylor polynomial of degree 7 (remainder
@@ -29,7 +55,7 @@ static inline float bnet_expf(float x)
     p = p * r + 1.0f;
     p = p * r + 1.0f;
     /* 2^n in two factors, so that n = 128 (x near 88.7) and n = -126 stay in range */
-    int32_t k = (int32_t)n, half = k / 2;
+    int32_t k = (int32_t)n, half = k >> 1;
     float a, b;
     uint32_t ba = (uint32_t)(half + 127) << 23, bb = (uint32_t)(k - half + 127) << 23;
     memcpy(&a, &ba, 4);

@@ -203,7 +203,7 @@ static bitnet_status check_cache(bitnet_engine *e, bitnet_health *h, bitnet_erro
 {
     const bnet_hparams *p = bnet_model_hparams(e->model);
     bnet_backend *be = e->backend;
-    entry t = {.shape = {1, 1, p->n_kv_heads, p->head_dim, BITNET_KV_F16},
+    entry t = {.shape = {1, 1, p->n_kv_heads, p->head_dim, BITNET_KV_F16, p->n_heads},
                .n_heads = (size_t)p->n_heads};
     size_t n_kv = (size_t)p->n_kv_heads * (size_t)p->head_dim,
            n_q = t.n_heads * (size_t)p->head_dim, f = sizeof(float);

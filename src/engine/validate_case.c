@@ -67,10 +67,14 @@ static bool add_cache(kernel_case *c)
 {
     const char *f = c->rec->format;
     int n_blocks = (int)(c->s.m / 64 + 1), n_kv = (int)(c->s.n / HEAD / 2);
-    bnet_kv_shape shape = {1, n_blocks, BNET_MAX(n_kv, 1), HEAD,
-                           strcmp(f, "f32") == 0   ? BITNET_KV_F32
-                           : strcmp(f, "f16") == 0 ? BITNET_KV_F16
-                                                   : BITNET_KV_INT8};
+    bnet_kv_shape shape = {.n_layers = 1,
+                           .n_blocks = n_blocks,
+                           .n_kv_heads = BNET_MAX(n_kv, 1),
+                           .head_dim = HEAD,
+                           .type = strcmp(f, "f32") == 0   ? BITNET_KV_F32
+                                   : strcmp(f, "f16") == 0 ? BITNET_KV_F16
+                                                           : BITNET_KV_INT8,
+                           .n_heads = (int)(c->s.n / HEAD)};
     size_t n = (size_t)c->s.m * (size_t)shape.n_kv_heads * HEAD;
     c->kv = c->be->v->kv_new(c->be, &shape);
     if (!c->kv || !add_step(c) || !add_buffer(c, n, true) || !add_buffer(c, n, true))

@@ -8,7 +8,12 @@
 
 static bnet_kv_shape shape_of(const bnet_model *m, int n_blocks, bitnet_kv_type type)
 {
-    return (bnet_kv_shape){m->hp.n_layers, n_blocks, m->hp.n_kv_heads, m->hp.head_dim, type};
+    return (bnet_kv_shape){.n_layers = m->hp.n_layers,
+                           .n_blocks = n_blocks,
+                           .n_kv_heads = m->hp.n_kv_heads,
+                           .head_dim = m->hp.head_dim,
+                           .type = type,
+                           .n_heads = m->hp.n_heads};
 }
 
 uint64_t bnet_kv_block_bytes(const bnet_model *m, bitnet_kv_type type)

@@ -47,6 +47,7 @@ typedef struct bnet_act8 {
 typedef struct bnet_kv_shape {
     int n_layers, n_blocks, n_kv_heads, head_dim;
     bitnet_kv_type type;
+    int n_heads; /* query heads that will look at it; 0: not known */
 } bnet_kv_shape;
 
 /* One timeline inside a pass: where its blocks lie. */

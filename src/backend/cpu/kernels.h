@@ -60,14 +60,23 @@ typedef float bnet_fn_quantize(const float *x, size_t n, size_t stride, int8_t *
 typedef void bnet_fn_rope(float *x, const float *cs, size_t n_rot);
 /* Stores head_dim values of one position into its block (see kv_block.h). */
 typedef void bnet_fn_kv_store(const float *x, size_t head_dim, size_t pos, uint8_t *part);
-/* Folds n_pos <= 64 positions of one block into the running softmax (m, l, o[head_dim]) of one
- * query head. */
+/* Attention of some queries to one block of 64 positions: those of n_tokens tokens of one timeline,
+ * n_heads heads each, which share one kv head. Every query's block is reduced on its own to the
+ * maximum m of its scores, the sum l of e^(score - m) and the values o weighted with that, not yet
+ * divided; bnet_softmax_merge (softmax.h) joins blocks in ascending order. */
 typedef struct bnet_softmax {
-    float m, l; /* running maximum and sum; start at -infinity, 0 */
+    float m, l; /* maximum and sum; of nothing yet: -infinity, 0 */
 } bnet_softmax;
-typedef void bnet_fn_attention(const float *q, const uint8_t *k_part, const uint8_t *v_part,
-                               size_t head_dim, size_t n_pos, float scale, bnet_softmax *run,
-                               float *o);
+typedef struct bnet_attend {
+    const float *q; /* query (t, g) is q + t * q_stride + g * head_dim */
+    size_t q_stride, n_tokens, n_heads, head_dim;
+    const uint8_t *k_part, *v_part; /* see kv_block.h */
+    const uint8_t *n_pos;           /* [n_tokens] how many positions each sees, 1..64 */
+    float scale;                    /* of the scores */
+    bnet_softmax *block;            /* out [n_tokens][n_heads] */
+    float *o;                       /* out [n_tokens][n_heads][head_dim] */
+} bnet_attend;
+typedef void bnet_fn_attention(const bnet_attend *a);
 typedef void bnet_fn_glu(const float *gate, const float *up, size_t n, float *y);
 typedef void bnet_fn_add(float *x, const float *y, size_t n);
 

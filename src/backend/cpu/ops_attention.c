@@ -1,31 +1,49 @@
-/* ops_attention.c - the cache and the attention over it. One item = one query head of one token; it
- * walks its timeline's blocks in ascending order, so the result depends on neither batch nor
- * threads. */
+/* ops_attention.c - the cache and the attention over it.
+ *
+ * Invariant: every query's blocks are reduced one by one and joined in ascending order (softmax.h),
+ * so the result depends on neither batch nor threads. A pass of many tokens is dealt out in tiles
+ * of tokens; one of few, whose kv heads would not keep the threads busy, in blocks of the cache. */
+#include <stdatomic.h>
+
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kv_block.h"
-
-#include <math.h>
+#include "backend/cpu/softmax.h"
 
 uint64_t bnet_cpu_kv_block_bytes(const bnet_kv_shape *s)
 {
     return 2 * (uint64_t)s->n_kv_heads * bnet_kv_part_bytes(s->type, (size_t)s->head_dim);
 }
 
+/* Results of every block of one token, for passes that are split by blocks; a pool of one thread
+ * needs none. */
+static bool partial_new(const cpu_backend *be, bnet_kv_store *kv)
+{
+    const bnet_kv_shape *s = &kv->shape;
+    if (bnet_pool_threads(be->pool) == 1 || s->n_heads == 0)
+        return true;
+    uint64_t n = (uint64_t)s->n_blocks * (uint64_t)s->n_heads, n_bytes;
+    if (!bnet_mul(n, ((uint64_t)s->head_dim + 2) * sizeof(float), &n_bytes) || n_bytes > SIZE_MAX)
+        return false;
+    kv->partial = bnet_alloc((size_t)n_bytes);
+    return kv->partial != NULL;
+}
+
 bnet_kv_store *bnet_cpu_kv_new(bnet_backend *b, const bnet_kv_shape *s)
 {
-    (void)b;
     uint64_t block = bnet_cpu_kv_block_bytes(s), total;
     if (!bnet_mul(block, (uint64_t)s->n_layers * (uint64_t)s->n_blocks, &total) || total > SIZE_MAX)
         return NULL;
     bnet_kv_store *kv = bnet_calloc(1, sizeof *kv);
-    uint8_t *data = bnet_alloc((size_t)total);
-    if (!kv || !data) {
-        bnet_free(kv);
-        bnet_free(data);
+    if (!kv)
+        return NULL;
+    kv->shape = *s;
+    kv->part_bytes = bnet_kv_part_bytes(s->type, (size_t)s->head_dim);
+    kv->block_bytes = (size_t)block;
+    kv->data = bnet_alloc((size_t)total);
+    if (!kv->data || !partial_new((const cpu_backend *)b, kv)) {
+        bnet_cpu_kv_free(b, kv);
         return NULL;
     }
-    *kv =
-        (bnet_kv_store){*s, bnet_kv_part_bytes(s->type, (size_t)s->head_dim), (size_t)block, data};
     return kv;
 }
 
@@ -34,6 +52,7 @@ void bnet_cpu_kv_free(bnet_backend *b, bnet_kv_store *kv)
     (void)b;
     if (!kv)
         return;
+    bnet_free(kv->partial);
     bnet_free(kv->data);
     bnet_free(kv);
 }
@@ -43,12 +62,26 @@ void *bnet_cpu_kv_block(bnet_kv_store *kv, int layer, int block)
     return kv_part(kv, layer, block, 0, 0);
 }
 
+enum {
+    TILE_TOKENS = 16,   /* most tokens that share a pass over a block */
+    TILE_FLOATS = 8192, /* most values of one call's results, on the stack */
+    SPLIT_HEADS = 256,  /* most kv heads of a pass that is split by blocks */
+    SMALL = 16384,      /* multiplications not worth a barrier */
+};
+
 typedef struct attention_job {
     cpu_backend *be;
     const bnet_step *step;
     int layer, n_heads;
+    size_t n_kv;
     const float *q, *k, *v;
     float *y;
+    /* tiles of tokens */
+    size_t tile, n_items;
+    atomic_size_t next;
+    /* one token by blocks */
+    size_t token, n_blocks;
+    atomic_size_t done[SPLIT_HEADS]; /* blocks of each kv head */
 } attention_job;
 
 static void append_tokens(void *arg, size_t begin, size_t end)
@@ -93,42 +126,225 @@ void bnet_cpu_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_buf
                    4 * (size_t)shape->n_kv_heads * (size_t)shape->head_dim, append_tokens, &j);
 }
 
-static void attend_head(const attention_job *j, size_t t, size_t head)
+/* ---- attention ---- */
+
+/* Queries that walk the same blocks: tokens begin .. end - 1 of one timeline, heads of one kv
+ * head. */
+typedef struct span {
+    size_t begin, end, kv_head, head, n_heads;
+} span;
+
+static const bnet_kv_store *store_of(const attention_job *j, const span *s)
 {
-    const bnet_seq *seq = &j->step->seqs[j->step->seq[t]];
-    const bnet_kv_store *kv = seq->store;
-    size_t hd = (size_t)kv->shape.head_dim;
-    int kv_head = (int)head / (j->n_heads / kv->shape.n_kv_heads), n_pos = j->step->pos[t] + 1;
-    const float *q = j->q + (t * (size_t)j->n_heads + head) * hd;
-    float *o = j->y + (t * (size_t)j->n_heads + head) * hd, scale = 1.0f / sqrtf((float)hd);
-    bnet_fn_attention *fold = (bnet_fn_attention *)j->be->use.attention[kv->shape.type]->fn;
-    bnet_softmax run = {-INFINITY, 0};
-    memset(o, 0, hd * sizeof *o);
-    for (int b = 0; b * BNET_BLOCK_POS < n_pos; b++) {
-        int n = BNET_MIN(n_pos - b * BNET_BLOCK_POS, (int)BNET_BLOCK_POS);
-        fold(q, kv_part(kv, j->layer, seq->blocks[b], kv_head, 0),
-             kv_part(kv, j->layer, seq->blocks[b], kv_head, 1), hd, (size_t)n, scale, &run, o);
-    }
-    float norm = 1.0f / run.l;
-    for (size_t i = 0; i < hd; i++)
-        o[i] *= norm;
+    return j->step->seqs[j->step->seq[s->begin]].store;
 }
 
-static void attend_items(void *arg, size_t begin, size_t end)
+/* Where the first query of the span lies in q and y. */
+static size_t offset_of(const attention_job *j, const span *s, size_t hd)
 {
-    const attention_job *j = arg;
-    for (size_t i = begin; i < end; i++)
-        attend_head(j, i / (size_t)j->n_heads, i % (size_t)j->n_heads);
+    return (s->begin * (size_t)j->n_heads + s->head) * hd;
+}
+
+/* One block for all queries of the span that see it; those are its last ones, from *first on. */
+static void attend_block(const attention_job *j, const span *s, int b, bnet_softmax *block,
+                         float *o, size_t *first)
+{
+    const bnet_kv_store *kv = store_of(j, s);
+    const bnet_seq *seq = &j->step->seqs[j->step->seq[s->begin]];
+    size_t hd = (size_t)kv->shape.head_dim, stride = (size_t)j->n_heads * hd, t = s->begin;
+    uint8_t n_pos[TILE_TOKENS];
+    while (j->step->pos[t] < b * BNET_BLOCK_POS)
+        t++;
+    *first = t;
+    for (size_t i = t; i < s->end; i++)
+        n_pos[i - t] =
+            (uint8_t)BNET_MIN(j->step->pos[i] + 1 - b * BNET_BLOCK_POS, (int)BNET_BLOCK_POS);
+    bnet_attend a = {.q = j->q + offset_of(j, s, hd) + (t - s->begin) * stride,
+                     .q_stride = stride,
+                     .n_tokens = s->end - t,
+                     .n_heads = s->n_heads,
+                     .head_dim = hd,
+                     .k_part = kv_part(kv, j->layer, seq->blocks[b], (int)s->kv_head, 0),
+                     .v_part = kv_part(kv, j->layer, seq->blocks[b], (int)s->kv_head, 1),
+                     .n_pos = n_pos,
+                     .scale = 1.0f / sqrtf((float)hd),
+                     .block = block,
+                     .o = o};
+    ((bnet_fn_attention *)j->be->use.attention[kv->shape.type]->fn)(&a);
+}
+
+static int blocks_of(const attention_job *j, size_t token)
+{
+    return j->step->pos[token] / BNET_BLOCK_POS + 1;
+}
+
+/* All blocks of a span, each joined as soon as it is there. */
+static void attend_span(const attention_job *j, const span *s)
+{
+    size_t hd = (size_t)store_of(j, s)->shape.head_dim, n = (s->end - s->begin) * s->n_heads;
+    float o[TILE_FLOATS], *y = j->y + offset_of(j, s, hd);
+    bnet_softmax run[TILE_FLOATS / 4], block[TILE_FLOATS / 4];
+    size_t stride = (size_t)j->n_heads * hd, first = 0;
+    for (size_t i = 0; i < n; i++)
+        run[i] = bnet_softmax_start(y + i / s->n_heads * stride + i % s->n_heads * hd, hd);
+    for (int b = 0; b < blocks_of(j, s->end - 1); b++) {
+        attend_block(j, s, b, block, o, &first);
+        for (size_t i = (first - s->begin) * s->n_heads, k = 0; i < n; i++, k++)
+            bnet_softmax_merge(&run[i], y + i / s->n_heads * stride + i % s->n_heads * hd,
+                               &block[k], o + k * hd, hd);
+    }
+    for (size_t i = 0; i < n; i++)
+        bnet_softmax_finish(&run[i], y + i / s->n_heads * stride + i % s->n_heads * hd, hd);
+}
+
+/* The heads of kv head h, as many at a time as a call can hold, for n_tokens tokens. */
+static span first_span(const attention_job *j, size_t token, size_t n_tokens, size_t h)
+{
+    const bnet_kv_shape *s = &j->step->seqs[j->step->seq[token]].store->shape;
+    size_t group = (size_t)j->n_heads / (size_t)s->n_kv_heads, hd = (size_t)s->head_dim;
+    size_t most = BNET_MAX(TILE_FLOATS / (BNET_MAX(hd, (size_t)4) * n_tokens), (size_t)1);
+    return (span){token, token + n_tokens, h, h * group, BNET_MIN(group, most)};
+}
+
+static void attend_kv_head(const attention_job *j, size_t token, size_t n_tokens, size_t h)
+{
+    span s = first_span(j, token, n_tokens, h);
+    size_t n_kv = (size_t)store_of(j, &s)->shape.n_kv_heads;
+    size_t end = (h + 1) * ((size_t)j->n_heads / n_kv);
+    for (; s.head < end; s.head += s.n_heads) {
+        s.n_heads = BNET_MIN(s.n_heads, end - s.head);
+        attend_span(j, &s);
+    }
+}
+
+/* Item i: tile i / n_kv of tokens, kv head i % n_kv; a tile is cut where the timeline changes. */
+static void attend_tile(const attention_job *j, size_t i)
+{
+    size_t t = i / j->n_kv * j->tile, end = BNET_MIN(t + j->tile, (size_t)j->step->n_tokens);
+    while (t < end) {
+        size_t next = t + 1;
+        while (next < end && j->step->seq[next] == j->step->seq[t] &&
+               j->step->pos[next] >= j->step->pos[next - 1])
+            next++;
+        attend_kv_head(j, t, next - t, i % j->n_kv);
+        t = next;
+    }
+}
+
+/* Late tokens see most, so they go first; who takes an item changes nothing in it. */
+static void attend_tiles(void *arg, int thread, int n_threads)
+{
+    attention_job *j = arg;
+    (void)thread;
+    (void)n_threads;
+    for (;;) {
+        size_t i = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed);
+        if (i >= j->n_items)
+            return;
+        attend_tile(j, j->n_items - 1 - i);
+    }
+}
+
+/* ---- one token, its kv heads cut into blocks ---- */
+
+/* Block b of kv head h in the store's scratch: [group] of bnet_softmax, then [group][head_dim]. */
+static float *partial_of(const attention_job *j, const bnet_kv_store *kv, size_t h, size_t b,
+                         bnet_softmax **block)
+{
+    size_t group = (size_t)j->n_heads / j->n_kv;
+    float *p = kv->partial + (h * j->n_blocks + b) * group * ((size_t)kv->shape.head_dim + 2);
+    *block = (bnet_softmax *)(void *)p;
+    return p + 2 * group;
+}
+
+static void join_partials(const attention_job *j, const span *s)
+{
+    const bnet_kv_store *kv = store_of(j, s);
+    size_t hd = (size_t)kv->shape.head_dim;
+    float *y = j->y + offset_of(j, s, hd);
+    for (size_t g = 0; g < s->n_heads; g++) {
+        bnet_softmax run = bnet_softmax_start(y + g * hd, hd), *block;
+        for (size_t b = 0; b < j->n_blocks; b++) {
+            const float *o = partial_of(j, kv, s->kv_head, b, &block);
+            bnet_softmax_merge(&run, y + g * hd, &block[g], o + g * hd, hd);
+        }
+        bnet_softmax_finish(&run, y + g * hd, hd);
+    }
+}
+
+/* Blocks begin .. end - 1 of a kv head; whoever brings the last one joins them all. */
+static void attend_part(attention_job *j, size_t h, size_t begin, size_t end)
+{
+    span s = first_span(j, j->token, 1, h);
+    if (end - begin == j->n_blocks) {
+        attend_span(j, &s);
+        return;
+    }
+    for (size_t b = begin; b < end; b++) {
+        bnet_softmax *block;
+        float *o = partial_of(j, store_of(j, &s), h, b, &block);
+        size_t first;
+        attend_block(j, &s, (int)b, block, o, &first);
+    }
+    size_t n = end - begin;
+    if (atomic_fetch_add_explicit(&j->done[h], n, memory_order_acq_rel) + n == j->n_blocks)
+        join_partials(j, &s);
+}
+
+static void attend_parts(void *arg, int thread, int n_threads)
+{
+    attention_job *j = arg;
+    size_t begin, end;
+    bnet_split(j->n_kv * j->n_blocks, 1, thread, n_threads, &begin, &end);
+    while (begin < end) {
+        size_t h = begin / j->n_blocks, stop = BNET_MIN(end, (h + 1) * j->n_blocks);
+        attend_part(j, h, begin - h * j->n_blocks, stop - h * j->n_blocks);
+        begin = stop;
+    }
+}
+
+/* The scratch belongs to the store: jobs of one pool take turns, so one is enough. */
+static bool can_split(const attention_job *j, const bnet_kv_store *kv)
+{
+    size_t values = (size_t)j->n_heads / j->n_kv * (size_t)kv->shape.head_dim;
+    return kv->partial && j->n_heads <= kv->shape.n_heads && j->n_kv <= SPLIT_HEADS &&
+           values <= TILE_FLOATS;
+}
+
+static void attend_split(attention_job *j, size_t token)
+{
+    j->token = token;
+    j->n_blocks = (size_t)blocks_of(j, token);
+    for (size_t h = 0; h < j->n_kv; h++)
+        atomic_init(&j->done[h], 0);
+    bnet_pool_run(j->be->pool, attend_parts, j);
 }
 
 void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_heads, bnet_buffer *q,
                         bnet_buffer *y)
 {
     cpu_backend *be = (cpu_backend *)b;
-    attention_job j = {
-        .be = be, .step = s, .layer = layer, .n_heads = n_heads, .q = q->data, .y = y->data};
-    size_t hd = (size_t)s->seqs[s->seq[0]].store->shape.head_dim;
-    size_t n_pos = (size_t)s->pos[s->n_tokens - 1] + 1;
+    const bnet_kv_store *kv = s->seqs[s->seq[0]].store;
+    size_t n_threads = (size_t)bnet_pool_threads(be->pool), t = (size_t)s->n_tokens;
+    attention_job j = {.be = be,
+                       .step = s,
+                       .layer = layer,
+                       .n_heads = n_heads,
+                       .n_kv = (size_t)kv->shape.n_kv_heads,
+                       .q = q->data,
+                       .y = y->data,
+                       .tile = BNET_MIN(TILE_TOKENS, TILE_FLOATS / kv->shape.head_dim)};
     count_types(be, s, be->use.attention);
-    bnet_cpu_items(be, (size_t)s->n_tokens * (size_t)n_heads, 1, 2 * n_pos * hd, attend_items, &j);
+    while (j.tile > 1 && (t + j.tile - 1) / j.tile * j.n_kv < 4 * n_threads)
+        j.tile /= 2;
+    j.n_items = (t + j.tile - 1) / j.tile * j.n_kv;
+    size_t cost = 2 * (size_t)n_heads * (size_t)kv->shape.head_dim * ((size_t)s->pos[t - 1] + 1);
+    bool alone = n_threads == 1 || t * cost < SMALL;
+    if (!alone && t * j.n_kv < 2 * n_threads * 4 && can_split(&j, kv))
+        for (size_t i = 0; i < t; i++)
+            attend_split(&j, i);
+    else if (alone)
+        attend_tiles(&j, 0, 1);
+    else
+        bnet_pool_run(be->pool, attend_tiles, &j);
 }

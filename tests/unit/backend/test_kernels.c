@@ -10,6 +10,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kv_block.h"
+#include "backend/cpu/softmax.h"
 #include "base/mathf.h"
 #include "device/cpu_features.h"
 
@@ -317,10 +318,15 @@ static void check_attention(bitnet_kv_type type, size_t hd, size_t n_pos, double
         stores[type](kf + p * hd, hd, p % 64, k + p / 64 * part);
         stores[type](vf + p * hd, hd, p % 64, v + p / 64 * part);
     }
-    bnet_softmax run = {-INFINITY, 0};
-    for (size_t b = 0; b < n_blocks; b++)
-        folds[type](q, k + b * part, v + b * part, hd, BNET_MIN(n_pos - 64 * b, (size_t)64),
-                    1 / sqrtf((float)hd), &run, o);
+    bnet_softmax block, run = bnet_softmax_start(o, hd);
+    float *ob = malloc(hd * 4);
+    for (size_t b = 0; b < n_blocks; b++) {
+        uint8_t n = (uint8_t)BNET_MIN(n_pos - 64 * b, (size_t)64);
+        bnet_attend a = {q,      hd, 1, 1, hd, k + b * part, v + b * part, &n, 1 / sqrtf((float)hd),
+                         &block, ob};
+        folds[type](&a);
+        bnet_softmax_merge(&run, o, &block, ob, hd);
+    }
     double total = 0, *want = calloc(hd, sizeof *want);
     for (size_t p = 0; p < n_pos; p++) {
         double s = 0;
@@ -335,7 +341,7 @@ static void check_attention(bitnet_kv_type type, size_t hd, size_t n_pos, double
         if (fabs(o[i] / run.l - want[i] / total) > tolerance)
             fail_msg("attention type %d hd %zu pos %zu: element %zu is %g, want %g", type, hd,
                      n_pos, i, o[i] / run.l, want[i] / total);
-    free(k), free(v), free(kf), free(vf), free(q), free(o), free(want);
+    free(k), free(v), free(kf), free(vf), free(q), free(o), free(ob), free(want);
 }
 
 static void test_attention(void **state)

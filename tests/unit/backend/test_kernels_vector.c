@@ -11,6 +11,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kv_block.h"
+#include "backend/cpu/softmax.h"
 #include "device/cpu_features.h"
 
 enum { MAX_N = 2561, MAX_BYTES = 4 * MAX_N + 1024 };
@@ -145,23 +146,45 @@ static bnet_fn_kv_store *store_of(bitnet_kv_type t)
                                 : bnet_kv_store_i8_scalar;
 }
 
+enum { MAX_QUERIES = 24, MAX_HEAD = 256 };
+
+/* 1..4 tokens, of which the last ones see more, times 1..6 heads; every head size to 256. The
+ * queries end at a guard page, and so does the part of the values that is read. */
 static size_t run_attention(stage *s, const bnet_kernel_record *r, size_t n, size_t *n_bytes)
 {
-    size_t hd = (n - 1) % 256 + 1, n_pos = n % 64 + 1;
+    size_t hd = (n - 1) % MAX_HEAD + 1, n_pos = n * 7 % 64 + 1, n_heads = n % 6 + 1;
+    size_t n_tokens = n / 6 % 4 + 1, stride = n_heads * hd + 3;
     bitnet_kv_type type = kv_type_of(r);
+    while (n_tokens > 1 && (n_tokens * (stride + 2) > MAX_N || n_tokens > n_pos))
+        n_tokens--;
+    n_heads = BNET_MIN(n_heads, MAX_N / (hd + 2));
     for (size_t p = 0; p < n_pos; p++) {
         store_of(type)(s->values[1] + p * 7, hd, p, s->part[0]);
         store_of(type)(s->values[2] + p * 5, hd, p, s->part[1]);
     }
-    float *o = (float *)(void *)output(s, *n_bytes = (hd + 2) * sizeof *o);
-    bnet_softmax run = {n % 2 ? -INFINITY : 0.25f, n % 2 ? 0.0f : 1.5f};
-    memset(o, 0, hd * sizeof *o);
-    o[hd / 2] = n % 2 ? 0.0f : 0.5f;
-    ((bnet_fn_attention *)r->fn)(input(s, 0, hd), s->part[0], s->part[1], hd, n_pos,
-                                 1 / sqrtf((float)hd), &run, o);
-    o[hd] = run.m;
-    o[hd + 1] = run.l;
-    return hd + 2;
+    uint8_t seen[4];
+    for (size_t t = 0; t < n_tokens; t++)
+        seen[t] = (uint8_t)(n_pos - (n_tokens - 1 - t));
+    size_t n_q = n_tokens * n_heads;
+    float *o = (float *)(void *)output(s, *n_bytes = n_q * (hd + 2) * sizeof *o);
+    bnet_softmax block[MAX_QUERIES];
+    bnet_attend a = {.q = input(s, 0, (n_tokens - 1) * stride + n_heads * hd),
+                     .q_stride = stride,
+                     .n_tokens = n_tokens,
+                     .n_heads = n_heads,
+                     .head_dim = hd,
+                     .k_part = s->part[0],
+                     .v_part = s->part[1],
+                     .n_pos = seen,
+                     .scale = 1 / sqrtf((float)hd),
+                     .block = block,
+                     .o = o};
+    ((bnet_fn_attention *)r->fn)(&a);
+    for (size_t i = 0; i < n_q; i++) {
+        o[n_q * hd + 2 * i] = block[i].m;
+        o[n_q * hd + 2 * i + 1] = block[i].l;
+    }
+    return n_q * (hd + 2);
 }
 
 static const struct {
@@ -308,10 +331,14 @@ static void store_wrong(const float *x, size_t hd, size_t pos, uint8_t *part)
     bnet_kv_store_f16_scalar(x, hd, pos ^ (hd > 33), part);
 }
 
-static void attention_wrong(const float *q, const uint8_t *k, const uint8_t *v, size_t hd,
-                            size_t n_pos, float scale, bnet_softmax *run, float *o)
+static void attention_wrong(const bnet_attend *a)
 {
-    bnet_attention_f16_scalar(q, k, v, hd, n_pos - (n_pos == 64), scale, run, o);
+    bnet_attend b = *a;
+    uint8_t n_pos[4]; /* one position less of a full block */
+    for (size_t t = 0; t < a->n_tokens; t++)
+        n_pos[t] = (uint8_t)(a->n_pos[t] - (a->n_pos[t] == 64));
+    b.n_pos = n_pos;
+    bnet_attention_f16_scalar(&b);
 }
 
 static void rope_wrong(float *x, const float *cs, size_t n_rot)
@@ -382,14 +409,18 @@ static float softmax_of(const bnet_kernel_record *r, const float *scores, const 
 {
     static uint8_t k[2][1024], v[2][1024];
     const float q = 1;
-    float o = 0;
-    bnet_softmax run = {-INFINITY, 0};
+    float o, ob;
+    bnet_softmax block, run = bnet_softmax_start(&o, 1);
     for (size_t p = 0; p < SM_POS; p++) {
         bnet_kv_store_f32_scalar(&scores[p], 1, p % 64, k[p / 64]);
         bnet_kv_store_f32_scalar(&values[p], 1, p % 64, v[p / 64]);
     }
-    for (size_t b = 0; b < 2; b++)
-        ((bnet_fn_attention *)r->fn)(&q, k[b], v[b], 1, b ? SM_POS - 64 : 64, 1, &run, &o);
+    for (size_t b = 0; b < 2; b++) {
+        uint8_t n_pos = b ? SM_POS - 64 : 64;
+        bnet_attend a = {&q, 1, 1, 1, 1, k[b], v[b], &n_pos, 1, &block, &ob};
+        ((bnet_fn_attention *)r->fn)(&a);
+        bnet_softmax_merge(&run, &o, &block, &ob, 1);
+    }
     return o / run.l;
 }
 

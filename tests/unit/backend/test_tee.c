@@ -92,7 +92,7 @@ static void make_buffers(stage *s)
 
 static void make_step(stage *s, bitnet_kv_type type)
 {
-    bnet_kv_shape shape = {2, 2, KV_HEADS, HD, type};
+    bnet_kv_shape shape = {2, 2, KV_HEADS, HD, type, HEADS};
     s->kv = s->tee->v->kv_new(s->tee, &shape);
     assert_non_null(s->kv);
     s->blocks[0] = 1;
@@ -181,7 +181,7 @@ static void pass(stage *s)
 /* Blocks start empty, as the model leaves them. */
 static void clear_cache(stage *s, bitnet_kv_type type)
 {
-    bnet_kv_shape shape = {2, 2, KV_HEADS, HD, type};
+    bnet_kv_shape shape = {2, 2, KV_HEADS, HD, type, HEADS};
     for (int layer = 0; layer < 2; layer++)
         for (int b = 0; b < 2; b++)
             memset(s->tee->v->kv_block(s->kv, layer, b), 0,
@@ -267,11 +267,10 @@ static void cheat_store(const float *x, size_t head_dim, size_t pos, uint8_t *pa
         part[2 * (pos * head_dim + 11)] ^= 1;
 }
 
-static void cheat_attention(const float *q, const uint8_t *k, const uint8_t *v, size_t head_dim,
-                            size_t n_pos, float scale, bnet_softmax *run, float *o)
+static void cheat_attention(const bnet_attend *a)
 {
-    bnet_attention_f16_scalar(q, k, v, head_dim, n_pos, scale, run, o);
-    o[2] *= 1.5f;
+    bnet_attention_f16_scalar(a);
+    a->o[2] *= 1.5f;
 }
 
 static void cheat_glu(const float *gate, const float *up, size_t n, float *y)

@@ -472,10 +472,11 @@ static void bad_store(const float *x, size_t head_dim, size_t pos, uint8_t *part
     bnet_kv_store_f16_scalar(x, head_dim, pos ? pos : 1, part);
 }
 
-static void bad_attention(const float *q, const uint8_t *k, const uint8_t *v, size_t head_dim,
-                          size_t n_pos, float scale, bnet_softmax *run, float *o)
+static void bad_attention(const bnet_attend *a)
 {
-    bnet_attention_i8_scalar(q, k, v, head_dim, n_pos, 2 * scale, run, o);
+    bnet_attend twice = *a;
+    twice.scale *= 2;
+    bnet_attention_i8_scalar(&twice);
 }
 
 static void judge_double(const bnet_kernel_record *k, bitnet_accuracy *a)
