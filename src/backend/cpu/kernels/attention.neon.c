@@ -1,0 +1,8 @@
+/* attention.neon.c - attention over one block of the cache with NEON. */
+#include "backend/cpu/kernels/simd_neon.h"
+
+#include "backend/cpu/kernels/attention_simd.h"
+
+BNET_ATTENTION_ROW(f32, 4, (size_t)-1, neon)
+BNET_ATTENTION_ROW(f16, 2, AHEAD_TOKENS, neon)
+BNET_ATTENTION_ROW(i8, 1, 1, neon)

@@ -1,0 +1,243 @@
+/* attention_simd.h - attention over one block for any width of vector: include one of simd_*.h
+ * first. The bits are those of attention_rows.h.
+ *
+ * Up to four queries of a token are a pack: a key is read, and converted to float, once for all of
+ * them. Scores and weights of a pack lie as s[position][query], so that maximum, exponential and
+ * sum work on all queries at once. With several tokens a block is converted ahead. */
+#ifndef BNET_ATTENTION_SIMD_H
+#define BNET_ATTENTION_SIMD_H
+
+#include "backend/cpu/kernels/attention_rows.h"
+#include "backend/cpu/kernels/simd_math.h"
+
+enum {
+    PACK = 4,
+    AHEAD_DIM = 128,  /* widest head that is converted ahead: 32 KiB of stack for each part */
+    AHEAD_TOKENS = 3, /* fewest tokens for which that pays */
+};
+
+/* One part: position j begins at data + j * row_bytes. */
+typedef struct part_view {
+    const uint8_t *data, *scales; /* scales [64][n_groups] of int8 */
+    size_t row_bytes, n_groups;
+} part_view;
+
+/* Elements i..i+VF-1 of position j. */
+typedef vf load_fn(const part_view *p, size_t j, size_t i);
+
+SIMD vf load_f32(const part_view *p, size_t j, size_t i)
+{
+    return vf_load((const float *)(const void *)(p->data + j * p->row_bytes) + i);
+}
+
+SIMD vf load_f16(const part_view *p, size_t j, size_t i)
+{
+    return vf_from_f16(p->data + j * p->row_bytes + 2 * i);
+}
+
+SIMD vf load_i8(const part_view *p, size_t j, size_t i)
+{
+    float scale = bnet_f32(p->scales + 4 * (j * p->n_groups + i / BNET_KV_GROUP));
+    return vf_mul(vf_from_i8(p->data + j * p->row_bytes + i), vf_set(scale));
+}
+
+SIMD part_view view_of(const uint8_t *part, size_t elem, size_t head_dim)
+{
+    return (part_view){part, part + bnet_kv_scale_offset(head_dim), elem * head_dim,
+                       bnet_kv_groups(head_dim)};
+}
+
+/* ---- scores ---- */
+
+/* Half of the running sums of nq queries and np positions from j on: those at `at` and, where a
+ * pass has two chunks, at + 8, already added. */
+SIMD void sums(load_fn *load, const int nq, const int np, const float *q, size_t hd,
+               const part_view *k, size_t j, size_t at, vf out[PACK][TILE])
+{
+    vf acc[PACK][TILE][N_CHUNKS];
+    for (int a = 0; a < nq; a++)
+        for (int p = 0; p < np; p++)
+            for (int c = 0; c < N_CHUNKS; c++)
+                acc[a][p][c] = vf_set(0);
+    for (size_t i = at; i < hd; i += 16)
+        for (int c = 0; c < N_CHUNKS; c++) {
+            vf kv[TILE];
+            for (int p = 0; p < np; p++)
+                kv[p] = load(k, j + (size_t)p, i + 8 * (size_t)c);
+            for (int a = 0; a < nq; a++) {
+                vf x = vf_load(q + (size_t)a * hd + i + 8 * (size_t)c);
+                for (int p = 0; p < np; p++)
+                    acc[a][p][c] = vf_fma(x, kv[p], acc[a][p][c]);
+            }
+        }
+    for (int a = 0; a < nq; a++)
+        for (int p = 0; p < np; p++)
+            out[a][p] =
+                N_CHUNKS == 2 ? vf_add(acc[a][p][0], acc[a][p][N_CHUNKS - 1]) : acc[a][p][0];
+}
+
+SIMD void score_tile(load_fn *load, const int nq, const int np, const float *q, size_t hd,
+                     const part_view *k, size_t j, float scale, float *s)
+{
+    vf x[PACK][TILE], y[PACK][TILE];
+    sums(load, nq, np, q, hd, k, j, 0, x);
+    if (N_PASSES == 2) {
+        sums(load, nq, np, q, hd, k, j, PASS_STEP, y);
+        for (int a = 0; a < nq; a++)
+            for (int p = 0; p < np; p++)
+                x[a][p] = vf_add(x[a][p], y[a][p]);
+    }
+    for (int p = 0; p < np; p++) {
+        v4 f[PACK];
+        for (int a = 0; a < PACK; a++)
+            f[a] = a < nq ? vf_fold(x[a][p]) : v4_set(0);
+        v4 dots = v4_fold_each(f[0], f[1], f[2], f[3]);
+        v4_store(s + PACK * (j + (size_t)p), v4_mul(dots, v4_set(scale)));
+    }
+}
+
+SIMD void scores(load_fn *load, const int nq, const float *q, size_t hd, const part_view *k,
+                 size_t n_pos, float scale, float *s)
+{
+    const int np = TILE / (nq == 3 ? 4 : nq); /* as many sums in flight for fewer queries */
+    size_t j = 0;
+    for (; j + (size_t)np <= n_pos; j += (size_t)np)
+        score_tile(load, nq, np, q, hd, k, j, scale, s);
+    for (; j < n_pos; j++)
+        score_tile(load, nq, 1, q, hd, k, j, scale, s);
+}
+
+/* ---- weights: s becomes e^(s - maximum) ---- */
+
+SIMD void weights(float *s, size_t n_pos, float m[PACK], float l[PACK])
+{
+    v4 max = v4_set(-INFINITY), sum = v4_set(0);
+    size_t n = PACK * n_pos, padded = (n + VF - 1) / VF * VF;
+    for (size_t i = 0; i < n; i += PACK)
+        max = v4_pick_max(v4_load(s + i), max);
+    for (size_t i = n; i < padded; i++)
+        s[i] = 0;
+    for (size_t i = 0; i < padded; i += VF)
+        vf_store(s + i, vf_exp(vf_sub(vf_load(s + i), vf_repeat(max))));
+    for (size_t i = 0; i < n; i += PACK)
+        sum = v4_add(sum, v4_load(s + i));
+    v4_store(m, max);
+    v4_store(l, sum);
+}
+
+/* ---- values ---- */
+
+/* Elements i .. i + nv * VF - 1 of the weighted values of nq queries. */
+SIMD void weigh_columns(load_fn *load, const int nq, const int nv, const float *s,
+                        const part_view *v, size_t n_pos, size_t hd, size_t i, float *o)
+{
+    vf acc[PACK][OUT_VECTORS];
+    for (int a = 0; a < nq; a++)
+        for (int c = 0; c < nv; c++)
+            acc[a][c] = vf_set(0);
+    for (size_t j = 0; j < n_pos; j++) {
+        vweights w = vw_load(s + PACK * j);
+        for (int c = 0; c < nv; c++) {
+            vf x = load(v, j, i + (size_t)(c * VF));
+            acc[0][c] = vw_fma(x, w, 0, acc[0][c]);
+            if (nq > 1)
+                acc[1][c] = vw_fma(x, w, 1, acc[1][c]);
+            if (nq > 2)
+                acc[2][c] = vw_fma(x, w, 2, acc[2][c]);
+            if (nq > 3)
+                acc[3][c] = vw_fma(x, w, 3, acc[3][c]);
+        }
+    }
+    for (int a = 0; a < nq; a++)
+        for (int c = 0; c < nv; c++)
+            vf_store(o + (size_t)a * hd + i + (size_t)(c * VF), acc[a][c]);
+}
+
+SIMD void weigh(load_fn *load, const int nq, const float *s, const part_view *v, size_t n_pos,
+                size_t hd, float *o)
+{
+    size_t i = 0;
+    for (; i + OUT_VECTORS * VF <= hd; i += OUT_VECTORS * VF)
+        weigh_columns(load, nq, OUT_VECTORS, s, v, n_pos, hd, i, o);
+    for (; i < hd; i += VF)
+        weigh_columns(load, nq, 1, s, v, n_pos, hd, i, o);
+}
+
+/* ---- packs, tokens ---- */
+
+SIMD void attend_pack(load_fn *load, const int nq, const bnet_attend *a, const part_view *k,
+                      const part_view *v, size_t t, size_t g)
+{
+    _Alignas(64) float s[BNET_BLOCK_POS * PACK];
+    float m[PACK], l[PACK];
+    size_t at = t * a->n_heads + g, hd = a->head_dim, n_pos = a->n_pos[t];
+    scores(load, nq, a->q + t * a->q_stride + g * hd, hd, k, n_pos, a->scale, s);
+    weights(s, n_pos, m, l);
+    weigh(load, nq, s, v, n_pos, hd, a->o + at * hd);
+    for (int i = 0; i < nq; i++)
+        a->block[at + (size_t)i] = (bnet_softmax){m[i], l[i]};
+}
+
+SIMD void attend_views(load_fn *load, const bnet_attend *a, const part_view *k, const part_view *v)
+{
+    for (size_t t = 0; t < a->n_tokens; t++) {
+        size_t g = 0;
+        for (; g + 4 <= a->n_heads; g += 4)
+            attend_pack(load, 4, a, k, v, t, g);
+        switch (a->n_heads - g) {
+        case 3:
+            attend_pack(load, 3, a, k, v, t, g);
+            break;
+        case 2:
+            attend_pack(load, 2, a, k, v, t, g);
+            break;
+        case 1:
+            attend_pack(load, 1, a, k, v, t, g);
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+SIMD part_view convert(load_fn *load, const part_view *p, size_t n_pos, size_t hd, float *to)
+{
+    for (size_t j = 0; j < n_pos; j++)
+        for (size_t i = 0; i < hd; i += VF)
+            vf_store(to + j * hd + i, load(p, j, i));
+    return (part_view){(const uint8_t *)to, NULL, hd * sizeof *to, 0};
+}
+
+/* Not inlined: its 64 KiB of stack are touched by those calls alone that need them. */
+SIMD void attend_ahead(load_fn *load, const bnet_attend *a, const part_view *k, const part_view *v)
+{
+    _Alignas(64) float kf[BNET_BLOCK_POS * AHEAD_DIM], vals[BNET_BLOCK_POS * AHEAD_DIM];
+    size_t n_pos = 0;
+    for (size_t t = 0; t < a->n_tokens; t++)
+        n_pos = BNET_MAX(n_pos, (size_t)a->n_pos[t]);
+    part_view kk = convert(load, k, n_pos, a->head_dim, kf);
+    part_view vv = convert(load, v, n_pos, a->head_dim, vals);
+    attend_views(load_f32, a, &kk, &vv);
+}
+
+#define BNET_ATTENTION_ROW(name, elem, ahead_tokens, isa)                                          \
+    static __attribute__((noinline)) void ahead_##name(const bnet_attend *a, const part_view *k,   \
+                                                       const part_view *v)                         \
+    {                                                                                              \
+        attend_ahead(load_##name, a, k, v);                                                        \
+    }                                                                                              \
+    void bnet_attention_##name##_##isa(const bnet_attend *a)                                       \
+    {                                                                                              \
+        if (a->head_dim % 16 != 0) {                                                               \
+            attend_rows(row_##name, a);                                                            \
+            return;                                                                                \
+        }                                                                                          \
+        part_view k = view_of(a->k_part, elem, a->head_dim),                                       \
+                  v = view_of(a->v_part, elem, a->head_dim);                                       \
+        if (a->n_tokens >= (ahead_tokens) && a->head_dim <= AHEAD_DIM)                             \
+            ahead_##name(a, &k, &v);                                                               \
+        else                                                                                       \
+            attend_views(load_##name, a, &k, &v);                                                  \
+    }
+
+#endif

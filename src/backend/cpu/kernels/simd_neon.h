@@ -1,0 +1,153 @@
+/* simd_neon.h - a vector of floats as the kernels that are written once for every vector width see
+ * it: the names are the same in simd_avx2.h and simd_avx512.h. */
+#ifndef BNET_SIMD_NEON_H
+#define BNET_SIMD_NEON_H
+
+#include <arm_neon.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#define SIMD static inline __attribute__((always_inline))
+
+typedef float32x4_t vf; /* VF floats */
+typedef float32x4_t v4; /* 4 floats */
+typedef uint32x4_t vm;  /* a mask for each lane of vf */
+enum { VF = 4 };
+
+SIMD vf vf_load(const float *p)
+{
+    return vld1q_f32(p);
+}
+SIMD void vf_store(float *p, vf v)
+{
+    vst1q_f32(p, v);
+}
+SIMD vf vf_set(float x)
+{
+    return vdupq_n_f32(x);
+}
+SIMD vf vf_add(vf a, vf b)
+{
+    return vaddq_f32(a, b);
+}
+SIMD vf vf_sub(vf a, vf b)
+{
+    return vsubq_f32(a, b);
+}
+SIMD vf vf_mul(vf a, vf b)
+{
+    return vmulq_f32(a, b);
+}
+SIMD vf vf_div(vf a, vf b)
+{
+    return vdivq_f32(a, b);
+}
+SIMD vf vf_neg(vf a)
+{
+    return vnegq_f32(a);
+}
+SIMD vf vf_abs(vf a)
+{
+    return vabsq_f32(a);
+}
+/* a * b + c, rounded once */
+SIMD vf vf_fma(vf a, vf b, vf c)
+{
+    return vfmaq_f32(c, a, b);
+}
+/* a > b ? a : b, so b where either is NaN */
+SIMD vf vf_pick_max(vf a, vf b)
+{
+    return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
+SIMD vm vf_lt(vf a, vf b)
+{
+    return vcltq_f32(a, b);
+}
+SIMD vm vf_is_nan(vf a)
+{
+    return vmvnq_u32(vceqq_f32(a, a));
+}
+SIMD vf vf_select(vm m, vf yes, vf no)
+{
+    return vbslq_f32(m, yes, no);
+}
+/* 2^(n >> 1) and 2^(n - (n >> 1)) of integers held as floats, |n| <= 252 */
+SIMD void vf_pow2_halves(vf n, vf *a, vf *b)
+{
+    int32x4_t k = vcvtq_s32_f32(n), half = vshrq_n_s32(k, 1), bias = vdupq_n_s32(127);
+    *a = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, bias), 23));
+    *b = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vsubq_s32(k, half), bias), 23));
+}
+SIMD vf vf_from_f16(const uint8_t *p)
+{
+    uint16x4_t h;
+    memcpy(&h, p, sizeof h);
+    return vcvt_f32_f16(vreinterpret_f16_u16(h));
+}
+SIMD void vf_to_f16(uint8_t *p, vf v)
+{
+    uint16x4_t h = vreinterpret_u16_f16(vcvt_f16_f32(v));
+    memcpy(p, &h, sizeof h);
+}
+SIMD vf vf_from_i8(const uint8_t *p)
+{
+    uint32_t w;
+    memcpy(&w, p, sizeof w);
+    int16x8_t h = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(w)));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(h)));
+}
+
+SIMD v4 v4_load(const float *p)
+{
+    return vld1q_f32(p);
+}
+SIMD void v4_store(float *p, v4 v)
+{
+    vst1q_f32(p, v);
+}
+SIMD v4 v4_set(float x)
+{
+    return vdupq_n_f32(x);
+}
+SIMD v4 v4_add(v4 a, v4 b)
+{
+    return vaddq_f32(a, b);
+}
+SIMD v4 v4_mul(v4 a, v4 b)
+{
+    return vmulq_f32(a, b);
+}
+SIMD v4 v4_pick_max(v4 a, v4 b)
+{
+    return vf_pick_max(a, b);
+}
+SIMD vf vf_repeat(v4 v)
+{
+    return v;
+}
+/* Halves added until four lanes are left. */
+SIMD v4 vf_fold(vf v)
+{
+    return v;
+}
+/* Lane i: (x[i][0] + x[i][1]) + (x[i][2] + x[i][3]) */
+SIMD v4 v4_fold_each(v4 a, v4 b, v4 c, v4 d)
+{
+    return vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d));
+}
+
+/* Four weights of one position and the multiplication by one of them. */
+typedef float32x4_t vweights;
+SIMD vweights vw_load(const float *p)
+{
+    return vld1q_f32(p);
+}
+#define vw_fma(v, w, lane, acc) vfmaq_laneq_f32(acc, v, w, lane)
+
+/* How 16 running sums are dealt with: N_PASSES passes over a row, each over N_CHUNKS vectors that
+ * lie 8 apart in every 16; and how many vectors of an output row are held at once. */
+enum { N_PASSES = 2, PASS_STEP = 4, N_CHUNKS = 2, OUT_VECTORS = 4, TILE = 8 };
+
+#endif
