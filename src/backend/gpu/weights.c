@@ -162,7 +162,7 @@ static const char *format_of(const gpu_weight *w)
     static const char *const names[] = {[GPU_VECTOR] = "f32", [GPU_W2] = "i2s", [GPU_F32] = "f32",
                                         [GPU_F16] = "f16",    [GPU_BF16] = "bf16", [GPU_Q8] = "q8_0",
                                         [GPU_Q6K] = "q6_k"};
-    return w->block_scales ? "i2s_b256" : names[w->layout];
+    return w->block_scales ? "i2s_b256" : w->with_i8 ? "fallback" : names[w->layout];
 }
 
 static void note_shape(gpu_backend *be, const bnet_kernel_query *q)

@@ -1,0 +1,406 @@
+/* emulated_cuda.c - a libcuda.so.1 for machines without a GPU: memory is the host's, a stream does
+ * everything at once, and the reference kernels, which are plain C, run thread after thread. It says
+ * it has compute capability 5.0, so that nothing else is chosen. Tests find it by LD_LIBRARY_PATH.
+ *
+ * BITNET_EMULATED_FAIL="NAME N CODE": the N-th call of that function fails with the code.
+ * BITNET_EMULATED_MEMORY: bytes the device has. Graphs record launches and copies and replay them. */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define API __attribute__((visibility("default")))
+
+_Thread_local uint64_t bnet_emulated_thread;
+
+enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, BAD_DEVICE = 101, NOT_FOUND = 500 };
+
+static size_t used_bytes;
+
+static size_t total_bytes(void)
+{
+    const char *s = getenv("BITNET_EMULATED_MEMORY");
+    return s ? (size_t)strtoull(s, NULL, 10) : (size_t)1 << 32;
+}
+
+/* Does this call fail, and with what? */
+static int fault(const char *name)
+{
+    static int calls;
+    const char *s = getenv("BITNET_EMULATED_FAIL");
+    char which[64];
+    int n, code;
+    if (!s || sscanf(s, "%63s %d %d", which, &n, &code) != 3 || strcmp(which, name) != 0)
+        return OK;
+    return ++calls == n || (n < 0 && calls >= -n) ? code : OK;
+}
+
+/* ---- graphs: a list of what was asked for ---- */
+
+typedef void (*kernel_fn)(void *args);
+
+typedef struct work {
+    struct work *next;
+    kernel_fn fn; /* NULL: a copy or a fill */
+    uint64_t n_threads;
+    uint8_t args[1024];
+    void *dst;
+    const void *src;
+    int byte; /* src NULL: the value to fill with */
+    size_t n;
+} work;
+
+typedef struct graph {
+    work *first, *last;
+} graph;
+
+static graph *recording;
+
+static void run_work(work *w)
+{
+    if (!w->fn) {
+        if (w->src)
+            memmove(w->dst, w->src, w->n);
+        else
+            memset(w->dst, w->byte, w->n);
+        return;
+    }
+    for (uint64_t i = 0; i < w->n_threads; i++) {
+        bnet_emulated_thread = i;
+        w->fn(w->args);
+    }
+}
+
+static int submit(const work *w)
+{
+    if (!recording) {
+        work now = *w;
+        run_work(&now);
+        return OK;
+    }
+    work *copy = malloc(sizeof *copy);
+    if (!copy)
+        return OUT_OF_MEMORY;
+    *copy = *w;
+    copy->next = NULL;
+    if (recording->last)
+        recording->last->next = copy;
+    else
+        recording->first = copy;
+    recording->last = copy;
+    return OK;
+}
+
+/* ---- the device ---- */
+
+API int cuInit(unsigned flags)
+{
+    (void)flags;
+    return fault("cuInit");
+}
+
+API int cuDriverGetVersion(int *v)
+{
+    *v = 13000;
+    return OK;
+}
+
+API int cuDeviceGetCount(int *n)
+{
+    *n = 1;
+    return fault("cuDeviceGetCount");
+}
+
+API int cuDeviceGet(int *device, int ordinal)
+{
+    *device = 0;
+    return ordinal == 0 ? OK : BAD_DEVICE;
+}
+
+API int cuDeviceGetName(char *name, int cap, int device)
+{
+    (void)device;
+    snprintf(name, (size_t)cap, "emulated device");
+    return OK;
+}
+
+API int cuDeviceTotalMem_v2(size_t *n, int device)
+{
+    (void)device;
+    *n = total_bytes();
+    return OK;
+}
+
+API int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    (void)device;
+    static const int known[][2] = {{1, 1024}, {8, 49152}, {16, 2}, {75, 5}, {76, 0}, {97, 49152}};
+    *value = 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i][0] == attribute)
+            *value = known[i][1];
+    return OK;
+}
+
+API int cuDevicePrimaryCtxRetain(void **out, int device)
+{
+    *out = &used_bytes;
+    (void)device;
+    return fault("cuDevicePrimaryCtxRetain");
+}
+
+API int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    (void)device;
+    return OK;
+}
+
+API int cuCtxSetCurrent(void *c)
+{
+    (void)c;
+    return OK;
+}
+
+/* ---- memory: 16 bytes before each piece keep its size ---- */
+
+API int cuMemGetInfo_v2(size_t *left, size_t *total)
+{
+    *total = total_bytes();
+    *left = *total - used_bytes;
+    return OK;
+}
+
+API int cuMemAlloc_v2(uint64_t *out, size_t n)
+{
+    int r = fault("cuMemAlloc");
+    if (r != OK)
+        return r;
+    size_t whole = (n + 511) / 256 * 256;
+    if (used_bytes + n > total_bytes())
+        return OUT_OF_MEMORY;
+    uint8_t *p = aligned_alloc(256, whole);
+    if (!p)
+        return OUT_OF_MEMORY;
+    memset(p, 0xa5, whole); /* nobody may count on zeros */
+    memcpy(p, &n, sizeof n);
+    used_bytes += n;
+    *out = (uint64_t)(uintptr_t)(p + 256);
+    return OK;
+}
+
+API int cuMemFree_v2(uint64_t p)
+{
+    uint8_t *base = (uint8_t *)(uintptr_t)p - 256;
+    size_t n;
+    memcpy(&n, base, sizeof n);
+    used_bytes -= n;
+    free(base);
+    return OK;
+}
+
+API int cuMemHostAlloc(void **out, size_t n, unsigned flags)
+{
+    (void)flags;
+    *out = aligned_alloc(256, (n + 255) / 256 * 256);
+    return *out ? fault("cuMemHostAlloc") : OUT_OF_MEMORY;
+}
+
+API int cuMemFreeHost(void *p)
+{
+    free(p);
+    return OK;
+}
+
+static int copy(void *dst, const void *src, size_t n, const char *name)
+{
+    int r = fault(name);
+    work w = {.dst = dst, .src = src, .n = n};
+    return r != OK ? r : submit(&w);
+}
+
+API int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t n, void *s)
+{
+    (void)s;
+    return copy((void *)(uintptr_t)dst, src, n, "cuMemcpyHtoD");
+}
+
+API int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t n, void *s)
+{
+    (void)s;
+    return copy(dst, (const void *)(uintptr_t)src, n, "cuMemcpyDtoH");
+}
+
+API int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t n, void *s)
+{
+    (void)s;
+    return copy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, n, "cuMemcpyDtoD");
+}
+
+API int cuMemsetD8Async(uint64_t dst, unsigned char value, size_t n, void *s)
+{
+    work w = {.dst = (void *)(uintptr_t)dst, .byte = value, .n = n};
+    (void)s;
+    return submit(&w);
+}
+
+/* ---- streams, graphs, events ---- */
+
+API int cuStreamCreate(void **out, unsigned flags)
+{
+    *out = &used_bytes;
+    (void)flags;
+    return OK;
+}
+
+API int cuStreamDestroy_v2(void *s)
+{
+    (void)s;
+    return OK;
+}
+
+API int cuStreamSynchronize(void *s)
+{
+    (void)s;
+    return fault("cuStreamSynchronize");
+}
+
+API int cuStreamBeginCapture_v2(void *s, int mode)
+{
+    (void)s;
+    (void)mode;
+    recording = calloc(1, sizeof *recording);
+    return recording ? fault("cuStreamBeginCapture") : OUT_OF_MEMORY;
+}
+
+API int cuStreamEndCapture(void *s, void **out)
+{
+    (void)s;
+    *out = recording;
+    recording = NULL;
+    return OK;
+}
+
+API int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags)
+{
+    graph *to = calloc(1, sizeof *to);
+    (void)flags;
+    if (!to)
+        return OUT_OF_MEMORY;
+    *to = *(graph *)g;
+    *(graph *)g = (graph){0};
+    *out = to;
+    return OK;
+}
+
+API int cuGraphLaunch(void *exec, void *s)
+{
+    (void)s;
+    int r = fault("cuGraphLaunch");
+    for (work *w = r == OK ? ((graph *)exec)->first : NULL; w; w = w->next)
+        run_work(w);
+    return r;
+}
+
+API int cuGraphDestroy(void *g)
+{
+    for (work *w = ((graph *)g)->first, *next; w; w = next) {
+        next = w->next;
+        free(w);
+    }
+    free(g);
+    return OK;
+}
+
+API int cuGraphExecDestroy(void *g)
+{
+    return cuGraphDestroy(g);
+}
+
+API int cuEventCreate(void **out, unsigned flags)
+{
+    *out = &used_bytes;
+    (void)flags;
+    return OK;
+}
+
+API int cuEventDestroy_v2(void *e)
+{
+    (void)e;
+    return OK;
+}
+
+API int cuEventRecord(void *e, void *s)
+{
+    (void)e;
+    (void)s;
+    return OK;
+}
+
+API int cuEventSynchronize(void *e)
+{
+    (void)e;
+    return OK;
+}
+
+API int cuEventElapsedTime(float *ms, void *a, void *b)
+{
+    (void)a;
+    (void)b;
+    *ms = 0.001f;
+    return OK;
+}
+
+/* ---- kernels: the functions of the same name in this library ---- */
+
+API int cuModuleLoadData(void **out, const void *image)
+{
+    *out = (void *)(uintptr_t)image;
+    return fault("cuModuleLoadData");
+}
+
+API int cuModuleUnload(void *m)
+{
+    (void)m;
+    return OK;
+}
+
+API int cuModuleGetFunction(void **out, void *m, const char *name)
+{
+    Dl_info self;
+    (void)m;
+    if (strncmp(name, "bnet_ref_", 9) != 0 || !dladdr((void *)&used_bytes, &self))
+        return NOT_FOUND;
+    void *lib = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    *out = lib ? dlsym(lib, name) : NULL;
+    return *out ? OK : NOT_FOUND;
+}
+
+API int cuFuncGetAttribute(int *value, int attribute, void *f)
+{
+    (void)attribute;
+    (void)f;
+    *value = 0;
+    return OK;
+}
+
+API int cuFuncSetAttribute(void *f, int attribute, int value)
+{
+    (void)f;
+    (void)attribute;
+    (void)value;
+    return OK;
+}
+
+API int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                       unsigned bz, unsigned shared, void *s, void **params, void **extra)
+{
+    work w = {.n_threads = (uint64_t)gx * gy * gz * bx * by * bz};
+    int r = fault("cuLaunchKernel");
+    (void)shared;
+    (void)s;
+    (void)extra;
+    memcpy(&w.fn, &f, sizeof f);
+    memcpy(w.args, params[0], 256);
+    return r != OK ? r : submit(&w);
+}
