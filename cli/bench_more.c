@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bench.h"
 
@@ -102,11 +103,16 @@ static void print_rate(void *user, const bitnet_kernel_rate *r)
         json_decref(j);
         return;
     }
-    out_printf(
-        "  %-26s %4llu x %6llu x %6llu %10.4f ms %8.2f GB/s %5.1f %% %9.1f Gop/s %5.1f %%%s\n",
-        r->kernel, (unsigned long long)r->shape.m, (unsigned long long)r->shape.n,
-        (unsigned long long)r->shape.k, r->ms, r->gb_s, 100 * share(r->gb_s, l->read_gb_s),
-        r->gop_s, 100 * share(r->gop_s, peak), r->chosen ? "  chosen" : "");
+    out_printf("  %-26s %4llu x %6llu x %6llu %10.4f ms ", r->kernel,
+               (unsigned long long)r->shape.m, (unsigned long long)r->shape.n,
+               (unsigned long long)r->shape.k, r->ms);
+    if (r->shape.m == 1)
+        out_printf("%9.2f GB/s  %5.1f %% of the read limit", r->gb_s,
+                   100 * share(r->gb_s, l->read_gb_s));
+    else
+        out_printf("%9.1f Gop/s %5.1f %% of %s", r->gop_s, 100 * share(r->gop_s, peak),
+                   l->n_peaks ? l->peaks[0].name : "nothing");
+    out_puts(r->chosen ? ", chosen\n" : "\n");
 }
 
 int bench_kernels(const bench_plan *p, bench_side *s)
@@ -156,6 +162,13 @@ static bool both(const pair *q, bool (*is)(const char *))
     return is(q->label[0]) && is(q->label[1]);
 }
 
+/* One of them is; the other may be one that this machine has not. */
+static bool are_isas(const pair *q)
+{
+    return (is_isa(q->label[0]) || is_isa(q->label[1])) && access(q->label[0], F_OK) != 0 &&
+           access(q->label[1], F_OK) != 0;
+}
+
 static bool is_head(const char *s)
 {
     return word_in("q6_k|q8_0|q4_0|f16|bf16|f32", '|', s);
@@ -166,7 +179,7 @@ static int open_sources(const bench_plan *p, pair *q)
 {
     const args *a = p->args;
     const char *shape = opt_text(a, OPT_SYNTHETIC), *head = opt_text(a, OPT_HEAD);
-    bool isas = both(q, is_isa), heads = !isas && shape && both(q, is_head),
+    bool isas = are_isas(q), heads = !isas && shape && both(q, is_head),
          shapes = !isas && !heads && both(q, is_shape);
     int rc = EXIT_OK;
     for (int i = 0; !rc && i < 2; i++) {
@@ -245,13 +258,16 @@ static int compare_test(const bench_plan *p, pair *q, const bitnet_bench_test *t
     return EXIT_OK;
 }
 
-static int compare_threads(const bench_plan *p, pair *q, int n_threads)
+static int compare_threads(const bench_plan *p, pair *q, size_t which)
 {
-    int rc = EXIT_OK;
+    int rc = EXIT_OK, n_threads = p->threads.data[which];
     for (int i = 0; i < 2; i++) /* both are closed below, opened or not */
         q->side[i] = (bench_side){0};
     for (int i = 0; !rc && i < 2; i++)
         rc = side_open(p, &q->source[i], n_threads, q->isa[i], &q->side[i]);
+    if (!rc && which == 0 && !opt_json(p->args))
+        out_printf("%-8s %7s %7s %12.12s %12.12s %8s\n", "test", "threads", "depth", q->label[0],
+                   q->label[1], "ratio");
     for (size_t d = 0; d < p->depths.n; d++)
         for (size_t i = 0; !rc && i < p->n_tests; i++) {
             bitnet_bench_test t = p->tests[i];
@@ -276,11 +292,8 @@ int bench_compare(const bench_plan *p)
     int rc = split_pair(p->args, q);
     if (!rc)
         rc = open_sources(p, q);
-    if (!rc && !opt_json(p->args))
-        out_printf("%-8s %7s %7s %12.12s %12.12s %8s\n", "test", "threads", "depth", q->label[0],
-                   q->label[1], "ratio");
     for (size_t i = 0; !rc && i < p->threads.n; i++)
-        rc = compare_threads(p, q, p->threads.data[i]);
+        rc = compare_threads(p, q, i);
     source_close(&q->source[0]);
     source_close(&q->source[1]);
     free(q);

@@ -5,6 +5,7 @@
 
 enum { COPIES_MAX = 64, SHAPES_MAX = 64, REFERENCE_TOKENS = 8 };
 static const uint64_t turn_bytes = (uint64_t)96 << 20;
+static const double most_ops = 2.5e10;
 static const double longest_ms = 1000; /* a pass slower than this is not repeated */
 
 typedef struct measuring {
@@ -77,8 +78,16 @@ static void tell(const measuring *m, const bitnet_kernel_query *shape, const bne
     m->each(m->user, &r);
 }
 
-/* The reference kernels are measured with fewer tokens: their rate is the same, and hours are long.
- */
+/* As many tokens as a pass of bearable length takes; a kernel's rate hardly depends on it. The
+ * reference kernels get the fewest. */
+static uint64_t tokens_for(const bnet_kernel_query *q, bool reference)
+{
+    uint64_t m = reference ? BNET_MIN(q->m, (uint64_t)REFERENCE_TOKENS) : q->m;
+    while (m > REFERENCE_TOKENS && 2.0 * (double)m * (double)q->n * (double)q->k > most_ops)
+        m /= 2;
+    return m;
+}
+
 static bitnet_status one_shape(measuring *m, const bitnet_kernel_query *shape, bool reference,
                                bitnet_error *err)
 {
@@ -89,8 +98,7 @@ static bitnet_status one_shape(measuring *m, const bitnet_kernel_query *shape, b
     bitnet_status st = BITNET_OK;
     if (bnet_registry_select(rt->registry, &rt->caps, &q, &chosen, NULL) != BITNET_OK)
         chosen = NULL;
-    if (reference)
-        q.m = BNET_MIN(q.m, (uint64_t)REFERENCE_TOKENS);
+    q.m = tokens_for(&q, reference);
     for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(rt->registry, i)); i++) {
         if ((k->tier == BNET_TIER_REFERENCE) != reference ||
             *bnet_kernel_veto(k, &rt->caps, &q, reason, sizeof reason))

@@ -121,7 +121,10 @@ static bitnet_status append(generation *g, int32_t id, bool *done, bitnet_error 
 static bitnet_status choose(generation *g, int32_t *id, bitnet_error *err)
 {
     const bitnet_session *s = g->session;
+    bnet_meter *meter = s->engine->backend->meter;
+    double begun = bnet_meter_start(meter);
     bitnet_status st = bitnet_sampler_pick(g->sampler, s->logits, s->tokens, s->n_pos, id, err);
+    bnet_meter_stop(meter, BNET_ENTRY_SAMPLE, begun);
     if (st != BITNET_OK)
         return bnet_wrap(err, st, "position %zu", s->n_pos);
     g->r->n_generated++;

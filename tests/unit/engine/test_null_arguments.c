@@ -27,6 +27,8 @@ static void test_options(void **state)
     bitnet_mempool_options_init(NULL);
     bitnet_validate_options_init(NULL);
     bitnet_health_init(NULL);
+    bitnet_limits_init(NULL);
+    bitnet_bench_options_init(NULL);
 }
 
 static void test_closing(void **state)
@@ -43,6 +45,8 @@ static void test_closing(void **state)
     bitnet_mempool_close(NULL);
     bitnet_bridge_close(NULL);
     bitnet_validation_free(NULL);
+    bitnet_synthetic_close(NULL);
+    bitnet_bench_close(NULL);
 }
 
 /* What takes no pointer, or only an index. */
@@ -154,6 +158,23 @@ static void test_tools(void **state)
     REFUSED(bitnet_validation_json(NULL, NULL, 0, NULL, &err));
     REFUSED(bitnet_health_check(NULL, NULL, &err));
     assert_int_equal(bitnet_health_json(NULL, NULL, 1), 0);
+    assert_false(bitnet_synthetic_at(0, NULL));
+    REFUSED(bitnet_synthetic_open(NULL, NULL, NULL, &err));
+    assert_null(bitnet_synthetic_name(NULL));
+    REFUSED(bitnet_synthetic_engine(NULL, NULL, NULL, NULL, &err));
+    REFUSED(bitnet_synthetic_save(NULL, NULL, &err));
+    REFUSED(bitnet_limits_measure(NULL, NULL, &err));
+    assert_false(bitnet_bench_parse(NULL, NULL));
+    assert_false(bitnet_bench_parse("pp1", NULL));
+    REFUSED(bitnet_bench_open(NULL, NULL, NULL, &err));
+    REFUSED(bitnet_bench_once(NULL, NULL, NULL, &err));
+    assert_int_equal(bitnet_bench_kernels(NULL, NULL, 1), 0);
+    bitnet_bench_forget(NULL);
+    assert_int_equal(bitnet_summarize(NULL, 3).n, 0);
+    assert_int_equal(bitnet_engine_token_bytes(NULL), 0);
+    assert_int_equal(bitnet_engine_token_ops(NULL), 0);
+    REFUSED(bitnet_bench_profile(NULL, NULL, NULL, 0, NULL, NULL, &err));
+    REFUSED(bitnet_bench_each_kernel(NULL, 1, 1, NULL, NULL, &err));
     REFUSED(bitnet_baseline_compare(NULL, 1, NULL, 1, 0.05, NULL, NULL, NULL, &err));
     REFUSED(bitnet_baseline_compare(NULL, 0, NULL, 0, 0.05, NULL, NULL, NULL, &err));
 }

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""bench: rows and their fields, the gate on a baseline, receipts, comparisons, profiles, kernels one by one. Times are
+never judged: only that they are there and fit together."""
+import json
+import os
+import stat
+
+from harness import check, equal, expect, fails, main, model, run, temp, write
+
+TINY = ("bench", "--synthetic", "nano", "--repeat", "2")
+FIELDS = ("test threads depth tok_s spread min max runs gb_s read_limit_gb_s share_of_read_limit gop_s peak_gop_s "
+          "peak_instruction share_of_peak kernels model device version commit compiler cpu name value").split()
+
+
+def rows(*args, **kw):
+    return [json.loads(line) for line in expect(0, *TINY, *args, "--json", **kw).out.splitlines()]
+
+
+def test_rows_have_their_fields():
+    found = rows("--tests", "pp16,tg4", "--threads", "1,2", "--depth", "0,8")
+    equal([(r["threads"], r["depth"], r["test"]) for r in found],
+          [(t, d, n) for t in (1, 2) for d in (0, 8) for n in ("pp16", "tg4")], "rows")
+    for r in found:
+        for field in FIELDS:
+            check(field in r, f"{r}: no {field}")
+        check(r["min"] <= r["tok_s"] <= r["max"] and r["tok_s"] > 0 and r["runs"] == 2, f"{r}")
+        check(r["read_limit_gb_s"] > 0 and r["peak_gop_s"] > 0, f"{r}")
+        check(abs(r["share_of_read_limit"] - r["gb_s"] / r["read_limit_gb_s"]) < 1e-9, f"{r}")
+        check(abs(r["spread"] - (r["max"] - r["min"]) / 2 / r["tok_s"]) < 1e-9, f"{r}")
+        check(r["value"] == r["tok_s"] and r["model"] == "synthetic:nano/q8_0", f"{r}")
+        check(r["kernels"] and all(k["id"] and k["calls"] > 0 for k in r["kernels"]), f"{r}")
+    equal([r["name"] for r in found[:4]], ["pp16", "tg4", "pp16@d8", "tg4@d8"], "names")
+
+
+def test_kernels_are_those_that_ran():
+    """4 tokens and one more, after one of the prompt: six heads per run; another instruction set, other kernels."""
+    def calls(*args):
+        return {k["id"]: k["calls"] for k in rows("--tests", "tg4", "--threads", "1", *args)[0]["kernels"]}
+    best, scalar = calls(), calls("--isa", "scalar")
+    check(all(k.endswith(".scalar") for k in scalar), f"{scalar}")
+    equal(sum(n for k, n in scalar.items() if k.startswith("glu")), 2 * 5 * 2, "two layers, five steps, two runs")
+    check("linear_q8_0.scalar" in scalar and scalar != best or set(best) == set(scalar), f"{best} {scalar}")
+
+
+def test_text_is_a_table():
+    out = expect(0, *TINY, "--tests", "pp8,tg4", "--threads", "1").out
+    lines = out.splitlines()
+    check(lines[0].startswith("synthetic:nano/q8_0 on ") and lines[1].split()[:3] == ["test", "threads", "depth"], out)
+    check(any(x.startswith("limit") for x in lines) and any(x.startswith("pp8 ") for x in lines), out)
+    check(lines.index("kernels") > max(i for i, x in enumerate(lines) if x.startswith("tg4")), out)
+
+
+def test_a_model_file():
+    r = [json.loads(x) for x in expect(0, "bench", "-m", model("nano"), "--tests", "tg2", "-r", "1", "--json").out.splitlines()]
+    equal([x["model"] for x in r], [os.path.basename(model("nano"))], "the file is named")
+
+
+def test_heads_and_shapes():
+    for head in ("q6_k", "q8_0", "f16", "bf16", "q4_0", "f32"):
+        equal(rows("--tests", "tg2", "--head", head)[0]["model"], f"synthetic:nano/{head}", "head")
+    out = expect(0, "bench", "--synthetic", "list").out
+    for name in ("2b-4t", "large", "3b", "llama3-8b", "falcon3-7b", "story", "nano"):
+        check(any(x.startswith(name + " ") for x in out.splitlines()), f"{name}: {out}")
+
+
+def test_bad_arguments():
+    for args, says in ((("--tests", "xx4"), "'xx4' is no test"), (("--tests", "pp"), "'pp' is no test"),
+                       (("--tests", "tg0"), "is no test"), (("--tests", ""), "no test is given"),
+                       (("--tests", "pp99999999"), "is no test"), (("--threads", "1,x"), "'x' is not a number"),
+                       (("--threads", "-1"), "is not a number"), (("--depth", "1.5"), "'1.5' is not a number"),
+                       (("--repeat", "0"), "repeat"), (("--max-regress", "5%"), "no --baseline"),
+                       (("--compare", "scalar"), "is not A,B"), (("--compare", "a,b,c"), "is not A,B"),
+                       (("--head", "i2_s"), "no format of a head"), (("--head", "q9"), "no format of a head"),
+                       (("--plot", "x.gif"), "must end in .svg or .png"), (("-m", "x.gguf"), "two models"),
+                       (("--kernels", "--save", temp("x")), "need --tests"),
+                       (("--compare", "scalar,scalar", "--save", temp("x")), "--save has no meaning with --compare")):
+        fails(2, *TINY, *args, says=says)
+    fails(2, "bench", "--synthetic", "9b", says="no shape is called '9b' .known: 2b-4t, ")
+    fails(2, "bench", "--head", "f16", says="only a --synthetic model")
+    fails(2, "bench", "--model-out", temp("x"), says="only a --synthetic model")
+    fails(2, *TINY, "--tests", "tg2", "--isa", "mmx", says="mmx")
+    fails(5, "bench", "-m", temp("nothing.gguf"), "--tests", "tg2", says="nothing.gguf")
+    fails(5, *TINY, "--baseline", temp("nothing.jsonl"), says="nothing.jsonl")
+
+
+def baseline(factor, extra=()):
+    saved = temp("rows.jsonl")
+    expect(0, *TINY, "--tests", "tg4", "--threads", "1", "--save", saved)
+    with open(saved, encoding="utf-8") as f:
+        kept = [json.loads(x) for x in f]
+    for r in kept:
+        r["value"] *= factor
+    return write(f"base{factor}.jsonl", "".join(json.dumps(r) + "\n" for r in [*kept, *extra]))
+
+
+def test_V_8_baseline_both_ways():
+    slower, faster = baseline(0.001), baseline(1000)
+    r = expect(0, *TINY, "--tests", "tg4", "--threads", "1", "--baseline", slower, says="tg4 synthetic:nano/q8_0 cpu 1: ")
+    check("regression" not in r.err, r.err)
+    expect(9, *TINY, "--tests", "tg4", "--threads", "1", "--baseline", faster, "--max-regress", "5%", says="1 of 1 rows are more than 5 % worse")
+    expect(0, *TINY, "--tests", "tg4", "--threads", "1", "--baseline", baseline(1), "--max-regress", "99.9%")
+    missing = baseline(0.001, [{"name": "tg9", "value": 1}])
+    expect(9, *TINY, "--tests", "tg4", "--threads", "1", "--baseline", missing, says="tg9: missing now")
+    fails(2, *TINY, "--tests", "tg4", "--baseline", slower, "--max-regress", "lots", says="not a share")
+    fails(2, *TINY, "--tests", "tg4", "--threads", "1", "--baseline", write("bad.jsonl", "tg4 12\n"), says="line 1: no JSON object")
+
+
+def test_receipt_verifies():
+    path, kept = temp("receipt.json"), temp("nano.gguf")
+    expect(0, *TINY, "--tests", "pp16,tg4", "--threads", "1,2", "--receipt", path, "--model-out", kept)
+    expect(0, "receipt", "verify", path)
+    expect(0, "receipt", "verify", path, "--model", kept)
+    with open(path, encoding="utf-8") as f:
+        r = json.load(f)
+    check(r["model_info"]["path"] == "synthetic:nano/q8_0" and r["environment"]["threads"] == 2, f"{r}")
+    equal(r["performance_baseline"]["tokens_generated"], 5, "the last run of tg4")
+
+
+def test_compare():
+    out = [json.loads(x) for x in expect(0, *TINY, "--tests", "tg4,pp8", "--threads", "1", "--compare", "scalar,scalar", "--json").out.splitlines()]
+    for r in out:
+        check(r["a"] == r["b"] == "scalar" and r["ratio_min"] <= r["ratio"] <= r["ratio_max"], f"{r}")
+        check(r["row_a"]["kernels"] == r["row_b"]["kernels"], f"{r}")
+    heads = json.loads(expect(0, *TINY, "--tests", "tg4", "--threads", "1", "--compare", "f16,q8_0", "--json").out)
+    equal([heads["row_a"]["model"], heads["row_b"]["model"]], ["synthetic:nano/f16", "synthetic:nano/q8_0"], "two heads")
+    files = json.loads(expect(0, "bench", "--tests", "tg2", "-r", "1", "--compare", f"{model('nano')},{model('nano')}", "--json").out)
+    equal(files["row_a"]["model"], os.path.basename(model("nano")), "two files")
+    check("ratio" in expect(0, *TINY, "--tests", "tg4", "--threads", "1", "--compare", "nano,nano").out, "text")
+    fails(12, *TINY, "--tests", "tg4", "--compare", "neon,avx2", says="avx2|neon")
+
+
+def test_profile():
+    r = json.loads(expect(0, *TINY, "--profile", "--threads", "1", "--json").out)
+    check(r["test"] == "profile" and r["depth"] == 512 and r["steps"] > 0, f"{r}")
+    shares = {o["op"]: o["share"] for o in r["ops"]}
+    for op in ("linear", "head", "attention", "norm", "sampling", "rest"):
+        check(op in shares, f"{shares}")
+    check(abs(sum(shares.values()) - 1) < 0.02, f"{shares}")
+    calls = {o["op"]: o["calls"] for o in r["ops"]}
+    equal(calls["attention"], 2 * r["steps"], "once per layer and step")
+    equal(calls["head"], r["steps"], "once per step")
+    out = expect(0, *TINY, "--profile", "--threads", "1", "--depth", "16").out
+    check("at depth 16" in out and "verdict: " in out and "tok/s" not in out, out)
+
+
+def test_kernels_one_by_one():
+    found = [json.loads(x) for x in expect(0, *TINY, "--kernels", "--threads", "1", "--isa", "scalar", "--json").out.splitlines()]
+    check(all(r["test"] == "kernel" and r["ms"] > 0 and r["gop_s"] > 0 and r["gb_s"] > 0 for r in found), f"{found}")
+    shapes = {(r["format"], r["n"], r["k"]) for r in found}
+    check({("q8_0", 512, 256)} <= shapes and any(f == "i2s" for f, _, _ in shapes), f"{shapes}")
+    for s in shapes:
+        equal(sum(r["chosen"] for r in found if (r["format"], r["n"], r["k"]) == s and r["m"] == 1), 1, f"one serves {s}")
+
+
+def test_plot():
+    nowhere = temp("no-programs")
+    os.makedirs(nowhere, exist_ok=True)
+    fails(12, *TINY, "--tests", "tg2", "--plot", temp("x.svg"), says="gnuplot is not installed", env={"PATH": nowhere})
+    folder = temp("programs")
+    os.makedirs(folder, exist_ok=True)
+    stand_in, told = os.path.join(folder, "gnuplot"), temp("script")
+    with open(stand_in, "w", encoding="utf-8") as f:
+        f.write(f"#!/bin/sh\ncat > {told}\n")
+    os.chmod(stand_in, os.stat(stand_in).st_mode | stat.S_IXUSR)
+    path = os.environ["PATH"]
+    expect(0, *TINY, "--tests", "tg2,pp4", "--threads", "1,2", "--depth", "0,4", "--plot", "it's.svg", env={"PATH": f"{folder}:{path}"})
+    with open(told, encoding="utf-8") as f:
+        script = f.read()
+    check("set terminal svg" in script and "'it''s.svg'" in script and script.count("plot '-'") == 2, script)
+    equal(script.count("\ne\n"), script.count("yerrorlines title '"), "a block of data per line")
+    with open(stand_in, "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\ncat > /dev/null\nexit 3\n")
+    expect(5, *TINY, "--tests", "tg2", "--plot", temp("x.png"), says="could not draw", env={"PATH": f"{folder}:{path}"})
+
+
+def test_nothing_is_overwritten():
+    kept = temp("own.gguf")
+    expect(0, *TINY, "--tests", "tg2", "--model-out", kept)
+    with open(kept, "rb") as f:
+        before = f.read()
+    fails(2, "bench", "-m", kept, "--tests", "tg2", "--save", kept, says="is the model")
+    with open(kept, "rb") as f:
+        equal(f.read(), before, "the model")
+    r = run("run", "-m", kept, "--strict", "-n", "2", "--greedy", "hello")
+    equal(r.code, 0, r.err)
+
+
+if __name__ == "__main__":
+    main(globals())
