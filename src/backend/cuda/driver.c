@@ -16,7 +16,7 @@ enum { /* CUdevice_attribute */
 enum { STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1, POOL_RELEASE_THRESHOLD = 4 };
 enum { FUNC_MAX_THREADS = 0, FUNC_SHARED = 1, FUNC_LOCAL = 3, FUNC_REGISTERS = 4, FUNC_DYNAMIC = 8 };
 enum { LAUNCH_COOPERATIVE = 2, LAUNCH_PROGRAMMATIC = 6 };
-enum { PLAIN_SHARED = 48 << 10 }; /* more dynamic shared memory must be asked for */
+enum { PLAIN_SHARED = 32 << 10 }; /* with static memory to 48 KiB; more must be asked for */
 
 static cuda_driver *cuda(gpu_driver *d)
 {

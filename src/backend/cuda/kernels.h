@@ -17,16 +17,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(BNET_CUDA_EMULATED)
 #define BNET_DEV(T) T *
 #else
 #define BNET_DEV(T) uint64_t /* an address on the device, 0: none */
 #endif
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct bnet_cu_launch {
     uint32_t grid[3], block;
-    uint32_t shared; /* dynamic bytes; above 48 KiB the function's limit must be raised */
+    uint32_t shared; /* dynamic bytes; above BNET_CU_PLAIN_SHARED raise the function's limit */
 } bnet_cu_launch;
+/* A block gets 48 KiB unasked, its static shared memory included (here at most 16 KiB): raise
+ * MAX_DYNAMIC_SHARED_SIZE_BYTES for whatever takes more than this. */
+enum { BNET_CU_PLAIN_SHARED = 32 << 10 };
 
 static inline uint32_t bnet_cu_div(uint32_t a, uint32_t b)
 {
@@ -119,6 +126,20 @@ void bnet_w2_pack_i2s(uint8_t *w, uint32_t n_chunks, uint32_t first_tile, uint32
                       uint32_t r0, uint32_t n_rows, const uint8_t *rows, size_t row_bytes);
 int bnet_w2_get(const uint8_t *w, uint32_t n_chunks, uint32_t tile_row, uint32_t tile,
                 uint32_t col); /* one trit, for tests */
+
+/* bnet_w2_repack: bnet_w2_pack_i2s on the device: rows as in the file, pairs as there. */
+typedef struct bnet_cu_repack_args {
+    BNET_DEV(uint8_t) w;
+    BNET_DEV(const uint8_t) rows;
+    uint64_t row_bytes; /* a multiple of 4 */
+    uint32_t n_chunks, first_tile, pairs, r0, n_rows, pad;
+} bnet_cu_repack_args;
+static inline bnet_cu_launch bnet_w2_repack_launch(const bnet_cu_repack_args *a)
+{
+    bnet_cu_launch l = {
+        {bnet_cu_div(a->n_chunks * 8, 128), a->n_rows < 65535 ? a->n_rows : 65535, 1}, 128, 0};
+    return l;
+}
 
 /* ---- W2A8 GEMV (1..8 tokens): PDL ----
  * bnet_w2_gemv_ldg   any chip          bnet_w2_gemv_bulk   9.0: weights by bulk copies
@@ -237,15 +258,15 @@ static inline bnet_cu_launch bnet_rope_append_launch(const bnet_cu_attn_args *a)
 }
 
 /* ---- attention ----
- * bnet_attn_decode: each token on its own, split over the context; math in float; any cache type,
- *   head_dim up to 256. With cs != 0 it also rotates q and k and appends k, v (then every timeline
- *   has at most one token in the pass; q and k are not written back); with cs = 0 they were rotated
- *   and stored before and the pass may be anything. PDL.
- * bnet_attn_prefill: tiles of tokens on tensor cores (f16 operands, float sums); f16 and int8
- *   caches, head_dim 64 and 128 (bnet_attn_prefill_64, _128), q rotated and k, v stored before.
- * n_splits: choose about 4 * n_sm / (T * n_kv_heads), 1..32; positions per split follow from the
- *   timeline's length on the device. */
-enum { BNET_ATTN_THREADS = 128, BNET_ATTN_MAX_SPLITS = 64, BNET_ATTN_MAX_GROUP = 8 };
+ * bnet_attn_decode_{f16,f32,i8}: each token on its own, split over the context; math in float; any
+ * cache type, head_dim up to 256, n_heads / n_kv_heads * head_dim up to 2048. With cs != 0 it also
+ * rotates q and k and appends k, v (then every timeline has at most one token in the pass; q and k
+ * are not written back); with cs = 0 they were rotated and stored before and the pass may be
+ * anything. PDL. bnet_attn_prefill: tiles of tokens on tensor cores (f16 operands, float sums); f16
+ * and int8 caches, head_dim 64 and 128 (bnet_attn_prefill_64, _128), q rotated and k, v stored
+ * before. n_splits: choose about 4 * n_sm / (T * n_kv_heads), 1..32; positions per split follow
+ * from the timeline's length on the device. */
+enum { BNET_ATTN_THREADS = 128, BNET_ATTN_MAX_SPLITS = 64, BNET_ATTN_MAX_QUERY = 2048 };
 static inline uint64_t bnet_attn_work_bytes(const bnet_cu_attn_args *a)
 {
     return (uint64_t)a->n_tokens * a->n_heads * a->n_splits * (a->head_dim + 2) * 4;
@@ -264,24 +285,35 @@ static inline bnet_cu_launch bnet_attn_prefill_launch(const bnet_cu_attn_args *a
 
 /* ---- head and float matrices ----
  * bnet_head_{f16,bf16,f32,q8,q6k}: y [T][ld] = rows . norm(x); norm 0: x as it is; 1..8 tokens.
- * PDL. Rows of w0 are `stride` elements long (a multiple of 256 for q6k, 64 for the others, padding
- * 0). q8: w0 int8 codes, w1 f16 scales [N][stride / 32]. q6k: w0 [N][stride / 256][192] bytes (ql,
- * qh as in the file), w1 int8 scales [N][stride / 256][16], w2 f16 [N][stride / 256]. */
+ * PDL. w: rows of `stride` elements (K rounded up to a multiple of 64; 256 for q6k), padding 0.
+ *   f16, bf16, f32: w[0] the values. q8: w[0] int8 codes, w[1] f16 scales [N][stride / 32].
+ *   q6k: planes by 32 elements: w[0] low nibbles [N][stride / 32][16] (byte j: elements j, j + 16),
+ *   w[1] high bits [N][stride / 32][8] (byte j: elements j, j + 8, j + 16, j + 24, two bits each
+ *   from the lowest), w[2] int8 scales [N][stride / 16], w[3] f16 [N][stride / 256]. */
+typedef struct bnet_cu_matrix {
+    BNET_DEV(const uint8_t) w[4];
+    uint32_t n_rows, k, stride, pad;
+} bnet_cu_matrix;
+/* Rows of Q8_0 and Q6_K blocks as in the file into the planes (pack.c); n_blocks per row. */
+void bnet_pack_q8_row(const uint8_t *blocks, uint32_t n_blocks, uint32_t stride, int8_t *codes,
+                      uint16_t *scales);
+void bnet_pack_q6k_row(const uint8_t *blocks, uint32_t n_blocks, uint8_t *low, uint8_t *high,
+                       int8_t *scales, uint16_t *d);
+
 typedef struct bnet_cu_head_args {
-    BNET_DEV(const uint8_t) w0;
-    BNET_DEV(const uint8_t) w1;
-    BNET_DEV(const uint8_t) w2;
+    bnet_cu_matrix m;
     BNET_DEV(const float) x; /* [T][ldx] */
     BNET_DEV(const float) norm;
     BNET_DEV(float) y;
-    uint32_t n_rows, k, stride, n_tokens, ldx, ld;
+    uint32_t n_tokens, ldx, ld;
     float eps;
-    uint32_t pad;
 } bnet_cu_head_args;
 enum { BNET_HEAD_THREADS = 512 };
 static inline bnet_cu_launch bnet_head_launch(const bnet_cu_head_args *a, uint32_t n_sm)
 {
-    bnet_cu_launch l = {{2 * n_sm, 1, 1}, BNET_HEAD_THREADS, a->n_tokens * a->stride * 4};
+    uint32_t padded = (a->m.stride + 1023) / 1024 * 1024;
+    uint32_t tokens = a->n_tokens <= 2 ? a->n_tokens : a->n_tokens <= 4 ? 4 : 8;
+    bnet_cu_launch l = {{2 * n_sm, 1, 1}, BNET_HEAD_THREADS, tokens * padded * 4};
     return l;
 }
 
@@ -352,15 +384,13 @@ static inline bnet_cu_launch bnet_vec_launch(uint64_t n)
     return l;
 }
 
-/* bnet_embed_{f32,f16,bf16,q8,q6k}: x [T][k] = rows ids[t] of a matrix as for the head; id outside
- * 0..n_rows-1: zeros. bnet_gather: y [T][k] = x[rows[t]]. */
+/* bnet_embed_{f32,f16,bf16,q8,q6k}: y [T][k] = rows ids[t] of a matrix as for the head; an id
+ * outside 0..n_rows-1 gives zeros. PDL. bnet_gather: the same with f32 rows (m.w[0] = x, ids =
+ * rows). */
 typedef struct bnet_cu_embed_args {
-    BNET_DEV(const uint8_t) w0;
-    BNET_DEV(const uint8_t) w1;
-    BNET_DEV(const uint8_t) w2;
+    bnet_cu_matrix m;
     BNET_DEV(const int32_t) ids;
     BNET_DEV(float) y;
-    uint32_t n_rows, k, stride, n_tokens;
 } bnet_cu_embed_args;
 static inline bnet_cu_launch bnet_embed_launch(uint32_t n_tokens)
 {
@@ -404,5 +434,9 @@ static inline bnet_cu_launch bnet_quantize_launch(uint64_t n)
     bnet_cu_launch l = {{(uint32_t)(blocks > 65535 ? 65535 : blocks), 1, 1}, 256, 0};
     return l;
 }
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

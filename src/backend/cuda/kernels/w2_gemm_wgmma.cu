@@ -1,0 +1,182 @@
+/* w2_gemm_wgmma.cu - ternary matrix times many int8 vectors with Hopper's asynchronous warpgroup
+ * products (9.0a).
+ *
+ * A block computes 128 rows x TOKENS; two warpgroups of 64 rows each. The A operand is in registers:
+ * the 16 bytes a lane loads hold its codes for 128 columns, four products, unpacked while the tensor
+ * cores work on the chunk before (two sets of registers). The B operand, the activations, lies in
+ * shared memory in 128-byte rows with the 128-byte swizzle, four stages deep. A block's slot is
+ * filled again two chunks after its products began, when every warp has waited for them. */
+#include "w2_gemm.cuh"
+
+#if BNET_SM90A || !defined(__CUDA_ARCH__)
+
+enum { STAGES = 4, THREADS = 256 };
+
+#define R4(i)  "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
+#define R16(i) R4(i), R4(i + 4), R4(i + 8), R4(i + 12)
+
+/* d [64 x N] += a (codes, registers) * b (shared memory) */
+template <int N> struct product;
+template <> struct product<64> {
+    static __device__ __forceinline__ void run(int *d, const uint32_t *a, uint64_t b)
+    {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8 "
+                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+                     "{%32,%33,%34,%35}, %36, 1;"
+                     : R16(0), R16(16)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    }
+};
+template <> struct product<128> {
+    static __device__ __forceinline__ void run(int *d, const uint32_t *a, uint64_t b)
+    {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.s8 "
+                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+                     "{%64,%65,%66,%67}, %68, 1;"
+                     : R16(0), R16(16), R16(32), R16(48)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    }
+};
+template <> struct product<256> {
+    static __device__ __forceinline__ void run(int *d, const uint32_t *a, uint64_t b)
+    {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n256k32.s32.u8.s8 "
+                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+                     "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
+                     "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
+                     "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
+                     "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}, "
+                     "{%128,%129,%130,%131}, %132, 1;"
+                     : R16(0), R16(16), R16(32), R16(48), R16(64), R16(80), R16(96), R16(112)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    }
+};
+
+static __device__ __forceinline__ void group_arrive()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+static __device__ __forceinline__ void group_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int N> static __device__ __forceinline__ void group_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+/* Matrix descriptor of 128-byte rows, 8 rows to a swizzle of 1024 bytes. */
+static __device__ __forceinline__ uint64_t describe(uint32_t addr)
+{
+    return (uint64_t)1 << 62 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 16 | (addr & 0x3ffff) >> 4;
+}
+
+static __device__ __forceinline__ void unpack(uint4 w, uint32_t r[4][4])
+{
+#pragma unroll
+    for (int s = 0; s < 4; s++) {
+        r[s][0] = w.x >> 2 * s & 0x03030303u;
+        r[s][1] = w.y >> 2 * s & 0x03030303u;
+        r[s][2] = w.z >> 2 * s & 0x03030303u;
+        r[s][3] = w.w >> 2 * s & 0x03030303u;
+    }
+}
+
+template <int TOKENS> struct pipe {
+    const bnet_cu_gemm_args &a;
+    const uint8_t *w;
+    uint32_t stages, token0, c0, c1;
+    int acc[TOKENS / 2];
+    uint4 ahead; /* weights of the chunk after the next */
+
+    __device__ __forceinline__ void fetch(uint32_t c)
+    {
+        if (c < c1)
+            load_tokens<TOKENS, THREADS>(a, token0, c,
+                                         stages + (c - c0) % STAGES * TOKENS * 128);
+        copy_commit();
+    }
+
+    __device__ __forceinline__ uint4 weights(uint32_t c)
+    {
+        return load_stream(w + (size_t)min(c, c1 - 1) * BNET_W2_UNIT);
+    }
+
+    /* Chunk c with the registers r; unpacks chunk c + 1 into the other set meanwhile. */
+    __device__ __forceinline__ void step(uint32_t c, uint32_t r[4][4], uint32_t other[4][4])
+    {
+        copy_wait<STAGES - 3>();
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncthreads();
+        uint64_t b = describe(stages + (c - c0) % STAGES * TOKENS * 128);
+        group_arrive();
+#pragma unroll
+        for (int s = 0; s < 4; s++)
+            product<TOKENS>::run(acc, r[s], b + 2 * s);
+        group_commit();
+        fetch(c + STAGES - 2);
+        group_wait<1>();
+        unpack(ahead, other);
+        ahead = weights(c + 2);
+    }
+};
+
+template <int TOKENS> static __device__ __forceinline__ void gemm(const bnet_cu_gemm_args &a)
+{
+    extern __shared__ __align__(1024) uint8_t dynamic[];
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t tile = blockIdx.y * 8 + warp;
+    pipe<TOKENS> p = {a, a.m.w + (size_t)min(tile, a.m.n_tiles - 1) * a.m.n_chunks * BNET_W2_UNIT +
+                             lane * 16,
+                      (shared_addr(dynamic) + 1023) & ~1023u, blockIdx.x * TOKENS};
+    k_range(a, &p.c0, &p.c1);
+#pragma unroll
+    for (int i = 0; i < TOKENS / 2; i++)
+        p.acc[i] = 0;
+    for (int s = 0; s < STAGES - 2; s++)
+        p.fetch(p.c0 + s);
+    uint32_t even[4][4], odd[4][4];
+    unpack(p.weights(p.c0), even);
+    p.ahead = p.weights(p.c0 + 1);
+    for (uint32_t c = p.c0; c < p.c1; c += 2) {
+        p.step(c, even, odd);
+        if (c + 1 < p.c1)
+            p.step(c + 1, odd, even);
+    }
+    group_wait<0>();
+    copy_wait<0>();
+    if (a.splits > 1 && !meet<TOKENS / 2, THREADS>(a, p.acc))
+        return;
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++)
+        put_tokens(a, tile, p.token0 + j * 8, p.acc + 4 * j);
+}
+
+KERNEL __launch_bounds__(THREADS, 2)
+    bnet_w2_gemm_wgmma_64(const __grid_constant__ bnet_cu_gemm_args a)
+{
+    gemm<64>(a);
+}
+
+KERNEL __launch_bounds__(THREADS, 2)
+    bnet_w2_gemm_wgmma_128(const __grid_constant__ bnet_cu_gemm_args a)
+{
+    gemm<128>(a);
+}
+
+KERNEL __launch_bounds__(THREADS, 1)
+    bnet_w2_gemm_wgmma_256(const __grid_constant__ bnet_cu_gemm_args a)
+{
+    gemm<256>(a);
+}
+
+#endif

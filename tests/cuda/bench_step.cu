@@ -1,0 +1,102 @@
+/* bench_step.cu - the kernels of a whole decode step of the 2B-4T shape in one graph: what they cost
+ * together. */
+#include "kbench.cuh"
+
+extern "C" {
+__global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
+__global__ void bnet_w2_gemv_bulk(const bnet_cu_gemv_args a);
+__global__ void bnet_attn_decode_f16(const bnet_cu_attn_args a);
+__global__ void bnet_head_f16(const bnet_cu_head_args a);
+}
+
+enum { EMBD = 2560, FF = 6912, QKV = 3840, LAYERS = 30, VOCAB = 128256 };
+
+struct network {
+    dev<uint8_t> w, head, kv;
+    dev<float> x, qkv, att, mid, norm, cs, logits, work;
+    dev<int32_t> pos, tables;
+    dev<bnet_cu_seq> seqs;
+    dev<uint32_t> counters;
+    size_t layer_bytes;
+    uint32_t splits = 8;
+
+    explicit network(uint32_t ctx)
+        : w((size_t)LAYERS * (QKV * EMBD + EMBD * EMBD + 2 * FF * EMBD + FF * EMBD) / 4),
+          head((size_t)VOCAB * EMBD * 2), kv((size_t)LAYERS * bnet_cu_div(ctx, 64) * 10 * 64 * 256),
+          x(std::vector<float>(EMBD, 0.5f)), qkv(std::vector<float>(QKV, 0.1f)), att(EMBD), mid(FF),
+          norm(std::vector<float>(FF, 1.0f)), cs(std::vector<float>(128, 0.7f)), logits(VOCAB),
+          work(20 * 64 * 130), pos(std::vector<int32_t>{(int32_t)ctx - 1, 0}), tables(1024), seqs(1),
+          counters(5)
+    {
+        layer_bytes = w.n / LAYERS;
+        CU(cudaMemset(w.p, 0x61, w.n));
+        CU(cudaMemset(head.p, 0x11, head.n));
+        kv.zero(), counters.zero();
+        std::vector<int32_t> t(1024);
+        for (int i = 0; i < 1024; i++)
+            t[i] = i;
+        tables.put(t);
+        seqs.put({{(uint64_t)kv.p, kv.n / LAYERS, 0, 0}});
+    }
+    void gemv(void (*fn)(const bnet_cu_gemv_args), bool pdl, const uint8_t *at, uint32_t n, uint32_t k,
+              float *from, float *to, uint32_t epilogue, bool paired, int more)
+    {
+        bnet_cu_gemv_args a = {};
+        a.m.w = at, a.m.n_tiles = n / 16, a.m.n_chunks = k / 128, a.m.n_parts = paired ? 2 : 1;
+        a.m.paired = paired;
+        a.m.part[0] = {0, paired ? n / 2 : n, 0.01f, paired ? n / 2 : n, to};
+        a.m.part[1] = a.m.part[0];
+        a.x = from, a.norm = norm.p, a.eps = 1e-5f, a.k = k, a.n_tokens = 1, a.epilogue = epilogue;
+        launch(fn, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * more), fn == bnet_w2_gemv_bulk), pdl);
+    }
+    void run(void (*fn)(const bnet_cu_gemv_args), bool pdl, bool attention, bool with_head, int more)
+    {
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            const uint8_t *p = w.p + l * layer_bytes;
+            gemv(fn, pdl, p, QKV, EMBD, x.p, qkv.p, BNET_CU_STORE, false, more);
+            p += QKV * EMBD / 4;
+            bnet_cu_attn_args a = {};
+            a.step = {pos.p, pos.p, pos.p + 1, seqs.p, tables.p};
+            a.q = qkv.p, a.k = qkv.p + 2560, a.v = qkv.p + 3200, a.cs = cs.p, a.y = att.p;
+            a.ldq = a.ldk = 3840, a.n_heads = 20, a.n_kv_heads = 5, a.head_dim = 128;
+            a.part_bytes = 64 * 256, a.n_rot = 128, a.neox = 1, a.n_tokens = 1, a.layer = l;
+            a.n_splits = splits, a.scale = 0.088f, a.work = work.p, a.counters = counters.p;
+            if (attention)
+                launch(bnet_attn_decode_f16, a, bnet_attn_decode_launch(&a), pdl);
+            gemv(fn, pdl, p, EMBD, EMBD, att.p, x.p, BNET_CU_ADD, false, more);
+            p += EMBD * EMBD / 4;
+            gemv(fn, pdl, p, 2 * FF, EMBD, x.p, mid.p, BNET_CU_RELU2, true, more);
+            p += 2 * FF * EMBD / 4;
+            gemv(fn, pdl, p, EMBD, FF, mid.p, x.p, BNET_CU_ADD, false, more);
+        }
+        if (!with_head)
+            return;
+        bnet_cu_head_args h = {};
+        h.m.n_rows = VOCAB, h.m.k = h.m.stride = EMBD, h.m.w[0] = head.p;
+        h.x = x.p, h.norm = norm.p, h.y = logits.p, h.n_tokens = 1, h.ldx = EMBD, h.ld = VOCAB;
+        h.eps = 1e-5f;
+        launch(bnet_head_f16, h, bnet_head_launch(&h, (uint32_t)n_sm), pdl);
+    }
+};
+
+SECTION(step_time)
+{
+    row("decode step of 2B-4T, us: linear layers only / + attention / + f16 head");
+    for (uint32_t ctx : {128u, 4096u}) {
+        network n(ctx);
+        for (uint32_t splits : {4u, 8u, 16u, 26u})
+            for (int bulk = 0; bulk < 2; bulk++)
+                for (int pdl = 0; pdl < 2; pdl++)
+                    for (int more = 1; more <= 2; more++) {
+                        if ((splits != 8 && (!bulk || !pdl)) || (splits == 4 && ctx > 1000))
+                            continue;
+                        n.splits = splits;
+                        auto fn = bulk ? bnet_w2_gemv_bulk : bnet_w2_gemv_ldg;
+                        double t[3];
+                        for (int i = 0; i < 3; i++)
+                            t[i] = time_graph(2, [&](int) { n.run(fn, pdl, i > 0, i > 1, more); });
+                        row("ctx %u splits %u %s%s x%d: %.1f / %.1f / %.1f", ctx, splits,
+                            bulk ? "bulk" : "ldg", pdl ? "+pdl" : "", more, t[0], t[1], t[2]);
+                    }
+    }
+}

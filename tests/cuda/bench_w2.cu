@@ -1,0 +1,388 @@
+/* bench_w2.cu - ternary GEMV and GEMM: exact against integer sums, then timed over matrices that
+ * together exceed the L2 cache. */
+#include "kbench.cuh"
+
+extern "C" {
+__global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
+__global__ void bnet_w2_gemv_bulk(const bnet_cu_gemv_args a);
+__global__ void bnet_w2_gemm_mma_64(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_gemm_mma_128(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_gemm_wgmma_64(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_gemm_wgmma_128(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_gemm_wgmma_256(const bnet_cu_gemm_args a);
+}
+
+typedef void gemv_fn(const bnet_cu_gemv_args);
+typedef void gemm_fn(const bnet_cu_gemm_args);
+
+/* A random matrix of parts, its trits on the host and its units on the device. */
+struct matrix {
+    std::vector<uint32_t> rows;
+    uint32_t k;
+    bool paired;
+    std::vector<int8_t> trits; /* parts one after the other */
+    bnet_cu_w2 m = {};
+    dev<uint8_t> *w = nullptr;
+    std::vector<dev<float> *> y;
+
+    matrix(std::vector<uint32_t> r, uint32_t k_, bool p, uint32_t tokens, rng &g)
+        : rows(r), k(k_), paired(p)
+    {
+        uint32_t total = 0, tiles = 0;
+        for (uint32_t n : rows)
+            total += n;
+        trits.resize((size_t)total * k);
+        for (auto &t : trits)
+            t = (int8_t)(g.below(3) - 1);
+        m.n_chunks = bnet_cu_div(k, 128);
+        m.n_parts = (uint32_t)rows.size();
+        m.paired = p;
+        for (size_t i = 0; i < rows.size(); i++) {
+            m.part[i].first_tile = p ? 0 : tiles;
+            m.part[i].n_rows = rows[i];
+            m.part[i].scale = 0.01f + 0.01f * (float)i;
+            m.part[i].ld = rows[i];
+            y.push_back(new dev<float>((size_t)rows[i] * tokens));
+            m.part[i].y = y[i]->p;
+            tiles += bnet_cu_div(rows[i], p ? 8 : 16);
+        }
+        m.n_tiles = p ? bnet_cu_div(rows[0], 8) : tiles;
+        std::vector<uint8_t> b(bnet_w2_bytes(m.n_tiles, m.n_chunks), BNET_W2_ZERO);
+        size_t at = 0;
+        for (uint32_t i = 0; i < rows.size(); at += (size_t)rows[i] * k, i++)
+            if (p)
+                bnet_w2_pack_paired(b.data(), m.n_chunks, i, 0, rows[i], &trits[at], k, k);
+            else
+                bnet_w2_pack(b.data(), m.n_chunks, m.part[i].first_tile, 0, rows[i], &trits[at], k, k);
+        w = new dev<uint8_t>(b);
+        m.w = w->p;
+    }
+    ~matrix()
+    {
+        delete w;
+        for (auto p : y)
+            delete p;
+    }
+    void poison(uint32_t tokens)
+    {
+        for (size_t i = 0; i < y.size(); i++)
+            CU(cudaMemset(y[i]->p, 0xCB, (size_t)rows[i] * tokens * 4));
+    }
+};
+
+struct acts {
+    uint32_t k, stride, tokens;
+    std::vector<int8_t> q;
+    std::vector<float> scale;
+    std::vector<int32_t> sum;
+    dev<int8_t> *dq;
+    dev<float> *ds;
+    dev<int32_t> *dsum;
+    bnet_cu_act8 a;
+    acts(uint32_t k_, uint32_t t, rng &g) : k(k_), stride(bnet_cu_div(k_, 128) * 128), tokens(t)
+    {
+        q.assign((size_t)t * stride, 0);
+        scale.resize(t);
+        sum.assign(t, 0);
+        for (uint32_t i = 0; i < t; i++) {
+            scale[i] = 0.001f * (float)(1 + g.below(100));
+            for (uint32_t j = 0; j < k; j++) {
+                q[(size_t)i * stride + j] = (int8_t)(g.below(255) - 127);
+                sum[i] += q[(size_t)i * stride + j];
+            }
+        }
+        dq = new dev<int8_t>(q);
+        ds = new dev<float>(scale);
+        dsum = new dev<int32_t>(sum);
+        a = {dq->p, ds->p, dsum->p, stride, 0};
+    }
+    ~acts() { delete dq, delete ds, delete dsum; }
+};
+
+static int dot(const matrix &m, size_t row, const int8_t *q)
+{
+    int s = 0;
+    for (uint32_t j = 0; j < m.k; j++)
+        s += m.trits[row * m.k + j] * q[j];
+    return s;
+}
+
+/* Wrong elements of every part, for a sample of tokens. */
+static size_t compare(const matrix &m, const acts &x, uint32_t epilogue, float before)
+{
+    size_t bad = 0, at = 0;
+    for (size_t p = 0; p < m.rows.size(); at += m.rows[p], p++) {
+        std::vector<float> y = m.y[p]->get();
+        if (epilogue >= BNET_CU_RELU2 && p == 1)
+            break;
+        for (uint32_t t = 0; t < x.tokens; t += x.tokens > 40 ? 13 : 1)
+            for (uint32_t r = 0; r < m.rows[p]; r++) {
+                const int8_t *q = &x.q[(size_t)t * x.stride];
+                float f = (float)dot(m, at + r, q) * (x.scale[t] * m.m.part[p].scale);
+                if (epilogue == BNET_CU_ADD)
+                    f = before + f;
+                if (epilogue == BNET_CU_RELU2) {
+                    float u = (float)dot(m, m.rows[0] + r, q) * (x.scale[t] * m.m.part[1].scale);
+                    f = f > 0 ? f : 0;
+                    f = f * f * u;
+                }
+                bad += !(y[(size_t)t * m.rows[p] + r] == f);
+            }
+    }
+    return bad;
+}
+
+static void prefill(matrix &m, uint32_t tokens, float v)
+{
+    for (size_t i = 0; i < m.y.size(); i++)
+        m.y[i]->put(std::vector<float>((size_t)m.rows[i] * tokens, v));
+}
+
+static const struct {
+    const char *name;
+    gemv_fn *fn;
+    int bulk;
+} gemvs[] = {{"ldg", bnet_w2_gemv_ldg, 0}, {"bulk", bnet_w2_gemv_bulk, 1}};
+static const struct {
+    const char *name;
+    gemm_fn *fn;
+    uint32_t tokens;
+    int wgmma;
+} gemms[] = {{"mma_64", bnet_w2_gemm_mma_64, 64, 0},
+             {"mma_128", bnet_w2_gemm_mma_128, 128, 0},
+             {"wgmma_64", bnet_w2_gemm_wgmma_64, 64, 1},
+             {"wgmma_128", bnet_w2_gemm_wgmma_128, 128, 1},
+             {"wgmma_256", bnet_w2_gemm_wgmma_256, 256, 1}};
+
+struct shape {
+    std::vector<uint32_t> rows;
+    uint32_t k;
+    bool paired;
+    uint32_t epilogue;
+};
+static const shape shapes[] = {{{640, 160, 160}, 640, false, BNET_CU_STORE},
+                               {{1000, 1000}, 2560, true, BNET_CU_RELU2},
+                               {{77}, 300, false, BNET_CU_ADD},
+                               {{2560}, 6912, false, BNET_CU_ADD},
+                               {{33, 33}, 129, true, BNET_CU_STORE},
+                               {{5000}, 100, false, BNET_CU_STORE}};
+
+SECTION(gemv_check)
+{
+    rng g(1);
+    for (const shape &s : shapes)
+        for (uint32_t tokens : {1u, 2u, 5u, 8u}) {
+            matrix m(s.rows, s.k, s.paired, tokens, g);
+            acts x(s.k, tokens, g);
+            bnet_cu_gemv_args a = {};
+            a.m = m.m, a.act = x.a, a.k = s.k, a.n_tokens = tokens, a.epilogue = s.epilogue;
+            for (auto &v : gemvs)
+                for (int more = 1; more <= 2; more++) {
+                    m.poison(tokens);
+                    if (s.epilogue == BNET_CU_ADD)
+                        prefill(m, tokens, 1.25f);
+                    launch(v.fn, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * more), v.bulk));
+                    size_t bad = compare(m, x, s.epilogue, 1.25f);
+                    char what[120];
+                    snprintf(what, sizeof what, "gemv %s %ux%u parts %zu tokens %u x%d", v.name,
+                             s.rows[0], s.k, s.rows.size(), tokens, more);
+                    verdict(what, bad == 0, bad ? std::to_string(bad) + " differ" : "");
+                }
+        }
+}
+
+/* rmsnorm and quantisation as the CPU's scalar kernels */
+static void quantised(const std::vector<float> &x, const float *w, float eps, std::vector<int8_t> &q,
+                      float *scale)
+{
+    size_t n = x.size();
+    std::vector<float> h(x);
+    if (w) {
+        double acc[8] = {};
+        for (size_t i = 0; i < n; i++)
+            acc[i % 8] += (double)x[i] * x[i];
+        double t = ((acc[0] + acc[4]) + (acc[2] + acc[6])) + ((acc[1] + acc[5]) + (acc[3] + acc[7]));
+        double s = 1.0 / sqrt(t / (double)n + (double)eps);
+        for (size_t i = 0; i < n; i++)
+            h[i] = (float)((double)x[i] * s * (double)w[i]);
+    }
+    float top = 1e-5f;
+    for (float v : h)
+        top = fmaxf(top, fabsf(v));
+    double s = 127.0 / (double)top;
+    for (size_t i = 0; i < n; i++)
+        q[i] = (int8_t)lrint(fmin(fmax((double)h[i] * s, -128.0), 127.0));
+    *scale = top / 127.0f;
+}
+
+SECTION(gemv_norm_check)
+{
+    rng g(2);
+    for (const shape &s : {shapes[0], shapes[1], shapes[3], shape{{48}, 10000, false, BNET_CU_STORE},
+                           shape{{64}, 333, false, BNET_CU_STORE}})
+        for (int with_norm = 0; with_norm < 2; with_norm++) {
+            matrix m(s.rows, s.k, s.paired, 1, g);
+            acts x(s.k, 1, g);
+            std::vector<float> v(s.k), w(s.k);
+            for (uint32_t i = 0; i < s.k; i++)
+                v[i] = g.normal() * 3, w[i] = 1 + 0.2f * g.normal();
+            x.q.assign(x.stride, 0);
+            std::vector<int8_t> q(s.k);
+            quantised(v, with_norm ? w.data() : nullptr, 1e-5f, q, &x.scale[0]);
+            std::copy(q.begin(), q.end(), x.q.begin());
+            dev<float> dv(v), dw(w);
+            bnet_cu_gemv_args a = {};
+            a.m = m.m, a.x = dv.p, a.norm = with_norm ? dw.p : nullptr, a.eps = 1e-5f;
+            a.k = s.k, a.n_tokens = 1, a.epilogue = s.epilogue;
+            for (auto &f : gemvs) {
+                m.poison(1);
+                if (s.epilogue == BNET_CU_ADD)
+                    prefill(m, 1, -0.5f);
+                launch(f.fn, a, bnet_w2_gemv_launch(&a, (uint32_t)n_sm, f.bulk));
+                size_t bad = compare(m, x, s.epilogue, -0.5f);
+                char what[120];
+                snprintf(what, sizeof what, "gemv+norm %s %ux%u norm %d", f.name, s.rows[0], s.k,
+                         with_norm);
+                verdict(what, bad == 0, bad ? std::to_string(bad) + " differ" : "");
+            }
+        }
+}
+
+SECTION(gemm_check)
+{
+    rng g(3);
+    for (const shape &s : shapes)
+        for (uint32_t tokens : {1u, 17u, 64u, 200u, 300u}) {
+            if (tokens > 64 && s.k > 3000)
+                continue;
+            matrix m(s.rows, s.k, s.paired, tokens, g);
+            acts x(s.k, tokens, g);
+            for (auto &v : gemms)
+                for (uint32_t splits : {1u, 3u}) {
+                    if (splits > m.m.n_chunks)
+                        continue;
+                    bnet_cu_gemm_args a = {};
+                    a.m = m.m, a.act = x.a, a.n_tokens = tokens, a.epilogue = s.epilogue;
+                    a.splits = splits;
+                    dev<int32_t> work(bnet_w2_gemm_work_bytes(&a, v.tokens) / 4 + 1);
+                    dev<uint32_t> counters(4096);
+                    work.zero(), counters.zero();
+                    a.work = work.p, a.counters = counters.p;
+                    m.poison(tokens);
+                    size_t bad = 0;
+                    for (int twice = 0; twice < 2; twice++) {
+                        if (s.epilogue == BNET_CU_ADD)
+                            prefill(m, tokens, 0.75f);
+                        launch(v.fn, a, bnet_w2_gemm_launch(&a, v.tokens, v.wgmma));
+                        bad += compare(m, x, s.epilogue, 0.75f);
+                    }
+                    char what[120];
+                    snprintf(what, sizeof what, "gemm %s %ux%u parts %zu tokens %u splits %u",
+                             v.name, s.rows[0], s.k, s.rows.size(), tokens, splits);
+                    verdict(what, bad == 0, bad ? std::to_string(bad) + " differ" : "");
+                }
+        }
+}
+
+/* Random units: every byte made of codes 0..2. */
+static std::vector<uint8_t> random_units(size_t n, rng &g)
+{
+    std::vector<uint8_t> v(n);
+    for (auto &b : v)
+        b = (uint8_t)(g.below(3) | g.below(3) << 2 | g.below(3) << 4 | g.below(3) << 6);
+    return v;
+}
+
+SECTION(gemv_time)
+{
+    rng g(4);
+    const uint32_t list[][2] = {{3840, 2560},  {2560, 2560},  {13824, 2560}, {2560, 6912},
+                                {3200, 10240}, {20480, 3200}};
+    row("GEMV cold, us (TB/s); pdl: programmatic launch; x2: two blocks per multiprocessor");
+    for (auto &s : list) {
+        size_t bytes = (size_t)s[0] * s[1] / 4, copies = 300000000 / bytes + 1;
+        std::vector<uint8_t> some = random_units(1 << 20, g);
+        dev<uint8_t> w(bytes * copies);
+        for (size_t at = 0; at < w.n; at += some.size())
+            CU(cudaMemcpy(w.p + at, some.data(), std::min(some.size(), w.n - at),
+                          cudaMemcpyHostToDevice));
+        acts x(s[1], 8, g);
+        std::vector<float> f(s[1], 0.5f);
+        for (auto &v : f)
+            v = g.normal();
+        dev<float> dx(f), norm(f), y((size_t)s[0] * 8);
+        bnet_cu_gemv_args a = {};
+        a.m.n_tiles = s[0] / 16, a.m.n_chunks = s[1] / 128, a.m.n_parts = 1;
+        a.m.part[0] = {0, s[0], 0.01f, s[0], y.p};
+        a.k = s[1], a.epilogue = BNET_CU_STORE;
+        std::string line;
+        for (auto &v : gemvs)
+            for (int kind = 0; kind < 3; kind++) /* act8 of 1, of 8 tokens, norm inside */
+                for (int more = 1; more <= 2; more++)
+                    for (int pdl = 0; pdl < 2; pdl++) {
+                        a.n_tokens = kind == 1 ? 8 : 1;
+                        a.act = x.a;
+                        a.x = kind == 2 ? dx.p : nullptr;
+                        a.norm = kind == 2 ? norm.p : nullptr;
+                        a.eps = 1e-5f;
+                        double us = time_graph(120, [&](int i) {
+                            bnet_cu_gemv_args b = a;
+                            b.m.w = w.p + (size_t)i % copies * bytes;
+                            launch(v.fn, b, bnet_w2_gemv_launch(&b, (uint32_t)(n_sm * more), v.bulk),
+                                   pdl);
+                        });
+                        char cell[80];
+                        snprintf(cell, sizeof cell, " %s%s%s%s %.2f(%.2f)", v.name,
+                                 more == 2 ? "x2" : "", kind == 1 ? "t8" : kind == 2 ? "n" : "",
+                                 pdl ? "+pdl" : "", us, (double)bytes / us * 1e-6);
+                        line += cell;
+                    }
+        row("%ux%u:%s", s[0], s[1], line.c_str());
+    }
+}
+
+SECTION(gemm_time)
+{
+    rng g(5);
+    const uint32_t list[][2] = {{13824, 2560}, {2560, 6912}, {3840, 2560}, {2560, 2560}};
+    row("GEMM us (TOPS), s: split K");
+    for (auto &s : list) {
+        size_t bytes = (size_t)s[0] * s[1] / 4, copies = 100000000 / bytes + 1;
+        std::vector<uint8_t> some = random_units(1 << 20, g);
+        dev<uint8_t> w(bytes * copies);
+        for (size_t at = 0; at < w.n; at += some.size())
+            CU(cudaMemcpy(w.p + at, some.data(), std::min(some.size(), w.n - at),
+                          cudaMemcpyHostToDevice));
+        for (uint32_t tokens : {16u, 64u, 512u, 2048u}) {
+            acts x(s[1], tokens, g);
+            dev<float> y((size_t)s[0] * tokens);
+            dev<int32_t> work(64 << 20);
+            dev<uint32_t> counters(65536);
+            work.zero(), counters.zero();
+            std::string line;
+            for (auto &v : gemms)
+                for (uint32_t splits : {1u, 2u, 4u}) {
+                    bnet_cu_gemm_args a = {};
+                    a.m.n_tiles = s[0] / 16, a.m.n_chunks = s[1] / 128, a.m.n_parts = 1;
+                    a.m.part[0] = {0, s[0], 0.01f, s[0], y.p};
+                    a.act = x.a, a.n_tokens = tokens, a.splits = splits;
+                    a.work = work.p, a.counters = counters.p;
+                    if (splits > 1 && tokens > 600)
+                        continue;
+                    if (v.tokens > 64 && tokens <= 64)
+                        continue;
+                    double us = time_graph(tokens > 600 ? 20 : 60, [&](int i) {
+                        bnet_cu_gemm_args b = a;
+                        b.m.w = w.p + (size_t)i % copies * bytes;
+                        launch(v.fn, b, bnet_w2_gemm_launch(&b, v.tokens, v.wgmma));
+                    });
+                    char cell[80];
+                    snprintf(cell, sizeof cell, " %s%s %.1f(%.0f)", v.name,
+                             splits == 1 ? "" : splits == 2 ? "s2" : "s4", us,
+                             2.0 * s[0] * s[1] * tokens / us * 1e-6);
+                    line += cell;
+                }
+            row("%ux%u T=%u:%s", s[0], s[1], tokens, line.c_str());
+        }
+    }
+}
