@@ -1,0 +1,140 @@
+/* head_scan.dotprod.c - the scan of the head with sdot. Packed Q6_K: a lane is a row. Four streams
+ * of loads and about 20 instructions per 64 weights; what memory delivers is the limit, if it is
+ * asked for early enough: hence the prefetches. */
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/pack_q6.h"
+
+#include <arm_neon.h>
+
+enum { AHEAD = 2048 }; /* bytes; measured: docs/SPEED.md */
+
+static inline int8x16_t codes(uint8x16_t v)
+{
+    return vreinterpretq_s8_u8(vandq_u8(v, vdupq_n_u8(0x3f)));
+}
+
+/* The fourth sub-block's codes, two bits from each. */
+static inline int8x16_t fourth(uint8x16_t a, uint8x16_t b, uint8x16_t c)
+{
+    return vreinterpretq_s8_u8(vshrq_n_u8(vsriq_n_u8(a, vsriq_n_u8(b, c, 2), 2), 2));
+}
+
+/* Adds the four sub-blocks of a quarter to the integers of four rows. q: the columns of its first
+ * sub-block; the next one's lie 32 further. */
+static inline int32x4_t quarter(int32x4_t t, const uint8_t *w, const int8_t *q,
+                                const int32_t *start, const int8_t *mult)
+{
+    int8x16_t x0 = vld1q_s8(q), x1 = vld1q_s8(q + 32), x2 = vld1q_s8(q + 64);
+    int8x16_t x3 = vld1q_s8(q + 96);
+    int32x4_t d0 = vld1q_s32(start), d1 = vld1q_s32(start + 4), d2 = vld1q_s32(start + 8);
+    int32x4_t d3 = vld1q_s32(start + 12);
+#define FOUR_COLUMNS(j)                                                                            \
+    do {                                                                                           \
+        uint8x16_t a = vld1q_u8(w + 16 * (j)), b = vld1q_u8(w + 64 + 16 * (j));                    \
+        uint8x16_t c = vld1q_u8(w + 128 + 16 * (j));                                               \
+        d0 = vdotq_laneq_s32(d0, codes(a), x0, j);                                                 \
+        d1 = vdotq_laneq_s32(d1, codes(b), x1, j);                                                 \
+        d2 = vdotq_laneq_s32(d2, codes(c), x2, j);                                                 \
+        d3 = vdotq_laneq_s32(d3, fourth(a, b, c), x3, j);                                          \
+    } while (0)
+    FOUR_COLUMNS(0);
+    FOUR_COLUMNS(1);
+    FOUR_COLUMNS(2);
+    FOUR_COLUMNS(3);
+#undef FOUR_COLUMNS
+    int8x16_t scale = vld1q_s8((const int8_t *)w + 192), m = vld1q_s8(mult);
+    int16x8_t lo = vmull_s8(vget_low_s8(scale), vget_low_s8(m)), hi = vmull_high_s8(scale, m);
+    t = vmlaq_s32(t, d0, vmovl_s16(vget_low_s16(lo)));
+    t = vmlaq_s32(t, d1, vmovl_high_s16(lo));
+    t = vmlaq_s32(t, d2, vmovl_s16(vget_low_s16(hi)));
+    return vmlaq_s32(t, d3, vmovl_high_s16(hi));
+}
+
+static inline float32x4_t halves(const uint8_t *p)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
+}
+
+void bnet_head_scan_q6_k_r4_dotprod(const uint8_t *w, size_t n_rows, const bnet_head_x *x,
+                                    size_t n_cols, float *y)
+{
+    size_t n_blocks = n_cols / 256, group = bnet_q6r4_group_bytes(n_cols);
+    for (size_t r = 0; r < n_rows; r += 4, w += group) {
+        const uint8_t *p = w, *f16 = w + n_blocks * BNET_Q6R4_BLOCK;
+        const int8_t *q = x->q, *mult = x->mult4;
+        const int32_t *start = x->start4;
+        float32x4_t sum = vdupq_n_f32(0);
+        for (size_t b = 0; b < n_blocks; b++, q += 256, f16 += 8) {
+            int32x4_t t = vdupq_n_s32(0);
+#pragma GCC unroll 1
+            for (int k = 0; k < 4; k++, p += BNET_Q6R4_QUARTER, start += 16, mult += 16) {
+                __builtin_prefetch(p + AHEAD);
+                __builtin_prefetch(p + AHEAD + 64);
+                __builtin_prefetch(p + AHEAD + 128);
+                t = quarter(t, p, q + 128 * (k / 2) + 16 * (k % 2), start, mult);
+            }
+            sum = vaddq_f32(sum, vmulq_f32(vcvtq_f32_s32(t), halves(f16)));
+        }
+        vst1q_f32(y + r, sum);
+    }
+}
+
+/* ---- Q8_0 ---- */
+
+static inline int32x4_t block_dot(const uint8_t *w, const int8_t *q)
+{
+    const int8_t *p = (const int8_t *)w + 2;
+    return vdotq_s32(vdotq_s32(vdupq_n_s32(0), vld1q_s8(p), vld1q_s8(q)), vld1q_s8(p + 16),
+                     vld1q_s8(q + 16));
+}
+
+static inline float32x4_t four_scales(const uint8_t *w)
+{
+    uint16x4_t d = vdup_n_u16(bnet_u16(w));
+    d = vset_lane_u16(bnet_u16(w + 34), d, 1);
+    d = vset_lane_u16(bnet_u16(w + 68), d, 2);
+    d = vset_lane_u16(bnet_u16(w + 102), d, 3);
+    return vcvt_f32_f16(vreinterpret_f16_u16(d));
+}
+
+/* Lane b: (float)t * d of block b. The multiplier of a block stands twice, 8 bits each. */
+static inline float32x4_t four_blocks(const uint8_t *w, const int8_t *q, const int8_t *mult)
+{
+    int32x4_t t01 = vpaddq_s32(block_dot(w, q), block_dot(w + 34, q + 32));
+    int32x4_t t23 = vpaddq_s32(block_dot(w + 68, q + 64), block_dot(w + 102, q + 96));
+    int32x4_t twice = vreinterpretq_s32_s16(vmovl_s8(vld1_s8(mult)));
+    int32x4_t t = vmulq_s32(vpaddq_s32(t01, t23), vandq_s32(twice, vdupq_n_s32(0xffff)));
+    return vmulq_f32(vcvtq_f32_s32(t), four_scales(w));
+}
+
+/* The blocks behind the last four, each in its lane; the others get zero. */
+static float32x4_t last_blocks(const uint8_t *w, const int8_t *q, const int8_t *mult, size_t n)
+{
+    float lane[4] = {0};
+    for (size_t b = 0; b < n; b++) {
+        __fp16 d;
+        memcpy(&d, w + 34 * b, sizeof d);
+        int32_t t = vaddvq_s32(block_dot(w + 34 * b, q + 32 * b)) * mult[2 * b];
+        lane[b] = (float)t * (float)d;
+    }
+    return vld1q_f32(lane);
+}
+
+void bnet_head_scan_q8_0_dotprod(const uint8_t *w, size_t n_rows, const bnet_head_x *x,
+                                 size_t n_cols, float *y)
+{
+    size_t n_blocks = n_cols / 32, whole = n_blocks / 4 * 4;
+    for (size_t r = 0; r < n_rows; r++, w += 34 * n_blocks) {
+        float32x4_t sum = vdupq_n_f32(0);
+        for (size_t b = 0; b < whole; b += 4) {
+            __builtin_prefetch(w + 34 * b + AHEAD);
+            __builtin_prefetch(w + 34 * b + AHEAD + 64);
+            sum = vaddq_f32(sum, four_blocks(w + 34 * b, x->q + 32 * b, x->mult + 2 * b));
+        }
+        if (whole < n_blocks)
+            sum = vaddq_f32(sum, last_blocks(w + 34 * whole, x->q + 32 * whole, x->mult + 2 * whole,
+                                             n_blocks - whole));
+        float32x2_t half = vadd_f32(vget_low_f32(sum), vget_high_f32(sum));
+        y[r] = vget_lane_f32(half, 0) + vget_lane_f32(half, 1);
+    }
+}

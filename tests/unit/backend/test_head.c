@@ -1,0 +1,538 @@
+/* test_head.c - the two-stage head: its packing, its kernels against the scalar ones bit for bit,
+ * the bound of its first stage, and that nothing wanted is ever missing, whatever the rows are. */
+#include "test.h"
+
+#include <math.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/pack_q6.h"
+#include "base/mathf.h"
+#include "device/cpu_features.h"
+
+static uint64_t seed;
+
+/* n bytes that end exactly at an unreadable page. */
+typedef struct guarded {
+    uint8_t *map, *data;
+    size_t n_map;
+} guarded;
+
+static guarded guard_new(size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), body = (n + page - 1) / page * page;
+    guarded g = {.n_map = body + page};
+    g.map = mmap(NULL, g.n_map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(g.map != MAP_FAILED);
+    assert_int_equal(mprotect(g.map + body, page, PROT_NONE), 0);
+    g.data = g.map + body - n;
+    return g;
+}
+
+static void guard_free(guarded *g)
+{
+    munmap(g->map, g->n_map);
+}
+
+static float random_float(void)
+{
+    return (float)((double)(int64_t)test_rand(&seed) / 9.3e18);
+}
+
+/* ---- packing ---- */
+
+static void random_bytes(uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = (uint8_t)test_rand(&seed);
+}
+
+static void test_packing_comes_back(void **state)
+{
+    (void)state;
+    for (size_t n_rows = 1; n_rows <= 4; n_rows++)
+        for (size_t n_cols = 256; n_cols <= 1280; n_cols += 256) {
+            size_t row_bytes = n_cols / 256 * 210;
+            uint8_t *rows = malloc(4 * row_bytes), *back = malloc(row_bytes);
+            guarded g = guard_new(bnet_q6r4_group_bytes(n_cols));
+            random_bytes(rows, 4 * row_bytes);
+            bnet_q6r4_pack(rows, row_bytes, n_rows, n_cols, g.data);
+            for (size_t r = 0; r < 4; r++) {
+                bnet_q6r4_unpack_row(g.data, r, n_cols, back);
+                if (r < n_rows)
+                    assert_memory_equal(back, rows + r * row_bytes, row_bytes);
+                else
+                    for (size_t i = 0; i < row_bytes; i++)
+                        assert_int_equal(back[i], 0);
+            }
+            guard_free(&g);
+            free(rows);
+            free(back);
+        }
+}
+
+/* ---- kernels ---- */
+
+/* Inputs of a scan in every order, as ops_head.c makes them, but written down plainly here. */
+typedef struct scan_input {
+    int8_t *q, *mult, *mult4, *q4;
+    int32_t *start4;
+    int16_t *pairs4;
+    bnet_head_x x;
+} scan_input;
+
+enum { FILL_RANDOM, FILL_PLUS, FILL_MINUS, FILL_ALTERNATING, N_FILLS };
+
+static scan_input input_new(size_t n, int fill)
+{
+    scan_input in = {.q = malloc(n),
+                     .mult = malloc(n / 16),
+                     .mult4 = malloc(n / 4),
+                     .q4 = malloc(4 * n),
+                     .start4 = malloc(n / 4 * sizeof(int32_t)),
+                     .pairs4 = malloc(2 * n * sizeof(int16_t))};
+    for (size_t i = 0; i < n; i++)
+        in.q[i] = fill == FILL_RANDOM  ? (int8_t)((int)(test_rand(&seed) % 255) - 127)
+                  : fill == FILL_PLUS  ? 127
+                  : fill == FILL_MINUS ? -127
+                  : i % 2              ? 127
+                                       : -127;
+    for (size_t i = 0; i < n / 16; i++)
+        in.mult[i] = fill == FILL_RANDOM ? (int8_t)(test_rand(&seed) % (BNET_HEAD_MULT + 1))
+                                         : BNET_HEAD_MULT;
+    for (size_t i = 1; i < n / 16; i += 2)
+        in.mult[i] = n % 256 ? in.mult[i - 1] : in.mult[i]; /* Q8_0: one for 32 columns */
+    for (size_t c = 0; c < n; c++)
+        for (size_t r = 0; r < 4; r++) {
+            in.q4[c / 4 * 16 + 4 * r + c % 4] = in.q[c];
+            int16_t *pair = &in.pairs4[c / 4 * 8 + 2 * r + c % 4 / 2];
+            *pair = (int16_t)((c % 2 ? *pair : 0) - 32 * in.q[c]);
+        }
+    for (size_t s = 0; s < n / 16 && n % 256 == 0; s++) {
+        size_t h = s % 16 / 8, g = s % 8 / 2, l = s % 2;
+        for (size_t r = 0; r < 4; r++) {
+            size_t at = s / 16 * 64 + 16 * (2 * h + l) + 4 * g + r;
+            in.mult4[at] = in.mult[s];
+            in.start4[at] = 0;
+            for (size_t i = 0; i < 16; i++)
+                in.start4[at] -= 32 * in.q[16 * s + i];
+        }
+    }
+    in.x = (bnet_head_x){in.q, in.mult, in.mult4, in.start4, in.q4, in.pairs4};
+    return in;
+}
+
+static void input_free(scan_input *in)
+{
+    free(in->q), free(in->mult), free(in->mult4), free(in->q4), free(in->start4), free(in->pairs4);
+}
+
+/* Rows of bytes as a file may have them; extremes: all codes and scales at one end. */
+static void fill_rows(bnet_type type, uint8_t *rows, size_t n_rows, size_t n_cols, int fill)
+{
+    size_t block = type == BNET_Q6_K ? 210 : 34, per = type == BNET_Q6_K ? 256 : 32;
+    size_t n = n_rows * (n_cols / per), d_at = type == BNET_Q6_K ? 208 : 0;
+    random_bytes(rows, n * block);
+    for (size_t b = 0; b < n; b++) {
+        uint8_t *p = rows + b * block;
+        if (fill == FILL_PLUS)
+            memset(p, type == BNET_Q6_K ? 0xff : 0x7f, block);
+        if (fill == FILL_MINUS)
+            memset(p, type == BNET_Q6_K ? 0 : 0x80, block);
+        if (type == BNET_Q6_K && fill != FILL_RANDOM)
+            memset(p + 192, fill == FILL_ALTERNATING ? 0x7f : 0x80, 16);
+        uint16_t d = bnet_f32_to_f16(0.01f + fabsf(random_float()));
+        memcpy(p + d_at, &d, 2);
+    }
+}
+
+static void check_scan(const bnet_kernel_record *k, bnet_fn_head_scan *scalar, bnet_type type,
+                       size_t n_rows, size_t n_cols, int fill)
+{
+    size_t row_bytes = type == BNET_Q6_K ? n_cols / 256 * 210 : n_cols / 32 * 34;
+    uint8_t *rows = malloc(n_rows * row_bytes);
+    guarded w = guard_new(n_rows * row_bytes);
+    scan_input in = input_new(n_cols, fill);
+    float *want = malloc(n_rows * sizeof *want), *got = malloc((n_rows + 1) * sizeof *got);
+    fill_rows(type, rows, n_rows, n_cols, fill);
+    memcpy(w.data, rows, n_rows * row_bytes);
+    for (size_t r = 0; r + 4 <= n_rows && type == BNET_Q6_K; r += 4)
+        bnet_q6r4_pack(rows + r * row_bytes, row_bytes, 4, n_cols, w.data + r * row_bytes);
+    memset(got, 0x7f, (n_rows + 1) * sizeof *got);
+    scalar(w.data, n_rows, &in.x, n_cols, want);
+    ((bnet_fn_head_scan *)k->fn)(w.data, n_rows, &in.x, n_cols, got);
+    for (size_t r = 0; r < n_rows; r++)
+        if (memcmp(&got[r], &want[r], sizeof *got) != 0)
+            fail_msg("%s: %zu columns, row %zu of %zu, fill %d: %.9g, scalar %.9g", k->id, n_cols,
+                     r, n_rows, fill, (double)got[r], (double)want[r]);
+    uint32_t behind;
+    memcpy(&behind, got + n_rows, 4);
+    assert_int_equal(behind, 0x7f7f7f7f);
+    free(rows), free(want), free(got);
+    input_free(&in);
+    guard_free(&w);
+}
+
+static void check_linear_r4(const bnet_kernel_record *k, size_t n_cols, size_t n_tokens)
+{
+    size_t row_bytes = n_cols / 256 * 210, n_x = n_cols * n_tokens;
+    uint8_t *rows = malloc(4 * row_bytes);
+    guarded g = guard_new(4 * row_bytes), gx = guard_new(n_x * sizeof(float));
+    float *x = (float *)(void *)gx.data, got[4 * BNET_LINEAR_TOKENS], want[BNET_LINEAR_TOKENS];
+    fill_rows(BNET_Q6_K, rows, 4, n_cols, (int)(n_tokens % N_FILLS));
+    bnet_q6r4_pack(rows, row_bytes, 4, n_cols, g.data);
+    for (size_t i = 0; i < n_x; i++)
+        x[i] = random_float();
+    ((bnet_fn_linear_r4 *)k->fn)(g.data, x, n_cols, n_cols, n_tokens, got);
+    for (size_t r = 0; r < 4; r++) {
+        bnet_linear_q6_k_scalar(rows + r * row_bytes, x, n_cols, n_cols, n_tokens, want);
+        for (size_t t = 0; t < n_tokens; t++)
+            if (memcmp(&got[4 * t + r], &want[t], sizeof *want) != 0)
+                fail_msg("%s: %zu columns, row %zu, token %zu: %.9g, plain row %.9g", k->id, n_cols,
+                         r, t, (double)got[4 * t + r], (double)want[t]);
+    }
+    free(rows);
+    guard_free(&g);
+    guard_free(&gx);
+}
+
+static void test_kernel_rows(void **state)
+{
+    (void)state;
+    size_t n, checked = 0;
+    const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
+    for (size_t i = 0; i < n; i++) {
+        const bnet_kernel_record *k = &rows[i];
+        bool scan = strcmp(k->op, "head_scan") == 0, q6 = strcmp(k->format, "q6_k_r4") == 0;
+        if (!scan && !q6)
+            continue;
+        if (k->cpu_needs & ~bnet_cpu_features()) {
+            print_message("%s: not available on this CPU, not checked\n", k->id);
+            continue;
+        }
+        checked++;
+        for (size_t m = 1; m <= 13; m++)
+            for (int fill = 0; fill < N_FILLS; fill++) {
+                if (scan && q6)
+                    check_scan(k, bnet_head_scan_q6_k_r4_scalar, BNET_Q6_K, 4 * (m % 3 + 1),
+                               256 * m, fill);
+                else if (scan)
+                    check_scan(k, bnet_head_scan_q8_0_scalar, BNET_Q8_0, m % 5 + 1, 32 * m, fill);
+                else
+                    check_linear_r4(k, 256 * m, m % BNET_LINEAR_TOKENS + 1);
+            }
+        if (scan) /* as long as rows of models are, and longer */
+            for (int fill = 0; fill < N_FILLS; fill++)
+                check_scan(k, q6 ? bnet_head_scan_q6_k_r4_scalar : bnet_head_scan_q8_0_scalar,
+                           q6 ? BNET_Q6_K : BNET_Q8_0, 4, 27648, fill);
+    }
+    assert_true(checked >= 3);
+}
+
+/* The scalar scan itself: against real arithmetic. */
+static void test_scan_means_the_dot(void **state)
+{
+    (void)state;
+    enum { K = 768, N = 8 };
+    uint8_t rows[N * K / 256 * 210], packed[sizeof rows];
+    float w[K], y[N];
+    scan_input in = input_new(K, FILL_RANDOM);
+    fill_rows(BNET_Q6_K, rows, N, K, FILL_RANDOM);
+    for (size_t r = 0; r < N; r += 4)
+        bnet_q6r4_pack(rows + r * K / 256 * 210, K / 256 * 210, 4, K, packed + r * K / 256 * 210);
+    bnet_head_scan_q6_k_r4_scalar(packed, N, &in.x, K, y);
+    for (size_t r = 0; r < N; r++) {
+        double want = 0, size = 0;
+        bnet_decode_row(BNET_Q6_K, rows + r * K / 256 * 210, w, K);
+        for (size_t i = 0; i < K; i++) {
+            want += (double)w[i] * in.q[i] * in.mult[i / 16];
+            size += fabs((double)w[i] * in.q[i] * in.mult[i / 16]);
+        }
+        assert_true(fabs(y[r] - want) <= 1e-6 * size);
+    }
+    input_free(&in);
+}
+
+/* ---- the operation ---- */
+
+typedef struct fixture {
+    bnet_pool *pool;
+    bnet_registry *registry;
+    bnet_backend *be;
+    bnet_weight *w;
+    uint8_t *bytes;
+    bnet_buffer *x, *y, *scratch;
+    size_t n_in, n_out;
+} fixture;
+
+static fixture fixture_new(int n_threads, bnet_type type, const float *rows, size_t n_out,
+                           size_t n_in)
+{
+    fixture f = {.n_in = n_in, .n_out = n_out};
+    uint64_t n_bytes = 0;
+    assert_true(bnet_type_bytes(type, n_in, n_out, &n_bytes));
+    f.bytes = malloc((size_t)n_bytes);
+    for (size_t r = 0; r < n_out; r++)
+        assert_true(
+            bnet_encode_row(type, rows + r * n_in, f.bytes + r * (size_t)(n_bytes / n_out), n_in));
+    bnet_tensor t = {.name = "output.weight",
+                     .n_dims = 2,
+                     .ne = {n_in, n_out, 1, 1},
+                     .type = type,
+                     .data = f.bytes,
+                     .n_bytes = n_bytes};
+    bnet_weight_request r = {.tensor = &t, .file = "test", .extra_scale = 1, .head = true};
+    assert_int_equal(bnet_pool_open(n_threads, &f.pool, NULL), BITNET_OK);
+    assert_int_equal(bnet_registry_open(&f.registry, NULL), BITNET_OK);
+    assert_int_equal(bnet_backend_open_cpu(f.pool, f.registry, NULL, false, NULL, &f.be, NULL),
+                     BITNET_OK);
+    assert_int_equal(f.be->v->weight_prepare(f.be, &r, NULL, &f.w, NULL), BITNET_OK);
+    f.x = f.be->v->buffer_new(f.be, n_in * sizeof(float));
+    f.y = f.be->v->buffer_new(f.be, n_out * sizeof(float));
+    f.scratch = f.be->v->buffer_new(f.be, f.be->v->top_bytes(f.be, f.w) + 1);
+    return f;
+}
+
+static void fixture_free(fixture *f)
+{
+    bnet_buffer *all[] = {f->x, f->y, f->scratch};
+    for (size_t i = 0; i < BNET_COUNT(all); i++)
+        f->be->v->buffer_free(f->be, all[i]);
+    f->be->v->weight_free(f->be, f->w);
+    bnet_backend_close(f->be);
+    bnet_registry_close(f->registry);
+    bnet_pool_close(f->pool);
+    free(f->bytes);
+}
+
+static int descending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+static bool holds(const bnet_top *t, int32_t id)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->ids[i] == id)
+            return true;
+    return false;
+}
+
+/* What is listed is exact and in order; nothing wanted is missing. Returns how many were listed, 0
+ * if it was refused. */
+static size_t check_top(fixture *f, const float *x, const bnet_top_want *want)
+{
+    bnet_top top = {0};
+    f->be->v->write(f->be, f->x, x, f->n_in * sizeof *x);
+    f->be->v->linear_float(f->be, f->w, f->x, 1, f->y);
+    const float *y = f->y->data;
+    if (!f->be->v->top(f->be, f->w, f->x, want, f->scratch, &top))
+        return 0;
+    for (size_t i = 0; i < top.n; i++) {
+        assert_true(i == 0 || top.ids[i] > top.ids[i - 1]);
+        assert_memory_equal(&top.logits[i], &y[top.ids[i]], sizeof *y);
+    }
+    float *sorted = malloc(f->n_out * sizeof *sorted);
+    memcpy(sorted, y, f->n_out * sizeof *sorted);
+    qsort(sorted, f->n_out, sizeof *sorted, descending);
+    float least = sorted[want->k + want->n_ids - 1] - want->range;
+    for (size_t r = 0; r < f->n_out; r++)
+        if (y[r] >= least && !holds(&top, (int32_t)r))
+            fail_msg("row %zu is missing: %.9g, the least wanted is %.9g", r, (double)y[r],
+                     (double)least);
+    for (size_t i = 0; i < want->n_ids; i++)
+        assert_true(holds(&top, want->ids[i]));
+    free(sorted);
+    return top.n;
+}
+
+static void check_settings(fixture *f, const float *x, size_t *n_served)
+{
+    static const size_t ks[] = {1, 2, 40, 100};
+    int32_t ids[7];
+    for (size_t i = 0; i < BNET_COUNT(ids); i++)
+        ids[i] = (int32_t)(test_rand(&seed) % f->n_out);
+    for (size_t i = 0; i < BNET_COUNT(ks); i++)
+        for (int with = 0; with < 2; with++) {
+            bnet_top_want want = {ks[i], with ? 0.5f : 0, ids, with ? BNET_COUNT(ids) : 0};
+            *n_served += check_top(f, x, &want) > 0;
+        }
+}
+
+static float *random_rows(size_t n_out, size_t n_in)
+{
+    float *rows = malloc(n_out * n_in * sizeof *rows);
+    for (size_t i = 0; i < n_out * n_in; i++)
+        rows[i] = random_float();
+    return rows;
+}
+
+static const bnet_type types[] = {BNET_Q6_K, BNET_Q8_0};
+
+static bool served_here(const fixture *f)
+{
+    if (f->be->v->top_bytes(f->be, f->w) > 0)
+        return true;
+    print_message("no scan on this CPU: every row is computed\n");
+    return false;
+}
+
+static void test_top_of_random_rows(void **state)
+{
+    (void)state;
+    enum { N = 1501, K = 512 }; /* no multiple of four */
+    for (size_t i = 0; i < BNET_COUNT(types); i++)
+        for (int n_threads = 1; n_threads <= 3; n_threads++) {
+            float *rows = random_rows(N, K), x[K];
+            fixture f = fixture_new(n_threads, types[i], rows, N, K);
+            size_t served = 0;
+            for (int round = 0; round < 20; round++) {
+                for (size_t c = 0; c < K; c++)
+                    x[c] = random_float() * (c % 97 == 0 ? 30.0f : 1.0f);
+                check_settings(&f, x, &served);
+            }
+            if (served_here(&f))
+                assert_true(served > 60);
+            fixture_free(&f);
+            free(rows);
+        }
+}
+
+/* Rows that differ by less than the first stage can tell apart, and rows that do not differ. */
+static void test_top_of_near_ties(void **state)
+{
+    (void)state;
+    enum { N = 2000, K = 256 };
+    for (size_t i = 0; i < BNET_COUNT(types); i++) {
+        float *rows = random_rows(N, K), x[K];
+        for (size_t r = 0; r < N; r++)
+            for (size_t c = 0; c < K; c++) {
+                float *v = &rows[r * K + c];
+                if (r % 40 == 7) /* copies of one row that is long, hence among the best */
+                    *v = 3 * rows[c];
+                else if (r % 40 == 8) /* all but equal to it */
+                    *v = 3 * rows[c] + (c == r % K ? 1e-2f : 0);
+            }
+        fixture f = fixture_new(2, types[i], rows, N, K);
+        size_t served = 0;
+        for (int round = 0; round < 20; round++) {
+            for (size_t c = 0; c < K; c++)
+                x[c] = rows[c] + 0.1f * random_float();
+            check_settings(&f, x, &served);
+        }
+        if (served_here(&f))
+            assert_true(served > 0);
+        fixture_free(&f);
+        free(rows);
+    }
+}
+
+/* Everything is a candidate: the answer is "compute all", never a wrong list. */
+static void test_all_equal_is_refused(void **state)
+{
+    (void)state;
+    enum { N = 512, K = 256 };
+    float *rows = malloc(N * K * sizeof *rows), x[K];
+    bnet_top_want want = {1, 0, NULL, 0};
+    for (size_t i = 0; i < N * K; i++)
+        rows[i] = (float)(i % K) - 100.0f;
+    for (size_t c = 0; c < K; c++)
+        x[c] = random_float();
+    fixture f = fixture_new(2, BNET_Q6_K, rows, N, K);
+    assert_int_equal(check_top(&f, x, &want), 0);
+    memset(x, 0, sizeof x);
+    assert_int_equal(check_top(&f, x, &want), 0);
+    fixture_free(&f);
+    free(rows);
+}
+
+/* Values no integer form can bear, and weights without a length: computed in full. */
+static void test_not_finite_is_refused(void **state)
+{
+    (void)state;
+    enum { N = 256, K = 256 };
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 1e30f, 1e-38f};
+    float *rows = random_rows(N, K), x[K];
+    bnet_top_want want = {1, 0, NULL, 0};
+    bnet_top top;
+    fixture f = fixture_new(1, BNET_Q6_K, rows, N, K);
+    for (size_t i = 0; i < BNET_COUNT(bad); i++) {
+        for (size_t c = 0; c < K; c++)
+            x[c] = fabsf(bad[i]) < 1 ? bad[i] : random_float();
+        x[i] = bad[i];
+        f.be->v->write(f.be, f.x, x, sizeof x);
+        assert_false(f.be->v->top(f.be, f.w, f.x, &want, f.scratch, &top));
+    }
+    fixture_free(&f);
+    static const uint16_t halves[] = {0x7c00, 0x7e00, 0xfc00};
+    for (size_t i = 0; i < BNET_COUNT(halves); i++) {
+        f = fixture_new(1, BNET_Q8_0, rows, N, K);
+        memcpy(f.bytes + 5 * 34, &halves[i], 2); /* too late for this one */
+        bnet_tensor t = {.name = "output.weight",
+                         .n_dims = 2,
+                         .ne = {K, N, 1, 1},
+                         .type = BNET_Q8_0,
+                         .data = f.bytes,
+                         .n_bytes = N * K / 32 * 34};
+        bnet_weight_request r = {.tensor = &t, .file = "test", .extra_scale = 1, .head = true};
+        bnet_weight *w = NULL;
+        assert_int_equal(f.be->v->weight_prepare(f.be, &r, NULL, &w, NULL), BITNET_OK);
+        assert_int_equal(f.be->v->top_bytes(f.be, w), 0);
+        f.be->v->weight_free(f.be, w);
+        fixture_free(&f);
+    }
+    free(rows);
+}
+
+/* A packed matrix is the same matrix: products of several tokens, and rows as embeddings. */
+static void test_packed_is_the_same_matrix(void **state)
+{
+    (void)state;
+    enum { N = 203, K = 512, T = 11 };
+    float *rows = random_rows(N, K), *w = malloc(K * sizeof *w);
+    fixture f = fixture_new(2, BNET_Q6_K, rows, N, K);
+    bnet_buffer *x = f.be->v->buffer_new(f.be, T * K * sizeof(float));
+    bnet_buffer *y = f.be->v->buffer_new(f.be, T * N * sizeof(float));
+    float *xs = x->data, *ys = y->data;
+    for (size_t i = 0; i < T * K; i++)
+        xs[i] = random_float();
+    f.be->v->linear_float(f.be, f.w, x, T, y);
+    for (size_t r = 0; r < N; r++) {
+        bnet_decode_row(BNET_Q6_K, f.bytes + r * K / 256 * 210, w, K);
+        for (size_t t = 0; t < T; t++)
+            assert_true(ys[t * N + r] == bnet_dot_f32(w, xs + t * K, K));
+    }
+    const int32_t ids[3] = {0, 202, 77};
+    bnet_step step = {3, ids, ids, ids, NULL};
+    f.be->v->embed(f.be, f.w, &step, x);
+    for (size_t t = 0; t < 3; t++) {
+        bnet_decode_row(BNET_Q6_K, f.bytes + (size_t)ids[t] * K / 256 * 210, w, K);
+        assert_memory_equal(xs + t * K, w, K * sizeof *w);
+    }
+    f.be->v->buffer_free(f.be, x);
+    f.be->v->buffer_free(f.be, y);
+    fixture_free(&f);
+    free(rows);
+    free(w);
+}
+
+int main(void)
+{
+    const char *given = getenv("KCHECK_SEED");
+    seed = given ? strtoull(given, NULL, 0) : 20260401;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_packing_comes_back),
+        cmocka_unit_test(test_kernel_rows),
+        cmocka_unit_test(test_scan_means_the_dot),
+        cmocka_unit_test(test_top_of_random_rows),
+        cmocka_unit_test(test_top_of_near_ties),
+        cmocka_unit_test(test_all_equal_is_refused),
+        cmocka_unit_test(test_not_finite_is_refused),
+        cmocka_unit_test(test_packed_is_the_same_matrix),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
