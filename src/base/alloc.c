@@ -3,6 +3,7 @@
 #include "base/base.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 void *bnet_alloc(size_t n_bytes)
 {
@@ -15,6 +16,18 @@ void *bnet_alloc(size_t n_bytes)
 void *bnet_alloc_small(size_t n_bytes)
 {
     return malloc(n_bytes ? n_bytes : 1);
+}
+
+void *bnet_alloc_huge(size_t n_bytes)
+{
+    enum { HUGE_PAGE = 1 << 21 };
+    uint64_t padded;
+    if (!bnet_round_up(n_bytes ? n_bytes : 1, HUGE_PAGE, &padded) || padded > PTRDIFF_MAX)
+        return NULL;
+    void *p = aligned_alloc(HUGE_PAGE, (size_t)padded);
+    if (p)
+        madvise(p, (size_t)padded, MADV_HUGEPAGE); /* a wish: without it the memory is as good */
+    return p;
 }
 
 void *bnet_calloc(size_t n, size_t size)

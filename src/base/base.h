@@ -23,6 +23,8 @@
 void *bnet_alloc(size_t n_bytes);
 /* The same without the alignment, for a library of many small pieces (jansson). */
 void *bnet_alloc_small(size_t n_bytes);
+/* The same for megabytes that are streamed: begins at a huge page, and huge pages are asked for. */
+void *bnet_alloc_huge(size_t n_bytes);
 void *bnet_calloc(size_t n, size_t size); /* zeroed; NULL also if n * size overflows */
 /* Grows *p (elements of `size` bytes, *cap of them) so that it holds at least `need`. False: no
  * memory, *p unchanged. Growth is geometric. */

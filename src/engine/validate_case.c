@@ -97,7 +97,7 @@ static bool add_rope(kernel_case *c)
 
 static bitnet_status prepare(kernel_case *c, bitnet_error *err)
 {
-    bnet_weight_request r = {&c->tensor, "validation", BITNET_I2S_128, c->ternarise, 1.0f};
+    bnet_weight_request r = {&c->tensor, "validation", BITNET_I2S_128, c->ternarise, 1.0f, false};
     return bnet_op_weight(c->be, &r, NULL, &c->w, err);
 }
 
@@ -319,7 +319,8 @@ bnet_kernel_query bnet_case_query(const bnet_kernel_record *k, case_shape s)
     if (bnet_case_linear(k)) {
         q.m = s.m;
         q.n = s.n;
-        q.k = strcmp(k->format, "i2s") == 0 ? (s.k + 127) / 128 * 128 : s.k; /* rows are padded */
+        bool rows = strcmp(k->format, "i2s") == 0 || strcmp(k->format, "i2s_r16") == 0;
+        q.k = rows ? (s.k + 127) / 128 * 128 : s.k; /* they are padded */
     }
     return q;
 }

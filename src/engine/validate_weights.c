@@ -66,7 +66,7 @@ static bool type_of(const bnet_kernel_record *k, bnet_type *out, bool *ternary)
     bool i8 = strcmp(k->dtype, "i8") == 0;
     const bnet_type_info *t = bnet_type_by_name(k->format);
     *ternary = i8;
-    if (strcmp(k->format, "i2s") == 0)
+    if (strcmp(k->format, "i2s") == 0 || strcmp(k->format, "i2s_r16") == 0)
         *out = BNET_F32; /* ternarised when it is prepared, so any K will do */
     else if (strcmp(k->format, "i2s_b256") == 0)
         *out = BNET_TQ2_0;
@@ -91,7 +91,7 @@ bitnet_status bnet_case_weight(kernel_case *c, const char **skip, bitnet_error *
         return BITNET_OK;
     }
     crafted = type == BNET_IQ4_NL || type == BNET_IQ2_BN;
-    c->ternarise = strcmp(c->rec->format, "i2s") == 0;
+    c->ternarise = ternary && type == BNET_F32;
     c->tensor = (bnet_tensor){.name = "synthetic.weight",
                               .n_dims = 2,
                               .ne = {c->s.k, c->s.n, 1, 1},

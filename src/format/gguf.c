@@ -305,6 +305,11 @@ bitnet_status bnet_gguf_open_memory(const void *data, size_t n_bytes, const char
     return finish_open(g, log, out, err);
 }
 
+bool bnet_gguf_mapped(const bnet_gguf *g)
+{
+    return g->map.data != NULL;
+}
+
 void bnet_gguf_close(bnet_gguf *g)
 {
     if (!g)

@@ -134,6 +134,15 @@ typedef struct input {
     bool quantized;
 } input;
 
+static void quantize(bnet_workspace *ws, input *in, int n_rows)
+{
+    if (in->quantized)
+        return;
+    ws->act.stride = (in->n + 127) / 128 * 128;
+    bnet_op_quantize_i8(ws->be, in->x, n_rows, in->n, &ws->act);
+    in->quantized = true;
+}
+
 static void project(bnet_workspace *ws, const bnet_weight *w, input *in, int n_rows,
                     bnet_buffer *out)
 {
@@ -141,12 +150,23 @@ static void project(bnet_workspace *ws, const bnet_weight *w, input *in, int n_r
         bnet_op_linear_float(ws->be, w, in->x, n_rows, out);
         return;
     }
-    if (!in->quantized) {
-        ws->act.stride = (in->n + 127) / 128 * 128;
-        bnet_op_quantize_i8(ws->be, in->x, n_rows, in->n, &ws->act);
-        in->quantized = true;
-    }
+    quantize(ws, in, n_rows);
     bnet_op_linear_ternary(ws->be, w, &ws->act, n_rows, out);
+}
+
+/* Several projections of one input: together where all are ternary. */
+static void project_n(bnet_workspace *ws, const bnet_weight *const *w, int n, input *in, int n_rows,
+                      bnet_buffer *const *out)
+{
+    bool ternary = true;
+    for (int i = 0; i < n; i++)
+        ternary = ternary && bnet_op_weight_info(ws->be, w[i])->ternary;
+    for (int i = 0; i < n && !ternary; i++)
+        project(ws, w[i], in, n_rows, out[i]);
+    if (!ternary)
+        return;
+    quantize(ws, in, n_rows);
+    bnet_op_linear_ternary_n(ws->be, w, n, &ws->act, n_rows, out);
 }
 
 static void attention_block(bnet_workspace *ws, const bnet_layer *y, const bnet_step *s, int layer)
@@ -156,9 +176,8 @@ static void attention_block(bnet_workspace *ws, const bnet_layer *y, const bnet_
     int t = s->n_tokens;
     bnet_op_rmsnorm(be, ws->x, y->attn_norm, h->rms_eps, t, ws->h);
     input in = {ws->h, ws->w.embd, false};
-    project(ws, y->q, &in, t, ws->q);
-    project(ws, y->k, &in, t, ws->k);
-    project(ws, y->v, &in, t, ws->v);
+    project_n(ws, (const bnet_weight *const[]){y->q, y->k, y->v}, 3, &in, t,
+              (bnet_buffer *const[]){ws->q, ws->k, ws->v});
     bnet_op_rope(be, &ws->m->rope, ws->cs, t, h->n_heads, ws->q);
     bnet_op_rope(be, &ws->m->rope, ws->cs, t, h->n_kv_heads, ws->k);
     bnet_op_kv_append(be, s, layer, ws->k, ws->v);
@@ -177,8 +196,8 @@ static void ffn_block(bnet_workspace *ws, const bnet_layer *y, const bnet_step *
     int t = s->n_tokens;
     bnet_op_rmsnorm(be, ws->x, y->ffn_norm, h->rms_eps, t, ws->h);
     input in = {ws->h, ws->w.embd, false};
-    project(ws, y->gate, &in, t, ws->gate);
-    project(ws, y->up, &in, t, ws->up);
+    project_n(ws, (const bnet_weight *const[]){y->gate, y->up}, 2, &in, t,
+              (bnet_buffer *const[]){ws->gate, ws->up});
     bnet_op_glu(be, h->act == BNET_ACT_RELU2, ws->gate, ws->up, (size_t)t * ws->w.ff, ws->gate);
     if (y->ffn_sub_norm)
         bnet_op_rmsnorm(be, ws->gate, y->ffn_sub_norm, h->rms_eps, t, ws->gate);

@@ -54,7 +54,8 @@ static bitnet_status prepare(loader *l, const bnet_tensor *t, bool ternarise, fl
                              bnet_weight **out)
 {
     bnet_weight_request r = {t, bnet_gguf_path(l->g), l->layout,
-                             ternarise && !bnet_type_is_ternary(t->type), scale};
+                             ternarise && !bnet_type_is_ternary(t->type), scale,
+                             bnet_gguf_mapped(l->g)};
     l->n_used++;
     return bnet_op_weight(l->m->be, &r, l->log, out, l->err);
 }

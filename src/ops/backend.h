@@ -35,6 +35,7 @@ typedef struct bnet_weight_request {
     bitnet_i2s_layout layout; /* of I2_S */
     bool ternarise;           /* a float tensor must turn out ternary (bitnet architectures) */
     float extra_scale;        /* multiplies the scale (separate ".scale" tensors); 1 if none */
+    bool mapped;              /* the bytes are a file's: their pages may be given back */
 } bnet_weight_request;
 
 /* int8 activations: q [T][stride] zero beyond K, scale [T] (real value = q * scale), sum [T] of
@@ -111,6 +112,9 @@ typedef struct bnet_backend_vtable {
     void (*quantize_i8)(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q);
     void (*linear_ternary)(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows,
                            bnet_buffer *y);
+    /* Optional: several matrices on one input, as that many calls would do. */
+    void (*linear_ternary_n)(bnet_backend *be, const bnet_weight *const *w, int n,
+                             const bnet_act8 *q, int n_rows, bnet_buffer *const *y);
     void (*linear_float)(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
                          bnet_buffer *y);
     /* cos/sin [T][n_rot/2] of every token's position, once per pass */

@@ -156,6 +156,22 @@ void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_a
     stop(be, BNET_ENTRY_LINEAR, begun);
 }
 
+void bnet_op_linear_ternary_n(bnet_backend *be, const bnet_weight *const *w, int n,
+                              const bnet_act8 *q, int n_rows, bnet_buffer *const *y)
+{
+    if (!be->v->linear_ternary_n) {
+        for (int i = 0; i < n; i++)
+            bnet_op_linear_ternary(be, w[i], q, n_rows, y[i]);
+        return;
+    }
+    double begun = start(be);
+    be->v->linear_ternary_n(be, w, n, q, n_rows, y);
+    stop(be, BNET_ENTRY_LINEAR, begun);
+    if (be->meter) /* as many operations as matrices */
+        atomic_fetch_add_explicit(&be->meter->n[BNET_ENTRY_LINEAR], (uint64_t)n - 1,
+                                  memory_order_relaxed);
+}
+
 void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
                           bnet_buffer *y)
 {

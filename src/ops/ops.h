@@ -31,6 +31,9 @@ void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, flo
 void bnet_op_quantize_i8(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q);
 void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows,
                             bnet_buffer *y);
+/* Several ternary matrices on one input, at once where the backend can. */
+void bnet_op_linear_ternary_n(bnet_backend *be, const bnet_weight *const *w, int n,
+                              const bnet_act8 *q, int n_rows, bnet_buffer *const *y);
 void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
                           bnet_buffer *y);
 /* linear_float for logits: counted apart from the layers. */

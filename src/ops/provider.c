@@ -103,7 +103,8 @@ static void ask(bnet_manager *m)
         if (!bnet_provider_available(p, m->registry, d, n, NULL, NULL))
             continue;
         m->available[m->n_available++] = p;
-        if (!m->best && bnet_provider_available(p, m->registry, d, n, "linear", "i2s"))
+        if (!m->best && (bnet_provider_available(p, m->registry, d, n, "linear", "i2s_r16") ||
+                         bnet_provider_available(p, m->registry, d, n, "linear", "i2s")))
             m->best = p;
     }
     m->asked = true;

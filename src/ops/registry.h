@@ -121,6 +121,9 @@ bitnet_status bnet_registry_save_tuning(const bnet_registry *r, const char *key,
                                         bitnet_error *err);
 bitnet_status bnet_registry_load_tuning(bnet_registry *r, const char *key, const char *path,
                                         const bnet_log *log, bool *used, bitnet_error *err);
+/* A choice the device can run exists for the query's key, n and k and some number of tokens. */
+bool bnet_registry_tuned(const bnet_registry *r, const bnet_capabilities *c,
+                         const bnet_kernel_query *q);
 size_t bnet_registry_choices(const bnet_registry *r); /* how many there are */
 
 #endif

@@ -105,6 +105,17 @@ bitnet_status bnet_registry_tune(bnet_registry *r, const bnet_kernel_query *q,
     return st;
 }
 
+bool bnet_registry_tuned(const bnet_registry *r, const bnet_capabilities *c,
+                         const bnet_kernel_query *q)
+{
+    const registry_key *key = registry_find_key(r, c->device, q->op, q->format, q->dtype);
+    bnet_kernel_query one = *q;
+    for (one.m = 1; key && one.m <= 512; one.m *= 2)
+        if (bnet_registry_choice(r, key, c, &one))
+            return true;
+    return false;
+}
+
 size_t bnet_registry_choices(const bnet_registry *r)
 {
     return atomic_load_explicit(&r->n_choices, memory_order_acquire);

@@ -56,7 +56,7 @@ static bool allocate(bnet_bench *b)
 {
     bnet_weight *w = &b->w;
     size_t k = w->info.n_in, n = w->info.n_out, stride = (k + 127) / 128 * 128;
-    w->owned = bnet_calloc(n, w->row_bytes);
+    w->owned = bnet_calloc(w->packed ? bnet_r16_groups(n) * BNET_R16_ROWS : n, w->row_bytes);
     w->block_scales = w->block_scales ? bnet_calloc(n * (k / 256 + 1), sizeof(float)) : NULL;
     b->x = bnet_calloc(b->m * k, sizeof *b->x);
     b->y = bnet_calloc(b->m * n, sizeof *b->y);
@@ -74,6 +74,7 @@ static bitnet_status plan(bnet_bench *b, const bnet_kernel_query *q, bnet_type *
     bnet_weight *w = &b->w;
     uint64_t row_bytes = 0;
     bool scaled = strcmp(q->format, "i2s_b256") == 0;
+    w->packed = strcmp(q->format, "i2s_r16") == 0;
     const bnet_type_info *t = bnet_type_by_name(q->format);
     if (strcmp(q->op, "linear") != 0)
         return bnet_fail(err, BITNET_ARGUMENT, "tuning: op '%s' is not tuned, only linear is",
@@ -84,7 +85,7 @@ static bitnet_status plan(bnet_bench *b, const bnet_kernel_query *q, bnet_type *
                          (unsigned long long)q->m, (unsigned long long)q->n,
                          (unsigned long long)q->k, SHAPE_MAX);
     w->info = (bnet_weight_info){.n_in = q->k, .n_out = q->n, .scale = 1};
-    w->info.ternary = scaled || strcmp(q->format, "i2s") == 0;
+    w->info.ternary = scaled || w->packed || strcmp(q->format, "i2s") == 0;
     if (w->info.ternary && q->k % (scaled ? 256 : 128) == 0)
         row_bytes = q->k / 4;
     else if (!w->info.ternary && t && bnet_can_decode(t->type))

@@ -3,6 +3,7 @@
 
 static void cpu_close(bnet_backend *b)
 {
+    bnet_cpu_memory_close((cpu_backend *)b);
     bnet_free(b);
 }
 
@@ -94,6 +95,7 @@ static const bnet_backend_vtable cpu_vtable = {
     .rmsnorm = bnet_cpu_rmsnorm,
     .quantize_i8 = bnet_cpu_quantize_i8,
     .linear_ternary = bnet_cpu_linear_ternary,
+    .linear_ternary_n = bnet_cpu_linear_ternary_n,
     .linear_float = bnet_cpu_linear_float,
     .rope_table = bnet_cpu_rope_table,
     .rope = bnet_cpu_rope,
@@ -153,10 +155,14 @@ bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const bnet_registry *regist
     be->pool = pool;
     be->registry = registry;
     be->strict = strict;
+    be->pack = true;
     bitnet_status st = bnet_cpu_capabilities(isa, &be->caps, err);
     if (st == BITNET_OK)
         st = choose(be, err);
+    if (st == BITNET_OK)
+        st = bnet_cpu_scratch_open(be, err);
     if (st != BITNET_OK) {
+        bnet_cpu_memory_close(be);
         bnet_free(be);
         return st;
     }

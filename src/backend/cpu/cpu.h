@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/pack.h"
 #include "ops/backend.h"
 
 /* Kernels chosen once, when the backend opens; those of weights are chosen by shape. */
@@ -15,15 +16,34 @@ typedef struct cpu_choice {
 
 enum { CPU_SHAPES = 64, CPU_WARNED = 8 };
 
+/* Scratch of the pool's threads, as much as any kernel here wants. A slot is taken for one call;
+ * where sessions share a pool of one thread, they wait for each other. */
+typedef struct cpu_scratch {
+    uint8_t *data; /* [n][n_bytes] */
+    size_t n_bytes;
+    int n;
+    atomic_bool *busy; /* [n] */
+} cpu_scratch;
+
+/* Packed weights lie one behind the other in large pieces, freed with the backend. */
+typedef struct cpu_piece {
+    struct cpu_piece *next;
+    uint8_t *data;
+    size_t used, n_bytes;
+} cpu_piece;
+
 typedef struct cpu_backend {
     bnet_backend base; /* first: a bnet_backend * is a cpu_backend * */
     bnet_pool *pool;
     const bnet_registry *registry;
     bnet_capabilities caps; /* of this CPU, limited by the isa option */
     bool strict;
+    bool pack; /* ternary weights may be packed */
     cpu_choice use;
     atomic_uint_fast64_t calls[BNET_KERNELS_MAX]; /* by slot of the record */
     atomic_uint_fast64_t n_fallbacks;
+    cpu_scratch scratch;
+    cpu_piece *pieces; /* the newest first */
     /* written while weights are prepared */
     bnet_kernel_query shapes[CPU_SHAPES];
     size_t n_shapes;
@@ -57,6 +77,7 @@ struct bnet_weight {
     const uint8_t *data; /* in the mapped file, or in `owned` */
     size_t row_bytes;
     uint8_t *owned;      /* may be NULL */
+    bool packed;         /* data is in groups of 16 rows (pack.h), in the backend's pieces */
     float *block_scales; /* ternary with varying scales: [n_out][n_in / 256]; else NULL */
     /* matrices only */
     bnet_kernel_query query;          /* m is filled in per call */
@@ -97,6 +118,8 @@ bitnet_status bnet_cpu_weight_prepare(bnet_backend *b, const bnet_weight_request
 void bnet_cpu_weight_free(bnet_backend *b, bnet_weight *w);
 void bnet_cpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet_act8 *q, int n_rows,
                              bnet_buffer *y);
+void bnet_cpu_linear_ternary_n(bnet_backend *b, const bnet_weight *const *w, int n,
+                               const bnet_act8 *q, int n_rows, bnet_buffer *const *y);
 void bnet_cpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows,
                            bnet_buffer *y);
 bnet_kv_store *bnet_cpu_kv_new(bnet_backend *b, const bnet_kv_shape *shape);
@@ -122,6 +145,16 @@ void bnet_cpu_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n);
 void bnet_cpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows,
                      size_t n_cols, bnet_buffer *y);
 
+/* Scratch for a call on this thread of the pool; give it back. */
+uint8_t *bnet_cpu_scratch_take(cpu_backend *be, int thread, int *slot);
+void bnet_cpu_scratch_give(cpu_backend *be, int slot);
+/* Memory for packed weights that lives as long as the backend; NULL: none left. */
+uint8_t *bnet_cpu_piece_take(cpu_backend *be, size_t n_bytes);
+/* Ternary rows (128 weights in 32 bytes) become groups of 16; the rows' memory is given back. */
+bitnet_status bnet_cpu_pack(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
+                            bitnet_error *err);
+bitnet_status bnet_cpu_scratch_open(cpu_backend *be, bitnet_error *err);
+void bnet_cpu_memory_close(cpu_backend *be); /* scratch and pieces */
 /* Chooses the kernel of a prepared matrix, or the fallback, or says why there is neither. */
 bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                      const bnet_log *log, bitnet_error *err);

@@ -116,6 +116,74 @@ static void ternary_rows(void *arg, size_t begin, size_t end)
         }
 }
 
+/* ---- packed groups of 16 rows ---- */
+
+typedef struct packed_job {
+    cpu_backend *be;
+    bnet_kernel_fn fn;
+    const bnet_weight *const *w;
+    int n_weights;
+    size_t n_groups; /* of all weights together */
+    const bnet_act8 *act;
+    size_t first, n_tokens;
+    float *const *y; /* of the pass's first token, by weight */
+} packed_job;
+
+/* Groups begin .. end of one weight. */
+static void packed_groups(const packed_job *j, int i, size_t begin, size_t end, uint8_t *temp)
+{
+    const bnet_weight *w = j->w[i];
+    size_t row = begin * BNET_R16_ROWS, n_out = w->info.n_out;
+    bnet_r16 a = {.w = w->data + begin * bnet_r16_group_bytes(w->row_bytes * 4),
+                  .n_lines = w->row_bytes / 4,
+                  .n_rows = BNET_MIN(end * BNET_R16_ROWS, n_out) - row,
+                  .x = (const int8_t *)j->act->q->data + j->first * j->act->stride,
+                  .x_stride = j->act->stride,
+                  .x_sum = (const int32_t *)j->act->sum->data + j->first,
+                  .x_scale = (const float *)j->act->scale->data + j->first,
+                  .w_scale = w->info.scale,
+                  .n_tokens = j->n_tokens,
+                  .y = j->y[i] + j->first * n_out + row,
+                  .y_stride = n_out,
+                  .temp = temp};
+    ((bnet_fn_r16 *)j->fn)(&a);
+}
+
+/* A thread's share of the groups of all weights, one behind the other. */
+static void packed_thread(void *arg, int thread, int n_threads)
+{
+    const packed_job *j = arg;
+    size_t begin, end, at = 0;
+    int slot;
+    bnet_split(j->n_groups, 1, thread, n_threads, &begin, &end);
+    if (begin == end)
+        return;
+    uint8_t *temp = bnet_cpu_scratch_take(j->be, thread, &slot);
+    for (int i = 0; i < j->n_weights; i++) {
+        size_t n = bnet_r16_groups(j->w[i]->info.n_out);
+        size_t from = BNET_MAX(begin, at), to = BNET_MIN(end, at + n);
+        if (from < to)
+            packed_groups(j, i, from - at, to - at, temp);
+        at += n;
+    }
+    bnet_cpu_scratch_give(j->be, slot);
+}
+
+static void run_packed(packed_job *j)
+{
+    enum { SMALL = 1 << 18 }; /* products that are not worth waking anybody for */
+    size_t work = 0;
+    j->n_groups = 0;
+    for (int i = 0; i < j->n_weights; i++) {
+        j->n_groups += bnet_r16_groups(j->w[i]->info.n_out);
+        work += j->w[i]->info.n_out * j->w[i]->info.n_in * j->n_tokens;
+    }
+    if (work < SMALL)
+        packed_thread(j, 0, 1);
+    else
+        bnet_pool_run(j->be->pool, packed_thread, j);
+}
+
 /* ---- float activations ---- */
 
 static void float_rows(void *arg, size_t begin, size_t end)
@@ -143,6 +211,19 @@ static void float_rows(void *arg, size_t begin, size_t end)
 static void run_job(cpu_backend *be, linear_job *j)
 {
     const bnet_weight_info *i = &j->w->info;
+    if (j->w->packed) {
+        packed_job p = {.be = be,
+                        .fn = j->fn,
+                        .w = &j->w,
+                        .n_weights = 1,
+                        .act = j->act,
+                        .n_tokens = j->n_tokens,
+                        .first = j->first};
+        float *y = j->y - j->first * i->n_out;
+        p.y = &y;
+        run_packed(&p);
+        return;
+    }
     if (j->act)
         bnet_cpu_items(be, i->n_out, 4, i->n_in * j->n_tokens / 16, ternary_rows, j);
     else
@@ -179,6 +260,35 @@ void bnet_cpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet_a
                              bnet_buffer *y)
 {
     linear((cpu_backend *)b, w, q, NULL, (size_t)n_rows, y->data);
+}
+
+void bnet_cpu_linear_ternary_n(bnet_backend *b, const bnet_weight *const *w, int n,
+                               const bnet_act8 *q, int n_rows, bnet_buffer *const *y)
+{
+    enum { MOST = 4 };
+    cpu_backend *be = (cpu_backend *)b;
+    const bnet_kernel_record *k = bnet_cpu_pick(be, w[0], (size_t)n_rows);
+    bool together = k != NULL && n <= MOST;
+    float *out[MOST];
+    for (int i = 0; i < n && together; i++) {
+        together = w[i]->packed && bnet_cpu_pick(be, w[i], (size_t)n_rows) == k;
+        out[i] = y[i]->data;
+    }
+    if (!together) {
+        for (int i = 0; i < n; i++)
+            bnet_cpu_linear_ternary(b, w[i], q, n_rows, y[i]);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        cpu_use(be, k); /* as many matrices, as many calls */
+    packed_job j = {.be = be,
+                    .fn = k->fn,
+                    .w = w,
+                    .n_weights = n,
+                    .act = q,
+                    .n_tokens = (size_t)n_rows,
+                    .y = out};
+    run_packed(&j);
 }
 
 void bnet_cpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows,

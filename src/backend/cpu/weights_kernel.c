@@ -45,6 +45,26 @@ static void announce(cpu_backend *be, const bnet_weight_request *r, const bnet_l
               r->file, r->tensor->name, bnet_type_find((uint32_t)t)->name);
 }
 
+/* Ternary rows are streamed faster in groups of 16. That is worth packing them unless only the
+ * reference could read the groups, or a kernel from outside, which knows rows alone, stands as
+ * high. A measured choice for either form decides. */
+static bool wants_packing(const cpu_backend *be, const bnet_kernel_query *rows)
+{
+    const bnet_kernel_record *plain = NULL, *packed = NULL;
+    bnet_kernel_query groups = *rows;
+    groups.format = "i2s_r16";
+    if (bnet_registry_tuned(be->registry, &be->caps, &groups))
+        return true;
+    if (!be->pack || bnet_registry_tuned(be->registry, &be->caps, rows) ||
+        bnet_registry_select(be->registry, &be->caps, &groups, &packed, NULL) != BITNET_OK)
+        return false;
+    if (bnet_registry_select(be->registry, &be->caps, rows, &plain, NULL) != BITNET_OK)
+        return true;
+    if (packed->tier == BNET_TIER_REFERENCE || packed->tier < plain->tier)
+        return false;
+    return !plain->outside || packed->tier > plain->tier;
+}
+
 static bitnet_status select_one(const cpu_backend *be, const bnet_kernel_query *q, bnet_weight *w,
                                 bitnet_error *err)
 {
@@ -100,6 +120,12 @@ bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet
     w->picks = bnet_calloc(1, sizeof *w->picks);
     if (!w->picks)
         return bnet_no_memory(err, r->tensor->name);
+    if (packed && !w->block_scales && wants_packing(be, &q)) {
+        bitnet_status done = bnet_cpu_pack(be, w, r, err);
+        if (done != BITNET_OK)
+            return done;
+        q.format = "i2s_r16";
+    }
     bitnet_status st = w->fallback ? BITNET_NOT_AVAILABLE : select_one(be, &q, w, err);
     if (st != BITNET_OK && packed)
         return refuse(r, st, "", err);

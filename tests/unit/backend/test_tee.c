@@ -47,7 +47,7 @@ static bnet_weight *prepare(stage *s, const char *name, bnet_type type, uint64_t
                      .ne = {n_in, n_out ? n_out : 1, 1, 1},
                      .type = type,
                      .data = data};
-    bnet_weight_request r = {&t, "test", BITNET_I2S_128, false, 1.0f};
+    bnet_weight_request r = {&t, "test", BITNET_I2S_128, false, 1.0f, false};
     bnet_weight *w = NULL;
     OK(s->tee->v->weight_prepare(s->tee, &r, NULL, &w, &err));
     return w;
@@ -289,7 +289,7 @@ static void cheat_add(float *x, const float *y, size_t n)
     {                                                                                              \
         .id = op_ ".cheat", .device = BNET_DEV_CPU, .op = op_, .format = format_, .dtype = dtype_, \
         .isa = "scalar", .tier = BNET_TIER_EXTREMELY, .alignment = 1, .abi = BNET_KERNEL_ABI,      \
-        .agreement = "exact", .fn = (bnet_kernel_fn)(fn_)                                          \
+        .agreement = "exact", .outside = true, .fn = (bnet_kernel_fn)(fn_)                         \
     }
 
 typedef struct expected {

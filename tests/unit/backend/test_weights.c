@@ -25,7 +25,7 @@ static void on_log(void *user, bitnet_log_level level, const char *module, const
     (void)module;
     if (level == BITNET_LOG_WARN && ++g->n_warnings)
         snprintf(g->warning, sizeof g->warning, "%s", message);
-    g->n_debug += level == BITNET_LOG_DEBUG && strstr(message, "kernel linear") != NULL;
+    g->n_debug += level == BITNET_LOG_DEBUG && strstr(message, ": kernel ") != NULL;
 }
 
 static void rig_open(rig *g, const char *isa, bool strict)
@@ -100,7 +100,7 @@ static matrix matrix_new(bnet_type type, size_t k, size_t n, bool same)
 static bitnet_status prepare(rig *g, const matrix *m, bool ternarise, bnet_weight **w)
 {
     bnet_log log = {on_log, g};
-    bnet_weight_request r = {&m->t, "test.gguf", BITNET_I2S_128, ternarise, 1.0f};
+    bnet_weight_request r = {&m->t, "test.gguf", BITNET_I2S_128, ternarise, 1.0f, false};
     return g->be->v->weight_prepare(g->be, &r, &log, w, &g->err);
 }
 
@@ -324,18 +324,26 @@ static void test_REG_14_pass_size_picks_the_kernel(void **state)
     bnet_weight *w;
     assert_int_equal(prepare(&g, &m, false, &w), BITNET_OK);
     uint32_t f = bnet_cpu_features();
-    const char *one = f & BNET_CPU_DOTPROD ? "linear_i2s.dotprod"
-                      : f & BNET_CPU_NEON  ? "linear_i2s.neon"
-                      : f & BNET_CPU_AVX2  ? "linear_i2s.avx2"
-                                           : "linear_i2s.scalar";
-    const char *many = f & BNET_CPU_DOTPROD ? "matmul_i2s.dotprod"
-                       : f & BNET_CPU_AVX2  ? "matmul_i2s.avx2"
-                                            : one;
+    const char *one = f & BNET_CPU_I8MM         ? "gemv_i2s_r16.i8mm"
+                      : f & BNET_CPU_DOTPROD    ? "gemv_i2s_r16.dotprod"
+                      : f & BNET_CPU_NEON       ? "linear_i2s.neon"
+                      : f & BNET_CPU_AVX512VNNI ? "gemv_i2s_r16.avx512vnni"
+                      : f & BNET_CPU_AVX512BW   ? "gemv_i2s_r16.avx512"
+                      : f & BNET_CPU_AVXVNNI    ? "gemv_i2s_r16.avxvnni"
+                      : f & BNET_CPU_AVX2       ? "gemv_i2s_r16.avx2"
+                      : f & BNET_CPU_SSE41      ? "gemv_i2s_r16.sse41"
+                                                : "linear_i2s.scalar";
+    char many[64];
+    snprintf(many, sizeof many, "%s", one);
+    if (strncmp(many, "gemv", 4) == 0)
+        many[3] = 'm';
+    if (f & BNET_CPU_AMX_INT8)
+        snprintf(many, sizeof many, "gemm_i2s_r16.amx");
     assert_string_equal(bnet_cpu_pick((cpu_backend *)g.be, w, 1)->id, one);
     assert_string_equal(bnet_cpu_pick((cpu_backend *)g.be, w, 512)->id, many);
     for (size_t n = 1; n <= 20; n++)
         check_result(&g, &m, w, n);
-    assert_int_equal(calls_of(&g, one) + (one == many ? 0 : calls_of(&g, many)), 20);
+    assert_int_equal(calls_of(&g, one) + (strcmp(one, many) ? calls_of(&g, many) : 0), 20);
     g.be->v->weight_free(g.be, w);
     free(m.bytes);
     rig_close(&g);

@@ -97,12 +97,19 @@ static void test_platform_kernel_selection(void **state)
     (void)state;
     const char *want = "scalar", *id = NULL;
     if (has(BNET_CPU_NEON))
-        want = has(BNET_CPU_DOTPROD) ? "dotprod" : "neon";
-    if (has(BNET_CPU_AVX2))
-        want = "avx2";
+        want = has(BNET_CPU_I8MM) ? "i8mm" : has(BNET_CPU_DOTPROD) ? "dotprod" : "neon";
+    if (has(BNET_CPU_SSE41))
+        want = has(BNET_CPU_AVX512VNNI) ? "avx512vnni"
+               : has(BNET_CPU_AVX512BW) ? "avx512"
+               : has(BNET_CPU_AVXVNNI)  ? "avxvnni"
+               : has(BNET_CPU_AVX2)     ? "avx2"
+                                        : "sse41";
+    bool rows = strcmp(want, "neon") == 0 || strcmp(want, "scalar") == 0;
     bitnet_runtime *r = runtime_with("cpu", "none");
     for (uint64_t m = 1; m <= 512; m *= 512) {
-        bitnet_kernel_query q = {.op = "linear", .format = "i2s", .dtype = "i8"};
+        bitnet_kernel_query q = {.op = "linear", .format = rows ? "i2s" : "i2s_r16", .dtype = "i8"};
+        if (m > 1 && has(BNET_CPU_AMX_INT8))
+            want = "amx"; /* its tiles are for many tokens */
         q.m = m;
         q.n = q.k = 256;
         OK(bitnet_runtime_select(r, &q, &id, &err));

@@ -62,6 +62,8 @@ static void test_V_6_wrong_arithmetic_is_unhealthy(void **state)
     k.fn = (void (*)(void))wrong_linear;
     k.m = (bitnet_dim_rule){1, 1, 1}; /* so that no other kernel of its tier is better */
     OK(bitnet_kernel_register(n.runtime, &k, &err));
+    bitnet_engine_close(n.engine); /* weights take the form of the kernel known when they load */
+    OK(bitnet_engine_open(n.runtime, NANO_PATH, NULL, &n.engine, &err));
     bitnet_health h;
     bitnet_health_init(&h);
     OK(bitnet_health_check(n.engine, &h, &err));

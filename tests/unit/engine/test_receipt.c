@@ -62,14 +62,14 @@ static int make_good(void **state)
     if (!mkdtemp(folder))
         return -1;
     file("good.json", good, sizeof good);
-    make_receipt(good, NULL);
+    make_receipt(good, "scalar"); /* so that its ids are the same on every machine */
     return 0;
 }
 
 static int remove_all(void **state)
 {
     (void)state;
-    static const char *const names[] = {"good.json", "bad.json", "scalar.json"};
+    static const char *const names[] = {"good.json", "bad.json", "best.json"};
     char path[128];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         remove(file(names[i], path, sizeof path));
@@ -108,10 +108,10 @@ static void X_3_isa_changes_the_ids(void **state)
 {
     (void)state;
     char path[128];
-    make_receipt(file("scalar.json", path, sizeof path), "scalar");
+    make_receipt(file("best.json", path, sizeof path), NULL);
     OK(bitnet_receipt_verify(path, NULL, NULL, &err));
     json_t *a = json_load_file(good, 0, NULL), *b = json_load_file(path, 0, NULL);
-    assert_true(calls_of(b, "linear_i2s.scalar") > 0);
+    assert_true(calls_of(a, "linear_i2s.scalar") > 0);
     bitnet_kernel_info k;
     bool better = false;
     for (int i = 0; bitnet_kernel_at(i, &k); i++)
@@ -322,6 +322,7 @@ static void X_3_operations_must_be_there(void **state)
     j = json_load_file(good, 0, NULL);
     drop_op(j, "linear");
     drop_op(j, "matmul");
+    drop_op(j, "gem"); /* gemv, gemm */
     refused(j, 10, "no linear", "linear");
     json_array_append_new(json_object_get(j, "kernels"), json_string("linear_fallback.scalar"));
     json_object_set_new(json_object_get(j, "kernel_calls"), "linear_fallback.scalar",
@@ -364,6 +365,7 @@ static void evidence_must_fit(void **state)
         json_t *j = json_load_file(good, 0, NULL), *env = json_object_get(j, "environment");
         drop_op(j, "linear");
         drop_op(j, "matmul");
+        drop_op(j, "gem");
         json_object_set_new(env, "provider", json_string("fallback"));
         json_object_set_new(env, "OS", json_string(rows[i].os));
         json_object_set_new(env, "isa", json_string(rows[i].isa));

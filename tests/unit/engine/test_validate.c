@@ -504,7 +504,7 @@ static void judge_double(const bnet_kernel_record *k, bitnet_accuracy *a)
     {                                                                                              \
         .id = op_ ".bad", .device = BNET_DEV_CPU, .op = op_, .format = format_, .dtype = dtype_,   \
         .isa = "scalar", .tier = BNET_TIER_EXTREMELY, .alignment = 1, .abi = BNET_KERNEL_ABI,      \
-        .agreement = "exact", .fn = (bnet_kernel_fn)(fn_)                                          \
+        .agreement = "exact", .outside = true, .fn = (bnet_kernel_fn)(fn_)                         \
     }
 
 /* The arithmetic in double knows right from wrong, for every operation. */

@@ -129,9 +129,16 @@ static bool runs_here(const bnet_provider *p)
     static const struct {
         const char *isa;
         uint32_t needs;
-    } sets[] = {{"scalar", 0},           {"neon", BNET_CPU_NEON}, {"dotprod", BNET_CPU_NEON},
-                {"i8mm", BNET_CPU_NEON}, {"avx2", BNET_CPU_AVX2}, {"avx512", BNET_CPU_AVX2},
-                {"amx", BNET_CPU_AVX2}};
+    } sets[] = {{"scalar", 0},
+                {"neon", BNET_CPU_NEON},
+                {"dotprod", BNET_CPU_NEON},
+                {"i8mm", BNET_CPU_NEON},
+                {"avx2", BNET_CPU_AVX2},
+                {"avx512", BNET_CPU_AVX2},
+                {"amx", BNET_CPU_AVX2},
+                {"avx512vnni", BNET_CPU_AVX2},
+                {"avxvnni", BNET_CPU_AVX2},
+                {"sse41", BNET_CPU_SSE41}};
     for (size_t i = 0; i < BNET_COUNT(sets); i++)
         if (p->isa && strcmp(p->isa, sets[i].isa) == 0)
             return p->matmul_i2s && (sets[i].needs & ~bnet_cpu_features()) == 0;

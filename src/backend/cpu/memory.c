@@ -1,0 +1,82 @@
+/* memory.c - memory of the CPU backend that is neither a buffer nor a file: packed weights and the
+ * scratch of kernels. */
+#include "backend/cpu/cpu.h"
+
+#include <sched.h>
+
+enum { PIECE_BYTES = 64 << 20 };
+
+uint8_t *bnet_cpu_piece_take(cpu_backend *be, size_t n_bytes)
+{
+    cpu_piece *p = be->pieces;
+    n_bytes = (n_bytes + BNET_ALIGN - 1) / BNET_ALIGN * BNET_ALIGN;
+    if (!p || p->n_bytes - p->used < n_bytes) {
+        p = bnet_calloc(1, sizeof *p);
+        if (!p)
+            return NULL;
+        p->n_bytes = BNET_MAX(n_bytes, (size_t)PIECE_BYTES);
+        p->data = bnet_alloc_huge(p->n_bytes);
+        if (!p->data) {
+            bnet_free(p);
+            return NULL;
+        }
+        p->next = be->pieces;
+        be->pieces = p;
+    }
+    uint8_t *at = p->data + p->used;
+    p->used += n_bytes;
+    return at;
+}
+
+/* The most any row of the list that can run here asks for. */
+static size_t most_scratch(const cpu_backend *be)
+{
+    size_t most = 0;
+    const bnet_kernel_record *k;
+    for (size_t i = 0; (k = bnet_registry_at(be->registry, i)) != NULL; i++)
+        if (k->device == BNET_DEV_CPU && (k->cpu_needs & ~be->caps.cpu_features) == 0)
+            most = BNET_MAX(most, (size_t)k->temp_bytes);
+    return (most + BNET_ALIGN - 1) / BNET_ALIGN * BNET_ALIGN;
+}
+
+bitnet_status bnet_cpu_scratch_open(cpu_backend *be, bitnet_error *err)
+{
+    cpu_scratch *s = &be->scratch;
+    uint64_t total;
+    s->n = bnet_pool_threads(be->pool);
+    s->n_bytes = most_scratch(be);
+    if (s->n_bytes == 0)
+        return BITNET_OK;
+    s->busy = bnet_calloc((size_t)s->n, sizeof *s->busy);
+    if (bnet_mul((uint64_t)s->n, s->n_bytes, &total))
+        s->data = bnet_alloc((size_t)total); /* touched by the threads that use it */
+    return s->busy && s->data ? BITNET_OK : bnet_no_memory(err, "scratch of kernels");
+}
+
+uint8_t *bnet_cpu_scratch_take(cpu_backend *be, int thread, int *slot)
+{
+    cpu_scratch *s = &be->scratch;
+    *slot = thread;
+    if (s->n_bytes == 0)
+        return NULL;
+    while (atomic_exchange_explicit(&s->busy[thread], true, memory_order_acquire))
+        sched_yield();
+    return s->data + (size_t)thread * s->n_bytes;
+}
+
+void bnet_cpu_scratch_give(cpu_backend *be, int slot)
+{
+    if (be->scratch.n_bytes)
+        atomic_store_explicit(&be->scratch.busy[slot], false, memory_order_release);
+}
+
+void bnet_cpu_memory_close(cpu_backend *be)
+{
+    for (cpu_piece *p = be->pieces, *next; p; p = next) {
+        next = p->next;
+        bnet_free(p->data);
+        bnet_free(p);
+    }
+    bnet_free(be->scratch.data);
+    bnet_free(be->scratch.busy);
+}

@@ -1,0 +1,211 @@
+/* test_kernels_r16.c - kcheck of the packed groups of 16 rows: packing against the format's own
+ * decoder, and every kernel row bit for bit against the plain scalar sums. Inputs end at a guard
+ * page, outputs start poisoned, every tail of rows and tokens is met, fills are the extremes. */
+#include "test.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "backend/cpu/cpu.h"
+#include "device/cpu_features.h"
+#include "format/codec.h"
+
+static uint64_t seed;
+
+/* n bytes that end exactly at an unreadable page. */
+typedef struct guarded {
+    uint8_t *map, *data;
+    size_t n_map;
+} guarded;
+
+static guarded guard_new(size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), body = (n + page - 1) / page * page;
+    guarded g = {.n_map = body + page};
+    g.map = mmap(NULL, g.n_map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(g.map != MAP_FAILED);
+    assert_int_equal(mprotect(g.map + body, page, PROT_NONE), 0);
+    g.data = g.map + body - n;
+    return g;
+}
+
+static void guard_free(guarded *g)
+{
+    munmap(g->map, g->n_map);
+}
+
+enum { LOWEST, HIGHEST, ZEROS, RANDOM, FILLS };
+
+static void fill_rows(uint8_t *w, size_t n, int fill)
+{
+    static const uint8_t fills[] = {0x00, 0xaa, 0x55};
+    for (size_t i = 0; i < n; i++) {
+        uint8_t b = 0;
+        for (int k = 0; k < 4; k++)
+            b = (uint8_t)(b << 2 | test_rand(&seed) % 3);
+        w[i] = fill < RANDOM ? fills[fill] : b;
+    }
+}
+
+static void test_packing(void **state)
+{
+    (void)state;
+    static const size_t cols[] = {128, 256, 640, 6912};
+    for (size_t c = 0; c < BNET_COUNT(cols); c++)
+        for (size_t n_rows = 1; n_rows <= BNET_R16_ROWS; n_rows++) {
+            size_t k = cols[c], row_bytes = k / 4, n_group = bnet_r16_group_bytes(k);
+            uint8_t *rows = malloc(n_rows * row_bytes), *group = malloc(n_group),
+                    *back = malloc(row_bytes);
+            int8_t *trits = malloc(k);
+            fill_rows(rows, n_rows * row_bytes, RANDOM);
+            bnet_r16_pack(rows, row_bytes, n_rows, k, group);
+            for (size_t r = 0; r < BNET_R16_ROWS; r++) {
+                bnet_r16_unpack_row(group, r, k, back);
+                if (r < n_rows)
+                    assert_memory_equal(back, rows + r * row_bytes, row_bytes);
+                else
+                    for (size_t i = 0; i < row_bytes; i++)
+                        assert_int_equal(back[i], 0x55);
+            }
+            /* the layout as pack.h words it, from the format's own decoder */
+            assert_int_equal(bnet_i2s_decode_row(BITNET_I2S_128, rows, k, n_rows - 1, trits), 0);
+            for (size_t i = 0; i < k; i++) {
+                const uint8_t *byte = group + i / 16 * 64 + 4 * (n_rows - 1) + i % 4;
+                assert_int_equal((*byte >> (i % 16 / 4 * 2) & 3) - 1, trits[i]);
+            }
+            free(rows);
+            free(group);
+            free(back);
+            free(trits);
+        }
+}
+
+typedef struct r16_case {
+    size_t k, n_rows, n_tokens;
+    int fill;
+    size_t off; /* bytes between the inputs' end and the guard page: misaligns them */
+} r16_case;
+
+/* Sums of the plain rows, then the one epilogue. */
+static void expected(const r16_case *c, const uint8_t *rows, const bnet_r16 *a, float *y)
+{
+    int32_t *acc = malloc(c->n_rows * sizeof *acc);
+    for (size_t t = 0; t < c->n_tokens; t++) {
+        bnet_linear_i2s_scalar(rows, c->k / 128, c->n_rows, a->x + t * a->x_stride, a->x_stride,
+                               a->x_sum + t, 1, acc);
+        float scale = a->x_scale[t] * a->w_scale;
+        for (size_t r = 0; r < c->n_rows; r++)
+            y[t * a->y_stride + r] = (float)acc[r] * scale;
+    }
+    free(acc);
+}
+
+static void fill_tokens(const r16_case *c, int8_t *x, size_t stride, int32_t *sum, float *scale)
+{
+    for (size_t t = 0; t < c->n_tokens; t++) {
+        sum[t] = 0;
+        scale[t] = c->fill == RANDOM ? (float)(test_rand(&seed) % 1000 + 1) / 777.0f : 1.0f;
+        for (size_t i = 0; i < stride; i++) {
+            int8_t v = c->fill == LOWEST    ? -128
+                       : c->fill == HIGHEST ? 127
+                       : c->fill == ZEROS   ? -127
+                                            : (int8_t)test_rand(&seed);
+            x[t * stride + i] = i < c->k ? v : 0;
+            sum[t] += x[t * stride + i];
+        }
+    }
+}
+
+static void check_case(const bnet_kernel_record *r, r16_case c)
+{
+    size_t row_bytes = c.k / 4, n_groups = bnet_r16_groups(c.n_rows), y_stride = c.n_rows + 3;
+    size_t n_y = c.n_tokens * y_stride, group = bnet_r16_group_bytes(c.k);
+    uint8_t *rows = malloc(c.n_rows * row_bytes);
+    guarded gw = guard_new(n_groups * group + c.off);
+    guarded gx = guard_new(c.n_tokens * c.k + c.off);
+    guarded temp = guard_new((r->temp_bytes + 63) / 64 * 64);
+    int32_t *sum = malloc(c.n_tokens * sizeof *sum);
+    float *scale = malloc(c.n_tokens * sizeof *scale), *got = malloc(n_y * sizeof *got),
+          *want = malloc(n_y * sizeof *want);
+    fill_rows(rows, c.n_rows * row_bytes, c.fill);
+    for (size_t g = 0; g < n_groups; g++)
+        bnet_r16_pack(rows + 16 * g * row_bytes, row_bytes, BNET_MIN(c.n_rows - 16 * g, 16ul), c.k,
+                      gw.data + g * group);
+    fill_tokens(&c, (int8_t *)gx.data, c.k, sum, scale);
+    memset(got, 0x7f, n_y * sizeof *got);
+    memset(want, 0x7f, n_y * sizeof *want);
+    bnet_r16 a = {gw.data, c.k / 16,   c.n_rows, (int8_t *)gx.data, c.k,      sum, scale,
+                  0.75f,   c.n_tokens, got,      y_stride,          temp.data};
+    expected(&c, rows, &a, want);
+    ((bnet_fn_r16 *)r->fn)(&a);
+    for (size_t i = 0; i < n_y; i++) /* what lies between the rows of y must be untouched, too */
+        if (memcmp(&got[i], &want[i], sizeof *got) != 0)
+            fail_msg("%s: k %zu, %zu rows, %zu tokens, fill %d, offset %zu: token %zu row %zu is "
+                     "%g, reference %g",
+                     r->id, c.k, c.n_rows, c.n_tokens, c.fill, c.off, i / y_stride, i % y_stride,
+                     (double)got[i], (double)want[i]);
+    free(rows);
+    free(sum);
+    free(scale);
+    free(got);
+    free(want);
+    guard_free(&gw);
+    guard_free(&gx);
+    guard_free(&temp);
+}
+
+static size_t least_tokens(const bnet_kernel_record *r)
+{
+    return r->m.min ? (size_t)r->m.min : 1;
+}
+
+static bool takes(const bnet_kernel_record *r, size_t m)
+{
+    return m >= least_tokens(r) && (r->m.max == 0 || m <= r->m.max);
+}
+
+static void check_row(const bnet_kernel_record *r)
+{
+    static const size_t cols[] = {128, 256, 384, 640, 2560, 6912, 27648};
+    size_t few = least_tokens(r);
+    for (size_t c = 0; c < BNET_COUNT(cols); c++)
+        for (int fill = 0; fill < FILLS; fill++)
+            check_case(r, (r16_case){cols[c], 16 + 5 * c, few, fill, c % 3});
+    for (size_t n_rows = 1; n_rows <= 70; n_rows++)
+        check_case(r, (r16_case){256, n_rows, few + n_rows % 3, RANDOM, n_rows % 2 * 7});
+    for (size_t m = 1; m <= 70; m++)
+        if (takes(r, m))
+            check_case(r, (r16_case){384, 35, m, m % FILLS, m % 2});
+    if (takes(r, 515)) { /* more rows than a block, more tokens than a tile */
+        check_case(r, (r16_case){128, 300, 515, RANDOM, 0});
+        check_case(r, (r16_case){6912, 100, 33, RANDOM, 0});
+        check_case(r, (r16_case){32768, 40, 9, HIGHEST, 1});
+    }
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    size_t n;
+    const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(rows[i].format, "i2s_r16") != 0)
+            continue;
+        if (rows[i].cpu_needs & ~bnet_cpu_features())
+            print_message("%s: not available on this CPU, not checked\n", rows[i].id);
+        else
+            check_row(&rows[i]);
+    }
+}
+
+int main(void)
+{
+    const char *text = getenv("KCHECK_SEED");
+    seed = text ? strtoull(text, NULL, 0) : 20261115;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_packing),
+        cmocka_unit_test(test_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
