@@ -136,6 +136,8 @@ static int set_value(args *a, const option *o, const char *origin, const char *w
     int rc = value_parse(o, origin, written, v);
     if (!rc)
         v->origin = origin;
+    if (!rc && o->key == OPT_LOG_FORMAT) /* at once: the next complaint may be about an option */
+        log_as_json(v->text[0] == 'j');
     return rc;
 }
 

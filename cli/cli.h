@@ -7,6 +7,7 @@
 #ifndef BITNET_CLI_H
 #define BITNET_CLI_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -291,6 +292,7 @@ void deadline_start(loaded *m);                      /* from now, --timeout */
 int model_path(const args *a, char **out);           /* *out is to be freed also on failure */
 int check_outputs(const args *a, const char *model); /* no file to be written is the model */
 double now_ms(void);
+const char *wanted_isa(const args *a); /* NULL: the best there is */
 /* The runtime alone, as the options say. */
 int open_runtime(const args *a, int n_threads, bitnet_runtime **out);
 
@@ -304,6 +306,14 @@ void engine_stats_text(const loaded *m, buffer *out);
 
 /* ---- log (log.c) ---- */
 
+/* From now on fail, warn and note speak in JSON lines too. */
+void log_as_json(bool on);
+/* A line of the command itself, as a JSON object; false: lines are text, or there is no memory.
+ * code < 0: none. */
+bool log_own_line(bitnet_log_level level, int code, const char *fmt, va_list ap);
+/* The first module of the list that no part of the program has, copied into buf; NULL: all exist.
+ */
+const char *log_unknown_module(const char *levels, char *buf, size_t cap);
 void log_sink(void *user, bitnet_log_level level, const char *module, const char *message);
 /* "info" or "device=debug,gguf=info" */
 bool log_levels_ok(const char *levels);

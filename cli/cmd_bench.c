@@ -213,8 +213,8 @@ static void name_row(const args *a, const bitnet_bench_test *t, char *buf, size_
         n = strlen(buf), snprintf(buf + n, cap - n, "@d%d", t->depth);
     if (opt_int(a, OPT_KV) != 0)
         n = strlen(buf), snprintf(buf + n, cap - n, " kv=%s", opt_text(a, OPT_KV));
-    if (opt_text(a, OPT_ISA))
-        n = strlen(buf), snprintf(buf + n, cap - n, " isa=%.20s", opt_text(a, OPT_ISA));
+    if (wanted_isa(a))
+        n = strlen(buf), snprintf(buf + n, cap - n, " isa=%.20s", wanted_isa(a));
 }
 
 void fill_row(const bench_plan *p, bench_side *s, const bitnet_bench_test *t, double *tok_s,

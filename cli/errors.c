@@ -58,9 +58,11 @@ int fail(int code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    fputs("bitnet: ", stderr);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    if (!log_own_line(BITNET_LOG_ERROR, code, fmt, ap)) {
+        fputs("bitnet: ", stderr);
+        vfprintf(stderr, fmt, ap);
+        fputc('\n', stderr);
+    }
     va_end(ap);
     return code;
 }
@@ -69,9 +71,11 @@ void warn(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    fputs("bitnet: warning: ", stderr);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    if (!log_own_line(BITNET_LOG_WARN, -1, fmt, ap)) {
+        fputs("bitnet: warning: ", stderr);
+        vfprintf(stderr, fmt, ap);
+        fputc('\n', stderr);
+    }
     va_end(ap);
 }
 

@@ -114,13 +114,19 @@ static void warn_no_tuning(const args *a)
         warn("%s: %s does not exist: no tuning", origin, path);
 }
 
+const char *wanted_isa(const args *a)
+{
+    const char *isa = opt_text(a, OPT_ISA);
+    return isa && strcmp(isa, "best") != 0 && strcmp(isa, "auto") != 0 ? isa : NULL;
+}
+
 int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
 {
     bitnet_runtime_options o;
     bitnet_error err = {0};
     bitnet_runtime_options_init(&o);
     o.n_threads = n_threads;
-    o.isa = opt_text(a, OPT_ISA);
+    o.isa = wanted_isa(a);
     o.log = log_sink;
     o.log_user = (void *)(uintptr_t)a;
     o.strict = opt_on(a, OPT_STRICT_RUN);

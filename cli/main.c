@@ -1,5 +1,6 @@
 /* main.c - from argv to an exit code. */
 #include <locale.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
@@ -35,6 +36,8 @@ int main(int argc, char **argv)
     out_guard_descriptors();
     signals_install();
     setlocale(LC_CTYPE, "");
+    const char *format = getenv("BITNET_LOG_FORMAT");
+    log_as_json(format && strcmp(format, "json") == 0); /* until an option says otherwise */
     int rc = args_parse(&a, argc, argv);
     if (!rc)
         rc = dispatch(&a);

@@ -85,7 +85,8 @@ void note(const args *a, const char *fmt, ...)
     if (opt_on(a, OPT_QUIET) || out_errno)
         return;
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    if (!log_own_line(BITNET_LOG_INFO, -1, fmt, ap))
+        vfprintf(stderr, fmt, ap);
     va_end(ap);
 }
 

@@ -127,8 +127,12 @@ static int parse_path(const char *origin, const char *written)
 
 static int parse_levels(const char *origin, const char *written)
 {
-    if (log_levels_ok(written))
+    char module[64];
+    if (log_levels_ok(written)) {
+        if (log_unknown_module(written, module, sizeof module))
+            warn("%s: no part of the program is called '%s'", origin, module);
         return EXIT_OK;
+    }
     return fail(EXIT_USAGE,
                 "%s: '%s' is neither error, warn, info or debug nor a list like "
                 "device=debug,gguf=info",

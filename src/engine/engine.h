@@ -17,6 +17,7 @@ struct bitnet_runtime {
     bnet_registry *registry;
     bnet_manager *manager;  /* of providers */
     char *isa;              /* NULL: the best */
+    char *tuning;           /* where measured choices come from; NULL: there are none */
     bnet_capabilities caps; /* of the CPU, limited by isa */
     bnet_devices *devices;  /* as found when the runtime was opened */
     bnet_selection selection;
@@ -68,6 +69,12 @@ struct bitnet_session {
     int32_t *tokens; /* [n_ctx] */
     float *logits;   /* [n_vocab] after tokens[n_pos - 1], if has_logits */
     bool has_logits;
+    bool is_kept;            /* they are not in `logits` yet: ws keeps what they follow from */
+    bitnet_sampler *chooser; /* while generating: only what it may need is computed */
+    bool has_top;            /* `top` is what it may need now */
+    bnet_top top;
+    int n_whole;      /* steps to go without asking for less than all: it did not pay */
+    bool always_full; /* for tests: all logits, every time */
     bool fallen;   /* kv and ws are of the engine's spare model */
     bool in_batch; /* marks a session while bitnet_batch_step looks for one named twice */
 
@@ -92,6 +99,9 @@ bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int
  * asked for logits. On failure the position has not moved. */
 bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,
                                 bitnet_error *err);
+/* After a pass: the logits of its last row, or what the chooser may need of them
+ * (session_head.c). */
+bitnet_status bnet_session_answer(bitnet_session *s, bitnet_error *err);
 /* Makes the cache whole for positions [0, n_pos) with room up to n_need, and keeps it so until
  * _let_go; nothing to do for a session with a cache of its own (session_kv.c). Fails: CONTEXT (more
  * than its pool holds), CANCELLED, what a pass fails with; then nothing is held. */

@@ -3,6 +3,7 @@
  * the schema says so (docs/receipt.schema.json). */
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <sys/utsname.h>
 #include <time.h>
 
@@ -141,6 +142,16 @@ static json_t *count(uint64_t n)
     return json_integer((json_int_t)n);
 }
 
+/* JSON readers take whole numbers below 2^63; larger seeds are texts. */
+static json_t *seed(uint64_t n)
+{
+    char digits[24];
+    if (n <= INT64_MAX)
+        return count(n);
+    snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
+    return json_string(digits);
+}
+
 /* Rounded as people want it; a number that is none becomes 0. */
 static json_t *number(double x)
 {
@@ -223,7 +234,7 @@ static void put_environment(document *d, json_t *root)
     put(d, o, "BITNET_VERSION", json_string(BITNET_VERSION));
     put(d, o, "BITNET_DETERMINISTIC",
         json_boolean(d->f->deterministic || d->f->deterministic_asked));
-    put(d, o, "BITNET_SEED", count(d->f->seed));
+    put(d, o, "BITNET_SEED", seed(d->f->seed));
     put(d, o, "BITNET_STRICT_MODE", json_boolean(r->strict));
     put(d, o, "OS", text(s.data ? s.data : "unknown"));
     put(d, o, "CPU_BRAND", text(r->devices->cpu.brand));
@@ -232,6 +243,7 @@ static void put_environment(document *d, json_t *root)
     put(d, o, "threads", json_integer(bnet_pool_threads(r->pool)));
     put(d, o, "isa", text(r->isa ? r->isa : "best"));
     put(d, o, "provider", text(bitnet_runtime_provider(r)));
+    put(d, o, "tuning", text(r->tuning ? r->tuning : "none"));
     put(d, root, "environment", o);
     d->failed = d->failed || s.failed || gpus.failed;
     bnet_str_free(&s);

@@ -10,11 +10,23 @@ enum { RECEIPT_MAX = 16 << 20, KERNELS_MOST = 10000, ID_MOST = 128 };
 
 /* ---- gates ---- */
 
+/* 2^63 to 2^64 - 1 as text: JSON readers rarely take such numbers. */
+static bool is_large(const json_t *j)
+{
+    static const char least[] = "9223372036854775808", most[] = "18446744073709551615";
+    const char *s = json_string_value(j);
+    size_t n = s ? strlen(s) : 0;
+    if (!s || strspn(s, "0123456789") != n)
+        return false;
+    return (n == sizeof least - 1 && strcmp(s, least) >= 0) ||
+           (n == sizeof most - 1 && strcmp(s, most) <= 0);
+}
+
 static bool gate_schema(checking *c)
 {
     static const struct {
         const char *path;
-        char type; /* s text, i whole number >= 0, n number >= 0, b boolean, a list, o object */
+        char type; /* see there */
     } fields[] = {
 #define FIELD(path, type) {path, type},
 #include "engine/receipt_fields.inc"
@@ -31,7 +43,9 @@ static bool gate_schema(checking *c)
         char t = fields[i].type;
         bool whole = json_is_integer(j) && json_integer_value(j) >= 0;
         bool ok = t == 's'   ? json_is_string(j)
+                  : t == 't' ? !j || json_is_string(j)
                   : t == 'i' ? whole
+                  : t == 'u' ? whole || is_large(j)
                   : t == 'n' ? json_is_number(j) && json_number_value(j) >= 0
                   : t == 'b' ? json_is_boolean(j)
                   : t == 'a' ? json_is_array(j)

@@ -95,6 +95,7 @@ void bitnet_runtime_close(bitnet_runtime *r)
     bnet_registry_close(r->registry);
     bnet_free(r->devices);
     bnet_free(r->isa);
+    bnet_free(r->tuning);
     bnet_free(r);
 }
 

@@ -35,6 +35,8 @@ bitnet_status bnet_runtime_load_tuning(bitnet_runtime *r, const char *path, bitn
     bitnet_status st = machine_key(r, &key, err);
     if (st == BITNET_OK)
         st = bnet_registry_load_tuning(r->registry, key.data, path, &r->log, &used, err);
+    if (used && !(r->tuning = bnet_strdup(path)))
+        st = bnet_no_memory(err, "tuning");
     if (used)
         bnet_logf(&r->log, BITNET_LOG_INFO, "tuning", "%s: %zu choices", path,
                   bnet_registry_choices(r->registry));
@@ -140,5 +142,7 @@ bitnet_status bitnet_runtime_tune(bitnet_runtime *r, const bitnet_kernel_query *
     for (size_t i = 0; st == BITNET_OK && i < n_shapes; i++)
         st = contest_shape(&c, &shapes[i]);
     bnet_backend_close(c.backend);
+    if (st == BITNET_OK && !r->tuning && !(r->tuning = bnet_strdup("measured by this process")))
+        st = bnet_no_memory(err, "tune");
     return st == BITNET_OK && path ? save(r, path, err) : st;
 }

@@ -22,15 +22,16 @@ def violations(v, schema, where="$"):
              "pattern", "items", "minimum", "minLength", "maxLength", "maxItems", "uniqueItems"}
     check(set(schema) <= known, f"{where}: the schema uses words this test does not know: {set(schema) - known}")
     bad = []
-    if "type" in schema and schema["type"] not in types_of(v):
+    allowed = schema.get("type", [])
+    if allowed and not set([allowed] if isinstance(allowed, str) else allowed) & types_of(v):
         return [f"{where}: not {schema['type']}"]
     if "const" in schema and v != schema["const"]:
         bad.append(f"{where}: {v!r} is not {schema['const']!r}")
     if "enum" in schema and v not in schema["enum"]:
         bad.append(f"{where}: {v!r} is none of {schema['enum']}")
-    if "pattern" in schema and not re.search(schema["pattern"], v):
+    if "pattern" in schema and isinstance(v, str) and not re.search(schema["pattern"], v):
         bad.append(f"{where}: {v!r} does not match")
-    if "minimum" in schema and v < schema["minimum"]:
+    if "minimum" in schema and not isinstance(v, str) and v < schema["minimum"]:
         bad.append(f"{where}: {v} is too small")
     if isinstance(v, str) and not schema.get("minLength", 0) <= len(v) <= schema.get("maxLength", 1 << 30):
         bad.append(f"{where}: length {len(v)}")
@@ -159,15 +160,42 @@ def test_fields_of_code_and_schema_are_the_same():
     with open(os.path.join(SOURCE, "src", "engine", "receipt_fields.inc")) as f:
         code = dict(re.findall(r'FIELD\("([^"]+)", \'(\w)\'\)', f.read()))
     letters = {"string": "s", "integer": "i", "number": "n", "boolean": "b", "array": "a", "object": "o"}
+    later = {"environment.": ["tuning"]}  # fields that receipts of earlier versions lack
 
     def leaves(schema, prefix=""):
-        equal(sorted(schema["required"]), sorted(schema["properties"]), f"required of {prefix or 'the top'}")
+        equal(sorted(schema["required"] + later.get(prefix, [])), sorted(schema["properties"]), f"required of {prefix or 'the top'}")
         for k, v in schema["properties"].items():
             if "properties" in v:
                 yield from leaves(v, prefix + k + ".")
             elif k != "schema_version":
-                yield prefix + k, letters[v["type"]]
+                letter = "u" if isinstance(v["type"], list) else letters[v["type"]]
+                yield prefix + k, "t" if k in later.get(prefix, []) else letter
     equal(dict(leaves(SCHEMA)), code, "fields")
+
+
+def test_tuning_is_told():
+    cache = temp("tuned.json")
+    equal(nano()[1]["environment"]["tuning"], "none", "without")
+    expect(0, "tune", "-m", model("nano"), "--tokens", "1", "--repeats", "1", "-o", cache)
+    path, j, _ = nano("--tuning", cache)
+    equal(j["environment"]["tuning"], cache, "with")
+    expect(0, "receipt", "verify", path)
+    with open(cache) as f:
+        other = write("others.json", json.dumps({**json.load(f), "key": "another machine"}))
+    equal(nano("--tuning", other)[1]["environment"]["tuning"], "none", "that of another machine")
+    old = dict(j["environment"])
+    del old["tuning"]
+    expect(0, "receipt", "verify", write("old.json", json.dumps({**j, "environment": old})))
+    bad = write("bad.json", json.dumps({**j, "environment": {**old, "tuning": 7}}))
+    fails(13, "receipt", "verify", bad, says="environment.tuning is missing or of the wrong type")
+
+
+def test_large_seeds():
+    _, j, _ = nano()
+    for seed, ok in ((2**63 - 1, True), (str(2**63), True), (str(2**64 - 1), True), (str(2**64), False), (str(2**63 - 1), False),
+                     ("5", False), ("9223372036854775808x", False), (-1, False)):
+        path = write("seed.json", json.dumps({**j, "environment": {**j["environment"], "BITNET_SEED": seed}}))
+        expect(0 if ok else 13, "receipt", "verify", path)
 
 
 def test_receipt_cannot_be_written():

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Strict mode and logging from outside: X-1, X-2, policies, BITNET_LOG."""
+import glob
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -105,6 +107,57 @@ def test_T_4_log_as_json():
     check(any(x["module"] == "device" and x["message"].startswith("requested=auto") for x in rows), f"{rows}")
     check("secret" not in r.err, "the prompt is in the log")
     fails(2, "run", "-m", model("nano"), *NANO, env={"BITNET_LOG_FORMAT": "xml"}, says="text.json")
+
+
+def json_lines(code, *args, **env):
+    return [json.loads(x) for x in expect(code, *args, env={"BITNET_LOG_FORMAT": "json", **env}).err.splitlines()]
+
+
+def test_T_4_errors_and_closing_lines_as_json():
+    run = ("run", "-m", model("nano"), "-p", "a secret prompt", "-n", "2")
+    closing = json_lines(0, *run)
+    equal([(x["level"], x["module"]) for x in closing], [("info", "bitnet")], "one closing line")
+    check(closing[0]["message"].startswith("nano.gguf: 2 tokens, ") and not closing[0]["message"].endswith("]"), f"{closing}")
+    for code, args in ((5, ("run", "-m", "/nowhere.gguf")), (2, ("run", "--wings")), (2, ("fly",)), (2, ("run", "--log-format", "json", "-n", "x")),
+                       (12, ("run", "-m", model("nano"), "--isa", "amx" if os.uname().machine == "aarch64" else "neon"))):
+        rows = json_lines(code, *args)
+        equal([(x["level"], x["exit"]) for x in rows], [("error", code)], f"{args}")
+        check(set(rows[0]) == {"time", "level", "module", "message", "exit"}, f"{rows}")
+    rows = json_lines(0, *run, "--tuning", "/nowhere.json", "--log-level", "session=info,wings=debug")
+    equal([x["level"] for x in rows], ["warn", "warn", "info"], f"{rows}")
+    check("'wings'" in rows[0]["message"] and "/nowhere.json" in rows[1]["message"], f"{rows}")
+    text = expect(0, *run, "--log-format", "text", env={"BITNET_LOG_FORMAT": "json"}).err
+    check(text.startswith("[nano.gguf: "), f"the option wins: {text}")
+
+
+def test_log_modules_are_known():
+    """Unknown ones are warned of; the list is that of the reports in the sources."""
+    seen = set()
+    for path in glob.glob(os.path.join(SOURCE, "src", "**", "*.c"), recursive=True):
+        with open(path, encoding="utf-8") as f:
+            seen.update(re.findall(r'bnet_logf\([^;"]*BITNET_LOG_[A-Z]+,\s*"([^"]+)"', f.read()))
+    with open(os.path.join(SOURCE, "cli", "log_modules.inc"), encoding="utf-8") as f:
+        listed = set(re.findall(r"^MODULE\((\w+)\)", f.read(), re.M))
+    equal(sorted(seen - listed), [], "modules that cli/log_modules.inc lacks")
+    equal(sorted(listed - seen), ["load"], "modules nothing reports as")
+    r = expect(0, "run", "-m", model("nano"), *NANO, "--quiet", env={"BITNET_LOG": "gpuu=debug"})
+    equal(r.err, "bitnet: warning: BITNET_LOG: no part of the program is called 'gpuu'\n", "warned")
+    equal(expect(0, "run", "-m", model("nano"), *NANO, "--quiet", env={"BITNET_LOG": "MODEL=warn"}).err, "", "letters may be large")
+
+
+def test_best_isa():
+    for how in ({"BITNET_CPU": "best"}, {"BITNET_CPU": "auto"}):
+        r = expect(0, "run", "-m", model("nano"), *NANO, "--json", env=how).json()
+        equal(r["kernels"], expect(0, "run", "-m", model("nano"), *NANO, "--json").json()["kernels"], f"{how}")
+    best, plain = (re.findall(r"^kernels: .*", expect(0, "info", *how).out, re.M) for how in (("--isa", "best"), ()))
+    check(best and best == plain, f"info: {best} {plain}")
+
+
+def test_a_warning_is_said_once():
+    """info looks at the machine twice; what both find is told once."""
+    for command in ("info", "devices"):
+        r = expect(0, command, "--strict", env={"BITNET_GPU_FAKE": "cuda"})
+        equal(sum("strict mode ignores" in x for x in r.err.splitlines()), 1, f"{command}: {r.err}")
 
 
 if __name__ == "__main__":

@@ -103,6 +103,31 @@ static void X_4_a_real_receipt_passes(void **state)
     json_decref(j);
 }
 
+/* Beyond what JSON readers take for a whole number: as digits in quotes. */
+static void seeds_from_2_63_on_are_texts(void **state)
+{
+    (void)state;
+    static const uint64_t seeds[] = {INT64_MAX, (uint64_t)INT64_MAX + 1, UINT64_MAX};
+    nano n = nano_open(1);
+    for (int i = 0; i < 3; i++) {
+        bitnet_receipt *r = NULL;
+        bitnet_receipt_facts f;
+        char path[128], want[32], got[32];
+        OK(bitnet_receipt_open(n.engine, &r, &err));
+        bitnet_receipt_facts_init(&f);
+        f.seed = seeds[i];
+        OK(bitnet_receipt_write(r, &f, file("best.json", path, sizeof path), &err));
+        bitnet_receipt_close(r);
+        json_t *j = json_load_file(path, 0, NULL);
+        const json_t *seed = json_object_get(json_object_get(j, "environment"), "BITNET_SEED");
+        snprintf(want, sizeof want, "%llu", (unsigned long long)seeds[i]);
+        snprintf(got, sizeof got, "%lld", (long long)json_integer_value(seed));
+        assert_string_equal(i ? json_string_value(seed) : got, want);
+        json_decref(j);
+    }
+    nano_close(&n);
+}
+
 /* Must hold 3: the instruction set shows in the ids. */
 static void X_3_isa_changes_the_ids(void **state)
 {
@@ -502,6 +527,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(X_4_a_real_receipt_passes),
+        cmocka_unit_test(seeds_from_2_63_on_are_texts),
         cmocka_unit_test(X_3_isa_changes_the_ids),
         cmocka_unit_test(X_1_tampered_receipts_are_refused),
         cmocka_unit_test(X_1_too_many_too_long_twice),
