@@ -68,7 +68,7 @@ static bitnet_status share_logits(bitnet_session *carrier, bitnet_session *const
         for (int i = 0; i < k; i++) {
             bitnet_session *s = sessions[first + i];
             memcpy(s->logits, out + (size_t)i * n_vocab, n_vocab * sizeof *out);
-            s->has_logits =
+            s->is_kept = s->has_logits =
                 false; /* until the position moves, these belong to no token of the timeline */
         }
     }

@@ -42,6 +42,7 @@ void bnet_spare_close(bitnet_engine *e)
 static bitnet_status rebuild(bitnet_session *s, bnet_kv *kv, bnet_workspace *ws, bitnet_error *err)
 {
     size_t n_pos = s->n_pos;
+    bitnet_session_logits(s); /* while there is what they follow from */
     bnet_workspace_close(s->ws);
     bnet_session_close_kv(s);
     s->kv = kv;

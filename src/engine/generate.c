@@ -123,7 +123,9 @@ static bitnet_status choose(generation *g, int32_t *id, bitnet_error *err)
     const bitnet_session *s = g->session;
     bnet_meter *meter = s->engine->backend->meter;
     double begun = bnet_meter_start(meter);
-    bitnet_status st = bitnet_sampler_pick(g->sampler, s->logits, s->tokens, s->n_pos, id, err);
+    bitnet_status st =
+        s->has_top ? bnet_sampler_pick_among(g->sampler, &s->top, s->tokens, s->n_pos, id, err)
+                   : bitnet_sampler_pick(g->sampler, s->logits, s->tokens, s->n_pos, id, err);
     bnet_meter_stop(meter, BNET_ENTRY_SAMPLE, begun);
     if (st != BITNET_OK)
         return bnet_wrap(err, st, "position %zu", s->n_pos);
@@ -212,10 +214,14 @@ bitnet_status bitnet_generate(bitnet_session *session, bitnet_sampler *sampler, 
     session->tail.failed = session->piece.failed = false;
     generation g = {session, sampler, &o,
                     r,       {0},     {o.stops, o.n_stops, o.on_text, o.user, &session->tail}};
+    session->chooser = sampler;
     st = prefill(&g, ids, n_ids, err);
-    if (st != BITNET_OK)
-        return st;
-    bnet_detok_init(&g.detok, session->engine->tokenizer, o.print_special,
-                    begins_text(session->engine, ids, n_ids));
-    return decode(&g, start, err);
+    if (st == BITNET_OK) {
+        bnet_detok_init(&g.detok, session->engine->tokenizer, o.print_special,
+                        begins_text(session->engine, ids, n_ids));
+        st = decode(&g, start, err);
+    }
+    session->chooser = NULL;
+    session->has_top = false;
+    return st;
 }

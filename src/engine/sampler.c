@@ -14,7 +14,13 @@
 #include "engine/rng.h"
 #include "base/mathf.h"
 
-enum { VOCAB_MAX = 1 << 23 }; /* 2^23 weights of 2^40 fit a uint64_t */
+enum {
+    VOCAB_MAX = 1 << 23, /* 2^23 weights of 2^40 fit a uint64_t */
+    WANTED_MAX = 1024,   /* ids with penalties that are asked for one by one */
+    BLOCK = 64           /* logits looked at together */
+};
+#define LIGHTEST 28.0f /* e^-28 < 2^-40: what is further below the best than that weighs nothing   \
+                        */
 
 typedef struct candidate {
     float key; /* orders the heap: x, or minus the distance to typical */
@@ -32,7 +38,20 @@ struct bitnet_sampler {
     size_t n, n_sorted;
     size_t limit;   /* candidates that survive, counted from the best */
     uint64_t total; /* sum of their weights */
+    int32_t wanted[WANTED_MAX];
 };
+
+/* The logits to choose from: those of some ids, ascending; ids NULL: of all. */
+typedef struct row {
+    const int32_t *ids;
+    const float *logits;
+    size_t n;
+} row;
+
+static inline int32_t id_at(const row *r, size_t i)
+{
+    return r->ids ? r->ids[i] : (int32_t)i;
+}
 
 /* ---- options ---- */
 
@@ -190,46 +209,88 @@ static float penalised(const bitnet_sampler_options *o, float logit, uint32_t co
 }
 
 /* The logit after penalties; false for those that cannot be chosen (NaN, infinite). */
-static inline bool logit_of(const bitnet_sampler *s, const float *logits, int32_t id, float *out)
+static inline bool logit_of(const bitnet_sampler *s, const row *r, size_t i, float *out)
 {
-    float v = logits[id];
+    float v = r->logits[i];
     if (!(v >= -FLT_MAX && v <= FLT_MAX))
         return false;
-    *out = s->counts[id] ? penalised(&s->o, v, s->counts[id]) : v;
+    uint32_t count = s->counts[id_at(r, i)];
+    *out = count ? penalised(&s->o, v, count) : v;
     return true;
+}
+
+/* How many logits from the i-th on can be passed over, because none of them reaches `least` and
+ * none has a penalty, which may raise it. */
+static inline size_t dull(const bitnet_sampler *s, const row *r, size_t i, float least)
+{
+    unsigned any = 0;
+    if (r->ids || r->n - i < BLOCK)
+        return 0;
+    for (size_t k = i; k < i + BLOCK; k++)
+        any |= r->logits[k] >= least;
+    if (!any && has_penalties(&s->o))
+        for (size_t k = i; k < i + BLOCK; k++)
+            any |= s->counts[k];
+    return any ? 0 : BLOCK;
 }
 
 /* ---- stages ---- */
 
+/* Ascending by id, so that sums over them do not depend on what else was looked at. */
+static void sort_by_id(bitnet_sampler *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        s->c[i].key = -(float)s->c[i].id; /* exact: ids are below 2^23 */
+    heapify(s->c, s->n, true);
+    for (size_t n = s->n; n-- > 1;) {
+        candidate top = s->c[0];
+        s->c[0] = s->c[n];
+        s->c[n] = top;
+        sift_down(s->c, n, 0, true);
+    }
+    for (size_t i = 0, j = s->n; i + 1 < j; i++) {
+        candidate first = s->c[i];
+        s->c[i] = s->c[--j];
+        s->c[j] = first;
+    }
+}
+
 /* Every finite logit becomes a candidate; with top-k only the k best ones. Returns the largest
  * logit. */
-static float collect(bitnet_sampler *s, const float *logits)
+static float collect(bitnet_sampler *s, const row *r)
 {
-    size_t k =
-        s->o.top_k > 0 ? BNET_MIN((size_t)s->o.top_k, (size_t)s->n_vocab) : (size_t)s->n_vocab;
+    size_t all = (size_t)s->n_vocab, k = s->o.top_k > 0 ? BNET_MIN((size_t)s->o.top_k, all) : all;
     float v, largest = -FLT_MAX;
     s->n = 0;
-    for (int32_t id = 0; id < s->n_vocab; id++) {
-        if (!logit_of(s, logits, id, &v))
+    for (size_t i = 0; i < r->n; i++) {
+        if (i % BLOCK == 0 && s->n == k && k < all) {
+            size_t skip;
+            while ((skip = dull(s, r, i, s->c[0].key)) > 0)
+                i += skip;
+            if (i == r->n)
+                break;
+        }
+        if (!logit_of(s, r, i, &v))
             continue;
         largest = v > largest ? v : largest;
-        candidate fresh = {v, v, id};
+        candidate fresh = {v, v, id_at(r, i)};
         if (s->n < k) {
             s->c[s->n++] = fresh;
-            if (s->n == k && k < (size_t)s->n_vocab)
+            if (s->n == k && k < all)
                 heapify(s->c, k, false);
         } else if (better(&fresh, &s->c[0])) {
             s->c[0] = fresh;
             sift_down(s->c, k, 0, false);
         }
     }
+    if (k < all && s->o.typical_p < 1.0f)
+        sort_by_id(s);
     return largest;
 }
 
 static inline uint64_t weight(const candidate *c)
 {
-    return c->x < -28.0f ? 0
-                         : (uint64_t)(bnet_expf(c->x) * (float)BNET_WEIGHT_ONE); /* e^-28 < 2^-40 */
+    return c->x < -LIGHTEST ? 0 : (uint64_t)(bnet_expf(c->x) * (float)BNET_WEIGHT_ONE);
 }
 
 /* Logits to x and weights; drops what is lighter than one unit (2^-40 of the best), which no draw
@@ -304,9 +365,9 @@ static void keep_min_p(bitnet_sampler *s)
 }
 
 /* All stages: leaves `limit` candidates of weight `total`. False: no logit is finite. */
-static bool prepare(bitnet_sampler *s, const float *logits)
+static bool prepare(bitnet_sampler *s, const row *r)
 {
-    float largest = collect(s, logits);
+    float largest = collect(s, r);
     if (s->n == 0)
         return false;
     scale(s, largest);
@@ -329,15 +390,19 @@ static int32_t draw(bitnet_sampler *s)
     }
 }
 
-static bool greedy(const bitnet_sampler *s, const float *logits, int32_t *id)
+static bool greedy(const bitnet_sampler *s, const row *r, int32_t *id)
 {
     float v, largest = 0;
     int32_t best = -1;
-    for (int32_t i = 0; i < s->n_vocab; i++)
-        if (logit_of(s, logits, i, &v) && (best < 0 || v > largest)) {
+    for (size_t i = 0; i < r->n; i++) {
+        size_t skip = 0;
+        while (i % BLOCK == 0 && best >= 0 && (skip = dull(s, r, i, largest)) > 0)
+            i += skip;
+        if (i < r->n && logit_of(s, r, i, &v) && (best < 0 || v > largest)) {
             largest = v;
-            best = i;
+            best = id_at(r, i);
         }
+    }
     *id = best;
     return best >= 0;
 }
@@ -350,19 +415,16 @@ static bitnet_status not_finite(const bitnet_sampler *s, bitnet_error *err)
         s->n_vocab);
 }
 
-bitnet_status bitnet_sampler_pick(bitnet_sampler *s, const float *logits, const int32_t *history,
-                                  size_t n_history, int32_t *id, bitnet_error *err)
+static bitnet_status pick(bitnet_sampler *s, const row *r, const int32_t *history, size_t n_history,
+                          int32_t *id, bitnet_error *err)
 {
-    if (!s || !logits || !id || (n_history && !history))
-        return bnet_fail(err, BITNET_ARGUMENT,
-                         "sampler: sampler, logits, id and history must not be NULL");
     int32_t chosen = -1;
     count_window(s, history, n_history, true);
     bool ok;
     if (s->o.temperature == 0.0f) {
-        ok = greedy(s, logits, &chosen);
+        ok = greedy(s, r, &chosen);
     } else {
-        ok = prepare(s, logits);
+        ok = prepare(s, r);
         if (ok)
             chosen = draw(s);
     }
@@ -373,13 +435,69 @@ bitnet_status bitnet_sampler_pick(bitnet_sampler *s, const float *logits, const 
     return BITNET_OK;
 }
 
+bitnet_status bitnet_sampler_pick(bitnet_sampler *s, const float *logits, const int32_t *history,
+                                  size_t n_history, int32_t *id, bitnet_error *err)
+{
+    if (!s || !logits || !id || (n_history && !history))
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "sampler: sampler, logits, id and history must not be NULL");
+    row r = {NULL, logits, (size_t)s->n_vocab};
+    return pick(s, &r, history, n_history, id, err);
+}
+
+bitnet_status bnet_sampler_pick_among(bitnet_sampler *s, const bnet_top *top,
+                                      const int32_t *history, size_t n_history, int32_t *id,
+                                      bitnet_error *err)
+{
+    row r = {top->ids, top->logits, top->n};
+    return pick(s, &r, history, n_history, id, err);
+}
+
+/* The ids that have penalties, each once; false if they are too many. */
+static bool list_penalised(bitnet_sampler *s, const int32_t *history, size_t n, size_t *n_ids)
+{
+    *n_ids = 0;
+    if (!has_penalties(&s->o))
+        return true;
+    size_t window = s->o.penalty_window ? BNET_MIN((size_t)s->o.penalty_window, n) : n;
+    bool fits = true;
+    for (size_t i = n - window; i < n && fits; i++) {
+        int32_t id = history[i];
+        if (id < 0 || id >= s->n_vocab || s->counts[id])
+            continue;
+        fits = *n_ids < WANTED_MAX;
+        if (fits) {
+            s->counts[id] = 1;
+            s->wanted[(*n_ids)++] = id;
+        }
+    }
+    for (size_t i = 0; i < *n_ids; i++)
+        s->counts[s->wanted[i]] = 0;
+    return fits;
+}
+
+/* An id with a penalty may end anywhere, so all of these are wanted, and beside them as many of the
+ * others as if there were none. Without top-k: all that weigh something beside the best one that
+ * has no penalty (a better one would make them lighter); 28 and a bit, for the rounding of the
+ * quotient in scale(). */
+bool bnet_sampler_want(bitnet_sampler *s, const int32_t *history, size_t n_history,
+                       bnet_top_want *want)
+{
+    bool all = s->o.top_k == 0 && s->o.temperature > 0;
+    *want = (bnet_top_want){.k = s->o.temperature == 0.0f || all ? 1 : (size_t)s->o.top_k,
+                            .range = all ? (LIGHTEST + 0.01f) * s->o.temperature : 0,
+                            .ids = s->wanted};
+    return want->k < (size_t)s->n_vocab && list_penalised(s, history, n_history, &want->n_ids);
+}
+
 bitnet_status bnet_sampler_distribution(bitnet_sampler *s, const float *logits,
                                         const int32_t *history, size_t n_history, int32_t *ids,
                                         uint64_t *weights, size_t cap, size_t *n, uint64_t *total,
                                         bitnet_error *err)
 {
+    row r = {NULL, logits, (size_t)s->n_vocab};
     count_window(s, history, n_history, true);
-    bool ok = prepare(s, logits);
+    bool ok = prepare(s, &r);
     count_window(s, history, n_history, false);
     if (!ok)
         return not_finite(s, err);

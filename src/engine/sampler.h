@@ -2,13 +2,22 @@
 #ifndef BNET_SAMPLER_H
 #define BNET_SAMPLER_H
 
-#include "base/base.h"
+#include "ops/backend.h"
 
 /* Weights are integers: exp of the scaled logit in units of 2^-40, so sums are exact in any order.
  */
 #define BNET_WEIGHT_ONE ((uint64_t)1 << 40)
 
 int bnet_sampler_vocab(const bitnet_sampler *s);
+/* Which logits the next pick after this history can depend on. want->ids belongs to the sampler,
+ * until it is asked again. False: on all of them, as far as can be told. */
+bool bnet_sampler_want(bitnet_sampler *s, const int32_t *history, size_t n_history,
+                       bnet_top_want *want);
+/* bitnet_sampler_pick where only these logits are known, and they hold all that is wanted: the same
+ * choice. */
+bitnet_status bnet_sampler_pick_among(bitnet_sampler *s, const bnet_top *top,
+                                      const int32_t *history, size_t n_history, int32_t *id,
+                                      bitnet_error *err);
 /* The distribution that the next pick would draw from, best first: ids and weights of the
  * survivors, at most cap of them; *n is their number, *total the sum of all their weights. Draws
  * nothing. temperature must not be 0. */

@@ -203,6 +203,7 @@ static void keep_logits(bitnet_session *s, const float *row)
 {
     memcpy(s->logits, row, (size_t)s->engine->info.n_vocab * sizeof *row);
     s->has_logits = true;
+    s->is_kept = false;
 }
 
 bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,
@@ -261,27 +262,18 @@ static bitnet_status deliver(bitnet_session *s, appending *a, size_t at, int n, 
     return BITNET_OK;
 }
 
-static bitnet_status last_logits(bitnet_session *s, bitnet_error *err)
-{
-    const float *row;
-    bitnet_status st = bnet_head(s->ws, 0, 1, &row, err);
-    if (st == BITNET_OK)
-        keep_logits(s, row);
-    return st;
-}
-
 /* ids[at, at + n): one pass and the logits that are wanted of it. */
 static bitnet_status step(bitnet_session *s, appending *a, size_t at, int n, bitnet_error *err)
 {
     bool last = at + (size_t)n == a->n_ids;
-    s->has_logits = false;
+    s->has_logits = s->has_top = false;
     bitnet_status st = bnet_session_pass(s, a->ids + at, n, a->each ? n : last, err);
     if (st == BITNET_OK)
         bnet_session_let_go(s); /* the caller's `each` may want the blocks for another session */
     if (st == BITNET_OK && a->each)
         st = deliver(s, a, at, n, err);
     else if (st == BITNET_OK && last)
-        st = last_logits(s, err);
+        st = bnet_session_answer(s, err);
     return st;
 }
 
@@ -395,11 +387,4 @@ const int32_t *bitnet_session_tokens(const bitnet_session *s)
     if (!s)
         return NULL;
     return s->tokens;
-}
-
-const float *bitnet_session_logits(const bitnet_session *s)
-{
-    if (!s)
-        return NULL;
-    return s->has_logits ? s->logits : NULL;
 }

@@ -24,6 +24,8 @@ struct bnet_workspace {
     bnet_buffer *last;      /* [T][embd]  normed hidden state of the rows that want logits */
     bnet_buffer *pick;      /* [BNET_HEAD_ROWS][embd] */
     bnet_buffer *logits;    /* [BNET_HEAD_ROWS][vocab] */
+    bnet_buffer *kept;      /* [1][embd]  the row of the last bnet_head_top */
+    bnet_buffer *top;       /* scratch of bnet_head_top */
     bnet_act8 act;          /* int8 form of the current input */
     bnet_seq *seqs;         /* [T] */
 };
@@ -48,7 +50,7 @@ typedef struct plan {
     size_t n_bytes;
 } plan;
 
-enum { N_BUFFERS = 16 };
+enum { N_BUFFERS = 18 };
 
 static void plan_buffers(bnet_workspace *ws, const bnet_model *m, size_t t, plan out[N_BUFFERS])
 {
@@ -68,6 +70,8 @@ static void plan_buffers(bnet_workspace *ws, const bnet_model *m, size_t t, plan
         {&ws->last, t * w.embd * f},
         {&ws->pick, BNET_HEAD_ROWS * w.embd * f},
         {&ws->logits, BNET_HEAD_ROWS * w.vocab * f},
+        {&ws->kept, w.embd * f},
+        {&ws->top, BNET_MAX(bnet_op_top_bytes(m->be, m->head), (size_t)1)},
         {&ws->act.q, t * w.act},
         {&ws->act.scale, t * f},
         {&ws->act.sum, t * sizeof(int32_t)},
@@ -249,5 +253,27 @@ bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out,
     bitnet_status st = bnet_op_sync(ws->be, err);
     if (st == BITNET_OK)
         *out = bnet_op_read(ws->be, ws->logits, (size_t)n * ws->w.vocab * sizeof(float));
+    return st;
+}
+
+bitnet_status bnet_head_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out,
+                            bool *served, bitnet_error *err)
+{
+    assert(row >= 0 && row < ws->n_rows);
+    int32_t rows[1] = {row};
+    *served = false;
+    if (bnet_op_top_bytes(ws->be, ws->m->head) == 0)
+        return BITNET_OK;
+    bnet_op_gather(ws->be, ws->last, rows, 1, ws->w.embd, ws->kept);
+    *served = bnet_op_top(ws->be, ws->m->head, ws->kept, want, ws->top, out);
+    return bnet_op_sync(ws->be, err);
+}
+
+bitnet_status bnet_head_kept(bnet_workspace *ws, const float **out, bitnet_error *err)
+{
+    bnet_op_head(ws->be, ws->m->head, ws->kept, 1, ws->logits);
+    bitnet_status st = bnet_op_sync(ws->be, err);
+    if (st == BITNET_OK)
+        *out = bnet_op_read(ws->be, ws->logits, ws->w.vocab * sizeof(float));
     return st;
 }

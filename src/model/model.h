@@ -99,4 +99,12 @@ bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error
  * until the next call. */
 bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out, bitnet_error *err);
 
+/* The logits of one row of the last pass that are wanted, or more, until the next call; *served
+ * false: this backend or this row is not for it, ask bnet_head. The row is kept, whatever passes
+ * follow. */
+bitnet_status bnet_head_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out,
+                            bool *served, bitnet_error *err);
+/* All logits of the row that was kept; out as of bnet_head. */
+bitnet_status bnet_head_kept(bnet_workspace *ws, const float **out, bitnet_error *err);
+
 #endif

@@ -13,6 +13,7 @@ typedef struct loader {
     const bnet_log *log;
     bitnet_error *err;
     size_t n_used; /* tensors that found a place */
+    bool warned;   /* of a separate scale that is not positive */
 } loader;
 
 static bitnet_status check_shape(loader *l, const bnet_tensor *t, uint64_t n_in, uint64_t n_out)
@@ -47,17 +48,27 @@ static bitnet_status separate_scale(loader *l, const char *base, float *scale)
     if (!isfinite(*scale))
         return bnet_fail(l->err, BITNET_MODEL, "%s: tensor %s: value %g is not finite",
                          bnet_gguf_path(l->g), name, (double)*scale);
+    if (*scale <= 0 && !l->warned)
+        bnet_logf(l->log, BITNET_LOG_WARN, "model", "%s: tensor %s: value %g is not positive",
+                  bnet_gguf_path(l->g), name, (double)*scale);
+    l->warned = l->warned || *scale <= 0;
     return BITNET_OK;
+}
+
+static bitnet_status prepare_as(loader *l, const bnet_tensor *t, bool ternarise, float scale,
+                                bool head, bnet_weight **out)
+{
+    bnet_weight_request r = {t, bnet_gguf_path(l->g), l->layout,
+                             ternarise && !bnet_type_is_ternary(t->type), scale,
+                             bnet_gguf_mapped(l->g), head};
+    l->n_used++;
+    return bnet_op_weight(l->m->be, &r, l->log, out, l->err);
 }
 
 static bitnet_status prepare(loader *l, const bnet_tensor *t, bool ternarise, float scale,
                              bnet_weight **out)
 {
-    bnet_weight_request r = {t, bnet_gguf_path(l->g), l->layout,
-                             ternarise && !bnet_type_is_ternary(t->type), scale,
-                             bnet_gguf_mapped(l->g)};
-    l->n_used++;
-    return bnet_op_weight(l->m->be, &r, l->log, out, l->err);
+    return prepare_as(l, t, ternarise, scale, false, out);
 }
 
 static const bnet_tensor *require(loader *l, const char *base)
@@ -171,7 +182,7 @@ static bitnet_status load_embedding(loader *l)
                          bnet_gguf_path(l->g), bnet_type_find(t->type)->name);
     m->hp.n_vocab = (int)t->ne[1];
     m->embedding_type = m->head_type = bnet_type_find(t->type)->name;
-    return prepare(l, t, false, 1.0f, &m->embd);
+    return prepare_as(l, t, false, 1.0f, !bnet_gguf_tensor(l->g, "output.weight"), &m->embd);
 }
 
 /* A file that carries a head means it; without one the embedding serves. */
@@ -189,7 +200,7 @@ static bitnet_status load_head(loader *l)
         st = bnet_fail(l->err, BITNET_MODEL,
                        "%s: tensor output.weight: type %s is not supported for the head",
                        bnet_gguf_path(l->g), m->head_type);
-    return st == BITNET_OK ? prepare(l, t, false, 1.0f, &m->head) : st;
+    return st == BITNET_OK ? prepare_as(l, t, false, 1.0f, true, &m->head) : st;
 }
 
 static bitnet_status load_rope(loader *l)
@@ -269,7 +280,7 @@ bitnet_status bnet_model_open(const bnet_gguf *g, bnet_backend *be, bitnet_i2s_l
         return bnet_no_memory(err, "model");
     m->hp = hp;
     m->be = be;
-    loader l = {g, m, layout, log, err, 0};
+    loader l = {.g = g, .m = m, .layout = layout, .log = log, .err = err};
     st = load_all(&l);
     if (st != BITNET_OK) {
         bnet_model_close(m);

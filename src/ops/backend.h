@@ -36,6 +36,7 @@ typedef struct bnet_weight_request {
     bool ternarise;           /* a float tensor must turn out ternary (bitnet architectures) */
     float extra_scale;        /* multiplies the scale (separate ".scale" tensors); 1 if none */
     bool mapped;              /* the bytes are a file's: their pages may be given back */
+    bool head;                /* its product with the last hidden state is the logits */
 } bnet_weight_request;
 
 /* int8 activations: q [T][stride] zero beyond K, scale [T] (real value = q * scale), sum [T] of
@@ -64,11 +65,62 @@ typedef struct bnet_step {
     const bnet_seq *seqs;
 } bnet_step;
 
+/* Which logits of a row are wanted: the k largest, with all that equal the last of these, with all
+ * that are less than `range` below it, and those of some ids whatever they are. */
+typedef struct bnet_top_want {
+    size_t k; /* 1.. */
+    float range;
+    const int32_t *ids; /* inside the vocabulary; may repeat; not counted among the k */
+    size_t n_ids;
+} bnet_top_want;
+
+/* At least these, exactly as linear_float computes them; ids ascending. */
+typedef struct bnet_top {
+    const int32_t *ids;
+    const float *logits;
+    size_t n;
+} bnet_top;
+
 typedef struct bnet_rope {
     const double *inv_freq; /* [n_rot / 2] */
     int n_rot, head_dim;
     bool neox;
 } bnet_rope;
+
+/* The whole network, for backends that run passes in one piece. Weights as model/weights.h has
+ * them; sub-norms are NULL in families without. */
+typedef struct bnet_net_layer {
+    const bnet_weight *attn_norm, *q, *k, *v, *attn_sub_norm, *o, *ffn_norm, *gate, *up,
+        *ffn_sub_norm, *down;
+} bnet_net_layer;
+
+typedef struct bnet_net {
+    int n_layers, n_heads, n_kv_heads, head_dim;
+    size_t n_embd, n_ff, n_vocab;
+    float rms_eps;
+    bool relu2; /* else silu */
+    bnet_rope rope;
+    const bnet_weight *embd, *output_norm, *head;
+    const bnet_net_layer *layers; /* [n_layers] */
+} bnet_net;
+
+/* The largest logits of a row, the best first, ties to the lower id; what is not finite is left
+ * out. */
+enum { BNET_BEST = 64, BNET_BEST_ROWS = 64 };
+typedef struct bnet_best {
+    int n; /* fewer than BNET_BEST: there are no more */
+    int32_t ids[BNET_BEST];
+    float logits[BNET_BEST];
+} bnet_best;
+
+typedef struct bnet_pass {
+    const bnet_net *net; /* the same one for the backend's life */
+    const bnet_step *step;
+    const int32_t *rows; /* [n_rows] tokens whose normed state is wanted */
+    int n_rows;
+    bnet_buffer *last; /* [n_rows][embd] */
+    bnet_best *best;   /* [n_rows] or NULL: not wanted; valid when pass returns */
+} bnet_pass;
 
 /* What a device counts of itself since it was opened. */
 typedef struct bnet_backend_stats {
@@ -117,6 +169,12 @@ typedef struct bnet_backend_vtable {
                              const bnet_act8 *q, int n_rows, bnet_buffer *const *y);
     void (*linear_float)(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
                          bnet_buffer *y);
+    /* Optional: what sampling may ask of one row of logits, without computing all of them exactly.
+     * top_bytes: what `scratch` must hold for this weight; 0: it is not served. top: x [1][K]; the
+     * result lies in scratch. False: it does not pay this time, compute all. */
+    size_t (*top_bytes)(const bnet_backend *be, const bnet_weight *w);
+    bool (*top)(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, const bnet_top_want *want,
+                bnet_buffer *scratch, bnet_top *out);
     /* cos/sin [T][n_rot/2] of every token's position, once per pass */
     void (*rope_table)(bnet_backend *be, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs);
     void (*rope)(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
@@ -133,6 +191,10 @@ typedef struct bnet_backend_vtable {
     void (*add)(bnet_backend *be, bnet_buffer *x, bnet_buffer *y, size_t n); /* x += y */
     void (*gather)(bnet_backend *be, bnet_buffer *x, const int32_t *rows, int n_rows, size_t n_cols,
                    bnet_buffer *y);
+
+    /* Optional: a whole pass, layers and final norm, meaning what the single operations mean.
+     * False: this network or step is not for it, compose. */
+    bool (*pass)(bnet_backend *be, const bnet_pass *p);
 
     size_t (*kernels)(const bnet_backend *be, bitnet_kernel_use *out,
                       size_t cap); /* those that ran */

@@ -121,6 +121,12 @@ void bnet_op_kv_clear(const bnet_backend *be, bnet_kv_store *kv, const bnet_kv_s
         memset(be->v->kv_block(kv, layer, block), 0, (size_t)be->v->kv_block_bytes(shape));
 }
 
+bool bnet_op_pass(bnet_backend *be, const bnet_pass *p)
+{
+    assert(p->step->n_tokens > 0 && (!p->best || p->n_rows <= BNET_BEST_ROWS));
+    return be->v->pass && be->v->pass(be, p);
+}
+
 void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, bnet_buffer *x)
 {
     assert(s->n_tokens > 0);
@@ -188,6 +194,23 @@ void bnet_op_head(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_
     double begun = start(be);
     be->v->linear_float(be, w, x, n_rows, y);
     stop(be, BNET_ENTRY_HEAD, begun);
+}
+
+size_t bnet_op_top_bytes(const bnet_backend *be, const bnet_weight *w)
+{
+    return be->v->top_bytes ? be->v->top_bytes(be, w) : 0;
+}
+
+bool bnet_op_top(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, const bnet_top_want *want,
+                 bnet_buffer *scratch, bnet_top *out)
+{
+    assert(!bnet_op_weight_info(be, w)->ternary && want->k > 0);
+    if (!be->v->top)
+        return false;
+    double begun = start(be);
+    bool served = be->v->top(be, w, x, want, scratch, out);
+    stop(be, BNET_ENTRY_HEAD, begun);
+    return served;
 }
 
 void bnet_op_rope_table(bnet_backend *be, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs)

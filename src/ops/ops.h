@@ -25,6 +25,8 @@ void bnet_op_kv_put(const bnet_backend *be, bnet_kv_store *kv, int layer, int bl
 void bnet_op_kv_clear(const bnet_backend *be, bnet_kv_store *kv, const bnet_kv_shape *shape,
                       int block);
 
+/* True: the backend ran the whole pass; false: compose it of what follows. */
+bool bnet_op_pass(bnet_backend *be, const bnet_pass *p);
 void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, bnet_buffer *x);
 void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
                      bnet_buffer *y);
@@ -39,6 +41,10 @@ void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x
 /* linear_float for logits: counted apart from the layers. */
 void bnet_op_head(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
                   bnet_buffer *y);
+/* See the table: bytes of scratch, 0 without; false: compute all. Timed as the head. */
+size_t bnet_op_top_bytes(const bnet_backend *be, const bnet_weight *w);
+bool bnet_op_top(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, const bnet_top_want *want,
+                 bnet_buffer *scratch, bnet_top *out);
 void bnet_op_rope_table(bnet_backend *be, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs);
 void bnet_op_rope(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
                   bnet_buffer *x);

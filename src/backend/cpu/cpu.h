@@ -72,12 +72,22 @@ typedef struct cpu_picks {
     atomic_uint_fast64_t word[CPU_PICKS];
 } cpu_picks;
 
+/* What a matrix has that serves as the head (weights_head.c). */
+typedef struct cpu_head {
+    const bnet_kernel_record *scan;  /* NULL: all rows are computed exactly */
+    const bnet_kernel_record *exact; /* one plain row, one token */
+    float *norms;                    /* [n_out, rounded up to 4] no row is longer */
+    float norm_max;
+} cpu_head;
+
 struct bnet_weight {
     bnet_weight_info info;
     const uint8_t *data; /* in the mapped file, or in `owned` */
     size_t row_bytes;
     uint8_t *owned;      /* may be NULL */
     bool packed;         /* data is in groups of 16 rows (pack.h), in the backend's pieces */
+    bool r4;             /* Q6_K in groups of 4 rows (pack_q6.h), in the backend's pieces */
+    cpu_head *head;      /* may be NULL */
     float *block_scales; /* ternary with varying scales: [n_out][n_in / 256]; else NULL */
     /* matrices only */
     bnet_kernel_query query;          /* m is filled in per call */
@@ -122,6 +132,9 @@ void bnet_cpu_linear_ternary_n(bnet_backend *b, const bnet_weight *const *w, int
                                const bnet_act8 *q, int n_rows, bnet_buffer *const *y);
 void bnet_cpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows,
                            bnet_buffer *y);
+size_t bnet_cpu_top_bytes(const bnet_backend *b, const bnet_weight *w);
+bool bnet_cpu_top(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, const bnet_top_want *want,
+                  bnet_buffer *scratch, bnet_top *out);
 bnet_kv_store *bnet_cpu_kv_new(bnet_backend *b, const bnet_kv_shape *shape);
 void bnet_cpu_kv_free(bnet_backend *b, bnet_kv_store *kv);
 uint64_t bnet_cpu_kv_block_bytes(const bnet_kv_shape *shape);
@@ -155,6 +168,14 @@ bitnet_status bnet_cpu_pack(cpu_backend *be, bnet_weight *w, const bnet_weight_r
                             bitnet_error *err);
 bitnet_status bnet_cpu_scratch_open(cpu_backend *be, bitnet_error *err);
 void bnet_cpu_memory_close(cpu_backend *be); /* scratch and pieces */
+/* Makes w->head, if its type has one, and may pack the rows. */
+bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
+                                    bitnet_error *err);
+void bnet_cpu_head_free(bnet_weight *w);
+/* All rows of a packed weight through a given kernel; one row of it as an embedding. */
+void bnet_cpu_linear_r4(cpu_backend *be, const bnet_weight *w, bnet_kernel_fn fn, const float *x,
+                        size_t n_tokens, float *y);
+void bnet_cpu_embed_r4(const bnet_weight *w, bnet_fn_embed *fn, size_t id, float *y);
 /* Chooses the kernel of a prepared matrix, or the fallback, or says why there is neither. */
 bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                      const bnet_log *log, bitnet_error *err);

@@ -4,6 +4,7 @@
 #ifndef BNET_CPU_KERNELS_H
 #define BNET_CPU_KERNELS_H
 
+#include "backend/cpu/head.h"
 #include "base/base.h"
 #include "format/tensor.h"
 

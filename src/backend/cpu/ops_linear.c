@@ -224,7 +224,9 @@ static void run_job(cpu_backend *be, linear_job *j)
         run_packed(&p);
         return;
     }
-    if (j->act)
+    if (j->w->r4)
+        bnet_cpu_linear_r4(be, j->w, j->fn, j->x + j->first * i->n_in, j->n_tokens, j->y);
+    else if (j->act)
         bnet_cpu_items(be, i->n_out, 4, i->n_in * j->n_tokens / 16, ternary_rows, j);
     else
         bnet_cpu_items(be, i->n_out, 4, i->n_in * j->n_tokens, float_rows, j);

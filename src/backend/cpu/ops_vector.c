@@ -20,10 +20,14 @@ typedef struct rows_job {
 static void embed_rows(void *arg, size_t begin, size_t end)
 {
     const rows_job *j = arg;
-    for (size_t t = begin; t < end; t++)
-        ((bnet_fn_embed *)j->fn)(j->w->info.type,
-                                 j->w->data + (size_t)j->step->ids[t] * j->w->row_bytes, j->n,
-                                 j->y + t * j->n);
+    for (size_t t = begin; t < end; t++) {
+        size_t id = (size_t)j->step->ids[t];
+        if (j->w->r4)
+            bnet_cpu_embed_r4(j->w, (bnet_fn_embed *)j->fn, id, j->y + t * j->n);
+        else
+            ((bnet_fn_embed *)j->fn)(j->w->info.type, j->w->data + id * j->w->row_bytes, j->n,
+                                     j->y + t * j->n);
+    }
 }
 
 void bnet_cpu_embed(bnet_backend *b, const bnet_weight *w, const bnet_step *s, bnet_buffer *x)

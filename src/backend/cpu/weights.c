@@ -11,6 +11,7 @@ void bnet_cpu_weight_free(bnet_backend *b, bnet_weight *w)
     (void)b;
     bnet_free(w->owned);
     bnet_free(w->block_scales);
+    bnet_cpu_head_free(w);
     bnet_free(w->picks);
     bnet_free(w);
 }
@@ -41,6 +42,17 @@ static size_t ternarise_row(const repack_job *j, const uint8_t *src, float *f, i
     return bad;
 }
 
+/* Codes 3 of TQ2_0 decode as +2, which no kernel takes: they become 0, as those of I2_S do. */
+static size_t clear_invalid(int8_t *trits, size_t n)
+{
+    size_t n_bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        n_bad += trits[i] > 1;
+        trits[i] = trits[i] > 1 ? 0 : trits[i];
+    }
+    return n_bad;
+}
+
 static size_t read_row(const repack_job *j, size_t row, float *f, int8_t *trits)
 {
     const bnet_tensor *t = j->r->tensor;
@@ -53,7 +65,7 @@ static size_t read_row(const repack_job *j, size_t row, float *f, int8_t *trits)
     if (!bnet_type_is_ternary(t->type))
         return ternarise_row(j, src, f, trits);
     bnet_tq_decode_row(t->type, src, trits, j->w->block_scales + row * (n / 256), n);
-    return 0;
+    return clear_invalid(trits, n);
 }
 
 static void repack_rows(void *arg, size_t begin, size_t end)
@@ -115,6 +127,15 @@ static bitnet_status check_scale(const bnet_weight_request *r, float scale, cons
     return BITNET_OK;
 }
 
+static void warn_codes(const repack_job *j, const bnet_log *log)
+{
+    size_t n_bad = atomic_load(&j->n_bad);
+    if (n_bad)
+        bnet_logf(log, BITNET_LOG_WARN, "cpu",
+                  "%s: tensor %s: %zu invalid codes (3) are read as 0: the file is damaged",
+                  j->r->file, j->r->tensor->name, n_bad);
+}
+
 static bitnet_status prepare_i2s(cpu_backend *be, repack_job *j, const bnet_log *log,
                                  bitnet_error *err)
 {
@@ -135,11 +156,8 @@ static bitnet_status prepare_i2s(cpu_backend *be, repack_job *j, const bnet_log 
     if (j->r->layout == BITNET_I2S_128 && !has_code_3(t->data, (size_t)(n / 4)))
         return BITNET_OK;
     st = repack(be, j, err);
-    size_t n_bad = atomic_load(&j->n_bad);
-    if (st == BITNET_OK && n_bad)
-        bnet_logf(log, BITNET_LOG_WARN, "cpu",
-                  "%s: tensor %s: %zu invalid codes (3) are read as 0: the file is damaged",
-                  j->r->file, t->name, n_bad);
+    if (st == BITNET_OK)
+        warn_codes(j, log);
     return st;
 }
 
@@ -180,6 +198,8 @@ static bitnet_status prepare_tq(cpu_backend *be, repack_job *j, const bnet_log *
     if (!w->block_scales)
         return bnet_no_memory(err, j->r->tensor->name);
     bitnet_status st = repack(be, j, err);
+    if (st == BITNET_OK)
+        warn_codes(j, log);
     bool warned = false;
     for (size_t i = 0; st == BITNET_OK && i < n; i++) {
         bool negative = w->block_scales[i] < 0; /* 0: a block without weights */

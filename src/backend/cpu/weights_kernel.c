@@ -126,6 +126,12 @@ bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet
             return done;
         q.format = "i2s_r16";
     }
+    if (r->head && !w->info.ternary) {
+        bitnet_status done = bnet_cpu_head_prepare(be, w, r, err);
+        if (done != BITNET_OK)
+            return done;
+        q.format = w->r4 ? "q6_k_r4" : q.format;
+    }
     bitnet_status st = w->fallback ? BITNET_NOT_AVAILABLE : select_one(be, &q, w, err);
     if (st != BITNET_OK && packed)
         return refuse(r, st, "", err);
