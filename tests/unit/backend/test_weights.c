@@ -100,7 +100,7 @@ static matrix matrix_new(bnet_type type, size_t k, size_t n, bool same)
 static bitnet_status prepare(rig *g, const matrix *m, bool ternarise, bnet_weight **w)
 {
     bnet_log log = {on_log, g};
-    bnet_weight_request r = {&m->t, "test.gguf", BITNET_I2S_128, ternarise, 1.0f, false};
+    bnet_weight_request r = {&m->t, "test.gguf", BITNET_I2S_128, ternarise, 1.0f, false, false};
     return g->be->v->weight_prepare(g->be, &r, &log, w, &g->err);
 }
 
@@ -446,6 +446,34 @@ static void test_negative_block_scales_are_warned_of(void **state)
     }
 }
 
+/* A code 3 counts as 0 and is told of once per tensor. */
+static void test_invalid_codes_of_tq2_0_are_warned_of(void **state)
+{
+    (void)state;
+    for (int damaged = 0; damaged < 2; damaged++) {
+        rig g;
+        bnet_weight *w = NULL;
+        rig_open(&g, NULL, false);
+        matrix m = matrix_new(BNET_TQ2_0, 256, 8, true);
+        for (size_t r = 0; r < 8; r++) {
+            memset(m.bytes + 66 * r, 0x55, 64); /* codes 1: zeros */
+            put_half(m.bytes + 66 * r + 64, 1);
+        }
+        if (damaged)
+            m.bytes[5] = m.bytes[66 + 7] = 0xd5; /* one code 3 each */
+        assert_int_equal(prepare(&g, &m, false, &w), BITNET_OK);
+        assert_int_equal(g.n_warnings, damaged);
+        if (damaged)
+            assert_non_null(strstr(g.warning, "attn_q.weight: 2 invalid codes (3) are read as 0"));
+        memset(m.bytes, 0x55, 64); /* what it must count as */
+        memset(m.bytes + 66, 0x55, 64);
+        check_result(&g, &m, w, 3);
+        g.be->v->weight_free(g.be, w);
+        free(m.bytes);
+        rig_close(&g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_REG_14_large_pass_is_cut_to_what_fits),
         cmocka_unit_test(test_REG_20_new_knowledge_is_used_at_once),
         cmocka_unit_test(test_negative_block_scales_are_warned_of),
+        cmocka_unit_test(test_invalid_codes_of_tq2_0_are_warned_of),
     };
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
 }

@@ -587,13 +587,34 @@ static void test_separate_scale(void **state)
     run_close(&r);
 }
 
+/* A negative one turns every sign of the matrix: said, but computed with. */
+static void test_negative_separate_scale(void **state)
+{
+    (void)state;
+    tiny t = tiny_default();
+    run r;
+    bitnet_error err = {0};
+    t.arch = "bitnet";
+    t.extra = "blk.0.attn_output.scale";
+    t.scale = -0.5f;
+    if (run_open(&r, &t, NULL, 1, &err) != BITNET_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(r.n_warnings, 1);
+    run_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_networks),   cmocka_unit_test(test_types_agree),
-        cmocka_unit_test(test_bits),       cmocka_unit_test(test_two_timelines),
-        cmocka_unit_test(test_paging),     cmocka_unit_test(test_code_3),
-        cmocka_unit_test(test_bad_models), cmocka_unit_test(test_separate_scale),
+        cmocka_unit_test(test_networks),
+        cmocka_unit_test(test_types_agree),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_two_timelines),
+        cmocka_unit_test(test_paging),
+        cmocka_unit_test(test_code_3),
+        cmocka_unit_test(test_bad_models),
+        cmocka_unit_test(test_separate_scale),
+        cmocka_unit_test(test_negative_separate_scale),
     };
     return cmocka_run_group_tests_name("model", tests, NULL, NULL);
 }

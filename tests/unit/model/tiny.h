@@ -29,6 +29,7 @@ typedef struct tiny {
     int int_value;        /* ... with this */
     const char *string_key, *string_value;
     bool code_3; /* one invalid code in blk.0.attn_q.weight */
+    float scale; /* value of `extra`; 0: 0.5 */
 } tiny;
 
 static inline tiny tiny_default(void)
@@ -151,7 +152,7 @@ static inline float tiny_plain(const tiny *t, const char *name, uint64_t i)
     if (strcmp(name, "rope_freqs.weight") == 0)
         return 1.0f + 0.25f * (float)(i % 4);
     if (strstr(name, ".scale"))
-        return 0.5f;
+        return t->scale != 0 ? t->scale : 0.5f;
     return tiny_value(name, i);
 }
 
