@@ -137,9 +137,35 @@ static bool open_norm(kernel_case *c)
     return plain_weight(c, 1) && open_rows(c);
 }
 
+/* Kernels for one type of rows get rows of that type. */
+static bool encode_embedding(kernel_case *c)
+{
+    const bnet_type_info *t = bnet_type_by_name(c->rec->format);
+    uint64_t row_bytes = 0;
+    if (!t || t->type == BNET_F32)
+        return true;
+    bnet_type_bytes(t->type, c->s.n, 1, &row_bytes);
+    uint8_t *rows = bnet_calloc(VOCAB, (size_t)row_bytes);
+    bool ok = rows != NULL;
+    for (size_t i = 0; ok && i < VOCAB; i++)
+        ok = bnet_encode_row(t->type, (const float *)(const void *)c->bytes + i * c->s.n,
+                             rows + i * row_bytes, (size_t)c->s.n);
+    if (!ok) {
+        bnet_free(rows);
+        return false;
+    }
+    bnet_free(c->bytes);
+    c->bytes = rows;
+    c->tensor.type = t->type;
+    c->tensor.data = rows;
+    c->tensor.n_bytes = row_bytes * VOCAB;
+    return true;
+}
+
 static bool open_embed(kernel_case *c)
 {
-    return plain_weight(c, 2) && add_step(c) && add_buffer(c, (size_t)(c->s.m * c->s.n), false);
+    return plain_weight(c, 2) && encode_embedding(c) && add_step(c) &&
+           add_buffer(c, (size_t)(c->s.m * c->s.n), false);
 }
 
 static bool open_quantize(kernel_case *c)
@@ -243,6 +269,13 @@ static const case_op *find_op(const char *op)
     return NULL;
 }
 
+static bool embedding_fits(const kernel_case *c)
+{
+    const bnet_type_info *t = bnet_type_by_name(c->rec->format);
+    uint64_t row_bytes;
+    return !t || bnet_type_bytes(t->type, c->s.n, 1, &row_bytes);
+}
+
 bitnet_status bnet_case_open(bnet_backend *be, const bnet_kernel_record *rec, case_shape s,
                              kernel_case *out, const char **skip, bitnet_error *err)
 {
@@ -258,7 +291,9 @@ bitnet_status bnet_case_open_filled(bnet_backend *be, const bnet_kernel_record *
     bitnet_status st = BITNET_OK;
     *c = (kernel_case){.be = be, .rec = rec, .s = s, .fill = fill, .seed = 1};
     *skip = op ? NULL : "no case is known for this operation";
-    if (op && bnet_case_linear(rec))
+    if (op && strcmp(op->op, "embed") == 0 && !embedding_fits(c))
+        *skip = "n does not fit the blocks of the format";
+    if (op && (bnet_case_linear(rec) || bnet_case_head(rec)))
         st = bnet_case_weight(c, skip, err);
     if (st == BITNET_OK && !*skip && !op->open(c))
         st = bnet_no_memory(err, "validation");

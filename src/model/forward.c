@@ -28,6 +28,11 @@ struct bnet_workspace {
     bnet_buffer *top;       /* scratch of bnet_head_top */
     bnet_act8 act;          /* int8 form of the current input */
     bnet_seq *seqs;         /* [T] */
+    /* where the backend runs whole passes: the best logits of the last one's first n_best rows */
+    bnet_best *best; /* [BNET_BEST_ROWS], or NULL */
+    int n_best;
+    int32_t top_ids[BNET_BEST];
+    float top_logits[BNET_BEST];
 };
 
 static widths widths_of(const bnet_model *m)
@@ -101,7 +106,9 @@ bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspa
     ws->n_batch = n_batch;
     ws->w = widths_of(m);
     ws->seqs = bnet_calloc((size_t)n_batch, sizeof *ws->seqs);
-    bool ok = ws->seqs != NULL;
+    bool whole = m->be->v->pass != NULL;
+    ws->best = whole ? bnet_calloc(BNET_BEST_ROWS, sizeof *ws->best) : NULL;
+    bool ok = ws->seqs != NULL && (ws->best || !whole);
     plan p[N_BUFFERS];
     plan_buffers(ws, m, (size_t)n_batch, p);
     for (int i = 0; i < N_BUFFERS; i++) {
@@ -128,6 +135,7 @@ void bnet_workspace_close(bnet_workspace *ws)
     for (int i = 0; i < N_BUFFERS; i++)
         bnet_op_buffer_free(ws->be, *p[i].at);
     bnet_free(ws->seqs);
+    bnet_free(ws->best);
     bnet_free(ws);
 }
 
@@ -220,12 +228,32 @@ static void place(bnet_workspace *ws, const bnet_batch *b)
         ws->seqs[i] = (bnet_seq){b->kv[i]->blocks->store, b->kv[i]->table};
 }
 
+/* In one piece, where the backend can. The best logits are asked for when one row is wanted or each
+ * timeline has one token: then they are what sampling will ask for. */
+static bool run_whole(bnet_workspace *ws, const bnet_batch *b, const bnet_step *s)
+{
+    bool sampled = b->n_rows > 0 && b->n_rows <= BNET_BEST_ROWS &&
+                   (b->n_rows == 1 || (b->n_rows == b->n_tokens && b->n_seqs == b->n_tokens));
+    bnet_pass p = {.net = &ws->m->net,
+                   .step = s,
+                   .rows = b->rows,
+                   .n_rows = b->n_rows,
+                   .last = ws->last,
+                   .best = sampled ? ws->best : NULL};
+    bool whole = bnet_op_pass(ws->be, &p);
+    ws->n_best = whole && p.best ? b->n_rows : 0;
+    return whole;
+}
+
 bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error *err)
 {
     const bnet_model *m = ws->m;
     assert(b->n_tokens >= 1 && b->n_tokens <= ws->n_batch && b->n_seqs <= ws->n_batch);
     place(ws, b);
     bnet_step s = {b->n_tokens, b->ids, b->pos, b->seq, ws->seqs};
+    ws->n_rows = b->n_rows;
+    if (run_whole(ws, b, &s))
+        return bnet_op_sync(ws->be, err);
     bnet_op_embed(ws->be, m->embd, &s, ws->x);
     bnet_op_rope_table(ws->be, &m->rope, &s, ws->cs);
     for (int layer = 0; layer < m->hp.n_layers; layer++) {
@@ -234,7 +262,6 @@ bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error
         ffn_block(ws, &m->layers[layer], &s);
     }
     bnet_op_mark(ws->be, -1);
-    ws->n_rows = b->n_rows;
     if (b->n_rows > 0) {
         bnet_op_gather(ws->be, ws->x, b->rows, b->n_rows, ws->w.embd, ws->last);
         bnet_op_rmsnorm(ws->be, ws->last, m->output_norm, m->hp.rms_eps, b->n_rows, ws->last);
@@ -256,12 +283,39 @@ bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out,
     return st;
 }
 
+/* Do the best logits of the pass hold all that is wanted? Then they are it, by ascending id. */
+static bool serve_best(bnet_workspace *ws, const bnet_best *b, const bnet_top_want *want,
+                       bnet_top *out)
+{
+    bool all = b->n < BNET_BEST;
+    if (want->n_ids > 0 || b->n == 0 || (!all && want->k >= BNET_BEST))
+        return false;
+    float least = b->logits[BNET_MIN(want->k, (size_t)b->n) - 1] - want->range;
+    if (!all && !(b->logits[b->n - 1] < least))
+        return false;
+    for (int i = 0; i < b->n; i++) {
+        int at = i;
+        for (; at > 0 && ws->top_ids[at - 1] > b->ids[i]; at--) {
+            ws->top_ids[at] = ws->top_ids[at - 1];
+            ws->top_logits[at] = ws->top_logits[at - 1];
+        }
+        ws->top_ids[at] = b->ids[i];
+        ws->top_logits[at] = b->logits[i];
+    }
+    *out = (bnet_top){ws->top_ids, ws->top_logits, (size_t)b->n};
+    return true;
+}
+
 bitnet_status bnet_head_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out,
                             bool *served, bitnet_error *err)
 {
     assert(row >= 0 && row < ws->n_rows);
     int32_t rows[1] = {row};
-    *served = false;
+    *served = row < ws->n_best && serve_best(ws, &ws->best[row], want, out);
+    if (*served) { /* nothing to wait for: a failure shows with the next pass */
+        bnet_op_gather(ws->be, ws->last, rows, 1, ws->w.embd, ws->kept);
+        return BITNET_OK;
+    }
     if (bnet_op_top_bytes(ws->be, ws->m->head) == 0)
         return BITNET_OK;
     bnet_op_gather(ws->be, ws->last, rows, 1, ws->w.embd, ws->kept);

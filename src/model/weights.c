@@ -244,6 +244,44 @@ static bitnet_status decide_sub_norms(loader *l)
     return BITNET_OK;
 }
 
+static bitnet_status describe_net(loader *l)
+{
+    bnet_model *m = l->m;
+    const bnet_hparams *h = &m->hp;
+    m->net_layers = bnet_calloc((size_t)h->n_layers, sizeof *m->net_layers);
+    if (!m->net_layers)
+        return bnet_no_memory(l->err, "layers");
+    for (int i = 0; i < h->n_layers; i++) {
+        const bnet_layer *y = &m->layers[i];
+        m->net_layers[i] = (bnet_net_layer){.attn_norm = y->attn_norm,
+                                            .q = y->q,
+                                            .k = y->k,
+                                            .v = y->v,
+                                            .attn_sub_norm = y->attn_sub_norm,
+                                            .o = y->o,
+                                            .ffn_norm = y->ffn_norm,
+                                            .gate = y->gate,
+                                            .up = y->up,
+                                            .ffn_sub_norm = y->ffn_sub_norm,
+                                            .down = y->down};
+    }
+    m->net = (bnet_net){.n_layers = h->n_layers,
+                        .n_heads = h->n_heads,
+                        .n_kv_heads = h->n_kv_heads,
+                        .head_dim = h->head_dim,
+                        .n_embd = (size_t)h->n_embd,
+                        .n_ff = (size_t)h->n_ff,
+                        .n_vocab = (size_t)h->n_vocab,
+                        .rms_eps = h->rms_eps,
+                        .relu2 = h->act == BNET_ACT_RELU2,
+                        .rope = m->rope,
+                        .embd = m->embd,
+                        .output_norm = m->output_norm,
+                        .head = m->head,
+                        .layers = m->net_layers};
+    return BITNET_OK;
+}
+
 static bitnet_status load_all(loader *l)
 {
     bnet_model *m = l->m;
@@ -261,6 +299,8 @@ static bitnet_status load_all(loader *l)
         st = load_head(l);
     if (st == BITNET_OK)
         st = load_rope(l);
+    if (st == BITNET_OK)
+        st = describe_net(l);
     if (st == BITNET_OK && l->n_used < bnet_gguf_n_tensors(l->g))
         bnet_logf(l->log, BITNET_LOG_WARN, "model",
                   "%s: %zu tensors are not used by architecture %s", bnet_gguf_path(l->g),
@@ -310,6 +350,7 @@ void bnet_model_close(bnet_model *m)
     bnet_op_weight_free(m->be, m->embd);
     bnet_op_weight_free(m->be, m->output_norm);
     bnet_free(m->inv_freq);
+    bnet_free(m->net_layers);
     bnet_free(m->layers);
     bnet_free(m);
 }

@@ -6,6 +6,34 @@
 #include "backend/cuda/kernels/ref.h"
 #include "backend/gpu/gpu.h"
 
+/* launch_w2.c */
+gpu_fn_ternary bnet_cuda_w2_gemv;
+gpu_fn_ternary bnet_cuda_w2_gemm_mma;
+gpu_fn_ternary bnet_cuda_w2_gemm_wgmma;
+
+/* launch_fast.c */
+gpu_fn_norm bnet_cuda_norm;
+gpu_fn_quantize bnet_cuda_quantize;
+gpu_fn_quantize bnet_cuda_norm_quantize;
+gpu_fn_embed bnet_cuda_embed;
+gpu_fn_linear bnet_cuda_head;
+gpu_fn_topk bnet_cuda_topk;
+gpu_fn_attention bnet_cuda_attn_decode;
+gpu_fn_attention bnet_cuda_attn_prefill;
+gpu_fn_kv_store bnet_cuda_rope_append;
+void bnet_cuda_norm_act(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, gpu_ptr norm,
+                        float eps, int n_rows, size_t n, gpu_ptr y, const gpu_act8 *act);
+bnet_cu_attn_args bnet_cuda_attn_args(gpu_backend *be, const gpu_kv *kv, int layer, int n_heads);
+bool bnet_cuda_attn_fits(const bnet_kv_shape *s, int n_heads);
+bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a);
+/* Counts and launches; flags take effect where the chip knows them. */
+void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol, const bnet_cu_launch *l,
+              unsigned flags, void *args);
+
+/* pass.c */
+gpu_pass bnet_cuda_pass;
+
+/* launch_ref.c */
 gpu_fn_ternary bnet_cuda_ref_ternary;
 gpu_fn_linear bnet_cuda_ref_linear;
 gpu_fn_embed bnet_cuda_ref_embed;
@@ -24,6 +52,15 @@ gpu_fn_pack bnet_cuda_ref_pack;
 static inline bnet_cu_act8 cuda_act(const gpu_act8 *a)
 {
     return (bnet_cu_act8){a->q, a->scale, a->sum, (uint32_t)a->stride, 0};
+}
+
+static inline bnet_cu_matrix cuda_matrix(const gpu_weight *w)
+{
+    return (bnet_cu_matrix){{w->w[0], w->w[1], w->w[2], w->w[3]},
+                            (uint32_t)w->info.n_out,
+                            (uint32_t)w->info.n_in,
+                            w->stride,
+                            0};
 }
 
 /* The step's tokens whose cache is of this type. */

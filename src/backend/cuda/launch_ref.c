@@ -21,18 +21,13 @@ static void run(gpu_backend *be, const bnet_kernel_record *k, uint64_t n_threads
 static void linear(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_ptr x,
                    const gpu_act8 *act, int n_rows, gpu_ptr y)
 {
-    ref_linear_args a = {.w0 = w->w0,
-                         .w1 = w->w1,
-                         .w2 = w->w2,
+    ref_linear_args a = {.w = cuda_matrix(w),
                          .x = x,
                          .act = act ? cuda_act(act) : (bnet_cu_act8){0},
                          .y = y,
                          .scale = w->scale,
                          .type = (int32_t)w->layout,
-                         .m = n_rows,
-                         .n = (int32_t)w->info.n_out,
-                         .k = (int32_t)w->info.n_in,
-                         .stride = (int32_t)w->stride};
+                         .m = n_rows};
     run(be, k, (uint64_t)n_rows * w->info.n_out, &a);
 }
 
@@ -43,7 +38,7 @@ void bnet_cuda_ref_ternary(gpu_backend *be, const bnet_kernel_record *k, const g
         linear(be, k, w, 0, act, n_rows, y);
         return;
     }
-    ref_ternary_args a = {.w = w->w0,
+    ref_ternary_args a = {.w = w->w[0],
                           .scales = w->block_scales,
                           .act = cuda_act(act),
                           .y = y,
@@ -65,16 +60,11 @@ void bnet_cuda_ref_linear(gpu_backend *be, const bnet_kernel_record *k, const gp
 void bnet_cuda_ref_embed(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
                          gpu_ptr x)
 {
-    ref_embed_args a = {.w0 = w->w0,
-                        .w1 = w->w1,
-                        .w2 = w->w2,
+    ref_embed_args a = {.m = cuda_matrix(w),
                         .ids = be->step.ids,
                         .x = x,
                         .type = (int32_t)w->layout,
-                        .n_cols = (int32_t)w->info.n_in,
-                        .stride = (int32_t)w->stride,
-                        .n_tokens = be->step.n_tokens,
-                        .n_rows = (int32_t)w->info.n_out};
+                        .n_tokens = be->step.n_tokens};
     run(be, k, (uint64_t)be->step.n_tokens * w->info.n_in, &a);
 }
 
@@ -83,7 +73,7 @@ void bnet_cuda_ref_embed(gpu_backend *be, const bnet_kernel_record *k, const gpu
 void bnet_cuda_ref_norm(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x,
                         const gpu_weight *w, float eps, int n_rows, gpu_ptr y)
 {
-    ref_norm_args a = {x, w->w0, y, n_rows, (int32_t)w->info.n_in, eps};
+    ref_norm_args a = {x, w->w[0], y, n_rows, (int32_t)w->info.n_in, eps};
     run(be, k, (uint64_t)n_rows, &a);
 }
 
@@ -185,9 +175,7 @@ void bnet_cuda_ref_pack(gpu_backend *be, const bnet_kernel_record *k, const gpu_
                [GPU_Q8] = {REF_FROM_Q8_0, 34, 0},    [GPU_Q6K] = {REF_FROM_Q6_K, 210, 0}};
     bool four = p->layout == GPU_Q8 && p->type == BNET_Q4_0;
     ref_pack_args a = {.src = p->src,
-                       .w0 = w->w0,
-                       .w1 = w->w1,
-                       .w2 = w->w2,
+                       .w = {w->w[0], w->w[1], w->w[2], w->w[3]},
                        .row_bytes = p->row_bytes,
                        .first_row = p->first_row,
                        .n_rows = p->n_rows,

@@ -59,5 +59,6 @@ bitnet_status bnet_cuda_open(const bnet_backend_want *w, bnet_backend **out, bit
 {
     gpu_driver *d = NULL;
     bitnet_status st = bnet_cuda_driver_open(&bnet_dl, BNET_MAX(w->index, 0), &d, err);
-    return st == BITNET_OK ? bnet_gpu_open(w, d, rows, BNET_COUNT(rows), out, err) : st;
+    const gpu_vendor vendor = {rows, BNET_COUNT(rows), bnet_cuda_pass};
+    return st == BITNET_OK ? bnet_gpu_open(w, d, &vendor, out, err) : st;
 }

@@ -94,7 +94,10 @@ void bnet_gpu_launch_more(gpu_backend *be, const bnet_kernel_record *k, int symb
 void bnet_gpu_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
                      void *args)
 {
-    atomic_fetch_add_explicit(&be->calls[k->slot], 1, memory_order_relaxed);
+    if (be->recording)
+        be->recording[k->slot]++;
+    else
+        atomic_fetch_add_explicit(&be->calls[k->slot], 1, memory_order_relaxed);
     bnet_gpu_launch_more(be, k, symbol, dims, args);
 }
 
@@ -170,11 +173,22 @@ static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
 
 /* ---- opening ---- */
 
+bool bnet_gpu_has(gpu_backend *be, const bnet_kernel_record *k, int symbol)
+{
+    char name[96];
+    const gpu_kernel_row *row = row_of(be, k->id);
+    gpu_kernel code = NULL;
+    return row && word(row->symbols, symbol, name, sizeof name) &&
+           be->d->c->find(be->d, name, &code) == 0;
+}
+
 static void gpu_close(bnet_backend *b)
 {
     gpu_backend *be = gpu_of(b);
     if (be->d) {
         be->d->c->enter(be->d);
+        if (be->net)
+            be->net_free(be, be->net);
         if (be->memory)
             bnet_gpu_memory_close(be);
         be->d->c->close(be->d);
@@ -261,8 +275,8 @@ typedef struct gpu_with_table {
     bnet_backend_vtable table;
 } gpu_with_table;
 
-bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_kernel_row *rows,
-                            size_t n_rows, bnet_backend **out, bitnet_error *err)
+bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_vendor *vendor,
+                            bnet_backend **out, bitnet_error *err)
 {
     gpu_with_table *both = bnet_calloc(1, sizeof *both);
     if (!both) {
@@ -274,8 +288,9 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     be->base.v = &both->table;
     be->d = d;
     be->kind = w->device;
-    be->rows = rows;
-    be->n_kernel_rows = n_rows;
+    both->table.pass = vendor->pass;
+    be->rows = vendor->rows;
+    be->n_kernel_rows = vendor->n_rows;
     be->pool = w->pool;
     be->registry = w->registry;
     be->strict = w->strict;

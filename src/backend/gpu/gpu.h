@@ -32,8 +32,8 @@ typedef enum gpu_layout {
     GPU_F32,
     GPU_F16,
     GPU_BF16,
-    GPU_Q8,  /* codes; scales of 32 in w1 */
-    GPU_Q6K, /* as in the file, taken apart */
+    GPU_Q8,  /* codes; scales of 32 */
+    GPU_Q6K, /* low bits; high bits; scales of 16; scales of 256 */
 } gpu_layout;
 
 enum { GPU_PICKS = 10 };
@@ -41,14 +41,14 @@ enum { GPU_PICKS = 10 };
 typedef struct gpu_weight {
     bnet_weight_info info;
     gpu_layout layout;
-    gpu_ptr w0, w1, w2;     /* see the vendor's kernels.h */
-    size_t n_bytes;         /* of w0, w1 and w2 together, counted once */
+    gpu_ptr w[4];           /* see the vendor's kernels.h; one piece of memory */
+    size_t n_bytes;         /* of all of them */
     uint32_t stride;        /* elements of a row, padded */
     gpu_ptr block_scales;   /* ternary with varying scales */
     float scale;            /* of integer sums, ternary */
     bool with_i8;           /* float rows that take int8 activations */
     uint32_t first, paired; /* place in a fused matrix: first tile; 0, 1 or 2 */
-    bool borrowed;          /* w0 belongs to a fused matrix */
+    bool borrowed;          /* w[0] belongs to a fused matrix */
     bnet_kernel_query query;
     uint64_t picks[GPU_PICKS]; /* as cpu_picks */
 } gpu_weight;
@@ -134,7 +134,9 @@ struct gpu_backend {
     gpu_ptr zeros; /* kept zero by those who use it */
     size_t zeros_bytes;
 
-    struct gpu_net *nets; /* whole networks (pass.c) */
+    uint32_t *recording; /* counts of kernels while work is recorded, else NULL */
+    struct gpu_net *net; /* the whole network, once a pass was asked for; the vendor's */
+    void (*net_free)(gpu_backend *be, struct gpu_net *net);
 
     bnet_kernel_query shapes[GPU_SHAPES];
     size_t n_shapes;
@@ -198,6 +200,8 @@ void bnet_gpu_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, c
 /* The same without counting: further kernels of one use. */
 void bnet_gpu_launch_more(gpu_backend *be, const bnet_kernel_record *k, int symbol,
                           const gpu_dims *dims, void *args);
+/* Is that kernel in the images that were loaded? */
+bool bnet_gpu_has(gpu_backend *be, const bnet_kernel_record *k, int symbol);
 const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, size_t m);
 
 /* ---- entries of the table ---- */
@@ -255,8 +259,14 @@ typedef struct gpu_pack {
 typedef void gpu_fn_pack(gpu_backend *be, const bnet_kernel_record *k, const gpu_pack *p,
                          const gpu_weight *w);
 
-/* Opens the backend of a vendor; takes the driver, also on failure. */
-bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_kernel_row *rows,
-                            size_t n_rows, bnet_backend **out, bitnet_error *err);
+/* Opens the backend of a vendor; takes the driver, also on failure. `pass` may be NULL. */
+typedef bool gpu_pass(bnet_backend *b, const bnet_pass *p);
+typedef struct gpu_vendor {
+    const gpu_kernel_row *rows;
+    size_t n_rows;
+    gpu_pass *pass; /* whole passes, NULL: composed */
+} gpu_vendor;
+bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_vendor *vendor,
+                            bnet_backend **out, bitnet_error *err);
 
 #endif

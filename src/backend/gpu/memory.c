@@ -201,7 +201,6 @@ void bnet_gpu_buffer_free(bnet_backend *b, bnet_buffer *buffer)
     gpu_backend *be = gpu_of(b);
     gpu_buffer *buf = gpu_buf(buffer);
     bnet_gpu_enter(be);
-    be->epoch++; /* its address may be in recorded work */
     bnet_mempool_give(be->memory, (void *)(uintptr_t)buf->p, NULL);
     if (buf->mirror) {
         be->d->c->wait(be->d);

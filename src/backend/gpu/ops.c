@@ -183,12 +183,30 @@ static void gpu_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
     bnet_gpu_leave(be);
 }
 
+static bool in_sequence(const int32_t *rows, int n)
+{
+    for (int i = 1; i < n; i++)
+        if (rows[i] != rows[0] + i)
+            return false;
+    return n > 0;
+}
+
 static void gpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows,
                        size_t n_cols, bnet_buffer *y)
 {
     gpu_backend *be = gpu_of(b);
     const bnet_kernel_record *k = be->use.gather;
+    size_t row_bytes = n_cols * sizeof(float);
     bnet_gpu_enter(be);
+    if (in_sequence(rows, n_rows)) { /* one copy */
+        if (gpu_alive(be))
+            bnet_gpu_ok(be, "copying rows",
+                        be->d->c->copy(be->d, gpu_buf(y)->p,
+                                       gpu_buf(x)->p + (size_t)rows[0] * row_bytes,
+                                       (size_t)n_rows * row_bytes));
+        bnet_gpu_leave(be);
+        return;
+    }
     gpu_ptr at = bnet_gpu_scratch(be, (size_t)n_rows * sizeof *rows);
     if (at)
         bnet_gpu_upload(be, at, rows, (size_t)n_rows * sizeof *rows);

@@ -21,7 +21,7 @@ void bnet_gpu_weight_free(bnet_backend *b, bnet_weight *weight)
     be->weight_bytes -= give_back_bytes(w);
     be->epoch++;
     if (!w->borrowed)
-        be->d->c->release(be->d, w->w0);
+        be->d->c->release(be->d, w->w[0]);
     be->d->c->release(be->d, w->block_scales);
     bnet_gpu_leave(be);
     bnet_free(w);
@@ -30,7 +30,7 @@ void bnet_gpu_weight_free(bnet_backend *b, bnet_weight *weight)
 /* ---- sizes ---- */
 
 typedef struct extents {
-    uint64_t w0, w1, w2; /* bytes */
+    uint64_t n[4]; /* bytes */
 } extents;
 
 static uint64_t round_to(uint64_t n, uint64_t to)
@@ -42,7 +42,7 @@ static uint64_t round_to(uint64_t n, uint64_t to)
 static bool extents_of(gpu_weight *w, extents *e)
 {
     uint64_t n = w->info.n_out, k = w->info.n_in, stride = round_to(k, 64), elems;
-    *e = (extents){0, 0, 0};
+    *e = (extents){{0}};
     if (w->layout == GPU_W2)
         stride = round_to(k, BNET_W2_CHUNK);
     if (w->layout == GPU_Q6K)
@@ -52,26 +52,27 @@ static bool extents_of(gpu_weight *w, extents *e)
     w->stride = (uint32_t)stride;
     switch (w->layout) {
     case GPU_W2:
-        e->w0 = round_to(n, BNET_W2_TILE) * stride / 4;
+        e->n[0] = round_to(n, BNET_W2_TILE) * stride / 4;
         break;
     case GPU_F32:
-        e->w0 = 4 * elems;
+        e->n[0] = 4 * elems;
         break;
     case GPU_F16:
     case GPU_BF16:
-        e->w0 = 2 * elems;
+        e->n[0] = 2 * elems;
         break;
     case GPU_Q8:
-        e->w0 = elems;
-        e->w1 = elems / 32 * 2;
+        e->n[0] = elems;
+        e->n[1] = elems / 32 * 2;
         break;
     case GPU_Q6K:
-        e->w0 = elems / 256 * 192;
-        e->w1 = elems / 256 * 16;
-        e->w2 = elems / 256 * 2;
+        e->n[0] = elems / 2;
+        e->n[1] = elems / 4;
+        e->n[2] = elems / 16;
+        e->n[3] = elems / 256 * 2;
         break;
     case GPU_VECTOR:
-        e->w0 = 4 * k;
+        e->n[0] = 4 * k;
         break;
     }
     return true;
@@ -83,14 +84,18 @@ static bool take(gpu_backend *be, gpu_weight *w)
     extents e;
     if (!extents_of(w, &e))
         return false;
-    uint64_t a = round_to(e.w0, 256), b = round_to(e.w1, 256);
-    w->n_bytes = (size_t)(a + b + e.w2);
-    w->w0 = bnet_gpu_take(be, w->n_bytes, &be->weight_bytes);
-    if (!w->w0)
+    uint64_t at[4], total = 0;
+    for (int i = 0; i < 4; i++) {
+        at[i] = total;
+        total += round_to(e.n[i], 256);
+    }
+    w->n_bytes = (size_t)total;
+    gpu_ptr base = bnet_gpu_take(be, w->n_bytes, &be->weight_bytes);
+    if (!base)
         return false;
-    w->w1 = e.w1 ? w->w0 + a : 0;
-    w->w2 = e.w2 ? w->w0 + a + b : 0;
-    int r = be->d->c->fill(be->d, w->w0, w->layout == GPU_W2 ? BNET_W2_ZERO : 0, w->n_bytes);
+    for (int i = 0; i < 4; i++)
+        w->w[i] = e.n[i] ? base + at[i] : 0;
+    int r = be->d->c->fill(be->d, base, w->layout == GPU_W2 ? BNET_W2_ZERO : 0, w->n_bytes);
     return bnet_gpu_ok(be, "clearing", r);
 }
 
@@ -245,7 +250,7 @@ static bitnet_status bring(gpu_backend *be, const bnet_weight_request *r, const 
         bnet_gpu_upload(be, w->block_scales, h->block_scales, n_scales);
     }
     if (w->layout == GPU_VECTOR)
-        bnet_gpu_upload(be, w->w0, h->data, h->info.n_in * sizeof(float));
+        bnet_gpu_upload(be, w->w[0], h->data, h->info.n_in * sizeof(float));
     else
         upload_rows(be, h, w);
     if (gpu_alive(be))
@@ -261,7 +266,9 @@ bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request
     gpu_backend *be = gpu_of(b);
     bnet_weight *h = NULL;
     bool matrix = r->tensor->n_dims > 1;
-    bitnet_status st = be->host->v->weight_prepare(be->host, r, log, &h, err);
+    bnet_weight_request plain = *r; /* rows as they lie in the file, and to be kept there */
+    plain.head = plain.mapped = false;
+    bitnet_status st = be->host->v->weight_prepare(be->host, &plain, log, &h, err);
     if (st != BITNET_OK)
         return st;
     gpu_weight *w = bnet_calloc(1, sizeof *w);

@@ -10,12 +10,10 @@
 enum { REF_F32 = 2, REF_F16, REF_BF16, REF_Q8, REF_Q6K };
 
 typedef struct ref_embed_args {
-    BNET_DEV(const uint8_t) w0;
-    BNET_DEV(const uint8_t) w1;
-    BNET_DEV(const uint8_t) w2;
+    bnet_cu_matrix m;
     BNET_DEV(const int32_t) ids;
-    BNET_DEV(float) x; /* [T][n_cols] */
-    int32_t type, n_cols, stride, n_tokens, n_rows;
+    BNET_DEV(float) x; /* [T][k] */
+    int32_t type, n_tokens;
 } ref_embed_args;
 
 typedef struct ref_norm_args {
@@ -44,14 +42,12 @@ typedef struct ref_ternary_args {
 } ref_ternary_args;
 
 typedef struct ref_linear_args {
-    BNET_DEV(const uint8_t) w0;
-    BNET_DEV(const uint8_t) w1;
-    BNET_DEV(const uint8_t) w2;
+    bnet_cu_matrix w;
     BNET_DEV(const float) x; /* [M][K], or 0: act */
     bnet_cu_act8 act;
     BNET_DEV(float) y; /* [M][N] */
     float scale;       /* of results that come from act */
-    int32_t type, m, n, k, stride;
+    int32_t type, m;
 } ref_linear_args;
 
 typedef struct ref_rope_table_args {
@@ -113,9 +109,7 @@ typedef struct ref_topk_args {
 enum { REF_FROM_I2S, REF_FROM_PLAIN, REF_FROM_Q8_0, REF_FROM_Q4_0, REF_FROM_Q6_K };
 typedef struct ref_pack_args {
     BNET_DEV(const uint8_t) src;
-    BNET_DEV(uint8_t) w0;
-    BNET_DEV(uint8_t) w1;
-    BNET_DEV(uint8_t) w2;
+    BNET_DEV(uint8_t) w[4];
     uint64_t row_bytes, first_row, n_rows;
     int32_t from, stride, elem; /* plain: bytes of an element */
     int32_t n_chunks;           /* W2 */

@@ -44,15 +44,13 @@ REF_KERNEL(bnet_ref_linear_i2s, ref_ternary_args)
 
 REF_KERNEL(bnet_ref_linear, ref_linear_args)
 {
-    uint64_t i = REF_THREAD, t = i / (uint64_t)a.n, r = i % (uint64_t)a.n;
+    uint64_t i = REF_THREAD, t = i / a.w.n_rows, r = i % a.w.n_rows;
     if (t >= (uint64_t)a.m)
         return;
-    ref_rows m = {a.w0, a.w1, a.w2, (uint64_t)a.stride, a.type};
     float acc[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-    for (int k = 0; k < a.k; k++) {
-        float x = a.x ? a.x[t * (uint64_t)a.k + (uint64_t)k]
-                      : (float)a.act.q[t * (uint64_t)a.act.stride + (uint64_t)k];
-        acc[k % 16] += ref_value(&m, r, k) * x;
+    for (uint32_t k = 0; k < a.w.k; k++) {
+        float x = a.x ? a.x[t * a.w.k + k] : (float)a.act.q[t * (uint64_t)a.act.stride + k];
+        acc[k % 16] += ref_value(&a.w, a.type, r, (int)k) * x;
     }
     float y = ref_fold16(acc);
     a.y[i] = a.x ? y : y * (a.act.scale[t] * a.scale);

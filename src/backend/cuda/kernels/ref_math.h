@@ -94,38 +94,31 @@ REF_FN float ref_fold16(float *acc)
 
 /* ---- one value of a row ---- */
 
-typedef struct ref_rows {
-    const uint8_t *w0, *w1, *w2;
-    uint64_t stride;
-    int type;
-} ref_rows;
-
-REF_FN float ref_q6_k(const ref_rows *m, uint64_t row, int i)
+REF_FN float ref_q6_k(const bnet_cu_matrix *m, uint64_t at)
 {
-    uint64_t block = row * (m->stride / 256) + (uint64_t)(i / 256);
-    const uint8_t *src = m->w0 + block * 192;
-    int s = i % 256 / 16, l = i % 16;
-    int h = s / 8, g = s % 8 / 2, at = 16 * (s % 2) + l;
-    const uint8_t *ql = src + 64 * h + 32 * (g & 1) + at, *qh = src + 128 + 32 * h + at;
-    int q = (*ql >> (g < 2 ? 0 : 4) & 15) | (*qh >> (2 * g) & 3) << 4;
-    float scale = ref_half(ref_u16(m->w2 + 2 * block)) * (float)(int8_t)m->w1[16 * block + (uint64_t)s];
-    return scale * (float)(q - 32);
+    uint64_t group = at / 32;
+    int i = (int)(at % 32);
+    int low = m->w[0][16 * group + (uint64_t)(i % 16)] >> (i / 16 * 4) & 15;
+    int high = m->w[1][8 * group + (uint64_t)(i % 8)] >> (i / 8 * 2) & 3;
+    float scale =
+        ref_half(ref_u16(m->w[3] + 2 * (at / 256))) * (float)(int8_t)m->w[2][at / 16];
+    return scale * (float)((low | high << 4) - 32);
 }
 
-REF_FN float ref_value(const ref_rows *m, uint64_t row, int i)
+REF_FN float ref_value(const bnet_cu_matrix *m, int type, uint64_t row, int i)
 {
-    uint64_t at = row * m->stride + (uint64_t)i;
-    switch (m->type) {
+    uint64_t at = row * (uint64_t)m->stride + (uint64_t)i;
+    switch (type) {
     case REF_F32:
-        return REF_FLOAT_BITS(ref_u32(m->w0 + 4 * at));
+        return REF_FLOAT_BITS(ref_u32(m->w[0] + 4 * at));
     case REF_F16:
-        return ref_half(ref_u16(m->w0 + 2 * at));
+        return ref_half(ref_u16(m->w[0] + 2 * at));
     case REF_BF16:
-        return ref_bf16(ref_u16(m->w0 + 2 * at));
+        return ref_bf16(ref_u16(m->w[0] + 2 * at));
     case REF_Q8:
-        return (float)(int8_t)m->w0[at] * ref_half(ref_u16(m->w1 + 2 * (at / 32)));
+        return (float)(int8_t)m->w[0][at] * ref_half(ref_u16(m->w[1] + 2 * (at / 32)));
     default:
-        return ref_q6_k(m, row, i);
+        return ref_q6_k(m, at);
     }
 }
 

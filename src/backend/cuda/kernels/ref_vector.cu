@@ -5,13 +5,12 @@
 /* one thread per value */
 REF_KERNEL(bnet_ref_embed, ref_embed_args)
 {
-    uint64_t i = REF_THREAD;
-    int t = (int)(i / (uint64_t)a.n_cols), c = (int)(i % (uint64_t)a.n_cols);
-    if (t >= a.n_tokens)
+    uint64_t i = REF_THREAD, t = i / a.m.k;
+    if (t >= (uint64_t)a.n_tokens)
         return;
-    ref_rows m = {a.w0, a.w1, a.w2, (uint64_t)a.stride, a.type};
     int32_t id = a.ids[t];
-    a.x[i] = id >= 0 && id < a.n_rows ? ref_value(&m, (uint64_t)id, c) : 0;
+    int known = id >= 0 && (uint32_t)id < a.m.n_rows;
+    a.x[i] = known ? ref_value(&a.m, a.type, (uint64_t)id, (int)(i % a.m.k)) : 0;
 }
 
 /* one thread per row */

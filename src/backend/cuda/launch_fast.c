@@ -1,0 +1,165 @@
+/* launch_fast.c - the fast kernels other than the ternary matrices': arguments from objects. */
+#include "backend/cuda/launch.h"
+
+#include <math.h>
+
+enum { SPLITS_MAX = 32, HEAD_DIM_MAX = 256 };
+
+void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol, const bnet_cu_launch *l,
+              unsigned flags, void *args)
+{
+    gpu_dims d = {.grid = {l->grid[0], l->grid[1], l->grid[2]},
+                  .block = {l->block, 1, 1},
+                  .shared_bytes = l->shared,
+                  .flags = be->d->gpu.cc_major >= 9 ? flags : 0};
+    bnet_gpu_launch(be, k, symbol, &d, args);
+}
+
+/* ---- rows ---- */
+
+void bnet_cuda_norm_act(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, gpu_ptr norm,
+                        float eps, int n_rows, size_t n, gpu_ptr y, const gpu_act8 *act)
+{
+    bnet_cu_norm_args a = {.x = x,
+                           .norm = norm,
+                           .y = y,
+                           .act = act ? cuda_act(act) : (bnet_cu_act8){0},
+                           .k = (uint32_t)n,
+                           .ld = (uint32_t)n,
+                           .eps = eps};
+    bnet_cu_launch l = bnet_norm_launch((uint32_t)n_rows);
+    bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
+}
+
+void bnet_cuda_norm(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, const gpu_weight *w,
+                    float eps, int n_rows, gpu_ptr y)
+{
+    bnet_cuda_norm_act(be, k, x, w->w[0], eps, n_rows, w->info.n_in, y, NULL);
+}
+
+void bnet_cuda_quantize(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
+                        size_t n_cols, const gpu_act8 *act)
+{
+    bnet_cuda_norm_act(be, k, x, 0, 0, n_rows, n_cols, 0, act);
+}
+
+void bnet_cuda_norm_quantize(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
+                             size_t n_cols, const gpu_act8 *act)
+{
+    bnet_cuda_norm_act(be, k, x, 0, 0, n_rows, n_cols, 0, act);
+}
+
+void bnet_cuda_embed(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_ptr x)
+{
+    bnet_cu_embed_args a = {.m = cuda_matrix(w), .ids = be->step.ids, .y = x};
+    bnet_cu_launch l = bnet_embed_launch((uint32_t)be->step.n_tokens);
+    bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
+}
+
+void bnet_cuda_head(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_ptr x,
+                    int n_rows, gpu_ptr y)
+{
+    bnet_cu_head_args a = {.m = cuda_matrix(w),
+                           .x = x,
+                           .y = y,
+                           .n_tokens = (uint32_t)n_rows,
+                           .ldx = (uint32_t)w->info.n_in,
+                           .ld = (uint32_t)w->info.n_out};
+    bnet_cu_launch l = bnet_head_launch(&a, (uint32_t)be->d->gpu.multiprocessors);
+    bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
+}
+
+void bnet_cuda_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
+                    size_t n_cols, int n_best, gpu_ptr value, gpu_ptr index)
+{
+    size_t work = (size_t)n_rows * BNET_TOPK_SLICES * BNET_TOPK_MAX * sizeof(uint64_t);
+    bnet_cu_sample_args a = {.logits = x,
+                             .id = index,
+                             .value = value,
+                             .work = bnet_gpu_scratch(be, work),
+                             .n = (uint32_t)n_cols,
+                             .ld = (uint32_t)n_cols,
+                             .k = (uint32_t)n_best,
+                             .rows = (uint32_t)n_rows};
+    bnet_cu_launch part = bnet_topk_part_launch(a.rows), merge = bnet_topk_merge_launch(a.rows);
+    if (!a.work)
+        return;
+    bnet_cuda_run(be, k, 0, &part, 0, &a);
+    gpu_dims d = {.grid = {merge.grid[0], merge.grid[1], merge.grid[2]},
+                  .block = {merge.block, 1, 1},
+                  .shared_bytes = merge.shared};
+    bnet_gpu_launch_more(be, k, 1, &d, &a);
+}
+
+/* ---- attention ---- */
+
+bnet_cu_attn_args bnet_cuda_attn_args(gpu_backend *be, const gpu_kv *kv, int layer, int n_heads)
+{
+    const bnet_kv_shape *s = &kv->shape;
+    return (bnet_cu_attn_args){.step = cuda_step(be, (int)s->type),
+                               .tiles = be->step.tiles,
+                               .ldq = (uint32_t)(n_heads * s->head_dim),
+                               .ldk = (uint32_t)(s->n_kv_heads * s->head_dim),
+                               .layer = (uint32_t)layer,
+                               .n_heads = (uint32_t)n_heads,
+                               .n_kv_heads = (uint32_t)s->n_kv_heads,
+                               .head_dim = (uint32_t)s->head_dim,
+                               .kv_type = (uint32_t)s->type,
+                               .part_bytes = (uint32_t)kv->part_bytes,
+                               .n_tokens = (uint32_t)be->step.n_tokens,
+                               .n_tiles = (uint32_t)be->step.n_tiles,
+                               .scale = 1.0f / sqrtf((float)s->head_dim)};
+}
+
+bool bnet_cuda_attn_fits(const bnet_kv_shape *s, int n_heads)
+{
+    return s->head_dim <= HEAD_DIM_MAX && s->head_dim % 8 == 0 && n_heads % s->n_kv_heads == 0 &&
+           n_heads / s->n_kv_heads * s->head_dim <= BNET_ATTN_MAX_QUERY;
+}
+
+/* Enough blocks to fill the device four times, whatever the context; memory for their parts. */
+bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a)
+{
+    uint32_t blocks = a->n_tokens * a->n_kv_heads;
+    uint32_t n = 4 * (uint32_t)be->d->gpu.multiprocessors / BNET_MAX(blocks, 1u);
+    a->n_splits = BNET_MAX(BNET_MIN(n, (uint32_t)SPLITS_MAX), 1u);
+    a->work = bnet_gpu_scratch(be, (size_t)bnet_attn_work_bytes(a));
+    a->counters = bnet_gpu_zeros(be, (size_t)blocks * 4);
+    return a->work && a->counters;
+}
+
+void bnet_cuda_attn_decode(gpu_backend *be, const bnet_kernel_record *k, const gpu_kv *kv,
+                           int layer, int n_heads, gpu_ptr q, gpu_ptr y)
+{
+    static const char *const plain[] = {"attention_f16_gpu_ref", "attention_f32_gpu_ref",
+                                        "attention_i8_gpu_ref"};
+    bnet_cu_attn_args a = bnet_cuda_attn_args(be, kv, layer, n_heads);
+    if (!bnet_cuda_attn_fits(&kv->shape, n_heads)) {
+        const bnet_kernel_record *r = bnet_registry_find(be->registry, plain[kv->shape.type]);
+        bnet_cuda_ref_attention(be, r, kv, layer, n_heads, q, y);
+        return;
+    }
+    a.q = q;
+    a.y = y;
+    if (!bnet_cuda_attn_split(be, &a))
+        return;
+    bnet_cu_launch l = bnet_attn_decode_launch(&a);
+    bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
+}
+
+/* Rows that are only reached through pass.c. */
+void bnet_cuda_rope_append(gpu_backend *be, const bnet_kernel_record *k, const gpu_kv *kv,
+                           int layer, gpu_ptr key, gpu_ptr value)
+{
+    (void)be, (void)k, (void)kv, (void)layer, (void)key, (void)value;
+}
+
+void bnet_cuda_attn_prefill(gpu_backend *be, const bnet_kernel_record *k, const gpu_kv *kv,
+                            int layer, int n_heads, gpu_ptr q, gpu_ptr y)
+{
+    bnet_cu_attn_args a = bnet_cuda_attn_args(be, kv, layer, n_heads);
+    a.q = q;
+    a.y = y;
+    bnet_cu_launch l = bnet_attn_prefill_launch(&a);
+    bnet_cuda_run(be, k, a.head_dim == 64 ? 0 : 1, &l, 0, &a);
+}

@@ -1,0 +1,126 @@
+/* launch_w2.c - ternary matrices: which kernel of a row, how many blocks, what scratch. */
+#include "backend/cuda/w2.h"
+
+enum { SPLITS_MAX = 8, CHUNKS_PER_SPLIT = 4 };
+
+static uint32_t n_sm(const gpu_backend *be)
+{
+    return (uint32_t)BNET_MAX(be->d->gpu.multiprocessors, 1);
+}
+
+static void gemv(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_call *c)
+{
+    bnet_cu_gemv_args a = {.m = c->m,
+                           .act = c->act,
+                           .x = c->x,
+                           .norm = c->norm,
+                           .eps = c->eps,
+                           .k = c->k,
+                           .n_tokens = c->n_tokens,
+                           .epilogue = c->epilogue};
+    bnet_cu_launch l = bnet_w2_gemv_launch(&a, n_sm(be), strstr(k->id, "bulk") != NULL);
+    bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
+}
+
+/* The widest tile of tokens that is not mostly empty. */
+static uint32_t tile_tokens(uint32_t n_tokens, uint32_t most)
+{
+    uint32_t t = 64;
+    while (t < most && t < n_tokens)
+        t *= 2;
+    return t;
+}
+
+static uint32_t splits_for(const gpu_backend *be, const bnet_cu_w2 *m, uint32_t n_tokens,
+                           uint32_t tokens)
+{
+    uint32_t tiles = bnet_cu_div(n_tokens, tokens) *
+                     bnet_cu_div(m->n_tiles, BNET_GEMM_ROWS / BNET_W2_TILE);
+    uint32_t s = n_sm(be) / BNET_MAX(tiles, 1u);
+    s = BNET_MIN(s, m->n_chunks / CHUNKS_PER_SPLIT);
+    return BNET_MAX(BNET_MIN(s, (uint32_t)SPLITS_MAX), 1u);
+}
+
+static void gemm(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_call *c, bool wgmma)
+{
+    uint32_t tokens = tile_tokens(c->n_tokens, wgmma ? 256 : 128);
+    bnet_cu_gemm_args a = {.m = c->m,
+                           .act = c->act,
+                           .n_tokens = c->n_tokens,
+                           .epilogue = c->epilogue,
+                           .splits = splits_for(be, &c->m, c->n_tokens, tokens)};
+    bnet_cu_launch l = bnet_w2_gemm_launch(&a, tokens, wgmma);
+    size_t work = (size_t)bnet_w2_gemm_work_bytes(&a, tokens);
+    size_t counters = (size_t)l.grid[0] * l.grid[1] * 4;
+    if (a.splits > 1) {
+        a.counters = bnet_gpu_zeros(be, counters + 256 + work);
+        a.work = (a.counters + counters + 255) / 256 * 256;
+        if (!a.counters)
+            return;
+    }
+    bnet_cuda_run(be, k, tokens == 64 ? 0 : tokens == 128 ? 1 : 2, &l, 0, &a);
+}
+
+void bnet_cuda_w2(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_call *call)
+{
+    if (k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemv)
+        gemv(be, k, call);
+    else
+        gemm(be, k, call, k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemm_wgmma);
+}
+
+bool bnet_cuda_w2_norms(const bnet_kernel_record *k)
+{
+    return k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemv;
+}
+
+bool bnet_cuda_w2_fast(const bnet_kernel_record *k)
+{
+    return k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemv ||
+           k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemm_mma ||
+           k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemm_wgmma;
+}
+
+bnet_cu_w2 bnet_cuda_w2_of(const gpu_weight *w, gpu_ptr y)
+{
+    uint32_t n = (uint32_t)w->info.n_out;
+    bnet_cu_w2 m = {.w = w->w[0],
+                    .n_tiles = bnet_cu_div(n, w->paired ? 8 : BNET_W2_TILE),
+                    .n_chunks = w->stride / BNET_W2_CHUNK,
+                    .n_parts = w->paired ? 2 : 1,
+                    .paired = w->paired != 0};
+    bnet_cu_part *mine = &m.part[w->paired == 2];
+    if (w->paired)
+        m.part[w->paired != 2] = (bnet_cu_part){.n_rows = n, .ld = n};
+    *mine = (bnet_cu_part){.n_rows = n, .scale = w->scale, .ld = n, .y = y};
+    return m;
+}
+
+static void one(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                const gpu_act8 *act, int n_rows, gpu_ptr y)
+{
+    cuda_w2_call c = {.m = bnet_cuda_w2_of(w, y),
+                      .act = cuda_act(act),
+                      .k = (uint32_t)w->info.n_in,
+                      .n_tokens = (uint32_t)n_rows,
+                      .epilogue = BNET_CU_STORE};
+    bnet_cuda_w2(be, k, &c);
+}
+
+void bnet_cuda_w2_gemv(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                       const gpu_act8 *act, int n_rows, gpu_ptr y)
+{
+    one(be, k, w, act, n_rows, y);
+}
+
+void bnet_cuda_w2_gemm_mma(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                           const gpu_act8 *act, int n_rows, gpu_ptr y)
+{
+    one(be, k, w, act, n_rows, y);
+}
+
+void bnet_cuda_w2_gemm_wgmma(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                             const gpu_act8 *act, int n_rows, gpu_ptr y)
+{
+    one(be, k, w, act, n_rows, y);
+}

@@ -1,0 +1,41 @@
+/* net.h - a whole network on the device: fused matrices, the memory of a pass, recorded steps. */
+#ifndef BNET_CUDA_NET_H
+#define BNET_CUDA_NET_H
+
+#include "backend/cuda/w2.h"
+#include "backend/gpu/record.h"
+
+/* One layer as the kernels take it; destinations are filled in with the arena's addresses. */
+typedef struct cuda_layer {
+    const gpu_weight *q, *o, *gate, *down; /* whose kernels are asked for */
+    bnet_cu_w2 qkv, out, gate_up, ffn_out;
+    gpu_ptr attn_norm, attn_sub_norm, ffn_norm, ffn_sub_norm; /* 0: none */
+} cuda_layer;
+
+/* Where the intermediate results of a pass lie. */
+typedef struct cuda_arena {
+    gpu_ptr base;
+    size_t n_bytes;
+    int n_tokens, n_rows; /* room */
+    gpu_ptr x, q, k, v, a, h, cs, picked, last, logits, best;
+    gpu_act8 act; /* stride is the input's */
+} cuda_arena;
+
+struct gpu_net {
+    const bnet_net *net;
+    bool usable;
+    cuda_layer *layers;
+    gpu_ptr *fused; /* pieces that hold the parts of several weights, [2 n_layers] */
+    size_t *fused_bytes;
+    cuda_arena arena;
+    const bnet_kernel_record *embed, *norm, *append, *prefill;
+    gpu_records records;
+    void *best; /* pinned: [BNET_BEST_ROWS][BNET_BEST] floats, then as many ids */
+};
+
+/* Looks at the network and fuses its weights, once; NULL or !usable: passes must be composed. */
+struct gpu_net *bnet_cuda_net(gpu_backend *be, const bnet_net *net);
+/* Room for a pass; false: no memory. */
+bool bnet_cuda_arena(gpu_backend *be, struct gpu_net *n, int n_tokens, int n_rows, bool logits);
+
+#endif

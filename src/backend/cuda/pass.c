@@ -1,0 +1,222 @@
+/* pass.c - whole passes through a network. A decode step (one token per timeline) is recorded as a
+ * graph and repeated: five kernels a layer for one token, with norm, quantisation, rope, cache,
+ * gate and residual inside them. Prompts take the same kernels with matrices for many tokens. */
+#include "backend/cuda/net.h"
+
+enum { RECORDED_TOKENS = 64 };
+
+typedef struct run {
+    struct gpu_net *n;
+    const bnet_pass *p;
+    const gpu_kv *kv;
+    bool all_rows; /* rows are the tokens in their order */
+} run;
+
+/* One product of the layer: floats [T][k] normed (norm 0: not), quantised, multiplied. */
+static void project(gpu_backend *be, const run *r, const gpu_weight *w, const bnet_cu_w2 *m,
+                    gpu_ptr x, gpu_ptr norm, uint32_t epilogue)
+{
+    int t = r->p->step->n_tokens;
+    const bnet_kernel_record *k = bnet_gpu_pick(be, w, (size_t)t);
+    cuda_w2_call c = {.m = *m,
+                      .eps = r->n->net->rms_eps,
+                      .k = (uint32_t)w->info.n_in,
+                      .n_tokens = (uint32_t)t,
+                      .epilogue = epilogue};
+    if (!k || !bnet_cuda_w2_fast(k)) {
+        bnet_gpu_ok(be, "linear", 500);
+        return;
+    }
+    if (t == 1 && bnet_cuda_w2_norms(k)) {
+        c.x = x;
+        c.norm = norm;
+    } else {
+        gpu_act8 act = r->n->arena.act;
+        act.stride = w->stride;
+        bnet_cuda_norm_act(be, r->n->norm, x, norm, c.eps, t, w->info.n_in, 0, &act);
+        c.act = cuda_act(&act);
+    }
+    bnet_cuda_w2(be, k, &c);
+}
+
+/* ---- attention ---- */
+
+static bool tiles_pay(const gpu_backend *be, const run *r)
+{
+    int hd = r->kv->shape.head_dim;
+    return r->n->prefill && r->kv->shape.type != BITNET_KV_F32 && (hd == 64 || hd == 128) &&
+           be->step.n_tokens >= 4 * be->step.n_tiles;
+}
+
+static void attend(gpu_backend *be, const run *r, int layer)
+{
+    const bnet_net *net = r->n->net;
+    const cuda_arena *m = &r->n->arena;
+    const bnet_kernel_record *decode = be->use.attention[r->kv->shape.type];
+    bnet_cu_attn_args a = bnet_cuda_attn_args(be, r->kv, layer, net->n_heads);
+    a.q = m->q;
+    a.k = m->k;
+    a.v = m->v;
+    a.y = m->a;
+    a.n_rot = (uint32_t)net->rope.n_rot;
+    a.neox = net->rope.neox;
+    a.cs = m->cs;
+    if (!be->step.single) {
+        bnet_cu_launch l = bnet_rope_append_launch(&a);
+        bnet_cuda_run(be, r->n->append, 0, &l, GPU_OVERLAP, &a);
+        a.cs = 0;
+    }
+    if (!be->step.single && tiles_pay(be, r)) {
+        bnet_cu_launch l = bnet_attn_prefill_launch(&a);
+        bnet_cuda_run(be, r->n->prefill, a.head_dim == 64 ? 0 : 1, &l, 0, &a);
+        return;
+    }
+    if (!bnet_cuda_attn_split(be, &a))
+        return;
+    bnet_cu_launch l = bnet_attn_decode_launch(&a);
+    bnet_cuda_run(be, decode, 0, &l, GPU_OVERLAP, &a);
+}
+
+/* ---- the pass ---- */
+
+static void run_layer(gpu_backend *be, const run *r, int i)
+{
+    const cuda_layer *l = &r->n->layers[i];
+    const cuda_arena *m = &r->n->arena;
+    project(be, r, l->q, &l->qkv, m->x, l->attn_norm, BNET_CU_STORE);
+    attend(be, r, i);
+    project(be, r, l->o, &l->out, m->a, l->attn_sub_norm, BNET_CU_ADD);
+    project(be, r, l->gate, &l->gate_up, m->x, l->ffn_norm,
+            r->n->net->relu2 ? BNET_CU_RELU2 : BNET_CU_SILU);
+    project(be, r, l->down, &l->ffn_out, m->h, l->ffn_sub_norm, BNET_CU_ADD);
+}
+
+/* The final norm of the rows that are wanted. */
+static void run_last(gpu_backend *be, const run *r)
+{
+    const bnet_net *net = r->n->net;
+    const cuda_arena *m = &r->n->arena;
+    const bnet_kernel_record *g = be->use.gather;
+    gpu_ptr x = m->x;
+    if (!r->all_rows) {
+        ((gpu_fn_gather *)g->fn)(be, g, x, be->step.rows, r->p->n_rows, net->n_embd, m->picked);
+        x = m->picked;
+    }
+    bnet_cuda_norm_act(be, r->n->norm, x, gpu_w(net->output_norm)->w[0], net->rms_eps,
+                       r->p->n_rows, net->n_embd, m->last, NULL);
+}
+
+static void run_head(gpu_backend *be, const run *r)
+{
+    const bnet_net *net = r->n->net;
+    const gpu_weight *w = gpu_w(net->head);
+    const cuda_arena *m = &r->n->arena;
+    const bnet_kernel_record *top = be->use.topk;
+    size_t n_rows = (size_t)r->p->n_rows;
+    for (size_t i = 0, n; i < n_rows; i += n) {
+        n = BNET_MIN(n_rows - i, (size_t)8);
+        const bnet_kernel_record *k = bnet_gpu_pick(be, w, n);
+        if (!k) {
+            bnet_gpu_ok(be, "head", 500);
+            return;
+        }
+        ((gpu_fn_linear *)k->fn)(be, k, w, m->last + i * net->n_embd * 4, (int)n,
+                                 m->logits + i * net->n_vocab * 4);
+    }
+    ((gpu_fn_topk *)top->fn)(be, top, m->logits, (int)n_rows, net->n_vocab, BNET_BEST, m->best,
+                             m->best + n_rows * BNET_BEST * 4);
+}
+
+static void run_pass(gpu_backend *be, void *user)
+{
+    const run *r = user;
+    const bnet_net *net = r->n->net;
+    const bnet_kernel_record *e = r->n->embed, *t = be->use.table;
+    ((gpu_fn_embed *)e->fn)(be, e, gpu_w(net->embd), r->n->arena.x);
+    ((gpu_fn_table *)t->fn)(be, t, &net->rope, r->n->arena.cs);
+    for (int i = 0; i < net->n_layers && gpu_alive(be); i++)
+        run_layer(be, r, i);
+    if (r->p->n_rows > 0)
+        run_last(be, r);
+    if (r->p->n_rows > 0 && r->p->best)
+        run_head(be, r);
+}
+
+/* ---- what comes back ---- */
+
+static void take_best(gpu_backend *be, const run *r)
+{
+    size_t n = (size_t)r->p->n_rows * BNET_BEST;
+    const float *values = r->n->best;
+    const int32_t *ids = (const int32_t *)(values + n);
+    bnet_gpu_download(be, r->n->best, r->n->arena.best, n * 8);
+    for (int i = 0; i < r->p->n_rows && gpu_alive(be); i++) {
+        bnet_best *b = &r->p->best[i];
+        for (b->n = 0; b->n < BNET_BEST && ids[b->n] >= 0; b->n++) {
+            b->ids[b->n] = ids[b->n];
+            b->logits[b->n] = values[b->n];
+        }
+        ids += BNET_BEST;
+        values += BNET_BEST;
+    }
+}
+
+static bool in_order(const bnet_pass *p)
+{
+    bool all = p->n_rows == p->step->n_tokens;
+    for (int i = 0; all && i < p->n_rows; i++)
+        all = p->rows[i] == i;
+    return all;
+}
+
+/* The cache of the pass; NULL: there are several types. */
+static const gpu_kv *one_cache(const gpu_backend *be, const bnet_step *s)
+{
+    int types = be->step.used[0] + be->step.used[1] + be->step.used[2];
+    return types == 1 ? (const gpu_kv *)(const void *)s->seqs[s->seq[0]].store : NULL;
+}
+
+static bool start(gpu_backend *be, const bnet_pass *p, run *r)
+{
+    struct gpu_net *n = bnet_cuda_net(be, p->net);
+    if (!n || !n->usable || !gpu_alive(be))
+        return false;
+    if (!bnet_gpu_step(be, p->step, p->rows, p->n_rows))
+        return true;
+    *r = (run){n, p, one_cache(be, p->step), in_order(p)};
+    if (!r->kv || p->n_rows > p->step->n_tokens)
+        return false;
+    return bnet_gpu_angles(be, &p->net->rope, be->step.max_pos + 1) &&
+           bnet_cuda_arena(be, n, p->step->n_tokens, p->n_rows, p->best != NULL);
+}
+
+static void finish(gpu_backend *be, const run *r)
+{
+    const bnet_pass *p = r->p;
+    size_t n_bytes = (size_t)p->n_rows * r->n->net->n_embd * sizeof(float);
+    if (p->n_rows > 0 && gpu_alive(be))
+        bnet_gpu_ok(be, "copying the last state",
+                    be->d->c->copy(be->d, gpu_buf(p->last)->p, r->n->arena.last, n_bytes));
+    if (p->n_rows > 0 && p->best)
+        take_best(be, r);
+}
+
+bool bnet_cuda_pass(bnet_backend *b, const bnet_pass *p)
+{
+    gpu_backend *be = gpu_of(b);
+    run r = {0};
+    bnet_gpu_enter(be);
+    bool ours = start(be, p, &r);
+    if (ours && gpu_alive(be)) {
+        const gpu_record_key key = {p->step->n_tokens, p->n_rows,
+                                    be->step.n_seqs,   be->step.n_tiles,
+                                    (int)r.kv->shape.type, p->best != NULL};
+        if (be->step.single && p->step->n_tokens <= RECORDED_TOKENS && (r.all_rows || !p->n_rows))
+            bnet_gpu_repeat(be, &r.n->records, &key, run_pass, &r);
+        else
+            run_pass(be, &r);
+        finish(be, &r);
+    }
+    bnet_gpu_leave(be);
+    return ours;
+}

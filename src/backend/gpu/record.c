@@ -1,0 +1,98 @@
+/* record.c - decode steps as recorded work. Kernels that a recording launches are counted into it
+ * and added to the backend's counters at every repetition, so that results and receipts say what
+ * really ran. */
+#include "backend/gpu/record.h"
+
+static bool same(const gpu_record_key *a, const gpu_record_key *b)
+{
+    return a->n_tokens == b->n_tokens && a->n_rows == b->n_rows && a->n_seqs == b->n_seqs &&
+           a->n_tiles == b->n_tiles && a->kv_type == b->kv_type && a->best == b->best;
+}
+
+static void forget(gpu_backend *be, gpu_recorded *g)
+{
+    if (g->graph)
+        be->d->c->graph_release(be->d, g->graph);
+    g->graph = NULL;
+    g->seen = false;
+    g->n_uses = 0;
+}
+
+/* The one of this key; else a new one, in the place of the least recently used if need be. */
+static gpu_recorded *find(gpu_backend *be, gpu_records *r, const gpu_record_key *key)
+{
+    gpu_recorded *oldest = &r->all[0];
+    for (int i = 0; i < r->n; i++) {
+        if (same(&r->all[i].key, key))
+            return &r->all[i];
+        if (r->all[i].last_used < oldest->last_used)
+            oldest = &r->all[i];
+    }
+    gpu_recorded *g = r->n < GPU_RECORDS ? &r->all[r->n++] : oldest;
+    forget(be, g);
+    g->key = *key;
+    return g;
+}
+
+static void note_uses(const uint32_t counts[BNET_KERNELS_MAX], gpu_recorded *g)
+{
+    g->n_uses = 0;
+    for (uint32_t i = 0; i < BNET_KERNELS_MAX; i++)
+        if (counts[i] && g->n_uses < GPU_RECORD_USES) {
+            g->uses[g->n_uses].slot = i;
+            g->uses[g->n_uses++].n = counts[i];
+        }
+}
+
+static void count_uses(gpu_backend *be, const gpu_recorded *g)
+{
+    for (int i = 0; i < g->n_uses; i++)
+        atomic_fetch_add_explicit(&be->calls[g->uses[i].slot], g->uses[i].n, memory_order_relaxed);
+    atomic_fetch_add_explicit(&be->n_replays, 1, memory_order_relaxed);
+}
+
+static void record(gpu_backend *be, gpu_recorded *g, gpu_work *work, void *user)
+{
+    uint32_t counts[BNET_KERNELS_MAX] = {0}, epoch = be->epoch;
+    if (!bnet_gpu_ok(be, "recording a step", be->d->c->record_begin(be->d)))
+        return;
+    be->recording = counts;
+    work(be, user);
+    be->recording = NULL;
+    int r = be->d->c->record_end(be->d, &g->graph);
+    if (!bnet_gpu_ok(be, "recording a step", r))
+        return;
+    note_uses(counts, g);
+    g->epoch = epoch;
+}
+
+void bnet_gpu_repeat(gpu_backend *be, gpu_records *r, const gpu_record_key *key, gpu_work *work,
+                     void *user)
+{
+    if (!be->d->c->record_begin) {
+        work(be, user);
+        return;
+    }
+    gpu_recorded *g = find(be, r, key);
+    g->last_used = ++r->clock;
+    if (g->epoch != be->epoch)
+        forget(be, g);
+    if (!g->seen) {
+        work(be, user);
+        g->seen = gpu_alive(be);
+        g->epoch = be->epoch;
+        return;
+    }
+    if (!g->graph)
+        record(be, g, work, user);
+    if (!gpu_alive(be))
+        return;
+    if (bnet_gpu_ok(be, "repeating a step", be->d->c->replay(be->d, g->graph)))
+        count_uses(be, g);
+}
+
+void bnet_gpu_records_free(gpu_backend *be, gpu_records *r)
+{
+    for (int i = 0; i < r->n; i++)
+        forget(be, &r->all[i]);
+}

@@ -1,0 +1,40 @@
+/* record.h - passes that are recorded once and repeated: which ones there are, what each launched. */
+#ifndef BNET_GPU_RECORD_H
+#define BNET_GPU_RECORD_H
+
+#include "backend/gpu/gpu.h"
+
+enum { GPU_RECORDS = 96, GPU_RECORD_USES = 48 };
+
+/* What must be the same for a recorded pass to serve. */
+typedef struct gpu_record_key {
+    int n_tokens, n_rows, n_seqs, n_tiles, kv_type, best;
+} gpu_record_key;
+
+typedef struct gpu_recorded {
+    gpu_record_key key;
+    uint32_t epoch;
+    bool seen; /* ran once, so that all memory is there */
+    gpu_graph graph;
+    uint64_t last_used;
+    int n_uses;
+    struct {
+        uint32_t slot, n;
+    } uses[GPU_RECORD_USES]; /* of kernels, per repetition */
+} gpu_recorded;
+
+typedef struct gpu_records {
+    gpu_recorded all[GPU_RECORDS];
+    int n;
+    uint64_t clock;
+} gpu_records;
+
+typedef void gpu_work(gpu_backend *be, void *user);
+
+/* Does the work: the first time as it is, the second time recording it, then by repetition. Where
+ * the driver cannot record it is done as it is. */
+void bnet_gpu_repeat(gpu_backend *be, gpu_records *r, const gpu_record_key *key, gpu_work *work,
+                     void *user);
+void bnet_gpu_records_free(gpu_backend *be, gpu_records *r);
+
+#endif
