@@ -1,32 +1,56 @@
 /* i2s_r16.amx.c - packed groups for many tokens with tiles of 16 x 64 bytes. Four lines of a group,
  * expanded to bytes 0..2, are a tile of 64 columns x 16 rows as tdpbsud wants it; 64 columns of 16
- * tokens are read from the activations as they lie. 32 rows x 32 tokens are summed at once in four
- * tiles. Sums are within 2 * 128 * K < 2^31.
+ * tokens are the other factor. 32 rows x 32 tokens are summed at once in four tiles, over all
+ * columns. Sums are within 2 * 128 * K < 2^31.
  *
- * Columns come in pieces, so that the expanded rows of a call, or 512 KiB of them, serve all tokens
- * from the second-level cache and activations are read once: between pieces the sums wait as
- * integers where the outputs will be. Rows and tokens beyond the last are not in the tiles. */
+ * What has to move while the multiplier works, 64 cycles for 64 columns of such a block:
+ *   - weights are expanded a few steps ahead into a small ring, which stays in the first-level
+ *     cache: expanding them again for every 32 tokens costs nothing that the multiplier waits for,
+ *     and the second-level cache sees packed weights only;
+ *   - activations are copied once into the order of tiles, as many tokens as the second-level cache
+ *     holds (a batch), and every row of the call passes over them;
+ *   - outputs are called into the cache while their sums are not yet complete.
+ * Rows and tokens beyond the last are not in the tiles. */
 #include "backend/cpu/kernels/r16_zmm.h"
 
 enum {
-    WIDE = 512 * 1024, /* expanded weights, at the start of temp; four tiles of sums follow */
-    PIECE = 2560,      /* most columns of a piece, a multiple of 64 */
-    TILE = 1024        /* bytes of a tile */
+    STEP = 64,             /* columns of a tile */
+    TILE = 1024,           /* bytes of a tile */
+    AHEAD = 4,             /* steps the ring is filled before its use */
+    X_AHEAD = 2,           /* steps activations are called before theirs */
+    RING = 8,              /* steps in the ring, a power of two > AHEAD */
+    BATCH = 512 * 1024,    /* bytes of activations copied at a time, at least 32 tokens */
+    X_BYTES = 1024 * 1024, /* temp: 32 tokens of 32768 columns; then the ring; then four sums */
+    RING_BYTES = RING * 2 * TILE
 };
-#define FENCE() __asm__ volatile("" ::: "memory") /* tile loads and stores are not seen by gcc 12  \
-                                                   */
+#define FENCE() __asm__ volatile("" ::: "memory") /* gcc 12 does not see what tile loads read */
 
-/* Some columns of some groups. */
-typedef struct piece {
+/* A batch of tokens and what serves it. */
+typedef struct batch {
     const bnet_r16 *a;
-    size_t row, n_rows; /* first row, a multiple of 16; rows */
-    size_t col, n_cols; /* multiples of 64 */
-    bool first, last;   /* of the columns */
-} piece;
+    size_t n_steps; /* K / 64 */
+    size_t t;       /* first token */
+    int8_t *x;      /* [ceil(tokens / 32)][n_steps][32][64] */
+    uint8_t *ring;  /* [RING][group][16 * 64] */
+    int32_t *sums;  /* [4][16][16] */
+} batch;
 
-/* Tiles 0..3: sums [token half][row half]; 4, 5: activations; 6, 7: weights. Sizes in tokens and
- * rows, 0: not used. */
-static void shape_tiles(const size_t tokens[2], const size_t rows[2])
+/* Tokens and rows of the two halves of a block, and how many halves there are. */
+typedef struct shape {
+    size_t tokens[2], rows[2];
+} shape;
+
+/* One block of those rows and tokens. */
+typedef struct place {
+    const uint8_t *w, *next; /* its weights, and those of the block after it (NULL: none) */
+    size_t n_group;          /* bytes from group to group */
+    const int8_t *x;         /* its tokens in the batch */
+    float *y;
+    size_t y_stride, n_tokens;
+} place;
+
+/* Tiles 0..3: sums [token half][row half]; 4, 5: activations; 6, 7: weights. Size 0: not used. */
+static void shape_tiles(const shape *s)
 {
     struct {
         uint8_t palette, start, reserved[14];
@@ -35,21 +59,65 @@ static void shape_tiles(const size_t tokens[2], const size_t rows[2])
     } c = {.palette = 1};
     for (int i = 0; i < 2; i++) {
         for (int j = 0; j < 2; j++)
-            if (tokens[i] && rows[j]) {
-                c.n_rows[2 * i + j] = (uint8_t)tokens[i];
-                c.n_bytes[2 * i + j] = (uint16_t)(4 * rows[j]);
+            if (s->tokens[i] && s->rows[j]) {
+                c.n_rows[2 * i + j] = (uint8_t)s->tokens[i];
+                c.n_bytes[2 * i + j] = (uint16_t)(4 * s->rows[j]);
             }
-        if (tokens[i]) {
-            c.n_rows[4 + i] = (uint8_t)tokens[i];
-            c.n_bytes[4 + i] = 64;
+        if (s->tokens[i]) {
+            c.n_rows[4 + i] = (uint8_t)s->tokens[i];
+            c.n_bytes[4 + i] = STEP;
         }
-        if (rows[i]) {
+        if (s->rows[i]) {
             c.n_rows[6 + i] = 16;
-            c.n_bytes[6 + i] = (uint16_t)(4 * rows[i]);
+            c.n_bytes[6 + i] = (uint16_t)(4 * s->rows[i]);
         }
     }
     FENCE();
     _tile_loadconfig(&c);
+}
+
+/* Four lines each of n_g groups, n_group bytes apart, to bytes. */
+static ALWAYS_INLINE void expand(const uint8_t *w, size_t n_group, uint8_t *to, const int n_g)
+{
+    const vec three = v_bytes(3);
+    UNROLL for (int i = 0; i < 4 * n_g; i++)
+    {
+        uint8_t *line = to + 256 * i;
+        vec v = v_load(w + (size_t)(i / 4) * n_group + 64 * (i % 4));
+        v_store(line, v_and(v, three));
+        v_store(line + 64, v_and(v_right16(v, 2), three));
+        v_store(line + 128, v_and(v_right16(v, 4), three));
+        v_store(line + 192, v_and(v_right16(v, 6), three));
+    }
+}
+
+/* 64 columns: two tiles of activations times two of weights. */
+static ALWAYS_INLINE void multiply(const int8_t *x, const uint8_t *w, const int n_t, const int n_g)
+{
+    _tile_loadd(6, w, STEP);
+    _tile_loadd(4, x, STEP);
+    _tile_dpbsud(0, 4, 6);
+    if (n_g > 1) {
+        _tile_loadd(7, w + TILE, STEP);
+        _tile_dpbsud(1, 4, 7);
+    }
+    if (n_t > 1) {
+        _tile_loadd(5, x + TILE, STEP);
+        _tile_dpbsud(2, 5, 6);
+    }
+    if (n_t > 1 && n_g > 1)
+        _tile_dpbsud(3, 5, 7);
+}
+
+static ALWAYS_INLINE void zero_sums(const int n_t, const int n_g)
+{
+    _tile_zero(0);
+    if (n_g > 1)
+        _tile_zero(1);
+    if (n_t > 1)
+        _tile_zero(2);
+    if (n_t > 1 && n_g > 1)
+        _tile_zero(3);
 }
 
 /* A tile of integer sums to outputs. */
@@ -65,133 +133,126 @@ static void tile_out(const bnet_r16 *a, const int32_t *sums, size_t row, size_t 
     }
 }
 
-/* The sums of earlier columns, or none. */
-#define BEGIN(tile, i, j)                                                                          \
-    do {                                                                                           \
-        if (p->first)                                                                              \
-            _tile_zero(tile);                                                                      \
-        else                                                                                       \
-            _tile_loadd(tile, y + (i)*16 * p->a->y_stride + (j)*16, y_step);                       \
-    } while (0)
-/* Sums for later columns, or outputs. */
-#define END(tile, i, j)                                                                            \
-    do {                                                                                           \
-        if (p->last)                                                                               \
-            _tile_stored(tile, sums + 256 * (tile), 64);                                           \
-        else                                                                                       \
-            _tile_stored(tile, y + (i)*16 * p->a->y_stride + (j)*16, y_step);                      \
-    } while (0)
-
-/* Up to 32 tokens from t on and 32 rows: n_t and n_g halves of each, of the sizes given. */
-static ALWAYS_INLINE void block(const piece *p, size_t row, size_t t, const size_t tokens[2],
-                                const size_t rows[2], const int n_t, const int n_g)
+static ALWAYS_INLINE void block_out(const batch *b, const shape *s, size_t row, size_t t,
+                                    const int n_t, const int n_g)
 {
-    const bnet_r16 *a = p->a;
-    const uint8_t *w = a->temp + (row - p->row) * p->n_cols, *w1 = w + 16 * p->n_cols;
-    const int8_t *x = a->x + t * a->x_stride + p->col, *x1 = x + 16 * a->x_stride;
-    float *y = a->y + t * a->y_stride + row;
-    size_t y_step = a->y_stride * sizeof *y;
-    int32_t *sums = (int32_t *)(void *)(a->temp + WIDE);
-    BEGIN(0, 0, 0);
+    _tile_stored(0, b->sums, STEP);
     if (n_g > 1)
-        BEGIN(1, 0, 1);
+        _tile_stored(1, b->sums + 256, STEP);
     if (n_t > 1)
-        BEGIN(2, 1, 0);
+        _tile_stored(2, b->sums + 512, STEP);
     if (n_t > 1 && n_g > 1)
-        BEGIN(3, 1, 1);
-    for (size_t k = 0; k < p->n_cols; k += 64) {
-        _tile_loadd(6, w + 16 * k, 64);
-        _tile_loadd(4, x + k, a->x_stride);
-        _tile_dpbsud(0, 4, 6);
-        if (n_g > 1) {
-            _tile_loadd(7, w1 + 16 * k, 64);
-            _tile_dpbsud(1, 4, 7);
-        }
-        if (n_t > 1) {
-            _tile_loadd(5, x1 + k, a->x_stride);
-            _tile_dpbsud(2, 5, 6);
-        }
-        if (n_t > 1 && n_g > 1)
-            _tile_dpbsud(3, 5, 7);
-    }
-    END(0, 0, 0);
-    if (n_g > 1)
-        END(1, 0, 1);
-    if (n_t > 1)
-        END(2, 1, 0);
-    if (n_t > 1 && n_g > 1)
-        END(3, 1, 1);
+        _tile_stored(3, b->sums + 768, STEP);
     FENCE();
-    if (p->last)
-        for (int i = 0; i < n_t; i++)
-            for (int j = 0; j < n_g; j++)
-                tile_out(a, sums + 256 * (2 * i + j), row + 16 * (size_t)j, rows[j],
-                         t + 16 * (size_t)i, tokens[i]);
+    for (int i = 0; i < n_t; i++)
+        for (int j = 0; j < n_g; j++)
+            tile_out(b->a, b->sums + 256 * (2 * i + j), row + 16 * (size_t)j, s->rows[j],
+                     t + 16 * (size_t)i, s->tokens[i]);
 }
 
-/* Tokens and rows from..to in blocks of n_t * 16 and n_g * 16, all of one shape. */
-static ALWAYS_INLINE void region(const piece *p, const size_t t[2], const size_t r[2],
-                                 const int n_t, const int n_g)
+/* Step k calls what later steps need: activations two steps on, the lines of y that this block will
+ * write, weights of the rows after these. */
+static ALWAYS_INLINE void call_ahead(const place *p, size_t k, const int n_t, const int n_g)
 {
-    size_t left_t = BNET_MIN(t[1] - t[0], (size_t)32), left_r = BNET_MIN(r[1] - r[0], (size_t)32);
-    size_t tokens[2] = {BNET_MIN(left_t, (size_t)16), left_t > 16 ? left_t - 16 : 0};
-    size_t rows[2] = {BNET_MIN(left_r, (size_t)16), left_r > 16 ? left_r - 16 : 0};
-    shape_tiles(tokens, rows);
-    for (size_t i = t[0]; i < t[1]; i += 32)
-        for (size_t j = r[0]; j < r[1]; j += 32)
-            block(p, p->row + j, i, tokens, rows, n_t, n_g);
-}
-
-static void tokens_of(const piece *p, size_t from, size_t to, const int n_t)
-{
-    const size_t t[2] = {from, to}, even = p->n_rows / 32 * 32;
-    if (even)
-        region(p, t, (size_t[2]){0, even}, n_t, 2);
-    if (p->n_rows - even > 16)
-        region(p, t, (size_t[2]){even, p->n_rows}, n_t, 2);
-    else if (p->n_rows > even)
-        region(p, t, (size_t[2]){even, p->n_rows}, n_t, 1);
-}
-
-/* The weights of a piece to bytes: [group][column / 4][row][column % 4]. */
-static void expand(const piece *p)
-{
-    const bnet_r16 *a = p->a;
-    const vec three = v_bytes(3);
-    for (size_t r = 0; r < p->n_rows; r += 16) {
-        const uint8_t *w = a->w + (p->row + r) * 4 * a->n_lines + 4 * p->col;
-        uint8_t *wide = a->temp + r * p->n_cols;
-        for (size_t l = 0; l < p->n_cols / 16; l++)
-            for (unsigned i = 0; i < 4; i++)
-                v_store(wide + 256 * l + 64 * i,
-                        v_and(v_right16(v_load(w + 64 * l), 2 * i), three));
+    const int8_t *x = p->x + (k + X_AHEAD) * 2 * TILE;
+    UNROLL for (int i = 0; i < 16 * n_t; i++) _mm_prefetch((const char *)x + 64 * i, _MM_HINT_T0);
+    if (k < p->n_tokens) {
+        const char *y = (const char *)(p->y + k * p->y_stride);
+        _mm_prefetch(y, _MM_HINT_T0);
+        if (n_g > 1)
+            _mm_prefetch(y + 64, _MM_HINT_T0);
     }
-    FENCE();
+    if (p->next && p->next != p->w)
+        UNROLL for (int i = 0; i < 4 * n_g; i++) _mm_prefetch(
+            (const char *)p->next + (size_t)(i / 4) * p->n_group + 256 * k + 64 * (i % 4),
+            _MM_HINT_T1);
 }
 
-static void run_piece(const piece *p)
+/* One block over all columns. The ring holds its first steps; at the end it holds those of p->next.
+ */
+static ALWAYS_INLINE void block(const batch *b, const place *p, size_t *at, const int n_t,
+                                const int n_g)
 {
-    size_t n = p->a->n_tokens, even = n / 32 * 32;
-    expand(p);
+    const size_t n = b->n_steps, ahead = BNET_MIN(n, (size_t)AHEAD);
+    zero_sums(n_t, n_g);
+    for (size_t k = 0; k < n; k++, ++*at) {
+        size_t to = k + ahead;
+        const uint8_t *from = to < n ? p->w + 256 * to : p->next ? p->next + 256 * (to - n) : NULL;
+        if (from)
+            expand(from, p->n_group, b->ring + (*at + ahead) % RING * 2 * TILE, n_g);
+        call_ahead(p, k, n_t, n_g);
+        FENCE();
+        multiply(p->x + k * 2 * TILE, b->ring + *at % RING * 2 * TILE, n_t, n_g);
+    }
+}
+
+/* Rows r[0]..r[1] and token blocks t[0]..t[1] of the batch, all blocks of one shape. */
+static ALWAYS_INLINE void region(const batch *b, const size_t t[2], const size_t r[2],
+                                 const shape *s, const int n_t, const int n_g)
+{
+    const bnet_r16 *a = b->a;
+    const size_t n_group = 64 * a->n_lines;
+    size_t at = 0;
+    shape_tiles(s);
+    for (; at < BNET_MIN(b->n_steps, (size_t)AHEAD); at++)
+        expand(a->w + r[0] / 16 * n_group + 256 * at, n_group, b->ring + at * 2 * TILE, n_g);
+    at = 0;
+    for (size_t row = r[0]; row < r[1]; row += 32)
+        for (size_t i = t[0]; i < t[1]; i++) {
+            size_t first = b->t + 32 * i, then = i + 1 < t[1] ? row : row + 32;
+            place p = {.w = a->w + row / 16 * n_group, .n_group = n_group};
+            p.next = then < r[1] ? a->w + then / 16 * n_group : NULL;
+            p.x = b->x + i * b->n_steps * 2 * TILE;
+            p.y = a->y + first * a->y_stride + row;
+            p.y_stride = a->y_stride;
+            p.n_tokens = s->tokens[0] + s->tokens[1];
+            block(b, &p, &at, n_t, n_g);
+            block_out(b, s, row, first, n_t, n_g);
+        }
+}
+
+/* Token blocks t[0]..t[1], of n_tokens each, and all rows: whole blocks, then what is left. */
+static ALWAYS_INLINE void all_rows(const batch *b, const size_t t[2], size_t n_tokens,
+                                   const int n_t)
+{
+    const size_t n_rows = b->a->n_rows, even = n_rows / 32 * 32, left = n_rows - even;
+    shape s = {{BNET_MIN(n_tokens, (size_t)16), n_t > 1 ? n_tokens - 16 : 0}, {16, 16}};
     if (even)
-        tokens_of(p, 0, even, 2);
-    if (n - even > 16)
-        tokens_of(p, even, n, 2);
-    else if (n > even)
-        tokens_of(p, even, n, 1);
+        region(b, t, (size_t[2]){0, even}, &s, n_t, 2);
+    s.rows[0] = BNET_MIN(left, (size_t)16);
+    s.rows[1] = left - s.rows[0];
+    if (left > 16)
+        region(b, t, (size_t[2]){even, n_rows}, &s, n_t, 2);
+    else if (left)
+        region(b, t, (size_t[2]){even, n_rows}, &s, n_t, 1);
+}
+
+/* n tokens of the batch to the order of tiles. */
+static void copy_tokens(const batch *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const int8_t *from = b->a->x + (b->t + i) * b->a->x_stride;
+        int8_t *to = b->x + i / 32 * b->n_steps * 2 * TILE + i % 32 * STEP;
+        for (size_t k = 0; k < b->n_steps; k++)
+            v_store(to + k * 2 * TILE, v_load(from + STEP * k));
+    }
 }
 
 void bnet_gemm_i2s_r16_amx(const bnet_r16 *a)
 {
-    size_t k = 16 * a->n_lines, n_pieces = (k + PIECE - 1) / PIECE;
-    size_t cols = (k / 64 + n_pieces - 1) / n_pieces * 64, rows = WIDE / cols / 32 * 32;
-    for (size_t r = 0; r < a->n_rows; r += rows)
-        for (size_t c = 0; c < k; c += cols) {
-            piece p = {.a = a, .row = r, .n_rows = BNET_MIN(rows, a->n_rows - r), .col = c};
-            p.n_cols = BNET_MIN(cols, k - c);
-            p.first = c == 0;
-            p.last = c + cols >= k;
-            run_piece(&p);
-        }
+    batch b = {.a = a, .n_steps = a->n_lines / 4, .x = (int8_t *)a->temp};
+    b.ring = a->temp + X_BYTES;
+    b.sums = (int32_t *)(void *)(b.ring + RING_BYTES);
+    size_t most = BNET_MAX(BATCH / (b.n_steps * 2 * TILE), (size_t)1) * 32;
+    for (; b.t < a->n_tokens; b.t += most) {
+        size_t n = BNET_MIN(most, a->n_tokens - b.t), even = n / 32;
+        copy_tokens(&b, n);
+        if (even)
+            all_rows(&b, (size_t[2]){0, even}, 32, 2);
+        if (n % 32 > 16)
+            all_rows(&b, (size_t[2]){even, even + 1}, n % 32, 2);
+        else if (n % 32)
+            all_rows(&b, (size_t[2]){even, even + 1}, n % 32, 1);
+    }
     _tile_release();
 }

@@ -2,7 +2,7 @@
  * rows x 8 tokens in 16 registers. */
 #include "backend/cpu/kernels/r16_zmm.h"
 
-enum { GEMV_G = 2, GEMV_T = 1, TILE_G = 2, TILE_T = 8, TILE_TAIL = 2, AHEAD = 1024 };
+enum { GEMV_G = 4, GEMV_T = 1, TILE_G = 2, TILE_T = 8, TILE_TAIL = 2, AHEAD = 2048 };
 
 #include "backend/cpu/kernels/r16_madd.h"
 #include "backend/cpu/kernels/r16_blocks.h"

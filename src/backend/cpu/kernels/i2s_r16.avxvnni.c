@@ -2,7 +2,7 @@
  * sums in flight. Many: 16 rows x 6 tokens in 12 registers. */
 #include "backend/cpu/kernels/r16_ymm.h"
 
-enum { GEMV_G = 1, GEMV_T = 1, TILE_G = 1, TILE_T = 6, TILE_TAIL = 2, AHEAD = 1024 };
+enum { GEMV_G = 1, GEMV_T = 1, TILE_G = 1, TILE_T = 6, TILE_TAIL = 2, AHEAD = 2048 };
 /* gcc 12 keeps copies of the sums around its intrinsic, and then has no registers left */
 static inline vec v_dot(vec acc, vec codes, vec x)
 {

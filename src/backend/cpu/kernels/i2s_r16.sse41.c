@@ -2,7 +2,7 @@
  * x86-64 machines since 2008. */
 #include "backend/cpu/kernels/r16_xmm.h"
 
-enum { GEMV_G = 1, GEMV_T = 1, TILE_G = 1, TILE_T = 2, TILE_TAIL = 1, AHEAD = 1024 };
+enum { GEMV_G = 2, GEMV_T = 1, TILE_G = 1, TILE_T = 2, TILE_TAIL = 1, AHEAD = 2048 };
 
 #include "backend/cpu/kernels/r16_madd.h"
 #include "backend/cpu/kernels/r16_blocks.h"

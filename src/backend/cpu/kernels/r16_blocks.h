@@ -32,9 +32,12 @@ static inline void expand_group(const uint8_t *w, size_t n_lines, uint8_t *wide)
 static inline void gemv(const bnet_r16 *a)
 {
     size_t row = 0, t;
-    if (a->n_tokens == 1)
+    if (a->n_tokens == 1) {
         for (; row + 16 * (GEMV_G - 1) < a->n_rows; row += 16 * GEMV_G)
             decode(a, row, 0, GEMV_G, 1);
+        for (; GEMV_G > 2 && row + 16 < a->n_rows; row += 32)
+            decode(a, row, 0, 2, 1);
+    }
     for (; row < a->n_rows; row += 16) {
         for (t = 0; t + GEMV_T <= a->n_tokens; t += GEMV_T)
             decode(a, row, t, 1, GEMV_T);
