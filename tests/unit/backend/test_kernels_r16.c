@@ -34,11 +34,11 @@ static void guard_free(guarded *g)
     munmap(g->map, g->n_map);
 }
 
-enum { LOWEST, HIGHEST, ZEROS, RANDOM, FILLS };
+enum { LOWEST, HIGHEST, UNEQUAL, ZEROS, RANDOM, FILLS };
 
 static void fill_rows(uint8_t *w, size_t n, int fill)
 {
-    static const uint8_t fills[] = {0x00, 0xaa, 0x55};
+    static const uint8_t fills[] = {0x00, 0xaa, 0xaa, 0x55};
     for (size_t i = 0; i < n; i++) {
         uint8_t b = 0;
         for (int k = 0; k < 4; k++)
@@ -108,6 +108,7 @@ static void fill_tokens(const r16_case *c, int8_t *x, size_t stride, int32_t *su
         for (size_t i = 0; i < stride; i++) {
             int8_t v = c->fill == LOWEST    ? -128
                        : c->fill == HIGHEST ? 127
+                       : c->fill == UNEQUAL ? -128 /* the largest code times the lowest value */
                        : c->fill == ZEROS   ? -127
                                             : (int8_t)test_rand(&seed);
             x[t * stride + i] = i < c->k ? v : 0;
@@ -180,6 +181,7 @@ static void check_row(const bnet_kernel_record *r)
         check_case(r, (r16_case){128, 300, 515, RANDOM, 0});
         check_case(r, (r16_case){6912, 100, 33, RANDOM, 0});
         check_case(r, (r16_case){32768, 40, 9, HIGHEST, 1});
+        check_case(r, (r16_case){32768, 40, 9, UNEQUAL, 1});
     }
 }
 
