@@ -78,6 +78,11 @@ static inline bool bnet_case_linear(const bnet_kernel_record *k)
 {
     return strcmp(k->op, "linear") == 0;
 }
+/* The first stage of the head: checked as part of the whole, which no other backend has. */
+static inline bool bnet_case_head(const bnet_kernel_record *k)
+{
+    return strcmp(k->op, "head_scan") == 0;
+}
 /* The query under which a backend asks for the kernel of this case. */
 bnet_kernel_query bnet_case_query(const bnet_kernel_record *k, case_shape s);
 

@@ -97,7 +97,13 @@ static bool add_rope(kernel_case *c)
 
 static bitnet_status prepare(kernel_case *c, bitnet_error *err)
 {
-    bnet_weight_request r = {&c->tensor, "validation", BITNET_I2S_128, c->ternarise, 1.0f, false};
+    bnet_weight_request r = {.tensor = &c->tensor,
+                             .file = "validation",
+                             .layout = BITNET_I2S_128,
+                             .ternarise = c->ternarise,
+                             .extra_scale = 1.0f,
+                             .head =
+                                 bnet_case_head(c->rec) || strcmp(c->rec->format, "q6_k_r4") == 0};
     return bnet_op_weight(c->be, &r, NULL, &c->w, err);
 }
 
@@ -249,8 +255,46 @@ static void run_linear(kernel_case *c)
         bnet_op_linear_float(c->be, c->w, c->buf[0], (int)c->s.m, c->buf[1]);
 }
 
+static bool open_head(kernel_case *c)
+{
+    return add_buffer(c, (size_t)c->s.k, true) && add_buffer(c, (size_t)c->s.n, false);
+}
+
+/* All logits, those of the list in their place; not a number where the best one is not listed. */
+static void place(const bnet_top *top, bool served, float *y, size_t n)
+{
+    size_t best = 0;
+    bool listed = false;
+    for (size_t i = 1; i < n; i++)
+        best = y[i] > y[best] ? i : best;
+    for (size_t i = 0; served && i < top->n; i++) {
+        listed = listed || top->ids[i] == (int32_t)best;
+        y[top->ids[i]] = top->logits[i];
+    }
+    if (!listed)
+        y[best] = NAN;
+}
+
+static void run_head(kernel_case *c)
+{
+    size_t n = (size_t)c->s.n;
+    bnet_top_want want = {.k = 1};
+    bnet_top top = {0};
+    bnet_buffer *scratch = bnet_op_buffer(c->be, bnet_op_top_bytes(c->be, c->w) + 1);
+    float *y = bnet_calloc(n, sizeof *y);
+    if (scratch && y) {
+        bnet_op_linear_float(c->be, c->w, c->buf[0], 1, c->buf[1]);
+        memcpy(y, bnet_op_read(c->be, c->buf[1], n * sizeof *y), n * sizeof *y);
+        place(&top, bnet_op_top(c->be, c->w, c->buf[0], &want, scratch, &top), y, n);
+        bnet_op_write(c->be, c->buf[1], y, n * sizeof *y);
+    }
+    bnet_op_buffer_free(c->be, scratch);
+    bnet_free(y);
+}
+
 static const case_op ops[] = {
     {"linear", open_linear, run_linear},
+    {"head_scan", open_head, run_head},
     {"rmsnorm", open_norm, run_norm},
     {"embed", open_embed, run_embed},
     {"quantize", open_quantize, run_quantize},

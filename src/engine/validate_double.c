@@ -113,9 +113,10 @@ static const struct {
     const char *op;
     expect_fn expect;
 } table[] = {
-    {"linear", expect_linear},      {"rmsnorm", expect_norm},        {"embed", expect_embed},
-    {"quantize", expect_quantize},  {"rope", expect_rope},           {"glu", expect_glu},
-    {"kv_store", expect_attention}, {"attention", expect_attention}, {"add", expect_add},
+    {"head_scan", expect_linear}, {"linear", expect_linear},      {"rmsnorm", expect_norm},
+    {"embed", expect_embed},      {"quantize", expect_quantize},  {"rope", expect_rope},
+    {"glu", expect_glu},          {"kv_store", expect_attention}, {"attention", expect_attention},
+    {"add", expect_add},
 };
 
 /* Half a step of int8; what a cache of 16 or 8 bits loses; else rounding of floats. */
@@ -175,7 +176,8 @@ bitnet_status bnet_validate_double(kernel_case *c, bitnet_accuracy *a, bitnet_er
         st = bnet_case_run(c, err);
     if (st == BITNET_OK) {
         compare(c, expect, w, want, a);
-        snprintf(a->note, sizeof a->note, "is the reference; against %s",
+        snprintf(a->note, sizeof a->note, "%s; against %s",
+                 bnet_case_head(c->rec) ? "both stages of the head" : "is the reference",
                  a->verdict == BITNET_VERDICT_PASS ? "plain sums in double"
                                                    : "plain sums in double it is wrong");
     }

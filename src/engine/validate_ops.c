@@ -13,6 +13,7 @@ static const case_fill fills[] = {CASE_RANDOM, CASE_EXTREME_PLUS, CASE_EXTREME_M
 static const char *const fill_notes[] = {"", ", extreme values", ", extreme values"};
 static const case_shape float_shapes[] = {
     {1, 64, 64}, {64, 64, 64}, {8, 256, 256}, {256, 256, 256}};
+static const case_shape head_shapes[] = {{1, 64, 256}, {1, 512, 512}, {1, 1030, 2560}};
 static const case_shape vector_shapes[] = {{1, 64, 0}, {3, 256, 0}, {70, 512, 0}};
 
 enum { QUICK_SHAPES = 3 };
@@ -24,6 +25,10 @@ static bool is_ternary(const bnet_kernel_record *k)
 
 static const case_shape *shapes_of(const validation_run *r, const bnet_kernel_record *k, size_t *n)
 {
+    if (bnet_case_head(k)) {
+        *n = BNET_COUNT(head_shapes);
+        return head_shapes;
+    }
     if (!bnet_case_linear(k)) {
         *n = BNET_COUNT(vector_shapes);
         return vector_shapes;
@@ -178,7 +183,7 @@ static bitnet_status check_shape(validation_run *r, const bnet_kernel_record *k,
         skip_row(a, reason);
         return BITNET_OK;
     }
-    bool same = is_reference(r, k, &q);
+    bool same = bnet_case_head(k) || is_reference(r, k, &q);
     bitnet_status st = bnet_validate_open_forced(r, k, &q, &registry, &be);
     if (st == BITNET_OK && !same) {
         bnet_backend *first = be;

@@ -72,9 +72,11 @@ static bool type_of(const bnet_kernel_record *k, bnet_type *out, bool *ternary)
         *out = BNET_TQ2_0;
     else if (strcmp(k->format, "fallback") == 0)
         *out = i8 ? BNET_IQ2_BN : BNET_IQ4_NL;
+    else if (strcmp(k->format, "q6_k_r4") == 0)
+        *out = BNET_Q6_K; /* packed when it is prepared */
     else if (t)
         *out = t->type;
-    return t != NULL || strncmp(k->format, "i2s", 3) == 0 || strcmp(k->format, "fallback") == 0;
+    return t != NULL || *out == BNET_Q6_K || strncmp(k->format, "i2s", 3) == 0 || strcmp(k->format, "fallback") == 0;
 }
 
 bitnet_status bnet_case_weight(kernel_case *c, const char **skip, bitnet_error *err)

@@ -110,6 +110,8 @@ bool bnet_registry_tuned(const bnet_registry *r, const bnet_capabilities *c,
 {
     const registry_key *key = registry_find_key(r, c->device, q->op, q->format, q->dtype);
     bnet_kernel_query one = *q;
+    if (key && q->m == 0 && bnet_registry_choice(r, key, c, q))
+        return true;
     for (one.m = 1; key && one.m <= 512; one.m *= 2)
         if (bnet_registry_choice(r, key, c, &one))
             return true;

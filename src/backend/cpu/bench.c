@@ -1,6 +1,7 @@
 /* bench.c - measuring kernels for tuning: a weight and activations of a given shape, filled with
  * values that exist, and one timed pass at a time through the same code that serves models. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/pack_q6.h"
 #include "format/codec_extra.h"
 
 struct bnet_bench {
@@ -56,7 +57,10 @@ static bool allocate(bnet_bench *b)
 {
     bnet_weight *w = &b->w;
     size_t k = w->info.n_in, n = w->info.n_out, stride = (k + 127) / 128 * 128;
-    w->owned = bnet_calloc(w->packed ? bnet_r16_groups(n) * BNET_R16_ROWS : n, w->row_bytes);
+    size_t rows = w->packed ? bnet_r16_groups(n) * BNET_R16_ROWS
+                  : w->r4   ? bnet_q6r4_groups(n) * BNET_Q6R4_ROWS
+                            : n;
+    w->owned = bnet_calloc(rows, w->row_bytes);
     w->block_scales = w->block_scales ? bnet_calloc(n * (k / 256 + 1), sizeof(float)) : NULL;
     b->x = bnet_calloc(b->m * k, sizeof *b->x);
     b->y = bnet_calloc(b->m * n, sizeof *b->y);
@@ -75,7 +79,8 @@ static bitnet_status plan(bnet_bench *b, const bnet_kernel_query *q, bnet_type *
     uint64_t row_bytes = 0;
     bool scaled = strcmp(q->format, "i2s_b256") == 0;
     w->packed = strcmp(q->format, "i2s_r16") == 0;
-    const bnet_type_info *t = bnet_type_by_name(q->format);
+    w->r4 = strcmp(q->format, "q6_k_r4") == 0; /* any bytes are groups of rows */
+    const bnet_type_info *t = bnet_type_by_name(w->r4 ? "q6_k" : q->format);
     if (strcmp(q->op, "linear") != 0)
         return bnet_fail(err, BITNET_ARGUMENT, "tuning: op '%s' is not tuned, only linear is",
                          q->op);

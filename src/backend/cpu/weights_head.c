@@ -99,24 +99,63 @@ static void head_groups(void *arg, size_t begin, size_t end)
     }
 }
 
-/* Only kernels better than the reference are worth a scan: it is exact rows that are the rule. */
-static const bnet_kernel_record *find(const cpu_backend *be, const char *op, const char *format,
-                                      const bnet_weight *w, bool fast)
+/* The scan takes any size of its type; only matrices are chosen by their sizes. */
+static bnet_kernel_query query_of(const bnet_weight *w, const char *op, const char *format)
 {
-    const bnet_kernel_record *k = NULL;
-    bnet_kernel_query q = {
+    if (strcmp(op, "linear") != 0)
+        return (bnet_kernel_query){.op = op, .format = format, .dtype = "f32"};
+    return (bnet_kernel_query){
         .op = op, .format = format, .dtype = "f32", .m = 1, .n = w->info.n_out, .k = w->info.n_in};
-    if (bnet_registry_select(be->registry, &be->caps, &q, &k, NULL) != BITNET_OK)
-        return NULL;
-    return fast && k->tier == BNET_TIER_REFERENCE ? NULL : k;
 }
 
-/* Packed rows can be read by a kernel that stands as high as that of plain ones; one from outside,
- * which knows plain rows alone, is not passed over. */
-static bool wants_r4(const cpu_backend *be, const bnet_weight *w, const bnet_kernel_record *plain)
+static bool tuned(const cpu_backend *be, const bnet_weight *w, const char *op, const char *format)
 {
-    const bnet_kernel_record *r4 = find(be, "linear", "q6_k_r4", w, true);
-    return be->pack && r4 && r4->tier >= plain->tier && (!plain->outside || r4->tier > plain->tier);
+    bnet_kernel_query q = query_of(w, op, format);
+    return bnet_registry_tuned(be->registry, &be->caps, &q);
+}
+
+static const bnet_kernel_record *find(const cpu_backend *be, const bnet_weight *w, const char *op,
+                                      const char *format)
+{
+    const bnet_kernel_record *k = NULL;
+    bnet_kernel_query q = query_of(w, op, format);
+    return bnet_registry_select(be->registry, &be->caps, &q, &k, NULL) == BITNET_OK ? k : NULL;
+}
+
+/* As for ternary weights: packed unless only the reference could read it, or a kernel from outside,
+ * which knows rows alone, stands as high; a measured choice for either form decides. */
+static bool wants_r4(const cpu_backend *be, const bnet_weight *w)
+{
+    const bnet_kernel_record *plain = find(be, w, "linear", "q6_k");
+    const bnet_kernel_record *r4 = find(be, w, "linear", "q6_k_r4");
+    if (w->info.type != BNET_Q6_K || !r4 || !plain)
+        return false;
+    if (tuned(be, w, "linear", "q6_k_r4") || tuned(be, w, "head_scan", "q6_k_r4"))
+        return true;
+    if (!be->pack || tuned(be, w, "linear", "q6_k"))
+        return false;
+    return r4->tier != BNET_TIER_REFERENCE && r4->tier >= plain->tier &&
+           (!plain->outside || r4->tier > plain->tier);
+}
+
+/* A scan pays where its kernel is better than the reference (or is asked for): exact rows are the
+ * rule. */
+static bitnet_status make_head(const cpu_backend *be, bnet_weight *w, bool r4,
+                               const bnet_weight_request *r, bitnet_error *err)
+{
+    bool q8 = w->info.type == BNET_Q8_0;
+    const char *format = q8 ? "q8_0" : "q6_k_r4";
+    const bnet_kernel_record *scan = find(be, w, "head_scan", format);
+    const bnet_kernel_record *exact = find(be, w, "linear", q8 ? "q8_0" : "q6_k");
+    if ((!q8 && !r4) || !scan || !exact ||
+        (scan->tier == BNET_TIER_REFERENCE && !tuned(be, w, "head_scan", format)))
+        return BITNET_OK;
+    size_t n = bnet_q6r4_groups(w->info.n_out) * BNET_Q6R4_ROWS;
+    w->head = bnet_calloc(1, sizeof *w->head);
+    if (w->head)
+        *w->head = (cpu_head){
+            .scan = scan, .exact = exact, .norms = bnet_calloc(n, sizeof *w->head->norms)};
+    return w->head && w->head->norms ? BITNET_OK : bnet_no_memory(err, r->tensor->name);
 }
 
 /* Replaces the rows by what the job made of them. */
@@ -128,35 +167,28 @@ static void take(bnet_weight *w, const bnet_weight_request *r, head_job *j)
         w->data = j->packed;
         w->r4 = true;
     }
-    if (atomic_load(&j->bad))
+    if (w->head && atomic_load(&j->bad))
         w->head->scan = NULL;
-    for (size_t i = 0; i < w->info.n_out; i++)
+    for (size_t i = 0; i < w->info.n_out && w->head; i++)
         w->head->norm_max = BNET_MAX(w->head->norm_max, j->norms[i]);
 }
 
 bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                     bitnet_error *err)
 {
-    bool q6 = w->info.type == BNET_Q6_K;
-    size_t n_groups = bnet_q6r4_groups(w->info.n_out);
-    if ((!q6 && w->info.type != BNET_Q8_0) || w->info.n_out < LEAST_ROWS)
-        return BITNET_OK;
-    const bnet_kernel_record *exact = find(be, "linear", q6 ? "q6_k" : "q8_0", w, false);
-    const bnet_kernel_record *scan = find(be, "head_scan", q6 ? "q6_k_r4" : "q8_0", w, true);
-    if (!exact || !scan || exact->tier == BNET_TIER_REFERENCE || (q6 && !wants_r4(be, w, exact)))
-        return BITNET_OK;
     head_job j = {.w = w};
     uint64_t total;
-    w->head = bnet_calloc(1, sizeof *w->head);
-    if (!w->head)
-        return bnet_no_memory(err, r->tensor->name);
-    *w->head = (cpu_head){.scan = scan,
-                          .exact = exact,
-                          .norms = bnet_calloc(n_groups * BNET_Q6R4_ROWS, sizeof(float))};
-    j.norms = w->head->norms;
-    if (q6 && bnet_mul(n_groups, bnet_q6r4_group_bytes(w->info.n_in), &total))
+    if (w->info.n_out < LEAST_ROWS)
+        return BITNET_OK;
+    bool r4 = wants_r4(be, w);
+    bitnet_status st = make_head(be, w, r4, r, err);
+    if (st != BITNET_OK || (!r4 && !w->head))
+        return st;
+    j.norms = w->head ? w->head->norms : NULL;
+    size_t n_groups = bnet_q6r4_groups(w->info.n_out);
+    if (r4 && bnet_mul(n_groups, bnet_q6r4_group_bytes(w->info.n_in), &total))
         j.packed = bnet_cpu_piece_take(be, (size_t)total);
-    if (!j.norms || (q6 && !j.packed))
+    if (r4 && !j.packed)
         return bnet_no_memory(err, r->tensor->name);
     bnet_cpu_items(be, n_groups, 16, w->info.n_in * 4, head_groups, &j);
     take(w, r, &j);
