@@ -7,7 +7,8 @@
  * of that position (and of those that look at it) by up to about 0.7; so a share of the positions
  * must be close, and all must point the same way. BITNET_GOLDEN_QUICK=1 is for sanitizers and
  * emulators: fewer documents, and every number of threads and every batch once instead of all
- * pairs. */
+ * pairs. BITNET_GOLDEN_DEVICE=cuda asks for another device, where bits may differ from the CPU's:
+ * then the comparisons with other programs run, in one pass and step by step. */
 #include "test.h"
 
 #include <math.h>
@@ -41,6 +42,12 @@ static bool quick(void)
 {
     const char *value = getenv("BITNET_GOLDEN_QUICK");
     return value && *value && strcmp(value, "0") != 0;
+}
+
+static const char *device(void) /* NULL: the CPU */
+{
+    const char *value = getenv("BITNET_GOLDEN_DEVICE");
+    return value && *value ? value : NULL;
 }
 
 static bitnet_session *open_session(bitnet_engine *engine, bitnet_kv_type kv, int n_batch)
@@ -143,10 +150,10 @@ static bool on_logits(void *user, size_t index, const float *logits)
     return true;
 }
 
-static comparison compare_all(bitnet_kv_type kv)
+static comparison compare_all(bitnet_kv_type kv, int n_batch)
 {
     comparison c = {.min_cosine = 2};
-    bitnet_session *session = open_session(fx.engine, kv, 512);
+    bitnet_session *session = open_session(fx.engine, kv, n_batch);
     for (size_t p = 0; p < fx.g->n_prompts; p++) {
         const golden_prompt *want = &fx.g->prompts[p];
         bitnet_error err = {0};
@@ -174,20 +181,30 @@ static comparison compare_all(bitnet_kv_type kv)
 static void test_logits_f32(void **state)
 {
     (void)state;
-    comparison c = compare_all(BITNET_KV_F32);
+    comparison c = compare_all(BITNET_KV_F32, 512);
     assert_true((double)c.n_close >= fx.min_share * (double)c.n_positions);
 }
 
 static void test_logits_f16(void **state)
 {
     (void)state;
-    compare_all(BITNET_KV_F16);
+    compare_all(BITNET_KV_F16, 512);
 }
 
 static void test_logits_int8(void **state)
 {
     (void)state;
-    compare_all(BITNET_KV_INT8);
+    compare_all(BITNET_KV_INT8, 512);
+}
+
+/* Every token a step of its own: another path on devices that have one for steps. */
+static void test_logits_steps(void **state)
+{
+    (void)state;
+    comparison c = compare_all(BITNET_KV_F32, 1);
+    assert_true((double)c.n_close >= fx.min_share * (double)c.n_positions);
+    compare_all(BITNET_KV_F16, 1);
+    compare_all(BITNET_KV_INT8, 1);
 }
 
 /* ---- log-likelihoods ---- */
@@ -313,6 +330,7 @@ static bitnet_engine *open_engine(const char *path, int n_threads, bitnet_runtim
     bitnet_runtime_options options;
     bitnet_runtime_options_init(&options);
     options.n_threads = n_threads;
+    options.device = device() ? device() : "cpu";
     check(bitnet_runtime_open(&options, runtime, &err), &err);
     check(bitnet_engine_open(*runtime, path, NULL, &engine, &err), &err);
     return engine;
@@ -501,6 +519,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_threads_and_batches),
         cmocka_unit_test(test_steps_equal_prefill),
     };
+    const struct CMUnitTest device_tests[] = {
+        cmocka_unit_test(test_logits_f32),  cmocka_unit_test(test_logits_f16),
+        cmocka_unit_test(test_logits_int8), cmocka_unit_test(test_logits_steps),
+        cmocka_unit_test(test_score),
+    };
     const struct CMUnitTest llama_tests[] = {
         cmocka_unit_test(test_llama2c_story),
         cmocka_unit_test(test_llama2c_prompt),
@@ -521,5 +544,6 @@ int main(int argc, char **argv)
     if (!shared_path(rel, path, sizeof path))
         return 77;
     snprintf(fx.folder, sizeof fx.folder, "%s", path);
-    return cmocka_run_group_tests(bitnet_tests, group_setup, group_teardown);
+    return device() ? cmocka_run_group_tests(device_tests, group_setup, group_teardown)
+                    : cmocka_run_group_tests(bitnet_tests, group_setup, group_teardown);
 }

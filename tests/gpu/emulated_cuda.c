@@ -1,9 +1,11 @@
 /* emulated_cuda.c - a libcuda.so.1 for machines without a GPU: memory is the host's, a stream does
- * everything at once, and the reference kernels, which are plain C, run thread after thread. It says
- * it has compute capability 5.0, so that nothing else is chosen. Tests find it by LD_LIBRARY_PATH.
+ * everything at once, and the reference kernels, which are plain C, run thread after thread. It
+ * says it has compute capability 5.0, so that nothing else is chosen; with BITNET_EMULATED_CC=90
+ * the fast kernels are, as emulated_fast.c means them. Tests find it by LD_LIBRARY_PATH.
  *
  * BITNET_EMULATED_FAIL="NAME N CODE": the N-th call of that function fails with the code.
- * BITNET_EMULATED_MEMORY: bytes the device has. Graphs record launches and copies and replay them. */
+ * BITNET_EMULATED_MEMORY: bytes the device has. Graphs record launches and copies and replay them.
+ */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +15,7 @@
 #define API __attribute__((visibility("default")))
 
 _Thread_local uint64_t bnet_emulated_thread;
+uint64_t bnet_emulated_grid; /* blocks of the launch that runs */
 
 enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, BAD_DEVICE = 101, NOT_FOUND = 500 };
 
@@ -43,7 +46,7 @@ typedef void (*kernel_fn)(void *args);
 typedef struct work {
     struct work *next;
     kernel_fn fn; /* NULL: a copy or a fill */
-    uint64_t n_threads;
+    uint64_t n_threads, n_blocks;
     uint8_t args[1024];
     void *dst;
     const void *src;
@@ -66,6 +69,7 @@ static void run_work(work *w)
             memset(w->dst, w->byte, w->n);
         return;
     }
+    bnet_emulated_grid = w->n_blocks;
     for (uint64_t i = 0; i < w->n_threads; i++) {
         bnet_emulated_thread = i;
         w->fn(w->args);
@@ -135,8 +139,9 @@ API int cuDeviceTotalMem_v2(size_t *n, int device)
 API int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     (void)device;
-    static const int known[][2] = {{1, 1024}, {8, 49152}, {16, 2}, {75, 5}, {76, 0}, {97, 49152}};
-    *value = 0;
+    static const int known[][2] = {{1, 1024}, {8, 49152}, {16, 2}, {76, 0}, {97, 232448}};
+    const char *cc = getenv("BITNET_EMULATED_CC");
+    *value = attribute == 75 ? (cc ? atoi(cc) / 10 : 5) : 0;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i][0] == attribute)
             *value = known[i][1];
@@ -369,7 +374,7 @@ API int cuModuleGetFunction(void **out, void *m, const char *name)
 {
     Dl_info self;
     (void)m;
-    if (strncmp(name, "bnet_ref_", 9) != 0 || !dladdr((void *)&used_bytes, &self))
+    if (!dladdr((void *)&used_bytes, &self))
         return NOT_FOUND;
     void *lib = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
     *out = lib ? dlsym(lib, name) : NULL;
@@ -395,12 +400,13 @@ API int cuFuncSetAttribute(void *f, int attribute, int value)
 API int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                        unsigned bz, unsigned shared, void *s, void **params, void **extra)
 {
-    work w = {.n_threads = (uint64_t)gx * gy * gz * bx * by * bz};
+    work w = {.n_threads = (uint64_t)gx * gy * gz * bx * by * bz,
+              .n_blocks = (uint64_t)gx * gy * gz};
     int r = fault("cuLaunchKernel");
     (void)shared;
     (void)s;
     (void)extra;
     memcpy(&w.fn, &f, sizeof f);
-    memcpy(w.args, params[0], 256);
+    memcpy(w.args, params[0], 320);
     return r != OK ? r : submit(&w);
 }

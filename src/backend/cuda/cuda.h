@@ -35,7 +35,7 @@ typedef struct cu_launch_config {
 
 typedef struct cu_entries {
 #define ENTRY(field, symbol, parameters) int(*field) parameters;
-#define OPTIONAL ENTRY
+#define OPTIONAL                         ENTRY
 #include "backend/cuda/entries.inc"
 #undef ENTRY
 #undef OPTIONAL

@@ -1,5 +1,5 @@
-/* driver.c - libcuda behind driver.h: found at run time, so that one binary serves machines with and
- * without it. Everything runs in one stream of the device's primary context. */
+/* driver.c - libcuda behind driver.h: found at run time, so that one binary serves machines with
+ * and without it. Everything runs in one stream of the device's primary context. */
 #include "backend/cuda/cuda.h"
 
 #include <stdio.h>
@@ -14,7 +14,13 @@ enum { /* CUdevice_attribute */
        POOLS_SUPPORTED = 115,
 };
 enum { STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1, POOL_RELEASE_THRESHOLD = 4 };
-enum { FUNC_MAX_THREADS = 0, FUNC_SHARED = 1, FUNC_LOCAL = 3, FUNC_REGISTERS = 4, FUNC_DYNAMIC = 8 };
+enum {
+    FUNC_MAX_THREADS = 0,
+    FUNC_SHARED = 1,
+    FUNC_LOCAL = 3,
+    FUNC_REGISTERS = 4,
+    FUNC_DYNAMIC = 8
+};
 enum { LAUNCH_COOPERATIVE = 2, LAUNCH_PROGRAMMATIC = 6 };
 enum { PLAIN_SHARED = 32 << 10 }; /* with static memory to 48 KiB; more must be asked for */
 

@@ -27,8 +27,8 @@ bnet_cu_attn_args bnet_cuda_attn_args(gpu_backend *be, const gpu_kv *kv, int lay
 bool bnet_cuda_attn_fits(const bnet_kv_shape *s, int n_heads);
 bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a);
 /* Counts and launches; flags take effect where the chip knows them. */
-void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol, const bnet_cu_launch *l,
-              unsigned flags, void *args);
+void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
+                   const bnet_cu_launch *l, unsigned flags, void *args);
 
 /* pass.c */
 gpu_pass bnet_cuda_pass;

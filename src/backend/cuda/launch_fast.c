@@ -5,8 +5,8 @@
 
 enum { SPLITS_MAX = 32, HEAD_DIM_MAX = 256 };
 
-void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol, const bnet_cu_launch *l,
-              unsigned flags, void *args)
+void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
+                   const bnet_cu_launch *l, unsigned flags, void *args)
 {
     gpu_dims d = {.grid = {l->grid[0], l->grid[1], l->grid[2]},
                   .block = {l->block, 1, 1},

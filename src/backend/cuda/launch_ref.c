@@ -170,9 +170,9 @@ void bnet_cuda_ref_pack(gpu_backend *be, const bnet_kernel_record *k, const gpu_
 {
     static const struct {
         int from, unit, elem;
-    } how[] = {[GPU_W2] = {REF_FROM_I2S, 4, 0},      [GPU_F32] = {REF_FROM_PLAIN, 4, 4},
-               [GPU_F16] = {REF_FROM_PLAIN, 2, 2},   [GPU_BF16] = {REF_FROM_PLAIN, 2, 2},
-               [GPU_Q8] = {REF_FROM_Q8_0, 34, 0},    [GPU_Q6K] = {REF_FROM_Q6_K, 210, 0}};
+    } how[] = {[GPU_W2] = {REF_FROM_I2S, 4, 0},    [GPU_F32] = {REF_FROM_PLAIN, 4, 4},
+               [GPU_F16] = {REF_FROM_PLAIN, 2, 2}, [GPU_BF16] = {REF_FROM_PLAIN, 2, 2},
+               [GPU_Q8] = {REF_FROM_Q8_0, 34, 0},  [GPU_Q6K] = {REF_FROM_Q6_K, 210, 0}};
     bool four = p->layout == GPU_Q8 && p->type == BNET_Q4_0;
     ref_pack_args a = {.src = p->src,
                        .w = {w->w[0], w->w[1], w->w[2], w->w[3]},

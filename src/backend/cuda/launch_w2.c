@@ -34,8 +34,8 @@ static uint32_t tile_tokens(uint32_t n_tokens, uint32_t most)
 static uint32_t splits_for(const gpu_backend *be, const bnet_cu_w2 *m, uint32_t n_tokens,
                            uint32_t tokens)
 {
-    uint32_t tiles = bnet_cu_div(n_tokens, tokens) *
-                     bnet_cu_div(m->n_tiles, BNET_GEMM_ROWS / BNET_W2_TILE);
+    uint32_t tiles =
+        bnet_cu_div(n_tokens, tokens) * bnet_cu_div(m->n_tiles, BNET_GEMM_ROWS / BNET_W2_TILE);
     uint32_t s = n_sm(be) / BNET_MAX(tiles, 1u);
     s = BNET_MIN(s, m->n_chunks / CHUNKS_PER_SPLIT);
     return BNET_MAX(BNET_MIN(s, (uint32_t)SPLITS_MAX), 1u);

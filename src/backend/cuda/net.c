@@ -1,6 +1,6 @@
-/* net.c - making a network ready for whole passes: q, k, v of a layer become one matrix, gate and up
- * another with their rows interleaved, so that one launch serves each and the gate is applied where
- * the sums are. The weights stay usable alone: they point into the fused memory. */
+/* net.c - making a network ready for whole passes: q, k, v of a layer become one matrix, gate and
+ * up another with their rows interleaved, so that one launch serves each and the gate is applied
+ * where the sums are. The weights stay usable alone: they point into the fused memory. */
 #include "backend/cuda/net.h"
 
 /* ---- fusing ---- */
@@ -53,9 +53,8 @@ static bool stack(gpu_backend *be, gpu_weight *const *w, int n, gpu_ptr *piece, 
     uint32_t tiles = 0;
     for (int i = 0; i < n; i++)
         tiles += tiles_of(w[i]);
-    *m = (bnet_cu_w2){.n_tiles = tiles,
-                      .n_chunks = w[0]->stride / BNET_W2_CHUNK,
-                      .n_parts = (uint32_t)n};
+    *m = (bnet_cu_w2){
+        .n_tiles = tiles, .n_chunks = w[0]->stride / BNET_W2_CHUNK, .n_parts = (uint32_t)n};
     size_t per_tile = (size_t)m->n_chunks * BNET_W2_UNIT;
     *n_bytes = tiles * per_tile;
     *piece = m->w = bnet_gpu_take(be, *n_bytes, &be->weight_bytes);
@@ -82,8 +81,7 @@ static bool pair(gpu_backend *be, gpu_weight *gate, gpu_weight *up, gpu_ptr *pie
                  bnet_cu_w2 *m)
 {
     uint32_t n = (uint32_t)gate->info.n_out, chunks = gate->stride / BNET_W2_CHUNK;
-    *m = (bnet_cu_w2){
-        .n_tiles = bnet_cu_div(n, 8), .n_chunks = chunks, .n_parts = 2, .paired = 1};
+    *m = (bnet_cu_w2){.n_tiles = bnet_cu_div(n, 8), .n_chunks = chunks, .n_parts = 2, .paired = 1};
     *n_bytes = (size_t)m->n_tiles * chunks * BNET_W2_UNIT;
     *piece = m->w = bnet_gpu_take(be, *n_bytes, &be->weight_bytes);
     if (!*piece)

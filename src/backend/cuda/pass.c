@@ -102,8 +102,8 @@ static void run_last(gpu_backend *be, const run *r)
         ((gpu_fn_gather *)g->fn)(be, g, x, be->step.rows, r->p->n_rows, net->n_embd, m->picked);
         x = m->picked;
     }
-    bnet_cuda_norm_act(be, r->n->norm, x, gpu_w(net->output_norm)->w[0], net->rms_eps,
-                       r->p->n_rows, net->n_embd, m->last, NULL);
+    bnet_cuda_norm_act(be, r->n->norm, x, gpu_w(net->output_norm)->w[0], net->rms_eps, r->p->n_rows,
+                       net->n_embd, m->last, NULL);
 }
 
 static void run_head(gpu_backend *be, const run *r)
@@ -208,8 +208,8 @@ bool bnet_cuda_pass(bnet_backend *b, const bnet_pass *p)
     bnet_gpu_enter(be);
     bool ours = start(be, p, &r);
     if (ours && gpu_alive(be)) {
-        const gpu_record_key key = {p->step->n_tokens, p->n_rows,
-                                    be->step.n_seqs,   be->step.n_tiles,
+        const gpu_record_key key = {p->step->n_tokens,     p->n_rows,
+                                    be->step.n_seqs,       be->step.n_tiles,
                                     (int)r.kv->shape.type, p->best != NULL};
         if (be->step.single && p->step->n_tokens <= RECORDED_TOKENS && (r.all_rows || !p->n_rows))
             bnet_gpu_repeat(be, &r.n->records, &key, run_pass, &r);

@@ -1,6 +1,6 @@
-/* w2.h - one product of a ternary matrix, as the passes of pass.c and the single operation both want
- * it: parts with their own scales and destinations, an input that may still have to be normed and
- * quantised, and what becomes of the sums. */
+/* w2.h - one product of a ternary matrix, as the passes of pass.c and the single operation both
+ * want it: parts with their own scales and destinations, an input that may still have to be normed
+ * and quantised, and what becomes of the sums. */
 #ifndef BNET_CUDA_W2_H
 #define BNET_CUDA_W2_H
 

@@ -1,4 +1,5 @@
-/* gpu.c - opening the backend of a GPU, its failures, its counters, its table; launching by record. */
+/* gpu.c - opening the backend of a GPU, its failures, its counters, its table; launching by record.
+ */
 #include "backend/gpu/gpu.h"
 
 #include <stdio.h>
@@ -104,8 +105,8 @@ void bnet_gpu_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, c
 /* Remembered by class of m: bits 63..32 m, 31..16 the registry's generation, 15..0 slot. */
 const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, size_t m)
 {
-    uint64_t *pick = &((gpu_weight *)(uintptr_t)(const void *)w)
-                          ->picks[__builtin_ctzll(bnet_tuning_m(m))];
+    uint64_t *pick =
+        &((gpu_weight *)(uintptr_t)(const void *)w)->picks[__builtin_ctzll(bnet_tuning_m(m))];
     uint64_t tag = (uint64_t)m << 32 | (uint64_t)(bnet_registry_generation(be->registry) & 0xffff)
                                            << 16;
     if ((*pick & ~UINT64_C(0xffff)) == tag)
@@ -302,8 +303,8 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
         .tensor_cores = bnet_gpu_capabilities(d->gpu.cc_major, d->gpu.cc_minor).tensor_cores,
         .builds = 1u << w->device};
     pthread_mutex_init(&be->lock, NULL);
-    bitnet_status st = bnet_backend_open_cpu(w->pool, w->registry, "scalar", w->strict, NULL,
-                                             &be->host, err);
+    bitnet_status st =
+        bnet_backend_open_cpu(w->pool, w->registry, "scalar", w->strict, NULL, &be->host, err);
     if (st == BITNET_OK)
         st = bnet_gpu_memory_open(be, err);
     if (st == BITNET_OK)

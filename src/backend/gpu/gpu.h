@@ -252,8 +252,8 @@ typedef void gpu_fn_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x
 /* From rows as files have them to rows as kernels read them (layouts other than GPU_VECTOR). */
 typedef struct gpu_pack {
     gpu_layout layout;
-    int type;               /* bnet_type of the rows in `src` where the layout leaves a choice */
-    gpu_ptr src;            /* rows [first_row, first_row + n_rows) */
+    int type;    /* bnet_type of the rows in `src` where the layout leaves a choice */
+    gpu_ptr src; /* rows [first_row, first_row + n_rows) */
     uint64_t row_bytes, first_row, n_rows;
 } gpu_pack;
 typedef void gpu_fn_pack(gpu_backend *be, const bnet_kernel_record *k, const gpu_pack *p,

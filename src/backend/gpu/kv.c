@@ -1,5 +1,5 @@
-/* kv.c - the cache of keys and values on the device, in the CPU's order inside a block, so that what
- * one saved the other can read. */
+/* kv.c - the cache of keys and values on the device, in the CPU's order inside a block, so that
+ * what one saved the other can read. */
 #include "backend/gpu/gpu.h"
 #include "backend/cpu/kv_block.h"
 

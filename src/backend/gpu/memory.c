@@ -1,6 +1,6 @@
-/* memory.c - memory of the device and the ways to it. Buffers of passes come from a pool with a cap,
- * weights and caches are taken outside it; everything that goes up passes a ring of pinned memory,
- * so that copies run at the bus's speed while the next bytes are read. */
+/* memory.c - memory of the device and the ways to it. Buffers of passes come from a pool with a
+ * cap, weights and caches are taken outside it; everything that goes up passes a ring of pinned
+ * memory, so that copies run at the bus's speed while the next bytes are read. */
 #include "backend/gpu/gpu.h"
 
 enum { STAMP_CHUNKS = 12, ALIGNED = 256 }; /* stamps 12..15 belong to the ring */

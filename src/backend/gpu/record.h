@@ -1,4 +1,5 @@
-/* record.h - passes that are recorded once and repeated: which ones there are, what each launched. */
+/* record.h - passes that are recorded once and repeated: which ones there are, what each launched.
+ */
 #ifndef BNET_GPU_RECORD_H
 #define BNET_GPU_RECORD_H
 

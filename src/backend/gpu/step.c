@@ -102,8 +102,10 @@ static void fill_seqs(const bnet_step *s, const places *p, uint8_t *out)
             continue;
         const gpu_kv *kv = kv_of(s, s->seq[t]);
         int n = blocks_of(s->pos[t]);
-        seqs[s->seq[t]] = (bnet_cu_seq){
-            .kv = kv->data, .layer_bytes = (uint64_t)kv->shape.n_blocks * kv->block_bytes, .table = at};
+        seqs[s->seq[t]] =
+            (bnet_cu_seq){.kv = kv->data,
+                          .layer_bytes = (uint64_t)kv->shape.n_blocks * kv->block_bytes,
+                          .table = at};
         memcpy(tables + at, s->seqs[s->seq[t]].blocks, (size_t)n * 4);
         at += (uint32_t)n;
     }

@@ -1,6 +1,6 @@
-/* weights.c - from a tensor in the file to rows on the device. A scalar CPU backend reads the tensor
- * and says what is wrong with it; its rows go up through the ring as they lie in the file, and a
- * kernel puts them into the order the others want. */
+/* weights.c - from a tensor in the file to rows on the device. A scalar CPU backend reads the
+ * tensor and says what is wrong with it; its rows go up through the ring as they lie in the file,
+ * and a kernel puts them into the order the others want. */
 #include "backend/gpu/gpu.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/kernels.h"
@@ -125,7 +125,8 @@ static bool decoded_on_host(const gpu_weight *w)
 }
 
 /* Rows [first, first + n) of a type that must be decoded before it goes up. */
-static bool upload_decoded(gpu_backend *be, const bnet_weight *h, gpu_ptr to, size_t first, size_t n)
+static bool upload_decoded(gpu_backend *be, const bnet_weight *h, gpu_ptr to, size_t first,
+                           size_t n)
 {
     size_t k = h->info.n_in;
     float *f = bnet_alloc(n * k * sizeof *f);
@@ -164,9 +165,9 @@ static void upload_rows(gpu_backend *be, const bnet_weight *h, const gpu_weight 
 
 static const char *format_of(const gpu_weight *w)
 {
-    static const char *const names[] = {[GPU_VECTOR] = "f32", [GPU_W2] = "i2s", [GPU_F32] = "f32",
-                                        [GPU_F16] = "f16",    [GPU_BF16] = "bf16", [GPU_Q8] = "q8_0",
-                                        [GPU_Q6K] = "q6_k"};
+    static const char *const names[] = {
+        [GPU_VECTOR] = "f32", [GPU_W2] = "i2s",  [GPU_F32] = "f32", [GPU_F16] = "f16",
+        [GPU_BF16] = "bf16",  [GPU_Q8] = "q8_0", [GPU_Q6K] = "q6_k"};
     return w->block_scales ? "i2s_b256" : w->with_i8 ? "fallback" : names[w->layout];
 }
 
@@ -232,8 +233,8 @@ static bitnet_status no_memory(gpu_backend *be, const bnet_weight_request *r, co
     return bnet_fail(err, BITNET_MEMORY,
                      "%s: tensor %s: %llu bytes do not fit on device %d (%.2f of %.2f GB are "
                      "free); close other programs on it, choose another device, or --device cpu",
-                     r->file, r->tensor->name, (unsigned long long)w->n_bytes,
-                     be->d->gpu.device_id, (double)left / 1e9, (double)total / 1e9);
+                     r->file, r->tensor->name, (unsigned long long)w->n_bytes, be->d->gpu.device_id,
+                     (double)left / 1e9, (double)total / 1e9);
 }
 
 static bitnet_status bring(gpu_backend *be, const bnet_weight_request *r, const bnet_weight *h,

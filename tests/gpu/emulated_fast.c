@@ -1,0 +1,336 @@
+/* emulated_fast.c - what the fast kernels mean (backend/cuda/kernels.h), one call per launch on the
+ * host, with the CPU's arithmetic: so that passes, fused weights and graphs can be tested without a
+ * GPU. Chosen when the emulated device says it has a compute capability that has them
+ * (BITNET_EMULATED_CC=90). */
+#define BNET_CUDA_EMULATED_FAST 1
+#include "backend/cuda/kernels/ref_math.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { POS = 64 };
+
+/* A launch is one call: thread 0 does all. */
+#define FAST(name, args)                                                                           \
+    static void name##_all(const args *a);                                                         \
+    void name(void *p);                                                                            \
+    void name(void *p)                                                                             \
+    {                                                                                              \
+        if (bnet_emulated_thread == 0)                                                             \
+            name##_all(p);                                                                         \
+    }                                                                                              \
+    static void name##_all(const args *a)
+
+/* ---- norm and quantisation ---- */
+
+static void norm_row(const float *x, const float *w, uint32_t n, float eps, float *y)
+{
+    double acc[8] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        acc[i % 8] += (double)x[i] * x[i];
+    for (int f = 4; f >= 1; f /= 2)
+        for (int l = 0; l < f; l++)
+            acc[l] += acc[l + f];
+    double scale = 1.0 / sqrt(acc[0] / (double)n + (double)eps);
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = (float)((double)x[i] * scale * (double)w[i]);
+}
+
+static void quantize_row(const float *x, uint32_t n, uint32_t stride, int8_t *q, float *scale,
+                         int32_t *sum)
+{
+    const double magic = 6755399441055744.0;
+    float amax = 1e-5f;
+    for (uint32_t i = 0; i < n; i++)
+        amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
+    double s = 127.0 / (double)amax;
+    *sum = 0;
+    for (uint32_t i = 0; i < stride; i++) {
+        double v = i < n ? (double)x[i] * s : 0;
+        v = v >= -128.0 ? v : -128.0;
+        v = v <= 127.0 ? v : 127.0;
+        q[i] = (int8_t)(int32_t)((v + magic) - magic);
+        *sum += q[i];
+    }
+    *scale = amax / 127.0f;
+}
+
+FAST(bnet_norm_quantize, bnet_cu_norm_args)
+{
+    extern uint64_t bnet_emulated_grid;
+    float *h = malloc(a->k * sizeof *h);
+    for (uint64_t r = 0; r < bnet_emulated_grid; r++) {
+        const float *x = a->x + r * a->ld;
+        if (a->norm)
+            norm_row(x, a->norm, a->k, a->eps, h);
+        else
+            memcpy(h, x, a->k * sizeof *h);
+        if (a->y)
+            memcpy(a->y + r * a->k, h, a->k * sizeof *h);
+        if (a->act.q)
+            quantize_row(h, a->k, a->act.stride, a->act.q + r * a->act.stride, a->act.scale + r,
+                         a->act.sum + r);
+    }
+    free(h);
+}
+
+/* ---- ternary matrices ---- */
+
+static int32_t row_dot(const bnet_cu_w2 *m, uint32_t tile, uint32_t row, const int8_t *q)
+{
+    int32_t acc = 0;
+    for (uint32_t c = 0; c < m->n_chunks; c++) {
+        const uint8_t *unit = m->w + ((uint64_t)tile * m->n_chunks + c) * BNET_W2_UNIT;
+        for (uint32_t col = 0; col < 128; col++) {
+            uint32_t s = col / 32, i = col % 32;
+            uint32_t at = 16 * (4 * (row % 8) + i % 16 / 4) + 4 * (row / 8 + 2 * (i / 16)) + i % 4;
+            acc += ((unit[at] >> (2 * s) & 3) - 1) * q[128 * c + col];
+        }
+    }
+    return acc;
+}
+
+static void put(const bnet_cu_part *p, uint32_t token, uint32_t row, float f, uint32_t epilogue)
+{
+    if (!p->y || row >= p->n_rows)
+        return;
+    float *y = p->y + (uint64_t)token * p->ld + row;
+    *y = epilogue == BNET_CU_ADD ? *y + f : f;
+}
+
+static void paired_row(const bnet_cu_w2 *m, uint32_t r, const int8_t *q, float scale,
+                       uint32_t token, uint32_t epilogue)
+{
+    float g = (float)row_dot(m, r / 8, r % 8, q) * (scale * m->part[0].scale);
+    float u = (float)row_dot(m, r / 8, r % 8 + 8, q) * (scale * m->part[1].scale);
+    if (epilogue == BNET_CU_RELU2) {
+        g = g > 0 ? g : 0;
+        put(&m->part[0], token, r, g * g * u, 0);
+    } else if (epilogue == BNET_CU_SILU) {
+        put(&m->part[0], token, r, g / (1.0f + ref_exp(-g)) * u, 0);
+    } else {
+        put(&m->part[0], token, r, g, epilogue);
+        put(&m->part[1], token, r, u, epilogue);
+    }
+}
+
+static void w2_token(const bnet_cu_w2 *m, const int8_t *q, float scale, uint32_t token,
+                     uint32_t epilogue)
+{
+    for (uint32_t r = 0; m->paired && r < m->part[0].n_rows; r++)
+        paired_row(m, r, q, scale, token, epilogue);
+    for (uint32_t p = 0; !m->paired && p < m->n_parts; p++)
+        for (uint32_t r = 0; r < m->part[p].n_rows; r++)
+            put(&m->part[p], token, r,
+                (float)row_dot(m, m->part[p].first_tile + r / 16, r % 16, q) *
+                    (scale * m->part[p].scale),
+                epilogue);
+}
+
+static void gemv(const bnet_cu_gemv_args *a)
+{
+    uint32_t stride = a->m.n_chunks * BNET_W2_CHUNK;
+    int8_t *q = malloc(stride);
+    float *h = malloc(a->k * sizeof *h), scale;
+    int32_t sum;
+    for (uint32_t t = 0; !a->x && t < a->n_tokens; t++)
+        w2_token(&a->m, a->act.q + (uint64_t)t * a->act.stride, a->act.scale[t], t, a->epilogue);
+    if (a->x) {
+        if (a->norm)
+            norm_row(a->x, a->norm, a->k, a->eps, h);
+        else
+            memcpy(h, a->x, a->k * sizeof *h);
+        quantize_row(h, a->k, stride, q, &scale, &sum);
+        w2_token(&a->m, q, scale, 0, a->epilogue);
+    }
+    free(q);
+    free(h);
+}
+
+FAST(bnet_w2_gemv_bulk, bnet_cu_gemv_args)
+{
+    gemv(a);
+}
+
+FAST(bnet_w2_gemv_ldg, bnet_cu_gemv_args)
+{
+    gemv(a);
+}
+
+static void gemm(const bnet_cu_gemm_args *a)
+{
+    for (uint32_t t = 0; t < a->n_tokens; t++)
+        w2_token(&a->m, a->act.q + (uint64_t)t * a->act.stride, a->act.scale[t], t, a->epilogue);
+}
+
+#define GEMM(name)                                                                                 \
+    FAST(name, bnet_cu_gemm_args)                                                                  \
+    {                                                                                              \
+        gemm(a);                                                                                   \
+    }
+GEMM(bnet_w2_gemm_wgmma_64)
+GEMM(bnet_w2_gemm_wgmma_128)
+GEMM(bnet_w2_gemm_wgmma_256)
+GEMM(bnet_w2_gemm_mma_64)
+GEMM(bnet_w2_gemm_mma_128)
+
+/* ---- rope, cache, attention: through the reference kernels ---- */
+
+void bnet_ref_kv_store(void *p);
+void bnet_ref_attention(void *p);
+void bnet_ref_rope(void *p);
+
+static void each(void (*kernel)(void *), void *args, uint64_t n)
+{
+    for (bnet_emulated_thread = 0; bnet_emulated_thread < n; bnet_emulated_thread++)
+        kernel(args);
+    bnet_emulated_thread = 0;
+}
+
+static ref_kv_args kv_args(const bnet_cu_attn_args *a)
+{
+    return (ref_kv_args){.step = a->step,
+                         .k = a->k,
+                         .v = a->v,
+                         .q = a->q,
+                         .y = a->y,
+                         .scale = a->scale,
+                         .n_tokens = (int32_t)a->n_tokens,
+                         .layer = (int32_t)a->layer,
+                         .n_heads = (int32_t)a->n_heads,
+                         .n_kv_heads = (int32_t)a->n_kv_heads,
+                         .head_dim = (int32_t)a->head_dim,
+                         .type = (int32_t)a->kv_type,
+                         .part_bytes = (int32_t)a->part_bytes};
+}
+
+static void append(const bnet_cu_attn_args *a, float *q, float *k)
+{
+    ref_rope_args r = {q,
+                       a->cs,
+                       (int32_t)a->n_tokens,
+                       (int32_t)a->n_heads,
+                       (int32_t)a->head_dim,
+                       (int32_t)a->n_rot,
+                       (int32_t)a->neox};
+    each(bnet_ref_rope, &r, (uint64_t)a->n_tokens * a->n_heads * a->n_rot / 2);
+    r.x = k;
+    r.n_heads = (int32_t)a->n_kv_heads;
+    each(bnet_ref_rope, &r, (uint64_t)a->n_tokens * a->n_kv_heads * a->n_rot / 2);
+    ref_kv_args s = kv_args(a);
+    s.k = k;
+    each(bnet_ref_kv_store, &s, 2 * (uint64_t)a->n_tokens * a->n_kv_heads);
+}
+
+FAST(bnet_rope_append, bnet_cu_attn_args)
+{
+    append(a, a->q, a->k);
+}
+
+/* Reads every tile, so that a wrong list of them shows. */
+static void prefill(const bnet_cu_attn_args *a)
+{
+    ref_kv_args s = kv_args(a);
+    for (uint32_t i = 0; i < a->n_tiles; i++)
+        for (int32_t t = a->tiles[i].first; t < a->tiles[i].first + a->tiles[i].n; t++)
+            for (uint32_t h = 0; h < a->n_heads; h++) {
+                bnet_emulated_thread = (uint64_t)t * a->n_heads + h;
+                bnet_ref_attention(&s);
+            }
+    bnet_emulated_thread = 0;
+}
+
+FAST(bnet_attn_prefill_64, bnet_cu_attn_args)
+{
+    prefill(a);
+}
+
+FAST(bnet_attn_prefill_128, bnet_cu_attn_args)
+{
+    prefill(a);
+}
+
+static void decode(const bnet_cu_attn_args *a)
+{
+    size_t nq = (size_t)a->n_tokens * a->ldq, nk = (size_t)a->n_tokens * a->ldk;
+    float *q = malloc(nq * sizeof *q), *k = malloc(nk * sizeof *k);
+    ref_kv_args s = kv_args(a);
+    memcpy(q, a->q, nq * sizeof *q);
+    if (a->cs) {
+        memcpy(k, a->k, nk * sizeof *k);
+        append(a, q, k);
+    }
+    s.q = q;
+    for (uint32_t i = 0; i < a->n_tokens * a->n_kv_heads; i++)
+        if (a->counters[i])
+            abort(); /* zero before */
+    each(bnet_ref_attention, &s, (uint64_t)a->n_tokens * a->n_heads);
+    free(q);
+    free(k);
+}
+
+FAST(bnet_attn_decode_f16, bnet_cu_attn_args)
+{
+    decode(a);
+}
+
+FAST(bnet_attn_decode_f32, bnet_cu_attn_args)
+{
+    decode(a);
+}
+
+FAST(bnet_attn_decode_i8, bnet_cu_attn_args)
+{
+    decode(a);
+}
+
+/* ---- rows of matrices ---- */
+
+static void head(const bnet_cu_head_args *a, int type)
+{
+    for (uint32_t t = 0; t < a->n_tokens; t++)
+        for (uint32_t r = 0; r < a->m.n_rows; r++) {
+            float acc[16] = {0};
+            for (uint32_t k = 0; k < a->m.k; k++)
+                acc[k % 16] += ref_value(&a->m, type, r, (int)k) * a->x[(uint64_t)t * a->ldx + k];
+            a->y[(uint64_t)t * a->ld + r] = ref_fold16(acc);
+        }
+}
+
+static void embed(const bnet_cu_embed_args *a, int type)
+{
+    extern uint64_t bnet_emulated_grid;
+    for (uint64_t t = 0; t < bnet_emulated_grid; t++)
+        for (uint32_t k = 0; k < a->m.k; k++)
+            a->y[t * a->m.k + k] = ref_value(&a->m, type, (uint64_t)a->ids[t], (int)k);
+}
+
+#define MATRIX(name, type)                                                                         \
+    FAST(bnet_head_##name, bnet_cu_head_args)                                                      \
+    {                                                                                              \
+        head(a, type);                                                                             \
+    }                                                                                              \
+    FAST(bnet_embed_##name, bnet_cu_embed_args)                                                    \
+    {                                                                                              \
+        embed(a, type);                                                                            \
+    }
+MATRIX(f32, REF_F32)
+MATRIX(f16, REF_F16)
+MATRIX(bf16, REF_BF16)
+MATRIX(q8, REF_Q8)
+MATRIX(q6k, REF_Q6K)
+
+/* ---- the best of each row ---- */
+
+void bnet_ref_topk(void *p);
+
+FAST(bnet_topk_part, bnet_cu_sample_args)
+{
+    memset(a->work, 0, (size_t)a->rows * BNET_TOPK_SLICES * BNET_TOPK_MAX * sizeof *a->work);
+}
+
+FAST(bnet_topk_merge, bnet_cu_sample_args)
+{
+    ref_topk_args t = {a->logits, a->value, a->id, (int32_t)a->rows, (int32_t)a->n, (int32_t)a->k};
+    each(bnet_ref_topk, &t, a->rows);
+}
