@@ -4,11 +4,12 @@ PREFIX ?= /usr/local
 PROMPT ?= Once upon a time
 MODEL ?= models/story.gguf
 RUN_ARGS ?= --echo
+BENCH_ARGS ?=
 T ?=
 FUZZ_SECONDS ?= 60
 export FUZZ_SECONDS
 
-.PHONY: all build run test test-all lint install clean help
+.PHONY: all build run test test-all bench lint install clean help
 .DEFAULT_GOAL := all
 
 all: build ## build the command into build/release
@@ -30,6 +31,9 @@ test: ## set up, run every suite but the long ones; T=name runs the tests whose 
 test-all: ## test, then clang, ThreadSanitizer, fuzzing (FUZZ_SECONDS=60 each), memory limits
 	@tools/setup all
 	@tools/run_tests --all $(if $(T),--match "$(T)")
+
+bench: build ## how fast, on a machine that does nothing else: make bench BENCH_ARGS="--threads 1,2"
+	@build/release/bitnet bench --synthetic 2b-4t $(BENCH_ARGS)
 
 lint: ## the rules of docs/ARCHITECTURE.md: include direction, banned calls, lengths
 	@tools/lint

@@ -39,5 +39,13 @@ def test_tokenize_and_inspect():
     leakless(0, "inspect", model("nano"), "--json")
 
 
+def test_bench():
+    tiny = ("bench", "--synthetic", "nano", "-r", "1", "--threads", "1")
+    leakless(0, *tiny, "--tests", "pp2,tg2", "--profile", "--depth", "4", "--kernels", "--isa", "scalar", "--json", "--receipt", temp("r"), "--save", temp("rows"))
+    leakless(9, *tiny, "--tests", "tg2", "--baseline", write("base", '{"name": "tg3", "value": 1}'))
+    leakless(0, *tiny, "--tests", "tg2", "--compare", "f16,q8_0")
+    leakless(5, *tiny, "--tests", "tg2", "--compare", "no,such")
+
+
 if __name__ == "__main__":
     main(globals())
