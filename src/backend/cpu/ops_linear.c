@@ -126,62 +126,91 @@ typedef struct packed_job {
     size_t n_groups; /* of all weights together */
     const bnet_act8 *act;
     size_t first, n_tokens;
+    int n_parts;     /* of the tokens: threads that share rows */
     float *const *y; /* of the pass's first token, by weight */
 } packed_job;
 
+/* What one thread computes: some groups of all weights, one behind the other, for some tokens. */
+typedef struct packed_share {
+    size_t begin, end; /* groups */
+    size_t first, n_tokens;
+    uint8_t *temp;
+} packed_share;
+
 /* Groups begin .. end of one weight. */
-static void packed_groups(const packed_job *j, int i, size_t begin, size_t end, uint8_t *temp)
+static void packed_groups(const packed_job *j, const packed_share *s, int i, size_t begin,
+                          size_t end)
 {
     const bnet_weight *w = j->w[i];
     size_t row = begin * BNET_R16_ROWS, n_out = w->info.n_out;
     bnet_r16 a = {.w = w->data + begin * bnet_r16_group_bytes(w->row_bytes * 4),
                   .n_lines = w->row_bytes / 4,
                   .n_rows = BNET_MIN(end * BNET_R16_ROWS, n_out) - row,
-                  .x = (const int8_t *)j->act->q->data + j->first * j->act->stride,
+                  .x = (const int8_t *)j->act->q->data + s->first * j->act->stride,
                   .x_stride = j->act->stride,
-                  .x_sum = (const int32_t *)j->act->sum->data + j->first,
-                  .x_scale = (const float *)j->act->scale->data + j->first,
+                  .x_sum = (const int32_t *)j->act->sum->data + s->first,
+                  .x_scale = (const float *)j->act->scale->data + s->first,
                   .w_scale = w->info.scale,
-                  .n_tokens = j->n_tokens,
-                  .y = j->y[i] + j->first * n_out + row,
+                  .n_tokens = s->n_tokens,
+                  .y = j->y[i] + s->first * n_out + row,
                   .y_stride = n_out,
-                  .temp = temp};
+                  .temp = s->temp};
     ((bnet_fn_r16 *)j->fn)(&a);
 }
 
-/* A thread's share of the groups of all weights, one behind the other. */
 static void packed_thread(void *arg, int thread, int n_threads)
 {
     const packed_job *j = arg;
-    size_t begin, end, at = 0;
+    packed_share s;
+    size_t last, at = 0;
     int slot;
-    bnet_split(j->n_groups, 1, thread, n_threads, &begin, &end);
-    if (begin == end)
+    bnet_split(j->n_groups, 1, thread / j->n_parts, n_threads / j->n_parts, &s.begin, &s.end);
+    bnet_split(j->n_tokens, 32, thread % j->n_parts, j->n_parts, &s.first, &last);
+    s.n_tokens = last - s.first;
+    s.first += j->first;
+    if (s.begin == s.end || s.n_tokens == 0)
         return;
-    uint8_t *temp = bnet_cpu_scratch_take(j->be, thread, &slot);
+    s.temp = bnet_cpu_scratch_take(j->be, thread, &slot);
     for (int i = 0; i < j->n_weights; i++) {
         size_t n = bnet_r16_groups(j->w[i]->info.n_out);
-        size_t from = BNET_MAX(begin, at), to = BNET_MIN(end, at + n);
+        size_t from = BNET_MAX(s.begin, at), to = BNET_MIN(s.end, at + n);
         if (from < to)
-            packed_groups(j, i, from - at, to - at, temp);
+            packed_groups(j, &s, i, from - at, to - at);
         at += n;
     }
     bnet_cpu_scratch_give(j->be, slot);
 }
 
+/* Into how many parts the tokens are cut beside the rows. With p of them, of n threads, each reads
+ * p / n of the weights and 1 / p of the activations: twice as many are better while 2 p^2 weights
+ * < n activations (in bytes). A part keeps so many tokens that unpacking weights again, which the
+ * threads of other parts do too, does not show. */
+static int token_parts(const packed_job *j, size_t n_weight_bytes, int n_threads)
+{
+    enum { LEAST = 128 };
+    size_t p = 1, n = (size_t)n_threads, n_act_bytes = j->n_tokens * j->act->stride;
+    while (n % (2 * p) == 0 && j->n_tokens / (2 * p) >= LEAST &&
+           2 * p * p * n_weight_bytes < n * n_act_bytes)
+        p *= 2;
+    return (int)p;
+}
+
 static void run_packed(packed_job *j)
 {
     enum { SMALL = 1 << 18 }; /* products that are not worth waking anybody for */
-    size_t work = 0;
+    size_t n_bytes = 0;
     j->n_groups = 0;
     for (int i = 0; i < j->n_weights; i++) {
         j->n_groups += bnet_r16_groups(j->w[i]->info.n_out);
-        work += j->w[i]->info.n_out * j->w[i]->info.n_in * j->n_tokens;
+        n_bytes += j->w[i]->info.n_out * j->w[i]->row_bytes;
     }
-    if (work < SMALL)
+    j->n_parts = 1;
+    if (4 * n_bytes * j->n_tokens < SMALL) {
         packed_thread(j, 0, 1);
-    else
-        bnet_pool_run(j->be->pool, packed_thread, j);
+        return;
+    }
+    j->n_parts = token_parts(j, n_bytes, bnet_pool_threads(j->be->pool));
+    bnet_pool_run(j->be->pool, packed_thread, j);
 }
 
 /* ---- float activations ---- */

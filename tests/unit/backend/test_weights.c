@@ -28,14 +28,19 @@ static void on_log(void *user, bitnet_log_level level, const char *module, const
     g->n_debug += level == BITNET_LOG_DEBUG && strstr(message, ": kernel ") != NULL;
 }
 
-static void rig_open(rig *g, const char *isa, bool strict)
+static void rig_open_n(rig *g, const char *isa, bool strict, int n_threads)
 {
     memset(g, 0, sizeof *g);
     bnet_log log = {on_log, g};
-    assert_int_equal(bnet_pool_open(2, &g->pool, NULL), BITNET_OK);
+    assert_int_equal(bnet_pool_open(n_threads, &g->pool, NULL), BITNET_OK);
     assert_int_equal(bnet_registry_open(&g->registry, NULL), BITNET_OK);
     assert_int_equal(
         bnet_backend_open_cpu(g->pool, g->registry, isa, strict, &log, &g->be, &g->err), BITNET_OK);
+}
+
+static void rig_open(rig *g, const char *isa, bool strict)
+{
+    rig_open_n(g, isa, strict, 2);
 }
 
 static void rig_close(rig *g)
@@ -474,9 +479,31 @@ static void test_invalid_codes_of_tq2_0_are_warned_of(void **state)
     }
 }
 
+/* Small matrices and many tokens: threads share rows and divide the tokens. */
+static void test_many_tokens_are_divided_among_threads(void **state)
+{
+    (void)state;
+    static const struct {
+        int n_threads;
+        size_t n_tokens;
+    } cases[] = {{2, 255}, {2, 256}, {2, 300}, {4, 257}, {4, 515}, {6, 300}, {8, 1030}};
+    for (size_t i = 0; i < BNET_COUNT(cases); i++) {
+        rig g;
+        bnet_weight *w = NULL;
+        rig_open_n(&g, NULL, false, cases[i].n_threads);
+        matrix m = matrix_new(BNET_I2_S, 256, 72, true); /* the last of 5 groups is not full */
+        assert_int_equal(prepare(&g, &m, false, &w), BITNET_OK);
+        check_result(&g, &m, w, cases[i].n_tokens);
+        g.be->v->weight_free(g.be, w);
+        free(m.bytes);
+        rig_close(&g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_many_tokens_are_divided_among_threads),
         cmocka_unit_test(test_REG_16_construction_checks_the_registry),
         cmocka_unit_test(test_REG_16_strict_refuses_the_fallback),
         cmocka_unit_test(test_REG_17_fallback_is_flagged_and_right),
