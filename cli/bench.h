@@ -44,6 +44,7 @@ typedef struct bench_row {
     bitnet_bench_test test;
     char name[96]; /* "tg64", "tg64@d512 kv=int8": with model and threads what a baseline knows */
     char *model;
+    char device[16];
     int n_threads;
     bitnet_summary tok_s;
     double gb_s, read_limit_gb_s, gop_s;

@@ -2,6 +2,7 @@
  * per line for programs. */
 #include <commit.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,9 +14,10 @@ void test_name(const bitnet_bench_test *t, char *buf, size_t cap)
     snprintf(buf, cap, "%s%d", t->prompt ? "pp" : "tg", t->n_tokens);
 }
 
+/* Not a number where the limit is not known. */
 static double share(double part, double whole)
 {
-    return whole > 0 ? part / whole : 0;
+    return whole > 0 ? part / whole : NAN;
 }
 
 /* As the devices layer names it. */
@@ -83,7 +85,7 @@ json_t *row_json(const bench_plan *p, const bench_row *r)
     put(o, "share_of_peak", j_num(share(r->gop_s, r->peak.gop_s)));
     put(o, "kernels", kernel_list(r));
     put(o, "model", j_str(r->model));
-    put(o, "device", j_str("cpu"));
+    put(o, "device", j_str(r->device));
     put(o, "load_ms", j_num(r->load_ms));
     put(o, "rss_mb", j_num(r->rss_mb));
     put_build(p, o);

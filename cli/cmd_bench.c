@@ -224,6 +224,10 @@ void fill_row(const bench_plan *p, bench_side *s, const bitnet_bench_test *t, do
     *r = (bench_row){.test = *t, .n_threads = s->limits.n_threads, .load_ms = s->load_ms};
     name_row(&s->args, t, r->name, sizeof r->name);
     r->model = xstrdup(s->model);
+    bitnet_stats stats;
+    bitnet_stats_init(&stats);
+    if (bitnet_engine_stats(s->engine, &stats, NULL) == BITNET_OK)
+        snprintf(r->device, sizeof r->device, "%s", stats.device);
     r->tok_s = bitnet_summarize(tok_s, n);
     int batch = (int)opt_int(p->args, OPT_BATCH);
     double passes = t->prompt ? (t->n_tokens < batch ? t->n_tokens : batch) : 1;

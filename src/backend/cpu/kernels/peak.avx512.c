@@ -37,5 +37,5 @@ void bnet_reader_avx512(const uint8_t *p, size_t n_bytes, size_t n_streams, size
                 __builtin_prefetch(line + ahead, 0, 0);
             a = _mm512_xor_si512(a, _mm512_loadu_si512(line));
         }
-    *sink ^= (uint64_t)_mm512_reduce_add_epi64(a);
+    *sink ^= (uint64_t)_mm512_reduce_or_epi64(a);
 }
