@@ -72,6 +72,7 @@ typedef struct bnet_attend {
     const float *q; /* query (t, g) is q + t * q_stride + g * head_dim */
     size_t q_stride, n_tokens, n_heads, head_dim;
     const uint8_t *k_part, *v_part; /* see kv_block.h */
+    const uint8_t *k_next;          /* keys that will be read next, or NULL */
     const uint8_t *n_pos;           /* [n_tokens] how many positions each sees, 1..64 */
     float scale;                    /* of the scores */
     bnet_softmax *block;            /* out [n_tokens][n_heads] */

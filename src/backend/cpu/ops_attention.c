@@ -9,6 +9,14 @@
 #include "backend/cpu/kv_block.h"
 #include "backend/cpu/softmax.h"
 
+enum {
+    TILE_TOKENS = 16,   /* most tokens that share a pass over a block */
+    TILE_FLOATS = 8192, /* most values of one call's results, on the stack */
+    SPLIT_HEADS = 256,  /* most kv heads of a pass that is split by blocks */
+    SMALL = 16384,      /* multiplications not worth a barrier */
+    HUGE_FROM = 1 << 24 /* bytes of a cache that is worth huge pages */
+};
+
 uint64_t bnet_cpu_kv_block_bytes(const bnet_kv_shape *s)
 {
     return 2 * (uint64_t)s->n_kv_heads * bnet_kv_part_bytes(s->type, (size_t)s->head_dim);
@@ -39,7 +47,7 @@ bnet_kv_store *bnet_cpu_kv_new(bnet_backend *b, const bnet_kv_shape *s)
     kv->shape = *s;
     kv->part_bytes = bnet_kv_part_bytes(s->type, (size_t)s->head_dim);
     kv->block_bytes = (size_t)block;
-    kv->data = bnet_alloc((size_t)total);
+    kv->data = total < HUGE_FROM ? bnet_alloc((size_t)total) : bnet_alloc_huge((size_t)total);
     if (!kv->data || !partial_new((const cpu_backend *)b, kv)) {
         bnet_cpu_kv_free(b, kv);
         return NULL;
@@ -61,13 +69,6 @@ void *bnet_cpu_kv_block(bnet_kv_store *kv, int layer, int block)
 {
     return kv_part(kv, layer, block, 0, 0);
 }
-
-enum {
-    TILE_TOKENS = 16,   /* most tokens that share a pass over a block */
-    TILE_FLOATS = 8192, /* most values of one call's results, on the stack */
-    SPLIT_HEADS = 256,  /* most kv heads of a pass that is split by blocks */
-    SMALL = 16384,      /* multiplications not worth a barrier */
-};
 
 typedef struct attention_job {
     cpu_backend *be;
@@ -145,6 +146,22 @@ static size_t offset_of(const attention_job *j, const span *s, size_t hd)
     return (s->begin * (size_t)j->n_heads + s->head) * hd;
 }
 
+static int blocks_of(const attention_job *j, size_t token)
+{
+    return j->step->pos[token] / BNET_BLOCK_POS + 1;
+}
+
+/* The keys after block b: the next block's, or the first ones of the next kv head. */
+static const uint8_t *next_keys(const attention_job *j, const span *s, int b)
+{
+    const bnet_seq *seq = &j->step->seqs[j->step->seq[s->begin]];
+    bool more = b + 1 < blocks_of(j, s->end - 1);
+    int head = (int)s->kv_head + !more;
+    if (head == seq->store->shape.n_kv_heads)
+        return NULL;
+    return kv_part(seq->store, j->layer, seq->blocks[more ? b + 1 : 0], head, 0);
+}
+
 /* One block for all queries of the span that see it; those are its last ones, from *first on. */
 static void attend_block(const attention_job *j, const span *s, int b, bnet_softmax *block,
                          float *o, size_t *first)
@@ -166,16 +183,12 @@ static void attend_block(const attention_job *j, const span *s, int b, bnet_soft
                      .head_dim = hd,
                      .k_part = kv_part(kv, j->layer, seq->blocks[b], (int)s->kv_head, 0),
                      .v_part = kv_part(kv, j->layer, seq->blocks[b], (int)s->kv_head, 1),
+                     .k_next = next_keys(j, s, b),
                      .n_pos = n_pos,
                      .scale = 1.0f / sqrtf((float)hd),
                      .block = block,
                      .o = o};
     ((bnet_fn_attention *)j->be->use.attention[kv->shape.type]->fn)(&a);
-}
-
-static int blocks_of(const attention_job *j, size_t token)
-{
-    return j->step->pos[token] / BNET_BLOCK_POS + 1;
 }
 
 /* All blocks of a span, each joined as soon as it is there. */

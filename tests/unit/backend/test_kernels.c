@@ -322,8 +322,9 @@ static void check_attention(bitnet_kv_type type, size_t hd, size_t n_pos, double
     float *ob = malloc(hd * 4);
     for (size_t b = 0; b < n_blocks; b++) {
         uint8_t n = (uint8_t)BNET_MIN(n_pos - 64 * b, (size_t)64);
-        bnet_attend a = {q,      hd, 1, 1, hd, k + b * part, v + b * part, &n, 1 / sqrtf((float)hd),
-                         &block, ob};
+        bnet_attend a = {
+            q,      hd, 1, 1, hd, k + b * part, v + b * part, NULL, &n, 1 / sqrtf((float)hd),
+            &block, ob};
         folds[type](&a);
         bnet_softmax_merge(&run, o, &block, ob, hd);
     }

@@ -2,8 +2,9 @@
  * and what the vector rows do with head sizes that are no multiple of 16.
  *
  * A score is the sum of q[i] * k[i] in 16 running sums of fused multiply-adds, element i in sum
- * i % 16, folded 8, 4 and then by neighbours, times the scale. The block's values are weighted with fused
- * multiply-adds by ascending position. Nothing depends on which other queries are in the call. */
+ * i % 16, folded 8, 4 and then by neighbours, times the scale. The block's values are weighted with
+ * fused multiply-adds by ascending position. Nothing depends on which other queries are in the
+ * call. */
 #ifndef BNET_ATTENTION_ROWS_H
 #define BNET_ATTENTION_ROWS_H
 
@@ -56,12 +57,16 @@ static inline float dot_fused(const float *a, const float *b, size_t n)
     return (acc[0] + acc[1]) + (acc[2] + acc[3]);
 }
 
-/* One query: maximum and sum of the block's weights, and its weighted values o [head_dim]. */
-static inline bnet_softmax attend_one(row_fn *row, const bnet_attend *a, const float *q,
-                                      size_t n_pos, float *o)
+/* One query: maximum and sum of the block's weights, and its weighted values out [head_dim]. It
+ * works on copies: an emulator in use (QEMU 7.2) reads 16 bytes where a fused instruction for one
+ * float reads 4, and the end of the caller's memory may be the end of a page. */
+static inline bnet_softmax attend_one(row_fn *row, const bnet_attend *a, const float *query,
+                                      size_t n_pos, float *out)
 {
-    float s[BNET_BLOCK_POS], kv[BNET_MAX_HEAD_DIM];
+    enum { ROOM = BNET_MAX_HEAD_DIM + 16 };
+    float s[BNET_BLOCK_POS], kv[ROOM], q[ROOM], o[ROOM];
     bnet_softmax b = {-INFINITY, 0};
+    memcpy(q, query, a->head_dim * sizeof *q);
     for (size_t j = 0; j < n_pos; j++) {
         row(a->k_part, a->head_dim, j, kv);
         s[j] = dot_fused(q, kv, a->head_dim) * a->scale;
@@ -75,6 +80,7 @@ static inline bnet_softmax attend_one(row_fn *row, const bnet_attend *a, const f
         for (size_t i = 0; i < a->head_dim; i++)
             o[i] = bnet_fmaf(p, kv[i], o[i]);
     }
+    memcpy(out, o, a->head_dim * sizeof *o);
     return b;
 }
 

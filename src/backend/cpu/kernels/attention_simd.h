@@ -20,6 +20,7 @@ enum {
 typedef struct part_view {
     const uint8_t *data, *scales; /* scales [64][n_groups] of int8 */
     size_t row_bytes, n_groups;
+    bool far; /* likely in memory: worth fetching ahead */
 } part_view;
 
 /* Elements i..i+VF-1 of position j. */
@@ -41,10 +42,18 @@ SIMD vf load_i8(const part_view *p, size_t j, size_t i)
     return vf_mul(vf_from_i8(p->data + j * p->row_bytes + i), vf_set(scale));
 }
 
+/* Asks for positions j .. j + n - 1 of a part that is not in the caches yet. */
+SIMD void fetch(const part_view *p, size_t j, size_t n)
+{
+    if (p->far)
+        for (size_t i = j * p->row_bytes; i < (j + n) * p->row_bytes; i += 64)
+            __builtin_prefetch(p->data + i);
+}
+
 SIMD part_view view_of(const uint8_t *part, size_t elem, size_t head_dim)
 {
     return (part_view){part, part + bnet_kv_scale_offset(head_dim), elem * head_dim,
-                       bnet_kv_groups(head_dim)};
+                       bnet_kv_groups(head_dim), true};
 }
 
 /* ---- scores ---- */
@@ -96,13 +105,16 @@ SIMD void score_tile(load_fn *load, const int nq, const int np, const float *q, 
     }
 }
 
+/* On the way the values are fetched, which are read column by column. */
 SIMD void scores(load_fn *load, const int nq, const float *q, size_t hd, const part_view *k,
-                 size_t n_pos, float scale, float *s)
+                 const part_view *v, size_t n_pos, float scale, float *s)
 {
     const int np = TILE / (nq == 3 ? 4 : nq); /* as many sums in flight for fewer queries */
     size_t j = 0;
-    for (; j + (size_t)np <= n_pos; j += (size_t)np)
+    for (; j + (size_t)np <= n_pos; j += (size_t)np) {
+        fetch(v, j, (size_t)np);
         score_tile(load, nq, np, q, hd, k, j, scale, s);
+    }
     for (; j < n_pos; j++)
         score_tile(load, nq, 1, q, hd, k, j, scale, s);
 }
@@ -118,7 +130,7 @@ SIMD void weights(float *s, size_t n_pos, float m[PACK], float l[PACK])
     for (size_t i = n; i < padded; i++)
         s[i] = 0;
     for (size_t i = 0; i < padded; i += VF)
-        vf_store(s + i, vf_exp(vf_sub(vf_load(s + i), vf_repeat(max))));
+        vf_store(s + i, vf_exp_negative(vf_sub(vf_load(s + i), vf_repeat(max))));
     for (size_t i = 0; i < n; i += PACK)
         sum = v4_add(sum, v4_load(s + i));
     v4_store(m, max);
@@ -153,12 +165,16 @@ SIMD void weigh_columns(load_fn *load, const int nq, const int nv, const float *
             vf_store(o + (size_t)a * hd + i + (size_t)(c * VF), acc[a][c]);
 }
 
-SIMD void weigh(load_fn *load, const int nq, const float *s, const part_view *v, size_t n_pos,
-                size_t hd, float *o)
+/* On the way the part that is read next is fetched, a piece for every column. */
+SIMD void weigh(load_fn *load, const int nq, const float *s, const part_view *v,
+                const part_view *next, size_t n_pos, size_t hd, float *o)
 {
+    const size_t step = OUT_VECTORS * VF;
     size_t i = 0;
-    for (; i + OUT_VECTORS * VF <= hd; i += OUT_VECTORS * VF)
+    for (; i + step <= hd; i += step) {
+        fetch(next, BNET_BLOCK_POS * i / hd, BNET_BLOCK_POS * step / hd);
         weigh_columns(load, nq, OUT_VECTORS, s, v, n_pos, hd, i, o);
+    }
     for (; i < hd; i += VF)
         weigh_columns(load, nq, 1, s, v, n_pos, hd, i, o);
 }
@@ -168,12 +184,13 @@ SIMD void weigh(load_fn *load, const int nq, const float *s, const part_view *v,
 SIMD void attend_pack(load_fn *load, const int nq, const bnet_attend *a, const part_view *k,
                       const part_view *v, size_t t, size_t g)
 {
+    const part_view ahead = {a->k_next, NULL, k->row_bytes, 0, k->far && a->k_next}, *next = &ahead;
     _Alignas(64) float s[BNET_BLOCK_POS * PACK];
     float m[PACK], l[PACK];
     size_t at = t * a->n_heads + g, hd = a->head_dim, n_pos = a->n_pos[t];
-    scores(load, nq, a->q + t * a->q_stride + g * hd, hd, k, n_pos, a->scale, s);
+    scores(load, nq, a->q + t * a->q_stride + g * hd, hd, k, v, n_pos, a->scale, s);
     weights(s, n_pos, m, l);
-    weigh(load, nq, s, v, n_pos, hd, a->o + at * hd);
+    weigh(load, nq, s, v, next, n_pos, hd, a->o + at * hd);
     for (int i = 0; i < nq; i++)
         a->block[at + (size_t)i] = (bnet_softmax){m[i], l[i]};
 }
@@ -205,7 +222,7 @@ SIMD part_view convert(load_fn *load, const part_view *p, size_t n_pos, size_t h
     for (size_t j = 0; j < n_pos; j++)
         for (size_t i = 0; i < hd; i += VF)
             vf_store(to + j * hd + i, load(p, j, i));
-    return (part_view){(const uint8_t *)to, NULL, hd * sizeof *to, 0};
+    return (part_view){(const uint8_t *)to, NULL, hd * sizeof *to, 0, false};
 }
 
 /* Not inlined: its 64 KiB of stack are touched by those calls alone that need them. */

@@ -80,6 +80,16 @@ SIMD void vf_pow2_halves(vf n, vf *a, vf *b)
     *a = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, bias), 23));
     *b = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vsubq_s32(k, half), bias), 23));
 }
+/* 2^n, -126 <= n <= 0, from the bits of n + 1.5 * 2^23 */
+SIMD vf vf_pow2_low(vf t)
+{
+    int32x4_t k = vshlq_n_s32(vreinterpretq_s32_f32(t), 23);
+    return vreinterpretq_f32_s32(vaddq_s32(k, vdupq_n_s32(127 << 23)));
+}
+SIMD vf vf_zero_where(vm m, vf v)
+{
+    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(v), m));
+}
 SIMD vf vf_from_f16(const uint8_t *p)
 {
     uint16x4_t h;

@@ -1,0 +1,8 @@
+/* attention.avx2.c - attention over one block of the cache with AVX2, FMA and F16C. */
+#include "backend/cpu/kernels/simd_avx2.h"
+
+#include "backend/cpu/kernels/attention_simd.h"
+
+BNET_ATTENTION_ROW(f32, 4, (size_t)-1, avx2)
+BNET_ATTENTION_ROW(f16, 2, AHEAD_TOKENS, avx2)
+BNET_ATTENTION_ROW(i8, 1, AHEAD_TOKENS, avx2)

@@ -1,0 +1,160 @@
+/* simd_avx2.h - a vector of floats as the kernels that are written once for every vector width see
+ * it: the names are the same in simd_neon.h. */
+#ifndef BNET_SIMD_AVX2_H
+#define BNET_SIMD_AVX2_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#define SIMD static inline __attribute__((always_inline))
+
+typedef __m256 vf; /* VF floats */
+typedef __m128 v4; /* 4 floats */
+typedef __m256 vm; /* a mask for each lane of vf */
+enum { VF = 8 };
+
+SIMD vf vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+SIMD void vf_store(float *p, vf v)
+{
+    _mm256_storeu_ps(p, v);
+}
+SIMD vf vf_set(float x)
+{
+    return _mm256_set1_ps(x);
+}
+SIMD vf vf_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+SIMD vf vf_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+SIMD vf vf_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+SIMD vf vf_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
+SIMD vf vf_neg(vf a)
+{
+    return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f));
+}
+SIMD vf vf_abs(vf a)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+/* a * b + c, rounded once */
+SIMD vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+/* a > b ? a : b, so b where either is NaN */
+SIMD vf vf_pick_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+SIMD vm vf_lt(vf a, vf b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+}
+SIMD vm vf_is_nan(vf a)
+{
+    return _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
+}
+SIMD vf vf_select(vm m, vf yes, vf no)
+{
+    return _mm256_blendv_ps(no, yes, m);
+}
+SIMD vf vf_zero_where(vm m, vf v)
+{
+    return _mm256_andnot_ps(m, v);
+}
+/* 2^(n >> 1) and 2^(n - (n >> 1)) of integers held as floats, |n| <= 252 */
+SIMD void vf_pow2_halves(vf n, vf *a, vf *b)
+{
+    __m256i k = _mm256_cvttps_epi32(n), half = _mm256_srai_epi32(k, 1),
+            bias = _mm256_set1_epi32(127);
+    *a = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
+    *b = _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(k, half), bias), 23));
+}
+/* 2^n, -126 <= n <= 0, from the bits of n + 1.5 * 2^23 */
+SIMD vf vf_pow2_low(vf t)
+{
+    __m256i k = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(k, _mm256_set1_epi32(127 << 23)));
+}
+SIMD vf vf_from_f16(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+SIMD void vf_to_f16(uint8_t *p, vf v)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+SIMD vf vf_from_i8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+
+SIMD v4 v4_load(const float *p)
+{
+    return _mm_loadu_ps(p);
+}
+SIMD void v4_store(float *p, v4 v)
+{
+    _mm_storeu_ps(p, v);
+}
+SIMD v4 v4_set(float x)
+{
+    return _mm_set1_ps(x);
+}
+SIMD v4 v4_add(v4 a, v4 b)
+{
+    return _mm_add_ps(a, b);
+}
+SIMD v4 v4_mul(v4 a, v4 b)
+{
+    return _mm_mul_ps(a, b);
+}
+SIMD v4 v4_pick_max(v4 a, v4 b)
+{
+    return _mm_max_ps(a, b);
+}
+SIMD vf vf_repeat(v4 v)
+{
+    return _mm256_broadcast_ps(&v);
+}
+/* Halves added until four lanes are left. */
+SIMD v4 vf_fold(vf v)
+{
+    return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+}
+/* Lane i: (x[i][0] + x[i][1]) + (x[i][2] + x[i][3]) */
+SIMD v4 v4_fold_each(v4 a, v4 b, v4 c, v4 d)
+{
+    return _mm_hadd_ps(_mm_hadd_ps(a, b), _mm_hadd_ps(c, d));
+}
+
+/* Four weights of one position and the multiplication by one of them. */
+typedef const float *vweights;
+SIMD vweights vw_load(const float *p)
+{
+    return p;
+}
+#define vw_fma(v, w, lane, acc) vf_fma(v, vf_set((w)[lane]), acc)
+
+/* How 16 running sums are dealt with: N_PASSES passes over a row, each over N_CHUNKS vectors that
+ * lie 8 apart in every 16; and how many vectors of an output row are held at once. */
+enum { N_PASSES = 2, PASS_STEP = 8, N_CHUNKS = 1, OUT_VECTORS = 2, TILE = 8 };
+
+#endif

@@ -1,0 +1,161 @@
+/* simd_avx512.h - a vector of floats as the kernels that are written once for every vector width
+ * see it: the names are the same in simd_neon.h. */
+#ifndef BNET_SIMD_AVX512_H
+#define BNET_SIMD_AVX512_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#define SIMD static inline __attribute__((always_inline))
+
+typedef __m512 vf;    /* VF floats */
+typedef __m128 v4;    /* 4 floats */
+typedef __mmask16 vm; /* a mask for each lane of vf */
+enum { VF = 16 };
+
+SIMD vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+SIMD void vf_store(float *p, vf v)
+{
+    _mm512_storeu_ps(p, v);
+}
+SIMD vf vf_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+SIMD vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+SIMD vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+SIMD vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+SIMD vf vf_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+SIMD vf vf_neg(vf a)
+{
+    return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f));
+}
+SIMD vf vf_abs(vf a)
+{
+    return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a);
+}
+/* a * b + c, rounded once */
+SIMD vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+/* a > b ? a : b, so b where either is NaN */
+SIMD vf vf_pick_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+SIMD vm vf_lt(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+SIMD vm vf_is_nan(vf a)
+{
+    return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+}
+SIMD vf vf_select(vm m, vf yes, vf no)
+{
+    return _mm512_mask_blend_ps(m, no, yes);
+}
+SIMD vf vf_zero_where(vm m, vf v)
+{
+    return _mm512_maskz_mov_ps((vm)~m, v);
+}
+/* 2^(n >> 1) and 2^(n - (n >> 1)) of integers held as floats, |n| <= 252 */
+SIMD void vf_pow2_halves(vf n, vf *a, vf *b)
+{
+    __m512i k = _mm512_cvttps_epi32(n), half = _mm512_srai_epi32(k, 1),
+            bias = _mm512_set1_epi32(127);
+    *a = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(half, bias), 23));
+    *b = _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_sub_epi32(k, half), bias), 23));
+}
+/* 2^n, -126 <= n <= 0, from the bits of n + 1.5 * 2^23 */
+SIMD vf vf_pow2_low(vf t)
+{
+    __m512i k = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(k, _mm512_set1_epi32(127 << 23)));
+}
+SIMD vf vf_from_f16(const uint8_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+SIMD void vf_to_f16(uint8_t *p, vf v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+SIMD vf vf_from_i8(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+}
+
+SIMD v4 v4_load(const float *p)
+{
+    return _mm_loadu_ps(p);
+}
+SIMD void v4_store(float *p, v4 v)
+{
+    _mm_storeu_ps(p, v);
+}
+SIMD v4 v4_set(float x)
+{
+    return _mm_set1_ps(x);
+}
+SIMD v4 v4_add(v4 a, v4 b)
+{
+    return _mm_add_ps(a, b);
+}
+SIMD v4 v4_mul(v4 a, v4 b)
+{
+    return _mm_mul_ps(a, b);
+}
+SIMD v4 v4_pick_max(v4 a, v4 b)
+{
+    return _mm_max_ps(a, b);
+}
+SIMD vf vf_repeat(v4 v)
+{
+    return _mm512_broadcast_f32x4(v);
+}
+/* Halves added until four lanes are left. */
+SIMD v4 vf_fold(vf v)
+{
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+}
+/* Lane i: (x[i][0] + x[i][1]) + (x[i][2] + x[i][3]) */
+SIMD v4 v4_fold_each(v4 a, v4 b, v4 c, v4 d)
+{
+    return _mm_hadd_ps(_mm_hadd_ps(a, b), _mm_hadd_ps(c, d));
+}
+
+/* Four weights of one position and the multiplication by one of them. */
+typedef const float *vweights;
+SIMD vweights vw_load(const float *p)
+{
+    return p;
+}
+#define vw_fma(v, w, lane, acc) vf_fma(v, vf_set((w)[lane]), acc)
+
+/* How 16 running sums are dealt with: N_PASSES passes over a row, each over N_CHUNKS vectors that
+ * lie 8 apart in every 16; and how many vectors of an output row are held at once. */
+enum { N_PASSES = 1, PASS_STEP = 16, N_CHUNKS = 1, OUT_VECTORS = 4, TILE = 16 };
+
+#endif
