@@ -6,6 +6,17 @@
 
 extern "C" {
 __global__ void bnet_attn_decode_f16(const bnet_cu_attn_args a);
+__global__ void bnet_rope_append_f16(const bnet_cu_attn_args a);
+__global__ void bnet_rope_append_f32(const bnet_cu_attn_args a);
+__global__ void bnet_rope_append_i8(const bnet_cu_attn_args a);
+__global__ void bnet_attn_prefill_f16_64(const bnet_cu_attn_args a);
+__global__ void bnet_attn_prefill_f16_128(const bnet_cu_attn_args a);
+__global__ void bnet_attn_prefill_i8_64(const bnet_cu_attn_args a);
+__global__ void bnet_attn_prefill_i8_128(const bnet_cu_attn_args a);
+__global__ void bnet_attn_decode_h128_c1(const bnet_cu_attn_args a);
+__global__ void bnet_attn_decode_h128_c2(const bnet_cu_attn_args a);
+__global__ void bnet_attn_decode_h128_c4(const bnet_cu_attn_args a);
+__global__ void bnet_attn_decode_h128_c8(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_f32(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_i8(const bnet_cu_attn_args a);
 __global__ void bnet_head_f16(const bnet_cu_head_args a);
@@ -143,9 +154,18 @@ static void rope(std::vector<float> &x, const std::vector<float> &cs, uint32_t n
     }
 }
 
-static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, uint32_t splits,
-                         bool fused, bool neox)
+typedef void attn_fn(const bnet_cu_attn_args);
+static attn_fn *clustered(uint32_t c)
 {
+    return c == 1   ? bnet_attn_decode_h128_c1
+           : c == 2 ? bnet_attn_decode_h128_c2
+           : c == 4 ? bnet_attn_decode_h128_c4
+                    : bnet_attn_decode_h128_c8;
+}
+
+static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, uint32_t splits,
+                         int fused, bool neox, uint32_t cluster = 0)
+{ /* fused: 0 rotated and stored before, 1 inside, 2 by rope_append */
     rng g(hd + heads + splits);
     std::vector<uint32_t> lengths = {1, 64, 130, 17, 777};
     cache c(type, heads, kvh, hd, lengths, g);
@@ -176,8 +196,18 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
     a.scale = 1.0f / sqrtf((float)hd);
     dev<float> work(bnet_attn_work_bytes(&a) / 4 + 1);
     a.work = work.p, a.counters = counters.p;
+    if (fused == 2) {
+        launch(type == 0   ? bnet_rope_append_f16
+               : type == 1 ? bnet_rope_append_f32
+                           : bnet_rope_append_i8,
+               a, bnet_rope_append_launch(&a));
+        a.cs = nullptr;
+    }
     for (int twice = 0; twice < 2; twice++)
-        launch(decoders[type], a, bnet_attn_decode_launch(&a));
+        if (cluster)
+            launch(clustered(cluster), a, bnet_attn_decode_h128_launch(&a, cluster));
+        else
+            launch(decoders[type], a, bnet_attn_decode_launch(&a));
     std::vector<float> got = y.get();
     std::vector<uint8_t> after = c.d->get();
     std::vector<double> want;
@@ -210,14 +240,23 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
     double e = distance(out, want);
     bool stored = after == c.bytes;
     char what[160];
-    snprintf(what, sizeof what, "attn_decode %s heads %u/%u hd %u splits %u fused %d neox %d: %.1e%s",
-             kv_names[type], heads, kvh, hd, splits, fused, neox, e, stored ? "" : " cache differs");
+    snprintf(what, sizeof what, "attn_decode %s heads %u/%u hd %u splits %u cluster %u fused %d neox %d: %.1e%s",
+             kv_names[type], heads, kvh, hd, splits, cluster, fused, neox, e,
+             stored ? "" : " cache differs");
     verdict(what, e < 1e-5 && stored);
 }
 
 SECTION(attn_check)
 {
+    for (uint32_t c : {1u, 2u, 4u, 8u})
+        for (int fused = 0; fused < 2; fused++) {
+            check_decode(0, 20, 5, 128, 1, fused, true, c);
+            check_decode(0, 12, 1, 128, 1, fused, false, c);
+            check_decode(0, 3, 3, 128, 1, fused, true, c);
+        }
     for (int type = 0; type < 3; type++) {
+        check_decode(type, 20, 5, 128, 8, 2, true);
+        check_decode(type, 3, 1, 80, 2, 2, false);
         check_decode(type, 20, 5, 128, 8, true, true);
         check_decode(type, 20, 5, 128, 1, false, true);
         check_decode(type, 4, 4, 64, 5, true, false);
@@ -229,7 +268,7 @@ SECTION(attn_check)
 
 SECTION(attn_time)
 {
-    row("attention decode 20/5 heads x 128, us (TB/s) by splits");
+    row("attention decode 20/5 heads x 128, us (TB/s) by splits; c: clusters");
     for (int type : {0, 2, 1})
         for (auto s : {std::pair<uint32_t, uint32_t>{1, 128}, {1, 4096}, {8, 512}, {64, 512}}) {
             rng g(9);
@@ -254,8 +293,9 @@ SECTION(attn_time)
             dev<float> q(f), cs(f), y((size_t)tokens * 2560), work((size_t)tokens * 20 * 64 * 130);
             dev<uint32_t> counters(tokens * 5);
             counters.zero();
-            for (uint32_t splits : {1u, 2u, 4u, 8u, 16u, 26u, 52u}) {
-                if (splits * tokens > 520)
+            for (uint32_t splits : {1u, 4u, 8u, 16u, 101u, 102u, 104u, 108u}) {
+                uint32_t c = splits > 100 ? splits - 100 : 0;
+                if ((c == 0 && splits * tokens > 520) || (c && type))
                     continue;
                 bnet_cu_attn_args a = {};
                 a.step = {dpos.p, dpos.p, dseq.p, ds.p, dt.p};
@@ -267,15 +307,109 @@ SECTION(attn_time)
                 double us = time_graph(90, [&](int i) {
                     bnet_cu_attn_args b = a;
                     b.layer = (uint32_t)i % layers;
-                    launch(decoders[type], b, bnet_attn_decode_launch(&b), true);
+                    if (c)
+                        launch(clustered(c), b, bnet_attn_decode_h128_launch(&b, c), true);
+                    else
+                        launch(decoders[type], b, bnet_attn_decode_launch(&b), true);
                 });
                 char cell[60];
-                snprintf(cell, sizeof cell, " %u: %.2f(%.2f)", splits, us,
+                snprintf(cell, sizeof cell, " %s%u: %.2f(%.2f)", c ? "c" : "", c ? c : splits, us,
                          (double)blocks * 10 * pb / us * 1e-6);
                 line += cell;
             }
             row("%s T=%u ctx %u:%s", kv_names[type], tokens, len, line.c_str());
         }
+}
+
+/* ---- prefill ---- */
+
+static attn_fn *prefiller(int type, uint32_t hd)
+{
+    return type == 0 ? (hd == 64 ? bnet_attn_prefill_f16_64 : bnet_attn_prefill_f16_128)
+                     : (hd == 64 ? bnet_attn_prefill_i8_64 : bnet_attn_prefill_i8_128);
+}
+
+static void check_prefill(int type, uint32_t heads, uint32_t kvh, uint32_t hd)
+{
+    rng g(hd + heads);
+    std::vector<uint32_t> lengths = {130, 64, 200, 1}, from = {70, 0, 100, 0};
+    cache c(type, heads, kvh, hd, lengths, g);
+    std::vector<int32_t> pos, seq;
+    std::vector<bnet_cu_tile> tiles;
+    for (uint32_t s = 0; s < 4; s++)
+        for (uint32_t p = from[s]; p < lengths[s]; p += 64) {
+            uint32_t n = std::min(64u, lengths[s] - p);
+            tiles.push_back({(int32_t)pos.size(), (int32_t)n});
+            for (uint32_t i = 0; i < n; i++)
+                pos.push_back((int32_t)(p + i)), seq.push_back((int32_t)s);
+        }
+    tiles.push_back({0, 0});
+    std::vector<float> q(pos.size() * heads * hd);
+    for (auto &e : q)
+        e = g.normal();
+    step_buffers sb(c, pos, seq);
+    dev<float> dq(q), y(q.size());
+    dev<bnet_cu_tile> dt(tiles);
+    bnet_cu_attn_args a = {};
+    a.step = sb.step();
+    a.q = dq.p, a.y = y.p, a.tiles = dt.p, a.n_tiles = (uint32_t)tiles.size();
+    a.ldq = heads * hd, a.layer = 1, a.n_heads = heads, a.n_kv_heads = kvh, a.head_dim = hd;
+    a.kv_type = (uint32_t)type, a.part_bytes = part_bytes(type, hd);
+    a.n_tokens = (uint32_t)pos.size(), a.scale = 1.0f / sqrtf((float)hd);
+    launch(prefiller(type, hd), a, bnet_attn_prefill_launch(&a));
+    std::vector<float> got = y.get();
+    std::vector<double> want(got.size());
+    for (size_t t = 0; t < pos.size(); t++)
+        for (uint32_t h = 0; h < heads; h++)
+            c.attend((uint32_t)seq[t], (uint32_t)pos[t] + 1, h, &q[(t * heads + h) * hd],
+                     &want[(t * heads + h) * hd]);
+    double e = distance(got, want);
+    char what[120];
+    snprintf(what, sizeof what, "attn_prefill %s heads %u/%u hd %u: %.1e", kv_names[type], heads, kvh,
+             hd, e);
+    verdict(what, e < 1.5e-3);
+}
+
+SECTION(prefill_check)
+{
+    for (int type : {0, 2})
+        for (uint32_t hd : {64u, 128u}) {
+            check_prefill(type, 4, 1, hd);
+            check_prefill(type, 3, 3, hd);
+        }
+}
+
+SECTION(prefill_time)
+{
+    row("attention prefill 20/5 heads x 128: us for 512 tokens at position 0, at 3584");
+    for (int type : {0, 2}) {
+        uint32_t pb = part_bytes(type, 128), blocks = 64;
+        dev<uint8_t> kv((size_t)blocks * 10 * pb);
+        kv.zero();
+        double us[2];
+        for (int late = 0; late < 2; late++) {
+            std::vector<int32_t> pos(512), tables(blocks);
+            std::vector<bnet_cu_tile> tiles(8);
+            for (int i = 0; i < 512; i++)
+                pos[i] = i + late * 3584;
+            for (int i = 0; i < 8; i++)
+                tiles[i] = {64 * i, 64};
+            for (uint32_t i = 0; i < blocks; i++)
+                tables[i] = (int32_t)i;
+            dev<int32_t> dpos(pos), dseq(std::vector<int32_t>(512, 0)), dt(tables);
+            dev<bnet_cu_seq> ds(std::vector<bnet_cu_seq>{{(uint64_t)kv.p, 0, 0, 0}});
+            dev<bnet_cu_tile> dtiles(tiles);
+            dev<float> q(std::vector<float>(512 * 2560, 0.1f)), y(512 * 2560);
+            bnet_cu_attn_args a = {};
+            a.step = {dpos.p, dpos.p, dseq.p, ds.p, dt.p};
+            a.q = q.p, a.y = y.p, a.tiles = dtiles.p, a.n_tiles = 8, a.ldq = 2560, a.n_heads = 20;
+            a.n_kv_heads = 5, a.head_dim = 128, a.part_bytes = pb, a.n_tokens = 512, a.scale = 0.088f;
+            us[late] = time_graph(20, [&](int) {
+                launch(prefiller(type, 128), a, bnet_attn_prefill_launch(&a));
+            });
+        }
+        row("%s: %.1f %.1f", kv_names[type], us[0], us[1]);
+    }
 }
 
 /* ---- head ---- */

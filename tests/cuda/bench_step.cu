@@ -5,7 +5,9 @@
 extern "C" {
 __global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
 __global__ void bnet_w2_gemv_bulk(const bnet_cu_gemv_args a);
-__global__ void bnet_attn_decode_f16(const bnet_cu_attn_args a);
+__global__ void bnet_attn_decode_h128_c1(const bnet_cu_attn_args a);
+__global__ void bnet_attn_decode_h128_c4(const bnet_cu_attn_args a);
+__global__ void bnet_attn_decode_h128_c8(const bnet_cu_attn_args a);
 __global__ void bnet_head_f16(const bnet_cu_head_args a);
 }
 
@@ -62,7 +64,10 @@ struct network {
             a.part_bytes = 64 * 256, a.n_rot = 128, a.neox = 1, a.n_tokens = 1, a.layer = l;
             a.n_splits = splits, a.scale = 0.088f, a.work = work.p, a.counters = counters.p;
             if (attention)
-                launch(bnet_attn_decode_f16, a, bnet_attn_decode_launch(&a), pdl);
+                launch(splits == 1   ? bnet_attn_decode_h128_c1
+                       : splits == 4 ? bnet_attn_decode_h128_c4
+                                     : bnet_attn_decode_h128_c8,
+                       a, bnet_attn_decode_h128_launch(&a, splits), pdl);
             gemv(fn, pdl, p, EMBD, EMBD, att.p, x.p, BNET_CU_ADD, false, more);
             p += EMBD * EMBD / 4;
             gemv(fn, pdl, p, 2 * FF, EMBD, x.p, mid.p, BNET_CU_RELU2, true, more);
@@ -84,19 +89,18 @@ SECTION(step_time)
     row("decode step of 2B-4T, us: linear layers only / + attention / + f16 head");
     for (uint32_t ctx : {128u, 4096u}) {
         network n(ctx);
-        for (uint32_t splits : {4u, 8u, 16u, 26u})
+        for (uint32_t splits : {1u, 4u, 8u})
             for (int bulk = 0; bulk < 2; bulk++)
-                for (int pdl = 0; pdl < 2; pdl++)
-                    for (int more = 1; more <= 2; more++) {
-                        if ((splits != 8 && (!bulk || !pdl)) || (splits == 4 && ctx > 1000))
-                            continue;
-                        n.splits = splits;
-                        auto fn = bulk ? bnet_w2_gemv_bulk : bnet_w2_gemv_ldg;
-                        double t[3];
-                        for (int i = 0; i < 3; i++)
-                            t[i] = time_graph(2, [&](int) { n.run(fn, pdl, i > 0, i > 1, more); });
-                        row("ctx %u splits %u %s%s x%d: %.1f / %.1f / %.1f", ctx, splits,
-                            bulk ? "bulk" : "ldg", pdl ? "+pdl" : "", more, t[0], t[1], t[2]);
-                    }
+                for (int more = 1; more <= 2; more++) {
+                    if (splits != 4 && (!bulk || more == 1))
+                        continue;
+                    n.splits = splits;
+                    auto fn = bulk ? bnet_w2_gemv_bulk : bnet_w2_gemv_ldg;
+                    double t[3];
+                    for (int i = 0; i < 3; i++)
+                        t[i] = time_graph(2, [&](int) { n.run(fn, true, i > 0, i > 1, more); });
+                    row("ctx %u cluster %u %s+pdl x%d: %.1f / %.1f / %.1f", ctx, splits,
+                        bulk ? "bulk" : "ldg", more, t[0], t[1], t[2]);
+                }
     }
 }

@@ -1,5 +1,6 @@
 /* bench_w2.cu - ternary GEMV and GEMM: exact against integer sums, then timed over matrices that
  * together exceed the L2 cache. */
+#include "backend/cuda/kernels/w2_units.cuh"
 #include "kbench.cuh"
 
 extern "C" {
@@ -79,6 +80,7 @@ struct acts {
     dev<float> *ds;
     dev<int32_t> *dsum;
     bnet_cu_act8 a;
+    mutable std::vector<int> dots; /* of the one matrix this is used with, when first wanted */
     acts(uint32_t k_, uint32_t t, rng &g) : k(k_), stride(bnet_cu_div(k_, 128) * 128), tokens(t)
     {
         q.assign((size_t)t * stride, 0);
@@ -110,19 +112,23 @@ static int dot(const matrix &m, size_t row, const int8_t *q)
 /* Wrong elements of every part, for a sample of tokens. */
 static size_t compare(const matrix &m, const acts &x, uint32_t epilogue, float before)
 {
-    size_t bad = 0, at = 0;
+    size_t bad = 0, at = 0, n_rows = m.trits.size() / m.k;
+    if (x.dots.empty())
+        for (uint32_t t = 0; t < x.tokens; t += x.tokens > 40 ? 13 : 1)
+            for (size_t r = 0; r < n_rows; r++)
+                x.dots.push_back(dot(m, r, &x.q[(size_t)t * x.stride]));
     for (size_t p = 0; p < m.rows.size(); at += m.rows[p], p++) {
         std::vector<float> y = m.y[p]->get();
         if (epilogue >= BNET_CU_RELU2 && p == 1)
             break;
-        for (uint32_t t = 0; t < x.tokens; t += x.tokens > 40 ? 13 : 1)
+        for (uint32_t t = 0, i = 0; t < x.tokens; t += x.tokens > 40 ? 13 : 1, i++)
             for (uint32_t r = 0; r < m.rows[p]; r++) {
-                const int8_t *q = &x.q[(size_t)t * x.stride];
-                float f = (float)dot(m, at + r, q) * (x.scale[t] * m.m.part[p].scale);
+                const int *sum = &x.dots[i * n_rows];
+                float f = (float)sum[at + r] * (x.scale[t] * m.m.part[p].scale);
                 if (epilogue == BNET_CU_ADD)
                     f = before + f;
                 if (epilogue == BNET_CU_RELU2) {
-                    float u = (float)dot(m, m.rows[0] + r, q) * (x.scale[t] * m.m.part[1].scale);
+                    float u = (float)sum[m.rows[0] + r] * (x.scale[t] * m.m.part[1].scale);
                     f = f > 0 ? f : 0;
                     f = f * f * u;
                 }
@@ -227,6 +233,7 @@ SECTION(gemv_norm_check)
             for (uint32_t i = 0; i < s.k; i++)
                 v[i] = g.normal() * 3, w[i] = 1 + 0.2f * g.normal();
             x.q.assign(x.stride, 0);
+            x.dots.clear();
             std::vector<int8_t> q(s.k);
             quantised(v, with_norm ? w.data() : nullptr, 1e-5f, q, &x.scale[0]);
             std::copy(q.begin(), q.end(), x.q.begin());
@@ -385,4 +392,51 @@ SECTION(gemm_time)
             row("%ux%u T=%u:%s", s[0], s[1], tokens, line.c_str());
         }
     }
+}
+
+/* Clocks per unit and multiprocessor of the decode kernels' inner loop, all from shared memory. */
+template <int KIND> __global__ void probe_units(long long *out, int n)
+{
+    __shared__ __align__(16) uint8_t mem[32768];
+    for (int i = threadIdx.x; i < 8192; i += blockDim.x)
+        ((uint32_t *)mem)[i] = i * 2654435761u;
+    __syncthreads();
+    int acc[4][4] = {}, lane = threadIdx.x % 32;
+    uint4 fixed = *(const uint4 *)(mem + threadIdx.x * 16);
+    long long t0 = clock64();
+#pragma unroll 3
+    for (int i = 0; i < n; i++) {
+        const uint8_t *x = mem + i % 16 * 128 + lane % 4 * 32;
+        uint4 w = KIND == 1 ? fixed : *(const uint4 *)(mem + 8192 + (i % 32) * 512 + lane * 16);
+        if (KIND == 2) {
+            uint32_t r[4] = {w.x, w.y, w.z, w.w};
+            for (int s = 0; s < 4; s++)
+                mma_u8s8(acc[s], r, (uint32_t)i, (uint32_t)s);
+        } else {
+            unit_multiply(w, KIND == 1 ? mem + lane % 4 * 32 : x, lane / 4 == 0, acc);
+        }
+    }
+    long long t1 = clock64();
+    if (acc[0][0] + acc[1][1] + acc[2][2] + acc[3][3] == 12345)
+        out[1] = 1;
+    if (threadIdx.x == 0 && blockIdx.x == 0)
+        out[0] = t1 - t0;
+}
+
+SECTION(probe)
+{
+    dev<long long> out(2);
+    std::string line;
+    for (int threads : {128, 256, 512, 1024})
+        for (int kind = 0; kind < 3; kind++) {
+            auto fn = kind == 0 ? probe_units<0> : kind == 1 ? probe_units<1> : probe_units<2>;
+            fn<<<n_sm, threads, 0, stream>>>(out.p, 999);
+            CU(cudaGetLastError());
+            char cell[60];
+            snprintf(cell, sizeof cell, " %d threads kind %d: %.1f;", threads, kind,
+                     (double)out.get()[0] / (999.0 * threads / 32));
+            line += cell;
+        }
+    row("clocks per unit and multiprocessor (0: all, 1: weights in registers, 2: products alone):%s",
+        line.c_str());
 }

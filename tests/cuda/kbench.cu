@@ -1,5 +1,6 @@
 /* kbench.cu - checks every CUDA kernel against plain C++ on random data and times it.
  *     kbench [section ...]      all sections by default; exit status 1 if a check failed
+ *     kbench -section ...       all but these
  * Sections are in bench_*.cu. The last lines are one table. */
 #include "kbench.cuh"
 
@@ -56,9 +57,11 @@ int main(int argc, char **argv)
     for (section *s = section::first; s; s = s->next)
         all.insert(all.begin(), s);
     for (section *s : all) {
-        bool wanted = argc == 1;
-        for (int i = 1; i < argc; i++)
+        bool wanted = argc == 1 || argv[1][0] == '-';
+        for (int i = 1; i < argc; i++) {
             wanted = wanted || !strcmp(argv[i], s->name);
+            wanted = wanted && !(argv[i][0] == '-' && !strcmp(argv[i] + 1, s->name));
+        }
         if (!wanted)
             continue;
         try {

@@ -10,7 +10,9 @@
  * (griddepcontrol.wait) before it reads or writes anything that another kernel touches, and
  * prefetches its weights before that. Launch them with the attribute
  * PROGRAMMATIC_STREAM_SERIALIZATION = 1; without it they are right too, only slower. All other
- * kernels must be launched without the attribute. */
+ * kernels must be launched without the attribute. The first kernel of a step is launched without it
+ * too: some read the step buffer and the cache's earlier positions before they wait.
+ * decode.h beside this has the kernel that does all layers of one token. */
 #ifndef BNET_CUDA_KERNELS_H
 #define BNET_CUDA_KERNELS_H
 
@@ -21,6 +23,12 @@
 #define BNET_DEV(T) T *
 #else
 #define BNET_DEV(T) uint64_t /* an address on the device, 0: none */
+#endif
+
+#if defined(__CUDACC__)
+#define BNET_CU_BOTH static inline __host__ __device__
+#else
+#define BNET_CU_BOTH static inline
 #endif
 
 #ifdef __cplusplus
@@ -184,14 +192,16 @@ typedef struct bnet_cu_gemm_args {
 } bnet_cu_gemm_args;
 
 enum { BNET_GEMM_ROWS = 128 };
+#define BNET_WGMMA_STAGES(tokens) ((tokens) == 64 ? 8 : (tokens) == 128 ? 5 : 6)
 static inline bnet_cu_launch bnet_w2_gemm_launch(const bnet_cu_gemm_args *a, uint32_t tokens,
                                                  int wgmma)
 {
-    uint32_t stages = wgmma ? 4 : 3; /* of tokens x 128 bytes */
+    uint32_t stages = wgmma ? BNET_WGMMA_STAGES(tokens) : 3;
+    uint32_t bytes = tokens * 128 + (wgmma ? 4096 : 0); /* of a stage */
     bnet_cu_launch l = {{bnet_cu_div(a->n_tokens, tokens),
                          bnet_cu_div(a->m.n_tiles, BNET_GEMM_ROWS / BNET_W2_TILE), a->splits},
                         256,
-                        stages * tokens * 128 + (wgmma ? 1024 : 0)};
+                        stages * bytes + (wgmma ? 1024 : 0)};
     return l;
 }
 static inline uint64_t bnet_w2_gemm_work_bytes(const bnet_cu_gemm_args *a, uint32_t tokens)
@@ -223,7 +233,8 @@ static inline bnet_cu_launch bnet_norm_launch(uint32_t n_rows)
 
 /* ---- rope and cache ----
  * bnet_rope_table: cs [T][n_rot] = (cos, sin) pairs of pos * inv_freq, in double. PDL.
- * bnet_rope_append: rotates q and k in place and stores k, v into the cache. PDL. */
+ * bnet_rope_append_{f16,f32,i8}: rotates q in place and stores rotated k and v into the cache; k
+ *   itself is not written back. PDL. */
 typedef struct bnet_cu_rope_table_args {
     bnet_cu_step step;
     BNET_DEV(const double) inv_freq; /* [n_rot / 2] */
@@ -262,10 +273,10 @@ static inline bnet_cu_launch bnet_rope_append_launch(const bnet_cu_attn_args *a)
  * cache type, head_dim up to 256, n_heads / n_kv_heads * head_dim up to 2048. With cs != 0 it also
  * rotates q and k and appends k, v (then every timeline has at most one token in the pass; q and k
  * are not written back); with cs = 0 they were rotated and stored before and the pass may be
- * anything. PDL. bnet_attn_prefill: tiles of tokens on tensor cores (f16 operands, float sums); f16
- * and int8 caches, head_dim 64 and 128 (bnet_attn_prefill_64, _128), q rotated and k, v stored
- * before. n_splits: choose about 4 * n_sm / (T * n_kv_heads), 1..32; positions per split follow
- * from the timeline's length on the device. */
+ * anything. PDL. bnet_attn_prefill_{f16,i8}_{64,128} (8.0 and up): tiles of tokens on tensor cores
+ * (f16 operands, float sums) by type of cache and head_dim, q rotated and k, v stored before; tiles
+ * with n = 0 or a negative position are left out. n_splits: choose about 4 * n_sm / (T *
+ * n_kv_heads), 1..32; positions per split follow from the timeline's length on the device. */
 enum { BNET_ATTN_THREADS = 128, BNET_ATTN_MAX_SPLITS = 64, BNET_ATTN_MAX_QUERY = 2048 };
 static inline uint64_t bnet_attn_work_bytes(const bnet_cu_attn_args *a)
 {
@@ -276,9 +287,23 @@ static inline bnet_cu_launch bnet_attn_decode_launch(const bnet_cu_attn_args *a)
     bnet_cu_launch l = {{a->n_splits, a->n_kv_heads, a->n_tokens}, BNET_ATTN_THREADS, 0};
     return l;
 }
+/* bnet_attn_decode_h128_c{1,2,4,8} (9.0; c: blocks of a cluster that divide the context): f16
+ * cache, head_dim 128, any group; the same arguments, n_splits, work and counters unused. PDL, and
+ * with cs != 0 it reads the step buffer and earlier positions of the cache before it waits: these
+ * must come from before the first kernel of the step, which must be launched without the attribute.
+ * Choose c so that c * T * n_kv_heads is about 40 .. 2 n_sm and c * 128 at most the context. */
+enum { BNET_ATTN_H128_THREADS = 256 };
+static inline bnet_cu_launch bnet_attn_decode_h128_launch(const bnet_cu_attn_args *a, uint32_t c)
+{
+    uint32_t states = BNET_ATTN_H128_THREADS / 32 + 2;
+    bnet_cu_launch l = {{c, a->n_kv_heads, a->n_tokens},
+                        BNET_ATTN_H128_THREADS,
+                        states * 8 * (128 * 4 + 8) + 8 * 132 * 4 + 256 * 4};
+    return l;
+}
 static inline bnet_cu_launch bnet_attn_prefill_launch(const bnet_cu_attn_args *a)
 {
-    uint32_t shared = 64 * a->head_dim * 2 * 5; /* q, two stages of k and v */
+    uint32_t shared = 64 * a->head_dim * 2 * 4; /* two stages of k and v */
     bnet_cu_launch l = {{a->n_heads, a->n_tiles, 1}, 128, shared};
     return l;
 }
@@ -335,24 +360,25 @@ static inline bnet_cu_launch bnet_matmul_launch(const bnet_cu_matmul_args *a)
     return l;
 }
 
-/* ---- sampling ----
- * bnet_argmax: id of the largest logit of each row, the lowest id of equals; also next ids and
- *   positions of the step buffer if wanted. One block per row. PDL.
- * bnet_topk: the k <= 64 largest per row, sorted, ties by lower id: first bnet_topk_part over
- *   slices, then bnet_topk_merge. */
-enum { BNET_TOPK_MAX = 64, BNET_TOPK_SLICES = 64 };
+/* ---- sampling (ties to the lower id; what is not finite is left out, an empty place has id -1)
+ * ---- bnet_argmax: id of the largest logit of each row; also the next ids and positions of the
+ * step buffer if wanted. PDL. bnet_topk_part, then bnet_topk_merge: the k <= 64 largest of each
+ * row, sorted. PDL. */
+enum { BNET_TOPK_MAX = 64, BNET_TOPK_SLICES = 64, BNET_ARGMAX_SLICES = 32 };
 typedef struct bnet_cu_sample_args {
     BNET_DEV(const float) logits; /* [rows][ld] */
     BNET_DEV(int32_t) id;         /* [rows][k] */
     BNET_DEV(float) value;        /* [rows][k]; 0: not wanted */
-    BNET_DEV(uint64_t) work;      /* topk: [rows][BNET_TOPK_SLICES][64] */
-    BNET_DEV(int32_t) next_id;    /* argmax: [rows], 0: none */
-    BNET_DEV(int32_t) next_pos;   /* argmax: [rows] += 1, 0: none */
+    BNET_DEV(unsigned long long)
+    work;                       /* topk: [rows][BNET_TOPK_SLICES][64]; argmax: [rows][2], zero
+                                   before the first launch and left zero */
+    BNET_DEV(int32_t) next_id;  /* argmax: [rows], 0: none */
+    BNET_DEV(int32_t) next_pos; /* argmax: [rows] += 1, 0: none */
     uint32_t n, ld, k, rows;
 } bnet_cu_sample_args;
 static inline bnet_cu_launch bnet_argmax_launch(uint32_t rows)
 {
-    bnet_cu_launch l = {{rows, 1, 1}, 1024, 0};
+    bnet_cu_launch l = {{BNET_ARGMAX_SLICES, rows, 1}, 256, 0};
     return l;
 }
 static inline bnet_cu_launch bnet_topk_part_launch(uint32_t rows)

@@ -2,15 +2,16 @@
  * products (9.0a).
  *
  * A block computes 128 rows x TOKENS; two warpgroups of 64 rows each. The A operand is in registers:
- * the 16 bytes a lane loads hold its codes for 128 columns, four products, unpacked while the tensor
+ * the 16 bytes a lane takes hold its codes for 128 columns, four products, unpacked while the tensor
  * cores work on the chunk before (two sets of registers). The B operand, the activations, lies in
- * shared memory in 128-byte rows with the 128-byte swizzle, four stages deep. A block's slot is
- * filled again two chunks after its products began, when every warp has waited for them. */
+ * shared memory in 128-byte rows with the 128-byte swizzle; the weights pass through there too, each
+ * thread its own 16 bytes, only to be on their way early enough. A stage is filled again two chunks
+ * after its products began, when every warp has waited for them. */
 #include "w2_gemm.cuh"
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
 
-enum { STAGES = 4, THREADS = 256 };
+enum { THREADS = 256, WEIGHTS = THREADS * 16 };
 
 #define R4(i)  "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
 #define R16(i) R4(i), R4(i + 4), R4(i + 8), R4(i + 12)
@@ -92,41 +93,53 @@ static __device__ __forceinline__ void unpack(uint4 w, uint32_t r[4][4])
 }
 
 template <int TOKENS> struct pipe {
+    enum { STAGES = BNET_WGMMA_STAGES(TOKENS), BYTES = TOKENS * 128 };
     const bnet_cu_gemm_args &a;
     const uint8_t *w;
     uint32_t stages, token0, c0, c1;
     int acc[TOKENS / 2];
-    uint4 ahead; /* weights of the chunk after the next */
+
+    /* Activations of all stages first, then the weights. */
+    __device__ __forceinline__ uint32_t weights_at(uint32_t c) const
+    {
+        return stages + STAGES * BYTES + (c - c0) % STAGES * WEIGHTS + threadIdx.x * 16;
+    }
 
     __device__ __forceinline__ void fetch(uint32_t c)
     {
-        if (c < c1)
-            load_tokens<TOKENS, THREADS>(a, token0, c,
-                                         stages + (c - c0) % STAGES * TOKENS * 128);
+        if (c < c1) {
+            load_tokens<TOKENS, THREADS>(a, token0, c, stages + (c - c0) % STAGES * BYTES);
+            copy_async16(weights_at(c), w + (size_t)c * BNET_W2_UNIT, true);
+        }
         copy_commit();
     }
 
-    __device__ __forceinline__ uint4 weights(uint32_t c)
+    __device__ __forceinline__ uint4 weights(uint32_t c) const
     {
-        return load_stream(w + (size_t)min(c, c1 - 1) * BNET_W2_UNIT);
+        uint4 v;
+        asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "r"(weights_at(c))
+                     : "memory");
+        return v;
     }
 
     /* Chunk c with the registers r; unpacks chunk c + 1 into the other set meanwhile. */
     __device__ __forceinline__ void step(uint32_t c, uint32_t r[4][4], uint32_t other[4][4])
     {
-        copy_wait<STAGES - 3>();
+        copy_wait<STAGES - 4>(); /* chunks up to c + 1 are here */
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();
-        uint64_t b = describe(stages + (c - c0) % STAGES * TOKENS * 128);
+        uint64_t b = describe(stages + (c - c0) % STAGES * BYTES);
         group_arrive();
 #pragma unroll
         for (int s = 0; s < 4; s++)
             product<TOKENS>::run(acc, r[s], b + 2 * s);
         group_commit();
         fetch(c + STAGES - 2);
+        uint4 next = weights(c + 1); /* after the last one: something, not used */
         group_wait<1>();
-        unpack(ahead, other);
-        ahead = weights(c + 2);
+        unpack(next, other);
     }
 };
 
@@ -142,11 +155,11 @@ template <int TOKENS> static __device__ __forceinline__ void gemm(const bnet_cu_
 #pragma unroll
     for (int i = 0; i < TOKENS / 2; i++)
         p.acc[i] = 0;
-    for (int s = 0; s < STAGES - 2; s++)
+    for (int s = 0; s < pipe<TOKENS>::STAGES - 2; s++)
         p.fetch(p.c0 + s);
     uint32_t even[4][4], odd[4][4];
+    copy_wait<pipe<TOKENS>::STAGES - 3>();
     unpack(p.weights(p.c0), even);
-    p.ahead = p.weights(p.c0 + 1);
     for (uint32_t c = p.c0; c < p.c1; c += 2) {
         p.step(c, even, odd);
         if (c + 1 < p.c1)

@@ -1,29 +1,18 @@
 /* w2_gemv.cu - ternary matrix times one to eight int8 vectors: the decode kernels.
  *
- * One block per multiprocessor owns a run of row tiles. A unit of 16 x 128 weights is 16 bytes per
- * lane: four m16n8k32 products whose A registers come from masks alone. Bits 2s of a byte stay where
- * they are (a factor 4^s), each s has its own accumulators, and the factors leave at the end: two
- * instructions per four weights, no shifts. The code is trit + 1; the sum of the activations takes
- * the 1 away again. Warps take units in order and add their integer sums in shared memory, which
- * is exact in any order.
+ * A block owns a run of row tiles. Warps take units (w2_units.cuh) in order and add their integer
+ * sums in shared memory, which is exact in any order.
  *
  * _bulk fetches the block's weights by bulk copies before it waits for the kernel in front, so that
  * the memory never rests between kernels; _ldg loads them into registers. */
 #include "w2_epilogue.cuh"
+#include "w2_units.cuh"
 
 enum { THREADS = BNET_GEMV_THREADS, WARPS = THREADS / 32, SEG = BNET_GEMV_SEG, VECS = 4 };
 enum { SLOTS = 3, PER_WARP = SEG / WARPS };
 
-/* Where byte k of a token's activations lies: the 32 bytes a lane's four products take are
- * neighbours. */
-static __device__ __forceinline__ uint32_t act_at(uint32_t k)
-{
-    return (k & ~127u) + (k >> 2 & 3) * 32 + (k >> 5 & 3) * 8 + (k >> 4 & 1) * 4;
-}
-
 struct shared_state {
-    double sums[32];
-    float maxima[32];
+    double2 reduce[WARPS];
     float scale[BNET_GEMV_TOKENS];
     int sum[BNET_GEMV_TOKENS];
     unsigned long long full[SLOTS];
@@ -68,84 +57,68 @@ static __device__ __forceinline__ float4 normed(float4 v, float4 w, double s)
                        (float)((double)v.w * s * (double)w.w));
 }
 
-static __device__ __forceinline__ float largest(float4 v)
+static __device__ __forceinline__ double largest(float4 v, float4 w)
 {
-    return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+    return fmax(fmax(fabs((double)v.x * w.x), fabs((double)v.y * w.y)),
+                fmax(fabs((double)v.z * w.z), fabs((double)v.w * w.w)));
+}
+
+/* The norm's weights; without a norm 1, which changes nothing. */
+static __device__ __forceinline__ float4 norm4(const bnet_cu_gemv_args &a, uint32_t i)
+{
+    return a.norm ? load4(a.norm, i, a.k) : make_float4(1, 1, 1, 1);
 }
 
 /* Stores four quantised values, returns their sum. */
 static __device__ __forceinline__ int put_quantized(uint8_t *xs, uint32_t i, float4 v, double s)
 {
-    int a = round_i8((double)v.x * s), b = round_i8((double)v.y * s);
-    int c = round_i8((double)v.z * s), d = round_i8((double)v.w * s);
+    int a = code_of((double)v.x * s), b = code_of((double)v.y * s);
+    int c = code_of((double)v.z * s), d = code_of((double)v.w * s);
     *(uint32_t *)(xs + act_at(i)) = (uint32_t)(a & 255) | (uint32_t)(b & 255) << 8 |
                                     (uint32_t)(c & 255) << 16 | (uint32_t)d << 24;
     return a + b + c + d;
 }
 
-/* float input of one token: norm, absmax and int8 codes. Values stay in registers while they fit
+/* float input of one token: norm, absmax and int8 codes. One reduction serves both: the largest
+ * normed value is the largest |x w| times the norm's factor. Values stay in registers while they fit
  * (K <= VECS * 4 * THREADS), else they are read again. w4 holds the norm's weights, fetched before
- * the wait. */
+ * the wait; the second time they come from the L1 cache, registers are short. */
 static __device__ void take_floats(const bnet_cu_gemv_args &a, uint8_t *xs, shared_state *st,
                                    const float4 *w4)
 {
     uint32_t k_pad = a.m.n_chunks * BNET_W2_CHUNK, step = 4 * THREADS;
     float4 v[VECS];
-    double ss = 0, inv = 1;
+    double ss = 0, top = 0;
 #pragma unroll
-    for (int j = 0; j < VECS; j++) {
+    for (int j = 0; j < VECS; j++)
         v[j] = load4(a.x, 4 * threadIdx.x + j * step, a.k);
-        ss += squares(v[j]);
-    }
-    for (uint32_t i = 4 * threadIdx.x + VECS * step; i < a.k; i += step)
-        ss += squares(load4(a.x, i, a.k));
-    if (a.norm)
-        inv = 1.0 / sqrt(block_sum<THREADS>(ss, st->sums) / (double)a.k + (double)a.eps);
-    float top = 1e-5f;
 #pragma unroll
     for (int j = 0; j < VECS; j++) {
-        if (a.norm)
-            v[j] = normed(v[j], w4[j], inv);
-        top = fmaxf(top, largest(v[j]));
+        ss += squares(v[j]);
+        top = fmax(top, largest(v[j], w4[j]));
     }
     for (uint32_t i = 4 * threadIdx.x + VECS * step; i < a.k; i += step) {
         float4 r = load4(a.x, i, a.k);
-        top = fmaxf(top, largest(a.norm ? normed(r, load4(a.norm, i, a.k), inv) : r));
+        ss += squares(r);
+        top = fmax(top, largest(r, norm4(a, i)));
     }
-    top = block_max<THREADS>(top, st->maxima);
-    double s = 127.0 / (double)top;
+    double2 both = block_sum_max<WARPS>(ss, top, st->reduce);
+    double inv = a.norm ? 1.0 / sqrt(both.x / (double)a.k + (double)a.eps) : 1.0;
+    float most = fmaxf(1e-5f, (float)(both.y * inv));
+    double s = 127.0 / (double)most;
     int sum = 0;
 #pragma unroll
     for (int j = 0; j < VECS; j++)
         if (4 * threadIdx.x + j * step < k_pad)
-            sum += put_quantized(xs, 4 * threadIdx.x + j * step, v[j], s);
-    for (uint32_t i = 4 * threadIdx.x + VECS * step; i < k_pad; i += step) {
-        float4 r = load4(a.x, i, a.k);
-        sum += put_quantized(xs, i, a.norm ? normed(r, load4(a.norm, i, a.k), inv) : r, s);
-    }
+            sum += put_quantized(xs, 4 * threadIdx.x + j * step,
+                                 normed(v[j], norm4(a, 4 * threadIdx.x + j * step), inv), s);
+    for (uint32_t i = 4 * threadIdx.x + VECS * step; i < k_pad; i += step)
+        sum += put_quantized(xs, i, normed(load4(a.x, i, a.k), norm4(a, i), inv), s);
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
         atomicAdd(&st->sum[0], sum);
     if (threadIdx.x == 0)
-        st->scale[0] = __fdiv_rn(top, 127.0f);
-}
-
-/* One unit: four products. acc [s][4]. */
-static __device__ __forceinline__ void multiply(uint4 w, const uint8_t *x, bool has_token,
-                                                int acc[4][4])
-{
-    uint4 lo = make_uint4(0, 0, 0, 0), hi = lo;
-    if (has_token) {
-        lo = *(const uint4 *)x;
-        hi = *(const uint4 *)(x + 16);
-    }
-    const uint32_t b[8] = {lo.x, lo.y, lo.z, lo.w, hi.x, hi.y, hi.z, hi.w};
-#pragma unroll
-    for (int s = 0; s < 4; s++) {
-        uint32_t mask = 0x03030303u << 2 * s;
-        uint32_t r[4] = {w.x & mask, w.y & mask, w.z & mask, w.w & mask};
-        mma_u8s8(acc[s], r, b[2 * s], b[2 * s + 1]);
-    }
+        st->scale[0] = __fdiv_rn(most, 127.0f);
 }
 
 /* Adds a warp's sums of one tile to the block's and clears them. */
@@ -154,11 +127,10 @@ static __device__ __forceinline__ void flush(int *sums, uint32_t n_tokens, int a
     uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        int v = acc[0][i] + (acc[1][i] >> 2) + (acc[2][i] >> 4) + (acc[3][i] >> 6);
+        int v = unit_sum(acc, i);
         uint32_t token = 2 * t + (i & 1), row = g + 8 * (i >> 1);
         if (token < n_tokens)
             atomicAdd(&sums[token * BNET_W2_TILE + row], v);
-        acc[0][i] = acc[1][i] = acc[2][i] = acc[3][i] = 0;
     }
 }
 
@@ -196,7 +168,7 @@ static __device__ __forceinline__ void run_units(const bnet_cu_gemv_args &a, con
 #pragma unroll
         for (int i = 0; i < DEPTH; i++)
             if (i < n) {
-                multiply(v[i], xs + chunk * BNET_W2_CHUNK, has_token, acc);
+                unit_multiply(v[i], xs + chunk * BNET_W2_CHUNK, has_token, acc);
                 if (++chunk == n_chunks) {
                     flush(sums + tile * BNET_W2_TILE * a.n_tokens, a.n_tokens, acc);
                     chunk = 0;
@@ -231,8 +203,7 @@ static __device__ __forceinline__ void prepare(const bnet_cu_gemv_args &a, const
         float4 w4[VECS];
 #pragma unroll
         for (int j = 0; j < VECS; j++)
-            w4[j] = a.norm ? load4(a.norm, 4 * threadIdx.x + j * 4 * THREADS, a.k)
-                           : make_float4(0, 0, 0, 0);
+            w4[j] = norm4(a, 4 * threadIdx.x + j * 4 * THREADS);
         pdl_wait();
         take_floats(a, xs, st, w4);
     } else {

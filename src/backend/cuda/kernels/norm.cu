@@ -1,0 +1,201 @@
+/* norm.cu - norm and int8 quantisation of rows, gates before it, rotation and storing of keys and
+ * values: what stands between the products when several tokens are computed. One block per row. */
+#include "kv.cuh"
+#include "w2_units.cuh"
+
+enum { THREADS = 512, WARPS = THREADS / 32, HELD = 4 };
+
+/* Elements i .. i + 3 of the row, zeros from k on: as they are, or gated pairs. */
+static __device__ __forceinline__ float4 four(const float *x, uint32_t i, uint32_t k, bool aligned)
+{
+    if (aligned && i + 4 <= k)
+        return *(const float4 *)(x + i);
+    return make_float4(i < k ? x[i] : 0.0f, i + 1 < k ? x[i + 1] : 0.0f, i + 2 < k ? x[i + 2] : 0.0f,
+                       i + 3 < k ? x[i + 3] : 0.0f);
+}
+
+static __device__ __forceinline__ float gated(float g, float u, uint32_t silu)
+{
+    return silu ? silu_gate(g, u) : relu2_gate(g, u);
+}
+
+template <bool GLU> struct row_of {
+    const bnet_cu_norm_args &a;
+    const float *x, *up;
+    bool aligned;
+
+    __device__ __forceinline__ row_of(const bnet_cu_norm_args &args, uint32_t row)
+        : a(args), x(args.x + (size_t)row * args.ld),
+          up(GLU ? args.up + (size_t)row * args.ld : nullptr), aligned((args.ld & 3) == 0)
+    {
+    }
+    __device__ __forceinline__ float4 get(uint32_t i) const
+    {
+        float4 v = four(x, i, a.k, aligned);
+        if (GLU) {
+            float4 u = four(up, i, a.k, aligned);
+            v = make_float4(gated(v.x, u.x, a.silu), gated(v.y, u.y, a.silu),
+                            gated(v.z, u.z, a.silu), gated(v.w, u.w, a.silu));
+        }
+        return v;
+    }
+    __device__ __forceinline__ float4 weights(uint32_t i) const
+    {
+        return a.norm ? four(a.norm, i, a.k, true) : make_float4(1, 1, 1, 1);
+    }
+};
+
+static __device__ __forceinline__ void gather(float4 v, float4 w, double *ss, double *top)
+{
+    double x = v.x, y = v.y, z = v.z, t = v.w;
+    *ss += x * x + y * y + z * z + t * t;
+    *top = fmax(*top, fmax(fmax(fabs(x * w.x), fabs(y * w.y)), fmax(fabs(z * w.z), fabs(t * w.w))));
+}
+
+/* Normed values and codes of four elements; returns the sum of the codes. */
+static __device__ __forceinline__ int put(const bnet_cu_norm_args &a, float4 v, float4 w, uint32_t i,
+                                          double inv, double scale)
+{
+    const float h[4] = {(float)((double)v.x * inv * (double)w.x),
+                        (float)((double)v.y * inv * (double)w.y),
+                        (float)((double)v.z * inv * (double)w.z),
+                        (float)((double)v.w * inv * (double)w.w)};
+    if (a.y)
+#pragma unroll
+        for (uint32_t j = 0; j < 4; j++)
+            if (i + j < a.k)
+                a.y[(size_t)blockIdx.x * a.k + i + j] = h[j];
+    if (!a.act.q)
+        return 0;
+    int c[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        c[j] = code_of((double)h[j] * scale);
+    *(uint32_t *)(a.act.q + (size_t)blockIdx.x * a.act.stride + i) =
+        (uint32_t)(c[0] & 255) | (uint32_t)(c[1] & 255) << 8 | (uint32_t)(c[2] & 255) << 16 |
+        (uint32_t)c[3] << 24;
+    return c[0] + c[1] + c[2] + c[3];
+}
+
+/* One reduction serves norm and quantisation: the largest normed value is the largest |x w| times
+ * the norm's factor. A thread holds HELD groups of four, further ones are read again. */
+template <bool GLU> static __device__ __forceinline__ void norm_quantize(const bnet_cu_norm_args &a)
+{
+    __shared__ double2 scratch[WARPS];
+    __shared__ int total;
+    row_of<GLU> row(a, blockIdx.x);
+    uint32_t step = 4 * THREADS, end = a.act.q ? a.act.stride : a.k;
+    if (threadIdx.x == 0)
+        total = 0;
+    pdl_launch();
+    pdl_wait();
+    float4 v[HELD];
+    double ss = 0, top = 0;
+#pragma unroll
+    for (int j = 0; j < HELD; j++)
+        v[j] = row.get(4 * threadIdx.x + j * step);
+#pragma unroll
+    for (int j = 0; j < HELD; j++)
+        gather(v[j], row.weights(4 * threadIdx.x + j * step), &ss, &top);
+    for (uint32_t i = 4 * threadIdx.x + HELD * step; i < a.k; i += step)
+        gather(row.get(i), row.weights(i), &ss, &top);
+    double2 both = block_sum_max<WARPS>(ss, top, scratch);
+    double inv = a.norm ? 1.0 / sqrt(both.x / (double)a.k + (double)a.eps) : 1.0;
+    float most = fmaxf(1e-5f, (float)(both.y * inv));
+    double scale = 127.0 / (double)most;
+    int sum = 0;
+#pragma unroll
+    for (int j = 0; j < HELD; j++) {
+        uint32_t i = 4 * threadIdx.x + j * step;
+        if (i < end)
+            sum += put(a, v[j], row.weights(i), i, inv, scale);
+    }
+    for (uint32_t i = 4 * threadIdx.x + HELD * step; i < end; i += step)
+        sum += put(a, row.get(i), row.weights(i), i, inv, scale);
+    if (!a.act.q)
+        return;
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        atomicAdd(&total, sum);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        a.act.scale[blockIdx.x] = __fdiv_rn(most, 127.0f);
+        a.act.sum[blockIdx.x] = total;
+    }
+}
+
+KERNEL __launch_bounds__(THREADS) bnet_norm_quantize(const __grid_constant__ bnet_cu_norm_args a)
+{
+    norm_quantize<false>(a);
+}
+
+KERNEL __launch_bounds__(THREADS) bnet_glu_norm_quantize(const __grid_constant__ bnet_cu_norm_args a)
+{
+    norm_quantize<true>(a);
+}
+
+/* ---- rotation and cache ---- */
+
+static __device__ __forceinline__ void rotate_queries(const bnet_cu_attn_args &a, const float *cs)
+{
+    float *q = a.q + (size_t)blockIdx.x * a.ldq;
+    uint32_t half = a.n_rot / 2;
+    for (uint32_t i = threadIdx.x; i < a.n_heads * half; i += blockDim.x) {
+        uint32_t j = i % half;
+        float *x = q + i / half * a.head_dim + (a.neox ? j : 2 * j), *y = x + (a.neox ? half : 1);
+        float c = cs[2 * j], s = cs[2 * j + 1], p = *x, r = *y;
+        *x = __fsub_rn(__fmul_rn(p, c), __fmul_rn(r, s));
+        *y = __fadd_rn(__fmul_rn(p, s), __fmul_rn(r, c));
+    }
+}
+
+template <int KV> static __device__ __forceinline__ void rope_append(const bnet_cu_attn_args &a)
+{
+    __shared__ float k[8][256];
+    uint32_t token = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    pdl_launch();
+    pdl_wait();
+    int pos = a.step.pos[token];
+    const float *cs = a.cs + (size_t)token * a.n_rot;
+    rotate_queries(a, cs);
+    if (pos < 0)
+        return;
+    for (uint32_t i = warp; i < 2 * a.n_kv_heads; i += 8) {
+        uint32_t head = i / 2, hd = a.head_dim;
+        kv_view kv = kv_of(a, token, head);
+        const float *x = (i & 1 ? a.v : a.k) + (size_t)token * a.ldk + head * hd;
+        for (uint32_t d = lane; d < hd; d += 32)
+            k[warp][d] = i & 1 ? x[d] : rotated(x, cs, d, a.n_rot, a.neox);
+        __syncwarp();
+        kv_put_row<KV>(kv.part((uint32_t)pos / KV_POS, i & 1), hd, (uint32_t)pos % KV_POS, k[warp]);
+        __syncwarp();
+    }
+}
+
+KERNEL __launch_bounds__(256) bnet_rope_append_f16(const __grid_constant__ bnet_cu_attn_args a)
+{
+    rope_append<KV_F16>(a);
+}
+
+KERNEL __launch_bounds__(256) bnet_rope_append_f32(const __grid_constant__ bnet_cu_attn_args a)
+{
+    rope_append<KV_F32>(a);
+}
+
+KERNEL __launch_bounds__(256) bnet_rope_append_i8(const __grid_constant__ bnet_cu_attn_args a)
+{
+    rope_append<KV_I8>(a);
+}
+
+KERNEL bnet_rope_table(const __grid_constant__ bnet_cu_rope_table_args a)
+{
+    pdl_launch();
+    pdl_wait();
+    int pos = max(a.step.pos[blockIdx.x], 0);
+    for (uint32_t j = threadIdx.x; j < a.n_rot / 2; j += blockDim.x) {
+        double s, c;
+        sincos((double)pos * a.inv_freq[j], &s, &c);
+        a.cs[(size_t)blockIdx.x * a.n_rot + 2 * j] = (float)c;
+        a.cs[(size_t)blockIdx.x * a.n_rot + 2 * j + 1] = (float)s;
+    }
+}
