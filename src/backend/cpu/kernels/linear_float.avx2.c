@@ -1,6 +1,6 @@
-/* linear_float.avx2.c - weight rows of F16, Q8_0 and Q6_K against float activations. The 16 running
- * sums of bnet_dot_f32 are two registers; every product and sum is the scalar kernel's, in its
- * order, without fused operations, so the bits are the same. */
+/* linear_float.avx2.c - weight rows of F16, BF16, Q8_0, Q4_0 and Q6_K against float activations.
+ * The 16 running sums of bnet_dot_f32 are two registers; every product and sum is the scalar
+ * kernel's, in its order, without fused operations, so the bits are the same. */
 #include "backend/cpu/kernels.h"
 #include "base/mathf.h"
 
@@ -46,35 +46,70 @@ static inline void clear(sums *acc, size_t n)
             acc[t].v[i] = _mm256_setzero_ps();
 }
 
-/* What is left of an F16 row behind the last whole 16: element i in sum i, as everywhere. */
-static void tail_f16(const uint8_t *row, const float *x, size_t n, sums *acc)
+/* 16 weights of two bytes, as floats */
+typedef void load_fn(const uint8_t *p, __m256 w[2]);
+
+static inline __m128i load_half(const uint8_t *p)
 {
-    float all[STEP];
-    for (int i = 0; i < 2; i++)
-        _mm256_storeu_ps(all + 8 * i, acc->v[i]);
-    for (size_t i = 0; i < n; i++)
-        all[i] += half_at(row + 2 * i) * x[i];
-    for (int i = 0; i < 2; i++)
-        acc->v[i] = _mm256_loadu_ps(all + 8 * i);
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
 }
 
-void bnet_linear_f16_avx2(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
-                          size_t n_tokens, float *y)
+static inline void load_f16(const uint8_t *p, __m256 w[2])
+{
+    w[0] = _mm256_cvtph_ps(load_half(p));
+    w[1] = _mm256_cvtph_ps(load_half(p + 16));
+}
+
+/* A bfloat16 is the upper half of a float. */
+static inline void load_bf16(const uint8_t *p, __m256 w[2])
+{
+    for (int i = 0; i < 2; i++)
+        w[i] = _mm256_castsi256_ps(
+            _mm256_slli_epi32(_mm256_cvtepu16_epi32(load_half(p + 16 * i)), 16));
+}
+
+/* What is left of a row behind the last whole 16, filled up with zeros: the sums that get a zero
+ * do not change (none of them is ever -0), and element i is in sum i, as everywhere. */
+static inline void tail(load_fn *load, const uint8_t *row, const float *x, size_t n, sums *acc)
+{
+    uint8_t bytes[2 * STEP] = {0};
+    float xs[STEP] = {0};
+    __m256 w[2];
+    memcpy(bytes, row, 2 * n);
+    memcpy(xs, x, n * sizeof *x);
+    load(bytes, w);
+    mul_add(acc, w, xs);
+}
+
+static inline void linear_16bit(load_fn *load, const uint8_t *row, const float *x, size_t x_stride,
+                                size_t n_cols, size_t n_tokens, float *y)
 {
     sums acc[BNET_LINEAR_TOKENS];
     size_t whole = n_cols / STEP * STEP;
     clear(acc, n_tokens);
     for (size_t i = 0; i < whole; i += STEP) {
-        const __m256 w[2] = {
-            _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(row + 2 * i))),
-            _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(row + 2 * i + 16)))};
+        __m256 w[2];
+        load(row + 2 * i, w);
         for (size_t t = 0; t < n_tokens; t++)
             mul_add(&acc[t], w, x + t * x_stride + i);
     }
     for (size_t t = 0; t < n_tokens; t++) {
-        tail_f16(row + 2 * whole, x + t * x_stride + whole, n_cols - whole, &acc[t]);
+        if (whole < n_cols)
+            tail(load, row + 2 * whole, x + t * x_stride + whole, n_cols - whole, &acc[t]);
         y[t] = fold(&acc[t]);
     }
+}
+
+void bnet_linear_f16_avx2(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
+                          size_t n_tokens, float *y)
+{
+    linear_16bit(load_f16, row, x, x_stride, n_cols, n_tokens, y);
+}
+
+void bnet_linear_bf16_avx2(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
+                           size_t n_tokens, float *y)
+{
+    linear_16bit(load_bf16, row, x, x_stride, n_cols, n_tokens, y);
 }
 
 void bnet_linear_q8_0_avx2(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
@@ -87,6 +122,26 @@ void bnet_linear_q8_0_avx2(const uint8_t *row, const float *x, size_t x_stride, 
         for (size_t h = 0; h < 2; h++) {
             const uint8_t *q = row + 2 + 16 * h;
             scale_bytes(_mm_loadu_si128((const __m128i *)(const void *)q), d, w);
+            for (size_t t = 0; t < n_tokens; t++)
+                mul_add(&acc[t], w, x + t * x_stride + 32 * b + 16 * h);
+        }
+    }
+    for (size_t t = 0; t < n_tokens; t++)
+        y[t] = fold(&acc[t]);
+}
+
+/* Low nibbles are elements 0..15 of a block, high ones 16..31; 8 is subtracted. */
+void bnet_linear_q4_0_avx2(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
+                           size_t n_tokens, float *y)
+{
+    sums acc[BNET_LINEAR_TOKENS];
+    clear(acc, n_tokens);
+    for (size_t b = 0; b < n_cols / 32; b++, row += 18) {
+        __m256 d = _mm256_set1_ps(half_at(row)), w[2];
+        __m128i q = load_half(row + 2);
+        for (size_t h = 0; h < 2; h++) {
+            __m128i code = _mm_and_si128(h ? _mm_srli_epi16(q, 4) : q, _mm_set1_epi8(15));
+            scale_bytes(_mm_sub_epi8(code, _mm_set1_epi8(8)), d, w);
             for (size_t t = 0; t < n_tokens; t++)
                 mul_add(&acc[t], w, x + t * x_stride + 32 * b + 16 * h);
         }

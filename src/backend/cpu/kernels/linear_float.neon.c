@@ -1,12 +1,12 @@
-/* linear_float.neon.c - weight rows of F16, Q8_0 and Q6_K against float activations. The 16 running
- * sums of bnet_dot_f32 are four registers; every product and sum is the scalar kernel's, in its
- * order, without fused operations, so the bits are the same. */
+/* linear_float.neon.c - weight rows of F16, BF16, Q8_0, Q4_0 and Q6_K against float activations.
+ * The 16 running sums of bnet_dot_f32 are four registers; every product and sum is the scalar
+ * kernel's, in its order, without fused operations, so the bits are the same. */
 #include "backend/cpu/kernels.h"
 #include "base/mathf.h"
 
 #include <arm_neon.h>
 
-enum { STEP = 16 };
+enum { STEP = 16, AHEAD = 1024 }; /* AHEAD: bytes to ask for early */
 
 typedef struct sums {
     float32x4_t v[4];
@@ -51,37 +51,87 @@ static inline void clear(sums *acc, size_t n)
             acc[t].v[i] = vdupq_n_f32(0);
 }
 
-/* What is left of an F16 row behind the last whole 16: element i in sum i, as everywhere. */
-static void tail_f16(const uint8_t *row, const float *x, size_t n, sums *acc)
+/* 16 weights of two bytes, as floats */
+typedef void load_fn(const uint8_t *p, float32x4_t w[4]);
+
+static inline void load_f16(const uint8_t *p, float32x4_t w[4])
 {
-    float all[STEP];
-    for (int i = 0; i < 4; i++)
-        vst1q_f32(all + 4 * i, acc->v[i]);
-    for (size_t i = 0; i < n; i++)
-        all[i] += half_at(row + 2 * i) * x[i];
-    for (int i = 0; i < 4; i++)
-        acc->v[i] = vld1q_f32(all + 4 * i);
+    for (int k = 0; k < 4; k++)
+        w[k] = vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p + 8 * k)));
 }
 
-void bnet_linear_f16_neon(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
-                          size_t n_tokens, float *y)
+/* A bfloat16 is the upper half of a float. */
+static inline void load_bf16(const uint8_t *p, float32x4_t w[4])
+{
+    for (int k = 0; k < 4; k++)
+        w[k] = vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p + 8 * k)), 16));
+}
+
+/* What is left of a row behind the last whole 16, filled up with zeros: the sums that get a zero
+ * do not change (none of them is ever -0), and element i is in sum i, as everywhere. */
+static inline void tail(load_fn *load, const uint8_t *row, const float *x, size_t n, sums *acc)
+{
+    uint8_t bytes[2 * STEP] = {0};
+    float xs[STEP] = {0};
+    float32x4_t w[4];
+    memcpy(bytes, row, 2 * n);
+    memcpy(xs, x, n * sizeof *x);
+    load(bytes, w);
+    mul_add(acc, w, xs);
+}
+
+static inline void linear_16bit(load_fn *load, const uint8_t *row, const float *x, size_t x_stride,
+                                size_t n_cols, size_t n_tokens, float *y)
 {
     sums acc[BNET_LINEAR_TOKENS];
     size_t whole = n_cols / STEP * STEP;
     clear(acc, n_tokens);
     for (size_t i = 0; i < whole; i += STEP) {
         float32x4_t w[4];
-        for (int k = 0; k < 4; k++) {
-            uint16x4_t h = vreinterpret_u16_u8(vld1_u8(row + 2 * i + 8 * (size_t)k));
-            w[k] = vcvt_f32_f16(vreinterpret_f16_u16(h));
-        }
+        load(row + 2 * i, w);
         for (size_t t = 0; t < n_tokens; t++)
             mul_add(&acc[t], w, x + t * x_stride + i);
     }
     for (size_t t = 0; t < n_tokens; t++) {
-        tail_f16(row + 2 * whole, x + t * x_stride + whole, n_cols - whole, &acc[t]);
+        if (whole < n_cols)
+            tail(load, row + 2 * whole, x + t * x_stride + whole, n_cols - whole, &acc[t]);
         y[t] = fold(&acc[t]);
     }
+}
+
+/* One token: its sums stay in registers. */
+static inline float linear_one(load_fn *load, const uint8_t *row, const float *x, size_t n_cols)
+{
+    sums acc;
+    float32x4_t w[4];
+    size_t whole = n_cols / STEP * STEP;
+    clear(&acc, 1);
+    for (size_t i = 0; i < whole; i += STEP) {
+        __builtin_prefetch(row + 2 * i + AHEAD);
+        load(row + 2 * i, w);
+        mul_add(&acc, w, x + i);
+    }
+    if (whole < n_cols)
+        tail(load, row + 2 * whole, x + whole, n_cols - whole, &acc);
+    return fold(&acc);
+}
+
+void bnet_linear_f16_neon(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
+                          size_t n_tokens, float *y)
+{
+    if (n_tokens == 1)
+        y[0] = linear_one(load_f16, row, x, n_cols);
+    else
+        linear_16bit(load_f16, row, x, x_stride, n_cols, n_tokens, y);
+}
+
+void bnet_linear_bf16_neon(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
+                           size_t n_tokens, float *y)
+{
+    if (n_tokens == 1)
+        y[0] = linear_one(load_bf16, row, x, n_cols);
+    else
+        linear_16bit(load_bf16, row, x, x_stride, n_cols, n_tokens, y);
 }
 
 void bnet_linear_q8_0_neon(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
@@ -93,6 +143,26 @@ void bnet_linear_q8_0_neon(const uint8_t *row, const float *x, size_t x_stride, 
         float32x4_t d = vdupq_n_f32(half_at(row)), w[4];
         for (size_t h = 0; h < 2; h++) {
             scale_bytes(vld1q_s8((const int8_t *)row + 2 + 16 * h), d, w);
+            for (size_t t = 0; t < n_tokens; t++)
+                mul_add(&acc[t], w, x + t * x_stride + 32 * b + 16 * h);
+        }
+    }
+    for (size_t t = 0; t < n_tokens; t++)
+        y[t] = fold(&acc[t]);
+}
+
+/* Low nibbles are elements 0..15 of a block, high ones 16..31; 8 is subtracted. */
+void bnet_linear_q4_0_neon(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
+                           size_t n_tokens, float *y)
+{
+    sums acc[BNET_LINEAR_TOKENS];
+    clear(acc, n_tokens);
+    for (size_t b = 0; b < n_cols / 32; b++, row += 18) {
+        float32x4_t d = vdupq_n_f32(half_at(row)), w[4];
+        uint8x16_t q = vld1q_u8(row + 2);
+        for (size_t h = 0; h < 2; h++) {
+            uint8x16_t code = h ? vshrq_n_u8(q, 4) : vandq_u8(q, vdupq_n_u8(15));
+            scale_bytes(vsubq_s8(vreinterpretq_s8_u8(code), vdupq_n_s8(8)), d, w);
             for (size_t t = 0; t < n_tokens; t++)
                 mul_add(&acc[t], w, x + t * x_stride + 32 * b + 16 * h);
         }
