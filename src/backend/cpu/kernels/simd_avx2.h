@@ -153,6 +153,79 @@ SIMD vweights vw_load(const float *p)
 }
 #define vw_fma(v, w, lane, acc) vf_fma(v, vf_set((w)[lane]), acc)
 
+/* ---- doubles ---- */
+
+typedef __m256d vd; /* VD doubles */
+enum { VD = 4 };
+
+SIMD vd vd_set(double x)
+{
+    return _mm256_set1_pd(x);
+}
+SIMD vd vd_mul(vd a, vd b)
+{
+    return _mm256_mul_pd(a, b);
+}
+SIMD vd vd_fma(vd a, vd b, vd c)
+{
+    return _mm256_fmadd_pd(a, b, c);
+}
+SIMD void vd_store(double *p, vd v)
+{
+    _mm256_storeu_pd(p, v);
+}
+SIMD vd vd_from_float(const float *p)
+{
+    return _mm256_cvtps_pd(_mm_loadu_ps(p));
+}
+/* VD doubles to floats */
+SIMD void vd_to_float(float *p, vd v)
+{
+    _mm_storeu_ps(p, _mm256_cvtpd_ps(v));
+}
+
+/* ---- integers ---- */
+
+/* Four times four int32 in -128..127 as int8; returns their sum. */
+SIMD int32_t store16(const __m128i r[4], void *q)
+{
+    __m128i v = _mm_packs_epi16(_mm_packs_epi32(r[0], r[1]), _mm_packs_epi32(r[2], r[3]));
+    _mm_storeu_si128((__m128i *)q, v);
+    __m128i u = _mm_sad_epu8(_mm_xor_si128(v, _mm_set1_epi8(-128)), _mm_setzero_si128());
+    return _mm_cvtsi128_si32(u) + _mm_extract_epi16(u, 4) - 16 * 128;
+}
+/* 16 doubles x[i] * s, none beyond +-127.5, rounded to nearest even, as int8; returns their sum. */
+SIMD int32_t round16_d(const float *x, vd s, int8_t *q)
+{
+    __m128i r[4];
+    for (int i = 0; i < 4; i++)
+        r[i] = _mm256_cvtpd_epi32(_mm256_mul_pd(vd_from_float(x + 4 * i), s));
+    return store16(r, q);
+}
+/* 16 floats, none beyond +-127.5, rounded to nearest even, as int8 */
+SIMD void round16_f(const float *x, float s, uint8_t *q)
+{
+    __m128i r[4];
+    for (int i = 0; i < 4; i++)
+        r[i] = _mm_cvtps_epi32(_mm_mul_ps(_mm_loadu_ps(x + 4 * i), _mm_set1_ps(s)));
+    store16(r, q);
+}
+
+/* VF pairs: first and second of each */
+SIMD void vf_load_pairs(const float *p, vf *a, vf *b)
+{
+    __m256 x = _mm256_loadu_ps(p), y = _mm256_loadu_ps(p + 8);
+    __m256 lo = _mm256_permute2f128_ps(x, y, 0x20), hi = _mm256_permute2f128_ps(x, y, 0x31);
+    *a = _mm256_shuffle_ps(lo, hi, 0x88);
+    *b = _mm256_shuffle_ps(lo, hi, 0xdd);
+}
+SIMD void vf_store_pairs(float *p, vf a, vf b)
+{
+    __m256 lo = _mm256_unpacklo_ps(a, b), hi = _mm256_unpackhi_ps(a, b);
+    _mm256_storeu_ps(p, _mm256_permute2f128_ps(lo, hi, 0x20));
+    _mm256_storeu_ps(p + 8, _mm256_permute2f128_ps(lo, hi, 0x31));
+}
+
 /* How 16 running sums are dealt with: N_PASSES passes over a row, each over N_CHUNKS vectors that
  * lie 8 apart in every 16; and how many vectors of an output row are held at once. */
 enum { N_PASSES = 2, PASS_STEP = 8, N_CHUNKS = 1, OUT_VECTORS = 2, TILE = 8 };

@@ -154,6 +154,73 @@ SIMD vweights vw_load(const float *p)
 }
 #define vw_fma(v, w, lane, acc) vf_fma(v, vf_set((w)[lane]), acc)
 
+/* ---- doubles ---- */
+
+typedef __m512d vd; /* VD doubles */
+enum { VD = 8 };
+
+SIMD vd vd_set(double x)
+{
+    return _mm512_set1_pd(x);
+}
+SIMD vd vd_mul(vd a, vd b)
+{
+    return _mm512_mul_pd(a, b);
+}
+SIMD vd vd_fma(vd a, vd b, vd c)
+{
+    return _mm512_fmadd_pd(a, b, c);
+}
+SIMD void vd_store(double *p, vd v)
+{
+    _mm512_storeu_pd(p, v);
+}
+SIMD vd vd_from_float(const float *p)
+{
+    return _mm512_cvtps_pd(_mm256_loadu_ps(p));
+}
+/* VD doubles to floats */
+SIMD void vd_to_float(float *p, vd v)
+{
+    _mm256_storeu_ps(p, _mm512_cvtpd_ps(v));
+}
+
+/* ---- integers ---- */
+
+/* 16 doubles x[i] * s, none beyond +-127.5, rounded to nearest even, as int8; returns their sum. */
+SIMD int32_t round16_d(const float *x, vd s, int8_t *q)
+{
+    __m256i lo = _mm512_cvtpd_epi32(_mm512_mul_pd(vd_from_float(x), s));
+    __m256i hi = _mm512_cvtpd_epi32(_mm512_mul_pd(vd_from_float(x + 8), s));
+    __m512i r = _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
+    _mm_storeu_si128((__m128i *)(void *)q, _mm512_cvtepi32_epi8(r));
+    return _mm512_reduce_add_epi32(r);
+}
+/* 16 floats, none beyond +-127.5, rounded to nearest even, as int8 */
+SIMD void round16_f(const float *x, float s, uint8_t *q)
+{
+    __m512i r = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(s)));
+    _mm_storeu_si128((__m128i *)(void *)q, _mm512_cvtepi32_epi8(r));
+}
+
+/* VF pairs: first and second of each */
+SIMD void vf_load_pairs(const float *p, vf *a, vf *b)
+{
+    const __m512i even =
+        _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
+    __m512 x = _mm512_loadu_ps(p), y = _mm512_loadu_ps(p + 16);
+    *a = _mm512_permutex2var_ps(x, even, y);
+    *b = _mm512_permutex2var_ps(x, odd, y);
+}
+SIMD void vf_store_pairs(float *p, vf a, vf b)
+{
+    const __m512i lo = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i hi = _mm512_or_si512(lo, _mm512_set1_epi32(8));
+    _mm512_storeu_ps(p, _mm512_permutex2var_ps(a, lo, b));
+    _mm512_storeu_ps(p + 16, _mm512_permutex2var_ps(a, hi, b));
+}
+
 /* How 16 running sums are dealt with: N_PASSES passes over a row, each over N_CHUNKS vectors that
  * lie 8 apart in every 16; and how many vectors of an output row are held at once. */
 enum { N_PASSES = 1, PASS_STEP = 16, N_CHUNKS = 1, OUT_VECTORS = 4, TILE = 16 };

@@ -156,6 +156,77 @@ SIMD vweights vw_load(const float *p)
 }
 #define vw_fma(v, w, lane, acc) vfmaq_laneq_f32(acc, v, w, lane)
 
+/* ---- doubles ---- */
+
+typedef float64x2_t vd; /* VD doubles */
+enum { VD = 2 };
+
+SIMD vd vd_set(double x)
+{
+    return vdupq_n_f64(x);
+}
+SIMD vd vd_mul(vd a, vd b)
+{
+    return vmulq_f64(a, b);
+}
+SIMD vd vd_fma(vd a, vd b, vd c)
+{
+    return vfmaq_f64(c, a, b);
+}
+SIMD void vd_store(double *p, vd v)
+{
+    vst1q_f64(p, v);
+}
+SIMD vd vd_from_float(const float *p)
+{
+    return vcvt_f64_f32(vld1_f32(p));
+}
+/* VD doubles to floats */
+SIMD void vd_to_float(float *p, vd v)
+{
+    vst1_f32(p, vcvt_f32_f64(v));
+}
+
+/* ---- integers ---- */
+
+/* 16 doubles x[i] * s, none beyond +-127.5, rounded to nearest even, as int8; returns their sum. */
+SIMD int32_t round16_d(const float *x, vd s, int8_t *q)
+{
+    int32x4_t r[4];
+    for (int i = 0; i < 4; i++) {
+        float32x4_t v = vld1q_f32(x + 4 * i);
+        int64x2_t a = vcvtnq_s64_f64(vmulq_f64(vcvt_f64_f32(vget_low_f32(v)), s));
+        int64x2_t b = vcvtnq_s64_f64(vmulq_f64(vcvt_high_f64_f32(v), s));
+        r[i] = vuzp1q_s32(vreinterpretq_s32_s64(a), vreinterpretq_s32_s64(b));
+    }
+    int16x8_t lo = vuzp1q_s16(vreinterpretq_s16_s32(r[0]), vreinterpretq_s16_s32(r[1]));
+    int16x8_t hi = vuzp1q_s16(vreinterpretq_s16_s32(r[2]), vreinterpretq_s16_s32(r[3]));
+    vst1q_s8(q, vuzp1q_s8(vreinterpretq_s8_s16(lo), vreinterpretq_s8_s16(hi)));
+    return vaddvq_s16(vaddq_s16(lo, hi));
+}
+/* 16 floats, none beyond +-127.5, rounded to nearest even, as int8 */
+SIMD void round16_f(const float *x, float s, uint8_t *q)
+{
+    int32x4_t r[4];
+    for (int i = 0; i < 4; i++)
+        r[i] = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 4 * i), s));
+    int16x8_t lo = vuzp1q_s16(vreinterpretq_s16_s32(r[0]), vreinterpretq_s16_s32(r[1]));
+    int16x8_t hi = vuzp1q_s16(vreinterpretq_s16_s32(r[2]), vreinterpretq_s16_s32(r[3]));
+    vst1q_s8((int8_t *)q, vuzp1q_s8(vreinterpretq_s8_s16(lo), vreinterpretq_s8_s16(hi)));
+}
+
+/* VF pairs: first and second of each */
+SIMD void vf_load_pairs(const float *p, vf *a, vf *b)
+{
+    float32x4x2_t v = vld2q_f32(p);
+    *a = v.val[0];
+    *b = v.val[1];
+}
+SIMD void vf_store_pairs(float *p, vf a, vf b)
+{
+    vst2q_f32(p, (float32x4x2_t){{a, b}});
+}
+
 /* How 16 running sums are dealt with: N_PASSES passes over a row, each over N_CHUNKS vectors that
  * lie 8 apart in every 16; and how many vectors of an output row are held at once. */
 enum { N_PASSES = 2, PASS_STEP = 4, N_CHUNKS = 2, OUT_VECTORS = 4, TILE = 8 };

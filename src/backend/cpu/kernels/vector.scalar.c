@@ -1,14 +1,7 @@
 /* vector.scalar.c - the operations on single vectors: norm, quantisation, rope, gates, sums,
- * embedding rows.
- *
- * Norm and quantisation, the two steps before a value is rounded to int8, compute in double and
- * round once: an error there may push the value across a tie, and a flipped tie moves logits far
- * more than the error itself. */
-#include "backend/cpu/kernels.h"
-#include "base/mathf.h"
+ * embedding rows, positions of the cache. */
+#include "backend/cpu/kernels/vector_rows.h"
 #include "format/codec_extra.h"
-
-#include <math.h>
 
 void bnet_embed_row_scalar(bnet_type type, const uint8_t *row, size_t n_cols, float *y)
 {
@@ -35,69 +28,55 @@ void bnet_rmsnorm_f32_scalar(const float *x, const float *w, size_t n, float eps
         y[i] = (float)((double)x[i] * scale * (double)w[i]);
 }
 
-/* Round half to even and clamp to int8. NaN becomes -128: the result must be defined, the model is
- * broken anyway. */
-static inline int8_t round_i8(double v)
-{
-    v = v >= -128.0 ? v : -128.0;
-    v = v <= 127.0 ? v : 127.0;
-    const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
-    return (int8_t)(int32_t)((v + magic) - magic);
-}
-
 float bnet_quantize_i8_scalar(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum)
 {
-    float amax = 1e-5f;
-    for (size_t i = 0; i < n; i++) {
-        float a = fabsf(x[i]);
-        amax = a > amax ? a : amax;
-    }
-    double s = 127.0 / (double)amax;
-    int32_t total = 0;
-    for (size_t i = 0; i < n; i++) {
-        q[i] = round_i8((double)x[i] * s);
-        total += q[i];
-    }
+    float amax = amax_from(x, 0, n, 1e-5f);
+    *sum = quantize_from(x, 0, n, 127.0 / (double)amax, q);
     memset(q + n, 0, stride - n);
-    *sum = total;
     return amax / 127.0f;
-}
-
-static inline void rotate(float *a, float *b, const float *cs)
-{
-    float x = *a, y = *b;
-    *a = x * cs[0] - y * cs[1];
-    *b = x * cs[1] + y * cs[0];
 }
 
 void bnet_rope_norm_scalar(float *x, const float *cs, size_t n_rot)
 {
-    for (size_t j = 0; j < n_rot / 2; j++)
-        rotate(&x[2 * j], &x[2 * j + 1], cs + 2 * j);
+    rope_norm_from(x, cs, 0, n_rot);
 }
 
 void bnet_rope_neox_scalar(float *x, const float *cs, size_t n_rot)
 {
-    for (size_t j = 0; j < n_rot / 2; j++)
-        rotate(&x[j], &x[j + n_rot / 2], cs + 2 * j);
+    rope_neox_from(x, cs, 0, n_rot);
 }
 
 void bnet_glu_relu2_scalar(const float *gate, const float *up, size_t n, float *y)
 {
-    for (size_t i = 0; i < n; i++) {
-        float g = gate[i] > 0 ? gate[i] : 0;
-        y[i] = g * g * up[i];
-    }
+    glu_relu2_from(gate, up, 0, n, y);
 }
 
 void bnet_glu_silu_scalar(const float *gate, const float *up, size_t n, float *y)
 {
-    for (size_t i = 0; i < n; i++)
-        y[i] = gate[i] / (1.0f + bnet_expf(-gate[i])) * up[i];
+    glu_silu_from(gate, up, 0, n, y);
 }
 
 void bnet_add_f32_scalar(float *x, const float *y, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         x[i] += y[i];
+}
+
+void bnet_kv_store_f32_scalar(const float *x, size_t head_dim, size_t pos, uint8_t *part)
+{
+    memcpy(part + 4 * pos * head_dim, x, 4 * head_dim);
+}
+
+void bnet_kv_store_f16_scalar(const float *x, size_t head_dim, size_t pos, uint8_t *part)
+{
+    kv_store_f16_from(x, 0, head_dim, part + 2 * pos * head_dim);
+}
+
+void bnet_kv_store_i8_scalar(const float *x, size_t head_dim, size_t pos, uint8_t *part)
+{
+    uint8_t *scales = kv_scales(part, head_dim, pos);
+    for (size_t at = 0; at < head_dim; at += BNET_KV_GROUP, scales += 4) {
+        size_t n = BNET_MIN(head_dim - at, (size_t)BNET_KV_GROUP);
+        bnet_put_f32(scales, store_group_i8(x + at, n, part + pos * head_dim + at));
+    }
 }
