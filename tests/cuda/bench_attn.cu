@@ -6,9 +6,7 @@
 
 extern "C" {
 __global__ void bnet_attn_decode_f16(const bnet_cu_attn_args a);
-__global__ void bnet_rope_append_f16(const bnet_cu_attn_args a);
-__global__ void bnet_rope_append_f32(const bnet_cu_attn_args a);
-__global__ void bnet_rope_append_i8(const bnet_cu_attn_args a);
+__global__ void bnet_rope_append(const bnet_cu_attn_args a);
 __global__ void bnet_attn_prefill_f16_64(const bnet_cu_attn_args a);
 __global__ void bnet_attn_prefill_f16_128(const bnet_cu_attn_args a);
 __global__ void bnet_attn_prefill_i8_64(const bnet_cu_attn_args a);
@@ -197,10 +195,7 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
     dev<float> work(bnet_attn_work_bytes(&a) / 4 + 1);
     a.work = work.p, a.counters = counters.p;
     if (fused == 2) {
-        launch(type == 0   ? bnet_rope_append_f16
-               : type == 1 ? bnet_rope_append_f32
-                           : bnet_rope_append_i8,
-               a, bnet_rope_append_launch(&a));
+        launch(bnet_rope_append, a, bnet_rope_append_launch(&a));
         a.cs = nullptr;
     }
     for (int twice = 0; twice < 2; twice++)

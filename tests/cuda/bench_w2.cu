@@ -7,10 +7,8 @@ extern "C" {
 __global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
 __global__ void bnet_w2_gemv_bulk(const bnet_cu_gemv_args a);
 __global__ void bnet_w2_gemm_mma_64(const bnet_cu_gemm_args a);
-__global__ void bnet_w2_gemm_mma_128(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_gemm_wgmma_64(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_gemm_wgmma_128(const bnet_cu_gemm_args a);
-__global__ void bnet_w2_gemm_wgmma_256(const bnet_cu_gemm_args a);
 }
 
 typedef void gemv_fn(const bnet_cu_gemv_args);
@@ -155,10 +153,8 @@ static const struct {
     uint32_t tokens;
     int wgmma;
 } gemms[] = {{"mma_64", bnet_w2_gemm_mma_64, 64, 0},
-             {"mma_128", bnet_w2_gemm_mma_128, 128, 0},
              {"wgmma_64", bnet_w2_gemm_wgmma_64, 64, 1},
-             {"wgmma_128", bnet_w2_gemm_wgmma_128, 128, 1},
-             {"wgmma_256", bnet_w2_gemm_wgmma_256, 256, 1}};
+             {"wgmma_128", bnet_w2_gemm_wgmma_128, 128, 1}};
 
 struct shape {
     std::vector<uint32_t> rows;

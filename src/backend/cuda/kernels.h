@@ -179,8 +179,8 @@ static inline bnet_cu_launch bnet_w2_gemv_launch(const bnet_cu_gemv_args *a, uin
 }
 
 /* ---- W2A8 GEMM (any number of tokens) ----
- * bnet_w2_gemm_mma_{64,128}           7.5 and up: tiles of 128 rows x 64 or 128 tokens
- * bnet_w2_gemm_wgmma_{64,128,256}     9.0a: tiles of 128 rows x that many tokens
+ * bnet_w2_gemm_mma_64          7.5 and up: tiles of 128 rows x 64 tokens
+ * bnet_w2_gemm_wgmma_{64,128}  9.0a: tiles of 128 rows x that many tokens
  * splits > 1 divides K: sums meet in work [n_token_tiles * n_row_tiles][rows][tokens] int32 and
  * counters [tiles], both zero before the first launch and left zero. */
 typedef struct bnet_cu_gemm_args {
@@ -192,7 +192,7 @@ typedef struct bnet_cu_gemm_args {
 } bnet_cu_gemm_args;
 
 enum { BNET_GEMM_ROWS = 128 };
-#define BNET_WGMMA_STAGES(tokens) ((tokens) == 64 ? 8 : (tokens) == 128 ? 5 : 6)
+#define BNET_WGMMA_STAGES(tokens) ((tokens) == 64 ? 8 : 5)
 static inline bnet_cu_launch bnet_w2_gemm_launch(const bnet_cu_gemm_args *a, uint32_t tokens,
                                                  int wgmma)
 {
@@ -233,7 +233,7 @@ static inline bnet_cu_launch bnet_norm_launch(uint32_t n_rows)
 
 /* ---- rope and cache ----
  * bnet_rope_table: cs [T][n_rot] = (cos, sin) pairs of pos * inv_freq, in double. PDL.
- * bnet_rope_append_{f16,f32,i8}: rotates q in place and stores rotated k and v into the cache; k
+ * bnet_rope_append: rotates q in place and stores rotated k and v into the cache of kv_type; k
  *   itself is not written back. PDL. */
 typedef struct bnet_cu_rope_table_args {
     bnet_cu_step step;

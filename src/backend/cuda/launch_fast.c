@@ -161,5 +161,5 @@ void bnet_cuda_attn_prefill(gpu_backend *be, const bnet_kernel_record *k, const 
     a.q = q;
     a.y = y;
     bnet_cu_launch l = bnet_attn_prefill_launch(&a);
-    bnet_cuda_run(be, k, a.head_dim == 64 ? 0 : 1, &l, 0, &a);
+    bnet_cuda_run(be, k, (a.kv_type ? 2 : 0) + (a.head_dim == 64 ? 0 : 1), &l, 0, &a);
 }

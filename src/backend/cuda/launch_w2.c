@@ -22,13 +22,12 @@ static void gemv(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_cal
     bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
 }
 
-/* The widest tile of tokens that is not mostly empty. */
-static uint32_t tile_tokens(uint32_t n_tokens, uint32_t most)
+/* Wide tiles read the weights less often; they pay where they still fill the device thrice. */
+static uint32_t tile_tokens(const gpu_backend *be, const bnet_cu_w2 *m, uint32_t n_tokens)
 {
-    uint32_t t = 64;
-    while (t < most && t < n_tokens)
-        t *= 2;
-    return t;
+    uint32_t tiles =
+        bnet_cu_div(n_tokens, 128) * bnet_cu_div(m->n_tiles, BNET_GEMM_ROWS / BNET_W2_TILE);
+    return tiles >= 3 * n_sm(be) ? 128 : 64;
 }
 
 static uint32_t splits_for(const gpu_backend *be, const bnet_cu_w2 *m, uint32_t n_tokens,
@@ -43,7 +42,7 @@ static uint32_t splits_for(const gpu_backend *be, const bnet_cu_w2 *m, uint32_t 
 
 static void gemm(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_call *c, bool wgmma)
 {
-    uint32_t tokens = tile_tokens(c->n_tokens, wgmma ? 256 : 128);
+    uint32_t tokens = wgmma ? tile_tokens(be, &c->m, c->n_tokens) : 64;
     bnet_cu_gemm_args a = {.m = c->m,
                            .act = c->act,
                            .n_tokens = c->n_tokens,
@@ -58,7 +57,7 @@ static void gemm(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_cal
         if (!a.counters)
             return;
     }
-    bnet_cuda_run(be, k, tokens == 64 ? 0 : tokens == 128 ? 1 : 2, &l, 0, &a);
+    bnet_cuda_run(be, k, tokens == 64 ? 0 : 1, &l, 0, &a);
 }
 
 void bnet_cuda_w2(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_call *call)

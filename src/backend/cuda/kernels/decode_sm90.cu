@@ -27,7 +27,8 @@ struct block_state {
     float rest[BNET_DECODE_TILES * 16];      /* residual of this block's rows */
     float cs[H16_DIM];
     float raw[(GROUP + 2) * H16_DIM];
-    float q[GROUP * H16_QLD], k[H16_DIM], v[H16_DIM];
+    alignas(16) float q[GROUP * H16_QLD]; /* read by fours */
+    float k[H16_DIM], v[H16_DIM];
     float m[STATES][GROUP], l[STATES][GROUP];
     float y[STATE_LD];
     uint32_t epoch;

@@ -172,19 +172,14 @@ template <int KV> static __device__ __forceinline__ void rope_append(const bnet_
     }
 }
 
-KERNEL __launch_bounds__(256) bnet_rope_append_f16(const __grid_constant__ bnet_cu_attn_args a)
+KERNEL __launch_bounds__(256) bnet_rope_append(const __grid_constant__ bnet_cu_attn_args a)
 {
-    rope_append<KV_F16>(a);
-}
-
-KERNEL __launch_bounds__(256) bnet_rope_append_f32(const __grid_constant__ bnet_cu_attn_args a)
-{
-    rope_append<KV_F32>(a);
-}
-
-KERNEL __launch_bounds__(256) bnet_rope_append_i8(const __grid_constant__ bnet_cu_attn_args a)
-{
-    rope_append<KV_I8>(a);
+    if (a.kv_type == KV_F16)
+        rope_append<KV_F16>(a);
+    else if (a.kv_type == KV_F32)
+        rope_append<KV_F32>(a);
+    else
+        rope_append<KV_I8>(a);
 }
 
 KERNEL bnet_rope_table(const __grid_constant__ bnet_cu_rope_table_args a)

@@ -11,6 +11,8 @@ static __device__ __forceinline__ unsigned long long key_of(float v, uint32_t id
     uint32_t b = __float_as_uint(v);
     if ((b & 0x7f800000u) == 0x7f800000u)
         return 0;
+    if (b == 0x80000000u)
+        b = 0; /* -0 equals 0 */
     b = b & 0x80000000u ? ~b : b | 0x80000000u;
     return (unsigned long long)b << 32 | (0xffffffffu - id);
 }
@@ -23,7 +25,7 @@ static __device__ __forceinline__ int id_of(unsigned long long key)
 static __device__ __forceinline__ float value_of(unsigned long long key)
 {
     uint32_t b = (uint32_t)(key >> 32);
-    return key ? __uint_as_float(b & 0x80000000u ? b & 0x7fffffffu : ~b) : -INFINITY;
+    return key ? __uint_as_float(b & 0x80000000u ? b & 0x7fffffffu : ~b) : 0.0f;
 }
 
 /* Blocks of a row take slices of it; the best key of all is found by atomicMax, the last block to

@@ -90,9 +90,3 @@ KERNEL __launch_bounds__(THREADS, 2) bnet_w2_gemm_mma_64(const __grid_constant__
 {
     gemm<64>(a);
 }
-
-KERNEL __launch_bounds__(THREADS, 1)
-    bnet_w2_gemm_mma_128(const __grid_constant__ bnet_cu_gemm_args a)
-{
-    gemm<128>(a);
-}
