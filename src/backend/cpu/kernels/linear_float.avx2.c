@@ -46,7 +46,9 @@ static inline void clear(sums *acc, size_t n)
             acc[t].v[i] = _mm256_setzero_ps();
 }
 
-/* 16 weights of two bytes, as floats */
+/* 16 weights of two bytes, as floats. What takes such a function must be inlined with it: a call
+ * per 16 weights would cost more than they do. */
+#define INLINE static inline __attribute__((always_inline))
 typedef void load_fn(const uint8_t *p, __m256 w[2]);
 
 static inline __m128i load_half(const uint8_t *p)
@@ -54,14 +56,14 @@ static inline __m128i load_half(const uint8_t *p)
     return _mm_loadu_si128((const __m128i *)(const void *)p);
 }
 
-static inline void load_f16(const uint8_t *p, __m256 w[2])
+INLINE void load_f16(const uint8_t *p, __m256 w[2])
 {
     w[0] = _mm256_cvtph_ps(load_half(p));
     w[1] = _mm256_cvtph_ps(load_half(p + 16));
 }
 
 /* A bfloat16 is the upper half of a float. */
-static inline void load_bf16(const uint8_t *p, __m256 w[2])
+INLINE void load_bf16(const uint8_t *p, __m256 w[2])
 {
     for (int i = 0; i < 2; i++)
         w[i] = _mm256_castsi256_ps(
@@ -70,7 +72,7 @@ static inline void load_bf16(const uint8_t *p, __m256 w[2])
 
 /* What is left of a row behind the last whole 16, filled up with zeros: the sums that get a zero
  * do not change (none of them is ever -0), and element i is in sum i, as everywhere. */
-static inline void tail(load_fn *load, const uint8_t *row, const float *x, size_t n, sums *acc)
+INLINE void tail(load_fn *load, const uint8_t *row, const float *x, size_t n, sums *acc)
 {
     uint8_t bytes[2 * STEP] = {0};
     float xs[STEP] = {0};
@@ -81,8 +83,8 @@ static inline void tail(load_fn *load, const uint8_t *row, const float *x, size_
     mul_add(acc, w, xs);
 }
 
-static inline void linear_16bit(load_fn *load, const uint8_t *row, const float *x, size_t x_stride,
-                                size_t n_cols, size_t n_tokens, float *y)
+INLINE void linear_16bit(load_fn *load, const uint8_t *row, const float *x, size_t x_stride,
+                         size_t n_cols, size_t n_tokens, float *y)
 {
     sums acc[BNET_LINEAR_TOKENS];
     size_t whole = n_cols / STEP * STEP;

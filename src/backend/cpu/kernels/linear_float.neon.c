@@ -51,17 +51,19 @@ static inline void clear(sums *acc, size_t n)
             acc[t].v[i] = vdupq_n_f32(0);
 }
 
-/* 16 weights of two bytes, as floats */
+/* 16 weights of two bytes, as floats. What takes such a function must be inlined with it: a call
+ * per 16 weights would cost more than they do. */
+#define INLINE static inline __attribute__((always_inline))
 typedef void load_fn(const uint8_t *p, float32x4_t w[4]);
 
-static inline void load_f16(const uint8_t *p, float32x4_t w[4])
+INLINE void load_f16(const uint8_t *p, float32x4_t w[4])
 {
     for (int k = 0; k < 4; k++)
         w[k] = vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p + 8 * k)));
 }
 
 /* A bfloat16 is the upper half of a float. */
-static inline void load_bf16(const uint8_t *p, float32x4_t w[4])
+INLINE void load_bf16(const uint8_t *p, float32x4_t w[4])
 {
     for (int k = 0; k < 4; k++)
         w[k] = vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p + 8 * k)), 16));
@@ -69,7 +71,7 @@ static inline void load_bf16(const uint8_t *p, float32x4_t w[4])
 
 /* What is left of a row behind the last whole 16, filled up with zeros: the sums that get a zero
  * do not change (none of them is ever -0), and element i is in sum i, as everywhere. */
-static inline void tail(load_fn *load, const uint8_t *row, const float *x, size_t n, sums *acc)
+INLINE void tail(load_fn *load, const uint8_t *row, const float *x, size_t n, sums *acc)
 {
     uint8_t bytes[2 * STEP] = {0};
     float xs[STEP] = {0};
@@ -80,8 +82,8 @@ static inline void tail(load_fn *load, const uint8_t *row, const float *x, size_
     mul_add(acc, w, xs);
 }
 
-static inline void linear_16bit(load_fn *load, const uint8_t *row, const float *x, size_t x_stride,
-                                size_t n_cols, size_t n_tokens, float *y)
+INLINE void linear_16bit(load_fn *load, const uint8_t *row, const float *x, size_t x_stride,
+                         size_t n_cols, size_t n_tokens, float *y)
 {
     sums acc[BNET_LINEAR_TOKENS];
     size_t whole = n_cols / STEP * STEP;
@@ -100,7 +102,7 @@ static inline void linear_16bit(load_fn *load, const uint8_t *row, const float *
 }
 
 /* One token: its sums stay in registers. */
-static inline float linear_one(load_fn *load, const uint8_t *row, const float *x, size_t n_cols)
+INLINE float linear_one(load_fn *load, const uint8_t *row, const float *x, size_t n_cols)
 {
     sums acc;
     float32x4_t w[4];
