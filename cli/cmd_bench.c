@@ -234,7 +234,8 @@ void fill_row(const bench_plan *p, bench_side *s, const bitnet_bench_test *t, do
     r->gb_s = (double)bitnet_engine_token_bytes(s->engine) * r->tok_s.median / passes / 1e9;
     r->read_limit_gb_s = s->limits.read_gb_s;
     r->gop_s = (double)bitnet_engine_token_ops(s->engine) * r->tok_s.median / 1e9;
-    r->peak = s->limits.n_peaks ? s->limits.peaks[0] : (bitnet_peak){"", "", 0};
+    memcpy(r->peaks, s->limits.peaks, sizeof r->peaks);
+    r->n_peaks = s->limits.n_peaks;
     r->n_kernels = bitnet_bench_kernels(s->bench, r->kernels, BENCH_KERNELS_MAX);
     if (r->n_kernels > BENCH_KERNELS_MAX)
         r->n_kernels = BENCH_KERNELS_MAX;

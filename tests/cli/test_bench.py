@@ -9,7 +9,7 @@ from harness import check, equal, expect, fails, main, model, run, temp, write
 
 TINY = ("bench", "--synthetic", "nano", "--repeat", "2")
 FIELDS = ("test threads depth tok_s spread min max runs gb_s read_limit_gb_s share_of_read_limit gop_s peak_gop_s "
-          "peak_instruction share_of_peak kernels model device version commit compiler cpu name value").split()
+          "peak_instruction share_of_peak peaks kernels model device version commit compiler cpu name value").split()
 
 
 def rows(*args, **kw):
@@ -25,6 +25,7 @@ def test_rows_have_their_fields():
             check(field in r, f"{r}: no {field}")
         check(r["min"] <= r["tok_s"] <= r["max"] and r["tok_s"] > 0 and r["runs"] == 2, f"{r}")
         check(r["read_limit_gb_s"] > 0 and r["peak_gop_s"] > 0, f"{r}")
+        check("mul_add.scalar" in r["peaks"] and r["peak_gop_s"] in r["peaks"].values(), f"{r['peaks']}")
         check(abs(r["share_of_read_limit"] - r["gb_s"] / r["read_limit_gb_s"]) < 1e-9, f"{r}")
         check(abs(r["spread"] - (r["max"] - r["min"]) / 2 / r["tok_s"]) < 1e-9, f"{r}")
         check(r["value"] == r["tok_s"] and r["model"] == "synthetic:nano/q8_0", f"{r}")
