@@ -7,7 +7,7 @@
 #include "backend/cpu/peak.h"
 #include "ops/backend.h"
 
-enum { PEAK_TRIES = 5, READ_TRIES = 4, STREAMS_MAX = 4 };
+enum { PEAK_TRIES = 16, READ_TRIES = 4, STREAMS_MAX = 4 };
 static const double peak_ms = 4;    /* one try */
 static const double read_ms = 1500; /* all of them */
 static const size_t read_min = (size_t)128 << 20, read_max = (size_t)512 << 20;
