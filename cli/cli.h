@@ -283,6 +283,7 @@ typedef struct loaded {
     double load_ms;
     double deadline_ms; /* 0: none */
     bool timed_out;
+    char cache[4096]; /* folder of packed weights */
 } loaded;
 
 int load_engine(loaded *m, const args *a, bool vocab_only);

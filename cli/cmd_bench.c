@@ -148,6 +148,7 @@ static int open_engine(const bench_source *src, bench_side *s)
     bitnet_engine_options o;
     bitnet_error err = {0};
     bitnet_engine_options_init(&o);
+    o.no_pack = opt_on(&s->args, OPT_NO_PACK);
     o.i2s_layout = (bitnet_i2s_layout)opt_int(&s->args, OPT_I2S_LAYOUT);
     if (src->path)
         signals_name_model(src->path);

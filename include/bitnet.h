@@ -161,6 +161,13 @@ typedef struct bitnet_engine_options {
     bool vocab_only;         /* load the tokenizer alone: no weights needed, sessions are refused */
     const char *policy_path; /* JSON file with allowed ranges of tensors' root mean squares
                                 (docs/TROUBLESHOOTING.md); outside: SUSPICIOUS. NULL: none */
+    /* Where the packed form of the weights is kept between runs, so that the next load of the same
+     * file maps it, and the file's checksum once a receipt wanted it. Made if it is missing; what
+     * cannot be written there is done without. NULL: nothing is kept */
+    const char *cache_dir;
+    uint64_t cache_max_bytes; /* of all packed forms there; the longest unused go. 0: 8 GiB */
+    uint64_t cache_min_bytes; /* a smaller packed form is not kept. 0: 64 MiB */
+    bool no_pack; /* leave weights as they lie in the file: less memory of our own, slower */
 } bitnet_engine_options;
 
 typedef struct bitnet_model_info {

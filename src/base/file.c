@@ -187,10 +187,10 @@ const char *bnet_writer_temp_path(const bnet_writer *w)
     return w->temp;
 }
 
-bitnet_status bnet_writer_commit(bnet_writer *w, bitnet_error *err)
+static bitnet_status finish(bnet_writer *w, bool sync_it, bitnet_error *err)
 {
     bitnet_status st = flush(w, err);
-    if (st == BITNET_OK && fsync(w->fd) != 0 && errno != EINVAL)
+    if (st == BITNET_OK && sync_it && fsync(w->fd) != 0 && errno != EINVAL)
         st = fail_errno(err, w->path, "sync");
     if (st == BITNET_OK && close(w->fd) != 0)
         st = fail_errno(err, w->path, "close");
@@ -203,6 +203,16 @@ bitnet_status bnet_writer_commit(bnet_writer *w, bitnet_error *err)
         unlink(w->temp);
     writer_free(w);
     return st;
+}
+
+bitnet_status bnet_writer_commit(bnet_writer *w, bitnet_error *err)
+{
+    return finish(w, true, err);
+}
+
+bitnet_status bnet_writer_publish(bnet_writer *w, bitnet_error *err)
+{
+    return finish(w, false, err);
 }
 
 void bnet_writer_abort(bnet_writer *w)

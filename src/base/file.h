@@ -30,6 +30,8 @@ bitnet_status bnet_writer_zeros(bnet_writer *w, size_t n, bitnet_error *err);
 uint64_t bnet_writer_offset(const bnet_writer *w);
 /* Frees w whatever it returns. */
 bitnet_status bnet_writer_commit(bnet_writer *w, bitnet_error *err);
+/* The same without waiting for the disk: for what can be made again. */
+bitnet_status bnet_writer_publish(bnet_writer *w, bitnet_error *err);
 void bnet_writer_abort(bnet_writer *w); /* NULL is legal */
 /* Path of the temporary, borrowed: a signal handler of the command removes it. */
 const char *bnet_writer_temp_path(const bnet_writer *w);

@@ -89,21 +89,35 @@ static bitnet_status copy_key(const bitnet_engine *e, const char *key, char **ou
 
 /* ---- opening ---- */
 
-static bitnet_status open_weights(bitnet_engine *e, const bitnet_runtime *r, bitnet_error *err)
+static bitnet_status open_weights(bitnet_engine *e, const bitnet_engine_options *o,
+                                  bitnet_error *err)
 {
+    const bitnet_runtime *r = e->runtime;
+    bitnet_status st = bnet_model_cache_open(o, e->path, e->gguf, &e->log, &e->cache, err);
+    if (st != BITNET_OK)
+        return st;
+    bnet_pack_cache cache;
     const bnet_backend_want want = {.device = r->selection.kind,
                                     .index = r->selection.index,
                                     .pool = r->pool,
                                     .registry = r->registry,
                                     .isa = r->isa,
                                     .strict = r->strict,
-                                    .log = &e->log};
-    bitnet_status st = bnet_backend_open(&want, &e->backend, err);
+                                    .log = &e->log,
+                                    .cache =
+                                        bnet_model_cache_want(&e->cache, &cache) ? &cache : NULL,
+                                    .no_pack = o->no_pack};
+    st = bnet_backend_open(&want, &e->backend, err);
     if (st != BITNET_OK)
         return st;
     if (r->statistics)
         e->backend->meter = &e->meter;
-    return bnet_model_open(e->gguf, e->backend, e->layout, &e->log, &e->model, err);
+    st = bnet_model_open(e->gguf, e->backend, e->layout, &e->log, &e->model, err);
+    if (st == BITNET_OK && e->backend->v->weights_done)
+        e->backend->v->weights_done(e->backend, &e->log);
+    if (st == BITNET_OK)
+        bnet_model_cache_trim(&e->cache);
+    return st;
 }
 
 /* Before anything is made of them: in strict mode, or where the caller brings a policy. */
@@ -127,7 +141,7 @@ static bitnet_status open_parts(bitnet_engine *e, const bitnet_engine_options *o
     if (st == BITNET_OK && !o->vocab_only)
         st = check_weights(e, o, err);
     if (st == BITNET_OK && !o->vocab_only)
-        st = open_weights(e, e->runtime, err);
+        st = open_weights(e, o, err);
     uint64_t n_vocab = e->model ? (uint64_t)bnet_model_hparams(e->model)->n_vocab : 0;
     if (st == BITNET_OK)
         st = bnet_tokenizer_open(e->gguf, n_vocab, &e->log, &e->tokenizer, err);
@@ -206,6 +220,7 @@ void bitnet_engine_close(bitnet_engine *e)
     bnet_model_close(e->model);
     bnet_backend_close(e->backend);
     bnet_gguf_close(e->gguf);
+    bnet_model_cache_close(&e->cache);
     bnet_free(e->architecture);
     bnet_free(e->name);
     bnet_free(e->path);

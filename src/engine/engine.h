@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "engine/model_cache.h"
 #include "bitnet_dev.h"
 #include "base/thread.h"
 #include "engine/kv_manager.h"
@@ -45,6 +46,7 @@ struct bitnet_engine {
     size_t longest_token; /* bytes, so that sessions can reserve text buffers */
     char *path, *name, *architecture;
     bitnet_model_info info;
+    bnet_model_cache cache;
 
     /* Where timelines go whose backend failed: opened at the first failure (fallback.c). */
     pthread_mutex_t spare_lock;
@@ -75,8 +77,8 @@ struct bitnet_session {
     bnet_top top;
     int n_whole;      /* steps to go without asking for less than all: it did not pay */
     bool always_full; /* for tests: all logits, every time */
-    bool fallen;   /* kv and ws are of the engine's spare model */
-    bool in_batch; /* marks a session while bitnet_batch_step looks for one named twice */
+    bool fallen;      /* kv and ws are of the engine's spare model */
+    bool in_batch;    /* marks a session while bitnet_batch_step looks for one named twice */
 
     int32_t *pos, *seq, *rows, *ids; /* [n_batch] description of a pass; ids for batch steps only */
     bnet_kv **kvs;                   /* [n_batch] */

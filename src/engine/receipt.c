@@ -94,7 +94,12 @@ static bitnet_status measure(bitnet_receipt *r, bitnet_error *err)
 {
     if (r->measured)
         return BITNET_OK;
-    bitnet_status st = digest(r->engine, r->sha256, err);
+    bitnet_status st = BITNET_OK;
+    if (!bnet_model_cache_sum(&r->engine->cache, r->sha256)) {
+        st = digest(r->engine, r->sha256, err);
+        if (st == BITNET_OK)
+            bnet_model_cache_remember(&r->engine->cache, r->sha256);
+    }
     r->read_limit = bnet_read_limit(r->engine);
     r->measured = st == BITNET_OK;
     return st;

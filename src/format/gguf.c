@@ -340,6 +340,11 @@ uint64_t bnet_gguf_alignment(const bnet_gguf *g)
     return g->alignment;
 }
 
+uint64_t bnet_gguf_head_bytes(const bnet_gguf *g)
+{
+    return BNET_MIN(g->data_start, g->n_bytes);
+}
+
 uint64_t bnet_gguf_file_bytes(const bnet_gguf *g)
 {
     return g->n_bytes;

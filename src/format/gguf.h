@@ -57,6 +57,7 @@ const char *bnet_gguf_path(const bnet_gguf *g);
 uint32_t bnet_gguf_version(const bnet_gguf *g);
 uint64_t bnet_gguf_alignment(const bnet_gguf *g);
 uint64_t bnet_gguf_file_bytes(const bnet_gguf *g);
+uint64_t bnet_gguf_head_bytes(const bnet_gguf *g); /* all before the tensors' data */
 const uint8_t *bnet_gguf_file_data(const bnet_gguf *g);
 
 size_t bnet_gguf_n_kv(const bnet_gguf *g);

@@ -145,6 +145,8 @@ typedef struct bnet_backend_vtable {
                                     const bnet_log *log, bnet_weight **out, bitnet_error *err);
     void (*weight_free)(bnet_backend *be, bnet_weight *w);
     const bnet_weight_info *(*weight_info)(const bnet_weight *w);
+    /* All weights of a model were prepared. NULL: nothing to do then. */
+    void (*weights_done)(bnet_backend *be, const bnet_log *log);
 
     bnet_kv_store *(*kv_new)(bnet_backend *be, const bnet_kv_shape *shape); /* NULL: no memory */
     void (*kv_free)(bnet_backend *be, bnet_kv_store *kv);
@@ -251,6 +253,12 @@ struct bnet_backend {
 
 /* ---- backends (one line each in backends.inc) ---- */
 
+/* Where a backend may keep what it made of the weights, and what that must have been made of. */
+typedef struct bnet_pack_cache {
+    const char *path, *identity;
+    uint64_t min_bytes; /* less is not worth a file */
+} bnet_pack_cache;
+
 /* What an engine wants to compute with. Pool and registry must outlive the backend; kernels
  * registered before a weight is prepared can serve it. */
 typedef struct bnet_backend_want {
@@ -261,6 +269,8 @@ typedef struct bnet_backend_want {
     const char *isa; /* CPU: the highest set kernels may use; NULL: the best */
     bool strict;     /* a weight without a kernel is an error, never a fallback */
     const bnet_log *log;
+    const bnet_pack_cache *cache; /* NULL: nothing is kept; read when the backend opens */
+    bool no_pack;                 /* weights are used as they lie in the file, where they can be */
 } bnet_backend_want;
 #define BACKEND(name)                                                                              \
     bitnet_status bnet_##name##_open(const bnet_backend_want *w, bnet_backend **out,               \

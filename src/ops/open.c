@@ -11,11 +11,6 @@ static const struct {
 #undef BACKEND
 };
 
-bitnet_status bnet_cpu_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
-{
-    return bnet_backend_open_cpu(w->pool, w->registry, w->isa, w->strict, w->log, out, err);
-}
-
 bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
 {
     const char *device = bnet_device_name(w->device);

@@ -3,6 +3,7 @@
 
 static void cpu_close(bnet_backend *b)
 {
+    bnet_cpu_cache_close((cpu_backend *)b);
     bnet_cpu_memory_close((cpu_backend *)b);
     bnet_free(b);
 }
@@ -87,6 +88,7 @@ static const bnet_backend_vtable cpu_vtable = {
     .weight_prepare = bnet_cpu_weight_prepare,
     .weight_free = bnet_cpu_weight_free,
     .weight_info = cpu_weight_info,
+    .weights_done = bnet_cpu_weights_done,
     .kv_new = bnet_cpu_kv_new,
     .kv_free = bnet_cpu_kv_free,
     .kv_block_bytes = bnet_cpu_kv_block_bytes,
@@ -146,32 +148,41 @@ static bitnet_status choose(cpu_backend *be, bitnet_error *err)
     return st;
 }
 
-bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const bnet_registry *registry, const char *isa,
-                                    bool strict, const bnet_log *log, bnet_backend **out,
-                                    bitnet_error *err)
+bitnet_status bnet_cpu_open(const bnet_backend_want *want, bnet_backend **out, bitnet_error *err)
 {
     cpu_backend *be = bnet_calloc(1, sizeof *be);
     if (!be)
         return bnet_no_memory(err, "cpu backend");
     be->base.v = &cpu_vtable;
-    be->pool = pool;
-    be->registry = registry;
-    be->strict = strict;
-    be->pack = true;
-    bitnet_status st = bnet_cpu_capabilities(isa, &be->caps, err);
+    be->pool = want->pool;
+    be->registry = want->registry;
+    be->strict = want->strict;
+    be->pack = !want->no_pack;
+    bitnet_status st = bnet_cpu_capabilities(want->isa, &be->caps, err);
     if (st == BITNET_OK)
         st = choose(be, err);
     if (st == BITNET_OK)
         st = bnet_cpu_scratch_open(be, err);
+    if (st == BITNET_OK)
+        st = bnet_cpu_cache_open(be, want->cache, err);
     if (st != BITNET_OK) {
-        bnet_cpu_memory_close(be);
-        bnet_free(be);
+        cpu_close(&be->base);
         return st;
     }
-    bnet_logf(log, BITNET_LOG_DEBUG, "cpu", "%d threads, %zu kernels registered%s",
-              bnet_pool_threads(pool), bnet_registry_count(registry), strict ? ", strict" : "");
+    bnet_logf(want->log, BITNET_LOG_DEBUG, "cpu", "%d threads, %zu kernels registered%s",
+              bnet_pool_threads(be->pool), bnet_registry_count(be->registry),
+              be->strict ? ", strict" : "");
     *out = &be->base;
     return BITNET_OK;
+}
+
+bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const bnet_registry *registry, const char *isa,
+                                    bool strict, const bnet_log *log, bnet_backend **out,
+                                    bitnet_error *err)
+{
+    bnet_backend_want want = {
+        .pool = pool, .registry = registry, .isa = isa, .strict = strict, .log = log};
+    return bnet_cpu_open(&want, out, err);
 }
 
 typedef struct items_job {

@@ -32,6 +32,17 @@ typedef struct cpu_piece {
     size_t used, n_bytes;
 } cpu_piece;
 
+/* Packed weights of earlier runs, and those of this one until all are prepared. */
+typedef struct cpu_cache {
+    char *path, *identity; /* NULL: nothing is kept */
+    uint64_t min_bytes;
+    struct bnet_cachefile *file; /* NULL: there was none that fits */
+    struct bnet_cachepiece *pieces;
+    size_t n, cap;
+    uint64_t n_bytes;
+    bool missed, unfit; /* something was packed anew; the model must not be kept */
+} cpu_cache;
+
 typedef struct cpu_backend {
     bnet_backend base; /* first: a bnet_backend * is a cpu_backend * */
     bnet_pool *pool;
@@ -43,6 +54,7 @@ typedef struct cpu_backend {
     atomic_uint_fast64_t calls[BNET_KERNELS_MAX]; /* by slot of the record */
     atomic_uint_fast64_t n_fallbacks;
     cpu_scratch scratch;
+    cpu_cache cache;
     cpu_piece *pieces; /* the newest first */
     /* written while weights are prepared */
     bnet_kernel_query shapes[CPU_SHAPES];
@@ -176,6 +188,19 @@ void bnet_cpu_head_free(bnet_weight *w);
 void bnet_cpu_linear_r4(cpu_backend *be, const bnet_weight *w, bnet_kernel_fn fn, const float *x,
                         size_t n_tokens, float *y);
 void bnet_cpu_embed_r4(const bnet_weight *w, bnet_fn_embed *fn, size_t id, float *y);
+bitnet_status bnet_cpu_cache_open(cpu_backend *be, const bnet_pack_cache *want, bitnet_error *err);
+void bnet_cpu_cache_close(cpu_backend *be);
+/* What an earlier run made of a tensor; NULL: nothing. */
+const void *bnet_cpu_cache_find(cpu_backend *be, const char *kind, const char *tensor,
+                                uint64_t n_bytes, double *note);
+/* A piece to be kept, alive until all weights are prepared. fresh: it was not in the file. */
+void bnet_cpu_cache_note(cpu_backend *be, const char *kind, const char *tensor, const void *data,
+                         uint64_t n_bytes, double note, bool fresh);
+/* A ternary weight from the file of an earlier run. */
+bool bnet_cpu_cache_ternary(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r);
+void bnet_cpu_weights_done(bnet_backend *b, const bnet_log *log);
+/* Rows of that query are to be packed in groups of 16. */
+bool bnet_cpu_wants_packing(const cpu_backend *be, const bnet_kernel_query *rows);
 /* Chooses the kernel of a prepared matrix, or the fallback, or says why there is neither. */
 bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                      const bnet_log *log, bitnet_error *err);

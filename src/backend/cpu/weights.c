@@ -302,6 +302,19 @@ static bitnet_status prepare(cpu_backend *be, repack_job *j, const bnet_log *log
     return BITNET_OK;
 }
 
+/* Passes messages on and notices warnings. */
+typedef struct listener {
+    const bnet_log *log;
+    bool *warned;
+} listener;
+
+static void listen(void *user, bitnet_log_level level, const char *module, const char *message)
+{
+    const listener *l = user;
+    *l->warned = *l->warned || level <= BITNET_LOG_WARN;
+    bnet_logf(l->log, level, module, "%s", message);
+}
+
 bitnet_status bnet_cpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r,
                                       const bnet_log *log, bnet_weight **out, bitnet_error *err)
 {
@@ -317,7 +330,10 @@ bitnet_status bnet_cpu_weight_prepare(bnet_backend *b, const bnet_weight_request
                                  .ternary = matrix && (bnet_type_is_ternary(t->type) ||
                                                        bnet_type_is_bn(t->type) || r->ternarise)};
     repack_job j = {.r = r, .w = w};
-    bitnet_status st = prepare(be, &j, log, err);
+    bnet_log listening = {listen, &(listener){log, &be->cache.unfit}};
+    bitnet_status st = BITNET_OK;
+    if (!bnet_cpu_cache_ternary(be, w, r))
+        st = prepare(be, &j, &listening, err);
     if (st == BITNET_OK && matrix)
         st = bnet_cpu_weight_kernel(be, w, r, log, err);
     if (st != BITNET_OK) {

@@ -173,11 +173,51 @@ static void take(bnet_weight *w, const bnet_weight_request *r, head_job *j)
         w->head->norm_max = BNET_MAX(w->head->norm_max, j->norms[i]);
 }
 
+/* ---- between runs ---- */
+
+static uint64_t norm_bytes(const bnet_weight *w)
+{
+    return bnet_q6r4_groups(w->info.n_out) * BNET_Q6R4_ROWS * sizeof(float);
+}
+
+static void keep(cpu_backend *be, const bnet_weight *w, const bnet_weight_request *r,
+                 uint64_t n_bytes)
+{
+    const char *name = r->tensor->name;
+    bnet_cpu_cache_note(be, "q6_k_r4", name, w->data, n_bytes, 0, true);
+    if (w->head)
+        bnet_cpu_cache_note(be, "norms", name, w->head->norms, norm_bytes(w),
+                            w->head->scan ? (double)w->head->norm_max : -1, true);
+}
+
+static bool from_cache(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
+                       uint64_t n_bytes)
+{
+    double note, norm_max = 0;
+    const char *name = r->tensor->name;
+    const void *rows = bnet_cpu_cache_find(be, "q6_k_r4", name, n_bytes, &note), *norms = NULL;
+    if (rows && w->head)
+        norms = bnet_cpu_cache_find(be, "norms", name, norm_bytes(w), &norm_max);
+    if (!rows || (w->head && !norms))
+        return false;
+    w->data = rows;
+    w->r4 = true;
+    bnet_cpu_cache_note(be, "q6_k_r4", name, rows, n_bytes, note, false);
+    if (!w->head)
+        return true;
+    memcpy(w->head->norms, norms, (size_t)norm_bytes(w));
+    w->head->norm_max = (float)BNET_MAX(norm_max, 0);
+    if (norm_max < 0)
+        w->head->scan = NULL;
+    bnet_cpu_cache_note(be, "norms", name, norms, norm_bytes(w), norm_max, false);
+    return true;
+}
+
 bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                     bitnet_error *err)
 {
     head_job j = {.w = w};
-    uint64_t total;
+    uint64_t total = 0;
     if (w->info.n_out < LEAST_ROWS)
         return BITNET_OK;
     bool r4 = wants_r4(be, w);
@@ -186,12 +226,17 @@ bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_
         return st;
     j.norms = w->head ? w->head->norms : NULL;
     size_t n_groups = bnet_q6r4_groups(w->info.n_out);
-    if (r4 && bnet_mul(n_groups, bnet_q6r4_group_bytes(w->info.n_in), &total))
+    bool sized = bnet_mul(n_groups, bnet_q6r4_group_bytes(w->info.n_in), &total);
+    if (r4 && sized && from_cache(be, w, r, total))
+        return BITNET_OK;
+    if (r4 && sized)
         j.packed = bnet_cpu_piece_take(be, (size_t)total);
     if (r4 && !j.packed)
         return bnet_no_memory(err, r->tensor->name);
     bnet_cpu_items(be, n_groups, 16, w->info.n_in * 4, head_groups, &j);
     take(w, r, &j);
+    if (r4)
+        keep(be, w, r, total);
     return BITNET_OK;
 }
 

@@ -48,7 +48,7 @@ static void announce(cpu_backend *be, const bnet_weight_request *r, const bnet_l
 /* Ternary rows are streamed faster in groups of 16. That is worth packing them unless only the
  * reference could read the groups, or a kernel from outside, which knows rows alone, stands as
  * high. A measured choice for either form decides. */
-static bool wants_packing(const cpu_backend *be, const bnet_kernel_query *rows)
+bool bnet_cpu_wants_packing(const cpu_backend *be, const bnet_kernel_query *rows)
 {
     const bnet_kernel_record *plain = NULL, *packed = NULL;
     bnet_kernel_query groups = *rows;
@@ -120,12 +120,13 @@ bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet
     w->picks = bnet_calloc(1, sizeof *w->picks);
     if (!w->picks)
         return bnet_no_memory(err, r->tensor->name);
-    if (packed && !w->block_scales && wants_packing(be, &q)) {
+    if (packed && !w->packed && !w->block_scales && bnet_cpu_wants_packing(be, &q)) {
         bitnet_status done = bnet_cpu_pack(be, w, r, err);
         if (done != BITNET_OK)
             return done;
-        q.format = "i2s_r16";
     }
+    if (w->packed)
+        q.format = "i2s_r16";
     if (r->head && !w->info.ternary) {
         bitnet_status done = bnet_cpu_head_prepare(be, w, r, err);
         if (done != BITNET_OK)

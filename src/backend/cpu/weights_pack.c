@@ -37,5 +37,6 @@ bitnet_status bnet_cpu_pack(cpu_backend *be, bnet_weight *w, const bnet_weight_r
     w->owned = NULL;
     w->data = j.to;
     w->packed = true;
+    bnet_cpu_cache_note(be, "r16", r->tensor->name, w->data, total, (double)w->info.scale, true);
     return BITNET_OK;
 }
