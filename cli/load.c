@@ -126,6 +126,7 @@ int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
     bitnet_error err = {0};
     bitnet_runtime_options_init(&o);
     o.n_threads = n_threads;
+    o.pin = (bitnet_pin)opt_int(a, OPT_PIN); /* the words in the order of the enumeration */
     o.isa = wanted_isa(a);
     o.log = log_sink;
     o.log_user = (void *)(uintptr_t)a;

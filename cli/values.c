@@ -29,8 +29,15 @@ static int parse_int(const option *o, const char *origin, const char *written, v
     errno = 0;
     long long x = strtoll(written, &end, 10);
     bool digit = isdigit((unsigned char)written[written[0] == '-' || written[0] == '+']);
+    bool or_auto = strstr(o->argument, "|auto") != NULL;
+    if (or_auto && strcmp(written, "auto") == 0) {
+        v->integer = 0;
+        v->number = 0;
+        return EXIT_OK;
+    }
     if (!digit || *end || errno || (double)x < o->low || (double)x > o->high)
-        return bad_number(o, origin, written, "a whole number");
+        return bad_number(o, origin, written,
+                          or_auto ? "auto or a whole number" : "a whole number");
     v->integer = x;
     v->number = (double)x;
     return EXIT_OK;

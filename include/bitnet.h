@@ -104,9 +104,19 @@ typedef enum bitnet_log_level {
 typedef void (*bitnet_log_fn)(void *user, bitnet_log_level level, const char *module,
                               const char *message);
 
+/* AUTO: where there is a thread for every CPU or core of the affinity mask and no quota. Threads
+ * the program itself calls from are never moved. */
+typedef enum bitnet_pin {
+    BITNET_PIN_AUTO = 0,
+    BITNET_PIN_ON = 1,
+    BITNET_PIN_OFF = 2,
+} bitnet_pin;
+
 typedef struct bitnet_runtime_options {
     size_t struct_size;
-    int n_threads;     /* 0: as many as the process may use */
+    int n_threads;     /* 0: one for each core the process may use (second threads of a core and
+                          slow cores that would hold up the fast ones left out, affinity mask and
+                          control group respected) */
     const char *isa;   /* NULL: the best this CPU has; else "scalar", "neon", "dotprod", "avx2": the
                           highest instruction set kernels may use. Unknown or absent: an error */
     bitnet_log_fn log; /* NULL: silent */
@@ -126,6 +136,7 @@ typedef struct bitnet_runtime_options {
     bool no_fake_gpu;            /* fake_gpu naming a device is an error */
     const char *visible_devices; /* what CUDA_VISIBLE_DEVICES says, to explain what it hides */
     bool statistics; /* time every operation for bitnet_engine_stats; counters are kept anyway */
+    bitnet_pin pin;  /* worker threads stay on one CPU each */
 } bitnet_runtime_options;
 
 typedef struct bitnet_runtime bitnet_runtime;

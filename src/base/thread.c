@@ -1,6 +1,8 @@
-/* thread.c - the pool: a generation counter starts a job, a countdown ends it. Workers spin on the
- * counter for a moment (decode steps follow each other within microseconds), then sleep on a
- * condition variable; the mutex is touched by the caller only if somebody sleeps. */
+/* thread.c - the pool: a generation counter starts a job, a counter of each worker ends it. Workers
+ * spin on the generation for a while (the operations of a decode step follow each other within
+ * microseconds), then sleep on a condition variable; so does the caller, who waits for them. The
+ * mutex is touched only if somebody sleeps. Where there are more threads than CPUs nobody spins:
+ * that would take the CPU from those who have work. */
 #include "base/thread.h"
 
 #include <pthread.h>
@@ -10,27 +12,31 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { SPINS = 4000 };
+/* Long enough for what one thread does alone inside a decode step (tens of microseconds) and for
+ * sampling between two steps; too short to be seen in the CPU time of an idle program. */
+#define SPIN_MS 0.3
+enum { LINE = 64, SPINS_PER_LOOK = 64 };
+
+typedef struct worker {
+    _Alignas(LINE) atomic_uint done; /* generations finished */
+    bnet_pool *pool;
+    pthread_t thread;
+    int index, cpu; /* cpu < 0: wherever the system likes */
+} worker;
 
 struct bnet_pool {
-    int n_threads;
-    pthread_t *workers; /* n_threads - 1 */
-    int n_started;
+    int n_threads, n_started;
+    double spin_ms;
+    worker *workers;      /* n_threads - 1 */
     pthread_mutex_t turn; /* one job at a time */
     pthread_mutex_t lock;
-    pthread_cond_t wake;
-    atomic_uint generation;
-    atomic_int n_left;     /* workers still busy with the current job */
-    atomic_int n_sleeping; /* under lock for writers */
-    atomic_bool quit;
+    pthread_cond_t wake, finished;
     bnet_job job;
     void *arg;
+    _Alignas(LINE) atomic_uint generation;
+    _Alignas(LINE) atomic_int n_sleeping; /* workers; written under lock */
+    atomic_bool caller_sleeps, quit;
 };
-
-typedef struct worker_start {
-    bnet_pool *pool;
-    int index;
-} worker_start;
 
 static inline void relax(void)
 {
@@ -41,13 +47,27 @@ static inline void relax(void)
 #endif
 }
 
+/* Until *at is no longer `from`, or the time is up; false: it still is. */
+static bool spin_while(const bnet_pool *p, const atomic_uint *at, unsigned from)
+{
+    double start = -1;
+    for (unsigned i = 1;; i++) {
+        if (atomic_load_explicit(at, memory_order_acquire) != from)
+            return true;
+        relax();
+        if (i % SPINS_PER_LOOK != 0)
+            continue;
+        double now = bnet_now_ms();
+        start = start < 0 ? now : start;
+        if (now - start >= p->spin_ms)
+            return false;
+    }
+}
+
 static void wait_for_job(bnet_pool *p, unsigned seen)
 {
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&p->generation, memory_order_acquire) != seen)
-            return;
-        relax();
-    }
+    if (spin_while(p, &p->generation, seen))
+        return;
     pthread_mutex_lock(&p->lock);
     atomic_fetch_add(&p->n_sleeping, 1);
     while (atomic_load(&p->generation) == seen)
@@ -56,22 +76,44 @@ static void wait_for_job(bnet_pool *p, unsigned seen)
     pthread_mutex_unlock(&p->lock);
 }
 
-static void *worker_main(void *start_arg)
+/* The store of done and the load of caller_sleeps are sequentially consistent, as are the caller's
+ * store and load: one of the two sees the other. The same holds of generation and n_sleeping. */
+static void finish(worker *w)
 {
-    worker_start start = *(worker_start *)start_arg;
-    bnet_free(start_arg);
-    bnet_pool *p = start.pool;
+    bnet_pool *p = w->pool;
+    atomic_fetch_add(&w->done, 1);
+    if (atomic_load(&p->caller_sleeps)) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_signal(&p->finished);
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+
+/* A wish: a CPU that went away since leaves the thread where it is. */
+static void pin(int cpu)
+{
+    cpu_set_t set;
+    if (cpu < 0 || cpu >= CPU_SETSIZE)
+        return;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+static void *worker_main(void *arg)
+{
+    worker *w = arg;
+    bnet_pool *p = w->pool;
+    pin(w->cpu);
     for (unsigned seen = 0;; seen++) {
         wait_for_job(p, seen);
         if (atomic_load(&p->quit))
             return NULL;
-        p->job(p->arg, start.index, p->n_threads);
-        atomic_fetch_sub_explicit(&p->n_left, 1, memory_order_release);
+        p->job(p->arg, w->index, p->n_threads);
+        finish(w);
     }
 }
 
-/* The store of generation and the load of n_sleeping are sequentially consistent, as are the
- * sleeper's increment and its load: one of the two sees the other, so no wake-up is lost. */
 static void start_generation(bnet_pool *p)
 {
     atomic_fetch_add(&p->generation, 1);
@@ -82,6 +124,18 @@ static void start_generation(bnet_pool *p)
     }
 }
 
+static void wait_for_worker(bnet_pool *p, const worker *w, unsigned before)
+{
+    if (spin_while(p, &w->done, before))
+        return;
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->caller_sleeps, true);
+    while (atomic_load(&w->done) == before)
+        pthread_cond_wait(&p->finished, &p->lock);
+    atomic_store(&p->caller_sleeps, false);
+    pthread_mutex_unlock(&p->lock);
+}
+
 void bnet_pool_run(bnet_pool *p, bnet_job job, void *arg)
 {
     if (p->n_threads == 1) {
@@ -89,37 +143,32 @@ void bnet_pool_run(bnet_pool *p, bnet_job job, void *arg)
         return;
     }
     pthread_mutex_lock(&p->turn);
+    unsigned before = atomic_load_explicit(&p->generation, memory_order_relaxed);
     p->job = job;
     p->arg = arg;
-    atomic_store(&p->n_left, p->n_threads - 1);
     start_generation(p);
     job(arg, 0, p->n_threads);
-    for (int i = 0; atomic_load_explicit(&p->n_left, memory_order_acquire) > 0; i++) {
-        relax();
-        if (i > SPINS)
-            sched_yield(); /* more threads than cores: let them run */
-    }
+    for (int i = 0; i < p->n_threads - 1; i++)
+        wait_for_worker(p, &p->workers[i], before);
     pthread_mutex_unlock(&p->turn);
 }
 
-static bool start_worker(bnet_pool *p, int index)
+static bool start_worker(bnet_pool *p, int index, const int *cpus)
 {
-    worker_start *start = bnet_alloc(sizeof *start);
-    if (!start)
+    worker *w = &p->workers[index - 1];
+    w->pool = p;
+    w->index = index;
+    w->cpu = cpus ? cpus[index] : -1;
+    if (pthread_create(&w->thread, NULL, worker_main, w) != 0)
         return false;
-    *start = (worker_start){p, index};
-    if (pthread_create(&p->workers[index - 1], NULL, worker_main, start) != 0) {
-        bnet_free(start);
-        return false;
-    }
     p->n_started++;
     return true;
 }
 
-bitnet_status bnet_pool_open(int n_threads, bnet_pool **out, bitnet_error *err)
+bitnet_status bnet_pool_open_on(int n_threads, const int *cpus, bnet_pool **out, bitnet_error *err)
 {
-    bnet_pool *p = bnet_calloc(1, sizeof *p);
-    pthread_t *workers = bnet_calloc((size_t)n_threads, sizeof *workers);
+    bnet_pool *p = bnet_calloc(1, (sizeof *p + LINE - 1) / LINE * LINE);
+    worker *workers = bnet_calloc((size_t)n_threads, sizeof *workers);
     if (!p || !workers) {
         bnet_free(p);
         bnet_free(workers);
@@ -127,11 +176,13 @@ bitnet_status bnet_pool_open(int n_threads, bnet_pool **out, bitnet_error *err)
     }
     p->n_threads = n_threads;
     p->workers = workers;
+    p->spin_ms = n_threads > bnet_cpu_count() ? 0 : SPIN_MS;
     pthread_mutex_init(&p->turn, NULL);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->finished, NULL);
     for (int i = 1; i < n_threads; i++)
-        if (!start_worker(p, i)) {
+        if (!start_worker(p, i, cpus)) {
             bnet_pool_close(p);
             return bnet_fail(err, BITNET_MEMORY,
                              "cannot start thread %d of %d; ask for fewer threads", i + 1,
@@ -141,6 +192,11 @@ bitnet_status bnet_pool_open(int n_threads, bnet_pool **out, bitnet_error *err)
     return BITNET_OK;
 }
 
+bitnet_status bnet_pool_open(int n_threads, bnet_pool **out, bitnet_error *err)
+{
+    return bnet_pool_open_on(n_threads, NULL, out, err);
+}
+
 void bnet_pool_close(bnet_pool *p)
 {
     if (!p)
@@ -148,7 +204,8 @@ void bnet_pool_close(bnet_pool *p)
     atomic_store(&p->quit, true);
     start_generation(p);
     for (int i = 0; i < p->n_started; i++)
-        pthread_join(p->workers[i], NULL);
+        pthread_join(p->workers[i].thread, NULL);
+    pthread_cond_destroy(&p->finished);
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->lock);
     pthread_mutex_destroy(&p->turn);

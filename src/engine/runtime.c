@@ -1,5 +1,6 @@
 /* runtime.c - threads, log sink, device and instruction set: what every engine of a program shares.
  */
+#include "device/cpu_plan.h"
 #include "engine/engine.h"
 
 enum { THREADS_MAX = 1024 };
@@ -52,6 +53,26 @@ static bitnet_status select_device(bitnet_runtime *r, const bitnet_runtime_optio
     return st;
 }
 
+/* Threads are pinned where there is one for every CPU (or every core) we may use and no quota makes
+ * them wait: then none can be moved to a better place, only to a worse one. */
+static bitnet_status open_pool(bitnet_runtime *r, const bitnet_runtime_options *o,
+                               bitnet_error *err)
+{
+    bnet_cpu_plan *plan = bnet_alloc(sizeof *plan);
+    if (!plan)
+        return bnet_no_memory(err, "thread pool");
+    int n_usable = r->devices->cpu.n_usable;
+    bnet_cpu_plan_make("", NULL, 0, n_usable, plan);
+    int n = o->n_threads ? o->n_threads : BNET_MIN(plan->n_threads, (int)THREADS_MAX);
+    bool full = n_usable == plan->n && (n == plan->n || n == plan->n_threads);
+    bool pin = n <= plan->n && (o->pin == BITNET_PIN_ON || (o->pin == BITNET_PIN_AUTO && full));
+    bnet_logf(&r->log, BITNET_LOG_DEBUG, "cpu", "%d threads%s, %d CPUs usable", n,
+              pin && n > 1 ? ", pinned" : "", n_usable);
+    bitnet_status st = bnet_pool_open_on(n, pin ? plan->cpu : NULL, &r->pool, err);
+    bnet_free(plan);
+    return st;
+}
+
 bitnet_status bitnet_runtime_open(const bitnet_runtime_options *options, bitnet_runtime **out,
                                   bitnet_error *err)
 {
@@ -62,6 +83,8 @@ bitnet_status bitnet_runtime_open(const bitnet_runtime_options *options, bitnet_
     bitnet_status st = bnet_options_copy(&o, sizeof o, options, "runtime options", err);
     if (st == BITNET_OK)
         st = bnet_check_int("runtime options", "n_threads", o.n_threads, 0, THREADS_MAX, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int("runtime options", "pin", o.pin, BITNET_PIN_AUTO, BITNET_PIN_OFF, err);
     if (st != BITNET_OK)
         return st;
     bitnet_runtime *r = bnet_calloc(1, sizeof *r);
@@ -71,11 +94,10 @@ bitnet_status bitnet_runtime_open(const bitnet_runtime_options *options, bitnet_
     r->strict = o.strict;
     r->statistics = o.statistics;
     st = select_device(r, &o, err);
-    int n_threads = o.n_threads ? o.n_threads : BNET_MIN(bnet_cpu_count(), THREADS_MAX);
     if (st == BITNET_OK && o.isa && !(r->isa = bnet_strdup(o.isa)))
         st = bnet_no_memory(err, "runtime options");
     if (st == BITNET_OK)
-        st = bnet_pool_open(n_threads, &r->pool, err);
+        st = open_pool(r, &o, err);
     if (st == BITNET_OK)
         st = open_registry(r, o.tuning_path, err);
     if (st != BITNET_OK) {
