@@ -1,9 +1,10 @@
 /* head.h - the input of the scan that finds which rows of the head can matter (ops_head.c).
  *
- * The scan computes an approximate logit of every row from integers: the row's codes as they are,
- * the input as int8 with a small integer multiplier per 16 columns (Q8_0: the same for both halves
- * of 32). Every kernel computes the same integers and the same few float operations in the same
- * order, so an approximate logit has the same bits on every CPU. */
+ * The scan computes an approximate logit of every row. Block formats: from integers, the row's
+ * codes as they are, the input as int8 with a small integer multiplier per 16 columns (Q8_0: the
+ * same for both halves of 32). 16-bit floats: with fused operations, which the exact kernels may
+ * not use. Every kernel computes the same integers and the same float operations in the same order,
+ * so an approximate logit has the same bits on every CPU. */
 #ifndef BNET_HEAD_H
 #define BNET_HEAD_H
 
@@ -21,6 +22,9 @@ typedef struct bnet_head_x {
     const int32_t *start4; /* [n_cols / 64][g][4]: -32 times the sum of q of the sub-block */
     const int8_t *q4;      /* [n_cols / 4][4][4]: four columns of q, four times */
     const int16_t *pairs4; /* [n_cols / 4][4][2]: -32 (q0 + q1), -32 (q2 + q3) of four columns */
+    /* 16-bit floats only */
+    const float *x;      /* [n_cols] as it is, |x| < 2^15 */
+    const float *raised; /* [n_cols] x times 2^112 */
 } bnet_head_x;
 
 /* y[r] = approximate logit / unit for n_rows rows of n_cols columns.
@@ -32,7 +36,10 @@ typedef struct bnet_head_x {
  *
  * q8_0: rows as in the file. Per 32 columns t = mult * sum of w q, |t| <= 15 * 32 * 128 * 127 <
  * 2^23, so (float)t is exact. Block b adds (float)t * d to running sum b % 4, product and sum
- * rounded; the result is (sum 0 + sum 2) + (sum 1 + sum 3). */
+ * rounded; the result is (sum 0 + sum 2) + (sum 1 + sum 3).
+ *
+ * f16, bf16: rows as in the file, n_cols a multiple of 32, all weights finite. Column i adds w x to
+ * running sum i % 32, rounded once; the sums are folded 16, 8, 4, 2, 1. */
 typedef void bnet_fn_head_scan(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
                                float *y);
 

@@ -1,8 +1,8 @@
 /* ops_head.c - the logits that sampling can ask for, without the exact value of all the others.
  *
- * Stage one: an approximate logit a of every row, from integers, at the speed of memory, with a
- * bound b on how far it is from the logit l that the exact kernel computes. Stage two: with t the
- * k-th largest a - b, the rows with a + b >= t are computed exactly.
+ * Stage one: an approximate logit a of every row, at the speed of memory, with a bound b on how far
+ * it is from the logit l that the exact kernel computes. Stage two: with t the k-th largest a - b,
+ * the rows with a + b >= t are computed exactly.
  *
  * No wanted row is lost: k rows have l >= a - b >= t, so the k-th largest l is at least t; a row
  * among the k largest, or equal to the last of them, has l >= t, hence a + b >= l >= t.
@@ -12,10 +12,12 @@
  * the Euclidean length.
  *   1. The exact kernel: one product, n / 16 sums and 4 foldings touch a term, each rounded, so
  *      |l - w x| <= g(n / 16 + 6) sum |w_i x_i| <= g(n / 16 + 6) |w| |x|.
- *   2. x = xq + e with xq = unit mult q, computed in doubles: |w x - w xq| <= |w| |e|.
+ *   2. x = xq + e with xq = unit mult q, computed in doubles: |w x - w xq| <= |w| |e|. Heads of
+ *      16-bit floats take x itself: e = 0.
  *   3. The scan: integers are exact; their conversion, the product with the f16, at most n / 32
- *      sums and 2 foldings, the product with unit: |w xq - a| <= g(n / 32 + 8) sum over blocks
- *      |w xq of the block| <= g(n / 32 + 8) |w| |xq|, and |xq| <= |x| + |e|.
+ *      sums and 2 foldings, the product with unit (16-bit floats: n / 32 fused sums, 5 foldings):
+ *      |w xq - a| <= g(n / 32 + 8) sum over blocks |w xq of the block| <= g(n / 32 + 8) |w| |xq|,
+ *      and |xq| <= |x| + |e|.
  *   4. a - b and a + b are floats themselves: their rounding, and that of b, stays below
  *      8 u |w| (|x| + |e|), since |a| <= |w| |xq| (1 + g).
  *   5. What underflows is less than n 2^-149, and TINY is more.
@@ -43,6 +45,7 @@ typedef struct top_work {
     int32_t *start4;
     int8_t *q4;
     int16_t *pairs4;
+    float *x, *raised;
     float *best;    /* [threads][TOP_MAX] heaps of the largest a - b, least first */
     size_t *n_best; /* [threads] */
     uint8_t *rows;  /* [threads][row_bytes] a packed row made plain */
@@ -75,6 +78,8 @@ static size_t lay_out(const cpu_backend *be, const bnet_weight *w, uint8_t *base
         {(void **)&out->start4, n},
         {(void **)&out->q4, 4 * n},
         {(void **)&out->pairs4, 4 * n},
+        {(void **)&out->x, n * sizeof(float)},
+        {(void **)&out->raised, n * sizeof(float)},
         {(void **)&out->best, threads * TOP_MAX * sizeof(float)},
         {(void **)&out->n_best, threads * sizeof(size_t)},
         {(void **)&out->rows, threads * padded(w->row_bytes)},
@@ -152,27 +157,51 @@ static double rounding(size_t m)
     return mu / (1 - mu);
 }
 
-/* Fills the integers; *unit and *c of the bound. False: such an input is not for integers. */
-static bool prepare_x(const bnet_weight *w, const float *x, const top_work *t, float *unit,
-                      float *c)
+/* Block formats: integers. Returns |e|. */
+static double as_integers(const bnet_weight *w, const float *x, const top_work *t, float unit)
 {
     size_t n = w->info.n_in, group = w->info.type == BNET_Q8_0 ? 32 : 16;
-    float most = largest(x, n);
-    double xx = 0, ee = 0;
-    for (size_t i = 0; i < n; i++)
-        xx += (double)x[i] * (double)x[i];
-    if (!(xx < 1e60) || most < 1e-30f || n > 1 << 20)
-        return false;
-    *unit = most / (127.0f * BNET_HEAD_MULT);
+    double ee = 0;
     for (size_t i = 0; i < n; i += group)
-        quantise(x + i, group, *unit, t->q + i, t->mult + i / 16);
+        quantise(x + i, group, unit, t->q + i, t->mult + i / 16);
     for (size_t i = 0; i < n; i++) {
-        double e = (double)x[i] - (double)*unit * (double)(t->mult[i / 16] * t->q[i]);
+        double e = (double)x[i] - (double)unit * (double)(t->mult[i / 16] * t->q[i]);
         ee += e * e;
     }
     if (w->info.type == BNET_Q6_K)
         arrange(t, n);
-    double lx = sqrt(xx), le = sqrt(ee);
+    return sqrt(ee);
+}
+
+/* 16-bit floats: x itself. Nothing is lost: |e| is 0. */
+static bool as_floats(const float *x, const top_work *t, size_t n, float most)
+{
+    for (size_t i = 0; i < n; i++) {
+        t->x[i] = x[i];
+        t->raised[i] = x[i] * 0x1p112f;
+    }
+    return most < 32768.0f;
+}
+
+/* Fills what the scan reads; *unit and *c of the bound. False: such an input is not for integers.
+ */
+static bool prepare_x(const bnet_weight *w, const float *x, const top_work *t, float *unit,
+                      float *c)
+{
+    size_t n = w->info.n_in;
+    bool floats = w->info.type == BNET_F16 || w->info.type == BNET_BF16;
+    float most = largest(x, n);
+    double xx = 0, le = 0;
+    for (size_t i = 0; i < n; i++)
+        xx += (double)x[i] * (double)x[i];
+    if (!(xx < 1e60) || most < 1e-30f || n > 1 << 20)
+        return false;
+    *unit = floats ? 1.0f : most / (127.0f * BNET_HEAD_MULT);
+    if (floats && !as_floats(x, t, n, most))
+        return false;
+    if (!floats)
+        le = as_integers(w, x, t, *unit);
+    double lx = sqrt(xx);
     double rounded = rounding(n / 16 + 6) + rounding(n / 32 + 8) + 8 * 0x1p-24;
     *c = (float)((le + rounded * (lx + le)) * (1 + 1e-6));
     return (double)w->head->norm_max * (lx + le) < 1e37;
@@ -343,7 +372,10 @@ bool bnet_cpu_top(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, const b
     top_work t;
     uintptr_t base = (uintptr_t)scratch->data;
     lay_out(be, w, (uint8_t *)(base + (BNET_HEAD_ALIGN - base % BNET_HEAD_ALIGN)), &t);
-    scan_job j = {.w = w, .t = &t, .x = {t.q, t.mult, t.mult4, t.start4, t.q4, t.pairs4}, .k = k};
+    scan_job j = {.w = w,
+                  .t = &t,
+                  .x = {t.q, t.mult, t.mult4, t.start4, t.q4, t.pairs4, t.x, t.raised},
+                  .k = k};
     if (!prepare_x(w, x->data, &t, &j.unit, &j.c))
         return false;
     j.fn = cpu_use(be, w->head->scan);

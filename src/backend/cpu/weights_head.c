@@ -69,11 +69,28 @@ static double q8_squares(const uint8_t *row, size_t n)
     return sum;
 }
 
+/* 16-bit floats: eight running sums, so that they can be vectors. */
+static double f_squares(const uint8_t *row, size_t n, bool bf16)
+{
+    double sum[8] = {0}, all = 0;
+    for (size_t i = 0; i < n; i += 8)
+        for (size_t k = 0; k < 8; k++) {
+            uint16_t h = bnet_u16(row + 2 * (i + k));
+            double v = (double)(bf16 ? bf16_to_float(h) : half_to_float(h));
+            sum[k] += v * v;
+        }
+    for (size_t k = 0; k < 8; k++)
+        all += sum[k];
+    return all;
+}
+
 /* A little more than the length: doubles are off by a few 2^-53 per term, the float by 2^-24. */
 static float row_norm(const bnet_weight *w, const uint8_t *row)
 {
-    double sum =
-        w->info.type == BNET_Q6_K ? q6_squares(row, w->info.n_in) : q8_squares(row, w->info.n_in);
+    size_t n = w->info.n_in;
+    double sum = w->info.type == BNET_Q6_K   ? q6_squares(row, n)
+                 : w->info.type == BNET_Q8_0 ? q8_squares(row, n)
+                                             : f_squares(row, n, w->info.type == BNET_BF16);
     return (float)(sqrt(sum) * (1 + 1e-6));
 }
 
@@ -143,12 +160,22 @@ static bool wants_r4(const cpu_backend *be, const bnet_weight *w)
 static bitnet_status make_head(const cpu_backend *be, bnet_weight *w, bool r4,
                                const bnet_weight_request *r, bitnet_error *err)
 {
-    bool q8 = w->info.type == BNET_Q8_0;
-    const char *format = q8 ? "q8_0" : "q6_k_r4";
-    const bnet_kernel_record *scan = find(be, w, "head_scan", format);
-    const bnet_kernel_record *exact = find(be, w, "linear", q8 ? "q8_0" : "q6_k");
-    if ((!q8 && !r4) || !scan || !exact ||
-        (scan->tier == BNET_TIER_REFERENCE && !tuned(be, w, "head_scan", format)))
+    const struct {
+        bnet_type type;
+        const char *scan, *exact;
+    } known[] = {{BNET_Q6_K, "q6_k_r4", "q6_k"},
+                 {BNET_Q8_0, "q8_0", "q8_0"},
+                 {BNET_F16, "f16", "f16"},
+                 {BNET_BF16, "bf16", "bf16"}};
+    const bnet_kernel_record *scan = NULL, *exact = NULL;
+    bool wanted = false;
+    for (size_t i = 0; i < BNET_COUNT(known); i++)
+        if (known[i].type == w->info.type && (i > 0 || r4)) {
+            scan = find(be, w, "head_scan", known[i].scan);
+            exact = find(be, w, "linear", known[i].exact);
+            wanted = tuned(be, w, "head_scan", known[i].scan);
+        }
+    if (!scan || !exact || (scan->tier == BNET_TIER_REFERENCE && !wanted) || w->info.n_in % 32)
         return BITNET_OK;
     size_t n = bnet_q6r4_groups(w->info.n_out) * BNET_Q6R4_ROWS;
     w->head = bnet_calloc(1, sizeof *w->head);

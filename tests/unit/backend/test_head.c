@@ -80,6 +80,7 @@ typedef struct scan_input {
     int8_t *q, *mult, *mult4, *q4;
     int32_t *start4;
     int16_t *pairs4;
+    float *f, *raised;
     bnet_head_x x;
 } scan_input;
 
@@ -92,7 +93,9 @@ static scan_input input_new(size_t n, int fill)
                      .mult4 = malloc(n / 4),
                      .q4 = malloc(4 * n),
                      .start4 = malloc(n / 4 * sizeof(int32_t)),
-                     .pairs4 = malloc(2 * n * sizeof(int16_t))};
+                     .pairs4 = malloc(2 * n * sizeof(int16_t)),
+                     .f = malloc(n * sizeof(float)),
+                     .raised = malloc(n * sizeof(float))};
     for (size_t i = 0; i < n; i++)
         in.q[i] = fill == FILL_RANDOM  ? (int8_t)((int)(test_rand(&seed) % 255) - 127)
                   : fill == FILL_PLUS  ? 127
@@ -120,13 +123,35 @@ static scan_input input_new(size_t n, int fill)
                 in.start4[at] -= 32 * in.q[16 * s + i];
         }
     }
-    in.x = (bnet_head_x){in.q, in.mult, in.mult4, in.start4, in.q4, in.pairs4};
+    for (size_t i = 0; i < n; i++) {
+        in.f[i] = fill == FILL_RANDOM ? 100 * random_float() : (float)in.q[i] * 250.0f;
+        in.raised[i] = in.f[i] * 0x1p112f;
+    }
+    in.x = (bnet_head_x){in.q, in.mult, in.mult4, in.start4, in.q4, in.pairs4, in.f, in.raised};
     return in;
 }
 
 static void input_free(scan_input *in)
 {
     free(in->q), free(in->mult), free(in->mult4), free(in->q4), free(in->start4), free(in->pairs4);
+    free(in->f), free(in->raised);
+}
+
+/* 16-bit floats, all finite: of every size and sign, subnormal ones too, or the largest. */
+static void fill_floats(bnet_type type, uint8_t *rows, size_t n, int fill)
+{
+    uint16_t exponent = type == BNET_F16 ? 0x7c00 : 0x7f80;
+    random_bytes(rows, 2 * n);
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h = bnet_u16(rows + 2 * i);
+        if (type == BNET_BF16)
+            h = (uint16_t)((h & 0x8fff) | 0x3000); /* no products that overflow */
+        if ((h & exponent) == exponent)
+            h ^= 0x0400;
+        if (type == BNET_F16 && fill != FILL_RANDOM)
+            h = fill == FILL_PLUS ? 0x7bff : fill == FILL_MINUS ? 0x8001 : (uint16_t)(i & 0x83ff);
+        memcpy(rows + 2 * i, &h, 2);
+    }
 }
 
 /* Rows of bytes as a file may have them; extremes: all codes and scales at one end. */
@@ -134,6 +159,10 @@ static void fill_rows(bnet_type type, uint8_t *rows, size_t n_rows, size_t n_col
 {
     size_t block = type == BNET_Q6_K ? 210 : 34, per = type == BNET_Q6_K ? 256 : 32;
     size_t n = n_rows * (n_cols / per), d_at = type == BNET_Q6_K ? 208 : 0;
+    if (type == BNET_F16 || type == BNET_BF16) {
+        fill_floats(type, rows, n_rows * n_cols, fill);
+        return;
+    }
     random_bytes(rows, n * block);
     for (size_t b = 0; b < n; b++) {
         uint8_t *p = rows + b * block;
@@ -148,10 +177,27 @@ static void fill_rows(bnet_type type, uint8_t *rows, size_t n_rows, size_t n_col
     }
 }
 
-static void check_scan(const bnet_kernel_record *k, bnet_fn_head_scan *scalar, bnet_type type,
-                       size_t n_rows, size_t n_cols, int fill)
+typedef struct scan_format {
+    const char *name;
+    bnet_type type;
+    bnet_fn_head_scan *scalar;
+    size_t columns; /* a multiple of them */
+} scan_format;
+
+static const scan_format formats[] = {
+    {"q6_k_r4", BNET_Q6_K, bnet_head_scan_q6_k_r4_scalar, 256},
+    {"q8_0", BNET_Q8_0, bnet_head_scan_q8_0_scalar, 32},
+    {"f16", BNET_F16, bnet_head_scan_f16_scalar, 32},
+    {"bf16", BNET_BF16, bnet_head_scan_bf16_scalar, 32},
+};
+
+static void check_scan(const bnet_kernel_record *k, const scan_format *f, size_t n_rows,
+                       size_t n_cols, int fill)
 {
-    size_t row_bytes = type == BNET_Q6_K ? n_cols / 256 * 210 : n_cols / 32 * 34;
+    uint64_t bytes = 0;
+    bnet_type type = f->type;
+    assert_true(bnet_type_bytes(type, n_cols, 1, &bytes));
+    size_t row_bytes = (size_t)bytes;
     uint8_t *rows = malloc(n_rows * row_bytes);
     guarded w = guard_new(n_rows * row_bytes);
     scan_input in = input_new(n_cols, fill);
@@ -161,7 +207,7 @@ static void check_scan(const bnet_kernel_record *k, bnet_fn_head_scan *scalar, b
     for (size_t r = 0; r + 4 <= n_rows && type == BNET_Q6_K; r += 4)
         bnet_q6r4_pack(rows + r * row_bytes, row_bytes, 4, n_cols, w.data + r * row_bytes);
     memset(got, 0x7f, (n_rows + 1) * sizeof *got);
-    scalar(w.data, n_rows, &in.x, n_cols, want);
+    f->scalar(w.data, n_rows, &in.x, n_cols, want);
     ((bnet_fn_head_scan *)k->fn)(w.data, n_rows, &in.x, n_cols, got);
     for (size_t r = 0; r < n_rows; r++)
         if (memcmp(&got[r], &want[r], sizeof *got) != 0)
@@ -198,6 +244,19 @@ static void check_linear_r4(const bnet_kernel_record *k, size_t n_cols, size_t n
     guard_free(&gx);
 }
 
+static void check_scan_row(const bnet_kernel_record *k)
+{
+    const scan_format *f = NULL;
+    for (size_t i = 0; i < BNET_COUNT(formats); i++)
+        f = strcmp(k->format, formats[i].name) == 0 ? &formats[i] : f;
+    assert_non_null(f);
+    for (size_t m = 1; m <= 13; m++)
+        for (int fill = 0; fill < N_FILLS; fill++)
+            check_scan(k, f, f->columns == 256 ? 4 * (m % 3 + 1) : m % 5 + 1, f->columns * m, fill);
+    for (int fill = 0; fill < N_FILLS; fill++) /* as long as rows of models are, and longer */
+        check_scan(k, f, 4, 27648, fill);
+}
+
 static void test_kernel_rows(void **state)
 {
     (void)state;
@@ -213,22 +272,13 @@ static void test_kernel_rows(void **state)
             continue;
         }
         checked++;
-        for (size_t m = 1; m <= 13; m++)
-            for (int fill = 0; fill < N_FILLS; fill++) {
-                if (scan && q6)
-                    check_scan(k, bnet_head_scan_q6_k_r4_scalar, BNET_Q6_K, 4 * (m % 3 + 1),
-                               256 * m, fill);
-                else if (scan)
-                    check_scan(k, bnet_head_scan_q8_0_scalar, BNET_Q8_0, m % 5 + 1, 32 * m, fill);
-                else
-                    check_linear_r4(k, 256 * m, m % BNET_LINEAR_TOKENS + 1);
-            }
-        if (scan) /* as long as rows of models are, and longer */
-            for (int fill = 0; fill < N_FILLS; fill++)
-                check_scan(k, q6 ? bnet_head_scan_q6_k_r4_scalar : bnet_head_scan_q8_0_scalar,
-                           q6 ? BNET_Q6_K : BNET_Q8_0, 4, 27648, fill);
+        if (scan)
+            check_scan_row(k);
+        else
+            for (size_t m = 1; m <= 13; m++)
+                check_linear_r4(k, 256 * m, m % BNET_LINEAR_TOKENS + 1);
     }
-    assert_true(checked >= 3);
+    assert_true(checked >= 5);
 }
 
 /* The scalar scan itself: against real arithmetic. */
@@ -370,7 +420,7 @@ static float *random_rows(size_t n_out, size_t n_in)
     return rows;
 }
 
-static const bnet_type types[] = {BNET_Q6_K, BNET_Q8_0};
+static const bnet_type types[] = {BNET_Q6_K, BNET_Q8_0, BNET_F16, BNET_BF16};
 
 static bool served_here(const fixture *f)
 {

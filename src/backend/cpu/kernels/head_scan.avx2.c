@@ -5,6 +5,7 @@
  * sums per row and 256 columns stay below 16 * 4 * 8128 * 1920 < 2^30. */
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/pack_q6.h"
+#include "base/mathf.h"
 
 #include <immintrin.h>
 
@@ -143,4 +144,53 @@ void bnet_head_scan_q8_0_avx2(const uint8_t *w, size_t n_rows, const bnet_head_x
         __m128 half = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
         y[r] = _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
     }
+}
+
+/* ---- 16-bit floats ---- */
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Eight weights as floats. */
+typedef __m256 load_fn(const uint8_t *p);
+
+INLINE __m256 load_f16(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+INLINE __m256 load_bf16(const uint8_t *p)
+{
+    __m128i h = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+
+INLINE float scan_row(load_fn *load_8, const uint8_t *row, const float *x, size_t n)
+{
+    __m256 sum[4];
+    float all[16];
+    for (int k = 0; k < 4; k++)
+        sum[k] = _mm256_setzero_ps();
+    for (size_t i = 0; i < n; i += 32) {
+        _mm_prefetch((const char *)row + 2 * i + AHEAD, _MM_HINT_T0);
+        for (size_t k = 0; k < 4; k++)
+            sum[k] = _mm256_fmadd_ps(load_8(row + 2 * i + 16 * k), _mm256_loadu_ps(x + i + 8 * k),
+                                     sum[k]);
+    }
+    _mm256_storeu_ps(all, _mm256_add_ps(sum[0], sum[2]));
+    _mm256_storeu_ps(all + 8, _mm256_add_ps(sum[1], sum[3]));
+    return bnet_fold16(all);
+}
+
+void bnet_head_scan_f16_avx2(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
+                             float *y)
+{
+    for (size_t r = 0; r < n_rows; r++)
+        y[r] = scan_row(load_f16, w + 2 * r * n_cols, x->x, n_cols);
+}
+
+void bnet_head_scan_bf16_avx2(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
+                              float *y)
+{
+    for (size_t r = 0; r < n_rows; r++)
+        y[r] = scan_row(load_bf16, w + 2 * r * n_cols, x->x, n_cols);
 }

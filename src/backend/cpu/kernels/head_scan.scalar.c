@@ -61,6 +61,34 @@ void bnet_head_scan_q8_0_scalar(const uint8_t *w, size_t n_rows, const bnet_head
     }
 }
 
+/* ---- 16-bit floats ---- */
+
+static inline float scan_row(const uint8_t *row, const float *x, size_t n, bool bf16)
+{
+    float sum[32] = {0};
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h = bnet_u16(row + 2 * i);
+        sum[i % 32] = bnet_fmaf(bf16 ? bf16_to_float(h) : half_to_float(h), x[i], sum[i % 32]);
+    }
+    for (size_t i = 0; i < 16; i++)
+        sum[i] += sum[i + 16];
+    return bnet_fold16(sum);
+}
+
+void bnet_head_scan_f16_scalar(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
+                               float *y)
+{
+    for (size_t r = 0; r < n_rows; r++)
+        y[r] = scan_row(w + 2 * r * n_cols, x->x, n_cols, false);
+}
+
+void bnet_head_scan_bf16_scalar(const uint8_t *w, size_t n_rows, const bnet_head_x *x,
+                                size_t n_cols, float *y)
+{
+    for (size_t r = 0; r < n_rows; r++)
+        y[r] = scan_row(w + 2 * r * n_cols, x->x, n_cols, true);
+}
+
 /* ---- exact rows ---- */
 
 static void decode_block(const uint8_t *block, const uint8_t *f16, size_t row, float *out)
