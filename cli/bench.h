@@ -47,7 +47,7 @@ typedef struct bench_row {
     char device[16];
     int n_threads;
     bitnet_summary tok_s;
-    double gb_s, read_limit_gb_s, gop_s;
+    double gb_s, read_limit_gb_s, read_best_gb_s, gop_s;
     bitnet_peak peaks[BITNET_PEAKS_MAX]; /* the first is what gop_s is held against */
     size_t n_peaks;
     bitnet_kernel_use kernels[BENCH_KERNELS_MAX];

@@ -95,6 +95,7 @@ json_t *row_json(const bench_plan *p, const bench_row *r)
     put(o, "runs", json_integer((json_int_t)r->tok_s.n));
     put(o, "gb_s", j_num(r->gb_s));
     put(o, "read_limit_gb_s", j_num(r->read_limit_gb_s));
+    put(o, "read_best_gb_s", j_num(r->read_best_gb_s));
     put(o, "share_of_read_limit", j_num(share(r->gb_s, r->read_limit_gb_s)));
     put(o, "gop_s", j_num(r->gop_s));
     put(o, "peak_gop_s", j_num(peak_of(r)));
@@ -127,7 +128,10 @@ void print_limits(const bitnet_limits *l)
 {
     if (!l)
         return;
-    out_printf("limit    %7d %7s %10s %8s %8.1f %12s", l->n_threads, "", "", "", l->read_gb_s, "");
+    char best[24];
+    snprintf(best, sizeof best, "best %.1f", l->read_best_gb_s);
+    out_printf("limit    %7d %7s %10s %8s %8.1f %12s", l->n_threads, "", "", "", l->read_gb_s,
+               best);
     for (size_t i = 0; i < l->n_peaks; i++)
         out_printf(" %9.1f %s.%s", l->peaks[i].gop_s, l->peaks[i].name, l->peaks[i].isa);
     out_puts("\n");

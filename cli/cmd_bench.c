@@ -234,6 +234,7 @@ void fill_row(const bench_plan *p, bench_side *s, const bitnet_bench_test *t, do
     double passes = t->prompt ? (t->n_tokens < batch ? t->n_tokens : batch) : 1;
     r->gb_s = (double)bitnet_engine_token_bytes(s->engine) * r->tok_s.median / passes / 1e9;
     r->read_limit_gb_s = s->limits.read_gb_s;
+    r->read_best_gb_s = s->limits.read_best_gb_s;
     r->gop_s = (double)bitnet_engine_token_ops(s->engine) * r->tok_s.median / 1e9;
     memcpy(r->peaks, s->limits.peaks, sizeof r->peaks);
     r->n_peaks = s->limits.n_peaks;

@@ -643,7 +643,8 @@ enum { BITNET_PEAKS_MAX = 16 };
 typedef struct bitnet_limits {
     size_t struct_size;
     int n_threads;
-    double read_gb_s; /* memory that no cache holds; every thread reads its own */
+    double read_gb_s;      /* memory that no cache holds, every thread its own part end to end */
+    double read_best_gb_s; /* the same with several streams and prefetching, the best found */
     bitnet_peak peaks[BITNET_PEAKS_MAX]; /* integer instructions on registers, best set first */
     size_t n_peaks;
 } bitnet_limits;

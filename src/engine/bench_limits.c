@@ -21,7 +21,9 @@ bitnet_status bitnet_limits_measure(bitnet_runtime *r, bitnet_limits *l, bitnet_
         *l = m;
         return BITNET_OK;
     }
-    m.read_gb_s = bnet_cpu_read_rate(r->pool, &r->caps, r->devices->cpu.l3_bytes);
+    bnet_cpu_reads reads = bnet_cpu_read_rate(r->pool, &r->caps, r->devices->cpu.l3_bytes);
+    m.read_gb_s = reads.plain;
+    m.read_best_gb_s = reads.best;
     if (!(m.read_gb_s > 0))
         return bnet_no_memory(err, "measuring how fast memory is read");
     m.n_peaks = bnet_cpu_peaks(r->pool, &r->caps, peaks, BITNET_PEAKS_MAX);

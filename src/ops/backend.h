@@ -315,9 +315,14 @@ typedef struct bnet_cpu_peak {
     double gop_s;
 } bnet_cpu_peak;
 size_t bnet_cpu_peaks(bnet_pool *pool, const bnet_capabilities *c, bnet_cpu_peak *out, size_t cap);
-/* GB/s at which they read memory that no cache holds (cache_bytes: the last one's size, 0: not
- * known); 0: no memory to measure with. */
-double bnet_cpu_read_rate(bnet_pool *pool, const bnet_capabilities *c, uint64_t cache_bytes);
+/* GB/s at which all threads together read memory that no cache holds: each one stream from end to
+ * end, and the best that several streams and prefetching reach. */
+typedef struct bnet_cpu_reads {
+    double plain, best;
+} bnet_cpu_reads;
+/* cache_bytes: the last cache's size, 0: not known. */
+bnet_cpu_reads bnet_cpu_read_rate(bnet_pool *pool, const bnet_capabilities *c,
+                                  uint64_t cache_bytes);
 void bnet_backend_close(bnet_backend *be); /* NULL is legal */
 size_t bnet_backend_kernels(const bnet_backend *be, bitnet_kernel_use *out, size_t cap);
 uint64_t bnet_backend_fallbacks(const bnet_backend *be);
