@@ -2,6 +2,7 @@
 # chips) that image.c carries inside the library. Without nvcc the backend is not compiled in. Nothing of the toolkit is
 # linked: the driver's library is found at run time.
 set(BITNET_CUDA AUTO CACHE STRING "the CUDA backend: AUTO (where nvcc is found), ON, OFF")
+set(BITNET_CUDA_STORE ${CMAKE_CURRENT_LIST_DIR}/../build/cuda CACHE PATH "kernel images, shared by all builds")
 set(CUDA_FOUND OFF)
 if(NOT BITNET_CUDA STREQUAL "OFF")
   find_program(BITNET_NVCC nvcc PATHS /usr/local/cuda/bin /opt/cuda/bin)
@@ -16,8 +17,12 @@ if(NOT CUDA_FOUND)
   return()
 endif()
 
-set(cuda_arch -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=[sm_80,compute_80])
-set(cuda_hopper -gencode arch=compute_90a,code=sm_90a)
+execute_process(COMMAND ${BITNET_NVCC} --version OUTPUT_VARIABLE nvcc_version)
+string(REGEX MATCH "release ([0-9]+)" nvcc_version "${nvcc_version}")
+target_compile_definitions(bnet_flags INTERFACE BITNET_CUDA_MAJOR=${CMAKE_MATCH_1}) # the least driver, too
+set(cuda_arch --generate-code=arch=compute_75,code=sm_75 --generate-code=arch=compute_80,code=sm_80
+              --generate-code=arch=compute_80,code=compute_80)
+set(cuda_hopper --generate-code=arch=compute_90a,code=sm_90a)
 file(GLOB cuda_files CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cu)
 file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cuh
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h)
@@ -34,8 +39,12 @@ foreach(f ${cuda_files})
   if(name MATCHES "wgmma$|_sm90$") # Hopper's own instructions
     set(arch ${cuda_hopper})
   endif()
+  string(REPLACE ";" "|" flags "${flags};${arch}")
+  string(REPLACE ";" "|" headers "${cuda_headers}")
   add_custom_command(OUTPUT ${image} DEPENDS ${f} ${cuda_headers} VERBATIM
-                     COMMAND ${BITNET_NVCC} ${flags} ${arch} -I${CMAKE_CURRENT_LIST_DIR}/../src -fatbin -o ${image} ${f}
+                     COMMAND ${CMAKE_COMMAND} -DNVCC=${BITNET_NVCC} -DFLAGS=${flags} -DSOURCE=${f} -DHEADERS=${headers}
+                             -DINCLUDE=${CMAKE_CURRENT_LIST_DIR}/../src -DOUT=${image} -DSTORE=${BITNET_CUDA_STORE}
+                             -P ${CMAKE_CURRENT_LIST_DIR}/cuda_image.cmake
                      COMMENT "CUDA ${name}")
   list(APPEND cuda_images ${image})
   string(APPEND cuda_list "IMAGE(${name}, \"${image}\")\n")

@@ -136,6 +136,7 @@ bitnet_status bnet_request_resolve(const char *flag, const char *env, bnet_reque
 typedef struct bnet_selection {
     bnet_device_kind kind;
     int index;
+    bool is_auto;      /* nobody asked for this one */
     char summary[160]; /* "requested=auto detected=[cuda,cpu] selected=cuda" */
 } bnet_selection;
 
@@ -147,6 +148,8 @@ typedef struct bnet_selection {
  */
 bitnet_status bnet_select(const bnet_devices *d, const bnet_request *r, bnet_selection *out,
                           bitnet_error *err);
+/* The same selection, gone back to the CPU. */
+void bnet_select_cpu(bnet_selection *s);
 
 /* ---- planning: pure functions over a device record ---- */
 

@@ -94,7 +94,7 @@ static void select_kind(const bnet_devices *d, const bnet_request *r, bnet_devic
         snprintf(name, sizeof name, "%s:%d", bnet_device_name(k), index);
     else
         snprintf(name, sizeof name, "%s", bnet_device_name(k));
-    *out = (bnet_selection){.kind = k, .index = index};
+    *out = (bnet_selection){.kind = k, .index = index, .is_auto = r->is_auto};
     snprintf(out->summary, sizeof out->summary, "requested=%s detected=[%s] selected=%s", r->text,
              list, name);
 }
@@ -217,4 +217,13 @@ bitnet_status bnet_select(const bnet_devices *d, const bnet_request *r, bnet_sel
         return fail_any_gpu(d, err);
     select_kind(d, r, BNET_DEV_CPU, 0, out);
     return BITNET_OK;
+}
+
+void bnet_select_cpu(bnet_selection *s)
+{
+    char *at = strstr(s->summary, "selected=");
+    s->kind = BNET_DEV_CPU;
+    s->index = 0;
+    if (at)
+        snprintf(at, sizeof s->summary - (size_t)(at - s->summary), "selected=cpu");
 }

@@ -89,16 +89,12 @@ static bitnet_status copy_key(const bitnet_engine *e, const char *key, char **ou
 
 /* ---- opening ---- */
 
-static bitnet_status open_weights(bitnet_engine *e, const bitnet_engine_options *o,
-                                  bitnet_error *err)
+static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o, bitnet_error *err)
 {
     const bitnet_runtime *r = e->runtime;
-    bitnet_status st = bnet_model_cache_open(o, e->path, e->gguf, &e->log, &e->cache, err);
-    if (st != BITNET_OK)
-        return st;
     bnet_pack_cache cache;
-    const bnet_backend_want want = {.device = r->selection.kind,
-                                    .index = r->selection.index,
+    const bnet_backend_want want = {.device = e->selection.kind,
+                                    .index = e->selection.index,
                                     .pool = r->pool,
                                     .registry = r->registry,
                                     .isa = r->isa,
@@ -107,7 +103,7 @@ static bitnet_status open_weights(bitnet_engine *e, const bitnet_engine_options 
                                     .cache =
                                         bnet_model_cache_want(&e->cache, &cache) ? &cache : NULL,
                                     .no_pack = o->no_pack};
-    st = bnet_backend_open(&want, &e->backend, err);
+    bitnet_status st = bnet_backend_open(&want, &e->backend, err);
     if (st != BITNET_OK)
         return st;
     if (r->statistics)
@@ -118,6 +114,27 @@ static bitnet_status open_weights(bitnet_engine *e, const bitnet_engine_options 
     if (st == BITNET_OK)
         bnet_model_cache_trim(&e->cache);
     return st;
+}
+
+/* A device that nobody asked for and that cannot take the model is left for the CPU. */
+static bitnet_status open_weights(bitnet_engine *e, const bitnet_engine_options *o,
+                                  bitnet_error *err)
+{
+    const bitnet_runtime *r = e->runtime;
+    bitnet_error why = {0};
+    bitnet_status st = bnet_model_cache_open(o, e->path, e->gguf, &e->log, &e->cache, err);
+    if (st != BITNET_OK)
+        return st;
+    st = open_on(e, o, err ? err : &why);
+    bool device = st == BITNET_MEMORY || st == BITNET_NOT_AVAILABLE;
+    if (!device || !e->selection.is_auto || e->selection.kind == BNET_DEV_CPU || r->strict)
+        return st;
+    bnet_backend_close(e->backend);
+    e->backend = NULL;
+    bnet_select_cpu(&e->selection);
+    bnet_logf(&e->log, BITNET_LOG_WARN, "device", "%s; %s", err ? err->message : why.message,
+              e->selection.summary);
+    return open_on(e, o, err);
 }
 
 /* Before anything is made of them: in strict mode, or where the caller brings a policy. */
@@ -180,6 +197,7 @@ static bitnet_status open_any(bitnet_runtime *r, const char *path, const void *d
     pthread_mutex_init(&e->spare_lock, NULL);
     e->runtime = r;
     e->log = r->log;
+    e->selection = r->selection;
     e->layout = o.i2s_layout;
     st = data ? bnet_gguf_open_memory(data, n_bytes, path, &e->log, &e->gguf, err)
               : bnet_gguf_open(path, &e->log, &e->gguf, err);

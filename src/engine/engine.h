@@ -38,8 +38,9 @@ struct bitnet_engine {
     const bitnet_runtime *runtime;
     bnet_log log;
     bnet_gguf *gguf;
-    bnet_backend *backend; /* its own: kernel counters belong to one engine */
-    bnet_model *model;     /* NULL: vocab_only */
+    bnet_selection selection; /* the runtime's, or the CPU where that device could not be used */
+    bnet_backend *backend;    /* its own: kernel counters belong to one engine */
+    bnet_model *model;        /* NULL: vocab_only */
     bnet_tokenizer *tokenizer;
     const bnet_chat_template *chat; /* NULL: the file names none we know */
     bitnet_i2s_layout layout;

@@ -224,7 +224,7 @@ static void put_path(document *d, json_t *root)
     put(d, root, "compute_path", json_string(real ? "real" : "fallback"));
     put(d, root, "fallback", fallback);
     put(d, root, "backend", text(d->e->backend->v->name));
-    put(d, root, "backend_summary", text(d->e->runtime->selection.summary));
+    put(d, root, "backend_summary", text(d->e->selection.summary));
 }
 
 static void put_environment(document *d, json_t *root)

@@ -79,8 +79,7 @@ static bool has_format(const checking *c, const char *op, const char *format)
 {
     for (size_t i = 0; i < n_ids(c); i++) {
         bnet_kernel_name k;
-        if (find_kernel(c, id_at(c, i), &k) && strcmp(k.op, op) == 0 &&
-            strcmp(k.format, format) == 0)
+        if (find_kernel(c, id_at(c, i), &k) && does_op(&k, op) && strcmp(k.format, format) == 0)
             return true;
     }
     return false;
@@ -153,8 +152,12 @@ static double calls_of_op(const checking *c, const char *op)
     double sum = 0;
     for (size_t i = 0; i < n_ids(c); i++) {
         bnet_kernel_name k;
-        if (find_kernel(c, id_at(c, i), &k) && strcmp(k.op, op) == 0)
-            sum += json_number_value(json_object_get(calls, id_at(c, i)));
+        double each = 1;
+        if (!find_kernel(c, id_at(c, i), &k) || !does_op(&k, op))
+            continue;
+        if (strcmp(k.op, "layers") == 0) /* one call for all of them */
+            each = number_at(c, "model_info.layers");
+        sum += each * json_number_value(json_object_get(calls, id_at(c, i)));
     }
     return sum;
 }

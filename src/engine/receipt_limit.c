@@ -57,6 +57,8 @@ static void read_part(void *arg, int thread, int n_threads)
 
 double bnet_read_limit(const bitnet_engine *e)
 {
+    if (e->backend && e->backend->v->read_limit)
+        return e->backend->v->read_limit(e->backend);
     size_t n = (size_t)BNET_MIN(bnet_gguf_file_bytes(e->gguf), (uint64_t)measured_bytes);
     int n_times = (int)((pass_bytes + n - 1) / n);
     reading r = {.data = bnet_gguf_file_data(e->gguf), .n_bytes = n, .n_times = n_times};

@@ -137,7 +137,7 @@ static bool has_op(const checking *c, const char *op, const char *backend)
 {
     for (size_t i = 0; i < n_ids(c); i++) {
         bnet_kernel_name k;
-        if (find_kernel(c, id_at(c, i), &k) && strcmp(k.op, op) == 0 &&
+        if (find_kernel(c, id_at(c, i), &k) && does_op(&k, op) &&
             strcmp(bnet_device_name(k.device), backend) == 0)
             return true;
     }

@@ -197,6 +197,8 @@ typedef struct bnet_backend_vtable {
     /* Optional: a whole pass, layers and final norm, meaning what the single operations mean.
      * False: this network or step is not for it, compose. */
     bool (*pass)(bnet_backend *be, const bnet_pass *p);
+    /* Optional: how fast the device's own memory can be read, measured now, in GB/s. */
+    double (*read_limit)(bnet_backend *be);
 
     size_t (*kernels)(const bnet_backend *be, bitnet_kernel_use *out,
                       size_t cap); /* those that ran */
@@ -290,6 +292,8 @@ bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, 
 typedef struct bnet_kernel_name {
     const char *id, *op, *format;
     bnet_device_kind device;
+    const char
+        *fused; /* further operations it may do in the same call, separated by spaces; or NULL */
 } bnet_kernel_name;
 #define BACKEND(name) const bnet_kernel_name *bnet_##name##_kernel_names(size_t *n);
 #include "ops/backends.inc"

@@ -8,7 +8,9 @@
  * must be close, and all must point the same way. BITNET_GOLDEN_QUICK=1 is for sanitizers and
  * emulators: fewer documents, and every number of threads and every batch once instead of all
  * pairs. BITNET_GOLDEN_DEVICE=cuda asks for another device, where bits may differ from the CPU's:
- * then the comparisons with other programs run, in one pass and step by step. */
+ * then the comparisons with other programs run, in one pass and step by step, and the bound of each
+ * document's likelihood is for f32 caches: what is asked of the fast ones there is the direction of
+ * the logits, the choice of tokens and the mean likelihood. */
 #include "test.h"
 
 #include <math.h>
@@ -232,12 +234,12 @@ static void check_score(bitnet_kv_type kv)
 {
     bitnet_session *session = open_session(fx.engine, kv, 512);
     size_t n_documents = documents_to_score(), n_scored = 0, n_bad = 0;
-    double sum = 0, want_sum = 0, worst = 0;
+    double sum = 0, want_sum = 0, worst = 0, most = device() && kv != BITNET_KV_F32 ? 1 : 0.01;
     for (size_t i = 0; i < n_documents; i++) {
         const golden_document *d = &fx.g->documents[i];
         bitnet_score_result r = score_document(session, d);
         double off = fabs(r.nll / d->nll - 1);
-        if (r.n_tokens != d->n_tokens || r.n_scored != d->n_tokens - 1 || !(off <= 0.01)) {
+        if (r.n_tokens != d->n_tokens || r.n_scored != d->n_tokens - 1 || !(off <= most)) {
             n_bad++;
             print_message("  document %zu: %zu tokens, nll %.4f; expected %zu, %.4f\n", i,
                           r.n_tokens, r.nll, d->n_tokens, d->nll);

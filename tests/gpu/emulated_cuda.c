@@ -4,7 +4,8 @@
  * the fast kernels are, as emulated_fast.c means them. Tests find it by LD_LIBRARY_PATH.
  *
  * BITNET_EMULATED_FAIL="NAME N CODE": the N-th call of that function fails with the code.
- * BITNET_EMULATED_MEMORY: bytes the device has. Graphs record launches and copies and replay them.
+ * BITNET_EMULATED_MEMORY: bytes the device has. BITNET_EMULATED_VERSION: of the driver. Graphs
+ * record launches and copies and replay them.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -106,7 +107,8 @@ API int cuInit(unsigned flags)
 
 API int cuDriverGetVersion(int *v)
 {
-    *v = 13000;
+    const char *s = getenv("BITNET_EMULATED_VERSION");
+    *v = s ? atoi(s) : 99000;
     return OK;
 }
 

@@ -170,9 +170,7 @@ static void gemm(const bnet_cu_gemm_args *a)
     }
 GEMM(bnet_w2_gemm_wgmma_64)
 GEMM(bnet_w2_gemm_wgmma_128)
-GEMM(bnet_w2_gemm_wgmma_256)
 GEMM(bnet_w2_gemm_mma_64)
-GEMM(bnet_w2_gemm_mma_128)
 
 /* ---- rope, cache, attention: through the reference kernels ---- */
 
@@ -240,15 +238,15 @@ static void prefill(const bnet_cu_attn_args *a)
     bnet_emulated_thread = 0;
 }
 
-FAST(bnet_attn_prefill_64, bnet_cu_attn_args)
-{
-    prefill(a);
-}
-
-FAST(bnet_attn_prefill_128, bnet_cu_attn_args)
-{
-    prefill(a);
-}
+#define PREFILL(name)                                                                              \
+    FAST(name, bnet_cu_attn_args)                                                                  \
+    {                                                                                              \
+        prefill(a);                                                                                \
+    }
+PREFILL(bnet_attn_prefill_f16_64)
+PREFILL(bnet_attn_prefill_f16_128)
+PREFILL(bnet_attn_prefill_i8_64)
+PREFILL(bnet_attn_prefill_i8_128)
 
 static void decode(const bnet_cu_attn_args *a)
 {

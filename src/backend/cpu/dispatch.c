@@ -53,7 +53,7 @@ const bnet_kernel_name *bnet_cpu_kernel_names(size_t *n)
 {
     static const bnet_kernel_name names[] = {
 #define KERNEL(name, set, arch, type, op_, format_, ...)                                           \
-    {#name "." #set, #op_, #format_, BNET_DEV_CPU},
+    {#name "." #set, #op_, #format_, BNET_DEV_CPU, NULL},
 #include "backend/cpu/kernels.inc"
 #undef KERNEL
     };

@@ -383,6 +383,7 @@ static int start(cuda_driver *c, int index, const char **what)
         return r;
     STEP(c->cu.init(0), "cuInit")
     STEP(c->cu.version(&c->version), "cuDriverGetVersion")
+    STEP(c->version / 1000 >= BITNET_CUDA_MAJOR ? 0 : 35, "cuDriverGetVersion")
     STEP(c->cu.device_count(&n), "cuDeviceGetCount")
     STEP(n > 0 ? 0 : 100, "cuDeviceGetCount")
     STEP(c->cu.device_get(&c->device, index), "cuDeviceGet")

@@ -14,7 +14,7 @@
             ".byte 0\n"                                                                            \
             ".popsection\n");                                                                      \
     extern const uint8_t bnet_cuda_image_##name[], bnet_cuda_image_end_##name[];
-#include "images.inc"
+#include <images.inc>
 #undef IMAGE
 
 const void *bnet_cuda_image(size_t i, size_t *n_bytes)
@@ -23,7 +23,7 @@ const void *bnet_cuda_image(size_t i, size_t *n_bytes)
         const uint8_t *begin, *end;
     } images[] = {
 #define IMAGE(name, file) {bnet_cuda_image_##name, bnet_cuda_image_end_##name},
-#include "images.inc"
+#include <images.inc>
 #undef IMAGE
     };
     if (i >= BNET_COUNT(images))

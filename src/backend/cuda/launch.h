@@ -48,6 +48,8 @@ gpu_fn_add bnet_cuda_ref_add;
 gpu_fn_gather bnet_cuda_ref_gather;
 gpu_fn_topk bnet_cuda_ref_topk;
 gpu_fn_pack bnet_cuda_ref_pack;
+typedef void cuda_fn_fetch(gpu_backend *be, const bnet_kernel_record *k, size_t n_bytes);
+cuda_fn_fetch bnet_cuda_ref_fetch;
 
 static inline bnet_cu_act8 cuda_act(const gpu_act8 *a)
 {

@@ -129,6 +129,13 @@ void bnet_cuda_ref_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x,
     run(be, k, (uint64_t)n_rows, &a);
 }
 
+/* Kernels see pinned memory at the host's address. */
+void bnet_cuda_ref_fetch(gpu_backend *be, const bnet_kernel_record *k, size_t n_bytes)
+{
+    ref_fetch_args a = {(gpu_ptr)(uintptr_t)be->step_host, be->step_at, n_bytes / 4};
+    run(be, k, a.n, &a);
+}
+
 /* ---- the cache ---- */
 
 static ref_kv_args kv_args(const gpu_backend *be, const gpu_kv *kv, int layer)

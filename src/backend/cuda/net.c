@@ -149,6 +149,7 @@ static bool kernels(gpu_backend *be, struct gpu_net *n)
            select_one(be, "embed", gpu_w(n->net->embd)->query.format, &n->embed) &&
            select_one(be, "norm_quantize", "i8", &n->norm) &&
            select_one(be, "rope_append", "any", &n->append) &&
+           select_one(be, "step", "any", &n->fetch) &&
            be->use.attention[0]->fn == (bnet_kernel_fn)bnet_cuda_attn_decode &&
            bnet_gpu_has(be, be->use.attention[0], 0) && bnet_gpu_has(be, be->use.topk, 0);
 }
@@ -230,12 +231,10 @@ static gpu_ptr place(const bnet_net *net, cuda_arena *a, gpu_ptr base)
     a->h = part(&base, t * net->n_ff * f);
     a->cs = part(&base, t * (size_t)net->rope.n_rot * f);
     a->picked = part(&base, t * net->n_embd * f);
-    a->last = part(&base, t * net->n_embd * f);
     a->act.q = part(&base, t * ((widest + 127) / 128 * 128));
     a->act.scale = part(&base, t * f);
     a->act.sum = part(&base, t * f);
     a->logits = part(&base, r * net->n_vocab * f);
-    a->best = part(&base, r * BNET_BEST * 8);
     return base;
 }
 

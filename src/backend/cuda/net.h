@@ -17,7 +17,7 @@ typedef struct cuda_arena {
     gpu_ptr base;
     size_t n_bytes;
     int n_tokens, n_rows; /* room */
-    gpu_ptr x, q, k, v, a, h, cs, picked, last, logits, best;
+    gpu_ptr x, q, k, v, a, h, cs, picked, logits;
     gpu_act8 act; /* stride is the input's */
 } cuda_arena;
 
@@ -28,9 +28,9 @@ struct gpu_net {
     gpu_ptr *fused; /* pieces that hold the parts of several weights, [2 n_layers] */
     size_t *fused_bytes;
     cuda_arena arena;
-    const bnet_kernel_record *embed, *norm, *append, *prefill;
+    const bnet_kernel_record *embed, *norm, *append, *prefill, *fetch;
     gpu_records records;
-    void *best; /* pinned: [BNET_BEST_ROWS][BNET_BEST] floats, then as many ids */
+    void *best; /* pinned, written by kernels: [n_rows][BNET_BEST] floats, then as many ids */
 };
 
 /* Looks at the network and fuses its weights, once; NULL or !usable: passes must be composed. */

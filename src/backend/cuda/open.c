@@ -8,7 +8,7 @@
     }
 static const bnet_kernel_record records[] = {
 #define KERNEL(id_, symbols, fn_, op_, format_, dtype_, isa_, tier_, m_, n_, k_, temp, align,      \
-               major, minor, tc, agree)                                                            \
+               major, minor, tc, agree, fused_)                                                    \
     {.id = #id_,                                                                                   \
      .device = BNET_DEV_CUDA,                                                                      \
      .op = #op_,                                                                                   \
@@ -47,7 +47,9 @@ const bnet_kernel_record *bnet_cuda_kernel_rows(size_t *n)
 const bnet_kernel_name *bnet_cuda_kernel_names(size_t *n)
 {
     static const bnet_kernel_name names[] = {
-#define KERNEL(id, symbols, fn, op, format, ...) {#id, #op, #format, BNET_DEV_CUDA},
+#define KERNEL(id, symbols, fn, op, format, dtype, isa, tier, m, n, k, temp, align, major, minor,  \
+               tc, agree, fused)                                                                   \
+    {#id, #op, #format, BNET_DEV_CUDA, fused},
 #include "backend/cuda/kernels.inc"
 #undef KERNEL
     };

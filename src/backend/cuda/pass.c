@@ -10,6 +10,8 @@ typedef struct run {
     const bnet_pass *p;
     const gpu_kv *kv;
     bool all_rows; /* rows are the tokens in their order */
+    bool recorded; /* work that is repeated: it fetches its step itself */
+    size_t fetch_bytes;
 } run;
 
 /* One product of the layer: floats [T][k] normed (norm 0: not), quantised, multiplied. */
@@ -104,7 +106,7 @@ static void run_last(gpu_backend *be, const run *r)
         x = m->picked;
     }
     bnet_cuda_norm_act(be, r->n->norm, x, gpu_w(net->output_norm)->w[0], net->rms_eps, r->p->n_rows,
-                       net->n_embd, m->last, NULL);
+                       net->n_embd, gpu_buf(r->p->last)->p, NULL);
 }
 
 static void run_head(gpu_backend *be, const run *r)
@@ -114,6 +116,7 @@ static void run_head(gpu_backend *be, const run *r)
     const cuda_arena *m = &r->n->arena;
     const bnet_kernel_record *top = be->use.topk;
     size_t n_rows = (size_t)r->p->n_rows;
+    gpu_ptr last = gpu_buf(r->p->last)->p, best = (gpu_ptr)(uintptr_t)r->n->best;
     for (size_t i = 0, n; i < n_rows; i += n) {
         n = BNET_MIN(n_rows - i, (size_t)8);
         const bnet_kernel_record *k = bnet_gpu_pick(be, w, n);
@@ -121,11 +124,11 @@ static void run_head(gpu_backend *be, const run *r)
             bnet_gpu_ok(be, "head", 500);
             return;
         }
-        ((gpu_fn_linear *)k->fn)(be, k, w, m->last + i * net->n_embd * 4, (int)n,
+        ((gpu_fn_linear *)k->fn)(be, k, w, last + i * net->n_embd * 4, (int)n,
                                  m->logits + i * net->n_vocab * 4);
     }
-    ((gpu_fn_topk *)top->fn)(be, top, m->logits, (int)n_rows, net->n_vocab, BNET_BEST, m->best,
-                             m->best + n_rows * BNET_BEST * 4);
+    ((gpu_fn_topk *)top->fn)(be, top, m->logits, (int)n_rows, net->n_vocab, BNET_BEST, best,
+                             best + n_rows * BNET_BEST * 4);
 }
 
 static void run_pass(gpu_backend *be, void *user)
@@ -133,6 +136,8 @@ static void run_pass(gpu_backend *be, void *user)
     const run *r = user;
     const bnet_net *net = r->n->net;
     const bnet_kernel_record *e = r->n->embed, *t = be->use.table;
+    if (r->recorded)
+        ((cuda_fn_fetch *)r->n->fetch->fn)(be, r->n->fetch, r->fetch_bytes);
     ((gpu_fn_embed *)e->fn)(be, e, gpu_w(net->embd), r->n->arena.x);
     ((gpu_fn_table *)t->fn)(be, t, &net->rope, r->n->arena.cs);
     for (int i = 0; i < net->n_layers && gpu_alive(be); i++)
@@ -150,8 +155,9 @@ static void take_best(gpu_backend *be, const run *r)
     size_t n = (size_t)r->p->n_rows * BNET_BEST;
     const float *values = r->n->best;
     const int32_t *ids = (const int32_t *)(values + n);
-    bnet_gpu_download(be, r->n->best, r->n->arena.best, n * 8);
-    for (int i = 0; i < r->p->n_rows && gpu_alive(be); i++) {
+    if (!bnet_gpu_await(be, n * 8))
+        return;
+    for (int i = 0; i < r->p->n_rows; i++) {
         bnet_best *b = &r->p->best[i];
         for (b->n = 0; b->n < BNET_BEST && ids[b->n] >= 0; b->n++) {
             b->ids[b->n] = ids[b->n];
@@ -177,29 +183,24 @@ static const gpu_kv *one_cache(const gpu_backend *be, const bnet_step *s)
     return types == 1 ? (const gpu_kv *)(const void *)s->seqs[s->seq[0]].store : NULL;
 }
 
+/* False: the pass must be composed. */
 static bool start(gpu_backend *be, const bnet_pass *p, run *r)
 {
     struct gpu_net *n = bnet_cuda_net(be, p->net);
     if (!n || !n->usable || !gpu_alive(be))
         return false;
-    if (!bnet_gpu_step(be, p->step, p->rows, p->n_rows))
+    if (!bnet_gpu_step_make(be, p->step, p->rows, p->n_rows))
         return true;
-    *r = (run){n, p, one_cache(be, p->step), in_order(p)};
+    *r = (run){.n = n, .p = p, .kv = one_cache(be, p->step), .all_rows = in_order(p)};
     if (!r->kv || p->n_rows > p->step->n_tokens)
         return false;
-    return bnet_gpu_angles(be, &p->net->rope, be->step.max_pos + 1) &&
-           bnet_cuda_arena(be, n, p->step->n_tokens, p->n_rows, p->best != NULL);
-}
-
-static void finish(gpu_backend *be, const run *r)
-{
-    const bnet_pass *p = r->p;
-    size_t n_bytes = (size_t)p->n_rows * r->n->net->n_embd * sizeof(float);
-    if (p->n_rows > 0 && gpu_alive(be))
-        bnet_gpu_ok(be, "copying the last state",
-                    be->d->c->copy(be->d, gpu_buf(p->last)->p, r->n->arena.last, n_bytes));
-    if (p->n_rows > 0 && p->best)
-        take_best(be, r);
+    r->recorded = be->step.single && p->step->n_tokens <= RECORDED_TOKENS &&
+                  (r->all_rows || !p->n_rows) && be->d->c->record_begin;
+    bool ok = r->recorded ? bnet_gpu_step_leave(be, &r->fetch_bytes) : bnet_gpu_step_bring(be);
+    ok = ok && bnet_gpu_angles(be, &p->net->rope, be->step.max_pos + 1);
+    if (ok) /* what fails here is noted and said by sync */
+        bnet_cuda_arena(be, n, p->step->n_tokens, p->n_rows, p->best != NULL);
+    return true;
 }
 
 bool bnet_cuda_pass(bnet_backend *b, const bnet_pass *p)
@@ -209,14 +210,15 @@ bool bnet_cuda_pass(bnet_backend *b, const bnet_pass *p)
     bnet_gpu_enter(be);
     bool ours = start(be, p, &r);
     if (ours && gpu_alive(be)) {
-        const gpu_record_key key = {p->step->n_tokens,     p->n_rows,
-                                    be->step.n_seqs,       be->step.n_tiles,
+        const gpu_record_key key = {p->step->n_tokens,     p->n_rows,      be->step.n_seqs,
+                                    be->step.n_tiles,      r.fetch_bytes,  gpu_buf(p->last)->p,
                                     (int)r.kv->shape.type, p->best != NULL};
-        if (be->step.single && p->step->n_tokens <= RECORDED_TOKENS && (r.all_rows || !p->n_rows))
+        if (r.recorded)
             bnet_gpu_repeat(be, &r.n->records, &key, run_pass, &r);
         else
             run_pass(be, &r);
-        finish(be, &r);
+        if (p->n_rows > 0 && p->best)
+            take_best(be, &r);
     }
     bnet_gpu_leave(be);
     return ours;

@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+enum { COPY_BYTES = 256 << 20, COPIES = 4, COPIES_AT_ONCE = 4 };
+
 /* ---- who is inside, what failed ---- */
 
 void bnet_gpu_enter(gpu_backend *be)
@@ -172,6 +174,29 @@ static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
     bnet_gpu_leave(be);
 }
 
+/* The best of a few copies inside the device, each byte read and written; 0: no room for them. */
+static double gpu_read_limit(bnet_backend *b)
+{
+    gpu_backend *be = gpu_of(b);
+    const gpu_calls *c = be->d->c;
+    size_t n = (size_t)BNET_MIN(be->d->gpu.total_memory / 64, (uint64_t)COPY_BYTES);
+    double best = 0;
+    bnet_gpu_enter(be);
+    gpu_ptr p = bnet_gpu_take(be, 2 * n, &be->other_bytes);
+    for (int i = 0; p && i < COPIES; i++) {
+        bnet_gpu_ok(be, "waiting for the device", c->wait(be->d));
+        double start = bnet_now_ms();
+        for (int k = 0; k < COPIES_AT_ONCE && gpu_alive(be); k++)
+            bnet_gpu_ok(be, "copying", c->copy(be->d, p, p + n, n));
+        bnet_gpu_ok(be, "waiting for the device", c->wait(be->d));
+        double ms = bnet_now_ms() - start;
+        best = BNET_MAX(best, ms > 0 ? 2.0 * COPIES_AT_ONCE * (double)n / ms / 1e6 : 0);
+    }
+    bnet_gpu_give(be, p, 2 * n, &be->other_bytes);
+    bnet_gpu_leave(be);
+    return best;
+}
+
 /* ---- opening ---- */
 
 bool bnet_gpu_has(gpu_backend *be, const bnet_kernel_record *k, int symbol)
@@ -221,7 +246,8 @@ static bnet_backend_vtable table_of(const char *name)
                              .kv_clear = bnet_gpu_kv_clear,
                              .kernels = gpu_kernels,
                              .shapes = gpu_shapes,
-                             .stats = gpu_stats};
+                             .stats = gpu_stats,
+                             .read_limit = gpu_read_limit};
     bnet_gpu_fill_ops(&v);
     return v;
 }

@@ -121,8 +121,11 @@ struct gpu_backend {
     gpu_step_view step;
     gpu_ptr step_at;
     size_t step_cap, step_bytes;
-    uint8_t *step_shadow; /* what is there now */
-    size_t shadow_cap;
+    uint8_t *step_shadow; /* what is there now; in its second half what was put together last */
+    size_t shadow_cap, made_bytes;
+    uint8_t *step_host; /* pinned: a step that recorded work fetches itself */
+    size_t host_cap;
+    bool fetching; /* it may not have been read yet */
 
     gpu_ptr angles; /* [positions][n_rot / 2][2] */
     double *inv_freq;
@@ -181,6 +184,8 @@ void bnet_gpu_write(bnet_backend *b, bnet_buffer *buf, const void *bytes, size_t
 /* Copies bytes of the host through the ring; they may change when it returns. */
 void bnet_gpu_upload(gpu_backend *be, gpu_ptr dst, const void *bytes, size_t n_bytes);
 void bnet_gpu_download(gpu_backend *be, void *bytes, gpu_ptr src, size_t n_bytes); /* waits */
+/* Waits for kernels that write n bytes to pinned memory themselves. */
+bool bnet_gpu_await(gpu_backend *be, size_t n_bytes);
 /* At least n bytes of scratch, or of memory that was zero at first and is left zero; 0: failed. */
 gpu_ptr bnet_gpu_scratch(gpu_backend *be, size_t n_bytes);
 gpu_ptr bnet_gpu_zeros(gpu_backend *be, size_t n_bytes);
@@ -189,6 +194,11 @@ gpu_ptr bnet_gpu_zeros(gpu_backend *be, size_t n_bytes);
 
 /* Brings the step to the device unless it is there already, and tells where. rows may be NULL. */
 bool bnet_gpu_step(gpu_backend *be, const bnet_step *s, const int32_t *rows, int n_rows);
+/* The same in two parts: put together; then brought, or left in pinned memory for work that begins
+ * with fetching it (*n_bytes from step_host to step_at; a multiple of 1 KiB). */
+bool bnet_gpu_step_make(gpu_backend *be, const bnet_step *s, const int32_t *rows, int n_rows);
+bool bnet_gpu_step_bring(gpu_backend *be);
+bool bnet_gpu_step_leave(gpu_backend *be, size_t *n_bytes);
 /* Cosines and sines of positions up to the step's largest. */
 bool bnet_gpu_angles(gpu_backend *be, const bnet_rope *r, int n_pos);
 

@@ -49,6 +49,7 @@ void bnet_gpu_memory_close(gpu_backend *be)
     c->wait(be->d);
     for (int i = 0; i < GPU_CHUNKS; i++)
         c->host_release(be->d, be->stage.chunk[i]);
+    c->host_release(be->d, be->step_host);
 }
 
 gpu_ptr bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
@@ -171,6 +172,16 @@ void bnet_gpu_download(gpu_backend *be, void *bytes, gpu_ptr src, size_t n_bytes
     bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d));
     atomic_fetch_add(&be->n_d2h, 1);
     atomic_fetch_add(&be->d2h_bytes, n_bytes);
+}
+
+bool bnet_gpu_await(gpu_backend *be, size_t n_bytes)
+{
+    if (!gpu_alive(be) || !bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d)))
+        return false;
+    be->fetching = false;
+    atomic_fetch_add(&be->n_d2h, 1);
+    atomic_fetch_add(&be->d2h_bytes, n_bytes);
+    return true;
 }
 
 /* ---- buffers ---- */

@@ -9,7 +9,10 @@ enum { GPU_RECORDS = 96, GPU_RECORD_USES = 48 };
 
 /* What must be the same for a recorded pass to serve. */
 typedef struct gpu_record_key {
-    int n_tokens, n_rows, n_seqs, n_tiles, kv_type, best;
+    int n_tokens, n_rows, n_seqs, n_tiles;
+    size_t n_bytes; /* of the step */
+    gpu_ptr last;   /* where results go */
+    int kv_type, best;
 } gpu_record_key;
 
 typedef struct gpu_recorded {

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { STEP_FIRST_BYTES = 1 << 18, TYPES = 3, ANGLES_FIRST = 512 };
+enum { STEP_FIRST_BYTES = 1 << 18, TYPES = 3, ANGLES_FIRST = 512, FETCH_BYTES = 1 << 10 };
 
 /* Where everything lies inside the piece, in bytes. */
 typedef struct places {
@@ -144,6 +144,12 @@ static void point(gpu_backend *be, const places *p)
     v->n_tiles = p->n_tiles;
 }
 
+/* Where a new step is put together. */
+static uint8_t *made(const gpu_backend *be)
+{
+    return be->step_shadow + be->shadow_cap / 2;
+}
+
 static bool room(gpu_backend *be, size_t n_bytes)
 {
     size_t n = BNET_MAX(n_bytes, (size_t)STEP_FIRST_BYTES);
@@ -160,15 +166,14 @@ static bool room(gpu_backend *be, size_t n_bytes)
     return true;
 }
 
-bool bnet_gpu_step(gpu_backend *be, const bnet_step *s, const int32_t *rows, int n_rows)
+bool bnet_gpu_step_make(gpu_backend *be, const bnet_step *s, const int32_t *rows, int n_rows)
 {
     places p = plan(s, n_rows);
-    if (!gpu_alive(be) || !room(be, p.total))
+    if (!gpu_alive(be) || !room(be, p.total + FETCH_BYTES))
         return false;
-    /* the second half of the shadow is where a new step is put together */
     if (!bnet_grow(&be->step_shadow, &be->shadow_cap, 2 * p.total, 1))
         return bnet_gpu_ok(be, "step buffer", 2);
-    uint8_t *out = be->step_shadow + be->shadow_cap / 2;
+    uint8_t *out = made(be);
     gpu_step_view v = {.n_tokens = s->n_tokens, .n_rows = n_rows};
     memset(out, 0, p.total);
     if (has_cache(s)) {
@@ -181,13 +186,56 @@ bool bnet_gpu_step(gpu_backend *be, const bnet_step *s, const int32_t *rows, int
     if (n_rows)
         memcpy(out + p.rows, rows, (size_t)n_rows * 4);
     be->step = v;
+    be->made_bytes = p.total;
     point(be, &p);
-    if (be->step_bytes == p.total && memcmp(be->step_shadow, out, p.total) == 0)
-        return true;
-    memcpy(be->step_shadow, out, p.total);
-    be->step_bytes = p.total;
-    bnet_gpu_upload(be, be->step_at, out, p.total);
+    return true;
+}
+
+bool bnet_gpu_step_bring(gpu_backend *be)
+{
+    const uint8_t *out = made(be);
+    size_t n = be->made_bytes;
+    if (be->step_bytes == n && memcmp(be->step_shadow, out, n) == 0)
+        return gpu_alive(be);
+    memcpy(be->step_shadow, out, n);
+    be->step_bytes = n;
+    bnet_gpu_upload(be, be->step_at, out, n);
     return gpu_alive(be);
+}
+
+/* Pinned memory as large as the piece on the device, free to be written. */
+static bool host_room(gpu_backend *be)
+{
+    if (be->fetching && !bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d)))
+        return false;
+    be->fetching = false;
+    if (be->host_cap >= be->step_cap)
+        return true;
+    be->d->c->host_release(be->d, be->step_host);
+    be->step_host = be->d->c->host_alloc(be->d, be->step_cap);
+    be->host_cap = be->step_host ? be->step_cap : 0;
+    be->epoch++;
+    return be->step_host || bnet_gpu_ok(be, "pinned step buffer", 2);
+}
+
+bool bnet_gpu_step_leave(gpu_backend *be, size_t *n_bytes)
+{
+    size_t n = be->made_bytes;
+    if (!gpu_alive(be) || !host_room(be))
+        return false;
+    memcpy(be->step_host, made(be), n);
+    memcpy(be->step_shadow, made(be), n);
+    be->step_bytes = n;
+    be->fetching = true;
+    *n_bytes = (n + FETCH_BYTES - 1) / FETCH_BYTES * FETCH_BYTES;
+    atomic_fetch_add(&be->n_h2d, 1);
+    atomic_fetch_add(&be->h2d_bytes, *n_bytes);
+    return true;
+}
+
+bool bnet_gpu_step(gpu_backend *be, const bnet_step *s, const int32_t *rows, int n_rows)
+{
+    return bnet_gpu_step_make(be, s, rows, n_rows) && bnet_gpu_step_bring(be);
 }
 
 /* ---- angles ---- */

@@ -71,7 +71,12 @@ static void kernels(void **state)
     bitnet_kernel_info info;
     assert_false(bitnet_kernel_at(-1, &info));
     assert_string_equal(bitnet_backend_list(0), "cpu");
+#ifdef BITNET_HAVE_CUDA
+    assert_string_equal(bitnet_backend_list(1), "cuda");
+    assert_null(bitnet_backend_list(2));
+#else
     assert_null(bitnet_backend_list(1));
+#endif
     bitnet_session_close(s);
     nano_close(&n);
 }

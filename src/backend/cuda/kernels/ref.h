@@ -1,6 +1,6 @@
-/* ref.h - the arguments of the reference kernels, shared with the host: one plain struct each, passed
- * by value. Addresses are the device's. Kernels are plain C, one thread per result, in the CPU's
- * order of summation; so they can also be run on a CPU by an emulated driver (tests/gpu). */
+/* ref.h - the arguments of the reference kernels, shared with the host: one plain struct each,
+ * passed by value. Addresses are the device's. Kernels are plain C, one thread per result, in the
+ * CPU's order of summation; so they can also be run on a CPU by an emulated driver (tests/gpu). */
 #ifndef BNET_CUDA_REF_H
 #define BNET_CUDA_REF_H
 
@@ -95,6 +95,13 @@ typedef struct ref_gather_args {
     int32_t n_rows, n_cols;
 } ref_gather_args;
 
+/* A step from pinned memory of the host to its place on the device. */
+typedef struct ref_fetch_args {
+    BNET_DEV(const uint32_t) src;
+    BNET_DEV(uint32_t) dst;
+    uint64_t n; /* words */
+} ref_fetch_args;
+
 /* The k best of each row by value, ties to the lower index; what is not finite is left out: index
  * -1. */
 typedef struct ref_topk_args {
@@ -104,8 +111,8 @@ typedef struct ref_topk_args {
     int32_t m, n, k;
 } ref_topk_args;
 
-/* Rows as files have them to the layouts above. src: n_rows rows of row_bytes, the first of which is
- * row first_row of the matrix. from: what the rows are. */
+/* Rows as files have them to the layouts above. src: n_rows rows of row_bytes, the first of which
+ * is row first_row of the matrix. from: what the rows are. */
 enum { REF_FROM_I2S, REF_FROM_PLAIN, REF_FROM_Q8_0, REF_FROM_Q4_0, REF_FROM_Q6_K };
 typedef struct ref_pack_args {
     BNET_DEV(const uint8_t) src;
@@ -120,7 +127,7 @@ typedef struct ref_pair_args {
     BNET_DEV(const uint32_t) a;
     BNET_DEV(const uint32_t) b;
     BNET_DEV(uint32_t) out;
-    uint64_t n_words; /* of out */
+    uint64_t n_words;          /* of out */
     int32_t n_chunks, n_tiles; /* n_tiles of a and b each */
 } ref_pair_args;
 
@@ -131,7 +138,7 @@ typedef struct ref_pair_args {
 #define REF_FN static __device__ __forceinline__
 #define REF_THREAD                                                                                 \
     ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) /* kernels are launched in one dimension */
-#define REF_SQRT(x) sqrt(x)
+#define REF_SQRT(x)       sqrt(x)
 #define REF_FLOAT_BITS(u) __uint_as_float(u)
 #elif defined(BNET_CUDA_EMULATED)
 #include <math.h>
@@ -144,9 +151,9 @@ extern _Thread_local uint64_t bnet_emulated_thread;
         name##_body(*(args *)p);                                                                   \
     }                                                                                              \
     static void name##_body(args a)
-#define REF_FN     static inline
-#define REF_THREAD bnet_emulated_thread
-#define REF_SQRT(x) sqrt(x)
+#define REF_FN            static inline
+#define REF_THREAD        bnet_emulated_thread
+#define REF_SQRT(x)       sqrt(x)
 static inline float bnet_emulated_float(uint32_t u)
 {
     union {

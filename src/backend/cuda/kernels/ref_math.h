@@ -100,8 +100,7 @@ REF_FN float ref_q6_k(const bnet_cu_matrix *m, uint64_t at)
     int i = (int)(at % 32);
     int low = m->w[0][16 * group + (uint64_t)(i % 16)] >> (i / 16 * 4) & 15;
     int high = m->w[1][8 * group + (uint64_t)(i % 8)] >> (i / 8 * 2) & 3;
-    float scale =
-        ref_half(ref_u16(m->w[3] + 2 * (at / 256))) * (float)(int8_t)m->w[2][at / 16];
+    float scale = ref_half(ref_u16(m->w[3] + 2 * (at / 256))) * (float)(int8_t)m->w[2][at / 16];
     return scale * (float)((low | high << 4) - 32);
 }
 

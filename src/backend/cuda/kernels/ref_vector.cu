@@ -152,3 +152,10 @@ REF_KERNEL(bnet_ref_topk, ref_topk_args)
         }
     }
 }
+
+REF_KERNEL(bnet_ref_fetch, ref_fetch_args)
+{
+    uint64_t i = REF_THREAD;
+    if (i < a.n)
+        a.dst[i] = a.src[i];
+}

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""The CUDA backend's host side without a GPU: an emulated libcuda (emulated_cuda.c) runs reference kernels on the CPU, or
+with compute capability 9.0 what the fast kernels mean. Texts must be the CPU's; every failure has its message, remedy and
+exit code; only --device auto goes on on the CPU."""
+import json
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+from harness import BITNET, Skip, check, equal, expect, fails, main, model, run, temp  # noqa: E402
+
+BUILD = os.environ.get("BITNET_BUILD", os.path.dirname(BITNET))
+EMULATED = os.path.join(BUILD, "emulated")
+ASK = ("-p", "Once upon a time", "--greedy", "-n", "40")
+
+
+def need():
+    if not os.path.exists(os.path.join(EMULATED, "libcuda.so.1")):
+        raise Skip("the CUDA backend is not compiled in")
+
+
+def with_gpu(cc=None, **more):
+    """An environment with the device; more: FAIL, MEMORY, VERSION."""
+    need()
+    env = {"LD_LIBRARY_PATH": EMULATED, **{"BITNET_EMULATED_" + k: str(v) for k, v in more.items()}}
+    return {**env, "BITNET_EMULATED_CC": str(cc)} if cc else env
+
+
+def text(env, *args):
+    return expect(0, "run", "-m", model("nano"), *ASK, *args, env=env).out
+
+
+def test_texts_are_the_cpus():
+    """One pass for the prompt, recorded steps after it, every type of cache, with and without the fast kernels."""
+    for kv in ("f32", "f16", "int8"):
+        want = text(None, "--device", "cpu", "--kv", kv)
+        for cc in (50, 90):
+            equal(text(with_gpu(cc), "--device", "cuda", "--kv", kv), want, f"compute capability {cc}, {kv}")
+
+
+def test_auto_takes_the_device():
+    r = expect(0, "run", "-m", model("nano"), *ASK, "-v", env=with_gpu(90), says=r"detected=\[cuda,cpu\] selected=cuda")
+    check("i2s_gpu_gemv_bulk" in r.err and "cuda: device 0: emulated device" in r.err, r.err)
+
+
+def test_sampling_uses_the_best_of_the_device():
+    for how in (("--temperature", "0.8", "--seed", "7"), ("--top-k", "5", "--temperature", "1", "--seed", "3"),
+                ("--repeat-penalty", "1.3", "--greedy")):
+        args = ("-m", model("nano"), "-p", "The rain", "-n", "40", *how)
+        want = expect(0, "run", *args, "--device", "cpu", "--kv", "f32").out
+        equal(expect(0, "run", *args, "--device", "cuda", "--kv", "f32", env=with_gpu(90)).out, want, how)
+
+
+def test_golden_on_the_emulated_device():
+    need()
+    program, gguf = os.path.join(BUILD, "tests", "test_golden"), os.path.join(BUILD, "golden", "nano.gguf")
+    if not (os.path.exists(program) and os.path.exists(gguf)):
+        raise Skip("the golden model was not converted in this build")
+    env = {**os.environ, **with_gpu(90), "BITNET_GOLDEN_DEVICE": "cuda", "BITNET_GOLDEN_QUICK": "1"}
+    r = subprocess.run([program, "nano", gguf], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    check(r.returncode == 0, r.stdout.decode()[-1500:])
+
+
+def test_receipt_lists_the_gpus_kernels():
+    path = temp("receipt.json")
+    expect(0, "run", "-m", model("nano"), *ASK, "--device", "cuda", "--receipt", path, env=with_gpu(90))
+    with open(path, encoding="utf-8") as f:
+        receipt = json.load(f)
+    equal(receipt["backend"], "cuda", "backend")
+    equal(receipt["compute_path"], "real", "compute_path")
+    check("i2s_gpu_gemv_bulk" in receipt["kernels"], receipt["kernels"])
+    expect(0, "receipt", "verify", path, env=with_gpu(90))
+
+
+# ---- what can be wrong (issue of the GPU, point 6) ----
+
+def test_driver_absent():
+    need()
+    env = {"LD_LIBRARY_PATH": ""}
+    r = run("devices", env=env)
+    if "NVIDIA" in r.out and "available yes" in r.out.split("\n")[0]:
+        raise Skip("this machine has a driver")
+    fails(12, "run", "-m", model("nano"), *ASK, "--device", "cuda", env=env,
+          says="NotAvailableRuntime: cuda: the library libcuda.so.1 is not installed; install the NVIDIA driver")
+    expect(0, "run", "-m", model("nano"), *ASK, "--device", "auto", "-v", env=env, says="selected=cpu")
+
+
+def test_index_beyond_the_last_device():
+    fails(12, "run", "-m", model("nano"), *ASK, "--device", "cuda:7", env=with_gpu(),
+          says=r"cuda:7 was requested, but there is one device: cuda:0 \(emulated device\)")
+
+
+def test_driver_too_old():
+    says = r"cuDriverGetVersion: CUDA_ERROR_INSUFFICIENT_DRIVER \(35\); the driver is older than .* update the driver"
+    fails(12, "run", "-m", model("nano"), *ASK, "--device", "cuda", env=with_gpu(VERSION=11040), says=says)
+    expect(0, "run", "-m", model("nano"), *ASK, "--device", "auto", env=with_gpu(VERSION=11040),
+           says=says + ".*selected=cpu")
+    fails(12, "run", "-m", model("nano"), *ASK, "--device", "cuda", env=with_gpu(FAIL="cuModuleLoadData -1 222"),
+          says="CUDA_ERROR_UNSUPPORTED_PTX_VERSION.*update the driver")
+
+
+def test_out_of_memory():
+    """While weights are loaded: an error by name; under auto the CPU takes over and the receipt says so."""
+    says = "bytes do not fit on device 0 .* close other programs on it, choose another device, or --device cpu"
+    fails(6, "run", "-m", model("nano"), *ASK, "--device", "cuda", env=with_gpu(MEMORY=600000), says=says)
+    path = temp("oom.json")
+    r = expect(0, "run", "-m", model("nano"), *ASK, "--device", "auto", "--receipt", path, env=with_gpu(MEMORY=600000),
+               says=says + "; requested=auto .* selected=cpu")
+    equal(r.out, text(None, "--device", "cpu"), "text")
+    with open(path, encoding="utf-8") as f:
+        receipt = json.load(f)
+    equal(receipt["backend"], "cpu", "backend")
+    check(receipt["backend_summary"].endswith("selected=cpu"), receipt["backend_summary"])
+    fails(6, "run", "-m", model("nano"), *ASK, "--device", "auto", "--strict", env=with_gpu(MEMORY=600000), says=says)
+
+
+def test_no_memory_for_the_session():
+    for n in (700000, 800000, 900000, 1000000, 1200000):
+        r = run("run", "-m", model("nano"), *ASK, "--device", "cuda", "--ctx", "256", env=with_gpu(90, MEMORY=n))
+        check(r.code in (0, 6), f"{n}: exit {r.code}: {r.err[:300]}")
+        check(r.code == 0 or re.search("memory|do not fit", r.err), f"{n}: {r.err[:300]}")
+
+
+def test_device_lost_in_a_step():
+    """Hot-unplugged: the step is repeated on the CPU and counted; strict mode ends with the error."""
+    want = text(None, "--device", "cpu")
+    for fault in ("cuGraphLaunch 3 46", "cuStreamSynchronize 20 719"):
+        env = with_gpu(90, FAIL=fault)
+        r = expect(0, "run", "-m", model("nano"), *ASK, "--device", "cuda", env=env, says="goes on on the CPU")
+        equal(r.out, want, fault)
+        fails_later = run("run", "-m", model("nano"), *ASK, "--device", "cuda", "--strict", env=env)
+        check(fails_later.code == 12, f"{fault}: exit {fails_later.code}: {fails_later.err[:300]}")
+        check("strict mode allows no fallback" in fails_later.err, fails_later.err[:300])
+
+
+def test_a_launch_that_fails():
+    """Whichever it is, packing weights, in a prompt, in a step, while one is recorded: an error or the right text."""
+    want = text(None, "--device", "cpu")
+    seen = set()
+    for n in (3, 30, 45, 60, 75, 90):
+        r = run("run", "-m", model("nano"), *ASK, "--device", "cuda", env=with_gpu(90, FAIL=f"cuLaunchKernel {n} 700"))
+        check(r.code == 12 or (r.code == 0 and r.out == want), f"launch {n}: exit {r.code}: {r.err[:300]}")
+        seen.add((r.code, "goes on on the CPU" in r.err))
+    check({(12, False), (0, True)} <= seen, f"{seen}")
+
+
+def test_failures_while_opening():
+    for fault, says in (("cuInit 1 100", "no CUDA device"), ("cuDevicePrimaryCtxRetain 1 46", "busy or in exclusive mode"),
+                        ("cuMemHostAlloc 1 2", "pinned memory"), ("cuModuleLoadData -1 209", "no kernels for this GPU"),
+                        ("cuMemAlloc 3 2", "do not fit|memory"), ("cuMemcpyHtoD 2 700", "CUDA_ERROR_ILLEGAL_ADDRESS")):
+        r = run("run", "-m", model("nano"), *ASK, "--device", "cuda", env=with_gpu(90, FAIL=fault))
+        check(r.code in (6, 12) and re.search(says, r.err), f"{fault}: exit {r.code}: {r.err[:300]}")
+        expect(0, "run", "-m", model("nano"), *ASK, "--device", "auto", env=with_gpu(90, FAIL=fault))
+
+
+if __name__ == "__main__":
+    main(globals())
