@@ -7,7 +7,6 @@
 #include "engine/sampler.h"
 
 #include <float.h>
-#include <limits.h>
 #include <math.h>
 
 #include "engine/options.h"
@@ -15,12 +14,12 @@
 #include "base/mathf.h"
 
 enum {
-    VOCAB_MAX = 1 << 23, /* 2^23 weights of 2^40 fit a uint64_t */
-    WANTED_MAX = 1024,   /* ids with penalties that are asked for one by one */
-    BLOCK = 64           /* logits looked at together */
+    WANTED_MAX = 1024, /* ids with penalties that are asked for one by one */
+    BLOCK = 64         /* logits looked at together */
 };
-#define LIGHTEST 28.0f /* e^-28 < 2^-40: what is further below the best than that weighs nothing   \
-                        */
+#define LIGHTEST                                                                                   \
+    28.0f /* e^-28 < 2^-40: what is further below the best than that weighs nothing                \
+           */
 
 typedef struct candidate {
     float key; /* orders the heap: x, or minus the distance to typical */
@@ -53,46 +52,7 @@ static inline int32_t id_at(const row *r, size_t i)
     return r->ids ? r->ids[i] : (int32_t)i;
 }
 
-/* ---- options ---- */
-
-void bitnet_sampler_options_init(bitnet_sampler_options *o)
-{
-    if (!o)
-        return;
-    *o = (bitnet_sampler_options){.struct_size = sizeof *o,
-                                  .temperature = 0.7f,
-                                  .top_k = 50,
-                                  .top_p = 0.95f,
-                                  .typical_p = 1.0f,
-                                  .repetition_penalty = 1.0f,
-                                  .penalty_window = 64};
-}
-
-static bitnet_status check_options(const bitnet_sampler_options *o, int n_vocab, bitnet_error *err)
-{
-    static const char who[] = "sampler options";
-    const struct {
-        const char *field;
-        double value, lo, hi;
-    } ranges[] = {
-        {"temperature", (double)o->temperature, 0, 100},
-        {"top_p", (double)o->top_p, 0, 1},
-        {"min_p", (double)o->min_p, 0, 1},
-        {"typical_p", (double)o->typical_p, 0, 1},
-        {"repetition_penalty", (double)o->repetition_penalty, (double)0.01f, 100},
-        {"presence_penalty", (double)o->presence_penalty, -100, 100},
-        {"frequency_penalty", (double)o->frequency_penalty, -100, 100},
-    };
-    bitnet_status st = bnet_check_int("sampler", "n_vocab", n_vocab, 1, VOCAB_MAX, err);
-    for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(ranges); i++)
-        st = bnet_check_float(who, ranges[i].field, ranges[i].value, ranges[i].lo, ranges[i].hi,
-                              err);
-    if (st == BITNET_OK)
-        st = bnet_check_int(who, "top_k", o->top_k, 0, INT_MAX, err);
-    if (st == BITNET_OK)
-        st = bnet_check_int(who, "penalty_window", o->penalty_window, 0, INT_MAX, err);
-    return st;
-}
+/* ---- opening ---- */
 
 bitnet_status bitnet_sampler_open(const bitnet_sampler_options *options, int n_vocab,
                                   bitnet_sampler **out, bitnet_error *err)
@@ -103,7 +63,7 @@ bitnet_status bitnet_sampler_open(const bitnet_sampler_options *options, int n_v
     bitnet_sampler_options_init(&o);
     bitnet_status st = bnet_options_copy(&o, sizeof o, options, "sampler options", err);
     if (st == BITNET_OK)
-        st = check_options(&o, n_vocab, err);
+        st = bnet_sampler_check(&o, n_vocab, err);
     if (st != BITNET_OK)
         return st;
     bitnet_sampler *s = bnet_calloc(1, sizeof *s);

@@ -9,6 +9,8 @@
 #define BNET_WEIGHT_ONE ((uint64_t)1 << 40)
 
 int bnet_sampler_vocab(const bitnet_sampler *s);
+/* Every field in its range, and n_vocab (sampler_options.c). */
+bitnet_status bnet_sampler_check(const bitnet_sampler_options *o, int n_vocab, bitnet_error *err);
 /* Which logits the next pick after this history can depend on. want->ids belongs to the sampler,
  * until it is asked again. False: on all of them, as far as can be told. */
 bool bnet_sampler_want(bitnet_sampler *s, const int32_t *history, size_t n_history,

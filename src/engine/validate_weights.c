@@ -76,7 +76,8 @@ static bool type_of(const bnet_kernel_record *k, bnet_type *out, bool *ternary)
         *out = BNET_Q6_K; /* packed when it is prepared */
     else if (t)
         *out = t->type;
-    return t != NULL || *out == BNET_Q6_K || strncmp(k->format, "i2s", 3) == 0 || strcmp(k->format, "fallback") == 0;
+    return t != NULL || *out == BNET_Q6_K || strncmp(k->format, "i2s", 3) == 0 ||
+           strcmp(k->format, "fallback") == 0;
 }
 
 bitnet_status bnet_case_weight(kernel_case *c, const char **skip, bitnet_error *err)
