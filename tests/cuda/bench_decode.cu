@@ -269,6 +269,11 @@ static void check_model(const dims &d, const std::vector<uint32_t> &positions)
     }
 }
 
+SECTION(decode_tiny) /* for the memory checker */
+{
+    check_model({128, 128, 1, 1, 1, 2}, {1, 100});
+}
+
 SECTION(decode_check)
 {
     check_model({512, 1408, 4, 1, 5, 4}, {0, 1, 16, 100, 255});

@@ -338,7 +338,8 @@ static inline bnet_cu_launch bnet_head_launch(const bnet_cu_head_args *a, uint32
 {
     uint32_t padded = (a->m.stride + 1023) / 1024 * 1024;
     uint32_t tokens = a->n_tokens <= 2 ? a->n_tokens : a->n_tokens <= 4 ? 4 : 8;
-    bnet_cu_launch l = {{2 * n_sm, 1, 1}, BNET_HEAD_THREADS, tokens * padded * 4};
+    uint32_t blocks = a->m.w[1] ? n_sm : 2 * n_sm; /* codes take more registers than floats */
+    bnet_cu_launch l = {{blocks, 1, 1}, BNET_HEAD_THREADS, tokens * padded * 4};
     return l;
 }
 
@@ -364,7 +365,8 @@ static inline bnet_cu_launch bnet_matmul_launch(const bnet_cu_matmul_args *a)
  * ---- bnet_argmax: id of the largest logit of each row; also the next ids and positions of the
  * step buffer if wanted. PDL. bnet_topk_part, then bnet_topk_merge: the k <= 64 largest of each
  * row, sorted. PDL. */
-enum { BNET_TOPK_MAX = 64, BNET_TOPK_SLICES = 64, BNET_ARGMAX_SLICES = 32 };
+enum { BNET_TOPK_MAX = 64, BNET_TOPK_SLICES = 128, BNET_ARGMAX_SLICES = 32 };
+enum { BNET_TOPK_PART_THREADS = 256, BNET_TOPK_MERGE_THREADS = 1024 };
 typedef struct bnet_cu_sample_args {
     BNET_DEV(const float) logits; /* [rows][ld] */
     BNET_DEV(int32_t) id;         /* [rows][k] */
@@ -383,12 +385,12 @@ static inline bnet_cu_launch bnet_argmax_launch(uint32_t rows)
 }
 static inline bnet_cu_launch bnet_topk_part_launch(uint32_t rows)
 {
-    bnet_cu_launch l = {{BNET_TOPK_SLICES, rows, 1}, 1024, 0};
+    bnet_cu_launch l = {{BNET_TOPK_SLICES, rows, 1}, BNET_TOPK_PART_THREADS, 0};
     return l;
 }
 static inline bnet_cu_launch bnet_topk_merge_launch(uint32_t rows)
 {
-    bnet_cu_launch l = {{rows, 1, 1}, 1024, 0};
+    bnet_cu_launch l = {{rows, 1, 1}, BNET_TOPK_MERGE_THREADS, 0};
     return l;
 }
 

@@ -227,7 +227,7 @@ static __device__ __forceinline__ void mma_u8s8(int *c, const uint32_t *a, uint3
 #endif
 }
 
-/* C[16][8] += A[16][16] * B[16][8], f16 operands, float sums (8.0 and up) */
+/* C[16][8] += A[16][16] * B[16][8], f16 operands, float sums */
 static __device__ __forceinline__ void mma_f16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
 {
 #if BNET_SM80
@@ -235,6 +235,16 @@ static __device__ __forceinline__ void mma_f16(float *c, const uint32_t *a, uint
                  "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#elif defined(__CUDA_ARCH__)
+    /* 7.5: two products of half the depth; their registers are those of the larger one */
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b0));
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[2]), "r"(a[3]), "r"(b1));
 #else
     (void)c, (void)a, (void)b0, (void)b1;
 #endif

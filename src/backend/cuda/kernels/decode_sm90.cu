@@ -114,26 +114,6 @@ static __device__ __forceinline__ void publish_rows(uint4 *slots, uint32_t n_gro
     publish(slots + j * n_groups + group, v[0], v[1], j < 2 ? v[2] : 0.0f, tag);
 }
 
-/* Sum and largest value over the block, one barrier; all threads get both. */
-static __device__ __forceinline__ float2 reduce(float sum, float top, float2 *scratch)
-{
-#pragma unroll
-    for (int o = 16; o; o >>= 1) {
-        sum += __shfl_xor_sync(0xffffffffu, sum, o);
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, o));
-    }
-    if (threadIdx.x % 32 == 0)
-        scratch[threadIdx.x / 32] = make_float2(sum, top);
-    __syncthreads();
-    float2 r = scratch[threadIdx.x % WARPS];
-#pragma unroll
-    for (int o = WARPS / 2; o; o >>= 1) {
-        r.x += __shfl_xor_sync(0xffffffffu, r.x, o);
-        r.y = fmaxf(r.y, __shfl_xor_sync(0xffffffffu, r.y, o));
-    }
-    return r;
-}
-
 /* ---- matrices ---- */
 
 static __device__ __forceinline__ uint32_t chunks_of(const context &c, int matrix)
@@ -153,21 +133,7 @@ static __device__ __forceinline__ void fetch(const context &c, uint32_t layer, i
               shared_addr(&c.b->full[matrix]));
 }
 
-/* Four values to int8 by adding 1.5 * 2^23: the low byte is the nearest integer. Returns the word,
- * adds up the codes. */
-static __device__ __forceinline__ uint32_t codes4(const float *v, float inv, int *sum)
-{
-    uint32_t q[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        q[i] = __float_as_uint(fmaf(v[i], inv, 12582912.0f));
-        *sum += (int)(int8_t)q[i];
-    }
-    return __byte_perm(__byte_perm(q[0], q[1], 0x0040), __byte_perm(q[2], q[3], 0x0040), 0x5410);
-}
-
-/* Input of a phase: normed, quantised, in shared memory. Returns the scale of the codes. The norm's
- * factor s is the same for all elements, so the codes need only the largest |x w|. */
+/* Input of a phase: normed, quantised, in shared memory. Returns the scale of the codes. */
 template <int N>
 static __device__ __forceinline__ float take(const context &c, int matrix, int from, uint32_t tag,
                                              const float *plain, uint32_t n)
@@ -212,15 +178,10 @@ static __device__ __forceinline__ float take(const context &c, int matrix, int f
             top = fmaxf(top, fabsf(v[i][j]));
         }
     }
-    float2 both = reduce(ss, top, c.b->reduce);
+    float2 both = block_sum_top<WARPS>(ss, top, c.b->reduce);
     c.mark(matrix, 2);
-    float s = norm ? 1.0f / sqrtf(both.x / (float)n + c.a.eps) : 1.0f;
-    float most = both.y * s, inv = 127.0f / both.y;
-    if (most < 1e-5f) {
-        most = 1e-5f;
-        inv = 127.0f * s / most;
-    }
     int sum = 0;
+    float inv, scale = code_scale(both, norm, (float)n, c.a.eps, &inv);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         uint32_t e = 8 * (threadIdx.x + i * THREADS);
@@ -235,7 +196,7 @@ static __device__ __forceinline__ float take(const context &c, int matrix, int f
     barrier_wait(shared_addr(&c.b->full[matrix]), c.layer & 1);
     __syncthreads();
     c.mark(matrix, 3);
-    return __fdiv_rn(most, 127.0f);
+    return scale;
 }
 
 /* This block's rows times the vector: warps take units in order, sums meet in shared memory. Then

@@ -1,4 +1,4 @@
-/* head.cu - rows of a float or block-quantised matrix times one to eight float vectors at the speed
+/* head.cu - rows of a float matrix times one to eight float vectors at the speed
  * of memory: the output head of decode steps, and small float products.
  *
  * A warp computes ROWS rows at a time; the vectors lie in shared memory, normed there, in the order
@@ -109,14 +109,4 @@ KERNEL __launch_bounds__(THREADS, 2) bnet_head_bf16(const __grid_constant__ bnet
 KERNEL __launch_bounds__(THREADS, 2) bnet_head_f32(const __grid_constant__ bnet_cu_head_args a)
 {
     heads<rows_f32, 4>(a);
-}
-
-KERNEL __launch_bounds__(THREADS, 2) bnet_head_q8(const __grid_constant__ bnet_cu_head_args a)
-{
-    heads<rows_q8, 2>(a);
-}
-
-KERNEL __launch_bounds__(THREADS, 2) bnet_head_q6k(const __grid_constant__ bnet_cu_head_args a)
-{
-    heads<rows_q6k, 1>(a);
 }

@@ -92,11 +92,15 @@ template <bool GLU> static __device__ __forceinline__ void norm_quantize(const b
     float4 v[HELD];
     double ss = 0, top = 0;
 #pragma unroll
-    for (int j = 0; j < HELD; j++)
-        v[j] = row.get(4 * threadIdx.x + j * step);
+    for (int j = 0; j < HELD; j++) {
+        v[j] = make_float4(0, 0, 0, 0);
+        if (4 * threadIdx.x + j * step < a.k)
+            v[j] = row.get(4 * threadIdx.x + j * step);
+    }
 #pragma unroll
     for (int j = 0; j < HELD; j++)
-        gather(v[j], row.weights(4 * threadIdx.x + j * step), &ss, &top);
+        if (4 * threadIdx.x + j * step < a.k)
+            gather(v[j], row.weights(4 * threadIdx.x + j * step), &ss, &top);
     for (uint32_t i = 4 * threadIdx.x + HELD * step; i < a.k; i += step)
         gather(row.get(i), row.weights(i), &ss, &top);
     double2 both = block_sum_max<WARPS>(ss, top, scratch);

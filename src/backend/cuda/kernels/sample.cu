@@ -4,9 +4,9 @@
  * other end. Zero is no candidate. */
 #include "common.cuh"
 
-enum { SORTED = 2048, MERGED = BNET_TOPK_SLICES * BNET_TOPK_MAX };
+typedef unsigned long long key;
 
-static __device__ __forceinline__ unsigned long long key_of(float v, uint32_t id)
+static __device__ __forceinline__ key key_of(float v, uint32_t id)
 {
     uint32_t b = __float_as_uint(v);
     if ((b & 0x7f800000u) == 0x7f800000u)
@@ -14,28 +14,28 @@ static __device__ __forceinline__ unsigned long long key_of(float v, uint32_t id
     if (b == 0x80000000u)
         b = 0; /* -0 equals 0 */
     b = b & 0x80000000u ? ~b : b | 0x80000000u;
-    return (unsigned long long)b << 32 | (0xffffffffu - id);
+    return (key)b << 32 | (0xffffffffu - id);
 }
 
-static __device__ __forceinline__ int id_of(unsigned long long key)
+static __device__ __forceinline__ int id_of(key k)
 {
-    return key ? (int)(0xffffffffu - (uint32_t)key) : -1;
+    return k ? (int)(0xffffffffu - (uint32_t)k) : -1;
 }
 
-static __device__ __forceinline__ float value_of(unsigned long long key)
+static __device__ __forceinline__ float value_of(key k)
 {
-    uint32_t b = (uint32_t)(key >> 32);
-    return key ? __uint_as_float(b & 0x80000000u ? b & 0x7fffffffu : ~b) : 0.0f;
+    uint32_t b = (uint32_t)(k >> 32);
+    return k ? __uint_as_float(b & 0x80000000u ? b & 0x7fffffffu : ~b) : 0.0f;
 }
 
 /* Blocks of a row take slices of it; the best key of all is found by atomicMax, the last block to
  * arrive tells and clears. work [rows][2]. */
 KERNEL __launch_bounds__(256) bnet_argmax(const __grid_constant__ bnet_cu_sample_args a)
 {
-    __shared__ unsigned long long keys[8];
+    __shared__ key keys[8];
     uint32_t row = blockIdx.y, step = gridDim.x * 256 * 4;
     const float *x = a.logits + (size_t)row * a.ld;
-    unsigned long long best = 0, *work = (unsigned long long *)a.work + 2 * row;
+    key best = 0, *work = (key *)a.work + 2 * row;
     pdl_launch();
     pdl_wait();
     bool aligned = (a.ld & 3) == 0;
@@ -76,58 +76,133 @@ KERNEL __launch_bounds__(256) bnet_argmax(const __grid_constant__ bnet_cu_sample
         a.next_pos[row] += 1;
 }
 
-/* n keys (a power of two) in shared memory, the largest first. */
-static __device__ void sort(unsigned long long *k, uint32_t n)
+/* ---- the 64 best: sorted lists of 64 in the registers of a warp, key i in lane i % 32, register
+ * i / 32, the largest first ---- */
+
+struct list {
+    key k[2];
+};
+
+/* One round of a bitonic network: partners at distance gap < 32 within runs of `size`. */
+static __device__ __forceinline__ void exchange(list &l, uint32_t size, uint32_t gap)
 {
-    for (uint32_t size = 2; size <= n; size *= 2)
-        for (uint32_t gap = size / 2; gap; gap /= 2) {
-            __syncthreads();
-            for (uint32_t i = threadIdx.x; i < n / 2; i += blockDim.x) {
-                uint32_t low = i / gap * 2 * gap + i % gap, high = low + gap;
-                unsigned long long x = k[low], y = k[high];
-                if ((x < y) == ((low & size) == 0)) {
-                    k[low] = y;
-                    k[high] = x;
-                }
-            }
-        }
-    __syncthreads();
+    uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (uint32_t r = 0; r < 2; r++) {
+        key other = __shfl_xor_sync(0xffffffffu, l.k[r], gap);
+        bool falling = ((32 * r + lane) & size) == 0, first = (lane & gap) == 0;
+        bool larger = other > l.k[r];
+        l.k[r] = larger == (falling == first) ? other : l.k[r];
+    }
 }
 
-KERNEL __launch_bounds__(1024) bnet_topk_part(const __grid_constant__ bnet_cu_sample_args a)
+/* A bitonic list falls: the last stage of a sort, and what a merge needs. */
+static __device__ __forceinline__ void finish(list &l)
 {
-    __shared__ unsigned long long k[SORTED];
-    uint32_t row = blockIdx.y, per = (a.n + gridDim.x - 1) / gridDim.x;
-    uint32_t at = min(blockIdx.x * per, a.n), end = min(at + per, a.n), kept = 0;
+    key top = max(l.k[0], l.k[1]);
+    l.k[1] = min(l.k[0], l.k[1]);
+    l.k[0] = top;
+#pragma unroll
+    for (uint32_t gap = 16; gap; gap /= 2)
+        exchange(l, 64, gap);
+}
+
+static __device__ __forceinline__ void sort(list &l)
+{
+#pragma unroll
+    for (uint32_t size = 2; size <= 32; size *= 2)
+#pragma unroll
+        for (uint32_t gap = size / 2; gap; gap /= 2)
+            exchange(l, size, gap);
+    finish(l);
+}
+
+/* The best 64 of two falling lists. */
+static __device__ __forceinline__ void merge(list &l, const list &other)
+{
+    uint32_t mirror = 31 - threadIdx.x % 32;
+    key x = __shfl_sync(0xffffffffu, other.k[1], mirror);
+    key y = __shfl_sync(0xffffffffu, other.k[0], mirror);
+    l.k[0] = max(l.k[0], x);
+    l.k[1] = max(l.k[1], y);
+    finish(l);
+}
+
+/* Lists of n warps (a power of two) become one, in warp 0. */
+static __device__ __forceinline__ void merge_warps(list &l, uint32_t n, key (*lists)[64])
+{
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (uint32_t half = n / 2; half; half /= 2) {
+        if (warp >= half && warp < 2 * half) {
+            lists[warp][lane] = l.k[0];
+            lists[warp][lane + 32] = l.k[1];
+        }
+        __syncthreads();
+        if (warp < half) {
+            list other = {{lists[warp + half][lane], lists[warp + half][lane + 32]}};
+            merge(l, other);
+        }
+    }
+}
+
+enum { PART_WARPS = BNET_TOPK_PART_THREADS / 32, MERGE_WARPS = BNET_TOPK_MERGE_THREADS / 32 };
+
+/* A slice of a row; a warp sorts 64 values at a time. */
+KERNEL __launch_bounds__(BNET_TOPK_PART_THREADS)
+    bnet_topk_part(const __grid_constant__ bnet_cu_sample_args a)
+{
+    __shared__ key lists[PART_WARPS][64];
+    uint32_t row = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    uint32_t step = gridDim.x * PART_WARPS * 64;
     const float *x = a.logits + (size_t)row * a.ld;
+    list best = {{0, 0}};
     pdl_launch();
     pdl_wait();
-    do {
-        for (uint32_t i = kept + threadIdx.x; i < SORTED; i += blockDim.x) {
-            uint32_t id = at + i - kept;
-            k[i] = id < end ? key_of(x[id], id) : 0;
-        }
-        sort(k, SORTED);
-        at += SORTED - kept;
-        kept = BNET_TOPK_MAX;
-    } while (at < end);
-    if (threadIdx.x < BNET_TOPK_MAX)
-        a.work[((size_t)row * BNET_TOPK_SLICES + blockIdx.x) * BNET_TOPK_MAX + threadIdx.x] =
-            k[threadIdx.x];
+    uint32_t at = (blockIdx.x * PART_WARPS + warp) * 64 + lane;
+    float next[2] = {at < a.n ? x[at] : NAN, at + 32 < a.n ? x[at + 32] : NAN};
+    for (; at - lane < a.n; at += step) {
+        list l = {{key_of(next[0], at), key_of(next[1], at + 32)}};
+        uint32_t to = at + step;
+        next[0] = to < a.n ? x[to] : NAN;
+        next[1] = to + 32 < a.n ? x[to + 32] : NAN;
+        key least = __shfl_sync(0xffffffffu, best.k[1], 31);
+        if (!__any_sync(0xffffffffu, max(l.k[0], l.k[1]) > least))
+            continue;
+        sort(l);
+        merge(best, l);
+    }
+    merge_warps(best, PART_WARPS, lists);
+    if (warp == 0) {
+        key *to = (key *)a.work + ((size_t)row * BNET_TOPK_SLICES + blockIdx.x) * BNET_TOPK_MAX;
+        to[lane] = best.k[0];
+        to[lane + 32] = best.k[1];
+    }
 }
 
-KERNEL __launch_bounds__(1024) bnet_topk_merge(const __grid_constant__ bnet_cu_sample_args a)
+/* The lists of a row's slices. */
+KERNEL __launch_bounds__(BNET_TOPK_MERGE_THREADS)
+    bnet_topk_merge(const __grid_constant__ bnet_cu_sample_args a)
 {
-    __shared__ unsigned long long k[MERGED];
-    uint32_t row = blockIdx.x;
+    __shared__ key lists[MERGE_WARPS][64];
+    uint32_t row = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     pdl_launch();
     pdl_wait();
-    for (uint32_t i = threadIdx.x; i < MERGED; i += blockDim.x)
-        k[i] = a.work[(size_t)row * MERGED + i];
-    sort(k, MERGED);
-    if (threadIdx.x < a.k) {
-        a.id[(size_t)row * a.k + threadIdx.x] = id_of(k[threadIdx.x]);
+    const key *from = (const key *)a.work + (size_t)row * BNET_TOPK_SLICES * BNET_TOPK_MAX + lane;
+    list best = {{0, 0}}, all[BNET_TOPK_SLICES / MERGE_WARPS];
+#pragma unroll
+    for (uint32_t i = 0; i < BNET_TOPK_SLICES / MERGE_WARPS; i++) {
+        const key *l = from + (i * MERGE_WARPS + warp) * BNET_TOPK_MAX;
+        all[i].k[0] = __ldcg(l);
+        all[i].k[1] = __ldcg(l + 32);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < BNET_TOPK_SLICES / MERGE_WARPS; i++)
+        merge(best, all[i]);
+    merge_warps(best, MERGE_WARPS, lists);
+    for (uint32_t i = lane; warp == 0 && i < a.k; i += 32) {
+        key k = i < 32 ? best.k[0] : best.k[1];
+        a.id[(size_t)row * a.k + i] = id_of(k);
         if (a.value)
-            a.value[(size_t)row * a.k + threadIdx.x] = value_of(k[threadIdx.x]);
+            a.value[(size_t)row * a.k + i] = value_of(k);
     }
 }

@@ -12,7 +12,7 @@ enum { THREADS = BNET_GEMV_THREADS, WARPS = THREADS / 32, SEG = BNET_GEMV_SEG, V
 enum { SLOTS = 3, PER_WARP = SEG / WARPS };
 
 struct shared_state {
-    double2 reduce[WARPS];
+    float2 reduce[WARPS];
     float scale[BNET_GEMV_TOKENS];
     int sum[BNET_GEMV_TOKENS];
     unsigned long long full[SLOTS];
@@ -45,80 +45,61 @@ static __device__ __forceinline__ float4 load4(const float *x, uint32_t i, uint3
     return v;
 }
 
-static __device__ __forceinline__ double squares(float4 v)
-{
-    return (double)v.x * v.x + (double)v.y * v.y + (double)v.z * v.z + (double)v.w * v.w;
-}
-
-static __device__ __forceinline__ float4 normed(float4 v, float4 w, double s)
-{
-    return make_float4((float)((double)v.x * s * (double)w.x), (float)((double)v.y * s * (double)w.y),
-                       (float)((double)v.z * s * (double)w.z),
-                       (float)((double)v.w * s * (double)w.w));
-}
-
-static __device__ __forceinline__ double largest(float4 v, float4 w)
-{
-    return fmax(fmax(fabs((double)v.x * w.x), fabs((double)v.y * w.y)),
-                fmax(fabs((double)v.z * w.z), fabs((double)v.w * w.w)));
-}
-
 /* The norm's weights; without a norm 1, which changes nothing. */
 static __device__ __forceinline__ float4 norm4(const bnet_cu_gemv_args &a, uint32_t i)
 {
     return a.norm ? load4(a.norm, i, a.k) : make_float4(1, 1, 1, 1);
 }
 
-/* Stores four quantised values, returns their sum. */
-static __device__ __forceinline__ int put_quantized(uint8_t *xs, uint32_t i, float4 v, double s)
+/* Adds to the sum of squares, returns the weighted values. */
+static __device__ __forceinline__ float4 weighted(float4 v, float4 w, float *ss, float *top)
 {
-    int a = code_of((double)v.x * s), b = code_of((double)v.y * s);
-    int c = code_of((double)v.z * s), d = code_of((double)v.w * s);
-    *(uint32_t *)(xs + act_at(i)) = (uint32_t)(a & 255) | (uint32_t)(b & 255) << 8 |
-                                    (uint32_t)(c & 255) << 16 | (uint32_t)d << 24;
-    return a + b + c + d;
+    *ss = fmaf(v.x, v.x, fmaf(v.y, v.y, fmaf(v.z, v.z, fmaf(v.w, v.w, *ss))));
+    float4 p = make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w);
+    *top = fmaxf(*top, fmaxf(fmaxf(fabsf(p.x), fabsf(p.y)), fmaxf(fabsf(p.z), fabsf(p.w))));
+    return p;
 }
 
-/* float input of one token: norm, absmax and int8 codes. One reduction serves both: the largest
- * normed value is the largest |x w| times the norm's factor. Values stay in registers while they fit
- * (K <= VECS * 4 * THREADS), else they are read again. w4 holds the norm's weights, fetched before
- * the wait; the second time they come from the L1 cache, registers are short. */
+static __device__ __forceinline__ void put_codes(uint8_t *xs, uint32_t i, float4 v, float inv,
+                                                 int *sum)
+{
+    const float f[4] = {v.x, v.y, v.z, v.w};
+    *(uint32_t *)(xs + act_at(i)) = codes4(f, inv, sum);
+}
+
+/* float input of one token: norm, absmax and int8 codes after one reduction. Values stay in registers
+ * while they fit (K <= VECS * 4 * THREADS), else they are read again. w4 holds the norm's weights,
+ * fetched before the wait. */
 static __device__ void take_floats(const bnet_cu_gemv_args &a, uint8_t *xs, shared_state *st,
                                    const float4 *w4)
 {
-    uint32_t k_pad = a.m.n_chunks * BNET_W2_CHUNK, step = 4 * THREADS;
+    uint32_t k_pad = a.m.n_chunks * BNET_W2_CHUNK, step = 4 * THREADS, first = 4 * threadIdx.x;
     float4 v[VECS];
-    double ss = 0, top = 0;
+    float ss = 0, top = 0, inv;
 #pragma unroll
     for (int j = 0; j < VECS; j++)
-        v[j] = load4(a.x, 4 * threadIdx.x + j * step, a.k);
+        if (first + j * step < k_pad)
+            v[j] = load4(a.x, first + j * step, a.k);
 #pragma unroll
-    for (int j = 0; j < VECS; j++) {
-        ss += squares(v[j]);
-        top = fmax(top, largest(v[j], w4[j]));
-    }
-    for (uint32_t i = 4 * threadIdx.x + VECS * step; i < a.k; i += step) {
-        float4 r = load4(a.x, i, a.k);
-        ss += squares(r);
-        top = fmax(top, largest(r, norm4(a, i)));
-    }
-    double2 both = block_sum_max<WARPS>(ss, top, st->reduce);
-    double inv = a.norm ? 1.0 / sqrt(both.x / (double)a.k + (double)a.eps) : 1.0;
-    float most = fmaxf(1e-5f, (float)(both.y * inv));
-    double s = 127.0 / (double)most;
+    for (int j = 0; j < VECS; j++)
+        if (first + j * step < k_pad)
+            v[j] = weighted(v[j], w4[j], &ss, &top);
+    for (uint32_t i = first + VECS * step; i < a.k; i += step)
+        weighted(load4(a.x, i, a.k), norm4(a, i), &ss, &top);
+    float2 both = block_sum_top<WARPS>(ss, top, st->reduce);
+    float scale = code_scale(both, a.norm, (float)a.k, a.eps, &inv);
     int sum = 0;
 #pragma unroll
     for (int j = 0; j < VECS; j++)
-        if (4 * threadIdx.x + j * step < k_pad)
-            sum += put_quantized(xs, 4 * threadIdx.x + j * step,
-                                 normed(v[j], norm4(a, 4 * threadIdx.x + j * step), inv), s);
-    for (uint32_t i = 4 * threadIdx.x + VECS * step; i < k_pad; i += step)
-        sum += put_quantized(xs, i, normed(load4(a.x, i, a.k), norm4(a, i), inv), s);
+        if (first + j * step < k_pad)
+            put_codes(xs, first + j * step, v[j], inv, &sum);
+    for (uint32_t i = first + VECS * step; i < k_pad; i += step)
+        put_codes(xs, i, weighted(load4(a.x, i, a.k), norm4(a, i), &ss, &top), inv, &sum);
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
         atomicAdd(&st->sum[0], sum);
     if (threadIdx.x == 0)
-        st->scale[0] = __fdiv_rn(most, 127.0f);
+        st->scale[0] = scale;
 }
 
 /* Adds a warp's sums of one tile to the block's and clears them. */
@@ -213,6 +194,14 @@ static __device__ __forceinline__ void prepare(const bnet_cu_gemv_args &a, const
     __syncthreads();
 }
 
+/* This block's weights into the L2 cache while the kernel in front still runs. */
+static __device__ __forceinline__ void prefetch(const bnet_cu_w2 &m, const slice &sl)
+{
+    const uint8_t *w = m.w + (size_t)sl.first_tile * m.n_chunks * BNET_W2_UNIT;
+    for (uint32_t at = threadIdx.x * 128; at < sl.n_units * BNET_W2_UNIT; at += THREADS * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(w + at));
+}
+
 KERNEL __launch_bounds__(THREADS, 2) bnet_w2_gemv_ldg(const __grid_constant__ bnet_cu_gemv_args a)
 {
     extern __shared__ __align__(128) uint8_t dynamic[];
@@ -221,6 +210,7 @@ KERNEL __launch_bounds__(THREADS, 2) bnet_w2_gemv_ldg(const __grid_constant__ bn
     uint8_t *xs = dynamic;
     int *sums = (int *)(dynamic + a.n_tokens * (a.m.n_chunks * BNET_W2_CHUNK + 16));
     pdl_launch();
+    prefetch(a.m, sl);
     if (threadIdx.x < BNET_GEMV_TOKENS)
         st.sum[threadIdx.x] = 0;
     __syncthreads();

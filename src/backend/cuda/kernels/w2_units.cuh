@@ -43,6 +43,56 @@ static __device__ __forceinline__ int unit_sum(int acc[4][4], int i)
     return v;
 }
 
+/* Four values to int8 by adding 1.5 * 2^23: the low byte is the nearest integer. Returns the word,
+ * adds up the codes. */
+static __device__ __forceinline__ uint32_t codes4(const float *v, float inv, int *sum)
+{
+    uint32_t q[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        q[i] = __float_as_uint(fmaf(v[i], inv, 12582912.0f));
+        *sum += (int)(int8_t)q[i];
+    }
+    return __byte_perm(__byte_perm(q[0], q[1], 0x0040), __byte_perm(q[2], q[3], 0x0040), 0x5410);
+}
+
+/* From the sum of squares and the largest |x w| to what makes codes of x w: inv; and their scale. The
+ * norm's factor is the same for all elements, so the codes need only the largest |x w|. */
+static __device__ __forceinline__ float code_scale(float2 both, bool norm, float n, float eps,
+                                                   float *inv)
+{
+    float s = norm ? 1.0f / sqrtf(both.x / n + eps) : 1.0f;
+    float most = both.y * s;
+    *inv = 127.0f / both.y;
+    if (!(most >= 1e-5f)) {
+        most = 1e-5f;
+        *inv = 127.0f * s / most;
+    }
+    return __fdiv_rn(most, 127.0f);
+}
+
+/* Sum and largest value over a block of WARPS warps, one barrier; all threads get both. `scratch`
+ * [WARPS] must not be in use. */
+template <int WARPS>
+static __device__ __forceinline__ float2 block_sum_top(float sum, float top, float2 *scratch)
+{
+#pragma unroll
+    for (int o = 16; o; o >>= 1) {
+        sum += __shfl_xor_sync(0xffffffffu, sum, o);
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, o));
+    }
+    if (threadIdx.x % 32 == 0)
+        scratch[threadIdx.x / 32] = make_float2(sum, top);
+    __syncthreads();
+    float2 r = scratch[threadIdx.x % WARPS];
+#pragma unroll
+    for (int o = WARPS / 2; o; o >>= 1) {
+        r.x += __shfl_xor_sync(0xffffffffu, r.x, o);
+        r.y = fmaxf(r.y, __shfl_xor_sync(0xffffffffu, r.y, o));
+    }
+    return r;
+}
+
 /* Rounds to int8 as vector.scalar.c for values within 2^31 and NaN. */
 static __device__ __forceinline__ int code_of(double v)
 {
