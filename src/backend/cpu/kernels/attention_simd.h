@@ -36,10 +36,14 @@ SIMD vf load_f16(const part_view *p, size_t j, size_t i)
     return vf_from_f16(p->data + j * p->row_bytes + 2 * i);
 }
 
+SIMD float scale_of(const part_view *p, size_t j, size_t i)
+{
+    return bnet_f32(p->scales + 4 * (j * p->n_groups + i / BNET_KV_GROUP));
+}
+
 SIMD vf load_i8(const part_view *p, size_t j, size_t i)
 {
-    float scale = bnet_f32(p->scales + 4 * (j * p->n_groups + i / BNET_KV_GROUP));
-    return vf_mul(vf_from_i8(p->data + j * p->row_bytes + i), vf_set(scale));
+    return vf_mul(vf_from_i8(p->data + j * p->row_bytes + i), vf_set(scale_of(p, j, i)));
 }
 
 /* Asks for positions j .. j + n - 1 of a part that is not in the caches yet. */
@@ -220,8 +224,14 @@ SIMD void attend_views(load_fn *load, const bnet_attend *a, const part_view *k, 
 SIMD part_view convert(load_fn *load, const part_view *p, size_t n_pos, size_t hd, float *to)
 {
     for (size_t j = 0; j < n_pos; j++)
-        for (size_t i = 0; i < hd; i += VF)
-            vf_store(to + j * hd + i, load(p, j, i));
+        for (size_t i = 0; i < hd; i += 16) {
+            float *at = to + j * hd + i;
+            if (load == load_i8)
+                scale16_i8(p->data + j * p->row_bytes + i, scale_of(p, j, i), at);
+            else
+                for (size_t k = 0; k < 16; k += VF)
+                    vf_store(at + k, load(p, j, i + k));
+        }
     return (part_view){(const uint8_t *)to, NULL, hd * sizeof *to, 0, false};
 }
 

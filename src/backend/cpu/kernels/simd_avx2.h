@@ -211,6 +211,13 @@ SIMD void round16_f(const float *x, float s, uint8_t *q)
     store16(r, q);
 }
 
+/* 16 int8 times s, as floats */
+SIMD void scale16_i8(const uint8_t *p, float s, float *to)
+{
+    for (int i = 0; i < 16; i += VF)
+        vf_store(to + i, vf_mul(vf_from_i8(p + i), vf_set(s)));
+}
+
 /* VF pairs: first and second of each */
 SIMD void vf_load_pairs(const float *p, vf *a, vf *b)
 {

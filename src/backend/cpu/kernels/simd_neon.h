@@ -215,6 +215,17 @@ SIMD void round16_f(const float *x, float s, uint8_t *q)
     vst1q_s8((int8_t *)q, vuzp1q_s8(vreinterpretq_s8_s16(lo), vreinterpretq_s8_s16(hi)));
 }
 
+/* 16 int8 times s, as floats */
+SIMD void scale16_i8(const uint8_t *p, float s, float *to)
+{
+    int8x16_t b = vld1q_s8((const int8_t *)p);
+    int16x8_t lo = vmovl_s8(vget_low_s8(b)), hi = vmovl_high_s8(b);
+    vst1q_f32(to, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(lo))), s));
+    vst1q_f32(to + 4, vmulq_n_f32(vcvtq_f32_s32(vmovl_high_s16(lo)), s));
+    vst1q_f32(to + 8, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(hi))), s));
+    vst1q_f32(to + 12, vmulq_n_f32(vcvtq_f32_s32(vmovl_high_s16(hi)), s));
+}
+
 /* VF pairs: first and second of each */
 SIMD void vf_load_pairs(const float *p, vf *a, vf *b)
 {
