@@ -45,6 +45,24 @@ def test_auto_takes_the_device():
     check("i2s_gpu_gemv_bulk" in r.err and "cuda: device 0: emulated device" in r.err, r.err)
 
 
+def synthetic(name):
+    path = temp(name + ".gguf")
+    if not os.path.exists(path):
+        expect(0, "bench", "--synthetic", name, "--tests", "pp8", "--repeat", "1", "--model-out", path)
+    return path
+
+
+def test_all_layers_in_one_kernel():
+    """A network whose shape the kernel of a whole step takes, over more than one block of the cache; and the general way."""
+    gguf = synthetic("mini-128")
+    args = ("run", "-m", gguf, "-p", "abc", "--greedy", "-n", "90", "--ignore-eos", "--device")
+    want = expect(0, *args, "cpu").raw
+    r = expect(0, *args, "cuda", "-v", env=with_gpu(90), says="i2s_gpu_layers")
+    equal(r.raw, want, "in one kernel")
+    r = expect(0, *args, "cuda", "--kv", "int8", "-v", env=with_gpu(90))
+    check("i2s_gpu_layers" not in r.err, r.err)
+
+
 def test_sampling_uses_the_best_of_the_device():
     for how in (("--temperature", "0.8", "--seed", "7"), ("--top-k", "5", "--temperature", "1", "--seed", "3"),
                 ("--repeat-penalty", "1.3", "--greedy")):

@@ -84,10 +84,11 @@ void bnet_cuda_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int
     bnet_cu_launch part = bnet_topk_part_launch(a.rows), merge = bnet_topk_merge_launch(a.rows);
     if (!a.work)
         return;
-    bnet_cuda_run(be, k, 0, &part, 0, &a);
+    bnet_cuda_run(be, k, 0, &part, GPU_OVERLAP, &a);
     gpu_dims d = {.grid = {merge.grid[0], merge.grid[1], merge.grid[2]},
                   .block = {merge.block, 1, 1},
-                  .shared_bytes = merge.shared};
+                  .shared_bytes = merge.shared,
+                  .flags = be->d->gpu.cc_major >= 9 ? GPU_OVERLAP : 0};
     bnet_gpu_launch_more(be, k, 1, &d, &a);
 }
 
@@ -128,6 +129,32 @@ bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a)
     return a->work && a->counters;
 }
 
+/* Blocks of a cluster that divide the context; 0: the general kernel. */
+static uint32_t cluster_of(const gpu_backend *be, const bnet_cu_attn_args *a)
+{
+    uint32_t blocks = a->n_tokens * a->n_kv_heads, c = 8;
+    if (be->d->gpu.cc_major < 9 || a->kv_type != BITNET_KV_F16 || a->head_dim != 128 ||
+        a->n_heads / a->n_kv_heads > 8)
+        return 0;
+    while (c > 1 && c * blocks > 2 * (uint32_t)be->d->gpu.multiprocessors)
+        c /= 2;
+    return c;
+}
+
+void bnet_cuda_attn_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a)
+{
+    uint32_t c = cluster_of(be, a);
+    int symbol = c ? 1 + __builtin_ctz(c) : 0;
+    bnet_cu_launch l = {{0, 0, 0}, 0, 0};
+    if (c && bnet_gpu_has(be, k, symbol))
+        l = bnet_attn_decode_h128_launch(a, c);
+    else if (bnet_cuda_attn_split(be, a))
+        l = bnet_attn_decode_launch(a), symbol = 0;
+    else
+        return;
+    bnet_cuda_run(be, k, symbol, &l, GPU_OVERLAP, a);
+}
+
 void bnet_cuda_attn_decode(gpu_backend *be, const bnet_kernel_record *k, const gpu_kv *kv,
                            int layer, int n_heads, gpu_ptr q, gpu_ptr y)
 {
@@ -141,10 +168,7 @@ void bnet_cuda_attn_decode(gpu_backend *be, const bnet_kernel_record *k, const g
     }
     a.q = q;
     a.y = y;
-    if (!bnet_cuda_attn_split(be, &a))
-        return;
-    bnet_cu_launch l = bnet_attn_decode_launch(&a);
-    bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
+    bnet_cuda_attn_run(be, k, &a);
 }
 
 /* Rows that are only reached through pass.c. */
