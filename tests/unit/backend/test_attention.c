@@ -82,11 +82,9 @@ static uint64_t story(int n_threads, const char *isa, const bnet_kv_shape *shape
 {
     static const struct {
         int s, pos, n, n_other;
-    } passes[] = {{0, 0, 40, 0},   {1, 0, 40, 0},   {0, 40, 40, 0},  {0, 80, 1, 0},
-                  {0, 81, 3, 0},   {0, 84, 17, 9},  {1, 60, 5, 5},   {0, 101, 1, 1},
-                  {0, 102, 40, 0}, {0, 142, 40, 0}, {0, 182, 40, 0}, {0, 222, 40, 0},
-                  {0, 262, 40, 0}, {0, 302, 1, 0},  {0, 303, 17, 0}, {0, 320, 1, 0},
-                  {0, 383, 1, 0},  {0, 384, 1, 0},  {0, 700, 1, 0}};
+    } passes[] = {{0, 0, 40, 0},  {1, 0, 17, 0},  {0, 40, 1, 0},   {0, 41, 3, 0},
+                  {0, 60, 9, 9},  {1, 62, 1, 1},  {0, 300, 17, 0}, {0, 320, 1, 0},
+                  {0, 383, 1, 0}, {0, 384, 1, 0}, {0, 700, 1, 0}};
     rig r;
     uint64_t hash = 14695981039346656037u;
     rig_open(&r, n_threads, isa, shape);
@@ -109,9 +107,9 @@ static void test_threads_and_sets_change_nothing(void **state)
     (void)state;
     static const int threads[] = {1, 2, 3, 7};
     static const bnet_kv_shape shapes[] = {
-        {1, N_BLOCKS, 5, 128, BITNET_KV_F16, 20}, {1, N_BLOCKS, 2, 64, BITNET_KV_F32, 2},
-        {1, N_BLOCKS, 1, 48, BITNET_KV_F16, 7},   {1, N_BLOCKS, 3, 64, BITNET_KV_INT8, 9},
-        {1, N_BLOCKS, 2, 20, BITNET_KV_INT8, 4},  {1, N_BLOCKS, 1, 1024, BITNET_KV_F16, 12},
+        {1, N_BLOCKS, 2, 128, BITNET_KV_F16, 8}, {1, N_BLOCKS, 2, 64, BITNET_KV_F32, 2},
+        {1, N_BLOCKS, 1, 48, BITNET_KV_F16, 7},  {1, N_BLOCKS, 3, 64, BITNET_KV_INT8, 9},
+        {1, N_BLOCKS, 2, 20, BITNET_KV_INT8, 4}, {1, N_BLOCKS, 1, 1024, BITNET_KV_F16, 2},
     };
     for (size_t s = 0; s < BNET_COUNT(shapes); s++) {
         uint64_t want = story(1, "scalar", &shapes[s]);
