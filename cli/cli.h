@@ -294,6 +294,8 @@ int model_path(const args *a, char **out);           /* *out is to be freed also
 int check_outputs(const args *a, const char *model); /* no file to be written is the model */
 double now_ms(void);
 const char *wanted_isa(const args *a); /* NULL: the best there is */
+/* Replaces *isa (NULL: the best) by one that passes the self-test, if --self-test wants it. */
+int tested_isa(const args *a, const char **isa);
 /* The runtime alone, as the options say. */
 int open_runtime(const args *a, int n_threads, bitnet_runtime **out);
 

@@ -128,6 +128,9 @@ int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
     o.n_threads = n_threads;
     o.pin = (bitnet_pin)opt_int(a, OPT_PIN); /* the words in the order of the enumeration */
     o.isa = wanted_isa(a);
+    int rc = tested_isa(a, &o.isa);
+    if (rc)
+        return rc;
     o.log = log_sink;
     o.log_user = (void *)(uintptr_t)a;
     o.strict = opt_on(a, OPT_STRICT_RUN);

@@ -600,6 +600,23 @@ BITNET_API bitnet_status bitnet_health_check(bitnet_engine *engine, bitnet_healt
 /* One JSON object into buf, cut at cap, NUL-terminated; returns the length of the whole. */
 BITNET_API size_t bitnet_health_json(const bitnet_health *health, char *buf, size_t cap);
 
+/* ---- self-test: does the CPU compute with the instructions it says it has? ----
+ *
+ * Virtual machines and emulators may advertise what they cannot run. The test runs every kind of
+ * operation once, small, with the kernels an engine would choose for `isa` (NULL: the best), and
+ * compares with the scalar ones bit for bit: a few ms, on the calling thread alone, which keeps
+ * nothing. An instruction that does not exist raises SIGILL in it, so call it where that ends
+ * nothing of value: in a child process, as the command does. */
+
+/* Names of instruction sets, of any architecture, lowest first; NULL past the end. */
+BITNET_API const char *bitnet_isa_at(int i);
+/* Fails: ARGUMENT (no such isa), NOT_AVAILABLE (the CPU does not claim to have it), MISMATCH (a
+ * result is wrong), MEMORY. */
+BITNET_API bitnet_status bitnet_isa_self_test(const char *isa, bitnet_error *err);
+/* Does the CPU say that it is not the real one (x86-64 under a hypervisor or emulator)? Then what
+ * it claims deserves the test. */
+BITNET_API bool bitnet_cpu_is_virtual(void);
+
 /* ---- synthetic models: known shapes with random weights, without a file ---- */
 
 typedef struct bitnet_synthetic_info {

@@ -120,6 +120,11 @@ uint32_t bnet_cpu_features(void)
     return bnet_arm_features(getauxval(AT_HWCAP), getauxval(AT_HWCAP2));
 }
 
+bool bnet_cpu_is_virtual(void)
+{
+    return false;
+}
+
 int bnet_cpu_sve_bytes(void)
 {
     enum { SVE_GET_VL = 51, SVE_VL_LEN_MASK = 0xffff };
@@ -162,6 +167,12 @@ uint32_t bnet_cpu_features(void)
     return bnet_x86_features(&r);
 }
 
+bool bnet_cpu_is_virtual(void)
+{
+    uint32_t a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 31));
+}
+
 int bnet_cpu_sve_bytes(void)
 {
     return 0;
@@ -172,6 +183,11 @@ int bnet_cpu_sve_bytes(void)
 uint32_t bnet_cpu_features(void)
 {
     return 0;
+}
+
+bool bnet_cpu_is_virtual(void)
+{
+    return false;
 }
 
 int bnet_cpu_sve_bytes(void)

@@ -12,6 +12,9 @@ enum {
 
 /* Bits of this machine. Where the CPU has AMX, asks the kernel once for leave to use it. */
 uint32_t bnet_cpu_features(void);
+/* Does the CPU say that something stands between it and us: a hypervisor, an emulator? Only x86-64
+ * CPUs can say so. */
+bool bnet_cpu_is_virtual(void);
 /* The i-th feature of the list, any architecture; false past the end. */
 bool bnet_cpu_feature_at(int i, uint32_t *bit, const char **name);
 /* "neon dotprod i8mm"; "scalar" for none. */

@@ -310,6 +310,8 @@ bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const bnet_registry *regist
                                     bitnet_error *err);
 /* What kernels may use on this CPU, limited to a named instruction set (NULL: all it has). */
 bitnet_status bnet_cpu_capabilities(const char *isa, bnet_capabilities *out, bitnet_error *err);
+/* The i-th instruction set, lowest first, of any architecture; NULL past the end. */
+const char *bnet_cpu_isa_at(int i);
 /* Feature bits a named instruction set stands for, present or not. Fails ARGUMENT: unknown. */
 bitnet_status bnet_cpu_isa_needs(const char *isa, uint32_t *needs, bitnet_error *err);
 /* What this CPU could do at best, measured on all threads of the pool (limits.c): the rate of the

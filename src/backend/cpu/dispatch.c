@@ -82,6 +82,11 @@ static bitnet_status unknown_isa(const char *isa, bitnet_error *err)
     return st;
 }
 
+const char *bnet_cpu_isa_at(int i)
+{
+    return i >= 0 && (size_t)i < BNET_COUNT(isas) ? isas[i].name : NULL;
+}
+
 bitnet_status bnet_cpu_isa_needs(const char *isa, uint32_t *needs, bitnet_error *err)
 {
     int i = find_isa(isa);
