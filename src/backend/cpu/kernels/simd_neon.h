@@ -235,7 +235,8 @@ SIMD void vf_load_pairs(const float *p, vf *a, vf *b)
 }
 SIMD void vf_store_pairs(float *p, vf a, vf b)
 {
-    vst2q_f32(p, (float32x4x2_t){{a, b}});
+    float32x4x2_t v = {{a, b}};
+    vst2q_f32(p, v);
 }
 
 /* How 16 running sums are dealt with: N_PASSES passes over a row, each over N_CHUNKS vectors that
