@@ -526,7 +526,7 @@ SECTION(head_check)
     rng g(11);
     (void)half_value;
     for (auto &h : heads)
-        for (uint32_t k : {2560u, 300u})
+        for (uint32_t k : {2560u, 300u, 4100u})
             for (uint32_t tokens : {1u, 2u, 3u, 8u})
                 for (int norm = 0; norm < 2; norm++) {
                     uint32_t kk = h.type == 4 ? (k + 255) / 256 * 256 : k, n = 997;
@@ -540,7 +540,7 @@ SECTION(head_check)
                     bnet_cu_head_args a = {};
                     a.m = w.m, a.x = dx.p, a.norm = norm ? dn.p : nullptr, a.y = y.p;
                     a.n_tokens = tokens, a.ldx = kk, a.ld = n, a.eps = 1e-5f;
-                    launch(h.fn, a, bnet_head_launch(&a, (uint32_t)n_sm));
+                    launch(h.fn, a, bnet_head_launch(&a, (uint32_t)n_sm, shared_max));
                     std::vector<double> want;
                     for (uint32_t t = 0; t < tokens; t++) {
                         double ss = 0;
@@ -585,13 +585,14 @@ SECTION(head_time)
             bnet_cu_head_args a = {};
             a.m.n_rows = (uint32_t)n, a.m.k = a.m.stride = (uint32_t)k;
             a.m.w[0] = w.p;
-            a.m.w[1] = w.p + (h.type == 4 ? n * k / 2 : n * k);
-            a.m.w[2] = w.p + n * k / 4 * 3;
-            a.m.w[3] = w.p + n * k / 16 * 13;
+            if (h.type >= 3)
+                a.m.w[1] = w.p + (h.type == 4 ? n * k / 2 : n * k);
+            if (h.type == 4)
+                a.m.w[2] = w.p + n * k / 4 * 3, a.m.w[3] = w.p + n * k / 16 * 13;
             a.x = dx.p, a.norm = dx.p, a.y = y.p, a.n_tokens = tokens, a.ldx = (uint32_t)k;
             a.ld = (uint32_t)n, a.eps = 1e-5f;
             double us = time_graph(10, [&](int) {
-                launch(h.fn, a, bnet_head_launch(&a, (uint32_t)n_sm), true);
+                launch(h.fn, a, bnet_head_launch(&a, (uint32_t)n_sm, shared_max), true);
             });
             char cell[60];
             snprintf(cell, sizeof cell, " %.1f(%.2f)", us, (double)(n * k) * h.bytes / us * 1e-6);

@@ -4,8 +4,6 @@
 
 extern "C" {
 __global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
-__global__ void bnet_w2_gemv_bulk(const bnet_cu_gemv_args a);
-__global__ void bnet_attn_decode_h128_c1(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c4(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c8(const bnet_cu_attn_args a);
 __global__ void bnet_head_f16(const bnet_cu_head_args a);
@@ -40,8 +38,7 @@ struct network {
         tables.put(t);
         seqs.put({{(uint64_t)kv.p, kv.n / LAYERS, 0, 0}});
     }
-    void gemv(void (*fn)(const bnet_cu_gemv_args), bool pdl, const uint8_t *at, uint32_t n, uint32_t k,
-              float *from, float *to, uint32_t epilogue, bool paired, int more)
+    void gemv(bool pdl, const uint8_t *at, uint32_t n, uint32_t k, float *from, float *to, uint32_t epilogue, bool paired, int more)
     {
         bnet_cu_gemv_args a = {};
         a.m.w = at, a.m.n_tiles = n / 16, a.m.n_chunks = k / 128, a.m.n_parts = paired ? 2 : 1;
@@ -49,13 +46,13 @@ struct network {
         a.m.part[0] = {0, paired ? n / 2 : n, 0.01f, paired ? n / 2 : n, to};
         a.m.part[1] = a.m.part[0];
         a.x = from, a.norm = norm.p, a.eps = 1e-5f, a.k = k, a.n_tokens = 1, a.epilogue = epilogue;
-        launch(fn, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * more), fn == bnet_w2_gemv_bulk), pdl);
+        launch(bnet_w2_gemv_ldg, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * more)), pdl);
     }
-    void run(void (*fn)(const bnet_cu_gemv_args), bool pdl, bool attention, bool with_head, int more)
+    void run(bool pdl, bool attention, bool with_head, int more)
     {
         for (uint32_t l = 0; l < LAYERS; l++) {
             const uint8_t *p = w.p + l * layer_bytes;
-            gemv(fn, pdl, p, QKV, EMBD, x.p, qkv.p, BNET_CU_STORE, false, more);
+            gemv(pdl, p, QKV, EMBD, x.p, qkv.p, BNET_CU_STORE, false, more);
             p += QKV * EMBD / 4;
             bnet_cu_attn_args a = {};
             a.step = {pos.p, pos.p, pos.p + 1, seqs.p, tables.p};
@@ -64,15 +61,12 @@ struct network {
             a.part_bytes = 64 * 256, a.n_rot = 128, a.neox = 1, a.n_tokens = 1, a.layer = l;
             a.n_splits = splits, a.scale = 0.088f, a.work = work.p, a.counters = counters.p;
             if (attention)
-                launch(splits == 1   ? bnet_attn_decode_h128_c1
-                       : splits == 4 ? bnet_attn_decode_h128_c4
-                                     : bnet_attn_decode_h128_c8,
-                       a, bnet_attn_decode_h128_launch(&a, splits), pdl);
-            gemv(fn, pdl, p, EMBD, EMBD, att.p, x.p, BNET_CU_ADD, false, more);
+                launch(splits == 4 ? bnet_attn_decode_h128_c4 : bnet_attn_decode_h128_c8, a, bnet_attn_decode_h128_launch(&a, splits), pdl);
+            gemv(pdl, p, EMBD, EMBD, att.p, x.p, BNET_CU_ADD, false, more);
             p += EMBD * EMBD / 4;
-            gemv(fn, pdl, p, 2 * FF, EMBD, x.p, mid.p, BNET_CU_RELU2, true, more);
+            gemv(pdl, p, 2 * FF, EMBD, x.p, mid.p, BNET_CU_RELU2, true, more);
             p += 2 * FF * EMBD / 4;
-            gemv(fn, pdl, p, EMBD, FF, mid.p, x.p, BNET_CU_ADD, false, more);
+            gemv(pdl, p, EMBD, FF, mid.p, x.p, BNET_CU_ADD, false, more);
         }
         if (!with_head)
             return;
@@ -80,7 +74,7 @@ struct network {
         h.m.n_rows = VOCAB, h.m.k = h.m.stride = EMBD, h.m.w[0] = head.p;
         h.x = x.p, h.norm = norm.p, h.y = logits.p, h.n_tokens = 1, h.ldx = EMBD, h.ld = VOCAB;
         h.eps = 1e-5f;
-        launch(bnet_head_f16, h, bnet_head_launch(&h, (uint32_t)n_sm), pdl);
+        launch(bnet_head_f16, h, bnet_head_launch(&h, (uint32_t)n_sm, shared_max), pdl);
     }
 };
 
@@ -89,18 +83,13 @@ SECTION(step_time)
     row("decode step of 2B-4T, us: linear layers only / + attention / + f16 head");
     for (uint32_t ctx : {128u, 4096u}) {
         network n(ctx);
-        for (uint32_t splits : {1u, 4u, 8u})
-            for (int bulk = 0; bulk < 2; bulk++)
-                for (int more = 1; more <= 2; more++) {
-                    if (splits != 4 && (!bulk || more == 1))
-                        continue;
-                    n.splits = splits;
-                    auto fn = bulk ? bnet_w2_gemv_bulk : bnet_w2_gemv_ldg;
-                    double t[3];
-                    for (int i = 0; i < 3; i++)
-                        t[i] = time_graph(2, [&](int) { n.run(fn, true, i > 0, i > 1, more); });
-                    row("ctx %u cluster %u %s+pdl x%d: %.1f / %.1f / %.1f", ctx, splits,
-                        bulk ? "bulk" : "ldg", more, t[0], t[1], t[2]);
-                }
+        for (uint32_t splits : {4u, 8u})
+            for (int more = 1; more <= 2; more++) {
+                n.splits = splits;
+                double t[3];
+                for (int i = 0; i < 3; i++)
+                    t[i] = time_graph(2, [&](int) { n.run(true, i > 0, i > 1, more); });
+                row("ctx %u cluster %u x%d: %.1f / %.1f / %.1f", ctx, splits, more, t[0], t[1], t[2]);
+            }
     }
 }

@@ -5,7 +5,6 @@
 
 extern "C" {
 __global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
-__global__ void bnet_w2_gemv_bulk(const bnet_cu_gemv_args a);
 __global__ void bnet_w2_gemm_mma_64(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_gemm_wgmma_64(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_gemm_wgmma_128(const bnet_cu_gemm_args a);
@@ -148,8 +147,7 @@ static void prefill(matrix &m, uint32_t tokens, float v)
 static const struct {
     const char *name;
     gemv_fn *fn;
-    int bulk;
-} gemvs[] = {{"ldg", bnet_w2_gemv_ldg, 0}, {"bulk", bnet_w2_gemv_bulk, 1}};
+} gemvs[] = {{"ldg", bnet_w2_gemv_ldg}};
 static const struct {
     const char *name;
     gemm_fn *fn;
@@ -186,7 +184,7 @@ SECTION(gemv_check)
                     m.poison(tokens);
                     if (s.epilogue == BNET_CU_ADD)
                         prefill(m, tokens, 1.25f);
-                    launch(v.fn, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * more), v.bulk));
+                    launch(v.fn, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * more)));
                     size_t bad = compare(m, x, s.epilogue, 1.25f);
                     char what[120];
                     snprintf(what, sizeof what, "gemv %s %ux%u parts %zu tokens %u x%d", v.name,
@@ -244,7 +242,7 @@ SECTION(gemv_norm_check)
                 m.poison(1);
                 if (s.epilogue == BNET_CU_ADD)
                     prefill(m, 1, -0.5f);
-                launch(f.fn, a, bnet_w2_gemv_launch(&a, (uint32_t)n_sm, f.bulk));
+                launch(f.fn, a, bnet_w2_gemv_launch(&a, (uint32_t)n_sm));
                 size_t bad = compare(m, x, s.epilogue, -0.5f, 4);
                 char what[120];
                 snprintf(what, sizeof what, "gemv+norm %s %ux%u norm %d", f.name, s.rows[0], s.k,
@@ -334,7 +332,7 @@ SECTION(gemv_time)
                         double us = time_graph(120, [&](int i) {
                             bnet_cu_gemv_args b = a;
                             b.m.w = w.p + (size_t)i % copies * bytes;
-                            launch(v.fn, b, bnet_w2_gemv_launch(&b, (uint32_t)(n_sm * more), v.bulk),
+                            launch(v.fn, b, bnet_w2_gemv_launch(&b, (uint32_t)(n_sm * more)),
                                    pdl);
                         });
                         char cell[80];
@@ -391,51 +389,4 @@ SECTION(gemm_time)
             row("%ux%u T=%u:%s", s[0], s[1], tokens, line.c_str());
         }
     }
-}
-
-/* Clocks per unit and multiprocessor of the decode kernels' inner loop, all from shared memory. */
-template <int KIND> __global__ void probe_units(long long *out, int n)
-{
-    __shared__ __align__(16) uint8_t mem[32768];
-    for (int i = threadIdx.x; i < 8192; i += blockDim.x)
-        ((uint32_t *)mem)[i] = i * 2654435761u;
-    __syncthreads();
-    int acc[4][4] = {}, lane = threadIdx.x % 32;
-    uint4 fixed = *(const uint4 *)(mem + threadIdx.x * 16);
-    long long t0 = clock64();
-#pragma unroll 3
-    for (int i = 0; i < n; i++) {
-        const uint8_t *x = mem + i % 16 * 128 + lane % 4 * 32;
-        uint4 w = KIND == 1 ? fixed : *(const uint4 *)(mem + 8192 + (i % 32) * 512 + lane * 16);
-        if (KIND == 2) {
-            uint32_t r[4] = {w.x, w.y, w.z, w.w};
-            for (int s = 0; s < 4; s++)
-                mma_u8s8(acc[s], r, (uint32_t)i, (uint32_t)s);
-        } else {
-            unit_multiply(w, KIND == 1 ? mem + lane % 4 * 32 : x, lane / 4 == 0, acc);
-        }
-    }
-    long long t1 = clock64();
-    if (acc[0][0] + acc[1][1] + acc[2][2] + acc[3][3] == 12345)
-        out[1] = 1;
-    if (threadIdx.x == 0 && blockIdx.x == 0)
-        out[0] = t1 - t0;
-}
-
-SECTION(probe)
-{
-    dev<long long> out(2);
-    std::string line;
-    for (int threads : {128, 256, 512, 1024})
-        for (int kind = 0; kind < 3; kind++) {
-            auto fn = kind == 0 ? probe_units<0> : kind == 1 ? probe_units<1> : probe_units<2>;
-            fn<<<n_sm, threads, 0, stream>>>(out.p, 999);
-            CU(cudaGetLastError());
-            char cell[60];
-            snprintf(cell, sizeof cell, " %d threads kind %d: %.1f;", threads, kind,
-                     (double)out.get()[0] / (999.0 * threads / 32));
-            line += cell;
-        }
-    row("clocks per unit and multiprocessor (0: all, 1: weights in registers, 2: products alone):%s",
-        line.c_str());
 }

@@ -8,6 +8,7 @@
 
 cudaStream_t stream;
 int n_sm;
+uint32_t shared_max;
 section *section::first;
 static std::string table;
 static int failures;
@@ -50,6 +51,7 @@ int main(int argc, char **argv)
         return 2;
     }
     n_sm = p.multiProcessorCount;
+    shared_max = (uint32_t)p.sharedMemPerBlockOptin - 1024;
     if (cudaStreamCreate(&stream) != cudaSuccess)
         return 2;
     printf("%s, %d multiprocessors, L2 %d MB\n", p.name, n_sm, p.l2CacheSize >> 20);

@@ -77,6 +77,7 @@ template <typename T> struct dev {
 
 extern cudaStream_t stream;
 extern int n_sm;
+extern uint32_t shared_max; /* dynamic bytes of a block */
 
 template <typename A>
 void launch(void (*kernel)(A), const A &args, bnet_cu_launch l, bool pdl = false)

@@ -42,7 +42,7 @@ def test_texts_are_the_cpus():
 
 def test_auto_takes_the_device():
     r = expect(0, "run", "-m", model("nano"), *ASK, "-v", env=with_gpu(90), says=r"detected=\[cuda,cpu\] selected=cuda")
-    check("i2s_gpu_gemv_bulk" in r.err and "cuda: device 0: emulated device" in r.err, r.err)
+    check("i2s_gpu_gemv" in r.err and "cuda: device 0: emulated device" in r.err, r.err)
 
 
 def synthetic(name):
@@ -52,15 +52,14 @@ def synthetic(name):
     return path
 
 
-def test_all_layers_in_one_kernel():
-    """A network whose shape the kernel of a whole step takes, over more than one block of the cache; and the general way."""
+def test_clusters_over_several_blocks_of_the_cache():
+    """A network whose head size the attention by clusters takes, over more than one block of the cache; and another cache."""
     gguf = synthetic("mini-128")
     args = ("run", "-m", gguf, "-p", "abc", "--greedy", "-n", "90", "--ignore-eos", "--device")
     want = expect(0, *args, "cpu").raw
-    r = expect(0, *args, "cuda", "-v", env=with_gpu(90), says="i2s_gpu_layers")
-    equal(r.raw, want, "in one kernel")
-    r = expect(0, *args, "cuda", "--kv", "int8", "-v", env=with_gpu(90))
-    check("i2s_gpu_layers" not in r.err, r.err)
+    equal(expect(0, *args, "cuda", env=with_gpu(90)).raw, want, "f16 cache")
+    want = expect(0, *args, "cpu", "--kv", "int8").raw
+    equal(expect(0, *args, "cuda", "--kv", "int8", env=with_gpu(90)).raw, want, "int8 cache")
 
 
 def test_sampling_uses_the_best_of_the_device():
@@ -88,7 +87,7 @@ def test_receipt_lists_the_gpus_kernels():
         receipt = json.load(f)
     equal(receipt["backend"], "cuda", "backend")
     equal(receipt["compute_path"], "real", "compute_path")
-    check("i2s_gpu_gemv_bulk" in receipt["kernels"], receipt["kernels"])
+    check("i2s_gpu_gemv" in receipt["kernels"], receipt["kernels"])
     expect(0, "receipt", "verify", path, env=with_gpu(90))
 
 

@@ -11,8 +11,7 @@
  * prefetches its weights before that. Launch them with the attribute
  * PROGRAMMATIC_STREAM_SERIALIZATION = 1; without it they are right too, only slower. All other
  * kernels must be launched without the attribute. The first kernel of a step is launched without it
- * too: some read the step buffer and the cache's earlier positions before they wait.
- * decode.h beside this has the kernel that does all layers of one token. */
+ * too: some read the step buffer and the cache's earlier positions before they wait. */
 #ifndef BNET_CUDA_KERNELS_H
 #define BNET_CUDA_KERNELS_H
 
@@ -150,7 +149,7 @@ static inline bnet_cu_launch bnet_w2_repack_launch(const bnet_cu_repack_args *a)
 }
 
 /* ---- W2A8 GEMV (1..8 tokens): PDL ----
- * bnet_w2_gemv_ldg   any chip          bnet_w2_gemv_bulk   9.0: weights by bulk copies
+ * bnet_w2_gemv_ldg, one block of 512 threads per multiprocessor.
  * Input: act8, or (x != 0, one token only) floats x [K] normed by `norm` (0: not normed) and
  * quantised inside. Exact integers either way. */
 typedef struct bnet_cu_gemv_args {
@@ -163,18 +162,14 @@ typedef struct bnet_cu_gemv_args {
     uint32_t n_tokens, epilogue;
 } bnet_cu_gemv_args;
 
-enum { BNET_GEMV_THREADS = 512, BNET_GEMV_TOKENS = 8, BNET_GEMV_SEG = 48 /* units per segment */ };
-static inline bnet_cu_launch bnet_w2_gemv_launch(const bnet_cu_gemv_args *a, uint32_t n_sm,
-                                                 int bulk)
+enum { BNET_GEMV_THREADS = 512, BNET_GEMV_TOKENS = 8 };
+static inline bnet_cu_launch bnet_w2_gemv_launch(const bnet_cu_gemv_args *a, uint32_t n_sm)
 {
     uint32_t ctas = a->m.n_tiles < n_sm ? a->m.n_tiles : n_sm;
     uint32_t tiles = bnet_cu_div(a->m.n_tiles, ctas);
     uint32_t shared = a->n_tokens * (a->m.n_chunks * BNET_W2_CHUNK + 16); /* activations */
     shared += tiles * BNET_W2_TILE * a->n_tokens * 4;                     /* sums */
-    uint32_t segments = bnet_cu_div(tiles * a->m.n_chunks, BNET_GEMV_SEG);
-    if (bulk)
-        shared += (segments < 3 ? segments : 3) * BNET_GEMV_SEG * BNET_W2_UNIT;
-    bnet_cu_launch l = {{ctas, 1, 1}, BNET_GEMV_THREADS, shared + 128};
+    bnet_cu_launch l = {{ctas, 1, 1}, BNET_GEMV_THREADS, shared};
     return l;
 }
 
@@ -298,7 +293,7 @@ static inline bnet_cu_launch bnet_attn_decode_h128_launch(const bnet_cu_attn_arg
     uint32_t states = BNET_ATTN_H128_THREADS / 32 + 2;
     bnet_cu_launch l = {{c, a->n_kv_heads, a->n_tokens},
                         BNET_ATTN_H128_THREADS,
-                        states * 8 * (128 * 4 + 8) + 8 * 132 * 4 + 256 * 4};
+                        states * 8 * (144 * 4 + 8) + 8 * 132 * 4 + 256 * 4};
     return l;
 }
 static inline bnet_cu_launch bnet_attn_prefill_launch(const bnet_cu_attn_args *a)
@@ -334,12 +329,25 @@ typedef struct bnet_cu_head_args {
     float eps;
 } bnet_cu_head_args;
 enum { BNET_HEAD_THREADS = 512 };
-static inline bnet_cu_launch bnet_head_launch(const bnet_cu_head_args *a, uint32_t n_sm)
+/* Of codes: bytes of a warp's stages, how many it has for 1 or 2 tokens (one less for more). */
+enum { BNET_HEAD_STAGE_Q8 = 16 * 136, BNET_HEAD_STAGE_Q6K = 16 * 208 };
+enum { BNET_HEAD_DEPTH_Q8 = 4, BNET_HEAD_DEPTH_Q6K = 3 };
+/* shared_max: dynamic bytes a block may have; with a shared of more than that it does not fit. */
+static inline bnet_cu_launch bnet_head_launch(const bnet_cu_head_args *a, uint32_t n_sm,
+                                              uint32_t shared_max)
 {
     uint32_t padded = (a->m.stride + 1023) / 1024 * 1024;
     uint32_t tokens = a->n_tokens <= 2 ? a->n_tokens : a->n_tokens <= 4 ? 4 : 8;
-    uint32_t blocks = a->m.w[1] ? n_sm : 2 * n_sm; /* codes take more registers than floats */
-    bnet_cu_launch l = {{blocks, 1, 1}, BNET_HEAD_THREADS, tokens * padded * 4};
+    uint32_t shared = tokens * padded * 4;
+    if (!a->m.w[1]) {
+        bnet_cu_launch floats = {{2 * n_sm, 1, 1}, BNET_HEAD_THREADS, shared};
+        return floats;
+    }
+    uint32_t ring = a->m.w[2] ? BNET_HEAD_STAGE_Q6K * (BNET_HEAD_DEPTH_Q6K - (tokens > 2))
+                              : BNET_HEAD_STAGE_Q8 * (BNET_HEAD_DEPTH_Q8 - (tokens > 2));
+    uint32_t warps = shared + ring < shared_max ? (shared_max - shared) / ring : 1;
+    warps = warps < BNET_HEAD_THREADS / 32 ? warps : BNET_HEAD_THREADS / 32;
+    bnet_cu_launch l = {{n_sm, 1, 1}, BNET_HEAD_THREADS, shared + warps * ring};
     return l;
 }
 

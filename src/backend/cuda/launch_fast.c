@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-enum { SPLITS_MAX = 32, HEAD_DIM_MAX = 256 };
+enum { SPLITS_MAX = 32, HEAD_DIM_MAX = 256, STATIC_SHARED = 1 << 10 };
 
 void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
                    const bnet_cu_launch *l, unsigned flags, void *args)
@@ -56,17 +56,38 @@ void bnet_cuda_embed(gpu_backend *be, const bnet_kernel_record *k, const gpu_wei
     bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
 }
 
+/* What a block may ask for beside its static part. */
+static uint32_t shared_max(const gpu_backend *be)
+{
+    const bnet_gpu *g = &be->d->gpu;
+    uint64_t n = BNET_MAX(g->max_shared_memory_optin, g->max_shared_memory_per_block);
+    return (uint32_t)(BNET_MAX(n, (uint64_t)BNET_CU_PLAIN_SHARED + STATIC_SHARED) - STATIC_SHARED);
+}
+
+static bnet_cu_launch head_launch(const gpu_backend *be, const bnet_cu_head_args *a)
+{
+    return bnet_head_launch(a, (uint32_t)be->d->gpu.multiprocessors, shared_max(be));
+}
+
 void bnet_cuda_head(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_ptr x,
                     int n_rows, gpu_ptr y)
 {
     bnet_cu_head_args a = {.m = cuda_matrix(w),
-                           .x = x,
-                           .y = y,
                            .n_tokens = (uint32_t)n_rows,
                            .ldx = (uint32_t)w->info.n_in,
                            .ld = (uint32_t)w->info.n_out};
-    bnet_cu_launch l = bnet_head_launch(&a, (uint32_t)be->d->gpu.multiprocessors);
-    bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
+    bnet_cu_launch l = head_launch(be, &a);
+    while (a.n_tokens > 1 && l.shared > shared_max(be)) { /* vectors lie in shared memory */
+        a.n_tokens = (a.n_tokens + 1) / 2;
+        l = head_launch(be, &a);
+    }
+    for (uint32_t i = 0, n = a.n_tokens; i < (uint32_t)n_rows; i += n) {
+        a.n_tokens = BNET_MIN(n, (uint32_t)n_rows - i);
+        a.x = x + (size_t)i * a.ldx * sizeof(float);
+        a.y = y + (size_t)i * a.ld * sizeof(float);
+        l = head_launch(be, &a);
+        bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
+    }
 }
 
 void bnet_cuda_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,

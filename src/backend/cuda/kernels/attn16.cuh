@@ -10,15 +10,22 @@
 
 #include "kv.cuh"
 
-enum { H16_DIM = 128, H16_HEADS = 8, H16_QLD = 132 /* floats between queries: no bank twice */ };
+enum { H16_DIM = 128, H16_HEADS = 8 };
+enum { H16_QLD = 132, H16_OLD = 144 }; /* floats between queries, outputs: no bank twice */
+
+/* Where dimension d of an output lies: what the lanes of a warp store together are neighbours. */
+static __device__ __forceinline__ uint32_t at16(uint32_t d)
+{
+    return (d & 64) + (d >> 3 & 1) * 32 + (d >> 2 & 1) * 16 + (d >> 4 & 3) * 4 + (d & 3);
+}
 
 struct kv16 {
     uint4 k[2][4], v[2][4];
 };
 
 /* Positions base .. base + 15 (base a multiple of 16), those from `end` on repeated. */
-static __device__ __forceinline__ void kv16_load(kv16 &r, const kv_view &kv, uint32_t base,
-                                                 uint32_t end)
+static __device__ __forceinline__ void keys16_load(kv16 &r, const kv_view &kv, uint32_t base,
+                                                   uint32_t end)
 {
     uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, last = end - 1 - base;
     const uint8_t *part = kv.part(base / KV_POS, 0) + base % KV_POS * (H16_DIM * 2);
@@ -29,7 +36,13 @@ static __device__ __forceinline__ void kv16_load(kv16 &r, const kv_view &kv, uin
         for (int j = 0; j < 4; j++)
             r.k[n][j] = row[4 * j + t];
     }
-    part += kv.part_bytes;
+}
+
+static __device__ __forceinline__ void values16_load(kv16 &r, const kv_view &kv, uint32_t base,
+                                                     uint32_t end)
+{
+    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, last = end - 1 - base;
+    const uint8_t *part = kv.part(base / KV_POS, 1) + base % KV_POS * (H16_DIM * 2);
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
         uint32_t p = 2 * t + (i & 1) + 8 * (i >> 1);
@@ -37,6 +50,13 @@ static __device__ __forceinline__ void kv16_load(kv16 &r, const kv_view &kv, uin
         r.v[0][i] = row[g];
         r.v[1][i] = row[8 + g];
     }
+}
+
+static __device__ __forceinline__ void kv16_load(kv16 &r, const kv_view &kv, uint32_t base,
+                                                 uint32_t end)
+{
+    keys16_load(r, kv, base, end);
+    values16_load(r, kv, base, end);
 }
 
 /* Two floats as high halves and what is left of them. */
@@ -80,75 +100,98 @@ static __device__ __forceinline__ void scores16(const kv16 &r, const float *q, u
     }
 }
 
-/* Dimensions 64 half .. + 63 of the values weighted with `p` (A operand): into o [heads][128],
- * after what is there times keep (first: nothing is there). */
-static __device__ __forceinline__ void values16(const uint4 v[4], int half, const uint32_t *p,
-                                                uint32_t n_heads, bool first, float keep, float *o)
-{
-    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    float c[8][4] = {};
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const uint32_t *r0 = (const uint32_t *)&v[0], *r1 = (const uint32_t *)&v[1];
-        const uint32_t *r2 = (const uint32_t *)&v[2], *r3 = (const uint32_t *)&v[3];
-        uint32_t sel = i & 1 ? 0x7632 : 0x5410;
-        mma_f16(c[i], p, __byte_perm(r0[i / 2], r1[i / 2], sel),
-                __byte_perm(r2[i / 2], r3[i / 2], sel));
-    }
-    if (g >= n_heads)
-        return;
-    float *to = o + g * H16_DIM + 64 * half + 16 * t;
-#pragma unroll
-    for (int n = 0; n < 2; n++)
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            float f = c[i][n] + c[i][n + 2];
-            to[8 * n + i] = first ? f : fmaf(to[8 * n + i], keep, f);
-        }
-}
-
-/* The state of a warp: o in shared memory, m and l of head g in registers (equal in a quad).
- * Queries carry log2(e) / sqrt(head_dim): weights are powers of two. */
+/* The state of a warp, head g: m and l (equal in a quad), and dimensions 64 half + 16 t + 8 n + i of
+ * the output. Queries carry log2(e) / sqrt(head_dim): weights are powers of two. */
 struct state16 {
-    float m, l;
+    float m, l, o[2][2][8]; /* [half][n][i] */
 };
 
-static __device__ __forceinline__ void fold16(const kv16 &r, const float *q, uint32_t n_heads,
-                                              uint32_t base, uint32_t end, float *o, state16 &st)
+static __device__ __forceinline__ void clear16(state16 &st)
 {
-    uint32_t t = threadIdx.x % 4;
-    float s[2][2], sum = 0, top = st.m;
-    scores16(r, q, n_heads, s);
+    st.m = -INFINITY;
+    st.l = 0;
 #pragma unroll
-    for (int n = 0; n < 2; n++)
+    for (int i = 0; i < 32; i++)
+        st.o[i / 16][i / 8 % 2][i % 8] = 0;
+}
+
+/* Adds 64 dimensions of the values weighted with `p` (A operand) to o times keep. */
+static __device__ __forceinline__ void values16(const uint4 v[4], const uint32_t *p, float keep,
+                                                float o[2][8])
+{
+    const uint32_t *r0 = (const uint32_t *)&v[0], *r1 = (const uint32_t *)&v[1];
+    const uint32_t *r2 = (const uint32_t *)&v[2], *r3 = (const uint32_t *)&v[3];
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            s[n][i] = base + 8 * n + 2 * t + i < end ? s[n][i] : -INFINITY;
-            top = fmaxf(top, s[n][i]);
-        }
+    for (int i = 0; i < 8; i++) {
+        float c[4] = {};
+        uint32_t sel = i & 1 ? 0x7632 : 0x5410;
+        mma_f16(c, p, __byte_perm(r0[i / 2], r1[i / 2], sel),
+                __byte_perm(r2[i / 2], r3[i / 2], sel));
+        o[0][i] = fmaf(o[0][i], keep, c[0] + c[2]);
+        o[1][i] = fmaf(o[1][i], keep, c[1] + c[3]);
+    }
+}
+
+/* From scores to weights: the A operand of the values. Returns what becomes of the state before. */
+static __device__ __forceinline__ float weights16(float s[2][2], state16 &st, uint32_t p[4])
+{
+    float sum = 0, top = st.m;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        top = fmaxf(top, s[i / 2][i % 2]);
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-    bool first = st.m == -INFINITY;
-    float keep = first ? 0.0f : exp2f(st.m - top);
+    float keep = st.m == -INFINITY ? 0.0f : exp2f(st.m - top);
 #pragma unroll
-    for (int n = 0; n < 2; n++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            s[n][i] = exp2f(s[n][i] - top);
-            sum += s[n][i];
-        }
+    for (int i = 0; i < 4; i++) {
+        s[i / 2][i % 2] = exp2f(s[i / 2][i % 2] - top);
+        sum += s[i / 2][i % 2];
+    }
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     st.l = st.l * keep + sum;
     st.m = top;
-    uint32_t p[4];
     split_half(s[0][0], s[0][1], &p[0], &p[1]);
     split_half(s[1][0], s[1][1], &p[2], &p[3]);
-    values16(r.v[0], 0, p, n_heads, first, keep, o);
-    values16(r.v[1], 1, p, n_heads, first, keep, o);
+    return keep;
 }
 
-/* Merges n states of one head: m, l [i * step], o rows of 128 at o + i * o_step. Element d, not yet
+/* Takes the 16 positions from `base` in r into the state; those from `next` (if below end) are on
+ * their way into r then: keys as soon as the old ones are used, values too. */
+static __device__ __forceinline__ void fold16(kv16 &r, const kv_view &kv, const float *q,
+                                              uint32_t n_heads, uint32_t base, uint32_t next,
+                                              uint32_t end, state16 &st)
+{
+    uint32_t t = threadIdx.x % 4, p[4];
+    float s[2][2];
+    scores16(r, q, n_heads, s);
+    if (next < end)
+        keys16_load(r, kv, next, end);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (base + 8 * (i / 2) + 2 * t + i % 2 >= end)
+            s[i / 2][i % 2] = -INFINITY;
+    float keep = weights16(s, st, p);
+    values16(r.v[0], p, keep, st.o[0]);
+    values16(r.v[1], p, keep, st.o[1]);
+    if (next < end)
+        values16_load(r, kv, next, end);
+}
+
+/* The state's output of head g into o [heads][H16_OLD], dimensions in the order of at16. */
+static __device__ __forceinline__ void store16(const state16 &st, uint32_t n_heads, float *o)
+{
+    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    if (g >= n_heads)
+        return;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const float *f = &st.o[i / 4][i / 2 % 2][i % 2 * 4];
+        *(float4 *)(o + g * H16_OLD + 16 * i + 4 * t) = make_float4(f[0], f[1], f[2], f[3]);
+    }
+}
+
+/* Merges n states of one head: m, l [i * step], outputs at o + i * o_step. Their element d, not yet
  * divided by l. States with m = -inf are empty. */
 static __device__ __forceinline__ float merge16(const float *m, const float *l, const float *o,
                                                 uint32_t n, uint32_t step, uint32_t o_step,
@@ -178,7 +221,7 @@ static __device__ __forceinline__ float newest16(const float *q, const float *k,
 #pragma unroll
     for (uint32_t i = 0; i < H16_DIM; i += 32) {
         dot = fmaf(q[i + lane], k[i + lane], dot);
-        o[i + lane] = v[i + lane];
+        o[at16(i + lane)] = v[i + lane];
     }
     return warp_sum(dot);
 }

@@ -2,8 +2,9 @@
  * token and kv head.
  *
  * A warp takes 16 positions at a time (attn16.cuh). Everything but the newest position was written
- * by earlier steps, so the first positions are fetched before the kernel in front has ended. Blocks
- * of the cluster divide the context; their states meet through distributed shared memory. */
+ * by earlier steps, so the first positions are fetched before the kernel in front has ended; the
+ * next ones while a warp computes. Blocks of the cluster divide the context; their states meet
+ * through distributed shared memory. */
 #include "attn16.cuh"
 
 #include <cooperative_groups.h>
@@ -13,7 +14,7 @@ namespace cg = cooperative_groups;
 enum { THREADS = BNET_ATTN_H128_THREADS, WARPS = THREADS / 32, STATES = WARPS + 1 };
 
 struct block_state {
-    float o[STATES][H16_HEADS][H16_DIM]; /* after the merge [0] holds the block's */
+    float o[STATES][H16_HEADS][H16_OLD]; /* of the newest position, then of the warps */
     float m[STATES][H16_HEADS], l[STATES][H16_HEADS];
     float q[H16_HEADS * H16_QLD], k[H16_DIM], v[H16_DIM];
     float all_m[H16_HEADS], all_l[H16_HEADS];
@@ -69,6 +70,7 @@ template <int CLUSTER> static __device__ __forceinline__ void attend(const bnet_
     uint32_t n = a.cs ? (uint32_t)pos : (uint32_t)pos + 1; /* in the cache */
     uint32_t per = ((n + CLUSTER - 1) / CLUSTER + 15) / 16 * 16;
     uint32_t begin = min(rank * per, n), end = min(begin + per, n), base = begin + 16 * warp;
+    uint32_t n_states = 1 + min((end - begin + 15) / 16, (uint32_t)WARPS);
     bool newest = a.cs && rank == CLUSTER - 1;
     kv16 r;
     if (base < end)
@@ -81,30 +83,32 @@ template <int CLUSTER> static __device__ __forceinline__ void attend(const bnet_
         __syncthreads();
         if (newest && h0 == 0)
             store_newest(kv, (uint32_t)pos, b);
-        state16 st = {-INFINITY, 0};
-        for (uint32_t p = base; p < end; p += 16 * WARPS) {
-            if (p != base || h0 != 0)
-                kv16_load(r, kv, p, end);
-            fold16(r, b->q, nh, p, end, &b->o[warp][0][0], st);
-        }
+        state16 st;
+        clear16(st);
+        if (h0 != 0 && base < end)
+            kv16_load(r, kv, base, end);
+        for (uint32_t p = base; p < end; p += 16 * WARPS)
+            fold16(r, kv, b->q, nh, p, p + 16 * WARPS, end, st);
+        if (base < end)
+            store16(st, nh, &b->o[1 + warp][0][0]);
         if (lane % 4 == 0) {
-            b->m[warp][g] = st.m;
-            b->l[warp][g] = st.l;
+            b->m[1 + warp][g] = st.m;
+            b->l[1 + warp][g] = st.l;
         }
         for (uint32_t h = WARPS - 1 - warp; h < H16_HEADS; h += WARPS) {
             float m = -INFINITY;
             if (newest && h < nh)
-                m = newest16(b->q + h * H16_QLD, b->k, b->v, b->o[WARPS][h]);
+                m = newest16(b->q + h * H16_QLD, b->k, b->v, b->o[0][h]);
             if (lane == 0) {
-                b->m[WARPS][h] = m;
-                b->l[WARPS][h] = 1;
+                b->m[0][h] = m;
+                b->l[0][h] = 1;
             }
         }
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < nh * H16_DIM; i += THREADS) {
             uint32_t h = i / H16_DIM, d = i % H16_DIM;
-            float m, l, o = merge16(&b->m[0][h], &b->l[0][h], b->o[0][h], STATES, H16_HEADS,
-                                    H16_HEADS * H16_DIM, d, &m, &l);
+            float m, l, o = merge16(&b->m[0][h], &b->l[0][h], b->o[0][h], n_states, H16_HEADS,
+                                    H16_HEADS * H16_OLD, at16(d), &m, &l);
             if (CLUSTER == 1) {
                 a.y[((size_t)token * a.n_heads + kv.head * group + h0 + h) * H16_DIM + d] = o / l;
                 continue;

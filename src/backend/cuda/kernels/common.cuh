@@ -81,6 +81,19 @@ static __device__ __forceinline__ void copy_async16(uint32_t to, const void *fro
 #endif
 }
 
+/* The same for 4 bytes. */
+static __device__ __forceinline__ void copy_async4(uint32_t to, const void *from, bool wanted)
+{
+#if BNET_SM80
+    int n = wanted ? 4 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(n)
+                 : "memory");
+#else
+    uint32_t v = wanted ? *(const uint32_t *)from : 0;
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
+#endif
+}
+
 static __device__ __forceinline__ void copy_commit()
 {
 #if BNET_SM80

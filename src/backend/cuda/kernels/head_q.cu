@@ -6,7 +6,10 @@
  * Lane 4 g + t of a warp holds 32 neighbouring elements of rows g and g + 8, with a scale of their
  * own. A product of 16 x 16 by 16 x 8 takes four elements of every lane; column t of the right side
  * has the vector's high halves only where lane t's elements meet them (column t + 4 the low ones), so
- * the four lanes' sums stay apart until they are scaled. */
+ * the four lanes' sums stay apart until they are scaled.
+ *
+ * Codes pass through a ring in shared memory that belongs to the warp alone: whole lines from memory,
+ * several stages on their way, no barrier between warps. */
 #include "matrix.cuh"
 
 enum { THREADS = BNET_HEAD_THREADS, WARPS = THREADS / 32, CHUNK = 128, ROWS = 16 };
@@ -18,25 +21,54 @@ static __device__ __forceinline__ uint32_t fma2(uint32_t x, uint32_t scale, uint
 }
 
 /* ---- formats ----
- * get: a lane's 32 elements of one row; scale word for the sub-blocks whose sums it will hold.
+ * A stage is 16 rows x COLS columns in STAGE bytes, 16-byte pieces exchanged within a row so that no
+ * banks collide. fetch: a warp's copies of stage `part` of the rows from row0 on (those beyond the
+ * last repeat it).
+ * get: a lane's 32 elements of row r of the stage (`row` of the matrix), chunk h of its columns; scale
+ * word for the sub-blocks whose sums it will hold.
  * halves(m, a): the two registers of product m (0..7).  place(e): product * 4 + place of element e.
  * GROUPS scales per 32 elements. scales(i, s): those of group i for its two sums. */
 
 struct part_q6k {
-    enum { GROUPS = 2 };
+    enum { GROUPS = 2, COLS = 256, STAGE = BNET_HEAD_STAGE_Q6K };
+    enum { HIGH = ROWS * 128, SCALE = HIGH + ROWS * 64 };
     uint4 low;
     uint2 high;
     uint32_t scale;
     uint16_t d;
 
-    __device__ __forceinline__ void get(const bnet_cu_matrix &m, size_t row, uint32_t chunk)
+    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to, uint32_t row0,
+                                                 uint32_t part)
+    {
+        uint32_t lane = threadIdx.x % 32, last = m.n_rows - 1;
+        size_t n = m.stride / 32;
+#pragma unroll
+        for (uint32_t p = lane; p < ROWS * 8; p += 32) {
+            uint32_t r = p / 8, u = p % 8;
+            size_t sub = min(row0 + r, last) * n + part * 8;
+            copy_async16(to + r * 128 + (u ^ (r & 1) * 4) * 16, m.w[0] + sub * 16 + u * 16, true);
+        }
+#pragma unroll
+        for (uint32_t p = lane; p < ROWS * 4; p += 32) {
+            uint32_t r = p / 4, u = p % 4;
+            size_t sub = min(row0 + r, last) * n + part * 8;
+            copy_async16(to + HIGH + r * 64 + (u ^ (r & 2)) * 16, m.w[1] + sub * 8 + u * 16, true);
+        }
+        if (lane < ROWS) {
+            size_t row = min(row0 + lane, last);
+            copy_async16(to + SCALE + lane * 16, m.w[2] + (row * n + part * 8) * 2, true);
+            if (part == 0)
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(m.w[3] + row * (n / 8) * 2));
+        }
+    }
+    __device__ __forceinline__ void get(const bnet_cu_matrix &m, const uint8_t *from, uint32_t r,
+                                        size_t row, uint32_t part, uint32_t h)
     {
         uint32_t t = threadIdx.x % 4;
-        size_t sub = row * (m.stride / 32) + chunk * 4 + t;
-        low = load_stream(m.w[0] + sub * 16);
-        high = __ldg((const uint2 *)(m.w[1] + sub * 8));
-        scale = __ldg((const uint32_t *)(m.w[2] + (sub - t) * 2) + (t & 1));
-        d = __ldg((const uint16_t *)m.w[3] + row * (m.stride / 256) + chunk / 2);
+        low = *(const uint4 *)(from + r * 128 + ((h * 4 + t) ^ (r & 1) * 4) * 16);
+        high = *(const uint2 *)(from + HIGH + r * 64 + ((h * 2 + t / 2) ^ (r & 2)) * 16 + t % 2 * 8);
+        scale = *(const uint32_t *)(from + SCALE + r * 16 + h * 8 + t % 2 * 4);
+        d = __ldg((const uint16_t *)m.w[3] + row * (m.stride / 256) + part);
     }
     __device__ __forceinline__ void halves(int m, uint32_t *even, uint32_t *odd) const
     {
@@ -63,22 +95,32 @@ struct part_q6k {
 };
 
 struct part_q8 {
-    enum { GROUPS = 1 };
+    enum { GROUPS = 1, COLS = 128, STAGE = BNET_HEAD_STAGE_Q8, SCALE = ROWS * 128 };
     uint4 v[2];
     uint32_t scale;
 
-    __device__ __forceinline__ void get(const bnet_cu_matrix &m, size_t row, uint32_t chunk)
+    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to, uint32_t row0,
+                                                 uint32_t part)
     {
-        uint32_t t = threadIdx.x % 4, sub = chunk * 4 + t, n = m.stride / 32;
-        v[0] = v[1] = make_uint4(0, 0, 0, 0);
-        scale = 0;
-        if (sub < n) {
-            v[0] = load_stream(m.w[0] + row * m.stride + sub * 32);
-            v[1] = load_stream(m.w[0] + row * m.stride + sub * 32 + 16);
+        uint32_t lane = threadIdx.x % 32, last = m.n_rows - 1, n = m.stride / 32; /* n is even */
+#pragma unroll
+        for (uint32_t p = lane; p < ROWS * 8; p += 32) {
+            uint32_t r = p / 8, u = p % 8;
+            const uint8_t *row = m.w[0] + (size_t)min(row0 + r, last) * m.stride;
+            copy_async16(to + r * 128 + (u ^ (r & 1)) * 16, row + part * COLS + u * 16,
+                         part * 4 + u / 2 < n);
         }
-        sub = chunk * 4 + (2 * t & 3); /* n is even */
-        if (sub < n)
-            scale = __ldg((const uint32_t *)((const uint16_t *)m.w[1] + row * n + sub));
+        const uint8_t *row = m.w[1] + (size_t)min(row0 + lane / 2, last) * n * 2;
+        uint32_t sub = part * 4 + lane % 2 * 2;
+        copy_async4(to + SCALE + lane * 4, row + sub * 2, sub < n);
+    }
+    __device__ __forceinline__ void get(const bnet_cu_matrix &, const uint8_t *from, uint32_t r,
+                                        size_t, uint32_t, uint32_t)
+    {
+        uint32_t t = threadIdx.x % 4;
+        v[0] = *(const uint4 *)(from + r * 128 + (2 * t ^ (r & 1)) * 16);
+        v[1] = *(const uint4 *)(from + r * 128 + ((2 * t + 1) ^ (r & 1)) * 16);
+        scale = *(const uint32_t *)(from + SCALE + r * 8 + t % 2 * 4);
     }
     __device__ __forceinline__ void halves(int m, uint32_t *even, uint32_t *odd) const
     {
@@ -186,25 +228,42 @@ static __device__ __forceinline__ void chunk_multiply(const P *p, const uint8_t 
     }
 }
 
-/* Where a warp is: 16 rows, 128 columns. */
+/* Where a warp is: 16 rows, a stage of their columns. */
 struct cursor {
-    uint32_t group, chunk;
-    __device__ __forceinline__ void advance(uint32_t n_warps, uint32_t n_chunks)
+    uint32_t group, part;
+    __device__ __forceinline__ void advance(uint32_t n_warps, uint32_t n_parts)
     {
-        if (++chunk == n_chunks) {
-            chunk = 0;
+        if (++part == n_parts) {
+            part = 0;
             group += n_warps;
         }
     }
 };
 
 template <typename P>
-static __device__ __forceinline__ void get_rows(const bnet_cu_head_args &a, const cursor &at, P *p)
+static __device__ __forceinline__ void fetch_stage(const bnet_cu_head_args &a, cursor &at,
+                                                   uint32_t slot, uint32_t n_warps, uint32_t n_parts)
 {
-    uint32_t row = at.group * ROWS + threadIdx.x % 32 / 4, last = a.m.n_rows - 1;
-    if (at.group * ROWS <= last) {
-        p[0].get(a.m, min(row, last), at.chunk);
-        p[1].get(a.m, min(row + 8, last), at.chunk);
+    if (at.group * ROWS < a.m.n_rows)
+        P::fetch(a.m, slot, at.group * ROWS, at.part);
+    copy_commit();
+    at.advance(n_warps, n_parts);
+}
+
+/* Adds the products of a stage. x: the lane's part of the vectors. */
+template <typename P, int T>
+static __device__ __forceinline__ void stage_multiply(const bnet_cu_head_args &a, const cursor &at,
+                                                      const uint8_t *slot, const uint8_t *x,
+                                                      uint32_t vector, bool active, float sum[T][2])
+{
+    constexpr uint32_t N = P::COLS / CHUNK;
+    uint32_t g = threadIdx.x % 32 / 4, row = at.group * ROWS + g, last = a.m.n_rows - 1;
+#pragma unroll
+    for (uint32_t h = 0; h < N; h++) {
+        P p[2];
+        p[0].get(a.m, slot, g, min(row, last), at.part, h);
+        p[1].get(a.m, slot, g + 8, min(row + 8, last), at.part, h);
+        chunk_multiply<P, T>(p, x + (at.part * N + h) * (CHUNK * 4), vector, active, sum);
     }
 }
 
@@ -226,53 +285,60 @@ static __device__ __forceinline__ void put_rows(const bnet_cu_head_args &a, uint
         }
 }
 
-/* DEPTH chunks of a warp are on their way. */
+static __device__ __forceinline__ uint32_t dynamic_bytes()
+{
+    uint32_t n;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(n));
+    return n;
+}
+
+/* DEPTH stages of a warp are on their way. Where shared memory is short only some warps have a ring. */
 template <typename P, int T, int DEPTH>
 static __device__ __forceinline__ void head(const bnet_cu_head_args &a)
 {
     extern __shared__ __align__(16) uint8_t xs[];
-    uint32_t padded = (a.m.stride + 1023) / 1024 * 1024, lane = threadIdx.x % 32, g = lane / 4;
-    uint32_t n_warps = gridDim.x * WARPS, n_chunks = (a.m.stride + CHUNK - 1) / CHUNK;
+    uint32_t padded = (a.m.stride + 1023) / 1024 * 1024, vector = padded * 4;
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
+    uint32_t busy = min((dynamic_bytes() - T * vector) / (DEPTH * P::STAGE), (uint32_t)WARPS);
+    uint32_t n_warps = gridDim.x * busy, n_parts = (a.m.stride + P::COLS - 1) / P::COLS;
+    const uint8_t *ring = xs + T * vector + warp * (DEPTH * P::STAGE);
     bool active = (g & 3) == lane % 4;
-    const uint8_t *x = xs + lane % 4 * 32 + g / 4 * 16;
-    cursor ahead = {blockIdx.x * WARPS + threadIdx.x / 32, 0}, at = ahead;
-    P ring[DEPTH][2];
+    cursor ahead = {warp < busy ? blockIdx.x * busy + warp : a.m.n_rows, 0}, at = ahead;
 #pragma unroll
-    for (int j = 0; j < DEPTH; j++) { /* weights do not depend on what runs before */
-        get_rows(a, ahead, ring[j]);
-        ahead.advance(n_warps, n_chunks);
-    }
+    for (int j = 0; j < DEPTH; j++) /* weights do not depend on what runs before */
+        fetch_stage<P>(a, ahead, shared_addr(ring + j * P::STAGE), n_warps, n_parts);
     pdl_launch();
     pdl_wait();
     float down[T], sum[T][2] = {};
 #pragma unroll
     for (int t = 0; t < T; t++)
-        down[t] = take_vector<P>(a, t, padded, xs + t * padded * 4);
+        down[t] = take_vector<P>(a, t, padded, xs + t * vector);
     __syncthreads();
-    for (;;)
-#pragma unroll
-        for (int j = 0; j < DEPTH; j++) {
-            if (at.group * ROWS >= a.m.n_rows)
-                return;
-            chunk_multiply<P, T>(ring[j], x + at.chunk * (CHUNK * 4), padded * 4, active, sum);
-            get_rows(a, ahead, ring[j]);
-            ahead.advance(n_warps, n_chunks);
-            if (at.chunk + 1 == n_chunks)
-                put_rows<T>(a, at.group, down, sum);
-            at.advance(n_warps, n_chunks);
-        }
+    const uint8_t *x = xs + lane % 4 * 32 + g / 4 * 16;
+    for (uint32_t j = 0; at.group * ROWS < a.m.n_rows; j = j + 1 < DEPTH ? j + 1 : 0) {
+        const uint8_t *slot = ring + j * P::STAGE;
+        copy_wait<DEPTH - 1>();
+        __syncwarp();
+        stage_multiply<P, T>(a, at, slot, x, vector, active, sum);
+        __syncwarp();
+        fetch_stage<P>(a, ahead, shared_addr(slot), n_warps, n_parts);
+        if (at.part + 1 == n_parts)
+            put_rows<T>(a, at.group, down, sum);
+        at.advance(n_warps, n_parts);
+    }
 }
 
 template <typename P> static __device__ __forceinline__ void heads(const bnet_cu_head_args &a)
 {
+    constexpr int few = (int)P::COLS == CHUNK ? BNET_HEAD_DEPTH_Q8 : BNET_HEAD_DEPTH_Q6K;
     if (a.n_tokens == 1)
-        head<P, 1, 3>(a);
+        head<P, 1, few>(a);
     else if (a.n_tokens == 2)
-        head<P, 2, 3>(a);
+        head<P, 2, few>(a);
     else if (a.n_tokens <= 4)
-        head<P, 4, 2>(a);
+        head<P, 4, few - 1>(a);
     else
-        head<P, 8, 2>(a);
+        head<P, 8, few - 1>(a);
 }
 
 KERNEL __launch_bounds__(THREADS, 1) bnet_head_q8(const __grid_constant__ bnet_cu_head_args a)

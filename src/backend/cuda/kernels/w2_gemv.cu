@@ -1,21 +1,18 @@
 /* w2_gemv.cu - ternary matrix times one to eight int8 vectors: the decode kernels.
  *
  * A block owns a run of row tiles. Warps take units (w2_units.cuh) in order and add their integer
- * sums in shared memory, which is exact in any order.
- *
- * _bulk fetches the block's weights by bulk copies before it waits for the kernel in front, so that
- * the memory never rests between kernels; _ldg loads them into registers. */
+ * sums in shared memory, which is exact in any order. A warp's first units are in registers and the
+ * others in the L2 cache before the kernel in front has ended: the memory never rests. */
 #include "w2_epilogue.cuh"
 #include "w2_units.cuh"
 
-enum { THREADS = BNET_GEMV_THREADS, WARPS = THREADS / 32, SEG = BNET_GEMV_SEG, VECS = 4 };
-enum { SLOTS = 3, PER_WARP = SEG / WARPS };
+enum { THREADS = BNET_GEMV_THREADS, WARPS = THREADS / 32, VECS = 4 };
+enum { AHEAD = 6 }; /* units of a warp in registers */
 
 struct shared_state {
     float2 reduce[WARPS];
     float scale[BNET_GEMV_TOKENS];
     int sum[BNET_GEMV_TOKENS];
-    unsigned long long full[SLOTS];
 };
 
 /* act8 input: rows copied into the order of the products */
@@ -68,10 +65,8 @@ static __device__ __forceinline__ void put_codes(uint8_t *xs, uint32_t i, float4
 }
 
 /* float input of one token: norm, absmax and int8 codes after one reduction. Values stay in registers
- * while they fit (K <= VECS * 4 * THREADS), else they are read again. w4 holds the norm's weights,
- * fetched before the wait. */
-static __device__ void take_floats(const bnet_cu_gemv_args &a, uint8_t *xs, shared_state *st,
-                                   const float4 *w4)
+ * while they fit (K <= VECS * 4 * THREADS), else they are read again. */
+static __device__ void take_floats(const bnet_cu_gemv_args &a, uint8_t *xs, shared_state *st)
 {
     uint32_t k_pad = a.m.n_chunks * BNET_W2_CHUNK, step = 4 * THREADS, first = 4 * threadIdx.x;
     float4 v[VECS];
@@ -83,7 +78,7 @@ static __device__ void take_floats(const bnet_cu_gemv_args &a, uint8_t *xs, shar
 #pragma unroll
     for (int j = 0; j < VECS; j++)
         if (first + j * step < k_pad)
-            v[j] = weighted(v[j], w4[j], &ss, &top);
+            v[j] = weighted(v[j], norm4(a, first + j * step), &ss, &top);
     for (uint32_t i = first + VECS * step; i < a.k; i += step)
         weighted(load4(a.x, i, a.k), norm4(a, i), &ss, &top);
     float2 both = block_sum_top<WARPS>(ss, top, st->reduce);
@@ -127,40 +122,44 @@ static __device__ __forceinline__ slice slice_of(const bnet_cu_w2 &m)
     return s;
 }
 
-/* Units [u, end) of the slice, from `w` where unit u lies. */
-template <int DEPTH, bool SHARED>
-static __device__ __forceinline__ void run_units(const bnet_cu_gemv_args &a, const uint8_t *w,
-                                                 uint32_t u, uint32_t end, const uint8_t *xs,
-                                                 int *sums, int acc[4][4])
+/* A warp's way through its units: the next AHEAD are in registers or on their way. */
+struct walk {
+    const uint8_t *w; /* the lane's part of the next one */
+    uint32_t left, chunk;
+    uint4 v[AHEAD];
+};
+
+static __device__ __forceinline__ void begin_units(walk &k)
 {
-    uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, n_chunks = a.m.n_chunks;
-    bool has_token = g < a.n_tokens;
-    xs += (has_token ? g : 0) * (n_chunks * BNET_W2_CHUNK + 16) + t * 32;
-    w += lane * 16;
-    uint32_t tile = u / n_chunks, chunk = u % n_chunks;
-    while (u < end) {
-        uint4 v[DEPTH];
-        uint32_t n = min(end - u, (uint32_t)DEPTH);
 #pragma unroll
-        for (int i = 0; i < DEPTH; i++)
-            if (i < n)
-                v[i] = SHARED ? *(const uint4 *)(w + i * BNET_W2_UNIT)
-                              : load_stream(w + i * BNET_W2_UNIT);
+    for (int i = 0; i < AHEAD; i++)
+        if (i < k.left)
+            k.v[i] = load_stream(k.w + i * BNET_W2_UNIT);
+}
+
+/* xs: the lane's activations; sums: of the tile of the first unit */
+static __device__ __forceinline__ void run_units(const bnet_cu_gemv_args &a, walk &k,
+                                                 const uint8_t *xs, bool has_token, int *sums)
+{
+    int acc[4][4] = {};
+    while (k.left) {
 #pragma unroll
-        for (int i = 0; i < DEPTH; i++)
-            if (i < n) {
-                unit_multiply(v[i], xs + chunk * BNET_W2_CHUNK, has_token, acc);
-                if (++chunk == n_chunks) {
-                    flush(sums + tile * BNET_W2_TILE * a.n_tokens, a.n_tokens, acc);
-                    chunk = 0;
-                    tile++;
+        for (int i = 0; i < AHEAD; i++)
+            if (i < k.left) {
+                unit_multiply(k.v[i], xs + k.chunk * BNET_W2_CHUNK, has_token, acc);
+                if (i + AHEAD < k.left)
+                    k.v[i] = load_stream(k.w + (i + AHEAD) * BNET_W2_UNIT);
+                if (++k.chunk == a.m.n_chunks) {
+                    flush(sums, a.n_tokens, acc);
+                    sums += BNET_W2_TILE * a.n_tokens;
+                    k.chunk = 0;
                 }
             }
-        u += n;
-        w += n * BNET_W2_UNIT;
+        k.w += AHEAD * BNET_W2_UNIT;
+        k.left -= min(k.left, (uint32_t)AHEAD);
     }
-    if (chunk)
-        flush(sums + tile * BNET_W2_TILE * a.n_tokens, a.n_tokens, acc);
+    if (k.chunk)
+        flush(sums, a.n_tokens, acc);
 }
 
 static __device__ __forceinline__ void finish(const bnet_cu_gemv_args &a, const slice &sl,
@@ -174,19 +173,17 @@ static __device__ __forceinline__ void finish(const bnet_cu_gemv_args &a, const 
     }
 }
 
-/* Input, sums cleared, barrier: the part both kernels share. */
+/* Input, sums cleared, barrier. */
 static __device__ __forceinline__ void prepare(const bnet_cu_gemv_args &a, const slice &sl,
                                                uint8_t *xs, int *sums, shared_state *st)
 {
     for (uint32_t i = threadIdx.x; i < sl.n_tiles * BNET_W2_TILE * a.n_tokens; i += THREADS)
         sums[i] = 0;
     if (a.x) {
-        float4 w4[VECS];
-#pragma unroll
-        for (int j = 0; j < VECS; j++)
-            w4[j] = norm4(a, 4 * threadIdx.x + j * 4 * THREADS);
+        if (a.norm && 32 * threadIdx.x < a.k)
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(a.norm + 32 * threadIdx.x));
         pdl_wait();
-        take_floats(a, xs, st, w4);
+        take_floats(a, xs, st);
     } else {
         pdl_wait();
         take_act8(a, xs, st);
@@ -194,11 +191,10 @@ static __device__ __forceinline__ void prepare(const bnet_cu_gemv_args &a, const
     __syncthreads();
 }
 
-/* This block's weights into the L2 cache while the kernel in front still runs. */
-static __device__ __forceinline__ void prefetch(const bnet_cu_w2 &m, const slice &sl)
+/* A warp's units beyond the first into the L2 cache. */
+static __device__ __forceinline__ void prefetch(const uint8_t *w, uint32_t n_units)
 {
-    const uint8_t *w = m.w + (size_t)sl.first_tile * m.n_chunks * BNET_W2_UNIT;
-    for (uint32_t at = threadIdx.x * 128; at < sl.n_units * BNET_W2_UNIT; at += THREADS * 128)
+    for (uint32_t at = threadIdx.x % 32 * 128; at < n_units * BNET_W2_UNIT; at += 32 * 128)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(w + at));
 }
 
@@ -207,74 +203,23 @@ KERNEL __launch_bounds__(THREADS, 2) bnet_w2_gemv_ldg(const __grid_constant__ bn
     extern __shared__ __align__(128) uint8_t dynamic[];
     __shared__ shared_state st;
     slice sl = slice_of(a.m);
-    uint8_t *xs = dynamic;
-    int *sums = (int *)(dynamic + a.n_tokens * (a.m.n_chunks * BNET_W2_CHUNK + 16));
-    pdl_launch();
-    prefetch(a.m, sl);
-    if (threadIdx.x < BNET_GEMV_TOKENS)
-        st.sum[threadIdx.x] = 0;
-    __syncthreads();
-    prepare(a, sl, xs, sums, &st);
-    uint32_t warp = threadIdx.x / 32;
-    uint32_t u = sl.n_units * warp / WARPS, end = sl.n_units * (warp + 1) / WARPS;
-    int acc[4][4] = {};
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = a.m.n_chunks * BNET_W2_CHUNK + 16;
+    uint32_t u = sl.n_units * warp / WARPS, n = sl.n_units * (warp + 1) / WARPS - u;
     const uint8_t *w = a.m.w + ((size_t)sl.first_tile * a.m.n_chunks + u) * BNET_W2_UNIT;
-    run_units<4, false>(a, w, u, end, xs, sums, acc);
-    __syncthreads();
-    finish(a, sl, sums, &st);
-}
-
-#if BNET_SM90 || !defined(__CUDA_ARCH__)
-
-/* Segment i of the slice on its way into its slot. */
-static __device__ __forceinline__ void fetch(const bnet_cu_gemv_args &a, const slice &sl,
-                                             uint32_t i, uint8_t *slots, shared_state *st)
-{
-    uint32_t n = min(sl.n_units - i * SEG, (uint32_t)SEG) * BNET_W2_UNIT;
-    const uint8_t *from =
-        a.m.w + ((size_t)sl.first_tile * a.m.n_chunks + (size_t)i * SEG) * BNET_W2_UNIT;
-    bulk_load(shared_addr(slots + (i % SLOTS) * SEG * BNET_W2_UNIT), from, n,
-              shared_addr(&st->full[i % SLOTS]));
-}
-
-KERNEL __launch_bounds__(THREADS, 2) bnet_w2_gemv_bulk(const __grid_constant__ bnet_cu_gemv_args a)
-{
-    extern __shared__ __align__(128) uint8_t dynamic[];
-    __shared__ shared_state st;
-    slice sl = slice_of(a.m);
-    uint32_t most = (a.m.n_tiles + gridDim.x - 1) / gridDim.x * a.m.n_chunks;
-    uint32_t n_slots = min((most + SEG - 1) / SEG, (uint32_t)SLOTS);
-    uint32_t n_segments = (sl.n_units + SEG - 1) / SEG;
-    uint8_t *xs = dynamic + n_slots * SEG * BNET_W2_UNIT;
-    int *sums = (int *)(xs + a.n_tokens * (a.m.n_chunks * BNET_W2_CHUNK + 16));
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < SLOTS; i++)
-            barrier_init(shared_addr(&st.full[i]), 1);
-        barrier_init_fence();
-        for (uint32_t i = 0; i < min(n_segments, (uint32_t)SLOTS); i++)
-            fetch(a, sl, i, dynamic, &st);
-    }
+    uint8_t *xs = dynamic;
+    int *sums = (int *)(dynamic + a.n_tokens * row);
+    walk k = {w + lane * 16, n, u % a.m.n_chunks, {}};
+    pdl_launch();
+    begin_units(k);
+    if (n > AHEAD)
+        prefetch(w + AHEAD * BNET_W2_UNIT, n - AHEAD);
     if (threadIdx.x < BNET_GEMV_TOKENS)
         st.sum[threadIdx.x] = 0;
     __syncthreads();
-    pdl_launch();
     prepare(a, sl, xs, sums, &st);
-    uint32_t warp = threadIdx.x / 32;
-    int acc[4][4] = {};
-    for (uint32_t i = 0; i < n_segments; i++) {
-        barrier_wait(shared_addr(&st.full[i % SLOTS]), i / SLOTS & 1);
-        uint32_t n = min(sl.n_units - i * SEG, (uint32_t)SEG);
-        uint32_t u = min(warp * PER_WARP, n), end = min(u + PER_WARP, n);
-        run_units<PER_WARP, true>(a, dynamic + ((i % SLOTS) * SEG + u) * BNET_W2_UNIT, i * SEG + u,
-                                  i * SEG + end, xs, sums, acc);
-        if (i + SLOTS < n_segments) {
-            __syncthreads();
-            if (threadIdx.x == 0)
-                fetch(a, sl, i + SLOTS, dynamic, &st);
-        }
-    }
+    bool has_token = lane / 4 < a.n_tokens;
+    run_units(a, k, xs + (has_token ? lane / 4 : 0) * row + lane % 4 * 32, has_token,
+              sums + u / a.m.n_chunks * BNET_W2_TILE * a.n_tokens);
     __syncthreads();
     finish(a, sl, sums, &st);
 }
-
-#endif
