@@ -156,7 +156,8 @@ static bool wants_r4(const cpu_backend *be, const bnet_weight *w)
 }
 
 /* A scan pays where its kernel is better than the reference (or is asked for): exact rows are the
- * rule. */
+ * rule. The bound of the first stage is one on our own kernels: one from outside may round as it
+ * likes, and gets all rows. */
 static bitnet_status make_head(const cpu_backend *be, bnet_weight *w, bool r4,
                                const bnet_weight_request *r, bitnet_error *err)
 {
@@ -175,7 +176,8 @@ static bitnet_status make_head(const cpu_backend *be, bnet_weight *w, bool r4,
             exact = find(be, w, "linear", known[i].exact);
             wanted = tuned(be, w, "head_scan", known[i].scan);
         }
-    if (!scan || !exact || (scan->tier == BNET_TIER_REFERENCE && !wanted) || w->info.n_in % 32)
+    if (!scan || !exact || exact->outside || w->info.n_in % 32 ||
+        (scan->tier == BNET_TIER_REFERENCE && !wanted))
         return BITNET_OK;
     size_t n = bnet_q6r4_groups(w->info.n_out) * BNET_Q6R4_ROWS;
     w->head = bnet_calloc(1, sizeof *w->head);
@@ -211,25 +213,29 @@ static void keep(cpu_backend *be, const bnet_weight *w, const bnet_weight_reques
                  uint64_t n_bytes)
 {
     const char *name = r->tensor->name;
-    bnet_cpu_cache_note(be, "q6_k_r4", name, w->data, n_bytes, 0, true);
+    if (w->r4)
+        bnet_cpu_cache_note(be, "q6_k_r4", name, w->data, n_bytes, 0, true);
     if (w->head)
         bnet_cpu_cache_note(be, "norms", name, w->head->norms, norm_bytes(w),
                             w->head->scan ? (double)w->head->norm_max : -1, true);
 }
 
-static bool from_cache(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
+static bool from_cache(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r, bool r4,
                        uint64_t n_bytes)
 {
     double note, norm_max = 0;
     const char *name = r->tensor->name;
-    const void *rows = bnet_cpu_cache_find(be, "q6_k_r4", name, n_bytes, &note), *norms = NULL;
-    if (rows && w->head)
+    const void *rows = r4 ? bnet_cpu_cache_find(be, "q6_k_r4", name, n_bytes, &note) : NULL;
+    const void *norms = NULL;
+    if (w->head && (rows || !r4))
         norms = bnet_cpu_cache_find(be, "norms", name, norm_bytes(w), &norm_max);
-    if (!rows || (w->head && !norms))
+    if ((r4 && !rows) || (w->head && !norms))
         return false;
-    w->data = rows;
-    w->r4 = true;
-    bnet_cpu_cache_note(be, "q6_k_r4", name, rows, n_bytes, note, false);
+    if (r4) {
+        w->data = rows;
+        w->r4 = true;
+        bnet_cpu_cache_note(be, "q6_k_r4", name, rows, n_bytes, note, false);
+    }
     if (!w->head)
         return true;
     memcpy(w->head->norms, norms, (size_t)norm_bytes(w));
@@ -254,7 +260,7 @@ bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_
     j.norms = w->head ? w->head->norms : NULL;
     size_t n_groups = bnet_q6r4_groups(w->info.n_out);
     bool sized = bnet_mul(n_groups, bnet_q6r4_group_bytes(w->info.n_in), &total);
-    if (r4 && sized && from_cache(be, w, r, total))
+    if (sized && from_cache(be, w, r, r4, total))
         return BITNET_OK;
     if (r4 && sized)
         j.packed = bnet_cpu_piece_take(be, (size_t)total);
@@ -262,8 +268,7 @@ bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_
         return bnet_no_memory(err, r->tensor->name);
     bnet_cpu_items(be, n_groups, 16, w->info.n_in * 4, head_groups, &j);
     take(w, r, &j);
-    if (r4)
-        keep(be, w, r, total);
+    keep(be, w, r, total);
     return BITNET_OK;
 }
 
