@@ -61,6 +61,12 @@ SIMD vf vf_pick_max(vf a, vf b)
 {
     return _mm256_max_ps(a, b);
 }
+/* One step to the largest magnitude; what is no number stays in *bad. */
+SIMD void vf_amax(vf v, vf *max, vf *bad)
+{
+    *max = vf_pick_max(vf_abs(v), *max);
+    *bad = vf_fma(v, vf_set(0), *bad);
+}
 SIMD vm vf_lt(vf a, vf b)
 {
     return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
@@ -186,21 +192,29 @@ SIMD void vd_to_float(float *p, vd v)
 
 /* ---- integers ---- */
 
-/* Four times four int32 in -128..127 as int8; returns their sum. */
-SIMD int32_t store16(const __m128i r[4], void *q)
+/* Four times four int32 in -128..127 as int8 */
+SIMD __m128i pack16(const __m128i r[4])
 {
-    __m128i v = _mm_packs_epi16(_mm_packs_epi32(r[0], r[1]), _mm_packs_epi32(r[2], r[3]));
-    _mm_storeu_si128((__m128i *)q, v);
-    __m128i u = _mm_sad_epu8(_mm_xor_si128(v, _mm_set1_epi8(-128)), _mm_setzero_si128());
-    return _mm_cvtsi128_si32(u) + _mm_extract_epi16(u, 4) - 16 * 128;
+    return _mm_packs_epi16(_mm_packs_epi32(r[0], r[1]), _mm_packs_epi32(r[2], r[3]));
 }
-/* 16 doubles x[i] * s, none beyond +-127.5, rounded to nearest even, as int8; returns their sum. */
-SIMD int32_t round16_d(const float *x, vd s, int8_t *q)
+/* 16 doubles x[i] * s, none beyond +-127.5, rounded to nearest even, as int8, added to the sum. */
+typedef __m128i vsum;
+SIMD vsum vsum_zero(void)
+{
+    return _mm_setzero_si128();
+}
+SIMD int32_t vsum_total(vsum s)
+{
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+SIMD void round16_d(const float *x, vd s, int8_t *q, vsum *sum)
 {
     __m128i r[4];
     for (int i = 0; i < 4; i++)
         r[i] = _mm256_cvtpd_epi32(_mm256_mul_pd(vd_from_float(x + 4 * i), s));
-    return store16(r, q);
+    _mm_storeu_si128((__m128i *)(void *)q, pack16(r));
+    *sum = _mm_add_epi32(*sum, _mm_add_epi32(_mm_add_epi32(r[0], r[1]), _mm_add_epi32(r[2], r[3])));
 }
 /* 16 floats, none beyond +-127.5, rounded to nearest even, as int8 */
 SIMD void round16_f(const float *x, float s, uint8_t *q)
@@ -208,7 +222,7 @@ SIMD void round16_f(const float *x, float s, uint8_t *q)
     __m128i r[4];
     for (int i = 0; i < 4; i++)
         r[i] = _mm_cvtps_epi32(_mm_mul_ps(_mm_loadu_ps(x + 4 * i), _mm_set1_ps(s)));
-    store16(r, q);
+    _mm_storeu_si128((__m128i *)(void *)q, pack16(r));
 }
 
 /* 16 int8 times s, as floats */

@@ -61,6 +61,12 @@ SIMD vf vf_pick_max(vf a, vf b)
 {
     return _mm512_max_ps(a, b);
 }
+/* One step to the largest magnitude; what is no number stays in *bad. */
+SIMD void vf_amax(vf v, vf *max, vf *bad)
+{
+    *max = vf_pick_max(vf_abs(v), *max);
+    *bad = vf_fma(v, vf_set(0), *bad);
+}
 SIMD vm vf_lt(vf a, vf b)
 {
     return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
@@ -187,14 +193,23 @@ SIMD void vd_to_float(float *p, vd v)
 
 /* ---- integers ---- */
 
-/* 16 doubles x[i] * s, none beyond +-127.5, rounded to nearest even, as int8; returns their sum. */
-SIMD int32_t round16_d(const float *x, vd s, int8_t *q)
+/* 16 doubles x[i] * s, none beyond +-127.5, rounded to nearest even, as int8, added to the sum. */
+typedef __m512i vsum;
+SIMD vsum vsum_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+SIMD int32_t vsum_total(vsum s)
+{
+    return _mm512_reduce_add_epi32(s);
+}
+SIMD void round16_d(const float *x, vd s, int8_t *q, vsum *sum)
 {
     __m256i lo = _mm512_cvtpd_epi32(_mm512_mul_pd(vd_from_float(x), s));
     __m256i hi = _mm512_cvtpd_epi32(_mm512_mul_pd(vd_from_float(x + 8), s));
     __m512i r = _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
     _mm_storeu_si128((__m128i *)(void *)q, _mm512_cvtepi32_epi8(r));
-    return _mm512_reduce_add_epi32(r);
+    *sum = _mm512_add_epi32(*sum, r);
 }
 /* 16 floats, none beyond +-127.5, rounded to nearest even, as int8 */
 SIMD void round16_f(const float *x, float s, uint8_t *q)

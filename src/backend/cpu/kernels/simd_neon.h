@@ -61,6 +61,12 @@ SIMD vf vf_pick_max(vf a, vf b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);
 }
+/* One step to the largest magnitude; what is no number stays in *max. */
+SIMD void vf_amax(vf v, vf *max, vf *bad)
+{
+    (void)bad;
+    *max = vmaxq_f32(*max, vabsq_f32(v));
+}
 SIMD vm vf_lt(vf a, vf b)
 {
     return vcltq_f32(a, b);
@@ -189,8 +195,17 @@ SIMD void vd_to_float(float *p, vd v)
 
 /* ---- integers ---- */
 
-/* 16 doubles x[i] * s, none beyond +-127.5, rounded to nearest even, as int8; returns their sum. */
-SIMD int32_t round16_d(const float *x, vd s, int8_t *q)
+/* 16 doubles x[i] * s, none beyond +-127.5, rounded to nearest even, as int8, added to the sum. */
+typedef int32x4_t vsum;
+SIMD vsum vsum_zero(void)
+{
+    return vdupq_n_s32(0);
+}
+SIMD int32_t vsum_total(vsum s)
+{
+    return vaddvq_s32(s);
+}
+SIMD void round16_d(const float *x, vd s, int8_t *q, vsum *sum)
 {
     int32x4_t r[4];
     for (int i = 0; i < 4; i++) {
@@ -202,7 +217,7 @@ SIMD int32_t round16_d(const float *x, vd s, int8_t *q)
     int16x8_t lo = vuzp1q_s16(vreinterpretq_s16_s32(r[0]), vreinterpretq_s16_s32(r[1]));
     int16x8_t hi = vuzp1q_s16(vreinterpretq_s16_s32(r[2]), vreinterpretq_s16_s32(r[3]));
     vst1q_s8(q, vuzp1q_s8(vreinterpretq_s8_s16(lo), vreinterpretq_s8_s16(hi)));
-    return vaddvq_s16(vaddq_s16(lo, hi));
+    *sum = vpadalq_s16(*sum, vaddq_s16(lo, hi));
 }
 /* 16 floats, none beyond +-127.5, rounded to nearest even, as int8 */
 SIMD void round16_f(const float *x, float s, uint8_t *q)

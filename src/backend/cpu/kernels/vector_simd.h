@@ -41,39 +41,46 @@ SIMD void rmsnorm_simd(const float *x, const float *w, size_t n, float eps, floa
         y[i] = (float)((double)x[i] * scale * (double)w[i]);
 }
 
-/* The largest magnitude, at least `least`. False: some value is infinite or no number. */
+/* The largest magnitude, at least `least`. False: some value is infinite or no number, and *out
+ * says nothing. */
 SIMD bool amax_simd(const float *x, size_t n, float least, float *out)
 {
-    vf max = vf_set(least), bad = vf_set(0);
+    vf max[4] = {vf_set(least), vf_set(least), vf_set(least), vf_set(least)}, bad = vf_set(0);
     size_t i = 0;
-    for (; i + VF <= n; i += VF) {
-        vf v = vf_load(x + i);
-        max = vf_pick_max(vf_abs(v), max);
-        bad = vf_fma(v, vf_set(0), bad);
-    }
-    float m[VF], b[VF], sum = 0;
-    vf_store(m, max);
+    for (; i + 4 * VF <= n; i += 4 * VF)
+        for (int k = 0; k < 4; k++)
+            vf_amax(vf_load(x + i + (size_t)(k * VF)), &max[k], &bad);
+    for (; i + VF <= n; i += VF)
+        vf_amax(vf_load(x + i), &max[0], &bad);
+    float m[4 * VF], b[VF], wrong = 0, most = least;
+    for (int k = 0; k < 4; k++)
+        vf_store(m + k * VF, max[k]);
     vf_store(b, bad);
     for (int l = 0; l < VF; l++)
-        sum += b[l];
-    float tail = 0;
+        wrong += b[l];
+    for (int l = 0; l < 4 * VF; l++) {
+        wrong += m[l] * 0.0f;
+        most = m[l] > most ? m[l] : most;
+    }
     for (size_t k = i; k < n; k++)
-        tail += x[k] * 0.0f;
-    *out = amax_from(x, i, n, amax_from(m, 0, VF, least));
-    return sum + tail == 0;
+        wrong += x[k] * 0.0f;
+    *out = amax_from(x, i, n, most);
+    return wrong == 0;
 }
 
 SIMD float quantize_simd(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum)
 {
     float amax;
     size_t i = 0;
-    int32_t total = 0;
+    vsum total = vsum_zero();
     if (amax_simd(x, n, 1e-5f, &amax)) {
         vd s = vd_set(127.0 / (double)amax);
         for (; i + 16 <= n; i += 16)
-            total += round16_d(x + i, s, q + i);
+            round16_d(x + i, s, q + i, &total);
+    } else {
+        amax = amax_from(x, 0, n, 1e-5f);
     }
-    *sum = total + quantize_from(x, i, n, 127.0 / (double)amax, q);
+    *sum = vsum_total(total) + quantize_from(x, i, n, 127.0 / (double)amax, q);
     memset(q + n, 0, stride - n);
     return amax / 127.0f;
 }
