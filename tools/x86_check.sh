@@ -93,9 +93,9 @@ table() { # file label test
         function num(key) { return match($0, "\"" key "\": *[-+0-9.e]*") ? substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3) + 0 : 0 }
         index($0, "\"test\": \"" test "\"") || index($0, "\"test\":\"" test "\"") {
             if (test ~ /^tg/)
-                printf "%-7s %-11s %3d %9.2f tok/s %4.1f %% spread %7.1f GB/s of %6.1f = %5.1f %%\n", test, label, num("threads"), num("tok_s"), 100 * num("spread") / (num("tok_s") + 1e-9), num("gb_s"), num("read_limit_gb_s"), 100 * num("share_of_read_limit")
+                printf "%-7s %-11s %3d %9.2f tok/s %4.1f %% spread %7.1f GB/s of %6.1f = %5.1f %%\n", test, label, num("threads"), num("tok_s"), 100 * num("spread"), num("gb_s"), num("read_limit_gb_s"), 100 * num("share_of_read_limit")
             else
-                printf "%-7s %-11s %3d %9.1f tok/s %4.1f %% spread %7.0f Gop/s of %6.0f = %5.1f %%\n", test, label, num("threads"), num("tok_s"), 100 * num("spread") / (num("tok_s") + 1e-9), num("gop_s"), num("peak_gop_s"), 100 * num("share_of_peak")
+                printf "%-7s %-11s %3d %9.1f tok/s %4.1f %% spread %7.0f Gop/s of %6.0f = %5.1f %%\n", test, label, num("threads"), num("tok_s"), 100 * num("spread"), num("gop_s"), num("peak_gop_s"), 100 * num("share_of_peak")
         }' "$1"
 }
 kernels() { # file: those of linear layers and head, of all rows
