@@ -352,7 +352,7 @@ static inline bnet_cu_launch bnet_head_launch(const bnet_cu_head_args *a, uint32
 }
 
 /* Tensor-core products, f32 sums, any sizes: c [M][ldc] f32 = a [M][lda] * b.
- * bnet_matmul_{f16,bf16}_nt: b [N][ldb] (rows are columns of the product: weights)
+ * bnet_matmul_{f16,bf16}_nt: b [N][ldb] (rows are columns of the product: weights); bf16: 8.0 on
  * bnet_matmul_{f16,bf16}_nn: b [K][ldb]
  * bnet_wmma_matmul_f16: as _nn through the wmma interface.
  * bnet_matmul_f32_nn: plain float, the reference. lda, ldb: multiples of 8 for 16-byte loads, else
@@ -421,8 +421,7 @@ static inline bnet_cu_launch bnet_vec_launch(uint64_t n)
 }
 
 /* bnet_embed_{f32,f16,bf16,q8,q6k}: y [T][k] = rows ids[t] of a matrix as for the head; an id
- * outside 0..n_rows-1 gives zeros. PDL. bnet_gather: the same with f32 rows (m.w[0] = x, ids =
- * rows). */
+ * outside 0..n_rows-1 gives zeros. PDL. */
 typedef struct bnet_cu_embed_args {
     bnet_cu_matrix m;
     BNET_DEV(const int32_t) ids;

@@ -263,6 +263,19 @@ static __device__ __forceinline__ void mma_f16(float *c, const uint32_t *a, uint
 #endif
 }
 
+/* The same with bf16 operands (8.0). */
+static __device__ __forceinline__ void mma_bf16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+#if BNET_SM80
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+    (void)c, (void)a, (void)b0, (void)b1;
+#endif
+}
+
 /* Four 8x8 matrices of 16-bit elements (or 8 x 16 bytes), one row address per lane. */
 static __device__ __forceinline__ void load_matrix4(uint32_t *r, uint32_t addr)
 {
