@@ -255,27 +255,33 @@ static void decode(const bnet_cu_attn_args *a)
         append(a, q, k);
     }
     s.q = q;
-    for (uint32_t i = 0; i < a->n_tokens * a->n_kv_heads; i++)
-        if (a->counters[i])
-            abort(); /* zero before */
     each(bnet_ref_attention, &s, (uint64_t)a->n_tokens * a->n_heads);
     free(q);
     free(k);
 }
 
+/* Blocks that meet through counters, which are zero before. */
+static void split_decode(const bnet_cu_attn_args *a)
+{
+    for (uint32_t i = 0; i < a->n_tokens * a->n_kv_heads; i++)
+        if (a->counters[i])
+            abort();
+    decode(a);
+}
+
 FAST(bnet_attn_decode_f16, bnet_cu_attn_args)
 {
-    decode(a);
+    split_decode(a);
 }
 
 FAST(bnet_attn_decode_f32, bnet_cu_attn_args)
 {
-    decode(a);
+    split_decode(a);
 }
 
 FAST(bnet_attn_decode_i8, bnet_cu_attn_args)
 {
-    decode(a);
+    split_decode(a);
 }
 
 #define CLUSTER(c)                                                                                 \
