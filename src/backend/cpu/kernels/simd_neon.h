@@ -82,15 +82,17 @@ SIMD vf vf_select(vm m, vf yes, vf no)
 /* 2^(n >> 1) and 2^(n - (n >> 1)) of integers held as floats, |n| <= 252 */
 SIMD void vf_pow2_halves(vf n, vf *a, vf *b)
 {
-    int32x4_t k = vcvtq_s32_f32(n), half = vshrq_n_s32(k, 1), bias = vdupq_n_s32(127);
-    *a = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, bias), 23));
-    *b = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vsubq_s32(k, half), bias), 23));
+    int32x4_t k = vcvtq_s32_f32(n), half = vshrq_n_s32(k, 1);
+    uint32x4_t h = vreinterpretq_u32_s32(half), bias = vdupq_n_u32(127);
+    uint32x4_t rest = vsubq_u32(vreinterpretq_u32_s32(k), h);
+    *a = vreinterpretq_f32_u32(vshlq_n_u32(vaddq_u32(h, bias), 23));
+    *b = vreinterpretq_f32_u32(vshlq_n_u32(vaddq_u32(rest, bias), 23));
 }
 /* 2^n, -126 <= n <= 0, from the bits of n + 1.5 * 2^23 */
 SIMD vf vf_pow2_low(vf t)
 {
-    int32x4_t k = vshlq_n_s32(vreinterpretq_s32_f32(t), 23);
-    return vreinterpretq_f32_s32(vaddq_s32(k, vdupq_n_s32(127 << 23)));
+    uint32x4_t k = vshlq_n_u32(vreinterpretq_u32_f32(t), 23);
+    return vreinterpretq_f32_u32(vaddq_u32(k, vdupq_n_u32(127u << 23)));
 }
 SIMD vf vf_zero_where(vm m, vf v)
 {
