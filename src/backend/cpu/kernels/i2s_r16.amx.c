@@ -17,7 +17,6 @@ enum {
     STEP = 64,             /* columns of a tile */
     TILE = 1024,           /* bytes of a tile */
     AHEAD = 4,             /* steps the ring is filled before its use */
-    X_AHEAD = 2,           /* steps activations are called before theirs */
     RING = 8,              /* steps in the ring, a power of two > AHEAD */
     BATCH = 512 * 1024,    /* bytes of activations copied at a time, at least 32 tokens */
     X_BYTES = 1024 * 1024, /* temp: 32 tokens of 32768 columns; then the ring; then four sums */
@@ -150,12 +149,10 @@ static ALWAYS_INLINE void block_out(const batch *b, const shape *s, size_t row, 
                      t + 16 * (size_t)i, s->tokens[i]);
 }
 
-/* Step k calls what later steps need: activations two steps on, the lines of y that this block will
- * write, weights of the rows after these. */
-static ALWAYS_INLINE void call_ahead(const place *p, size_t k, const int n_t, const int n_g)
+/* Step k calls what later steps need: the lines of y that this block will write, weights of the rows
+ * after these. Not the activations: they come by themselves, and asking for them costs more. */
+static ALWAYS_INLINE void call_ahead(const place *p, size_t k, const int n_g)
 {
-    const int8_t *x = p->x + (k + X_AHEAD) * 2 * TILE;
-    UNROLL for (int i = 0; i < 16 * n_t; i++) _mm_prefetch((const char *)x + 64 * i, _MM_HINT_T0);
     if (k < p->n_tokens) {
         const char *y = (const char *)(p->y + k * p->y_stride);
         _mm_prefetch(y, _MM_HINT_T0);
@@ -180,7 +177,7 @@ static ALWAYS_INLINE void block(const batch *b, const place *p, size_t *at, cons
         const uint8_t *from = to < n ? p->w + 256 * to : p->next ? p->next + 256 * (to - n) : NULL;
         if (from)
             expand(from, p->n_group, b->ring + (*at + ahead) % RING * 2 * TILE, n_g);
-        call_ahead(p, k, n_t, n_g);
+        call_ahead(p, k, n_g);
         FENCE();
         multiply(p->x + k * 2 * TILE, b->ring + *at % RING * 2 * TILE, n_t, n_g);
     }
