@@ -149,8 +149,9 @@ static ALWAYS_INLINE void block_out(const batch *b, const shape *s, size_t row, 
                      t + 16 * (size_t)i, s->tokens[i]);
 }
 
-/* Step k calls what later steps need: the lines of y that this block will write, weights of the rows
- * after these. Not the activations: they come by themselves, and asking for them costs more. */
+/* Step k calls what later steps need: the lines of y that this block will write, weights of the
+ * rows after these. Not the activations: they come by themselves, and asking for them costs more.
+ */
 static ALWAYS_INLINE void call_ahead(const place *p, size_t k, const int n_g)
 {
     if (k < p->n_tokens) {
