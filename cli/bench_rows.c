@@ -11,7 +11,10 @@
 
 void test_name(const bitnet_bench_test *t, char *buf, size_t cap)
 {
-    snprintf(buf, cap, "%s%d", t->prompt ? "pp" : "tg", t->n_tokens);
+    if (t->n_sessions)
+        snprintf(buf, cap, "bt%d", t->n_sessions);
+    else
+        snprintf(buf, cap, "%s%d", t->prompt ? "pp" : "tg", t->n_tokens);
 }
 
 /* Not a number where the limit is not known. */

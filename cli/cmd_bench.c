@@ -42,8 +42,8 @@ static int parse_tests(const args *a, bench_plan *p)
             return fail(EXIT_USAGE, "--tests: more than %d tests", BENCH_LIST_MAX);
         if (!bitnet_bench_parse(word, &p->tests[p->n_tests++]))
             return fail(EXIT_USAGE,
-                        "--tests: '%s' is no test: ppN (a prompt of N tokens) or tgN (N tokens, "
-                        "one after the other)",
+                        "--tests: '%s' is no test: ppN (a prompt of N tokens), tgN (N tokens, one "
+                        "after the other) or btN (N timelines of 32 tokens)",
                         word);
     }
     return p->n_tests ? EXIT_OK : fail(EXIT_USAGE, "--tests: no test is given");
@@ -231,7 +231,9 @@ void fill_row(const bench_plan *p, bench_side *s, const bitnet_bench_test *t, do
         snprintf(r->device, sizeof r->device, "%s", stats.device);
     r->tok_s = bitnet_summarize(tok_s, n);
     int batch = (int)opt_int(p->args, OPT_BATCH);
-    double passes = t->prompt ? (t->n_tokens < batch ? t->n_tokens : batch) : 1;
+    double passes = t->prompt       ? (t->n_tokens < batch ? t->n_tokens : batch)
+                    : t->n_sessions ? t->n_sessions
+                                    : 1;
     r->gb_s = (double)bitnet_engine_token_bytes(s->engine) * r->tok_s.median / passes / 1e9;
     r->read_limit_gb_s = s->limits.read_gb_s;
     r->read_best_gb_s = s->limits.read_best_gb_s;

@@ -472,6 +472,14 @@ BITNET_API bitnet_status bitnet_sampler_pick(bitnet_sampler *sampler, const floa
                                              const int32_t *history, size_t n_history, int32_t *id,
                                              bitnet_error *err);
 
+/* The same, then the next token of each, chosen by its sampler into next[i]: one sampler per
+ * session, which may stand in several places. Only what samplers can need is computed and brought
+ * from the device: bitnet_session_logits is NULL until the session is appended to otherwise. Fails
+ * as _step, and as bitnet_sampler_pick; samplers may then have moved. */
+BITNET_API bitnet_status bitnet_batch_sample(bitnet_session *const *sessions,
+                                             bitnet_sampler *const *samplers, const int32_t *ids,
+                                             size_t n_sessions, int32_t *next, bitnet_error *err);
+
 /* ---- generate ------------------------------------------------------------------------------ */
 
 typedef enum bitnet_finish {

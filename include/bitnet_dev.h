@@ -673,12 +673,14 @@ BITNET_API bitnet_status bitnet_limits_measure(bitnet_runtime *runtime, bitnet_l
                                                bitnet_error *err);
 
 typedef struct bitnet_bench_test {
-    bool prompt;  /* pp: a prompt of n_tokens; else tg: n_tokens one after the other */
-    int n_tokens; /* 1.. */
-    int depth;    /* tokens that are in the cache already */
+    bool prompt;    /* pp: a prompt of n_tokens; else tg: n_tokens one after the other */
+    int n_tokens;   /* 1.. */
+    int depth;      /* tokens that are in the cache already */
+    int n_sessions; /* bt: so many timelines make n_tokens each, one pass a step; 0: one timeline */
 } bitnet_bench_test;
 
-/* "pp512", "tg64". False: it is no such name (1..1048576 tokens). */
+/* "pp512", "tg64", "bt64" (64 timelines of 32 tokens each). False: it is no such name (1..1048576
+ * tokens). */
 BITNET_API bool bitnet_bench_parse(const char *text, bitnet_bench_test *out);
 
 typedef struct bitnet_bench_options {
@@ -705,8 +707,9 @@ BITNET_API bitnet_status bitnet_bench_open(bitnet_engine *engine,
                                            const bitnet_bench_options *options, bitnet_bench **out,
                                            bitnet_error *err);
 BITNET_API void bitnet_bench_close(bitnet_bench *bench);
-/* Times the test once: pp by bitnet_session_append, tg by bitnet_generate, greedily. What the depth
- * asks for is computed before the clock starts. Fails: CONTEXT, CANCELLED, MEMORY, ERROR. */
+/* Times the test once: pp by bitnet_session_append, tg by bitnet_generate, bt by
+ * bitnet_batch_sample, greedily; tok_s is of all timelines together. What the depth asks for is
+ * computed before the clock starts. Fails: CONTEXT, CANCELLED, MEMORY, ERROR. */
 BITNET_API bitnet_status bitnet_bench_once(bitnet_bench *bench, const bitnet_bench_test *test,
                                            bitnet_bench_run *run, bitnet_error *err);
 /* The kernels that ran since _open or the last _forget, with their calls; as

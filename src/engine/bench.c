@@ -4,7 +4,7 @@
 
 #include "engine/bench.h"
 
-enum { TOKENS_MAX = 1 << 20, N_BATCH = 512 };
+enum { TOKENS_MAX = 1 << 20, N_BATCH = 512, CROWD_MAX = 1024, CROWD_TOKENS = 32 };
 
 void bitnet_bench_options_init(bitnet_bench_options *o)
 {
@@ -17,12 +17,15 @@ bool bitnet_bench_parse(const char *text, bitnet_bench_test *out)
 {
     if (!text || !out || strlen(text) < 3 || text[2] < '1' || text[2] > '9')
         return false;
-    bool prompt = strncmp(text, "pp", 2) == 0;
+    bool prompt = strncmp(text, "pp", 2) == 0, crowd = strncmp(text, "bt", 2) == 0;
     char *end;
     long n = strtol(text + 2, &end, 10);
-    if ((!prompt && strncmp(text, "tg", 2) != 0) || *end || n < 1 || n > TOKENS_MAX)
+    bool known = prompt || crowd || strncmp(text, "tg", 2) == 0;
+    if (!known || *end || n < 1 || n > (crowd ? CROWD_MAX : TOKENS_MAX))
         return false;
-    *out = (bitnet_bench_test){.prompt = prompt, .n_tokens = (int)n};
+    *out = (bitnet_bench_test){.prompt = prompt,
+                               .n_tokens = crowd ? CROWD_TOKENS : (int)n,
+                               .n_sessions = crowd ? (int)n : 0};
     return true;
 }
 
@@ -66,6 +69,7 @@ bitnet_status bitnet_bench_open(bitnet_engine *engine, const bitnet_bench_option
     if (!b)
         return bnet_no_memory(err, "bench");
     b->engine = engine;
+    b->options = o;
     st = open_parts(b, &o, err);
     if (st != BITNET_OK) {
         bitnet_bench_close(b);
@@ -79,6 +83,7 @@ void bitnet_bench_close(bitnet_bench *b)
 {
     if (!b)
         return;
+    bnet_bench_crowd_close(b);
     bitnet_sampler_close(b->sampler);
     bitnet_session_close(b->session);
     bnet_free(b->ids);
@@ -157,7 +162,9 @@ bitnet_status bitnet_bench_once(bitnet_bench *b, const bitnet_bench_test *t, bit
         return bnet_fail(err, BITNET_ARGUMENT, "bench: bench, test and run must not be NULL");
     bitnet_status st = bnet_bench_check(b, t, err);
     if (st == BITNET_OK)
-        st = t->prompt ? run_prompt(b, t, &r, err) : run_tokens(b, t, &r, err);
+        st = t->n_sessions > 0 ? bnet_bench_crowd(b, t, &r, err)
+             : t->prompt       ? run_prompt(b, t, &r, err)
+                               : run_tokens(b, t, &r, err);
     if (st != BITNET_OK)
         return st;
     r.tok_s = r.ms > 0 ? (double)r.n_tokens * 1e3 / r.ms : 0;

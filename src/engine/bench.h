@@ -14,7 +14,18 @@ struct bitnet_bench {
     int n_ctx;
     bitnet_kernel_use before[BNET_KERNELS_MAX]; /* at _forget */
     size_t n_before;
+    bitnet_bench_options options;
+    /* bt: timelines, all but the first with little scratch memory; opened when first needed */
+    bitnet_session **crowd;
+    bitnet_sampler **choosers; /* the same one for all */
+    int32_t *now, *next;
+    size_t n_crowd;
 };
+
+/* bench_crowd.c */
+bitnet_status bnet_bench_crowd(bitnet_bench *b, const bitnet_bench_test *t, bitnet_bench_run *r,
+                               bitnet_error *err);
+void bnet_bench_crowd_close(bitnet_bench *b);
 
 /* Does the test fit the session? */
 bitnet_status bnet_bench_check(const bitnet_bench *b, const bitnet_bench_test *t,

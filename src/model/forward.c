@@ -306,6 +306,12 @@ static bool serve_best(bnet_workspace *ws, const bnet_best *b, const bnet_top_wa
     return true;
 }
 
+bool bnet_best_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out)
+{
+    assert(row >= 0 && row < ws->n_rows);
+    return row < ws->n_best && serve_best(ws, &ws->best[row], want, out);
+}
+
 bitnet_status bnet_head_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out,
                             bool *served, bitnet_error *err)
 {

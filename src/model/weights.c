@@ -58,9 +58,9 @@ static bitnet_status separate_scale(loader *l, const char *base, float *scale)
 static bitnet_status prepare_as(loader *l, const bnet_tensor *t, bool ternarise, float scale,
                                 bool head, bnet_weight **out)
 {
-    bnet_weight_request r = {t, bnet_gguf_path(l->g), l->layout,
-                             ternarise && !bnet_type_is_ternary(t->type), scale,
-                             bnet_gguf_mapped(l->g), head};
+    bnet_weight_request r = {
+        t,     bnet_gguf_path(l->g),   l->layout, ternarise && !bnet_type_is_ternary(t->type),
+        scale, bnet_gguf_mapped(l->g), head};
     l->n_used++;
     return bnet_op_weight(l->m->be, &r, l->log, out, l->err);
 }

@@ -330,6 +330,19 @@ MATRIX(bf16, REF_BF16)
 MATRIX(q8, REF_Q8)
 MATRIX(q6k, REF_Q6K)
 
+FAST(bnet_head_split, bnet_cu_batch_args)
+{
+    memset(a->halves, 0, (size_t)bnet_head_batch_padded(a->n_tokens) * a->m.stride * 4);
+    memset(a->scale, 0, (size_t)bnet_head_batch_padded(a->n_tokens) * sizeof *a->scale);
+}
+
+FAST(bnet_head_batch_f16, bnet_cu_batch_args)
+{
+    bnet_cu_head_args h = {
+        .m = a->m, .x = a->x, .y = a->y, .n_tokens = a->n_tokens, .ldx = a->ldx, .ld = a->ld};
+    head(&h, REF_F16);
+}
+
 /* ---- the best of each row ---- */
 
 void bnet_ref_topk(void *p);

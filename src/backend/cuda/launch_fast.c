@@ -90,6 +90,28 @@ void bnet_cuda_head(gpu_backend *be, const bnet_kernel_record *k, const gpu_weig
     }
 }
 
+void bnet_cuda_head_batch(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                          gpu_ptr x, int n_rows, gpu_ptr y)
+{
+    bnet_cu_batch_args a = {.m = cuda_matrix(w),
+                            .x = x,
+                            .y = y,
+                            .n_tokens = (uint32_t)n_rows,
+                            .ldx = (uint32_t)w->info.n_in,
+                            .ld = (uint32_t)w->info.n_out};
+    size_t padded = bnet_head_batch_padded(a.n_tokens), halves = 4 * padded * w->stride;
+    a.halves = bnet_gpu_scratch(be, halves + padded * sizeof(float));
+    a.scale = a.halves + halves;
+    if (!a.halves)
+        return;
+    bnet_cu_launch split = bnet_head_split_launch(&a), product = bnet_head_batch_launch(&a);
+    gpu_dims d = {.grid = {split.grid[0], 1, 1},
+                  .block = {split.block, 1, 1},
+                  .flags = be->d->gpu.cc_major >= 9 ? GPU_OVERLAP : 0};
+    bnet_gpu_launch_more(be, k, 1, &d, &a);
+    bnet_cuda_run(be, k, 0, &product, GPU_OVERLAP, &a);
+}
+
 void bnet_cuda_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
                     size_t n_cols, int n_best, gpu_ptr value, gpu_ptr index)
 {

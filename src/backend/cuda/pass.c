@@ -115,12 +115,10 @@ static void run_head(gpu_backend *be, const run *r)
     size_t n_rows = (size_t)r->p->n_rows;
     gpu_ptr last = gpu_buf(r->p->last)->p, best = (gpu_ptr)(uintptr_t)r->n->best;
     for (size_t i = 0, n; i < n_rows; i += n) {
-        n = BNET_MIN(n_rows - i, (size_t)8);
-        const bnet_kernel_record *k = bnet_gpu_pick(be, w, n);
-        if (!k) {
-            bnet_gpu_ok(be, "head", 500);
+        n = n_rows - i;
+        const bnet_kernel_record *k = bnet_gpu_pick_for(be, w, &n);
+        if (!k)
             return;
-        }
         ((gpu_fn_linear *)k->fn)(be, k, w, last + i * net->n_embd * 4, (int)n,
                                  m->logits + i * net->n_vocab * 4);
     }

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-enum { COPY_BYTES = 256 << 20, COPIES = 4, COPIES_AT_ONCE = 4 };
+enum { COPY_BYTES = 256 << 20, COPIES = 4, COPIES_AT_ONCE = 4, FEW_ROWS = 8 };
 
 /* ---- who is inside, what failed ---- */
 
@@ -120,6 +120,23 @@ const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, si
         return NULL;
     *pick = tag | k->slot;
     return k;
+}
+
+const bnet_kernel_record *bnet_gpu_pick_for(gpu_backend *be, const gpu_weight *w, size_t *m)
+{
+    const bnet_kernel_record *best = bnet_gpu_pick(be, w, *m);
+    if (best && best->tier != BNET_TIER_REFERENCE)
+        return best;
+    for (size_t n = BNET_MIN(*m, (size_t)FEW_ROWS); n >= 1; n /= 2) {
+        const bnet_kernel_record *k = bnet_gpu_pick(be, w, n);
+        if (k && (!best || k->tier > best->tier)) {
+            *m = n;
+            return k;
+        }
+    }
+    if (!best)
+        bnet_gpu_ok(be, "linear", 500);
+    return best;
 }
 
 static size_t gpu_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)

@@ -214,6 +214,10 @@ void bnet_gpu_launch_more(gpu_backend *be, const bnet_kernel_record *k, int symb
 bool bnet_gpu_has(gpu_backend *be, const bnet_kernel_record *k, int symbol);
 const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, size_t m);
 
+/* The kernel for as many of *m rows as one takes: fewer at once where that is much faster. NULL:
+ * there is none, noted. */
+const bnet_kernel_record *bnet_gpu_pick_for(gpu_backend *be, const gpu_weight *w, size_t *m);
+
 /* ---- entries of the table ---- */
 
 bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r,

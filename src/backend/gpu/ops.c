@@ -40,19 +40,6 @@ static void gpu_quantize(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_c
     bnet_gpu_leave(be);
 }
 
-/* The kernel for as many of *m rows as one takes. */
-static const bnet_kernel_record *pick_for(gpu_backend *be, const gpu_weight *w, size_t *m)
-{
-    const bnet_kernel_record *k = bnet_gpu_pick(be, w, *m);
-    while (!k && *m > 1) {
-        *m = (*m + 1) / 2;
-        k = bnet_gpu_pick(be, w, *m);
-    }
-    if (!k)
-        bnet_gpu_ok(be, "linear", 500);
-    return k;
-}
-
 static void gpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet_act8 *q,
                                int n_rows, bnet_buffer *y)
 {
@@ -62,7 +49,7 @@ static void gpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet
     bnet_gpu_enter(be);
     for (size_t t = 0, m; t < (size_t)n_rows; t += m) {
         m = (size_t)n_rows - t;
-        const bnet_kernel_record *k = pick_for(be, gpu_w(w), &m);
+        const bnet_kernel_record *k = bnet_gpu_pick_for(be, gpu_w(w), &m);
         if (!k)
             break;
         ((gpu_fn_ternary *)k->fn)(be, k, gpu_w(w), &act, (int)m, to);
@@ -82,7 +69,7 @@ static void gpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer 
     bnet_gpu_enter(be);
     for (size_t t = 0, m; t < (size_t)n_rows; t += m) {
         m = (size_t)n_rows - t;
-        const bnet_kernel_record *k = pick_for(be, gpu_w(w), &m);
+        const bnet_kernel_record *k = bnet_gpu_pick_for(be, gpu_w(w), &m);
         if (!k)
             break;
         ((gpu_fn_linear *)k->fn)(be, k, gpu_w(w), from, (int)m, to);
