@@ -9,7 +9,7 @@ T ?=
 FUZZ_SECONDS ?= 60
 export FUZZ_SECONDS
 
-.PHONY: all build run test test-all bench lint install clean help
+.PHONY: all build run test test-all test-gpu bench lint install clean help
 .DEFAULT_GOAL := all
 
 all: build ## build the command into build/release
@@ -31,6 +31,10 @@ test: ## set up, run every suite but the long ones; T=name runs the tests whose 
 test-all: ## test, then clang, ThreadSanitizer, fuzzing (FUZZ_SECONDS=60 each), memory limits
 	@tools/setup all
 	@tools/run_tests --all $(if $(T),--match "$(T)")
+
+test-gpu: ## on a machine with an NVIDIA GPU: kernels, models, receipts, failures, memory checker, speeds in one table
+	@tools/setup test
+	@tools/gpu_check.sh build/none
 
 bench: build ## how fast, on a machine that does nothing else: make bench BENCH_ARGS="--threads 1,2"
 	@build/release/bitnet bench --synthetic 2b-4t $(BENCH_ARGS)

@@ -25,7 +25,8 @@ set(cuda_arch --generate-code=arch=compute_75,code=sm_75 --generate-code=arch=co
 set(cuda_hopper --generate-code=arch=compute_90a,code=sm_90a)
 file(GLOB cuda_files CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cu)
 file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cuh
-     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h)
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/batch.h)
 set(cuda_images "")
 set(cuda_list "/* generated: IMAGE(name, file) of every kernel image */\n")
 foreach(f ${cuda_files})

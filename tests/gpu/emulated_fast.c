@@ -3,7 +3,7 @@
  * GPU. Chosen when the emulated device says it has a compute capability that has them
  * (BITNET_EMULATED_CC=90). */
 #define BNET_CUDA_EMULATED_FAST 1
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/batch.h"
 #include "backend/cuda/kernels/ref_math.h"
 
 #include <stdlib.h>

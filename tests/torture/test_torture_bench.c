@@ -38,9 +38,9 @@ static bitnet_status time_once(void *user, bitnet_error *err)
     o.n_ctx = 16;
     bitnet_status st = bitnet_bench_open(user, &o, &b, err);
     if (st == BITNET_OK)
-        st = bitnet_bench_once(b, &(bitnet_bench_test){false, 2, 4}, &run, err);
+        st = bitnet_bench_once(b, &(bitnet_bench_test){false, 2, 4, 0}, &run, err);
     if (st == BITNET_OK)
-        st = bitnet_bench_once(b, &(bitnet_bench_test){true, 2, 4}, &run, err);
+        st = bitnet_bench_once(b, &(bitnet_bench_test){true, 2, 4, 0}, &run, err);
     bitnet_bench_close(b);
     return st;
 }

@@ -1,4 +1,5 @@
 /* launch_fast.c - the fast kernels other than the ternary matrices': arguments from objects. */
+#include "backend/cuda/batch.h"
 #include "backend/cuda/launch.h"
 
 #include <math.h>

@@ -34,6 +34,8 @@ static void test_names_of_tests(void **state)
         int n;
     } rows[] = {{"pp512", true, true, 512},
                 {"tg1", true, false, 1},
+                {"bt64", true, false, 32},
+                {"bt1025", false, 0, 0},
                 {"tg1048576", true, false, 1 << 20},
                 {"tg1048577", false, 0, 0},
                 {"pp0", false, 0, 0},
@@ -221,18 +223,21 @@ static void test_runs_count_what_they_time(void **state)
     (void)state;
     rig r = rig_open(64);
     bitnet_bench_run run;
-    OK(bitnet_bench_once(r.bench, &(bitnet_bench_test){false, 8, 16}, &run, &err));
+    OK(bitnet_bench_once(r.bench, &(bitnet_bench_test){false, 8, 16, 0}, &run, &err));
     assert_true(run.n_tokens == 8 && run.ms > 0 && run.total_ms >= run.ms);
     assert_true(fabs(run.tok_s - 8e3 / run.ms) < 1e-6 * run.tok_s);
     bitnet_bench_forget(r.bench);
     assert_int_equal(calls_of(r.bench, ""), 0);
     /* the depth is there already: its last token and eight more, in two layers */
-    OK(bitnet_bench_once(r.bench, &(bitnet_bench_test){false, 8, 16}, &run, &err));
+    OK(bitnet_bench_once(r.bench, &(bitnet_bench_test){false, 8, 16, 0}, &run, &err));
     assert_int_equal(calls_of(r.bench, "glu"), 2 * 9);
     bitnet_bench_forget(r.bench);
-    OK(bitnet_bench_once(r.bench, &(bitnet_bench_test){true, 20, 16}, &run, &err));
+    OK(bitnet_bench_once(r.bench, &(bitnet_bench_test){true, 20, 16, 0}, &run, &err));
     assert_int_equal(run.n_tokens, 20);
     assert_int_equal(calls_of(r.bench, "glu"), 2);
+    OK(bitnet_bench_once(r.bench, &(bitnet_bench_test){false, 4, 10, 3}, &run, &err));
+    assert_true(run.n_tokens == 3 * 4 && run.ms > 0);
+    OK(bitnet_bench_once(r.bench, &(bitnet_bench_test){false, 4, 12, 3}, &run, &err));
     rig_close(&r);
 }
 
@@ -244,12 +249,12 @@ static void test_runs_refuse(void **state)
     bitnet_profile_entry e[4];
     size_t n;
     double ms;
-    FAILS(bitnet_bench_once(r.bench, &(bitnet_bench_test){false, 32, 0}, &run, &err),
+    FAILS(bitnet_bench_once(r.bench, &(bitnet_bench_test){false, 32, 0, 0}, &run, &err),
           BITNET_CONTEXT, "need a context of 33");
-    FAILS(bitnet_bench_once(r.bench, &(bitnet_bench_test){true, 0, 0}, &run, &err), BITNET_ARGUMENT,
-          "no test");
+    FAILS(bitnet_bench_once(r.bench, &(bitnet_bench_test){true, 0, 0, 0}, &run, &err),
+          BITNET_ARGUMENT, "no test");
     FAILS(bitnet_bench_once(r.bench, NULL, &run, &err), BITNET_ARGUMENT, "must not be NULL");
-    FAILS(bitnet_bench_profile(r.bench, &(bitnet_bench_test){true, 4, 0}, e, 4, &n, &ms, &err),
+    FAILS(bitnet_bench_profile(r.bench, &(bitnet_bench_test){true, 4, 0, 0}, e, 4, &n, &ms, &err),
           BITNET_ARGUMENT, "decoding");
     FAILS(bitnet_bench_each_kernel(r.nano.engine, 0, 1, NULL, NULL, &err), BITNET_ARGUMENT,
           "callback");
@@ -265,7 +270,8 @@ static void test_profile_adds_up(void **state)
     size_t n = 0;
     double total = 0, sum = 0;
     bitnet_stats stats;
-    OK(bitnet_bench_profile(r.bench, &(bitnet_bench_test){false, 8, 16}, e, 32, &n, &total, &err));
+    OK(bitnet_bench_profile(r.bench, &(bitnet_bench_test){false, 8, 16, 0}, e, 32, &n, &total,
+                            &err));
     for (size_t i = 0; i < n; i++) {
         sum += e[i].ms;
         assert_true(i == 0 || e[i].ms <= e[i - 1].ms);
@@ -278,7 +284,7 @@ static void test_profile_adds_up(void **state)
     bitnet_stats_init(&stats);
     bitnet_engine_stats_reset(r.nano.engine);
     bitnet_bench_run run;
-    OK(bitnet_bench_once(r.bench, &(bitnet_bench_test){false, 8, 16}, &run, &err));
+    OK(bitnet_bench_once(r.bench, &(bitnet_bench_test){false, 8, 16, 0}, &run, &err));
     OK(bitnet_engine_stats(r.nano.engine, &stats, &err));
     assert_true(stats.performance.exec_ms == 0 && stats.performance.n_launches > 0);
     rig_close(&r);

@@ -4,6 +4,7 @@
  *
  * A block has 256 rows and 64 vectors; weights and halves pass through a ring of stages in shared
  * memory, 64 columns each, 16-byte pieces exchanged within a row so that no banks collide. */
+#include "backend/cuda/batch.h"
 #include "common.cuh"
 
 enum { ROWS = BNET_BATCH_ROWS, TOKENS = BNET_BATCH_TOKENS, COLS = BNET_BATCH_COLS };
