@@ -122,7 +122,7 @@ if [ -z "${GPU_CHECK_QUICK:-}" ] && command -v nvcc >/dev/null && [ -d "$root/te
         grep '^FAILED' "$out/kbench.txt" | sort -u | head -n 6
     }
     rm -rf "$out/kbench"
-    gemv() { sed -n "/^GEMV cold/,/^GEMM/p" "$out/kbench.txt" | sed -n "s/^$1: //p" | grep -o 'bulk[a-z0-9]*+pdl [0-9.]*([0-9.]*)' | sed 's/.*(\(.*\))/\1/' | sort -n | tail -n 1; }
+    gemv() { sed -n "/^GEMV cold/,/^GEMM/p" "$out/kbench.txt" | sed -n "s/^$1: //p" | grep -o 'ldg[a-z0-9]*+pdl [0-9.]*([0-9.]*)' | sed 's/.*(\(.*\))/\1/' | sort -n | tail -n 1; }
     row "GEMV 13824 x 2560, cold" "$(gemv 13824x2560)" 1.8 TB/s
     row "GEMV 2560 x 6912, cold" "$(gemv 2560x6912)" 1.0 TB/s
     row "GEMM 13824 x 2560, 2048 tokens" "$(grep '^13824x2560 T=2048' "$out/kbench.txt" | grep -o '([0-9]*)' | tr -d '()' | sort -n | tail -n 1)" 300 TOPS

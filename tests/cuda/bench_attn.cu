@@ -1,4 +1,5 @@
 /* bench_attn.cu - attention, cache and head: against double precision, then timed. */
+#include "backend/cuda/batch.h"
 #include "kbench.cuh"
 
 #include <cuda_bf16.h>
@@ -20,6 +21,8 @@ __global__ void bnet_attn_decode_i8(const bnet_cu_attn_args a);
 __global__ void bnet_head_f16(const bnet_cu_head_args a);
 __global__ void bnet_head_bf16(const bnet_cu_head_args a);
 __global__ void bnet_head_f32(const bnet_cu_head_args a);
+__global__ void bnet_head_split(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_f16(const bnet_cu_batch_args a);
 __global__ void bnet_head_q8(const bnet_cu_head_args a);
 __global__ void bnet_head_q6k(const bnet_cu_head_args a);
 }
@@ -600,4 +603,62 @@ SECTION(head_time)
         }
         row("%s:%s", h.name, line.c_str());
     }
+}
+
+/* ---- the head of batches ---- */
+
+static void run_batch(bnet_cu_batch_args &a, bool pdl)
+{
+    launch(bnet_head_split, a, bnet_head_split_launch(&a), pdl);
+    launch(bnet_head_batch_f16, a, bnet_head_batch_launch(&a), pdl);
+}
+
+SECTION(head_batch_check)
+{
+    rng g(13);
+    for (uint32_t k : {2560u, 300u})
+        for (uint32_t tokens : {9u, 64u, 70u}) {
+            uint32_t n = 997, padded = bnet_head_batch_padded(tokens);
+            weights w(1, n, k, g);
+            std::vector<float> x((size_t)tokens * k);
+            for (auto &e : x)
+                e = g.normal();
+            dev<float> dx(x), y((size_t)tokens * n), scale(padded);
+            dev<uint16_t> halves((size_t)2 * padded * w.m.stride);
+            bnet_cu_batch_args a = {};
+            a.m = w.m, a.x = dx.p, a.y = y.p, a.halves = halves.p, a.scale = scale.p;
+            a.n_tokens = tokens, a.ldx = k, a.ld = n;
+            run_batch(a, false);
+            std::vector<double> want;
+            for (uint32_t t = 0; t < tokens; t++)
+                for (uint32_t r = 0; r < n; r++) {
+                    double o = 0;
+                    for (uint32_t i = 0; i < k; i++)
+                        o += (double)w.value[(size_t)r * w.m.stride + i] * x[(size_t)t * k + i];
+                    want.push_back(o);
+                }
+            double e = distance(y.get(), want);
+            char what[100];
+            snprintf(what, sizeof what, "head_batch f16 k %u tokens %u: %.1e", k, tokens, e);
+            verdict(what, e < 2e-6);
+        }
+}
+
+SECTION(head_batch_time)
+{
+    uint32_t n = 128256, k = 2560;
+    dev<uint16_t> w((size_t)n * k), halves((size_t)2 * 128 * k);
+    CU(cudaMemset(w.p, 0x11, w.n * 2));
+    dev<float> x(std::vector<float>((size_t)128 * k, 0.5f)), y((size_t)128 * n), scale(128);
+    std::string line;
+    for (uint32_t tokens : {16u, 64u, 128u}) {
+        bnet_cu_batch_args a = {};
+        a.m.w[0] = (const uint8_t *)w.p, a.m.n_rows = n, a.m.k = a.m.stride = k;
+        a.x = x.p, a.y = y.p, a.halves = halves.p, a.scale = scale.p;
+        a.n_tokens = tokens, a.ldx = k, a.ld = n;
+        char cell[60];
+        snprintf(cell, sizeof cell, " %u: %.1f", tokens, time_graph(10, [&](int) { run_batch(a, true); }));
+        line += cell;
+    }
+    row("head of batches, f16 128256 x 2560, us by tokens:%s", line.c_str());
 }
