@@ -127,9 +127,19 @@ void print_head(const bench_plan *p, const char *model)
                    "spread", "GB/s", "of the limit", "Gop/s", "of peak");
 }
 
+/* "66.5 %"; "-" of a limit that was not measured (other devices). */
+static const char *percent(double part, char *buf, size_t cap)
+{
+    if (isfinite(part))
+        snprintf(buf, cap, "%.1f %%", 100 * part);
+    else
+        snprintf(buf, cap, "-");
+    return buf;
+}
+
 void print_limits(const bitnet_limits *l)
 {
-    if (!l)
+    if (!l || !(l->read_gb_s > 0))
         return;
     char best[24];
     snprintf(best, sizeof best, "best %.1f", l->read_best_gb_s);
@@ -150,10 +160,11 @@ void print_row(const bench_plan *p, const bench_row *r)
     }
     char test[32];
     test_name(&r->test, test, sizeof test);
-    out_printf("%-8s %7d %7d %10.2f %6.1f %% %8.2f %10.1f %% %9.1f %7.1f %%\n", test, r->n_threads,
+    char of_read[24], of_peak[24];
+    out_printf("%-8s %7d %7d %10.2f %6.1f %% %8.2f %12s %9.1f %9s\n", test, r->n_threads,
                r->test.depth, r->tok_s.median, 100 * r->tok_s.spread, r->gb_s,
-               100 * share(r->gb_s, r->read_limit_gb_s), r->gop_s,
-               100 * share(r->gop_s, peak_of(r)));
+               percent(share(r->gb_s, r->read_limit_gb_s), of_read, sizeof of_read), r->gop_s,
+               percent(share(r->gop_s, peak_of(r)), of_peak, sizeof of_peak));
 }
 
 /* Every kernel of any row once, with all its calls. */

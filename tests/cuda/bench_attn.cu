@@ -640,7 +640,7 @@ SECTION(head_batch_check)
             double e = distance(y.get(), want);
             char what[100];
             snprintf(what, sizeof what, "head_batch f16 k %u tokens %u: %.1e", k, tokens, e);
-            verdict(what, e < 2e-6);
+            verdict(what, e < 64 * 1.2e-7); /* the row promises 64 ulp */
         }
 }
 
