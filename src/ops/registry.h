@@ -11,7 +11,7 @@
 #include "device/device.h"
 
 #define BNET_KERNEL_ABI 1
-enum { BNET_KERNELS_MAX = 512 };
+enum { BNET_KERNELS_MAX = 1024 };
 
 typedef enum bnet_tier {
     BNET_TIER_REFERENCE,

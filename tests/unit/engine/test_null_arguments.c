@@ -60,6 +60,10 @@ static void test_lists(void **state)
     assert_null(bitnet_backend_list(-1));
     assert_null(bitnet_template_list(-1));
     assert_null(bitnet_architecture_list(-1));
+    assert_null(bitnet_isa_at(-1));
+    assert_int_equal(bitnet_isa_self_test("scalar", NULL), BITNET_OK);
+    assert_int_equal(bitnet_isa_self_test("", NULL), BITNET_ARGUMENT);
+    (void)bitnet_cpu_is_virtual();
     assert_false(bitnet_kernel_at(0, NULL));
     assert_false(bitnet_gate_at(0, NULL, NULL));
     assert_int_equal(bitnet_quantized_bytes((bitnet_qtype)-1, 0), 0);
@@ -118,6 +122,8 @@ static void test_session(void **state)
     assert_int_equal(bitnet_batch_step(NULL, NULL, 0, NULL), BITNET_OK);
     REFUSED(bitnet_batch_step(NULL, NULL, 1, &err));
     REFUSED(bitnet_batch_step(&none, &id, 1, &err));
+    REFUSED(bitnet_batch_sample(NULL, NULL, NULL, 1, NULL, &err));
+    REFUSED(bitnet_batch_sample(&none, NULL, &id, 1, &id, &err));
     REFUSED(bitnet_kv_pool_open(NULL, NULL, NULL, &err));
     bitnet_kv_pool_read(NULL, NULL);
     REFUSED(bitnet_sampler_open(NULL, 10, NULL, &err));
