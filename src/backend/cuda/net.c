@@ -167,7 +167,7 @@ static bool fits(gpu_backend *be, struct gpu_net *n)
 static void net_free(gpu_backend *be, struct gpu_net *n)
 {
     bnet_gpu_records_free(be, &n->records);
-    for (int i = 0; n->fused && i < 2 * n->net->n_layers; i++)
+    for (size_t i = 0; n->fused && n->fused_bytes && i < n->n_fused; i++)
         bnet_gpu_give(be, n->fused[i], n->fused_bytes[i], &be->weight_bytes);
     bnet_gpu_give(be, n->arena.base, n->arena.n_bytes, &be->other_bytes);
     be->d->c->host_release(be->d, n->best);
@@ -181,6 +181,7 @@ static void prepare(gpu_backend *be, struct gpu_net *n)
 {
     size_t n_layers = (size_t)n->net->n_layers;
     n->layers = bnet_calloc(n_layers, sizeof *n->layers);
+    n->n_fused = 2 * n_layers;
     n->fused = bnet_calloc(2 * n_layers, sizeof *n->fused);
     n->fused_bytes = bnet_calloc(2 * n_layers, sizeof *n->fused_bytes);
     n->best = be->d->c->host_alloc(be->d, (size_t)BNET_BEST_ROWS * BNET_BEST * 8);

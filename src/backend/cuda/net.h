@@ -27,6 +27,7 @@ struct gpu_net {
     cuda_layer *layers;
     gpu_ptr *fused; /* pieces that hold the parts of several weights, [2 n_layers] */
     size_t *fused_bytes;
+    size_t n_fused; /* of them: the network they were made of may be gone before we are */
     cuda_arena arena;
     const bnet_kernel_record *embed, *norm, *append, *prefill, *fetch;
     gpu_records records;
