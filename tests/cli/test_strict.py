@@ -160,5 +160,18 @@ def test_a_warning_is_said_once():
         equal(sum("strict mode ignores" in x for x in r.err.splitlines()), 1, f"{command}: {r.err}")
 
 
+def test_no_command_takes_a_forbidden_fake():
+    env = {"BITNET_GPU_FAKE": "cuda", "BITNET_STRICT_NO_FAKE_GPU": "1"}
+    for command in (("bench", "--synthetic", "nano", "--tests", "tg1", "-r", "1"), ("kernels",), ("info",),
+                    ("validate", "--quick", "--kernels-only"), ("tune", "-m", model("nano"), "--tokens", "1", "--repeats", "1")):
+        fails(12, *command, says="BITNET_STRICT_NO_FAKE_GPU", env=env)
+    path = temp("strict.receipt")
+    expect(0, "bench", "-m", model("nano"), "--tests", "tg4", "-r", "1", "--receipt", path,
+           env={"BITNET_GPU_FAKE": "cuda", "BITNET_STRICT_MODE": "1"})
+    with open(path) as f:
+        j = json.load(f)
+    equal((j["backend_summary"], j["environment"]["BITNET_STRICT_MODE"]), ("requested=auto detected=[cpu] selected=cpu", True), "strict bench")
+
+
 if __name__ == "__main__":
     main(globals())

@@ -147,7 +147,7 @@ static void point(gpu_backend *be, const places *p)
 /* Where a new step is put together. */
 static uint8_t *made(const gpu_backend *be)
 {
-    return be->step_shadow + be->shadow_cap / 2;
+    return be->step_shadow + be->shadow_cap / 32 * 16; /* aligned as its parts are */
 }
 
 static bool room(gpu_backend *be, size_t n_bytes)
@@ -171,7 +171,7 @@ bool bnet_gpu_step_make(gpu_backend *be, const bnet_step *s, const int32_t *rows
     places p = plan(s, n_rows);
     if (!gpu_alive(be) || !room(be, p.total + FETCH_BYTES))
         return false;
-    if (!bnet_grow(&be->step_shadow, &be->shadow_cap, 2 * p.total, 1))
+    if (!bnet_grow(&be->step_shadow, &be->shadow_cap, 2 * p.total + 32, 1))
         return bnet_gpu_ok(be, "step buffer", 2);
     uint8_t *out = made(be);
     gpu_step_view v = {.n_tokens = s->n_tokens, .n_rows = n_rows};
