@@ -319,7 +319,8 @@ static void test_REG_12_default_cpu_set(void **state)
         {BNET_CPU_NEON, "linear_i2s.neon", "linear_i2s.neon"},
         {BNET_CPU_NEON | BNET_CPU_DOTPROD, "linear_i2s.dotprod", "matmul_i2s.dotprod"},
 #elif defined(__x86_64__)
-        {BNET_CPU_AVX2, "linear_i2s.avx2", "matmul_i2s.avx2"},
+        {BNET_CPU_SSSE3 | BNET_CPU_SSE41 | BNET_CPU_AVX2 | BNET_CPU_FMA | BNET_CPU_F16C,
+         "linear_i2s.avx2", "matmul_i2s.avx2"},
 #endif
     };
     bnet_registry *r = registry_new();
