@@ -30,21 +30,6 @@ static bool make_folder(char *path)
     }
 }
 
-static bitnet_status hex_digest(const void *data, size_t n, char hex[65], bitnet_error *err)
-{
-    uint8_t d[BNET_SHA256_BYTES];
-    bnet_sha256 *h;
-    bitnet_status st = bnet_sha256_open(&h, err);
-    if (st != BITNET_OK)
-        return st;
-    bnet_sha256_add(h, data, n);
-    st = bnet_sha256_finish(h, d, err);
-    bnet_sha256_close(h);
-    for (int i = 0; st == BITNET_OK && i < BNET_SHA256_BYTES; i++)
-        snprintf(hex + 2 * i, 3, "%02x", d[i]);
-    return st;
-}
-
 static bitnet_status identify(const char *path, const bnet_gguf *g, int layout, bnet_model_cache *c,
                               bitnet_error *err)
 {
@@ -53,7 +38,7 @@ static bitnet_status identify(const char *path, const bnet_gguf *g, int layout, 
     if (stat(path, &st) != 0 || (uint64_t)st.st_size != bnet_gguf_file_bytes(g))
         return bnet_fail(err, BITNET_IO, "%s: changed while it was opened", path);
     bitnet_status s =
-        hex_digest(bnet_gguf_file_data(g), (size_t)bnet_gguf_head_bytes(g), head, err);
+        bnet_sha256_hex(bnet_gguf_file_data(g), (size_t)bnet_gguf_head_bytes(g), head, err);
     if (s == BITNET_OK)
         snprintf(c->identity, sizeof c->identity,
                  "bitnet %s %s device %llu inode %llu size %llu time %lld.%09ld layout %d head %s",
@@ -90,7 +75,7 @@ bitnet_status bnet_model_cache_open(const bitnet_engine_options *o, const char *
         return BITNET_OK;
     }
     if (identify(path, g, (int)o->i2s_layout, c, &why) != BITNET_OK ||
-        hex_digest(c->identity, strlen(c->identity), stem, &why) != BITNET_OK) {
+        bnet_sha256_hex(c->identity, strlen(c->identity), stem, &why) != BITNET_OK) {
         bnet_logf(log, BITNET_LOG_INFO, "cache", "nothing is kept: %s", why.message);
         bnet_free(folder);
         return BITNET_OK;

@@ -72,31 +72,15 @@ void bitnet_receipt_close(bitnet_receipt *r)
 
 /* ---- once per receipt ---- */
 
-static bitnet_status digest(const bitnet_engine *e, char *hex, bitnet_error *err)
-{
-    static const char digits[] = "0123456789abcdef";
-    bnet_sha256 *h;
-    uint8_t d[BNET_SHA256_BYTES];
-    bitnet_status st = bnet_sha256_open(&h, err);
-    if (st != BITNET_OK)
-        return st;
-    bnet_sha256_add(h, bnet_gguf_file_data(e->gguf), (size_t)bnet_gguf_file_bytes(e->gguf));
-    st = bnet_sha256_finish(h, d, err);
-    bnet_sha256_close(h);
-    for (size_t i = 0; st == BITNET_OK && i < sizeof d; i++) {
-        hex[2 * i] = digits[d[i] >> 4];
-        hex[2 * i + 1] = digits[d[i] & 15];
-    }
-    return st;
-}
-
 static bitnet_status measure(bitnet_receipt *r, bitnet_error *err)
 {
     if (r->measured)
         return BITNET_OK;
     bitnet_status st = BITNET_OK;
     if (!bnet_model_cache_sum(&r->engine->cache, r->sha256)) {
-        st = digest(r->engine, r->sha256, err);
+        const bnet_gguf *g = r->engine->gguf;
+        st = bnet_sha256_hex(bnet_gguf_file_data(g), (size_t)bnet_gguf_file_bytes(g), r->sha256,
+                             err);
         if (st == BITNET_OK)
             bnet_model_cache_remember(&r->engine->cache, r->sha256);
     }

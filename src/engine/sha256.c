@@ -71,6 +71,21 @@ static void to_hex(const uint8_t digest[BNET_SHA256_BYTES], char hex[65])
     hex[64] = '\0';
 }
 
+bitnet_status bnet_sha256_hex(const void *data, size_t n, char hex[65], bitnet_error *err)
+{
+    uint8_t digest[BNET_SHA256_BYTES];
+    bnet_sha256 *h = NULL;
+    bitnet_status st = bnet_sha256_open(&h, err);
+    if (st != BITNET_OK)
+        return st;
+    bnet_sha256_add(h, data, n);
+    st = bnet_sha256_finish(h, digest, err);
+    bnet_sha256_close(h);
+    if (st == BITNET_OK)
+        to_hex(digest, hex);
+    return st;
+}
+
 bitnet_status bitnet_file_sha256(const char *path, char hex[65], bitnet_error *err)
 {
     if (!path || !hex)

@@ -12,6 +12,8 @@ bitnet_status bnet_sha256_open(bnet_sha256 **out, bitnet_error *err);
 void bnet_sha256_add(bnet_sha256 *h, const void *data,
                      size_t n); /* a failure is reported by _finish */
 bitnet_status bnet_sha256_finish(bnet_sha256 *h, uint8_t out[BNET_SHA256_BYTES], bitnet_error *err);
+/* All at once, as 64 digits. */
+bitnet_status bnet_sha256_hex(const void *data, size_t n, char hex[65], bitnet_error *err);
 void bnet_sha256_close(bnet_sha256 *h); /* NULL is legal */
 
 #endif

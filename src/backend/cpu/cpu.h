@@ -171,8 +171,8 @@ void bnet_cpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n
                      size_t n_cols, bnet_buffer *y);
 
 /* Scratch for a call on this thread of the pool; give it back. */
-uint8_t *bnet_cpu_scratch_take(cpu_backend *be, int thread, int *slot);
-void bnet_cpu_scratch_give(cpu_backend *be, int slot);
+uint8_t *bnet_cpu_scratch_take(cpu_backend *be, int thread);
+void bnet_cpu_scratch_give(cpu_backend *be, int thread);
 /* Memory for packed weights that lives as long as the backend; NULL: none left. */
 uint8_t *bnet_cpu_piece_take(cpu_backend *be, size_t n_bytes);
 /* Ternary rows (128 weights in 32 bytes) become groups of 16; the rows' memory is given back. */

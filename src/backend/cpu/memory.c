@@ -53,10 +53,9 @@ bitnet_status bnet_cpu_scratch_open(cpu_backend *be, bitnet_error *err)
     return s->busy && s->data ? BITNET_OK : bnet_no_memory(err, "scratch of kernels");
 }
 
-uint8_t *bnet_cpu_scratch_take(cpu_backend *be, int thread, int *slot)
+uint8_t *bnet_cpu_scratch_take(cpu_backend *be, int thread)
 {
     cpu_scratch *s = &be->scratch;
-    *slot = thread;
     if (s->n_bytes == 0)
         return NULL;
     while (atomic_exchange_explicit(&s->busy[thread], true, memory_order_acquire))
@@ -64,10 +63,10 @@ uint8_t *bnet_cpu_scratch_take(cpu_backend *be, int thread, int *slot)
     return s->data + (size_t)thread * s->n_bytes;
 }
 
-void bnet_cpu_scratch_give(cpu_backend *be, int slot)
+void bnet_cpu_scratch_give(cpu_backend *be, int thread)
 {
     if (be->scratch.n_bytes)
-        atomic_store_explicit(&be->scratch.busy[slot], false, memory_order_release);
+        atomic_store_explicit(&be->scratch.busy[thread], false, memory_order_release);
 }
 
 void bnet_cpu_memory_close(cpu_backend *be)

@@ -163,14 +163,13 @@ static void packed_thread(void *arg, int thread, int n_threads)
     const packed_job *j = arg;
     packed_share s;
     size_t last, at = 0;
-    int slot;
     bnet_split(j->n_groups, 1, thread / j->n_parts, n_threads / j->n_parts, &s.begin, &s.end);
     bnet_split(j->n_tokens, 32, thread % j->n_parts, j->n_parts, &s.first, &last);
     s.n_tokens = last - s.first;
     s.first += j->first;
     if (s.begin == s.end || s.n_tokens == 0)
         return;
-    s.temp = bnet_cpu_scratch_take(j->be, thread, &slot);
+    s.temp = bnet_cpu_scratch_take(j->be, thread);
     for (int i = 0; i < j->n_weights; i++) {
         size_t n = bnet_r16_groups(j->w[i]->info.n_out);
         size_t from = BNET_MAX(s.begin, at), to = BNET_MIN(s.end, at + n);
@@ -178,7 +177,7 @@ static void packed_thread(void *arg, int thread, int n_threads)
             packed_groups(j, &s, i, from - at, to - at);
         at += n;
     }
-    bnet_cpu_scratch_give(j->be, slot);
+    bnet_cpu_scratch_give(j->be, thread);
 }
 
 /* Into how many parts the tokens are cut beside the rows. With p of them, of n threads, each reads

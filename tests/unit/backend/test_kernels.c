@@ -4,6 +4,8 @@
  * printed; set KCHECK_SEED to repeat. */
 #include "test.h"
 
+#include "guarded.h"
+
 #include <math.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,28 +17,6 @@
 #include "device/cpu_features.h"
 
 static uint64_t seed;
-
-/* n bytes that end exactly at an unreadable page. */
-typedef struct guarded {
-    uint8_t *map, *data;
-    size_t n_map;
-} guarded;
-
-static guarded guard_new(size_t n)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), body = (n + page - 1) / page * page;
-    guarded g = {.n_map = body + page};
-    g.map = mmap(NULL, g.n_map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_true(g.map != MAP_FAILED);
-    assert_int_equal(mprotect(g.map + body, page, PROT_NONE), 0);
-    g.data = g.map + body - n;
-    return g;
-}
-
-static void guard_free(guarded *g)
-{
-    munmap(g->map, g->n_map);
-}
 
 static const bnet_kernel_record *row_at(size_t i)
 {
