@@ -1,7 +1,7 @@
 #!/bin/sh
 # tools/gpu_bundle.sh FOLDER - a folder for an x86-64 machine with an NVIDIA GPU and no tool chain: the command with the CUDA
-# backend, the golden test, models and reference data, libraries, and tools/gpu_check.sh as run.sh. Built natively on
-# x86-64, elsewhere with the cross tool chain (tools/setup test brings its sysroot). BITNET_SHARED: the reference data.
+# backend, the golden test, models and reference data, libraries, tools/gpu_check.sh as run.sh, and env.sh, which sets BITNET
+# to what starts the command there (tools/gpu_env.sh). Built natively on x86-64, elsewhere with the cross tool chain (tools/setup test brings its sysroot). BITNET_SHARED: the reference data.
 set -eu
 cd "$(dirname "$0")/.."
 [ $# = 1 ] || {
@@ -47,5 +47,6 @@ convert llama2c third-party/stories260K.bin --type f32 --embedding f32 --tokeniz
 cp -r "$shared/third-party" "$to/shared/"
 chmod -R u+w "$to"
 cp tools/gpu_check.sh "$to/run.sh"
+cp tools/gpu_env.sh "$to/env.sh"
 git rev-parse --short HEAD >"$to/commit" 2>/dev/null || echo unknown >"$to/commit"
 echo "bundle: $to, $(du -sm "$to" | cut -f1) MB; there: sh run.sh"

@@ -13,12 +13,10 @@ root=$(cd "$here/.." && pwd)
 [ -d "$root/tests/cuda" ] || root=$(cd "$here/../.." && pwd)
 if [ -d "$folder/bin" ]; then
     bin=$folder/bin models=$folder/models
-    mkdir -p /tmp/bitnet-libcuda
-    for f in $(ldconfig -p | sed -n 's/.*=> \(.*\/lib\(cuda\|nvidia-\)[^/]*\)$/\1/p'); do
-        ln -sf "$f" /tmp/bitnet-libcuda/
-    done
-    start="$folder/lib/ld-linux-x86-64.so.2 --library-path $folder/lib:/tmp/bitnet-libcuda"
-    export BITNET_SHARED="$folder/shared"
+    GPU_BUNDLE=$folder
+    # shellcheck source=tools/gpu_env.sh
+    . "$folder/env.sh"
+    start=$BITNET_START
 else
     "$root/tools/build" --everything || exit 1
     bin=$root/build/release models=$root/build/release/golden start=''
