@@ -1,6 +1,7 @@
 /* fallback.c - what becomes of a timeline whose backend failed in a step. The unit of fallback is
  * the step: the timeline is computed anew from its tokens on the CPU, with the plainest kernels if
  * it was the CPU that failed, and the step is repeated there. Nothing of the failed step is kept.
+ * Who asked for a device by name gets it or an error, as when it was opened; so does strict mode.
  */
 #include "engine/engine.h"
 
@@ -57,6 +58,20 @@ static bitnet_status rebuild(bitnet_session *s, bnet_kv *kv, bnet_workspace *ws,
     return st;
 }
 
+/* May the CPU do what this engine's device could not? */
+static bitnet_status allowed(const bitnet_session *s, bitnet_status why, bitnet_error *err)
+{
+    const bnet_selection *chosen = &s->engine->selection;
+    if (s->engine->runtime->strict)
+        return bnet_wrap(err, why, "strict mode allows no fallback: position %zu", s->n_pos);
+    if (chosen->kind != BNET_DEV_CPU && !chosen->is_auto)
+        return bnet_wrap(err, why,
+                         "%s was asked for by name, so the CPU does not stand in for it (device "
+                         "auto allows it): position %zu",
+                         bnet_device_name(chosen->kind), s->n_pos);
+    return BITNET_OK;
+}
+
 bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitnet_error *err)
 {
     bitnet_engine *e = s->engine;
@@ -64,12 +79,13 @@ bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitne
     bnet_workspace *ws = NULL;
     if (s->fallen)
         return why;
-    if (e->runtime->strict)
-        return bnet_wrap(err, why, "strict mode allows no fallback: position %zu", s->n_pos);
+    bitnet_status st = allowed(s, why, err);
+    if (st != BITNET_OK)
+        return st;
     bnet_logf(&e->log, BITNET_LOG_WARN, "engine",
               "position %zu: %s failed (%s); the timeline goes on on the CPU", s->n_pos,
               e->backend->v->name, err && err->message[0] ? err->message : bitnet_status_text(why));
-    bitnet_status st = need_spare(e, err);
+    st = need_spare(e, err);
     if (st == BITNET_OK)
         st = bnet_kv_open(e->spare_model, s->n_ctx, s->kv_type, &kv, err);
     if (st == BITNET_OK)

@@ -140,27 +140,37 @@ def test_no_memory_for_the_session():
         check(r.code == 0 or re.search("memory|do not fit", r.err), f"{n}: {r.err[:300]}")
 
 
+LOST = ("cuGraphLaunch 3 46", "cuStreamSynchronize 20 719", "cuStreamSynchronize 25 999")
+
+
 def test_device_lost_in_a_step():
-    """Hot-unplugged: the step is repeated on the CPU and counted; strict mode ends with the error."""
-    want = text(None, "--device", "cpu")
-    for fault in ("cuGraphLaunch 3 46", "cuStreamSynchronize 20 719"):
+    """Hot-unplugged: asked for by name it is an error with its remedy; under auto the step is repeated on the CPU, told and
+    counted; strict mode ends with the error."""
+    want = expect(0, "run", "-m", model("nano"), *ASK, "--device", "cpu", "--json").json()["text"]
+    for fault in LOST:
         env = with_gpu(90, FAIL=fault)
-        r = expect(0, "run", "-m", model("nano"), *ASK, "--device", "cuda", env=env, says="goes on on the CPU")
-        equal(r.out, want, fault)
-        fails_later = run("run", "-m", model("nano"), *ASK, "--device", "cuda", "--strict", env=env)
-        check(fails_later.code == 12, f"{fault}: exit {fails_later.code}: {fails_later.err[:300]}")
-        check("strict mode allows no fallback" in fails_later.err, fails_later.err[:300])
+        expect(12, "run", "-m", model("nano"), *ASK, "--device", "cuda", env=env,  # what came before it was printed
+              says=r"cuda was asked for by name, so the CPU does not stand in for it .*position \d+: cuda: device 0 "
+               r"\(emulated device\): .*CUDA_ERROR_\w+ \(\d+\); \w+")
+        r = expect(0, "run", "-m", model("nano"), *ASK, "--device", "auto", "--json", env=env, says="goes on on the CPU")
+        result = r.json()
+        equal(result["text"], want, fault)
+        equal(result["stats"]["on_device"]["fallback_count"], 1, fault)
+        expect(12, "run", "-m", model("nano"), *ASK, "--device", "auto", "--strict", env=env,
+              says="strict mode allows no fallback: position")
 
 
 def test_a_launch_that_fails():
-    """Whichever it is, packing weights, in a prompt, in a step, while one is recorded: an error or the right text."""
+    """Whichever it is, packing weights, in a prompt, in a step, while one is recorded: an error, under auto the right text."""
     want = text(None, "--device", "cpu")
     seen = set()
     for n in (3, 30, 45, 60, 75, 90):
-        r = run("run", "-m", model("nano"), *ASK, "--device", "cuda", env=with_gpu(90, FAIL=f"cuLaunchKernel {n} 700"))
-        check(r.code == 12 or (r.code == 0 and r.out == want), f"launch {n}: exit {r.code}: {r.err[:300]}")
-        seen.add((r.code, "goes on on the CPU" in r.err))
-    check({(12, False), (0, True)} <= seen, f"{seen}")
+        env = with_gpu(90, FAIL=f"cuLaunchKernel {n} 700")
+        r = run("run", "-m", model("nano"), *ASK, "--device", "cuda", env=env)
+        check(r.code == 12 and "CUDA_ERROR_ILLEGAL_ADDRESS (700)" in r.err, f"launch {n}: exit {r.code}: {r.err[:300]}")
+        seen.add("by name" in r.err)
+        equal(expect(0, "run", "-m", model("nano"), *ASK, "--device", "auto", env=env).out, want, f"launch {n}")
+    equal(seen, {False, True}, "while loading and in steps")
 
 
 def test_failures_while_opening():

@@ -1,5 +1,5 @@
 /* BE_11: a step that fails at run time is repeated on the CPU: the right answer, a count, a word in
- * the receipt; in strict mode an error. */
+ * the receipt; in strict mode, or with a device asked for by name, an error. */
 #include "nano.h"
 
 #include <jansson.h>
@@ -123,6 +123,27 @@ static void BE_11_strict_is_an_error(void **state)
     free(got);
 }
 
+/* A device asked for by name is used or an error; only auto goes on elsewhere. */
+static void BE_11_named_device_is_an_error(void **state)
+{
+    (void)state;
+    warning w = {0};
+    float *got = malloc((N_PROMPT + N_MORE) * 512 * sizeof *got);
+    for (int is_auto = 0; is_auto < 2; is_auto++) {
+        nano n = open_with(false, &w);
+        break_engine(n.engine, 2, false);
+        n.engine->selection.kind = BNET_DEV_CUDA; /* as if it had been one */
+        n.engine->selection.is_auto = is_auto;
+        if (is_auto)
+            OK(run_all(&n, got, &err));
+        else
+            FAILS(run_all(&n, got, &err), BITNET_ERROR, "cuda was asked for by name");
+        assert_int_equal(fallback_count(&n), is_auto);
+        nano_close(&n);
+    }
+    free(got);
+}
+
 /* Sessions on both sides go through one batch step. */
 static void BE_11_batches(void **state)
 {
@@ -206,6 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(BE_11_any_step_may_fail),
         cmocka_unit_test(BE_11_strict_is_an_error),
+        cmocka_unit_test(BE_11_named_device_is_an_error),
         cmocka_unit_test(BE_11_batches),
         cmocka_unit_test(BE_11_receipt_says_fallback),
     };
