@@ -102,6 +102,8 @@ uint32_t bnet_arm_features(uint64_t hwcap, uint64_t hwcap2)
         f |= BNET_CPU_SVE;
     if (hwcap2 & (1u << 1))
         f |= BNET_CPU_SVE2;
+    if (hwcap2 & (1u << 9))
+        f |= BNET_CPU_SVEI8MM;
     if (hwcap2 & (1u << 13))
         f |= BNET_CPU_I8MM;
     if (hwcap2 & (1u << 14))

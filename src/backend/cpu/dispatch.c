@@ -96,9 +96,18 @@ bitnet_status bnet_cpu_isa_needs(const char *isa, uint32_t *needs, bitnet_error 
     return BITNET_OK;
 }
 
+/* Vectors of SVE that are no longer than those of NEON compute no faster, and the kernels with NEON
+ * are the ones that were timed: shorter SVE is for whoever names it. */
+static uint32_t preferred(uint32_t features)
+{
+    enum { NEON_BYTES = 16 };
+    const uint32_t sve = BNET_CPU_SVE | BNET_CPU_SVE2 | BNET_CPU_SVEI8MM;
+    return bnet_cpu_sve_bytes() > NEON_BYTES ? features : features & ~sve;
+}
+
 bitnet_status bnet_cpu_capabilities(const char *isa, bnet_capabilities *out, bitnet_error *err)
 {
-    uint32_t features = bnet_cpu_features(), needs = features;
+    uint32_t features = bnet_cpu_features(), needs = preferred(features);
     bitnet_status st = isa ? bnet_cpu_isa_needs(isa, &needs, err) : BITNET_OK;
     if (st != BITNET_OK)
         return st;

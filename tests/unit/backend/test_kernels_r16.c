@@ -165,10 +165,20 @@ static void check_row(const bnet_kernel_record *r)
     }
 }
 
+/* Where a length of SVE's vectors is asked for, it must be the one the rows are checked at. */
+static void expect_sve(const char *bytes)
+{
+    if (!bytes)
+        return;
+    assert_int_equal(bnet_cpu_sve_bytes(), strtol(bytes, NULL, 10));
+    print_message("SVE with vectors of %s bytes\n", bytes);
+}
+
 static void test_rows(void **state)
 {
     (void)state;
     size_t n;
+    expect_sve(getenv("KCHECK_SVE_BYTES"));
     const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
     for (size_t i = 0; i < n; i++) {
         if (strcmp(rows[i].format, "i2s_r16") != 0)

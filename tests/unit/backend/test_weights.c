@@ -329,18 +329,21 @@ static void test_REG_14_pass_size_picks_the_kernel(void **state)
     bnet_weight *w;
     assert_int_equal(prepare(&g, &m, false, &w), BITNET_OK);
     uint32_t f = bnet_cpu_features();
-    const char *one = f & BNET_CPU_I8MM         ? "gemv_i2s_r16.i8mm"
-                      : f & BNET_CPU_DOTPROD    ? "gemv_i2s_r16.dotprod"
-                      : f & BNET_CPU_NEON       ? "linear_i2s.neon"
-                      : f & BNET_CPU_AVX512VNNI ? "gemv_i2s_r16.avx512vnni"
-                      : f & BNET_CPU_AVX512BW   ? "gemv_i2s_r16.avx512"
-                      : f & BNET_CPU_AVXVNNI    ? "gemv_i2s_r16.avxvnni"
-                      : f & BNET_CPU_AVX2       ? "gemv_i2s_r16.avx2"
-                      : f & BNET_CPU_SSE41      ? "gemv_i2s_r16.sse41"
-                                                : "linear_i2s.scalar";
+    bool wide = bnet_cpu_sve_bytes() > 16; /* longer than NEON's: else SVE must be asked for */
+    const char *one = wide && f & BNET_CPU_SVEI8MM ? "gemv_i2s_r16.svei8mm"
+                      : f & BNET_CPU_I8MM          ? "gemv_i2s_r16.i8mm"
+                      : f & BNET_CPU_DOTPROD       ? "gemv_i2s_r16.dotprod"
+                      : wide                       ? "gemv_i2s_r16.sve"
+                      : f & BNET_CPU_NEON          ? "linear_i2s.neon"
+                      : f & BNET_CPU_AVX512VNNI    ? "gemv_i2s_r16.avx512vnni"
+                      : f & BNET_CPU_AVX512BW      ? "gemv_i2s_r16.avx512"
+                      : f & BNET_CPU_AVXVNNI       ? "gemv_i2s_r16.avxvnni"
+                      : f & BNET_CPU_AVX2          ? "gemv_i2s_r16.avx2"
+                      : f & BNET_CPU_SSE41         ? "gemv_i2s_r16.sse41"
+                                                   : "linear_i2s.scalar";
     char many[64];
     snprintf(many, sizeof many, "%s", one);
-    if (strncmp(many, "gemv", 4) == 0)
+    if (strncmp(many, "gemv", 4) == 0 && strcmp(many, "gemv_i2s_r16.sve") != 0)
         many[3] = 'm';
     if (f & BNET_CPU_AMX_INT8)
         snprintf(many, sizeof many, "gemm_i2s_r16.amx");

@@ -98,6 +98,8 @@ static void test_platform_kernel_selection(void **state)
     const char *want = "scalar", *id = NULL;
     if (has(BNET_CPU_NEON))
         want = has(BNET_CPU_I8MM) ? "i8mm" : has(BNET_CPU_DOTPROD) ? "dotprod" : "neon";
+    if (bnet_cpu_sve_bytes() > 16) /* else its vectors are no longer than those of NEON */
+        want = has(BNET_CPU_SVEI8MM) ? "svei8mm" : strcmp(want, "neon") == 0 ? "sve" : want;
     if (has(BNET_CPU_SSE41))
         want = has(BNET_CPU_AVX512VNNI) ? "avx512vnni"
                : has(BNET_CPU_AVX512BW) ? "avx512"

@@ -133,6 +133,8 @@ static bool runs_here(const bnet_provider *p)
                 {"neon", BNET_CPU_NEON},
                 {"dotprod", BNET_CPU_NEON},
                 {"i8mm", BNET_CPU_NEON},
+                {"sve", BNET_CPU_NEON},
+                {"svei8mm", BNET_CPU_NEON},
                 {"avx2", BNET_CPU_AVX2},
                 {"avx512", BNET_CPU_AVX2},
                 {"amx", BNET_CPU_AVX2},

@@ -6,54 +6,9 @@
  * all tokens pass, eight at a time; those eight are brought into the same order in the other half.
  * A tile is 8 rows x 8 tokens: 16 accumulators, 8 loads for 16 products. Codes stay 0, 1, 2 and the
  * sum of x is taken out at the end. 32-bit lanes: at most 2 * 128 * K, safe for K < 2^23. */
-#include "backend/cpu/kernels/r16.h"
+#include "backend/cpu/kernels/r16_mmla.h"
 
-#include <arm_neon.h>
-
-enum {
-    TILE = 8,              /* tokens, and rows, of a tile */
-    PIECE = 320,           /* steps of 8 columns between stores of the sums */
-    ROWS_BYTES = 524288,   /* of temp: expanded rows, at least 16 for K <= 32768 */
-    TOKENS_BYTES = 262144, /* then a tile of tokens, 8 K; then sums, 32 bytes a row */
-};
-
-/* One line (16 rows x 16 columns) to two steps of 8 columns, each 4 pairs of rows x 16 bytes, for
- * either half of the group; `half`: bytes from one to the other. */
-static inline void expand_line(const uint8_t *line, uint8_t *to, size_t half)
-{
-    const uint8x16_t three = vdupq_n_u8(3);
-    for (size_t q = 0; q < 4; q++) {
-        uint8x16_t w = vld1q_u8(line + 16 * q);
-        uint32x4_t p0 = vreinterpretq_u32_u8(vandq_u8(w, three));
-        uint32x4_t p1 = vreinterpretq_u32_u8(vandq_u8(vshrq_n_u8(w, 2), three));
-        uint32x4_t p2 = vreinterpretq_u32_u8(vandq_u8(vshrq_n_u8(w, 4), three));
-        uint32x4_t p3 = vreinterpretq_u32_u8(vshrq_n_u8(w, 6));
-        uint8_t *at = to + q / 2 * half + q % 2 * 32;
-        vst1q_u8(at, vreinterpretq_u8_u32(vzip1q_u32(p0, p1)));
-        vst1q_u8(at + 16, vreinterpretq_u8_u32(vzip2q_u32(p0, p1)));
-        vst1q_u8(at + 64, vreinterpretq_u8_u32(vzip1q_u32(p2, p3)));
-        vst1q_u8(at + 80, vreinterpretq_u8_u32(vzip2q_u32(p2, p3)));
-    }
-}
-
-/* Eight tokens to steps of 8 columns, each 4 pairs of tokens x 16 bytes; missing tokens are zero.
- */
-static void pack_tokens(const bnet_r16 *a, size_t first, int8_t *to)
-{
-    size_t n = a->n_tokens - first, n_cols = 16 * a->n_lines;
-    for (size_t p = 0; p < TILE / 2; p++) {
-        const int8_t *x0 = a->x + (first + 2 * p) * a->x_stride, *x1 = x0 + a->x_stride;
-        for (size_t k = 0; k < n_cols; k += 16) {
-            int64x2_t v0 = vdupq_n_s64(0), v1 = v0;
-            if (2 * p < n)
-                v0 = vreinterpretq_s64_s8(vld1q_s8(x0 + k));
-            if (2 * p + 1 < n)
-                v1 = vreinterpretq_s64_s8(vld1q_s8(x1 + k));
-            vst1q_s8(to + 8 * k + 16 * p, vreinterpretq_s8_s64(vzip1q_s64(v0, v1)));
-            vst1q_s8(to + 8 * k + 64 + 16 * p, vreinterpretq_s8_s64(vzip2q_s64(v0, v1)));
-        }
-    }
-}
+enum { TILE = TOKENS }; /* rows of a tile */
 
 /* Adds n_steps steps to acc[row pair][token pair] = [r0 t0, r0 t1, r1 t0, r1 t1]; w: 8 rows. */
 static inline void tile_add(const uint8_t *w, const int8_t *x, size_t n_steps, int32_t *sums)
@@ -84,7 +39,7 @@ static inline float32x4_t four(int32x4_t sums, int32_t x_sum, float scale)
 
 static inline void store_tile(const bnet_r16 *a, size_t row, size_t first, const int32_t *sums)
 {
-    size_t n_t = BNET_MIN(a->n_tokens - first, (size_t)TILE);
+    size_t n_t = BNET_MIN(a->n_tokens - first, (size_t)TOKENS);
     size_t n_r = BNET_MIN(a->n_rows - row, (size_t)TILE);
     for (size_t t = 0; t < n_t; t++) {
         float out[TILE], scale = a->x_scale[first + t] * a->w_scale;
@@ -110,15 +65,15 @@ static void block(const bnet_r16 *a, size_t row, size_t n_rows)
 {
     int8_t *tokens = (int8_t *)a->temp + ROWS_BYTES;
     int32_t *sums = (int32_t *)(void *)(a->temp + ROWS_BYTES + TOKENS_BYTES);
-    for (size_t t = 0; t < a->n_tokens; t += TILE) {
+    for (size_t t = 0; t < a->n_tokens; t += TOKENS) {
         pack_tokens(a, t, tokens);
-        memset(sums, 0, (n_rows + TILE - 1) / TILE * TILE * TILE * sizeof *sums);
+        memset(sums, 0, (n_rows + TILE - 1) / TILE * TILE * TOKENS * sizeof *sums);
         for (size_t k = 0; k < 2 * a->n_lines; k += PIECE)
             for (size_t r = 0; r < n_rows; r += TILE)
                 tile_add(a->temp + r * 16 * a->n_lines + 64 * k, tokens + 64 * k,
-                         BNET_MIN((size_t)PIECE, 2 * a->n_lines - k), sums + TILE * r);
+                         BNET_MIN((size_t)PIECE, 2 * a->n_lines - k), sums + TOKENS * r);
         for (size_t r = 0; r < n_rows; r += TILE)
-            store_tile(a, row + r, t, sums + TILE * r);
+            store_tile(a, row + r, t, sums + TOKENS * r);
     }
 }
 
@@ -131,7 +86,7 @@ void bnet_gemm_i2s_r16_i8mm(const bnet_r16 *a)
         for (size_t g = 0; g < bnet_r16_groups(n); g++)
             for (size_t l = 0; l < a->n_lines; l++)
                 expand_line(a->w + (row * 4 + 64 * g) * a->n_lines + l * BNET_R16_LINE,
-                            a->temp + g * group + 128 * l, group / 2);
+                            a->temp + g * group + 128 * l, group / 2, 64);
         block(a, row, n);
     }
 }
