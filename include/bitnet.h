@@ -254,6 +254,7 @@ typedef struct bitnet_device_stats {
     uint64_t dequantised_calls;    /* calls that a dequantised fallback served */
     uint64_t n_quantize, n_matmul; /* operations timed */
     double avg_quantize_ms, avg_matmul_ms; /* of one operation; 0 without any */
+    uint64_t n_replays; /* passes that a GPU repeated from a recording; their kernels are counted */
 } bitnet_device_stats;
 
 typedef struct bitnet_stats {

@@ -51,7 +51,8 @@ uint64_t bitnet_engine_fallbacks(const bitnet_engine *e)
 
 /* ---- counts ---- */
 
-static void count_launches(const bitnet_engine *e, bnet_counts *c)
+/* A device that counts launches knows better: one use of a kernel may be several. */
+static void count_launches(const bitnet_engine *e, const bnet_backend_stats *d, bnet_counts *c)
 {
     bitnet_kernel_use uses[BNET_KERNELS_MAX];
     size_t n = bnet_engine_uses(e, uses);
@@ -60,6 +61,10 @@ static void count_launches(const bitnet_engine *e, bnet_counts *c)
         c->n_launches += uses[i].n_calls;
         if (k && k->device != BNET_DEV_CPU)
             c->n_gpu_launches += uses[i].n_calls;
+    }
+    if (d->n_launches) {
+        c->n_launches += d->n_launches - c->n_gpu_launches;
+        c->n_gpu_launches = d->n_launches;
     }
 }
 
@@ -78,7 +83,8 @@ static void count_device(const bnet_backend_stats *d, bnet_counts *c)
 /* Everything since the engine was opened. */
 static void count_all(const bitnet_engine *e, const bnet_backend_stats *d, bnet_counts *c)
 {
-    count_launches(e, c);
+    count_launches(e, d, c);
+    c->n_replays = d->n_replays;
     count_device(d, c);
     c->n_dequantised = bitnet_engine_fallbacks(e);
     c->n_fallbacks = e->n_fallbacks;
@@ -137,6 +143,7 @@ static void fill_device(const bnet_counts *c, bitnet_device_stats *o)
 {
     o->gpu_efficiency = c->n_launches ? (double)c->n_gpu_launches / (double)c->n_launches : 0;
     o->fallback_count = c->n_fallbacks;
+    o->n_replays = c->n_replays;
     o->dequantised_calls = c->n_dequantised;
     o->n_quantize = c->n[BNET_OP_QUANTIZE];
     o->n_matmul = c->n[BNET_OP_MATMUL];

@@ -126,8 +126,28 @@ typedef struct bnet_pass {
 typedef struct bnet_backend_stats {
     uint64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, cache_hits, cache_misses;
     uint64_t memory_allocated, memory_peak, memory_used, memory_total;
+    uint64_t n_launches; /* kernels that ran on it, one use may be several; 0: as many as uses */
+    uint64_t n_replays;  /* of recorded passes; their kernels are counted like all others */
     double fp16_ms, bf16_ms;
 } bnet_backend_stats;
+
+/* What one launch of a kernel takes of a device. */
+typedef struct bnet_launch_shape {
+    unsigned grid[3], block; /* threads */
+    unsigned shared_bytes;   /* of a block, static and dynamic */
+    int registers;           /* of a thread */
+    int blocks_per_sm;       /* that fit at once; 0: not known */
+    double occupancy;        /* threads of these / those a multiprocessor can hold */
+} bnet_launch_shape;
+
+/* All launches of one kernel while profiling; `ms` by the device's clock. */
+typedef struct bnet_kernel_time {
+    const char *id, *op;
+    int symbol; /* which of the row's */
+    uint64_t n;
+    double ms;
+    bnet_launch_shape shape; /* of the last one */
+} bnet_kernel_time;
 
 typedef struct bnet_backend_vtable {
     const char *name;
@@ -217,6 +237,12 @@ typedef struct bnet_backend_vtable {
     void (*bench_free)(bnet_bench *b);
     /* Transfers, pool and precisions of a device; NULL: there is nothing of the kind (CPU). */
     void (*stats)(const bnet_backend *be, bnet_backend_stats *out);
+    /* It adds the time of its operations to the meter itself, by `stats` at the latest. */
+    bool own_clock;
+    /* Optional: from now on every kernel is launched and timed by itself, and no longer. False: it
+     * cannot be done. What was measured since; returns how many kernels there are. */
+    bool (*profile)(bnet_backend *be, bool on);
+    size_t (*profile_read)(bnet_backend *be, bnet_kernel_time *out, size_t cap);
 } bnet_backend_vtable;
 
 /* Time spent in operations, of all sessions together. Counted in ops.c where an engine wants it. */

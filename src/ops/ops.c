@@ -33,12 +33,13 @@ void bnet_meter_stop(bnet_meter *m, bnet_op_entry e, double begun)
 
 static double start(const bnet_backend *be)
 {
-    return bnet_meter_start(be->meter);
+    return be->v->own_clock ? 0 : bnet_meter_start(be->meter);
 }
 
 static void stop(const bnet_backend *be, bnet_op_entry e, double begun)
 {
-    bnet_meter_stop(be->meter, e, begun);
+    if (!be->v->own_clock)
+        bnet_meter_stop(be->meter, e, begun);
 }
 
 /* ---- operations ---- */

@@ -5,13 +5,19 @@
  *
  * BITNET_EMULATED_FAIL="NAME N CODE": the N-th call of that function fails with the code.
  * BITNET_EMULATED_MEMORY: bytes the device has. BITNET_EMULATED_VERSION: of the driver. Graphs
- * record launches and copies and replay them.
+ * record launches and copies and replay them. Everything that runs is counted in
+ * bnet_emulated_counts, for tests of statistics.
  */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/kernels/ref.h"
+#include "emulated.h"
 
 #define API __attribute__((visibility("default")))
 
@@ -21,6 +27,7 @@ uint64_t bnet_emulated_grid; /* blocks of the launch that runs */
 enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, BAD_DEVICE = 101, NOT_FOUND = 500 };
 
 static size_t used_bytes;
+API emulated_counts bnet_emulated_counts;
 
 static size_t total_bytes(void)
 {
@@ -48,7 +55,8 @@ typedef struct work {
     struct work *next;
     kernel_fn fn; /* NULL: a copy or a fill */
     uint64_t n_threads, n_blocks;
-    uint8_t args[1024];
+    _Alignas(16) uint8_t args[1024];
+    int way; /* of a copy */
     void *dst;
     const void *src;
     int byte; /* src NULL: the value to fill with */
@@ -61,8 +69,50 @@ typedef struct graph {
 
 static graph *recording;
 
+/* ---- what went to and from the device: copies, and kernels that reach into pinned memory ---- */
+
+enum { TO_HOST = 1, TO_DEVICE = 2 };
+
+void bnet_ref_fetch(void *p);
+void bnet_ref_topk(void *p);
+void bnet_topk_merge(void *p);
+
+static void count_to_device(size_t n)
+{
+    bnet_emulated_counts.n_h2d++;
+    bnet_emulated_counts.h2d_bytes += n;
+}
+
+static void count_to_host(size_t n)
+{
+    bnet_emulated_counts.n_d2h++;
+    bnet_emulated_counts.d2h_bytes += n;
+}
+
+static void count(const work *w)
+{
+    if (!w->fn && w->way == TO_DEVICE)
+        count_to_device(w->n);
+    if (!w->fn && w->way == TO_HOST)
+        count_to_host(w->n);
+    if (!w->fn)
+        return;
+    bnet_emulated_counts.n_launches++;
+    if (w->fn == bnet_ref_fetch)
+        count_to_device(((const ref_fetch_args *)w->args)->n * 4);
+    if (w->fn == bnet_ref_topk) {
+        const ref_topk_args *a = (const ref_topk_args *)w->args;
+        count_to_host((size_t)a->m * (size_t)a->k * 8);
+    }
+    if (w->fn == bnet_topk_merge) {
+        const bnet_cu_sample_args *a = (const bnet_cu_sample_args *)w->args;
+        count_to_host((size_t)a->rows * a->k * 8);
+    }
+}
+
 static void run_work(work *w)
 {
+    count(w);
     if (!w->fn) {
         if (w->src)
             memmove(w->dst, w->src, w->n);
@@ -141,7 +191,8 @@ API int cuDeviceTotalMem_v2(size_t *n, int device)
 API int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     (void)device;
-    static const int known[][2] = {{1, 1024}, {8, 49152}, {16, 2}, {76, 0}, {97, 232448}};
+    static const int known[][2] = {{1, 1024},  {8, 49152}, {16, 2},
+                                   {39, 2048}, {76, 0},    {97, 232448}};
     const char *cc = getenv("BITNET_EMULATED_CC");
     *value = attribute == 75 ? (cc ? atoi(cc) / 10 : 5) : 0;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -219,29 +270,29 @@ API int cuMemFreeHost(void *p)
     return OK;
 }
 
-static int copy(void *dst, const void *src, size_t n, const char *name)
+static int copy(void *dst, const void *src, size_t n, int way, const char *name)
 {
     int r = fault(name);
-    work w = {.dst = dst, .src = src, .n = n};
+    work w = {.dst = dst, .src = src, .n = n, .way = way};
     return r != OK ? r : submit(&w);
 }
 
 API int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t n, void *s)
 {
     (void)s;
-    return copy((void *)(uintptr_t)dst, src, n, "cuMemcpyHtoD");
+    return copy((void *)(uintptr_t)dst, src, n, TO_DEVICE, "cuMemcpyHtoD");
 }
 
 API int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t n, void *s)
 {
     (void)s;
-    return copy(dst, (const void *)(uintptr_t)src, n, "cuMemcpyDtoH");
+    return copy(dst, (const void *)(uintptr_t)src, n, TO_HOST, "cuMemcpyDtoH");
 }
 
 API int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t n, void *s)
 {
     (void)s;
-    return copy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, n, "cuMemcpyDtoD");
+    return copy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, n, 0, "cuMemcpyDtoD");
 }
 
 API int cuMemsetD8Async(uint64_t dst, unsigned char value, size_t n, void *s)
@@ -324,24 +375,28 @@ API int cuGraphExecDestroy(void *g)
     return cuGraphDestroy(g);
 }
 
+/* An event is the time of the host's clock, for work is done when it is asked for. */
 API int cuEventCreate(void **out, unsigned flags)
 {
-    *out = &used_bytes;
     (void)flags;
-    return OK;
+    *out = calloc(1, sizeof(struct timespec));
+    return *out ? fault("cuEventCreate") : OUT_OF_MEMORY;
 }
 
 API int cuEventDestroy_v2(void *e)
 {
-    (void)e;
+    free(e);
     return OK;
 }
 
 API int cuEventRecord(void *e, void *s)
 {
-    (void)e;
     (void)s;
-    return OK;
+    if (recording)
+        *(struct timespec *)e = (struct timespec){0}; /* an order, no time */
+    else
+        clock_gettime(CLOCK_MONOTONIC, e);
+    return fault("cuEventRecord");
 }
 
 API int cuEventSynchronize(void *e)
@@ -352,9 +407,11 @@ API int cuEventSynchronize(void *e)
 
 API int cuEventElapsedTime(float *ms, void *a, void *b)
 {
-    (void)a;
-    (void)b;
-    *ms = 0.001f;
+    const struct timespec *from = a, *to = b;
+    if (from->tv_sec == 0 || to->tv_sec == 0)
+        return INVALID;
+    *ms = (float)((double)(to->tv_sec - from->tv_sec) * 1e3 +
+                  (double)(to->tv_nsec - from->tv_nsec) / 1e6);
     return OK;
 }
 
@@ -385,9 +442,17 @@ API int cuModuleGetFunction(void **out, void *m, const char *name)
 
 API int cuFuncGetAttribute(int *value, int attribute, void *f)
 {
-    (void)attribute;
     (void)f;
-    *value = 0;
+    *value = attribute == 0 ? 1024 : attribute == 4 ? 32 : 0; /* threads of a block, registers */
+    return OK;
+}
+
+/* As if registers were 65,536 and nothing else were scarce. */
+API int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, void *f, int block, size_t shared)
+{
+    (void)f;
+    (void)shared;
+    *n = 2048 / block;
     return OK;
 }
 

@@ -41,7 +41,7 @@ typedef struct cu_entries {
 #undef OPTIONAL
 } cu_entries;
 
-enum { CU_EVENTS = 16, CU_MODULES = 64 };
+enum { CU_EVENTS = 144, CU_MODULES = 64 };
 
 typedef struct cuda_driver {
     gpu_driver base; /* first: a gpu_driver * is a cuda_driver * */

@@ -8,6 +8,7 @@ enum { /* CUdevice_attribute */
        MAX_THREADS_PER_BLOCK = 1,
        MAX_SHARED_PER_BLOCK = 8,
        MULTIPROCESSORS = 16,
+       MAX_THREADS_PER_SM = 39,
        CC_MAJOR = 75,
        CC_MINOR = 76,
        MAX_SHARED_OPTIN = 97,
@@ -190,6 +191,8 @@ static int cuda_occupancy(gpu_driver *d, gpu_kernel k, const gpu_dims *g, gpu_oc
         r = cu->function_get(&out->shared_bytes, FUNC_SHARED, f);
     if (r == 0)
         r = cu->function_get(&out->max_threads, FUNC_MAX_THREADS, f);
+    if (r == 0)
+        r = cu->device_attribute(&out->threads_per_sm, MAX_THREADS_PER_SM, cuda(d)->device);
     return r;
 }
 
@@ -228,6 +231,10 @@ static void cuda_graph_release(gpu_driver *d, gpu_graph g)
 
 static int cuda_stamp(gpu_driver *d, int slot)
 {
+    cuda_driver *c = cuda(d);
+    int r = c->events[slot] ? 0 : c->cu.event_new(&c->events[slot], 0);
+    if (r != 0)
+        return r;
     return cuda(d)->cu.event_record(cuda(d)->events[slot], cuda(d)->stream);
 }
 
@@ -390,9 +397,6 @@ static int start(cuda_driver *c, int index, const char **what)
     STEP(c->cu.context_set(c->context), "cuCtxSetCurrent")
     STEP(load_images(c), "cuModuleLoadData")
     STEP(c->cu.stream_new(&c->stream, STREAM_NON_BLOCKING), "cuStreamCreate")
-    for (int i = 0; i < CU_EVENTS; i++) {
-        STEP(c->cu.event_new(&c->events[i], 0), "cuEventCreate")
-    }
 #undef STEP
     return 0;
 }

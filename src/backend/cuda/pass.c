@@ -211,7 +211,7 @@ bool bnet_cuda_pass(bnet_backend *b, const bnet_pass *p)
         if (r.recorded)
             bnet_gpu_repeat(be, &r.n->records, &key, run_pass, &r);
         else
-            run_pass(be, &r);
+            bnet_gpu_work(be, run_pass, &r);
         if (p->n_rows > 0 && p->best)
             take_best(be, &r);
     }

@@ -24,6 +24,7 @@ enum { GPU_OVERLAP = 1 };
 
 typedef struct gpu_occupancy {
     int blocks_per_sm, registers, local_bytes, shared_bytes, max_threads;
+    int threads_per_sm; /* that a multiprocessor can hold */
 } gpu_occupancy;
 
 typedef struct gpu_driver gpu_driver;
@@ -56,7 +57,7 @@ typedef struct gpu_calls {
     int (*record_end)(gpu_driver *d, gpu_graph *out);
     int (*replay)(gpu_driver *d, gpu_graph g);
     void (*graph_release)(gpu_driver *d, gpu_graph g);
-    int (*stamp)(gpu_driver *d, int slot); /* notes the time on the device, 0 <= slot < 16 */
+    int (*stamp)(gpu_driver *d, int slot); /* notes the time on the device, 0 <= slot < 144 */
     int (*between)(gpu_driver *d, int first, int second, double *ms); /* waits for the second */
     int (*occupancy)(gpu_driver *d, gpu_kernel k, const gpu_dims *dims, gpu_occupancy *out);
 } gpu_calls;

@@ -1,6 +1,6 @@
 /* gpu.c - opening the backend of a GPU, its failures, its counters, its table; launching by record.
  */
-#include "backend/gpu/gpu.h"
+#include "backend/gpu/time.h"
 
 #include <stdio.h>
 
@@ -84,14 +84,27 @@ static gpu_kernel find(gpu_backend *be, const bnet_kernel_record *k, int symbol)
     return *code;
 }
 
-void bnet_gpu_launch_more(gpu_backend *be, const bnet_kernel_record *k, int symbol,
-                          const gpu_dims *dims, void *args)
+static void launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, bool counts,
+                   const gpu_dims *dims, void *args)
 {
     if (!gpu_alive(be))
         return;
     gpu_kernel code = find(be, k, symbol);
-    if (code && dims->grid[0] && dims->grid[1] && dims->grid[2])
-        bnet_gpu_ok(be, k->id, be->d->c->launch(be->d, code, dims, args));
+    if (!code || !dims->grid[0] || !dims->grid[1] || !dims->grid[2])
+        return;
+    if (be->recording)
+        be->n_recorded++;
+    else
+        atomic_fetch_add_explicit(&be->n_launches, 1, memory_order_relaxed);
+    int span = bnet_gpu_time_launch(be, k, symbol, counts, dims);
+    bnet_gpu_ok(be, k->id, be->d->c->launch(be->d, code, dims, args));
+    bnet_gpu_time_end(be, span);
+}
+
+void bnet_gpu_launch_more(gpu_backend *be, const bnet_kernel_record *k, int symbol,
+                          const gpu_dims *dims, void *args)
+{
+    launch(be, k, symbol, false, dims, args);
 }
 
 void bnet_gpu_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
@@ -101,7 +114,7 @@ void bnet_gpu_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, c
         be->recording[k->slot]++;
     else
         atomic_fetch_add_explicit(&be->calls[k->slot], 1, memory_order_relaxed);
-    bnet_gpu_launch_more(be, k, symbol, dims, args);
+    launch(be, k, symbol, true, dims, args);
 }
 
 /* Remembered by class of m: bits 63..32 m, 31..16 the registry's generation, 15..0 slot. */
@@ -180,12 +193,15 @@ static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
     bnet_mempool_read(be->memory, &m);
     uint64_t outside = be->weight_bytes + be->kv_bytes + be->other_bytes, left = 0, total = 0;
     be->d->c->memory(be->d, &left, &total);
+    bnet_gpu_time_read(be);
     *out = (bnet_backend_stats){.n_h2d = be->n_h2d,
                                 .n_d2h = be->n_d2h,
                                 .h2d_bytes = be->h2d_bytes,
                                 .d2h_bytes = be->d2h_bytes,
                                 .cache_hits = m.n_hits,
                                 .cache_misses = m.n_misses,
+                                .n_replays = be->n_replays,
+                                .n_launches = be->n_launches,
                                 .memory_allocated = outside + m.current_bytes,
                                 .memory_peak = outside + m.peak_bytes,
                                 .memory_used = total - left,
@@ -242,6 +258,9 @@ static void gpu_close(bnet_backend *b)
     pthread_mutex_destroy(&be->lock);
     bnet_free(be->step_shadow);
     bnet_free(be->inv_freq);
+    if (be->clock)
+        bnet_free(be->clock->each);
+    bnet_free(be->clock);
     bnet_free(be);
 }
 
@@ -266,6 +285,9 @@ static bnet_backend_vtable table_of(const char *name)
                              .kernels = gpu_kernels,
                              .shapes = gpu_shapes,
                              .stats = gpu_stats,
+                             .own_clock = true,
+                             .profile = bnet_gpu_profile,
+                             .profile_read = bnet_gpu_profile_read,
                              .read_limit = gpu_read_limit};
     bnet_gpu_fill_ops(&v);
     return v;
@@ -348,8 +370,10 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
         .tensor_cores = bnet_gpu_capabilities(d->gpu.cc_major, d->gpu.cc_minor).tensor_cores,
         .builds = 1u << w->device};
     pthread_mutex_init(&be->lock, NULL);
-    bitnet_status st =
-        bnet_backend_open_cpu(w->pool, w->registry, "scalar", w->strict, NULL, &be->host, err);
+    be->clock = bnet_calloc(1, sizeof *be->clock);
+    bitnet_status st = be->clock ? BITNET_OK : bnet_no_memory(err, d->c->name);
+    if (st == BITNET_OK)
+        st = bnet_backend_open_cpu(w->pool, w->registry, "scalar", w->strict, NULL, &be->host, err);
     if (st == BITNET_OK)
         st = bnet_gpu_memory_open(be, err);
     if (st == BITNET_OK)

@@ -114,9 +114,10 @@ struct gpu_backend {
     gpu_choice use;
     gpu_kernel code[BNET_KERNELS_MAX][GPU_SYMBOLS]; /* by slot; found when first used */
     atomic_uint_fast64_t calls[BNET_KERNELS_MAX];
-    atomic_uint_fast64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, n_replays;
+    atomic_uint_fast64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, n_replays, n_launches;
     uint64_t weight_bytes, kv_bytes, other_bytes;
     gpu_stage stage;
+    struct gpu_clock *clock; /* time.h */
 
     gpu_step_view step;
     gpu_ptr step_at;
@@ -138,6 +139,7 @@ struct gpu_backend {
     size_t zeros_bytes;
 
     uint32_t *recording; /* counts of kernels while work is recorded, else NULL */
+    uint32_t n_recorded; /* launches of them all, further kernels of one use too */
     struct gpu_net *net; /* the whole network, once a pass was asked for; the vendor's */
     void (*net_free)(gpu_backend *be, struct gpu_net *net);
 

@@ -2,6 +2,7 @@
  * and added to the backend's counters at every repetition, so that results and receipts say what
  * really ran. */
 #include "backend/gpu/record.h"
+#include "backend/gpu/time.h"
 
 static bool same(const gpu_record_key *a, const gpu_record_key *b)
 {
@@ -50,6 +51,7 @@ static void count_uses(gpu_backend *be, const gpu_recorded *g)
     for (int i = 0; i < g->n_uses; i++)
         atomic_fetch_add_explicit(&be->calls[g->uses[i].slot], g->uses[i].n, memory_order_relaxed);
     atomic_fetch_add_explicit(&be->n_replays, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&be->n_launches, g->n_launches, memory_order_relaxed);
 }
 
 static void record(gpu_backend *be, gpu_recorded *g, gpu_work *work, void *user)
@@ -58,20 +60,37 @@ static void record(gpu_backend *be, gpu_recorded *g, gpu_work *work, void *user)
     if (!bnet_gpu_ok(be, "recording a step", be->d->c->record_begin(be->d)))
         return;
     be->recording = counts;
+    be->n_recorded = 0;
     work(be, user);
     be->recording = NULL;
     int r = be->d->c->record_end(be->d, &g->graph);
     if (!bnet_gpu_ok(be, "recording a step", r))
         return;
     note_uses(counts, g);
+    g->n_launches = be->n_recorded;
     g->epoch = epoch;
+}
+
+void bnet_gpu_work(gpu_backend *be, gpu_work *work, void *user)
+{
+    int span = bnet_gpu_time_pass(be, false);
+    work(be, user);
+    bnet_gpu_time_end(be, span);
+}
+
+static void replay(gpu_backend *be, const gpu_recorded *g)
+{
+    int span = bnet_gpu_time_pass(be, true);
+    if (bnet_gpu_ok(be, "repeating a step", be->d->c->replay(be->d, g->graph)))
+        count_uses(be, g);
+    bnet_gpu_time_end(be, span);
 }
 
 void bnet_gpu_repeat(gpu_backend *be, gpu_records *r, const gpu_record_key *key, gpu_work *work,
                      void *user)
 {
-    if (!be->d->c->record_begin) {
-        work(be, user);
+    if (!be->d->c->record_begin || gpu_profiling(be)) {
+        bnet_gpu_work(be, work, user);
         return;
     }
     gpu_recorded *g = find(be, r, key);
@@ -79,17 +98,15 @@ void bnet_gpu_repeat(gpu_backend *be, gpu_records *r, const gpu_record_key *key,
     if (g->epoch != be->epoch)
         forget(be, g);
     if (!g->seen) {
-        work(be, user);
+        bnet_gpu_work(be, work, user);
         g->seen = gpu_alive(be);
         g->epoch = be->epoch;
         return;
     }
     if (!g->graph)
         record(be, g, work, user);
-    if (!gpu_alive(be))
-        return;
-    if (bnet_gpu_ok(be, "repeating a step", be->d->c->replay(be->d, g->graph)))
-        count_uses(be, g);
+    if (gpu_alive(be))
+        replay(be, g);
 }
 
 void bnet_gpu_records_free(gpu_backend *be, gpu_records *r)

@@ -21,6 +21,7 @@ typedef struct gpu_recorded {
     bool seen; /* ran once, so that all memory is there */
     gpu_graph graph;
     uint64_t last_used;
+    uint32_t n_launches;
     int n_uses;
     struct {
         uint32_t slot, n;
@@ -35,6 +36,8 @@ typedef struct gpu_records {
 
 typedef void gpu_work(gpu_backend *be, void *user);
 
+/* Does the work once, as it is, timed. */
+void bnet_gpu_work(gpu_backend *be, gpu_work *work, void *user);
 /* Does the work: the first time as it is, the second time recording it, then by repetition. Where
  * the driver cannot record it is done as it is. */
 void bnet_gpu_repeat(gpu_backend *be, gpu_records *r, const gpu_record_key *key, gpu_work *work,
