@@ -417,6 +417,88 @@ BITNET_API bitnet_status bitnet_host_memory_read(bitnet_host_memory *out, bitnet
 BITNET_API bitnet_status bitnet_memory_health(bitnet_mempool *pool, double held_ms,
                                               bitnet_error *err);
 
+/* ---- CUDA: kernels of your own, streams, memory of the device (docs/KERNEL.md) ----
+ *
+ * The device's primary context, in which engines of this process compute too, with streams of its
+ * own. Handles of the driver's interface go out as void *, so that other CUDA code can go on with
+ * them; nothing of the toolkit is needed to build. Any thread may call; the context becomes the
+ * calling thread's current one. */
+
+typedef struct bitnet_cuda bitnet_cuda;
+typedef struct bitnet_cuda_module bitnet_cuda_module;
+
+enum { BITNET_CUDA_STREAMS = 8 }; /* numbered from 0; made when first used */
+
+/* Device `index` as `bitnet devices` numbers them. Fails: NOT_COMPILED (a build without CUDA),
+ * NOT_AVAILABLE (no driver, no such device; the remedy is in the message), MEMORY. */
+BITNET_API bitnet_status bitnet_cuda_open(int index, bitnet_cuda **out, bitnet_error *err);
+/* Waits for what was submitted, unloads modules that are left. Pools and work first. */
+BITNET_API void bitnet_cuda_close(bitnet_cuda *cuda);
+BITNET_API void *bitnet_cuda_context(const bitnet_cuda *cuda); /* CUcontext */
+/* CUstream; NULL: no such number, or the driver has none left. */
+BITNET_API void *bitnet_cuda_stream(bitnet_cuda *cuda, int stream);
+
+/* PTX (text with a NUL), a cubin or a fatbin. Fails: NOT_AVAILABLE (not for this device, damaged),
+ * MEMORY. */
+BITNET_API bitnet_status bitnet_cuda_module_load(bitnet_cuda *cuda, const void *image,
+                                                 bitnet_cuda_module **out, bitnet_error *err);
+/* None of its kernels may be at work. */
+BITNET_API void bitnet_cuda_module_free(bitnet_cuda_module *module);
+BITNET_API void *bitnet_cuda_module_handle(const bitnet_cuda_module *module); /* CUmodule */
+/* CUfunction of a kernel in the module; module NULL: in the images of this build. Fails
+ * NOT_AVAILABLE: it is not there. */
+BITNET_API bitnet_status bitnet_cuda_kernel(bitnet_cuda *cuda, const bitnet_cuda_module *module,
+                                            const char *name, void **out, bitnet_error *err);
+
+/* For bitnet_mempool_options.allocator: memory of the device in stream order, from a pool of the
+ * driver that belongs to this object (drivers without such pools: plain memory). Every stream may
+ * use a buffer at once; wait for the work on a buffer before freeing it, because the pool may hand
+ * it to somebody else. */
+BITNET_API bitnet_allocator bitnet_cuda_allocator(bitnet_cuda *cuda);
+/* Pinned memory of the host, without which copies do not overlap. NULL: there is none. */
+BITNET_API void *bitnet_cuda_host_alloc(bitnet_cuda *cuda, size_t n_bytes);
+BITNET_API void bitnet_cuda_host_free(bitnet_cuda *cuda, void *p);
+
+/* ---- work: submitted to a stream, done while the host goes on ---- */
+
+typedef enum bitnet_copy {
+    BITNET_COPY_NONE = 0, /* the work is a kernel */
+    BITNET_COPY_TO_DEVICE = 1,
+    BITNET_COPY_TO_HOST = 2,
+    BITNET_COPY_ON_DEVICE = 3,
+} bitnet_copy;
+
+typedef struct bitnet_work bitnet_work;
+
+typedef struct bitnet_work_options {
+    size_t struct_size;
+    int stream; /* 0..BITNET_CUDA_STREAMS - 1; work of one stream is done in its order */
+    const bitnet_work *after; /* of any stream: begins when that is done; NULL: none */
+    /* a kernel, with the arguments as cuLaunchKernel takes them: copied before _submit returns */
+    void *kernel;
+    unsigned grid[3], block[3]; /* default 1 */
+    unsigned shared_bytes;
+    void **params;
+    /* or a copy; memory of the host must stay until the work is done */
+    bitnet_copy copy;
+    void *dst;
+    const void *src;
+    size_t n_bytes;
+} bitnet_work_options;
+
+BITNET_API void bitnet_work_options_init(bitnet_work_options *options);
+/* Returns at once. Fails: ARGUMENT, NOT_AVAILABLE (the driver refuses), MEMORY. */
+BITNET_API bitnet_status bitnet_work_submit(bitnet_cuda *cuda, const bitnet_work_options *options,
+                                            bitnet_work **out, bitnet_error *err);
+/* Is it done (or failed, which _wait tells)? */
+BITNET_API bool bitnet_work_done(const bitnet_work *work);
+/* Returns when it is done. Fails NOT_AVAILABLE: it, or work before it, failed on the device. */
+BITNET_API bitnet_status bitnet_work_wait(const bitnet_work *work, bitnet_error *err);
+/* When it began and ended, in ms since _open by the device's clock; waits for it. */
+BITNET_API bitnet_status bitnet_work_times(const bitnet_work *work, double *begin_ms,
+                                           double *end_ms, bitnet_error *err);
+BITNET_API void bitnet_work_free(bitnet_work *work); /* may still be at work */
+
 /* ---- bridge: another implementation as a plugin, to compare with (docs/BRIDGE.md) ---- */
 
 #define BITNET_BRIDGE_ABI 1

@@ -20,7 +20,9 @@ if [ -d "$folder/bin" ]; then
 else
     "$root/tools/build" --everything || exit 1
     bin=$root/build/release models=$root/build/release/golden start=''
-    [ -e "$bin/test_golden" ] || ln -sf "$bin/tests/test_golden" "$bin/test_golden"
+    for program in test_golden test_user; do
+        [ -e "$bin/$program" ] || ln -sf "$bin/tests/$program" "$bin/$program"
+    done
 fi
 out=${OUT:-$(mktemp -d)}
 failed=0
@@ -76,6 +78,13 @@ ask="--greedy -n 60 --seed 1"
 }
 run 30 bitnet receipt verify "$out/receipt.json" >"$out/verify.txt" 2>&1 && ok "receipt: $(sed -n 's/.*"backend_summary": "\(.*\)".*/\1/p' "$out/receipt.json" | head -n 1)" ||
     bad "receipt: $(head -n 2 "$out/verify.txt")"
+say "kernels of a program, streams, pools"
+USER_TEST_REAL=1 USER_TEST_MODEL="$models/nano.gguf" run 60 test_user >"$out/user.txt" 2>&1 &&
+    ok "test_user: $(grep -c '^\[       OK' "$out/user.txt") tests" || {
+    bad test_user
+    grep -E 'ERROR|LINE|no device|FAILED' "$out/user.txt" | head -n 8 | cut -c1-200
+}
+grep -E '^(two|one) stream|^kernel ' "$out/user.txt"
 say "what can go wrong"
 run 30 bitnet run --device cuda:7 -m "$models/nano.gguf" -n 1 x >"$out/index.txt" 2>&1
 [ $? = 12 ] && ok "cuda:7: $(head -c 120 "$out/index.txt")" || bad "cuda:7: $(head -c 200 "$out/index.txt")"

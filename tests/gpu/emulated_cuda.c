@@ -5,29 +5,33 @@
  *
  * BITNET_EMULATED_FAIL="NAME N CODE": the N-th call of that function fails with the code.
  * BITNET_EMULATED_MEMORY: bytes the device has. BITNET_EMULATED_VERSION: of the driver. Graphs
- * record launches and copies and replay them. Everything that runs is counted in
- * bnet_emulated_counts, for tests of statistics.
+ * record launches and copies and replay them. BITNET_EMULATED_POOLS=1: memory pools in stream order
+ * exist. Everything that runs is counted in bnet_emulated_counts, for tests of statistics.
+ *
+ * Work is done when it is asked for, but every stream has a clock: work begins when it was asked
+ * for and what was before it in the stream has ended, and takes a microsecond, a kernel of a user's
+ * module (emulated_user.c) 2 ms. Events read these clocks, so that a timeline shows what a device
+ * could do at once. One lock makes calls from several threads safe.
  */
+#include "emulated.h"
+
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/kernels/ref.h"
-#include "emulated.h"
-
-#define API __attribute__((visibility("default")))
 
 _Thread_local uint64_t bnet_emulated_thread;
 uint64_t bnet_emulated_grid; /* blocks of the launch that runs */
 
-enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, BAD_DEVICE = 101, NOT_FOUND = 500 };
-
 static size_t used_bytes;
 API emulated_counts bnet_emulated_counts;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static size_t total_bytes(void)
 {
@@ -44,7 +48,10 @@ static int fault(const char *name)
     int n, code;
     if (!s || sscanf(s, "%63s %d %d", which, &n, &code) != 3 || strcmp(which, name) != 0)
         return OK;
-    return ++calls == n || (n < 0 && calls >= -n) ? code : OK;
+    pthread_mutex_lock(&lock);
+    int now = ++calls;
+    pthread_mutex_unlock(&lock);
+    return now == n || (n < 0 && now >= -n) ? code : OK;
 }
 
 /* ---- graphs: a list of what was asked for ---- */
@@ -67,7 +74,34 @@ typedef struct graph {
     work *first, *last;
 } graph;
 
-static graph *recording;
+typedef struct stream {
+    graph *recording; /* NULL: what is asked for is done */
+    double free_at;   /* ms: when what was asked for so far has ended */
+} stream;
+
+typedef struct event {
+    double at;
+} event;
+
+static stream default_stream;
+
+static stream *stream_of(void *s)
+{
+    return s ? s : &default_stream;
+}
+
+/* The clock of the host as the device's: a microsecond a call, so that no machine is too slow for a
+ * test. Under the lock. */
+static double now_ms(void)
+{
+    static double now;
+    return now += 0.001;
+}
+
+static double later(double a, double b)
+{
+    return a > b ? a : b;
+}
 
 /* ---- what went to and from the device: copies, and kernels that reach into pinned memory ---- */
 
@@ -127,11 +161,15 @@ static void run_work(work *w)
     }
 }
 
-static int submit(const work *w)
+static int submit(void *s, const work *w, double ms)
 {
+    graph *recording = stream_of(s)->recording;
     if (!recording) {
         work now = *w;
+        pthread_mutex_lock(&lock);
         run_work(&now);
+        stream_of(s)->free_at = later(stream_of(s)->free_at, now_ms()) + ms;
+        pthread_mutex_unlock(&lock);
         return OK;
     }
     work *copy = malloc(sizeof *copy);
@@ -193,8 +231,8 @@ API int cuDeviceGetAttribute(int *value, int attribute, int device)
     (void)device;
     static const int known[][2] = {{1, 1024},  {8, 49152}, {16, 2},
                                    {39, 2048}, {76, 0},    {97, 232448}};
-    const char *cc = getenv("BITNET_EMULATED_CC");
-    *value = attribute == 75 ? (cc ? atoi(cc) / 10 : 5) : 0;
+    const char *cc = getenv("BITNET_EMULATED_CC"), *pools = getenv("BITNET_EMULATED_POOLS");
+    *value = attribute == 75 ? (cc ? atoi(cc) / 10 : 5) : attribute == 115 ? !!pools : 0;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i][0] == attribute)
             *value = known[i][1];
@@ -235,14 +273,14 @@ API int cuMemAlloc_v2(uint64_t *out, size_t n)
     if (r != OK)
         return r;
     size_t whole = (n + 511) / 256 * 256;
-    if (used_bytes + n > total_bytes())
-        return OUT_OF_MEMORY;
-    uint8_t *p = aligned_alloc(256, whole);
+    pthread_mutex_lock(&lock);
+    uint8_t *p = used_bytes + n > total_bytes() ? NULL : aligned_alloc(256, whole);
+    used_bytes += p ? n : 0;
+    pthread_mutex_unlock(&lock);
     if (!p)
         return OUT_OF_MEMORY;
     memset(p, 0xa5, whole); /* nobody may count on zeros */
     memcpy(p, &n, sizeof n);
-    used_bytes += n;
     *out = (uint64_t)(uintptr_t)(p + 256);
     return OK;
 }
@@ -252,9 +290,85 @@ API int cuMemFree_v2(uint64_t p)
     uint8_t *base = (uint8_t *)(uintptr_t)p - 256;
     size_t n;
     memcpy(&n, base, sizeof n);
+    pthread_mutex_lock(&lock);
     used_bytes -= n;
+    pthread_mutex_unlock(&lock);
     free(base);
     return OK;
+}
+
+/* ---- pools: a count of what was taken from each ---- */
+
+typedef struct pool {
+    int64_t n_used;
+} pool;
+
+typedef struct pool_props { /* CUmemPoolProps as far as it is looked at */
+    int type, handles, location_type, device;
+} pool_props;
+
+API int cuMemPoolCreate(void **out, const pool_props *props)
+{
+    int r = fault("cuMemPoolCreate");
+    if (r == OK && (props->type != 1 || props->location_type != 1 || props->device != 0))
+        return INVALID;
+    *out = r == OK ? calloc(1, sizeof(pool)) : NULL;
+    return r;
+}
+
+API int cuMemPoolSetAttribute(void *p, int attribute, void *value)
+{
+    return p && attribute == 4 && value ? OK : INVALID;
+}
+
+/* A pool that is destroyed before its memory came back is a mistake of the host's code. */
+API int cuMemPoolDestroy(void *p)
+{
+    if (((pool *)p)->n_used)
+        fprintf(stderr, "emulated: pool destroyed with %lld pieces in use\n",
+                (long long)((pool *)p)->n_used);
+    free(p);
+    return OK;
+}
+
+static void *pool_of_piece(uint64_t p)
+{
+    void *owner;
+    memcpy(&owner, (uint8_t *)(uintptr_t)p - 256 + sizeof(size_t), sizeof owner);
+    return owner;
+}
+
+static int pool_take(uint64_t *out, size_t n, void *p)
+{
+    int r = cuMemAlloc_v2(out, n);
+    if (r != OK)
+        return r;
+    memcpy((uint8_t *)(uintptr_t)*out - 256 + sizeof(size_t), &p, sizeof p);
+    if (p)
+        ((pool *)p)->n_used++;
+    return OK;
+}
+
+API int cuMemAllocAsync(uint64_t *out, size_t n, void *s)
+{
+    (void)s;
+    return pool_take(out, n, NULL);
+}
+
+API int cuMemAllocFromPoolAsync(uint64_t *out, size_t n, void *p, void *s)
+{
+    int r = fault("cuMemAllocFromPoolAsync");
+    (void)s;
+    return r == OK ? pool_take(out, n, p) : r;
+}
+
+API int cuMemFreeAsync(uint64_t p, void *s)
+{
+    pool *owner = pool_of_piece(p);
+    (void)s;
+    if (owner)
+        owner->n_used--;
+    return cuMemFree_v2(p);
 }
 
 API int cuMemHostAlloc(void **out, size_t n, unsigned flags)
@@ -270,50 +384,46 @@ API int cuMemFreeHost(void *p)
     return OK;
 }
 
-static int copy(void *dst, const void *src, size_t n, int way, const char *name)
+static int copy(void *dst, const void *src, size_t n, int way, void *s, const char *name)
 {
     int r = fault(name);
     work w = {.dst = dst, .src = src, .n = n, .way = way};
-    return r != OK ? r : submit(&w);
+    return r != OK ? r : submit(s, &w, 0.001);
 }
 
 API int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t n, void *s)
 {
-    (void)s;
-    return copy((void *)(uintptr_t)dst, src, n, TO_DEVICE, "cuMemcpyHtoD");
+    return copy((void *)(uintptr_t)dst, src, n, TO_DEVICE, s, "cuMemcpyHtoD");
 }
 
 API int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t n, void *s)
 {
-    (void)s;
-    return copy(dst, (const void *)(uintptr_t)src, n, TO_HOST, "cuMemcpyDtoH");
+    return copy(dst, (const void *)(uintptr_t)src, n, TO_HOST, s, "cuMemcpyDtoH");
 }
 
 API int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t n, void *s)
 {
-    (void)s;
-    return copy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, n, 0, "cuMemcpyDtoD");
+    return copy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, n, 0, s, "cuMemcpyDtoD");
 }
 
 API int cuMemsetD8Async(uint64_t dst, unsigned char value, size_t n, void *s)
 {
     work w = {.dst = (void *)(uintptr_t)dst, .byte = value, .n = n};
-    (void)s;
-    return submit(&w);
+    return submit(s, &w, 0.001);
 }
 
 /* ---- streams, graphs, events ---- */
 
 API int cuStreamCreate(void **out, unsigned flags)
 {
-    *out = &used_bytes;
+    *out = calloc(1, sizeof(stream));
     (void)flags;
-    return OK;
+    return *out ? fault("cuStreamCreate") : OUT_OF_MEMORY;
 }
 
 API int cuStreamDestroy_v2(void *s)
 {
-    (void)s;
+    free(s);
     return OK;
 }
 
@@ -323,19 +433,26 @@ API int cuStreamSynchronize(void *s)
     return fault("cuStreamSynchronize");
 }
 
+API int cuStreamWaitEvent(void *s, void *e, unsigned flags)
+{
+    (void)flags;
+    pthread_mutex_lock(&lock);
+    stream_of(s)->free_at = later(stream_of(s)->free_at, ((event *)e)->at);
+    pthread_mutex_unlock(&lock);
+    return fault("cuStreamWaitEvent");
+}
+
 API int cuStreamBeginCapture_v2(void *s, int mode)
 {
-    (void)s;
     (void)mode;
-    recording = calloc(1, sizeof *recording);
-    return recording ? fault("cuStreamBeginCapture") : OUT_OF_MEMORY;
+    stream_of(s)->recording = calloc(1, sizeof(graph));
+    return stream_of(s)->recording ? fault("cuStreamBeginCapture") : OUT_OF_MEMORY;
 }
 
 API int cuStreamEndCapture(void *s, void **out)
 {
-    (void)s;
-    *out = recording;
-    recording = NULL;
+    *out = stream_of(s)->recording;
+    stream_of(s)->recording = NULL;
     return OK;
 }
 
@@ -355,8 +472,10 @@ API int cuGraphLaunch(void *exec, void *s)
 {
     (void)s;
     int r = fault("cuGraphLaunch");
+    pthread_mutex_lock(&lock);
     for (work *w = r == OK ? ((graph *)exec)->first : NULL; w; w = w->next)
         run_work(w);
+    pthread_mutex_unlock(&lock);
     return r;
 }
 
@@ -375,11 +494,10 @@ API int cuGraphExecDestroy(void *g)
     return cuGraphDestroy(g);
 }
 
-/* An event is the time of the host's clock, for work is done when it is asked for. */
 API int cuEventCreate(void **out, unsigned flags)
 {
+    *out = calloc(1, sizeof(event));
     (void)flags;
-    *out = calloc(1, sizeof(struct timespec));
     return *out ? fault("cuEventCreate") : OUT_OF_MEMORY;
 }
 
@@ -391,27 +509,36 @@ API int cuEventDestroy_v2(void *e)
 
 API int cuEventRecord(void *e, void *s)
 {
-    (void)s;
-    if (recording)
-        *(struct timespec *)e = (struct timespec){0}; /* an order, no time */
-    else
-        clock_gettime(CLOCK_MONOTONIC, e);
+    pthread_mutex_lock(&lock);
+    ((event *)e)->at = stream_of(s)->recording ? 0 /* an order, no time */
+                                               : later(stream_of(s)->free_at, now_ms());
+    pthread_mutex_unlock(&lock);
     return fault("cuEventRecord");
 }
 
+API int cuEventQuery(void *e)
+{
+    pthread_mutex_lock(&lock);
+    bool done = now_ms() >= ((event *)e)->at;
+    pthread_mutex_unlock(&lock);
+    return done ? OK : NOT_READY;
+}
+
+/* Whoever waits finds it done: the clock moves there. */
 API int cuEventSynchronize(void *e)
 {
-    (void)e;
-    return OK;
+    pthread_mutex_lock(&lock);
+    while (now_ms() < ((event *)e)->at)
+        ;
+    pthread_mutex_unlock(&lock);
+    return fault("cuEventSynchronize");
 }
 
 API int cuEventElapsedTime(float *ms, void *a, void *b)
 {
-    const struct timespec *from = a, *to = b;
-    if (from->tv_sec == 0 || to->tv_sec == 0)
+    if (((event *)a)->at <= 0 || ((event *)b)->at <= 0)
         return INVALID;
-    *ms = (float)((double)(to->tv_sec - from->tv_sec) * 1e3 +
-                  (double)(to->tv_nsec - from->tv_nsec) / 1e6);
+    *ms = (float)(((event *)b)->at - ((event *)a)->at);
     return OK;
 }
 
@@ -419,24 +546,30 @@ API int cuEventElapsedTime(float *ms, void *a, void *b)
 
 API int cuModuleLoadData(void **out, const void *image)
 {
-    *out = (void *)(uintptr_t)image;
-    return fault("cuModuleLoadData");
+    int r = fault("cuModuleLoadData");
+    *out = r == OK ? bnet_emulated_module(image) : NULL;
+    return r != OK ? r : *out ? OK : INVALID_PTX;
 }
 
 API int cuModuleUnload(void *m)
 {
-    (void)m;
+    bnet_emulated_module_free(m);
     return OK;
+}
+
+static void *symbol(const char *name)
+{
+    Dl_info self;
+    if (!dladdr((void *)&used_bytes, &self))
+        return NULL;
+    void *lib = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    return lib ? dlsym(lib, name) : NULL;
 }
 
 API int cuModuleGetFunction(void **out, void *m, const char *name)
 {
-    Dl_info self;
-    (void)m;
-    if (!dladdr((void *)&used_bytes, &self))
-        return NOT_FOUND;
-    void *lib = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-    *out = lib ? dlsym(lib, name) : NULL;
+    void *f = symbol(name);
+    *out = f ? bnet_emulated_function(m, name, f) : NULL;
     return *out ? OK : NOT_FOUND;
 }
 
@@ -480,13 +613,16 @@ copy_args(void *to, const void *from)
 API int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                        unsigned bz, unsigned shared, void *s, void **params, void **extra)
 {
+    const emulated_function *e = f;
     work w = {.n_threads = (uint64_t)gx * gy * gz * bx * by * bz,
               .n_blocks = (uint64_t)gx * gy * gz};
     int r = fault("cuLaunchKernel");
     (void)shared;
-    (void)s;
     (void)extra;
-    memcpy(&w.fn, &f, sizeof f);
-    copy_args(w.args, params[0]);
-    return r != OK ? r : submit(&w);
+    memcpy(&w.fn, &e->fn, sizeof w.fn);
+    if (e->n_params < 0)
+        copy_args(w.args, params[0]);
+    else
+        bnet_emulated_params(e, params, w.args);
+    return r != OK ? r : submit(s, &w, e->n_params < 0 ? 0.001 : 2.0);
 }

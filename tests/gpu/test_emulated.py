@@ -40,6 +40,17 @@ def test_texts_are_the_cpus():
             equal(text(with_gpu(cc), "--device", "cuda", "--kv", kv), want, f"compute capability {cc}, {kv}")
 
 
+def test_P_1_memory_in_stream_order():
+    """From a pool of our own, from the device's where that cannot be made, and plain: one text, and nothing is left behind."""
+    want = text(None, "--device", "cpu")
+    for more in ({"POOLS": 1}, {"POOLS": 1, "FAIL": "cuMemPoolCreate 1 801"}, {}):
+        r = expect(0, "run", "-m", model("nano"), *ASK, "--device", "cuda", env=with_gpu(90, **more))
+        equal(r.out, want, more)
+        check("pieces in use" not in r.err, r.err[-300:])
+    fails(6, "run", "-m", model("nano"), *ASK, "--device", "cuda",
+          env=with_gpu(90, POOLS=1, FAIL="cuMemAllocFromPoolAsync -5 2"), says="do not fit|memory")
+
+
 def test_auto_takes_the_device():
     r = expect(0, "run", "-m", model("nano"), *ASK, "-v", env=with_gpu(90), says=r"detected=\[cuda,cpu\] selected=cuda")
     check("i2s_gpu_gemv" in r.err and "cuda: device 0: emulated device" in r.err, r.err)

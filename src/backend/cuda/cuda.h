@@ -33,6 +33,19 @@ typedef struct cu_launch_config {
     unsigned n_attributes;
 } cu_launch_config;
 
+/* CUmemPoolProps: memory of one device, without handles for other processes. */
+typedef struct cu_pool_props {
+    int type, handles;
+    struct {
+        int type, id;
+    } location;
+    void *security;
+    size_t max_bytes;
+    unsigned short usage;
+    unsigned char reserved[54];
+} cu_pool_props;
+static_assert(sizeof(cu_pool_props) == 88, "as the driver has it");
+
 typedef struct cu_entries {
 #define ENTRY(field, symbol, parameters) int(*field) parameters;
 #define OPTIONAL                         ENTRY
@@ -55,7 +68,8 @@ typedef struct cuda_driver {
     size_t n_modules;
     cu_stream stream;
     cu_event events[CU_EVENTS];
-    bool pooled; /* memory is taken in stream order */
+    bool pooled;  /* memory is taken in stream order */
+    cu_pool pool; /* from a pool of our own; NULL: from the device's */
 } cuda_driver;
 
 /* Opens device `index` with the kernels of this build. `loader` is dlopen's but in tests. Fails

@@ -14,7 +14,8 @@ enum { /* CUdevice_attribute */
        MAX_SHARED_OPTIN = 97,
        POOLS_SUPPORTED = 115,
 };
-enum { STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1, POOL_RELEASE_THRESHOLD = 4 };
+enum { STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1 };
+enum { POOL_RELEASE_THRESHOLD = 4, POOL_PINNED = 1, POOL_ON_DEVICE = 1 };
 enum {
     FUNC_MAX_THREADS = 0,
     FUNC_SHARED = 1,
@@ -68,6 +69,8 @@ static int cuda_enter(gpu_driver *d)
 static int cuda_alloc(gpu_driver *d, size_t n_bytes, gpu_ptr *out)
 {
     cuda_driver *c = cuda(d);
+    if (c->pool)
+        return c->cu.pool_alloc(out, n_bytes, c->pool, c->stream);
     return c->pooled ? c->cu.alloc_async(out, n_bytes, c->stream) : c->cu.alloc(out, n_bytes);
 }
 
@@ -263,6 +266,8 @@ static void cuda_close(gpu_driver *d)
             c->cu.stream_wait(c->stream);
             c->cu.stream_free(c->stream);
         }
+        if (c->pool)
+            c->cu.pool_free(c->pool);
         for (size_t i = 0; i < c->n_modules; i++)
             c->cu.module_free(c->modules[i]);
         c->cu.context_set(NULL);
@@ -351,14 +356,17 @@ static void describe(cuda_driver *c)
     c->pooled = c->cu.alloc_async && c->cu.release_async && attribute(c, POOLS_SUPPORTED);
 }
 
-/* Memory that was given back stays with the process until it is closed: asking anew is quick. */
-static void keep_memory(const cuda_driver *c)
+/* A pool of our own, in which memory that was given back stays until we are closed: asking anew is
+ * quick, and other users of the device's pool are not concerned. Without it the device's. */
+static void own_pool(cuda_driver *c)
 {
-    cu_pool pool = NULL;
+    const cu_pool_props props = {.type = POOL_PINNED, .location = {POOL_ON_DEVICE, c->device}};
     uint64_t keep = UINT64_MAX;
-    if (c->pooled && c->cu.pool_default && c->cu.pool_set &&
-        c->cu.pool_default(&pool, c->device) == 0)
-        c->cu.pool_set(pool, POOL_RELEASE_THRESHOLD, &keep);
+    if (!c->pooled || !c->cu.pool_new || !c->cu.pool_free || !c->cu.pool_alloc ||
+        c->cu.pool_new(&c->pool, &props) != 0)
+        c->pool = NULL;
+    if (c->pool && c->cu.pool_set)
+        c->cu.pool_set(c->pool, POOL_RELEASE_THRESHOLD, &keep);
 }
 
 /* Images without code for this chip (Hopper's own instructions on others) are left out; at least
@@ -419,7 +427,7 @@ bitnet_status bnet_cuda_driver_open(const bnet_loader *loader, int index, gpu_dr
         cuda_close(&c->base);
         return st;
     }
-    keep_memory(c);
+    own_pool(c);
     *out = &c->base;
     return BITNET_OK;
 }

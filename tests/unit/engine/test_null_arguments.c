@@ -235,6 +235,30 @@ static void test_devices_and_pools(void **state)
 }
 
 /* Real objects with NULL beside them. */
+static void test_cuda(void **state)
+{
+    (void)state;
+    double ms;
+    REFUSED(bitnet_cuda_open(0, NULL, &err));
+    REFUSED(bitnet_cuda_open(-1, (bitnet_cuda **)&ms, &err));
+    bitnet_cuda_close(NULL);
+    assert_null(bitnet_cuda_context(NULL));
+    assert_null(bitnet_cuda_stream(NULL, 0));
+    REFUSED(bitnet_cuda_module_load(NULL, NULL, NULL, &err));
+    bitnet_cuda_module_free(NULL);
+    assert_null(bitnet_cuda_module_handle(NULL));
+    REFUSED(bitnet_cuda_kernel(NULL, NULL, NULL, NULL, &err));
+    assert_null(bitnet_cuda_allocator(NULL).take);
+    assert_null(bitnet_cuda_host_alloc(NULL, 1));
+    bitnet_cuda_host_free(NULL, NULL);
+    bitnet_work_options_init(NULL);
+    REFUSED(bitnet_work_submit(NULL, NULL, NULL, &err));
+    assert_false(bitnet_work_done(NULL));
+    REFUSED(bitnet_work_wait(NULL, &err));
+    REFUSED(bitnet_work_times(NULL, &ms, &ms, &err));
+    bitnet_work_free(NULL);
+}
+
 static void test_mixed(void **state)
 {
     (void)state;
@@ -339,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_tools),
         cmocka_unit_test(test_reference_operations),
         cmocka_unit_test(test_devices_and_pools),
+        cmocka_unit_test(test_cuda),
         cmocka_unit_test(test_mixed),
         cmocka_unit_test(test_many_ids),
         cmocka_unit_test(test_every_function_is_here),
