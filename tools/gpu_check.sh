@@ -79,7 +79,7 @@ ask="--greedy -n 60 --seed 1"
 run 30 bitnet receipt verify "$out/receipt.json" >"$out/verify.txt" 2>&1 && ok "receipt: $(sed -n 's/.*"backend_summary": "\(.*\)".*/\1/p' "$out/receipt.json" | head -n 1)" ||
     bad "receipt: $(head -n 2 "$out/verify.txt")"
 say "kernels of a program, streams, pools"
-USER_TEST_REAL=1 USER_TEST_MODEL="$models/nano.gguf" run 60 test_user >"$out/user.txt" 2>&1 &&
+BITNET_TEST_REAL_GPU=1 BITNET_TEST_MODEL="$models/nano.gguf" run 60 test_user >"$out/user.txt" 2>&1 &&
     ok "test_user: $(grep -c '^\[       OK' "$out/user.txt") tests" || {
     bad test_user
     grep -E 'ERROR|LINE|no device|FAILED' "$out/user.txt" | head -n 8 | cut -c1-200

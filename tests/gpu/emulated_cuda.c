@@ -14,6 +14,7 @@
  * could do at once. One lock makes calls from several threads safe.
  */
 #include "emulated.h"
+#include "emulated_modules.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* emulated_user.c - modules of the emulated libcuda: images of this build, whose kernels take one
  * struct, and PTX that a program brings, whose entries say what they take. What such a kernel does
  * is a function of the same name here: nothing interprets PTX. */
-#include "emulated.h"
+#include "emulated_modules.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,27 +1,16 @@
 /* test_user.c - a program with kernels of its own, as bitnet_dev.h promises: it loads PTX into the
  * context engines compute in, takes memory of the device from a pool, submits work to streams and
- * waits for it. With a GPU it runs there (tools/gpu_check.sh), without one on the emulated libcuda
- * (ctest sets LD_LIBRARY_PATH), and what must overlap must overlap in both. USER_TEST_REAL=1: it is
- * a failure if there is no device. */
-#include "test.h"
+ * waits for it. It runs on the emulated device or on a real one (device.h), and what must overlap
+ * must overlap in both. */
+#include "device.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 
-#include "bitnet_dev.h"
 #include "user_kernel.h"
 
 enum { N = 1000, BLOCK = 128, SPIN = 128 };
 
 static bitnet_cuda *cuda;
-
-#define OKAY(call)                                                                                 \
-    do {                                                                                           \
-        bitnet_error err_ = {0};                                                                   \
-        bitnet_status st_ = (call);                                                                \
-        if (st_ != BITNET_OK)                                                                      \
-            fail_msg("%s: %s", #call, err_.message);                                               \
-    } while (0)
 
 static int open_device(void **state)
 {
@@ -29,8 +18,8 @@ static int open_device(void **state)
     (void)state;
     if (bitnet_cuda_open(0, &cuda, &err) == BITNET_OK)
         return 0;
-    print_message("no device: %s\n", err.message);
-    return getenv("USER_TEST_REAL") ? 1 : 0;
+    print_error("%s\n", err.message);
+    return 1;
 }
 
 static int close_device(void **state)
@@ -40,33 +29,27 @@ static int close_device(void **state)
     return 0;
 }
 
-static void need(void)
-{
-    if (!cuda)
-        skip();
-}
-
 static bitnet_mempool *open_pool(void)
 {
     bitnet_mempool *pool = NULL;
     bitnet_mempool_options o;
     bitnet_mempool_options_init(&o);
     o.allocator = bitnet_cuda_allocator(cuda);
-    OKAY(bitnet_mempool_open(&o, &pool, &err_));
+    OK(bitnet_mempool_open(&o, &pool, &err));
     return pool;
 }
 
 static void *take(bitnet_mempool *pool, size_t n_bytes)
 {
     void *p = NULL;
-    OKAY(bitnet_mempool_alloc(pool, n_bytes, &p, &err_));
+    OK(bitnet_mempool_alloc(pool, n_bytes, &p, &err));
     return p;
 }
 
 static bitnet_work *submit(const bitnet_work_options *o)
 {
     bitnet_work *w = NULL;
-    OKAY(bitnet_work_submit(cuda, o, &w, &err_));
+    OK(bitnet_work_submit(cuda, o, &w, &err));
     return w;
 }
 
@@ -100,7 +83,7 @@ static bitnet_work *launch(int stream, void *kernel, unsigned n_threads, void **
 
 static void finish(bitnet_work *w)
 {
-    OKAY(bitnet_work_wait(w, &err_));
+    OK(bitnet_work_wait(w, &err));
     assert_true(bitnet_work_done(w));
     bitnet_work_free(w);
 }
@@ -109,16 +92,15 @@ static void finish(bitnet_work *w)
 static void test_K_24_P_5_a_users_kernel(void **state)
 {
     (void)state;
-    need();
     bitnet_cuda_module *module = NULL;
     void *kernel = NULL;
     float *host = bitnet_cuda_host_alloc(cuda, 2 * N * sizeof *host), a = 0.5f;
     uint32_t n = N;
     assert_non_null(host);
     assert_non_null(bitnet_cuda_context(cuda));
-    OKAY(bitnet_cuda_module_load(cuda, user_kernel, &module, &err_));
+    OK(bitnet_cuda_module_load(cuda, user_kernel, &module, &err));
     assert_non_null(bitnet_cuda_module_handle(module));
-    OKAY(bitnet_cuda_kernel(cuda, module, "user_scale_add", &kernel, &err_));
+    OK(bitnet_cuda_kernel(cuda, module, "user_scale_add", &kernel, &err));
     bitnet_mempool *pool = open_pool();
     float *x = take(pool, N * sizeof *x), *y = take(pool, N * sizeof *y);
     for (int i = 0; i < N; i++) {
@@ -135,8 +117,8 @@ static void test_K_24_P_5_a_users_kernel(void **state)
     for (int i = 0; i < N; i++)
         assert_true(host[i] == 1000.0f + 0.5f * (float)i);
     finish(up[0]), finish(up[1]), finish(run);
-    OKAY(bitnet_mempool_free(pool, x, &err_));
-    OKAY(bitnet_mempool_free(pool, y, &err_));
+    OK(bitnet_mempool_free(pool, x, &err));
+    OK(bitnet_mempool_free(pool, y, &err));
     bitnet_mempool_close(pool);
     bitnet_cuda_host_free(cuda, host);
     bitnet_cuda_module_free(module);
@@ -146,7 +128,6 @@ static void test_K_24_P_5_a_users_kernel(void **state)
 static void test_K_24_handles(void **state)
 {
     (void)state;
-    need();
     void *lib = dlopen("libcuda.so.1", RTLD_NOW), *context = NULL, *kernel = NULL;
     int (*retain)(void **, int) = NULL, (*release)(int) = NULL;
     assert_non_null(lib);
@@ -162,31 +143,30 @@ static void test_K_24_handles(void **state)
     assert_ptr_not_equal(bitnet_cuda_stream(cuda, 1), bitnet_cuda_stream(cuda, 0));
     assert_null(bitnet_cuda_stream(cuda, BITNET_CUDA_STREAMS));
     assert_null(bitnet_cuda_stream(cuda, -1));
-    OKAY(bitnet_cuda_kernel(cuda, NULL, "bnet_ref_add", &kernel, &err_)); /* of this build */
+    OK(bitnet_cuda_kernel(cuda, NULL, "bnet_ref_add", &kernel, &err)); /* of this build */
     assert_non_null(kernel);
 }
 
 static void test_K_24_what_is_wrong_is_said(void **state)
 {
     (void)state;
-    need();
     bitnet_cuda_module *module = NULL;
-    bitnet_error err = {0};
+    bitnet_error why = {0};
     void *kernel = NULL;
-    assert_int_equal(bitnet_cuda_module_load(cuda, "// no kernel at all\n", &module, &err),
+    assert_int_equal(bitnet_cuda_module_load(cuda, "// no kernel at all\n", &module, &why),
                      BITNET_NOT_AVAILABLE);
-    assert_non_null(strstr(err.message, "loading a module: CUDA_ERROR_INVALID_PTX"));
-    OKAY(bitnet_cuda_module_load(cuda, user_kernel, &module, &err_));
-    assert_int_equal(bitnet_cuda_kernel(cuda, module, "absent", &kernel, &err),
+    assert_non_null(strstr(why.message, "loading a module: CUDA_ERROR_INVALID_PTX"));
+    OK(bitnet_cuda_module_load(cuda, user_kernel, &module, &err));
+    assert_int_equal(bitnet_cuda_kernel(cuda, module, "absent", &kernel, &why),
                      BITNET_NOT_AVAILABLE);
-    assert_non_null(strstr(err.message, "the module has no kernel \"absent\""));
+    assert_non_null(strstr(why.message, "the module has no kernel \"absent\""));
     bitnet_work_options o;
     bitnet_work *w = NULL;
     bitnet_work_options_init(&o);
-    assert_int_equal(bitnet_work_submit(cuda, &o, &w, &err), BITNET_ARGUMENT);
+    assert_int_equal(bitnet_work_submit(cuda, &o, &w, &why), BITNET_ARGUMENT);
     o.stream = BITNET_CUDA_STREAMS;
-    assert_int_equal(bitnet_work_submit(cuda, &o, &w, &err), BITNET_ARGUMENT);
-    assert_non_null(strstr(err.message, "stream"));
+    assert_int_equal(bitnet_work_submit(cuda, &o, &w, &why), BITNET_ARGUMENT);
+    assert_non_null(strstr(why.message, "stream"));
     /* the module is left to bitnet_cuda_close */
 }
 
@@ -222,11 +202,11 @@ static timeline spin_twice(void *kernel, int first, int second, uint32_t n_round
         down[i] = copy(stream[i], BITNET_COPY_TO_HOST, host + i * SPIN, out[i], SPIN * sizeof *host,
                        NULL);
     for (int i = 0; i < 2; i++) {
-        OKAY(bitnet_work_times(run[i], &t.begin[i], &t.end[i], &err_));
+        OK(bitnet_work_times(run[i], &t.begin[i], &t.end[i], &err));
         finish(down[i]);
         finish(run[i]);
         check_numbers(host + i * SPIN, n_rounds);
-        OKAY(bitnet_mempool_free(pool, out[i], &err_));
+        OK(bitnet_mempool_free(pool, out[i], &err));
     }
     assert_false(early); /* submitting did not wait */
     bitnet_mempool_close(pool);
@@ -252,12 +232,11 @@ static void print_timeline(const char *what, const timeline *t)
 static void test_P_2_two_streams_overlap(void **state)
 {
     (void)state;
-    need();
     const uint32_t n_rounds = 300000; /* some ms */
     bitnet_cuda_module *module = NULL;
     void *kernel = NULL;
-    OKAY(bitnet_cuda_module_load(cuda, user_kernel, &module, &err_));
-    OKAY(bitnet_cuda_kernel(cuda, module, "user_spin", &kernel, &err_));
+    OK(bitnet_cuda_module_load(cuda, user_kernel, &module, &err));
+    OK(bitnet_cuda_kernel(cuda, module, "user_spin", &kernel, &err));
     spin_twice(kernel, 1, 2, 1000); /* loads what is loaded at first use */
     timeline two = spin_twice(kernel, 1, 2, n_rounds), one = spin_twice(kernel, 3, 3, n_rounds);
     print_timeline("two streams", &two);
@@ -271,12 +250,11 @@ static void test_P_2_two_streams_overlap(void **state)
 static void test_P_2_P_5_copies_overlap_kernels(void **state)
 {
     (void)state;
-    need();
     enum { BYTES = 1 << 20 };
     bitnet_cuda_module *module = NULL;
     void *kernel = NULL;
-    OKAY(bitnet_cuda_module_load(cuda, user_kernel, &module, &err_));
-    OKAY(bitnet_cuda_kernel(cuda, module, "user_spin", &kernel, &err_));
+    OK(bitnet_cuda_module_load(cuda, user_kernel, &module, &err));
+    OK(bitnet_cuda_kernel(cuda, module, "user_spin", &kernel, &err));
     bitnet_mempool *pool = open_pool();
     uint32_t *out = take(pool, SPIN * sizeof *out), n_rounds = 300000;
     uint8_t *host = bitnet_cuda_host_alloc(cuda, BYTES), *dst = take(pool, BYTES);
@@ -285,14 +263,14 @@ static void test_P_2_P_5_copies_overlap_kernels(void **state)
     bitnet_work *run = launch(1, kernel, SPIN, params, NULL);
     bitnet_work *up = copy(2, BITNET_COPY_TO_DEVICE, dst, host, BYTES, NULL);
     double begin[2], end[2];
-    OKAY(bitnet_work_times(run, &begin[0], &end[0], &err_));
-    OKAY(bitnet_work_times(up, &begin[1], &end[1], &err_));
+    OK(bitnet_work_times(run, &begin[0], &end[0], &err));
+    OK(bitnet_work_times(up, &begin[1], &end[1], &err));
     print_message("kernel %.3f ms; copy of 1 MiB %.3f ms, done %.3f ms before the kernel\n",
                   end[0] - begin[0], end[1] - begin[1], end[0] - end[1]);
     assert_true(end[1] < end[0]);
     finish(run), finish(up);
-    OKAY(bitnet_mempool_free(pool, out, &err_));
-    OKAY(bitnet_mempool_free(pool, dst, &err_));
+    OK(bitnet_mempool_free(pool, out, &err));
+    OK(bitnet_mempool_free(pool, dst, &err));
     bitnet_mempool_close(pool);
     bitnet_cuda_host_free(cuda, host);
     bitnet_cuda_module_free(module);
@@ -310,7 +288,6 @@ static void keep_leak(void *user, bitnet_log_level level, const char *module, co
 static void test_P_1_pool_over_stream_ordered_memory(void **state)
 {
     (void)state;
-    need();
     bitnet_mempool_options o;
     bitnet_mempool_stats s;
     bitnet_mempool *pool = NULL;
@@ -318,14 +295,14 @@ static void test_P_1_pool_over_stream_ordered_memory(void **state)
     o.allocator = bitnet_cuda_allocator(cuda);
     o.max_pool_size = 1 << 20;
     o.log = keep_leak;
-    OKAY(bitnet_mempool_open(&o, &pool, &err_));
+    OK(bitnet_mempool_open(&o, &pool, &err));
     void *a = take(pool, 4096), *b = take(pool, 8192);
-    OKAY(bitnet_mempool_free(pool, a, &err_));
+    OK(bitnet_mempool_free(pool, a, &err));
     assert_ptr_equal(take(pool, 4096), a);
     void *beyond = NULL;
-    bitnet_error err;
-    assert_int_equal(bitnet_mempool_alloc(pool, 2 << 20, &beyond, &err), BITNET_MEMORY);
-    OKAY(bitnet_mempool_free(pool, a, &err_));
+    bitnet_error why;
+    assert_int_equal(bitnet_mempool_alloc(pool, 2 << 20, &beyond, &why), BITNET_MEMORY);
+    OK(bitnet_mempool_free(pool, a, &err));
     bitnet_mempool_read(pool, &s);
     assert_int_equal(s.peak_bytes, 4096 + 8192);
     assert_int_equal(s.current_bytes, 8192);
@@ -361,10 +338,10 @@ static void *tell(void *user)
     greedy.temperature = 0;
     bitnet_generate_options_init(&o);
     o.max_tokens = STORY;
-    OKAY(bitnet_session_open(t->engine, NULL, &session, &err_));
-    OKAY(bitnet_sampler_open(&greedy, bitnet_engine_model(t->engine)->n_vocab, &sampler, &err_));
-    OKAY(bitnet_tokenize(t->engine, "Once upon a time", 16, 0, ids, 32, &n, &err_));
-    OKAY(bitnet_generate(session, sampler, ids, n, &o, &result, &err_));
+    OK(bitnet_session_open(t->engine, NULL, &session, &err));
+    OK(bitnet_sampler_open(&greedy, bitnet_engine_model(t->engine)->n_vocab, &sampler, &err));
+    OK(bitnet_tokenize(t->engine, "Once upon a time", 16, 0, ids, 32, &n, &err));
+    OK(bitnet_generate(session, sampler, ids, n, &o, &result, &err));
     t->n_ids = result.n_generated < STORY ? result.n_generated : STORY;
     memcpy(t->ids, bitnet_session_tokens(session) + n, (t->n_ids - 1) * sizeof *t->ids);
     t->ids[t->n_ids - 1] = result.last_id;
@@ -376,18 +353,15 @@ static void *tell(void *user)
 static void test_P_2_two_engines_at_once(void **state)
 {
     (void)state;
-    need();
-    const char *path = getenv("USER_TEST_MODEL");
     teller all[3] = {{0}};
     pthread_t threads[2];
     bitnet_runtime *runtime = NULL;
     bitnet_runtime_options o;
     bitnet_runtime_options_init(&o);
     o.device = "cuda";
-    OKAY(bitnet_runtime_open(&o, &runtime, &err_));
+    OK(bitnet_runtime_open(&o, &runtime, &err));
     for (int i = 0; i < 3; i++)
-        OKAY(bitnet_engine_open(runtime, path ? path : TEST_SOURCE_DIR "/models/nano.gguf", NULL,
-                                &all[i].engine, &err_));
+        OK(bitnet_engine_open(runtime, test_model(), NULL, &all[i].engine, &err));
     tell(&all[2]); /* alone */
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, tell, &all[i]), 0);
@@ -403,8 +377,10 @@ static void test_P_2_two_engines_at_once(void **state)
     bitnet_runtime_close(runtime);
 }
 
+/* Once more with memory pools in the driver. */
 int main(void)
 {
+    find_device("90");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_K_24_P_5_a_users_kernel),
         cmocka_unit_test(test_K_24_handles),
@@ -414,5 +390,9 @@ int main(void)
         cmocka_unit_test(test_P_2_two_engines_at_once),
         cmocka_unit_test(test_P_1_pool_over_stream_ordered_memory),
     };
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    int failed = cmocka_run_group_tests(tests, open_device, close_device);
+    if (!emulated)
+        return failed;
+    setenv("BITNET_EMULATED_POOLS", "1", 1);
+    return failed + cmocka_run_group_tests(tests, open_device, close_device);
 }
