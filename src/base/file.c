@@ -69,6 +69,17 @@ void bnet_map_release(const void *p, size_t n)
         madvise((void *)lo, hi - lo, MADV_DONTNEED);
 }
 
+void bnet_map_fetch(const void *p, size_t n)
+{
+#ifdef MADV_POPULATE_READ
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t lo = (uintptr_t)p & ~(page - 1), hi = ((uintptr_t)p + n + page - 1) & ~(page - 1);
+    madvise((void *)lo, hi - lo, MADV_POPULATE_READ); /* a wish: reading does it too, slower */
+#else
+    (void)p, (void)n;
+#endif
+}
+
 struct bnet_writer {
     int fd;
     uint64_t offset;

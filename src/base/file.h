@@ -18,6 +18,10 @@ bitnet_status bnet_map_open(const char *path, bnet_map *out, bitnet_error *err);
 void bnet_map_close(bnet_map *map);
 /* Tells the kernel that [p, p+n) of a map will not be needed soon (bounds RSS when streaming). */
 void bnet_map_release(const void *p, size_t n);
+/* Tells it that [p, p+n) of a map is read next: its pages are mapped in one go instead of one by
+ * one. From several threads, each for its part, this is how fast a file in the page cache can be
+ * read. */
+void bnet_map_fetch(const void *p, size_t n);
 
 /* Writes to "<path>.XXXXXX.tmp" beside the target; _commit flushes, syncs and renames; _abort (or a
  * failed _commit) removes the temporary. After the first failed write every call fails the same

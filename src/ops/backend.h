@@ -131,6 +131,16 @@ typedef struct bnet_backend_stats {
     double fp16_ms, bf16_ms;
 } bnet_backend_stats;
 
+/* Where a device's memory is, in bytes, and how the weights came there. */
+typedef struct bnet_usage {
+    uint64_t weights, caches, workspace; /* ours, by purpose */
+    uint64_t own, own_peak; /* ours as they were taken of the driver, now and at most */
+    uint64_t foreign;       /* in use before us: the driver's context, other programs */
+    uint64_t total;
+    uint64_t load_bytes; /* of the file */
+    double load_ms;      /* from the first tensor read to the last one there */
+} bnet_usage;
+
 /* What one launch of a kernel takes of a device. */
 typedef struct bnet_launch_shape {
     unsigned grid[3], block; /* threads */
@@ -237,6 +247,8 @@ typedef struct bnet_backend_vtable {
     void (*bench_free)(bnet_bench *b);
     /* Transfers, pool and precisions of a device; NULL: there is nothing of the kind (CPU). */
     void (*stats)(const bnet_backend *be, bnet_backend_stats *out);
+    /* Memory of the device; NULL: it has none of its own (CPU). */
+    void (*usage)(bnet_backend *be, bnet_usage *out);
     /* It adds the time of its operations to the meter itself, by `stats` at the latest. */
     bool own_clock;
     /* Optional: from now on every kernel is launched and timed by itself, and no longer. False: it

@@ -2,9 +2,12 @@
  * used in place; everything else ternary is repacked into canonical rows (128 weights in 32 bytes,
  * rows padded with zeros). Which kernel reads it: weights_kernel.c. */
 #include "backend/cpu/cpu.h"
+#include "base/file.h"
 #include "format/codec_extra.h"
 
 #include <math.h>
+
+enum { SCAN_BYTES = 128 << 10 };
 
 void bnet_cpu_weight_free(bnet_backend *b, bnet_weight *w)
 {
@@ -99,6 +102,31 @@ static bool has_code_3(const uint8_t *p, size_t n)
     return any != 0;
 }
 
+/* The same by all threads, for this is the first time a tensor is read. */
+typedef struct scan_job {
+    const uint8_t *p;
+    size_t n;
+    atomic_bool found;
+} scan_job;
+
+static void scan_pieces(void *arg, size_t begin, size_t end)
+{
+    scan_job *j = arg;
+    size_t from = begin * SCAN_BYTES, to = BNET_MIN(end * SCAN_BYTES, j->n);
+    if (from >= to)
+        return;
+    bnet_map_fetch(j->p + from, to - from);
+    if (has_code_3(j->p + from, to - from))
+        atomic_store(&j->found, true);
+}
+
+static bool any_code_3(cpu_backend *be, const uint8_t *p, size_t n)
+{
+    scan_job j = {.p = p, .n = n};
+    bnet_cpu_items(be, (n + SCAN_BYTES - 1) / SCAN_BYTES, 1, SCAN_BYTES, scan_pieces, &j);
+    return atomic_load(&j.found);
+}
+
 static bitnet_status repack(cpu_backend *be, repack_job *j, bitnet_error *err)
 {
     bnet_weight *w = j->w;
@@ -153,7 +181,7 @@ static bitnet_status prepare_i2s(cpu_backend *be, repack_job *j, const bnet_log 
         return bnet_fail(err, BITNET_MODEL,
                          "%s: tensor %s: %llu rows do not fit the four-row I2_S layout", j->r->file,
                          t->name, (unsigned long long)w->info.n_out);
-    if (j->r->layout == BITNET_I2S_128 && !has_code_3(t->data, (size_t)(n / 4)))
+    if (j->r->layout == BITNET_I2S_128 && !any_code_3(be, t->data, (size_t)(n / 4)))
         return BITNET_OK;
     st = repack(be, j, err);
     if (st == BITNET_OK)

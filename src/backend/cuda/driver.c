@@ -418,6 +418,7 @@ bitnet_status bnet_cuda_driver_open(const bnet_loader *loader, int index, gpu_dr
     c->base.c = &calls;
     c->base.gpu.device_id = index;
     c->loader = loader;
+    double begun = bnet_now_ms();
     const char *what = "";
     bitnet_status st = find_library(c, err);
     int r = st == BITNET_OK ? start(c, index, &what) : 0;
@@ -428,6 +429,7 @@ bitnet_status bnet_cuda_driver_open(const bnet_loader *loader, int index, gpu_dr
         return st;
     }
     own_pool(c);
+    c->base.open_ms = bnet_now_ms() - begun;
     *out = &c->base;
     return BITNET_OK;
 }

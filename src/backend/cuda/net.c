@@ -39,8 +39,7 @@ static uint32_t tiles_of(const gpu_weight *w)
 
 static void hand_over(gpu_backend *be, gpu_weight *w, gpu_ptr to, uint32_t paired)
 {
-    be->d->c->release(be->d, w->w[0]);
-    be->weight_bytes -= w->n_bytes;
+    bnet_gpu_give(be, w->w[0], w->n_bytes, &be->weight_bytes);
     w->w[0] = to;
     w->paired = paired;
     w->borrowed = true;

@@ -65,6 +65,7 @@ typedef struct gpu_calls {
 struct gpu_driver {
     const gpu_calls *c;
     bnet_gpu gpu;
+    double open_ms; /* library, context and kernels */
 };
 
 #endif

@@ -1,6 +1,7 @@
 /* gpu.c - opening the backend of a GPU, its failures, its counters, its table; launching by record.
  */
 #include "backend/gpu/time.h"
+#include "backend/gpu/usage.h"
 
 #include <stdio.h>
 
@@ -191,7 +192,7 @@ static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
     bnet_mempool_stats m;
     bnet_gpu_enter(be);
     bnet_mempool_read(be->memory, &m);
-    uint64_t outside = be->weight_bytes + be->kv_bytes + be->other_bytes, left = 0, total = 0;
+    uint64_t left = 0, total = 0;
     be->d->c->memory(be->d, &left, &total);
     bnet_gpu_time_read(be);
     *out = (bnet_backend_stats){.n_h2d = be->n_h2d,
@@ -202,8 +203,8 @@ static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
                                 .cache_misses = m.n_misses,
                                 .n_replays = be->n_replays,
                                 .n_launches = be->n_launches,
-                                .memory_allocated = outside + m.current_bytes,
-                                .memory_peak = outside + m.peak_bytes,
+                                .memory_allocated = be->own_bytes,
+                                .memory_peak = be->own_peak,
                                 .memory_used = total - left,
                                 .memory_total = total};
     bnet_gpu_leave(be);
@@ -276,6 +277,8 @@ static bnet_backend_vtable table_of(const char *name)
                              .weight_prepare = bnet_gpu_weight_prepare,
                              .weight_free = bnet_gpu_weight_free,
                              .weight_info = gpu_weight_info,
+                             .weights_done = bnet_gpu_weights_done,
+                             .usage = bnet_gpu_usage,
                              .kv_new = bnet_gpu_kv_new,
                              .kv_free = bnet_gpu_kv_free,
                              .kv_block_bytes = bnet_gpu_kv_block_bytes,
@@ -332,10 +335,10 @@ static void say(const gpu_backend *be, const bnet_log *log)
     const bnet_gpu *g = &be->d->gpu;
     bnet_memory_plan plan = bnet_memory_policy(g);
     bnet_logf(log, BITNET_LOG_INFO, be->d->c->name,
-              "device %d: %s, compute capability %d.%d, %d multiprocessors, %.1f GB; memory policy "
-              "%s: batch up to %d",
+              "device %d: %s, compute capability %d.%d, %d multiprocessors, %.1f GB; opened in "
+              "%.0f ms; memory policy %s: batch up to %d",
               g->device_id, g->name, g->cc_major, g->cc_minor, g->multiprocessors,
-              (double)g->total_memory / 1e9, plan.policy, plan.max_batch);
+              (double)g->total_memory / 1e9, be->d->open_ms, plan.policy, plan.max_batch);
 }
 
 typedef struct gpu_with_table {
@@ -374,6 +377,7 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     bitnet_status st = be->clock ? BITNET_OK : bnet_no_memory(err, d->c->name);
     if (st == BITNET_OK)
         st = bnet_backend_open_cpu(w->pool, w->registry, "scalar", w->strict, NULL, &be->host, err);
+    bnet_gpu_usage_begin(be);
     if (st == BITNET_OK)
         st = bnet_gpu_memory_open(be, err);
     if (st == BITNET_OK)

@@ -41,10 +41,11 @@ enum { GPU_PICKS = 10 };
 typedef struct gpu_weight {
     bnet_weight_info info;
     gpu_layout layout;
-    gpu_ptr w[4];           /* see the vendor's kernels.h; one piece of memory */
-    size_t n_bytes;         /* of all of them */
-    uint32_t stride;        /* elements of a row, padded */
-    gpu_ptr block_scales;   /* ternary with varying scales */
+    gpu_ptr w[4];         /* see the vendor's kernels.h; one piece of memory */
+    size_t n_bytes;       /* of all of them */
+    uint32_t stride;      /* elements of a row, padded */
+    gpu_ptr block_scales; /* ternary with varying scales */
+    size_t scales_bytes;
     float scale;            /* of integer sums, ternary */
     bool with_i8;           /* float rows that take int8 activations */
     uint32_t first, paired; /* place in a fused matrix: first tile; 0, 1 or 2 */
@@ -92,6 +93,12 @@ typedef struct gpu_stage { /* pinned memory in a ring, for everything that goes 
     size_t used;
 } gpu_stage;
 
+typedef struct gpu_load { /* bringing the weights */
+    double begun, ms;     /* ms: 0 until all are there */
+    uint64_t file_bytes;
+    double read_ms, alloc_ms, wait_ms, copy_ms; /* where the time went */
+} gpu_load;
+
 struct gpu_backend {
     bnet_backend base; /* first: a bnet_backend * is a gpu_backend * */
     gpu_driver *d;
@@ -117,6 +124,9 @@ struct gpu_backend {
     atomic_uint_fast64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, n_replays, n_launches;
     uint64_t weight_bytes, kv_bytes, other_bytes;
     gpu_stage stage;
+    uint64_t own_bytes, own_peak; /* of all memory we took on the device */
+    uint64_t foreign_bytes;       /* in use there before: the context, other programs */
+    gpu_load load;
     struct gpu_clock *clock; /* time.h */
 
     gpu_step_view step;

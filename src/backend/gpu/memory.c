@@ -1,7 +1,8 @@
 /* memory.c - memory of the device and the ways to it. Buffers of passes come from a pool with a
  * cap, weights and caches are taken outside it; everything that goes up passes a ring of pinned
  * memory, so that copies run at the bus's speed while the next bytes are read. */
-#include "backend/gpu/gpu.h"
+#include "backend/gpu/usage.h"
+#include "base/file.h"
 
 enum { STAMP_CHUNKS = 12, ALIGNED = 256 }; /* stamps 12..15 belong to the ring */
 
@@ -11,13 +12,16 @@ static void *pool_take(void *user, size_t n_bytes)
 {
     gpu_backend *be = user;
     gpu_ptr p = 0;
-    return be->d->c->alloc(be->d, n_bytes, &p) == 0 ? (void *)(uintptr_t)p : NULL;
+    if (be->d->c->alloc(be->d, n_bytes, &p) != 0)
+        return NULL;
+    bnet_gpu_own(be, (int64_t)n_bytes);
+    return (void *)(uintptr_t)p;
 }
 
 static void pool_give(void *user, void *p, size_t n_bytes)
 {
     gpu_backend *be = user;
-    (void)n_bytes;
+    bnet_gpu_own(be, -(int64_t)n_bytes);
     be->d->c->release(be->d, (gpu_ptr)(uintptr_t)p);
 }
 
@@ -55,9 +59,13 @@ void bnet_gpu_memory_close(gpu_backend *be)
 gpu_ptr bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
 {
     gpu_ptr p = 0;
-    if (!gpu_alive(be) || be->d->c->alloc(be->d, BNET_MAX(n_bytes, 1), &p) != 0)
+    double begun = bnet_now_ms();
+    int r = gpu_alive(be) ? be->d->c->alloc(be->d, BNET_MAX(n_bytes, 1), &p) : 2;
+    be->load.alloc_ms += bnet_now_ms() - begun;
+    if (r != 0)
         return 0;
     *counter += n_bytes;
+    bnet_gpu_own(be, (int64_t)n_bytes);
     return p;
 }
 
@@ -67,6 +75,7 @@ void bnet_gpu_give(gpu_backend *be, gpu_ptr p, size_t n_bytes, uint64_t *counter
         return;
     be->d->c->release(be->d, p);
     *counter -= n_bytes;
+    bnet_gpu_own(be, -(int64_t)n_bytes);
 }
 
 /* Replaces *p by something larger; what recorded work knows is void then. */
@@ -135,6 +144,8 @@ static void copy_part(void *arg, int thread, int n_threads)
     const copy_job *j = arg;
     size_t begin, end;
     bnet_split(j->n, 1 << 16, thread, n_threads, &begin, &end);
+    if (begin < end)
+        bnet_map_fetch(j->from + begin, end - begin);
     memcpy(j->to + begin, j->from + begin, end - begin);
 }
 
@@ -153,10 +164,14 @@ void bnet_gpu_upload(gpu_backend *be, gpu_ptr dst, const void *bytes, size_t n_b
     const uint8_t *from = bytes;
     for (size_t i = 0, n; i < n_bytes && gpu_alive(be); i += n) {
         n = BNET_MIN(n_bytes - i, (size_t)GPU_CHUNK_BYTES / 2);
+        double begun = bnet_now_ms();
         uint8_t *to = stage(be, n);
         if (!to)
             return;
+        double staged = bnet_now_ms();
         copy_in(be, to, from + i, n);
+        be->load.wait_ms += staged - begun;
+        be->load.copy_ms += bnet_now_ms() - staged;
         if (!bnet_gpu_ok(be, "copying to the device", be->d->c->to_device(be->d, dst + i, to, n)))
             return;
         atomic_fetch_add(&be->n_h2d, 1);

@@ -1,28 +1,22 @@
 /* weights.c - from a tensor in the file to rows on the device. A scalar CPU backend reads the
  * tensor and says what is wrong with it; its rows go up through the ring as they lie in the file,
  * and a kernel puts them into the order the others want. */
-#include "backend/gpu/gpu.h"
+#include "backend/gpu/usage.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/kernels.h"
 #include "format/codec_extra.h"
 
 enum { UPLOAD_BYTES = 16 << 20, MAX_STRIDE = 1 << 30 };
 
-static size_t give_back_bytes(const gpu_weight *w)
-{
-    return w->borrowed ? 0 : w->n_bytes;
-}
-
 void bnet_gpu_weight_free(bnet_backend *b, bnet_weight *weight)
 {
     gpu_backend *be = gpu_of(b);
     gpu_weight *w = gpu_w(weight);
     bnet_gpu_enter(be);
-    be->weight_bytes -= give_back_bytes(w);
     be->epoch++;
     if (!w->borrowed)
-        be->d->c->release(be->d, w->w[0]);
-    be->d->c->release(be->d, w->block_scales);
+        bnet_gpu_give(be, w->w[0], w->n_bytes, &be->weight_bytes);
+    bnet_gpu_give(be, w->block_scales, w->scales_bytes, &be->weight_bytes);
     bnet_gpu_leave(be);
     bnet_free(w);
 }
@@ -244,10 +238,10 @@ static bitnet_status bring(gpu_backend *be, const bnet_weight_request *r, const 
     if (!take(be, w))
         return no_memory(be, r, w, err);
     if (n_scales) {
-        uint64_t unused = 0;
-        w->block_scales = bnet_gpu_take(be, n_scales, &unused);
+        w->block_scales = bnet_gpu_take(be, n_scales, &be->weight_bytes);
         if (!w->block_scales)
             return no_memory(be, r, w, err);
+        w->scales_bytes = n_scales;
         bnet_gpu_upload(be, w->block_scales, h->block_scales, n_scales);
     }
     if (w->layout == GPU_VECTOR)
@@ -269,7 +263,10 @@ bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request
     bool matrix = r->tensor->n_dims > 1;
     bnet_weight_request plain = *r; /* rows as they lie in the file, and to be kept there */
     plain.head = plain.mapped = false;
+    double begun = bnet_now_ms();
+    bnet_gpu_load_begin(be, r->tensor->n_bytes);
     bitnet_status st = be->host->v->weight_prepare(be->host, &plain, log, &h, err);
+    be->load.read_ms += bnet_now_ms() - begun;
     if (st != BITNET_OK)
         return st;
     gpu_weight *w = bnet_calloc(1, sizeof *w);

@@ -1,0 +1,66 @@
+/* usage.c - memory of the device by purpose, and the time of loading. */
+#include "backend/gpu/usage.h"
+
+void bnet_gpu_usage_begin(gpu_backend *be)
+{
+    uint64_t left = 0, total = 0;
+    be->d->c->memory(be->d, &left, &total);
+    be->foreign_bytes = total - left;
+}
+
+void bnet_gpu_load_begin(gpu_backend *be, uint64_t n_bytes)
+{
+    gpu_load *l = &be->load;
+    if (!(l->begun > 0))
+        *l = (gpu_load){.begun = bnet_now_ms()};
+    l->file_bytes += n_bytes;
+}
+
+/* The scratch memory that uploads went through is more than passes need: they take their own. */
+static void give_scratch(gpu_backend *be)
+{
+    bnet_gpu_give(be, be->scratch, be->scratch_bytes, &be->other_bytes);
+    be->scratch = 0;
+    be->scratch_bytes = 0;
+    be->epoch++;
+}
+
+void bnet_gpu_weights_done(bnet_backend *b, const bnet_log *log)
+{
+    gpu_backend *be = gpu_of(b);
+    gpu_load *l = &be->load;
+    bnet_gpu_enter(be);
+    give_scratch(be);
+    if (gpu_alive(be))
+        bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d));
+    l->ms = l->begun > 0 ? bnet_now_ms() - l->begun : 0;
+    bnet_gpu_leave(be);
+    if (!(l->ms > 0))
+        return;
+    bnet_logf(log, BITNET_LOG_INFO, be->d->c->name,
+              "%.1f MB of weights brought to the device in %.1f ms, %.2f GB/s; there %.1f MB",
+              (double)l->file_bytes / 1e6, l->ms, (double)l->file_bytes / l->ms / 1e6,
+              (double)be->weight_bytes / 1e6);
+    bnet_logf(log, BITNET_LOG_DEBUG, be->d->c->name,
+              "of these %.1f ms reading, %.1f ms copying, %.1f ms waiting for copies, %.1f ms "
+              "taking memory",
+              l->read_ms, l->copy_ms, l->wait_ms, l->alloc_ms);
+}
+
+void bnet_gpu_usage(bnet_backend *b, bnet_usage *out)
+{
+    gpu_backend *be = gpu_of(b);
+    bnet_mempool_stats m;
+    bnet_gpu_enter(be);
+    bnet_mempool_read(be->memory, &m);
+    *out = (bnet_usage){.weights = be->weight_bytes,
+                        .caches = be->kv_bytes,
+                        .workspace = m.current_bytes + be->other_bytes,
+                        .own = be->own_bytes,
+                        .own_peak = be->own_peak,
+                        .foreign = be->foreign_bytes,
+                        .total = be->d->gpu.total_memory,
+                        .load_bytes = be->load.file_bytes,
+                        .load_ms = be->load.ms};
+    bnet_gpu_leave(be);
+}
