@@ -138,6 +138,7 @@ int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
     warn_no_tuning(a);
     o.device = opt_text(a, OPT_DEVICE);
     o.device_origin = a->values[OPT_DEVICE].origin;
+    o.split = opt_text(a, OPT_SPLIT);
     o.fake_gpu = fake_gpus(a);
     o.no_fake_gpu = opt_on(a, OPT_NO_FAKE);
     o.visible_devices = getenv("CUDA_VISIBLE_DEVICES");

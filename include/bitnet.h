@@ -127,7 +127,8 @@ typedef struct bitnet_runtime_options {
                           open; NULL: none. Missing, or made on another machine or version: ignored
                           with a log line. Malformed: an error */
     /* what to compute on: NULL or "auto" takes a GPU this build can use, else the CPU; "cpu",
-     * "gpu", "cuda[:i]", "hip", "oneapi", "opencl", "vulkan", "metal", "npu" take that or fail */
+     * "gpu", "cuda[:i]" (or a list of these, see split), "hip", "oneapi", "opencl", "vulkan",
+     * "metal", "npu" take that or fail */
     const char *device;
     const char *device_origin;   /* who wants that device, for messages; NULL: "device" */
     const char *fake_gpu;        /* devices to pretend for tests of detection ("cuda,rocm"; "none");
@@ -137,6 +138,9 @@ typedef struct bitnet_runtime_options {
     const char *visible_devices; /* what CUDA_VISIBLE_DEVICES says, to explain what it hides */
     bool statistics; /* time every operation for bitnet_engine_stats; counters are kept anyway */
     bitnet_pin pin;  /* worker threads stay on one CPU each */
+    /* how a model is divided among the devices that `device` lists ("cuda:0,cuda:1"; all of them
+     * where it has no index): "layer", "tensor", "none". NULL: "layer" for a list, else "none" */
+    const char *split;
 } bitnet_runtime_options;
 
 typedef struct bitnet_runtime bitnet_runtime;

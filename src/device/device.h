@@ -116,17 +116,43 @@ void bnet_devices_summary(const bnet_devices *d, bnet_str *out);
 
 /* ---- request -> selection ---- */
 
+/* How a model is divided among several devices. */
+typedef enum bnet_split_kind {
+    BNET_SPLIT_NONE,
+    BNET_SPLIT_LAYER, /* each has some of the layers; they work one after the other */
+    BNET_SPLIT_TENSOR /* each has some rows of every matrix; they work together */
+} bnet_split_kind;
+const char *bnet_split_name(bnet_split_kind s); /* "none", "layer", "tensor" */
+
+/* Which devices work together. The same one several times: virtual ranks, for tests. */
+typedef struct bnet_selection_ranks {
+    bnet_split_kind split;
+    int n; /* 0 or 1: one device alone */
+    int index[BNET_GPUS_MAX];
+} bnet_selection_ranks;
+/* How many different devices these are. */
+int bnet_ranks_devices(const bnet_selection_ranks *r);
+/* "cuda:0,cuda:0 split=layer (2 virtual ranks on one device)" */
+void bnet_ranks_text(bnet_device_kind k, const bnet_selection_ranks *r, char *out, size_t cap);
+
 typedef struct bnet_request {
     bool is_auto, any_gpu;
     bnet_device_kind kind;
-    int index;     /* cuda:1; -1: any */
-    char text[32]; /* as asked, for the summary: "auto", "cuda:1" */
+    int index;                  /* cuda:1; -1: any */
+    char text[160];             /* as asked, for the summary: "auto", "cuda:1", "cuda:0,cuda:1" */
+    bnet_selection_ranks ranks; /* n: how many were listed */
+    bool all;                   /* a split was asked for and no index: all devices of the kind */
 } bnet_request;
 
 /* auto cpu gpu cuda[:i] hip(=rocm) oneapi opencl(=ocl) vulkan metal npu, any case; NULL: auto.
  * `source` names where the value came from ("--device", "BITNET_DEVICE") in messages. Fails
  * ARGUMENT naming the allowed set. */
 bitnet_status bnet_request_parse(const char *text, const char *source, bnet_request *out,
+                                 bitnet_error *err);
+
+/* Adds `--split none|layer|tensor` to a parsed request (NULL: layer if several devices were listed,
+ * else none). Fails ARGUMENT: an unknown word; none for several devices; a split without a kind. */
+bitnet_status bnet_request_split(const char *text, const char *source, bnet_request *r,
                                  bitnet_error *err);
 
 /* BE-2: the flag, else the variable, else auto. Either may be NULL; an empty variable is unset. */
@@ -136,8 +162,9 @@ bitnet_status bnet_request_resolve(const char *flag, const char *env, bnet_reque
 typedef struct bnet_selection {
     bnet_device_kind kind;
     int index;
-    bool is_auto;      /* nobody asked for this one */
-    char summary[160]; /* "requested=auto detected=[cuda,cpu] selected=cuda" */
+    bool is_auto; /* nobody asked for this one */
+    bnet_selection_ranks ranks;
+    char summary[512]; /* "requested=auto detected=[cuda,cpu] selected=cuda" */
 } bnet_selection;
 
 /* auto: the first kind that is compiled and has a real GPU whose driver answers, else cpu. A fake

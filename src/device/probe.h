@@ -19,6 +19,22 @@ bool bnet_kind_find(const char *text, size_t n, bnet_device_kind *out);
 /* What BITNET_HAVE_CUDA and its kin said when this was compiled. */
 void bnet_compiled(bool compiled[BNET_DEV_COUNT]);
 
+/* ---- several devices (ranks.c) ---- */
+
+/* what --device may say, for messages */
+#ifdef BITNET_HAVE_NULL
+#define BNET_DEVICE_MORE ", null"
+#else
+#define BNET_DEVICE_MORE ""
+#endif
+#define BNET_DEVICE_VALUES                                                                         \
+    "auto, cpu, gpu, cuda[:i], hip (rocm), oneapi, opencl (ocl), vulkan, "                         \
+    "metal, npu" BNET_DEVICE_MORE
+
+/* A list of devices of one kind; fails ARGUMENT. */
+bitnet_status bnet_ranks_parse(const char *given, const char *source, bnet_request *out,
+                               bitnet_error *err);
+
 /* ---- dynamic libraries ---- */
 
 typedef void (*bnet_fn)(void);

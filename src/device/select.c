@@ -5,14 +5,6 @@
 #include <stdio.h>
 #include <strings.h>
 
-#ifdef BITNET_HAVE_NULL
-#define ALLOWED_MORE ", null"
-#else
-#define ALLOWED_MORE ""
-#endif
-#define ALLOWED                                                                                    \
-    "auto, cpu, gpu, cuda[:i], hip (rocm), oneapi, opencl (ocl), vulkan, metal, npu" ALLOWED_MORE
-
 /* ---- request ---- */
 
 static bool parse_index(const char *text, int *out)
@@ -46,6 +38,8 @@ bitnet_status bnet_request_parse(const char *text, const char *source, bnet_requ
     const char *given = text ? text : "auto";
     size_t n = strcspn(given, ":");
     bool ok = true;
+    if (strchr(given, ','))
+        return bnet_ranks_parse(given, source, out, err);
     if (strcasecmp(given, "auto") == 0)
         r.is_auto = true;
     else if (strcasecmp(given, "gpu") == 0)
@@ -55,8 +49,9 @@ bitnet_status bnet_request_parse(const char *text, const char *source, bnet_requ
              (!given[n] || (r.kind != BNET_DEV_CPU && parse_index(given + n + 1, &r.index)));
     if (!ok) {
         char quoted[64];
-        return bnet_fail(err, BITNET_ARGUMENT, "%s: \"%s\" is not a device; use one of " ALLOWED,
-                         source, bnet_quote(given, strlen(given), quoted, sizeof quoted));
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "%s: \"%s\" is not a device; use one of " BNET_DEVICE_VALUES, source,
+                         bnet_quote(given, strlen(given), quoted, sizeof quoted));
     }
     echo(&r);
     *out = r;
@@ -85,18 +80,27 @@ static void detected(const bnet_devices *d, char *out, size_t cap)
                                   bnet_device_name((bnet_device_kind)k));
 }
 
-static void select_kind(const bnet_devices *d, const bnet_request *r, bnet_device_kind k, int index,
-                        bnet_selection *out)
+static void select_ranks(const bnet_devices *d, const bnet_request *r, bnet_device_kind k,
+                         int index, const bnet_selection_ranks *ranks, bnet_selection *out)
 {
-    char list[64], name[24];
+    char list[64], name[200];
     detected(d, list, sizeof list);
-    if (r->index >= 0)
+    if (ranks->n > 1)
+        bnet_ranks_text(k, ranks, name, sizeof name);
+    else if (r->index >= 0)
         snprintf(name, sizeof name, "%s:%d", bnet_device_name(k), index);
     else
         snprintf(name, sizeof name, "%s", bnet_device_name(k));
-    *out = (bnet_selection){.kind = k, .index = index, .is_auto = r->is_auto};
+    *out = (bnet_selection){.kind = k, .index = index, .is_auto = r->is_auto, .ranks = *ranks};
     snprintf(out->summary, sizeof out->summary, "requested=%s detected=[%s] selected=%s", r->text,
              list, name);
+}
+
+static void select_kind(const bnet_devices *d, const bnet_request *r, bnet_device_kind k, int index,
+                        bnet_selection *out)
+{
+    const bnet_selection_ranks one = {.n = 0};
+    select_ranks(d, r, k, index, &one, out);
 }
 
 /* The first device of the kind that is a GPU; -1 if none can be used. */
@@ -195,10 +199,16 @@ static bitnet_status select_named(const bnet_devices *d, const bnet_request *r, 
         return bnet_fail(err, BITNET_NOT_AVAILABLE, "NotAvailableRuntime: %s: %s%s%s; %s", r->text,
                          s->available ? s->source : "", s->available ? " lists a device, but " : "",
                          s->reason[0] ? s->reason : "no device", s->hint);
+    bnet_selection_ranks ranks = r->ranks;
     if (r->index >= s->n_gpus && r->kind != BNET_DEV_CPU)
         return fail_index(s, r, err);
+    for (int i = 0; i < ranks.n; i++)
+        if (ranks.index[i] >= s->n_gpus)
+            return fail_index(s, r, err);
+    for (int i = 0; r->all && i < s->n_gpus; i++)
+        ranks.index[ranks.n++] = i;
     int index = r->index >= 0 ? r->index : BNET_MAX(usable_gpu(s), 0);
-    select_kind(d, r, r->kind, index, out);
+    select_ranks(d, r, r->kind, index, &ranks, out);
     return BITNET_OK;
 }
 
@@ -224,6 +234,7 @@ void bnet_select_cpu(bnet_selection *s)
     char *at = strstr(s->summary, "selected=");
     s->kind = BNET_DEV_CPU;
     s->index = 0;
+    s->ranks = (bnet_selection_ranks){.n = 0};
     if (at)
         snprintf(at, sizeof s->summary - (size_t)(at - s->summary), "selected=cpu");
 }

@@ -220,6 +220,6 @@ bitnet_status bitnet_devices_select(const bitnet_devices *d, const char *flag, c
         return st;
     *out = (bitnet_device_choice){.index = s.index, .max_batch = bnet_device_max_batch(s.kind)};
     snprintf(out->device, sizeof out->device, "%s", bnet_device_name(s.kind));
-    snprintf(out->summary, sizeof out->summary, "%s", s.summary);
+    snprintf(out->summary, sizeof out->summary, "%.*s", (int)sizeof out->summary - 1, s.summary);
     return BITNET_OK;
 }

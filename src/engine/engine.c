@@ -95,6 +95,7 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o, b
     bnet_pack_cache cache;
     const bnet_backend_want want = {.device = e->selection.kind,
                                     .index = e->selection.index,
+                                    .ranks = e->selection.ranks,
                                     .pool = r->pool,
                                     .registry = r->registry,
                                     .isa = r->isa,

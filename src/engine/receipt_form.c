@@ -103,22 +103,51 @@ static bool is_device(const char *s)
     return digits >= 1 && digits <= 3 && !s[n + 1 + digits] && strncmp(s, "cpu:", 4) != 0;
 }
 
+/* What stands behind the names of several devices is what those names make it. */
+static bool is_group(const char *selected, const char *rest)
+{
+    bnet_request r;
+    char want[256], got[256];
+    if (bnet_request_parse(selected, "", &r, NULL) != BITNET_OK || r.ranks.n < 2)
+        return false;
+    bool tensor = strncmp(rest, " split=tensor", 13) == 0;
+    r.ranks.split = tensor ? BNET_SPLIT_TENSOR : BNET_SPLIT_LAYER;
+    bnet_ranks_text(r.kind, &r.ranks, want, sizeof want);
+    int n = snprintf(got, sizeof got, "%s%s", selected, rest);
+    return n > 0 && (size_t)n < sizeof got && strcmp(want, got) == 0;
+}
+
+/* Of the CPU and of one GPU nothing follows; of several how the model is divided. */
+static bool ends_well(const char *selected, const char *rest)
+{
+    return strchr(selected, ',') ? is_group(selected, rest) : is_device(selected) && !*rest;
+}
+
+/* Was that asked for? All devices of a kind may be, by its name. */
+static bool was_asked_for(const char *requested, const char *kind, const char *selected)
+{
+    bool any = strcmp(requested, "auto") == 0 ||
+               (strcmp(requested, "gpu") == 0 && strcmp(kind, "cpu") != 0);
+    if (any)
+        return !strchr(selected, ':');
+    return strcmp(requested, selected) == 0 ||
+           (strcmp(requested, kind) == 0 && strchr(selected, ','));
+}
+
 bool bnet_form_summary(checking *c)
 {
     const char *s = text_at(c, "backend_summary"), *backend = text_at(c, "backend");
-    char selected[64], detected[128], requested[64], item[66], list[132], kind[64];
-    if (!take_word(&s, "requested=", ":", requested, sizeof requested) ||
+    char selected[160], detected[128], requested[160], item[162], list[132], kind[160];
+    if (!take_word(&s, "requested=", ":,", requested, sizeof requested) ||
         !take_word(&s, " detected=[", ",", detected, sizeof detected) ||
-        !take_word(&s, "] selected=", ":", selected, sizeof selected) || *s)
+        !take_word(&s, "] selected=", ":,", selected, sizeof selected) ||
+        (*s && !strchr(selected, ',')))
         return no(c, "backend_summary lacks or exceeds "
                      "\"requested=X detected=[X,Y] selected=X\"");
     snprintf(kind, sizeof kind, "%.*s", (int)strcspn(selected, ":"), selected);
     if (strcmp(kind, backend) != 0)
         return no(c, "backend_summary selected %s, the backend is %.20s", kind, backend);
-    bool any = strcmp(requested, "auto") == 0 ||
-               (strcmp(requested, "gpu") == 0 && strcmp(kind, "cpu") != 0);
-    if (!is_device(selected) ||
-        (any ? strchr(selected, ':') != NULL : strcmp(requested, selected) != 0))
+    if (!ends_well(selected, s) || !was_asked_for(requested, kind, selected))
         return no(c, "backend_summary: %s was requested, %s cannot be selected", requested,
                   selected);
     snprintf(item, sizeof item, ",%s,", kind);

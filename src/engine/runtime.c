@@ -33,6 +33,8 @@ static bitnet_status select_device(bitnet_runtime *r, const bitnet_runtime_optio
     bnet_probe_options p;
     bitnet_status st = bnet_request_parse(o->device, o->device_origin ? o->device_origin : "device",
                                           &request, err);
+    if (st == BITNET_OK)
+        st = bnet_request_split(o->split, "split", &request, err);
     if (st != BITNET_OK)
         return st;
     r->devices = bnet_calloc(1, sizeof *r->devices);

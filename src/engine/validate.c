@@ -47,6 +47,8 @@ static bitnet_status parse_device(const validation_run *r, const char *field, ch
     bnet_selection s = r->runtime->selection;
     bool isa = strncmp(text, "cpu:", 4) == 0;
     bitnet_status st = bnet_request_parse(isa ? "cpu" : text, field, &q, r->err);
+    if (st == BITNET_OK && q.ranks.n > 1)
+        st = bnet_fail(r->err, BITNET_ARGUMENT, "%s: one device at a time", q.text);
     if (st == BITNET_OK && !q.is_auto)
         st = bnet_select(r->runtime->devices, &q, &s, r->err);
     if (st != BITNET_OK)

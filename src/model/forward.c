@@ -91,7 +91,7 @@ uint64_t bnet_workspace_bytes(const bnet_model *m, int n_batch)
     plan_buffers(&ws, m, (size_t)n_batch, p);
     uint64_t total = sizeof ws + (size_t)n_batch * sizeof(bnet_seq);
     for (int i = 0; i < N_BUFFERS; i++)
-        total += p[i].n_bytes;
+        total += p[i].n_bytes * (uint64_t)BNET_MAX(m->be->v->n_ranks, 1);
     return total;
 }
 

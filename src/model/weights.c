@@ -12,8 +12,9 @@ typedef struct loader {
     bitnet_i2s_layout layout;
     const bnet_log *log;
     bitnet_error *err;
-    size_t n_used; /* tensors that found a place */
-    bool warned;   /* of a separate scale that is not positive */
+    size_t n_used;      /* tensors that found a place */
+    bool warned;        /* of a separate scale that is not positive */
+    int layer, n_units; /* of the weight that is prepared (bnet_weight_request) */
 } loader;
 
 static bitnet_status check_shape(loader *l, const bnet_tensor *t, uint64_t n_in, uint64_t n_out)
@@ -58,9 +59,15 @@ static bitnet_status separate_scale(loader *l, const char *base, float *scale)
 static bitnet_status prepare_as(loader *l, const bnet_tensor *t, bool ternarise, float scale,
                                 bool head, bnet_weight **out)
 {
-    bnet_weight_request r = {
-        t,     bnet_gguf_path(l->g),   l->layout, ternarise && !bnet_type_is_ternary(t->type),
-        scale, bnet_gguf_mapped(l->g), head};
+    bnet_weight_request r = {.tensor = t,
+                             .file = bnet_gguf_path(l->g),
+                             .layout = l->layout,
+                             .ternarise = ternarise && !bnet_type_is_ternary(t->type),
+                             .extra_scale = scale,
+                             .mapped = bnet_gguf_mapped(l->g),
+                             .head = head,
+                             .layer = l->layer,
+                             .n_units = l->n_units};
     l->n_used++;
     return bnet_op_weight(l->m->be, &r, l->log, out, l->err);
 }
@@ -130,6 +137,7 @@ typedef struct slot {
     bnet_weight **out;
     int n_in, n_out; /* n_out 0: a norm */
     bool wanted;
+    int n_units;
 } slot;
 
 static bitnet_status load_layer(loader *l, int index)
@@ -138,23 +146,24 @@ static bitnet_status load_layer(loader *l, int index)
     bnet_layer *y = &l->m->layers[index];
     int n_q = h->n_heads * h->head_dim, n_kv = h->n_kv_heads * h->head_dim;
     const slot slots[] = {
-        {"attn_norm", &y->attn_norm, h->n_embd, 0, true},
-        {"attn_q", &y->q, h->n_embd, n_q, true},
-        {"attn_k", &y->k, h->n_embd, n_kv, true},
-        {"attn_v", &y->v, h->n_embd, n_kv, true},
-        {"attn_sub_norm", &y->attn_sub_norm, n_q, 0, h->sub_norms},
-        {"attn_output", &y->o, n_q, h->n_embd, true},
-        {"ffn_norm", &y->ffn_norm, h->n_embd, 0, true},
-        {"ffn_gate", &y->gate, h->n_embd, h->n_ff, true},
-        {"ffn_up", &y->up, h->n_embd, h->n_ff, true},
-        {"ffn_sub_norm", &y->ffn_sub_norm, h->n_ff, 0, h->sub_norms},
-        {"ffn_down", &y->down, h->n_ff, h->n_embd, true},
+        {"attn_norm", &y->attn_norm, h->n_embd, 0, true, 0},
+        {"attn_q", &y->q, h->n_embd, n_q, true, h->n_kv_heads},
+        {"attn_k", &y->k, h->n_embd, n_kv, true, h->n_kv_heads},
+        {"attn_v", &y->v, h->n_embd, n_kv, true, h->n_kv_heads},
+        {"attn_sub_norm", &y->attn_sub_norm, n_q, 0, h->sub_norms, 0},
+        {"attn_output", &y->o, n_q, h->n_embd, true, 0},
+        {"ffn_norm", &y->ffn_norm, h->n_embd, 0, true, 0},
+        {"ffn_gate", &y->gate, h->n_embd, h->n_ff, true, 0},
+        {"ffn_up", &y->up, h->n_embd, h->n_ff, true, 0},
+        {"ffn_sub_norm", &y->ffn_sub_norm, h->n_ff, 0, h->sub_norms, 0},
+        {"ffn_down", &y->down, h->n_ff, h->n_embd, true, 0},
     };
     for (size_t i = 0; i < BNET_COUNT(slots); i++) {
         char base[64];
         snprintf(base, sizeof base, "blk.%d.%s", index, slots[i].suffix);
         if (!slots[i].wanted)
             continue;
+        l->n_units = slots[i].n_units;
         bitnet_status st =
             slots[i].n_out ? load_projection(l, base, slots[i].n_in, slots[i].n_out, slots[i].out)
                            : load_norm(l, base, slots[i].n_in, slots[i].out);
@@ -282,17 +291,41 @@ static bitnet_status describe_net(loader *l)
     return BITNET_OK;
 }
 
+/* Tells the backend what will come. */
+static bitnet_status announce(loader *l)
+{
+    const bnet_hparams *h = &l->m->hp;
+    bnet_expect e = {.file = bnet_gguf_path(l->g),
+                     .n_layers = h->n_layers,
+                     .n_heads = h->n_heads,
+                     .n_kv_heads = h->n_kv_heads};
+    if (!l->m->be->v->expect)
+        return BITNET_OK;
+    for (size_t i = 0; i < bnet_gguf_n_tensors(l->g); i++) {
+        const bnet_tensor *t = bnet_gguf_tensor_at(l->g, i);
+        *(strncmp(t->name, "blk.", 4) == 0     ? &e.layer_bytes
+          : strncmp(t->name, "output", 6) == 0 ? &e.last_bytes
+                                               : &e.first_bytes) += t->n_bytes;
+    }
+    e.layer_bytes /= (uint64_t)h->n_layers;
+    return l->m->be->v->expect(l->m->be, &e, l->log, l->err);
+}
+
 static bitnet_status load_all(loader *l)
 {
     bnet_model *m = l->m;
     m->layers = bnet_calloc((size_t)m->hp.n_layers, sizeof *m->layers);
     if (!m->layers)
         return bnet_no_memory(l->err, "layers");
-    bitnet_status st = load_embedding(l);
+    bitnet_status st = announce(l);
+    l->layer = -1;
+    if (st == BITNET_OK)
+        st = load_embedding(l);
     if (st == BITNET_OK)
         st = decide_sub_norms(l);
-    for (int i = 0; st == BITNET_OK && i < m->hp.n_layers; i++)
-        st = load_layer(l, i);
+    for (l->layer = 0; st == BITNET_OK && l->layer < m->hp.n_layers; l->layer++)
+        st = load_layer(l, l->layer);
+    l->n_units = 0;
     if (st == BITNET_OK)
         st = load_norm(l, "output_norm", m->hp.n_embd, &m->output_norm);
     if (st == BITNET_OK)

@@ -37,7 +37,19 @@ typedef struct bnet_weight_request {
     float extra_scale;        /* multiplies the scale (separate ".scale" tensors); 1 if none */
     bool mapped;              /* the bytes are a file's: their pages may be given back */
     bool head;                /* its product with the last hidden state is the logits */
+    int layer;                /* that uses it; -1: before the first, n_layers: after the last */
+    int n_units; /* its rows are that many equal groups that belong together (of one key/value
+                    head); 0: they can be divided anywhere */
+    uint64_t first_row, n_rows; /* only these rows of a matrix; n_rows 0: all. GPUs only */
 } bnet_weight_request;
+
+/* What a backend is told of a network before its weights come. */
+typedef struct bnet_expect {
+    const char *file; /* for messages */
+    int n_layers, n_heads, n_kv_heads;
+    uint64_t layer_bytes, first_bytes,
+        last_bytes; /* in the file: one layer; before and after all */
+} bnet_expect;
 
 /* int8 activations: q [T][stride] zero beyond K, scale [T] (real value = q * scale), sum [T] of
  * each row of q */
@@ -161,6 +173,7 @@ typedef struct bnet_kernel_time {
 
 typedef struct bnet_backend_vtable {
     const char *name;
+    int n_ranks; /* devices behind it, each of which has its own copy of every buffer; 0: one */
     void (*close)(bnet_backend *be);
     bnet_buffer *(*buffer_new)(bnet_backend *be, size_t n_bytes); /* NULL: no memory */
     void (*buffer_free)(bnet_backend *be, bnet_buffer *b);
@@ -170,6 +183,9 @@ typedef struct bnet_backend_vtable {
     void (*write)(bnet_backend *be, bnet_buffer *b, const void *bytes, size_t n_bytes);
     bitnet_status (*sync)(bnet_backend *be, bitnet_error *err);
 
+    /* Optional: before any weight. It may refuse the network. */
+    bitnet_status (*expect)(bnet_backend *be, const bnet_expect *e, const bnet_log *log,
+                            bitnet_error *err);
     /* May repack; owns the result; the mapped file stays as it is and must stay open. */
     bitnet_status (*weight_prepare)(bnet_backend *be, const bnet_weight_request *r,
                                     const bnet_log *log, bnet_weight **out, bitnet_error *err);
@@ -303,7 +319,8 @@ typedef struct bnet_pack_cache {
  * registered before a weight is prepared can serve it. */
 typedef struct bnet_backend_want {
     bnet_device_kind device;
-    int index; /* which of that kind */
+    int index;                  /* which of that kind */
+    bnet_selection_ranks ranks; /* several of them together; n < 2: one */
     bnet_pool *pool;
     const bnet_registry *registry;
     const char *isa; /* CPU: the highest set kernels may use; NULL: the best */

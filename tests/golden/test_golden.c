@@ -10,7 +10,8 @@
  * pairs. BITNET_GOLDEN_DEVICE=cuda asks for another device, where bits may differ from the CPU's:
  * then the comparisons with other programs run, in one pass and step by step, and the bound of each
  * document's likelihood is for f32 caches: what is asked of the fast ones there is the direction of
- * the logits, the choice of tokens and the mean likelihood. */
+ * the logits, the choice of tokens and the mean likelihood. It may be a list (cuda:0,cuda:0: two
+ * virtual ranks), divided as BITNET_GOLDEN_SPLIT says. */
 #include "test.h"
 
 #include <math.h>
@@ -333,6 +334,7 @@ static bitnet_engine *open_engine(const char *path, int n_threads, bitnet_runtim
     bitnet_runtime_options_init(&options);
     options.n_threads = n_threads;
     options.device = device() ? device() : "cpu";
+    options.split = getenv("BITNET_GOLDEN_SPLIT");
     check(bitnet_runtime_open(&options, runtime, &err), &err);
     check(bitnet_engine_open(*runtime, path, NULL, &engine, &err), &err);
     return engine;

@@ -4,7 +4,8 @@
  * the fast kernels are, as emulated_fast.c means them. Tests find it by LD_LIBRARY_PATH.
  *
  * BITNET_EMULATED_FAIL="NAME N CODE": the N-th call of that function fails with the code.
- * BITNET_EMULATED_MEMORY: bytes the device has. BITNET_EMULATED_VERSION: of the driver. Graphs
+ * BITNET_EMULATED_MEMORY: bytes the device has. BITNET_EMULATED_DEVICES: more than one
+ * (emulated_devices.c). BITNET_EMULATED_VERSION: of the driver. Graphs
  * record launches and copies and replay them. BITNET_EMULATED_POOLS=1: memory pools in stream order
  * exist. Everything that runs is counted in bnet_emulated_counts, for tests of statistics.
  *
@@ -30,18 +31,11 @@
 _Thread_local uint64_t bnet_emulated_thread;
 uint64_t bnet_emulated_grid; /* blocks of the launch that runs */
 
-static size_t used_bytes;
 API emulated_counts bnet_emulated_counts;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static size_t total_bytes(void)
-{
-    const char *s = getenv("BITNET_EMULATED_MEMORY");
-    return s ? (size_t)strtoull(s, NULL, 10) : (size_t)1 << 32;
-}
-
 /* Does this call fail, and with what? */
-static int fault(const char *name)
+int bnet_emulated_fault(const char *name)
 {
     static int calls;
     const char *s = getenv("BITNET_EMULATED_FAIL");
@@ -53,6 +47,11 @@ static int fault(const char *name)
     int now = ++calls;
     pthread_mutex_unlock(&lock);
     return now == n || (n < 0 && now >= -n) ? code : OK;
+}
+
+static int fault(const char *name)
+{
+    return bnet_emulated_fault(name);
 }
 
 /* ---- graphs: a list of what was asked for ---- */
@@ -78,10 +77,12 @@ typedef struct graph {
 typedef struct stream {
     graph *recording; /* NULL: what is asked for is done */
     double free_at;   /* ms: when what was asked for so far has ended */
+    int device;
 } stream;
 
 typedef struct event {
     double at;
+    int device;
 } event;
 
 static stream default_stream;
@@ -89,6 +90,14 @@ static stream default_stream;
 static stream *stream_of(void *s)
 {
     return s ? s : &default_stream;
+}
+
+/* Is the stream, and each address that is not 0, of the device that is current? */
+static bool mine(void *s, uint64_t p, uint64_t q)
+{
+    int d = bnet_emulated_current();
+    return (!s || ((stream *)s)->device == d) && (!p || bnet_emulated_device_of(p) == d) &&
+           (!q || bnet_emulated_device_of(q) == d);
 }
 
 /* The clock of the host as the device's: a microsecond a call, so that no machine is too slow for a
@@ -203,14 +212,14 @@ API int cuDriverGetVersion(int *v)
 
 API int cuDeviceGetCount(int *n)
 {
-    *n = 1;
+    *n = bnet_emulated_devices();
     return fault("cuDeviceGetCount");
 }
 
 API int cuDeviceGet(int *device, int ordinal)
 {
-    *device = 0;
-    return ordinal == 0 ? OK : BAD_DEVICE;
+    *device = ordinal;
+    return ordinal >= 0 && ordinal < bnet_emulated_devices() ? OK : BAD_DEVICE;
 }
 
 API int cuDeviceGetName(char *name, int cap, int device)
@@ -222,8 +231,7 @@ API int cuDeviceGetName(char *name, int cap, int device)
 
 API int cuDeviceTotalMem_v2(size_t *n, int device)
 {
-    (void)device;
-    *n = total_bytes();
+    *n = bnet_emulated_memory(device);
     return OK;
 }
 
@@ -242,8 +250,7 @@ API int cuDeviceGetAttribute(int *value, int attribute, int device)
 
 API int cuDevicePrimaryCtxRetain(void **out, int device)
 {
-    *out = &used_bytes;
-    (void)device;
+    *out = bnet_emulated_context(device);
     return fault("cuDevicePrimaryCtxRetain");
 }
 
@@ -253,18 +260,12 @@ API int cuDevicePrimaryCtxRelease_v2(int device)
     return OK;
 }
 
-API int cuCtxSetCurrent(void *c)
-{
-    (void)c;
-    return OK;
-}
-
-/* ---- memory: 16 bytes before each piece keep its size ---- */
+/* ---- memory: 256 bytes before each piece, in which is whose pool it is of ---- */
 
 API int cuMemGetInfo_v2(size_t *left, size_t *total)
 {
-    *total = total_bytes();
-    *left = *total - used_bytes;
+    *total = bnet_emulated_memory(bnet_emulated_current());
+    *left = *total - bnet_emulated_used();
     return OK;
 }
 
@@ -274,27 +275,21 @@ API int cuMemAlloc_v2(uint64_t *out, size_t n)
     if (r != OK)
         return r;
     size_t whole = (n + 511) / 256 * 256;
-    pthread_mutex_lock(&lock);
-    uint8_t *p = used_bytes + n > total_bytes() ? NULL : aligned_alloc(256, whole);
-    used_bytes += p ? n : 0;
-    pthread_mutex_unlock(&lock);
-    if (!p)
+    uint8_t *p = aligned_alloc(256, whole);
+    if (!p || !bnet_emulated_note((uint64_t)(uintptr_t)(p + 256), n)) {
+        free(p);
         return OUT_OF_MEMORY;
+    }
     memset(p, 0xa5, whole); /* nobody may count on zeros */
-    memcpy(p, &n, sizeof n);
     *out = (uint64_t)(uintptr_t)(p + 256);
     return OK;
 }
 
 API int cuMemFree_v2(uint64_t p)
 {
-    uint8_t *base = (uint8_t *)(uintptr_t)p - 256;
-    size_t n;
-    memcpy(&n, base, sizeof n);
-    pthread_mutex_lock(&lock);
-    used_bytes -= n;
-    pthread_mutex_unlock(&lock);
-    free(base);
+    if (!bnet_emulated_forget(p))
+        return INVALID;
+    free((uint8_t *)(uintptr_t)p - 256);
     return OK;
 }
 
@@ -311,7 +306,8 @@ typedef struct pool_props { /* CUmemPoolProps as far as it is looked at */
 API int cuMemPoolCreate(void **out, const pool_props *props)
 {
     int r = fault("cuMemPoolCreate");
-    if (r == OK && (props->type != 1 || props->location_type != 1 || props->device != 0))
+    if (r == OK &&
+        (props->type != 1 || props->location_type != 1 || props->device != bnet_emulated_current()))
         return INVALID;
     *out = r == OK ? calloc(1, sizeof(pool)) : NULL;
     return r;
@@ -394,23 +390,37 @@ static int copy(void *dst, const void *src, size_t n, int way, void *s, const ch
 
 API int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t n, void *s)
 {
+    if (!mine(s, dst, 0))
+        return BAD_HANDLE;
     return copy((void *)(uintptr_t)dst, src, n, TO_DEVICE, s, "cuMemcpyHtoD");
 }
 
 API int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t n, void *s)
 {
+    if (!mine(s, src, 0))
+        return BAD_HANDLE;
     return copy(dst, (const void *)(uintptr_t)src, n, TO_HOST, s, "cuMemcpyDtoH");
 }
 
 API int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t n, void *s)
 {
+    if (!mine(s, dst, src))
+        return BAD_HANDLE;
     return copy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, n, 0, s, "cuMemcpyDtoD");
 }
 
 API int cuMemsetD8Async(uint64_t dst, unsigned char value, size_t n, void *s)
 {
     work w = {.dst = (void *)(uintptr_t)dst, .byte = value, .n = n};
-    return submit(s, &w, 0.001);
+    return mine(s, dst, 0) ? submit(s, &w, 0.001) : BAD_HANDLE;
+}
+
+API int cuMemcpyPeerAsync(uint64_t dst, void *to, uint64_t src, void *from, size_t n, void *s)
+{
+    int r = mine(s, dst, 0) ? bnet_emulated_may_fetch(to, dst, from, src) : BAD_HANDLE;
+    return r != OK ? r
+                   : copy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, n, 0, s,
+                          "cuMemcpyPeer");
 }
 
 /* ---- streams, graphs, events ---- */
@@ -419,6 +429,8 @@ API int cuStreamCreate(void **out, unsigned flags)
 {
     *out = calloc(1, sizeof(stream));
     (void)flags;
+    if (*out)
+        ((stream *)*out)->device = bnet_emulated_current();
     return *out ? fault("cuStreamCreate") : OUT_OF_MEMORY;
 }
 
@@ -437,6 +449,8 @@ API int cuStreamSynchronize(void *s)
 API int cuStreamWaitEvent(void *s, void *e, unsigned flags)
 {
     (void)flags;
+    if (!mine(s, 0, 0))
+        return BAD_HANDLE;
     pthread_mutex_lock(&lock);
     stream_of(s)->free_at = later(stream_of(s)->free_at, ((event *)e)->at);
     pthread_mutex_unlock(&lock);
@@ -499,6 +513,8 @@ API int cuEventCreate(void **out, unsigned flags)
 {
     *out = calloc(1, sizeof(event));
     (void)flags;
+    if (*out)
+        ((event *)*out)->device = bnet_emulated_current();
     return *out ? fault("cuEventCreate") : OUT_OF_MEMORY;
 }
 
@@ -510,6 +526,8 @@ API int cuEventDestroy_v2(void *e)
 
 API int cuEventRecord(void *e, void *s)
 {
+    if (((event *)e)->device != stream_of(s)->device)
+        return BAD_HANDLE;
     pthread_mutex_lock(&lock);
     ((event *)e)->at = stream_of(s)->recording ? 0 /* an order, no time */
                                                : later(stream_of(s)->free_at, now_ms());
@@ -561,7 +579,7 @@ API int cuModuleUnload(void *m)
 static void *symbol(const char *name)
 {
     Dl_info self;
-    if (!dladdr((void *)&used_bytes, &self))
+    if (!dladdr((void *)&bnet_emulated_grid, &self))
         return NULL;
     void *lib = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
     return lib ? dlsym(lib, name) : NULL;
@@ -620,6 +638,8 @@ API int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
     int r = fault("cuLaunchKernel");
     (void)shared;
     (void)extra;
+    if (!mine(s, 0, 0))
+        return BAD_HANDLE;
     memcpy(&w.fn, &e->fn, sizeof w.fn);
     if (e->n_params < 0)
         copy_args(w.args, params[0]);

@@ -2,6 +2,7 @@
 #ifndef BNET_EMULATED_MODULES_H
 #define BNET_EMULATED_MODULES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -13,9 +14,13 @@ enum {
     OUT_OF_MEMORY = 2,
     NO_DEVICE = 100,
     BAD_DEVICE = 101,
+    NO_PEER = 217,
     INVALID_PTX = 218,
+    BAD_HANDLE = 400,
     NOT_FOUND = 500,
-    NOT_READY = 600
+    NOT_READY = 600,
+    PEER_ALREADY = 704,
+    PEER_NOT_ENABLED = 705
 };
 
 /* A kernel: the function that stands for it, and the sizes of its parameters where the module is
@@ -34,5 +39,19 @@ void bnet_emulated_module_free(void *module);
 /* NULL: a module of text has no such entry. */
 emulated_function *bnet_emulated_function(void *module, const char *name, void *fn);
 void bnet_emulated_params(const emulated_function *f, void **params, uint8_t *to);
+
+int bnet_emulated_fault(const char *name); /* does this call fail, and with what? */
+
+/* emulated_devices.c */
+int bnet_emulated_devices(void);
+int bnet_emulated_current(void); /* of this thread; -1: none */
+size_t bnet_emulated_memory(int device);
+size_t bnet_emulated_used(void); /* of the one that is current */
+void *bnet_emulated_context(int device);
+bool bnet_emulated_note(uint64_t p, size_t n); /* false: the device has not that much left */
+bool bnet_emulated_forget(uint64_t p);
+int bnet_emulated_device_of(uint64_t p); /* -1: nobody's */
+/* May one context's memory be filled from the other's? */
+int bnet_emulated_may_fetch(void *to, uint64_t dst, void *from, uint64_t src);
 
 #endif

@@ -46,6 +46,26 @@ typedef struct cu_pool_props {
 } cu_pool_props;
 static_assert(sizeof(cu_pool_props) == 88, "as the driver has it");
 
+/* CUDA_MEMCPY2D; memory types 2: device */
+typedef struct cu_copy_2d {
+    size_t src_x, src_y;
+    unsigned src_type;
+    const void *src_host;
+    gpu_ptr src;
+    void *src_array;
+    size_t src_pitch, dst_x, dst_y;
+    unsigned dst_type;
+    void *dst_host;
+    gpu_ptr dst;
+    void *dst_array;
+    size_t dst_pitch, width, height;
+} cu_copy_2d;
+
+/* CUmemAccessDesc: a device (type 1) and what it may do (3: read and write) */
+typedef struct cu_access {
+    int type, device, flags;
+} cu_access;
+
 typedef struct cu_entries {
 #define ENTRY(field, symbol, parameters) int(*field) parameters;
 #define OPTIONAL                         ENTRY
@@ -68,14 +88,20 @@ typedef struct cuda_driver {
     size_t n_modules;
     cu_stream stream;
     cu_event events[CU_EVENTS];
-    bool pooled;  /* memory is taken in stream order */
-    cu_pool pool; /* from a pool of our own; NULL: from the device's */
+    cu_event mark; /* of the work another device waits for; made when first needed */
+    bool pooled;   /* memory is taken in stream order */
+    cu_pool pool;  /* from a pool of our own; NULL: from the device's */
 } cuda_driver;
 
 /* Opens device `index` with the kernels of this build. `loader` is dlopen's but in tests. Fails
  * NOT_AVAILABLE with the remedy of DET-20, MEMORY. */
 bitnet_status bnet_cuda_driver_open(const bnet_loader *loader, int index, gpu_driver **out,
                                     bitnet_error *err);
+/* Entries of the table for several devices (peer.c). */
+int bnet_cuda_after(gpu_driver *d, gpu_driver *other);
+bool bnet_cuda_reach(gpu_driver *d, gpu_driver *other);
+int bnet_cuda_fetch(gpu_driver *d, gpu_ptr dst, gpu_driver *other, gpu_ptr src, size_t n_bytes);
+int bnet_cuda_copy_rows(gpu_driver *d, const gpu_rows *r);
 /* The i-th of the images this build carries, for cuModuleLoadData; NULL past the end. */
 const void *bnet_cuda_image(size_t i, size_t *n_bytes);
 

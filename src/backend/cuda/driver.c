@@ -262,6 +262,8 @@ static void cuda_close(gpu_driver *d)
         for (int i = 0; i < CU_EVENTS; i++)
             if (c->events[i])
                 c->cu.event_free(c->events[i]);
+        if (c->mark)
+            c->cu.event_free(c->mark);
         if (c->stream) {
             c->cu.stream_wait(c->stream);
             c->cu.stream_free(c->stream);
@@ -301,7 +303,11 @@ static const gpu_calls calls = {.name = "cuda",
                                 .graph_release = cuda_graph_release,
                                 .stamp = cuda_stamp,
                                 .between = cuda_between,
-                                .occupancy = cuda_occupancy};
+                                .occupancy = cuda_occupancy,
+                                .after = bnet_cuda_after,
+                                .reach = bnet_cuda_reach,
+                                .fetch = bnet_cuda_fetch,
+                                .copy_rows = bnet_cuda_copy_rows};
 
 static bitnet_status find_library(cuda_driver *c, bitnet_error *err)
 {

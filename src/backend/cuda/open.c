@@ -1,6 +1,8 @@
 /* open.c - the CUDA backend as the registry and the engine see it: its rows, its opening. */
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/nccl.h"
+#include "backend/gpu/group.h"
 
 #define D(least, most, multiple_of)                                                                \
     {                                                                                              \
@@ -57,10 +59,41 @@ const bnet_kernel_name *bnet_cuda_kernel_names(size_t *n)
     return names;
 }
 
-bitnet_status bnet_cuda_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
+static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
 {
     gpu_driver *d = NULL;
     bitnet_status st = bnet_cuda_driver_open(&bnet_dl, BNET_MAX(w->index, 0), &d, err);
     const gpu_vendor vendor = {rows, BNET_COUNT(rows), bnet_cuda_pass};
     return st == BITNET_OK ? bnet_gpu_open(w, d, &vendor, out, err) : st;
+}
+
+/* Every rank is a backend of its own, also where two are on one device. */
+static bitnet_status open_ranks(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
+{
+    bnet_backend *ranks[GPU_RANKS] = {NULL};
+    gpu_backend *gpus[GPU_RANKS] = {NULL};
+    gpu_link *link = NULL;
+    bitnet_status st = BITNET_OK;
+    int n = w->ranks.n;
+    for (int r = 0; st == BITNET_OK && r < n; r++) {
+        bnet_backend_want one = *w;
+        one.index = w->ranks.index[r];
+        one.ranks.n = 0;
+        st = open_one(&one, &ranks[r], err);
+        gpus[r] = gpu_of(ranks[r]);
+        if (st != BITNET_OK)
+            bnet_wrap(err, st, "rank %d of %d", r, n);
+    }
+    if (st == BITNET_OK)
+        st = bnet_cuda_link_open(gpus, n, w->log, &link, err);
+    if (st == BITNET_OK)
+        return bnet_gpu_group_open(w, ranks, link, out, err);
+    for (int r = 0; r < n; r++)
+        bnet_backend_close(ranks[r]);
+    return st;
+}
+
+bitnet_status bnet_cuda_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
+{
+    return w->ranks.n > 1 ? open_ranks(w, out, err) : open_one(w, out, err);
 }

@@ -27,6 +27,12 @@ typedef struct gpu_occupancy {
     int threads_per_sm; /* that a multiprocessor can hold */
 } gpu_occupancy;
 
+/* Rows of n bytes, each a pitch after the one before it. */
+typedef struct gpu_rows {
+    gpu_ptr dst, src;
+    size_t dst_pitch, src_pitch, n_bytes, n_rows;
+} gpu_rows;
+
 typedef struct gpu_driver gpu_driver;
 
 typedef struct gpu_calls {
@@ -60,6 +66,12 @@ typedef struct gpu_calls {
     int (*stamp)(gpu_driver *d, int slot); /* notes the time on the device, 0 <= slot < 144 */
     int (*between)(gpu_driver *d, int first, int second, double *ms); /* waits for the second */
     int (*occupancy)(gpu_driver *d, gpu_kernel k, const gpu_dims *dims, gpu_occupancy *out);
+
+    /* ---- several devices: all of these or none ---- */
+    int (*after)(gpu_driver *d, gpu_driver *other);  /* what d does next waits for other's work */
+    bool (*reach)(gpu_driver *d, gpu_driver *other); /* may d read other's memory? Sees to it */
+    int (*fetch)(gpu_driver *d, gpu_ptr dst, gpu_driver *other, gpu_ptr src, size_t n_bytes);
+    int (*copy_rows)(gpu_driver *d, const gpu_rows *rows);
 } gpu_calls;
 
 struct gpu_driver {

@@ -255,6 +255,19 @@ static bitnet_status bring(gpu_backend *be, const bnet_weight_request *r, const 
     return bnet_wrap(err, st, "%s: tensor %s", r->file, r->tensor->name);
 }
 
+/* The rows that are wanted, as a weight that owns nothing. */
+static bnet_weight rows_of(const bnet_weight *h, const bnet_weight_request *r)
+{
+    bnet_weight part = *h;
+    if (r->n_rows == 0)
+        return part;
+    part.info.n_out = r->n_rows;
+    part.data += r->first_row * h->row_bytes;
+    if (h->block_scales)
+        part.block_scales += r->first_row * (h->info.n_in / 256);
+    return part;
+}
+
 bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r,
                                       const bnet_log *log, bnet_weight **out, bitnet_error *err)
 {
@@ -274,9 +287,10 @@ bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request
         be->host->v->weight_free(be->host, h);
         return bnet_no_memory(err, r->tensor->name);
     }
-    describe(h, matrix, w);
+    bnet_weight rows = rows_of(h, r);
+    describe(&rows, matrix, w);
     bnet_gpu_enter(be);
-    st = bring(be, r, h, w, err);
+    st = bring(be, r, &rows, w, err);
     if (st == BITNET_OK && matrix)
         st = choose(be, w, r, log, err);
     bnet_gpu_leave(be);

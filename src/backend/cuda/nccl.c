@@ -1,0 +1,179 @@
+/* nccl.c - NVIDIA's library of collectives behind link.h, found at run time. One process has all
+ * ranks, so each call is a group of one call per rank. */
+#include "backend/cuda/nccl.h"
+
+#include <stdio.h>
+
+#include "backend/cuda/cuda.h"
+
+typedef struct nccl_comm_s *nccl_comm;
+enum { NCCL_BYTES = 0, UNKNOWN = 999 }; /* ncclInt8; CUDA_ERROR_UNKNOWN */
+
+enum { VERSION, INIT_ALL, DESTROY, BEGIN, END, ALL_GATHER, SEND, RECEIVE, TEXT };
+static const char *const names[] = {"libnccl.so.2", NULL};
+static const char *const wanted[] = {
+    "ncclGetVersion", "ncclCommInitAll", "ncclCommDestroy", "ncclGroupStart",     "ncclGroupEnd",
+    "ncclAllGather",  "ncclSend",        "ncclRecv",        "ncclGetErrorString", NULL};
+
+typedef int (*version_fn)(int *version);
+typedef int (*init_fn)(nccl_comm *out, int n, const int *devices);
+typedef int (*destroy_fn)(nccl_comm c);
+typedef int (*group_fn)(void);
+typedef int (*gather_fn)(const void *from, void *to, size_t n, int type, nccl_comm c, cu_stream s);
+typedef int (*send_fn)(const void *from, size_t n, int type, int peer, nccl_comm c, cu_stream s);
+typedef int (*receive_fn)(void *to, size_t n, int type, int peer, nccl_comm c, cu_stream s);
+typedef const char *(*text_fn)(int result);
+
+typedef struct nccl_link {
+    gpu_link base;
+    bnet_library lib;
+    nccl_comm comm[GPU_RANKS];
+} nccl_link;
+
+static nccl_link *nccl(gpu_link *l)
+{
+    return (nccl_link *)l;
+}
+
+static cu_stream stream_of(const gpu_backend *be)
+{
+    return ((const cuda_driver *)(const void *)be->d)->stream;
+}
+
+static void *at(gpu_ptr p)
+{
+    return (void *)(uintptr_t)p;
+}
+
+static void note(gpu_backend *be, const char *what, int result)
+{
+    bnet_gpu_ok(be, what, result ? UNKNOWN : 0);
+}
+
+/* ---- calls ---- */
+
+static bool begin(nccl_link *l)
+{
+    if (!bnet_gpu_link_alive(&l->base))
+        return false;
+    note(l->base.rank[0], "ncclGroupStart", ((group_fn)l->lib.fn[BEGIN])());
+    return gpu_alive(l->base.rank[0]);
+}
+
+static void end(nccl_link *l)
+{
+    note(l->base.rank[0], "ncclGroupEnd", ((group_fn)l->lib.fn[END])());
+}
+
+static void nccl_send(gpu_link *link, int from, gpu_ptr src, int to, gpu_ptr dst, size_t n_bytes)
+{
+    nccl_link *l = nccl(link);
+    gpu_backend *a = link->rank[from], *b = link->rank[to];
+    if (!begin(l))
+        return;
+    bnet_gpu_enter(a);
+    note(a, "ncclSend",
+         ((send_fn)l->lib.fn[SEND])(at(src), n_bytes, NCCL_BYTES, to, l->comm[from], stream_of(a)));
+    bnet_gpu_leave(a);
+    bnet_gpu_enter(b);
+    note(b, "ncclRecv",
+         ((receive_fn)l->lib.fn[RECEIVE])(at(dst), n_bytes, NCCL_BYTES, from, l->comm[to],
+                                          stream_of(b)));
+    bnet_gpu_leave(b);
+    end(l);
+}
+
+static void nccl_all_gather(gpu_link *link, const gpu_ptr *from, const gpu_ptr *to, size_t n_bytes)
+{
+    nccl_link *l = nccl(link);
+    if (!begin(l))
+        return;
+    for (int r = 0; r < link->n; r++) {
+        gpu_backend *be = link->rank[r];
+        bnet_gpu_enter(be);
+        note(be, "ncclAllGather",
+             ((gather_fn)l->lib.fn[ALL_GATHER])(at(from[r]), at(to[r]), n_bytes, NCCL_BYTES,
+                                                l->comm[r], stream_of(be)));
+        bnet_gpu_leave(be);
+    }
+    end(l);
+}
+
+/* ---- opening ---- */
+
+static void nccl_close(gpu_link *link)
+{
+    nccl_link *l = nccl(link);
+    for (int r = 0; r < link->n; r++) {
+        gpu_backend *be = link->rank[r];
+        bnet_gpu_enter(be);
+        be->d->c->wait(be->d);
+        if (l->comm[r])
+            ((destroy_fn)l->lib.fn[DESTROY])(l->comm[r]);
+        bnet_gpu_leave(be);
+    }
+    bnet_library_close(&l->lib);
+    bnet_free(l);
+}
+
+static void copies_instead(const bnet_log *log, const char *why)
+{
+    bnet_logf(log, BITNET_LOG_INFO, "cuda", "ranks are joined by copies, not NCCL: %s", why);
+}
+
+static bool on_one_device(gpu_backend *const *ranks, int n)
+{
+    for (int r = 0; r < n; r++)
+        for (int i = 0; i < r; i++)
+            if (ranks[i]->d->gpu.device_id == ranks[r]->d->gpu.device_id)
+                return true;
+    return false;
+}
+
+/* A communicator for every rank; NULL: there is a reason, said in the log. */
+static nccl_link *try_nccl(gpu_backend *const *ranks, int n, const bnet_log *log)
+{
+    char why[200];
+    int devices[GPU_RANKS], version = 0;
+    if (on_one_device(ranks, n)) {
+        copies_instead(log, "it takes one rank per device");
+        return NULL;
+    }
+    nccl_link *l = bnet_calloc(1, sizeof *l);
+    const bnet_loader *loader = ((const cuda_driver *)(const void *)ranks[0]->d)->loader;
+    if (!l || !bnet_library_open(loader, names, wanted, &l->lib, why, sizeof why)) {
+        copies_instead(log, l ? why : "no memory");
+        bnet_free(l);
+        return NULL;
+    }
+    for (int r = 0; r < n; r++)
+        devices[r] = ranks[r]->d->gpu.device_id;
+    int result = ((version_fn)l->lib.fn[VERSION])(&version);
+    if (result == 0)
+        result = ((init_fn)l->lib.fn[INIT_ALL])(l->comm, n, devices);
+    if (result != 0) {
+        snprintf(why, sizeof why, "ncclCommInitAll: %s (%d)", ((text_fn)l->lib.fn[TEXT])(result),
+                 result);
+        copies_instead(log, why);
+        bnet_library_close(&l->lib);
+        bnet_free(l);
+        return NULL;
+    }
+    snprintf(l->base.name, sizeof l->base.name, "NCCL %d.%d.%d", version / 10000,
+             version / 100 % 100, version % 100);
+    return l;
+}
+
+bitnet_status bnet_cuda_link_open(gpu_backend *const *ranks, int n, const bnet_log *log,
+                                  gpu_link **out, bitnet_error *err)
+{
+    static const gpu_link_calls calls = {nccl_close, nccl_send, nccl_all_gather};
+    nccl_link *l = try_nccl(ranks, n, log);
+    if (!l)
+        return bnet_gpu_copies_open(ranks, n, out, err);
+    l->base.c = &calls;
+    l->base.n = n;
+    memcpy(l->base.rank, ranks, (size_t)n * sizeof *ranks);
+    *out = &l->base;
+    return BITNET_OK;
+}

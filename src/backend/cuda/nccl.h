@@ -1,0 +1,12 @@
+/* nccl.h - ranks joined by NCCL where there is one, else by copies. */
+#ifndef BNET_CUDA_NCCL_H
+#define BNET_CUDA_NCCL_H
+
+#include "backend/gpu/link.h"
+
+/* NCCL serves ranks on different devices only; without it, or for virtual ranks, copies do, and the
+ * log says so. */
+bitnet_status bnet_cuda_link_open(gpu_backend *const *ranks, int n, const bnet_log *log,
+                                  gpu_link **out, bitnet_error *err);
+
+#endif

@@ -1,0 +1,344 @@
+/* group.c - several GPUs as one backend: opening it, its objects, its facts. */
+#include "backend/gpu/group.h"
+
+#include <stdio.h>
+
+static void group_close(bnet_backend *b)
+{
+    gpu_group *g = group_of(b);
+    if (g->link)
+        g->link->c->close(g->link);
+    for (int r = 0; r < g->n; r++)
+        bnet_backend_close(g->rank[r]);
+    pthread_mutex_destroy(&g->lock);
+    bnet_free(g->seqs);
+    bnet_free(g->ids);
+    bnet_free(g);
+}
+
+int bnet_group_rank_of(const gpu_group *g, int layer)
+{
+    int r = 0;
+    while (r + 1 < g->n && layer >= 0 && (uint64_t)layer >= g->layers[r + 1])
+        r++;
+    return r;
+}
+
+/* ---- buffers ---- */
+
+static void group_buffer_free(bnet_backend *b, bnet_buffer *buf)
+{
+    gpu_group *g = group_of(b);
+    group_buffer *all = group_buf(buf);
+    for (int r = 0; r < g->n; r++)
+        if (all->at[r])
+            g->rank[r]->v->buffer_free(g->rank[r], all->at[r]);
+    bnet_free(all->host);
+    bnet_free(all);
+}
+
+static bnet_buffer *group_buffer_new(bnet_backend *b, size_t n_bytes)
+{
+    gpu_group *g = group_of(b);
+    group_buffer *all = bnet_calloc(1, sizeof *all);
+    bool ok = all != NULL;
+    for (int r = 0; ok && r < g->n; r++) {
+        all->at[r] = g->rank[r]->v->buffer_new(g->rank[r], n_bytes);
+        ok = all->at[r] != NULL;
+    }
+    if (!ok && all)
+        group_buffer_free(b, (bnet_buffer *)(void *)all);
+    if (!ok)
+        return NULL;
+    all->n_bytes = n_bytes;
+    all->whole = all_ranks(g);
+    return (bnet_buffer *)(void *)all;
+}
+
+static void group_write(bnet_backend *b, bnet_buffer *buf, const void *bytes, size_t n_bytes)
+{
+    gpu_group *g = group_of(b);
+    group_buffer *all = group_buf(buf);
+    for (int r = 0; r < g->n; r++)
+        g->rank[r]->v->write(g->rank[r], all->at[r], bytes, n_bytes);
+    all->divided = false;
+    all->whole = all_ranks(g);
+}
+
+static bitnet_status group_sync(bnet_backend *b, bitnet_error *err)
+{
+    gpu_group *g = group_of(b);
+    bitnet_status st = BITNET_OK;
+    pthread_mutex_lock(&g->lock);
+    for (int r = 0; r < g->n; r++) { /* all are asked: each forgets its failure */
+        bitnet_error why;
+        bitnet_status s = g->rank[r]->v->sync(g->rank[r], &why);
+        if (s != BITNET_OK && st == BITNET_OK)
+            st = bnet_fail(err, s, "rank %d of %d: %s", r, g->n, why.message);
+    }
+    if (st == BITNET_OK && g->no_memory)
+        st = bnet_no_memory(err, "several devices");
+    g->no_memory = false;
+    pthread_mutex_unlock(&g->lock);
+    return st;
+}
+
+/* ---- weights ---- */
+
+static bitnet_status group_expect(bnet_backend *b, const bnet_expect *e, const bnet_log *log,
+                                  bitnet_error *err)
+{
+    gpu_group *g = group_of(b);
+    const gpu_layers l = {e->file, e->n_layers, e->layer_bytes, e->first_bytes, e->last_bytes};
+    if (g->split == BNET_SPLIT_TENSOR && e->n_kv_heads < g->n)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "%s: %d key/value heads cannot be divided among %d devices; name at most "
+                         "%d, or use --split layer",
+                         e->file, e->n_kv_heads, g->n, e->n_kv_heads);
+    if (g->split == BNET_SPLIT_TENSOR)
+        return BITNET_OK;
+    bitnet_status st = bnet_gpu_share_layers(g->facts, g->n, &l, g->layers, err);
+    for (int r = 0; st == BITNET_OK && r < g->n; r++)
+        bnet_logf(log, BITNET_LOG_INFO, "gpu", "rank %d: layers %llu to %llu", r,
+                  (unsigned long long)g->layers[r], (unsigned long long)g->layers[r + 1] - 1);
+    return st;
+}
+
+static void group_weight_free(bnet_backend *b, bnet_weight *w)
+{
+    gpu_group *g = group_of(b);
+    group_weight *all = (group_weight *)(void *)w;
+    for (int r = 0; r < g->n; r++)
+        if (all->at[r])
+            g->rank[r]->v->weight_free(g->rank[r], all->at[r]);
+    if (g->embd == all)
+        g->embd = NULL;
+    bnet_free(all);
+}
+
+/* Which ranks have it, and which rows of it. */
+static bitnet_status divide(const gpu_group *g, const bnet_weight_request *r, group_weight *w,
+                            bitnet_error *err)
+{
+    uint64_t n = r->tensor->ne[1], units = (uint64_t)r->n_units;
+    if (g->split == BNET_SPLIT_LAYER) {
+        w->ranks = (rank_set)1 << bnet_group_rank_of(g, r->layer);
+        return BITNET_OK;
+    }
+    w->ranks = all_ranks(g);
+    w->divided = r->tensor->n_dims > 1;
+    if (!w->divided)
+        return BITNET_OK;
+    bool ok = units ? n % units == 0 && bnet_gpu_shares(g->facts, g->n, units, w->first)
+                    : bnet_gpu_share_rows(g->facts, g->n, n, w->first);
+    for (int i = 0; ok && units && i <= g->n; i++)
+        w->first[i] *= n / units;
+    if (ok)
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_ARGUMENT,
+                     "%s: tensor %s: %llu rows cannot be divided among %d devices; name fewer, or "
+                     "use --split layer",
+                     r->file, r->tensor->name, (unsigned long long)n, g->n);
+}
+
+static bitnet_status prepare_on(gpu_group *g, int r, const bnet_weight_request *request,
+                                const bnet_log *log, group_weight *w, bitnet_error *err)
+{
+    bnet_weight_request part = *request;
+    if (w->divided) {
+        part.first_row = w->first[r];
+        part.n_rows = w->first[r + 1] - w->first[r];
+    }
+    bnet_backend *be = g->rank[r];
+    bitnet_status st = be->v->weight_prepare(be, &part, log, &w->at[r], err);
+    if (st == BITNET_OK && w->info.n_in == 0)
+        w->info = *be->v->weight_info(w->at[r]);
+    return st == BITNET_OK ? st : bnet_wrap(err, st, "rank %d of %d", r, g->n);
+}
+
+static bitnet_status group_weight_prepare(bnet_backend *b, const bnet_weight_request *request,
+                                          const bnet_log *log, bnet_weight **out, bitnet_error *err)
+{
+    gpu_group *g = group_of(b);
+    group_weight *w = bnet_calloc(1, sizeof *w);
+    if (!w)
+        return bnet_no_memory(err, request->tensor->name);
+    bitnet_status st = divide(g, request, w, err);
+    for (int r = 0; st == BITNET_OK && r < g->n; r++)
+        if (has_rank(w->ranks, r)) { /* warnings are said once */
+            st = prepare_on(g, r, request, log, w, err);
+            log = NULL;
+        }
+    if (st != BITNET_OK) {
+        group_weight_free(b, (bnet_weight *)(void *)w);
+        return st;
+    }
+    if (w->divided)
+        w->info.n_out = w->first[g->n];
+    *out = (bnet_weight *)(void *)w;
+    return BITNET_OK;
+}
+
+static const bnet_weight_info *group_weight_info(const bnet_weight *w)
+{
+    return &group_w(w)->info;
+}
+
+/* ---- facts ---- */
+
+/* The same kernel of several ranks is one kernel. */
+static size_t group_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
+{
+    const gpu_group *g = (const gpu_group *)b;
+    bitnet_kernel_use uses[BNET_KERNELS_MAX];
+    size_t n = 0;
+    for (int r = 0; r < g->n; r++) {
+        size_t m = g->rank[r]->v->kernels(g->rank[r], uses, BNET_KERNELS_MAX);
+        for (size_t i = 0; i < m; i++) {
+            size_t at = 0;
+            while (at < BNET_MIN(n, cap) && strcmp(out[at].id, uses[i].id) != 0)
+                at++;
+            if (at < BNET_MIN(n, cap))
+                out[at].n_calls += uses[i].n_calls;
+            else if (n++ < cap)
+                out[at] = uses[i];
+        }
+    }
+    return n;
+}
+
+static size_t group_shapes(const bnet_backend *b, bnet_kernel_query *out, size_t cap)
+{
+    const bnet_backend *first = ((const gpu_group *)b)->rank[0];
+    return first->v->shapes(first, out, cap);
+}
+
+static const bnet_gpu *gpu_at(const gpu_group *g, int r)
+{
+    return &gpu_of(g->rank[r])->d->gpu;
+}
+
+/* Is an earlier rank on the same device? */
+static bool again(const gpu_group *g, int r)
+{
+    for (int i = 0; i < r; i++)
+        if (gpu_at(g, i)->device_id == gpu_at(g, r)->device_id)
+            return true;
+    return false;
+}
+
+static void group_stats(const bnet_backend *b, bnet_backend_stats *out)
+{
+    const gpu_group *g = (const gpu_group *)b;
+    *out = (bnet_backend_stats){0};
+    for (int r = 0; r < g->n; r++) {
+        bnet_backend_stats s;
+        g->rank[r]->v->stats(g->rank[r], &s);
+        out->n_h2d += s.n_h2d;
+        out->n_d2h += s.n_d2h;
+        out->h2d_bytes += s.h2d_bytes;
+        out->d2h_bytes += s.d2h_bytes;
+        out->cache_hits += s.cache_hits;
+        out->cache_misses += s.cache_misses;
+        out->memory_allocated += s.memory_allocated;
+        out->memory_peak += s.memory_peak;
+        out->memory_used += again(g, r) ? 0 : s.memory_used;
+        out->memory_total += again(g, r) ? 0 : s.memory_total;
+        out->fp16_ms += s.fp16_ms;
+        out->bf16_ms += s.bf16_ms;
+    }
+}
+
+static double group_read_limit(bnet_backend *b)
+{
+    bnet_backend *first = group_of(b)->rank[0];
+    return first->v->read_limit(first);
+}
+
+/* What each rank has now, once all weights are there. */
+static void group_weights_done(bnet_backend *b, const bnet_log *log)
+{
+    gpu_group *g = group_of(b);
+    for (int r = 0; r < g->n; r++) {
+        gpu_backend *be = gpu_of(g->rank[r]);
+        bnet_logf(log, BITNET_LOG_INFO, "gpu", "rank %d: device %d (%s): %.1f MB of weights", r,
+                  be->d->gpu.device_id, be->d->gpu.name, (double)be->weight_bytes / 1e6);
+    }
+}
+
+/* ---- opening ---- */
+
+/* Ranks on one device share what is free there. */
+static void find_facts(gpu_group *g)
+{
+    for (int r = 0; r < g->n; r++) {
+        gpu_backend *be = gpu_of(g->rank[r]);
+        uint64_t left = 0, total = 0, n = 0;
+        bnet_gpu_enter(be);
+        be->d->c->memory(be->d, &left, &total);
+        bnet_gpu_leave(be);
+        for (int i = 0; i < g->n; i++)
+            n += gpu_at(g, i)->device_id == gpu_at(g, r)->device_id;
+        g->facts[r] =
+            (gpu_rank_facts){left / n, (double)BNET_MAX(gpu_at(g, r)->multiprocessors, 1)};
+    }
+}
+
+static bnet_backend_vtable table_of(const bnet_backend_vtable *first, int n)
+{
+    bnet_backend_vtable v = {.name = first->name,
+                             .n_ranks = n,
+                             .close = group_close,
+                             .buffer_new = group_buffer_new,
+                             .buffer_free = group_buffer_free,
+                             .read = bnet_group_read,
+                             .write = group_write,
+                             .sync = group_sync,
+                             .expect = group_expect,
+                             .weight_prepare = group_weight_prepare,
+                             .weight_free = group_weight_free,
+                             .weight_info = group_weight_info,
+                             .weights_done = group_weights_done,
+                             .kv_block_bytes = first->kv_block_bytes,
+                             .kernels = group_kernels,
+                             .shapes = group_shapes,
+                             .stats = group_stats,
+                             .read_limit = group_read_limit};
+    bnet_group_fill_kv(&v);
+    bnet_group_fill_ops(&v);
+    return v;
+}
+
+static void say(const gpu_group *g, const bnet_selection_ranks *ranks)
+{
+    int n = bnet_ranks_devices(ranks);
+    bool virtual = n < g->n;
+    bnet_logf(&g->log, BITNET_LOG_INFO, "gpu",
+              "%d %sranks on %d device%s, split by %s, joined by %s", g->n,
+              virtual ? "virtual " : "", n, n == 1 ? "" : "s",
+              g->split == BNET_SPLIT_LAYER ? "layers" : "rows", g->link->name);
+}
+
+bitnet_status bnet_gpu_group_open(const bnet_backend_want *w, bnet_backend *const *ranks,
+                                  gpu_link *link, bnet_backend **out, bitnet_error *err)
+{
+    gpu_group *g = bnet_calloc(1, sizeof *g);
+    if (!g) {
+        link->c->close(link);
+        for (int r = 0; r < w->ranks.n; r++)
+            bnet_backend_close(ranks[r]);
+        return bnet_no_memory(err, "several devices");
+    }
+    pthread_mutex_init(&g->lock, NULL);
+    g->n = w->ranks.n;
+    memcpy(g->rank, ranks, (size_t)g->n * sizeof *ranks);
+    g->link = link;
+    g->split = w->ranks.split;
+    g->log = w->log ? *w->log : (bnet_log){NULL, NULL};
+    g->table = table_of(ranks[0]->v, g->n);
+    g->base.v = &g->table;
+    find_facts(g);
+    say(g, &w->ranks);
+    *out = &g->base;
+    return BITNET_OK;
+}

@@ -1,0 +1,99 @@
+/* group.h - several GPUs as one backend: every rank is the backend of one device, nothing above
+ * knows. Hides: who has which rows, layers and heads, and when anything travels.
+ *
+ * A buffer is whole on some ranks, or divided: rank r has columns [first[r], first[r + 1]) of every
+ * row, packed. Each operation runs where its operands are (its weight's ranks, its layer's rank,
+ * else where the first operand is whole); what is missing there is fetched first. So by layers the
+ * hidden state moves when the next layer's norm asks for it, and by rows (tensor parallel) divided
+ * results are put together when somebody needs whole rows.
+ *
+ * Why nothing is ever summed across ranks: the outputs of o and down could be partial sums of each
+ * rank's columns, but their input is normed and quantised to int8 as a whole row first, and float
+ * sums depend on their order. So heads and activations are gathered, every rank norms and quantises
+ * the whole row, and all matrices are divided by rows. Four gathers per layer, and the bits are
+ * those of one device in whatever order anything arrives. */
+#ifndef BNET_GPU_GROUP_H
+#define BNET_GPU_GROUP_H
+
+#include "backend/gpu/link.h"
+#include "backend/gpu/shares.h"
+
+typedef uint32_t rank_set; /* bit r: rank r */
+
+typedef struct group_buffer {
+    size_t n_bytes;
+    bnet_buffer *at[GPU_RANKS];
+    rank_set whole; /* ranks that have all of it; meaningless while divided */
+    bool divided;
+    size_t n_rows; /* and columns, if divided */
+    uint64_t first[GPU_RANKS + 1];
+    uint8_t *host; /* what divided rows were read into */
+} group_buffer;
+
+typedef struct group_weight {
+    bnet_weight_info info;
+    bnet_weight *at[GPU_RANKS];
+    rank_set ranks;
+    bool divided;
+    uint64_t first[GPU_RANKS + 1]; /* rows, if divided */
+} group_weight;
+
+typedef struct gpu_group {
+    bnet_backend base; /* first: a bnet_backend * is a gpu_group * */
+    bnet_backend_vtable table;
+    bnet_split_kind split;
+    int n;
+    bnet_backend *rank[GPU_RANKS];
+    gpu_rank_facts facts[GPU_RANKS];
+    gpu_link *link;
+    pthread_mutex_t lock; /* an operation is several of the ranks' */
+    bnet_log log;
+    uint64_t layers[GPU_RANKS + 1]; /* by layers: first of each rank */
+    const group_weight *embd;       /* whose rows ids are of */
+    bnet_seq *seqs;                 /* a step as one rank sees it */
+    int32_t *ids;
+    size_t cap_seqs, cap_ids;
+    bool no_memory; /* told at sync */
+} gpu_group;
+
+typedef struct group_kv {
+    gpu_group *g; /* entries that get no backend need it */
+    bnet_kv_store *at[GPU_RANKS];
+    uint64_t heads[GPU_RANKS + 1]; /* key/value heads, divided by rows */
+    size_t head_bytes;             /* of a block */
+} group_kv;
+
+static inline gpu_group *group_of(bnet_backend *b)
+{
+    return (gpu_group *)b;
+}
+static inline group_buffer *group_buf(bnet_buffer *b)
+{
+    return (group_buffer *)(void *)b;
+}
+static inline const group_weight *group_w(const bnet_weight *w)
+{
+    return (const group_weight *)(const void *)w;
+}
+static inline rank_set all_ranks(const gpu_group *g)
+{
+    return (rank_set)((UINT64_C(1) << g->n) - 1);
+}
+static inline bool has_rank(rank_set s, int r)
+{
+    return s >> r & 1;
+}
+
+/* Which rank has a layer (-1: what comes before all, more than the last: what comes after). */
+int bnet_group_rank_of(const gpu_group *g, int layer);
+/* The first n bytes are whole on these ranks when it returns. */
+void bnet_group_need(gpu_group *g, group_buffer *b, rank_set ranks, size_t n_bytes);
+const void *bnet_group_read(bnet_backend *b, bnet_buffer *buf, size_t n_bytes);
+void bnet_group_fill_ops(bnet_backend_vtable *v); /* group_ops.c */
+void bnet_group_fill_kv(bnet_backend_vtable *v);  /* group_kv.c */
+
+/* Takes the ranks and the link, also on failure. */
+bitnet_status bnet_gpu_group_open(const bnet_backend_want *w, bnet_backend *const *ranks,
+                                  gpu_link *link, bnet_backend **out, bitnet_error *err);
+
+#endif

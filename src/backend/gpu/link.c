@@ -1,0 +1,179 @@
+/* link.c - ranks joined by copies. Whoever receives asks for the copy, in its own stream; before it
+ * the sender's work must be done, after it the sender may go on to overwrite what was read. */
+#include "backend/gpu/link.h"
+
+#include <stdio.h>
+
+typedef struct copies_link {
+    gpu_link base;
+    bool direct[GPU_RANKS][GPU_RANKS]; /* [reader][owner] */
+    void *stage[GPU_RANKS];            /* pinned: what a rank sends by way of the host */
+    size_t cap[GPU_RANKS];
+} copies_link;
+
+static copies_link *copies(gpu_link *l)
+{
+    return (copies_link *)l;
+}
+
+bool bnet_gpu_link_alive(const gpu_link *l)
+{
+    for (int r = 0; r < l->n; r++)
+        if (!gpu_alive(l->rank[r]))
+            return false;
+    return true;
+}
+
+static void waits_for(gpu_backend *be, const gpu_backend *other)
+{
+    if (be == other || !gpu_alive(be))
+        return;
+    bnet_gpu_enter(be);
+    bnet_gpu_ok(be, "waiting for another rank", be->d->c->after(be->d, other->d));
+    bnet_gpu_leave(be);
+}
+
+static void all_wait_for_all(gpu_link *l)
+{
+    for (int r = 0; r < l->n; r++)
+        for (int i = 0; i < l->n; i++)
+            waits_for(l->rank[r], l->rank[i]);
+}
+
+/* ---- by way of the host ---- */
+
+/* Pinned memory of a rank, free to be written in its order of work. */
+static bool room(copies_link *l, int r, size_t n_bytes)
+{
+    gpu_backend *be = l->base.rank[r];
+    if (l->cap[r] >= n_bytes)
+        return true;
+    for (int i = 0; i < l->base.n; i++) /* somebody may still read it */
+        l->base.rank[i]->d->c->wait(l->base.rank[i]->d);
+    be->d->c->host_release(be->d, l->stage[r]);
+    l->stage[r] = be->d->c->host_alloc(be->d, n_bytes);
+    l->cap[r] = l->stage[r] ? n_bytes : 0;
+    return l->stage[r] || bnet_gpu_ok(be, "pinned memory between ranks", 2);
+}
+
+static void put_on_stage(copies_link *l, int from, gpu_ptr src, size_t n_bytes)
+{
+    gpu_backend *be = l->base.rank[from];
+    bnet_gpu_enter(be);
+    if (gpu_alive(be) && room(l, from, n_bytes)) {
+        bnet_gpu_ok(be, "copying to another rank",
+                    be->d->c->to_host(be->d, l->stage[from], src, n_bytes));
+        atomic_fetch_add(&be->n_d2h, 1);
+        atomic_fetch_add(&be->d2h_bytes, n_bytes);
+    }
+    bnet_gpu_leave(be);
+}
+
+/* ---- one copy ---- */
+
+/* The receiver's part, after it was made to wait for the sender's. */
+static void take(copies_link *l, int from, gpu_ptr src, int to, gpu_ptr dst, size_t n_bytes)
+{
+    gpu_backend *be = l->base.rank[to];
+    const gpu_calls *c = be->d->c;
+    bnet_gpu_enter(be);
+    if (!gpu_alive(be)) {
+        bnet_gpu_leave(be);
+        return;
+    }
+    if (l->direct[to][from]) {
+        bnet_gpu_ok(be, "copying from another rank",
+                    c->fetch(be->d, dst, l->base.rank[from]->d, src, n_bytes));
+    } else {
+        bnet_gpu_ok(be, "copying from another rank",
+                    c->to_device(be->d, dst, l->stage[from], n_bytes));
+        atomic_fetch_add(&be->n_h2d, 1);
+        atomic_fetch_add(&be->h2d_bytes, n_bytes);
+    }
+    bnet_gpu_leave(be);
+}
+
+static void copies_send(gpu_link *link, int from, gpu_ptr src, int to, gpu_ptr dst, size_t n_bytes)
+{
+    copies_link *l = copies(link);
+    if (!l->direct[to][from])
+        put_on_stage(l, from, src, n_bytes);
+    if (!bnet_gpu_link_alive(link))
+        return;
+    waits_for(link->rank[to], link->rank[from]);
+    take(l, from, src, to, dst, n_bytes);
+    waits_for(link->rank[from], link->rank[to]);
+}
+
+static bool staged(const copies_link *l, int from)
+{
+    for (int to = 0; to < l->base.n; to++)
+        if (!l->direct[to][from])
+            return true;
+    return false;
+}
+
+static void copies_all_gather(gpu_link *link, const gpu_ptr *from, const gpu_ptr *to,
+                              size_t n_bytes)
+{
+    copies_link *l = copies(link);
+    for (int r = 0; r < link->n; r++)
+        if (staged(l, r))
+            put_on_stage(l, r, from[r], n_bytes);
+    if (!bnet_gpu_link_alive(link))
+        return;
+    all_wait_for_all(link);
+    for (int r = 0; r < link->n; r++)
+        for (int i = 0; i < link->n; i++)
+            take(l, i, from[i], r, to[r] + (size_t)i * n_bytes, n_bytes);
+    all_wait_for_all(link);
+}
+
+/* ---- opening ---- */
+
+static void copies_close(gpu_link *link)
+{
+    copies_link *l = copies(link);
+    for (int r = 0; r < link->n; r++) {
+        gpu_backend *be = link->rank[r];
+        bnet_gpu_enter(be);
+        be->d->c->wait(be->d);
+        be->d->c->host_release(be->d, l->stage[r]);
+        bnet_gpu_leave(be);
+    }
+    bnet_free(l);
+}
+
+static bool reach(gpu_backend *be, gpu_backend *other)
+{
+    if (be == other)
+        return true;
+    bnet_gpu_enter(be);
+    bool can = be->d->c->reach(be->d, other->d);
+    bnet_gpu_leave(be);
+    return can;
+}
+
+bitnet_status bnet_gpu_copies_open(gpu_backend *const *ranks, int n, gpu_link **out,
+                                   bitnet_error *err)
+{
+    static const gpu_link_calls calls = {copies_close, copies_send, copies_all_gather};
+    copies_link *l = bnet_calloc(1, sizeof *l);
+    if (!l)
+        return bnet_no_memory(err, "link between ranks");
+    l->base.c = &calls;
+    l->base.n = n;
+    memcpy(l->base.rank, ranks, (size_t)n * sizeof *ranks);
+    int n_staged = 0;
+    for (int r = 0; r < n; r++)
+        for (int i = 0; i < n; i++) {
+            l->direct[r][i] = reach(ranks[r], ranks[i]);
+            n_staged += !l->direct[r][i];
+        }
+    snprintf(l->base.name, sizeof l->base.name, "%s",
+             n_staged == 0             ? "direct copies"
+             : n_staged == n * (n - 1) ? "copies through the host"
+                                       : "copies, some through the host");
+    *out = &l->base;
+    return BITNET_OK;
+}

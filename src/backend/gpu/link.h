@@ -1,0 +1,38 @@
+/* link.h - how the ranks of a group hand each other what they computed. One interface; copies from
+ * device to device (link.c) and NCCL (cuda/nccl.c) are behind it.
+ *
+ * Two calls are enough, because nothing is ever summed across ranks: see group.h. What is asked for
+ * happens in the ranks' own order of work; nothing waits on the host. Failures are noted with the
+ * rank they happened on. One thread at a time. */
+#ifndef BNET_GPU_LINK_H
+#define BNET_GPU_LINK_H
+
+#include "backend/gpu/gpu.h"
+
+enum { GPU_RANKS = BNET_GPUS_MAX };
+
+typedef struct gpu_link gpu_link;
+
+typedef struct gpu_link_calls {
+    void (*close)(gpu_link *l);
+    /* n bytes at src of one rank become those at dst of another */
+    void (*send)(gpu_link *l, int from, gpu_ptr src, int to, gpu_ptr dst, size_t n_bytes);
+    /* of every rank r: to[r] + i * n_bytes becomes what from[i] is on rank i, for all i. The ranges
+     * must not overlap. */
+    void (*all_gather)(gpu_link *l, const gpu_ptr *from, const gpu_ptr *to, size_t n_bytes);
+} gpu_link_calls;
+
+struct gpu_link {
+    const gpu_link_calls *c;
+    char name[64]; /* "NCCL 2.27", "direct copies", "copies through the host" */
+    int n;
+    gpu_backend *rank[GPU_RANKS];
+};
+
+/* By copies: inside a device, directly where the driver allows it, else through pinned memory. */
+bitnet_status bnet_gpu_copies_open(gpu_backend *const *ranks, int n, gpu_link **out,
+                                   bitnet_error *err);
+/* A rank failed: nothing more is asked of any until sync told of it. */
+bool bnet_gpu_link_alive(const gpu_link *l);
+
+#endif
