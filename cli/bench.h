@@ -92,6 +92,15 @@ void print_row(const bench_plan *p, const bench_row *r);
 void print_kernels(const bench_rows *rows);
 void test_name(const bitnet_bench_test *t, char *buf, size_t cap); /* "pp512" */
 
+/* ---- bench_device.c: of a GPU ---- */
+
+bool on_device(const bench_side *s);
+int bench_device_profile(const bench_plan *p, bench_side *s);
+/* Memory computed and taken, speed of loading. */
+void bench_device_memory(const bench_plan *p, const bench_side *s);
+void launch_text(const bitnet_launch *l, char *buf, size_t cap);
+struct json_t *launch_json(const bitnet_launch *l);
+
 /* ---- bench_more.c: --profile, --kernels, --compare ---- */
 
 int bench_profile(const bench_plan *p, bench_side *s);

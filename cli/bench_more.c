@@ -59,6 +59,8 @@ int bench_profile(const bench_plan *p, bench_side *s)
         t.depth = p->depths.data[i] > t.depth ? p->depths.data[i] : t.depth;
     if (t.depth == 0)
         t.depth = PROFILE_DEPTH;
+    if (on_device(s))
+        return bench_device_profile(p, s);
     for (int round = 0; round < 2; round++) /* the first one warms up */
         if (bitnet_bench_profile(s->bench, &t, e, ENTRIES_MAX, &n, &ms, &err) != BITNET_OK)
             return interrupted() ? interrupted() : fail_with(&err);
@@ -86,6 +88,20 @@ static double share(double part, double whole)
     return whole > 0 ? part / whole : 0;
 }
 
+/* How a GPU was used, and by how much. */
+static void print_launched(const bitnet_kernel_rate *r)
+{
+    char launch[96];
+    launch_text(&r->launch, launch, sizeof launch);
+    out_printf("  %-26s %4llu x %6llu x %6llu %9.2f us ", r->kernel, (unsigned long long)r->shape.m,
+               (unsigned long long)r->shape.n, (unsigned long long)r->shape.k, 1e3 * r->ms);
+    if (r->shape.m == 1)
+        out_printf("%8.1f GB/s", r->gb_s);
+    else
+        out_printf("%8.1f TOPS", r->gop_s / 1e3);
+    out_printf("  %s%s\n", launch, r->chosen ? ", chosen" : "");
+}
+
 static void print_rate(void *user, const bitnet_kernel_rate *r)
 {
     const rates *t = user;
@@ -99,8 +115,14 @@ static void print_rate(void *user, const bitnet_kernel_rate *r)
                               j_num(r->ms), "gb_s", j_num(r->gb_s), "share_of_read_limit",
                               j_num(share(r->gb_s, l->read_gb_s)), "gop_s", j_num(r->gop_s),
                               "share_of_peak", j_num(share(r->gop_s, peak)), "chosen", r->chosen);
+        if (r->launch.block)
+            json_object_set_new(j, "launch", launch_json(&r->launch));
         j_print(j);
         json_decref(j);
+        return;
+    }
+    if (r->launch.block) {
+        print_launched(r);
         return;
     }
     out_printf("  %-26s %4llu x %6llu x %6llu %10.4f ms ", r->kernel,
@@ -120,7 +142,11 @@ int bench_kernels(const bench_plan *p, bench_side *s)
     static const uint64_t sizes[] = {1, 512};
     bitnet_error err = {0};
     rates t = {p, s};
-    if (!opt_json(p->args))
+    if (!opt_json(p->args) && on_device(s))
+        out_printf(
+            "kernels one by one, cold: tokens x outputs x inputs; grid x block, shared memory, "
+            "registers, blocks per multiprocessor, occupancy\n");
+    else if (!opt_json(p->args))
         out_printf("kernels one by one, %d threads: tokens x outputs x inputs\n",
                    s->limits.n_threads);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

@@ -320,6 +320,8 @@ static int bench_threads(const bench_plan *p, const bench_source *src, size_t i,
         rc = measure_all(p, &s, rows);
     if (!rc && opt_on(p->args, OPT_PROFILE))
         rc = bench_profile(p, &s);
+    if (!rc && on_device(&s)) /* before kernels take memory of their own */
+        bench_device_memory(p, &s);
     if (!rc && opt_on(p->args, OPT_BENCH_KERNELS))
         rc = bench_kernels(p, &s);
     if (!rc)

@@ -827,6 +827,51 @@ BITNET_API bitnet_status bitnet_bench_profile(bitnet_bench *bench, const bitnet_
                                               bitnet_profile_entry *out, size_t cap, size_t *n,
                                               double *total_ms, bitnet_error *err);
 
+/* Where a device's memory is, in bytes, and how the weights came there. */
+typedef struct bitnet_memory_use {
+    size_t struct_size;
+    uint64_t weights, caches, workspace; /* ours, by purpose */
+    uint64_t own, own_peak; /* ours as they were taken of the driver, now and at most */
+    uint64_t foreign;       /* in use before us: the driver's context, other programs */
+    uint64_t total;
+    uint64_t load_bytes; /* of the file */
+    double load_ms;      /* from the first tensor read to the last one there */
+} bitnet_memory_use;
+
+BITNET_API void bitnet_memory_use_init(bitnet_memory_use *use);
+/* Any thread. Fails: ARGUMENT, NOT_AVAILABLE (a device without memory of its own: the CPU). */
+BITNET_API bitnet_status bitnet_engine_memory_use(const bitnet_engine *engine,
+                                                  bitnet_memory_use *use, bitnet_error *err);
+/* What bitnet_session_memory said of the bench's sessions before they were opened. */
+BITNET_API uint64_t bitnet_bench_memory(const bitnet_bench *bench);
+
+/* What one launch of a kernel takes of a GPU; zeros on a CPU. */
+typedef struct bitnet_launch {
+    unsigned grid[3], block; /* blocks; threads of a block */
+    unsigned shared_bytes;   /* of a block */
+    int registers;           /* of a thread */
+    int blocks_per_sm;       /* that fit on a multiprocessor at once */
+    double occupancy;        /* their threads / those it can hold */
+} bitnet_launch;
+
+/* All launches of one kernel in a test, timed by the device's own clock, each by itself. */
+typedef struct bitnet_kernel_time {
+    const char *kernel, *op; /* live as long as the engine */
+    int variant;             /* 0, 1, ...: which code of that kernel */
+    uint64_t n_launches;
+    double ms;
+    bitnet_launch launch; /* of the last one */
+} bitnet_kernel_time;
+
+/* Kernel by kernel through a test, the most time first: the test is done once as always
+ * (*total_ms), then once with every kernel launched and timed alone; what they add up to may be
+ * more than the whole, because kernels overlap. No other session of the engine may be at work.
+ * Fails: ARGUMENT, NOT_AVAILABLE (a CPU: see _profile), as _once. */
+BITNET_API bitnet_status bitnet_bench_kernel_times(bitnet_bench *bench,
+                                                   const bitnet_bench_test *test,
+                                                   bitnet_kernel_time *out, size_t cap, size_t *n,
+                                                   double *total_ms, bitnet_error *err);
+
 /* One kernel on one shape of an engine: gb_s of its weights (m = 1, weights larger than the last
  * cache in turn) or gop_s (m = 512). */
 typedef struct bitnet_kernel_rate {
@@ -835,6 +880,7 @@ typedef struct bitnet_kernel_rate {
     bool chosen; /* it would serve this shape */
     double ms;   /* of one pass, median */
     double gb_s, gop_s;
+    bitnet_launch launch;
 } bitnet_kernel_rate;
 typedef void (*bitnet_kernel_rate_fn)(void *user, const bitnet_kernel_rate *rate);
 

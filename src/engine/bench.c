@@ -29,6 +29,20 @@ bool bitnet_bench_parse(const char *text, bitnet_bench_test *out)
     return true;
 }
 
+bitnet_status bnet_bench_session(bitnet_bench *b, const bitnet_session_options *o, uint64_t *memory,
+                                 bitnet_session **out, bitnet_error *err)
+{
+    size_t n_bytes = 0;
+    bitnet_status st = bitnet_session_memory(b->engine, o, &n_bytes, err);
+    *memory += n_bytes;
+    return st == BITNET_OK ? bitnet_session_open(b->engine, o, out, err) : st;
+}
+
+uint64_t bitnet_bench_memory(const bitnet_bench *b)
+{
+    return b ? b->memory + b->crowd_memory : 0;
+}
+
 static bitnet_status open_parts(bitnet_bench *b, const bitnet_bench_options *o, bitnet_error *err)
 {
     bitnet_session_options so;
@@ -39,7 +53,7 @@ static bitnet_status open_parts(bitnet_bench *b, const bitnet_bench_options *o, 
     so.kv_type = o->kv_type;
     bitnet_sampler_options_init(&po);
     po.temperature = 0;
-    bitnet_status st = bitnet_session_open(b->engine, &so, &b->session, err);
+    bitnet_status st = bnet_bench_session(b, &so, &b->memory, &b->session, err);
     if (st == BITNET_OK)
         st = bitnet_sampler_open(&po, b->engine->info.n_vocab, &b->sampler, err);
     if (st != BITNET_OK)

@@ -24,7 +24,7 @@ static bitnet_status open_one(bitnet_bench *b, size_t i, size_t n, bitnet_error 
     o.n_ctx = b->options.n_ctx;
     o.kv_type = b->options.kv_type;
     o.n_batch = i == 0 ? (int)BNET_MAX(n, (size_t)64) : 64;
-    bitnet_status st = bitnet_session_open(b->engine, &o, &b->crowd[i], err);
+    bitnet_status st = bnet_bench_session(b, &o, &b->crowd_memory, &b->crowd[i], err);
     if (st == BITNET_OK) {
         b->n_crowd = i + 1;
         b->choosers[i] = b->sampler;
@@ -37,6 +37,7 @@ static bitnet_status open_crowd(bitnet_bench *b, size_t n, bitnet_error *err)
     if (b->n_crowd == n)
         return BITNET_OK;
     bnet_bench_crowd_close(b);
+    b->crowd_memory = 0;
     b->crowd = bnet_calloc(n, sizeof *b->crowd);
     b->choosers = bnet_calloc(n, sizeof *b->choosers);
     b->now = bnet_calloc(n, sizeof *b->now);

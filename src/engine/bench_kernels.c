@@ -11,6 +11,7 @@ static const double longest_ms = 1000; /* a pass slower than this is not repeate
 typedef struct measuring {
     bitnet_engine *engine;
     bnet_backend *backend;
+    const bnet_capabilities *caps;
     int n_repeats;
     bitnet_kernel_rate_fn each;
     void *user;
@@ -39,7 +40,8 @@ static bitnet_status make_copies(measuring *m, const bnet_kernel_query *q, bitne
 {
     uint64_t bytes = weight_bytes(q), cache = 2 * m->engine->runtime->devices->cpu.l3_bytes;
     uint64_t want = BNET_MAX(turn_bytes, cache);
-    size_t n = q->m > 1 || bytes == 0 ? 1 : (size_t)(want / bytes + 1);
+    bool one = q->m > 1 || bytes == 0 || m->backend->v->capabilities; /* a device has its own */
+    size_t n = one ? 1 : (size_t)(want / bytes + 1);
     bitnet_status st = BITNET_OK;
     n = BNET_MIN(n, (size_t)COPIES_MAX);
     while (st == BITNET_OK && m->n_copies < n) {
@@ -47,6 +49,16 @@ static bitnet_status make_copies(measuring *m, const bnet_kernel_query *q, bitne
         m->n_copies += st == BITNET_OK;
     }
     return st;
+}
+
+bitnet_launch bnet_public_launch(const bnet_launch_shape *s)
+{
+    return (bitnet_launch){.grid = {s->grid[0], s->grid[1], s->grid[2]},
+                           .block = s->block,
+                           .shared_bytes = s->shared_bytes,
+                           .registers = s->registers,
+                           .blocks_per_sm = s->blocks_per_sm,
+                           .occupancy = s->occupancy};
 }
 
 /* Milliseconds of one pass; each repetition goes through all copies. */
@@ -64,6 +76,13 @@ static double median_ms(const measuring *m, const bnet_kernel_record *k)
     return bitnet_summarize(ms, (size_t)n).median;
 }
 
+static bitnet_launch launch_of(const measuring *m)
+{
+    bnet_launch_shape s;
+    m->backend->v->bench_shape(m->copies[0], &s);
+    return bnet_public_launch(&s);
+}
+
 static void tell(const measuring *m, const bitnet_kernel_query *shape, const bnet_kernel_query *q,
                  const bnet_kernel_record *k, const bnet_kernel_record *chosen)
 {
@@ -71,6 +90,8 @@ static void tell(const measuring *m, const bitnet_kernel_query *shape, const bne
     double ops = 2.0 * (double)q->m * (double)q->n * (double)q->k;
     r.shape.m = q->m;
     r.ms = median_ms(m, k);
+    if (m->backend->v->bench_shape)
+        r.launch = launch_of(m);
     if (r.ms > 0) {
         r.gb_s = (double)weight_bytes(q) / r.ms / 1e6;
         r.gop_s = ops / r.ms / 1e6;
@@ -96,12 +117,12 @@ static bitnet_status one_shape(measuring *m, const bitnet_kernel_query *shape, b
     const bnet_kernel_record *k, *chosen = NULL;
     char reason[160];
     bitnet_status st = BITNET_OK;
-    if (bnet_registry_select(rt->registry, &rt->caps, &q, &chosen, NULL) != BITNET_OK)
+    if (bnet_registry_select(rt->registry, m->caps, &q, &chosen, NULL) != BITNET_OK)
         chosen = NULL;
     q.m = tokens_for(&q, reference);
     for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(rt->registry, i)); i++) {
         if ((k->tier == BNET_TIER_REFERENCE) != reference ||
-            *bnet_kernel_veto(k, &rt->caps, &q, reason, sizeof reason))
+            *bnet_kernel_veto(k, m->caps, &q, reason, sizeof reason))
             continue;
         if (m->n_copies == 0)
             st = make_copies(m, &q, err);
@@ -125,14 +146,21 @@ bitnet_status bitnet_bench_each_kernel(bitnet_engine *e, uint64_t m, int n_repea
     if (n == 0 || !e->backend->v->bench_new)
         return bnet_fail(err, BITNET_NOT_AVAILABLE,
                          "bench: kernels of this device are not measured one by one");
-    bitnet_status st =
-        bnet_backend_open_cpu(rt->pool, rt->registry, rt->isa, false, &rt->log, &run.backend, err);
+    bitnet_status st = BITNET_OK;
+    bool device = e->backend->v->capabilities != NULL;
+    run.caps = device ? e->backend->v->capabilities(e->backend) : &rt->caps;
+    if (device)
+        run.backend = e->backend;
+    else
+        st = bnet_backend_open_cpu(rt->pool, rt->registry, rt->isa, false, &rt->log, &run.backend,
+                                   err);
     for (size_t i = 0; st == BITNET_OK && i < n; i++) {
         shapes[i].m = m;
         st = one_shape(&run, &shapes[i], false, err);
         if (st == BITNET_OK)
             st = one_shape(&run, &shapes[i], true, err);
     }
-    bnet_backend_close(run.backend);
+    if (!device)
+        bnet_backend_close(run.backend);
     return st;
 }

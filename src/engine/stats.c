@@ -225,6 +225,36 @@ bitnet_status bitnet_engine_stats(const bitnet_engine *e, bitnet_stats *stats, b
     return st;
 }
 
+void bitnet_memory_use_init(bitnet_memory_use *u)
+{
+    if (u)
+        *u = (bitnet_memory_use){.struct_size = sizeof *u};
+}
+
+bitnet_status bitnet_engine_memory_use(const bitnet_engine *e, bitnet_memory_use *u,
+                                       bitnet_error *err)
+{
+    if (!e || !u || u->struct_size != sizeof *u)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "memory: engine and use must not be NULL; call bitnet_memory_use_init");
+    if (!e->backend || !e->backend->v->usage)
+        return bnet_fail(err, BITNET_NOT_AVAILABLE,
+                         "memory: this device has none of its own; see bitnet_host_memory_read");
+    bnet_usage d;
+    e->backend->v->usage(e->backend, &d);
+    *u = (bitnet_memory_use){.struct_size = sizeof *u,
+                             .weights = d.weights,
+                             .caches = d.caches,
+                             .workspace = d.workspace,
+                             .own = d.own,
+                             .own_peak = d.own_peak,
+                             .foreign = d.foreign,
+                             .total = d.total,
+                             .load_bytes = d.load_bytes,
+                             .load_ms = d.load_ms};
+    return BITNET_OK;
+}
+
 bool bitnet_stats_gpu_effective(const bitnet_stats *s)
 {
     if (!s)

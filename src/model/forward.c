@@ -92,6 +92,8 @@ uint64_t bnet_workspace_bytes(const bnet_model *m, int n_batch)
     uint64_t total = sizeof ws + (size_t)n_batch * sizeof(bnet_seq);
     for (int i = 0; i < N_BUFFERS; i++)
         total += p[i].n_bytes * (uint64_t)BNET_MAX(m->be->v->n_ranks, 1);
+    if (m->be->v->pass_bytes)
+        total += m->be->v->pass_bytes(m->be, &m->net, n_batch);
     return total;
 }
 
@@ -115,6 +117,8 @@ bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspa
         *p[i].at = bnet_op_buffer(ws->be, p[i].n_bytes);
         ok = ok && *p[i].at;
     }
+    if (ok && m->be->v->pass_reserve)
+        ok = m->be->v->pass_reserve(m->be, &m->net, n_batch);
     if (!ok) {
         bnet_workspace_close(ws);
         return bnet_fail(

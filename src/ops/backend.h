@@ -243,6 +243,10 @@ typedef struct bnet_backend_vtable {
     /* Optional: a whole pass, layers and final norm, meaning what the single operations mean.
      * False: this network or step is not for it, compose. */
     bool (*pass)(bnet_backend *be, const bnet_pass *p);
+    /* With it: memory that passes of up to n_tokens take beside weights, caches and buffers, of all
+     * sessions together: what there is not of it yet; and taking it. False: no memory. */
+    uint64_t (*pass_bytes)(bnet_backend *be, const bnet_net *net, int n_tokens);
+    bool (*pass_reserve)(bnet_backend *be, const bnet_net *net, int n_tokens);
     /* Optional: how fast the device's own memory can be read, measured now, in GB/s. */
     double (*read_limit)(bnet_backend *be);
 
@@ -261,6 +265,10 @@ typedef struct bnet_backend_vtable {
                                bitnet_error *err);
     double (*bench_run)(bnet_bench *b, const bnet_kernel_record *k); /* milliseconds */
     void (*bench_free)(bnet_bench *b);
+    /* How the last one was launched; NULL: nothing is launched (CPU). */
+    void (*bench_shape)(bnet_bench *b, bnet_launch_shape *out);
+    /* What kernels may use on the device; NULL: what the runtime knows of the CPU. */
+    const bnet_capabilities *(*capabilities)(const bnet_backend *be);
     /* Transfers, pool and precisions of a device; NULL: there is nothing of the kind (CPU). */
     void (*stats)(const bnet_backend *be, bnet_backend_stats *out);
     /* Memory of the device; NULL: it has none of its own (CPU). */

@@ -102,6 +102,43 @@ def test_receipt_lists_the_gpus_kernels():
     expect(0, "receipt", "verify", path, env=with_gpu(90))
 
 
+# ---- what bench shows ----
+
+def json_lines(r):
+    return [json.loads(line) for line in r.out.splitlines()]
+
+
+def test_ST_4_K_23_bench_shows_kernels():
+    """Every kernel of a step with its time, and every kernel of a shape with its rate, each with how it was launched."""
+    bench = ("bench", "-m", model("nano"), "--device", "cuda", "--depth", "64", "--repeat", "2")
+    rows = json_lines(expect(0, *bench, "--profile", "--json", env=with_gpu(90)))
+    profile = [r for r in rows if r["test"] == "profile"][0]
+    times = {k["kernel"]: k for k in profile["kernels"]}
+    check({"i2s_gpu_gemv", "topk_gpu", "step_gpu"} <= set(times), times)
+    equal(times["i2s_gpu_gemv"]["launches"], 2 * 4 * 33, "four matrices a layer, 33 steps")
+    check(profile["kernels_ms_per_step"] > 0 and profile["ms_per_step"] > 0, profile)
+    rates = [r for r in json_lines(expect(0, *bench, "--kernels", "--json", env=with_gpu(90))) if r["test"] == "kernel"]
+    check({"i2s_gpu_gemv", "i2s_gpu_gemm_wgmma", "i2s_gpu_ref", "gemv_f16_gpu"} <= {r["kernel"] for r in rates}, rates)
+    for r in (*rates, *times.values()):
+        launch = r["launch"]
+        check(launch["grid"][0] > 0 and launch["block"] > 0 and launch["registers"] > 0, r)
+        check(launch["blocks_per_sm"] > 0 and 0 < launch["occupancy"] <= 1, r)
+    check(all(r["ms"] > 0 and r["gb_s"] > 0 and r["gop_s"] > 0 for r in rates), rates)
+    out = expect(0, *bench, "--profile", "--kernels", env=with_gpu(90)).out
+    check("decode step at depth 64" in out and "TOPS" in out and "GB/s" in out and "regs" in out, out)
+
+
+def test_memory_is_what_was_computed():
+    """Weights and session as computed before, against what was taken of the driver; the rest of passes is small on a
+    network of some size."""
+    r = expect(0, "bench", "--synthetic", "story", "--device", "cuda", "--tests", "tg2", "--repeat", "1", "--json",
+               env=with_gpu(90))
+    memory = [row for row in json_lines(r) if row["test"] == "memory"][0]
+    equal(memory["computed"], memory["weights"] + memory["session"], "computed")
+    check(0.9 <= memory["allocated_peak"] / memory["computed"] <= 1.1, memory)
+    check(memory["load_ms"] > 0 and memory["load_bytes"] > 0, memory)
+
+
 # ---- what can be wrong (issue of the GPU, point 6) ----
 
 def test_driver_absent():

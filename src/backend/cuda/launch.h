@@ -36,6 +36,10 @@ void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
 /* pass.c */
 gpu_pass bnet_cuda_pass;
 
+/* reserve.c */
+uint64_t bnet_cuda_pass_bytes(bnet_backend *b, const bnet_net *net, int n_tokens);
+bool bnet_cuda_pass_reserve(bnet_backend *b, const bnet_net *net, int n_tokens);
+
 /* launch_ref.c */
 gpu_fn_ternary bnet_cuda_ref_ternary;
 gpu_fn_linear bnet_cuda_ref_linear;

@@ -238,6 +238,12 @@ static gpu_ptr place(const bnet_net *net, cuda_arena *a, gpu_ptr base)
     return base;
 }
 
+size_t bnet_cuda_arena_bytes(const bnet_net *net, int n_tokens, int n_rows)
+{
+    cuda_arena a = {.n_tokens = n_tokens, .n_rows = n_rows};
+    return (size_t)place(net, &a, 0);
+}
+
 static void aim(struct gpu_net *n)
 {
     const cuda_arena *a = &n->arena;

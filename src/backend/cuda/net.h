@@ -36,6 +36,7 @@ struct gpu_net {
 
 /* Looks at the network and fuses its weights, once; NULL or !usable: passes must be composed. */
 struct gpu_net *bnet_cuda_net(gpu_backend *be, const bnet_net *net);
+size_t bnet_cuda_arena_bytes(const bnet_net *net, int n_tokens, int n_rows);
 /* Room for a pass; false: no memory. */
 bool bnet_cuda_arena(gpu_backend *be, struct gpu_net *n, int n_tokens, int n_rows, bool logits);
 

@@ -1,5 +1,6 @@
 /* gpu.c - opening the backend of a GPU, its failures, its counters, its table; launching by record.
  */
+#include "backend/gpu/bench.h"
 #include "backend/gpu/time.h"
 #include "backend/gpu/usage.h"
 
@@ -97,6 +98,11 @@ static void launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, boo
         be->n_recorded++;
     else
         atomic_fetch_add_explicit(&be->n_launches, 1, memory_order_relaxed);
+    if (counts) {
+        be->last.kernel = k;
+        be->last.symbol = symbol;
+        be->last.dims = *dims;
+    }
     int span = bnet_gpu_time_launch(be, k, symbol, counts, dims);
     bnet_gpu_ok(be, k->id, be->d->c->launch(be->d, code, dims, args));
     bnet_gpu_time_end(be, span);
@@ -184,6 +190,11 @@ static size_t gpu_shapes(const bnet_backend *b, bnet_kernel_query *out, size_t c
 static const bnet_weight_info *gpu_weight_info(const bnet_weight *w)
 {
     return &gpu_w(w)->info;
+}
+
+static const bnet_capabilities *gpu_capabilities(const bnet_backend *b)
+{
+    return &((const gpu_backend *)b)->caps;
 }
 
 static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
@@ -289,6 +300,11 @@ static bnet_backend_vtable table_of(const char *name)
                              .shapes = gpu_shapes,
                              .stats = gpu_stats,
                              .own_clock = true,
+                             .capabilities = gpu_capabilities,
+                             .bench_new = bnet_gpu_bench_new,
+                             .bench_run = bnet_gpu_bench_run,
+                             .bench_shape = bnet_gpu_bench_shape,
+                             .bench_free = bnet_gpu_bench_free,
                              .profile = bnet_gpu_profile,
                              .profile_read = bnet_gpu_profile_read,
                              .read_limit = gpu_read_limit};
@@ -360,6 +376,8 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     be->d = d;
     be->kind = w->device;
     both->table.pass = vendor->pass;
+    both->table.pass_bytes = vendor->pass_bytes;
+    both->table.pass_reserve = vendor->pass_reserve;
     be->rows = vendor->rows;
     be->n_kernel_rows = vendor->n_rows;
     be->pool = w->pool;

@@ -84,6 +84,7 @@ typedef struct gpu_step_view {
     bool single;  /* no timeline has two tokens */
 } gpu_step_view;
 
+enum { GPU_STEP_BYTES = 1 << 19 }; /* of the step buffer at first */
 enum { GPU_CHUNKS = 4, GPU_CHUNK_BYTES = 16 << 20, GPU_SHAPES = 64 };
 
 typedef struct gpu_stage { /* pinned memory in a ring, for everything that goes to the device */
@@ -128,6 +129,11 @@ struct gpu_backend {
     uint64_t foreign_bytes;       /* in use there before: the context, other programs */
     gpu_load load;
     struct gpu_clock *clock; /* time.h */
+    struct {
+        const bnet_kernel_record *kernel;
+        int symbol;
+        gpu_dims dims;
+    } last; /* launch that counted */
 
     gpu_step_view step;
     gpu_ptr step_at;
@@ -291,6 +297,8 @@ typedef struct gpu_vendor {
     const gpu_kernel_row *rows;
     size_t n_rows;
     gpu_pass *pass; /* whole passes, NULL: composed */
+    uint64_t (*pass_bytes)(bnet_backend *b, const bnet_net *net, int n_tokens);
+    bool (*pass_reserve)(bnet_backend *b, const bnet_net *net, int n_tokens);
 } gpu_vendor;
 bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_vendor *vendor,
                             bnet_backend **out, bitnet_error *err);

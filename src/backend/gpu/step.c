@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { STEP_FIRST_BYTES = 1 << 18, TYPES = 3, ANGLES_FIRST = 512, FETCH_BYTES = 1 << 10 };
+enum { TYPES = 3, ANGLES_FIRST = 512, FETCH_BYTES = 1 << 10 };
 
 /* Where everything lies inside the piece, in bytes. */
 typedef struct places {
@@ -152,7 +152,7 @@ static uint8_t *made(const gpu_backend *be)
 
 static bool room(gpu_backend *be, size_t n_bytes)
 {
-    size_t n = BNET_MAX(n_bytes, (size_t)STEP_FIRST_BYTES);
+    size_t n = BNET_MAX(n_bytes, (size_t)GPU_STEP_BYTES / 2);
     if (n <= be->step_cap)
         return true;
     gpu_ptr fresh = bnet_gpu_take(be, 2 * n, &be->other_bytes);

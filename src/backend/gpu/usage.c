@@ -13,7 +13,8 @@ void bnet_gpu_load_begin(gpu_backend *be, uint64_t n_bytes)
     gpu_load *l = &be->load;
     if (!(l->begun > 0))
         *l = (gpu_load){.begun = bnet_now_ms()};
-    l->file_bytes += n_bytes;
+    if (!(l->ms > 0)) /* what comes later is no part of a model */
+        l->file_bytes += n_bytes;
 }
 
 /* The scratch memory that uploads went through is more than passes need: they take their own. */

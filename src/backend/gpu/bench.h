@@ -1,0 +1,13 @@
+/* bench.h - entries of the table that measure single kernels. */
+#ifndef BNET_GPU_BENCH_H
+#define BNET_GPU_BENCH_H
+
+#include "backend/gpu/gpu.h"
+
+bitnet_status bnet_gpu_bench_new(bnet_backend *b, const bnet_kernel_query *q, bnet_bench **out,
+                                 bitnet_error *err);
+double bnet_gpu_bench_run(bnet_bench *b, const bnet_kernel_record *k);
+void bnet_gpu_bench_shape(bnet_bench *b, bnet_launch_shape *out);
+void bnet_gpu_bench_free(bnet_bench *b);
+
+#endif
