@@ -19,14 +19,14 @@ else
 fi
 build=${GPU_BUNDLE_BUILD:-$build}
 [ -e "$build/build.ninja" ] || cmake --preset $preset -B "$build" -DBITNET_CUDA=ON >build/gpu-bundle.log 2>&1
-ninja -C "$build" bitnet_cli test_golden test_user >>build/gpu-bundle.log 2>&1 || {
+ninja -C "$build" bitnet_cli test_golden test_user test_link >>build/gpu-bundle.log 2>&1 || {
     tail -n 30 build/gpu-bundle.log >&2
     exit 1
 }
 rm -rf "${to:?}/bin" "${to:?}/lib" "${to:?}/models" "${to:?}/shared"
 mkdir -p "$to/bin" "$to/lib" "$to/models" "$to/shared/story-model"
 $strip -o "$to/bin/bitnet" "$build/bitnet"
-for program in test_golden test_user; do
+for program in test_golden test_user test_link; do
     $strip -o "$to/bin/$program" "$build/tests/$program"
 done
 for l in ld-linux-x86-64.so.2 libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 libpcre2-8.so.0 libjansson.so.4 \

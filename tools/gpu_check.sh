@@ -20,7 +20,7 @@ if [ -d "$folder/bin" ]; then
 else
     "$root/tools/build" --everything || exit 1
     bin=$root/build/release models=$root/build/release/golden start=''
-    for program in test_golden test_user; do
+    for program in test_golden test_user test_link; do
         [ -e "$bin/$program" ] || ln -sf "$bin/tests/$program" "$bin/$program"
     done
 fi
@@ -68,6 +68,23 @@ for model in nano nano-master story llama2c; do
         grep -E 'positions|documents|ERROR|LINE|error' "$out/golden-$model.txt" | head -n 8
     }
 done
+say "several devices: virtual ranks on this one"
+for split in tensor layer; do
+    BITNET_GOLDEN_DEVICE=cuda:0,cuda:0 BITNET_GOLDEN_SPLIT=$split run 100 test_golden story "$models/story.gguf" >"$out/golden-$split.txt" 2>&1 &&
+        ok "golden story over 2 virtual ranks on one device, split by $split" || {
+        bad "golden story, split by $split"
+        grep -E 'positions|documents|ERROR|LINE|error' "$out/golden-$split.txt" | head -n 8
+    }
+done
+BITNET_TEST_REAL_GPU=1 run 60 test_link >"$out/link.txt" 2>&1 && ok "links between ranks: $(grep -c '^\[       OK' "$out/link.txt") tests" || {
+    bad "links between ranks"
+    grep -E 'ERROR|LINE|error' "$out/link.txt" | head -n 8
+}
+if grep -q 'joined by NCCL' "$out/link.txt"; then
+    ok "$(grep -o 'NCCL [0-9.]*' "$out/link.txt" | head -n 1): one rank; two on one device it refuses"
+else
+    echo "skipped NCCL: libnccl.so.2 is not installed here, and with it one GPU could have one rank only"
+fi
 say texts
 ask="--greedy -n 60 --seed 1"
 # shellcheck disable=SC2086

@@ -66,6 +66,8 @@ typedef struct bnet_device_status {
     char hint[240];   /* what to do about it */
     int n_gpus;
     bnet_gpu gpus[BNET_GPUS_MAX];
+    bool peers_known;              /* the driver was asked */
+    uint32_t peers[BNET_GPUS_MAX]; /* bit j of i: device i can read the memory of j itself */
 } bnet_device_status;
 
 typedef struct bnet_cpu_info {
@@ -223,5 +225,7 @@ bnet_access bnet_access_pattern(const uint64_t *index, size_t n);
 void bnet_preflight(const bnet_devices *d, bnet_str *out, bool *ok);
 /* "Device 0: NVIDIA H200 (CC 9.0)" and its properties, as `bitnet devices` lists them (DET-12). */
 void bnet_gpu_text(const bnet_gpu *g, bnet_str *out);
+/* Which devices of a kind can copy from which directly; nothing where that is not known. */
+void bnet_topology_text(bnet_device_kind k, const bnet_device_status *s, bnet_str *out);
 
 #endif

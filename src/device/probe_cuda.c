@@ -16,6 +16,7 @@ typedef int (*get_fn)(int *device, int ordinal);
 typedef int (*name_fn)(char *name, int n, int device);
 typedef int (*memory_fn)(size_t *bytes, int device);
 typedef int (*attribute_fn)(int *value, int attribute, int device);
+typedef int (*peer_fn)(int *can, int device, int other);
 
 /* CUdevice_attribute */
 enum {
@@ -73,6 +74,23 @@ static bool read_device(const bnet_library *lib, int ordinal, bnet_gpu *g, bnet_
     return true;
 }
 
+/* Who can read whose memory without the host; drivers that cannot say leave it unknown. */
+static void ask_peers(const bnet_library *lib, bnet_device_status *s)
+{
+    bnet_fn f = lib->loader->sym(lib->loader->user, lib->handle, "cuDeviceCanAccessPeer");
+    int device[BNET_GPUS_MAX];
+    for (int i = 0; f && i < s->n_gpus; i++)
+        if (((get_fn)lib->fn[GET])(&device[i], s->gpus[i].device_id) != 0)
+            return;
+    for (int i = 0; f && i < s->n_gpus; i++)
+        for (int k = 0; k < s->n_gpus; k++) {
+            int can = 0;
+            if (i != k && ((peer_fn)f)(&can, device[i], device[k]) == 0 && can)
+                s->peers[i] |= 1u << k;
+        }
+    s->peers_known = f != NULL;
+}
+
 static void ask_driver(const bnet_library *lib, bnet_device_status *s)
 {
     int version = 0, n = 0;
@@ -90,6 +108,7 @@ static void ask_driver(const bnet_library *lib, bnet_device_status *s)
     }
     for (int i = 0; i < n && s->n_gpus < BNET_GPUS_MAX; i++)
         s->n_gpus += read_device(lib, i, &s->gpus[s->n_gpus], s);
+    ask_peers(lib, s);
     s->available = s->runnable = s->n_gpus > 0;
     if (s->available) {
         snprintf(s->source, sizeof s->source, "driver");

@@ -100,3 +100,23 @@ void bnet_ranks_text(bnet_device_kind k, const bnet_selection_ranks *r, char *ou
     else if (n_devices < r->n && n < cap)
         snprintf(out + n, cap - n, " (%d virtual ranks on %d devices)", r->n, n_devices);
 }
+
+void bnet_topology_text(bnet_device_kind k, const bnet_device_status *s, bnet_str *out)
+{
+    if (!s->peers_known || s->n_gpus == 0)
+        return;
+    if (s->n_gpus == 1) {
+        bnet_str_puts(out, "Topology: one device\n");
+        return;
+    }
+    bnet_str_puts(out,
+                  "Topology: how a device (row) reads the memory of another (column)\n        ");
+    for (int i = 0; i < s->n_gpus; i++)
+        bnet_str_addf(out, " %s:%-2d", bnet_device_name(k), i);
+    for (int i = 0; i < s->n_gpus; i++) {
+        bnet_str_addf(out, "\n %s:%-2d", bnet_device_name(k), i);
+        for (int j = 0; j < s->n_gpus; j++)
+            bnet_str_addf(out, " %-7s", i == j ? "-" : s->peers[i] >> j & 1 ? "direct" : "host");
+    }
+    bnet_str_putc(out, '\n');
+}

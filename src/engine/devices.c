@@ -87,6 +87,7 @@ static void list_text(const bnet_devices *d, bnet_str *out)
         bnet_str_putc(out, '\n');
         for (int i = 0; i < s->n_gpus; i++)
             bnet_gpu_text(&s->gpus[i], out);
+        bnet_topology_text(kind, s, out);
     }
     cpu_text(&d->cpu, out);
 }

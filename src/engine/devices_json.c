@@ -40,6 +40,23 @@ static json_t *gpu_json(const bnet_gpu *g, bool *ok)
     return o;
 }
 
+/* Row i: whose memory device i can read itself. */
+static json_t *peers_json(const bnet_device_status *s, bool *ok)
+{
+    if (!s->peers_known)
+        return json_null();
+    json_t *rows = json_array();
+    for (int i = 0; i < s->n_gpus; i++) {
+        json_t *row = json_array();
+        for (int k = 0; k < s->n_gpus; k++)
+            if (json_array_append_new(row, json_boolean(s->peers[i] >> k & 1)) != 0)
+                *ok = false;
+        if (json_array_append_new(rows, row) != 0)
+            *ok = false;
+    }
+    return rows;
+}
+
 static json_t *kind_json(bnet_device_kind k, const bnet_device_status *s, bool *ok)
 {
     json_t *o = json_object(), *gpus = json_array();
@@ -60,6 +77,7 @@ static json_t *kind_json(bnet_device_kind k, const bnet_device_status *s, bool *
         if (json_array_append_new(gpus, gpu_json(&s->gpus[i], ok)) != 0)
             *ok = false;
     put(o, "gpus", gpus, ok);
+    put(o, "peers", peers_json(s, ok), ok);
     return o;
 }
 

@@ -124,6 +124,15 @@ def test_receipt_names_the_ranks():
         expect(0, "receipt", "verify", path, env=gpus())
 
 
+def test_P_3_topology_is_printed():
+    r = expect(0, "devices", env=gpus(2, PEERS=1))
+    check(re.search(r"cuda:0 +- +direct\s+cuda:1 +direct +-", r.out), r.out)
+    check(re.search(r"cuda:0 +- +host\s+cuda:1 +host +-", expect(0, "devices", env=gpus(2)).out), "no peers")
+    check("Topology: one device" in expect(0, "devices", env=gpus()).out, "one")
+    devices = json.loads(expect(0, "devices", "--json", env=gpus(2, PEERS=1)).out)["devices"]
+    equal(devices[0]["peers"], [[False, True], [True, False]], "JSON")
+
+
 # ---- what can be wrong ----
 
 def test_wishes_that_cannot_be():

@@ -18,6 +18,7 @@ typedef struct stand_in {
     const char *missing;   /* a function none of them has */
     int n_open, n_opened;  /* balance of open and close; opens altogether */
     int cu_init, cu_version, cu_count_result, n_cuda;
+    unsigned cu_peers; /* bit 4 i + k: device i can read the memory of k */
     bnet_gpu cuda[BNET_GPUS_MAX];
     int hip_init, n_hip;
     int ze_init, ze_type;
@@ -84,6 +85,12 @@ static int cu_attribute(int *v, int which, int device)
     default:
         return 1;
     }
+}
+
+static int cu_peer(int *can, int device, int other)
+{
+    *can = S.cu_peers >> (4 * (device - 100) + (other - 100)) & 1;
+    return 0;
 }
 
 static int hip_init(unsigned flags)
@@ -273,6 +280,7 @@ static const struct {
     {"libcuda.so.1", "cuDeviceGetName", (bnet_fn)cu_name},
     {"libcuda.so.1", "cuDeviceTotalMem_v2", (bnet_fn)cu_memory},
     {"libcuda.so.1", "cuDeviceGetAttribute", (bnet_fn)cu_attribute},
+    {"libcuda.so.1", "cuDeviceCanAccessPeer", (bnet_fn)cu_peer},
     {"libamdhip64.so.6", "hipInit", (bnet_fn)hip_init},
     {"libamdhip64.so.6", "hipRuntimeGetVersion", (bnet_fn)hip_version},
     {"libamdhip64.so.6", "hipGetDeviceCount", (bnet_fn)hip_count},

@@ -146,6 +146,37 @@ static void test_DET_3_DET_11_cuda_device_info_query(void **state)
     assert_true(g->fp16 && g->bf16);
 }
 
+/* One device, two of which one can read the other's memory, a driver that cannot say. */
+static void test_P_3_topology(void **state)
+{
+    machine *m = *state;
+    bnet_str s = {0};
+    S.libraries = "libcuda.so.1";
+    S.n_cuda = 1;
+    S.cuda[0] = S.cuda[1] = h200();
+    S.cu_version = 13000;
+    probe(m);
+    bnet_topology_text(BNET_DEV_CUDA, cuda(), &s);
+    assert_string_equal(s.data, "Topology: one device\n");
+    bnet_str_free(&s);
+    S.n_cuda = 2;
+    S.cu_peers = 1u << 1;
+    probe(m);
+    assert_int_equal(cuda()->peers[0], 2);
+    assert_int_equal(cuda()->peers[1], 0);
+    bnet_topology_text(BNET_DEV_CUDA, cuda(), &s);
+    assert_non_null(strstr(s.data, "         cuda:0  cuda:1"));
+    assert_non_null(strstr(s.data, "\n cuda:0  -       direct"));
+    assert_non_null(strstr(s.data, "\n cuda:1  host    -"));
+    bnet_str_free(&s);
+    S.missing = "cuDeviceCanAccessPeer";
+    probe(m);
+    assert_true(cuda()->available && !cuda()->peers_known);
+    bnet_topology_text(BNET_DEV_CUDA, cuda(), &s);
+    assert_int_equal(s.n, 0);
+    bnet_str_free(&s);
+}
+
 static void test_cuda_availability(void **state)
 {
     static const struct {
@@ -768,6 +799,7 @@ int main(void)
         T(test_DET_1_no_gpu_is_said_cleanly),
         T(test_DET_2_gpu_info_summary),
         T(test_DET_3_DET_11_cuda_device_info_query),
+        T(test_P_3_topology),
         T(test_cuda_availability),
         T(test_DET_12_listing_text),
         T(test_DET_18_cuda_visible_devices),
