@@ -28,7 +28,7 @@ file(GLOB cuda_files CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/
 list(FILTER cuda_files EXCLUDE REGEX "/(vec|matmul|quantize|w2_repack)\\.cu$")
 file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cuh
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h
-     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/batch.h)
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/batch.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/decode.h)
 set(cuda_images "")
 set(cuda_list "/* generated: IMAGE(name, file) of every kernel image */\n")
 foreach(f ${cuda_files})

@@ -4,6 +4,7 @@
  * (BITNET_EMULATED_CC=90). */
 #define BNET_CUDA_EMULATED_FAST 1
 #include "backend/cuda/batch.h"
+#include "backend/cuda/decode.h"
 #include "backend/cuda/kernels/ref_math.h"
 
 #include <stdlib.h>
@@ -293,6 +294,108 @@ CLUSTER(1)
 CLUSTER(2)
 CLUSTER(4)
 CLUSTER(8)
+
+/* ---- all layers of one token ---- */
+
+/* One product of the layer: x normed, quantised, multiplied. */
+static void product(const bnet_cu_decode_args *a, const bnet_cu_layer *l, int which, const float *x,
+                    bnet_cu_w2 *m, uint32_t epilogue)
+{
+    m->w = l->w[which];
+    m->n_chunks = (which == 3 ? a->n_ff : a->n_embd) / BNET_W2_CHUNK;
+    bnet_cu_gemv_args g = {.m = *m,
+                           .x = x,
+                           .norm = l->norm[which],
+                           .eps = a->eps,
+                           .k = m->n_chunks * BNET_W2_CHUNK,
+                           .n_tokens = 1,
+                           .epilogue = epilogue};
+    gemv(&g);
+}
+
+static void decode_attention(const bnet_cu_decode_args *a, uint32_t layer, float *qkv, float *y)
+{
+    uint32_t nq = a->n_heads * 128, nkv = a->n_kv_heads * 128;
+    uint32_t *counters = calloc(a->n_kv_heads, sizeof *counters);
+    bnet_cu_attn_args at = {.step = a->step,
+                            .q = qkv,
+                            .k = qkv + nq,
+                            .v = qkv + nq + nkv,
+                            .cs = a->angles + (uint64_t)a->step.pos[0] * a->n_rot,
+                            .y = y,
+                            .counters = counters,
+                            .ldq = nq,
+                            .ldk = nkv,
+                            .layer = layer,
+                            .n_heads = a->n_heads,
+                            .n_kv_heads = a->n_kv_heads,
+                            .head_dim = 128,
+                            .part_bytes = a->part_bytes,
+                            .n_rot = a->n_rot,
+                            .neox = a->neox,
+                            .n_tokens = 1,
+                            .scale = a->scale};
+    decode(&at);
+    free(counters);
+}
+
+static void decode_layer(const bnet_cu_decode_args *a, uint32_t layer, float *qkv, float *y,
+                         float *h)
+{
+    const bnet_cu_layer *l = &a->layers[layer];
+    uint32_t nq = a->n_heads * 128, nkv = a->n_kv_heads * 128;
+    bnet_cu_w2 m = {.n_parts = 3,
+                    .part = {{0, nq, l->scale[0], nq, qkv},
+                             {nq / 16, nkv, l->scale[1], nkv, qkv + nq},
+                             {(nq + nkv) / 16, nkv, l->scale[2], nkv, qkv + nq + nkv}}};
+    product(a, l, 0, a->x, &m, BNET_CU_STORE);
+    decode_attention(a, layer, qkv, y);
+    bnet_cu_w2 o = {.n_parts = 1, .part = {{0, a->n_embd, l->scale[3], a->n_embd, a->x}}};
+    product(a, l, 1, y, &o, BNET_CU_ADD);
+    bnet_cu_w2 g = {
+        .n_parts = 2,
+        .paired = 1,
+        .part = {{0, a->n_ff, l->scale[4], a->n_ff, h}, {0, a->n_ff, l->scale[5], a->n_ff, NULL}}};
+    product(a, l, 2, a->x, &g, a->silu ? BNET_CU_SILU : BNET_CU_RELU2);
+    bnet_cu_w2 d = {.n_parts = 1, .part = {{0, a->n_embd, l->scale[6], a->n_embd, a->x}}};
+    product(a, l, 3, h, &d, BNET_CU_ADD);
+}
+
+/* The plan gives every tile of every matrix to one block, and the exchange was cleared once. */
+static void check_plan(const bnet_cu_decode_args *a)
+{
+    extern uint64_t bnet_emulated_grid;
+    for (int m = 0; m < 4; m++) {
+        uint32_t next = 0;
+        for (uint64_t b = 0; b < bnet_emulated_grid; b++) {
+            uint32_t p = a->plan[4 * b + (uint64_t)m];
+            if (p >> 16 != next)
+                abort();
+            next += p & 0xffff;
+        }
+        if (next != bnet_decode_tiles(a, m))
+            abort();
+    }
+    const uint8_t *bytes = (const uint8_t *)a->exchange;
+    for (uint64_t i = 0; i < bnet_decode_exchange_bytes(a); i++)
+        if (bytes[i] != BNET_DECODE_NONE)
+            abort();
+    if (a->epoch[0] > 3)
+        abort();
+}
+
+FAST(bnet_decode_step, bnet_cu_decode_args)
+{
+    float *qkv = malloc((a->n_heads + 2 * a->n_kv_heads) * 128 * sizeof *qkv);
+    float *y = malloc(a->n_heads * 128 * sizeof *y), *h = malloc(a->n_ff * sizeof *h);
+    check_plan(a);
+    for (uint32_t i = 0; i < a->n_layers; i++)
+        decode_layer(a, i, qkv, y, h);
+    a->epoch[0] = (a->epoch[0] + a->n_layers) % 4;
+    free(qkv);
+    free(y);
+    free(h);
+}
 
 /* ---- rows of matrices ---- */
 

@@ -63,14 +63,17 @@ def synthetic(name):
     return path
 
 
-def test_clusters_over_several_blocks_of_the_cache():
-    """A network whose head size the attention by clusters takes, over more than one block of the cache; and another cache."""
+def test_all_layers_in_one_kernel():
+    """A network whose shape the kernel of a whole step takes, over more than one block of the cache; and the general way."""
     gguf = synthetic("mini-128")
     args = ("run", "-m", gguf, "-p", "abc", "--greedy", "-n", "90", "--ignore-eos", "--device")
     want = expect(0, *args, "cpu").raw
-    equal(expect(0, *args, "cuda", env=with_gpu(90)).raw, want, "f16 cache")
+    r = expect(0, *args, "cuda", "-v", env=with_gpu(90), says="i2s_gpu_layers")
+    equal(r.raw, want, "in one kernel")
     want = expect(0, *args, "cpu", "--kv", "int8").raw
-    equal(expect(0, *args, "cuda", "--kv", "int8", env=with_gpu(90)).raw, want, "int8 cache")
+    r = expect(0, *args, "cuda", "--kv", "int8", "-v", env=with_gpu(90))
+    equal(r.raw, want, "int8 cache")
+    check("i2s_gpu_layers" not in r.err, r.err)
 
 
 def test_sampling_uses_the_best_of_the_device():

@@ -6,6 +6,9 @@
 #include "backend/cuda/kernels/ref.h"
 #include "backend/gpu/gpu.h"
 
+struct gpu_net;
+typedef void cuda_fn_layers(gpu_backend *be, struct gpu_net *n, const gpu_kv *kv);
+
 /* launch_w2.c */
 gpu_fn_ternary bnet_cuda_w2_gemv;
 gpu_fn_ternary bnet_cuda_w2_gemm_mma;
@@ -32,6 +35,9 @@ void bnet_cuda_attn_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_at
 /* Counts and launches; flags take effect where the chip knows them. */
 void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
                    const bnet_cu_launch *l, unsigned flags, void *args);
+
+/* decode.c: one token through all layers */
+cuda_fn_layers bnet_cuda_layers;
 
 /* pass.c */
 gpu_pass bnet_cuda_pass;

@@ -18,7 +18,8 @@ static void gemv(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_cal
                            .k = c->k,
                            .n_tokens = c->n_tokens,
                            .epilogue = c->epilogue};
-    bnet_cu_launch l = bnet_w2_gemv_launch(&a, n_sm(be));
+    /* one token: two blocks per multiprocessor, so that one multiplies while the other waits */
+    bnet_cu_launch l = bnet_w2_gemv_launch(&a, c->n_tokens == 1 ? 2 * n_sm(be) : n_sm(be));
     bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
 }
 

@@ -166,6 +166,7 @@ static bool fits(gpu_backend *be, struct gpu_net *n)
 static void net_free(gpu_backend *be, struct gpu_net *n)
 {
     bnet_gpu_records_free(be, &n->records);
+    bnet_cuda_decode_free(be, n);
     for (size_t i = 0; n->fused && n->fused_bytes && i < n->n_fused; i++)
         bnet_gpu_give(be, n->fused[i], n->fused_bytes[i], &be->weight_bytes);
     bnet_gpu_give(be, n->arena.base, n->arena.n_bytes, &be->other_bytes);
@@ -188,6 +189,8 @@ static void prepare(gpu_backend *be, struct gpu_net *n)
     for (size_t i = 0; ok && i < n_layers; i++)
         ok = fuse_layer(be, n, (int)i);
     n->usable = ok;
+    if (ok)
+        bnet_cuda_decode_prepare(be, n);
 }
 
 struct gpu_net *bnet_cuda_net(gpu_backend *be, const bnet_net *net)
@@ -203,7 +206,9 @@ struct gpu_net *bnet_cuda_net(gpu_backend *be, const bnet_net *net)
     if (fits(be, n))
         prepare(be, n);
     bnet_logf(&be->log, BITNET_LOG_DEBUG, be->d->c->name, "passes are %s",
-              n->usable ? "run whole, decode steps recorded" : "composed of single operations");
+              !n->usable         ? "composed of single operations"
+              : n->decode.usable ? "run whole, all layers of a step in one kernel"
+                                 : "run whole, decode steps recorded");
     return n;
 }
 

@@ -2,6 +2,7 @@
 #ifndef BNET_CUDA_NET_H
 #define BNET_CUDA_NET_H
 
+#include "backend/cuda/decode.h"
 #include "backend/cuda/w2.h"
 #include "backend/gpu/record.h"
 
@@ -21,6 +22,16 @@ typedef struct cuda_arena {
     gpu_act8 act; /* stride is the input's */
 } cuda_arena;
 
+/* All layers of one token in one kernel. */
+typedef struct cuda_decode {
+    bool usable, tried; /* tried: was launched before, flags are known to be taken */
+    unsigned flags;
+    const bnet_kernel_record *kernel;
+    gpu_ptr memory;
+    size_t n_bytes;
+    bnet_cu_decode_args args; /* but for what steps change */
+} cuda_decode;
+
 struct gpu_net {
     const bnet_net *net;
     bool usable;
@@ -29,6 +40,7 @@ struct gpu_net {
     size_t *fused_bytes;
     size_t n_fused; /* of them: the network they were made of may be gone before we are */
     cuda_arena arena;
+    cuda_decode decode;
     const bnet_kernel_record *embed, *norm, *append, *prefill, *fetch;
     gpu_records records;
     void *best; /* pinned, written by kernels: [n_rows][BNET_BEST] floats, then as many ids */
@@ -39,5 +51,10 @@ struct gpu_net *bnet_cuda_net(gpu_backend *be, const bnet_net *net);
 size_t bnet_cuda_arena_bytes(const bnet_net *net, int n_tokens, int n_rows);
 /* Room for a pass; false: no memory. */
 bool bnet_cuda_arena(gpu_backend *be, struct gpu_net *n, int n_tokens, int n_rows, bool logits);
+
+/* decode.c: after the weights were fused. Serves: is this step for it? */
+void bnet_cuda_decode_prepare(gpu_backend *be, struct gpu_net *n);
+void bnet_cuda_decode_free(gpu_backend *be, struct gpu_net *n);
+bool bnet_cuda_decode_serves(const struct gpu_net *n, const gpu_kv *kv, int n_tokens);
 
 #endif

@@ -1,6 +1,7 @@
 /* pass.c - whole passes through a network. A decode step (one token per timeline) is recorded as a
- * graph and repeated: five kernels a layer for one token, with norm, quantisation, rope, cache,
- * gate and residual inside them. Prompts take the same kernels with matrices for many tokens. */
+ * graph and repeated: where the network fits, one kernel for all layers of one token (decode.c),
+ * else five kernels a layer, with norm, quantisation, rope, cache, gate and residual inside them.
+ * Prompts take the same kernels with matrices for many tokens. */
 #include "backend/cuda/net.h"
 
 enum { RECORDED_TOKENS = 64 };
@@ -11,6 +12,7 @@ typedef struct run {
     const gpu_kv *kv;
     bool all_rows; /* rows are the tokens in their order */
     bool recorded; /* work that is repeated: it fetches its step itself */
+    bool at_once;  /* one kernel for all layers */
     size_t fetch_bytes;
 } run;
 
@@ -134,8 +136,11 @@ static void run_pass(gpu_backend *be, void *user)
     if (r->recorded)
         ((cuda_fn_fetch *)r->n->fetch->fn)(be, r->n->fetch, r->fetch_bytes);
     ((gpu_fn_embed *)e->fn)(be, e, gpu_w(net->embd), r->n->arena.x);
-    ((gpu_fn_table *)t->fn)(be, t, &net->rope, r->n->arena.cs);
-    for (int i = 0; i < net->n_layers && gpu_alive(be); i++)
+    if (r->at_once)
+        ((cuda_fn_layers *)r->n->decode.kernel->fn)(be, r->n, r->kv);
+    else
+        ((gpu_fn_table *)t->fn)(be, t, &net->rope, r->n->arena.cs);
+    for (int i = r->at_once ? net->n_layers : 0; i < net->n_layers && gpu_alive(be); i++)
         run_layer(be, r, i);
     if (r->p->n_rows > 0)
         run_last(be, r);
@@ -191,6 +196,7 @@ static bool start(gpu_backend *be, const bnet_pass *p, run *r)
         return false;
     r->recorded = be->step.single && p->step->n_tokens <= RECORDED_TOKENS &&
                   (r->all_rows || !p->n_rows) && be->d->c->record_begin;
+    r->at_once = bnet_cuda_decode_serves(n, r->kv, p->step->n_tokens);
     bool ok = r->recorded ? bnet_gpu_step_leave(be, &r->fetch_bytes) : bnet_gpu_step_bring(be);
     ok = ok && bnet_gpu_angles(be, &p->net->rope, be->step.max_pos + 1);
     if (ok) /* what fails here is noted and said by sync */

@@ -20,7 +20,7 @@ typedef struct gpu_dims {
 } gpu_dims;
 /* The kernel waits itself for the one before it (programmatic dependent launch); it may start
  * early. Drivers without that ignore it. */
-enum { GPU_OVERLAP = 1 };
+enum { GPU_OVERLAP = 1, GPU_COOPERATIVE = 2 };
 
 typedef struct gpu_occupancy {
     int blocks_per_sm, registers, local_bytes, shared_bytes, max_threads;

@@ -124,6 +124,16 @@ void bnet_gpu_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, c
     launch(be, k, symbol, true, dims, args);
 }
 
+bool bnet_gpu_try(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
+                  void *args)
+{
+    gpu_kernel code = find(be, k, symbol);
+    if (!code || be->d->c->launch(be->d, code, dims, args) != 0)
+        return false;
+    atomic_fetch_add_explicit(&be->calls[k->slot], 1, memory_order_relaxed);
+    return true;
+}
+
 /* Remembered by class of m: bits 63..32 m, 31..16 the registry's generation, 15..0 slot. */
 const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, size_t m)
 {

@@ -1,0 +1,124 @@
+/* decode.c - one token through all layers by one kernel (decode.h), where network, cache and chip
+ * allow it: the tables it wants, made once per network, and its launch. */
+#include "backend/cuda/net.h"
+
+#include <math.h>
+
+enum { HEAD_DIM = 128, RESERVED_SHARED = 1 << 10 };
+
+static void fill_layer(const cuda_layer *l, bnet_cu_layer *out)
+{
+    const bnet_cu_w2 *m[] = {&l->qkv, &l->out, &l->gate_up, &l->ffn_out};
+    const gpu_ptr norms[] = {l->attn_norm, l->attn_sub_norm, l->ffn_norm, l->ffn_sub_norm};
+    *out =
+        (bnet_cu_layer){.scale = {l->qkv.part[0].scale, l->qkv.part[1].scale, l->qkv.part[2].scale,
+                                  l->out.part[0].scale, l->gate_up.part[0].scale,
+                                  l->gate_up.part[1].scale, l->ffn_out.part[0].scale}};
+    for (int i = 0; i < 4; i++) {
+        out->w[i] = m[i]->w;
+        out->norm[i] = norms[i];
+    }
+}
+
+static bnet_cu_decode_args shape_of(const bnet_net *net)
+{
+    return (bnet_cu_decode_args){.n_layers = (uint32_t)net->n_layers,
+                                 .n_embd = (uint32_t)net->n_embd,
+                                 .n_ff = (uint32_t)net->n_ff,
+                                 .n_heads = (uint32_t)net->n_heads,
+                                 .n_kv_heads = (uint32_t)net->n_kv_heads,
+                                 .n_rot = (uint32_t)net->rope.n_rot,
+                                 .neox = net->rope.neox,
+                                 .silu = !net->relu2,
+                                 .eps = net->rms_eps,
+                                 .scale = 1.0f / sqrtf((float)net->head_dim)};
+}
+
+/* One piece of memory: layers, plan, epoch (zero), exchange (nothing there yet). */
+static bool bring(gpu_backend *be, cuda_decode *d, const bnet_cu_layer *layers,
+                  const uint32_t *plan, uint32_t n_sm)
+{
+    const gpu_calls *c = be->d->c;
+    size_t n_layers = d->args.n_layers * sizeof *layers, n_plan = (size_t)n_sm * 4 * sizeof *plan;
+    size_t at_plan = (n_layers + 255) / 256 * 256, at_epoch = (at_plan + n_plan + 255) / 256 * 256;
+    size_t at = at_epoch + 256, n = (size_t)bnet_decode_exchange_bytes(&d->args);
+    d->n_bytes = at + n;
+    d->memory = bnet_gpu_take(be, d->n_bytes, &be->other_bytes);
+    if (!d->memory || !bnet_gpu_ok(be, "clearing", c->fill(be->d, d->memory, 0, at)) ||
+        !bnet_gpu_ok(be, "clearing", c->fill(be->d, d->memory + at, BNET_DECODE_NONE, n)))
+        return false;
+    bnet_gpu_upload(be, d->memory, layers, n_layers);
+    bnet_gpu_upload(be, d->memory + at_plan, plan, n_plan);
+    d->args.layers = d->memory;
+    d->args.plan = d->memory + at_plan;
+    d->args.epoch = d->memory + at_epoch;
+    d->args.exchange = d->memory + at;
+    return gpu_alive(be);
+}
+
+void bnet_cuda_decode_prepare(gpu_backend *be, struct gpu_net *n)
+{
+    const bnet_kernel_query q = {.op = "layers", .format = "i2s", .dtype = "f32"};
+    const bnet_gpu *g = &be->d->gpu;
+    uint32_t n_sm = (uint32_t)BNET_MAX(g->multiprocessors, 1);
+    cuda_decode *d = &n->decode;
+    *d = (cuda_decode){.args = shape_of(n->net), .flags = GPU_OVERLAP | GPU_COOPERATIVE};
+    if (n->net->head_dim != HEAD_DIM ||
+        bnet_registry_select(be->registry, &be->caps, &q, &d->kernel, NULL) != BITNET_OK ||
+        !bnet_gpu_has(be, d->kernel, 0))
+        return;
+    uint32_t *plan = bnet_alloc((size_t)n_sm * 4 * sizeof *plan);
+    bnet_cu_layer *layers = bnet_calloc(d->args.n_layers, sizeof *layers);
+    if (plan && layers) {
+        for (uint32_t i = 0; i < d->args.n_layers; i++)
+            fill_layer(&n->layers[i], &layers[i]);
+        bnet_decode_plan(&d->args, n_sm, plan);
+        d->usable = bnet_decode_fits(&d->args, n_sm,
+                                     (uint32_t)g->max_shared_memory_optin - RESERVED_SHARED) &&
+                    bring(be, d, layers, plan, n_sm);
+    }
+    bnet_free(plan);
+    bnet_free(layers);
+}
+
+void bnet_cuda_decode_free(gpu_backend *be, struct gpu_net *n)
+{
+    bnet_gpu_give(be, n->decode.memory, n->decode.n_bytes, &be->other_bytes);
+}
+
+bool bnet_cuda_decode_serves(const struct gpu_net *n, const gpu_kv *kv, int n_tokens)
+{
+    return n->decode.usable && n_tokens == 1 && kv->shape.type == BITNET_KV_F16 &&
+           kv->shape.head_dim == HEAD_DIM;
+}
+
+/* Some drivers do not take a cooperative launch that may also start early. */
+static bool first_launch(gpu_backend *be, cuda_decode *d, const gpu_dims *dims, void *args)
+{
+    gpu_dims plain = *dims;
+    plain.flags = GPU_COOPERATIVE;
+    d->tried = true;
+    if (bnet_gpu_try(be, d->kernel, 0, dims, args))
+        return true;
+    d->flags = GPU_COOPERATIVE;
+    return bnet_gpu_ok(be, d->kernel->id, bnet_gpu_try(be, d->kernel, 0, &plain, args) ? 0 : 1);
+}
+
+void bnet_cuda_layers(gpu_backend *be, struct gpu_net *n, const gpu_kv *kv)
+{
+    cuda_decode *d = &n->decode;
+    bnet_cu_decode_args a = d->args;
+    a.step = cuda_step(be, BITNET_KV_F16);
+    a.x = n->arena.x;
+    a.angles = be->angles;
+    a.part_bytes = (uint32_t)kv->part_bytes;
+    bnet_cu_launch l = bnet_decode_launch(&a, (uint32_t)BNET_MAX(be->d->gpu.multiprocessors, 1));
+    gpu_dims dims = {.grid = {l.grid[0], 1, 1},
+                     .block = {l.block, 1, 1},
+                     .shared_bytes = l.shared,
+                     .flags = d->flags};
+    if (!d->tried && gpu_alive(be))
+        first_launch(be, d, &dims, &a);
+    else
+        bnet_gpu_launch(be, d->kernel, 0, &dims, &a);
+}
