@@ -286,6 +286,8 @@ typedef struct loaded {
     char cache[4096]; /* folder of packed weights */
 } loaded;
 
+/* What --cache says. "on": $XDG_CACHE_HOME/bitnet, or ~/.cache/bitnet; NULL: nothing is kept. */
+const char *cache_folder(const char *want, char *buf, size_t cap);
 int load_engine(loaded *m, const args *a, bool vocab_only);
 int load_session(loaded *m);
 void load_close(loaded *m);

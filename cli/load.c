@@ -149,11 +149,9 @@ int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
     return st == BITNET_OK ? EXIT_OK : fail_with(&err);
 }
 
-/* --cache on: $XDG_CACHE_HOME/bitnet, or ~/.cache/bitnet; NULL: nothing is kept. */
-static const char *cache_folder(const args *a, char *buf, size_t cap)
+const char *cache_folder(const char *want, char *buf, size_t cap)
 {
-    const char *want = opt_text(a, OPT_CACHE), *base = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int n = 0;
     if (!want || strcmp(want, "off") == 0)
         return NULL;
@@ -182,9 +180,10 @@ int load_engine(loaded *m, const args *a, bool vocab_only)
     o.i2s_layout = (bitnet_i2s_layout)opt_int(a, OPT_I2S_LAYOUT);
     o.vocab_only = vocab_only;
     o.policy_path = opt_text(a, OPT_POLICY);
-    o.cache_dir = cache_folder(a, m->cache, sizeof m->cache);
+    o.cache_dir = cache_folder(opt_text(a, OPT_CACHE), m->cache, sizeof m->cache);
     o.cache_max_bytes = (uint64_t)opt_int(a, OPT_CACHE_SIZE) << 20;
     o.no_pack = opt_on(a, OPT_NO_PACK);
+    o.gpu_specialise = opt_on(a, OPT_SPECIALISE);
     if (bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err) != BITNET_OK)
         return fail_with(&err);
     m->info = bitnet_engine_model(m->engine);

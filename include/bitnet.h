@@ -182,7 +182,10 @@ typedef struct bitnet_engine_options {
     const char *cache_dir;
     uint64_t cache_max_bytes; /* of all packed forms there; the longest unused go. 0: 8 GiB */
     uint64_t cache_min_bytes; /* a smaller packed form is not kept. 0: 64 MiB */
-    bool no_pack; /* leave weights as they lie in the file: less memory of our own, slower */
+    bool no_pack;        /* leave weights as they lie in the file: less memory of our own, slower */
+    bool gpu_specialise; /* CUDA: kernels compiled at run time for the model's shapes are preferred
+                            (NVRTC must be installed, else those of the build serve, with a
+                            warning); kept below cache_dir */
 } bitnet_engine_options;
 
 typedef struct bitnet_model_info {

@@ -95,6 +95,16 @@ ask="--greedy -n 60 --seed 1"
 }
 run 30 bitnet receipt verify "$out/receipt.json" >"$out/verify.txt" 2>&1 && ok "receipt: $(sed -n 's/.*"backend_summary": "\(.*\)".*/\1/p' "$out/receipt.json" | head -n 1)" ||
     bad "receipt: $(head -n 2 "$out/verify.txt")"
+say "kernels compiled for the model"
+rm -rf "$out/cache"
+for kind in compiled "kept from before"; do
+    # shellcheck disable=SC2086
+    c=$(run 60 bitnet run --device cuda --kv f32 -m "$models/story.gguf" $ask --gpu-specialise --cache "$out/cache" -v \
+        --receipt "$out/receipt-rtc.json" "Once upon a time" 2>"$out/rtc.txt")
+    [ "$c" = "$a" ] && grep -q i2s_gpu_gemv_rtc "$out/receipt-rtc.json" && ! grep -q 'NVRTC.*cannot' "$out/rtc.txt" &&
+        ok "specialised: $(grep -c "rtc for .*: $kind" "$out/rtc.txt") kernels $kind" ||
+        bad "specialised: $(grep -m 1 -E 'NVRTC|nvrtc' "$out/rtc.txt" | cut -c1-200)"
+done
 say "kernels of a program, streams, pools"
 BITNET_TEST_REAL_GPU=1 BITNET_TEST_MODEL="$models/nano.gguf" run 60 test_user >"$out/user.txt" 2>&1 &&
     ok "test_user: $(grep -c '^\[       OK' "$out/user.txt") tests" || {

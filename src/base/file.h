@@ -48,6 +48,8 @@ bitnet_status bnet_read_file(const char *path, size_t max, char **data, size_t *
  * instead of waited for, and "-" is a name like any other. */
 bitnet_status bnet_read_regular_file(const char *path, size_t max, char **data, size_t *n,
                                      bitnet_error *err);
+/* Makes the folder and those above it, for this user alone. `path` is changed and restored. */
+bool bnet_make_folder(char *path);
 /* Both exist and are one file, by whatever names (links, "../"): never write to b while a is
  * read. */
 bool bnet_same_file(const char *a, const char *b);

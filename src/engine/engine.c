@@ -103,6 +103,8 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o, b
                                     .log = &e->log,
                                     .cache =
                                         bnet_model_cache_want(&e->cache, &cache) ? &cache : NULL,
+                                    .cache_dir = o->cache_dir,
+                                    .specialise = o->gpu_specialise,
                                     .no_pack = o->no_pack};
     bitnet_status st = bnet_backend_open(&want, &e->backend, err);
     if (st != BITNET_OK)

@@ -2,7 +2,6 @@
  * before its tensors. */
 #include "engine/model_cache.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -14,21 +13,6 @@
 #define PACK_VERSION "packed 1" /* changes with the layouts of pack.h and pack_q6.h */
 #define PACK_SUFFIX  ".pack"
 static const uint64_t max_default = (uint64_t)8 << 30, min_default = (uint64_t)64 << 20;
-
-/* Makes the folder and those above it. */
-static bool make_folder(char *path)
-{
-    for (char *p = path + 1;; p++) {
-        char c = *p;
-        if (c != '/' && c != '\0')
-            continue;
-        *p = '\0';
-        bool ok = mkdir(path, 0700) == 0 || errno == EEXIST;
-        *p = c;
-        if (!ok || c == '\0')
-            return ok;
-    }
-}
 
 static bitnet_status identify(const char *path, const bnet_gguf *g, int layout, bnet_model_cache *c,
                               bitnet_error *err)
@@ -69,7 +53,7 @@ bitnet_status bnet_model_cache_open(const bitnet_engine_options *o, const char *
     char *folder = bnet_strdup(o->cache_dir);
     if (!folder)
         return bnet_no_memory(err, "cache folder");
-    if (!make_folder(folder)) {
+    if (!bnet_make_folder(folder)) {
         bnet_logf(log, BITNET_LOG_INFO, "cache", "%s cannot be made: nothing is kept", folder);
         bnet_free(folder);
         return BITNET_OK;

@@ -335,6 +335,8 @@ typedef struct bnet_backend_want {
     bool strict;     /* a weight without a kernel is an error, never a fallback */
     const bnet_log *log;
     const bnet_pack_cache *cache; /* NULL: nothing is kept; read when the backend opens */
+    const char *cache_dir;        /* where other things may be kept; NULL: nowhere */
+    bool specialise;              /* kernels compiled for the model's shapes are preferred */
     bool no_pack;                 /* weights are used as they lie in the file, where they can be */
 } bnet_backend_want;
 #define BACKEND(name)                                                                              \

@@ -210,6 +210,14 @@ API int cuDriverGetVersion(int *v)
     return OK;
 }
 
+/* Asked for by the real NVRTC, which takes no for an answer. */
+API int cuGetExportTable(const void **out, const void *id)
+{
+    (void)id;
+    *out = NULL;
+    return NOT_FOUND;
+}
+
 API int cuDeviceGetCount(int *n)
 {
     *n = bnet_emulated_devices();
@@ -645,5 +653,7 @@ API int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
         copy_args(w.args, params[0]);
     else
         bnet_emulated_params(e, params, w.args);
+    if (r == OK && !bnet_emulated_fits(e, w.args))
+        return INVALID;
     return r != OK ? r : submit(s, &w, e->n_params < 0 ? 0.001 : 2.0);
 }

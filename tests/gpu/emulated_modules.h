@@ -29,8 +29,13 @@ typedef struct emulated_function {
     char name[64];
     void *fn;
     int n_params, sizes[16];
+    const char
+        *options; /* of the emulated compiler, whose product the module is; NULL: it is not */
     struct emulated_function *next;
 } emulated_function;
+
+/* What the emulated compiler gives out: this, then its options, each behind a space. */
+#define EMULATED_CODE "emulated cubin"
 
 /* emulated_user.c. An image is PTX if it is text that begins with a directive or a comment; then it
  * must have a version, a target and an entry. NULL: it has not. */
@@ -38,6 +43,8 @@ void *bnet_emulated_module(const void *image);
 void bnet_emulated_module_free(void *module);
 /* NULL: a module of text has no such entry. */
 emulated_function *bnet_emulated_function(void *module, const char *name, void *fn);
+/* False: the arguments are not those the kernel was compiled for. */
+int bnet_emulated_fits(const emulated_function *f, const void *args);
 void bnet_emulated_params(const emulated_function *f, void **params, uint8_t *to);
 
 int bnet_emulated_fault(const char *name); /* does this call fail, and with what? */

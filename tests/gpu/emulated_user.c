@@ -3,6 +3,8 @@
  * is a function of the same name here: nothing interprets PTX. */
 #include "emulated_modules.h"
 
+#include "backend/cuda/kernels.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +12,8 @@
 extern _Thread_local uint64_t bnet_emulated_thread;
 
 typedef struct module {
-    char *text; /* NULL: an image of the build */
+    char *text;    /* NULL: an image of the build */
+    char *options; /* of the emulated compiler */
     emulated_function *functions;
 } module;
 
@@ -30,6 +33,8 @@ void *bnet_emulated_module(const void *image)
             return NULL;
         }
     }
+    if (m && strncmp(image, EMULATED_CODE, strlen(EMULATED_CODE)) == 0)
+        m->options = strdup(image);
     return m;
 }
 
@@ -41,7 +46,7 @@ void bnet_emulated_module_free(void *p)
         free(f);
     }
     if (m)
-        free(m->text);
+        free(m->text), free(m->options);
     free(m);
 }
 
@@ -79,9 +84,27 @@ emulated_function *bnet_emulated_function(void *p, const char *name, void *fn)
         free(f);
         return NULL;
     }
+    f->options = m->options;
     f->next = m->functions;
     m->functions = f;
     return f;
+}
+
+static int same(const char *options, const char *name, uint32_t value)
+{
+    char want[64];
+    snprintf(want, sizeof want, " -DBNET_SPEC_%s=%u ", name, value);
+    return strstr(options, want) != NULL;
+}
+
+int bnet_emulated_fits(const emulated_function *f, const void *args)
+{
+    const bnet_cu_gemv_args *a = args;
+    return !f->options ||
+           (same(f->options, "TILES", a->m.n_tiles) && same(f->options, "CHUNKS", a->m.n_chunks) &&
+            same(f->options, "PARTS", a->m.n_parts) && same(f->options, "PAIRED", a->m.paired) &&
+            same(f->options, "K", a->k) && same(f->options, "TOKENS", a->n_tokens) &&
+            same(f->options, "EPILOGUE", a->epilogue));
 }
 
 void bnet_emulated_params(const emulated_function *f, void **params, uint8_t *to)

@@ -5,6 +5,7 @@ exit code; only --device auto goes on on the CPU."""
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -242,6 +243,87 @@ def test_failures_while_opening():
         r = run("run", "-m", model("nano"), *ASK, "--device", "cuda", env=with_gpu(90, FAIL=fault))
         check(r.code in (6, 12) and re.search(says, r.err), f"{fault}: exit {r.code}: {r.err[:300]}")
         expect(0, "run", "-m", model("nano"), *ASK, "--device", "auto", env=with_gpu(90, FAIL=fault))
+
+
+# ---- kernels compiled at run time ----
+
+def specialised(folder, *args, **env):
+    """A run that prefers compiled kernels: its result, and how many were compiled."""
+    log = temp("nvrtc.log")
+    if os.path.exists(log):
+        os.remove(log)
+    r = expect(0, "run", "-m", model("nano"), *ASK, "--device", "cuda", "--gpu-specialise", "--cache", folder, "-v", *args,
+               env={**with_gpu(90), "BITNET_EMULATED_NVRTC_LOG": log, **env})
+    return r, len(open(log, encoding="utf-8").readlines()) if os.path.exists(log) else 0
+
+
+def kept(folder):
+    folder = os.path.join(folder, "nvrtc")
+    return sorted(os.path.join(folder, f) for f in os.listdir(folder)) if os.path.isdir(folder) else []
+
+
+def test_P_6_kernels_compiled_once_and_kept():
+    """Compiled at first use, kept on the disk, used again; every shape with its own constants, which the emulated device checks."""
+    folder, path = temp("rtc-cache"), temp("rtc.json")
+    want = text(None, "--device", "cpu")
+    r, n = specialised(folder, "--receipt", path)
+    equal(r.out, want, "text")
+    check(n >= 4 and len(kept(folder)) == n, f"{n} compiled, {len(kept(folder))} kept")
+    check(re.search(r"i2s_gpu_gemv_rtc for .* compiled \(sm_90a, NVRTC 13.0", r.err), r.err[-800:])
+    with open(path, encoding="utf-8") as f:
+        kernels = json.load(f)["kernels"]
+    check("i2s_gpu_gemv_rtc" in kernels and "i2s_gpu_gemv" not in kernels, kernels)
+    expect(0, "receipt", "verify", path, env=with_gpu(90))
+    r, again = specialised(folder)
+    equal(r.out, want, "text from what was kept")
+    equal(again, 0, "compiled again")
+    check("kept from before" in r.err, r.err[-800:])
+
+
+def test_P_6_what_is_kept_may_be_damaged_or_old():
+    folder = temp("rtc-damaged")
+    want = text(None, "--device", "cpu")
+    _, n = specialised(folder)
+    files = kept(folder)
+    with open(files[0], "r+b") as f:  # a bit of the code
+        f.seek(os.path.getsize(files[0]) - 20)
+        byte = f.read(1)
+        f.seek(-1, os.SEEK_CUR)
+        f.write(bytes([byte[0] ^ 4]))
+    with open(files[1], "wb") as f:  # a file that was cut
+        f.write(b"bnet")
+    r, again = specialised(folder)
+    equal((r.out, again), (want, 2), "two were damaged")
+    _, again = specialised(folder)
+    equal(again, 0, "they were written anew")
+    _, again = specialised(folder, BITNET_EMULATED_NVRTC="12")
+    equal(again, n, "another compiler's are not taken")
+    r, again = specialised(folder, BITNET_EMULATED_CC="80")
+    equal((r.out, again), (want, n), "another chip's are not taken")
+    r, again = specialised("off")
+    equal((r.out, again), (want, n), "nothing is kept")
+
+
+def test_P_6_no_compiler_or_one_that_fails():
+    """The build's kernel serves, with a warning that names the reason; without the option nothing is compiled."""
+    want = text(None, "--device", "cpu")
+    r, _ = specialised(temp("rtc-fail"), BITNET_EMULATED_NVRTC="fail")
+    equal(r.out, want, "text")
+    check("NVRTC 13.0 cannot compile w2_gemv_spec.cuh: NVRTC_ERROR_COMPILATION: w2_gemv.cu(7): error: emulated mistake" in r.err
+          and "i2s_gpu_gemv " in r.err and "i2s_gpu_gemv_rtc" not in r.err.split("[")[-1], r.err[-800:])
+    equal(kept(temp("rtc-fail")), [], "kept")
+    alone = temp("only-libcuda")
+    os.makedirs(alone, exist_ok=True)
+    shutil.copy(os.path.join(EMULATED, "libcuda.so.1"), alone)
+    if not os.path.exists("/usr/local/cuda/lib64/libnvrtc.so"):
+        r, _ = specialised(temp("rtc-none"), LD_LIBRARY_PATH=alone)
+        equal(r.out, want, "text")
+        check("libnvrtc.so.13 is not installed: install NVRTC" in r.err and "those of the build are used" in r.err, r.err[-800:])
+    r, n = specialised(temp("rtc-load"), BITNET_EMULATED_FAIL="cuModuleLoadData 18 200")
+    check(r.out == want and n >= 4, r.err[-500:])
+    r = expect(0, "run", "-m", model("nano"), *ASK, "--device", "cuda", "-v",
+               env={**with_gpu(90), "BITNET_EMULATED_NVRTC": "fail"})
+    check("NVRTC" not in r.err, r.err[-500:])
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ typedef void cuda_fn_layers(gpu_backend *be, struct gpu_net *n, const gpu_kv *kv
 
 /* launch_w2.c */
 gpu_fn_ternary bnet_cuda_w2_gemv;
+gpu_fn_ternary bnet_cuda_w2_gemv_rtc;
 gpu_fn_ternary bnet_cuda_w2_gemm_mma;
 gpu_fn_ternary bnet_cuda_w2_gemm_wgmma;
 

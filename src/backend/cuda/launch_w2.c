@@ -1,4 +1,5 @@
 /* launch_w2.c - ternary matrices: which kernel of a row, how many blocks, what scratch. */
+#include "backend/cuda/special.h"
 #include "backend/cuda/w2.h"
 
 enum { SPLITS_MAX = 8, CHUNKS_PER_SPLIT = 4 };
@@ -8,7 +9,8 @@ static uint32_t n_sm(const gpu_backend *be)
     return (uint32_t)BNET_MAX(be->d->gpu.multiprocessors, 1);
 }
 
-static void gemv(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_call *c)
+/* special: the row of the compiled ones was chosen; the build's serves what it cannot. */
+static void gemv(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_call *c, bool special)
 {
     bnet_cu_gemv_args a = {.m = c->m,
                            .act = c->act,
@@ -20,6 +22,10 @@ static void gemv(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_cal
                            .epilogue = c->epilogue};
     /* one token: two blocks per multiprocessor, so that one multiplies while the other waits */
     bnet_cu_launch l = bnet_w2_gemv_launch(&a, c->n_tokens == 1 ? 2 * n_sm(be) : n_sm(be));
+    if ((special || bnet_cuda_special_wanted(be)) && bnet_cuda_special_gemv(be, &a, &l))
+        return;
+    if (special)
+        k = bnet_registry_find(be->registry, "i2s_gpu_gemv");
     bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
 }
 
@@ -63,21 +69,21 @@ static void gemm(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_cal
 
 void bnet_cuda_w2(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_call *call)
 {
-    if (k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemv)
-        gemv(be, k, call);
+    if (bnet_cuda_w2_norms(k))
+        gemv(be, k, call, k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemv_rtc);
     else
         gemm(be, k, call, k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemm_wgmma);
 }
 
 bool bnet_cuda_w2_norms(const bnet_kernel_record *k)
 {
-    return k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemv;
+    return k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemv ||
+           k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemv_rtc;
 }
 
 bool bnet_cuda_w2_fast(const bnet_kernel_record *k)
 {
-    return k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemv ||
-           k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemm_mma ||
+    return bnet_cuda_w2_norms(k) || k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemm_mma ||
            k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemm_wgmma;
 }
 
@@ -109,6 +115,12 @@ static void one(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *
 
 void bnet_cuda_w2_gemv(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
                        const gpu_act8 *act, int n_rows, gpu_ptr y)
+{
+    one(be, k, w, act, n_rows, y);
+}
+
+void bnet_cuda_w2_gemv_rtc(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                           const gpu_act8 *act, int n_rows, gpu_ptr y)
 {
     one(be, k, w, act, n_rows, y);
 }

@@ -2,6 +2,7 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/nccl.h"
+#include "backend/cuda/special.h"
 #include "backend/gpu/group.h"
 
 #define D(least, most, multiple_of)                                                                \
@@ -65,7 +66,11 @@ static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bi
     bitnet_status st = bnet_cuda_driver_open(&bnet_dl, BNET_MAX(w->index, 0), &d, err);
     const gpu_vendor vendor = {rows, BNET_COUNT(rows), bnet_cuda_pass, bnet_cuda_pass_bytes,
                                bnet_cuda_pass_reserve};
-    return st == BITNET_OK ? bnet_gpu_open(w, d, &vendor, out, err) : st;
+    if (st == BITNET_OK)
+        st = bnet_gpu_open(w, d, &vendor, out, err);
+    if (st == BITNET_OK)
+        bnet_cuda_special_open(gpu_of(*out), w);
+    return st;
 }
 
 /* Every rank is a backend of its own, also where two are on one device. */

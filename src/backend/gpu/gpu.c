@@ -272,6 +272,8 @@ static void gpu_close(bnet_backend *b)
         be->d->c->enter(be->d);
         if (be->net)
             be->net_free(be, be->net);
+        if (be->special)
+            be->special_free(be, be->special);
         if (be->memory)
             bnet_gpu_memory_close(be);
         be->d->c->close(be->d);

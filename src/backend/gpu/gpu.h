@@ -158,6 +158,8 @@ struct gpu_backend {
     uint32_t n_recorded; /* launches of them all, further kernels of one use too */
     struct gpu_net *net; /* the whole network, once a pass was asked for; the vendor's */
     void (*net_free)(gpu_backend *be, struct gpu_net *net);
+    struct gpu_special *special; /* kernels compiled for shapes; the vendor's, NULL: none */
+    void (*special_free)(gpu_backend *be, struct gpu_special *special);
 
     bnet_kernel_query shapes[GPU_SHAPES];
     size_t n_shapes;

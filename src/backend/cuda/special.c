@@ -1,0 +1,145 @@
+/* special.c - which shapes of the GEMV were compiled so far, and compiling the others. A shape that
+ * failed is not tried again; while a step is recorded nothing is compiled. */
+#include "backend/cuda/special.h"
+
+#include <stdio.h>
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/rtc.h"
+
+enum { SHAPES = 64, DEFINES = 7 };
+static const char row[] = "i2s_gpu_gemv_rtc", symbol[] = "bnet_w2_gemv_ldg";
+
+typedef struct shape {
+    uint32_t of[DEFINES]; /* as names[] below */
+    cu_module module;     /* NULL: it could not be made */
+    gpu_kernel code;
+} shape;
+
+typedef struct gpu_special {
+    char *folder; /* NULL: nothing is kept */
+    bool wanted;
+    cuda_rtc *rtc; /* found when first used */
+    bool absent;   /* looked for and not there */
+    const bnet_kernel_record *record;
+    shape shapes[SHAPES];
+    int n;
+} gpu_special;
+
+static void special_free(gpu_backend *be, gpu_special *s)
+{
+    const cuda_driver *c = (const cuda_driver *)be->d;
+    be->d->c->wait(be->d);
+    for (int i = 0; i < s->n; i++)
+        if (s->shapes[i].module)
+            c->cu.module_free(s->shapes[i].module);
+    bnet_rtc_close(s->rtc);
+    bnet_free(s->folder);
+    bnet_free(s);
+}
+
+void bnet_cuda_special_open(gpu_backend *be, const bnet_backend_want *want)
+{
+    gpu_special *s = bnet_calloc(1, sizeof *s);
+    bnet_str folder = {0};
+    if (!s)
+        return;
+    if (want->cache_dir)
+        bnet_str_addf(&folder, "%s/nvrtc", want->cache_dir);
+    *s = (gpu_special){.folder = folder.data,
+                       .wanted = want->specialise,
+                       .record = bnet_registry_find(be->registry, row)};
+    be->special = s;
+    be->special_free = special_free;
+}
+
+bool bnet_cuda_special_wanted(const gpu_backend *be)
+{
+    return be->special && be->special->wanted;
+}
+
+/* ---- compiling ---- */
+
+static bool find_compiler(gpu_backend *be, gpu_special *s)
+{
+    bitnet_error why = {0};
+    if (s->rtc || s->absent)
+        return s->rtc != NULL;
+    if (bnet_rtc_open(&bnet_dl, s->folder, &be->log, &s->rtc, &why) == BITNET_OK)
+        return true;
+    s->absent = true;
+    bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name,
+              "%s; kernels are not specialised, those of the build are used", why.message);
+    return false;
+}
+
+/* Chips with instructions of their own (an "a" in the name) want code for exactly them. */
+static void chip_name(const bnet_gpu *g, char *out, size_t cap)
+{
+    snprintf(out, cap, "sm_%d%d%s", g->cc_major, g->cc_minor, g->cc_major >= 9 ? "a" : "");
+}
+
+static bitnet_status make(gpu_backend *be, gpu_special *s, shape *x, bitnet_error *err)
+{
+    static const char *const names[DEFINES] = {"TILES", "CHUNKS", "PARTS",   "PAIRED",
+                                               "K",     "TOKENS", "EPILOGUE"};
+    const cuda_driver *c = (const cuda_driver *)be->d;
+    char text[DEFINES][48], chip[16];
+    const char *options[DEFINES];
+    cuda_code code;
+    cu_function f = NULL;
+    for (int i = 0; i < DEFINES; i++) {
+        snprintf(text[i], sizeof text[i], "-DBNET_SPEC_%s=%u", names[i], x->of[i]);
+        options[i] = text[i];
+    }
+    chip_name(&be->d->gpu, chip, sizeof chip);
+    bitnet_status st =
+        bnet_rtc_make(s->rtc, "w2_gemv_spec.cuh", chip, options, DEFINES, &code, err);
+    if (st != BITNET_OK)
+        return st;
+    bnet_logf(&be->log, BITNET_LOG_INFO, be->d->c->name,
+              "%s for %u tiles x %u columns, %u tokens: %s (%s, NVRTC %s, %.0f ms)", row, x->of[0],
+              x->of[4], x->of[5], code.kept ? "kept from before" : "compiled", chip,
+              bnet_rtc_version(s->rtc), code.ms);
+    int r = c->cu.module_load(&x->module, code.bytes);
+    bnet_free(code.bytes);
+    if (r == 0)
+        r = c->cu.module_function(&f, x->module, symbol);
+    x->code = (gpu_kernel)(void *)f;
+    return r == 0 ? BITNET_OK : be->d->c->explain(be->d, "loading a compiled kernel", r, err);
+}
+
+/* The kernel of this shape, compiled if need be. NULL: there is none. */
+static gpu_kernel code_of(gpu_backend *be, gpu_special *s, const bnet_cu_gemv_args *a)
+{
+    const uint32_t of[DEFINES] = {a->m.n_tiles, a->m.n_chunks, a->m.n_parts, a->m.paired,
+                                  a->k,         a->n_tokens,   a->epilogue};
+    bitnet_error why = {0};
+    for (int i = 0; i < s->n; i++)
+        if (memcmp(s->shapes[i].of, of, sizeof of) == 0)
+            return s->shapes[i].code;
+    if (be->recording || s->n == SHAPES || !find_compiler(be, s))
+        return NULL;
+    shape *x = &s->shapes[s->n++];
+    *x = (shape){.module = NULL};
+    memcpy(x->of, of, sizeof of);
+    if (make(be, s, x, &why) != BITNET_OK) {
+        x->code = NULL;
+        bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name,
+                  "%s; the kernel of the build is used for it", why.message);
+    }
+    return x->code;
+}
+
+bool bnet_cuda_special_gemv(gpu_backend *be, bnet_cu_gemv_args *a, const bnet_cu_launch *l)
+{
+    gpu_special *s = be->special;
+    if (!s || !s->record || !gpu_alive(be))
+        return false;
+    gpu_kernel code = code_of(be, s, a);
+    if (!code)
+        return false;
+    be->code[s->record->slot][0] = code;
+    bnet_cuda_run(be, s->record, 0, l, GPU_OVERLAP, a);
+    return true;
+}
