@@ -79,8 +79,32 @@ static void gather_rounds(const group *g)
         for (int r = 0; r < g->n; r++)
             fill(g, r, round + 7 * r, n);
         g->link->c->all_gather(g->link, from, to, n);
+        g->link->c->settle(g->link);
         for (int r = 0; r < g->n; r++)
             fill(g, r, 255, n);
+        for (int r = 0; r < g->n; r++) {
+            const uint8_t *got = g->rank[r]->v->read(g->rank[r], g->to[r], (size_t)g->n * n);
+            for (int i = 0; i < g->n; i++)
+                expect_bytes(got + (size_t)i * n, n, round + 7 * i);
+        }
+    }
+}
+
+/* The same, each part in its own place already. */
+static void gather_in_place(const group *g)
+{
+    gpu_ptr from[MOST], to[MOST];
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t n = round % 2 ? BIG / 4 : 64;
+        for (int r = 0; r < g->n; r++) {
+            gpu_backend *be = gpu_of(g->rank[r]);
+            to[r] = gpu_buf(g->to[r])->p;
+            from[r] = to[r] + (size_t)r * n;
+            bnet_gpu_enter(be);
+            assert_int_equal(be->d->c->fill(be->d, from[r], round + 7 * r, n), 0);
+            bnet_gpu_leave(be);
+        }
+        g->link->c->all_gather(g->link, from, to, n);
         for (int r = 0; r < g->n; r++) {
             const uint8_t *got = g->rank[r]->v->read(g->rank[r], g->to[r], (size_t)g->n * n);
             for (int i = 0; i < g->n; i++)
@@ -109,6 +133,7 @@ static void test_P_4_virtual_ranks(void **state)
         if (n > 1)
             assert_string_equal(g.link->name, "direct copies");
         gather_rounds(&g);
+        gather_in_place(&g);
         if (n > 1)
             send_rounds(&g);
         close_group(&g);
@@ -126,6 +151,7 @@ static void test_P_4_two_devices(void **state)
         assert_string_equal(g.link->name,
                             peers ? "direct copies" : "copies, some through the host");
         gather_rounds(&g);
+        gather_in_place(&g);
         send_rounds(&g);
         close_group(&g);
     }
@@ -138,8 +164,10 @@ static void test_nccl(void **state)
     group g = open_group((const int[]){0, 1}, emulated ? 2 : 1, true);
     print_message("joined by %s\n", g.link->name);
     bool there = strncmp(g.link->name, "NCCL", 4) == 0;
-    if (there)
+    if (there) {
         gather_rounds(&g);
+        gather_in_place(&g);
+    }
     if (there && g.n > 1)
         send_rounds(&g);
     close_group(&g);

@@ -99,6 +99,12 @@ static void nccl_all_gather(gpu_link *link, const gpu_ptr *from, const gpu_ptr *
     end(l);
 }
 
+/* What NCCL has sent it does not read again. */
+static void nccl_settle(gpu_link *link)
+{
+    link->n_settled++;
+}
+
 /* ---- opening ---- */
 
 static void nccl_close(gpu_link *link)
@@ -167,7 +173,7 @@ static nccl_link *try_nccl(gpu_backend *const *ranks, int n, const bnet_log *log
 bitnet_status bnet_cuda_link_open(gpu_backend *const *ranks, int n, const bnet_log *log,
                                   gpu_link **out, bitnet_error *err)
 {
-    static const gpu_link_calls calls = {nccl_close, nccl_send, nccl_all_gather};
+    static const gpu_link_calls calls = {nccl_close, nccl_send, nccl_all_gather, nccl_settle};
     nccl_link *l = try_nccl(ranks, n, log);
     if (!l)
         return bnet_gpu_copies_open(ranks, n, out, err);

@@ -6,6 +6,7 @@
 static void group_close(bnet_backend *b)
 {
     gpu_group *g = group_of(b);
+    bnet_group_say_memory(g);
     if (g->link)
         g->link->c->close(g->link);
     for (int r = 0; r < g->n; r++)
@@ -30,10 +31,10 @@ static void group_buffer_free(bnet_backend *b, bnet_buffer *buf)
 {
     gpu_group *g = group_of(b);
     group_buffer *all = group_buf(buf);
+    bnet_group_forget(g, all);
     for (int r = 0; r < g->n; r++)
         if (all->at[r])
             g->rank[r]->v->buffer_free(g->rank[r], all->at[r]);
-    bnet_free(all->host);
     bnet_free(all);
 }
 
@@ -59,10 +60,11 @@ static void group_write(bnet_backend *b, bnet_buffer *buf, const void *bytes, si
 {
     gpu_group *g = group_of(b);
     group_buffer *all = group_buf(buf);
+    pthread_mutex_lock(&g->lock);
+    bnet_group_make(g, all, all_ranks(g));
     for (int r = 0; r < g->n; r++)
         g->rank[r]->v->write(g->rank[r], all->at[r], bytes, n_bytes);
-    all->divided = false;
-    all->whole = all_ranks(g);
+    pthread_mutex_unlock(&g->lock);
 }
 
 static bitnet_status group_sync(bnet_backend *b, bitnet_error *err)
@@ -184,88 +186,6 @@ static const bnet_weight_info *group_weight_info(const bnet_weight *w)
     return &group_w(w)->info;
 }
 
-/* ---- facts ---- */
-
-/* The same kernel of several ranks is one kernel. */
-static size_t group_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
-{
-    const gpu_group *g = (const gpu_group *)b;
-    bitnet_kernel_use uses[BNET_KERNELS_MAX];
-    size_t n = 0;
-    for (int r = 0; r < g->n; r++) {
-        size_t m = g->rank[r]->v->kernels(g->rank[r], uses, BNET_KERNELS_MAX);
-        for (size_t i = 0; i < m; i++) {
-            size_t at = 0;
-            while (at < BNET_MIN(n, cap) && strcmp(out[at].id, uses[i].id) != 0)
-                at++;
-            if (at < BNET_MIN(n, cap))
-                out[at].n_calls += uses[i].n_calls;
-            else if (n++ < cap)
-                out[at] = uses[i];
-        }
-    }
-    return n;
-}
-
-static size_t group_shapes(const bnet_backend *b, bnet_kernel_query *out, size_t cap)
-{
-    const bnet_backend *first = ((const gpu_group *)b)->rank[0];
-    return first->v->shapes(first, out, cap);
-}
-
-static const bnet_gpu *gpu_at(const gpu_group *g, int r)
-{
-    return &gpu_of(g->rank[r])->d->gpu;
-}
-
-/* Is an earlier rank on the same device? */
-static bool again(const gpu_group *g, int r)
-{
-    for (int i = 0; i < r; i++)
-        if (gpu_at(g, i)->device_id == gpu_at(g, r)->device_id)
-            return true;
-    return false;
-}
-
-static void group_stats(const bnet_backend *b, bnet_backend_stats *out)
-{
-    const gpu_group *g = (const gpu_group *)b;
-    *out = (bnet_backend_stats){0};
-    for (int r = 0; r < g->n; r++) {
-        bnet_backend_stats s;
-        g->rank[r]->v->stats(g->rank[r], &s);
-        out->n_h2d += s.n_h2d;
-        out->n_d2h += s.n_d2h;
-        out->h2d_bytes += s.h2d_bytes;
-        out->d2h_bytes += s.d2h_bytes;
-        out->cache_hits += s.cache_hits;
-        out->cache_misses += s.cache_misses;
-        out->memory_allocated += s.memory_allocated;
-        out->memory_peak += s.memory_peak;
-        out->memory_used += again(g, r) ? 0 : s.memory_used;
-        out->memory_total += again(g, r) ? 0 : s.memory_total;
-        out->fp16_ms += s.fp16_ms;
-        out->bf16_ms += s.bf16_ms;
-    }
-}
-
-static double group_read_limit(bnet_backend *b)
-{
-    bnet_backend *first = group_of(b)->rank[0];
-    return first->v->read_limit(first);
-}
-
-/* What each rank has now, once all weights are there. */
-static void group_weights_done(bnet_backend *b, const bnet_log *log)
-{
-    gpu_group *g = group_of(b);
-    for (int r = 0; r < g->n; r++) {
-        gpu_backend *be = gpu_of(g->rank[r]);
-        bnet_logf(log, BITNET_LOG_INFO, "gpu", "rank %d: device %d (%s): %.1f MB of weights", r,
-                  be->d->gpu.device_id, be->d->gpu.name, (double)be->weight_bytes / 1e6);
-    }
-}
-
 /* ---- opening ---- */
 
 /* Ranks on one device share what is free there. */
@@ -278,9 +198,9 @@ static void find_facts(gpu_group *g)
         be->d->c->memory(be->d, &left, &total);
         bnet_gpu_leave(be);
         for (int i = 0; i < g->n; i++)
-            n += gpu_at(g, i)->device_id == gpu_at(g, r)->device_id;
+            n += bnet_group_gpu(g, i)->device_id == bnet_group_gpu(g, r)->device_id;
         g->facts[r] =
-            (gpu_rank_facts){left / n, (double)BNET_MAX(gpu_at(g, r)->multiprocessors, 1)};
+            (gpu_rank_facts){left / n, (double)BNET_MAX(bnet_group_gpu(g, r)->multiprocessors, 1)};
     }
 }
 
@@ -298,12 +218,9 @@ static bnet_backend_vtable table_of(const bnet_backend_vtable *first, int n)
                              .weight_prepare = group_weight_prepare,
                              .weight_free = group_weight_free,
                              .weight_info = group_weight_info,
-                             .weights_done = group_weights_done,
                              .kv_block_bytes = first->kv_block_bytes,
-                             .kernels = group_kernels,
-                             .shapes = group_shapes,
-                             .stats = group_stats,
-                             .read_limit = group_read_limit};
+                             .own_clock = first->own_clock};
+    bnet_group_fill_facts(&v, first);
     bnet_group_fill_kv(&v);
     bnet_group_fill_ops(&v);
     return v;

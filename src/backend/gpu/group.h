@@ -2,10 +2,10 @@
  * knows. Hides: who has which rows, layers and heads, and when anything travels.
  *
  * A buffer is whole on some ranks, or divided: rank r has columns [first[r], first[r + 1]) of every
- * row, packed. Each operation runs where its operands are (its weight's ranks, its layer's rank,
- * else where the first operand is whole); what is missing there is fetched first. So by layers the
- * hidden state moves when the next layer's norm asks for it, and by rows (tensor parallel) divided
- * results are put together when somebody needs whole rows.
+ * row, packed, or of a single row in its place. Each operation runs where its operands are (its
+ * weight's ranks, its layer's rank, else where the first operand is whole); what is missing there
+ * is fetched first. So by layers the hidden state moves when the next layer's norm asks for it, and
+ * by rows (tensor parallel) divided results are put together when somebody needs whole rows.
  *
  * Why nothing is ever summed across ranks: the outputs of o and down could be partial sums of each
  * rank's columns, but their input is normed and quantised to int8 as a whole row first, and float
@@ -27,7 +27,9 @@ typedef struct group_buffer {
     bool divided;
     size_t n_rows; /* and columns, if divided */
     uint64_t first[GPU_RANKS + 1];
-    uint8_t *host; /* what divided rows were read into */
+    bool in_place;    /* one row in equal parts: each lies where it belongs */
+    uint64_t read_at; /* the link's n_settled when ranks read each other's; 0: never */
+    uint8_t *host;    /* what divided rows were read into, pinned */
 } group_buffer;
 
 typedef struct group_weight {
@@ -86,11 +88,29 @@ static inline bool has_rank(rank_set s, int r)
 
 /* Which rank has a layer (-1: what comes before all, more than the last: what comes after). */
 int bnet_group_rank_of(const gpu_group *g, int layer);
+
+/* ---- what travels (group_move.c) ---- */
+
 /* The first n bytes are whole on these ranks when it returns. */
 void bnet_group_need(gpu_group *g, group_buffer *b, rank_set ranks, size_t n_bytes);
+/* The buffer is about to be written: whole on these ranks, or in parts. */
+void bnet_group_make(gpu_group *g, group_buffer *b, rank_set ranks);
+void bnet_group_make_divided(gpu_group *g, group_buffer *b, const uint64_t *first, size_t n_rows);
+/* What rank r has of a buffer, as the backend of the rank takes it; `view` may be needed. */
+bnet_buffer *bnet_group_part(const group_buffer *b, int r, gpu_buffer *view);
+/* Every rank has an x of n bytes: of each row the rank's that row_owner says is kept everywhere.
+ * rows: [n_rows], owner * n_rows + row. */
+void bnet_group_pick(gpu_group *g, group_buffer *x, const int32_t *rows, int n_rows, size_t n_cols);
 const void *bnet_group_read(bnet_backend *b, bnet_buffer *buf, size_t n_bytes);
+void bnet_group_forget(gpu_group *g, group_buffer *b); /* before it is freed */
+
 void bnet_group_fill_ops(bnet_backend_vtable *v); /* group_ops.c */
 void bnet_group_fill_kv(bnet_backend_vtable *v);  /* group_kv.c */
+
+/* group_facts.c */
+void bnet_group_fill_facts(bnet_backend_vtable *v, const bnet_backend_vtable *first);
+void bnet_group_say_memory(gpu_group *g);
+const bnet_gpu *bnet_group_gpu(const gpu_group *g, int r);
 
 /* Takes the ranks and the link, also on failure. */
 bitnet_status bnet_gpu_group_open(const bnet_backend_want *w, bnet_backend *const *ranks,

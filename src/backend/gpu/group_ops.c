@@ -1,9 +1,12 @@
 /* group_ops.c - the operations of a group: each on the ranks that have what it needs. */
 #include "backend/gpu/group.h"
 
+/* Ranks time themselves, with the meter the group has now. */
 static void lock(gpu_group *g)
 {
     pthread_mutex_lock(&g->lock);
+    for (int r = 0; r < g->n; r++)
+        g->rank[r]->meter = g->base.meter;
 }
 
 static void unlock(gpu_group *g)
@@ -11,95 +14,10 @@ static void unlock(gpu_group *g)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* ---- what travels ---- */
-
-static gpu_ptr address(const group_buffer *b, int r)
+/* How much of n things that divided rows consist of rank r has. */
+static size_t share_of(const gpu_group *g, const group_buffer *b, size_t n, int r)
 {
-    return gpu_buf(b->at[r])->p;
-}
-
-static uint64_t width(const gpu_group *g, const uint64_t *first)
-{
-    return first[g->n];
-}
-
-static size_t widest(const gpu_group *g, const uint64_t *first)
-{
-    size_t n = 0;
-    for (int r = 0; r < g->n; r++)
-        n = BNET_MAX(n, (size_t)(first[r + 1] - first[r]));
-    return n;
-}
-
-static bool scratch(gpu_group *g, size_t n_bytes, gpu_ptr *to)
-{
-    bool ok = true;
-    for (int r = 0; r < g->n; r++) {
-        gpu_backend *be = gpu_of(g->rank[r]);
-        bnet_gpu_enter(be);
-        to[r] = bnet_gpu_scratch(be, n_bytes);
-        bnet_gpu_leave(be);
-        ok = ok && to[r];
-    }
-    return ok;
-}
-
-static void place(gpu_backend *be, const gpu_rows *rows)
-{
-    bnet_gpu_enter(be);
-    if (gpu_alive(be))
-        bnet_gpu_ok(be, "putting rows together", be->d->c->copy_rows(be->d, rows));
-    bnet_gpu_leave(be);
-}
-
-/* Divided rows become whole on every rank: every part to every rank, then row by row into place. */
-static void unite(gpu_group *g, group_buffer *b)
-{
-    size_t row = (size_t)width(g, b->first) * sizeof(float), n_rows = b->n_rows;
-    size_t part = n_rows * widest(g, b->first) * sizeof(float);
-    gpu_ptr from[GPU_RANKS], to[GPU_RANKS];
-    b->divided = false;
-    b->whole = all_ranks(g);
-    if (!scratch(g, part * (size_t)g->n, to))
-        return;
-    for (int r = 0; r < g->n; r++)
-        from[r] = address(b, r);
-    g->link->c->all_gather(g->link, from, to, part);
-    for (int r = 0; r < g->n; r++)
-        for (int i = 0; i < g->n; i++) {
-            size_t n = (size_t)(b->first[i + 1] - b->first[i]) * sizeof(float);
-            const gpu_rows rows = {.dst = from[r] + b->first[i] * sizeof(float),
-                                   .src = to[r] + (size_t)i * part,
-                                   .dst_pitch = row,
-                                   .src_pitch = n,
-                                   .n_bytes = n,
-                                   .n_rows = n_rows};
-            place(gpu_of(g->rank[r]), &rows);
-        }
-}
-
-void bnet_group_need(gpu_group *g, group_buffer *b, rank_set ranks, size_t n_bytes)
-{
-    if (b->divided)
-        unite(g, b);
-    int from = __builtin_ctz(b->whole);
-    for (int r = 0; r < g->n; r++)
-        if (has_rank(ranks & ~b->whole, r))
-            g->link->c->send(g->link, from, address(b, from), r, address(b, r), n_bytes);
-    b->whole |= ranks;
-}
-
-static void made(group_buffer *b, rank_set ranks)
-{
-    b->whole = ranks;
-    b->divided = false;
-}
-
-static void made_divided(group_buffer *b, const uint64_t *first, size_t n_rows)
-{
-    b->divided = true;
-    b->n_rows = n_rows;
-    memcpy(b->first, first, sizeof b->first);
+    return n * (size_t)(b->first[r + 1] - b->first[r]) / (size_t)b->first[g->n];
 }
 
 static bool alike(const gpu_group *g, const group_buffer *a, const group_buffer *b)
@@ -108,32 +26,13 @@ static bool alike(const gpu_group *g, const group_buffer *a, const group_buffer 
            memcmp(a->first, b->first, ((size_t)g->n + 1) * sizeof *a->first) == 0;
 }
 
-/* How much of n things that divided rows consist of rank r has. */
-static size_t part_of(const gpu_group *g, const group_buffer *b, size_t n, int r)
+/* y will be as x is: in the same parts, or whole on these ranks. */
+static void make_like(gpu_group *g, const group_buffer *x, rank_set ranks, group_buffer *y)
 {
-    return n * (size_t)(b->first[r + 1] - b->first[r]) / (size_t)width(g, b->first);
-}
-
-const void *bnet_group_read(bnet_backend *be, bnet_buffer *buf, size_t n_bytes)
-{
-    gpu_group *g = group_of(be);
-    group_buffer *b = group_buf(buf);
-    if (!b->divided) {
-        int r = __builtin_ctz(b->whole);
-        return g->rank[r]->v->read(g->rank[r], b->at[r], n_bytes);
-    }
-    size_t row = (size_t)width(g, b->first) * sizeof(float), n_rows = n_bytes / row;
-    if (!b->host && !(b->host = bnet_alloc(b->n_bytes))) {
-        g->no_memory = true;
-        return NULL;
-    }
-    for (int r = 0; r < g->n; r++) {
-        size_t n = (size_t)(b->first[r + 1] - b->first[r]) * sizeof(float);
-        const uint8_t *part = g->rank[r]->v->read(g->rank[r], b->at[r], n_rows * n);
-        for (size_t t = 0; part && t < n_rows; t++)
-            memcpy(b->host + t * row + b->first[r] * sizeof(float), part + t * n, n);
-    }
-    return b->host;
+    if (x->divided)
+        bnet_group_make_divided(g, y, x->first, x->n_rows);
+    else
+        bnet_group_make(g, y, ranks);
 }
 
 /* ---- steps ---- */
@@ -176,30 +75,6 @@ static int owner_of(const gpu_group *g, const group_weight *w, int32_t id)
     return r;
 }
 
-/* Every rank looked its own rows up: all of them go everywhere, and the owner's are picked. */
-static void pick_rows(gpu_group *g, const group_weight *w, const bnet_step *s, group_buffer *x)
-{
-    size_t n = (size_t)s->n_tokens, part = n * w->info.n_in * sizeof(float);
-    gpu_ptr from[GPU_RANKS], to[GPU_RANKS];
-    if (!scratch(g, part * (size_t)g->n + n * sizeof(int32_t), to))
-        return;
-    for (int t = 0; t < s->n_tokens; t++)
-        g->ids[t] = owner_of(g, w, s->ids[t]) * s->n_tokens + t;
-    for (int r = 0; r < g->n; r++)
-        from[r] = address(x, r);
-    g->link->c->all_gather(g->link, from, to, part);
-    for (int r = 0; r < g->n; r++) {
-        gpu_backend *be = gpu_of(g->rank[r]);
-        const bnet_kernel_record *k = be->use.gather;
-        gpu_ptr rows = to[r] + part * (size_t)g->n;
-        bnet_gpu_enter(be);
-        bnet_gpu_upload(be, rows, g->ids, n * sizeof *g->ids);
-        if (gpu_alive(be))
-            ((gpu_fn_gather *)k->fn)(be, k, to[r], rows, s->n_tokens, w->info.n_in, from[r]);
-        bnet_gpu_leave(be);
-    }
-}
-
 static void group_embed(bnet_backend *b, const bnet_weight *weight, const bnet_step *s,
                         bnet_buffer *x)
 {
@@ -208,12 +83,15 @@ static void group_embed(bnet_backend *b, const bnet_weight *weight, const bnet_s
     bnet_step mine;
     lock(g);
     g->embd = w;
+    bnet_group_make(g, group_buf(x), w->ranks);
     for (int r = 0; r < g->n; r++)
         if (has_rank(w->ranks, r) && step_of(g, s, r, &mine))
             g->rank[r]->v->embed(g->rank[r], w->at[r], &mine, group_buf(x)->at[r]);
-    made(group_buf(x), w->ranks);
-    if (w->divided && !g->no_memory)
-        pick_rows(g, w, s, group_buf(x));
+    if (w->divided && !g->no_memory) { /* every rank looked its own rows up: the owner's count */
+        for (int t = 0; t < s->n_tokens; t++)
+            g->ids[t] = owner_of(g, w, s->ids[t]) * s->n_tokens + t;
+        bnet_group_pick(g, group_buf(x), g->ids, s->n_tokens, w->info.n_in);
+    }
     unlock(g);
 }
 
@@ -226,11 +104,11 @@ static void group_rmsnorm(bnet_backend *b, bnet_buffer *x, const bnet_weight *we
     const group_weight *w = group_w(weight);
     lock(g);
     bnet_group_need(g, group_buf(x), w->ranks, (size_t)n_rows * w->info.n_in * sizeof(float));
+    bnet_group_make(g, group_buf(y), w->ranks);
     for (int r = 0; r < g->n; r++)
         if (has_rank(w->ranks, r))
             g->rank[r]->v->rmsnorm(g->rank[r], group_buf(x)->at[r], w->at[r], eps, n_rows,
                                    group_buf(y)->at[r]);
-    made(group_buf(y), w->ranks);
     unlock(g);
 }
 
@@ -246,25 +124,25 @@ static void group_quantize(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n
     group_buffer *in = group_buf(x);
     lock(g);
     bnet_group_need(g, in, 0, (size_t)n_rows * n_cols * sizeof(float));
+    bnet_group_make(g, group_buf(q->q), in->whole);
+    bnet_group_make(g, group_buf(q->scale), in->whole);
+    bnet_group_make(g, group_buf(q->sum), in->whole);
     for (int r = 0; r < g->n; r++) {
         bnet_act8 act = act_of(q, r);
         if (has_rank(in->whole, r))
             g->rank[r]->v->quantize_i8(g->rank[r], in->at[r], n_rows, n_cols, &act);
     }
-    made(group_buf(q->q), in->whole);
-    made(group_buf(q->scale), in->whole);
-    made(group_buf(q->sum), in->whole);
     unlock(g);
 }
 
 /* ---- matrices ---- */
 
-static void made_by(const group_weight *w, group_buffer *y, int n_rows)
+static void make_by(gpu_group *g, const group_weight *w, group_buffer *y, int n_rows)
 {
     if (w->divided)
-        made_divided(y, w->first, (size_t)n_rows);
+        bnet_group_make_divided(g, y, w->first, (size_t)n_rows);
     else
-        made(y, w->ranks);
+        bnet_group_make(g, y, w->ranks);
 }
 
 static void group_ternary(bnet_backend *b, const bnet_weight *weight, const bnet_act8 *q,
@@ -273,16 +151,18 @@ static void group_ternary(bnet_backend *b, const bnet_weight *weight, const bnet
     gpu_group *g = group_of(b);
     const group_weight *w = group_w(weight);
     size_t n = (size_t)n_rows;
+    gpu_buffer view;
     lock(g);
     bnet_group_need(g, group_buf(q->q), w->ranks, n * q->stride);
     bnet_group_need(g, group_buf(q->scale), w->ranks, n * sizeof(float));
     bnet_group_need(g, group_buf(q->sum), w->ranks, n * sizeof(int32_t));
+    make_by(g, w, group_buf(y), n_rows);
     for (int r = 0; r < g->n; r++) {
         bnet_act8 act = act_of(q, r);
         if (has_rank(w->ranks, r))
-            g->rank[r]->v->linear_ternary(g->rank[r], w->at[r], &act, n_rows, group_buf(y)->at[r]);
+            g->rank[r]->v->linear_ternary(g->rank[r], w->at[r], &act, n_rows,
+                                          bnet_group_part(group_buf(y), r, &view));
     }
-    made_by(w, group_buf(y), n_rows);
     unlock(g);
 }
 
@@ -291,13 +171,14 @@ static void group_linear(bnet_backend *b, const bnet_weight *weight, bnet_buffer
 {
     gpu_group *g = group_of(b);
     const group_weight *w = group_w(weight);
+    gpu_buffer view;
     lock(g);
     bnet_group_need(g, group_buf(x), w->ranks, (size_t)n_rows * w->info.n_in * sizeof(float));
+    make_by(g, w, group_buf(y), n_rows);
     for (int r = 0; r < g->n; r++)
         if (has_rank(w->ranks, r))
             g->rank[r]->v->linear_float(g->rank[r], w->at[r], group_buf(x)->at[r], n_rows,
-                                        group_buf(y)->at[r]);
-    made_by(w, group_buf(y), n_rows);
+                                        bnet_group_part(group_buf(y), r, &view));
     unlock(g);
 }
 
@@ -309,10 +190,10 @@ static void group_rope_table(bnet_backend *b, const bnet_rope *rope, const bnet_
     gpu_group *g = group_of(b);
     bnet_step mine;
     lock(g);
+    bnet_group_make(g, group_buf(cs), all_ranks(g));
     for (int r = 0; r < g->n; r++)
         if (step_of(g, s, r, &mine))
             g->rank[r]->v->rope_table(g->rank[r], rope, &mine, group_buf(cs)->at[r]);
-    made(group_buf(cs), all_ranks(g));
     unlock(g);
 }
 
@@ -321,11 +202,13 @@ static void group_rope(bnet_backend *b, const bnet_rope *rope, bnet_buffer *cs, 
 {
     gpu_group *g = group_of(b);
     group_buffer *in = group_buf(x);
+    gpu_buffer view;
     lock(g);
     for (int r = 0; r < g->n; r++) {
-        int n = in->divided ? (int)part_of(g, in, (size_t)n_heads, r) : n_heads;
+        int n = in->divided ? (int)share_of(g, in, (size_t)n_heads, r) : n_heads;
         if (in->divided || has_rank(in->whole, r))
-            g->rank[r]->v->rope(g->rank[r], rope, group_buf(cs)->at[r], n_rows, n, in->at[r]);
+            g->rank[r]->v->rope(g->rank[r], rope, group_buf(cs)->at[r], n_rows, n,
+                                bnet_group_part(in, r, &view));
     }
     unlock(g);
 }
@@ -345,12 +228,14 @@ static void group_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet
 {
     gpu_group *g = group_of(b);
     bnet_step mine;
+    gpu_buffer keys, values;
     lock(g);
     rank_set ranks = layer_on(g, &layer);
     for (int r = 0; r < g->n; r++)
         if (has_rank(ranks, r) && step_of(g, s, r, &mine))
-            g->rank[r]->v->kv_append(g->rank[r], &mine, layer, group_buf(k)->at[r],
-                                     group_buf(v)->at[r]);
+            g->rank[r]->v->kv_append(g->rank[r], &mine, layer,
+                                     bnet_group_part(group_buf(k), r, &keys),
+                                     bnet_group_part(group_buf(v), r, &values));
     unlock(g);
 }
 
@@ -360,17 +245,16 @@ static void group_attention(bnet_backend *b, const bnet_step *s, int layer, int 
     gpu_group *g = group_of(b);
     group_buffer *in = group_buf(q);
     bnet_step mine;
+    gpu_buffer from, to;
     lock(g);
     rank_set ranks = layer_on(g, &layer);
+    make_like(g, in, ranks, group_buf(y));
     for (int r = 0; r < g->n; r++) {
-        int n = in->divided ? (int)part_of(g, in, (size_t)n_heads, r) : n_heads;
+        int n = in->divided ? (int)share_of(g, in, (size_t)n_heads, r) : n_heads;
         if (has_rank(ranks, r) && step_of(g, s, r, &mine))
-            g->rank[r]->v->attention(g->rank[r], &mine, layer, n, in->at[r], group_buf(y)->at[r]);
+            g->rank[r]->v->attention(g->rank[r], &mine, layer, n, bnet_group_part(in, r, &from),
+                                     bnet_group_part(group_buf(y), r, &to));
     }
-    if (in->divided)
-        made_divided(group_buf(y), in->first, in->n_rows);
-    else
-        made(group_buf(y), ranks);
     unlock(g);
 }
 
@@ -393,19 +277,17 @@ static void group_glu(bnet_backend *b, bool relu2, bnet_buffer *gate, bnet_buffe
 {
     gpu_group *g = group_of(b);
     group_buffer *in = group_buf(gate);
+    gpu_buffer a, c, to;
     lock(g);
     rank_set ranks = meet(g, in, group_buf(up), n);
+    make_like(g, in, ranks, group_buf(y));
     for (int r = 0; r < g->n; r++) {
         const bnet_backend_vtable *v = g->rank[r]->v;
         if (has_rank(ranks, r))
-            (relu2 ? v->glu_relu2 : v->glu_silu)(g->rank[r], in->at[r], group_buf(up)->at[r],
-                                                 in->divided ? part_of(g, in, n, r) : n,
-                                                 group_buf(y)->at[r]);
+            (relu2 ? v->glu_relu2 : v->glu_silu)(
+                g->rank[r], bnet_group_part(in, r, &a), bnet_group_part(group_buf(up), r, &c),
+                in->divided ? share_of(g, in, n, r) : n, bnet_group_part(group_buf(y), r, &to));
     }
-    if (in->divided)
-        made_divided(group_buf(y), in->first, in->n_rows);
-    else
-        made(group_buf(y), ranks);
     unlock(g);
 }
 
@@ -425,14 +307,15 @@ static void group_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
 {
     gpu_group *g = group_of(b);
     group_buffer *sum = group_buf(x);
+    gpu_buffer a, c;
     lock(g);
     rank_set ranks = meet(g, sum, group_buf(y), n);
+    make_like(g, sum, ranks, sum);
     for (int r = 0; r < g->n; r++)
         if (has_rank(ranks, r))
-            g->rank[r]->v->add(g->rank[r], sum->at[r], group_buf(y)->at[r],
-                               sum->divided ? part_of(g, sum, n, r) : n);
-    if (!sum->divided)
-        made(sum, ranks);
+            g->rank[r]->v->add(g->rank[r], bnet_group_part(sum, r, &a),
+                               bnet_group_part(group_buf(y), r, &c),
+                               sum->divided ? share_of(g, sum, n, r) : n);
     unlock(g);
 }
 
@@ -446,10 +329,10 @@ static void group_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, i
         last = BNET_MAX(last, rows[i]);
     lock(g);
     bnet_group_need(g, in, 0, ((size_t)last + 1) * n_cols * sizeof(float));
+    bnet_group_make(g, group_buf(y), in->whole);
     for (int r = 0; r < g->n; r++)
         if (has_rank(in->whole, r))
             g->rank[r]->v->gather(g->rank[r], in->at[r], rows, n_rows, n_cols, group_buf(y)->at[r]);
-    made(group_buf(y), in->whole);
     unlock(g);
 }
 

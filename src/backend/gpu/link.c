@@ -1,5 +1,5 @@
-/* link.c - ranks joined by copies. Whoever receives asks for the copy, in its own stream; before it
- * the sender's work must be done, after it the sender may go on to overwrite what was read. */
+/* link.c - ranks joined by copies. Whoever receives asks for the copy, in its own stream, which
+ * first waits for the sender's; before the sender overwrites what was read, it waits in turn. */
 #include "backend/gpu/link.h"
 
 #include <stdio.h>
@@ -9,6 +9,7 @@ typedef struct copies_link {
     bool direct[GPU_RANKS][GPU_RANKS]; /* [reader][owner] */
     void *stage[GPU_RANKS];            /* pinned: what a rank sends by way of the host */
     size_t cap[GPU_RANKS];
+    uint64_t staged_at; /* n_settled when all were last told to read it; 0: never */
 } copies_link;
 
 static copies_link *copies(gpu_link *l)
@@ -33,8 +34,9 @@ static void waits_for(gpu_backend *be, const gpu_backend *other)
     bnet_gpu_leave(be);
 }
 
-static void all_wait_for_all(gpu_link *l)
+static void copies_settle(gpu_link *l)
 {
+    l->n_settled++;
     for (int r = 0; r < l->n; r++)
         for (int i = 0; i < l->n; i++)
             waits_for(l->rank[r], l->rank[i]);
@@ -54,6 +56,13 @@ static bool room(copies_link *l, int r, size_t n_bytes)
     l->stage[r] = be->d->c->host_alloc(be->d, n_bytes);
     l->cap[r] = l->stage[r] ? n_bytes : 0;
     return l->stage[r] || bnet_gpu_ok(be, "pinned memory between ranks", 2);
+}
+
+/* Nobody reads the stage any more, in the order of work. */
+static void clear_stage(copies_link *l)
+{
+    if (l->staged_at > 0 && l->staged_at == l->base.n_settled)
+        copies_settle(&l->base);
 }
 
 static void put_on_stage(copies_link *l, int from, gpu_ptr src, size_t n_bytes)
@@ -96,8 +105,10 @@ static void take(copies_link *l, int from, gpu_ptr src, int to, gpu_ptr dst, siz
 static void copies_send(gpu_link *link, int from, gpu_ptr src, int to, gpu_ptr dst, size_t n_bytes)
 {
     copies_link *l = copies(link);
-    if (!l->direct[to][from])
+    if (!l->direct[to][from]) {
+        clear_stage(l);
         put_on_stage(l, from, src, n_bytes);
+    }
     if (!bnet_gpu_link_alive(link))
         return;
     waits_for(link->rank[to], link->rank[from]);
@@ -117,16 +128,21 @@ static void copies_all_gather(gpu_link *link, const gpu_ptr *from, const gpu_ptr
                               size_t n_bytes)
 {
     copies_link *l = copies(link);
+    bool any = false;
+    clear_stage(l);
     for (int r = 0; r < link->n; r++)
-        if (staged(l, r))
+        if (staged(l, r)) {
             put_on_stage(l, r, from[r], n_bytes);
+            any = true;
+        }
     if (!bnet_gpu_link_alive(link))
         return;
-    all_wait_for_all(link);
+    copies_settle(link);
+    l->staged_at = any ? link->n_settled : 0;
     for (int r = 0; r < link->n; r++)
         for (int i = 0; i < link->n; i++)
-            take(l, i, from[i], r, to[r] + (size_t)i * n_bytes, n_bytes);
-    all_wait_for_all(link);
+            if (i != r || from[r] != to[r] + (size_t)r * n_bytes)
+                take(l, i, from[i], r, to[r] + (size_t)i * n_bytes, n_bytes);
 }
 
 /* ---- opening ---- */
@@ -157,7 +173,8 @@ static bool reach(gpu_backend *be, gpu_backend *other)
 bitnet_status bnet_gpu_copies_open(gpu_backend *const *ranks, int n, gpu_link **out,
                                    bitnet_error *err)
 {
-    static const gpu_link_calls calls = {copies_close, copies_send, copies_all_gather};
+    static const gpu_link_calls calls = {copies_close, copies_send, copies_all_gather,
+                                         copies_settle};
     copies_link *l = bnet_calloc(1, sizeof *l);
     if (!l)
         return bnet_no_memory(err, "link between ranks");

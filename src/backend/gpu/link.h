@@ -17,9 +17,12 @@ typedef struct gpu_link_calls {
     void (*close)(gpu_link *l);
     /* n bytes at src of one rank become those at dst of another */
     void (*send)(gpu_link *l, int from, gpu_ptr src, int to, gpu_ptr dst, size_t n_bytes);
-    /* of every rank r: to[r] + i * n_bytes becomes what from[i] is on rank i, for all i. The ranges
-     * must not overlap. */
+    /* of every rank r: to[r] + i * n_bytes becomes what from[i] is on rank i, for all i. from[r]
+     * may be its own place there; else the ranges must not overlap. What was read may be
+     * overwritten after `settle` or the next gather: who writes elsewhere meanwhile need not wait.
+     */
     void (*all_gather)(gpu_link *l, const gpu_ptr *from, const gpu_ptr *to, size_t n_bytes);
+    void (*settle)(gpu_link *l);
 } gpu_link_calls;
 
 struct gpu_link {
@@ -27,6 +30,7 @@ struct gpu_link {
     char name[64]; /* "NCCL 2.27", "direct copies", "copies through the host" */
     int n;
     gpu_backend *rank[GPU_RANKS];
+    uint64_t n_settled; /* how often */
 };
 
 /* By copies: inside a device, directly where the driver allows it, else through pinned memory. */

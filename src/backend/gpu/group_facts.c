@@ -1,0 +1,163 @@
+/* group_facts.c - what a group says of itself: the sum of what its ranks do, each device once. */
+#include "backend/gpu/group.h"
+
+/* The same kernel of several ranks is one kernel. */
+static size_t group_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
+{
+    const gpu_group *g = (const gpu_group *)b;
+    bitnet_kernel_use uses[BNET_KERNELS_MAX];
+    size_t n = 0;
+    for (int r = 0; r < g->n; r++) {
+        size_t m = g->rank[r]->v->kernels(g->rank[r], uses, BNET_KERNELS_MAX);
+        for (size_t i = 0; i < m; i++) {
+            size_t at = 0;
+            while (at < BNET_MIN(n, cap) && strcmp(out[at].id, uses[i].id) != 0)
+                at++;
+            if (at < BNET_MIN(n, cap))
+                out[at].n_calls += uses[i].n_calls;
+            else if (n++ < cap)
+                out[at] = uses[i];
+        }
+    }
+    return n;
+}
+
+static size_t group_shapes(const bnet_backend *b, bnet_kernel_query *out, size_t cap)
+{
+    const bnet_backend *first = ((const gpu_group *)b)->rank[0];
+    return first->v->shapes(first, out, cap);
+}
+
+const bnet_gpu *bnet_group_gpu(const gpu_group *g, int r)
+{
+    return &gpu_of(g->rank[r])->d->gpu;
+}
+
+/* Is an earlier rank on the same device? */
+static bool again(const gpu_group *g, int r)
+{
+    for (int i = 0; i < r; i++)
+        if (bnet_group_gpu(g, i)->device_id == bnet_group_gpu(g, r)->device_id)
+            return true;
+    return false;
+}
+
+static void group_stats(const bnet_backend *b, bnet_backend_stats *out)
+{
+    const gpu_group *g = (const gpu_group *)b;
+    *out = (bnet_backend_stats){0};
+    for (int r = 0; r < g->n; r++) {
+        bnet_backend_stats s;
+        g->rank[r]->v->stats(g->rank[r], &s);
+        out->n_h2d += s.n_h2d;
+        out->n_d2h += s.n_d2h;
+        out->h2d_bytes += s.h2d_bytes;
+        out->d2h_bytes += s.d2h_bytes;
+        out->cache_hits += s.cache_hits;
+        out->cache_misses += s.cache_misses;
+        out->memory_allocated += s.memory_allocated;
+        out->memory_peak += s.memory_peak;
+        out->memory_used += again(g, r) ? 0 : s.memory_used;
+        out->memory_total += again(g, r) ? 0 : s.memory_total;
+        out->n_launches += s.n_launches;
+        out->n_replays += s.n_replays;
+        out->fp16_ms += s.fp16_ms;
+        out->bf16_ms += s.bf16_ms;
+    }
+}
+
+static void group_usage(bnet_backend *b, bnet_usage *out)
+{
+    gpu_group *g = group_of(b);
+    *out = (bnet_usage){0};
+    for (int r = 0; r < g->n; r++) {
+        bnet_usage u;
+        g->rank[r]->v->usage(g->rank[r], &u);
+        out->weights += u.weights;
+        out->caches += u.caches;
+        out->workspace += u.workspace;
+        out->own += u.own;
+        out->own_peak += u.own_peak;
+        out->foreign += again(g, r) ? 0 : u.foreign; /* a later rank's has the earlier one in it */
+        out->total += again(g, r) ? 0 : u.total;
+        out->load_bytes += u.load_bytes;
+        out->load_ms = BNET_MAX(out->load_ms, u.load_ms);
+    }
+}
+
+void bnet_group_say_memory(gpu_group *g)
+{
+    for (int r = 0; r < g->n; r++) {
+        bnet_usage u;
+        g->rank[r]->v->usage(g->rank[r], &u);
+        bnet_logf(&g->log, BITNET_LOG_INFO, "gpu",
+                  "rank %d: at most %.1f MB were ours on device %d", r, (double)u.own_peak / 1e6,
+                  bnet_group_gpu(g, r)->device_id);
+    }
+}
+
+/* ---- measuring ---- */
+
+static double group_read_limit(bnet_backend *b)
+{
+    bnet_backend *first = group_of(b)->rank[0];
+    return first->v->read_limit(first);
+}
+
+static const bnet_capabilities *group_capabilities(const bnet_backend *b)
+{
+    const bnet_backend *first = ((const gpu_group *)b)->rank[0];
+    return first->v->capabilities(first);
+}
+
+/* One kernel is measured on one device. */
+static bitnet_status group_bench_new(bnet_backend *b, const bnet_kernel_query *q, bnet_bench **out,
+                                     bitnet_error *err)
+{
+    bnet_backend *first = group_of(b)->rank[0];
+    return first->v->bench_new(first, q, out, err);
+}
+
+static bool group_profile(bnet_backend *b, bool on)
+{
+    gpu_group *g = group_of(b);
+    bool can = true;
+    for (int r = 0; r < g->n; r++)
+        can = g->rank[r]->v->profile(g->rank[r], on) && can;
+    return can;
+}
+
+/* Rank 0's: the others do as much at the same time, or other layers. */
+static size_t group_profile_read(bnet_backend *b, bnet_kernel_time *out, size_t cap)
+{
+    bnet_backend *first = group_of(b)->rank[0];
+    return first->v->profile_read(first, out, cap);
+}
+
+/* What each rank has now, once all weights are there. */
+static void group_weights_done(bnet_backend *b, const bnet_log *log)
+{
+    gpu_group *g = group_of(b);
+    for (int r = 0; r < g->n; r++) {
+        gpu_backend *be = gpu_of(g->rank[r]);
+        bnet_logf(log, BITNET_LOG_INFO, "gpu", "rank %d: device %d (%s): %.1f MB of weights", r,
+                  be->d->gpu.device_id, be->d->gpu.name, (double)be->weight_bytes / 1e6);
+    }
+}
+
+void bnet_group_fill_facts(bnet_backend_vtable *v, const bnet_backend_vtable *first)
+{
+    v->weights_done = group_weights_done;
+    v->kernels = group_kernels;
+    v->shapes = group_shapes;
+    v->stats = group_stats;
+    v->usage = group_usage;
+    v->read_limit = group_read_limit;
+    v->capabilities = group_capabilities;
+    v->bench_new = group_bench_new;
+    v->bench_run = first->bench_run;
+    v->bench_shape = first->bench_shape;
+    v->bench_free = first->bench_free;
+    v->profile = group_profile;
+    v->profile_read = group_profile_read;
+}
