@@ -81,6 +81,7 @@ static void put_build(const bench_plan *p, json_t *o)
     put(o, "compiler", j_str(COMPILER));
     put(o, "cpu", j_str(p->cpu));
     put(o, "kv", j_str(opt_text(p->args, OPT_KV)));
+    put(o, "precision", j_str(opt_text(p->args, OPT_PRECISION)));
 }
 
 json_t *row_json(const bench_plan *p, const bench_row *r)

@@ -154,6 +154,7 @@ static int open_engine(const bench_source *src, bench_side *s)
     if (o.gpu_specialise) /* packed weights are not taken from there: loading is measured */
         o.cache_dir = cache_folder(opt_text(&s->args, OPT_BENCH_CACHE), folder, sizeof folder);
     o.i2s_layout = (bitnet_i2s_layout)opt_int(&s->args, OPT_I2S_LAYOUT);
+    o.precision = (bitnet_precision)opt_int(&s->args, OPT_PRECISION);
     if (src->path)
         signals_name_model(src->path);
     bitnet_status st =
@@ -218,6 +219,8 @@ static void name_row(const args *a, const bitnet_bench_test *t, char *buf, size_
         n = strlen(buf), snprintf(buf + n, cap - n, "@d%d", t->depth);
     if (opt_int(a, OPT_KV) != 0)
         n = strlen(buf), snprintf(buf + n, cap - n, " kv=%s", opt_text(a, OPT_KV));
+    if (opt_int(a, OPT_PRECISION) != 0)
+        n = strlen(buf), snprintf(buf + n, cap - n, " %s", opt_text(a, OPT_PRECISION));
     if (wanted_isa(a))
         n = strlen(buf), snprintf(buf + n, cap - n, " isa=%.20s", wanted_isa(a));
 }

@@ -184,6 +184,7 @@ int load_engine(loaded *m, const args *a, bool vocab_only)
     o.cache_max_bytes = (uint64_t)opt_int(a, OPT_CACHE_SIZE) << 20;
     o.no_pack = opt_on(a, OPT_NO_PACK);
     o.gpu_specialise = opt_on(a, OPT_SPECIALISE);
+    o.precision = (bitnet_precision)opt_int(a, OPT_PRECISION); /* words as enumerated */
     if (bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err) != BITNET_OK)
         return fail_with(&err);
     m->info = bitnet_engine_model(m->engine);

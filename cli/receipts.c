@@ -71,9 +71,9 @@ json_t *engine_stats_json(const loaded *m)
     bitnet_stats s;
     if (!take_stats(m, &s))
         return json_null();
-    return json_pack("{s:o, s:o, s:b, s:o, s:o, s:o}", "device", j_str(s.device), "provider",
-                     j_str(s.provider), "timed", s.timed, "performance",
-                     performance_json(&s.performance), "mixed_precision",
+    return json_pack("{s:o, s:o, s:o, s:b, s:o, s:o, s:o}", "device", j_str(s.device), "provider",
+                     j_str(s.provider), "precision", j_str(s.ran_in), "timed", s.timed,
+                     "performance", performance_json(&s.performance), "mixed_precision",
                      precision_json(&s.precision), "on_device", device_json(&s));
 }
 

@@ -24,11 +24,10 @@ set(cuda_arch --generate-code=arch=compute_75,code=sm_75 --generate-code=arch=co
               --generate-code=arch=compute_80,code=compute_80)
 set(cuda_hopper --generate-code=arch=compute_90a,code=sm_90a)
 file(GLOB cuda_files CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cu)
-# no row of kernels.inc calls these yet: tests/cuda checks them, images without a caller are not shipped
-list(FILTER cuda_files EXCLUDE REGEX "/(vec|matmul|quantize|w2_repack)\\.cu$")
 file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cuh
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h
-     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/batch.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/decode.h)
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/batch.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/decode.h
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/plain.h)
 set(cuda_images "")
 set(cuda_list "/* generated: IMAGE(name, file) of every kernel image */\n")
 foreach(f ${cuda_files})

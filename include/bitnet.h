@@ -170,6 +170,17 @@ typedef enum bitnet_i2s_layout {
     BITNET_I2S_4ROW = 2, /* four rows per byte */
 } bitnet_i2s_layout;
 
+/* In what type a GPU multiplies float matrices; sums are floats always. Ternary matrices are
+ * integers whatever this says, Q8_0 and Q6_K ones stay as they are in the file. */
+typedef enum bitnet_precision {
+    BITNET_PRECISION_FP32 = 0, /* weights as in the file, inputs and products floats */
+    BITNET_PRECISION_FP16 =
+        1, /* weights of floats are kept as halves, inputs are rounded to them */
+    BITNET_PRECISION_BF16 = 2, /* the same with the range of floats and 8 bits of them */
+    BITNET_PRECISION_AUTO = 3, /* BF16 where the device has it, else FP16, else FP32 */
+} bitnet_precision;
+BITNET_API const char *bitnet_precision_text(bitnet_precision precision); /* "fp16"; "auto" */
+
 typedef struct bitnet_engine_options {
     size_t struct_size;
     bitnet_i2s_layout i2s_layout;
@@ -186,6 +197,10 @@ typedef struct bitnet_engine_options {
     bool gpu_specialise; /* CUDA: kernels compiled at run time for the model's shapes are preferred
                             (NVRTC must be installed, else those of the build serve, with a
                             warning); kept below cache_dir */
+    /* A device that has no FP16 or BF16 (the CPU among them), or whose kernels for it fail the
+     * check made here, computes in FP32, with a warning; on a strict runtime that is an error. A
+     * kernel that is missing is an error, but for AUTO, which takes the next */
+    bitnet_precision precision;
 } bitnet_engine_options;
 
 typedef struct bitnet_model_info {
@@ -271,6 +286,7 @@ typedef struct bitnet_stats {
     bitnet_performance_stats performance;
     bitnet_precision_stats precision;
     bitnet_device_stats on_device;
+    const char *ran_in; /* the precision float matrices were multiplied in: "fp32" */
 } bitnet_stats;
 
 BITNET_API void bitnet_stats_init(bitnet_stats *stats);

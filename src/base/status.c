@@ -17,6 +17,12 @@ int bitnet_api_version(void)
     return BITNET_API_VERSION;
 }
 
+const char *bitnet_precision_text(bitnet_precision p)
+{
+    static const char *const texts[] = {"fp32", "fp16", "bf16", "auto"};
+    return (unsigned)p < BNET_COUNT(texts) ? texts[p] : "unknown";
+}
+
 const char *bitnet_status_text(bitnet_status status)
 {
     switch (status) {

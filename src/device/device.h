@@ -49,6 +49,10 @@ typedef struct bnet_gpu_caps {
         auto_fp16; /* auto_fp16: Auto precision prefers FP16 (7.0 on) */
 } bnet_gpu_caps;
 bnet_gpu_caps bnet_gpu_capabilities(int cc_major, int cc_minor);
+/* Has a device of these capabilities arithmetic of that precision? AUTO and FP32: always. */
+bool bnet_precision_has(const bnet_gpu_caps *c, bitnet_precision p);
+/* The i-th precision to try for the one asked for, best first; FP32 is always the last. */
+bitnet_precision bnet_precision_at(const bnet_gpu_caps *c, bitnet_precision wanted, int i);
 
 enum { BNET_GPUS_MAX = 16 };
 

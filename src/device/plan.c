@@ -13,6 +13,28 @@ bnet_gpu_caps bnet_gpu_capabilities(int cc_major, int cc_minor)
     };
 }
 
+/* ---- precision ---- */
+
+bool bnet_precision_has(const bnet_gpu_caps *c, bitnet_precision p)
+{
+    return p == BITNET_PRECISION_FP16 ? c->fp16 : p == BITNET_PRECISION_BF16 ? c->bf16 : true;
+}
+
+bitnet_precision bnet_precision_at(const bnet_gpu_caps *c, bitnet_precision wanted, int i)
+{
+    bitnet_precision list[3];
+    int n = 0;
+    if (wanted == BITNET_PRECISION_AUTO) {
+        if (c->bf16)
+            list[n++] = BITNET_PRECISION_BF16;
+        if (c->auto_fp16)
+            list[n++] = BITNET_PRECISION_FP16;
+    } else if (bnet_precision_has(c, wanted)) {
+        list[n++] = wanted;
+    }
+    return i < n ? list[i] : BITNET_PRECISION_FP32;
+}
+
 /* ---- launches ---- */
 
 enum { GRID_Y_MAX = 65535 }; /* of every compute capability; x goes up to INT_MAX */

@@ -234,13 +234,11 @@ bitnet_status bitnet_bridge_compare_matmul(const bitnet_runtime *r, bitnet_bridg
     bitnet_status st = check_sizes((size_t[3]){m, n, k}, err);
     if (st != BITNET_OK)
         return st;
-    const bnet_provider *p = bnet_manager_best(r->manager);
+    const bnet_provider *p = bnet_runtime_cpu_provider(r);
     matmul_case c = {.m = m, .n = n, .k = k};
     uint64_t best[2] = {0, 0};
-    st = matmul_fill(&c)
-             ? matmul_times(&c, p && p->matmul_i2s ? p->matmul_i2s : bnet_ref_matmul_scalar, b,
-                            best, err)
-             : bnet_no_memory(err, "bridge");
+    st = matmul_fill(&c) ? matmul_times(&c, p->matmul_i2s, b, best, err)
+                         : bnet_no_memory(err, "bridge");
     if (st ==
         BITNET_OK) { /* sums of int8 below 2^24 are whole numbers in a float: equal or wrong */
         double off = farthest(c.native, c.reference, m * n);

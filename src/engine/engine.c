@@ -105,8 +105,13 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o, b
                                         bnet_model_cache_want(&e->cache, &cache) ? &cache : NULL,
                                     .cache_dir = o->cache_dir,
                                     .specialise = o->gpu_specialise,
-                                    .no_pack = o->no_pack};
-    bitnet_status st = bnet_backend_open(&want, &e->backend, err);
+                                    .no_pack = o->no_pack,
+                                    .precision = o->precision};
+    bitnet_status st = BITNET_OK;
+    if (want.device == BNET_DEV_CPU)
+        st = bnet_precision_on_cpu(o->precision, r->strict, &e->log, err);
+    if (st == BITNET_OK)
+        st = bnet_backend_open(&want, &e->backend, err);
     if (st != BITNET_OK)
         return st;
     if (r->statistics)
@@ -178,9 +183,13 @@ static bitnet_status read_options(const bitnet_engine_options *given, bitnet_eng
 {
     bitnet_engine_options_init(o);
     bitnet_status st = bnet_options_copy(o, sizeof *o, given, "engine options", err);
-    return st == BITNET_OK ? bnet_check_int("engine options", "i2s_layout", (int)o->i2s_layout,
-                                            BITNET_I2S_128, BITNET_I2S_4ROW, err)
-                           : st;
+    if (st == BITNET_OK)
+        st = bnet_check_int("engine options", "i2s_layout", (int)o->i2s_layout, BITNET_I2S_128,
+                            BITNET_I2S_4ROW, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int("engine options", "precision", (int)o->precision, BITNET_PRECISION_FP32,
+                            BITNET_PRECISION_AUTO, err);
+    return st;
 }
 
 /* data NULL: from the file at path. */

@@ -122,6 +122,18 @@ void bnet_session_close_kv(bitnet_session *s);
  * s->n_pos must stand before the failed step. */
 bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitnet_error *err);
 void bnet_spare_close(bitnet_engine *e);
+/* The checks of the reference operations (refops.c). _order: all items checked, sorted by shape. */
+bitnet_status bnet_matmul_check(const bitnet_matmul *item, bitnet_error *err);
+bitnet_status bnet_matmul_order(const bitnet_matmul *items, size_t n_items,
+                                const bitnet_matmul ***out, bitnet_error *err);
+bitnet_status bnet_qk256_check(size_t n_w, const float *scales, size_t n_scales, size_t rows,
+                               size_t cols, bitnet_code_map map, bitnet_error *err);
+/* The best provider of the CPU, limited by isa. */
+const bnet_provider *bnet_runtime_cpu_provider(const bitnet_runtime *r);
+/* What the CPU makes of a precision: FP32, with a warning where another was asked for by name; an
+ * error if strict. */
+bitnet_status bnet_precision_on_cpu(bitnet_precision wanted, bool strict, const bnet_log *log,
+                                    bitnet_error *err);
 /* The public form of a query as the registry takes it; missing texts are "". */
 bnet_kernel_query bnet_query_of(const bitnet_kernel_query *q);
 /* What the manager of providers asks; user: the runtime. */

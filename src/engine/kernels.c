@@ -320,7 +320,44 @@ size_t bnet_runtime_devices(void *user, bnet_capabilities *out, size_t cap)
     if (cap == 0)
         return 0;
     out[0] = r->caps;
-    return 1;
+    const bnet_device_status *d = &r->devices->kind[r->selection.kind];
+    int i = BNET_MAX(r->selection.index, 0);
+    if (cap < 2 || r->selection.kind == BNET_DEV_CPU || i >= d->n_gpus)
+        return 1;
+    out[1] = (bnet_capabilities){
+        .device = r->selection.kind,
+        .cc_major = d->gpus[i].cc_major,
+        .cc_minor = d->gpus[i].cc_minor,
+        .tensor_cores =
+            bnet_gpu_capabilities(d->gpus[i].cc_major, d->gpus[i].cc_minor).tensor_cores,
+        .builds = 1u << r->selection.kind};
+    return 2;
+}
+
+const bnet_provider *bnet_runtime_cpu_provider(const bitnet_runtime *r)
+{
+    const bnet_provider *p;
+    for (size_t i = 0; (p = bnet_manager_at(r->manager, i)) != NULL; i++)
+        if (p->device == BNET_DEV_CPU && p->plain)
+            return p;
+    return bnet_provider_find("fallback");
+}
+
+bitnet_status bnet_precision_on_cpu(bitnet_precision wanted, bool strict, const bnet_log *log,
+                                    bitnet_error *err)
+{
+    if (wanted == BITNET_PRECISION_FP32 || wanted == BITNET_PRECISION_AUTO)
+        return BITNET_OK;
+    if (strict)
+        return bnet_fail(
+            err, BITNET_NOT_AVAILABLE,
+            "precision %s: the CPU multiplies float matrices in fp32 only; use fp32 or "
+            "auto, or a GPU; strict mode allows no other precision",
+            bitnet_precision_text(wanted));
+    bnet_logf(log, BITNET_LOG_WARN, "device",
+              "precision %s: the CPU multiplies float matrices in fp32 only: fp32 is used",
+              bitnet_precision_text(wanted));
+    return BITNET_OK;
 }
 
 bool bitnet_provider_at(const bitnet_runtime *r, int i, bitnet_provider_info *out)

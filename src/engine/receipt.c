@@ -231,8 +231,9 @@ static void put_environment(document *d, json_t *root)
     put(d, o, "compiler", text(COMPILER));
     put(d, o, "threads", json_integer(bnet_pool_threads(r->pool)));
     put(d, o, "isa", text(r->isa ? r->isa : "best"));
-    put(d, o, "provider", text(bitnet_runtime_provider(r)));
+    put(d, o, "provider", text(d->stats.provider ? d->stats.provider : bitnet_runtime_provider(r)));
     put(d, o, "tuning", text(r->tuning ? r->tuning : "none"));
+    put(d, o, "precision", text(d->stats.ran_in ? d->stats.ran_in : "fp32"));
     put(d, root, "environment", o);
     d->failed = d->failed || s.failed || gpus.failed;
     bnet_str_free(&s);

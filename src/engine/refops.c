@@ -8,12 +8,19 @@ _Static_assert((int)BITNET_QTYPE_TL2 == (int)BNET_QTYPE_TL2, "one list of types"
 _Static_assert((int)BITNET_SCALE_ABSMAX == (int)BNET_SCALE_ABSMAX, "one list of rules");
 _Static_assert((int)BITNET_CODES_NOZERO == (int)BNET_CODES_NOZERO, "one list of code maps");
 
+bitnet_status bnet_matmul_check(const bitnet_matmul *i, bitnet_error *err)
+{
+    bitnet_status st = bnet_ref_check(i->n_a, i->n_b, i->n_c, i->m, i->n, i->k, err);
+    if (st == BITNET_OK && ((i->n_a && !i->a) || (i->n_b && !i->b) || (i->n_c && !i->c)))
+        st = bnet_fail(err, BITNET_ARGUMENT, "matmul: a, b and c must not be NULL");
+    return st;
+}
+
 bitnet_status bitnet_matmul_i2s(const int8_t *a, size_t n_a, const uint8_t *b, size_t n_b, float *c,
                                 size_t n_c, size_t m, size_t n, size_t k, bitnet_error *err)
 {
-    bitnet_status st = bnet_ref_check(n_a, n_b, n_c, m, n, k, err);
-    if (st == BITNET_OK && ((n_a && !a) || (n_b && !b) || (n_c && !c)))
-        st = bnet_fail(err, BITNET_ARGUMENT, "matmul: a, b and c must not be NULL");
+    const bitnet_matmul item = {a, n_a, b, n_b, c, n_c, m, n, k};
+    bitnet_status st = bnet_matmul_check(&item, err);
     if (st == BITNET_OK)
         bnet_ref_matmul_scalar(a, b, c, m, n, k);
     return st;
@@ -32,16 +39,10 @@ static int by_shape(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-static bitnet_status check_item(const bitnet_matmul *i, size_t index, bitnet_error *err)
+bitnet_status bnet_matmul_order(const bitnet_matmul *items, size_t n_items,
+                                const bitnet_matmul ***out, bitnet_error *err)
 {
-    bitnet_status st = bnet_ref_check(i->n_a, i->n_b, i->n_c, i->m, i->n, i->k, err);
-    if (st == BITNET_OK && ((i->n_a && !i->a) || (i->n_b && !i->b) || (i->n_c && !i->c)))
-        st = bnet_fail(err, BITNET_ARGUMENT, "a, b and c must not be NULL");
-    return st == BITNET_OK ? st : bnet_wrap(err, st, "item %zu", index);
-}
-
-bitnet_status bitnet_batch_matmul_i2s(const bitnet_matmul *items, size_t n_items, bitnet_error *err)
-{
+    *out = NULL;
     if (n_items == 0)
         return BITNET_OK;
     if (!items)
@@ -52,10 +53,20 @@ bitnet_status bitnet_batch_matmul_i2s(const bitnet_matmul *items, size_t n_items
     bitnet_status st = BITNET_OK;
     for (size_t i = 0; st == BITNET_OK && i < n_items; i++) {
         order[i] = &items[i];
-        st = check_item(&items[i], i, err);
+        st = bnet_matmul_check(&items[i], err);
+        if (st != BITNET_OK)
+            bnet_wrap(err, st, "item %zu", i);
     }
     if (st == BITNET_OK)
         qsort(order, n_items, sizeof *order, by_shape);
+    *out = order;
+    return st;
+}
+
+bitnet_status bitnet_batch_matmul_i2s(const bitnet_matmul *items, size_t n_items, bitnet_error *err)
+{
+    const bitnet_matmul **order = NULL;
+    bitnet_status st = bnet_matmul_order(items, n_items, &order, err);
     for (size_t i = 0; st == BITNET_OK && i < n_items; i++) {
         const bitnet_matmul *t = order[i];
         bnet_ref_matmul_scalar(t->a, t->b, t->c, t->m, t->n, t->k);
@@ -119,13 +130,10 @@ static bitnet_status check_map(const char *what, bitnet_code_map map, bitnet_err
     return bnet_check_int(what, "map", (int)map, BITNET_CODES_TERNARY, BITNET_CODES_NOZERO, err);
 }
 
-bitnet_status bitnet_qk256_gemv(const uint8_t *w, size_t n_w, const float *scales, size_t n_scales,
-                                size_t rows, size_t cols, const float *x, bitnet_code_map map,
-                                float *y, bitnet_error *err)
+bitnet_status bnet_qk256_check(size_t n_w, const float *scales, size_t n_scales, size_t rows,
+                               size_t cols, bitnet_code_map map, bitnet_error *err)
 {
     uint64_t n_blocks = 0;
-    if (!w || !x || !y)
-        return bnet_fail(err, BITNET_ARGUMENT, "qk256_gemv: w, x and y must not be NULL");
     bitnet_status st = check_map("qk256_gemv", map, err);
     if (st == BITNET_OK && !bnet_mul(rows, cols / 256 + (cols % 256 != 0), &n_blocks))
         st = bnet_fail(err, BITNET_ARGUMENT, "qk256_gemv: rows times cols is too large");
@@ -133,6 +141,16 @@ bitnet_status bitnet_qk256_gemv(const uint8_t *w, size_t n_w, const float *scale
         st = check_bytes("qk256_gemv", "n_w", n_w, n_blocks, 64, err);
     if (st == BITNET_OK && scales)
         st = check_bytes("qk256_gemv", "n_scales", n_scales, n_blocks, 1, err);
+    return st;
+}
+
+bitnet_status bitnet_qk256_gemv(const uint8_t *w, size_t n_w, const float *scales, size_t n_scales,
+                                size_t rows, size_t cols, const float *x, bitnet_code_map map,
+                                float *y, bitnet_error *err)
+{
+    if (!w || !x || !y)
+        return bnet_fail(err, BITNET_ARGUMENT, "qk256_gemv: w, x and y must not be NULL");
+    bitnet_status st = bnet_qk256_check(n_w, scales, n_scales, rows, cols, map, err);
     if (st == BITNET_OK)
         bnet_ref_qk256_gemv(w, scales, rows, cols, x, (bnet_code_map)map, y);
     return st;

@@ -215,7 +215,10 @@ bitnet_status bitnet_engine_stats(const bitnet_engine *e, bitnet_stats *stats, b
     bitnet_stats s = {.struct_size = given,
                       .timed = e->runtime->statistics,
                       .device = e->backend ? e->backend->v->name : "",
-                      .provider = bitnet_runtime_provider(e->runtime)};
+                      .provider = e->selection.kind == BNET_DEV_CPU
+                                      ? bnet_runtime_cpu_provider(e->runtime)->name
+                                      : bitnet_runtime_provider(e->runtime),
+                      .ran_in = bitnet_precision_text(d.precision)};
     fill(&c, &d, &s);
     s.on_device.memory_used = d.memory_used;
     s.on_device.memory_total = d.memory_total;

@@ -12,6 +12,7 @@
 
 #include "base/thread.h"
 #include "format/codec.h"
+#include "ops/plain_call.h"
 #include "ops/registry.h"
 
 typedef struct bnet_backend bnet_backend;
@@ -138,9 +139,12 @@ typedef struct bnet_pass {
 typedef struct bnet_backend_stats {
     uint64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, cache_hits, cache_misses;
     uint64_t memory_allocated, memory_peak, memory_used, memory_total;
-    uint64_t n_launches; /* kernels that ran on it, one use may be several; 0: as many as uses */
-    uint64_t n_replays;  /* of recorded passes; their kernels are counted like all others */
+    uint64_t n_launches;  /* kernels that ran on it, one use may be several; 0: as many as uses */
+    uint64_t n_replays;   /* of recorded passes; their kernels are counted like all others */
+    uint64_t memory_pool; /* of memory_allocated: buffers of passes and calls */
     double fp16_ms, bf16_ms;
+    bitnet_precision precision; /* the weights' float matrices are multiplied in */
+    bitnet_precision settled;   /* what was settled on, with or without such weights */
 } bnet_backend_stats;
 
 /* Where a device's memory is, in bytes, and how the weights came there. */
@@ -250,6 +254,11 @@ typedef struct bnet_backend_vtable {
     /* Optional: how fast the device's own memory can be read, measured now, in GB/s. */
     double (*read_limit)(bnet_backend *be);
 
+    /* Optional: n operations of bnet_plain that do not need each other, until they are done, from
+     * any thread. Fails MEMORY (all it took is given back), NOT_AVAILABLE (no kernel, or the device
+     * failed). */
+    bitnet_status (*plain)(bnet_backend *be, bnet_plain *p, size_t n, bitnet_error *err);
+
     size_t (*kernels)(const bnet_backend *be, bitnet_kernel_use *out,
                       size_t cap); /* those that ran */
     /* What follows belongs to this layer, -1: to none. NULL: this backend does not ask. */
@@ -338,6 +347,7 @@ typedef struct bnet_backend_want {
     const char *cache_dir;        /* where other things may be kept; NULL: nowhere */
     bool specialise;              /* kernels compiled for the model's shapes are preferred */
     bool no_pack;                 /* weights are used as they lie in the file, where they can be */
+    bitnet_precision precision;   /* of float matrices; the backend says in what it computes */
 } bnet_backend_want;
 #define BACKEND(name)                                                                              \
     bitnet_status bnet_##name##_open(const bnet_backend_want *w, bnet_backend **out,               \

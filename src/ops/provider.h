@@ -3,6 +3,7 @@
 #ifndef BNET_PROVIDER_H
 #define BNET_PROVIDER_H
 
+#include "ops/backend.h"
 #include "ops/reference.h"
 #include "ops/registry.h"
 
@@ -11,11 +12,18 @@ typedef struct bnet_provider {
     bnet_device_kind device;
     const char *isa; /* of its records; NULL: any */
     int rank;        /* 1 is best; several may share one, the earlier is preferred */
-    /* The two operations every provider of this build offers by itself, safe from any thread; NULL:
-     * not in this build. */
+    /* The operations a provider of this build that computes on the CPU offers by itself, safe from
+     * any thread; NULL: not in this build, or on a device (bnet_provider_run). */
     bnet_matmul_fn *matmul_i2s;
     bnet_quantize_fn *quantize;
+    const struct bnet_plain_fns *plain;
 } bnet_provider;
+
+/* One operation, from any thread: by the functions above, or by an open backend of the provider's
+ * kind of device. Fails: NOT_COMPILED, NOT_AVAILABLE (no such backend is open, or it failed),
+ * MEMORY, ARGUMENT (quantising what is not finite). */
+bitnet_status bnet_provider_run(const bnet_provider *p, bnet_backend *device, bnet_plain *c,
+                                bitnet_error *err);
 
 const bnet_provider *bnet_provider_at(size_t i); /* in order of preference; NULL past the end */
 const bnet_provider *bnet_provider_find(const char *name);

@@ -73,6 +73,12 @@ static bitnet_status check_sizes(const char *what, bnet_qtype q, size_t n, size_
     return BITNET_OK;
 }
 
+bitnet_status bnet_ref_quantize_check(bnet_qtype q, size_t n, size_t n_packed, size_t n_scales,
+                                      bitnet_error *err)
+{
+    return check_sizes("quantize", q, n, n_packed, n_scales, err);
+}
+
 /* The bytes of up to 24 weights, and for TL2 the sign byte. Missing weights are 0. */
 static void pack_group(bnet_qtype q, const int8_t t[GROUP], uint8_t bytes[6], uint8_t *signs)
 {

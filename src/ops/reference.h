@@ -42,6 +42,8 @@ typedef bitnet_status bnet_quantize_fn(bnet_qtype q, bnet_scale_rule rule, const
                                        size_t n_scales, bitnet_error *err);
 /* Block of one scale: ceil(n / n_scales) weights. Fails ARGUMENT: sizes, a value not finite. */
 bnet_quantize_fn bnet_ref_quantize;
+bitnet_status bnet_ref_quantize_check(bnet_qtype q, size_t n, size_t n_packed, size_t n_scales,
+                                      bitnet_error *err);
 bitnet_status bnet_ref_dequantize(bnet_qtype q, const uint8_t *in, size_t n_in, size_t n,
                                   const float *scales, size_t n_scales, float *out,
                                   bitnet_error *err);

@@ -4,6 +4,8 @@
  * the fast kernels are, as emulated_fast.c means them. Tests find it by LD_LIBRARY_PATH.
  *
  * BITNET_EMULATED_FAIL="NAME N CODE": the N-th call of that function fails with the code.
+ * BITNET_EMULATED_WITHOUT="KERNEL CODE": that kernel is not in any image, or cannot be compiled.
+ * BITNET_EMULATED_WRONG="KERNEL": what it computes is not what it should be.
  * BITNET_EMULATED_MEMORY: bytes the device has. BITNET_EMULATED_DEVICES: more than one
  * (emulated_devices.c). BITNET_EMULATED_VERSION: of the driver. Graphs
  * record launches and copies and replay them. BITNET_EMULATED_POOLS=1: memory pools in stream order
@@ -38,9 +40,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 int bnet_emulated_fault(const char *name)
 {
     static int calls;
+    static char seen[128];
     const char *s = getenv("BITNET_EMULATED_FAIL");
     char which[64];
     int n, code;
+    if (strncmp(seen, s ? s : "", sizeof seen - 1) != 0) { /* another wish: counting begins anew */
+        snprintf(seen, sizeof seen, "%s", s ? s : "");
+        calls = 0;
+    }
     if (!s || sscanf(s, "%63s %d %d", which, &n, &code) != 3 || strcmp(which, name) != 0)
         return OK;
     pthread_mutex_lock(&lock);
@@ -246,10 +253,13 @@ API int cuDeviceTotalMem_v2(size_t *n, int device)
 API int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     (void)device;
-    static const int known[][2] = {{1, 1024},  {8, 49152}, {16, 2},
-                                   {39, 2048}, {76, 0},    {97, 232448}};
+    static const int known[][2] = {{1, 1024}, {8, 49152}, {16, 2}, {39, 2048}, {97, 232448}};
     const char *cc = getenv("BITNET_EMULATED_CC"), *pools = getenv("BITNET_EMULATED_POOLS");
-    *value = attribute == 75 ? (cc ? atoi(cc) / 10 : 5) : attribute == 115 ? !!pools : 0;
+    int number = cc ? atoi(cc) : 50;
+    *value = attribute == 75    ? number / 10
+             : attribute == 76  ? number % 10
+             : attribute == 115 ? !!pools
+                                : 0;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i][0] == attribute)
             *value = known[i][1];
@@ -266,6 +276,12 @@ API int cuDevicePrimaryCtxRelease_v2(int device)
 {
     (void)device;
     return OK;
+}
+
+API int cuDevicePrimaryCtxReset_v2(int device)
+{
+    (void)device;
+    return fault("cuDevicePrimaryCtxReset");
 }
 
 /* ---- memory: 256 bytes before each piece, in which is whose pool it is of ---- */
@@ -595,6 +611,11 @@ static void *symbol(const char *name)
 
 API int cuModuleGetFunction(void **out, void *m, const char *name)
 {
+    const char *without = getenv("BITNET_EMULATED_WITHOUT");
+    char which[64];
+    int code;
+    if (without && sscanf(without, "%63s %d", which, &code) == 2 && strcmp(which, name) == 0)
+        return code;
     void *f = symbol(name);
     *out = f ? bnet_emulated_function(m, name, f) : NULL;
     return *out ? OK : NOT_FOUND;

@@ -6,22 +6,12 @@
 #include "backend/cuda/batch.h"
 #include "backend/cuda/decode.h"
 #include "backend/cuda/kernels/ref_math.h"
+#include "emulated_fast.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { POS = 64 };
-
-/* A launch is one call: thread 0 does all. */
-#define FAST(name, args)                                                                           \
-    static void name##_all(const args *a);                                                         \
-    void name(void *p);                                                                            \
-    void name(void *p)                                                                             \
-    {                                                                                              \
-        if (bnet_emulated_thread == 0)                                                             \
-            name##_all(p);                                                                         \
-    }                                                                                              \
-    static void name##_all(const args *a)
 
 /* ---- norm and quantisation ---- */
 

@@ -254,12 +254,23 @@ static int cuda_between(gpu_driver *d, int first, int second, double *ms)
     return r;
 }
 
-/* ---- opening ---- */
+/* ---- opening and closing ---- */
+
+static int cuda_reset(gpu_driver *d)
+{
+    cuda_driver *c = cuda(d);
+    if (!c->cu.context_reset)
+        return 801; /* CUDA_ERROR_NOT_SUPPORTED */
+    c->gone = true;
+    return c->cu.context_reset(c->device);
+}
 
 static void cuda_close(gpu_driver *d)
 {
     cuda_driver *c = cuda(d);
-    if (c->context) {
+    if (c->context && c->gone) {
+        c->cu.context_release(c->device);
+    } else if (c->context) {
         c->cu.context_set(c->context);
         for (int i = 0; i < CU_EVENTS; i++)
             if (c->events[i])
@@ -305,6 +316,7 @@ static const gpu_calls calls = {.name = "cuda",
                                 .graph_release = cuda_graph_release,
                                 .stamp = cuda_stamp,
                                 .between = cuda_between,
+                                .reset = cuda_reset,
                                 .occupancy = cuda_occupancy,
                                 .after = bnet_cuda_after,
                                 .reach = bnet_cuda_reach,

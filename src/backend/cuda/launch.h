@@ -4,7 +4,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/kernels/ref.h"
-#include "backend/gpu/gpu.h"
+#include "backend/gpu/precision.h"
 
 struct gpu_net;
 typedef void cuda_fn_layers(gpu_backend *be, struct gpu_net *n, const gpu_kv *kv);
@@ -39,6 +39,17 @@ void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
 
 /* decode.c: one token through all layers */
 cuda_fn_layers bnet_cuda_layers;
+
+/* launch_plain.c */
+gpu_fn_linear bnet_cuda_matmul_half;
+gpu_fn_convert bnet_cuda_convert;
+gpu_fn_plain bnet_cuda_plain_i2s;
+gpu_fn_plain bnet_cuda_plain_matmul;
+gpu_fn_plain bnet_cuda_plain_quantize;
+gpu_fn_plain bnet_cuda_plain_qk256;
+gpu_fn_plain bnet_cuda_plain_vector;
+gpu_fn_plain bnet_cuda_plain_softmax;
+gpu_fn_plain bnet_cuda_plain_argmax;
 
 /* pass.c */
 gpu_pass bnet_cuda_pass;

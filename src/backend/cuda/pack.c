@@ -2,7 +2,7 @@
  *
  * Canonical I2_S (128 weights in 32 bytes, element 32 p + j in bits 6 - 2p of byte j) is close to a
  * unit: a lane's word is a word of the row with the four 2-bit fields of each byte in the opposite
- * order. The kernel bnet_w2_repack does the same on the device. */
+ * order. */
 #include "backend/cuda/kernels.h"
 
 #include <string.h>

@@ -194,7 +194,8 @@ static bool start(gpu_backend *be, const bnet_pass *p, run *r)
     *r = (run){.n = n, .p = p, .kv = one_cache(be, p->step), .all_rows = in_order(p)};
     if (!r->kv || p->n_rows > p->step->n_tokens)
         return false;
-    r->recorded = be->step.single && p->step->n_tokens <= RECORDED_TOKENS &&
+    bool timed = be->base.meter && be->n_half; /* what is of halves by itself */
+    r->recorded = !timed && be->step.single && p->step->n_tokens <= RECORDED_TOKENS &&
                   (r->all_rows || !p->n_rows) && be->d->c->record_begin;
     r->at_once = bnet_cuda_decode_serves(n, r->kv, p->step->n_tokens);
     bool ok = r->recorded ? bnet_gpu_step_leave(be, &r->fetch_bytes) : bnet_gpu_step_bring(be);

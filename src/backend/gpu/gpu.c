@@ -1,6 +1,7 @@
 /* gpu.c - opening the backend of a GPU, its failures, its counters, its table; launching by record.
  */
 #include "backend/gpu/bench.h"
+#include "backend/gpu/precision.h"
 #include "backend/gpu/time.h"
 #include "backend/gpu/usage.h"
 
@@ -34,17 +35,23 @@ bool bnet_gpu_ok(gpu_backend *be, const char *what, int code)
 }
 
 /* A lost device stays failed; after anything else work can go on. */
+bitnet_status bnet_gpu_verdict(gpu_backend *be, bitnet_error *err)
+{
+    bitnet_status st = BITNET_OK;
+    if (be->failed)
+        st = be->d->c->explain(be->d, be->failed_at, be->failed, err);
+    if (!be->lost)
+        be->failed = 0;
+    return st;
+}
+
 static bitnet_status gpu_sync(bnet_backend *b, bitnet_error *err)
 {
     gpu_backend *be = gpu_of(b);
     bnet_gpu_enter(be);
     if (gpu_alive(be))
         bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d));
-    bitnet_status st = BITNET_OK;
-    if (be->failed)
-        st = be->d->c->explain(be->d, be->failed_at, be->failed, err);
-    if (!be->lost)
-        be->failed = 0;
+    bitnet_status st = bnet_gpu_verdict(be, err);
     bnet_gpu_leave(be);
     return st;
 }
@@ -226,8 +233,13 @@ static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
                                 .n_launches = be->n_launches,
                                 .memory_allocated = be->own_bytes,
                                 .memory_peak = be->own_peak,
+                                .memory_pool = m.current_bytes,
                                 .memory_used = total - left,
-                                .memory_total = total};
+                                .memory_total = total,
+                                .fp16_ms = be->half_ms[BITNET_PRECISION_FP16],
+                                .bf16_ms = be->half_ms[BITNET_PRECISION_BF16],
+                                .settled = be->precision,
+                                .precision = be->n_half ? be->precision : BITNET_PRECISION_FP32};
     bnet_gpu_leave(be);
 }
 
@@ -254,6 +266,17 @@ static double gpu_read_limit(bnet_backend *b)
     return best;
 }
 
+/* A precision that nothing of the model takes has no effect: say so. */
+static void gpu_weights_done(bnet_backend *b, const bnet_log *log)
+{
+    const gpu_backend *be = gpu_of(b);
+    bnet_gpu_weights_done(b, log);
+    if (gpu_half(be->precision) && !be->n_half)
+        bnet_logf(log, BITNET_LOG_WARN, be->d->c->name,
+                  "precision %s: the model has no matrix of floats, nothing is computed in it",
+                  bitnet_precision_text(be->precision));
+}
+
 /* ---- opening ---- */
 
 bool bnet_gpu_has(gpu_backend *be, const bnet_kernel_record *k, int symbol)
@@ -276,6 +299,11 @@ static void gpu_close(bnet_backend *b)
             be->special_free(be, be->special);
         if (be->memory)
             bnet_gpu_memory_close(be);
+        if (be->lost && be->d->c->reset) { /* others of this process may begin anew on it */
+            be->d->c->reset(be->d);
+            bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name,
+                      "device %d was reset after it had failed", be->d->gpu.device_id);
+        }
         be->d->c->close(be->d);
     }
     bnet_backend_close(be->host);
@@ -300,7 +328,7 @@ static bnet_backend_vtable table_of(const char *name)
                              .weight_prepare = bnet_gpu_weight_prepare,
                              .weight_free = bnet_gpu_weight_free,
                              .weight_info = gpu_weight_info,
-                             .weights_done = bnet_gpu_weights_done,
+                             .weights_done = gpu_weights_done,
                              .usage = bnet_gpu_usage,
                              .kv_new = bnet_gpu_kv_new,
                              .kv_free = bnet_gpu_kv_free,
@@ -319,6 +347,7 @@ static bnet_backend_vtable table_of(const char *name)
                              .bench_free = bnet_gpu_bench_free,
                              .profile = bnet_gpu_profile,
                              .profile_read = bnet_gpu_profile_read,
+                             .plain = bnet_gpu_plain,
                              .read_limit = gpu_read_limit};
     bnet_gpu_fill_ops(&v);
     return v;
@@ -412,6 +441,8 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
         st = bnet_gpu_memory_open(be, err);
     if (st == BITNET_OK)
         st = choose(be, err);
+    if (st == BITNET_OK)
+        st = bnet_gpu_precision(be, w->precision, err);
     if (st != BITNET_OK) {
         gpu_close(&be->base);
         return st;

@@ -48,6 +48,7 @@ typedef struct gpu_weight {
     size_t scales_bytes;
     float scale;            /* of integer sums, ternary */
     bool with_i8;           /* float rows that take int8 activations */
+    bool half;              /* rows and inputs in the backend's precision */
     uint32_t first, paired; /* place in a fused matrix: first tile; 0, 1 or 2 */
     bool borrowed;          /* w[0] belongs to a fused matrix */
     bnet_kernel_query query;
@@ -119,6 +120,11 @@ struct gpu_backend {
     const char *failed_at;
     bool lost;
 
+    bitnet_precision precision; /* of float matrices, settled (precision.c) */
+    double half_ms[3];          /* by precision: conversions and products, as far as timed */
+    const bnet_kernel_record *to_half;
+    size_t n_half; /* weights that are kept in it */
+
     gpu_choice use;
     gpu_kernel code[BNET_KERNELS_MAX][GPU_SYMBOLS]; /* by slot; found when first used */
     atomic_uint_fast64_t calls[BNET_KERNELS_MAX];
@@ -186,6 +192,8 @@ static inline bool gpu_alive(const gpu_backend *be)
 {
     return be->failed == 0;
 }
+/* What failed since the last time, as a status; a lost device stays failed. */
+bitnet_status bnet_gpu_verdict(gpu_backend *be, bitnet_error *err);
 /* Lock and context; every entry of the table that touches the device stands between the two. */
 void bnet_gpu_enter(gpu_backend *be);
 void bnet_gpu_leave(gpu_backend *be);

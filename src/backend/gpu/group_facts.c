@@ -63,6 +63,8 @@ static void group_stats(const bnet_backend *b, bnet_backend_stats *out)
         out->n_replays += s.n_replays;
         out->fp16_ms += s.fp16_ms;
         out->bf16_ms += s.bf16_ms;
+        out->settled = s.settled; /* the same of all: the same kernels, the same check */
+        out->precision = BNET_MAX(out->precision, s.precision);
     }
 }
 

@@ -2,6 +2,8 @@
  * profile of single kernels. */
 #include "backend/gpu/time.h"
 
+#include "backend/gpu/precision.h"
+
 enum { SINGLE_PASSES = 4, PAIRS = 9 };
 
 /* ---- spans ---- */
@@ -38,6 +40,8 @@ static void add(gpu_backend *be, const gpu_span *s, double ms)
     if (m) {
         atomic_fetch_add_explicit(&m->n[s->entry], s->n_counts, memory_order_relaxed);
         atomic_fetch_add_explicit(&m->ns[s->entry], (uint64_t)(ms * 1e6), memory_order_relaxed);
+        if (be->n_half && s->symbol >= 0)
+            be->half_ms[bnet_gpu_precision_of(be, bnet_registry_at(be->registry, s->slot))] += ms;
     }
     if (be->clock->each && s->symbol >= 0) {
         gpu_timed *t = &be->clock->each[s->slot].symbol[s->symbol];
@@ -111,8 +115,8 @@ int bnet_gpu_time_launch(gpu_backend *be, const bnet_kernel_record *k, int symbo
 int bnet_gpu_time_pass(gpu_backend *be, bool repeated)
 {
     struct gpu_clock *c = be->clock;
-    if (!be->base.meter || c->each || !be->d->c->stamp)
-        return -1;
+    if (!be->base.meter || c->each || !be->d->c->stamp || be->n_half)
+        return -1; /* with halves every launch counts for its precision */
     if (!repeated && c->n_single < SINGLE_PASSES) {
         c->n_single++;
         return -1;

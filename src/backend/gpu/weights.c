@@ -1,6 +1,7 @@
 /* weights.c - from a tensor in the file to rows on the device. A scalar CPU backend reads the
  * tensor and says what is wrong with it; its rows go up through the ring as they lie in the file,
  * and a kernel puts them into the order the others want. */
+#include "backend/gpu/precision.h"
 #include "backend/gpu/usage.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/kernels.h"
@@ -13,6 +14,7 @@ void bnet_gpu_weight_free(bnet_backend *b, bnet_weight *weight)
     gpu_backend *be = gpu_of(b);
     gpu_weight *w = gpu_w(weight);
     bnet_gpu_enter(be);
+    be->n_half -= w->half;
     be->epoch++;
     if (!w->borrowed)
         bnet_gpu_give(be, w->w[0], w->n_bytes, &be->weight_bytes);
@@ -113,9 +115,16 @@ static gpu_layout layout_of(bnet_type t)
     }
 }
 
+/* Floats that become halves: rows go up as floats. */
+static bool narrowed(const gpu_weight *w)
+{
+    return (w->layout == GPU_F16 && w->info.type != BNET_F16) ||
+           (w->layout == GPU_BF16 && w->info.type != BNET_BF16);
+}
+
 static bool decoded_on_host(const gpu_weight *w)
 {
-    return w->layout == GPU_F32 && w->info.type != BNET_F32;
+    return (w->layout == GPU_F32 || narrowed(w)) && w->info.type != BNET_F32;
 }
 
 /* Rows [first, first + n) of a type that must be decoded before it goes up. */
@@ -134,6 +143,18 @@ static bool upload_decoded(gpu_backend *be, const bnet_weight *h, gpu_ptr to, si
     return f != NULL;
 }
 
+/* Rows [n][k] of floats become halves behind them. */
+static gpu_pack narrow(gpu_backend *be, const gpu_weight *w, const gpu_pack *p)
+{
+    size_t n_bytes = p->n_rows * p->row_bytes;
+    gpu_pack half = *p;
+    half.src = p->src + round_to(n_bytes, 256);
+    half.row_bytes = p->row_bytes / 2;
+    half.type = w->layout == GPU_F16 ? BNET_F16 : BNET_BF16;
+    ((gpu_fn_convert *)be->to_half->fn)(be, be->to_half, p->src, n_bytes / 4, half.src);
+    return half;
+}
+
 /* In pieces through scratch memory, each put into place by the packing kernel. */
 static void upload_rows(gpu_backend *be, const bnet_weight *h, const gpu_weight *w)
 {
@@ -143,7 +164,7 @@ static void upload_rows(gpu_backend *be, const bnet_weight *h, const gpu_weight 
     const bnet_kernel_record *k = be->use.pack;
     for (size_t row = 0; row < h->info.n_out && gpu_alive(be); row += at_once) {
         size_t n = BNET_MIN(at_once, h->info.n_out - row);
-        gpu_ptr to = bnet_gpu_scratch(be, n * row_bytes);
+        gpu_ptr to = bnet_gpu_scratch(be, (narrowed(w) ? 2 : 1) * round_to(n * row_bytes, 256));
         if (!to)
             return;
         if (decode)
@@ -151,6 +172,8 @@ static void upload_rows(gpu_backend *be, const bnet_weight *h, const gpu_weight 
         else
             bnet_gpu_upload(be, to, h->data + row * row_bytes, n * row_bytes);
         gpu_pack p = {w->layout, (int)(decode ? BNET_F32 : h->info.type), to, row_bytes, row, n};
+        if (narrowed(w))
+            p = narrow(be, w, &p);
         ((gpu_fn_pack *)k->fn)(be, k, &p, w);
     }
 }
@@ -183,7 +206,9 @@ static bitnet_status choose(gpu_backend *be, gpu_weight *w, const bnet_weight_re
     const bnet_kernel_record *k;
     bnet_kernel_query q = {.op = "linear",
                            .format = format_of(w),
-                           .dtype = w->info.ternary ? "i8" : "f32",
+                           .dtype = w->info.ternary ? "i8"
+                                    : w->half       ? format_of(w)
+                                                    : "f32",
                            .m = 1,
                            .n = w->info.n_out,
                            .k = w->layout == GPU_W2 ? w->stride : w->info.n_in};
@@ -194,7 +219,7 @@ static bitnet_status choose(gpu_backend *be, gpu_weight *w, const bnet_weight_re
     w->query = (bnet_kernel_query){
         .op = k->op, .format = k->format, .dtype = k->dtype, .n = q.n, .k = q.k};
     note_shape(be, &w->query);
-    if (decoded_on_host(w))
+    if (decoded_on_host(w) && !w->half)
         bnet_logf(log, BITNET_LOG_WARN, be->d->c->name,
                   "%s: tensor %s: the device has no kernel for %s weights: they are kept as floats",
                   r->file, r->tensor->name, bnet_type_find(w->info.type)->name);
@@ -203,7 +228,16 @@ static bitnet_status choose(gpu_backend *be, gpu_weight *w, const bnet_weight_re
 
 /* ---- preparing ---- */
 
-static void describe(const bnet_weight *h, bool matrix, gpu_weight *w)
+/* Matrices of floats take the backend's precision. */
+static void take_precision(const gpu_backend *be, gpu_weight *w)
+{
+    bool floats = w->layout == GPU_F32 || w->layout == GPU_F16 || w->layout == GPU_BF16;
+    w->half = floats && gpu_half(be->precision);
+    if (w->half)
+        w->layout = be->precision == BITNET_PRECISION_FP16 ? GPU_F16 : GPU_BF16;
+}
+
+static void describe(const gpu_backend *be, const bnet_weight *h, bool matrix, gpu_weight *w)
 {
     w->info = h->info;
     w->scale = h->info.scale;
@@ -216,6 +250,8 @@ static void describe(const bnet_weight *h, bool matrix, gpu_weight *w)
         w->layout = GPU_F32;
         w->with_i8 = true;
         w->scale = h->fallback_scale;
+    } else {
+        take_precision(be, w);
     }
 }
 
@@ -288,13 +324,14 @@ bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request
         return bnet_no_memory(err, r->tensor->name);
     }
     bnet_weight rows = rows_of(h, r);
-    describe(&rows, matrix, w);
+    describe(be, &rows, matrix, w);
     bnet_gpu_enter(be);
     st = bring(be, r, &rows, w, err);
     if (st == BITNET_OK && matrix)
         st = choose(be, w, r, log, err);
     bnet_gpu_leave(be);
     be->host->v->weight_free(be->host, h);
+    be->n_half += w->half;
     if (st != BITNET_OK) {
         bnet_gpu_weight_free(b, (bnet_weight *)(void *)w);
         return st;

@@ -384,9 +384,37 @@ static void test_DET_19_status_matrix_in_the_docs(void **state)
     bnet_str_free(&table);
 }
 
+/* Auto: BF16 from 8.0, else FP16 from 7.0 (6.x has it, slower than floats), else FP32; by name:
+ * what the device has, else FP32. */
+static void test_K_18_precision_of_devices(void **state)
+{
+    (void)state;
+    enum { F32 = BITNET_PRECISION_FP32, F16 = BITNET_PRECISION_FP16, BF16 = BITNET_PRECISION_BF16 };
+    static const struct {
+        int major, minor, wanted, tried[3];
+    } cases[] = {{5, 2, BITNET_PRECISION_AUTO, {F32, F32, F32}},
+                 {6, 1, BITNET_PRECISION_AUTO, {F32, F32, F32}},
+                 {7, 0, BITNET_PRECISION_AUTO, {F16, F32, F32}},
+                 {7, 5, BITNET_PRECISION_AUTO, {F16, F32, F32}},
+                 {8, 0, BITNET_PRECISION_AUTO, {BF16, F16, F32}},
+                 {9, 0, BITNET_PRECISION_AUTO, {BF16, F16, F32}},
+                 {5, 2, F16, {F32, F32, F32}},
+                 {6, 1, F16, {F16, F32, F32}},
+                 {7, 5, BF16, {F32, F32, F32}},
+                 {8, 6, BF16, {BF16, F32, F32}},
+                 {9, 0, F32, {F32, F32, F32}}};
+    for (size_t i = 0; i < BNET_COUNT(cases); i++) {
+        bnet_gpu_caps c = bnet_gpu_capabilities(cases[i].major, cases[i].minor);
+        for (int k = 0; k < 3; k++)
+            assert_int_equal(bnet_precision_at(&c, (bitnet_precision)cases[i].wanted, k),
+                             cases[i].tried[k]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_K_18_precision_of_devices),
         cmocka_unit_test(test_DET_13_D_8_D_9_D_10_device_capability_validation),
         cmocka_unit_test(test_K_22_D_11_launch_parameters),
         cmocka_unit_test(test_K_22_launch_of_nothing_and_of_far_too_much),

@@ -202,6 +202,29 @@ static void test_reference_operations(void **state)
     REFUSED(bitnet_bitnet32_gemv(NULL, 10, 1, 32, NULL, BITNET_CODES_OFFSET, NULL, &err));
 }
 
+static void test_single_operations(void **state)
+{
+    (void)state;
+    REFUSED(bitnet_ops_open(NULL, BITNET_PRECISION_FP32, NULL, &err));
+    bitnet_ops_close(NULL);
+    assert_null(bitnet_ops_provider(NULL));
+    assert_int_equal(bitnet_ops_precision(NULL), BITNET_PRECISION_FP32);
+    bitnet_ops_stats_init(NULL);
+    REFUSED(bitnet_ops_read(NULL, NULL, &err));
+    REFUSED(bitnet_ops_matmul_i2s(NULL, NULL, &err));
+    REFUSED(bitnet_ops_batch_matmul_i2s(NULL, NULL, 1, &err));
+    REFUSED(bitnet_ops_quantize(NULL, BITNET_QTYPE_I2S, BITNET_SCALE_ABSMEAN, NULL, 1, NULL, 1,
+                                NULL, 1, &err));
+    REFUSED(bitnet_ops_qk256_gemv(NULL, NULL, 64, NULL, 0, 1, 256, NULL, BITNET_CODES_TERNARY, NULL,
+                                  &err));
+    REFUSED(bitnet_ops_matmul(NULL, NULL, NULL, NULL, 1, 1, 1, &err));
+    REFUSED(bitnet_ops_convert(NULL, BITNET_F32_TO_F16, NULL, 1, NULL, &err));
+    REFUSED(bitnet_ops_vector(NULL, BITNET_VECTOR_ADD, NULL, NULL, 1, NULL, &err));
+    REFUSED(bitnet_ops_softmax(NULL, NULL, 1, 1, NULL, &err));
+    REFUSED(bitnet_ops_argmax(NULL, NULL, 1, 1, NULL, &err));
+    assert_string_equal(bitnet_precision_text((bitnet_precision)9), "unknown");
+}
+
 static void test_devices_and_pools(void **state)
 {
     (void)state;
@@ -362,6 +385,7 @@ int main(void)
         cmocka_unit_test(test_session),
         cmocka_unit_test(test_tools),
         cmocka_unit_test(test_reference_operations),
+        cmocka_unit_test(test_single_operations),
         cmocka_unit_test(test_devices_and_pools),
         cmocka_unit_test(test_cuda),
         cmocka_unit_test(test_mixed),

@@ -5,6 +5,21 @@
 enum { SCALE_THREADS = 512, THREADS = 256, GROUP = 24 /* weights that fill whole bytes always */ };
 enum { I2S, TL1, TL2 };
 
+/* The mean of |x|, as the CPU's sum in order gives it. Sums of another order are within n units of
+ * the last place of it: where all of these give the same float, so does the CPU; else one thread
+ * adds in order. */
+static __device__ float mean_of(const float *x, uint64_t n, double sum)
+{
+    double slack = 4.0 * (double)n * 0x1p-53, count = (double)n;
+    float low = (float)(sum * (1.0 - slack) / count), high = (float)(sum * (1.0 + slack) / count);
+    if (low == high)
+        return low;
+    sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += fabs((double)x[i]);
+    return (float)(sum / count);
+}
+
 /* Block b: the scale of its values. */
 KERNEL __launch_bounds__(SCALE_THREADS)
     bnet_quantize_scales(const __grid_constant__ bnet_cu_quantize_args a)
@@ -23,9 +38,13 @@ KERNEL __launch_bounds__(SCALE_THREADS)
     most = block_max<SCALE_THREADS>(most, tops);
     if (threadIdx.x != 0)
         return;
+    if (n == 0) {
+        a.scales[blockIdx.x] = 0.0f;
+        return;
+    }
     float scale = a.rule ? (most > 1e-8f ? __fdiv_rn(most, 1.5f) : 1.0f)
-                         : fmaxf((float)(sum / (double)n), 1e-5f);
-    a.scales[blockIdx.x] = n ? scale : 0.0f;
+                         : fmaxf(mean_of(x, n, sum), 1e-5f);
+    a.scales[blockIdx.x] = scale;
 }
 
 static __device__ __forceinline__ int trit_by(uint32_t rule, float x, float scale)
@@ -90,13 +109,13 @@ KERNEL __launch_bounds__(THREADS) bnet_qk256_gemv(const __grid_constant__ bnet_c
     for (uint32_t b = 0; b < n_blocks; b++) {
         size_t block = (size_t)row * n_blocks + b;
         uint32_t codes = ((const uint16_t *)(a.w + block * 64))[lane], col = b * 256 + lane * 8;
-        float dot = 0;
+        double dot = 0;
 #pragma unroll
         for (uint32_t i = 0; i < 8; i++) {
             int c = (int)(codes >> 2 * i & 3);
             int v = a.map == 0 ? (c == 3 ? 0 : c - 1) : c - 2 + (a.map == 2 && c > 1);
             if (col + i < a.cols)
-                dot = fmaf((float)v, a.x[col + i], dot);
+                dot += (double)v * (double)a.x[col + i];
         }
         sum += (double)(a.scales ? a.scales[block] : 1.0f) * dot;
     }

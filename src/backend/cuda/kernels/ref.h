@@ -50,6 +50,16 @@ typedef struct ref_linear_args {
     int32_t type, m;
 } ref_linear_args;
 
+/* Products of halves with float sums: c [M][N]. nt: b [N][ldb], else [K][ldb]; type REF_F16,
+ * REF_BF16 */
+typedef struct ref_matmul_args {
+    BNET_DEV(const uint16_t) a; /* [M][K] */
+    BNET_DEV(const uint16_t) b;
+    BNET_DEV(float) c;
+    uint32_t m, n, k, ldb;
+    int32_t nt, type;
+} ref_matmul_args;
+
 typedef struct ref_rope_table_args {
     BNET_DEV(const int32_t) pos;
     BNET_DEV(const float) angles; /* [positions][n_rot / 2][2] */

@@ -1,5 +1,15 @@
-/* vec.cu - elementwise operations, softmax of rows, conversions between floats and halves. */
+/* vec.cu - elementwise operations, softmax of rows, conversions between floats and halves: these by
+ * their bits, so that every value, not-a-numbers too, becomes what it becomes on the CPU. */
 #include "common.cuh"
+
+#include "backend/cuda/kernels/ref_math.h"
+
+static __device__ __forceinline__ uint16_t to_bf16(float f)
+{
+    uint32_t b = __float_as_uint(f);
+    return (b & 0x7fffffffu) > 0x7f800000u ? (uint16_t)(b >> 16 | 0x40u)
+                                           : (uint16_t)((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
+}
 
 #define ELEMENTWISE(name, X, Y, expression)                                                        \
     KERNEL __launch_bounds__(256) bnet_##name(const __grid_constant__ bnet_cu_vec_args a)          \
@@ -11,15 +21,16 @@
             y[i] = expression;                                                                     \
     }
 
-ELEMENTWISE(add, float, float, __fadd_rn(x[i], y[i]))
+ELEMENTWISE(add, float, float, __fadd_rn(x[i], ((const float *)a.z)[i]))
+ELEMENTWISE(mul, float, float, __fmul_rn(x[i], ((const float *)a.z)[i]))
 ELEMENTWISE(relu2, float, float, relu2_gate(x[i], 1.0f))
 ELEMENTWISE(silu, float, float, silu_gate(x[i], 1.0f))
 ELEMENTWISE(glu_relu2, float, float, relu2_gate(x[i], ((const float *)a.z)[i]))
 ELEMENTWISE(glu_silu, float, float, silu_gate(x[i], ((const float *)a.z)[i]))
-ELEMENTWISE(to_f16, float, uint16_t, __half_as_ushort(__float2half_rn(x[i])))
-ELEMENTWISE(to_bf16, float, uint16_t, __bfloat16_as_ushort(__float2bfloat16_rn(x[i])))
-ELEMENTWISE(from_f16, uint16_t, float, __half2float(__ushort_as_half(x[i])))
-ELEMENTWISE(from_bf16, uint16_t, float, __bfloat162float(__ushort_as_bfloat16(x[i])))
+ELEMENTWISE(to_f16, float, uint16_t, (uint16_t)ref_to_half(x[i]))
+ELEMENTWISE(to_bf16, float, uint16_t, to_bf16(x[i]))
+ELEMENTWISE(from_f16, uint16_t, float, ref_half(x[i]))
+ELEMENTWISE(from_bf16, uint16_t, float, ref_bf16(x[i]))
 
 enum { THREADS = 256 };
 

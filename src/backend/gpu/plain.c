@@ -1,0 +1,214 @@
+/* plain.c - operations from host memory to host memory in seven steps: what the device can do, the
+ * kernel, memory of the pool, inputs there (as halves where products are of halves), the kernel
+ * itself, the result back, and what it took. Several go together, each step waited for once.
+ * Whatever fails, all memory is given back. */
+#include "backend/gpu/precision.h"
+
+enum { INPUTS = 3, OUTPUTS = 2, HALVES = 2 };
+
+typedef struct call {
+    gpu_backend *be;
+    bnet_plain *p;
+    const bnet_kernel_record *kernel, *convert;
+    gpu_ptr in[INPUTS], out[OUTPUTS], half[HALVES];
+    bitnet_error *err;
+} call;
+
+/* ---- which kernel ---- */
+
+static bnet_kernel_query query_of(const bnet_plain *p)
+{
+    static const char *const packed[] = {"i2s", "tl1", "tl2"};
+    static const char *const vectors[] = {"add", "mul", "relu2", "silu", "glu_relu2", "glu_silu"};
+    static const char *const to[] = {"f16", "bf16", "f32", "f32"};
+    static const char *const from[] = {"f32", "f32", "f16", "bf16"};
+    const char *half = gpu_half_name(p->precision);
+    switch (p->op) {
+    case BNET_PLAIN_MATMUL_I2S:
+        return (bnet_kernel_query){
+            .op = "matmul", .format = "i2s", .dtype = "i8", .m = p->m, .n = p->n, .k = p->k};
+    case BNET_PLAIN_MATMUL:
+        return (bnet_kernel_query){
+            .op = "matmul", .format = half, .dtype = half, .m = p->m, .n = p->n, .k = p->k};
+    case BNET_PLAIN_QUANTIZE:
+        return (bnet_kernel_query){.op = "ternarise", .format = packed[p->type], .dtype = "f32"};
+    case BNET_PLAIN_QK256:
+        return (bnet_kernel_query){.op = "gemv", .format = "qk256", .dtype = "f32"};
+    case BNET_PLAIN_CONVERT:
+        return (bnet_kernel_query){.op = "convert", .format = to[p->type], .dtype = from[p->type]};
+    case BNET_PLAIN_VECTOR:
+        return (bnet_kernel_query){.op = "vector", .format = vectors[p->type], .dtype = "f32"};
+    case BNET_PLAIN_SOFTMAX:
+        return (bnet_kernel_query){.op = "softmax", .format = "f32", .dtype = "f32"};
+    default:
+        return (bnet_kernel_query){.op = "argmax", .format = "f32", .dtype = "f32"};
+    }
+}
+
+static bitnet_status capability(call *c)
+{
+    const bnet_gpu *g = &c->be->d->gpu;
+    bnet_gpu_caps caps = bnet_gpu_capabilities(g->cc_major, g->cc_minor);
+    if (c->p->op != BNET_PLAIN_MATMUL || bnet_precision_has(&caps, c->p->precision))
+        return BITNET_OK;
+    return bnet_fail(c->err, BITNET_NOT_AVAILABLE,
+                     "precision %s: device %d (%s) has compute capability %d.%d, which has none; "
+                     "use fp32",
+                     bitnet_precision_text(c->p->precision), g->device_id, g->name, g->cc_major,
+                     g->cc_minor);
+}
+
+static bitnet_status need(call *c, const bnet_kernel_query *q, const bnet_kernel_record **out)
+{
+    gpu_backend *be = c->be;
+    bitnet_status st = bnet_registry_select(be->registry, &be->caps, q, out, c->err);
+    if (st != BITNET_OK || bnet_gpu_has(be, *out, 0))
+        return st;
+    return bnet_fail(c->err, BITNET_NOT_AVAILABLE,
+                     "%s: kernel %s is not in the images for device %d (%s, compute capability "
+                     "%d.%d), or its code could not be compiled for it; update the driver, rebuild "
+                     "for this device, or use --precision fp32 or --device cpu",
+                     be->d->c->name, (*out)->id, be->d->gpu.device_id, be->d->gpu.name,
+                     be->d->gpu.cc_major, be->d->gpu.cc_minor);
+}
+
+static bool in_halves(const bnet_plain *p)
+{
+    return p->op == BNET_PLAIN_MATMUL && gpu_half(p->precision);
+}
+
+static bitnet_status kernels(call *c)
+{
+    bnet_kernel_query q = query_of(c->p);
+    bitnet_status st = need(c, &q, &c->kernel);
+    if (st != BITNET_OK || !in_halves(c->p))
+        return st;
+    bnet_kernel_query to_half = {
+        .op = "convert", .format = gpu_half_name(c->p->precision), .dtype = "f32"};
+    return need(c, &to_half, &c->convert);
+}
+
+/* ---- memory ---- */
+
+static bitnet_status take(call *c, size_t n_bytes, gpu_ptr *out)
+{
+    void *p = NULL;
+    bitnet_status st = BITNET_OK;
+    if (n_bytes)
+        st = bnet_mempool_take(c->be->memory, n_bytes, __FILE__, __LINE__, &p, c->err);
+    *out = (gpu_ptr)(uintptr_t)p;
+    return st;
+}
+
+static bitnet_status take_all(call *c)
+{
+    const bnet_plain *p = c->p;
+    bitnet_status st = BITNET_OK;
+    for (int i = 0; st == BITNET_OK && i < INPUTS; i++)
+        st = take(c, p->in_bytes[i], &c->in[i]);
+    for (int i = 0; st == BITNET_OK && i < OUTPUTS; i++)
+        st = take(c, p->out_bytes[i], &c->out[i]);
+    for (int i = 0; st == BITNET_OK && in_halves(p) && i < HALVES; i++)
+        st = take(c, p->in_bytes[i] / 2, &c->half[i]);
+    return st;
+}
+
+static void give_all(call *c)
+{
+    gpu_ptr *all[] = {c->in, c->out, c->half};
+    const int n[] = {INPUTS, OUTPUTS, HALVES};
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < n[i]; j++)
+            bnet_mempool_give(c->be->memory, (void *)(uintptr_t)all[i][j], NULL);
+}
+
+/* ---- work ---- */
+
+static bitnet_status bring(call *c)
+{
+    const bnet_plain *p = c->p;
+    for (int i = 0; i < INPUTS; i++)
+        if (p->in_bytes[i])
+            bnet_gpu_upload(c->be, c->in[i], p->in[i], p->in_bytes[i]);
+    for (int i = 0; in_halves(p) && i < HALVES; i++)
+        if (p->in_bytes[i])
+            ((gpu_fn_convert *)c->convert->fn)(c->be, c->convert, c->in[i], p->in_bytes[i] / 4,
+                                               c->half[i]);
+    return BITNET_OK;
+}
+
+static bitnet_status execute(call *c)
+{
+    const bnet_kernel_record *k = c->kernel;
+    c->p->kernel = k->id;
+    if (c->p->op == BNET_PLAIN_CONVERT)
+        ((gpu_fn_convert *)k->fn)(c->be, k, c->in[0], c->p->n, c->out[0]);
+    else
+        ((gpu_fn_plain *)k->fn)(c->be, k, c->p, in_halves(c->p) ? c->half : c->in, c->out);
+    return BITNET_OK;
+}
+
+static bitnet_status fetch(call *c)
+{
+    const bnet_plain *p = c->p;
+    gpu_backend *be = c->be;
+    for (int i = 0; i < OUTPUTS; i++) {
+        if (!p->out_bytes[i] || !gpu_alive(be))
+            continue;
+        bnet_gpu_ok(be, "copying to the host",
+                    be->d->c->to_host(be->d, p->out[i], c->out[i], p->out_bytes[i]));
+        atomic_fetch_add(&be->n_d2h, 1);
+        atomic_fetch_add(&be->d2h_bytes, p->out_bytes[i]);
+    }
+    return BITNET_OK;
+}
+
+static bitnet_status record(call *c)
+{
+    const bnet_plain *p = c->p;
+    if (p->op == BNET_PLAIN_MATMUL)
+        c->be->half_ms[p->precision] +=
+            p->ms[BNET_STEP_CONVERT_IN] + p->ms[BNET_STEP_EXECUTE] + p->ms[BNET_STEP_CONVERT_OUT];
+    return BITNET_OK;
+}
+
+/* One step of all calls; the device is waited for once. */
+static bitnet_status all_do(call *c, size_t n, bnet_plain_step step)
+{
+    static bitnet_status (*const steps[BNET_PLAIN_STEPS])(call *) = {
+        capability, kernels, take_all, bring, execute, fetch, record};
+    gpu_backend *be = c->be;
+    bitnet_status st = BITNET_OK;
+    double start = bnet_now_ms();
+    for (size_t i = 0; st == BITNET_OK && i < n; i++)
+        st = steps[step](&c[i]);
+    bool on_device = step >= BNET_STEP_CONVERT_IN && step <= BNET_STEP_CONVERT_OUT;
+    if (st == BITNET_OK && on_device && gpu_alive(be))
+        bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d));
+    if (st == BITNET_OK)
+        st = bnet_gpu_verdict(be, c->err);
+    for (size_t i = 0; i < n; i++)
+        c[i].p->ms[step] = (bnet_now_ms() - start) / (double)n;
+    return st;
+}
+
+bitnet_status bnet_gpu_plain(bnet_backend *b, bnet_plain *p, size_t n, bitnet_error *err)
+{
+    bitnet_error unused = {0};
+    gpu_backend *be = gpu_of(b);
+    call one = {0}, *c = n > 1 ? bnet_calloc(n, sizeof *c) : &one;
+    if (!c)
+        return bnet_no_memory(err, "a group of operations");
+    for (size_t i = 0; i < n; i++)
+        c[i] = (call){.be = be, .p = &p[i], .err = err ? err : &unused};
+    bnet_gpu_enter(be);
+    bitnet_status st = n ? bnet_gpu_verdict(be, c->err) : BITNET_OK;
+    for (int i = 0; n && st == BITNET_OK && i < BNET_PLAIN_STEPS; i++)
+        st = all_do(c, n, (bnet_plain_step)i);
+    for (size_t i = 0; i < n; i++)
+        give_all(&c[i]);
+    bnet_gpu_leave(be);
+    if (c != &one)
+        bnet_free(c);
+    return st;
+}

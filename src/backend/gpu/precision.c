@@ -1,0 +1,158 @@
+/* precision.c - settling in what float matrices are multiplied: the device has it, its kernels are
+ * there, and a small product by them is right. What is not falls to the next precision, at last to
+ * FP32, which is the reference. */
+#include "backend/gpu/precision.h"
+
+#include <math.h>
+
+enum { CHECK_M = 5, CHECK_N = 21, CHECK_K = 70 };
+
+bitnet_precision bnet_gpu_precision_of(const gpu_backend *be, const bnet_kernel_record *k)
+{
+    bool product = strcmp(k->op, "linear") == 0 && strstr(k->dtype, "f16") != NULL;
+    return product || k == be->to_half ? be->precision : BITNET_PRECISION_FP32;
+}
+
+/* ---- kernels ---- */
+
+static const bnet_kernel_record *find(gpu_backend *be, const char *op, const char *format,
+                                      const char *dtype, bitnet_error *err)
+{
+    bnet_kernel_query q = {.op = op, .format = format, .dtype = dtype};
+    const bnet_kernel_record *k = NULL;
+    if (bnet_registry_select(be->registry, &be->caps, &q, &k, err) != BITNET_OK)
+        return NULL;
+    if (bnet_gpu_has(be, k, 0))
+        return k;
+    bnet_fail(err, BITNET_NOT_AVAILABLE,
+              "kernel %s is not in the images for device %d (%s, compute capability %d.%d), or its "
+              "code could not be compiled for it; update the driver, rebuild for this device, or "
+              "use --precision fp32",
+              k->id, be->d->gpu.device_id, be->d->gpu.name, be->d->gpu.cc_major,
+              be->d->gpu.cc_minor);
+    return NULL;
+}
+
+static bool has_kernels(gpu_backend *be, bitnet_precision p, bitnet_error *err)
+{
+    const char *half = gpu_half_name(p);
+    be->to_half = find(be, "convert", half, "f32", err);
+    return be->to_half && find(be, "linear", half, half, err) &&
+           find(be, "matmul", half, half, err) && find(be, "embed", half, "f32", err);
+}
+
+/* ---- the check ---- */
+
+/* A product of made-up numbers, and for each element what it may be off by: both factors are
+ * rounded once, sums are floats. */
+static bool right(const float *a, const float *b, const float *c, double unit)
+{
+    for (size_t i = 0; i < CHECK_M; i++)
+        for (size_t j = 0; j < CHECK_N; j++) {
+            double want = 0, sizes = 0;
+            for (size_t l = 0; l < CHECK_K; l++) {
+                double t = (double)a[i * CHECK_K + l] * (double)b[l * CHECK_N + j];
+                want += t;
+                sizes += fabs(t);
+            }
+            double error = fabs((double)c[i * CHECK_N + j] - want);
+            if (!(error <= sizes * (2.0 * unit + unit * unit + CHECK_K * 0x1p-23)))
+                return false;
+        }
+    return true;
+}
+
+static bitnet_status check(gpu_backend *be, bitnet_precision p, bool *ok, bitnet_error *err)
+{
+    float a[CHECK_M * CHECK_K], b[CHECK_K * CHECK_N], c[CHECK_M * CHECK_N] = {0};
+    uint32_t seed = 12345;
+    for (size_t i = 0; i < BNET_COUNT(a) + BNET_COUNT(b); i++) {
+        seed = seed * 1664525u + 1013904223u;
+        float v = (float)((int)(seed >> 8 & 0xffff) - 32768) / 8192.0f;
+        if (i < BNET_COUNT(a))
+            a[i] = v;
+        else
+            b[i - BNET_COUNT(a)] = v;
+    }
+    bnet_plain call = {.op = BNET_PLAIN_MATMUL,
+                       .precision = p,
+                       .m = CHECK_M,
+                       .n = CHECK_N,
+                       .k = CHECK_K,
+                       .in = {a, b},
+                       .in_bytes = {sizeof a, sizeof b},
+                       .out = {c},
+                       .out_bytes = {sizeof c}};
+    bitnet_status st = bnet_gpu_plain(&be->base, &call, 1, err);
+    *ok = st == BITNET_OK && right(a, b, c, p == BITNET_PRECISION_FP16 ? 0x1p-11 : 0x1p-8);
+    return st;
+}
+
+/* Nobody asked for the check: it is not counted. */
+static void forget(gpu_backend *be)
+{
+    for (size_t i = 0; i < BNET_KERNELS_MAX; i++)
+        be->calls[i] = 0;
+    be->n_h2d = be->n_d2h = be->h2d_bytes = be->d2h_bytes = 0;
+    memset(be->half_ms, 0, sizeof be->half_ms);
+    bnet_mempool_cleanup(be->memory, true);
+}
+
+/* ---- the choice ---- */
+
+/* Takes p or says in err why not. */
+static bitnet_status try(gpu_backend *be, bitnet_precision p, bitnet_error *err)
+{
+    bool ok = true;
+    bitnet_status st = BITNET_OK;
+    if (!gpu_half(p))
+        return BITNET_OK;
+    if (!has_kernels(be, p, err))
+        return BITNET_NOT_AVAILABLE;
+    st = check(be, p, &ok, err);
+    if (st == BITNET_OK && !ok)
+        st = bnet_fail(err, BITNET_MISMATCH,
+                       "its products are not what the reference says they should be");
+    return st;
+}
+
+static void tell(const gpu_backend *be, bitnet_precision wanted, const char *why)
+{
+    if (wanted != BITNET_PRECISION_FP32)
+        bnet_logf(&be->log,
+                  why[0] && wanted != BITNET_PRECISION_AUTO ? BITNET_LOG_WARN : BITNET_LOG_INFO,
+                  be->d->c->name, "precision %s: float matrices are multiplied in %s%s%s",
+                  bitnet_precision_text(wanted), bitnet_precision_text(be->precision),
+                  why[0] ? ": " : "", why);
+}
+
+bitnet_status bnet_gpu_precision(gpu_backend *be, bitnet_precision wanted, bitnet_error *err)
+{
+    const bnet_gpu *g = &be->d->gpu;
+    bnet_gpu_caps caps = bnet_gpu_capabilities(g->cc_major, g->cc_minor);
+    bitnet_error why = {0};
+    bitnet_status st = BITNET_OK;
+    if (!bnet_precision_has(&caps, wanted))
+        bnet_fail(&why, BITNET_NOT_AVAILABLE,
+                  "device %d (%s) of compute capability %d.%d has no such arithmetic", g->device_id,
+                  g->name, g->cc_major, g->cc_minor);
+    for (int i = 0;; i++) {
+        be->precision = bnet_precision_at(&caps, wanted, i);
+        st = try(be, be->precision, &why);
+        if (st == BITNET_OK)
+            break;
+        bool other = wanted == BITNET_PRECISION_AUTO || st == BITNET_MISMATCH;
+        if (!other) /* missing, no memory, failed: nothing to guess at */
+            return bnet_fail(err, st, "precision %s: %s", bitnet_precision_text(wanted),
+                             why.message);
+        bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name, "precision %s: %s",
+                  bitnet_precision_text(be->precision), why.message);
+    }
+    if (be->strict && wanted != BITNET_PRECISION_AUTO && be->precision != wanted)
+        return bnet_fail(err, BITNET_NOT_AVAILABLE,
+                         "precision %s: %s; strict mode allows no other precision",
+                         bitnet_precision_text(wanted), why.message);
+    forget(be);
+    tell(be, wanted, why.message);
+    return BITNET_OK;
+}

@@ -1,0 +1,32 @@
+/* precision.h - the narrow arithmetic of float matrices: which one, by which kernels, how long. */
+#ifndef BNET_GPU_PRECISION_H
+#define BNET_GPU_PRECISION_H
+
+#include "backend/gpu/gpu.h"
+
+/* n floats to halves, halves to floats. */
+typedef void gpu_fn_convert(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr src, size_t n,
+                            gpu_ptr dst);
+/* One operation of bnet_plain on what lies on the device; products of halves get halves. */
+typedef void gpu_fn_plain(gpu_backend *be, const bnet_kernel_record *k, const bnet_plain *p,
+                          const gpu_ptr *in, const gpu_ptr *out);
+
+static inline bool gpu_half(bitnet_precision p)
+{
+    return p == BITNET_PRECISION_FP16 || p == BITNET_PRECISION_BF16;
+}
+static inline const char *gpu_half_name(bitnet_precision p)
+{
+    return p == BITNET_PRECISION_FP16 ? "f16" : p == BITNET_PRECISION_BF16 ? "bf16" : "f32";
+}
+
+/* Settles the backend's precision: what the device has, whose kernels are in the image and whose
+ * results are right. Fails NOT_AVAILABLE: a kernel of the precision that was asked for is missing;
+ * strict and not what was asked for. */
+bitnet_status bnet_gpu_precision(gpu_backend *be, bitnet_precision wanted, bitnet_error *err);
+/* In what this kernel of a model computes: its products, and the conversions they need. */
+bitnet_precision bnet_gpu_precision_of(const gpu_backend *be, const bnet_kernel_record *k);
+/* The backend's entry `plain`. */
+bitnet_status bnet_gpu_plain(bnet_backend *b, bnet_plain *p, size_t n, bitnet_error *err);
+
+#endif
