@@ -304,6 +304,16 @@ def test_P_6_what_is_kept_may_be_damaged_or_old():
     equal((r.out, again), (want, n), "nothing is kept")
 
 
+def test_P_6_timed_beside_the_builds():
+    """Each in its own row; a row whose kernel could not be compiled is left out, not filled with another's time."""
+    args = ("bench", "-m", model("nano"), "--device", "cuda", "--kernels", "--repeat", "1", "--tests", "tg1")
+    rows = expect(0, *args, env=with_gpu(90)).out
+    equal(len(re.findall(r"i2s_gpu_gemv_rtc +1 x", rows)), len(re.findall(r"i2s_gpu_gemv +1 x", rows)), rows)
+    check("i2s_gpu_gemv_rtc" in rows, rows)
+    rows = expect(0, *args, env={**with_gpu(90), "BITNET_EMULATED_NVRTC": "fail"}).out
+    check("i2s_gpu_gemv_rtc" not in rows and "i2s_gpu_gemv " in rows, rows)
+
+
 def test_P_6_no_compiler_or_one_that_fails():
     """The build's kernel serves, with a warning that names the reason; without the option nothing is compiled."""
     want = text(None, "--device", "cpu")

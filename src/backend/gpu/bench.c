@@ -229,7 +229,7 @@ double bnet_gpu_bench_run(bnet_bench *b, const bnet_kernel_record *k)
         if (bnet_gpu_ok(be, "measuring", c->stamp(be->d, STAMP + 1)))
             bnet_gpu_ok(be, "measuring", c->between(be->d, STAMP, STAMP + 1, &ms));
     }
-    bool ok = gpu_alive(be);
+    bool ok = gpu_alive(be) && be->last.kernel == k; /* another one may have served in its place */
     bnet_gpu_leave(be);
     return ok ? ms / b->n_launches : 0;
 }
