@@ -96,6 +96,13 @@ bitnet_status bnet_validate_open_device(const validation_run *r, const bnet_regi
 /* Runs the case and holds its result against plain arithmetic in double: sets verdict, max_error,
  * bound and note (validate_double.c). */
 bitnet_status bnet_validate_double(kernel_case *c, bitnet_accuracy *a, bitnet_error *err);
+/* Kernels of single operations: which records they are, the check of one (validate_plain.c). */
+bool bnet_case_plain(const bnet_kernel_record *k);
+bitnet_status bnet_validate_plain(validation_run *r, const bnet_kernel_record *k);
+/* A new row of the result, with the record's bound; NULL: no memory, said in err. */
+bitnet_accuracy *bnet_validate_row(validation_run *r, const bnet_kernel_record *k, case_shape s);
+/* The precision in which a backend must be opened for this kernel to serve. */
+bitnet_precision bnet_validate_precision(const bnet_kernel_record *k);
 /* CANCELLED if the caller wants it. */
 bitnet_status bnet_validate_poll(const validation_run *r);
 

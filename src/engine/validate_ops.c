@@ -50,14 +50,31 @@ bitnet_status bnet_validate_open_forced(const validation_run *r, const bnet_kern
         st = bnet_registry_add(*registry, k, r->err);
     if (st == BITNET_OK)
         st = bnet_registry_tune(*registry, q, k->id, r->err);
+    validation_run forced = *r;
+    forced.device.precision = bnet_validate_precision(k);
     if (st == BITNET_OK)
-        st = bnet_validate_open_device(r, *registry, NULL, be);
+        st = bnet_validate_open_device(&forced, *registry, NULL, be);
     return st;
+}
+
+bitnet_precision bnet_validate_precision(const bnet_kernel_record *k)
+{
+    bool product = strcmp(k->op, "linear") == 0 || strcmp(k->op, "matmul") == 0;
+    if (!product || k->device == BNET_DEV_CPU)
+        return BITNET_PRECISION_FP32;
+    return strcmp(k->dtype, "f16") == 0    ? BITNET_PRECISION_FP16
+           : strcmp(k->dtype, "bf16") == 0 ? BITNET_PRECISION_BF16
+                                           : BITNET_PRECISION_FP32;
 }
 
 /* ---- rows of the result ---- */
 
-static bitnet_accuracy *add_row(validation_run *r, const bnet_kernel_record *k, case_shape s)
+static double bound_of(const bnet_kernel_record *k)
+{
+    return strncmp(k->agreement, "close(", 6) == 0 ? strtod(k->agreement + 6, NULL) / 8388608.0 : 0;
+}
+
+bitnet_accuracy *bnet_validate_row(validation_run *r, const bnet_kernel_record *k, case_shape s)
 {
     bitnet_validation *v = r->out;
     if (!bnet_grow(&v->accuracy, &r->cap_accuracy, v->n_accuracy + 1, sizeof *v->accuracy)) {
@@ -70,6 +87,7 @@ static bitnet_accuracy *add_row(validation_run *r, const bnet_kernel_record *k, 
                            .format = k->format,
                            .dtype = k->dtype,
                            .agreement = k->agreement,
+                           .bound = bound_of(k),
                            .m = s.m,
                            .n = s.n,
                            .k = s.k};
@@ -80,11 +98,6 @@ static void skip_row(bitnet_accuracy *a, const char *why)
 {
     a->verdict = BITNET_VERDICT_SKIP;
     snprintf(a->note, sizeof a->note, "%s", why);
-}
-
-static double bound_of(const bnet_kernel_record *k)
-{
-    return strncmp(k->agreement, "close(", 6) == 0 ? strtod(k->agreement + 6, NULL) / 8388608.0 : 0;
 }
 
 /* ---- a kernel against the reference ---- */
@@ -176,11 +189,10 @@ static bitnet_status check_shape(validation_run *r, const bnet_kernel_record *k,
     char reason[120];
     bnet_registry *registry = NULL;
     bnet_backend *be = NULL;
-    bitnet_accuracy *a = add_row(r, k, s);
+    bitnet_accuracy *a = bnet_validate_row(r, k, s);
     bnet_kernel_query q = bnet_case_query(k, s);
     if (!a)
         return BITNET_MEMORY;
-    a->bound = bound_of(k);
     if (*bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason)) {
         skip_row(a, reason);
         return BITNET_OK;
@@ -218,6 +230,11 @@ bitnet_status bnet_validate_accuracy(validation_run *r)
     for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(r->runtime->registry, i)); i++) {
         size_t n;
         const case_shape *s = shapes_of(r, k, &n);
+        if (bnet_case_plain(k)) {
+            st = bnet_validate_poll(r);
+            st = st == BITNET_OK ? bnet_validate_plain(r, k) : st;
+            continue;
+        }
         st = check_shapes(r, k, s, n, CASE_RANDOM);
         for (size_t j = 0; st == BITNET_OK && is_ternary(k) && j < BNET_COUNT(fills); j++)
             st = check_shapes(r, k, long_shapes, BNET_COUNT(long_shapes), fills[j]);

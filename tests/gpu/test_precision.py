@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from test_emulated import model, need, with_gpu  # noqa: E402
-from harness import check, equal, expect, fails, main, shared, temp  # noqa: E402
+from harness import check, equal, expect, fails, main, run, shared, temp  # noqa: E402
 
 LLAMA = {}
 
@@ -144,6 +144,28 @@ def test_a_precision_without_effect_is_told():
     check("precision" not in r.err, r.err)
     fails(12, *ask(), "--device", "cpu", "--precision", "fp16", "--strict", env={}, says="the CPU multiplies float matrices")
     fails(2, *ask(), "--precision", "fp8", says="fp32|fp16|bf16|auto")
+
+
+def validated(code, **env):
+    r = run("validate", "--device", "cuda", "--quick", "--json", env=with_gpu(90, **env))
+    check(r.code in (code, 10), f"exit {r.code}: {r.err[:300]}")  # 10: how an emulated device gives memory back is not its matter
+    rows = {}
+    for a in json.loads(r.out)["accuracy"]:
+        rows.setdefault(a["kernel"], []).append(a["verdict"])
+    return rows
+
+
+def test_V_2_validate_checks_single_operations():
+    rows = validated(0)
+    for kernel in ("matmul_fp16_gpu", "matmul_bf16_gpu", "wmma_i2s_gpu", "matmul_i2s_gpu", "matmul_i2s_gpu_few", "wmma_f16_gpu",
+                   "matmul_nn_f32_gpu", "matmul_nn_fp16_gpu", "matmul_nn_bf16_gpu", "convert_f32_f16_gpu", "convert_f32_bf16_gpu",
+                   "convert_f16_f32_gpu", "convert_bf16_f32_gpu", "quantize_i2s_gpu", "quantize_tl1_gpu", "quantize_tl2_gpu",
+                   "qk256_gpu_gemv", "add_gpu", "mul_gpu", "relu2_gpu", "silu_gpu", "glu_relu2_gpu", "glu_silu_gpu", "softmax_gpu",
+                   "argmax_gpu"):
+        check("pass" in rows[kernel] and "fail" not in rows[kernel], f"{kernel}: {rows[kernel]}")
+    rows = validated(7, WRONG="bnet_matmul_f16_nn")
+    check("fail" in rows["matmul_nn_fp16_gpu"], rows["matmul_nn_fp16_gpu"])
+    check("fail" not in rows["wmma_f16_gpu"], rows["wmma_f16_gpu"])
 
 
 def test_ternary_models_keep_their_integers():
