@@ -24,7 +24,7 @@ struct bitnet_receipt {
     bitnet_engine *engine;
     bitnet_kernel_use before[BNET_KERNELS_MAX];
     size_t n_before;
-    uint64_t dequantised, steps, spare_calls; /* before */
+    uint64_t dequantised, steps, spare_calls, replays; /* before */
     bool measured;
     double read_limit;
     char sha256[2 * BNET_SHA256_BYTES + 1];
@@ -38,6 +38,14 @@ static uint64_t spare_calls(const bitnet_engine *e)
     for (size_t i = 0; i < n; i++)
         calls += uses[i].n_calls;
     return calls;
+}
+
+static bnet_backend_stats device_of(const bitnet_engine *e)
+{
+    bnet_backend_stats d = {0};
+    if (e->backend->v->stats)
+        e->backend->v->stats(e->backend, &d);
+    return d;
 }
 
 void bitnet_receipt_facts_init(bitnet_receipt_facts *f)
@@ -61,6 +69,7 @@ bitnet_status bitnet_receipt_open(bitnet_engine *e, bitnet_receipt **out, bitnet
     r->dequantised = bitnet_engine_fallbacks(e);
     r->steps = e->n_fallbacks;
     r->spare_calls = spare_calls(e);
+    r->replays = device_of(e).n_replays;
     *out = r;
     return BITNET_OK;
 }
@@ -96,6 +105,7 @@ typedef struct document {
     const bitnet_engine *e;
     const bitnet_receipt_facts *f;
     bitnet_stats stats;
+    bnet_backend_stats device;
     uint64_t steps, dequantised, on_spare; /* of this receipt */
     bool failed;
 } document;
@@ -196,6 +206,7 @@ static void put_kernels(document *d, json_t *root)
     put(d, quantization, "fallback_count", count(d->dequantised));
     put(d, root, "kernels", ids);
     put(d, root, "kernel_calls", calls);
+    put(d, root, "graph_replays", count(d->device.n_replays - d->r->replays));
     put(d, root, "quantization", quantization);
 }
 
@@ -228,6 +239,7 @@ static void put_environment(document *d, json_t *root)
     put(d, o, "OS", text(s.data ? s.data : "unknown"));
     put(d, o, "CPU_BRAND", text(r->devices->cpu.brand));
     put(d, o, "GPU_INFO", text(gpus.data ? gpus.data : ""));
+    put(d, o, "GPU_DEVICE", text(d->device.device[0] ? d->device.device : "none"));
     put(d, o, "compiler", text(COMPILER));
     put(d, o, "threads", json_integer(bnet_pool_threads(r->pool)));
     put(d, o, "isa", text(r->isa ? r->isa : "best"));
@@ -341,7 +353,7 @@ bitnet_status bitnet_receipt_write(bitnet_receipt *r, const bitnet_receipt_facts
     bitnet_status st = bnet_options_copy(&f, sizeof f, facts, "receipt facts", err);
     if (st != BITNET_OK)
         return st;
-    document d = {.r = r, .e = r->engine, .f = &f};
+    document d = {.r = r, .e = r->engine, .f = &f, .device = device_of(r->engine)};
     d.steps = d.e->n_fallbacks - r->steps;
     d.dequantised = bitnet_engine_fallbacks(d.e) - r->dequantised;
     d.on_spare = spare_calls(d.e) - r->spare_calls;

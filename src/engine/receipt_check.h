@@ -128,6 +128,8 @@ bool bnet_evidence_cache(checking *c);
 bool bnet_evidence_formats(checking *c);
 /* Every layer was passed as often as every other. */
 bool bnet_evidence_layers(checking *c);
+/* Passes that a GPU repeated have their kernels among the calls; a CPU repeats none. */
+bool bnet_evidence_replays(checking *c);
 /* What the receipt says of the model is what the file at o->model_path says. */
 bool bnet_evidence_model(checking *c);
 

@@ -175,6 +175,28 @@ bool bnet_evidence_layers(checking *c)
     return true;
 }
 
+/* A repeated pass begins with fetching its step and goes through every layer. */
+bool bnet_evidence_replays(checking *c)
+{
+    double n = number_at(c, "graph_replays"), layers = number_at(c, "model_info.layers");
+    bool cpu = strcmp(text_at(c, "backend"), "cpu") == 0;
+    const char *device = text_at(c, "environment.GPU_DEVICE");
+    if (n > 0 && cpu)
+        return no(c, "graph_replays is %.0f, a CPU records nothing", n);
+    if (calls_of_op(c, "step") < n)
+        return no(c, "graph_replays is %.0f, steps were fetched only %.0f times", n,
+                  calls_of_op(c, "step"));
+    if (calls_of_op(c, "attention") < n * layers)
+        return no(c,
+                  "graph_replays is %.0f, %.0f calls of attention are less than that times %.0f "
+                  "layers",
+                  n, calls_of_op(c, "attention"), layers);
+    bool none = strcmp(device, "none") == 0;
+    if (at(c->root, "environment.GPU_DEVICE") && none != cpu)
+        return no(c, "GPU_DEVICE is %.60s, the backend is %.20s", device, text_at(c, "backend"));
+    return true;
+}
+
 /* ---- the model file ---- */
 
 /* The type all projections share, else "mixed". */

@@ -68,7 +68,7 @@ bool bnet_form_sizes(checking *c)
         if (number_at(c, sizes[i]) < 1)
             return no(c, "%s is 0", sizes[i]);
     for (size_t i = 0; i < BNET_COUNT(fields); i++)
-        if (fields[i].type == 'i' &&
+        if ((fields[i].type == 'i' || fields[i].type == 'c') &&
             json_integer_value(at(c->root, fields[i].path)) > BNET_RECEIPT_WHOLE)
             return no(c, "%s is above 2^53", fields[i].path);
     return true;

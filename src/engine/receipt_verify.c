@@ -45,6 +45,7 @@ static bool gate_schema(checking *c)
         bool ok = t == 's'   ? json_is_string(j)
                   : t == 't' ? !j || json_is_string(j)
                   : t == 'i' ? whole
+                  : t == 'c' ? !j || whole
                   : t == 'u' ? whole || is_large(j)
                   : t == 'n' ? json_is_number(j) && json_number_value(j) >= 0
                   : t == 'b' ? json_is_boolean(j)
@@ -253,7 +254,7 @@ static bool gate_calls(checking *c)
     if (json_object_size(calls) != n_ids(c))
         return no(c, "kernel_calls has %zu entries for %zu kernels", json_object_size(calls),
                   n_ids(c));
-    return bnet_evidence_layers(c);
+    return bnet_evidence_layers(c) && bnet_evidence_replays(c);
 }
 
 static bool near(double a, double b)

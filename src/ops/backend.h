@@ -145,6 +145,7 @@ typedef struct bnet_backend_stats {
     double fp16_ms, bf16_ms;
     bitnet_precision precision; /* the weights' float matrices are multiplied in */
     bitnet_precision settled;   /* what was settled on, with or without such weights */
+    char device[128]; /* "NVIDIA H200, compute capability 9.0, CUDA 13.0" */
 } bnet_backend_stats;
 
 /* Where a device's memory is, in bytes, and how the weights came there. */

@@ -104,6 +104,14 @@ def test_receipt_lists_the_gpus_kernels():
     equal(receipt["compute_path"], "real", "compute_path")
     check("i2s_gpu_gemv" in receipt["kernels"], receipt["kernels"])
     expect(0, "receipt", "verify", path, env=with_gpu(90))
+    replays = receipt["graph_replays"]
+    check(35 <= replays < 40 and receipt["kernel_calls"]["step_gpu"] >= replays, receipt["kernel_calls"])
+    check(re.match(r"emulated device, compute capability 9.0, CUDA \d", receipt["environment"]["GPU_DEVICE"]), receipt["environment"])
+    for change, says in (({"graph_replays": replays + 9}, "steps were fetched only"),
+                         ({"environment": {**receipt["environment"], "GPU_DEVICE": "none"}}, "GPU_DEVICE is none")):
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({**receipt, **change}, f)
+        fails(13, "receipt", "verify", path, env=with_gpu(90), says=says)
 
 
 # ---- what bench shows ----

@@ -449,6 +449,8 @@ bitnet_status bnet_cuda_driver_open(const bnet_loader *loader, int index, gpu_dr
         return st;
     }
     own_pool(c);
+    snprintf(c->base.version, sizeof c->base.version, "CUDA %d.%d", c->version / 1000,
+             c->version % 1000 / 10);
     c->base.open_ms = bnet_now_ms() - begun;
     *out = &c->base;
     return BITNET_OK;

@@ -78,7 +78,8 @@ typedef struct gpu_calls {
 struct gpu_driver {
     const gpu_calls *c;
     bnet_gpu gpu;
-    double open_ms; /* library, context and kernels */
+    double open_ms;   /* library, context and kernels */
+    char version[32]; /* of the interface, "CUDA 13.0" */
 };
 
 #endif

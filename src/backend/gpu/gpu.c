@@ -240,6 +240,9 @@ static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
                                 .bf16_ms = be->half_ms[BITNET_PRECISION_BF16],
                                 .settled = be->precision,
                                 .precision = be->n_half ? be->precision : BITNET_PRECISION_FP32};
+    const bnet_gpu *g = &be->d->gpu;
+    snprintf(out->device, sizeof out->device, "%.70s, compute capability %d.%d, %s", g->name,
+             g->cc_major, g->cc_minor, be->d->version);
     bnet_gpu_leave(be);
 }
 
