@@ -7,6 +7,9 @@
 
 #include <stdio.h>
 
+/* Few threads bring weights faster than all: those of a processor's every core wait for each other,
+ * for the driver's and where the system maps a file's pages. */
+enum { LOAD_THREADS = 4 };
 enum { COPY_BYTES = 256 << 20, COPIES = 4, COPIES_AT_ONCE = 4, FEW_ROWS = 8 };
 
 /* ---- who is inside, what failed ---- */
@@ -310,6 +313,7 @@ static void gpu_close(bnet_backend *b)
         be->d->c->close(be->d);
     }
     bnet_backend_close(be->host);
+    bnet_pool_close(be->pool);
     pthread_mutex_destroy(&be->lock);
     bnet_free(be->step_shadow);
     bnet_free(be->inv_freq);
@@ -424,7 +428,6 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     both->table.pass_reserve = vendor->pass_reserve;
     be->rows = vendor->rows;
     be->n_kernel_rows = vendor->n_rows;
-    be->pool = w->pool;
     be->registry = w->registry;
     be->strict = w->strict;
     be->log = w->log ? *w->log : (bnet_log){NULL, NULL};
@@ -438,7 +441,11 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     be->clock = bnet_calloc(1, sizeof *be->clock);
     bitnet_status st = be->clock ? BITNET_OK : bnet_no_memory(err, d->c->name);
     if (st == BITNET_OK)
-        st = bnet_backend_open_cpu(w->pool, w->registry, "scalar", w->strict, NULL, &be->host, err);
+        st =
+            bnet_pool_open(BNET_MIN(bnet_pool_threads(w->pool), (int)LOAD_THREADS), &be->pool, err);
+    if (st == BITNET_OK)
+        st =
+            bnet_backend_open_cpu(be->pool, w->registry, "scalar", w->strict, NULL, &be->host, err);
     bnet_gpu_usage_begin(be);
     if (st == BITNET_OK)
         st = bnet_gpu_memory_open(be, err);

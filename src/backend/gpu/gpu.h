@@ -107,7 +107,7 @@ struct gpu_backend {
     bnet_device_kind kind;
     const gpu_kernel_row *rows;
     size_t n_kernel_rows;
-    bnet_pool *pool;
+    bnet_pool *pool; /* our own: reads and copies what goes to the device */
     const bnet_registry *registry;
     bnet_capabilities caps;
     bool strict;

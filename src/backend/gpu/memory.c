@@ -4,9 +4,7 @@
 #include "backend/gpu/usage.h"
 #include "base/file.h"
 
-/* Stamps 12..15 belong to the ring. More threads than this wait for each other where the system
- * maps a file's pages. */
-enum { STAMP_CHUNKS = 12, ALIGNED = 256, COPY_THREADS = 8 };
+enum { STAMP_CHUNKS = 12, ALIGNED = 256 }; /* stamps 12..15 belong to the ring */
 
 /* ---- allocation ---- */
 
@@ -145,9 +143,6 @@ static void copy_part(void *arg, int thread, int n_threads)
 {
     const copy_job *j = arg;
     size_t begin, end;
-    n_threads = BNET_MIN(n_threads, (int)COPY_THREADS);
-    if (thread >= n_threads)
-        return;
     bnet_split(j->n, 1 << 16, thread, n_threads, &begin, &end);
     if (begin < end)
         bnet_map_fetch(j->from + begin, end - begin);
