@@ -297,7 +297,8 @@ static bool serve_best(bnet_workspace *ws, const bnet_best *b, const bnet_top_wa
     float least = b->logits[BNET_MIN(want->k, (size_t)b->n) - 1] - want->range;
     if (!all && !(b->logits[b->n - 1] < least))
         return false;
-    for (int i = 0; i < b->n; i++) {
+    int n = 0;
+    for (int i = 0; i < b->n && b->logits[i] >= least; i++, n++) {
         int at = i;
         for (; at > 0 && ws->top_ids[at - 1] > b->ids[i]; at--) {
             ws->top_ids[at] = ws->top_ids[at - 1];
@@ -306,7 +307,7 @@ static bool serve_best(bnet_workspace *ws, const bnet_best *b, const bnet_top_wa
         ws->top_ids[at] = b->ids[i];
         ws->top_logits[at] = b->logits[i];
     }
-    *out = (bnet_top){ws->top_ids, ws->top_logits, (size_t)b->n};
+    *out = (bnet_top){ws->top_ids, ws->top_logits, (size_t)n};
     return true;
 }
 

@@ -1,5 +1,6 @@
 /* bench_attn.cu - attention, cache and head: against double precision, then timed. */
 #include "backend/cuda/batch.h"
+#include "backend/cuda/tiles.h"
 #include "kbench.cuh"
 
 #include <cuda_bf16.h>
@@ -16,6 +17,8 @@ __global__ void bnet_attn_decode_h128_c1(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c2(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c4(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c8(const bnet_cu_attn_args a);
+__global__ void bnet_attn_batch_h128_4(const bnet_cu_attn_args a);
+__global__ void bnet_attn_batch_h128_8(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_f32(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_i8(const bnet_cu_attn_args a);
 __global__ void bnet_head_f16(const bnet_cu_head_args a);
@@ -164,6 +167,13 @@ static attn_fn *clustered(uint32_t c)
                     : bnet_attn_decode_h128_c8;
 }
 
+enum { BATCH = 100 }; /* as "cluster": the kernel for many timelines on cluster - BATCH blocks */
+static void launch_batch(const bnet_cu_attn_args &a, uint32_t blocks, bool pdl)
+{
+    launch(a.n_heads / a.n_kv_heads <= 4 ? bnet_attn_batch_h128_4 : bnet_attn_batch_h128_8, a,
+           bnet_attn_batch_launch(&a, blocks), pdl);
+}
+
 static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, uint32_t splits,
                          int fused, bool neox, uint32_t cluster = 0)
 { /* fused: 0 rotated and stored before, 1 inside, 2 by rope_append */
@@ -195,14 +205,16 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
     a.head_dim = hd, a.kv_type = (uint32_t)type, a.part_bytes = part_bytes(type, hd);
     a.n_rot = n_rot, a.neox = neox, a.n_tokens = t_n, a.n_splits = splits;
     a.scale = 1.0f / sqrtf((float)hd);
-    dev<float> work(bnet_attn_work_bytes(&a) / 4 + 1);
+    dev<float> work(bnet_attn_work_bytes(&a) / 4 + bnet_attn_batch_work_bytes(&a, 200) / 4 + 1);
     a.work = work.p, a.counters = counters.p;
     if (fused == 2) {
         launch(bnet_rope_append, a, bnet_rope_append_launch(&a));
         a.cs = nullptr;
     }
     for (int twice = 0; twice < 2; twice++)
-        if (cluster)
+        if (cluster > BATCH)
+            launch_batch(a, cluster - BATCH, twice);
+        else if (cluster)
             launch(clustered(cluster), a, bnet_attn_decode_h128_launch(&a, cluster));
         else
             launch(decoders[type], a, bnet_attn_decode_launch(&a));
@@ -246,6 +258,12 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
 
 SECTION(attn_check)
 {
+    for (uint32_t blocks : {1u, 3u, 7u, 40u, 132u})
+        for (int fused = 0; fused < 3; fused++) {
+            check_decode(0, 20, 5, 128, 1, fused, true, BATCH + blocks);
+            check_decode(0, 8, 1, 128, 1, fused, false, BATCH + blocks);
+            check_decode(0, 3, 3, 128, 1, fused, true, BATCH + blocks);
+        }
     for (uint32_t c : {1u, 2u, 4u, 8u})
         for (int fused = 0; fused < 2; fused++) {
             check_decode(0, 20, 5, 128, 1, fused, true, c);
@@ -288,10 +306,10 @@ SECTION(attn_time)
             std::vector<float> f((size_t)tokens * 3840);
             for (auto &e : f)
                 e = g.normal();
-            dev<float> q(f), cs(f), y((size_t)tokens * 2560), work((size_t)tokens * 20 * 64 * 130);
+            dev<float> q(f), cs(f), y((size_t)tokens * 2560), work((size_t)std::max(tokens, 8u) * 20 * 64 * 130);
             dev<uint32_t> counters(tokens * 5);
             counters.zero();
-            for (uint32_t splits : {1u, 4u, 8u, 16u, 101u, 102u, 104u, 108u}) {
+            for (uint32_t splits : {1u, 4u, 8u, 16u, 101u, 102u, 104u, 108u, 200u}) {
                 uint32_t c = splits > 100 ? splits - 100 : 0;
                 if ((c == 0 && splits * tokens > 520) || (c && type))
                     continue;
@@ -305,13 +323,15 @@ SECTION(attn_time)
                 double us = time_graph(90, [&](int i) {
                     bnet_cu_attn_args b = a;
                     b.layer = (uint32_t)i % layers;
-                    if (c)
+                    if (c == 100)
+                        launch_batch(b, (uint32_t)n_sm, true);
+                    else if (c)
                         launch(clustered(c), b, bnet_attn_decode_h128_launch(&b, c), true);
                     else
                         launch(decoders[type], b, bnet_attn_decode_launch(&b), true);
                 });
                 char cell[60];
-                snprintf(cell, sizeof cell, " %s%u: %.2f(%.2f)", c ? "c" : "", c ? c : splits, us,
+                snprintf(cell, sizeof cell, " %s%u: %.2f(%.2f)", c == 100 ? "batch" : c ? "c" : "", c ? c : splits, us,
                          (double)blocks * 10 * pb / us * 1e-6);
                 line += cell;
             }

@@ -1,5 +1,6 @@
 /* bench_vec.cu - norm, quantisation, rotation, sampling: checked as the CPU's scalar kernels compute
  * them, then timed. */
+#include "backend/cuda/tiles.h"
 #include "kbench.cuh"
 
 extern "C" {
@@ -9,6 +10,8 @@ __global__ void bnet_rope_table(const bnet_cu_rope_table_args a);
 __global__ void bnet_argmax(const bnet_cu_sample_args a);
 __global__ void bnet_topk_part(const bnet_cu_sample_args a);
 __global__ void bnet_topk_merge(const bnet_cu_sample_args a);
+__global__ void bnet_topk_rows(const bnet_cu_sample_args a);
+__global__ void bnet_topk_join(const bnet_cu_sample_args a);
 }
 
 static std::vector<float> normals(size_t n, rng &g)
@@ -97,6 +100,10 @@ SECTION(sample_check)
         launch(bnet_topk_merge, a, bnet_topk_merge_launch(rows));
         std::vector<int32_t> got = id.get();
         std::vector<float> gv = value.get();
+        id.zero(), value.zero();
+        launch(bnet_topk_rows, a, bnet_topk_rows_launch(&a));
+        launch(bnet_topk_join, a, bnet_topk_join_launch(&a));
+        verdict("sample of rows " + std::to_string(n), got == id.get() && gv == value.get());
         a.work = zero.p, a.next_id = next.p, a.next_pos = pos.p;
         for (int twice = 0; twice < 2; twice++)
             launch(bnet_argmax, a, bnet_argmax_launch(rows));
@@ -137,8 +144,12 @@ SECTION(vec_time)
             launch(bnet_topk_part, a, bnet_topk_part_launch(rows), true);
             launch(bnet_topk_merge, a, bnet_topk_merge_launch(rows), true);
         });
+        double t2 = time_graph(30, [&](int) {
+            launch(bnet_topk_rows, a, bnet_topk_rows_launch(&a), true);
+            launch(bnet_topk_join, a, bnet_topk_join_launch(&a), true);
+        });
         char cell[80];
-        snprintf(cell, sizeof cell, " %u rows: argmax %.1f topk %.1f;", rows, t0, t1);
+        snprintf(cell, sizeof cell, " %u rows: argmax %.1f topk %.1f by rows %.1f;", rows, t0, t1, t2);
         line += cell;
     }
     row("sampling of %u, us:%s", n, line.c_str());

@@ -1,6 +1,7 @@
 /* bench_w2.cu - ternary GEMV and GEMM: exact against integer sums, then timed over matrices that
  * together exceed the L2 cache. */
 #include "backend/cuda/kernels/w2_units.cuh"
+#include "backend/cuda/tiles.h"
 #include "kbench.cuh"
 
 extern "C" {
@@ -8,6 +9,10 @@ __global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
 __global__ void bnet_w2_gemm_mma_64(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_gemm_wgmma_64(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_gemm_wgmma_128(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_tiles_128(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_tiles_256(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_prompt(const bnet_cu_gemm_args a);
+__global__ void bnet_norm_tiles(const bnet_cu_norm_args a);
 }
 
 typedef void gemv_fn(const bnet_cu_gemv_args);
@@ -288,6 +293,109 @@ SECTION(gemm_check)
         }
 }
 
+/* The same activations in the order of tiles.h. */
+static std::vector<int8_t> tiled(const std::vector<int8_t> &q, uint32_t stride, uint32_t tokens)
+{
+    uint32_t n = bnet_cu_div(tokens, BNET_PROMPT_TOKENS) * BNET_PROMPT_TOKENS;
+    std::vector<int8_t> v((size_t)n * stride, 77);
+    for (uint32_t t = 0; t < tokens; t++)
+        for (uint32_t c = 0; c < stride; c++) {
+            uint32_t r = t % 64;
+            v[((size_t)(t / 64) * (stride / 128) + c / 128) * BNET_TILE_BYTES + r * 128 +
+              ((c % 128 / 16 ^ (r & 7)) << 4) + c % 16] = q[(size_t)t * stride + c];
+        }
+    return v;
+}
+
+SECTION(tiles_check)
+{
+    rng g(21);
+    for (auto &s : shapes)
+        for (uint32_t tokens : {1u, 9u, 64u, 150u, 300u}) {
+            matrix m(s.rows, s.k, s.paired, tokens, g);
+            acts x(s.k, tokens, g);
+            dev<int8_t> q(tiled(x.q, x.stride, tokens));
+            for (uint32_t rows : {0u, 128u, 256u}) /* 0: the kernel for prompts */
+                for (uint32_t splits : {1u, 2u, 3u, 4u, 5u, 8u}) {
+                    bnet_cu_gemm_args a = {};
+                    a.m = m.m, a.act = x.a, a.n_tokens = tokens, a.epilogue = s.epilogue;
+                    a.act.q = q.p, a.splits = splits;
+                    if (splits > m.m.n_chunks || (!rows && splits > BNET_PROMPT_SPLITS))
+                        continue;
+                    if (rows && ( bnet_cu_div(m.m.n_chunks, splits) > BNET_W2_TILES_CHUNKS ||
+                        bnet_w2_tiles_shared(m.m.n_chunks, rows, splits) > shared_max))
+                        continue;
+                    size_t bad = 0;
+                    for (int twice = 0; twice < 2; twice++) {
+                        m.poison(tokens);
+                        if (s.epilogue == BNET_CU_ADD)
+                            prefill(m, tokens, 0.75f);
+                        if (rows)
+                            launch(rows == 128 ? bnet_w2_tiles_128 : bnet_w2_tiles_256, a,
+                                   bnet_w2_tiles_launch(&a, rows), twice, splits);
+                        else
+                            launch(bnet_w2_prompt, a, bnet_w2_prompt_launch(&a), twice, splits);
+                        bad += compare(m, x, s.epilogue, 0.75f);
+                    }
+                    char what[120];
+                    snprintf(what, sizeof what, "tiles of %u rows %ux%u parts %zu tokens %u splits %u",
+                             rows, s.rows[0], s.k, s.rows.size(), tokens, splits);
+                    verdict(what, bad == 0, bad ? std::to_string(bad) + " differ" : "");
+                }
+        }
+}
+
+/* Codes into tiles; near a boundary of rounding they may differ by one. */
+SECTION(norm_tiles_check)
+{
+    rng g(22);
+    for (uint32_t k : {2560u, 6912u, 300u, 77u, 8193u})
+        for (int with_norm = 0; with_norm < 2; with_norm++) {
+            uint32_t tokens = 70, stride = bnet_cu_div(k, 128) * 128, ld = k + (k == 300 ? 1 : 0);
+            std::vector<float> f((size_t)tokens * ld), w(k);
+            for (auto &v : f)
+                v = g.normal();
+            for (auto &v : w)
+                v = 1 + 0.3f * g.normal();
+            dev<float> dx(f), dw(w), scale(tokens);
+            dev<int32_t> sum(tokens);
+            dev<int8_t> q((size_t)128 * stride);
+            bnet_cu_norm_args a = {};
+            a.x = dx.p, a.norm = with_norm ? dw.p : nullptr, a.k = k, a.ld = ld, a.eps = 1e-5f;
+            a.act = {q.p, scale.p, sum.p, stride, 0};
+            launch(bnet_norm_tiles, a, bnet_norm_tiles_launch(tokens), true);
+            std::vector<int8_t> got = q.get(), want((size_t)tokens * stride), dif;
+            std::vector<int32_t> sums = sum.get();
+            std::vector<float> scales = scale.get();
+            size_t bad = 0, off = 0;
+            std::vector<int8_t> flat((size_t)tokens * stride);
+            for (uint32_t t = 0; t < tokens; t++) {
+                double ss = 0, top = 1e-5;
+                for (uint32_t i = 0; i < k; i++)
+                    ss += (double)f[(size_t)t * ld + i] * f[(size_t)t * ld + i];
+                double inv = with_norm ? 1 / sqrt(ss / k + 1e-5) : 1;
+                for (uint32_t i = 0; i < k; i++)
+                    top = std::max(top, fabs((double)f[(size_t)t * ld + i] * inv * (with_norm ? w[i] : 1)));
+                bad += fabs(scales[t] - top / 127) > 2e-6 * top / 127;
+                int total = 0;
+                for (uint32_t i = 0; i < stride; i++) {
+                    uint32_t r = t % 64;
+                    int8_t c = got[((size_t)(t / 64) * (stride / 128) + i / 128) * BNET_TILE_BYTES +
+                                   r * 128 + ((i % 128 / 16 ^ (r & 7)) << 4) + i % 16];
+                    double v = i < k ? (double)f[(size_t)t * ld + i] * inv * (with_norm ? w[i] : 1) * 127 / top : 0;
+                    bad += fabs(c - v) > 0.5 + 1e-4;
+                    off += c != (int)nearbyint(v);
+                    total += c;
+                }
+                bad += total != sums[t];
+            }
+            char what[120];
+            snprintf(what, sizeof what, "norm_tiles %ux%u norm %d: %zu codes on the other side", tokens, k,
+                     with_norm, off);
+            verdict(what, bad == 0, bad ? std::to_string(bad) + " wrong" : "");
+        }
+}
+
 /* Random units: every byte made of codes 0..2. */
 static std::vector<uint8_t> random_units(size_t n, rng &g)
 {
@@ -389,4 +497,96 @@ SECTION(gemm_time)
             row("%ux%u T=%u:%s", s[0], s[1], tokens, line.c_str());
         }
     }
+}
+
+SECTION(tiles_time)
+{
+    rng g(23);
+    const uint32_t list[][2] = {{3840, 2560}, {2560, 2560}, {13824, 2560}, {2560, 6912}};
+    row("GEMM of tiles, 64 tokens, us: rows/splits without, with norm before (both pdl)");
+    for (auto &s : list) {
+        size_t bytes = (size_t)s[0] * s[1] / 4, copies = 200000000 / bytes + 1;
+        std::vector<uint8_t> some = random_units(1 << 20, g);
+        dev<uint8_t> w(bytes * copies);
+        for (size_t at = 0; at < w.n; at += some.size())
+            CU(cudaMemcpy(w.p + at, some.data(), std::min(some.size(), w.n - at),
+                          cudaMemcpyHostToDevice));
+        acts x(s[1], 64, g);
+        std::vector<float> f((size_t)64 * s[1]);
+        for (auto &v : f)
+            v = g.normal();
+        dev<float> dx(f), norm(f), y((size_t)s[0] * 64);
+        bnet_cu_norm_args n = {};
+        n.x = dx.p, n.norm = norm.p, n.k = n.ld = s[1], n.eps = 1e-5f, n.act = x.a;
+        std::string line;
+        double alone = time_graph(100, [&](int) {
+            launch(bnet_norm_tiles, n, bnet_norm_tiles_launch(64), true);
+        });
+        for (uint32_t rows : {128u, 256u})
+            for (uint32_t splits : {1u, 2u, 3u, 4u, 5u, 6u, 8u}) {
+                bnet_cu_gemm_args a = {};
+                a.m.n_tiles = s[0] / 16, a.m.n_chunks = s[1] / 128, a.m.n_parts = 1;
+                a.m.part[0] = {0, s[0], 0.01f, s[0], y.p};
+                a.act = x.a, a.n_tokens = 64, a.splits = splits;
+                bnet_cu_launch l = bnet_w2_tiles_launch(&a, rows);
+                if (bnet_cu_div(a.m.n_chunks, splits) > BNET_W2_TILES_CHUNKS || l.shared > shared_max ||
+                    l.grid[0] * l.grid[1] > 200 || l.grid[0] * l.grid[1] < 50)
+                    continue;
+                double us[2];
+                for (int with = 0; with < 2; with++)
+                    us[with] = time_graph(100, [&](int i) {
+                        bnet_cu_gemm_args b = a;
+                        b.m.w = w.p + (size_t)i % copies * bytes;
+                        if (with)
+                            launch(bnet_norm_tiles, n, bnet_norm_tiles_launch(64), true);
+                        launch(rows == 128 ? bnet_w2_tiles_128 : bnet_w2_tiles_256, b, l, true, splits);
+                    });
+                char cell[80];
+                snprintf(cell, sizeof cell, " %u/%u(%u) %.2f,%.2f", rows, splits, l.grid[0] * l.grid[1], us[0], us[1]);
+                line += cell;
+            }
+        row("%ux%u: norm %.2f;%s", s[0], s[1], alone, line.c_str());
+    }
+}
+
+SECTION(prompt_time)
+{
+    rng g(24);
+    const uint32_t list[][2] = {{3840, 2560}, {2560, 2560}, {13824, 2560}, {2560, 6912}};
+    row("GEMM of prompts, us (TOPS) by splits; norm before it");
+    for (auto &s : list)
+        for (uint32_t tokens : {128u, 512u, 2048u}) {
+            size_t bytes = (size_t)s[0] * s[1] / 4, copies = 100000000 / bytes + 1;
+            std::vector<uint8_t> some = random_units(1 << 20, g);
+            dev<uint8_t> w(bytes * copies);
+            for (size_t at = 0; at < w.n; at += some.size())
+                CU(cudaMemcpy(w.p + at, some.data(), std::min(some.size(), w.n - at),
+                              cudaMemcpyHostToDevice));
+            acts x(s[1], tokens, g);
+            std::vector<float> f((size_t)tokens * s[1]);
+            for (auto &v : f)
+                v = g.normal();
+            dev<float> dx(f), norm(f), y((size_t)s[0] * tokens);
+            bnet_cu_norm_args n = {};
+            n.x = dx.p, n.norm = norm.p, n.k = n.ld = s[1], n.eps = 1e-5f, n.act = x.a;
+            std::string line;
+            double alone = time_graph(40, [&](int) {
+                launch(bnet_norm_tiles, n, bnet_norm_tiles_launch(tokens), true);
+            });
+            for (uint32_t splits : {1u, 2u, 3u, 4u}) {
+                bnet_cu_gemm_args a = {};
+                a.m.n_tiles = s[0] / 16, a.m.n_chunks = s[1] / 128, a.m.n_parts = 1;
+                a.m.part[0] = {0, s[0], 0.01f, s[0], y.p};
+                a.act = x.a, a.n_tokens = tokens, a.splits = splits;
+                double us = time_graph(40, [&](int i) {
+                    bnet_cu_gemm_args b = a;
+                    b.m.w = w.p + (size_t)i % copies * bytes;
+                    launch(bnet_w2_prompt, b, bnet_w2_prompt_launch(&b), true, splits);
+                });
+                char cell[80];
+                snprintf(cell, sizeof cell, " %u: %.1f(%.0f)", splits, us, 2.0 * s[0] * s[1] * tokens / us * 1e-6);
+                line += cell;
+            }
+            row("%ux%u T=%u: norm %.2f;%s", s[0], s[1], tokens, alone, line.c_str());
+        }
 }

@@ -80,12 +80,15 @@ extern int n_sm;
 extern uint32_t shared_max; /* dynamic bytes of a block */
 
 template <typename A>
-void launch(void (*kernel)(A), const A &args, bnet_cu_launch l, bool pdl = false)
+void launch(void (*kernel)(A), const A &args, bnet_cu_launch l, bool pdl = false,
+            uint32_t cluster = 0) /* blocks of a cluster along x; 0: as the kernel says */
 {
     if (l.shared > BNET_CU_PLAIN_SHARED)
         CU(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 (int)l.shared));
-    cudaLaunchAttribute attr[1];
+    cudaLaunchAttribute attr[2];
+    attr[1].id = cudaLaunchAttributeClusterDimension;
+    attr[1].val.clusterDim = {cluster, 1, 1};
     attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attr[0].val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t c = {};
@@ -93,8 +96,8 @@ void launch(void (*kernel)(A), const A &args, bnet_cu_launch l, bool pdl = false
     c.blockDim = dim3(l.block);
     c.dynamicSmemBytes = l.shared;
     c.stream = stream;
-    c.attrs = attr;
-    c.numAttrs = pdl ? 1 : 0;
+    c.attrs = pdl ? attr : attr + 1;
+    c.numAttrs = (pdl ? 1 : 0) + (cluster ? 1 : 0);
     A copy = args;
     void *p[] = {&copy};
     cudaError_t e = cudaLaunchKernelExC(&c, (const void *)kernel, p);

@@ -5,6 +5,7 @@
 #define BNET_CUDA_EMULATED_FAST 1
 #include "backend/cuda/batch.h"
 #include "backend/cuda/decode.h"
+#include "backend/cuda/tiles.h"
 #include "backend/cuda/kernels/ref_math.h"
 #include "emulated_fast.h"
 
@@ -64,6 +65,33 @@ FAST(bnet_norm_quantize, bnet_cu_norm_args)
                          a->act.sum + r);
     }
     free(h);
+}
+
+/* Where column i of a token lies in the tiles of tiles.h. */
+static int8_t *in_tiles(const bnet_cu_act8 *act, uint64_t token, uint32_t i)
+{
+    uint32_t r = token % BNET_TILE_TOKENS, c = i % 128;
+    uint64_t chunk = token / BNET_TILE_TOKENS * (act->stride / 128) + i / 128;
+    return act->q + chunk * BNET_TILE_BYTES + r * 128 + ((c / 16 ^ (r & 7)) << 4) + c % 16;
+}
+
+FAST(bnet_norm_tiles, bnet_cu_norm_args)
+{
+    extern uint64_t bnet_emulated_grid;
+    float *h = malloc(a->k * sizeof *h);
+    int8_t *q = malloc(a->act.stride);
+    for (uint64_t r = 0; r < bnet_emulated_grid; r++) {
+        const float *x = a->x + r * a->ld;
+        if (a->norm)
+            norm_row(x, a->norm, a->k, a->eps, h);
+        else
+            memcpy(h, x, a->k * sizeof *h);
+        quantize_row(h, a->k, a->act.stride, q, a->act.scale + r, a->act.sum + r);
+        for (uint32_t i = 0; i < a->act.stride; i++)
+            *in_tiles(&a->act, r, i) = q[i];
+    }
+    free(h);
+    free(q);
 }
 
 /* ---- ternary matrices ---- */
@@ -158,6 +186,26 @@ static void gemm(const bnet_cu_gemm_args *a)
 GEMM(bnet_w2_gemm_wgmma_64)
 GEMM(bnet_w2_gemm_wgmma_128)
 GEMM(bnet_w2_gemm_mma_64)
+
+static void gemm_tiles(const bnet_cu_gemm_args *a)
+{
+    int8_t *q = malloc(a->act.stride);
+    for (uint32_t t = 0; t < a->n_tokens; t++) {
+        for (uint32_t i = 0; i < a->act.stride; i++)
+            q[i] = *in_tiles(&a->act, t, i);
+        w2_token(&a->m, q, a->act.scale[t], t, a->epilogue);
+    }
+    free(q);
+}
+
+#define TILES(name)                                                                                \
+    FAST(name, bnet_cu_gemm_args)                                                                  \
+    {                                                                                              \
+        gemm_tiles(a);                                                                             \
+    }
+TILES(bnet_w2_tiles_128)
+TILES(bnet_w2_tiles_256)
+TILES(bnet_w2_prompt)
 
 /* ---- rope, cache, attention: through the reference kernels ---- */
 
@@ -274,6 +322,14 @@ FAST(bnet_attn_decode_i8, bnet_cu_attn_args)
 {
     split_decode(a);
 }
+
+#define SPLIT(name)                                                                                \
+    FAST(name, bnet_cu_attn_args)                                                                  \
+    {                                                                                              \
+        split_decode(a);                                                                           \
+    }
+SPLIT(bnet_attn_batch_h128_4)
+SPLIT(bnet_attn_batch_h128_8)
 
 #define CLUSTER(c)                                                                                 \
     FAST(bnet_attn_decode_h128_c##c, bnet_cu_attn_args)                                            \
@@ -443,6 +499,17 @@ void bnet_ref_topk(void *p);
 FAST(bnet_topk_part, bnet_cu_sample_args)
 {
     memset(a->work, 0, (size_t)a->rows * BNET_TOPK_SLICES * BNET_TOPK_MAX * sizeof *a->work);
+}
+
+FAST(bnet_topk_rows, bnet_cu_sample_args)
+{
+    memset(a->work, 0, (size_t)a->rows * BNET_TOPK_SLICES * BNET_TOPK_MAX * sizeof *a->work);
+}
+
+FAST(bnet_topk_join, bnet_cu_sample_args)
+{
+    ref_topk_args t = {a->logits, a->value, a->id, (int32_t)a->rows, (int32_t)a->n, (int32_t)a->k};
+    each(bnet_ref_topk, &t, a->rows);
 }
 
 FAST(bnet_topk_merge, bnet_cu_sample_args)

@@ -33,6 +33,12 @@ def text(env, *args):
     return expect(0, "run", "-m", model("nano"), *ASK, *args, env=env).out
 
 
+def images():
+    """How many images of kernels the command carries."""
+    with open(os.path.join(BUILD, "cuda", "images.inc"), encoding="utf-8") as f:
+        return f.read().count("IMAGE(") - 1  # one is in the comment
+
+
 def test_texts_are_the_cpus():
     """One pass for the prompt, recorded steps after it, every type of cache, with and without the fast kernels."""
     for kv in ("f32", "f16", "int8"):
@@ -75,6 +81,17 @@ def test_all_layers_in_one_kernel():
     r = expect(0, *args, "cuda", "--kv", "int8", "-v", env=with_gpu(90))
     equal(r.raw, want, "int8 cache")
     check("i2s_gpu_layers" not in r.err, r.err)
+
+
+def test_prompts_and_crowds_take_tiles():
+    """A prompt of more tokens than the GEMV takes, then many timelines in one step: as on the CPU."""
+    path, words = temp("tiles.json"), "Once upon a time there was a little girl who had a big red ball and a dog"
+    args = ("run", "-m", model("nano"), "-p", words, "--greedy", "-n", "20", "--device")
+    want = expect(0, *args, "cpu").out
+    equal(expect(0, *args, "cuda", "--receipt", path, env=with_gpu(90)).out, want, "text")
+    with open(path, encoding="utf-8") as f:
+        kernels = json.load(f)["kernels"]
+    check({"i2s_gpu_gemm_tiles", "norm_tiles_gpu"} <= set(kernels), kernels)
 
 
 def test_sampling_uses_the_best_of_the_device():
@@ -337,7 +354,7 @@ def test_P_6_no_compiler_or_one_that_fails():
         r, _ = specialised(temp("rtc-none"), LD_LIBRARY_PATH=alone)
         equal(r.out, want, "text")
         check("libnvrtc.so.13 is not installed: install NVRTC" in r.err and "those of the build are used" in r.err, r.err[-800:])
-    r, n = specialised(temp("rtc-load"), BITNET_EMULATED_FAIL="cuModuleLoadData 18 200")
+    r, n = specialised(temp("rtc-load"), BITNET_EMULATED_FAIL=f"cuModuleLoadData {images() + 1} 200")
     check(r.out == want and n >= 4, r.err[-500:])
     r = expect(0, "run", "-m", model("nano"), *ASK, "--device", "cuda", "-v",
                env={**with_gpu(90), "BITNET_EMULATED_NVRTC": "fail"})

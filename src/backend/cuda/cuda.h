@@ -22,6 +22,7 @@ typedef struct cu_attribute {
     union {
         char bytes[64];
         int on;
+        unsigned cluster[3];
     } value;
 } cu_attribute;
 

@@ -23,7 +23,7 @@ enum {
     FUNC_REGISTERS = 4,
     FUNC_DYNAMIC = 8
 };
-enum { LAUNCH_COOPERATIVE = 2, LAUNCH_PROGRAMMATIC = 6 };
+enum { LAUNCH_COOPERATIVE = 2, LAUNCH_CLUSTER = 4, LAUNCH_PROGRAMMATIC = 6 };
 enum { PLAIN_SHARED = 32 << 10 }; /* with static memory to 48 KiB; more must be asked for */
 
 static cuda_driver *cuda(gpu_driver *d)
@@ -144,13 +144,15 @@ static int cuda_find(gpu_driver *d, const char *kernel, gpu_kernel *out)
     return r;
 }
 
-static unsigned attributes_of(unsigned flags, cu_attribute out[2])
+static unsigned attributes_of(const gpu_dims *g, cu_attribute out[3])
 {
     unsigned n = 0;
-    if (flags & GPU_OVERLAP)
+    if (g->flags & GPU_OVERLAP)
         out[n++] = (cu_attribute){.id = LAUNCH_PROGRAMMATIC, .value = {.on = 1}};
-    if (flags & GPU_COOPERATIVE)
+    if (g->flags & GPU_COOPERATIVE)
         out[n++] = (cu_attribute){.id = LAUNCH_COOPERATIVE, .value = {.on = 1}};
+    if (g->cluster)
+        out[n++] = (cu_attribute){.id = LAUNCH_CLUSTER, .value = {.cluster = {g->cluster, 1, 1}}};
     return n;
 }
 
@@ -158,8 +160,8 @@ static int cuda_launch(gpu_driver *d, gpu_kernel k, const gpu_dims *g, void *arg
 {
     cuda_driver *c = cuda(d);
     void *params[] = {args};
-    cu_attribute attributes[2];
-    unsigned n = c->cu.launch_ex ? attributes_of(g->flags, attributes) : 0;
+    cu_attribute attributes[3];
+    unsigned n = c->cu.launch_ex ? attributes_of(g, attributes) : 0;
     if (g->shared_bytes > PLAIN_SHARED) {
         int r = c->cu.function_set(function(k), FUNC_DYNAMIC, (int)g->shared_bytes);
         if (r != 0)

@@ -15,6 +15,10 @@ gpu_fn_ternary bnet_cuda_w2_gemv_rtc;
 gpu_fn_ternary bnet_cuda_w2_gemm_mma;
 gpu_fn_ternary bnet_cuda_w2_gemm_wgmma;
 
+/* launch_tiles.c */
+gpu_fn_ternary bnet_cuda_w2_tiles;
+gpu_fn_quantize bnet_cuda_norm_tiles;
+
 /* launch_fast.c */
 gpu_fn_norm bnet_cuda_norm;
 gpu_fn_quantize bnet_cuda_quantize;

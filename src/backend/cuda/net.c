@@ -143,6 +143,10 @@ static bool kernels(gpu_backend *be, struct gpu_net *n)
                              *many = bnet_gpu_pick(be, gpu_w(w), 512);
     if (!select_one(be, "prefill", "any", &n->prefill))
         n->prefill = NULL;
+    if (!select_one(be, "linear_tiles", "i2s", &n->tiles))
+        n->tiles = NULL;
+    if (!select_one(be, "norm_tiles", "i8", &n->norm_tiles))
+        n->norm_tiles = NULL;
     return one && many && bnet_cuda_w2_fast(one) && bnet_cuda_w2_fast(many) &&
            bnet_gpu_has(be, one, 0) && bnet_gpu_has(be, many, 0) &&
            select_one(be, "embed", gpu_w(n->net->embd)->query.format, &n->embed) &&
@@ -236,7 +240,7 @@ static gpu_ptr place(const bnet_net *net, cuda_arena *a, gpu_ptr base)
     a->h = part(&base, t * net->n_ff * f);
     a->cs = part(&base, t * (size_t)net->rope.n_rot * f);
     a->picked = part(&base, t * net->n_embd * f);
-    a->act.q = part(&base, t * ((widest + 127) / 128 * 128));
+    a->act.q = part(&base, (t + 127) / 128 * 128 * ((widest + 127) / 128 * 128)); /* whole tiles */
     a->act.scale = part(&base, t * f);
     a->act.sum = part(&base, t * f);
     a->logits = part(&base, r * net->n_vocab * f);

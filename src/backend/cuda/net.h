@@ -42,6 +42,7 @@ struct gpu_net {
     cuda_arena arena;
     cuda_decode decode;
     const bnet_kernel_record *embed, *norm, *append, *prefill, *fetch;
+    const bnet_kernel_record *tiles, *norm_tiles; /* NULL: this chip has none */
     gpu_records records;
     void *best; /* pinned, written by kernels: [n_rows][BNET_BEST] floats, then as many ids */
 };
@@ -49,6 +50,9 @@ struct gpu_net {
 /* Looks at the network and fuses its weights, once; NULL or !usable: passes must be composed. */
 struct gpu_net *bnet_cuda_net(gpu_backend *be, const bnet_net *net);
 size_t bnet_cuda_arena_bytes(const bnet_net *net, int n_tokens, int n_rows);
+/* launch_tiles.c: c->x normed and quantised into tiles at c->act, multiplied; false: not this one.
+ */
+bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c);
 /* Room for a pass; false: no memory. */
 bool bnet_cuda_arena(gpu_backend *be, struct gpu_net *n, int n_tokens, int n_rows, bool logits);
 

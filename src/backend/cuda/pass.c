@@ -37,8 +37,13 @@ static void project(gpu_backend *be, const run *r, const gpu_weight *w, const bn
     } else {
         gpu_act8 act = r->n->arena.act;
         act.stride = w->stride;
-        bnet_cuda_norm_act(be, r->n->norm, x, norm, c.eps, t, w->info.n_in, 0, &act);
         c.act = cuda_act(&act);
+        c.x = x;
+        c.norm = norm;
+        if (!bnet_cuda_w2_norms(k) && bnet_cuda_tiles(be, r->n, &c))
+            return;
+        c.x = c.norm = 0;
+        bnet_cuda_norm_act(be, r->n->norm, x, norm, c.eps, t, w->info.n_in, 0, &act);
     }
     bnet_cuda_w2(be, k, &c);
 }

@@ -17,6 +17,7 @@ typedef struct gpu_dims {
     unsigned grid[3], block[3];
     unsigned shared_bytes; /* dynamic */
     unsigned flags;        /* GPU_OVERLAP */
+    unsigned cluster;      /* blocks along x that see each other's shared memory; 0: as compiled */
 } gpu_dims;
 /* The kernel waits itself for the one before it (programmatic dependent launch); it may start
  * early. Drivers without that ignore it. */

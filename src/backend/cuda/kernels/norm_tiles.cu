@@ -1,0 +1,91 @@
+/* norm_tiles.cu - norm and int8 quantisation of the rows of a batch into the tiles of tiles.h, in
+ * float as inside the GEMV. One block per row. */
+#include "backend/cuda/tiles.h"
+#include "w2_units.cuh"
+
+enum { THREADS = BNET_NORM_TILES_THREADS, WARPS = THREADS / 32, HELD = 7, STEP = 4 * THREADS };
+
+static __device__ __forceinline__ float4 four(const float *x, uint32_t i, uint32_t k, bool aligned)
+{
+    if (aligned && i + 4 <= k)
+        return *(const float4 *)(x + i);
+    return make_float4(i < k ? x[i] : 0.0f, i + 1 < k ? x[i + 1] : 0.0f, i + 2 < k ? x[i + 2] : 0.0f,
+                       i + 3 < k ? x[i + 3] : 0.0f);
+}
+
+/* Adds to the sum of squares; returns x w and keeps the largest of them. */
+static __device__ __forceinline__ float4 gather(float4 v, float4 w, float *ss, float *top)
+{
+    *ss = fmaf(v.x, v.x, *ss), *ss = fmaf(v.y, v.y, *ss);
+    *ss = fmaf(v.z, v.z, *ss), *ss = fmaf(v.w, v.w, *ss);
+    float4 p = make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w);
+    *top = fmaxf(*top, fmaxf(fmaxf(fabsf(p.x), fabsf(p.y)), fmaxf(fabsf(p.z), fabsf(p.w))));
+    return p;
+}
+
+/* Where columns i .. i + 3 of a token lie. */
+static __device__ __forceinline__ uint32_t *place(const bnet_cu_act8 &act, uint32_t token, uint32_t i)
+{
+    uint32_t r = token % BNET_TILE_TOKENS, c = i % 128;
+    size_t chunk = (size_t)(token / BNET_TILE_TOKENS) * (act.stride / 128) + i / 128;
+    return (uint32_t *)(act.q + chunk * BNET_TILE_BYTES + r * 128 + ((c / 16 ^ (r & 7)) << 4) +
+                        c % 16);
+}
+
+KERNEL __launch_bounds__(THREADS) bnet_norm_tiles(const __grid_constant__ bnet_cu_norm_args a)
+{
+    __shared__ float2 scratch[WARPS];
+    __shared__ int sums[WARPS];
+    const float *x = a.x + (size_t)blockIdx.x * a.ld;
+    uint32_t first = 4 * threadIdx.x;
+    bool aligned = (a.ld & 3) == 0;
+    float4 p[HELD];
+    float ss = 0, top = 0;
+    pdl_launch();
+#pragma unroll
+    for (int j = 0; j < HELD; j++) {
+        p[j] = make_float4(1, 1, 1, 1);
+        if (a.norm && first + j * STEP < a.k)
+            p[j] = four(a.norm, first + j * STEP, a.k, true);
+    }
+    pdl_wait();
+    float4 v[HELD];
+#pragma unroll
+    for (int j = 0; j < HELD; j++) {
+        v[j] = make_float4(0, 0, 0, 0);
+        if (first + j * STEP < a.k)
+            v[j] = four(x, first + j * STEP, a.k, aligned);
+    }
+#pragma unroll
+    for (int j = 0; j < HELD; j++)
+        p[j] = gather(v[j], p[j], &ss, &top);
+    for (uint32_t i = first + HELD * STEP; i < a.k; i += STEP) {
+        float4 w = a.norm ? four(a.norm, i, a.k, true) : make_float4(1, 1, 1, 1);
+        gather(four(x, i, a.k, aligned), w, &ss, &top);
+    }
+    float2 both = block_sum_top<WARPS>(ss, top, scratch);
+    float inv, scale = code_scale(both, a.norm != nullptr, (float)a.k, a.eps, &inv);
+    int sum = 0;
+#pragma unroll
+    for (int j = 0; j < HELD; j++)
+        if (first + j * STEP < a.act.stride)
+            *place(a.act, blockIdx.x, first + j * STEP) = codes4(&p[j].x, inv, &sum);
+    for (uint32_t i = first + HELD * STEP; i < a.act.stride; i += STEP) {
+        float4 w = a.norm ? four(a.norm, i, a.k, true) : make_float4(1, 1, 1, 1), none;
+        float unused = 0;
+        none = gather(four(x, i, a.k, aligned), w, &unused, &unused);
+        *place(a.act, blockIdx.x, i) = codes4(&none.x, inv, &sum);
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int total = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++)
+            total += sums[w];
+        a.act.scale[blockIdx.x] = scale;
+        a.act.sum[blockIdx.x] = total;
+    }
+}

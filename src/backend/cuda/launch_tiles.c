@@ -1,0 +1,103 @@
+/* launch_tiles.c - ternary products of batches over activations in tiles (tiles.h): how many rows a
+ * block takes, how many blocks share the columns. */
+#include "backend/cuda/net.h"
+#include "backend/cuda/tiles.h"
+
+enum { CLUSTER_MAX = 5, FIXED = 4, MEETING = 1 }; /* costs in chunks of 128 rows */
+
+/* What a shape costs: waves of blocks, each as long as its chunks and what every block pays. */
+static uint32_t cost(const bnet_cu_gemm_args *a, uint32_t rows, uint32_t n_sm)
+{
+    bnet_cu_launch l = bnet_w2_tiles_launch(a, rows);
+    uint32_t waves = bnet_cu_div(l.grid[0] * l.grid[1] * l.grid[2], n_sm);
+    uint32_t chunks = bnet_cu_div(a->m.n_chunks, a->splits);
+    return waves * (chunks * rows / 128 + FIXED + (a->splits > 1 ? MEETING : 0));
+}
+
+/* The cheapest shape that fits; 0: none does. Sets the splits. */
+static uint32_t shape_of(const gpu_backend *be, bnet_cu_gemm_args *a)
+{
+    uint32_t best = UINT32_MAX, best_rows = 0, best_splits = 1;
+    uint32_t n_sm = (uint32_t)BNET_MAX(be->d->gpu.multiprocessors, 1);
+    uint32_t room = (uint32_t)be->d->gpu.max_shared_memory_optin;
+    for (uint32_t rows = 128; rows <= 256; rows *= 2)
+        for (a->splits = 1; a->splits <= BNET_MIN(CLUSTER_MAX, a->m.n_chunks); a->splits++) {
+            uint32_t need = bnet_w2_tiles_shared(a->m.n_chunks, rows, a->splits);
+            if (bnet_cu_div(a->m.n_chunks, a->splits) > BNET_W2_TILES_CHUNKS || need + 2048 > room)
+                continue;
+            uint32_t c = cost(a, rows, n_sm);
+            if (c < best) {
+                best = c;
+                best_rows = rows;
+                best_splits = a->splits;
+            }
+        }
+    a->splits = best_splits;
+    return best_rows;
+}
+
+/* The same for prompts: what divides the columns best. */
+static void split_prompt(const gpu_backend *be, bnet_cu_gemm_args *a)
+{
+    uint32_t n_sm = (uint32_t)BNET_MAX(be->d->gpu.multiprocessors, 1);
+    uint32_t best = UINT32_MAX, best_splits = 1;
+    for (a->splits = 1; a->splits <= BNET_MIN(BNET_PROMPT_SPLITS, a->m.n_chunks); a->splits++) {
+        bnet_cu_launch l = bnet_w2_prompt_launch(a);
+        uint32_t waves = bnet_cu_div(l.grid[0] * l.grid[1] * l.grid[2], n_sm);
+        uint32_t meeting = a->splits > 1 ? 2 * MEETING : 0;
+        uint32_t c = waves * (bnet_cu_div(a->m.n_chunks, a->splits) + FIXED + meeting);
+        if (c < best) {
+            best = c;
+            best_splits = a->splits;
+        }
+    }
+    a->splits = best_splits;
+}
+
+static void norm(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c)
+{
+    bnet_cu_norm_args a = {
+        .x = c->x, .norm = c->norm, .act = c->act, .k = c->k, .ld = c->k, .eps = c->eps};
+    bnet_cu_launch l = bnet_norm_tiles_launch(c->n_tokens);
+    bnet_cuda_run(be, n->norm_tiles, 0, &l, GPU_OVERLAP, &a);
+}
+
+static void run(gpu_backend *be, const struct gpu_net *n, int symbol, const bnet_cu_launch *l,
+                bnet_cu_gemm_args *a)
+{
+    gpu_dims d = {.grid = {l->grid[0], l->grid[1], l->grid[2]},
+                  .block = {l->block, 1, 1},
+                  .shared_bytes = l->shared,
+                  .flags = GPU_OVERLAP,
+                  .cluster = a->splits};
+    bnet_gpu_launch(be, n->tiles, symbol, &d, a);
+}
+
+bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c)
+{
+    bnet_cu_gemm_args a = {
+        .m = c->m, .act = c->act, .n_tokens = c->n_tokens, .epilogue = c->epilogue};
+    bool few = c->n_tokens <= BNET_TILE_TOKENS;
+    uint32_t rows = n->tiles && n->norm_tiles && few ? shape_of(be, &a) : 0;
+    if (!n->tiles || !n->norm_tiles || (few ? !rows : !bnet_gpu_has(be, n->tiles, 2)))
+        return false;
+    norm(be, n, c);
+    if (!few)
+        split_prompt(be, &a);
+    bnet_cu_launch l = few ? bnet_w2_tiles_launch(&a, rows) : bnet_w2_prompt_launch(&a);
+    run(be, n, few ? rows == 256 : 2, &l, &a);
+    return true;
+}
+
+/* Rows that are only reached through pass.c. */
+void bnet_cuda_w2_tiles(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                        const gpu_act8 *act, int n_rows, gpu_ptr y)
+{
+    (void)be, (void)k, (void)w, (void)act, (void)n_rows, (void)y;
+}
+
+void bnet_cuda_norm_tiles(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
+                          size_t n_cols, const gpu_act8 *act)
+{
+    (void)be, (void)k, (void)x, (void)n_rows, (void)n_cols, (void)act;
+}

@@ -1,0 +1,113 @@
+/* tiles.h - batches on Hopper (9.0a): activations in tiles that the copy engine brings to the
+ * tensor cores as they are, and the kernels that make and take them. Part of the contract of
+ * kernels.h.
+ *
+ * A tile is 64 tokens x 128 columns of int8, 8 KiB: [token tile][chunk][64 tokens][128 bytes], the
+ * 16-byte piece p of token r at place p ^ (r & 7). The last tile of tokens is whole in memory; what
+ * it holds beyond the last token does not matter. scale and sum are [tokens] as elsewhere. */
+#ifndef BNET_CUDA_TILES_H
+#define BNET_CUDA_TILES_H
+
+#include "backend/cuda/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { BNET_TILE_TOKENS = 64, BNET_TILE_BYTES = 64 * 128 };
+
+/* bnet_norm_tiles: as bnet_norm_quantize into tiles, in float; act.stride: columns rounded up to
+ * 128. PDL. */
+enum { BNET_NORM_TILES_THREADS = 256 };
+static inline bnet_cu_launch bnet_norm_tiles_launch(uint32_t n_rows)
+{
+    bnet_cu_launch l = {{n_rows, 1, 1}, BNET_NORM_TILES_THREADS, 0};
+    return l;
+}
+
+/* bnet_w2_tiles_{128,256}: ternary matrix times tiles of tokens, blocks of that many rows. `splits`
+ * blocks, a cluster, divide the columns of one tile and add up through each other's shared memory;
+ * work and counters are not used. Everything a block takes lies in its shared memory at once. PDL.
+ * Launch with clusters of {splits, 1, 1}. */
+enum { BNET_W2_TILES_CHUNKS = 20 }; /* of a block, at most */
+static inline uint32_t bnet_w2_tiles_shared(uint32_t n_chunks, uint32_t rows, uint32_t splits)
+{
+    uint32_t chunks = bnet_cu_div(n_chunks, splits), acts = chunks * BNET_TILE_BYTES;
+    uint32_t sums = splits > 1 ? rows * BNET_TILE_TOKENS * 4 : 0;
+    return 1024 + (acts > sums ? acts : sums) + chunks * rows / BNET_W2_TILE * BNET_W2_UNIT;
+}
+static inline bnet_cu_launch bnet_w2_tiles_launch(const bnet_cu_gemm_args *a, uint32_t rows)
+{
+    bnet_cu_launch l = {{a->splits, bnet_cu_div(a->m.n_tiles, rows / BNET_W2_TILE),
+                         bnet_cu_div(a->n_tokens, BNET_TILE_TOKENS)},
+                        2 * rows,
+                        bnet_w2_tiles_shared(a->m.n_chunks, rows, a->splits)};
+    return l;
+}
+
+/* bnet_w2_prompt: the same in tiles of 256 rows x 128 tokens with the columns passing through a
+ * ring; splits 1..4. Activations are whole tiles of 128 tokens in memory. */
+enum { BNET_PROMPT_ROWS = 256, BNET_PROMPT_TOKENS = 128, BNET_PROMPT_THREADS = 384 };
+enum { BNET_PROMPT_STAGES = 4, BNET_PROMPT_SPLITS = 4 };
+enum { BNET_PROMPT_STAGE = 2 * (2 * BNET_TILE_BYTES + 16 * BNET_W2_UNIT) };
+static inline bnet_cu_launch bnet_w2_prompt_launch(const bnet_cu_gemm_args *a)
+{
+    bnet_cu_launch l = {{a->splits, bnet_cu_div(a->m.n_tiles, BNET_PROMPT_ROWS / BNET_W2_TILE),
+                         bnet_cu_div(a->n_tokens, BNET_PROMPT_TOKENS)},
+                        BNET_PROMPT_THREADS,
+                        BNET_PROMPT_STAGES * BNET_PROMPT_STAGE + 1024};
+    return l;
+}
+
+/* bnet_attn_batch_h128_{4,8}: bnet_attn_decode_h128 for many timelines: up to that many query heads
+ * to a kv head. One block per multiprocessor; the blocks of the cache of all tokens and kv heads
+ * are dealt out evenly, in order, and what is divided is put together by the last of those who had
+ * a part: work [grid][2][heads of a group][130] floats, counters [T * n_kv_heads] zero before and
+ * left zero. At most BNET_ATTN_BATCH_TOKENS tokens. PDL; reads as bnet_attn_decode_h128 does before
+ * it waits. */
+enum { BNET_ATTN_BATCH_TOKENS = 256, BNET_ATTN_BATCH_STAGES = 5, BNET_ATTN_BATCH_THREADS = 416 };
+enum { BNET_ATTN_BATCH_STAGE = 64 * 256 * 2, BNET_ATTN_BATCH_OLD = 132 };
+/* States of eight warps, then two items prepared. */
+#define BNET_ATTN_BATCH_STATE(heads)                                                               \
+    (4 * (8 * (heads) * (BNET_ATTN_BATCH_OLD + 2) +                                                \
+          2 * (12 + (heads) * (BNET_ATTN_BATCH_OLD + 4) + 128)))
+static inline uint64_t bnet_attn_batch_work_bytes(const bnet_cu_attn_args *a, uint32_t n_sm)
+{
+    return (uint64_t)n_sm * 2 * (a->n_heads / a->n_kv_heads) * 130 * 4;
+}
+static inline bnet_cu_launch bnet_attn_batch_launch(const bnet_cu_attn_args *a, uint32_t n_sm)
+{
+    uint32_t heads = a->n_heads / a->n_kv_heads <= 4 ? 4 : 8;
+    bnet_cu_launch l = {{n_sm, 1, 1},
+                        BNET_ATTN_BATCH_THREADS,
+                        BNET_ATTN_BATCH_STAGES * BNET_ATTN_BATCH_STAGE +
+                            BNET_ATTN_BATCH_STATE(heads)};
+    return l;
+}
+
+/* bnet_topk_rows, then bnet_topk_join: as bnet_topk_part and _merge for many rows of up to
+ * BNET_TOPK_ROW logits: fewer slices of a row, each read twice. work as there. 7.5 on, PDL. */
+enum { BNET_TOPK_ROWS_THREADS = 512, BNET_TOPK_ROWS_EACH = 64, BNET_TOPK_ROWS_SLICES = 16 };
+enum { BNET_TOPK_ROW = BNET_TOPK_ROWS_THREADS * BNET_TOPK_ROWS_EACH * BNET_TOPK_ROWS_SLICES };
+static inline uint32_t bnet_topk_rows_slices(uint32_t n)
+{
+    return bnet_cu_div(n, BNET_TOPK_ROWS_THREADS * BNET_TOPK_ROWS_EACH);
+}
+static inline bnet_cu_launch bnet_topk_rows_launch(const bnet_cu_sample_args *a)
+{
+    bnet_cu_launch l = {{bnet_topk_rows_slices(a->n), a->rows, 1},
+                        BNET_TOPK_ROWS_THREADS,
+                        BNET_TOPK_MAX * BNET_TOPK_ROWS_EACH * 8};
+    return l;
+}
+static inline bnet_cu_launch bnet_topk_join_launch(const bnet_cu_sample_args *a)
+{
+    bnet_cu_launch l = {{a->rows, 1, 1}, 32, 0};
+    return l;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
