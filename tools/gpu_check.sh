@@ -20,7 +20,7 @@ if [ -d "$folder/bin" ]; then
 else
     "$root/tools/build" --everything || exit 1
     bin=$root/build/release models=$root/build/release/golden start=''
-    for program in test_golden test_user test_link; do
+    for program in test_golden test_user test_link test_leaks; do
         [ -e "$bin/$program" ] || ln -sf "$bin/tests/$program" "$bin/$program"
     done
 fi
@@ -112,6 +112,7 @@ BITNET_TEST_REAL_GPU=1 BITNET_TEST_MODEL="$models/nano.gguf" run 60 test_user >"
     grep -E 'ERROR|LINE|no device|FAILED' "$out/user.txt" | head -n 8 | cut -c1-200
 }
 grep -E '^(two|one) stream|^kernel ' "$out/user.txt"
+BITNET_TEST_REAL_GPU=1 run 60 test_leaks >"$out/leaks.txt" 2>&1 && ok "what is forgotten is named" || bad "leaks: $(grep -m 1 ERROR "$out/leaks.txt")"
 say "what can go wrong"
 run 30 bitnet run --device cuda:7 -m "$models/nano.gguf" -n 1 x >"$out/index.txt" 2>&1
 [ $? = 12 ] && ok "cuda:7: $(head -c 120 "$out/index.txt")" || bad "cuda:7: $(head -c 200 "$out/index.txt")"
@@ -141,12 +142,15 @@ bench "$out/bench-f16.txt" --head f16 --tests tg128 --depth 0,3967 --repeat 5
 bench "$out/bench-prompt.txt" --head f16 --tests pp512 --repeat 5
 bench "$out/bench-q6k.txt" --head q6_k --tests tg128 --depth 0 --repeat 5
 bench "$out/bench-batch.txt" --head f16 --tests bt64 --depth 480 --repeat 3
+bench "$out/bench-kernels.txt" --head f16 --kernels --tests tg1 --repeat 5
 one=$(speed "$out/bench-f16.txt" tg128 0)
 long=$(speed "$out/bench-f16.txt" tg128 3967)
 row "decode, batch 1, context 128, f16 head" "$one" 1000 tokens/s
 row "decode, batch 1, context 128, q6_k head" "$(speed "$out/bench-q6k.txt" tg128 0)" 1000 tokens/s
 row "decode, batch 1, context 4096, of context 128" "$(awk -v a="$long" -v b="$one" 'BEGIN { if (b > 0) printf "%.1f", 100 * a / b }')" 70 "%"
 row "prompt of 512" "$(speed "$out/bench-prompt.txt" pp512 0)" 40000 tokens/s
+row "GEMV compiled for 6912 x 2560, of the build's" "$(awk '$2 == 1 && $4 == 6912 && $6 == 2560 { us[$1] = $7 }
+    END { if (us["i2s_gpu_gemv_rtc"] > 0) printf "%.1f", 100 * us["i2s_gpu_gemv"] / us["i2s_gpu_gemv_rtc"] }' "$out/bench-kernels.txt")" 100 "%"
 row "decode, batch 64, context 512" "$(speed "$out/bench-batch.txt" bt64 480)" 20000 tokens/s
 if [ -z "${GPU_CHECK_QUICK:-}" ] && command -v nvcc >/dev/null && [ -d "$root/tests/cuda" ]; then
     say kernels

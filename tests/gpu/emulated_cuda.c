@@ -589,7 +589,8 @@ API int cuEventElapsedTime(float *ms, void *a, void *b)
 
 API int cuModuleLoadData(void **out, const void *image)
 {
-    int r = fault("cuModuleLoadData");
+    bool compiled = strncmp(image, EMULATED_CODE, strlen(EMULATED_CODE)) == 0;
+    int r = fault(compiled ? "cuModuleLoadData.compiled" : "cuModuleLoadData");
     *out = r == OK ? bnet_emulated_module(image) : NULL;
     return r != OK ? r : *out ? OK : INVALID_PTX;
 }

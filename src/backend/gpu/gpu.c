@@ -303,6 +303,7 @@ static void gpu_close(bnet_backend *b)
             be->net_free(be, be->net);
         if (be->special)
             be->special_free(be, be->special);
+        bnet_gpu_usage_end(be);
         if (be->memory)
             bnet_gpu_memory_close(be);
         if (be->lost && be->d->c->reset) { /* others of this process may begin anew on it */

@@ -8,6 +8,14 @@ void bnet_gpu_usage_begin(gpu_backend *be)
     be->foreign_bytes = total - left;
 }
 
+void bnet_gpu_usage_end(const gpu_backend *be)
+{
+    if (be->weight_bytes || be->kv_bytes)
+        bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name,
+                  "leak: %llu bytes of weights and %llu of caches were not given back",
+                  (unsigned long long)be->weight_bytes, (unsigned long long)be->kv_bytes);
+}
+
 void bnet_gpu_load_begin(gpu_backend *be, uint64_t n_bytes)
 {
     gpu_load *l = &be->load;

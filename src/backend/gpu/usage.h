@@ -14,6 +14,8 @@ static inline void bnet_gpu_own(gpu_backend *be, int64_t n_bytes)
 
 /* When the driver is open and nothing was taken yet. */
 void bnet_gpu_usage_begin(gpu_backend *be);
+/* At the end: says what its owners forgot; buffers of passes are the pool's to report. */
+void bnet_gpu_usage_end(const gpu_backend *be);
 /* Before a tensor of the file is read. */
 void bnet_gpu_load_begin(gpu_backend *be, uint64_t n_bytes);
 

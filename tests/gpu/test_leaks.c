@@ -1,0 +1,76 @@
+/* test_leaks.c - who forgets memory of the device is named when the backend closes: weights and
+ * caches by their bytes, buffers by the line that asked; who does not hears nothing. */
+#include "device.h"
+
+static char said[4096];
+
+static void keep(void *user, bitnet_log_level level, const char *module, const char *message)
+{
+    (void)user, (void)module;
+    if (level <= BITNET_LOG_WARN)
+        snprintf(said + strlen(said), sizeof said - strlen(said), "%s\n", message);
+}
+
+typedef struct opened {
+    bnet_pool *pool;
+    bnet_registry *registry;
+    bnet_backend *backend;
+} opened;
+
+static opened open_backend(void)
+{
+    opened o = {0};
+    const bnet_log log = {keep, NULL};
+    OK(bnet_pool_open(1, &o.pool, &err));
+    OK(bnet_registry_open(&o.registry, &err));
+    const bnet_backend_want want = {
+        .device = BNET_DEV_CUDA, .pool = o.pool, .registry = o.registry, .log = &log};
+    said[0] = '\0';
+    OK(bnet_backend_open(&want, &o.backend, &err));
+    return o;
+}
+
+static void close_backend(opened *o)
+{
+    bnet_backend_close(o->backend);
+    bnet_registry_close(o->registry);
+    bnet_pool_close(o->pool);
+}
+
+static const bnet_kv_shape shape = {
+    .n_layers = 1, .n_blocks = 2, .n_kv_heads = 1, .head_dim = 64, .type = BITNET_KV_F16};
+
+static void test_P_1_what_was_forgotten(void **state)
+{
+    (void)state;
+    opened o = open_backend();
+    assert_non_null(o.backend->v->kv_new(o.backend, &shape));
+    assert_non_null(o.backend->v->buffer_new(o.backend, 12345));
+    close_backend(&o);
+    assert_non_null(strstr(said, "leak: 0 bytes of weights and 32768 of caches"));
+    assert_non_null(strstr(said, "12345 bytes of device 0 held"));
+    assert_non_null(strstr(said, "memory.c:"));
+}
+
+static void test_P_1_nothing_was_forgotten(void **state)
+{
+    (void)state;
+    opened o = open_backend();
+    bnet_kv_store *kv = o.backend->v->kv_new(o.backend, &shape);
+    bnet_buffer *b = o.backend->v->buffer_new(o.backend, 12345);
+    assert_true(kv && b);
+    o.backend->v->buffer_free(o.backend, b);
+    o.backend->v->kv_free(o.backend, kv);
+    close_backend(&o);
+    assert_string_equal(said, "");
+}
+
+int main(void)
+{
+    find_device("90");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_P_1_what_was_forgotten),
+        cmocka_unit_test(test_P_1_nothing_was_forgotten),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
