@@ -100,6 +100,8 @@ uint32_t bnet_arm_features(uint64_t hwcap, uint64_t hwcap2)
         f |= BNET_CPU_DOTPROD;
     if (hwcap & (1u << 22))
         f |= BNET_CPU_SVE;
+    if (hwcap & (1u << 23))
+        f |= BNET_CPU_FHM;
     if (hwcap2 & (1u << 1))
         f |= BNET_CPU_SVE2;
     if (hwcap2 & (1u << 9))

@@ -8,7 +8,7 @@
 
 static const uint32_t arm_features = BNET_CPU_NEON | BNET_CPU_DOTPROD | BNET_CPU_I8MM |
                                      BNET_CPU_BF16 | BNET_CPU_SVE | BNET_CPU_SVE2 |
-                                     BNET_CPU_SVEI8MM | BNET_CPU_FP16;
+                                     BNET_CPU_SVEI8MM | BNET_CPU_FP16 | BNET_CPU_FHM;
 
 static bool begins(const char *s, const char *with)
 {

@@ -14,6 +14,7 @@ enum {
     TILE_FLOATS = 8192, /* most values of one call's results, on the stack */
     SPLIT_HEADS = 256,  /* most kv heads of a pass that is split by blocks */
     SMALL = 16384,      /* multiplications not worth a barrier */
+    SHORT = 16,         /* positions of a block that takes no time to fetch, nor to fetch in */
     HUGE_FROM = 1 << 24 /* bytes of a cache that is worth huge pages */
 };
 
@@ -151,11 +152,17 @@ static int blocks_of(const attention_job *j, size_t token)
     return j->step->pos[token] / BNET_BLOCK_POS + 1;
 }
 
-/* The keys after block b: the next block's, or the first ones of the next kv head. */
+/* The keys to fetch during block b: the next block's, or the first ones of the next kv head. A
+ * short last block neither is fetched nor leaves the time to: what follows it comes with the one
+ * before. */
 static const uint8_t *next_keys(const attention_job *j, const span *s, int b)
 {
     const bnet_seq *seq = &j->step->seqs[j->step->seq[s->begin]];
-    bool more = b + 1 < blocks_of(j, s->end - 1);
+    int last = blocks_of(j, s->end - 1) - 1;
+    bool is_short = last > 0 && j->step->pos[s->end - 1] - last * BNET_BLOCK_POS < SHORT;
+    bool more = b + 1 < last + !is_short;
+    if (is_short && b == last)
+        return NULL;
     int head = (int)s->kv_head + !more;
     if (head == seq->store->shape.n_kv_heads)
         return NULL;

@@ -81,8 +81,8 @@ static void test_aarch64_feature_detection(void **state)
         {"nothing", 0, 0, "scalar"},
         {"Cortex-A53", 0xff, 0, "neon"},
         {"Cortex-A76", 1u << 1 | 1u << 10 | 1u << 20, 0, "neon dotprod fp16"},
-        {"Neoverse V1, SVE hidden", 1u << 1 | 1u << 10 | 1u << 20, 1u << 13 | 1u << 14,
-         "neon dotprod i8mm bf16 fp16"},
+        {"Neoverse V1, SVE hidden", 1u << 1 | 1u << 10 | 1u << 20 | 1u << 23, 1u << 13 | 1u << 14,
+         "neon dotprod i8mm bf16 fp16 fhm"},
         {"A64FX", 1u << 1 | 1u << 10 | 1u << 22, 0, "neon sve fp16"},
         {"Neoverse V2", 1u << 1 | 1u << 10 | 1u << 20 | 1u << 22,
          1u << 1 | 1u << 9 | 1u << 13 | 1u << 14, "neon dotprod i8mm bf16 sve sve2 fp16 svei8mm"},
@@ -113,7 +113,7 @@ static void test_DET_17_features_of_this_machine(void **state)
     assert_false(bnet_cpu_feature_at(-1, &bit, &name));
     assert_false(bnet_cpu_feature_at(99, &bit, &name));
     uint32_t arm = BNET_CPU_NEON | BNET_CPU_DOTPROD | BNET_CPU_I8MM | BNET_CPU_BF16 | BNET_CPU_SVE |
-                   BNET_CPU_SVE2 | BNET_CPU_SVEI8MM | BNET_CPU_FP16;
+                   BNET_CPU_SVE2 | BNET_CPU_SVEI8MM | BNET_CPU_FP16 | BNET_CPU_FHM;
 #if defined(__aarch64__)
     assert_true(f & BNET_CPU_NEON);
     assert_int_equal(f & ~arm, 0);

@@ -4,7 +4,12 @@
  * A score is the sum of q[i] * k[i] in 16 running sums of fused multiply-adds, element i in sum
  * i % 16, folded 8, 4 and then by neighbours, times the scale. The block's values are weighted with
  * fused multiply-adds by ascending position. Nothing depends on which other queries are in the
- * call. */
+ * call.
+ *
+ * With an f16 cache queries and weights are rounded to f16 as well, the sum of the weights is that
+ * of the rounded ones, and a score has 8 running sums. A product of two halves is a float exactly,
+ * so it makes no difference whether an instruction multiplies halves or floats that were converted
+ * before. */
 #ifndef BNET_ATTENTION_ROWS_H
 #define BNET_ATTENTION_ROWS_H
 
@@ -42,17 +47,23 @@ static inline void row_i8(const uint8_t *part, size_t head_dim, size_t pos, floa
     }
 }
 
-static inline float dot_fused(const float *a, const float *b, size_t n)
+static inline float round_half(float x)
+{
+    return half_to_float(float_to_half(x));
+}
+
+/* n_sums running sums: 16 or 8 */
+static inline float dot_fused(const float *a, const float *b, size_t n, const size_t n_sums)
 {
     float acc[16] = {0};
     size_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (size_t l = 0; l < 16; l++)
+    for (; i + n_sums <= n; i += n_sums)
+        for (size_t l = 0; l < n_sums; l++)
             acc[l] = bnet_fmaf(a[i + l], b[i + l], acc[l]);
     for (size_t l = 0; i + l < n; l++)
         acc[l] = bnet_fmaf(a[i + l], b[i + l], acc[l]);
-    for (int w = 8; w >= 4; w /= 2)
-        for (int l = 0; l < w; l++)
+    for (size_t w = n_sums / 2; w >= 4; w /= 2)
+        for (size_t l = 0; l < w; l++)
             acc[l] += acc[l + w];
     return (acc[0] + acc[1]) + (acc[2] + acc[3]);
 }
@@ -66,15 +77,18 @@ static inline bnet_softmax attend_one(row_fn *row, const bnet_attend *a, const f
     enum { ROOM = BNET_MAX_HEAD_DIM + 16 };
     float s[BNET_BLOCK_POS], kv[ROOM], q[ROOM], o[ROOM];
     bnet_softmax b = {-INFINITY, 0};
-    memcpy(q, query, a->head_dim * sizeof *q);
+    const bool half = row == row_f16;
+    for (size_t i = 0; i < a->head_dim; i++)
+        q[i] = half ? round_half(query[i]) : query[i];
     for (size_t j = 0; j < n_pos; j++) {
         row(a->k_part, a->head_dim, j, kv);
-        s[j] = dot_fused(q, kv, a->head_dim) * a->scale;
+        s[j] = dot_fused(q, kv, a->head_dim, half ? 8 : 16) * a->scale;
         b.m = s[j] > b.m ? s[j] : b.m;
     }
     memset(o, 0, a->head_dim * sizeof *o);
     for (size_t j = 0; j < n_pos; j++) {
         float p = bnet_expf(s[j] - b.m);
+        p = half ? round_half(p) : p;
         b.l += p;
         row(a->v_part, a->head_dim, j, kv);
         for (size_t i = 0; i < a->head_dim; i++)

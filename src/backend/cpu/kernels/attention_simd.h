@@ -3,7 +3,8 @@
  *
  * Up to four queries of a token are a pack: a key is read, and converted to float, once for all of
  * them. Scores and weights of a pack lie as s[position][query], so that maximum, exponential and
- * sum work on all queries at once. With several tokens a block is converted ahead. */
+ * sum work on all queries at once. With several tokens a block is converted ahead. `half`: queries
+ * and weights are rounded to f16, as the cache is. */
 #ifndef BNET_ATTENTION_SIMD_H
 #define BNET_ATTENTION_SIMD_H
 
@@ -123,9 +124,66 @@ SIMD void scores(load_fn *load, const int nq, const float *q, size_t hd, const p
         score_tile(load, nq, 1, q, hd, k, j, scale, s);
 }
 
+/* ---- scores of halves: 8 running sums ---- */
+
+/* Elements i..i+7 of positions j, j + step, ...: as many as a v8 has rows. */
+typedef v8 load8_fn(const part_view *p, size_t j, size_t i, size_t step);
+
+SIMD v8 load8_f32(const part_view *p, size_t j, size_t i, size_t step)
+{
+    return v8_load((const float *)(const void *)(p->data + j * p->row_bytes) + i,
+                   step * p->row_bytes / sizeof(float));
+}
+
+SIMD v8 load8_f16(const part_view *p, size_t j, size_t i, size_t step)
+{
+    return v8_from_f16(p->data + j * p->row_bytes + 2 * i, step * p->row_bytes);
+}
+
+/* nt vectors of positions from j on; step 0: the position j alone. */
+SIMD void score_tile8(load8_fn *load, const int nq, const int nt, const size_t step, const float *q,
+                      size_t hd, const part_view *k, size_t j, float scale, float *s)
+{
+    v8 acc[PACK][V8_TILE];
+    for (int a = 0; a < nq; a++)
+        for (int t = 0; t < nt; t++)
+            acc[a][t] = v8_zero();
+    for (size_t i = 0; i < hd; i += 8) {
+        v8 kv[V8_TILE];
+        for (int t = 0; t < nt; t++)
+            kv[t] = load(k, j + (size_t)(t * V8_ROWS), i, step);
+        for (int a = 0; a < nq; a++) {
+            v8 x = v8_load(q + (size_t)a * hd + i, 0);
+            for (int t = 0; t < nt; t++)
+                acc[a][t] = v8_fma(x, kv[t], acc[a][t]);
+        }
+    }
+    for (int t = 0; t < nt; t++)
+        for (int r = 0; r < (step ? V8_ROWS : 1); r++) {
+            v4 f[PACK];
+            for (int a = 0; a < PACK; a++)
+                f[a] = a < nq ? v8_fold(acc[a][t], r) : v4_set(0);
+            v4 dots = v4_fold_each(f[0], f[1], f[2], f[3]);
+            v4_store(s + PACK * (j + (size_t)(t * V8_ROWS + r)), v4_mul(dots, v4_set(scale)));
+        }
+}
+
+SIMD void scores8(load8_fn *load, const int nq, const float *q, size_t hd, const part_view *k,
+                  const part_view *v, size_t n_pos, float scale, float *s)
+{
+    const int nt = V8_TILE / (nq == 3 ? 4 : nq), np = nt * V8_ROWS;
+    size_t j = 0;
+    for (; j + (size_t)np <= n_pos; j += (size_t)np) {
+        fetch(v, j, (size_t)np);
+        score_tile8(load, nq, nt, 1, q, hd, k, j, scale, s);
+    }
+    for (; j < n_pos; j++)
+        score_tile8(load, nq, 1, 0, q, hd, k, j, scale, s);
+}
+
 /* ---- weights: s becomes e^(s - maximum) ---- */
 
-SIMD void weights(float *s, size_t n_pos, float m[PACK], float l[PACK])
+SIMD void weights(const bool half, float *s, size_t n_pos, float m[PACK], float l[PACK])
 {
     v4 max = v4_set(-INFINITY), sum = v4_set(0);
     size_t n = PACK * n_pos, padded = (n + VF - 1) / VF * VF;
@@ -133,8 +191,10 @@ SIMD void weights(float *s, size_t n_pos, float m[PACK], float l[PACK])
         max = v4_pick_max(v4_load(s + i), max);
     for (size_t i = n; i < padded; i++)
         s[i] = 0;
-    for (size_t i = 0; i < padded; i += VF)
-        vf_store(s + i, vf_exp_negative(vf_sub(vf_load(s + i), vf_repeat(max))));
+    for (size_t i = 0; i < padded; i += VF) {
+        vf p = vf_exp_negative(vf_sub(vf_load(s + i), vf_repeat(max)));
+        vf_store(s + i, half ? vf_round_f16(p) : p);
+    }
     for (size_t i = 0; i < n; i += PACK)
         sum = v4_add(sum, v4_load(s + i));
     v4_store(m, max);
@@ -185,35 +245,49 @@ SIMD void weigh(load_fn *load, const int nq, const float *s, const part_view *v,
 
 /* ---- packs, tokens ---- */
 
-SIMD void attend_pack(load_fn *load, const int nq, const bnet_attend *a, const part_view *k,
-                      const part_view *v, size_t t, size_t g)
+/* The queries of a pack, rounded into `to`. */
+SIMD const float *round_queries(const float *q, size_t n, float *to)
+{
+    for (size_t i = 0; i < n; i += VF)
+        vf_store(to + i, vf_round_f16(vf_load(q + i)));
+    return to;
+}
+
+SIMD void attend_pack(load_fn *load, const bool half, const int nq, const bnet_attend *a,
+                      const part_view *k, const part_view *v, size_t t, size_t g)
 {
     const part_view ahead = {a->k_next, NULL, k->row_bytes, 0, k->far && a->k_next}, *next = &ahead;
-    _Alignas(64) float s[BNET_BLOCK_POS * PACK];
+    _Alignas(64) float s[BNET_BLOCK_POS * PACK], rounded[PACK * BNET_MAX_HEAD_DIM];
     float m[PACK], l[PACK];
     size_t at = t * a->n_heads + g, hd = a->head_dim, n_pos = a->n_pos[t];
-    scores(load, nq, a->q + t * a->q_stride + g * hd, hd, k, v, n_pos, a->scale, s);
-    weights(s, n_pos, m, l);
+    const float *q = a->q + t * a->q_stride + g * hd;
+    if (half) {
+        q = round_queries(q, (size_t)nq * hd, rounded);
+        scores8(load == load_f16 ? load8_f16 : load8_f32, nq, q, hd, k, v, n_pos, a->scale, s);
+    } else
+        scores(load, nq, q, hd, k, v, n_pos, a->scale, s);
+    weights(half, s, n_pos, m, l);
     weigh(load, nq, s, v, next, n_pos, hd, a->o + at * hd);
     for (int i = 0; i < nq; i++)
         a->block[at + (size_t)i] = (bnet_softmax){m[i], l[i]};
 }
 
-SIMD void attend_views(load_fn *load, const bnet_attend *a, const part_view *k, const part_view *v)
+SIMD void attend_views(load_fn *load, const bool half, const bnet_attend *a, const part_view *k,
+                       const part_view *v)
 {
     for (size_t t = 0; t < a->n_tokens; t++) {
         size_t g = 0;
         for (; g + 4 <= a->n_heads; g += 4)
-            attend_pack(load, 4, a, k, v, t, g);
+            attend_pack(load, half, 4, a, k, v, t, g);
         switch (a->n_heads - g) {
         case 3:
-            attend_pack(load, 3, a, k, v, t, g);
+            attend_pack(load, half, 3, a, k, v, t, g);
             break;
         case 2:
-            attend_pack(load, 2, a, k, v, t, g);
+            attend_pack(load, half, 2, a, k, v, t, g);
             break;
         case 1:
-            attend_pack(load, 1, a, k, v, t, g);
+            attend_pack(load, half, 1, a, k, v, t, g);
             break;
         default:
             break;
@@ -244,7 +318,7 @@ SIMD void attend_ahead(load_fn *load, const bnet_attend *a, const part_view *k, 
         n_pos = BNET_MAX(n_pos, (size_t)a->n_pos[t]);
     part_view kk = convert(load, k, n_pos, a->head_dim, kf);
     part_view vv = convert(load, v, n_pos, a->head_dim, vals);
-    attend_views(load_f32, a, &kk, &vv);
+    attend_views(load_f32, load == load_f16, a, &kk, &vv);
 }
 
 #define BNET_ATTENTION_ROW(name, elem, ahead_tokens, isa)                                          \
@@ -264,7 +338,7 @@ SIMD void attend_ahead(load_fn *load, const bnet_attend *a, const part_view *k, 
         if (a->n_tokens >= (ahead_tokens) && a->head_dim <= AHEAD_DIM)                             \
             ahead_##name(a, &k, &v);                                                               \
         else                                                                                       \
-            attend_views(load_##name, a, &k, &v);                                                  \
+            attend_views(load_##name, load_##name == load_f16, a, &k, &v);                         \
     }
 
 #endif

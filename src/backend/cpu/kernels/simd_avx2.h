@@ -102,6 +102,10 @@ SIMD vf vf_from_f16(const uint8_t *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
+SIMD vf vf_round_f16(vf v)
+{
+    return _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
 SIMD void vf_to_f16(uint8_t *p, vf v)
 {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -245,6 +249,36 @@ SIMD void vf_store_pairs(float *p, vf a, vf b)
     __m256 lo = _mm256_unpacklo_ps(a, b), hi = _mm256_unpackhi_ps(a, b);
     _mm256_storeu_ps(p, _mm256_permute2f128_ps(lo, hi, 0x20));
     _mm256_storeu_ps(p + 8, _mm256_permute2f128_ps(lo, hi, 0x31));
+}
+
+/* Eight floats of each of V8_ROWS rows, and how many such vectors of sums are held at once. */
+typedef __m256 v8;
+enum { V8_ROWS = 1, V8_TILE = 8 };
+SIMD v8 v8_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+/* rows `stride` floats apart */
+SIMD v8 v8_load(const float *p, size_t stride)
+{
+    (void)stride;
+    return _mm256_loadu_ps(p);
+}
+/* rows `stride` bytes apart */
+SIMD v8 v8_from_f16(const uint8_t *p, size_t stride)
+{
+    (void)stride;
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+SIMD v8 v8_fma(v8 a, v8 b, v8 c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+/* Both halves of row r added. */
+SIMD v4 v8_fold(v8 v, int r)
+{
+    (void)r;
+    return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
 }
 
 /* How 16 running sums are dealt with: N_PASSES passes over a row, each over N_CHUNKS vectors that

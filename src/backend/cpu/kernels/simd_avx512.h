@@ -102,6 +102,10 @@ SIMD vf vf_from_f16(const uint8_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
+SIMD vf vf_round_f16(vf v)
+{
+    return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
 SIMD void vf_to_f16(uint8_t *p, vf v)
 {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -241,6 +245,39 @@ SIMD void vf_store_pairs(float *p, vf a, vf b)
     const __m512i hi = _mm512_or_si512(lo, _mm512_set1_epi32(8));
     _mm512_storeu_ps(p, _mm512_permutex2var_ps(a, lo, b));
     _mm512_storeu_ps(p + 16, _mm512_permutex2var_ps(a, hi, b));
+}
+
+/* Eight floats of each of V8_ROWS rows, and how many such vectors of sums are held at once. */
+typedef __m512 v8;
+enum { V8_ROWS = 2, V8_TILE = 16 };
+SIMD v8 v8_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+/* rows `stride` floats apart */
+SIMD v8 v8_load(const float *p, size_t stride)
+{
+    if (__builtin_constant_p(stride) && stride == 0)
+        return _mm512_broadcast_f32x8(_mm256_loadu_ps(p));
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(p)),
+                              _mm256_loadu_ps(p + stride), 1);
+}
+/* rows `stride` bytes apart */
+SIMD v8 v8_from_f16(const uint8_t *p, size_t stride)
+{
+    __m256i h = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)p));
+    h = _mm256_inserti128_si256(h, _mm_loadu_si128((const __m128i *)(const void *)(p + stride)), 1);
+    return _mm512_cvtph_ps(h);
+}
+SIMD v8 v8_fma(v8 a, v8 b, v8 c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+/* Both halves of row r added. */
+SIMD v4 v8_fold(v8 v, int r)
+{
+    __m256 h = r ? _mm512_extractf32x8_ps(v, 1) : _mm512_castps512_ps256(v);
+    return _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
 }
 
 /* How 16 running sums are dealt with: N_PASSES passes over a row, each over N_CHUNKS vectors that

@@ -104,6 +104,10 @@ SIMD vf vf_from_f16(const uint8_t *p)
     memcpy(&h, p, sizeof h);
     return vcvt_f32_f16(vreinterpret_f16_u16(h));
 }
+SIMD vf vf_round_f16(vf v)
+{
+    return vcvt_f32_f16(vcvt_f16_f32(v));
+}
 SIMD void vf_to_f16(uint8_t *p, vf v)
 {
     uint16x4_t h = vreinterpret_u16_f16(vcvt_f16_f32(v));
@@ -241,6 +245,39 @@ SIMD void scale16_i8(const uint8_t *p, float s, float *to)
     vst1q_f32(to + 4, vmulq_n_f32(vcvtq_f32_s32(vmovl_high_s16(lo)), s));
     vst1q_f32(to + 8, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(hi))), s));
     vst1q_f32(to + 12, vmulq_n_f32(vcvtq_f32_s32(vmovl_high_s16(hi)), s));
+}
+
+/* Eight floats of each of V8_ROWS rows, and how many such vectors of sums are held at once. */
+typedef struct v8 {
+    float32x4_t lo, hi;
+} v8;
+enum { V8_ROWS = 1, V8_TILE = 8 };
+SIMD v8 v8_zero(void)
+{
+    return (v8){vdupq_n_f32(0), vdupq_n_f32(0)};
+}
+/* rows `stride` floats apart */
+SIMD v8 v8_load(const float *p, size_t stride)
+{
+    (void)stride;
+    return (v8){vld1q_f32(p), vld1q_f32(p + 4)};
+}
+/* rows `stride` bytes apart */
+SIMD v8 v8_from_f16(const uint8_t *p, size_t stride)
+{
+    (void)stride;
+    float16x8_t h = vreinterpretq_f16_u8(vld1q_u8(p));
+    return (v8){vcvt_f32_f16(vget_low_f16(h)), vcvt_high_f32_f16(h)};
+}
+SIMD v8 v8_fma(v8 a, v8 b, v8 c)
+{
+    return (v8){vfmaq_f32(c.lo, a.lo, b.lo), vfmaq_f32(c.hi, a.hi, b.hi)};
+}
+/* Both halves of row r added. */
+SIMD v4 v8_fold(v8 v, int r)
+{
+    (void)r;
+    return vaddq_f32(v.lo, v.hi);
 }
 
 /* VF pairs: first and second of each */

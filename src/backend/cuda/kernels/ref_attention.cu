@@ -1,5 +1,7 @@
 /* ref_attention.cu - reference kernels for the cache: storing positions, attention over them. Blocks
- * of 64 positions, each reduced on its own and merged in order, as on the CPU. */
+ * of 64 positions, each reduced on its own and merged in order, as on the CPU. With an f16 cache
+ * queries and weights are rounded to f16 too: where a score differs in its last bit, a weight may
+ * fall to the neighbouring half, 2^-11 of it away. */
 #include "backend/cuda/kernels/ref_math.h"
 
 enum { POS = 64, GROUP = 32, HEAD_MAX = 1024, KV_F16 = 0, KV_F32 = 1, KV_INT8 = 2 };
@@ -91,9 +93,16 @@ REF_FN float cached(int type, const uint8_t *part, int hd, int pos, int i)
 REF_FN float score(int type, const float *q, const uint8_t *k, int hd, int pos, float scale)
 {
     float acc[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    int n_sums = type == KV_F16 ? 8 : 16;
     for (int i = 0; i < hd; i++)
-        acc[i % 16] += q[i] * cached(type, k, hd, pos, i);
+        acc[i % n_sums] += q[i] * cached(type, k, hd, pos, i);
     return ref_fold16(acc) * scale;
+}
+
+/* As an f16 cache has it; other caches leave a value alone. */
+REF_FN float rounded(int type, float x)
+{
+    return type == KV_F16 ? ref_half(ref_to_half(x)) : x;
 }
 
 /* one thread per token and head */
@@ -107,23 +116,25 @@ REF_KERNEL(bnet_ref_attention, ref_kv_args)
     int hd = a.head_dim, n_pos = a.step.pos[t] + 1;
     int kv_head = head / (a.n_heads / a.n_kv_heads);
     const float *q = a.q + item * (uint64_t)hd;
-    float *o = a.y + item * (uint64_t)hd, w[POS], ob[HEAD_MAX];
+    float *o = a.y + item * (uint64_t)hd, w[POS], ob[HEAD_MAX], query[HEAD_MAX];
     float run_m = REF_FLOAT_BITS(0xff800000u), run_l = 0;
-    for (int i = 0; i < hd; i++)
+    for (int i = 0; i < hd; i++) {
+        query[i] = rounded(a.type, q[i]);
         o[i] = 0;
+    }
     for (int first = 0; first < n_pos; first += POS) {
         int n = n_pos - first < POS ? n_pos - first : POS;
         const uint8_t *k = part_of(&a, s, first, kv_head, 0),
                       *v = part_of(&a, s, first, kv_head, 1);
         float m = REF_FLOAT_BITS(0xff800000u), l = 0;
         for (int j = 0; j < n; j++) {
-            w[j] = score(a.type, q, k, hd, j, a.scale);
+            w[j] = score(a.type, query, k, hd, j, a.scale);
             m = w[j] > m ? w[j] : m;
         }
         for (int i = 0; i < hd; i++)
             ob[i] = 0;
         for (int j = 0; j < n; j++) {
-            float p = ref_exp(w[j] - m);
+            float p = rounded(a.type, ref_exp(w[j] - m));
             l += p;
             for (int i = 0; i < hd; i++)
                 ob[i] += p * cached(a.type, v, hd, j, i);
