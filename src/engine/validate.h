@@ -12,6 +12,7 @@ typedef struct validation_run {
     bnet_backend_want device, against; /* registries are filled in when one is opened */
     bnet_capabilities caps, ref_caps;
     bnet_registry *reference; /* the kernels of the tree alone */
+    bnet_backend *held; /* of the device, so that it is not started anew for every case; or NULL */
     size_t cap_accuracy, cap_performance;
     bitnet_error *err;
 } validation_run;

@@ -1,19 +1,23 @@
 /* bench_plain.cu - vectors, float matrices, quantising: against plain C++. */
 #include "kbench.cuh"
 
+#include "backend/cuda/plain.h"
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 extern "C" {
 #define VEC(name) __global__ void bnet_##name(const bnet_cu_vec_args a);
-VEC(add) VEC(relu2) VEC(silu) VEC(glu_relu2) VEC(glu_silu) VEC(softmax)
+VEC(add) VEC(mul) VEC(relu2) VEC(silu) VEC(glu_relu2) VEC(glu_silu) VEC(softmax)
 VEC(to_f16) VEC(to_bf16) VEC(from_f16) VEC(from_bf16)
 #define MAT(name) __global__ void bnet_##name(const bnet_cu_matmul_args a);
-MAT(matmul_f16_nt) MAT(matmul_f16_nn) MAT(matmul_bf16_nt) MAT(matmul_bf16_nn) MAT(wmma_matmul_f16)
+MAT(matmul_f16_nt) MAT(matmul_bf16_nt) MAT(matmul_bf16_nn) MAT(wmma_matmul_f16)
 MAT(matmul_f32_nn)
 #define QUANT(name) __global__ void bnet_quantize_##name(const bnet_cu_quantize_args a);
 QUANT(scales) QUANT(i2s) QUANT(tl1) QUANT(tl2)
 __global__ void bnet_qk256_gemv(const bnet_cu_qk256_args a);
+__global__ void bnet_matmul_i2s(const bnet_cu_matmul_i2s_args a);
+__global__ void bnet_wmma_matmul_i2s(const bnet_cu_matmul_i2s_args a);
 }
 
 static std::vector<float> normals(size_t n, rng &g)
@@ -30,22 +34,23 @@ SECTION(vec_check)
     const struct {
         const char *name;
         void (*fn)(const bnet_cu_vec_args);
-        double (*want)(double x, double y, double z);
+        double (*want)(double x, double z);
     } list[] = {
-        {"add", bnet_add, [](double x, double y, double) { return x + y; }},
-        {"relu2", bnet_relu2, [](double x, double, double) { return x > 0 ? x * x : 0; }},
-        {"silu", bnet_silu, [](double x, double, double) { return x / (1 + exp(-x)); }},
-        {"glu_relu2", bnet_glu_relu2, [](double x, double, double z) { return x > 0 ? x * x * z : 0; }},
-        {"glu_silu", bnet_glu_silu, [](double x, double, double z) { return x / (1 + exp(-x)) * z; }}};
+        {"add", bnet_add, [](double x, double z) { return x + z; }},
+        {"mul", bnet_mul, [](double x, double z) { return x * z; }},
+        {"relu2", bnet_relu2, [](double x, double) { return x > 0 ? x * x : 0; }},
+        {"silu", bnet_silu, [](double x, double) { return x / (1 + exp(-x)); }},
+        {"glu_relu2", bnet_glu_relu2, [](double x, double z) { return x > 0 ? x * x * z : 0; }},
+        {"glu_silu", bnet_glu_silu, [](double x, double z) { return x / (1 + exp(-x)) * z; }}};
     for (auto &v : list)
         for (size_t n : {1ul, 1000ul, 5000001ul}) {
-            std::vector<float> x = normals(n, g), y = normals(n, g), z = normals(n, g);
-            dev<float> dx(x), dy(y), dz(z);
+            std::vector<float> x = normals(n, g), z = normals(n, g);
+            dev<float> dx(x), dy(n), dz(z);
             bnet_cu_vec_args a = {dx.p, dz.p, dy.p, n};
             launch(v.fn, a, bnet_vec_launch(n));
             std::vector<double> want;
             for (size_t i = 0; i < n; i++)
-                want.push_back(v.want(x[i], y[i], z[i]));
+                want.push_back(v.want(x[i], z[i]));
             double e = distance(dy.get(), want);
             verdict(std::string(v.name) + " " + std::to_string(n) + ": " + std::to_string(e), e < 1e-6);
         }
@@ -123,7 +128,7 @@ SECTION(matmul_check)
         const char *name;
         void (*fn)(const bnet_cu_matmul_args);
         int bf16, nn, f32;
-    } list[] = {{"f16_nt", bnet_matmul_f16_nt, 0, 0, 0},   {"f16_nn", bnet_matmul_f16_nn, 0, 1, 0},
+    } list[] = {{"f16_nt", bnet_matmul_f16_nt, 0, 0, 0},
                 {"bf16_nt", bnet_matmul_bf16_nt, 1, 0, 0}, {"bf16_nn", bnet_matmul_bf16_nn, 1, 1, 0},
                 {"wmma", bnet_wmma_matmul_f16, 0, 1, 0},   {"f32_nn", bnet_matmul_f32_nn, 0, 1, 1}};
     const uint32_t sizes[][3] = {{1, 1, 1}, {64, 128, 32}, {65, 130, 47}, {200, 96, 333}, {128, 256, 512}};
@@ -196,6 +201,47 @@ static std::vector<uint8_t> plain_pack(int type, const std::vector<int> &t)
         out.push_back((uint8_t)s);
     }
     return out;
+}
+
+/* Integers, so equal: any edge of the tiles, the largest sums. */
+SECTION(matmul_i2s_check)
+{
+    rng g(35);
+    const uint32_t shapes[][3] = {{1, 1, 1}, {32, 32, 32}, {33, 65, 130}, {64, 8, 1000}, {8, 40, 131072}};
+    for (auto &s : shapes)
+        for (int wmma = 0; wmma < 2; wmma++) {
+            uint32_t m = s[0], n = s[1], k = s[2];
+            std::vector<int8_t> x((size_t)m * k);
+            std::vector<uint8_t> y((size_t)k * n);
+            for (auto &e : x)
+                e = k > 100000 ? -128 : (int8_t)g.u32();
+            for (auto &e : y)
+                e = k > 100000 ? 0 : (uint8_t)(g.u32() % 5);
+            dev<int8_t> dx(x);
+            dev<uint8_t> dy(y);
+            dev<float> c((size_t)m * n);
+            bnet_cu_matmul_i2s_args a = {dx.p, dy.p, c.p, m, n, k, 0};
+            if (wmma)
+                launch(bnet_wmma_matmul_i2s, a,
+                       bnet_cu_launch{{bnet_cu_div(n, 32), bnet_cu_div(m, 32), 1}, 128, 0});
+            else
+                bnet_matmul_i2s<<<dim3(bnet_cu_div(n, 32), bnet_cu_div(m, 32)), dim3(32, 32),
+                                  bnet_matmul_i2s_shared(32)>>>(a);
+            std::vector<float> got = c.get();
+            size_t bad = 0;
+            for (uint32_t i = 0; i < m; i++)
+                for (uint32_t j = 0; j < n; j++) {
+                    int sum = 0;
+                    for (uint32_t l = 0; l < k; l++) {
+                        int code = y[(size_t)l * n + j];
+                        sum += x[(size_t)i * k + l] * (code <= 2 ? code - 1 : 0);
+                    }
+                    bad += got[(size_t)i * n + j] != (float)sum;
+                }
+            verdict(std::string(wmma ? "wmma" : "plain") + " i2s " + std::to_string(m) + "x" +
+                        std::to_string(n) + "x" + std::to_string(k),
+                    bad == 0, std::to_string(bad) + " differ");
+        }
 }
 
 SECTION(quantize_check)

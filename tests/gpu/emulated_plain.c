@@ -37,7 +37,6 @@ static void matmul(const bnet_cu_matmul_args *a, const char *name, int bf16, int
         matmul(a, #name, bf16, nt);                                                                \
     }
 MATMUL(bnet_matmul_f16_nt, 0, 1)
-MATMUL(bnet_matmul_f16_nn, 0, 0)
 MATMUL(bnet_matmul_bf16_nt, 1, 1)
 MATMUL(bnet_matmul_bf16_nn, 1, 0)
 MATMUL(bnet_wmma_matmul_f16, 0, 0)

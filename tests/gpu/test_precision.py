@@ -26,7 +26,7 @@ def llama():
 
 
 def ask(n=60):
-    return ("run", "-m", llama(), "-p", "Once", "--greedy", "-n", str(n), "--kv", "f32")
+    return ("run", "-m", llama(), "-p", "Once upon a time, there was a little girl named Lily. She", "--greedy", "-n", str(n), "--kv", "f32")
 
 
 def on(precision, cc=90, *more, **env):
@@ -131,7 +131,8 @@ def test_K_20_launch_that_fails():
 
 
 def test_K_20_wrong_results():
-    for kernel, precision, ran in (("bnet_matmul_f16_nn", "fp16", "fp32"), ("bnet_matmul_bf16_nn", "auto", "fp16")):
+    for kernel, precision, ran in (("bnet_wmma_matmul_f16", "fp16", "fp32"), ("bnet_matmul_f16_nt", "fp16", "fp32"),
+                                   ("bnet_matmul_bf16_nt", "auto", "fp16")):
         r = on(precision, 90, "--json", WRONG=kernel)
         check("not what the reference says" in r.err, r.err)
         equal(json.loads(r.out)["stats"]["precision"], ran, kernel)
@@ -158,14 +159,14 @@ def validated(code, **env):
 def test_V_2_validate_checks_single_operations():
     rows = validated(0)
     for kernel in ("matmul_fp16_gpu", "matmul_bf16_gpu", "wmma_i2s_gpu", "matmul_i2s_gpu", "matmul_i2s_gpu_few", "wmma_f16_gpu",
-                   "matmul_nn_f32_gpu", "matmul_nn_fp16_gpu", "matmul_nn_bf16_gpu", "convert_f32_f16_gpu", "convert_f32_bf16_gpu",
+                   "matmul_nn_f32_gpu", "matmul_nn_bf16_gpu", "gemv_f16_f16_gpu", "gemv_bf16_bf16_gpu", "convert_f32_f16_gpu", "convert_f32_bf16_gpu",
                    "convert_f16_f32_gpu", "convert_bf16_f32_gpu", "quantize_i2s_gpu", "quantize_tl1_gpu", "quantize_tl2_gpu",
                    "qk256_gpu_gemv", "add_gpu", "mul_gpu", "relu2_gpu", "silu_gpu", "glu_relu2_gpu", "glu_silu_gpu", "softmax_gpu",
                    "argmax_gpu"):
         check("pass" in rows[kernel] and "fail" not in rows[kernel], f"{kernel}: {rows[kernel]}")
-    rows = validated(7, WRONG="bnet_matmul_f16_nn")
-    check("fail" in rows["matmul_nn_fp16_gpu"], rows["matmul_nn_fp16_gpu"])
-    check("fail" not in rows["wmma_f16_gpu"], rows["wmma_f16_gpu"])
+    rows = validated(7, WRONG="bnet_matmul_bf16_nn")
+    check("fail" in rows["matmul_nn_bf16_gpu"], rows["matmul_nn_bf16_gpu"])
+    check("fail" not in rows["matmul_nn_bf16_gpu_ref"], rows["matmul_nn_bf16_gpu_ref"])
 
 
 def test_ternary_models_keep_their_integers():

@@ -134,20 +134,6 @@ void bnet_w2_pack_i2s(uint8_t *w, uint32_t n_chunks, uint32_t first_tile, uint32
 int bnet_w2_get(const uint8_t *w, uint32_t n_chunks, uint32_t tile_row, uint32_t tile,
                 uint32_t col); /* one trit, for tests */
 
-/* bnet_w2_repack: bnet_w2_pack_i2s on the device: rows as in the file, pairs as there. */
-typedef struct bnet_cu_repack_args {
-    BNET_DEV(uint8_t) w;
-    BNET_DEV(const uint8_t) rows;
-    uint64_t row_bytes; /* a multiple of 4 */
-    uint32_t n_chunks, first_tile, pairs, r0, n_rows, pad;
-} bnet_cu_repack_args;
-static inline bnet_cu_launch bnet_w2_repack_launch(const bnet_cu_repack_args *a)
-{
-    bnet_cu_launch l = {
-        {bnet_cu_div(a->n_chunks * 8, 128), a->n_rows < 65535 ? a->n_rows : 65535, 1}, 128, 0};
-    return l;
-}
-
 /* ---- W2A8 GEMV (1..8 tokens): PDL ----
  * bnet_w2_gemv_ldg, one block of 512 threads per multiprocessor.
  * Input: act8, or (x != 0, one token only) floats x [K] normed by `norm` (0: not normed) and
@@ -353,8 +339,7 @@ static inline bnet_cu_launch bnet_head_launch(const bnet_cu_head_args *a, uint32
 
 /* Tensor-core products, f32 sums, any sizes: c [M][ldc] f32 = a [M][lda] * b.
  * bnet_matmul_{f16,bf16}_nt: b [N][ldb] (rows are columns of the product: weights); bf16: 8.0 on
- * bnet_matmul_{f16,bf16}_nn: b [K][ldb]
- * bnet_wmma_matmul_f16: as _nn through the wmma interface.
+ * bnet_matmul_bf16_nn, bnet_wmma_matmul_f16 (the wmma interface): b [K][ldb]
  * bnet_matmul_f32_nn: plain float, the reference. lda, ldb: multiples of 8 for 16-byte loads, else
  * slower. */
 typedef struct bnet_cu_matmul_args {
@@ -403,7 +388,7 @@ static inline bnet_cu_launch bnet_topk_merge_launch(uint32_t rows)
 }
 
 /* ---- vectors ----
- * bnet_add: y = x + y as x += y of the CPU; bnet_relu2, bnet_silu: y = act(x);
+ * bnet_add: y = x + z; bnet_mul: y = x * z; bnet_relu2, bnet_silu: y = act(x);
  * bnet_glu_{relu2,silu}: y = act(x) * z; bnet_softmax: rows of x [rows][n] into y (n threads of one
  * block per row); bnet_to_{f16,bf16}: float to half bits, nearest even; bnet_from_{f16,bf16}. All
  * elementwise ones take any grid. */

@@ -45,6 +45,7 @@ void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
 cuda_fn_layers bnet_cuda_layers;
 
 /* launch_plain.c */
+gpu_fn_linear bnet_cuda_gemv_half;
 gpu_fn_linear bnet_cuda_matmul_half;
 gpu_fn_convert bnet_cuda_convert;
 gpu_fn_plain bnet_cuda_plain_i2s;

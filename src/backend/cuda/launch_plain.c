@@ -94,6 +94,22 @@ void bnet_cuda_matmul_half(gpu_backend *be, const bnet_kernel_record *k, const g
     multiply(be, k, &p);
 }
 
+/* A few tokens: inputs rounded to halves and floats again, which the kernels of the head take. */
+void bnet_cuda_gemv_half(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                         gpu_ptr x, int n_rows, gpu_ptr y)
+{
+    size_t n = (size_t)n_rows * w->info.n_in, halves = (n * sizeof(uint16_t) + 255) / 256 * 256;
+    gpu_ptr at = bnet_gpu_scratch(be, halves + n * sizeof(float));
+    bnet_cu_vec_args down = {.x = x, .y = at, .n = n}, up = {.x = at, .y = at + halves, .n = n};
+    bnet_cu_launch l = bnet_vec_launch(n);
+    gpu_dims d = {.grid = {l.grid[0], 1, 1}, .block = {l.block, 1, 1}};
+    if (!at)
+        return;
+    bnet_gpu_launch_more(be, k, 1, &d, &down);
+    bnet_gpu_launch_more(be, k, 2, &d, &up);
+    bnet_cuda_head(be, k, w, at + halves, n_rows, y);
+}
+
 /* ---- vectors ---- */
 
 static void elements(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, gpu_ptr z, size_t n,

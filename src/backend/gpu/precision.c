@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { CHECK_M = 5, CHECK_N = 21, CHECK_K = 70 };
+enum { CHECK_FEW = 3, CHECK_M = 12, CHECK_N = 21, CHECK_K = 70, CHECK_STRIDE = 128, MANY = 512 };
 
 bitnet_precision bnet_gpu_precision_of(const gpu_backend *be, const bnet_kernel_record *k)
 {
@@ -16,9 +16,9 @@ bitnet_precision bnet_gpu_precision_of(const gpu_backend *be, const bnet_kernel_
 /* ---- kernels ---- */
 
 static const bnet_kernel_record *find(gpu_backend *be, const char *op, const char *format,
-                                      const char *dtype, bitnet_error *err)
+                                      const char *dtype, uint64_t m, bitnet_error *err)
 {
-    bnet_kernel_query q = {.op = op, .format = format, .dtype = dtype};
+    bnet_kernel_query q = {.op = op, .format = format, .dtype = dtype, .m = m};
     const bnet_kernel_record *k = NULL;
     if (bnet_registry_select(be->registry, &be->caps, &q, &k, err) != BITNET_OK)
         return NULL;
@@ -36,55 +36,118 @@ static const bnet_kernel_record *find(gpu_backend *be, const char *op, const cha
 static bool has_kernels(gpu_backend *be, bitnet_precision p, bitnet_error *err)
 {
     const char *half = gpu_half_name(p);
-    be->to_half = find(be, "convert", half, "f32", err);
-    return be->to_half && find(be, "linear", half, half, err) &&
-           find(be, "matmul", half, half, err) && find(be, "embed", half, "f32", err);
+    be->to_half = find(be, "convert", half, "f32", 0, err);
+    return be->to_half && find(be, "linear", half, half, 1, err) &&
+           find(be, "linear", half, half, MANY, err) && find(be, "matmul", half, half, 0, err) &&
+           find(be, "embed", half, "f32", 0, err);
 }
 
 /* ---- the check ---- */
 
-/* A product of made-up numbers, and for each element what it may be off by: both factors are
- * rounded once, sums are floats. */
-static bool right(const float *a, const float *b, const float *c, double unit)
+/* A product of made-up numbers. */
+typedef struct sample {
+    float a[CHECK_M * CHECK_K], b[CHECK_K * CHECK_N], c[CHECK_M * CHECK_N];
+    float rows[CHECK_N * CHECK_STRIDE]; /* b as weights lie: the other way round, padded */
+} sample;
+
+static void fill(sample *s)
 {
-    for (size_t i = 0; i < CHECK_M; i++)
+    uint32_t seed = 12345;
+    for (size_t i = 0; i < BNET_COUNT(s->a) + BNET_COUNT(s->b); i++) {
+        seed = seed * 1664525u + 1013904223u;
+        float v = (float)((int)(seed >> 8 & 0xffff) - 32768) / 8192.0f;
+        if (i < BNET_COUNT(s->a))
+            s->a[i] = v;
+        else
+            s->b[i - BNET_COUNT(s->a)] = v;
+    }
+    for (size_t l = 0; l < CHECK_K; l++)
+        for (size_t j = 0; j < CHECK_N; j++)
+            s->rows[j * CHECK_STRIDE + l] = s->b[l * CHECK_N + j];
+}
+
+/* What an element may be off by: both factors are rounded once, sums are floats. */
+static bool right(const sample *s, size_t m, double unit)
+{
+    for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < CHECK_N; j++) {
             double want = 0, sizes = 0;
             for (size_t l = 0; l < CHECK_K; l++) {
-                double t = (double)a[i * CHECK_K + l] * (double)b[l * CHECK_N + j];
+                double t = (double)s->a[i * CHECK_K + l] * (double)s->b[l * CHECK_N + j];
                 want += t;
                 sizes += fabs(t);
             }
-            double error = fabs((double)c[i * CHECK_N + j] - want);
+            double error = fabs((double)s->c[i * CHECK_N + j] - want);
             if (!(error <= sizes * (2.0 * unit + unit * unit + CHECK_K * 0x1p-23)))
                 return false;
         }
     return true;
 }
 
-static bitnet_status check(gpu_backend *be, bitnet_precision p, bool *ok, bitnet_error *err)
+static bitnet_status by_itself(gpu_backend *be, bitnet_precision p, sample *s, bitnet_error *err)
 {
-    float a[CHECK_M * CHECK_K], b[CHECK_K * CHECK_N], c[CHECK_M * CHECK_N] = {0};
-    uint32_t seed = 12345;
-    for (size_t i = 0; i < BNET_COUNT(a) + BNET_COUNT(b); i++) {
-        seed = seed * 1664525u + 1013904223u;
-        float v = (float)((int)(seed >> 8 & 0xffff) - 32768) / 8192.0f;
-        if (i < BNET_COUNT(a))
-            a[i] = v;
-        else
-            b[i - BNET_COUNT(a)] = v;
-    }
     bnet_plain call = {.op = BNET_PLAIN_MATMUL,
                        .precision = p,
                        .m = CHECK_M,
                        .n = CHECK_N,
                        .k = CHECK_K,
-                       .in = {a, b},
-                       .in_bytes = {sizeof a, sizeof b},
-                       .out = {c},
-                       .out_bytes = {sizeof c}};
-    bitnet_status st = bnet_gpu_plain(&be->base, &call, 1, err);
-    *ok = st == BITNET_OK && right(a, b, c, p == BITNET_PRECISION_FP16 ? 0x1p-11 : 0x1p-8);
+                       .in = {s->a, s->b},
+                       .in_bytes = {sizeof s->a, sizeof s->b},
+                       .out = {s->c},
+                       .out_bytes = {sizeof s->c}};
+    return bnet_gpu_plain(&be->base, &call, 1, err);
+}
+
+/* As a model does it, by the kernel for m tokens. */
+static bitnet_status by_weight(gpu_backend *be, bitnet_precision p, size_t m, sample *s,
+                               bitnet_error *err)
+{
+    const char *half = gpu_half_name(p);
+    const bnet_kernel_record *k = find(be, "linear", half, half, m, err);
+    size_t parts[] = {sizeof s->rows, sizeof s->rows, sizeof s->a, sizeof s->c}, total = 0;
+    gpu_ptr at[BNET_COUNT(parts)];
+    bnet_gpu_enter(be);
+    for (size_t i = 0; i < BNET_COUNT(parts); i++)
+        total += (parts[i] + 255) / 256 * 256;
+    gpu_ptr base = bnet_gpu_take(be, total, &be->other_bytes), next = base;
+    for (size_t i = 0; i < BNET_COUNT(parts); i++) {
+        at[i] = next;
+        next += (parts[i] + 255) / 256 * 256;
+    }
+    gpu_weight w = {.info = {.n_out = CHECK_N, .n_in = CHECK_K},
+                    .layout = p == BITNET_PRECISION_FP16 ? GPU_F16 : GPU_BF16,
+                    .w = {at[1]},
+                    .stride = CHECK_STRIDE,
+                    .half = true};
+    bnet_gpu_ok(be, "checking a precision", base ? 0 : 2);
+    bnet_gpu_upload(be, at[0], s->rows, sizeof s->rows);
+    ((gpu_fn_convert *)be->to_half->fn)(be, be->to_half, at[0], BNET_COUNT(s->rows), at[1]);
+    bnet_gpu_upload(be, at[2], s->a, sizeof s->a);
+    ((gpu_fn_linear *)k->fn)(be, k, &w, at[2], (int)m, at[3]);
+    bnet_gpu_download(be, s->c, at[3], m * CHECK_N * sizeof(float));
+    bitnet_status st = bnet_gpu_verdict(be, err);
+    bnet_gpu_give(be, base, total, &be->other_bytes);
+    bnet_gpu_leave(be);
+    return st;
+}
+
+/* Every way a product may take, against double arithmetic. */
+static bitnet_status check(gpu_backend *be, bitnet_precision p, bool *ok, bitnet_error *err)
+{
+    static const size_t tokens[] = {CHECK_FEW, CHECK_M};
+    double unit = p == BITNET_PRECISION_FP16 ? 0x1p-11 : 0x1p-8;
+    sample *s = bnet_calloc(1, sizeof *s);
+    if (!s)
+        return bnet_no_memory(err, "checking a precision");
+    fill(s);
+    bitnet_status st = by_itself(be, p, s, err);
+    *ok = st == BITNET_OK && right(s, CHECK_M, unit);
+    for (size_t i = 0; *ok && i < BNET_COUNT(tokens); i++) {
+        memset(s->c, 0, sizeof s->c);
+        st = by_weight(be, p, tokens[i], s, err);
+        *ok = st == BITNET_OK && right(s, tokens[i], unit);
+    }
+    bnet_free(s);
     return st;
 }
 

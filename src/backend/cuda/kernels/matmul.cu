@@ -114,7 +114,6 @@ template <bool BF16, bool NN> static __device__ __forceinline__ void matmul(cons
         matmul<bf16, nn>(a);                                                                       \
     }
 MATMUL(f16_nt, false, false)
-MATMUL(f16_nn, false, true)
 #if BNET_SM80 || !defined(__CUDA_ARCH__)
 MATMUL(bf16_nt, true, false)
 MATMUL(bf16_nn, true, true)
