@@ -234,41 +234,45 @@ static void place(bnet_workspace *ws, const bnet_batch *b)
 
 /* In one piece, where the backend can. The best logits are asked for when one row is wanted or each
  * timeline has one token: then they are what sampling will ask for. */
-static bool run_whole(bnet_workspace *ws, const bnet_batch *b, const bnet_step *s)
+static bool run_whole(bnet_workspace *ws, const bnet_batch *b, bnet_pass *p)
 {
     bool sampled = b->n_rows > 0 && b->n_rows <= BNET_BEST_ROWS &&
                    (b->n_rows == 1 || (b->n_rows == b->n_tokens && b->n_seqs == b->n_tokens));
-    bnet_pass p = {.net = &ws->m->net,
-                   .step = s,
-                   .rows = b->rows,
-                   .n_rows = b->n_rows,
-                   .last = ws->last,
-                   .best = sampled ? ws->best : NULL};
-    bool whole = bnet_op_pass(ws->be, &p);
-    ws->n_best = whole && p.best ? b->n_rows : 0;
+    p->best = sampled ? ws->best : NULL;
+    bool whole = bnet_op_pass(ws->be, p);
+    ws->n_best = whole && p->best ? b->n_rows : 0;
     return whole;
+}
+
+static void compose(bnet_workspace *ws, const bnet_pass *p)
+{
+    const bnet_model *m = ws->m;
+    bnet_op_embed(ws->be, m->embd, p->step, ws->x);
+    bnet_op_rope_table(ws->be, &m->rope, p->step, ws->cs);
+    for (int layer = 0; layer < m->hp.n_layers; layer++) {
+        bnet_op_mark(ws->be, layer);
+        attention_block(ws, &m->layers[layer], p->step, layer);
+        ffn_block(ws, &m->layers[layer], p->step);
+    }
+    bnet_op_mark(ws->be, -1);
+    if (p->n_rows > 0) {
+        bnet_op_gather(ws->be, ws->x, p->rows, p->n_rows, ws->w.embd, ws->last);
+        bnet_op_rmsnorm(ws->be, ws->last, m->output_norm, m->hp.rms_eps, p->n_rows, ws->last);
+    }
 }
 
 bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error *err)
 {
-    const bnet_model *m = ws->m;
     assert(b->n_tokens >= 1 && b->n_tokens <= ws->n_batch && b->n_seqs <= ws->n_batch);
     place(ws, b);
     bnet_step s = {b->n_tokens, b->ids, b->pos, b->seq, ws->seqs};
+    bnet_pass p = {
+        .net = &ws->m->net, .step = &s, .rows = b->rows, .n_rows = b->n_rows, .last = ws->last};
     ws->n_rows = b->n_rows;
-    if (run_whole(ws, b, &s))
-        return bnet_op_sync(ws->be, err);
-    bnet_op_embed(ws->be, m->embd, &s, ws->x);
-    bnet_op_rope_table(ws->be, &m->rope, &s, ws->cs);
-    for (int layer = 0; layer < m->hp.n_layers; layer++) {
-        bnet_op_mark(ws->be, layer);
-        attention_block(ws, &m->layers[layer], &s, layer);
-        ffn_block(ws, &m->layers[layer], &s);
-    }
-    bnet_op_mark(ws->be, -1);
-    if (b->n_rows > 0) {
-        bnet_op_gather(ws->be, ws->x, b->rows, b->n_rows, ws->w.embd, ws->last);
-        bnet_op_rmsnorm(ws->be, ws->last, m->output_norm, m->hp.rms_eps, b->n_rows, ws->last);
+    if (!run_whole(ws, b, &p) && !bnet_op_repeat(ws->be, &p)) {
+        do
+            compose(ws, &p);
+        while (!bnet_op_composed(ws->be));
     }
     return bnet_op_sync(ws->be, err);
 }

@@ -252,6 +252,10 @@ typedef struct bnet_backend_vtable {
      * sessions together: what there is not of it yet; and taking it. False: no memory. */
     uint64_t (*pass_bytes)(bnet_backend *be, const bnet_net *net, int n_tokens);
     bool (*pass_reserve)(bnet_backend *be, const bnet_net *net, int n_tokens);
+    /* Optional, both, around the single operations of a pass: an equal one that was composed before
+     * may be repeated, then nothing is to be composed; `composed` says false: compose it again. */
+    bool (*repeat)(bnet_backend *be, const bnet_pass *p);
+    bool (*composed)(bnet_backend *be);
     /* Optional: how fast the device's own memory can be read, measured now, in GB/s. */
     double (*read_limit)(bnet_backend *be);
 

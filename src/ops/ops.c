@@ -128,6 +128,16 @@ bool bnet_op_pass(bnet_backend *be, const bnet_pass *p)
     return be->v->pass && be->v->pass(be, p);
 }
 
+bool bnet_op_repeat(bnet_backend *be, const bnet_pass *p)
+{
+    return be->v->repeat && be->v->repeat(be, p);
+}
+
+bool bnet_op_composed(bnet_backend *be)
+{
+    return !be->v->composed || be->v->composed(be);
+}
+
 void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, bnet_buffer *x)
 {
     assert(s->n_tokens > 0);

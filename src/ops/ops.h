@@ -27,6 +27,9 @@ void bnet_op_kv_clear(const bnet_backend *be, bnet_kv_store *kv, const bnet_kv_s
 
 /* True: the backend ran the whole pass; false: compose it of what follows. */
 bool bnet_op_pass(bnet_backend *be, const bnet_pass *p);
+/* True: it was repeated, nothing is to be composed. After composing: true, it is done. */
+bool bnet_op_repeat(bnet_backend *be, const bnet_pass *p);
+bool bnet_op_composed(bnet_backend *be);
 void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, bnet_buffer *x);
 void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
                      bnet_buffer *y);

@@ -82,17 +82,22 @@ typedef struct graph {
 } graph;
 
 typedef struct stream {
-    graph *recording; /* NULL: what is asked for is done */
-    double free_at;   /* ms: when what was asked for so far has ended */
+    struct stream *next; /* all there are */
+    graph *recording;    /* NULL: what is asked for is done */
+    double free_at;      /* ms: when what was asked for so far has ended */
     int device;
+    uint64_t n_works, n_joined; /* recorded; of these, others waited for */
 } stream;
 
 typedef struct event {
     double at;
     int device;
+    stream *of; /* where it was recorded, into what, after how much */
+    graph *graph;
+    uint64_t n_works;
 } event;
 
-static stream default_stream;
+static stream default_stream, *streams;
 
 static stream *stream_of(void *s)
 {
@@ -199,6 +204,7 @@ static int submit(void *s, const work *w, double ms)
     else
         recording->first = copy;
     recording->last = copy;
+    stream_of(s)->n_works++;
     return OK;
 }
 
@@ -453,13 +459,24 @@ API int cuStreamCreate(void **out, unsigned flags)
 {
     *out = calloc(1, sizeof(stream));
     (void)flags;
-    if (*out)
-        ((stream *)*out)->device = bnet_emulated_current();
+    if (*out) {
+        pthread_mutex_lock(&lock);
+        *(stream *)*out = (stream){.next = streams, .device = bnet_emulated_current()};
+        streams = *out;
+        pthread_mutex_unlock(&lock);
+    }
     return *out ? fault("cuStreamCreate") : OUT_OF_MEMORY;
 }
 
 API int cuStreamDestroy_v2(void *s)
 {
+    pthread_mutex_lock(&lock);
+    for (stream **at = &streams; *at; at = &(*at)->next)
+        if (*at == s) {
+            *at = (*at)->next;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
     free(s);
     return OK;
 }
@@ -470,6 +487,20 @@ API int cuStreamSynchronize(void *s)
     return fault("cuStreamSynchronize");
 }
 
+/* A stream that waits for one that is recorded is recorded too, from there on. */
+static void join_recording(stream *s, const event *e)
+{
+    bool open = false;
+    for (const stream *i = streams; i; i = i->next)
+        open = open || (e->graph && i->recording == e->graph);
+    if (!open)
+        return;
+    if (!s->recording)
+        s->n_works = s->n_joined = 0;
+    s->recording = e->graph;
+    e->of->n_joined = e->n_works;
+}
+
 API int cuStreamWaitEvent(void *s, void *e, unsigned flags)
 {
     (void)flags;
@@ -477,22 +508,35 @@ API int cuStreamWaitEvent(void *s, void *e, unsigned flags)
         return BAD_HANDLE;
     pthread_mutex_lock(&lock);
     stream_of(s)->free_at = later(stream_of(s)->free_at, ((event *)e)->at);
+    join_recording(stream_of(s), e);
     pthread_mutex_unlock(&lock);
     return fault("cuStreamWaitEvent");
 }
 
 API int cuStreamBeginCapture_v2(void *s, int mode)
 {
+    int r = fault("cuStreamBeginCapture");
     (void)mode;
+    if (r != OK)
+        return r;
     stream_of(s)->recording = calloc(1, sizeof(graph));
-    return stream_of(s)->recording ? fault("cuStreamBeginCapture") : OUT_OF_MEMORY;
+    return stream_of(s)->recording ? OK : OUT_OF_MEMORY;
 }
 
 API int cuStreamEndCapture(void *s, void **out)
 {
-    *out = stream_of(s)->recording;
+    graph *done = stream_of(s)->recording;
+    bool lost = false;
+    pthread_mutex_lock(&lock);
+    for (stream *i = streams; i; i = i->next)
+        if (i->recording == done) {
+            lost = lost || (i != s && i->n_joined != i->n_works);
+            i->recording = NULL;
+        }
+    pthread_mutex_unlock(&lock);
     stream_of(s)->recording = NULL;
-    return OK;
+    *out = done;
+    return lost ? CAPTURE_UNJOINED : fault("cuStreamEndCapture");
 }
 
 API int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags)
@@ -553,6 +597,9 @@ API int cuEventRecord(void *e, void *s)
     if (((event *)e)->device != stream_of(s)->device)
         return BAD_HANDLE;
     pthread_mutex_lock(&lock);
+    ((event *)e)->of = stream_of(s);
+    ((event *)e)->graph = stream_of(s)->recording;
+    ((event *)e)->n_works = stream_of(s)->n_works;
     ((event *)e)->at = stream_of(s)->recording ? 0 /* an order, no time */
                                                : later(stream_of(s)->free_at, now_ms());
     pthread_mutex_unlock(&lock);

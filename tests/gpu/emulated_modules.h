@@ -20,7 +20,8 @@ enum {
     NOT_FOUND = 500,
     NOT_READY = 600,
     PEER_ALREADY = 704,
-    PEER_NOT_ENABLED = 705
+    PEER_NOT_ENABLED = 705,
+    CAPTURE_UNJOINED = 904
 };
 
 /* A kernel: the function that stands for it, and the sizes of its parameters where the module is

@@ -18,6 +18,14 @@ typedef struct group {
     gpu_link *link;
 } group;
 
+/* Why NCCL is not used, on a machine that should have it. */
+static void say(void *user, bitnet_log_level level, const char *module, const char *message)
+{
+    (void)user, (void)level, (void)module;
+    if (strstr(message, "NCCL"))
+        print_message("%s\n", message);
+}
+
 /* nccl: else by copies, whatever the machine has. */
 static group open_group(const int *devices, int n, bool nccl)
 {
@@ -32,8 +40,9 @@ static group open_group(const int *devices, int n, bool nccl)
         g.to[r] = g.rank[r]->v->buffer_new(g.rank[r], (size_t)n * BIG);
         assert_true(g.from[r] && g.to[r]);
     }
+    const bnet_log log = {say, NULL};
     if (nccl)
-        OK(bnet_cuda_link_open(ranks, n, NULL, &g.link, &err));
+        OK(bnet_cuda_link_open(ranks, n, &log, &g.link, &err));
     else
         OK(bnet_gpu_copies_open(ranks, n, &g.link, &err));
     return g;

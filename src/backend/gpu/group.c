@@ -7,6 +7,7 @@ static void group_close(bnet_backend *b)
 {
     gpu_group *g = group_of(b);
     bnet_group_say_memory(g);
+    bnet_group_records_free(g);
     if (g->link)
         g->link->c->close(g->link);
     for (int r = 0; r < g->n; r++)
@@ -31,10 +32,12 @@ static void group_buffer_free(bnet_backend *b, bnet_buffer *buf)
 {
     gpu_group *g = group_of(b);
     group_buffer *all = group_buf(buf);
+    group_lock(g);
     bnet_group_forget(g, all);
     for (int r = 0; r < g->n; r++)
         if (all->at[r])
             g->rank[r]->v->buffer_free(g->rank[r], all->at[r]);
+    group_unlock(g);
     bnet_free(all);
 }
 
@@ -43,10 +46,12 @@ static bnet_buffer *group_buffer_new(bnet_backend *b, size_t n_bytes)
     gpu_group *g = group_of(b);
     group_buffer *all = bnet_calloc(1, sizeof *all);
     bool ok = all != NULL;
+    group_lock(g);
     for (int r = 0; ok && r < g->n; r++) {
         all->at[r] = g->rank[r]->v->buffer_new(g->rank[r], n_bytes);
         ok = all->at[r] != NULL;
     }
+    group_unlock(g);
     if (!ok && all)
         group_buffer_free(b, (bnet_buffer *)(void *)all);
     if (!ok)
@@ -60,18 +65,18 @@ static void group_write(bnet_backend *b, bnet_buffer *buf, const void *bytes, si
 {
     gpu_group *g = group_of(b);
     group_buffer *all = group_buf(buf);
-    pthread_mutex_lock(&g->lock);
+    group_lock(g);
     bnet_group_make(g, all, all_ranks(g));
     for (int r = 0; r < g->n; r++)
         g->rank[r]->v->write(g->rank[r], all->at[r], bytes, n_bytes);
-    pthread_mutex_unlock(&g->lock);
+    group_unlock(g);
 }
 
 static bitnet_status group_sync(bnet_backend *b, bitnet_error *err)
 {
     gpu_group *g = group_of(b);
     bitnet_status st = BITNET_OK;
-    pthread_mutex_lock(&g->lock);
+    group_lock(g);
     for (int r = 0; r < g->n; r++) { /* all are asked: each forgets its failure */
         bitnet_error why;
         bitnet_status s = g->rank[r]->v->sync(g->rank[r], &why);
@@ -81,7 +86,7 @@ static bitnet_status group_sync(bnet_backend *b, bitnet_error *err)
     if (st == BITNET_OK && g->no_memory)
         st = bnet_no_memory(err, "several devices");
     g->no_memory = false;
-    pthread_mutex_unlock(&g->lock);
+    group_unlock(g);
     return st;
 }
 
@@ -110,11 +115,14 @@ static void group_weight_free(bnet_backend *b, bnet_weight *w)
 {
     gpu_group *g = group_of(b);
     group_weight *all = (group_weight *)(void *)w;
+    group_lock(g);
+    g->epoch++;
     for (int r = 0; r < g->n; r++)
         if (all->at[r])
             g->rank[r]->v->weight_free(g->rank[r], all->at[r]);
     if (g->embd == all)
         g->embd = NULL;
+    group_unlock(g);
     bnet_free(all);
 }
 
@@ -166,11 +174,13 @@ static bitnet_status group_weight_prepare(bnet_backend *b, const bnet_weight_req
     if (!w)
         return bnet_no_memory(err, request->tensor->name);
     bitnet_status st = divide(g, request, w, err);
+    group_lock(g);
     for (int r = 0; st == BITNET_OK && r < g->n; r++)
         if (has_rank(w->ranks, r)) { /* warnings are said once */
             st = prepare_on(g, r, request, log, w, err);
             log = NULL;
         }
+    group_unlock(g);
     if (st != BITNET_OK) {
         group_weight_free(b, (bnet_weight *)(void *)w);
         return st;
@@ -223,6 +233,8 @@ static bnet_backend_vtable table_of(const bnet_backend_vtable *first, int n)
     bnet_group_fill_facts(&v, first);
     bnet_group_fill_kv(&v);
     bnet_group_fill_ops(&v);
+    v.repeat = bnet_group_repeat;
+    v.composed = bnet_group_composed;
     return v;
 }
 
@@ -246,7 +258,11 @@ bitnet_status bnet_gpu_group_open(const bnet_backend_want *w, bnet_backend *cons
             bnet_backend_close(ranks[r]);
         return bnet_no_memory(err, "several devices");
     }
-    pthread_mutex_init(&g->lock, NULL);
+    pthread_mutexattr_t again;
+    pthread_mutexattr_init(&again);
+    pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&g->lock, &again);
+    pthread_mutexattr_destroy(&again);
     g->n = w->ranks.n;
     memcpy(g->rank, ranks, (size_t)g->n * sizeof *ranks);
     g->link = link;

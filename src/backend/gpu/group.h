@@ -48,7 +48,8 @@ typedef struct gpu_group {
     bnet_backend *rank[GPU_RANKS];
     gpu_rank_facts facts[GPU_RANKS];
     gpu_link *link;
-    pthread_mutex_t lock; /* an operation is several of the ranks' */
+    pthread_mutex_t
+        lock; /* an operation is several of the ranks', a recording several operations */
     bnet_log log;
     uint64_t layers[GPU_RANKS + 1]; /* by layers: first of each rank */
     const group_weight *embd;       /* whose rows ids are of */
@@ -56,6 +57,8 @@ typedef struct gpu_group {
     int32_t *ids;
     size_t cap_seqs, cap_ids;
     bool no_memory; /* told at sync */
+    struct group_records *records;
+    uint32_t epoch; /* changes when a buffer or weight that recorded work knows is gone */
 } gpu_group;
 
 typedef struct group_kv {
@@ -81,6 +84,17 @@ static inline rank_set all_ranks(const gpu_group *g)
 {
     return (rank_set)((UINT64_C(1) << g->n) - 1);
 }
+/* Around every entry of the table. Ranks time themselves, with the meter the group has now. */
+static inline void group_lock(gpu_group *g)
+{
+    pthread_mutex_lock(&g->lock);
+    for (int r = 0; r < g->n; r++)
+        g->rank[r]->meter = g->base.meter;
+}
+static inline void group_unlock(gpu_group *g)
+{
+    pthread_mutex_unlock(&g->lock);
+}
 static inline bool has_rank(rank_set s, int r)
 {
     return s >> r & 1;
@@ -98,11 +112,26 @@ void bnet_group_make(gpu_group *g, group_buffer *b, rank_set ranks);
 void bnet_group_make_divided(gpu_group *g, group_buffer *b, const uint64_t *first, size_t n_rows);
 /* What rank r has of a buffer, as the backend of the rank takes it; `view` may be needed. */
 bnet_buffer *bnet_group_part(const group_buffer *b, int r, gpu_buffer *view);
-/* Every rank has an x of n bytes: of each row the rank's that row_owner says is kept everywhere.
- * rows: [n_rows], owner * n_rows + row. */
-void bnet_group_pick(gpu_group *g, group_buffer *x, const int32_t *rows, int n_rows, size_t n_cols);
+/* Every rank has an x of its own: of each row the one of its owner (bnet_group_owners) is kept. */
+void bnet_group_pick(gpu_group *g, group_buffer *x, int n_rows, size_t n_cols);
 const void *bnet_group_read(bnet_backend *b, bnet_buffer *buf, size_t n_bytes);
 void bnet_group_forget(gpu_group *g, group_buffer *b); /* before it is freed */
+
+/* The step as rank r sees it: its own caches, and ids that count its rows of the table. The same in
+ * every operation of a pass, so that it is brought to the device once. False: no memory. */
+bool bnet_group_step(gpu_group *g, const bnet_step *s, int r, bnet_step *out);
+/* Into g->ids: of row t of the step, rank * n_tokens + t. */
+void bnet_group_owners(gpu_group *g, const bnet_step *s);
+
+/* ---- passes that are repeated (group_record.c) ---- */
+
+bool bnet_group_repeat(bnet_backend *b, const bnet_pass *p);
+bool bnet_group_composed(bnet_backend *b);
+/* A buffer is about to be written or moved: while recording, its state is noted. */
+void bnet_group_touch(gpu_group *g, group_buffer *b);
+/* Where the owners' rows lie on rank r; 0: not there, bring them. */
+gpu_ptr bnet_group_owners_at(const gpu_group *g, int r);
+void bnet_group_records_free(gpu_group *g);
 
 void bnet_group_fill_ops(bnet_backend_vtable *v); /* group_ops.c */
 void bnet_group_fill_kv(bnet_backend_vtable *v);  /* group_kv.c */

@@ -42,13 +42,21 @@ static bool again(const gpu_group *g, int r)
     return false;
 }
 
+/* Counting changes nothing that the const is about. */
+static gpu_group *lock_of(const gpu_group *g)
+{
+    return (gpu_group *)(uintptr_t)(const void *)g;
+}
+
 static void group_stats(const bnet_backend *b, bnet_backend_stats *out)
 {
     const gpu_group *g = (const gpu_group *)b;
     *out = (bnet_backend_stats){0};
     for (int r = 0; r < g->n; r++) {
         bnet_backend_stats s;
+        pthread_mutex_lock(&lock_of(g)->lock);
         g->rank[r]->v->stats(g->rank[r], &s);
+        pthread_mutex_unlock(&lock_of(g)->lock);
         out->n_h2d += s.n_h2d;
         out->n_d2h += s.n_d2h;
         out->h2d_bytes += s.h2d_bytes;
@@ -76,7 +84,9 @@ static void group_usage(bnet_backend *b, bnet_usage *out)
     *out = (bnet_usage){0};
     for (int r = 0; r < g->n; r++) {
         bnet_usage u;
+        group_lock(g);
         g->rank[r]->v->usage(g->rank[r], &u);
+        group_unlock(g);
         out->weights += u.weights;
         out->caches += u.caches;
         out->workspace += u.workspace;

@@ -13,8 +13,10 @@ static void group_kv_free(bnet_backend *b, bnet_kv_store *store)
     group_kv *kv = kv_of(store);
     if (!kv)
         return;
+    group_lock(g);
     for (int r = 0; r < g->n; r++)
         g->rank[r]->v->kv_free(g->rank[r], kv->at[r]);
+    group_unlock(g);
     bnet_free(kv);
 }
 
@@ -41,11 +43,13 @@ static bnet_kv_store *group_kv_new(bnet_backend *b, const bnet_kv_shape *s)
         kv->g = g;
         kv->head_bytes = (size_t)g->table.kv_block_bytes(s) / (size_t)s->n_kv_heads;
     }
+    group_lock(g);
     for (int r = 0; ok && r < g->n; r++) {
         bnet_kv_shape part = part_of(g, kv, s, r);
         kv->at[r] = g->rank[r]->v->kv_new(g->rank[r], &part);
         ok = kv->at[r] != NULL;
     }
+    group_unlock(g);
     if (!ok) {
         group_kv_free(b, (bnet_kv_store *)(void *)kv);
         return NULL;
@@ -58,13 +62,13 @@ static void group_kv_get(bnet_kv_store *store, int layer, int block, void *bytes
     group_kv *kv = kv_of(store);
     gpu_group *g = kv->g;
     int owner = bnet_group_rank_of(g, layer);
-    if (g->split == BNET_SPLIT_LAYER) {
+    group_lock(g);
+    if (g->split == BNET_SPLIT_LAYER)
         g->rank[owner]->v->kv_get(kv->at[owner], layer - (int)g->layers[owner], block, bytes);
-        return;
-    }
-    for (int r = 0; r < g->n; r++)
+    for (int r = 0; g->split == BNET_SPLIT_TENSOR && r < g->n; r++)
         g->rank[r]->v->kv_get(kv->at[r], layer, block,
                               (uint8_t *)bytes + kv->heads[r] * kv->head_bytes);
+    group_unlock(g);
 }
 
 static void group_kv_put(bnet_kv_store *store, int layer, int block, const void *bytes)
@@ -72,20 +76,22 @@ static void group_kv_put(bnet_kv_store *store, int layer, int block, const void 
     group_kv *kv = kv_of(store);
     gpu_group *g = kv->g;
     int owner = bnet_group_rank_of(g, layer);
-    if (g->split == BNET_SPLIT_LAYER) {
+    group_lock(g);
+    if (g->split == BNET_SPLIT_LAYER)
         g->rank[owner]->v->kv_put(kv->at[owner], layer - (int)g->layers[owner], block, bytes);
-        return;
-    }
-    for (int r = 0; r < g->n; r++)
+    for (int r = 0; g->split == BNET_SPLIT_TENSOR && r < g->n; r++)
         g->rank[r]->v->kv_put(kv->at[r], layer, block,
                               (const uint8_t *)bytes + kv->heads[r] * kv->head_bytes);
+    group_unlock(g);
 }
 
 static void group_kv_clear(bnet_kv_store *store, int block)
 {
     group_kv *kv = kv_of(store);
+    group_lock(kv->g);
     for (int r = 0; r < kv->g->n; r++)
         kv->g->rank[r]->v->kv_clear(kv->at[r], block);
+    group_unlock(kv->g);
 }
 
 void bnet_group_fill_kv(bnet_backend_vtable *v)

@@ -26,6 +26,7 @@ static void settle(gpu_group *g, const group_buffer *b)
 
 void bnet_group_make(gpu_group *g, group_buffer *b, rank_set ranks)
 {
+    bnet_group_touch(g, b);
     settle(g, b);
     b->whole = ranks;
     b->divided = false;
@@ -33,6 +34,7 @@ void bnet_group_make(gpu_group *g, group_buffer *b, rank_set ranks)
 
 void bnet_group_make_divided(gpu_group *g, group_buffer *b, const uint64_t *first, size_t n_rows)
 {
+    bnet_group_touch(g, b);
     settle(g, b);
     b->divided = true;
     b->n_rows = n_rows;
@@ -45,9 +47,8 @@ void bnet_group_make_divided(gpu_group *g, group_buffer *b, const uint64_t *firs
 void bnet_group_forget(gpu_group *g, group_buffer *b)
 {
     gpu_backend *be = gpu_of(g->rank[0]);
-    pthread_mutex_lock(&g->lock);
     settle(g, b);
-    pthread_mutex_unlock(&g->lock);
+    g->epoch++;
     bnet_gpu_enter(be);
     be->d->c->host_release(be->d, b->host);
     bnet_gpu_leave(be);
@@ -132,6 +133,7 @@ static void unite_rows(gpu_group *g, group_buffer *b)
 
 void bnet_group_need(gpu_group *g, group_buffer *b, rank_set ranks, size_t n_bytes)
 {
+    bnet_group_touch(g, b);
     if (b->divided) {
         b->divided = false;
         b->whole = all_ranks(g);
@@ -147,18 +149,19 @@ void bnet_group_need(gpu_group *g, group_buffer *b, rank_set ranks, size_t n_byt
     b->whole |= ranks;
 }
 
-void bnet_group_pick(gpu_group *g, group_buffer *x, const int32_t *rows, int n_rows, size_t n_cols)
+void bnet_group_pick(gpu_group *g, group_buffer *x, int n_rows, size_t n_cols)
 {
-    size_t part = (size_t)n_rows * n_cols * sizeof(float), list = (size_t)n_rows * sizeof *rows;
+    size_t part = (size_t)n_rows * n_cols * sizeof(float), list = (size_t)n_rows * sizeof *g->ids;
     gpu_ptr from[GPU_RANKS];
     if (!gather(g, x, part, list, from))
         return;
     for (int r = 0; r < g->n; r++) {
         gpu_backend *be = gpu_of(g->rank[r]);
         const bnet_kernel_record *k = be->use.gather;
-        gpu_ptr at = from[r] + part * (size_t)g->n;
+        gpu_ptr at = bnet_group_owners_at(g, r);
         bnet_gpu_enter(be);
-        bnet_gpu_upload(be, at, rows, list);
+        if (!at)
+            bnet_gpu_upload(be, at = from[r] + part * (size_t)g->n, g->ids, list);
         if (gpu_alive(be))
             ((gpu_fn_gather *)k->fn)(be, k, from[r], at, n_rows, n_cols, address(x, r));
         bnet_gpu_leave(be);
@@ -205,12 +208,15 @@ const void *bnet_group_read(bnet_backend *be, bnet_buffer *buf, size_t n_bytes)
 {
     gpu_group *g = group_of(be);
     group_buffer *b = group_buf(buf);
+    const void *view = NULL;
+    group_lock(g);
     if (!b->divided) {
         int r = __builtin_ctz(b->whole);
-        return g->rank[r]->v->read(g->rank[r], b->at[r], n_bytes);
+        view = g->rank[r]->v->read(g->rank[r], b->at[r], n_bytes);
+    } else if (b->host || (b->host = pinned(g, b->n_bytes))) {
+        read_parts(g, b, n_bytes / ((size_t)b->first[g->n] * sizeof(float)));
+        view = b->host;
     }
-    if (!b->host && !(b->host = pinned(g, b->n_bytes)))
-        return NULL;
-    read_parts(g, b, n_bytes / ((size_t)b->first[g->n] * sizeof(float)));
-    return b->host;
+    group_unlock(g);
+    return view;
 }

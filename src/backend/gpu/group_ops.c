@@ -1,19 +1,6 @@
 /* group_ops.c - the operations of a group: each on the ranks that have what it needs. */
 #include "backend/gpu/group.h"
 
-/* Ranks time themselves, with the meter the group has now. */
-static void lock(gpu_group *g)
-{
-    pthread_mutex_lock(&g->lock);
-    for (int r = 0; r < g->n; r++)
-        g->rank[r]->meter = g->base.meter;
-}
-
-static void unlock(gpu_group *g)
-{
-    pthread_mutex_unlock(&g->lock);
-}
-
 /* How much of n things that divided rows consist of rank r has. */
 static size_t share_of(const gpu_group *g, const group_buffer *b, size_t n, int r)
 {
@@ -37,9 +24,7 @@ static void make_like(gpu_group *g, const group_buffer *x, rank_set ranks, group
 
 /* ---- steps ---- */
 
-/* The step as rank r sees it: its own caches, and ids that count its rows of the table. The same in
- * every operation of a pass, so that it is brought to the device once. False: no memory. */
-static bool step_of(gpu_group *g, const bnet_step *s, int r, bnet_step *out)
+bool bnet_group_step(gpu_group *g, const bnet_step *s, int r, bnet_step *out)
 {
     int n_seqs = 0;
     for (int t = 0; t < s->n_tokens; t++)
@@ -75,24 +60,29 @@ static int owner_of(const gpu_group *g, const group_weight *w, int32_t id)
     return r;
 }
 
+void bnet_group_owners(gpu_group *g, const bnet_step *s)
+{
+    for (int t = 0; t < s->n_tokens; t++)
+        g->ids[t] = owner_of(g, g->embd, s->ids[t]) * s->n_tokens + t;
+}
+
 static void group_embed(bnet_backend *b, const bnet_weight *weight, const bnet_step *s,
                         bnet_buffer *x)
 {
     gpu_group *g = group_of(b);
     const group_weight *w = group_w(weight);
     bnet_step mine;
-    lock(g);
+    group_lock(g);
     g->embd = w;
     bnet_group_make(g, group_buf(x), w->ranks);
     for (int r = 0; r < g->n; r++)
-        if (has_rank(w->ranks, r) && step_of(g, s, r, &mine))
+        if (has_rank(w->ranks, r) && bnet_group_step(g, s, r, &mine))
             g->rank[r]->v->embed(g->rank[r], w->at[r], &mine, group_buf(x)->at[r]);
-    if (w->divided && !g->no_memory) { /* every rank looked its own rows up: the owner's count */
-        for (int t = 0; t < s->n_tokens; t++)
-            g->ids[t] = owner_of(g, w, s->ids[t]) * s->n_tokens + t;
-        bnet_group_pick(g, group_buf(x), g->ids, s->n_tokens, w->info.n_in);
+    if (w->divided && !g->no_memory) { /* every rank looked its own up */
+        bnet_group_owners(g, s);
+        bnet_group_pick(g, group_buf(x), s->n_tokens, w->info.n_in);
     }
-    unlock(g);
+    group_unlock(g);
 }
 
 /* ---- rows ---- */
@@ -102,14 +92,14 @@ static void group_rmsnorm(bnet_backend *b, bnet_buffer *x, const bnet_weight *we
 {
     gpu_group *g = group_of(b);
     const group_weight *w = group_w(weight);
-    lock(g);
+    group_lock(g);
     bnet_group_need(g, group_buf(x), w->ranks, (size_t)n_rows * w->info.n_in * sizeof(float));
     bnet_group_make(g, group_buf(y), w->ranks);
     for (int r = 0; r < g->n; r++)
         if (has_rank(w->ranks, r))
             g->rank[r]->v->rmsnorm(g->rank[r], group_buf(x)->at[r], w->at[r], eps, n_rows,
                                    group_buf(y)->at[r]);
-    unlock(g);
+    group_unlock(g);
 }
 
 static bnet_act8 act_of(const bnet_act8 *q, int r)
@@ -122,7 +112,7 @@ static void group_quantize(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n
 {
     gpu_group *g = group_of(b);
     group_buffer *in = group_buf(x);
-    lock(g);
+    group_lock(g);
     bnet_group_need(g, in, 0, (size_t)n_rows * n_cols * sizeof(float));
     bnet_group_make(g, group_buf(q->q), in->whole);
     bnet_group_make(g, group_buf(q->scale), in->whole);
@@ -132,7 +122,7 @@ static void group_quantize(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n
         if (has_rank(in->whole, r))
             g->rank[r]->v->quantize_i8(g->rank[r], in->at[r], n_rows, n_cols, &act);
     }
-    unlock(g);
+    group_unlock(g);
 }
 
 /* ---- matrices ---- */
@@ -152,7 +142,7 @@ static void group_ternary(bnet_backend *b, const bnet_weight *weight, const bnet
     const group_weight *w = group_w(weight);
     size_t n = (size_t)n_rows;
     gpu_buffer view;
-    lock(g);
+    group_lock(g);
     bnet_group_need(g, group_buf(q->q), w->ranks, n * q->stride);
     bnet_group_need(g, group_buf(q->scale), w->ranks, n * sizeof(float));
     bnet_group_need(g, group_buf(q->sum), w->ranks, n * sizeof(int32_t));
@@ -163,7 +153,7 @@ static void group_ternary(bnet_backend *b, const bnet_weight *weight, const bnet
             g->rank[r]->v->linear_ternary(g->rank[r], w->at[r], &act, n_rows,
                                           bnet_group_part(group_buf(y), r, &view));
     }
-    unlock(g);
+    group_unlock(g);
 }
 
 static void group_linear(bnet_backend *b, const bnet_weight *weight, bnet_buffer *x, int n_rows,
@@ -172,14 +162,14 @@ static void group_linear(bnet_backend *b, const bnet_weight *weight, bnet_buffer
     gpu_group *g = group_of(b);
     const group_weight *w = group_w(weight);
     gpu_buffer view;
-    lock(g);
+    group_lock(g);
     bnet_group_need(g, group_buf(x), w->ranks, (size_t)n_rows * w->info.n_in * sizeof(float));
     make_by(g, w, group_buf(y), n_rows);
     for (int r = 0; r < g->n; r++)
         if (has_rank(w->ranks, r))
             g->rank[r]->v->linear_float(g->rank[r], w->at[r], group_buf(x)->at[r], n_rows,
                                         bnet_group_part(group_buf(y), r, &view));
-    unlock(g);
+    group_unlock(g);
 }
 
 /* ---- attention ---- */
@@ -189,12 +179,12 @@ static void group_rope_table(bnet_backend *b, const bnet_rope *rope, const bnet_
 {
     gpu_group *g = group_of(b);
     bnet_step mine;
-    lock(g);
+    group_lock(g);
     bnet_group_make(g, group_buf(cs), all_ranks(g));
     for (int r = 0; r < g->n; r++)
-        if (step_of(g, s, r, &mine))
+        if (bnet_group_step(g, s, r, &mine))
             g->rank[r]->v->rope_table(g->rank[r], rope, &mine, group_buf(cs)->at[r]);
-    unlock(g);
+    group_unlock(g);
 }
 
 static void group_rope(bnet_backend *b, const bnet_rope *rope, bnet_buffer *cs, int n_rows,
@@ -203,14 +193,14 @@ static void group_rope(bnet_backend *b, const bnet_rope *rope, bnet_buffer *cs, 
     gpu_group *g = group_of(b);
     group_buffer *in = group_buf(x);
     gpu_buffer view;
-    lock(g);
+    group_lock(g);
     for (int r = 0; r < g->n; r++) {
         int n = in->divided ? (int)share_of(g, in, (size_t)n_heads, r) : n_heads;
         if (in->divided || has_rank(in->whole, r))
             g->rank[r]->v->rope(g->rank[r], rope, group_buf(cs)->at[r], n_rows, n,
                                 bnet_group_part(in, r, &view));
     }
-    unlock(g);
+    group_unlock(g);
 }
 
 /* Which ranks take part in a layer's attention, and what number it has there. */
@@ -229,14 +219,14 @@ static void group_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet
     gpu_group *g = group_of(b);
     bnet_step mine;
     gpu_buffer keys, values;
-    lock(g);
+    group_lock(g);
     rank_set ranks = layer_on(g, &layer);
     for (int r = 0; r < g->n; r++)
-        if (has_rank(ranks, r) && step_of(g, s, r, &mine))
+        if (has_rank(ranks, r) && bnet_group_step(g, s, r, &mine))
             g->rank[r]->v->kv_append(g->rank[r], &mine, layer,
                                      bnet_group_part(group_buf(k), r, &keys),
                                      bnet_group_part(group_buf(v), r, &values));
-    unlock(g);
+    group_unlock(g);
 }
 
 static void group_attention(bnet_backend *b, const bnet_step *s, int layer, int n_heads,
@@ -246,16 +236,16 @@ static void group_attention(bnet_backend *b, const bnet_step *s, int layer, int 
     group_buffer *in = group_buf(q);
     bnet_step mine;
     gpu_buffer from, to;
-    lock(g);
+    group_lock(g);
     rank_set ranks = layer_on(g, &layer);
     make_like(g, in, ranks, group_buf(y));
     for (int r = 0; r < g->n; r++) {
         int n = in->divided ? (int)share_of(g, in, (size_t)n_heads, r) : n_heads;
-        if (has_rank(ranks, r) && step_of(g, s, r, &mine))
+        if (has_rank(ranks, r) && bnet_group_step(g, s, r, &mine))
             g->rank[r]->v->attention(g->rank[r], &mine, layer, n, bnet_group_part(in, r, &from),
                                      bnet_group_part(group_buf(y), r, &to));
     }
-    unlock(g);
+    group_unlock(g);
 }
 
 /* ---- element by element ---- */
@@ -278,7 +268,7 @@ static void group_glu(bnet_backend *b, bool relu2, bnet_buffer *gate, bnet_buffe
     gpu_group *g = group_of(b);
     group_buffer *in = group_buf(gate);
     gpu_buffer a, c, to;
-    lock(g);
+    group_lock(g);
     rank_set ranks = meet(g, in, group_buf(up), n);
     make_like(g, in, ranks, group_buf(y));
     for (int r = 0; r < g->n; r++) {
@@ -288,7 +278,7 @@ static void group_glu(bnet_backend *b, bool relu2, bnet_buffer *gate, bnet_buffe
                 g->rank[r], bnet_group_part(in, r, &a), bnet_group_part(group_buf(up), r, &c),
                 in->divided ? share_of(g, in, n, r) : n, bnet_group_part(group_buf(y), r, &to));
     }
-    unlock(g);
+    group_unlock(g);
 }
 
 static void group_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
@@ -308,7 +298,7 @@ static void group_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
     gpu_group *g = group_of(b);
     group_buffer *sum = group_buf(x);
     gpu_buffer a, c;
-    lock(g);
+    group_lock(g);
     rank_set ranks = meet(g, sum, group_buf(y), n);
     make_like(g, sum, ranks, sum);
     for (int r = 0; r < g->n; r++)
@@ -316,7 +306,7 @@ static void group_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
             g->rank[r]->v->add(g->rank[r], bnet_group_part(sum, r, &a),
                                bnet_group_part(group_buf(y), r, &c),
                                sum->divided ? share_of(g, sum, n, r) : n);
-    unlock(g);
+    group_unlock(g);
 }
 
 static void group_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows,
@@ -327,13 +317,13 @@ static void group_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, i
     int last = 0;
     for (int i = 0; i < n_rows; i++)
         last = BNET_MAX(last, rows[i]);
-    lock(g);
+    group_lock(g);
     bnet_group_need(g, in, 0, ((size_t)last + 1) * n_cols * sizeof(float));
     bnet_group_make(g, group_buf(y), in->whole);
     for (int r = 0; r < g->n; r++)
         if (has_rank(in->whole, r))
             g->rank[r]->v->gather(g->rank[r], in->at[r], rows, n_rows, n_cols, group_buf(y)->at[r]);
-    unlock(g);
+    group_unlock(g);
 }
 
 void bnet_group_fill_ops(bnet_backend_vtable *v)

@@ -180,6 +180,7 @@ bitnet_status bnet_gpu_copies_open(gpu_backend *const *ranks, int n, gpu_link **
         return bnet_no_memory(err, "link between ranks");
     l->base.c = &calls;
     l->base.n = n;
+    l->base.recordable = true;
     memcpy(l->base.rank, ranks, (size_t)n * sizeof *ranks);
     int n_staged = 0;
     for (int r = 0; r < n; r++)

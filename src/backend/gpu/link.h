@@ -31,6 +31,7 @@ struct gpu_link {
     int n;
     gpu_backend *rank[GPU_RANKS];
     uint64_t n_settled; /* how often */
+    bool recordable;    /* its calls may be part of recorded work */
 };
 
 /* By copies: inside a device, directly where the driver allows it, else through pinned memory. */

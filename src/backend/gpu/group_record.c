@@ -1,0 +1,361 @@
+/* group_record.c - decode steps of a group as recorded work: the operations of all ranks, and what
+ * travels between them, become one graph that the first rank's stream repeats. The first such pass
+ * is done as it is, so that all memory is there; the second is recorded while it is composed.
+ *
+ * While a pass is recorded nobody else is inside. What is repeated finds its step, its angles and
+ * the owners of its rows at the addresses it knows, and leaves the buffers' states as the recorded
+ * operations left them. */
+#include "backend/gpu/group.h"
+#include "backend/gpu/record.h"
+#include "backend/gpu/time.h"
+
+enum { RECORDS = 16, TOUCHED = 24, TOKENS = 64 };
+
+typedef struct touched {
+    group_buffer *at;
+    group_buffer state; /* as the pass leaves it */
+} touched;
+
+typedef struct group_record {
+    gpu_record_key key;
+    uint32_t epoch;
+    bool seen;
+    gpu_graph graph;
+    uint64_t last_used;
+    uint32_t n_launches;
+    uint32_t counts[BNET_KERNELS_MAX]; /* uses of kernels, all ranks */
+    touched touched[TOUCHED];
+    int n_touched;
+} group_record;
+
+struct group_records {
+    group_record all[RECORDS];
+    int n;
+    uint64_t clock;
+    group_record *now; /* the pass that is being composed */
+    bool recording;
+    bool off; /* recording failed once */
+    gpu_ptr owners[GPU_RANKS];
+    bool brought; /* they are the current pass's */
+};
+
+static gpu_backend *gpu_at(const gpu_group *g, int r)
+{
+    return gpu_of(g->rank[r]);
+}
+
+static uint32_t epoch_of(const gpu_group *g)
+{
+    uint32_t n = g->epoch;
+    for (int r = 0; r < g->n; r++)
+        n += gpu_at(g, r)->epoch;
+    return n;
+}
+
+static bool alive(const gpu_group *g)
+{
+    return bnet_gpu_link_alive(g->link);
+}
+
+static void waits_for(const gpu_group *g, int r, int other)
+{
+    gpu_backend *be = gpu_at(g, r);
+    bnet_gpu_enter(be);
+    if (gpu_alive(be))
+        bnet_gpu_ok(be, "waiting for another rank", be->d->c->after(be->d, gpu_at(g, other)->d));
+    bnet_gpu_leave(be);
+}
+
+/* All other ranks' work before what the first one does next; or after it. */
+static void join(const gpu_group *g)
+{
+    for (int r = 1; r < g->n; r++)
+        waits_for(g, 0, r);
+}
+
+static void spread(const gpu_group *g)
+{
+    for (int r = 1; r < g->n; r++)
+        waits_for(g, r, 0);
+}
+
+/* ---- records ---- */
+
+static void forget(gpu_group *g, group_record *rec)
+{
+    gpu_backend *be = gpu_at(g, 0);
+    bnet_gpu_enter(be);
+    if (rec->graph)
+        be->d->c->graph_release(be->d, rec->graph);
+    bnet_gpu_leave(be);
+    gpu_record_key key = rec->key;
+    *rec = (group_record){.key = key};
+}
+
+static bool same(const gpu_record_key *a, const gpu_record_key *b)
+{
+    return a->n_tokens == b->n_tokens && a->n_rows == b->n_rows && a->n_seqs == b->n_seqs &&
+           a->n_tiles == b->n_tiles && a->last == b->last && a->kv_type == b->kv_type;
+}
+
+static group_record *find(gpu_group *g, const gpu_record_key *key)
+{
+    struct group_records *all = g->records;
+    group_record *rec = &all->all[0];
+    for (int i = 0; i < all->n; i++) {
+        if (same(&all->all[i].key, key))
+            return &all->all[i];
+        if (all->all[i].last_used < rec->last_used)
+            rec = &all->all[i];
+    }
+    if (all->n < RECORDS)
+        rec = &all->all[all->n++];
+    forget(g, rec);
+    rec->key = *key;
+    return rec;
+}
+
+void bnet_group_records_free(gpu_group *g)
+{
+    for (int i = 0; g->records && i < g->records->n; i++)
+        forget(g, &g->records->all[i]);
+    for (int r = 0; g->records && r < g->n; r++) {
+        gpu_backend *be = gpu_at(g, r);
+        bnet_gpu_enter(be);
+        bnet_gpu_give(be, g->records->owners[r], TOKENS * sizeof(int32_t), &be->other_bytes);
+        bnet_gpu_leave(be);
+    }
+    bnet_free(g->records);
+    g->records = NULL;
+}
+
+void bnet_group_touch(gpu_group *g, group_buffer *b)
+{
+    group_record *rec = g->records && g->records->recording ? g->records->now : NULL;
+    int i = 0;
+    while (rec && i < rec->n_touched && rec->touched[i].at != b)
+        i++;
+    if (!rec || i < rec->n_touched)
+        return;
+    if (i < TOUCHED)
+        rec->touched[rec->n_touched++].at = b;
+    else
+        g->records->off = true;
+}
+
+gpu_ptr bnet_group_owners_at(const gpu_group *g, int r)
+{
+    return g->records && g->records->brought ? g->records->owners[r] : 0;
+}
+
+/* ---- before a pass ---- */
+
+static bool in_sequence(const bnet_pass *p)
+{
+    for (int i = 0; i < p->n_rows; i++)
+        if (p->rows[i] != i)
+            return false;
+    return p->n_rows == 0 || p->n_rows == p->step->n_tokens;
+}
+
+/* Is there anything to gain, and can it be done at all? */
+static bool may_repeat(gpu_group *g, const bnet_pass *p)
+{
+    if (p->step->n_tokens > TOKENS || !in_sequence(p) || !g->link->recordable || !alive(g) ||
+        !gpu_at(g, 0)->d->c->record_begin || gpu_profiling(gpu_at(g, 0)))
+        return false;
+    if (!g->records)
+        g->records = bnet_calloc(1, sizeof *g->records);
+    return g->records && !g->records->off;
+}
+
+static bool bring_owners(gpu_group *g, int r, const bnet_step *s)
+{
+    gpu_backend *be = gpu_at(g, r);
+    gpu_ptr *at = &g->records->owners[r];
+    if (!*at)
+        *at = bnet_gpu_take(be, TOKENS * sizeof *g->ids, &be->other_bytes);
+    if (*at) {
+        bnet_group_owners(g, s);
+        bnet_gpu_upload(be, *at, g->ids, (size_t)s->n_tokens * sizeof *g->ids);
+    }
+    return *at != 0;
+}
+
+/* What changes from pass to pass, to where the ranks look for it. */
+static bool bring(gpu_group *g, const bnet_pass *p)
+{
+    bool ok = true;
+    g->embd = group_w(p->net->embd);
+    for (int r = 0; ok && r < g->n; r++) {
+        gpu_backend *be = gpu_at(g, r);
+        bnet_step mine;
+        ok = bnet_group_step(g, p->step, r, &mine);
+        bnet_gpu_enter(be);
+        ok = ok && bnet_gpu_step(be, &mine, NULL, 0) &&
+             bnet_gpu_angles(be, &p->net->rope, be->step.max_pos + 1) &&
+             (!g->embd->divided || bring_owners(g, r, p->step));
+        bnet_gpu_leave(be);
+    }
+    g->records->brought = ok && g->embd->divided;
+    return ok;
+}
+
+/* One token per timeline and one type of cache: then nothing else of the step is in launches. */
+static bool is_decode(const gpu_group *g, int *kv_type)
+{
+    const gpu_step_view *v = &gpu_at(g, 0)->step;
+    *kv_type = v->used[0] ? 0 : v->used[1] ? 1 : 2;
+    return v->single && v->used[0] + v->used[1] + v->used[2] == 1;
+}
+
+/* ---- recording and repeating ---- */
+
+static void set_recording(gpu_group *g, uint32_t *counts)
+{
+    for (int r = 0; r < g->n; r++) {
+        gpu_at(g, r)->recording = counts;
+        gpu_at(g, r)->n_recorded = 0;
+    }
+    g->records->recording = counts != NULL;
+}
+
+/* False: it cannot be recorded. */
+static bool begin(gpu_group *g, group_record *rec)
+{
+    gpu_backend *be = gpu_at(g, 0);
+    join(g);
+    bnet_gpu_enter(be);
+    int r = alive(g) ? be->d->c->record_begin(be->d) : 1;
+    bnet_gpu_leave(be);
+    g->records->off = r != 0;
+    if (r != 0)
+        return false;
+    spread(g);
+    g->link->n_settled++;
+    set_recording(g, rec->counts);
+    return true;
+}
+
+static void replay(gpu_group *g, const group_record *rec)
+{
+    gpu_backend *be = gpu_at(g, 0);
+    join(g);
+    bnet_gpu_enter(be);
+    int span = bnet_gpu_time_pass(be, true);
+    if (gpu_alive(be))
+        bnet_gpu_ok(be, "repeating a step", be->d->c->replay(be->d, rec->graph));
+    bnet_gpu_time_end(be, span);
+    for (uint32_t i = 0; i < BNET_KERNELS_MAX; i++)
+        if (rec->counts[i])
+            atomic_fetch_add_explicit(&be->calls[i], rec->counts[i], memory_order_relaxed);
+    atomic_fetch_add_explicit(&be->n_replays, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&be->n_launches, rec->n_launches, memory_order_relaxed);
+    bnet_gpu_leave(be);
+    spread(g);
+    g->link->n_settled++;
+    for (int i = 0; i < rec->n_touched; i++) {
+        group_buffer state = rec->touched[i].state;
+        state.host = rec->touched[i].at->host;
+        *rec->touched[i].at = state;
+    }
+}
+
+/* Failures of recording are no failures of the pass, unless a device is gone: it is composed anew
+ * and nothing is recorded any more. */
+static void give_up(gpu_group *g, group_record *rec)
+{
+    for (int r = 0; r < g->n; r++)
+        if (!gpu_at(g, r)->lost)
+            gpu_at(g, r)->failed = 0;
+    g->records->off = true;
+    forget(g, rec);
+    bnet_logf(&g->log, BITNET_LOG_WARN, "gpu", "a step could not be recorded; they are composed");
+}
+
+static bool end(gpu_group *g, group_record *rec)
+{
+    gpu_backend *be = gpu_at(g, 0);
+    join(g);
+    for (int r = 0; r < g->n; r++)
+        rec->n_launches += gpu_at(g, r)->n_recorded;
+    set_recording(g, NULL);
+    bnet_gpu_enter(be);
+    int code = be->d->c->record_end(be->d, &rec->graph);
+    bnet_gpu_ok(be, "recording a step", code);
+    bnet_gpu_leave(be);
+    for (int i = 0; i < rec->n_touched; i++) {
+        rec->touched[i].state = *rec->touched[i].at;
+        rec->touched[i].state.read_at = 0; /* all wait for the end */
+    }
+    if (!alive(g) || g->records->off) {
+        give_up(g, rec);
+        return !alive(g);
+    }
+    rec->epoch = epoch_of(g);
+    replay(g, rec);
+    return true;
+}
+
+/* ---- entries of the table ---- */
+
+/* True: it was repeated. Else the pass is composed, as it is or into a record. */
+static bool serve(gpu_group *g, const bnet_pass *p)
+{
+    struct group_records *all = g->records;
+    int kv_type;
+    if (!is_decode(g, &kv_type))
+        return false;
+    const gpu_step_view *v = &gpu_at(g, 0)->step;
+    const gpu_record_key key = {.n_tokens = p->step->n_tokens,
+                                .n_rows = p->n_rows,
+                                .n_seqs = v->n_seqs,
+                                .n_tiles = v->n_tiles,
+                                .last = (gpu_ptr)(uintptr_t)p->last,
+                                .kv_type = kv_type};
+    group_record *rec = find(g, &key);
+    rec->last_used = ++all->clock;
+    if (rec->epoch != epoch_of(g))
+        forget(g, rec);
+    if (rec->graph) {
+        replay(g, rec);
+        return true;
+    }
+    if (!rec->seen || begin(g, rec)) {
+        all->now = rec;
+        pthread_mutex_lock(&g->lock); /* until it is composed */
+    }
+    return false;
+}
+
+bool bnet_group_repeat(bnet_backend *b, const bnet_pass *p)
+{
+    gpu_group *g = group_of(b);
+    group_lock(g);
+    bool done = may_repeat(g, p) && bring(g, p) && serve(g, p);
+    if (g->records && (done || !g->records->now))
+        g->records->brought = false;
+    group_unlock(g);
+    return done;
+}
+
+bool bnet_group_composed(bnet_backend *b)
+{
+    gpu_group *g = group_of(b);
+    bool done = true;
+    group_lock(g);
+    group_record *rec = g->records ? g->records->now : NULL;
+    if (rec && g->records->recording)
+        done = end(g, rec);
+    else if (rec)
+        rec->seen = alive(g);
+    if (rec && !rec->graph)
+        rec->epoch = epoch_of(g);
+    if (rec) {
+        g->records->now = NULL;
+        g->records->brought = false;
+        group_unlock(g);
+    }
+    group_unlock(g);
+    return done;
+}
