@@ -44,7 +44,7 @@ static bitnet_status follow_pool(const bitnet_engine *e, bitnet_session_options 
 }
 
 /* Defaults filled in, every field in its range. A batch larger than the context would only cost
- * memory. */
+ * memory; what a device's memory is too small for is divided into several passes. */
 static bitnet_status read_options(const bitnet_engine *e, const bitnet_session_options *given,
                                   bitnet_session_options *o, bitnet_error *err)
 {
@@ -64,6 +64,8 @@ static bitnet_status read_options(const bitnet_engine *e, const bitnet_session_o
     if (st == BITNET_OK && o->kv_pool)
         st = follow_pool(e, o, given->n_ctx == 0, err);
     o->n_batch = BNET_MIN(o->n_batch, o->n_ctx);
+    if (e->backend->v->batch_limit)
+        o->n_batch = BNET_MIN(o->n_batch, e->backend->v->batch_limit(e->backend));
     return st;
 }
 
@@ -99,11 +101,30 @@ bitnet_status bitnet_session_memory(const bitnet_engine *e, const bitnet_session
     return st;
 }
 
+/* What a device with memory of its own has left, as far as we know. */
+static bitnet_status check_device(const bitnet_engine *e, const bitnet_session_options *o,
+                                  uint64_t need, bitnet_error *err)
+{
+    bnet_usage u;
+    e->backend->v->usage(e->backend, &u);
+    uint64_t taken = u.own + u.foreign, have = u.total > taken ? u.total - taken : 0;
+    if (need <= have)
+        return BITNET_OK;
+    return bnet_fail(
+        err, BITNET_MEMORY,
+        "session: a context of %d with batch %d needs %.2f GiB, the device's memory has "
+        "%.2f GiB left; ask for a smaller n_ctx or n_batch or kv_type int8, close other "
+        "programs on the device, or use device cpu",
+        o->n_ctx, o->n_batch, (double)need / 0x1p30, (double)have / 0x1p30);
+}
+
 /* Systems that overcommit would grant any size and kill the process later, so ask first. */
 static bitnet_status check_memory(const bitnet_engine *e, const bitnet_session_options *o,
                                   bitnet_error *err)
 {
     uint64_t need = count_bytes(e, o);
+    if (e->backend->v->usage)
+        return check_device(e, o, need, err);
     uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     if (need <= have)
         return BITNET_OK;
@@ -136,12 +157,25 @@ static bool make_buffers(bitnet_session *s)
            reserve(&s->piece, piece_bytes(s->engine)) && reserve(&s->tail, tail_bytes(s->engine));
 }
 
-static bitnet_status open_parts(bitnet_session *s, bitnet_kv_pool *pool, bitnet_error *err)
+/* A device that nobody asked for by name and that is too small leaves the session to the CPU. */
+static bool may_leave(const bitnet_engine *e, bitnet_status why)
+{
+    return why == BITNET_MEMORY && e->selection.is_auto && e->selection.kind != BNET_DEV_CPU &&
+           !e->runtime->strict;
+}
+
+/* fits: what check_memory said. */
+static bitnet_status open_parts(bitnet_session *s, bitnet_kv_pool *pool, bitnet_status fits,
+                                bitnet_error *err)
 {
     if (!make_buffers(s))
         return bnet_no_memory(err, "session buffers");
-    bitnet_status st = bnet_session_open_kv(s, pool, err);
-    return st == BITNET_OK ? bnet_workspace_open(s->engine->model, s->n_batch, &s->ws, err) : st;
+    bitnet_status st = fits;
+    if (st == BITNET_OK)
+        st = bnet_session_open_kv(s, pool, err);
+    if (st == BITNET_OK)
+        st = bnet_workspace_open(s->engine->model, s->n_batch, &s->ws, err);
+    return may_leave(s->engine, st) ? bnet_session_fall_back(s, st, err) : st;
 }
 
 bitnet_status bitnet_session_open(bitnet_engine *e, const bitnet_session_options *options,
@@ -153,7 +187,7 @@ bitnet_status bitnet_session_open(bitnet_engine *e, const bitnet_session_options
     bitnet_status st = read_options(e, options, &o, err);
     if (st == BITNET_OK)
         st = check_memory(e, &o, err);
-    if (st != BITNET_OK)
+    if (st != BITNET_OK && !may_leave(e, st))
         return st;
     if (o.n_ctx > e->info.n_ctx_train)
         bnet_logf(&e->log, BITNET_LOG_WARN, "session",
@@ -166,7 +200,7 @@ bitnet_status bitnet_session_open(bitnet_engine *e, const bitnet_session_options
     s->n_ctx = o.n_ctx;
     s->n_batch = o.n_batch;
     s->kv_type = o.kv_type;
-    st = open_parts(s, o.kv_pool, err);
+    st = open_parts(s, o.kv_pool, st, err);
     if (st != BITNET_OK) {
         bitnet_session_close(s);
         return st;

@@ -145,7 +145,7 @@ typedef struct bnet_backend_stats {
     double fp16_ms, bf16_ms;
     bitnet_precision precision; /* the weights' float matrices are multiplied in */
     bitnet_precision settled;   /* what was settled on, with or without such weights */
-    char device[128]; /* "NVIDIA H200, compute capability 9.0, CUDA 13.0" */
+    char device[128];           /* "NVIDIA H200, compute capability 9.0, CUDA 13.0" */
 } bnet_backend_stats;
 
 /* Where a device's memory is, in bytes, and how the weights came there. */
@@ -285,6 +285,8 @@ typedef struct bnet_backend_vtable {
     const bnet_capabilities *(*capabilities)(const bnet_backend *be);
     /* Transfers, pool and precisions of a device; NULL: there is nothing of the kind (CPU). */
     void (*stats)(const bnet_backend *be, bnet_backend_stats *out);
+    /* The most tokens of a pass that its memory is planned for; NULL: any number. */
+    int (*batch_limit)(const bnet_backend *be);
     /* Memory of the device; NULL: it has none of its own (CPU). */
     void (*usage)(bnet_backend *be, bnet_usage *out);
     /* It adds the time of its operations to the meter itself, by `stats` at the latest. */

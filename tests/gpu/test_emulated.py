@@ -221,11 +221,54 @@ def test_out_of_memory():
     fails(6, "run", "-m", model("nano"), *ASK, "--device", "auto", "--strict", env=with_gpu(MEMORY=600000), says=says)
 
 
+def test_DET_14_three_sizes_of_memory():
+    """4, 12 and 24 GB: how many tokens a pass takes and how many timelines are recorded follow from it; the text does not."""
+    prompt = "Once upon a time there was a little dog and it was happy. " * 10
+    seen, texts = {}, set()
+    for gb, words in ((4, "conservative: recorded steps of up to 8 timelines, passes of up to 128 tokens"),
+                      (12, "standard: recorded steps of up to 32 timelines, passes of up to 512 tokens"),
+                      (24, "large: recorded steps of up to 64 timelines, passes of up to 1024 tokens")):
+        env = with_gpu(90, MEMORY=gb * 10**9)
+        r = expect(0, "run", "-m", model("nano"), "-p", prompt, "--greedy", "-n", "8", "--json", "--batch", "1024", "--device",
+                   "cuda", "-v", env=env, says=words)
+        seen[gb] = r.json()["stats"]["performance"]["launches"]
+        texts.add(r.json()["text"])
+        for n in (8, 9, 33):
+            rows = json_lines(expect(0, "bench", "-m", model("nano"), "--device", "cuda", "--tests", f"bt{n}", "--repeat", "1",
+                                     "--json", "--receipt", temp("bt.json"), env=env))
+            with open(temp("bt.json"), encoding="utf-8") as f:
+                recorded = json.load(f)["graph_replays"] > 0
+            equal(recorded, n <= {4: 8, 12: 32, 24: 64}[gb], f"{gb} GB, {n} timelines: {rows[0]}")
+    check(seen[4] > seen[12] >= seen[24], f"passes of 128 tokens are more than one: {seen}")
+    equal(len(texts), 1, "texts")
+
+
 def test_no_memory_for_the_session():
     for n in (700000, 800000, 900000, 1000000, 1200000):
         r = run("run", "-m", model("nano"), *ASK, "--device", "cuda", "--ctx", "256", env=with_gpu(90, MEMORY=n))
         check(r.code in (0, 6), f"{n}: exit {r.code}: {r.err[:300]}")
-        check(r.code == 0 or re.search("memory|do not fit", r.err), f"{n}: {r.err[:300]}")
+        check(r.code == 0 or re.search(REMEDY, r.err), f"{n}: {r.err[:300]}")
+    says = r"needs [\d.]+ GiB, the device's memory has 0.00 GiB left; ask for a smaller n_ctx"
+    args = ("run", "-m", model("nano"), *ASK, "--ctx", "256", "--device")
+    fails(6, *args, "cuda", env=with_gpu(90, MEMORY=900000), says=says)
+    fails(6, *args, "auto", "--strict", env=with_gpu(90, MEMORY=900000), says=says)
+    equal(expect(0, *args, "auto", env=with_gpu(90, MEMORY=900000), says=says).out, expect(0, *args, "cpu").out, "auto")
+
+
+REMEDY = ("close other programs|smaller n_ctx|smaller batch|a smaller context|--device cpu|device cpu")
+
+
+def test_DET_20_any_allocation_may_fail():
+    """Whichever it is: the error with a remedy and its exit code; under auto the CPU's text."""
+    want = text(None, "--device", "cpu")
+    codes = set()
+    for n in (*range(1, 60, 4), 70, 90):
+        env = with_gpu(90, FAIL=f"cuMemAlloc {n} 2")
+        r = run("run", "-m", model("nano"), *ASK, "--device", "cuda", env=env)
+        check(r.code == 6 and re.search(REMEDY, r.err) or r.code == 0 and r.out == want, f"{n}: exit {r.code}: {r.err[:400]}")
+        codes.add(r.code)
+        equal(expect(0, "run", "-m", model("nano"), *ASK, "--device", "auto", env=env).out, want, f"allocation {n}, auto")
+    equal(codes, {0, 6}, "exit codes: some fail, and there are not more allocations than that")
 
 
 LOST = ("cuGraphLaunch 3 46", "cuStreamSynchronize 20 719", "cuStreamSynchronize 25 999")

@@ -4,8 +4,6 @@
  * Prompts take the same kernels with matrices for many tokens. */
 #include "backend/cuda/net.h"
 
-enum { RECORDED_TOKENS = 64 };
-
 typedef struct run {
     struct gpu_net *n;
     const bnet_pass *p;
@@ -200,7 +198,7 @@ static bool start(gpu_backend *be, const bnet_pass *p, run *r)
     if (!r->kv || p->n_rows > p->step->n_tokens)
         return false;
     bool timed = be->base.meter && be->n_half; /* what is of halves by itself */
-    r->recorded = !timed && be->step.single && p->step->n_tokens <= RECORDED_TOKENS &&
+    r->recorded = !timed && be->step.single && p->step->n_tokens <= be->plan.max_batch &&
                   (r->all_rows || !p->n_rows) && be->d->c->record_begin;
     r->at_once = bnet_cuda_decode_serves(n, r->kv, p->step->n_tokens);
     bool ok = r->recorded ? bnet_gpu_step_leave(be, &r->fetch_bytes) : bnet_gpu_step_bring(be);

@@ -338,6 +338,7 @@ static bnet_backend_vtable table_of(const char *name)
                              .weight_info = gpu_weight_info,
                              .weights_done = gpu_weights_done,
                              .usage = bnet_gpu_usage,
+                             .batch_limit = bnet_gpu_batch_limit,
                              .kv_new = bnet_gpu_kv_new,
                              .kv_free = bnet_gpu_kv_free,
                              .kv_block_bytes = bnet_gpu_kv_block_bytes,
@@ -398,12 +399,14 @@ static bitnet_status choose(gpu_backend *be, bitnet_error *err)
 static void say(const gpu_backend *be, const bnet_log *log)
 {
     const bnet_gpu *g = &be->d->gpu;
-    bnet_memory_plan plan = bnet_memory_policy(g);
+    const bnet_memory_plan *plan = &be->plan;
     bnet_logf(log, BITNET_LOG_INFO, be->d->c->name,
               "device %d: %s, compute capability %d.%d, %d multiprocessors, %.1f GB; opened in "
-              "%.0f ms; memory policy %s: batch up to %d",
+              "%.0f ms; memory policy %s: recorded steps of up to %d timelines, passes "
+              "of up to %d tokens",
               g->device_id, g->name, g->cc_major, g->cc_minor, g->multiprocessors,
-              (double)g->total_memory / 1e9, be->d->open_ms, plan.policy, plan.max_batch);
+              (double)g->total_memory / 1e9, be->d->open_ms, plan->policy, plan->max_batch,
+              bnet_gpu_batch_limit(&be->base));
 }
 
 typedef struct gpu_with_table {

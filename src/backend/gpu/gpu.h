@@ -134,6 +134,7 @@ struct gpu_backend {
     uint64_t own_bytes, own_peak; /* of all memory we took on the device */
     uint64_t foreign_bytes;       /* in use there before: the context, other programs */
     gpu_load load;
+    bnet_memory_plan plan;   /* what the device's memory is good for (DET-14) */
     struct gpu_clock *clock; /* time.h */
     struct {
         const bnet_kernel_record *kernel;

@@ -29,8 +29,7 @@ bitnet_status bnet_gpu_memory_open(gpu_backend *be, bitnet_error *err)
 {
     bnet_mempool_config c;
     bnet_mempool_config_init(&c);
-    c.max_pool_size = BNET_MAX(bnet_mempool_cap(be->d->gpu.total_memory),
-                               bnet_memory_policy(&be->d->gpu).workspace_bytes);
+    c.max_pool_size = BNET_MAX(bnet_mempool_cap(be->d->gpu.total_memory), be->plan.workspace_bytes);
     c.device_id = be->d->gpu.device_id;
     c.allocator = (bnet_allocator){pool_take, pool_give, be};
     c.log = be->log;

@@ -1,8 +1,16 @@
 /* usage.c - memory of the device by purpose, and the time of loading. */
 #include "backend/gpu/usage.h"
 
+enum { PASS_TOKENS = 16 }; /* of a prompt for each timeline that is planned for */
+
+int bnet_gpu_batch_limit(const bnet_backend *b)
+{
+    return PASS_TOKENS * ((const gpu_backend *)b)->plan.max_batch;
+}
+
 void bnet_gpu_usage_begin(gpu_backend *be)
 {
+    be->plan = bnet_memory_policy(&be->d->gpu);
     uint64_t left = 0, total = 0;
     be->d->c->memory(be->d, &left, &total);
     be->foreign_bytes = total - left;

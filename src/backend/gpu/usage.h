@@ -22,5 +22,6 @@ void bnet_gpu_load_begin(gpu_backend *be, uint64_t n_bytes);
 /* Entries of the table. */
 void bnet_gpu_weights_done(bnet_backend *b, const bnet_log *log);
 void bnet_gpu_usage(bnet_backend *b, bnet_usage *out);
+int bnet_gpu_batch_limit(const bnet_backend *b);
 
 #endif
