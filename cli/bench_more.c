@@ -25,20 +25,27 @@ static json_t *profile_json(const bench_side *s, const bitnet_bench_test *t,
         json_array_append_new(list, json_pack("{s:s, s:I, s:o, s:o}", "op", e[i].name, "calls",
                                               (json_int_t)e[i].n_calls, "ms", j_num(e[i].ms),
                                               "share", j_num(e[i].share)));
-    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "test", "profile", "threads",
-                     s->limits.n_threads, "depth", t->depth, "steps", t->n_tokens, "ms_per_step",
-                     j_num(ms / t->n_tokens), "ops", list, "above_10_percent", j_str(worst),
-                     "model", j_str(s->model));
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "test", "profile", "of",
+                     t->prompt ? "prompt" : "step", "threads", s->limits.n_threads, "depth",
+                     t->depth, t->prompt ? "tokens" : "steps", t->n_tokens,
+                     t->prompt ? "ms" : "ms_per_step", j_num(t->prompt ? ms : ms / t->n_tokens),
+                     "ops", list, "above_10_percent", j_str(worst), "model", j_str(s->model));
 }
 
 static void profile_text(const bench_side *s, const bitnet_bench_test *t,
                          const bitnet_profile_entry *e, size_t n, double ms, const char *worst)
 {
-    out_printf("profile of a decode step at depth %d, %d threads: %.3f ms\n", t->depth,
-               s->limits.n_threads, ms / t->n_tokens);
+    double per = t->prompt ? 1 : t->n_tokens;
+    if (t->prompt)
+        out_printf("profile of a prompt of %d tokens", t->n_tokens);
+    else
+        out_printf("profile of a decode step");
+    out_printf(" at depth %d, %d threads: %.3f ms\n", t->depth, s->limits.n_threads, ms / per);
     for (size_t i = 0; i < n; i++)
         out_printf("  %-12s %6.2f %%  %9.4f ms  %8.1f calls\n", e[i].name, 100 * e[i].share,
-                   e[i].ms / t->n_tokens, (double)e[i].n_calls / t->n_tokens);
+                   e[i].ms / per, (double)e[i].n_calls / per);
+    if (t->prompt)
+        return;
     if (worst)
         out_printf("  verdict: %s takes more than %.0f %% of a step\n", worst, 100 * share_most);
     else
@@ -46,34 +53,45 @@ static void profile_text(const bench_side *s, const bitnet_bench_test *t,
                    100 * share_most);
 }
 
-/* At the deepest of --depth; without it where issues are seen: at 512. */
-int bench_profile(const bench_plan *p, bench_side *s)
+static int profile_one(const bench_plan *p, bench_side *s, const bitnet_bench_test *t)
 {
     bitnet_profile_entry e[ENTRIES_MAX];
-    bitnet_bench_test t = {.n_tokens = PROFILE_TOKENS};
     bitnet_error err = {0};
     size_t n = 0;
     double ms = 0;
     const char *worst = NULL;
+    for (int round = 0; round < 2; round++) /* the first one warms up */
+        if (bitnet_bench_profile(s->bench, t, e, ENTRIES_MAX, &n, &ms, &err) != BITNET_OK)
+            return interrupted() ? interrupted() : fail_with(&err);
+    for (size_t i = n; i-- > 0;)
+        if (!is_main(e[i].name) && e[i].share > share_most)
+            worst = e[i].name;
+    if (opt_json(p->args)) {
+        json_t *j = profile_json(s, t, e, n, ms, worst);
+        j_print(j);
+        json_decref(j);
+    } else
+        profile_text(s, t, e, n, ms, worst);
+    return EXIT_OK;
+}
+
+/* A step at the deepest of --depth, without it where issues are seen: at 512; and the prompts of
+ * --tests, at the beginning. */
+int bench_profile(const bench_plan *p, bench_side *s)
+{
+    bitnet_bench_test t = {.n_tokens = PROFILE_TOKENS};
     for (size_t i = 0; i < p->depths.n; i++)
         t.depth = p->depths.data[i] > t.depth ? p->depths.data[i] : t.depth;
     if (t.depth == 0)
         t.depth = PROFILE_DEPTH;
     if (on_device(s))
         return bench_device_profile(p, s);
-    for (int round = 0; round < 2; round++) /* the first one warms up */
-        if (bitnet_bench_profile(s->bench, &t, e, ENTRIES_MAX, &n, &ms, &err) != BITNET_OK)
-            return interrupted() ? interrupted() : fail_with(&err);
-    for (size_t i = n; i-- > 0;)
-        if (!is_main(e[i].name) && e[i].share > share_most)
-            worst = e[i].name;
-    if (opt_json(p->args)) {
-        json_t *j = profile_json(s, &t, e, n, ms, worst);
-        j_print(j);
-        json_decref(j);
-    } else
-        profile_text(s, &t, e, n, ms, worst);
-    return EXIT_OK;
+    int rc = profile_one(p, s, &t);
+    for (size_t i = 0; p->measures && i < p->n_tests && rc == EXIT_OK; i++)
+        if (p->tests[i].prompt && p->tests[i].n_sessions == 0)
+            rc = profile_one(
+                p, s, &(bitnet_bench_test){.prompt = true, .n_tokens = p->tests[i].n_tokens});
+    return rc;
 }
 
 /* ---- --kernels ---- */

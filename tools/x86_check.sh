@@ -1,7 +1,8 @@
 #!/bin/sh
 # tools/x86_check.sh [FOLDER] - the CPU backend on this x86-64 machine, in one call: every row of the kernel list against
 # the scalar one, whole models against their references and through every instruction set, then the table: decode
-# against the rate at which memory is read, prompts, and the receipt of a timed run with the kernels it claims.
+# against the rate at which memory is read, prompts, the thread count that is chosen against fixed ones, and the receipt of
+# a timed run with the kernels it claims.
 # FOLDER (or the folder this script lies in) is one that tools/bundle.sh made; without one the tree is built here.
 # Environment: X86_CHECK_THREADS (default 1,4,8,16 as far as there are CPUs), X86_CHECK_REPEAT (3), X86_CHECK_SHAPE (2b-4t);
 # X86_CHECK_EMULATOR runs the programs on another machine, such as "qemu-x86_64-static -cpu max".
@@ -51,7 +52,7 @@ check() { # name program arguments...
         failed=1
     fi
 }
-for t in test_kernels test_kernels_r16 test_kernels_vector test_head test_weights test_model test_self_test; do check $t $t; done
+for t in test_kernels test_kernels_r16 test_kernels_vector test_attention test_head test_weights test_model test_self_test; do check $t $t; done
 for model in nano story; do
     [ -e "$models/golden-$model.gguf" ] &&
         BITNET_GOLDEN_QUICK=1 check "golden $model" test_golden $model "$models/golden-$model.gguf"
@@ -117,6 +118,23 @@ done
 table "$out/best" best pp512
 echo "== kernels of best: $(kernels "$out/best")"
 echo "== kernels of avx2: $(kernels "$out/avx2")"
+
+# ---- the number of threads that is chosen against every fixed one ----
+counts=$(for n in 1 2 4 8 12 16; do [ $n -le "$n_cpus" ] && echo $n; done | paste -sd , -)
+bench auto --threads "0,$counts" --tests tg64,pp128
+echo "== threads: chosen, and the best of $counts; at least 95 % is asked"
+awk '
+    function num(key) { return match($0, "\"" key "\": *[-+0-9.e]*") ? substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3) + 0 : 0 }
+    match($0, /"test": *"(tg64|pp128)"/) {
+        test = substr($0, RSTART, RLENGTH) ~ /tg/ ? "tg64" : "pp128"
+        if (!(test in chosen)) { chosen[test] = num("tok_s"); count[test] = num("threads") }
+        else if (num("tok_s") > best[test]) { best[test] = num("tok_s"); at[test] = num("threads") }
+    }
+    END {
+        for (test in chosen)
+            printf "%-7s chosen %3d: %9.2f tok/s; best %3d: %9.2f; %5.1f %% %s\n", test, count[test], chosen[test], at[test], best[test],
+                100 * chosen[test] / best[test], chosen[test] < 0.95 * best[test] ? "TOO SLOW" : "ok"
+    }' "$out/auto"
 
 # ---- claimed ----
 if run bitnet receipt verify "$out/receipt.json" >"$out/log" 2>&1; then

@@ -1,5 +1,5 @@
-/* bench_profile.c - where the time of a decode step goes: the meter of ops.c before and after, and
- * what is left over. */
+/* bench_profile.c - where the time of a decode step or of a prompt goes: the meter of ops.c before
+ * and after, and what is left over. */
 #include <stdlib.h>
 
 #include "engine/bench.h"
@@ -42,9 +42,23 @@ static size_t make_entries(const reading *from, const reading *to, double total,
     return n;
 }
 
+static bitnet_status measure_prompt(bitnet_bench *b, const bitnet_bench_test *t, reading *from,
+                                    reading *to, double *total, bitnet_error *err)
+{
+    bitnet_status st = bnet_bench_fill(b, (size_t)t->depth, err);
+    read_meter(b->engine, from);
+    double start = bnet_now_ms();
+    if (st == BITNET_OK)
+        st = bitnet_session_append(b->session, b->ids + t->depth, (size_t)t->n_tokens, NULL, NULL,
+                                   err);
+    *total = bnet_now_ms() - start;
+    read_meter(b->engine, to);
+    return st;
+}
+
 /* The prompt's last token is computed by the call, so that n_tokens choices are n_tokens steps. */
-static bitnet_status measure(bitnet_bench *b, const bitnet_bench_test *t, reading *from,
-                             reading *to, double *total, bitnet_error *err)
+static bitnet_status measure_steps(bitnet_bench *b, const bitnet_bench_test *t, reading *from,
+                                   reading *to, double *total, bitnet_error *err)
 {
     bitnet_generate_options o;
     bitnet_generate_result g;
@@ -72,13 +86,14 @@ bitnet_status bitnet_bench_profile(bitnet_bench *b, const bitnet_bench_test *t,
     if (!b || !t || !n || !total_ms || (cap && !out))
         return bnet_fail(err, BITNET_ARGUMENT,
                          "profile: bench, test, n, total_ms and out must not be NULL");
-    if (t->prompt)
-        return bnet_fail(err, BITNET_ARGUMENT, "profile: it is of decoding (tg), not of prompts");
+    if (t->n_sessions > 0)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "profile: it is of one timeline (pp, tg), not of many");
     bitnet_status st = bnet_bench_check(b, t, err);
     bnet_meter *kept = b->engine->backend->meter; /* NULL unless the runtime keeps statistics */
     b->engine->backend->meter = &b->engine->meter;
     if (st == BITNET_OK)
-        st = measure(b, t, &from, &to, &total, err);
+        st = (t->prompt ? measure_prompt : measure_steps)(b, t, &from, &to, &total, err);
     b->engine->backend->meter = kept;
     if (st != BITNET_OK)
         return st;

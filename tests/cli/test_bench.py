@@ -143,6 +143,10 @@ def test_profile():
     equal(calls["head"], r["steps"], "once per step")
     out = expect(0, *TINY, "--profile", "--threads", "1", "--depth", "16").out
     check("at depth 16" in out and "verdict: " in out and "tok/s" not in out, out)
+    found = [json.loads(x) for x in expect(0, *TINY, "--profile", "--threads", "1", "--tests", "pp24,tg2", "--json").out.splitlines()]
+    r = [x for x in found if x.get("of") == "prompt"]
+    equal([(x["tokens"], x["depth"]) for x in r], [(24, 0)], "the prompts of --tests, too")
+    equal({o["op"]: o["calls"] for o in r[0]["ops"]}["attention"], 2, "one pass")
 
 
 def test_kernels_one_by_one():
