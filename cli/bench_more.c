@@ -42,7 +42,7 @@ static void profile_text(const bench_side *s, const bitnet_bench_test *t,
         out_printf("profile of a decode step");
     out_printf(" at depth %d, %d threads: %.3f ms\n", t->depth, s->limits.n_threads, ms / per);
     for (size_t i = 0; i < n; i++)
-        out_printf("  %-12s %6.2f %%  %9.4f ms  %8.1f calls\n", e[i].name, 100 * e[i].share,
+        out_printf("  %-17s %6.2f %%  %9.4f ms  %8.1f calls\n", e[i].name, 100 * e[i].share,
                    e[i].ms / per, (double)e[i].n_calls / per);
     if (t->prompt)
         return;

@@ -92,7 +92,7 @@ static void print_rows(const json_t *root, bool judged)
 {
     json_t *list = json_object_get(root, "kernels"), *k;
     size_t i;
-    out_printf("%-26s %-6s %-10s %-9s %-5s %-8s %-10s %s\n", "kernel", "device", "op", "format",
+    out_printf("%-31s %-6s %-17s %-9s %-5s %-8s %-10s %s\n", "kernel", "device", "op", "format",
                "dtype", "isa", "tier", judged ? "verdict" : "available");
     json_array_foreach(list, i, k)
     {
@@ -101,7 +101,7 @@ static void print_rows(const json_t *root, bool judged)
                               : *veto                                      ? veto
                                                                            : "could serve";
         const char *here = json_is_true(json_object_get(k, "available")) ? "yes" : "no";
-        out_printf("%-26s %-6s %-10s %-9s %-5s %-8s %-10s %s\n", text_of(k, "id"),
+        out_printf("%-31s %-6s %-17s %-9s %-5s %-8s %-10s %s\n", text_of(k, "id"),
                    text_of(k, "device"), text_of(k, "op"), text_of(k, "format"),
                    text_of(k, "dtype"), text_of(k, "isa"), text_of(k, "tier"),
                    judged ? verdict : here);

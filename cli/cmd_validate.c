@@ -56,14 +56,14 @@ static void print_devices(buffer *out, const json_t *devices)
 
 static void print_accuracy(buffer *out, const bitnet_validation *v)
 {
-    text_printf(out, "\n%-24s %-9s %-9s %-5s %16s  %-4s %10s %9s  %s\n", "kernel", "op", "format",
+    text_printf(out, "\n%-31s %-17s %-9s %-5s %16s  %-4s %10s %9s  %s\n", "kernel", "op", "format",
                 "dtype", "m x n x k", "", "max error", "bound", "note");
     for (size_t i = 0; i < v->n_accuracy; i++) {
         const bitnet_accuracy *r = &v->accuracy[i];
         char shape[64];
         snprintf(shape, sizeof shape, "%llux%llux%llu", (unsigned long long)r->m,
                  (unsigned long long)r->n, (unsigned long long)r->k);
-        text_printf(out, "%-24s %-9s %-9s %-5s %16s  %-4s %10.3g ", r->kernel, r->op, r->format,
+        text_printf(out, "%-31s %-17s %-9s %-5s %16s  %-4s %10.3g ", r->kernel, r->op, r->format,
                     r->dtype, shape, verdicts[r->verdict], r->max_error);
         if (r->bound > 0)
             text_printf(out, "%9.1e  %s\n", r->bound, r->note);

@@ -275,7 +275,8 @@ typedef struct bitnet_device_stats {
     uint64_t fallback_count;       /* steps that failed and were repeated on the CPU */
     uint64_t dequantised_calls;    /* calls that a dequantised fallback served */
     uint64_t n_quantize, n_matmul; /* operations timed */
-    double avg_quantize_ms, avg_matmul_ms; /* of one operation; 0 without any */
+    double avg_quantize_ms, avg_matmul_ms; /* of one operation, with the norm, gate or sum before it
+                                              where that is the same call; 0 without any */
     uint64_t n_replays; /* passes that a GPU repeated from a recording; their kernels are counted */
 } bitnet_device_stats;
 

@@ -24,6 +24,10 @@ static const struct {
     {{.op = "embed", .format = "f16", .dtype = "f32"}, {2, 256, 0}},
     {{.op = "rmsnorm", .format = "f32", .dtype = "f32"}, {2, 200, 0}},
     {{.op = "quantize", .format = "i8", .dtype = "f32"}, {2, 200, 0}},
+    {{.op = "norm_quantize", .format = "i8", .dtype = "f32"}, {2, 200, 0}},
+    {{.op = "add_norm_quantize", .format = "i8", .dtype = "f32"}, {2, 200, 0}},
+    {{.op = "glu_norm_quantize", .format = "relu2", .dtype = "f32"}, {2, 200, 0}},
+    {{.op = "glu_norm_quantize", .format = "silu", .dtype = "f32"}, {2, 200, 0}},
     {{.op = "rope", .format = "norm", .dtype = "f32"}, {2, 128, 0}},
     {{.op = "rope", .format = "neox", .dtype = "f32"}, {2, 128, 0}},
     {{.op = "attention", .format = "f16", .dtype = "f32"}, {5, 256, 0}},
@@ -84,7 +88,7 @@ static bool same(kernel_case *got, kernel_case *want)
 {
     if (bnet_case_head(got->rec))
         return same_head(got, want);
-    if (strcmp(got->rec->op, "quantize") == 0)
+    if (bnet_case_quantizes(got->rec))
         return same_act(got, want);
     return memcmp(bnet_case_result(got), bnet_case_result(want), got->n_bytes[got->result]) == 0;
 }

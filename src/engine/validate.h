@@ -84,6 +84,17 @@ static inline bool bnet_case_head(const bnet_kernel_record *k)
 {
     return strcmp(k->op, "head_scan") == 0;
 }
+/* Several operations in one call: compared with what they must give, not with another backend's
+ * call, which would be made of several. */
+static inline bool bnet_case_fused(const bnet_kernel_record *k)
+{
+    return strstr(k->op, "norm_quantize") != NULL;
+}
+/* Does it leave int8 values, in c->act? */
+static inline bool bnet_case_quantizes(const bnet_kernel_record *k)
+{
+    return strcmp(k->op, "quantize") == 0 || bnet_case_fused(k);
+}
 /* The query under which a backend asks for the kernel of this case. */
 bnet_kernel_query bnet_case_query(const bnet_kernel_record *k, case_shape s);
 

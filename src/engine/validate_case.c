@@ -179,6 +179,18 @@ static bool open_quantize(kernel_case *c)
     return add_buffer(c, (size_t)(c->s.m * c->s.n), true) && add_act(c, (size_t)c->s.n);
 }
 
+/* x -> y, q */
+static bool open_norm_quantize(kernel_case *c)
+{
+    return open_norm(c) && add_act(c, (size_t)c->s.n);
+}
+
+/* x, y -> z, q; what x is added to is compared, too */
+static bool open_two_quantize(kernel_case *c)
+{
+    return add_buffer(c, (size_t)(c->s.m * c->s.n), true) && open_norm_quantize(c);
+}
+
 static bool open_two(kernel_case *c) /* x, y -> z */
 {
     return add_buffer(c, (size_t)(c->s.m * c->s.n), true) && open_rows(c);
@@ -210,6 +222,23 @@ static void run_embed(kernel_case *c)
 static void run_quantize(kernel_case *c)
 {
     bnet_op_quantize_i8(c->be, c->buf[0], (int)c->s.m, (size_t)c->s.n, &c->act);
+}
+
+static void run_norm_quantize(kernel_case *c)
+{
+    bnet_op_norm_quantize(c->be, c->buf[0], NULL, c->w, 1e-5f, (int)c->s.m, c->buf[1], &c->act);
+}
+
+static void run_add_norm_quantize(kernel_case *c)
+{
+    bnet_op_norm_quantize(c->be, c->buf[0], c->buf[1], c->w, 1e-5f, (int)c->s.m, c->buf[2],
+                          &c->act);
+}
+
+static void run_glu_norm_quantize(kernel_case *c)
+{
+    bnet_op_glu_norm_quantize(c->be, strcmp(c->rec->format, "relu2") == 0, c->buf[0], c->buf[1],
+                              c->w, 1e-5f, (int)c->s.m, c->buf[2], &c->act);
 }
 
 static void run_rope(kernel_case *c)
@@ -298,6 +327,9 @@ static const case_op ops[] = {
     {"rmsnorm", open_norm, run_norm},
     {"embed", open_embed, run_embed},
     {"quantize", open_quantize, run_quantize},
+    {"norm_quantize", open_norm_quantize, run_norm_quantize},
+    {"add_norm_quantize", open_two_quantize, run_add_norm_quantize},
+    {"glu_norm_quantize", open_two_quantize, run_glu_norm_quantize},
     {"rope", add_rope, run_rope},
     {"kv_store", open_attention, run_attention},
     {"attention", open_attention, run_attention},
@@ -335,6 +367,8 @@ bitnet_status bnet_case_open_filled(bnet_backend *be, const bnet_kernel_record *
     bitnet_status st = BITNET_OK;
     *c = (kernel_case){.be = be, .rec = rec, .s = s, .fill = fill, .seed = 1};
     *skip = op ? NULL : "no case is known for this operation";
+    if (op && bnet_case_fused(rec) && !bnet_op_fuses(be))
+        *skip = "the device has no call for it alone";
     if (op && strcmp(op->op, "embed") == 0 && !embedding_fits(c))
         *skip = "n does not fit the blocks of the format";
     if (op && (bnet_case_linear(rec) || bnet_case_head(rec)))

@@ -23,15 +23,21 @@ static void expect_linear(const kernel_case *c, uint64_t t, float *w, double *ou
     }
 }
 
-static void expect_norm(const kernel_case *c, uint64_t t, float *w, double *out)
+static void norm_in_place(const kernel_case *c, float *w, double *x)
 {
-    const float *x = c->host[0] + t * c->s.n;
     double sum = 0;
     memcpy(w, c->bytes, (size_t)c->s.n * sizeof *w);
     for (uint64_t i = 0; i < c->s.n; i++)
-        sum += (double)x[i] * (double)x[i];
+        sum += x[i] * x[i];
     for (uint64_t i = 0; i < c->s.n; i++)
-        out[i] = (double)x[i] / sqrt(sum / (double)c->s.n + 1e-5) * (double)w[i];
+        x[i] = x[i] / sqrt(sum / (double)c->s.n + 1e-5) * (double)w[i];
+}
+
+static void expect_norm(const kernel_case *c, uint64_t t, float *w, double *out)
+{
+    for (uint64_t i = 0; i < c->s.n; i++)
+        out[i] = (double)c->host[0][t * c->s.n + i];
+    norm_in_place(c, w, out);
 }
 
 static void expect_embed(const kernel_case *c, uint64_t t, float *w, double *out)
@@ -80,6 +86,19 @@ static void expect_add(const kernel_case *c, uint64_t t, float *w, double *out)
         out[i] = (double)c->host[0][t * c->s.n + i] + (double)c->host[1][t * c->s.n + i];
 }
 
+/* What is quantised stands for the normed sum, or product, itself. */
+static void expect_add_norm(const kernel_case *c, uint64_t t, float *w, double *out)
+{
+    expect_add(c, t, w, out);
+    norm_in_place(c, w, out);
+}
+
+static void expect_glu_norm(const kernel_case *c, uint64_t t, float *w, double *out)
+{
+    expect_glu(c, t, w, out);
+    norm_in_place(c, w, out);
+}
+
 /* One query head over positions 0..t; k and v of its group begin at `at`, `step` floats apart. */
 static void attend(const kernel_case *c, uint64_t t, const float *q, uint64_t at, uint64_t step,
                    double *out)
@@ -113,17 +132,26 @@ static const struct {
     const char *op;
     expect_fn expect;
 } table[] = {
-    {"head_scan", expect_linear}, {"linear", expect_linear},      {"rmsnorm", expect_norm},
-    {"embed", expect_embed},      {"quantize", expect_quantize},  {"rope", expect_rope},
-    {"glu", expect_glu},          {"kv_store", expect_attention}, {"attention", expect_attention},
+    {"head_scan", expect_linear},
+    {"linear", expect_linear},
+    {"rmsnorm", expect_norm},
+    {"embed", expect_embed},
+    {"quantize", expect_quantize},
+    {"rope", expect_rope},
+    {"glu", expect_glu},
+    {"kv_store", expect_attention},
+    {"attention", expect_attention},
     {"add", expect_add},
+    {"norm_quantize", expect_norm},
+    {"add_norm_quantize", expect_add_norm},
+    {"glu_norm_quantize", expect_glu_norm},
 };
 
 /* Half a step of int8; what a cache of 16 or 8 bits loses; else rounding of floats. */
 static double bound_of(const bnet_kernel_record *k)
 {
     bool cache = strcmp(k->op, "kv_store") == 0 || strcmp(k->op, "attention") == 0;
-    if (strcmp(k->op, "quantize") == 0)
+    if (bnet_case_quantizes(k))
         return 0.5001 / 127;
     if (cache && strcmp(k->format, "f16") == 0)
         return 2e-3;
@@ -138,7 +166,7 @@ static double got(const kernel_case *c, const void *y, const float *scales, uint
 
 static void compare(kernel_case *c, expect_fn expect, float *w, double *want, bitnet_accuracy *a)
 {
-    bool quantize = strcmp(c->rec->op, "quantize") == 0;
+    bool quantize = bnet_case_quantizes(c->rec);
     size_t m = (size_t)c->s.m;
     const void *y =
         quantize ? bnet_op_read(c->be, c->act.q, m * c->act.stride) : bnet_case_result(c);
@@ -177,7 +205,9 @@ bitnet_status bnet_validate_double(kernel_case *c, bitnet_accuracy *a, bitnet_er
     if (st == BITNET_OK) {
         compare(c, expect, w, want, a);
         snprintf(a->note, sizeof a->note, "%s; against %s",
-                 bnet_case_head(c->rec) ? "both stages of the head" : "is the reference",
+                 bnet_case_head(c->rec)    ? "both stages of the head"
+                 : bnet_case_fused(c->rec) ? "several operations in one"
+                                           : "is the reference",
                  a->verdict == BITNET_VERDICT_PASS ? "plain sums in double"
                                                    : "plain sums in double it is wrong");
     }

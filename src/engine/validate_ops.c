@@ -197,7 +197,7 @@ static bitnet_status check_shape(validation_run *r, const bnet_kernel_record *k,
         skip_row(a, reason);
         return BITNET_OK;
     }
-    bool same = bnet_case_head(k) || is_reference(r, k, &q);
+    bool same = bnet_case_head(k) || bnet_case_fused(k) || is_reference(r, k, &q);
     bitnet_status st = bnet_validate_open_forced(r, k, &q, &registry, &be);
     if (st == BITNET_OK && !same) {
         bnet_backend *first = be;

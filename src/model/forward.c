@@ -13,6 +13,7 @@ struct bnet_workspace {
     const bnet_model *m;
     bnet_backend *be;
     int n_batch, n_rows;
+    bool owed; /* out is not added to x yet: the next norm of x does that */
     widths w;
     bnet_buffer *x;         /* [T][embd]  the residual stream */
     bnet_buffer *h;         /* [T][embd]  normed */
@@ -170,13 +171,19 @@ static void project(bnet_workspace *ws, const bnet_weight *w, input *in, int n_r
     bnet_op_linear_ternary(ws->be, w, &ws->act, n_rows, out);
 }
 
+static bool all_ternary(const bnet_workspace *ws, const bnet_weight *const *w, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!bnet_op_weight_info(ws->be, w[i])->ternary)
+            return false;
+    return true;
+}
+
 /* Several projections of one input: together where all are ternary. */
 static void project_n(bnet_workspace *ws, const bnet_weight *const *w, int n, input *in, int n_rows,
                       bnet_buffer *const *out)
 {
-    bool ternary = true;
-    for (int i = 0; i < n; i++)
-        ternary = ternary && bnet_op_weight_info(ws->be, w[i])->ternary;
+    bool ternary = all_ternary(ws, w, n);
     for (int i = 0; i < n && !ternary; i++)
         project(ws, w[i], in, n_rows, out[i]);
     if (!ternary)
@@ -185,41 +192,96 @@ static void project_n(bnet_workspace *ws, const bnet_weight *const *w, int n, in
     bnet_op_linear_ternary_n(ws->be, w, n, &ws->act, n_rows, out);
 }
 
+/* x += out, if that is still to be done. */
+static void settle(bnet_workspace *ws, int n_rows)
+{
+    if (ws->owed)
+        bnet_op_add(ws->be, ws->x, ws->out, (size_t)n_rows * ws->w.embd);
+    ws->owed = false;
+}
+
+/* x += out, now or together with the norm that comes next. */
+static void add_out(bnet_workspace *ws, int n_rows)
+{
+    ws->owed = true;
+    if (!bnet_op_fuses(ws->be))
+        settle(ws, n_rows);
+}
+
+/* What n projections w read: x, normed; int8 at once where all want that. */
+static input norm_stream(bnet_workspace *ws, const bnet_weight *norm, const bnet_weight *const *w,
+                         int n, int n_rows)
+{
+    float eps = ws->m->hp.rms_eps;
+    input in = {ws->h, ws->w.embd, all_ternary(ws, w, n)};
+    if (!in.quantized) {
+        settle(ws, n_rows);
+        bnet_op_rmsnorm(ws->be, ws->x, norm, eps, n_rows, ws->h);
+        return in;
+    }
+    ws->act.stride = (in.n + 127) / 128 * 128;
+    bnet_op_norm_quantize(ws->be, ws->x, ws->owed ? ws->out : NULL, norm, eps, n_rows, ws->h,
+                          &ws->act);
+    ws->owed = false;
+    return in;
+}
+
+/* The same of a row of n values that is normed in place for the projection w; norm may be NULL. */
+static input norm_row(bnet_workspace *ws, bnet_buffer *x, size_t n, const bnet_weight *norm,
+                      const bnet_weight *w, int n_rows)
+{
+    float eps = ws->m->hp.rms_eps;
+    input in = {x, n, norm && bnet_op_weight_info(ws->be, w)->ternary};
+    ws->act.stride = (n + 127) / 128 * 128;
+    if (in.quantized)
+        bnet_op_norm_quantize(ws->be, x, NULL, norm, eps, n_rows, x, &ws->act);
+    else if (norm)
+        bnet_op_rmsnorm(ws->be, x, norm, eps, n_rows, x);
+    return in;
+}
+
+/* The gated product, in place of the gate, as `down` reads it. */
+static input gated(bnet_workspace *ws, const bnet_layer *y, int n_rows)
+{
+    const bnet_hparams *h = &ws->m->hp;
+    bool relu2 = h->act == BNET_ACT_RELU2;
+    size_t n = ws->w.ff;
+    if (!y->ffn_sub_norm || !bnet_op_weight_info(ws->be, y->down)->ternary) {
+        bnet_op_glu(ws->be, relu2, ws->gate, ws->up, (size_t)n_rows * n, ws->gate);
+        return norm_row(ws, ws->gate, n, y->ffn_sub_norm, y->down, n_rows);
+    }
+    ws->act.stride = (n + 127) / 128 * 128;
+    bnet_op_glu_norm_quantize(ws->be, relu2, ws->gate, ws->up, y->ffn_sub_norm, h->rms_eps, n_rows,
+                              ws->gate, &ws->act);
+    return (input){ws->gate, n, true};
+}
+
 static void attention_block(bnet_workspace *ws, const bnet_layer *y, const bnet_step *s, int layer)
 {
     const bnet_hparams *h = &ws->m->hp;
     bnet_backend *be = ws->be;
     int t = s->n_tokens;
-    bnet_op_rmsnorm(be, ws->x, y->attn_norm, h->rms_eps, t, ws->h);
-    input in = {ws->h, ws->w.embd, false};
-    project_n(ws, (const bnet_weight *const[]){y->q, y->k, y->v}, 3, &in, t,
-              (bnet_buffer *const[]){ws->q, ws->k, ws->v});
+    const bnet_weight *const qkv[] = {y->q, y->k, y->v};
+    input in = norm_stream(ws, y->attn_norm, qkv, 3, t);
+    project_n(ws, qkv, 3, &in, t, (bnet_buffer *const[]){ws->q, ws->k, ws->v});
     bnet_op_rope(be, &ws->m->rope, ws->cs, t, h->n_heads, ws->q);
     bnet_op_rope(be, &ws->m->rope, ws->cs, t, h->n_kv_heads, ws->k);
     bnet_op_kv_append(be, s, layer, ws->k, ws->v);
     bnet_op_attention(be, s, layer, h->n_heads, ws->q, ws->a);
-    if (y->attn_sub_norm)
-        bnet_op_rmsnorm(be, ws->a, y->attn_sub_norm, h->rms_eps, t, ws->a);
-    input out = {ws->a, ws->w.q, false};
+    input out = norm_row(ws, ws->a, ws->w.q, y->attn_sub_norm, y->o, t);
     project(ws, y->o, &out, t, ws->out);
-    bnet_op_add(be, ws->x, ws->out, (size_t)t * ws->w.embd);
+    add_out(ws, t);
 }
 
 static void ffn_block(bnet_workspace *ws, const bnet_layer *y, const bnet_step *s)
 {
-    const bnet_hparams *h = &ws->m->hp;
-    bnet_backend *be = ws->be;
     int t = s->n_tokens;
-    bnet_op_rmsnorm(be, ws->x, y->ffn_norm, h->rms_eps, t, ws->h);
-    input in = {ws->h, ws->w.embd, false};
-    project_n(ws, (const bnet_weight *const[]){y->gate, y->up}, 2, &in, t,
-              (bnet_buffer *const[]){ws->gate, ws->up});
-    bnet_op_glu(be, h->act == BNET_ACT_RELU2, ws->gate, ws->up, (size_t)t * ws->w.ff, ws->gate);
-    if (y->ffn_sub_norm)
-        bnet_op_rmsnorm(be, ws->gate, y->ffn_sub_norm, h->rms_eps, t, ws->gate);
-    input mid = {ws->gate, ws->w.ff, false};
+    const bnet_weight *const two[] = {y->gate, y->up};
+    input in = norm_stream(ws, y->ffn_norm, two, 2, t);
+    project_n(ws, two, 2, &in, t, (bnet_buffer *const[]){ws->gate, ws->up});
+    input mid = gated(ws, y, t);
     project(ws, y->down, &mid, t, ws->out);
-    bnet_op_add(be, ws->x, ws->out, (size_t)t * ws->w.embd);
+    add_out(ws, t);
 }
 
 /* Maps the cache blocks the batch will write and notes where each timeline's blocks are. */
@@ -255,6 +317,7 @@ static void compose(bnet_workspace *ws, const bnet_pass *p)
         ffn_block(ws, &m->layers[layer], p->step);
     }
     bnet_op_mark(ws->be, -1);
+    settle(ws, p->step->n_tokens);
     if (p->n_rows > 0) {
         bnet_op_gather(ws->be, ws->x, p->rows, p->n_rows, ws->w.embd, ws->last);
         bnet_op_rmsnorm(ws->be, ws->last, m->output_norm, m->hp.rms_eps, p->n_rows, ws->last);

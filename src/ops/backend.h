@@ -215,6 +215,15 @@ typedef struct bnet_backend_vtable {
     void (*rmsnorm)(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
                     bnet_buffer *y);
     void (*quantize_i8)(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q);
+    /* Optional: what stands before a ternary matrix, with the bits of the single operations: x +=
+     * plus (NULL: nothing is added), then q = int8 of rmsnorm(x). y [T][K] is room to work in, what
+     * is there then is not said; it may be x if nothing is added. */
+    void (*norm_quantize)(bnet_backend *be, bnet_buffer *x, bnet_buffer *plus, const bnet_weight *w,
+                          float eps, int n_rows, bnet_buffer *y, bnet_act8 *q);
+    /* Optional, where norm_quantize is: q = int8 of rmsnorm(glu(gate, up)); y may be gate. */
+    void (*glu_norm_quantize)(bnet_backend *be, bool relu2, bnet_buffer *gate, bnet_buffer *up,
+                              const bnet_weight *w, float eps, int n_rows, bnet_buffer *y,
+                              bnet_act8 *q);
     void (*linear_ternary)(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows,
                            bnet_buffer *y);
     /* Optional: several matrices on one input, as that many calls would do. */

@@ -163,6 +163,47 @@ void bnet_op_quantize_i8(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_
     stop(be, BNET_ENTRY_QUANTIZE, begun);
 }
 
+bool bnet_op_fuses(const bnet_backend *be)
+{
+    return be->v->norm_quantize && be->v->glu_norm_quantize;
+}
+
+void bnet_op_norm_quantize(bnet_backend *be, bnet_buffer *x, bnet_buffer *plus,
+                           const bnet_weight *w, float eps, int n_rows, bnet_buffer *y,
+                           bnet_act8 *q)
+{
+    size_t n = bnet_op_weight_info(be, w)->n_in;
+    assert(n_rows > 0 && bnet_op_weight_info(be, w)->n_out == 1 && n <= q->stride &&
+           q->stride % 128 == 0);
+    if (!bnet_op_fuses(be)) {
+        if (plus)
+            bnet_op_add(be, x, plus, (size_t)n_rows * n);
+        bnet_op_rmsnorm(be, x, w, eps, n_rows, y);
+        bnet_op_quantize_i8(be, y, n_rows, n, q);
+        return;
+    }
+    double begun = start(be);
+    be->v->norm_quantize(be, x, plus, w, eps, n_rows, y, q);
+    stop(be, BNET_ENTRY_NORM_QUANTIZE, begun);
+}
+
+void bnet_op_glu_norm_quantize(bnet_backend *be, bool relu2, bnet_buffer *gate, bnet_buffer *up,
+                               const bnet_weight *w, float eps, int n_rows, bnet_buffer *y,
+                               bnet_act8 *q)
+{
+    size_t n = bnet_op_weight_info(be, w)->n_in;
+    assert(n_rows > 0 && bnet_op_weight_info(be, w)->n_out == 1 && n <= q->stride &&
+           q->stride % 128 == 0);
+    if (!bnet_op_fuses(be)) {
+        bnet_op_glu(be, relu2, gate, up, (size_t)n_rows * n, y);
+        bnet_op_norm_quantize(be, y, NULL, w, eps, n_rows, y, q);
+        return;
+    }
+    double begun = start(be);
+    be->v->glu_norm_quantize(be, relu2, gate, up, w, eps, n_rows, y, q);
+    stop(be, BNET_ENTRY_GLU_NORM_QUANTIZE, begun);
+}
+
 void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows,
                             bnet_buffer *y)
 {

@@ -34,6 +34,17 @@ void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, b
 void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
                      bnet_buffer *y);
 void bnet_op_quantize_i8(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q);
+/* True: what follows is one operation here. Else it is composed, and what is to be added had better
+ * be added where it arises. */
+bool bnet_op_fuses(const bnet_backend *be);
+/* x += plus unless that is NULL; q = int8 of rmsnorm(x). y is room to work in, or x. */
+void bnet_op_norm_quantize(bnet_backend *be, bnet_buffer *x, bnet_buffer *plus,
+                           const bnet_weight *w, float eps, int n_rows, bnet_buffer *y,
+                           bnet_act8 *q);
+/* q = int8 of rmsnorm(glu(gate, up)). y is room to work in, or gate. */
+void bnet_op_glu_norm_quantize(bnet_backend *be, bool relu2, bnet_buffer *gate, bnet_buffer *up,
+                               const bnet_weight *w, float eps, int n_rows, bnet_buffer *y,
+                               bnet_act8 *q);
 void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_act8 *q, int n_rows,
                             bnet_buffer *y);
 /* Several ternary matrices on one input, at once where the backend can. */

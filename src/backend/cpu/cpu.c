@@ -96,6 +96,8 @@ static const bnet_backend_vtable cpu_vtable = {
     .embed = bnet_cpu_embed,
     .rmsnorm = bnet_cpu_rmsnorm,
     .quantize_i8 = bnet_cpu_quantize_i8,
+    .norm_quantize = bnet_cpu_norm_quantize,
+    .glu_norm_quantize = bnet_cpu_glu_norm_quantize,
     .linear_ternary = bnet_cpu_linear_ternary,
     .linear_ternary_n = bnet_cpu_linear_ternary_n,
     .linear_float = bnet_cpu_linear_float,
@@ -128,6 +130,10 @@ static bitnet_status choose(cpu_backend *be, bitnet_error *err)
         {"embed", "row", &u->embed},
         {"rmsnorm", "f32", &u->rmsnorm},
         {"quantize", "i8", &u->quantize},
+        {"norm_quantize", "i8", &u->norm_quantize},
+        {"add_norm_quantize", "i8", &u->add_norm_quantize},
+        {"glu_norm_quantize", "relu2", &u->glu_relu2_norm_quantize},
+        {"glu_norm_quantize", "silu", &u->glu_silu_norm_quantize},
         {"rope", "norm", &u->rope_norm},
         {"rope", "neox", &u->rope_neox},
         {"glu", "relu2", &u->glu_relu2},
@@ -145,6 +151,8 @@ static bitnet_status choose(cpu_backend *be, bitnet_error *err)
         bnet_kernel_query q = {.op = fixed[i].op, .format = fixed[i].format, .dtype = "f32"};
         st = bnet_registry_select(be->registry, &be->caps, &q, fixed[i].to, err);
     }
+    be->fuses = st == BITNET_OK && !u->rmsnorm->outside && !u->quantize->outside &&
+                !u->add->outside && !u->glu_relu2->outside && !u->glu_silu->outside;
     return st;
 }
 
@@ -203,8 +211,7 @@ static void items_thread(void *arg, int thread, int n_threads)
 void bnet_cpu_items(cpu_backend *be, size_t n, size_t grain, size_t cost, cpu_items_fn fn,
                     void *arg)
 {
-    enum { SMALL = 16384 };
-    if (n * cost < SMALL || n <= grain) {
+    if (n * cost < CPU_SMALL || n <= grain) {
         fn(arg, 0, n);
         return;
     }

@@ -11,7 +11,8 @@
 /* Kernels chosen once, when the backend opens; those of weights are chosen by shape. */
 typedef struct cpu_choice {
     const bnet_kernel_record *embed, *rmsnorm, *quantize, *rope_norm, *rope_neox, *kv_store[3],
-        *attention[3], *glu_relu2, *glu_silu, *add;
+        *attention[3], *glu_relu2, *glu_silu, *add, *norm_quantize, *add_norm_quantize,
+        *glu_relu2_norm_quantize, *glu_silu_norm_quantize;
 } cpu_choice;
 
 enum { CPU_SHAPES = 64, CPU_WARNED = 8 };
@@ -51,6 +52,7 @@ typedef struct cpu_backend {
     bool strict;
     bool pack; /* ternary weights may be packed */
     cpu_choice use;
+    bool fuses; /* several operations may be one kernel: none of them is from outside the tree */
     atomic_uint_fast64_t calls[BNET_KERNELS_MAX]; /* by slot of the record */
     atomic_uint_fast64_t n_fallbacks;
     cpu_scratch scratch;
@@ -127,6 +129,7 @@ static inline uint8_t *kv_part(const bnet_kv_store *kv, int layer, int block, in
 
 /* ---- running over items on the pool ---- */
 
+enum { CPU_SMALL = 16384 }; /* n * cost below that: no use in waking anybody */
 typedef void (*cpu_items_fn)(void *arg, size_t begin, size_t end);
 /* Splits [0, n) over the threads in multiples of grain; runs on the caller alone when n * cost is
  * small (a barrier costs about as much as a few thousand simple operations). */
@@ -159,6 +162,12 @@ void bnet_cpu_embed(bnet_backend *b, const bnet_weight *w, const bnet_step *s, b
 void bnet_cpu_rmsnorm(bnet_backend *b, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
                       bnet_buffer *y);
 void bnet_cpu_quantize_i8(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q);
+void bnet_cpu_norm_quantize(bnet_backend *b, bnet_buffer *x, bnet_buffer *plus,
+                            const bnet_weight *w, float eps, int n_rows, bnet_buffer *y,
+                            bnet_act8 *q);
+void bnet_cpu_glu_norm_quantize(bnet_backend *b, bool relu2, bnet_buffer *gate, bnet_buffer *up,
+                                const bnet_weight *w, float eps, int n_rows, bnet_buffer *y,
+                                bnet_act8 *q);
 void bnet_cpu_rope_table(bnet_backend *b, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs);
 void bnet_cpu_rope(bnet_backend *b, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
                    bnet_buffer *x);

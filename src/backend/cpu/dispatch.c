@@ -49,11 +49,26 @@ const bnet_kernel_record *bnet_cpu_kernel_rows(size_t *n)
     return rows;
 }
 
+/* What the rows of an op do in one call, where that is not the one they are named after. */
+#define DOES_norm_quantize     "rmsnorm quantize"
+#define DOES_add_norm_quantize "add rmsnorm quantize"
+#define DOES_glu_norm_quantize "glu rmsnorm quantize"
+#define DOES_linear            NULL
+#define DOES_head_scan         NULL
+#define DOES_embed             NULL
+#define DOES_rmsnorm           NULL
+#define DOES_quantize          NULL
+#define DOES_rope              NULL
+#define DOES_kv_store          NULL
+#define DOES_attention         NULL
+#define DOES_glu               NULL
+#define DOES_add               NULL
+
 const bnet_kernel_name *bnet_cpu_kernel_names(size_t *n)
 {
     static const bnet_kernel_name names[] = {
 #define KERNEL(name, set, arch, type, op_, format_, ...)                                           \
-    {#name "." #set, #op_, #format_, BNET_DEV_CPU, NULL},
+    {#name "." #set, #op_, #format_, BNET_DEV_CPU, DOES_##op_},
 #include "backend/cpu/kernels.inc"
 #undef KERNEL
     };

@@ -57,6 +57,21 @@ typedef void bnet_fn_rmsnorm(const float *x, const float *w, size_t n, float eps
                              float *y); /* y may be x */
 /* q[0..n), zero to stride; returns the scale (real = q * scale) and the sum of q. */
 typedef float bnet_fn_quantize(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum);
+/* Norm and int8 of a vector in one go: the bits of the one and then the other. Returns the scale.
+ */
+typedef struct bnet_normed {
+    const float *w; /* of the norm */
+    size_t n;
+    float eps;
+    float *y; /* [n] room to work in, may be the first input; what is there then is not said */
+    size_t stride;
+    int8_t *q; /* [stride] */
+    int32_t *sum;
+} bnet_normed;
+typedef float bnet_fn_norm_quantize(const float *x, const bnet_normed *to);
+/* The same of x += b (y is not x), and of a gated product. */
+typedef float bnet_fn_add_norm_quantize(float *x, const float *b, const bnet_normed *to);
+typedef float bnet_fn_glu_norm_quantize(const float *gate, const float *up, const bnet_normed *to);
 /* One head in place; cs: n_rot/2 pairs (cos, sin). */
 typedef void bnet_fn_rope(float *x, const float *cs, size_t n_rot);
 /* Stores head_dim values of one position into its block (see kv_block.h). */

@@ -9,8 +9,8 @@ typedef struct rows_job {
     const bnet_weight *w;
     const bnet_step *step;
     const float *x, *x2;
-    float *y;
-    size_t n; /* columns */
+    float *y, *sum; /* sum: what x2 is added to */
+    size_t n;       /* columns */
     float eps;
     bnet_act8 *act;
     const bnet_rope *rope;
@@ -74,6 +74,99 @@ void bnet_cpu_quantize_i8(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_
     cpu_backend *be = (cpu_backend *)b;
     rows_job j = {.fn = cpu_use(be, be->use.quantize), .x = x->data, .n = n_cols, .act = q};
     bnet_cpu_items(be, (size_t)n_rows, 1, n_cols, quantize_rows, &j);
+}
+
+/* ---- norm and int8 in one go ---- */
+
+static bnet_normed normed(const rows_job *j, size_t t)
+{
+    return (bnet_normed){.w = (const float *)(const void *)j->w->data,
+                         .n = j->n,
+                         .eps = j->eps,
+                         .y = j->y + t * j->n,
+                         .stride = j->act->stride,
+                         .q = (int8_t *)j->act->q->data + t * j->act->stride,
+                         .sum = (int32_t *)j->act->sum->data + t};
+}
+
+static void norm_quantize_rows(void *arg, size_t begin, size_t end)
+{
+    const rows_job *j = arg;
+    float *scale = j->act->scale->data;
+    for (size_t t = begin; t < end; t++) {
+        bnet_normed to = normed(j, t);
+        scale[t] = ((bnet_fn_norm_quantize *)j->fn)(j->x + t * j->n, &to);
+    }
+}
+
+static void add_norm_quantize_rows(void *arg, size_t begin, size_t end)
+{
+    const rows_job *j = arg;
+    float *scale = j->act->scale->data;
+    for (size_t t = begin; t < end; t++) {
+        bnet_normed to = normed(j, t);
+        scale[t] = ((bnet_fn_add_norm_quantize *)j->fn)(j->sum + t * j->n, j->x2 + t * j->n, &to);
+    }
+}
+
+static void glu_norm_quantize_rows(void *arg, size_t begin, size_t end)
+{
+    const rows_job *j = arg;
+    float *scale = j->act->scale->data;
+    for (size_t t = begin; t < end; t++) {
+        bnet_normed to = normed(j, t);
+        scale[t] = ((bnet_fn_glu_norm_quantize *)j->fn)(j->x + t * j->n, j->x2 + t * j->n, &to);
+    }
+}
+
+void bnet_cpu_norm_quantize(bnet_backend *b, bnet_buffer *x, bnet_buffer *plus,
+                            const bnet_weight *w, float eps, int n_rows, bnet_buffer *y,
+                            bnet_act8 *q)
+{
+    cpu_backend *be = (cpu_backend *)b;
+    size_t n = w->info.n_in;
+    if (!be->fuses) {
+        if (plus)
+            bnet_cpu_add(b, x, plus, (size_t)n_rows * n);
+        bnet_cpu_rmsnorm(b, x, w, eps, n_rows, y);
+        bnet_cpu_quantize_i8(b, y, n_rows, n, q);
+        return;
+    }
+    rows_job j = {.fn = cpu_use(be, plus ? be->use.add_norm_quantize : be->use.norm_quantize),
+                  .w = w,
+                  .x = x->data,
+                  .x2 = plus ? plus->data : NULL,
+                  .sum = x->data,
+                  .y = y->data,
+                  .n = n,
+                  .eps = eps,
+                  .act = q};
+    bnet_cpu_items(be, (size_t)n_rows, 1, 2 * n, plus ? add_norm_quantize_rows : norm_quantize_rows,
+                   &j);
+}
+
+/* The gate of a single long row is worth more threads than one, which the norm cannot use. */
+void bnet_cpu_glu_norm_quantize(bnet_backend *b, bool relu2, bnet_buffer *gate, bnet_buffer *up,
+                                const bnet_weight *w, float eps, int n_rows, bnet_buffer *y,
+                                bnet_act8 *q)
+{
+    cpu_backend *be = (cpu_backend *)b;
+    size_t n = w->info.n_in;
+    if (!be->fuses || (n_rows == 1 && n >= CPU_SMALL)) {
+        (relu2 ? bnet_cpu_glu_relu2 : bnet_cpu_glu_silu)(b, gate, up, (size_t)n_rows * n, y);
+        bnet_cpu_norm_quantize(b, y, NULL, w, eps, n_rows, y, q);
+        return;
+    }
+    rows_job j = {
+        .fn = cpu_use(be, relu2 ? be->use.glu_relu2_norm_quantize : be->use.glu_silu_norm_quantize),
+        .w = w,
+        .x = gate->data,
+        .x2 = up->data,
+        .y = y->data,
+        .n = n,
+        .eps = eps,
+        .act = q};
+    bnet_cpu_items(be, (size_t)n_rows, 1, 3 * n, glu_norm_quantize_rows, &j);
 }
 
 /* Angles in double: position times inverse frequency loses nothing that a float cosine could show.

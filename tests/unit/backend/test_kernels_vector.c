@@ -14,7 +14,7 @@
 #include "backend/cpu/softmax.h"
 #include "device/cpu_features.h"
 
-enum { MAX_N = 2561, MAX_BYTES = 4 * MAX_N + 1024 };
+enum { MAX_N = 2561, MAX_BYTES = 5 * MAX_N + 2048 };
 
 static uint64_t seed;
 
@@ -96,6 +96,56 @@ static size_t run_quantize(stage *s, const bnet_kernel_record *r, size_t n, size
     float scale = ((bnet_fn_quantize *)r->fn)(input(s, 0, n), n, stride, (int8_t *)out, &sum);
     memcpy(out + stride, &scale, 4);
     memcpy(out + stride + 4, &sum, 4);
+    return 0;
+}
+
+/* What several operations leave: int8 values, scale and sum at the end of n_bytes. */
+static bnet_normed normed(stage *s, size_t n, uint8_t *q, int32_t *sum)
+{
+    static float room[MAX_N];
+    return (bnet_normed){input(s, 2, n), n, 1e-5f, room, (n + 127) / 128 * 128, (int8_t *)q, sum};
+}
+
+static void put_scale(stage *s, float scale, int32_t sum)
+{
+    memcpy(s->out_end - 8, &scale, 4);
+    memcpy(s->out_end - 4, &sum, 4);
+}
+
+/* Every other size works in place of its input. */
+static size_t run_norm_quantize(stage *s, const bnet_kernel_record *r, size_t n, size_t *n_bytes)
+{
+    int32_t sum = 0x7f7f7f7f;
+    bnet_normed to = normed(s, n, output(s, *n_bytes = (n + 127) / 128 * 128 + 8), &sum);
+    float *x = input(s, 0, n);
+    to.y = n % 2 ? x : to.y;
+    float scale = ((bnet_fn_norm_quantize *)r->fn)(x, &to);
+    put_scale(s, scale, sum);
+    return 0;
+}
+
+static size_t run_add_norm_quantize(stage *s, const bnet_kernel_record *r, size_t n,
+                                    size_t *n_bytes)
+{
+    int32_t sum = 0x7f7f7f7f;
+    uint8_t *out = output(s, *n_bytes = n * sizeof(float) + (n + 127) / 128 * 128 + 8);
+    bnet_normed to = normed(s, n, out + n * sizeof(float), &sum);
+    float *x = (float *)(void *)out;
+    memcpy(x, s->values[0], n * sizeof *x);
+    float scale = ((bnet_fn_add_norm_quantize *)r->fn)(x, input(s, 1, n), &to);
+    put_scale(s, scale, sum);
+    return n;
+}
+
+static size_t run_glu_norm_quantize(stage *s, const bnet_kernel_record *r, size_t n,
+                                    size_t *n_bytes)
+{
+    int32_t sum = 0x7f7f7f7f;
+    bnet_normed to = normed(s, n, output(s, *n_bytes = (n + 127) / 128 * 128 + 8), &sum);
+    float *gate = input(s, 0, n);
+    to.y = n % 2 ? gate : to.y;
+    float scale = ((bnet_fn_glu_norm_quantize *)r->fn)(gate, input(s, 1, n), &to);
+    put_scale(s, scale, sum);
     return 0;
 }
 
@@ -191,10 +241,17 @@ static const struct {
     const char *op;
     run_fn *run;
 } ops[] = {
-    {"add", run_add},           {"glu", run_glu},
-    {"rmsnorm", run_rmsnorm},   {"quantize", run_quantize},
-    {"rope", run_rope},         {"embed", run_embed},
-    {"kv_store", run_kv_store}, {"attention", run_attention},
+    {"add", run_add},
+    {"glu", run_glu},
+    {"rmsnorm", run_rmsnorm},
+    {"quantize", run_quantize},
+    {"norm_quantize", run_norm_quantize},
+    {"add_norm_quantize", run_add_norm_quantize},
+    {"glu_norm_quantize", run_glu_norm_quantize},
+    {"rope", run_rope},
+    {"embed", run_embed},
+    {"kv_store", run_kv_store},
+    {"attention", run_attention},
 };
 
 /* ---- comparison ---- */
@@ -236,28 +293,58 @@ static bool agree(const uint8_t *got, const uint8_t *want, size_t n_floats, size
     return true;
 }
 
-enum { KINDS = 7 };
+enum {
+    PLAIN,
+    LARGE,
+    SPARSE,
+    SUBNORMAL,
+    HUGE_VALUES,
+    TIES,
+    NO_NUMBERS,
+    NEAR_TIES,
+    EVEN,
+    BAD_WEIGHTS
+};
+enum { KINDS = BAD_WEIGHTS + 1 };
 
-/* Plain, large, sparse and tiny, subnormal, huge, ties of rounding to int8, and with values that
- * are no numbers. */
+/* What a norm and int8 find hard: values on a rounding tie, or about as far from one as the error
+ * of a float is, that a sum (input 1) and a norm (input 2) leave so; products that are all but
+ * equal, so that which is the largest shows in the last bit only. */
+static void fill_hard(stage *s, size_t n, int kind)
+{
+    for (size_t k = 0; k < MAX_N; k++) {
+        double r = (double)(int64_t)test_rand(&seed) / 9.3e18, half = (double)(k % 255) / 2 - 63.5;
+        s->values[0][k] =
+            kind == NEAR_TIES ? (float)((half + r * 4e-5) * 1.1) : (float)(1.5 + r / 2.1);
+        s->values[1][k] = 0;
+        s->values[2][k] = kind == NEAR_TIES ? 1 : 1 / s->values[0][k];
+    }
+    if (kind == NEAR_TIES)
+        s->values[0][n / 2] = 127 * 1.1f; /* the scale becomes about one */
+}
+
 static void fill(stage *s, size_t n, int kind)
 {
-    static const double sizes[KINDS] = {1, 300, 1e-6, 1e-41, 3e38, 1, 2};
+    static const double sizes[KINDS] = {1, 300, 1e-6, 1e-41, 3e38, 1, 2, 1, 1, 1};
     for (int i = 0; i < 3; i++)
         for (size_t k = 0; k < MAX_N; k++) {
             double v = sizes[kind] * ((double)(int64_t)test_rand(&seed) / 9.3e18);
-            s->values[i][k] = kind == 2 && k % 3   ? 0.0f
-                              : kind == 5 && k % 7 ? (float)(k % 255) / 2 - 63.5f
-                                                   : (float)v;
+            s->values[i][k] = kind == SPARSE && k % 3 ? 0.0f
+                              : kind == TIES && k % 7 ? (float)(k % 255) / 2 - 63.5f
+                                                      : (float)v;
         }
-    if (kind == 1)
+    if (kind == LARGE)
         s->values[0][n - 1] = -0.0f;
-    if (kind == 5)
+    if (kind == TIES)
         s->values[0][n / 2] = 127; /* the scale becomes one */
-    if (kind == 6) {
+    if (kind == NO_NUMBERS) {
         s->values[0][n / 2] = n % 2 ? INFINITY : -INFINITY;
         s->values[0][n / 3] = n % 3 ? NAN : 1;
     }
+    if (kind == BAD_WEIGHTS)
+        s->values[2][n / 2] = n % 2 ? INFINITY : NAN;
+    if (kind == NEAR_TIES || kind == EVEN)
+        fill_hard(s, n, kind);
 }
 
 /* The first size at which the row does not agree with the scalar one; 0: it always does. */
@@ -344,6 +431,25 @@ static float quantize_wrong(const float *x, size_t n, size_t stride, int8_t *q, 
     return scale;
 }
 
+static float norm_quantize_wrong(const float *x, const bnet_normed *to)
+{
+    float scale = bnet_norm_quantize_scalar(x, to);
+    to->q[to->n / 2] ^= 1; /* one value the wrong side of a tie */
+    return scale;
+}
+
+static float add_norm_quantize_wrong(float *x, const float *b, const bnet_normed *to)
+{
+    float scale = bnet_add_norm_quantize_scalar(x, b, to);
+    x[0] -= b[0]; /* what is left in x counts, too */
+    return scale;
+}
+
+static float glu_norm_quantize_wrong(const float *gate, const float *up, const bnet_normed *to)
+{
+    return bnet_glu_relu2_norm_quantize_scalar(gate, up, to) * 1.0000001f;
+}
+
 static void store_wrong(const float *x, size_t hd, size_t pos, uint8_t *part)
 {
     bnet_kv_store_f16_scalar(x, hd, pos ^ (hd > 33), part);
@@ -385,6 +491,9 @@ static void test_a_wrong_kernel_is_found(void **state)
         {"add", "f32", (bnet_kernel_fn)add_wrong},
         {"rmsnorm", "f32", (bnet_kernel_fn)norm_wrong},
         {"quantize", "i8", (bnet_kernel_fn)quantize_wrong},
+        {"norm_quantize", "i8", (bnet_kernel_fn)norm_quantize_wrong},
+        {"add_norm_quantize", "i8", (bnet_kernel_fn)add_norm_quantize_wrong},
+        {"glu_norm_quantize", "relu2", (bnet_kernel_fn)glu_norm_quantize_wrong},
         {"kv_store", "f16", (bnet_kernel_fn)store_wrong},
         {"attention", "f16", (bnet_kernel_fn)attention_wrong},
         {"rope", "norm", (bnet_kernel_fn)rope_wrong},
@@ -402,6 +511,82 @@ static void test_a_wrong_kernel_is_found(void **state)
         print_message("%s: found at size %zu\n", r.id, at);
         assert_true(at > 0);
     }
+}
+
+/* ---- several operations in one, on rows as long as models have them and longer ---- */
+
+typedef struct long_row {
+    float *x, *b, *w, *y;
+    int8_t *q;
+    int32_t sum;
+    float scale;
+} long_row;
+
+static float *random_floats(size_t n)
+{
+    float *x = malloc(n * sizeof *x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)((double)(int64_t)test_rand(&seed) / 9.3e18);
+    return x;
+}
+
+static long_row long_row_new(size_t n)
+{
+    return (long_row){random_floats(n),
+                      random_floats(n),
+                      random_floats(n),
+                      random_floats(n),
+                      malloc(n + 128),
+                      0,
+                      0};
+}
+
+static void long_row_free(long_row *l)
+{
+    free(l->x);
+    free(l->b);
+    free(l->w);
+    free(l->y);
+    free(l->q);
+}
+
+static void long_row_run(long_row *l, const bnet_kernel_record *r, size_t n)
+{
+    bnet_normed to = {l->w, n, 1e-5f, l->y, (n + 127) / 128 * 128, l->q, &l->sum};
+    if (strcmp(r->op, "norm_quantize") == 0)
+        l->scale = ((bnet_fn_norm_quantize *)r->fn)(l->x, &to);
+    else if (strcmp(r->op, "add_norm_quantize") == 0)
+        l->scale = ((bnet_fn_add_norm_quantize *)r->fn)(l->x, l->b, &to);
+    else
+        l->scale = ((bnet_fn_glu_norm_quantize *)r->fn)(l->x, l->b, &to);
+}
+
+static void check_long_row(const bnet_kernel_record *r, size_t n)
+{
+    uint64_t from = seed;
+    long_row got = long_row_new(n);
+    seed = from;
+    long_row want = long_row_new(n);
+    long_row_run(&got, r, n);
+    long_row_run(&want, scalar_of(r), n);
+    size_t stride = (n + 127) / 128 * 128;
+    if (memcmp(got.q, want.q, stride) != 0 || memcmp(&got.scale, &want.scale, 4) != 0 ||
+        got.sum != want.sum || memcmp(got.x, want.x, n * 4) != 0)
+        fail_msg("%s differs from the scalar row at size %zu", r->id, n);
+    long_row_free(&got);
+    long_row_free(&want);
+}
+
+static void test_long_rows_of_several_operations(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {6912, 13824, 27648, 32767, 32768, 32831, 32832, 33000};
+    size_t n;
+    const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
+    for (size_t i = 0; i < n; i++)
+        if (strstr(rows[i].op, "norm_quantize") && !(rows[i].cpu_needs & ~bnet_cpu_features()))
+            for (size_t k = 0; k < BNET_COUNT(sizes); k++)
+                check_long_row(&rows[i], sizes[k]);
 }
 
 /* One unit in the last place is no difference for a row that promises no more. */
@@ -502,6 +687,7 @@ int main(void)
         cmocka_unit_test(test_vector_rows),
         cmocka_unit_test(test_a_wrong_kernel_is_found),
         cmocka_unit_test(test_agreement_is_what_the_row_says),
+        cmocka_unit_test(test_long_rows_of_several_operations),
         cmocka_unit_test(test_K_12_softmax_of_any_scores),
     };
     return cmocka_run_group_tests_name("kernels/vector", tests, setup, teardown);

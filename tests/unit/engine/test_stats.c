@@ -8,8 +8,9 @@
 enum {
     LINEAR = 7 * 2 + 1,
     QUANTIZE = 4 * 2,
-    LAUNCHES = LINEAR + QUANTIZE + 1 /* embed */ + 9 /* norms */ + 4 /* rope */ + 2 /* kv */ +
-               2 /* attention */ + 2 /* glu */ + 4 /* add */
+    /* int8 comes in one with the norm before it and what stands before that: gate or sum */
+    LAUNCHES = LINEAR + QUANTIZE + 1 /* embed */ + 1 /* last norm */ + 4 /* rope */ + 2 /* kv */ +
+               2 /* attention */ + 1 /* last add */
 };
 
 static nano open_timed(bool statistics)

@@ -184,14 +184,14 @@ SIMD void vd_store(double *p, vd v)
 {
     _mm256_storeu_pd(p, v);
 }
-SIMD vd vd_from_float(const float *p)
+SIMD void vf_widen(vf v, vd out[VF / VD])
 {
-    return _mm256_cvtps_pd(_mm_loadu_ps(p));
+    out[0] = _mm256_cvtps_pd(_mm256_castps256_ps128(v));
+    out[1] = _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
 }
-/* VD doubles to floats */
-SIMD void vd_to_float(float *p, vd v)
+SIMD vf vf_narrow(const vd in[VF / VD])
 {
-    _mm_storeu_ps(p, _mm256_cvtpd_ps(v));
+    return _mm256_set_m128(_mm256_cvtpd_ps(in[1]), _mm256_cvtpd_ps(in[0]));
 }
 
 /* ---- integers ---- */
@@ -216,9 +216,35 @@ SIMD void round16_d(const float *x, vd s, int8_t *q, vsum *sum)
 {
     __m128i r[4];
     for (int i = 0; i < 4; i++)
-        r[i] = _mm256_cvtpd_epi32(_mm256_mul_pd(vd_from_float(x + 4 * i), s));
+        r[i] = _mm256_cvtpd_epi32(_mm256_mul_pd(_mm256_cvtps_pd(_mm_loadu_ps(x + 4 * i)), s));
     _mm_storeu_si128((__m128i *)(void *)q, pack16(r));
     *sum = _mm_add_epi32(*sum, _mm_add_epi32(_mm_add_epi32(r[0], r[1]), _mm_add_epi32(r[2], r[3])));
+}
+/* 16 floats likewise: the larger *doubt becomes, the farther from an integer the worst of them was.
+ */
+SIMD void round16_v(const vf v[16 / VF], int8_t *q, vsum *sum, vf *doubt)
+{
+    __m128i r[4];
+    for (int i = 0; i < 2; i++) {
+        __m256i k = _mm256_cvtps_epi32(v[i]);
+        *doubt = _mm256_max_ps(*doubt, vf_abs(vf_sub(v[i], _mm256_cvtepi32_ps(k))));
+        r[2 * i] = _mm256_castsi256_si128(k);
+        r[2 * i + 1] = _mm256_extracti128_si256(k, 1);
+    }
+    _mm_storeu_si128((__m128i *)(void *)q, pack16(r));
+    *sum = _mm_add_epi32(*sum, _mm_add_epi32(_mm_add_epi32(r[0], r[1]), _mm_add_epi32(r[2], r[3])));
+}
+/* The largest of all lanes of maxima that vf_amax made. */
+SIMD float vf_max_lanes(vf a, vf b)
+{
+    vf m = _mm256_max_ps(a, b);
+    __m128 h = _mm_max_ps(_mm256_castps256_ps128(m), _mm256_extractf128_ps(m, 1));
+    h = _mm_max_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_max_ss(h, _mm_shuffle_ps(h, h, 1)));
+}
+SIMD bool vf_any_above(vf v, float limit)
+{
+    return _mm256_movemask_ps(vf_lt(vf_set(limit), v)) != 0;
 }
 /* 16 floats, none beyond +-127.5, rounded to nearest even, as int8 */
 SIMD void round16_f(const float *x, float s, uint8_t *q)

@@ -185,14 +185,15 @@ SIMD void vd_store(double *p, vd v)
 {
     _mm512_storeu_pd(p, v);
 }
-SIMD vd vd_from_float(const float *p)
+SIMD void vf_widen(vf v, vd out[VF / VD])
 {
-    return _mm512_cvtps_pd(_mm256_loadu_ps(p));
+    out[0] = _mm512_cvtps_pd(_mm512_castps512_ps256(v));
+    out[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
 }
-/* VD doubles to floats */
-SIMD void vd_to_float(float *p, vd v)
+SIMD vf vf_narrow(const vd in[VF / VD])
 {
-    _mm256_storeu_ps(p, _mm512_cvtpd_ps(v));
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(in[0])),
+                              _mm512_cvtpd_ps(in[1]), 1);
 }
 
 /* ---- integers ---- */
@@ -209,11 +210,31 @@ SIMD int32_t vsum_total(vsum s)
 }
 SIMD void round16_d(const float *x, vd s, int8_t *q, vsum *sum)
 {
-    __m256i lo = _mm512_cvtpd_epi32(_mm512_mul_pd(vd_from_float(x), s));
-    __m256i hi = _mm512_cvtpd_epi32(_mm512_mul_pd(vd_from_float(x + 8), s));
+    vd v[2];
+    vf_widen(vf_load(x), v);
+    __m256i lo = _mm512_cvtpd_epi32(_mm512_mul_pd(v[0], s));
+    __m256i hi = _mm512_cvtpd_epi32(_mm512_mul_pd(v[1], s));
     __m512i r = _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
     _mm_storeu_si128((__m128i *)(void *)q, _mm512_cvtepi32_epi8(r));
     *sum = _mm512_add_epi32(*sum, r);
+}
+/* 16 floats likewise: the larger *doubt becomes, the farther from an integer the worst of them was.
+ */
+SIMD void round16_v(const vf v[16 / VF], int8_t *q, vsum *sum, vf *doubt)
+{
+    __m512i r = _mm512_cvtps_epi32(v[0]);
+    *doubt = _mm512_max_ps(*doubt, vf_abs(vf_sub(v[0], _mm512_cvtepi32_ps(r))));
+    _mm_storeu_si128((__m128i *)(void *)q, _mm512_cvtepi32_epi8(r));
+    *sum = _mm512_add_epi32(*sum, r);
+}
+/* The largest of all lanes of maxima that vf_amax made. */
+SIMD float vf_max_lanes(vf a, vf b)
+{
+    return _mm512_reduce_max_ps(_mm512_max_ps(a, b));
+}
+SIMD bool vf_any_above(vf v, float limit)
+{
+    return vf_lt(vf_set(limit), v) != 0;
 }
 /* 16 floats, none beyond +-127.5, rounded to nearest even, as int8 */
 SIMD void round16_f(const float *x, float s, uint8_t *q)

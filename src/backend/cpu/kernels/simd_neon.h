@@ -189,14 +189,14 @@ SIMD void vd_store(double *p, vd v)
 {
     vst1q_f64(p, v);
 }
-SIMD vd vd_from_float(const float *p)
+SIMD void vf_widen(vf v, vd out[VF / VD])
 {
-    return vcvt_f64_f32(vld1_f32(p));
+    out[0] = vcvt_f64_f32(vget_low_f32(v));
+    out[1] = vcvt_high_f64_f32(v);
 }
-/* VD doubles to floats */
-SIMD void vd_to_float(float *p, vd v)
+SIMD vf vf_narrow(const vd in[VF / VD])
 {
-    vst1_f32(p, vcvt_f32_f64(v));
+    return vcvt_high_f32_f64(vcvt_f32_f64(in[0]), in[1]);
 }
 
 /* ---- integers ---- */
@@ -224,6 +224,30 @@ SIMD void round16_d(const float *x, vd s, int8_t *q, vsum *sum)
     int16x8_t hi = vuzp1q_s16(vreinterpretq_s16_s32(r[2]), vreinterpretq_s16_s32(r[3]));
     vst1q_s8(q, vuzp1q_s8(vreinterpretq_s8_s16(lo), vreinterpretq_s8_s16(hi)));
     *sum = vpadalq_s16(*sum, vaddq_s16(lo, hi));
+}
+/* 16 floats likewise: the larger *doubt becomes, the farther from an integer the worst of them was.
+ * The bits of v + 1.5 * 2^23 end with the integer. */
+SIMD void round16_v(const vf v[16 / VF], int8_t *q, vsum *sum, vf *doubt)
+{
+    const float32x4_t magic = vdupq_n_f32(12582912.0f);
+    int16x8_t r[4];
+    for (int i = 0; i < 4; i++) {
+        float32x4_t t = vaddq_f32(v[i], magic);
+        *doubt = vmaxq_f32(*doubt, vabdq_f32(v[i], vsubq_f32(t, magic)));
+        r[i] = vreinterpretq_s16_f32(t);
+    }
+    int16x8_t lo = vuzp1q_s16(r[0], r[1]), hi = vuzp1q_s16(r[2], r[3]);
+    vst1q_s8(q, vuzp1q_s8(vreinterpretq_s8_s16(lo), vreinterpretq_s8_s16(hi)));
+    *sum = vpadalq_s16(*sum, vaddq_s16(lo, hi));
+}
+/* The largest of all lanes of maxima that vf_amax made; no number if there is one. */
+SIMD float vf_max_lanes(vf a, vf b)
+{
+    return vmaxvq_f32(vmaxq_f32(a, b));
+}
+SIMD bool vf_any_above(vf v, float limit)
+{
+    return vmaxvq_f32(v) > limit;
 }
 /* 16 floats, none beyond +-127.5, rounded to nearest even, as int8 */
 SIMD void round16_f(const float *x, float s, uint8_t *q)

@@ -4,4 +4,7 @@
 
 #include "backend/cpu/kernels/vector_simd.h"
 
+#include "backend/cpu/kernels/vector_fused.h"
+
 BNET_VECTOR_ROWS(avx2)
+BNET_FUSED_ROWS(avx2)

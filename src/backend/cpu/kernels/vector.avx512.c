@@ -3,4 +3,7 @@
 
 #include "backend/cpu/kernels/vector_simd.h"
 
+#include "backend/cpu/kernels/vector_fused.h"
+
 BNET_VECTOR_ROWS(avx512)
+BNET_FUSED_ROWS(avx512)

@@ -23,9 +23,7 @@ void bnet_rmsnorm_f32_scalar(const float *x, const float *w, size_t n, float eps
     for (int f = 4; f >= 1; f /= 2)
         for (int l = 0; l < f; l++)
             acc[l] += acc[l + f];
-    double scale = 1.0 / sqrt(acc[0] / (double)n + (double)eps);
-    for (i = 0; i < n; i++)
-        y[i] = (float)((double)x[i] * scale * (double)w[i]);
+    norm_from(x, w, 0, n, norm_scale(acc[0], n, eps), y);
 }
 
 float bnet_quantize_i8_scalar(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum)
@@ -34,6 +32,31 @@ float bnet_quantize_i8_scalar(const float *x, size_t n, size_t stride, int8_t *q
     *sum = quantize_from(x, 0, n, 127.0 / (double)amax, q);
     memset(q + n, 0, stride - n);
     return amax / 127.0f;
+}
+
+/* Several operations in one call are these operations one after the other. */
+float bnet_norm_quantize_scalar(const float *x, const bnet_normed *to)
+{
+    bnet_rmsnorm_f32_scalar(x, to->w, to->n, to->eps, to->y);
+    return bnet_quantize_i8_scalar(to->y, to->n, to->stride, to->q, to->sum);
+}
+
+float bnet_add_norm_quantize_scalar(float *x, const float *b, const bnet_normed *to)
+{
+    bnet_add_f32_scalar(x, b, to->n);
+    return bnet_norm_quantize_scalar(x, to);
+}
+
+float bnet_glu_relu2_norm_quantize_scalar(const float *gate, const float *up, const bnet_normed *to)
+{
+    bnet_glu_relu2_scalar(gate, up, to->n, to->y);
+    return bnet_norm_quantize_scalar(to->y, to);
+}
+
+float bnet_glu_silu_norm_quantize_scalar(const float *gate, const float *up, const bnet_normed *to)
+{
+    bnet_glu_silu_scalar(gate, up, to->n, to->y);
+    return bnet_norm_quantize_scalar(to->y, to);
 }
 
 void bnet_rope_norm_scalar(float *x, const float *cs, size_t n_rot)
@@ -58,8 +81,7 @@ void bnet_glu_silu_scalar(const float *gate, const float *up, size_t n, float *y
 
 void bnet_add_f32_scalar(float *x, const float *y, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        x[i] += y[i];
+    add_from(x, y, 0, n);
 }
 
 void bnet_kv_store_f32_scalar(const float *x, size_t head_dim, size_t pos, uint8_t *part)

@@ -24,6 +24,25 @@ static inline int8_t round_i8(double v)
     return (int8_t)(int32_t)((v + magic) - magic);
 }
 
+/* What a norm multiplies by, from the sum of squares. */
+static inline double norm_scale(double squares, size_t n, float eps)
+{
+    return 1.0 / sqrt(squares / (double)n + (double)eps);
+}
+
+static inline void norm_from(const float *x, const float *w, size_t i, size_t n, double scale,
+                             float *y)
+{
+    for (; i < n; i++)
+        y[i] = (float)((double)x[i] * scale * (double)w[i]);
+}
+
+static inline void add_from(float *x, const float *y, size_t i, size_t n)
+{
+    for (; i < n; i++)
+        x[i] += y[i];
+}
+
 static inline float amax_from(const float *x, size_t i, size_t n, float amax)
 {
     for (; i < n; i++) {

@@ -6,56 +6,101 @@
 #include "backend/cpu/kernels/simd_math.h"
 #include "backend/cpu/kernels/vector_rows.h"
 
-/* Eight running sums folded 4, 2, 1. A square of a float is exact in double, so the fused sum is
- * the plain one. */
-SIMD double sum_squares(const float *x, size_t n)
-{
+/* ---- sums of squares: eight running sums, element i in sum i % 8, folded 4, 2, 1. A square of a
+ * float is exact in double, so the fused sum is the plain one. ---- */
+
+enum { CHUNK = VF > 8 ? VF : 8 };
+
+typedef struct vsquares {
     vd acc[8 / VD];
+} vsquares;
+
+SIMD vsquares squares_zero(void)
+{
+    vsquares s;
+    for (int k = 0; k < 8 / VD; k++)
+        s.acc[k] = vd_set(0);
+    return s;
+}
+
+/* VF values that begin `at` elements into a chunk. */
+SIMD void squares_add(vsquares *s, int at, vf v)
+{
+    vd d[VF / VD];
+    vf_widen(v, d);
+    for (int k = 0; k < VF / VD; k++) {
+        vd *acc = &s->acc[(at + k * VD) % 8 / VD];
+        *acc = vd_fma(d[k], d[k], *acc);
+    }
+}
+
+/* With x[i..n), which were not added yet; i is a multiple of 8. */
+SIMD double squares_total(const vsquares *s, const float *x, size_t i, size_t n)
+{
     double sum[8];
-    size_t i = 0;
     for (int k = 0; k < 8 / VD; k++)
-        acc[k] = vd_set(0);
-    for (; i + 8 <= n; i += 8)
-        for (int k = 0; k < 8 / VD; k++) {
-            vd v = vd_from_float(x + i + (size_t)(k * VD));
-            acc[k] = vd_fma(v, v, acc[k]);
-        }
-    for (int k = 0; k < 8 / VD; k++)
-        vd_store(sum + k * VD, acc[k]);
+        vd_store(sum + k * VD, s->acc[k]);
     for (size_t l = 0; i + l < n; l++)
-        sum[l] += (double)x[i + l] * x[i + l];
+        sum[l % 8] += (double)x[i + l] * x[i + l];
     for (int f = 4; f >= 1; f /= 2)
         for (int l = 0; l < f; l++)
             sum[l] += sum[l + f];
     return sum[0];
 }
 
-SIMD void rmsnorm_simd(const float *x, const float *w, size_t n, float eps, float *y)
+SIMD double sum_squares(const float *x, size_t n)
 {
-    double scale = 1.0 / sqrt(sum_squares(x, n) / (double)n + (double)eps);
-    vd s = vd_set(scale);
+    vsquares s = squares_zero();
     size_t i = 0;
-    for (; i + VD <= n; i += VD)
-        vd_to_float(y + i, vd_mul(vd_mul(vd_from_float(x + i), s), vd_from_float(w + i)));
-    for (; i < n; i++)
-        y[i] = (float)((double)x[i] * scale * (double)w[i]);
+    for (; i + CHUNK <= n; i += CHUNK)
+        for (int k = 0; k < CHUNK; k += VF)
+            squares_add(&s, k, vf_load(x + i + (size_t)k));
+    return squares_total(&s, x, i, n);
 }
 
-/* The largest magnitude, at least `least`. False: some value is infinite or no number, and *out
- * says nothing. */
-SIMD bool amax_simd(const float *x, size_t n, float least, float *out)
+/* ---- norm ---- */
+
+/* x * s * w in double, rounded once */
+SIMD vf vf_normed(vf x, vd s, vf w)
 {
-    vf max[4] = {vf_set(least), vf_set(least), vf_set(least), vf_set(least)}, bad = vf_set(0);
+    vd a[VF / VD], b[VF / VD];
+    vf_widen(x, a);
+    vf_widen(w, b);
+    for (int k = 0; k < VF / VD; k++)
+        a[k] = vd_mul(vd_mul(a[k], s), b[k]);
+    return vf_narrow(a);
+}
+
+SIMD void rmsnorm_simd(const float *x, const float *w, size_t n, float eps, float *y)
+{
+    double scale = norm_scale(sum_squares(x, n), n, eps);
+    vd s = vd_set(scale);
     size_t i = 0;
-    for (; i + 4 * VF <= n; i += 4 * VF)
-        for (int k = 0; k < 4; k++)
-            vf_amax(vf_load(x + i + (size_t)(k * VF)), &max[k], &bad);
     for (; i + VF <= n; i += VF)
-        vf_amax(vf_load(x + i), &max[0], &bad);
-    float m[4 * VF], b[VF], wrong = 0, most = least;
+        vf_store(y + i, vf_normed(vf_load(x + i), s, vf_load(w + i)));
+    norm_from(x, w, i, n, scale, y);
+}
+
+/* ---- int8 ---- */
+
+typedef struct vamax {
+    vf max[4], bad;
+} vamax;
+
+SIMD vamax amax_start(float least)
+{
+    vf l = vf_set(least);
+    return (vamax){{l, l, l, l}, vf_set(0)};
+}
+
+/* The largest magnitude seen and of x[i..n). False: some value is infinite or no number, and *out
+ * says nothing. */
+SIMD bool amax_end(const vamax *a, const float *x, size_t i, size_t n, float *out)
+{
+    float m[4 * VF], b[VF], wrong = 0, most = 0;
     for (int k = 0; k < 4; k++)
-        vf_store(m + k * VF, max[k]);
-    vf_store(b, bad);
+        vf_store(m + k * VF, a->max[k]);
+    vf_store(b, a->bad);
     for (int l = 0; l < VF; l++)
         wrong += b[l];
     for (int l = 0; l < 4 * VF; l++) {
@@ -68,22 +113,72 @@ SIMD bool amax_simd(const float *x, size_t n, float least, float *out)
     return wrong == 0;
 }
 
-SIMD float quantize_simd(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum)
+/* The largest magnitude, at least `least`. */
+SIMD bool amax_simd(const float *x, size_t n, float least, float *out)
 {
-    float amax;
+    vamax a = amax_start(least);
+    size_t i = 0;
+    for (; i + 4 * VF <= n; i += 4 * VF)
+        for (int k = 0; k < 4; k++)
+            vf_amax(vf_load(x + i + (size_t)(k * VF)), &a.max[k], &a.bad);
+    for (; i + VF <= n; i += VF)
+        vf_amax(vf_load(x + i), &a.max[0], &a.bad);
+    return amax_end(&a, x, i, n, out);
+}
+
+/* Rounds whole sixteens of x * (127 / amax); returns how many values. What counts is the product in
+ * double. In floats it is off by two roundings, 127 * 2^-23 < 1.6e-5 at most, so that it gives the
+ * same integer wherever it is farther than that from a half; 64 values that are not all so are
+ * rounded again. */
+SIMD size_t round_simd(const float *x, size_t n, float amax, int8_t *q, vsum *total)
+{
+    enum { STEP = 64 };
+    const double exact = 127.0 / (double)amax;
+    const vf s = vf_set((float)exact);
+    size_t i = 0;
+    for (; i + STEP <= n; i += STEP) {
+        vsum before = *total;
+        vf doubt = vf_set(0);
+        for (size_t k = i; k < i + STEP; k += 16) {
+            vf v[16 / VF];
+            for (size_t l = 0; l < 16 / VF; l++)
+                v[l] = vf_mul(vf_load(x + k + l * VF), s);
+            round16_v(v, q + k, total, &doubt);
+        }
+        if (vf_any_above(doubt, 0.49998f)) {
+            *total = before;
+            for (size_t k = i; k < i + STEP; k += 16)
+                round16_d(x + k, vd_set(exact), q + k, total);
+        }
+    }
+    for (; i + 16 <= n; i += 16)
+        round16_d(x + i, vd_set(exact), q + i, total);
+    return i;
+}
+
+/* With amax known; unsound: some value is infinite or no number. */
+SIMD float quantize_with(const float *x, size_t n, float amax, bool sound, size_t stride, int8_t *q,
+                         int32_t *sum)
+{
     size_t i = 0;
     vsum total = vsum_zero();
-    if (amax_simd(x, n, 1e-5f, &amax)) {
-        vd s = vd_set(127.0 / (double)amax);
-        for (; i + 16 <= n; i += 16)
-            round16_d(x + i, s, q + i, &total);
-    } else {
+    if (sound)
+        i = round_simd(x, n, amax, q, &total);
+    else
         amax = amax_from(x, 0, n, 1e-5f);
-    }
     *sum = vsum_total(total) + quantize_from(x, i, n, 127.0 / (double)amax, q);
     memset(q + n, 0, stride - n);
     return amax / 127.0f;
 }
+
+SIMD float quantize_simd(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum)
+{
+    float amax;
+    bool sound = amax_simd(x, n, 1e-5f, &amax);
+    return quantize_with(x, n, amax, sound, stride, q, sum);
+}
+
+/* ---- rope, gates, sums, the cache ---- */
 
 SIMD void rotate_simd(vf *a, vf *b, vf c, vf s)
 {
@@ -118,24 +213,30 @@ SIMD void rope_neox_simd(float *x, const float *cs, size_t n_rot)
     rope_neox_from(x, cs, j, n_rot);
 }
 
+SIMD vf vf_relu2(vf gate, vf up)
+{
+    vf g = vf_pick_max(gate, vf_set(0));
+    return vf_mul(vf_mul(g, g), up);
+}
+
+SIMD vf vf_silu(vf gate, vf up)
+{
+    return vf_mul(vf_div(gate, vf_add(vf_set(1.0f), vf_exp(vf_neg(gate)))), up);
+}
+
 SIMD void glu_relu2_simd(const float *gate, const float *up, size_t n, float *y)
 {
     size_t i = 0;
-    for (; i + VF <= n; i += VF) {
-        vf g = vf_pick_max(vf_load(gate + i), vf_set(0));
-        vf_store(y + i, vf_mul(vf_mul(g, g), vf_load(up + i)));
-    }
+    for (; i + VF <= n; i += VF)
+        vf_store(y + i, vf_relu2(vf_load(gate + i), vf_load(up + i)));
     glu_relu2_from(gate, up, i, n, y);
 }
 
 SIMD void glu_silu_simd(const float *gate, const float *up, size_t n, float *y)
 {
     size_t i = 0;
-    for (; i + VF <= n; i += VF) {
-        vf g = vf_load(gate + i);
-        vf d = vf_add(vf_set(1.0f), vf_exp(vf_neg(g)));
-        vf_store(y + i, vf_mul(vf_div(g, d), vf_load(up + i)));
-    }
+    for (; i + VF <= n; i += VF)
+        vf_store(y + i, vf_silu(vf_load(gate + i), vf_load(up + i)));
     glu_silu_from(gate, up, i, n, y);
 }
 
@@ -144,8 +245,7 @@ SIMD void add_simd(float *x, const float *y, size_t n)
     size_t i = 0;
     for (; i + VF <= n; i += VF)
         vf_store(x + i, vf_add(vf_load(x + i), vf_load(y + i)));
-    for (; i < n; i++)
-        x[i] += y[i];
+    add_from(x, y, i, n);
 }
 
 SIMD void kv_store_f16_simd(const float *x, size_t head_dim, size_t pos, uint8_t *part)
