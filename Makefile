@@ -34,7 +34,7 @@ test-all: ## test, then clang, ThreadSanitizer, fuzzing (FUZZ_SECONDS=60 each), 
 
 test-gpu: ## on a machine with an NVIDIA GPU: kernels, models, receipts, failures, memory checker, speeds in one table
 	@tools/setup test
-	@tools/gpu_check.sh build/none
+	@tools/gpu_check.sh $(or $(PHASE),all) build/none
 
 bench: build ## how fast, on a machine that does nothing else: make bench BENCH_ARGS="--threads 1,2"
 	@build/release/bitnet bench --synthetic 2b-4t $(BENCH_ARGS)

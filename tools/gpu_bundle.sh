@@ -1,7 +1,8 @@
 #!/bin/sh
 # tools/gpu_bundle.sh FOLDER - a folder for an x86-64 machine with an NVIDIA GPU and no tool chain: the command with the CUDA
 # backend, the golden test, models and reference data, libraries, tools/gpu_check.sh as run.sh, and env.sh, which sets BITNET
-# to what starts the command there (tools/gpu_env.sh). Built natively on x86-64, elsewhere with the cross tool chain (tools/setup test brings its sysroot). BITNET_SHARED: the reference data.
+# to what starts the command there (tools/gpu_env.sh). Built natively on x86-64, elsewhere with the cross tool chain
+# (tools/setup test brings its sysroot). BITNET_SHARED: the reference data.
 set -eu
 cd "$(dirname "$0")/.."
 [ $# = 1 ] || {
@@ -19,14 +20,14 @@ else
 fi
 build=${GPU_BUNDLE_BUILD:-$build}
 [ -e "$build/build.ninja" ] || cmake --preset $preset -B "$build" -DBITNET_CUDA=ON >build/gpu-bundle.log 2>&1
-ninja -C "$build" bitnet_cli test_golden test_user test_link test_leaks >>build/gpu-bundle.log 2>&1 || {
+ninja -C "$build" bitnet_cli test_golden test_user test_link test_leaks test_device_stats >>build/gpu-bundle.log 2>&1 || {
     tail -n 30 build/gpu-bundle.log >&2
     exit 1
 }
 rm -rf "${to:?}/bin" "${to:?}/lib" "${to:?}/models" "${to:?}/shared"
 mkdir -p "$to/bin" "$to/lib" "$to/models" "$to/shared/story-model"
 $strip -o "$to/bin/bitnet" "$build/bitnet"
-for program in test_golden test_user test_link test_leaks; do
+for program in test_golden test_user test_link test_leaks test_device_stats; do
     $strip -o "$to/bin/$program" "$build/tests/$program"
 done
 # NVRTC and NCCL want the last two
