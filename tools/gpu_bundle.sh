@@ -29,6 +29,7 @@ mkdir -p "$to/bin" "$to/lib" "$to/models" "$to/shared/story-model"
 $strip -o "$to/bin/bitnet" "$build/bitnet"
 for program in test_golden test_user test_link test_leaks test_device_stats; do
     $strip -o "$to/bin/$program" "$build/tests/$program"
+    gzip -9 "$to/bin/$program" # each has all kernels in it; env.sh unpacks them
 done
 # NVRTC and NCCL want the last two
 for l in ld-linux-x86-64.so.2 libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 libpcre2-8.so.0 libjansson.so.4 \

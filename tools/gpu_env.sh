@@ -4,6 +4,9 @@
 # than bash needs GPU_BUNDLE, the path of the folder, to be set before.
 # shellcheck shell=sh disable=SC3028,SC3054
 GPU_BUNDLE=$(cd "${GPU_BUNDLE:-$(dirname "${BASH_SOURCE:?set GPU_BUNDLE to the folder of env.sh}")}" && pwd)
+for f in "$GPU_BUNDLE"/bin/*.gz; do
+    [ ! -e "$f" ] || [ "${f%.gz}" -nt "$f" ] || { gunzip -c "$f" >"${f%.gz}" && chmod +x "${f%.gz}"; }
+done
 mkdir -p /tmp/bitnet-libcuda
 for f in /usr/local/cuda/lib64/libnvrtc*.so* $(ldconfig -p 2>/dev/null |
     sed -n 's/.*=> \(.*\/lib\(cuda\|nvidia-\|nvrtc\|nccl\)[^/]*\)$/\1/p'); do
