@@ -53,7 +53,7 @@ struct model {
         : d(dd), qkv((dd.heads + 2 * dd.kv_heads) * 128), layers(dd.layers), kv(nullptr), pos(1),
           zero(std::vector<int32_t>{0}), table(count(dd.blocks)), seqs(1), dx(dd.embd),
           dangles((size_t)dd.blocks * 64 * 128), dlayers(dd.layers), plan((size_t)n_sm * 4),
-          epoch(1), exchange(1 << 18), trace((size_t)n_sm * 64)
+          epoch(1024), exchange(1 << 20), trace((size_t)n_sm * 64)
     {
         for (uint32_t l = 0; l < d.layers; l++)
             for (int m = 0; m < 4; m++)

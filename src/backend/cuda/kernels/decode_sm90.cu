@@ -56,6 +56,9 @@ struct block_state {
     float cs[H16_DIM], k[H16_DIM], v[H16_DIM];
     float m[STATES][GROUP], l[STATES][GROUP];
     share part;
+    const uint8_t *keys[WARPS]; /* of a warp's first positions in layer 0 */
+    uint8_t *newest; /* the key of the newest position in layer 0; its value lies part_bytes further */
+    uint64_t layer_bytes;
     uint32_t turn, step; /* step: floats of a layer's exchange */
 };
 
@@ -153,10 +156,17 @@ struct piece {
     uint32_t rounds; /* how many there are, the same for a warp */
 };
 
-/* check: elements may be NONE */
+/* check: elements may be NONE. Two lanes of a warp ask until theirs are there, then all do: if all of
+ * them always asked, the L2 cache would have no time for anything else. */
 static __device__ __forceinline__ void collect(piece &p, const float *in, bool check)
 {
-    uint32_t asked = 0, most;
+    uint32_t asked = 0, most = 0;
+    if (check && p.rounds && threadIdx.x % 16 == 0) {
+        const float *one = in + (threadIdx.x & 16 ? p.rounds - 1 : 0) * (THREADS * 4);
+        while (none(peek(one)))
+            ask_again(&asked);
+    }
+    __syncwarp();
 #pragma unroll 1
     do {
         most = 0;
@@ -282,18 +292,21 @@ static __device__ __forceinline__ void multiply(const context &c, uint32_t matri
     const uint8_t *w = c.weights + span.x + lane * 16, *x0 = c.xs() + t * 32;
     const uint8_t *x = x0 + span.z * BNET_W2_CHUNK;
     int *sums = c.b->sums[c.parity] + span.w + g;
-    int acc[4][4] = {};
     uint4 lo = make_uint4(0, 0, 0, 0), hi = lo; /* columns but the first are of no account */
+#pragma unroll 1
     while (span.y) {
         uint32_t n = min(span.y, left);
+        int acc[4][4] = {};
         span.y -= n;
-#pragma unroll 2
-        for (; n; n--, w += BNET_W2_UNIT, x += BNET_W2_CHUNK) {
+#pragma unroll 1
+        do {
             uint4 v = *(const uint4 *)w;
             if (g == 0) {
                 lo = *(const uint4 *)x;
                 hi = *(const uint4 *)(x + 16);
             }
+            w += BNET_W2_UNIT;
+            x += BNET_W2_CHUNK;
             const uint32_t b[8] = {lo.x, lo.y, lo.z, lo.w, hi.x, hi.y, hi.z, hi.w};
 #pragma unroll
             for (int s = 0; s < 4; s++) {
@@ -301,11 +314,10 @@ static __device__ __forceinline__ void multiply(const context &c, uint32_t matri
                 uint32_t r[4] = {v.x & mask, v.y & mask, v.z & mask, v.w & mask};
                 mma_u8s8(acc[s], r, b[2 * s], b[2 * s + 1]);
             }
-        }
-        int low = unit_sum(acc, 0), high = unit_sum(acc, 2);
+        } while (--n);
         if (t == 0) {
-            atomicAdd(sums, low);
-            atomicAdd(sums + 8, high);
+            atomicAdd(sums, unit_sum(acc, 0));
+            atomicAdd(sums + 8, unit_sum(acc, 2));
         }
         sums += 16;
         left = chunks;
@@ -384,16 +396,15 @@ static __device__ __forceinline__ kv_view view_of(const context &c, const share 
     return v;
 }
 
-/* Next layer's keys and values into L2. */
-static __device__ __forceinline__ void warm(const context &c, const share &s, uint32_t layer)
+/* Next layer's keys and values of this warp into L2; keys: of this layer. */
+static __device__ __forceinline__ void warm(const context &c, const uint8_t *keys)
 {
-    uint32_t n = s.end > s.begin ? (s.end - 1) / KV_POS - s.begin / KV_POS + 1 : 0;
-    if (layer >= c.a.n_layers || threadIdx.x >= n)
-        return;
-    kv_view kv = view_of(c, s, layer);
-    const uint8_t *p = kv.part(s.begin / KV_POS + threadIdx.x, 0);
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(2 * c.a.part_bytes)
-                 : "memory");
+    uint32_t lane = threadIdx.x % 32;
+    if (c.layer + 1 < c.a.n_layers && lane < 2)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+                         keys + c.b->layer_bytes + lane * c.a.part_bytes),
+                     "r"(16 * H16_DIM * 2)
+                     : "memory");
 }
 
 /* Element d of a head of which mine and his, its partner, are known. */
@@ -421,7 +432,7 @@ static __device__ __forceinline__ void put_query(block_state *b, uint32_t h, uin
 
 /* Queries, key and value of this kv head, rotated; the newest ones into the cache. Heads h = 0, 1 of
  * threads take the key and the value too. */
-static __device__ __forceinline__ void take_heads(const context &c, const share &s, const kv_view &kv)
+static __device__ __forceinline__ void take_heads(const context &c, const share &s)
 {
     block_state *b = c.b;
     uint32_t group = c.a.n_heads / c.a.n_kv_heads, h = threadIdx.x / H16_DIM, d = threadIdx.x % H16_DIM;
@@ -445,7 +456,7 @@ static __device__ __forceinline__ void take_heads(const context &c, const share 
         __half f = __float2half_rn(h ? v[2] : turned(c, d, other, v[2], v[3]));
         (h ? b->v : b->k)[d] = __half2float(f);
         if (s.real)
-            ((__half *)kv.part(s.pos / KV_POS, h))[s.pos % KV_POS * H16_DIM + d] = f;
+            ((__half *)(b->newest + c.layer * b->layer_bytes + h * c.a.part_bytes))[d] = f;
     }
     __syncthreads();
 }
@@ -477,24 +488,65 @@ static __device__ __forceinline__ void scores(const kv16 &r, const uint32_t *qh,
     }
 }
 
-/* The 16 positions from `base`, whose keys are in r, into the state; the keys of the next ones are on
- * their way then. */
-static __device__ __forceinline__ void fold(kv16 &r, const kv_view &kv, const uint32_t *qh,
-                                            uint32_t n_heads, uint32_t base, uint32_t end, state16 &st)
+/* A lane's part of 16 positions, the first n of them there (others are the last one again), from
+ * where their keys begin, as keys16_load and values16_load. */
+static __device__ __forceinline__ void load_keys(kv16 &r, const uint8_t *keys, uint32_t last)
 {
-    uint32_t t = threadIdx.x % 4, p[4], next = base + 16 * WARPS;
-    float s[2][2];
-    scores(r, qh, n_heads, s);
-    values16_load(r, kv, base, end);
+    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        if (base + 8 * (i / 2) + 2 * t + i % 2 >= end)
+    for (uint32_t n = 0; n < 2; n++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            r.k[n][j] = ((const uint4 *)(keys + min(8 * n + g, last) * (H16_DIM * 2)))[4 * j + t];
+}
+
+static __device__ __forceinline__ void load_values(kv16 &r, const uint8_t *values, uint32_t last)
+{
+    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t p = 2 * t + (i & 1) + 8 * (i >> 1);
+        const uint4 *row = (const uint4 *)(values + min(p, last) * (H16_DIM * 2));
+        r.v[0][i] = row[g];
+        r.v[1][i] = row[8 + g];
+    }
+}
+
+/* The 16 positions of which r has the keys, all behind `last` left out, into the state; values: where
+ * theirs begin. */
+static __device__ __forceinline__ void fold(kv16 &r, const uint8_t *values, const uint32_t *qh,
+                                            uint32_t n_heads, uint32_t last, state16 &st)
+{
+    uint32_t t = threadIdx.x % 4, p[4];
+    float s[2][2];
+    load_values(r, values, last);
+    scores(r, qh, n_heads, s);
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        if (8 * (i / 2) + 2 * t + i % 2 > last)
             s[i / 2][i % 2] = -INFINITY;
     float keep = weights16(s, st, p);
     values16(r.v[0], p, keep, st.o[0]);
     values16(r.v[1], p, keep, st.o[1]);
-    if (next < end)
-        keys16_load(r, kv, next, end);
+}
+
+/* Adds what this warp stored before (m, l; o as store16 leaves it) to the state. */
+static __device__ __forceinline__ void join(state16 &st, float m, float l, uint32_t n_heads,
+                                            const float *o)
+{
+    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    float top = fmaxf(m, st.m), x = exp2f(m - top), y = exp2f(st.m - top);
+    st.m = top;
+    st.l = st.l * y + l * x;
+    if (g >= n_heads)
+        return;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float4 old = *(const float4 *)(o + g * H16_OLD + 16 * i + 4 * t);
+        float *f = &st.o[i / 4][i / 2 % 2][i % 2 * 4];
+        f[0] = f[0] * y + old.x * x, f[1] = f[1] * y + old.y * x;
+        f[2] = f[2] * y + old.z * x, f[3] = f[3] * y + old.w * x;
+    }
 }
 
 /* The first block of a kv head: states of the others, merged with its own; BATCH at a time. */
@@ -576,28 +628,37 @@ static __device__ __forceinline__ void attend(const context &c, const share &s)
 {
     block_state *b = c.b;
     uint32_t group = c.a.n_heads / c.a.n_kv_heads, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    kv_view kv = view_of(c, s, c.layer);
     uint32_t base = s.begin + 16 * warp;
+    const uint8_t *keys = b->keys[warp] + c.layer * b->layer_bytes;
     kv16 r;
     if (base < s.end)
-        keys16_load(r, kv, base, s.end);
+        load_keys(r, keys, s.end - 1 - base);
     c.mark(4, 0);
-    take_heads(c, s, kv);
+    take_heads(c, s);
     c.mark(4, 1);
-    state16 st;
-    clear16(st);
+    float m = -INFINITY, l = 0, *o = c.o() + (1 + warp) * GROUP * H16_OLD;
 #pragma unroll 1
-    for (uint32_t p = base; p < s.end; p += 16 * WARPS)
-        fold(r, kv, b->qh, group, p, s.end, st);
-    if (base < s.end)
-        store16(st, group, c.o() + (1 + warp) * GROUP * H16_OLD);
+    for (uint32_t p = base; p < s.end; p += 16 * WARPS) {
+        state16 st;
+        if (p != base) {
+            kv_view kv = view_of(c, s, c.layer);
+            keys = kv.part(p / KV_POS, 0) + p % KV_POS * (H16_DIM * 2);
+            load_keys(r, keys, s.end - 1 - p);
+        }
+        clear16(st);
+        fold(r, keys + c.a.part_bytes, b->qh, group, s.end - 1 - p, st);
+        if (p != base)
+            join(st, m, l, group, o);
+        store16(st, group, o);
+        m = st.m, l = st.l;
+    }
     if (lane % 4 == 0 && lane / 4 < GROUP) {
-        b->m[1 + warp][lane / 4] = st.m;
-        b->l[1 + warp][lane / 4] = st.l;
+        b->m[1 + warp][lane / 4] = m;
+        b->l[1 + warp][lane / 4] = l;
     }
     if (warp >= WARPS - GROUP) {
         uint32_t h = WARPS - 1 - warp;
-        float m = -INFINITY;
+        m = -INFINITY;
         if (s.split == s.n_splits - 1 && h < group)
             m = newest16(b->q + h * H16_QLD, b->k, b->v, c.o() + h * H16_OLD);
         if (lane == 0) {
@@ -609,7 +670,8 @@ static __device__ __forceinline__ void attend(const context &c, const share &s)
     c.mark(4, 2);
     give_heads(c, s, 1 + min((s.end - s.begin + 15) / 16, (uint32_t)WARPS));
     c.mark(4, 3);
-    warm(c, s, c.layer + 1);
+    if (base < s.end)
+        warm(c, b->keys[warp] + c.layer * b->layer_bytes);
 }
 
 /* ---- all of it ---- */
@@ -689,10 +751,22 @@ static __device__ __forceinline__ void prepare(const context &c)
         b->turn = *(volatile const uint32_t *)c.a.epoch;
         b->step = bnet_decode_part_at(&c.a, 6);
         b->part = share_of(c.a, c.a.step.pos[0]);
+        b->layer_bytes = c.a.step.seqs[c.a.step.seq[0]].layer_bytes;
     }
     int pos = max(c.a.step.pos[0], 0);
     if (i < c.a.n_rot)
         b->cs[i] = c.a.angles[(size_t)pos * c.a.n_rot + i];
+    __syncthreads();
+    const share &s = b->part;
+    if (s.attends && i <= WARPS) { /* where positions lie is the same in all layers */
+        kv_view kv = view_of(c, s, 0);
+        uint32_t p = i == WARPS ? s.pos : s.begin + 16 * i;
+        uint8_t *at = p < s.end || i == WARPS ? kv.part(p / KV_POS, 0) + p % KV_POS * (H16_DIM * 2) : nullptr;
+        if (i == WARPS)
+            b->newest = at;
+        else
+            b->keys[i] = at;
+    }
     __syncthreads();
 }
 
