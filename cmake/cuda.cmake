@@ -24,8 +24,6 @@ set(cuda_arch --generate-code=arch=compute_75,code=sm_75 --generate-code=arch=co
               --generate-code=arch=compute_80,code=compute_80)
 set(cuda_hopper --generate-code=arch=compute_90a,code=sm_90a)
 file(GLOB cuda_files CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cu)
-# no row of kernels.inc calls these yet: tests/cuda checks them, images without a caller are not shipped
-list(FILTER cuda_files EXCLUDE REGEX "/(attn_batch_sm90|w2_prompt_wgmma)\\.cu$")
 file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cuh
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/batch.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/decode.h
@@ -45,7 +43,7 @@ foreach(f ${cuda_files})
     set(arch ${cuda_hopper})
   endif()
   set(needs ${cuda_headers})
-  if(name MATCHES "tiles|prompt|attn_batch|sample")
+  if(name MATCHES "tiles|prompt|sample")
     list(APPEND needs ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/tiles.h
          ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/w2_tiles.cuh)
   endif()

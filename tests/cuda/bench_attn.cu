@@ -1,6 +1,5 @@
 /* bench_attn.cu - attention, cache and head: against double precision, then timed. */
 #include "backend/cuda/batch.h"
-#include "backend/cuda/tiles.h"
 #include "kbench.cuh"
 
 #include <cuda_bf16.h>
@@ -17,8 +16,6 @@ __global__ void bnet_attn_decode_h128_c1(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c2(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c4(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c8(const bnet_cu_attn_args a);
-__global__ void bnet_attn_batch_h128_4(const bnet_cu_attn_args a);
-__global__ void bnet_attn_batch_h128_8(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_f32(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_i8(const bnet_cu_attn_args a);
 __global__ void bnet_head_f16(const bnet_cu_head_args a);
@@ -26,6 +23,7 @@ __global__ void bnet_head_bf16(const bnet_cu_head_args a);
 __global__ void bnet_head_f32(const bnet_cu_head_args a);
 __global__ void bnet_head_split(const bnet_cu_batch_args a);
 __global__ void bnet_head_batch_f16(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_f16_wgmma(const bnet_cu_batch_args a);
 __global__ void bnet_head_q8(const bnet_cu_head_args a);
 __global__ void bnet_head_q6k(const bnet_cu_head_args a);
 }
@@ -167,13 +165,6 @@ static attn_fn *clustered(uint32_t c)
                     : bnet_attn_decode_h128_c8;
 }
 
-enum { BATCH = 100 }; /* as "cluster": the kernel for many timelines on cluster - BATCH blocks */
-static void launch_batch(const bnet_cu_attn_args &a, uint32_t blocks, bool pdl)
-{
-    launch(a.n_heads / a.n_kv_heads <= 4 ? bnet_attn_batch_h128_4 : bnet_attn_batch_h128_8, a,
-           bnet_attn_batch_launch(&a, blocks), pdl);
-}
-
 static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, uint32_t splits,
                          int fused, bool neox, uint32_t cluster = 0)
 { /* fused: 0 rotated and stored before, 1 inside, 2 by rope_append */
@@ -205,16 +196,14 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
     a.head_dim = hd, a.kv_type = (uint32_t)type, a.part_bytes = part_bytes(type, hd);
     a.n_rot = n_rot, a.neox = neox, a.n_tokens = t_n, a.n_splits = splits;
     a.scale = 1.0f / sqrtf((float)hd);
-    dev<float> work(bnet_attn_work_bytes(&a) / 4 + bnet_attn_batch_work_bytes(&a, 200) / 4 + 1);
+    dev<float> work(bnet_attn_work_bytes(&a) / 4 + 1);
     a.work = work.p, a.counters = counters.p;
     if (fused == 2) {
         launch(bnet_rope_append, a, bnet_rope_append_launch(&a));
         a.cs = nullptr;
     }
     for (int twice = 0; twice < 2; twice++)
-        if (cluster > BATCH)
-            launch_batch(a, cluster - BATCH, twice);
-        else if (cluster)
+        if (cluster)
             launch(clustered(cluster), a, bnet_attn_decode_h128_launch(&a, cluster));
         else
             launch(decoders[type], a, bnet_attn_decode_launch(&a));
@@ -258,12 +247,6 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
 
 SECTION(attn_check)
 {
-    for (uint32_t blocks : {1u, 3u, 7u, 40u, 132u})
-        for (int fused = 0; fused < 3; fused++) {
-            check_decode(0, 20, 5, 128, 1, fused, true, BATCH + blocks);
-            check_decode(0, 8, 1, 128, 1, fused, false, BATCH + blocks);
-            check_decode(0, 3, 3, 128, 1, fused, true, BATCH + blocks);
-        }
     for (uint32_t c : {1u, 2u, 4u, 8u})
         for (int fused = 0; fused < 2; fused++) {
             check_decode(0, 20, 5, 128, 1, fused, true, c);
@@ -306,10 +289,10 @@ SECTION(attn_time)
             std::vector<float> f((size_t)tokens * 3840);
             for (auto &e : f)
                 e = g.normal();
-            dev<float> q(f), cs(f), y((size_t)tokens * 2560), work((size_t)std::max(tokens, 8u) * 20 * 64 * 130);
+            dev<float> q(f), cs(f), y((size_t)tokens * 2560), work((size_t)tokens * 20 * 64 * 130);
             dev<uint32_t> counters(tokens * 5);
             counters.zero();
-            for (uint32_t splits : {1u, 4u, 8u, 16u, 101u, 102u, 104u, 108u, 200u}) {
+            for (uint32_t splits : {1u, 4u, 8u, 16u, 101u, 102u, 104u, 108u}) {
                 uint32_t c = splits > 100 ? splits - 100 : 0;
                 if ((c == 0 && splits * tokens > 520) || (c && type))
                     continue;
@@ -323,15 +306,13 @@ SECTION(attn_time)
                 double us = time_graph(90, [&](int i) {
                     bnet_cu_attn_args b = a;
                     b.layer = (uint32_t)i % layers;
-                    if (c == 100)
-                        launch_batch(b, (uint32_t)n_sm, true);
-                    else if (c)
+                    if (c)
                         launch(clustered(c), b, bnet_attn_decode_h128_launch(&b, c), true);
                     else
                         launch(decoders[type], b, bnet_attn_decode_launch(&b), true);
                 });
                 char cell[60];
-                snprintf(cell, sizeof cell, " %s%u: %.2f(%.2f)", c == 100 ? "batch" : c ? "c" : "", c ? c : splits, us,
+                snprintf(cell, sizeof cell, " %s%u: %.2f(%.2f)", c ? "c" : "", c ? c : splits, us,
                          (double)blocks * 10 * pb / us * 1e-6);
                 line += cell;
             }
@@ -627,10 +608,12 @@ SECTION(head_time)
 
 /* ---- the head of batches ---- */
 
-static void run_batch(bnet_cu_batch_args &a, bool pdl)
+static void run_batch(bnet_cu_batch_args &a, bool wgmma, bool pdl)
 {
+    bnet_cu_launch l = bnet_head_batch_launch(&a);
+    l.shared += wgmma ? 1024 : 0;
     launch(bnet_head_split, a, bnet_head_split_launch(&a), pdl);
-    launch(bnet_head_batch_f16, a, bnet_head_batch_launch(&a), pdl);
+    launch(wgmma ? bnet_head_batch_f16_wgmma : bnet_head_batch_f16, a, l, pdl);
 }
 
 SECTION(head_batch_check)
@@ -648,7 +631,6 @@ SECTION(head_batch_check)
             bnet_cu_batch_args a = {};
             a.m = w.m, a.x = dx.p, a.y = y.p, a.halves = halves.p, a.scale = scale.p;
             a.n_tokens = tokens, a.ldx = k, a.ld = n;
-            run_batch(a, false);
             std::vector<double> want;
             for (uint32_t t = 0; t < tokens; t++)
                 for (uint32_t r = 0; r < n; r++) {
@@ -657,10 +639,13 @@ SECTION(head_batch_check)
                         o += (double)w.value[(size_t)r * w.m.stride + i] * x[(size_t)t * k + i];
                     want.push_back(o);
                 }
-            double e = distance(y.get(), want);
-            char what[100];
-            snprintf(what, sizeof what, "head_batch f16 k %u tokens %u: %.1e", k, tokens, e);
-            verdict(what, e < 64 * 1.2e-7); /* the row promises 64 ulp */
+            for (int wgmma = 0; wgmma < 2; wgmma++) {
+                run_batch(a, wgmma, false);
+                double e = distance(y.get(), want);
+                char what[100];
+                snprintf(what, sizeof what, "head_batch f16 k %u tokens %u wgmma %d: %.1e", k, tokens, wgmma, e);
+                verdict(what, e < 64 * 1.2e-7); /* the row promises 64 ulp */
+            }
         }
 }
 
@@ -677,7 +662,9 @@ SECTION(head_batch_time)
         a.x = x.p, a.y = y.p, a.halves = halves.p, a.scale = scale.p;
         a.n_tokens = tokens, a.ldx = k, a.ld = n;
         char cell[60];
-        snprintf(cell, sizeof cell, " %u: %.1f", tokens, time_graph(10, [&](int) { run_batch(a, true); }));
+        snprintf(cell, sizeof cell, " %u: %.1f, wgmma %.1f", tokens,
+                 time_graph(10, [&](int) { run_batch(a, false, true); }),
+                 time_graph(10, [&](int) { run_batch(a, true, true); }));
         line += cell;
     }
     row("head of batches, f16 128256 x 2560, us by tokens:%s", line.c_str());

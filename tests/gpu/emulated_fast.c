@@ -323,14 +323,6 @@ FAST(bnet_attn_decode_i8, bnet_cu_attn_args)
     split_decode(a);
 }
 
-#define SPLIT(name)                                                                                \
-    FAST(name, bnet_cu_attn_args)                                                                  \
-    {                                                                                              \
-        split_decode(a);                                                                           \
-    }
-SPLIT(bnet_attn_batch_h128_4)
-SPLIT(bnet_attn_batch_h128_8)
-
 #define CLUSTER(c)                                                                                 \
     FAST(bnet_attn_decode_h128_c##c, bnet_cu_attn_args)                                            \
     {                                                                                              \
@@ -485,11 +477,21 @@ FAST(bnet_head_split, bnet_cu_batch_args)
     memset(a->scale, 0, (size_t)bnet_head_batch_padded(a->n_tokens) * sizeof *a->scale);
 }
 
-FAST(bnet_head_batch_f16, bnet_cu_batch_args)
+static void head_batch(const bnet_cu_batch_args *a)
 {
     bnet_cu_head_args h = {
         .m = a->m, .x = a->x, .y = a->y, .n_tokens = a->n_tokens, .ldx = a->ldx, .ld = a->ld};
     head(&h, REF_F16);
+}
+
+FAST(bnet_head_batch_f16, bnet_cu_batch_args)
+{
+    head_batch(a);
+}
+
+FAST(bnet_head_batch_f16_wgmma, bnet_cu_batch_args)
+{
+    head_batch(a);
 }
 
 /* ---- the best of each row ---- */

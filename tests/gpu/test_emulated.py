@@ -83,15 +83,16 @@ def test_all_layers_in_one_kernel():
     check("i2s_gpu_layers" not in r.err, r.err)
 
 
-def test_prompts_and_crowds_take_tiles():
-    """A prompt of more tokens than the GEMV takes, then many timelines in one step: as on the CPU."""
-    path, words = temp("tiles.json"), "Once upon a time there was a little girl who had a big red ball and a dog"
-    args = ("run", "-m", model("nano"), "-p", words, "--greedy", "-n", "20", "--device")
-    want = expect(0, *args, "cpu").out
-    equal(expect(0, *args, "cuda", "--receipt", path, env=with_gpu(90)).out, want, "text")
-    with open(path, encoding="utf-8") as f:
-        kernels = json.load(f)["kernels"]
-    check({"i2s_gpu_gemm_tiles", "norm_tiles_gpu"} <= set(kernels), kernels)
+def test_prompts_take_tiles():
+    """Prompts of more tokens than the GEMV takes, and of more than one tile has: as on the CPU."""
+    path, words = temp("tiles.json"), "Once upon a time there was a little girl who had a big red ball and a dog. "
+    for prompt in (words, 9 * words):
+        args = ("run", "-m", model("nano"), "-p", prompt, "--greedy", "-n", "20", "--device")
+        want = expect(0, *args, "cpu").out
+        equal(expect(0, *args, "cuda", "--receipt", path, env=with_gpu(90)).out, want, "text")
+        with open(path, encoding="utf-8") as f:
+            kernels = json.load(f)["kernels"]
+        check({"i2s_gpu_gemm_tiles", "norm_tiles_gpu"} <= set(kernels), kernels)
 
 
 def test_sampling_uses_the_best_of_the_device():

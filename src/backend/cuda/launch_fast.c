@@ -5,13 +5,7 @@
 
 #include <math.h>
 
-enum {
-    SPLITS_MAX = 32,
-    HEAD_DIM_MAX = 256,
-    STATIC_SHARED = 1 << 10,
-    BATCH_TOKENS = 8,
-    TOPK_ROWS = 4
-};
+enum { SPLITS_MAX = 32, HEAD_DIM_MAX = 256, STATIC_SHARED = 1 << 10, TOPK_ROWS = 4 };
 
 void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
                    const bnet_cu_launch *l, unsigned flags, void *args)
@@ -116,8 +110,10 @@ void bnet_cuda_head_batch(gpu_backend *be, const bnet_kernel_record *k, const gp
     gpu_dims d = {.grid = {split.grid[0], 1, 1},
                   .block = {split.block, 1, 1},
                   .flags = be->d->gpu.cc_major >= 9 ? GPU_OVERLAP : 0};
+    bool wgmma = bnet_gpu_has(be, k, 2); /* 9.0 */
+    product.shared += wgmma ? 1024 : 0;
     bnet_gpu_launch_more(be, k, 1, &d, &a);
-    bnet_cuda_run(be, k, 0, &product, GPU_OVERLAP, &a);
+    bnet_cuda_run(be, k, wgmma ? 2 : 0, &product, GPU_OVERLAP, &a);
 }
 
 void bnet_cuda_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
@@ -194,27 +190,9 @@ static uint32_t cluster_of(const gpu_backend *be, const bnet_cu_attn_args *a)
     return c;
 }
 
-/* Many timelines: their cache dealt out evenly. False: another kernel does better. */
-static bool run_batch(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a)
-{
-    uint32_t n_sm = (uint32_t)be->d->gpu.multiprocessors, group = a->n_heads / a->n_kv_heads;
-    uint32_t blocks = a->n_tokens * a->n_kv_heads;
-    if (a->n_tokens < BATCH_TOKENS || a->n_tokens > BNET_ATTN_BATCH_TOKENS ||
-        !bnet_gpu_has(be, k, group <= 4 ? 5 : 6))
-        return false;
-    a->work = bnet_gpu_scratch(be, (size_t)bnet_attn_batch_work_bytes(a, n_sm));
-    a->counters = bnet_gpu_zeros(be, (size_t)blocks * 4);
-    bnet_cu_launch l = bnet_attn_batch_launch(a, n_sm);
-    if (a->work && a->counters)
-        bnet_cuda_run(be, k, group <= 4 ? 5 : 6, &l, GPU_OVERLAP, a);
-    return true;
-}
-
 void bnet_cuda_attn_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a)
 {
     uint32_t c = cluster_of(be, a);
-    if (c && run_batch(be, k, a))
-        return;
     int symbol = c ? 1 + __builtin_ctz(c) : 0;
     bnet_cu_launch l = {{0, 0, 0}, 0, 0};
     if (c && bnet_gpu_has(be, k, symbol))

@@ -34,7 +34,9 @@ static inline uint32_t bnet_w2_tiles_shared(uint32_t n_chunks, uint32_t rows, ui
 {
     uint32_t chunks = bnet_cu_div(n_chunks, splits), acts = chunks * BNET_TILE_BYTES;
     uint32_t sums = splits > 1 ? rows * BNET_TILE_TOKENS * 4 : 0;
-    return 1024 + (acts > sums ? acts : sums) + chunks * rows / BNET_W2_TILE * BNET_W2_UNIT;
+    uint32_t codes = chunks * rows / BNET_W2_TILE * BNET_W2_UNIT;
+    uint32_t out = bnet_cu_div(BNET_TILE_TOKENS / 8, splits) * 8 * (rows + 4) * 4;
+    return 1024 + (acts > sums ? acts : sums) + (codes > out ? codes : out);
 }
 static inline bnet_cu_launch bnet_w2_tiles_launch(const bnet_cu_gemm_args *a, uint32_t rows)
 {
@@ -46,9 +48,9 @@ static inline bnet_cu_launch bnet_w2_tiles_launch(const bnet_cu_gemm_args *a, ui
 }
 
 /* bnet_w2_prompt: the same in tiles of 256 rows x 128 tokens with the columns passing through a
- * ring; splits 1..4. Activations are whole tiles of 128 tokens in memory. */
+ * ring; splits 1 or 2. Activations are whole tiles of 128 tokens in memory. */
 enum { BNET_PROMPT_ROWS = 256, BNET_PROMPT_TOKENS = 128, BNET_PROMPT_THREADS = 384 };
-enum { BNET_PROMPT_STAGES = 4, BNET_PROMPT_SPLITS = 4 };
+enum { BNET_PROMPT_STAGES = 4, BNET_PROMPT_SPLITS = 2 };
 enum { BNET_PROMPT_STAGE = 2 * (2 * BNET_TILE_BYTES + 16 * BNET_W2_UNIT) };
 static inline bnet_cu_launch bnet_w2_prompt_launch(const bnet_cu_gemm_args *a)
 {
@@ -56,32 +58,6 @@ static inline bnet_cu_launch bnet_w2_prompt_launch(const bnet_cu_gemm_args *a)
                          bnet_cu_div(a->n_tokens, BNET_PROMPT_TOKENS)},
                         BNET_PROMPT_THREADS,
                         BNET_PROMPT_STAGES * BNET_PROMPT_STAGE + 1024};
-    return l;
-}
-
-/* bnet_attn_batch_h128_{4,8}: bnet_attn_decode_h128 for many timelines: up to that many query heads
- * to a kv head. One block per multiprocessor; the blocks of the cache of all tokens and kv heads
- * are dealt out evenly, in order, and what is divided is put together by the last of those who had
- * a part: work [grid][2][heads of a group][130] floats, counters [T * n_kv_heads] zero before and
- * left zero. At most BNET_ATTN_BATCH_TOKENS tokens. PDL; reads as bnet_attn_decode_h128 does before
- * it waits. */
-enum { BNET_ATTN_BATCH_TOKENS = 256, BNET_ATTN_BATCH_STAGES = 5, BNET_ATTN_BATCH_THREADS = 416 };
-enum { BNET_ATTN_BATCH_STAGE = 64 * 256 * 2, BNET_ATTN_BATCH_OLD = 132 };
-/* States of eight warps, then two items prepared. */
-#define BNET_ATTN_BATCH_STATE(heads)                                                               \
-    (4 * (8 * (heads) * (BNET_ATTN_BATCH_OLD + 2) +                                                \
-          2 * (12 + (heads) * (BNET_ATTN_BATCH_OLD + 4) + 128)))
-static inline uint64_t bnet_attn_batch_work_bytes(const bnet_cu_attn_args *a, uint32_t n_sm)
-{
-    return (uint64_t)n_sm * 2 * (a->n_heads / a->n_kv_heads) * 130 * 4;
-}
-static inline bnet_cu_launch bnet_attn_batch_launch(const bnet_cu_attn_args *a, uint32_t n_sm)
-{
-    uint32_t heads = a->n_heads / a->n_kv_heads <= 4 ? 4 : 8;
-    bnet_cu_launch l = {{n_sm, 1, 1},
-                        BNET_ATTN_BATCH_THREADS,
-                        BNET_ATTN_BATCH_STAGES * BNET_ATTN_BATCH_STAGE +
-                            BNET_ATTN_BATCH_STATE(heads)};
     return l;
 }
 

@@ -13,7 +13,7 @@
 enum { ROWS = BNET_PROMPT_ROWS, TOKENS = BNET_PROMPT_TOKENS, STAGES = BNET_PROMPT_STAGES };
 enum { ACTS = 2 * BNET_TILE_BYTES, TILES = ROWS / BNET_W2_TILE, CHUNKS = 2 };
 enum { STAGE = BNET_PROMPT_STAGE, CODES = CHUNKS * ACTS }; /* codes lie behind the activations */
-enum { COMPUTE = 256, GROUPS = TOKENS / 8 };
+enum { COMPUTE = 256, GROUPS = TOKENS / 8, LD = ROWS / 2 + W2_PAD };
 
 struct pipe {
     const bnet_cu_gemm_args &a;
@@ -105,85 +105,77 @@ static __device__ __forceinline__ void multiply(const pipe &p, int acc[2][TOKENS
     group_wait<0>();
 }
 
-/* One group of eight tokens of tile m (0 or 1) of a warp. */
-static __device__ __forceinline__ void put(const bnet_cu_gemm_args &a, const target &to, int j,
-                                           const int *c, const float *scale, const int *sum)
+static __device__ __forceinline__ void compute_meet()
 {
-    uint32_t t = 8 * j + threadIdx.x % 4 * 2, token = blockIdx.z * TOKENS + t;
-    float before[4];
-    w2_residual(a, to, token, before);
-    w2_put(a, to, token, c, before, *(const float2 *)(scale + t), *(const int2 *)(sum + t));
+    asm volatile("bar.sync 1, 256;" ::: "memory"); /* COMPUTE */
 }
 
-/* The blocks of a cluster add up; group q = 2 j + m is finished by block q % splits. */
-template <int SPLITS>
-static __device__ __forceinline__ void meet(const bnet_cu_gemm_args &a, uint32_t ring,
-                                            const target *to, int acc[2][TOKENS / 2],
-                                            const float *scale, const int *sum)
+/* Two blocks add up: the second 64 rows of every warpgroup are finished by block 1, the first by 0. */
+static __device__ __forceinline__ void exchange(uint32_t ring, int acc[2][TOKENS / 2])
 {
     uint32_t rank = blockIdx.x;
-    asm volatile("bar.sync 1, 256;" ::: "memory"); /* all products are done: the ring is free */
 #pragma unroll
-    for (int q = 0; q < 2 * GROUPS; q++)
-        if (q % SPLITS != rank) {
-            const int *c = acc[q % 2] + q / 2 * 4;
-            store_shared16(ring + (q * COMPUTE + threadIdx.x) * 16, make_uint4(c[0], c[1], c[2], c[3]));
-        }
+    for (int j = 0; j < GROUPS; j++) {
+        const int *x = acc[0] + 4 * j, *y = acc[1] + 4 * j;
+        store_shared16(ring + (j * COMPUTE + threadIdx.x) * 16,
+                       rank ? make_uint4(x[0], x[1], x[2], x[3]) : make_uint4(y[0], y[1], y[2], y[3]));
+    }
     cluster_arrive();
     cluster_wait();
 #pragma unroll
-    for (int q = 0; q < 2 * GROUPS; q++)
-        if (q % SPLITS == rank) {
-            int *c = acc[q % 2] + q / 2 * 4;
-            int4 v[SPLITS];
-#pragma unroll
-            for (int k = 1; k < SPLITS; k++) {
-                uint32_t from = rank + k < SPLITS ? rank + k : rank + k - SPLITS;
-                v[k] = load_cluster16(ring + (q * COMPUTE + threadIdx.x) * 16, from);
-            }
-#pragma unroll
-            for (int k = 1; k < SPLITS; k++)
-                c[0] += v[k].x, c[1] += v[k].y, c[2] += v[k].z, c[3] += v[k].w;
-        }
+    for (int j = 0; j < GROUPS; j++) {
+        int4 v = load_cluster16(ring + (j * COMPUTE + threadIdx.x) * 16, rank ^ 1);
+        int *x = acc[0] + 4 * j, *y = acc[1] + 4 * j;
+        if (rank)
+            y[0] += v.x, y[1] += v.y, y[2] += v.z, y[3] += v.w;
+        else
+            x[0] += v.x, x[1] += v.y, x[2] += v.z, x[3] += v.w;
+    }
     cluster_arrive();
-#pragma unroll
-    for (int q = 0; q < 2 * GROUPS; q++)
-        if (q % SPLITS == rank)
-            put(a, to[q % 2], q / 2, acc[q % 2] + q / 2 * 4, scale, sum);
+    cluster_wait(); /* the ring is free */
 }
 
-static __device__ __forceinline__ void finish(const bnet_cu_gemm_args &a, uint32_t ring,
-                                              const target *to, int acc[2][TOKENS / 2],
-                                              const float *scale, const int *sum)
+/* Rows of the m-th 64 of both warpgroups, all tokens, through shared memory. */
+static __device__ __forceinline__ void finish(const bnet_cu_gemm_args &a, const pipe &p, float *out,
+                                              int m, const int *acc, const float *scale,
+                                              const int *sum)
 {
-    switch (a.splits) {
-    case 1:
+    uint32_t warp = threadIdx.x / 32, t = threadIdx.x % 4 * 2;
+    uint32_t first = warp / 4 * 8 + m * 4 + warp % 4; /* tile of the block */
+    target to = target_of(a, min(p.tile0 + first, a.m.n_tiles - 1));
+    compute_meet(); /* what was there has left */
 #pragma unroll
-        for (int q = 0; q < 2 * GROUPS; q++)
-            put(a, to[q % 2], q / 2, acc[q % 2] + q / 2 * 4, scale, sum);
-        return;
-    case 2: return meet<2>(a, ring, to, acc, scale, sum);
-    case 3: return meet<3>(a, ring, to, acc, scale, sum);
-    default: return meet<4>(a, ring, to, acc, scale, sum);
+    for (int j = 0; j < GROUPS; j++)
+        w2_stage(a, to, out, LD, warp, 8 * j + t, acc + 4 * j, *(const float2 *)(scale + 8 * j + t),
+                 *(const int2 *)(sum + 8 * j + t));
+    compute_meet();
+    uint32_t per = w2_out_rows(a), fours = TILES / 2 * per / 4;
+#pragma unroll 4
+    for (uint32_t u = threadIdx.x; u < TOKENS * fours; u += COMPUTE) {
+        uint32_t token = u / fours, row = u % fours * 4, tile = row / per;
+        w2_leave(a, p.tile0 + tile / 4 * 8 + m * 4 + tile % 4, row % per,
+                 blockIdx.z * TOKENS + token, *(const float4 *)(out + token * LD + row));
     }
 }
 
-static __device__ __forceinline__ void compute(const bnet_cu_gemm_args &a, const pipe &p,
+static __device__ __forceinline__ void compute(const bnet_cu_gemm_args &a, const pipe &p, float *out,
                                                float *scale, int *sum)
 {
-    uint32_t token = blockIdx.z * TOKENS + threadIdx.x, warp = threadIdx.x / 32;
+    uint32_t token = blockIdx.z * TOKENS + threadIdx.x;
     if (threadIdx.x < TOKENS) {
         scale[threadIdx.x] = token < a.n_tokens ? a.act.scale[token] : 0.0f;
         sum[threadIdx.x] = token < a.n_tokens ? a.act.sum[token] : 0;
     }
-    asm volatile("bar.sync 1, 256;" ::: "memory");
+    compute_meet();
     int acc[2][TOKENS / 2];
     multiply(p, acc);
-    uint32_t tile = p.tile0 + warp / 4 * 8 + warp % 4;
-    const target to[2] = {target_of(a, tile), target_of(a, tile + 4)};
-    finish(a, p.ring, to, acc, scale, sum);
+    compute_meet(); /* all products are done: the ring is free */
     if (a.splits > 1)
-        cluster_wait(); /* nobody reads this block's memory any more */
+        exchange(p.ring, acc);
+    if (a.splits == 1 || blockIdx.x == 0)
+        finish(a, p, out, 0, acc[0], scale, sum);
+    if (a.splits == 1 || blockIdx.x == 1)
+        finish(a, p, out, 1, acc[1], scale, sum);
 }
 
 KERNEL __launch_bounds__(BNET_PROMPT_THREADS, 1)
@@ -215,7 +207,7 @@ KERNEL __launch_bounds__(BNET_PROMPT_THREADS, 1)
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         pdl_wait();
-        compute(a, p, scale, sum);
+        compute(a, p, (float *)(dynamic + (p.ring - shared_addr(dynamic))), scale, sum);
     }
 }
 

@@ -122,69 +122,79 @@ static __device__ __forceinline__ int4 load_cluster16(uint32_t at, uint32_t rank
     return v;
 }
 
-/* Where a lane's two rows (g and g + 8 of its warp's tile) go. */
+/* Scales of a lane's two rows, g and g + 8 of its warp's tile. */
 struct target {
-    float *y[2]; /* of token 0; null: nowhere */
     float scale[2];
-    uint32_t ld[2];
 };
 
 static __device__ __forceinline__ target target_of(const bnet_cu_gemm_args &a, uint32_t tile)
 {
-    uint32_t g = threadIdx.x % 32 / 4;
-    target t = {};
-    if (tile >= a.m.n_tiles)
-        return t;
     int first = a.m.paired ? 0 : w2_part_of(a.m, tile);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const bnet_cu_part &p = a.m.part[a.m.paired ? i : first];
-        uint32_t row = a.m.paired ? tile * 8 + g : (tile - p.first_tile) * BNET_W2_TILE + g + 8 * i;
-        t.y[i] = row < p.n_rows && p.y ? p.y + row : nullptr;
-        t.scale[i] = p.scale;
-        t.ld[i] = p.ld;
-    }
+    target t = {{a.m.part[first].scale, a.m.part[a.m.paired ? 1 : first].scale}};
     return t;
 }
 
-/* A lane's sums of eight tokens of a tile: [row g: two tokens][row g + 8: two tokens], the first of
- * the two is `token`; scale and sum are theirs. */
-static __device__ __forceinline__ void w2_residual(const bnet_cu_gemm_args &a, const target &to,
-                                                   uint32_t token, float before[4])
+/* ---- the way out: what 32 lanes hold of a token are 8 rows, which would leave as a quarter of a line
+ * each; so everything meets in shared memory first, [token][row], and leaves by whole lines ---- */
+
+enum { W2_PAD = 4 };
+
+/* Gated pairs leave half as many rows as there are in a tile. */
+static __device__ __forceinline__ uint32_t w2_out_rows(const bnet_cu_gemm_args &a)
 {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        before[i] = 0;
-        if (a.epilogue == BNET_CU_ADD && to.y[i / 2] && token + i % 2 < a.n_tokens)
-            before[i] = to.y[i / 2][(size_t)(token + i % 2) * to.ld[i / 2]];
-    }
+    return a.epilogue >= BNET_CU_RELU2 ? BNET_W2_TILE / 2 : BNET_W2_TILE;
 }
 
-static __device__ __forceinline__ void w2_put(const bnet_cu_gemm_args &a, const target &to,
-                                              uint32_t token, const int c[4], const float before[4],
-                                              float2 scale, int2 sum)
+/* A lane's four sums of tile `tile` of the block: [row g: two tokens][row g + 8: two tokens], to the
+ * places of the two tokens from `slot` on. */
+static __device__ __forceinline__ void w2_stage(const bnet_cu_gemm_args &a, const target &to,
+                                                float *stage, uint32_t ld, uint32_t tile,
+                                                uint32_t slot, const int c[4], float2 scale, int2 sum)
 {
+    uint32_t g = threadIdx.x % 32 / 4;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int s = i ? sum.y : sum.x;
         float x = i ? scale.y : scale.x;
         float low = __fmul_rn((float)(c[i] - s), __fmul_rn(x, to.scale[0]));
         float high = __fmul_rn((float)(c[2 + i] - s), __fmul_rn(x, to.scale[1]));
-        if (a.epilogue == BNET_CU_ADD) {
-            low = __fadd_rn(before[i], low);
-            high = __fadd_rn(before[2 + i], high);
+        float *at = stage + (slot + i) * ld + g;
+        if (a.epilogue >= BNET_CU_RELU2) {
+            at[tile * 8] = a.epilogue == BNET_CU_RELU2 ? relu2_gate(low, high) : silu_gate(low, high);
+        } else {
+            at[tile * 16] = low;
+            at[tile * 16 + 8] = high;
         }
-        if (a.epilogue == BNET_CU_RELU2)
-            low = relu2_gate(low, high);
-        if (a.epilogue == BNET_CU_SILU)
-            low = silu_gate(low, high);
-        if (token + i >= a.n_tokens)
-            continue;
-        if (to.y[0])
-            to.y[0][(size_t)(token + i) * to.ld[0]] = low;
-        if (to.y[1] && a.epilogue < BNET_CU_RELU2)
-            to.y[1][(size_t)(token + i) * to.ld[1]] = high;
     }
+}
+
+/* Four rows of one token, the first is row `row` of the matrix's tile; fewer at the end of a part. */
+static __device__ __forceinline__ void w2_leave(const bnet_cu_gemm_args &a, uint32_t tile, uint32_t row,
+                                                uint32_t token, float4 v)
+{
+    if (tile >= a.m.n_tiles || token >= a.n_tokens)
+        return;
+    bool both = a.m.paired && a.epilogue < BNET_CU_RELU2; /* rows 8.. are of the other part */
+    const bnet_cu_part &p = a.m.part[both ? row / 8 : a.m.paired ? 0 : w2_part_of(a.m, tile)];
+    uint32_t r = both ? tile * 8 + row % 8
+                      : row + (a.m.paired ? tile * 8 : (tile - p.first_tile) * BNET_W2_TILE);
+    float *y = p.y + (size_t)token * p.ld + r;
+    if (!p.y || r >= p.n_rows)
+        return;
+    bool add = a.epilogue == BNET_CU_ADD;
+    if (r + 4 <= p.n_rows && ((uintptr_t)y & 15) == 0) {
+        float4 b = add ? *(float4 *)y : make_float4(0, 0, 0, 0);
+        if (add)
+            v = make_float4(__fadd_rn(b.x, v.x), __fadd_rn(b.y, v.y), __fadd_rn(b.z, v.z),
+                            __fadd_rn(b.w, v.w));
+        *(float4 *)y = v;
+        return;
+    }
+    const float f[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (r + i < p.n_rows)
+            y[i] = add ? __fadd_rn(y[i], f[i]) : f[i];
 }
 
 #endif

@@ -14,13 +14,14 @@
 enum { TOKENS = BNET_TILE_TOKENS, GROUPS = TOKENS / 8 };
 
 template <int ROWS> struct work {
-    enum { THREADS = 2 * ROWS, TILES = ROWS / BNET_W2_TILE };
+    enum { THREADS = 2 * ROWS, TILES = ROWS / BNET_W2_TILE, LD = ROWS + W2_PAD };
     const bnet_cu_gemm_args &a;
     uint32_t acts, weights, bars; /* shared memory; barrier 0 is the weights' */
     uint32_t c0, n;               /* first chunk, how many */
     uint32_t tile0;
     const float *scale; /* [TOKENS], shared memory */
     const int *sum;
+    float *out; /* in the place of the weights, [tokens of this block][LD] */
     int acc[TOKENS / 2];
 
     /* One warp: the weights of all tiles; then, after the wait, one thread: the activations. */
@@ -93,23 +94,32 @@ template <int ROWS> struct work {
         group_wait<0>();
     }
 
-    __device__ __forceinline__ void put(const target &to, int j, const int *c, const float *before)
+    /* Group j of eight tokens into its place before it leaves, the k-th of this block. */
+    __device__ __forceinline__ void stage(const target &to, int j, int k) const
     {
-        uint32_t t = 8 * j + threadIdx.x % 4 * 2;
-        w2_put(a, to, blockIdx.z * TOKENS + t, c, before, *(const float2 *)(scale + t),
-               *(const int2 *)(sum + t));
+        uint32_t t = threadIdx.x % 4 * 2;
+        w2_stage(a, to, out, LD, threadIdx.x / 32, 8 * k + t, acc + 4 * j,
+                 *(const float2 *)(scale + 8 * j + t), *(const int2 *)(sum + 8 * j + t));
     }
 
-    __device__ __forceinline__ void residual(const target &to, int j, float *before) const
+    /* Groups rank, rank + splits, ... leave. */
+    __device__ __forceinline__ void leave(uint32_t splits, uint32_t rank) const
     {
-        w2_residual(a, to, blockIdx.z * TOKENS + 8 * j + threadIdx.x % 4 * 2, before);
+        uint32_t per = w2_out_rows(a), fours = TILES * per / 4;
+        uint32_t n_groups = (GROUPS - rank + splits - 1) / splits;
+        __syncthreads();
+        for (uint32_t u = threadIdx.x; u < n_groups * 8 * fours; u += THREADS) {
+            uint32_t slot = u / fours, row = u % fours * 4;
+            uint32_t token = 8 * (slot / 8 * splits + rank) + slot % 8;
+            w2_leave(a, tile0 + row / per, row % per, blockIdx.z * TOKENS + token,
+                     *(const float4 *)(out + slot * LD + row));
+        }
     }
 
     /* Sums of all blocks of the cluster; every block finishes its share of the groups of tokens. */
     template <int SPLITS> __device__ __forceinline__ void meet(const target &to)
     {
         uint32_t rank = blockIdx.x;
-        float before[GROUPS][4];
         __syncthreads(); /* the products are done: the place of the activations is free */
 #pragma unroll
         for (int j = 0; j < GROUPS; j++)
@@ -118,10 +128,6 @@ template <int ROWS> struct work {
                                make_uint4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2],
                                           acc[4 * j + 3]));
         cluster_arrive();
-#pragma unroll
-        for (int j = 0; j < GROUPS; j++)
-            if (j % SPLITS == rank)
-                residual(to, j, before[j]);
         cluster_wait();
 #pragma unroll
         for (int j = 0; j < GROUPS; j++)
@@ -137,24 +143,20 @@ template <int ROWS> struct work {
                     acc[4 * j] += v[k].x, acc[4 * j + 1] += v[k].y;
                     acc[4 * j + 2] += v[k].z, acc[4 * j + 3] += v[k].w;
                 }
+                stage(to, j, j / SPLITS);
             }
         cluster_arrive();
-#pragma unroll
-        for (int j = 0; j < GROUPS; j++)
-            if (j % SPLITS == rank)
-                put(to, j, acc + 4 * j, before[j]);
+        leave(SPLITS, rank);
         cluster_wait(); /* nobody reads this block's memory any more */
     }
 
     __device__ __forceinline__ void alone(const target &to)
     {
-        __syncthreads(); /* scale and sum */
+        __syncthreads(); /* scale and sum; the products are done */
 #pragma unroll
-        for (int j = 0; j < GROUPS; j++) {
-            float before[4];
-            residual(to, j, before);
-            put(to, j, acc + 4 * j, before);
-        }
+        for (int j = 0; j < GROUPS; j++)
+            stage(to, j, j);
+        leave(1, 0);
     }
 };
 
@@ -169,7 +171,8 @@ template <int ROWS> static __device__ __forceinline__ void gemm(const bnet_cu_ge
     uint32_t most = (a.m.n_chunks + a.splits - 1) / a.splits, base = (shared_addr(dynamic) + 1023) & ~1023u;
     uint32_t room = max(most * BNET_TILE_BYTES, a.splits > 1 ? ROWS * TOKENS * 4 : 0);
     work<ROWS> w = {a, base, base + room, shared_addr(bars), c0, c1 - c0,
-                    blockIdx.y * (ROWS / BNET_W2_TILE), scale, sum};
+                    blockIdx.y * (ROWS / BNET_W2_TILE), scale, sum,
+                    (float *)(dynamic + (base - shared_addr(dynamic)) + room)};
     if (threadIdx.x <= w.n) {
         barrier_init(w.bars + 8 * threadIdx.x, 1);
         barrier_init_fence();

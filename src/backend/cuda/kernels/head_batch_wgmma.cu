@@ -1,0 +1,109 @@
+/* head_batch_wgmma.cu - bnet_head_batch_f16 with Hopper's warpgroup products (9.0a): the same halves,
+ * stages and sums. A block has 256 rows, two warpgroups of 2 x 64; the high and the low halves of 64
+ * vectors are the 128 columns of one product. Both operands lie in shared memory, rows of 128 bytes
+ * whose pieces are exchanged as the products expect it. */
+#include "backend/cuda/batch.h"
+#include "common.cuh"
+
+#if BNET_SM90A || !defined(__CUDA_ARCH__)
+
+enum { ROWS = BNET_BATCH_ROWS, TOKENS = BNET_BATCH_TOKENS, COLS = BNET_BATCH_COLS };
+enum { STAGES = BNET_BATCH_STAGES, STAGE = BNET_BATCH_STAGE, THREADS = BNET_BATCH_THREADS };
+
+#define F4(i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
+
+/* d [64 x 128] += a [64 x 16] * b [128 x 16], both in shared memory */
+static __device__ __forceinline__ void product(float *d, uint64_t a, uint64_t b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+                 "%64, %65, 1, 1, 1, 0, 0;"
+                 : F16(0), F16(16), F16(32), F16(48)
+                 : "l"(a), "l"(b));
+}
+
+/* Matrix descriptor of 128-byte rows, 8 rows to a swizzle of 1024 bytes. */
+static __device__ __forceinline__ uint64_t describe(uint32_t addr)
+{
+    return (uint64_t)1 << 62 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 16 | (addr & 0x3ffff) >> 4;
+}
+
+/* Columns 64 i .. of the block's rows and vectors: 16-byte piece p of row r at p ^ (r & 7). */
+static __device__ __forceinline__ void fetch(const bnet_cu_batch_args &a, uint32_t to, uint32_t i,
+                                             uint32_t n)
+{
+    uint32_t row0 = blockIdx.x * ROWS, t0 = blockIdx.y * TOKENS, padded = gridDim.y * TOKENS;
+    const uint16_t *w = (const uint16_t *)a.m.w[0];
+    uint32_t piece = threadIdx.x % 8;
+#pragma unroll
+    for (uint32_t r = threadIdx.x / 8; i < n && r < ROWS; r += THREADS / 8) {
+        uint32_t row = min(row0 + r, a.m.n_rows - 1);
+        copy_async16(to + r * 128 + ((piece ^ (r & 7)) << 4),
+                     w + (size_t)row * a.m.stride + i * COLS + piece * 8, row0 + r < a.m.n_rows);
+    }
+#pragma unroll
+    for (uint32_t r = threadIdx.x / 8; i < n && r < 2 * TOKENS; r += THREADS / 8) {
+        uint32_t t = t0 + r % TOKENS + r / TOKENS * padded;
+        copy_async16(to + (ROWS + r) * 128 + ((piece ^ (r & 7)) << 4),
+                     a.halves + (size_t)t * a.m.stride + i * COLS + piece * 8, true);
+    }
+    copy_commit();
+}
+
+static __device__ __forceinline__ void multiply(uint32_t at, float (*c)[TOKENS])
+{
+    uint64_t w = describe(at + threadIdx.x / 128 * 128 * 128), b = describe(at + ROWS * 128);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+    for (int k = 0; k < COLS / 16; k++) {
+        product(c[0], w + 2 * k, b + 2 * k);
+        product(c[1], w + (64 * 128 >> 4) + 2 * k, b + 2 * k);
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* High and low sums of a vector are TOKENS columns apart. */
+static __device__ __forceinline__ void put(const bnet_cu_batch_args &a, const float (*c)[TOKENS])
+{
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++)
+#pragma unroll
+        for (uint32_t n = 0; n < TOKENS / 8; n++)
+#pragma unroll
+            for (uint32_t j = 0; j < 4; j++) {
+                uint32_t row = blockIdx.x * ROWS + warp / 4 * 128 + i * 64 + warp % 4 * 16 + g + j / 2 * 8;
+                uint32_t token = blockIdx.y * TOKENS + n * 8 + 2 * t + j % 2;
+                if (row < a.m.n_rows && token < a.n_tokens)
+                    a.y[(size_t)token * a.ld + row] =
+                        (c[i][4 * n + j] + c[i][4 * n + j + TOKENS / 2]) * a.scale[token];
+            }
+}
+
+KERNEL __launch_bounds__(THREADS, 1)
+    bnet_head_batch_f16_wgmma(const __grid_constant__ bnet_cu_batch_args a)
+{
+    extern __shared__ __align__(1024) uint8_t ring[];
+    uint32_t base = (shared_addr(ring) + 1023) & ~1023u, n = a.m.stride / COLS;
+    float c[2][TOKENS] = {};
+    pdl_launch();
+    pdl_wait();
+    for (uint32_t i = 0; i < STAGES - 2; i++)
+        fetch(a, base + i * STAGE, i, n);
+    for (uint32_t i = 0; i < n; i++) {
+        copy_wait<STAGES - 3>(); /* stage i is here */
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncthreads();
+        multiply(base + i % STAGES * STAGE, c);
+        fetch(a, base + (i + STAGES - 2) % STAGES * STAGE, i + STAGES - 2, n);
+        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+    }
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    put(a, c);
+}
+
+#endif
