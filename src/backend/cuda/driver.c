@@ -264,15 +264,13 @@ static int cuda_reset(gpu_driver *d)
     if (!c->cu.context_reset)
         return 801; /* CUDA_ERROR_NOT_SUPPORTED */
     c->gone = true;
-    return c->cu.context_reset(c->device);
+    return 0;
 }
 
 static void cuda_close(gpu_driver *d)
 {
     cuda_driver *c = cuda(d);
-    if (c->context && c->gone) {
-        c->cu.context_release(c->device);
-    } else if (c->context) {
+    if (c->context) {
         c->cu.context_set(c->context);
         for (int i = 0; i < CU_EVENTS; i++)
             if (c->events[i])
@@ -288,6 +286,8 @@ static void cuda_close(gpu_driver *d)
         for (size_t i = 0; i < c->n_modules; i++)
             c->cu.module_free(c->modules[i]);
         c->cu.context_set(NULL);
+        if (c->gone)
+            c->cu.context_reset(c->device);
         c->cu.context_release(c->device);
     }
     if (c->library)
