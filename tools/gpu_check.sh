@@ -199,9 +199,14 @@ check_failures() {
         CUDA_VISIBLE_DEVICES='' run 30 bitnet run --device auto $nano >/dev/null 2>&1 && ok "auto goes to the CPU" || bad "auto without a device"
         CUDA_VISIBLE_DEVICES='' refused 12 "strict" "hidden" run 30 bitnet run --device cuda --strict $nano
     }
-    if [ -n "$start" ]; then # the folder's own loader finds the driver where it is told to
-        refused 12 "no driver" "libcuda.so.1 is not installed; install the NVIDIA driver" \
-            timeout 30 "$folder/lib/ld-linux-x86-64.so.2" --library-path "$folder/lib" "$bin/bitnet" run --device cuda -m "$models/nano.gguf" -n 1 x
+    mkdir -p "$out/none" # found first, and no library: as if there were no driver
+    echo none >"$out/none/libcuda.so.1"
+    if [ -n "$start" ]; then
+        refused 12 "no driver" "libcuda.so.1 is not installed; install the NVIDIA driver" timeout 30 "$folder/lib/ld-linux-x86-64.so.2" \
+            --library-path "$out/none:$folder/lib" "$bin/bitnet" run --device cuda -m "$models/nano.gguf" -n 1 x
+    else
+        LD_LIBRARY_PATH=$out/none refused 12 "no driver" "libcuda.so.1 is not installed; install the NVIDIA driver" \
+            run 30 bitnet run --device cuda -m "$models/nano.gguf" -n 1 x
     fi
     if [ -e "$bin/emulated/libcuda.so.1" ]; then # a driver that is too old, lost in a step, out of memory at every allocation
         BITNET=$bin/bitnet BITNET_BUILD=$bin python3 "$root/tests/gpu/test_emulated.py" >"$out/emulated.txt" 2>&1 &&

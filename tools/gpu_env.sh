@@ -2,7 +2,7 @@
 # bin/bitnet, BITNET_START what starts any program of its bin/, BITNET_MODELS and BITNET_SHARED its models and reference
 # data. The driver's libraries are linked in one folder, since the folder's own loader knows no system paths. A shell other
 # than bash needs GPU_BUNDLE, the path of the folder, to be set before.
-# shellcheck shell=sh disable=SC3028,SC3054
+# shellcheck shell=sh disable=SC3013,SC3028,SC3054
 GPU_BUNDLE=$(cd "${GPU_BUNDLE:-$(dirname "${BASH_SOURCE:?set GPU_BUNDLE to the folder of env.sh}")}" && pwd)
 for f in "$GPU_BUNDLE"/bin/*.gz; do
     [ ! -e "$f" ] || [ "${f%.gz}" -nt "$f" ] || { gunzip -c "$f" >"${f%.gz}" && chmod +x "${f%.gz}"; }

@@ -1,18 +1,17 @@
 /* launch_ref.c - the reference kernels' arguments: one thread per result, in one dimension. */
 #include "backend/cuda/launch.h"
+#include "backend/gpu/time.h"
 
 #include <math.h>
 
-enum { BLOCK = 128 };
-
-static gpu_dims threads(uint64_t n)
+static gpu_dims threads(uint64_t n, unsigned block)
 {
-    return (gpu_dims){.grid = {(unsigned)((n + BLOCK - 1) / BLOCK), 1, 1}, .block = {BLOCK, 1, 1}};
+    return (gpu_dims){.grid = {(unsigned)((n + block - 1) / block), 1, 1}, .block = {block, 1, 1}};
 }
 
 static void run(gpu_backend *be, const bnet_kernel_record *k, uint64_t n_threads, void *args)
 {
-    gpu_dims d = threads(n_threads);
+    gpu_dims d = threads(n_threads, bnet_gpu_block(be, k));
     bnet_gpu_launch(be, k, 0, &d, args);
 }
 

@@ -134,8 +134,9 @@ struct gpu_backend {
     uint64_t own_bytes, own_peak; /* of all memory we took on the device */
     uint64_t foreign_bytes;       /* in use there before: the context, other programs */
     gpu_load load;
-    bnet_memory_plan plan;   /* what the device's memory is good for (DET-14) */
-    struct gpu_clock *clock; /* time.h */
+    bnet_memory_plan plan;            /* what the device's memory is good for (DET-14) */
+    struct gpu_clock *clock;          /* time.h */
+    uint16_t block[BNET_KERNELS_MAX]; /* threads by bnet_gpu_block, 0: not asked yet */
     struct {
         const bnet_kernel_record *kernel;
         int symbol;

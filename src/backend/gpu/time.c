@@ -185,6 +185,23 @@ bnet_launch_shape bnet_gpu_launch_shape(gpu_backend *be, const bnet_kernel_recor
     return s;
 }
 
+unsigned bnet_gpu_block(gpu_backend *be, const bnet_kernel_record *k)
+{
+    static const unsigned sizes[] = {128, 256, 64, 512};
+    unsigned best = be->block[k->slot];
+    double most = 0;
+    for (size_t i = 0; !be->block[k->slot] && i < BNET_COUNT(sizes); i++) {
+        const gpu_dims d = {.grid = {1, 1, 1}, .block = {sizes[i], 1, 1}};
+        double share = bnet_gpu_launch_shape(be, k, 0, &d).occupancy;
+        if (best && !(share > most))
+            continue;
+        most = share;
+        best = sizes[i];
+    }
+    be->block[k->slot] = (uint16_t)best;
+    return best;
+}
+
 size_t bnet_gpu_profile_read(bnet_backend *b, bnet_kernel_time *out, size_t cap)
 {
     gpu_backend *be = gpu_of(b);

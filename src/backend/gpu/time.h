@@ -52,6 +52,10 @@ static inline bool gpu_profiling(const gpu_backend *be)
 /* Adds the spans so far to the meter, waiting for the last. */
 void bnet_gpu_time_read(gpu_backend *be);
 
+/* Threads of a block for a kernel that takes any number: what keeps most of them on a
+ * multiprocessor by the driver's word; 128 where several are alike. */
+unsigned bnet_gpu_block(gpu_backend *be, const bnet_kernel_record *k);
+
 /* Entries of the table. */
 bool bnet_gpu_profile(bnet_backend *b, bool on);
 size_t bnet_gpu_profile_read(bnet_backend *b, bnet_kernel_time *out, size_t cap);
