@@ -105,7 +105,11 @@ static matrix matrix_new(bnet_type type, size_t k, size_t n, bool same)
 static bitnet_status prepare(rig *g, const matrix *m, bool ternarise, bnet_weight **w)
 {
     bnet_log log = {on_log, g};
-    bnet_weight_request r = {&m->t, "test.gguf", BITNET_I2S_128, ternarise, 1.0f, false, false};
+    bnet_weight_request r = {.tensor = &m->t,
+                             .file = "test.gguf",
+                             .layout = BITNET_I2S_128,
+                             .ternarise = ternarise,
+                             .extra_scale = 1.0f};
     return g->be->v->weight_prepare(g->be, &r, &log, w, &g->err);
 }
 
