@@ -573,7 +573,7 @@ SECTION(prompt_time)
             double alone = time_graph(40, [&](int) {
                 launch(bnet_norm_tiles, n, bnet_norm_tiles_launch(tokens), true);
             });
-            for (uint32_t splits : {1u, 2u, 3u, 4u}) {
+            for (uint32_t splits = 1; splits <= BNET_PROMPT_SPLITS; splits++) {
                 bnet_cu_gemm_args a = {};
                 a.m.n_tiles = s[0] / 16, a.m.n_chunks = s[1] / 128, a.m.n_parts = 1;
                 a.m.part[0] = {0, s[0], 0.01f, s[0], y.p};

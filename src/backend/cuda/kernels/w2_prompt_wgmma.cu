@@ -3,9 +3,9 @@
  *
  * A block computes 256 rows x 128 tokens: weights are a sixteenth of the bytes they stand for, so
  * many rows to a tile are cheap. Four warps keep a ring of stages of two chunks filled through the
- * copy engine and give their registers to two warpgroups of 128 rows that compute, each two products of 64 rows in turn: while one is
- * with the tensor cores, the codes of the other are unpacked. Blocks of a cluster divide the columns
- * and meet as in w2_tiles_wgmma.cu. */
+ * copy engine and give their registers to two warpgroups of 128 rows that compute, each two products
+ * of 64 rows in turn: while one is with the tensor cores, the codes of the other are unpacked. Two
+ * blocks of a cluster divide the columns and meet as in w2_tiles_wgmma.cu. */
 #include "w2_tiles.cuh"
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
