@@ -131,7 +131,7 @@ def test_stops():
 
 
 def test_ignore_eos_and_print_special():
-    prompt = "User: Hello! Who are you?<|eot_id|>Assistant:"
+    prompt = "User: Tell me a story.<|eot_id|>Assistant:"
     r = nano("--json", "--greedy", "-n", "40", "-p", prompt).json()
     equal((r["finish_reason"], "<|" in r["text"]), ("eos", False), "ends by itself")
     longer = nano("--json", "--greedy", "-n", "40", "--ignore-eos", "-p", prompt).json()

@@ -29,6 +29,7 @@ static void test_options(void **state)
     bitnet_health_init(NULL);
     bitnet_limits_init(NULL);
     bitnet_bench_options_init(NULL);
+    bitnet_memory_use_init(NULL);
 }
 
 static void test_closing(void **state)
@@ -180,6 +181,9 @@ static void test_tools(void **state)
     assert_int_equal(bitnet_engine_token_bytes(NULL), 0);
     assert_int_equal(bitnet_engine_token_ops(NULL), 0);
     REFUSED(bitnet_bench_profile(NULL, NULL, NULL, 0, NULL, NULL, &err));
+    REFUSED(bitnet_bench_kernel_times(NULL, NULL, NULL, 0, NULL, NULL, &err));
+    assert_int_equal(bitnet_bench_memory(NULL), 0);
+    REFUSED(bitnet_engine_memory_use(NULL, NULL, &err));
     REFUSED(bitnet_bench_each_kernel(NULL, 1, 1, NULL, NULL, &err));
     REFUSED(bitnet_baseline_compare(NULL, 1, NULL, 1, 0.05, NULL, NULL, NULL, &err));
     REFUSED(bitnet_baseline_compare(NULL, 0, NULL, 0, 0.05, NULL, NULL, NULL, &err));
