@@ -70,13 +70,15 @@ def synthetic(name):
     return path
 
 
-def test_all_layers_in_one_kernel():
+def test_DET_15_all_layers_in_one_kernel():
     """A network whose shape the kernel of a whole step takes, over more than one block of the cache; and the general way."""
     gguf = synthetic("mini-128")
     args = ("run", "-m", gguf, "-p", "abc", "--greedy", "-n", "90", "--ignore-eos", "--device")
     want = expect(0, *args, "cpu").raw
-    r = expect(0, *args, "cuda", "-v", env=with_gpu(90), says="i2s_gpu_layers")
+    r = expect(0, *args, "cuda", "--log-level", "debug", env=with_gpu(90), says="i2s_gpu_layers")
     equal(r.raw, want, "in one kernel")
+    sm = re.search(r"(\d+) multiprocessors", r.err).group(1)
+    check(f"a persistent grid of {sm} blocks" in r.err, r.err)
     want = expect(0, *args, "cpu", "--kv", "int8").raw
     r = expect(0, *args, "cuda", "--kv", "int8", "-v", env=with_gpu(90))
     equal(r.raw, want, "int8 cache")

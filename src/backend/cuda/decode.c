@@ -60,7 +60,7 @@ void bnet_cuda_decode_prepare(gpu_backend *be, struct gpu_net *n)
 {
     const bnet_kernel_query q = {.op = "layers", .format = "i2s", .dtype = "f32"};
     const bnet_gpu *g = &be->d->gpu;
-    uint32_t n_sm = (uint32_t)BNET_MAX(g->multiprocessors, 1);
+    uint32_t n_sm = (uint32_t)bnet_persistent_grid(g, 1);
     cuda_decode *d = &n->decode;
     *d = (cuda_decode){.args = shape_of(n->net), .flags = GPU_OVERLAP | GPU_COOPERATIVE};
     if (n->net->head_dim != HEAD_DIM ||
@@ -112,7 +112,7 @@ void bnet_cuda_layers(gpu_backend *be, struct gpu_net *n, const gpu_kv *kv)
     a.x = n->arena.x;
     a.angles = be->angles;
     a.part_bytes = (uint32_t)kv->part_bytes;
-    bnet_cu_launch l = bnet_decode_launch(&a, (uint32_t)BNET_MAX(be->d->gpu.multiprocessors, 1));
+    bnet_cu_launch l = bnet_decode_launch(&a, (uint32_t)bnet_persistent_grid(&be->d->gpu, 1));
     gpu_dims dims = {.grid = {l.grid[0], 1, 1},
                      .block = {l.block, 1, 1},
                      .shared_bytes = l.shared,

@@ -18,7 +18,7 @@ static uint32_t cost(const bnet_cu_gemm_args *a, uint32_t rows, uint32_t n_sm)
 static uint32_t shape_of(const gpu_backend *be, bnet_cu_gemm_args *a)
 {
     uint32_t best = UINT32_MAX, best_rows = 0, best_splits = 1;
-    uint32_t n_sm = (uint32_t)BNET_MAX(be->d->gpu.multiprocessors, 1);
+    uint32_t n_sm = (uint32_t)bnet_persistent_grid(&be->d->gpu, 1);
     uint32_t room = (uint32_t)be->d->gpu.max_shared_memory_optin;
     for (uint32_t rows = 128; rows <= 256; rows *= 2)
         for (a->splits = 1; a->splits <= BNET_MIN(CLUSTER_MAX, a->m.n_chunks); a->splits++) {
@@ -39,7 +39,7 @@ static uint32_t shape_of(const gpu_backend *be, bnet_cu_gemm_args *a)
 /* The same for prompts: what divides the columns best. */
 static void split_prompt(const gpu_backend *be, bnet_cu_gemm_args *a)
 {
-    uint32_t n_sm = (uint32_t)BNET_MAX(be->d->gpu.multiprocessors, 1);
+    uint32_t n_sm = (uint32_t)bnet_persistent_grid(&be->d->gpu, 1);
     uint32_t best = UINT32_MAX, best_splits = 1;
     for (a->splits = 1; a->splits <= BNET_MIN(BNET_PROMPT_SPLITS, a->m.n_chunks); a->splits++) {
         bnet_cu_launch l = bnet_w2_prompt_launch(a);

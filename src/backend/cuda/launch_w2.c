@@ -6,7 +6,7 @@ enum { SPLITS_MAX = 8, CHUNKS_PER_SPLIT = 4 };
 
 static uint32_t n_sm(const gpu_backend *be)
 {
-    return (uint32_t)BNET_MAX(be->d->gpu.multiprocessors, 1);
+    return (uint32_t)bnet_persistent_grid(&be->d->gpu, 1);
 }
 
 /* special: the row of the compiled ones was chosen; the build's serves what it cannot. */

@@ -213,6 +213,10 @@ struct gpu_net *bnet_cuda_net(gpu_backend *be, const bnet_net *net)
               !n->usable         ? "composed of single operations"
               : n->decode.usable ? "run whole, all layers of a step in one kernel"
                                  : "run whole, decode steps recorded");
+    if (n->decode.usable)
+        bnet_logf(&be->log, BITNET_LOG_DEBUG, be->d->c->name,
+                  "a step's layers: a persistent grid of %d blocks, one per multiprocessor",
+                  bnet_persistent_grid(&be->d->gpu, 1));
     return n;
 }
 
