@@ -131,6 +131,11 @@ static void trial_judge(const trial *t, bitnet_health *h)
     size_t n_out = (size_t)t->info->n_out;
     const float *y = bnet_op_read(t->e->backend, t->y, n_out * sizeof(float));
     h->compute_ok = true;
+    if (!y) {
+        h->compute_ok = false;
+        wrong(h, "the result of a product cannot be read from the device");
+        return;
+    }
     for (size_t i = 0; i < ROWS && i < n_out; i++) {
         size_t row = i * (n_out - 1) / (ROWS - 1) % n_out;
         double want;
@@ -194,7 +199,7 @@ static bool entry_agrees(bnet_backend *be, const entry *t)
     const float *y = bnet_op_read(be, t->y, t->n_heads * hd * sizeof(float));
     for (size_t h = 0; h < t->n_heads; h++)
         for (size_t i = 0; i < hd; i++)
-            if (!(fabsf(y[h * hd + i] - t->values[h / group * hd + i]) <= 1e-6f))
+            if (!y || !(fabsf(y[h * hd + i] - t->values[h / group * hd + i]) <= 1e-6f))
                 return false;
     return true;
 }

@@ -313,7 +313,9 @@ static void run_head(kernel_case *c)
     float *y = bnet_calloc(n, sizeof *y);
     if (scratch && y) {
         bnet_op_linear_float(c->be, c->w, c->buf[0], 1, c->buf[1]);
-        memcpy(y, bnet_op_read(c->be, c->buf[1], n * sizeof *y), n * sizeof *y);
+        const float *all = bnet_op_read(c->be, c->buf[1], n * sizeof *y);
+        if (all)
+            memcpy(y, all, n * sizeof *y);
         place(&top, bnet_op_top(c->be, c->w, c->buf[0], &want, scratch, &top), y, n);
         bnet_op_write(c->be, c->buf[1], y, n * sizeof *y);
     }

@@ -172,10 +172,11 @@ static void compare(kernel_case *c, expect_fn expect, float *w, double *want, bi
         quantize ? bnet_op_read(c->be, c->act.q, m * c->act.stride) : bnet_case_result(c);
     const float *scales = quantize ? bnet_op_read(c->be, c->act.scale, m * sizeof *scales) : NULL;
     uint64_t n_rows = bnet_case_linear(c->rec) ? BNET_MIN(c->s.m, (uint64_t)MATRIX_ROWS) : c->s.m;
+    bool there = y && (scales || !quantize); /* else the device failed */
     a->bound = bound_of(c->rec);
-    a->verdict = BITNET_VERDICT_PASS;
-    a->max_error = 0;
-    for (uint64_t t = 0; t < n_rows; t++) {
+    a->verdict = there ? BITNET_VERDICT_PASS : BITNET_VERDICT_FAIL;
+    a->max_error = there ? 0 : NAN;
+    for (uint64_t t = 0; there && t < n_rows; t++) {
         double most = 0, off = 0;
         expect(c, t, w, want);
         for (uint64_t i = 0; i < c->s.n; i++) {

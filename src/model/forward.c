@@ -122,6 +122,9 @@ bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspa
         ok = m->be->v->pass_reserve(m->be, &m->net, n_batch);
     if (!ok) {
         bnet_workspace_close(ws);
+        bitnet_status st = bnet_op_sync(m->be, err); /* memory may not be what is missing */
+        if (st != BITNET_OK)
+            return st;
         return bnet_fail(
             err, BITNET_MEMORY,
             "out of memory: workspace of %d tokens needs %llu bytes; use a smaller batch", n_batch,
@@ -340,6 +343,19 @@ bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error
     return bnet_op_sync(ws->be, err);
 }
 
+/* The first n bytes of the logits, once they are there. */
+static bitnet_status read_logits(bnet_workspace *ws, size_t n_bytes, const float **out,
+                                 bitnet_error *err)
+{
+    bitnet_status st = bnet_op_sync(ws->be, err);
+    if (st != BITNET_OK)
+        return st;
+    *out = bnet_op_read(ws->be, ws->logits, n_bytes);
+    if (!*out) /* the way to the host failed: the backend says why */
+        st = bnet_op_sync(ws->be, err);
+    return st == BITNET_OK && !*out ? bnet_no_memory(err, "logits") : st;
+}
+
 bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out, bitnet_error *err)
 {
     assert(n >= 1 && n <= BNET_HEAD_ROWS && first >= 0 && first + n <= ws->n_rows);
@@ -348,10 +364,7 @@ bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out,
         rows[i] = first + i;
     bnet_op_gather(ws->be, ws->last, rows, n, ws->w.embd, ws->pick);
     bnet_op_head(ws->be, ws->m->head, ws->pick, n, ws->logits);
-    bitnet_status st = bnet_op_sync(ws->be, err);
-    if (st == BITNET_OK)
-        *out = bnet_op_read(ws->be, ws->logits, (size_t)n * ws->w.vocab * sizeof(float));
-    return st;
+    return read_logits(ws, (size_t)n * ws->w.vocab * sizeof(float), out, err);
 }
 
 /* Do the best logits of the pass hold all that is wanted? Then they are it, by ascending id. */
@@ -404,8 +417,5 @@ bitnet_status bnet_head_top(bnet_workspace *ws, int row, const bnet_top_want *wa
 bitnet_status bnet_head_kept(bnet_workspace *ws, const float **out, bitnet_error *err)
 {
     bnet_op_head(ws->be, ws->m->head, ws->kept, 1, ws->logits);
-    bitnet_status st = bnet_op_sync(ws->be, err);
-    if (st == BITNET_OK)
-        *out = bnet_op_read(ws->be, ws->logits, ws->w.vocab * sizeof(float));
-    return st;
+    return read_logits(ws, ws->w.vocab * sizeof(float), out, err);
 }

@@ -45,6 +45,9 @@ bitnet_status bnet_kv_blocks_open(const bnet_model *m, int n_blocks, bitnet_kv_t
     b->free_list = bnet_calloc((size_t)n_blocks, sizeof *b->free_list);
     if (!b->store || !b->free_list) {
         bnet_kv_blocks_close(b);
+        bitnet_status st = bnet_op_sync(m->be, err); /* memory may not be what is missing */
+        if (st != BITNET_OK)
+            return st;
         return bnet_fail(
             err, BITNET_MEMORY,
             "out of memory: key/value cache of %d positions needs %llu bytes; ask for a "

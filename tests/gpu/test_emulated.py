@@ -307,6 +307,21 @@ def test_a_launch_that_fails():
     equal(seen, {False, True}, "while loading and in steps")
 
 
+def test_reading_results_may_fail():
+    """Pinned memory for logits, or the copy of them: nothing is read that did not come. An error by name; under auto the
+    CPU's text. A launch that the driver refuses while a step is recorded: the same."""
+    short = ("run", "-m", model("nano"), "-p", "Once upon a time", "-n", "6", "--ignore-eos")
+    hot, greedy = ("--temperature", "1.5", "--top-k", "0", "--seed", "3"), ("--greedy",)
+    want = {how: expect(0, *short, *how, "--device", "cpu").out for how in (hot, greedy)}
+    for fault, how in (("cuMemHostAlloc 6 2", hot), ("cuMemcpyDtoH 6 2", hot), ("cuLaunchKernel 65 701", greedy)):
+        r = expect(0, *short, *how, "--device", "auto", env=with_gpu(90, FAIL=fault), says="goes on on the CPU")
+        equal(r.out, want[how], fault)
+    expect(6, *short, *hot, "--device", "cuda", env=with_gpu(90, FAIL="cuMemcpyDtoH 6 2"),
+           says=r"cuda was asked for by name.*copying to the host: CUDA_ERROR_OUT_OF_MEMORY \(2\)")
+    fails(6, *short, *hot, "--device", "cuda:0,cuda:0", env=with_gpu(90, FAIL="cuMemHostAlloc 9 2"),
+          says="CUDA_ERROR_OUT_OF_MEMORY|out of memory")
+
+
 def test_failures_while_opening():
     for fault, says in (("cuInit 1 100", "no CUDA device"), ("cuDevicePrimaryCtxRetain 1 46", "busy or in exclusive mode"),
                         ("cuMemHostAlloc 1 2", "pinned memory"), ("cuModuleLoadData -1 209", "no kernels for this GPU"),

@@ -37,12 +37,24 @@ bool bnet_gpu_ok(gpu_backend *be, const char *what, int code)
     return false;
 }
 
+/* What was on its way when something failed may not have arrived: all of it is brought anew, and
+ * work that was recorded since is not repeated. */
+static void distrust(gpu_backend *be)
+{
+    be->step_bytes = 0;
+    bnet_free(be->inv_freq);
+    be->inv_freq = NULL;
+    be->epoch++;
+}
+
 /* A lost device stays failed; after anything else work can go on. */
 bitnet_status bnet_gpu_verdict(gpu_backend *be, bitnet_error *err)
 {
     bitnet_status st = BITNET_OK;
-    if (be->failed)
+    if (be->failed) {
         st = be->d->c->explain(be->d, be->failed_at, be->failed, err);
+        distrust(be);
+    }
     if (!be->lost)
         be->failed = 0;
     return st;
@@ -249,7 +261,8 @@ static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
     bnet_gpu_leave(be);
 }
 
-/* The best of a few copies inside the device, each byte read and written; 0: no room for them. */
+/* The best of a few copies inside the device, each byte read and written; 0: no room for them, or
+ * they failed. */
 static double gpu_read_limit(bnet_backend *b)
 {
     gpu_backend *be = gpu_of(b);
@@ -265,9 +278,13 @@ static double gpu_read_limit(bnet_backend *b)
             bnet_gpu_ok(be, "copying", c->copy(be->d, p, p + n, n));
         bnet_gpu_ok(be, "waiting for the device", c->wait(be->d));
         double ms = bnet_now_ms() - start;
+        if (!gpu_alive(be))
+            break;
         best = BNET_MAX(best, ms > 0 ? 2.0 * COPIES_AT_ONCE * (double)n / ms / 1e6 : 0);
     }
     bnet_gpu_give(be, p, 2 * n, &be->other_bytes);
+    if (!gpu_alive(be) && bnet_gpu_verdict(be, NULL) != BITNET_OK) /* nobody else asks for it */
+        best = 0;
     bnet_gpu_leave(be);
     return best;
 }

@@ -180,28 +180,33 @@ static uint8_t *pinned(gpu_group *g, size_t n_bytes)
     return p;
 }
 
-static void download(gpu_backend *be, void *to, gpu_ptr from, size_t n_bytes)
+static bool download(gpu_backend *be, void *to, gpu_ptr from, size_t n_bytes)
 {
     bnet_gpu_enter(be);
     bnet_gpu_download(be, to, from, n_bytes);
+    bool ok = gpu_alive(be);
     bnet_gpu_leave(be);
+    return ok;
 }
 
 /* Divided rows are put together on the way. */
-static void read_parts(gpu_group *g, const group_buffer *b, size_t n_rows)
+static bool read_parts(gpu_group *g, const group_buffer *b, size_t n_rows)
 {
     size_t row = (size_t)b->first[g->n] * sizeof(float);
-    for (int r = 0; r < g->n; r++) {
+    bool ok = true;
+    for (int r = 0; ok && r < g->n; r++) {
         size_t at = (size_t)b->first[r] * sizeof(float);
         size_t n = (size_t)b->first[r + 1] * sizeof(float) - at;
         if (b->in_place) {
-            download(gpu_of(g->rank[r]), b->host + at, address(b, r) + at, n);
+            ok = download(gpu_of(g->rank[r]), b->host + at, address(b, r) + at, n);
             continue;
         }
         const uint8_t *rows = g->rank[r]->v->read(g->rank[r], b->at[r], n_rows * n);
+        ok = rows != NULL;
         for (size_t t = 0; rows && t < n_rows; t++)
             memcpy(b->host + t * row + at, rows + t * n, n);
     }
+    return ok;
 }
 
 const void *bnet_group_read(bnet_backend *be, bnet_buffer *buf, size_t n_bytes)
@@ -214,8 +219,8 @@ const void *bnet_group_read(bnet_backend *be, bnet_buffer *buf, size_t n_bytes)
         int r = __builtin_ctz(b->whole);
         view = g->rank[r]->v->read(g->rank[r], b->at[r], n_bytes);
     } else if (b->host || (b->host = pinned(g, b->n_bytes))) {
-        read_parts(g, b, n_bytes / ((size_t)b->first[g->n] * sizeof(float)));
-        view = b->host;
+        bool ok = read_parts(g, b, n_bytes / ((size_t)b->first[g->n] * sizeof(float)));
+        view = ok ? b->host : NULL;
     }
     group_unlock(g);
     return view;

@@ -88,8 +88,10 @@ static gpu_ptr grow(gpu_backend *be, gpu_ptr *p, size_t *have, size_t need, bool
         bnet_gpu_ok(be, "scratch memory", 2); /* CUDA_ERROR_OUT_OF_MEMORY */
         return 0;
     }
-    if (zero && !bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, fresh, 0, n)))
+    if (zero && !bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, fresh, 0, n))) {
+        bnet_gpu_give(be, fresh, n, &be->other_bytes);
         return 0;
+    }
     bnet_gpu_give(be, *p, *have, &be->other_bytes);
     *p = fresh;
     *have = n;
@@ -212,6 +214,8 @@ bnet_buffer *bnet_gpu_buffer_new(bnet_backend *b, size_t n_bytes)
                                                  __LINE__, &p, NULL) == BITNET_OK;
     if (ok)
         ok = bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, (gpu_ptr)(uintptr_t)p, 0, n_bytes));
+    if (!ok && p)
+        bnet_mempool_give(be->memory, p, NULL);
     bnet_gpu_leave(be);
     if (!ok) {
         bnet_free(buf);
@@ -246,8 +250,9 @@ const void *bnet_gpu_read(bnet_backend *b, bnet_buffer *buffer, size_t n_bytes)
         bnet_gpu_download(be, buf->mirror, buf->p, n_bytes);
     else
         bnet_gpu_ok(be, "pinned memory", 2);
+    const void *view = gpu_alive(be) ? buf->mirror : NULL;
     bnet_gpu_leave(be);
-    return buf->mirror;
+    return view;
 }
 
 void bnet_gpu_write(bnet_backend *b, bnet_buffer *buffer, const void *bytes, size_t n_bytes)

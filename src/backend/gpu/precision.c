@@ -106,6 +106,8 @@ static bitnet_status by_weight(gpu_backend *be, bitnet_precision p, size_t m, sa
     const bnet_kernel_record *k = find(be, "linear", half, half, m, err);
     size_t parts[] = {sizeof s->rows, sizeof s->rows, sizeof s->a, sizeof s->c}, total = 0;
     gpu_ptr at[BNET_COUNT(parts)];
+    if (!k)
+        return BITNET_NOT_AVAILABLE;
     bnet_gpu_enter(be);
     for (size_t i = 0; i < BNET_COUNT(parts); i++)
         total += (parts[i] + 255) / 256 * 256;

@@ -64,8 +64,11 @@ static void record(gpu_backend *be, gpu_recorded *g, gpu_work *work, void *user)
     work(be, user);
     be->recording = NULL;
     int r = be->d->c->record_end(be->d, &g->graph);
-    if (!bnet_gpu_ok(be, "recording a step", r))
+    bnet_gpu_ok(be, "recording a step", r);
+    if (!gpu_alive(be)) { /* a launch is missing in it */
+        forget(be, g);
         return;
+    }
     note_uses(counts, g);
     g->n_launches = be->n_recorded;
     g->epoch = epoch;
