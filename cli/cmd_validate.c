@@ -45,10 +45,13 @@ static void print_devices(buffer *out, const json_t *devices)
     for (size_t i = 0; i < json_array_size(devices); i++) {
         const json_t *d = json_array_get(devices, i);
         const char *name = json_string_value(json_object_get(d, "name"));
-        const char *cc = json_string_value(json_object_get(d, "compute_capability"));
+        const json_t *cc = json_object_get(d, "compute_capability"); /* [9, 0] */
+        char text[32] = "none";
+        if (json_array_size(cc) == 2)
+            snprintf(text, sizeof text, "%d.%d", (int)json_integer_value(json_array_get(cc, 0)),
+                     (int)json_integer_value(json_array_get(cc, 1)));
         text_printf(out, "device %s: %s, compute capability %s\n",
-                    json_string_value(json_object_get(d, "device")), name ? name : "unknown",
-                    cc ? cc : "none");
+                    json_string_value(json_object_get(d, "device")), name ? name : "unknown", text);
     }
 }
 

@@ -127,7 +127,7 @@ golden() { # name model: against the references of other programs; the environme
     }
 }
 
-# ---- points 1 and 5: right, counted, honest ----
+# ---- right, counted, honest ----
 check_models() {
     for model in nano nano-master story llama2c; do
         BITNET_GOLDEN_DEVICE=cuda golden "$model" "$model"
@@ -188,7 +188,7 @@ check_programs() {
     program test_leaks 60
 }
 
-# ---- point 6: what can go wrong ----
+# ---- what can go wrong ----
 check_failures() {
     say "what can go wrong"
     nano="-m $models/nano.gguf -n 1 x"
@@ -249,7 +249,7 @@ check() {
     }
 }
 
-# ---- points 2 to 5: fast, and no larger than computed ----
+# ---- fast, and no larger than computed ----
 bench() { # file arguments...
     file=$1
     shift

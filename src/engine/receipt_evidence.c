@@ -185,9 +185,10 @@ bool bnet_evidence_replays(checking *c)
     if (n > 0 && cpu)
         return no(c, "graph_replays is %.0f, a CPU records nothing", n);
     bool group = strstr(text_at(c, "backend_summary"), " split=") != NULL;
-    if (calls_of_op(c, group ? "rope_table" : "step") < n)
-        return no(c, "graph_replays is %.0f, steps were fetched only %.0f times", n,
-                  calls_of_op(c, "step"));
+    double begun = calls_of_op(c, group ? "rope_table" : "step");
+    if (begun < n)
+        return no(c, "graph_replays is %.0f, %s only %.0f times", n,
+                  group ? "angles were made" : "steps were fetched", begun);
     if (calls_of_op(c, "attention") < n * layers)
         return no(c,
                   "graph_replays is %.0f, %.0f calls of attention are less than that times %.0f "

@@ -186,7 +186,8 @@ static void judge(const plain_case *c, bitnet_accuracy *a)
         memcpy(&want, c->want[0] + 4 * i, 4);
         most = fmax(most, fabs((double)want));
         double d = fabs((double)got - (double)want);
-        off = d <= off ? off : d; /* not-a-number stays */
+        if (!(d <= off) && !isnan(off)) /* not-a-number stays */
+            off = d;
     }
     a->max_error = off;
     if (a->bound > 0 && off <= a->bound * most)

@@ -129,6 +129,8 @@ FAST(bnet_softmax, bnet_cu_vec_args)
             sum += (double)expf(x[i] - top);
         for (uint64_t i = 0; i < a->n; i++)
             y[i] = (float)((double)expf(x[i] - top) / sum);
+        if (emulated_wrong("bnet_softmax")) /* the first of many: right ones follow */
+            y[0] = NAN;
     }
 }
 

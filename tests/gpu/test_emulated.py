@@ -134,6 +134,11 @@ def test_receipt_lists_the_gpus_kernels():
         fails(13, "receipt", "verify", path, env=with_gpu(90), says=says)
 
 
+def test_V_9_validate_names_the_device():
+    r = run("validate", "--device", "cuda", "--quick", "--kernels-only", env=with_gpu(90))
+    check("device cuda: emulated device, compute capability 9.0" in r.out, r.out[:300])
+
+
 # ---- what bench shows ----
 
 def json_lines(r):
@@ -182,7 +187,7 @@ def test_memory_is_what_was_computed():
     check(memory["load_ms"] > 0 and memory["load_bytes"] > 0, memory)
 
 
-# ---- what can be wrong (issue of the GPU, point 6) ----
+# ---- what can be wrong: no driver, no device, no memory, a device that is lost ----
 
 def test_driver_absent():
     need()

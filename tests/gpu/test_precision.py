@@ -167,6 +167,8 @@ def test_V_2_validate_checks_single_operations():
     rows = validated(7, WRONG="bnet_matmul_bf16_nn")
     check("fail" in rows["matmul_nn_bf16_gpu"], rows["matmul_nn_bf16_gpu"])
     check("fail" not in rows["matmul_nn_bf16_gpu_ref"], rows["matmul_nn_bf16_gpu_ref"])
+    rows = validated(7, WRONG="bnet_softmax")  # not-a-number as the first of the values
+    check("pass" not in rows["softmax_gpu"] and "fail" in rows["softmax_gpu"], rows["softmax_gpu"])
 
 
 def test_ternary_models_keep_their_integers():
