@@ -444,7 +444,7 @@ SECTION(gemv_time)
                                    pdl);
                         });
                         char cell[80];
-                        snprintf(cell, sizeof cell, " %s%s%s%s %.2f(%.2f)", v.name,
+                        snprintf(cell, sizeof cell, " %s%s%s%s %.2f(%.3f)", v.name,
                                  more == 2 ? "x2" : "", kind == 1 ? "t8" : kind == 2 ? "n" : "",
                                  pdl ? "+pdl" : "", us, (double)bytes / us * 1e-6);
                         line += cell;
