@@ -20,6 +20,16 @@ static int parse_number(const char *origin, const char *word, long low, long hig
     return EXIT_OK;
 }
 
+/* `auto`, where a list of threads may have it, is 0. */
+static int parse_entry(const char *origin, option_key key, const char *word, long low, long high,
+                       int *out)
+{
+    *out = 0;
+    if (key == OPT_BENCH_THREADS && strcmp(word, "auto") == 0)
+        return EXIT_OK;
+    return parse_number(origin, word, low, high, out);
+}
+
 static int parse_numbers(const args *a, option_key key, long low, long high, number_list *out)
 {
     const option *o = option_at(key);
@@ -28,7 +38,7 @@ static int parse_numbers(const args *a, option_key key, long low, long high, num
     for (size_t i = 0; !rc && word_at(opt_text(a, key), ',', i, word, sizeof word); i++) {
         if (out->n == BENCH_LIST_MAX)
             return fail(EXIT_USAGE, "%s: more than %d numbers", o->dashed, BENCH_LIST_MAX);
-        rc = parse_number(o->dashed, word, low, high, &out->data[out->n]);
+        rc = parse_entry(o->dashed, key, word, low, high, &out->data[out->n]);
         out->n += !rc;
     }
     return rc || out->n ? rc : fail(EXIT_USAGE, "%s: no number is given", o->dashed);

@@ -131,10 +131,14 @@ awk '
         else if (num("tok_s") > best[test]) { best[test] = num("tok_s"); at[test] = num("threads") }
     }
     END {
-        for (test in chosen)
+        for (test in chosen) {
+            if (!(best[test] > 0)) { print test ": nothing to compare with"; slow = 1; continue }
+            slow = slow || chosen[test] < 0.95 * best[test]
             printf "%-7s chosen %3d: %9.2f tok/s; best %3d: %9.2f; %5.1f %% %s\n", test, count[test], chosen[test], at[test], best[test],
                 100 * chosen[test] / best[test], chosen[test] < 0.95 * best[test] ? "TOO SLOW" : "ok"
-    }' "$out/auto"
+        }
+        exit slow
+    }' "$out/auto" || failed=1
 
 # ---- claimed ----
 if run bitnet receipt verify "$out/receipt.json" >"$out/log" 2>&1; then

@@ -9,12 +9,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 
 SOURCE = os.environ.get("BITNET_SOURCE", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 BITNET = os.environ.get("BITNET", os.path.join(SOURCE, "build", "release", "bitnet"))
 SHARED = os.environ.get("BITNET_SHARED", os.path.join(SOURCE, "..", "shared"))
 WORK = tempfile.mkdtemp(prefix="bitnet-cli-")
+
+
+# set for builds in which everything takes long, such as a sanitizer's
+QUICK = os.environ.get("BITNET_GOLDEN_QUICK", "") not in ("", "0")
 
 
 class Skip(Exception):
@@ -141,9 +146,11 @@ def main(namespace):
         tests = [(n, f) for n, f in tests if n in sys.argv[1:]]
     n_failed = n_skipped = 0
     for name, test in tests:
+        began = time.monotonic()
         try:
             test()
-            print(f"ok    {name}")
+            took = time.monotonic() - began
+            print(f"ok    {name}" + (f" ({took:.0f} s)" if took >= 5 else ""))
         except Skip as e:
             n_skipped += 1
             print(f"skip  {name}: {e}")

@@ -52,7 +52,8 @@ def test_text_is_a_table():
 
 
 def test_a_model_file():
-    r = [json.loads(x) for x in expect(0, "bench", "-m", model("nano"), "--tests", "tg2", "-r", "1", "--json").out.splitlines()]
+    r = [json.loads(x) for x in expect(0, "bench", "-m", model("nano"), "--tests", "tg2", "-r", "1", "--threads", "auto",
+                                          "--json").out.splitlines()]
     equal([x["model"] for x in r], [os.path.basename(model("nano"))], "the file is named")
 
 

@@ -136,14 +136,16 @@ SIMD void weigh_columns(const pack *p, const int nq, const bool fetch, const flo
     float32x4_t acc[PACK][4];
     const float16_t *v = p->v + i;
     size_t j = 0, hd = p->hd;
-    const uint8_t *next = p->next + i / COLUMNS * (BNET_BLOCK_POS / 2) * LINE;
+    const uint8_t *next = fetch ? p->next + i / COLUMNS * (BNET_BLOCK_POS / 2) * LINE : NULL;
     for (int a = 0; a < nq; a++)
         for (int c = 0; c < 4; c++)
             acc[a][c] = vdupq_n_f32(0);
-    for (; j + 2 <= p->n_pos; j += 2, v += 2 * hd, next += LINE) {
+    for (; j + 2 <= p->n_pos; j += 2, v += 2 * hd) {
         float16x8_t w = vld1q_f16(weight + PACK * j);
-        if (fetch)
+        if (fetch) {
             fetch_next(next, p->part_bytes);
+            next += LINE;
+        }
         WEIGH_POSITION(v, 0);
         WEIGH_POSITION(v + hd, 4);
     }

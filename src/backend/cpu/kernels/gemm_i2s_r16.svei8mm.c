@@ -8,6 +8,7 @@
  * stored. Codes stay 0, 1, 2 and the sum of x is taken out at the end. 32-bit lanes: at most
  * 2 * 128 * K, safe for K < 2^23. */
 #include "backend/cpu/kernels/r16_mmla.h"
+#include "backend/cpu/kernels/sve_length.h"
 
 #include <arm_sve.h>
 
@@ -107,7 +108,7 @@ static void block(const bnet_r16 *a, size_t row, size_t n_rows, size_t n)
 
 void bnet_gemm_i2s_r16_svei8mm(const bnet_r16 *a)
 {
-    const size_t n = BNET_MIN(svcntb(), (size_t)STEP);
+    const size_t n = BNET_MIN(sve_power_of_two(), (size_t)STEP);
     size_t group = 256 * a->n_lines; /* bytes of 16 expanded rows */
     size_t step = ROWS_BYTES / group * BNET_R16_ROWS;
     for (size_t row = 0; row < a->n_rows; row += step) {

@@ -10,6 +10,7 @@
 #define BNET_GEMV_R16_SVE_H
 
 #include "backend/cpu/kernels/r16.h"
+#include "backend/cpu/kernels/sve_length.h"
 
 #include <arm_sve.h>
 
@@ -69,7 +70,7 @@ static inline void group_sums(const uint8_t *w, size_t n_lines, size_t n, const 
 static inline void gemv(const bnet_r16 *a)
 {
     int32_t acc[BNET_R16_ROWS];
-    const size_t n = BNET_MIN(svcntb(), (size_t)BNET_R16_LINE);
+    const size_t n = BNET_MIN(sve_power_of_two(), (size_t)BNET_R16_LINE);
     for (size_t row = 0; row < a->n_rows; row += BNET_R16_ROWS)
         for (size_t t = 0; t < a->n_tokens; t++) {
             group_sums(a->w + row * 4 * a->n_lines, a->n_lines, n, a->x + t * a->x_stride,
