@@ -442,7 +442,8 @@ API int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t n, void *s)
 API int cuMemsetD8Async(uint64_t dst, unsigned char value, size_t n, void *s)
 {
     work w = {.dst = (void *)(uintptr_t)dst, .byte = value, .n = n};
-    return mine(s, dst, 0) ? submit(s, &w, 0.001) : BAD_HANDLE;
+    int r = mine(s, dst, 0) ? fault("cuMemsetD8") : BAD_HANDLE;
+    return r != OK ? r : submit(s, &w, 0.001);
 }
 
 API int cuMemcpyPeerAsync(uint64_t dst, void *to, uint64_t src, void *from, size_t n, void *s)

@@ -67,12 +67,33 @@ static void test_P_1_nothing_was_forgotten(void **state)
     assert_string_equal(said, "");
 }
 
+/* What fails half-way gives back what it had, and a rate that could not be measured is none. */
+static void test_P_1_what_failed_was_given_back(void **state)
+{
+    (void)state;
+    if (!emulated) /* a real device refuses nothing */
+        return;
+    opened o = open_backend();
+    bitnet_error why = {0};
+    setenv("BITNET_EMULATED_FAIL", "cuMemsetD8 1 1", 1);
+    assert_null(o.backend->v->buffer_new(o.backend, 12345));
+    assert_int_not_equal(o.backend->v->sync(o.backend, &why), BITNET_OK);
+    setenv("BITNET_EMULATED_FAIL", "cuStreamSynchronize 2 2", 1);
+    assert_true(o.backend->v->read_limit(o.backend) <= 0);
+    OK(o.backend->v->sync(o.backend, &err));
+    assert_true(o.backend->v->read_limit(o.backend) > 0);
+    unsetenv("BITNET_EMULATED_FAIL");
+    close_backend(&o);
+    assert_string_equal(said, "");
+}
+
 int main(void)
 {
     find_device("90");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_P_1_what_was_forgotten),
         cmocka_unit_test(test_P_1_nothing_was_forgotten),
+        cmocka_unit_test(test_P_1_what_failed_was_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

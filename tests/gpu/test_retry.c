@@ -1,0 +1,145 @@
+/* test_retry.c - a failure that leaves the device in order: what was on its way is brought anew, so
+ * that the same step, asked for again, and later sessions compute what they should. Whichever copy
+ * or launch it is. A lost device is named by whoever comes later. */
+#include "device.h"
+
+#include "bitnet_dev.h"
+
+enum { STEPS = 4, PROMPT = 5, RUN = STEPS + 1 };
+
+static bitnet_runtime *runtime;
+static bitnet_engine *engine;
+
+static void open_engine(const char *device)
+{
+    bitnet_runtime_options o;
+    bitnet_runtime_options_init(&o);
+    o.device = device;
+    o.n_threads = 1;
+    OK(bitnet_runtime_open(&o, &runtime, &err));
+    OK(bitnet_engine_open(runtime, test_model(), NULL, &engine, &err));
+}
+
+static void close_engine(void)
+{
+    unsetenv("BITNET_EMULATED_FAIL");
+    bitnet_engine_close(engine);
+    bitnet_runtime_close(runtime);
+}
+
+static bitnet_status open_session(bitnet_session **out, bitnet_error *err)
+{
+    bitnet_session_options o;
+    bitnet_session_options_init(&o);
+    o.n_ctx = 128;
+    return bitnet_session_open(engine, &o, out, err);
+}
+
+/* Again until it is done; how often that took more than one attempt. */
+static int append(bitnet_session *s, const int32_t *ids, size_t n)
+{
+    bitnet_error err = {0};
+    int failed = 0;
+    while (bitnet_session_append(s, ids, n, NULL, NULL, &err) != BITNET_OK)
+        if (++failed > 2)
+            fail_msg("%s", err.message);
+    return failed;
+}
+
+static int32_t best(const bitnet_session *s)
+{
+    const float *l = bitnet_session_logits(s);
+    int32_t id = 0;
+    assert_non_null(l);
+    for (int32_t i = 1; i < bitnet_engine_model(engine)->n_vocab; i++)
+        id = l[i] > l[id] ? i : id;
+    return id;
+}
+
+static int speak(int32_t ids[RUN])
+{
+    static const int32_t prompt[PROMPT] = {20, 23, 26, 29, 32};
+    bitnet_session *s = NULL;
+    OK(open_session(&s, &err));
+    int failed = append(s, prompt, PROMPT);
+    ids[0] = best(s);
+    for (int i = 0; i < STEPS; i++) {
+        failed += append(s, &ids[i], 1);
+        ids[i + 1] = best(s);
+    }
+    bitnet_session_close(s);
+    return failed;
+}
+
+/* Every n-th call of one function in a fresh engine, then in one that has recorded its steps. */
+static void refuse(const char *device, const char *call, int code, int first, int step, int last)
+{
+    int32_t want[RUN], got[RUN];
+    char wish[64];
+    int failed = 0;
+    open_engine("cpu");
+    speak(want);
+    close_engine();
+    for (int n = first; n <= last; n += step) {
+        open_engine(device);
+        snprintf(wish, sizeof wish, "%s %d %d", call, n, code);
+        setenv("BITNET_EMULATED_FAIL", wish, 1);
+        for (int i = 0; i < 2; i++) {
+            failed += speak(got);
+            for (int k = 0; k < RUN; k++)
+                if (got[k] != want[k])
+                    fail_msg("%s, session %d: token %d is %d, not %d", wish, i, k, got[k], want[k]);
+        }
+        close_engine();
+    }
+    assert_true(failed > 0);
+}
+
+static void test_copies_to_the_device(void **state)
+{
+    (void)state;
+    refuse("cuda", "cuMemcpyHtoD", 2, 1, 1, 4);
+}
+
+static void test_launches(void **state)
+{
+    (void)state;
+    refuse("cuda", "cuLaunchKernel", 701, 20, 9, 74);
+}
+
+static void test_copies_to_the_host(void **state)
+{
+    (void)state;
+    refuse("cuda", "cuMemcpyDtoH", 2, 1, 2, 5);
+    refuse("cuda:0,cuda:0", "cuMemcpyDtoH", 2, 3, 1, 3);
+}
+
+static void test_lost_is_not_out_of_memory(void **state)
+{
+    (void)state;
+    bitnet_session *s = NULL, *later = NULL;
+    bitnet_error why = {0};
+    const int32_t id = 20;
+    open_engine("cuda");
+    OK(open_session(&s, &err));
+    setenv("BITNET_EMULATED_FAIL", "cuLaunchKernel 3 700", 1);
+    assert_int_not_equal(bitnet_session_append(s, &id, 1, NULL, NULL, &why), BITNET_OK);
+    assert_int_equal(open_session(&later, &why), BITNET_NOT_AVAILABLE);
+    assert_non_null(strstr(why.message, "CUDA_ERROR_ILLEGAL_ADDRESS (700)"));
+    bitnet_session_close(s);
+    close_engine();
+}
+
+int main(void)
+{
+    find_device("90");
+    if (!emulated) /* a real one refuses nothing */
+        return 77;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_copies_to_the_device),
+        cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_copies_to_the_host),
+        cmocka_unit_test(test_lost_is_not_out_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
