@@ -81,6 +81,11 @@ bitnet_status bnet_request_split(const char *text, const char *source, bnet_requ
                          "%s: %s divides a model among devices, but the device is %s; use "
                          "--device cuda for all of a kind, or a list: --device cuda:0,cuda:1",
                          source, splits[s], r->text);
+    if (s != BNET_SPLIT_NONE && r->index >= 0 && r->ranks.n < 2)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "%s: %s divides a model among devices, but only %s is named; name several "
+                         "(%s,%s makes two virtual ranks of it), or leave the split away",
+                         source, splits[s], r->text, r->text, r->text);
     r->ranks.split = (bnet_split_kind)s;
     r->all = s != BNET_SPLIT_NONE && r->index < 0;
     return BITNET_OK;

@@ -110,6 +110,9 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o, b
     bitnet_status st = BITNET_OK;
     if (want.device == BNET_DEV_CPU)
         st = bnet_precision_on_cpu(o->precision, r->strict, &e->log, err);
+    if (want.device == BNET_DEV_CPU && want.specialise)
+        bnet_logf(&e->log, BITNET_LOG_WARN, "device",
+                  "gpu-specialise: the CPU's kernels are those of the build: nothing is compiled");
     if (st == BITNET_OK)
         st = bnet_backend_open(&want, &e->backend, err);
     if (st != BITNET_OK)

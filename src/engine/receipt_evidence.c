@@ -52,6 +52,18 @@ static bool check_provider(checking *c, uint32_t allowed)
            no(c, "environment.provider %s does not fit environment.isa and OS", name);
 }
 
+/* Halves are multiplied on a GPU only; receipts of earlier versions do not say. */
+static bool check_precision(checking *c)
+{
+    char buf[64];
+    const char *name = text_at(c, "environment.precision"), *backend = text_at(c, "backend");
+    bool fp32 = !at(c->root, "environment.precision") || strcmp(name, "fp32") == 0;
+    if (!fp32 && strcmp(name, "fp16") != 0 && strcmp(name, "bf16") != 0)
+        return no(c, "environment.precision \"%s\" is none of fp32, fp16, bf16", shown(name, buf));
+    return fp32 || strcmp(backend, "cuda") == 0 ||
+           no(c, "environment.precision %s is not of %.20s", name, backend);
+}
+
 bool bnet_evidence_isa(checking *c)
 {
     char buf[64];
@@ -70,7 +82,7 @@ bool bnet_evidence_isa(checking *c)
         if (needs & ~allowed)
             return no(c, "kernel %s is beyond environment.isa %s", k->id, isa);
     }
-    return check_provider(c, allowed);
+    return check_provider(c, allowed) && check_precision(c);
 }
 
 /* ---- formats ---- */

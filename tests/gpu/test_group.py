@@ -143,6 +143,7 @@ def test_wishes_that_cannot_be():
                        (("--device", "cpu,cpu"), "not a list of devices"),
                        (("--device", "cuda:0,cuda:1", "--split", "none"), "several devices are named .* name one, or use"),
                        (("--device", "cpu", "--split", "layer"), "divides a model among devices, but the device is cpu"),
+                       (("--device", "cuda:0", "--split", "layer"), r"only cuda:0 is named; name several \(cuda:0,cuda:0 makes two"),
                        (("--split", "tensor", "--device", "auto"), "the device is auto; use --device cuda for all")):
         fails(2, "run", "-m", model("nano"), *ASK, *args, env=ok, says=says)
     fails(12, "run", "-m", model("nano"), *ASK, "--device", "cuda:0,cuda:2", env=ok, says="there are fewer devices: cuda:0 .*, cuda:1")

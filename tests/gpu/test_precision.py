@@ -147,6 +147,13 @@ def test_a_precision_without_effect_is_told():
     fails(2, *ask(), "--precision", "fp8", says="fp32|fp16|bf16|auto")
 
 
+def test_specialising_the_cpu_is_told():
+    r = expect(0, *ask(), "--device", "cpu", "--gpu-specialise", env={})
+    check("gpu-specialise: the CPU's kernels are those of the build: nothing is compiled" in r.err, r.err)
+    r = expect(0, *ask(), "--device", "cpu", env={})
+    check("gpu-specialise" not in r.err, r.err)
+
+
 def validated(code, **env):
     r = run("validate", "--device", "cuda", "--quick", "--json", env=with_gpu(90, **env))
     check(r.code in (code, 10), f"exit {r.code}: {r.err[:300]}")  # 10: how an emulated device gives memory back is not its matter

@@ -37,7 +37,7 @@ static void test_P_3_lists_and_splits(void **state)
         {2, "cuda", NULL, "requested=cuda detected=[cuda,cpu] selected=cuda", 0, 0},
         {2, "cuda", "none", "requested=cuda detected=[cuda,cpu] selected=cuda", 0, 0},
         {1, "cuda", "tensor", "requested=cuda detected=[cuda,cpu] selected=cuda", 1, 1},
-        {2, "cuda:1", "layer", "requested=cuda:1 detected=[cuda,cpu] selected=cuda:1", 0, 0},
+        {2, "cuda:1", "none", "requested=cuda:1 detected=[cuda,cpu] selected=cuda:1", 0, 0},
         {2, "cuda", "tensor",
          "requested=cuda detected=[cuda,cpu] selected=cuda:0,cuda:1 split=tensor", 2, 2},
         {2, "CUDA:1,cuda:0", NULL,
@@ -100,6 +100,9 @@ static void test_wishes_that_are_refused(void **state)
         {"cpu", "layer", BITNET_ARGUMENT, "but the device is cpu"},
         {"auto", "tensor", BITNET_ARGUMENT, "but the device is auto"},
         {"gpu", "tensor", BITNET_ARGUMENT, "but the device is gpu"},
+        {"cuda:0", "tensor", BITNET_ARGUMENT,
+         "but only cuda:0 is named; name several (cuda:0,cuda:0"},
+        {"cuda:1", "layer", BITNET_ARGUMENT, "but only cuda:1 is named"},
         {"cuda:0,cuda:2", NULL, BITNET_NOT_AVAILABLE, "fewer devices: cuda:0 (card 0), cuda:1"},
     };
     (void)state;
