@@ -125,6 +125,18 @@ def test_receipt_names_the_ranks():
         expect(0, "receipt", "verify", path, env=gpus())
 
 
+def test_a_precision_without_effect_is_told():
+    """No matrix of floats anywhere, as on one device; and none on the first rank but the head on the last."""
+    gguf, says = temp("mini.gguf"), "precision fp16: the model has no matrix of floats, nothing is computed in it"
+    expect(0, "bench", "--synthetic", "nano", "--head", "q8_0", "--tests", "pp1", "--repeat", "1", "--device", "cpu",
+           "--model-out", gguf)
+    for where in (("--device", "cuda"), two("tensor"), two("layer")):
+        r = expect(0, "run", "-m", gguf, *SHORT, *where, "--precision", "fp16", env=gpus())
+        equal(r.err.count(says), 1, where)
+        r = expect(0, "run", "-m", model("nano"), *SHORT, *where, "--precision", "fp16", env=gpus())
+        equal(r.err.count(says), 0, where)
+
+
 def test_P_3_topology_is_printed():
     r = expect(0, "devices", env=gpus(2, PEERS=1))
     check(re.search(r"cuda:0 +- +direct\s+cuda:1 +direct +-", r.out), r.out)

@@ -289,15 +289,11 @@ static double gpu_read_limit(bnet_backend *b)
     return best;
 }
 
-/* A precision that nothing of the model takes has no effect: say so. */
 static void gpu_weights_done(bnet_backend *b, const bnet_log *log)
 {
     const gpu_backend *be = gpu_of(b);
     bnet_gpu_weights_done(b, log);
-    if (gpu_half(be->precision) && !be->n_half)
-        bnet_logf(log, BITNET_LOG_WARN, be->d->c->name,
-                  "precision %s: the model has no matrix of floats, nothing is computed in it",
-                  bitnet_precision_text(be->precision));
+    bnet_gpu_precision_used(be, be->n_half, log);
 }
 
 /* ---- opening ---- */

@@ -1,5 +1,6 @@
 /* group_facts.c - what a group says of itself: the sum of what its ranks do, each device once. */
 #include "backend/gpu/group.h"
+#include "backend/gpu/precision.h"
 
 /* The same kernel of several ranks is one kernel. */
 static size_t group_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
@@ -148,15 +149,18 @@ static size_t group_profile_read(bnet_backend *b, bnet_kernel_time *out, size_t 
     return first->v->profile_read(first, out, cap);
 }
 
-/* What each rank has now, once all weights are there. */
+/* What each rank has now, once all weights are there; that of floats may all lie on one. */
 static void group_weights_done(bnet_backend *b, const bnet_log *log)
 {
     gpu_group *g = group_of(b);
+    size_t n_half = 0;
     for (int r = 0; r < g->n; r++) {
         gpu_backend *be = gpu_of(g->rank[r]);
+        n_half += be->n_half;
         bnet_logf(log, BITNET_LOG_INFO, "gpu", "rank %d: device %d (%s): %.1f MB of weights", r,
                   be->d->gpu.device_id, be->d->gpu.name, (double)be->weight_bytes / 1e6);
     }
+    bnet_gpu_precision_used(gpu_of(g->rank[0]), n_half, log);
 }
 
 void bnet_group_fill_facts(bnet_backend_vtable *v, const bnet_backend_vtable *first)

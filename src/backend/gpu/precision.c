@@ -221,3 +221,11 @@ bitnet_status bnet_gpu_precision(gpu_backend *be, bitnet_precision wanted, bitne
     tell(be, wanted, why.message);
     return BITNET_OK;
 }
+
+void bnet_gpu_precision_used(const gpu_backend *be, size_t n_half, const bnet_log *log)
+{
+    if (gpu_half(be->precision) && !n_half)
+        bnet_logf(log, BITNET_LOG_WARN, be->d->c->name,
+                  "precision %s: the model has no matrix of floats, nothing is computed in it",
+                  bitnet_precision_text(be->precision));
+}
