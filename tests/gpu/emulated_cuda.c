@@ -284,12 +284,6 @@ API int cuDevicePrimaryCtxRelease_v2(int device)
     return OK;
 }
 
-API int cuDevicePrimaryCtxReset_v2(int device)
-{
-    (void)device;
-    return fault("cuDevicePrimaryCtxReset");
-}
-
 /* ---- memory: 256 bytes before each piece, in which is whose pool it is of ---- */
 
 API int cuMemGetInfo_v2(size_t *left, size_t *total)

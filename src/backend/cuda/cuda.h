@@ -92,7 +92,6 @@ typedef struct cuda_driver {
     cu_event mark; /* of the work another device waits for; made when first needed */
     bool pooled;   /* memory is taken in stream order */
     cu_pool pool;  /* from a pool of our own; NULL: from the device's */
-    bool gone;     /* the device is lost: it is reset when this is closed */
 } cuda_driver;
 
 /* Opens device `index` with the kernels of this build. `loader` is dlopen's but in tests. Fails

@@ -258,15 +258,8 @@ static int cuda_between(gpu_driver *d, int first, int second, double *ms)
 
 /* ---- opening and closing ---- */
 
-static int cuda_reset(gpu_driver *d)
-{
-    cuda_driver *c = cuda(d);
-    if (!c->cu.context_reset)
-        return 801; /* CUDA_ERROR_NOT_SUPPORTED */
-    c->gone = true;
-    return 0;
-}
-
+/* The last of a process that gives the primary context back destroys it: that resets a lost device,
+ * and never below others that still hold handles of it. */
 static void cuda_close(gpu_driver *d)
 {
     cuda_driver *c = cuda(d);
@@ -286,8 +279,6 @@ static void cuda_close(gpu_driver *d)
         for (size_t i = 0; i < c->n_modules; i++)
             c->cu.module_free(c->modules[i]);
         c->cu.context_set(NULL);
-        if (c->gone)
-            c->cu.context_reset(c->device);
         c->cu.context_release(c->device);
     }
     if (c->library)
@@ -318,7 +309,6 @@ static const gpu_calls calls = {.name = "cuda",
                                 .graph_release = cuda_graph_release,
                                 .stamp = cuda_stamp,
                                 .between = cuda_between,
-                                .reset = cuda_reset,
                                 .occupancy = cuda_occupancy,
                                 .after = bnet_cuda_after,
                                 .reach = bnet_cuda_reach,

@@ -66,7 +66,6 @@ typedef struct gpu_calls {
     void (*graph_release)(gpu_driver *d, gpu_graph g);
     int (*stamp)(gpu_driver *d, int slot); /* notes the time on the device, 0 <= slot < 144 */
     int (*between)(gpu_driver *d, int first, int second, double *ms); /* waits for the second */
-    int (*reset)(gpu_driver *d); /* of a lost device: close will give it back reset */
     int (*occupancy)(gpu_driver *d, gpu_kernel k, const gpu_dims *dims, gpu_occupancy *out);
 
     /* ---- several devices: all of these or none ---- */

@@ -319,11 +319,11 @@ static void gpu_close(bnet_backend *b)
         bnet_gpu_usage_end(be);
         if (be->memory)
             bnet_gpu_memory_close(be);
-        if (be->lost && be->d->c->reset) { /* others of this process may begin anew on it */
-            be->d->c->reset(be->d);
+        if (be->lost)
             bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name,
-                      "device %d was reset after it had failed", be->d->gpu.device_id);
-        }
+                      "device %d had failed: given back, which resets it unless others of this "
+                      "process still use it",
+                      be->d->gpu.device_id);
         be->d->c->close(be->d);
     }
     bnet_backend_close(be->host);
