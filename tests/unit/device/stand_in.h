@@ -89,7 +89,8 @@ static int cu_attribute(int *v, int which, int device)
 
 static int cu_peer(int *can, int device, int other)
 {
-    *can = S.cu_peers >> (4 * (device - 100) + (other - 100)) & 1;
+    unsigned bit = 4u * (unsigned)(device - 100) + (unsigned)(other - 100);
+    *can = bit < 32 && (S.cu_peers >> bit & 1);
     return 0;
 }
 
