@@ -1,5 +1,7 @@
 /* test_tokenizer_random.c - decode(encode(x)) == x for texts nobody wrote, and time bounds on texts
  * made to hurt. */
+#include <stdlib.h>
+
 #include "test.h"
 
 #include "text/tokenizer.h"
@@ -106,8 +108,11 @@ static size_t random_bytes(uint64_t *seed, char *out, size_t n)
     return n;
 }
 
-static void round_trips(const opened *o, int n_texts)
+/* BITNET_GOLDEN_QUICK=1 is for sanitizers and emulators. */
+static void round_trips(const opened *o)
 {
+    const char *quick = getenv("BITNET_GOLDEN_QUICK");
+    int n_texts = quick && *quick && *quick != '0' ? 500 : 4000;
     char text[4 * 64];
     for (int i = 0; i < n_texts; i++) {
         uint64_t seed = (uint64_t)i, state = seed;
@@ -130,7 +135,7 @@ static void random_small_vocabularies(void **state)
             spm_base(&v);
         v.pre = i < 2 ? pres[i] : NULL;
         opened o = open_gguf(vocab_write(&v));
-        round_trips(&o, 4000);
+        round_trips(&o);
         shut(&o);
     }
 }
@@ -142,7 +147,7 @@ static void random_published_vocabularies(void **state)
         opened o;
         if (!open_shared(published[i], &o))
             skip();
-        round_trips(&o, 4000);
+        round_trips(&o);
         check_round_trip(o.t, "a</s> b<s>c <|eot_id|>d", 23, BITNET_TEXT_SPECIAL, 0);
         shut(&o);
     }
