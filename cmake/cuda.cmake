@@ -27,8 +27,7 @@ file(GLOB cuda_files CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/
 file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cuh
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/batch.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/decode.h
-     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/plain.h)
-list(FILTER cuda_headers EXCLUDE REGEX "/w2_tiles\\.cuh$") # of a few kernels only: below
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/plain.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/tiles.h)
 set(cuda_images "")
 set(cuda_list "/* generated: IMAGE(name, file) of every kernel image */\n")
 foreach(f ${cuda_files})
@@ -42,14 +41,9 @@ foreach(f ${cuda_files})
   if(name MATCHES "wgmma$|_sm90$") # Hopper's own instructions
     set(arch ${cuda_hopper})
   endif()
-  set(needs ${cuda_headers})
-  if(name MATCHES "tiles|prompt|sample")
-    list(APPEND needs ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/tiles.h
-         ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/w2_tiles.cuh)
-  endif()
   string(REPLACE ";" "|" flags "${flags};${arch}")
-  string(REPLACE ";" "|" headers "${needs}")
-  add_custom_command(OUTPUT ${image} DEPENDS ${f} ${needs} VERBATIM
+  string(REPLACE ";" "|" headers "${cuda_headers}")
+  add_custom_command(OUTPUT ${image} DEPENDS ${f} ${cuda_headers} VERBATIM
                      COMMAND ${CMAKE_COMMAND} -DNVCC=${BITNET_NVCC} -DFLAGS=${flags} -DSOURCE=${f} -DHEADERS=${headers}
                              -DINCLUDE=${CMAKE_CURRENT_LIST_DIR}/../src -DOUT=${image} -DSTORE=${BITNET_CUDA_STORE}
                              -P ${CMAKE_CURRENT_LIST_DIR}/cuda_image.cmake
@@ -61,6 +55,7 @@ endforeach()
 set(cuda_sources "/* generated: SOURCE(id, name, file) of every source that is carried */\n")
 file(GLOB cuda_rtc CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/special/*.cuh)
 list(APPEND cuda_rtc ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/w2_gemv.cu ${cuda_headers})
+list(FILTER cuda_rtc EXCLUDE REGEX "/(wgmma|w2_tiles|attn16)\\.cuh$|/(tiles|decode)\\.h$") # Hopper's alone
 foreach(f ${cuda_rtc})
   get_filename_component(f ${f} ABSOLUTE)
   get_filename_component(name ${f} NAME)

@@ -4,6 +4,8 @@
 #include "backend/cuda/tiles.h"
 #include "kbench.cuh"
 
+#include <cstdarg>
+
 extern "C" {
 __global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
 __global__ void bnet_w2_gemm_mma_64(const bnet_cu_gemm_args a);
@@ -396,13 +398,74 @@ SECTION(norm_tiles_check)
         }
 }
 
-/* Random units: every byte made of codes 0..2. */
-static std::vector<uint8_t> random_units(size_t n, rng &g)
+/* ---- times ---- */
+
+/* A matrix to be timed: random units in several copies, more than the L2 cache keeps. */
+struct timed {
+    size_t bytes, copies;
+    dev<uint8_t> w;
+    bnet_cu_w2 m = {};
+    timed(const uint32_t s[2], size_t total, rng &g)
+        : bytes((size_t)s[0] * s[1] / 4), copies(total / bytes + 1), w(bytes * copies)
+    {
+        std::vector<uint8_t> some(1 << 20); /* every byte made of codes 0..2 */
+        for (auto &b : some)
+            b = (uint8_t)(g.below(3) | g.below(3) << 2 | g.below(3) << 4 | g.below(3) << 6);
+        for (size_t at = 0; at < w.n; at += some.size())
+            CU(cudaMemcpy(w.p + at, some.data(), std::min(some.size(), w.n - at),
+                          cudaMemcpyHostToDevice));
+        m.n_tiles = s[0] / 16, m.n_chunks = s[1] / 128, m.n_parts = 1;
+        m.part[0] = {0, s[0], 0.01f, s[0], nullptr};
+    }
+    bnet_cu_w2 copy(int i) const
+    {
+        bnet_cu_w2 c = m;
+        c.w = w.p + (size_t)i % copies * bytes;
+        return c;
+    }
+};
+
+/* What goes in and out: floats, their codes, a norm, and the outputs of the matrix. */
+struct timed_tokens {
+    acts x;
+    std::vector<float> f;
+    dev<float> dx, norm, y;
+    bnet_cu_norm_args n = {};
+    timed_tokens(timed &t, uint32_t k, uint32_t tokens, rng &g)
+        : x(k, tokens, g), f(normals((size_t)k * tokens, g)), dx(f), norm(f),
+          y((size_t)t.m.part[0].n_rows * tokens)
+    {
+        t.m.part[0].y = y.p;
+        n.x = dx.p, n.norm = norm.p, n.k = n.ld = k, n.eps = 1e-5f, n.act = x.a;
+    }
+    static std::vector<float> normals(size_t n, rng &g)
+    {
+        std::vector<float> f(n);
+        for (auto &v : f)
+            v = g.normal();
+        return f;
+    }
+    bnet_cu_gemm_args gemm(const timed &t, uint32_t splits) const
+    {
+        bnet_cu_gemm_args a = {};
+        a.m = t.m, a.act = x.a, a.n_tokens = x.tokens, a.splits = splits;
+        return a;
+    }
+};
+
+static std::string cell(const char *format, ...)
 {
-    std::vector<uint8_t> v(n);
-    for (auto &b : v)
-        b = (uint8_t)(g.below(3) | g.below(3) << 2 | g.below(3) << 4 | g.below(3) << 6);
-    return v;
+    char text[80];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    return text;
+}
+
+static double tops(const uint32_t s[2], uint32_t tokens, double us)
+{
+    return 2.0 * s[0] * s[1] * tokens / us * 1e-6;
 }
 
 SECTION(gemv_time)
@@ -412,42 +475,25 @@ SECTION(gemv_time)
                                 {3200, 10240}, {20480, 3200}};
     row("GEMV cold, us (TB/s); pdl: programmatic launch; x2: two blocks per multiprocessor");
     for (auto &s : list) {
-        size_t bytes = (size_t)s[0] * s[1] / 4, copies = 300000000 / bytes + 1;
-        std::vector<uint8_t> some = random_units(1 << 20, g);
-        dev<uint8_t> w(bytes * copies);
-        for (size_t at = 0; at < w.n; at += some.size())
-            CU(cudaMemcpy(w.p + at, some.data(), std::min(some.size(), w.n - at),
-                          cudaMemcpyHostToDevice));
-        acts x(s[1], 8, g);
-        std::vector<float> f(s[1], 0.5f);
-        for (auto &v : f)
-            v = g.normal();
-        dev<float> dx(f), norm(f), y((size_t)s[0] * 8);
-        bnet_cu_gemv_args a = {};
-        a.m.n_tiles = s[0] / 16, a.m.n_chunks = s[1] / 128, a.m.n_parts = 1;
-        a.m.part[0] = {0, s[0], 0.01f, s[0], y.p};
-        a.k = s[1], a.epilogue = BNET_CU_STORE;
+        timed t(s, 300000000, g);
+        timed_tokens x(t, s[1], 8, g);
         std::string line;
         for (auto &v : gemvs)
             for (int kind = 0; kind < 3; kind++) /* act8 of 1, of 8 tokens, norm inside */
                 for (int more = 1; more <= 2; more++)
                     for (int pdl = 0; pdl < 2; pdl++) {
+                        bnet_cu_gemv_args a = {};
+                        a.k = s[1], a.epilogue = BNET_CU_STORE, a.eps = 1e-5f, a.act = x.x.a;
                         a.n_tokens = kind == 1 ? 8 : 1;
-                        a.act = x.a;
-                        a.x = kind == 2 ? dx.p : nullptr;
-                        a.norm = kind == 2 ? norm.p : nullptr;
-                        a.eps = 1e-5f;
+                        a.x = kind == 2 ? x.dx.p : nullptr;
+                        a.norm = kind == 2 ? x.norm.p : nullptr;
                         double us = time_graph(120, [&](int i) {
-                            bnet_cu_gemv_args b = a;
-                            b.m.w = w.p + (size_t)i % copies * bytes;
-                            launch(v.fn, b, bnet_w2_gemv_launch(&b, (uint32_t)(n_sm * more)),
-                                   pdl);
+                            a.m = t.copy(i);
+                            launch(v.fn, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * more)), pdl);
                         });
-                        char cell[80];
-                        snprintf(cell, sizeof cell, " %s%s%s%s %.2f(%.3f)", v.name,
-                                 more == 2 ? "x2" : "", kind == 1 ? "t8" : kind == 2 ? "n" : "",
-                                 pdl ? "+pdl" : "", us, (double)bytes / us * 1e-6);
-                        line += cell;
+                        line += cell(" %s%s%s%s %.2f(%.3f)", v.name, more == 2 ? "x2" : "",
+                                     kind == 1 ? "t8" : kind == 2 ? "n" : "", pdl ? "+pdl" : "", us,
+                                     (double)t.bytes / us * 1e-6);
                     }
         row("%ux%u:%s", s[0], s[1], line.c_str());
     }
@@ -459,134 +505,93 @@ SECTION(gemm_time)
     const uint32_t list[][2] = {{13824, 2560}, {2560, 6912}, {3840, 2560}, {2560, 2560}};
     row("GEMM us (TOPS), s: split K");
     for (auto &s : list) {
-        size_t bytes = (size_t)s[0] * s[1] / 4, copies = 100000000 / bytes + 1;
-        std::vector<uint8_t> some = random_units(1 << 20, g);
-        dev<uint8_t> w(bytes * copies);
-        for (size_t at = 0; at < w.n; at += some.size())
-            CU(cudaMemcpy(w.p + at, some.data(), std::min(some.size(), w.n - at),
-                          cudaMemcpyHostToDevice));
+        timed t(s, 100000000, g);
         for (uint32_t tokens : {16u, 64u, 512u, 2048u}) {
-            acts x(s[1], tokens, g);
-            dev<float> y((size_t)s[0] * tokens);
+            timed_tokens x(t, s[1], tokens, g);
             dev<int32_t> work(64 << 20);
             dev<uint32_t> counters(65536);
             work.zero(), counters.zero();
             std::string line;
             for (auto &v : gemms)
                 for (uint32_t splits : {1u, 2u, 4u}) {
-                    bnet_cu_gemm_args a = {};
-                    a.m.n_tiles = s[0] / 16, a.m.n_chunks = s[1] / 128, a.m.n_parts = 1;
-                    a.m.part[0] = {0, s[0], 0.01f, s[0], y.p};
-                    a.act = x.a, a.n_tokens = tokens, a.splits = splits;
+                    bnet_cu_gemm_args a = x.gemm(t, splits);
                     a.work = work.p, a.counters = counters.p;
-                    if (splits > 1 && tokens > 600)
-                        continue;
-                    if (v.tokens > 64 && tokens <= 64)
+                    if ((splits > 1 && tokens > 600) || (v.tokens > 64 && tokens <= 64))
                         continue;
                     double us = time_graph(tokens > 600 ? 20 : 60, [&](int i) {
-                        bnet_cu_gemm_args b = a;
-                        b.m.w = w.p + (size_t)i % copies * bytes;
-                        launch(v.fn, b, bnet_w2_gemm_launch(&b, v.tokens, v.wgmma));
+                        a.m = t.copy(i);
+                        launch(v.fn, a, bnet_w2_gemm_launch(&a, v.tokens, v.wgmma));
                     });
-                    char cell[80];
-                    snprintf(cell, sizeof cell, " %s%s %.1f(%.0f)", v.name,
-                             splits == 1 ? "" : splits == 2 ? "s2" : "s4", us,
-                             2.0 * s[0] * s[1] * tokens / us * 1e-6);
-                    line += cell;
+                    line += cell(" %s%s %.1f(%.0f)", v.name,
+                                 splits == 1 ? "" : splits == 2 ? "s2" : "s4", us,
+                                 tops(s, tokens, us));
                 }
             row("%ux%u T=%u:%s", s[0], s[1], tokens, line.c_str());
         }
     }
 }
 
+static const uint32_t matrices[][2] = {{3840, 2560}, {2560, 2560}, {13824, 2560}, {2560, 6912}};
+
+static double norm_us(const timed_tokens &x)
+{
+    return time_graph(40, [&](int) {
+        launch(bnet_norm_tiles, x.n, bnet_norm_tiles_launch(x.x.tokens), true);
+    });
+}
+
 SECTION(tiles_time)
 {
     rng g(23);
-    const uint32_t list[][2] = {{3840, 2560}, {2560, 2560}, {13824, 2560}, {2560, 6912}};
     row("GEMM of tiles, 64 tokens, us: rows/splits without, with norm before (both pdl)");
-    for (auto &s : list) {
-        size_t bytes = (size_t)s[0] * s[1] / 4, copies = 200000000 / bytes + 1;
-        std::vector<uint8_t> some = random_units(1 << 20, g);
-        dev<uint8_t> w(bytes * copies);
-        for (size_t at = 0; at < w.n; at += some.size())
-            CU(cudaMemcpy(w.p + at, some.data(), std::min(some.size(), w.n - at),
-                          cudaMemcpyHostToDevice));
-        acts x(s[1], 64, g);
-        std::vector<float> f((size_t)64 * s[1]);
-        for (auto &v : f)
-            v = g.normal();
-        dev<float> dx(f), norm(f), y((size_t)s[0] * 64);
-        bnet_cu_norm_args n = {};
-        n.x = dx.p, n.norm = norm.p, n.k = n.ld = s[1], n.eps = 1e-5f, n.act = x.a;
+    for (auto &s : matrices) {
+        timed t(s, 200000000, g);
+        timed_tokens x(t, s[1], 64, g);
         std::string line;
-        double alone = time_graph(100, [&](int) {
-            launch(bnet_norm_tiles, n, bnet_norm_tiles_launch(64), true);
-        });
         for (uint32_t rows : {128u, 256u})
             for (uint32_t splits : {1u, 2u, 3u, 4u, 5u, 6u, 8u}) {
-                bnet_cu_gemm_args a = {};
-                a.m.n_tiles = s[0] / 16, a.m.n_chunks = s[1] / 128, a.m.n_parts = 1;
-                a.m.part[0] = {0, s[0], 0.01f, s[0], y.p};
-                a.act = x.a, a.n_tokens = 64, a.splits = splits;
+                bnet_cu_gemm_args a = x.gemm(t, splits);
                 bnet_cu_launch l = bnet_w2_tiles_launch(&a, rows);
-                if (bnet_cu_div(a.m.n_chunks, splits) > BNET_W2_TILES_CHUNKS || l.shared > shared_max ||
-                    l.grid[0] * l.grid[1] > 200 || l.grid[0] * l.grid[1] < 50)
+                if (bnet_cu_div(a.m.n_chunks, splits) > BNET_W2_TILES_CHUNKS ||
+                    l.shared > shared_max || l.grid[0] * l.grid[1] > 200 ||
+                    l.grid[0] * l.grid[1] < 50)
                     continue;
                 double us[2];
                 for (int with = 0; with < 2; with++)
                     us[with] = time_graph(100, [&](int i) {
-                        bnet_cu_gemm_args b = a;
-                        b.m.w = w.p + (size_t)i % copies * bytes;
+                        a.m = t.copy(i);
                         if (with)
-                            launch(bnet_norm_tiles, n, bnet_norm_tiles_launch(64), true);
-                        launch(rows == 128 ? bnet_w2_tiles_128 : bnet_w2_tiles_256, b, l, true, splits);
+                            launch(bnet_norm_tiles, x.n, bnet_norm_tiles_launch(64), true);
+                        launch(rows == 128 ? bnet_w2_tiles_128 : bnet_w2_tiles_256, a, l, true,
+                               splits);
                     });
-                char cell[80];
-                snprintf(cell, sizeof cell, " %u/%u(%u) %.2f,%.2f", rows, splits, l.grid[0] * l.grid[1], us[0], us[1]);
-                line += cell;
+                line += cell(" %u/%u(%u) %.2f,%.2f", rows, splits, l.grid[0] * l.grid[1], us[0],
+                             us[1]);
             }
-        row("%ux%u: norm %.2f;%s", s[0], s[1], alone, line.c_str());
+        row("%ux%u: norm %.2f;%s", s[0], s[1], norm_us(x), line.c_str());
     }
 }
 
+/* As a prompt launches it: `*` is what the backend chooses. */
 SECTION(prompt_time)
 {
     rng g(24);
-    const uint32_t list[][2] = {{3840, 2560}, {2560, 2560}, {13824, 2560}, {2560, 6912}};
-    row("GEMM of prompts, us (TOPS) by splits; norm before it");
-    for (auto &s : list)
+    row("GEMM of prompts, us (TOPS) by splits, * the backend's; norm before it");
+    for (auto &s : matrices) {
+        timed t(s, 100000000, g);
         for (uint32_t tokens : {128u, 512u, 2048u}) {
-            size_t bytes = (size_t)s[0] * s[1] / 4, copies = 100000000 / bytes + 1;
-            std::vector<uint8_t> some = random_units(1 << 20, g);
-            dev<uint8_t> w(bytes * copies);
-            for (size_t at = 0; at < w.n; at += some.size())
-                CU(cudaMemcpy(w.p + at, some.data(), std::min(some.size(), w.n - at),
-                              cudaMemcpyHostToDevice));
-            acts x(s[1], tokens, g);
-            std::vector<float> f((size_t)tokens * s[1]);
-            for (auto &v : f)
-                v = g.normal();
-            dev<float> dx(f), norm(f), y((size_t)s[0] * tokens);
-            bnet_cu_norm_args n = {};
-            n.x = dx.p, n.norm = norm.p, n.k = n.ld = s[1], n.eps = 1e-5f, n.act = x.a;
+            timed_tokens x(t, s[1], tokens, g);
             std::string line;
-            double alone = time_graph(40, [&](int) {
-                launch(bnet_norm_tiles, n, bnet_norm_tiles_launch(tokens), true);
-            });
             for (uint32_t splits = 1; splits <= BNET_PROMPT_SPLITS; splits++) {
-                bnet_cu_gemm_args a = {};
-                a.m.n_tiles = s[0] / 16, a.m.n_chunks = s[1] / 128, a.m.n_parts = 1;
-                a.m.part[0] = {0, s[0], 0.01f, s[0], y.p};
-                a.act = x.a, a.n_tokens = tokens, a.splits = splits;
+                bnet_cu_gemm_args a = x.gemm(t, splits);
+                bool chosen = bnet_w2_prompt_splits(&a, (uint32_t)n_sm) == splits;
                 double us = time_graph(40, [&](int i) {
-                    bnet_cu_gemm_args b = a;
-                    b.m.w = w.p + (size_t)i % copies * bytes;
-                    launch(bnet_w2_prompt, b, bnet_w2_prompt_launch(&b), true, splits);
+                    a.m = t.copy(i);
+                    launch(bnet_w2_prompt, a, bnet_w2_prompt_launch(&a), true, splits);
                 });
-                char cell[80];
-                snprintf(cell, sizeof cell, " %u: %.1f(%.0f)", splits, us, 2.0 * s[0] * s[1] * tokens / us * 1e-6);
-                line += cell;
+                line += cell(" %u%s %.1f(%.0f)", splits, chosen ? "*" : "", us, tops(s, tokens, us));
             }
-            row("%ux%u T=%u: norm %.2f;%s", s[0], s[1], tokens, alone, line.c_str());
+            row("%ux%u T=%u: norm %.2f;%s", s[0], s[1], tokens, norm_us(x), line.c_str());
         }
+    }
 }

@@ -36,24 +36,6 @@ static uint32_t shape_of(const gpu_backend *be, bnet_cu_gemm_args *a)
     return best_rows;
 }
 
-/* The same for prompts: what divides the columns best. */
-static void split_prompt(const gpu_backend *be, bnet_cu_gemm_args *a)
-{
-    uint32_t n_sm = (uint32_t)bnet_persistent_grid(&be->d->gpu, 1);
-    uint32_t best = UINT32_MAX, best_splits = 1;
-    for (a->splits = 1; a->splits <= BNET_MIN(BNET_PROMPT_SPLITS, a->m.n_chunks); a->splits++) {
-        bnet_cu_launch l = bnet_w2_prompt_launch(a);
-        uint32_t waves = bnet_cu_div(l.grid[0] * l.grid[1] * l.grid[2], n_sm);
-        uint32_t meeting = a->splits > 1 ? 2 * MEETING : 0;
-        uint32_t c = waves * (bnet_cu_div(a->m.n_chunks, a->splits) + FIXED + meeting);
-        if (c < best) {
-            best = c;
-            best_splits = a->splits;
-        }
-    }
-    a->splits = best_splits;
-}
-
 static void norm(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c)
 {
     bnet_cu_norm_args a = {
@@ -83,7 +65,7 @@ bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_cal
         return false;
     norm(be, n, c);
     if (!few)
-        split_prompt(be, &a);
+        a.splits = bnet_w2_prompt_splits(&a, (uint32_t)bnet_persistent_grid(&be->d->gpu, 1));
     bnet_cu_launch l = few ? bnet_w2_tiles_launch(&a, rows) : bnet_w2_prompt_launch(&a);
     run(be, n, few ? rows == 256 : 2, &l, &a);
     return true;

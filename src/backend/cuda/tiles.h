@@ -61,6 +61,25 @@ static inline bnet_cu_launch bnet_w2_prompt_launch(const bnet_cu_gemm_args *a)
     return l;
 }
 
+/* Into how many blocks the columns go: waves of blocks, each as long as its chunks and what every
+ * block pays before and after them, in chunks. */
+enum { BNET_PROMPT_FIXED = 4, BNET_PROMPT_MEETING = 2 };
+static inline uint32_t bnet_w2_prompt_splits(const bnet_cu_gemm_args *a, uint32_t n_sm)
+{
+    uint32_t best = 1, least = UINT32_MAX;
+    for (uint32_t splits = 1; splits <= BNET_PROMPT_SPLITS && splits <= a->m.n_chunks; splits++) {
+        bnet_cu_gemm_args b = *a;
+        b.splits = splits;
+        bnet_cu_launch l = bnet_w2_prompt_launch(&b);
+        uint32_t waves = bnet_cu_div(l.grid[0] * l.grid[1] * l.grid[2], n_sm);
+        uint32_t fixed = BNET_PROMPT_FIXED + (splits > 1 ? BNET_PROMPT_MEETING : 0);
+        uint32_t cost = waves * (bnet_cu_div(a->m.n_chunks, splits) + fixed);
+        best = cost < least ? splits : best;
+        least = cost < least ? cost : least;
+    }
+    return best;
+}
+
 /* bnet_topk_rows, then bnet_topk_join: as bnet_topk_part and _merge for many rows of up to
  * BNET_TOPK_ROW logits: fewer slices of a row, each read twice. work as there. 7.5 on, PDL. */
 enum { BNET_TOPK_ROWS_THREADS = 512, BNET_TOPK_ROWS_EACH = 64, BNET_TOPK_ROWS_SLICES = 16 };

@@ -3,7 +3,7 @@
  * vectors are the 128 columns of one product. Both operands lie in shared memory, rows of 128 bytes
  * whose pieces are exchanged as the products expect it. */
 #include "backend/cuda/batch.h"
-#include "common.cuh"
+#include "wgmma.cuh"
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
 
@@ -14,7 +14,7 @@ enum { STAGES = BNET_BATCH_STAGES, STAGE = BNET_BATCH_STAGE, THREADS = BNET_BATC
 #define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
 
 /* d [64 x 128] += a [64 x 16] * b [128 x 16], both in shared memory */
-static __device__ __forceinline__ void product(float *d, uint64_t a, uint64_t b)
+static __device__ __forceinline__ void halves_product(float *d, uint64_t a, uint64_t b)
 {
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
                  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
@@ -24,12 +24,6 @@ static __device__ __forceinline__ void product(float *d, uint64_t a, uint64_t b)
                  "%64, %65, 1, 1, 1, 0, 0;"
                  : F16(0), F16(16), F16(32), F16(48)
                  : "l"(a), "l"(b));
-}
-
-/* Matrix descriptor of 128-byte rows, 8 rows to a swizzle of 1024 bytes. */
-static __device__ __forceinline__ uint64_t describe(uint32_t addr)
-{
-    return (uint64_t)1 << 62 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 16 | (addr & 0x3ffff) >> 4;
 }
 
 /* Columns 64 i .. of the block's rows and vectors: 16-byte piece p of row r at p ^ (r & 7). */
@@ -57,13 +51,13 @@ static __device__ __forceinline__ void fetch(const bnet_cu_batch_args &a, uint32
 static __device__ __forceinline__ void multiply(uint32_t at, float (*c)[TOKENS])
 {
     uint64_t w = describe(at + threadIdx.x / 128 * 128 * 128), b = describe(at + ROWS * 128);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    group_arrive();
 #pragma unroll
     for (int k = 0; k < COLS / 16; k++) {
-        product(c[0], w + 2 * k, b + 2 * k);
-        product(c[1], w + (64 * 128 >> 4) + 2 * k, b + 2 * k);
+        halves_product(c[0], w + 2 * k, b + 2 * k);
+        halves_product(c[1], w + (64 * 128 >> 4) + 2 * k, b + 2 * k);
     }
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    group_commit();
 }
 
 /* High and low sums of a vector are TOKENS columns apart. */
@@ -100,9 +94,9 @@ KERNEL __launch_bounds__(THREADS, 1)
         __syncthreads();
         multiply(base + i % STAGES * STAGE, c);
         fetch(a, base + (i + STAGES - 2) % STAGES * STAGE, i + STAGES - 2, n);
-        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+        group_wait<1>();
     }
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    group_wait<0>();
     put(a, c);
 }
 

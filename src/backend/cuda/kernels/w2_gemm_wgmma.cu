@@ -8,72 +8,11 @@
  * thread its own 16 bytes, only to be on their way early enough. A stage is filled again two chunks
  * after its products began, when every warp has waited for them. */
 #include "w2_gemm.cuh"
+#include "wgmma.cuh"
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
 
 enum { THREADS = 256, WEIGHTS = THREADS * 16 };
-
-#define R4(i)  "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
-#define R16(i) R4(i), R4(i + 4), R4(i + 8), R4(i + 12)
-
-/* d [64 x N] += a (codes, registers) * b (shared memory) */
-template <int N> struct product;
-template <> struct product<64> {
-    static __device__ __forceinline__ void run(int *d, const uint32_t *a, uint64_t b)
-    {
-        asm volatile("wgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8 "
-                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
-                     "{%32,%33,%34,%35}, %36, 1;"
-                     : R16(0), R16(16)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-    }
-};
-template <> struct product<128> {
-    static __device__ __forceinline__ void run(int *d, const uint32_t *a, uint64_t b)
-    {
-        asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.s8 "
-                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
-                     "{%64,%65,%66,%67}, %68, 1;"
-                     : R16(0), R16(16), R16(32), R16(48)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-    }
-};
-
-static __device__ __forceinline__ void group_arrive()
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-static __device__ __forceinline__ void group_commit()
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-template <int N> static __device__ __forceinline__ void group_wait()
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-}
-
-/* Matrix descriptor of 128-byte rows, 8 rows to a swizzle of 1024 bytes. */
-static __device__ __forceinline__ uint64_t describe(uint32_t addr)
-{
-    return (uint64_t)1 << 62 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 16 | (addr & 0x3ffff) >> 4;
-}
-
-static __device__ __forceinline__ void unpack(uint4 w, uint32_t r[4][4])
-{
-#pragma unroll
-    for (int s = 0; s < 4; s++) {
-        r[s][0] = w.x >> 2 * s & 0x03030303u;
-        r[s][1] = w.y >> 2 * s & 0x03030303u;
-        r[s][2] = w.z >> 2 * s & 0x03030303u;
-        r[s][3] = w.w >> 2 * s & 0x03030303u;
-    }
-}
 
 template <int TOKENS> struct pipe {
     enum { STAGES = BNET_WGMMA_STAGES(TOKENS), BYTES = TOKENS * 128 };
@@ -99,12 +38,7 @@ template <int TOKENS> struct pipe {
 
     __device__ __forceinline__ uint4 weights(uint32_t c) const
     {
-        uint4 v;
-        asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "r"(weights_at(c))
-                     : "memory");
-        return v;
+        return load_shared16(weights_at(c));
     }
 
     /* Chunk c with the registers r; unpacks chunk c + 1 into the other set meanwhile. */
