@@ -294,6 +294,9 @@ typedef struct bnet_backend_vtable {
     const bnet_capabilities *(*capabilities)(const bnet_backend *be);
     /* Transfers, pool and precisions of a device; NULL: there is nothing of the kind (CPU). */
     void (*stats)(const bnet_backend *be, bnet_backend_stats *out);
+    /* Optional: where memory was last missing when buffer_new or kv_new said NULL, for messages:
+     * written to `out`, "" if it never was. */
+    void (*short_of)(bnet_backend *be, char *out, size_t cap);
     /* The most tokens of a pass that its memory is planned for; NULL: any number. */
     int (*batch_limit)(const bnet_backend *be);
     /* Memory of the device; NULL: it has none of its own (CPU). */

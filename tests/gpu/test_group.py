@@ -176,6 +176,42 @@ def test_a_rank_without_memory():
     check(r.code == 6 and re.search(r"rank 1 of 2: .*(do not fit on|cuda:) device 1", r.err), f"exit {r.code}: {r.err[-300:]}")
 
 
+def test_a_rank_without_memory_for_the_session():
+    """Weights fit everywhere; the cache or the workspace does not on the second device, which is named."""
+    seen = set()
+    for split in SPLITS:
+        for n in range(350000, 1000000, 50000):
+            r = run("run", "-m", model("nano"), *SHORT, *two(split, 1), env=gpus(2, MEMORY=f"4000000000,{n}"))
+            check(r.code in (0, 6), f"{split}, {n}: exit {r.code}: {r.err[-300:]}")
+            check(r.code == 0 or re.search(r"rank 1\b", r.err), f"{split}, {n}: {r.err[-300:]}")
+            for what in ("key/value cache", "workspace"):
+                if re.search(rf"out of memory: {what} of \d+ \w+ needs \d+ bytes, too many for rank 1 of 2 \(device 1, 0.00 GB "
+                             r"free\); \w+", r.err):
+                    seen.add(what)
+    equal(seen, {"key/value cache", "workspace"}, "what was missing")
+
+
+def test_DET_14_the_least_memory_decides():
+    """4 GB on either rank: its policy is the group's, for passes and for what is recorded; the text is the same."""
+    prompt = "Once upon a time there was a little dog and it was happy. " * 10
+    args = ("run", "-m", model("nano"), "-p", prompt, "--greedy", "-n", "4", "--json", "--batch", "1024")
+    small, large = "recorded steps of up to 8 timelines, passes of up to 128 tokens", "64 timelines, passes of up to 1024 tokens"
+    want = expect(0, *args, "--device", "cuda", env=gpus()).json()["text"]
+    launches = {}
+    for memory, least, says in (("24000000000", 0, large), ("24000000000,4000000000", 1, small), ("4000000000,24000000000", 0, small)):
+        env = gpus(2, MEMORY=memory if "," in memory else f"{memory},{memory}")
+        r = expect(0, *args, *two("layer", 1), env=env, says=rf"memory policy \w+, as rank {least} has it: .*{says}")
+        launches[memory] = r.json()["stats"]["performance"]["launches"]
+        equal(r.json()["text"], want, memory)
+        path = temp("bt.json")
+        expect(0, "bench", "-m", model("nano"), "--device", "cuda:0,cuda:1", "--split", "layer", "--tests", "bt9", "--repeat", "1",
+               "--receipt", path, env=env)
+        with open(path, encoding="utf-8") as f:
+            equal(json.load(f)["graph_replays"] > 0, says == large, memory)
+    few, *more = launches.values()
+    check(all(n > few for n in more), launches)
+
+
 def test_every_call_that_can_fail():
     """Whichever call it is and whenever: an error with a message, or the right text where a step may be repeated."""
     want = expect(0, "run", "-m", model("nano"), *SHORT, "--device", "cuda", env=gpus()).out

@@ -161,8 +161,9 @@ static bool in_sequence(const bnet_pass *p)
 /* Is there anything to gain, and can it be done at all? */
 static bool may_repeat(gpu_group *g, const bnet_pass *p)
 {
-    if (p->step->n_tokens > TOKENS || !in_sequence(p) || !g->link->recordable || !alive(g) ||
-        !gpu_at(g, 0)->d->c->record_begin || gpu_profiling(gpu_at(g, 0)))
+    if (p->step->n_tokens > BNET_MIN(g->plan.max_batch, (int)TOKENS) || !in_sequence(p) ||
+        !g->link->recordable || !alive(g) || !gpu_at(g, 0)->d->c->record_begin ||
+        gpu_profiling(gpu_at(g, 0)))
         return false;
     if (!g->records)
         g->records = bnet_calloc(1, sizeof *g->records);
