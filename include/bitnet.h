@@ -278,6 +278,7 @@ typedef struct bitnet_device_stats {
     double avg_quantize_ms, avg_matmul_ms; /* of one operation, with the norm, gate or sum before it
                                               where that is the same call; 0 without any */
     uint64_t n_replays; /* passes that a GPU repeated from a recording; their kernels are counted */
+    uint64_t n_unrecorded; /* passes that would have been, but recording failed: launched instead */
 } bitnet_device_stats;
 
 typedef struct bitnet_stats {

@@ -139,9 +139,10 @@ typedef struct bnet_pass {
 typedef struct bnet_backend_stats {
     uint64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, cache_hits, cache_misses;
     uint64_t memory_allocated, memory_peak, memory_used, memory_total;
-    uint64_t n_launches;  /* kernels that ran on it, one use may be several; 0: as many as uses */
-    uint64_t n_replays;   /* of recorded passes; their kernels are counted like all others */
-    uint64_t memory_pool; /* of memory_allocated: buffers of passes and calls */
+    uint64_t n_launches;   /* kernels that ran on it, one use may be several; 0: as many as uses */
+    uint64_t n_replays;    /* of recorded passes; their kernels are counted like all others */
+    uint64_t n_unrecorded; /* passes that would have been, but recording failed: launched instead */
+    uint64_t memory_pool;  /* of memory_allocated: buffers of passes and calls */
     double fp16_ms, bf16_ms;
     bitnet_precision precision; /* the weights' float matrices are multiplied in */
     bitnet_precision settled;   /* what was settled on, with or without such weights */

@@ -316,17 +316,45 @@ def test_a_launch_that_fails():
 
 def test_reading_results_may_fail():
     """Pinned memory for logits, or the copy of them: nothing is read that did not come. An error by name; under auto the
-    CPU's text. A launch that the driver refuses while a step is recorded: the same."""
+    CPU's text."""
     short = ("run", "-m", model("nano"), "-p", "Once upon a time", "-n", "6", "--ignore-eos")
-    hot, greedy = ("--temperature", "1.5", "--top-k", "0", "--seed", "3"), ("--greedy",)
-    want = {how: expect(0, *short, *how, "--device", "cpu").out for how in (hot, greedy)}
-    for fault, how in (("cuMemHostAlloc 6 2", hot), ("cuMemcpyDtoH 6 2", hot), ("cuLaunchKernel 65 701", greedy)):
-        r = expect(0, *short, *how, "--device", "auto", env=with_gpu(90, FAIL=fault), says="goes on on the CPU")
-        equal(r.out, want[how], fault)
+    hot = ("--temperature", "1.5", "--top-k", "0", "--seed", "3")
+    want = expect(0, *short, *hot, "--device", "cpu").out
+    for fault in ("cuMemHostAlloc 6 2", "cuMemcpyDtoH 6 2"):
+        r = expect(0, *short, *hot, "--device", "auto", env=with_gpu(90, FAIL=fault), says="goes on on the CPU")
+        equal(r.out, want, fault)
     expect(6, *short, *hot, "--device", "cuda", env=with_gpu(90, FAIL="cuMemcpyDtoH 6 2"),
            says=r"cuda was asked for by name.*copying to the host: CUDA_ERROR_OUT_OF_MEMORY \(2\)")
     fails(6, *short, *hot, "--device", "cuda:0,cuda:0", env=with_gpu(90, FAIL="cuMemHostAlloc 9 2"),
           says="CUDA_ERROR_OUT_OF_MEMORY|out of memory")
+
+
+UNRECORDED = ("cuStreamBeginCapture 1 900", "cuStreamEndCapture 1 901", "cuGraphInstantiate 1 2", "cuLaunchKernel 65 701")
+
+
+def test_steps_that_cannot_be_recorded_are_launched():
+    """Whatever fails while a step is recorded, a launch the driver refuses there too: the same text by single launches, told
+    once, counted; strict mode ends with the error. A device that is lost then is lost."""
+    path, short = temp("unrecorded.json"), ("run", "-m", model("nano"), "-p", "Once upon a time", "--greedy", "-n", "9", "--ignore-eos")
+    want = expect(0, *short, "--device", "cpu").out
+    for fault in UNRECORDED:
+        env = with_gpu(90, FAIL=fault)
+        r = expect(0, *short, "--device", "cuda", "--receipt", path, env=env,
+                   says=r"a step could not be recorded: cuda: device 0 .*; steps are launched kernel by kernel from now on")
+        equal((r.out, r.err.count("could not be recorded")), (want, 1), fault)
+        with open(path, encoding="utf-8") as f:
+            receipt = json.load(f)
+        equal((receipt["graph_replays"], receipt["unrecorded_steps"]), (0, 7), fault)
+        equal((receipt["compute_path"], receipt["backend"]), ("real", "cuda"), fault)
+        expect(0, "receipt", "verify", path, env=with_gpu(90))
+        expect(12 if "Inst" not in fault else 6, *short, "--device", "auto", "--strict", env=env,
+               says=r"strict mode allows no fallback: position \d+: cuda: device 0")
+    for change, says in (({"unrecorded_steps": 99}, "steps were fetched only"),
+                         ({"environment": {**receipt["environment"], "BITNET_STRICT_MODE": True}}, "strict mode allows none")):
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({**receipt, **change}, f)
+        fails(13, "receipt", "verify", path, env=with_gpu(90), says=says)
+    expect(12, *short, "--device", "cuda", env=with_gpu(90, FAIL="cuStreamEndCapture 1 719"), says=r"\(719\)")
 
 
 def test_failures_while_opening():

@@ -233,11 +233,20 @@ def test_every_call_that_can_fail():
 
 
 def test_steps_that_cannot_be_recorded_are_composed():
-    want = ask(gpus(), "--device", "cuda")
+    """The rule of one device: told once, counted, refused in strict mode."""
+    path = temp("unrecorded.json")
+    want = expect(0, "run", "-m", model("nano"), *SHORT, "--device", "cuda", env=gpus()).out
     for split in SPLITS:
-        for fault in ("cuStreamBeginCapture 1 900", "cuStreamEndCapture 1 901"):
-            r = ask(gpus(2, FAIL=fault), *two(split, 1))
-            equal(r, want, (split, fault))
+        for fault in ("cuStreamBeginCapture 1 900", "cuStreamEndCapture 1 901", "cuGraphInstantiate 1 2"):
+            env = gpus(2, FAIL=fault)
+            args = ("run", "-m", model("nano"), *SHORT, *two(split, 1))
+            r = expect(0, *args, "--receipt", path, env=env, says="a step could not be recorded: cuda: device 0")
+            equal((r.out, r.err.count("could not be recorded")), (want, 1), (split, fault))
+            with open(path, encoding="utf-8") as f:
+                receipt = json.load(f)
+            equal((receipt["graph_replays"], receipt["unrecorded_steps"]), (0, 4), (split, fault))
+            expect(0, "receipt", "verify", path, env=gpus(2))
+            expect(12 if "Inst" not in fault else 6, *args, "--strict", env=env, says="rank 0 of 2: cuda: device 0.*recording a step")
 
 
 def test_a_rank_lost_in_a_run():

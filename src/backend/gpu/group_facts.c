@@ -72,6 +72,7 @@ static void group_stats(const bnet_backend *b, bnet_backend_stats *out)
         out->memory_total += again(g, r) ? 0 : s.memory_total;
         out->n_launches += s.n_launches;
         out->n_replays += s.n_replays;
+        out->n_unrecorded += s.n_unrecorded;
         if (r == 0)
             memcpy(out->device, s.device, sizeof out->device);
         out->fp16_ms += s.fp16_ms;
