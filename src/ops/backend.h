@@ -365,6 +365,7 @@ typedef struct bnet_backend_want {
     const bnet_log *log;
     const bnet_pack_cache *cache; /* NULL: nothing is kept; read when the backend opens */
     const char *cache_dir;        /* where other things may be kept; NULL: nowhere */
+    const char *nvrtc;            /* the run-time compiler's library; NULL: the system's */
     bool specialise;              /* kernels compiled for the model's shapes are preferred */
     bool no_pack;                 /* weights are used as they lie in the file, where they can be */
     bitnet_precision precision;   /* of float matrices; the backend says in what it computes */

@@ -5,7 +5,6 @@ exit code; only --device auto goes on on the CPU."""
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -445,18 +444,29 @@ def test_P_6_no_compiler_or_one_that_fails():
     check("NVRTC 13.0 cannot compile w2_gemv_spec.cuh: NVRTC_ERROR_COMPILATION: w2_gemv.cu(7): error: emulated mistake" in r.err
           and "i2s_gpu_gemv " in r.err and "i2s_gpu_gemv_rtc" not in r.err.split("[")[-1], r.err[-800:])
     equal(kept(temp("rtc-fail")), [], "kept")
-    alone = temp("only-libcuda")
-    os.makedirs(alone, exist_ok=True)
-    shutil.copy(os.path.join(EMULATED, "libcuda.so.1"), alone)
-    if not os.path.exists("/usr/local/cuda/lib64/libnvrtc.so"):
-        r, _ = specialised(temp("rtc-none"), LD_LIBRARY_PATH=alone)
-        equal(r.out, want, "text")
-        check("libnvrtc.so.13 is not installed: install NVRTC" in r.err and "those of the build are used" in r.err, r.err[-800:])
+    absent = os.path.join(temp("nowhere"), "libnvrtc.so.13")
+    r, n = specialised(temp("rtc-none"), BITNET_NVRTC=absent)
+    equal((r.out, n), (want, 0), "text")
+    check(f"the library {absent} is not installed: install NVRTC" in r.err and "those of the build are used" in r.err, r.err[-800:])
+    r, n = specialised(temp("rtc-named"), "--nvrtc", os.path.join(EMULATED, "libnvrtc.so.13"))
+    check(r.out == want and n >= 4, r.err[-500:])
     r, n = specialised(temp("rtc-load"), BITNET_EMULATED_FAIL=f"cuModuleLoadData {images() + 1} 200")
     check(r.out == want and n >= 4, r.err[-500:])
     r = expect(0, "run", "-m", model("nano"), *ASK, "--device", "cuda", "-v",
                env={**with_gpu(90), "BITNET_EMULATED_NVRTC": "fail"})
     check("NVRTC" not in r.err, r.err[-500:])
+
+
+def test_P_6_strict_mode_takes_the_compiled_or_nothing():
+    """No compiler, one that fails, a chip they do not serve: the error and 12, where otherwise a warning would do."""
+    args = ("run", "-m", model("nano"), *ASK, "--device", "cuda", "--gpu-specialise", "--cache", "off")
+    old = "serves from compute capability 7.5 on, device 0 has 5.0: nothing is compiled"
+    fails(12, *args, "--strict", "--nvrtc", "/nowhere/libnvrtc.so", env=with_gpu(90), says="/nowhere/libnvrtc.so is not installed")
+    fails(12, *args, "--strict", env=with_gpu(50), says=old)
+    expect(12, *args, "--strict", env={**with_gpu(90), "BITNET_EMULATED_NVRTC": "fail"},
+           says="emulated mistake; strict mode takes no other(.|\n)*i2s_gpu_gemv_rtc: CUDA_ERROR_NOT_FOUND")
+    equal(expect(0, *args, env=with_gpu(50), says=old).out, text(None, "--device", "cpu"), "told")
+    expect(0, *args, "--strict", env=with_gpu(90))
 
 
 if __name__ == "__main__":

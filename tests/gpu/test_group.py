@@ -161,6 +161,22 @@ def test_wishes_that_cannot_be():
     fails(12, "run", "-m", model("nano"), *ASK, "--device", "cuda:0,cuda:2", env=ok, says="there are fewer devices: cuda:0 .*, cuda:1")
 
 
+def test_a_split_of_the_environment_is_a_default():
+    """It divides where several devices are meant and refuses nothing elsewhere; the command line is taken at its word."""
+    args = ("run", "-m", model("nano"), *SHORT, "-v")
+    want = expect(0, *args, "--device", "cpu").out
+    for device, says in (("cpu", "selected=cpu\n"), ("auto", "selected=cuda\n"), ("gpu", "selected=cuda\n"),
+                         ("cuda:1", "selected=cuda:1\n"), ("cuda", "selected=cuda:0,cuda:1 split=tensor"),
+                         ("cuda:0,cuda:1", "selected=cuda:0,cuda:1 split=tensor")):
+        for how in (("--device", device), ()):
+            env = {**gpus(2), "BITNET_SPLIT": "tensor", **({} if how else {"BITNET_DEVICE": device})}
+            equal(expect(0, *args, *how, env=env, says=says).out, want, (device, how))
+    expect(0, *args, env={**gpus(2), "BITNET_SPLIT": "layer"}, says="selected=cuda\n")
+    expect(0, *args, "--device", "cuda:0,cuda:1", env={**gpus(2), "BITNET_SPLIT": "none"}, says="split=layer")
+    fails(2, *args, "--device", "cpu", "--split", "tensor", env={**gpus(2), "BITNET_SPLIT": "none"}, says="the device is cpu")
+    fails(2, *args, "--device", "cpu", env={**gpus(2), "BITNET_SPLIT": "rows"}, says="BITNET_SPLIT")
+
+
 def test_a_model_that_cannot_be_divided():
     many = ",".join(f"cuda:{i}" for i in range(8))
     fails(2, "run", "-m", model("nano"), *ASK, "--device", many, "--split", "layer", env=gpus(8),
