@@ -92,8 +92,7 @@ def test_P_3_all_devices_of_a_kind():
     equal(ask(gpus(2), "--device", "cuda:1,cuda:0", "-v", says="selected=cuda:1,cuda:0 split=layer"), want, "a list")
 
 
-def test_batches_and_saved_sessions():
-    """Long prompts in several passes; a cache that one device saved is read by two, and the other way round."""
+def test_prompts_in_several_passes():
     prompt = " ".join(["The little dog saw a big red ball."] * 12)
     base = ("run", "-m", model("nano"), "--greedy", "-n", "12", "--ignore-eos", "--ctx", "256")
     want = expect(0, *base, "-p", prompt, "--device", "cuda", env=gpus()).out
