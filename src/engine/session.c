@@ -249,7 +249,8 @@ bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, in
     }
     for (int i = 0; i < n_rows; i++)
         s->rows[i] = n - n_rows + i;
-    bnet_batch b = {n, ids, s->pos, s->seq, &s->kv, 1, s->rows, n_rows};
+    bool some = s->chooser && !s->always_full && s->n_whole == 0; /* as bnet_session_answer asks */
+    bnet_batch b = {n, ids, s->pos, s->seq, &s->kv, 1, s->rows, n_rows, !some};
     bitnet_status st = bnet_forward(s->ws, &b, err);
     if (st != BITNET_OK)
         return st;

@@ -4,8 +4,6 @@
 #include "model/kv.h"
 #include "model/weights.h"
 
-#include <stdio.h>
-
 /* The widest vector a projection reads, and the widest it writes. */
 typedef struct widths {
     size_t q, kv, embd, ff, vocab, act;
@@ -123,11 +121,14 @@ bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspa
     if (ok && m->be->v->pass_reserve)
         ok = m->be->v->pass_reserve(m->be, &m->net, n_batch);
     if (!ok) {
-        char what[48];
         bnet_workspace_close(ws);
-        snprintf(what, sizeof what, "workspace of %d tokens", n_batch);
-        return bnet_op_no_memory(m->be, what, bnet_workspace_bytes(m, n_batch),
-                                 "use a smaller batch", err);
+        bitnet_status st = bnet_op_sync(m->be, err); /* memory may not be what is missing */
+        if (st != BITNET_OK)
+            return st;
+        return bnet_fail(
+            err, BITNET_MEMORY,
+            "out of memory: workspace of %d tokens needs %llu bytes; use a smaller batch", n_batch,
+            (unsigned long long)bnet_workspace_bytes(m, n_batch));
     }
     *out = ws;
     return BITNET_OK;
@@ -302,7 +303,7 @@ static bool run_whole(bnet_workspace *ws, const bnet_batch *b, bnet_pass *p)
 {
     bool sampled = b->n_rows > 0 && b->n_rows <= BNET_BEST_ROWS &&
                    (b->n_rows == 1 || (b->n_rows == b->n_tokens && b->n_seqs == b->n_tokens));
-    p->best = sampled ? ws->best : NULL;
+    p->best = sampled && !b->all_logits ? ws->best : NULL;
     bool whole = bnet_op_pass(ws->be, p);
     ws->n_best = whole && p->best ? b->n_rows : 0;
     return whole;

@@ -89,6 +89,7 @@ typedef struct bnet_batch {
     int n_seqs;
     const int32_t *rows; /* [n_rows] which tokens will be asked for logits, ascending */
     int n_rows;
+    bool all_logits; /* the rows will be asked for all of theirs: the best alone are of no use */
 } bnet_batch;
 
 /* Runs the layers, writes the cache, keeps the normed hidden state of `rows`. Void of failure but

@@ -1,5 +1,6 @@
 /* bench_attn.cu - attention, cache and head: against double precision, then timed. */
 #include "backend/cuda/batch.h"
+#include "backend/cuda/tiles.h"
 #include "kbench.cuh"
 
 #include <cuda_bf16.h>
@@ -355,7 +356,7 @@ static void check_prefill(int type, uint32_t heads, uint32_t kvh, uint32_t hd)
     a.ldq = heads * hd, a.layer = 1, a.n_heads = heads, a.n_kv_heads = kvh, a.head_dim = hd;
     a.kv_type = (uint32_t)type, a.part_bytes = part_bytes(type, hd);
     a.n_tokens = (uint32_t)pos.size(), a.scale = 1.0f / sqrtf((float)hd);
-    launch(prefiller(type, hd), a, bnet_attn_prefill_launch(&a));
+    launch(prefiller(type, hd), a, bnet_attn_prefill_groups(&a, shared_max));
     std::vector<float> got = y.get();
     std::vector<double> want(got.size());
     for (size_t t = 0; t < pos.size(); t++)
@@ -404,7 +405,7 @@ SECTION(prefill_time)
             a.q = q.p, a.y = y.p, a.tiles = dtiles.p, a.n_tiles = 8, a.ldq = 2560, a.n_heads = 20;
             a.n_kv_heads = 5, a.head_dim = 128, a.part_bytes = pb, a.n_tokens = 512, a.scale = 0.088f;
             us[late] = time_graph(20, [&](int) {
-                launch(prefiller(type, 128), a, bnet_attn_prefill_launch(&a));
+                launch(prefiller(type, 128), a, bnet_attn_prefill_groups(&a, shared_max));
             });
         }
         row("%s: %.1f %.1f", kv_names[type], us[0], us[1]);

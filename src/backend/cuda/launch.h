@@ -37,6 +37,8 @@ bool bnet_cuda_attn_fits(const bnet_kv_shape *s, int n_heads);
 bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a);
 /* Every token on its own, by the kernel that fits best. */
 void bnet_cuda_attn_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a);
+/* Runs of tokens, by tiles; f16 or int8 cache, head_dim 64 or 128. */
+void bnet_cuda_prefill_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a);
 /* Counts and launches; flags take effect where the chip knows them. */
 void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
                    const bnet_cu_launch *l, unsigned flags, void *args);

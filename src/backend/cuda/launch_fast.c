@@ -220,6 +220,13 @@ void bnet_cuda_attn_decode(gpu_backend *be, const bnet_kernel_record *k, const g
     bnet_cuda_attn_run(be, k, &a);
 }
 
+void bnet_cuda_prefill_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a)
+{
+    bnet_cu_launch l = bnet_attn_prefill_groups(a, shared_max(be));
+    int symbol = (a->kv_type ? 2 : 0) + (a->head_dim == 64 ? 0 : 1);
+    bnet_cuda_run(be, k, symbol, &l, GPU_OVERLAP, a);
+}
+
 /* Rows that are only reached through pass.c. */
 void bnet_cuda_rope_append(gpu_backend *be, const bnet_kernel_record *k, const gpu_kv *kv,
                            int layer, gpu_ptr key, gpu_ptr value)
@@ -233,6 +240,5 @@ void bnet_cuda_attn_prefill(gpu_backend *be, const bnet_kernel_record *k, const 
     bnet_cu_attn_args a = bnet_cuda_attn_args(be, kv, layer, n_heads);
     a.q = q;
     a.y = y;
-    bnet_cu_launch l = bnet_attn_prefill_launch(&a);
-    bnet_cuda_run(be, k, (a.kv_type ? 2 : 0) + (a.head_dim == 64 ? 0 : 1), &l, 0, &a);
+    bnet_cuda_prefill_run(be, k, &a);
 }

@@ -74,9 +74,7 @@ static void attend(gpu_backend *be, const run *r, int layer)
         a.cs = 0;
     }
     if (!be->step.single && tiles_pay(be, r)) {
-        bnet_cu_launch l = bnet_attn_prefill_launch(&a);
-        bnet_cuda_run(be, r->n->prefill, (a.kv_type ? 2 : 0) + (a.head_dim == 64 ? 0 : 1), &l, 0,
-                      &a);
+        bnet_cuda_prefill_run(be, r->n->prefill, &a);
         return;
     }
     bnet_cuda_attn_run(be, decode, &a);

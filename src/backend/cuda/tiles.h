@@ -48,9 +48,9 @@ static inline bnet_cu_launch bnet_w2_tiles_launch(const bnet_cu_gemm_args *a, ui
 }
 
 /* bnet_w2_prompt: the same in tiles of 256 rows x 128 tokens with the columns passing through a
- * ring; splits 1 or 2. Activations are whole tiles of 128 tokens in memory. */
+ * ring; splits 1 to 5. Activations are whole tiles of 128 tokens in memory. */
 enum { BNET_PROMPT_ROWS = 256, BNET_PROMPT_TOKENS = 128, BNET_PROMPT_THREADS = 384 };
-enum { BNET_PROMPT_STAGES = 4, BNET_PROMPT_SPLITS = 2 };
+enum { BNET_PROMPT_STAGES = 4, BNET_PROMPT_SPLITS = 5 };
 enum { BNET_PROMPT_STAGE = 2 * (2 * BNET_TILE_BYTES + 16 * BNET_W2_UNIT) };
 static inline bnet_cu_launch bnet_w2_prompt_launch(const bnet_cu_gemm_args *a)
 {
@@ -62,22 +62,33 @@ static inline bnet_cu_launch bnet_w2_prompt_launch(const bnet_cu_gemm_args *a)
 }
 
 /* Into how many blocks the columns go: waves of blocks, each as long as its chunks and what every
- * block pays before and after them, in chunks. */
-enum { BNET_PROMPT_FIXED = 4, BNET_PROMPT_MEETING = 2 };
+ * block pays before and after them, in chunks. Clusters of two fill the device; larger ones share
+ * groups of multiprocessors that they do not divide: a quarter is reckoned lost. */
+enum { BNET_PROMPT_FIXED = 8, BNET_PROMPT_MEETING = 1 };
 static inline uint32_t bnet_w2_prompt_splits(const bnet_cu_gemm_args *a, uint32_t n_sm)
 {
     uint32_t best = 1, least = UINT32_MAX;
     for (uint32_t splits = 1; splits <= BNET_PROMPT_SPLITS && splits <= a->m.n_chunks; splits++) {
-        bnet_cu_gemm_args b = *a;
-        b.splits = splits;
-        bnet_cu_launch l = bnet_w2_prompt_launch(&b);
-        uint32_t waves = bnet_cu_div(l.grid[0] * l.grid[1] * l.grid[2], n_sm);
-        uint32_t fixed = BNET_PROMPT_FIXED + (splits > 1 ? BNET_PROMPT_MEETING : 0);
-        uint32_t cost = waves * (bnet_cu_div(a->m.n_chunks, splits) + fixed);
+        bnet_cu_launch l = bnet_w2_prompt_launch(a);
+        uint32_t at_once = (splits > 2 ? n_sm * 3 / 4 : n_sm) / splits;
+        uint32_t fixed = BNET_PROMPT_FIXED + (splits - 1) * BNET_PROMPT_MEETING;
+        uint32_t cost = bnet_cu_div(l.grid[1] * l.grid[2], at_once > 0 ? at_once : 1) *
+                        (bnet_cu_div(a->m.n_chunks, splits) + fixed);
         best = cost < least ? splits : best;
         least = cost < least ? cost : least;
     }
     return best;
+}
+
+/* bnet_attn_prefill_* (kernels.h, 8.0 on) with a second group of threads that takes every other
+ * block of positions, where `room` bytes of shared memory of a block are enough for both. */
+static inline bnet_cu_launch bnet_attn_prefill_groups(const bnet_cu_attn_args *a, uint32_t room)
+{
+    bnet_cu_launch l = bnet_attn_prefill_launch(a);
+    uint32_t groups = 2 * l.shared <= room ? 2 : 1;
+    l.block *= groups;
+    l.shared *= groups;
+    return l;
 }
 
 /* bnet_topk_rows, then bnet_topk_join: as bnet_topk_part and _merge for many rows of up to

@@ -2,12 +2,14 @@
  *
  * A block takes up to 64 tokens and one query head, a warp 16 of the tokens. Blocks of 64 positions
  * of the cache pass through shared memory in two stages, 16-byte pieces of a row exchanged by
- * (row & 7) so that ldmatrix meets no bank twice; softmax runs online in powers of two. */
+ * (row & 7) so that ldmatrix meets no bank twice; softmax runs online in powers of two. Where shared
+ * memory is large enough two groups of four warps share the positions, every other block of them
+ * each, and put together what they have at the end: one warp alone waits most of the time. */
 #include "kv.cuh"
 
 #if BNET_SM80 || !defined(__CUDA_ARCH__)
 
-enum { THREADS = 128, ROWS = 16 };
+enum { THREADS = 128, ROWS = 16 }; /* threads of a group, tokens of a warp */
 
 template <int HD> static __device__ __forceinline__ uint32_t piece_at(uint32_t row, uint32_t piece)
 {
@@ -20,7 +22,7 @@ static __device__ __forceinline__ void load_part(const uint8_t *part, uint32_t n
 {
 #pragma unroll
     for (int i = 0; i < KV_POS * HD / 8 / THREADS; i++) {
-        uint32_t at = threadIdx.x + i * THREADS, row = at / (HD / 8), piece = at % (HD / 8);
+        uint32_t at = threadIdx.x % THREADS + i * THREADS, row = at / (HD / 8), piece = at % (HD / 8);
         bool in = row < n;
         if (KV == KV_F16) {
             copy_async16(to + piece_at<HD>(row, piece), part + (in ? at : 0) * 16, in);
@@ -139,66 +141,137 @@ static __device__ __forceinline__ void add_values(const float s[8][4], uint32_t 
     }
 }
 
-template <int KV, int HD> static __device__ __forceinline__ void prefill(const bnet_cu_attn_args &a)
+static __device__ __forceinline__ void group_sync()
 {
-    extern __shared__ __align__(128) uint8_t dynamic[];
-    bnet_cu_tile tile = a.tiles[blockIdx.y];
-    uint32_t head = blockIdx.x, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    uint32_t row0 = threadIdx.x / 32 * ROWS, stage = shared_addr(dynamic), n = (uint32_t)tile.n;
-    if (tile.n <= 0 || a.step.pos[tile.first] < 0)
-        return;
-    uint32_t p0 = (uint32_t)a.step.pos[tile.first], n_pos = p0 + n;
-    kv_view kv = kv_of(a, (uint32_t)tile.first, head / (a.n_heads / a.n_kv_heads));
-    uint32_t n_blocks = (n_pos + KV_POS - 1) / KV_POS, bytes = KV_POS * HD * 4;
-    load_block<KV, HD>(kv, 0, n_pos, stage);
-    uint32_t q[HD / 16][4];
-    load_queries<HD>(a.q + (size_t)tile.first * a.ldq + head * HD, a.ldq, row0, n,
-                     a.scale * 1.44269504f, q);
-    float o[HD / 8][4] = {}, m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
-    for (uint32_t b = 0; b < n_blocks; b++) {
-        if (b + 1 < n_blocks)
-            load_block<KV, HD>(kv, b + 1, n_pos, stage + (b + 1 & 1) * bytes);
-        else
-            copy_commit();
-        copy_wait<1>();
-        __syncthreads();
-        uint32_t keys = stage + (b & 1) * bytes;
-        float s[8][4], keep[2];
-        scores<HD>(q, keys, s);
-        if (b * KV_POS + KV_POS > p0 + row0) /* some position is after some row's */
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + threadIdx.x / THREADS) : "memory"); /* THREADS */
+}
+
+/* What a warp has of its tokens g and g + 8 after some of the positions. */
+template <int HD> struct part {
+    float o[HD / 8][4], m[2], l[2];
+};
+
+/* Positions 64 b .. into the part; the keys are at `keys`, the values behind them. */
+template <int HD>
+static __device__ __forceinline__ void fold(part<HD> &p, const uint32_t q[HD / 16][4], uint32_t keys,
+                                            uint32_t b, uint32_t first, uint32_t n_pos)
+{
+    uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    float s[8][4], keep[2];
+    scores<HD>(q, keys, s);
+    if (b * KV_POS + KV_POS > first) /* some position is after some row's */
 #pragma unroll
-            for (int c = 0; c < 8; c++)
+        for (int c = 0; c < 8; c++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    uint32_t pos = b * KV_POS + 8 * c + 2 * t + (i & 1);
-                    s[c][i] = pos <= p0 + row0 + g + 8 * (i >> 1) && pos < n_pos ? s[c][i]
-                                                                                 : -INFINITY;
-                }
-        soften(s, m, l, keep);
+            for (int i = 0; i < 4; i++) {
+                uint32_t pos = b * KV_POS + 8 * c + 2 * t + (i & 1);
+                s[c][i] = pos <= first + g + 8 * (i >> 1) && pos < n_pos ? s[c][i] : -INFINITY;
+            }
+    soften(s, p.m, p.l, keep);
 #pragma unroll
-        for (int c = 0; c < HD / 8; c++) {
-            o[c][0] *= keep[0], o[c][1] *= keep[0];
-            o[c][2] *= keep[1], o[c][3] *= keep[1];
-        }
-        add_values<HD>(s, keys + KV_POS * HD * 2, o);
-        __syncthreads();
+    for (int c = 0; c < HD / 8; c++) {
+        p.o[c][0] *= keep[0], p.o[c][1] *= keep[0];
+        p.o[c][2] *= keep[1], p.o[c][3] *= keep[1];
+    }
+    add_values<HD>(s, keys + KV_POS * HD * 2, p.o);
+}
+
+/* Two groups: each gives half of the dimensions away through shared memory and gets the other's part
+ * of its own half, which is in the first places of o then. */
+template <int HD> static __device__ __forceinline__ void join(part<HD> &p, float *mine, float *other)
+{
+    enum { HALF = HD / 16 };
+    uint32_t lane = threadIdx.x % THREADS;
+    bool second = threadIdx.x >= THREADS;
+#pragma unroll
+    for (int i = 0; i < 4 * HALF; i++) {
+        float low = p.o[i / 4][i % 4], high = p.o[HALF + i / 4][i % 4];
+        mine[i * THREADS + lane] = second ? low : high;
+        p.o[i / 4][i % 4] = second ? high : low;
     }
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        l[r] += __shfl_xor_sync(0xffffffffu, l[r], 1);
-        l[r] += __shfl_xor_sync(0xffffffffu, l[r], 2);
-        uint32_t row = row0 + g + 8 * r;
-        float inv = 1.0f / l[r];
-        float *y = a.y + ((size_t)(tile.first + row) * a.n_heads + head) * HD + 2 * t;
+        mine[(4 * HALF + r) * THREADS + lane] = p.m[r];
+        mine[(4 * HALF + 2 + r) * THREADS + lane] = p.l[r];
+    }
+    __syncthreads();
+    float of_mine[2], of_other[2];
 #pragma unroll
-        for (int c = 0; c < HD / 8; c++)
+    for (int r = 0; r < 2; r++) {
+        float m = other[(4 * HALF + r) * THREADS + lane];
+        float top = fmaxf(p.m[r], m); /* the first position is everybody's: not both are -inf */
+        of_mine[r] = exp2f(p.m[r] - top), of_other[r] = exp2f(m - top);
+        p.l[r] = p.l[r] * of_mine[r] + other[(4 * HALF + 2 + r) * THREADS + lane] * of_other[r];
+    }
+#pragma unroll
+    for (int i = 0; i < 4 * HALF; i++)
+        p.o[i / 4][i % 4] = p.o[i / 4][i % 4] * of_mine[i / 2 % 2] +
+                            other[i * THREADS + lane] * of_other[i / 2 % 2];
+}
+
+/* The first N groups of eight dimensions of both tokens, to dimension d and on; l is whole. */
+template <int N, int HD>
+static __device__ __forceinline__ void put(const bnet_cu_attn_args &a, const part<HD> &p, uint32_t token,
+                                           uint32_t row0, uint32_t n, uint32_t d)
+{
+    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        uint32_t row = row0 + g + 8 * r;
+        float inv = 1.0f / p.l[r];
+        float *y = a.y + ((size_t)(token + row) * a.n_heads + blockIdx.x) * HD + d + 2 * t;
+#pragma unroll
+        for (int c = 0; c < N; c++)
             if (row < n)
-                *(float2 *)(y + 8 * c) = make_float2(o[c][2 * r] * inv, o[c][2 * r + 1] * inv);
+                *(float2 *)(y + 8 * c) = make_float2(p.o[c][2 * r] * inv, p.o[c][2 * r + 1] * inv);
     }
 }
 
+template <int KV, int HD> static __device__ __forceinline__ void prefill(const bnet_cu_attn_args &a)
+{
+    extern __shared__ __align__(128) uint8_t dynamic[];
+    enum { STAGE = KV_POS * HD * 4 };
+    uint32_t group = threadIdx.x / THREADS, groups = blockDim.x / THREADS;
+    uint32_t row0 = threadIdx.x % THREADS / 32 * ROWS, stage = shared_addr(dynamic) + group * 2 * STAGE;
+    pdl_launch();
+    pdl_wait();
+    bnet_cu_tile tile = a.tiles[gridDim.y - 1 - blockIdx.y]; /* the longest of a prompt first */
+    uint32_t n = (uint32_t)tile.n, token = (uint32_t)tile.first;
+    if (tile.n <= 0 || a.step.pos[token] < 0)
+        return;
+    uint32_t p0 = (uint32_t)a.step.pos[token], n_pos = p0 + n, end = (n_pos + KV_POS - 1) / KV_POS;
+    kv_view kv = kv_of(a, token, blockIdx.x / (a.n_heads / a.n_kv_heads));
+    if (group < end)
+        load_block<KV, HD>(kv, group, n_pos, stage);
+    uint32_t q[HD / 16][4];
+    load_queries<HD>(a.q + (size_t)token * a.ldq + blockIdx.x * HD, a.ldq, row0, n,
+                     a.scale * 1.44269504f, q);
+    part<HD> p = {{}, {-INFINITY, -INFINITY}, {0, 0}};
+    for (uint32_t b = group, i = 0; b < end; b += groups, i++) {
+        if (b + groups < end)
+            load_block<KV, HD>(kv, b + groups, n_pos, stage + (i + 1 & 1) * STAGE);
+        else
+            copy_commit();
+        copy_wait<1>();
+        group_sync();
+        fold<HD>(p, q, stage + (i & 1) * STAGE, b, p0 + row0, n_pos);
+        group_sync();
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        p.l[r] += __shfl_xor_sync(0xffffffffu, p.l[r], 1);
+        p.l[r] += __shfl_xor_sync(0xffffffffu, p.l[r], 2);
+    }
+    if (groups == 1) {
+        put<HD / 8>(a, p, token, row0, n, 0);
+        return;
+    }
+    join<HD>(p, (float *)(dynamic + group * 2 * STAGE), (float *)(dynamic + (group ^ 1) * 2 * STAGE));
+    put<HD / 16>(a, p, token, row0, n, group * HD / 2);
+}
+
 #define VARIANT(name, kv, hd)                                                                      \
-    KERNEL __launch_bounds__(THREADS) name(const __grid_constant__ bnet_cu_attn_args a)            \
+    KERNEL __launch_bounds__(2 * THREADS) name(const __grid_constant__ bnet_cu_attn_args a)            \
     {                                                                                              \
         prefill<kv, hd>(a);                                                                        \
     }

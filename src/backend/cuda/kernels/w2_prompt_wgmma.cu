@@ -4,8 +4,9 @@
  * A block computes 256 rows x 128 tokens: weights are a sixteenth of the bytes they stand for, so
  * many rows to a tile are cheap. Four warps keep a ring of stages of two chunks filled through the
  * copy engine and give their registers to two warpgroups of 128 rows that compute, each two products
- * of 64 rows in turn: while one is with the tensor cores, the codes of the other are unpacked. Two
- * blocks of a cluster divide the columns and meet as in w2_tiles_wgmma.cu. */
+ * of 64 rows in turn: while one is with the tensor cores, the codes of the other are unpacked. The
+ * integer sums then lie in the ring's place, and leave from there by whole lines of a token. The
+ * blocks of a cluster divide the columns: each finishes some of the tokens with the sums of all. */
 #include "w2_tiles.cuh"
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
@@ -13,13 +14,15 @@
 enum { ROWS = BNET_PROMPT_ROWS, TOKENS = BNET_PROMPT_TOKENS, STAGES = BNET_PROMPT_STAGES };
 enum { ACTS = 2 * BNET_TILE_BYTES, TILES = ROWS / BNET_W2_TILE, CHUNKS = 2 };
 enum { STAGE = BNET_PROMPT_STAGE, CODES = CHUNKS * ACTS }; /* codes lie behind the activations */
-enum { COMPUTE = 256, GROUPS = TOKENS / 8, LD = ROWS / 2 + W2_PAD };
+enum { COMPUTE = 256, GROUPS = TOKENS / 8, LD = ROWS + W2_PAD, BATCH = 8 };
 
 struct pipe {
     const bnet_cu_gemm_args &a;
     uint32_t ring, bars; /* filled [STAGES], emptied [STAGES] */
     uint32_t c0, n;      /* first chunk, how many */
     uint32_t tile0;
+    float *scale; /* [TOKENS], shared memory */
+    int *sum;
 
     __device__ __forceinline__ uint32_t n_stages() const { return (n + CHUNKS - 1) / CHUNKS; }
 
@@ -50,6 +53,14 @@ struct pipe {
                       BNET_TILE_BYTES, bars + 8 * (k % STAGES));
     }
 
+    /* What the tokens are multiplied with, a thread each. */
+    __device__ __forceinline__ void fetch_scales() const
+    {
+        uint32_t i = threadIdx.x % TOKENS, token = blockIdx.z * TOKENS + i;
+        scale[i] = token < a.n_tokens ? a.act.scale[token] : 0.0f;
+        sum[i] = token < a.n_tokens ? a.act.sum[token] : 0;
+    }
+
     __device__ __forceinline__ void fill() const
     {
         uint32_t all = n_stages(), first = min(all, (uint32_t)STAGES);
@@ -58,6 +69,7 @@ struct pipe {
         pdl_wait();
         for (uint32_t k = 0; k < first; k++)
             fetch_acts(k);
+        fetch_scales();
         for (uint32_t k = first; k < all; k++) {
             barrier_wait(bars + 8 * (STAGES + k % STAGES), k / STAGES - 1 & 1);
             fetch_weights(k);
@@ -105,77 +117,157 @@ static __device__ __forceinline__ void multiply(const pipe &p, int acc[2][TOKENS
     group_wait<0>();
 }
 
-static __device__ __forceinline__ void compute_meet()
+/* ---- the way out ---- */
+
+static __device__ __forceinline__ void store_shared4(uint32_t to, int v)
 {
-    asm volatile("bar.sync 1, 256;" ::: "memory"); /* COMPUTE */
+    asm volatile("st.shared.s32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
 }
 
-/* Two blocks add up: the second 64 rows of every warpgroup are finished by block 1, the first by 0. */
-static __device__ __forceinline__ void exchange(uint32_t ring, int acc[2][TOKENS / 2])
+/* The sums of this warpgroup to [token][row]. */
+static __device__ __forceinline__ void put_sums(uint32_t to, const int acc[2][TOKENS / 2])
 {
-    uint32_t rank = blockIdx.x;
-#pragma unroll
-    for (int j = 0; j < GROUPS; j++) {
-        const int *x = acc[0] + 4 * j, *y = acc[1] + 4 * j;
-        store_shared16(ring + (j * COMPUTE + threadIdx.x) * 16,
-                       rank ? make_uint4(x[0], x[1], x[2], x[3]) : make_uint4(y[0], y[1], y[2], y[3]));
-    }
-    cluster_arrive();
-    cluster_wait();
-#pragma unroll
-    for (int j = 0; j < GROUPS; j++) {
-        int4 v = load_cluster16(ring + (j * COMPUTE + threadIdx.x) * 16, rank ^ 1);
-        int *x = acc[0] + 4 * j, *y = acc[1] + 4 * j;
-        if (rank)
-            y[0] += v.x, y[1] += v.y, y[2] += v.z, y[3] += v.w;
-        else
-            x[0] += v.x, x[1] += v.y, x[2] += v.z, x[3] += v.w;
-    }
-    cluster_arrive();
-    cluster_wait(); /* the ring is free */
-}
-
-/* Rows of the m-th 64 of both warpgroups, all tokens, through shared memory. */
-static __device__ __forceinline__ void finish(const bnet_cu_gemm_args &a, const pipe &p, float *out,
-                                              int m, const int *acc, const float *scale,
-                                              const int *sum)
-{
-    uint32_t warp = threadIdx.x / 32, t = threadIdx.x % 4 * 2;
-    uint32_t first = warp / 4 * 8 + m * 4 + warp % 4; /* tile of the block */
-    target to = target_of(a, min(p.tile0 + first, a.m.n_tiles - 1));
-    compute_meet(); /* what was there has left */
+    uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4 * 2;
+    uint32_t at = to + (t * LD + warp / 4 * 128 + warp % 4 * 16 + g) * 4;
 #pragma unroll
     for (int j = 0; j < GROUPS; j++)
-        w2_stage(a, to, out, LD, warp, 8 * j + t, acc + 4 * j, *(const float2 *)(scale + 8 * j + t),
-                 *(const int2 *)(sum + 8 * j + t));
-    compute_meet();
-    uint32_t per = w2_out_rows(a), fours = TILES / 2 * per / 4;
-#pragma unroll 4
-    for (uint32_t u = threadIdx.x; u < TOKENS * fours; u += COMPUTE) {
-        uint32_t token = u / fours, row = u % fours * 4, tile = row / per;
-        w2_leave(a, p.tile0 + tile / 4 * 8 + m * 4 + tile % 4, row % per,
-                 blockIdx.z * TOKENS + token, *(const float4 *)(out + token * LD + row));
+#pragma unroll
+        for (int m = 0; m < 2; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) /* row g: two tokens; row g + 8: two tokens */
+                store_shared4(at + ((8 * j + i % 2) * LD + 64 * m + i / 2 * 8) * 4, acc[m][4 * j + i]);
+}
+
+/* Sums of four rows of several tokens `step` bytes apart, of all blocks of the cluster. */
+static __device__ __forceinline__ void get_sums(int4 v[BATCH], uint32_t at, uint32_t step,
+                                                uint32_t splits)
+{
+#pragma unroll
+    for (int i = 0; i < BATCH; i++) {
+        uint4 u = load_shared16(at + i * step);
+        v[i] = make_int4(u.x, u.y, u.z, u.w);
+    }
+    for (uint32_t r = 1; r < splits; r++) {
+        int4 other[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            other[i] = load_cluster16(at + i * step, (blockIdx.x + r) % splits);
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            v[i].x += other[i].x, v[i].y += other[i].y, v[i].z += other[i].z, v[i].w += other[i].w;
     }
 }
 
-static __device__ __forceinline__ void compute(const bnet_cu_gemm_args &a, const pipe &p, float *out,
-                                               float *scale, int *sum)
+/* Four neighbouring rows that one thread stores: where they go and their scales. */
+struct outlet {
+    float *y; /* of token 0 */
+    uint32_t ld, n; /* n: how many of the rows there are */
+    float scale[2]; /* gated: of both */
+    bool whole;
+};
+
+/* row: of the tile, the first of four; gated tiles have eight. */
+static __device__ __forceinline__ outlet outlet_of(const bnet_cu_gemm_args &a, uint32_t tile,
+                                                   uint32_t row, bool gated)
 {
-    uint32_t token = blockIdx.z * TOKENS + threadIdx.x;
-    if (threadIdx.x < TOKENS) {
-        scale[threadIdx.x] = token < a.n_tokens ? a.act.scale[token] : 0.0f;
-        sum[threadIdx.x] = token < a.n_tokens ? a.act.sum[token] : 0;
+    outlet o = {nullptr, 0, 0, {0, 0}, false};
+    if (tile >= a.m.n_tiles)
+        return o;
+    bool both = a.m.paired && !gated; /* rows 8.. are of the other part */
+    const bnet_cu_part &p = a.m.part[both ? row / 8 : a.m.paired ? 0 : w2_part_of(a.m, tile)];
+    uint32_t r = both ? tile * 8 + row % 8
+                      : row + (a.m.paired ? tile * 8 : (tile - p.first_tile) * BNET_W2_TILE);
+    o.y = p.y + r;
+    o.ld = p.ld;
+    o.n = p.y && r < p.n_rows ? min(p.n_rows - r, 4u) : 0;
+    o.scale[0] = p.scale;
+    o.scale[1] = a.m.part[1].scale;
+    o.whole = o.n == 4 && ((uintptr_t)o.y & 15) == 0 && (o.ld & 3) == 0;
+    return o;
+}
+
+static __device__ __forceinline__ void put4(const outlet &o, size_t at, const float f[4], bool add)
+{
+    if (o.whole) {
+        *(float4 *)(o.y + at) = make_float4(f[0], f[1], f[2], f[3]);
+        return;
     }
-    compute_meet();
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        if (i < o.n)
+            o.y[at + i] = add ? __fadd_rn(o.y[at + i], f[i]) : f[i];
+}
+
+static __device__ __forceinline__ void scaled(int4 v, int sum, float scale, float f[4])
+{
+    f[0] = __fmul_rn((float)(v.x - sum), scale), f[1] = __fmul_rn((float)(v.y - sum), scale);
+    f[2] = __fmul_rn((float)(v.z - sum), scale), f[3] = __fmul_rn((float)(v.w - sum), scale);
+}
+
+/* Tokens from `token` on to `end`, all rows of the block; a thread has the same four rows of every
+ * STEP-th token, and asks for all it needs of BATCH of them before it stores any. */
+template <bool GATED>
+static __device__ __forceinline__ void leave(const pipe &p, uint32_t token, uint32_t end)
+{
+    enum { QUADS = ROWS / (GATED ? 8 : 4), STEP = COMPUTE / QUADS, PER = GATED ? 8 : 16 };
+    const bnet_cu_gemm_args &a = p.a;
+    uint32_t row = threadIdx.x % QUADS * 4, tile = row / PER;
+    outlet o = outlet_of(a, p.tile0 + tile, row % PER, GATED);
+    bool add = !GATED && a.epilogue == BNET_CU_ADD;
+    size_t y0 = (size_t)blockIdx.z * TOKENS * o.ld;
+    for (token += threadIdx.x / QUADS; token < end; token += STEP * BATCH) {
+        uint32_t at = p.ring + (token * LD + tile * BNET_W2_TILE + row % PER) * 4;
+        int4 v[BATCH], up[BATCH];
+        float4 before[BATCH];
+#pragma unroll
+        for (uint32_t i = 0; i < BATCH; i++) {
+            before[i] = make_float4(0, 0, 0, 0);
+            if (add && o.whole && token + i * STEP < end)
+                before[i] = *(const float4 *)(o.y + y0 + (size_t)(token + i * STEP) * o.ld);
+        }
+        get_sums(v, at, STEP * LD * 4, a.splits);
+        if (GATED)
+            get_sums(up, at + 32, STEP * LD * 4, a.splits);
+#pragma unroll
+        for (uint32_t i = 0; i < BATCH; i++) {
+            uint32_t t = token + i * STEP;
+            if (t >= end)
+                break;
+            float f[4], u[4], x = p.scale[t];
+            scaled(v[i], p.sum[t], __fmul_rn(x, o.scale[0]), f);
+            if (GATED)
+                scaled(up[i], p.sum[t], __fmul_rn(x, o.scale[1]), u);
+#pragma unroll
+            for (int j = 0; GATED && j < 4; j++)
+                f[j] = a.epilogue == BNET_CU_RELU2 ? relu2_gate(f[j], u[j]) : silu_gate(f[j], u[j]);
+            if (add && o.whole) {
+                f[0] = __fadd_rn(before[i].x, f[0]), f[1] = __fadd_rn(before[i].y, f[1]);
+                f[2] = __fadd_rn(before[i].z, f[2]), f[3] = __fadd_rn(before[i].w, f[3]);
+            }
+            put4(o, y0 + (size_t)t * o.ld, f, add);
+        }
+    }
+}
+
+static __device__ __forceinline__ void compute(const pipe &p)
+{
+    const bnet_cu_gemm_args &a = p.a;
     int acc[2][TOKENS / 2];
     multiply(p, acc);
-    compute_meet(); /* all products are done: the ring is free */
-    if (a.splits > 1)
-        exchange(p.ring, acc);
-    if (a.splits == 1 || blockIdx.x == 0)
-        finish(a, p, out, 0, acc[0], scale, sum);
-    if (a.splits == 1 || blockIdx.x == 1)
-        finish(a, p, out, 1, acc[1], scale, sum);
+    asm volatile("bar.sync 1, 384;" ::: "memory"); /* all products are done, scales are here */
+    put_sums(p.ring, acc);
+    if (a.splits > 1) {
+        cluster_arrive();
+        cluster_wait();
+    } else {
+        asm volatile("bar.sync 2, 256;" ::: "memory"); /* COMPUTE */
+    }
+    uint32_t first = TOKENS * blockIdx.x / a.splits, end = TOKENS * (blockIdx.x + 1) / a.splits;
+    end = min(end, a.n_tokens - blockIdx.z * TOKENS);
+    if (a.epilogue >= BNET_CU_RELU2)
+        leave<true>(p, first, end);
+    else
+        leave<false>(p, first, end);
 }
 
 KERNEL __launch_bounds__(BNET_PROMPT_THREADS, 1)
@@ -183,12 +275,12 @@ KERNEL __launch_bounds__(BNET_PROMPT_THREADS, 1)
 {
     extern __shared__ __align__(1024) uint8_t dynamic[];
     __shared__ __align__(8) uint64_t bars[2 * STAGES];
-    __shared__ __align__(8) float scale[TOKENS];
-    __shared__ __align__(8) int sum[TOKENS];
+    __shared__ float scale[TOKENS];
+    __shared__ int sum[TOKENS];
     uint32_t c0 = a.m.n_chunks * blockIdx.x / a.splits;
     uint32_t c1 = a.m.n_chunks * (blockIdx.x + 1) / a.splits;
-    pipe p = {a, (shared_addr(dynamic) + 1023) & ~1023u, shared_addr(bars), c0, c1 - c0,
-              blockIdx.y * TILES};
+    pipe p = {a,  (shared_addr(dynamic) + 1023) & ~1023u, shared_addr(bars), c0, c1 - c0,
+              blockIdx.y * TILES, scale, sum};
     if (threadIdx.x < 2 * STAGES) {
         barrier_init(p.bars + 8 * threadIdx.x, threadIdx.x < STAGES ? 1 : COMPUTE / 128);
         barrier_init_fence();
@@ -198,16 +290,19 @@ KERNEL __launch_bounds__(BNET_PROMPT_THREADS, 1)
     if (threadIdx.x >= COMPUTE) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         p.fill();
+        asm volatile("bar.arrive 1, 384;" ::: "memory");
         if (a.splits > 1) { /* the whole block belongs to the cluster's barriers */
-            cluster_arrive();
-            cluster_wait();
             cluster_arrive();
             cluster_wait();
         }
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         pdl_wait();
-        compute(a, p, (float *)(dynamic + (p.ring - shared_addr(dynamic))), scale, sum);
+        compute(p);
+    }
+    if (a.splits > 1) { /* nobody reads the sums of this block any more */
+        cluster_arrive();
+        cluster_wait();
     }
 }
 
