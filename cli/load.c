@@ -1,6 +1,7 @@
 /* load.c - finding the model and opening the library as the options say. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -120,6 +121,22 @@ const char *wanted_isa(const args *a)
     return isa && strcmp(isa, "best") != 0 && strcmp(isa, "auto") != 0 ? isa : NULL;
 }
 
+/* The environment has defaults, and a default refuses nothing: it divides where several devices are
+ * meant, else it is left away. What the command line says is taken as it is. */
+static const char *wanted_split(const args *a)
+{
+    const char *split = opt_text(a, OPT_SPLIT), *origin = a->values[OPT_SPLIT].origin;
+    const char *device = opt_text(a, OPT_DEVICE);
+    if (!split || !origin || strncmp(origin, "--", 2) == 0)
+        return split;
+    device = device ? device : "auto";
+    bool kind = !strchr(device, ':') && strcasecmp(device, "auto") != 0 &&
+                strcasecmp(device, "cpu") != 0 && strcasecmp(device, "gpu") != 0;
+    if (strcmp(split, "none") == 0 || !(kind || strchr(device, ',')))
+        return NULL;
+    return split;
+}
+
 int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
 {
     bitnet_runtime_options o;
@@ -138,7 +155,7 @@ int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
     warn_no_tuning(a);
     o.device = opt_text(a, OPT_DEVICE);
     o.device_origin = a->values[OPT_DEVICE].origin;
-    o.split = opt_text(a, OPT_SPLIT);
+    o.split = wanted_split(a);
     o.fake_gpu = fake_gpus(a);
     o.no_fake_gpu = opt_on(a, OPT_NO_FAKE);
     o.visible_devices = getenv("CUDA_VISIBLE_DEVICES");
@@ -184,6 +201,7 @@ int load_engine(loaded *m, const args *a, bool vocab_only)
     o.cache_max_bytes = (uint64_t)opt_int(a, OPT_CACHE_SIZE) << 20;
     o.no_pack = opt_on(a, OPT_NO_PACK);
     o.gpu_specialise = opt_on(a, OPT_SPECIALISE);
+    o.nvrtc_path = opt_text(a, OPT_NVRTC);
     o.precision = (bitnet_precision)opt_int(a, OPT_PRECISION); /* words as enumerated */
     if (bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err) != BITNET_OK)
         return fail_with(&err);

@@ -50,14 +50,14 @@ static json_t *precision_json(const bitnet_precision_stats *p)
 static json_t *device_json(const bitnet_stats *s)
 {
     const bitnet_device_stats *d = &s->on_device;
-    return json_pack("{s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory_used",
-                     count(d->memory_used), "memory_total", count(d->memory_total),
-                     "gpu_efficiency", j_num(d->gpu_efficiency), "gpu_effective",
-                     bitnet_stats_gpu_effective(s), "fallback_count", count(d->fallback_count),
-                     "dequantised_calls", count(d->dequantised_calls), "quantize_ops",
-                     count(d->n_quantize), "matmul_ops", count(d->n_matmul), "avg_quantize_ms",
-                     j_num(d->avg_quantize_ms), "avg_matmul_ms", j_num(d->avg_matmul_ms),
-                     "graph_replays", count(d->n_replays));
+    return json_pack(
+        "{s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory_used",
+        count(d->memory_used), "memory_total", count(d->memory_total), "gpu_efficiency",
+        j_num(d->gpu_efficiency), "gpu_effective", bitnet_stats_gpu_effective(s), "fallback_count",
+        count(d->fallback_count), "dequantised_calls", count(d->dequantised_calls), "quantize_ops",
+        count(d->n_quantize), "matmul_ops", count(d->n_matmul), "avg_quantize_ms",
+        j_num(d->avg_quantize_ms), "avg_matmul_ms", j_num(d->avg_matmul_ms), "graph_replays",
+        count(d->n_replays), "unrecorded_steps", count(d->n_unrecorded));
 }
 
 static bool take_stats(const loaded *m, bitnet_stats *s)

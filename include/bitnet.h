@@ -196,11 +196,12 @@ typedef struct bitnet_engine_options {
     bool no_pack;        /* leave weights as they lie in the file: less memory of our own, slower */
     bool gpu_specialise; /* CUDA: kernels compiled at run time for the model's shapes are preferred
                             (NVRTC must be installed, else those of the build serve, with a
-                            warning); kept below cache_dir */
+                            warning; an error on a strict runtime); kept below cache_dir */
     /* A device that has no FP16 or BF16 (the CPU among them), or whose kernels for it fail the
      * check made here, computes in FP32, with a warning; on a strict runtime that is an error. A
      * kernel that is missing is an error, but for AUTO, which takes the next */
     bitnet_precision precision;
+    const char *nvrtc_path; /* the run-time compiler's library, and no other; NULL: the system's */
 } bitnet_engine_options;
 
 typedef struct bitnet_model_info {
@@ -278,6 +279,7 @@ typedef struct bitnet_device_stats {
     double avg_quantize_ms, avg_matmul_ms; /* of one operation, with the norm, gate or sum before it
                                               where that is the same call; 0 without any */
     uint64_t n_replays; /* passes that a GPU repeated from a recording; their kernels are counted */
+    uint64_t n_unrecorded; /* passes that would have been, but recording failed: launched instead */
 } bitnet_device_stats;
 
 typedef struct bitnet_stats {

@@ -30,7 +30,7 @@ struct bitnet_runtime {
 typedef struct bnet_counts {
     atomic_uint_fast64_t n_launches, n_gpu_launches, n_dequantised, n_fallbacks, n[BNET_OP_CLASSES],
         ns[BNET_OP_CLASSES], n_h2d, n_d2h, h2d_bytes, d2h_bytes, cache_hits, cache_misses, fp16_ns,
-        bf16_ns, n_replays;
+        bf16_ns, n_replays, n_unrecorded;
 } bnet_counts;
 
 /* Immutable after open, but for the backend's counters, which are atomic. */

@@ -24,7 +24,7 @@ struct bitnet_receipt {
     bitnet_engine *engine;
     bitnet_kernel_use before[BNET_KERNELS_MAX];
     size_t n_before;
-    uint64_t dequantised, steps, spare_calls, replays; /* before */
+    uint64_t dequantised, steps, spare_calls, replays, unrecorded; /* before */
     bool measured;
     double read_limit;
     char sha256[2 * BNET_SHA256_BYTES + 1];
@@ -70,6 +70,7 @@ bitnet_status bitnet_receipt_open(bitnet_engine *e, bitnet_receipt **out, bitnet
     r->steps = e->n_fallbacks;
     r->spare_calls = spare_calls(e);
     r->replays = device_of(e).n_replays;
+    r->unrecorded = device_of(e).n_unrecorded;
     *out = r;
     return BITNET_OK;
 }
@@ -207,6 +208,7 @@ static void put_kernels(document *d, json_t *root)
     put(d, root, "kernels", ids);
     put(d, root, "kernel_calls", calls);
     put(d, root, "graph_replays", count(d->device.n_replays - d->r->replays));
+    put(d, root, "unrecorded_steps", count(d->device.n_unrecorded - d->r->unrecorded));
     put(d, root, "quantization", quantization);
 }
 

@@ -194,13 +194,17 @@ bool bnet_evidence_replays(checking *c)
     double n = number_at(c, "graph_replays"), layers = number_at(c, "model_info.layers");
     bool cpu = strcmp(text_at(c, "backend"), "cpu") == 0;
     const char *device = text_at(c, "environment.GPU_DEVICE");
-    if (n > 0 && cpu)
-        return no(c, "graph_replays is %.0f, a CPU records nothing", n);
+    double launched = number_at(c, "unrecorded_steps");
+    if ((n > 0 || launched > 0) && cpu)
+        return no(c, "graph_replays is %.0f, unrecorded_steps %.0f; a CPU records nothing", n,
+                  launched);
+    if (launched > 0 && json_is_true(at(c->root, "environment.BITNET_STRICT_MODE")))
+        return no(c, "unrecorded_steps is %.0f, strict mode allows none", launched);
     bool group = strstr(text_at(c, "backend_summary"), " split=") != NULL;
     double begun = calls_of_op(c, group ? "rope_table" : "step");
-    if (begun < n)
-        return no(c, "graph_replays is %.0f, %s only %.0f times", n,
-                  group ? "angles were made" : "steps were fetched", begun);
+    if (begun < n + launched)
+        return no(c, "graph_replays is %.0f, unrecorded_steps %.0f, %s only %.0f times", n,
+                  launched, group ? "angles were made" : "steps were fetched", begun);
     if (calls_of_op(c, "attention") < n * layers)
         return no(c,
                   "graph_replays is %.0f, %.0f calls of attention are less than that times %.0f "

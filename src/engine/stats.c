@@ -85,6 +85,7 @@ static void count_all(const bitnet_engine *e, const bnet_backend_stats *d, bnet_
 {
     count_launches(e, d, c);
     c->n_replays = d->n_replays;
+    c->n_unrecorded = d->n_unrecorded;
     count_device(d, c);
     c->n_dequantised = bitnet_engine_fallbacks(e);
     c->n_fallbacks = e->n_fallbacks;
@@ -144,6 +145,7 @@ static void fill_device(const bnet_counts *c, bitnet_device_stats *o)
     o->gpu_efficiency = c->n_launches ? (double)c->n_gpu_launches / (double)c->n_launches : 0;
     o->fallback_count = c->n_fallbacks;
     o->n_replays = c->n_replays;
+    o->n_unrecorded = c->n_unrecorded;
     o->dequantised_calls = c->n_dequantised;
     o->n_quantize = c->n[BNET_OP_QUANTIZE];
     o->n_matmul = c->n[BNET_OP_MATMUL];

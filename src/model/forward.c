@@ -4,6 +4,8 @@
 #include "model/kv.h"
 #include "model/weights.h"
 
+#include <stdio.h>
+
 /* The widest vector a projection reads, and the widest it writes. */
 typedef struct widths {
     size_t q, kv, embd, ff, vocab, act;
@@ -121,14 +123,11 @@ bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspa
     if (ok && m->be->v->pass_reserve)
         ok = m->be->v->pass_reserve(m->be, &m->net, n_batch);
     if (!ok) {
+        char what[48];
         bnet_workspace_close(ws);
-        bitnet_status st = bnet_op_sync(m->be, err); /* memory may not be what is missing */
-        if (st != BITNET_OK)
-            return st;
-        return bnet_fail(
-            err, BITNET_MEMORY,
-            "out of memory: workspace of %d tokens needs %llu bytes; use a smaller batch", n_batch,
-            (unsigned long long)bnet_workspace_bytes(m, n_batch));
+        snprintf(what, sizeof what, "workspace of %d tokens", n_batch);
+        return bnet_op_no_memory(m->be, what, bnet_workspace_bytes(m, n_batch),
+                                 "use a smaller batch", err);
     }
     *out = ws;
     return BITNET_OK;

@@ -2,6 +2,8 @@
  * table. The list belongs to one timeline or is shared by several. */
 #include "model/kv.h"
 
+#include <stdio.h>
+
 #include "model/weights.h"
 
 /* ---- blocks ---- */
@@ -44,16 +46,11 @@ bitnet_status bnet_kv_blocks_open(const bnet_model *m, int n_blocks, bitnet_kv_t
     b->store = m->be->v->kv_new(m->be, &b->shape);
     b->free_list = bnet_calloc((size_t)n_blocks, sizeof *b->free_list);
     if (!b->store || !b->free_list) {
+        char what[64];
         bnet_kv_blocks_close(b);
-        bitnet_status st = bnet_op_sync(m->be, err); /* memory may not be what is missing */
-        if (st != BITNET_OK)
-            return st;
-        return bnet_fail(
-            err, BITNET_MEMORY,
-            "out of memory: key/value cache of %d positions needs %llu bytes; ask for a "
-            "smaller context or an int8 cache",
-            n_blocks * BNET_KV_BLOCK,
-            (unsigned long long)(bnet_kv_block_bytes(m, type) * (uint64_t)n_blocks));
+        snprintf(what, sizeof what, "key/value cache of %d positions", n_blocks * BNET_KV_BLOCK);
+        return bnet_op_no_memory(m->be, what, bnet_kv_block_bytes(m, type) * (uint64_t)n_blocks,
+                                 "ask for a smaller context or an int8 cache", err);
     }
     b->n_free = n_blocks;
     for (int i = 0; i < n_blocks; i++)

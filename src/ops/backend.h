@@ -139,9 +139,10 @@ typedef struct bnet_pass {
 typedef struct bnet_backend_stats {
     uint64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, cache_hits, cache_misses;
     uint64_t memory_allocated, memory_peak, memory_used, memory_total;
-    uint64_t n_launches;  /* kernels that ran on it, one use may be several; 0: as many as uses */
-    uint64_t n_replays;   /* of recorded passes; their kernels are counted like all others */
-    uint64_t memory_pool; /* of memory_allocated: buffers of passes and calls */
+    uint64_t n_launches;   /* kernels that ran on it, one use may be several; 0: as many as uses */
+    uint64_t n_replays;    /* of recorded passes; their kernels are counted like all others */
+    uint64_t n_unrecorded; /* passes that would have been, but recording failed: launched instead */
+    uint64_t memory_pool;  /* of memory_allocated: buffers of passes and calls */
     double fp16_ms, bf16_ms;
     bitnet_precision precision; /* the weights' float matrices are multiplied in */
     bitnet_precision settled;   /* what was settled on, with or without such weights */
@@ -294,6 +295,9 @@ typedef struct bnet_backend_vtable {
     const bnet_capabilities *(*capabilities)(const bnet_backend *be);
     /* Transfers, pool and precisions of a device; NULL: there is nothing of the kind (CPU). */
     void (*stats)(const bnet_backend *be, bnet_backend_stats *out);
+    /* Optional: where memory was last missing when buffer_new or kv_new said NULL, for messages:
+     * written to `out`, "" if it never was. */
+    void (*short_of)(bnet_backend *be, char *out, size_t cap);
     /* The most tokens of a pass that its memory is planned for; NULL: any number. */
     int (*batch_limit)(const bnet_backend *be);
     /* Memory of the device; NULL: it has none of its own (CPU). */
@@ -361,6 +365,7 @@ typedef struct bnet_backend_want {
     const bnet_log *log;
     const bnet_pack_cache *cache; /* NULL: nothing is kept; read when the backend opens */
     const char *cache_dir;        /* where other things may be kept; NULL: nowhere */
+    const char *nvrtc;            /* the run-time compiler's library; NULL: the system's */
     bool specialise;              /* kernels compiled for the model's shapes are preferred */
     bool no_pack;                 /* weights are used as they lie in the file, where they can be */
     bitnet_precision precision;   /* of float matrices; the backend says in what it computes */

@@ -55,6 +55,19 @@ void bnet_op_buffer_free(bnet_backend *be, bnet_buffer *b)
         be->v->buffer_free(be, b);
 }
 
+bitnet_status bnet_op_no_memory(bnet_backend *be, const char *what, uint64_t n_bytes,
+                                const char *remedy, bitnet_error *err)
+{
+    char where[160] = "";
+    bitnet_status st = bnet_op_sync(be, err); /* memory may not be what is missing */
+    if (st != BITNET_OK)
+        return st;
+    if (be->v->short_of)
+        be->v->short_of(be, where, sizeof where);
+    return bnet_fail(err, BITNET_MEMORY, "out of memory: %s needs %llu bytes%s%s; %s", what,
+                     (unsigned long long)n_bytes, *where ? ", " : "", where, remedy);
+}
+
 const void *bnet_op_read(bnet_backend *be, bnet_buffer *b, size_t n_bytes)
 {
     return be->v->read(be, b, n_bytes);

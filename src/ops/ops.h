@@ -7,6 +7,10 @@
 
 bnet_buffer *bnet_op_buffer(bnet_backend *be, size_t n_bytes);
 void bnet_op_buffer_free(bnet_backend *be, bnet_buffer *b);
+/* Why there was no memory for a buffer or a cache: what failed on the device, else MEMORY with
+ * `what` that needs n bytes, where they were missing, and the remedy. */
+bitnet_status bnet_op_no_memory(bnet_backend *be, const char *what, uint64_t n_bytes,
+                                const char *remedy, bitnet_error *err);
 const void *bnet_op_read(bnet_backend *be, bnet_buffer *b, size_t n_bytes);
 void bnet_op_write(bnet_backend *be, bnet_buffer *b, const void *bytes, size_t n_bytes);
 void bnet_op_mark(bnet_backend *be, int layer); /* what follows belongs to this layer; -1: none */

@@ -536,10 +536,11 @@ API int cuStreamEndCapture(void *s, void **out)
 
 API int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags)
 {
-    graph *to = calloc(1, sizeof *to);
+    int r = fault("cuGraphInstantiate");
+    graph *to = r == OK ? calloc(1, sizeof *to) : NULL;
     (void)flags;
     if (!to)
-        return OUT_OF_MEMORY;
+        return r == OK ? OUT_OF_MEMORY : r;
     *to = *(graph *)g;
     *(graph *)g = (graph){0};
     *out = to;

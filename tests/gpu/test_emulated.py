@@ -5,7 +5,6 @@ exit code; only --device auto goes on on the CPU."""
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -316,17 +315,45 @@ def test_a_launch_that_fails():
 
 def test_reading_results_may_fail():
     """Pinned memory for logits, or the copy of them: nothing is read that did not come. An error by name; under auto the
-    CPU's text. A launch that the driver refuses while a step is recorded: the same."""
+    CPU's text."""
     short = ("run", "-m", model("nano"), "-p", "Once upon a time", "-n", "6", "--ignore-eos")
-    hot, greedy = ("--temperature", "1.5", "--top-k", "0", "--seed", "3"), ("--greedy",)
-    want = {how: expect(0, *short, *how, "--device", "cpu").out for how in (hot, greedy)}
-    for fault, how in (("cuMemHostAlloc 6 2", hot), ("cuMemcpyDtoH 6 2", hot), ("cuLaunchKernel 65 701", greedy)):
-        r = expect(0, *short, *how, "--device", "auto", env=with_gpu(90, FAIL=fault), says="goes on on the CPU")
-        equal(r.out, want[how], fault)
+    hot = ("--temperature", "1.5", "--top-k", "0", "--seed", "3")
+    want = expect(0, *short, *hot, "--device", "cpu").out
+    for fault in ("cuMemHostAlloc 6 2", "cuMemcpyDtoH 6 2"):
+        r = expect(0, *short, *hot, "--device", "auto", env=with_gpu(90, FAIL=fault), says="goes on on the CPU")
+        equal(r.out, want, fault)
     expect(6, *short, *hot, "--device", "cuda", env=with_gpu(90, FAIL="cuMemcpyDtoH 6 2"),
            says=r"cuda was asked for by name.*copying to the host: CUDA_ERROR_OUT_OF_MEMORY \(2\)")
     fails(6, *short, *hot, "--device", "cuda:0,cuda:0", env=with_gpu(90, FAIL="cuMemHostAlloc 9 2"),
           says="CUDA_ERROR_OUT_OF_MEMORY|out of memory")
+
+
+UNRECORDED = ("cuStreamBeginCapture 1 900", "cuStreamEndCapture 1 901", "cuGraphInstantiate 1 2", "cuLaunchKernel 65 701")
+
+
+def test_steps_that_cannot_be_recorded_are_launched():
+    """Whatever fails while a step is recorded, a launch the driver refuses there too: the same text by single launches, told
+    once, counted; strict mode ends with the error. A device that is lost then is lost."""
+    path, short = temp("unrecorded.json"), ("run", "-m", model("nano"), "-p", "Once upon a time", "--greedy", "-n", "9", "--ignore-eos")
+    want = expect(0, *short, "--device", "cpu").out
+    for fault in UNRECORDED:
+        env = with_gpu(90, FAIL=fault)
+        r = expect(0, *short, "--device", "cuda", "--receipt", path, env=env,
+                   says=r"a step could not be recorded: cuda: device 0 .*; steps are launched kernel by kernel from now on")
+        equal((r.out, r.err.count("could not be recorded")), (want, 1), fault)
+        with open(path, encoding="utf-8") as f:
+            receipt = json.load(f)
+        equal((receipt["graph_replays"], receipt["unrecorded_steps"]), (0, 7), fault)
+        equal((receipt["compute_path"], receipt["backend"]), ("real", "cuda"), fault)
+        expect(0, "receipt", "verify", path, env=with_gpu(90))
+        expect(12 if "Inst" not in fault else 6, *short, "--device", "auto", "--strict", env=env,
+               says=r"strict mode allows no fallback: position \d+: cuda: device 0")
+    for change, says in (({"unrecorded_steps": 99}, "steps were fetched only"),
+                         ({"environment": {**receipt["environment"], "BITNET_STRICT_MODE": True}}, "strict mode allows none")):
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({**receipt, **change}, f)
+        fails(13, "receipt", "verify", path, env=with_gpu(90), says=says)
+    expect(12, *short, "--device", "cuda", env=with_gpu(90, FAIL="cuStreamEndCapture 1 719"), says=r"\(719\)")
 
 
 def test_failures_while_opening():
@@ -417,18 +444,29 @@ def test_P_6_no_compiler_or_one_that_fails():
     check("NVRTC 13.0 cannot compile w2_gemv_spec.cuh: NVRTC_ERROR_COMPILATION: w2_gemv.cu(7): error: emulated mistake" in r.err
           and "i2s_gpu_gemv " in r.err and "i2s_gpu_gemv_rtc" not in r.err.split("[")[-1], r.err[-800:])
     equal(kept(temp("rtc-fail")), [], "kept")
-    alone = temp("only-libcuda")
-    os.makedirs(alone, exist_ok=True)
-    shutil.copy(os.path.join(EMULATED, "libcuda.so.1"), alone)
-    if not os.path.exists("/usr/local/cuda/lib64/libnvrtc.so"):
-        r, _ = specialised(temp("rtc-none"), LD_LIBRARY_PATH=alone)
-        equal(r.out, want, "text")
-        check("libnvrtc.so.13 is not installed: install NVRTC" in r.err and "those of the build are used" in r.err, r.err[-800:])
+    absent = os.path.join(temp("nowhere"), "libnvrtc.so.13")
+    r, n = specialised(temp("rtc-none"), BITNET_NVRTC=absent)
+    equal((r.out, n), (want, 0), "text")
+    check(f"the library {absent} is not installed: install NVRTC" in r.err and "those of the build are used" in r.err, r.err[-800:])
+    r, n = specialised(temp("rtc-named"), "--nvrtc", os.path.join(EMULATED, "libnvrtc.so.13"))
+    check(r.out == want and n >= 4, r.err[-500:])
     r, n = specialised(temp("rtc-load"), BITNET_EMULATED_FAIL=f"cuModuleLoadData {images() + 1} 200")
     check(r.out == want and n >= 4, r.err[-500:])
     r = expect(0, "run", "-m", model("nano"), *ASK, "--device", "cuda", "-v",
                env={**with_gpu(90), "BITNET_EMULATED_NVRTC": "fail"})
     check("NVRTC" not in r.err, r.err[-500:])
+
+
+def test_P_6_strict_mode_takes_the_compiled_or_nothing():
+    """No compiler, one that fails, a chip they do not serve: the error and 12, where otherwise a warning would do."""
+    args = ("run", "-m", model("nano"), *ASK, "--device", "cuda", "--gpu-specialise", "--cache", "off")
+    old = "serves from compute capability 7.5 on, device 0 has 5.0: nothing is compiled"
+    fails(12, *args, "--strict", "--nvrtc", "/nowhere/libnvrtc.so", env=with_gpu(90), says="/nowhere/libnvrtc.so is not installed")
+    fails(12, *args, "--strict", env=with_gpu(50), says=old)
+    expect(12, *args, "--strict", env={**with_gpu(90), "BITNET_EMULATED_NVRTC": "fail"},
+           says="emulated mistake; strict mode takes no other(.|\n)*i2s_gpu_gemv_rtc: CUDA_ERROR_NOT_FOUND")
+    equal(expect(0, *args, env=with_gpu(50), says=old).out, text(None, "--device", "cpu"), "told")
+    expect(0, *args, "--strict", env=with_gpu(90))
 
 
 if __name__ == "__main__":

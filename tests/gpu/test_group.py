@@ -92,8 +92,7 @@ def test_P_3_all_devices_of_a_kind():
     equal(ask(gpus(2), "--device", "cuda:1,cuda:0", "-v", says="selected=cuda:1,cuda:0 split=layer"), want, "a list")
 
 
-def test_batches_and_saved_sessions():
-    """Long prompts in several passes; a cache that one device saved is read by two, and the other way round."""
+def test_prompts_in_several_passes():
     prompt = " ".join(["The little dog saw a big red ball."] * 12)
     base = ("run", "-m", model("nano"), "--greedy", "-n", "12", "--ignore-eos", "--ctx", "256")
     want = expect(0, *base, "-p", prompt, "--device", "cuda", env=gpus()).out
@@ -161,6 +160,22 @@ def test_wishes_that_cannot_be():
     fails(12, "run", "-m", model("nano"), *ASK, "--device", "cuda:0,cuda:2", env=ok, says="there are fewer devices: cuda:0 .*, cuda:1")
 
 
+def test_a_split_of_the_environment_is_a_default():
+    """It divides where several devices are meant and refuses nothing elsewhere; the command line is taken at its word."""
+    args = ("run", "-m", model("nano"), *SHORT, "-v")
+    want = expect(0, *args, "--device", "cpu").out
+    for device, says in (("cpu", "selected=cpu\n"), ("auto", "selected=cuda\n"), ("gpu", "selected=cuda\n"),
+                         ("cuda:1", "selected=cuda:1\n"), ("cuda", "selected=cuda:0,cuda:1 split=tensor"),
+                         ("cuda:0,cuda:1", "selected=cuda:0,cuda:1 split=tensor")):
+        for how in (("--device", device), ()):
+            env = {**gpus(2), "BITNET_SPLIT": "tensor", **({} if how else {"BITNET_DEVICE": device})}
+            equal(expect(0, *args, *how, env=env, says=says).out, want, (device, how))
+    expect(0, *args, env={**gpus(2), "BITNET_SPLIT": "layer"}, says="selected=cuda\n")
+    expect(0, *args, "--device", "cuda:0,cuda:1", env={**gpus(2), "BITNET_SPLIT": "none"}, says="split=layer")
+    fails(2, *args, "--device", "cpu", "--split", "tensor", env={**gpus(2), "BITNET_SPLIT": "none"}, says="the device is cpu")
+    fails(2, *args, "--device", "cpu", env={**gpus(2), "BITNET_SPLIT": "rows"}, says="BITNET_SPLIT")
+
+
 def test_a_model_that_cannot_be_divided():
     many = ",".join(f"cuda:{i}" for i in range(8))
     fails(2, "run", "-m", model("nano"), *ASK, "--device", many, "--split", "layer", env=gpus(8),
@@ -174,6 +189,42 @@ def test_a_rank_without_memory():
     check(r.code == 6 and re.search(r"rank 1|do not fit", r.err), f"exit {r.code}: {r.err[-300:]}")
     r = run("run", "-m", model("nano"), *ASK, *two("tensor", 1), env=gpus(2, MEMORY="4000000000,200000"))
     check(r.code == 6 and re.search(r"rank 1 of 2: .*(do not fit on|cuda:) device 1", r.err), f"exit {r.code}: {r.err[-300:]}")
+
+
+def test_a_rank_without_memory_for_the_session():
+    """Weights fit everywhere; the cache or the workspace does not on the second device, which is named."""
+    seen = set()
+    for split in SPLITS:
+        for n in range(350000, 1000000, 50000):
+            r = run("run", "-m", model("nano"), *SHORT, *two(split, 1), env=gpus(2, MEMORY=f"4000000000,{n}"))
+            check(r.code in (0, 6), f"{split}, {n}: exit {r.code}: {r.err[-300:]}")
+            check(r.code == 0 or re.search(r"rank 1\b", r.err), f"{split}, {n}: {r.err[-300:]}")
+            for what in ("key/value cache", "workspace"):
+                if re.search(rf"out of memory: {what} of \d+ \w+ needs \d+ bytes, too many for rank 1 of 2 \(device 1, 0.00 GB "
+                             r"free\); \w+", r.err):
+                    seen.add(what)
+    equal(seen, {"key/value cache", "workspace"}, "what was missing")
+
+
+def test_DET_14_the_least_memory_decides():
+    """4 GB on either rank: its policy is the group's, for passes and for what is recorded; the text is the same."""
+    prompt = "Once upon a time there was a little dog and it was happy. " * 10
+    args = ("run", "-m", model("nano"), "-p", prompt, "--greedy", "-n", "4", "--json", "--batch", "1024")
+    small, large = "recorded steps of up to 8 timelines, passes of up to 128 tokens", "64 timelines, passes of up to 1024 tokens"
+    want = expect(0, *args, "--device", "cuda", env=gpus()).json()["text"]
+    launches = {}
+    for memory, least, says in (("24000000000", 0, large), ("24000000000,4000000000", 1, small), ("4000000000,24000000000", 0, small)):
+        env = gpus(2, MEMORY=memory if "," in memory else f"{memory},{memory}")
+        r = expect(0, *args, *two("layer", 1), env=env, says=rf"memory policy \w+, as rank {least} has it: .*{says}")
+        launches[memory] = r.json()["stats"]["performance"]["launches"]
+        equal(r.json()["text"], want, memory)
+        path = temp("bt.json")
+        expect(0, "bench", "-m", model("nano"), "--device", "cuda:0,cuda:1", "--split", "layer", "--tests", "bt9", "--repeat", "1",
+               "--receipt", path, env=env)
+        with open(path, encoding="utf-8") as f:
+            equal(json.load(f)["graph_replays"] > 0, says == large, memory)
+    few, *more = launches.values()
+    check(all(n > few for n in more), launches)
 
 
 def test_every_call_that_can_fail():
@@ -197,11 +248,20 @@ def test_every_call_that_can_fail():
 
 
 def test_steps_that_cannot_be_recorded_are_composed():
-    want = ask(gpus(), "--device", "cuda")
+    """The rule of one device: told once, counted, refused in strict mode."""
+    path = temp("unrecorded.json")
+    want = expect(0, "run", "-m", model("nano"), *SHORT, "--device", "cuda", env=gpus()).out
     for split in SPLITS:
-        for fault in ("cuStreamBeginCapture 1 900", "cuStreamEndCapture 1 901"):
-            r = ask(gpus(2, FAIL=fault), *two(split, 1))
-            equal(r, want, (split, fault))
+        for fault in ("cuStreamBeginCapture 1 900", "cuStreamEndCapture 1 901", "cuGraphInstantiate 1 2"):
+            env = gpus(2, FAIL=fault)
+            args = ("run", "-m", model("nano"), *SHORT, *two(split, 1))
+            r = expect(0, *args, "--receipt", path, env=env, says="a step could not be recorded: cuda: device 0")
+            equal((r.out, r.err.count("could not be recorded")), (want, 1), (split, fault))
+            with open(path, encoding="utf-8") as f:
+                receipt = json.load(f)
+            equal((receipt["graph_replays"], receipt["unrecorded_steps"]), (0, 4), (split, fault))
+            expect(0, "receipt", "verify", path, env=gpus(2))
+            expect(12 if "Inst" not in fault else 6, *args, "--strict", env=env, says="rank 0 of 2: cuda: device 0.*recording a step")
 
 
 def test_a_rank_lost_in_a_run():

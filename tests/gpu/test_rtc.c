@@ -54,7 +54,7 @@ static void test_P_6_a_compiler_that_is_not_there(void **state)
         bnet_loader l = loader(&w);
         cuda_rtc *r = NULL;
         bitnet_error err = {0};
-        assert_int_equal(bnet_rtc_open(&l, NULL, NULL, &r, &err), BITNET_NOT_AVAILABLE);
+        assert_int_equal(bnet_rtc_open(&l, NULL, NULL, NULL, &r, &err), BITNET_NOT_AVAILABLE);
         if (!strstr(err.message, cases[i].says))
             fail_msg("%s", err.message);
         assert_null(r);
@@ -66,7 +66,7 @@ static cuda_rtc *open_compiler(world *w, bnet_loader *l, const char *folder)
     cuda_rtc *r = NULL;
     *w = (world){"nothing"};
     *l = loader(w);
-    OK(bnet_rtc_open(l, folder, NULL, &r, &err));
+    OK(bnet_rtc_open(l, NULL, folder, NULL, &r, &err));
     return r;
 }
 

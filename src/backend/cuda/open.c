@@ -68,8 +68,13 @@ static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bi
                                bnet_cuda_pass_reserve};
     if (st == BITNET_OK)
         st = bnet_gpu_open(w, d, &vendor, out, err);
-    if (st == BITNET_OK)
-        bnet_cuda_special_open(gpu_of(*out), w);
+    if (st != BITNET_OK)
+        return st;
+    st = bnet_cuda_special_open(gpu_of(*out), w, err);
+    if (st != BITNET_OK) {
+        bnet_backend_close(*out);
+        *out = NULL;
+    }
     return st;
 }
 

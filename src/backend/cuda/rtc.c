@@ -66,9 +66,10 @@ static void take_sources(cuda_rtc *r)
     }
 }
 
-bitnet_status bnet_rtc_open(const bnet_loader *l, const char *folder, const bnet_log *log,
-                            cuda_rtc **out, bitnet_error *err)
+bitnet_status bnet_rtc_open(const bnet_loader *l, const char *library, const char *folder,
+                            const bnet_log *log, cuda_rtc **out, bitnet_error *err)
 {
+    const char *const named[] = {library, NULL};
     static const char *const files[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so",
                                         "/usr/local/cuda/lib64/libnvrtc.so", NULL};
     char reason[160];
@@ -78,7 +79,8 @@ bitnet_status bnet_rtc_open(const bnet_loader *l, const char *folder, const bnet
         bnet_free(r);
         return bnet_no_memory(err, "run-time compiler");
     }
-    if (!bnet_library_open(l, files, symbols, &r->library, reason, sizeof reason)) {
+    if (!bnet_library_open(l, library ? named : files, symbols, &r->library, reason,
+                           sizeof reason)) {
         bnet_rtc_close(r);
         return bnet_fail(err, BITNET_NOT_AVAILABLE,
                          "cuda: %s: install NVRTC of the CUDA toolkit (package cuda-nvrtc)",

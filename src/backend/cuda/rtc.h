@@ -17,10 +17,10 @@ typedef struct cuda_code {
     double ms; /* compiling took */
 } cuda_code;
 
-/* folder NULL: nothing is kept. Fails NOT_AVAILABLE (the library is missing or too old, with the
- * remedy), MEMORY. */
-bitnet_status bnet_rtc_open(const bnet_loader *l, const char *folder, const bnet_log *log,
-                            cuda_rtc **out, bitnet_error *err);
+/* library NULL: the system's; folder NULL: nothing is kept. Fails NOT_AVAILABLE (the library is
+ * missing or too old, with the remedy), MEMORY. */
+bitnet_status bnet_rtc_open(const bnet_loader *l, const char *library, const char *folder,
+                            const bnet_log *log, cuda_rtc **out, bitnet_error *err);
 void bnet_rtc_close(cuda_rtc *r); /* NULL is legal */
 /* "13.0" */
 const char *bnet_rtc_version(const cuda_rtc *r);

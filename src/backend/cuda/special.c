@@ -8,6 +8,7 @@
 #include "backend/cuda/rtc.h"
 
 enum { SHAPES = 64, DEFINES = 7 };
+enum { NO_SUCH_KERNEL = 500 }; /* CUDA_ERROR_NOT_FOUND */
 static const char row[] = "i2s_gpu_gemv_rtc", symbol[] = "bnet_w2_gemv_ldg";
 
 typedef struct shape {
@@ -17,7 +18,8 @@ typedef struct shape {
 } shape;
 
 typedef struct gpu_special {
-    char *folder; /* NULL: nothing is kept */
+    char *folder;  /* NULL: nothing is kept */
+    char *library; /* NULL: the system's */
     bool wanted;
     cuda_rtc *rtc; /* found when first used */
     bool absent;   /* looked for and not there */
@@ -35,22 +37,56 @@ static void special_free(gpu_backend *be, gpu_special *s)
             c->cu.module_free(s->shapes[i].module);
     bnet_rtc_close(s->rtc);
     bnet_free(s->folder);
+    bnet_free(s->library);
     bnet_free(s);
 }
 
-void bnet_cuda_special_open(gpu_backend *be, const bnet_backend_want *want)
+/* Can it serve on this chip? */
+static bool fits(const gpu_backend *be, const bnet_kernel_record *k)
+{
+    const bnet_gpu *g = &be->d->gpu;
+    return k && (g->cc_major > k->cc_major ||
+                 (g->cc_major == k->cc_major && g->cc_minor >= k->cc_minor));
+}
+
+static bitnet_status check_chip(const gpu_backend *be, const gpu_special *s, bitnet_error *err)
+{
+    const bnet_gpu *g = &be->d->gpu;
+    bitnet_error why = {0};
+    if (fits(be, s->record))
+        return BITNET_OK;
+    bnet_fail(&why, BITNET_NOT_AVAILABLE,
+              "gpu-specialise: what it compiles serves from compute capability %d.%d on, device %d "
+              "has %d.%d: nothing is compiled",
+              s->record ? s->record->cc_major : 0, s->record ? s->record->cc_minor : 0,
+              g->device_id, g->cc_major, g->cc_minor);
+    if (be->strict)
+        return bnet_fail(err, BITNET_NOT_AVAILABLE, "%s; leave it away", why.message);
+    bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name, "%s", why.message);
+    return BITNET_OK;
+}
+
+bitnet_status bnet_cuda_special_open(gpu_backend *be, const bnet_backend_want *want,
+                                     bitnet_error *err)
 {
     gpu_special *s = bnet_calloc(1, sizeof *s);
     bnet_str folder = {0};
     if (!s)
-        return;
+        return bnet_no_memory(err, "kernels compiled at run time");
     if (want->cache_dir)
         bnet_str_addf(&folder, "%s/nvrtc", want->cache_dir);
     *s = (gpu_special){.folder = folder.data,
+                       .library = want->nvrtc ? bnet_strdup(want->nvrtc) : NULL,
                        .wanted = want->specialise,
                        .record = bnet_registry_find(be->registry, row)};
     be->special = s;
     be->special_free = special_free;
+    if (want->nvrtc && !s->library)
+        return bnet_no_memory(err, "kernels compiled at run time");
+    bitnet_status st = s->wanted ? check_chip(be, s, err) : BITNET_OK;
+    if (st == BITNET_OK && s->wanted && be->strict)
+        st = bnet_rtc_open(&bnet_dl, s->library, s->folder, &be->log, &s->rtc, err);
+    return st == BITNET_OK ? st : bnet_wrap(err, st, "strict mode");
 }
 
 bool bnet_cuda_special_wanted(const gpu_backend *be)
@@ -65,7 +101,7 @@ static bool find_compiler(gpu_backend *be, gpu_special *s)
     bitnet_error why = {0};
     if (s->rtc || s->absent)
         return s->rtc != NULL;
-    if (bnet_rtc_open(&bnet_dl, s->folder, &be->log, &s->rtc, &why) == BITNET_OK)
+    if (bnet_rtc_open(&bnet_dl, s->library, s->folder, &be->log, &s->rtc, &why) == BITNET_OK)
         return true;
     s->absent = true;
     bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name,
@@ -125,8 +161,13 @@ static gpu_kernel code_of(gpu_backend *be, gpu_special *s, const bnet_cu_gemv_ar
     memcpy(x->of, of, sizeof of);
     if (make(be, s, x, &why) != BITNET_OK) {
         x->code = NULL;
-        bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name,
-                  "%s; the kernel of the build is used for it", why.message);
+        bool refused = be->strict && s->wanted;
+        bnet_logf(&be->log, refused ? BITNET_LOG_ERROR : BITNET_LOG_WARN, be->d->c->name, "%s; %s",
+                  why.message,
+                  refused ? "strict mode takes no other"
+                          : "the kernel of the build is used for it");
+        if (refused)
+            bnet_gpu_ok(be, row, NO_SUCH_KERNEL);
     }
     return x->code;
 }

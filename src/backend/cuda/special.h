@@ -6,8 +6,10 @@
 
 #include "backend/cuda/launch.h"
 
-/* Keeps what `want` says about it; the backend owns the result. Without memory: there is none. */
-void bnet_cuda_special_open(gpu_backend *be, const bnet_backend_want *want);
+/* Keeps what `want` says about it; the backend owns the result. A wish that can have no effect, on
+ * this chip or without a compiler, is told; in strict mode it fails NOT_AVAILABLE. */
+bitnet_status bnet_cuda_special_open(gpu_backend *be, const bnet_backend_want *want,
+                                     bitnet_error *err);
 /* Is it to serve where the build's GEMV was chosen? */
 bool bnet_cuda_special_wanted(const gpu_backend *be);
 /* Launches it; false: the build's kernel must. */

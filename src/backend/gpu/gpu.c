@@ -245,6 +245,7 @@ static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
                                 .cache_hits = m.n_hits,
                                 .cache_misses = m.n_misses,
                                 .n_replays = be->n_replays,
+                                .n_unrecorded = be->n_unrecorded,
                                 .n_launches = be->n_launches,
                                 .memory_allocated = be->own_bytes,
                                 .memory_peak = be->own_peak,

@@ -128,7 +128,7 @@ struct gpu_backend {
     gpu_choice use;
     gpu_kernel code[BNET_KERNELS_MAX][GPU_SYMBOLS]; /* by slot; found when first used */
     atomic_uint_fast64_t calls[BNET_KERNELS_MAX];
-    atomic_uint_fast64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, n_replays, n_launches;
+    atomic_uint_fast64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, n_replays, n_launches, n_unrecorded;
     uint64_t weight_bytes, kv_bytes, other_bytes;
     gpu_stage stage;
     uint64_t own_bytes, own_peak; /* of all memory we took on the device */
@@ -164,6 +164,7 @@ struct gpu_backend {
 
     uint32_t *recording; /* counts of kernels while work is recorded, else NULL */
     uint32_t n_recorded; /* launches of them all, further kernels of one use too */
+    bool unrecordable;   /* recording failed once: passes are launched from then on */
     struct gpu_net *net; /* the whole network, once a pass was asked for; the vendor's */
     void (*net_free)(gpu_backend *be, struct gpu_net *net);
     struct gpu_special *special; /* kernels compiled for shapes; the vendor's, NULL: none */

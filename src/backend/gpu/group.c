@@ -50,6 +50,8 @@ static bnet_buffer *group_buffer_new(bnet_backend *b, size_t n_bytes)
     for (int r = 0; ok && r < g->n; r++) {
         all->at[r] = g->rank[r]->v->buffer_new(g->rank[r], n_bytes);
         ok = all->at[r] != NULL;
+        if (!ok)
+            bnet_group_missing(g, r);
     }
     group_unlock(g);
     if (!ok && all)
@@ -246,6 +248,11 @@ static void say(const gpu_group *g, const bnet_selection_ranks *ranks)
               "%d %sranks on %d device%s, split by %s, joined by %s", g->n,
               virtual ? "virtual " : "", n, n == 1 ? "" : "s",
               g->split == BNET_SPLIT_LAYER ? "layers" : "rows", g->link->name);
+    bnet_logf(
+        &g->log, BITNET_LOG_INFO, "gpu",
+        "memory policy %s, as rank %d has it: recorded steps of up to %d timelines, passes of "
+        "up to %d tokens",
+        g->plan.policy, g->least, g->plan.max_batch, g->table.batch_limit(&g->base));
 }
 
 bitnet_status bnet_gpu_group_open(const bnet_backend_want *w, bnet_backend *const *ranks,
@@ -271,6 +278,7 @@ bitnet_status bnet_gpu_group_open(const bnet_backend_want *w, bnet_backend *cons
     g->table = table_of(ranks[0]->v, g->n);
     g->base.v = &g->table;
     find_facts(g);
+    bnet_group_plan(g);
     say(g, &w->ranks);
     *out = &g->base;
     return BITNET_OK;

@@ -47,6 +47,8 @@ typedef struct gpu_group {
     int n;
     bnet_backend *rank[GPU_RANKS];
     gpu_rank_facts facts[GPU_RANKS];
+    bnet_memory_plan plan; /* of the rank with the least memory (DET-14) */
+    int least;             /* that rank */
     gpu_link *link;
     pthread_mutex_t
         lock; /* an operation is several of the ranks', a recording several operations */
@@ -56,7 +58,12 @@ typedef struct gpu_group {
     bnet_seq *seqs;                 /* a step as one rank sees it */
     int32_t *ids;
     size_t cap_seqs, cap_ids;
-    bool no_memory; /* told at sync */
+    bool no_memory; /* of the host's; told at sync */
+    struct {
+        int rank; /* of which buffer_new or kv_new had no memory last */
+        bool any;
+        uint64_t left;
+    } missing;
     struct group_records *records;
     uint32_t epoch; /* changes when a buffer or weight that recorded work knows is gone */
 } gpu_group;
@@ -139,6 +146,8 @@ void bnet_group_fill_kv(bnet_backend_vtable *v);  /* group_kv.c */
 /* group_facts.c */
 void bnet_group_fill_facts(bnet_backend_vtable *v, const bnet_backend_vtable *first);
 void bnet_group_say_memory(gpu_group *g);
+void bnet_group_plan(gpu_group *g);           /* from its ranks' */
+void bnet_group_missing(gpu_group *g, int r); /* rank r had no memory; locked */
 const bnet_gpu *bnet_group_gpu(const gpu_group *g, int r);
 
 /* Takes the ranks and the link, also on failure. */

@@ -2,6 +2,8 @@
 #include "backend/gpu/group.h"
 #include "backend/gpu/precision.h"
 
+#include <stdio.h>
+
 /* The same kernel of several ranks is one kernel. */
 static size_t group_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
 {
@@ -70,6 +72,7 @@ static void group_stats(const bnet_backend *b, bnet_backend_stats *out)
         out->memory_total += again(g, r) ? 0 : s.memory_total;
         out->n_launches += s.n_launches;
         out->n_replays += s.n_replays;
+        out->n_unrecorded += s.n_unrecorded;
         if (r == 0)
             memcpy(out->device, s.device, sizeof out->device);
         out->fp16_ms += s.fp16_ms;
@@ -111,12 +114,56 @@ void bnet_group_say_memory(gpu_group *g)
     }
 }
 
+/* Where memory is least, least is planned for: every rank has its part of every pass. */
+void bnet_group_plan(gpu_group *g)
+{
+    for (int r = 0; r < g->n; r++)
+        if (bnet_group_gpu(g, r)->total_memory < bnet_group_gpu(g, g->least)->total_memory)
+            g->least = r;
+    g->plan = gpu_of(g->rank[g->least])->plan;
+}
+
+static int group_batch_limit(const bnet_backend *b)
+{
+    const gpu_group *g = (const gpu_group *)b;
+    return g->rank[g->least]->v->batch_limit(g->rank[g->least]);
+}
+
+void bnet_group_missing(gpu_group *g, int r)
+{
+    gpu_backend *be = gpu_of(g->rank[r]);
+    uint64_t total = 0;
+    g->missing.any = true;
+    g->missing.rank = r;
+    bnet_gpu_enter(be);
+    be->d->c->memory(be->d, &g->missing.left, &total);
+    bnet_gpu_leave(be);
+}
+
+static void group_short_of(bnet_backend *b, char *out, size_t cap)
+{
+    gpu_group *g = group_of(b);
+    *out = '\0';
+    group_lock(g);
+    if (g->missing.any)
+        snprintf(out, cap, "too many for rank %d of %d (device %d, %.2f GB free)", g->missing.rank,
+                 g->n, bnet_group_gpu(g, g->missing.rank)->device_id,
+                 (double)g->missing.left / 1e9);
+    group_unlock(g);
+}
+
 /* ---- measuring ---- */
 
+/* Each device by itself, then as they work together. */
 static double group_read_limit(bnet_backend *b)
 {
-    bnet_backend *first = group_of(b)->rank[0];
-    return first->v->read_limit(first);
+    gpu_group *g = group_of(b);
+    gpu_rank_read ranks[GPU_RANKS];
+    for (int r = 0; r < g->n; r++)
+        ranks[r] =
+            (gpu_rank_read){bnet_group_gpu(g, r)->device_id, gpu_of(g->rank[r])->weight_bytes,
+                            g->rank[r]->v->read_limit(g->rank[r])};
+    return bnet_gpu_read_rate(ranks, g->n, g->split == BNET_SPLIT_TENSOR);
 }
 
 static const bnet_capabilities *group_capabilities(const bnet_backend *b)
@@ -171,6 +218,8 @@ void bnet_group_fill_facts(bnet_backend_vtable *v, const bnet_backend_vtable *fi
     v->stats = group_stats;
     v->usage = group_usage;
     v->read_limit = group_read_limit;
+    v->batch_limit = group_batch_limit;
+    v->short_of = group_short_of;
     v->capabilities = group_capabilities;
     v->bench_new = group_bench_new;
     v->bench_run = first->bench_run;

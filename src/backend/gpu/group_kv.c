@@ -48,6 +48,8 @@ static bnet_kv_store *group_kv_new(bnet_backend *b, const bnet_kv_shape *s)
         bnet_kv_shape part = part_of(g, kv, s, r);
         kv->at[r] = g->rank[r]->v->kv_new(g->rank[r], &part);
         ok = kv->at[r] != NULL;
+        if (!ok)
+            bnet_group_missing(g, r);
     }
     group_unlock(g);
     if (!ok) {

@@ -175,8 +175,9 @@ static uint8_t *pinned(gpu_group *g, size_t n_bytes)
     gpu_backend *be = gpu_of(g->rank[0]);
     bnet_gpu_enter(be);
     uint8_t *p = be->d->c->host_alloc(be->d, n_bytes);
+    if (!p)
+        bnet_gpu_ok(be, "pinned memory", 2);
     bnet_gpu_leave(be);
-    g->no_memory = g->no_memory || !p;
     return p;
 }
 

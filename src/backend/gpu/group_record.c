@@ -10,6 +10,7 @@
 #include "backend/gpu/time.h"
 
 enum { RECORDS = 16, TOUCHED = 24, TOKENS = 64 };
+enum { NOT_SUPPORTED = 801 }; /* CUDA_ERROR_NOT_SUPPORTED */
 
 typedef struct touched {
     group_buffer *at;
@@ -34,7 +35,7 @@ struct group_records {
     uint64_t clock;
     group_record *now; /* the pass that is being composed */
     bool recording;
-    bool off; /* recording failed once */
+    bool too_many; /* buffers for one record */
     gpu_ptr owners[GPU_RANKS];
     bool brought; /* they are the current pass's */
 };
@@ -140,7 +141,7 @@ void bnet_group_touch(gpu_group *g, group_buffer *b)
     if (i < TOUCHED)
         rec->touched[rec->n_touched++].at = b;
     else
-        g->records->off = true;
+        g->records->too_many = true;
 }
 
 gpu_ptr bnet_group_owners_at(const gpu_group *g, int r)
@@ -161,12 +162,13 @@ static bool in_sequence(const bnet_pass *p)
 /* Is there anything to gain, and can it be done at all? */
 static bool may_repeat(gpu_group *g, const bnet_pass *p)
 {
-    if (p->step->n_tokens > TOKENS || !in_sequence(p) || !g->link->recordable || !alive(g) ||
-        !gpu_at(g, 0)->d->c->record_begin || gpu_profiling(gpu_at(g, 0)))
+    if (p->step->n_tokens > BNET_MIN(g->plan.max_batch, (int)TOKENS) || !in_sequence(p) ||
+        !g->link->recordable || !alive(g) || !gpu_at(g, 0)->d->c->record_begin ||
+        gpu_profiling(gpu_at(g, 0)))
         return false;
     if (!g->records)
         g->records = bnet_calloc(1, sizeof *g->records);
-    return g->records && !g->records->off;
+    return g->records != NULL;
 }
 
 static bool bring_owners(gpu_group *g, int r, const bnet_step *s)
@@ -220,17 +222,38 @@ static void set_recording(gpu_group *g, uint32_t *counts)
     g->records->recording = counts != NULL;
 }
 
+/* Failures of recording are no failures of the pass (bnet_gpu_unrecord): it is composed anew and
+ * nothing is recorded any more. */
+static void give_up(gpu_group *g)
+{
+    bool told = false;
+    for (int r = 0; r < g->n; r++) {
+        gpu_backend *be = gpu_at(g, r);
+        bnet_gpu_enter(be);
+        if (!gpu_alive(be) && told && !be->lost)
+            be->failed = 0;
+        else if (!gpu_alive(be))
+            told = bnet_gpu_unrecord(be);
+        bnet_gpu_leave(be);
+    }
+    gpu_at(g, 0)->unrecordable = told;
+    if (told)
+        bnet_gpu_count_unrecorded(gpu_at(g, 0));
+}
+
 /* False: it cannot be recorded. */
 static bool begin(gpu_group *g, group_record *rec)
 {
     gpu_backend *be = gpu_at(g, 0);
     join(g);
     bnet_gpu_enter(be);
-    int r = alive(g) ? be->d->c->record_begin(be->d) : 1;
+    if (alive(g))
+        bnet_gpu_ok(be, "recording a step", be->d->c->record_begin(be->d));
     bnet_gpu_leave(be);
-    g->records->off = r != 0;
-    if (r != 0)
+    if (!alive(g)) {
+        give_up(g);
         return false;
+    }
     spread(g);
     g->link->n_settled++;
     set_recording(g, rec->counts);
@@ -261,18 +284,6 @@ static void replay(gpu_group *g, const group_record *rec)
     }
 }
 
-/* Failures of recording are no failures of the pass, unless a device is gone: it is composed anew
- * and nothing is recorded any more. */
-static void give_up(gpu_group *g, group_record *rec)
-{
-    for (int r = 0; r < g->n; r++)
-        if (!gpu_at(g, r)->lost)
-            gpu_at(g, r)->failed = 0;
-    g->records->off = true;
-    forget(g, rec);
-    bnet_logf(&g->log, BITNET_LOG_WARN, "gpu", "a step could not be recorded; they are composed");
-}
-
 static bool end(gpu_group *g, group_record *rec)
 {
     gpu_backend *be = gpu_at(g, 0);
@@ -282,14 +293,15 @@ static bool end(gpu_group *g, group_record *rec)
     set_recording(g, NULL);
     bnet_gpu_enter(be);
     int code = be->d->c->record_end(be->d, &rec->graph);
-    bnet_gpu_ok(be, "recording a step", code);
+    bnet_gpu_ok(be, "recording a step", code ? code : g->records->too_many ? NOT_SUPPORTED : 0);
     bnet_gpu_leave(be);
     for (int i = 0; i < rec->n_touched; i++) {
         rec->touched[i].state = *rec->touched[i].at;
         rec->touched[i].state.read_at = 0; /* all wait for the end */
     }
-    if (!alive(g) || g->records->off) {
-        give_up(g, rec);
+    if (!alive(g)) {
+        forget(g, rec);
+        give_up(g);
         return !alive(g);
     }
     rec->epoch = epoch_of(g);
@@ -306,6 +318,10 @@ static bool serve(gpu_group *g, const bnet_pass *p)
     int kv_type;
     if (!is_decode(g, &kv_type))
         return false;
+    if (gpu_at(g, 0)->unrecordable) {
+        bnet_gpu_count_unrecorded(gpu_at(g, 0));
+        return false;
+    }
     const gpu_step_view *v = &gpu_at(g, 0)->step;
     const gpu_record_key key = {.n_tokens = p->step->n_tokens,
                                 .n_rows = p->n_rows,

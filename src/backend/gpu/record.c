@@ -54,6 +54,21 @@ static void count_uses(gpu_backend *be, const gpu_recorded *g)
     atomic_fetch_add_explicit(&be->n_launches, g->n_launches, memory_order_relaxed);
 }
 
+bool bnet_gpu_unrecord(gpu_backend *be)
+{
+    bitnet_error why = {0};
+    if (be->lost || be->strict)
+        return false;
+    be->d->c->explain(be->d, be->failed_at, be->failed, &why);
+    bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name,
+              "a step could not be recorded: %s; steps are launched kernel by kernel from now on, "
+              "which is slower",
+              why.message);
+    be->failed = 0;
+    be->unrecordable = true;
+    return true;
+}
+
 static void record(gpu_backend *be, gpu_recorded *g, gpu_work *work, void *user)
 {
     uint32_t counts[BNET_KERNELS_MAX] = {0}, epoch = be->epoch;
@@ -89,11 +104,21 @@ static void replay(gpu_backend *be, const gpu_recorded *g)
     bnet_gpu_time_end(be, span);
 }
 
+static void launch_instead(gpu_backend *be, gpu_work *work, void *user)
+{
+    bnet_gpu_count_unrecorded(be);
+    bnet_gpu_work(be, work, user);
+}
+
 void bnet_gpu_repeat(gpu_backend *be, gpu_records *r, const gpu_record_key *key, gpu_work *work,
                      void *user)
 {
     if (!be->d->c->record_begin || gpu_profiling(be)) {
         bnet_gpu_work(be, work, user);
+        return;
+    }
+    if (be->unrecordable) {
+        launch_instead(be, work, user);
         return;
     }
     gpu_recorded *g = find(be, r, key);
@@ -110,6 +135,8 @@ void bnet_gpu_repeat(gpu_backend *be, gpu_records *r, const gpu_record_key *key,
         record(be, g, work, user);
     if (gpu_alive(be))
         replay(be, g);
+    else if (!g->graph && bnet_gpu_unrecord(be))
+        launch_instead(be, work, user);
 }
 
 void bnet_gpu_records_free(gpu_backend *be, gpu_records *r)

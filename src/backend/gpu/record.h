@@ -39,9 +39,17 @@ typedef void gpu_work(gpu_backend *be, void *user);
 /* Does the work once, as it is, timed. */
 void bnet_gpu_work(gpu_backend *be, gpu_work *work, void *user);
 /* Does the work: the first time as it is, the second time recording it, then by repetition. Where
- * the driver cannot record it is done as it is. */
+ * the driver cannot record it is done as it is; where recording fails, too (bnet_gpu_unrecord). */
 void bnet_gpu_repeat(gpu_backend *be, gpu_records *r, const gpu_record_key *key, gpu_work *work,
                      void *user);
+/* Recording failed, as it was noted: that is told once, forgotten, and nothing is recorded any
+ * more; passes that would have been are launched, and counted. False: it is a failure of the step,
+ * in strict mode or because the device is lost. */
+bool bnet_gpu_unrecord(gpu_backend *be);
+static inline void bnet_gpu_count_unrecorded(gpu_backend *be)
+{
+    atomic_fetch_add_explicit(&be->n_unrecorded, 1, memory_order_relaxed);
+}
 void bnet_gpu_records_free(gpu_backend *be, gpu_records *r);
 
 #endif

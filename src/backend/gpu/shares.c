@@ -89,3 +89,28 @@ bitnet_status bnet_gpu_share_layers(const gpu_rank_facts *ranks, int n_ranks, co
     }
     return BITNET_OK;
 }
+
+/* Milliseconds in which a device reads what ranks r and later have on it. */
+static double reading_ms(const gpu_rank_read *ranks, int n_ranks, int r)
+{
+    double ms = 0;
+    for (int i = r; i < n_ranks; i++)
+        if (ranks[i].device == ranks[r].device)
+            ms += (double)ranks[i].n_bytes / ranks[i].gb_s / 1e6;
+    return ms;
+}
+
+double bnet_gpu_read_rate(const gpu_rank_read *ranks, int n_ranks, bool at_once)
+{
+    double bytes = 0, sum = 0, longest = 0, least = ranks[0].gb_s;
+    for (int r = 0; r < n_ranks; r++) {
+        if (!(ranks[r].gb_s > 0))
+            return 0;
+        bytes += (double)ranks[r].n_bytes;
+        least = BNET_MIN(least, ranks[r].gb_s);
+        sum += (double)ranks[r].n_bytes / ranks[r].gb_s / 1e6;
+        longest = BNET_MAX(longest, reading_ms(ranks, n_ranks, r));
+    }
+    double ms = at_once ? longest : sum;
+    return ms > 0 ? bytes / ms / 1e6 : least;
+}

@@ -26,4 +26,14 @@ typedef struct gpu_layers {
 bitnet_status bnet_gpu_share_layers(const gpu_rank_facts *ranks, int n_ranks, const gpu_layers *l,
                                     uint64_t *first, bitnet_error *err);
 
+/* What a rank reads for every token, and how fast its device's memory can be read. */
+typedef struct gpu_rank_read {
+    int device;
+    uint64_t n_bytes;
+    double gb_s; /* 0: not known */
+} gpu_rank_read;
+/* How fast all ranks together can read what they have, in GB/s: one rank after the other, or all at
+ * once, where the slowest device decides and those on one device share it. 0: not known of one. */
+double bnet_gpu_read_rate(const gpu_rank_read *ranks, int n_ranks, bool at_once);
+
 #endif

@@ -2,6 +2,8 @@
  * (P-3). */
 #include "test.h"
 
+#include <math.h>
+
 #include "backend/gpu/link.h"
 #include "backend/gpu/shares.h"
 
@@ -114,6 +116,33 @@ static void test_P_3_layers_that_do_not_fit(void **state)
     assert_non_null(strstr(err.message, "name at most 1"));
 }
 
+/* What one device could read, divided: by layers never more than the fastest, by rows the sum if
+ * shares follow speed, else what the slowest allows; two ranks on one device share it. */
+static void test_P_3_how_fast_they_read_together(void **state)
+{
+    static const struct {
+        gpu_rank_read ranks[3];
+        int n;
+        double layers, rows;
+    } cases[] = {
+        {{{0, 1000, 100}}, 1, 100, 100},
+        {{{0, 1000, 100}, {1, 1000, 100}}, 2, 100, 200},
+        {{{0, 1000, 100}, {0, 1000, 100}}, 2, 100, 100},
+        {{{0, 1000, 100}, {1, 1000, 50}}, 2, 2000.0 / 30, 100},
+        {{{0, 2000, 100}, {1, 1000, 50}}, 2, 75, 150},
+        {{{0, 1000, 100}, {1, 1000, 100}, {0, 1000, 100}}, 3, 100, 150},
+        {{{0, 0, 100}, {1, 0, 40}}, 2, 40, 40}, /* nothing there yet: the least */
+        {{{0, 1000, 100}, {1, 1000, 0}}, 2, 0, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < BNET_COUNT(cases); i++) {
+        double layers = bnet_gpu_read_rate(cases[i].ranks, cases[i].n, false);
+        double rows = bnet_gpu_read_rate(cases[i].ranks, cases[i].n, true);
+        if (fabs(layers - cases[i].layers) > 1e-9 || fabs(rows - cases[i].rows) > 1e-9)
+            fail_msg("case %zu: %g by layers, %g by rows", i, layers, rows);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -122,6 +151,7 @@ int main(void)
         cmocka_unit_test(test_P_3_rows),
         cmocka_unit_test(test_P_3_layers_follow_memory),
         cmocka_unit_test(test_P_3_layers_that_do_not_fit),
+        cmocka_unit_test(test_P_3_how_fast_they_read_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
