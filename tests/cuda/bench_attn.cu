@@ -1,4 +1,5 @@
 /* bench_attn.cu - attention, cache and head: against double precision, then timed. */
+#include "backend/cuda/attn_batch.h"
 #include "backend/cuda/batch.h"
 #include "backend/cuda/tiles.h"
 #include "kbench.cuh"
@@ -17,6 +18,7 @@ __global__ void bnet_attn_decode_h128_c1(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c2(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c4(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c8(const bnet_cu_attn_args a);
+__global__ void bnet_attn_batch_h128(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_f32(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_i8(const bnet_cu_attn_args a);
 __global__ void bnet_head_f16(const bnet_cu_head_args a);
@@ -166,11 +168,13 @@ static attn_fn *clustered(uint32_t c)
                     : bnet_attn_decode_h128_c8;
 }
 
+enum { BATCH = 100 }; /* for a cluster: the kernel of batches */
+
 static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, uint32_t splits,
                          int fused, bool neox, uint32_t cluster = 0)
 { /* fused: 0 rotated and stored before, 1 inside, 2 by rope_append */
     rng g(hd + heads + splits);
-    std::vector<uint32_t> lengths = {1, 64, 130, 17, 777};
+    std::vector<uint32_t> lengths = {1, 64, 130, 17, cluster == BATCH ? 2201u : 777u};
     cache c(type, heads, kvh, hd, lengths, g);
     uint32_t t_n = 6, n_rot = hd;
     std::vector<int32_t> pos, seq;
@@ -204,7 +208,9 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
         a.cs = nullptr;
     }
     for (int twice = 0; twice < 2; twice++)
-        if (cluster)
+        if (cluster == BATCH)
+            launch(bnet_attn_batch_h128, a, bnet_attn_batch_h128_launch(&a));
+        else if (cluster)
             launch(clustered(cluster), a, bnet_attn_decode_h128_launch(&a, cluster));
         else
             launch(decoders[type], a, bnet_attn_decode_launch(&a));
@@ -254,6 +260,11 @@ SECTION(attn_check)
             check_decode(0, 12, 1, 128, 1, fused, false, c);
             check_decode(0, 3, 3, 128, 1, fused, true, c);
         }
+    for (int fused = 0; fused < 2; fused++) {
+        check_decode(0, 20, 5, 128, 1, fused, true, BATCH);
+        check_decode(0, 12, 1, 128, 1, fused, false, BATCH);
+        check_decode(0, 3, 3, 128, 1, fused, true, BATCH);
+    }
     for (int type = 0; type < 3; type++) {
         check_decode(type, 20, 5, 128, 8, 2, true);
         check_decode(type, 3, 1, 80, 2, 2, false);
@@ -293,7 +304,7 @@ SECTION(attn_time)
             dev<float> q(f), cs(f), y((size_t)tokens * 2560), work((size_t)tokens * 20 * 64 * 130);
             dev<uint32_t> counters(tokens * 5);
             counters.zero();
-            for (uint32_t splits : {1u, 4u, 8u, 16u, 101u, 102u, 104u, 108u}) {
+            for (uint32_t splits : {1u, 4u, 8u, 16u, 101u, 102u, 104u, 108u, 100u + BATCH}) {
                 uint32_t c = splits > 100 ? splits - 100 : 0;
                 if ((c == 0 && splits * tokens > 520) || (c && type))
                     continue;
@@ -307,7 +318,9 @@ SECTION(attn_time)
                 double us = time_graph(90, [&](int i) {
                     bnet_cu_attn_args b = a;
                     b.layer = (uint32_t)i % layers;
-                    if (c)
+                    if (c == BATCH)
+                        launch(bnet_attn_batch_h128, b, bnet_attn_batch_h128_launch(&b), true);
+                    else if (c)
                         launch(clustered(c), b, bnet_attn_decode_h128_launch(&b, c), true);
                     else
                         launch(decoders[type], b, bnet_attn_decode_launch(&b), true);

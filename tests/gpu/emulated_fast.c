@@ -328,10 +328,15 @@ FAST(bnet_attn_decode_i8, bnet_cu_attn_args)
     {                                                                                              \
         decode(a);                                                                                 \
     }
-CLUSTER(1)
 CLUSTER(2)
 CLUSTER(4)
 CLUSTER(8)
+
+/* So many timelines that one block each fills the device. */
+FAST(bnet_attn_batch_h128, bnet_cu_attn_args)
+{
+    decode(a);
+}
 
 /* ---- all layers of one token ---- */
 

@@ -1,4 +1,5 @@
 /* launch_fast.c - the fast kernels other than the ternary matrices': arguments from objects. */
+#include "backend/cuda/attn_batch.h"
 #include "backend/cuda/batch.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/tiles.h"
@@ -178,7 +179,7 @@ bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a)
     return a->work && a->counters;
 }
 
-/* Blocks of a cluster that divide the context; 0: the general kernel. */
+/* Blocks of a cluster that divide the context, 1: the kernel of batches; 0: the general one. */
 static uint32_t cluster_of(const gpu_backend *be, const bnet_cu_attn_args *a)
 {
     uint32_t blocks = a->n_tokens * a->n_kv_heads, c = 8;
@@ -196,7 +197,7 @@ void bnet_cuda_attn_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_at
     int symbol = c ? 1 + __builtin_ctz(c) : 0;
     bnet_cu_launch l = {{0, 0, 0}, 0, 0};
     if (c && bnet_gpu_has(be, k, symbol))
-        l = bnet_attn_decode_h128_launch(a, c);
+        l = c > 1 ? bnet_attn_decode_h128_launch(a, c) : bnet_attn_batch_h128_launch(a);
     else if (bnet_cuda_attn_split(be, a))
         l = bnet_attn_decode_launch(a), symbol = 0;
     else
