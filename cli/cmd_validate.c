@@ -259,9 +259,12 @@ int cmd_validate(args *a)
     o.quick = opt_on(a, OPT_QUICK);
     o.i2s_layout = (bitnet_i2s_layout)opt_int(a, OPT_I2S_LAYOUT);
     o.cancel = should_stop;
-    if (opt_on(a, OPT_KERNELS_ONLY) && (o.golden_dir || opt_given(a, OPT_MODEL)))
-        return fail(EXIT_USAGE, "validate: --kernels-only uses no model");
-    int rc = opt_on(a, OPT_KERNELS_ONLY) ? EXIT_OK : model_path(a, &path);
+    o.kernel = opt_text(a, OPT_KERNEL);
+    bool no_model = opt_on(a, OPT_KERNELS_ONLY) || o.kernel;
+    if (no_model && (o.golden_dir || opt_given(a, OPT_MODEL)))
+        return fail(EXIT_USAGE, "validate: %s uses no model",
+                    o.kernel ? "--kernel" : "--kernels-only");
+    int rc = no_model ? EXIT_OK : model_path(a, &path);
     o.model_path = path;
     if (path)
         signals_name_model(path);

@@ -664,6 +664,8 @@ typedef struct bitnet_validate_options {
     bitnet_i2s_layout i2s_layout;
     bitnet_cancel_fn cancel; /* polled between cases: true ends with CANCELLED; may be NULL */
     void *cancel_user;
+    const char *kernel; /* only rows of the kernel with this id; NULL: all. Fails ARGUMENT if the
+                           registry has none */
 } bitnet_validate_options;
 
 /* One kernel, one shape. Texts live as long as the runtime. */

@@ -155,7 +155,7 @@ check_models() {
     fi
 }
 
-# A network whose layers are one kernel on compute capability 9.0: that kernel has no row of `validate`.
+# A network whose layers are one kernel on compute capability 9.0, as text; `validate` has it with numbers.
 check_layers() {
     mini="-m $out/mini.gguf -p abc --greedy -n 90 --ignore-eos"
     run 60 bitnet bench --synthetic mini-128 --tests pp8 --repeat 1 --device cpu --model-out "$out/mini.gguf" >"$out/mini.txt" 2>&1

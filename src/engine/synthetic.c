@@ -271,17 +271,22 @@ const char *bitnet_synthetic_name(const bitnet_synthetic *m)
     return m ? m->name : NULL;
 }
 
+void bnet_synthetic_path(const bitnet_synthetic *m, char out[BNET_SYNTHETIC_PATH])
+{
+    snprintf(out, BNET_SYNTHETIC_PATH, "/proc/self/fd/%d", m->fd);
+}
+
 /* The engine maps the file again, so it may outlive the object; it is named after what it is. */
 bitnet_status bitnet_synthetic_engine(const bitnet_synthetic *m, bitnet_runtime *runtime,
                                       const bitnet_engine_options *options, bitnet_engine **out,
                                       bitnet_error *err)
 {
-    char path[48];
+    char path[BNET_SYNTHETIC_PATH];
     bitnet_engine *e = NULL;
     if (!m || !runtime || !out)
         return bnet_fail(err, BITNET_ARGUMENT,
                          "synthetic model: model, runtime and out must not be NULL");
-    snprintf(path, sizeof path, "/proc/self/fd/%d", m->fd);
+    bnet_synthetic_path(m, path);
     bitnet_status st = bitnet_engine_open(runtime, path, options, &e, err);
     char *name = st == BITNET_OK ? bnet_strdup(m->name) : NULL;
     if (st == BITNET_OK && !name)
@@ -301,10 +306,10 @@ bitnet_status bitnet_synthetic_save(const bitnet_synthetic *m, const char *path,
 {
     bnet_map map;
     bnet_writer *w;
-    char own[48];
+    char own[BNET_SYNTHETIC_PATH];
     if (!m || !path)
         return bnet_fail(err, BITNET_ARGUMENT, "synthetic model: model and path must not be NULL");
-    snprintf(own, sizeof own, "/proc/self/fd/%d", m->fd);
+    bnet_synthetic_path(m, own);
     bitnet_status st = bnet_map_open(own, &map, err);
     if (st != BITNET_OK)
         return st;

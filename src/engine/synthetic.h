@@ -9,4 +9,8 @@
 bitnet_status bnet_synthetic_fill(uint8_t *data, size_t n_bytes, bnet_type head, int n_embd,
                                   bitnet_error *err);
 
+/* Under which this process can open the file, as long as the object is there. */
+enum { BNET_SYNTHETIC_PATH = 48 };
+void bnet_synthetic_path(const bitnet_synthetic *m, char out[BNET_SYNTHETIC_PATH]);
+
 #endif

@@ -102,6 +102,10 @@ static bitnet_status set_up(validation_run *r, holder *h)
         st = parse_device(r, "against", h->against, &r->against, &r->ref_caps);
     if (st == BITNET_OK)
         st = bnet_registry_open(&r->reference, r->err);
+    if (st == BITNET_OK && r->o.kernel && !bnet_registry_find(r->runtime->registry, r->o.kernel))
+        st = bnet_fail(r->err, BITNET_ARGUMENT,
+                       "kernel: there is no '%s' in this build; bitnet kernels lists them",
+                       r->o.kernel);
     if (!r->device.isa)
         r->device.isa = r->runtime->isa;
     if (strcmp(h->device, "auto") == 0)

@@ -26,13 +26,14 @@ typedef struct case_shape {
  * token is the one or the other. */
 typedef enum case_fill { CASE_RANDOM, CASE_EXTREME_PLUS, CASE_EXTREME_MINUS } case_fill;
 
-enum { CASE_BUFFERS = 4 };
+enum { CASE_BUFFERS = 4, CASE_HEAD = 64 }; /* width of heads where nothing else is said */
 
 typedef struct kernel_case {
     bnet_backend *be;
     const bnet_kernel_record *rec;
     case_shape s;
     case_fill fill;
+    int variant; /* of cases that tell apart more than shapes */
     uint64_t seed;
     /* a weight and what it was made of */
     bnet_tensor tensor;
@@ -49,6 +50,9 @@ typedef struct kernel_case {
     float *scales;
     int32_t *sums;
     /* cache and positions */
+    int head; /* width of heads */
+    bitnet_kv_type kv_type;
+    bnet_kv_shape kv_shape;
     bnet_kv_store *kv;
     int32_t *ids, *pos, *seq, *blocks;
     bnet_seq timeline;
@@ -74,10 +78,40 @@ bool bnet_case_weight_row(const kernel_case *c, uint64_t row, float *out);
 bitnet_status bnet_case_weight(kernel_case *c, const char **skip, bitnet_error *err);
 uint64_t bnet_case_random(uint64_t *seed);
 
+/* ---- what a case is made of; false: no memory ---- */
+
+/* The next buffer, of floats; an input is filled, any other is the result unless one follows. */
+bool bnet_case_buffer(kernel_case *c, size_t n_floats, bool input);
+bool bnet_case_act(kernel_case *c, size_t n_cols); /* int8 activations, m rows */
+bool bnet_case_step(kernel_case *c);               /* m tokens of one timeline */
+bool bnet_case_cache(kernel_case *c); /* the step with a cache; buffers 0 and 1: keys, values */
+bool bnet_case_rope(kernel_case *c);  /* a buffer for the table, one of rows to rotate */
+bool bnet_case_embedding(kernel_case *c, const char *type); /* rows of it, the step, the result */
+bool bnet_case_norm_quantize(kernel_case *c);               /* x, room, activations */
+bool bnet_case_attention(kernel_case *c);                   /* the cache, queries, the result */
+bool bnet_case_matrix(kernel_case *c);                      /* an input, the result */
+bitnet_status bnet_case_prepare(kernel_case *c, bitnet_error *err); /* c->tensor, on the backend */
+
+static inline int bnet_case_heads(const kernel_case *c)
+{
+    return (int)c->s.n / c->head;
+}
+static inline bitnet_kv_type bnet_case_kv_type(const char *format)
+{
+    return strcmp(format, "f32") == 0   ? BITNET_KV_F32
+           : strcmp(format, "f16") == 0 ? BITNET_KV_F16
+                                        : BITNET_KV_INT8;
+}
+
 /* Does the record's name of an operation stand for a matrix? */
 static inline bool bnet_case_linear(const bnet_kernel_record *k)
 {
     return strcmp(k->op, "linear") == 0;
+}
+/* Does it take int8 activations? The rows of tiles say f32, which is what they come from. */
+static inline bool bnet_case_ternary(const bnet_kernel_record *k)
+{
+    return strcmp(k->dtype, "i8") == 0 || strcmp(k->op, "linear_tiles") == 0;
 }
 /* The first stage of the head: checked as part of the whole, which no other backend has. */
 static inline bool bnet_case_head(const bnet_kernel_record *k)
@@ -111,12 +145,26 @@ bitnet_status bnet_validate_double(kernel_case *c, bitnet_accuracy *a, bitnet_er
 /* Kernels of single operations: which records they are, the check of one (validate_plain.c). */
 bool bnet_case_plain(const bnet_kernel_record *k);
 bitnet_status bnet_validate_plain(validation_run *r, const bnet_kernel_record *k);
+/* Kernels of whole passes, alone (validate_alone.c) and in passes of a small model
+ * (validate_pass.c): which records these are, all cases of one; all passes, once. */
+bool bnet_case_alone(const bnet_kernel_record *k);
+bitnet_status bnet_validate_alone(validation_run *r, const bnet_kernel_record *k);
+bool bnet_case_pass_only(const bnet_kernel_record *k); /* it has no other case */
+bitnet_status bnet_validate_passes(validation_run *r);
+void bnet_validate_skip(bitnet_accuracy *a, const char *why);
+/* How often the backend called the kernel. */
+uint64_t bnet_validate_calls(const bnet_backend *be, const char *id);
 /* A new row of the result, with the record's bound; NULL: no memory, said in err. */
 bitnet_accuracy *bnet_validate_row(validation_run *r, const bnet_kernel_record *k, case_shape s);
 /* The precision in which a backend must be opened for this kernel to serve. */
 bitnet_precision bnet_validate_precision(const bnet_kernel_record *k);
 /* CANCELLED if the caller wants it. */
 bitnet_status bnet_validate_poll(const validation_run *r);
+/* Is this one of those the caller asked for? */
+static inline bool bnet_validate_wants(const validation_run *r, const bnet_kernel_record *k)
+{
+    return !r->o.kernel || strcmp(r->o.kernel, k->id) == 0;
+}
 
 bitnet_status bnet_validate_accuracy(validation_run *r);
 bitnet_status bnet_validate_speed(validation_run *r);

@@ -3,11 +3,11 @@
 
 #include <math.h>
 
-enum { HEAD = 64, VOCAB = 16 }; /* width of heads; rows of an embedding */
+enum { VOCAB = 16 }; /* rows of an embedding */
 
 /* ---- pieces ---- */
 
-static bool add_buffer(kernel_case *c, size_t n_floats, bool input)
+bool bnet_case_buffer(kernel_case *c, size_t n_floats, bool input)
 {
     int i = c->n_buffers++;
     size_t n = c->n_bytes[i] = n_floats * sizeof(float);
@@ -26,7 +26,7 @@ static int8_t act_value(kernel_case *c, size_t token)
     return (c->fill == CASE_EXTREME_PLUS) == (token % 2 == 0) ? 127 : -127;
 }
 
-static bool add_act(kernel_case *c, size_t n_cols)
+bool bnet_case_act(kernel_case *c, size_t n_cols)
 {
     size_t m = (size_t)c->s.m, stride = (n_cols + 127) / 128 * 128;
     c->act = (bnet_act8){bnet_op_buffer(c->be, m * stride), bnet_op_buffer(c->be, m * 4),
@@ -45,7 +45,7 @@ static bool add_act(kernel_case *c, size_t n_cols)
 }
 
 /* m tokens of one timeline, from position 0. */
-static bool add_step(kernel_case *c)
+bool bnet_case_step(kernel_case *c)
 {
     size_t m = (size_t)c->s.m;
     c->ids = bnet_calloc(m, sizeof *c->ids);
@@ -63,39 +63,40 @@ static bool add_step(kernel_case *c)
     return true;
 }
 
-static bool add_cache(kernel_case *c)
+bool bnet_case_cache(kernel_case *c)
 {
-    const char *f = c->rec->format;
-    int n_blocks = (int)(c->s.m / 64 + 1), n_kv = (int)(c->s.n / HEAD / 2);
+    int n_blocks = (int)(c->s.m / 64 + 1), n_heads = bnet_case_heads(c);
     bnet_kv_shape shape = {.n_layers = 1,
                            .n_blocks = n_blocks,
-                           .n_kv_heads = BNET_MAX(n_kv, 1),
-                           .head_dim = HEAD,
-                           .type = strcmp(f, "f32") == 0   ? BITNET_KV_F32
-                                   : strcmp(f, "f16") == 0 ? BITNET_KV_F16
-                                                           : BITNET_KV_INT8,
-                           .n_heads = (int)(c->s.n / HEAD)};
-    size_t n = (size_t)c->s.m * (size_t)shape.n_kv_heads * HEAD;
+                           .n_kv_heads = BNET_MAX(n_heads / 2, 1),
+                           .head_dim = c->head,
+                           .type = c->kv_type,
+                           .n_heads = n_heads};
+    size_t n = (size_t)c->s.m * (size_t)shape.n_kv_heads * (size_t)c->head;
     c->kv = c->be->v->kv_new(c->be, &shape);
-    if (!c->kv || !add_step(c) || !add_buffer(c, n, true) || !add_buffer(c, n, true))
+    if (!c->kv || !bnet_case_step(c) || !bnet_case_buffer(c, n, true) ||
+        !bnet_case_buffer(c, n, true))
         return false;
     c->timeline = (bnet_seq){c->kv, c->blocks};
+    c->kv_shape = shape;
     for (int b = 0; b < n_blocks; b++) /* as the model does at first use */
         bnet_op_kv_clear(c->be, c->kv, &shape, b);
     return true;
 }
 
-static bool add_rope(kernel_case *c)
+bool bnet_case_rope(kernel_case *c)
 {
-    c->inv_freq = bnet_alloc(HEAD / 2 * sizeof *c->inv_freq);
-    for (int i = 0; c->inv_freq && i < HEAD / 2; i++)
-        c->inv_freq[i] = pow(10000.0, -2.0 * i / HEAD);
-    c->rope = (bnet_rope){c->inv_freq, HEAD, HEAD, strcmp(c->rec->format, "neox") == 0};
-    return c->inv_freq && add_step(c) && add_buffer(c, (size_t)c->s.m * HEAD, false) &&
-           add_buffer(c, (size_t)(c->s.m * c->s.n), true);
+    int half = c->head / 2;
+    c->inv_freq = bnet_alloc((size_t)half * sizeof *c->inv_freq);
+    for (int i = 0; c->inv_freq && i < half; i++)
+        c->inv_freq[i] = pow(10000.0, -1.0 * i / half);
+    c->rope = (bnet_rope){c->inv_freq, c->head, c->head, strcmp(c->rec->format, "neox") == 0};
+    return c->inv_freq && (c->ids || bnet_case_step(c)) &&
+           bnet_case_buffer(c, (size_t)c->s.m * (size_t)c->head, false) &&
+           bnet_case_buffer(c, (size_t)(c->s.m * c->s.n), true);
 }
 
-static bitnet_status prepare(kernel_case *c, bitnet_error *err)
+bitnet_status bnet_case_prepare(kernel_case *c, bitnet_error *err)
 {
     bnet_weight_request r = {.tensor = &c->tensor,
                              .file = "validation",
@@ -135,7 +136,7 @@ typedef struct case_op {
 static bool open_rows(kernel_case *c) /* x -> y */
 {
     size_t n = (size_t)(c->s.m * c->s.n);
-    return add_buffer(c, n, true) && add_buffer(c, n, false);
+    return bnet_case_buffer(c, n, true) && bnet_case_buffer(c, n, false);
 }
 
 static bool open_norm(kernel_case *c)
@@ -144,9 +145,9 @@ static bool open_norm(kernel_case *c)
 }
 
 /* Kernels for one type of rows get rows of that type. */
-static bool encode_embedding(kernel_case *c)
+static bool encode_embedding(kernel_case *c, const char *type)
 {
-    const bnet_type_info *t = bnet_type_by_name(c->rec->format);
+    const bnet_type_info *t = bnet_type_by_name(type);
     uint64_t row_bytes = 0;
     if (!t || t->type == BNET_F32)
         return true;
@@ -168,32 +169,37 @@ static bool encode_embedding(kernel_case *c)
     return true;
 }
 
+bool bnet_case_embedding(kernel_case *c, const char *type)
+{
+    return plain_weight(c, 2) && encode_embedding(c, type) && bnet_case_step(c) &&
+           bnet_case_buffer(c, (size_t)(c->s.m * c->s.n), false);
+}
+
 static bool open_embed(kernel_case *c)
 {
-    return plain_weight(c, 2) && encode_embedding(c) && add_step(c) &&
-           add_buffer(c, (size_t)(c->s.m * c->s.n), false);
+    return bnet_case_embedding(c, c->rec->format);
 }
 
 static bool open_quantize(kernel_case *c)
 {
-    return add_buffer(c, (size_t)(c->s.m * c->s.n), true) && add_act(c, (size_t)c->s.n);
+    return bnet_case_buffer(c, (size_t)(c->s.m * c->s.n), true) && bnet_case_act(c, (size_t)c->s.n);
 }
 
 /* x -> y, q */
-static bool open_norm_quantize(kernel_case *c)
+bool bnet_case_norm_quantize(kernel_case *c)
 {
-    return open_norm(c) && add_act(c, (size_t)c->s.n);
+    return open_norm(c) && bnet_case_act(c, (size_t)c->s.n);
 }
 
 /* x, y -> z, q; what x is added to is compared, too */
 static bool open_two_quantize(kernel_case *c)
 {
-    return add_buffer(c, (size_t)(c->s.m * c->s.n), true) && open_norm_quantize(c);
+    return bnet_case_buffer(c, (size_t)(c->s.m * c->s.n), true) && bnet_case_norm_quantize(c);
 }
 
 static bool open_two(kernel_case *c) /* x, y -> z */
 {
-    return add_buffer(c, (size_t)(c->s.m * c->s.n), true) && open_rows(c);
+    return bnet_case_buffer(c, (size_t)(c->s.m * c->s.n), true) && open_rows(c);
 }
 
 static bool open_add(kernel_case *c) /* x += y */
@@ -204,9 +210,9 @@ static bool open_add(kernel_case *c) /* x += y */
 }
 
 /* What is stored is read back by attention. */
-static bool open_attention(kernel_case *c)
+bool bnet_case_attention(kernel_case *c)
 {
-    return add_cache(c) && open_rows(c);
+    return bnet_case_cache(c) && open_rows(c);
 }
 
 static void run_norm(kernel_case *c)
@@ -244,7 +250,7 @@ static void run_glu_norm_quantize(kernel_case *c)
 static void run_rope(kernel_case *c)
 {
     bnet_op_rope_table(c->be, &c->rope, &c->step, c->buf[0]);
-    bnet_op_rope(c->be, &c->rope, c->buf[0], (int)c->s.m, (int)(c->s.n / HEAD), c->buf[1]);
+    bnet_op_rope(c->be, &c->rope, c->buf[0], (int)c->s.m, bnet_case_heads(c), c->buf[1]);
 }
 
 static void run_store(kernel_case *c)
@@ -255,7 +261,7 @@ static void run_store(kernel_case *c)
 static void run_attention(kernel_case *c)
 {
     run_store(c);
-    bnet_op_attention(c->be, &c->step, 0, (int)(c->s.n / HEAD), c->buf[2], c->buf[3]);
+    bnet_op_attention(c->be, &c->step, 0, bnet_case_heads(c), c->buf[2], c->buf[3]);
 }
 
 static void run_glu(kernel_case *c)
@@ -269,11 +275,12 @@ static void run_add(kernel_case *c)
     bnet_op_add(c->be, c->buf[0], c->buf[1], (size_t)(c->s.m * c->s.n));
 }
 
-static bool open_linear(kernel_case *c)
+bool bnet_case_matrix(kernel_case *c)
 {
-    bool i8 = strcmp(c->rec->dtype, "i8") == 0;
-    return (i8 ? add_act(c, (size_t)c->s.k) : add_buffer(c, (size_t)(c->s.m * c->s.k), true)) &&
-           add_buffer(c, (size_t)(c->s.m * c->s.n), false);
+    bool i8 = bnet_case_ternary(c->rec);
+    return (i8 ? bnet_case_act(c, (size_t)c->s.k)
+               : bnet_case_buffer(c, (size_t)(c->s.m * c->s.k), true)) &&
+           bnet_case_buffer(c, (size_t)(c->s.m * c->s.n), false);
 }
 
 static void run_linear(kernel_case *c)
@@ -286,7 +293,7 @@ static void run_linear(kernel_case *c)
 
 static bool open_head(kernel_case *c)
 {
-    return add_buffer(c, (size_t)c->s.k, true) && add_buffer(c, (size_t)c->s.n, false);
+    return bnet_case_buffer(c, (size_t)c->s.k, true) && bnet_case_buffer(c, (size_t)c->s.n, false);
 }
 
 /* All logits, those of the list in their place; not a number where the best one is not listed. */
@@ -324,17 +331,17 @@ static void run_head(kernel_case *c)
 }
 
 static const case_op ops[] = {
-    {"linear", open_linear, run_linear},
+    {"linear", bnet_case_matrix, run_linear},
     {"head_scan", open_head, run_head},
     {"rmsnorm", open_norm, run_norm},
     {"embed", open_embed, run_embed},
     {"quantize", open_quantize, run_quantize},
-    {"norm_quantize", open_norm_quantize, run_norm_quantize},
+    {"norm_quantize", bnet_case_norm_quantize, run_norm_quantize},
     {"add_norm_quantize", open_two_quantize, run_add_norm_quantize},
     {"glu_norm_quantize", open_two_quantize, run_glu_norm_quantize},
-    {"rope", add_rope, run_rope},
-    {"kv_store", open_attention, run_attention},
-    {"attention", open_attention, run_attention},
+    {"rope", bnet_case_rope, run_rope},
+    {"kv_store", bnet_case_attention, run_attention},
+    {"attention", bnet_case_attention, run_attention},
     {"glu", open_two, run_glu},
     {"add", open_add, run_add},
 };
@@ -367,7 +374,13 @@ bitnet_status bnet_case_open_filled(bnet_backend *be, const bnet_kernel_record *
     const case_op *op = find_op(rec->op);
     kernel_case *c = out;
     bitnet_status st = BITNET_OK;
-    *c = (kernel_case){.be = be, .rec = rec, .s = s, .fill = fill, .seed = 1};
+    *c = (kernel_case){.be = be,
+                       .rec = rec,
+                       .s = s,
+                       .fill = fill,
+                       .seed = 1,
+                       .head = CASE_HEAD,
+                       .kv_type = bnet_case_kv_type(rec->format)};
     *skip = op ? NULL : "no case is known for this operation";
     if (op && bnet_case_fused(rec) && !bnet_op_fuses(be))
         *skip = "the device has no call for it alone";
@@ -378,7 +391,7 @@ bitnet_status bnet_case_open_filled(bnet_backend *be, const bnet_kernel_record *
     if (st == BITNET_OK && !*skip && !op->open(c))
         st = bnet_no_memory(err, "validation");
     if (st == BITNET_OK && !*skip && c->tensor.data)
-        st = prepare(c, err);
+        st = bnet_case_prepare(c, err);
     if (st == BITNET_OK && !*skip)
         return BITNET_OK;
     bnet_case_close(c);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { HEAD = 64, MATRIX_ROWS = 4 }; /* tokens of a matrix that are recomputed */
+enum { HEAD = CASE_HEAD, MATRIX_ROWS = 4 }; /* tokens of a matrix that are recomputed */
 
 /* One row of results, c->s.n of them; w: a row of floats to work with. */
 typedef void (*expect_fn)(const kernel_case *c, uint64_t row, float *w, double *out);

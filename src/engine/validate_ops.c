@@ -94,7 +94,7 @@ bitnet_accuracy *bnet_validate_row(validation_run *r, const bnet_kernel_record *
     return a;
 }
 
-static void skip_row(bitnet_accuracy *a, const char *why)
+void bnet_validate_skip(bitnet_accuracy *a, const char *why)
 {
     a->verdict = BITNET_VERDICT_SKIP;
     snprintf(a->note, sizeof a->note, "%s", why);
@@ -102,14 +102,14 @@ static void skip_row(bitnet_accuracy *a, const char *why)
 
 /* ---- a kernel against the reference ---- */
 
-static bool was_called(const bnet_backend *tee, const char *id)
+uint64_t bnet_validate_calls(const bnet_backend *be, const char *id)
 {
     bitnet_kernel_use uses[64];
-    size_t n = bnet_backend_kernels(tee, uses, BNET_COUNT(uses));
+    size_t n = bnet_backend_kernels(be, uses, BNET_COUNT(uses));
     for (size_t i = 0; i < n && i < BNET_COUNT(uses); i++)
         if (strcmp(uses[i].id, id) == 0)
-            return true;
-    return false;
+            return uses[i].n_calls;
+    return 0;
 }
 
 static void judge_tee(const bnet_backend *tee, case_fill fill, bitnet_accuracy *a)
@@ -162,7 +162,7 @@ static bitnet_status check_case(validation_run *r, const bnet_kernel_record *k, 
     if (st != BITNET_OK)
         return st;
     if (skip) {
-        skip_row(a, skip);
+        bnet_validate_skip(a, skip);
         return BITNET_OK;
     }
     if (same)
@@ -173,9 +173,10 @@ static bitnet_status check_case(validation_run *r, const bnet_kernel_record *k, 
         if (st == BITNET_OK)
             judge_tee(be, fill, a);
     }
-    if (st == BITNET_OK && !was_called(be, k->id) && strcmp(k->isa, "nvrtc") == 0)
-        skip_row(a, "it could not be compiled here (is NVRTC installed?); another kernel served");
-    else if (st == BITNET_OK && !was_called(be, k->id)) {
+    if (st == BITNET_OK && !bnet_validate_calls(be, k->id) && strcmp(k->isa, "nvrtc") == 0)
+        bnet_validate_skip(
+            a, "it could not be compiled here (is NVRTC installed?); another kernel served");
+    else if (st == BITNET_OK && !bnet_validate_calls(be, k->id)) {
         a->verdict = BITNET_VERDICT_FAIL;
         snprintf(a->note, sizeof a->note, "the kernel was not called");
     }
@@ -194,7 +195,7 @@ static bitnet_status check_shape(validation_run *r, const bnet_kernel_record *k,
     if (!a)
         return BITNET_MEMORY;
     if (*bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason)) {
-        skip_row(a, reason);
+        bnet_validate_skip(a, reason);
         return BITNET_OK;
     }
     bool same = bnet_case_head(k) || bnet_case_fused(k) || is_reference(r, k, &q);
@@ -230,14 +231,18 @@ bitnet_status bnet_validate_accuracy(validation_run *r)
     for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(r->runtime->registry, i)); i++) {
         size_t n;
         const case_shape *s = shapes_of(r, k, &n);
-        if (bnet_case_plain(k)) {
+        bool alone = bnet_case_alone(k);
+        if (bnet_case_pass_only(k) || !bnet_validate_wants(r, k))
+            continue;
+        if (alone || bnet_case_plain(k)) {
             st = bnet_validate_poll(r);
-            st = st == BITNET_OK ? bnet_validate_plain(r, k) : st;
+            if (st == BITNET_OK)
+                st = alone ? bnet_validate_alone(r, k) : bnet_validate_plain(r, k);
             continue;
         }
         st = check_shapes(r, k, s, n, CASE_RANDOM);
         for (size_t j = 0; st == BITNET_OK && is_ternary(k) && j < BNET_COUNT(fills); j++)
             st = check_shapes(r, k, long_shapes, BNET_COUNT(long_shapes), fills[j]);
     }
-    return st;
+    return st == BITNET_OK ? bnet_validate_passes(r) : st;
 }

@@ -137,7 +137,8 @@ bitnet_status bnet_validate_speed(validation_run *r)
     for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(r->runtime->registry, i)); i++) {
         bool ternary = strncmp(k->format, "i2s", 3) == 0;
         const case_shape *shapes = r->o.quick ? quick : ternary ? large : middle;
-        for (int j = 0; st == BITNET_OK && bnet_case_linear(k) && j < 2; j++) {
+        bool timed = bnet_case_linear(k) && bnet_validate_wants(r, k);
+        for (int j = 0; st == BITNET_OK && timed && j < 2; j++) {
             st = bnet_validate_poll(r);
             if (st == BITNET_OK)
                 st = time_kernel(r, k, shapes[j]);

@@ -63,7 +63,7 @@ static void craft_iq2_bn(kernel_case *c, size_t row_bytes)
 /* The type in which a format of kernels comes: "fallback" reads what has no kernel. */
 static bool type_of(const bnet_kernel_record *k, bnet_type *out, bool *ternary)
 {
-    bool i8 = strcmp(k->dtype, "i8") == 0;
+    bool i8 = bnet_case_ternary(k);
     const bnet_type_info *t = bnet_type_by_name(k->format);
     *ternary = i8;
     if (strcmp(k->format, "i2s") == 0 || strcmp(k->format, "i2s_r16") == 0)

@@ -12,6 +12,7 @@
 
 #include "base/thread.h"
 #include "format/codec.h"
+#include "ops/alone_call.h"
 #include "ops/plain_call.h"
 #include "ops/registry.h"
 
@@ -308,6 +309,8 @@ typedef struct bnet_backend_vtable {
      * cannot be done. What was measured since; returns how many kernels there are. */
     bool (*profile)(bnet_backend *be, bool on);
     size_t (*profile_read)(bnet_backend *be, bnet_kernel_time *out, size_t cap);
+    /* Optional, for checking. False: it knows no such operation. */
+    bool (*alone)(bnet_backend *be, const bnet_alone *a);
 } bnet_backend_vtable;
 
 /* Time spent in operations, of all sessions together. Counted in ops.c where an engine wants it. */

@@ -5,7 +5,8 @@
  *
  * BITNET_EMULATED_FAIL="NAME N CODE": the N-th call of that function fails with the code.
  * BITNET_EMULATED_WITHOUT="KERNEL CODE": that kernel is not in any image, or cannot be compiled.
- * BITNET_EMULATED_WRONG="KERNEL": what it computes is not what it should be.
+ * BITNET_EMULATED_WRONG="KERNEL": what it computes is not what it should be (emulated_spoil.c,
+ * emulated_plain.c).
  * BITNET_EMULATED_MEMORY: bytes the device has. BITNET_EMULATED_DEVICES: more than one
  * (emulated_devices.c). BITNET_EMULATED_VERSION: of the driver. Graphs
  * record launches and copies and replay them. BITNET_EMULATED_POOLS=1: memory pools in stream order
@@ -17,6 +18,7 @@
  * could do at once. One lock makes calls from several threads safe.
  */
 #include "emulated.h"
+#include "emulated_fast.h"
 #include "emulated_modules.h"
 
 #include <dlfcn.h>
@@ -68,6 +70,7 @@ typedef void (*kernel_fn)(void *args);
 typedef struct work {
     struct work *next;
     kernel_fn fn; /* NULL: a copy or a fill */
+    char name[64];
     uint64_t n_threads, n_blocks;
     _Alignas(16) uint8_t args[1024];
     int way; /* of a copy */
@@ -177,10 +180,12 @@ static void run_work(work *w)
         return;
     }
     bnet_emulated_grid = w->n_blocks;
+    bnet_emulated_spoil(w->name, 1, w->args);
     for (uint64_t i = 0; i < w->n_threads; i++) {
         bnet_emulated_thread = i;
         w->fn(w->args);
     }
+    bnet_emulated_spoil(w->name, 0, w->args);
 }
 
 static int submit(void *s, const work *w, double ms)
@@ -714,6 +719,7 @@ API int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
     if (!mine(s, 0, 0))
         return BAD_HANDLE;
     memcpy(&w.fn, &e->fn, sizeof w.fn);
+    memcpy(w.name, e->name, sizeof w.name);
     if (e->n_params < 0)
         copy_args(w.args, params[0]);
     else

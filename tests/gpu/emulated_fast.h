@@ -15,5 +15,7 @@
 
 /* Does BITNET_EMULATED_WRONG name this kernel? */
 int emulated_wrong(const char *kernel);
+/* Then what it is given (before) or has left is spoilt (emulated_spoil.c). */
+void bnet_emulated_spoil(const char *kernel, int before, void *args);
 
 #endif

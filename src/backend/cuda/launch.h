@@ -61,6 +61,9 @@ gpu_fn_plain bnet_cuda_plain_argmax;
 /* pass.c */
 gpu_pass bnet_cuda_pass;
 
+/* alone.c */
+bool bnet_cuda_alone(bnet_backend *b, const bnet_alone *a);
+
 /* reserve.c */
 uint64_t bnet_cuda_pass_bytes(bnet_backend *b, const bnet_net *net, int n_tokens);
 bool bnet_cuda_pass_reserve(bnet_backend *b, const bnet_net *net, int n_tokens);

@@ -63,7 +63,8 @@ bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_cal
     uint32_t rows = n->tiles && n->norm_tiles && few ? shape_of(be, &a) : 0;
     if (!n->tiles || !n->norm_tiles || (few ? !rows : !bnet_gpu_has(be, n->tiles, 2)))
         return false;
-    norm(be, n, c);
+    if (c->x)
+        norm(be, n, c);
     if (!few)
         a.splits = bnet_w2_prompt_splits(&a, (uint32_t)bnet_persistent_grid(&be->d->gpu, 1));
     bnet_cu_launch l = few ? bnet_w2_tiles_launch(&a, rows) : bnet_w2_prompt_launch(&a);

@@ -50,8 +50,8 @@ struct gpu_net {
 /* Looks at the network and fuses its weights, once; NULL or !usable: passes must be composed. */
 struct gpu_net *bnet_cuda_net(gpu_backend *be, const bnet_net *net);
 size_t bnet_cuda_arena_bytes(const bnet_net *net, int n_tokens, int n_rows);
-/* launch_tiles.c: c->x normed and quantised into tiles at c->act, multiplied; false: not this one.
- */
+/* launch_tiles.c: c->x normed and quantised into tiles at c->act (0: they are there), multiplied;
+ * false: not this one. */
 bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c);
 /* Room for a pass; false: no memory. */
 bool bnet_cuda_arena(gpu_backend *be, struct gpu_net *n, int n_tokens, int n_rows, bool logits);

@@ -64,8 +64,12 @@ static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bi
 {
     gpu_driver *d = NULL;
     bitnet_status st = bnet_cuda_driver_open(&bnet_dl, BNET_MAX(w->index, 0), &d, err);
-    const gpu_vendor vendor = {rows, BNET_COUNT(rows), bnet_cuda_pass, bnet_cuda_pass_bytes,
-                               bnet_cuda_pass_reserve};
+    const gpu_vendor vendor = {rows,
+                               BNET_COUNT(rows),
+                               bnet_cuda_pass,
+                               bnet_cuda_pass_bytes,
+                               bnet_cuda_pass_reserve,
+                               bnet_cuda_alone};
     if (st == BITNET_OK)
         st = bnet_gpu_open(w, d, &vendor, out, err);
     if (st != BITNET_OK)

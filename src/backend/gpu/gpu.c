@@ -444,6 +444,7 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     both->table.pass = vendor->pass;
     both->table.pass_bytes = vendor->pass_bytes;
     both->table.pass_reserve = vendor->pass_reserve;
+    both->table.alone = vendor->alone;
     be->rows = vendor->rows;
     be->n_kernel_rows = vendor->n_rows;
     be->registry = w->registry;

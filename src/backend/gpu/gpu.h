@@ -315,6 +315,7 @@ typedef struct gpu_vendor {
     gpu_pass *pass; /* whole passes, NULL: composed */
     uint64_t (*pass_bytes)(bnet_backend *b, const bnet_net *net, int n_tokens);
     bool (*pass_reserve)(bnet_backend *b, const bnet_net *net, int n_tokens);
+    bool (*alone)(bnet_backend *b, const bnet_alone *a);
 } gpu_vendor;
 bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_vendor *vendor,
                             bnet_backend **out, bitnet_error *err);

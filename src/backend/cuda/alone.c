@@ -1,0 +1,171 @@
+/* alone.c - kernels that serve inside whole passes, called by themselves as passes call them, so
+ * that validation can hold each against the CPU. What only exists in tiles comes and goes in rows.
+ */
+#include "backend/cuda/net.h"
+#include "backend/cuda/tiles.h"
+
+static gpu_act8 act_of(const bnet_act8 *q)
+{
+    return (gpu_act8){gpu_buf(q->q)->p, gpu_buf(q->scale)->p, gpu_buf(q->sum)->p, q->stride};
+}
+
+/* ---- tiles (tiles.h) from rows and back ---- */
+
+typedef struct tiled {
+    gpu_ptr p;
+    size_t n_bytes;
+    int8_t *tiles, *rows; /* on the host */
+} tiled;
+
+static bool tiled_open(gpu_backend *be, const bnet_alone *a, tiled *t)
+{
+    size_t stride = a->act->stride, tokens = ((size_t)a->m + 127) / 128 * 128; /* whole tiles */
+    *t = (tiled){.n_bytes = tokens * stride,
+                 .tiles = bnet_calloc(tokens, stride),
+                 .rows = bnet_calloc(tokens, stride)};
+    t->p = t->tiles && t->rows ? bnet_gpu_take(be, t->n_bytes, &be->other_bytes) : 0;
+    return t->p || bnet_gpu_ok(be, "memory of a check", 2);
+}
+
+static void tiled_close(gpu_backend *be, tiled *t)
+{
+    bnet_gpu_give(be, t->p, t->n_bytes, &be->other_bytes);
+    bnet_free(t->tiles);
+    bnet_free(t->rows);
+}
+
+static size_t place(size_t stride, size_t token, size_t col)
+{
+    size_t r = token % BNET_TILE_TOKENS, c = col % 128;
+    size_t tile = token / BNET_TILE_TOKENS * (stride / 128) + col / 128;
+    return tile * BNET_TILE_BYTES + r * 128 + ((c / 16 ^ (r & 7)) << 4) + c % 16;
+}
+
+static void norm_tiles(gpu_backend *be, const bnet_alone *a)
+{
+    tiled t;
+    gpu_act8 act = act_of(a->act);
+    bnet_cu_norm_args n = {.x = gpu_buf(a->x)->p,
+                           .norm = gpu_w(a->w)->w[0],
+                           .act = cuda_act(&act),
+                           .k = (uint32_t)a->n,
+                           .ld = (uint32_t)a->n,
+                           .eps = a->eps};
+    bnet_cu_launch l = bnet_norm_tiles_launch((uint32_t)a->m);
+    if (tiled_open(be, a, &t)) {
+        n.act.q = t.p;
+        bnet_cuda_run(be, a->kernel, 0, &l, 0, &n);
+        bnet_gpu_download(be, t.tiles, t.p, t.n_bytes);
+        for (size_t i = 0; i < (size_t)a->m; i++)
+            for (size_t c = 0; c < act.stride; c++)
+                t.rows[i * act.stride + c] = t.tiles[place(act.stride, i, c)];
+        bnet_gpu_upload(be, act.q, t.rows, (size_t)a->m * act.stride);
+    }
+    tiled_close(be, &t);
+}
+
+static void linear_tiles(gpu_backend *be, const bnet_alone *a)
+{
+    tiled t;
+    gpu_act8 act = act_of(a->act);
+    const struct gpu_net n = {.tiles = a->kernel, .norm_tiles = a->kernel};
+    cuda_w2_call c = {.m = bnet_cuda_w2_of(gpu_w(a->w), gpu_buf(a->y)->p),
+                      .act = cuda_act(&act),
+                      .k = (uint32_t)gpu_w(a->w)->info.n_in,
+                      .n_tokens = (uint32_t)a->m,
+                      .epilogue = BNET_CU_STORE};
+    if (tiled_open(be, a, &t)) {
+        bnet_gpu_download(be, t.rows, act.q, (size_t)a->m * act.stride);
+        for (size_t i = 0; i < (size_t)a->m; i++)
+            for (size_t k = 0; k < act.stride; k++)
+                t.tiles[place(act.stride, i, k)] = t.rows[i * act.stride + k];
+        bnet_gpu_upload(be, t.p, t.tiles, t.n_bytes);
+        c.act.q = t.p;
+        if (!bnet_cuda_tiles(be, &n, &c))
+            bnet_gpu_ok(be, a->kernel->id, 500);
+    }
+    tiled_close(be, &t);
+}
+
+/* ---- rows, cache, step ---- */
+
+static void norm_quantize(gpu_backend *be, const bnet_alone *a)
+{
+    gpu_act8 act = act_of(a->act);
+    bnet_cuda_norm_act(be, a->kernel, gpu_buf(a->x)->p, gpu_w(a->w)->w[0], a->eps, a->m, a->n, 0,
+                       &act);
+}
+
+static const gpu_kv *cache_of(const bnet_alone *a)
+{
+    return (const gpu_kv *)(const void *)a->step->seqs[a->step->seq[0]].store;
+}
+
+static void rope_append(gpu_backend *be, const bnet_alone *a)
+{
+    if (!bnet_gpu_step(be, a->step, NULL, 0))
+        return;
+    bnet_cu_attn_args c = bnet_cuda_attn_args(be, cache_of(a), 0, a->n_heads);
+    c.q = gpu_buf(a->x)->p;
+    c.k = gpu_buf(a->k)->p;
+    c.v = gpu_buf(a->v)->p;
+    c.cs = gpu_buf(a->cs)->p;
+    c.n_rot = (uint32_t)a->rope->n_rot;
+    c.neox = a->rope->neox;
+    bnet_cu_launch l = bnet_rope_append_launch(&c);
+    bnet_cuda_run(be, a->kernel, 0, &l, 0, &c);
+}
+
+static void prefill(gpu_backend *be, const bnet_alone *a)
+{
+    if (bnet_gpu_step(be, a->step, NULL, 0))
+        ((gpu_fn_attention *)a->kernel->fn)(be, a->kernel, cache_of(a), 0, a->n_heads,
+                                            gpu_buf(a->x)->p, gpu_buf(a->y)->p);
+}
+
+static void topk(gpu_backend *be, const bnet_alone *a)
+{
+    ((gpu_fn_topk *)a->kernel->fn)(be, a->kernel, gpu_buf(a->x)->p, a->m, a->n, BNET_BEST,
+                                   gpu_buf(a->y)->p, gpu_buf(a->ids)->p);
+}
+
+/* The step as recorded work gets it, and what kernels then find. */
+static void step(gpu_backend *be, const bnet_alone *a)
+{
+    size_t n_bytes, n = (size_t)a->step->n_tokens * 4;
+    if (!bnet_gpu_step_make(be, a->step, NULL, 0) || !bnet_gpu_step_leave(be, &n_bytes))
+        return;
+    bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, be->step_at, 0xff, n_bytes));
+    ((cuda_fn_fetch *)a->kernel->fn)(be, a->kernel, n_bytes);
+    int type = (int)cache_of(a)->shape.type;
+    const gpu_ptr from[] = {be->step.ids, be->step.pos[type], be->step.seq};
+    for (size_t i = 0; i < BNET_COUNT(from) && gpu_alive(be); i++)
+        bnet_gpu_ok(be, "copying the step",
+                    be->d->c->copy(be->d, gpu_buf(a->ids)->p + i * n, from[i], n));
+    if (gpu_alive(be)) /* the pinned memory is free again */
+        bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d));
+}
+
+bool bnet_cuda_alone(bnet_backend *b, const bnet_alone *a)
+{
+    static const struct {
+        const char *op;
+        void (*run)(gpu_backend *be, const bnet_alone *a);
+    } ops[] = {{"norm_quantize", norm_quantize},
+               {"norm_tiles", norm_tiles},
+               {"linear_tiles", linear_tiles},
+               {"rope_append", rope_append},
+               {"prefill", prefill},
+               {"topk", topk},
+               {"step", step}};
+    gpu_backend *be = gpu_of(b);
+    for (size_t i = 0; i < BNET_COUNT(ops); i++)
+        if (strcmp(ops[i].op, a->kernel->op) == 0) {
+            bnet_gpu_enter(be);
+            if (gpu_alive(be))
+                ops[i].run(be, a);
+            bnet_gpu_leave(be);
+            return true;
+        }
+    return false;
+}

@@ -1,0 +1,170 @@
+/* validate_alone.c - kernels that serve inside whole passes of a GPU, each called alone, against
+ * what the reference makes of the same data by single operations: the cases, and running them.
+ * Floats are within the record's bound, or within the one of their row below. */
+#include "engine/validate_alone.h"
+
+#include <stdio.h>
+
+enum { F16 = BITNET_KV_F16, F32 = BITNET_KV_F32, I8 = BITNET_KV_INT8 };
+
+/* Ulps: of the case, where the record's hold for another one. Attention over tiles multiplies
+ * halves: queries, weights of the softmax and (int8) keys and values are each rounded by 2^-11;
+ * the scalar one has halves in an f16 cache alone. */
+static const struct alone_case {
+    const char *op;
+    case_shape s;
+    int variant; /* type of the cache, or of packed rows */
+    case_fill fill;
+    double ulps; /* 0: the record's */
+    const char *what;
+} cases[] = {
+    {"norm_quantize", {1, 64, 0}, 0, CASE_RANDOM, 0, "norm and quantisation"},
+    {"norm_quantize", {3, 1000, 0}, 0, CASE_RANDOM, 0, "norm and quantisation"},
+    {"norm_quantize", {70, 2560, 0}, 0, CASE_RANDOM, 0, "norm and quantisation"},
+    {"norm_tiles", {1, 64, 0}, 0, CASE_RANDOM, 0, "norm and quantisation"},
+    {"norm_tiles", {12, 1000, 0}, 0, CASE_RANDOM, 0, "norm and quantisation"},
+    {"norm_tiles", {70, 2560, 0}, 0, CASE_RANDOM, 0, "norm and quantisation"},
+    {"linear_tiles", {12, 256, 256}, 0, CASE_RANDOM, 0, "one tile"},
+    {"linear_tiles", {64, 1030, 2560}, 0, CASE_RANDOM, 0, "one tile"},
+    {"linear_tiles", {64, 256, 6912}, 0, CASE_EXTREME_PLUS, 0, "one tile, extreme values"},
+    {"linear_tiles", {70, 520, 256}, 0, CASE_RANDOM, 0, "a prompt"},
+    {"linear_tiles", {300, 256, 1024}, 0, CASE_EXTREME_MINUS, 0, "a prompt, extreme values"},
+    {"rope_append", {70, 256, 64}, F16, CASE_RANDOM, 0, "f16 cache"},
+    {"rope_append", {70, 256, 64}, F32, CASE_RANDOM, 0, "f32 cache"},
+    {"rope_append", {70, 256, 64}, I8, CASE_RANDOM, 0, "int8 cache"},
+    {"rope_append", {130, 512, 128}, F16, CASE_RANDOM, 0, "f16 cache"},
+    {"prefill", {70, 256, 64}, F16, CASE_RANDOM, 8192, "f16 cache"},
+    {"prefill", {130, 512, 128}, F16, CASE_RANDOM, 8192, "f16 cache"},
+    {"prefill", {70, 256, 64}, I8, CASE_RANDOM, 8192, "int8 cache"},
+    {"prefill", {130, 512, 128}, I8, CASE_RANDOM, 8192, "int8 cache"},
+    {"step", {12, 64, 64}, F16, CASE_RANDOM, 0, "fetched"},
+    {"step", {500, 64, 64}, I8, CASE_RANDOM, 0, "fetched"},
+    {"topk", {1, 40, 0}, 0, CASE_RANDOM, 0, "fewer than are asked for"},
+    {"topk", {1, 512, 0}, 0, CASE_RANDOM, 0, "sorted"},
+    {"topk", {3, 128256, 0}, 0, CASE_RANDOM, 0, "sorted"},
+    {"topk", {12, 33000, 0}, 0, CASE_RANDOM, 0, "sorted"},
+    {"topk", {2, 5000, 0}, 0, CASE_EXTREME_PLUS, 0, "sorted, ties"},
+    {"topk", {12, 40000, 0}, 0, CASE_EXTREME_PLUS, 0, "sorted, ties"},
+    {"topk", {2, 700, 0}, 0, CASE_EXTREME_MINUS, 0, "sorted, extreme values"},
+    {"topk", {5, 70000, 0}, 0, CASE_EXTREME_MINUS, 0, "sorted, extreme values"},
+    {"gather", {3, 64, 0}, 0, CASE_RANDOM, 0, "rows"},
+    {"gather", {70, 512, 0}, 0, CASE_RANDOM, 0, "rows"},
+    {"rope_table", {3, 64, 64}, 0, CASE_RANDOM, 0, "angles"},
+    {"rope_table", {70, 128, 128}, 0, CASE_RANDOM, 0, "angles"},
+    {"pack", {256, 40, 256}, 0, CASE_RANDOM, 0, "i2s"},
+    {"pack", {130, 33, 200}, 0, CASE_RANDOM, 0, "i2s"},
+    {"pack", {16, 256, 0}, 1, CASE_RANDOM, 0, "f32"},
+    {"pack", {16, 256, 0}, 2, CASE_RANDOM, 0, "f16"},
+    {"pack", {16, 256, 0}, 3, CASE_RANDOM, 0, "bf16"},
+    {"pack", {16, 320, 0}, 4, CASE_RANDOM, 0, "q8_0"},
+    {"pack", {16, 320, 0}, 5, CASE_RANDOM, 0, "q4_0"},
+    {"pack", {16, 512, 0}, 6, CASE_RANDOM, 0, "q6_k"},
+};
+
+bool bnet_case_alone(const bnet_kernel_record *k)
+{
+    return k->device != BNET_DEV_CPU && bnet_alone_op(k->op) != NULL;
+}
+
+static bitnet_status open_side(kernel_case *c, bnet_backend *be, const bnet_kernel_record *k,
+                               const struct alone_case *t, bitnet_error *err)
+{
+    *c = (kernel_case){.be = be,
+                       .rec = k,
+                       .s = t->s,
+                       .fill = t->fill,
+                       .seed = 1,
+                       .variant = t->variant,
+                       .kv_type = (bitnet_kv_type)t->variant,
+                       .head = t->s.k ? (int)t->s.k : CASE_HEAD};
+    if (!bnet_alone_op(k->op)->open(c))
+        return bnet_no_memory(err, "validation");
+    bitnet_status st = c->tensor.data ? bnet_case_prepare(c, err) : BITNET_OK;
+    if (st == BITNET_OK)
+        bnet_case_load(c);
+    return st;
+}
+
+static void judge(pair *p, const struct alone_case *t, bitnet_accuracy *a)
+{
+    a->max_error = p->worst;
+    a->verdict = p->differs ? BITNET_VERDICT_FAIL : BITNET_VERDICT_PASS;
+    if (p->differs)
+        snprintf(a->note, sizeof a->note, "%s: %s", t->what, p->note);
+    else
+        snprintf(a->note, sizeof a->note, "alone, against the reference, %s, %zu values%s", t->what,
+                 p->n_values, p->n_ties ? ", ties accepted" : "");
+}
+
+/* Both sides are open; runs and compares them. */
+static bitnet_status compare(validation_run *r, pair *p, const struct alone_case *t,
+                             bitnet_accuracy *a)
+{
+    kernel_case *c = &p->side[0];
+    const alone_op *op = bnet_alone_op(c->rec->op);
+    bool served = true;
+    if (op->alone)
+        served = op->alone(c);
+    else
+        op->run(c);
+    bitnet_status st = bnet_op_sync(c->be, r->err);
+    op->run(&p->side[1]);
+    if (st == BITNET_OK)
+        st = bnet_op_sync(p->side[1].be, r->err);
+    if (st != BITNET_OK)
+        return st;
+    op->compare(p);
+    judge(p, t, a);
+    if (!served)
+        bnet_validate_skip(a, "the device has no call for it alone");
+    else if (!bnet_validate_calls(c->be, c->rec->id)) {
+        a->verdict = BITNET_VERDICT_FAIL;
+        snprintf(a->note, sizeof a->note, "the kernel was not called");
+    }
+    return bnet_op_sync(c->be, r->err);
+}
+
+static bitnet_status check(validation_run *r, const bnet_kernel_record *k,
+                           const struct alone_case *t, bitnet_accuracy *a)
+{
+    bnet_registry *registry = NULL;
+    bnet_backend *be[2] = {NULL, NULL};
+    bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
+    pair p = {.ulps = a->bound * 8388608.0};
+    bitnet_status st = bnet_validate_open_forced(r, k, &q, &registry, &be[0]);
+    if (st == BITNET_OK)
+        st = bnet_validate_open_reference(r, &be[1]);
+    for (int i = 0; st == BITNET_OK && i < 2; i++)
+        st = open_side(&p.side[i], be[i], k, t, r->err);
+    if (st == BITNET_OK)
+        st = compare(r, &p, t, a);
+    for (int i = 0; i < 2; i++) {
+        if (p.side[i].be)
+            bnet_case_close(&p.side[i]);
+        bnet_backend_close(be[i]);
+    }
+    bnet_registry_close(registry);
+    return st;
+}
+
+bitnet_status bnet_validate_alone(validation_run *r, const bnet_kernel_record *k)
+{
+    bitnet_status st = BITNET_OK;
+    for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(cases); i++) {
+        const struct alone_case *t = &cases[i];
+        bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
+        char reason[120];
+        if (strcmp(t->op, k->op) != 0)
+            continue;
+        bitnet_accuracy *a = bnet_validate_row(r, k, t->s);
+        if (!a)
+            return BITNET_MEMORY;
+        if (t->ulps > 0)
+            a->bound = t->ulps / 8388608.0;
+        if (*bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason))
+            bnet_validate_skip(a, reason);
+        else
+            st = check(r, k, t, a);
+    }
+    return st;
+}

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""`bitnet validate --device cuda` on the emulated GPU: every row of kernels.inc has a case that passes, and a fault in any
+kernel of whole passes fails cases that name it (emulated_spoil.c makes them)."""
+import json
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from test_emulated import with_gpu  # noqa: E402
+from harness import SOURCE, check, equal, expect, main, run  # noqa: E402
+
+# Rows that no case covers, each with the reason. A new row of kernels.inc needs a case or a line here.
+UNCOVERED = {}
+
+# What goes wrong (a symbol of the image), the row that must be named, and whether a case of that kernel alone sees it;
+# else a pass does.
+FAULTS = {
+    "bnet_norm_quantize": ("norm_quantize_gpu", True), "bnet_norm_tiles": ("norm_tiles_gpu", True),
+    "bnet_w2_tiles_128": ("i2s_gpu_gemm_tiles", True), "bnet_w2_tiles_256": ("i2s_gpu_gemm_tiles", True),
+    "bnet_w2_prompt": ("i2s_gpu_gemm_tiles", True), "bnet_rope_append": ("rope_append_gpu", True),
+    "bnet_rope_append.k": ("rope_append_gpu", True), "bnet_attn_prefill_f16_64": ("attention_gpu_prefill", True),
+    "bnet_attn_prefill_f16_128": ("attention_gpu_prefill", True), "bnet_attn_prefill_i8_64": ("attention_gpu_prefill", True),
+    "bnet_attn_prefill_i8_128": ("attention_gpu_prefill", True), "bnet_topk_merge": ("topk_gpu", True),
+    "bnet_topk_join": ("topk_gpu", True), "bnet_ref_topk": ("topk_gpu_ref", True), "bnet_ref_gather": ("gather_gpu", True),
+    "bnet_ref_rope_table": ("rope_table_gpu", True), "bnet_ref_fetch": ("step_gpu", True), "bnet_ref_pack": ("pack_gpu", True),
+    "bnet_ref_pair": ("pack_gpu", False), "bnet_decode_step": ("i2s_gpu_layers", False),
+}
+
+
+def rows_of_the_tree():
+    with open(os.path.join(SOURCE, "src", "backend", "cuda", "kernels.inc"), encoding="utf-8") as f:
+        return re.findall(r"^KERNEL\((\w+), *\"([^\"]*)\", *\w+, *(\w+)", f.read(), re.M)
+
+
+def cases(code, *args, cc=90, **env):
+    r = run("validate", "--device", "cuda", "--quick", "--json", *args, env=with_gpu(cc, **env))
+    check(r.code == code, f"exit {r.code}: {r.err[:300]}")
+    return json.loads(r.out)["accuracy"]
+
+
+def verdicts(rows, kernel):
+    return [a["verdict"] for a in rows if a["kernel"] == kernel]
+
+
+def test_V_2_every_row_is_covered():
+    rows, tree = cases(0, "--kernels-only"), [r[0] for r in rows_of_the_tree()]
+    check(len(tree) > 80, f"kernels.inc has {len(tree)} rows")
+    covered = {a["kernel"] for a in rows if a["verdict"] == "pass"}
+    missing = [k for k in tree if k not in covered and k not in UNCOVERED]
+    check(not missing, f"no case of validate covers {missing}: add one (validate_alone.c, validate_pass.c), or say in UNCOVERED why")
+    stale = [k for k in UNCOVERED if k in covered or k not in tree]
+    check(not stale, f"UNCOVERED names {stale}, which are covered or gone")
+    check(not [a for a in rows if a["verdict"] == "fail"], "a case fails")
+
+
+def test_V_2_passes_of_a_small_model():
+    """Steps are one kernel, prompts and batches take tiles; every kernel of passes is seen in one."""
+    rows = [a for a in cases(0, "--kernels-only") if a["note"].startswith("in passes")]
+    kernels = {a["kernel"] for a in rows}
+    check({"i2s_gpu_layers", "i2s_gpu_gemm_tiles", "norm_tiles_gpu", "attention_gpu_prefill", "rope_append_gpu", "norm_quantize_gpu",
+           "topk_gpu", "gather_gpu", "pack_gpu", "step_gpu", "rope_table_gpu"} <= kernels, sorted(kernels))
+    first = [a for a in rows if a["kernel"] == "i2s_gpu_layers" and "first tokens" in a["note"]]
+    check(len(first) == 1 and first[0]["max_error"] < 1e-5 and first[0]["bound"] < 0.01, first)
+
+
+def test_V_2_older_devices_say_why_not():
+    for cc, says in ((75, "needs compute capability 9.0, the device has 7.5"), (50, "needs compute capability 9.0, the device has 5.0")):
+        rows = cases(0, "--kernels-only", cc=cc)
+        layers = [a for a in rows if a["kernel"] == "i2s_gpu_layers"]
+        check([(a["verdict"], a["note"]) for a in layers] == [("skip", says)], layers)
+        check("fail" not in [a["verdict"] for a in rows], f"compute capability {cc}")
+
+
+def test_V_2_a_wrong_kernel_is_named():
+    """Each fault alone: the row it belongs to fails, by a case of its own wherever there is one."""
+    for symbol, (kernel, alone) in FAULTS.items():
+        failed = [a for a in cases(7, "--kernel", kernel, WRONG=symbol) if a["verdict"] == "fail"]
+        check(failed and {a["kernel"] for a in failed} == {kernel}, f"{symbol}: {failed}")
+        if alone:
+            check([a for a in failed if not a["note"].startswith("in passes")], f"{symbol}: only in passes: {failed}")
+
+
+def test_V_2_faults_cover_the_kernels_of_passes():
+    """Every row that had no case once has a fault above, and every symbol of it that leaves results."""
+    of_passes = ("layers", "linear_tiles", "norm_tiles", "prefill", "rope_append", "norm_quantize", "topk", "gather", "pack", "step",
+                 "rope_table")
+    part = ("bnet_topk_part", "bnet_topk_rows")  # leave what another of the row takes
+    for kernel, symbols, op in rows_of_the_tree():
+        for symbol in symbols.split() if op in of_passes else ():
+            check(symbol in part or symbol in FAULTS, f"{kernel}: no fault of {symbol}")
+
+
+def test_V_2_a_kernel_that_is_not_called_is_named():
+    rows = cases(7, "--kernels-only", WITHOUT="bnet_decode_step 500")
+    equal([a["note"] for a in rows if a["verdict"] == "fail"], ["the kernel was not called"], "failures")
+    equal(verdicts(rows, "i2s_gpu_layers"), ["fail"], "i2s_gpu_layers")
+
+
+def test_one_kernel():
+    for kernel in ("topk_gpu", "i2s_gpu_layers", "add_gpu"):
+        equal({a["kernel"] for a in cases(0, "--kernel", kernel)}, {kernel}, "rows")
+    expect(2, "validate", "--device", "cuda", "--kernel", "nothing_gpu", env=with_gpu(90), says="no 'nothing_gpu' in this build")
+
+
+if __name__ == "__main__":
+    main(globals())
