@@ -116,6 +116,7 @@ static bitnet_status trial_run(const trial *t, bitnet_error *err)
 {
     bnet_backend *be = t->e->backend;
     bnet_act8 act = {t->q, t->scale, t->sum, t->stride};
+    bnet_op_hold(be);
     bnet_op_write(be, t->x, t->input, (size_t)t->info->n_in * sizeof(float));
     if (t->info->ternary) {
         bnet_op_quantize_i8(be, t->x, 1, (size_t)t->info->n_in, &act);
@@ -123,7 +124,7 @@ static bitnet_status trial_run(const trial *t, bitnet_error *err)
     } else {
         bnet_op_linear_float(be, t->w, t->x, 1, t->y);
     }
-    return bnet_op_sync(be, err);
+    return bnet_op_release(be, bnet_op_sync(be, err), err);
 }
 
 static void trial_judge(const trial *t, bitnet_health *h)
@@ -185,11 +186,12 @@ static bitnet_status entry_run(bnet_backend *be, const entry *t, bitnet_error *e
     bnet_seq seq = {t->store, &block};
     bnet_step step = {1, &zero, &zero, &zero, &seq};
     size_t n = (size_t)t->shape.n_kv_heads * (size_t)t->shape.head_dim * sizeof(float);
+    bnet_op_hold(be);
     bnet_op_write(be, t->k, t->values, n);
     bnet_op_write(be, t->v, t->values, n);
     bnet_op_kv_append(be, &step, 0, t->k, t->v);
     bnet_op_attention(be, &step, 0, (int)t->n_heads, t->q, t->y);
-    return bnet_op_sync(be, err);
+    return bnet_op_release(be, bnet_op_sync(be, err), err);
 }
 
 /* One position: attention can only return its value, to every head of the group. */

@@ -116,21 +116,24 @@ bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspa
     bool ok = ws->seqs != NULL && (ws->best || !whole);
     plan p[N_BUFFERS];
     plan_buffers(ws, m, (size_t)n_batch, p);
+    bnet_op_hold(ws->be);
     for (int i = 0; i < N_BUFFERS; i++) {
         *p[i].at = bnet_op_buffer(ws->be, p[i].n_bytes);
         ok = ok && *p[i].at;
     }
     if (ok && m->be->v->pass_reserve)
         ok = m->be->v->pass_reserve(m->be, &m->net, n_batch);
-    if (!ok) {
-        char what[48];
+    char what[48];
+    snprintf(what, sizeof what, "workspace of %d tokens", n_batch);
+    bitnet_status st = ok ? BITNET_OK
+                          : bnet_op_no_memory(m->be, what, bnet_workspace_bytes(m, n_batch),
+                                              "use a smaller batch", err);
+    st = bnet_op_release(m->be, st, err);
+    if (st == BITNET_OK)
+        *out = ws;
+    else
         bnet_workspace_close(ws);
-        snprintf(what, sizeof what, "workspace of %d tokens", n_batch);
-        return bnet_op_no_memory(m->be, what, bnet_workspace_bytes(m, n_batch),
-                                 "use a smaller batch", err);
-    }
-    *out = ws;
-    return BITNET_OK;
+    return st;
 }
 
 void bnet_workspace_close(bnet_workspace *ws)
@@ -329,6 +332,7 @@ static void compose(bnet_workspace *ws, const bnet_pass *p)
 bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error *err)
 {
     assert(b->n_tokens >= 1 && b->n_tokens <= ws->n_batch && b->n_seqs <= ws->n_batch);
+    bnet_op_hold(ws->be);
     place(ws, b);
     bnet_step s = {b->n_tokens, b->ids, b->pos, b->seq, ws->seqs};
     bnet_pass p = {
@@ -339,7 +343,7 @@ bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error
             compose(ws, &p);
         while (!bnet_op_composed(ws->be));
     }
-    return bnet_op_sync(ws->be, err);
+    return bnet_op_release(ws->be, bnet_op_sync(ws->be, err), err);
 }
 
 /* The first n bytes of the logits, once they are there. */
@@ -361,9 +365,11 @@ bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out,
     int32_t rows[BNET_HEAD_ROWS];
     for (int i = 0; i < n; i++)
         rows[i] = first + i;
+    bnet_op_hold(ws->be);
     bnet_op_gather(ws->be, ws->last, rows, n, ws->w.embd, ws->pick);
     bnet_op_head(ws->be, ws->m->head, ws->pick, n, ws->logits);
-    return read_logits(ws, (size_t)n * ws->w.vocab * sizeof(float), out, err);
+    bitnet_status st = read_logits(ws, (size_t)n * ws->w.vocab * sizeof(float), out, err);
+    return bnet_op_release(ws->be, st, err);
 }
 
 /* Do the best logits of the pass hold all that is wanted? Then they are it, by ascending id. */
@@ -402,19 +408,22 @@ bitnet_status bnet_head_top(bnet_workspace *ws, int row, const bnet_top_want *wa
     assert(row >= 0 && row < ws->n_rows);
     int32_t rows[1] = {row};
     *served = row < ws->n_best && serve_best(ws, &ws->best[row], want, out);
-    if (*served) { /* nothing to wait for: a failure shows with the next pass */
-        bnet_op_gather(ws->be, ws->last, rows, 1, ws->w.embd, ws->kept);
+    if (!*served && bnet_op_top_bytes(ws->be, ws->m->head) == 0)
         return BITNET_OK;
-    }
-    if (bnet_op_top_bytes(ws->be, ws->m->head) == 0)
-        return BITNET_OK;
+    bitnet_status st = BITNET_OK;
+    bnet_op_hold(ws->be);
     bnet_op_gather(ws->be, ws->last, rows, 1, ws->w.embd, ws->kept);
-    *served = bnet_op_top(ws->be, ws->m->head, ws->kept, want, ws->top, out);
-    return bnet_op_sync(ws->be, err);
+    if (!*served) { /* else there is nothing to wait for */
+        *served = bnet_op_top(ws->be, ws->m->head, ws->kept, want, ws->top, out);
+        st = bnet_op_sync(ws->be, err);
+    }
+    return bnet_op_release(ws->be, st, err);
 }
 
 bitnet_status bnet_head_kept(bnet_workspace *ws, const float **out, bitnet_error *err)
 {
+    bnet_op_hold(ws->be);
     bnet_op_head(ws->be, ws->m->head, ws->kept, 1, ws->logits);
-    return read_logits(ws, ws->w.vocab * sizeof(float), out, err);
+    bitnet_status st = read_logits(ws, ws->w.vocab * sizeof(float), out, err);
+    return bnet_op_release(ws->be, st, err);
 }

@@ -43,14 +43,19 @@ bitnet_status bnet_kv_blocks_open(const bnet_model *m, int n_blocks, bitnet_kv_t
     b->be = m->be;
     b->shape = shape_of(m, n_blocks, type);
     b->shared = true;
+    bnet_op_hold(m->be);
     b->store = m->be->v->kv_new(m->be, &b->shape);
     b->free_list = bnet_calloc((size_t)n_blocks, sizeof *b->free_list);
-    if (!b->store || !b->free_list) {
-        char what[64];
+    char what[64];
+    bitnet_status st = BITNET_OK;
+    snprintf(what, sizeof what, "key/value cache of %d positions", n_blocks * BNET_KV_BLOCK);
+    if (!b->store || !b->free_list)
+        st = bnet_op_no_memory(m->be, what, bnet_kv_block_bytes(m, type) * (uint64_t)n_blocks,
+                               "ask for a smaller context or an int8 cache", err);
+    st = bnet_op_release(m->be, st, err);
+    if (st != BITNET_OK) {
         bnet_kv_blocks_close(b);
-        snprintf(what, sizeof what, "key/value cache of %d positions", n_blocks * BNET_KV_BLOCK);
-        return bnet_op_no_memory(m->be, what, bnet_kv_block_bytes(m, type) * (uint64_t)n_blocks,
-                                 "ask for a smaller context or an int8 cache", err);
+        return st;
     }
     b->n_free = n_blocks;
     for (int i = 0; i < n_blocks; i++)
@@ -166,13 +171,16 @@ static bitnet_status walk_block(bnet_kv_blocks *b, int layer, int block, void *c
 {
     if (!copy)
         return io(user, b->be->v->kv_block(b->store, layer, block), n_bytes, err);
+    bnet_op_hold(b->be);
     bnet_op_kv_get(b->be, b->store, layer, block, copy, n_bytes);
-    bitnet_status st = bnet_op_sync(b->be, err);
+    bitnet_status st = bnet_op_release(b->be, bnet_op_sync(b->be, err), err);
     if (st == BITNET_OK)
-        st = io(user, copy, n_bytes, err);
-    if (st == BITNET_OK)
-        bnet_op_kv_put(b->be, b->store, layer, block, copy, n_bytes);
-    return st;
+        st = io(user, copy, n_bytes, err); /* a file: nobody waits for it */
+    if (st != BITNET_OK)
+        return st;
+    bnet_op_hold(b->be);
+    bnet_op_kv_put(b->be, b->store, layer, block, copy, n_bytes);
+    return bnet_op_release(b->be, st, err);
 }
 
 /* Whole blocks, in the order layer, logical block: what physical block they are in is nobody's
@@ -181,12 +189,15 @@ bitnet_status bnet_kv_walk(bnet_kv *kv, int n_pos, bnet_kv_io io, void *user, bi
 {
     bnet_kv_blocks *b = kv->blocks;
     int need = bnet_kv_blocks_for((size_t)n_pos);
+    bnet_op_hold(b->be);
     bnet_kv_cover(kv, n_pos);
+    bitnet_status st = bnet_op_release(b->be, BITNET_OK, err);
+    if (st != BITNET_OK)
+        return st;
     size_t n_bytes = (size_t)b->be->v->kv_block_bytes(&b->shape);
     void *copy = b->be->v->kv_block ? NULL : bnet_alloc(n_bytes);
     if (!copy && !b->be->v->kv_block)
         return bnet_no_memory(err, "key/value cache");
-    bitnet_status st = BITNET_OK;
     for (int i = 0; st == BITNET_OK && i < b->shape.n_layers * need; i++)
         st = walk_block(b, i / need, kv->table[i % need], copy, n_bytes, io, user, err);
     if (st == BITNET_OK && copy)

@@ -189,6 +189,11 @@ typedef struct bnet_backend_vtable {
     /* Overwrites the first n bytes; host memory may be reused when it returns. */
     void (*write)(bnet_backend *be, bnet_buffer *b, const void *bytes, size_t n_bytes);
     bitnet_status (*sync)(bnet_backend *be, bitnet_error *err);
+    /* Optional, both, around operations that belong together, of one thread; may be nested: nobody
+     * else's come between, so that what sync or `release` tells is their failure and no other's.
+     * release tells what is known without waiting. */
+    void (*hold)(bnet_backend *be);
+    bitnet_status (*release)(bnet_backend *be, bitnet_error *err);
 
     /* Optional: before any weight. It may refuse the network. */
     bitnet_status (*expect)(bnet_backend *be, const bnet_expect *e, const bnet_log *log,

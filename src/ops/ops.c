@@ -89,6 +89,19 @@ bitnet_status bnet_op_sync(bnet_backend *be, bitnet_error *err)
     return be->v->sync(be, err);
 }
 
+void bnet_op_hold(bnet_backend *be)
+{
+    if (be->v->hold)
+        be->v->hold(be);
+}
+
+bitnet_status bnet_op_release(bnet_backend *be, bitnet_status st, bitnet_error *err)
+{
+    bitnet_error more = {0};
+    bitnet_status late = be->v->release ? be->v->release(be, &more) : BITNET_OK;
+    return st == BITNET_OK && late != BITNET_OK ? bnet_fail(err, late, "%s", more.message) : st;
+}
+
 bitnet_status bnet_op_weight(bnet_backend *be, const bnet_weight_request *r, const bnet_log *log,
                              bnet_weight **out, bitnet_error *err)
 {

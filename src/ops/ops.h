@@ -15,6 +15,10 @@ const void *bnet_op_read(bnet_backend *be, bnet_buffer *b, size_t n_bytes);
 void bnet_op_write(bnet_backend *be, bnet_buffer *b, const void *bytes, size_t n_bytes);
 void bnet_op_mark(bnet_backend *be, int layer); /* what follows belongs to this layer; -1: none */
 bitnet_status bnet_op_sync(bnet_backend *be, bitnet_error *err);
+/* Operations between the two are one step of one session: see backend.h. st: what came of it so
+ * far, and the result unless that is OK and something failed. */
+void bnet_op_hold(bnet_backend *be);
+bitnet_status bnet_op_release(bnet_backend *be, bitnet_status st, bitnet_error *err);
 
 bitnet_status bnet_op_weight(bnet_backend *be, const bnet_weight_request *r, const bnet_log *log,
                              bnet_weight **out, bitnet_error *err);

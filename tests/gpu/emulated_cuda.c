@@ -46,16 +46,15 @@ int bnet_emulated_fault(const char *name)
     const char *s = getenv("BITNET_EMULATED_FAIL");
     char which[64];
     int n, code;
+    bool wanted = s && sscanf(s, "%63s %d %d", which, &n, &code) == 3 && strcmp(which, name) == 0;
+    pthread_mutex_lock(&lock);
     if (strncmp(seen, s ? s : "", sizeof seen - 1) != 0) { /* another wish: counting begins anew */
         snprintf(seen, sizeof seen, "%s", s ? s : "");
         calls = 0;
     }
-    if (!s || sscanf(s, "%63s %d %d", which, &n, &code) != 3 || strcmp(which, name) != 0)
-        return OK;
-    pthread_mutex_lock(&lock);
-    int now = ++calls;
+    int now = wanted ? ++calls : 0;
     pthread_mutex_unlock(&lock);
-    return now == n || (n < 0 && now >= -n) ? code : OK;
+    return wanted && (now == n || (n < 0 && now >= -n)) ? code : OK;
 }
 
 static int fault(const char *name)

@@ -1,11 +1,14 @@
 /* test_retry.c - a failure that leaves the device in order: what was on its way is brought anew, so
  * that the same step, asked for again, and later sessions compute what they should. Whichever copy
- * or launch it is. A lost device is named by whoever comes later. */
+ * or launch it is, and whichever of several sessions asked for it. A lost device is named by
+ * whoever comes later. */
 #include "device.h"
 
 #include "bitnet_dev.h"
 
-enum { STEPS = 4, PROMPT = 5, RUN = STEPS + 1 };
+#include <pthread.h>
+
+enum { STEPS = 4, PROMPT = 5, RUN = STEPS + 1, SPEAKERS = 3 };
 
 static bitnet_runtime *runtime;
 static bitnet_engine *engine;
@@ -114,6 +117,103 @@ static void test_copies_to_the_host(void **state)
     refuse("cuda:0,cuda:0", "cuMemcpyDtoH", 2, 3, 1, 3);
 }
 
+/* ---- several sessions of one engine: whose failure is it? ---- */
+
+typedef struct speaker {
+    int32_t ids[RUN];
+    int failed;
+    bool gave_up;
+    char message[200];
+} speaker;
+
+/* No asserts: it runs in threads. */
+static bool say(speaker *p, bitnet_session *s, const int32_t *ids, size_t n)
+{
+    bitnet_error err = {0};
+    for (int i = 0; i < 4; i++) {
+        bitnet_status st = bitnet_session_append(s, ids, n, NULL, NULL, &err);
+        if (st == BITNET_OK)
+            return true;
+        p->failed++;
+    }
+    snprintf(p->message, sizeof p->message, "%.199s", err.message);
+    p->gave_up = true;
+    return false;
+}
+
+static int32_t best_or_none(const bitnet_session *s)
+{
+    const float *l = bitnet_session_logits(s);
+    int32_t id = l ? 0 : -1;
+    for (int32_t i = 1; l && i < bitnet_engine_model(engine)->n_vocab; i++)
+        id = l[i] > l[id] ? i : id;
+    return id;
+}
+
+static void *speak_in_a_thread(void *arg)
+{
+    static const int32_t prompt[PROMPT] = {20, 23, 26, 29, 32};
+    speaker *p = arg;
+    bitnet_session *s = NULL;
+    if (open_session(&s, NULL) != BITNET_OK) {
+        p->gave_up = true;
+        return NULL;
+    }
+    bool ok = say(p, s, prompt, PROMPT);
+    p->ids[0] = ok ? best_or_none(s) : -1;
+    for (int i = 0; ok && i < STEPS; i++) {
+        ok = say(p, s, &p->ids[i], 1);
+        p->ids[i + 1] = ok ? best_or_none(s) : -1;
+    }
+    bitnet_session_close(s);
+    return NULL;
+}
+
+/* One launch or copy fails while several sessions step: one of them is told, once, and repeats its
+ * step; all say what they should. */
+static int disturb(const char *device, const char *wish, const int32_t *want)
+{
+    speaker p[SPEAKERS] = {{.failed = 0}};
+    pthread_t threads[SPEAKERS];
+    int failed = 0;
+    open_engine(device);
+    setenv("BITNET_EMULATED_FAIL", wish, 1);
+    for (int i = 0; i < SPEAKERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, speak_in_a_thread, &p[i]), 0);
+    for (int i = 0; i < SPEAKERS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < SPEAKERS; i++) {
+        if (p[i].gave_up || memcmp(p[i].ids, want, sizeof p[i].ids) != 0)
+            fail_msg("%s on %s, session %d: other tokens %s", wish, device, i, p[i].message);
+        failed += p[i].failed;
+    }
+    close_engine();
+    return failed;
+}
+
+static void test_a_failure_is_told_to_whose_it_is(void **state)
+{
+    static const char *const devices[] = {"cuda", "cuda:0,cuda:0"};
+    int32_t want[RUN];
+    char wish[64];
+    (void)state;
+    open_engine("cpu");
+    speak(want);
+    close_engine();
+    for (size_t d = 0; d < BNET_COUNT(devices); d++) {
+        int failed = 0;
+        for (int n = 3; n < 60; n += 3) {
+            snprintf(wish, sizeof wish, "cuLaunchKernel %d 701", 5 * n);
+            int now = disturb(devices[d], wish, want);
+            snprintf(wish, sizeof wish, "cuMemcpyDtoH %d 2", n / 3);
+            now = BNET_MAX(now, disturb(devices[d], wish, want));
+            assert_true(now <= 1);
+            failed += now;
+        }
+        assert_true(failed > 0);
+    }
+}
+
 static void test_lost_is_not_out_of_memory(void **state)
 {
     (void)state;
@@ -139,6 +239,7 @@ int main(void)
         cmocka_unit_test(test_copies_to_the_device),
         cmocka_unit_test(test_launches),
         cmocka_unit_test(test_copies_to_the_host),
+        cmocka_unit_test(test_a_failure_is_told_to_whose_it_is),
         cmocka_unit_test(test_lost_is_not_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

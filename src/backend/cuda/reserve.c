@@ -26,6 +26,7 @@ bool bnet_cuda_pass_reserve(bnet_backend *b, const bnet_net *net, int n_tokens)
     bool ok = !n || !n->usable || bnet_cuda_arena(be, n, n_tokens, ROWS, true);
     if (!ok && !be->lost)
         be->failed = 0; /* the session is not opened, others go on */
+    ok = ok && gpu_alive(be);
     bnet_gpu_leave(be);
-    return ok && gpu_alive(be);
+    return ok;
 }

@@ -14,6 +14,15 @@ enum { COPY_BYTES = 256 << 20, COPIES = 4, COPIES_AT_ONCE = 4, FEW_ROWS = 8 };
 
 /* ---- who is inside, what failed ---- */
 
+void bnet_gpu_lock_init(pthread_mutex_t *lock)
+{
+    pthread_mutexattr_t again;
+    pthread_mutexattr_init(&again);
+    pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(lock, &again);
+    pthread_mutexattr_destroy(&again);
+}
+
 void bnet_gpu_enter(gpu_backend *be)
 {
     pthread_mutex_lock(&be->lock);
@@ -68,6 +77,18 @@ static bitnet_status gpu_sync(bnet_backend *b, bitnet_error *err)
         bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d));
     bitnet_status st = bnet_gpu_verdict(be, err);
     bnet_gpu_leave(be);
+    return st;
+}
+
+static void gpu_hold(bnet_backend *b)
+{
+    pthread_mutex_lock(&gpu_of(b)->lock);
+}
+
+static bitnet_status gpu_release(bnet_backend *b, bitnet_error *err)
+{
+    bitnet_status st = bnet_gpu_verdict(gpu_of(b), err);
+    bnet_gpu_leave(gpu_of(b));
     return st;
 }
 
@@ -347,6 +368,8 @@ static bnet_backend_vtable table_of(const char *name)
                              .read = bnet_gpu_read,
                              .write = bnet_gpu_write,
                              .sync = gpu_sync,
+                             .hold = gpu_hold,
+                             .release = gpu_release,
                              .weight_prepare = bnet_gpu_weight_prepare,
                              .weight_free = bnet_gpu_weight_free,
                              .weight_info = gpu_weight_info,
@@ -456,7 +479,7 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
         .cc_minor = d->gpu.cc_minor,
         .tensor_cores = bnet_gpu_capabilities(d->gpu.cc_major, d->gpu.cc_minor).tensor_cores,
         .builds = 1u << w->device};
-    pthread_mutex_init(&be->lock, NULL);
+    bnet_gpu_lock_init(&be->lock);
     be->clock = bnet_calloc(1, sizeof *be->clock);
     bitnet_status st = be->clock ? BITNET_OK : bnet_no_memory(err, d->c->name);
     if (st == BITNET_OK)

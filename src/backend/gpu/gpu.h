@@ -114,7 +114,7 @@ struct gpu_backend {
     bnet_log log;
     bnet_backend *host; /* scalar CPU: reads what is in files */
     bnet_mempool *memory;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* may be taken again by who has it: a step is several operations */
 
     int failed; /* the first code since the last sync, and where */
     const char *failed_at;
@@ -197,6 +197,7 @@ static inline bool gpu_alive(const gpu_backend *be)
 }
 /* What failed since the last time, as a status; a lost device stays failed. */
 bitnet_status bnet_gpu_verdict(gpu_backend *be, bitnet_error *err);
+void bnet_gpu_lock_init(pthread_mutex_t *lock);
 /* Lock and context; every entry of the table that touches the device stands between the two. */
 void bnet_gpu_enter(gpu_backend *be);
 void bnet_gpu_leave(gpu_backend *be);

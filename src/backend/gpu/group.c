@@ -74,20 +74,43 @@ static void group_write(bnet_backend *b, bnet_buffer *buf, const void *bytes, si
     group_unlock(g);
 }
 
-static bitnet_status group_sync(bnet_backend *b, bitnet_error *err)
+static bitnet_status verdict(gpu_group *g, bool wait, bitnet_error *err)
 {
-    gpu_group *g = group_of(b);
     bitnet_status st = BITNET_OK;
-    group_lock(g);
     for (int r = 0; r < g->n; r++) { /* all are asked: each forgets its failure */
         bitnet_error why;
-        bitnet_status s = g->rank[r]->v->sync(g->rank[r], &why);
+        bnet_backend *be = g->rank[r];
+        be->v->hold(be);
+        bitnet_status s = wait ? be->v->sync(be, &why) : BITNET_OK;
+        bitnet_status late = be->v->release(be, s == BITNET_OK ? &why : NULL);
+        s = s == BITNET_OK ? late : s;
         if (s != BITNET_OK && st == BITNET_OK)
             st = bnet_fail(err, s, "rank %d of %d: %s", r, g->n, why.message);
     }
     if (st == BITNET_OK && g->no_memory)
         st = bnet_no_memory(err, "several devices");
     g->no_memory = false;
+    return st;
+}
+
+static bitnet_status group_sync(bnet_backend *b, bitnet_error *err)
+{
+    gpu_group *g = group_of(b);
+    group_lock(g);
+    bitnet_status st = verdict(g, true, err);
+    group_unlock(g);
+    return st;
+}
+
+static void group_hold(bnet_backend *b)
+{
+    group_lock(group_of(b));
+}
+
+static bitnet_status group_release(bnet_backend *b, bitnet_error *err)
+{
+    gpu_group *g = group_of(b);
+    bitnet_status st = verdict(g, false, err);
     group_unlock(g);
     return st;
 }
@@ -226,6 +249,8 @@ static bnet_backend_vtable table_of(const bnet_backend_vtable *first, int n)
                              .read = bnet_group_read,
                              .write = group_write,
                              .sync = group_sync,
+                             .hold = group_hold,
+                             .release = group_release,
                              .expect = group_expect,
                              .weight_prepare = group_weight_prepare,
                              .weight_free = group_weight_free,
@@ -265,11 +290,7 @@ bitnet_status bnet_gpu_group_open(const bnet_backend_want *w, bnet_backend *cons
             bnet_backend_close(ranks[r]);
         return bnet_no_memory(err, "several devices");
     }
-    pthread_mutexattr_t again;
-    pthread_mutexattr_init(&again);
-    pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&g->lock, &again);
-    pthread_mutexattr_destroy(&again);
+    bnet_gpu_lock_init(&g->lock);
     g->n = w->ranks.n;
     memcpy(g->rank, ranks, (size_t)g->n * sizeof *ranks);
     g->link = link;
