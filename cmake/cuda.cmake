@@ -28,7 +28,8 @@ file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backen
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/batch.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/decode.h
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/plain.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/tiles.h
-     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/attn_batch.h)
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/attn_batch.h
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/one.h)
 set(cuda_images "")
 set(cuda_list "/* generated: IMAGE(name, file) of every kernel image */\n")
 foreach(f ${cuda_files})

@@ -334,8 +334,8 @@ time_kernels() {
         grep '^FAILED' "$out/kbench.txt" | sort -u | head -n 6
     }
     rm -rf "$out/kbench"
-    # as the backend launches it for one token: two blocks per multiprocessor, programmatic launch, norm as a kernel of its own
-    gemv() { sed -n '/^GEMV cold/,/^GEMM/p' "$out/kbench.txt" | sed -n "s/^$1:.* ldgx2+pdl [0-9.]*(\([0-9.]*\)).*/\1/p" | head -n 1; }
+    # as the backend launches it for one token: by bit planes, programmatic launch, norm as a kernel of its own
+    gemv() { sed -n '/^GEMV cold/,/^GEMM/p' "$out/kbench.txt" | sed -n "s/^$1:.* one+pdl [0-9.]*(\([0-9.]*\)).*/\1/p" | head -n 1; }
     row "GEMV 13824 x 2560, cold" "$(gemv 13824x2560)" 1.8 TB/s
     row "GEMV 2560 x 6912, cold" "$(gemv 2560x6912)" 1.0 TB/s
     # the kernel of prompts, its columns divided as the backend does

@@ -27,6 +27,12 @@ __global__ void bnet_head_f32(const bnet_cu_head_args a);
 __global__ void bnet_head_split(const bnet_cu_batch_args a);
 __global__ void bnet_head_batch_f16(const bnet_cu_batch_args a);
 __global__ void bnet_head_batch_f16_wgmma(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_q6k_16(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_q6k_32(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_q6k_64(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_q8_16(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_q8_32(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_q8_64(const bnet_cu_batch_args a);
 __global__ void bnet_head_q8(const bnet_cu_head_args a);
 __global__ void bnet_head_q6k(const bnet_cu_head_args a);
 }
@@ -622,45 +628,60 @@ SECTION(head_time)
 
 /* ---- the head of batches ---- */
 
-static void run_batch(bnet_cu_batch_args &a, bool wgmma, bool pdl)
+typedef void batch_fn(const bnet_cu_batch_args);
+static batch_fn *const of_codes[2][3] = {
+    {bnet_head_batch_q8_16, bnet_head_batch_q8_32, bnet_head_batch_q8_64},
+    {bnet_head_batch_q6k_16, bnet_head_batch_q6k_32, bnet_head_batch_q6k_64}};
+
+/* kind: 0 f16 by mma, 1 f16 by wgmma, 3 q8, 4 q6k */
+static void run_batch(bnet_cu_batch_args &a, int kind, bool pdl)
 {
     bnet_cu_launch l = bnet_head_batch_launch(&a);
-    l.shared += wgmma ? 1024 : 0;
+    batch_fn *fn = kind ? bnet_head_batch_f16_wgmma : bnet_head_batch_f16;
+    l.shared += kind == 1 ? 1024 : 0;
+    a.places = kind > 2;
+    if (kind > 2) {
+        l = bnet_head_qbatch_launch(&a, shared_max);
+        fn = of_codes[kind - 3][bnet_head_qbatch_tokens(a.n_tokens) / 32];
+    }
     launch(bnet_head_split, a, bnet_head_split_launch(&a), pdl);
-    launch(wgmma ? bnet_head_batch_f16_wgmma : bnet_head_batch_f16, a, l, pdl);
+    launch(fn, a, l, pdl);
 }
 
 SECTION(head_batch_check)
 {
     rng g(13);
-    for (uint32_t k : {2560u, 300u})
-        for (uint32_t tokens : {9u, 64u, 70u}) {
-            uint32_t n = 997, padded = bnet_head_batch_padded(tokens);
-            weights w(1, n, k, g);
-            std::vector<float> x((size_t)tokens * k);
-            for (auto &e : x)
-                e = g.normal();
-            dev<float> dx(x), y((size_t)tokens * n), scale(padded);
-            dev<uint16_t> halves((size_t)2 * padded * w.m.stride);
-            bnet_cu_batch_args a = {};
-            a.m = w.m, a.x = dx.p, a.y = y.p, a.halves = halves.p, a.scale = scale.p;
-            a.n_tokens = tokens, a.ldx = k, a.ld = n;
-            std::vector<double> want;
-            for (uint32_t t = 0; t < tokens; t++)
-                for (uint32_t r = 0; r < n; r++) {
-                    double o = 0;
-                    for (uint32_t i = 0; i < k; i++)
-                        o += (double)w.value[(size_t)r * w.m.stride + i] * x[(size_t)t * k + i];
-                    want.push_back(o);
+    for (int type : {1, 3, 4}) /* as heads[] */
+        for (uint32_t some : {2560u, 300u})
+            for (uint32_t tokens : {9u, 17u, 64u, 70u}) {
+                uint32_t k = type == 4 ? (some + 255) / 256 * 256 : some, n = 997;
+                uint32_t padded = bnet_head_batch_padded(tokens);
+                weights w(type, n, k, g);
+                std::vector<float> x((size_t)tokens * k);
+                for (auto &e : x)
+                    e = g.normal();
+                dev<float> dx(x), y((size_t)tokens * n), scale(padded);
+                dev<uint16_t> halves((size_t)2 * padded * w.m.stride);
+                bnet_cu_batch_args a = {};
+                a.m = w.m, a.x = dx.p, a.y = y.p, a.halves = halves.p, a.scale = scale.p;
+                a.n_tokens = tokens, a.ldx = k, a.ld = n;
+                std::vector<double> want;
+                for (uint32_t t = 0; t < tokens; t++)
+                    for (uint32_t r = 0; r < n; r++) {
+                        double o = 0;
+                        for (uint32_t i = 0; i < k; i++)
+                            o += (double)w.value[(size_t)r * w.m.stride + i] * x[(size_t)t * k + i];
+                        want.push_back(o);
+                    }
+                for (int kind = type == 1 ? 0 : type; kind <= type; kind++) {
+                    CU(cudaMemset(y.p, 0xCB, y.n * 4));
+                    run_batch(a, kind, false);
+                    double e = distance(y.get(), want);
+                    char what[100];
+                    snprintf(what, sizeof what, "head_batch kind %d k %u tokens %u: %.1e", kind, k, tokens, e);
+                    verdict(what, e < 64 * 1.2e-7); /* the row promises 64 ulp */
                 }
-            for (int wgmma = 0; wgmma < 2; wgmma++) {
-                run_batch(a, wgmma, false);
-                double e = distance(y.get(), want);
-                char what[100];
-                snprintf(what, sizeof what, "head_batch f16 k %u tokens %u wgmma %d: %.1e", k, tokens, wgmma, e);
-                verdict(what, e < 64 * 1.2e-7); /* the row promises 64 ulp */
             }
-        }
 }
 
 SECTION(head_batch_time)
@@ -669,17 +690,28 @@ SECTION(head_batch_time)
     dev<uint16_t> w((size_t)n * k), halves((size_t)2 * 128 * k);
     CU(cudaMemset(w.p, 0x11, w.n * 2));
     dev<float> x(std::vector<float>((size_t)128 * k, 0.5f)), y((size_t)128 * n), scale(128);
-    std::string line;
-    for (uint32_t tokens : {16u, 64u, 128u}) {
-        bnet_cu_batch_args a = {};
-        a.m.w[0] = (const uint8_t *)w.p, a.m.n_rows = n, a.m.k = a.m.stride = k;
-        a.x = x.p, a.y = y.p, a.halves = halves.p, a.scale = scale.p;
-        a.n_tokens = tokens, a.ldx = k, a.ld = n;
-        char cell[60];
-        snprintf(cell, sizeof cell, " %u: %.1f, wgmma %.1f", tokens,
-                 time_graph(10, [&](int) { run_batch(a, false, true); }),
-                 time_graph(10, [&](int) { run_batch(a, true, true); }));
-        line += cell;
+    const struct {
+        int kind;
+        const char *name;
+    } kinds[] = {{0, "f16"}, {1, "f16 wgmma"}, {3, "q8"}, {4, "q6k"}};
+    for (auto &what : kinds) {
+        std::string line;
+        for (uint32_t tokens : {16u, 32u, 64u, 128u}) {
+            bnet_cu_batch_args a = {};
+            const uint8_t *p = (const uint8_t *)w.p;
+            size_t all = (size_t)n * k;
+            a.m.w[0] = p, a.m.n_rows = n, a.m.k = a.m.stride = k;
+            if (what.kind > 2)
+                a.m.w[1] = p + (what.kind == 4 ? all / 2 : all);
+            if (what.kind == 4)
+                a.m.w[2] = p + all / 4 * 3, a.m.w[3] = p + all / 16 * 13;
+            a.x = x.p, a.y = y.p, a.halves = halves.p, a.scale = scale.p;
+            a.n_tokens = tokens, a.ldx = k, a.ld = n;
+            char cell[60];
+            snprintf(cell, sizeof cell, " %u: %.1f", tokens,
+                     time_graph(10, [&](int) { run_batch(a, what.kind, true); }));
+            line += cell;
+        }
+        row("head of batches, %s 128256 x 2560, us by tokens:%s", what.name, line.c_str());
     }
-    row("head of batches, f16 128256 x 2560, us by tokens:%s", line.c_str());
 }

@@ -1,9 +1,11 @@
 /* bench_step.cu - the kernels of a whole decode step of the 2B-4T shape in one graph: what they cost
  * together. */
+#include "backend/cuda/one.h"
 #include "kbench.cuh"
 
 extern "C" {
 __global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
+__global__ void bnet_w2_one_norm(const bnet_cu_one_args a);
 __global__ void bnet_attn_decode_h128_c4(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c8(const bnet_cu_attn_args a);
 __global__ void bnet_head_f16(const bnet_cu_head_args a);
@@ -46,7 +48,14 @@ struct network {
         a.m.part[0] = {0, paired ? n / 2 : n, 0.01f, paired ? n / 2 : n, to};
         a.m.part[1] = a.m.part[0];
         a.x = from, a.norm = norm.p, a.eps = 1e-5f, a.k = k, a.n_tokens = 1, a.epilogue = epilogue;
-        launch(bnet_w2_gemv_ldg, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * more)), pdl);
+        if (more <= 2) {
+            launch(bnet_w2_gemv_ldg, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * more)), pdl);
+            return;
+        }
+        bnet_cu_one_args o = {};
+        o.g = a;
+        bnet_cu_launch l = bnet_one_launch(&o, (uint32_t)n_sm);
+        launch(bnet_w2_one_norm, o, l, pdl);
     }
     void run(bool pdl, bool attention, bool with_head, int more)
     {
@@ -84,12 +93,13 @@ SECTION(step_time)
     for (uint32_t ctx : {128u, 4096u}) {
         network n(ctx);
         for (uint32_t splits : {4u, 8u})
-            for (int more = 1; more <= 2; more++) {
+            for (int more = 1; more <= 3; more++) { /* 3: one token by bit planes */
                 n.splits = splits;
                 double t[3];
                 for (int i = 0; i < 3; i++)
                     t[i] = time_graph(2, [&](int) { n.run(true, i > 0, i > 1, more); });
-                row("ctx %u cluster %u x%d: %.1f / %.1f / %.1f", ctx, splits, more, t[0], t[1], t[2]);
+                row("ctx %u cluster %u %s: %.1f / %.1f / %.1f", ctx, splits,
+                    more == 3 ? "one" : more == 2 ? "x2" : "x1", t[0], t[1], t[2]);
             }
     }
 }

@@ -1,6 +1,7 @@
 /* bench_w2.cu - ternary GEMV and GEMM: exact against integer sums, then timed over matrices that
  * together exceed the L2 cache. */
 #include "backend/cuda/kernels/w2_units.cuh"
+#include "backend/cuda/one.h"
 #include "backend/cuda/tiles.h"
 #include "kbench.cuh"
 
@@ -8,6 +9,8 @@
 
 extern "C" {
 __global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
+__global__ void bnet_w2_one(const bnet_cu_one_args a);
+__global__ void bnet_w2_one_norm(const bnet_cu_one_args a);
 __global__ void bnet_w2_gemm_mma_64(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_gemm_wgmma_64(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_gemm_wgmma_128(const bnet_cu_gemm_args a);
@@ -17,7 +20,6 @@ __global__ void bnet_w2_prompt(const bnet_cu_gemm_args a);
 __global__ void bnet_norm_tiles(const bnet_cu_norm_args a);
 }
 
-typedef void gemv_fn(const bnet_cu_gemv_args);
 typedef void gemm_fn(const bnet_cu_gemm_args);
 
 /* A random matrix of parts, its trits on the host and its units on the device. */
@@ -151,10 +153,23 @@ static void prefill(matrix &m, uint32_t tokens, float v)
         m.y[i]->put(std::vector<float>((size_t)m.rows[i] * tokens, v));
 }
 
-static const struct {
-    const char *name;
-    gemv_fn *fn;
-} gemvs[] = {{"ldg", bnet_w2_gemv_ldg}};
+/* ldg: one to eight tokens, x2: two blocks per multiprocessor; one: one token by bit planes, what the
+ * backend launches for it. False: this one does not serve it. */
+static const char *const gemvs[] = {"ldg", "ldgx2", "one"};
+static bool run_gemv(int which, const bnet_cu_gemv_args &a, bool pdl = false)
+{
+    if (which < 2) {
+        launch(bnet_w2_gemv_ldg, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * (which + 1))), pdl);
+        return true;
+    }
+    bnet_cu_one_args o = {};
+    o.g = a;
+    bnet_cu_launch l = bnet_one_launch(&o, (uint32_t)n_sm);
+    if (a.n_tokens != 1 || !l.grid[0] || (a.x && a.k % 4))
+        return false;
+    launch(a.x ? bnet_w2_one_norm : bnet_w2_one, o, l, pdl);
+    return true;
+}
 static const struct {
     const char *name;
     gemm_fn *fn;
@@ -176,29 +191,41 @@ static const shape shapes[] = {{{640, 160, 160}, 640, false, BNET_CU_STORE},
                                {{2560}, 6912, false, BNET_CU_ADD},
                                {{33, 33}, 129, true, BNET_CU_STORE},
                                {{5000}, 100, false, BNET_CU_STORE}};
+/* Of one token: every way a matrix can be dealt out to blocks and warps. */
+static const shape single[] = {{{40000}, 130, false, BNET_CU_ADD},
+                               {{6912, 6912}, 2560, true, BNET_CU_RELU2},
+                               {{3200, 640, 640}, 5120, false, BNET_CU_STORE},
+                               {{48}, 14336, false, BNET_CU_STORE},
+                               {{48}, 15000, false, BNET_CU_STORE}};
+
+static void check_gemv(const shape &s, uint32_t tokens, rng &g)
+{
+    matrix m(s.rows, s.k, s.paired, tokens, g);
+    acts x(s.k, tokens, g);
+    bnet_cu_gemv_args a = {};
+    a.m = m.m, a.act = x.a, a.k = s.k, a.n_tokens = tokens, a.epilogue = s.epilogue;
+    for (int v = 0; v < 3; v++) {
+        m.poison(tokens);
+        if (s.epilogue == BNET_CU_ADD)
+            prefill(m, tokens, 1.25f);
+        if (!run_gemv(v, a))
+            continue;
+        size_t bad = compare(m, x, s.epilogue, 1.25f);
+        char what[120];
+        snprintf(what, sizeof what, "gemv %s %ux%u parts %zu tokens %u", gemvs[v], s.rows[0], s.k,
+                 s.rows.size(), tokens);
+        verdict(what, bad == 0, bad ? std::to_string(bad) + " differ" : "");
+    }
+}
 
 SECTION(gemv_check)
 {
     rng g(1);
     for (const shape &s : shapes)
-        for (uint32_t tokens : {1u, 2u, 5u, 8u}) {
-            matrix m(s.rows, s.k, s.paired, tokens, g);
-            acts x(s.k, tokens, g);
-            bnet_cu_gemv_args a = {};
-            a.m = m.m, a.act = x.a, a.k = s.k, a.n_tokens = tokens, a.epilogue = s.epilogue;
-            for (auto &v : gemvs)
-                for (int more = 1; more <= 2; more++) {
-                    m.poison(tokens);
-                    if (s.epilogue == BNET_CU_ADD)
-                        prefill(m, tokens, 1.25f);
-                    launch(v.fn, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * more)));
-                    size_t bad = compare(m, x, s.epilogue, 1.25f);
-                    char what[120];
-                    snprintf(what, sizeof what, "gemv %s %ux%u parts %zu tokens %u x%d", v.name,
-                             s.rows[0], s.k, s.rows.size(), tokens, more);
-                    verdict(what, bad == 0, bad ? std::to_string(bad) + " differ" : "");
-                }
-        }
+        for (uint32_t tokens : {1u, 2u, 5u, 8u})
+            check_gemv(s, tokens, g);
+    for (const shape &s : single)
+        check_gemv(s, 1, g);
 }
 
 /* rmsnorm and quantisation as the CPU's scalar kernels */
@@ -228,7 +255,7 @@ static void quantised(const std::vector<float> &x, const float *w, float eps, st
 SECTION(gemv_norm_check)
 {
     rng g(2);
-    for (const shape &s : {shapes[0], shapes[1], shapes[3], shape{{48}, 10000, false, BNET_CU_STORE},
+    for (const shape &s : {shapes[0], shapes[1], shapes[3], single[0], single[3], shape{{48}, 10000, false, BNET_CU_STORE},
                            shape{{64}, 333, false, BNET_CU_STORE}})
         for (int with_norm = 0; with_norm < 2; with_norm++) {
             matrix m(s.rows, s.k, s.paired, 1, g);
@@ -245,14 +272,15 @@ SECTION(gemv_norm_check)
             bnet_cu_gemv_args a = {};
             a.m = m.m, a.x = dv.p, a.norm = with_norm ? dw.p : nullptr, a.eps = 1e-5f;
             a.k = s.k, a.n_tokens = 1, a.epilogue = s.epilogue;
-            for (auto &f : gemvs) {
+            for (int f = 0; f < 3; f++) {
                 m.poison(1);
                 if (s.epilogue == BNET_CU_ADD)
                     prefill(m, 1, -0.5f);
-                launch(f.fn, a, bnet_w2_gemv_launch(&a, (uint32_t)n_sm));
+                if (!run_gemv(f, a))
+                    continue;
                 size_t bad = compare(m, x, s.epilogue, -0.5f, 4);
                 char what[120];
-                snprintf(what, sizeof what, "gemv+norm %s %ux%u norm %d", f.name, s.rows[0], s.k,
+                snprintf(what, sizeof what, "gemv+norm %s %ux%u norm %d", gemvs[f], s.rows[0], s.k,
                          with_norm);
                 verdict(what, bad == 0, bad ? std::to_string(bad) + " differ" : "");
             }
@@ -473,28 +501,30 @@ SECTION(gemv_time)
     rng g(4);
     const uint32_t list[][2] = {{3840, 2560},  {2560, 2560},  {13824, 2560}, {2560, 6912},
                                 {3200, 10240}, {20480, 3200}};
-    row("GEMV cold, us (TB/s); pdl: programmatic launch; x2: two blocks per multiprocessor");
+    row("GEMV cold, us (TB/s); pdl: programmatic launch; n: norm inside; t8: 8 tokens");
     for (auto &s : list) {
         timed t(s, 300000000, g);
         timed_tokens x(t, s[1], 8, g);
         std::string line;
-        for (auto &v : gemvs)
+        for (int v = 0; v < 3; v++)
             for (int kind = 0; kind < 3; kind++) /* act8 of 1, of 8 tokens, norm inside */
-                for (int more = 1; more <= 2; more++)
-                    for (int pdl = 0; pdl < 2; pdl++) {
-                        bnet_cu_gemv_args a = {};
-                        a.k = s[1], a.epilogue = BNET_CU_STORE, a.eps = 1e-5f, a.act = x.x.a;
-                        a.n_tokens = kind == 1 ? 8 : 1;
-                        a.x = kind == 2 ? x.dx.p : nullptr;
-                        a.norm = kind == 2 ? x.norm.p : nullptr;
-                        double us = time_graph(120, [&](int i) {
-                            a.m = t.copy(i);
-                            launch(v.fn, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * more)), pdl);
-                        });
-                        line += cell(" %s%s%s%s %.2f(%.3f)", v.name, more == 2 ? "x2" : "",
-                                     kind == 1 ? "t8" : kind == 2 ? "n" : "", pdl ? "+pdl" : "", us,
-                                     (double)t.bytes / us * 1e-6);
-                    }
+                for (int pdl = 0; pdl < 2; pdl++) {
+                    bnet_cu_gemv_args a = {};
+                    a.k = s[1], a.epilogue = BNET_CU_STORE, a.eps = 1e-5f, a.act = x.x.a;
+                    a.n_tokens = kind == 1 ? 8 : 1;
+                    a.x = kind == 2 ? x.dx.p : nullptr;
+                    a.norm = kind == 2 ? x.norm.p : nullptr;
+                    a.m = t.copy(0);
+                    if (!run_gemv(v, a))
+                        continue;
+                    double us = time_graph(120, [&](int i) {
+                        a.m = t.copy(i);
+                        run_gemv(v, a, pdl);
+                    });
+                    line += cell(" %s%s%s %.2f(%.3f)", gemvs[v],
+                                 kind == 1 ? "t8" : kind == 2 ? "n" : "", pdl ? "+pdl" : "", us,
+                                 (double)t.bytes / us * 1e-6);
+                }
         row("%ux%u:%s", s[0], s[1], line.c_str());
     }
 }

@@ -5,6 +5,7 @@
 #define BNET_CUDA_EMULATED_FAST 1
 #include "backend/cuda/batch.h"
 #include "backend/cuda/decode.h"
+#include "backend/cuda/one.h"
 #include "backend/cuda/tiles.h"
 #include "backend/cuda/kernels/ref_math.h"
 #include "emulated_fast.h"
@@ -170,6 +171,31 @@ static void gemv(const bnet_cu_gemv_args *a)
 FAST(bnet_w2_gemv_ldg, bnet_cu_gemv_args)
 {
     gemv(a);
+}
+
+/* Every tile has a block, every chunk of it a warp, and warps find their tile. */
+static void gemv_one(const bnet_cu_one_args *a)
+{
+    extern uint64_t bnet_emulated_grid;
+    const bnet_cu_w2 *m = &a->g.m;
+    if (bnet_emulated_grid * a->tiles + a->more != m->n_tiles || a->more >= bnet_emulated_grid ||
+        a->split * a->per < m->n_chunks || (a->split - 1) * a->per >= m->n_chunks ||
+        a->per > BNET_ONE_UNITS || a->g.n_tokens != 1)
+        abort();
+    for (uint32_t w = 0; w < BNET_ONE_THREADS / 32; w++)
+        if (w * a->inv >> 16 != w / a->split)
+            abort();
+    gemv(&a->g);
+}
+
+FAST(bnet_w2_one, bnet_cu_one_args)
+{
+    gemv_one(a);
+}
+
+FAST(bnet_w2_one_norm, bnet_cu_one_args)
+{
+    gemv_one(a);
 }
 
 static void gemm(const bnet_cu_gemm_args *a)
@@ -482,22 +508,26 @@ FAST(bnet_head_split, bnet_cu_batch_args)
     memset(a->scale, 0, (size_t)bnet_head_batch_padded(a->n_tokens) * sizeof *a->scale);
 }
 
-static void head_batch(const bnet_cu_batch_args *a)
+static void head_batch(const bnet_cu_batch_args *a, int type)
 {
     bnet_cu_head_args h = {
         .m = a->m, .x = a->x, .y = a->y, .n_tokens = a->n_tokens, .ldx = a->ldx, .ld = a->ld};
-    head(&h, REF_F16);
+    head(&h, type);
 }
 
-FAST(bnet_head_batch_f16, bnet_cu_batch_args)
-{
-    head_batch(a);
-}
-
-FAST(bnet_head_batch_f16_wgmma, bnet_cu_batch_args)
-{
-    head_batch(a);
-}
+#define BATCH(name, type)                                                                          \
+    FAST(bnet_head_batch_##name, bnet_cu_batch_args)                                               \
+    {                                                                                              \
+        head_batch(a, type);                                                                       \
+    }
+BATCH(f16, REF_F16)
+BATCH(f16_wgmma, REF_F16)
+BATCH(q8_16, REF_Q8)
+BATCH(q8_32, REF_Q8)
+BATCH(q8_64, REF_Q8)
+BATCH(q6k_16, REF_Q6K)
+BATCH(q6k_32, REF_Q6K)
+BATCH(q6k_64, REF_Q6K)
 
 /* ---- the best of each row ---- */
 

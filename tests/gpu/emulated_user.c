@@ -3,7 +3,7 @@
  * is a function of the same name here: nothing interprets PTX. */
 #include "emulated_modules.h"
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/one.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -97,6 +97,15 @@ static int same(const char *options, const char *name, uint32_t value)
     return strstr(options, want) != NULL;
 }
 
+/* The kernel of one token also knows how the matrix is dealt out. */
+static int fits_one(const char *options, const bnet_cu_one_args *o)
+{
+    return same(options, "PER", 0) ||
+           (same(options, "FLOATS", o->g.x != NULL) && same(options, "MINE", o->tiles) &&
+            same(options, "MORE", o->more) && same(options, "SPLIT", o->split) &&
+            same(options, "PER", o->per));
+}
+
 int bnet_emulated_fits(const emulated_function *f, const void *args)
 {
     const bnet_cu_gemv_args *a = args;
@@ -104,7 +113,7 @@ int bnet_emulated_fits(const emulated_function *f, const void *args)
            (same(f->options, "TILES", a->m.n_tiles) && same(f->options, "CHUNKS", a->m.n_chunks) &&
             same(f->options, "PARTS", a->m.n_parts) && same(f->options, "PAIRED", a->m.paired) &&
             same(f->options, "K", a->k) && same(f->options, "TOKENS", a->n_tokens) &&
-            same(f->options, "EPILOGUE", a->epilogue));
+            same(f->options, "EPILOGUE", a->epilogue) && fits_one(f->options, args));
 }
 
 void bnet_emulated_params(const emulated_function *f, void **params, uint8_t *to)

@@ -441,7 +441,7 @@ def test_P_6_no_compiler_or_one_that_fails():
     want = text(None, "--device", "cpu")
     r, _ = specialised(temp("rtc-fail"), BITNET_EMULATED_NVRTC="fail")
     equal(r.out, want, "text")
-    check("NVRTC 13.0 cannot compile w2_gemv_spec.cuh: NVRTC_ERROR_COMPILATION: w2_gemv.cu(7): error: emulated mistake" in r.err
+    check("NVRTC 13.0 cannot compile w2_one_spec.cuh: NVRTC_ERROR_COMPILATION: w2_gemv.cu(7): error: emulated mistake" in r.err
           and "i2s_gpu_gemv " in r.err and "i2s_gpu_gemv_rtc" not in r.err.split("[")[-1], r.err[-800:])
     equal(kept(temp("rtc-fail")), [], "kept")
     absent = os.path.join(temp("nowhere"), "libnvrtc.so.13")

@@ -26,6 +26,7 @@ gpu_fn_quantize bnet_cuda_norm_quantize;
 gpu_fn_embed bnet_cuda_embed;
 gpu_fn_linear bnet_cuda_head;
 gpu_fn_linear bnet_cuda_head_batch;
+gpu_fn_linear bnet_cuda_head_batch_q;
 gpu_fn_topk bnet_cuda_topk;
 gpu_fn_attention bnet_cuda_attn_decode;
 gpu_fn_attention bnet_cuda_attn_prefill;

@@ -117,6 +117,32 @@ void bnet_cuda_head_batch(gpu_backend *be, const bnet_kernel_record *k, const gp
     bnet_cuda_run(be, k, wgmma ? 2 : 0, &product, GPU_OVERLAP, &a);
 }
 
+/* Symbols: the split, then by 16, 32 and 64 tokens. */
+void bnet_cuda_head_batch_q(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                            gpu_ptr x, int n_rows, gpu_ptr y)
+{
+    bnet_cu_batch_args a = {.m = cuda_matrix(w),
+                            .x = x,
+                            .y = y,
+                            .n_tokens = (uint32_t)n_rows,
+                            .ldx = (uint32_t)w->info.n_in,
+                            .ld = (uint32_t)w->info.n_out,
+                            .places = 1};
+    size_t padded = bnet_head_batch_padded(a.n_tokens), halves = 4 * padded * w->stride;
+    a.halves = bnet_gpu_scratch(be, halves + padded * sizeof(float));
+    a.scale = a.halves + halves;
+    if (!a.halves)
+        return;
+    bnet_cu_launch split = bnet_head_split_launch(&a);
+    bnet_cu_launch product = bnet_head_qbatch_launch(&a, shared_max(be));
+    gpu_dims d = {.grid = {split.grid[0], 1, 1},
+                  .block = {split.block, 1, 1},
+                  .flags = be->d->gpu.cc_major >= 9 ? GPU_OVERLAP : 0};
+    bnet_gpu_launch_more(be, k, 0, &d, &a);
+    int symbol = 1 + (int)bnet_head_qbatch_tokens(a.n_tokens) / 32;
+    bnet_cuda_run(be, k, symbol, &product, GPU_OVERLAP, &a);
+}
+
 void bnet_cuda_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
                     size_t n_cols, int n_best, gpu_ptr value, gpu_ptr index)
 {

@@ -1,4 +1,5 @@
 /* launch_w2.c - ternary matrices: which kernel of a row, how many blocks, what scratch. */
+#include "backend/cuda/one.h"
 #include "backend/cuda/special.h"
 #include "backend/cuda/w2.h"
 
@@ -7,6 +8,24 @@ enum { SPLITS_MAX = 8, CHUNKS_PER_SPLIT = 4 };
 static uint32_t n_sm(const gpu_backend *be)
 {
     return (uint32_t)bnet_persistent_grid(&be->d->gpu, 1);
+}
+
+/* One token by bit planes, where chip and matrix allow it; build: the row of the build's kernels.
+ */
+static bool one_token(gpu_backend *be, const bnet_kernel_record *build, const bnet_cu_gemv_args *a,
+                      bool special)
+{
+    int symbol = a->x ? 2 : 1;
+    bnet_cu_one_args o = {.g = *a};
+    if (be->d->gpu.cc_major < 8 || a->n_tokens != 1 || (a->x && a->k % 4) ||
+        !bnet_gpu_has(be, build, symbol))
+        return false;
+    bnet_cu_launch l = bnet_one_launch(&o, n_sm(be));
+    if (!l.grid[0])
+        return false;
+    if (!special || !bnet_cuda_special_one(be, &o, &l))
+        bnet_cuda_run(be, build, symbol, &l, GPU_OVERLAP, &o);
+    return true;
 }
 
 /* special: the row of the compiled ones was chosen; the build's serves what it cannot. */
@@ -20,13 +39,15 @@ static void gemv(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_cal
                            .k = c->k,
                            .n_tokens = c->n_tokens,
                            .epilogue = c->epilogue};
-    /* one token: two blocks per multiprocessor, so that one multiplies while the other waits */
-    bnet_cu_launch l = bnet_w2_gemv_launch(&a, c->n_tokens == 1 ? 2 * n_sm(be) : n_sm(be));
-    if ((special || bnet_cuda_special_wanted(be)) && bnet_cuda_special_gemv(be, &a, &l))
-        return;
     if (special)
         k = bnet_registry_find(be->registry, "i2s_gpu_gemv");
-    bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
+    special = special || bnet_cuda_special_wanted(be);
+    if (one_token(be, k, &a, special))
+        return;
+    /* one token: two blocks per multiprocessor, so that one multiplies while the other waits */
+    bnet_cu_launch l = bnet_w2_gemv_launch(&a, c->n_tokens == 1 ? 2 * n_sm(be) : n_sm(be));
+    if (!special || !bnet_cuda_special_gemv(be, &a, &l))
+        bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
 }
 
 /* Wide tiles read the weights less often; they pay where they still fill the device thrice. */

@@ -7,9 +7,10 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/rtc.h"
 
-enum { SHAPES = 64, DEFINES = 7 };
+enum { SHAPES = 64, DEFINES = 12 };
+enum { FLOATS = 7, PER = 11 }; /* of the names below */
 enum { NO_SUCH_KERNEL = 500 }; /* CUDA_ERROR_NOT_FOUND */
-static const char row[] = "i2s_gpu_gemv_rtc", symbol[] = "bnet_w2_gemv_ldg";
+static const char row[] = "i2s_gpu_gemv_rtc";
 
 typedef struct shape {
     uint32_t of[DEFINES]; /* as names[] below */
@@ -117,8 +118,13 @@ static void chip_name(const bnet_gpu *g, char *out, size_t cap)
 
 static bitnet_status make(gpu_backend *be, gpu_special *s, shape *x, bitnet_error *err)
 {
-    static const char *const names[DEFINES] = {"TILES", "CHUNKS", "PARTS",   "PAIRED",
-                                               "K",     "TOKENS", "EPILOGUE"};
+    static const char *const names[DEFINES] = {"TILES", "CHUNKS", "PARTS",    "PAIRED",
+                                               "K",     "TOKENS", "EPILOGUE", "FLOATS",
+                                               "MINE",  "MORE",   "SPLIT",    "PER"};
+    bool one = x->of[PER] > 0; /* the kernel of one.h */
+    const char *symbol = !one            ? "bnet_w2_gemv_ldg"
+                         : x->of[FLOATS] ? "bnet_w2_one_norm"
+                                         : "bnet_w2_one";
     const cuda_driver *c = (const cuda_driver *)be->d;
     char text[DEFINES][48], chip[16];
     const char *options[DEFINES];
@@ -129,8 +135,8 @@ static bitnet_status make(gpu_backend *be, gpu_special *s, shape *x, bitnet_erro
         options[i] = text[i];
     }
     chip_name(&be->d->gpu, chip, sizeof chip);
-    bitnet_status st =
-        bnet_rtc_make(s->rtc, "w2_gemv_spec.cuh", chip, options, DEFINES, &code, err);
+    bitnet_status st = bnet_rtc_make(s->rtc, one ? "w2_one_spec.cuh" : "w2_gemv_spec.cuh", chip,
+                                     options, DEFINES, &code, err);
     if (st != BITNET_OK)
         return st;
     bnet_logf(&be->log, BITNET_LOG_INFO, be->d->c->name,
@@ -146,19 +152,17 @@ static bitnet_status make(gpu_backend *be, gpu_special *s, shape *x, bitnet_erro
 }
 
 /* The kernel of this shape, compiled if need be. NULL: there is none. */
-static gpu_kernel code_of(gpu_backend *be, gpu_special *s, const bnet_cu_gemv_args *a)
+static gpu_kernel code_of(gpu_backend *be, gpu_special *s, const uint32_t of[DEFINES])
 {
-    const uint32_t of[DEFINES] = {a->m.n_tiles, a->m.n_chunks, a->m.n_parts, a->m.paired,
-                                  a->k,         a->n_tokens,   a->epilogue};
     bitnet_error why = {0};
     for (int i = 0; i < s->n; i++)
-        if (memcmp(s->shapes[i].of, of, sizeof of) == 0)
+        if (memcmp(s->shapes[i].of, of, sizeof s->shapes[i].of) == 0)
             return s->shapes[i].code;
     if (be->recording || s->n == SHAPES || !find_compiler(be, s))
         return NULL;
     shape *x = &s->shapes[s->n++];
     *x = (shape){.module = NULL};
-    memcpy(x->of, of, sizeof of);
+    memcpy(x->of, of, sizeof x->of);
     if (make(be, s, x, &why) != BITNET_OK) {
         x->code = NULL;
         bool refused = be->strict && s->wanted;
@@ -172,15 +176,32 @@ static gpu_kernel code_of(gpu_backend *be, gpu_special *s, const bnet_cu_gemv_ar
     return x->code;
 }
 
-bool bnet_cuda_special_gemv(gpu_backend *be, bnet_cu_gemv_args *a, const bnet_cu_launch *l)
+/* args: of the kernel. False: the build's must serve. */
+static bool run(gpu_backend *be, const uint32_t of[DEFINES], const bnet_cu_launch *l, void *args)
 {
     gpu_special *s = be->special;
     if (!s || !s->record || !gpu_alive(be))
         return false;
-    gpu_kernel code = code_of(be, s, a);
+    gpu_kernel code = code_of(be, s, of);
     if (!code)
         return false;
     be->code[s->record->slot][0] = code;
-    bnet_cuda_run(be, s->record, 0, l, GPU_OVERLAP, a);
+    bnet_cuda_run(be, s->record, 0, l, GPU_OVERLAP, args);
     return true;
+}
+
+bool bnet_cuda_special_gemv(gpu_backend *be, bnet_cu_gemv_args *a, const bnet_cu_launch *l)
+{
+    const uint32_t of[DEFINES] = {a->m.n_tiles, a->m.n_chunks, a->m.n_parts, a->m.paired,
+                                  a->k,         a->n_tokens,   a->epilogue};
+    return run(be, of, l, a);
+}
+
+bool bnet_cuda_special_one(gpu_backend *be, bnet_cu_one_args *o, const bnet_cu_launch *l)
+{
+    const bnet_cu_gemv_args *a = &o->g;
+    const uint32_t of[DEFINES] = {a->m.n_tiles, a->m.n_chunks, a->m.n_parts, a->m.paired,
+                                  a->k,         a->n_tokens,   a->epilogue,  a->x != 0,
+                                  o->tiles,     o->more,       o->split,     o->per};
+    return run(be, of, l, o);
 }

@@ -5,6 +5,7 @@
 #define BNET_CUDA_SPECIAL_H
 
 #include "backend/cuda/launch.h"
+#include "backend/cuda/one.h"
 
 /* Keeps what `want` says about it; the backend owns the result. A wish that can have no effect, on
  * this chip or without a compiler, is told; in strict mode it fails NOT_AVAILABLE. */
@@ -14,5 +15,6 @@ bitnet_status bnet_cuda_special_open(gpu_backend *be, const bnet_backend_want *w
 bool bnet_cuda_special_wanted(const gpu_backend *be);
 /* Launches it; false: the build's kernel must. */
 bool bnet_cuda_special_gemv(gpu_backend *be, bnet_cu_gemv_args *a, const bnet_cu_launch *l);
+bool bnet_cuda_special_one(gpu_backend *be, bnet_cu_one_args *o, const bnet_cu_launch *l);
 
 #endif

@@ -37,8 +37,9 @@ KERNEL __launch_bounds__(256) bnet_head_split(const __grid_constant__ bnet_cu_ba
     for (uint32_t i = threadIdx.x; i < a.m.stride; i += 256) {
         float v = i < k ? x[i] * up : 0.0f;
         __half h = __float2half_rn(v), l = __float2half_rn(v - __half2float(h));
-        high[i] = __half_as_ushort(h);
-        low[i] = __half_as_ushort(l);
+        uint32_t at = a.places ? i / 16 * 16 + bnet_batch_place(i % 16) : i;
+        high[at] = __half_as_ushort(h);
+        low[at] = __half_as_ushort(l);
     }
     if (threadIdx.x == 0)
         a.scale[t] = ldexpf(1.0f, -e);

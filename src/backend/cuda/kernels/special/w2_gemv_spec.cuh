@@ -1,30 +1,7 @@
 /* w2_gemv_spec.cuh - w2_gemv.cu for one matrix and one number of tokens, compiled at run time
  * (rtc.c): what the host passes in the arguments' struct is known to the compiler, so loops have
- * their ends, divisions become shifts and the epilogue is one. The structs keep the layout of
- * kernels.h; members that are constants leave a gap. Wants BNET_SPEC_{TILES, CHUNKS, PARTS, PAIRED,
- * K, TOKENS, EPILOGUE}. */
-#include "backend/cuda/kernels.h"
-
-struct spec_w2 {
-    static constexpr uint32_t n_tiles = BNET_SPEC_TILES, n_chunks = BNET_SPEC_CHUNKS;
-    static constexpr uint32_t n_parts = BNET_SPEC_PARTS, paired = BNET_SPEC_PAIRED;
-    const uint8_t *w;
-    uint32_t gap[4];
-    bnet_cu_part part[BNET_CU_PARTS];
-};
-
-struct spec_gemv_args {
-    static constexpr uint32_t k = BNET_SPEC_K, n_tokens = BNET_SPEC_TOKENS;
-    static constexpr uint32_t epilogue = BNET_SPEC_EPILOGUE;
-    spec_w2 m;
-    bnet_cu_act8 act;
-    const float *x;
-    const float *norm;
-    float eps;
-    uint32_t gap[3];
-};
-static_assert(sizeof(spec_w2) == sizeof(bnet_cu_w2), "one layout");
-static_assert(sizeof(spec_gemv_args) == sizeof(bnet_cu_gemv_args), "one layout");
+ * their ends, divisions become shifts and the epilogue is one. */
+#include "w2_spec.cuh"
 
 #define bnet_cu_w2 spec_w2
 #define bnet_cu_gemv_args spec_gemv_args

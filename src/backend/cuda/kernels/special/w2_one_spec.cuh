@@ -1,0 +1,30 @@
+/* w2_one_spec.cuh - the GEMV of one token (w2_one.cuh) for one matrix, compiled at run time (rtc.c): a
+ * warp's units, the epilogue and where rows go are known to the compiler. Wants what w2_spec.cuh does
+ * and BNET_SPEC_{FLOATS, MINE, MORE, SPLIT, PER}: is x given; a block's tiles and how many blocks have
+ * one more, the warps of a tile and the chunks of a warp. */
+#include "backend/cuda/one.h"
+#include "w2_spec.cuh"
+
+struct spec_one_args {
+    static constexpr uint32_t tiles = BNET_SPEC_MINE, more = BNET_SPEC_MORE;
+    static constexpr uint32_t split = BNET_SPEC_SPLIT, inv = 65536 / BNET_SPEC_SPLIT + 1;
+    static constexpr uint32_t per = BNET_SPEC_PER;
+    spec_gemv_args g;
+    uint32_t gap[6];
+};
+static_assert(sizeof(spec_one_args) == sizeof(bnet_cu_one_args), "one layout");
+
+#define bnet_cu_w2 spec_w2
+#define bnet_cu_gemv_args spec_gemv_args
+#define bnet_cu_one_args spec_one_args
+#include "w2_one.cuh"
+
+#if BNET_SPEC_FLOATS
+#define NAME bnet_w2_one_norm
+#else
+#define NAME bnet_w2_one
+#endif
+KERNEL __launch_bounds__(BNET_ONE_THREADS, 2) NAME(const __grid_constant__ spec_one_args o)
+{
+    one_token<BNET_SPEC_PER, BNET_SPEC_FLOATS>(o);
+}

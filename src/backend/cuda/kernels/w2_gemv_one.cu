@@ -1,0 +1,19 @@
+/* w2_gemv_one.cu - the GEMV of one token for any matrix: from codes, and from floats that are normed
+ * and quantised inside. Two blocks fit a multiprocessor: one multiplies while the other's weights
+ * come, of this kernel or the one behind it. */
+#include "w2_one.cuh"
+
+#if BNET_SM80 || !defined(__CUDA_ARCH__)
+
+KERNEL __launch_bounds__(BNET_ONE_THREADS, 2) bnet_w2_one(const __grid_constant__ bnet_cu_one_args o)
+{
+    one_token<BNET_ONE_UNITS, false>(o);
+}
+
+KERNEL __launch_bounds__(BNET_ONE_THREADS, 2)
+    bnet_w2_one_norm(const __grid_constant__ bnet_cu_one_args o)
+{
+    one_token<BNET_ONE_UNITS, true>(o);
+}
+
+#endif

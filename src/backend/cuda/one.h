@@ -1,0 +1,66 @@
+/* one.h - ternary matrix times one int8 vector by its bit planes (w2_one.cuh): arguments and how a
+ * matrix is dealt out to blocks and warps. Part of the contract of kernels.h. */
+#ifndef BNET_CUDA_ONE_H
+#define BNET_CUDA_ONE_H
+
+#include "backend/cuda/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* bnet_w2_one (codes), bnet_w2_one_norm (x): 8.0 and up, PDL. A block has whole tiles: `tiles` of
+ * them, the first `more` blocks one more. `split` warps share a tile, `per` chunks each; inv =
+ * 65536 / split + 1 divides a warp's number by it. */
+typedef struct bnet_cu_one_args {
+    bnet_cu_gemv_args g; /* n_tokens 1; x: k is a multiple of four */
+    uint32_t tiles, more, split, inv, per, pad;
+} bnet_cu_one_args;
+
+/* UNITS: a warp's at most. PLANES: bytes of a chunk's eight planes, so that no banks collide. */
+enum { BNET_ONE_THREADS = 512, BNET_ONE_UNITS = 7, BNET_ONE_PLANES = 288, BNET_ONE_ROW = 16 };
+
+enum { BNET_FEW_CHUNK = 160 }; /* bytes of a chunk of one of several vectors: as above */
+
+/* Bytes of a block: planes; of every row where it goes, its scale, its sum. */
+static inline uint32_t bnet_one_shared(uint32_t n_chunks, uint32_t tiles)
+{
+    return n_chunks * BNET_ONE_PLANES + tiles * BNET_W2_TILE * (BNET_ONE_ROW + 4);
+}
+
+/* With blocks of that many warps: as many tiles in a block as leave a warp no more units than it
+ * has registers for, at least n_sm blocks. grid[0] 0: rows are too long for that. */
+static inline bnet_cu_launch bnet_one_deal(bnet_cu_one_args *o, uint32_t n_sm, uint32_t warps)
+{
+    bnet_cu_launch l = {{0, 1, 1}, 0, 0};
+    uint32_t n = o->g.m.n_tiles, chunks = o->g.m.n_chunks, most = bnet_cu_div(n, n_sm);
+    most = most < warps ? most : warps;
+    while (most && bnet_cu_div(chunks, warps / most) > BNET_ONE_UNITS)
+        most--;
+    if (!most)
+        return l;
+    uint32_t blocks = bnet_cu_div(n, most);
+    blocks = blocks < n_sm ? n < n_sm ? n : n_sm : blocks;
+    o->tiles = n / blocks;
+    o->more = n % blocks;
+    o->per = bnet_cu_div(chunks, warps / most);
+    o->split = bnet_cu_div(chunks, o->per);
+    o->inv = 65536 / o->split + 1;
+    l.grid[0] = blocks;
+    l.block = 32 * most * o->split;
+    l.shared = bnet_one_shared(chunks, most);
+    return l;
+}
+
+/* Small blocks where one per multiprocessor has room for all: fewer warps meet at its barriers. */
+static inline bnet_cu_launch bnet_one_launch(bnet_cu_one_args *o, uint32_t n_sm)
+{
+    bnet_cu_launch l = bnet_one_deal(o, n_sm, BNET_ONE_THREADS / 64);
+    return l.grid[0] && l.grid[0] <= n_sm ? l : bnet_one_deal(o, n_sm, BNET_ONE_THREADS / 32);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
