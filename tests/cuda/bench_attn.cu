@@ -348,8 +348,8 @@ static attn_fn *prefiller(int type, uint32_t hd)
                      : (hd == 64 ? bnet_attn_prefill_i8_64 : bnet_attn_prefill_i8_128);
 }
 
-static void check_prefill(int type, uint32_t heads, uint32_t kvh, uint32_t hd)
-{
+static void check_prefill(int type, uint32_t heads, uint32_t kvh, uint32_t hd, uint32_t n_rot, bool neox)
+{ /* n_rot 0: rotated before */
     rng g(hd + heads);
     std::vector<uint32_t> lengths = {130, 64, 200, 1}, from = {70, 0, 100, 0};
     cache c(type, heads, kvh, hd, lengths, g);
@@ -366,8 +366,13 @@ static void check_prefill(int type, uint32_t heads, uint32_t kvh, uint32_t hd)
     std::vector<float> q(pos.size() * heads * hd);
     for (auto &e : q)
         e = g.normal();
+    std::vector<float> cs(pos.size() * n_rot + 2);
+    for (size_t i = 0; i < cs.size(); i += 2) {
+        float w = g.uniform() * 3;
+        cs[i] = cosf(w), cs[i + 1] = sinf(w);
+    }
     step_buffers sb(c, pos, seq);
-    dev<float> dq(q), y(q.size());
+    dev<float> dq(q), y(q.size()), dcs(cs);
     dev<bnet_cu_tile> dt(tiles);
     bnet_cu_attn_args a = {};
     a.step = sb.step();
@@ -375,17 +380,20 @@ static void check_prefill(int type, uint32_t heads, uint32_t kvh, uint32_t hd)
     a.ldq = heads * hd, a.layer = 1, a.n_heads = heads, a.n_kv_heads = kvh, a.head_dim = hd;
     a.kv_type = (uint32_t)type, a.part_bytes = part_bytes(type, hd);
     a.n_tokens = (uint32_t)pos.size(), a.scale = 1.0f / sqrtf((float)hd);
+    a.cs = n_rot ? dcs.p : nullptr, a.n_rot = n_rot, a.neox = neox;
     launch(prefiller(type, hd), a, bnet_attn_prefill_groups(&a, shared_max));
     std::vector<float> got = y.get();
     std::vector<double> want(got.size());
     for (size_t t = 0; t < pos.size(); t++)
-        for (uint32_t h = 0; h < heads; h++)
-            c.attend((uint32_t)seq[t], (uint32_t)pos[t] + 1, h, &q[(t * heads + h) * hd],
-                     &want[(t * heads + h) * hd]);
+        for (uint32_t h = 0; h < heads; h++) {
+            std::vector<float> x(&q[(t * heads + h) * hd], &q[(t * heads + h) * hd] + hd);
+            rope(x, {cs.begin() + t * n_rot, cs.begin() + (t + 1) * n_rot}, n_rot, neox);
+            c.attend((uint32_t)seq[t], (uint32_t)pos[t] + 1, h, x.data(), &want[(t * heads + h) * hd]);
+        }
     double e = distance(got, want);
     char what[120];
-    snprintf(what, sizeof what, "attn_prefill %s heads %u/%u hd %u: %.1e", kv_names[type], heads, kvh,
-             hd, e);
+    snprintf(what, sizeof what, "attn_prefill %s heads %u/%u hd %u rotated %u neox %d: %.1e",
+             kv_names[type], heads, kvh, hd, n_rot, neox, e);
     verdict(what, e < 1.5e-3);
 }
 
@@ -393,8 +401,10 @@ SECTION(prefill_check)
 {
     for (int type : {0, 2})
         for (uint32_t hd : {64u, 128u}) {
-            check_prefill(type, 4, 1, hd);
-            check_prefill(type, 3, 3, hd);
+            check_prefill(type, 4, 1, hd, 0, false);
+            check_prefill(type, 3, 3, hd, hd, true);
+            check_prefill(type, 3, 1, hd, hd, false);
+            check_prefill(type, 2, 1, hd, hd / 2, true);
         }
 }
 
@@ -418,13 +428,15 @@ SECTION(prefill_time)
             dev<int32_t> dpos(pos), dseq(std::vector<int32_t>(512, 0)), dt(tables);
             dev<bnet_cu_seq> ds(std::vector<bnet_cu_seq>{{(uint64_t)kv.p, 0, 0, 0}});
             dev<bnet_cu_tile> dtiles(tiles);
-            dev<float> q(std::vector<float>(512 * 2560, 0.1f)), y(512 * 2560);
+            dev<float> q(std::vector<float>(512 * 2560, 0.1f)), y(512 * 2560), cs(512 * 128);
+            cs.zero();
             bnet_cu_attn_args a = {};
             a.step = {dpos.p, dpos.p, dseq.p, ds.p, dt.p};
             a.q = q.p, a.y = y.p, a.tiles = dtiles.p, a.n_tiles = 8, a.ldq = 2560, a.n_heads = 20;
             a.n_kv_heads = 5, a.head_dim = 128, a.part_bytes = pb, a.n_tokens = 512, a.scale = 0.088f;
+            a.cs = cs.p, a.n_rot = 128, a.neox = 1;
             us[late] = time_graph(20, [&](int) {
-                launch(prefiller(type, 128), a, bnet_attn_prefill_groups(&a, shared_max));
+                launch(prefiller(type, 128), a, bnet_attn_prefill_groups(&a, shared_max), true);
             });
         }
         row("%s: %.1f %.1f", kv_names[type], us[0], us[1]);

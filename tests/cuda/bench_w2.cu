@@ -17,6 +17,7 @@ __global__ void bnet_w2_gemm_wgmma_128(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_tiles_128(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_tiles_256(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_prompt(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_prompt_96(const bnet_cu_gemm_args a);
 __global__ void bnet_norm_tiles(const bnet_cu_norm_args a);
 }
 
@@ -326,7 +327,7 @@ SECTION(gemm_check)
 /* The same activations in the order of tiles.h. */
 static std::vector<int8_t> tiled(const std::vector<int8_t> &q, uint32_t stride, uint32_t tokens)
 {
-    uint32_t n = bnet_cu_div(tokens, BNET_PROMPT_TOKENS) * BNET_PROMPT_TOKENS;
+    uint32_t n = bnet_cu_div(tokens, BNET_TILE_TOKENS) * BNET_TILE_TOKENS;
     std::vector<int8_t> v((size_t)n * stride, 77);
     for (uint32_t t = 0; t < tokens; t++)
         for (uint32_t c = 0; c < stride; c++) {
@@ -345,14 +346,14 @@ SECTION(tiles_check)
             matrix m(s.rows, s.k, s.paired, tokens, g);
             acts x(s.k, tokens, g);
             dev<int8_t> q(tiled(x.q, x.stride, tokens));
-            for (uint32_t rows : {0u, 128u, 256u}) /* 0: the kernel for prompts */
+            for (uint32_t rows : {96u, 0u, 128u, 256u}) /* 0, 96: for prompts, by 128 or 96 tokens */
                 for (uint32_t splits : {1u, 2u, 3u, 4u, 5u, 8u}) {
                     bnet_cu_gemm_args a = {};
                     a.m = m.m, a.act = x.a, a.n_tokens = tokens, a.epilogue = s.epilogue;
                     a.act.q = q.p, a.splits = splits;
-                    if (splits > m.m.n_chunks || (!rows && splits > BNET_PROMPT_SPLITS))
+                    if (splits > m.m.n_chunks || (rows <= 96 && splits > BNET_PROMPT_SPLITS))
                         continue;
-                    if (rows && ( bnet_cu_div(m.m.n_chunks, splits) > BNET_W2_TILES_CHUNKS ||
+                    if (rows > 96 && ( bnet_cu_div(m.m.n_chunks, splits) > BNET_W2_TILES_CHUNKS ||
                         bnet_w2_tiles_shared(m.m.n_chunks, rows, splits) > shared_max))
                         continue;
                     size_t bad = 0;
@@ -360,11 +361,12 @@ SECTION(tiles_check)
                         m.poison(tokens);
                         if (s.epilogue == BNET_CU_ADD)
                             prefill(m, tokens, 0.75f);
-                        if (rows)
+                        if (rows > 96)
                             launch(rows == 128 ? bnet_w2_tiles_128 : bnet_w2_tiles_256, a,
                                    bnet_w2_tiles_launch(&a, rows), twice, splits);
                         else
-                            launch(bnet_w2_prompt, a, bnet_w2_prompt_launch(&a), twice, splits);
+                            launch(rows ? bnet_w2_prompt_96 : bnet_w2_prompt, a,
+                                   bnet_w2_prompt_launch(&a, rows ? 96 : 128), twice, splits);
                         bad += compare(m, x, s.epilogue, 0.75f);
                     }
                     char what[120];
@@ -606,21 +608,28 @@ SECTION(tiles_time)
 SECTION(prompt_time)
 {
     rng g(24);
-    row("GEMM of prompts, us (TOPS) by splits, * the backend's; norm before it");
+    row("GEMM of prompts, us (TOPS) by tokens of a tile/splits, * the backend's; norm before it");
     for (auto &s : matrices) {
         timed t(s, 100000000, g);
         for (uint32_t tokens : {128u, 512u, 2048u}) {
             timed_tokens x(t, s[1], tokens, g);
+            bnet_cu_gemm_args best = x.gemm(t, 1);
+            uint32_t best_of = bnet_w2_prompt_shape(&best, (uint32_t)n_sm);
             std::string line;
-            for (uint32_t splits = 1; splits <= BNET_PROMPT_SPLITS; splits++) {
-                bnet_cu_gemm_args a = x.gemm(t, splits);
-                bool chosen = bnet_w2_prompt_splits(&a, (uint32_t)n_sm) == splits;
-                double us = time_graph(40, [&](int i) {
-                    a.m = t.copy(i);
-                    launch(bnet_w2_prompt, a, bnet_w2_prompt_launch(&a), true, splits);
-                });
-                line += cell(" %u%s %.1f(%.0f)", splits, chosen ? "*" : "", us, tops(s, tokens, us));
-            }
+            for (uint32_t of : {128u, 96u})
+                for (uint32_t splits = 1; splits <= BNET_PROMPT_SPLITS; splits++) {
+                    bnet_cu_gemm_args a = x.gemm(t, splits);
+                    bool chosen = best_of == of && best.splits == splits;
+                    if (!chosen && splits > 2 && tokens > 128)
+                        continue;
+                    double us = time_graph(40, [&](int i) {
+                        a.m = t.copy(i);
+                        launch(of == 96 ? bnet_w2_prompt_96 : bnet_w2_prompt, a,
+                               bnet_w2_prompt_launch(&a, of), true, splits);
+                    });
+                    line += cell(" %u/%u%s %.1f(%.0f)", of, splits, chosen ? "*" : "", us,
+                                 tops(s, tokens, us));
+                }
             row("%ux%u T=%u: norm %.2f;%s", s[0], s[1], tokens, norm_us(x), line.c_str());
         }
     }

@@ -232,6 +232,7 @@ static void gemm_tiles(const bnet_cu_gemm_args *a)
 TILES(bnet_w2_tiles_128)
 TILES(bnet_w2_tiles_256)
 TILES(bnet_w2_prompt)
+TILES(bnet_w2_prompt_96)
 
 /* ---- rope, cache, attention: through the reference kernels ---- */
 
@@ -272,7 +273,8 @@ static void append(const bnet_cu_attn_args *a, float *q, float *k)
                        (int32_t)a->head_dim,
                        (int32_t)a->n_rot,
                        (int32_t)a->neox};
-    each(bnet_ref_rope, &r, (uint64_t)a->n_tokens * a->n_heads * a->n_rot / 2);
+    if (q)
+        each(bnet_ref_rope, &r, (uint64_t)a->n_tokens * a->n_heads * a->n_rot / 2);
     r.x = k;
     r.n_heads = (int32_t)a->n_kv_heads;
     each(bnet_ref_rope, &r, (uint64_t)a->n_tokens * a->n_kv_heads * a->n_rot / 2);
@@ -286,10 +288,23 @@ FAST(bnet_rope_append, bnet_cu_attn_args)
     append(a, a->q, a->k);
 }
 
-/* Reads every tile, so that a wrong list of them shows. */
+/* Reads every tile, so that a wrong list of them shows; q is left as it is. */
 static void prefill(const bnet_cu_attn_args *a)
 {
     ref_kv_args s = kv_args(a);
+    size_t n = (size_t)a->n_tokens * a->ldq;
+    float *q = malloc(n * sizeof *q);
+    memcpy(q, a->q, n * sizeof *q);
+    ref_rope_args r = {q,
+                       a->cs,
+                       (int32_t)a->n_tokens,
+                       (int32_t)a->n_heads,
+                       (int32_t)a->head_dim,
+                       (int32_t)a->n_rot,
+                       (int32_t)a->neox};
+    if (a->cs)
+        each(bnet_ref_rope, &r, (uint64_t)a->n_tokens * a->n_heads * a->n_rot / 2);
+    s.q = q;
     for (uint32_t i = 0; i < a->n_tiles; i++)
         for (int32_t t = a->tiles[i].first; t < a->tiles[i].first + a->tiles[i].n; t++)
             for (uint32_t h = 0; h < a->n_heads; h++) {
@@ -297,6 +312,7 @@ static void prefill(const bnet_cu_attn_args *a)
                 bnet_ref_attention(&s);
             }
     bnet_emulated_thread = 0;
+    free(q);
 }
 
 #define PREFILL(name)                                                                              \

@@ -55,20 +55,27 @@ static void run(gpu_backend *be, const struct gpu_net *n, int symbol, const bnet
     bnet_gpu_launch(be, n->tiles, symbol, &d, a);
 }
 
+enum { TILES_128, TILES_256, PROMPT_128, PROMPT_96 }; /* symbols of the row */
+
 bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c)
 {
     bnet_cu_gemm_args a = {
         .m = c->m, .act = c->act, .n_tokens = c->n_tokens, .epilogue = c->epilogue};
     bool few = c->n_tokens <= BNET_TILE_TOKENS;
+    uint32_t n_sm = (uint32_t)bnet_persistent_grid(&be->d->gpu, 1);
     uint32_t rows = n->tiles && n->norm_tiles && few ? shape_of(be, &a) : 0;
-    if (!n->tiles || !n->norm_tiles || (few ? !rows : !bnet_gpu_has(be, n->tiles, 2)))
+    if (!n->tiles || !n->norm_tiles || (few ? !rows : !bnet_gpu_has(be, n->tiles, PROMPT_128)))
         return false;
     if (c->x)
         norm(be, n, c);
-    if (!few)
-        a.splits = bnet_w2_prompt_splits(&a, (uint32_t)bnet_persistent_grid(&be->d->gpu, 1));
-    bnet_cu_launch l = few ? bnet_w2_tiles_launch(&a, rows) : bnet_w2_prompt_launch(&a);
-    run(be, n, few ? rows == 256 : 2, &l, &a);
+    if (few) {
+        bnet_cu_launch l = bnet_w2_tiles_launch(&a, rows);
+        run(be, n, rows == 256 ? TILES_256 : TILES_128, &l, &a);
+        return true;
+    }
+    uint32_t tokens = bnet_w2_prompt_shape(&a, n_sm);
+    bnet_cu_launch l = bnet_w2_prompt_launch(&a, tokens);
+    run(be, n, tokens == 96 ? PROMPT_96 : PROMPT_128, &l, &a);
     return true;
 }
 

@@ -68,12 +68,15 @@ static void attend(gpu_backend *be, const run *r, int layer)
     a.n_rot = (uint32_t)net->rope.n_rot;
     a.neox = net->rope.neox;
     a.cs = m->cs;
+    bool tiles = !be->step.single && tiles_pay(be, r); /* they rotate their queries themselves */
     if (!be->step.single) {
-        bnet_cu_launch l = bnet_rope_append_launch(&a);
-        bnet_cuda_run(be, r->n->append, 0, &l, GPU_OVERLAP, &a);
-        a.cs = 0;
+        bnet_cu_attn_args b = a;
+        b.q = tiles ? 0 : a.q;
+        bnet_cu_launch l = bnet_rope_append_launch(&b);
+        bnet_cuda_run(be, r->n->append, 0, &l, GPU_OVERLAP, &b);
+        a.cs = tiles ? a.cs : 0;
     }
-    if (!be->step.single && tiles_pay(be, r)) {
+    if (tiles) {
         bnet_cuda_prefill_run(be, r->n->prefill, &a);
         return;
     }

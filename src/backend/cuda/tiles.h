@@ -47,41 +47,49 @@ static inline bnet_cu_launch bnet_w2_tiles_launch(const bnet_cu_gemm_args *a, ui
     return l;
 }
 
-/* bnet_w2_prompt: the same in tiles of 256 rows x 128 tokens with the columns passing through a
- * ring; splits 1 to 5. Activations are whole tiles of 128 tokens in memory. */
-enum { BNET_PROMPT_ROWS = 256, BNET_PROMPT_TOKENS = 128, BNET_PROMPT_THREADS = 384 };
+/* bnet_w2_prompt, bnet_w2_prompt_96: the same in tiles of 256 rows x 128 or 96 tokens with the
+ * columns passing through a ring; splits 1 to 5. */
+enum { BNET_PROMPT_ROWS = 256, BNET_PROMPT_THREADS = 384, BNET_PROMPT_CHUNKS = 2 };
 enum { BNET_PROMPT_STAGES = 4, BNET_PROMPT_SPLITS = 5 };
-enum { BNET_PROMPT_STAGE = 2 * (2 * BNET_TILE_BYTES + 16 * BNET_W2_UNIT) };
-static inline bnet_cu_launch bnet_w2_prompt_launch(const bnet_cu_gemm_args *a)
+#define BNET_PROMPT_STAGE(tokens) (BNET_PROMPT_CHUNKS * ((tokens)*128 + 16 * BNET_W2_UNIT))
+static inline bnet_cu_launch bnet_w2_prompt_launch(const bnet_cu_gemm_args *a, uint32_t tokens)
 {
     bnet_cu_launch l = {{a->splits, bnet_cu_div(a->m.n_tiles, BNET_PROMPT_ROWS / BNET_W2_TILE),
-                         bnet_cu_div(a->n_tokens, BNET_PROMPT_TOKENS)},
+                         bnet_cu_div(a->n_tokens, tokens)},
                         BNET_PROMPT_THREADS,
-                        BNET_PROMPT_STAGES * BNET_PROMPT_STAGE + 1024};
+                        BNET_PROMPT_STAGES * BNET_PROMPT_STAGE(tokens) + 1024};
     return l;
 }
 
-/* Into how many blocks the columns go: waves of blocks, each as long as its chunks and what every
- * block pays before and after them, in chunks. Clusters of two fill the device; larger ones share
- * groups of multiprocessors that they do not divide: a quarter is reckoned lost. */
-enum { BNET_PROMPT_FIXED = 8, BNET_PROMPT_MEETING = 1 };
-static inline uint32_t bnet_w2_prompt_splits(const bnet_cu_gemm_args *a, uint32_t n_sm)
+/* How many tokens to a tile, and into how many blocks the columns go (a->splits): waves of blocks,
+ * each as long as its chunks and what every block pays before and after them, in 128ths of a chunk
+ * of 128 tokens. Clusters of two fill the device; larger ones share groups of multiprocessors that
+ * they do not divide: a quarter is reckoned lost. */
+enum { BNET_PROMPT_FIXED = 8 * 128, BNET_PROMPT_MEETING = 128 };
+static inline uint32_t bnet_w2_prompt_shape(bnet_cu_gemm_args *a, uint32_t n_sm)
 {
-    uint32_t best = 1, least = UINT32_MAX;
-    for (uint32_t splits = 1; splits <= BNET_PROMPT_SPLITS && splits <= a->m.n_chunks; splits++) {
-        bnet_cu_launch l = bnet_w2_prompt_launch(a);
-        uint32_t at_once = (splits > 2 ? n_sm * 3 / 4 : n_sm) / splits;
-        uint32_t fixed = BNET_PROMPT_FIXED + (splits - 1) * BNET_PROMPT_MEETING;
-        uint32_t cost = bnet_cu_div(l.grid[1] * l.grid[2], at_once > 0 ? at_once : 1) *
-                        (bnet_cu_div(a->m.n_chunks, splits) + fixed);
-        best = cost < least ? splits : best;
-        least = cost < least ? cost : least;
-    }
-    return best;
+    uint32_t tokens = 128, best = 1, least = UINT32_MAX;
+    for (uint32_t t = 128; t >= 96; t -= 32)
+        for (a->splits = 1; a->splits <= BNET_PROMPT_SPLITS && a->splits <= a->m.n_chunks;
+             a->splits++) {
+            bnet_cu_launch l = bnet_w2_prompt_launch(a, t);
+            uint32_t at_once = (a->splits > 2 ? n_sm * 3 / 4 : n_sm) / a->splits;
+            uint32_t waves = bnet_cu_div(l.grid[1] * l.grid[2], at_once > 0 ? at_once : 1);
+            uint32_t cost = waves * (bnet_cu_div(a->m.n_chunks, a->splits) * t + BNET_PROMPT_FIXED +
+                                     (a->splits - 1) * BNET_PROMPT_MEETING);
+            tokens = cost < least ? t : tokens;
+            best = cost < least ? a->splits : best;
+            least = cost < least ? cost : least;
+        }
+    a->splits = best;
+    return tokens;
 }
 
 /* bnet_attn_prefill_* (kernels.h, 8.0 on) with a second group of threads that takes every other
- * block of positions, where `room` bytes of shared memory of a block are enough for both. */
+ * block of positions, where `room` bytes of shared memory of a block are enough for both. With cs
+ * != 0 it rotates q itself, and q is not written back; bnet_rope_append with q = 0 does k and v
+ * alone. Both read the step before they wait for the kernel before them: it must lie there since
+ * before the pass. PDL. */
 static inline bnet_cu_launch bnet_attn_prefill_groups(const bnet_cu_attn_args *a, uint32_t room)
 {
     bnet_cu_launch l = bnet_attn_prefill_launch(a);

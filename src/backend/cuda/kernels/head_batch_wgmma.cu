@@ -10,11 +10,8 @@
 enum { ROWS = BNET_BATCH_ROWS, TOKENS = BNET_BATCH_TOKENS, COLS = BNET_BATCH_COLS };
 enum { STAGES = BNET_BATCH_STAGES, STAGE = BNET_BATCH_STAGE, THREADS = BNET_BATCH_THREADS };
 
-#define F4(i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
-
 /* d [64 x 128] += a [64 x 16] * b [128 x 16], both in shared memory */
-static __device__ __forceinline__ void halves_product(float *d, uint64_t a, uint64_t b)
+static __device__ __forceinline__ void rows_product(float *d, uint64_t a, uint64_t b)
 {
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
                  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
@@ -54,8 +51,8 @@ static __device__ __forceinline__ void multiply(uint32_t at, float (*c)[TOKENS])
     group_arrive();
 #pragma unroll
     for (int k = 0; k < COLS / 16; k++) {
-        halves_product(c[0], w + 2 * k, b + 2 * k);
-        halves_product(c[1], w + (64 * 128 >> 4) + 2 * k, b + 2 * k);
+        rows_product(c[0], w + 2 * k, b + 2 * k);
+        rows_product(c[1], w + (64 * 128 >> 4) + 2 * k, b + 2 * k);
     }
     group_commit();
 }

@@ -140,43 +140,77 @@ KERNEL __launch_bounds__(THREADS) bnet_glu_norm_quantize(const __grid_constant__
 
 /* ---- rotation and cache ---- */
 
+/* Of a warp at a time: rows and elements of a lane; of a thread: pairs. */
+enum { ROPE_WARPS = 8, ROPE_ITEMS = 2, ROPE_EACH = 8, ROPE_PAIRS = 4 };
+
+/* In place; a thread asks for ROPE_PAIRS pairs before it stores the first. */
 static __device__ __forceinline__ void rotate_queries(const bnet_cu_attn_args &a, const float *cs)
 {
+    uint32_t half = a.n_rot / 2, n = a.n_heads * half, step = blockDim.x;
     float *q = a.q + (size_t)blockIdx.x * a.ldq;
-    uint32_t half = a.n_rot / 2;
-    for (uint32_t i = threadIdx.x; i < a.n_heads * half; i += blockDim.x) {
-        uint32_t j = i % half;
-        float *x = q + i / half * a.head_dim + (a.neox ? j : 2 * j), *y = x + (a.neox ? half : 1);
-        float c = cs[2 * j], s = cs[2 * j + 1], p = *x, r = *y;
-        *x = __fsub_rn(__fmul_rn(p, c), __fmul_rn(r, s));
-        *y = __fadd_rn(__fmul_rn(p, s), __fmul_rn(r, c));
+    for (uint32_t first = threadIdx.x; first < n; first += ROPE_PAIRS * step) {
+        float *x[ROPE_PAIRS], p[ROPE_PAIRS], r[ROPE_PAIRS];
+        float2 c[ROPE_PAIRS];
+#pragma unroll
+        for (int e = 0; e < ROPE_PAIRS; e++) {
+            uint32_t i = first + e * step, j = i % half;
+            x[e] = q + i / half * a.head_dim + (a.neox ? j : 2 * j);
+            if (i < n)
+                p[e] = x[e][0], r[e] = x[e][a.neox ? half : 1], c[e] = *(const float2 *)(cs + 2 * j);
+        }
+#pragma unroll
+        for (int e = 0; e < ROPE_PAIRS; e++)
+            if (first + e * step < n) {
+                x[e][0] = __fsub_rn(__fmul_rn(p[e], c[e].x), __fmul_rn(r[e], c[e].y));
+                x[e][a.neox ? half : 1] =
+                    __fadd_rn(__fmul_rn(p[e], c[e].y), __fmul_rn(r[e], c[e].x));
+            }
     }
 }
 
+/* Keys (even) and values (odd) of all heads, a warp two of them at a time. */
 template <int KV> static __device__ __forceinline__ void rope_append(const bnet_cu_attn_args &a)
 {
-    __shared__ float k[8][256];
-    uint32_t token = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    __shared__ float rows[ROPE_WARPS][32 * ROPE_EACH];
+    uint32_t token = blockIdx.x, lane = threadIdx.x % 32, hd = a.head_dim, n = 2 * a.n_kv_heads;
+    float *mine = rows[threadIdx.x / 32];
     pdl_launch();
-    pdl_wait();
+    /* the step was brought before the pass began: it may be read before the wait */
     int pos = a.step.pos[token];
+    uint8_t *place = pos < 0 ? nullptr : kv_of(a, token, 0).part((uint32_t)pos / KV_POS, 0);
     const float *cs = a.cs + (size_t)token * a.n_rot;
-    rotate_queries(a, cs);
-    if (pos < 0)
-        return;
-    for (uint32_t i = warp; i < 2 * a.n_kv_heads; i += 8) {
-        uint32_t head = i / 2, hd = a.head_dim;
-        kv_view kv = kv_of(a, token, head);
-        const float *x = (i & 1 ? a.v : a.k) + (size_t)token * a.ldk + head * hd;
-        for (uint32_t d = lane; d < hd; d += 32)
-            k[warp][d] = i & 1 ? x[d] : rotated(x, cs, d, a.n_rot, a.neox);
-        __syncwarp();
-        kv_put_row<KV>(kv.part((uint32_t)pos / KV_POS, i & 1), hd, (uint32_t)pos % KV_POS, k[warp]);
-        __syncwarp();
+    pdl_wait();
+    for (uint32_t first = threadIdx.x / 32; first < n; first += ROPE_ITEMS * ROPE_WARPS) {
+        float x[ROPE_ITEMS][ROPE_EACH];
+#pragma unroll
+        for (uint32_t k = 0; k < ROPE_ITEMS; k++)
+#pragma unroll
+            for (uint32_t e = 0; e < ROPE_EACH; e++) {
+                uint32_t i = first + k * ROPE_WARPS, d = lane + 32 * e;
+                const float *from = (i & 1 ? a.v : a.k) + (size_t)token * a.ldk + i / 2 * hd;
+                if (i < n && d < hd)
+                    x[k][e] = i & 1 ? from[d] : rotated(from, cs, d, a.n_rot, a.neox);
+            }
+        if (pos < 0)
+            break;
+#pragma unroll
+        for (uint32_t k = 0; k < ROPE_ITEMS; k++) {
+            uint32_t i = first + k * ROPE_WARPS;
+            if (i >= n)
+                break;
+#pragma unroll
+            for (uint32_t e = 0; e < ROPE_EACH; e++)
+                mine[lane + 32 * e] = x[k][e];
+            __syncwarp();
+            kv_put_row<KV>(place + (size_t)i * a.part_bytes, hd, (uint32_t)pos % KV_POS, mine);
+            __syncwarp();
+        }
     }
+    if (a.q)
+        rotate_queries(a, cs);
 }
 
-KERNEL __launch_bounds__(256) bnet_rope_append(const __grid_constant__ bnet_cu_attn_args a)
+KERNEL __launch_bounds__(256, 4) bnet_rope_append(const __grid_constant__ bnet_cu_attn_args a)
 {
     if (a.kv_type == KV_F16)
         rope_append<KV_F16>(a);

@@ -1,7 +1,7 @@
 /* w2_prompt_wgmma.cu - ternary matrix times the tokens of a prompt (tiles.h) with Hopper's warpgroup
  * products (9.0a).
  *
- * A block computes 256 rows x 128 tokens: weights are a sixteenth of the bytes they stand for, so
+ * A block computes 256 rows x 128 or 96 tokens: weights are a sixteenth of the bytes they stand for, so
  * many rows to a tile are cheap. Four warps keep a ring of stages of two chunks filled through the
  * copy engine and give their registers to two warpgroups of 128 rows that compute, each two products
  * of 64 rows in turn: while one is with the tensor cores, the codes of the other are unpacked. The
@@ -11,12 +11,13 @@
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
 
-enum { ROWS = BNET_PROMPT_ROWS, TOKENS = BNET_PROMPT_TOKENS, STAGES = BNET_PROMPT_STAGES };
-enum { ACTS = 2 * BNET_TILE_BYTES, TILES = ROWS / BNET_W2_TILE, CHUNKS = 2 };
-enum { STAGE = BNET_PROMPT_STAGE, CODES = CHUNKS * ACTS }; /* codes lie behind the activations */
-enum { COMPUTE = 256, GROUPS = TOKENS / 8, LD = ROWS + W2_PAD, BATCH = 8 };
+enum { ROWS = BNET_PROMPT_ROWS, STAGES = BNET_PROMPT_STAGES, CHUNKS = BNET_PROMPT_CHUNKS };
+enum { TILES = ROWS / BNET_W2_TILE, COMPUTE = 256, LD = ROWS + W2_PAD, BATCH = 8 };
 
-struct pipe {
+template <int TOKENS> struct pipe {
+    /* activations of a chunk, behind those of a stage its codes; what is brought in one piece */
+    enum { ACTS = TOKENS * 128, CODES = CHUNKS * ACTS, STAGE = BNET_PROMPT_STAGE(TOKENS) };
+    enum { PIECE = TOKENS % 64 ? 32 : 64, PIECES = TOKENS / PIECE };
     const bnet_cu_gemm_args &a;
     uint32_t ring, bars; /* filled [STAGES], emptied [STAGES] */
     uint32_t c0, n;      /* first chunk, how many */
@@ -41,24 +42,31 @@ struct pipe {
                       chunks * BNET_W2_UNIT, bar);
     }
 
-    /* The activations: tiles of 64 tokens, one behind the other for each chunk, a warp one of them. */
+    /* The activations: pieces of tokens, one behind the other for each chunk, two warps a chunk. No
+     * piece lies beyond what is there in memory. */
     __device__ __forceinline__ void fetch_acts(uint32_t k) const
     {
-        uint32_t warp = threadIdx.x / 32 % 4, chunk = warp / 2, half = warp % 2;
-        if (threadIdx.x % 32 == 0 && chunk < n - k * CHUNKS)
-            bulk_more(ring + k % STAGES * STAGE + chunk * ACTS + half * BNET_TILE_BYTES,
-                      a.act.q + (((size_t)blockIdx.z * 2 + half) * a.m.n_chunks + c0 + k * CHUNKS +
-                                 chunk) *
-                                    BNET_TILE_BYTES,
-                      BNET_TILE_BYTES, bars + 8 * (k % STAGES));
+        uint32_t warp = threadIdx.x / 32 % 4, chunk = warp / 2;
+        uint32_t piece = warp % 2 + threadIdx.x % 32 * 2, each = BNET_TILE_TOKENS / PIECE;
+        if (piece >= PIECES || chunk >= n - k * CHUNKS)
+            return;
+        uint32_t last = (a.n_tokens + BNET_TILE_TOKENS - 1) / BNET_TILE_TOKENS * each - 1;
+        uint32_t from = min(blockIdx.z * PIECES + piece, last);
+        bulk_more(ring + k % STAGES * STAGE + chunk * ACTS + piece * PIECE * 128,
+                  a.act.q + ((size_t)(from / each) * a.m.n_chunks + c0 + k * CHUNKS + chunk) *
+                                BNET_TILE_BYTES +
+                      from % each * PIECE * 128,
+                  PIECE * 128, bars + 8 * (k % STAGES));
     }
 
     /* What the tokens are multiplied with, a thread each. */
     __device__ __forceinline__ void fetch_scales() const
     {
-        uint32_t i = threadIdx.x % TOKENS, token = blockIdx.z * TOKENS + i;
-        scale[i] = token < a.n_tokens ? a.act.scale[token] : 0.0f;
-        sum[i] = token < a.n_tokens ? a.act.sum[token] : 0;
+        uint32_t i = threadIdx.x % 128, token = blockIdx.z * TOKENS + i;
+        if (i < TOKENS) {
+            scale[i] = token < a.n_tokens ? a.act.scale[token] : 0.0f;
+            sum[i] = token < a.n_tokens ? a.act.sum[token] : 0;
+        }
     }
 
     __device__ __forceinline__ void fill() const
@@ -79,12 +87,15 @@ struct pipe {
 };
 
 /* Tile t of the block (its warp's first or second), chunk i: the lane's codes. */
-static __device__ __forceinline__ void take(const pipe &p, uint32_t t, uint32_t i, uint32_t r[4][4])
+template <int TOKENS>
+static __device__ __forceinline__ void take(const pipe<TOKENS> &p, uint32_t t, uint32_t i,
+                                            uint32_t r[4][4])
 {
-    uint32_t stage = p.ring + i / CHUNKS % STAGES * STAGE + CODES;
+    uint32_t stage = p.ring + i / CHUNKS % STAGES * p.STAGE + p.CODES;
     unpack(load_shared16(stage + (t * CHUNKS + i % CHUNKS) * BNET_W2_UNIT + threadIdx.x % 32 * 16), r);
 }
 
+template <int TOKENS>
 static __device__ __forceinline__ void issue(int *acc, const uint32_t r[4][4], uint64_t b)
 {
     group_arrive();
@@ -95,7 +106,8 @@ static __device__ __forceinline__ void issue(int *acc, const uint32_t r[4][4], u
 }
 
 /* Sums of 2 x 64 rows x TOKENS of this warpgroup. */
-static __device__ __forceinline__ void multiply(const pipe &p, int acc[2][TOKENS / 2])
+template <int TOKENS>
+static __device__ __forceinline__ void multiply(const pipe<TOKENS> &p, int acc[2][TOKENS / 2])
 {
     uint32_t warp = threadIdx.x / 32, t = warp / 4 * 8 + warp % 4, r[2][4][4];
 #pragma unroll
@@ -103,16 +115,16 @@ static __device__ __forceinline__ void multiply(const pipe &p, int acc[2][TOKENS
         acc[0][i] = acc[1][i] = 0;
     for (uint32_t i = 0; i < p.n; i++) {
         uint32_t k = i / CHUNKS;
-        uint64_t b = describe(p.ring + k % STAGES * STAGE + i % CHUNKS * ACTS);
+        uint64_t b = describe(p.ring + k % STAGES * p.STAGE + i % CHUNKS * p.ACTS);
         barrier_wait(p.bars + 8 * (k % STAGES), k / STAGES & 1);
         group_wait<1>(); /* the first 64 rows of the chunk before are done */
         take(p, t, i, r[0]);
-        issue(acc[0], r[0], b);
+        issue<TOKENS>(acc[0], r[0], b);
         group_wait<1>(); /* and the others */
         if (i && i % CHUNKS == 0 && threadIdx.x % 128 == 0)
             arrive(p.bars + 8 * (STAGES + (k - 1) % STAGES));
         take(p, t + 4, i, r[1]);
-        issue(acc[1], r[1], b);
+        issue<TOKENS>(acc[1], r[1], b);
     }
     group_wait<0>();
 }
@@ -125,12 +137,13 @@ static __device__ __forceinline__ void store_shared4(uint32_t to, int v)
 }
 
 /* The sums of this warpgroup to [token][row]. */
+template <int TOKENS>
 static __device__ __forceinline__ void put_sums(uint32_t to, const int acc[2][TOKENS / 2])
 {
     uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4 * 2;
     uint32_t at = to + (t * LD + warp / 4 * 128 + warp % 4 * 16 + g) * 4;
 #pragma unroll
-    for (int j = 0; j < GROUPS; j++)
+    for (int j = 0; j < TOKENS / 8; j++)
 #pragma unroll
         for (int m = 0; m < 2; m++)
 #pragma unroll
@@ -206,8 +219,8 @@ static __device__ __forceinline__ void scaled(int4 v, int sum, float scale, floa
 
 /* Tokens from `token` on to `end`, all rows of the block; a thread has the same four rows of every
  * STEP-th token, and asks for all it needs of BATCH of them before it stores any. */
-template <bool GATED>
-static __device__ __forceinline__ void leave(const pipe &p, uint32_t token, uint32_t end)
+template <bool GATED, int TOKENS>
+static __device__ __forceinline__ void leave(const pipe<TOKENS> &p, uint32_t token, uint32_t end)
 {
     enum { QUADS = ROWS / (GATED ? 8 : 4), STEP = COMPUTE / QUADS, PER = GATED ? 8 : 16 };
     const bnet_cu_gemm_args &a = p.a;
@@ -219,8 +232,12 @@ static __device__ __forceinline__ void leave(const pipe &p, uint32_t token, uint
         uint32_t at = p.ring + (token * LD + tile * BNET_W2_TILE + row % PER) * 4;
         int4 v[BATCH], up[BATCH];
         float4 before[BATCH];
+        float x[BATCH];
+        int sum[BATCH];
 #pragma unroll
         for (uint32_t i = 0; i < BATCH; i++) {
+            x[i] = p.scale[min(token + i * STEP, TOKENS - 1)];
+            sum[i] = p.sum[min(token + i * STEP, TOKENS - 1)];
             before[i] = make_float4(0, 0, 0, 0);
             if (add && o.whole && token + i * STEP < end)
                 before[i] = *(const float4 *)(o.y + y0 + (size_t)(token + i * STEP) * o.ld);
@@ -233,10 +250,10 @@ static __device__ __forceinline__ void leave(const pipe &p, uint32_t token, uint
             uint32_t t = token + i * STEP;
             if (t >= end)
                 break;
-            float f[4], u[4], x = p.scale[t];
-            scaled(v[i], p.sum[t], __fmul_rn(x, o.scale[0]), f);
+            float f[4], u[4];
+            scaled(v[i], sum[i], __fmul_rn(x[i], o.scale[0]), f);
             if (GATED)
-                scaled(up[i], p.sum[t], __fmul_rn(x, o.scale[1]), u);
+                scaled(up[i], sum[i], __fmul_rn(x[i], o.scale[1]), u);
 #pragma unroll
             for (int j = 0; GATED && j < 4; j++)
                 f[j] = a.epilogue == BNET_CU_RELU2 ? relu2_gate(f[j], u[j]) : silu_gate(f[j], u[j]);
@@ -249,13 +266,13 @@ static __device__ __forceinline__ void leave(const pipe &p, uint32_t token, uint
     }
 }
 
-static __device__ __forceinline__ void compute(const pipe &p)
+template <int TOKENS> static __device__ __forceinline__ void compute(const pipe<TOKENS> &p)
 {
     const bnet_cu_gemm_args &a = p.a;
     int acc[2][TOKENS / 2];
     multiply(p, acc);
     asm volatile("bar.sync 1, 384;" ::: "memory"); /* all products are done, scales are here */
-    put_sums(p.ring, acc);
+    put_sums<TOKENS>(p.ring, acc);
     if (a.splits > 1) {
         cluster_arrive();
         cluster_wait();
@@ -270,8 +287,7 @@ static __device__ __forceinline__ void compute(const pipe &p)
         leave<false>(p, first, end);
 }
 
-KERNEL __launch_bounds__(BNET_PROMPT_THREADS, 1)
-    bnet_w2_prompt(const __grid_constant__ bnet_cu_gemm_args a)
+template <int TOKENS> static __device__ __forceinline__ void prompt(const bnet_cu_gemm_args &a)
 {
     extern __shared__ __align__(1024) uint8_t dynamic[];
     __shared__ __align__(8) uint64_t bars[2 * STAGES];
@@ -279,7 +295,7 @@ KERNEL __launch_bounds__(BNET_PROMPT_THREADS, 1)
     __shared__ int sum[TOKENS];
     uint32_t c0 = a.m.n_chunks * blockIdx.x / a.splits;
     uint32_t c1 = a.m.n_chunks * (blockIdx.x + 1) / a.splits;
-    pipe p = {a,  (shared_addr(dynamic) + 1023) & ~1023u, shared_addr(bars), c0, c1 - c0,
+    pipe<TOKENS> p = {a,  (shared_addr(dynamic) + 1023) & ~1023u, shared_addr(bars), c0, c1 - c0,
               blockIdx.y * TILES, scale, sum};
     if (threadIdx.x < 2 * STAGES) {
         barrier_init(p.bars + 8 * threadIdx.x, threadIdx.x < STAGES ? 1 : COMPUTE / 128);
@@ -304,6 +320,18 @@ KERNEL __launch_bounds__(BNET_PROMPT_THREADS, 1)
         cluster_arrive();
         cluster_wait();
     }
+}
+
+KERNEL __launch_bounds__(BNET_PROMPT_THREADS, 1)
+    bnet_w2_prompt(const __grid_constant__ bnet_cu_gemm_args a)
+{
+    prompt<128>(a);
+}
+
+KERNEL __launch_bounds__(BNET_PROMPT_THREADS, 1)
+    bnet_w2_prompt_96(const __grid_constant__ bnet_cu_gemm_args a)
+{
+    prompt<96>(a);
 }
 
 #endif
