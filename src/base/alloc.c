@@ -4,6 +4,9 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 void *bnet_alloc(size_t n_bytes)
 {
@@ -79,6 +82,13 @@ char *bnet_memdup(const void *s, size_t n)
 char *bnet_strdup(const char *s)
 {
     return bnet_memdup(s, strlen(s));
+}
+
+void bnet_alloc_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 void bnet_free(void *p)

@@ -32,6 +32,9 @@ bool bnet_grow(void *p, size_t *cap, size_t need, size_t size);
 char *bnet_strdup(const char *s);
 char *bnet_memdup(const void *s, size_t n); /* n bytes and a NUL behind them */
 void bnet_free(void *p);
+/* What was freed and the allocator keeps for later goes back to the system, where it can be told.
+ */
+void bnet_alloc_trim(void);
 
 /* ---- checked arithmetic: false on overflow, *out untouched then ---- */
 

@@ -24,3 +24,17 @@ bool bnet_host_memory_read(const char *root, bnet_host_memory *out)
     *out = m;
     return true;
 }
+
+bool bnet_resident_read(const char *root, uint64_t *n_bytes)
+{
+    char text[TEXT_MAX];
+    bnet_host_memory m;
+    uint64_t n = bnet_read_text(root, "/proc/self/smaps_rollup", text, sizeof text) > 0
+                     ? bnet_kib_of(text, "Rss")
+                     : 0;
+    if (n == 0 && bnet_host_memory_read(root, &m)) /* before Linux 4.14 */
+        n = m.process_bytes;
+    if (n)
+        *n_bytes = n;
+    return n != 0;
+}

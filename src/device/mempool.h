@@ -91,6 +91,9 @@ typedef struct bnet_host_memory {
 
 /* False where the system does not say. `root` "": the real /proc. */
 bool bnet_host_memory_read(const char *root, bnet_host_memory *out);
+/* What is resident of this process, page by page: process_bytes is a sum of counters that some
+ * kernels keep for each CPU and add up only roughly (megabytes off with many). Slower. */
+bool bnet_resident_read(const char *root, uint64_t *n_bytes);
 
 /* ---- health (V-6): quick enough for every request ---- */
 

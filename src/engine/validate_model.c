@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "device/mempool.h"
 #include "engine/strict.h"
 
 static const char prompt[] = "Once upon a time, there was a little fox who lived near the river. "
@@ -221,13 +222,12 @@ static bitnet_status rounds(validation_run *r, int n)
     return st;
 }
 
+/* In use: what the C library keeps of freed memory is a matter of the order of sizes and threads,
+ * megabytes that come and go, and no leak. */
 static bool resident(uint64_t *out)
 {
-    bitnet_host_memory m;
-    if (bitnet_host_memory_read(&m, NULL) != BITNET_OK)
-        return false;
-    *out = m.process_bytes;
-    return true;
+    bnet_alloc_trim();
+    return bnet_resident_read("", out);
 }
 
 #if defined(__has_feature)

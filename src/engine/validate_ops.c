@@ -12,11 +12,11 @@ static const case_shape long_shapes[] = {{1, 64, 6912}, {4, 64, 8192}};
 static const case_fill fills[] = {CASE_RANDOM, CASE_EXTREME_PLUS, CASE_EXTREME_MINUS};
 static const char *const fill_notes[] = {"", ", extreme values", ", extreme values"};
 static const case_shape float_shapes[] = {
-    {1, 64, 64}, {64, 64, 64}, {8, 256, 256}, {256, 256, 256}};
+    {1, 64, 64}, {64, 64, 64}, {8, 256, 256}, {12, 300, 256}, {256, 256, 256}};
 static const case_shape head_shapes[] = {{1, 64, 256}, {1, 512, 512}, {1, 1030, 2560}};
 static const case_shape vector_shapes[] = {{1, 64, 0}, {3, 256, 0}, {70, 512, 0}};
 
-enum { QUICK_SHAPES = 3 };
+enum { QUICK_SHAPES = 3, QUICK_FLOATS = 4 }; /* blocks of 256, few tokens and more */
 
 static bool is_ternary(const bnet_kernel_record *k)
 {
@@ -34,7 +34,7 @@ static const case_shape *shapes_of(const validation_run *r, const bnet_kernel_re
         return vector_shapes;
     }
     if (!is_ternary(k)) {
-        *n = r->o.quick ? QUICK_SHAPES : BNET_COUNT(float_shapes);
+        *n = r->o.quick ? QUICK_FLOATS : BNET_COUNT(float_shapes);
         return float_shapes;
     }
     *n = r->o.quick ? QUICK_SHAPES : BNET_COUNT(ternary_shapes);
