@@ -28,6 +28,13 @@ static inline void find_device(const char *cc)
     }
 }
 
+/* For sanitizers: the same paths, fewer of the cases. */
+static inline bool quick(void)
+{
+    const char *s = getenv("BITNET_GOLDEN_QUICK");
+    return s && strcmp(s, "0") != 0;
+}
+
 static inline const char *test_model(void)
 {
     const char *s = getenv("BITNET_TEST_MODEL");

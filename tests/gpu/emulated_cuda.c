@@ -7,10 +7,11 @@
  * BITNET_EMULATED_WITHOUT="KERNEL CODE": that kernel is not in any image, or cannot be compiled.
  * BITNET_EMULATED_WRONG="KERNEL": what it computes is not what it should be (emulated_spoil.c,
  * emulated_plain.c).
- * BITNET_EMULATED_MEMORY: bytes the device has. BITNET_EMULATED_DEVICES: more than one
- * (emulated_devices.c). BITNET_EMULATED_VERSION: of the driver. Graphs
- * record launches and copies and replay them. BITNET_EMULATED_POOLS=1: memory pools in stream order
- * exist. Everything that runs is counted in bnet_emulated_counts, for tests of statistics.
+ * BITNET_EMULATED_REFUSE="cooperative CODE": launches of that kind; "both CODE": those that may
+ * also start early. BITNET_EMULATED_MEMORY: bytes the device has. BITNET_EMULATED_DEVICES: more
+ * than one (emulated_devices.c). BITNET_EMULATED_VERSION: of the driver. Graphs record launches and
+ * copies and replay them. BITNET_EMULATED_POOLS=1: memory pools in stream order exist. Everything
+ * that runs is counted in bnet_emulated_counts, for tests of statistics.
  *
  * Work is done when it is asked for, but every stream has a clock: work begins when it was asked
  * for and what was before it in the stream has ended, and takes a microsecond, a kernel of a user's
@@ -726,4 +727,39 @@ API int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
     if (r == OK && !bnet_emulated_fits(e, w.args))
         return INVALID;
     return r != OK ? r : submit(s, &w, e->n_params < 0 ? 0.001 : 2.0);
+}
+
+typedef struct attribute { /* CUlaunchAttribute */
+    int id, pad;
+    char value[64];
+} attribute;
+
+typedef struct launch_config { /* CUlaunchConfig */
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    const attribute *attributes;
+    unsigned n_attributes;
+} launch_config;
+
+static int refused(const launch_config *c)
+{
+    const char *s = getenv("BITNET_EMULATED_REFUSE");
+    char what[16];
+    int code;
+    bool together = false, early = false;
+    for (unsigned i = 0; i < c->n_attributes; i++) {
+        together = together || c->attributes[i].id == 2;
+        early = early || c->attributes[i].id == 6;
+    }
+    if (!s || sscanf(s, "%15s %d", what, &code) != 2)
+        return OK;
+    return together && (early || strcmp(what, "both") != 0) ? code : OK;
+}
+
+API int cuLaunchKernelEx(const launch_config *c, void *f, void **params, void **extra)
+{
+    int r = refused(c);
+    return r != OK ? r
+                   : cuLaunchKernel(f, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1],
+                                    c->block[2], c->shared, c->stream, params, extra);
 }

@@ -84,6 +84,21 @@ def test_DET_15_all_layers_in_one_kernel():
     check("i2s_gpu_layers" not in r.err, r.err)
 
 
+def test_a_launch_that_may_not_start_early():
+    """A driver that takes the kernel of all layers only without an early start: the same text, every launch counted. One that
+    does not take it at all: its own code in the error."""
+    gguf, path = synthetic("mini-128"), temp("refused.json")
+    args = ("run", "-m", gguf, "-p", "abc", "--greedy", "-n", "9", "--ignore-eos", "--device", "cuda", "--json", "--receipt", path)
+    seen = []
+    for more in ({}, {"REFUSE": "both 801"}):
+        r = expect(0, *args, env=with_gpu(90, **more)).json()
+        with open(path, encoding="utf-8") as f:
+            seen.append((r["text"], r["stats"]["performance"]["launches"], json.load(f)["kernel_calls"]))
+    equal(seen[1], seen[0], "text, launches, calls")
+    expect(12, *args, env=with_gpu(90, REFUSE="cooperative 720"),
+           says=r"i2s_gpu_layers: CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE \(720\)")
+
+
 def test_prompts_take_tiles():
     """Prompts of more tokens than the GEMV takes, and of more than one tile has: as on the CPU."""
     path, words = temp("tiles.json"), "Once upon a time there was a little girl who had a big red ball and a dog. "

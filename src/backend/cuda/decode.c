@@ -92,16 +92,21 @@ bool bnet_cuda_decode_serves(const struct gpu_net *n, const gpu_kv *kv, int n_to
            kv->shape.head_dim == HEAD_DIM;
 }
 
-/* Some drivers do not take a cooperative launch that may also start early. */
-static bool first_launch(gpu_backend *be, cuda_decode *d, const gpu_dims *dims, void *args)
+/* Some drivers do not take a cooperative launch that may also start early; what else is wrong, they
+ * say again. */
+static void first_launch(gpu_backend *be, cuda_decode *d, const gpu_dims *dims, void *args)
 {
     gpu_dims plain = *dims;
-    plain.flags = GPU_COOPERATIVE;
+    int r = bnet_gpu_try(be, d->kernel, 0, dims, args);
     d->tried = true;
-    if (bnet_gpu_try(be, d->kernel, 0, dims, args))
-        return true;
-    d->flags = GPU_COOPERATIVE;
-    return bnet_gpu_ok(be, d->kernel->id, bnet_gpu_try(be, d->kernel, 0, &plain, args) ? 0 : 1);
+    if (r == 0)
+        return;
+    if (be->d->c->lost(r)) {
+        bnet_gpu_ok(be, d->kernel->id, r);
+        return;
+    }
+    d->flags = plain.flags = GPU_COOPERATIVE;
+    bnet_gpu_launch(be, d->kernel, 0, &plain, args);
 }
 
 void bnet_cuda_layers(gpu_backend *be, struct gpu_net *n, const gpu_kv *kv)

@@ -129,52 +129,50 @@ static gpu_kernel find(gpu_backend *be, const bnet_kernel_record *k, int symbol)
     return *code;
 }
 
-static void launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, bool counts,
-                   const gpu_dims *dims, void *args)
+/* The driver's code; what it refused is not counted. */
+static int put(gpu_backend *be, const bnet_kernel_record *k, int symbol, bool counts,
+               const gpu_dims *dims, void *args)
 {
     if (!gpu_alive(be))
-        return;
+        return 0;
     gpu_kernel code = find(be, k, symbol);
     if (!code || !dims->grid[0] || !dims->grid[1] || !dims->grid[2])
-        return;
-    if (be->recording)
-        be->n_recorded++;
-    else
-        atomic_fetch_add_explicit(&be->n_launches, 1, memory_order_relaxed);
+        return 0;
     if (counts) {
         be->last.kernel = k;
         be->last.symbol = symbol;
         be->last.dims = *dims;
     }
     int span = bnet_gpu_time_launch(be, k, symbol, counts, dims);
-    bnet_gpu_ok(be, k->id, be->d->c->launch(be->d, code, dims, args));
+    int r = be->d->c->launch(be->d, code, dims, args);
     bnet_gpu_time_end(be, span);
+    if (r == 0 && be->recording)
+        be->n_recorded++;
+    else if (r == 0)
+        atomic_fetch_add_explicit(&be->n_launches, 1, memory_order_relaxed);
+    if (r == 0 && counts && be->recording)
+        be->recording[k->slot]++;
+    else if (r == 0 && counts)
+        atomic_fetch_add_explicit(&be->calls[k->slot], 1, memory_order_relaxed);
+    return r;
 }
 
 void bnet_gpu_launch_more(gpu_backend *be, const bnet_kernel_record *k, int symbol,
                           const gpu_dims *dims, void *args)
 {
-    launch(be, k, symbol, false, dims, args);
+    bnet_gpu_ok(be, k->id, put(be, k, symbol, false, dims, args));
 }
 
 void bnet_gpu_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
                      void *args)
 {
-    if (be->recording)
-        be->recording[k->slot]++;
-    else
-        atomic_fetch_add_explicit(&be->calls[k->slot], 1, memory_order_relaxed);
-    launch(be, k, symbol, true, dims, args);
+    bnet_gpu_ok(be, k->id, put(be, k, symbol, true, dims, args));
 }
 
-bool bnet_gpu_try(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
-                  void *args)
+int bnet_gpu_try(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
+                 void *args)
 {
-    gpu_kernel code = find(be, k, symbol);
-    if (!code || be->d->c->launch(be->d, code, dims, args) != 0)
-        return false;
-    atomic_fetch_add_explicit(&be->calls[k->slot], 1, memory_order_relaxed);
-    return true;
+    return put(be, k, symbol, true, dims, args);
 }
 
 /* Remembered by class of m: bits 63..32 m, 31..16 the registry's generation, 15..0 slot. */

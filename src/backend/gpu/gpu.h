@@ -242,9 +242,9 @@ void bnet_gpu_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, c
 /* The same without counting: further kernels of one use. */
 void bnet_gpu_launch_more(gpu_backend *be, const bnet_kernel_record *k, int symbol,
                           const gpu_dims *dims, void *args);
-/* Counts and launches unless the driver refuses, which is not noted as a failure. */
-bool bnet_gpu_try(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
-                  void *args);
+/* The same, but what the driver refuses is neither noted as a failure nor counted: its code. */
+int bnet_gpu_try(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
+                 void *args);
 /* Is that kernel in the images that were loaded? */
 bool bnet_gpu_has(gpu_backend *be, const bnet_kernel_record *k, int symbol);
 const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, size_t m);
