@@ -3,15 +3,16 @@
 #include "backend/cuda/net.h"
 #include "backend/cuda/tiles.h"
 
-enum { CLUSTER_MAX = 5, FIXED = 4, MEETING = 1 }; /* costs in chunks of 128 rows */
+enum { CLUSTER_MAX = 5, FIXED = 4, MEETING = 2 }; /* costs in chunks of 128 rows */
 
-/* What a shape costs: waves of blocks, each as long as its chunks and what every block pays. */
+/* What a shape costs: waves of blocks, each as long as its chunks and what every block pays, for
+ * meeting by the block met. Where hardly a multiprocessor is left free the next kernel starts late. */
 static uint32_t cost(const bnet_cu_gemm_args *a, uint32_t rows, uint32_t n_sm)
 {
     bnet_cu_launch l = bnet_w2_tiles_launch(a, rows);
-    uint32_t waves = bnet_cu_div(l.grid[0] * l.grid[1] * l.grid[2], n_sm);
+    uint32_t blocks = l.grid[0] * l.grid[1] * l.grid[2], full = blocks > n_sm * 3 / 4;
     uint32_t chunks = bnet_cu_div(a->m.n_chunks, a->splits);
-    return waves * (chunks * rows / 128 + FIXED + (a->splits > 1 ? MEETING : 0));
+    return bnet_cu_div(blocks, n_sm) * (chunks * rows / 128 + FIXED + MEETING * a->splits + full);
 }
 
 /* The cheapest shape that fits; 0: none does. Sets the splits. */

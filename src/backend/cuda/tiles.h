@@ -18,7 +18,7 @@ enum { BNET_TILE_TOKENS = 64, BNET_TILE_BYTES = 64 * 128 };
 
 /* bnet_norm_tiles: as bnet_norm_quantize into tiles, in float; act.stride: columns rounded up to
  * 128. PDL. */
-enum { BNET_NORM_TILES_THREADS = 256 };
+enum { BNET_NORM_TILES_THREADS = 512 };
 static inline bnet_cu_launch bnet_norm_tiles_launch(uint32_t n_rows)
 {
     bnet_cu_launch l = {{n_rows, 1, 1}, BNET_NORM_TILES_THREADS, 0};
@@ -33,10 +33,11 @@ enum { BNET_W2_TILES_CHUNKS = 20 }; /* of a block, at most */
 static inline uint32_t bnet_w2_tiles_shared(uint32_t n_chunks, uint32_t rows, uint32_t splits)
 {
     uint32_t chunks = bnet_cu_div(n_chunks, splits), acts = chunks * BNET_TILE_BYTES;
-    uint32_t sums = splits > 1 ? rows * BNET_TILE_TOKENS * 4 : 0;
     uint32_t codes = chunks * rows / BNET_W2_TILE * BNET_W2_UNIT;
-    uint32_t out = bnet_cu_div(BNET_TILE_TOKENS / 8, splits) * 8 * (rows + 4) * 4;
-    return 1024 + (acts > sums ? acts : sums) + (codes > out ? codes : out);
+    uint32_t sums = splits * bnet_cu_div(BNET_TILE_TOKENS / 8, splits) * rows * 8 * 4;
+    if (splits == 1) /* in the place of the activations */
+        return 1024 + (acts > sums ? acts : sums) + codes;
+    return 1024 + acts + codes + sums;
 }
 static inline bnet_cu_launch bnet_w2_tiles_launch(const bnet_cu_gemm_args *a, uint32_t rows)
 {

@@ -5,23 +5,49 @@
  * into shared memory before the kernel waits for the one before it; the activations follow as whole
  * tiles, one barrier each, and are the B operand as they lie. A warp unpacks its 16 rows into
  * registers while the tensor cores work on the chunk before. The blocks of a cluster have different
- * columns: their integer sums meet through distributed shared memory, each block finishing some of
- * the tokens. */
+ * columns: a block finishes some of the tokens, and the others write their integer sums of these into
+ * its shared memory. */
 #include "w2_tiles.cuh"
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
 
 enum { TOKENS = BNET_TILE_TOKENS, GROUPS = TOKENS / 8 };
 
+/* Groups of tokens that a block of SPLITS finishes at most. */
+template <int SPLITS> struct share {
+    enum { TAKEN = (GROUPS + SPLITS - 1) / SPLITS };
+};
+
+/* An address in the shared memory of this block as one in that of another of the cluster. */
+static __device__ __forceinline__ uint32_t cluster_addr(uint32_t at, uint32_t rank)
+{
+    uint32_t r;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
+    return r;
+}
+
+static __device__ __forceinline__ void store_cluster16(uint32_t to, int4 v)
+{
+    asm volatile("st.shared::cluster.v4.s32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
+static __device__ __forceinline__ int2 load_shared8(uint32_t at)
+{
+    int2 v;
+    asm volatile("ld.shared.v2.s32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
+    return v;
+}
+
 template <int ROWS> struct work {
-    enum { THREADS = 2 * ROWS, TILES = ROWS / BNET_W2_TILE, LD = ROWS + W2_PAD };
+    enum { THREADS = 2 * ROWS, TILES = ROWS / BNET_W2_TILE };
     const bnet_cu_gemm_args &a;
-    uint32_t acts, weights, bars; /* shared memory; barrier 0 is the weights' */
-    uint32_t c0, n;               /* first chunk, how many */
-    uint32_t tile0;
-    const float *scale; /* [TOKENS], shared memory */
+    uint32_t acts, weights, sums, bars; /* shared memory; barrier 0 is the weights' */
+    uint32_t c0, n;                     /* first chunk, how many */
+    uint32_t tile0, n_here;             /* tokens of the tile that exist */
+    const float *scale;                 /* [TOKENS], shared memory */
     const int *sum;
-    float *out; /* in the place of the weights, [tokens of this block][LD] */
     int acc[TOKENS / 2];
 
     /* One warp: the weights of all tiles; then, after the wait, one thread: the activations. */
@@ -94,69 +120,141 @@ template <int ROWS> struct work {
         group_wait<0>();
     }
 
-    /* Group j of eight tokens into its place before it leaves, the k-th of this block. */
-    __device__ __forceinline__ void stage(const target &to, int j, int k) const
+    /* ---- the way out. Four sums of a lane, rows g and g + 8 of its tile and two tokens, lie
+     * together; [block they are from][group of tokens][tile][token pair t][g ^ 2 t], so that neither
+     * giving nor taking meets a bank twice. Every block takes the groups rank, rank + SPLITS, ... */
+
+    template <int SPLITS>
+    __device__ __forceinline__ uint32_t place(uint32_t from, uint32_t k, uint32_t tile, uint32_t t,
+                                              uint32_t g) const
     {
-        uint32_t t = threadIdx.x % 4 * 2;
-        w2_stage(a, to, out, LD, threadIdx.x / 32, 8 * k + t, acc + 4 * j,
-                 *(const float2 *)(scale + 8 * j + t), *(const int2 *)(sum + 8 * j + t));
+        return sums + ((((from * share<SPLITS>::TAKEN + k) * TILES + tile) * 4 + t) * 8 + (g ^ 2 * t)) * 16;
     }
 
-    /* Groups rank, rank + splits, ... leave. */
-    __device__ __forceinline__ void leave(uint32_t splits, uint32_t rank) const
+    /* Every group to the block that finishes it. */
+    template <int SPLITS> __device__ __forceinline__ void give(uint32_t rank) const
     {
-        uint32_t per = w2_out_rows(a), fours = TILES * per / 4;
-        uint32_t n_groups = (GROUPS - rank + splits - 1) / splits;
-        __syncthreads();
-        for (uint32_t u = threadIdx.x; u < n_groups * 8 * fours; u += THREADS) {
-            uint32_t slot = u / fours, row = u % fours * 4;
-            uint32_t token = 8 * (slot / 8 * splits + rank) + slot % 8;
-            w2_leave(a, tile0 + row / per, row % per, blockIdx.z * TOKENS + token,
-                     *(const float4 *)(out + slot * LD + row));
+        uint32_t lane = threadIdx.x % 32;
+        uint32_t at = place<SPLITS>(rank, 0, threadIdx.x / 32, lane % 4, lane / 4);
+#pragma unroll
+        for (int owner = 0; owner < SPLITS; owner++) {
+            uint32_t to = SPLITS > 1 ? cluster_addr(at, owner) : at;
+#pragma unroll
+            for (int j = owner; j < GROUPS; j += SPLITS)
+                store_cluster16(to + j / SPLITS * TILES * 512,
+                                make_int4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]));
         }
     }
 
-    /* Sums of all blocks of the cluster; every block finishes its share of the groups of tokens. */
-    template <int SPLITS> __device__ __forceinline__ void meet(const target &to)
+    /* Where the results of a lane go: row `lane` of 32 that leave together. */
+    struct leaving {
+        float *y; /* of the first token; NULL: nowhere */
+        float scale[2];
+        uint32_t ld, tile, high; /* tile of the block, which half of it */
+    };
+
+    template <bool GATED> __device__ __forceinline__ leaving leaving_of(uint32_t strip) const
     {
-        uint32_t rank = blockIdx.x;
-        __syncthreads(); /* the products are done: the place of the activations is free */
-#pragma unroll
-        for (int j = 0; j < GROUPS; j++)
-            if (j % SPLITS != rank)
-                store_shared16(acts + (j * THREADS + threadIdx.x) * 16,
-                               make_uint4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2],
-                                          acc[4 * j + 3]));
-        cluster_arrive();
-        cluster_wait();
-#pragma unroll
-        for (int j = 0; j < GROUPS; j++)
-            if (j % SPLITS == rank) {
-                int4 v[SPLITS];
-#pragma unroll
-                for (int k = 1; k < SPLITS; k++) {
-                    uint32_t from = rank + k < SPLITS ? rank + k : rank + k - SPLITS;
-                    v[k] = load_cluster16(acts + (j * THREADS + threadIdx.x) * 16, from);
-                }
-#pragma unroll
-                for (int k = 1; k < SPLITS; k++) {
-                    acc[4 * j] += v[k].x, acc[4 * j + 1] += v[k].y;
-                    acc[4 * j + 2] += v[k].z, acc[4 * j + 3] += v[k].w;
-                }
-                stage(to, j, j / SPLITS);
-            }
-        cluster_arrive();
-        leave(SPLITS, rank);
-        cluster_wait(); /* nobody reads this block's memory any more */
+        uint32_t lane = threadIdx.x % 32, g = lane % 8;
+        uint32_t tile = GATED ? strip * 4 + lane / 8 : strip * 2 + lane / 16;
+        uint32_t high = GATED ? 0 : lane / 8 % 2, all = tile0 + tile;
+        int part = a.m.paired ? (int)high : w2_part_of(a.m, all);
+        const bnet_cu_part &p = a.m.part[part];
+        uint32_t row = a.m.paired ? all * 8 + g : (all - p.first_tile) * BNET_W2_TILE + 8 * high + g;
+        leaving l = {nullptr, {p.scale, a.m.part[GATED ? 1 : part].scale}, p.ld, tile, high};
+        if (all < a.m.n_tiles && row < p.n_rows && p.y)
+            l.y = p.y + (size_t)blockIdx.z * TOKENS * p.ld + row;
+        return l;
     }
 
-    __device__ __forceinline__ void alone(const target &to)
+    /* Sums of two tokens of one row (GATED: of two rows) from all blocks. */
+    template <int SPLITS, bool GATED>
+    __device__ __forceinline__ int4 collect(const leaving &l, uint32_t k, uint32_t t) const
     {
-        __syncthreads(); /* scale and sum; the products are done */
+        int4 c = make_int4(0, 0, 0, 0);
 #pragma unroll
-        for (int j = 0; j < GROUPS; j++)
-            stage(to, j, j);
-        leave(1, 0);
+        for (int from = 0; from < SPLITS; from++) {
+            uint32_t at = place<SPLITS>(from, k, l.tile, t, threadIdx.x % 8) + 8 * l.high;
+            if (GATED) {
+                uint4 v = load_shared16(at);
+                c.x += v.x, c.y += v.y, c.z += v.z, c.w += v.w;
+            } else {
+                int2 v = load_shared8(at);
+                c.x += v.x, c.y += v.y;
+            }
+        }
+        return c;
+    }
+
+    template <bool GATED>
+    __device__ __forceinline__ float result(const leaving &l, uint32_t token, int c, int up) const
+    {
+        int s = sum[token];
+        float x = scale[token], f = __fmul_rn((float)(c - s), __fmul_rn(x, l.scale[0]));
+        if (!GATED)
+            return f;
+        float u = __fmul_rn((float)(up - s), __fmul_rn(x, l.scale[1]));
+        return a.epilogue == BNET_CU_RELU2 ? relu2_gate(f, u) : silu_gate(f, u);
+    }
+
+    /* A warp takes one strip of 32 rows: pairs of tokens of the groups of this block. What is added
+     * to is asked for before the blocks have met. */
+    template <int SPLITS, bool GATED> __device__ __forceinline__ void leave(uint32_t rank) const
+    {
+        enum { STRIPS = TILES / (GATED ? 4 : 2), ROUND = THREADS / 32 / STRIPS };
+        enum { PAIRS = share<SPLITS>::TAKEN * 4, EACH = (PAIRS + ROUND - 1) / ROUND };
+        uint32_t warp = threadIdx.x / 32, first = warp / STRIPS;
+        leaving l = leaving_of<GATED>(warp % STRIPS);
+        float add[EACH][2];
+        bool adds = a.epilogue == BNET_CU_ADD && l.y;
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++) {
+                uint32_t token = token_of<SPLITS>(rank, first + e * ROUND) + i;
+                add[e][i] = adds && token < n_here ? l.y[token * l.ld] : 0.0f;
+            }
+        if (SPLITS > 1)
+            cluster_wait();
+        else
+            __syncthreads();
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            uint32_t pair = first + e * ROUND, token = token_of<SPLITS>(rank, pair);
+            if (token >= n_here)
+                continue;
+            int4 c = collect<SPLITS, GATED>(l, pair / 4, pair % 4);
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++) {
+                float f = result<GATED>(l, token + i, i ? c.y : c.x, i ? c.w : c.z);
+                if (l.y && token + i < n_here)
+                    l.y[(token + i) * l.ld] = adds ? __fadd_rn(add[e][i], f) : f;
+            }
+        }
+    }
+
+    /* First token of pair `pair` of this block; beyond all tokens if there is none. */
+    template <int SPLITS>
+    static __device__ __forceinline__ uint32_t token_of(uint32_t rank, uint32_t pair)
+    {
+        uint32_t group = pair / 4 * SPLITS + rank;
+        return pair < (uint32_t)share<SPLITS>::TAKEN * 4 && group < GROUPS ? 8 * group + pair % 4 * 2 : ~1u;
+    }
+
+    template <int SPLITS> __device__ __forceinline__ void meet() const
+    {
+        uint32_t rank = SPLITS > 1 ? blockIdx.x : 0;
+        if (SPLITS > 1)
+            cluster_wait(); /* all blocks are here */
+        else
+            __syncthreads(); /* the activations' place is free */
+        give<SPLITS>(rank);
+        if (SPLITS > 1)
+            cluster_arrive();
+        if (a.epilogue >= BNET_CU_RELU2)
+            leave<SPLITS, true>(rank);
+        else
+            leave<SPLITS, false>(rank);
     }
 };
 
@@ -168,38 +266,41 @@ template <int ROWS> static __device__ __forceinline__ void gemm(const bnet_cu_ge
     __shared__ __align__(8) int sum[TOKENS];
     uint32_t c0 = a.m.n_chunks * blockIdx.x / a.splits;
     uint32_t c1 = a.m.n_chunks * (blockIdx.x + 1) / a.splits;
-    uint32_t most = (a.m.n_chunks + a.splits - 1) / a.splits, base = (shared_addr(dynamic) + 1023) & ~1023u;
-    uint32_t room = max(most * BNET_TILE_BYTES, a.splits > 1 ? ROWS * TOKENS * 4 : 0);
-    work<ROWS> w = {a, base, base + room, shared_addr(bars), c0, c1 - c0,
-                    blockIdx.y * (ROWS / BNET_W2_TILE), scale, sum,
-                    (float *)(dynamic + (base - shared_addr(dynamic)) + room)};
+    uint32_t most = (a.m.n_chunks + a.splits - 1) / a.splits;
+    uint32_t base = (shared_addr(dynamic) + 1023) & ~1023u, t0 = blockIdx.z * TOKENS;
+    uint32_t room = max(most * BNET_TILE_BYTES, a.splits > 1 ? 0 : ROWS * TOKENS * 4);
+    uint32_t weights = base + room, codes = most * (ROWS / BNET_W2_TILE) * BNET_W2_UNIT;
+    work<ROWS> w = {a, base, weights, a.splits > 1 ? weights + codes : base, shared_addr(bars), c0,
+                    c1 - c0, blockIdx.y * (ROWS / BNET_W2_TILE), min((uint32_t)TOKENS, a.n_tokens - t0),
+                    scale, sum};
     if (threadIdx.x <= w.n) {
         barrier_init(w.bars + 8 * threadIdx.x, 1);
         barrier_init_fence();
     }
     __syncthreads();
+    if (a.splits > 1)
+        cluster_arrive();
     pdl_launch();
     if (threadIdx.x < 32)
         w.fetch_weights();
     pdl_wait();
     if (threadIdx.x == 0)
         w.fetch_acts();
-    uint32_t t = threadIdx.x - 64, token = blockIdx.z * TOKENS + t;
-    if (t < TOKENS && token < a.n_tokens) {
-        scale[t] = a.act.scale[token];
-        sum[t] = a.act.sum[token];
+    uint32_t t = threadIdx.x - 64;
+    if (t < w.n_here) {
+        scale[t] = a.act.scale[t0 + t];
+        sum[t] = a.act.sum[t0 + t];
     }
-    target to = target_of(a, w.tile0 + threadIdx.x / 32);
     w.multiply();
     switch (a.splits) {
-    case 1: return w.alone(to);
-    case 2: return w.template meet<2>(to);
-    case 3: return w.template meet<3>(to);
-    case 4: return w.template meet<4>(to);
-    case 5: return w.template meet<5>(to);
-    case 6: return w.template meet<6>(to);
-    case 7: return w.template meet<7>(to);
-    default: return w.template meet<8>(to);
+    case 1: return w.template meet<1>();
+    case 2: return w.template meet<2>();
+    case 3: return w.template meet<3>();
+    case 4: return w.template meet<4>();
+    case 5: return w.template meet<5>();
+    case 6: return w.template meet<6>();
+    case 7: return w.template meet<7>();
+    default: return w.template meet<8>();
     }
 }
 
