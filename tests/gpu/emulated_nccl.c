@@ -10,7 +10,7 @@
 enum { RANKS = 8, CALLS = 32, OK = 0, INVALID = 4, WRONG_USE = 5 };
 
 typedef struct comm {
-    int rank, n;
+    int rank, n, error;
 } comm;
 
 typedef struct call {
@@ -54,14 +54,32 @@ API int ncclCommInitAll(comm **out, int n, const int *devices)
                 return WRONG_USE; /* as NCCL refuses it */
     for (int i = 0; r == OK && i < n; i++) {
         out[i] = malloc(sizeof *out[i]);
-        *out[i] = (comm){i, n};
+        *out[i] = (comm){i, n, OK};
     }
     return r;
 }
 
+/* A communicator that failed cannot be finished: who tries waits for ever. */
 API int ncclCommDestroy(comm *c)
 {
+    if (c->error)
+        fprintf(stderr, "emulated: rank %d failed and was not aborted\n", c->rank);
     free(c);
+    return OK;
+}
+
+API int ncclCommAbort(comm *c)
+{
+    fprintf(stderr, "emulated: rank %d was aborted\n", c->rank);
+    free(c);
+    return OK;
+}
+
+API int ncclCommGetAsyncError(comm *c, int *error)
+{
+    int now = fault("ncclCommGetAsyncError");
+    c->error = now ? now : c->error;
+    *error = c->error;
     return OK;
 }
 

@@ -84,6 +84,17 @@ def test_nccl_that_fails_later():
         check(r.code == 12 and "rank" in r.err and "nccl" in r.err, f"{call}: exit {r.code}: {r.err[-300:]}")
 
 
+def test_nccl_that_fails_on_its_way():
+    """What no call returned shows when it is asked for: the rank is named, the communicators are ended before anybody waits for
+    them. Work that is merely in progress is none."""
+    for n, rank in ((5, 0), (8, 1)):
+        r = expect(12, "run", "-m", model("nano"), *ASK, *two("tensor", 1), env=gpus(2, nccl=True, FAIL=f"ncclCommGetAsyncError {n} 6"),
+                   says=rf"rank {rank}: ncclCommGetAsyncError: an emulated error \(6\)(.|\n)*rank {rank} of 2: .*ncclCommGetAsyncError")
+        equal(sorted(re.findall(r"emulated: rank \d .*", r.err)), [f"emulated: rank {i} was aborted" for i in (0, 1)], "ended")
+    want = ask(gpus(), "--device", "cuda")
+    equal(ask(gpus(2, nccl=True, FAIL="ncclCommGetAsyncError -1 7"), *two("tensor", 1), says="joined by NCCL"), want, "in progress")
+
+
 def test_P_3_all_devices_of_a_kind():
     want = ask(gpus(), "--device", "cuda")
     equal(ask(gpus(2), "--device", "cuda", "--split", "layer", "-v", says="selected=cuda:0,cuda:1 split=layer"), want, "two")

@@ -7,17 +7,20 @@
 #include "backend/cuda/cuda.h"
 
 typedef struct nccl_comm_s *nccl_comm;
-enum { NCCL_BYTES = 0, UNKNOWN = 999 }; /* ncclInt8; CUDA_ERROR_UNKNOWN */
+enum { NCCL_BYTES = 0, IN_PROGRESS = 7 }; /* ncclInt8; ncclInProgress */
+enum { UNKNOWN = 999 };                   /* CUDA_ERROR_UNKNOWN */
 
-enum { VERSION, INIT_ALL, DESTROY, BEGIN, END, ALL_GATHER, SEND, RECEIVE, TEXT };
+enum { VERSION, INIT_ALL, DESTROY, ABORT, ASYNC, BEGIN, END, ALL_GATHER, SEND, RECEIVE, TEXT };
 static const char *const names[] = {"libnccl.so.2", NULL};
-static const char *const wanted[] = {
-    "ncclGetVersion", "ncclCommInitAll", "ncclCommDestroy", "ncclGroupStart",     "ncclGroupEnd",
-    "ncclAllGather",  "ncclSend",        "ncclRecv",        "ncclGetErrorString", NULL};
+static const char *const wanted[] = {"ncclGetVersion", "ncclCommInitAll",       "ncclCommDestroy",
+                                     "ncclCommAbort",  "ncclCommGetAsyncError", "ncclGroupStart",
+                                     "ncclGroupEnd",   "ncclAllGather",         "ncclSend",
+                                     "ncclRecv",       "ncclGetErrorString",    NULL};
 
 typedef int (*version_fn)(int *version);
 typedef int (*init_fn)(nccl_comm *out, int n, const int *devices);
 typedef int (*destroy_fn)(nccl_comm c);
+typedef int (*async_fn)(nccl_comm c, int *error);
 typedef int (*group_fn)(void);
 typedef int (*gather_fn)(const void *from, void *to, size_t n, int type, nccl_comm c, cu_stream s);
 typedef int (*send_fn)(const void *from, size_t n, int type, int peer, nccl_comm c, cu_stream s);
@@ -27,7 +30,8 @@ typedef const char *(*text_fn)(int result);
 typedef struct nccl_link {
     gpu_link base;
     bnet_library lib;
-    nccl_comm comm[GPU_RANKS];
+    nccl_comm comm[GPU_RANKS]; /* NULL: aborted */
+    bnet_log log;
 } nccl_link;
 
 static nccl_link *nccl(gpu_link *l)
@@ -45,9 +49,16 @@ static void *at(gpu_ptr p)
     return (void *)(uintptr_t)p;
 }
 
-static void note(gpu_backend *be, const char *what, int result)
+static void note(nccl_link *l, int r, const char *what, int result)
 {
-    bnet_gpu_ok(be, what, result ? UNKNOWN : 0);
+    gpu_backend *be = l->base.rank[r];
+    if (result == 0)
+        return;
+    bnet_logf(&l->log, BITNET_LOG_ERROR, "cuda", "rank %d: %s: %s (%d)", r, what,
+              ((text_fn)l->lib.fn[TEXT])(result), result);
+    bnet_gpu_enter(be);
+    bnet_gpu_ok(be, what, UNKNOWN);
+    bnet_gpu_leave(be);
 }
 
 /* ---- calls ---- */
@@ -56,13 +67,14 @@ static bool begin(nccl_link *l)
 {
     if (!bnet_gpu_link_alive(&l->base))
         return false;
-    note(l->base.rank[0], "ncclGroupStart", ((group_fn)l->lib.fn[BEGIN])());
-    return gpu_alive(l->base.rank[0]);
+    int result = ((group_fn)l->lib.fn[BEGIN])();
+    note(l, 0, "ncclGroupStart", result);
+    return result == 0;
 }
 
 static void end(nccl_link *l)
 {
-    note(l->base.rank[0], "ncclGroupEnd", ((group_fn)l->lib.fn[END])());
+    note(l, 0, "ncclGroupEnd", ((group_fn)l->lib.fn[END])());
 }
 
 static void nccl_send(gpu_link *link, int from, gpu_ptr src, int to, gpu_ptr dst, size_t n_bytes)
@@ -72,11 +84,11 @@ static void nccl_send(gpu_link *link, int from, gpu_ptr src, int to, gpu_ptr dst
     if (!begin(l))
         return;
     bnet_gpu_enter(a);
-    note(a, "ncclSend",
+    note(l, from, "ncclSend",
          ((send_fn)l->lib.fn[SEND])(at(src), n_bytes, NCCL_BYTES, to, l->comm[from], stream_of(a)));
     bnet_gpu_leave(a);
     bnet_gpu_enter(b);
-    note(b, "ncclRecv",
+    note(l, to, "ncclRecv",
          ((receive_fn)l->lib.fn[RECEIVE])(at(dst), n_bytes, NCCL_BYTES, from, l->comm[to],
                                           stream_of(b)));
     bnet_gpu_leave(b);
@@ -91,7 +103,7 @@ static void nccl_all_gather(gpu_link *link, const gpu_ptr *from, const gpu_ptr *
     for (int r = 0; r < link->n; r++) {
         gpu_backend *be = link->rank[r];
         bnet_gpu_enter(be);
-        note(be, "ncclAllGather",
+        note(l, r, "ncclAllGather",
              ((gather_fn)l->lib.fn[ALL_GATHER])(at(from[r]), at(to[r]), n_bytes, NCCL_BYTES,
                                                 l->comm[r], stream_of(be)));
         bnet_gpu_leave(be);
@@ -103,6 +115,26 @@ static void nccl_all_gather(gpu_link *link, const gpu_ptr *from, const gpu_ptr *
 static void nccl_settle(gpu_link *link)
 {
     link->n_settled++;
+}
+
+/* What fails on its way shows here alone; the work of its communicator is ended, else who waits for
+ * it waits for ever. */
+static void nccl_ask(gpu_link *link)
+{
+    nccl_link *l = nccl(link);
+    bool any = false;
+    for (int r = 0; r < link->n; r++) {
+        int error = 0;
+        int result = l->comm[r] ? ((async_fn)l->lib.fn[ASYNC])(l->comm[r], &error) : 0;
+        error = error == IN_PROGRESS ? 0 : error;
+        note(l, r, "ncclCommGetAsyncError", result ? result : error);
+        any = any || result || error;
+    }
+    for (int r = 0; any && r < link->n; r++) {
+        if (l->comm[r])
+            ((destroy_fn)l->lib.fn[ABORT])(l->comm[r]);
+        l->comm[r] = NULL;
+    }
 }
 
 /* ---- opening ---- */
@@ -173,12 +205,14 @@ static nccl_link *try_nccl(gpu_backend *const *ranks, int n, const bnet_log *log
 bitnet_status bnet_cuda_link_open(gpu_backend *const *ranks, int n, const bnet_log *log,
                                   gpu_link **out, bitnet_error *err)
 {
-    static const gpu_link_calls calls = {nccl_close, nccl_send, nccl_all_gather, nccl_settle};
+    static const gpu_link_calls calls = {nccl_close, nccl_send, nccl_all_gather, nccl_settle,
+                                         nccl_ask};
     nccl_link *l = try_nccl(ranks, n, log);
     if (!l)
         return bnet_gpu_copies_open(ranks, n, out, err);
     l->base.c = &calls;
     l->base.n = n;
+    l->log = log ? *log : (bnet_log){NULL, NULL};
     memcpy(l->base.rank, ranks, (size_t)n * sizeof *ranks);
     *out = &l->base;
     return BITNET_OK;

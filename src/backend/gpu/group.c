@@ -97,6 +97,8 @@ static bitnet_status group_sync(bnet_backend *b, bitnet_error *err)
 {
     gpu_group *g = group_of(b);
     group_lock(g);
+    if (g->link->c->ask) /* before anybody waits for what will not come */
+        g->link->c->ask(g->link);
     bitnet_status st = verdict(g, true, err);
     group_unlock(g);
     return st;

@@ -174,7 +174,7 @@ bitnet_status bnet_gpu_copies_open(gpu_backend *const *ranks, int n, gpu_link **
                                    bitnet_error *err)
 {
     static const gpu_link_calls calls = {copies_close, copies_send, copies_all_gather,
-                                         copies_settle};
+                                         copies_settle, NULL};
     copies_link *l = bnet_calloc(1, sizeof *l);
     if (!l)
         return bnet_no_memory(err, "link between ranks");

@@ -23,6 +23,8 @@ typedef struct gpu_link_calls {
      */
     void (*all_gather)(gpu_link *l, const gpu_ptr *from, const gpu_ptr *to, size_t n_bytes);
     void (*settle)(gpu_link *l);
+    /* Optional: failures that showed after the calls are noted with their ranks. */
+    void (*ask)(gpu_link *l);
 } gpu_link_calls;
 
 struct gpu_link {
