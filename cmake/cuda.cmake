@@ -1,5 +1,5 @@
 # CUDA kernels: each src/backend/cuda/kernels/*.cu becomes one image (machine code for 7.5, 8.0, 9.0a and PTX for later
-# chips) that image.c carries inside the library. Without nvcc the backend is not compiled in. Nothing of the toolkit is
+# chips, or what CUDA_ARCH says) that image.c carries inside the library. Without nvcc the backend is not compiled in. Nothing of the toolkit is
 # linked: the driver's library is found at run time.
 set(BITNET_CUDA AUTO CACHE STRING "the CUDA backend: AUTO (where nvcc is found), ON, OFF")
 set(BITNET_CUDA_STORE ${CMAKE_CURRENT_LIST_DIR}/../build/cuda CACHE PATH "kernel images, shared by all builds")
@@ -20,9 +20,33 @@ endif()
 execute_process(COMMAND ${BITNET_NVCC} --version OUTPUT_VARIABLE nvcc_version)
 string(REGEX MATCH "release ([0-9]+)" nvcc_version "${nvcc_version}")
 target_compile_definitions(bnet_flags INTERFACE BITNET_CUDA_MAJOR=${CMAKE_MATCH_1}) # the least driver, too
-set(cuda_arch --generate-code=arch=compute_75,code=sm_75 --generate-code=arch=compute_80,code=sm_80
-              --generate-code=arch=compute_80,code=compute_80)
-set(cuda_hopper --generate-code=arch=compute_90a,code=sm_90a)
+# CUDA_ARCH: only for these chips, sm_80 or sm_75,sm_90a; compute_80 is PTX for later ones. Empty: all we have kernels for
+set(CUDA_ARCH "$ENV{CUDA_ARCH}" CACHE STRING "chips the CUDA kernels are compiled for; empty: sm_75 sm_80 sm_90a compute_80")
+string(REGEX REPLACE "[, ;]+" ";" cuda_archs "${CUDA_ARCH}")
+if(NOT cuda_archs)
+  set(cuda_archs sm_75 sm_80 sm_90a compute_80)
+endif()
+execute_process(COMMAND ${BITNET_NVCC} --list-gpu-code OUTPUT_VARIABLE cuda_known)
+string(REGEX REPLACE "\n" " " cuda_known "${cuda_known}")
+set(cuda_arch "")
+set(cuda_hopper "")
+list(TRANSFORM cuda_archs REPLACE "^([0-9]+a?)$" "sm_\\1")
+list(TRANSFORM cuda_archs REPLACE "^sm_90$" "sm_90a") # its own instructions are what we have it for
+foreach(arch ${cuda_archs})
+  string(REGEX REPLACE "^(sm|compute)_([0-9]+)a?$" "sm_\\2" plain ${arch})
+  if(NOT arch MATCHES "^(sm|compute)_[0-9]+a?$" OR NOT " ${cuda_known}" MATCHES " ${plain} ")
+    message(FATAL_ERROR "CUDA_ARCH=${CUDA_ARCH}: ${arch} is none of what ${BITNET_NVCC} compiles for: ${cuda_known}(with compute_ "
+                        "instead of sm_: PTX); name some of them, separated by commas, or leave it empty")
+  endif()
+  string(REGEX REPLACE "^(sm|compute)_" "compute_" virtual ${arch})
+  if(arch STREQUAL "sm_90a")
+    set(cuda_hopper --generate-code=arch=${virtual},code=${arch})
+  else()
+    list(APPEND cuda_arch --generate-code=arch=${virtual},code=${arch})
+  endif()
+endforeach()
+string(REPLACE ";" " " cuda_archs "${cuda_archs}")
+message(STATUS "CUDA kernels for ${cuda_archs}")
 file(GLOB cuda_files CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cu)
 file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cuh
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h
@@ -41,6 +65,9 @@ foreach(f ${cuda_files})
   endif()
   set(arch ${cuda_arch} ${cuda_hopper})
   if(name MATCHES "wgmma$|_sm90$") # Hopper's own instructions
+    if(NOT cuda_hopper)
+      continue()
+    endif()
     set(arch ${cuda_hopper})
   endif()
   string(REPLACE ";" "|" flags "${flags};${arch}")
@@ -71,6 +98,8 @@ file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cuda/sources.inc CONTENT "${cuda_sources}")
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cuda/sources.c PROPERTIES OBJECT_DEPENDS "${cuda_rtc}")
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cuda/images.inc CONTENT "${cuda_list}")
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cuda/archs.inc
+     CONTENT "/* generated: what the images are for */\n#define BNET_CUDA_ARCHS \"${cuda_archs}\"\n")
 target_compile_definitions(bnet_flags INTERFACE BITNET_HAVE_CUDA=1)
 target_include_directories(bnet_flags INTERFACE ${CMAKE_BINARY_DIR}/cuda)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cuda/image.c PROPERTIES OBJECT_DEPENDS "${cuda_images}")

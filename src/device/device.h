@@ -26,6 +26,10 @@ typedef enum bnet_device_kind {
 const char *bnet_device_name(bnet_device_kind k);  /* "cuda", "hip", ..., "cpu" */
 const char *bnet_device_label(bnet_device_kind k); /* "NVIDIA CUDA", ... */
 int bnet_device_max_batch(bnet_device_kind k);     /* BE-9: CPU 8, GPUs 32, NPU 16 */
+/* What the CUDA kernels of this build are compiled for: "sm_75 sm_80 sm_90a compute_80"; "": no. */
+const char *bnet_cuda_archs(void);
+/* Does any of them run on a chip of this compute capability? */
+bool bnet_cuda_serves(const char *archs, int cc_major, int cc_minor);
 /* Markdown table of what each kind is detected by, and what this build computes on (DET-19). */
 void bnet_device_matrix(const bool compiled[BNET_DEV_COUNT], bnet_str *out);
 

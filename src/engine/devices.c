@@ -53,6 +53,24 @@ static void cpu_text(const bnet_cpu_info *c, bnet_str *out)
                   (double)c->process_peak_rss / 1e6);
 }
 
+/* "yes", with the chips where there is code for some only. */
+static void compiled_text(bnet_device_kind k, const bnet_device_status *s, bnet_str *out)
+{
+    const char *archs = k == BNET_DEV_CUDA && s->compiled ? bnet_cuda_archs() : "";
+    bnet_str_addf(out, "compiled %s%s%s%s", yes(s->compiled), *archs ? " (" : "", archs,
+                  *archs ? ")" : "");
+}
+
+/* A chip without kernels, and what to do. */
+static void chip_text(bnet_device_kind k, const bnet_device_status *s, const bnet_gpu *g,
+                      bnet_str *out)
+{
+    if (k == BNET_DEV_CUDA && s->compiled && !s->fake && g->cc_major > 0 &&
+        !bnet_cuda_serves(bnet_cuda_archs(), g->cc_major, g->cc_minor))
+        bnet_str_addf(out, "  Kernels: not compiled for sm_%d%d; build with CUDA_ARCH=sm_%d%d\n",
+                      g->cc_major, g->cc_minor, g->cc_major, g->cc_minor);
+}
+
 static void info_text(const bnet_devices *d, bnet_str *out)
 {
     cpu_text(&d->cpu, out);
@@ -60,10 +78,12 @@ static void info_text(const bnet_devices *d, bnet_str *out)
     bnet_devices_summary(d, out);
     bnet_str_addf(out, "\n  compiled: %s, available: %s, WebGPU: %s\n", yes(bnet_gpu_compiled(d)),
                   yes(bnet_gpu_available_runtime(d)), yes(d->wgpu));
-    for (int k = 0; k < BNET_DEV_CPU; k++)
-        bnet_str_addf(out, "  %s: compiled %s, available %s%s\n",
-                      bnet_device_name((bnet_device_kind)k), yes(d->kind[k].compiled),
-                      yes(d->kind[k].available), d->kind[k].fake ? " (fake)" : "");
+    for (int k = 0; k < BNET_DEV_CPU; k++) {
+        bnet_str_addf(out, "  %s: ", bnet_device_name((bnet_device_kind)k));
+        compiled_text((bnet_device_kind)k, &d->kind[k], out);
+        bnet_str_addf(out, ", available %s%s\n", yes(d->kind[k].available),
+                      d->kind[k].fake ? " (fake)" : "");
+    }
 }
 
 static void list_text(const bnet_devices *d, bnet_str *out)
@@ -71,9 +91,9 @@ static void list_text(const bnet_devices *d, bnet_str *out)
     for (int k = 0; k < BNET_DEV_COUNT; k++) {
         const bnet_device_status *s = &d->kind[k];
         bnet_device_kind kind = (bnet_device_kind)k;
-        bnet_str_addf(out, "%s (%s): compiled %s, available %s%s", bnet_device_name(kind),
-                      bnet_device_label(kind), yes(s->compiled), yes(s->available),
-                      s->fake ? " (fake)" : "");
+        bnet_str_addf(out, "%s (%s): ", bnet_device_name(kind), bnet_device_label(kind));
+        compiled_text(kind, s, out);
+        bnet_str_addf(out, ", available %s%s", yes(s->available), s->fake ? " (fake)" : "");
         if (s->available && !s->fake && k != BNET_DEV_CPU)
             bnet_str_addf(out, " by %s", s->source);
         if (s->version[0])
@@ -85,8 +105,10 @@ static void list_text(const bnet_devices *d, bnet_str *out)
         if (s->reason[0])
             bnet_str_addf(out, ": %s", s->reason);
         bnet_str_putc(out, '\n');
-        for (int i = 0; i < s->n_gpus; i++)
+        for (int i = 0; i < s->n_gpus; i++) {
             bnet_gpu_text(&s->gpus[i], out);
+            chip_text(kind, s, &s->gpus[i], out);
+        }
         bnet_topology_text(kind, s, out);
     }
     cpu_text(&d->cpu, out);

@@ -63,6 +63,8 @@ static json_t *kind_json(bnet_device_kind k, const bnet_device_status *s, bool *
     put(o, "device", json_string(bnet_device_name(k)), ok);
     put(o, "label", json_string(bnet_device_label(k)), ok);
     put(o, "compiled", json_boolean(s->compiled), ok);
+    put(o, "architectures",
+        text_or_null(k == BNET_DEV_CUDA && s->compiled ? bnet_cuda_archs() : ""), ok);
     put(o, "available", json_boolean(s->available), ok);
     put(o, "fake", json_boolean(s->fake), ok);
     put(o, "runnable", json_boolean(s->runnable), ok);

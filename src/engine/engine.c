@@ -147,7 +147,7 @@ static bitnet_status open_weights(bitnet_engine *e, const bitnet_engine_options 
     if (st != BITNET_OK)
         return st;
     st = open_on(e, o, err ? err : &why);
-    bool device = st == BITNET_MEMORY || st == BITNET_NOT_AVAILABLE;
+    bool device = st == BITNET_MEMORY || st == BITNET_NOT_AVAILABLE || st == BITNET_NOT_COMPILED;
     if (!device || !e->selection.is_auto || e->selection.kind == BNET_DEV_CPU || r->strict)
         return st;
     bnet_backend_close(e->backend);

@@ -4,7 +4,7 @@
  * the fast kernels are, as emulated_fast.c means them. Tests find it by LD_LIBRARY_PATH.
  *
  * BITNET_EMULATED_FAIL="NAME N CODE": the N-th call of that function fails with the code.
- * BITNET_EMULATED_WITHOUT="KERNEL CODE": that kernel is not in any image, or cannot be compiled.
+ * BITNET_EMULATED_WITHOUT="KERNEL[,KERNEL] CODE": they are not in any image, or cannot be compiled.
  * BITNET_EMULATED_WRONG="KERNEL": what it computes is not what it should be (emulated_spoil.c,
  * emulated_plain.c).
  * BITNET_EMULATED_REFUSE="cooperative CODE": launches of that kind; "both CODE": those that may
@@ -660,11 +660,12 @@ static void *symbol(const char *name)
 
 API int cuModuleGetFunction(void **out, void *m, const char *name)
 {
-    const char *without = getenv("BITNET_EMULATED_WITHOUT");
-    char which[64];
-    int code;
-    if (without && sscanf(without, "%63s %d", which, &code) == 2 && strcmp(which, name) == 0)
-        return code;
+    const char *without = getenv("BITNET_EMULATED_WITHOUT"),
+               *code = strchr(without ? without : "", ' ');
+    size_t n = strlen(name);
+    for (const char *at = without; at && code; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strncmp(at, name, n) == 0 && (at[n] == ',' || at[n] == ' '))
+            return atoi(code);
     void *f = symbol(name);
     *out = f ? bnet_emulated_function(m, name, f) : NULL;
     return *out ? OK : NOT_FOUND;

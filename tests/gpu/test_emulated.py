@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
-from harness import BITNET, QUICK, Skip, check, equal, expect, fails, main, model, run, temp  # noqa: E402
+from harness import BITNET, QUICK, Skip, check, equal, expect, fails, main, model, run, shared, temp  # noqa: E402
 
 BUILD = os.environ.get("BITNET_BUILD", os.path.dirname(BITNET))
 EMULATED = os.path.join(BUILD, "emulated")
@@ -190,6 +190,24 @@ def test_K_27_run_asks_for_no_more_than_it_needs():
         down[n] = r.json()["stats"]["performance"]
     equal(down[30]["d2h_bytes"] - down[10]["d2h_bytes"], 20 * 64 * 8, "64 logits with their ids a token")
     equal(down[30]["d2h"] - down[10]["d2h"], 20, "one transfer a token")
+
+
+def test_C_4_weights_move_on_demand():
+    """To the device when a model is opened to compute there, all of the file's weights once, whatever their type; not for the
+    CPU, nor to take a text apart."""
+    need()
+    for kind in ("i2_s", "tq2_0", "tq1_0", "f16"):
+        gguf = temp(f"moved-{kind}.gguf")
+        expect(0, "convert", shared("story-model", "nano"), gguf, "--type", kind)
+        args = ("run", "-m", gguf, "-p", "abc", "--greedy", "-n", "6", "--ignore-eos", "--kv", "f32", "-v", "--device")
+        r = expect(0, *args, "cuda", env=with_gpu(90))
+        moved = re.findall(r"([\d.]+) MB of weights brought to the device", r.err)
+        equal(len(moved), 1, kind)
+        check(abs(float(moved[0]) * 1e6 / os.path.getsize(gguf) - 1) < 0.15, f"{kind}: {moved}, {os.path.getsize(gguf)} bytes")
+        cpu = expect(0, *args, "cpu", env=with_gpu(90))
+        equal(r.raw, cpu.raw, kind)
+        check("brought to the device" not in cpu.err, cpu.err)
+    check("brought" not in expect(0, "tokenize", "-m", gguf, "-v", "abc", env=with_gpu(90)).err, "tokenize")
 
 
 def test_memory_is_what_was_computed():
@@ -373,10 +391,10 @@ def test_steps_that_cannot_be_recorded_are_launched():
 
 def test_failures_while_opening():
     for fault, says in (("cuInit 1 100", "no CUDA device"), ("cuDevicePrimaryCtxRetain 1 46", "busy or in exclusive mode"),
-                        ("cuMemHostAlloc 1 2", "pinned memory"), ("cuModuleLoadData -1 209", "no kernels for this GPU"),
+                        ("cuMemHostAlloc 1 2", "pinned memory"), ("cuModuleLoadData -1 209", "not compiled for sm_90"),
                         ("cuMemAlloc 3 2", "do not fit|memory"), ("cuMemcpyHtoD 2 700", "CUDA_ERROR_ILLEGAL_ADDRESS")):
         r = run("run", "-m", model("nano"), *ASK, "--device", "cuda", env=with_gpu(90, FAIL=fault))
-        check(r.code in (6, 12) and re.search(says, r.err), f"{fault}: exit {r.code}: {r.err[:300]}")
+        check(r.code in (6, 11, 12) and re.search(says, r.err), f"{fault}: exit {r.code}: {r.err[:300]}")
         expect(0, "run", "-m", model("nano"), *ASK, "--device", "auto", env=with_gpu(90, FAIL=fault))
 
 

@@ -14,6 +14,7 @@ enum { /* CUdevice_attribute */
        MAX_SHARED_OPTIN = 97,
        POOLS_SUPPORTED = 115,
 };
+enum { NO_BINARY = 209 }; /* CUDA_ERROR_NO_BINARY_FOR_GPU */
 enum { STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1 };
 enum { POOL_RELEASE_THRESHOLD = 4, POOL_PINNED = 1, POOL_ON_DEVICE = 1 };
 enum {
@@ -387,15 +388,33 @@ static int load_images(cuda_driver *c)
 {
     const void *image;
     size_t n_bytes;
-    int failed = 209; /* CUDA_ERROR_NO_BINARY_FOR_GPU */
-    for (size_t i = 0; (image = bnet_cuda_image(i, &n_bytes)) && c->n_modules < CU_MODULES; i++) {
+    int failed = NO_BINARY;
+    size_t i = 0;
+    for (; (image = bnet_cuda_image(i, &n_bytes)) && c->n_modules < CU_MODULES; i++) {
         int r = c->cu.module_load(&c->modules[c->n_modules], image);
         if (r == 0)
             c->n_modules++;
-        else if (r != 209)
+        else if (r != NO_BINARY)
             return r;
     }
+    c->base.code_major = c->base.gpu.cc_major;
+    c->base.code_minor = c->base.gpu.cc_minor;
+    bool own = strstr(bnet_cuda_archs(), "sm_90a") && c->n_modules == i;
+    if (!own && c->base.gpu.cc_major >= 9) { /* later chips run what earlier ones do */
+        c->base.code_major = 8;
+        c->base.code_minor = 9;
+    }
     return c->n_modules ? 0 : failed;
+}
+
+static bitnet_status not_compiled(const bnet_gpu *g, bitnet_error *err)
+{
+    return bnet_fail(err, BITNET_NOT_COMPILED,
+                     "cuda: device %d (%s): this build is not compiled for sm_%d%d, it has kernels "
+                     "for %s; build it with CUDA_ARCH=sm_%d%d and a CUDA toolkit that knows the "
+                     "chip, or use --device cpu",
+                     g->device_id, g->name, g->cc_major, g->cc_minor, bnet_cuda_archs(),
+                     g->cc_major, g->cc_minor);
 }
 
 /* Steps in order; the name of the one that failed. */
@@ -435,7 +454,8 @@ bitnet_status bnet_cuda_driver_open(const bnet_loader *loader, int index, gpu_dr
     bitnet_status st = find_library(c, err);
     int r = st == BITNET_OK ? start(c, index, &what) : 0;
     if (r != 0)
-        st = cuda_explain(&c->base, what, r, err);
+        st =
+            r == NO_BINARY ? not_compiled(&c->base.gpu, err) : cuda_explain(&c->base, what, r, err);
     if (st != BITNET_OK) {
         cuda_close(&c->base);
         return st;

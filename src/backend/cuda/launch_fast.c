@@ -14,7 +14,7 @@ void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
     gpu_dims d = {.grid = {l->grid[0], l->grid[1], l->grid[2]},
                   .block = {l->block, 1, 1},
                   .shared_bytes = l->shared,
-                  .flags = be->d->gpu.cc_major >= 9 ? flags : 0};
+                  .flags = be->caps.cc_major >= 9 ? flags : 0};
     bnet_gpu_launch(be, k, symbol, &d, args);
 }
 
@@ -110,7 +110,7 @@ void bnet_cuda_head_batch(gpu_backend *be, const bnet_kernel_record *k, const gp
     bnet_cu_launch split = bnet_head_split_launch(&a), product = bnet_head_batch_launch(&a);
     gpu_dims d = {.grid = {split.grid[0], 1, 1},
                   .block = {split.block, 1, 1},
-                  .flags = be->d->gpu.cc_major >= 9 ? GPU_OVERLAP : 0};
+                  .flags = be->caps.cc_major >= 9 ? GPU_OVERLAP : 0};
     bool wgmma = bnet_gpu_has(be, k, 2); /* 9.0 */
     product.shared += wgmma ? 1024 : 0;
     bnet_gpu_launch_more(be, k, 1, &d, &a);
@@ -137,7 +137,7 @@ void bnet_cuda_head_batch_q(gpu_backend *be, const bnet_kernel_record *k, const 
     bnet_cu_launch product = bnet_head_qbatch_launch(&a, shared_max(be));
     gpu_dims d = {.grid = {split.grid[0], 1, 1},
                   .block = {split.block, 1, 1},
-                  .flags = be->d->gpu.cc_major >= 9 ? GPU_OVERLAP : 0};
+                  .flags = be->caps.cc_major >= 9 ? GPU_OVERLAP : 0};
     bnet_gpu_launch_more(be, k, 0, &d, &a);
     int symbol = 1 + (int)bnet_head_qbatch_tokens(a.n_tokens) / 32;
     bnet_cuda_run(be, k, symbol, &product, GPU_OVERLAP, &a);
@@ -164,7 +164,7 @@ void bnet_cuda_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int
     gpu_dims d = {.grid = {merge.grid[0], merge.grid[1], merge.grid[2]},
                   .block = {merge.block, 1, 1},
                   .shared_bytes = merge.shared,
-                  .flags = be->d->gpu.cc_major >= 9 ? GPU_OVERLAP : 0};
+                  .flags = be->caps.cc_major >= 9 ? GPU_OVERLAP : 0};
     bnet_gpu_launch_more(be, k, many ? 3 : 1, &d, &a);
 }
 
@@ -209,7 +209,7 @@ bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a)
 static uint32_t cluster_of(const gpu_backend *be, const bnet_cu_attn_args *a)
 {
     uint32_t blocks = a->n_tokens * a->n_kv_heads, c = 8;
-    if (be->d->gpu.cc_major < 9 || a->kv_type != BITNET_KV_F16 || a->head_dim != 128 ||
+    if (be->caps.cc_major < 9 || a->kv_type != BITNET_KV_F16 || a->head_dim != 128 ||
         a->n_heads / a->n_kv_heads > 8)
         return 0;
     while (c > 1 && c * blocks > 2 * (uint32_t)be->d->gpu.multiprocessors)

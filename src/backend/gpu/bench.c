@@ -243,3 +243,35 @@ void bnet_gpu_bench_shape(bnet_bench *b, bnet_launch_shape *out)
         *out = bnet_gpu_launch_shape(be, be->last.kernel, be->last.symbol, &be->last.dims);
     bnet_gpu_leave(be);
 }
+
+/* ---- the memory ---- */
+
+enum { COPY_BYTES = 256 << 20, COPIES = 4, COPIES_AT_ONCE = 4 };
+
+/* The best of a few copies inside the device, each byte read and written; 0: no room for them, or
+ * they failed. */
+double bnet_gpu_read_limit(bnet_backend *b)
+{
+    gpu_backend *be = gpu_of(b);
+    const gpu_calls *c = be->d->c;
+    size_t n = (size_t)BNET_MIN(be->d->gpu.total_memory / 64, (uint64_t)COPY_BYTES);
+    double best = 0;
+    bnet_gpu_enter(be);
+    gpu_ptr p = bnet_gpu_take(be, 2 * n, &be->other_bytes);
+    for (int i = 0; p && i < COPIES; i++) {
+        bnet_gpu_ok(be, "waiting for the device", c->wait(be->d));
+        double start = bnet_now_ms();
+        for (int k = 0; k < COPIES_AT_ONCE && gpu_alive(be); k++)
+            bnet_gpu_ok(be, "copying", c->copy(be->d, p, p + n, n));
+        bnet_gpu_ok(be, "waiting for the device", c->wait(be->d));
+        double ms = bnet_now_ms() - start;
+        if (!gpu_alive(be))
+            break;
+        best = BNET_MAX(best, ms > 0 ? 2.0 * COPIES_AT_ONCE * (double)n / ms / 1e6 : 0);
+    }
+    bnet_gpu_give(be, p, 2 * n, &be->other_bytes);
+    if (!gpu_alive(be) && bnet_gpu_verdict(be, NULL) != BITNET_OK) /* nobody else asks for it */
+        best = 0;
+    bnet_gpu_leave(be);
+    return best;
+}

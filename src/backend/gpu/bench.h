@@ -1,4 +1,4 @@
-/* bench.h - entries of the table that measure single kernels. */
+/* bench.h - entries of the table that measure: single kernels, and how fast memory is read. */
 #ifndef BNET_GPU_BENCH_H
 #define BNET_GPU_BENCH_H
 
@@ -9,5 +9,6 @@ bitnet_status bnet_gpu_bench_new(bnet_backend *b, const bnet_kernel_query *q, bn
 double bnet_gpu_bench_run(bnet_bench *b, const bnet_kernel_record *k);
 void bnet_gpu_bench_shape(bnet_bench *b, bnet_launch_shape *out);
 void bnet_gpu_bench_free(bnet_bench *b);
+double bnet_gpu_read_limit(bnet_backend *b); /* GB/s; 0: it could not be measured */
 
 #endif

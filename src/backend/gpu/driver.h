@@ -78,8 +78,9 @@ typedef struct gpu_calls {
 struct gpu_driver {
     const gpu_calls *c;
     bnet_gpu gpu;
-    double open_ms;   /* library, context and kernels */
-    char version[32]; /* of the interface, "CUDA 13.0" */
+    int code_major, code_minor; /* compute capability up to which its kernels were loaded */
+    double open_ms;             /* library, context and kernels */
+    char version[32];           /* of the interface, "CUDA 13.0" */
 };
 
 #endif

@@ -10,7 +10,7 @@
 /* Few threads bring weights faster than all: those of a processor's every core wait for each other,
  * for the driver's and where the system maps a file's pages. */
 enum { LOAD_THREADS = 4 };
-enum { COPY_BYTES = 256 << 20, COPIES = 4, COPIES_AT_ONCE = 4, FEW_ROWS = 8 };
+enum { FEW_ROWS = 8 };
 
 /* ---- who is inside, what failed ---- */
 
@@ -281,34 +281,6 @@ static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
     bnet_gpu_leave(be);
 }
 
-/* The best of a few copies inside the device, each byte read and written; 0: no room for them, or
- * they failed. */
-static double gpu_read_limit(bnet_backend *b)
-{
-    gpu_backend *be = gpu_of(b);
-    const gpu_calls *c = be->d->c;
-    size_t n = (size_t)BNET_MIN(be->d->gpu.total_memory / 64, (uint64_t)COPY_BYTES);
-    double best = 0;
-    bnet_gpu_enter(be);
-    gpu_ptr p = bnet_gpu_take(be, 2 * n, &be->other_bytes);
-    for (int i = 0; p && i < COPIES; i++) {
-        bnet_gpu_ok(be, "waiting for the device", c->wait(be->d));
-        double start = bnet_now_ms();
-        for (int k = 0; k < COPIES_AT_ONCE && gpu_alive(be); k++)
-            bnet_gpu_ok(be, "copying", c->copy(be->d, p, p + n, n));
-        bnet_gpu_ok(be, "waiting for the device", c->wait(be->d));
-        double ms = bnet_now_ms() - start;
-        if (!gpu_alive(be))
-            break;
-        best = BNET_MAX(best, ms > 0 ? 2.0 * COPIES_AT_ONCE * (double)n / ms / 1e6 : 0);
-    }
-    bnet_gpu_give(be, p, 2 * n, &be->other_bytes);
-    if (!gpu_alive(be) && bnet_gpu_verdict(be, NULL) != BITNET_OK) /* nobody else asks for it */
-        best = 0;
-    bnet_gpu_leave(be);
-    return best;
-}
-
 static void gpu_weights_done(bnet_backend *b, const bnet_log *log)
 {
     const gpu_backend *be = gpu_of(b);
@@ -392,7 +364,7 @@ static bnet_backend_vtable table_of(const char *name)
                              .profile = bnet_gpu_profile,
                              .profile_read = bnet_gpu_profile_read,
                              .plain = bnet_gpu_plain,
-                             .read_limit = gpu_read_limit};
+                             .read_limit = bnet_gpu_read_limit};
     bnet_gpu_fill_ops(&v);
     return v;
 }
@@ -473,8 +445,8 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     be->log = w->log ? *w->log : (bnet_log){NULL, NULL};
     be->caps = (bnet_capabilities){
         .device = w->device,
-        .cc_major = d->gpu.cc_major,
-        .cc_minor = d->gpu.cc_minor,
+        .cc_major = d->code_major,
+        .cc_minor = d->code_minor,
         .tensor_cores = bnet_gpu_capabilities(d->gpu.cc_major, d->gpu.cc_minor).tensor_cores,
         .builds = 1u << w->device};
     bnet_gpu_lock_init(&be->lock);

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Which chips the CUDA kernels are compiled for is said when a build is configured (DET-18): CUDA_ARCH=sm_80. Nothing else is in
+the images, the command lists it, and a chip that none of them serves is refused by name, with the remedy."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+from harness import BITNET, Skip, check, equal, expect, fails, main, model, temp  # noqa: E402
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+BUILD = os.environ.get("BITNET_BUILD", os.path.dirname(BITNET))
+EMULATED = os.path.join(BUILD, "emulated")
+ASK = ("run", "-m", model("nano"), "-p", "Once upon a time", "--greedy", "-n", "12")
+
+
+def with_gpu(cc, **more):
+    if not os.path.exists(os.path.join(EMULATED, "libcuda.so.1")):
+        raise Skip("the CUDA backend is not compiled in")
+    return {"LD_LIBRARY_PATH": EMULATED, "BITNET_EMULATED_CC": str(cc), **{"BITNET_EMULATED_" + k: str(v) for k, v in more.items()}}
+
+
+def built_for():
+    with open(os.path.join(BUILD, "cuda", "archs.inc"), encoding="utf-8") as f:
+        return re.search('"(.*)"', f.read()).group(1)
+
+
+def configure(name, arch):
+    with_gpu(50)
+    folder = temp(name)
+    with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as f:
+        nvcc = re.search("BITNET_NVCC:FILEPATH=(.*)", f.read()).group(1)
+    r = subprocess.run(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DBITNET_TESTS=OFF", "-DBITNET_CUDA=ON", f"-DCUDA_ARCH={arch}",
+                        f"-DBITNET_NVCC={nvcc}", f"-DBITNET_CUDA_STORE={folder}/store"], capture_output=True, text=True, check=False)
+    return folder, nvcc, r
+
+
+def test_DET_18_a_build_for_one_chip():
+    folder, nvcc, r = configure("sm_80", "sm_80")
+    check(r.returncode == 0 and "CUDA kernels for sm_80\n" in r.stdout, r.stdout[-500:] + r.stderr[-500:])
+    with open(os.path.join(folder, "build.ninja"), encoding="utf-8") as f:
+        equal(set(re.findall(r",code=(\w+)", f.read())), {"sm_80"}, "code")
+    with open(os.path.join(folder, "cuda", "images.inc"), encoding="utf-8") as f:
+        images = f.read()
+    check("IMAGE(w2_gemv," in images and "wgmma" not in images and "_sm90" not in images, images)
+    dump = os.path.join(os.path.dirname(nvcc), "cuobjdump")
+    if not os.path.exists(dump) or not shutil.which("ninja"):
+        return
+    subprocess.run(["ninja", "-C", folder, "cuda/embed.fatbin"], check=True, stdout=subprocess.DEVNULL)
+    out = subprocess.run([dump, "--list-elf", "--list-ptx", os.path.join(folder, "cuda", "embed.fatbin")], capture_output=True,
+                         text=True, check=False).stdout
+    equal(re.findall(r"sm_\d+a?", out), ["sm_80"], out)
+
+
+def test_DET_18_lists_and_mistakes():
+    _, _, r = configure("several", "75, sm_90,compute_80")
+    check("CUDA kernels for sm_75 sm_90a compute_80\n" in r.stdout, r.stdout[-500:] + r.stderr[-500:])
+    for wrong in ("sm_12", "ampere", "sm_80,gfx90a"):
+        _, _, r = configure("wrong", wrong)
+        check(r.returncode != 0 and re.search(r"is none of what \S+nvcc\s+compiles\s+for:", r.stderr), r.stderr[-500:])
+
+
+def test_DET_18_the_command_says_which():
+    env = with_gpu(61)
+    check(f"compiled yes ({built_for()}), available yes" in expect(0, "devices", env=env).out, "devices")
+    check(f"cuda: compiled yes ({built_for()}), available yes" in expect(0, "info", env=env).out, "info")
+    equal(json.loads(expect(0, "devices", "--json", env=env).out)["devices"][0]["architectures"], built_for(), "JSON")
+    check("Kernels: not compiled for sm_61; build with CUDA_ARCH=sm_61" in expect(0, "devices", env=env).out, "sm_61")
+    check("not compiled for" not in expect(0, "devices", env=with_gpu(90)).out, "sm_90")
+
+
+def test_DET_18_a_chip_without_kernels():
+    env = with_gpu(61, FAIL="cuModuleLoadData -1 209")
+    says = (rf"cuda: device 0 \(emulated device\): this build is not compiled for sm_61, it has kernels for {built_for()}; build it with "
+            "CUDA_ARCH=sm_61 and a CUDA toolkit that knows the chip, or use --device cpu")
+    fails(11, *ASK, "--device", "cuda", env=env, says=says)
+    fails(11, *ASK, "--device", "auto", "--strict", env=env, says=says)
+    equal(expect(0, *ASK, "--device", "auto", env=env, says=says).out, expect(0, *ASK, "--device", "cpu").out, "text")
+
+
+def hoppers():
+    """Symbols of kernels that Hopper alone runs."""
+    with open(os.path.join(ROOT, "src", "backend", "cuda", "kernels.inc"), encoding="utf-8") as f:
+        rows = [line for line in f if '"sm_90a"' in line]
+    return ",".join(" ".join(re.search('"([^"]*)"', row).group(1) for row in rows).split())
+
+
+def test_DET_18_later_chips_run_what_earlier_ones_do():
+    """A chip after Hopper has PTX, and none of Hopper's own kernels: they are not chosen, nothing is asked of them."""
+    path = temp("later.json")
+    env = with_gpu(100, FAIL="cuModuleLoadData 1 209", WITHOUT=f"{hoppers()} 500")
+    r = expect(0, *ASK, "--device", "cuda", "--receipt", path, env=env)
+    equal(r.out, expect(0, *ASK, "--device", "cpu").out, "text")
+    with open(path, encoding="utf-8") as f:
+        receipt = json.load(f)
+    check("compute capability 10.0" in receipt["environment"]["GPU_DEVICE"], receipt["environment"])
+    check("i2s_gpu_gemv" in receipt["kernels"] and not any("wgmma" in k or "tiles" in k for k in receipt["kernels"]), receipt["kernels"])
+    long = " ".join(["The little dog saw a big red ball."] * 12)
+    args = ("run", "-m", model("nano"), "--greedy", "-n", "4", "-p", long, "--device")
+    equal(expect(0, *args, "cuda", env=env).out, expect(0, *args, "cpu").out, "a long prompt")
+
+
+if __name__ == "__main__":
+    main(globals())
