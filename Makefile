@@ -8,9 +8,9 @@ BENCH_ARGS ?=
 T ?=
 FUZZ_SECONDS ?= 60
 export FUZZ_SECONDS
-ifdef CUDA_ARCH # make CUDA_ARCH=sm_80: kernels for these chips only; default: for all
+# make CUDA_ARCH=sm_80: kernels for these chips only; default: for all
+CUDA_ARCH ?=
 export CUDA_ARCH
-endif
 
 .PHONY: all build run test test-all test-gpu bench lint install clean help
 .DEFAULT_GOAL := all
