@@ -673,8 +673,8 @@ typedef struct bitnet_accuracy {
     const char *kernel, *op, *format, *dtype, *agreement;
     uint64_t m, n, k;
     bitnet_verdict verdict;
-    double max_error; /* largest absolute difference */
-    double bound;     /* of it, relative to the largest value of the row; 0: equal bits */
+    double max_error; /* largest difference, as a share of the largest value of its row */
+    double bound;     /* the most that may be; 0: equal bits */
     char note[160];   /* what it was compared with; what differs; why it was skipped */
 } bitnet_accuracy;
 

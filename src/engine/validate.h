@@ -26,7 +26,7 @@ typedef struct case_shape {
  * token is the one or the other. */
 typedef enum case_fill { CASE_RANDOM, CASE_EXTREME_PLUS, CASE_EXTREME_MINUS } case_fill;
 
-enum { CASE_BUFFERS = 4, CASE_HEAD = 64 }; /* width of heads where nothing else is said */
+enum { CASE_BUFFERS = 5, CASE_HEAD = 64 }; /* width of heads where nothing else is said */
 
 typedef struct kernel_case {
     bnet_backend *be;
@@ -34,6 +34,7 @@ typedef struct kernel_case {
     case_shape s;
     case_fill fill;
     int variant; /* of cases that tell apart more than shapes */
+    bool other;  /* the other way a kernel can be called */
     uint64_t seed;
     /* a weight and what it was made of */
     bnet_tensor tensor;

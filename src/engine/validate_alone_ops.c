@@ -196,7 +196,7 @@ static void run_tiles(kernel_case *c)
 
 static bool alone_tiles(kernel_case *c)
 {
-    return call(c, (bnet_alone){.y = c->buf[0]});
+    return call(c, (bnet_alone){.y = c->buf[0], .way = c->variant});
 }
 
 /* ---- cache and attention; the shape's k is the width of a head ---- */
@@ -207,31 +207,50 @@ static bool open_append(kernel_case *c)
     return bnet_case_cache(c) && bnet_case_rope(c);
 }
 
+static void rotate(kernel_case *c, int n_heads, int buffer)
+{
+    bnet_op_rope(c->be, &c->rope, c->buf[2], (int)c->s.m, n_heads, c->buf[buffer]);
+}
+
+/* The other way: without the queries. */
 static void run_append(kernel_case *c)
 {
-    const bnet_kv_shape *s = &c->kv_shape;
     bnet_op_rope_table(c->be, &c->rope, &c->step, c->buf[2]);
-    bnet_op_rope(c->be, &c->rope, c->buf[2], (int)c->s.m, s->n_heads, c->buf[3]);
-    bnet_op_rope(c->be, &c->rope, c->buf[2], (int)c->s.m, s->n_kv_heads, c->buf[0]);
+    if (!c->other)
+        rotate(c, c->kv_shape.n_heads, 3);
+    rotate(c, c->kv_shape.n_kv_heads, 0);
     bnet_op_kv_append(c->be, &c->step, 0, c->buf[0], c->buf[1]);
 }
 
 static bool alone_append(kernel_case *c)
 {
     bnet_op_rope_table(c->be, &c->rope, &c->step, c->buf[2]);
-    return call(c, (bnet_alone){.x = c->buf[3], .k = c->buf[0], .v = c->buf[1], .cs = c->buf[2]});
+    return call(
+        c, (bnet_alone){
+               .x = c->other ? NULL : c->buf[3], .k = c->buf[0], .v = c->buf[1], .cs = c->buf[2]});
 }
 
-static void run_attention(kernel_case *c)
+/* The same and the result. */
+static bool open_prefill(kernel_case *c)
 {
+    return open_append(c) && bnet_case_buffer(c, (size_t)(c->s.m * c->s.n), false);
+}
+
+/* The other way: queries are rotated inside. */
+static void run_prefill(kernel_case *c)
+{
+    bnet_op_rope_table(c->be, &c->rope, &c->step, c->buf[2]);
+    if (c->other)
+        rotate(c, c->kv_shape.n_heads, 3);
     bnet_op_kv_append(c->be, &c->step, 0, c->buf[0], c->buf[1]);
-    bnet_op_attention(c->be, &c->step, 0, c->kv_shape.n_heads, c->buf[2], c->buf[3]);
+    bnet_op_attention(c->be, &c->step, 0, c->kv_shape.n_heads, c->buf[3], c->buf[4]);
 }
 
 static bool alone_prefill(kernel_case *c)
 {
+    bnet_op_rope_table(c->be, &c->rope, &c->step, c->buf[2]);
     bnet_op_kv_append(c->be, &c->step, 0, c->buf[0], c->buf[1]);
-    return call(c, (bnet_alone){.x = c->buf[2], .y = c->buf[3]});
+    return call(c, (bnet_alone){.x = c->buf[3], .y = c->buf[4], .cs = c->other ? c->buf[2] : NULL});
 }
 
 /* ---- the step ---- */
@@ -395,7 +414,7 @@ static const alone_op ops[] = {
     {"norm_tiles", bnet_case_norm_quantize, run_norm_quantize, alone_norm, compare_act},
     {"linear_tiles", open_tiles, run_tiles, alone_tiles, compare_result},
     {"rope_append", open_append, run_append, alone_append, compare_cache},
-    {"prefill", bnet_case_attention, run_attention, alone_prefill, compare_result},
+    {"prefill", open_prefill, run_prefill, alone_prefill, compare_result},
     {"step", open_step, run_step, alone_step, compare_ids},
     {"topk", open_best, run_best, alone_best, compare_best},
     {"gather", open_gather, run_gather, NULL, compare_result},

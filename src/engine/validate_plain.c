@@ -2,6 +2,7 @@
  * scalar functions of the CPU on the same made-up data. */
 #include "engine/validate.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -189,8 +190,8 @@ static void judge(const plain_case *c, bitnet_accuracy *a)
         if (!(d <= off) && !isnan(off)) /* not-a-number stays */
             off = d;
     }
-    a->max_error = off;
-    if (a->bound > 0 && off <= a->bound * most)
+    a->max_error = off / BNET_MAX(most, (double)FLT_MIN);
+    if (a->bound > 0 && a->max_error <= a->bound)
         return;
     a->verdict = BITNET_VERDICT_FAIL;
     snprintf(a->note, sizeof a->note, "differs from the scalar function by up to %g", off);

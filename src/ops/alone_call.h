@@ -8,9 +8,13 @@
 /* A kernel that serves inside whole passes only, by itself, so that it can be checked. By the
  * record's op; what is not listed is not looked at:
  *   norm_quantize, norm_tiles  x [m][n], w (of the norm), eps -> act, its rows as elsewhere
- *   linear_tiles               act [m], w -> y [m][N]
- *   rope_append                step, rope, cs, x (queries), k, v -> x, the cache's layer 0
- *   prefill                    step, x (queries), the cache's layer 0 -> y
+ *   linear_tiles               act [m], w, way: which of the row's kernels, from 1; 0: the one for
+ *                              the shape -> y [m][N]
+ *   rope_append                step, rope, cs, x (queries; NULL: none), k, v -> x, the cache's
+ * layer
+ *                              0
+ *   prefill                    step, x (queries), cs, rope (cs NULL: queries are rotated), the
+ *                              cache's layer 0 -> y
  *   topk                       x [m][n] -> y [m][BNET_BEST], ids [m][BNET_BEST], -1: no more
  *   step                       step -> ids [3][T]: ids, positions, timelines as kernels see them */
 typedef struct bnet_alone {
@@ -20,7 +24,7 @@ typedef struct bnet_alone {
     const struct bnet_weight *w;
     struct bnet_buffer *x, *k, *v, *cs, *y, *ids;
     const struct bnet_act8 *act;
-    int m, n_heads;
+    int m, n_heads, way;
     size_t n;
     float eps;
 } bnet_alone;

@@ -461,6 +461,7 @@ typedef struct bnet_tee_report {
     uint64_t n_differ;  /* operations whose results were not accepted */
     uint64_t n_ties;    /* int8 values accepted one apart, on a rounding tie */
     double max_error;   /* largest |first - second| of finite float results */
+    double max_share;   /* the same, of the largest value of its row */
     bnet_tee_diff diff; /* valid if n_differ > 0 */
 } bnet_tee_report;
 

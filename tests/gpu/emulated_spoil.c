@@ -95,6 +95,7 @@ static const struct {
               {"bnet_w2_tiles_128", false, after_w2},
               {"bnet_w2_tiles_256", false, after_w2},
               {"bnet_w2_prompt", false, after_w2},
+              {"bnet_w2_prompt_96", false, after_w2},
               {"bnet_rope_append", false, after_append},
               {"bnet_rope_append.k", true, before_append},
               {"bnet_attn_prefill_f16_64", false, after_attention},

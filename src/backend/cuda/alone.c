@@ -64,6 +64,24 @@ static void norm_tiles(gpu_backend *be, const bnet_alone *a)
     tiled_close(be, &t);
 }
 
+/* One of the row's kernels, with the columns divided where they can be. */
+static void one_way(gpu_backend *be, const bnet_alone *a, const cuda_w2_call *c)
+{
+    int symbol = a->way - 1;
+    bnet_cu_gemm_args g = {.m = c->m,
+                           .act = c->act,
+                           .n_tokens = c->n_tokens,
+                           .epilogue = c->epilogue,
+                           .splits = c->m.n_chunks > 1 ? 2 : 1};
+    bnet_cu_launch l = symbol < 2 ? bnet_w2_tiles_launch(&g, symbol == 1 ? 256 : 128)
+                                  : bnet_w2_prompt_launch(&g, symbol == 3 ? 96 : 128);
+    gpu_dims d = {.grid = {l.grid[0], l.grid[1], l.grid[2]},
+                  .block = {l.block, 1, 1},
+                  .shared_bytes = l.shared,
+                  .cluster = g.splits};
+    bnet_gpu_launch(be, a->kernel, symbol, &d, &g);
+}
+
 static void linear_tiles(gpu_backend *be, const bnet_alone *a)
 {
     tiled t;
@@ -81,7 +99,9 @@ static void linear_tiles(gpu_backend *be, const bnet_alone *a)
                 t.tiles[place(act.stride, i, k)] = t.rows[i * act.stride + k];
         bnet_gpu_upload(be, t.p, t.tiles, t.n_bytes);
         c.act.q = t.p;
-        if (!bnet_cuda_tiles(be, &n, &c))
+        if (a->way)
+            one_way(be, a, &c);
+        else if (!bnet_cuda_tiles(be, &n, &c))
             bnet_gpu_ok(be, a->kernel->id, 500);
     }
     tiled_close(be, &t);
@@ -101,26 +121,39 @@ static const gpu_kv *cache_of(const bnet_alone *a)
     return (const gpu_kv *)(const void *)a->step->seqs[a->step->seq[0]].store;
 }
 
+static gpu_ptr address(bnet_buffer *b)
+{
+    return b ? gpu_buf(b)->p : 0;
+}
+
+static bnet_cu_attn_args attention(gpu_backend *be, const bnet_alone *a)
+{
+    bnet_cu_attn_args c = bnet_cuda_attn_args(be, cache_of(a), 0, a->n_heads);
+    c.q = address(a->x);
+    c.k = address(a->k);
+    c.v = address(a->v);
+    c.cs = address(a->cs);
+    c.y = address(a->y);
+    c.n_rot = (uint32_t)a->rope->n_rot;
+    c.neox = a->rope->neox;
+    return c;
+}
+
 static void rope_append(gpu_backend *be, const bnet_alone *a)
 {
     if (!bnet_gpu_step(be, a->step, NULL, 0))
         return;
-    bnet_cu_attn_args c = bnet_cuda_attn_args(be, cache_of(a), 0, a->n_heads);
-    c.q = gpu_buf(a->x)->p;
-    c.k = gpu_buf(a->k)->p;
-    c.v = gpu_buf(a->v)->p;
-    c.cs = gpu_buf(a->cs)->p;
-    c.n_rot = (uint32_t)a->rope->n_rot;
-    c.neox = a->rope->neox;
+    bnet_cu_attn_args c = attention(be, a);
     bnet_cu_launch l = bnet_rope_append_launch(&c);
     bnet_cuda_run(be, a->kernel, 0, &l, 0, &c);
 }
 
 static void prefill(gpu_backend *be, const bnet_alone *a)
 {
-    if (bnet_gpu_step(be, a->step, NULL, 0))
-        ((gpu_fn_attention *)a->kernel->fn)(be, a->kernel, cache_of(a), 0, a->n_heads,
-                                            gpu_buf(a->x)->p, gpu_buf(a->y)->p);
+    if (!bnet_gpu_step(be, a->step, NULL, 0))
+        return;
+    bnet_cu_attn_args c = attention(be, a);
+    bnet_cuda_prefill_run(be, a->kernel, &c);
 }
 
 static void topk(gpu_backend *be, const bnet_alone *a)

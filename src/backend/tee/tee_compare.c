@@ -6,6 +6,7 @@
 
 #include "backend/cpu/kv_block.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,13 +136,16 @@ static void float_row(tee_call *c, size_t row, const float *a, const float *b, s
     c->tee->report.n_values += n;
     if (memcmp(a, b, n * sizeof *a) == 0)
         return;
-    double bound = c->ulps > 0 ? c->ulps * ULP * largest(a, n) : 0;
+    double most = largest(a, n), bound = c->ulps > 0 ? c->ulps * ULP * most : 0;
+    bnet_tee_report *r = &c->tee->report;
     for (size_t i = 0; i < n; i++) {
         if (same_bits(a[i], b[i]))
             continue;
         double off = fabs((double)a[i] - (double)b[i]);
-        if (isfinite(off) && off > c->tee->report.max_error)
-            c->tee->report.max_error = off;
+        if (isfinite(off)) {
+            r->max_error = BNET_MAX(r->max_error, off);
+            r->max_share = BNET_MAX(r->max_share, off / BNET_MAX(most, (double)FLT_MIN));
+        }
         bool both_nan = isnan(a[i]) && isnan(b[i]);
         if (c->ulps == 0 || !(off <= bound || both_nan))
             differs(c, row, i, (double)a[i], (double)b[i], bound);

@@ -69,6 +69,8 @@ static void check_lists(const bitnet_validation *v)
         if (a->verdict == BITNET_VERDICT_FAIL)
             fail_msg("%s %llux%llux%llu: %s", a->kernel, (unsigned long long)a->m,
                      (unsigned long long)a->n, (unsigned long long)a->k, a->note);
+        if (a->verdict == BITNET_VERDICT_PASS && !(a->max_error <= a->bound))
+            fail_msg("%s: passed with an error of %g, bound %g", a->kernel, a->max_error, a->bound);
         if (a->verdict == BITNET_VERDICT_SKIP && !a->note[0])
             fail_msg("%s: skipped without a reason", a->kernel);
     }
