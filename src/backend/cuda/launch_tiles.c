@@ -6,7 +6,8 @@
 enum { CLUSTER_MAX = 5, FIXED = 4, MEETING = 2 }; /* costs in chunks of 128 rows */
 
 /* What a shape costs: waves of blocks, each as long as its chunks and what every block pays, for
- * meeting by the block met. Where hardly a multiprocessor is left free the next kernel starts late. */
+ * meeting by the block met. Where hardly a multiprocessor is left free the next kernel starts late.
+ */
 static uint32_t cost(const bnet_cu_gemm_args *a, uint32_t rows, uint32_t n_sm)
 {
     bnet_cu_launch l = bnet_w2_tiles_launch(a, rows);

@@ -384,6 +384,47 @@ static void test_M_8_host_memory(void **state)
     assert_false(bnet_host_memory_read("/nowhere", &m));
 }
 
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Page by page where the kernel tells it, else what the counters say. */
+static void test_V_4_resident_memory(void **state)
+{
+    (void)state;
+    uint64_t n = 0;
+    assert_true(bnet_resident_read("", &n));
+    near("resident", n, field("/proc/self/status", "VmRSS"), 4 << 20);
+    assert_false(bnet_resident_read("/nowhere", &n));
+    char root[] = "/tmp/bitnet-resident-XXXXXX", path[96];
+    assert_non_null(mkdtemp(root));
+    const char *folders[] = {"proc", "proc/self"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, folders[i]);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    write_file(path, "MemTotal: 1000 kB\nMemAvailable: 500 kB\n");
+    snprintf(path, sizeof path, "%s/proc/self/status", root);
+    write_file(path, "VmHWM: 90 kB\nVmRSS: 70 kB\n");
+    assert_true(bnet_resident_read(root, &n));
+    assert_int_equal(n, 70 << 10);
+    snprintf(path, sizeof path, "%s/proc/self/smaps_rollup", root);
+    write_file(path, "00400000-7fff0000 ---p 00000000 00:00 0 [rollup]\nRss: 64 kB\nPss: 9 kB\n");
+    assert_true(bnet_resident_read(root, &n));
+    assert_int_equal(n, 64 << 10);
+    const char *all[] = {
+        "proc/self/smaps_rollup", "proc/self/status", "proc/meminfo", "proc/self", "proc", ""};
+    for (int i = 0; i < 6; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, all[i]);
+        assert_int_equal(remove(path), 0);
+    }
+}
+
 static void test_M_9_allocator(void **state)
 {
     (void)state;
@@ -502,6 +543,7 @@ int main(void)
         cmocka_unit_test(test_M_5_device_id),
         cmocka_unit_test(test_M_6_access_pattern),
         cmocka_unit_test(test_M_8_host_memory),
+        cmocka_unit_test(test_V_4_resident_memory),
         cmocka_unit_test(test_M_9_allocator),
         cmocka_unit_test(test_V_6_health),
         cmocka_unit_test(test_M_2_threads),
