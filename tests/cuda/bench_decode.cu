@@ -52,7 +52,7 @@ struct model {
     model(dims dd, bool plain, rng &g)
         : d(dd), qkv((dd.heads + 2 * dd.kv_heads) * 128), layers(dd.layers), kv(nullptr), pos(1),
           zero(std::vector<int32_t>{0}), table(count(dd.blocks)), seqs(1), dx(dd.embd),
-          dangles((size_t)dd.blocks * 64 * 128), dlayers(dd.layers), plan((size_t)n_sm * 4),
+          dangles((size_t)dd.blocks * 64 * 128), dlayers(dd.layers), plan((size_t)n_sm * 8),
           epoch(1024), exchange(1 << 20), trace((size_t)n_sm * 64)
     {
         for (uint32_t l = 0; l < d.layers; l++)
@@ -89,10 +89,10 @@ struct model {
         a.n_layers = d.layers, a.n_embd = d.embd, a.n_ff = d.ff, a.n_heads = d.heads;
         a.n_kv_heads = d.kv_heads, a.part_bytes = 64 * 256, a.n_rot = 128, a.neox = 1;
         a.eps = 1e-5f, a.scale = 1 / sqrtf(128.0f);
-        std::vector<uint32_t> p((size_t)n_sm * 4);
-        bnet_decode_plan(&a, (uint32_t)n_sm, p.data());
+        std::vector<uint32_t> p((size_t)n_sm * 8);
+        bnet_decode_plan(&a, resident(), p.data());
         plan.put(p);
-        if (!bnet_decode_fits(&a, (uint32_t)n_sm, 232448) ||
+        if (!bnet_decode_fits(&a, 232448) ||
             bnet_decode_exchange_bytes(&a) > exchange.n * 4)
             throw failure("the model does not fit");
     }
@@ -137,7 +137,19 @@ struct model {
         layers[l].w[m] = w.back()->p;
         layers[l].norm[m] = n.back()->p;
     }
-    bnet_cu_launch shape() const { return bnet_decode_launch(&a, (uint32_t)n_sm); }
+    bnet_cu_launch shape() const { return bnet_decode_launch(&a); }
+    /* Blocks that are resident together, in clusters. */
+    static uint32_t resident()
+    {
+        cudaLaunchConfig_t c = {};
+        int n = 0;
+        c.gridDim = dim3(BNET_DECODE_CLUSTER), c.blockDim = dim3(BNET_DECODE_THREADS);
+        c.dynamicSmemBytes = BNET_DECODE_MUCH_SHARED;
+        CU(cudaFuncSetAttribute((const void *)bnet_decode_step,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize, BNET_DECODE_MUCH_SHARED));
+        CU(cudaOccupancyMaxActiveClusters(&n, bnet_decode_step, &c));
+        return (uint32_t)n * BNET_DECODE_CLUSTER;
+    }
 
     /* ---- the reference ---- */
     std::vector<float> linear(uint32_t l, int m, const std::vector<float> &in) const
@@ -245,10 +257,12 @@ struct model {
     }
 };
 
-static void check_model(const dims &d, const std::vector<uint32_t> &positions)
+/* near: below it some blocks attend and do nothing else */
+static void check_model(const dims &d, const std::vector<uint32_t> &positions, uint32_t near)
 {
     rng g(d.embd);
     model m(d, true, g);
+    m.a.near = near;
     for (uint32_t p : positions) {
         m.pos.put({(int32_t)p});
         std::vector<float> got[2];
@@ -264,22 +278,26 @@ static void check_model(const dims &d, const std::vector<uint32_t> &positions)
             differ += fabsf(model::half_of(after[i]) - model::half_of(m.cache[i])) > 0.05f;
         double e = distance(got[0], want);
         char what[160];
-        snprintf(what, sizeof what, "decode_step %ux%u heads %u/%u layers %u pos %u: %.1e%s%s", d.embd,
-                 d.ff, d.heads, d.kv_heads, d.layers, p, e, differ ? " cache differs" : "",
-                 got[0] == got[1] ? "" : " two runs differ");
+        snprintf(what, sizeof what, "decode_step %ux%u heads %u/%u layers %u pos %u%s: %.1e%s%s", d.embd,
+                 d.ff, d.heads, d.kv_heads, d.layers, p, p < near ? " near" : "", e,
+                 differ ? " cache differs" : "", got[0] == got[1] ? "" : " two runs differ");
         verdict(what, e < 5e-3 && differ == 0 && got[0] == got[1]);
     }
 }
 
 SECTION(decode_tiny) /* for the memory checker */
 {
-    check_model({128, 128, 1, 1, 1, 2}, {1, 100});
+    check_model({128, 128, 1, 1, 1, 2}, {1, 100}, 0);
 }
 
 SECTION(decode_check)
 {
-    check_model({512, 1408, 4, 1, 5, 4}, {0, 1, 16, 100, 255});
-    check_model({2560, 6912, 20, 5, 2, 90}, {0, 127, 300, 4200, 5700});
+    check_model({512, 1408, 4, 1, 5, 4}, {0, 1, 16, 100, 255}, BNET_DECODE_NEAR);
+    check_model({512, 1408, 4, 1, 5, 4}, {0, 100, 255}, 0);
+    check_model({256, 640, 2, 2, 3, 8}, {0, 400}, 0);
+    /* states of many splits are left behind and must not be taken for new ones */
+    check_model({2560, 6912, 20, 5, 2, 90}, {0, 127, 300, 4200, 5700, 10, 5701, 700, 5702}, BNET_DECODE_NEAR);
+    check_model({2560, 6912, 20, 5, 3, 30}, {0, 127, 600, 1900}, 0);
 }
 
 /* With the attributes of a cooperative launch, of an early one, or both. */
@@ -316,7 +334,17 @@ SECTION(decode_time)
     h.m.n_rows = (uint32_t)n, h.m.k = h.m.stride = (uint32_t)k, h.m.w[0] = head.p;
     h.x = m.dx.p, h.norm = m.n[0]->p, h.y = logits.p, h.n_tokens = 1, h.ldx = (uint32_t)k;
     h.ld = (uint32_t)n, h.eps = 1e-5f;
-    row("decode step in one kernel, 2B-4T shape, us: plain, early, cooperative, both; both + f16 head");
+    row("decode step in one kernel, 2B-4T shape, us: plain, early, cooperative, both; both + f16 head; %u blocks in "
+        "clusters of %d",
+        m.a.blocks, BNET_DECODE_CLUSTER);
+    for (uint32_t near : {0u, 1024u})
+        for (uint32_t p : {127u, 255u, 511u}) {
+            m.pos.put({(int32_t)p});
+            m.a.near = near;
+            row("pos %u, %s: %.1f", p, p < near ? "attention apart" : "all do all",
+                time_graph(4, [&](int) { launch_with(m.a, m.shape(), true, true); }));
+        }
+    m.a.near = BNET_DECODE_NEAR;
     for (uint32_t p : {0u, 127u, 255u, 511u, 1023u, 4095u}) {
         m.pos.put({(int32_t)p});
         std::string line;
@@ -342,8 +370,8 @@ SECTION(decode_time)
     m.trace.zero();
     launch(bnet_decode_step, m.a, m.shape());
     std::vector<long long> c = m.trace.get();
-    row("clocks of a layer's phases, mean of all blocks that have them (largest): input, reduced, "
-        "quantised, multiplied, given; built with BNET_DECODE_TRACE");
+    row("clocks of a layer's phases, mean of all blocks that have them (largest): collected, codes, "
+        "multiplied, all warps, given; built with BNET_DECODE_TRACE");
     const char *names[] = {"qkv", "o", "gate+up", "down", "attention"};
     for (int ph : {0, 4, 1, 2, 3}) {
         std::string line;
@@ -362,7 +390,7 @@ SECTION(decode_time)
         }
         row("  %s:%s", names[ph], line.c_str());
     }
-    for (int b : {0, 100, n_sm - 1}) {
+    for (int b : {0, 1, 100, (int)m.a.blocks - 1}) {
         std::string line;
         for (int ph : {0, 4, 1, 2, 3})
             for (int i = 0; i < 6; i++)

@@ -687,6 +687,15 @@ API int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, void *f, int block, 
     return OK;
 }
 
+/* Groups of multiprocessors of which whole clusters leave some empty. */
+API int cuOccupancyMaxActiveClusters(int *n, void *f, const void *config)
+{
+    (void)f;
+    (void)config;
+    *n = 15;
+    return OK;
+}
+
 API int cuFuncSetAttribute(void *f, int attribute, int value)
 {
     (void)f;

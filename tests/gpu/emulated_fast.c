@@ -446,21 +446,33 @@ static void decode_layer(const bnet_cu_decode_args *a, uint32_t layer, float *qk
     product(a, l, 3, h, &d, BNET_CU_ADD);
 }
 
-/* The plan gives every tile of every matrix to one block, and the exchange was cleared once. */
+/* A plan gives every tile of every matrix to one of the first n blocks, and all have some of gate +
+ * up. */
+static void check_division(const bnet_cu_decode_args *a, const uint32_t *plan, uint32_t n)
+{
+    for (uint32_t m = 0; m < 4; m++) {
+        uint32_t next = 0;
+        for (uint32_t b = 0; b < a->blocks; b++) {
+            uint32_t p = plan[4 * b + m], tiles = p & 0xffff;
+            if ((tiles && p >> 16 != next) || (b >= n && tiles) || (b < n && m == 2 && !tiles) ||
+                tiles > a->tiles)
+                abort();
+            next += tiles;
+        }
+        if (next != bnet_decode_tiles(a, (int)m))
+            abort();
+    }
+}
+
+/* The grid is whole clusters, its two plans are right, and the exchange was cleared once. */
 static void check_plan(const bnet_cu_decode_args *a)
 {
     extern uint64_t bnet_emulated_grid;
-    for (int m = 0; m < 4; m++) {
-        uint32_t next = 0;
-        for (uint64_t b = 0; b < bnet_emulated_grid; b++) {
-            uint32_t p = a->plan[4 * b + (uint64_t)m];
-            if (p >> 16 != next)
-                abort();
-            next += p & 0xffff;
-        }
-        if (next != bnet_decode_tiles(a, m))
-            abort();
-    }
+    if (bnet_emulated_grid != a->blocks || a->blocks % BNET_DECODE_CLUSTER)
+        abort();
+    check_division(a, a->plan + 4 * (uint64_t)a->blocks, a->blocks);
+    if (a->matrix_blocks)
+        check_division(a, a->plan, a->matrix_blocks);
     const uint8_t *bytes = (const uint8_t *)a->exchange;
     for (uint64_t i = 0; i < bnet_decode_exchange_bytes(a); i++)
         if (bytes[i] != BNET_DECODE_NONE)

@@ -34,14 +34,17 @@ static bnet_cu_decode_args shape_of(const bnet_net *net)
                                  .scale = 1.0f / sqrtf((float)net->head_dim)};
 }
 
-/* One piece of memory: layers, plan, epoch (zero), exchange (nothing there yet). */
+/* One piece of memory: layers, plan, epoch and words of blocks (zero), exchange (nothing there
+ * yet). */
 static bool bring(gpu_backend *be, cuda_decode *d, const bnet_cu_layer *layers,
-                  const uint32_t *plan, uint32_t n_sm)
+                  const uint32_t *plan, uint32_t n_blocks)
 {
     const gpu_calls *c = be->d->c;
-    size_t n_layers = d->args.n_layers * sizeof *layers, n_plan = (size_t)n_sm * 4 * sizeof *plan;
+    size_t n_layers = d->args.n_layers * sizeof *layers,
+           n_plan = (size_t)n_blocks * 8 * sizeof *plan;
     size_t at_plan = (n_layers + 255) / 256 * 256, at_epoch = (at_plan + n_plan + 255) / 256 * 256;
-    size_t at = at_epoch + 256, n = (size_t)bnet_decode_exchange_bytes(&d->args);
+    size_t at = (at_epoch + (n_blocks + 2) * sizeof *plan + 255) / 256 * 256;
+    size_t n = (size_t)bnet_decode_exchange_bytes(&d->args);
     d->n_bytes = at + n;
     d->memory = bnet_gpu_take(be, d->n_bytes, &be->other_bytes);
     if (!d->memory || !bnet_gpu_ok(be, "clearing", c->fill(be->d, d->memory, 0, at)) ||
@@ -56,26 +59,40 @@ static bool bring(gpu_backend *be, cuda_decode *d, const bnet_cu_layer *layers,
     return gpu_alive(be);
 }
 
+/* Blocks that are on the device together, in whole clusters with nearly all of the shared memory.
+ */
+static uint32_t resident(gpu_backend *be, const bnet_kernel_record *k)
+{
+    const gpu_dims d = {.grid = {BNET_DECODE_CLUSTER, 1, 1},
+                        .block = {BNET_DECODE_THREADS, 1, 1},
+                        .shared_bytes = BNET_DECODE_MUCH_SHARED,
+                        .cluster = BNET_DECODE_CLUSTER};
+    gpu_occupancy o = {0};
+    if (!be->d->c->occupancy || be->d->c->occupancy(be->d, be->code[k->slot][0], &d, &o) != 0)
+        return 0;
+    return (uint32_t)o.clusters * BNET_DECODE_CLUSTER;
+}
+
 void bnet_cuda_decode_prepare(gpu_backend *be, struct gpu_net *n)
 {
     const bnet_kernel_query q = {.op = "layers", .format = "i2s", .dtype = "f32"};
     const bnet_gpu *g = &be->d->gpu;
-    uint32_t n_sm = (uint32_t)bnet_persistent_grid(g, 1);
     cuda_decode *d = &n->decode;
     *d = (cuda_decode){.args = shape_of(n->net), .flags = GPU_OVERLAP | GPU_COOPERATIVE};
+    uint32_t n_blocks = 0;
     if (n->net->head_dim != HEAD_DIM ||
         bnet_registry_select(be->registry, &be->caps, &q, &d->kernel, NULL) != BITNET_OK ||
-        !bnet_gpu_has(be, d->kernel, 0))
+        !bnet_gpu_has(be, d->kernel, 0) || (n_blocks = resident(be, d->kernel)) == 0)
         return;
-    uint32_t *plan = bnet_alloc((size_t)n_sm * 4 * sizeof *plan);
+    uint32_t *plan = bnet_alloc((size_t)n_blocks * 8 * sizeof *plan);
     bnet_cu_layer *layers = bnet_calloc(d->args.n_layers, sizeof *layers);
     if (plan && layers) {
         for (uint32_t i = 0; i < d->args.n_layers; i++)
             fill_layer(&n->layers[i], &layers[i]);
-        bnet_decode_plan(&d->args, n_sm, plan);
-        d->usable = bnet_decode_fits(&d->args, n_sm,
-                                     (uint32_t)g->max_shared_memory_optin - RESERVED_SHARED) &&
-                    bring(be, d, layers, plan, n_sm);
+        bnet_decode_plan(&d->args, n_blocks, plan);
+        d->usable =
+            bnet_decode_fits(&d->args, (uint32_t)g->max_shared_memory_optin - RESERVED_SHARED) &&
+            bring(be, d, layers, plan, n_blocks);
     }
     bnet_free(plan);
     bnet_free(layers);
@@ -117,7 +134,7 @@ void bnet_cuda_layers(gpu_backend *be, struct gpu_net *n, const gpu_kv *kv)
     a.x = n->arena.x;
     a.angles = be->angles;
     a.part_bytes = (uint32_t)kv->part_bytes;
-    bnet_cu_launch l = bnet_decode_launch(&a, (uint32_t)bnet_persistent_grid(&be->d->gpu, 1));
+    bnet_cu_launch l = bnet_decode_launch(&a);
     gpu_dims dims = {.grid = {l.grid[0], 1, 1},
                      .block = {l.block, 1, 1},
                      .shared_bytes = l.shared,

@@ -180,6 +180,18 @@ static int cuda_launch(gpu_driver *d, gpu_kernel k, const gpu_dims *g, void *arg
     return c->cu.launch_ex(&config, function(k), params, NULL);
 }
 
+/* Groups of multiprocessors are not all of one size: whole clusters may leave some of them empty.
+ */
+static void count_clusters(const cu_entries *cu, cu_function f, const gpu_dims *g, int *n)
+{
+    cu_attribute cluster = {.id = LAUNCH_CLUSTER, .value = {.cluster = {g->cluster, 1, 1}}};
+    cu_launch_config config = {{g->cluster, 1, 1}, {g->block[0], g->block[1], g->block[2]},
+                               g->shared_bytes,    NULL,
+                               &cluster,           1};
+    if (!g->cluster || !cu->max_clusters || cu->max_clusters(n, f, &config) != 0)
+        *n = 0;
+}
+
 static int cuda_occupancy(gpu_driver *d, gpu_kernel k, const gpu_dims *g, gpu_occupancy *out)
 {
     const cu_entries *cu = &cuda(d)->cu;
@@ -190,6 +202,7 @@ static int cuda_occupancy(gpu_driver *d, gpu_kernel k, const gpu_dims *g, gpu_oc
         return 801; /* CUDA_ERROR_NOT_SUPPORTED */
     if (g->shared_bytes > PLAIN_SHARED)
         cu->function_set(f, FUNC_DYNAMIC, (int)g->shared_bytes);
+    count_clusters(cu, f, g, &out->clusters);
     int r = cu->max_blocks(&out->blocks_per_sm, f, threads, g->shared_bytes);
     if (r == 0)
         r = cu->function_get(&out->registers, FUNC_REGISTERS, f);

@@ -26,6 +26,7 @@ enum { GPU_OVERLAP = 1, GPU_COOPERATIVE = 2 };
 typedef struct gpu_occupancy {
     int blocks_per_sm, registers, local_bytes, shared_bytes, max_threads;
     int threads_per_sm; /* that a multiprocessor can hold */
+    int clusters; /* resident on the device together; 0: none were asked for, or it is not known */
 } gpu_occupancy;
 
 /* Rows of n bytes, each a pitch after the one before it. */

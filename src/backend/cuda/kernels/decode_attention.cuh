@@ -7,11 +7,12 @@
 
 #if BNET_SM90 || !defined(__CUDA_ARCH__)
 
-/* The last blocks attend: they have no rows of o, which comes next. */
-static __device__ __forceinline__ share share_of(const bnet_cu_decode_args &a, int at)
+/* The last blocks attend: they have no rows of o, which comes next. apart: there are some for it
+ * alone, one per kv head. */
+static __device__ __forceinline__ share share_of(const bnet_cu_decode_args &a, int at, bool apart)
 {
     uint32_t pos = (uint32_t)max(at, 0), block = gridDim.x - 1 - blockIdx.x;
-    uint32_t most = min((uint32_t)BNET_DECODE_SPLITS, gridDim.x / a.n_kv_heads);
+    uint32_t most = apart ? 1 : min((uint32_t)BNET_DECODE_SPLITS, gridDim.x / a.n_kv_heads);
     share s;
     s.real = at >= 0;
     s.n_splits = max(1u, min(most, (pos + 16 * WARPS - 1) / (16 * WARPS)));
@@ -46,18 +47,6 @@ static __device__ __forceinline__ void warm(const context &c, const uint8_t *key
                      : "memory");
 }
 
-/* Element d of a head of which mine and his, its partner, are known. */
-static __device__ __forceinline__ float turned(const context &c, uint32_t d, uint32_t other, float mine,
-                                               float his)
-{
-    if (d >= c.a.n_rot)
-        return mine;
-    uint32_t j = c.a.neox ? min(d, other) : d / 2;
-    float2 cs = *(const float2 *)&c.b->cs[2 * j];
-    return d > other ? __fadd_rn(__fmul_rn(his, cs.y), __fmul_rn(mine, cs.x))
-                     : __fsub_rn(__fmul_rn(mine, cs.x), __fmul_rn(his, cs.y));
-}
-
 /* A query as a float and as what scores() multiplies: high and low halves. */
 static __device__ __forceinline__ void put_query(block_state *b, uint32_t h, uint32_t d, float x)
 {
@@ -69,43 +58,63 @@ static __device__ __forceinline__ void put_query(block_state *b, uint32_t h, uin
     b->q[h * H16_QLD + d] = x;
 }
 
-/* Queries, key and value of this kv head, rotated; the newest ones into the cache. Heads h = 0, 1 of
- * threads take the key and the value too. */
+/* An element of the newest key or value; `cache`: where its dimension 0 goes, or 0. */
+static __device__ __forceinline__ void put_newest(float *to, __half *cache, uint32_t d, float x)
+{
+    __half f = __float2half_rn(x);
+    to[d] = __half2float(f);
+    if (cache)
+        cache[d] = f;
+}
+
+/* Queries, key and value of this kv head, rotated; the newest ones into the cache. A thread has two
+ * dimensions that are rotated together. */
 static __device__ __forceinline__ void take_heads(const context &c, const share &s)
 {
     block_state *b = c.b;
-    uint32_t group = c.a.n_heads / c.a.n_kv_heads, h = threadIdx.x / H16_DIM, d = threadIdx.x % H16_DIM;
-    uint32_t half = c.a.n_rot / 2, other = c.a.neox ? (d < half ? d + half : d - half) : d ^ 1, asked = 0;
-    const float *q = c.exchange(0) + c.b->tasks[QKV].pad[0];
-    const float *x = q + (c.a.n_heads + min(h, 1u) * c.a.n_kv_heads + s.head) * H16_DIM;
-    q += (s.head * group + min(h, group - 1)) * H16_DIM;
-    float v[4];
-    other = d < c.a.n_rot ? other : d;
+    uint32_t group = c.a.n_heads / c.a.n_kv_heads, h = threadIdx.x / 64, j = threadIdx.x % 64;
+    uint32_t half = c.a.n_rot / 2, d = c.a.neox ? j : 2 * j, e = c.a.neox ? j + half : 2 * j + 1, asked = 0;
+    bool turn = j < half && h != GROUP + 1, query = h < group, newest = h >= GROUP && h < GROUP + 2;
+    if (j >= half) {
+        d = 2 * j;
+        e = 2 * j + 1;
+    }
+    const float *from = c.exchange(0) + b->tasks[QKV].part;
+    from += (query ? s.head * group + h : c.a.n_heads + (h - GROUP) * c.a.n_kv_heads + s.head) * H16_DIM;
+    float2 cs = turn ? *(const float2 *)&b->cs[2 * j] : make_float2(1, 0);
+    if (query || newest) {
+        float x, y;
 #pragma unroll 1
-    do {
-        v[0] = peek(q + d);
-        v[1] = peek(q + other);
-        v[2] = peek(x + d);
-        v[3] = peek(x + other);
-        ask_again(&asked);
-    } while (none(v[0]) || none(v[1]) || none(v[2]) || none(v[3]));
-    if (h < group)
-        put_query(b, h, d, turned(c, d, other, v[0], v[1]) * (c.a.scale * 1.44269504f));
-    if (s.split == s.n_splits - 1 && h < 2) {
-        __half f = __float2half_rn(h ? v[2] : turned(c, d, other, v[2], v[3]));
-        (h ? b->v : b->k)[d] = __half2float(f);
-        if (s.real)
-            ((__half *)(b->newest + c.layer * b->layer_bytes + h * c.a.part_bytes))[d] = f;
+        do {
+            x = peek(from + d);
+            y = peek(from + e);
+            ask_again(&asked);
+        } while (none(x) || none(y));
+        if (turn) {
+            float z = __fadd_rn(__fmul_rn(x, cs.y), __fmul_rn(y, cs.x));
+            x = __fsub_rn(__fmul_rn(x, cs.x), __fmul_rn(y, cs.y));
+            y = z;
+        }
+        if (query) {
+            put_query(b, h, d, x * (c.a.scale * 1.44269504f));
+            put_query(b, h, e, y * (c.a.scale * 1.44269504f));
+        } else if (s.split == s.n_splits - 1) {
+            __half *cache = nullptr;
+            if (s.real)
+                cache = (__half *)(b->newest + c.layer * b->layer_bytes + (h - GROUP) * c.a.part_bytes);
+            put_newest(h == GROUP ? b->k : b->v, cache, d, x);
+            put_newest(h == GROUP ? b->k : b->v, cache, e, y);
+        }
     }
     __syncthreads();
 }
 
-/* As scores16, queries split already. */
+/* As scores16, queries split already; four products follow each other, not eight. */
 static __device__ __forceinline__ void scores(const kv16 &r, const uint32_t *qh, uint32_t n_heads,
                                               float s[2][2])
 {
     uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    float c[2][4] = {};
+    float c[2][2][4] = {};
     uint4 a = make_uint4(0, 0, 0, 0), b = a;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
@@ -116,50 +125,60 @@ static __device__ __forceinline__ void scores(const kv16 &r, const uint32_t *qh,
         const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
         for (int n = 0; n < 2; n++) {
-            mma_f16(c[n], x, r.k[n][j].x, r.k[n][j].y);
-            mma_f16(c[n], y, r.k[n][j].z, r.k[n][j].w);
+            mma_f16(c[n][j & 1], x, r.k[n][j].x, r.k[n][j].y);
+            mma_f16(c[n][j & 1], y, r.k[n][j].z, r.k[n][j].w);
         }
     }
 #pragma unroll
-    for (int n = 0; n < 2; n++) {
-        s[n][0] = c[n][0] + c[n][2];
-        s[n][1] = c[n][1] + c[n][3];
-    }
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            s[n][i] = (c[n][0][i] + c[n][1][i]) + (c[n][0][i + 2] + c[n][1][i + 2]);
 }
 
-/* A lane's part of 16 positions, the first n of them there (others are the last one again), from
- * where their keys begin, as keys16_load and values16_load. */
-static __device__ __forceinline__ void load_keys(kv16 &r, const uint8_t *keys, uint32_t last)
+/* Where unit i of a lane's part of 16 positions lies, from where their keys begin: 0..7 as r.k of
+ * keys16_load, 8..15 as r.v of values16_load. Positions behind `last` are the last one again. */
+static __device__ __forceinline__ const uint4 *unit_at(const uint8_t *keys, uint32_t part_bytes,
+                                                       uint32_t last, uint32_t i)
 {
     uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-    for (uint32_t n = 0; n < 2; n++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            r.k[n][j] = ((const uint4 *)(keys + min(8 * n + g, last) * (H16_DIM * 2)))[4 * j + t];
+    uint32_t p = i < 8 ? 8 * (i / 4) + g : 2 * t + (i & 1) + 8 * (i >> 1 & 1);
+    uint32_t u = i < 8 ? 4 * (i % 4) + t : g + (i < 12 ? 0 : 8);
+    return (const uint4 *)(keys + (i < 8 ? 0 : part_bytes) + min(p, last) * (H16_DIM * 2)) + u;
 }
 
-static __device__ __forceinline__ void load_values(kv16 &r, const uint8_t *values, uint32_t last)
+/* A lane's units on their way to its places in shared memory: 16, one warp's 512 bytes apart. */
+static __device__ __forceinline__ void stage(uint32_t to, const uint8_t *keys, uint32_t part_bytes,
+                                             uint32_t last)
 {
-    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        uint32_t p = 2 * t + (i & 1) + 8 * (i >> 1);
-        const uint4 *row = (const uint4 *)(values + min(p, last) * (H16_DIM * 2));
-        r.v[0][i] = row[g];
-        r.v[1][i] = row[8 + g];
-    }
+    for (uint32_t i = 0; i < 16; i++)
+        copy_async16(to + 512 * i, unit_at(keys, part_bytes, last, i), true);
+    copy_commit();
 }
 
-/* The 16 positions of which r has the keys, all behind `last` left out, into the state; values: where
- * theirs begin. */
-static __device__ __forceinline__ void fold(kv16 &r, const uint8_t *values, const uint32_t *qh,
-                                            uint32_t n_heads, uint32_t last, state16 &st)
+/* The 16 positions, all behind `last` left out, into the state: from where their keys begin, or
+ * STAGED: from this lane's places in shared memory. */
+template <bool STAGED>
+static __device__ __forceinline__ void fold(const context &c, const uint8_t *keys, const uint8_t *staged,
+                                            uint32_t last, state16 &st)
 {
-    uint32_t t = threadIdx.x % 4, p[4];
+    uint32_t t = threadIdx.x % 4, p[4], part_bytes = c.a.part_bytes;
     float s[2][2];
-    load_values(r, values, last);
-    scores(r, qh, n_heads, s);
+    kv16 r;
+#pragma unroll
+    for (uint32_t i = 0; i < 8; i++)
+        r.k[i / 4][i % 4] =
+            STAGED ? *(const uint4 *)(staged + 512 * i) : load_stream(unit_at(keys, part_bytes, last, i));
+    if (!STAGED)
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++)
+            r.v[i / 4][i % 4] = load_stream(unit_at(keys, part_bytes, last, 8 + i));
+    scores(r, c.b->qh, c.a.n_heads / c.a.n_kv_heads, s);
+    if (STAGED)
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++)
+            r.v[i / 4][i % 4] = *(const uint4 *)(staged + 512 * (8 + i));
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++)
         if (8 * (i / 2) + 2 * t + i % 2 > last)
@@ -188,16 +207,28 @@ static __device__ __forceinline__ void join(state16 &st, float m, float l, uint3
     }
 }
 
-/* The first block of a kv head: states of the others, merged with its own; BATCH at a time. */
-static __device__ __forceinline__ float gather_states(const context &c, const share &s, uint32_t h,
-                                                      uint32_t d, float m, float l, float o)
+static __device__ __forceinline__ float4 scaled(float4 v, float f)
+{
+    return make_float4(v.x * f, v.y * f, v.z * f, v.w * f);
+}
+
+static __device__ __forceinline__ void add(float4 &v, float f, float4 x)
+{
+    v.x = fmaf(f, x.x, v.x), v.y = fmaf(f, x.y, v.y), v.z = fmaf(f, x.z, v.z), v.w = fmaf(f, x.w, v.w);
+}
+
+/* The first block of a kv head: states of the others, merged with its own; BATCH at a time. Four
+ * dimensions from d on. */
+static __device__ __forceinline__ float4 gather_states(const context &c, const share &s, uint32_t h,
+                                                       uint32_t d, float m, float l, float4 o)
 {
     enum { BATCH = 5 };
     const float *from = c.exchange(0) + s.states;
     uint32_t asked = 0;
 #pragma unroll 1
     for (uint32_t i = 1; i < s.n_splits; i += BATCH) {
-        float ms[BATCH], ls[BATCH], os[BATCH], top = m;
+        float ms[BATCH], ls[BATCH], top = m;
+        float4 os[BATCH];
         bool again;
 #pragma unroll 1
         do {
@@ -207,11 +238,11 @@ static __device__ __forceinline__ float gather_states(const context &c, const sh
                 const float *p = from + min(i + j, s.n_splits - 1) * STATE;
                 ms[j] = peek(p + GROUP * H16_DIM + h);
                 ls[j] = peek(p + GROUP * H16_DIM + GROUP + h);
-                os[j] = peek(p + h * H16_DIM + d);
+                os[j] = peek4(p + h * H16_DIM + d);
             }
 #pragma unroll
             for (uint32_t j = 0; j < BATCH; j++)
-                again = again || none(ms[j]) || none(ls[j]) || none(os[j]);
+                again = again || none(ms[j]) || none(ls[j]) || most4(os[j]) == 0xffffffffu;
             ask_again(&asked);
         } while (again);
 #pragma unroll
@@ -220,58 +251,73 @@ static __device__ __forceinline__ float gather_states(const context &c, const sh
             top = fmaxf(top, ms[j]);
         }
         float keep = m == -INFINITY ? 0.0f : exp2f(m - top);
-        l *= keep, o *= keep, m = top;
+        l *= keep, o = scaled(o, keep), m = top;
 #pragma unroll
         for (uint32_t j = 0; j < BATCH; j++) {
             float w = ms[j] == -INFINITY ? 0.0f : exp2f(ms[j] - top);
             l = fmaf(w, ls[j], l);
-            o = fmaf(w, os[j], o);
+            add(o, w, os[j]);
         }
     }
-    return o / l;
+    return scaled(o, 1 / l);
 }
 
-/* Element d of head h, merged from the states of the warps (a lane knows the weight of one), to its
- * place. Four warps have a head. */
+/* The largest float of a warp, in the order that integers have. */
+static __device__ __forceinline__ float warp_top(float x)
+{
+    int b = __float_as_int(x);
+    b = __reduce_max_sync(0xffffffffu, b ^ (b >> 31 & 0x7fffffff));
+    return __int_as_float(b ^ (b >> 31 & 0x7fffffff));
+}
+
+/* One warp a head, four dimensions a lane: merged from the states of the warps (a lane knows the weight
+ * of one), to its place. */
 static __device__ __forceinline__ void give_heads(const context &c, const share &s, uint32_t n_states)
 {
-    uint32_t group = c.a.n_heads / c.a.n_kv_heads, h = threadIdx.x / H16_DIM, d = threadIdx.x % H16_DIM;
-    uint32_t lane = threadIdx.x % 32;
-    if (h >= group)
+    enum { BATCH = 5 };
+    uint32_t h = threadIdx.x / 32, lane = threadIdx.x % 32, d = 4 * lane;
+    if (h >= c.a.n_heads / c.a.n_kv_heads)
         return;
-    float mine = -INFINITY, l = 0, v = 0;
+    float mine = -INFINITY, l = 0;
+    float4 v = make_float4(0, 0, 0, 0);
     if (lane < n_states) {
         mine = c.b->m[lane][h];
         l = c.b->l[lane][h];
     }
-    float m = warp_max(mine), w = mine == -INFINITY ? 0.0f : exp2f(mine - m);
+    float m = warp_top(mine), w = mine == -INFINITY ? 0.0f : exp2f(mine - m);
     const float *o = c.o() + h * H16_OLD + at16(d);
-#pragma unroll 4
-    for (uint32_t i = 0; i < n_states; i++, o += GROUP * H16_OLD) {
-        float f = __shfl_sync(0xffffffffu, w, i);
-        v = f != 0 ? fmaf(f, *o, v) : v; /* the output of an empty state is nothing */
-    }
     l = warp_sum(w * l);
+#pragma unroll 1
+    for (uint32_t i = 0; i < n_states; i += BATCH) {
+#pragma unroll
+        for (uint32_t j = 0; j < BATCH; j++) {
+            float f = __shfl_sync(0xffffffffu, w, i + j);
+            float4 x = *(const float4 *)(o + min(i + j, STATES - 1u) * (GROUP * H16_OLD));
+            if (f != 0) /* the output of an empty state is nothing */
+                add(v, f, x);
+        }
+    }
     if (s.split == 0) {
-        v = s.n_splits == 1 ? __fdividef(v, l) : gather_states(c, s, h, d, m, l, v);
-        publish(c.exchange(0) + s.att + h * H16_DIM + d, v);
+        v = s.n_splits == 1 ? scaled(v, __fdividef(1, l)) : gather_states(c, s, h, d, m, l, v);
+        publish4(c.exchange(0) + s.att + h * H16_DIM + d, v);
         return;
     }
     float *to = c.exchange(0) + s.states + s.split * STATE;
-    if (d < 2)
-        publish(to + GROUP * H16_DIM + d * GROUP + h, d ? l : m);
-    publish(to + h * H16_DIM + d, v);
+    if (lane < 2)
+        publish(to + GROUP * H16_DIM + lane * GROUP + h, lane ? l : m);
+    publish4(to + h * H16_DIM + d, v);
 }
 
+/* STAGED: keys and values of the first positions are on their way to shared memory, and those of the
+ * next layer are when this one has used them. */
+template <bool STAGED>
 static __device__ __forceinline__ void attend(const context &c, const share &s)
 {
     block_state *b = c.b;
     uint32_t group = c.a.n_heads / c.a.n_kv_heads, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     uint32_t base = s.begin + 16 * warp;
     const uint8_t *keys = b->keys[warp] + c.layer * b->layer_bytes;
-    kv16 r;
-    if (base < s.end)
-        load_keys(r, keys, s.end - 1 - base);
+    const uint8_t *staged = c.weights + warp * BNET_DECODE_STAGE + lane * 16;
     c.mark(4, 0);
     take_heads(c, s);
     c.mark(4, 1);
@@ -282,15 +328,21 @@ static __device__ __forceinline__ void attend(const context &c, const share &s)
         if (p != base) {
             kv_view kv = view_of(c, s, c.layer);
             keys = kv.part(p / KV_POS, 0) + p % KV_POS * (H16_DIM * 2);
-            load_keys(r, keys, s.end - 1 - p);
+            if (STAGED)
+                stage(shared_addr(staged), keys, c.a.part_bytes, s.end - 1 - p);
         }
+        if (STAGED)
+            copy_wait<0>();
         clear16(st);
-        fold(r, keys + c.a.part_bytes, b->qh, group, s.end - 1 - p, st);
+        fold<STAGED>(c, keys, staged, s.end - 1 - p, st);
         if (p != base)
             join(st, m, l, group, o);
         store16(st, group, o);
         m = st.m, l = st.l;
     }
+    if (STAGED && base < s.end && c.layer + 1 < c.a.n_layers)
+        stage(shared_addr(staged), b->keys[warp] + (c.layer + 1) * b->layer_bytes, c.a.part_bytes,
+              s.end - 1 - base);
     if (lane % 4 == 0 && lane / 4 < GROUP) {
         b->m[1 + warp][lane / 4] = m;
         b->l[1 + warp][lane / 4] = l;
@@ -309,8 +361,14 @@ static __device__ __forceinline__ void attend(const context &c, const share &s)
     c.mark(4, 2);
     give_heads(c, s, 1 + min((s.end - s.begin + 15) / 16, (uint32_t)WARPS));
     c.mark(4, 3);
-    if (base < s.end)
+    if (!STAGED && base < s.end)
         warm(c, b->keys[warp] + c.layer * b->layer_bytes);
+}
+
+/* Between matrices: its registers are no matter of theirs. */
+static __device__ __noinline__ void attend_between(const context c, const share &s)
+{
+    attend<false>(c, s);
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* decode_exchange.cuh - what a block of the decode kernel knows (its rows of each matrix, its part in
- * attention, where things lie in shared memory), and the vectors by which blocks exchange results:
- * elements that say themselves whether they are there. Part of decode_sm90.cu. */
+ * attention, where things lie in shared memory), and how results travel: between clusters as vectors
+ * in global memory whose elements say themselves whether they are there, inside a cluster from
+ * shared memory to shared memory. Part of decode_sm90.cu. */
 #ifndef BNET_DECODE_EXCHANGE_CUH
 #define BNET_DECODE_EXCHANGE_CUH
 
@@ -11,21 +12,25 @@
 #if BNET_SM90 || !defined(__CUDA_ARCH__)
 
 enum { THREADS = BNET_DECODE_THREADS, WARPS = THREADS / 32, GROUP = 4, STATES = WARPS + 1 };
+enum { CLUSTER = BNET_DECODE_CLUSTER, CHUNKS = BNET_DECODE_CHUNKS };
+enum { SEEN = (CHUNKS / WARPS + CLUSTER - 1) / CLUSTER }; /* chunks a warp collects for its cluster */
 enum { QKV, OUT, GATE_UP, DOWN };                           /* matrices */
 enum { AT_X, AT_MID_X, AT_QKV, AT_ATT, AT_MID, AT_STATES }; /* parts of the exchange */
-enum { ROUNDS = 4, STATE = BNET_DECODE_STATE, NONE = -1 };
+enum { STATE = BNET_DECODE_STATE, NONE = -1 };
 enum { QH = 132 }; /* words of a head's split queries, no bank twice */
 
 /* What a block does with a matrix. */
 struct task {
     uint32_t n, chunks, in, out; /* columns; units of a tile; floats of the exchange */
     uint32_t rows, first, bytes, from; /* published rows; of all; of weights; where they begin */
-    uint32_t weights, pad[3]; /* in shared memory */
+    uint32_t weights, codes, tiles, part; /* in shared memory: both; part: of the exchange */
+    uint32_t active, pad[3];              /* some block of the cluster has rows */
 };
 
-/* What a warp multiplies: offset of its units, how many, chunk of the first, its row of sums. */
+/* What a warp multiplies: offsets of its units, of those beyond whole rounds of chunks and of the codes
+ * for these; the first tile that it takes of them | << 16: how many tiles further is the next. */
 struct span {
-    uint32_t at, n, chunk, row;
+    uint32_t own, extra, codes, tiles;
 };
 
 /* A block's part in attention. */
@@ -36,43 +41,49 @@ struct share {
 };
 
 struct block_state {
-    alignas(16) float ss[WARPS];
-    alignas(16) uint32_t top[WARPS];
-    alignas(16) int sums[2][BNET_DECODE_TILES * 16];
+    /* of the input's chunks, in the places of matrices in turn: largest |x w|, sums of squares and of
+     * codes */
+    alignas(16) float top[2][CHUNKS], ss[2][CHUNKS], sum[2][CHUNKS];
     alignas(16) float q[GROUP * H16_QLD];
     alignas(16) uint32_t qh[GROUP * QH]; /* [head][j][t]: A operands of two products */
     alignas(16) task tasks[4];
     alignas(16) span spans[4][WARPS];
-    unsigned long long full[4];
-    int sum[2];
-    float cs[H16_DIM], k[H16_DIM], v[H16_DIM];
+    unsigned long long full[4], tops[4], in[4], late[4]; /* weights, largest, codes, sums are there */
+    float x_scale; /* of the input's codes */
+    int x_sum;
+    alignas(16) float cs[H16_DIM], k[H16_DIM], v[H16_DIM];
     float m[STATES][GROUP], l[STATES][GROUP];
     share part;
     const uint8_t *keys[WARPS]; /* of a warp's first positions in layer 0 */
     uint8_t *newest; /* the key of the newest position in layer 0; its value lies part_bytes further */
     uint64_t layer_bytes;
     uint32_t turn, step; /* step: floats of a layer's exchange */
+    const uint32_t *plan;
+    bool apart; /* some blocks attend and do nothing else */
 };
+
+static_assert(sizeof(block_state) <= BNET_DECODE_STATIC_BYTES, "bnet_decode_fits");
 
 struct context {
     const bnet_cu_decode_args &a;
     block_state *b;
     uint8_t *weights;
-    uint32_t layer, turn, parity; /* turn: of the exchange; parity: of the phases of this block */
+    uint32_t layer, turn; /* turn: of the exchange */
 
-    /* shared memory behind the weights: outputs of attention's states [STATES][GROUP][H16_OLD], a
-     * copy of the layers, the codes */
-    __device__ __forceinline__ float *o() const
-    {
-        return (float *)(weights + a.most);
-    }
+    /* shared memory behind the weights: codes of the input of q + k + v or gate + up, of o or down; a
+     * copy of the layers; sums of the warps [WARPS][rows] or outputs of attention's states [STATES]
+     * [GROUP][H16_OLD] */
     __device__ __forceinline__ const bnet_cu_layer *layers() const
     {
-        return (const bnet_cu_layer *)(weights + a.most + BNET_DECODE_STATES_BYTES);
+        return (const bnet_cu_layer *)(weights + a.most + a.n_embd + max(a.n_ff, a.n_embd));
     }
-    __device__ __forceinline__ uint8_t *xs() const
+    __device__ __forceinline__ float *o() const
     {
-        return (uint8_t *)(layers() + a.n_layers);
+        return (float *)(layers() + a.n_layers);
+    }
+    __device__ __forceinline__ int *parts() const
+    {
+        return (int *)o();
     }
     /* the exchange of this layer (0) or of some later one */
     __device__ __forceinline__ float *exchange(uint32_t later) const
@@ -88,7 +99,7 @@ struct context {
     }
 };
 
-/* ---- exchange ---- */
+/* ---- between clusters ---- */
 
 static __device__ __forceinline__ float4 peek4(const float *p)
 {
@@ -129,6 +140,74 @@ static __device__ __forceinline__ void ask_again(uint32_t *rounds)
 static __device__ __forceinline__ void publish(float *p, float v)
 {
     asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
+}
+
+static __device__ __forceinline__ void publish4(float *p, float4 v)
+{
+    asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(p), "f"(v.x), "f"(v.y),
+                 "f"(v.z), "f"(v.w)
+                 : "memory");
+}
+
+/* What was written before is performed before what is written after: the release of a word nobody
+ * reads. A fence would invalidate the first-level cache. */
+static __device__ __forceinline__ void settle(const context &c)
+{
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(c.a.epoch + 2 + blockIdx.x), "r"(0)
+                 : "memory");
+}
+
+/* ---- inside a cluster ---- */
+
+static __device__ __forceinline__ uint32_t cluster_rank()
+{
+    uint32_t r;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+
+static __device__ __forceinline__ void cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+
+/* Where `at` lies in another block of the cluster. */
+static __device__ __forceinline__ uint32_t there(uint32_t at, uint32_t rank)
+{
+    uint32_t r;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
+    return r;
+}
+
+/* A word into the shared memory of a block of the cluster; its barrier counts the bytes. */
+static __device__ __forceinline__ void send(uint32_t to, uint32_t v, uint32_t bar)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(to),
+                 "r"(v), "r"(bar)
+                 : "memory");
+}
+
+/* The barrier's next phase ends with this many bytes. */
+static __device__ __forceinline__ void expect(uint32_t bar, uint32_t n)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(n) : "memory");
+}
+
+/* As barrier_wait, with an end. */
+static __device__ __forceinline__ void await(uint32_t bar, uint32_t parity)
+{
+    uint32_t there, asked = 0;
+    while (true) {
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(there)
+                     : "r"(bar), "r"(parity)
+                     : "memory");
+        if (there)
+            return;
+        ask_again(&asked);
+    }
 }
 
 #endif
