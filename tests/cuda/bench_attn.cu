@@ -19,6 +19,7 @@ __global__ void bnet_attn_decode_h128_c2(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c4(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_h128_c8(const bnet_cu_attn_args a);
 __global__ void bnet_attn_batch_h128(const bnet_cu_attn_args a);
+__global__ void bnet_attn_batch_h128_i8(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_f32(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_i8(const bnet_cu_attn_args a);
 __global__ void bnet_head_f16(const bnet_cu_head_args a);
@@ -215,7 +216,8 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
     }
     for (int twice = 0; twice < 2; twice++)
         if (cluster == BATCH)
-            launch(bnet_attn_batch_h128, a, bnet_attn_batch_h128_launch(&a));
+            launch(type ? bnet_attn_batch_h128_i8 : bnet_attn_batch_h128, a,
+                   bnet_attn_batch_h128_launch(&a));
         else if (cluster)
             launch(clustered(cluster), a, bnet_attn_decode_h128_launch(&a, cluster));
         else
@@ -267,9 +269,11 @@ SECTION(attn_check)
             check_decode(0, 3, 3, 128, 1, fused, true, c);
         }
     for (int fused = 0; fused < 2; fused++) {
-        check_decode(0, 20, 5, 128, 1, fused, true, BATCH);
-        check_decode(0, 12, 1, 128, 1, fused, false, BATCH);
-        check_decode(0, 3, 3, 128, 1, fused, true, BATCH);
+        for (int type : {0, 2}) {
+            check_decode(type, 20, 5, 128, 1, fused, true, BATCH);
+            check_decode(type, 12, 1, 128, 1, fused, false, BATCH);
+            check_decode(type, 3, 3, 128, 1, fused, true, BATCH);
+        }
     }
     for (int type = 0; type < 3; type++) {
         check_decode(type, 20, 5, 128, 8, 2, true);
@@ -312,7 +316,7 @@ SECTION(attn_time)
             counters.zero();
             for (uint32_t splits : {1u, 4u, 8u, 16u, 101u, 102u, 104u, 108u, 100u + BATCH}) {
                 uint32_t c = splits > 100 ? splits - 100 : 0;
-                if ((c == 0 && splits * tokens > 520) || (c && type))
+                if ((c == 0 && splits * tokens > 520) || (c && type && !(c == BATCH && type == 2)))
                     continue;
                 bnet_cu_attn_args a = {};
                 a.step = {dpos.p, dpos.p, dseq.p, ds.p, dt.p};
@@ -325,7 +329,8 @@ SECTION(attn_time)
                     bnet_cu_attn_args b = a;
                     b.layer = (uint32_t)i % layers;
                     if (c == BATCH)
-                        launch(bnet_attn_batch_h128, b, bnet_attn_batch_h128_launch(&b), true);
+                        launch(type ? bnet_attn_batch_h128_i8 : bnet_attn_batch_h128, b,
+                               bnet_attn_batch_h128_launch(&b), true);
                     else if (c)
                         launch(clustered(c), b, bnet_attn_decode_h128_launch(&b, c), true);
                     else

@@ -380,6 +380,11 @@ FAST(bnet_attn_batch_h128, bnet_cu_attn_args)
     decode(a);
 }
 
+FAST(bnet_attn_batch_h128_i8, bnet_cu_attn_args)
+{
+    decode(a);
+}
+
 /* ---- all layers of one token ---- */
 
 /* One product of the layer: x normed, quantised, multiplied. */

@@ -27,12 +27,14 @@ static inline bnet_cu_launch bnet_norm_tiles_launch(uint32_t n_rows)
 
 /* bnet_w2_tiles_{128,256}: ternary matrix times tiles of tokens, blocks of that many rows. `splits`
  * blocks, a cluster, divide the columns of one tile and add up through each other's shared memory;
- * work and counters are not used. Everything a block takes lies in its shared memory at once. PDL.
+ * work and counters are not used. A block has all its weights and up to BNET_W2_TILES_SLOTS chunks
+ * of activations in shared memory at once. PDL.
  * Launch with clusters of {splits, 1, 1}. */
-enum { BNET_W2_TILES_CHUNKS = 20 }; /* of a block, at most */
+enum { BNET_W2_TILES_CHUNKS = 20, BNET_W2_TILES_SLOTS = 16 }; /* of a block; there at once */
 static inline uint32_t bnet_w2_tiles_shared(uint32_t n_chunks, uint32_t rows, uint32_t splits)
 {
-    uint32_t chunks = bnet_cu_div(n_chunks, splits), acts = chunks * BNET_TILE_BYTES;
+    uint32_t chunks = bnet_cu_div(n_chunks, splits), slots = BNET_W2_TILES_SLOTS;
+    uint32_t acts = (chunks < slots ? chunks : slots) * BNET_TILE_BYTES;
     uint32_t codes = chunks * rows / BNET_W2_TILE * BNET_W2_UNIT;
     uint32_t sums = splits * bnet_cu_div(BNET_TILE_TOKENS / 8, splits) * rows * 8 * 4;
     if (splits == 1) /* in the place of the activations */

@@ -1,5 +1,5 @@
-/* attn_batch_sm90.cu - decode attention of many timelines over an f16 cache of head_dim 128: small
- * blocks, one per (token, kv head), all of them on the device at once.
+/* attn_batch_sm90.cu - decode attention of many timelines over a cache of head_dim 128 in f16 or int8:
+ * small blocks, one per (token, kv head), all of them on the device at once.
  *
  * Reading the cache is all that may take time. A warp takes every fourth tile of 16 positions and
  * brings it into a ring of its own in shared memory; the first tiles are on their way before the
@@ -10,7 +10,15 @@
 #include "backend/cuda/attn_batch.h"
 
 enum { THREADS = BNET_ATTN_BATCH_THREADS, WARPS = THREADS / 32 };
-enum { DEPTH = BNET_ATTN_BATCH_DEPTH, ROW = H16_DIM * 2, SLOT = 16 * ROW, TABLE = 32 };
+enum { TABLE = 32, SCALES = KV_POS * H16_DIM }; /* where the scales of an int8 part lie */
+
+/* By type of cache: tiles of a warp's ring, bytes of a row and of a tile of keys or values. */
+template <int KV> struct sort {
+    enum { DEPTH = BNET_ATTN_BATCH_DEPTH, ROW = H16_DIM * 2, SLOT = 16 * ROW };
+};
+template <> struct sort<KV_I8> { /* the scales of a tile follow its codes */
+    enum { DEPTH = BNET_ATTN_BATCH_DEPTH_I8, ROW = H16_DIM, CODES = 16 * ROW, SLOT = CODES + 16 * 16 };
+};
 
 struct shared_part {
     float q[H16_HEADS][H16_QLD], k[H16_DIM], v[H16_DIM];
@@ -26,30 +34,56 @@ struct item {
     uint32_t head, token, h0, nh; /* query heads h0 .. h0 + nh - 1 of the kv head's group */
     uint32_t n;             /* positions in the cache */
     int32_t mine;           /* entry `lane` of the block table */
+    uint64_t policy;
 
-    /* Keys of position `at` (values: a part further). */
-    __device__ __forceinline__ const uint8_t *row(uint32_t at) const
+    /* The keys of a block of positions (values: a part further). */
+    __device__ __forceinline__ const uint8_t *keys(uint32_t block) const
     {
-        uint32_t block = at / KV_POS;
         int32_t b = __shfl_sync(0xffffffffu, mine, block % TABLE);
         if (block >= TABLE)
             b = table[block];
-        return base + (size_t)b * (a.n_kv_heads * 2 * a.part_bytes) + at % KV_POS * ROW;
+        return base + (size_t)b * (a.n_kv_heads * 2 * a.part_bytes);
     }
 };
 
-/* 16 rows of keys (or values) into a slot, zeros from position n on; a group of its own even if there
- * is nothing left. */
+/* Pieces of 16 bytes of a row change places so that lanes that read together meet no bank twice. */
+template <int KV> static __device__ __forceinline__ uint32_t exchange(uint32_t row, bool values)
+{
+    if (KV == KV_F16)
+        return (row >> 1 & 3) << 1 ^ (row & 1) << 2;
+    return (values ? row >> 1 & 3 : row & 3) << 1;
+}
+
+/* copy_async16 of what is read once a step: it goes from the L2 cache before activations, weights and
+ * instructions do, which the next kernels want. */
+static __device__ __forceinline__ void copy_once16(uint32_t to, const void *from, bool wanted,
+                                                   uint64_t policy)
+{
+    int n = wanted ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
+                 "r"(n), "l"(policy)
+                 : "memory");
+}
+
+/* 16 positions of keys (or values) from `base` on into a slot, zeros from position n on; a group of its
+ * own even if there is nothing left. */
+template <int KV>
 static __device__ __forceinline__ void fetch(const item &it, uint32_t base, bool values, uint32_t to)
 {
-    uint32_t lane = threadIdx.x % 32, piece = (lane % 16) ^ (lane / 16 << 2);
+    enum { ROW = sort<KV>::ROW, LANES = ROW / 16, ROWS = 32 / LANES }; /* a row, rows at once */
+    uint32_t lane = threadIdx.x % 32, r = lane / LANES, piece = lane % LANES;
     if (base < it.n) {
-        const uint8_t *from = it.row(base) + (values ? it.a.part_bytes : 0) + lane * 16;
-        to += lane / 16 * ROW;
+        const uint8_t *part = it.keys(base / KV_POS) + (values ? it.a.part_bytes : 0);
+        const uint8_t *from = part + base % KV_POS * ROW + lane * 16;
 #pragma unroll
-        for (uint32_t k = 0; k < 8; k++)
-            copy_async16(to + k * 2 * ROW + ((piece ^ (k & 3) << 1) << 4), from + k * 512,
-                         base + 2 * k + lane / 16 < it.n);
+        for (uint32_t k = 0; k < 16 / ROWS; k++) {
+            uint32_t row = k * ROWS + r;
+            copy_once16(to + row * ROW + ((piece ^ exchange<KV>(row, values)) << 4), from + k * 512,
+                        base + row < it.n, it.policy);
+        }
+        if (KV == KV_I8 && lane < 16)
+            copy_once16(to + sort<KV_I8>::CODES + lane * 16,
+                        part + SCALES + (base % KV_POS + lane) * 16, base + lane < it.n, it.policy);
     }
     copy_commit();
 }
@@ -61,6 +95,27 @@ static __device__ __forceinline__ uint4 piece16(uint32_t at)
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "r"(at)
                  : "memory");
+    return v;
+}
+
+static __device__ __forceinline__ float4 floats16(uint32_t at)
+{
+    uint4 v = piece16(at);
+    return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
+                       __uint_as_float(v.w));
+}
+
+static __device__ __forceinline__ uint2 piece8(uint32_t at)
+{
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
+    return v;
+}
+
+static __device__ __forceinline__ uint32_t word4(uint32_t at)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
     return v;
 }
 
@@ -87,10 +142,10 @@ static __device__ __forceinline__ void query_load(query16 &r, const shared_part 
 }
 
 /* s[n][i]: head g, position 8n + 2t + i. Four chains of products. */
-static __device__ __forceinline__ void slot_scores(const query16 &q, uint32_t slot, float s[2][2])
+static __device__ __forceinline__ void scores_f16(const query16 &q, uint32_t slot, float s[2][2])
 {
-    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    uint32_t swap = (g >> 1 & 3) << 1 ^ (g & 1) << 2;
+    enum { ROW = sort<KV_F16>::ROW };
+    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, swap = exchange<KV_F16>(g, false);
     float c[2][2][4] = {};
 #pragma unroll
     for (int j = 0; j < 4; j++)
@@ -107,24 +162,135 @@ static __device__ __forceinline__ void slot_scores(const query16 &q, uint32_t sl
     }
 }
 
-static __device__ __forceinline__ void slot_values(uint32_t slot, const uint32_t p[4], float keep,
-                                                   state16 &st)
+static __device__ __forceinline__ void values_f16(uint32_t slot, const uint32_t p[4], float keep,
+                                                  state16 &st)
 {
+    enum { ROW = sort<KV_F16>::ROW };
     uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (uint32_t half = 0; half < 2; half++) {
         uint4 v[4];
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
-            uint32_t row = 2 * t + (i & 1) + 8 * (i >> 1), swap = t << 1 ^ (i & 1) << 2;
+            uint32_t row = 2 * t + (i & 1) + 8 * (i >> 1), swap = exchange<KV_F16>(row, true);
             v[i] = piece16(slot + row * ROW + ((8 * half + (g ^ swap)) << 4));
         }
         values16(v, p, keep, st.o[half]);
     }
 }
 
+/* ---- int8: codes become halves exactly; a product stays within the 32 dimensions of a scale ---- */
+
+/* Bytes 0 and 1 (or 2 and 3) of codes + 128 as two halves: 1024 + byte, less 1152. */
+static __device__ __forceinline__ uint32_t halves_of(uint32_t codes, uint32_t which)
+{
+    uint32_t h = __byte_perm(codes, 0x64646464u, which ? 0x4342 : 0x4140);
+    __half2 r = __hsub2(*(__half2 *)&h, __float2half2_rn(1152.0f));
+    return *(uint32_t *)&r;
+}
+
+static __device__ __forceinline__ void scores_i8(const query16 &q, uint32_t slot, float s[2][2])
+{
+    enum { ROW = sort<KV_I8>::ROW, CODES = sort<KV_I8>::CODES };
+    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, swap = exchange<KV_I8>(g, false);
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+        float4 scale[2] = {floats16(slot + CODES + (8 * n + 2 * t) * 16),
+                           floats16(slot + CODES + (8 * n + 2 * t + 1) * 16)};
+        s[n][0] = s[n][1] = 0;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float c[4] = {};
+            uint2 k = piece8(slot + (8 * n + g) * ROW + ((2 * j + t / 2 ^ swap) << 4) + t % 2 * 8);
+            k.x ^= 0x80808080u, k.y ^= 0x80808080u;
+            mma_f16(c, q.a[j][0], halves_of(k.x, 0), halves_of(k.x, 1));
+            mma_f16(c, q.a[j][1], halves_of(k.y, 0), halves_of(k.y, 1));
+            s[n][0] = fmaf((&scale[0].x)[j], c[0] + c[2], s[n][0]);
+            s[n][1] = fmaf((&scale[1].x)[j], c[1] + c[3], s[n][1]);
+        }
+    }
+}
+
+/* w: weights of positions 8n + 2t + i. Element 4n + i of st.o[j / 2][j % 2] is dimension
+ * 32 j + 8 t + 4 n + i. */
+static __device__ __forceinline__ void values_i8(uint32_t slot, const float w[2][2], float keep,
+                                                 state16 &st)
+{
+    enum { ROW = sort<KV_I8>::ROW, CODES = sort<KV_I8>::CODES };
+    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    float4 scale[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        scale[e] = floats16(slot + CODES + (8 * (e / 2) + 2 * t + e % 2) * 16);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        uint32_t v[4], p[4];
+        split_half(w[0][0] * (&scale[0].x)[j], w[0][1] * (&scale[1].x)[j], &p[0], &p[1]);
+        split_half(w[1][0] * (&scale[2].x)[j], w[1][1] * (&scale[3].x)[j], &p[2], &p[3]);
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            uint32_t row = 2 * t + (i & 1) + 8 * (i >> 1), swap = exchange<KV_I8>(row, true);
+            v[i] = word4(slot + row * ROW + ((2 * j + g / 4 ^ swap) << 4) + g % 4 * 4) ^ 0x80808080u;
+        }
+        float *o = st.o[j / 2][j % 2];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float c[4] = {};
+            uint32_t sel = i < 2 ? 0x5140 : 0x7362;
+            mma_f16(c, p, halves_of(__byte_perm(v[0], v[1], sel), i & 1),
+                    halves_of(__byte_perm(v[2], v[3], sel), i & 1));
+            o[i] = fmaf(o[i], keep, c[0] + c[2]);
+            o[4 + i] = fmaf(o[4 + i], keep, c[1] + c[3]);
+        }
+    }
+}
+
+/* A warp's outputs [heads][H16_OLD], dimensions in the order of place_of. */
+template <int KV>
+static __device__ __forceinline__ void put_state(const state16 &st, uint32_t n_heads, float *o)
+{
+    uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    if (KV == KV_F16)
+        store16(st, n_heads, o);
+#pragma unroll
+    for (int e = 0; KV == KV_I8 && e < 8; e++) {
+        const float *f = &st.o[e / 4][e / 2 % 2][e % 2 * 4];
+        if (g < n_heads)
+            *(float4 *)(o + g * H16_OLD + 32 * (e / 2) + 8 * t + 4 * (e % 2)) =
+                make_float4(f[0], f[1], f[2], f[3]);
+    }
+}
+
+template <int KV> static __device__ __forceinline__ uint32_t place_of(uint32_t d)
+{
+    return KV == KV_F16 ? at16(d) : d;
+}
+
+/* An element of the newest position as the cache keeps it, stored there if wanted; the 32 dimensions
+ * of a scale are those of a warp. */
+template <int KV>
+static __device__ __forceinline__ float keep_newest(float x, uint8_t *part, uint32_t pos, bool stores)
+{
+    uint32_t d = threadIdx.x, at = pos % KV_POS;
+    if (KV == KV_F16) {
+        if (stores)
+            ((__half *)part)[at * H16_DIM + d] = __float2half_rn(x);
+        return through_half(x);
+    }
+    float top = warp_max(fabsf(x)), scale = __fdiv_rn(top, 127.0f);
+    float r = __fmul_rn(x, top > 0 ? __fdiv_rn(127.0f, top) : 0.0f);
+    int code = __float2int_rn(fminf(fmaxf(r, -127.0f), 127.0f));
+    if (stores) {
+        ((int8_t *)part)[at * H16_DIM + d] = (int8_t)code;
+        if (d % 32 == 0)
+            ((float *)(part + SCALES))[at * 4 + d / 32] = scale;
+    }
+    return (float)code * scale;
+}
+
 /* Queries rotated and scaled; the newest key and value rounded as stored, and stored. A thread has
  * one dimension, so that all it reads is on its way at once. */
+template <int KV>
 static __device__ __forceinline__ void take_token(const item &it, int pos, shared_part *s)
 {
     const bnet_cu_attn_args &a = it.a;
@@ -142,13 +308,9 @@ static __device__ __forceinline__ void take_token(const item &it, int pos, share
         s->q[h][d] = x[h] * scale;
     if (!cs)
         return;
-    s->k[d] = through_half(k);
-    s->v[d] = through_half(v);
-    if (it.h0 == 0) {
-        __half *to = (__half *)it.row((uint32_t)pos);
-        to[d] = __float2half_rn(k);
-        *(__half *)((uint8_t *)(to + d) + a.part_bytes) = __float2half_rn(v);
-    }
+    uint8_t *part = (uint8_t *)it.keys((uint32_t)pos / KV_POS);
+    s->k[d] = keep_newest<KV>(k, part, (uint32_t)pos, it.h0 == 0);
+    s->v[d] = keep_newest<KV>(v, part + a.part_bytes, (uint32_t)pos, it.h0 == 0);
 }
 
 /* Scores of the newest position, a head per warp. */
@@ -167,9 +329,11 @@ static __device__ __forceinline__ void newest(const item &it, shared_part *s)
 }
 
 /* All tiles of this warp; the first DEPTH are in its ring or on their way. */
+template <int KV>
 static __device__ __forceinline__ void fold(const item &it, const shared_part *s, uint32_t ring,
                                             state16 &st)
 {
+    enum { DEPTH = sort<KV>::DEPTH, SLOT = sort<KV>::SLOT };
     uint32_t t = threadIdx.x % 4, slot = 0;
     query16 q;
     query_load(q, s, it.nh);
@@ -178,9 +342,12 @@ static __device__ __forceinline__ void fold(const item &it, const shared_part *s
         uint32_t p[4], at = ring + 2 * slot * SLOT, next = base + DEPTH * 16 * WARPS;
         copy_wait<2 * DEPTH - 1>();
         __syncwarp();
-        slot_scores(q, at, w);
+        if (KV == KV_F16)
+            scores_f16(q, at, w);
+        else
+            scores_i8(q, at, w);
         __syncwarp();
-        fetch(it, next, false, at);
+        fetch<KV>(it, next, false, at);
         if (base + 16 > it.n)
 #pragma unroll
             for (int e = 0; e < 4; e++)
@@ -189,18 +356,22 @@ static __device__ __forceinline__ void fold(const item &it, const shared_part *s
         float keep = weights16(w, st, p);
         copy_wait<2 * DEPTH - 1>();
         __syncwarp();
-        slot_values(at + SLOT, p, keep, st);
+        if (KV == KV_F16)
+            values_f16(at + SLOT, p, keep, st);
+        else
+            values_i8(at + SLOT, w, keep, st);
         __syncwarp();
-        fetch(it, next, true, at + SLOT);
+        fetch<KV>(it, next, true, at + SLOT);
         slot = slot + 1 == DEPTH ? 0 : slot + 1;
     }
 }
 
 /* Merges the warps' states (o in the place of the rings) and the newest position: a thread has one
  * dimension of every head. */
+template <int KV>
 static __device__ __forceinline__ void leave(const item &it, const shared_part *s, const float *o)
 {
-    uint32_t d = threadIdx.x, group = it.a.n_heads / it.a.n_kv_heads, at = at16(d);
+    uint32_t d = threadIdx.x, group = it.a.n_heads / it.a.n_kv_heads, at = place_of<KV>(d);
     float *y = it.a.y + ((size_t)it.token * it.a.n_heads + it.head * group + it.h0) * H16_DIM;
 #pragma unroll 4
     for (uint32_t h = 0; h < it.nh; h++) {
@@ -221,9 +392,9 @@ static __device__ __forceinline__ void leave(const item &it, const shared_part *
     }
 }
 
-KERNEL __launch_bounds__(THREADS, 4)
-    bnet_attn_batch_h128(const __grid_constant__ bnet_cu_attn_args a)
+template <int KV> static __device__ __forceinline__ void attend(const bnet_cu_attn_args &a)
 {
+    enum { DEPTH = sort<KV>::DEPTH, SLOT = sort<KV>::SLOT };
     extern __shared__ __align__(128) uint8_t dynamic[];
     __shared__ __align__(16) shared_part s;
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = a.n_heads / a.n_kv_heads;
@@ -239,30 +410,43 @@ KERNEL __launch_bounds__(THREADS, 4)
                kv.table,   kv.head,
                blockIdx.z, h0,
                min(group - h0, (uint32_t)H16_HEADS), a.cs ? (uint32_t)pos : (uint32_t)pos + 1,
-               0};
+               0,          0};
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(it.policy));
     if (lane * KV_POS <= (uint32_t)pos)
         it.mine = it.table[lane];
     for (uint32_t d = 0; d < DEPTH; d++) {
-        fetch(it, (d * WARPS + warp) * 16, false, ring + 2 * d * SLOT);
-        fetch(it, (d * WARPS + warp) * 16, true, ring + (2 * d + 1) * SLOT);
+        fetch<KV>(it, (d * WARPS + warp) * 16, false, ring + 2 * d * SLOT);
+        fetch<KV>(it, (d * WARPS + warp) * 16, true, ring + (2 * d + 1) * SLOT);
     }
     if (a.cs)
         pdl_wait();
-    take_token(it, pos, &s);
+    take_token<KV>(it, pos, &s);
     __syncthreads();
     newest(it, &s);
     state16 st;
     clear16(st);
-    fold(it, &s, ring, st);
+    fold<KV>(it, &s, ring, st);
     float *o = (float *)dynamic;
     copy_wait<0>();
     __syncthreads(); /* the rings are free */
     if (st.m != -INFINITY)
-        store16(st, it.nh, o + warp * H16_HEADS * H16_OLD);
+        put_state<KV>(st, it.nh, o + warp * H16_HEADS * H16_OLD);
     if (lane % 4 == 0) {
         s.m[warp][lane / 4] = st.m;
         s.l[warp][lane / 4] = st.l;
     }
     __syncthreads();
-    leave(it, &s, o);
+    leave<KV>(it, &s, o);
+}
+
+KERNEL __launch_bounds__(THREADS, 4)
+    bnet_attn_batch_h128(const __grid_constant__ bnet_cu_attn_args a)
+{
+    attend<KV_F16>(a);
+}
+
+KERNEL __launch_bounds__(THREADS, 4)
+    bnet_attn_batch_h128_i8(const __grid_constant__ bnet_cu_attn_args a)
+{
+    attend<KV_I8>(a);
 }

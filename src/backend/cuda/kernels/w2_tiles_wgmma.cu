@@ -11,7 +11,19 @@
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
 
-enum { TOKENS = BNET_TILE_TOKENS, GROUPS = TOKENS / 8 };
+enum { TOKENS = BNET_TILE_TOKENS, GROUPS = TOKENS / 8, SLOTS = BNET_W2_TILES_SLOTS };
+enum { FREE = BNET_W2_TILES_CHUNKS + 1, BARRIERS }; /* the first chunks' places are free again */
+
+/* A bulk copy of what is read once a step: it leaves the L2 cache first. */
+static __device__ __forceinline__ void bulk_once(uint32_t to, const void *from, uint32_t n, uint32_t bar)
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(n), "r"(bar), "l"(policy)
+                 : "memory");
+}
 
 /* Groups of tokens that a block of SPLITS finishes at most. */
 template <int SPLITS> struct share {
@@ -59,18 +71,35 @@ template <int ROWS> struct work {
         __syncwarp();
         if (lane < TILES) {
             uint32_t tile = min(tile0 + lane, a.m.n_tiles - 1);
-            bulk_more(weights + lane * bytes,
+            bulk_once(weights + lane * bytes,
                       a.m.w + ((size_t)tile * a.m.n_chunks + c0) * BNET_W2_UNIT, bytes, bars);
         }
     }
 
-    __device__ __forceinline__ void fetch_acts()
+    __device__ __forceinline__ uint32_t slot(uint32_t i) const
+    {
+        return acts + i % SLOTS * BNET_TILE_BYTES;
+    }
+
+    __device__ __forceinline__ void fetch_acts(uint32_t first, uint32_t end)
     {
         const int8_t *from =
             a.act.q + ((size_t)blockIdx.z * a.m.n_chunks + c0) * BNET_TILE_BYTES;
-        for (uint32_t i = 0; i < n; i++)
-            bulk_load(acts + i * BNET_TILE_BYTES, from + (size_t)i * BNET_TILE_BYTES,
-                      BNET_TILE_BYTES, bars + 8 * (i + 1));
+        for (uint32_t i = first; i < end; i++)
+            bulk_load(slot(i), from + (size_t)i * BNET_TILE_BYTES, BNET_TILE_BYTES,
+                      bars + 8 * (i + 1));
+    }
+
+    /* All warps are done with the first chunks: those that had no room take their place. */
+    __device__ __forceinline__ void fetch_rest()
+    {
+        if (threadIdx.x % 32 == 0)
+            arrive(bars + 8 * FREE);
+        if (threadIdx.x == 0) {
+            barrier_wait(bars + 8 * FREE, 0);
+            fetch_acts(SLOTS, n);
+        }
+        __syncwarp();
     }
 
     /* Codes of chunk i, those after the last one zero. */
@@ -87,8 +116,8 @@ template <int ROWS> struct work {
         uint32_t second = min(i + 1, n - 1);
         barrier_wait(bars + 8 * (i + 1), 0);
         barrier_wait(bars + 8 * (second + 1), 0);
-        uint64_t b0 = describe(acts + i * BNET_TILE_BYTES);
-        uint64_t b1 = describe(acts + second * BNET_TILE_BYTES);
+        uint64_t b0 = describe(slot(i));
+        uint64_t b1 = describe(slot(second));
         group_arrive();
 #pragma unroll
         for (int s = 0; s < 4; s++)
@@ -116,6 +145,8 @@ template <int ROWS> struct work {
             step(i, even, odd);
             if (i + 2 < n)
                 step(i + 2, odd, even);
+            if (i == 4 && n > SLOTS)
+                fetch_rest(); /* products up to chunk 5 are done */
         }
         group_wait<0>();
     }
@@ -199,16 +230,16 @@ template <int ROWS> struct work {
 
     /* A warp takes one strip of 32 rows: pairs of tokens of the groups of this block. What is added
      * to is asked for before the blocks have met. */
-    template <int SPLITS, bool GATED> __device__ __forceinline__ void leave(uint32_t rank) const
+    template <int SPLITS, bool GATED, bool ADDS> __device__ __forceinline__ void leave(uint32_t rank) const
     {
         enum { STRIPS = TILES / (GATED ? 4 : 2), ROUND = THREADS / 32 / STRIPS };
         enum { PAIRS = share<SPLITS>::TAKEN * 4, EACH = (PAIRS + ROUND - 1) / ROUND };
         uint32_t warp = threadIdx.x / 32, first = warp / STRIPS;
         leaving l = leaving_of<GATED>(warp % STRIPS);
         float add[EACH][2];
-        bool adds = a.epilogue == BNET_CU_ADD && l.y;
+        bool adds = ADDS && l.y;
 #pragma unroll
-        for (int e = 0; e < EACH; e++)
+        for (int e = 0; ADDS && e < EACH; e++)
 #pragma unroll
             for (uint32_t i = 0; i < 2; i++) {
                 uint32_t token = token_of<SPLITS>(rank, first + e * ROUND) + i;
@@ -218,7 +249,7 @@ template <int ROWS> struct work {
             cluster_wait();
         else
             __syncthreads();
-#pragma unroll
+#pragma unroll (ADDS ? EACH : 1)
         for (int e = 0; e < EACH; e++) {
             uint32_t pair = first + e * ROUND, token = token_of<SPLITS>(rank, pair);
             if (token >= n_here)
@@ -228,7 +259,7 @@ template <int ROWS> struct work {
             for (uint32_t i = 0; i < 2; i++) {
                 float f = result<GATED>(l, token + i, i ? c.y : c.x, i ? c.w : c.z);
                 if (l.y && token + i < n_here)
-                    l.y[(token + i) * l.ld] = adds ? __fadd_rn(add[e][i], f) : f;
+                    l.y[(token + i) * l.ld] = ADDS ? __fadd_rn(add[e][i], f) : f;
             }
         }
     }
@@ -252,29 +283,31 @@ template <int ROWS> struct work {
         if (SPLITS > 1)
             cluster_arrive();
         if (a.epilogue >= BNET_CU_RELU2)
-            leave<SPLITS, true>(rank);
+            leave<SPLITS, true, false>(rank);
+        else if (a.epilogue == BNET_CU_ADD)
+            leave<SPLITS, false, true>(rank);
         else
-            leave<SPLITS, false>(rank);
+            leave<SPLITS, false, false>(rank);
     }
 };
 
 template <int ROWS> static __device__ __forceinline__ void gemm(const bnet_cu_gemm_args &a)
 {
     extern __shared__ __align__(1024) uint8_t dynamic[];
-    __shared__ __align__(8) uint64_t bars[BNET_W2_TILES_CHUNKS + 1];
+    __shared__ __align__(8) uint64_t bars[BARRIERS];
     __shared__ __align__(8) float scale[TOKENS];
     __shared__ __align__(8) int sum[TOKENS];
     uint32_t c0 = a.m.n_chunks * blockIdx.x / a.splits;
     uint32_t c1 = a.m.n_chunks * (blockIdx.x + 1) / a.splits;
     uint32_t most = (a.m.n_chunks + a.splits - 1) / a.splits;
     uint32_t base = (shared_addr(dynamic) + 1023) & ~1023u, t0 = blockIdx.z * TOKENS;
-    uint32_t room = max(most * BNET_TILE_BYTES, a.splits > 1 ? 0 : ROWS * TOKENS * 4);
+    uint32_t room = max(min(most, (uint32_t)SLOTS) * BNET_TILE_BYTES, a.splits > 1 ? 0 : ROWS * TOKENS * 4);
     uint32_t weights = base + room, codes = most * (ROWS / BNET_W2_TILE) * BNET_W2_UNIT;
     work<ROWS> w = {a, base, weights, a.splits > 1 ? weights + codes : base, shared_addr(bars), c0,
                     c1 - c0, blockIdx.y * (ROWS / BNET_W2_TILE), min((uint32_t)TOKENS, a.n_tokens - t0),
                     scale, sum};
-    if (threadIdx.x <= w.n) {
-        barrier_init(w.bars + 8 * threadIdx.x, 1);
+    if (threadIdx.x < BARRIERS) {
+        barrier_init(w.bars + 8 * threadIdx.x, threadIdx.x == FREE ? 2 * ROWS / 32 : 1);
         barrier_init_fence();
     }
     __syncthreads();
@@ -285,7 +318,7 @@ template <int ROWS> static __device__ __forceinline__ void gemm(const bnet_cu_ge
         w.fetch_weights();
     pdl_wait();
     if (threadIdx.x == 0)
-        w.fetch_acts();
+        w.fetch_acts(0, min(w.n, (uint32_t)SLOTS));
     uint32_t t = threadIdx.x - 64;
     if (t < w.n_here) {
         scale[t] = a.act.scale[t0 + t];
