@@ -202,6 +202,7 @@ int load_engine(loaded *m, const args *a, bool vocab_only)
     o.no_pack = opt_on(a, OPT_NO_PACK);
     o.gpu_specialise = opt_on(a, OPT_SPECIALISE);
     o.nvrtc_path = opt_text(a, OPT_NVRTC);
+    o.nvtx = opt_on(a, OPT_NVTX);
     o.precision = (bitnet_precision)opt_int(a, OPT_PRECISION); /* words as enumerated */
     if (bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err) != BITNET_OK)
         return fail_with(&err);

@@ -201,6 +201,7 @@ typedef struct bitnet_engine_options {
      * check made here, computes in FP32, with a warning; on a strict runtime that is an error. A
      * kernel that is missing is an error, but for AUTO, which takes the next */
     bitnet_precision precision;
+    bool nvtx; /* CUDA: mark passes, their phases and tensors on their way for NVIDIA's profilers */
     const char *nvrtc_path; /* the run-time compiler's library, and no other; NULL: the system's */
 } bitnet_engine_options;
 

@@ -89,10 +89,10 @@ static bitnet_status copy_key(const bitnet_engine *e, const char *key, char **ou
 
 /* ---- opening ---- */
 
-static bitnet_status specialise_on_cpu(bool strict, const bnet_log *log, bitnet_error *err)
+/* A wish that means nothing to the CPU. */
+static bitnet_status not_on_cpu(const char *why, bool strict, const bnet_log *log,
+                                bitnet_error *err)
 {
-    static const char why[] =
-        "gpu-specialise: the CPU's kernels are those of the build: nothing is compiled";
     if (strict)
         return bnet_fail(err, BITNET_NOT_AVAILABLE, "%s; leave it away or use --device cuda", why);
     bnet_logf(log, BITNET_LOG_WARN, "device", "%s", why);
@@ -115,6 +115,7 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o, b
                                         bnet_model_cache_want(&e->cache, &cache) ? &cache : NULL,
                                     .cache_dir = o->cache_dir,
                                     .nvrtc = o->nvrtc_path,
+                                    .ranges = o->nvtx,
                                     .specialise = o->gpu_specialise,
                                     .no_pack = o->no_pack,
                                     .precision = o->precision};
@@ -122,7 +123,11 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o, b
     if (want.device == BNET_DEV_CPU)
         st = bnet_precision_on_cpu(o->precision, r->strict, &e->log, err);
     if (st == BITNET_OK && want.device == BNET_DEV_CPU && want.specialise)
-        st = specialise_on_cpu(r->strict, &e->log, err);
+        st = not_on_cpu(
+            "gpu-specialise: the CPU's kernels are those of the build: nothing is compiled",
+            r->strict, &e->log, err);
+    if (st == BITNET_OK && want.device == BNET_DEV_CPU && want.ranges)
+        st = not_on_cpu("nvtx: ranges are marked on CUDA devices alone", r->strict, &e->log, err);
     if (st == BITNET_OK)
         st = bnet_backend_open(&want, &e->backend, err);
     if (st != BITNET_OK)

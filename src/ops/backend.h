@@ -375,6 +375,7 @@ typedef struct bnet_backend_want {
     const char *cache_dir;        /* where other things may be kept; NULL: nowhere */
     const char *nvrtc;            /* the run-time compiler's library; NULL: the system's */
     bool specialise;              /* kernels compiled for the model's shapes are preferred */
+    bool ranges;                  /* passes are marked for a profiler */
     bool no_pack;                 /* weights are used as they lie in the file, where they can be */
     bitnet_precision precision;   /* of float matrices; the backend says in what it computes */
 } bnet_backend_want;

@@ -181,6 +181,41 @@ def test_ST_4_K_23_bench_shows_kernels():
     check("decode step at depth 64" in out and "TOPS" in out and "GB/s" in out and "regs" in out, out)
 
 
+def ranges(*args, **more):
+    path = temp("ranges.txt")
+    if os.path.exists(path):
+        os.remove(path)
+    r = expect(0, "run", "-m", model("nano"), *ASK, "--ignore-eos", *args, env={**with_gpu(90), "BITNET_EMULATED_NVTX": path, **more})
+    with open(path, encoding="utf-8") if os.path.exists(path) else open(os.devnull, encoding="utf-8") as f:
+        return r, f.read().splitlines()
+
+
+def test_ST_4_ranges_for_profilers():
+    """Every tensor on its way, every pass and its phases, nested; none unless asked for; a missing library is told."""
+    want = text(None, "--device", "cpu", "--ignore-eos")
+    for env in ({}, {"BITNET_NVTX": "1"}):
+        r, lines = ranges("--device", "cuda", *(() if env else ("--nvtx",)), **env)
+        equal(r.out, want, "text")
+        at = [line.startswith("prompt: ") for line in lines].index(True)
+        check("blk.0.attn_q.weight" in lines[:at] and "output_norm.weight" in lines[:at], lines[:at])
+        equal(lines[at + 1:at + 6], ["  launch", "decode: 1 timelines", "  launch", "decode: 1 timelines", "  record"], "first")
+        equal(lines[at + 6:at + 9], ["  repeat", "decode: 1 timelines", "  repeat"], "later")
+        check(not any("closed" in line for line in lines), lines[-3:])
+    _, lines = ranges("--device", "cuda:0,cuda:0", "--split", "tensor", "--nvtx")
+    check(lines.count("step of several ranks") >= 40 and not any("closed" in line for line in lines), lines[-5:])
+    equal(ranges("--device", "cuda")[1], [], "not asked for")
+    alone = temp("only-libcuda")
+    os.makedirs(alone, exist_ok=True)
+    for name in ("libnvtx3interop.so.1", "libnvToolsExt.so.1"):  # none of the machine's either
+        open(os.path.join(alone, name), "w", encoding="utf-8").close()
+    missing = {"LD_LIBRARY_PATH": alone + ":" + EMULATED}
+    r, _ = ranges("--device", "cuda", "--nvtx", **missing)
+    check(r.out == want and "nvtx: the library libnvtx3interop.so.1 is not installed: no ranges are marked" in r.err, r.err)
+    fails(12, "run", "-m", model("nano"), *ASK, "--device", "cuda", "--nvtx", "--strict", env={**with_gpu(90), **missing},
+          says="nvtx: .* is not installed: install the CUDA toolkit's NVTX")
+    fails(12, "run", "-m", model("nano"), *ASK, "--device", "cpu", "--nvtx", "--strict", says="nvtx: ranges are marked on CUDA devices alone")
+
+
 def test_K_27_run_asks_for_no_more_than_it_needs():
     """What --json adds reads no logits: per token a step goes up and the best come back."""
     down = {}

@@ -89,14 +89,19 @@ typedef struct cuda_driver {
     size_t n_modules;
     cu_stream stream;
     cu_event events[CU_EVENTS];
-    cu_event mark; /* of the work another device waits for; made when first needed */
-    bool pooled;   /* memory is taken in stream order */
-    cu_pool pool;  /* from a pool of our own; NULL: from the device's */
+    cu_event mark;     /* of the work another device waits for; made when first needed */
+    bnet_library nvtx; /* handle NULL: not asked for, or not there */
+    bool pooled;       /* memory is taken in stream order */
+    cu_pool pool;      /* from a pool of our own; NULL: from the device's */
 } cuda_driver;
 
 /* Opens device `index` with the kernels of this build. `loader` is dlopen's but in tests. Fails
  * NOT_AVAILABLE with the remedy of DET-20, MEMORY. */
 bitnet_status bnet_cuda_driver_open(const bnet_loader *loader, int index, gpu_driver **out,
+                                    bitnet_error *err);
+/* Finds what marks ranges for profilers (nvtx.c). Where it is missing that is told; if strict,
+ * fails NOT_AVAILABLE. */
+bitnet_status bnet_cuda_ranges_open(gpu_driver *d, const bnet_log *log, bool strict,
                                     bitnet_error *err);
 /* Entries of the table for several devices (peer.c). */
 int bnet_cuda_after(gpu_driver *d, gpu_driver *other);

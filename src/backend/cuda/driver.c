@@ -295,6 +295,8 @@ static void cuda_close(gpu_driver *d)
         c->cu.context_set(NULL);
         c->cu.context_release(c->device);
     }
+    if (c->nvtx.handle)
+        bnet_library_close(&c->nvtx);
     if (c->library)
         c->loader->close(c->loader->user, c->library);
     bnet_free(c);

@@ -70,6 +70,10 @@ static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bi
                                bnet_cuda_pass_bytes,
                                bnet_cuda_pass_reserve,
                                bnet_cuda_alone};
+    if (st == BITNET_OK && w->ranges)
+        st = bnet_cuda_ranges_open(d, w->log, w->strict, err);
+    if (st != BITNET_OK && d)
+        d->c->close(d);
     if (st == BITNET_OK)
         st = bnet_gpu_open(w, d, &vendor, out, err);
     if (st != BITNET_OK)

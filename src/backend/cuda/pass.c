@@ -4,6 +4,8 @@
  * Prompts take the same kernels with matrices for many tokens. */
 #include "backend/cuda/net.h"
 
+#include <stdio.h>
+
 typedef struct run {
     struct gpu_net *n;
     const bnet_pass *p;
@@ -209,6 +211,17 @@ static bool start(gpu_backend *be, const bnet_pass *p, run *r)
     return true;
 }
 
+static void push_pass(const gpu_backend *be, const bnet_pass *p)
+{
+    char name[48];
+    bool decode = be->step.single;
+    if (!be->d->range_push)
+        return;
+    snprintf(name, sizeof name, "%s: %d %s", decode ? "decode" : "prompt", p->step->n_tokens,
+             decode ? "timelines" : "tokens");
+    gpu_push(be, name);
+}
+
 bool bnet_cuda_pass(bnet_backend *b, const bnet_pass *p)
 {
     gpu_backend *be = gpu_of(b);
@@ -219,12 +232,14 @@ bool bnet_cuda_pass(bnet_backend *b, const bnet_pass *p)
         const gpu_record_key key = {p->step->n_tokens,     p->n_rows,      be->step.n_seqs,
                                     be->step.n_tiles,      r.fetch_bytes,  gpu_buf(p->last)->p,
                                     (int)r.kv->shape.type, p->best != NULL};
+        push_pass(be, p);
         if (r.recorded)
             bnet_gpu_repeat(be, &r.n->records, &key, run_pass, &r);
         else
             bnet_gpu_work(be, run_pass, &r);
         if (p->n_rows > 0 && p->best)
             take_best(be, &r);
+        gpu_pop(be);
     }
     bnet_gpu_leave(be);
     return ours;

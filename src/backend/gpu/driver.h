@@ -79,6 +79,8 @@ typedef struct gpu_calls {
 struct gpu_driver {
     const gpu_calls *c;
     bnet_gpu gpu;
+    int (*range_push)(const char *name); /* for profilers; NULL: nobody asked for ranges */
+    int (*range_pop)(void);
     int code_major, code_minor; /* compute capability up to which its kernels were loaded */
     double open_ms;             /* library, context and kernels */
     char version[32];           /* of the interface, "CUDA 13.0" */

@@ -195,6 +195,17 @@ static inline bool gpu_alive(const gpu_backend *be)
 {
     return be->failed == 0;
 }
+/* A range that a profiler shows, from here to gpu_pop of the same thread. */
+static inline void gpu_push(const gpu_backend *be, const char *name)
+{
+    if (be->d->range_push)
+        be->d->range_push(name);
+}
+static inline void gpu_pop(const gpu_backend *be)
+{
+    if (be->d->range_pop)
+        be->d->range_pop();
+}
 /* What failed since the last time, as a status; a lost device stays failed. */
 bitnet_status bnet_gpu_verdict(gpu_backend *be, bitnet_error *err);
 void bnet_gpu_lock_init(pthread_mutex_t *lock);

@@ -348,7 +348,10 @@ bool bnet_group_repeat(bnet_backend *b, const bnet_pass *p)
 {
     gpu_group *g = group_of(b);
     group_lock(g);
+    gpu_push(gpu_at(g, 0), "step of several ranks");
     bool done = may_repeat(g, p) && bring(g, p) && serve(g, p);
+    if (done) /* else when it is composed */
+        gpu_pop(gpu_at(g, 0));
     if (g->records && (done || !g->records->now))
         g->records->brought = false;
     group_unlock(g);
@@ -372,6 +375,8 @@ bool bnet_group_composed(bnet_backend *b)
         g->records->brought = false;
         group_unlock(g);
     }
+    if (done)
+        gpu_pop(gpu_at(g, 0));
     group_unlock(g);
     return done;
 }

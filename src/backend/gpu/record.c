@@ -76,7 +76,9 @@ static void record(gpu_backend *be, gpu_recorded *g, gpu_work *work, void *user)
         return;
     be->recording = counts;
     be->n_recorded = 0;
+    gpu_push(be, "record");
     work(be, user);
+    gpu_pop(be);
     be->recording = NULL;
     int r = be->d->c->record_end(be->d, &g->graph);
     bnet_gpu_ok(be, "recording a step", r);
@@ -92,15 +94,19 @@ static void record(gpu_backend *be, gpu_recorded *g, gpu_work *work, void *user)
 void bnet_gpu_work(gpu_backend *be, gpu_work *work, void *user)
 {
     int span = bnet_gpu_time_pass(be, false);
+    gpu_push(be, "launch");
     work(be, user);
+    gpu_pop(be);
     bnet_gpu_time_end(be, span);
 }
 
 static void replay(gpu_backend *be, const gpu_recorded *g)
 {
     int span = bnet_gpu_time_pass(be, true);
+    gpu_push(be, "repeat");
     if (bnet_gpu_ok(be, "repeating a step", be->d->c->replay(be->d, g->graph)))
         count_uses(be, g);
+    gpu_pop(be);
     bnet_gpu_time_end(be, span);
 }
 

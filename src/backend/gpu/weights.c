@@ -326,7 +326,9 @@ bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request
     bnet_weight rows = rows_of(h, r);
     describe(be, &rows, matrix, w);
     bnet_gpu_enter(be);
+    gpu_push(be, r->tensor->name);
     st = bring(be, r, &rows, w, err);
+    gpu_pop(be);
     if (st == BITNET_OK && matrix)
         st = choose(be, w, r, log, err);
     bnet_gpu_leave(be);
