@@ -7,9 +7,12 @@
 
 enum { F16 = BITNET_KV_F16, F32 = BITNET_KV_F32, I8 = BITNET_KV_INT8 };
 
-/* Ulps: of the case, where the record's hold for another one. Attention over tiles multiplies
- * halves: queries, weights of the softmax and (int8) keys and values are each rounded by 2^-11;
- * the scalar one has halves in an f16 cache alone. */
+/* Ulps: of the case, where the record's hold for another one. Attention over tiles rounds scaled
+ * queries and the weights of the softmax to halves, 2^-11 each, but not the weights it divides by;
+ * with an f16 cache the scalar one rounds unscaled queries and both, so two roundings differ:
+ * 2^-10. With an int8 cache the scalar one has floats, and keys and values become halves, too;
+ * there are as many roundings again, but over many positions they are of either sign. Of this data
+ * an NVIDIA H200 has 0.64 to 0.86 and 0.75 to 0.81 thousandths, the bound is 0.98. */
 static const struct alone_case {
     const char *op;
     case_shape s;
@@ -30,10 +33,10 @@ static const struct alone_case {
     {"linear_tiles", {64, 256, 6912}, 0, CASE_EXTREME_PLUS, 0, "one tile, extreme values", false},
     {"linear_tiles", {70, 520, 256}, 0, CASE_RANDOM, 0, "a prompt", false},
     {"linear_tiles", {300, 256, 1024}, 0, CASE_EXTREME_MINUS, 0, "a prompt, extreme values", false},
-    {"linear_tiles", {64, 300, 384}, 1, CASE_RANDOM, 0, "128 rows", false},
-    {"linear_tiles", {64, 300, 384}, 2, CASE_RANDOM, 0, "256 rows", false},
-    {"linear_tiles", {200, 300, 384}, 3, CASE_RANDOM, 0, "128 tokens", false},
-    {"linear_tiles", {200, 300, 384}, 4, CASE_RANDOM, 0, "96 tokens", false},
+    {"linear_tiles", {64, 300, 512}, 1, CASE_RANDOM, 0, "128 rows", false},
+    {"linear_tiles", {64, 300, 512}, 2, CASE_RANDOM, 0, "256 rows", false},
+    {"linear_tiles", {200, 300, 512}, 3, CASE_RANDOM, 0, "128 tokens", false},
+    {"linear_tiles", {200, 300, 512}, 4, CASE_RANDOM, 0, "96 tokens", false},
     {"rope_append", {70, 256, 64}, F16, CASE_RANDOM, 0, "f16 cache", false},
     {"rope_append", {70, 256, 64}, F32, CASE_RANDOM, 0, "f32 cache", false},
     {"rope_append", {70, 256, 64}, I8, CASE_RANDOM, 0, "int8 cache", false},
