@@ -36,7 +36,7 @@ test-all: ## test, then clang, ThreadSanitizer, fuzzing (FUZZ_SECONDS=60 each), 
 	@tools/run_tests --all $(if $(T),--match "$(T)")
 
 test-gpu: ## on a machine with an NVIDIA GPU: kernels, models, receipts, failures, memory checker, speeds in one table
-	@tools/setup test
+	@tools/setup gpu
 	@tools/gpu_check.sh $(or $(PHASE),all) build/none
 
 bench: build ## how fast, on a machine that does nothing else: make bench BENCH_ARGS="--threads 1,2"

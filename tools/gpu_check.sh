@@ -12,6 +12,7 @@
 #
 # tools/gpu_check.sh --readme TABLE.md puts a table that was kept so into README.md.
 set -u
+PATH=$PATH:/usr/local/cuda/bin:/opt/cuda/bin # nvcc and compute-sanitizer, where the build finds them too
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/.." && pwd)
 [ -d "$root/tests/cuda" ] || root=$(cd "$here/../.." && pwd)
@@ -45,6 +46,10 @@ if [ -d "$folder/bin" ]; then
 else
     bin=$root/build/release models=$root/build/release/golden start=''
     "$root/tools/build" --everything || exit 1
+    "$bin/bitnet" devices | grep -q '^cuda .*compiled yes' || {
+        echo "this build has no CUDA backend: install the CUDA toolkit (nvcc), remove $bin and try again" >&2
+        exit 1
+    }
     # shellcheck disable=SC2086
     ninja -C "$bin" $programs emulated_cuda >"$root/build/gpu-check.log" 2>&1 || {
         tail -n 20 "$root/build/gpu-check.log"
