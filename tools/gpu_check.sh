@@ -177,6 +177,16 @@ check_layers() {
     fi
 }
 
+# A prompt of several passes: the step of the next one comes by another stream while one runs.
+check_beside() {
+    long=$(yes 'Once upon a time there was a fox.' | head -n 40 | tr '\n' ' ')
+    run 30 bitnet run --device cuda -m "$models/story.gguf" --greedy -n 2 --batch 64 --log-level debug "$long" >"$out/beside.txt" 2>&1
+    leads=$(sed -n 's/.* tokens was there \(.*\) ms before the pass before it ended$/\1/p' "$out/beside.txt" | sort -g)
+    [ -n "$leads" ] && [ "$(echo "$leads" | awk '$1 <= 0' | wc -l)" = 0 ] &&
+        ok "prompts: $(echo "$leads" | wc -l) steps came beside the pass before, $(echo "$leads" | head -n 1) to $(echo "$leads" | tail -n 1) ms before it ended" ||
+        bad "prompts: steps beside the pass before them: $(echo "$leads" | head -c 100) $(tail -n 1 "$out/beside.txt" | cut -c1-150)"
+}
+
 check_texts() {
     say texts
     ask="--greedy -n 60 --seed 1"
@@ -194,6 +204,7 @@ check_texts() {
                 bad "float model in $precision: $(printf %s "$c" | head -c 60 | tr '\n' ' '): $(head -c 200 "$out/$precision.txt")"
         done
     }
+    check_beside
     check_layers
     run 30 bitnet receipt verify --require-gpu-kernels "$out/receipt.json" >"$out/verify.txt" 2>&1 &&
         ok "receipt: $(sed -n 's/.*"GPU_DEVICE": "\(.*\)".*/\1/p' "$out/receipt.json"), $(sed -n 's/.*"graph_replays": \([0-9]*\).*/\1/p' "$out/receipt.json") steps repeated" ||

@@ -127,8 +127,8 @@ static bitnet_status pass(bitnet_session *carrier, bitnet_session *const *sessio
         carrier->rows[i] = i;
         carrier->kvs[i] = sessions[i]->kv;
     }
-    bnet_batch b = {n, carrier->ids, carrier->pos, carrier->seq, carrier->kvs, n, carrier->rows, n,
-                    !c};
+    bnet_batch b = {n, carrier->ids, carrier->pos, carrier->seq, carrier->kvs, n, carrier->rows,
+                    n, !c,           NULL};
     bitnet_status st = bnet_forward(carrier->ws, &b, err);
     if (st != BITNET_OK)
         return st;

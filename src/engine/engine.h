@@ -99,9 +99,10 @@ static inline bool bnet_session_cancelled(const bitnet_session *s)
 bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int32_t *ids, size_t n,
                              bitnet_error *err);
 /* One pass over n <= n_batch tokens at the end of the timeline; the last n_rows of them can be
- * asked for logits. On failure the position has not moved. */
+ * asked for logits. n_next ids behind them (0: none is known) are the pass that follows at once,
+ * whose last one will be if next_last. On failure the position has not moved. */
 bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,
-                                bitnet_error *err);
+                                int n_next, bool next_last, bitnet_error *err);
 /* After a pass: the logits of its last row, or what the chooser may need of them
  * (session_head.c). */
 bitnet_status bnet_session_answer(bitnet_session *s, bitnet_error *err);

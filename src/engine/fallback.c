@@ -53,7 +53,7 @@ static bitnet_status rebuild(bitnet_session *s, bnet_kv *kv, bnet_workspace *ws,
     bitnet_status st = BITNET_OK;
     while (st == BITNET_OK && s->n_pos < n_pos) {
         int n = (int)BNET_MIN((size_t)s->n_batch, n_pos - s->n_pos);
-        st = bnet_session_pass(s, s->tokens + s->n_pos, n, 0, err);
+        st = bnet_session_pass(s, s->tokens + s->n_pos, n, 0, 0, false, err);
     }
     return st;
 }

@@ -148,7 +148,7 @@ static bool make_buffers(bitnet_session *s)
     size_t n_batch = (size_t)s->n_batch;
     s->tokens = bnet_calloc((size_t)s->n_ctx, sizeof *s->tokens);
     s->logits = bnet_calloc((size_t)s->engine->info.n_vocab, sizeof *s->logits);
-    s->pos = bnet_calloc(n_batch, sizeof *s->pos);
+    s->pos = bnet_calloc(2 * n_batch, sizeof *s->pos); /* of a pass and of the one behind it */
     s->seq = bnet_calloc(n_batch, sizeof *s->seq);
     s->rows = bnet_calloc(n_batch, sizeof *s->rows);
     s->ids = bnet_calloc(n_batch, sizeof *s->ids);
@@ -241,16 +241,21 @@ static void keep_logits(bitnet_session *s, const float *row)
 }
 
 bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,
-                                bitnet_error *err)
+                                int n_next, bool next_last, bitnet_error *err)
 {
-    for (int i = 0; i < n; i++) {
+    int32_t last = n_next - 1;
+    memset(s->seq, 0, (size_t)BNET_MAX(n, n_next) * sizeof *s->seq);
+    for (int i = 0; i < n; i++)
         s->pos[i] = (int32_t)s->n_pos + i;
-        s->seq[i] = 0;
-    }
+    for (int i = 0; i < n_next; i++)
+        s->pos[s->n_batch + i] = (int32_t)s->n_pos + n + i;
     for (int i = 0; i < n_rows; i++)
         s->rows[i] = n - n_rows + i;
     bool some = s->chooser && !s->always_full && s->n_whole == 0; /* as bnet_session_answer asks */
-    bnet_batch b = {n, ids, s->pos, s->seq, &s->kv, 1, s->rows, n_rows, !some};
+    bnet_batch next = {n_next, ids + n, s->pos + s->n_batch, s->seq, &s->kv,
+                       1,      &last,   next_last,           false,  NULL};
+    bnet_batch b = {n, ids,     s->pos, s->seq, &s->kv,
+                    1, s->rows, n_rows, !some,  n_next > 0 ? &next : NULL};
     bitnet_status st = bnet_forward(s->ws, &b, err);
     if (st != BITNET_OK)
         return st;
@@ -300,9 +305,12 @@ static bitnet_status deliver(bitnet_session *s, appending *a, size_t at, int n, 
 /* ids[at, at + n): one pass and the logits that are wanted of it. */
 static bitnet_status step(bitnet_session *s, appending *a, size_t at, int n, bitnet_error *err)
 {
-    bool last = at + (size_t)n == a->n_ids;
+    size_t left = a->n_ids - at - (size_t)n;
+    int n_next = a->each ? 0 : (int)BNET_MIN((size_t)s->n_batch, left);
+    bool last = left == 0;
     s->has_logits = s->has_top = false;
-    bitnet_status st = bnet_session_pass(s, a->ids + at, n, a->each ? n : last, err);
+    bitnet_status st = bnet_session_pass(s, a->ids + at, n, a->each ? n : last, n_next,
+                                         left == (size_t)n_next, err);
     if (st == BITNET_OK)
         bnet_session_let_go(s); /* the caller's `each` may want the blocks for another session */
     if (st == BITNET_OK && a->each)

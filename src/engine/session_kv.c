@@ -28,7 +28,7 @@ static bitnet_status recompute(bitnet_session *s, size_t n_valid, bitnet_error *
             return bnet_fail(err, BITNET_CANCELLED,
                              "cancelled at position %zu, while the cache was computed again", end);
         int n = (int)BNET_MIN((size_t)s->n_batch, end - s->n_pos);
-        bitnet_status st = bnet_session_pass(s, s->tokens + s->n_pos, n, 0, err);
+        bitnet_status st = bnet_session_pass(s, s->tokens + s->n_pos, n, 0, 0, false, err);
         if (st != BITNET_OK)
             return st;
     }

@@ -329,14 +329,33 @@ static void compose(bnet_workspace *ws, const bnet_pass *p)
     }
 }
 
+/* The blocks of what follows are mapped already where the cache is this timeline's alone. */
+static bool foresee(const bnet_workspace *ws, const bnet_batch *b)
+{
+    const bnet_batch *n = b->next;
+    if (!n || !ws->be->v->pass || b->kv[0]->blocks->shared)
+        return false;
+    bnet_kv_cover(b->kv[0], n->pos[n->n_tokens - 1] + 1);
+    return true;
+}
+
 bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error *err)
 {
     assert(b->n_tokens >= 1 && b->n_tokens <= ws->n_batch && b->n_seqs <= ws->n_batch);
     bnet_op_hold(ws->be);
     place(ws, b);
-    bnet_step s = {b->n_tokens, b->ids, b->pos, b->seq, ws->seqs};
-    bnet_pass p = {
-        .net = &ws->m->net, .step = &s, .rows = b->rows, .n_rows = b->n_rows, .last = ws->last};
+    bnet_step s = {b->n_tokens, b->ids, b->pos, b->seq, ws->seqs}, t = {0};
+    bnet_pass next = {.step = &t}, p = {.net = &ws->m->net,
+                                        .step = &s,
+                                        .rows = b->rows,
+                                        .n_rows = b->n_rows,
+                                        .last = ws->last};
+    if (foresee(ws, b)) {
+        t = (bnet_step){b->next->n_tokens, b->next->ids, b->next->pos, b->next->seq, ws->seqs};
+        next.rows = b->next->rows;
+        next.n_rows = b->next->n_rows;
+        p.next = &next;
+    }
     ws->n_rows = b->n_rows;
     if (!run_whole(ws, b, &p) && !bnet_op_repeat(ws->be, &p)) {
         do

@@ -90,6 +90,7 @@ typedef struct bnet_batch {
     const int32_t *rows; /* [n_rows] which tokens will be asked for logits, ascending */
     int n_rows;
     bool all_logits; /* the rows will be asked for all of theirs: the best alone are of no use */
+    const struct bnet_batch *next; /* of the same timeline, what follows at once; NULL: not known */
 } bnet_batch;
 
 /* Runs the layers, writes the cache, keeps the normed hidden state of `rows`. Void of failure but

@@ -132,8 +132,10 @@ typedef struct bnet_pass {
     const bnet_step *step;
     const int32_t *rows; /* [n_rows] tokens whose normed state is wanted */
     int n_rows;
-    bnet_buffer *last; /* [n_rows][embd] */
-    bnet_best *best;   /* [n_rows] or NULL: not wanted; valid when pass returns */
+    bnet_buffer *last;            /* [n_rows][embd] */
+    bnet_best *best;              /* [n_rows] or NULL: not wanted; valid when pass returns */
+    const struct bnet_pass *next; /* the one that follows at once, if that is known: what its step,
+                                     rows and n_rows say may be brought meanwhile */
 } bnet_pass;
 
 /* What a device counts of itself since it was opened. */

@@ -445,6 +445,15 @@ API int cuMemsetD8Async(uint64_t dst, unsigned char value, size_t n, void *s)
     return r != OK ? r : submit(s, &w, 0.001);
 }
 
+API int cuMemsetD2D8Async(uint64_t dst, size_t pitch, unsigned char value, size_t n, size_t rows,
+                          void *s)
+{
+    int r = n <= pitch && pitch < INT32_MAX ? OK : INVALID;
+    for (size_t i = 0; i < rows && r == OK; i++)
+        r = cuMemsetD8Async(dst + i * pitch, value, n, s);
+    return r;
+}
+
 API int cuMemcpyPeerAsync(uint64_t dst, void *to, uint64_t src, void *from, size_t n, void *s)
 {
     int r = mine(s, dst, 0) ? bnet_emulated_may_fetch(to, dst, from, src) : BAD_HANDLE;

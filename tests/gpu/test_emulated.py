@@ -57,6 +57,26 @@ def test_P_1_memory_in_stream_order():
           env=with_gpu(90, POOLS=1, FAIL="cuMemAllocFromPoolAsync -5 2"), says="do not fit|memory")
 
 
+def test_P_2_prompts_copy_beside_the_pass():
+    """From the third pass of a prompt on its step is on the device when it begins: it came by another stream while the pass before
+    ran, which ended later (the first pass takes the memory, the second brings the third's). Passes of one token are recorded
+    work and fetch theirs. Where such a copy fails, the pass it was beside does."""
+    def prompt(batch):
+        return ("run", "-m", model("nano"), "--greedy", "-n", "8", "--ignore-eos", "--batch", str(batch), "-p", "Once upon a time there was a fox. " * 5)
+
+    want = expect(0, *prompt(512), "--device", "cpu").out
+    n = int(re.search(r"prompt (\d+) tokens", expect(0, *prompt(512), "--device", "cpu").err).group(1))
+    for batch, more in ((16, {}), (16, {"POOLS": 1}), ((n - 1) // 2, {}), (512, {})):
+        r = expect(0, *prompt(batch), "--device", "cuda", "--log-level", "debug", env=with_gpu(90, **more))
+        equal(r.out, want, (batch, more))
+        leads = [float(x) for x in re.findall(r"a step of \d+ tokens was there (-?[0-9.]+) ms before the pass before it ended", r.err)]
+        sizes = [min(batch, n - i) for i in range(0, n, batch)]
+        equal(len(leads), sum(s > 1 for s in sizes[2:]), f"passes of {sizes}")
+        check(all(ms > 0 for ms in leads), leads)
+    r = expect(0, *prompt(16), env=with_gpu(90, FAIL="cuStreamWaitEvent 2 1"), says="copying beside a pass")
+    equal(r.out, want, "the CPU goes on")
+
+
 def test_auto_takes_the_device():
     r = expect(0, "run", "-m", model("nano"), *ASK, "-v", env=with_gpu(90), says=r"detected=\[cuda,cpu\] selected=cuda")
     check("i2s_gpu_gemv" in r.err and "cuda: device 0: emulated device" in r.err, r.err)

@@ -90,6 +90,8 @@ typedef struct cuda_driver {
     cu_stream stream;
     cu_event events[CU_EVENTS];
     cu_event mark;     /* of the work another device waits for; made when first needed */
+    cu_stream side;    /* for copies beside the work; made when first needed, as its events: */
+    cu_event ends[2];  /* of the last such copy, of the work it was beside */
     bnet_library nvtx; /* handle NULL: not asked for, or not there */
     bool pooled;       /* memory is taken in stream order */
     cu_pool pool;      /* from a pool of our own; NULL: from the device's */
@@ -103,6 +105,10 @@ bitnet_status bnet_cuda_driver_open(const bnet_loader *loader, int index, gpu_dr
  * fails NOT_AVAILABLE. */
 bitnet_status bnet_cuda_ranges_open(gpu_driver *d, const bnet_log *log, bool strict,
                                     bitnet_error *err);
+/* Copies beside the work (beside.c). */
+int bnet_cuda_beside(gpu_driver *d, gpu_ptr dst, const void *src, size_t n_bytes);
+int bnet_cuda_lead(gpu_driver *d, double *ms);
+void bnet_cuda_beside_close(gpu_driver *d);
 /* Entries of the table for several devices (peer.c). */
 int bnet_cuda_after(gpu_driver *d, gpu_driver *other);
 bool bnet_cuda_reach(gpu_driver *d, gpu_driver *other);

@@ -237,6 +237,8 @@ bool bnet_cuda_pass(bnet_backend *b, const bnet_pass *p)
             bnet_gpu_repeat(be, &r.n->records, &key, run_pass, &r);
         else
             bnet_gpu_work(be, run_pass, &r);
+        if (p->next && !r.recorded && gpu_alive(be))
+            bnet_gpu_step_ahead(be, p->next->step, p->next->rows, p->next->n_rows);
         if (p->n_rows > 0 && p->best)
             take_best(be, &r);
         gpu_pop(be);

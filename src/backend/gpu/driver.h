@@ -61,12 +61,17 @@ typedef struct gpu_calls {
     bool (*lost)(int code); /* nothing will work any more with this context */
 
     /* ---- optional: NULL where the interface has nothing of the kind ---- */
+    int (*fill_rows)(gpu_driver *d, const gpu_rows *rows, int byte); /* of dst */
     int (*record_begin)(gpu_driver *d); /* what follows is recorded, not done */
     int (*record_end)(gpu_driver *d, gpu_graph *out);
     int (*replay)(gpu_driver *d, gpu_graph g);
     void (*graph_release)(gpu_driver *d, gpu_graph g);
     int (*stamp)(gpu_driver *d, int slot); /* notes the time on the device, 0 <= slot < 144 */
     int (*between)(gpu_driver *d, int first, int second, double *ms); /* waits for the second */
+    /* Copies while what was asked for is being done, to memory that none of it uses and that was
+     * there before the last `wait`; what is asked for next waits for it. `src` as for to_device. */
+    int (*beside)(gpu_driver *d, gpu_ptr dst, const void *src, size_t n_bytes);
+    int (*lead)(gpu_driver *d, double *ms); /* by how much it ended before that; after `wait` */
     int (*occupancy)(gpu_driver *d, gpu_kernel k, const gpu_dims *dims, gpu_occupancy *out);
 
     /* ---- several devices: all of these or none ---- */

@@ -322,6 +322,7 @@ static void gpu_close(bnet_backend *b)
     bnet_pool_close(be->pool);
     pthread_mutex_destroy(&be->lock);
     bnet_free(be->step_shadow);
+    bnet_free(be->ahead.bytes);
     bnet_free(be->inv_freq);
     if (be->clock)
         bnet_free(be->clock->each);

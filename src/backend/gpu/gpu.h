@@ -151,6 +151,13 @@ struct gpu_backend {
     uint8_t *step_host; /* pinned: a step that recorded work fetches itself */
     size_t host_cap;
     bool fetching; /* it may not have been read yet */
+    struct {
+        gpu_ptr base;   /* step_at of an earlier pass: other streams may write there */
+        uint8_t *bytes; /* a step that was brought before its pass */
+        size_t cap, n_bytes;
+        int slot;  /* 0, 1: where; the pass before it may be using the other */
+        bool used; /* by the step that was made last */
+    } ahead;
 
     gpu_ptr angles; /* [positions][n_rot / 2][2] */
     double *inv_freq;
@@ -226,6 +233,8 @@ const void *bnet_gpu_read(bnet_backend *b, bnet_buffer *buf, size_t n_bytes);
 void bnet_gpu_write(bnet_backend *b, bnet_buffer *buf, const void *bytes, size_t n_bytes);
 /* Copies bytes of the host through the ring; they may change when it returns. */
 void bnet_gpu_upload(gpu_backend *be, gpu_ptr dst, const void *bytes, size_t n_bytes);
+/* The same beside the work that was asked for (driver.h); at most half a chunk. */
+void bnet_gpu_upload_beside(gpu_backend *be, gpu_ptr dst, const void *bytes, size_t n_bytes);
 void bnet_gpu_download(gpu_backend *be, void *bytes, gpu_ptr src, size_t n_bytes); /* waits */
 /* Waits for kernels that write n bytes to pinned memory themselves. */
 bool bnet_gpu_await(gpu_backend *be, size_t n_bytes);
@@ -242,6 +251,8 @@ bool bnet_gpu_step(gpu_backend *be, const bnet_step *s, const int32_t *rows, int
 bool bnet_gpu_step_make(gpu_backend *be, const bnet_step *s, const int32_t *rows, int n_rows);
 bool bnet_gpu_step_bring(gpu_backend *be);
 bool bnet_gpu_step_leave(gpu_backend *be, size_t *n_bytes);
+/* While the pass that was asked for runs: brings what the next one will want, if there is a way. */
+void bnet_gpu_step_ahead(gpu_backend *be, const bnet_step *s, const int32_t *rows, int n_rows);
 /* Cosines and sines of positions up to the step's largest. */
 bool bnet_gpu_angles(gpu_backend *be, const bnet_rope *r, int n_pos);
 

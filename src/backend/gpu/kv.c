@@ -69,9 +69,16 @@ void bnet_gpu_kv_put(bnet_kv_store *store, int layer, int block, const void *byt
 void bnet_gpu_kv_clear(bnet_kv_store *store, int block)
 {
     gpu_kv *kv = (gpu_kv *)(void *)store;
+    gpu_driver *d = kv->be->d;
+    const gpu_rows rows = {.dst = block_at(kv, 0, block),
+                           .dst_pitch = (size_t)kv->shape.n_blocks * kv->block_bytes,
+                           .n_bytes = kv->block_bytes,
+                           .n_rows = (size_t)kv->shape.n_layers};
     bnet_gpu_enter(kv->be);
-    for (int layer = 0; layer < kv->shape.n_layers && gpu_alive(kv->be); layer++)
+    if (d->c->fill_rows)
+        bnet_gpu_ok(kv->be, "clearing the cache", d->c->fill_rows(d, &rows, 0));
+    for (size_t i = 0; !d->c->fill_rows && i < rows.n_rows && gpu_alive(kv->be); i++)
         bnet_gpu_ok(kv->be, "clearing the cache",
-                    kv->be->d->c->fill(kv->be->d, block_at(kv, layer, block), 0, kv->block_bytes));
+                    d->c->fill(d, rows.dst + i * rows.dst_pitch, 0, rows.n_bytes));
     bnet_gpu_leave(kv->be);
 }

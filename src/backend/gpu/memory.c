@@ -180,6 +180,17 @@ void bnet_gpu_upload(gpu_backend *be, gpu_ptr dst, const void *bytes, size_t n_b
     }
 }
 
+void bnet_gpu_upload_beside(gpu_backend *be, gpu_ptr dst, const void *bytes, size_t n_bytes)
+{
+    uint8_t *to = gpu_alive(be) ? stage(be, n_bytes) : NULL;
+    if (!to)
+        return;
+    memcpy(to, bytes, n_bytes);
+    bnet_gpu_ok(be, "copying beside a pass", be->d->c->beside(be->d, dst, to, n_bytes));
+    atomic_fetch_add(&be->n_h2d, 1);
+    atomic_fetch_add(&be->h2d_bytes, n_bytes);
+}
+
 void bnet_gpu_download(gpu_backend *be, void *bytes, gpu_ptr src, size_t n_bytes)
 {
     if (!gpu_alive(be) ||

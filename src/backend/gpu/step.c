@@ -1,7 +1,8 @@
 /* step.c - what changes from pass to pass, brought to the device in one piece: ids, positions,
- * timelines, tables of blocks, rows. The piece always lies at the same address, so recorded work
- * finds the new values. And the angles of rotation by position, computed once on the host, so that
- * they are the CPU's to the last bit. */
+ * timelines, tables of blocks, rows. The piece lies at the same address for all recorded work, so
+ * that it finds the new values; that of a prompt's next pass comes beside the one that runs and
+ * lies behind it, in two places by turns. And the angles of rotation by position, computed once on
+ * the host, so that they are the CPU's to the last bit. */
 #include "backend/gpu/gpu.h"
 #include "backend/cuda/kernels.h"
 
@@ -128,10 +129,9 @@ static bool has_cache(const bnet_step *s)
     return s->seqs && s->seqs[s->seq[0]].store;
 }
 
-static void point(gpu_backend *be, const places *p)
+static void point(gpu_backend *be, const places *p, gpu_ptr a)
 {
     gpu_step_view *v = &be->step;
-    gpu_ptr a = be->step_at;
     v->ids = a + p->ids;
     for (int i = 0; i < TYPES; i++)
         v->pos[i] = a + p->pos[i];
@@ -150,6 +150,12 @@ static uint8_t *made(const gpu_backend *be)
     return be->step_shadow + be->shadow_cap / 32 * 16; /* aligned as its parts are */
 }
 
+/* The second half of the piece is for steps that come before their pass. */
+static gpu_ptr ahead_at(const gpu_backend *be)
+{
+    return be->step_at + be->step_cap / 4 / 16 * 16 * (size_t)(2 + be->ahead.slot);
+}
+
 static bool room(gpu_backend *be, size_t n_bytes)
 {
     size_t n = BNET_MAX(n_bytes, (size_t)GPU_STEP_BYTES / 2);
@@ -162,8 +168,37 @@ static bool room(gpu_backend *be, size_t n_bytes)
     be->step_at = fresh;
     be->step_cap = 2 * n;
     be->step_bytes = 0;
+    be->ahead.n_bytes = 0;
     be->epoch++;
     return true;
+}
+
+static void fill(const bnet_step *s, const places *p, const int32_t *rows, uint8_t *out,
+                 gpu_step_view *v)
+{
+    memset(out, 0, p->total);
+    if (has_cache(s)) {
+        fill_tokens(s, p, out, v);
+        fill_seqs(s, p, out);
+    } else {
+        fill_plain(s, p, out, v);
+    }
+    fill_tiles(s, p, out);
+    if (v->n_rows)
+        memcpy(out + p->rows, rows, (size_t)v->n_rows * 4);
+}
+
+/* Was it brought while the pass before ran? Then it lies there. */
+static gpu_ptr foreseen(gpu_backend *be, size_t n_bytes)
+{
+    double ms = 0;
+    bool same = be->ahead.n_bytes == n_bytes && memcmp(be->ahead.bytes, made(be), n_bytes) == 0;
+    if (!same || be->step.single || /* that may be recorded */ be->d->c->lead(be->d, &ms) != 0)
+        return 0;
+    bnet_logf(&be->log, BITNET_LOG_DEBUG, be->d->c->name,
+              "a step of %d tokens was there %.3f ms before the pass before it ended",
+              be->step.n_tokens, ms);
+    return ahead_at(be);
 }
 
 bool bnet_gpu_step_make(gpu_backend *be, const bnet_step *s, const int32_t *rows, int n_rows)
@@ -175,27 +210,37 @@ bool bnet_gpu_step_make(gpu_backend *be, const bnet_step *s, const int32_t *rows
         return bnet_gpu_ok(be, "step buffer", 2);
     uint8_t *out = made(be);
     gpu_step_view v = {.n_tokens = s->n_tokens, .n_rows = n_rows};
-    memset(out, 0, p.total);
-    if (has_cache(s)) {
-        fill_tokens(s, &p, out, &v);
-        fill_seqs(s, &p, out);
-    } else {
-        fill_plain(s, &p, out, &v);
-    }
-    fill_tiles(s, &p, out);
-    if (n_rows)
-        memcpy(out + p.rows, rows, (size_t)n_rows * 4);
+    fill(s, &p, rows, out, &v);
     be->step = v;
     be->made_bytes = p.total;
-    point(be, &p);
+    gpu_ptr there = foreseen(be, p.total);
+    be->ahead.used = there != 0;
+    be->ahead.n_bytes = 0;
+    point(be, &p, there ? there : be->step_at);
     return true;
+}
+
+void bnet_gpu_step_ahead(gpu_backend *be, const bnet_step *s, const int32_t *rows, int n_rows)
+{
+    places p = plan(s, n_rows);
+    gpu_step_view unused = {.n_tokens = s->n_tokens, .n_rows = n_rows};
+    bool known = be->ahead.base == be->step_at;
+    be->ahead.base = be->step_at;
+    if (!be->d->c->beside || !known || !gpu_alive(be) || p.total > be->step_cap / 4 ||
+        be->made_bytes > be->step_cap / 2 || /* the pass that runs uses all of the piece */
+        !bnet_grow(&be->ahead.bytes, &be->ahead.cap, p.total, 1))
+        return;
+    fill(s, &p, rows, be->ahead.bytes, &unused);
+    be->ahead.slot = !be->ahead.slot;
+    bnet_gpu_upload_beside(be, ahead_at(be), be->ahead.bytes, p.total);
+    be->ahead.n_bytes = gpu_alive(be) ? p.total : 0;
 }
 
 bool bnet_gpu_step_bring(gpu_backend *be)
 {
     const uint8_t *out = made(be);
     size_t n = be->made_bytes;
-    if (be->step_bytes == n && memcmp(be->step_shadow, out, n) == 0)
+    if (be->ahead.used || (be->step_bytes == n && memcmp(be->step_shadow, out, n) == 0))
         return gpu_alive(be);
     memcpy(be->step_shadow, out, n);
     be->step_bytes = n;
