@@ -326,3 +326,32 @@ bitnet_status bnet_registry_select(const bnet_registry *r, const bnet_capabiliti
                      "kernel is registered for it (activations: %s)",
                      bnet_device_name(c->device), q->format, q->op, q->dtype);
 }
+
+bitnet_status bnet_registry_select_all(const bnet_registry *r, const bnet_capabilities *c,
+                                       const bnet_fixed *fixed, size_t n, bitnet_error *err)
+{
+    bitnet_status st = BITNET_OK;
+    for (size_t i = 0; st == BITNET_OK && i < n; i++) {
+        bnet_kernel_query q = {.op = fixed[i].op, .format = fixed[i].format, .dtype = "f32"};
+        st = bnet_registry_select(r, c, &q, fixed[i].to, err);
+    }
+    return st;
+}
+
+const bnet_kernel_record *bnet_registry_pick(const bnet_registry *r, const bnet_capabilities *c,
+                                             const bnet_kernel_query *q, size_t m,
+                                             bnet_picks *picks)
+{
+    atomic_uint_fast64_t *word = &picks->word[__builtin_ctzll(bnet_tuning_m(m))];
+    uint64_t tag = (uint64_t)m << 32 | (uint64_t)(bnet_registry_generation(r) & 0xffff) << 16;
+    uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
+    if ((now & ~UINT64_C(0xffff)) == tag)
+        return bnet_registry_at(r, now & 0xffff);
+    bnet_kernel_query of_m = *q;
+    const bnet_kernel_record *k = NULL;
+    of_m.m = m;
+    if (bnet_registry_select(r, c, &of_m, &k, NULL) != BITNET_OK)
+        return NULL;
+    atomic_store_explicit(word, tag | k->slot, memory_order_relaxed);
+    return k;
+}

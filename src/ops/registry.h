@@ -8,6 +8,8 @@
 #ifndef BNET_REGISTRY_H
 #define BNET_REGISTRY_H
 
+#include <stdatomic.h>
+
 #include "device/device.h"
 
 #define BNET_KERNEL_ABI 1
@@ -102,6 +104,23 @@ bool bnet_registry_has(const bnet_registry *r, const bnet_capabilities *c, const
 bitnet_status bnet_registry_select(const bnet_registry *r, const bnet_capabilities *c,
                                    const bnet_kernel_query *q, const bnet_kernel_record **out,
                                    bitnet_error *err);
+
+/* Several keys whose kernel depends on no shape; stops at the first that has none. */
+typedef struct bnet_fixed {
+    const char *op, *format; /* of floats */
+    const bnet_kernel_record **to;
+} bnet_fixed;
+bitnet_status bnet_registry_select_all(const bnet_registry *r, const bnet_capabilities *c,
+                                       const bnet_fixed *fixed, size_t n, bitnet_error *err);
+/* The kernel of q for m tokens, NULL: none takes that many. What was selected is remembered by
+ * class of m until the registry changes: bits 63..32 that number, 31..16 the registry's
+ * generation, 15..0 the record's slot; zero: nothing yet. Any thread. */
+typedef struct bnet_picks {
+    atomic_uint_fast64_t word[10];
+} bnet_picks;
+const bnet_kernel_record *bnet_registry_pick(const bnet_registry *r, const bnet_capabilities *c,
+                                             const bnet_kernel_query *q, size_t m,
+                                             bnet_picks *picks);
 
 /* ---- tuning: measured choices, valid for one machine and one version ---- */
 

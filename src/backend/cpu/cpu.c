@@ -123,10 +123,7 @@ static const bnet_backend_vtable cpu_vtable = {
 static bitnet_status choose(cpu_backend *be, bitnet_error *err)
 {
     cpu_choice *u = &be->use;
-    const struct {
-        const char *op, *format;
-        const bnet_kernel_record **to;
-    } fixed[] = {
+    const bnet_fixed fixed[] = {
         {"embed", "row", &u->embed},
         {"rmsnorm", "f32", &u->rmsnorm},
         {"quantize", "i8", &u->quantize},
@@ -146,11 +143,8 @@ static bitnet_status choose(cpu_backend *be, bitnet_error *err)
         {"attention", "f16", &u->attention[BITNET_KV_F16]},
         {"attention", "i8", &u->attention[BITNET_KV_INT8]},
     };
-    bitnet_status st = BITNET_OK;
-    for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(fixed); i++) {
-        bnet_kernel_query q = {.op = fixed[i].op, .format = fixed[i].format, .dtype = "f32"};
-        st = bnet_registry_select(be->registry, &be->caps, &q, fixed[i].to, err);
-    }
+    bitnet_status st =
+        bnet_registry_select_all(be->registry, &be->caps, fixed, BNET_COUNT(fixed), err);
     be->fuses = st == BITNET_OK && !u->rmsnorm->outside && !u->quantize->outside &&
                 !u->add->outside && !u->glu_relu2->outside && !u->glu_silu->outside;
     return st;

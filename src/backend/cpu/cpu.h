@@ -79,13 +79,6 @@ struct bnet_buffer {
     void *data;
 };
 
-/* What was selected for a number of tokens, by class of M: bits 63..32 that number, 31..16 the
- * registry's generation, 15..0 the record's slot. Zero: nothing yet. */
-enum { CPU_PICKS = 10 };
-typedef struct cpu_picks {
-    atomic_uint_fast64_t word[CPU_PICKS];
-} cpu_picks;
-
 /* What a matrix has that serves as the head (weights_head.c). */
 typedef struct cpu_head {
     const bnet_kernel_record *scan;  /* NULL: all rows are computed exactly */
@@ -108,7 +101,7 @@ struct bnet_weight {
     bool fallback;                    /* no kernel for its type: decoded on the way */
     float fallback_scale;             /* multiplies the sums of a ternary fallback */
     const bnet_kernel_record *kernel; /* serves one token; any pass can be cut down to that */
-    cpu_picks *picks;
+    bnet_picks *picks;
 };
 
 /* The kernel for a pass of m tokens, remembered; NULL: none takes that many. */

@@ -21,20 +21,7 @@ typedef struct linear_job {
 
 const bnet_kernel_record *bnet_cpu_pick(const cpu_backend *be, const bnet_weight *w, size_t m)
 {
-    uint64_t top = bnet_tuning_m(m);
-    atomic_uint_fast64_t *word = &w->picks->word[__builtin_ctzll(top)];
-    uint64_t tag = (uint64_t)m << 32 | (uint64_t)(bnet_registry_generation(be->registry) & 0xffff)
-                                           << 16;
-    uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
-    if ((now & ~UINT64_C(0xffff)) == tag)
-        return bnet_registry_at(be->registry, now & 0xffff);
-    bnet_kernel_query q = w->query;
-    const bnet_kernel_record *k = NULL;
-    q.m = m;
-    if (bnet_registry_select(be->registry, &be->caps, &q, &k, NULL) != BITNET_OK)
-        return NULL;
-    atomic_store_explicit(word, tag | k->slot, memory_order_relaxed);
-    return k;
+    return bnet_registry_pick(be->registry, &be->caps, &w->query, m, w->picks);
 }
 
 /* The kernel for a pass of *m tokens; if none takes so many, *m is cut down until one does. */

@@ -175,22 +175,10 @@ int bnet_gpu_try(gpu_backend *be, const bnet_kernel_record *k, int symbol, const
     return put(be, k, symbol, true, dims, args);
 }
 
-/* Remembered by class of m: bits 63..32 m, 31..16 the registry's generation, 15..0 slot. */
 const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, size_t m)
 {
-    uint64_t *pick =
-        &((gpu_weight *)(uintptr_t)(const void *)w)->picks[__builtin_ctzll(bnet_tuning_m(m))];
-    uint64_t tag = (uint64_t)m << 32 | (uint64_t)(bnet_registry_generation(be->registry) & 0xffff)
-                                           << 16;
-    if ((*pick & ~UINT64_C(0xffff)) == tag)
-        return bnet_registry_at(be->registry, *pick & 0xffff);
-    bnet_kernel_query q = w->query;
-    const bnet_kernel_record *k = NULL;
-    q.m = m;
-    if (bnet_registry_select(be->registry, &be->caps, &q, &k, NULL) != BITNET_OK)
-        return NULL;
-    *pick = tag | k->slot;
-    return k;
+    bnet_picks *picks = &((gpu_weight *)(uintptr_t)(const void *)w)->picks;
+    return bnet_registry_pick(be->registry, &be->caps, &w->query, m, picks);
 }
 
 const bnet_kernel_record *bnet_gpu_pick_for(gpu_backend *be, const gpu_weight *w, size_t *m)
@@ -374,10 +362,7 @@ static bnet_backend_vtable table_of(const char *name)
 static bitnet_status choose(gpu_backend *be, bitnet_error *err)
 {
     gpu_choice *u = &be->use;
-    const struct {
-        const char *op, *format;
-        const bnet_kernel_record **to;
-    } fixed[] = {
+    const bnet_fixed fixed[] = {
         {"rmsnorm", "f32", &u->rmsnorm},
         {"quantize", "i8", &u->quantize},
         {"rope", "norm", &u->rope_norm},
@@ -396,12 +381,7 @@ static bitnet_status choose(gpu_backend *be, bitnet_error *err)
         {"attention", "f16", &u->attention[BITNET_KV_F16]},
         {"attention", "i8", &u->attention[BITNET_KV_INT8]},
     };
-    bitnet_status st = BITNET_OK;
-    for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(fixed); i++) {
-        bnet_kernel_query q = {.op = fixed[i].op, .format = fixed[i].format, .dtype = "f32"};
-        st = bnet_registry_select(be->registry, &be->caps, &q, fixed[i].to, err);
-    }
-    return st;
+    return bnet_registry_select_all(be->registry, &be->caps, fixed, BNET_COUNT(fixed), err);
 }
 
 static void say(const gpu_backend *be, const bnet_log *log)

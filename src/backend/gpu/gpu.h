@@ -36,8 +36,6 @@ typedef enum gpu_layout {
     GPU_Q6K, /* low bits; high bits; scales of 16; scales of 256 */
 } gpu_layout;
 
-enum { GPU_PICKS = 10 };
-
 typedef struct gpu_weight {
     bnet_weight_info info;
     gpu_layout layout;
@@ -52,7 +50,7 @@ typedef struct gpu_weight {
     uint32_t first, paired; /* place in a fused matrix: first tile; 0, 1 or 2 */
     bool borrowed;          /* w[0] belongs to a fused matrix */
     bnet_kernel_query query;
-    uint64_t picks[GPU_PICKS]; /* as cpu_picks */
+    bnet_picks picks;
 } gpu_weight;
 
 typedef struct gpu_kv {

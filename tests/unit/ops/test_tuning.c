@@ -264,6 +264,54 @@ static void test_REG_20_unknown_kernels_are_passed_over(void **state)
     fixture_free(&f);
 }
 
+static void must_pick(const bnet_registry *r, bnet_picks *picks, uint64_t m, const char *id)
+{
+    bnet_capabilities c = cpu_with(0);
+    bnet_kernel_query q = toy(0, 64, 64);
+    const bnet_kernel_record *k = bnet_registry_pick(r, &c, &q, m, picks);
+    if (!k || strcmp(k->id, id) != 0)
+        fail_msg("%llu tokens: %s, not %s", (unsigned long long)m, k ? k->id : "none", id);
+}
+
+/* What is remembered is what would be selected, for each number of tokens, until that changes. */
+static void test_REG_20_picks_follow_the_registry(void **state)
+{
+    (void)state;
+    fixture f = fixture_new();
+    bnet_picks picks = {{0}};
+    bnet_kernel_record few = record_of("few", "toy", "fmt", "i8", BNET_TIER_EXTREMELY);
+    few.m = (bnet_dim_rule){.min = 6, .max = 7}; /* two of a class of four */
+    few.outside = true;
+    must_add(f.r, few);
+    for (int round = 0; round < 3; round++)
+        for (uint64_t m = 1; m <= 700; m += m < 20 ? 1 : 97)
+            must_pick(f.r, &picks, m, m == 6 || m == 7 ? "few" : "fast");
+    must_tune(f.r, toy(4, 64, 64), "slow");
+    must_pick(f.r, &picks, 4, "slow");
+    must_pick(f.r, &picks, 6, "few");
+    bnet_capabilities c = cpu_with(0);
+    bnet_kernel_query nobody = ask("toy", "other", "i8", 0, 64, 64);
+    assert_null(bnet_registry_pick(f.r, &c, &nobody, 1, &(bnet_picks){{0}}));
+    fixture_free(&f);
+}
+
+static void test_select_all_stops_at_the_first_without(void **state)
+{
+    (void)state;
+    fixture f = fixture_new();
+    must_add(f.r, record_of("of floats", "toy", "fmt", "f32", BNET_TIER_REFERENCE));
+    const bnet_kernel_record *a = NULL, *b = NULL, *c = NULL;
+    const bnet_fixed fixed[] = {{"toy", "fmt", &a}, {"toy", "none", &b}, {"toy", "fmt", &c}};
+    bnet_capabilities cpu = cpu_with(0);
+    bitnet_error err = {0};
+    assert_int_equal(bnet_registry_select_all(f.r, &cpu, fixed, 1, &err), BITNET_OK);
+    assert_string_equal(a->id, "of floats");
+    assert_int_equal(bnet_registry_select_all(f.r, &cpu, fixed, 3, &err), BITNET_NOT_AVAILABLE);
+    assert_non_null(strstr(err.message, "none"));
+    assert_true(!b && !c);
+    fixture_free(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +324,8 @@ int main(void)
         cmocka_unit_test(test_REG_20_key_tells_machines_apart),
         cmocka_unit_test(test_REG_20_malformed_files),
         cmocka_unit_test(test_REG_20_unknown_kernels_are_passed_over),
+        cmocka_unit_test(test_REG_20_picks_follow_the_registry),
+        cmocka_unit_test(test_select_all_stops_at_the_first_without),
     };
     return cmocka_run_group_tests_name("tuning", tests, NULL, NULL);
 }
