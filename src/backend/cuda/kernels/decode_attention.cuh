@@ -1,5 +1,6 @@
-/* decode_attention.cuh - attention of one token in the decode kernel: one block per kv head, several
- * where the context is long; the first of them puts the states together. Part of decode_sm90.cu. */
+/* decode_attention.cuh - attention of one token in the decode kernel: one block per kv head,
+ * several where the context is long; the first of them puts the states together. Part of
+ * decode_sm90.cu. */
 #ifndef BNET_DECODE_ATTENTION_CUH
 #define BNET_DECODE_ATTENTION_CUH
 
@@ -31,8 +32,12 @@ static __device__ __forceinline__ share share_of(const bnet_cu_decode_args &a, i
 static __device__ __forceinline__ kv_view view_of(const context &c, const share &s, uint32_t layer)
 {
     const bnet_cu_seq &q = c.a.step.seqs[c.a.step.seq[0]];
-    kv_view v = {(uint8_t *)q.kv + (size_t)layer * q.layer_bytes, c.a.step.tables + q.table, s.head,
-                 c.a.n_kv_heads, c.a.part_bytes, H16_DIM};
+    kv_view v = {(uint8_t *)q.kv + (size_t)layer * q.layer_bytes,
+                 c.a.step.tables + q.table,
+                 s.head,
+                 c.a.n_kv_heads,
+                 c.a.part_bytes,
+                 H16_DIM};
     return v;
 }
 
@@ -41,8 +46,8 @@ static __device__ __forceinline__ void warm(const context &c, const uint8_t *key
 {
     uint32_t lane = threadIdx.x % 32;
     if (c.layer + 1 < c.a.n_layers && lane < 2)
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-                         keys + c.b->layer_bytes + lane * c.a.part_bytes),
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(keys + c.b->layer_bytes +
+                                                                        lane * c.a.part_bytes),
                      "r"(16 * H16_DIM * 2)
                      : "memory");
 }
@@ -73,14 +78,16 @@ static __device__ __forceinline__ void take_heads(const context &c, const share 
 {
     block_state *b = c.b;
     uint32_t group = c.a.n_heads / c.a.n_kv_heads, h = threadIdx.x / 64, j = threadIdx.x % 64;
-    uint32_t half = c.a.n_rot / 2, d = c.a.neox ? j : 2 * j, e = c.a.neox ? j + half : 2 * j + 1, asked = 0;
+    uint32_t half = c.a.n_rot / 2, d = c.a.neox ? j : 2 * j, e = c.a.neox ? j + half : 2 * j + 1,
+             asked = 0;
     bool turn = j < half && h != GROUP + 1, query = h < group, newest = h >= GROUP && h < GROUP + 2;
     if (j >= half) {
         d = 2 * j;
         e = 2 * j + 1;
     }
     const float *from = c.exchange(0) + b->tasks[QKV].part;
-    from += (query ? s.head * group + h : c.a.n_heads + (h - GROUP) * c.a.n_kv_heads + s.head) * H16_DIM;
+    from += (query ? s.head * group + h : c.a.n_heads + (h - GROUP) * c.a.n_kv_heads + s.head) *
+            H16_DIM;
     float2 cs = turn ? *(const float2 *)&b->cs[2 * j] : make_float2(1, 0);
     if (query || newest) {
         float x, y;
@@ -101,7 +108,8 @@ static __device__ __forceinline__ void take_heads(const context &c, const share 
         } else if (s.split == s.n_splits - 1) {
             __half *cache = nullptr;
             if (s.real)
-                cache = (__half *)(b->newest + c.layer * b->layer_bytes + (h - GROUP) * c.a.part_bytes);
+                cache =
+                    (__half *)(b->newest + c.layer * b->layer_bytes + (h - GROUP) * c.a.part_bytes);
             put_newest(h == GROUP ? b->k : b->v, cache, d, x);
             put_newest(h == GROUP ? b->k : b->v, cache, e, y);
         }
@@ -160,16 +168,16 @@ static __device__ __forceinline__ void stage(uint32_t to, const uint8_t *keys, u
 /* The 16 positions, all behind `last` left out, into the state: from where their keys begin, or
  * STAGED: from this lane's places in shared memory. */
 template <bool STAGED>
-static __device__ __forceinline__ void fold(const context &c, const uint8_t *keys, const uint8_t *staged,
-                                            uint32_t last, state16 &st)
+static __device__ __forceinline__ void fold(const context &c, const uint8_t *keys,
+                                            const uint8_t *staged, uint32_t last, state16 &st)
 {
     uint32_t t = threadIdx.x % 4, p[4], part_bytes = c.a.part_bytes;
     float s[2][2];
     kv16 r;
 #pragma unroll
     for (uint32_t i = 0; i < 8; i++)
-        r.k[i / 4][i % 4] =
-            STAGED ? *(const uint4 *)(staged + 512 * i) : load_stream(unit_at(keys, part_bytes, last, i));
+        r.k[i / 4][i % 4] = STAGED ? *(const uint4 *)(staged + 512 * i)
+                                   : load_stream(unit_at(keys, part_bytes, last, i));
     if (!STAGED)
 #pragma unroll
         for (uint32_t i = 0; i < 8; i++)
@@ -214,7 +222,8 @@ static __device__ __forceinline__ float4 scaled(float4 v, float f)
 
 static __device__ __forceinline__ void add(float4 &v, float f, float4 x)
 {
-    v.x = fmaf(f, x.x, v.x), v.y = fmaf(f, x.y, v.y), v.z = fmaf(f, x.z, v.z), v.w = fmaf(f, x.w, v.w);
+    v.x = fmaf(f, x.x, v.x), v.y = fmaf(f, x.y, v.y), v.z = fmaf(f, x.z, v.z),
+    v.w = fmaf(f, x.w, v.w);
 }
 
 /* The first block of a kv head: states of the others, merged with its own; BATCH at a time. Four
@@ -270,9 +279,10 @@ static __device__ __forceinline__ float warp_top(float x)
     return __int_as_float(b ^ (b >> 31 & 0x7fffffff));
 }
 
-/* One warp a head, four dimensions a lane: merged from the states of the warps (a lane knows the weight
- * of one), to its place. */
-static __device__ __forceinline__ void give_heads(const context &c, const share &s, uint32_t n_states)
+/* One warp a head, four dimensions a lane: merged from the states of the warps (a lane knows the
+ * weight of one), to its place. */
+static __device__ __forceinline__ void give_heads(const context &c, const share &s,
+                                                  uint32_t n_states)
 {
     enum { BATCH = 5 };
     uint32_t h = threadIdx.x / 32, lane = threadIdx.x % 32, d = 4 * lane;
@@ -308,8 +318,8 @@ static __device__ __forceinline__ void give_heads(const context &c, const share 
     publish4(to + h * H16_DIM + d, v);
 }
 
-/* STAGED: keys and values of the first positions are on their way to shared memory, and those of the
- * next layer are when this one has used them. */
+/* STAGED: keys and values of the first positions are on their way to shared memory, and those of
+ * the next layer are when this one has used them. */
 template <bool STAGED>
 static __device__ __forceinline__ void attend(const context &c, const share &s)
 {

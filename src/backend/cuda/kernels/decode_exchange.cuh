@@ -1,7 +1,7 @@
-/* decode_exchange.cuh - what a block of the decode kernel knows (its rows of each matrix, its part in
- * attention, where things lie in shared memory), and how results travel: between clusters as vectors
- * in global memory whose elements say themselves whether they are there, inside a cluster from
- * shared memory to shared memory. Part of decode_sm90.cu. */
+/* decode_exchange.cuh - what a block of the decode kernel knows (its rows of each matrix, its part
+ * in attention, where things lie in shared memory), and how results travel: between clusters as
+ * vectors in global memory whose elements say themselves whether they are there, inside a cluster
+ * from shared memory to shared memory. Part of decode_sm90.cu. */
 #ifndef BNET_DECODE_EXCHANGE_CUH
 #define BNET_DECODE_EXCHANGE_CUH
 
@@ -13,22 +13,25 @@
 
 enum { THREADS = BNET_DECODE_THREADS, WARPS = THREADS / 32, GROUP = 4, STATES = WARPS + 1 };
 enum { CLUSTER = BNET_DECODE_CLUSTER, CHUNKS = BNET_DECODE_CHUNKS };
-enum { SEEN = (CHUNKS / WARPS + CLUSTER - 1) / CLUSTER }; /* chunks a warp collects for its cluster */
-enum { QKV, OUT, GATE_UP, DOWN };                           /* matrices */
+enum {
+    SEEN = (CHUNKS / WARPS + CLUSTER - 1) / CLUSTER
+};                                /* chunks a warp collects for its cluster */
+enum { QKV, OUT, GATE_UP, DOWN }; /* matrices */
 enum { AT_X, AT_MID_X, AT_QKV, AT_ATT, AT_MID, AT_STATES }; /* parts of the exchange */
 enum { STATE = BNET_DECODE_STATE, NONE = -1 };
 enum { QH = 132 }; /* words of a head's split queries, no bank twice */
 
 /* What a block does with a matrix. */
 struct task {
-    uint32_t n, chunks, in, out; /* columns; units of a tile; floats of the exchange */
-    uint32_t rows, first, bytes, from; /* published rows; of all; of weights; where they begin */
+    uint32_t n, chunks, in, out;          /* columns; units of a tile; floats of the exchange */
+    uint32_t rows, first, bytes, from;    /* published rows; of all; of weights; where they begin */
     uint32_t weights, codes, tiles, part; /* in shared memory: both; part: of the exchange */
     uint32_t active, pad[3];              /* some block of the cluster has rows */
 };
 
-/* What a warp multiplies: offsets of its units, of those beyond whole rounds of chunks and of the codes
- * for these; the first tile that it takes of them | << 16: how many tiles further is the next. */
+/* What a warp multiplies: offsets of its units, of those beyond whole rounds of chunks and of the
+ * codes for these; the first tile that it takes of them | << 16: how many tiles further is the
+ * next. */
 struct span {
     uint32_t own, extra, codes, tiles;
 };
@@ -41,21 +44,23 @@ struct share {
 };
 
 struct block_state {
-    /* of the input's chunks, in the places of matrices in turn: largest |x w|, sums of squares and of
-     * codes */
+    /* of the input's chunks, in the places of matrices in turn: largest |x w|, sums of squares and
+     * of codes */
     alignas(16) float top[2][CHUNKS], ss[2][CHUNKS], sum[2][CHUNKS];
     alignas(16) float q[GROUP * H16_QLD];
     alignas(16) uint32_t qh[GROUP * QH]; /* [head][j][t]: A operands of two products */
     alignas(16) task tasks[4];
     alignas(16) span spans[4][WARPS];
-    unsigned long long full[4], tops[4], in[4], late[4]; /* weights, largest, codes, sums are there */
+    unsigned long long full[4], tops[4], in[4],
+        late[4];   /* weights, largest, codes, sums are there */
     float x_scale; /* of the input's codes */
     int x_sum;
     alignas(16) float cs[H16_DIM], k[H16_DIM], v[H16_DIM];
     float m[STATES][GROUP], l[STATES][GROUP];
     share part;
     const uint8_t *keys[WARPS]; /* of a warp's first positions in layer 0 */
-    uint8_t *newest; /* the key of the newest position in layer 0; its value lies part_bytes further */
+    uint8_t
+        *newest; /* the key of the newest position in layer 0; its value lies part_bytes further */
     uint64_t layer_bytes;
     uint32_t turn, step; /* step: floats of a layer's exchange */
     const uint32_t *plan;
@@ -70,21 +75,15 @@ struct context {
     uint8_t *weights;
     uint32_t layer, turn; /* turn: of the exchange */
 
-    /* shared memory behind the weights: codes of the input of q + k + v or gate + up, of o or down; a
-     * copy of the layers; sums of the warps [WARPS][rows] or outputs of attention's states [STATES]
-     * [GROUP][H16_OLD] */
+    /* shared memory behind the weights: codes of the input of q + k + v or gate + up, of o or down;
+     * a copy of the layers; sums of the warps [WARPS][rows] or outputs of attention's states
+     * [STATES] [GROUP][H16_OLD] */
     __device__ __forceinline__ const bnet_cu_layer *layers() const
     {
         return (const bnet_cu_layer *)(weights + a.most + a.n_embd + max(a.n_ff, a.n_embd));
     }
-    __device__ __forceinline__ float *o() const
-    {
-        return (float *)(layers() + a.n_layers);
-    }
-    __device__ __forceinline__ int *parts() const
-    {
-        return (int *)o();
-    }
+    __device__ __forceinline__ float *o() const { return (float *)(layers() + a.n_layers); }
+    __device__ __forceinline__ int *parts() const { return (int *)o(); }
     /* the exchange of this layer (0) or of some later one */
     __device__ __forceinline__ float *exchange(uint32_t later) const
     {
@@ -183,15 +182,17 @@ static __device__ __forceinline__ uint32_t there(uint32_t at, uint32_t rank)
 /* A word into the shared memory of a block of the cluster; its barrier counts the bytes. */
 static __device__ __forceinline__ void send(uint32_t to, uint32_t v, uint32_t bar)
 {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(to),
-                 "r"(v), "r"(bar)
-                 : "memory");
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(to),
+        "r"(v), "r"(bar)
+        : "memory");
 }
 
 /* The barrier's next phase ends with this many bytes. */
 static __device__ __forceinline__ void expect(uint32_t bar, uint32_t n)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(n) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(n)
+                 : "memory");
 }
 
 /* As barrier_wait, with an end. */

@@ -1,18 +1,20 @@
-/* decode_sm90.cu - all layers of one token in one kernel: blocks that never leave, weights fetched a
- * layer ahead, results exchanged through vectors whose elements say themselves when they are there.
+/* decode_sm90.cu - all layers of one token in one kernel: blocks that never leave, weights fetched
+ * a layer ahead, results exchanged through vectors whose elements say themselves when they are
+ * there.
  *
  * A layer has five phases: q + k + v, attention, o, gate + up, down. In a phase the blocks of a
- * cluster collect the whole input vector together (every element is asked for until it is not NONE)
- * and pass it on through shared memory (decode_matrix.cuh); a block quantises it, multiplies its rows
- * from shared memory and publishes them. The vectors of four layers lie side by side. Between q + k
- * + v of layer c and o a block makes what it published in layer c - 2 NONE again: everybody has read
- * it, since all of x of layer c - 1 was there; and nobody asks for layer c + 2 in the same place before
- * all of c + 1 is there, published after a release behind that.
+ * cluster collect the whole input vector together (every element is asked for until it is not
+ * NONE), quantise it and pass the codes on through shared memory; a block multiplies its rows from
+ * shared memory and publishes them. The vectors of four layers lie side by side. Between q + k + v
+ * of layer c and o a block makes what it published in layer c - 2 NONE again: everybody has read
+ * it, since all of x of layer c - 1 was there; and nobody asks for layer c + 2 in the same place
+ * before all of c + 1 is there, published after a release behind that.
  *
  * What counts here is the number of instructions between input and output, since 16 warps wait for
  * the slowest: everything that can be known is computed once at the beginning, and one loop runs
- * through all phases. Where the context is short, a few blocks attend and do nothing else, one per kv
- * head; where it is long, many blocks do both and the first of a kv head puts their states together. */
+ * through all phases. Where the context is short, a few blocks attend and do nothing else, one per
+ * kv head; where it is long, many blocks do both and the first of a kv head puts their states
+ * together. */
 #include "decode_attention.cuh"
 #include "decode_matrix.cuh"
 
@@ -50,8 +52,8 @@ static __device__ __forceinline__ void clear_states(const context &c, uint32_t n
         if (p % BNET_DECODE_SPLITS >= n_splits && p % BNET_DECODE_SPLITS < before)
 #pragma unroll 1
             for (uint32_t i = threadIdx.x; i < 4 * STATE; i += THREADS)
-                publish(c.a.exchange + i / STATE * c.b->step + bnet_decode_part_at(&c.a, AT_STATES) +
-                            p * STATE + i % STATE,
+                publish(c.a.exchange + i / STATE * c.b->step +
+                            bnet_decode_part_at(&c.a, AT_STATES) + p * STATE + i % STATE,
                         __int_as_float(NONE));
 }
 
@@ -63,8 +65,14 @@ static __device__ __forceinline__ void plan_task(const context &c, uint32_t m)
     uint32_t p = plan[m], first = p >> 16, count = p & 0xffff, per = m == GATE_UP ? 8 : 16;
     t.n = m == DOWN ? c.a.n_ff : c.a.n_embd;
     t.chunks = t.n / BNET_W2_CHUNK;
-    t.in = bnet_decode_part_at(&c.a, m == QKV ? AT_X : m == OUT ? AT_ATT : m == DOWN ? AT_MID : AT_MID_X);
-    t.part = bnet_decode_part_at(&c.a, m == QKV ? AT_QKV : m == OUT ? AT_MID_X : m == DOWN ? AT_X : AT_MID);
+    t.in = bnet_decode_part_at(&c.a, m == QKV    ? AT_X
+                                     : m == OUT  ? AT_ATT
+                                     : m == DOWN ? AT_MID
+                                                 : AT_MID_X);
+    t.part = bnet_decode_part_at(&c.a, m == QKV    ? AT_QKV
+                                       : m == OUT  ? AT_MID_X
+                                       : m == DOWN ? AT_X
+                                                   : AT_MID);
     t.tiles = count;
     t.rows = count * per;
     t.first = first * per;
@@ -105,7 +113,8 @@ static __device__ __forceinline__ void plan_block(const context &c)
 static __device__ __forceinline__ span span_of(const context &c, uint32_t matrix, uint32_t warp)
 {
     const task &t = c.b->tasks[matrix];
-    uint32_t whole = t.chunks / WARPS * WARPS, extra = t.chunks - whole, step = extra ? WARPS / extra : 1;
+    uint32_t whole = t.chunks / WARPS * WARPS, extra = t.chunks - whole,
+             step = extra ? WARPS / extra : 1;
     uint32_t chunk = whole + (extra ? warp % extra : 0), tile = extra ? warp / extra : t.tiles;
     tile = tile < step ? tile : t.tiles;
     span s = {t.weights + warp * BNET_W2_UNIT, t.weights + (tile * t.chunks + chunk) * BNET_W2_UNIT,
@@ -121,7 +130,8 @@ static __device__ __forceinline__ void locate(const context &c, const share &s)
         return;
     kv_view kv = view_of(c, s, 0);
     uint32_t p = i == WARPS ? s.pos : s.begin + 16 * i;
-    uint8_t *at = p < s.end || i == WARPS ? kv.part(p / KV_POS, 0) + p % KV_POS * (H16_DIM * 2) : nullptr;
+    uint8_t *at =
+        p < s.end || i == WARPS ? kv.part(p / KV_POS, 0) + p % KV_POS * (H16_DIM * 2) : nullptr;
     if (i == WARPS)
         c.b->newest = at;
     else
@@ -201,8 +211,8 @@ static __device__ __forceinline__ void run_attention(context &c, const share &s)
 {
     uint32_t warp = threadIdx.x / 32, base = s.begin + 16 * warp;
     if (base < s.end)
-        stage(shared_addr(c.weights + warp * BNET_DECODE_STAGE + threadIdx.x % 32 * 16), c.b->keys[warp],
-              c.a.part_bytes, s.end - 1 - base);
+        stage(shared_addr(c.weights + warp * BNET_DECODE_STAGE + threadIdx.x % 32 * 16),
+              c.b->keys[warp], c.a.part_bytes, s.end - 1 - base);
 #pragma unroll 1
     for (; c.layer < c.a.n_layers; c.layer++, c.turn++) {
         attend<true>(c, s);
