@@ -113,7 +113,9 @@ void bnet_cuda_beside_close(gpu_driver *d);
 int bnet_cuda_after(gpu_driver *d, gpu_driver *other);
 bool bnet_cuda_reach(gpu_driver *d, gpu_driver *other);
 int bnet_cuda_fetch(gpu_driver *d, gpu_ptr dst, gpu_driver *other, gpu_ptr src, size_t n_bytes);
+/* Rows (rows.c). */
 int bnet_cuda_copy_rows(gpu_driver *d, const gpu_rows *r);
+int bnet_cuda_fill_rows(gpu_driver *d, const gpu_rows *r, int byte);
 /* The i-th of the images this build carries, for cuModuleLoadData; NULL past the end. */
 const void *bnet_cuda_image(size_t i, size_t *n_bytes);
 

@@ -15,7 +15,6 @@ enum { /* CUdevice_attribute */
        POOLS_SUPPORTED = 115,
 };
 enum { NO_BINARY = 209 }; /* CUDA_ERROR_NO_BINARY_FOR_GPU */
-enum { MAX_PITCH = 0x7fffffff }; /* of rows that are filled */
 enum { STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1 };
 enum { POOL_RELEASE_THRESHOLD = 4, POOL_PINNED = 1, POOL_ON_DEVICE = 1 };
 enum {
@@ -125,18 +124,6 @@ static int cuda_copy(gpu_driver *d, gpu_ptr dst, gpu_ptr src, size_t n_bytes)
 static int cuda_fill(gpu_driver *d, gpu_ptr dst, int byte, size_t n_bytes)
 {
     return cuda(d)->cu.fill(dst, (unsigned char)byte, n_bytes, cuda(d)->stream);
-}
-
-static int cuda_fill_rows(gpu_driver *d, const gpu_rows *r, int byte)
-{
-    cuda_driver *c = cuda(d);
-    if (c->cu.fill_rows && r->dst_pitch < MAX_PITCH)
-        return c->cu.fill_rows(r->dst, r->dst_pitch, (unsigned char)byte, r->n_bytes, r->n_rows,
-                               c->stream);
-    int failed = 0;
-    for (size_t i = 0; i < r->n_rows && failed == 0; i++)
-        failed = cuda_fill(d, r->dst + i * r->dst_pitch, byte, r->n_bytes);
-    return failed;
 }
 
 static int cuda_wait(gpu_driver *d)
@@ -339,7 +326,7 @@ static const gpu_calls calls = {.name = "cuda",
                                 .graph_release = cuda_graph_release,
                                 .stamp = cuda_stamp,
                                 .between = cuda_between,
-                                .fill_rows = cuda_fill_rows,
+                                .fill_rows = bnet_cuda_fill_rows,
                                 .beside = bnet_cuda_beside,
                                 .lead = bnet_cuda_lead,
                                 .occupancy = cuda_occupancy,

@@ -2,7 +2,7 @@
  * neighbour may read, copies between the two. The same device opened twice is its own neighbour. */
 #include "backend/cuda/cuda.h"
 
-enum { EVENT_NO_TIMING = 2, DEVICE_MEMORY = 2, ALREADY_ENABLED = 704, NOT_SUPPORTED = 801 };
+enum { EVENT_NO_TIMING = 2, ALREADY_ENABLED = 704 };
 enum { LOCATION_DEVICE = 1, READ_WRITE = 3 };
 
 static cuda_driver *cuda(gpu_driver *d)
@@ -51,20 +51,4 @@ int bnet_cuda_fetch(gpu_driver *d, gpu_ptr dst, gpu_driver *other, gpu_ptr src, 
     if (to->device == from->device)
         return to->cu.copy(dst, src, n_bytes, to->stream);
     return to->cu.fetch(dst, to->context, src, from->context, n_bytes, to->stream);
-}
-
-int bnet_cuda_copy_rows(gpu_driver *d, const gpu_rows *r)
-{
-    cuda_driver *c = cuda(d);
-    const cu_copy_2d copy = {.src_type = DEVICE_MEMORY,
-                             .src = r->src,
-                             .src_pitch = r->src_pitch,
-                             .dst_type = DEVICE_MEMORY,
-                             .dst = r->dst,
-                             .dst_pitch = r->dst_pitch,
-                             .width = r->n_bytes,
-                             .height = r->n_rows};
-    if (r->n_rows == 1)
-        return c->cu.copy(r->dst, r->src, r->n_bytes, c->stream);
-    return c->cu.copy_rows ? c->cu.copy_rows(&copy, c->stream) : NOT_SUPPORTED;
 }
