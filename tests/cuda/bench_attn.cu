@@ -34,6 +34,12 @@ __global__ void bnet_head_batch_q6k_64(const bnet_cu_batch_args a);
 __global__ void bnet_head_batch_q8_16(const bnet_cu_batch_args a);
 __global__ void bnet_head_batch_q8_32(const bnet_cu_batch_args a);
 __global__ void bnet_head_batch_q8_64(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_q6k_16_wgmma(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_q6k_32_wgmma(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_q6k_64_wgmma(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_q8_16_wgmma(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_q8_32_wgmma(const bnet_cu_batch_args a);
+__global__ void bnet_head_batch_q8_64_wgmma(const bnet_cu_batch_args a);
 __global__ void bnet_head_q8(const bnet_cu_head_args a);
 __global__ void bnet_head_q6k(const bnet_cu_head_args a);
 }
@@ -646,20 +652,29 @@ SECTION(head_time)
 /* ---- the head of batches ---- */
 
 typedef void batch_fn(const bnet_cu_batch_args);
-static batch_fn *const of_codes[2][3] = {
+static batch_fn *const of_codes[4][3] = {
     {bnet_head_batch_q8_16, bnet_head_batch_q8_32, bnet_head_batch_q8_64},
-    {bnet_head_batch_q6k_16, bnet_head_batch_q6k_32, bnet_head_batch_q6k_64}};
+    {bnet_head_batch_q6k_16, bnet_head_batch_q6k_32, bnet_head_batch_q6k_64},
+    {bnet_head_batch_q8_16_wgmma, bnet_head_batch_q8_32_wgmma, bnet_head_batch_q8_64_wgmma},
+    {bnet_head_batch_q6k_16_wgmma, bnet_head_batch_q6k_32_wgmma, bnet_head_batch_q6k_64_wgmma}};
 
-/* kind: 0 f16 by mma, 1 f16 by wgmma, 3 q8, 4 q6k */
-static void run_batch(bnet_cu_batch_args &a, int kind, bool pdl)
+/* By mma, by wgmma; type as heads[]. */
+static const struct {
+    const char *name;
+    int type;
+    bool wgmma;
+} batches[] = {{"f16", 1, false},       {"f16 wgmma", 1, true}, {"q8", 3, false},
+               {"q8 wgmma", 3, true}, {"q6k", 4, false},      {"q6k wgmma", 4, true}};
+
+static void run_batch(bnet_cu_batch_args &a, int type, bool wgmma, bool pdl)
 {
     bnet_cu_launch l = bnet_head_batch_launch(&a);
-    batch_fn *fn = kind ? bnet_head_batch_f16_wgmma : bnet_head_batch_f16;
-    l.shared += kind == 1 ? 1024 : 0;
-    a.places = kind > 2;
-    if (kind > 2) {
-        l = bnet_head_qbatch_launch(&a, shared_max);
-        fn = of_codes[kind - 3][bnet_head_qbatch_tokens(a.n_tokens) / 32];
+    batch_fn *fn = wgmma ? bnet_head_batch_f16_wgmma : bnet_head_batch_f16;
+    l.shared += wgmma ? 1024 : 0;
+    a.places = type > 1;
+    if (type > 1) {
+        l = wgmma ? bnet_head_qwgmma_launch(&a) : bnet_head_qbatch_launch(&a, shared_max);
+        fn = of_codes[type - 3 + 2 * wgmma][bnet_head_qbatch_tokens(a.n_tokens) / 32];
     }
     launch(bnet_head_split, a, bnet_head_split_launch(&a), pdl);
     launch(fn, a, l, pdl);
@@ -690,12 +705,14 @@ SECTION(head_batch_check)
                             o += (double)w.value[(size_t)r * w.m.stride + i] * x[(size_t)t * k + i];
                         want.push_back(o);
                     }
-                for (int kind = type == 1 ? 0 : type; kind <= type; kind++) {
+                for (auto &b : batches) {
+                    if (b.type != type)
+                        continue;
                     CU(cudaMemset(y.p, 0xCB, y.n * 4));
-                    run_batch(a, kind, false);
+                    run_batch(a, type, b.wgmma, false);
                     double e = distance(y.get(), want);
                     char what[100];
-                    snprintf(what, sizeof what, "head_batch kind %d k %u tokens %u: %.1e", kind, k, tokens, e);
+                    snprintf(what, sizeof what, "head_batch %s k %u tokens %u: %.1e", b.name, k, tokens, e);
                     verdict(what, e < 64 * 1.2e-7); /* the row promises 64 ulp */
                 }
             }
@@ -707,28 +724,24 @@ SECTION(head_batch_time)
     dev<uint16_t> w((size_t)n * k), halves((size_t)2 * 128 * k);
     CU(cudaMemset(w.p, 0x11, w.n * 2));
     dev<float> x(std::vector<float>((size_t)128 * k, 0.5f)), y((size_t)128 * n), scale(128);
-    const struct {
-        int kind;
-        const char *name;
-    } kinds[] = {{0, "f16"}, {1, "f16 wgmma"}, {3, "q8"}, {4, "q6k"}};
-    for (auto &what : kinds) {
+    for (auto &b : batches) {
         std::string line;
         for (uint32_t tokens : {16u, 32u, 64u, 128u}) {
             bnet_cu_batch_args a = {};
             const uint8_t *p = (const uint8_t *)w.p;
             size_t all = (size_t)n * k;
             a.m.w[0] = p, a.m.n_rows = n, a.m.k = a.m.stride = k;
-            if (what.kind > 2)
-                a.m.w[1] = p + (what.kind == 4 ? all / 2 : all);
-            if (what.kind == 4)
+            if (b.type > 1)
+                a.m.w[1] = p + (b.type == 4 ? all / 2 : all);
+            if (b.type == 4)
                 a.m.w[2] = p + all / 4 * 3, a.m.w[3] = p + all / 16 * 13;
             a.x = x.p, a.y = y.p, a.halves = halves.p, a.scale = scale.p;
             a.n_tokens = tokens, a.ldx = k, a.ld = n;
             char cell[60];
             snprintf(cell, sizeof cell, " %u: %.1f", tokens,
-                     time_graph(10, [&](int) { run_batch(a, what.kind, true); }));
+                     time_graph(10, [&](int) { run_batch(a, b.type, b.wgmma, true); }));
             line += cell;
         }
-        row("head of batches, %s 128256 x 2560, us by tokens:%s", what.name, line.c_str());
+        row("head of batches, %s 128256 x 2560, us by tokens:%s", b.name, line.c_str());
     }
 }

@@ -11,6 +11,7 @@ extern "C" {
 __global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
 __global__ void bnet_w2_one(const bnet_cu_one_args a);
 __global__ void bnet_w2_one_norm(const bnet_cu_one_args a);
+__global__ void bnet_w2_few(const bnet_cu_one_args a);
 __global__ void bnet_w2_gemm_mma_64(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_gemm_wgmma_64(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_gemm_wgmma_128(const bnet_cu_gemm_args a);
@@ -154,8 +155,8 @@ static void prefill(matrix &m, uint32_t tokens, float v)
         m.y[i]->put(std::vector<float>((size_t)m.rows[i] * tokens, v));
 }
 
-/* ldg: one to eight tokens, x2: two blocks per multiprocessor; one: one token by bit planes, what the
- * backend launches for it. False: this one does not serve it. */
+/* ldg: on every chip, x2: two blocks per multiprocessor; one: one token by bit planes, a few, what the
+ * backend launches from 8.0 on. False: this one does not serve it. */
 static const char *const gemvs[] = {"ldg", "ldgx2", "one"};
 static bool run_gemv(int which, const bnet_cu_gemv_args &a, bool pdl = false)
 {
@@ -166,9 +167,9 @@ static bool run_gemv(int which, const bnet_cu_gemv_args &a, bool pdl = false)
     bnet_cu_one_args o = {};
     o.g = a;
     bnet_cu_launch l = bnet_one_launch(&o, (uint32_t)n_sm);
-    if (a.n_tokens != 1 || !l.grid[0] || (a.x && a.k % 4))
+    if (!l.grid[0] || (a.x && a.k % 4))
         return false;
-    launch(a.x ? bnet_w2_one_norm : bnet_w2_one, o, l, pdl);
+    launch(a.n_tokens > 1 ? bnet_w2_few : a.x ? bnet_w2_one_norm : bnet_w2_one, o, l, pdl);
     return true;
 }
 static const struct {
@@ -503,17 +504,17 @@ SECTION(gemv_time)
     rng g(4);
     const uint32_t list[][2] = {{3840, 2560},  {2560, 2560},  {13824, 2560}, {2560, 6912},
                                 {3200, 10240}, {20480, 3200}};
-    row("GEMV cold, us (TB/s); pdl: programmatic launch; n: norm inside; t8: 8 tokens");
+    row("GEMV cold, us (TB/s); pdl: programmatic launch; n: norm inside; t4, t8: tokens");
     for (auto &s : list) {
         timed t(s, 300000000, g);
         timed_tokens x(t, s[1], 8, g);
         std::string line;
         for (int v = 0; v < 3; v++)
-            for (int kind = 0; kind < 3; kind++) /* act8 of 1, of 8 tokens, norm inside */
+            for (int kind = 0; kind < 4; kind++) /* act8 of 1, of 8 tokens, norm inside, 4 tokens */
                 for (int pdl = 0; pdl < 2; pdl++) {
                     bnet_cu_gemv_args a = {};
                     a.k = s[1], a.epilogue = BNET_CU_STORE, a.eps = 1e-5f, a.act = x.x.a;
-                    a.n_tokens = kind == 1 ? 8 : 1;
+                    a.n_tokens = kind == 1 ? 8 : kind == 3 ? 4 : 1;
                     a.x = kind == 2 ? x.dx.p : nullptr;
                     a.norm = kind == 2 ? x.norm.p : nullptr;
                     a.m = t.copy(0);
@@ -524,8 +525,8 @@ SECTION(gemv_time)
                         run_gemv(v, a, pdl);
                     });
                     line += cell(" %s%s%s %.2f(%.3f)", gemvs[v],
-                                 kind == 1 ? "t8" : kind == 2 ? "n" : "", pdl ? "+pdl" : "", us,
-                                 (double)t.bytes / us * 1e-6);
+                                 kind == 1 ? "t8" : kind == 2 ? "n" : kind == 3 ? "t4" : "",
+                                 pdl ? "+pdl" : "", us, (double)t.bytes / us * 1e-6);
                 }
         row("%ux%u:%s", s[0], s[1], line.c_str());
     }

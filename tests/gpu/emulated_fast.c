@@ -180,7 +180,7 @@ static void gemv_one(const bnet_cu_one_args *a)
     const bnet_cu_w2 *m = &a->g.m;
     if (bnet_emulated_grid * a->tiles + a->more != m->n_tiles || a->more >= bnet_emulated_grid ||
         a->split * a->per < m->n_chunks || (a->split - 1) * a->per >= m->n_chunks ||
-        a->per > BNET_ONE_UNITS || a->g.n_tokens != 1)
+        a->per > (a->g.n_tokens == 1 ? BNET_ONE_UNITS : BNET_FEW_UNITS))
         abort();
     for (uint32_t w = 0; w < BNET_ONE_THREADS / 32; w++)
         if (w * a->inv >> 16 != w / a->split)
@@ -194,6 +194,11 @@ FAST(bnet_w2_one, bnet_cu_one_args)
 }
 
 FAST(bnet_w2_one_norm, bnet_cu_one_args)
+{
+    gemv_one(a);
+}
+
+FAST(bnet_w2_few, bnet_cu_one_args)
 {
     gemv_one(a);
 }
@@ -558,9 +563,15 @@ BATCH(f16_wgmma, REF_F16)
 BATCH(q8_16, REF_Q8)
 BATCH(q8_32, REF_Q8)
 BATCH(q8_64, REF_Q8)
+BATCH(q8_16_wgmma, REF_Q8)
+BATCH(q8_32_wgmma, REF_Q8)
+BATCH(q8_64_wgmma, REF_Q8)
 BATCH(q6k_16, REF_Q6K)
 BATCH(q6k_32, REF_Q6K)
 BATCH(q6k_64, REF_Q6K)
+BATCH(q6k_16_wgmma, REF_Q6K)
+BATCH(q6k_32_wgmma, REF_Q6K)
+BATCH(q6k_64_wgmma, REF_Q6K)
 
 /* ---- the best of each row ---- */
 

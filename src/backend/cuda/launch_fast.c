@@ -117,7 +117,7 @@ void bnet_cuda_head_batch(gpu_backend *be, const bnet_kernel_record *k, const gp
     bnet_cuda_run(be, k, wgmma ? 2 : 0, &product, GPU_OVERLAP, &a);
 }
 
-/* Symbols: the split, then by 16, 32 and 64 tokens. */
+/* Symbols: the split, then by 16, 32 and 64 tokens; with warpgroup products (9.0). */
 void bnet_cuda_head_batch_q(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
                             gpu_ptr x, int n_rows, gpu_ptr y)
 {
@@ -134,13 +134,15 @@ void bnet_cuda_head_batch_q(gpu_backend *be, const bnet_kernel_record *k, const 
     if (!a.halves)
         return;
     bnet_cu_launch split = bnet_head_split_launch(&a);
-    bnet_cu_launch product = bnet_head_qbatch_launch(&a, shared_max(be));
+    int by = (int)bnet_head_qbatch_tokens(a.n_tokens) / 32; /* 0, 1, 2 */
+    bool wgmma = bnet_gpu_has(be, k, 4 + by);
+    bnet_cu_launch product =
+        wgmma ? bnet_head_qwgmma_launch(&a) : bnet_head_qbatch_launch(&a, shared_max(be));
     gpu_dims d = {.grid = {split.grid[0], 1, 1},
                   .block = {split.block, 1, 1},
                   .flags = be->caps.cc_major >= 9 ? GPU_OVERLAP : 0};
     bnet_gpu_launch_more(be, k, 0, &d, &a);
-    int symbol = 1 + (int)bnet_head_qbatch_tokens(a.n_tokens) / 32;
-    bnet_cuda_run(be, k, symbol, &product, GPU_OVERLAP, &a);
+    bnet_cuda_run(be, k, (wgmma ? 4 : 1) + by, &product, GPU_OVERLAP, &a);
 }
 
 void bnet_cuda_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,

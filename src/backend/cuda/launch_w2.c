@@ -3,25 +3,24 @@
 #include "backend/cuda/special.h"
 #include "backend/cuda/w2.h"
 
-enum { SPLITS_MAX = 8, CHUNKS_PER_SPLIT = 4 };
+enum { SPLITS_MAX = 8, CHUNKS_PER_SPLIT = 4, SHARED_MOST = 96 << 10 /* chips from 8.0 on */ };
 
 static uint32_t n_sm(const gpu_backend *be)
 {
     return (uint32_t)bnet_persistent_grid(&be->d->gpu, 1);
 }
 
-/* One token by bit planes, where chip and matrix allow it; build: the row of the build's kernels.
- */
-static bool one_token(gpu_backend *be, const bnet_kernel_record *build, const bnet_cu_gemv_args *a,
-                      bool special)
+/* The kernels of one.h, where chip and matrix allow them; build: the row of the build's kernels. */
+static bool dealt(gpu_backend *be, const bnet_kernel_record *build, const bnet_cu_gemv_args *a,
+                  bool special)
 {
-    int symbol = a->x ? 2 : 1;
+    int symbol = a->n_tokens > 1 ? 3 : a->x ? 2 : 1;
     bnet_cu_one_args o = {.g = *a};
-    if (be->d->gpu.cc_major < 8 || a->n_tokens != 1 || (a->x && a->k % 4) ||
+    if (be->d->gpu.cc_major < 8 || (a->x && (a->n_tokens > 1 || a->k % 4)) ||
         !bnet_gpu_has(be, build, symbol))
         return false;
     bnet_cu_launch l = bnet_one_launch(&o, n_sm(be));
-    if (!l.grid[0])
+    if (!l.grid[0] || l.shared > SHARED_MOST)
         return false;
     if (!special || !bnet_cuda_special_one(be, &o, &l))
         bnet_cuda_run(be, build, symbol, &l, GPU_OVERLAP, &o);
@@ -42,7 +41,7 @@ static void gemv(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_cal
     if (special)
         k = bnet_registry_find(be->registry, "i2s_gpu_gemv");
     special = special || bnet_cuda_special_wanted(be);
-    if (one_token(be, k, &a, special))
+    if (dealt(be, k, &a, special))
         return;
     /* one token: two blocks per multiprocessor, so that one multiplies while the other waits */
     bnet_cu_launch l = bnet_w2_gemv_launch(&a, c->n_tokens == 1 ? 2 * n_sm(be) : n_sm(be));

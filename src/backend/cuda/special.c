@@ -8,8 +8,8 @@
 #include "backend/cuda/rtc.h"
 
 enum { SHAPES = 64, DEFINES = 12 };
-enum { FLOATS = 7, PER = 11 }; /* of the names below */
-enum { NO_SUCH_KERNEL = 500 }; /* CUDA_ERROR_NOT_FOUND */
+enum { TOKENS = 5, FLOATS = 7, PER = 11 }; /* of the names below */
+enum { NO_SUCH_KERNEL = 500 };             /* CUDA_ERROR_NOT_FOUND */
 static const char row[] = "i2s_gpu_gemv_rtc";
 
 typedef struct shape {
@@ -121,10 +121,11 @@ static bitnet_status make(gpu_backend *be, gpu_special *s, shape *x, bitnet_erro
     static const char *const names[DEFINES] = {"TILES", "CHUNKS", "PARTS",    "PAIRED",
                                                "K",     "TOKENS", "EPILOGUE", "FLOATS",
                                                "MINE",  "MORE",   "SPLIT",    "PER"};
-    bool one = x->of[PER] > 0; /* the kernel of one.h */
-    const char *symbol = !one            ? "bnet_w2_gemv_ldg"
-                         : x->of[FLOATS] ? "bnet_w2_one_norm"
-                                         : "bnet_w2_one";
+    bool one = x->of[PER] > 0; /* a kernel of one.h */
+    const char *symbol = !one                ? "bnet_w2_gemv_ldg"
+                         : x->of[TOKENS] > 1 ? "bnet_w2_few"
+                         : x->of[FLOATS]     ? "bnet_w2_one_norm"
+                                             : "bnet_w2_one";
     const cuda_driver *c = (const cuda_driver *)be->d;
     char text[DEFINES][48], chip[16];
     const char *options[DEFINES];

@@ -1,5 +1,5 @@
-/* w2_one_spec.cuh - the GEMV of one token (w2_one.cuh) for one matrix, compiled at run time (rtc.c): a
- * warp's units, the epilogue and where rows go are known to the compiler. Wants what w2_spec.cuh does
+/* w2_one_spec.cuh - the GEMV of one token or a few (w2_one.cuh, w2_few.cuh) for one matrix, compiled at
+ * run time (rtc.c): a warp's units, the epilogue and where rows go are known to the compiler. Wants what w2_spec.cuh does
  * and BNET_SPEC_{FLOATS, MINE, MORE, SPLIT, PER}: is x given; a block's tiles and how many blocks have
  * one more, the warps of a tile and the chunks of a warp. */
 #include "backend/cuda/one.h"
@@ -17,14 +17,19 @@ static_assert(sizeof(spec_one_args) == sizeof(bnet_cu_one_args), "one layout");
 #define bnet_cu_w2 spec_w2
 #define bnet_cu_gemv_args spec_gemv_args
 #define bnet_cu_one_args spec_one_args
-#include "w2_one.cuh"
+#include "w2_few.cuh"
 
-#if BNET_SPEC_FLOATS
+#if BNET_SPEC_TOKENS > 1
+#define NAME bnet_w2_few
+#define RUN  few_tokens<BNET_SPEC_PER>
+#elif BNET_SPEC_FLOATS
 #define NAME bnet_w2_one_norm
+#define RUN  one_token<BNET_SPEC_PER, true>
 #else
 #define NAME bnet_w2_one
+#define RUN  one_token<BNET_SPEC_PER, false>
 #endif
 KERNEL __launch_bounds__(BNET_ONE_THREADS, 2) NAME(const __grid_constant__ spec_one_args o)
 {
-    one_token<BNET_SPEC_PER, BNET_SPEC_FLOATS>(o);
+    RUN(o);
 }
