@@ -1,13 +1,13 @@
-/* head_q_batch.cu - rows of Q6_K and Q8_0 matrices times many float vectors on the tensor cores, the
- * matrix read once for 64 of them: the head of batches (8.0 and up).
+/* head_q_batch.cu - rows of Q6_K and Q8_0 matrices times many float vectors on the tensor cores,
+ * the matrix read once for 64 of them: the head of batches (8.0 and up).
  *
  * Codes become halves exactly; a vector is two halves an element after scaling by a power of two
- * (bnet_head_split, in the order below). A product covers 16 columns; its sums of a group of columns
- * with one scale are multiplied by it and added in floats: as good as float arithmetic.
+ * (bnet_head_split, in the order below). A product covers 16 columns; its sums of a group of
+ * columns with one scale are multiplied by it and added in floats: as good as float arithmetic.
  *
- * A warp has 32 rows and all vectors of the block; stages of 64 columns pass through a ring in shared
- * memory. Lane 4 g + t takes elements 4t .. 4t + 3 of every 16 of its rows, two of them as columns 2t
- * and 2t + 1 of the product, two as 2t + 8 and 2t + 9: what bnet_batch_place says. */
+ * A warp has 32 rows and all vectors of the block; stages of 64 columns pass through a ring in
+ * shared memory. Lane 4 g + t takes elements 4t .. 4t + 3 of every 16 of its rows, two of them as
+ * columns 2t and 2t + 1 of the product, two as 2t + 8 and 2t + 9: what bnet_batch_place says. */
 #include "head_q_batch.cuh"
 
 #if BNET_SM80 || !defined(__CUDA_ARCH__)
@@ -15,7 +15,8 @@
 enum { COLS = BNET_QBATCH_COLS, STAGES = BNET_QBATCH_STAGES, WARP_ROWS = 32 };
 
 /* d = a * b, from zero */
-static __device__ __forceinline__ void mma_first(float *d, const uint32_t *a, uint32_t b0, uint32_t b1)
+static __device__ __forceinline__ void mma_first(float *d, const uint32_t *a, uint32_t b0,
+                                                 uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
                  "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
@@ -28,7 +29,8 @@ static __device__ __forceinline__ void mma_first(float *d, const uint32_t *a, ui
 /* Adds 32 rows times N x 16 columns with one scale a row; k: the first 16 of the stage. */
 template <int TOKENS, int N>
 static __device__ __forceinline__ void tile_multiply(const uint32_t w[N][2][4], const float s[2][2],
-                                                     uint32_t x, uint32_t k, float sum[2][TOKENS / 8][4])
+                                                     uint32_t x, uint32_t k,
+                                                     float sum[2][TOKENS / 8][4])
 {
     uint32_t lane = threadIdx.x % 32;
 #pragma unroll
@@ -55,12 +57,13 @@ static __device__ __forceinline__ void tile_multiply(const uint32_t w[N][2][4], 
 
 /* A stage: 64 columns of the warp's 32 rows. */
 template <typename P, int TOKENS>
-static __device__ __forceinline__ void stage_multiply(const bnet_cu_batch_args &a, const uint8_t *at,
-                                                      uint32_t rows, uint32_t i,
+static __device__ __forceinline__ void stage_multiply(const bnet_cu_batch_args &a,
+                                                      const uint8_t *at, uint32_t rows, uint32_t i,
                                                       float sum[2][TOKENS / 8][4])
 {
     constexpr int N = 2 / P::GROUPS;
-    uint32_t r0 = threadIdx.x / 32 * WARP_ROWS + threadIdx.x % 32 / 4, x = shared_addr(at + rows * P::ROW);
+    uint32_t r0 = threadIdx.x / 32 * WARP_ROWS + threadIdx.x % 32 / 4,
+             x = shared_addr(at + rows * P::ROW);
 #pragma unroll 1
     for (uint32_t sub = 0; sub < 2; sub++) {
         P p[4]; /* rows g, g + 8, g + 16, g + 24 */

@@ -1,5 +1,6 @@
-/* head_q_batch.cuh - 64 columns of rows of Q6_K and Q8_0 codes on their way through shared memory to the
- * tensor cores (8.0 and up): copies, halves, scales; and the halves of vectors that meet them. */
+/* head_q_batch.cuh - 64 columns of rows of Q6_K and Q8_0 codes on their way through shared memory
+ * to the tensor cores (8.0 and up): copies, halves, scales; and the halves of vectors that meet
+ * them. */
 #ifndef BNET_HEAD_Q_BATCH_CUH
 #define BNET_HEAD_Q_BATCH_CUH
 
@@ -31,18 +32,19 @@ static __device__ __forceinline__ void copy_half(uint32_t to, const uint16_t *fr
 }
 
 /* ---- formats ----
- * ROW bytes of a row's 64 columns in a stage, GROUPS scales a 32 columns. fetch: the block's copies of
- * stage i, rows beyond the last repeat it. load: a lane's words of row r of stage i, columns 32 sub ..;
- * halves: columns 16 j .. of them as two registers; scale: of group j. */
+ * ROW bytes of a row's 64 columns in a stage, GROUPS scales a 32 columns. fetch: the block's copies
+ * of stage i, rows beyond the last repeat it. load: a lane's words of row r of stage i, columns 32
+ * sub ..; halves: columns 16 j .. of them as two registers; scale: of group j. */
 
 struct batch_q6k {
     enum { GROUPS = 2, ROW = BNET_QBATCH_ROW_Q6K };
     uint32_t low, high, scales, d;
 
-    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to, uint32_t rows,
-                                                 uint32_t row0, uint32_t i)
+    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to,
+                                                 uint32_t rows, uint32_t row0, uint32_t i)
     {
-        uint32_t last = m.n_rows - 1, n = m.stride / 32, high = to + rows * 32, small = high + rows * 16;
+        uint32_t last = m.n_rows - 1, n = m.stride / 32, high = to + rows * 32,
+                 small = high + rows * 16;
         for (uint32_t p = threadIdx.x; p < rows * 2; p += blockDim.x) {
             uint32_t r = p / 2, u = p % 2;
             size_t sub = (size_t)min(row0 + r, last) * n + 2 * i;
@@ -55,8 +57,8 @@ struct batch_q6k {
             copy_half(small + r * 8 + 4, (const uint16_t *)m.w[3] + d);
         }
     }
-    __device__ __forceinline__ void load(const bnet_cu_matrix &m, const uint8_t *from, uint32_t rows,
-                                         uint32_t r, uint32_t sub, uint32_t i)
+    __device__ __forceinline__ void load(const bnet_cu_matrix &m, const uint8_t *from,
+                                         uint32_t rows, uint32_t r, uint32_t sub, uint32_t i)
     {
         uint32_t t = threadIdx.x % 4, row = min(blockIdx.x * rows + r, m.n_rows - 1);
         low = *(const uint32_t *)(from + r * 32 + (sub ^ (r >> 2 & 1)) * 16 + t * 4);
@@ -82,8 +84,8 @@ struct batch_q8 {
     enum { GROUPS = 1, ROW = BNET_QBATCH_ROW_Q8 };
     uint32_t v[2], scales;
 
-    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to, uint32_t rows,
-                                                 uint32_t row0, uint32_t i)
+    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to,
+                                                 uint32_t rows, uint32_t row0, uint32_t i)
     {
         uint32_t last = m.n_rows - 1, n = m.stride / 32;
         for (uint32_t p = threadIdx.x; p < rows * 4; p += blockDim.x) {
@@ -120,7 +122,8 @@ struct batch_q8 {
 /* Columns 64 i .. of the vectors: high halves of TOKENS of them, then the low ones; 16-byte pieces
  * exchanged within a row so that no banks collide. */
 template <int TOKENS>
-static __device__ __forceinline__ void fetch_vectors(const bnet_cu_batch_args &a, uint32_t to, uint32_t i)
+static __device__ __forceinline__ void fetch_vectors(const bnet_cu_batch_args &a, uint32_t to,
+                                                     uint32_t i)
 {
     uint32_t t0 = blockIdx.y * TOKENS, padded = (a.n_tokens + 63) / 64 * 64;
     for (uint32_t p = threadIdx.x; p < 2 * TOKENS * 8; p += blockDim.x) {

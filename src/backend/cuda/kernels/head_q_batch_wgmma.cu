@@ -1,7 +1,8 @@
-/* head_q_batch_wgmma.cu - the head of batches over Q6_K and Q8_0 codes (head_q_batch.cu) with Hopper's
- * warpgroup products (9.0a): codes as halves in registers, the vectors' high and low halves in shared
- * memory. A warpgroup has 64 rows; the sums of a group of columns with one scale are a product of
- * their own, multiplied by the scale and added in floats while other warpgroups use the tensor cores.
+/* head_q_batch_wgmma.cu - the head of batches over Q6_K and Q8_0 codes (head_q_batch.cu) with
+ * Hopper's warpgroup products (9.0a): codes as halves in registers, the vectors' high and low
+ * halves in shared memory. A warpgroup has 64 rows; the sums of a group of columns with one scale
+ * are a product of their own, multiplied by the scale and added in floats while other warpgroups
+ * use the tensor cores.
  *
  * Vectors come by 64 columns, four such steps on their way or in use. Codes come by 256, two such
  * blocks: whole lines, since a row's shorter pieces cost the second level as much as lines. */
@@ -13,14 +14,15 @@
 enum { COLS = BNET_QBATCH_COLS, ROWS = BNET_QWGMMA_ROWS, THREADS = BNET_QWGMMA_THREADS };
 enum { STEPS = BNET_QWGMMA_STEPS, BLOCK = 256, HALF = ROWS / 2 };
 
-/* ---- formats: a block is ROWS rows of 256 columns, WIDE bytes each, 16-byte pieces exchanged within a
- * row so that no banks collide. fetch: half of its rows. take: as load, columns 32 sub .. of it. ---- */
+/* ---- formats: a block is ROWS rows of 256 columns, WIDE bytes each, 16-byte pieces exchanged
+ * within a row so that no banks collide. fetch: half of its rows. take: as load, columns 32 sub ..
+ * of it. ---- */
 
 struct wide_q6k : batch_q6k {
     enum { WIDE = BNET_QWGMMA_WIDE_Q6K, HIGH = ROWS * 128, SCALES = ROWS * 192, D = ROWS * 208 };
 
-    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to, uint32_t row0,
-                                                 uint32_t block, uint32_t half)
+    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to,
+                                                 uint32_t row0, uint32_t block, uint32_t half)
     {
         uint32_t last = m.n_rows - 1, n = m.stride / BLOCK, tid = threadIdx.x, r0 = half * HALF;
 #pragma unroll
@@ -44,8 +46,8 @@ struct wide_q6k : batch_q6k {
     {
         uint32_t t = threadIdx.x % 4, row = min(blockIdx.x * ROWS + r, m.n_rows - 1);
         low = *(const uint32_t *)(from + r * 128 + (sub ^ (r & 7)) * 16 + t * 4);
-        high = *(const uint32_t *)(from + HIGH + r * 64 + (sub / 2 ^ (r >> 1 & 3)) * 16 + sub % 2 * 8 +
-                                   t % 2 * 4) >>
+        high = *(const uint32_t *)(from + HIGH + r * 64 + (sub / 2 ^ (r >> 1 & 3)) * 16 +
+                                   sub % 2 * 8 + t % 2 * 4) >>
                (t & 2);
         scales = *(const uint32_t *)(from + SCALES + r * 16 + sub / 2 * 4) >> 16 * (sub % 2);
         d = *(const uint32_t *)(from + D + r * 4) >> ((row * (m.stride / BLOCK) + block) & 1) * 16;
@@ -55,8 +57,8 @@ struct wide_q6k : batch_q6k {
 struct wide_q8 : batch_q8 {
     enum { WIDE = BNET_QWGMMA_WIDE_Q8, SCALES = ROWS * 256 };
 
-    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to, uint32_t row0,
-                                                 uint32_t block, uint32_t half)
+    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to,
+                                                 uint32_t row0, uint32_t block, uint32_t half)
     {
         uint32_t last = m.n_rows - 1, n = m.stride / 32, tid = threadIdx.x, r0 = half * HALF;
         uint32_t u = tid % 16, col = block * BLOCK + u * 16;
@@ -141,8 +143,8 @@ static __device__ __forceinline__ void prepare(const P *p, int j, operand<N> *to
     }
 }
 
-/* Step i: 64 columns. at: the block of codes they are in; x: the vectors', high halves before the low
- * ones. */
+/* Step i: 64 columns. at: the block of codes they are in; x: the vectors', high halves before the
+ * low ones. */
 template <typename P, int TOKENS>
 static __device__ __forceinline__ void step_multiply(const bnet_cu_batch_args &a, const uint8_t *at,
                                                      uint32_t x, uint32_t i, float *sum)
@@ -201,15 +203,17 @@ static __device__ __forceinline__ void put(const bnet_cu_batch_args &a, float *t
     }
 }
 
-/* What step i brings: its vectors, and half a block of codes in the first two steps of the block before. */
+/* What step i brings: its vectors, and half a block of codes in the first two steps of the block
+ * before. */
 template <typename P, int TOKENS>
-static __device__ __forceinline__ void fetch_step(const bnet_cu_batch_args &a, uint32_t base, uint32_t i,
-                                                  uint32_t n)
+static __device__ __forceinline__ void fetch_step(const bnet_cu_batch_args &a, uint32_t base,
+                                                  uint32_t i, uint32_t n)
 {
     constexpr uint32_t X = 2 * TOKENS * 128;
     uint32_t ahead = i + STEPS - 1, block = i / 4 + 1;
     if (i % 4 < 2 && block * 4 < n)
-        P::fetch(a.m, base + STEPS * X + block % 2 * (ROWS * P::WIDE), blockIdx.x * ROWS, block, i % 4);
+        P::fetch(a.m, base + STEPS * X + block % 2 * (ROWS * P::WIDE), blockIdx.x * ROWS, block,
+                 i % 4);
     if (ahead < n)
         fetch_vectors<TOKENS>(a, base + ahead % STEPS * X, ahead);
     copy_commit();
@@ -239,7 +243,8 @@ static __device__ __forceinline__ void batch(const bnet_cu_batch_args &a)
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();
         fetch_step<P, TOKENS>(a, base, i, n);
-        step_multiply<P, TOKENS>(a, codes + i / 4 % 2 * (ROWS * P::WIDE), base + i % STEPS * X, i, sum);
+        step_multiply<P, TOKENS>(a, codes + i / 4 % 2 * (ROWS * P::WIDE), base + i % STEPS * X, i,
+                                 sum);
     }
     copy_wait<0>();
     __syncthreads();

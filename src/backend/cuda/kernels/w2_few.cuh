@@ -5,10 +5,11 @@
 
 #include "w2_one.cuh"
 
-/* Words of 512 bytes of a vector into the order of the products: lane 8 c + 2 s + h has words t = 0..3
- * of bytes 32 s + 16 h of chunk c. to: [chunk][t][s][h] words, BNET_FEW_CHUNK bytes a chunk. */
-static __device__ __forceinline__ void take_vector(const int8_t *q, uint32_t chunk, uint32_t n_chunks,
-                                                   uint8_t *to)
+/* Words of 512 bytes of a vector into the order of the products: lane 8 c + 2 s + h has words t =
+ * 0..3 of bytes 32 s + 16 h of chunk c. to: [chunk][t][s][h] words, BNET_FEW_CHUNK bytes a chunk.
+ */
+static __device__ __forceinline__ void take_vector(const int8_t *q, uint32_t chunk,
+                                                   uint32_t n_chunks, uint8_t *to)
 {
     uint32_t lane = threadIdx.x % 32, c = chunk + lane / 8;
     if (c >= n_chunks)
@@ -28,7 +29,8 @@ template <int UNITS> static __device__ __forceinline__ void few_tokens(const bne
     uint32_t b = blockIdx.x, first = b * o.tiles + min(b, o.more), n_tiles = o.tiles + (b < o.more);
     uint32_t tile = warp * o.inv >> 16, chunk = (warp - tile * o.split) * o.per;
     uint32_t n = tile < n_tiles ? min(o.per, m.n_chunks - chunk) : 0, tokens = o.g.n_tokens;
-    const uint8_t *w = m.w + ((size_t)(first + tile) * m.n_chunks + chunk) * BNET_W2_UNIT + lane * 16;
+    const uint8_t *w =
+        m.w + ((size_t)(first + tile) * m.n_chunks + chunk) * BNET_W2_UNIT + lane * 16;
     uint32_t vector = m.n_chunks * BNET_FEW_CHUNK + 16;
     int *sums = (int *)(xs + tokens * vector); /* [tile][token][16] */
     uint4 v[UNITS];
@@ -51,7 +53,8 @@ template <int UNITS> static __device__ __forceinline__ void few_tokens(const bne
         for (; at >= quads && t < tokens; at -= quads)
             t++;
         if (t < tokens)
-            take_vector(o.g.act.q + (size_t)t * o.g.act.stride, 4 * at, m.n_chunks, xs + t * vector);
+            take_vector(o.g.act.q + (size_t)t * o.g.act.stride, 4 * at, m.n_chunks,
+                        xs + t * vector);
     }
     __syncthreads();
     bool has = lane / 4 < tokens;
@@ -76,8 +79,8 @@ template <int UNITS> static __device__ __forceinline__ void few_tokens(const bne
         uint32_t at = i / 8, tl = at / tokens, token = at - tl * tokens;
         const int *s = sums + at * BNET_W2_TILE + i % 8;
         int sum = (int)act[1][token];
-        w2_finish(m, first + tl, i % 8, token, s[0] - sum, s[8] - sum, __uint_as_float(act[0][token]),
-                  o.g.epilogue);
+        w2_finish(m, first + tl, i % 8, token, s[0] - sum, s[8] - sum,
+                  __uint_as_float(act[0][token]), o.g.epilogue);
     }
 }
 

@@ -2,9 +2,9 @@
  *
  * With one vector seven of the eight columns of an integer product would be empty. So the columns
  * are the vector's eight bit planes: a product of single bits takes a unit's words as they lie in
- * memory, no masks, and counts where both have a one. The low bits of the codes are the even bits of
- * a word, the high bits the odd ones: two products a unit, the second with the planes one bit up. The
- * counts weigh 1, 2 .. 64 and -128 by plane, those of the high bits twice.
+ * memory, no masks, and counts where both have a one. The low bits of the codes are the even bits
+ * of a word, the high bits the odd ones: two products a unit, the second with the planes one bit
+ * up. The counts weigh 1, 2 .. 64 and -128 by plane, those of the high bits twice.
  *
  * Shares of all warps are on their way to registers before the kernel in front has ended, and what
  * becomes of every row is known by then: what is left after it is the vector, the products and one
@@ -73,8 +73,8 @@ static __device__ __forceinline__ void put_planes(uint32_t *to, const uint32_t x
     }
 }
 
-/* Exchanges a and b with the lane `by` away: `up` lanes give a and get its b for it, the others give b
- * and get its a. */
+/* Exchanges a and b with the lane `by` away: `up` lanes give a and get its b for it, the others
+ * give b and get its a. */
 static __device__ __forceinline__ void swap_lanes(uint32_t &a, uint32_t &b, bool up, int by)
 {
     uint32_t v = __shfl_xor_sync(0xffffffffu, up ? a : b, by);
@@ -92,10 +92,10 @@ static __device__ __forceinline__ void transpose4(uint32_t x[4], int by)
     swap_lanes(x[1], x[3], high, 2 * by);
 }
 
-/* Four chunks of codes into planes by a warp. Lane 8 c + 2 s + h has words t = 0..3 of bytes 32 s + 16 h
- * of chunk c; it needs one t and all s. Few whole lines: all blocks want them at once. */
-static __device__ __forceinline__ void take_codes(const int8_t *q, uint32_t chunk, uint32_t n_chunks,
-                                                  uint8_t *to)
+/* Four chunks of codes into planes by a warp. Lane 8 c + 2 s + h has words t = 0..3 of bytes 32 s +
+ * 16 h of chunk c; it needs one t and all s. Few whole lines: all blocks want them at once. */
+static __device__ __forceinline__ void take_codes(const int8_t *q, uint32_t chunk,
+                                                  uint32_t n_chunks, uint8_t *to)
 {
     uint32_t lane = threadIdx.x % 32, c = chunk + lane / 8;
     uint4 v = make_uint4(0, 0, 0, 0);
@@ -211,8 +211,8 @@ static __device__ __forceinline__ float2 sum_and_top(float sum, float top, float
 /* Chunks warp, warp + n, .. of the vector, n warps: the first four stay in registers, others are
  * read again. A lane has one word of each; four chunks together become planes. Returns the codes'
  * scale; their sum is in st after the next barrier. */
-static __device__ __forceinline__ float take_floats(const bnet_cu_gemv_args &a, uint32_t warp, uint8_t *to,
-                                                    one_floats *st)
+static __device__ __forceinline__ float take_floats(const bnet_cu_gemv_args &a, uint32_t warp,
+                                                    uint8_t *to, one_floats *st)
 {
     uint32_t lane = threadIdx.x % 32, n = blockDim.x / 32, chunks = a.m.n_chunks;
     float4 v[4];
@@ -262,7 +262,8 @@ static __device__ __forceinline__ void one_token(const bnet_cu_one_args &o)
     uint32_t b = blockIdx.x, first = b * o.tiles + min(b, o.more), n_tiles = o.tiles + (b < o.more);
     uint32_t tile = warp * o.inv >> 16, chunk = (warp - tile * o.split) * o.per;
     uint32_t n = tile < n_tiles ? min(o.per, m.n_chunks - chunk) : 0;
-    const uint8_t *w = m.w + ((size_t)(first + tile) * m.n_chunks + chunk) * BNET_W2_UNIT + lane * 16;
+    const uint8_t *w =
+        m.w + ((size_t)(first + tile) * m.n_chunks + chunk) * BNET_W2_UNIT + lane * 16;
     one_row *rows = (one_row *)(planes + m.n_chunks * BNET_ONE_PLANES);
     int *sums = (int *)(rows + n_tiles * BNET_W2_TILE);
     bool has_row = threadIdx.x < n_tiles * BNET_W2_TILE;
@@ -314,8 +315,8 @@ static __device__ __forceinline__ void one_token(const bnet_cu_one_args &o)
     __syncthreads();
     BNET_ONE_MARK(6)
     if (has_row)
-        one_end(threadIdx.x, rows, sums, __uint_as_float(act.x), FLOATS ? st.sum : (int)act.y, before,
-                o.g.epilogue);
+        one_end(threadIdx.x, rows, sums, __uint_as_float(act.x), FLOATS ? st.sum : (int)act.y,
+                before, o.g.epilogue);
     BNET_ONE_MARK(7)
 }
 

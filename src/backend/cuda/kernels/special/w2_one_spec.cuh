@@ -1,7 +1,8 @@
-/* w2_one_spec.cuh - the GEMV of one token or a few (w2_one.cuh, w2_few.cuh) for one matrix, compiled at
- * run time (rtc.c): a warp's units, the epilogue and where rows go are known to the compiler. Wants what w2_spec.cuh does
- * and BNET_SPEC_{FLOATS, MINE, MORE, SPLIT, PER}: is x given; a block's tiles and how many blocks have
- * one more, the warps of a tile and the chunks of a warp. */
+/* w2_one_spec.cuh - the GEMV of one token or a few (w2_one.cuh, w2_few.cuh) for one matrix,
+ * compiled at run time (rtc.c): a warp's units, the epilogue and where rows go are known to the
+ * compiler. Wants what w2_spec.cuh does and BNET_SPEC_{FLOATS, MINE, MORE, SPLIT, PER}: is x given;
+ * a block's tiles and how many blocks have one more, the warps of a tile and the chunks of a warp.
+ */
 #include "backend/cuda/one.h"
 #include "w2_spec.cuh"
 
@@ -14,9 +15,9 @@ struct spec_one_args {
 };
 static_assert(sizeof(spec_one_args) == sizeof(bnet_cu_one_args), "one layout");
 
-#define bnet_cu_w2 spec_w2
+#define bnet_cu_w2        spec_w2
 #define bnet_cu_gemv_args spec_gemv_args
-#define bnet_cu_one_args spec_one_args
+#define bnet_cu_one_args  spec_one_args
 #include "w2_few.cuh"
 
 #if BNET_SPEC_TOKENS > 1
