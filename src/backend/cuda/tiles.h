@@ -18,7 +18,7 @@ enum { BNET_TILE_TOKENS = 64, BNET_TILE_BYTES = 64 * 128 };
 
 /* bnet_norm_tiles: as bnet_norm_quantize into tiles, in float; act.stride: columns rounded up to
  * 128. PDL. */
-enum { BNET_NORM_TILES_THREADS = 512 };
+enum { BNET_NORM_TILES_THREADS = 256 };
 static inline bnet_cu_launch bnet_norm_tiles_launch(uint32_t n_rows)
 {
     bnet_cu_launch l = {{n_rows, 1, 1}, BNET_NORM_TILES_THREADS, 0};

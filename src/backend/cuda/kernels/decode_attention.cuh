@@ -379,6 +379,7 @@ static __device__ __forceinline__ void attend(const context &c, const share &s)
 static __device__ __noinline__ void attend_between(const context c, const share &s)
 {
     attend<false>(c, s);
+    __syncthreads(); /* the states have been read where the next product writes */
 }
 
 #endif

@@ -276,6 +276,10 @@ static __device__ __forceinline__ void run_matrix(const context &c, uint32_t mat
     }
     if (threadIdx.x == THREADS - 1 && c.layer + 1 < c.a.n_layers)
         expect_input(c, matrix);
+    /* The next product writes where these sums were read only when its input is there, of which
+     * these rows are a part; this barrier, off the way, says so to a race checker. */
+    if (t.rows)
+        __syncthreads();
 }
 
 /* Where attention lies between: nothing of one has a register during the other. */
