@@ -261,14 +261,31 @@ API int cuDeviceTotalMem_v2(size_t *n, int device)
     return OK;
 }
 
+/* Shared memory that a block may ask for, by compute capability. */
+static int shared_most(int cc)
+{
+    return cc < 70                ? 49152
+           : cc < 80              ? 65536
+           : cc == 80 || cc == 87 ? 166912
+           : cc < 90 || cc >= 120 ? 101376
+                                  : 232448;
+}
+
+static int emulated_cc(void)
+{
+    const char *cc = getenv("BITNET_EMULATED_CC");
+    return cc ? atoi(cc) : 50;
+}
+
 API int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     (void)device;
-    static const int known[][2] = {{1, 1024}, {8, 49152}, {16, 2}, {39, 2048}, {97, 232448}};
-    const char *cc = getenv("BITNET_EMULATED_CC"), *pools = getenv("BITNET_EMULATED_POOLS");
-    int number = cc ? atoi(cc) : 50;
+    static const int known[][2] = {{1, 1024}, {8, 49152}, {16, 2}, {39, 2048}};
+    const char *pools = getenv("BITNET_EMULATED_POOLS");
+    int number = emulated_cc();
     *value = attribute == 75    ? number / 10
              : attribute == 76  ? number % 10
+             : attribute == 97  ? shared_most(number)
              : attribute == 115 ? !!pools
                                 : 0;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -733,10 +750,11 @@ API int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
     work w = {.n_threads = (uint64_t)gx * gy * gz * bx * by * bz,
               .n_blocks = (uint64_t)gx * gy * gz};
     int r = fault("cuLaunchKernel");
-    (void)shared;
     (void)extra;
     if (!mine(s, 0, 0))
         return BAD_HANDLE;
+    if (shared > (unsigned)shared_most(emulated_cc()))
+        return INVALID;
     memcpy(&w.fn, &e->fn, sizeof w.fn);
     memcpy(w.name, e->name, sizeof w.name);
     if (e->n_params < 0)

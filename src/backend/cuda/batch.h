@@ -14,7 +14,9 @@ extern "C" {
 enum { BNET_BATCH_ROWS = 256, BNET_BATCH_TOKENS = 64, BNET_BATCH_COLS = 64, BNET_BATCH_STAGES = 4 };
 enum {
     BNET_BATCH_THREADS = 256,
-    BNET_BATCH_STAGE = (BNET_BATCH_ROWS + 2 * BNET_BATCH_TOKENS) * 128
+    BNET_BATCH_STAGE = (BNET_BATCH_ROWS + 2 * BNET_BATCH_TOKENS) * 128,
+    BNET_BATCH_STAGES_MMA =
+        2 /* of the kernel for 8.0 and up: 8.6 and 8.9 have 99 KiB for a block */
 };
 typedef struct bnet_cu_batch_args {
     bnet_cu_matrix m;

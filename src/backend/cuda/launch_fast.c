@@ -112,7 +112,7 @@ void bnet_cuda_head_batch(gpu_backend *be, const bnet_kernel_record *k, const gp
                   .block = {split.block, 1, 1},
                   .flags = be->caps.cc_major >= 9 ? GPU_OVERLAP : 0};
     bool wgmma = bnet_gpu_has(be, k, 2); /* 9.0 */
-    product.shared += wgmma ? 1024 : 0;
+    product.shared = wgmma ? product.shared + 1024 : BNET_BATCH_STAGES_MMA * BNET_BATCH_STAGE;
     bnet_gpu_launch_more(be, k, 1, &d, &a);
     bnet_cuda_run(be, k, wgmma ? 2 : 0, &product, GPU_OVERLAP, &a);
 }

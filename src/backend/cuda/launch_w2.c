@@ -4,6 +4,7 @@
 #include "backend/cuda/w2.h"
 
 enum { SPLITS_MAX = 8, CHUNKS_PER_SPLIT = 4, SHARED_MOST = 96 << 10 /* chips from 8.0 on */ };
+enum { SHARED_STATIC = 1024 };
 
 static uint32_t n_sm(const gpu_backend *be)
 {
@@ -27,9 +28,31 @@ static bool dealt(gpu_backend *be, const bnet_kernel_record *build, const bnet_c
     return true;
 }
 
-/* special: the row of the compiled ones was chosen; the build's serves what it cannot. */
-static void gemv(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_call *c, bool special)
+/* What a block may ask for; the kernels have little of their own beside it. */
+static uint64_t shared_room(const gpu_backend *be)
 {
+    const bnet_gpu *g = &be->d->gpu;
+    return BNET_MAX(g->max_shared_memory_optin, g->max_shared_memory_per_block);
+}
+
+/* The tokens from n on, n < their number; the others are low's. */
+static cuda_w2_call tokens_from(cuda_w2_call c, uint32_t n)
+{
+    c.n_tokens -= n;
+    c.act.q += (uint64_t)n * c.act.stride;
+    c.act.scale += n * sizeof(float);
+    c.act.sum += n * sizeof(int32_t);
+    for (int i = 0; i < BNET_CU_PARTS; i++)
+        if (c.m.part[i].y)
+            c.m.part[i].y += (uint64_t)n * c.m.part[i].ld * sizeof(float);
+    return c;
+}
+
+/* special: the row of the compiled ones was chosen; the build's serves what it cannot. */
+static void gemv(gpu_backend *be, const bnet_kernel_record *asked, const cuda_w2_call *c, bool rtc)
+{
+    const bnet_kernel_record *k = asked;
+    bool special = rtc || bnet_cuda_special_wanted(be);
     bnet_cu_gemv_args a = {.m = c->m,
                            .act = c->act,
                            .x = c->x,
@@ -38,13 +61,19 @@ static void gemv(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_cal
                            .k = c->k,
                            .n_tokens = c->n_tokens,
                            .epilogue = c->epilogue};
-    if (special)
+    if (rtc)
         k = bnet_registry_find(be->registry, "i2s_gpu_gemv");
-    special = special || bnet_cuda_special_wanted(be);
     if (dealt(be, k, &a, special))
         return;
     /* one token: two blocks per multiprocessor, so that one multiplies while the other waits */
     bnet_cu_launch l = bnet_w2_gemv_launch(&a, c->n_tokens == 1 ? 2 * n_sm(be) : n_sm(be));
+    if (c->n_tokens > 1 && l.shared + SHARED_STATIC > shared_room(be)) { /* long rows */
+        cuda_w2_call low = *c, high = tokens_from(*c, c->n_tokens / 2);
+        low.n_tokens /= 2;
+        gemv(be, asked, &low, rtc);
+        gemv(be, asked, &high, rtc);
+        return;
+    }
     if (!special || !bnet_cuda_special_gemv(be, &a, &l))
         bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
 }

@@ -403,8 +403,11 @@ template <int KV> static __device__ __forceinline__ void attend(const bnet_cu_at
     if (!a.cs)
         pdl_wait();
     int pos = a.step.pos[blockIdx.z];
-    if (pos < 0)
+    if (pos < 0) {
+        if (a.cs)
+            pdl_wait(); /* what comes after this kernel waits for it alone */
         return;
+    }
     kv_view kv = kv_of(a, blockIdx.z, blockIdx.y);
     item it = {a,          kv.layer + kv.head * 2 * a.part_bytes,
                kv.table,   kv.head,

@@ -64,8 +64,11 @@ template <int CLUSTER> static __device__ __forceinline__ void attend(const bnet_
     if (!a.cs)
         pdl_wait();
     int pos = a.step.pos[token];
-    if (pos < 0)
+    if (pos < 0) {
+        if (a.cs)
+            pdl_wait(); /* what comes after this kernel waits for it alone */
         return;
+    }
     kv_view kv = kv_of(a, token, blockIdx.y);
     uint32_t n = a.cs ? (uint32_t)pos : (uint32_t)pos + 1; /* in the cache */
     uint32_t per = ((n + CLUSTER - 1) / CLUSTER + 15) / 16 * 16;

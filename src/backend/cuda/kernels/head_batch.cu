@@ -8,7 +8,7 @@
 #include "common.cuh"
 
 enum { ROWS = BNET_BATCH_ROWS, TOKENS = BNET_BATCH_TOKENS, COLS = BNET_BATCH_COLS };
-enum { STAGES = BNET_BATCH_STAGES, STAGE = BNET_BATCH_STAGE, THREADS = BNET_BATCH_THREADS };
+enum { STAGES = BNET_BATCH_STAGES_MMA, STAGE = BNET_BATCH_STAGE, THREADS = BNET_BATCH_THREADS };
 
 /* Byte of the piece of 8 halves in a row of 64. */
 static __device__ __forceinline__ uint32_t place(uint32_t row, uint32_t piece)
