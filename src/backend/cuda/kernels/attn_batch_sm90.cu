@@ -88,19 +88,9 @@ static __device__ __forceinline__ void fetch(const item &it, uint32_t base, bool
     copy_commit();
 }
 
-static __device__ __forceinline__ uint4 piece16(uint32_t at)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(at)
-                 : "memory");
-    return v;
-}
-
 static __device__ __forceinline__ float4 floats16(uint32_t at)
 {
-    uint4 v = piece16(at);
+    uint4 v = load_shared16(at);
     return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
                        __uint_as_float(v.w));
 }
@@ -151,7 +141,7 @@ static __device__ __forceinline__ void scores_f16(const query16 &q, uint32_t slo
     for (int j = 0; j < 4; j++)
 #pragma unroll
         for (int n = 0; n < 2; n++) {
-            uint4 k = piece16(slot + (8 * n + g) * ROW + ((4 * j + t ^ swap) << 4));
+            uint4 k = load_shared16(slot + (8 * n + g) * ROW + ((4 * j + t ^ swap) << 4));
             mma_f16(c[n][0], q.a[j][0], k.x, k.y);
             mma_f16(c[n][1], q.a[j][1], k.z, k.w);
         }
@@ -173,7 +163,7 @@ static __device__ __forceinline__ void values_f16(uint32_t slot, const uint32_t 
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
             uint32_t row = 2 * t + (i & 1) + 8 * (i >> 1), swap = exchange<KV_F16>(row, true);
-            v[i] = piece16(slot + row * ROW + ((8 * half + (g ^ swap)) << 4));
+            v[i] = load_shared16(slot + row * ROW + ((8 * half + (g ^ swap)) << 4));
         }
         values16(v, p, keep, st.o[half]);
     }

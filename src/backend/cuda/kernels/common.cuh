@@ -291,4 +291,14 @@ static __device__ __forceinline__ void load_matrix4_t(uint32_t *r, uint32_t addr
                  : "r"(addr));
 }
 
+static __device__ __forceinline__ uint4 load_shared16(uint32_t at)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(at)
+                 : "memory");
+    return v;
+}
+
 #endif

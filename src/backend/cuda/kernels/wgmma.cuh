@@ -127,16 +127,6 @@ static __device__ __forceinline__ void unpack(uint4 w, uint32_t r[4][4])
     }
 }
 
-static __device__ __forceinline__ uint4 load_shared16(uint32_t at)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(at)
-                 : "memory");
-    return v;
-}
-
 #endif
 
 #endif
