@@ -63,6 +63,51 @@ def test_DET_18_lists_and_mistakes():
         check(r.returncode != 0 and re.search(r"is none of what \S+nvcc\s+compiles\s+for:", r.stderr), r.stderr[-500:])
 
 
+PROJECT = """cmake_minimum_required(VERSION 3.16)
+project(small NONE)
+set(CUDA_ARCH "$ENV{CUDA_ARCH}" CACHE STRING "")
+if(CUDA_ARCH STREQUAL "sm_999")
+  message(FATAL_ERROR "CUDA_ARCH=sm_999: no such chip")
+endif()
+add_custom_command(OUTPUT bitnet COMMAND printf "%s" "for ${CUDA_ARCH}." > bitnet COMMAND chmod +x bitnet VERBATIM)
+add_custom_target(bitnet_cli DEPENDS bitnet)
+"""
+PRESETS = """{"version": 3, "configurePresets": [{"name": "release", "generator": "Ninja", "binaryDir": "${sourceDir}/build/release"}]}"""
+
+
+def small_checkout():
+    """A checkout with a project that is built in no time, and the script that builds it, for one CUDA_ARCH."""
+    if not shutil.which("cmake") or not shutil.which("ninja"):
+        raise Skip("cmake or ninja is missing")
+    root = temp("checkout")
+    shutil.rmtree(root, ignore_errors=True)
+    for folder in ("tools", "src", "cli", "include", "cmake"):
+        os.makedirs(os.path.join(root, folder))
+    for name, text in (("CMakeLists.txt", PROJECT), ("CMakePresets.json", PRESETS)):
+        with open(os.path.join(root, name), "w", encoding="utf-8") as f:
+            f.write(text)
+    shutil.copy(os.path.join(ROOT, "tools", "build"), os.path.join(root, "tools"))
+
+    def build(arch):
+        r = subprocess.run([os.path.join(root, "tools", "build")], capture_output=True, text=True, check=False, env={**os.environ, "CUDA_ARCH": arch})
+        if r.returncode != 0:
+            return r.stderr
+        with open(os.path.join(root, "build", "release", "bitnet"), encoding="utf-8") as f:
+            return f.read()
+    return build
+
+
+def test_DET_18_a_mistake_is_not_kept():
+    """What cannot be configured is an error of the call that asks for it, not of the next, which goes on with what was there."""
+    build = small_checkout()
+    for kept in ("", "sm_80"):
+        check("no such chip" in build("sm_999"), "a mistake")
+        equal(build(""), f"for {kept}.", f"after the mistake, {kept or 'nothing'} before")
+        equal(build("sm_80"), "for sm_80.", "another")
+    check("no such chip" in build("sm_999"), "a mistake")
+    equal(build("default"), "for .", "all again")
+
+
 def test_DET_18_the_command_says_which():
     env = with_gpu(61)
     check(f"compiled yes ({built_for()}), available yes" in expect(0, "devices", env=env).out, "devices")
