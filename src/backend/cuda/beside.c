@@ -21,10 +21,16 @@ int bnet_cuda_beside(gpu_driver *d, gpu_ptr dst, const void *src, size_t n_bytes
 {
     cuda_driver *c = cuda(d);
     int r = make(c);
-    r = r ? r : c->cu.to_device(dst, src, n_bytes, c->side);
-    r = r ? r : c->cu.event_record(c->ends[COPY], c->side);
+    if (r == 0)
+        r = c->cu.to_device(dst, src, n_bytes, c->side);
+    if (r)
+        return r;
+    r = c->cu.event_record(c->ends[COPY], c->side);
     r = r ? r : c->cu.event_record(c->ends[WORK], c->stream);
-    return r ? r : c->cu.stream_after(c->stream, c->ends[COPY], 0);
+    r = r ? r : c->cu.stream_after(c->stream, c->ends[COPY], 0);
+    if (r) /* nobody else waits for the copy: who is told may use both its ends again */
+        c->cu.stream_wait(c->side);
+    return r;
 }
 
 int bnet_cuda_lead(gpu_driver *d, double *ms)
