@@ -93,8 +93,9 @@ void bnet_cuda_head(gpu_backend *be, const bnet_kernel_record *k, const gpu_weig
     }
 }
 
-void bnet_cuda_head_batch(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                          gpu_ptr x, int n_rows, gpu_ptr y)
+/* halves 0: no memory for the rows of x in halves, with a scale each. */
+static bnet_cu_batch_args batch_args(gpu_backend *be, const gpu_weight *w, gpu_ptr x, int n_rows,
+                                     gpu_ptr y)
 {
     bnet_cu_batch_args a = {.m = cuda_matrix(w),
                             .x = x,
@@ -105,6 +106,13 @@ void bnet_cuda_head_batch(gpu_backend *be, const bnet_kernel_record *k, const gp
     size_t padded = bnet_head_batch_padded(a.n_tokens), halves = 4 * padded * w->stride;
     a.halves = bnet_gpu_scratch(be, halves + padded * sizeof(float));
     a.scale = a.halves + halves;
+    return a;
+}
+
+void bnet_cuda_head_batch(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                          gpu_ptr x, int n_rows, gpu_ptr y)
+{
+    bnet_cu_batch_args a = batch_args(be, w, x, n_rows, y);
     if (!a.halves)
         return;
     bnet_cu_launch split = bnet_head_split_launch(&a), product = bnet_head_batch_launch(&a);
@@ -121,16 +129,8 @@ void bnet_cuda_head_batch(gpu_backend *be, const bnet_kernel_record *k, const gp
 void bnet_cuda_head_batch_q(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
                             gpu_ptr x, int n_rows, gpu_ptr y)
 {
-    bnet_cu_batch_args a = {.m = cuda_matrix(w),
-                            .x = x,
-                            .y = y,
-                            .n_tokens = (uint32_t)n_rows,
-                            .ldx = (uint32_t)w->info.n_in,
-                            .ld = (uint32_t)w->info.n_out,
-                            .places = 1};
-    size_t padded = bnet_head_batch_padded(a.n_tokens), halves = 4 * padded * w->stride;
-    a.halves = bnet_gpu_scratch(be, halves + padded * sizeof(float));
-    a.scale = a.halves + halves;
+    bnet_cu_batch_args a = batch_args(be, w, x, n_rows, y);
+    a.places = 1;
     if (!a.halves)
         return;
     bnet_cu_launch split = bnet_head_split_launch(&a);
