@@ -219,7 +219,7 @@ static bnet_kv_entry *choose_victim(const bitnet_kv_pool *p, const bnet_kv_entry
 
 static void shrink(bnet_kv_entry *e, int n_blocks)
 {
-    bnet_kv_reserve(e->kv, n_blocks * BNET_KV_BLOCK);
+    bnet_kv_reserve(e->kv, n_blocks * BNET_KV_BLOCK, NULL); /* only returns some */
     e->n_valid = BNET_MIN(e->n_valid, (size_t)n_blocks * BNET_KV_BLOCK);
 }
 
@@ -243,14 +243,14 @@ static int within_reach(const bitnet_kv_pool *p, const bnet_kv_entry *e)
 }
 
 /* need <= within_reach: every round either ends or takes the blocks of somebody who has some. */
-static void give_blocks(bitnet_kv_pool *p, bnet_kv_entry *e, int need)
+static bitnet_status give_blocks(bitnet_kv_pool *p, bnet_kv_entry *e, int need, bitnet_error *err)
 {
     int missing;
     if (bnet_kv_mapped(e->kv) == 0)
         e->entered = p->clock + 1;
     while ((missing = need - bnet_kv_mapped(e->kv) - bnet_kv_blocks_free(p->blocks)) > 0)
         evict(p, choose_victim(p, e), missing);
-    bnet_kv_reserve(e->kv, need * BNET_KV_BLOCK);
+    return bnet_kv_reserve(e->kv, need * BNET_KV_BLOCK, err);
 }
 
 static void count_use(bitnet_kv_pool *p, bnet_kv_entry *e, size_t n_pos)
@@ -290,14 +290,16 @@ bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, bool wa
     pthread_mutex_lock(&p->lock);
     while (wait && within_reach(p, e) < need)
         pthread_cond_wait(&p->changed, &p->lock);
-    if (within_reach(p, e) >= need) {
-        give_blocks(p, e, need);
+    bool reached = within_reach(p, e) >= need;
+    if (reached)
+        st = give_blocks(p, e, need, err);
+    if (reached && st == BITNET_OK) {
         e->n_valid = BNET_MIN(e->n_valid, n_pos);
         count_use(p, e, n_pos);
         *pinned = e->pinned = true;
     }
     pthread_mutex_unlock(&p->lock);
-    return BITNET_OK;
+    return st;
 }
 
 void bnet_kv_unpin(bnet_kv_entry *e)

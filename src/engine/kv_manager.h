@@ -33,8 +33,8 @@ void bnet_kv_leave(bnet_kv_entry *e);
 bitnet_status bnet_kv_fits(const bnet_kv_entry *e, size_t n_pos, bitnet_error *err);
 /* Pins the entry with blocks for n_need positions, of which the first n_pos have tokens; n_valid of
  * these need not be computed again. Evicts others; if what is missing is pinned by other threads,
- * waits for it, or with wait false returns OK and *pinned false. Fails as _fits. Without a pool:
- * OK, *pinned true. */
+ * waits for it, or with wait false returns OK and *pinned false. Fails as _fits, and as the backend
+ * does that is to zero the blocks. Without a pool: OK, *pinned true. */
 bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, bool wait, bool *pinned,
                           bitnet_error *err);
 /* Says, while pinned, that the first n_valid positions have been computed. */

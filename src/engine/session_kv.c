@@ -50,10 +50,22 @@ static bitnet_status refill(bitnet_session *s, bitnet_error *err)
     return st;
 }
 
+/* What fits the pool and still fails is the backend's failure. */
+static bitnet_status pin(bitnet_session *s, size_t n_need, bool wait, bool *pinned,
+                         bitnet_error *err)
+{
+    bitnet_status st = bnet_kv_pin(&s->entry, s->n_pos, n_need, wait, pinned, err);
+    if (st == BITNET_OK || st == BITNET_CONTEXT)
+        return st;
+    st = bnet_session_fall_back(s, st, err);
+    *pinned = st == BITNET_OK; /* its cache is its own now */
+    return st;
+}
+
 bitnet_status bnet_session_hold(bitnet_session *s, size_t n_need, bitnet_error *err)
 {
     bool pinned;
-    bitnet_status st = bnet_kv_pin(&s->entry, s->n_pos, n_need, true, &pinned, err);
+    bitnet_status st = pin(s, n_need, true, &pinned, err);
     if (st == BITNET_OK)
         st = refill(s, err);
     if (st != BITNET_OK)
@@ -73,7 +85,7 @@ bitnet_status bnet_session_hold_group(bitnet_session *const *sessions, size_t n,
     size_t k = 0;
     for (bool pinned = true; k < n && st == BITNET_OK; k += pinned) {
         bitnet_session *s = sessions[k];
-        st = bnet_kv_pin(&s->entry, s->n_pos, s->n_pos + 1, k == 0, &pinned, err);
+        st = pin(s, s->n_pos + 1, k == 0, &pinned, err);
         if (!pinned)
             break;
     }

@@ -290,13 +290,15 @@ static void ffn_block(bnet_workspace *ws, const bnet_layer *y, const bnet_step *
 }
 
 /* Maps the cache blocks the batch will write and notes where each timeline's blocks are. */
-static void place(bnet_workspace *ws, const bnet_batch *b)
+static bitnet_status place(bnet_workspace *ws, const bnet_batch *b, bitnet_error *err)
 {
-    for (int t = 0; t < b->n_tokens; t++)
+    bitnet_status st = BITNET_OK;
+    for (int t = 0; t < b->n_tokens && st == BITNET_OK; t++)
         if (t + 1 == b->n_tokens || b->seq[t + 1] != b->seq[t])
-            bnet_kv_cover(b->kv[b->seq[t]], b->pos[t] + 1);
+            st = bnet_kv_cover(b->kv[b->seq[t]], b->pos[t] + 1, err);
     for (int i = 0; i < b->n_seqs; i++)
         ws->seqs[i] = (bnet_seq){b->kv[i]->blocks->store, b->kv[i]->table};
+    return st;
 }
 
 /* In one piece, where the backend can. The best logits are asked for when one row is wanted or each
@@ -329,21 +331,23 @@ static void compose(bnet_workspace *ws, const bnet_pass *p)
     }
 }
 
-/* The blocks of what follows are mapped already where the cache is this timeline's alone. */
+/* The blocks of what follows are mapped already where the cache is this timeline's alone. If that
+ * fails it is tried again, and told, when the pass comes that needs them. */
 static bool foresee(const bnet_workspace *ws, const bnet_batch *b)
 {
     const bnet_batch *n = b->next;
     if (!n || !ws->be->v->pass || b->kv[0]->blocks->shared)
         return false;
-    bnet_kv_cover(b->kv[0], n->pos[n->n_tokens - 1] + 1);
-    return true;
+    return bnet_kv_cover(b->kv[0], n->pos[n->n_tokens - 1] + 1, NULL) == BITNET_OK;
 }
 
 bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error *err)
 {
     assert(b->n_tokens >= 1 && b->n_tokens <= ws->n_batch && b->n_seqs <= ws->n_batch);
     bnet_op_hold(ws->be);
-    place(ws, b);
+    bitnet_status st = place(ws, b, err);
+    if (st != BITNET_OK)
+        return bnet_op_release(ws->be, st, err);
     bnet_step s = {b->n_tokens, b->ids, b->pos, b->seq, ws->seqs}, t = {0};
     bnet_pass next = {.step = &t}, p = {.net = &ws->m->net,
                                         .step = &s,

@@ -121,11 +121,19 @@ bitnet_status bnet_kv_open(const bnet_model *m, int n_ctx, bitnet_kv_type type, 
     return BITNET_OK;
 }
 
+/* In the opposite order: taken again, they come as they came before. */
+static void give_back(bnet_kv *kv, int n_keep)
+{
+    bnet_kv_blocks *b = kv->blocks;
+    while (kv->n_mapped > n_keep)
+        b->free_list[b->n_free++] = kv->table[--kv->n_mapped];
+}
+
 void bnet_kv_close(bnet_kv *kv)
 {
     if (!kv)
         return;
-    bnet_kv_reserve(kv, 0);
+    give_back(kv, 0);
     if (kv->owner)
         bnet_kv_blocks_close(kv->blocks);
     bnet_free(kv->table);
@@ -137,25 +145,31 @@ int bnet_kv_mapped(const bnet_kv *kv)
     return kv->n_mapped;
 }
 
-void bnet_kv_reserve(bnet_kv *kv, int n_pos)
+bitnet_status bnet_kv_reserve(bnet_kv *kv, int n_pos, bitnet_error *err)
 {
-    bnet_kv_blocks *b = kv->blocks;
-    int need = bnet_kv_blocks_for((size_t)n_pos);
-    while (kv->n_mapped > need) /* the timeline was rewound */
-        b->free_list[b->n_free++] = kv->table[--kv->n_mapped];
-    bnet_kv_cover(kv, n_pos);
+    give_back(kv, bnet_kv_blocks_for((size_t)n_pos)); /* the timeline was rewound */
+    return bnet_kv_cover(kv, n_pos, err);
 }
 
-void bnet_kv_cover(bnet_kv *kv, int n_pos)
+bitnet_status bnet_kv_cover(bnet_kv *kv, int n_pos, bitnet_error *err)
 {
     bnet_kv_blocks *b = kv->blocks;
-    int need = bnet_kv_blocks_for((size_t)n_pos);
+    int need = bnet_kv_blocks_for((size_t)n_pos), n_mapped = kv->n_mapped, n_cleared = b->n_cleared;
     assert(need <= kv->n_table);
+    if (need <= n_mapped)
+        return BITNET_OK;
+    bnet_op_hold(b->be);
     while (kv->n_mapped < need) {
         assert(b->n_free > 0);
         kv->table[kv->n_mapped] = b->free_list[--b->n_free];
         clear(b, kv->table[kv->n_mapped++]);
     }
+    bitnet_status st = bnet_op_release(b->be, BITNET_OK, err);
+    if (st != BITNET_OK) { /* which of them was not zeroed is not known */
+        give_back(kv, n_mapped);
+        b->n_cleared = n_cleared;
+    }
+    return st;
 }
 
 uint64_t bnet_kv_walk_bytes(const bnet_kv *kv, int n_pos)
@@ -189,9 +203,7 @@ bitnet_status bnet_kv_walk(bnet_kv *kv, int n_pos, bnet_kv_io io, void *user, bi
 {
     bnet_kv_blocks *b = kv->blocks;
     int need = bnet_kv_blocks_for((size_t)n_pos);
-    bnet_op_hold(b->be);
-    bnet_kv_cover(kv, n_pos);
-    bitnet_status st = bnet_op_release(b->be, BITNET_OK, err);
+    bitnet_status st = bnet_kv_cover(kv, n_pos, err);
     if (st != BITNET_OK)
         return st;
     size_t n_bytes = (size_t)b->be->v->kv_block_bytes(&b->shape);

@@ -55,10 +55,11 @@ int bnet_kv_blocks_free(const bnet_kv_blocks *b);
 bitnet_status bnet_kv_open_shared(bnet_kv_blocks *b, int n_ctx, bnet_kv **out, bitnet_error *err);
 int bnet_kv_mapped(const bnet_kv *kv); /* blocks it has now */
 /* Has exactly the blocks that positions [0, n_pos) need, taking or returning some at the end. The
- * caller checked n_pos <= n_ctx and that enough are free. */
-void bnet_kv_reserve(bnet_kv *kv, int n_pos);
+ * caller checked n_pos <= n_ctx and that enough are free. Returning cannot fail; where the backend
+ * fails to zero a block, none is taken. */
+bitnet_status bnet_kv_reserve(bnet_kv *kv, int n_pos, bitnet_error *err);
 /* The same, but blocks beyond n_pos stay. */
-void bnet_kv_cover(bnet_kv *kv, int n_pos);
+bitnet_status bnet_kv_cover(bnet_kv *kv, int n_pos, bitnet_error *err);
 
 /* Saving and restoring: all bytes that hold positions [0, n_pos), through a callback in a fixed
  * order. */

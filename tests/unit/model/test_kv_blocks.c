@@ -63,17 +63,17 @@ static void test_KV_2_sharing(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(bnet_kv_open_shared(blocks, 400, &kv[i], NULL), BITNET_OK);
     assert_int_equal(bnet_kv_blocks_free(blocks), 7);
-    bnet_kv_reserve(kv[0], 65);
-    bnet_kv_reserve(kv[1], 64);
-    bnet_kv_reserve(kv[2], 200);
+    assert_int_equal(bnet_kv_reserve(kv[0], 65, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_reserve(kv[1], 64, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_reserve(kv[2], 200, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_blocks_free(blocks), 0);
     distinct(kv, 3, 7);
-    bnet_kv_reserve(kv[2], 100);
-    bnet_kv_cover(kv[2], 1); /* what is there stays */
+    assert_int_equal(bnet_kv_reserve(kv[2], 100, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_cover(kv[2], 1, NULL), BITNET_OK); /* what is there stays */
     assert_int_equal(bnet_kv_mapped(kv[2]), 2);
-    bnet_kv_reserve(kv[0], 0);
+    assert_int_equal(bnet_kv_reserve(kv[0], 0, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_blocks_free(blocks), 4);
-    bnet_kv_cover(kv[1], 300);
+    assert_int_equal(bnet_kv_cover(kv[1], 300, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_blocks_free(blocks), 0);
     distinct(kv, 3, 7);
     bnet_kv_close(kv[1]);
@@ -120,12 +120,90 @@ static void test_KV_3_bytes_and_clean_blocks(void **state)
         assert_int_equal(n_bytes, 2 * bnet_kv_block_bytes(r.m, types[i]));
         assert_int_equal(n_bytes, bnet_kv_walk_bytes(a, 100));
         assert_int_equal(n_bytes, bnet_kv_bytes(r.m, 100, types[i]));
-        bnet_kv_reserve(a, 0);
+        assert_int_equal(bnet_kv_reserve(a, 0, NULL), BITNET_OK);
         assert_int_equal(bnet_kv_walk(b, 128, look, &n_stray, NULL), BITNET_OK);
         assert_int_equal(n_stray, 0);
         bnet_kv_close(a);
         bnet_kv_close(b);
         bnet_kv_blocks_close(blocks);
+    }
+    run_close(&r);
+}
+
+/* ---- a backend that fails to zero a block ---- */
+
+static const bnet_backend_vtable *whole; /* a vtable has no room for an owner */
+static int clears_left, n_held;
+static bool clear_failed;
+
+static void failing_clear(bnet_kv_store *store, int block)
+{
+    (void)store, (void)block;
+    assert_true(n_held > 0); /* or the failure is told to somebody else */
+    clear_failed = clear_failed || --clears_left < 0;
+}
+
+static void note_hold(bnet_backend *be)
+{
+    (void)be;
+    n_held++;
+}
+
+static bitnet_status tell(bnet_backend *be, bitnet_error *err)
+{
+    (void)be;
+    bool failed = clear_failed;
+    n_held--;
+    clear_failed = false;
+    return failed ? bnet_fail(err, BITNET_ERROR, "injected failure of a clear") : BITNET_OK;
+}
+
+static void check_not_taken(bnet_kv *kv, int n_mapped)
+{
+    bitnet_error err = {0};
+    const bnet_kv_blocks *b = kv->blocks;
+    int n_free = b->n_free, n_cleared = b->n_cleared;
+    clears_left = 1; /* one block is zeroed, the next is not */
+    assert_int_equal(bnet_kv_cover(kv, 300, &err), BITNET_ERROR);
+    assert_non_null(strstr(err.message, "injected"));
+    assert_int_equal(bnet_kv_mapped(kv), n_mapped);
+    assert_int_equal(b->n_free, n_free);
+    assert_int_equal(b->n_cleared, n_cleared);
+    assert_int_equal(bnet_kv_reserve(kv, 300, NULL), BITNET_ERROR);
+    assert_int_equal(bnet_kv_mapped(kv), n_mapped);
+    clears_left = 5 - n_mapped; /* exactly those: a block that failed is zeroed when taken again */
+    assert_int_equal(bnet_kv_cover(kv, 300, NULL), BITNET_OK);
+    assert_int_equal(clears_left, 0);
+    assert_int_equal(n_held, 0);
+    distinct(&kv, 1, 5);
+}
+
+static void test_KV_3_blocks_that_cannot_be_zeroed(void **state)
+{
+    (void)state;
+    tiny t = tiny_default();
+    run r;
+    run_open(&r, &t);
+    for (int shared = 0; shared < 2; shared++) {
+        bnet_kv_blocks *blocks = NULL;
+        bnet_kv *kv;
+        whole = r.be->v;
+        bnet_backend_vtable v = *whole;
+        v.kv_clear = failing_clear;
+        v.hold = note_hold;
+        v.release = tell;
+        r.be->v = &v;
+        if (shared)
+            assert_int_equal(bnet_kv_blocks_open(r.m, 5, BITNET_KV_F16, &blocks, NULL), BITNET_OK);
+        assert_int_equal(shared ? bnet_kv_open_shared(blocks, 300, &kv, NULL)
+                                : bnet_kv_open(r.m, 300, BITNET_KV_F16, &kv, NULL),
+                         BITNET_OK);
+        clears_left = 2;
+        assert_int_equal(bnet_kv_cover(kv, 128, NULL), BITNET_OK);
+        check_not_taken(kv, 2);
+        bnet_kv_close(kv);
+        bnet_kv_blocks_close(blocks);
+        r.be->v = whole;
     }
     run_close(&r);
 }
@@ -185,6 +263,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_KV_2_sharing),
                                        cmocka_unit_test(test_KV_3_bytes_and_clean_blocks),
+                                       cmocka_unit_test(test_KV_3_blocks_that_cannot_be_zeroed),
                                        cmocka_unit_test(test_KV_2_shared_is_own)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
