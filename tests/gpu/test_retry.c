@@ -1,12 +1,14 @@
 /* test_retry.c - a failure that leaves the device in order: what was on its way is brought anew, so
  * that the same step, asked for again, and later sessions compute what they should. Whichever copy
- * or launch it is, and whichever of several sessions asked for it. A lost device is named by
- * whoever comes later. */
+ * or launch it is, and whichever of several sessions asked for it: that one is told. A lost device
+ * is named by whoever comes later. */
 #include "device.h"
 
 #include "bitnet_dev.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
 
 enum { STEPS = 4, PROMPT = 5, RUN = STEPS + 1, SPEAKERS = 3 };
 
@@ -214,6 +216,125 @@ static void test_a_failure_is_told_to_whose_it_is(void **state)
     }
 }
 
+/* ---- a cache pool: whose block was not zeroed? ---- */
+
+static bitnet_session *open_in_pool(bitnet_kv_pool *pool)
+{
+    bitnet_session *s = NULL;
+    bitnet_session_options o;
+    bitnet_session_options_init(&o);
+    o.n_ctx = 128;
+    o.kv_pool = pool;
+    OK(bitnet_session_open(engine, &o, &s, &err));
+    return s;
+}
+
+/* The session that takes the block is told, before any pass, and has none of it; the other one is
+ * not; asked again, the first goes on. */
+static void refuse_a_block(const char *device)
+{
+    static const int32_t prompt[PROMPT] = {20, 23, 26, 29, 32};
+    bitnet_kv_pool *pool = NULL;
+    bitnet_kv_pool_stats stats;
+    bitnet_error why = {0};
+    open_engine(device);
+    OK(bitnet_kv_pool_open(engine, NULL, &pool, &err));
+    bitnet_session *a = open_in_pool(pool), *b = open_in_pool(pool);
+    OK(bitnet_session_append(b, prompt, PROMPT, NULL, NULL, &err));
+    int32_t said = best(b);
+    setenv("BITNET_EMULATED_FAIL", "cuMemsetD8 1 1", 1);
+    assert_int_not_equal(bitnet_session_append(a, prompt, PROMPT, NULL, NULL, &why), BITNET_OK);
+    assert_non_null(strstr(why.message, "clearing the cache"));
+    bitnet_kv_pool_read(pool, &stats);
+    assert_int_equal(stats.n_used, 1);
+    assert_int_equal(stats.n_hits + stats.n_rebuilds, 0);
+    OK(bitnet_session_append(b, &said, 1, NULL, NULL, &err));
+    OK(bitnet_session_append(a, prompt, PROMPT, NULL, NULL, &err));
+    assert_int_equal(best(a), said);
+    bitnet_session_close(a);
+    bitnet_session_close(b);
+    bitnet_kv_pool_close(pool);
+    close_engine();
+}
+
+static void test_a_block_that_is_not_zeroed(void **state)
+{
+    (void)state;
+    refuse_a_block("cuda");
+    refuse_a_block("cuda:0,cuda:0");
+}
+
+/* Where another device may be taken, the session goes on on it, also out of a group. */
+static void test_a_block_that_is_not_zeroed_falls_back(void **state)
+{
+    (void)state;
+    bitnet_kv_pool *pool = NULL;
+    const int32_t ids[2] = {20, 20};
+    char wish[64];
+    open_engine("auto");
+    OK(bitnet_kv_pool_open(engine, NULL, &pool, &err));
+    bitnet_session *s[3] = {open_in_pool(pool), open_in_pool(pool), open_in_pool(pool)};
+    snprintf(wish, sizeof wish, "cuMemsetD8 %d 1", bitnet_engine_model(engine)->n_layers + 1);
+    setenv("BITNET_EMULATED_FAIL", wish, 1); /* the second block */
+    OK(bitnet_batch_step(s, ids, 2, &err));
+    assert_true(!s[0]->fallen && s[1]->fallen);
+    setenv("BITNET_EMULATED_FAIL", "cuMemsetD8 1 1", 1);
+    OK(bitnet_session_append(s[2], ids, 1, NULL, NULL, &err));
+    assert_true(s[2]->fallen);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(bitnet_session_position(s[i]), 1);
+        assert_int_equal(best(s[i]), best(s[0]));
+    }
+    for (int i = 0; i < 3; i++)
+        bitnet_session_close(s[i]);
+    bitnet_kv_pool_close(pool);
+    close_engine();
+}
+
+/* ---- facts that are asked for meanwhile ---- */
+
+typedef struct asking {
+    bnet_backend *be;
+    atomic_bool done;
+} asking;
+
+static void *ask_read_limit(void *arg)
+{
+    asking *a = arg;
+    a->be->v->read_limit(a->be);
+    atomic_store(&a->done, true);
+    return NULL;
+}
+
+/* A copy to rank 1 failed; who measures now must not hear of it in place of who copied. */
+static void test_measuring_hears_no_failure_of_others(void **state)
+{
+    (void)state;
+    bitnet_error why = {0};
+    uint8_t bytes[64] = {0};
+    pthread_t thread;
+    setenv("BITNET_EMULATED_MEMORY", "268435456", 1); /* little is copied */
+    open_engine("cuda:0,cuda:0");
+    asking a = {.be = engine->backend};
+    bnet_buffer *buffer = a.be->v->buffer_new(a.be, sizeof bytes);
+    assert_non_null(buffer);
+    a.be->v->hold(a.be);
+    setenv("BITNET_EMULATED_FAIL", "cuMemcpyHtoD 2 2", 1);
+    a.be->v->write(a.be, buffer, bytes, sizeof bytes);
+    assert_int_equal(pthread_create(&thread, NULL, ask_read_limit, &a), 0);
+    for (int ms = 0; ms < 300 && !atomic_load(&a.done); ms++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_false(atomic_load(&a.done));
+    assert_int_not_equal(a.be->v->sync(a.be, &why), BITNET_OK);
+    assert_non_null(strstr(why.message, "rank 1 of 2"));
+    assert_int_equal(a.be->v->release(a.be, &why), BITNET_OK);
+    pthread_join(thread, NULL);
+    assert_true(atomic_load(&a.done));
+    a.be->v->buffer_free(a.be, buffer);
+    close_engine();
+    unsetenv("BITNET_EMULATED_MEMORY");
+}
+
 static void test_lost_is_not_out_of_memory(void **state)
 {
     (void)state;
@@ -240,6 +361,9 @@ int main(void)
         cmocka_unit_test(test_launches),
         cmocka_unit_test(test_copies_to_the_host),
         cmocka_unit_test(test_a_failure_is_told_to_whose_it_is),
+        cmocka_unit_test(test_a_block_that_is_not_zeroed),
+        cmocka_unit_test(test_a_block_that_is_not_zeroed_falls_back),
+        cmocka_unit_test(test_measuring_hears_no_failure_of_others),
         cmocka_unit_test(test_lost_is_not_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

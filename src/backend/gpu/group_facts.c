@@ -154,15 +154,18 @@ static void group_short_of(bnet_backend *b, char *out, size_t cap)
 
 /* ---- measuring ---- */
 
-/* Each device by itself, then as they work together. */
+/* Each device by itself, then as they work together. Locked: it asks each rank what failed, which
+ * is for whoever holds the group to hear. */
 static double group_read_limit(bnet_backend *b)
 {
     gpu_group *g = group_of(b);
     gpu_rank_read ranks[GPU_RANKS];
+    group_lock(g);
     for (int r = 0; r < g->n; r++)
         ranks[r] =
             (gpu_rank_read){bnet_group_gpu(g, r)->device_id, gpu_of(g->rank[r])->weight_bytes,
                             g->rank[r]->v->read_limit(g->rank[r])};
+    group_unlock(g);
     return bnet_gpu_read_rate(ranks, g->n, g->split == BNET_SPLIT_TENSOR);
 }
 
