@@ -58,7 +58,7 @@ static inline uint32_t bnet_head_qbatch_tokens(uint32_t n_tokens)
 {
     return n_tokens <= 16 ? 16 : n_tokens <= 32 ? 32 : 64;
 }
-/* shared_max: dynamic bytes a block may have; grid[0] 0: not even the smallest block fits. */
+/* shared_max: dynamic bytes a block may have. */
 static inline bnet_cu_launch bnet_head_qbatch_launch(const bnet_cu_batch_args *a,
                                                      uint32_t shared_max)
 {
