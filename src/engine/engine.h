@@ -137,6 +137,8 @@ bitnet_status bnet_precision_on_cpu(bitnet_precision wanted, bool strict, const 
                                     bitnet_error *err);
 /* The public form of a query as the registry takes it; missing texts are "". */
 bnet_kernel_query bnet_query_of(const bitnet_kernel_query *q);
+/* What a GPU found when the runtime was opened can run of this build; of none it has the kind. */
+bnet_capabilities bnet_runtime_gpu(const bitnet_runtime *r, bnet_device_kind kind, int index);
 /* What the manager of providers asks; user: the runtime. */
 size_t bnet_runtime_devices(void *user, bnet_capabilities *out, size_t cap);
 /* Reads a tuning cache into the runtime's registry (tune.c). */

@@ -314,6 +314,20 @@ bitnet_status bitnet_kernels_json(const bitnet_runtime *r, const bitnet_kernel_q
 
 /* ---- providers ---- */
 
+bnet_capabilities bnet_runtime_gpu(const bitnet_runtime *r, bnet_device_kind kind, int index)
+{
+    const bnet_device_status *d = &r->devices->kind[kind];
+    bnet_capabilities c = {.device = kind, .builds = 1u << kind};
+    if (index >= d->n_gpus)
+        return c;
+    c.cc_major = d->gpus[index].cc_major;
+    c.cc_minor = d->gpus[index].cc_minor;
+    c.tensor_cores = bnet_gpu_capabilities(c.cc_major, c.cc_minor).tensor_cores;
+    if (kind == BNET_DEV_CUDA)
+        bnet_cuda_code(bnet_cuda_archs(), &c.cc_major, &c.cc_minor);
+    return c;
+}
+
 size_t bnet_runtime_devices(void *user, bnet_capabilities *out, size_t cap)
 {
     const bitnet_runtime *r = user;
@@ -324,13 +338,7 @@ size_t bnet_runtime_devices(void *user, bnet_capabilities *out, size_t cap)
     int i = BNET_MAX(r->selection.index, 0);
     if (cap < 2 || r->selection.kind == BNET_DEV_CPU || i >= d->n_gpus)
         return 1;
-    out[1] = (bnet_capabilities){
-        .device = r->selection.kind,
-        .cc_major = d->gpus[i].cc_major,
-        .cc_minor = d->gpus[i].cc_minor,
-        .tensor_cores =
-            bnet_gpu_capabilities(d->gpus[i].cc_major, d->gpus[i].cc_minor).tensor_cores,
-        .builds = 1u << r->selection.kind};
+    out[1] = bnet_runtime_gpu(r, r->selection.kind, i);
     return 2;
 }
 

@@ -25,20 +25,6 @@ bitnet_status bnet_validate_poll(const validation_run *r)
     return BITNET_OK;
 }
 
-/* What a GPU can run, as it was found when the runtime was opened. */
-static void gpu_capabilities(const validation_run *r, const bnet_backend_want *w,
-                             bnet_capabilities *out)
-{
-    const bnet_device_status *d = &r->runtime->devices->kind[w->device];
-    *out = (bnet_capabilities){.device = w->device, .builds = 1u << w->device};
-    if (w->index < d->n_gpus) {
-        const bnet_gpu *g = &d->gpus[w->index];
-        out->cc_major = g->cc_major;
-        out->cc_minor = g->cc_minor;
-        out->tensor_cores = bnet_gpu_capabilities(g->cc_major, g->cc_minor).tensor_cores;
-    }
-}
-
 /* "auto", "cpu", "cpu:neon", "cuda:1". The instruction set behind "cpu:" lives in `text`. */
 static bitnet_status parse_device(const validation_run *r, const char *field, char text[NAME_MAX],
                                   bnet_backend_want *out, bnet_capabilities *caps)
@@ -58,7 +44,7 @@ static bitnet_status parse_device(const validation_run *r, const char *field, ch
                                .pool = r->runtime->pool,
                                .isa = isa ? text + 4 : NULL};
     if (s.kind != BNET_DEV_CPU) {
-        gpu_capabilities(r, out, caps);
+        *caps = bnet_runtime_gpu(r->runtime, out->device, out->index);
         return BITNET_OK;
     }
     return bnet_cpu_capabilities(out->isa ? out->isa : r->runtime->isa, caps, r->err);
@@ -90,6 +76,21 @@ static bitnet_status copy_name(const char *field, const char *text, char out[NAM
     return BITNET_OK;
 }
 
+/* The one asked for must be there, and the device's: of another one nothing would be checked. */
+static bitnet_status find_kernel(const validation_run *r)
+{
+    const char *id = r->o.kernel;
+    const bnet_kernel_record *k = id ? bnet_registry_find(r->runtime->registry, id) : NULL;
+    if (id && !k)
+        return bnet_fail(r->err, BITNET_ARGUMENT,
+                         "kernel: there is no '%s' in this build; bitnet kernels lists them", id);
+    if (k && k->device != r->device.device)
+        return bnet_fail(r->err, BITNET_ARGUMENT,
+                         "kernel: '%s' is none of %s's: give its --device, %s", id,
+                         bnet_device_name(r->device.device), bnet_device_name(k->device));
+    return BITNET_OK;
+}
+
 /* Both devices, what they can run, and a registry nobody has added to. */
 static bitnet_status set_up(validation_run *r, holder *h)
 {
@@ -102,10 +103,8 @@ static bitnet_status set_up(validation_run *r, holder *h)
         st = parse_device(r, "against", h->against, &r->against, &r->ref_caps);
     if (st == BITNET_OK)
         st = bnet_registry_open(&r->reference, r->err);
-    if (st == BITNET_OK && r->o.kernel && !bnet_registry_find(r->runtime->registry, r->o.kernel))
-        st = bnet_fail(r->err, BITNET_ARGUMENT,
-                       "kernel: there is no '%s' in this build; bitnet kernels lists them",
-                       r->o.kernel);
+    if (st == BITNET_OK)
+        st = find_kernel(r);
     if (!r->device.isa)
         r->device.isa = r->runtime->isa;
     if (strcmp(h->device, "auto") == 0)

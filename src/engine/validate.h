@@ -35,6 +35,7 @@ typedef struct kernel_case {
     case_fill fill;
     int variant; /* of cases that tell apart more than shapes */
     bool other;  /* the other way a kernel can be called */
+    bool neox;   /* rotated in halves, by a kernel of any rotation */
     uint64_t seed;
     /* a weight and what it was made of */
     bnet_tensor tensor;

@@ -90,7 +90,8 @@ bool bnet_case_rope(kernel_case *c)
     c->inv_freq = bnet_alloc((size_t)half * sizeof *c->inv_freq);
     for (int i = 0; c->inv_freq && i < half; i++)
         c->inv_freq[i] = pow(10000.0, -1.0 * i / half);
-    c->rope = (bnet_rope){c->inv_freq, c->head, c->head, strcmp(c->rec->format, "neox") == 0};
+    bool neox = c->neox || strcmp(c->rec->format, "neox") == 0;
+    c->rope = (bnet_rope){c->inv_freq, c->head, c->head, neox};
     return c->inv_freq && (c->ids || bnet_case_step(c)) &&
            bnet_case_buffer(c, (size_t)c->s.m * (size_t)c->head, false) &&
            bnet_case_buffer(c, (size_t)(c->s.m * c->s.n), true);

@@ -225,6 +225,21 @@ static bitnet_status check_shapes(validation_run *r, const bnet_kernel_record *k
     return st;
 }
 
+/* What has no case but in passes: those of the device come with them, the others are listed. */
+static bitnet_status pass_only(validation_run *r, const bnet_kernel_record *k)
+{
+    char reason[120];
+    const case_shape s = {1, 0, 0};
+    const bnet_kernel_query q = bnet_case_query(k, s);
+    if (k->device == r->device.device)
+        return BITNET_OK;
+    bitnet_accuracy *a = bnet_validate_row(r, k, s);
+    if (!a)
+        return BITNET_MEMORY;
+    bnet_validate_skip(a, bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason));
+    return BITNET_OK;
+}
+
 bitnet_status bnet_validate_accuracy(validation_run *r)
 {
     const bnet_kernel_record *k;
@@ -233,8 +248,12 @@ bitnet_status bnet_validate_accuracy(validation_run *r)
         size_t n;
         const case_shape *s = shapes_of(r, k, &n);
         bool alone = bnet_case_alone(k);
-        if (bnet_case_pass_only(k) || !bnet_validate_wants(r, k))
+        if (!bnet_validate_wants(r, k))
             continue;
+        if (bnet_case_pass_only(k)) {
+            st = pass_only(r, k);
+            continue;
+        }
         if (alone || bnet_case_plain(k)) {
             st = bnet_validate_poll(r);
             if (st == BITNET_OK)

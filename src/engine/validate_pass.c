@@ -91,20 +91,26 @@ static void compare_logits(finding *f, int row, const float *a, const float *b, 
         wrong(f, "the best token", row, (double)first, (double)want);
 }
 
-/* The best a pass brings along are those of its logits, in whatever order the head summed. */
+/* The best a pass brings along are those of its logits, in whatever order the head summed. A row
+ * of which it says it has them gives as many as are asked for: fewer is a list that is broken. */
 static void compare_best(finding *f, int row, bnet_workspace *ws, const float *a, size_t n)
 {
     bnet_top_want want = {.k = BEST};
     bnet_top top;
     double most = fabs((double)a[largest(a, n)]);
-    if (!bnet_best_top(ws, row, &want, &top))
+    if (row >= bnet_best_rows(ws))
         return;
+    if (!bnet_best_top(ws, row, &want, &top)) {
+        wrong(f, "best logits that came along", row, 0, BEST);
+        return;
+    }
     size_t better = 0;
     double least = INFINITY;
     for (size_t i = 0; i < top.n; i++) {
-        double d = fabs((double)top.logits[i] - (double)a[top.ids[i]]);
+        bool known = top.ids[i] >= 0 && (size_t)top.ids[i] < n;
+        double is = known ? (double)a[top.ids[i]] : NAN, d = fabs((double)top.logits[i] - is);
         if (!(d <= BEST_VALUES * most))
-            wrong(f, "one of the best logits", row, (double)top.logits[i], (double)a[top.ids[i]]);
+            wrong(f, "one of the best logits", row, (double)top.logits[i], is);
         least = fmin(least, (double)top.logits[i]);
     }
     for (size_t i = 0; i < n; i++)

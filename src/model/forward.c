@@ -419,6 +419,11 @@ static bool serve_best(bnet_workspace *ws, const bnet_best *b, const bnet_top_wa
     return true;
 }
 
+int bnet_best_rows(const bnet_workspace *ws)
+{
+    return ws->n_best;
+}
+
 bool bnet_best_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out)
 {
     assert(row >= 0 && row < ws->n_rows);

@@ -105,6 +105,7 @@ bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out,
 /* What is wanted of a row from the best logits the pass brought along; false: they are not enough.
  */
 bool bnet_best_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out);
+int bnet_best_rows(const bnet_workspace *ws); /* how many rows the last pass brought them of */
 /* The logits of one row of the last pass that are wanted, or more, until the next call; *served
  * false: this backend or this row is not for it, ask bnet_head. The row is kept, whatever passes
  * follow. */

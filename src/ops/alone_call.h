@@ -10,9 +10,8 @@
  *   norm_quantize, norm_tiles  x [m][n], w (of the norm), eps -> act, its rows as elsewhere
  *   linear_tiles               act [m], w, way: which of the row's kernels, from 1; 0: the one for
  *                              the shape -> y [m][N]
- *   rope_append                step, rope, cs, x (queries; NULL: none), k, v -> x, the cache's
- * layer
- *                              0
+ *   rope_append                step, rope, cs, x (queries; NULL: none), k, v -> x, layer 0 of the
+ *                              cache
  *   prefill                    step, x (queries), cs, rope (cs NULL: queries are rotated), the
  *                              cache's layer 0 -> y
  *   topk                       x [m][n] -> y [m][BNET_BEST], ids [m][BNET_BEST], -1: no more

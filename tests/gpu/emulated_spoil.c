@@ -1,6 +1,7 @@
 /* emulated_spoil.c - faults of kernels, for tests of what finds them: BITNET_EMULATED_WRONG names a
  * kernel, and one value of what it left is wrong. With ".k" behind the name rope and append get a
- * wrong key instead: then only the cache is. */
+ * wrong key instead: then only the cache is. ".neox": it rotates neighbours, whatever it is told.
+ * ".none": the first row has no best. */
 #define BNET_CUDA_EMULATED_FAST 1
 #include "backend/cuda/batch.h"
 #include "backend/cuda/decode.h"
@@ -45,6 +46,11 @@ static void before_append(void *p)
     bend(((const bnet_cu_attn_args *)p)->k);
 }
 
+static void before_neox(void *p)
+{
+    ((bnet_cu_attn_args *)p)->neox = 0;
+}
+
 static void after_layers(void *p)
 {
     bend(((const bnet_cu_decode_args *)p)->x);
@@ -54,6 +60,11 @@ static void after_best(void *p)
 {
     const bnet_cu_sample_args *a = p;
     a->id[0] ^= 1;
+}
+
+static void after_no_best(void *p)
+{
+    ((const bnet_cu_sample_args *)p)->id[0] = -1;
 }
 
 static void after_ref_best(void *p)
@@ -98,6 +109,9 @@ static const struct {
               {"bnet_w2_prompt_96", false, after_w2},
               {"bnet_rope_append", false, after_append},
               {"bnet_rope_append.k", true, before_append},
+              {"bnet_rope_append.neox", true, before_neox},
+              {"bnet_attn_prefill_f16_128.neox", true, before_neox},
+              {"bnet_attn_prefill_i8_64.neox", true, before_neox},
               {"bnet_attn_prefill_f16_64", false, after_attention},
               {"bnet_attn_prefill_f16_128", false, after_attention},
               {"bnet_attn_prefill_i8_64", false, after_attention},
@@ -105,6 +119,8 @@ static const struct {
               {"bnet_decode_step", false, after_layers},
               {"bnet_topk_merge", false, after_best},
               {"bnet_topk_join", false, after_best},
+              {"bnet_topk_merge.none", false, after_no_best},
+              {"bnet_topk_join.none", false, after_no_best},
               {"bnet_ref_topk", false, after_ref_best},
               {"bnet_ref_gather", false, after_gather},
               {"bnet_ref_rope_table", false, after_table},

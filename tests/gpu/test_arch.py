@@ -154,5 +154,14 @@ def test_K_23_every_kernel_fits_the_shared_memory_of_its_chip():
         expect(0, "validate", "--device", "cuda", "--quick", "--kernels-only", env=with_gpu(cc, WITHOUT=f"{hoppers()} 500"))
 
 
+def test_DET_18_later_chips_are_validated():
+    """What a device was not loaded with is no failure of it."""
+    with open(os.path.join(ROOT, "src", "backend", "cuda", "kernels.inc"), encoding="utf-8") as f:
+        own = set(re.findall(r'KERNEL\((\w+),.*"sm_90a"', f.read()))
+    env = with_gpu(100, FAIL="cuModuleLoadData 1 209", WITHOUT=f"{hoppers()} 500")
+    d = json.loads(expect(0, "validate", "--device", "cuda", "--quick", "--kernels-only", "--json", env=env).out)
+    equal({(a["kernel"], a["verdict"]) for a in d["accuracy"] if a["kernel"] in own}, {(k, "skip") for k in own}, "validate")
+
+
 if __name__ == "__main__":
     main(globals())

@@ -19,7 +19,9 @@ FAULTS = {
     "bnet_norm_quantize": ("norm_quantize_gpu", True), "bnet_norm_tiles": ("norm_tiles_gpu", True),
     "bnet_w2_tiles_128": ("i2s_gpu_gemm_tiles", True), "bnet_w2_tiles_256": ("i2s_gpu_gemm_tiles", True),
     "bnet_w2_prompt": ("i2s_gpu_gemm_tiles", True), "bnet_w2_prompt_96": ("i2s_gpu_gemm_tiles", True), "bnet_rope_append": ("rope_append_gpu", True),
-    "bnet_rope_append.k": ("rope_append_gpu", True), "bnet_attn_prefill_f16_64": ("attention_gpu_prefill", True),
+    "bnet_rope_append.k": ("rope_append_gpu", True), "bnet_rope_append.neox": ("rope_append_gpu", True),
+    "bnet_attn_prefill_f16_128.neox": ("attention_gpu_prefill", True), "bnet_attn_prefill_i8_64.neox": ("attention_gpu_prefill", True),
+    "bnet_attn_prefill_f16_64": ("attention_gpu_prefill", True),
     "bnet_attn_prefill_f16_128": ("attention_gpu_prefill", True), "bnet_attn_prefill_i8_64": ("attention_gpu_prefill", True),
     "bnet_attn_prefill_i8_128": ("attention_gpu_prefill", True), "bnet_topk_merge": ("topk_gpu", True),
     "bnet_topk_join": ("topk_gpu", True), "bnet_ref_topk": ("topk_gpu_ref", True), "bnet_ref_gather": ("gather_gpu", True),
@@ -83,6 +85,13 @@ def test_V_2_a_wrong_kernel_is_named():
             check([a for a in failed if not a["note"].startswith("in passes")], f"{symbol}: only in passes: {failed}")
 
 
+def test_V_2_a_list_of_the_best_that_is_broken():
+    """Passes see one that is empty, not only the cases alone."""
+    failed = [a for s in ("merge", "join") for a in cases(7, "--kernel", "topk_gpu", WRONG=f"bnet_topk_{s}.none") if a["verdict"] == "fail"]
+    passes = [a for a in failed if a["note"].startswith("in passes")]
+    check(passes and all("best logits that came along, timeline 0: 0 instead of 8" in a["note"] for a in passes), failed)
+
+
 def test_V_2_faults_cover_the_kernels_of_passes():
     """Every row that had no case once has a fault above, and every symbol of it that leaves results."""
     of_passes = ("layers", "linear_tiles", "norm_tiles", "prefill", "rope_append", "norm_quantize", "topk", "gather", "pack", "step",
@@ -103,6 +112,16 @@ def test_one_kernel():
     for kernel in ("topk_gpu", "i2s_gpu_layers", "add_gpu"):
         equal({a["kernel"] for a in cases(0, "--kernel", kernel)}, {kernel}, "rows")
     expect(2, "validate", "--device", "cuda", "--kernel", "nothing_gpu", env=with_gpu(90), says="no 'nothing_gpu' in this build")
+    for device, kernel, its in (("cpu", "i2s_gpu_layers", "cuda"), ("cpu", "topk_gpu", "cuda"), ("cuda", "add_f32.scalar", "cpu")):
+        expect(2, "validate", "--device", device, "--kernel", kernel, env=with_gpu(90), says=f"'{kernel}' is none of {device}'s: give its --device, {its}")
+
+
+def test_V_2_the_cpu_lists_what_is_the_gpus():
+    r = run("validate", "--device", "cpu", "--quick", "--json", "--kernels-only", env=with_gpu(90))
+    check(r.code == 0, f"exit {r.code}: {r.err[:300]}")
+    rows = [a for a in json.loads(r.out)["accuracy"] if a["kernel"] in ("i2s_gpu_layers", "topk_gpu")]
+    equal({(a["kernel"], a["verdict"]) for a in rows}, {("i2s_gpu_layers", "skip"), ("topk_gpu", "skip")}, "rows")
+    check(all(a["note"] == "it runs on cuda, not on cpu" for a in rows), rows)
 
 
 if __name__ == "__main__":

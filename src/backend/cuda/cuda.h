@@ -98,7 +98,7 @@ typedef struct cuda_driver {
 } cuda_driver;
 
 /* Opens device `index` with the kernels of this build. `loader` is dlopen's but in tests. Fails
- * NOT_AVAILABLE with the remedy of DET-20, MEMORY. */
+ * NOT_COMPILED (none is for its chip), NOT_AVAILABLE with the remedy of DET-20, MEMORY. */
 bitnet_status bnet_cuda_driver_open(const bnet_loader *loader, int index, gpu_driver **out,
                                     bitnet_error *err);
 /* Finds what marks ranges for profilers (nvtx.c). Where it is missing that is told; if strict,

@@ -407,9 +407,7 @@ static int load_images(cuda_driver *c)
 {
     const void *image;
     size_t n_bytes;
-    int failed = NO_BINARY;
-    size_t i = 0;
-    for (; (image = bnet_cuda_image(i, &n_bytes)) && c->n_modules < CU_MODULES; i++) {
+    for (size_t i = 0; (image = bnet_cuda_image(i, &n_bytes)) && c->n_modules < CU_MODULES; i++) {
         int r = c->cu.module_load(&c->modules[c->n_modules], image);
         if (r == 0)
             c->n_modules++;
@@ -418,12 +416,8 @@ static int load_images(cuda_driver *c)
     }
     c->base.code_major = c->base.gpu.cc_major;
     c->base.code_minor = c->base.gpu.cc_minor;
-    bool own = strstr(bnet_cuda_archs(), "sm_90a") && c->n_modules == i;
-    if (!own && c->base.gpu.cc_major >= 9) { /* later chips run what earlier ones do */
-        c->base.code_major = 8;
-        c->base.code_minor = 9;
-    }
-    return c->n_modules ? 0 : failed;
+    bnet_cuda_code(bnet_cuda_archs(), &c->base.code_major, &c->base.code_minor);
+    return c->n_modules ? 0 : NO_BINARY;
 }
 
 static bitnet_status not_compiled(const bnet_gpu *g, bitnet_error *err)

@@ -326,8 +326,14 @@ static void test_V_2_every_registered_kernel_is_checked(void **state)
     rec.id = "warp.mine";
     rec.op = "warp";
     OK(bnet_registry_add(r->registry, &rec, &err));
+    rec.id = "layers.mine"; /* a kernel of passes, of another device */
+    rec.op = "layers";
+    rec.device = BNET_DEV_CUDA;
+    OK(bnet_registry_add(r->registry, &rec, &err));
     OK(bitnet_validate(r, &o, &v, &err));
     assert_false(v->success);
+    assert_int_equal(row_of(v, "layers.mine", 1)->verdict, BITNET_VERDICT_SKIP);
+    assert_string_equal(row_of(v, "layers.mine", 1)->note, "it runs on cuda, not on cpu");
     assert_int_equal(row_of(v, "add_f32.mine", 3)->verdict, BITNET_VERDICT_FAIL);
     assert_non_null(strstr(row_of(v, "add_f32.mine", 3)->note, "add: row 0, element "));
     assert_int_equal(row_of(v, "add_f32.vague", 3)->verdict, BITNET_VERDICT_PASS);
@@ -336,6 +342,9 @@ static void test_V_2_every_registered_kernel_is_checked(void **state)
     assert_int_equal(row_of(v, "warp.mine", 3)->verdict, BITNET_VERDICT_SKIP);
     assert_int_equal(row_of(v, "add_f32.scalar", 3)->verdict, BITNET_VERDICT_PASS);
     bitnet_validation_free(v);
+    o.kernel = "layers.mine";
+    FAILS(bitnet_validate(r, &o, &v, &err), BITNET_ARGUMENT,
+          "'layers.mine' is none of cpu's: give its --device, cuda");
     bitnet_runtime_close(r);
 }
 
