@@ -183,12 +183,12 @@ def test_ST_4_K_23_bench_shows_kernels():
     """Every kernel of a step with its time, and every kernel of a shape with its rate, each with how it was launched."""
     if QUICK:
         raise Skip("minutes in a sanitizer's build; its times mean nothing there")
-    bench = ("bench", "-m", model("nano"), "--device", "cuda", "--depth", "64", "--repeat", "2")
+    bench = ("bench", "-m", model("nano"), "--device", "cuda", "--depth", "64", "--repeat", "2", "--tests", "tg4")
     rows = json_lines(expect(0, *bench, "--profile", "--json", env=with_gpu(90)))
     profile = [r for r in rows if r["test"] == "profile"][0]
     times = {k["kernel"]: k for k in profile["kernels"]}
     check({"i2s_gpu_gemv", "topk_gpu", "step_gpu"} <= set(times), times)
-    equal(times["i2s_gpu_gemv"]["launches"], 2 * 4 * 33, "four matrices a layer, 33 steps")
+    equal(times["i2s_gpu_gemv"]["launches"], 2 * 4 * 5, "four matrices a layer, 5 steps")
     check(profile["kernels_ms_per_step"] > 0 and profile["ms_per_step"] > 0, profile)
     rates = [r for r in json_lines(expect(0, *bench, "--kernels", "--json", env=with_gpu(90))) if r["test"] == "kernel"]
     check({"i2s_gpu_gemv", "i2s_gpu_gemm_wgmma", "i2s_gpu_ref", "gemv_f16_gpu"} <= {r["kernel"] for r in rates}, rates)
@@ -197,8 +197,8 @@ def test_ST_4_K_23_bench_shows_kernels():
         check(launch["grid"][0] > 0 and launch["block"] > 0 and launch["registers"] > 0, r)
         check(launch["blocks_per_sm"] > 0 and 0 < launch["occupancy"] <= 1, r)
     check(all(r["ms"] > 0 and r["gb_s"] > 0 and r["gop_s"] > 0 for r in rates), rates)
-    out = expect(0, *bench, "--profile", "--kernels", env=with_gpu(90)).out
-    check("decode step at depth 64" in out and "TOPS" in out and "GB/s" in out and "regs" in out, out)
+    out = expect(0, *bench, "--profile", env=with_gpu(90)).out
+    check("decode step at depth 64" in out and "regs" in out, out)
 
 
 def ranges(*args, **more):
@@ -519,7 +519,7 @@ def test_P_6_timed_beside_the_builds():
     args = ("bench", "-m", model("nano"), "--device", "cuda", "--kernels", "--repeat", "1", "--tests", "tg1")
     rows = expect(0, *args, env=with_gpu(90)).out
     equal(len(re.findall(r"i2s_gpu_gemv_rtc +1 x", rows)), len(re.findall(r"i2s_gpu_gemv +1 x", rows)), rows)
-    check("i2s_gpu_gemv_rtc" in rows, rows)
+    check("i2s_gpu_gemv_rtc" in rows and "TOPS" in rows and "GB/s" in rows and "regs" in rows, rows)
     rows = expect(0, *args, env={**with_gpu(90), "BITNET_EMULATED_NVRTC": "fail"}).out
     check("i2s_gpu_gemv_rtc" not in rows and "i2s_gpu_gemv " in rows, rows)
 
