@@ -105,13 +105,26 @@ static __attribute__((noinline)) float32x4_t weights(float *s, size_t n_pos, flo
 
 /* ---- values ---- */
 
+/* acc += the lower (fmlal) or upper (fmlal2) half of x times one lane of w. The instruction has
+ * bits for 16 registers to hold w, and clang 14 takes any of 32 for the intrinsic: wrong sums as
+ * soon as many are in use. So clang is told the register class (x: 0 to 15) by hand. */
+#ifdef __clang__
+#define TIMES_LANE(op, acc, x, w, lane)                                                            \
+    __asm__(op " %0.4s, %1.4h, %2.h[%3]" : "+w"(acc) : "w"(x), "x"(w), "i"(lane))
+#define TIMES_LOW(acc, x, w, lane)  TIMES_LANE("fmlal", acc, x, w, lane)
+#define TIMES_HIGH(acc, x, w, lane) TIMES_LANE("fmlal2", acc, x, w, lane)
+#else
+#define TIMES_LOW(acc, x, w, lane)  acc = vfmlalq_laneq_low_f16(acc, x, w, lane)
+#define TIMES_HIGH(acc, x, w, lane) acc = vfmlalq_laneq_high_f16(acc, x, w, lane)
+#endif
+
 /* One position: 16 elements v of it times four weights, which are those from `lane` of w on. */
 #define WEIGH_QUERY(a, lane)                                                                       \
     if (nq > (a)) {                                                                                \
-        acc[a][0] = vfmlalq_laneq_low_f16(acc[a][0], x, w, lane);                                  \
-        acc[a][1] = vfmlalq_laneq_high_f16(acc[a][1], x, w, lane);                                 \
-        acc[a][2] = vfmlalq_laneq_low_f16(acc[a][2], y, w, lane);                                  \
-        acc[a][3] = vfmlalq_laneq_high_f16(acc[a][3], y, w, lane);                                 \
+        TIMES_LOW(acc[a][0], x, w, lane);                                                          \
+        TIMES_HIGH(acc[a][1], x, w, lane);                                                         \
+        TIMES_LOW(acc[a][2], y, w, lane);                                                          \
+        TIMES_HIGH(acc[a][3], y, w, lane);                                                         \
     }
 #define WEIGH_POSITION(v, lane)                                                                    \
     do {                                                                                           \
