@@ -255,9 +255,10 @@ static inline bnet_cu_launch bnet_rope_append_launch(const bnet_cu_attn_args *a)
  * rotates q and k and appends k, v (then every timeline has at most one token in the pass; q and k
  * are not written back); with cs = 0 they were rotated and stored before and the pass may be
  * anything. PDL. bnet_attn_prefill_{f16,i8}_{64,128} (8.0 and up): tiles of tokens on tensor cores
- * (f16 operands, float sums) by type of cache and head_dim, q rotated and k, v stored before; tiles
- * with n = 0 or a negative position are left out. n_splits: choose about 4 * n_sm / (T *
- * n_kv_heads), 1..32; positions per split follow from the timeline's length on the device. */
+ * (f16 operands, float sums) by type of cache and head_dim, k, v stored before and q rotated
+ * inside with cs != 0, before with 0; tiles with n = 0 or a negative position are left out.
+ * n_splits: choose about 4 * n_sm / (T * n_kv_heads), 1..32; positions per split follow from the
+ * timeline's length on the device. */
 enum { BNET_ATTN_THREADS = 128, BNET_ATTN_MAX_SPLITS = 64, BNET_ATTN_MAX_QUERY = 2048 };
 static inline uint64_t bnet_attn_work_bytes(const bnet_cu_attn_args *a)
 {

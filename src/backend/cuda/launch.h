@@ -40,6 +40,8 @@ bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a);
 void bnet_cuda_attn_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a);
 /* Runs of tokens, by tiles; f16 or int8 cache, head_dim 64 or 128. */
 void bnet_cuda_prefill_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a);
+/* Bytes of shared memory that a block may ask for beside its static part. */
+uint32_t bnet_cuda_shared_max(const gpu_backend *be);
 /* Counts and launches; flags take effect where the chip knows them. */
 void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
                    const bnet_cu_launch *l, unsigned flags, void *args);

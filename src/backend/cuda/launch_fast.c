@@ -59,8 +59,7 @@ void bnet_cuda_embed(gpu_backend *be, const bnet_kernel_record *k, const gpu_wei
     bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
 }
 
-/* What a block may ask for beside its static part. */
-static uint32_t shared_max(const gpu_backend *be)
+uint32_t bnet_cuda_shared_max(const gpu_backend *be)
 {
     const bnet_gpu *g = &be->d->gpu;
     uint64_t n = BNET_MAX(g->max_shared_memory_optin, g->max_shared_memory_per_block);
@@ -69,7 +68,7 @@ static uint32_t shared_max(const gpu_backend *be)
 
 static bnet_cu_launch head_launch(const gpu_backend *be, const bnet_cu_head_args *a)
 {
-    return bnet_head_launch(a, (uint32_t)be->d->gpu.multiprocessors, shared_max(be));
+    return bnet_head_launch(a, (uint32_t)be->d->gpu.multiprocessors, bnet_cuda_shared_max(be));
 }
 
 void bnet_cuda_head(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_ptr x,
@@ -80,7 +79,8 @@ void bnet_cuda_head(gpu_backend *be, const bnet_kernel_record *k, const gpu_weig
                            .ldx = (uint32_t)w->info.n_in,
                            .ld = (uint32_t)w->info.n_out};
     bnet_cu_launch l = head_launch(be, &a);
-    while (a.n_tokens > 1 && l.shared > shared_max(be)) { /* vectors lie in shared memory */
+    while (a.n_tokens > 1 &&
+           l.shared > bnet_cuda_shared_max(be)) { /* vectors lie in shared memory */
         a.n_tokens = (a.n_tokens + 1) / 2;
         l = head_launch(be, &a);
     }
@@ -137,7 +137,7 @@ void bnet_cuda_head_batch_q(gpu_backend *be, const bnet_kernel_record *k, const 
     int by = (int)bnet_head_qbatch_tokens(a.n_tokens) / 32; /* 0, 1, 2 */
     bool wgmma = bnet_gpu_has(be, k, 4 + by);
     bnet_cu_launch product =
-        wgmma ? bnet_head_qwgmma_launch(&a) : bnet_head_qbatch_launch(&a, shared_max(be));
+        wgmma ? bnet_head_qwgmma_launch(&a) : bnet_head_qbatch_launch(&a, bnet_cuda_shared_max(be));
     gpu_dims d = {.grid = {split.grid[0], 1, 1},
                   .block = {split.block, 1, 1},
                   .flags = be->caps.cc_major >= 9 ? GPU_OVERLAP : 0};
@@ -251,7 +251,7 @@ void bnet_cuda_attn_decode(gpu_backend *be, const bnet_kernel_record *k, const g
 
 void bnet_cuda_prefill_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a)
 {
-    bnet_cu_launch l = bnet_attn_prefill_groups(a, shared_max(be));
+    bnet_cu_launch l = bnet_attn_prefill_groups(a, bnet_cuda_shared_max(be));
     int symbol = (a->kv_type ? 2 : 0) + (a->head_dim == 64 ? 0 : 1);
     bnet_cuda_run(be, k, symbol, &l, GPU_OVERLAP, a);
 }

@@ -4,7 +4,6 @@
 #include "backend/cuda/w2.h"
 
 enum { SPLITS_MAX = 8, CHUNKS_PER_SPLIT = 4, SHARED_MOST = 96 << 10 /* chips from 8.0 on */ };
-enum { SHARED_STATIC = 1024 };
 
 static uint32_t n_sm(const gpu_backend *be)
 {
@@ -28,14 +27,7 @@ static bool dealt(gpu_backend *be, const bnet_kernel_record *build, const bnet_c
     return true;
 }
 
-/* What a block may ask for; the kernels have little of their own beside it. */
-static uint64_t shared_room(const gpu_backend *be)
-{
-    const bnet_gpu *g = &be->d->gpu;
-    return BNET_MAX(g->max_shared_memory_optin, g->max_shared_memory_per_block);
-}
-
-/* The tokens from n on, n < their number; the others are low's. */
+/* The same product for the tokens from n on. */
 static cuda_w2_call tokens_from(cuda_w2_call c, uint32_t n)
 {
     c.n_tokens -= n;
@@ -67,7 +59,7 @@ static void gemv(gpu_backend *be, const bnet_kernel_record *asked, const cuda_w2
         return;
     /* one token: two blocks per multiprocessor, so that one multiplies while the other waits */
     bnet_cu_launch l = bnet_w2_gemv_launch(&a, c->n_tokens == 1 ? 2 * n_sm(be) : n_sm(be));
-    if (c->n_tokens > 1 && l.shared + SHARED_STATIC > shared_room(be)) { /* long rows */
+    if (c->n_tokens > 1 && l.shared > bnet_cuda_shared_max(be)) { /* long rows */
         cuda_w2_call low = *c, high = tokens_from(*c, c->n_tokens / 2);
         low.n_tokens /= 2;
         gemv(be, asked, &low, rtc);
