@@ -52,7 +52,7 @@ file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backen
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/batch.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/decode.h
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/plain.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/tiles.h
-     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/attn_batch.h
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/attn_batch.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/screen.h
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/one.h)
 set(cuda_images "")
 set(cuda_list "/* generated: IMAGE(name, file) of every kernel image */\n")
@@ -84,7 +84,7 @@ endforeach()
 set(cuda_sources "/* generated: SOURCE(id, name, file) of every source that is carried */\n")
 file(GLOB cuda_rtc CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/special/*.cuh)
 list(APPEND cuda_rtc ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/w2_gemv.cu ${cuda_headers})
-list(FILTER cuda_rtc EXCLUDE REGEX "/(wgmma|w2_tiles|attn16)\\.cuh$|/(tiles|decode|attn_batch)\\.h$") # Hopper's alone
+list(FILTER cuda_rtc EXCLUDE REGEX "/(wgmma|w2_tiles|attn16|best)\\.cuh$|/(tiles|decode|attn_batch|screen)\\.h$") # Hopper's alone
 foreach(f ${cuda_rtc})
   get_filename_component(f ${f} ABSOLUTE)
   get_filename_component(name ${f} NAME)

@@ -199,7 +199,7 @@ static void put_kernels(document *d, json_t *root)
         if (json_array_append_new(ids, text(uses[i].id)) != 0)
             d->failed = true;
         put(d, calls, uses[i].id, count(n_calls));
-        if (k && strcmp(k->op, "linear") == 0)
+        if (k && (strcmp(k->op, "linear") == 0 || strcmp(k->op, "best") == 0))
             add_type(d, types, k);
     }
     json_t *quantization = json_object();

@@ -62,6 +62,15 @@ static const struct alone_case {
     {"topk", {12, 40000, 0}, 0, CASE_EXTREME_PLUS, 0, "sorted, ties", false, false},
     {"topk", {2, 700, 0}, 0, CASE_EXTREME_MINUS, 0, "sorted, extreme values", false, false},
     {"topk", {5, 70000, 0}, 0, CASE_EXTREME_MINUS, 0, "sorted, extreme values", false, false},
+    {"best", {1, 40, 64}, 0, CASE_RANDOM, 0, "fewer than are asked for", false, false},
+    {"best", {1, 5000, 256}, 0, CASE_RANDOM, 0, "sorted", false, false},
+    {"best", {8, 4243, 200}, 0, CASE_RANDOM, 0, "sorted", false, false},
+    {"best", {3, 4300, 320}, 0, CASE_EXTREME_PLUS, 0, "sorted, ties", false, false},
+    {"best", {2, 5000, 128}, 0, CASE_EXTREME_MINUS, 0, "rows that are not finite", false, false},
+    {"best", {9, 40, 64}, 0, CASE_RANDOM, 0, "fewer than are asked for", false, false},
+    {"best", {16, 4243, 200}, 0, CASE_RANDOM, 0, "sorted", false, false},
+    {"best", {20, 4300, 160}, 0, CASE_EXTREME_PLUS, 0, "sorted, ties", false, false},
+    {"best", {64, 3000, 128}, 0, CASE_EXTREME_MINUS, 0, "rows that are not finite", false, false},
     {"gather", {3, 64, 0}, 0, CASE_RANDOM, 0, "rows", false, false},
     {"gather", {70, 512, 0}, 0, CASE_RANDOM, 0, "rows", false, false},
     {"rope_table", {3, 64, 64}, 0, CASE_RANDOM, 0, "angles", false, false},
@@ -164,6 +173,12 @@ static bitnet_status check(validation_run *r, const bnet_kernel_record *k,
     return st;
 }
 
+/* Rows of one op may share it by the number of tokens. */
+static bool takes(const bnet_kernel_record *k, uint64_t m)
+{
+    return m >= k->m.min && (k->m.max == 0 || m <= k->m.max);
+}
+
 bitnet_status bnet_validate_alone(validation_run *r, const bnet_kernel_record *k)
 {
     bitnet_status st = BITNET_OK;
@@ -171,7 +186,7 @@ bitnet_status bnet_validate_alone(validation_run *r, const bnet_kernel_record *k
         const struct alone_case *t = &cases[i];
         bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
         char reason[120];
-        if (strcmp(t->op, k->op) != 0)
+        if (strcmp(t->op, k->op) != 0 || !takes(k, t->s.m))
             continue;
         bitnet_accuracy *a = bnet_validate_row(r, k, t->s);
         if (!a)

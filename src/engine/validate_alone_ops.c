@@ -321,7 +321,7 @@ static void best_of(const float *x, size_t n, float *value, int32_t *id)
     }
 }
 
-static void run_best(kernel_case *c)
+static void write_best(kernel_case *c, const float *x)
 {
     size_t n = (size_t)c->s.m * BNET_BEST, cols = (size_t)c->s.n;
     float *value = bnet_calloc(n, sizeof *value);
@@ -329,7 +329,7 @@ static void run_best(kernel_case *c)
     if (value && id) {
         memset(id, -1, n * sizeof *id);
         for (size_t r = 0; r < (size_t)c->s.m; r++)
-            best_of(c->host[0] + r * cols, cols, value + r * BNET_BEST, id + r * BNET_BEST);
+            best_of(x + r * cols, cols, value + r * BNET_BEST, id + r * BNET_BEST);
         bnet_op_write(c->be, c->buf[1], value, n * sizeof *value);
         bnet_op_write(c->be, c->buf[2], id, n * sizeof *id);
     }
@@ -337,7 +337,58 @@ static void run_best(kernel_case *c)
     bnet_free(id);
 }
 
+static void run_best(kernel_case *c)
+{
+    write_best(c, c->host[0]);
+}
+
 static bool alone_best(kernel_case *c)
+{
+    return call(c, (bnet_alone){.x = c->buf[0], .y = c->buf[1], .ids = c->buf[2]});
+}
+
+/* ---- the best logits of a head; fills: random, integers (all sums are exact, many are equal), the
+ * same with rows that are not finite ---- */
+
+static bool whole_rows(kernel_case *c)
+{
+    uint64_t row_bytes = c->tensor.n_bytes / c->s.n;
+    float *x = bnet_alloc((size_t)c->s.k * sizeof *x);
+    bool ok = x != NULL;
+    for (uint64_t r = 0; ok && r < c->s.n; r++) {
+        for (uint64_t i = 0; i < c->s.k; i++)
+            x[i] = (float)((int)(bnet_case_random(&c->seed) % 7) - 3);
+        if (c->fill == CASE_EXTREME_MINUS && r % 50 == 3)
+            x[r % c->s.k] = r % 100 == 3 ? INFINITY : NAN;
+        ok = bnet_encode_row(c->tensor.type, x, c->bytes + r * row_bytes, (size_t)c->s.k);
+    }
+    bnet_free(x);
+    return ok;
+}
+
+/* Buffers: x, values, ids, all logits. */
+static bool open_screen(kernel_case *c)
+{
+    const char *skip = NULL;
+    size_t n = (size_t)(c->s.m * c->s.k), best = (size_t)c->s.m * BNET_BEST;
+    bool ok = bnet_case_weight(c, &skip, NULL) == BITNET_OK && !skip &&
+              (c->fill == CASE_RANDOM || whole_rows(c)) && bnet_case_buffer(c, n, true) &&
+              bnet_case_buffer(c, best, false) && bnet_case_buffer(c, best, false) &&
+              bnet_case_buffer(c, (size_t)(c->s.m * c->s.n), false);
+    for (size_t i = 0; ok && c->fill != CASE_RANDOM && i < n; i++)
+        c->host[0][i] = (float)((int)(bnet_case_random(&c->seed) % 9) - 4);
+    return ok;
+}
+
+static void run_screen(kernel_case *c)
+{
+    bnet_op_linear_float(c->be, c->w, c->buf[0], (int)c->s.m, c->buf[3]);
+    const float *logits = bnet_op_read(c->be, c->buf[3], c->n_bytes[3]);
+    if (logits)
+        write_best(c, logits);
+}
+
+static bool alone_screen(kernel_case *c)
 {
     return call(c, (bnet_alone){.x = c->buf[0], .y = c->buf[1], .ids = c->buf[2]});
 }
@@ -417,6 +468,7 @@ static const alone_op ops[] = {
     {"prefill", open_prefill, run_prefill, alone_prefill, compare_result},
     {"step", open_step, run_step, alone_step, compare_ids},
     {"topk", open_best, run_best, alone_best, compare_best},
+    {"best", open_screen, run_screen, alone_screen, compare_best},
     {"gather", open_gather, run_gather, NULL, compare_result},
     {"rope_table", open_table, run_table, NULL, compare_table},
     {"pack", open_pack, run_pack, NULL, compare_result},

@@ -15,6 +15,7 @@
  *   prefill                    step, x (queries), cs, rope (cs NULL: queries are rotated), the
  *                              cache's layer 0 -> y
  *   topk                       x [m][n] -> y [m][BNET_BEST], ids [m][BNET_BEST], -1: no more
+ *   best                       x [m][K], w -> y, ids: topk of its product with the head w [n][K]
  *   step                       step -> ids [3][T]: ids, positions, timelines as kernels see them */
 typedef struct bnet_alone {
     const struct bnet_kernel_record *kernel;

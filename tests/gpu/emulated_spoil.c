@@ -5,9 +5,11 @@
 #define BNET_CUDA_EMULATED_FAST 1
 #include "backend/cuda/batch.h"
 #include "backend/cuda/decode.h"
+#include "backend/cuda/screen.h"
 #include "backend/cuda/kernels/ref.h"
 #include "emulated_fast.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -97,6 +99,44 @@ static void after_pair(void *p)
     ((const ref_pair_args *)p)->out[1] ^= 0x14;
 }
 
+/* Bounds of the copy that say the opposite, bounds that are too low, a row that is not what it was
+ * computed as. */
+static void after_screen_pack(void *p)
+{
+    const bnet_cu_screen_args *a = p;
+    for (uint32_t i = 0; i < a->m.n_rows; i++)
+        a->rows[i].scale = -a->rows[i].scale;
+}
+
+static void after_screen_scan(void *p)
+{
+    const bnet_cu_screen_args *a = p;
+    for (uint64_t i = 0; i < (uint64_t)a->n_tokens * a->m.n_rows; i++)
+        a->most[i] = -INFINITY;
+}
+
+static void after_screen_split(void *p)
+{
+    const bnet_cu_screen_args *a = p;
+    for (uint32_t i = 0; i < a->n_tokens; i++)
+        a->inputs[4 * i] = -a->inputs[4 * i];
+}
+
+static void after_screen_first(void *p)
+{
+    ((const bnet_cu_screen_args *)p)->least[0] = 0xfffffffeu;
+}
+
+static void after_screen(void *p)
+{
+    ((const bnet_cu_screen_args *)p)->lists[0] ^= 1ull << 50;
+}
+
+static void after_screen_best(void *p)
+{
+    ((const bnet_cu_screen_args *)p)->id[0] ^= 1;
+}
+
 static const struct {
     const char *kernel;
     bool before;
@@ -121,6 +161,22 @@ static const struct {
               {"bnet_topk_join", false, after_best},
               {"bnet_topk_merge.none", false, after_no_best},
               {"bnet_topk_join.none", false, after_no_best},
+              {"bnet_screen_pack_f16", false, after_screen_pack},
+              {"bnet_screen_pack_bf16", false, after_screen_pack},
+              {"bnet_screen_pack_f32", false, after_screen_pack},
+              {"bnet_screen_scan_4", false, after_screen_scan},
+              {"bnet_screen_scan_8", false, after_screen_scan},
+              {"bnet_screen_f16", false, after_screen},
+              {"bnet_screen_bf16", false, after_screen},
+              {"bnet_screen_f32", false, after_screen},
+              {"bnet_screen_best", false, after_screen_best},
+              {"bnet_screen_split", false, after_screen_split},
+              {"bnet_screen_batch_16", false, after_screen_scan},
+              {"bnet_screen_batch_32", false, after_screen_scan},
+              {"bnet_screen_batch_64", false, after_screen_scan},
+              {"bnet_screen_first_f16", false, after_screen_first},
+              {"bnet_screen_first_bf16", false, after_screen_first},
+              {"bnet_screen_first_f32", false, after_screen_first},
               {"bnet_ref_topk", false, after_ref_best},
               {"bnet_ref_gather", false, after_gather},
               {"bnet_ref_rope_table", false, after_table},

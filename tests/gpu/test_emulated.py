@@ -139,6 +139,27 @@ def test_sampling_uses_the_best_of_the_device():
         equal(expect(0, "run", *args, "--device", "cuda", "--kv", "f32", env=with_gpu(90)).out, want, how)
 
 
+def test_a_head_and_its_copy():
+    """The best logits come from a copy of the head in int8 and the rows it cannot rule out; without memory for the copy, and
+    where all logits are read, from the head itself. The text and the logits are the same, and receipts tell them apart."""
+    path, seen = temp("screened.json"), []
+    for more in ({}, {"FAIL": "cuMemAlloc 3 2"}):
+        out = text(with_gpu(90, **more), "--device", "cuda", "--receipt", path)
+        with open(path, encoding="utf-8") as f:
+            receipt = json.load(f)
+        check("f16" in receipt["quantization"]["types_used"], receipt["quantization"])
+        expect(0, "receipt", "verify", path, env=with_gpu(90))
+        seen.append((out, {k for k in receipt["kernels"] if k in ("screen_f16_gpu", "gemv_f16_gpu", "topk_gpu")}))
+    equal(seen[0][0], seen[1][0], "text")
+    equal([s[1] for s in seen], [{"screen_f16_gpu"}, {"gemv_f16_gpu", "topk_gpu"}], "kernels")
+    logits = [temp(n) for n in ("screened.bin", "plain.bin")]
+    text(with_gpu(90), "--device", "cuda", "--dump-logits", logits[0], "--receipt", path)
+    text(with_gpu(90, FAIL="cuMemAlloc 3 2"), "--device", "cuda", "--dump-logits", logits[1])
+    equal(*(open(n, "rb").read() for n in logits), "all logits")
+    with open(path, encoding="utf-8") as f:
+        check("gemv_f16_gpu" in json.load(f)["kernels"], "all logits are the head's own")
+
+
 def test_golden_on_the_emulated_device():
     need()
     program, gguf = os.path.join(BUILD, "tests", "test_golden"), os.path.join(BUILD, "golden", "nano.gguf")
@@ -187,7 +208,7 @@ def test_ST_4_K_23_bench_shows_kernels():
     rows = json_lines(expect(0, *bench, "--profile", "--json", env=with_gpu(90)))
     profile = [r for r in rows if r["test"] == "profile"][0]
     times = {k["kernel"]: k for k in profile["kernels"]}
-    check({"i2s_gpu_gemv", "topk_gpu", "step_gpu"} <= set(times), times)
+    check({"i2s_gpu_gemv", "screen_f16_gpu", "step_gpu"} <= set(times), times)
     equal(times["i2s_gpu_gemv"]["launches"], 2 * 4 * 5, "four matrices a layer, 5 steps")
     check(profile["kernels_ms_per_step"] > 0 and profile["ms_per_step"] > 0, profile)
     rates = [r for r in json_lines(expect(0, *bench, "--kernels", "--json", env=with_gpu(90))) if r["test"] == "kernel"]
@@ -447,7 +468,7 @@ def test_steps_that_cannot_be_recorded_are_launched():
 def test_failures_while_opening():
     for fault, says in (("cuInit 1 100", "no CUDA device"), ("cuDevicePrimaryCtxRetain 1 46", "busy or in exclusive mode"),
                         ("cuMemHostAlloc 1 2", "pinned memory"), ("cuModuleLoadData -1 209", "not compiled for sm_90"),
-                        ("cuMemAlloc 3 2", "do not fit|memory"), ("cuMemcpyHtoD 2 700", "CUDA_ERROR_ILLEGAL_ADDRESS")):
+                        ("cuMemAlloc 4 2", "do not fit|memory"), ("cuMemcpyHtoD 2 700", "CUDA_ERROR_ILLEGAL_ADDRESS")):
         r = run("run", "-m", model("nano"), *ASK, "--device", "cuda", env=with_gpu(90, FAIL=fault))
         check(r.code in (6, 11, 12) and re.search(says, r.err), f"{fault}: exit {r.code}: {r.err[:300]}")
         expect(0, "run", "-m", model("nano"), *ASK, "--device", "auto", env=with_gpu(90, FAIL=fault))

@@ -26,6 +26,11 @@ FAULTS = {
     "bnet_attn_prefill_i8_128": ("attention_gpu_prefill", True), "bnet_topk_merge": ("topk_gpu", True),
     "bnet_topk_join": ("topk_gpu", True), "bnet_ref_topk": ("topk_gpu_ref", True), "bnet_ref_gather": ("gather_gpu", True),
     "bnet_ref_rope_table": ("rope_table_gpu", True), "bnet_ref_fetch": ("step_gpu", True), "bnet_ref_pack": ("pack_gpu", True),
+    **{f"bnet_screen_{s}f{t}": (f"screen_f{t}_gpu", True) for s in ("", "pack_") for t in (16, 32)},
+    "bnet_screen_bf16": ("screen_bf16_gpu", True), "bnet_screen_pack_bf16": ("screen_bf16_gpu", True),
+    "bnet_screen_scan_4": ("screen_f16_gpu", True), "bnet_screen_scan_8": ("screen_f16_gpu", True), "bnet_screen_best": ("screen_f16_gpu", True),
+    **{f"bnet_screen_{s}": ("screen_f16_gpu_batch", True) for s in ("split", "batch_16", "batch_32", "batch_64", "first_f16")},
+    "bnet_screen_first_bf16": ("screen_bf16_gpu_batch", True), "bnet_screen_first_f32": ("screen_f32_gpu_batch", True),
     "bnet_ref_pair": ("pack_gpu", False), "bnet_decode_step": ("i2s_gpu_layers", False),
 }
 
@@ -94,7 +99,7 @@ def test_V_2_a_list_of_the_best_that_is_broken():
 
 def test_V_2_faults_cover_the_kernels_of_passes():
     """Every row that had no case once has a fault above, and every symbol of it that leaves results."""
-    of_passes = ("layers", "linear_tiles", "norm_tiles", "prefill", "rope_append", "norm_quantize", "topk", "gather", "pack", "step",
+    of_passes = ("layers", "linear_tiles", "norm_tiles", "prefill", "rope_append", "norm_quantize", "topk", "best", "gather", "pack", "step",
                  "rope_table")
     part = ("bnet_topk_part", "bnet_topk_rows")  # leave what another of the row takes
     for kernel, symbols, op in rows_of_the_tree():

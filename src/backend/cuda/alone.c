@@ -162,6 +162,19 @@ static void topk(gpu_backend *be, const bnet_alone *a)
                                    gpu_buf(a->y)->p, gpu_buf(a->ids)->p);
 }
 
+/* Whatever the head's size. */
+static void best(gpu_backend *be, const bnet_alone *a)
+{
+    size_t n = (size_t)a->m * a->n * sizeof(float);
+    gpu_ptr most = bnet_gpu_take(be, n, &be->other_bytes);
+    if (!bnet_cuda_screen_make(be, gpu_w(a->w)) || !most)
+        bnet_gpu_ok(be, a->kernel->id, 2);
+    else
+        ((cuda_fn_best *)a->kernel->fn)(be, a->kernel, gpu_w(a->w), gpu_buf(a->x)->p, a->m, most,
+                                        gpu_buf(a->y)->p, gpu_buf(a->ids)->p);
+    bnet_gpu_give(be, most, n, &be->other_bytes);
+}
+
 /* The step as recorded work gets it, and what kernels then find. */
 static void step(gpu_backend *be, const bnet_alone *a)
 {
@@ -190,6 +203,7 @@ bool bnet_cuda_alone(bnet_backend *b, const bnet_alone *a)
                {"rope_append", rope_append},
                {"prefill", prefill},
                {"topk", topk},
+               {"best", best},
                {"step", step}};
     gpu_backend *be = gpu_of(b);
     for (size_t i = 0; i < BNET_COUNT(ops); i++)

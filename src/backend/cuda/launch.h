@@ -49,6 +49,19 @@ void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
 /* decode.c: one token through all layers */
 cuda_fn_layers bnet_cuda_layers;
 
+/* screen.c: the BNET_BEST largest logits of rows of x, straight from a head that has a copy for
+ * it; most [n_rows][N] is room to work in. */
+typedef void cuda_fn_best(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                          gpu_ptr x, int n_rows, gpu_ptr most, gpu_ptr value, gpu_ptr index);
+cuda_fn_best bnet_cuda_best;
+cuda_fn_best bnet_cuda_best_batch;
+/* Makes the copy where memory and kernels are there for it; false: there is none. */
+bool bnet_cuda_screen_make(gpu_backend *be, gpu_weight *w);
+/* The same where it pays. */
+void bnet_cuda_head_there(gpu_backend *be, gpu_weight *w);
+/* What takes that many rows of x and gives what the head itself gives of one; NULL: nothing. */
+const bnet_kernel_record *bnet_cuda_screener(gpu_backend *be, const gpu_weight *w, int n_rows);
+
 /* launch_plain.c */
 gpu_fn_linear bnet_cuda_gemv_half;
 gpu_fn_linear bnet_cuda_matmul_half;

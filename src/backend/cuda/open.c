@@ -69,7 +69,8 @@ static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bi
                                bnet_cuda_pass,
                                bnet_cuda_pass_bytes,
                                bnet_cuda_pass_reserve,
-                               bnet_cuda_alone};
+                               bnet_cuda_alone,
+                               bnet_cuda_head_there};
     if (st == BITNET_OK && w->ranges)
         st = bnet_cuda_ranges_open(d, w->log, w->strict, err);
     if (st != BITNET_OK && d)
@@ -100,6 +101,8 @@ static bitnet_status open_ranks(const bnet_backend_want *w, bnet_backend **out, 
         one.ranks.n = 0;
         st = open_one(&one, &ranks[r], err);
         gpus[r] = gpu_of(ranks[r]);
+        if (st == BITNET_OK)
+            gpus[r]->head_there = NULL; /* ranks have parts of it */
         if (st != BITNET_OK)
             bnet_wrap(err, st, "rank %d of %d", r, n);
     }

@@ -122,6 +122,12 @@ static void run_head(gpu_backend *be, const run *r)
     const bnet_kernel_record *top = be->use.topk;
     size_t n_rows = (size_t)r->p->n_rows;
     gpu_ptr last = gpu_buf(r->p->last)->p, best = (gpu_ptr)(uintptr_t)r->n->best;
+    const bnet_kernel_record *screener = bnet_cuda_screener(be, w, r->p->n_rows);
+    if (screener) {
+        ((cuda_fn_best *)screener->fn)(be, screener, w, last, r->p->n_rows, m->logits, best,
+                                       best + n_rows * BNET_BEST * 4);
+        return;
+    }
     for (size_t i = 0, n; i < n_rows; i += n) {
         n = n_rows - i;
         const bnet_kernel_record *k = bnet_gpu_pick_for(be, w, &n);

@@ -419,6 +419,7 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     both->table.pass_bytes = vendor->pass_bytes;
     both->table.pass_reserve = vendor->pass_reserve;
     both->table.alone = vendor->alone;
+    be->head_there = vendor->head_there;
     be->rows = vendor->rows;
     be->n_kernel_rows = vendor->n_rows;
     be->registry = w->registry;

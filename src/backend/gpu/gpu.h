@@ -49,6 +49,9 @@ typedef struct gpu_weight {
     bool half;              /* rows and inputs in the backend's precision */
     uint32_t first, paired; /* place in a fused matrix: first tile; 0, 1 or 2 */
     bool borrowed;          /* w[0] belongs to a fused matrix */
+    gpu_ptr screen;         /* of a head: a copy that tells which rows are the best; 0: none */
+    size_t screen_bytes;
+    const bnet_kernel_record *screener[2]; /* of few rows of inputs, of batches; NULL: none */
     bnet_kernel_query query;
     bnet_picks picks;
 } gpu_weight;
@@ -172,6 +175,7 @@ struct gpu_backend {
     bool unrecordable;   /* recording failed once: passes are launched from then on */
     struct gpu_net *net; /* the whole network, once a pass was asked for; the vendor's */
     void (*net_free)(gpu_backend *be, struct gpu_net *net);
+    void (*head_there)(gpu_backend *be, gpu_weight *w); /* gpu_vendor's */
     struct gpu_special *special; /* kernels compiled for shapes; the vendor's, NULL: none */
     void (*special_free)(gpu_backend *be, struct gpu_special *special);
 
@@ -337,6 +341,8 @@ typedef struct gpu_vendor {
     uint64_t (*pass_bytes)(bnet_backend *b, const bnet_net *net, int n_tokens);
     bool (*pass_reserve)(bnet_backend *b, const bnet_net *net, int n_tokens);
     bool (*alone)(bnet_backend *b, const bnet_alone *a);
+    /* The head's rows are there: what else is wanted of them. NULL: nothing */
+    void (*head_there)(gpu_backend *be, gpu_weight *w);
 } gpu_vendor;
 bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_vendor *vendor,
                             bnet_backend **out, bitnet_error *err);

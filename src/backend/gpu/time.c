@@ -15,6 +15,7 @@ static bnet_op_entry entry_of(const char *op)
         const char *op;
         bnet_op_entry entry;
     } of[] = {{"linear", BNET_ENTRY_LINEAR},
+              {"best", BNET_ENTRY_LINEAR},
               {"quantize", BNET_ENTRY_QUANTIZE},
               {"rmsnorm", BNET_ENTRY_NORM},
               {"norm_quantize", BNET_ENTRY_QUANTIZE},

@@ -19,6 +19,7 @@ void bnet_gpu_weight_free(bnet_backend *b, bnet_weight *weight)
     if (!w->borrowed)
         bnet_gpu_give(be, w->w[0], w->n_bytes, &be->weight_bytes);
     bnet_gpu_give(be, w->block_scales, w->scales_bytes, &be->weight_bytes);
+    bnet_gpu_give(be, w->screen, w->screen_bytes, &be->weight_bytes);
     bnet_gpu_leave(be);
     bnet_free(w);
 }
@@ -331,6 +332,8 @@ bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request
     gpu_pop(be);
     if (st == BITNET_OK && matrix)
         st = choose(be, w, r, log, err);
+    if (st == BITNET_OK && matrix && r->head && be->head_there)
+        be->head_there(be, w);
     bnet_gpu_leave(be);
     be->host->v->weight_free(be->host, h);
     be->n_half += w->half;

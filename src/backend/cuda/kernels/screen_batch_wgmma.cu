@@ -1,0 +1,255 @@
+/* screen_batch_wgmma.cu - the scan of screen.cu for batches, with Hopper's warpgroup products
+ * (9.0a). A block stays and takes 256 rows after the other. One warp asks for 128 columns of the
+ * codes and of the vectors' bytes at a time, bulk copies into a ring of four stages; two warpgroups
+ * have 128 rows each, codes in registers, high and low bytes of the vectors as the columns of one
+ * product. While bounds are made of sums the ring is filled with the next rows. */
+#include "best.cuh"
+#include "screen.cuh"
+#include "wgmma.cuh"
+
+#if BNET_SM90A || !defined(__CUDA_ARCH__)
+
+enum { ROWS = BNET_SCREEN_BATCH_ROWS, STAGES = BNET_SCREEN_BATCH_STAGES, CODES = ROWS * 128 };
+enum { THREADS = BNET_SCREEN_BATCH_THREADS, WORKERS = THREADS - 128, TILES = ROWS / 16 };
+
+#define R8(i) R4(i), R4(i + 4)
+
+/* d [64 x N] += a (registers) * b (shared memory), both int8 */
+template <int N> struct bytes_product;
+template <> struct bytes_product<32> {
+    static __device__ __forceinline__ void run(int *d, const uint4 &a, uint64_t b)
+    {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 "
+                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
+                     "{%16,%17,%18,%19}, %20, 1;"
+                     : R8(0), R8(8)
+                     : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));
+    }
+};
+template <> struct bytes_product<64> {
+    static __device__ __forceinline__ void run(int *d, const uint4 &a, uint64_t b)
+    {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 "
+                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+                     "{%32,%33,%34,%35}, %36, 1;"
+                     : R16(0), R16(16)
+                     : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));
+    }
+};
+template <> struct bytes_product<128> {
+    static __device__ __forceinline__ void run(int *d, const uint4 &a, uint64_t b)
+    {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 "
+                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+                     "{%64,%65,%66,%67}, %68, 1;"
+                     : R16(0), R16(16), R16(32), R16(48)
+                     : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));
+    }
+};
+
+/* Behind a wait: what uses these sums stays behind it, too. */
+template <int N> static __device__ __forceinline__ void settled(int *d)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+r"(d[i])::"memory");
+}
+
+static __device__ __forceinline__ void expect(uint32_t bar, uint32_t n_bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(n_bytes)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void arrive(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+
+static __device__ __forceinline__ void bulk(uint32_t to, const void *from, uint32_t n, uint32_t bar,
+                                            uint64_t policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(n), "r"(bar), "l"(policy)
+                 : "memory");
+}
+
+template <int COLUMNS> struct scan {
+    enum { STAGE = CODES + COLUMNS * 128, JS = COLUMNS / 8 };
+    const bnet_cu_screen_args &a;
+    uint32_t ring, full, empty; /* shared memory */
+    const input *in;            /* [COLUMNS / 2], shared memory */
+    uint32_t units, chunks, blocks, tiles;
+
+    /* ---- one warp brings ---- */
+
+    __device__ __forceinline__ uint32_t depth(uint32_t chunk) const /* units of it */
+    {
+        return min(units - 4 * chunk, 4u);
+    }
+    /* The i-th of the stages this block takes. */
+    __device__ __forceinline__ void codes(uint32_t i, uint64_t policy) const
+    {
+        uint32_t slot = i % STAGES, chunk = i % chunks, lane = threadIdx.x % 32;
+        uint32_t block = blockIdx.x + i / chunks * gridDim.x, n = depth(chunk) * BNET_SCREEN_UNIT;
+        if (lane == 0)
+            expect(full + 8 * slot, TILES * n + COLUMNS * 128);
+        __syncwarp();
+        uint32_t tile = min(block * TILES + lane, tiles - 1);
+        if (lane < TILES)
+            bulk(ring + slot * STAGE + lane * 4 * BNET_SCREEN_UNIT,
+                 a.codes + ((size_t)tile * units + 4 * chunk) * BNET_SCREEN_UNIT, n, full + 8 * slot,
+                 policy);
+    }
+    __device__ __forceinline__ void vectors(uint32_t i, uint64_t policy) const
+    {
+        uint32_t slot = i % STAGES;
+        if (threadIdx.x % 32 == 0)
+            bulk(ring + slot * STAGE + CODES, a.bytes + (size_t)(i % chunks) * COLUMNS * 128,
+                 COLUMNS * 128, full + 8 * slot, policy);
+    }
+    __device__ __forceinline__ void bring(uint32_t n) const
+    {
+        uint64_t once, kept;
+        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(once));
+        asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(kept));
+        for (uint32_t i = 0; i < min(n, (uint32_t)STAGES); i++)
+            codes(i, once); /* they depend on nothing that runs before */
+        pdl_wait();
+        for (uint32_t i = 0; i < min(n, (uint32_t)STAGES); i++)
+            vectors(i, kept);
+        for (uint32_t i = STAGES; i < n; i++) {
+            barrier_wait(empty + 8 * (i % STAGES), (i / STAGES - 1) & 1);
+            codes(i, once);
+            vectors(i, kept);
+        }
+    }
+
+    /* ---- the others multiply ---- */
+
+    __device__ __forceinline__ void multiply(uint32_t i, int (*c)[COLUMNS / 2]) const
+    {
+        uint32_t slot = i % STAGES, at = ring + slot * STAGE, n = depth(i % chunks);
+        uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        uint64_t b = describe(at + CODES);
+        uint4 w[2][4];
+        barrier_wait(full + 8 * slot, i / STAGES & 1);
+#pragma unroll
+        for (uint32_t t = 0; t < 2; t++)
+#pragma unroll
+            for (uint32_t s = 0; s < 4; s++) {
+                uint32_t unit = (warp / 4 * 8 + t * 4 + warp % 4) * 4 + s;
+                w[t][s] = load_shared16(at + unit * BNET_SCREEN_UNIT + lane * 16);
+                if (s >= n) /* what another stage left there */
+                    w[t][s] = make_uint4(0, 0, 0, 0);
+            }
+        group_arrive();
+#pragma unroll
+        for (uint32_t s = 0; s < 4; s++) {
+            bytes_product<COLUMNS>::run(c[0], w[0][s], b + 2 * s);
+            bytes_product<COLUMNS>::run(c[1], w[1][s], b + 2 * s);
+        }
+        group_commit();
+        group_wait<0>();
+        if (lane == 0)
+            arrive(empty + 8 * slot);
+    }
+
+    /* Sums of 32 rows of a warp become bounds; the row that is at least most leads them. */
+    __device__ __forceinline__ void bound(uint32_t block, int (*c)[COLUMNS / 2]) const
+    {
+        uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
+        uint32_t row0 = block * ROWS + warp / 4 * 128 + warp % 4 * 16 + g;
+        float4 r[4];
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            r[i] = __ldg((const float4 *)(a.rows + min(row0 + i / 2 * 64 + i % 2 * 8, tiles * 16 - 1)));
+#pragma unroll
+        for (uint32_t j = 0; j < JS; j++) {
+            uint32_t token = 4 * j + lane % 4;
+            input known = in[token];
+            key best = 0;
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++) {
+                uint32_t row = row0 + i / 2 * 64 + i % 2 * 8;
+                const int *d = &c[i / 2][4 * j + i % 2 * 2];
+                limits l = limits_of(r[i], known, d[0], d[1]);
+                if (token < a.n_tokens && row < a.m.n_rows) {
+                    a.most[(size_t)token * a.m.n_rows + row] = l.most;
+                    if (l.least)
+                        best = max(best, (key)l.least << 32 | (0xffffffffu - row));
+                }
+            }
+#pragma unroll
+            for (int o = 16; o >= 4; o /= 2)
+                best = max(best, __shfl_xor_sync(0xffffffffu, best, o));
+            if (g == 0 && token < a.n_tokens)
+                a.leaders[(size_t)token * a.n_groups + block * 8 + warp] = best;
+        }
+    }
+
+    __device__ __forceinline__ void work(uint32_t n) const
+    {
+        for (uint32_t i = 0; i < n; i += chunks) {
+            int c[2][COLUMNS / 2] = {};
+            for (uint32_t k = 0; k < chunks; k++)
+                multiply(i + k, c);
+            settled<COLUMNS / 2>(c[0]);
+            settled<COLUMNS / 2>(c[1]);
+            bound(blockIdx.x + i / chunks * gridDim.x, c);
+        }
+    }
+};
+
+template <int COLUMNS> static __device__ __forceinline__ void batch(const bnet_cu_screen_args &a)
+{
+    extern __shared__ __align__(1024) uint8_t dynamic[];
+    __shared__ __align__(8) uint64_t bars[2 * STAGES];
+    __shared__ input in[COLUMNS / 2];
+    uint32_t ring = (shared_addr(dynamic) + 1023) & ~1023u, bar = shared_addr(bars);
+    uint32_t blocks = (a.m.n_rows + ROWS - 1) / ROWS, units = a.m.stride / 32;
+    scan<COLUMNS> s = {a,     ring,            bar,    bar + 8 * STAGES,       in,
+                       units, (units + 3) / 4, blocks, (a.m.n_rows + 15) / 16};
+    uint32_t n = (blocks - blockIdx.x + gridDim.x - 1) / gridDim.x * s.chunks;
+    if (threadIdx.x == 0) {
+        for (uint32_t i = 0; i < STAGES; i++) {
+            barrier_init(bar + 8 * i, 1);
+            barrier_init(s.empty + 8 * i, WORKERS / 32);
+        }
+        barrier_init_fence();
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    pdl_launch();
+    __syncthreads();
+    if (threadIdx.x >= WORKERS) { /* registers go to the computing warps */
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (threadIdx.x < WORKERS + 32)
+            s.bring(n);
+        return;
+    }
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    pdl_wait();
+    if (threadIdx.x < COLUMNS / 2) {
+        float4 v = __ldcg((const float4 *)a.inputs + threadIdx.x);
+        in[threadIdx.x] = {v.x, v.y, v.z, v.w};
+    }
+    asm volatile("bar.sync 1, %0;" ::"n"((int)WORKERS) : "memory");
+    s.work(n);
+}
+
+#define BATCH(tokens)                                                                              \
+    KERNEL __launch_bounds__(THREADS, 1)                                                           \
+        bnet_screen_batch_##tokens(const __grid_constant__ bnet_cu_screen_args a)                  \
+    {                                                                                              \
+        batch<2 * tokens>(a);                                                                      \
+    }
+BATCH(16)
+BATCH(32)
+BATCH(64)
+
+#endif

@@ -1,0 +1,160 @@
+/* screen.c - the best logits of a head of floats by a copy of it in int8 (screen.h): when there is
+ * such a copy, its making, the launches of a call. */
+#include "backend/cuda/screen.h"
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/net.h"
+
+enum { L2_CACHE_SIZE = 38 };                      /* CU_DEVICE_ATTRIBUTE_ */
+enum { SHARE = 4 };                               /* of the free memory it may take one part */
+enum { SCAN_4 = 1, SCAN_8, BEST, PACK };          /* symbols of a row, after that of rows */
+enum { SPLIT = 1, BATCH, FIRST = 5, BEST_BATCH }; /* of a batches' one; BATCH: 16, 32, 64 tokens */
+
+static bnet_cu_screen_args args_of(const gpu_weight *w, int n_tokens)
+{
+    gpu_ptr rows = w->screen + bnet_screen_codes_bytes(w->info.n_out, w->stride);
+    return (bnet_cu_screen_args){.m = cuda_matrix(w),
+                                 .codes = w->screen,
+                                 .rows = rows,
+                                 .n_tokens = (uint32_t)n_tokens,
+                                 .ldx = (uint32_t)w->info.n_in,
+                                 .k = BNET_BEST};
+}
+
+/* ---- the copy ---- */
+
+static const bnet_kernel_record *find(gpu_backend *be, const gpu_weight *w, uint64_t m)
+{
+    const bnet_kernel_record *k;
+    const bnet_kernel_query q = {.op = "best",
+                                 .format = w->query.format,
+                                 .dtype = "f32",
+                                 .m = m,
+                                 .n = w->info.n_out,
+                                 .k = w->info.n_in};
+    bool there = bnet_registry_select(be->registry, &be->caps, &q, &k, NULL) == BITNET_OK &&
+                 bnet_gpu_has(be, k, 0);
+    return there && (m <= BNET_SCREEN_TOKENS || bnet_gpu_has(be, k, BATCH)) ? k : NULL;
+}
+
+bool bnet_cuda_screen_make(gpu_backend *be, gpu_weight *w)
+{
+    bool floats = w->layout == GPU_F16 || w->layout == GPU_BF16 || w->layout == GPU_F32;
+    if (w->screen || !floats || w->half || w->with_i8)
+        return w->screen != 0;
+    w->screener[0] = find(be, w, 1);
+    w->screener[1] = find(be, w, BNET_SCREEN_BATCH);
+    if (!w->screener[0])
+        return false;
+    w->screen_bytes = (size_t)bnet_screen_bytes(w->info.n_out, w->stride);
+    w->screen = bnet_gpu_take(be, w->screen_bytes, &be->weight_bytes);
+    if (!w->screen)
+        return false;
+    bnet_cu_screen_args a = args_of(w, 1);
+    bnet_cu_launch l = bnet_screen_pack_launch(&a);
+    gpu_dims d = {.grid = {l.grid[0], 1, 1}, .block = {l.block, 1, 1}};
+    bnet_gpu_launch_more(be, w->screener[0], PACK, &d, &a);
+    return gpu_alive(be);
+}
+
+/* A head that the second level of cache holds is read faster than a copy is looked at. */
+void bnet_cuda_head_there(gpu_backend *be, gpu_weight *w)
+{
+    const cuda_driver *d = (const cuda_driver *)be->d;
+    uint64_t left = 0, total = 0, n = bnet_screen_bytes(w->info.n_out, w->stride);
+    int cache = 0;
+    be->d->c->memory(be->d, &left, &total);
+    if (d->cu.device_attribute(&cache, L2_CACHE_SIZE, d->device) != 0)
+        cache = 0;
+    if (w->n_bytes <= (uint64_t)cache || n > left / SHARE || !bnet_cuda_screen_make(be, w))
+        return;
+    bnet_logf(&be->log, BITNET_LOG_DEBUG, be->d->c->name,
+              "a copy of the head in int8, %.1f MB, finds its best rows", (double)n / 1e6);
+}
+
+/* ---- calls ---- */
+
+static uint32_t processors(const gpu_backend *be)
+{
+    return (uint32_t)be->d->gpu.multiprocessors;
+}
+
+const bnet_kernel_record *bnet_cuda_screener(gpu_backend *be, const gpu_weight *w, int n_rows)
+{
+    bnet_cu_screen_args a = args_of(w, n_rows);
+    const bnet_kernel_record *plain = w->screen ? bnet_gpu_pick(be, w, 1) : NULL;
+    bool few = n_rows <= BNET_SCREEN_TOKENS;
+    if (!plain || plain->fn != (bnet_kernel_fn)bnet_cuda_head || n_rows > BNET_SCREEN_BATCH)
+        return NULL;
+    bnet_cu_launch scan = few ? bnet_screen_scan_launch(&a, processors(be))
+                              : bnet_screen_batch_launch(&a, processors(be));
+    bnet_cu_launch rows = bnet_screen_pick_launch(&a);
+    bool fits = BNET_MAX(scan.shared, rows.shared) <= bnet_cuda_shared_max(be);
+    return fits ? w->screener[few ? 0 : 1] : NULL;
+}
+
+static void more(gpu_backend *be, const bnet_kernel_record *k, int symbol, bnet_cu_launch l,
+                 bnet_cu_screen_args *a)
+{
+    gpu_dims d = {.grid = {l.grid[0], l.grid[1], l.grid[2]},
+                  .block = {l.block, 1, 1},
+                  .shared_bytes = l.shared,
+                  .flags = be->caps.cc_major >= 9 ? GPU_OVERLAP : 0};
+    bnet_gpu_launch_more(be, k, symbol, &d, a);
+}
+
+static size_t lists_bytes(const bnet_cu_screen_args *a)
+{
+    return (size_t)a->n_tokens * a->n_slices * BNET_TOPK_MAX * 8;
+}
+
+void bnet_cuda_best(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_ptr x,
+                    int n_rows, gpu_ptr most, gpu_ptr value, gpu_ptr index)
+{
+    bnet_cu_screen_args a = args_of(w, n_rows);
+    a.x = x;
+    a.most = most;
+    a.id = index;
+    a.value = value;
+    bnet_cu_launch scan = bnet_screen_scan_launch(&a, processors(be));
+    bnet_cu_launch rows = bnet_screen_pick_launch(&a);
+    a.lists = bnet_gpu_scratch(be, lists_bytes(&a) + (size_t)a.n_tokens * a.n_groups * 4);
+    a.groups = a.lists + lists_bytes(&a);
+    if (!a.lists)
+        return;
+    more(be, k, n_rows > 4 ? SCAN_8 : SCAN_4, scan, &a);
+    bnet_cuda_run(be, k, 0, &rows, GPU_OVERLAP, &a);
+    more(be, k, BEST, bnet_screen_best_launch(&a), &a);
+}
+
+/* Lists, leaders, bytes and what is known of vectors, one behind the other; false: no memory. */
+static bool take_scratch(gpu_backend *be, bnet_cu_screen_args *a)
+{
+    size_t leaders = (size_t)a->n_tokens * a->n_groups * 8;
+    size_t bytes = (size_t)bnet_screen_batch_bytes(a), inputs = (size_t)a->columns / 2 * 16;
+    a->lists =
+        bnet_gpu_scratch(be, lists_bytes(a) + leaders + 512 + bytes + inputs + a->n_tokens * 4);
+    a->leaders = a->lists + lists_bytes(a);
+    a->bytes = (a->leaders + leaders + 511) / 512 * 512;
+    a->inputs = a->bytes + bytes;
+    a->least = a->inputs + inputs;
+    return a->lists != 0;
+}
+
+void bnet_cuda_best_batch(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                          gpu_ptr x, int n_rows, gpu_ptr most, gpu_ptr value, gpu_ptr index)
+{
+    bnet_cu_screen_args a = args_of(w, n_rows);
+    a.x = x;
+    a.most = most;
+    a.id = index;
+    a.value = value;
+    bnet_cu_launch scan = bnet_screen_batch_launch(&a, processors(be));
+    bnet_cu_launch rows = bnet_screen_pick_launch(&a);
+    if (!take_scratch(be, &a))
+        return;
+    more(be, k, SPLIT, bnet_screen_split_launch(&a), &a);
+    more(be, k, BATCH + (int)(a.columns / 64), scan, &a);
+    more(be, k, FIRST, bnet_screen_first_launch(&a), &a);
+    bnet_cuda_run(be, k, 0, &rows, GPU_OVERLAP, &a);
+    more(be, k, BEST_BATCH, bnet_screen_best_launch(&a), &a);
+}
