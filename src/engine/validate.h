@@ -150,6 +150,7 @@ bitnet_status bnet_validate_plain(validation_run *r, const bnet_kernel_record *k
 /* Kernels of whole passes, alone (validate_alone.c) and in passes of a small model
  * (validate_pass.c): which records these are, all cases of one; all passes, once. */
 bool bnet_case_alone(const bnet_kernel_record *k);
+bool bnet_case_alone_only(const bnet_kernel_record *k); /* no other cases */
 bitnet_status bnet_validate_alone(validation_run *r, const bnet_kernel_record *k);
 bool bnet_case_pass_only(const bnet_kernel_record *k); /* it has no other case */
 bitnet_status bnet_validate_passes(validation_run *r);

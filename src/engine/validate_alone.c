@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum { F16 = BITNET_KV_F16, F32 = BITNET_KV_F32, I8 = BITNET_KV_INT8 };
+enum { F16 = BITNET_KV_F16, F32 = BITNET_KV_F32, I8 = BITNET_KV_INT8, BY_FORMAT = 100 };
 
 /* Ulps: of the case, where the record's hold for another one. Attention over tiles rounds scaled
  * queries and the weights of the softmax to halves, 2^-11 each, but not the weights it divides by;
@@ -38,6 +38,7 @@ static const struct alone_case {
     {"linear_tiles", {64, 300, 512}, 2, CASE_RANDOM, 0, "256 rows", false, false},
     {"linear_tiles", {200, 300, 512}, 3, CASE_RANDOM, 0, "128 tokens", false, false},
     {"linear_tiles", {200, 300, 512}, 4, CASE_RANDOM, 0, "96 tokens", false, false},
+    {"linear_tiles", {64, 300, 1100}, 5, CASE_RANDOM, 0, "64 rows", false, false},
     {"rope_append", {70, 256, 64}, F16, CASE_RANDOM, 0, "f16 cache", false, false},
     {"rope_append", {70, 256, 64}, F32, CASE_RANDOM, 0, "f32 cache", false, false},
     {"rope_append", {70, 256, 64}, I8, CASE_RANDOM, 0, "int8 cache", false, false},
@@ -52,6 +53,7 @@ static const struct alone_case {
     {"prefill", {70, 256, 64}, I8, CASE_RANDOM, 8192, "int8 cache, rotated inside", true, false},
     {"prefill", {130, 512, 128}, F16, CASE_RANDOM, 8192, "f16 cache, neox inside", true, true},
     {"prefill", {70, 256, 64}, I8, CASE_RANDOM, 8192, "int8 cache, neox inside", true, true},
+    {"attention", {140, 512, 128}, BY_FORMAT, CASE_RANDOM, 0, "heads of 128", false, false},
     {"step", {12, 64, 64}, F16, CASE_RANDOM, 0, "fetched", false, false},
     {"step", {500, 64, 64}, I8, CASE_RANDOM, 0, "fetched", false, false},
     {"topk", {1, 40, 0}, 0, CASE_RANDOM, 0, "fewer than are asked for", false, false},
@@ -90,6 +92,11 @@ bool bnet_case_alone(const bnet_kernel_record *k)
     return k->device != BNET_DEV_CPU && bnet_alone_op(k->op) != NULL;
 }
 
+bool bnet_case_alone_only(const bnet_kernel_record *k)
+{
+    return bnet_case_alone(k) && strcmp(k->op, "attention") != 0;
+}
+
 static bitnet_status open_side(kernel_case *c, bnet_backend *be, const bnet_kernel_record *k,
                                const struct alone_case *t, bitnet_error *err)
 {
@@ -101,7 +108,9 @@ static bitnet_status open_side(kernel_case *c, bnet_backend *be, const bnet_kern
                        .variant = t->variant,
                        .other = t->other,
                        .neox = t->neox,
-                       .kv_type = (bitnet_kv_type)(t->variant <= I8 ? t->variant : F16),
+                       .kv_type = t->variant == BY_FORMAT ? bnet_case_kv_type(k->format)
+                                  : t->variant <= I8      ? (bitnet_kv_type)t->variant
+                                                          : BITNET_KV_F16,
                        .head = t->s.k ? (int)t->s.k : CASE_HEAD};
     if (!bnet_alone_op(k->op)->open(c))
         return bnet_no_memory(err, "validation");

@@ -253,6 +253,13 @@ static bool alone_prefill(kernel_case *c)
     return call(c, (bnet_alone){.x = c->buf[3], .y = c->buf[4], .cs = c->other ? c->buf[2] : NULL});
 }
 
+/* Of single tokens: no rotation. */
+static void run_attention(kernel_case *c)
+{
+    bnet_op_kv_append(c->be, &c->step, 0, c->buf[0], c->buf[1]);
+    bnet_op_attention(c->be, &c->step, 0, c->kv_shape.n_heads, c->buf[2], c->buf[3]);
+}
+
 /* ---- the step ---- */
 
 static bool open_step(kernel_case *c)
@@ -466,6 +473,7 @@ static const alone_op ops[] = {
     {"linear_tiles", open_tiles, run_tiles, alone_tiles, compare_result},
     {"rope_append", open_append, run_append, alone_append, compare_cache},
     {"prefill", open_prefill, run_prefill, alone_prefill, compare_result},
+    {"attention", bnet_case_attention, run_attention, NULL, compare_result},
     {"step", open_step, run_step, alone_step, compare_ids},
     {"topk", open_best, run_best, alone_best, compare_best},
     {"best", open_screen, run_screen, alone_screen, compare_best},

@@ -258,7 +258,8 @@ bitnet_status bnet_validate_accuracy(validation_run *r)
             st = bnet_validate_poll(r);
             if (st == BITNET_OK)
                 st = alone ? bnet_validate_alone(r, k) : bnet_validate_plain(r, k);
-            continue;
+            if (st != BITNET_OK || !alone || bnet_case_alone_only(k))
+                continue;
         }
         st = check_shapes(r, k, s, n, CASE_RANDOM);
         for (size_t j = 0; st == BITNET_OK && is_ternary(k) && j < BNET_COUNT(fills); j++)

@@ -7,6 +7,7 @@
 extern "C" {
 __global__ void bnet_w2_tiles_128(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_tiles_256(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_rows(const bnet_cu_gemm_args a);
 __global__ void bnet_norm_tiles(const bnet_cu_norm_args a);
 __global__ void bnet_attn_decode_h128_c1(const bnet_cu_attn_args a);
 __global__ void bnet_attn_batch_h128(const bnet_cu_attn_args a);
@@ -16,7 +17,7 @@ enum { EMBD = 2560, FF = 6912, QKV = 3840, LAYERS = 30, TOKENS = 64 };
 enum { NORMS = 1, GEMMS = 2, ATTENTION = 4, OLD = 8 };
 
 struct shape {
-    uint32_t rows, splits;
+    uint32_t rows, splits; /* 64 rows: all columns in a block */
 };
 
 struct batch {
@@ -27,7 +28,8 @@ struct batch {
     dev<int8_t> act;
     dev<bnet_cu_seq> seqs;
     size_t layer_bytes, kv_layer;
-    shape shapes[4] = {{128, 3}, {128, 3}, {128, 1}, {128, 4}}; /* as launch_tiles.c chooses on an H200 */
+    uint32_t n = TOKENS, skip = 0; /* tokens; kernels left out, by bit: norm and matrix of four, attention */
+    shape shapes[4] = {{64, 1}, {64, 1}, {128, 1}, {128, 4}}; /* as launch_tiles.c chooses on an H200 */
 
     static std::vector<int32_t> shuffled(uint32_t n)
     {
@@ -57,22 +59,27 @@ struct batch {
         }
         seq.put(s), seqs.put(v);
     }
-    void project(uint32_t what, int which, const uint8_t *at, uint32_t n, uint32_t k, float *from, float *to,
+    void project(uint32_t what, int which, const uint8_t *at, uint32_t rows, uint32_t k, float *from, float *to,
                  uint32_t epilogue)
     {
         bnet_cu_act8 q = {act.p, scale.p, sum.p, k, 0};
         bnet_cu_norm_args na = {};
         na.x = from, na.norm = norm.p, na.k = na.ld = k, na.eps = 1e-5f, na.act = q;
-        if (what & NORMS)
-            launch(bnet_norm_tiles, na, bnet_norm_tiles_launch(TOKENS), true);
+        if (what & NORMS && !(skip >> 2 * which & 1))
+            launch(bnet_norm_tiles, na, bnet_norm_tiles_launch(n), true);
         bool paired = epilogue == BNET_CU_RELU2;
+        uint32_t ld = paired ? rows / 2 : rows;
         bnet_cu_gemm_args a = {};
-        a.m.w = at, a.m.n_tiles = n / 16, a.m.n_chunks = k / 128, a.m.n_parts = paired ? 2 : 1;
+        a.m.w = at, a.m.n_tiles = rows / 16, a.m.n_chunks = k / 128, a.m.n_parts = paired ? 2 : 1;
         a.m.paired = paired;
-        a.m.part[0] = {0, paired ? n / 2 : n, 0.001f, paired ? n / 2 : n, to};
+        a.m.part[0] = {0, ld, 0.001f, ld, to};
         a.m.part[1] = a.m.part[0];
-        a.act = q, a.n_tokens = TOKENS, a.epilogue = epilogue, a.splits = shapes[which].splits;
-        if (what & GEMMS)
+        a.act = q, a.n_tokens = n, a.epilogue = epilogue, a.splits = shapes[which].splits;
+        if (!(what & GEMMS) || skip >> (2 * which + 1) & 1)
+            return;
+        if (shapes[which].rows == 64)
+            launch(bnet_w2_rows, a, bnet_w2_rows_launch(&a), true);
+        else
             launch(shapes[which].rows == 128 ? bnet_w2_tiles_128 : bnet_w2_tiles_256, a,
                    bnet_w2_tiles_launch(&a, shapes[which].rows), true, a.splits);
     }
@@ -82,7 +89,9 @@ struct batch {
         a.step = {pos.p, pos.p, seq.p, seqs.p, tables.p};
         a.q = qkv.p, a.k = qkv.p + 2560, a.v = qkv.p + 3200, a.cs = cs.p, a.y = att.p;
         a.ldq = a.ldk = QKV, a.n_heads = 20, a.n_kv_heads = 5, a.head_dim = 128, a.layer = layer;
-        a.part_bytes = 64 * 256, a.n_rot = 128, a.neox = 1, a.n_tokens = TOKENS, a.scale = 0.088f;
+        a.part_bytes = 64 * 256, a.n_rot = 128, a.neox = 1, a.n_tokens = n, a.scale = 0.088f;
+        if (skip >> 8 & 1)
+            return;
         if (what & OLD)
             launch(bnet_attn_decode_h128_c1, a, bnet_attn_decode_h128_launch(&a, 1), true);
         else if (what & ATTENTION)
@@ -115,4 +124,68 @@ SECTION(batch_time)
     row("%.2f / %.2f / %.2f / %.2f / %.2f; attention by clusters of one: all %.2f, alone %.2f",
         b.time(NORMS | GEMMS | ATTENTION), b.time(NORMS | GEMMS), b.time(GEMMS | ATTENTION), b.time(ATTENTION),
         b.time(GEMMS), b.time(NORMS | GEMMS | OLD), b.time(OLD));
+}
+
+/* What a layer costs less without a kernel: more than the kernel alone where it hides nothing of others. */
+SECTION(batch_kernels)
+{
+    static const char *const names[] = {"norm", "qkv", "norm", "o", "norm", "gate, up", "norm", "down", "attention"};
+    batch b(512);
+    std::string line;
+    double all = b.time(NORMS | GEMMS | ATTENTION);
+    for (uint32_t i = 0; i < 9; i++) {
+        char one[60];
+        b.skip = 1u << i;
+        snprintf(one, sizeof one, ", %s %.2f", names[i], all - b.time(NORMS | GEMMS | ATTENTION));
+        line += one;
+    }
+    row("a layer of 64 timelines %.2f us, of it%s", all, line.c_str() + 1);
+}
+
+/* Blocks with all columns of 64 rows, or clusters that divide the columns of 128. */
+SECTION(rows_time)
+{
+    batch b(512);
+    for (b.n = 64; b.n >= 16; b.n /= 2) {
+        double t[4];
+        for (int i = 0; i < 4; i++) {
+            b.shapes[0] = i & 1 ? shape{64, 1} : shape{128, 3}, b.shapes[1] = i & 2 ? shape{64, 1} : shape{128, 3};
+            t[i] = b.time(NORMS | GEMMS | ATTENTION);
+        }
+        row("a layer of %u timelines, us: clusters %.2f, qkv by rows %.2f, o by rows %.2f, both %.2f", b.n, t[0], t[1], t[2], t[3]);
+    }
+}
+
+/* The two ways leave the same floats. */
+SECTION(rows_check)
+{
+    batch b(64);
+    rng r(7);
+    std::vector<uint8_t> w(QKV * 4096 / 4);
+    std::vector<int8_t> q(TOKENS * 4096);
+    std::vector<float> x(TOKENS * QKV);
+    for (auto &v : w)
+        for (int i = 0; i < 4; i++)
+            v = (uint8_t)(v << 2 | r.below(3));
+    for (auto &v : q)
+        v = (int8_t)(r.below(255) - 127);
+    for (auto &v : x)
+        v = r.normal();
+    b.w.put(w), b.act.put(q), b.scale.put(std::vector<float>(TOKENS, 0.013f)), b.sum.put(std::vector<int32_t>(TOKENS, 77));
+    for (uint32_t n : {64u, 33u, 12u})
+        for (uint32_t k : {128u, 640u, 2560u, 4096u})
+            for (int which : {0, 1}) {
+                std::vector<float> got[2];
+                uint32_t rows = which == 0 ? QKV : 1040;
+                b.n = n;
+                for (int i = 0; i < 2; i++) {
+                    b.shapes[which] = i ? shape{64, 1} : shape{128, k > 128 ? 4u : 1u};
+                    b.qkv.put(x);
+                    b.project(GEMMS, which, b.w.p, rows, k, b.att.p, b.qkv.p, which ? BNET_CU_ADD : BNET_CU_STORE);
+                    got[i] = b.qkv.get();
+                }
+                char name[80];
+                snprintf(name, sizeof name, "rows with all columns %ux%u, %u tokens", rows, k, n);
+                verdict(name, got[0] == got[1] && got[0] != x);
+            }
 }

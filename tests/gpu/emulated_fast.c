@@ -238,6 +238,7 @@ TILES(bnet_w2_tiles_128)
 TILES(bnet_w2_tiles_256)
 TILES(bnet_w2_prompt)
 TILES(bnet_w2_prompt_96)
+TILES(bnet_w2_rows)
 
 /* ---- rope, cache, attention: through the reference kernels ---- */
 

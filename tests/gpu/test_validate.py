@@ -18,7 +18,9 @@ UNCOVERED = {}
 FAULTS = {
     "bnet_norm_quantize": ("norm_quantize_gpu", True), "bnet_norm_tiles": ("norm_tiles_gpu", True),
     "bnet_w2_tiles_128": ("i2s_gpu_gemm_tiles", True), "bnet_w2_tiles_256": ("i2s_gpu_gemm_tiles", True),
-    "bnet_w2_prompt": ("i2s_gpu_gemm_tiles", True), "bnet_w2_prompt_96": ("i2s_gpu_gemm_tiles", True), "bnet_rope_append": ("rope_append_gpu", True),
+    "bnet_w2_prompt": ("i2s_gpu_gemm_tiles", True), "bnet_w2_prompt_96": ("i2s_gpu_gemm_tiles", True),
+    "bnet_w2_rows": ("i2s_gpu_gemm_tiles", True), "bnet_attn_batch_h128": ("attention_f16_gpu_decode", True),
+    "bnet_attn_batch_h128_i8": ("attention_i8_gpu_decode", True), "bnet_rope_append": ("rope_append_gpu", True),
     "bnet_rope_append.k": ("rope_append_gpu", True), "bnet_rope_append.neox": ("rope_append_gpu", True),
     "bnet_attn_prefill_f16_128.neox": ("attention_gpu_prefill", True), "bnet_attn_prefill_i8_64.neox": ("attention_gpu_prefill", True),
     "bnet_attn_prefill_f16_64": ("attention_gpu_prefill", True),

@@ -73,8 +73,10 @@ static void one_way(gpu_backend *be, const bnet_alone *a, const cuda_w2_call *c)
                            .n_tokens = c->n_tokens,
                            .epilogue = c->epilogue,
                            .splits = c->m.n_chunks > 1 ? 2 : 1};
-    bnet_cu_launch l = symbol < 2 ? bnet_w2_tiles_launch(&g, symbol == 1 ? 256 : 128)
-                                  : bnet_w2_prompt_launch(&g, symbol == 3 ? 96 : 128);
+    g.splits = symbol == 4 ? 1 : g.splits;
+    bnet_cu_launch l = symbol < 2    ? bnet_w2_tiles_launch(&g, symbol == 1 ? 256 : 128)
+                       : symbol == 4 ? bnet_w2_rows_launch(&g)
+                                     : bnet_w2_prompt_launch(&g, symbol == 3 ? 96 : 128);
     gpu_dims d = {.grid = {l.grid[0], l.grid[1], l.grid[2]},
                   .block = {l.block, 1, 1},
                   .shared_bytes = l.shared,

@@ -10,8 +10,7 @@ extern "C" {
 #endif
 
 /* bnet_attn_batch_h128{,_i8}: as bnet_attn_decode_h128 (f16, int8 cache) for so many timelines that
- * their kv heads fill the device: one block for 8 query heads of a kv head and a token. _i8 is not
- * launched by the host: small values lose digits in it (tests/cuda/README.md). */
+ * their kv heads fill the device: one block for 8 query heads of a kv head and a token. */
 enum { BNET_ATTN_BATCH_THREADS = 128, BNET_ATTN_BATCH_DEPTH = 2, BNET_ATTN_BATCH_DEPTH_I8 = 3 };
 static inline bnet_cu_launch bnet_attn_batch_h128_launch(const bnet_cu_attn_args *a)
 {

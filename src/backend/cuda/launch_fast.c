@@ -211,11 +211,13 @@ bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a)
 static uint32_t cluster_of(const gpu_backend *be, const bnet_cu_attn_args *a)
 {
     uint32_t blocks = a->n_tokens * a->n_kv_heads, c = 8;
-    if (be->caps.cc_major < 9 || a->kv_type != BITNET_KV_F16 || a->head_dim != 128 ||
+    if (be->caps.cc_major < 9 || a->kv_type == BITNET_KV_F32 || a->head_dim != 128 ||
         a->n_heads / a->n_kv_heads > 8)
         return 0;
     while (c > 1 && c * blocks > 2 * (uint32_t)be->d->gpu.multiprocessors)
         c /= 2;
+    if (a->kv_type == BITNET_KV_INT8) /* no kernel of clusters, and the general one computes long */
+        return c <= 4 ? 1 : 0;
     return c;
 }
 

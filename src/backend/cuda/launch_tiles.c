@@ -3,7 +3,8 @@
 #include "backend/cuda/net.h"
 #include "backend/cuda/tiles.h"
 
-enum { CLUSTER_MAX = 5, FIXED = 4, MEETING = 2 }; /* costs in chunks of 128 rows */
+enum { TILES_128, TILES_256, PROMPT_128, PROMPT_96, ROWS }; /* symbols of the row */
+enum { CLUSTER_MAX = 5, FIXED = 4, MEETING = 2 };           /* costs in chunks of 128 rows */
 
 /* What a shape costs: waves of blocks, each as long as its chunks and what every block pays, for
  * meeting by the block met. Where hardly a multiprocessor is left free the next kernel starts late.
@@ -38,6 +39,17 @@ static uint32_t shape_of(const gpu_backend *be, bnet_cu_gemm_args *a)
     return best_rows;
 }
 
+/* Blocks with all columns of their rows, where the device has all of them at once. */
+static bool by_rows(gpu_backend *be, const struct gpu_net *n, const bnet_cu_gemm_args *a)
+{
+    bnet_cu_launch l = bnet_w2_rows_launch(a);
+    uint32_t n_sm = (uint32_t)bnet_persistent_grid(&be->d->gpu, 1);
+    return a->epilogue < BNET_CU_RELU2 && a->m.n_chunks <= BNET_W2_ROWS_CHUNKS &&
+           l.grid[1] * l.grid[2] <= n_sm * 3 / 4 &&
+           l.shared + 2048 <= (uint32_t)be->d->gpu.max_shared_memory_optin &&
+           bnet_gpu_has(be, n->tiles, ROWS);
+}
+
 static void norm(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c)
 {
     bnet_cu_norm_args a = {
@@ -57,8 +69,6 @@ static void run(gpu_backend *be, const struct gpu_net *n, int symbol, const bnet
     bnet_gpu_launch(be, n->tiles, symbol, &d, a);
 }
 
-enum { TILES_128, TILES_256, PROMPT_128, PROMPT_96 }; /* symbols of the row */
-
 bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c)
 {
     bnet_cu_gemm_args a = {
@@ -70,6 +80,12 @@ bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_cal
         return false;
     if (c->x)
         norm(be, n, c);
+    if (few && by_rows(be, n, &a)) {
+        bnet_cu_launch l = bnet_w2_rows_launch(&a);
+        a.splits = 1;
+        run(be, n, ROWS, &l, &a);
+        return true;
+    }
     if (few) {
         bnet_cu_launch l = bnet_w2_tiles_launch(&a, rows);
         run(be, n, rows == 256 ? TILES_256 : TILES_128, &l, &a);

@@ -50,6 +50,28 @@ static inline bnet_cu_launch bnet_w2_tiles_launch(const bnet_cu_gemm_args *a, ui
     return l;
 }
 
+/* bnet_w2_rows: the same for blocks of 64 rows x 32 tokens with all columns, at most
+ * BNET_W2_ROWS_CHUNKS chunks of them, in shared memory at once; splits unused, no gated epilogue.
+ * PDL. */
+enum { BNET_W2_ROWS_TOKENS = 32, BNET_W2_ROWS_TILES = 4, BNET_W2_ROWS_GROUPS = 4 };
+enum { BNET_W2_ROWS_THREADS = 512, BNET_W2_ROWS_CHUNKS = 36, BNET_W2_ROWS_LD = 68 };
+/* Bytes for activations, then for sums. */
+BNET_CU_BOTH uint32_t bnet_w2_rows_room(uint32_t n_chunks)
+{
+    uint32_t acts = n_chunks * BNET_W2_ROWS_TOKENS * 128;
+    uint32_t sums = BNET_W2_ROWS_GROUPS * BNET_W2_ROWS_TOKENS * BNET_W2_ROWS_LD * 4;
+    return acts > sums ? acts : sums;
+}
+static inline bnet_cu_launch bnet_w2_rows_launch(const bnet_cu_gemm_args *a)
+{
+    bnet_cu_launch l = {{1, bnet_cu_div(a->m.n_tiles, BNET_W2_ROWS_TILES),
+                         bnet_cu_div(a->n_tokens, BNET_W2_ROWS_TOKENS)},
+                        BNET_W2_ROWS_THREADS,
+                        1024 + bnet_w2_rows_room(a->m.n_chunks) +
+                            a->m.n_chunks * BNET_W2_ROWS_TILES * BNET_W2_UNIT};
+    return l;
+}
+
 /* bnet_w2_prompt, bnet_w2_prompt_96: the same in tiles of 256 rows x 128 or 96 tokens with the
  * columns passing through a ring; splits 1 to 5. */
 enum { BNET_PROMPT_ROWS = 256, BNET_PROMPT_THREADS = 384, BNET_PROMPT_CHUNKS = 2 };

@@ -171,6 +171,8 @@ static __device__ __forceinline__ void values_f16(uint32_t slot, const uint32_t 
 
 /* ---- int8: codes become halves exactly; a product stays within the 32 dimensions of a scale ---- */
 
+static constexpr float RAISED = 256.0f, LOWERED = 1.0f / 256.0f;
+
 /* Bytes 0 and 1 (or 2 and 3) of codes + 128 as two halves: 1024 + byte, less 1152. */
 static __device__ __forceinline__ uint32_t halves_of(uint32_t codes, uint32_t which)
 {
@@ -202,7 +204,8 @@ static __device__ __forceinline__ void scores_i8(const query16 &q, uint32_t slot
 }
 
 /* w: weights of positions 8n + 2t + i. Element 4n + i of st.o[j / 2][j % 2] is dimension
- * 32 j + 8 t + 4 n + i. */
+ * 32 j + 8 t + 4 n + i, times RAISED: halves of weight times scale keep their digits where values are
+ * small. */
 static __device__ __forceinline__ void values_i8(uint32_t slot, const float w[2][2], float keep,
                                                  state16 &st)
 {
@@ -215,8 +218,10 @@ static __device__ __forceinline__ void values_i8(uint32_t slot, const float w[2]
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         uint32_t v[4], p[4];
-        split_half(w[0][0] * (&scale[0].x)[j], w[0][1] * (&scale[1].x)[j], &p[0], &p[1]);
-        split_half(w[1][0] * (&scale[2].x)[j], w[1][1] * (&scale[3].x)[j], &p[2], &p[3]);
+        split_half(w[0][0] * RAISED * (&scale[0].x)[j], w[0][1] * RAISED * (&scale[1].x)[j], &p[0],
+                   &p[1]);
+        split_half(w[1][0] * RAISED * (&scale[2].x)[j], w[1][1] * RAISED * (&scale[3].x)[j], &p[2],
+                   &p[3]);
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
             uint32_t row = 2 * t + (i & 1) + 8 * (i >> 1), swap = exchange<KV_I8>(row, true);
@@ -247,7 +252,7 @@ static __device__ __forceinline__ void put_state(const state16 &st, uint32_t n_h
         const float *f = &st.o[e / 4][e / 2 % 2][e % 2 * 4];
         if (g < n_heads)
             *(float4 *)(o + g * H16_OLD + 32 * (e / 2) + 8 * t + 4 * (e % 2)) =
-                make_float4(f[0], f[1], f[2], f[3]);
+                make_float4(f[0] * LOWERED, f[1] * LOWERED, f[2] * LOWERED, f[3] * LOWERED);
     }
 }
 

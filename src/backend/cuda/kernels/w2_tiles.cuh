@@ -24,6 +24,17 @@ static __device__ __forceinline__ void bulk_more(uint32_t to, const void *from, 
                  : "memory");
 }
 
+/* A bulk copy of what is read once a step: it leaves the L2 cache first. */
+static __device__ __forceinline__ void bulk_once(uint32_t to, const void *from, uint32_t n, uint32_t bar)
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(n), "r"(bar), "l"(policy)
+                 : "memory");
+}
+
 static __device__ __forceinline__ void arrive(uint32_t bar)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");

@@ -12,18 +12,8 @@
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
 
 enum { TOKENS = BNET_TILE_TOKENS, GROUPS = TOKENS / 8, SLOTS = BNET_W2_TILES_SLOTS };
-enum { FREE = BNET_W2_TILES_CHUNKS + 1, BARRIERS }; /* the first chunks' places are free again */
-
-/* A bulk copy of what is read once a step: it leaves the L2 cache first. */
-static __device__ __forceinline__ void bulk_once(uint32_t to, const void *from, uint32_t n, uint32_t bar)
-{
-    uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-                 " [%0], [%1], %2, [%3], %4;" ::"r"(to),
-                 "l"(from), "r"(n), "r"(bar), "l"(policy)
-                 : "memory");
-}
+/* Barriers behind the chunks': the first ones' places are free again; all sums are here. */
+enum { FREE = BNET_W2_TILES_CHUNKS + 1, MET, BARRIERS };
 
 /* Groups of tokens that a block of SPLITS finishes at most. */
 template <int SPLITS> struct share {
@@ -38,10 +28,12 @@ static __device__ __forceinline__ uint32_t cluster_addr(uint32_t at, uint32_t ra
     return r;
 }
 
-static __device__ __forceinline__ void store_cluster16(uint32_t to, int4 v)
+/* 16 bytes into the shared memory of a block of the cluster, whose barrier counts them. */
+static __device__ __forceinline__ void send_cluster16(uint32_t to, uint32_t bar, int4 v)
 {
-    asm volatile("st.shared::cluster.v4.s32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y),
-                 "r"(v.z), "r"(v.w)
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.s32"
+                 " [%0], {%1,%2,%3,%4}, [%5];" ::"r"(to),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(bar)
                  : "memory");
 }
 
@@ -162,6 +154,12 @@ template <int ROWS> struct work {
         return sums + ((((from * share<SPLITS>::TAKEN + k) * TILES + tile) * 4 + t) * 8 + (g ^ 2 * t)) * 16;
     }
 
+    /* Bytes that a block gets. */
+    __device__ __forceinline__ uint32_t expected() const
+    {
+        return (GROUPS - blockIdx.x + a.splits - 1) / a.splits * a.splits * TILES * 512;
+    }
+
     /* Every group to the block that finishes it. */
     template <int SPLITS> __device__ __forceinline__ void give(uint32_t rank) const
     {
@@ -169,11 +167,15 @@ template <int ROWS> struct work {
         uint32_t at = place<SPLITS>(rank, 0, threadIdx.x / 32, lane % 4, lane / 4);
 #pragma unroll
         for (int owner = 0; owner < SPLITS; owner++) {
-            uint32_t to = SPLITS > 1 ? cluster_addr(at, owner) : at;
+            uint32_t to = cluster_addr(at, owner), bar = cluster_addr(bars + 8 * MET, owner);
 #pragma unroll
-            for (int j = owner; j < GROUPS; j += SPLITS)
-                store_cluster16(to + j / SPLITS * TILES * 512,
-                                make_int4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]));
+            for (int j = owner; j < GROUPS; j += SPLITS) {
+                int4 v = make_int4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]);
+                if (SPLITS > 1)
+                    send_cluster16(to + j / SPLITS * TILES * 512, bar, v);
+                else
+                    store_shared16(at + j * TILES * 512, make_uint4(v.x, v.y, v.z, v.w));
+            }
         }
     }
 
@@ -246,7 +248,7 @@ template <int ROWS> struct work {
                 add[e][i] = adds && token < n_here ? l.y[token * l.ld] : 0.0f;
             }
         if (SPLITS > 1)
-            cluster_wait();
+            barrier_wait(bars + 8 * MET, 0);
         else
             __syncthreads();
 #pragma unroll (ADDS ? EACH : 1)
@@ -277,11 +279,8 @@ template <int ROWS> struct work {
         uint32_t rank = SPLITS > 1 ? blockIdx.x : 0;
         if (SPLITS > 1)
             cluster_wait(); /* all blocks are here */
-        else
-            __syncthreads(); /* the activations' place is free */
+        __syncthreads(); /* scale and sum; the activations' place is free */
         give<SPLITS>(rank);
-        if (SPLITS > 1)
-            cluster_arrive();
         if (a.epilogue >= BNET_CU_RELU2)
             leave<SPLITS, true, false>(rank);
         else if (a.epilogue == BNET_CU_ADD)
@@ -310,6 +309,8 @@ template <int ROWS> static __device__ __forceinline__ void gemm(const bnet_cu_ge
         barrier_init(w.bars + 8 * threadIdx.x, threadIdx.x == FREE ? 2 * ROWS / 32 : 1);
         barrier_init_fence();
     }
+    if (a.splits > 1 && threadIdx.x == MET)
+        expect(w.bars + 8 * MET, w.expected());
     __syncthreads();
     if (a.splits > 1)
         cluster_arrive();

@@ -12,6 +12,16 @@
 
 /* d [64 x N] += a (codes, registers) * b (shared memory) */
 template <int N> struct product;
+template <> struct product<32> {
+    static __device__ __forceinline__ void run(int *d, const uint32_t *a, uint64_t b)
+    {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n32k32.s32.u8.s8 "
+                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
+                     "{%16,%17,%18,%19}, %20, 1;"
+                     : R16(0)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    }
+};
 template <> struct product<64> {
     static __device__ __forceinline__ void run(int *d, const uint32_t *a, uint64_t b)
     {
