@@ -45,7 +45,7 @@ static bool by_rows(gpu_backend *be, const struct gpu_net *n, const bnet_cu_gemm
     bnet_cu_launch l = bnet_w2_rows_launch(a);
     uint32_t n_sm = (uint32_t)bnet_persistent_grid(&be->d->gpu, 1);
     return a->epilogue < BNET_CU_RELU2 && a->m.n_chunks <= BNET_W2_ROWS_CHUNKS &&
-           l.grid[1] * l.grid[2] <= n_sm * 3 / 4 &&
+           l.grid[1] * l.grid[2] <= n_sm &&
            l.shared + 2048 <= (uint32_t)be->d->gpu.max_shared_memory_optin &&
            bnet_gpu_has(be, n->tiles, ROWS);
 }

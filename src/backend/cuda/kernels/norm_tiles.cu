@@ -23,6 +23,16 @@ static __device__ __forceinline__ float4 gather(float4 v, float4 w, float *ss, f
     return p;
 }
 
+/* The `inv` of code_scale; its divisions only where it could be another than that of the largest |x w|. */
+static __device__ __forceinline__ float code_factor(float2 both, bool norm, float n, float eps)
+{
+    float s = norm ? rsqrtf(__fdividef(both.x, n) + eps) : 1.0f, inv;
+    if (both.y * s > 1.01e-5f)
+        return 127.0f / both.y;
+    code_scale(both, norm, n, eps, &inv);
+    return inv;
+}
+
 /* Where columns i .. i + 3 of a token lie. */
 static __device__ __forceinline__ uint32_t *place(const bnet_cu_act8 &act, uint32_t token, uint32_t i)
 {
@@ -64,16 +74,19 @@ KERNEL __launch_bounds__(THREADS) bnet_norm_tiles(const __grid_constant__ bnet_c
         gather(four(x, i, a.k, aligned), w, &ss, &top);
     }
     float2 both = block_sum_top<WARPS>(ss, top, scratch);
-    float inv, scale = code_scale(both, a.norm != nullptr, (float)a.k, a.eps, &inv);
-    int sum = 0;
+    float inv = code_factor(both, a.norm != nullptr, (float)a.k, a.eps);
+    int sum = 0, unused = 0;
 #pragma unroll
     for (int j = 0; j < HELD; j++)
-        if (first + j * STEP < a.act.stride)
-            *place(a.act, blockIdx.x, first + j * STEP) = codes4(&p[j].x, inv, &sum);
+        if (first + j * STEP < a.act.stride) {
+            uint32_t codes = codes4(&p[j].x, inv, &unused);
+            *place(a.act, blockIdx.x, first + j * STEP) = codes;
+            sum = __dp4a((int)codes, 0x01010101, sum);
+        }
     for (uint32_t i = first + HELD * STEP; i < a.act.stride; i += STEP) {
         float4 w = a.norm ? four(a.norm, i, a.k, true) : make_float4(1, 1, 1, 1), none;
-        float unused = 0;
-        none = gather(four(x, i, a.k, aligned), w, &unused, &unused);
+        float nothing = 0;
+        none = gather(four(x, i, a.k, aligned), w, &nothing, &nothing);
         *place(a.act, blockIdx.x, i) = codes4(&none.x, inv, &sum);
     }
     sum = warp_sum(sum);
@@ -85,7 +98,7 @@ KERNEL __launch_bounds__(THREADS) bnet_norm_tiles(const __grid_constant__ bnet_c
 #pragma unroll
         for (int w = 0; w < WARPS; w++)
             total += sums[w];
-        a.act.scale[blockIdx.x] = scale;
+        a.act.scale[blockIdx.x] = code_scale(both, a.norm != nullptr, (float)a.k, a.eps, &inv);
         a.act.sum[blockIdx.x] = total;
     }
 }
