@@ -5,6 +5,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -29,6 +30,13 @@ static inline const char *shared_path(const char *rel, char *buf, size_t cap)
         return buf;
     print_message("no reference data at %s (set BITNET_SHARED)\n", buf);
     return NULL;
+}
+
+/* BITNET_GOLDEN_QUICK=1 is for sanitizers and emulators: the same paths, fewer of the cases. */
+static inline bool test_quick(void)
+{
+    const char *value = getenv("BITNET_GOLDEN_QUICK");
+    return value && *value && strcmp(value, "0") != 0;
 }
 
 /* `make test T=name` runs single tests: TEST_FILTER is the pattern (*, ?) of their names. */

@@ -39,10 +39,8 @@ class Result:
 
 
 def clean_env(extra=None):
-    """The environment without our variables. The search for leaks costs seconds per process where there is a sanitizer:
-    test_leaks.py turns it on, the others do without."""
+    """The environment without our variables."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("BITNET_")}
-    env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
     env.update(extra or {})
     return env
 

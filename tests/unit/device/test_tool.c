@@ -234,7 +234,7 @@ static void *run_many(void *arg)
 
 static void test_BE_14_tools_from_several_threads(void **state)
 {
-    static char names[8][8];
+    static char names[8][16];
     pthread_t threads[8];
     (void)state;
     put_file(dir, "/tool", "#!/bin/sh\nprintf %s \"$1\"\n", 0755);
