@@ -90,9 +90,9 @@ struct model {
         a.n_kv_heads = d.kv_heads, a.part_bytes = 64 * 256, a.n_rot = 128, a.neox = 1;
         a.eps = 1e-5f, a.scale = 1 / sqrtf(128.0f);
         std::vector<uint32_t> p((size_t)n_sm * 8);
-        bnet_decode_plan(&a, resident(), p.data());
+        bnet_decode_plan(&a, resident(), 232448 - 1024, p.data());
         plan.put(p);
-        if (!bnet_decode_fits(&a, 232448) ||
+        if (!bnet_decode_fits(&a, 232448 - 1024) ||
             bnet_decode_exchange_bytes(&a) > exchange.n * 4)
             throw failure("the model does not fit");
     }
@@ -285,9 +285,11 @@ static void check_model(const dims &d, const std::vector<uint32_t> &positions, u
     }
 }
 
-SECTION(decode_tiny) /* for the memory checker */
+SECTION(decode_tiny) /* for the memory and race checkers */
 {
     check_model({128, 128, 1, 1, 1, 2}, {1, 100}, 0);
+    check_model({256, 640, 2, 2, 3, 8}, {5, 130}, BNET_DECODE_NEAR);
+    check_model({256, 640, 2, 2, 3, 8}, {5, 300}, 0);
 }
 
 SECTION(decode_check)
@@ -322,6 +324,74 @@ static void launch_with(const bnet_cu_decode_args &args, bnet_cu_launch l, bool 
     CU(cudaLaunchKernelExC(&c, (const void *)bnet_decode_step, p));
 }
 
+/* Where the time of a layer goes, by the kernel built with BNET_DECODE_TRACE. */
+static void print_trace(model &m, int pos)
+{
+    m.pos.put({pos});
+    m.trace.zero();
+    launch(bnet_decode_step, m.a, m.shape());
+    std::vector<long long> c = m.trace.get();
+    row("clocks of a layer's phases at position %d, mean of all blocks that have them (largest): collected, codes, "
+        "multiplied, all warps, given; built with BNET_DECODE_TRACE",
+        pos);
+    char extra[160];
+    const char *names[] = {"qkv", "o", "gate+up", "down", "attention"};
+    for (int ph : {0, 4, 1, 2, 3}) {
+        std::string line;
+        for (int i = 1; i < 6; i++) {
+            double sum = 0, most = 0, n_blocks = 0;
+            for (int b = 0; b < n_sm; b++) {
+                const long long *t = &c[(size_t)b * 64 + (size_t)ph * 8 + (size_t)i];
+                if (!t[0] || !t[-1])
+                    continue;
+                sum += (double)(t[0] - t[-1]), n_blocks++;
+                most = std::max(most, (double)(t[0] - t[-1]));
+            }
+            char text[40];
+            snprintf(text, sizeof text, " %.0f (%.0f)", n_blocks ? sum / n_blocks : 0, most);
+            line += text;
+        }
+        double part[4] = {}, n_blocks = 0;
+        for (size_t b = 0; b < m.a.blocks; b++) {
+            const long long *t = &c[b * 64 + (size_t)ph * 8];
+            if (!t[6] || !t[7])
+                continue;
+            part[0] += (double)(t[7] - t[2]), part[1] += (double)(t[3] - t[7]);
+            part[2] += (double)(t[6] - t[4]), part[3] += (double)(t[5] - t[6]), n_blocks++;
+        }
+        if (n_blocks)
+            snprintf(extra, sizeof extra, "; products %.0f %.0f, given %.0f %.0f", part[0] / n_blocks,
+                     part[1] / n_blocks, part[2] / n_blocks, part[3] / n_blocks);
+        row("  %s:%s%s", names[ph], line.c_str(), n_blocks ? extra : "");
+    }
+    /* when blocks of all multiprocessors pass a mark, by the time they share */
+    auto when = [&](size_t b, int ph, int i) {
+        const long long *t = &c[b * 64];
+        double rate = (double)(t[63] - t[61]) / (double)(t[62] - t[60]);
+        return (double)t[61] + (double)(t[ph * 8 + i] - t[60]) * rate;
+    };
+    double begin = INFINITY;
+    for (size_t b = 0; b < m.a.blocks; b++)
+        if (c[b * 64])
+            begin = std::min(begin, when(b, 0, 0));
+    row("ns since the first block began the layer, of the first, mean and last block at a mark");
+    for (int ph : {0, 4, 1, 2, 3}) {
+        std::string line;
+        for (int i = 0; i < 6; i++) {
+            double first = INFINITY, sum = 0, last = 0, n_blocks = 0;
+            for (size_t b = 0; b < m.a.blocks; b++)
+                if (c[b * 64 + (size_t)ph * 8 + (size_t)i]) {
+                    double t = when(b, ph, i) - begin;
+                    first = std::min(first, t), last = std::max(last, t), sum += t, n_blocks++;
+                }
+            char text[60];
+            snprintf(text, sizeof text, "  %.0f %.0f %.0f", first, sum / n_blocks, last);
+            line += n_blocks ? text : "";
+        }
+        row("  %s:%s", names[ph], line.c_str());
+    }
+}
+
 SECTION(decode_time)
 {
     rng g(77);
@@ -337,11 +407,11 @@ SECTION(decode_time)
     row("decode step in one kernel, 2B-4T shape, us: plain, early, cooperative, both; both + f16 head; %u blocks in "
         "clusters of %d",
         m.a.blocks, BNET_DECODE_CLUSTER);
-    for (uint32_t near : {0u, 1024u})
+    for (uint32_t near : {0u, 512u})
         for (uint32_t p : {127u, 255u, 511u}) {
             m.pos.put({(int32_t)p});
             m.a.near = near;
-            row("pos %u, %s: %.1f", p, p < near ? "attention apart" : "all do all",
+            row("pos %u, %s: %.1f", p, p < near ? "one block attends to a kv head" : "a cluster",
                 time_graph(4, [&](int) { launch_with(m.a, m.shape(), true, true); }));
         }
     m.a.near = BNET_DECODE_NEAR;
@@ -365,37 +435,7 @@ SECTION(decode_time)
         }
         row("pos %u:%s", p, line.c_str());
     }
-    m.pos.put({127});
     m.a.trace = m.trace.p;
-    m.trace.zero();
-    launch(bnet_decode_step, m.a, m.shape());
-    std::vector<long long> c = m.trace.get();
-    row("clocks of a layer's phases, mean of all blocks that have them (largest): collected, codes, "
-        "multiplied, all warps, given; built with BNET_DECODE_TRACE");
-    const char *names[] = {"qkv", "o", "gate+up", "down", "attention"};
-    for (int ph : {0, 4, 1, 2, 3}) {
-        std::string line;
-        for (int i = 1; i < 6; i++) {
-            double sum = 0, most = 0, n_blocks = 0;
-            for (int b = 0; b < n_sm; b++) {
-                const long long *t = &c[(size_t)b * 64 + (size_t)ph * 8 + (size_t)i];
-                if (!t[0] || !t[-1])
-                    continue;
-                sum += (double)(t[0] - t[-1]), n_blocks++;
-                most = std::max(most, (double)(t[0] - t[-1]));
-            }
-            char text[40];
-            snprintf(text, sizeof text, " %.0f (%.0f)", n_blocks ? sum / n_blocks : 0, most);
-            line += text;
-        }
-        row("  %s:%s", names[ph], line.c_str());
-    }
-    for (int b : {0, 1, 100, (int)m.a.blocks - 1}) {
-        std::string line;
-        for (int ph : {0, 4, 1, 2, 3})
-            for (int i = 0; i < 6; i++)
-                if (c[(size_t)b * 64 + (size_t)ph * 8 + (size_t)i])
-                    line += " " + std::to_string(c[(size_t)b * 64 + (size_t)ph * 8 + (size_t)i] - c[(size_t)b * 64]);
-        row("  block %d:%s", b, line.c_str());
-    }
+    for (int p : {127, 4095})
+        print_trace(m, p);
 }

@@ -481,9 +481,8 @@ static void check_plan(const bnet_cu_decode_args *a)
     extern uint64_t bnet_emulated_grid;
     if (bnet_emulated_grid != a->blocks || a->blocks % BNET_DECODE_CLUSTER)
         abort();
-    check_division(a, a->plan + 4 * (uint64_t)a->blocks, a->blocks);
-    if (a->matrix_blocks)
-        check_division(a, a->plan, a->matrix_blocks);
+    for (uint64_t i = 0; i < 2; i++)
+        check_division(a, a->plan + 4 * i * a->blocks, a->matrix_blocks[i]);
     const uint8_t *bytes = (const uint8_t *)a->exchange;
     for (uint64_t i = 0; i < bnet_decode_exchange_bytes(a); i++)
         if (bytes[i] != BNET_DECODE_NONE)

@@ -89,10 +89,9 @@ void bnet_cuda_decode_prepare(gpu_backend *be, struct gpu_net *n)
     if (plan && layers) {
         for (uint32_t i = 0; i < d->args.n_layers; i++)
             fill_layer(&n->layers[i], &layers[i]);
-        bnet_decode_plan(&d->args, n_blocks, plan);
-        d->usable =
-            bnet_decode_fits(&d->args, (uint32_t)g->max_shared_memory_optin - RESERVED_SHARED) &&
-            bring(be, d, layers, plan, n_blocks);
+        uint32_t most = (uint32_t)g->max_shared_memory_optin - RESERVED_SHARED;
+        bnet_decode_plan(&d->args, n_blocks, most, plan);
+        d->usable = bnet_decode_fits(&d->args, most) && bring(be, d, layers, plan, n_blocks);
     }
     bnet_free(plan);
     bnet_free(layers);

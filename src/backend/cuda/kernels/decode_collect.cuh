@@ -15,7 +15,8 @@ static __device__ __forceinline__ void expect_input(const context &c, uint32_t m
     const task &t = c.b->tasks[matrix];
     expect(shared_addr(&c.b->tops[matrix]), t.chunks * 4);
     expect(shared_addr(&c.b->in[matrix]), t.n);
-    expect(shared_addr(&c.b->late[matrix]), t.chunks * 8);
+    expect(shared_addr(&c.b->squares[matrix]), t.chunks * 4);
+    expect(shared_addr(&c.b->late[matrix]), t.chunks * 4);
 }
 
 static __device__ __forceinline__ float approximate(float x)
@@ -47,120 +48,131 @@ static __device__ __forceinline__ float top_of(const context &c, uint32_t matrix
     return __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(v)));
 }
 
-/* A warp's chunks of the input for all blocks of the cluster. Lane i has the elements whose codes
- * are word i of a chunk, in the order in which products take them. */
+/* Pairs of bit planes of a chunk. Lane 8 s + i has the four codes of byte 4 .. of the s-th 32 that
+ * are the i-th word of products; afterwards lane 8 p + i has bits 2 p, 2 p + 1 of all four such
+ * words, as bits 2 s, 2 s + 1 of their bytes: where a unit has the codes of these elements. */
+static __device__ __forceinline__ uint32_t plane_pairs(uint32_t q)
+{
+    uint32_t x = __shfl_xor_sync(0xffffffffu, q, 16);
+    q = threadIdx.x & 16 ? (q & 0xf0f0f0f0u) | (x >> 4 & 0x0f0f0f0fu)
+                         : (q & 0x0f0f0f0fu) | (x << 4 & 0xf0f0f0f0u);
+    x = __shfl_xor_sync(0xffffffffu, q, 8);
+    return threadIdx.x & 8 ? (q & 0xccccccccu) | (x >> 2 & 0x33333333u)
+                           : (q & 0x33333333u) | (x << 2 & 0xccccccccu);
+}
+
+/* A warp's chunk of the input for all blocks of the cluster: four elements of a lane. */
 struct collector {
     const float *in;
-    uint32_t first, chunks, lane;
-    float4 v[SEEN], w[SEEN];
+    float4 v, w;
 
-    /* the last one again where there are no more */
-    __device__ __forceinline__ uint32_t at(uint32_t j) const
+    /* Until all is there. */
+    __device__ __forceinline__ void ask()
     {
-        uint32_t chunk = first + j * WARPS * CLUSTER;
-        return (chunk < chunks ? chunk : first) * 128 + (lane % 8 * 4 + lane / 8) * 4;
-    }
-    __device__ __forceinline__ bool has(uint32_t j) const
-    {
-        return first + j * WARPS * CLUSTER < chunks;
-    }
-    __device__ __forceinline__ void ask(bool check)
-    {
-        uint32_t most, asked = 0;
+        uint32_t asked = 0;
 #pragma unroll 1
-        do {
-            most = 0;
-#pragma unroll
-            for (uint32_t j = 0; j < SEEN; j++)
-                v[j] = peek4(in + at(j));
-#pragma unroll
-            for (uint32_t j = 0; j < SEEN; j++)
-                most = max(most, most4(v[j]));
+        while (true) {
+            v = peek4(in);
+            if (!__any_sync(0xffffffffu, most4(v) == 0xffffffffu))
+                return;
             ask_again(&asked);
-        } while (check && __any_sync(0xffffffffu, most == 0xffffffffu));
+        }
+    }
+    /* Times the norm's weights. */
+    __device__ __forceinline__ void weigh()
+    {
+        v = make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w);
+    }
+    __device__ __forceinline__ uint32_t top() const
+    {
+        float m = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+        return __reduce_max_sync(0xffffffffu, __float_as_uint(m));
+    }
+    __device__ __forceinline__ uint32_t codes(float inv) const
+    {
+        uint32_t a = __float_as_uint(fmaf(v.x, inv, 12582912.0f));
+        uint32_t b = __float_as_uint(fmaf(v.y, inv, 12582912.0f));
+        uint32_t c = __float_as_uint(fmaf(v.z, inv, 12582912.0f));
+        uint32_t d = __float_as_uint(fmaf(v.w, inv, 12582912.0f));
+        return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
     }
 };
+
+/* A word of every lane to all blocks of the cluster: a lane sends four words to some of them. to,
+ * bar: where they go in block lane / 8, and in every fourth further one. */
+static __device__ __forceinline__ void send_chunk(uint32_t word, const uint32_t *to,
+                                                  const uint32_t *bar)
+{
+    uint32_t from = threadIdx.x % 8 * 4;
+    uint4 w;
+    w.x = __shfl_sync(0xffffffffu, word, from);
+    w.y = __shfl_sync(0xffffffffu, word, from + 1);
+    w.z = __shfl_sync(0xffffffffu, word, from + 2);
+    w.w = __shfl_sync(0xffffffffu, word, from + 3);
+#pragma unroll
+    for (uint32_t i = 0; i < CLUSTER / 4; i++)
+        send4(to[i], w, bar[i]);
+}
 
 /* check: elements may be NONE. */
 static __device__ __forceinline__ void collect(const context &c, uint32_t matrix, const float *in,
                                                bool check)
 {
+    static_assert(CHUNKS <= WARPS * CLUSTER && CLUSTER % 4 == 0, "a warp has one chunk at most");
     const task &t = c.b->tasks[matrix];
-    const float *norm = c.layers()[c.layer].norm[matrix];
-    collector k = {in, cluster_rank() + threadIdx.x / 32 * CLUSTER, t.chunks, threadIdx.x % 32, {},
-                   {}};
-    if (k.first >= k.chunks)
+    uint32_t lane = threadIdx.x % 32, chunk = cluster_rank() + threadIdx.x / 32 * CLUSTER;
+    if (chunk >= t.chunks)
         return;
-    uint32_t place = matrix & 1, r = min(k.lane, CLUSTER - 1);
-    uint32_t top_at = there(shared_addr(&c.b->top[place][k.first]), r);
-    uint32_t tops = there(shared_addr(&c.b->tops[matrix]), r),
-             late = there(shared_addr(&c.b->late[matrix]), r);
-    uint32_t ss_at = there(shared_addr(&c.b->ss[place][k.first]), r);
-    uint32_t sum_at = there(shared_addr(&c.b->sum[place][k.first]), r);
-    uint32_t to[CLUSTER], bar[CLUSTER];
+    const float *norm = c.layers()[c.layer].norm[matrix];
+    uint32_t place = matrix & 1, r = min(lane, CLUSTER - 1), to[CLUSTER / 4], bar[CLUSTER / 4];
+    uint32_t top_at = there(shared_addr(&c.b->top[place][chunk]), r);
+    uint32_t tops = there(shared_addr(&c.b->tops[matrix]), r);
+    uint32_t ss_at = there(shared_addr(&c.b->ss[place][chunk]), r);
+    uint32_t squares = there(shared_addr(&c.b->squares[matrix]), r);
+    uint32_t sum_at = there(shared_addr(&c.b->sum[place][chunk]), r);
+    uint32_t late = there(shared_addr(&c.b->late[matrix]), r);
 #pragma unroll
-    for (uint32_t i = 0; i < CLUSTER; i++) {
-        to[i] = there(shared_addr(c.weights + t.codes) + k.first * 128 + k.lane * 4, i);
-        bar[i] = there(shared_addr(&c.b->in[matrix]), i);
+    for (uint32_t i = 0; i < CLUSTER / 4; i++) {
+        to[i] =
+            there(shared_addr(c.weights + t.codes) + chunk * 128 + lane % 8 * 16, lane / 8 + 4 * i);
+        bar[i] = there(shared_addr(&c.b->in[matrix]), lane / 8 + 4 * i);
     }
-#pragma unroll
-    for (uint32_t j = 0; j < SEEN; j++)
-        k.w[j] = norm ? __ldg((const float4 *)(norm + k.at(j))) : make_float4(1, 1, 1, 1);
-    k.ask(check);
-    float ss[SEEN];
-#pragma unroll
-    for (uint32_t j = 0; j < SEEN; j++) {
-        float4 v = k.v[j], w = k.w[j];
-        ss[j] = fmaf(v.x, v.x, fmaf(v.y, v.y, fmaf(v.z, v.z, v.w * v.w)));
-        v = k.v[j] = make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w);
-        float top = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
-        uint32_t most = __reduce_max_sync(0xffffffffu, __float_as_uint(top));
-        if (k.lane < CLUSTER && k.has(j))
-            send(top_at + j * WARPS * CLUSTER * 4, most, tops);
-    }
+    uint32_t at = chunk * 128 + lane / 8 * 32 + lane % 2 * 16 + lane / 2 % 4 * 4;
+    collector k = {in + at, {}, make_float4(1, 1, 1, 1)};
+    if (norm)
+        k.w = __ldg((const float4 *)(norm + at));
+    if (check)
+        k.ask();
+    else
+        k.v = peek4(k.in);
+    float4 v = k.v;
+    k.weigh();
+    uint32_t most = k.top();
+    if (lane < CLUSTER)
+        send(top_at, most, tops);
     c.mark(matrix, 1);
-#pragma unroll
-    for (uint32_t j = 0; j < SEEN; j++) {
-        ss[j] = warp_sum(ss[j]);
-        if (k.lane < CLUSTER && k.has(j))
-            send(ss_at + j * WARPS * CLUSTER * 4, __float_as_uint(ss[j]), late);
-    }
-    float inv = inverse(top_of(c, matrix));
-#pragma unroll
-    for (uint32_t j = 0; j < SEEN; j++) {
-        float4 v = k.v[j];
-        uint32_t q0 = __float_as_uint(fmaf(v.x, inv, 12582912.0f));
-        uint32_t q1 = __float_as_uint(fmaf(v.y, inv, 12582912.0f));
-        uint32_t q2 = __float_as_uint(fmaf(v.z, inv, 12582912.0f));
-        uint32_t q3 = __float_as_uint(fmaf(v.w, inv, 12582912.0f));
-        uint32_t q = __byte_perm(__byte_perm(q0, q1, 0x0040), __byte_perm(q2, q3, 0x0040), 0x5410);
-        if (k.has(j)) {
-#pragma unroll
-            for (uint32_t i = 0; i < CLUSTER; i++)
-                send(to[i] + j * WARPS * CLUSTER * 128, q, bar[i]);
-            int sum = __reduce_add_sync(0xffffffffu, __dp4a((int)q, 0x01010101, 0));
-            if (k.lane < CLUSTER)
-                send(sum_at + j * WARPS * CLUSTER * 4, (uint32_t)sum, late);
-        }
-    }
+    float ss = warp_sum(fmaf(v.x, v.x, fmaf(v.y, v.y, fmaf(v.z, v.z, v.w * v.w))));
+    if (lane < CLUSTER)
+        send(ss_at, __float_as_uint(ss), squares);
+    uint32_t q = k.codes(inverse(top_of(c, matrix)));
+    send_chunk(plane_pairs(q), to, bar);
+    int sum = __reduce_add_sync(0xffffffffu, __dp4a((int)q, 0x01010101, 0));
+    if (lane < CLUSTER)
+        send(sum_at, (uint32_t)sum, late);
 }
 
-/* One warp: scale and sum of the input's codes. */
+/* One warp: the scale of the input's codes, known before these are there. */
 static __device__ __forceinline__ void find_scale(const context &c, uint32_t matrix)
 {
     const task &t = c.b->tasks[matrix];
     uint32_t lane = threadIdx.x % 32;
     float s = 1.0f, ss = 0, top = top_of(c, matrix);
-    int sum = 0;
-    await(shared_addr(&c.b->late[matrix]), c.layer & 1);
+    await(shared_addr(&c.b->squares[matrix]), c.layer & 1);
 #pragma unroll
     for (uint32_t i = 0; i < CHUNKS; i += 32)
-        if (i + lane < t.chunks) {
+        if (i + lane < t.chunks)
             ss += c.b->ss[matrix & 1][i + lane];
-            sum += __float_as_int(c.b->sum[matrix & 1][i + lane]);
-        }
     ss = warp_sum(ss);
-    sum = __reduce_add_sync(0xffffffffu, sum);
     if (c.layers()[c.layer].norm[matrix]) {
         float v = fmaf(ss, approximate((float)t.n), c.a.eps);
         asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(s) : "f"(v));
@@ -168,10 +180,23 @@ static __device__ __forceinline__ void find_scale(const context &c, uint32_t mat
     }
     const float r = 1.0f / 127.0f;
     float most = top * s, q = most * r; /* most / 127 rounded as a division */
-    if (lane == 0) {
+    if (lane == 0)
         c.b->x_scale = fmaf(fmaf(-q, 127.0f, most), r, q);
+}
+
+/* One warp: the sum of the input's codes. */
+static __device__ __forceinline__ void find_sum(const context &c, uint32_t matrix)
+{
+    uint32_t lane = threadIdx.x % 32, chunks = c.b->tasks[matrix].chunks;
+    int sum = 0;
+    await(shared_addr(&c.b->late[matrix]), c.layer & 1);
+#pragma unroll
+    for (uint32_t i = 0; i < CHUNKS; i += 32)
+        if (i + lane < chunks)
+            sum += __float_as_int(c.b->sum[matrix & 1][i + lane]);
+    sum = __reduce_add_sync(0xffffffffu, sum);
+    if (lane == 0)
         c.b->x_sum = sum;
-    }
 }
 
 #endif

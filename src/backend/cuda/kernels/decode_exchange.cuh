@@ -11,60 +11,59 @@
 
 #if BNET_SM90 || !defined(__CUDA_ARCH__)
 
-enum { THREADS = BNET_DECODE_THREADS, WARPS = THREADS / 32, GROUP = 4, STATES = WARPS + 1 };
+enum { THREADS = BNET_DECODE_THREADS, WARPS = THREADS / 32, GROUP = 4 };
 enum { CLUSTER = BNET_DECODE_CLUSTER, CHUNKS = BNET_DECODE_CHUNKS };
+enum { QKV, OUT, GATE_UP, DOWN };                        /* matrices */
+enum { AT_X, AT_MID_X, AT_QKV, AT_ATT, AT_MID, AT_END }; /* parts of the exchange */
+enum { NONE = -1 };
+enum { HELD = 10, SPLIT = 8 }; /* units of a warp in registers; parts of a tile's columns at most */
+enum { FETCHER = THREADS - 64 }; /* the thread that asks for weights */
 enum {
-    SEEN = (CHUNKS / WARPS + CLUSTER - 1) / CLUSTER
-};                                /* chunks a warp collects for its cluster */
-enum { QKV, OUT, GATE_UP, DOWN }; /* matrices */
-enum { AT_X, AT_MID_X, AT_QKV, AT_ATT, AT_MID, AT_STATES }; /* parts of the exchange */
-enum { STATE = BNET_DECODE_STATE, NONE = -1 };
-enum { QH = 132 }; /* words of a head's split queries, no bank twice */
+    QH = 80,
+    PS = BNET_DECODE_ROWS / 2 + 16
+}; /* words of a column of queries, of weights: no bank twice */
 
 /* What a block does with a matrix. */
 struct task {
     uint32_t n, chunks, in, out;          /* columns; units of a tile; floats of the exchange */
     uint32_t rows, first, bytes, from;    /* published rows; of all; of weights; where they begin */
     uint32_t weights, codes, tiles, part; /* in shared memory: both; part: of the exchange */
-    uint32_t active, pad[3];              /* some block of the cluster has rows */
+    uint32_t active, split, pad[2];       /* some block of the cluster has rows; warps of a tile */
 };
 
-/* What a warp multiplies: offsets of its units, of those beyond whole rounds of chunks and of the
- * codes for these; the first tile that it takes of them | << 16: how many tiles further is the
- * next. */
+/* What a warp multiplies: offsets of its units and of their codes, how many, at most by any warp.
+ */
 struct span {
-    uint32_t own, extra, codes, tiles;
+    uint32_t units, codes, n, most;
 };
 
-/* A block's part in attention. */
+/* A block's part in attention: which positions, the newest among them. */
 struct share {
-    uint32_t head, split, n_splits, begin, end, pos;
-    uint32_t att, states; /* where this thread's results go; floats of the exchange */
-    bool attends, real;   /* real: not padding, the cache may be written */
+    uint32_t head, split, splits, begin, rows, newest, pos;
+    uint32_t att;       /* where the head's results go; floats of the exchange */
+    bool attends, real; /* real: not padding, the cache may be written */
 };
 
 struct block_state {
     /* of the input's chunks, in the places of matrices in turn: largest |x w|, sums of squares and
      * of codes */
     alignas(16) float top[2][CHUNKS], ss[2][CHUNKS], sum[2][CHUNKS];
-    alignas(16) float q[GROUP * H16_QLD];
-    alignas(16) uint32_t qh[GROUP * QH]; /* [head][j][t]: A operands of two products */
+    alignas(16) uint32_t qh[2 * GROUP * QH]; /* queries: high halves of heads, then low ones */
     alignas(16) task tasks[4];
     alignas(16) span spans[4][WARPS];
-    unsigned long long full[4], tops[4], in[4],
-        late[4];   /* weights, largest, codes, sums are there */
+    /* weights, largest values, squares, codes, sums are there */
+    unsigned long long full[4], tops[4], squares[4], in[4], late[4];
     float x_scale; /* of the input's codes */
     int x_sum;
-    alignas(16) float cs[H16_DIM], k[H16_DIM], v[H16_DIM];
-    float m[STATES][GROUP], l[STATES][GROUP];
+    alignas(16) float cs[H16_DIM];
+    alignas(16) __half newest_row[2][H16_DIM]; /* the newest key and value */
     share part;
-    const uint8_t *keys[WARPS]; /* of a warp's first positions in layer 0 */
-    uint8_t
-        *newest; /* the key of the newest position in layer 0; its value lies part_bytes further */
+    uint8_t *kv, *newest; /* the cache; the newest position's key in layer 0 */
+    const int32_t *table;
     uint64_t layer_bytes;
-    uint32_t turn, step; /* step: floats of a layer's exchange */
-    const uint32_t *plan;
-    bool apart; /* some blocks attend and do nothing else */
+    uint32_t turn, step;            /* step: floats of a layer's exchange */
+    uint32_t plans[2][CLUSTER * 4]; /* both, of the blocks of the cluster */
+    bool near;                      /* which plan */
 };
 
 static_assert(sizeof(block_state) <= BNET_DECODE_STATIC_BYTES, "bnet_decode_fits");
@@ -75,15 +74,15 @@ struct context {
     uint8_t *weights;
     uint32_t layer, turn; /* turn: of the exchange */
 
-    /* shared memory behind the weights: codes of the input of q + k + v or gate + up, of o or down;
-     * a copy of the layers; sums of the warps [WARPS][rows] or outputs of attention's states
-     * [STATES] [GROUP][H16_OLD] */
+    /* shared memory behind the weights of blocks that multiply: codes of the input of q + k + v or
+     * gate + up, of o or down, some that are read and not used; a copy of the layers; sums of the
+     * warps [WARPS][16] */
     __device__ __forceinline__ const bnet_cu_layer *layers() const
     {
-        return (const bnet_cu_layer *)(weights + a.most + a.n_embd + max(a.n_ff, a.n_embd));
+        return (const bnet_cu_layer *)(weights + a.most + a.n_embd + max(a.n_ff, a.n_embd) +
+                                       BNET_DECODE_UNUSED);
     }
-    __device__ __forceinline__ float *o() const { return (float *)(layers() + a.n_layers); }
-    __device__ __forceinline__ int *parts() const { return (int *)o(); }
+    __device__ __forceinline__ int *parts() const { return (int *)(layers() + a.n_layers); }
     /* the exchange of this layer (0) or of some later one */
     __device__ __forceinline__ float *exchange(uint32_t later) const
     {
@@ -97,6 +96,22 @@ struct context {
 #endif
     }
 };
+
+#ifdef BNET_DECODE_TRACE
+/* This multiprocessor's clock beside the time of all of them, at one of its steps. */
+static __device__ __forceinline__ void set_clock(const context &c, uint32_t at)
+{
+    if (!c.a.trace || threadIdx.x)
+        return;
+    unsigned long long t, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    do
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while (now == t);
+    c.a.trace[blockIdx.x * BNET_DECODE_TRACE_LD + at] = clock64();
+    c.a.trace[blockIdx.x * BNET_DECODE_TRACE_LD + at + 1] = (long long)now;
+}
+#endif
 
 /* ---- between clusters ---- */
 
@@ -129,16 +144,27 @@ static __device__ __forceinline__ uint32_t most4(float4 v)
                max(__float_as_uint(v.z), __float_as_uint(v.w)));
 }
 
-/* A launch whose blocks are not all resident would wait for ever: better a trap. */
+/* Waits are short: 4096 requests are many times the longest. Where a tool makes them long, seldom
+ * asking leaves the others time; a launch whose blocks are not all resident would wait for ever:
+ * better a trap. */
 static __device__ __forceinline__ void ask_again(uint32_t *rounds)
 {
-    if (++*rounds > 8000000)
+    if (++*rounds <= 4096)
+        return;
+    __nanosleep(20000);
+    if (*rounds > 4000000)
         __trap();
 }
 
 static __device__ __forceinline__ void publish(float *p, float v)
 {
     asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
+}
+
+static __device__ __forceinline__ void publish2(float *p, float2 v)
+{
+    asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1,%2};" ::"l"(p), "f"(v.x), "f"(v.y)
+                 : "memory");
 }
 
 static __device__ __forceinline__ void publish4(float *p, float4 v)
@@ -188,11 +214,26 @@ static __device__ __forceinline__ void send(uint32_t to, uint32_t v, uint32_t ba
         : "memory");
 }
 
+/* Four words. */
+static __device__ __forceinline__ void send4(uint32_t to, uint4 v, uint32_t bar)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], "
+                 "{%1,%2,%3,%4}, [%5];" ::"r"(to),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(bar)
+                 : "memory");
+}
+
 /* The barrier's next phase ends with this many bytes. */
 static __device__ __forceinline__ void expect(uint32_t bar, uint32_t n)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(n)
                  : "memory");
+}
+
+/* What was written or read here comes before bulk copies that come behind a barrier. */
+static __device__ __forceinline__ void async_fence()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* As barrier_wait, with an end. */

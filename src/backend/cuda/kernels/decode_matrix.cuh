@@ -8,194 +8,187 @@
 
 #if BNET_SM90 || !defined(__CUDA_ARCH__)
 
-/* One thread: this block's rows of a matrix of a layer on their way. */
-static __device__ __forceinline__ void fetch(const context &c, uint32_t layer, uint32_t matrix)
-{
-    const task &t = c.b->tasks[matrix];
-    if (t.bytes && layer < c.a.n_layers)
-        bulk_load(shared_addr(c.weights + t.weights), c.layers()[layer].w[matrix] + t.from, t.bytes,
-                  shared_addr(&c.b->full[matrix]));
-}
-
-/* One thread: what may come when a matrix has been used. q + k + v and o share their place. */
-static __device__ __forceinline__ void fetch_next(const context &c, uint32_t matrix)
-{
-    if (matrix >= GATE_UP)
-        fetch(c, c.layer + 1, matrix);
-    else if (matrix == QKV && c.b->tasks[OUT].bytes)
-        fetch(c, c.layer, OUT);
-    else
-        fetch(c, c.layer + 1, c.b->tasks[QKV].bytes ? QKV : OUT);
-}
-
-struct operand {
-    uint4 lo, hi; /* B operands of a unit's four products */
+/* Rows of a matrix on their way. Weights that come in while others exchange a vector delay it, so
+ * they come when nobody does: half of gate + up during the products of q + k + v, o and the other
+ * half during attention, down during the products of gate + up, the next q + k + v during those of
+ * down. */
+struct cargo {
+    const uint8_t *from;
+    uint32_t to, n, all, bar; /* n: bytes, 0: none; all: to expect before */
 };
 
-static __device__ __forceinline__ operand operand_at(const uint8_t *codes)
-{
-    const uint4 *p = (const uint4 *)(codes + threadIdx.x % 4 * 32);
-    operand x = {p[0], p[1]};
-    return x;
-}
-
-static __device__ __forceinline__ void unit(uint4 v, const operand &x, int acc[4][4])
-{
-    const uint32_t b[8] = {x.lo.x, x.lo.y, x.lo.z, x.lo.w, x.hi.x, x.hi.y, x.hi.z, x.hi.w};
-#pragma unroll
-    for (int s = 0; s < 4; s++) {
-        uint32_t mask = 0x03030303u << 2 * s;
-        uint32_t r[4] = {v.x & mask, v.y & mask, v.z & mask, v.w & mask};
-        mma_u8s8(acc[s], r, b[2 * s], b[2 * s + 1]);
-    }
-}
-
-/* A row's sum times 64, of both rows of a lane. */
-static __device__ __forceinline__ int sum64(const int acc[4][4], int i)
-{
-    return ((acc[0][i] * 4 + acc[1][i]) * 4 + acc[2][i]) * 4 + acc[3][i];
-}
-
-/* All tiles of the block times chunks warp, warp + WARPS, ... (N of them) and, in some tiles, one
- * of the few that are left, dealt out so that all schedulers have the same to do. The first units
- * are in registers before the input is there. */
-template <int N> static __device__ __forceinline__ void multiply(const context &c, uint32_t matrix)
+/* Part i of n of this block's rows of a matrix of a layer. */
+static __device__ __forceinline__ cargo cargo_of(const context &c, uint32_t layer, uint32_t matrix,
+                                                 uint32_t i, uint32_t n)
 {
     const task &t = c.b->tasks[matrix];
-    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, quad = lane % 4;
-    uint4 s = *(const uint4 *)&c.b->spans[matrix][warp];
-    uint32_t tile_bytes = t.chunks * BNET_W2_UNIT, tiles = t.tiles, next = s.w & 0xffff;
-    const uint8_t *w = c.weights + s.x + lane * 16, *we = c.weights + s.y + lane * 16;
-    const uint8_t *codes = c.weights + t.codes + warp * 128;
-    int *to = c.parts() + warp * c.a.tiles * 16 + lane / 4 + 8 * quad, *to_extra = to + 16 * next;
-    uint4 v[N ? N : 1], e = make_uint4(0, 0, 0, 0);
-    operand x[N ? N : 1];
-    await(shared_addr(&c.b->full[matrix]), c.layer & 1);
-#pragma unroll
-    for (int j = 0; j < N; j++)
-        v[j] = *(const uint4 *)(w + j * WARPS * BNET_W2_UNIT);
-    if (next < tiles)
-        e = *(const uint4 *)we;
-    await(shared_addr(&c.b->in[matrix]), c.layer & 1);
-    c.mark(matrix, 2);
-#pragma unroll
-    for (int j = 0; j < N; j++)
-        x[j] = operand_at(codes + j * WARPS * 128);
-    operand xe = operand_at(c.weights + s.z);
-    if (warp == WARPS - 1)
-        find_scale(c, matrix);
-#pragma unroll 1
-    for (uint32_t tile = 0; tile < tiles; tile++, to += 16) {
-        int acc[4][4] = {};
-        w += tile_bytes;
-#pragma unroll
-        for (int j = 0; j < N; j++) {
-            uint4 now = v[j];
-            if (tile + 1 < tiles)
-                v[j] = *(const uint4 *)(w + j * WARPS * BNET_W2_UNIT);
-            unit(now, x[j], acc);
-        }
-        if (quad < 2)
-            *to = quad ? sum64(acc, 2) : sum64(acc, 0);
+    uint32_t half = t.tiles / 2 * t.chunks * BNET_W2_UNIT, at = i ? half : 0;
+    cargo g = {nullptr, 0, 0, 0, 0};
+    if (t.bytes && layer < c.a.n_layers) {
+        g.n = n == 1 ? t.bytes : i ? t.bytes - half : half;
+        g.all = i ? 0 : t.bytes;
+        g.from = c.layers()[layer].w[matrix] + t.from + at;
+        g.to = shared_addr(c.weights + t.weights + at);
+        g.bar = shared_addr(&c.b->full[matrix]);
     }
-#pragma unroll 1
-    while (next < tiles) {
-        int acc[4][4] = {};
-        uint4 now = e;
-        next += s.w >> 16;
-        we += (s.w >> 16) * tile_bytes;
-        if (next < tiles)
-            e = *(const uint4 *)we;
-        unit(now, xe, acc);
-        if (quad < 2)
-            *to_extra += quad ? sum64(acc, 2) : sum64(acc, 0);
-        to_extra += (s.w >> 16) * 16;
-    }
+    return g;
 }
 
-/* The same where the numbers of chunks and tiles are known: all units in registers before the input
- * is there, no loop, no bound. A warp takes at most E of the units that are left. */
-template <int N, int T, int E>
-static __device__ __forceinline__ void multiply_known(const context &c, uint32_t matrix)
+static __device__ __forceinline__ void fetch(const cargo &g)
 {
-    const task &t = c.b->tasks[matrix];
-    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, quad = lane % 4;
-    uint4 s = *(const uint4 *)&c.b->spans[matrix][warp];
-    uint32_t tile_bytes = t.chunks * BNET_W2_UNIT, next = s.w & 0xffff, step = s.w >> 16;
-    const uint8_t *w = c.weights + s.x + lane * 16, *we = c.weights + s.y + lane * 16;
-    const uint8_t *codes = c.weights + t.codes + warp * 128;
-    int *to = c.parts() + warp * c.a.tiles * 16 + lane / 4 + 8 * quad;
-    uint4 v[T][N], e[E];
-    operand x[N];
-    await(shared_addr(&c.b->full[matrix]), c.layer & 1);
-#pragma unroll
-    for (int i = 0; i < T; i++)
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            v[i][j] = *(const uint4 *)(w + i * tile_bytes + j * WARPS * BNET_W2_UNIT);
-#pragma unroll
-    for (int i = 0; i < E; i++)
-        if (next + i * step < T)
-            e[i] = *(const uint4 *)(we + i * step * tile_bytes);
-    await(shared_addr(&c.b->in[matrix]), c.layer & 1);
-    c.mark(matrix, 2);
-#pragma unroll
-    for (int j = 0; j < N; j++)
-        x[j] = operand_at(codes + j * WARPS * 128);
-    operand xe = operand_at(c.weights + s.z);
-    if (warp == WARPS - 1)
-        find_scale(c, matrix);
-#pragma unroll
-    for (int i = 0; i < T; i++) {
-        int acc[4][4] = {};
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            unit(v[i][j], x[j], acc);
-        int high = sum64(acc, 0), low = sum64(acc, 2);
-        if (quad < 2)
-            to[16 * i] = quad ? low : high;
-    }
-    to += 16 * next;
-#pragma unroll
-    for (int i = 0; i < E; i++)
-        if (next + i * step < T) {
-            int acc[4][4] = {};
-            unit(e[i], xe, acc);
-            int high = sum64(acc, 0), low = sum64(acc, 2);
-            if (quad < 2)
-                to[16 * i * step] += quad ? low : high;
-        }
+    if (g.all)
+        expect(g.bar, g.all);
+    if (g.n)
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     " [%0], [%1], %2, [%3];" ::"r"(g.to),
+                     "l"(g.from), "r"(g.n), "r"(g.bar)
+                     : "memory");
 }
 
-/* All tiles of the block times the input. KNOWN: there are registers for all units. */
-template <bool KNOWN>
-static __device__ __forceinline__ void multiply_all(const context &c, uint32_t matrix)
+/* What comes during the products of a matrix. */
+static __device__ __forceinline__ cargo cargo_during(const context &c, uint32_t matrix)
 {
-    uint32_t own = c.b->tasks[matrix].chunks / WARPS, tiles = c.b->tasks[matrix].tiles;
-    uint32_t step = c.b->spans[matrix][0].tiles >> 16;
-    bool few = KNOWN && step >= 4;
-    if (own == 1 && few && tiles == 7)
-        multiply_known<1, 7, 2>(c, matrix);
-    else if (own == 1 && few && tiles == 2)
-        multiply_known<1, 2, 1>(c, matrix);
-    else if (KNOWN && own == 3 && step >= 2 && tiles == 2)
-        multiply_known<3, 2, 1>(c, matrix);
-    else if (own == 1 && few && tiles == 8)
-        multiply_known<1, 8, 2>(c, matrix);
-    else if (own == 1 && few && tiles == 6)
-        multiply_known<1, 6, 2>(c, matrix);
-    else if (own == 1 && few && tiles == 3)
-        multiply_known<1, 3, 1>(c, matrix);
-    else if (own == 0)
-        multiply<0>(c, matrix);
-    else if (own == 1)
-        multiply<1>(c, matrix);
-    else if (own == 2)
-        multiply<2>(c, matrix);
-    else if (own == 3)
-        multiply<3>(c, matrix);
-    else
-        multiply<4>(c, matrix);
+    cargo none = {nullptr, 0, 0, 0, 0};
+    return matrix == QKV       ? cargo_of(c, c.layer, GATE_UP, 0, 2)
+           : matrix == GATE_UP ? cargo_of(c, c.layer, DOWN, 0, 1)
+           : matrix == DOWN    ? cargo_of(c, c.layer + 1, QKV, 0, 1)
+                               : none;
+}
+
+/* C[16][8] += how many bits k are one in both A[16][256] and B[256][8]: single bits of a unit's
+ * words as they lie in memory against the bit planes of codes, see w2_one.cuh */
+static __device__ __forceinline__ void mma_planes(int *c, uint4 a, uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+/* A unit times a chunk. Lanes of even columns have a plane in the even bits of x, those of odd ones
+ * in the odd bits: the first product counts low bits of codes for the former, high bits for the
+ * latter, the second the others. */
+static __device__ __forceinline__ void unit(uint4 v, uint2 x, uint32_t mask, uint32_t turn,
+                                            int same[4], int other[4])
+{
+    x.x &= mask;
+    x.y &= mask;
+    mma_planes(same, v, x.x, x.y);
+    mma_planes(other, v, __funnelshift_l(x.x, x.x, turn), __funnelshift_l(x.y, x.y, turn));
+}
+
+/* The sums of a tile's rows over the columns of the products, planes weighed: row g in lanes of
+ * even t, g + 8 in those of odd t. */
+static __device__ __forceinline__ int planes_sum(const int same[4], const int other[4])
+{
+    uint32_t t = threadIdx.x % 4;
+    int even = 1 << 2 * t, odd = t == 3 ? -128 : 2 << 2 * t;
+    int low = (same[0] + 2 * other[0]) * even + (other[1] + 2 * same[1]) * odd;
+    int high = (same[2] + 2 * other[2]) * even + (other[3] + 2 * same[3]) * odd;
+    int sum = t & 1 ? high : low;
+    sum += __shfl_xor_sync(0xffffffffu, t & 1 ? low : high, 1);
+    return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+}
+
+/* A warp's units and the codes they meet. */
+struct units {
+    const uint8_t *w, *codes;
+    uint32_t n, mask, turn;
+    uint4 v[HELD];
+    int same[2][4], other[2][4];
+
+    /* Those from FROM on below TO: none where the warp has no more. */
+    template <int FROM, int TO> __device__ __forceinline__ void load()
+    {
+#pragma unroll
+        for (int i = FROM; i < TO; i++) {
+            v[i] = make_uint4(0, 0, 0, 0);
+            if (i < (int)n)
+                v[i] = *(const uint4 *)(w + i * BNET_W2_UNIT);
+        }
+    }
+    /* MORE: those HELD further take their places. */
+    template <int FROM, int TO, bool MORE> __device__ __forceinline__ void multiply()
+    {
+#pragma unroll
+        for (int i = FROM; i < TO; i++) {
+            unit(v[i], *(const uint2 *)(codes + i * 128), mask, turn, same[i & 1], other[i & 1]);
+            if (MORE) {
+                v[i] = make_uint4(0, 0, 0, 0);
+                if (i + HELD < (int)n)
+                    v[i] = *(const uint4 *)(w + (i + HELD) * BNET_W2_UNIT);
+            }
+        }
+    }
+    __device__ __forceinline__ void load_all(uint32_t most)
+    {
+        load<0, 3>();
+        if (most > 3) {
+            load<3, 7>();
+            if (most > 7)
+                load<7, HELD>();
+        }
+    }
+    __device__ __forceinline__ void multiply_all(uint32_t most)
+    {
+        multiply<0, 3, false>();
+        if (most > 3) {
+            multiply<3, 7, false>();
+            if (most > 7)
+                multiply<7, HELD, false>();
+        }
+    }
+    __device__ __forceinline__ void next()
+    {
+        w += HELD * BNET_W2_UNIT;
+        codes += HELD * 128;
+        n = n > HELD ? n - HELD : 0;
+    }
+};
+
+/* A warp: its part of the columns of one tile times the input. Its first units are in registers
+ * before the input is there. */
+static __device__ __forceinline__ void multiply(const context &c, uint32_t matrix)
+{
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, odd = lane / 4 & 1;
+    uint4 s = *(const uint4 *)&c.b->spans[matrix][warp];
+    uint32_t most = __shfl_sync(0xffffffffu, s.w, 0); /* of all warps */
+    units u = {c.weights + s.x + lane * 16,
+               c.weights + s.y + lane / 8 * 32 + lane % 4 * 8,
+               s.z,
+               0x55555555u << odd,
+               odd ? 31u : 1u,
+               {},
+               {},
+               {}};
+    cargo g;
+    if (threadIdx.x == FETCHER)
+        g = cargo_during(c, matrix);
+    await(shared_addr(&c.b->full[matrix]), c.layer & 1);
+    u.load_all(most);
+    if (warp == WARPS - 1)
+        find_scale(c, matrix);
+    await(shared_addr(&c.b->in[matrix]), c.layer & 1);
+    c.mark(matrix, 2);
+    if (threadIdx.x == FETCHER)
+        fetch(g);
+    if (warp == WARPS - 1)
+        find_sum(c, matrix);
+#pragma unroll 1
+    for (; most > HELD; most -= HELD) {
+        u.multiply<0, HELD, true>();
+        u.next();
+    }
+    u.multiply_all(most);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u.same[0][i] += u.same[1][i];
+        u.other[0][i] += u.other[1][i];
+    }
+    c.mark(matrix, 7);
+    int sum = planes_sum(u.same[0], u.other[0]);
+    if (lane % 4 < 2)
+        c.parts()[warp * 16 + lane / 4 + lane % 4 * 8] = sum;
 }
 
 /* What a thread needs to publish its row, known before the input is there. */
@@ -203,7 +196,7 @@ struct row {
     float *to;
     const int *sums;
     float scale, scale_up;
-    uint32_t step;
+    uint32_t split;
 };
 
 static __device__ __forceinline__ row row_of(const context &c, uint32_t matrix)
@@ -212,34 +205,37 @@ static __device__ __forceinline__ row row_of(const context &c, uint32_t matrix)
     const float *scale = c.layers()[c.layer].scale;
     uint32_t i = threadIdx.x, head = (t.first + i) / H16_DIM, q = c.a.n_heads, k = c.a.n_kv_heads;
     uint32_t part = matrix == QKV ? (head >= q) + (head >= q + k) : matrix == DOWN ? 6 : matrix + 2;
+    uint32_t tile = matrix == GATE_UP ? i / 8 : i / 16;
     row r;
     r.to = c.exchange(0) + t.out + i;
-    r.sums = c.parts() + (matrix == GATE_UP ? (i & ~7u) + i : i); /* i / 8 * 16 + i % 8 */
+    r.sums = c.parts() + tile * t.split * 16 + (matrix == GATE_UP ? i % 8 : i % 16);
     r.scale = scale[part];
     r.scale_up = scale[5];
-    r.step = c.a.tiles * 16;
+    r.split = t.split;
     return r;
 }
 
 /* The sum of a row over the warps' parts, less what its codes have too much. */
-static __device__ __forceinline__ float row_sum(const int *p, uint32_t step, int too_much)
+static __device__ __forceinline__ float row_sum(const int *p, uint32_t split, int too_much)
 {
-    int sum[4] = {0, 0, 0, 0};
+    int sum[2] = {-too_much, 0};
 #pragma unroll
-    for (int w = 0; w < WARPS; w++)
-        sum[w % 4] += p[w * step];
-    return (float)((((sum[0] + sum[1]) + (sum[2] + sum[3])) >> 6) - too_much);
+    for (uint32_t w = 0; w < SPLIT; w++)
+        if (w < split)
+            sum[w % 2] += p[16 * w];
+    return (float)(sum[0] + sum[1]);
 }
 
 /* A thread publishes one row. rest: the residual of its row. */
 static __device__ __forceinline__ void give(const context &c, uint32_t matrix, const row &r,
                                             float &rest)
 {
-    float x_scale = c.b->x_scale, v = row_sum(r.sums, r.step, c.b->x_sum);
+    float x_scale = c.b->x_scale, v = row_sum(r.sums, r.split, c.b->x_sum);
+    c.mark(matrix, 6);
     v = __fmul_rn(v, __fmul_rn(x_scale, r.scale));
     if (matrix == GATE_UP) {
         float up =
-            __fmul_rn(row_sum(r.sums + 8, r.step, c.b->x_sum), __fmul_rn(x_scale, r.scale_up));
+            __fmul_rn(row_sum(r.sums + 8, r.split, c.b->x_sum), __fmul_rn(x_scale, r.scale_up));
         v = c.a.silu ? silu_gate(v, up) : relu2_gate(v, up);
     } else if (matrix != QKV)
         v = rest = __fadd_rn(rest, v);
@@ -249,7 +245,6 @@ static __device__ __forceinline__ void give(const context &c, uint32_t matrix, c
 }
 
 /* One matrix: the input collected, multiplied with this block's rows, those published. */
-template <bool KNOWN>
 static __device__ __forceinline__ void run_matrix(const context &c, uint32_t matrix, float &rest)
 {
     const task &t = c.b->tasks[matrix];
@@ -260,17 +255,16 @@ static __device__ __forceinline__ void run_matrix(const context &c, uint32_t mat
         r = row_of(c, matrix);
     collect(c, matrix, first ? c.a.x : c.exchange(matrix == QKV ? 3 : 0) + t.in, !first);
     if (t.rows) {
-        multiply_all<KNOWN>(c, matrix);
+        multiply(c, matrix);
         c.mark(matrix, 3);
         __syncthreads();
         c.mark(matrix, 4);
         if (has)
             give(c, matrix, r, rest);
         c.mark(matrix, 5);
-        if (threadIdx.x == THREADS - 1)
-            fetch_next(c, matrix);
     } else if (threadIdx.x == THREADS - 1) {
         await(shared_addr(&c.b->tops[matrix]), c.layer & 1);
+        await(shared_addr(&c.b->squares[matrix]), c.layer & 1);
         await(shared_addr(&c.b->in[matrix]), c.layer & 1);
         await(shared_addr(&c.b->late[matrix]), c.layer & 1);
     }
@@ -280,13 +274,6 @@ static __device__ __forceinline__ void run_matrix(const context &c, uint32_t mat
      * these rows are a part; this barrier, off the way, says so to a race checker. */
     if (t.rows)
         __syncthreads();
-}
-
-/* Where attention lies between: nothing of one has a register during the other. */
-static __device__ __noinline__ float run_matrix_alone(const context c, uint32_t matrix, float rest)
-{
-    run_matrix<false>(c, matrix, rest);
-    return rest;
 }
 
 #endif

@@ -12,57 +12,57 @@
  *
  * What counts here is the number of instructions between input and output, since 16 warps wait for
  * the slowest: everything that can be known is computed once at the beginning, and one loop runs
- * through all phases. Where the context is short, a few blocks attend and do nothing else, one per
- * kv head; where it is long, many blocks do both and the first of a kv head puts their states
- * together. */
+ * through all phases. Weights come when no vector is on its way. Some blocks attend and do nothing
+ * else, one per kv head; where the context is long a cluster per kv head. */
 #include "decode_attention.cuh"
 #include "decode_matrix.cuh"
 
 #if BNET_SM90 || !defined(__CUDA_ARCH__)
 
 /* What this block published in the layer before the last is NONE again. */
-static __device__ __forceinline__ void clear(const context &c, const share &s)
+static __device__ __forceinline__ void clear(const context &c)
 {
-    const float f = __int_as_float(NONE);
     uint32_t i = threadIdx.x;
-    bool any = s.attends;
+    bool any = false;
 #pragma unroll 1
     for (int m = 0; m < 4; m++)
         if (i < c.b->tasks[m].rows) {
-            publish(c.exchange(2) + c.b->tasks[m].out + i, f);
+            publish(c.exchange(2) + c.b->tasks[m].out + i, __int_as_float(NONE));
             any = true;
         }
-    if (s.attends && s.split == 0 && i < c.a.n_heads / c.a.n_kv_heads * H16_DIM)
-        publish(c.exchange(2) + s.att + i, f);
-    if (s.attends && s.split != 0) {
-        publish(c.exchange(2) + s.states + s.split * STATE + i, f);
-        if (i < STATE - THREADS)
-            publish(c.exchange(2) + s.states + s.split * STATE + THREADS + i, f);
-    }
     if (any)
         settle(c);
 }
 
-/* States that the launch before left and nobody of this one would clear: of more splits. */
-static __device__ __forceinline__ void clear_states(const context &c, uint32_t n_splits)
+static __device__ __forceinline__ uint32_t tiles_of(const context &c, uint32_t rank, uint32_t m)
 {
-    uint32_t before = *(volatile const uint32_t *)(c.a.epoch + 1);
-#pragma unroll 1
-    for (uint32_t p = blockIdx.x; p < c.a.n_kv_heads * BNET_DECODE_SPLITS; p += gridDim.x)
-        if (p % BNET_DECODE_SPLITS >= n_splits && p % BNET_DECODE_SPLITS < before)
-#pragma unroll 1
-            for (uint32_t i = threadIdx.x; i < 4 * STATE; i += THREADS)
-                publish(c.a.exchange + i / STATE * c.b->step +
-                            bnet_decode_part_at(&c.a, AT_STATES) + p * STATE + i % STATE,
-                        __int_as_float(NONE));
+    return c.b->plans[c.b->near ? 0 : 1][rank * 4 + m];
 }
 
+static __device__ __forceinline__ uint32_t tile_bytes(const context &c, uint32_t m)
+{
+    return (m == DOWN ? c.a.n_ff : c.a.n_embd) / BNET_W2_CHUNK * BNET_W2_UNIT;
+}
+
+/* Where a matrix' rows lie in shared memory: q + k + v and o in one place. */
+static __device__ __forceinline__ uint32_t weights_at(const context &c, uint32_t m)
+{
+    uint32_t rank = cluster_rank(), at = 0;
+    if (m >= GATE_UP)
+        at = max(tiles_of(c, rank, QKV) & 0xffff, tiles_of(c, rank, OUT) & 0xffff) *
+             tile_bytes(c, QKV);
+    if (m == DOWN)
+        at += (tiles_of(c, rank, GATE_UP) & 0xffff) * tile_bytes(c, GATE_UP);
+    return at;
+}
+
+/* One thread: what this block does with a matrix. */
 static __device__ __forceinline__ void plan_task(const context &c, uint32_t m)
 {
     block_state *b = c.b;
     task &t = b->tasks[m];
-    const uint32_t *plan = b->plan + blockIdx.x * 4;
-    uint32_t p = plan[m], first = p >> 16, count = p & 0xffff, per = m == GATE_UP ? 8 : 16;
+    uint32_t p = tiles_of(c, cluster_rank(), m), first = p >> 16, count = p & 0xffff;
+    uint32_t per = m == GATE_UP ? 8 : 16;
     t.n = m == DOWN ? c.a.n_ff : c.a.n_embd;
     t.chunks = t.n / BNET_W2_CHUNK;
     t.in = bnet_decode_part_at(&c.a, m == QKV    ? AT_X
@@ -77,91 +77,107 @@ static __device__ __forceinline__ void plan_task(const context &c, uint32_t m)
     t.rows = count * per;
     t.first = first * per;
     t.out = t.part + t.first;
-    t.bytes = count * t.chunks * BNET_W2_UNIT;
-    t.from = first * t.chunks * BNET_W2_UNIT;
+    t.bytes = count * tile_bytes(c, m);
+    t.from = first * tile_bytes(c, m);
+    t.weights = weights_at(c, m);
     t.codes = c.a.most + (m & 1 ? c.a.n_embd : 0);
+    /* the last warp has the scale to find, if there are others enough */
+    t.split =
+        count == 0 ? 1 : min((uint32_t)SPLIT, max(1u, (count < 8 ? WARPS - 1 : WARPS) / count));
     t.active = 0;
     for (uint32_t r = 0; r < CLUSTER; r++)
-        t.active |= b->plan[(blockIdx.x / CLUSTER * CLUSTER + r) * 4 + m] & 0xffff;
+        t.active |= tiles_of(c, r, m) & 0xffff;
+}
+
+/* One thread: barriers of a matrix; its first weights on their way; its input may come. */
+static __device__ __forceinline__ void arm(const context &c, uint32_t m)
+{
+    block_state *b = c.b;
     barrier_init(shared_addr(&b->full[m]), 1);
     barrier_init(shared_addr(&b->tops[m]), 1);
+    barrier_init(shared_addr(&b->squares[m]), 1);
     barrier_init(shared_addr(&b->in[m]), 1);
     barrier_init(shared_addr(&b->late[m]), 1);
-}
-
-/* One thread: tasks, their places, the first weights on their way, barriers that inputs end. */
-static __device__ __forceinline__ void plan_block(const context &c)
-{
-    task *t = c.b->tasks;
-#pragma unroll 1
-    for (uint32_t m = 0; m < 4; m++)
-        plan_task(c, m);
-    t[QKV].weights = t[OUT].weights = 0;
-    t[GATE_UP].weights = max(t[QKV].bytes, t[OUT].bytes);
-    t[DOWN].weights = t[GATE_UP].weights + t[GATE_UP].bytes;
     barrier_init_fence();
-#pragma unroll 1
-    for (uint32_t m = 0; m < 4; m++) {
-        if (m != OUT || !t[QKV].bytes)
-            fetch(c, 0, m);
-        if (t[m].active)
-            expect_input(c, m);
-    }
+    if (m == QKV)
+        fetch(cargo_of(c, 0, m, 0, 1));
+    if (b->tasks[m].active)
+        expect_input(c, m);
+    if (m == 0 && b->part.attends)
+        expect(shared_addr(&b->in[0]), GIVERS * RECORD * 4);
 }
 
-/* A thread: what a warp multiplies of a matrix. */
+/* A thread: what a warp multiplies of a matrix: a part of the columns of one tile. */
 static __device__ __forceinline__ span span_of(const context &c, uint32_t matrix, uint32_t warp)
 {
     const task &t = c.b->tasks[matrix];
-    uint32_t whole = t.chunks / WARPS * WARPS, extra = t.chunks - whole,
-             step = extra ? WARPS / extra : 1;
-    uint32_t chunk = whole + (extra ? warp % extra : 0), tile = extra ? warp / extra : t.tiles;
-    tile = tile < step ? tile : t.tiles;
-    span s = {t.weights + warp * BNET_W2_UNIT, t.weights + (tile * t.chunks + chunk) * BNET_W2_UNIT,
-              t.codes + (extra ? chunk : 0) * 128, tile | step << 16};
+    span s = {0, t.codes, 0, (t.chunks + t.split - 1) / t.split};
+    if (warp >= t.tiles * t.split)
+        return s;
+    uint32_t tile = warp / t.split, part = warp % t.split;
+    uint32_t first = part * t.chunks / t.split, end = (part + 1) * t.chunks / t.split;
+    s.units = t.weights + (tile * t.chunks + first) * BNET_W2_UNIT;
+    s.codes = t.codes + first * 128;
+    s.n = end - first;
     return s;
 }
 
-/* Where positions lie is the same in all layers. */
-static __device__ __forceinline__ void locate(const context &c, const share &s)
+/* What the kernel before does not change: layers and plans into shared memory; this block's part of
+ * the first matrix and the first norms into L2. */
+static __device__ __forceinline__ void prepare_early(const context &c)
 {
+    uint32_t words = c.a.n_layers * sizeof(bnet_cu_layer) / 4, i = threadIdx.x;
+    uint32_t first = blockIdx.x / CLUSTER * CLUSTER * 4;
+#pragma unroll 1
+    for (uint32_t k = i; k < words; k += THREADS)
+        ((uint32_t *)c.layers())[k] = ((const uint32_t *)c.a.layers)[k];
+    if (i < 2 * CLUSTER * 4)
+        c.b->plans[i / (CLUSTER * 4)][i % (CLUSTER * 4)] =
+            c.a.plan[i / (CLUSTER * 4) * gridDim.x * 4 + first + i % (CLUSTER * 4)];
+    __syncthreads();
+    uint32_t p = c.b->plans[0][cluster_rank() * 4 + QKV], m = blockIdx.x;
+    if (i == 0 && p & 0xffff)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+                         c.layers()[0].w[QKV] + (p >> 16) * tile_bytes(c, QKV)),
+                     "r"((p & 0xffff) * tile_bytes(c, QKV))
+                     : "memory");
+    if (m < 4 && c.layers()[0].norm[m] && i * 32 < (m == DOWN ? c.a.n_ff : c.a.n_embd))
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(c.layers()[0].norm[m] + i * 32));
+}
+
+/* Threads share what there is to be read of the step. */
+static __device__ __forceinline__ void read_step(const context &c)
+{
+    block_state *b = c.b;
     uint32_t i = threadIdx.x;
-    if (!s.attends || i > WARPS)
-        return;
-    kv_view kv = view_of(c, s, 0);
-    uint32_t p = i == WARPS ? s.pos : s.begin + 16 * i;
-    uint8_t *at =
-        p < s.end || i == WARPS ? kv.part(p / KV_POS, 0) + p % KV_POS * (H16_DIM * 2) : nullptr;
-    if (i == WARPS)
-        c.b->newest = at;
-    else
-        c.b->keys[i] = at;
+    int at = c.a.step.pos[0];
+    if (i == 0) {
+        b->near = (uint32_t)max(at, 0) < min(c.a.near, (uint32_t)ROWS);
+        b->part = share_of(c.a, at, b->near);
+        b->step = bnet_decode_part_at(&c.a, AT_END);
+    } else if (i == 32) {
+        const bnet_cu_seq &q = c.a.step.seqs[c.a.step.seq[0]];
+        b->layer_bytes = q.layer_bytes;
+        b->kv = (uint8_t *)q.kv;
+        b->table = c.a.step.tables + q.table;
+    } else if (i == 64)
+        b->turn = *(volatile const uint32_t *)c.a.epoch;
+    if (i < c.a.n_rot)
+        b->cs[i] = c.a.angles[(size_t)max(at, 0) * c.a.n_rot + i];
 }
 
 static __device__ __forceinline__ void prepare(const context &c)
 {
     block_state *b = c.b;
-    uint32_t words = c.a.n_layers * sizeof(bnet_cu_layer) / 4, i = threadIdx.x;
-#pragma unroll 1
-    for (uint32_t k = i; k < words; k += THREADS)
-        ((uint32_t *)c.layers())[k] = ((const uint32_t *)c.a.layers)[k];
+    uint32_t i = threadIdx.x;
+    prepare_early(c);
     pdl_wait();
-    int at = c.a.step.pos[0], pos = max(at, 0);
-    if (i == 0) {
-        b->apart = c.a.matrix_blocks && (uint32_t)pos < c.a.near;
-        b->plan = c.a.plan + (b->apart ? 0 : gridDim.x * 4);
-        b->turn = *(volatile const uint32_t *)c.a.epoch;
-        b->step = bnet_decode_part_at(&c.a, 6);
-        b->part = share_of(c.a, at, b->apart);
-        b->layer_bytes = c.a.step.seqs[c.a.step.seq[0]].layer_bytes;
-    }
-    if (i < c.a.n_rot)
-        b->cs[i] = c.a.angles[(size_t)pos * c.a.n_rot + i];
+    read_step(c);
     __syncthreads();
-    if (i == THREADS - 1)
-        plan_block(c);
-    clear_states(c, b->part.n_splits);
-    locate(c, b->part);
+    if (i % 32 == 0 && i < 4 * 32) {
+        plan_task(c, i / 32);
+        arm(c, i / 32);
+    }
     __syncthreads();
     if (i < 4 * WARPS)
         b->spans[i / WARPS][i % WARPS] = span_of(c, i / WARPS, i % WARPS);
@@ -181,53 +197,36 @@ static __device__ __forceinline__ void warm_norms(const context &c)
     }
 }
 
-/* APART: others attend. */
-template <bool APART>
-static __device__ __forceinline__ void run_layer(context &c, const share &s, float &rest)
+static __device__ __forceinline__ void run_layer(context &c, float &rest)
 {
-    bool attends = !APART && s.attends, early = attends || c.b->tasks[QKV].rows;
+    bool early = c.b->tasks[QKV].rows, asks = threadIdx.x == FETCHER;
 #pragma unroll 1
     for (uint32_t matrix = 0; matrix < 4; matrix++) {
         if (matrix == OUT) {
-            if (attends)
-                attend_between(c, s);
             if (early)
-                clear(c, s);
+                clear(c);
+            if (asks) {
+                fetch(cargo_of(c, c.layer, OUT, 0, 1));
+                fetch(cargo_of(c, c.layer, GATE_UP, 1, 2));
+            }
         }
-        if (!c.b->tasks[matrix].active)
-            continue;
-        if (APART)
-            run_matrix<true>(c, matrix, rest);
-        else
-            rest = run_matrix_alone(c, matrix, rest);
+        if (asks && !c.b->tasks[matrix].rows)
+            fetch(cargo_during(c, matrix));
+        if (c.b->tasks[matrix].active)
+            run_matrix(c, matrix, rest);
     }
     if (!early)
-        clear(c, s);
+        clear(c);
     warm_norms(c);
 }
 
-/* A block that does nothing else. */
-static __device__ __forceinline__ void run_attention(context &c, const share &s)
-{
-    uint32_t warp = threadIdx.x / 32, base = s.begin + 16 * warp;
-    if (base < s.end)
-        stage(shared_addr(c.weights + warp * BNET_DECODE_STAGE + threadIdx.x % 32 * 16),
-              c.b->keys[warp], c.a.part_bytes, s.end - 1 - base);
-#pragma unroll 1
-    for (; c.layer < c.a.n_layers; c.layer++, c.turn++) {
-        attend<true>(c, s);
-        clear(c, s);
-    }
-}
-
-template <bool APART>
-static __device__ __forceinline__ void run_matrices(context &c, const share &s)
+static __device__ __forceinline__ void run_matrices(context &c)
 {
     const task &t = c.b->tasks[OUT];
     float rest = threadIdx.x < t.rows ? __ldcg(c.a.x + t.first + threadIdx.x) : 0;
 #pragma unroll 1
     for (; c.layer < c.a.n_layers; c.layer++, c.turn++)
-        run_layer<APART>(c, s, rest);
+        run_layer(c, rest);
 }
 
 KERNEL __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)
@@ -239,17 +238,19 @@ KERNEL __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)
     prepare(c);
     pdl_launch();
     c.turn = b.turn;
-    if (!b.apart)
-        run_matrices<false>(c, b.part);
-    else if (blockIdx.x < a.matrix_blocks)
-        run_matrices<true>(c, b.part);
+#ifdef BNET_DECODE_TRACE
+    set_clock(c, BNET_DECODE_TRACE_LD - 4);
+#endif
+    if (blockIdx.x < a.matrix_blocks[b.near ? 0 : 1])
+        run_matrices(c);
     else if (b.part.attends)
         run_attention(c, b.part);
+#ifdef BNET_DECODE_TRACE
+    set_clock(c, BNET_DECODE_TRACE_LD - 2);
+#endif
     cluster_sync(); /* nobody leaves while others write into its memory */
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
+    if (blockIdx.x == 0 && threadIdx.x == 0)
         *(volatile uint32_t *)a.epoch = c.turn & 3;
-        *(volatile uint32_t *)(a.epoch + 1) = b.part.n_splits;
-    }
 }
 
 #endif
