@@ -13,6 +13,7 @@ extern "C" {
     __global__ void bnet_head_##type(const bnet_cu_head_args a);                                   \
     __global__ void bnet_screen_##type(const bnet_cu_screen_args a);                               \
     __global__ void bnet_screen_pack_##type(const bnet_cu_screen_args a);                          \
+    __global__ void bnet_screen_rest_##type(const bnet_cu_screen_args a);                          \
     __global__ void bnet_screen_first_##type(const bnet_cu_screen_args a);
 HEADS(f16) HEADS(bf16) HEADS(f32)
 __global__ void bnet_screen_scan_4(const bnet_cu_screen_args a);
@@ -22,6 +23,7 @@ __global__ void bnet_screen_batch_16(const bnet_cu_screen_args a);
 __global__ void bnet_screen_batch_32(const bnet_cu_screen_args a);
 __global__ void bnet_screen_batch_64(const bnet_cu_screen_args a);
 __global__ void bnet_screen_best(const bnet_cu_screen_args a);
+__global__ void bnet_screen_best_batch(const bnet_cu_screen_args a);
 __global__ void bnet_head_split(const bnet_cu_batch_args a);
 __global__ void bnet_head_batch_f16_wgmma(const bnet_cu_batch_args a);
 __global__ void bnet_topk_rows(const bnet_cu_sample_args a);
@@ -37,9 +39,10 @@ static const struct type {
     void (*pick)(const bnet_cu_screen_args);
     void (*pack)(const bnet_cu_screen_args);
     void (*first)(const bnet_cu_screen_args);
-} types[] = {{"f16", 2, bnet_head_f16, bnet_screen_f16, bnet_screen_pack_f16, bnet_screen_first_f16},
-             {"bf16", 2, bnet_head_bf16, bnet_screen_bf16, bnet_screen_pack_bf16, bnet_screen_first_bf16},
-             {"f32", 4, bnet_head_f32, bnet_screen_f32, bnet_screen_pack_f32, bnet_screen_first_f32}};
+    void (*rest)(const bnet_cu_screen_args);
+#define TYPE(name, bytes)                                                                          \
+    {#name, bytes, bnet_head_##name, bnet_screen_##name, bnet_screen_pack_##name, bnet_screen_first_##name, bnet_screen_rest_##name}
+} types[] = {TYPE(f16, 2), TYPE(bf16, 2), TYPE(f32, 4)};
 
 /* A head with its copy, and all that a call takes. */
 struct screened {
@@ -63,7 +66,7 @@ struct screened {
         : t(type), n(rows_), k(k_), stride((k_ + 63) / 64 * 64), tokens(tokens_),
           w((size_t)n * stride * t.bytes), codes(bnet_screen_codes_bytes(n, stride)),
           rows((n + 15) / 16 * 16), x((size_t)tokens * k), y((size_t)tokens * n),
-          most((size_t)tokens * n), value(tokens * 64), groups(tokens * 2 * n_sm * 16),
+          most((size_t)tokens * bnet_screen_most(n)), value(tokens * 64), groups(tokens * std::max<size_t>(2 * n_sm * 16, bnet_screen_most(n) / 32)),
           computed(tokens), lists((size_t)(tokens < 64 ? 256 : 4 * tokens) * 64),
           leaders((size_t)tokens * ((n + 255) / 256 * 8)), id(tokens * 64),
           bytes((size_t)(stride + 127) / 128 * 128 * 128), inputs(64 * 4), least(tokens)
@@ -106,7 +109,7 @@ struct screened {
         w.put(b);
         launch(t.pack, a, bnet_screen_pack_launch(&a));
     }
-    void screen(bool pdl, int stages = 3)
+    void screen(bool pdl, int stages = 4) /* 1: the scan, 2: the leaders too, 3: rows too */
     {
         if (a.least) {
             launch(bnet_screen_split, a, bnet_screen_split_launch(&a), pdl);
@@ -119,12 +122,20 @@ struct screened {
         } else {
             launch(tokens > 4 ? bnet_screen_scan_8 : bnet_screen_scan_4, a, scan, pdl);
         }
-        if (stages > 1)
-            launch(t.pick, a, bnet_screen_pick_launch(&a), pdl);
         if (stages > 2)
-            launch(bnet_screen_best, a, bnet_screen_best_launch(&a), pdl);
+            launch(a.least ? t.rest : t.pick, a, bnet_screen_pick_launch(&a), pdl);
+        if (stages > 3)
+            launch(a.least ? bnet_screen_best_batch : bnet_screen_best, a, bnet_screen_best_launch(&a), pdl);
     }
 };
+
+/* Where a row's bound lies. */
+static size_t most_at(const screened &s, uint32_t token, uint32_t row)
+{
+    uint32_t r = row % 256, group = row / 256 * 8 + r / 128 * 4 + r % 64 / 16;
+    return s.a.least ? ((size_t)token * s.a.n_groups + group) * 32 + r % 8 * 4 + r % 128 / 64 * 2 + r % 16 / 8
+                     : (size_t)token * s.n + row;
+}
 
 /* Against the head's own logits, sorted here. */
 static void check(screened &s, const std::string &what)
@@ -143,7 +154,7 @@ static void check(screened &s, const std::string &what)
         for (uint32_t i = 0; i < s.n; i++) {
             if (std::isfinite(l[i]))
                 order.push_back(i);
-            above += std::isfinite(l[i]) && !(most[(size_t)t * s.n + i] >= l[i]);
+            above += std::isfinite(l[i]) && !(most[most_at(s, t, i)] >= l[i]);
         }
         std::stable_sort(order.begin(), order.end(), [&](uint32_t p, uint32_t q) { return l[p] > l[q]; });
         for (uint32_t i = 0; i < 64; i++)
@@ -241,6 +252,17 @@ static double plain(screened &s)
     });
 }
 
+/* Few and small, for the checkers of memory and races. */
+SECTION(screen_race)
+{
+    rng g(74);
+    for (uint32_t tokens : {1u, 6u, 20u, 40u}) {
+        screened s(types[0], 3001, 320, tokens);
+        fill(s, 0, 0, g);
+        check(s, "small");
+    }
+}
+
 SECTION(screen_time)
 {
     rng g(72);
@@ -258,10 +280,10 @@ SECTION(screen_time)
         s.x.put(x), s.put(w);
         check(s, "synthetic");
         s.a.computed = nullptr;
-        double t[3];
-        for (int i = 1; i <= 3; i++)
+        double t[4];
+        for (int i = 1; i <= 4; i++)
             t[i - 1] = time_graph(10, [&](int) { s.screen(true, i); });
-        row("best of 128256 x 2560 f16, %u tokens, us: head and topk %.1f; scan %.1f, with rows %.1f, all %.1f", tokens,
-            plain(s), t[0], t[1], t[2]);
+        row("best of 128256 x 2560 f16, %u tokens, us: head and topk %.1f; scan %.1f, with leaders %.1f, with rows %.1f, "
+            "all %.1f", tokens, plain(s), t[0], t[1], t[2], t[3]);
     }
 }

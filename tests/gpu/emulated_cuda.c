@@ -18,6 +18,7 @@
  * module (emulated_user.c) 2 ms. Events read these clocks, so that a timeline shows what a device
  * could do at once. One lock makes calls from several threads safe.
  */
+#include "backend/cuda/screen.h"
 #include "emulated.h"
 #include "emulated_fast.h"
 #include "emulated_modules.h"
@@ -135,6 +136,8 @@ enum { TO_HOST = 1, TO_DEVICE = 2 };
 void bnet_ref_fetch(void *p);
 void bnet_ref_topk(void *p);
 void bnet_topk_merge(void *p);
+void bnet_screen_best(void *p);
+void bnet_screen_best_batch(void *p);
 
 static void count_to_device(size_t n)
 {
@@ -166,6 +169,10 @@ static void count(const work *w)
     if (w->fn == bnet_topk_merge) {
         const bnet_cu_sample_args *a = (const bnet_cu_sample_args *)w->args;
         count_to_host((size_t)a->rows * a->k * 8);
+    }
+    if (w->fn == bnet_screen_best || w->fn == bnet_screen_best_batch) {
+        const bnet_cu_screen_args *a = (const bnet_cu_screen_args *)w->args;
+        count_to_host((size_t)a->n_tokens * a->k * 8);
     }
 }
 

@@ -85,10 +85,22 @@ static input measure(const bnet_cu_screen_args *a, const float *x)
     return in;
 }
 
+/* Where a row's bound lies; *group: which one it is in. */
+static float *most_of(const bnet_cu_screen_args *a, uint32_t token, uint32_t row, uint32_t *group)
+{
+    uint32_t r = row % BNET_SCREEN_BATCH_ROWS;
+    if (!a->least)
+        return a->most + (uint64_t)token * a->m.n_rows + row;
+    *group = row / BNET_SCREEN_BATCH_ROWS * 8 + r / 128 * 4 + r % 64 / 16;
+    return a->most + ((uint64_t)token * a->n_groups + *group) * 32 + r % 8 * 4 + r % 128 / 64 * 2 +
+           r % 16 / 8;
+}
+
 /* A row's logit at least, by order(); 0: it is not known. Writes what it is at most. */
 static uint32_t scan_row(const bnet_cu_screen_args *a, const input *in, uint32_t token,
                          uint32_t row)
 {
+    uint32_t unused;
     const bnet_cu_screen_row *r = &a->rows[row];
     int64_t sum = 0;
     for (uint32_t k = 0; k < a->m.stride; k++)
@@ -96,7 +108,7 @@ static uint32_t scan_row(const bnet_cu_screen_args *a, const input *in, uint32_t
     float v = (float)sum * (r->scale * in->unit);
     float b = r->rest * in->reach + (r->norm * in->slack + 1e-33f);
     int known = r->norm * in->reach < 1e37f;
-    a->most[(uint64_t)token * a->m.n_rows + row] = known ? v + b : INFINITY;
+    *most_of(a, token, row, &unused) = known ? v + b : INFINITY;
     return known ? order(v - b) : 0;
 }
 
@@ -148,18 +160,19 @@ static void scan_batch(const bnet_cu_screen_args *a, uint32_t columns)
         a->n_groups != (a->m.n_rows + BNET_SCREEN_BATCH_ROWS - 1) / BNET_SCREEN_BATCH_ROWS * 8)
         abort();
     memset(a->leaders, 0, (size_t)a->n_tokens * a->n_groups * sizeof *a->leaders);
+    memset(a->groups, 0, (size_t)a->n_tokens * a->n_groups * sizeof *a->groups);
     for (uint32_t t = 0; t < a->n_tokens; t++) {
         const float *known = a->inputs + 4 * t;
         input in = {known[0], known[2], known[3], calloc(a->m.stride, sizeof *in.q)};
         for (uint32_t k = 0; k < a->m.stride; k++)
             in.q[k] = 256 * (int8_t)*byte_at(a, 2 * t, k) + (int8_t)*byte_at(a, 2 * t + 1, k);
         for (uint32_t row = 0; row < a->m.n_rows; row++) {
-            uint32_t least = scan_row(a, &in, t, row), r = row % BNET_SCREEN_BATCH_ROWS;
-            unsigned long long key = (unsigned long long)least << 32 | (0xffffffffu - row),
-                               *group = a->leaders + (uint64_t)t * a->n_groups +
-                                        row / BNET_SCREEN_BATCH_ROWS * 8 + r / 128 * 4 +
-                                        r % 64 / 16;
-            *group = least && key > *group ? key : *group;
+            uint32_t least = scan_row(a, &in, t, row), group = 0;
+            uint32_t most = order(*most_of(a, t, row, &group));
+            unsigned long long key = (unsigned long long)least << 32 | (0xffffffffu - row);
+            uint64_t at = (uint64_t)t * a->n_groups + group;
+            a->leaders[at] = least && key > a->leaders[at] ? key : a->leaders[at];
+            a->groups[at] = most > a->groups[at] ? most : a->groups[at];
         }
         free(in.q);
     }
@@ -211,18 +224,38 @@ static unsigned long long key_of(const bnet_cu_screen_args *a, uint32_t token, u
     return isfinite(v) ? (unsigned long long)order(v) << 32 | (0xffffffffu - row) : 0;
 }
 
+/* Of a batch: rows whose group has one that may be. */
 static void pick_slice(const bnet_cu_screen_args *a, uint32_t token, uint32_t slice, uint32_t least,
                        int type)
 {
-    uint32_t per = (a->m.n_rows + a->n_slices - 1) / a->n_slices, n = 0;
+    uint32_t per = (a->m.n_rows + a->n_slices - 1) / a->n_slices, n = 0, group = 0;
     unsigned long long *keys = calloc(per + BNET_TOPK_MAX, sizeof *keys);
-    for (uint32_t row = slice * per; row < (slice + 1) * per && row < a->m.n_rows; row++)
-        if (order(a->most[(uint64_t)token * a->m.n_rows + row]) >= least)
+    for (uint32_t row = slice * per; row < (slice + 1) * per && row < a->m.n_rows; row++) {
+        float most = *most_of(a, token, row, &group);
+        if (order(most) >= least &&
+            (!a->least || a->groups[(uint64_t)token * a->n_groups + group] >= least))
             keys[n++] = key_of(a, token, row, type);
+    }
     qsort(keys, n, sizeof *keys, falling64);
     memcpy(a->lists + ((uint64_t)token * a->n_slices + slice) * BNET_TOPK_MAX, keys,
            BNET_TOPK_MAX * sizeof *keys);
     free(keys);
+}
+
+/* The best of all slices. */
+static void join(const bnet_cu_screen_args *a)
+{
+    size_t n = (size_t)a->n_slices * BNET_TOPK_MAX;
+    for (uint32_t t = 0; t < a->n_tokens; t++) {
+        unsigned long long *keys = a->lists + t * n;
+        qsort(keys, n, sizeof *keys, falling64);
+        for (uint32_t i = 0; i < a->k; i++) {
+            uint32_t b = (uint32_t)(keys[i] >> 32);
+            b = b & 0x80000000u ? b & 0x7fffffffu : ~b;
+            a->id[t * a->k + i] = keys[i] ? (int32_t)(0xffffffffu - (uint32_t)keys[i]) : -1;
+            a->value[t * a->k + i] = keys[i] ? REF_FLOAT_BITS(b) : 0;
+        }
+    }
 }
 
 static void pick(const bnet_cu_screen_args *a, int type)
@@ -251,17 +284,12 @@ static void first(const bnet_cu_screen_args *a, int type)
 
 FAST(bnet_screen_best, bnet_cu_screen_args)
 {
-    size_t n = (size_t)a->n_slices * BNET_TOPK_MAX;
-    for (uint32_t t = 0; t < a->n_tokens; t++) {
-        unsigned long long *keys = a->lists + t * n;
-        qsort(keys, n, sizeof *keys, falling64);
-        for (uint32_t i = 0; i < a->k; i++) {
-            uint32_t b = (uint32_t)(keys[i] >> 32);
-            b = b & 0x80000000u ? b & 0x7fffffffu : ~b;
-            a->id[t * a->k + i] = keys[i] ? (int32_t)(0xffffffffu - (uint32_t)keys[i]) : -1;
-            a->value[t * a->k + i] = keys[i] ? REF_FLOAT_BITS(b) : 0;
-        }
-    }
+    join(a);
+}
+
+FAST(bnet_screen_best_batch, bnet_cu_screen_args)
+{
+    join(a);
 }
 
 FAST(bnet_screen_scan_4, bnet_cu_screen_args)
@@ -280,6 +308,10 @@ FAST(bnet_screen_scan_8, bnet_cu_screen_args)
 
 #define SCREEN(name, type)                                                                         \
     FAST(bnet_screen_##name, bnet_cu_screen_args)                                                  \
+    {                                                                                              \
+        pick(a, type);                                                                             \
+    }                                                                                              \
+    FAST(bnet_screen_rest_##name, bnet_cu_screen_args)                                             \
     {                                                                                              \
         pick(a, type);                                                                             \
     }                                                                                              \

@@ -99,8 +99,7 @@ static void after_pair(void *p)
     ((const ref_pair_args *)p)->out[1] ^= 0x14;
 }
 
-/* Bounds of the copy that say the opposite, bounds that are too low, a row that is not what it was
- * computed as. */
+/* Bounds of the copy that say the opposite, bounds that are too low, a row that is not the best. */
 static void after_screen_pack(void *p)
 {
     const bnet_cu_screen_args *a = p;
@@ -111,7 +110,8 @@ static void after_screen_pack(void *p)
 static void after_screen_scan(void *p)
 {
     const bnet_cu_screen_args *a = p;
-    for (uint64_t i = 0; i < (uint64_t)a->n_tokens * a->m.n_rows; i++)
+    uint64_t n = a->least ? (uint64_t)a->n_groups * 32 : a->m.n_rows;
+    for (uint64_t i = 0; i < a->n_tokens * n; i++)
         a->most[i] = -INFINITY;
 }
 
@@ -172,7 +172,11 @@ static const struct {
               {"bnet_screen_f16", false, after_screen},
               {"bnet_screen_bf16", false, after_screen},
               {"bnet_screen_f32", false, after_screen},
+              {"bnet_screen_rest_f16", false, after_screen},
+              {"bnet_screen_rest_bf16", false, after_screen},
+              {"bnet_screen_rest_f32", false, after_screen},
               {"bnet_screen_best", false, after_screen_best},
+              {"bnet_screen_best_batch", false, after_screen_best},
               {"bnet_screen_split", false, after_screen_split},
               {"bnet_screen_batch_16", false, after_screen_scan},
               {"bnet_screen_batch_32", false, after_screen_scan},

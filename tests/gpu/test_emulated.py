@@ -158,6 +158,11 @@ def test_a_head_and_its_copy():
     equal(*(open(n, "rb").read() for n in logits), "all logits")
     with open(path, encoding="utf-8") as f:
         check("gemv_f16_gpu" in json.load(f)["kernels"], "all logits are the head's own")
+    bench = ("bench", "-m", model("nano"), "--device", "cuda", "--tests", "tg4", "--repeat", "1", "--json")
+    with_copy, without = [[r for r in json_lines(expect(0, *bench, env=with_gpu(90, **more))) if r["test"] == "memory"][0]
+                          for more in ({}, {"FAIL": "cuMemAlloc 3 2"})]
+    equal(with_copy["weights"] - without["weights"], 512 * (256 + 16), "the copy is one of the weights")
+    equal(with_copy["session"], without["session"], "sessions take the same")
 
 
 def test_golden_on_the_emulated_device():

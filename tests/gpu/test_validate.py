@@ -31,8 +31,8 @@ FAULTS = {
     **{f"bnet_screen_{s}f{t}": (f"screen_f{t}_gpu", True) for s in ("", "pack_") for t in (16, 32)},
     "bnet_screen_bf16": ("screen_bf16_gpu", True), "bnet_screen_pack_bf16": ("screen_bf16_gpu", True),
     "bnet_screen_scan_4": ("screen_f16_gpu", True), "bnet_screen_scan_8": ("screen_f16_gpu", True), "bnet_screen_best": ("screen_f16_gpu", True),
-    **{f"bnet_screen_{s}": ("screen_f16_gpu_batch", True) for s in ("split", "batch_16", "batch_32", "batch_64", "first_f16")},
-    "bnet_screen_first_bf16": ("screen_bf16_gpu_batch", True), "bnet_screen_first_f32": ("screen_f32_gpu_batch", True),
+    **{f"bnet_screen_{s}": ("screen_f16_gpu_batch", True) for s in ("split", "batch_16", "batch_32", "batch_64", "best_batch")},
+    **{f"bnet_screen_{s}_{t}": (f"screen_{t}_gpu_batch", True) for s in ("first", "rest") for t in ("f16", "bf16", "f32")},
     "bnet_ref_pair": ("pack_gpu", False), "bnet_decode_step": ("i2s_gpu_layers", False),
 }
 

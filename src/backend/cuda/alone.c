@@ -2,6 +2,7 @@
  * that validation can hold each against the CPU. What only exists in tiles comes and goes in rows.
  */
 #include "backend/cuda/net.h"
+#include "backend/cuda/screen.h"
 #include "backend/cuda/tiles.h"
 
 static gpu_act8 act_of(const bnet_act8 *q)
@@ -167,7 +168,7 @@ static void topk(gpu_backend *be, const bnet_alone *a)
 /* Whatever the head's size. */
 static void best(gpu_backend *be, const bnet_alone *a)
 {
-    size_t n = (size_t)a->m * a->n * sizeof(float);
+    size_t n = (size_t)a->m * (size_t)bnet_screen_most(a->n) * sizeof(float);
     gpu_ptr most = bnet_gpu_take(be, n, &be->other_bytes);
     if (!bnet_cuda_screen_make(be, gpu_w(a->w)) || !most)
         bnet_gpu_ok(be, a->kernel->id, 2);

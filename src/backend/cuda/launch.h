@@ -50,7 +50,7 @@ void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
 cuda_fn_layers bnet_cuda_layers;
 
 /* screen.c: the BNET_BEST largest logits of rows of x, straight from a head that has a copy for
- * it; most [n_rows][N] is room to work in. */
+ * it; most is room to work in, bnet_screen_most(N) floats for each. */
 typedef void cuda_fn_best(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
                           gpu_ptr x, int n_rows, gpu_ptr most, gpu_ptr value, gpu_ptr index);
 cuda_fn_best bnet_cuda_best;

@@ -2,6 +2,7 @@
  * up another with their rows interleaved, so that one launch serves each and the gate is applied
  * where the sums are. The weights stay usable alone: they point into the fused memory. */
 #include "backend/cuda/net.h"
+#include "backend/cuda/screen.h"
 
 /* ---- fusing ---- */
 
@@ -247,7 +248,7 @@ static gpu_ptr place(const bnet_net *net, cuda_arena *a, gpu_ptr base)
     a->act.q = part(&base, (t + 127) / 128 * 128 * ((widest + 127) / 128 * 128)); /* whole tiles */
     a->act.scale = part(&base, t * f);
     a->act.sum = part(&base, t * f);
-    a->logits = part(&base, r * net->n_vocab * f);
+    a->logits = part(&base, r * (size_t)bnet_screen_most(net->n_vocab) * f); /* or bounds of them */
     return base;
 }
 

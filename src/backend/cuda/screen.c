@@ -126,15 +126,17 @@ void bnet_cuda_best(gpu_backend *be, const bnet_kernel_record *k, const gpu_weig
     more(be, k, BEST, bnet_screen_best_launch(&a), &a);
 }
 
-/* Lists, leaders, bytes and what is known of vectors, one behind the other; false: no memory. */
+/* Lists, groups and their leaders, bytes and what is known of vectors, one behind the other; false:
+ * no memory. */
 static bool take_scratch(gpu_backend *be, bnet_cu_screen_args *a)
 {
-    size_t leaders = (size_t)a->n_tokens * a->n_groups * 8;
+    size_t leaders = (size_t)a->n_tokens * a->n_groups * 8, groups = leaders / 2;
     size_t bytes = (size_t)bnet_screen_batch_bytes(a), inputs = (size_t)a->columns / 2 * 16;
-    a->lists =
-        bnet_gpu_scratch(be, lists_bytes(a) + leaders + 512 + bytes + inputs + a->n_tokens * 4);
+    a->lists = bnet_gpu_scratch(be, lists_bytes(a) + leaders + groups + 512 + bytes + inputs +
+                                        a->n_tokens * 4);
     a->leaders = a->lists + lists_bytes(a);
-    a->bytes = (a->leaders + leaders + 511) / 512 * 512;
+    a->groups = a->leaders + leaders;
+    a->bytes = (a->groups + groups + 511) / 512 * 512;
     a->inputs = a->bytes + bytes;
     a->least = a->inputs + inputs;
     return a->lists != 0;

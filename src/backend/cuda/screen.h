@@ -11,7 +11,7 @@
  * Batches of up to 64 tokens (9.0a): bnet_screen_split makes bytes of the vectors,
  * bnet_screen_batch_{16,32,64} multiplies, bnet_screen_first_{f16,bf16,f32} computes the 64 rows
  * that groups are led by: the least of them is a threshold without a bound's width, and a third of
- * the rows are left to compute. */
+ * the rows are left for bnet_screen_rest_{f16,bf16,f32}; then bnet_screen_best_batch. */
 #ifndef BNET_CUDA_SCREEN_H
 #define BNET_CUDA_SCREEN_H
 
@@ -51,7 +51,9 @@ typedef struct bnet_cu_screen_args {
     /* batches: bytes [stride / 128, rounded up][columns][128], high and low ones of token t in
      * columns 2 t and 2 t + 1, the 16-byte piece p of column c at p ^ (c & 7); what is known of the
      * vectors [columns / 2][4]; of each group the key of the row that leads it [T][n_groups]; the
-     * threshold [T], 0: it is to be found in groups */
+     * threshold [T], 0: it is to be found in groups. A group is 32 rows, eight of them are 256 in
+     * turn: rows 128 (w >> 2) + 16 (w & 3) + 64 i + 8 j + g of group w; most is [T][n_groups][32],
+     * that row's at 4 g + 2 i + j, and groups have the largest of it. */
     BNET_DEV(uint8_t) bytes;
     BNET_DEV(float) inputs;
     BNET_DEV(unsigned long long) leaders;
@@ -97,13 +99,14 @@ static inline bnet_cu_launch bnet_screen_scan_launch(bnet_cu_screen_args *a, uin
                         a->m.stride / 32 * (a->n_tokens > 4 ? 2 : 1) * 256};
     return l;
 }
+/* Of batches after bnet_screen_batch_launch. */
 static inline bnet_cu_launch bnet_screen_pick_launch(const bnet_cu_screen_args *a)
 {
-    uint32_t padded = (a->m.stride + 1023) / 1024 * 1024;
+    uint32_t padded = (a->m.stride + 1023) / 1024 * 1024, words = padded;
+    words += a->columns ? BNET_SCREEN_PICK_THREADS * BNET_SCREEN_EACH : 0;
     bnet_cu_launch l = {{a->n_slices, a->n_tokens, 1},
                         BNET_SCREEN_PICK_THREADS,
-                        BNET_SCREEN_LIST * 12 + BNET_SCREEN_PICK_THREADS / 32 * 64 * 8 +
-                            padded * 4};
+                        BNET_SCREEN_LIST * 12 + BNET_SCREEN_PICK_THREADS / 32 * 64 * 8 + words * 4};
     return l;
 }
 /* A warp for each of the lists, up to 32. */
@@ -117,6 +120,12 @@ static inline bnet_cu_launch bnet_screen_best_launch(const bnet_cu_screen_args *
 }
 
 /* ---- batches ---- */
+
+/* Floats of a token's bounds: what `most` has room for, if it has it for this many of each. */
+static inline uint64_t bnet_screen_most(uint64_t n_rows)
+{
+    return (n_rows + BNET_SCREEN_BATCH_ROWS - 1) / BNET_SCREEN_BATCH_ROWS * BNET_SCREEN_BATCH_ROWS;
+}
 
 /* Fills in columns, groups and slices. */
 static inline bnet_cu_launch bnet_screen_batch_launch(bnet_cu_screen_args *a, uint32_t n_sm)

@@ -29,6 +29,7 @@
 enum { SCAN_THREADS = BNET_SCREEN_SCAN_THREADS, SCAN_WARPS = SCAN_THREADS / 32, DEPTH = 8 };
 enum { PICK_THREADS = BNET_SCREEN_PICK_THREADS, PICK_WARPS = PICK_THREADS / 32 };
 enum { LIST = BNET_SCREEN_LIST, EACH = BNET_SCREEN_EACH, TOKENS = BNET_SCREEN_TOKENS };
+enum { AT_ONCE = PICK_THREADS * EACH, FIRST = BNET_TOPK_MAX / PICK_WARPS };
 enum { BITS = 20 }; /* of the threshold, from the highest: the rest is rounded down */
 
 /* ---- the copy ---- */
@@ -331,35 +332,42 @@ template <int E> static __device__ __forceinline__ uint32_t x_at(uint32_t k)
     return k / (32 * E) * (32 * E) + k % E / 4 * 128 + k % (32 * E) / E * 4 + k % 4;
 }
 
-/* One row by a warp: bnet_head_*'s sums in their order. */
-template <typename R>
-static __device__ __forceinline__ float exact(const bnet_cu_matrix &m, uint32_t row, const float *xs)
+/* ROWS rows by a warp: bnet_head_*'s sums in their order, AHEAD pieces of each asked for at once. */
+template <typename R, int ROWS, int AHEAD>
+static __device__ __forceinline__ void exact(const bnet_cu_matrix &m, const uint32_t *rows,
+                                             const float *xs, float *out)
 {
-    enum { E = R::E, AHEAD = 5 };
+    enum { E = R::E };
     uint32_t lane = threadIdx.x % 32;
-    float acc = 0;
+    float acc[ROWS] = {};
     for (uint32_t from = lane * E; from < m.stride; from += 32 * E * AHEAD) {
-        R r[AHEAD];
+        R r[AHEAD][ROWS];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            r[i].load(m, row, min(from + i * 32 * E, m.stride - E));
+#pragma unroll
+            for (int j = 0; j < ROWS; j++)
+                r[i][j].load(m, rows[j], min(from + i * 32 * E, m.stride - E));
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             uint32_t at = from + i * 32 * E;
-            float f[E];
-            r[i].floats(f);
-            if (at < m.stride)
 #pragma unroll
-                for (int e = 0; e < E / 4; e++) {
+            for (int j = 0; j < ROWS; j++) {
+                float f[E];
+                r[i][j].floats(f);
+#pragma unroll
+                for (int e = 0; e < E / 4 && at < m.stride; e++) {
                     float4 v = *(const float4 *)(xs + (at - lane * E) + lane * 4 + e * 128);
-                    acc = fmaf(f[4 * e], v.x, acc);
-                    acc = fmaf(f[4 * e + 1], v.y, acc);
-                    acc = fmaf(f[4 * e + 2], v.z, acc);
-                    acc = fmaf(f[4 * e + 3], v.w, acc);
+                    acc[j] = fmaf(f[4 * e], v.x, acc[j]);
+                    acc[j] = fmaf(f[4 * e + 1], v.y, acc[j]);
+                    acc[j] = fmaf(f[4 * e + 2], v.z, acc[j]);
+                    acc[j] = fmaf(f[4 * e + 3], v.w, acc[j]);
                 }
+            }
         }
     }
-    return warp_sum(acc);
+#pragma unroll
+    for (int j = 0; j < ROWS; j++)
+        out[j] = warp_sum(acc[j]);
 }
 
 template <typename R>
@@ -396,10 +404,11 @@ template <typename R> static __device__ __forceinline__ void first(const bnet_cu
             rows[at] = (uint32_t)id_of(mine);
     }
     __syncthreads();
-    for (uint32_t i = warp; least && i < BNET_TOPK_MAX; i += PICK_WARPS) {
-        float v = exact<R>(a.m, rows[i], xs);
-        if (threadIdx.x % 32 == 0)
-            atomicMin(&worst, key_of(v, 0) ? order(v) : 0);
+    if (least) {
+        float v[FIRST];
+        exact<R, FIRST, 5>(a.m, rows + warp * FIRST, xs, v);
+        for (int i = 0; threadIdx.x % 32 == 0 && i < FIRST; i++)
+            atomicMin(&worst, key_of(v[i], 0) ? order(v[i]) : 0);
     }
     __syncthreads();
     if (threadIdx.x == 0)
@@ -409,21 +418,30 @@ template <typename R> static __device__ __forceinline__ void first(const bnet_cu
 struct room {
     key found[LIST], lists[PICK_WARPS][64];
     uint32_t rows[LIST];
-    float xs[];
+    float xs[]; /* and of batches behind it groups, AT_ONCE of them */
 };
 
-/* The rows of the list are computed; the best of them and of `best`, in warp 0. */
-template <typename R>
+/* The rows of the list are computed, two at a time if MANY; the best of them and of `best`, in warp
+ * 0. */
+template <typename R, bool MANY>
 static __device__ void compute(const bnet_cu_screen_args &a, room *s, uint32_t n, list &best)
 {
-    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (uint32_t i = warp; i < n; i += PICK_WARPS) {
-        float v = exact<R>(a.m, s->rows[i], s->xs);
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, i = warp;
+    for (; MANY && i + PICK_WARPS < n; i += 2 * PICK_WARPS) {
+        uint32_t rows[2] = {s->rows[i], s->rows[i + PICK_WARPS]};
+        float v[2];
+        exact<R, 2, 3>(a.m, rows, s->xs, v);
+        if (lane < 2)
+            s->found[i + lane * PICK_WARPS] = key_of(lane ? v[1] : v[0], lane ? rows[1] : rows[0]);
+    }
+    for (; i < n; i += PICK_WARPS) {
+        float v;
+        exact<R, 1, 5>(a.m, &s->rows[i], s->xs, &v);
         if (lane == 0)
             s->found[i] = key_of(v, s->rows[i]);
     }
     __syncthreads();
-    for (uint32_t i = warp * 64; i < n; i += PICK_WARPS * 64) {
+    for (i = warp * 64; i < n; i += PICK_WARPS * 64) {
         list l = {{i + lane < n ? s->found[i + lane] : 0,
                    i + lane + 32 < n ? s->found[i + lane + 32] : 0}};
         sort(l);
@@ -438,73 +456,111 @@ static __device__ void compute(const bnet_cu_screen_args &a, room *s, uint32_t n
     __syncthreads();
 }
 
-template <typename R> static __device__ __forceinline__ void pick(const bnet_cu_screen_args &a)
+/* What a block collects: rows until the list is full, then the best of them. */
+template <typename R, bool GROUPS> struct picker {
+    const bnet_cu_screen_args &a;
+    room *s;
+    uint32_t *n_rows; /* shared memory */
+    uint32_t token, least;
+    list best;
+
+    __device__ __forceinline__ void take(uint32_t row, float most)
+    {
+        if (order(most) >= least)
+            s->rows[atomicAdd(n_rows, 1)] = row;
+    }
+    /* After AT_ONCE rows at most: is there room for as many again? */
+    __device__ __forceinline__ void look(bool last)
+    {
+        __syncthreads();
+        uint32_t n = *n_rows;
+        __syncthreads();
+        if (n + AT_ONCE <= LIST && !last)
+            return;
+        compute<R, GROUPS>(a, s, n, best);
+        if (threadIdx.x == 0) {
+            *n_rows = 0;
+            if (a.computed)
+                atomicAdd(a.computed + token, n);
+        }
+        __syncthreads();
+    }
+    __device__ __forceinline__ void by_rows(uint32_t begin, uint32_t end)
+    {
+        const float *most = a.most + (size_t)token * a.m.n_rows;
+        for (uint32_t i = begin; i < end; i += AT_ONCE) {
+            float v[EACH];
+#pragma unroll
+            for (uint32_t j = 0; j < EACH; j++)
+                v[j] = __ldcg(most + min(i + j * PICK_THREADS + threadIdx.x, end - 1));
+#pragma unroll
+            for (uint32_t j = 0; j < EACH; j++)
+                if (i + j * PICK_THREADS + threadIdx.x < end)
+                    take(i + j * PICK_THREADS + threadIdx.x, v[j]);
+            look(i + AT_ONCE >= end);
+        }
+    }
+    /* Groups of 32 that have one: lane 4 g + 2 i + j of them is row 64 i + 8 j + g. */
+    __device__ __forceinline__ void by_groups(uint32_t begin, uint32_t end, uint32_t *n_groups)
+    {
+        const uint32_t *highest = a.groups + (size_t)token * a.n_groups;
+        const float *most = a.most + (size_t)token * a.n_groups * 32;
+        uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        uint32_t *groups = (uint32_t *)(s->xs + (a.m.stride + 1023) / 1024 * 1024);
+        for (uint32_t from = begin; from < end; from += AT_ONCE) {
+            if (threadIdx.x == 0)
+                *n_groups = 0;
+            __syncthreads();
+            for (uint32_t i = from + threadIdx.x; i < min(from + AT_ONCE, end); i += PICK_THREADS)
+                if (__ldcg(highest + i) >= least)
+                    groups[atomicAdd(n_groups, 1)] = i;
+            __syncthreads();
+            uint32_t n = *n_groups;
+            for (uint32_t i = 0; i < n || i == 0; i += AT_ONCE / 32) {
+                for (uint32_t j = i + warp; j < min(i + AT_ONCE / 32, n); j += PICK_WARPS) {
+                    uint32_t group = groups[j], block = group / 8, w = group % 8;
+                    uint32_t row = block * BNET_SCREEN_BATCH_ROWS + w / 4 * 128 + w % 4 * 16 +
+                                   lane / 4 + (lane & 1) * 8 + (lane >> 1 & 1) * 64;
+                    float v = __ldcg(most + (size_t)group * 32 + lane);
+                    if (row < a.m.n_rows)
+                        take(row, v);
+                }
+                look(i + AT_ONCE / 32 >= n && from + AT_ONCE >= end);
+            }
+        }
+    }
+};
+
+template <typename R, bool GROUPS>
+static __device__ __forceinline__ void pick(const bnet_cu_screen_args &a)
 {
     extern __shared__ __align__(16) uint8_t dynamic[];
-    __shared__ uint32_t n_rows;
-    room *s = (room *)dynamic;
-    uint32_t lane = threadIdx.x % 32, token = blockIdx.y;
-    uint32_t per = (a.m.n_rows + gridDim.x - 1) / gridDim.x;
-    uint32_t begin = blockIdx.x * per, end = min(begin + per, a.m.n_rows), all = 0, mine = 0;
-    const float *most = a.most + (size_t)token * a.m.n_rows;
-    list best = {{0, 0}};
+    __shared__ uint32_t n_rows, n_groups;
+    uint32_t n = GROUPS ? a.n_groups : a.m.n_rows, per = (n + gridDim.x - 1) / gridDim.x;
+    uint32_t lane = threadIdx.x % 32, begin = blockIdx.x * per, end = min(begin + per, n), mine = 0;
+    picker<R, GROUPS> p = {a, (room *)dynamic, &n_rows, blockIdx.y, 0, {{0, 0}}};
     if (threadIdx.x == 0)
         n_rows = 0;
     pdl_launch();
     pdl_wait();
-    take_vector<R>(a, token, s->xs);
-    for (uint32_t i = threadIdx.x; !a.least && i < a.n_groups; i += PICK_THREADS)
-        mine = max(mine, __ldcg(a.groups + (size_t)token * a.n_groups + i));
-    uint32_t least = a.least ? __ldcg(a.least + token) : threshold(mine);
+    take_vector<R>(a, p.token, p.s->xs);
+    for (uint32_t i = threadIdx.x; !GROUPS && i < a.n_groups; i += PICK_THREADS)
+        mine = max(mine, __ldcg(a.groups + (size_t)p.token * a.n_groups + i));
+    p.least = GROUPS ? __ldcg(a.least + p.token) : threshold(mine);
     __syncthreads();
-    for (uint32_t i = begin; i < end; i += PICK_THREADS * EACH) {
-        float v[EACH];
-#pragma unroll
-        for (uint32_t j = 0; j < EACH; j++)
-            v[j] = __ldcg(most + min(i + j * PICK_THREADS + threadIdx.x, end - 1));
-#pragma unroll
-        for (uint32_t j = 0; j < EACH; j++) {
-            uint32_t row = i + j * PICK_THREADS + threadIdx.x;
-            if (row < end && order(v[j]) >= least)
-                s->rows[atomicAdd(&n_rows, 1)] = row;
-        }
-        __syncthreads();
-        uint32_t n = n_rows;
-        __syncthreads();
-        if (n + PICK_THREADS * EACH <= LIST && i + PICK_THREADS * EACH < end)
-            continue;
-        compute<R>(a, s, n, best);
-        all += n;
-        if (threadIdx.x == 0)
-            n_rows = 0;
-        __syncthreads();
-    }
+    if (GROUPS)
+        p.by_groups(begin, end, &n_groups);
+    else
+        p.by_rows(begin, end);
     if (threadIdx.x < 32) {
-        key *to = (key *)a.lists + ((size_t)token * a.n_slices + blockIdx.x) * BNET_TOPK_MAX;
-        to[lane] = best.k[0];
-        to[lane + 32] = best.k[1];
+        key *to = (key *)a.lists + ((size_t)p.token * a.n_slices + blockIdx.x) * BNET_TOPK_MAX;
+        to[lane] = p.best.k[0];
+        to[lane + 32] = p.best.k[1];
     }
-    if (a.computed && threadIdx.x == 0)
-        atomicAdd(a.computed + token, all);
 }
 
-#define PICK(name)                                                                                 \
-    KERNEL __launch_bounds__(PICK_THREADS, 2)                                                      \
-        bnet_screen_##name(const __grid_constant__ bnet_cu_screen_args a)                          \
-    {                                                                                              \
-        pick<rows_##name>(a);                                                                      \
-    }                                                                                              \
-    KERNEL __launch_bounds__(PICK_THREADS, 2)                                                      \
-        bnet_screen_first_##name(const __grid_constant__ bnet_cu_screen_args a)                    \
-    {                                                                                              \
-        first<rows_##name>(a);                                                                     \
-    }
-PICK(f16)
-PICK(bf16)
-PICK(f32)
-
 /* The lists of a token's slices. */
-KERNEL __launch_bounds__(1024) bnet_screen_best(const __grid_constant__ bnet_cu_screen_args a)
+static __device__ __forceinline__ void best_of_slices(const bnet_cu_screen_args &a)
 {
     __shared__ key lists[32][64];
     uint32_t token = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -523,3 +579,42 @@ KERNEL __launch_bounds__(1024) bnet_screen_best(const __grid_constant__ bnet_cu_
         a.value[(size_t)token * a.k + i] = value_of(k);
     }
 }
+
+#define PICK(name)                                                                                 \
+    KERNEL __launch_bounds__(PICK_THREADS, 2)                                                      \
+        bnet_screen_##name(const __grid_constant__ bnet_cu_screen_args a)                          \
+    {                                                                                              \
+        pick<rows_##name, false>(a);                                                               \
+    }
+PICK(f16)
+PICK(bf16)
+PICK(f32)
+
+KERNEL __launch_bounds__(1024) bnet_screen_best(const __grid_constant__ bnet_cu_screen_args a)
+{
+    best_of_slices(a);
+}
+
+#if BNET_SM90A || !defined(__CUDA_ARCH__) /* where there is a scan of batches */
+
+#define REST(name)                                                                                 \
+    KERNEL __launch_bounds__(PICK_THREADS, 2)                                                      \
+        bnet_screen_rest_##name(const __grid_constant__ bnet_cu_screen_args a)                     \
+    {                                                                                              \
+        pick<rows_##name, true>(a);                                                                \
+    }                                                                                              \
+    KERNEL __launch_bounds__(PICK_THREADS, 1)                                                      \
+        bnet_screen_first_##name(const __grid_constant__ bnet_cu_screen_args a)                    \
+    {                                                                                              \
+        first<rows_##name>(a);                                                                     \
+    }
+REST(f16)
+REST(bf16)
+REST(f32)
+
+KERNEL __launch_bounds__(1024) bnet_screen_best_batch(const __grid_constant__ bnet_cu_screen_args a)
+{
+    best_of_slices(a);
+}
+
+#endif

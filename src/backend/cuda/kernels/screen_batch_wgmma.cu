@@ -132,22 +132,27 @@ template <int COLUMNS> struct scan {
 
     /* ---- the others multiply ---- */
 
-    __device__ __forceinline__ void multiply(uint32_t i, int (*c)[COLUMNS / 2]) const
+    /* A warp's codes of stage i, when it is there. */
+    __device__ __forceinline__ void take(uint32_t i, uint4 (*w)[4]) const
     {
-        uint32_t slot = i % STAGES, at = ring + slot * STAGE, n = depth(i % chunks);
-        uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        uint64_t b = describe(at + CODES);
-        uint4 w[2][4];
-        barrier_wait(full + 8 * slot, i / STAGES & 1);
+        uint32_t at = ring + i % STAGES * STAGE + threadIdx.x % 32 * 16, n = depth(i % chunks);
+        uint32_t warp = threadIdx.x / 32;
+        barrier_wait(full + 8 * (i % STAGES), i / STAGES & 1);
 #pragma unroll
         for (uint32_t t = 0; t < 2; t++)
 #pragma unroll
             for (uint32_t s = 0; s < 4; s++) {
                 uint32_t unit = (warp / 4 * 8 + t * 4 + warp % 4) * 4 + s;
-                w[t][s] = load_shared16(at + unit * BNET_SCREEN_UNIT + lane * 16);
+                w[t][s] = load_shared16(at + unit * BNET_SCREEN_UNIT);
                 if (s >= n) /* what another stage left there */
                     w[t][s] = make_uint4(0, 0, 0, 0);
             }
+    }
+    /* Stage i with its codes w; takes those of the next one meanwhile. */
+    __device__ __forceinline__ void multiply(uint32_t i, int (*c)[COLUMNS / 2], uint4 (*w)[4],
+                                             uint4 (*next)[4], bool more) const
+    {
+        uint64_t b = describe(ring + i % STAGES * STAGE + CODES);
         group_arrive();
 #pragma unroll
         for (uint32_t s = 0; s < 4; s++) {
@@ -155,9 +160,11 @@ template <int COLUMNS> struct scan {
             bytes_product<COLUMNS>::run(c[1], w[1][s], b + 2 * s);
         }
         group_commit();
+        if (more)
+            take(i + 1, next);
         group_wait<0>();
-        if (lane == 0)
-            arrive(empty + 8 * slot);
+        if (threadIdx.x % 32 == 0)
+            arrive(empty + 8 * (i % STAGES));
     }
 
     /* Sums of 32 rows of a warp become bounds; the row that is at least most leads them. */
@@ -171,25 +178,34 @@ template <int COLUMNS> struct scan {
             r[i] = __ldg((const float4 *)(a.rows + min(row0 + i / 2 * 64 + i % 2 * 8, tiles * 16 - 1)));
 #pragma unroll
         for (uint32_t j = 0; j < JS; j++) {
-            uint32_t token = 4 * j + lane % 4;
+            uint32_t token = 4 * j + lane % 4, highest = 0;
+            size_t group = (size_t)token * a.n_groups + block * 8 + warp;
             input known = in[token];
+            float most[4];
             key best = 0;
 #pragma unroll
             for (uint32_t i = 0; i < 4; i++) {
                 uint32_t row = row0 + i / 2 * 64 + i % 2 * 8;
                 const int *d = &c[i / 2][4 * j + i % 2 * 2];
                 limits l = limits_of(r[i], known, d[0], d[1]);
-                if (token < a.n_tokens && row < a.m.n_rows) {
-                    a.most[(size_t)token * a.m.n_rows + row] = l.most;
-                    if (l.least)
-                        best = max(best, (key)l.least << 32 | (0xffffffffu - row));
-                }
+                bool there = row < a.m.n_rows;
+                most[i] = l.most;
+                highest = there ? max(highest, order(l.most)) : highest;
+                if (there && l.least)
+                    best = max(best, (key)l.least << 32 | (0xffffffffu - row));
             }
+            bool wanted = token < a.n_tokens;
+            if (wanted)
+                ((float4 *)a.most)[group * 8 + g] = make_float4(most[0], most[1], most[2], most[3]);
 #pragma unroll
-            for (int o = 16; o >= 4; o /= 2)
+            for (int o = 16; o >= 4; o /= 2) {
                 best = max(best, __shfl_xor_sync(0xffffffffu, best, o));
-            if (g == 0 && token < a.n_tokens)
-                a.leaders[(size_t)token * a.n_groups + block * 8 + warp] = best;
+                highest = max(highest, __shfl_xor_sync(0xffffffffu, highest, o));
+            }
+            if (wanted && g == 0) {
+                a.leaders[group] = best;
+                a.groups[group] = highest;
+            }
         }
     }
 
@@ -197,8 +213,13 @@ template <int COLUMNS> struct scan {
     {
         for (uint32_t i = 0; i < n; i += chunks) {
             int c[2][COLUMNS / 2] = {};
-            for (uint32_t k = 0; k < chunks; k++)
-                multiply(i + k, c);
+            uint4 even[2][4], odd[2][4];
+            take(i, even);
+            for (uint32_t k = 0; k < chunks; k += 2) {
+                multiply(i + k, c, even, odd, k + 1 < chunks);
+                if (k + 1 < chunks)
+                    multiply(i + k + 1, c, odd, even, k + 2 < chunks);
+            }
             settled<COLUMNS / 2>(c[0]);
             settled<COLUMNS / 2>(c[1]);
             bound(blockIdx.x + i / chunks * gridDim.x, c);
@@ -230,16 +251,16 @@ template <int COLUMNS> static __device__ __forceinline__ void batch(const bnet_c
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x < WORKERS + 32)
             s.bring(n);
-        return;
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        pdl_wait();
+        if (threadIdx.x < COLUMNS / 2) {
+            float4 v = __ldcg((const float4 *)a.inputs + threadIdx.x);
+            in[threadIdx.x] = {v.x, v.y, v.z, v.w};
+        }
+        asm volatile("bar.sync 1, %0;" ::"n"((int)WORKERS) : "memory");
+        s.work(n);
     }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    pdl_wait();
-    if (threadIdx.x < COLUMNS / 2) {
-        float4 v = __ldcg((const float4 *)a.inputs + threadIdx.x);
-        in[threadIdx.x] = {v.x, v.y, v.z, v.w};
-    }
-    asm volatile("bar.sync 1, %0;" ::"n"((int)WORKERS) : "memory");
-    s.work(n);
 }
 
 #define BATCH(tokens)                                                                              \
