@@ -107,7 +107,7 @@ static bitnet_status check_device(const bitnet_engine *e, const bitnet_session_o
 {
     bnet_usage u;
     e->backend->v->usage(e->backend, &u);
-    uint64_t taken = u.own + u.foreign, have = u.total > taken ? u.total - taken : 0;
+    uint64_t taken = u.own - u.spare + u.foreign, have = u.total > taken ? u.total - taken : 0;
     if (need <= have)
         return BITNET_OK;
     return bnet_fail(

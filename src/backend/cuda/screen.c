@@ -4,10 +4,16 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/net.h"
 
+enum { NO_MEMORY = 2 };                           /* CUDA_ERROR_OUT_OF_MEMORY */
 enum { L2_CACHE_SIZE = 38 };                      /* CU_DEVICE_ATTRIBUTE_ */
 enum { SHARE = 4 };                               /* of the free memory it may take one part */
 enum { SCAN_4 = 1, SCAN_8, BEST, PACK };          /* symbols of a row, after that of rows */
 enum { SPLIT = 1, BATCH, FIRST = 5, BEST_BATCH }; /* of a batches' one; BATCH: 16, 32, 64 tokens */
+
+static uint32_t processors(const gpu_backend *be)
+{
+    return (uint32_t)be->d->gpu.multiprocessors;
+}
 
 static bnet_cu_screen_args args_of(const gpu_weight *w, int n_tokens)
 {
@@ -56,6 +62,29 @@ bool bnet_cuda_screen_make(gpu_backend *be, gpu_weight *w)
     return gpu_alive(be);
 }
 
+/* Static shared memory beside what bnet_cuda_shared_max leaves for it: the scans'. */
+enum { MORE_STATIC = 1 << 10 };
+
+/* The launches of a call of that many rows fit the chip. */
+static bool fits(gpu_backend *be, const gpu_weight *w, int n_rows)
+{
+    bnet_cu_screen_args a = args_of(w, n_rows);
+    bnet_cu_launch scan = n_rows <= BNET_SCREEN_TOKENS
+                              ? bnet_screen_scan_launch(&a, processors(be))
+                              : bnet_screen_batch_launch(&a, processors(be));
+    bnet_cu_launch rows = bnet_screen_pick_launch(&a);
+    return BNET_MAX(scan.shared + MORE_STATIC, rows.shared) <= bnet_cuda_shared_max(be);
+}
+
+/* Whole passes are for ternary matrices (net.c); others are composed, with all logits. */
+static bool passes(const gpu_backend *be)
+{
+    for (size_t i = 0; i < be->n_shapes; i++)
+        if (strcmp(be->shapes[i].format, "i2s") == 0)
+            return true;
+    return false;
+}
+
 /* A head that the second level of cache holds is read faster than a copy is looked at. */
 void bnet_cuda_head_there(gpu_backend *be, gpu_weight *w)
 {
@@ -65,32 +94,14 @@ void bnet_cuda_head_there(gpu_backend *be, gpu_weight *w)
     be->d->c->memory(be->d, &left, &total);
     if (d->cu.device_attribute(&cache, L2_CACHE_SIZE, d->device) != 0)
         cache = 0;
-    if (w->n_bytes <= (uint64_t)cache || n > left / SHARE || !bnet_cuda_screen_make(be, w))
+    if (w->n_bytes <= (uint64_t)cache || n > left / SHARE || !passes(be) || !fits(be, w, 1) ||
+        !bnet_cuda_screen_make(be, w))
         return;
     bnet_logf(&be->log, BITNET_LOG_DEBUG, be->d->c->name,
               "a copy of the head in int8, %.1f MB, finds its best rows", (double)n / 1e6);
 }
 
 /* ---- calls ---- */
-
-static uint32_t processors(const gpu_backend *be)
-{
-    return (uint32_t)be->d->gpu.multiprocessors;
-}
-
-const bnet_kernel_record *bnet_cuda_screener(gpu_backend *be, const gpu_weight *w, int n_rows)
-{
-    bnet_cu_screen_args a = args_of(w, n_rows);
-    const bnet_kernel_record *plain = w->screen ? bnet_gpu_pick(be, w, 1) : NULL;
-    bool few = n_rows <= BNET_SCREEN_TOKENS;
-    if (!plain || plain->fn != (bnet_kernel_fn)bnet_cuda_head || n_rows > BNET_SCREEN_BATCH)
-        return NULL;
-    bnet_cu_launch scan = few ? bnet_screen_scan_launch(&a, processors(be))
-                              : bnet_screen_batch_launch(&a, processors(be));
-    bnet_cu_launch rows = bnet_screen_pick_launch(&a);
-    bool fits = BNET_MAX(scan.shared, rows.shared) <= bnet_cuda_shared_max(be);
-    return fits ? w->screener[few ? 0 : 1] : NULL;
-}
 
 static void more(gpu_backend *be, const bnet_kernel_record *k, int symbol, bnet_cu_launch l,
                  bnet_cu_screen_args *a)
@@ -107,6 +118,14 @@ static size_t lists_bytes(const bnet_cu_screen_args *a)
     return (size_t)a->n_tokens * a->n_slices * BNET_TOPK_MAX * 8;
 }
 
+/* Lists, then groups; false: no memory, or the copy was given back for it. */
+static bool take_lists(gpu_backend *be, const gpu_weight *w, bnet_cu_screen_args *a)
+{
+    a->lists = bnet_gpu_scratch(be, lists_bytes(a) + (size_t)a->n_tokens * a->n_groups * 4);
+    a->groups = a->lists + lists_bytes(a);
+    return a->lists && w->screen;
+}
+
 void bnet_cuda_best(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_ptr x,
                     int n_rows, gpu_ptr most, gpu_ptr value, gpu_ptr index)
 {
@@ -117,10 +136,10 @@ void bnet_cuda_best(gpu_backend *be, const bnet_kernel_record *k, const gpu_weig
     a.value = value;
     bnet_cu_launch scan = bnet_screen_scan_launch(&a, processors(be));
     bnet_cu_launch rows = bnet_screen_pick_launch(&a);
-    a.lists = bnet_gpu_scratch(be, lists_bytes(&a) + (size_t)a.n_tokens * a.n_groups * 4);
-    a.groups = a.lists + lists_bytes(&a);
-    if (!a.lists)
+    if (!take_lists(be, w, &a)) {
+        bnet_gpu_ok(be, k->id, NO_MEMORY);
         return;
+    }
     more(be, k, n_rows > 4 ? SCAN_8 : SCAN_4, scan, &a);
     bnet_cuda_run(be, k, 0, &rows, GPU_OVERLAP, &a);
     more(be, k, BEST, bnet_screen_best_launch(&a), &a);
@@ -152,11 +171,32 @@ void bnet_cuda_best_batch(gpu_backend *be, const bnet_kernel_record *k, const gp
     a.value = value;
     bnet_cu_launch scan = bnet_screen_batch_launch(&a, processors(be));
     bnet_cu_launch rows = bnet_screen_pick_launch(&a);
-    if (!take_scratch(be, &a))
+    if (!take_scratch(be, &a) || !w->screen) {
+        bnet_gpu_ok(be, k->id, NO_MEMORY);
         return;
+    }
     more(be, k, SPLIT, bnet_screen_split_launch(&a), &a);
     more(be, k, BATCH + (int)(a.columns / 64), scan, &a);
     more(be, k, FIRST, bnet_screen_first_launch(&a), &a);
     bnet_cuda_run(be, k, 0, &rows, GPU_OVERLAP, &a);
     more(be, k, BEST_BATCH, bnet_screen_best_launch(&a), &a);
+}
+
+/* Takes the scratch memory of the call, too: where the copy is given back for it, the head itself
+ * is computed. */
+const bnet_kernel_record *bnet_cuda_screener(gpu_backend *be, const gpu_weight *w, int n_rows)
+{
+    bnet_cu_screen_args a = args_of(w, n_rows);
+    const bnet_kernel_record *plain = w->screen ? bnet_gpu_pick(be, w, 1) : NULL;
+    bool few = n_rows <= BNET_SCREEN_TOKENS, there;
+    const bnet_kernel_record *k = w->screener[few ? 0 : 1];
+    if (!plain || plain->fn != (bnet_kernel_fn)bnet_cuda_head || n_rows > BNET_SCREEN_BATCH || !k ||
+        !fits(be, w, n_rows))
+        return NULL;
+    if (few)
+        bnet_screen_scan_launch(&a, processors(be));
+    else
+        bnet_screen_batch_launch(&a, processors(be));
+    there = few ? take_lists(be, w, &a) : take_scratch(be, &a);
+    return there && w->screen ? k : NULL;
 }

@@ -176,6 +176,7 @@ struct gpu_backend {
     struct gpu_net *net; /* the whole network, once a pass was asked for; the vendor's */
     void (*net_free)(gpu_backend *be, struct gpu_net *net);
     void (*head_there)(gpu_backend *be, gpu_weight *w); /* gpu_vendor's */
+    gpu_weight *head;            /* of the model that was loaded; NULL: none yet */
     struct gpu_special *special; /* kernels compiled for shapes; the vendor's, NULL: none */
     void (*special_free)(gpu_backend *be, struct gpu_special *special);
 
@@ -226,9 +227,11 @@ void bnet_gpu_leave(gpu_backend *be);
 
 bitnet_status bnet_gpu_memory_open(gpu_backend *be, bitnet_error *err);
 void bnet_gpu_memory_close(gpu_backend *be);
-/* Outside the pool's cap: weights and caches. 0: no memory, noted nowhere. */
+/* Outside the pool's cap: weights and caches. 0: no memory, noted nowhere. Who lacks some gets that
+ * of the head's copy (bnet_gpu_spare), so that nothing fails because there is one. */
 gpu_ptr bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter);
 void bnet_gpu_give(gpu_backend *be, gpu_ptr p, size_t n_bytes, uint64_t *counter);
+bool bnet_gpu_spare(gpu_backend *be); /* weights.c; false: there is none to give */
 bnet_buffer *bnet_gpu_buffer_new(bnet_backend *b, size_t n_bytes);
 void bnet_gpu_buffer_free(bnet_backend *b, bnet_buffer *buf);
 const void *bnet_gpu_read(bnet_backend *b, bnet_buffer *buf, size_t n_bytes);
@@ -341,7 +344,7 @@ typedef struct gpu_vendor {
     uint64_t (*pass_bytes)(bnet_backend *b, const bnet_net *net, int n_tokens);
     bool (*pass_reserve)(bnet_backend *b, const bnet_net *net, int n_tokens);
     bool (*alone)(bnet_backend *b, const bnet_alone *a);
-    /* The head's rows are there: what else is wanted of them. NULL: nothing */
+    /* All weights are there: what else is wanted of the head. NULL: nothing */
     void (*head_there)(gpu_backend *be, gpu_weight *w);
 } gpu_vendor;
 bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_vendor *vendor,

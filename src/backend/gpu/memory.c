@@ -12,7 +12,8 @@ static void *pool_take(void *user, size_t n_bytes)
 {
     gpu_backend *be = user;
     gpu_ptr p = 0;
-    if (be->d->c->alloc(be->d, n_bytes, &p) != 0)
+    if (be->d->c->alloc(be->d, n_bytes, &p) != 0 &&
+        (!bnet_gpu_spare(be) || be->d->c->alloc(be->d, n_bytes, &p) != 0))
         return NULL;
     bnet_gpu_own(be, (int64_t)n_bytes);
     return (void *)(uintptr_t)p;
@@ -55,7 +56,7 @@ void bnet_gpu_memory_close(gpu_backend *be)
     c->host_release(be->d, be->step_host);
 }
 
-gpu_ptr bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
+static gpu_ptr take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
 {
     gpu_ptr p = 0;
     double begun = bnet_now_ms();
@@ -66,6 +67,12 @@ gpu_ptr bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
     *counter += n_bytes;
     bnet_gpu_own(be, (int64_t)n_bytes);
     return p;
+}
+
+gpu_ptr bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
+{
+    gpu_ptr p = take(be, n_bytes, counter);
+    return p || !bnet_gpu_spare(be) ? p : take(be, n_bytes, counter);
 }
 
 void bnet_gpu_give(gpu_backend *be, gpu_ptr p, size_t n_bytes, uint64_t *counter)

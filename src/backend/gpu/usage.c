@@ -48,6 +48,8 @@ void bnet_gpu_weights_done(bnet_backend *b, const bnet_log *log)
     gpu_load *l = &be->load;
     bnet_gpu_enter(be);
     give_scratch(be);
+    if (be->head && be->head_there && gpu_alive(be))
+        be->head_there(be, be->head);
     if (gpu_alive(be))
         bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d));
     l->ms = l->begun > 0 ? bnet_now_ms() - l->begun : 0;
@@ -75,6 +77,7 @@ void bnet_gpu_usage(bnet_backend *b, bnet_usage *out)
                         .workspace = m.current_bytes + be->other_bytes,
                         .own = be->own_bytes,
                         .own_peak = be->own_peak,
+                        .spare = be->head && be->head->screen ? be->head->screen_bytes : 0,
                         .foreign = be->foreign_bytes,
                         .total = be->d->gpu.total_memory,
                         .load_bytes = be->load.file_bytes,

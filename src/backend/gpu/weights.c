@@ -16,12 +16,27 @@ void bnet_gpu_weight_free(bnet_backend *b, bnet_weight *weight)
     bnet_gpu_enter(be);
     be->n_half -= w->half;
     be->epoch++;
+    if (be->head == w)
+        be->head = NULL;
     if (!w->borrowed)
         bnet_gpu_give(be, w->w[0], w->n_bytes, &be->weight_bytes);
     bnet_gpu_give(be, w->block_scales, w->scales_bytes, &be->weight_bytes);
     bnet_gpu_give(be, w->screen, w->screen_bytes, &be->weight_bytes);
     bnet_gpu_leave(be);
     bnet_free(w);
+}
+
+bool bnet_gpu_spare(gpu_backend *be)
+{
+    gpu_weight *w = be->head;
+    if (!w || !w->screen || be->recording || !gpu_alive(be))
+        return false;
+    bnet_gpu_give(be, w->screen, w->screen_bytes, &be->weight_bytes);
+    w->screen = 0;
+    be->epoch++;
+    bnet_logf(&be->log, BITNET_LOG_DEBUG, be->d->c->name,
+              "the copy of the head is given back: its memory is needed");
+    return true;
 }
 
 /* ---- sizes ---- */
@@ -332,8 +347,8 @@ bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request
     gpu_pop(be);
     if (st == BITNET_OK && matrix)
         st = choose(be, w, r, log, err);
-    if (st == BITNET_OK && matrix && r->head && be->head_there)
-        be->head_there(be, w);
+    if (st == BITNET_OK && matrix && r->head)
+        be->head = w;
     bnet_gpu_leave(be);
     be->host->v->weight_free(be->host, h);
     be->n_half += w->half;
