@@ -46,8 +46,10 @@ def test_sigint_keeps_the_text():
 
 
 def test_sigint_in_json():
-    p = start("run", "-m", story_or_nano()[1], *ENDLESS, "--json")
-    time.sleep(1)
+    p = start("run", "-m", story_or_nano()[1], *ENDLESS, "--json", "-v")
+    while b"loaded in" not in p.stderr.readline():  # however long that takes
+        check(p.poll() is None, "ended before the model was there")
+    time.sleep(0.2)
     p.send_signal(signal.SIGINT)
     code, out, _ = finish(p)
     equal((code, json.loads(out)["finish_reason"]), (130, "cancelled"), "the object is still printed")
