@@ -111,6 +111,40 @@ static void test_long_rows_in_parts(void **state)
     assert_int_equal(further_launches("90", 16384), 0);     /* 226 KB */
 }
 
+/* Bytes of the copy that a head with rows of n_embd gets (screen.h). */
+static uint64_t copy_of(const char *cc, int n_embd)
+{
+    char path[512];
+    bnet_gguf *g;
+    bnet_model *m;
+    bnet_usage u;
+    tiny t = tiny_default();
+    const bnet_log none = {0};
+    t.n_layers = 1, t.n_embd = n_embd;
+    setenv("BITNET_EMULATED_CC", cc, 1);
+    machine on = machine_on(BNET_DEV_CUDA);
+    tiny_file(&t, path, sizeof path);
+    OK(bnet_gguf_open(path, NULL, &g, &err));
+    OK(bnet_model_open(g, on.backend, t.layout, NULL, &m, &err));
+    on.backend->v->weights_done(on.backend, &none);
+    on.backend->v->usage(on.backend, &u);
+    bnet_model_close(m);
+    bnet_gguf_close(g);
+    machine_close(&on);
+    unlink(path);
+    return u.spare;
+}
+
+/* A copy whose kernels ask for more shared memory than a block has would lie there for nothing. */
+static void test_a_copy_of_the_head_that_can_be_used(void **state)
+{
+    const uint64_t rows = 32; /* 24 in tiles of 16 */
+    (void)state;
+    assert_int_equal(copy_of("75", 1024), rows * (1024 + 16));
+    assert_int_equal(copy_of("75", 1152), 0);
+    assert_int_equal(copy_of("90", 1152), rows * (1152 + 16));
+}
+
 int main(void)
 {
     find_device("75");
@@ -118,6 +152,7 @@ int main(void)
         fprintf(stderr, "needs the emulated device\n");
         return 77;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_rows_in_parts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_rows_in_parts),
+                                       cmocka_unit_test(test_a_copy_of_the_head_that_can_be_used)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
