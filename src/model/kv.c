@@ -154,10 +154,11 @@ bitnet_status bnet_kv_reserve(bnet_kv *kv, int n_pos, bitnet_error *err)
 bitnet_status bnet_kv_cover(bnet_kv *kv, int n_pos, bitnet_error *err)
 {
     bnet_kv_blocks *b = kv->blocks;
-    int need = bnet_kv_blocks_for((size_t)n_pos), n_mapped = kv->n_mapped, n_cleared = b->n_cleared;
+    int need = bnet_kv_blocks_for((size_t)n_pos), n_mapped = kv->n_mapped;
     assert(need <= kv->n_table);
-    if (need <= n_mapped)
+    if (need <= n_mapped) /* reads nothing of the blocks: others may be taking some */
         return BITNET_OK;
+    int n_cleared = b->n_cleared;
     bnet_op_hold(b->be);
     while (kv->n_mapped < need) {
         assert(b->n_free > 0);
