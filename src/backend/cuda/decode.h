@@ -28,7 +28,7 @@ typedef struct bnet_cu_layer {
 #endif
 enum { BNET_DECODE_THREADS = 512, BNET_DECODE_TILES = 16 };
 enum { BNET_DECODE_CHUNKS = 64 }; /* of 128 elements: most of a vector */
-enum { BNET_DECODE_NEAR = 256 };  /* see near: from there on the blocks of a cluster are faster */
+enum { BNET_DECODE_NEAR = 448 };  /* see near: from there on the blocks of a cluster are faster */
 enum { BNET_DECODE_MUCH_SHARED = 200 << 10 };
 /* Positions that a block attends to at once; bytes between keys in shared memory, no bank twice; of
  * what a warp of one block tells another one. */
