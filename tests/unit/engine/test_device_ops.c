@@ -1,29 +1,16 @@
 /* test_device_ops.c - single operations (bitnet_ops) on an emulated GPU, on the best instruction
- * set and on the scalar one, and every failure of a mixed-precision call. The program starts itself
- * anew with the emulated libcuda of this build first on its path; with BITNET_TEST_GPU=1 it takes
- * the machine's own GPU instead, on which failures cannot be made to order. */
-#include "nano.h"
+ * set and on the scalar one, and every failure of a mixed-precision call. gpu.h says which
+ * GPU that is. */
+#include "gpu.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include "bitnet_dev.h"
 #include "engine/engine.h"
 #include "format/codec.h"
 
-#define EMULATED TEST_BINARY_DIR "/emulated"
-
 static uint64_t seed = 7;
-static bool has_gpu, real_gpu;
-
-static void need_gpu(void)
-{
-    if (!has_gpu) {
-        print_message("the CUDA backend is not compiled in\n");
-        skip();
-    }
-}
 
 static void need_faults(void)
 {
@@ -863,23 +850,6 @@ static void arguments(void **state)
     assert_null(bitnet_ops_provider(NULL));
     bitnet_ops_close(NULL);
     machine_close(&m);
-}
-
-/* Starts anew with the emulated library where it was built, unless a real GPU is wanted. */
-static void choose_gpu(char **argv)
-{
-    const char *path = getenv("LD_LIBRARY_PATH"), *real = getenv("BITNET_TEST_GPU");
-    struct stat st;
-    real_gpu = real && *real == '1';
-    has_gpu = real_gpu || stat(EMULATED "/libcuda.so.1", &st) == 0;
-    if (!has_gpu || real_gpu || (path && strncmp(path, EMULATED, sizeof EMULATED - 1) == 0))
-        return;
-    char list[4096];
-    snprintf(list, sizeof list, EMULATED "%s%s", path ? ":" : "", path ? path : "");
-    setenv("LD_LIBRARY_PATH", list, 1);
-    setenv("BITNET_EMULATED_CC", "90", 1);
-    execv("/proc/self/exe", argv);
-    has_gpu = false;
 }
 
 int main(int argc, char **argv)

@@ -1,7 +1,5 @@
-/* test_guide.c - the tests the development guide names (T-6) that have no better home. Those about
- * a device that computes say which and skip where this build or this machine has none; with a GPU
- * backend in the build they fail until they are written, so that none passes by its name alone. The
- * rest runs everywhere. */
+/* test_guide.c - the tests the development guide names (T-6) that have no better home; those of a
+ * GPU are in test_guide_gpu.c. */
 #include "test.h"
 
 #include "base/base.h"
@@ -15,40 +13,6 @@
         if ((call) != BITNET_OK)                                                                   \
             fail_msg("%s: %s", #call, err.message);                                                \
     } while (0)
-
-/* ---- with a GPU only ---- */
-
-static void need_gpu(const char *what)
-{
-    bitnet_devices *d;
-    OK(bitnet_devices_open(NULL, &d, &err));
-    bool compiled = bitnet_devices_gpu_compiled(d), usable = bitnet_devices_preflight(d);
-    bitnet_devices_close(d);
-    if (compiled && usable)
-        fail_msg("this build computes on a GPU that is here, and nothing checks %s", what);
-    print_message("%s: %s\n", what,
-                  compiled ? "no GPU on this machine" : "this build has no GPU backend");
-    skip();
-}
-
-#define GPU_ONLY(name, what)                                                                       \
-    static void test_##name(void **state)                                                          \
-    {                                                                                              \
-        (void)state;                                                                               \
-        need_gpu(what);                                                                            \
-    }
-
-GPU_ONLY(gpu_smoke, "that a small model runs on the GPU")
-GPU_ONLY(gpu_quantization, "quantization on the GPU")
-GPU_ONLY(gpu_performance, "the speed of GPU kernels")
-GPU_ONLY(gpu_vs_cpu_quantization_accuracy, "that GPU and CPU quantize alike")
-GPU_ONLY(gpu_parity, "that GPU and CPU give the same logits")
-GPU_ONLY(concurrent_gpu_operations, "sessions of several threads on one GPU")
-GPU_ONLY(cuda_kernel_creation, "that the CUDA kernels load")
-GPU_ONLY(cuda_memory_management, "memory of a CUDA device")
-GPU_ONLY(cuda_numerical_accuracy, "the accuracy of CUDA kernels")
-
-/* ---- everywhere ---- */
 
 static bitnet_runtime *runtime_with(const char *device, const char *fake)
 {
@@ -258,15 +222,6 @@ static void test_memory_cleanup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpu_smoke),
-        cmocka_unit_test(test_gpu_quantization),
-        cmocka_unit_test(test_gpu_performance),
-        cmocka_unit_test(test_gpu_vs_cpu_quantization_accuracy),
-        cmocka_unit_test(test_gpu_parity),
-        cmocka_unit_test(test_concurrent_gpu_operations),
-        cmocka_unit_test(test_cuda_kernel_creation),
-        cmocka_unit_test(test_cuda_memory_management),
-        cmocka_unit_test(test_cuda_numerical_accuracy),
         cmocka_unit_test(test_gpu_quantization_fallback),
         cmocka_unit_test(test_platform_kernel_selection),
         cmocka_unit_test(test_cpu_provider_creation),
