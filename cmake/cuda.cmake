@@ -84,7 +84,7 @@ endforeach()
 set(cuda_sources "/* generated: SOURCE(id, name, file) of every source that is carried */\n")
 file(GLOB cuda_rtc CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/special/*.cuh)
 list(APPEND cuda_rtc ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/w2_gemv.cu ${cuda_headers})
-list(FILTER cuda_rtc EXCLUDE REGEX "/(wgmma|w2_tiles|attn16|best)\\.cuh$|/(tiles|decode|attn_batch|screen)\\.h$") # Hopper's alone
+list(FILTER cuda_rtc EXCLUDE REGEX "/(wgmma|w2_tiles|attn16|best)\\.cuh$|/(tiles|decode|attn_batch|screen)\\.h$") # what the GEMV does not include
 foreach(f ${cuda_rtc})
   get_filename_component(f ${f} ABSOLUTE)
   get_filename_component(name ${f} NAME)

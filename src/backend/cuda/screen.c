@@ -10,11 +10,6 @@ enum { SHARE = 4 };                               /* of the free memory it may t
 enum { SCAN_4 = 1, SCAN_8, BEST, PACK };          /* symbols of a row, after that of rows */
 enum { SPLIT = 1, BATCH, FIRST = 5, BEST_BATCH }; /* of a batches' one; BATCH: 16, 32, 64 tokens */
 
-static uint32_t processors(const gpu_backend *be)
-{
-    return (uint32_t)be->d->gpu.multiprocessors;
-}
-
 static bnet_cu_screen_args args_of(const gpu_weight *w, int n_tokens)
 {
     gpu_ptr rows = w->screen + bnet_screen_codes_bytes(w->info.n_out, w->stride);
@@ -24,6 +19,14 @@ static bnet_cu_screen_args args_of(const gpu_weight *w, int n_tokens)
                                  .n_tokens = (uint32_t)n_tokens,
                                  .ldx = (uint32_t)w->info.n_in,
                                  .k = BNET_BEST};
+}
+
+/* Fills in what depends on the grid, too. */
+static bnet_cu_launch scan_launch(const gpu_backend *be, bnet_cu_screen_args *a)
+{
+    uint32_t n_sm = (uint32_t)be->d->gpu.multiprocessors;
+    return a->n_tokens <= BNET_SCREEN_TOKENS ? bnet_screen_scan_launch(a, n_sm)
+                                             : bnet_screen_batch_launch(a, n_sm);
 }
 
 /* ---- the copy ---- */
@@ -69,9 +72,7 @@ enum { MORE_STATIC = 1 << 10 };
 static bool fits(gpu_backend *be, const gpu_weight *w, int n_rows)
 {
     bnet_cu_screen_args a = args_of(w, n_rows);
-    bnet_cu_launch scan = n_rows <= BNET_SCREEN_TOKENS
-                              ? bnet_screen_scan_launch(&a, processors(be))
-                              : bnet_screen_batch_launch(&a, processors(be));
+    bnet_cu_launch scan = scan_launch(be, &a);
     bnet_cu_launch rows = bnet_screen_pick_launch(&a);
     return BNET_MAX(scan.shared + MORE_STATIC, rows.shared) <= bnet_cuda_shared_max(be);
 }
@@ -103,6 +104,17 @@ void bnet_cuda_head_there(gpu_backend *be, gpu_weight *w)
 
 /* ---- calls ---- */
 
+static bnet_cu_screen_args call_of(const gpu_weight *w, gpu_ptr x, int n_rows, gpu_ptr most,
+                                   gpu_ptr value, gpu_ptr index)
+{
+    bnet_cu_screen_args a = args_of(w, n_rows);
+    a.x = x;
+    a.most = most;
+    a.id = index;
+    a.value = value;
+    return a;
+}
+
 static void more(gpu_backend *be, const bnet_kernel_record *k, int symbol, bnet_cu_launch l,
                  bnet_cu_screen_args *a)
 {
@@ -129,12 +141,8 @@ static bool take_lists(gpu_backend *be, const gpu_weight *w, bnet_cu_screen_args
 void bnet_cuda_best(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_ptr x,
                     int n_rows, gpu_ptr most, gpu_ptr value, gpu_ptr index)
 {
-    bnet_cu_screen_args a = args_of(w, n_rows);
-    a.x = x;
-    a.most = most;
-    a.id = index;
-    a.value = value;
-    bnet_cu_launch scan = bnet_screen_scan_launch(&a, processors(be));
+    bnet_cu_screen_args a = call_of(w, x, n_rows, most, value, index);
+    bnet_cu_launch scan = scan_launch(be, &a);
     bnet_cu_launch rows = bnet_screen_pick_launch(&a);
     if (!take_lists(be, w, &a)) {
         bnet_gpu_ok(be, k->id, NO_MEMORY);
@@ -164,12 +172,8 @@ static bool take_scratch(gpu_backend *be, bnet_cu_screen_args *a)
 void bnet_cuda_best_batch(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
                           gpu_ptr x, int n_rows, gpu_ptr most, gpu_ptr value, gpu_ptr index)
 {
-    bnet_cu_screen_args a = args_of(w, n_rows);
-    a.x = x;
-    a.most = most;
-    a.id = index;
-    a.value = value;
-    bnet_cu_launch scan = bnet_screen_batch_launch(&a, processors(be));
+    bnet_cu_screen_args a = call_of(w, x, n_rows, most, value, index);
+    bnet_cu_launch scan = scan_launch(be, &a);
     bnet_cu_launch rows = bnet_screen_pick_launch(&a);
     if (!take_scratch(be, &a) || !w->screen) {
         bnet_gpu_ok(be, k->id, NO_MEMORY);
@@ -193,10 +197,7 @@ const bnet_kernel_record *bnet_cuda_screener(gpu_backend *be, const gpu_weight *
     if (!plain || plain->fn != (bnet_kernel_fn)bnet_cuda_head || n_rows > BNET_SCREEN_BATCH || !k ||
         !fits(be, w, n_rows))
         return NULL;
-    if (few)
-        bnet_screen_scan_launch(&a, processors(be));
-    else
-        bnet_screen_batch_launch(&a, processors(be));
+    scan_launch(be, &a);
     there = few ? take_lists(be, w, &a) : take_scratch(be, &a);
     return there && w->screen ? k : NULL;
 }

@@ -1,5 +1,5 @@
-/* gpu.h - the GPU of a test program: the emulated one of this build, or with BITNET_TEST_GPU=1 (or
- * BITNET_TEST_REAL_GPU=1) the machine's own, on which failures cannot be made to order. */
+/* gpu.h - the GPU of a test program: the emulated one of this build, or with BITNET_TEST_REAL_GPU=1
+ * the machine's own, on which failures cannot be made to order. */
 #ifndef BNET_TEST_GPU_H
 #define BNET_TEST_GPU_H
 
@@ -23,9 +23,8 @@ static inline void need_gpu(void)
  * wanted. Call it first in main. */
 static inline void choose_gpu(char **argv)
 {
-    const char *path = getenv("LD_LIBRARY_PATH"), *real = getenv("BITNET_TEST_GPU");
+    const char *path = getenv("LD_LIBRARY_PATH"), *real = getenv("BITNET_TEST_REAL_GPU");
     struct stat st;
-    real = real ? real : getenv("BITNET_TEST_REAL_GPU");
     real_gpu = real && *real == '1';
     has_gpu = real_gpu || stat(EMULATED "/libcuda.so.1", &st) == 0;
     if (!has_gpu || real_gpu || (path && strncmp(path, EMULATED, sizeof EMULATED - 1) == 0))

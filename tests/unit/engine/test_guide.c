@@ -1,18 +1,11 @@
 /* test_guide.c - the tests the development guide names (T-6) that have no better home; those of a
  * GPU are in test_guide_gpu.c. */
-#include "test.h"
+#include "nano.h"
 
 #include "base/base.h"
 #include "bitnet_dev.h"
 #include "device/cpu_features.h"
 #include "ops/provider.h"
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        bitnet_error err = {0};                                                                    \
-        if ((call) != BITNET_OK)                                                                   \
-            fail_msg("%s: %s", #call, err.message);                                                \
-    } while (0)
 
 static bitnet_runtime *runtime_with(const char *device, const char *fake)
 {
