@@ -539,6 +539,8 @@ typedef struct bitnet_generate_options {
     bool print_special;     /* deliver special tokens as their text */
     bitnet_text_fn on_text; /* may be NULL */
     void *user;
+    size_t min_tokens; /* stop ids and the model's own stop tokens are not chosen before so many
+                          tokens were made; stop strings and max_tokens end as ever. Default 0 */
 } bitnet_generate_options;
 
 #define BITNET_STOP_MAX 256

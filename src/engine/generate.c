@@ -53,6 +53,18 @@ static bool ends_by_id(const generation *g, int32_t id)
     return true;
 }
 
+/* Before min_tokens were made no token may end the generation by itself: the sampler passes over
+ * them, and what is left shares their probability. */
+static void forbid_ends(const generation *g, bool forbid)
+{
+    const int32_t *ends;
+    size_t n = bnet_token_stop_list(g->session->engine->tokenizer, &ends);
+    for (size_t i = 0; i < n && !g->o->ignore_eos; i++)
+        bnet_sampler_forbid(g->sampler, ends[i], forbid);
+    for (size_t i = 0; i < g->o->n_stop_ids; i++)
+        bnet_sampler_forbid(g->sampler, g->o->stop_ids[i], forbid);
+}
+
 /* There is no room for another token after this one. */
 static bool ends_by_count(const generation *g)
 {
@@ -129,8 +141,9 @@ static bitnet_status choose(generation *g, int32_t *id, bitnet_error *err)
     bnet_meter_stop(meter, BNET_ENTRY_SAMPLE, begun);
     if (st != BITNET_OK)
         return bnet_wrap(err, st, "position %zu", s->n_pos);
-    g->r->n_generated++;
     g->r->last_id = *id;
+    if (++g->r->n_generated == g->o->min_tokens)
+        forbid_ends(g, false);
     return BITNET_OK;
 }
 
@@ -215,12 +228,16 @@ bitnet_status bitnet_generate(bitnet_session *session, bitnet_sampler *sampler, 
     generation g = {session, sampler, &o,
                     r,       {0},     {o.stops, o.n_stops, o.on_text, o.user, &session->tail}};
     session->chooser = sampler;
+    if (o.min_tokens)
+        forbid_ends(&g, true);
     st = prefill(&g, ids, n_ids, err);
     if (st == BITNET_OK) {
         bnet_detok_init(&g.detok, session->engine->tokenizer, o.print_special,
                         begins_text(session->engine, ids, n_ids));
         st = decode(&g, start, err);
     }
+    if (o.min_tokens)
+        forbid_ends(&g, false); /* also where it ended sooner */
     session->chooser = NULL;
     session->has_top = false;
     return st;

@@ -17,6 +17,7 @@ enum {
     WANTED_MAX = 1024, /* ids with penalties that are asked for one by one */
     BLOCK = 64         /* logits looked at together */
 };
+#define FORBIDDEN (1u << 31) /* in counts, beside the occurrences: never chosen */
 #define LIGHTEST                                                                                   \
     28.0f /* e^-28 < 2^-40: what is further below the best than that weighs nothing                \
            */
@@ -31,7 +32,9 @@ struct bitnet_sampler {
     bitnet_sampler_options o;
     int n_vocab;
     uint64_t n_draws;
-    uint32_t *counts; /* [n_vocab] occurrences in the penalty window; all zero between picks */
+    uint32_t *counts; /* [n_vocab] occurrences in the penalty window; between picks all zero but for
+                         FORBIDDEN */
+    size_t n_forbidden;
     candidate *
         c; /* [n_vocab]; c[0 .. n-n_sorted) is a heap, c[n-1], c[n-2], ... the best ones in order */
     size_t n, n_sorted;
@@ -93,6 +96,14 @@ void bitnet_sampler_close(bitnet_sampler *s)
 int bnet_sampler_vocab(const bitnet_sampler *s)
 {
     return s->n_vocab;
+}
+
+void bnet_sampler_forbid(bitnet_sampler *s, int32_t id, bool forbid)
+{
+    if (id < 0 || id >= s->n_vocab || forbid == ((s->counts[id] & FORBIDDEN) != 0))
+        return;
+    s->counts[id] ^= FORBIDDEN;
+    s->n_forbidden += forbid ? 1 : (size_t)-1;
 }
 
 /* ---- the heap ---- */
@@ -168,13 +179,15 @@ static float penalised(const bitnet_sampler_options *o, float logit, uint32_t co
     return logit > FLT_MAX ? FLT_MAX : logit < -FLT_MAX ? -FLT_MAX : logit;
 }
 
-/* The logit after penalties; false for those that cannot be chosen (NaN, infinite). */
+/* The logit after penalties; false for those that cannot be chosen (NaN, infinite, forbidden). */
 static inline bool logit_of(const bitnet_sampler *s, const row *r, size_t i, float *out)
 {
     float v = r->logits[i];
     if (!(v >= -FLT_MAX && v <= FLT_MAX))
         return false;
     uint32_t count = s->counts[id_at(r, i)];
+    if (count & FORBIDDEN)
+        return false;
     *out = count ? penalised(&s->o, v, count) : v;
     return true;
 }
@@ -369,6 +382,11 @@ static bool greedy(const bitnet_sampler *s, const row *r, int32_t *id)
 
 static bitnet_status not_finite(const bitnet_sampler *s, bitnet_error *err)
 {
+    if (s->n_forbidden)
+        return bnet_fail(err, BITNET_ERROR,
+                         "sampler: no token is left: %zu of the %d may not be chosen yet, and no "
+                         "other logit is finite",
+                         s->n_forbidden, s->n_vocab);
     return bnet_fail(
         err, BITNET_ERROR,
         "sampler: none of the %d logits is finite; the weights or the cache are damaged",
@@ -447,6 +465,8 @@ bool bnet_sampler_want(bitnet_sampler *s, const int32_t *history, size_t n_histo
     *want = (bnet_top_want){.k = s->o.temperature == 0.0f || all ? 1 : (size_t)s->o.top_k,
                             .range = all ? (LIGHTEST + 0.01f) * s->o.temperature : 0,
                             .ids = s->wanted};
+    if (s->n_forbidden) /* they may be among the best, so how many are wanted is not known */
+        return false;
     return want->k < (size_t)s->n_vocab && list_penalised(s, history, n_history, &want->n_ids);
 }
 

@@ -280,6 +280,12 @@ bool bnet_token_stops(const bnet_tokenizer *t, int32_t id)
     return false;
 }
 
+size_t bnet_token_stop_list(const bnet_tokenizer *t, const int32_t **ids)
+{
+    *ids = t->stops;
+    return t->n_stops;
+}
+
 bool bnet_token_find(const bnet_tokenizer *t, const char *text, size_t n, int32_t *id)
 {
     uint32_t number;

@@ -40,6 +40,8 @@ bool bnet_token_special(const bnet_tokenizer *t, int32_t id); /* control or unkn
 /* Does the model end a reply with it? EOS, EOT, EOM of the file, and special or user-defined tokens
  * of the known names (<|eot_id|>, <|im_end|>, </s>, ...). */
 bool bnet_token_stops(const bnet_tokenizer *t, int32_t id);
+/* All of those; returns how many. */
+size_t bnet_token_stop_list(const bnet_tokenizer *t, const int32_t **ids);
 /* By the exact text the file has for it; false: no such token. */
 bool bnet_token_find(const bnet_tokenizer *t, const char *text, size_t n, int32_t *id);
 

@@ -288,6 +288,91 @@ static void can_be_cancelled(void **state)
     close_all(&u);
 }
 
+/* Every token that was to come is named a stop id: none ends the generation before min_tokens, and
+ * the first that is chosen after it does. */
+static void ends_wait_for_min_tokens(void **state)
+{
+    (void)state;
+    setup u = open_all(1, 0, 0);
+    bitnet_generate_options o;
+    shown plain = {0}, out = {0};
+    for (int greedy = 0; greedy < 2; greedy++) {
+        float temperature = greedy ? 0 : 0.7f;
+        bitnet_generate_options_init(&o);
+        o.max_tokens = 12;
+        generate(&u, temperature, 3, &o, &plain);
+        o.stop_ids = plain.ids;
+        o.n_stop_ids = 1;
+        bitnet_generate_result r = generate(&u, temperature, 3, &o, &out);
+        assert_int_equal(r.finish, BITNET_FINISH_STOP_ID);
+        assert_int_equal(r.n_generated, 1);
+        o.min_tokens = 1;
+        r = generate(&u, temperature, 3, &o, &out);
+        assert_true(r.n_generated > 1 && out.ids[0] != plain.ids[0]);
+
+        o.n_stop_ids = 0; /* without a stop id in the way nothing changes */
+        r = generate(&u, temperature, 3, &o, &out);
+        assert_int_equal(out.n_ids, plain.n_ids);
+        assert_memory_equal(out.ids, plain.ids, plain.n_ids * sizeof plain.ids[0]);
+    }
+    int32_t all[512];
+    for (int32_t i = 0; i < 512; i++)
+        all[i] = i < 100 ? i : i + 1; /* all but 100; 512 is none */
+    o.ignore_eos = true;
+    o.stop_ids = all;
+    o.n_stop_ids = 512;
+    o.min_tokens = 3;
+    bitnet_generate_result r = generate(&u, 0, 0, &o, &out);
+    assert_int_equal(r.finish, BITNET_FINISH_STOP_ID);
+    assert_int_equal(r.n_generated, 4);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(out.ids[i], 100);
+    all[511] = 100;
+    bitnet_sampler *s = sampler_of(&u, 0, 0);
+    o.on_text = NULL;
+    FAILS(bitnet_generate(u.session, s, u.ids, u.n_ids, &o, NULL, &err), BITNET_ERROR,
+          "no token is left: 512 of the 512 may not be chosen yet");
+    bitnet_sampler_close(s);
+    close_all(&u);
+}
+
+/* The model's own stop token, where it is the most likely one, is passed over; and the sampler is
+ * free again afterwards, however the generation ended. */
+static void eos_waits_for_min_tokens(void **state)
+{
+    (void)state;
+    setup u = open_all(1, 0, 0);
+    bitnet_generate_options o;
+    shown out = {0};
+    bitnet_generate_options_init(&o);
+    o.max_tokens = 200;
+    uint64_t seed = 0;
+    bitnet_generate_result r = {0};
+    for (; seed < 200 && r.finish != BITNET_FINISH_EOS; seed++)
+        r = generate(&u, 1.0f, seed, &o, &out);
+    assert_int_equal(r.finish, BITNET_FINISH_EOS);
+    size_t n = r.n_generated;
+    o.min_tokens = n;
+    generate(&u, 1.0f, --seed, &o, &out);
+    assert_true(out.n_ids >= n && !bitnet_token_stops(u.n.engine, out.ids[n - 1]));
+
+    bitnet_sampler *s = sampler_of(&u, 1.0f, seed);
+    o.max_tokens = 2; /* ends while ends are still forbidden */
+    o.on_text = NULL;
+    OK(bitnet_generate(u.session, s, u.ids, u.n_ids, &o, &r, &err));
+    assert_int_equal(r.finish, BITNET_FINISH_LENGTH);
+    o.max_tokens = 200;
+    o.min_tokens = 0;
+    bool ended = false;
+    for (int i = 0; i < 200 && !ended; i++) {
+        OK(bitnet_generate(u.session, s, u.ids, u.n_ids, &o, &r, &err));
+        ended = r.finish == BITNET_FINISH_EOS;
+    }
+    assert_true(ended);
+    bitnet_sampler_close(s);
+    close_all(&u);
+}
+
 /* Held-back text that turns out to be no stop string is shown when the end comes. */
 static void the_end_releases_the_tail(void **state)
 {
@@ -358,6 +443,8 @@ int main(void)
         cmocka_unit_test(stops_at_strings),
         cmocka_unit_test(stops_at_the_context),
         cmocka_unit_test(can_be_cancelled),
+        cmocka_unit_test(ends_wait_for_min_tokens),
+        cmocka_unit_test(eos_waits_for_min_tokens),
         cmocka_unit_test(the_end_releases_the_tail),
         cmocka_unit_test(arguments),
     };

@@ -426,6 +426,65 @@ static void large_vocabulary_is_fast(void **state)
     free(logits);
 }
 
+/* A forbidden id is as if its logit were minus infinity: for the greedy choice, for the
+ * distribution that is left, and beside penalties; and it comes back as it was. */
+static void forbidden_ids(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    float logits[N], without[N];
+    int32_t ids[2][N], history[] = {7, 9, 9};
+    uint64_t weights[2][N], total[2], rng = 5;
+    size_t n[2];
+    bitnet_error err = {0};
+    for (int i = 0; i < N; i++)
+        logits[i] = without[i] = bell(&rng, 2);
+    logits[9] = 30, logits[150] = 20;
+    without[9] = without[150] = -INFINITY;
+    for (int kind = 0; kind < 3; kind++) {
+        bitnet_sampler_options o = plain();
+        o.top_k = kind == 1 ? 20 : 0;
+        o.repetition_penalty = kind == 2 ? 1.5f : 1;
+        bitnet_sampler *s = open_ok(&o, N), *other = open_ok(&o, N);
+        bnet_top_want want;
+        assert_true(bnet_sampler_want(s, history, 3, &want));
+        for (int32_t id = -1; id <= N; id++) /* twice, and outside: no matter */
+            if (id == 9 || id == 150 || id < 0 || id == N)
+                bnet_sampler_forbid(s, id, true), bnet_sampler_forbid(s, id, true);
+        assert_false(bnet_sampler_want(s, history, 3, &want));
+        assert_int_equal(bnet_sampler_distribution(s, logits, history, 3, ids[0], weights[0], N,
+                                                   &n[0], &total[0], &err),
+                         BITNET_OK);
+        assert_int_equal(bnet_sampler_distribution(other, without, history, 3, ids[1], weights[1],
+                                                   N, &n[1], &total[1], &err),
+                         BITNET_OK);
+        assert_int_equal(n[0], n[1]);
+        assert_true(total[0] == total[1]);
+        assert_memory_equal(ids[0], ids[1], n[0] * sizeof ids[0][0]);
+        assert_memory_equal(weights[0], weights[1], n[0] * sizeof weights[0][0]);
+        bnet_sampler_forbid(s, 9, false);
+        assert_false(bnet_sampler_want(s, history, 3, &want));
+        bnet_sampler_forbid(s, 150, false);
+        assert_true(bnet_sampler_want(s, history, 3, &want));
+        bitnet_sampler_close(s);
+        bitnet_sampler_close(other);
+    }
+    bitnet_sampler_options o = plain();
+    o.temperature = 0;
+    bitnet_sampler *s = open_ok(&o, N);
+    int32_t id, best;
+    bnet_sampler_forbid(s, 9, true);
+    assert_int_equal(bitnet_sampler_pick(s, logits, NULL, 0, &id, &err), BITNET_OK);
+    assert_int_equal(id, 150);
+    bnet_sampler_forbid(s, 150, true);
+    assert_int_equal(bitnet_sampler_pick(s, logits, NULL, 0, &id, &err), BITNET_OK);
+    bitnet_sampler *other = open_ok(&o, N);
+    assert_int_equal(bitnet_sampler_pick(other, without, NULL, 0, &best, &err), BITNET_OK);
+    assert_int_equal(id, best);
+    bitnet_sampler_close(s);
+    bitnet_sampler_close(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +495,7 @@ int main(void)
         cmocka_unit_test(draws_follow_the_distribution),
         cmocka_unit_test(seeds_are_pinned),
         cmocka_unit_test(penalties_leave_nothing_behind),
+        cmocka_unit_test(forbidden_ids),
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(older_and_newer_programs),
         cmocka_unit_test(large_vocabulary_is_fast),

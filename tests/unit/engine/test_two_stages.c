@@ -77,8 +77,9 @@ static bool on_text(void *user, const char *text, size_t n, int32_t id)
     return true;
 }
 
-static told generate(bitnet_session *s, const bitnet_sampler_options *o, int n_vocab,
-                     const int32_t *ids, size_t n_ids)
+/* `late` (may be NULL): two ids that are stop ids once three tokens were made, and none before. */
+static told generate_late(bitnet_session *s, const bitnet_sampler_options *o, int n_vocab,
+                          const int32_t *ids, size_t n_ids, const int32_t *late)
 {
     told t = {.n = 0};
     bitnet_sampler *pick = NULL;
@@ -86,12 +87,30 @@ static told generate(bitnet_session *s, const bitnet_sampler_options *o, int n_v
     bitnet_generate_options_init(&g);
     g.max_tokens = N_NEW;
     g.ignore_eos = true;
+    g.stop_ids = late;
+    g.n_stop_ids = late ? 2 : 0;
+    g.min_tokens = late ? 3 : 0;
     g.on_text = on_text;
     g.user = &t;
     OK(bitnet_sampler_open(o, n_vocab, &pick, &err));
     OK(bitnet_generate(s, pick, ids, n_ids, &g, NULL, &err));
     bitnet_sampler_close(pick);
     return t;
+}
+
+static told generate(bitnet_session *s, const bitnet_sampler_options *o, int n_vocab,
+                     const int32_t *ids, size_t n_ids)
+{
+    return generate_late(s, o, n_vocab, ids, n_ids, NULL);
+}
+
+static void assert_same_ids(const told *a, const told *b, int i)
+{
+    assert_int_equal(a->n, b->n);
+    for (size_t t = 0; t < a->n; t++)
+        if (a->ids[t] != b->ids[t])
+            fail_msg("setting %d, token %zu: %d with the logits it needs, %d with all", i, t,
+                     a->ids[t], b->ids[t]);
 }
 
 /* A spread of settings; the last ones are rolled. */
@@ -165,11 +184,17 @@ static void compare_settings(const nano *n, int n_settings, uint64_t seed)
         told a = generate(less, &o, n->n_vocab, ids, N_IDS);
         told b = generate(all, &o, n->n_vocab, ids, N_IDS);
         assert_int_equal(a.n, N_NEW);
-        assert_int_equal(b.n, N_NEW);
-        for (size_t t = 0; t < a.n; t++)
-            if (a.ids[t] != b.ids[t])
-                fail_msg("setting %d, token %zu: %d with the logits it needs, %d with all", i, t,
-                         a.ids[t], b.ids[t]);
+        assert_same_ids(&a, &b, i);
+        const int32_t late[] = {a.ids[0], a.ids[1]};
+        a = generate_late(less, &o, n->n_vocab, ids, N_IDS, late);
+        b = generate_late(all, &o, n->n_vocab, ids, N_IDS, late);
+        assert_true(a.n > 3);
+        for (int k = 0; k < 3; k++)
+            assert_true(a.ids[k] != late[0] && a.ids[k] != late[1]);
+        assert_same_ids(&a, &b, i);
+        a = generate(less, &o, n->n_vocab, ids, N_IDS);
+        b = generate(all, &o, n->n_vocab, ids, N_IDS);
+        assert_same_ids(&a, &b, i);
         assert_same_logits(n, bitnet_session_logits(less), bitnet_session_logits(all), "after it");
     }
     bitnet_session_close(less);
