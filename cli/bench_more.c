@@ -37,10 +37,11 @@ static void profile_text(const bench_side *s, const bitnet_bench_test *t,
 {
     double per = t->prompt ? 1 : t->n_tokens;
     if (t->prompt)
-        out_printf("profile of a prompt of %d tokens", t->n_tokens);
+        out_printf("profile of a prompt of %d token%s", t->n_tokens, plural((uint64_t)t->n_tokens));
     else
         out_printf("profile of a decode step");
-    out_printf(" at depth %d, %d threads: %.3f ms\n", t->depth, s->limits.n_threads, ms / per);
+    out_printf(" at depth %d, %d thread%s: %.3f ms\n", t->depth, s->limits.n_threads,
+               plural((uint64_t)s->limits.n_threads), ms / per);
     for (size_t i = 0; i < n; i++)
         out_printf("  %-17s %6.2f %%  %9.4f ms  %8.1f calls\n", e[i].name, 100 * e[i].share,
                    e[i].ms / per, (double)e[i].n_calls / per);
@@ -165,8 +166,8 @@ int bench_kernels(const bench_plan *p, bench_side *s)
             "kernels one by one, cold: tokens x outputs x inputs; grid x block, shared memory, "
             "registers, blocks per multiprocessor, occupancy\n");
     else if (!opt_json(p->args))
-        out_printf("kernels one by one, %d threads: tokens x outputs x inputs\n",
-                   s->limits.n_threads);
+        out_printf("kernels one by one, %d thread%s: tokens x outputs x inputs\n",
+                   s->limits.n_threads, plural((uint64_t)s->limits.n_threads));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (bitnet_bench_each_kernel(s->engine, sizes[i], p->n_repeats, print_rate, &t, &err) !=
             BITNET_OK)

@@ -352,6 +352,13 @@ int generate_options(const loaded *m, bitnet_generate_options *o, stop_list *sto
 void stop_list_add(stop_list *s, const char *text);
 void stop_list_free(stop_list *s);
 double per_second(size_t n, double ms);
+const char *grouped(uint64_t n, char *buf, size_t cap);     /* "1,312" */
+const char *rate_text(double per_s, char *buf, size_t cap); /* "1,312", "48.3", "6.71" */
+/* What a word gets behind this count: 1 token, 2 tokens. */
+static inline const char *plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
 void kernels_text(const loaded *m, buffer *out);
 struct json_t *kernels_json(const loaded *m);
 

@@ -154,7 +154,8 @@ static int verify(const convert_state *s, bitnet_inspect *file)
         n_bad++;
         warn("%s: tensor %s: %s", s->output, info.name, t.suspicious);
     }
-    return n_bad ? fail(EXIT_SUSPICIOUS, "%s: %zu tensors look suspicious", s->output, n_bad)
+    return n_bad ? fail(EXIT_SUSPICIOUS, "%s: %zu tensor%s suspicious", s->output, n_bad,
+                        n_bad == 1 ? " looks" : "s look")
                  : EXIT_OK;
 }
 
@@ -179,9 +180,9 @@ static void tell(const convert_state *s, bitnet_inspect *file)
         j_print(j);
         json_decref(j);
     } else if (!opt_on(s->args, OPT_QUIET)) {
-        out_printf("%s: %zu tensors, %llu weights, %.3f bits per weight, %llu bytes, %.1f s\n",
-                   s->output, n, (unsigned long long)n_elems, bits, (unsigned long long)n_bytes,
-                   ms / 1e3);
+        out_printf("%s: %zu tensor%s, %llu weights, %.3f bits per weight, %llu bytes, %.1f s\n",
+                   s->output, n, plural(n), (unsigned long long)n_elems, bits,
+                   (unsigned long long)n_bytes, ms / 1e3);
     }
 }
 

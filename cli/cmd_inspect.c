@@ -196,10 +196,11 @@ static void shape_text(const bitnet_inspect_tensor *t, char *buf, size_t cap)
 
 static void print_head(const inspect_state *s, buffer *out)
 {
-    text_printf(out, "%s\n  GGUF version %u, %llu bytes, %zu metadata entries, %zu tensors\n",
+    size_t n_kv = bitnet_inspect_n_kv(s->file);
+    text_printf(out, "%s\n  GGUF version %u, %llu bytes, %zu metadata entr%s, %zu tensor%s\n",
                 s->path, bitnet_inspect_version(s->file),
-                (unsigned long long)bitnet_inspect_file_bytes(s->file),
-                bitnet_inspect_n_kv(s->file), s->n_tensors);
+                (unsigned long long)bitnet_inspect_file_bytes(s->file), n_kv,
+                n_kv == 1 ? "y" : "ies", s->n_tensors, plural(s->n_tensors));
     text_printf(out, "  %llu weights, %.3f bits per weight\n", (unsigned long long)s->n_elems,
                 bits_per_weight(s->n_bytes, s->n_elems));
     if (s->sha256[0])
@@ -258,9 +259,10 @@ static void print_types(const inspect_state *s, buffer *out)
 {
     text_puts(out, "\nTypes\n");
     for (size_t i = 0; i < s->n_sums; i++)
-        text_printf(out, "  %-8s %6zu tensors %14llu weights %14llu bytes %8.3f bits per weight\n",
-                    s->sums[i].type, s->sums[i].n_tensors, (unsigned long long)s->sums[i].n_elems,
-                    (unsigned long long)s->sums[i].n_bytes,
+        text_printf(out,
+                    "  %-8s %6zu tensor%-1s %14llu weights %14llu bytes %8.3f bits per weight\n",
+                    s->sums[i].type, s->sums[i].n_tensors, plural(s->sums[i].n_tensors),
+                    (unsigned long long)s->sums[i].n_elems, (unsigned long long)s->sums[i].n_bytes,
                     bits_per_weight(s->sums[i].n_bytes, s->sums[i].n_elems));
 }
 
@@ -272,8 +274,8 @@ static void print_text(inspect_state *s)
     print_tensors(s, &out);
     print_types(s, &out);
     if (s->stats && s->n_suspicious)
-        text_printf(&out, "\nStatus: %zu of %zu tensors look suspicious\n", s->n_suspicious,
-                    s->n_tensors);
+        text_printf(&out, "\nStatus: %zu of %zu tensor%s look%s suspicious\n", s->n_suspicious,
+                    s->n_tensors, plural(s->n_tensors), s->n_suspicious == 1 ? "s" : "");
     else
         text_puts(&out, s->stats ? "\nStatus: ok, no suspicious values\n"
                                  : "\nStatus: weights were not read\n");
@@ -306,7 +308,8 @@ int cmd_inspect(args *a)
     if (!rc && !opt_json(a))
         print_text(&s);
     if (!rc && opt_on(a, OPT_STRICT) && s.n_suspicious)
-        rc = fail(EXIT_SUSPICIOUS, "%s: %zu tensors look suspicious", s.path, s.n_suspicious);
+        rc = fail(EXIT_SUSPICIOUS, "%s: %zu tensor%s suspicious", s.path, s.n_suspicious,
+                  s.n_suspicious == 1 ? " looks" : "s look");
     bitnet_inspect_close(s.file);
     free(s.stats);
     free(s.sums);

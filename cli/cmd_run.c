@@ -68,8 +68,8 @@ static int check_fit(const run_state *r)
     if (r->prompt_ids.n <= n_ctx)
         return EXIT_OK;
     return fail(EXIT_OTHER,
-                "the prompt has %zu tokens and the context holds %zu; shorten it or raise --ctx",
-                r->prompt_ids.n, n_ctx);
+                "the prompt has %zu token%s and the context holds %zu; shorten it or raise --ctx",
+                r->prompt_ids.n, plural(r->prompt_ids.n), n_ctx);
 }
 
 /* ---- --dump-logits ---- */

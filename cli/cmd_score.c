@@ -164,6 +164,12 @@ static int score_all(score_state *s)
 
 /* ---- report ---- */
 
+/* Nothing was computed where nothing was predicted. */
+static double tokens_per_second(const score_state *s)
+{
+    return s->n_scored ? per_second(s->n_tokens, s->score_ms) : 0;
+}
+
 static double mean_nll(const score_state *s)
 {
     return s->n_scored ? s->nll / (double)s->n_scored : NAN;
@@ -193,7 +199,7 @@ static int report(const score_state *s)
     json_object_set_new(j, "latency",
                         json_pack("{s:o, s:o, s:o}", "load_ms", j_num(s->m.load_ms), "tokenize_ms",
                                   j_num(s->tokenize_ms), "score_ms", j_num(s->score_ms)));
-    json_object_set_new(j, "throughput_tps", j_num(per_second(s->n_tokens, s->score_ms)));
+    json_object_set_new(j, "throughput_tps", j_num(tokens_per_second(s)));
     json_object_set_new(j, "context",
                         json_integer((json_int_t)bitnet_session_context(s->m.session)));
     json_object_set_new(j, "stride", json_integer((json_int_t)opt_int(s->args, OPT_STRIDE)));
@@ -205,6 +211,7 @@ static int report(const score_state *s)
 static void print_table(const score_state *s)
 {
     buffer out = {0};
+    char rate[32], speed[48] = "";
     text_printf(&out, "%6s  %8s  %12s  %10s\n", "text", "tokens", "nll", "per token");
     for (size_t i = 0; i < s->n_docs; i++) {
         const document *d = &s->docs[i];
@@ -215,14 +222,17 @@ static void print_table(const score_state *s)
             text_printf(&out, "%10s\n", "-");
     }
     if (s->n_scored)
-        text_printf(&out, "mean nll %.6f, perplexity %.4f over %zu predictions\n", mean_nll(s),
-                    exp(mean_nll(s)), s->n_scored);
+        text_printf(&out, "mean nll %.6f, perplexity %.4f over %zu prediction%s\n", mean_nll(s),
+                    exp(mean_nll(s)), s->n_scored, plural(s->n_scored));
     else
         text_puts(&out, "no text has two tokens: nothing was predicted\n");
     out_write(out.data, out.n);
     free_buffer(&out);
-    note(s->args, "[%zu texts, %zu tokens, %.1f tok/s]\n", s->n_docs, s->n_tokens,
-         per_second(s->n_tokens, s->score_ms));
+    if (s->n_scored)
+        snprintf(speed, sizeof speed, "%s tok/s",
+                 rate_text(tokens_per_second(s), rate, sizeof rate));
+    note(s->args, "[%zu text%s, %zu token%s%s%s]\n", s->n_docs, plural(s->n_docs), s->n_tokens,
+         plural(s->n_tokens), s->n_scored ? ", " : "", speed);
 }
 
 int cmd_score(args *a)

@@ -63,7 +63,7 @@ static void print_pieces(const loaded *m, const id_list *v)
         quote_piece(bytes ? bytes : "", bytes ? n : 0, &out);
         text_puts(&out, bitnet_token_special(m->engine, v->data[i]) ? "  special\n" : "\n");
     }
-    text_printf(&out, "%zu tokens\n", v->n);
+    text_printf(&out, "%zu token%s\n", v->n, plural(v->n));
     out_write(out.data, out.n);
     free_buffer(&out);
 }

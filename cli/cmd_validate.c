@@ -94,16 +94,17 @@ static void print_model(buffer *out, const bitnet_model_result *m)
 {
     text_printf(out, "\nmodel: %s", verdicts[m->verdict]);
     if (m->verdict != BITNET_VERDICT_SKIP)
-        text_printf(out, ", %llu tokens, %llu operations, %llu values compared, %llu ties",
-                    (unsigned long long)m->n_tokens, (unsigned long long)m->n_ops,
-                    (unsigned long long)m->n_values, (unsigned long long)m->n_ties);
+        text_printf(out, ", %llu token%s, %llu operation%s, %llu value%s compared, %llu tie%s",
+                    (unsigned long long)m->n_tokens, plural(m->n_tokens),
+                    (unsigned long long)m->n_ops, plural(m->n_ops), (unsigned long long)m->n_values,
+                    plural(m->n_values), (unsigned long long)m->n_ties, plural(m->n_ties));
     if (m->n_differ)
         text_printf(out,
-                    "\n  %llu operations differ, the first is %s %s, layer %d, position %d, "
+                    "\n  %llu operation%s, the first is %s %s, layer %d, position %d, "
                     "element %llu: %.9g instead of %.9g\n  kernels: %s; reference: %s",
-                    (unsigned long long)m->n_differ, m->op, m->tensor, m->layer, m->position,
-                    (unsigned long long)m->element, m->got, m->want, m->kernels,
-                    m->reference_kernels);
+                    (unsigned long long)m->n_differ, m->n_differ == 1 ? " differs" : "s differ",
+                    m->op, m->tensor, m->layer, m->position, (unsigned long long)m->element, m->got,
+                    m->want, m->kernels, m->reference_kernels);
     else if (m->note[0])
         text_printf(out, ": %s", m->note);
     text_puts(out, "\n");
@@ -115,8 +116,8 @@ static void print_checks(buffer *out, const bitnet_validation *v)
     const bitnet_golden_result *g = &v->golden;
     text_printf(out, "golden logits: %s", verdicts[g->verdict]);
     if (g->verdict != BITNET_VERDICT_SKIP)
-        text_printf(out, ", %llu positions, least cosine %.6f, %llu of %llu sure choices differ",
-                    (unsigned long long)g->n_positions, g->min_cosine,
+        text_printf(out, ", %llu position%s, least cosine %.6f, %llu of %llu sure choices differ",
+                    (unsigned long long)g->n_positions, plural(g->n_positions), g->min_cosine,
                     (unsigned long long)g->n_wrong, (unsigned long long)g->n_argmax);
     text_printf(out, "%s%s\n", g->verdict == BITNET_VERDICT_SKIP ? ": " : "",
                 g->verdict == BITNET_VERDICT_SKIP ? g->note : "");
@@ -125,8 +126,8 @@ static void print_checks(buffer *out, const bitnet_validation *v)
     if (m->verdict == BITNET_VERDICT_SKIP)
         text_printf(out, ": %s\n", m->note);
     else
-        text_printf(out, ", %d rounds of opening, generating and closing: %+lld bytes\n",
-                    m->n_rounds, (long long)m->growth_bytes);
+        text_printf(out, ", %d round%s of opening, generating and closing: %+lld bytes\n",
+                    m->n_rounds, plural((uint64_t)m->n_rounds), (long long)m->growth_bytes);
 }
 
 static void print_comparison(buffer *out, const char *name, const bitnet_comparison *c)

@@ -205,7 +205,8 @@ int generate_options(const loaded *m, bitnet_generate_options *o, stop_list *sto
     int rc = check_stop_ids(m);
     if (!rc)
         rc = add_stops(a, stops);
-    o->max_tokens = (size_t)opt_int(a, OPT_MAX_TOKENS);
+    int64_t most = opt_int(a, OPT_MAX_TOKENS);
+    o->max_tokens = most < 0 ? SIZE_MAX : (size_t)most; /* then the context ends it */
     o->stop_ids = a->values[OPT_STOP_ID].ids;
     o->n_stop_ids = a->values[OPT_STOP_ID].n_list;
     o->ignore_eos = opt_on(a, OPT_IGNORE_EOS);
@@ -220,6 +221,28 @@ int generate_options(const loaded *m, bitnet_generate_options *o, stop_list *sto
 double per_second(size_t n, double ms)
 {
     return ms > 0 ? (double)n * 1e3 / ms : 0;
+}
+
+const char *grouped(uint64_t n, char *buf, size_t cap)
+{
+    char digits[24];
+    size_t n_digits = (size_t)snprintf(digits, sizeof digits, "%llu", (unsigned long long)n),
+           at = 0;
+    for (size_t i = 0; i < n_digits && at + 3 < cap; i++) {
+        if (i && (n_digits - i) % 3 == 0)
+            buf[at++] = ',';
+        buf[at++] = digits[i];
+    }
+    buf[at] = '\0';
+    return buf;
+}
+
+const char *rate_text(double per_s, char *buf, size_t cap)
+{
+    if (per_s >= 100)
+        return grouped((uint64_t)(per_s + 0.5), buf, cap);
+    snprintf(buf, cap, "%.*f", per_s >= 9.995 ? 1 : 2, per_s);
+    return buf;
 }
 
 static bitnet_kernel_use *kernels_used(const loaded *m, size_t *n)

@@ -148,19 +148,85 @@ int run_report(const run_state *r)
 
 /* ---- for people ---- */
 
+/* What ended a text that did not end by itself or by a limit. */
+static const char *who_cancelled(const run_state *r)
+{
+    if (r->first_not_greedy >= 0)
+        return "stopped by --assert-greedy";
+    if (r->m.timed_out)
+        return "stopped by --timeout";
+    return interrupted() == EXIT_INTERRUPTED ? "stopped by Ctrl-C" : "stopped by a signal";
+}
+
+static void how_it_ended(const run_state *r, bool briefly, char *buf, size_t cap)
+{
+    size_t n_ctx = bitnet_session_context(r->m.session);
+    switch (r->result.finish) {
+    case BITNET_FINISH_LENGTH:
+        snprintf(buf, cap, "cut at -n %lld", (long long)opt_int(r->args, OPT_MAX_TOKENS));
+        break;
+    case BITNET_FINISH_STOP_ID:
+        snprintf(buf, cap, "stopped at token %d", (int)r->result.last_id);
+        break;
+    case BITNET_FINISH_EOS:
+        snprintf(buf, cap, r->made.n ? "ended by itself" : "ended at once: the text is empty");
+        break;
+    case BITNET_FINISH_STOP_STRING:
+        snprintf(buf, cap, "stopped at a --stop text");
+        break;
+    case BITNET_FINISH_CONTEXT:
+        snprintf(buf, cap, briefly ? "cut: context full" : "cut: the context of %zu tokens is full",
+                 n_ctx);
+        break;
+    case BITNET_FINISH_CANCELLED:
+        snprintf(buf, cap, "%s", who_cancelled(r));
+        break;
+    }
+}
+
+/* A speed is told where there is one: the first token comes out of the prompt. */
+static void closing_text(const run_state *r, bool briefly, buffer *out)
+{
+    char number[32], rate[32], how[80];
+    size_t n = r->result.n_generated;
+    text_printf(out, "[%s token%s", grouped(n, number, sizeof number), plural(n));
+    if (n_decoded(r) && r->result.decode_ms > 0)
+        text_printf(out, ", %s tok/s",
+                    rate_text(per_second(n_decoded(r), r->result.decode_ms), rate, sizeof rate));
+    if (n && opt_float(r->args, OPT_TEMPERATURE) > 0)
+        text_printf(out, ", seed %llu", (unsigned long long)r->seed);
+    how_it_ended(r, briefly, how, sizeof how);
+    text_printf(out, ", %s]", how);
+}
+
+/* With --verbose: the prompt and what computed. */
+static void tell_details(const run_state *r)
+{
+    buffer line = {0};
+    char rate[32];
+    size_t n = r->prompt_ids.n;
+    text_printf(&line, "prompt of %zu token%s", n, plural(n));
+    if (n_prefilled(r) && prefill_ms(r) > 0)
+        text_printf(&line, ", %s tok/s",
+                    rate_text(per_second(n_prefilled(r), prefill_ms(r)), rate, sizeof rate));
+    text_puts(&line, "; kernels ");
+    kernels_text(&r->m, &line);
+    log_sink((void *)(uintptr_t)r->args, BITNET_LOG_INFO, "run", line.data);
+    free_buffer(&line);
+}
+
 void run_closing_line(const run_state *r)
 {
-    buffer kernels = {0};
-    const char *slash = strrchr(r->m.path, '/');
-    kernels_text(&r->m, &kernels);
-    note(r->args,
-         "[%s: %zu tokens, %.1f tok/s; prompt %zu tokens, %.1f tok/s; stopped by %s; seed %llu; "
-         "kernels %s]\n",
-         slash ? slash + 1 : r->m.path, r->result.n_generated,
-         per_second(n_decoded(r), r->result.decode_ms), r->prompt_ids.n,
-         per_second(n_prefilled(r), prefill_ms(r)), finish_reason(r), (unsigned long long)r->seed,
-         kernels.data);
-    free_buffer(&kernels);
+    enum { COLUMNS = 80 };
+    buffer line = {0};
+    tell_details(r);
+    closing_text(r, false, &line);
+    if (line.n > COLUMNS) {
+        line.n = 0;
+        closing_text(r, true, &line);
+    }
+    note(r->args, "%s\n", line.data);
+    free_buffer(&line);
 }
 
 static void print_ids(const char *title, const id_list *v)

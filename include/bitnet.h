@@ -529,7 +529,7 @@ typedef bool (*bitnet_text_fn)(void *user, const char *text, size_t n_bytes, int
 
 typedef struct bitnet_generate_options {
     size_t struct_size;
-    size_t max_tokens;       /* default 256 */
+    size_t max_tokens;       /* default 256; SIZE_MAX: until the context is full */
     const int32_t *stop_ids; /* checked first */
     size_t n_stop_ids;
     bool ignore_eos;          /* do not stop at the model's own stop tokens */

@@ -75,8 +75,9 @@ bitnet_status bnet_strict_weights(const bnet_gguf *g, bitnet_error *err)
     bitnet_status st = BITNET_OK;
     if (n_bad)
         st = bnet_fail(err, BITNET_SUSPICIOUS,
-                       "strict mode: %zu tensors look suspicious: %s%s; bitnet inspect tells more",
-                       n_bad, list.data ? list.data : "", n_bad > NAMED ? "; ..." : "");
+                       "strict mode: %zu tensor%s suspicious: %s%s; bitnet inspect tells more",
+                       n_bad, n_bad == 1 ? " looks" : "s look", list.data ? list.data : "",
+                       n_bad > NAMED ? "; ..." : "");
     bnet_str_free(&list);
     return st;
 }

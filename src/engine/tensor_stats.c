@@ -129,11 +129,14 @@ static void suspect(const bnet_tensor *t, uint64_t n, const sums *k, bitnet_tens
     if (suspect_scale(t, n, k, s))
         return;
     if (s->n_invalid)
-        snprintf(out, cap, "%llu codes are 3", (unsigned long long)s->n_invalid);
+        snprintf(out, cap, "%llu code%s 3", (unsigned long long)s->n_invalid,
+                 s->n_invalid == 1 ? " is" : "s are");
     else if (s->n_nan)
-        snprintf(out, cap, "%llu values are nan", (unsigned long long)s->n_nan);
+        snprintf(out, cap, "%llu value%s nan", (unsigned long long)s->n_nan,
+                 s->n_nan == 1 ? " is" : "s are");
     else if (s->n_inf)
-        snprintf(out, cap, "%llu values are infinite", (unsigned long long)s->n_inf);
+        snprintf(out, cap, "%llu value%s infinite", (unsigned long long)s->n_inf,
+                 s->n_inf == 1 ? " is" : "s are");
     else if (s->n_zero == n)
         snprintf(out, cap, "all zero");
     else if (s->ternary && (s->n_minus == n || s->n_plus == n))

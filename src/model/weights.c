@@ -334,10 +334,11 @@ static bitnet_status load_all(loader *l)
         st = load_rope(l);
     if (st == BITNET_OK)
         st = describe_net(l);
-    if (st == BITNET_OK && l->n_used < bnet_gguf_n_tensors(l->g))
-        bnet_logf(l->log, BITNET_LOG_WARN, "model",
-                  "%s: %zu tensors are not used by architecture %s", bnet_gguf_path(l->g),
-                  bnet_gguf_n_tensors(l->g) - l->n_used, m->hp.arch);
+    size_t n_tensors = bnet_gguf_n_tensors(l->g);
+    size_t n_unused = n_tensors > l->n_used ? n_tensors - l->n_used : 0;
+    if (st == BITNET_OK && n_unused)
+        bnet_logf(l->log, BITNET_LOG_WARN, "model", "%s: %zu tensor%s not used by architecture %s",
+                  bnet_gguf_path(l->g), n_unused, n_unused == 1 ? " is" : "s are", m->hp.arch);
     return st;
 }
 

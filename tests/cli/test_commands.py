@@ -118,7 +118,12 @@ def test_score_long_texts():
 def test_score_without_predictions():
     r = score(stdin=b"\n")
     equal((r["mean_nll"], r["ppl"], r["predictions"]), (None, None, 0), "nothing to predict")
-    check("nothing was predicted" in expect(0, "score", "-m", model("nano"), stdin=b"\n").out, "text")
+    equal(r["throughput_tps"], 0, "no speed where nothing was computed")
+    r = expect(0, "score", "-m", model("nano"), stdin=b"\n")
+    check("nothing was predicted" in r.out, "text")
+    equal(r.err, "[1 text, 1 token]\n", "closing line")
+    r = expect(0, "score", "-m", model("nano"), "-n", "2", stdin=b"Once upon a time")
+    check("over 1 prediction\n" in r.out and re.match(r"\[1 text, 2 tokens, [\d.,]+ tok/s\]\n", r.err), f"{r.out} {r.err}")
     fails(2, "score", "-m", model("nano"), stdin=b"", says="holds no text")
     fails(5, "score", "-m", model("nano"), "--file", "/nonexistent", says="/nonexistent: cannot open")
     fails(2, "score", "-m", model("nano"), "--file", "a", "b", says="given twice")
@@ -167,7 +172,7 @@ def test_inspect_finds_suspicious_weights():
     bad = expect(0, "inspect", path, "--json").json()
     equal([s["tensor"] for s in bad["suspicious"]], ["output_norm.weight"], "suspicious")
     equal(bad["status"], "warning", "status")
-    r = expect(8, "inspect", path, "--strict", says="1 tensors? look suspicious")
+    r = expect(8, "inspect", path, "--strict", says="1 tensor looks suspicious")
     check("SUSPICIOUS" in r.out, "the table names it")
     fails(2, "inspect", path, "--strict", "--no-stats", says="--no-stats")
 

@@ -154,7 +154,7 @@ def test_bad_numbers():
             ("temperature", "0.7 ", "0 to 100"), ("temperature", "1e999", "0 to 100"), ("top-p", "1.01", "0 to 1"),
             ("top-k", "1.5", "0 to 1000000"), ("top-k", "-1", "0 to 1000000"), ("threads", "1025", "0 to 1024"),
             ("threads", "99999999999999999999", "0 to 1024"), ("ctx", " 5", "0 to 1048576"), ("batch", "0", "1 to 65536"),
-            ("max-tokens", "ten", "0 to 1000000000"), ("stop-id", "-1", "0 to 2147483647"),
+            ("max-tokens", "ten", "-1 to 1000000000"), ("max-tokens", "-2", "-1 to 1000000000"), ("stop-id", "-1", "0 to 2147483647"),
             ("seed", "-1", "not a seed"), ("seed", "18446744073709551616", "not a seed"), ("seed", "1x", "not a seed")):
         r = fails(2, "run", f"--{option}={bad}", "-p", "x", says=re.escape(says))
         check(f"--{option}: '{bad}'" in r.err, f"--{option}={bad}: the message names neither: {r.err}")
@@ -185,7 +185,7 @@ def test_environment():
     base = ("run", "-p", "Once", "-n", "3", "--json")
     for variable, bad in (("BITNET_SEED", "x"), ("BITNET_NUM_THREADS", "many"), ("BITNET_CPU_THREADS", "-3"),
                           ("BITNET_TEMPERATURE", "hot"), ("BITNET_TOP_K", "1.5"), ("BITNET_TOP_P", "2"),
-                          ("BITNET_MAX_NEW_TOKENS", "-1"), ("BITNET_LOG", "loud"), ("BITNET_BATCH_SIZE", "0"),
+                          ("BITNET_MAX_NEW_TOKENS", "-2"), ("BITNET_LOG", "loud"), ("BITNET_BATCH_SIZE", "0"),
                           ("BITNET_DETERMINISTIC", "perhaps"), ("BITNET_KV", "f8")):
         fails(2, "run", "-p", "Once", "-m", m, env={variable: bad}, says=f"{variable}: '{re.escape(bad)}'")
     fails(2, *base, "-m", m, env={"BITNET_CPU": "mmx"}, says="mmx")

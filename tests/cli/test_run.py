@@ -96,10 +96,35 @@ def test_random_seed_is_printed_and_works():
 
 
 def test_closing_line():
-    r = nano("-p", "Once", "--seed", "4")
-    check(re.search(r"^\[nano\.gguf: \d+ tokens, [\d.]+ tok/s; .*seed 4; kernels \w+\.\w+", r.err), f"closing line: {r.err}")
+    speed = r"[\d.,]+ tok/s, "
+    for args, says in ((("-n", "40"), rf"\[40 tokens, {speed}seed 4, cut at -n 40\]\n"),
+                       (("-n", "1"), r"\[1 token, seed 4, cut at -n 1\]\n"),
+                       (("-n", "0"), r"\[0 tokens, cut at -n 0\]\n"),
+                       (("-n", "8", "--greedy"), rf"\[8 tokens, {speed}cut at -n 8\]\n"),
+                       (("-c", "16", "-n", "-1", "--ignore-eos"), rf"\[\d+ tokens, {speed}seed 4, cut: the context of 16 tokens is full\]\n"),
+                       (("--timeout", "0.000001"), r"\[\d tokens?, (seed 4, )?stopped by --timeout\]\n")):
+        r = nano("-p", "Once", "--seed", "4", *args)
+        check(re.fullmatch(says, r.err), f"{args}: closing line {r.err!r}")
+    r = nano("-p", "Once", "--seed", "9223372036854775807", "-n", "100000000", "--ignore-eos")
+    check(re.search(r"seed 9223372036854775807, cut: ", r.err) and len(r.err) <= 81, f"at most 80 columns: {r.err!r}")
+    free = nano("--json", "--greedy", "-n", "40", "-p", "Once").json()
+    check("stopped at a --stop text" in nano("--greedy", "-p", "Once", "--stop", free["text"][4:9]).err, "--stop")
+    check(f"stopped at token {free['ids'][3]}]" in nano("--greedy", "-p", "Once", "--stop-id", str(free["ids"][3])).err, "--stop-id")
+    check(re.search(r"info: run: prompt of \d tokens?, .*kernels \w+\.\w+", nano("-v", "-p", "Once", "-n", "4").err), "-v: kernels")
     equal(nano("-p", "Once", "--seed", "4", "--quiet").err, "", "--quiet")
     equal(nano("-p", "Once", "--seed", "4", "--json").err, "", "--json has all of it in the object")
+
+
+def test_default_length():
+    """What the context allows, and a text that ends by itself is whole."""
+    endless = ("run", "-m", model("nano"), "--json", "--greedy", "--ignore-eos", "-p", "Once")
+    r = expect(0, *endless).json()
+    equal((r["finish_reason"], r["counts"]["total"]), ("context", r["context"] + 1), "as many as the context has room for")
+    for args in (("-n", "-1"), ("--max-tokens", "-1"), ("--max-tokens=-1",)):
+        equal(expect(0, *endless, *args).json()["ids"], r["ids"], f"{args}")
+    equal(expect(0, *endless, env={"BITNET_MAX_NEW_TOKENS": "-1"}).json()["ids"], r["ids"], "BITNET_MAX_NEW_TOKENS=-1")
+    r = expect(0, "run", "-m", model("story"), "--seed", "1", "-p", "Once upon a time")
+    check("ended by itself]" in r.err and r.out.rstrip()[-1] in ".!?\"'", f"a whole story: {r.err} {r.out[-80:]}")
 
 
 def test_log_levels():

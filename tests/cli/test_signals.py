@@ -42,7 +42,7 @@ def test_sigint_keeps_the_text():
     code, out, err = finish(p)
     equal(code, 130, "exit code")
     check((first + out).endswith(b"\n"), "the partial text ends with a newline")
-    check(re.search(r"\[.*tokens.*stopped by cancelled; seed \d+; kernels", err), f"closing line: {err}")
+    check(re.search(r"\[[\d,]+ tokens?, .*seed \d+, stopped by Ctrl-C\]\n", err), f"closing line: {err}")
 
 
 def test_sigint_in_json():

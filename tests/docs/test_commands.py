@@ -190,11 +190,11 @@ def test_the_story_of_the_readme():
     """Its seed tells it, in as many tokens."""
     page = read(f"{ROOT}/README.md")
     story = re.search(r"^(Once upon a time.*) \.\.\.$", page, re.M).group(1)
-    tokens, seed = re.search(r"\[story\.gguf: (\d+) tokens.*seed (\d+);", page).groups()
+    tokens, seed = re.search(r"\[(\d+) tokens.*seed (\d+),", page).groups()
     done = subprocess.run([BITNET, "run", "--model", f"{ROOT}/models/story.gguf", "--echo", "--seed", seed, "Once upon a time"],
                           stdin=subprocess.DEVNULL, capture_output=True, check=False)
     assert done.stdout.decode().startswith(story), done.stdout.decode()[:200]
-    assert f"story.gguf: {tokens} tokens" in done.stderr.decode(), done.stderr.decode()[-300:]
+    assert f"[{tokens} tokens" in done.stderr.decode(), done.stderr.decode()[-300:]
     assert f"--seed {seed}" in page
 
 

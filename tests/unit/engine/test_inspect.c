@@ -180,7 +180,7 @@ static void suspicions(void **state)
                            {"codes", BNET_I2_S, {0}},    {"scale", BNET_I2_S, {0}},
                            {"negative", BNET_I2_S, {0}}, {"ones", BNET_I2_S, {0}},
                            {"zeros", BNET_I2_S, {0}},    {"blk.1.attn_norm.weight", BNET_F32, {0}}};
-    static const char *const want[10] = {"3 values are nan", "1 values are infinite",
+    static const char *const want[10] = {"3 values are nan", "1 value is infinite",
                                          "all zero",         "rms 1e-06",
                                          "12 codes are 3",   "scale is nan",
                                          "scale is -1",      "all weights are +1",
