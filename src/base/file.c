@@ -1,6 +1,7 @@
 /* file.c - mapping and atomic writing. */
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -296,6 +297,29 @@ bool bnet_same_file(const char *a, const char *b)
 {
     struct stat x, y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static bool name_fits(const char *entry, const char *name)
+{
+    size_t n = strlen(entry), k = strlen(name);
+    return name[0] == '.' ? n > k && strcmp(entry + n - k, name) == 0 : strcmp(entry, name) == 0;
+}
+
+bool bnet_folder_find(const char *folder, const char *name, char *buf, size_t cap)
+{
+    DIR *dir = opendir(folder);
+    const struct dirent *e;
+    bool found = false;
+    while (dir && (e = readdir(dir))) {
+        if (!name_fits(e->d_name, name) || strlen(e->d_name) >= cap ||
+            (found && strcmp(e->d_name, buf) > 0))
+            continue;
+        found = true;
+        memcpy(buf, e->d_name, strlen(e->d_name) + 1);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
 }
 
 bool bnet_make_folder(char *path)

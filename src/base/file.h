@@ -50,6 +50,9 @@ bitnet_status bnet_read_regular_file(const char *path, size_t max, char **data, 
                                      bitnet_error *err);
 /* Makes the folder and those above it, for this user alone. `path` is changed and restored. */
 bool bnet_make_folder(char *path);
+/* True if the folder holds a file called `name`, or, where that begins with a dot, ending so;
+ * its name goes into buf, the first in order of the alphabet. */
+bool bnet_folder_find(const char *folder, const char *name, char *buf, size_t cap);
 /* Both exist and are one file, by whatever names (links, "../"): never write to b while a is
  * read. */
 bool bnet_same_file(const char *a, const char *b);

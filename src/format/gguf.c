@@ -2,6 +2,8 @@
  * here believes a number before it was compared with the bytes that are left. */
 #include "format/gguf_impl.h"
 
+#include "format/foreign.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,14 +24,18 @@ static void describe(const gguf_cursor *c, char *buf, size_t cap)
 
 bitnet_status bnet_gguf_fail_at(const gguf_cursor *c, uint64_t at, const char *fmt, ...)
 {
-    char where[200], text[256];
+    char where[200], text[400], cut[120] = "";
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     describe(c, where, sizeof where);
-    return bnet_fail(c->err, BITNET_MODEL, "%s: %s: %s (offset 0x%llx)", c->g->label, where, text,
-                     (unsigned long long)at);
+    if (c->promised)
+        snprintf(cut, sizeof cut,
+                 "incomplete, %llu of %llu bytes are there: download or copy it again; ",
+                 (unsigned long long)c->g->n_bytes, (unsigned long long)c->promised);
+    return bnet_fail(c->err, BITNET_MODEL, "%s: %s%s: %s (offset 0x%llx)", c->g->label, cut, where,
+                     text, (unsigned long long)at);
 }
 
 bitnet_status bnet_gguf_take(gguf_cursor *c, uint64_t n, const char *what, const uint8_t **out)
@@ -37,8 +43,8 @@ bitnet_status bnet_gguf_take(gguf_cursor *c, uint64_t n, const char *what, const
     uint64_t left = c->g->n_bytes - c->pos;
     if (n > left)
         return bnet_gguf_fail_at(c, c->pos,
-                                 "truncated: %s needs %llu bytes, the file has %llu left", what,
-                                 (unsigned long long)n, (unsigned long long)left);
+                                 "truncated: %s needs %llu bytes, the file has %llu left" GGUF_CUT,
+                                 what, (unsigned long long)n, (unsigned long long)left);
     *out = c->g->data + c->pos;
     c->pos += n;
     return BITNET_OK;
@@ -67,10 +73,14 @@ bitnet_status bnet_gguf_take_u64(gguf_cursor *c, const char *what, uint64_t *out
 static bitnet_status read_magic(gguf_cursor *c)
 {
     const uint8_t *m = NULL;
+    char is[320];
     if (c->g->n_bytes == 0)
-        return bnet_gguf_fail_at(c, 0, "the file is empty");
+        return bnet_gguf_fail_at(c, 0, "the file is empty; download or copy it again");
+    bool right = memcmp(c->g->data, "GGUF", (size_t)BNET_MIN(c->g->n_bytes, 4)) == 0;
+    if (!right && bnet_foreign_tell(c->g->data, (size_t)c->g->n_bytes, is, sizeof is))
+        return bnet_gguf_fail_at(c, 0, "not a GGUF file but %s", is);
     bitnet_status st = bnet_gguf_take(c, 4, "the magic", &m);
-    if (st == BITNET_OK && memcmp(m, "GGUF", 4) != 0)
+    if (st == BITNET_OK && !right)
         return bnet_gguf_fail_at(c, 0,
                                  "not a GGUF file: it starts with %02x %02x %02x %02x instead of "
                                  "47 47 55 46",
@@ -104,7 +114,7 @@ static bitnet_status read_count(gguf_cursor *c, const char *what, uint64_t max, 
         return bnet_gguf_fail_at(c, at, "%s is %llu, more than the limit of %llu", what,
                                  (unsigned long long)n, (unsigned long long)max);
     if (n * record > c->g->n_bytes - c->pos)
-        return bnet_gguf_fail_at(c, at, "%s is %llu, but only %llu bytes follow", what,
+        return bnet_gguf_fail_at(c, at, "%s is %llu, but only %llu bytes follow" GGUF_CUT, what,
                                  (unsigned long long)n,
                                  (unsigned long long)(c->g->n_bytes - c->pos));
     *out = (size_t)n;
@@ -284,8 +294,11 @@ bitnet_status bnet_gguf_open(const char *path, const bnet_log *log, bnet_gguf **
     bnet_gguf *g = new_file(path);
     if (!g)
         return bnet_no_memory(err, path);
+    char is[400];
     bitnet_status st = bnet_map_open(path, &g->map, err);
     if (st != BITNET_OK) {
+        if (bnet_foreign_folder(path, is, sizeof is))
+            bnet_fail(err, st, "%s: is %s", g->label, is);
         bnet_gguf_close(g);
         return st;
     }

@@ -15,6 +15,9 @@
 #define GGUF_MIN_KEY       14 /* bytes of the smallest record: length 8, key 1, type 4, value 1 */
 #define GGUF_MIN_TENSOR    33 /* length 8, name 1, n_dims 4, dim 8, type 4, offset 8 */
 
+/* What to do about a file that ends too early. */
+#define GGUF_CUT "; the file is cut or damaged: download or copy it again"
+
 /* A key or name and its place in the file's order, sorted by bytes for lookup and to find
  * duplicates. */
 typedef struct gguf_ref {
@@ -50,9 +53,11 @@ typedef struct gguf_cursor {
     const char *section; /* "header", "key", "tensor" */
     uint64_t index, n;   /* record number and how many there are */
     bnet_span name;      /* once known */
+    uint64_t promised;   /* bytes of the whole file, where it is shorter; else 0 */
 } gguf_cursor;
 
-/* "<file>: key general.name: <text> (offset 0x1f)"; status is MODEL. */
+/* "<file>: key general.name: <text> (offset 0x1f)"; status is MODEL. A file known to be cut says so
+ * first. */
 bitnet_status bnet_gguf_fail_at(const gguf_cursor *c, uint64_t at, const char *fmt, ...)
     BITNET_PRINTF(3, 4);
 bitnet_status bnet_gguf_take(gguf_cursor *c, uint64_t n, const char *what, const uint8_t **out);

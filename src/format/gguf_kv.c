@@ -70,11 +70,12 @@ static bitnet_status skip_strings(gguf_cursor *c, uint64_t count)
     for (uint64_t i = 0; i < count; i++) {
         uint64_t n = end - pos >= 8 ? bnet_u64(data + pos) : 0;
         if (end - pos < 8)
-            return bnet_gguf_fail_at(c, pos, "truncated at string %llu of %llu",
+            return bnet_gguf_fail_at(c, pos, "truncated at string %llu of %llu" GGUF_CUT,
                                      (unsigned long long)i + 1, (unsigned long long)count);
         if (n > end - pos - 8)
             return bnet_gguf_fail_at(
-                c, pos, "string %llu of %llu has a length of %llu, the file has %llu bytes left",
+                c, pos,
+                "string %llu of %llu has a length of %llu, the file has %llu bytes left" GGUF_CUT,
                 (unsigned long long)i + 1, (unsigned long long)count, (unsigned long long)n,
                 (unsigned long long)(end - pos - 8));
         pos += 8 + n;
@@ -94,7 +95,7 @@ static bitnet_status check_array(gguf_cursor *c, const bnet_gguf_kv *kv, uint64_
                                  (unsigned long long)kv->count, (unsigned long long)GGUF_MAX_ARRAY);
     if (!bnet_mul(kv->count, size, &n_bytes) || n_bytes > left)
         return bnet_gguf_fail_at(
-            c, at, "the array of %llu %s needs more bytes than the %llu that are left",
+            c, at, "the array of %llu %s needs more bytes than the %llu that are left" GGUF_CUT,
             (unsigned long long)kv->count, bnet_gguf_vtype_name(kv->elem),
             (unsigned long long)left);
     return BITNET_OK;

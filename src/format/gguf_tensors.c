@@ -264,10 +264,39 @@ static bitnet_status place_all(bnet_gguf *g, gguf_cursor *c, bnet_tensor **order
     return st;
 }
 
+/* Where the data of the tensors would end, counted from its start; *sum: all of them in a row. */
+static bool extent(const bnet_gguf *g, uint64_t *end, uint64_t *sum)
+{
+    *end = *sum = 0;
+    for (size_t i = 0; i < g->n_tensors; i++) {
+        const bnet_tensor *t = &g->tensors[i].t;
+        uint64_t n, last;
+        if (!bnet_type_bytes(t->type, t->ne[0], bnet_tensor_elems(t) / t->ne[0], &n) ||
+            !bnet_add(t->offset, n, &last) || !bnet_round_up(n, g->alignment, &n) ||
+            !bnet_add(*sum, n, sum))
+            return false;
+        *end = BNET_MAX(*end, last);
+    }
+    return true;
+}
+
+/* The size the whole file must have, where this one is shorter and its tensors lie without gaps, as
+ * in every sane file: it was cut, and no record lies. Else 0. The last tensor may be of a kind that
+ * is smaller than its type says, so a few bytes do not count. */
+static uint64_t promised_bytes(const bnet_gguf *g, uint64_t infos_end)
+{
+    uint64_t end, sum, start, whole;
+    if (!extent(g, &end, &sum) || end > sum || !bnet_round_up(infos_end, g->alignment, &start) ||
+        !bnet_add(start, end, &whole) || whole > UINT64_C(1) << 44)
+        return 0;
+    return whole > g->n_bytes + g->alignment ? whole : 0;
+}
+
 bitnet_status bnet_gguf_place_tensors(bnet_gguf *g, gguf_cursor *c)
 {
     if (g->n_tensors == 0) /* a vocabulary alone may end before the padding */
         return BITNET_OK;
+    c->promised = promised_bytes(g, c->pos);
     bitnet_status st = find_data(g, c);
     if (st != BITNET_OK)
         return st;

@@ -84,6 +84,30 @@ static void bad_magic(void)
 {
     header_words(3, 0, 0), b.bytes[0] = 'g';
 }
+/* what people give instead of a model */
+#define FOREIGN(name, bytes)                                                                       \
+    static void name(void)                                                                         \
+    {                                                                                              \
+        b.n = 0, put(&b, bytes, sizeof bytes - 1);                                                 \
+    }
+FOREIGN(lfs_pointer,
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1187801280\n")
+FOREIGN(lfs_cut, "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize")
+FOREIGN(html_page, "\xef\xbb\xbf\n <!DOCTYPE html><html><head><title>Log in</title>")
+FOREIGN(json_error, "{\"error\":\"Repository not found\"}")
+FOREIGN(xml_error, "<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>")
+FOREIGN(text_error, "Entry not found")
+FOREIGN(safetensors, "\x20\0\0\0\0\0\0\0{\"w\":{\"dtype\":\"F32\",\"shape\":[]}}")
+FOREIGN(pytorch_zip, "PK\3\4\0\0\x08\x08\0\0archive/data.pkl")
+FOREIGN(pickle, "\x80\2}q\0(X\6\0\0\0weight")
+FOREIGN(ggml_file, "lmgg\x20\x03\0\0\0\0\0\0")
+FOREIGN(ggjt_file, "tjgg\3\0\0\0\0\0\0\0")
+FOREIGN(gzip_file, "\x1f\x8b\x08\0\0\0\0\0")
+FOREIGN(llamafile, "MZqFpD='\n\0\0\0\0\0")
+FOREIGN(zeros, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")
+FOREIGN(other_binary, "\x7f"
+                      "ELF\2\1\1\0\0\0\0\0")
+
 static void magic_only(void)
 {
     header_words(3, 0, 0), b.n = 4;
@@ -695,6 +719,53 @@ static void every_row(void **state)
     assert_true(N >= 60);
 }
 
+static void make_good(void);
+
+/* A file cut in its tensor data tells how many of its bytes are there; one cut by a byte or two may
+ * as well be of another kind. */
+static void incomplete(void **state)
+{
+    (void)state;
+    make_good();
+    size_t n_whole = b.n, n_told = 0;
+    for (size_t n = n_whole - 340; n < n_whole - 32; n += 4) {
+        bnet_gguf *g = NULL;
+        bitnet_error err = {0};
+        char says[128];
+        snprintf(says, sizeof says, "cut: incomplete, %zu of %zu bytes are there: download", n,
+                 n_whole);
+        assert_int_equal(bnet_gguf_open_memory(at_guard(b.bytes, n), n, "cut", NULL, &g, &err),
+                         BITNET_MODEL);
+        if (!strstr(err.message, says))
+            fail_msg("cut to %zu of %zu bytes: %s", n, n_whole, err.message);
+        n_told++;
+    }
+    assert_true(n_told > 50);
+}
+
+/* A folder is no file; one with a checkpoint or a model in it says what to do. */
+static void folders(void **state)
+{
+    (void)state;
+    char folder[] = TEST_BINARY_DIR "/folder.XXXXXX", file[sizeof folder + 32];
+    bitnet_error err = {0};
+    bnet_gguf *g = NULL;
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/b.gguf", folder);
+    fclose(fopen(file, "wb"));
+    assert_int_equal(bnet_gguf_open(folder, NULL, &g, &err), BITNET_IO);
+    assert_non_null(strstr(err.message, "is a directory; name a file in it, such as b.gguf"));
+    unlink(file);
+    snprintf(file, sizeof file, "%s/config.json", folder);
+    fclose(fopen(file, "wb"));
+    assert_int_equal(bnet_gguf_open(folder, NULL, &g, &err), BITNET_IO);
+    assert_non_null(
+        strstr(err.message, "Hugging Face checkpoint; convert it first: bitnet convert"));
+    assert_non_null(strstr(err.message, folder));
+    unlink(file);
+    rmdir(folder);
+}
+
 /* A small right file that ends with the last byte of its last tensor: every prefix of it is wrong.
  */
 static void make_good(void)
@@ -831,6 +902,7 @@ int main(int argc, char **argv)
     guard_end = p + n;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row),    cmocka_unit_test(every_truncation),
+        cmocka_unit_test(incomplete),   cmocka_unit_test(folders),
         cmocka_unit_test(random_bytes), cmocka_unit_test(not_files),
         cmocka_unit_test(long_path),
     };
