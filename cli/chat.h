@@ -2,7 +2,7 @@
 #ifndef BITNET_CLI_CHAT_H
 #define BITNET_CLI_CHAT_H
 
-#include "cli.h"
+#include "events.h"
 
 /* ---- conversation.c: who said what ---- */
 
@@ -55,9 +55,10 @@ typedef struct chat_state {
     stop_list stops;
     bitnet_generate_options options;
     /* of the reply being made */
-    buffer made;
+    buffer made;  /* as the model made it */
+    buffer shown; /* without the white space it begins with */
     id_list ids;
-    bool reply_begun;
+    reply_events events;
     /* totals for /metrics */
     size_t n_replies, n_prompt, n_computed, n_generated, n_dropped;
     double prefill_ms, decode_ms, first_token_ms;

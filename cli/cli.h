@@ -202,8 +202,13 @@ static inline bool opt_given(const args *a, option_key k)
 }
 static inline bool opt_json(const args *a)
 {
-    const char *format = a->values[OPT_FORMAT].text;
-    return format && format[0] == 'j';
+    return a->values[OPT_FORMAT].integer > 0; /* text|json|jsonl */
+}
+
+/* A stream of JSON: events as they come, then the object. */
+static inline bool opt_jsonl(const args *a)
+{
+    return a->values[OPT_FORMAT].integer == 2;
 }
 
 void help_general(buffer *out);

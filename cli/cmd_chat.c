@@ -52,16 +52,6 @@ static int fit(chat_state *s, id_list *v, bool *fits)
 
 /* ---- answering ---- */
 
-static bool show(chat_state *s, const char *bytes, size_t n)
-{
-    if (!s->reply_begun) { /* a reply often begins with a space; the prompt has one already */
-        while (n && (*bytes == ' ' || *bytes == '\n'))
-            bytes++, n--;
-        s->reply_begun = n > 0;
-    }
-    return out_write(bytes, n);
-}
-
 static bool streams(const chat_state *s)
 {
     return !opt_json(s->args) && opt_on(s->args, OPT_STREAM);
@@ -72,27 +62,25 @@ static bool on_text(void *user, const char *bytes, size_t n, int32_t id)
     chat_state *s = user;
     ids_push(&s->ids, id);
     text_add(&s->made, bytes, n);
-    return !streams(s) || show(s, bytes, n);
+    events_trim(&s->events, &bytes, &n);
+    text_add(&s->shown, bytes, n);
+    return events_token(&s->events, bytes, n, id) && (!streams(s) || out_write(bytes, n));
 }
 
-static const char *finish_name(const chat_state *s)
-{
-    bool timeout = s->last.finish == BITNET_FINISH_CANCELLED && s->m.timed_out;
-    return timeout ? "timeout" : bitnet_finish_text(s->last.finish);
-}
-
-static void reply_json(const chat_state *s, size_t n_prompt)
+static void reply_json(chat_state *s, size_t n_prompt)
 {
     const bitnet_generate_result *r = &s->last;
-    json_t *j = json_pack(
-        "{s:s, s:o, s:o, s:s, s:I, s:I, s:I, s:{s:o, s:o}, s:{s:o, s:o}, s:I}", "role", "assistant",
-        "text", j_text(s->made.data, s->made.n), "ids", j_ids(s->ids.data, s->ids.n),
-        "finish_reason", finish_name(s), "prompt_tokens", (json_int_t)n_prompt, "computed_tokens",
-        (json_int_t)r->n_prefilled, "generated_tokens", (json_int_t)r->n_generated, "timing_ms",
-        "prefill", j_num(r->prefill_ms), "decode", j_num(r->decode_ms), "throughput_tps", "prefill",
-        j_num(per_second(r->n_prefilled, r->prefill_ms)), "decode",
-        j_num(per_second(r->n_generated ? r->n_generated - 1 : 0, r->decode_ms)), "seed",
-        (json_int_t)s->seed);
+    json_t *j = json_pack("{s:s, s:o, s:o, s:s, s:I, s:I, s:I, s:{s:o, s:o}, s:{s:o, s:o}, s:I}",
+                          "role", "assistant", "text", j_text(s->shown.data, s->shown.n), "ids",
+                          j_ids(s->ids.data, s->ids.n), "finish_reason",
+                          finish_word(r->finish, &s->m), "prompt_tokens", (json_int_t)n_prompt,
+                          "computed_tokens", (json_int_t)r->n_prefilled, "generated_tokens",
+                          (json_int_t)r->n_generated, "timing_ms", "prefill", j_num(r->prefill_ms),
+                          "decode", j_num(r->decode_ms), "throughput_tps", "prefill",
+                          j_num(per_second(r->n_prefilled, r->prefill_ms)), "decode",
+                          j_num(per_second(r->n_generated ? r->n_generated - 1 : 0, r->decode_ms)),
+                          "seed", (json_int_t)s->seed);
+    events_finish(&s->events, j);
     j_print(j);
     json_decref(j);
 }
@@ -105,7 +93,7 @@ static void tell_reply(chat_state *s, size_t n_prompt)
         return;
     }
     if (!streams(s))
-        show(s, s->made.data, s->made.n);
+        out_write(s->shown.data, s->shown.n);
     out_puts("\n");
     if (r->finish == BITNET_FINISH_CANCELLED && !out_failed())
         note(s->args, "[stopped%s]\n", s->m.timed_out ? " by --timeout" : "");
@@ -156,9 +144,10 @@ static void settle_ids(chat_state *s)
 static int answer(chat_state *s, const id_list *v)
 {
     bitnet_error err = {0};
-    s->made.n = s->ids.n = 0;
+    s->made.n = s->shown.n = s->ids.n = 0;
     text_add(&s->made, "", 0);
-    s->reply_begun = false;
+    text_add(&s->shown, "", 0);
+    events_begin(&s->events, &s->m, true);
     if (!opt_json(s->args))
         out_puts("assistant> ");
     deadline_start(&s->m);
@@ -322,7 +311,9 @@ int cmd_chat(args *a)
     int rc = EXIT_OK;
     if (opt_int(a, OPT_MAX_TOKENS) == 0)
         return fail(EXIT_USAGE, "chat: --max-tokens must be at least 1");
-    rc = prepare(&s);
+    rc = events_check(a);
+    if (!rc)
+        rc = prepare(&s);
     if (!rc) {
         set_system(&s);
         s.lines = line_open(opt_text(a, OPT_HISTORY));
@@ -336,6 +327,8 @@ int cmd_chat(args *a)
     conversation_free(&s.talk);
     stop_list_free(&s.stops);
     free_buffer(&s.made);
+    free_buffer(&s.shown);
+    events_finish(&s.events, NULL);
     free(s.ids.data);
     bitnet_sampler_close(s.sampler);
     bitnet_receipt_close(s.receipt);

@@ -144,8 +144,10 @@ static bool on_text(void *user, const char *bytes, size_t n, int32_t id)
     run_state *r = user;
     watch(r, id);
     ids_push(&r->ids, id);
+    events_trim(&r->events, &bytes, &n);
     text_add(&r->made, bytes, n);
-    return (!streams(r) || out_write(bytes, n)) && r->first_not_greedy < 0;
+    return events_token(&r->events, bytes, n, id) && (!streams(r) || out_write(bytes, n)) &&
+           r->first_not_greedy < 0;
 }
 
 /* A cancelled generation may tell its last token twice, a stop may not tell it at all. */
@@ -166,6 +168,7 @@ static int generate(run_state *r)
         return rc;
     o.on_text = on_text;
     o.user = r;
+    events_begin(&r->events, &r->m, strcmp(opt_text(r->args, OPT_RUN_TEMPLATE), "raw") != 0);
     if (opt_on(r->args, OPT_ECHO) && !opt_json(r->args))
         out_write(r->prompt.data, r->prompt.n);
     bitnet_status st = bitnet_generate(r->m.session, r->sampler, r->prompt_ids.data,
@@ -254,7 +257,9 @@ static int write_receipt(run_state *r)
 
 static int prepare(run_state *r)
 {
-    int rc = read_prompt(r);
+    int rc = events_check(r->args);
+    if (!rc)
+        rc = read_prompt(r);
     r->start_ms = now_ms();
     if (!rc)
         rc = load_engine(&r->m, r->args, false);
@@ -313,6 +318,7 @@ static void release(run_state *r)
     for (size_t i = 0; i < r->n_steps; i++)
         free(r->steps[i].top);
     free(r->steps);
+    events_finish(&r->events, NULL);
     free(r->prompt_ids.data);
     free(r->ids.data);
     free_buffer(&r->prompt);

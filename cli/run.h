@@ -2,14 +2,9 @@
 #ifndef BITNET_CLI_RUN_H
 #define BITNET_CLI_RUN_H
 
-#include "cli.h"
+#include "events.h"
 
 /* The most likely tokens of one step (--dump-logit-steps). */
-typedef struct top_token {
-    int32_t id;
-    float logit;
-} top_token;
-
 typedef struct step {
     int32_t chosen;
     top_token *top; /* [n_top], best first */
@@ -24,6 +19,7 @@ typedef struct run_state {
     buffer prompt; /* as tokenized */
     id_list prompt_ids, ids;
     buffer made; /* the text of ids */
+    reply_events events;
     bitnet_generate_result result;
     stop_list stops;
     step *steps;
@@ -34,10 +30,7 @@ typedef struct run_state {
     double start_ms, tokenize_ms, dump_ms, total_ms;
 } run_state;
 
-/* Best n of the logits into top (ties to the lower id). */
-void top_tokens(const float *logits, int n_vocab, top_token *top, size_t n);
-const char *finish_reason(const run_state *r);
-int run_report(const run_state *r);
+int run_report(run_state *r);
 void run_closing_line(const run_state *r);
 void run_dump_ids(const run_state *r);
 void run_dump_steps(const run_state *r);

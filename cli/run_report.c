@@ -5,26 +5,6 @@
 
 #include "run.h"
 
-void top_tokens(const float *logits, int n_vocab, top_token *top, size_t n)
-{
-    size_t have = 0;
-    for (int32_t id = 0; id < n_vocab; id++) {
-        if (have == n && !(logits[id] > top[n - 1].logit))
-            continue;
-        size_t at = have < n ? have++ : n - 1;
-        for (; at > 0 && logits[id] > top[at - 1].logit; at--)
-            top[at] = top[at - 1];
-        top[at] = (top_token){id, logits[id]};
-    }
-}
-
-const char *finish_reason(const run_state *r)
-{
-    if (r->result.finish == BITNET_FINISH_CANCELLED && r->m.timed_out)
-        return "timeout";
-    return bitnet_finish_text(r->result.finish);
-}
-
 /* ---- figures ---- */
 
 static double prefill_ms(const run_state *r)
@@ -117,16 +97,17 @@ static json_t *counts_json(const run_state *r)
                      (json_int_t)(r->prompt_ids.n + r->result.n_generated));
 }
 
-int run_report(const run_state *r)
+int run_report(run_state *r)
 {
     if (!opt_json(r->args) && !opt_given(r->args, OPT_JSON_OUT))
         return EXIT_OK;
     json_t *j = json_object();
+    json_object_set_new(j, "role", json_string("assistant"));
     json_object_set_new(j, "prompt", j_text(r->prompt.data, r->prompt.n));
     json_object_set_new(j, "prompt_ids", j_ids(r->prompt_ids.data, r->prompt_ids.n));
     json_object_set_new(j, "ids", j_ids(r->ids.data, r->ids.n));
     json_object_set_new(j, "text", j_text(r->made.data ? r->made.data : "", r->made.n));
-    json_object_set_new(j, "finish_reason", j_str(finish_reason(r)));
+    json_object_set_new(j, "finish_reason", j_str(finish_word(r->result.finish, &r->m)));
     json_object_set_new(j, "counts", counts_json(r));
     json_object_set_new(j, "timing_ms", timing_json(r));
     json_object_set_new(j, "throughput_tps", throughput_json(r));
@@ -142,6 +123,7 @@ int run_report(const run_state *r)
     json_object_set_new(j, "model", model_json(r->m.info));
     if (opt_int(r->args, OPT_LOGIT_STEPS))
         json_object_set_new(j, "logits", steps_json(r));
+    events_finish(&r->events, j);
     json_object_set_new(j, "version", j_str(bitnet_version()));
     return j_report(r->args, j);
 }

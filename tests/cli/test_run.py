@@ -119,7 +119,7 @@ def test_default_length():
     """What the context allows, and a text that ends by itself is whole."""
     endless = ("run", "-m", model("nano"), "--json", "--greedy", "--ignore-eos", "-p", "Once")
     r = expect(0, *endless).json()
-    equal((r["finish_reason"], r["counts"]["total"]), ("context", r["context"] + 1), "as many as the context has room for")
+    equal((r["finish_reason"], r["counts"]["total"]), ("length", r["context"] + 1), "as many as the context has room for")
     for args in (("-n", "-1"), ("--max-tokens", "-1"), ("--max-tokens=-1",)):
         equal(expect(0, *endless, *args).json()["ids"], r["ids"], f"{args}")
     equal(expect(0, *endless, env={"BITNET_MAX_NEW_TOKENS": "-1"}).json()["ids"], r["ids"], "BITNET_MAX_NEW_TOKENS=-1")
@@ -141,10 +141,10 @@ def test_stops():
     at = text.index(" ", 12)
     stop = text[at:at + 6]
     r = nano("--json", "--greedy", "-n", "40", "-p", "Once upon a time", "--stop", "never there", "--stop-sequence", stop).json()
-    equal((r["finish_reason"], r["text"]), ("stop_string", text[:text.index(stop)]), "--stop")
+    equal((r["finish_reason"], r["text"]), ("stop", text[:text.index(stop)]), "--stop")
     wanted = free["ids"][5]
     r = nano("--json", "--greedy", "-n", "40", "-p", "Once upon a time", "--stop-id", str(wanted)).json()
-    equal((r["finish_reason"], r["ids"][-1], len(r["ids"])), ("stop_id", wanted, free["ids"].index(wanted) + 1), "--stop-id")
+    equal((r["finish_reason"], r["ids"][-1], len(r["ids"])), ("stop", wanted, free["ids"].index(wanted) + 1), "--stop-id")
     equal(free["finish_reason"], "length", "40 tokens")
     equal(len(nano("--json", "-n", "0", "-p", "x").json()["ids"]), 0, "--max-tokens 0")
     equal(nano("-n", "0", "-p", "x").raw, b"", "--max-tokens 0 prints nothing")
@@ -257,7 +257,7 @@ def test_context():
     long = "word " * 400
     fails(1, "run", "-m", model("nano"), "-p", long, says=r"the prompt has \d+ tokens and the context holds 256; .*--ctx")
     r = nano("--json", "--ctx", "16", "-n", "100", "--ignore-eos", "-p", "Once upon a time").json()
-    equal((r["finish_reason"], r["context"]), ("context", 16), "--ctx 16")
+    equal((r["finish_reason"], r["context"]), ("length", 16), "--ctx 16")
 
 
 def test_bad_model_files():
