@@ -186,18 +186,6 @@ WRONG = [("`bitnet fly`", "no command"), ("```sh\n$ bitnet run --wings 2\n```", 
          ("`bitnet run --strict --no-echo`", None), ("BITNET_X=1 bitnet run", None), ("`bitnet run --model FILE [--seed N] ...`", None)]
 
 
-def test_the_story_of_the_readme():
-    """Its seed tells it, in as many tokens."""
-    page = read(f"{ROOT}/README.md")
-    story = re.search(r"^(Once upon a time.*) \.\.\.$", page, re.M).group(1)
-    tokens, seed = re.search(r"\[(\d+) tokens.*seed (\d+),", page).groups()
-    done = subprocess.run([BITNET, "run", "--model", f"{ROOT}/models/story.gguf", "--echo", "--seed", seed, "Once upon a time"],
-                          stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    assert done.stdout.decode().startswith(story), done.stdout.decode()[:200]
-    assert f"[{tokens} tokens" in done.stderr.decode(), done.stderr.decode()[-300:]
-    assert f"--seed {seed}" in page
-
-
 def test_the_check_itself():
     if not os.path.exists(BITNET):
         return f"there is no {BITNET}"
