@@ -87,6 +87,11 @@ typedef struct bitnet_error {
 /* The text of a status ("out of memory"); never NULL, also for numbers that are no status. */
 BITNET_API const char *bitnet_status_text(bitnet_status status);
 
+/* How far something long has come: `done` of `total`, counted as the option that takes it says.
+ * Called on the thread that called, now and then; `done` never falls and reaches `total` unless the
+ * call fails. False: cancel, the call fails with CANCELLED. */
+typedef bool (*bitnet_progress_fn)(void *user, uint64_t done, uint64_t total);
+
 BITNET_API const char *bitnet_version(void);
 BITNET_API int bitnet_api_version(void);
 
@@ -203,6 +208,9 @@ typedef struct bitnet_engine_options {
     bitnet_precision precision;
     bool nvtx; /* CUDA: mark passes, their phases and tensors on their way for NVIDIA's profilers */
     const char *nvrtc_path; /* the run-time compiler's library, and no other; NULL: the system's */
+    bitnet_progress_fn on_progress; /* bytes of weights checked and prepared; NULL: not told. With
+                                       vocab_only there are none */
+    void *progress_user;
 } bitnet_engine_options;
 
 typedef struct bitnet_model_info {
@@ -391,6 +399,12 @@ BITNET_API void bitnet_session_close(bitnet_session *session);
 /* Asks to be cancellable: `cancel` is polled between passes of everything that follows. */
 BITNET_API void bitnet_session_on_cancel(bitnet_session *session, bitnet_cancel_fn cancel,
                                          void *user);
+
+/* Asks to be told of every prompt that follows (an append, sync or generate of several tokens, a
+ * score) how many of its tokens are computed: after every pass, on the CPU after every layer of it.
+ * What came of a pass that is cancelled within is forgotten. NULL: no longer. */
+BITNET_API void bitnet_session_on_progress(bitnet_session *session, bitnet_progress_fn progress,
+                                           void *user);
 
 /* Appends tokens to the timeline. `each` NULL: only the last position's logits are computed (see
  * _logits); else it is called once per token. Fails: CONTEXT (would not fit: nothing was appended),

@@ -666,6 +666,8 @@ typedef struct bitnet_validate_options {
     void *cancel_user;
     const char *kernel; /* only rows of the kernel with this id; NULL: all. Fails ARGUMENT if the
                            registry has none */
+    bitnet_progress_fn on_progress; /* shares of the work, as it usually takes time; may be NULL */
+    void *progress_user;
 } bitnet_validate_options;
 
 /* One kernel, one shape. Texts live as long as the runtime. */

@@ -99,7 +99,8 @@ static bitnet_status not_on_cpu(const char *why, bool strict, const bnet_log *lo
     return BITNET_OK;
 }
 
-static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o, bitnet_error *err)
+static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o,
+                             bnet_progress *progress, bitnet_error *err)
 {
     const bitnet_runtime *r = e->runtime;
     bnet_pack_cache cache;
@@ -134,7 +135,7 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o, b
         return st;
     if (r->statistics)
         e->backend->meter = &e->meter;
-    st = bnet_model_open(e->gguf, e->backend, e->layout, &e->log, &e->model, err);
+    st = bnet_model_open(e->gguf, e->backend, e->layout, &e->log, progress, &e->model, err);
     if (st == BITNET_OK && e->backend->v->weights_done)
         e->backend->v->weights_done(e->backend, &e->log);
     if (st == BITNET_OK)
@@ -144,14 +145,14 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o, b
 
 /* A device that nobody asked for and that cannot take the model is left for the CPU. */
 static bitnet_status open_weights(bitnet_engine *e, const bitnet_engine_options *o,
-                                  bitnet_error *err)
+                                  bnet_progress *progress, bitnet_error *err)
 {
     const bitnet_runtime *r = e->runtime;
     bitnet_error why = {0};
     bitnet_status st = bnet_model_cache_open(o, e->path, e->gguf, &e->log, &e->cache, err);
     if (st != BITNET_OK)
         return st;
-    st = open_on(e, o, err ? err : &why);
+    st = open_on(e, o, progress, err ? err : &why);
     bool device = st == BITNET_MEMORY || st == BITNET_NOT_AVAILABLE || st == BITNET_NOT_COMPILED;
     if (!device || !e->selection.is_auto || e->selection.kind == BNET_DEV_CPU || r->strict)
         return st;
@@ -160,34 +161,46 @@ static bitnet_status open_weights(bitnet_engine *e, const bitnet_engine_options 
     bnet_select_cpu(&e->selection);
     bnet_logf(&e->log, BITNET_LOG_WARN, "device", "%s; %s", err ? err->message : why.message,
               e->selection.summary);
-    return open_on(e, o, err);
+    return open_on(e, o, progress, err);
 }
 
 /* Before anything is made of them: in strict mode, or where the caller brings a policy. */
 static bitnet_status check_weights(const bitnet_engine *e, const bitnet_engine_options *o,
-                                   bitnet_error *err)
+                                   bnet_progress *progress, bitnet_error *err)
 {
     bitnet_status st = BITNET_OK;
     if (e->runtime->strict)
-        st = bnet_strict_weights(e->gguf, err);
+        st = bnet_strict_weights(e->gguf, progress, err);
     if (st == BITNET_OK && o->policy_path)
-        st = bnet_policy_check(o->policy_path, e->gguf, &e->log, err);
+        st = bnet_policy_check(o->policy_path, e->gguf, &e->log, progress, err);
     return st == BITNET_OK ? st : bnet_wrap(err, st, "%s", e->path);
+}
+
+/* Bytes of tensors, as often as they will be read; none without weights. */
+static uint64_t bytes_to_read(const bitnet_engine *e, const bitnet_engine_options *o)
+{
+    uint64_t n_bytes = 0, n_times = 1u + e->runtime->strict + (o->policy_path != NULL);
+    for (size_t i = 0; !o->vocab_only && i < bnet_gguf_n_tensors(e->gguf); i++)
+        n_bytes += bnet_gguf_tensor_at(e->gguf, i)->n_bytes;
+    return n_bytes * n_times;
 }
 
 /* Everything behind an open file. */
 static bitnet_status open_parts(bitnet_engine *e, const bitnet_engine_options *o, bitnet_error *err)
 {
+    bnet_progress progress = {o->on_progress, o->progress_user, 0, bytes_to_read(e, o)};
     bitnet_status st = copy_key(e, "general.name", &e->name, err);
     if (st == BITNET_OK)
         st = copy_key(e, "general.architecture", &e->architecture, err);
     if (st == BITNET_OK && !o->vocab_only)
-        st = check_weights(e, o, err);
+        st = check_weights(e, o, &progress, err);
     if (st == BITNET_OK && !o->vocab_only)
-        st = open_weights(e, o, err);
+        st = open_weights(e, o, &progress, err);
     uint64_t n_vocab = e->model ? (uint64_t)bnet_model_hparams(e->model)->n_vocab : 0;
     if (st == BITNET_OK)
         st = bnet_tokenizer_open(e->gguf, n_vocab, &e->log, &e->tokenizer, err);
+    if (st == BITNET_OK && !bnet_progress_end(&progress))
+        st = bnet_fail(err, BITNET_CANCELLED, "%s: loading was cancelled", e->path);
     if (st != BITNET_OK)
         return st;
     e->chat = bnet_chat_detect(e->gguf, e->tokenizer);

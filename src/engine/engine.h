@@ -87,6 +87,12 @@ struct bitnet_session {
 
     bitnet_cancel_fn cancel;
     void *cancel_user;
+    bnet_progress progress; /* of a prompt, in tokens */
+    bool counting;          /* the one that is appended now is told of */
+    bool in_score;          /* it is one window of several */
+    uint64_t n_counted;     /* tokens of passes that are done */
+    int n_in_pass;          /* of the one that is not */
+    bool pass_has_head;     /* it ends with logits of all its tokens */
 };
 
 /* True if the caller wants everything to stop. */
@@ -103,6 +109,13 @@ bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int
  * whose last one will be if next_last. On failure the position has not moved. */
 bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,
                                 int n_next, bool next_last, bitnet_error *err);
+/* Progress (session_progress.c): n_tokens will be computed, told of if they are several; a pass
+ * over n_tokens begins, with logits of all of them or not; so many rows of it have their logits; a
+ * pass is done. False: the caller wants no more. */
+void bnet_session_count(bitnet_session *s, size_t n_tokens, bool several);
+void bnet_session_watch(bitnet_session *s, int n_tokens, bool head);
+bool bnet_session_delivered(bitnet_session *s, int n_rows);
+bool bnet_session_passed(bitnet_session *s, int n_tokens);
 /* After a pass: the logits of its last row, or what the chooser may need of them
  * (session_head.c). */
 bitnet_status bnet_session_answer(bitnet_session *s, bitnet_error *err);

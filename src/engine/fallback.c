@@ -15,7 +15,7 @@ static bitnet_status open_spare(bitnet_engine *e, bitnet_error *err)
         return st;
     if (r->statistics)
         e->spare->meter = &e->meter;
-    st = bnet_model_open(e->gguf, e->spare, e->layout, &e->log, &e->spare_model, err);
+    st = bnet_model_open(e->gguf, e->spare, e->layout, &e->log, NULL, &e->spare_model, err);
     if (st != BITNET_OK) {
         bnet_backend_close(e->spare);
         e->spare = NULL;

@@ -57,6 +57,17 @@ static bitnet_status score_window(bitnet_session *session, const int32_t *ids, s
     return st;
 }
 
+/* Of all windows: what they share is computed in each. */
+static size_t tokens_to_compute(size_t n, size_t n_ctx, size_t stride)
+{
+    size_t sum = 0;
+    for (size_t begin = 0, next = 1; next < n; begin += stride) {
+        next = BNET_MIN(begin + n_ctx, n);
+        sum += next - 1 - begin;
+    }
+    return sum;
+}
+
 bitnet_status bitnet_score(bitnet_session *session, const int32_t *ids, size_t n_ids, size_t stride,
                            bitnet_score_result *result, bitnet_error *err)
 {
@@ -71,6 +82,8 @@ bitnet_status bitnet_score(bitnet_session *session, const int32_t *ids, size_t n
     if (st == BITNET_OK)
         st = bitnet_session_rewind(session, 0, err);
     size_t n = stride ? n_ids : BNET_MIN(n_ids, n_ctx);
+    bnet_session_count(session, tokens_to_compute(n, n_ctx, stride), n > 1);
+    session->in_score = true;
     scoring s = {.n_vocab = session->engine->info.n_vocab};
     /* Window k covers [k*stride, k*stride + n_ctx) and predicts what the ones before did not. */
     for (size_t begin = 0, next = 1; st == BITNET_OK && next < n; begin += stride) {
@@ -78,6 +91,7 @@ bitnet_status bitnet_score(bitnet_session *session, const int32_t *ids, size_t n
         st = score_window(session, ids, begin, next, end, &s, err);
         next = end;
     }
+    session->in_score = false;
     if (st == BITNET_OK)
         *result = (bitnet_score_result){n, s.n_scored, s.nll};
     return st;

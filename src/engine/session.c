@@ -290,7 +290,8 @@ static bitnet_status deliver(bitnet_session *s, appending *a, size_t at, int n, 
             return st;
         for (int i = 0; i < k; i++, first++) {
             const float *row = out + (size_t)i * n_vocab;
-            bool go_on = a->each(a->user, a->told++, row);
+            bool go_on = a->each(a->user, a->told++, row) &&
+                         (i + 1 < k || bnet_session_delivered(s, first + 1));
             if (go_on && first + 1 < n)
                 continue;
             s->n_pos = end - (size_t)(n - 1 - first);
@@ -309,8 +310,12 @@ static bitnet_status step(bitnet_session *s, appending *a, size_t at, int n, bit
     int n_next = a->each ? 0 : (int)BNET_MIN((size_t)s->n_batch, left);
     bool last = left == 0;
     s->has_logits = s->has_top = false;
+    bnet_session_watch(s, n, a->each != NULL);
     bitnet_status st = bnet_session_pass(s, a->ids + at, n, a->each ? n : last, n_next,
                                          left == (size_t)n_next, err);
+    bnet_workspace_on_layer(s->ws, NULL, NULL);
+    if (st == BITNET_CANCELLED)
+        return cancelled(s, err);
     if (st == BITNET_OK)
         bnet_session_let_go(s); /* the caller's `each` may want the blocks for another session */
     if (st == BITNET_OK && a->each)
@@ -336,6 +341,8 @@ static bitnet_status run(bitnet_session *s, const int32_t *ids, size_t n_ids, bi
                          void *user, bitnet_error *err)
 {
     appending a = {ids, n_ids, 0, each, user};
+    if (!s->in_score)
+        bnet_session_count(s, n_ids, n_ids > 1);
     for (size_t i = 0; i < n_ids;) {
         if (bnet_session_cancelled(s))
             return cancelled(s, err);
@@ -347,6 +354,8 @@ static bitnet_status run(bitnet_session *s, const int32_t *ids, size_t n_ids, bi
         if (st != BITNET_OK)
             return st;
         i += (size_t)n;
+        if (!bnet_session_passed(s, n))
+            return cancelled(s, err);
     }
     return BITNET_OK;
 }

@@ -60,20 +60,23 @@ static bool suspicious(const bnet_tensor *t, char *out, size_t cap)
     return s.suspicious[0] != '\0';
 }
 
-bitnet_status bnet_strict_weights(const bnet_gguf *g, bitnet_error *err)
+bitnet_status bnet_strict_weights(const bnet_gguf *g, bnet_progress *progress, bitnet_error *err)
 {
     bnet_str list = {0};
     size_t n_bad = 0;
     char what[160];
-    for (size_t i = 0; i < bnet_gguf_n_tensors(g); i++) {
+    bool wanted = true;
+    for (size_t i = 0; wanted && i < bnet_gguf_n_tensors(g); i++) {
         const bnet_tensor *t = bnet_gguf_tensor_at(g, i);
-        if (!suspicious(t, what, sizeof what))
-            continue;
-        if (n_bad++ < NAMED)
+        bool bad = suspicious(t, what, sizeof what);
+        if (bad && n_bad++ < NAMED)
             bnet_str_addf(&list, "%s%s: %s", list.n ? "; " : "", t->name, what);
+        wanted = bnet_progress_add(progress, t->n_bytes);
     }
     bitnet_status st = BITNET_OK;
-    if (n_bad)
+    if (!wanted)
+        st = bnet_fail(err, BITNET_CANCELLED, "the check of the weights was cancelled");
+    else if (n_bad)
         st = bnet_fail(err, BITNET_SUSPICIOUS,
                        "strict mode: %zu tensor%s suspicious: %s%s; bitnet inspect tells more",
                        n_bad, n_bad == 1 ? " looks" : "s look", list.data ? list.data : "",

@@ -18,6 +18,7 @@ enum { POLICY_MAX = 1 << 20 };
 
 typedef struct policy_file {
     const char *path;
+    bnet_progress *progress;
     bitnet_error *err;
 } policy_file;
 
@@ -132,15 +133,19 @@ static bitnet_status apply(const policy_file *f, const json_t *root, const bnet_
     if (!p)
         bnet_logf(log, BITNET_LOG_WARN, "policy", "%s says nothing of %s with %s weights", f->path,
                   arch, weight_type(g));
-    for (size_t i = 0; p && st == BITNET_OK && i < bnet_gguf_n_tensors(g); i++)
-        st = check_tensor(f, p, bnet_gguf_tensor_at(g, i));
+    for (size_t i = 0; p && st == BITNET_OK && i < bnet_gguf_n_tensors(g); i++) {
+        const bnet_tensor *t = bnet_gguf_tensor_at(g, i);
+        st = check_tensor(f, p, t);
+        if (st == BITNET_OK && !bnet_progress_add(f->progress, t->n_bytes))
+            st = bnet_fail(f->err, BITNET_CANCELLED, "the check of the weights was cancelled");
+    }
     return st;
 }
 
 bitnet_status bnet_policy_check(const char *path, const bnet_gguf *g, const bnet_log *log,
-                                bitnet_error *err)
+                                bnet_progress *progress, bitnet_error *err)
 {
-    policy_file f = {path, err};
+    policy_file f = {path, progress, err};
     json_t *root;
     char why[200];
     bitnet_status st = bnet_json_read(path, POLICY_MAX, &root, why, sizeof why, err);

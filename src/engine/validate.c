@@ -25,6 +25,25 @@ bitnet_status bnet_validate_poll(const validation_run *r)
     return BITNET_OK;
 }
 
+bitnet_status bnet_validate_at(validation_run *r, size_t i, size_t n)
+{
+    uint64_t done = r->part_begin + r->part_share * i / n;
+    if (!bnet_progress_at(&r->progress, done))
+        return bnet_fail(r->err, BITNET_CANCELLED, "validation was cancelled");
+    return bnet_validate_poll(r);
+}
+
+size_t bnet_validate_work(const validation_run *r, size_t n_records)
+{
+    enum { LINEAR = 16, OTHER = 1 };
+    const bnet_kernel_record *k;
+    size_t sum = 1;
+    for (size_t i = 0; i < n_records && (k = bnet_registry_at(r->runtime->registry, i)); i++)
+        if (bnet_validate_wants(r, k) && k->device == r->device.device)
+            sum += bnet_case_linear(k) ? LINEAR : OTHER;
+    return sum;
+}
+
 /* "auto", "cpu", "cpu:neon", "cuda:1". The instruction set behind "cpu:" lives in `text`. */
 static bitnet_status parse_device(const validation_run *r, const char *field, char text[NAME_MAX],
                                   bnet_backend_want *out, bnet_capabilities *caps)
@@ -147,18 +166,32 @@ static bool nothing_failed(const bitnet_validation *v)
            v->golden.verdict != BITNET_VERDICT_FAIL && v->bridge.verdict != BITNET_VERDICT_FAIL;
 }
 
-/* What was given comes first: a file that cannot be read is told before long work. */
+/* What was given comes first: a file that cannot be read is told before long work. The share is
+ * what a part usually takes of the time, in thousandths. */
 static const struct {
     unsigned part;
+    uint64_t share;
     bitnet_status (*run)(validation_run *r);
 } parts[] = {
-    {BITNET_VALIDATE_GOLDEN, bnet_validate_golden},
-    {BITNET_VALIDATE_BRIDGE, bnet_validate_bridge},
-    {BITNET_VALIDATE_MODEL, bnet_validate_model},
-    {BITNET_VALIDATE_ACCURACY, bnet_validate_accuracy},
-    {BITNET_VALIDATE_MEMORY, bnet_validate_memory},
-    {BITNET_VALIDATE_PERFORMANCE, bnet_validate_speed},
+    {BITNET_VALIDATE_GOLDEN, 20, bnet_validate_golden},
+    {BITNET_VALIDATE_BRIDGE, 10, bnet_validate_bridge},
+    {BITNET_VALIDATE_MODEL, 80, bnet_validate_model},
+    {BITNET_VALIDATE_ACCURACY, 400, bnet_validate_accuracy},
+    {BITNET_VALIDATE_MEMORY, 30, bnet_validate_memory},
+    {BITNET_VALIDATE_PERFORMANCE, 460, bnet_validate_speed},
 };
+
+static bool wanted(const validation_run *r, size_t i)
+{
+    return !r->o.parts || (r->o.parts & parts[i].part);
+}
+
+static void plan_progress(validation_run *r)
+{
+    r->progress = (bnet_progress){.tell = r->o.on_progress, .user = r->o.progress_user};
+    for (size_t i = 0; i < BNET_COUNT(parts); i++)
+        r->progress.total += wanted(r, i) ? parts[i].share : 0;
+}
 
 /* Opening a device that another backend holds open is quick. Whatever fails here fails again where
  * it is told. */
@@ -185,13 +218,16 @@ static bitnet_status run_parts(validation_run *r)
     for (size_t i = 0; i < BNET_COUNT(notes); i++)
         memcpy(notes[i], unasked, sizeof unasked);
     for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(parts); i++) {
-        if (r->o.parts && !(r->o.parts & parts[i].part))
+        if (!wanted(r, i))
             continue;
-        st = bnet_validate_poll(r);
+        r->part_share = parts[i].share;
+        st = bnet_validate_at(r, 0, 1);
         if (st == BITNET_OK)
             st = parts[i].run(r);
+        r->part_begin += r->part_share;
+        r->part_share = 0;
     }
-    return st;
+    return st == BITNET_OK ? bnet_validate_at(r, 0, 1) : st;
 }
 
 bitnet_status bitnet_validate(bitnet_runtime *runtime, const bitnet_validate_options *options,
@@ -208,6 +244,7 @@ bitnet_status bitnet_validate(bitnet_runtime *runtime, const bitnet_validate_opt
     r.out = &h->v;
     if (st == BITNET_OK)
         st = set_up(&r, h);
+    plan_progress(&r);
     if (st == BITNET_OK)
         hold(&r);
     if (st == BITNET_OK)

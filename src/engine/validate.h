@@ -14,6 +14,8 @@ typedef struct validation_run {
     bnet_registry *reference; /* the kernels of the tree alone */
     bnet_backend *held; /* of the device, so that it is not started anew for every case; or NULL */
     size_t cap_accuracy, cap_performance;
+    bnet_progress progress;
+    uint64_t part_begin, part_share; /* of it: the part that runs now */
     bitnet_error *err;
 } validation_run;
 
@@ -163,6 +165,10 @@ bitnet_accuracy *bnet_validate_row(validation_run *r, const bnet_kernel_record *
 bitnet_precision bnet_validate_precision(const bnet_kernel_record *k);
 /* CANCELLED if the caller wants it. */
 bitnet_status bnet_validate_poll(const validation_run *r);
+/* The same, and the caller is told that i of n pieces of the part that runs now are done. */
+bitnet_status bnet_validate_at(validation_run *r, size_t i, size_t n);
+/* What the first records of the registry take, as a number of pieces; SIZE_MAX: all of them. */
+size_t bnet_validate_work(const validation_run *r, size_t n_records);
 /* Is this one of those the caller asked for? */
 static inline bool bnet_validate_wants(const validation_run *r, const bnet_kernel_record *k)
 {

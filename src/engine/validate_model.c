@@ -66,14 +66,15 @@ static bitnet_status open_model(model_trial *t)
     validation_run *r = t->run;
     bitnet_status st = bnet_gguf_open(r->o.model_path, &r->runtime->log, &t->gguf, r->err);
     if (st == BITNET_OK && r->runtime->strict) {
-        st = bnet_strict_weights(t->gguf, r->err); /* as when it is run */
+        st = bnet_strict_weights(t->gguf, NULL, r->err); /* as when it is run */
         if (st != BITNET_OK)
             return bnet_wrap(r->err, st, "%s", r->o.model_path);
     }
     if (st == BITNET_OK)
         st = open_sides(t);
     if (st == BITNET_OK)
-        st = bnet_model_open(t->gguf, t->tee, r->o.i2s_layout, &r->runtime->log, &t->model, r->err);
+        st = bnet_model_open(t->gguf, t->tee, r->o.i2s_layout, &r->runtime->log, NULL, &t->model,
+                             r->err);
     return st;
 }
 
@@ -215,7 +216,7 @@ static bitnet_status rounds(validation_run *r, int n)
 {
     bitnet_status st = BITNET_OK;
     for (int i = 0; st == BITNET_OK && i < n; i++) {
-        st = bnet_validate_poll(r);
+        st = bnet_validate_at(r, (size_t)i, (size_t)n);
         if (st == BITNET_OK)
             st = one_round(r);
     }

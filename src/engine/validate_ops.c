@@ -244,12 +244,16 @@ bitnet_status bnet_validate_accuracy(validation_run *r)
 {
     const bnet_kernel_record *k;
     bitnet_status st = BITNET_OK;
+    size_t work = bnet_validate_work(r, SIZE_MAX);
     for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(r->runtime->registry, i)); i++) {
         size_t n;
         const case_shape *s = shapes_of(r, k, &n);
         bool alone = bnet_case_alone(k);
         if (!bnet_validate_wants(r, k))
             continue;
+        st = bnet_validate_at(r, bnet_validate_work(r, i) - 1, work);
+        if (st != BITNET_OK)
+            break;
         if (bnet_case_pass_only(k)) {
             st = pass_only(r, k);
             continue;

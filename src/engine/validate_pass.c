@@ -35,7 +35,7 @@ static bitnet_status open_side(pass_trial *t, int which)
     bitnet_status st = which == 0 ? bnet_validate_open_device(r, r->runtime->registry, NULL, &s->be)
                                   : bnet_validate_open_reference(r, &s->be);
     if (st == BITNET_OK)
-        st = bnet_model_open(t->gguf, s->be, BITNET_I2S_128, NULL, &s->model, r->err);
+        st = bnet_model_open(t->gguf, s->be, BITNET_I2S_128, NULL, NULL, &s->model, r->err);
     if (st == BITNET_OK)
         st = bnet_workspace_open(s->model, BATCH, &s->ws, r->err);
     for (int i = 0; st == BITNET_OK && i < PASS_TIMELINES; i++)

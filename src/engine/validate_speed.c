@@ -134,12 +134,13 @@ bitnet_status bnet_validate_speed(validation_run *r)
                             large[] = {{1, 1024, 1024}, {1024, 1024, 1024}};
     const bnet_kernel_record *k;
     bitnet_status st = BITNET_OK;
+    size_t work = bnet_validate_work(r, SIZE_MAX);
     for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(r->runtime->registry, i)); i++) {
         bool ternary = strncmp(k->format, "i2s", 3) == 0;
         const case_shape *shapes = r->o.quick ? quick : ternary ? large : middle;
         bool timed = bnet_case_linear(k) && bnet_validate_wants(r, k);
         for (int j = 0; st == BITNET_OK && timed && j < 2; j++) {
-            st = bnet_validate_poll(r);
+            st = bnet_validate_at(r, bnet_validate_work(r, i) - 1, work);
             if (st == BITNET_OK)
                 st = time_kernel(r, k, shapes[j]);
         }

@@ -15,6 +15,8 @@ struct bnet_workspace {
     const bnet_model *m;
     bnet_backend *be;
     int n_batch, n_rows;
+    bnet_layer_fn on_layer; /* NULL: nobody asked */
+    void *layer_user;
     bool owed; /* out is not added to x yet: the next norm of x does that */
     widths w;
     bnet_buffer *x;         /* [T][embd]  the residual stream */
@@ -313,22 +315,40 @@ static bool run_whole(bnet_workspace *ws, const bnet_batch *b, bnet_pass *p)
     return whole;
 }
 
-static void compose(bnet_workspace *ws, const bnet_pass *p)
+void bnet_workspace_on_layer(bnet_workspace *ws, bnet_layer_fn each, void *user)
+{
+    ws->on_layer = each;
+    ws->layer_user = user;
+}
+
+/* A backend that keeps what was composed, to repeat it, is not interrupted. */
+static bool go_on(bnet_workspace *ws, int layer)
+{
+    if (!ws->on_layer || ws->be->v->composed)
+        return true;
+    return ws->on_layer(ws->layer_user, layer + 1, ws->m->hp.n_layers);
+}
+
+/* False: the caller wants no more of it. */
+static bool compose(bnet_workspace *ws, const bnet_pass *p)
 {
     const bnet_model *m = ws->m;
+    bool wanted = true;
     bnet_op_embed(ws->be, m->embd, p->step, ws->x);
     bnet_op_rope_table(ws->be, &m->rope, p->step, ws->cs);
-    for (int layer = 0; layer < m->hp.n_layers; layer++) {
+    for (int layer = 0; wanted && layer < m->hp.n_layers; layer++) {
         bnet_op_mark(ws->be, layer);
         attention_block(ws, &m->layers[layer], p->step, layer);
         ffn_block(ws, &m->layers[layer], p->step);
+        wanted = go_on(ws, layer);
     }
     bnet_op_mark(ws->be, -1);
     settle(ws, p->step->n_tokens);
-    if (p->n_rows > 0) {
+    if (wanted && p->n_rows > 0) {
         bnet_op_gather(ws->be, ws->x, p->rows, p->n_rows, ws->w.embd, ws->last);
         bnet_op_rmsnorm(ws->be, ws->last, m->output_norm, m->hp.rms_eps, p->n_rows, ws->last);
     }
+    return wanted;
 }
 
 /* The blocks of what follows are mapped already where the cache is this timeline's alone. If that
@@ -361,12 +381,14 @@ bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error
         p.next = &next;
     }
     ws->n_rows = b->n_rows;
+    bool wanted = true;
     if (!run_whole(ws, b, &p) && !bnet_op_repeat(ws->be, &p)) {
         do
-            compose(ws, &p);
+            wanted = compose(ws, &p);
         while (!bnet_op_composed(ws->be));
     }
-    return bnet_op_release(ws->be, bnet_op_sync(ws->be, err), err);
+    st = bnet_op_release(ws->be, bnet_op_sync(ws->be, err), err);
+    return st == BITNET_OK && !wanted ? bnet_fail(err, BITNET_CANCELLED, "cancelled") : st;
 }
 
 /* The first n bytes of the logits, once they are there. */

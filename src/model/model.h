@@ -3,6 +3,7 @@
 #ifndef BNET_MODEL_H
 #define BNET_MODEL_H
 
+#include "base/progress.h"
 #include "format/gguf.h"
 #include "ops/ops.h"
 
@@ -21,9 +22,11 @@ typedef struct bnet_hparams {
 
 typedef struct bnet_model bnet_model;
 
-/* The file must stay open as long as the model. */
+/* The file must stay open as long as the model. progress (may be NULL) gets the bytes of every
+ * tensor that is prepared. */
 bitnet_status bnet_model_open(const bnet_gguf *g, bnet_backend *be, bitnet_i2s_layout layout,
-                              const bnet_log *log, bnet_model **out, bitnet_error *err);
+                              const bnet_log *log, bnet_progress *progress, bnet_model **out,
+                              bitnet_error *err);
 void bnet_model_close(bnet_model *m);
 const bnet_hparams *bnet_model_hparams(const bnet_model *m);
 const char *bnet_model_weight_type(const bnet_model *m); /* "I2_S", ..., "mixed" */
@@ -79,6 +82,11 @@ uint64_t bnet_workspace_bytes(const bnet_model *m, int n_batch);
 bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspace **out,
                                   bitnet_error *err);
 void bnet_workspace_close(bnet_workspace *ws);
+/* Asks to be told, until asked otherwise (NULL), after every layer of a pass, where the backend
+ * computes one after the other. False: the pass ends with CANCELLED, its cache is not to be used.
+ */
+typedef bool (*bnet_layer_fn)(void *user, int n_done, int n_layers);
+void bnet_workspace_on_layer(bnet_workspace *ws, bnet_layer_fn each, void *user);
 
 typedef struct bnet_batch {
     int n_tokens;       /* 1..n_batch */
@@ -95,8 +103,8 @@ typedef struct bnet_batch {
 } bnet_batch;
 
 /* Runs the layers, writes the cache, keeps the normed hidden state of `rows`. Void of failure but
- * MEMORY/ERROR reported by the backend's sync. Bit-identical for every division of tokens into
- * batches. */
+ * MEMORY/ERROR reported by the backend's sync, and CANCELLED. Bit-identical for every division of
+ * tokens into batches. */
 bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error *err);
 /* Logits of rows [first, first+n) of the last pass, n <= BNET_HEAD_ROWS; out: [n][n_vocab], valid
  * until the next call. */

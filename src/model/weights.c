@@ -11,6 +11,7 @@ typedef struct loader {
     bnet_model *m;
     bitnet_i2s_layout layout;
     const bnet_log *log;
+    bnet_progress *progress;
     bitnet_error *err;
     size_t n_used;      /* tensors that found a place */
     bool warned;        /* of a separate scale that is not positive */
@@ -69,7 +70,10 @@ static bitnet_status prepare_as(loader *l, const bnet_tensor *t, bool ternarise,
                              .layer = l->layer,
                              .n_units = l->n_units};
     l->n_used++;
-    return bnet_op_weight(l->m->be, &r, l->log, out, l->err);
+    bitnet_status st = bnet_op_weight(l->m->be, &r, l->log, out, l->err);
+    if (st == BITNET_OK && !bnet_progress_add(l->progress, t->n_bytes))
+        st = bnet_fail(l->err, BITNET_CANCELLED, "%s: loading was cancelled", r.file);
+    return st;
 }
 
 static bitnet_status prepare(loader *l, const bnet_tensor *t, bool ternarise, float scale,
@@ -343,7 +347,8 @@ static bitnet_status load_all(loader *l)
 }
 
 bitnet_status bnet_model_open(const bnet_gguf *g, bnet_backend *be, bitnet_i2s_layout layout,
-                              const bnet_log *log, bnet_model **out, bitnet_error *err)
+                              const bnet_log *log, bnet_progress *progress, bnet_model **out,
+                              bitnet_error *err)
 {
     bnet_hparams hp;
     bitnet_status st = bnet_hparams_read(g, &hp, err);
@@ -354,7 +359,7 @@ bitnet_status bnet_model_open(const bnet_gguf *g, bnet_backend *be, bitnet_i2s_l
         return bnet_no_memory(err, "model");
     m->hp = hp;
     m->be = be;
-    loader l = {.g = g, .m = m, .layout = layout, .log = log, .err = err};
+    loader l = {.g = g, .m = m, .layout = layout, .log = log, .progress = progress, .err = err};
     st = load_all(&l);
     if (st != BITNET_OK) {
         bnet_model_close(m);

@@ -66,7 +66,7 @@ static uint64_t run(bnet_device_kind device, const tiny *t, float *logits)
     machine on = machine_on(device);
     tiny_file(t, path, sizeof path);
     OK(bnet_gguf_open(path, NULL, &g, &err));
-    OK(bnet_model_open(g, on.backend, t->layout, NULL, &m, &err));
+    OK(bnet_model_open(g, on.backend, t->layout, NULL, NULL, &m, &err));
     uint64_t before = emulated ? emulated->n_launches : 0;
     forward(m, logits);
     uint64_t n = emulated ? emulated->n_launches - before : 0;
@@ -125,7 +125,7 @@ static uint64_t copy_of(const char *cc, int n_embd)
     machine on = machine_on(BNET_DEV_CUDA);
     tiny_file(&t, path, sizeof path);
     OK(bnet_gguf_open(path, NULL, &g, &err));
-    OK(bnet_model_open(g, on.backend, t.layout, NULL, &m, &err));
+    OK(bnet_model_open(g, on.backend, t.layout, NULL, NULL, &m, &err));
     on.backend->v->weights_done(on.backend, &none);
     on.backend->v->usage(on.backend, &u);
     bnet_model_close(m);

@@ -110,6 +110,7 @@ static void test_session(void **state)
     REFUSED(bitnet_session_memory(NULL, NULL, NULL, &err));
     REFUSED(bitnet_session_open(NULL, NULL, NULL, &err));
     bitnet_session_on_cancel(NULL, NULL, NULL);
+    bitnet_session_on_progress(NULL, NULL, NULL);
     REFUSED(bitnet_session_append(NULL, &id, 1, NULL, NULL, &err));
     REFUSED(bitnet_session_append(NULL, NULL, 0, NULL, NULL, &err));
     REFUSED(bitnet_session_sync(NULL, NULL, 0, NULL, &err));

@@ -237,7 +237,7 @@ static void check_file(const char *path, size_t row, const char *says)
     bitnet_tensor_stats s;
     bitnet_error e = {0};
     OK(bnet_gguf_open(path, NULL, &g, &err));
-    bitnet_status st = bnet_strict_weights(g, &e);
+    bitnet_status st = bnet_strict_weights(g, NULL, &e);
     bnet_gguf_close(g);
     OK(bitnet_inspect_open(path, &in, &err));
     OK(bitnet_inspect_stats(in, 0, &s, &err));

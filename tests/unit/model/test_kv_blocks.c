@@ -24,7 +24,7 @@ static void run_open(run *r, const tiny *t)
     assert_int_equal(bnet_backend_open_cpu(r->pool, r->registry, NULL, false, NULL, &r->be, NULL),
                      BITNET_OK);
     assert_int_equal(bnet_gguf_open(r->path, NULL, &r->g, NULL), BITNET_OK);
-    assert_int_equal(bnet_model_open(r->g, r->be, t->layout, NULL, &r->m, NULL), BITNET_OK);
+    assert_int_equal(bnet_model_open(r->g, r->be, t->layout, NULL, NULL, &r->m, NULL), BITNET_OK);
 }
 
 static void run_close(run *r)

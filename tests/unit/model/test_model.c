@@ -38,7 +38,7 @@ static bitnet_status run_open(run *r, const tiny *t, const char *isa, int n_thre
                      BITNET_OK);
     bitnet_status st = bnet_gguf_open(r->path, &log, &r->g, err);
     if (st == BITNET_OK)
-        st = bnet_model_open(r->g, r->be, t->layout, &log, &r->m, err);
+        st = bnet_model_open(r->g, r->be, t->layout, &log, NULL, &r->m, err);
     return st;
 }
 

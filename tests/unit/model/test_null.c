@@ -42,7 +42,7 @@ static void open_place(place *p, open_fn *open)
         .device = BNET_DEV_CPU, .pool = p->pool, .registry = p->registry, .log = &log};
     OK(open(&w, &p->be, &err));
     OK(bnet_gguf_open(TEST_SOURCE_DIR "/models/nano.gguf", NULL, &p->gguf, &err));
-    OK(bnet_model_open(p->gguf, p->be, BITNET_I2S_128, NULL, &p->model, &err));
+    OK(bnet_model_open(p->gguf, p->be, BITNET_I2S_128, NULL, NULL, &p->model, &err));
 }
 
 static void close_place(place *p)
