@@ -52,12 +52,36 @@ static const option *find_letter(char letter, const command *c)
     return NULL;
 }
 
+/* The row that has `arg`, a word behind one dash such as -ngl, as an alias. */
+static const option *find_dashed(const char *arg, const command *c)
+{
+    char word[NAME_MAX_BYTES];
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(arg, "="), arg);
+    for (size_t i = 0; i < OPT_COUNT; i++)
+        if (row_serves(option_at(i), c) && word_in(option_at(i)->aliases, ' ', word))
+            return option_at(i);
+    return NULL;
+}
+
+/* The row that an argument beginning with a dash means under command c. */
+static const option *find_any(const char *arg, const command *c)
+{
+    char name[NAME_MAX_BYTES];
+    bool negated;
+    if (arg[1] == '-')
+        return normal_name(arg + 2, strcspn(arg + 2, "="), name) ? find_long(name, c, &negated)
+                                                                 : NULL;
+    const option *o = find_dashed(arg, c);
+    return o ? o : find_letter(arg[1], c);
+}
+
 static void offer_names(suggestion *s, const option *o)
 {
     char word[NAME_MAX_BYTES], negated[NAME_MAX_BYTES + 3];
     suggest_offer(s, o->name, strlen(o->name));
     for (size_t i = 0; word_at(o->aliases, ' ', i, word, sizeof word); i++)
-        suggest_offer(s, word, strlen(word));
+        if (word[0] != '-')
+            suggest_offer(s, word, strlen(word));
     if (o->type == TYPE_SWITCH) {
         snprintf(negated, sizeof negated, "no-%s", o->name);
         suggest_offer(s, negated, strlen(negated));
@@ -70,13 +94,13 @@ static int unknown_long(const char *name, const command *c)
     bool negated;
     const option *elsewhere = find_long(name, NULL, &negated);
     const char *where = c ? c->name : "bitnet";
-    if (elsewhere && elsewhere->type != TYPE_REFUSED)
+    if (elsewhere && !option_is_habit(elsewhere))
         return fail(EXIT_USAGE, "%s has no option --%s (see bitnet help %s)", where, name,
                     c ? c->name : "");
     suggestion near;
     suggest_start(&near, name);
     for (size_t i = 0; i < OPT_COUNT; i++)
-        if (row_serves(option_at(i), c) && option_at(i)->type != TYPE_REFUSED)
+        if (row_serves(option_at(i), c) && !option_is_habit(option_at(i)))
             offer_names(&near, option_at(i));
     const char *best = suggest_best(&near);
     if (best)
@@ -87,45 +111,98 @@ static int unknown_long(const char *name, const command *c)
 
 /* ---- the command ---- */
 
-/* True if argv[i] is an option that takes argv[i + 1] as its value, whatever the command. */
-static bool eats_next(const char *arg)
+/* As run has it, or chat, or any command: those two may be meant without being named. */
+static const option *find_first(const char *arg)
 {
-    char name[NAME_MAX_BYTES];
-    bool negated;
-    const option *o = NULL;
-    if (strncmp(arg, "--", 2) == 0) {
-        if (!strchr(arg, '=') && normal_name(arg + 2, strlen(arg + 2), name))
-            o = find_long(name, NULL, &negated);
-    } else if (arg[2] == '\0') {
-        o = find_letter(arg[1], NULL);
-    }
-    return o && option_takes_value(o);
+    const option *o = find_any(arg, command_at(CMD_RUN));
+    o = o ? o : find_any(arg, command_at(CMD_CHAT));
+    return o ? o : find_any(arg, NULL);
 }
 
-/* Index of the word that names the command, or argc. */
-static int command_index(int argc, char **argv)
+/* True if `next` belongs to an option that may have on, off or auto behind it. */
+static bool optional_value(const option *o, const char *next)
 {
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--") == 0)
-            return argc;
-        if (argv[i][0] != '-' || !argv[i][1])
-            return i;
-        if (eats_next(argv[i]))
-            i++;
+    return o->type == TYPE_IGNORED && o->argument[0] == '[' && next &&
+           (strcmp(next, "on") == 0 || strcmp(next, "off") == 0 || strcmp(next, "auto") == 0);
+}
+
+/* True if the option takes the next argument as its value. */
+static bool eats_next(const option *o, const char *arg, const char *next)
+{
+    bool attached = strchr(arg, '=') || (arg[1] != '-' && arg[2] && arg[1] == o->letter);
+    return !attached && (option_takes_value(o) || optional_value(o, next));
+}
+
+static void glance_at(glance *g, const option *o, const char *arg)
+{
+    g->model = g->model || o->key == OPT_MODEL;
+    g->text = g->text || o->key == OPT_PROMPT || o->key == OPT_RUN_FILE;
+    g->talks = g->talks || o->key == OPT_INTERACTIVE;
+    g->asks = g->asks || (o->commands == 0xffffffffu && !option_is_habit(o));
+    if (o->type == TYPE_REFUSED && o->key != OPT_INTERACTIVE && !g->refused) {
+        g->refused = o;
+        g->refused_as = arg;
     }
-    return argc;
+}
+
+static void look(int argc, char **argv, glance *g)
+{
+    *g = (glance){.i_word = argc};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0) {
+            g->text = g->text || i + 1 < argc;
+            return;
+        }
+        if (argv[i][0] != '-' || !argv[i][1]) {
+            g->i_word = g->n_words++ ? g->i_word : i;
+            continue;
+        }
+        const option *o = find_first(argv[i]);
+        if (o) {
+            glance_at(g, o, argv[i]);
+            i += eats_next(o, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
+        }
+    }
+}
+
+static int refuse(const option *o, const char *shown)
+{
+    return fail(EXIT_USAGE, "%s is refused: %s", shown, o->help);
 }
 
 int unknown_command(const char *name)
 {
     suggestion near;
+    const char *answer = elsewhere_find(name);
+    if (answer)
+        return fail(EXIT_USAGE, "there is no command '%s': %s", name, answer);
     suggest_start(&near, name);
     for (size_t i = 0; i < CMD_COUNT; i++)
         suggest_offer(&near, command_at(i)->name, strlen(command_at(i)->name));
     const char *best = suggest_best(&near);
     if (best)
         return fail(EXIT_USAGE, "unknown command '%s'; did you mean %s?", name, best);
+    if (strchr(name, ' '))
+        return fail(EXIT_USAGE, "'%s' is no command; to continue a text: bitnet run \"%s\"", name,
+                    name);
     return fail(EXIT_USAGE, "unknown command '%s' (see bitnet help)", name);
+}
+
+/* The command, by its name or by what is there instead. *i_command: the word that names it. */
+static int choose_command(args *a, int argc, char **argv, int *i_command)
+{
+    glance g;
+    look(argc, argv, &g);
+    const char *word = g.i_word < argc ? argv[g.i_word] : NULL;
+    *i_command = argc;
+    a->command = word ? command_find(word) : NULL;
+    if (a->command)
+        *i_command = g.i_word;
+    else if (!g.asks)
+        a->command = implied_command(&g, word, &a->answers);
+    if (a->command || !word || (g.asks && names_model(word)))
+        return EXIT_OK;
+    return g.refused ? refuse(g.refused, g.refused_as) : unknown_command(word);
 }
 
 /* ---- the command line ---- */
@@ -133,7 +210,10 @@ int unknown_command(const char *name)
 static int set_value(args *a, const option *o, const char *origin, const char *written)
 {
     value *v = &a->values[o->key];
-    int rc = value_parse(o, origin, written, v);
+    if ((o->key == OPT_PROMPT || o->key == OPT_TEXT) && v->origin)
+        return fail(EXIT_USAGE, "%s is given twice, with '%s' and with '%s'; put all of it in one",
+                    origin, v->text, written);
+    int rc = o->type == TYPE_IGNORED ? EXIT_OK : value_parse(o, origin, written, v);
     if (!rc)
         v->origin = origin;
     if (!rc && o->key == OPT_LOG_FORMAT) /* at once: the next complaint may be about an option */
@@ -172,10 +252,34 @@ static int take_value(const option *o, const char *shown, const char *attached, 
     return EXIT_OK;
 }
 
+/* The value of an option that was found, behind `equals` or in the next argument, is set. */
+static int set_found(args *a, const option *o, char *shown, const char *equals, bool negated,
+                     int argc, char **argv, int *i)
+{
+    const char *written = negated ? "off" : "on", *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+    int rc = EXIT_OK;
+    if (o->type == TYPE_REFUSED)
+        return refuse(o, shown);
+    if (option_takes_value(o))
+        rc = take_value(o, shown, equals ? equals + 1 : NULL, argc, argv, i, &written);
+    else if (equals && o->type != TYPE_IGNORED)
+        rc = fail(EXIT_USAGE, "%s takes no value ('%s' given)", shown, equals + 1);
+    else if (!equals && optional_value(o, next))
+        ++*i;
+    return rc ? rc : set_option(a, o, shown, written);
+}
+
+/* Kept as the origin of a value. */
+static char *keep_name(args *a, const char *name, size_t n)
+{
+    a->origins = xrealloc(a->origins, (a->n_origins + 1) * sizeof *a->origins);
+    return a->origins[a->n_origins++] = xmemdup(name, n);
+}
+
 static int parse_long(args *a, int argc, char **argv, int *i)
 {
-    const char *arg = argv[*i] + 2, *equals = strchr(arg, '='), *written = "on";
-    char name[NAME_MAX_BYTES];
+    const char *arg = argv[*i] + 2, *equals = strchr(arg, '=');
+    char name[NAME_MAX_BYTES], shown[NAME_MAX_BYTES + 2];
     bool negated = false;
     size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
     if (!normal_name(arg, n, name))
@@ -183,33 +287,31 @@ static int parse_long(args *a, int argc, char **argv, int *i)
     const option *o = find_long(name, a->command, &negated);
     if (!o)
         return unknown_long(name, a->command);
-    if (o->type == TYPE_REFUSED)
-        return fail(EXIT_USAGE, "--%s is refused: %s", name, o->help);
-    char *shown = xformat("--%s", name); /* kept as the origin of the value */
-    int rc = EXIT_OK;
-    if (option_takes_value(o))
-        rc = take_value(o, shown, equals ? equals + 1 : NULL, argc, argv, i, &written);
-    else if (equals)
-        rc = fail(EXIT_USAGE, "--%s takes no value ('%s' given)", name, equals + 1);
-    else if (negated)
-        written = "off";
-    if (!rc)
-        rc = set_option(a, o, shown, written);
-    a->origins = xrealloc(a->origins, (a->n_origins + 1) * sizeof *a->origins);
-    a->origins[a->n_origins++] = shown;
-    return rc;
+    snprintf(shown, sizeof shown, "--%s", name);
+    return set_found(a, o, keep_name(a, shown, strlen(shown)), equals, negated, argc, argv, i);
+}
+
+/* -temp where --temp is meant: not the letters t, e, m and p. */
+static bool lacks_a_dash(const args *a, const char *arg)
+{
+    char name[NAME_MAX_BYTES];
+    bool negated;
+    return arg[1] && arg[2] && arg[3] && normal_name(arg + 1, strcspn(arg + 1, "="), name) &&
+           find_long(name, a->command, &negated);
 }
 
 /* -m FILE, -mFILE, -hV: letters without values may stand together. */
 static int parse_letters(args *a, int argc, char **argv, int *i)
 {
-    for (const char *p = argv[*i] + 1; *p; p++) {
+    const char *arg = argv[*i];
+    for (const char *p = arg + 1; *p; p++) {
         const option *o = find_letter(*p, a->command);
         const char *written = "on";
         char shown[3] = {'-', *p, '\0'};
         if (!o)
-            return fail(EXIT_USAGE, "unknown option -%c (see bitnet help%s%s)", *p,
-                        a->command ? " " : "", a->command ? a->command->name : "");
+            return fail(EXIT_USAGE, "unknown option %s (see bitnet help%s%s)",
+                        p == arg + 1 ? arg : shown, a->command ? " " : "",
+                        a->command ? a->command->name : "");
         bool valued = option_takes_value(o);
         int rc = EXIT_OK;
         if (valued)
@@ -222,7 +324,22 @@ static int parse_letters(args *a, int argc, char **argv, int *i)
     return EXIT_OK;
 }
 
-static int parse_line(args *a, int argc, char **argv, int i_command)
+/* A word behind one dash: a habit such as -ngl, or letters. */
+static int parse_dashed(args *a, int argc, char **argv, int *i)
+{
+    const char *arg = argv[*i], *equals = strchr(arg, '=');
+    const option *o = find_dashed(arg, a->command);
+    size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
+    if (o)
+        return set_found(a, o, keep_name(a, arg, n), equals, false, argc, argv, i);
+    if (lacks_a_dash(a, arg))
+        return fail(EXIT_USAGE, "unknown option %.*s; did you mean -%.*s?", (int)n, arg, (int)n,
+                    arg);
+    return parse_letters(a, argc, argv, i);
+}
+
+/* *n_free: how many words stand before "--". */
+static int parse_line(args *a, int argc, char **argv, int i_command, size_t *n_free)
 {
     bool words_only = false;
     for (int i = 1; i < argc; i++) {
@@ -236,9 +353,10 @@ static int parse_line(args *a, int argc, char **argv, int i_command)
         else if (argv[i][1] == '-')
             rc = parse_long(a, argc, argv, &i);
         else
-            rc = parse_letters(a, argc, argv, &i);
+            rc = parse_dashed(a, argc, argv, &i);
         if (rc)
             return rc;
+        *n_free = words_only ? *n_free : a->n_words;
     }
     return EXIT_OK;
 }
@@ -252,10 +370,7 @@ static int from_environment(args *a, const option *o)
         const char *written = getenv(name);
         if (!written || !*written)
             continue;
-        char *origin = xstrdup(name);
-        a->origins = xrealloc(a->origins, (a->n_origins + 1) * sizeof *a->origins);
-        a->origins[a->n_origins++] = origin;
-        return set_value(a, o, origin, written);
+        return set_value(a, o, keep_name(a, name, strlen(name)), written);
     }
     return EXIT_OK;
 }
@@ -265,7 +380,7 @@ static int fill_rest(args *a)
     for (size_t i = 0; i < OPT_COUNT; i++) {
         const option *o = option_at(i);
         value *v = &a->values[o->key];
-        if (v->origin || o->type == TYPE_SHORTHAND || o->type == TYPE_REFUSED)
+        if (v->origin || o->type == TYPE_SHORTHAND || option_is_habit(o))
             continue;
         int rc = EXIT_OK;
         if (row_serves(o, a->command) && a->command)
@@ -293,20 +408,26 @@ static int check_words(const args *a)
 
 int args_parse(args *a, int argc, char **argv)
 {
+    int i_command = argc;
+    size_t n_free = 0;
     memset(a, 0, sizeof *a);
     a->words = xmalloc((size_t)(argc > 0 ? argc : 1) * sizeof *a->words);
-    int i_command = command_index(argc, argv);
-    if (i_command < argc) {
-        a->command = command_find(argv[i_command]);
-        if (!a->command)
-            return unknown_command(argv[i_command]);
-    }
-    int rc = parse_line(a, argc, argv, i_command);
+    int rc = choose_command(a, argc, argv, &i_command);
+    if (!rc)
+        rc = parse_line(a, argc, argv, i_command, &n_free);
     if (!rc && (opt_given(a, OPT_HELP) || opt_given(a, OPT_VERSION)))
         return EXIT_OK; /* asked for help: neither the environment nor the arguments matter */
     if (!rc)
+        rc = take_model(a, n_free);
+    if (!rc)
+        rc = take_gpu_layers(a);
+    if (!rc)
         rc = fill_rest(a);
-    return rc ? rc : check_words(a);
+    if (!rc)
+        rc = check_words(a);
+    if (!rc)
+        tell_ignored(a);
+    return rc;
 }
 
 void args_free(args *a)

@@ -55,8 +55,10 @@ void free_buffer(buffer *t); /* and empties it */
 
 typedef enum command_key {
 #define COMMAND(key, ...) CMD_##key,
+#define ELSEWHERE(...)
 #include "commands.inc"
 #undef COMMAND
+#undef ELSEWHERE
     CMD_COUNT
 } command_key;
 
@@ -85,6 +87,7 @@ typedef enum option_type {
     TYPE_LEVELS,
     TYPE_SHORTHAND,
     TYPE_REFUSED,
+    TYPE_IGNORED,
 } option_type;
 
 typedef enum option_group {
@@ -92,11 +95,13 @@ typedef enum option_group {
 #define OPTION(...)
 #define SHORTHAND(...)
 #define REFUSED(...)
+#define IGNORED(...)
 #include "options.inc"
 #undef GROUP
 #undef OPTION
 #undef SHORTHAND
 #undef REFUSED
+#undef IGNORED
     GROUP_COUNT
 } option_group;
 
@@ -105,11 +110,13 @@ typedef enum option_key {
 #define OPTION(key, ...)    OPT_##key,
 #define SHORTHAND(key, ...) OPT_##key,
 #define REFUSED(key, ...)   OPT_##key,
+#define IGNORED(key, ...)   OPT_##key,
 #include "options.inc"
 #undef GROUP
 #undef OPTION
 #undef SHORTHAND
 #undef REFUSED
+#undef IGNORED
     OPT_COUNT
 } option_key;
 
@@ -124,8 +131,8 @@ typedef struct option {
     const char *environment; /* names separated by spaces */
     uint32_t commands;       /* bit per command_key */
     option_group group;
-    const char *aliases; /* names separated by spaces */
-    const char *help;    /* TYPE_REFUSED: the reason */
+    const char *aliases; /* names separated by spaces; "-ngl": a word behind one dash */
+    const char *help;    /* TYPE_REFUSED, TYPE_IGNORED: the reason */
     option_key target;   /* TYPE_SHORTHAND */
 } option;
 
@@ -134,11 +141,18 @@ const command *command_at(size_t i);
 const char *group_title(option_group g);
 const command *command_find(const char *name); /* by name or alias; NULL: unknown */
 bool option_takes_value(const option *o);
+bool option_is_habit(const option *o); /* of another program: refused or ignored, not offered */
 bool option_on(const option *o, command_key c);
 bool word_in(const char *list, char separator,
              const char *word); /* exact member of a separated list */
 /* Copies the i-th word of a separated list into buf; false past the end. */
 bool word_at(const char *list, char separator, size_t i, char *buf, size_t cap);
+
+/* What stands before an alias: two dashes, unless it has its own. */
+static inline const char *alias_dashes(const char *alias)
+{
+    return alias[0] == '-' ? "" : "--";
+}
 
 /* The nearest of the names by edit distance, or NULL if none is near. Call _reset, _offer for each,
  * _best. */
@@ -166,8 +180,9 @@ typedef struct value {
 struct args {
     const command *command;
     value values[OPT_COUNT];
-    const char **words; /* arguments that are no options */
+    const char **words; /* arguments that are no options, and not the model */
     size_t n_words;
+    bool answers;   /* no command was named: standard input is a message to be answered */
     char **origins; /* owned: the names values came from */
     size_t n_origins;
 };
@@ -177,6 +192,27 @@ struct args {
 int args_parse(args *a, int argc, char **argv);
 void args_free(args *a);
 int unknown_command(const char *name); /* says so, with the nearest name */
+
+/* ---- habits (habits.c) ---- */
+
+/* What a command line says before its command is known. */
+typedef struct glance {
+    int i_word;            /* of the first argument that is no option; argc: none */
+    int n_words;           /* how many there are */
+    bool model, text;      /* --model; a prompt, by option or behind -- */
+    bool talks, asks;      /* -cnv and its like; --help and its like */
+    const option *refused; /* the first option that no command takes, as it was written */
+    const char *refused_as;
+} glance;
+
+bool names_model(const char *word);           /* a GGUF file by name or content, a checkpoint */
+const char *elsewhere_find(const char *name); /* what to type for a command of another program */
+/* The command that `g` means without naming one; NULL: none. */
+const command *implied_command(const glance *g, const char *word, bool *answers);
+/* Takes the model out of the words, where it is the first of them. n_free: words before "--". */
+int take_model(args *a, size_t n_free);
+int take_gpu_layers(args *a); /* --n-gpu-layers into --device */
+void tell_ignored(const args *a);
 /* Reads `written` as a value of `o` into *v; says what is wrong as "origin: ..." */
 int value_parse(const option *o, const char *origin, const char *written, value *v);
 
@@ -370,7 +406,9 @@ struct json_t *kernels_json(const loaded *m);
 /* ---- the commands ---- */
 
 #define COMMAND(key, function, ...) int function(args *a);
+#define ELSEWHERE(...)
 #include "commands.inc"
 #undef COMMAND
+#undef ELSEWHERE
 
 #endif

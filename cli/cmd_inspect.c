@@ -283,24 +283,13 @@ static void print_text(inspect_state *s)
     free_buffer(&out);
 }
 
-static int find_path(inspect_state *s)
-{
-    const args *a = s->args;
-    if (a->n_words && a->values[OPT_MODEL].origin && a->values[OPT_MODEL].origin[0] == '-')
-        return fail(EXIT_USAGE, "inspect: the model is given twice");
-    if (a->n_words == 0)
-        return model_path(a, &s->path);
-    s->path = xstrdup(a->words[0]);
-    return check_outputs(a, s->path);
-}
-
 int cmd_inspect(args *a)
 {
     inspect_state s = {.args = a};
     int rc = EXIT_OK;
     if (opt_on(a, OPT_STRICT) && !opt_on(a, OPT_STATS))
         return fail(EXIT_USAGE, "inspect: --strict needs the weights to be read; drop --no-stats");
-    rc = find_path(&s);
+    rc = model_path(a, &s.path);
     if (!rc)
         rc = gather(&s);
     if (!rc)

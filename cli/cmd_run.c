@@ -25,10 +25,19 @@ static int render_first(run_state *r, const char *name, const char *system)
     return rc;
 }
 
+/* Where no command was named the text is answered if the file has a template, else continued. */
+static const char *wanted_template(const run_state *r)
+{
+    bool chosen = opt_given(r->args, OPT_RUN_TEMPLATE) || !r->args->answers;
+    if (chosen || !r->m.info->chat_template[0])
+        return opt_text(r->args, OPT_RUN_TEMPLATE);
+    return "auto";
+}
+
 /* With --template the prompt is the first message of a conversation. */
 static int apply_template(run_state *r)
 {
-    const char *wanted = opt_text(r->args, OPT_RUN_TEMPLATE), *name;
+    const char *wanted = wanted_template(r), *name;
     const char *system = opt_text(r->args, OPT_RUN_SYSTEM);
     if (strcmp(wanted, "raw") == 0 && system)
         return fail(EXIT_USAGE, "--system needs --template: run takes the prompt as it is");
@@ -45,6 +54,9 @@ static int read_prompt(run_state *r)
     buffer *p = &r->prompt;
     if (!rc && from_file && p->n && p->data[p->n - 1] == '\n')
         p->data[--p->n] = '\0';
+    if (!rc && r->args->answers && p->n == 0)
+        rc = fail(EXIT_USAGE, "standard input is empty: nothing to answer; bitnet run begins a "
+                              "text without a prompt");
     return rc;
 }
 

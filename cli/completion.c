@@ -18,7 +18,7 @@ static void spellings(const option *o, buffer *out,
 
 static bool completes(const option *o, const command *c)
 {
-    return o->type != TYPE_REFUSED && option_on(o, c->key);
+    return !option_is_habit(o) && option_on(o, c->key);
 }
 
 static void each_option(const command *c, buffer *out,

@@ -52,7 +52,7 @@ static void option_sentence(const option *o, buffer *out)
     if (o->environment[0])
         text_puts(out, ")");
     for (size_t i = 0; word_at(o->aliases, ' ', i, word, sizeof word); i++)
-        text_printf(out, i ? ", --%s" : " (also --%s", word);
+        text_printf(out, "%s%s%s", i ? ", " : " (also ", alias_dashes(word), word);
     if (o->aliases[0])
         text_puts(out, ")");
 }
@@ -78,7 +78,7 @@ static void group_help(option_group g, const command *c, buffer *out)
     bool first = true;
     for (size_t i = 0; i < OPT_COUNT; i++) {
         const option *o = option_at(i);
-        if (o->group != g || o->type == TYPE_REFUSED || !option_on(o, c->key))
+        if (o->group != g || option_is_habit(o) || !option_on(o, c->key))
             continue;
         if (first)
             text_printf(out, "\n%s\n", group_title(g));
@@ -115,7 +115,7 @@ void help_general(buffer *out)
     }
     text_puts(out, "\nOptions of every command\n");
     for (size_t i = 0; i < OPT_COUNT; i++)
-        if (option_at(i)->commands == 0xffffffffu && option_at(i)->type != TYPE_REFUSED)
+        if (option_at(i)->commands == 0xffffffffu && !option_is_habit(option_at(i)))
             option_help(option_at(i), out);
     text_puts(out,
               "\nExamples\n"

@@ -35,7 +35,7 @@ static void names(const option *o, buffer *out)
     roff_format(out, o->type == TYPE_SWITCH ? "\\fB\\-\\-\\fR[\\fBno\\-\\fR]\\fB" : "\\fB\\-\\-",
                 o->name, "\\fR");
     for (size_t i = 0; word_at(o->aliases, ' ', i, word, sizeof word); i++)
-        roff_format(out, ", \\fB\\-\\-", word, "\\fR");
+        roff_format(out, word[0] == '-' ? ", \\fB" : ", \\fB\\-\\-", word, "\\fR");
     if (option_takes_value(o))
         roff_format(out, " \\fI", o->argument, "\\fR");
 }
@@ -97,6 +97,21 @@ static void commands_page(buffer *out)
     }
 }
 
+static void habits_page(option_type type, const char *title, buffer *out)
+{
+    text_puts(out, title);
+    for (size_t i = 0; i < OPT_COUNT; i++) {
+        const option *o = option_at(i);
+        if (o->type != type)
+            continue;
+        text_puts(out, ".TP\n");
+        names(o, out);
+        text_puts(out, "\n");
+        roff(out, o->help[0] ? o->help : "it is what the command does");
+        text_puts(out, ".\n");
+    }
+}
+
 static void options_page(buffer *out)
 {
     text_puts(out, ".SH OPTIONS\nA value follows its option as the next word or after an equals "
@@ -105,22 +120,15 @@ static void options_page(buffer *out)
     for (int g = 0; g < GROUP_COUNT; g++) {
         text_printf(out, ".SS %s\n", group_title((option_group)g));
         for (size_t i = 0; i < OPT_COUNT; i++)
-            if (option_at(i)->group == (option_group)g && option_at(i)->type != TYPE_REFUSED)
+            if (option_at(i)->group == (option_group)g && !option_is_habit(option_at(i)))
                 option_page(option_at(i), out);
     }
-    text_puts(out, ".SS Refused\nThese are known from elsewhere and refused with a reason:\n");
-    for (size_t i = 0; i < OPT_COUNT; i++) {
-        const option *o = option_at(i);
-        if (o->type != TYPE_REFUSED)
-            continue;
-        text_puts(out, ".TP\n");
-        names(o, out);
-        text_puts(out, "\n");
-        roff(out, o->help);
-        text_puts(out, ".\n");
-    }
+    habits_page(TYPE_REFUSED,
+                ".SS Refused\nThese are known from elsewhere and refused with a reason:\n", out);
+    habits_page(TYPE_IGNORED,
+                ".SS Ignored\nThese are known from elsewhere and not needed; a line says so:\n",
+                out);
 }
-
 static void environment_page(buffer *out)
 {
     char word[64];

@@ -13,8 +13,10 @@ static const command commands[] = {
 #define COMMAND(key, function, name, aliases, arguments, fewest, most, shown, summary,             \
                 description)                                                                       \
     {CMD_##key, name, aliases, arguments, fewest, most, shown, summary, description, function},
+#define ELSEWHERE(...)
 #include "commands.inc"
 #undef COMMAND
+#undef ELSEWHERE
 };
 
 static const option options[] = {
@@ -29,11 +31,15 @@ static const option options[] = {
 #define REFUSED(key, long, aliases, commands, reason)                                              \
     {OPT_##key, long,     "--" long,     0,       TYPE_REFUSED, "",       0, 0, NULL,              \
      "",        commands, GROUP_GENERAL, aliases, reason,       OPT_##key},
+#define IGNORED(key, long, argument, aliases, commands, reason)                                    \
+    {OPT_##key, long,     "--" long,     0,       TYPE_IGNORED, argument, 0, 0, NULL,              \
+     "",        commands, GROUP_GENERAL, aliases, reason,       OPT_##key},
 #include "options.inc"
 #undef GROUP
 #undef OPTION
 #undef SHORTHAND
 #undef REFUSED
+#undef IGNORED
 };
 
 static const char *const groups[] = {
@@ -41,11 +47,13 @@ static const char *const groups[] = {
 #define OPTION(...)
 #define SHORTHAND(...)
 #define REFUSED(...)
+#define IGNORED(...)
 #include "options.inc"
 #undef GROUP
 #undef OPTION
 #undef SHORTHAND
 #undef REFUSED
+#undef IGNORED
 };
 
 _Static_assert(CMD_COUNT <= 32, "one bit per command");
@@ -65,8 +73,15 @@ const char *group_title(option_group g)
     return groups[g];
 }
 
+bool option_is_habit(const option *o)
+{
+    return o->type == TYPE_REFUSED || o->type == TYPE_IGNORED;
+}
+
 bool option_takes_value(const option *o)
 {
+    if (o->type == TYPE_IGNORED)
+        return o->argument[0] && o->argument[0] != '[';
     return o->type != TYPE_FLAG && o->type != TYPE_SWITCH && o->type != TYPE_SHORTHAND &&
            o->type != TYPE_REFUSED;
 }

@@ -30,7 +30,7 @@ static int parse_int(const option *o, const char *origin, const char *written, v
     long long x = strtoll(written, &end, 10);
     bool digit = isdigit((unsigned char)written[written[0] == '-' || written[0] == '+']);
     bool or_auto = strstr(o->argument, "|auto") != NULL;
-    if (or_auto && strcmp(written, "auto") == 0) {
+    if (or_auto && (strcmp(written, "auto") == 0 || strcmp(written, "-1") == 0)) {
         v->integer = 0;
         v->number = 0;
         return EXIT_OK;
@@ -62,14 +62,14 @@ static int parse_seed(const char *origin, const char *written, value *v)
     char *end;
     errno = 0;
     long long x = strtoll(written, &end, 10);
-    if (strcmp(written, "random") == 0) {
+    if (strcmp(written, "random") == 0 || strcmp(written, "-1") == 0) {
         v->integer = -1;
         return EXIT_OK;
     }
     if (!isdigit((unsigned char)written[0]) || *end || errno)
         return fail(EXIT_USAGE,
                     "%s: '%s' is not a seed: a whole number from 0 to 9223372036854775807, or "
-                    "random",
+                    "random (-1)",
                     origin, written);
     v->integer = x;
     return EXIT_OK;

@@ -180,7 +180,7 @@ def test_inspect_finds_suspicious_weights():
 def test_inspect_bad_files():
     fails(3, "inspect", write("x.gguf", b"GGUF"), says="x.gguf")
     fails(5, "inspect", "/nonexistent.gguf", says="nonexistent")
-    fails(2, "inspect", "a", "-m", "b", says="given twice")
+    fails(2, "inspect", "a", "-m", "b", says="two models are given: a and --model b")
     check(expect(0, "inspect", shared("vocab", "ggml-vocab-gpt-2.gguf")).out.count("gpt") > 0, "a file we cannot run")
 
 

@@ -13,14 +13,22 @@ def rows():
     with open(os.path.join(SOURCE, "cli", "options.inc")) as f:
         text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
     found = []
-    for kind, body in re.findall(r"^(OPTION|SHORTHAND|REFUSED)\((.*?)\)$", text, flags=re.S | re.M):
+    for kind, body in re.findall(r"^(OPTION|SHORTHAND|REFUSED|IGNORED)\((.*?)\)$", text, flags=re.S | re.M):
         strings = re.findall(r'"((?:[^"\\]|\\.)*)"', body)
         key = body.split(",")[0].strip()
         kind_of = body.split(",")[3].strip() if kind == "OPTION" else kind
         commands = re.findall(r"ON\((\w+)\)", body) or ["*"]
-        aliases = strings[-2] if kind != "REFUSED" else strings[1]
+        aliases = strings[{"REFUSED": 1, "IGNORED": 2}.get(kind, -2)]
         found.append((kind_of, key, strings[0], commands, aliases.split(), strings[-1]))
     return found
+
+
+HABITS = ("REFUSED", "IGNORED")
+
+
+def dashes(alias):
+    """An alias as it is typed."""
+    return alias if alias.startswith("-") else "--" + alias
 
 
 def commands():
@@ -33,7 +41,7 @@ def test_table_is_read():
     check(len(commands()) >= 12, "commands.inc was not understood")
     for kind, _, name, _, _, text in rows():
         check(re.fullmatch(r"[a-z0-9][a-z0-9-]*", name), f"odd name {name}")
-        check(text and (text.endswith("...") or not text.endswith(".")), f"--{name}: the help text is empty or ends with a stop")
+        check((text or kind == "IGNORED") and (text.endswith("...") or not text.endswith(".")), f"--{name}: the help text is empty or ends with a stop")
 
 
 def test_every_option_in_help():
@@ -41,12 +49,12 @@ def test_every_option_in_help():
     for kind, _, name, on, aliases, _ in rows():
         for key in pages if on == ["*"] else on:
             spelling = f"--[no-]{name}" if kind == "SWITCH" else f"--{name}"
-            if kind == "REFUSED":
-                check(f" --{name} " not in pages[key], f"help {key} offers --{name}, which is refused")
+            if kind in HABITS:
+                check(f" --{name} " not in pages[key], f"help {key} offers --{name}, which is of another program")
                 continue
             check(spelling in pages[key], f"help {key} lacks {spelling}")
             for alias in aliases:
-                check("--" + alias in pages[key], f"help {key} lacks the alias --{alias}")
+                check(dashes(alias) in pages[key], f"help {key} lacks the alias {dashes(alias)}")
 
 
 def test_help_spellings_agree():
@@ -95,7 +103,7 @@ def test_every_option_in_completions():
         equal(run("--completions", shell).out, script, f"--completions {shell}")
         dash = "-l " if shell == "fish" else "--"
         for kind, _, name, _, _, _ in rows():
-            if kind == "REFUSED":
+            if kind in HABITS:
                 continue
             check(re.search(rf"{dash}{re.escape(name)}\b", script), f"{shell}: no {name}")
             if kind == "SWITCH":
@@ -155,7 +163,7 @@ def test_bad_numbers():
             ("top-k", "1.5", "0 to 1000000"), ("top-k", "-1", "0 to 1000000"), ("threads", "1025", "0 to 1024"),
             ("threads", "99999999999999999999", "0 to 1024"), ("ctx", " 5", "0 to 1048576"), ("batch", "0", "1 to 65536"),
             ("max-tokens", "ten", "-1 to 1000000000"), ("max-tokens", "-2", "-1 to 1000000000"), ("stop-id", "-1", "0 to 2147483647"),
-            ("seed", "-1", "not a seed"), ("seed", "18446744073709551616", "not a seed"), ("seed", "1x", "not a seed")):
+            ("seed", "-2", "not a seed"), ("seed", "18446744073709551616", "not a seed"), ("seed", "1x", "not a seed")):
         r = fails(2, "run", f"--{option}={bad}", "-p", "x", says=re.escape(says))
         check(f"--{option}: '{bad}'" in r.err, f"--{option}={bad}: the message names neither: {r.err}")
     fails(2, "run", "--kv", "f8", says=r"--kv: 'f8' is not one of f16\|f32\|int8")
@@ -175,9 +183,9 @@ def test_missing_and_extra_values():
 def test_refused_options():
     for _, _, name, on, aliases, reason in (r for r in rows() if r[0] == "REFUSED"):
         command = "run" if on == ["*"] else {k: n for k, n, _ in commands()}[on[0]]
-        for word in [name] + aliases:
-            r = fails(2, command, "--" + word, "x", says=f"--{word} is refused: ")
-            check(reason in r.err, f"--{word}: the reason is not told: {r.err}")
+        for word in [dashes(w) for w in [name] + aliases]:
+            r = fails(2, command, word, "x", says=f"{word} is refused: ")
+            check(reason in r.err, f"{word}: the reason is not told: {r.err}")
 
 
 def test_environment():
