@@ -198,18 +198,23 @@ def number(x):
 
 
 def runs_of(row):
-    """(column, text, style, time) of neighbours that look alike and come at the same time; blanks between are dropped."""
+    """(column, text, style, time) of neighbours that look alike and come at the same time. Blanks at the ends are dropped and
+    wide gaps left out, for programs that show several blanks as one; where they have a colour they stay."""
     runs, start = [], 0
     for i in range(1, len(row) + 1):
         if i == len(row) or row[i][1:] != row[start][1:]:
-            text, style = "".join(c[0] for c in row[start:i]), row[start][1]
+            style, when = row[start][1:]
             painted = style[1] or "r" in style[2] or "u" in style[2]
-            first = 0 if painted else len(text) - len(text.lstrip(" "))
-            text = text if painted else text.strip(" ")
-            if text:
-                runs.append((start + first, text, style, row[start][2]))
+            pieces = [(start, i)] if painted else words_between(row, start, i)
+            runs += [(a, "".join(c[0] for c in row[a:b]), style, when) for a, b in pieces]
             start = i
     return runs
+
+
+def words_between(row, start, end):
+    """Ranges of cells that have no two blanks in a row and none at the ends."""
+    text = "".join(c[0][:1] or "\0" for c in row[start:end])  # one character a cell
+    return [(start + m.start(), start + m.end()) for m in re.finditer(r"[^ ]+(?: [^ ]+)*", text)]
 
 
 def look_of(style):
