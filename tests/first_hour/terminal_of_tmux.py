@@ -119,9 +119,21 @@ class Terminal:
         """Types a line on an empty screen, waits for the prompt, and gives all that was printed."""
         self.fresh()
         self.type(line)
-        self.wait(rf"^\{PROMPT}$", patience, self.last)
+        self.wait(rf"\n\{PROMPT}\Z", patience, self.everything)  # a second prompt: the first has the line behind it
         said = self.everything().split("\n")
         return "\n".join(said[1:-1])
+
+    def prompts(self, prompt):
+        return len(re.findall(rf"^{re.escape(prompt)}(?= |$)", self.everything(), re.M))
+
+    def turn(self, line, prompt, patience=PATIENCE):
+        """Types a line where a prompt is, and waits for the next such prompt."""
+        n, end = self.prompts(prompt), time.monotonic() + patience
+        self.type(line)
+        while self.prompts(prompt) <= n or self.last() != prompt:
+            if time.monotonic() > end:
+                raise AssertionError(f"no prompt {patience} s after '{line}'; the screen:\n" + "\n".join(self.screen()).rstrip())
+            time.sleep(0.03)
 
     def close(self):
         subprocess.run([*self.server, "kill-server"], capture_output=True, check=False, env=self.environment)

@@ -78,9 +78,8 @@ def type_one(t, line):
         t.fresh()
         t.type(line)
         t.wait("^you>$", where=t.last)
-        t.type("Hello!")
-        t.wait(r"^assistant> \S")
-        t.wait("^you>$", where=t.last)
+        t.turn("Hello!", "you>")
+        check(re.search(r"^assistant> \S", t.everything(), re.M), t.everything())
         t.type("/exit")
         t.wait(r"^\$$", where=t.last)
         return
