@@ -81,6 +81,7 @@ typedef enum option_type {
     TYPE_SEED,
     TYPE_TEXT,
     TYPE_PATH,
+    TYPE_OUT,
     TYPE_CHOICE,
     TYPE_TEXTS,
     TYPE_INTS,
@@ -141,6 +142,7 @@ const command *command_at(size_t i);
 const char *group_title(option_group g);
 const command *command_find(const char *name); /* by name or alias; NULL: unknown */
 bool option_takes_value(const option *o);
+bool option_is_path(const option *o);
 bool option_is_habit(const option *o); /* of another program: refused or ignored, not offered */
 bool option_on(const option *o, command_key c);
 bool word_in(const char *list, char separator,
@@ -280,6 +282,11 @@ int save_bytes(const char *path, const char *bytes, size_t n);
 bool same_file(const char *a, const char *b);  /* both exist and are one, by whatever names */
 int read_input(const char *path, buffer *out); /* "-": standard input */
 
+/* Tries a file to be written, without making anything: folder, permission, no directory. */
+int output_try(const char *origin, const char *path);
+int outputs_try(const args *a);                      /* all that the options name */
+int check_outputs(const args *a, const char *model); /* none of them is the model */
+
 /* The raw text of a command: --option, --file, arguments, or standard input if that is no terminal.
  * Exactly one of them may be given. *found false: none was. */
 int read_text(const args *a, option_key literal, option_key file, buffer *out, bool *found,
@@ -332,9 +339,8 @@ const char *cache_folder(const char *want, char *buf, size_t cap);
 int load_engine(loaded *m, const args *a, bool vocab_only);
 int load_session(loaded *m);
 void load_close(loaded *m);
-void deadline_start(loaded *m);                      /* from now, --timeout */
-int model_path(const args *a, char **out);           /* *out is to be freed also on failure */
-int check_outputs(const args *a, const char *model); /* no file to be written is the model */
+void deadline_start(loaded *m);            /* from now, --timeout */
+int model_path(const args *a, char **out); /* *out is to be freed also on failure */
 double now_ms(void);
 const char *wanted_isa(const args *a); /* NULL: the best there is */
 /* Replaces *isa (NULL: the best) by one that passes the self-test, if --self-test wants it. */

@@ -42,14 +42,14 @@ static int check_output(const convert_state *s)
 {
     struct stat st;
     if (stat(s->output, &st) != 0)
-        return EXIT_OK;
+        return output_try("convert", s->output);
     if (S_ISDIR(st.st_mode))
         return fail(EXIT_USAGE, "%s: the output is a directory; name a file", s->output);
     if (!S_ISREG(st.st_mode))
         return fail(EXIT_USAGE, "%s: the output is not a regular file", s->output);
     if (!opt_on(s->args, OPT_CLOBBER))
         return fail(EXIT_USAGE, "%s: exists, and --no-clobber was given", s->output);
-    return EXIT_OK;
+    return output_try("convert", s->output);
 }
 
 /* ---- progress ---- */

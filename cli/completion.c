@@ -85,7 +85,7 @@ static void bash_values(buffer *out)
             text_puts(out, ") COMPREPLY=($(compgen -W \"");
             words_of(o->argument, out);
             text_puts(out, "\" -- \"$cur\")); return ;;\n");
-        } else if (o->type == TYPE_PATH) {
+        } else if (option_is_path(o)) {
             text_puts(out, ") COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n");
         } else {
             text_puts(out, ") return ;;\n");
@@ -156,7 +156,7 @@ static void zsh_word(const option *o, const char *name, buffer *out)
             text_puts(out, "(");
             words_of(o->argument, out);
             text_puts(out, ")");
-        } else if (o->type == TYPE_PATH) {
+        } else if (option_is_path(o)) {
             text_puts(out, "_files");
         }
     }
@@ -223,7 +223,7 @@ static void fish_option(const option *o, const command *c, const char *name, buf
         text_puts(out, " -x -a '");
         words_of(o->argument, out);
         text_puts(out, "'");
-    } else if (o->type == TYPE_PATH) {
+    } else if (option_is_path(o)) {
         text_puts(out, " -r -F");
     } else if (option_takes_value(o)) {
         text_puts(out, " -x");

@@ -64,20 +64,6 @@ static char *default_model(void)
     return real;
 }
 
-/* No option may name the model as a file to write: it would be gone. */
-int check_outputs(const args *a, const char *model)
-{
-    static const option_key outputs[] = {OPT_RUN_OUT,  OPT_JSON_OUT, OPT_DUMP_LOGITS, OPT_RECEIPT,
-                                         OPT_TUNE_OUT, OPT_HISTORY,  OPT_SAVE,        OPT_PLOT};
-    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
-        const value *v = &a->values[outputs[i]];
-        if (v->text && same_file(v->text, model))
-            return fail(EXIT_USAGE, "%s: %s is the model; choose another output", v->origin,
-                        v->text);
-    }
-    return EXIT_OK;
-}
-
 int model_path(const args *a, char **out)
 {
     *out = opt_text(a, OPT_MODEL) ? xstrdup(opt_text(a, OPT_MODEL)) : default_model();

@@ -27,7 +27,10 @@ static int dispatch(args *a)
         return print_completions(opt_text(a, OPT_COMPLETIONS));
     if (opt_given(a, OPT_INTERFACE))
         return out_puts("1.0.0\n"), EXIT_OK;
-    return a->command ? a->command->run(a) : print_help(a);
+    if (!a->command)
+        return print_help(a);
+    int rc = outputs_try(a);
+    return rc ? rc : a->command->run(a);
 }
 
 int main(int argc, char **argv)

@@ -73,6 +73,11 @@ const char *group_title(option_group g)
     return groups[g];
 }
 
+bool option_is_path(const option *o)
+{
+    return o->type == TYPE_PATH || o->type == TYPE_OUT;
+}
+
 bool option_is_habit(const option *o)
 {
     return o->type == TYPE_REFUSED || o->type == TYPE_IGNORED;

@@ -165,6 +165,7 @@ static int parse_by_type(const option *o, const char *origin, const char *writte
     case TYPE_INTS:
         return add_id(o, origin, written, v);
     case TYPE_PATH:
+    case TYPE_OUT:
         return parse_path(origin, written);
     case TYPE_LEVELS:
         return parse_levels(origin, written);

@@ -202,7 +202,9 @@ def test_large_seeds():
 
 def test_receipt_cannot_be_written():
     r = expect(5, "run", "-m", model("nano"), "-p", "Once", "-n", "3", "--receipt", "/nowhere/at/all", says="/nowhere/at")
-    check(r.out.strip(), "the text is printed before")
+    equal(r.out, "", "it is found out before anything is computed")
+    r = expect(5, "run", "-m", model("nano"), "-p", "Once", "-n", "3", "--receipt", "/dev/full", says="/dev/full")
+    check(r.out.strip(), "what only writing can show comes after the text")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,114 @@
+/* outputs.c - files to be written, tried before work begins: whoever waited for an hour must not
+ * learn then that the folder is missing. Trying asks the system for permission and makes nothing.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+/* The folder that holds `path`, to be freed. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return xstrdup(".");
+    return slash == path ? xstrdup("/") : xmemdup(path, (size_t)(slash - path));
+}
+
+/* As the user whose rights the program has. */
+static bool may(const char *path, int how)
+{
+    return faccessat(AT_FDCWD, path, how, AT_EACCESS) == 0;
+}
+
+/* Files appear by renaming one beside them, so the folder must take new files. */
+static int try_folder(const char *origin, const char *path, const char *folder)
+{
+    struct stat st;
+    if (stat(folder, &st) != 0 && errno == ENOENT)
+        return fail(EXIT_IO, "%s: %s: cannot write: there is no folder %s", origin, path, folder);
+    if (stat(folder, &st) == 0 && !S_ISDIR(st.st_mode))
+        return fail(EXIT_IO, "%s: %s: cannot write: %s is not a folder", origin, path, folder);
+    if (!may(folder, W_OK | X_OK))
+        return fail(EXIT_IO, "%s: %s: cannot write: no new file can be made in the folder %s: %s",
+                    origin, path, folder, strerror(errno));
+    return EXIT_OK;
+}
+
+int output_try(const char *origin, const char *path)
+{
+    struct stat st;
+    bool there = stat(path, &st) == 0;
+    if (!there && errno != ENOENT && errno != ENOTDIR && errno != EACCES)
+        return fail(EXIT_IO, "%s: %s: cannot write: %s", origin, path, strerror(errno));
+    if ((there && S_ISDIR(st.st_mode)) || (path[0] && path[strlen(path) - 1] == '/'))
+        return fail(EXIT_IO, "%s: %s: cannot write: it is a directory; name a file in it", origin,
+                    path);
+    if (there && !may(path, W_OK))
+        return fail(EXIT_IO, "%s: %s: cannot write: %s", origin, path, strerror(errno));
+    if (there && !S_ISREG(st.st_mode)) /* a device or pipe is written as it is */
+        return EXIT_OK;
+    char *folder = folder_of(path);
+    int rc = try_folder(origin, path, folder);
+    free(folder);
+    return rc;
+}
+
+/* ---- the options that name files to be written ---- */
+
+/* The i-th option's value, where the command writes the file it names; else NULL. */
+static const value *output_at(const args *a, size_t i)
+{
+    const option *o = option_at(i);
+    bool is = o->type == TYPE_OUT && option_on(o, a->command->key) && a->values[o->key].text;
+    return is ? &a->values[o->key] : NULL;
+}
+
+static bool one_file(const char *a, const char *b)
+{
+    struct stat st;
+    if (stat(a, &st) == 0 && !S_ISREG(st.st_mode))
+        return false;
+    return strcmp(a, b) == 0 || same_file(a, b);
+}
+
+/* Two outputs in one file would leave one of them. */
+static int check_twins(const args *a, size_t i)
+{
+    const value *v = output_at(a, i);
+    for (size_t k = 0; k < i; k++) {
+        const value *other = output_at(a, k);
+        if (other && one_file(v->text, other->text))
+            return fail(EXIT_USAGE, "%s and %s both name %s; choose another file for one of them",
+                        other->origin, v->origin, v->text);
+    }
+    return EXIT_OK;
+}
+
+int outputs_try(const args *a)
+{
+    int rc = EXIT_OK;
+    for (size_t i = 0; !rc && i < OPT_COUNT; i++) {
+        const value *v = output_at(a, i);
+        if (v)
+            rc = check_twins(a, i);
+        if (v && !rc)
+            rc = output_try(v->origin, v->text);
+    }
+    return rc;
+}
+
+int check_outputs(const args *a, const char *model)
+{
+    for (size_t i = 0; i < OPT_COUNT; i++) {
+        const value *v = output_at(a, i);
+        if (v && same_file(v->text, model))
+            return fail(EXIT_USAGE, "%s: %s is the model; choose another output", v->origin,
+                        v->text);
+    }
+    return EXIT_OK;
+}
