@@ -20,6 +20,7 @@ WORKS = [
     (f"bitnet run models/story.gguf {ONCE}", STORY),
     (f"bitnet -m models/story.gguf -p {ONCE}", STORY),
     (f"bitnet models/story.gguf -p {ONCE}", STORY),
+    (f"bitnet -m models/story.gguf -p {ONCE} -n 8 -c 512 -t 2 -s 1 --temp 0.8", CUT),
     (f"bitnet run models/story.gguf -n -1 -s -1 {ONCE}", STORY),
     ("echo 'What is 7 + 5?' | bitnet models/story.gguf", r"= 12"),
     ("bitnet run -n 8 -- models/story.gguf", CUT),

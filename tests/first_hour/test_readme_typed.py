@@ -33,7 +33,7 @@ SEEN = {
     "bitnet convert model.bin out.gguf --tokenizer tokenizer.bin --type f32 --embedding f32": r"out\.gguf: 47 tensors",
 }
 # what is typed -> what is answered to "Hello!", in a conversation that /exit ends
-TALKED = ("bitnet chat", "bitnet chat --seed 3", "bitnet chat --model 2b4t.gguf")
+TALKED = ("bitnet chat", "bitnet chat --seed 3", "bitnet 2b4t.gguf")
 # what is typed -> the test that types it, where that needs hours, another machine or this very test
 ELSEWHERE = {
     "make test": "tests/first_hour/test_readme_typed.py",
@@ -41,6 +41,7 @@ ELSEWHERE = {
     "make install": "tests/abi/test_abi.py",
     "make install PREFIX=$HOME/.local": "tests/abi/test_abi.py",
     "make test-gpu": "tools/gpu_check.sh",
+    "bitnet bench": "tests/cli/test_bench.py",
     "bitnet bench --synthetic 2b-4t --profile": "tests/cli/test_bench.py",
     "bitnet bench --device cuda --profile": "tools/gpu_check.sh",
 }
@@ -54,7 +55,7 @@ def typed():
     for block, inline in re.findall(r"^```\n(.*?)^```$|(?<!`)`([^`]+)`(?!`)", page, re.M | re.S):
         for line in (block or " ".join(inline.split())).splitlines():
             line = re.split(r"\s+#\s", line)[0].strip()
-            if re.match(r"(make|bitnet) [a-z./]", line) and not re.search(r"\.\.\.|FILE|FOLDER", line):
+            if re.match(r"(make|bitnet) [a-z0-9./]", line) and not re.search(r"\.\.\.|FILE|FOLDER", line):
                 yield line
 
 
