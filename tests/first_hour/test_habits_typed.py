@@ -49,6 +49,7 @@ TOLD = [
     ("bitnet run pointer.gguf hello", r"pointer\.gguf.*git-lfs pointer.*git lfs pull"),
     ("bitnet run page.gguf hello", r"page\.gguf.*HTML page.*download"),
     ("bitnet run half.gguf hello", r"half\.gguf.*(download|cut|end)"),
+    ("bitnet run --receipt nowhere/r.json hello", r"nowhere/r\.json"),
     ("bitnet convert checkpoint nowhere/out.gguf", r"nowhere"),
     ("bitnet rnu hello", r"did you mean run"),
 ]
