@@ -138,7 +138,7 @@ static void glance_at(glance *g, const option *o, const char *arg)
     g->model = g->model || o->key == OPT_MODEL;
     g->text = g->text || o->key == OPT_PROMPT || o->key == OPT_RUN_FILE;
     g->talks = g->talks || o->key == OPT_INTERACTIVE;
-    g->asks = g->asks || (o->commands == 0xffffffffu && !option_is_habit(o));
+    g->asks = g->asks || (option_everywhere(o) && !option_is_habit(o));
     if (o->type == TYPE_REFUSED && o->key != OPT_INTERACTIVE && !g->refused) {
         g->refused = o;
         g->refused_as = arg;
@@ -415,7 +415,7 @@ int args_parse(args *a, int argc, char **argv)
     int rc = choose_command(a, argc, argv, &i_command);
     if (!rc)
         rc = parse_line(a, argc, argv, i_command, &n_free);
-    if (!rc && (opt_given(a, OPT_HELP) || opt_given(a, OPT_VERSION)))
+    if (!rc && (opt_given(a, OPT_HELP) || opt_given(a, OPT_HELP_ALL) || opt_given(a, OPT_VERSION)))
         return EXIT_OK; /* asked for help: neither the environment nor the arguments matter */
     if (!rc)
         rc = take_model(a, n_free);

@@ -70,6 +70,7 @@ typedef struct command {
     int fewest, most; /* most < 0: no limit */
     bool shown;
     const char *summary, *description;
+    const char *examples; /* lines */
     int (*run)(args *a);
 } command;
 
@@ -130,7 +131,7 @@ typedef struct option {
     double low, high;
     const char *initial; /* default as text; NULL: unset. TYPE_SHORTHAND: the value of `target` */
     const char *environment; /* names separated by spaces */
-    uint32_t commands;       /* bit per command_key */
+    uint64_t commands;       /* bit per command_key; above the 32nd: also in its short help */
     option_group group;
     const char *aliases; /* names separated by spaces; "-ngl": a word behind one dash */
     const char *help;    /* TYPE_REFUSED, TYPE_IGNORED: the reason */
@@ -145,6 +146,8 @@ bool option_takes_value(const option *o);
 bool option_is_path(const option *o);
 bool option_is_habit(const option *o); /* of another program: refused or ignored, not offered */
 bool option_on(const option *o, command_key c);
+bool option_on_top(const option *o, command_key c); /* in the short help */
+bool option_everywhere(const option *o);            /* on every command */
 bool word_in(const char *list, char separator,
              const char *word); /* exact member of a separated list */
 /* Copies the i-th word of a separated list into buf; false past the end. */
@@ -249,8 +252,8 @@ static inline bool opt_jsonl(const args *a)
     return a->values[OPT_FORMAT].integer == 2;
 }
 
-void help_general(buffer *out);
-void help_command(const command *c, buffer *out);
+void help_general(bool all, buffer *out);
+void help_command(const command *c, bool all, buffer *out); /* all: every option */
 void man_page(buffer *out);
 int print_completions(const char *shell);
 

@@ -9,9 +9,9 @@ static int print_help(const args *a)
 {
     buffer out = {0};
     if (a->command)
-        help_command(a->command, &out);
+        help_command(a->command, opt_given(a, OPT_HELP_ALL), &out);
     else
-        help_general(&out);
+        help_general(opt_given(a, OPT_HELP_ALL), &out);
     out_write(out.data, out.n);
     free_buffer(&out);
     return EXIT_OK;
@@ -19,7 +19,10 @@ static int print_help(const args *a)
 
 static int dispatch(args *a)
 {
-    if (opt_given(a, OPT_HELP))
+    bool named = a->command && a->command->key == CMD_HELP && a->n_words;
+    if (opt_given(a, OPT_HELP_ALL) && named) /* help run --help-all */
+        return cmd_help(a);
+    if (opt_given(a, OPT_HELP) || opt_given(a, OPT_HELP_ALL))
         return print_help(a);
     if (opt_given(a, OPT_VERSION))
         return cmd_version(a);

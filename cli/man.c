@@ -44,7 +44,7 @@ static void names(const option *o, buffer *out)
 static void used_by(const option *o, buffer *out)
 {
     bool first = true;
-    if (o->commands == 0xffffffffu)
+    if (option_everywhere(o))
         return;
     for (size_t i = 0; i < CMD_COUNT; i++) {
         if (!option_on(o, command_at(i)->key))

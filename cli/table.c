@@ -6,13 +6,15 @@
 
 #define ANY        (-1)
 #define NONE       NULL
-#define ON(cmd)    (1u << CMD_##cmd)
-#define EVERYWHERE 0xffffffffu
+#define ON(cmd)    (UINT64_C(1) << CMD_##cmd)
+#define TOP(cmd)   (ON(cmd) | ON(cmd) << 32)
+#define EVERYWHERE UINT64_C(0xffffffff)
 
 static const command commands[] = {
 #define COMMAND(key, function, name, aliases, arguments, fewest, most, shown, summary,             \
-                description)                                                                       \
-    {CMD_##key, name, aliases, arguments, fewest, most, shown, summary, description, function},
+                description, examples)                                                             \
+    {CMD_##key, name,    aliases,     arguments, fewest,  most,                                    \
+     shown,     summary, description, examples,  function},
 #define ELSEWHERE(...)
 #include "commands.inc"
 #undef COMMAND
@@ -94,6 +96,16 @@ bool option_takes_value(const option *o)
 bool option_on(const option *o, command_key c)
 {
     return (o->commands >> c) & 1u;
+}
+
+bool option_on_top(const option *o, command_key c)
+{
+    return (o->commands >> 32 >> c) & 1u;
+}
+
+bool option_everywhere(const option *o)
+{
+    return o->commands == EVERYWHERE;
 }
 
 bool word_at(const char *list, char separator, size_t i, char *buf, size_t cap)

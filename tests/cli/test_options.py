@@ -17,7 +17,7 @@ def rows():
         strings = re.findall(r'"((?:[^"\\]|\\.)*)"', body)
         key = body.split(",")[0].strip()
         kind_of = body.split(",")[3].strip() if kind == "OPTION" else kind
-        commands = re.findall(r"ON\((\w+)\)", body) or ["*"]
+        commands = re.findall(r"(?:ON|TOP)\((\w+)\)", body) or ["*"]
         aliases = strings[{"REFUSED": 1, "IGNORED": 2}.get(kind, -2)]
         found.append((kind_of, key, strings[0], commands, aliases.split(), strings[-1]))
     return found
@@ -45,7 +45,7 @@ def test_table_is_read():
 
 
 def test_every_option_in_help():
-    pages = {key: run("help", name).out for key, name, _ in commands()}
+    pages = {key: run("help", name, "--all").out for key, name, _ in commands()}
     for kind, _, name, on, aliases, _ in rows():
         for key in pages if on == ["*"] else on:
             spelling = f"--[no-]{name}" if kind == "SWITCH" else f"--{name}"
@@ -63,12 +63,62 @@ def test_help_spellings_agree():
         check(want.startswith(f"Usage: bitnet {name}"), f"help {name}: {want[:60]}")
         for how in ((name, "--help"), (name, "-h"), ("--help", name), *((a, "-h") for a in aliases.split())):
             equal(run(*how).out, want, f"{how}")
-        for line in want.splitlines():
-            check(len(line) <= 100, f"help {name}: a line of {len(line)} columns")
+        want = run("help", name, "--all").out
+        for how in ((name, "--help-all"), ("help", name, "--help-all"), ("help", "-a", name), ("--help-all", name)):
+            equal(run(*how).out, want, f"{how}")
+
+
+def option_lines(page):
+    return re.findall(r"^ {2,6}(?:-\w, )?--(?:\[no-\])?([a-z0-9-]+)", page, flags=re.M)
+
+
+def test_short_help():
+    """Examples first, the ten or so options people use, and where the rest is; nothing for tests or developers."""
+    hidden = ("gpu-fake", "refuse-fake-gpu", "self-test", "dump-logits", "assert-greedy", "i2s-layout", "nvtx", "isa", "log-format", "pin")
+    for _, name, _ in commands():
+        page, full = run("help", name).out, run("help", name, "--all").out
+        lines = page.splitlines()
+        check(len(lines) <= 45, f"help {name} has {len(lines)} lines")
+        check(lines[2] == "Examples" and lines[3].startswith("  "), f"help {name}: no examples at the top")
+        check(f"bitnet {name} --help-all" in lines[-1], f"help {name} ends with {lines[-1]!r}")
+        shown = option_lines(page)
+        check(len(shown) <= 14, f"help {name} shows {len(shown)} options")
+        check(set(shown) <= set(option_lines(full)), f"help {name} shows what --all does not: {shown}")
+        if name != "kernels":
+            equal([o for o in shown if o in hidden], [], f"help {name}: options for tests and developers")
+        check("BITNET_" not in page, f"help {name} speaks of the environment")
+        for line in lines + full.splitlines():
+            check(len(line) <= 90, f"help {name}: a line of {len(line)} columns: {line}")
+    wanted = {"model", "prompt", "file", "temperature", "seed", "max-tokens", "ctx", "threads", "device", "json", "system"}
+    check(wanted <= set(option_lines(run("help", "run").out)), "help run lacks what people use")
+    check({"gpu-fake", "self-test", "assert-greedy"} <= set(option_lines(run("run", "--help-all").out)), "--help-all has the rest")
+
+
+def test_examples_exist():
+    """Every command line in the examples names commands and options that there are."""
+    n = 0
+    for page in [run().out] + [run("help", name).out for _, name, _ in commands()]:
+        for line in re.findall(r"^  (?:\w+ .*\| )?(bitnet .*)$", page, flags=re.M):
+            for part in re.split(r"&& |\| | # |   ", line):
+                words = part.split()
+                if not words or words[0] != "bitnet":
+                    continue
+                n += 1
+                if words[1].endswith(".gguf"):
+                    continue
+                full = run("help", words[1], "--all").out
+                check(full, f"there is no command {words[1]}: {line}")
+                for option in re.findall(r"(?<=\s)(--?[a-z][a-z-]*)", part):
+                    check(re.search(rf"(?<![\w-]){option}(?![\w-])", full.replace("[no-]", "no-")) or option.startswith("--no-")
+                          and "[no-]" + option[5:] in full, f"{words[1]} has no {option}: {line}")
+    check(n > 30, f"only {n} examples were found")
 
 
 def test_no_command_prints_help():
     r = expect(0)
+    lines = r.out.splitlines()
+    check(len(lines) <= 36 and max(map(len, lines)) <= 90 and lines[2] == "Examples", f"{len(lines)} lines: {r.out}")
+    check("--interface-version" in run("--help-all").out, "--help-all has the options of every command")
     equal(r.out, run("help").out, "bitnet without arguments")
     equal(run("--help").out, r.out, "bitnet --help")
     for _, name, _ in commands():

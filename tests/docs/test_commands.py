@@ -61,7 +61,7 @@ def commands(text, program):
 @functools.lru_cache(maxsize=None)
 def help_of(command):
     """The help of a command; None: there is no such command."""
-    done = subprocess.run([BITNET, "help", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run([BITNET, "help", command, "--all"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return re.sub(r"--\[no-\]([\w-]+)", r"--\1 --no-\1", done.stdout) if done.returncode == 0 else None
 
 
