@@ -124,15 +124,20 @@ class Terminal:
         return "\n".join(said[1:-1])
 
     def prompts(self, prompt):
-        return len(re.findall(rf"^{re.escape(prompt)}(?= |$)", self.everything(), re.M))
+        return len(re.findall(rf"^{prompt}(?= |$)", self.everything(), re.M))
 
     def turn(self, line, prompt, patience=PATIENCE):
-        """Types a line where a prompt is, and waits for the next such prompt."""
-        n, end = self.prompts(prompt), time.monotonic() + patience
+        """Types a line where a prompt (an expression) is, waits for the next one, and gives what was printed between."""
+        n = self.prompts(prompt)
         self.type(line)
-        while self.prompts(prompt) <= n or self.last() != prompt:
+        self.next_prompt(prompt, n, patience)
+        return re.split(rf"^{prompt}(?= |$)", self.everything(), flags=re.M)[-2]
+
+    def next_prompt(self, prompt, n, patience=PATIENCE):
+        end = time.monotonic() + patience
+        while self.prompts(prompt) <= n or not re.fullmatch(prompt, self.last()):
             if time.monotonic() > end:
-                raise AssertionError(f"no prompt {patience} s after '{line}'; the screen:\n" + "\n".join(self.screen()).rstrip())
+                raise AssertionError(f"no /{prompt}/ in {patience} s; the screen:\n" + "\n".join(self.screen()).rstrip())
             time.sleep(0.03)
 
     def close(self):

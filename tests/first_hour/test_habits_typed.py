@@ -13,6 +13,7 @@ from harness import SHARED, check, main  # noqa: E402
 
 STORY = r"ended by itself\]$"
 CUT = r"^\[8 tokens, .*\]$"
+YOU = r"you(?: \(\d+%\))?>"
 ONCE = '"Once upon a time"'
 
 # ---- what works ----
@@ -106,7 +107,7 @@ def test_habits_that_are_told():
             told(t, *row)
         t.fresh()
         for line, _ in TOLD[:8]:
-            t.turn(line, "$")
+            t.turn(line, r"\$")
         t.picture("habits-told")
     in_terminal(all_of_them)
 
@@ -116,9 +117,9 @@ def test_habits_that_begin_a_conversation():
         for line in TALKS:
             t.fresh()
             t.type(line)
-            t.wait("^you>", where=t.last)
-            t.turn("What is the capital of France?", "you>")
-            check(re.search(r"^assistant> .*Paris", t.everything(), re.M), t.everything())
+            t.wait(f"^{YOU}$", where=t.last)
+            said = t.turn("What is the capital of France?", YOU)
+            check(re.search(r"^assistant> .*Paris", said, re.M), said)
             t.keys("C-d")
             t.wait(r"^\$$", where=t.last)
     in_terminal(all_of_them)
