@@ -1,6 +1,9 @@
-/* completion.c - completion scripts for bash, zsh and fish, made from the tables. */
+/* completion.c - completion scripts for bash, zsh and fish, made from the tables. Hides how each
+ * shell is told which values an option may have. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "bitnet_dev.h"
 #include "cli.h"
 
 /* Calls `each` with every spelling of an option that may be completed: name, and --no-name of a
@@ -29,10 +32,77 @@ static void each_option(const command *c, buffer *out,
             spellings(option_at(i), out, each);
 }
 
-static void words_of(const char *list, buffer *out)
+/* ---- values ---- */
+
+static void add_word(buffer *out, const char *word)
 {
-    for (const char *p = list; *p; p++)
-        text_add(out, *p == '|' ? " " : p, 1);
+    text_printf(out, "%s%s", out->n ? " " : "", word);
+}
+
+static void template_words(buffer *out)
+{
+    const char *name;
+    add_word(out, "auto");
+    for (int i = 0; (name = bitnet_template_list(i)); i++)
+        add_word(out, name);
+}
+
+static void isa_words(buffer *out)
+{
+    const char *name;
+    add_word(out, "best");
+    for (int i = 0; (name = bitnet_isa_at(i)); i++)
+        add_word(out, name);
+}
+
+static void shape_words(buffer *out)
+{
+    bitnet_synthetic_info shape;
+    add_word(out, "list");
+    for (int i = 0; bitnet_synthetic_at(i, &shape); i++)
+        add_word(out, shape.name);
+}
+
+/* Appends the words that the option may have, separated by spaces; nothing where they are free. */
+static void value_words(const option *o, buffer *out)
+{
+    char word[64];
+    for (size_t i = 0; o->type == TYPE_CHOICE && word_at(o->argument, '|', i, word, sizeof word);
+         i++)
+        add_word(out, word);
+    if (o->key == OPT_RUN_TEMPLATE || o->key == OPT_TEMPLATE)
+        template_words(out);
+    else if (o->key == OPT_DEVICE || o->key == OPT_VALIDATE_DEVICE)
+        text_puts(out, "auto cpu gpu cuda hip oneapi opencl vulkan metal npu");
+    else if (o->key == OPT_ISA)
+        isa_words(out);
+    else if (o->key == OPT_SYNTHETIC)
+        shape_words(out);
+    else if (o->key == OPT_HEAD)
+        text_puts(out, "q6_k q8_0 q4_0 f16 bf16 f32");
+    else if (o->key == OPT_CACHE || o->key == OPT_BENCH_CACHE)
+        text_puts(out, "on off");
+    else if (o->type == TYPE_LEVELS)
+        text_puts(out, "error warn info debug");
+    else if (o->type == TYPE_SEED)
+        text_puts(out, "random");
+}
+
+static bool wants_model(const option *o)
+{
+    return o->key == OPT_MODEL || o->key == OPT_VERIFY_MODEL;
+}
+
+/* True if the first argument of the command may be a model. */
+static bool takes_model(const command *c)
+{
+    return option_on(option_at(OPT_MODEL), c->key);
+}
+
+/* True if its arguments may be files of any kind. */
+static bool takes_files(const command *c)
+{
+    return c->key == CMD_SCORE || c->key == CMD_CONVERT || c->key == CMD_RECEIPT;
 }
 
 /* Names of a command and its aliases as a shell pattern: run|generate */
@@ -69,6 +139,19 @@ static void command_words(const command *c, buffer *out)
         text_puts(out, "bash zsh fish");
     else if (c->key == CMD_HELP)
         command_names(out);
+    else if (c->key == CMD_RECEIPT)
+        text_puts(out, "verify gates");
+}
+
+/* Every spelling of an option as a pattern: --template|--chat-template|-x */
+static void option_pattern(const option *o, buffer *out)
+{
+    char word[64];
+    text_printf(out, "--%s", o->name);
+    if (o->letter)
+        text_printf(out, "|-%c", o->letter);
+    for (size_t i = 0; word_at(o->aliases, ' ', i, word, sizeof word); i++)
+        text_printf(out, "|%s%s", alias_dashes(word), word);
 }
 
 static void bash_values(buffer *out)
@@ -76,53 +159,93 @@ static void bash_values(buffer *out)
     text_puts(out, "    case \"$prev\" in\n");
     for (size_t i = 0; i < OPT_COUNT; i++) {
         const option *o = option_at(i);
-        if (!option_takes_value(o))
+        buffer words = {0};
+        if (!option_takes_value(o) || option_is_habit(o))
             continue;
-        text_printf(out, "        --%s", o->name);
-        if (o->letter)
-            text_printf(out, "|-%c", o->letter);
-        if (o->type == TYPE_CHOICE) {
-            text_puts(out, ") COMPREPLY=($(compgen -W \"");
-            words_of(o->argument, out);
-            text_puts(out, "\" -- \"$cur\")); return ;;\n");
-        } else if (option_is_path(o)) {
-            text_puts(out, ") COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n");
-        } else {
-            text_puts(out, ") return ;;\n");
-        }
+        text_puts(out, "        ");
+        option_pattern(o, out);
+        value_words(o, &words);
+        if (words.n)
+            text_printf(out, ") COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n",
+                        words.data);
+        else
+            text_puts(out, wants_model(o) ? ") _bitnet_files '!*.[gG][gG][uU][fF]'; return ;;\n"
+                           : option_is_path(o) ? ") _bitnet_files; return ;;\n"
+                                               : ") return ;;\n");
+        free_buffer(&words);
     }
     text_puts(out, "    esac\n");
 }
 
+/* Names with spaces stay whole; the shell marks folders and quotes. */
+static const char bash_files[] =
+    "# files whose names the pattern does not take away, and folders\n"
+    "_bitnet_files()\n{\n    local name\n"
+    "    while IFS= read -r name; do\n        COMPREPLY+=(\"$name\")\n"
+    "    done < <(compgen -f ${1:+-X \"$1\"} -- \"$cur\"; [[ -n $1 ]] && compgen -d -- \"$cur\")\n"
+    "}\n";
+
+static const char bash_start[] =
+    "_bitnet()\n{\n"
+    "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} "
+    "command= words= options= files= i\n"
+    "    COMPREPLY=()\n"
+    "    if [[ $cur == = ]]; then\n        cur=\n"
+    "    elif [[ $prev == = ]]; then\n        prev=${COMP_WORDS[COMP_CWORD-2]}\n    fi\n"
+    "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+    "        case ${COMP_WORDS[i]} in -*) ;; *) command=${COMP_WORDS[i]}; break ;; esac\n    "
+    "done\n";
+
+static const char bash_end[] =
+    "    if [[ $cur == -* ]]; then\n"
+    "        COMPREPLY=($(compgen -W \"$options\" -- \"$cur\"))\n        return\n    fi\n"
+    "    [[ -n $words ]] && COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+    "    case $files in\n"
+    "        models) _bitnet_files '!*.[gG][gG][uU][fF]' ;;\n"
+    "        all) _bitnet_files ;;\n    esac\n}\n"
+    "complete -o filenames -F _bitnet bitnet\n";
+
+static void bash_command(const command *c, buffer *out)
+{
+    text_puts(out, "        ");
+    command_pattern(c, out);
+    text_puts(out, ") options=\"");
+    each_option(c, out, bash_word);
+    text_puts(out, "\"; words=\"");
+    command_words(c, out);
+    text_printf(out, "\"; files=%s ;;\n",
+                takes_files(c)   ? "all"
+                : takes_model(c) ? "models"
+                                 : "none");
+}
+
 static void bash_script(buffer *out)
 {
-    text_puts(out, "# bash completion for bitnet\n_bitnet()\n{\n"
-                   "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} "
-                   "command= words= options= i\n"
-                   "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
-                   "        case ${COMP_WORDS[i]} in -*) ;; *) command=${COMP_WORDS[i]}; break ;; "
-                   "esac\n    done\n");
+    text_puts(out, "# bash completion for bitnet\n");
+    text_puts(out, bash_files);
+    text_puts(out, bash_start);
     bash_values(out);
     text_puts(out, "    case \"$command\" in\n");
-    for (size_t i = 0; i < CMD_COUNT; i++) {
-        text_puts(out, "        ");
-        command_pattern(command_at(i), out);
-        text_puts(out, ") options=\"");
-        each_option(command_at(i), out, bash_word);
-        text_puts(out, "\"; words=\"");
-        command_words(command_at(i), out);
-        text_puts(out, "\" ;;\n");
-    }
-    text_puts(out, "        *) words=\"");
+    for (size_t i = 0; i < CMD_COUNT; i++)
+        bash_command(command_at(i), out);
+    text_puts(out, "        *.[gG][gG][uU][fF]) options=\"");
+    each_option(command_at(CMD_RUN), out, bash_word);
+    text_puts(out, "\"; files=none ;;\n        *) words=\"");
     command_names(out);
-    text_puts(
-        out,
-        "\"; options=\"--help --version --completions --interface-version\" ;;\n    esac\n"
-        "    if [[ $cur == -* ]]; then\n        COMPREPLY=($(compgen -W \"$options\" -- "
-        "\"$cur\"))\n"
-        "    elif [[ -n $words ]]; then\n        COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
-        "    else\n        COMPREPLY=($(compgen -f -- \"$cur\"))\n    fi\n}\n"
-        "complete -o filenames -F _bitnet bitnet\n");
+    text_puts(out, "\"; options=\"--help --help-all --version --model --prompt\"; files=models ;;\n"
+                   "    esac\n");
+    text_puts(out, bash_end);
+}
+
+/* What an option does, as short as a list of completions wants it; to be freed. */
+static char *brief(const option *o)
+{
+    const char *stop = strstr(o->help, ". ");
+    size_t n = strcspn(o->help, ";("), most = stop ? (size_t)(stop - o->help) : n;
+    n = most < n ? most : n;
+    while (n && o->help[n - 1] == ' ')
+        n--;
+    return xmemdup(o->help, n);
 }
 
 /* ---- zsh ---- */
@@ -141,29 +264,63 @@ static void zsh_text(const char *s, buffer *out)
     }
 }
 
-static void zsh_word(const option *o, const char *name, buffer *out)
+#define ZSH_MODELS "_files -g \"*.(gguf|GGUF)(-.)\""
+
+/* ":FILE:_files" behind an option that takes a value. */
+static void zsh_value(const option *o, buffer *out)
+{
+    buffer words = {0};
+    if (!option_takes_value(o))
+        return;
+    value_words(o, &words);
+    text_puts(out, ":");
+    zsh_text(o->type == TYPE_CHOICE ? "value" : o->argument, out);
+    text_puts(out, ":");
+    if (words.n) {
+        text_puts(out, "(");
+        zsh_text(words.data, out);
+        text_puts(out, ")");
+    } else if (option_is_path(o)) {
+        text_puts(out, wants_model(o) ? ZSH_MODELS : "_files");
+    }
+    free_buffer(&words);
+}
+
+static void zsh_spec(const option *o, const char *spelling, const char *sign, buffer *out)
 {
     bool repeats = o->type == TYPE_TEXTS || o->type == TYPE_INTS;
-    text_printf(out, " \\\n                '%s--%s%s[", repeats ? "*" : "", name,
-                option_takes_value(o) ? "=" : "");
-    zsh_text(o->help, out);
+    text_printf(out, " \\\n                '%s%s%s[", repeats ? "*" : "", spelling, sign);
+    char *about = brief(o);
+    zsh_text(about, out);
+    free(about);
     text_puts(out, "]");
-    if (option_takes_value(o)) {
-        text_puts(out, ":");
-        zsh_text(o->type == TYPE_CHOICE ? "value" : o->argument, out);
-        text_puts(out, ":");
-        if (o->type == TYPE_CHOICE) {
-            text_puts(out, "(");
-            words_of(o->argument, out);
-            text_puts(out, ")");
-        } else if (option_is_path(o)) {
-            text_puts(out, "_files");
-        }
-    }
+    zsh_value(o, out);
     text_puts(out, "'");
 }
 
-static void zsh_script(buffer *out)
+static void zsh_word(const option *o, const char *name, buffer *out)
+{
+    char spelling[80], letter[3] = {'-', o->letter, '\0'};
+    snprintf(spelling, sizeof spelling, "--%s", name);
+    zsh_spec(o, spelling, option_takes_value(o) ? "=" : "", out);
+    if (o->letter && strcmp(name, o->name) == 0)
+        zsh_spec(o, letter, option_takes_value(o) ? "+" : "", out);
+}
+
+static void zsh_arguments(const command *c, buffer *out)
+{
+    buffer words = {0};
+    command_words(c, &words);
+    if (words.n)
+        text_printf(out, " \\\n                '1:word:(%s)'", words.data);
+    if (takes_model(c) && !takes_files(c))
+        text_puts(out, " \\\n                '1:model:" ZSH_MODELS "'");
+    if (takes_files(c))
+        text_puts(out, " \\\n                '*:file:_files'");
+    free_buffer(&words);
+}
+
+static void zsh_commands(buffer *out)
 {
     text_puts(out, "#compdef bitnet\n_bitnet()\n{\n    local -a commands\n    commands=(\n");
     for (size_t i = 0; i < CMD_COUNT; i++) {
@@ -173,25 +330,25 @@ static void zsh_script(buffer *out)
         zsh_text(command_at(i)->summary, out);
         text_puts(out, "'\n");
     }
+    text_puts(out, "    )\n");
+}
+
+static void zsh_script(buffer *out)
+{
+    zsh_commands(out);
     text_puts(
-        out, "    )\n    if ((CURRENT == 2)); then\n        _describe command commands\n"
-             "        _arguments '--help[explain the program]' '--version[print the version]'\n    "
-             "    return\n    fi\n"
-             "    local command=${words[2]}\n    words=(\"${(@)words[2,-1]}\")\n    ((CURRENT--))\n"
-             "    case $command in\n");
+        out,
+        "    if ((CURRENT == 2)); then\n        _describe command commands\n        " ZSH_MODELS
+        "\n        _arguments '--help[explain the program]' "
+        "'--help-all[explain every option]' '--version[print the version]'\n"
+        "        return\n    fi\n    local command=${words[2]}\n"
+        "    words=(\"${(@)words[2,-1]}\")\n    ((CURRENT--))\n    case $command in\n");
     for (size_t i = 0; i < CMD_COUNT; i++) {
-        const command *c = command_at(i);
         text_puts(out, "        ");
-        command_pattern(c, out);
+        command_pattern(command_at(i), out);
         text_puts(out, ")\n            _arguments");
-        each_option(c, out, zsh_word);
-        if (c->key == CMD_COMPLETIONS || c->key == CMD_HELP) {
-            text_puts(out, " \\\n                '1:word:(");
-            command_words(c, out);
-            text_puts(out, ")'");
-        } else {
-            text_puts(out, " \\\n                '*:argument:_files'");
-        }
+        each_option(command_at(i), out, zsh_word);
+        zsh_arguments(command_at(i), out);
         text_puts(out, " ;;\n");
     }
     text_puts(out,
@@ -212,25 +369,50 @@ static void fish_text(const char *s, buffer *out)
     text_puts(out, "'");
 }
 
-/* `seen` is the condition, e.g. "__fish_seen_subcommand_from run generate". */
+#define FISH_MODELS "-a '(__fish_complete_suffix .gguf)'"
+
+static void fish_value(const option *o, buffer *out)
+{
+    buffer words = {0};
+    value_words(o, &words);
+    if (words.n)
+        text_printf(out, " -x -a '%s'", words.data);
+    else if (wants_model(o))
+        text_puts(out, " -r -k " FISH_MODELS);
+    else if (option_is_path(o))
+        text_puts(out, " -r -F");
+    else if (option_takes_value(o))
+        text_puts(out, " -x");
+    free_buffer(&words);
+}
+
 static void fish_option(const option *o, const command *c, const char *name, buffer *out)
 {
     text_printf(out, "complete -c bitnet -n '__fish_seen_subcommand_from %s%s%s' -l %s", c->name,
                 c->aliases[0] ? " " : "", c->aliases, name);
     if (o->letter && strcmp(name, o->name) == 0)
         text_printf(out, " -s %c", o->letter);
-    if (o->type == TYPE_CHOICE) {
-        text_puts(out, " -x -a '");
-        words_of(o->argument, out);
-        text_puts(out, "'");
-    } else if (option_is_path(o)) {
-        text_puts(out, " -r -F");
-    } else if (option_takes_value(o)) {
-        text_puts(out, " -x");
-    }
+    fish_value(o, out);
+    char *about = brief(o);
     text_puts(out, " -d ");
-    fish_text(o->help, out);
+    fish_text(about, out);
     text_puts(out, "\n");
+    free(about);
+}
+
+/* What may stand behind the command. */
+static void fish_arguments(const command *c, buffer *out)
+{
+    buffer words = {0};
+    command_words(c, &words);
+    if (words.n)
+        text_printf(out, "complete -c bitnet -n '__fish_seen_subcommand_from %s' %s-a '%s'\n",
+                    c->name, takes_files(c) ? "" : "-f ", words.data);
+    if (takes_model(c))
+        text_printf(
+            out, "complete -c bitnet -n '__fish_seen_subcommand_from %s%s%s' -k " FISH_MODELS "\n",
+            c->name, c->aliases[0] ? " " : "", c->aliases);
+    free_buffer(&words);
 }
 
 static void fish_command(const command *c, buffer *out)
@@ -250,11 +432,7 @@ static void fish_command(const command *c, buffer *out)
         if (o->type == TYPE_SWITCH)
             fish_option(o, c, negated, out);
     }
-    if (c->key == CMD_COMPLETIONS || c->key == CMD_HELP) {
-        text_printf(out, "complete -c bitnet -n '__fish_seen_subcommand_from %s' -f -a '", c->name);
-        command_words(c, out);
-        text_puts(out, "'\n");
-    }
+    fish_arguments(c, out);
 }
 
 static void fish_script(buffer *out)
@@ -262,7 +440,9 @@ static void fish_script(buffer *out)
     text_puts(out,
               "# fish completion for bitnet\n"
               "complete -c bitnet -n __fish_use_subcommand -l help -d 'explain the program'\n"
-              "complete -c bitnet -n __fish_use_subcommand -l version -d 'print the version'\n");
+              "complete -c bitnet -n __fish_use_subcommand -l help-all -d 'explain every option'\n"
+              "complete -c bitnet -n __fish_use_subcommand -l version -d 'print the version'\n"
+              "complete -c bitnet -n __fish_use_subcommand -k " FISH_MODELS "\n");
     for (size_t i = 0; i < CMD_COUNT; i++)
         fish_command(command_at(i), out);
 }

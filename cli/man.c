@@ -1,7 +1,10 @@
 /* man.c - the manual page as troff source, made from the tables. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
+
+#define MANUAL_DATE "2026-11-16" /* when what it says last changed */
 
 /* Text for troff: backslashes and dashes kept literal, no line begins with a request. */
 static void roff(buffer *out, const char *s)
@@ -129,16 +132,58 @@ static void options_page(buffer *out)
                 ".SS Ignored\nThese are known from elsewhere and not needed; a line says so:\n",
                 out);
 }
+/* The option that tells what a variable means: of run where it has one, else the first. */
+static const option *option_of(const char *variable)
+{
+    const option *first = NULL;
+    for (size_t i = 0; i < OPT_COUNT; i++) {
+        const option *o = option_at(i);
+        if (!word_in(o->environment, ' ', variable))
+            continue;
+        if (option_on(o, CMD_RUN))
+            return o;
+        first = first ? first : o;
+    }
+    return first;
+}
+
+static void variable_page(const option *o, const char *variable, buffer *out)
+{
+    const char *end = strstr(o->help, ". ");
+    char *first = xmemdup(o->help, end ? (size_t)(end - o->help) : strlen(o->help));
+    roff_format(out, ".TP\n\\fB", variable, "\\fR\n");
+    roff_format(out, "Where \\fB\\-\\-", o->name, "\\fR is absent: ");
+    roff_format(out, "", first, ".\n");
+    free(first);
+}
+
+/* Variables that stand for no option. */
+static const char *const other_variables[][2] = {
+    {"BITNET_CPP_DIR", "folder of libbitnet_bridge.so, which validate compares with"},
+    {"CUDA_HOME", "where preflight looks for the CUDA tools first"},
+    {"CUDA_VISIBLE_DEVICES", "the GPUs that CUDA shows; messages say when it hides one"},
+    {"EDITOR", "the editor of chat's /edit, where VISUAL is not set"},
+    {"HOME", "where the cache and the history lie, see FILES"},
+    {"PATH", "where bench looks for gnuplot (--plot) and preflight for tools"},
+    {"TMPDIR", "where chat's /edit keeps the message while it is edited"},
+    {"VISUAL", "the editor of chat's /edit"},
+    {"XDG_CACHE_HOME", "where the cache lies instead of ~/.cache"},
+    {"XDG_STATE_HOME", "where the history lies instead of ~/.local/state"},
+};
+
 static void environment_page(buffer *out)
 {
     char word[64];
-    text_puts(out, ".SH ENVIRONMENT\nAn empty variable counts as unset; a bad value is an error "
-                   "that names it.\n");
+    text_puts(out, ".SH ENVIRONMENT\nAn option beats its variable. An empty variable counts as "
+                   "unset; a bad value is an error that names it.\n");
     for (size_t i = 0; i < OPT_COUNT; i++)
-        for (size_t k = 0; word_at(option_at(i)->environment, ' ', k, word, sizeof word); k++) {
-            roff_format(out, ".TP\n\\fB", word, "\\fR\n");
-            roff_format(out, "Used where \\fB\\-\\-", option_at(i)->name, "\\fR is absent.\n");
-        }
+        for (size_t k = 0; word_at(option_at(i)->environment, ' ', k, word, sizeof word); k++)
+            if (option_of(word) == option_at(i))
+                variable_page(option_at(i), word, out);
+    for (size_t i = 0; i < sizeof other_variables / sizeof *other_variables; i++) {
+        roff_format(out, ".TP\n\\fB", other_variables[i][0], "\\fR\n");
+        roff_format(out, "", other_variables[i][1], ".\n");
+    }
 }
 
 static void exit_page(buffer *out)
@@ -162,33 +207,69 @@ static const char chat_page[] =
     "When the "
     "conversation no longer fits the context the oldest turns are dropped with a notice.\n";
 
-static const char examples_page[] =
-    ".SH EXAMPLES\n.TP\nContinue a story\n\\fBbitnet run Once upon a time\\fR\n.TP\n"
-    "The same text every time, for a program\n\\fBbitnet run \\-\\-greedy \\-\\-json \\-\\-prompt "
-    "\"The capital of France is\"\\fR\n.TP\nPerplexity of a file\n\\fBbitnet score \\-\\-model "
-    "my.gguf "
-    "\\-\\-file texts.txt\\fR\n.TP\nA model of your own\n\\fBbitnet convert my\\-checkpoint/ "
-    "my.gguf && bitnet "
-    "inspect my.gguf\\fR\n";
+static const char files_page[] =
+    ".SH FILES\n"
+    ".TP\n\\fImodels/story.gguf\\fR beside the program, \\fIPREFIX/share/bitnet/story.gguf\\fR\n"
+    "The story model, taken where no model is named.\n"
+    ".TP\n\\fI~/.cache/bitnet/\\fR\n"
+    "Packed weights of large models, their checksums, and kernels that "
+    "\\fB\\-\\-gpu\\-specialise\\fR "
+    "compiled (\\fB\\-\\-cache\\fR, \\fB\\-\\-cache\\-size\\fR). It may be deleted at any time.\n"
+    ".TP\n\\fI~/.local/state/bitnet/history\\fR\n"
+    "The lines typed in \\fBchat\\fR (\\fB\\-\\-history\\fR).\n"
+    ".TP\n\\fIOUT.XXXXXX.tmp\\fR\n"
+    "A file while it is written. It becomes \\fIOUT\\fR when it is whole, and is left behind only "
+    "where the program was killed.\n";
+
+static const char see_page[] =
+    ".SH SEE ALSO\n\\fBbitnet help\\fR \\fICOMMAND\\fR, \\fBgnuplot\\fR(1), \\fBperf\\fR(1), "
+    "\\fBtaskset\\fR(1); in the source tree README.md, docs/TROUBLESHOOTING.md, docs/SPEED.md and, "
+    "for programs, include/bitnet.h.\n";
+
+static void examples_page(buffer *out)
+{
+    text_puts(out, ".SH EXAMPLES\n");
+    for (size_t i = 0; i < CMD_COUNT; i++) {
+        const command *c = command_at(i);
+        roff_format(out, ".TP\n", c->summary, "\n");
+        for (const char *p = c->examples; *p;) {
+            size_t n = strcspn(p, "\n");
+            char *line = xmemdup(p, n);
+            roff_format(out, "\\fB", line, "\\fR\n.br\n");
+            free(line);
+            p += n + (p[n] == '\n');
+        }
+    }
+}
+
+static const char first_page[] =
+    ".TH BITNET 1 \"" MANUAL_DATE "\" \"bitnet " BITNET_VERSION "\" \"User Commands\"\n"
+    ".SH NAME\nbitnet \\- run 1.58\\-bit (ternary) language models\n"
+    ".SH SYNOPSIS\n\\fBbitnet\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR...] [\\fIMODEL.gguf\\fR] "
+    "[\\fIARGUMENT\\fR...]\n.br\n"
+    "\\fBbitnet\\fR \\fIMODEL.gguf\\fR [\\fIOPTION\\fR...] [\\fIPROMPT\\fR...]\n.br\n"
+    "\\fBbitnet\\fR \\fB\\-m\\fR \\fIMODEL.gguf\\fR [\\fB\\-p\\fR \\fIPROMPT\\fR] "
+    "[\\fIOPTION\\fR...]\n"
+    ".SH DESCRIPTION\n\\fBbitnet\\fR runs, scores, inspects and converts language models with "
+    "ternary weights in GGUF files, on the CPU and on GPUs. The same prompt and seed give the same "
+    "text for any number of threads.\n.PP\n"
+    "A first argument that ends in .gguf or names a GGUF file is the model; \\fB\\-\\-\\fR before "
+    "it "
+    "makes it text. Without a command a prompt is continued as \\fBrun\\fR does. Without a prompt "
+    "\\fBbitnet\\fR \\fIMODEL.gguf\\fR chats at a terminal; otherwise all of standard input is one "
+    "message, answered with the chat template of the file, or continued if the file has none.\n";
 
 void man_page(buffer *out)
 {
-    text_puts(
-        out,
-        ".TH BITNET 1 \"\" \"bitnet " BITNET_VERSION "\" \"User Commands\"\n"
-        ".SH NAME\nbitnet \\- run 1.58\\-bit (ternary) language models\n"
-        ".SH SYNOPSIS\n\\fBbitnet\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR...] [\\fIARGUMENT\\fR...]\n"
-        ".SH DESCRIPTION\n\\fBbitnet\\fR runs, scores, inspects and converts language models with "
-        "ternary "
-        "weights in GGUF files, on the CPU. The same prompt and seed give the same text for any "
-        "number of "
-        "threads.\n");
+    text_puts(out, first_page);
     commands_page(out);
     options_page(out);
     text_puts(out, chat_page);
     environment_page(out);
+    text_puts(out, files_page);
     exit_page(out);
-    text_puts(out, examples_page);
+    examples_page(out);
+    text_puts(out, see_page);
 }
 
 int cmd_man(args *a)

@@ -60,12 +60,16 @@ int output_try(const char *origin, const char *path)
 
 /* ---- the options that name files to be written ---- */
 
-/* The i-th option's value, where the command writes the file it names; else NULL. */
+/* The i-th option's value, where the command writes the file it names; else NULL. A default and
+ * the word off name none. */
 static const value *output_at(const args *a, size_t i)
 {
     const option *o = option_at(i);
-    bool is = o->type == TYPE_OUT && option_on(o, a->command->key) && a->values[o->key].text;
-    return is ? &a->values[o->key] : NULL;
+    const value *v = &a->values[o->key];
+    bool is = o->type == TYPE_OUT && option_on(o, a->command->key) && v->text && v->origin;
+    bool word = is && strchr(o->argument, '|') &&
+                (strcmp(v->text, "off") == 0 || strcmp(v->text, "on") == 0);
+    return is && !word ? v : NULL;
 }
 
 static bool one_file(const char *a, const char *b)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """The option table: every option is in --help, the manual and the completions; parsing is strict and helpful."""
 import os
+import pty
 import re
+import select
 import shutil
 import subprocess
 
-from harness import SOURCE, check, equal, expect, fails, main, model, run, write
+from harness import SOURCE, Skip, check, equal, expect, fails, main, model, run, temp, write
 
 
 def rows():
@@ -135,8 +137,33 @@ def test_every_option_in_man():
     with open(os.path.join(SOURCE, "cli", "exit_codes.inc")) as f:
         for code in re.findall(r"^EXIT_CODE\(\w+, +(\d+)", f.read(), flags=re.M):
             check(f"\\fB{code}\\fR" in page, f"the manual lacks exit status {code}")
-    for variable in ("BITNET_GGUF", "BITNET_SEED", "BITNET_NUM_THREADS", "BITNET_CPU", "BITNET_TEMPERATURE"):
-        check(variable in page, f"the manual lacks {variable}")
+
+
+def section(page, name):
+    found = re.search(rf"^\.SH {name}\n(.*?)(?=^\.SH |\Z)", page, flags=re.S | re.M)
+    check(found, f"the manual has no section {name}")
+    return found.group(1)
+
+
+def test_man_sections():
+    page = expect(0, "man").out
+    check(re.match(r'\.TH BITNET 1 "20\d\d-\d\d-\d\d" "bitnet \d', page), page[:80])
+    for name in ("NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "CHAT", "FILES", "EXIT STATUS", "EXAMPLES", "SEE ALSO"):
+        check(len(section(page, name)) > 20, f"{name} is empty")
+    files = section(page, "FILES")
+    for name in ("story.gguf", ".cache/bitnet", "bitnet/history"):
+        check(name in files, f"FILES lacks {name}")
+    environment, wanted = section(page, "ENVIRONMENT"), set()
+    with open(os.path.join(SOURCE, "cli", "options.inc")) as f:
+        wanted.update(re.findall(r"\bBITNET_[A-Z_]+", f.read()))
+    for name in os.listdir(os.path.join(SOURCE, "cli")):
+        with open(os.path.join(SOURCE, "cli", name)) as f:
+            wanted.update(re.findall(r'getenv\("(\w+)"\)', f.read()))
+    check(len(wanted) > 30, f"only {wanted}")
+    for name in sorted(wanted):
+        equal(environment.count(f"\\fB{name}\\fR\n"), 1, f"ENVIRONMENT on {name}")
+    for _, name, _ in commands():
+        check(f"bitnet {name}".replace("-", "\\-") in section(page, "EXAMPLES"), f"EXAMPLES lacks {name}")
 
 
 def test_man_page_is_clean():
@@ -164,20 +191,97 @@ def test_every_option_in_completions():
     fails(2, "completions", "tcsh", says="bash, zsh, fish")
 
 
-def test_bash_completion_works():
+def a_folder():
+    """With two models, a text and a folder in it."""
+    folder = temp("folder")
+    os.makedirs(os.path.join(folder, "more models"), exist_ok=True)
+    for name in ("one.gguf", "TWO.GGUF", "notes.txt"):
+        open(os.path.join(folder, name), "w").close()
+    return folder
+
+
+def bash_completes(*words, cwd=None):
+    """The words that the script offers for the last one."""
     script = write("completion.bash", run("completions", "bash").raw)
+    line = f"""source {script}; COMP_WORDS=({' '.join(f"'{w}'" for w in words)}); COMP_CWORD={len(words) - 1}; _bitnet
+               printf '%s\\n' "${{COMPREPLY[@]}}" """
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=cwd).stdout.splitlines()
 
-    def complete(*words):
-        line = f"""source {script}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _bitnet
-                   printf '%s\\n' "${{COMPREPLY[@]}}" """
-        return subprocess.run(["bash", "-c", line], capture_output=True, text=True).stdout.split()
 
-    equal(complete("bitnet", "tok"), ["tokenize"], "bitnet tok<tab>")
-    equal(complete("bitnet", "run", "--temp"), ["--temperature", "--template"][::-1]
-          if complete("bitnet", "run", "--temp")[0] == "--template" else ["--temperature", "--template"], "--temp<tab>")
-    equal(complete("bitnet", "run", "--kv", "f"), ["f16", "f32"], "--kv f<tab>")
-    check("--no-bos" in complete("bitnet", "generate", "--no-"), "an alias of run completes as run does")
-    equal(complete("bitnet", "completions", "z"), ["zsh"], "completions z<tab>")
+def test_bash_completion_works():
+    equal(bash_completes("bitnet", "tok"), ["tokenize"], "bitnet tok<tab>")
+    equal(sorted(bash_completes("bitnet", "run", "--temp")), ["--temperature", "--template"], "--temp<tab>")
+    check("--no-bos" in bash_completes("bitnet", "generate", "--no-"), "an alias of run completes as run does")
+    check("--help-all" in bash_completes("bitnet", "run", "--help"), "--help<tab>")
+    equal(bash_completes("bitnet", "completions", "z"), ["zsh"], "completions z<tab>")
+
+
+def test_bash_completes_values():
+    templates = run("list-templates").out.split()
+    for option in ("--template", "--chat-template"):
+        equal(bash_completes("bitnet", "run", option, ""), ["auto"] + templates, f"{option} <tab>")
+    equal(bash_completes("bitnet", "chat", "--template", "=", "chat"), ["chatml"], "--template=chat<tab>")
+    equal(bash_completes("bitnet", "chat", "--template", "="), ["auto"] + templates, "--template=<tab>")
+    for option in ("--device", "-d", "-dev"):
+        equal(bash_completes("bitnet", "run", option, "c"), ["cpu", "cuda"], f"{option} c<tab>")
+    equal(bash_completes("bitnet", "run", "--kv", "f"), ["f16", "f32"], "--kv f<tab>")
+    equal(bash_completes("bitnet", "bench", "--synthetic", "2b"), ["2b-4t"], "--synthetic 2b<tab>")
+    equal(bash_completes("bitnet", "run", "--isa", "sc"), ["scalar"], "--isa sc<tab>")
+    equal(bash_completes("bitnet", "run", "--log-level", "d"), ["debug"], "--log-level d<tab>")
+    equal(bash_completes("bitnet", "run", "--prompt", ""), [""], "free text")
+
+
+def test_bash_completes_models():
+    folder = a_folder()
+    want = ["TWO.GGUF", "more models", "one.gguf"]
+    for words in (("run", "-m", ""), ("run", "--model", ""), ("run", ""), ("chat", ""), ("bench", "--model", "="), ("inspect", "")):
+        equal(sorted(bash_completes("bitnet", *words, cwd=folder)), want, f"{words}")
+    first = bash_completes("bitnet", "", cwd=folder)
+    check({"run", "chat", *want} <= set(first) and "notes.txt" not in first, f"bitnet <tab>: {first}")
+    equal(bash_completes("bitnet", "score", "no", cwd=folder), ["notes.txt"], "score takes files")
+    equal(bash_completes("bitnet", "run", "-f", "no", cwd=folder), ["notes.txt"], "--file")
+    check("--prompt" in bash_completes("bitnet", "one.gguf", "--pro", cwd=folder), "a model for a command completes as run")
+
+
+def typed(shell, lines, cwd):
+    """What a shell at a terminal shows while the lines are typed."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(cwd)
+        os.execvpe(shell[0], shell, {"PATH": os.environ["PATH"], "TERM": "dumb", "HOME": cwd, "PS1": "$ ", "LC_ALL": "C.UTF-8"})
+    shown = b""
+    for line in lines:
+        os.write(fd, line.encode())
+        while select.select([fd], [], [], 0.7)[0]:
+            try:
+                shown += os.read(fd, 65536)
+            except OSError:
+                break
+    os.close(fd)
+    os.waitpid(pid, 0)
+    return shown.decode("utf-8", "replace").replace("\r", "")
+
+
+def test_bash_at_a_terminal():
+    """A real shell, and the tabulator key: what it makes of the line is given to the command."""
+    script, folder = write("completion.bash", run("completions", "bash").raw), a_folder()
+    shown = typed(["bash", "--norc", "--noprofile", "-i"],
+                  [f"bitnet() {{ printf '<%s>' \"$@\"; echo; }}; source {script}\n", "bitnet insp\tone\t\n",
+                   "bitnet run --dev\tvul\t one.g\t --templ\tfal\t hello\n", "bitnet chat mor\t\n", "exit\n"], folder)
+    for want in ("<inspect><one.gguf>", "<run><--device><vulkan><one.gguf><--template><falcon3><hello>", "<chat><more models/>"):
+        check("\n" + want in shown, f"{want} did not come: {shown[-1500:]}")
+
+
+def test_fish_completes():
+    if not shutil.which("fish"):
+        raise Skip("fish is not installed")
+    script, folder = write("completion.fish", run("completions", "fish").raw), a_folder()
+    ask = lambda line: [x.split("\t")[0] for x in subprocess.run(
+        ["fish", "--no-config", "-c", f"source {script}; complete -C '{line}'"], capture_output=True, text=True, cwd=folder).stdout.splitlines()]
+    equal(sorted(ask("bitnet run --template ")), sorted(["auto"] + run("list-templates").out.split()), "--template <tab>")
+    check({"cpu", "cuda", "auto"} <= set(ask("bitnet run --device ")), "--device <tab>")
+    check("one.gguf" in ask("bitnet run --model ") and "one.gguf" in ask("bitnet chat "), "models")
+    check({"run", "chat"} <= set(ask("bitnet ")), "commands")
 
 
 def test_scripts_have_valid_syntax():
