@@ -95,7 +95,7 @@ static int unknown_long(const char *name, const command *c)
     const option *elsewhere = find_long(name, NULL, &negated);
     const char *where = c ? c->name : "bitnet";
     if (elsewhere && !option_is_habit(elsewhere))
-        return fail(EXIT_USAGE, "%s has no option --%s (see bitnet help %s)", where, name,
+        return fail(EXIT_USAGE, "%s has no option --%s (see bitnet help %s --all)", where, name,
                     c ? c->name : "");
     suggestion near;
     suggest_start(&near, name);
@@ -105,7 +105,7 @@ static int unknown_long(const char *name, const command *c)
     const char *best = suggest_best(&near);
     if (best)
         return fail(EXIT_USAGE, "unknown option --%s; did you mean --%s?", name, best);
-    return fail(EXIT_USAGE, "unknown option --%s (see bitnet help%s%s)", name, c ? " " : "",
+    return fail(EXIT_USAGE, "unknown option --%s (see bitnet help%s%s --all)", name, c ? " " : "",
                 c ? c->name : "");
 }
 
@@ -119,11 +119,11 @@ static const option *find_first(const char *arg)
     return o ? o : find_any(arg, NULL);
 }
 
-/* True if `next` belongs to an option that may have on, off or auto behind it. */
+/* True if `next` belongs to an option that may have such a word behind it. */
 static bool optional_value(const option *o, const char *next)
 {
     return o->type == TYPE_IGNORED && o->argument[0] == '[' && next &&
-           (strcmp(next, "on") == 0 || strcmp(next, "off") == 0 || strcmp(next, "auto") == 0);
+           word_in("on off auto 0 1", ' ', next);
 }
 
 /* True if the option takes the next argument as its value. */
@@ -309,7 +309,7 @@ static int parse_letters(args *a, int argc, char **argv, int *i)
         const char *written = "on";
         char shown[3] = {'-', *p, '\0'};
         if (!o)
-            return fail(EXIT_USAGE, "unknown option %s (see bitnet help%s%s)",
+            return fail(EXIT_USAGE, "unknown option %s (see bitnet help%s%s --all)",
                         p == arg + 1 ? arg : shown, a->command ? " " : "",
                         a->command ? a->command->name : "");
         bool valued = option_takes_value(o);

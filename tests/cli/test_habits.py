@@ -163,7 +163,7 @@ def test_ignored_options():
     """They are told in one line each, and the work goes on."""
     m, want = model("nano"), nano_text()
     for habit, says in ((["--color"], "text is not coloured"), (["--mlock"], "not locked"), (["--no-mmap"], "--no-pack"),
-                        (["-fa"], "always used"), (["-fa", "on"], "always used"), (["--flash-attn", "auto"], "always used"),
+                        (["-fa"], "always used"), (["-fa", "on"], "always used"), (["--flash-attn", "auto"], "always used"), (["-fa", "1"], "always used"), (["-mmp", "0"], "--no-pack"),
                         (["-ub", "512"], "--batch"), (["--ubatch-size=512"], "--batch"), (["-tb", "4"], "--threads"),
                         (["--jinja"], "--template"), (["--verbose-prompt"], "--dump-ids"), (["--log-disable"], "--quiet"),
                         (["--no-warmup"], "not needed"), (["--simple-io"], "not needed")):
