@@ -1,8 +1,10 @@
-/* chat.h - the parts of `bitnet chat`: a conversation, a reader of lines, slash commands. */
+/* chat.h - the parts of `bitnet chat`: a conversation, a reader of lines, replies, slash commands.
+ */
 #ifndef BITNET_CLI_CHAT_H
 #define BITNET_CLI_CHAT_H
 
 #include "events.h"
+#include "wrap.h"
 
 /* ---- conversation.c: who said what ---- */
 
@@ -24,34 +26,48 @@ void conversation_free(conversation *c);
 /* Forgets the oldest question and what follows it up to the next one; false if only the newest is
  * left. */
 bool conversation_drop_oldest(conversation *c);
+/* Forgets the newest question and what follows it; false: there is none. */
+bool conversation_drop_newest(conversation *c);
+const char *conversation_question(const conversation *c); /* the newest; NULL: none */
 size_t conversation_exchanges(const conversation *c); /* how many messages of the user there are */
 int conversation_render(const conversation *c, const loaded *m, const char *template_name,
                         buffer *out);
 int conversation_save(const conversation *c, const char *model, const char *path);
 int conversation_load(conversation *c, const char *path); /* on failure c is unchanged */
 
-/* ---- line.c: a line from the terminal (libedit) or a pipe ---- */
+/* ---- line.c: a line from the terminal or a pipe ---- */
 
 typedef enum line_result { LINE_OK, LINE_END, LINE_INTERRUPTED, LINE_FAILED } line_result;
 typedef struct line_reader line_reader;
 
-line_reader *
-line_open(const char *history_path); /* NULL path: history lasts as long as the session */
+line_reader *line_open(const args *a);
 void line_close(line_reader *r);
 bool line_interactive(const line_reader *r); /* a person sits there: prompts are shown */
-line_result line_read(line_reader *r, const char *prompt, buffer *out);
+bool line_edits(const line_reader *r);       /* and can edit the line */
+/* `given` (may be NULL) stands in the line at first, where it can be edited. A line that Ctrl-C
+ * ended is in `out` too. */
+line_result line_read(line_reader *r, const char *prompt, const char *given, buffer *out);
+void line_remember(line_reader *r,
+                   const char *entry); /* for the arrow keys, and between sessions */
 
-/* ---- cmd_chat.c ---- */
+/* ---- what a chat is ---- */
+
+typedef struct chat_totals {
+    size_t n_replies, n_prompt, n_computed, n_generated, n_dropped;
+    double prefill_ms, decode_ms, first_token_ms;
+} chat_totals;
 
 typedef struct chat_state {
-    const args *args;
-    loaded m;
+    args *args; /* /set and /model change them */
+    loaded *m;
     bitnet_sampler *sampler;
     uint64_t seed;
     const char *template_name; /* NULL: the file's */
     conversation talk;
+    size_t n_used;   /* tokens it takes of the context; 0: nothing was said */
+    bool unanswered; /* the newest question got an empty reply: the next one takes its place */
     line_reader *lines;
-    bool interactive;
+    bool interactive, styled;
     stop_list stops;
     bitnet_generate_options options;
     /* of the reply being made */
@@ -59,17 +75,52 @@ typedef struct chat_state {
     buffer shown; /* without the white space it begins with */
     id_list ids;
     reply_events events;
-    /* totals for /metrics */
-    size_t n_replies, n_prompt, n_computed, n_generated, n_dropped;
-    double prefill_ms, decode_ms, first_token_ms;
-    bitnet_receipt *receipt; /* NULL: not wanted */
+    wrap wrap;
     bitnet_generate_result last;
+    chat_totals totals;
+    bitnet_receipt *receipt; /* NULL: not wanted */
+    char *given;             /* stands in the next line: /edit; NULL: none */
+    bool edits;              /* that line takes the place of the newest question */
+    char **kept;             /* texts that args point to since /set and /model */
+    size_t n_kept;
 } chat_state;
+
+/* A notice on standard error, dim where that can be; without a newline at its end. */
+void chat_note(const chat_state *s, const char *fmt, ...) BITNET_PRINTF(2, 3);
+/* What the user has asked for, on standard error, also with --quiet; lines that are broken go on at
+ * the indent. */
+void chat_say(const chat_state *s, size_t indent, const char *fmt, ...) BITNET_PRINTF(3, 4);
+
+/* ---- chat_reply.c ---- */
+
+/* Sends a message of the user, or (NULL) has the conversation as it is answered. */
+int chat_turn(chat_state *s, const char *said);
+/* Counts anew what the conversation takes of the context. */
+int chat_count(chat_state *s);
+
+/* ---- chat_settings.c: /set, /model and what they change ---- */
+
+/* Opens model, session and sampler as the arguments say. On failure the state is as it was. */
+int chat_open(chat_state *s);
+void chat_close(chat_state *s);
+const option *setting_at(size_t i); /* NULL past the end */
+void chat_show_settings(const chat_state *s);
+void chat_set(chat_state *s, const char *key, const char *written);
+void chat_switch_model(chat_state *s, const char *path);
+const char *chat_keep(chat_state *s, const char *text); /* a copy that lasts as long as the chat */
 
 /* ---- chat_commands.c ---- */
 
 /* Obeys a line that begins with a slash. *leave: the user wants to go. */
-void chat_command(chat_state *s, const char *line, bool *leave);
-void chat_metrics(const chat_state *s);
+int chat_command(chat_state *s, const char *line, bool *leave);
+bool is_chat_command(const char *line); /* a slash and letters; else it is something said */
+bool slash_command_at(size_t i, const char **name, const char **argument);
+char *expand_home(const char *path); /* ~ and ~/... ; to be freed */
+
+/* ---- chat_editor.c ---- */
+
+/* Has the user change a text in $VISUAL or $EDITOR. False: there is none, or it failed. */
+bool editor_wanted(void);
+bool editor_change(buffer *text);
 
 #endif

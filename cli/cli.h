@@ -319,8 +319,10 @@ void signals_name_temp(
 void signals_patient(bool patient); /* true: no number of Ctrl-C ends the program at once */
 int interrupted(void);              /* 0, or the exit code the signal asks for */
 void interrupt_clear(void);
-void signals_hold(bool hold); /* threads started while SIGINT and SIGTERM are held never get them */
-bool input_wait(void);        /* until standard input can be read; false: a signal asked to stop */
+/* Signals that ask to end, to stop or to redraw: threads started while they are held never get
+ * them. */
+void signals_hold(bool hold);
+bool input_wait(void); /* until standard input can be read; false: a signal asked to stop */
 
 /* ---- the library, opened as the options say ---- */
 

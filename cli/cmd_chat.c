@@ -1,238 +1,182 @@
-/* cmd_chat.c - `bitnet chat`: read a line, render the whole conversation, answer. The session keeps
- * what it has computed of the beginning they share, so only new tokens cost time. */
-#include <jansson.h>
+/* cmd_chat.c - `bitnet chat`: read a message, obey or answer it, until somebody leaves. */
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "chat.h"
+#include "terminal.h"
 
-/* ---- making room ---- */
+static const char quotes[] = "\"\"\"";
+enum { N_QUOTES = 3 };
 
-static int render_ids(chat_state *s, id_list *v)
+/* ---- what is told ---- */
+
+/* In lines of the terminal, where somebody reads it there. */
+static char *laid_out(const chat_state *s, size_t indent, const char *text)
 {
-    buffer rendered = {0};
-    int rc = conversation_render(&s->talk, &s->m, s->template_name, &rendered);
-    if (!rc)
-        rc = tokenize_text(&s->m, rendered.data, rendered.n, BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL,
-                           v);
-    free_buffer(&rendered);
-    return rc;
+    wrap w = {.indent = indent};
+    buffer lines = {0};
+    size_t width = s->interactive && opt_on(s->args, OPT_WRAP) ? terminal_width() : 0;
+    wrap_add(&w, width ? width : SIZE_MAX / 2, text, strlen(text), &lines);
+    wrap_end(&w, width ? width : SIZE_MAX / 2, &lines);
+    wrap_free(&w);
+    text_add(&lines, "", 0);
+    return lines.data;
 }
 
-/* Tokens to keep free for a reply. */
-static size_t reply_room(const chat_state *s)
+static char *formatted(const chat_state *s, size_t indent, const char *fmt, va_list ap)
 {
-    size_t n_ctx = bitnet_session_context(s->m.session);
-    return s->options.max_tokens < n_ctx / 4 ? s->options.max_tokens : n_ctx / 4;
-}
-
-/* The ids of the conversation, oldest exchanges dropped until it fits. *fits false: the newest
- * alone is too long. */
-static int fit(chat_state *s, id_list *v, bool *fits)
-{
-    size_t n_ctx = bitnet_session_context(s->m.session), n_dropped = 0;
-    size_t limit = (size_t)opt_int(s->args, OPT_HISTORY_LIMIT);
-    while (limit && conversation_exchanges(&s->talk) > limit && conversation_drop_oldest(&s->talk))
-        s->n_dropped++;
-    for (;;) {
-        int rc = render_ids(s, v);
-        if (rc)
-            return rc;
-        *fits = v->n < n_ctx;
-        if (v->n + reply_room(s) <= n_ctx || !conversation_drop_oldest(&s->talk))
-            break;
-        n_dropped++;
+    char *text = NULL, *lines = NULL;
+    if (vasprintf(&text, fmt, ap) >= 0) {
+        lines = laid_out(s, indent, text);
+        free(text);
     }
-    s->n_dropped += n_dropped;
-    if (n_dropped)
-        note(s->args, "[the context is full: the oldest %zu exchange%s forgotten]\n", n_dropped,
-             n_dropped == 1 ? " was" : "s were");
-    return EXIT_OK;
+    return lines;
 }
 
-/* ---- answering ---- */
-
-static bool streams(const chat_state *s)
+void chat_note(const chat_state *s, const char *fmt, ...)
 {
-    return !opt_json(s->args) && opt_on(s->args, OPT_STREAM);
+    va_list ap;
+    va_start(ap, fmt);
+    char *text = formatted(s, 0, fmt, ap);
+    va_end(ap);
+    if (text)
+        note(s->args, "%s%s%s\n", s->styled ? "\033[2m" : "", text, s->styled ? "\033[0m" : "");
+    free(text);
 }
 
-static bool on_text(void *user, const char *bytes, size_t n, int32_t id)
+void chat_say(const chat_state *s, size_t indent, const char *fmt, ...)
 {
-    chat_state *s = user;
-    ids_push(&s->ids, id);
-    text_add(&s->made, bytes, n);
-    events_trim(&s->events, &bytes, &n);
-    text_add(&s->shown, bytes, n);
-    return events_token(&s->events, bytes, n, id) && (!streams(s) || out_write(bytes, n));
+    va_list ap;
+    va_start(ap, fmt);
+    char *text = formatted(s, indent, fmt, ap);
+    va_end(ap);
+    if (text)
+        fprintf(stderr, "%s\n", text);
+    free(text);
 }
 
-static void reply_json(chat_state *s, size_t n_prompt)
-{
-    const bitnet_generate_result *r = &s->last;
-    json_t *j = json_pack("{s:s, s:o, s:o, s:s, s:I, s:I, s:I, s:{s:o, s:o}, s:{s:o, s:o}, s:I}",
-                          "role", "assistant", "text", j_text(s->shown.data, s->shown.n), "ids",
-                          j_ids(s->ids.data, s->ids.n), "finish_reason",
-                          finish_word(r->finish, &s->m), "prompt_tokens", (json_int_t)n_prompt,
-                          "computed_tokens", (json_int_t)r->n_prefilled, "generated_tokens",
-                          (json_int_t)r->n_generated, "timing_ms", "prefill", j_num(r->prefill_ms),
-                          "decode", j_num(r->decode_ms), "throughput_tps", "prefill",
-                          j_num(per_second(r->n_prefilled, r->prefill_ms)), "decode",
-                          j_num(per_second(r->n_generated ? r->n_generated - 1 : 0, r->decode_ms)),
-                          "seed", (json_int_t)s->seed);
-    events_finish(&s->events, j);
-    j_print(j);
-    json_decref(j);
-}
+/* ---- a message ---- */
 
-static void tell_reply(chat_state *s, size_t n_prompt)
+/* "you> ", with what is used of the context once that is 1 % or more. */
+static void make_prompt(const chat_state *s, char *buf, size_t cap)
 {
-    const bitnet_generate_result *r = &s->last;
-    if (opt_json(s->args)) {
-        reply_json(s, n_prompt);
-        return;
-    }
-    if (!streams(s))
-        out_write(s->shown.data, s->shown.n);
-    out_puts("\n");
-    if (r->finish == BITNET_FINISH_CANCELLED && !out_failed())
-        note(s->args, "[stopped%s]\n", s->m.timed_out ? " by --timeout" : "");
-    if (r->finish == BITNET_FINISH_CONTEXT)
-        note(s->args, "[the context is full: the reply ends here]\n");
-    if (opt_on(s->args, OPT_METRICS))
-        note(s->args, "[%zu tokens, %.1f tok/s; prompt %zu tokens, %zu reused]\n", r->n_generated,
-             per_second(r->n_generated ? r->n_generated - 1 : 0, r->decode_ms), n_prompt,
-             n_prompt - r->n_prefilled);
-}
-
-static void count(chat_state *s, size_t n_prompt)
-{
-    s->n_replies++;
-    s->n_prompt += n_prompt;
-    s->n_computed += s->last.n_prefilled;
-    s->n_generated += s->last.n_generated;
-    s->prefill_ms += s->last.prefill_ms;
-    s->decode_ms += s->last.decode_ms;
-    s->first_token_ms += s->last.first_token_ms;
-}
-
-/* Of all replies together. No reply was made twice, so none is called deterministic. */
-static int write_receipt(const chat_state *s)
-{
-    bitnet_receipt_facts f;
-    if (!s->receipt)
-        return EXIT_OK;
-    bitnet_receipt_facts_init(&f);
-    f.seed = s->seed;
-    f.deterministic_asked = opt_on(s->args, OPT_DETERMINISTIC);
-    f.n_generated = s->n_generated;
-    f.first_token_ms = s->first_token_ms;
-    f.decode_ms = s->decode_ms;
-    f.total_ms = s->first_token_ms + s->decode_ms;
-    return receipt_save(&s->m, s->receipt, &f);
-}
-
-/* A cancelled reply may tell its last token twice, a stopped one not at all. */
-static void settle_ids(chat_state *s)
-{
-    if (s->ids.n > s->last.n_generated)
-        s->ids.n = s->last.n_generated;
-    else if (s->ids.n < s->last.n_generated)
-        ids_push(&s->ids, s->last.last_id);
-}
-
-static int answer(chat_state *s, const id_list *v)
-{
-    bitnet_error err = {0};
-    s->made.n = s->shown.n = s->ids.n = 0;
-    text_add(&s->made, "", 0);
-    text_add(&s->shown, "", 0);
-    events_begin(&s->events, &s->m, true);
-    if (!opt_json(s->args))
-        out_puts("assistant> ");
-    deadline_start(&s->m);
-    bitnet_status st =
-        bitnet_generate(s->m.session, s->sampler, v->data, v->n, &s->options, &s->last, &err);
-    if (st == BITNET_CANCELLED)
-        s->last.finish = BITNET_FINISH_CANCELLED;
-    else if (st != BITNET_OK)
-        return fail_with(&err);
-    settle_ids(s);
-    count(s, v->n);
-    tell_reply(s, v->n);
-    if (s->made.n)
-        conversation_add(&s->talk, "assistant", s->made.data);
+    size_t percent = s->n_used * 100 / bitnet_session_context(s->m->session);
+    if (opt_json(s->args))
+        snprintf(buf, cap, "%s", "");
+    else if (percent)
+        snprintf(buf, cap, "you (%zu%%)> ", percent);
     else
-        conversation_pop(&s->talk); /* nothing was said: the question is not kept either */
-    return write_receipt(s);
+        snprintf(buf, cap, "you> ");
 }
 
-/* After a reply: Ctrl-C at a terminal was meant for the reply alone. */
-static int after_interrupt(chat_state *s)
+static void drop_return(buffer *line)
 {
-    int code = interrupted();
-    if (code == EXIT_INTERRUPTED && s->interactive) {
-        interrupt_clear();
-        return EXIT_OK;
-    }
-    return code;
+    if (line->n && line->data[line->n - 1] == '\r')
+        line->data[--line->n] = '\0';
 }
 
-static int turn(chat_state *s, const char *said)
+/* Cuts the closing quotes off, and white space around them; false: there are none. */
+static bool close_block(buffer *text, size_t from)
 {
-    id_list v = {0};
-    bool fits = true;
-    conversation_add(&s->talk, "user", said);
-    int rc = fit(s, &v, &fits);
-    if (!rc && !fits) {
-        fail(EXIT_OTHER, "this message has %zu tokens and the context holds %zu; it is not sent",
-             v.n, bitnet_session_context(s->m.session));
-        conversation_pop(&s->talk);
-    } else if (!rc) {
-        rc = answer(s, &v);
+    size_t n = text->n;
+    while (n > from && strchr(" \t\n", text->data[n - 1]))
+        n--;
+    if (n < from + N_QUOTES || memcmp(text->data + n - N_QUOTES, quotes, N_QUOTES) != 0)
+        return false;
+    n -= N_QUOTES;
+    while (n > from && text->data[n - 1] == '\n')
+        n--;
+    text->data[text->n = n] = '\0';
+    return true;
+}
+
+static line_result read_more(chat_state *s, buffer *line)
+{
+    line_result result = line_read(s->lines, opt_json(s->args) ? "" : "...> ", NULL, line);
+    drop_return(line);
+    return result;
+}
+
+/* The message that `out` opens with quotes, up to those that close it. */
+static line_result read_block(chat_state *s, buffer *out)
+{
+    size_t begin = strspn(out->data, " \t") + N_QUOTES;
+    line_result result = LINE_OK;
+    memmove(out->data, out->data + begin, out->n - begin + 1);
+    out->n -= begin;
+    bool closed = close_block(out, 0);
+    while (!closed && result == LINE_OK) {
+        buffer more = {0};
+        result = read_more(s, &more);
+        if (result == LINE_OK && out->n)
+            text_puts(out, "\n");
+        size_t from = out->n;
+        if (result == LINE_OK)
+            text_add(out, more.data, more.n);
+        closed = result == LINE_OK && close_block(out, from);
+        free_buffer(&more);
     }
-    free(v.data);
-    return rc ? rc : after_interrupt(s);
+    return result == LINE_END ? LINE_OK : result;
+}
+
+/* The lines that follow while they end with a backslash. */
+static line_result read_continued(chat_state *s, buffer *out)
+{
+    line_result result = LINE_OK;
+    while (result == LINE_OK && out->n && out->data[out->n - 1] == '\\') {
+        out->data[out->n - 1] = '\n';
+        buffer more = {0};
+        result = read_more(s, &more);
+        text_add(out, more.data, more.n);
+        free_buffer(&more);
+    }
+    return result == LINE_END ? LINE_OK : result;
+}
+
+static line_result read_message(chat_state *s, buffer *out)
+{
+    char prompt[64];
+    make_prompt(s, prompt, sizeof prompt);
+    line_result result = line_read(s->lines, prompt, s->given, out);
+    free(s->given);
+    s->given = NULL;
+    if (result != LINE_OK)
+        return result;
+    drop_return(out);
+    bool block = strncmp(out->data + strspn(out->data, " \t"), quotes, N_QUOTES) == 0;
+    result = block ? read_block(s, out) : read_continued(s, out);
+    if (result == LINE_OK)
+        line_remember(s->lines, out->data);
+    return result;
 }
 
 /* ---- the loop ---- */
 
-/* A line, and those that follow it while they end with a backslash. */
-static line_result read_message(chat_state *s, buffer *out)
-{
-    line_result result = line_read(s->lines, opt_json(s->args) ? "" : "you> ", out);
-    while (result == LINE_OK && out->n && out->data[out->n - 1] == '\\') {
-        out->data[out->n - 1] = '\n';
-        buffer more = {0};
-        result = line_read(s->lines, opt_json(s->args) ? "" : "...> ", &more);
-        text_add(out, more.data, more.n);
-        free_buffer(&more);
-        if (result == LINE_END)
-            return LINE_OK;
-    }
-    if (out->n && out->data[out->n - 1] == '\r')
-        out->data[--out->n] = '\0';
-    return result;
-}
-
 static int obey(chat_state *s, const char *line, bool *leave)
 {
+    bool edits = s->edits;
+    s->edits = false;
     if (line[strspn(line, " \t\n")] == '\0')
         return EXIT_OK;
     if (!s->interactive && !opt_json(s->args))
         out_printf("you> %s\n", line);
-    if (line[0] == '/' && line[1] != '/') {
-        chat_command(s, line, leave);
-        return EXIT_OK;
-    }
-    return turn(s, line[0] == '/' ? line + 1 : line);
+    if (is_chat_command(line))
+        return chat_command(s, line, leave);
+    if (edits)
+        conversation_drop_newest(&s->talk), s->unanswered = false;
+    return chat_turn(s, line[0] == '/' && line[1] == '/' ? line + 1 : line);
 }
 
-/* Ctrl-C at the prompt: the first asks, the second in a row leaves. */
-static int prompt_interrupted(chat_state *s, int *n_in_a_row)
+/* Ctrl-C at the prompt: one that drops a line asks, as does the first in an empty line; the second
+ * in a row there leaves. */
+static int prompt_interrupted(chat_state *s, bool dropped, int *n_in_a_row)
 {
     int code = interrupted();
+    s->edits = false;
     out_puts("\n");
+    if (dropped)
+        *n_in_a_row = 0;
     if (code != EXIT_INTERRUPTED || !s->interactive || ++*n_in_a_row > 1)
         return code;
     interrupt_clear();
@@ -252,7 +196,7 @@ static int converse(chat_state *s)
             rc = obey(s, line.data, &leave);
             break;
         case LINE_INTERRUPTED:
-            rc = prompt_interrupted(s, &n_interrupts);
+            rc = prompt_interrupted(s, line.n > 0, &n_interrupts);
             break;
         case LINE_END:
             leave = true;
@@ -270,29 +214,6 @@ static int converse(chat_state *s)
 
 /* ---- the command ---- */
 
-static int prepare(chat_state *s)
-{
-    int rc = load_engine(&s->m, s->args, false);
-    if (!rc)
-        rc = choose_template(&s->m, opt_text(s->args, OPT_TEMPLATE), &s->template_name);
-    if (!rc)
-        rc = load_session(&s->m);
-    if (!rc)
-        rc = open_sampler(&s->m, s->seed = choose_seed(s->args), &s->sampler);
-    if (rc)
-        return rc;
-    /* this template has no stop token: a new question in the reply ends it */
-    const char *name = s->template_name ? s->template_name : s->m.info->chat_template;
-    if (strcmp(name, "instruct") == 0) {
-        stop_list_add(&s->stops, "\n\nQ:");
-        stop_list_add(&s->stops, "\n\nHuman:");
-    }
-    rc = generate_options(&s->m, &s->options, &s->stops);
-    s->options.on_text = on_text;
-    s->options.user = s;
-    return rc ? rc : receipt_begin(&s->m, &s->receipt);
-}
-
 static void set_system(chat_state *s)
 {
     buffer t = {0};
@@ -305,33 +226,58 @@ static void set_system(chat_state *s)
     free_buffer(&t);
 }
 
+static int prepare(chat_state *s)
+{
+    if (opt_int(s->args, OPT_MAX_TOKENS) == 0)
+        return fail(EXIT_USAGE, "chat: --max-tokens must be at least 1");
+    int rc = events_check(s->args);
+    s->seed = choose_seed(s->args);
+    if (!rc)
+        rc = chat_open(s);
+    if (!rc)
+        rc = receipt_begin(s->m, &s->receipt);
+    if (!rc)
+        set_system(s);
+    return rc;
+}
+
+static void release(chat_state *s)
+{
+    line_close(s->lines);
+    conversation_free(&s->talk);
+    free_buffer(&s->made);
+    free_buffer(&s->shown);
+    events_finish(&s->events, NULL);
+    wrap_free(&s->wrap);
+    free(s->ids.data);
+    free(s->given);
+    bitnet_receipt_close(s->receipt);
+    chat_close(s);
+    for (size_t i = 0; i < s->n_kept; i++)
+        free(s->kept[i]);
+    free(s->kept);
+}
+
+static void greet(const chat_state *s)
+{
+    const char *slash = strrchr(s->m->path, '/');
+    chat_note(s, "bitnet %s, %s, seed %llu. /help lists the commands.", bitnet_version(),
+              slash ? slash + 1 : s->m->path, (unsigned long long)s->seed);
+}
+
 int cmd_chat(args *a)
 {
     chat_state s = {.args = a};
-    int rc = EXIT_OK;
-    if (opt_int(a, OPT_MAX_TOKENS) == 0)
-        return fail(EXIT_USAGE, "chat: --max-tokens must be at least 1");
-    rc = events_check(a);
-    if (!rc)
-        rc = prepare(&s);
+    terminal_watch();
+    int rc = prepare(&s);
     if (!rc) {
-        set_system(&s);
-        s.lines = line_open(opt_text(a, OPT_HISTORY));
+        s.lines = line_open(a);
         s.interactive = line_interactive(s.lines);
+        s.styled = s.interactive && terminal_has_style() && opt_int(a, OPT_LOG_FORMAT) == 0;
         if (s.interactive)
-            note(a, "bitnet %s, %s, seed %llu. /help lists the commands.\n", bitnet_version(),
-                 s.m.path, (unsigned long long)s.seed);
+            greet(&s);
         rc = converse(&s);
     }
-    line_close(s.lines);
-    conversation_free(&s.talk);
-    stop_list_free(&s.stops);
-    free_buffer(&s.made);
-    free_buffer(&s.shown);
-    events_finish(&s.events, NULL);
-    free(s.ids.data);
-    bitnet_sampler_close(s.sampler);
-    bitnet_receipt_close(s.receipt);
-    load_close(&s.m);
+    release(&s);
     return rc;
 }

@@ -61,6 +61,29 @@ bool conversation_drop_oldest(conversation *c)
     return true;
 }
 
+static const turn_text *newest_question(const conversation *c)
+{
+    for (size_t i = c->n; i-- > 0;)
+        if (is_question(&c->turns[i]))
+            return &c->turns[i];
+    return NULL;
+}
+
+const char *conversation_question(const conversation *c)
+{
+    const turn_text *t = newest_question(c);
+    return t ? t->text : NULL;
+}
+
+bool conversation_drop_newest(conversation *c)
+{
+    const turn_text *t = newest_question(c);
+    size_t keep = t ? (size_t)(t - c->turns) : c->n;
+    while (c->n > keep)
+        conversation_pop(c);
+    return t != NULL;
+}
+
 int conversation_render(const conversation *c, const loaded *m, const char *template_name,
                         buffer *out)
 {

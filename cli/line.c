@@ -1,29 +1,23 @@
-/* line.c - lines to answer: edited with libedit at a terminal, read as they are from anything else.
- * Hides that Ctrl-C must end the reading of a line without ending the program. */
+/* line.c - lines to answer: edited at a terminal, read as they are from anything else. Hides which
+ * of the two it is, and that lines typed are kept between sessions. */
+#include "line.h"
+
 #include <errno.h>
-#include <langinfo.h>
-#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <wchar.h>
 
-#include "chat.h"
-
-#ifdef BITNET_HAVE_LIBEDIT
-#include <histedit.h>
-#endif
+#include "history.h"
+#include "terminal.h"
 
 struct line_reader {
     bool interactive;
-    const char *prompt;
     char block[4096]; /* read ahead from a pipe: [at, n) is still to come */
     size_t at, n;
-#ifdef BITNET_HAVE_LIBEDIT
-    EditLine *edit;
-    History *history;
-    char *history_path;
-#endif
+    line_edit *edit; /* NULL: lines are not edited */
+    char *kept;      /* file of the lines typed; NULL: none */
+    bool kept_named; /* the user named it, so failing to write it is told, once */
+    char *last;      /* what was remembered last */
 };
 
 /* ---- plain ---- */
@@ -63,118 +57,25 @@ static line_result read_plain(line_reader *r, buffer *out)
     }
 }
 
-/* ---- libedit ---- */
-
-#ifdef BITNET_HAVE_LIBEDIT
-
-static char *edit_prompt(EditLine *e)
-{
-    line_reader *r = NULL;
-    el_get(e, EL_CLIENTDATA, &r);
-    return (char *)(uintptr_t)r->prompt;
-}
-
-/* One character; unlike libedit's own reader it gives up at once when Ctrl-C was pressed. */
-static int edit_char(EditLine *e, wchar_t *out)
-{
-    mbstate_t state;
-    memset(&state, 0, sizeof state);
-    (void)e;
-    for (;;) {
-        char c;
-        if (!input_wait())
-            return -1;
-        ssize_t k = read(STDIN_FILENO, &c, 1);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return (int)k;
-        size_t n = mbrtowc(out, &c, 1, &state);
-        if (n == (size_t)-2)
-            continue;
-        if (n == (size_t)-1)
-            *out = L'?';
-        return 1;
-    }
-}
-
-/* UTF-8 is typed whatever the locale says. */
-static void want_utf8(void)
-{
-    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
-        setlocale(LC_CTYPE, "C.UTF-8");
-}
-
-static void edit_open(line_reader *r, const char *history_path)
-{
-    HistEvent event;
-    want_utf8();
-    r->edit = el_init("bitnet", stdin, stdout, stderr);
-    r->history = history_init();
-    if (!r->edit || !r->history)
-        return;
-    history(r->history, &event, H_SETSIZE, 1000);
-    history(r->history, &event, H_SETUNIQUE, 1);
-    if (history_path) {
-        r->history_path = xstrdup(history_path);
-        history(r->history, &event, H_LOAD, history_path);
-    }
-    el_set(r->edit, EL_CLIENTDATA, r);
-    el_set(r->edit, EL_PROMPT, edit_prompt);
-    el_set(r->edit, EL_EDITOR, "emacs");
-    el_set(r->edit, EL_HIST, history, r->history);
-    el_set(r->edit, EL_GETCFN, edit_char);
-    el_source(r->edit, NULL);
-}
-
-static void edit_close(line_reader *r)
-{
-    HistEvent event;
-    if (r->history && r->history_path && history(r->history, &event, H_SAVE, r->history_path) < 0)
-        warn("%s: the history was not saved", r->history_path);
-    if (r->history)
-        history_end(r->history);
-    if (r->edit)
-        el_end(r->edit);
-    free(r->history_path);
-}
-
-static line_result read_edited(line_reader *r, const char *prompt, buffer *out)
-{
-    HistEvent event;
-    int n = 0;
-    r->prompt = prompt;
-    el_set(r->edit, EL_PREP_TERM,
-           1); /* before the prompt shows, so that no key is taken the old way */
-    const char *line = el_gets(r->edit, &n);
-    if (interrupted()) {
-        el_reset(r->edit);
-        return LINE_INTERRUPTED;
-    }
-    if (!line || n <= 0)
-        return LINE_END;
-    if (line[n - 1] == '\n')
-        n--;
-    text_add(out, line, (size_t)n);
-    if (n)
-        history(r->history, &event, H_ENTER, out->data);
-    return LINE_OK;
-}
-#endif
-
 /* ---- either ---- */
 
-line_reader *line_open(const char *history_path)
+static void tell_entry(void *user, const char *entry)
+{
+    line_edit_remember(user, entry);
+}
+
+line_reader *line_open(const args *a)
 {
     line_reader *r = xmalloc(sizeof *r);
     memset(r, 0, sizeof *r);
     r->interactive = isatty(STDIN_FILENO);
-#ifdef BITNET_HAVE_LIBEDIT
-    if (r->interactive && isatty(STDOUT_FILENO))
-        edit_open(r, history_path);
-#else
-    (void)history_path;
-#endif
+    if (!r->interactive || !isatty(STDOUT_FILENO))
+        return r;
+    r->edit = line_edit_open();
+    r->kept = r->edit ? history_path(a) : NULL;
+    r->kept_named = opt_given(a, OPT_HISTORY);
+    if (r->kept)
+        history_read(r->kept, tell_entry, r->edit);
     return r;
 }
 
@@ -183,24 +84,42 @@ bool line_interactive(const line_reader *r)
     return r->interactive;
 }
 
-line_result line_read(line_reader *r, const char *prompt, buffer *out)
+bool line_edits(const line_reader *r)
+{
+    return r->edit != NULL;
+}
+
+line_result line_read(line_reader *r, const char *prompt, const char *given, buffer *out)
 {
     text_add(out, "", 0);
-#ifdef BITNET_HAVE_LIBEDIT
-    if (r->edit && r->history)
-        return read_edited(r, prompt, out);
-#endif
+    if (r->edit)
+        return line_edit_read(r->edit, prompt, given, out);
     if (r->interactive)
         out_puts(prompt);
     return read_plain(r, out);
+}
+
+void line_remember(line_reader *r, const char *entry)
+{
+    if (!r->edit || !*entry || (r->last && strcmp(r->last, entry) == 0))
+        return;
+    free(r->last);
+    r->last = xstrdup(entry);
+    line_edit_remember(r->edit, entry);
+    if (!r->kept || history_append(r->kept, entry))
+        return;
+    if (r->kept_named)
+        warn("%s: lines typed are not kept: %s", r->kept, strerror(errno));
+    free(r->kept);
+    r->kept = NULL;
 }
 
 void line_close(line_reader *r)
 {
     if (!r)
         return;
-#ifdef BITNET_HAVE_LIBEDIT
-    edit_close(r);
-#endif
+    line_edit_close(r->edit);
+    free(r->kept);
+    free(r->last);
     free(r);
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "terminal.h"
 
 static volatile sig_atomic_t asked;   /* 0, SIGINT or SIGTERM */
 static volatile sig_atomic_t n_asked; /* how often since interrupt_clear */
@@ -18,8 +19,10 @@ static void on_interrupt(int sig)
 {
     asked = sig;
     n_asked++;
-    if (n_asked >= 3 && !is_patient)
+    if (n_asked >= 3 && !is_patient) {
+        terminal_restore();
         _exit(128 + sig);
+    }
 }
 
 static void say(const char *s)
@@ -44,6 +47,7 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
         raise(sig);
         return;
     }
+    terminal_restore();
     if (temp_name[0])
         unlink(temp_name);
     say("\nbitnet: ");
@@ -109,6 +113,9 @@ void signals_hold(bool hold)
     sigemptyset(&ours);
     sigaddset(&ours, SIGINT);
     sigaddset(&ours, SIGTERM);
+    sigaddset(&ours, SIGTSTP); /* these three are for who draws on the terminal */
+    sigaddset(&ours, SIGCONT);
+    sigaddset(&ours, SIGWINCH);
     sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &ours, NULL);
 }
 

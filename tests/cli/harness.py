@@ -39,8 +39,9 @@ class Result:
 
 
 def clean_env(extra=None):
-    """The environment without our variables."""
+    """The environment without our variables; lines typed in a chat are kept nowhere else than here."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("BITNET_")}
+    env["XDG_STATE_HOME"] = os.path.join(WORK, "state")
     env.update(extra or {})
     return env
 

@@ -23,7 +23,7 @@ def replies(*args, stdin, **kw):
 # ---- piped ----
 
 def test_piped_transcript():
-    r = chat(stdin=b"Hello!\n\nTell me a story\n")
+    r = chat("--quiet", stdin=b"Hello!\n\nTell me a story\n")
     check(re.fullmatch(r"you> Hello!\nassistant> [^\n]*(\n.*?)*\nyou> Tell me a story\nassistant> (.*\n?)*", r.out), r.out)
     equal(r.err, "", "nothing on stderr")
     equal(chat(stdin=b"Hello!\n\nTell me a story").out, r.out, "a last line without newline is a turn too")
@@ -51,13 +51,16 @@ def test_reused_cache_changes_nothing():
 
 
 def test_commands_in_a_pipe():
-    r = chat(stdin=b"/help\n/metrics\n/nonsense\n/sav x\n/clear\n/exit\nnot read\n")
-    for word in ("/help", "/clear", "/save", "/load", "/metrics", "/exit", "/quit", "kernels:", "seed:     1"):
+    r = chat(stdin=b"/help\n/stats\n/nonsense\n/sav x\n/clear\n/exit\nnot read\n")
+    for word in ("/help", "/clear", "/save", "/load", "/stats", "/exit", "/regen", "/undo", "/edit", "/system", "/set", "/model",
+                 "kernels:", "backend:", "context:  0 of 256 tokens", "seed:     1"):
         check(word in r.err, f"stderr lacks {word}")
-    check("unknown command /nonsense; /help lists them" in r.err and "did you mean /save" in r.err, r.err)
+    check("unknown command /nonsense; /help lists them" in r.err and "did you mean /save?" in r.err, r.err)
     check("not read" not in r.out and "assistant>" not in r.out, r.out)
     check("/save needs a file name" in chat(stdin=b"/save\n").err, "/save without a name")
     equal(len(replies(stdin=b"//slash\n")), 1, "// sends a slash")
+    equal(len(replies(stdin=b"/usr/bin is a folder\n/2 is a half\n")), 2, "what cannot be a command is something said")
+    check("kernels:" in chat(stdin=b"/metrics\n").err and "Hi" not in chat(stdin=b"/quit\nHi\n").out, "other names")
 
 
 def test_save_and_load():
@@ -70,7 +73,7 @@ def test_save_and_load():
     straight = replies("--greedy", stdin=b"Tell me a story\n")[0]
     check(go_on["prompt_tokens"] > straight["prompt_tokens"] + 10, "the loaded conversation is part of the prompt")
     write("other.json", json.dumps([{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]))
-    check("[1 messages loaded" in chat(stdin=f"/load {temp('other.json')}\n".encode()).err, "messages of other programs")
+    check("[1 message loaded" in chat(stdin=f"/load {temp('other.json')}\n".encode()).err, "messages of other programs")
     for name, data, says in (("bad1.json", "{", "not a conversation: line 1"), ("bad2.json", "{}", "no list of messages"),
                              ("bad3.json", '{"messages":[{"role":"wizard","text":"x"}]}', "message 1 has no text or no role"),
                              ("bad4.json", "[1]", "message 1")):
@@ -204,15 +207,15 @@ def talk_model():
 
 def test_terminal_talk():
     t = Terminal("-m", model("nano"), "--seed", "1", "-n", "20", "--metrics")
-    t.read_until(r"/help lists the commands[\s\S]*you> ")
+    t.read_until(r"/help lists the commands[\s\S]*you[^>]*> ")
     t.type("Hello!\r")
-    first = t.read_until(r"prompt \d+ tokens, 0 reused\][\s\S]*you> ")
+    first = t.read_until(r"prompt \d+ tokens, 0 reused\][\s\S]*you[^>]*> ")
     check("assistant> " in first, first)
     t.type("Tell me a story\r")
-    second = t.read_until(r"prompt \d+ tokens, (\d+) reused\][\s\S]*you> ")
+    second = t.read_until(r"prompt \d+ tokens, (\d+) reused\][\s\S]*you[^>]*> ")
     check(int(re.search(r"(\d+) reused", second).group(1)) > 10, f"no reuse: {second}")
     t.type("/metrics\r")
-    check("replies:  2," in t.read_until(r"kernels: [\s\S]*you> "), "/metrics")
+    check("replies:  2," in t.read_until(r"kernels: [\s\S]*you[^>]*> "), "/metrics")
     t.type("/exit\r")
     equal(t.end(), 0, "/exit")
 
@@ -222,7 +225,7 @@ def test_terminal_history_and_editing():
     t = Terminal("-m", model("nano"), "--seed", "1", "-n", "4", "--history", path)
     t.read_until("you> ")
     t.type("Hällo fuchs\r")
-    t.read_until(r"assistant> [\s\S]*you> ")
+    t.read_until(r"assistant> [\s\S]*you[^>]*> ")
     t.type("\x1b[A")  # arrow up
     t.read_until("Hällo fuchs")
     t.type("\x01\x0b/quit\r")  # to the beginning, erase to the end
@@ -234,7 +237,7 @@ def test_terminal_history_and_editing():
     t.type("\x1b[A\x1b[A")
     t.read_until("Hällo fuchs")
     t.type("\x03")
-    t.read_until(r"Ctrl-C again[\s\S]*you> ")
+    t.read_until(r"Ctrl-C again[\s\S]*you[^>]*> ")
     t.type("\x04")
     equal(t.end(), 0, "Ctrl-D after Ctrl-C")
 
@@ -246,15 +249,15 @@ def test_terminal_ctrl_c_stops_the_reply():
     t.type("Tell me a very long story\r")
     t.read_until("assistant> .")
     t.type("\x03")
-    t.read_until(r"\[stopped\][\s\S]*you> ")
+    t.read_until(r"\[stopped\][\s\S]*you[^>]*> ")
     t.type("/metrics\r")
-    t.read_until(r"context: +\d+ of 4096 tokens, 2 messages[\s\S]*you> ")
+    t.read_until(r"context: +\d+ of 4096 tokens, 2 messages[\s\S]*you[^>]*> ")
     t.type("half a line\x03")
-    t.read_until(r"Ctrl-C again, Ctrl-D or /exit leaves[\s\S]*you> ")
+    t.read_until(r"Ctrl-C again, Ctrl-D or /exit leaves[\s\S]*you[^>]*> ")
     t.type("/clear\r")  # something between: the count starts again
-    t.read_until(r"forgotten\][\s\S]*you> ")
+    t.read_until(r"forgotten\][\s\S]*you[^>]*> ")
     t.type("\x03")
-    t.read_until(r"Ctrl-C again[\s\S]*you> ")
+    t.read_until(r"Ctrl-C again[\s\S]*you[^>]*> ")
     t.type("\x03")
     equal(t.end(), 130, "the second Ctrl-C in a row leaves")
 

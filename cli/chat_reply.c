@@ -1,0 +1,278 @@
+/* chat_reply.c - one turn of a chat: the whole conversation is rendered, shortened until it fits,
+ * and answered. The session keeps what it has computed of the beginning they share, so only new
+ * tokens cost time. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chat.h"
+#include "terminal.h"
+
+static const char speaker[] = "assistant> ";
+
+/* ---- making room ---- */
+
+static int render_ids(const chat_state *s, id_list *v)
+{
+    buffer rendered = {0};
+    int rc = conversation_render(&s->talk, s->m, s->template_name, &rendered);
+    if (!rc)
+        rc = tokenize_text(s->m, rendered.data, rendered.n, BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL,
+                           v);
+    free_buffer(&rendered);
+    return rc;
+}
+
+/* Tokens to keep free for a reply. */
+static size_t reply_room(const chat_state *s)
+{
+    size_t n_ctx = bitnet_session_context(s->m->session);
+    return s->options.max_tokens < n_ctx / 4 ? s->options.max_tokens : n_ctx / 4;
+}
+
+/* The ids of the conversation, oldest exchanges dropped until it fits. *fits false: the newest
+ * alone is too long. */
+static int fit(chat_state *s, id_list *v, bool *fits)
+{
+    size_t n_ctx = bitnet_session_context(s->m->session), n_dropped = 0;
+    size_t limit = (size_t)opt_int(s->args, OPT_HISTORY_LIMIT);
+    while (limit && conversation_exchanges(&s->talk) > limit && conversation_drop_oldest(&s->talk))
+        s->totals.n_dropped++;
+    for (;;) {
+        int rc = render_ids(s, v);
+        if (rc)
+            return rc;
+        *fits = v->n < n_ctx;
+        if (v->n + reply_room(s) <= n_ctx || !conversation_drop_oldest(&s->talk))
+            break;
+        n_dropped++;
+    }
+    s->totals.n_dropped += n_dropped;
+    if (n_dropped)
+        chat_note(s, "[the context is full: the oldest %zu exchange%s forgotten]", n_dropped,
+                  n_dropped == 1 ? " was" : "s were");
+    return EXIT_OK;
+}
+
+int chat_count(chat_state *s)
+{
+    id_list v = {0};
+    s->n_used = 0;
+    int rc = s->talk.n ? render_ids(s, &v) : EXIT_OK;
+    if (!rc)
+        s->n_used = v.n;
+    free(v.data);
+    return rc;
+}
+
+/* ---- showing ---- */
+
+/* Text of the reply; at a terminal in lines that end with words. */
+static bool show(chat_state *s, const char *bytes, size_t n, bool last)
+{
+    size_t width = opt_on(s->args, OPT_WRAP) ? terminal_width() : 0;
+    buffer lines = {0};
+    if (width == 0)
+        return out_write(bytes, n);
+    if (terminal_was_left()) /* on a line of its own again */
+        s->wrap.column = s->wrap.n_spaces = 0;
+    wrap_add(&s->wrap, width, bytes, n, &lines);
+    if (last)
+        wrap_end(&s->wrap, width, &lines);
+    bool ok = out_write(lines.data, lines.n);
+    free_buffer(&lines);
+    return ok;
+}
+
+static bool streams(const chat_state *s)
+{
+    return !opt_json(s->args) && opt_on(s->args, OPT_STREAM);
+}
+
+static bool on_text(void *user, const char *bytes, size_t n, int32_t id)
+{
+    chat_state *s = user;
+    ids_push(&s->ids, id);
+    text_add(&s->made, bytes, n);
+    events_trim(&s->events, &bytes, &n);
+    text_add(&s->shown, bytes, n);
+    return events_token(&s->events, bytes, n, id) && (!streams(s) || show(s, bytes, n, false));
+}
+
+/* ---- telling how it went ---- */
+
+static void reply_json(chat_state *s, size_t n_prompt)
+{
+    const bitnet_generate_result *r = &s->last;
+    json_t *j = json_pack("{s:s, s:o, s:o, s:s, s:I, s:I, s:I, s:{s:o, s:o}, s:{s:o, s:o}, s:I}",
+                          "role", "assistant", "text", j_text(s->shown.data, s->shown.n), "ids",
+                          j_ids(s->ids.data, s->ids.n), "finish_reason",
+                          finish_word(r->finish, s->m), "prompt_tokens", (json_int_t)n_prompt,
+                          "computed_tokens", (json_int_t)r->n_prefilled, "generated_tokens",
+                          (json_int_t)r->n_generated, "timing_ms", "prefill", j_num(r->prefill_ms),
+                          "decode", j_num(r->decode_ms), "throughput_tps", "prefill",
+                          j_num(per_second(r->n_prefilled, r->prefill_ms)), "decode",
+                          j_num(per_second(r->n_generated ? r->n_generated - 1 : 0, r->decode_ms)),
+                          "seed", (json_int_t)s->seed);
+    events_finish(&s->events, j);
+    j_print(j);
+    json_decref(j);
+}
+
+static bool is_empty(const chat_state *s)
+{
+    return s->shown.data[strspn(s->shown.data, " \t\r\n")] == '\0';
+}
+
+/* What a reader could not know from the text alone. */
+static void tell_end(const chat_state *s)
+{
+    const bitnet_generate_result *r = &s->last;
+    if (r->finish == BITNET_FINISH_CANCELLED)
+        chat_note(s, "[stopped%s]", s->m->timed_out ? " by --timeout" : "");
+    else if (is_empty(s))
+        chat_note(s, "[the model said nothing]");
+    else if (r->finish == BITNET_FINISH_CONTEXT)
+        chat_note(s, "[the context is full: the reply is cut here]");
+    else if (r->finish == BITNET_FINISH_LENGTH)
+        chat_note(s, "[cut after %zu token%s; /set max-tokens -1 takes the limit away]",
+                  r->n_generated, plural(r->n_generated));
+}
+
+static void tell_metrics(const chat_state *s, size_t n_prompt)
+{
+    char rate[32];
+    const bitnet_generate_result *r = &s->last;
+    size_t n = r->n_generated;
+    chat_note(s, "[%zu token%s, %s tok/s; prompt %zu token%s, %zu reused]", n, plural(n),
+              rate_text(per_second(n ? n - 1 : 0, r->decode_ms), rate, sizeof rate), n_prompt,
+              plural(n_prompt), n_prompt - r->n_prefilled);
+}
+
+static void tell_reply(chat_state *s, size_t n_prompt)
+{
+    if (opt_json(s->args)) {
+        reply_json(s, n_prompt);
+        return;
+    }
+    if (streams(s))
+        show(s, "", 0, true);
+    else
+        show(s, s->shown.data, s->shown.n, true);
+    out_puts("\n");
+    if (out_failed())
+        return;
+    tell_end(s);
+    if (opt_on(s->args, OPT_METRICS))
+        tell_metrics(s, n_prompt);
+}
+
+static void count(chat_state *s, size_t n_prompt)
+{
+    chat_totals *t = &s->totals;
+    t->n_replies++;
+    t->n_prompt += n_prompt;
+    t->n_computed += s->last.n_prefilled;
+    t->n_generated += s->last.n_generated;
+    t->prefill_ms += s->last.prefill_ms;
+    t->decode_ms += s->last.decode_ms;
+    t->first_token_ms += s->last.first_token_ms;
+}
+
+/* Of all replies together. No reply was made twice, so none is called deterministic. */
+static int write_receipt(const chat_state *s)
+{
+    bitnet_receipt_facts f;
+    const chat_totals *t = &s->totals;
+    if (!s->receipt)
+        return EXIT_OK;
+    bitnet_receipt_facts_init(&f);
+    f.seed = s->seed;
+    f.deterministic_asked = opt_on(s->args, OPT_DETERMINISTIC);
+    f.n_generated = t->n_generated;
+    f.first_token_ms = t->first_token_ms;
+    f.decode_ms = t->decode_ms;
+    f.total_ms = t->first_token_ms + t->decode_ms;
+    return receipt_save(s->m, s->receipt, &f);
+}
+
+/* ---- the turn ---- */
+
+/* A cancelled reply may tell its last token twice, a stopped one not at all. */
+static void settle_ids(chat_state *s)
+{
+    if (s->ids.n > s->last.n_generated)
+        s->ids.n = s->last.n_generated;
+    else if (s->ids.n < s->last.n_generated)
+        ids_push(&s->ids, s->last.last_id);
+}
+
+static void begin_reply(chat_state *s)
+{
+    s->made.n = s->shown.n = s->ids.n = 0;
+    text_add(&s->made, "", 0);
+    text_add(&s->shown, "", 0);
+    events_finish(&s->events, NULL);
+    events_begin(&s->events, s->m, true);
+    wrap_begin(&s->wrap, sizeof speaker - 1);
+    terminal_was_left();
+    if (!opt_json(s->args))
+        out_puts(speaker);
+}
+
+static int answer(chat_state *s, const id_list *v)
+{
+    bitnet_error err = {0};
+    begin_reply(s);
+    s->options.on_text = on_text;
+    s->options.user = s;
+    deadline_start(s->m);
+    terminal_quiet(line_edits(s->lines));
+    bitnet_status st =
+        bitnet_generate(s->m->session, s->sampler, v->data, v->n, &s->options, &s->last, &err);
+    terminal_quiet(false);
+    if (st == BITNET_CANCELLED)
+        s->last.finish = BITNET_FINISH_CANCELLED;
+    else if (st != BITNET_OK)
+        return fail_with(&err);
+    settle_ids(s);
+    count(s, v->n);
+    tell_reply(s, v->n);
+    s->n_used = bitnet_session_position(s->m->session);
+    s->unanswered = is_empty(s);
+    if (!s->unanswered)
+        conversation_add(&s->talk, "assistant", s->made.data);
+    return write_receipt(s);
+}
+
+/* After a reply: Ctrl-C at a terminal was meant for the reply alone. */
+static int after_interrupt(chat_state *s)
+{
+    int code = interrupted();
+    if (code == EXIT_INTERRUPTED && s->interactive) {
+        interrupt_clear();
+        return EXIT_OK;
+    }
+    return code;
+}
+
+int chat_turn(chat_state *s, const char *said)
+{
+    id_list v = {0};
+    bool fits = true;
+    if (said && s->unanswered)
+        conversation_pop(&s->talk);
+    s->unanswered = false;
+    if (said)
+        conversation_add(&s->talk, "user", said);
+    int rc = fit(s, &v, &fits);
+    if (!rc && !fits) {
+        fail(EXIT_OTHER, "this message has %zu tokens and the context holds %zu; it is not sent",
+             v.n, bitnet_session_context(s->m->session));
+        conversation_pop(&s->talk);
+    } else if (!rc) {
+        rc = answer(s, &v);
+    }
+    free(v.data);
+    return rc ? rc : after_interrupt(s);
+}

@@ -1,0 +1,187 @@
+/* terminal.c - signals of the terminal turned into events, and widths. Handlers only set flags;
+ * whoever draws asks for them when it can draw. */
+#include "terminal.h"
+
+#include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "cli.h"
+
+static volatile sig_atomic_t was_resized, was_stopped, was_continued, was_left;
+
+static void on_signal(int sig)
+{
+    if (sig == SIGWINCH)
+        was_resized = 1;
+    else if (sig == SIGTSTP)
+        was_stopped = 1;
+    else
+        was_continued = was_left = 1;
+}
+
+static void handle(int sig, void (*fn)(int))
+{
+    struct sigaction sa = {.sa_flags = SA_RESTART}; /* a reply is not disturbed by them */
+    sa.sa_handler = fn;
+    sigemptyset(&sa.sa_mask);
+    sigaction(sig, &sa, NULL);
+}
+
+void terminal_watch(void)
+{
+    handle(SIGWINCH, on_signal);
+    handle(SIGCONT, on_signal);
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+        setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+/* ---- events ---- */
+
+static bool take(volatile sig_atomic_t *flag)
+{
+    bool was = *flag != 0;
+    *flag = 0;
+    return was;
+}
+
+/* The next thing that has happened; TERMINAL_INPUT: nothing. */
+static terminal_event happened(void)
+{
+    if (interrupted())
+        return TERMINAL_INTERRUPTED;
+    if (take(&was_stopped))
+        return TERMINAL_STOP;
+    if (take(&was_continued))
+        return TERMINAL_CONTINUED;
+    return take(&was_resized) ? TERMINAL_RESIZED : TERMINAL_INPUT;
+}
+
+/* Signals are held between the look at the flags and the wait: one that comes there is not missed.
+ */
+terminal_event terminal_wait(void)
+{
+    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    sigset_t before;
+    terminal_event event;
+    int k = 0;
+    sigprocmask(SIG_BLOCK, NULL, &before);
+    signals_hold(true);
+    while ((event = happened()) == TERMINAL_INPUT && k == 0) {
+        k = ppoll(&p, 1, NULL, &before);
+        if (k < 0 && errno == EINTR)
+            k = 0;
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return event;
+}
+
+/* Where SIGTSTP is ignored, as below a shell without job control, it stays so. */
+static void catch_stop(void (*fn)(int))
+{
+    struct sigaction now;
+    sigaction(SIGTSTP, NULL, &now);
+    if (now.sa_handler != SIG_IGN)
+        handle(SIGTSTP, fn);
+}
+
+void terminal_catch_stop(bool on)
+{
+    catch_stop(on ? on_signal : SIG_DFL);
+}
+
+void terminal_stop(void)
+{
+    terminal_catch_stop(false);
+    raise(SIGTSTP);
+    terminal_catch_stop(true);
+    was_continued = 0;
+}
+
+bool terminal_was_left(void)
+{
+    return take(&was_left);
+}
+
+/* ---- without echo ---- */
+
+static volatile sig_atomic_t is_quiet;
+static struct termios loud, quiet;
+
+void terminal_restore(void)
+{
+    if (is_quiet)
+        tcsetattr(STDIN_FILENO, TCSANOW, &loud);
+}
+
+/* Stops as the terminal asks, with its echo on while others use it. Calls here are safe in a
+ * handler. */
+static void on_stop_while_quiet(int sig)
+{
+    int kept = errno;
+    sigset_t this_one;
+    terminal_restore();
+    sigemptyset(&this_one);
+    sigaddset(&this_one, sig);
+    handle(sig, SIG_DFL);
+    raise(sig);
+    sigprocmask(SIG_UNBLOCK, &this_one, NULL); /* it stops here */
+    handle(sig, on_stop_while_quiet);
+    tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
+    errno = kept;
+}
+
+void terminal_quiet(bool on)
+{
+    if (on == (is_quiet != 0))
+        return;
+    if (on && tcgetattr(STDIN_FILENO, &loud) != 0)
+        return;
+    if (on) {
+        quiet = loud;
+        quiet.c_lflag &= ~(tcflag_t)(ECHO | ECHONL);
+    }
+    catch_stop(on ? on_stop_while_quiet : SIG_DFL);
+    is_quiet = on;
+    tcsetattr(STDIN_FILENO, TCSANOW, on ? &quiet : &loud);
+}
+
+/* ---- widths ---- */
+
+size_t terminal_width(void)
+{
+    struct winsize size;
+    if (!isatty(STDOUT_FILENO))
+        return 0;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+        return 80;
+    return size.ws_col;
+}
+
+size_t terminal_columns(const char *s, size_t n, size_t *len)
+{
+    wchar_t c;
+    mbstate_t state;
+    memset(&state, 0, sizeof state);
+    size_t k = mbrtowc(&c, s, n, &state);
+    *len = 1;
+    if (k == 0 || k > n) /* NUL, or not a character: shown as something narrow */
+        return 1;
+    *len = k;
+    int columns = wcwidth(c);
+    return columns < 0 ? 0 : (size_t)columns;
+}
+
+bool terminal_has_style(void)
+{
+    const char *term = getenv("TERM"), *forbids = getenv("NO_COLOR");
+    return tty_stderr() && term && strcmp(term, "dumb") != 0 && !(forbids && *forbids);
+}

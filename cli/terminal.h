@@ -1,0 +1,34 @@
+/* terminal.h - the terminal: how wide it is, and what it says besides keys. */
+#ifndef BITNET_CLI_TERMINAL_H
+#define BITNET_CLI_TERMINAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum terminal_event {
+    TERMINAL_INPUT,       /* standard input can be read */
+    TERMINAL_INTERRUPTED, /* see interrupted() */
+    TERMINAL_RESIZED,
+    TERMINAL_STOP,      /* Ctrl-Z, while terminal_catch_stop: put it in order, then terminal_stop */
+    TERMINAL_CONTINUED, /* somebody else may have used it meanwhile */
+} terminal_event;
+
+/* From now on the events are noticed; and text is UTF-8, whatever the locale says. */
+void terminal_watch(void);
+terminal_event terminal_wait(void);
+void terminal_catch_stop(bool on);
+void terminal_stop(void); /* returns when the program is continued */
+/* Was the program continued since this was asked last? Then the cursor stands elsewhere. */
+bool terminal_was_left(void);
+
+/* While a reply is written keys are not shown: they wait for the next line. Ctrl-Z shows them. */
+void terminal_quiet(bool on);
+void terminal_restore(
+    void); /* as it was before terminal_quiet; for handlers that end the program */
+
+size_t terminal_width(void); /* columns of standard output; 0: it is no terminal */
+/* Columns of the character at s[0..n), whose length goes to *len (n > 0). */
+size_t terminal_columns(const char *s, size_t n, size_t *len);
+bool terminal_has_style(void); /* standard error can show dim text, and nobody forbids it */
+
+#endif
