@@ -129,7 +129,8 @@ static bool optional_value(const option *o, const char *next)
 /* True if the option takes the next argument as its value. */
 static bool eats_next(const option *o, const char *arg, const char *next)
 {
-    bool attached = strchr(arg, '=') || (arg[1] != '-' && arg[2] && arg[1] == o->letter);
+    bool letter = arg[1] != '-' && arg[1] == o->letter && !word_in(o->aliases, ' ', arg);
+    bool attached = letter ? arg[2] != '\0' : strchr(arg, '=') != NULL;
     return !attached && (option_takes_value(o) || optional_value(o, next));
 }
 

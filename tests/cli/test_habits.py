@@ -102,7 +102,8 @@ def test_no_command_runs():
     m, want = model("nano"), nano_text()
     for how in (("-m", m, "-p", "Once upon"), (m, "-p", "Once upon"), (m, "Once upon"), (m, "Once", "upon"), ("-m", m, "Once upon"),
                 ("--model=" + m, "--prompt=Once upon"), ("-m" + m, "-pOnce upon"), ("-m", m, "--", "Once", "upon"),
-                ("-m", m, "-f", write("p.txt", "Once upon\n"))):
+                ("-m", m, "-f", write("p.txt", "Once upon\n")),
+                ("-dev", "cpu", "-ngl", "0", "-fa", "on", "-ub", "64", "-m", m, "-p", "Once upon")):
         equal(expect(0, *how, *([] if "--" in how else GREEDY), **({"env": {"BITNET_TEMPERATURE": "0", "BITNET_MAX_NEW_TOKENS": "6"}})).out,
               want, f"{how}")
 
