@@ -115,7 +115,8 @@ const char *chat_keep(chat_state *s, const char *text); /* a copy that lasts as 
 int chat_command(chat_state *s, const char *line, bool *leave);
 bool is_chat_command(const char *line); /* a slash and letters; else it is something said */
 bool slash_command_at(size_t i, const char **name, const char **argument);
-char *expand_home(const char *path); /* ~ and ~/... ; to be freed */
+const char *slash_command_help(size_t i); /* NULL: another name for a command */
+char *expand_home(const char *path);      /* ~ and ~/... ; to be freed */
 
 /* ---- chat_editor.c ---- */
 

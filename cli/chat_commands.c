@@ -280,6 +280,11 @@ bool slash_command_at(size_t i, const char **name, const char **argument)
     return c != NULL;
 }
 
+const char *slash_command_help(size_t i)
+{
+    return slash_at(i) ? slash_at(i)->help : NULL;
+}
+
 static void unknown_slash(const char *name)
 {
     const slash_command *c;

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "chat.h"
 
 #define MANUAL_DATE "2026-11-16" /* when what it says last changed */
 
@@ -164,7 +164,9 @@ static const char *const other_variables[][2] = {
     {"CUDA_VISIBLE_DEVICES", "the GPUs that CUDA shows; messages say when it hides one"},
     {"EDITOR", "the editor of chat's /edit, where VISUAL is not set"},
     {"HOME", "where the cache and the history lie, see FILES"},
+    {"NO_COLOR", "if it is set chat shows its own lines without style"},
     {"PATH", "where bench looks for gnuplot (--plot) and preflight for tools"},
+    {"TERM", "the kind of terminal; on a dumb one chat has no style and marks no pasted lines"},
     {"TMPDIR", "where chat's /edit keeps the message while it is edited"},
     {"VISUAL", "the editor of chat's /edit"},
     {"XDG_CACHE_HOME", "where the cache lies instead of ~/.cache"},
@@ -198,14 +200,23 @@ static void exit_page(buffer *out)
     }
 }
 
-static const char chat_page[] =
-    ".SH CHAT\nA line that begins with a slash is a command: \\fB/help\\fR, \\fB/clear\\fR (forget "
-    "the conversation), "
-    "\\fB/save\\fR \\fIFILE\\fR and \\fB/load\\fR \\fIFILE\\fR (the conversation as JSON), "
-    "\\fB/metrics\\fR, "
-    "\\fB/exit\\fR or \\fB/quit\\fR. A line that ends with a backslash goes on in the next one. "
-    "When the "
-    "conversation no longer fits the context the oldest turns are dropped with a notice.\n";
+static void chat_page(buffer *out)
+{
+    const char *name, *argument, *help;
+    text_puts(out, ".SH CHAT\nA line that begins with a slash is a command:\n");
+    for (size_t i = 0; slash_command_at(i, &name, &argument); i++) {
+        help = slash_command_help(i);
+        if (!help)
+            continue;
+        roff_format(out, ".TP\n\\fB", name, "\\fR");
+        roff_format(out, " \\fI", argument, "\\fR\n");
+        roff_format(out, "", help, ".\n");
+    }
+    text_puts(out, ".PP\nThree quotation marks begin a message of several lines and end it; pasted "
+                   "lines are one message; a line that ends with a backslash goes on in the next "
+                   "one; two slashes send one. When the conversation no longer fits the context "
+                   "the oldest turns are dropped with a notice.\n");
+}
 
 static const char files_page[] =
     ".SH FILES\n"
@@ -264,7 +275,7 @@ void man_page(buffer *out)
     text_puts(out, first_page);
     commands_page(out);
     options_page(out);
-    text_puts(out, chat_page);
+    chat_page(out);
     environment_page(out);
     text_puts(out, files_page);
     exit_page(out);

@@ -275,7 +275,7 @@ def outputs():
     with open(os.path.join(SOURCE, "cli", "options.inc")) as f:
         rows = re.findall(r'^OPTION\((\w+), "([a-z-]+)", [^,]+, OUT, .*?((?:ON|TOP)\(.*)$', f.read(), flags=re.M)
     found = {(command.lower(), name) for _, name, on in rows for command in re.findall(r"(?:ON|TOP)\((\w+)\)", on)}
-    check({("run", "output"), ("run", "json-out"), ("run", "receipt"), ("run", "dump-logits"), ("bench", "save"),
+    check({("run", "output"), ("run", "json-out"), ("run", "receipt"), ("run", "dump-logits"), ("chat", "history"), ("bench", "save"),
            ("bench", "plot"), ("tune", "output"), ("convert", "output"), ("score", "json-out")} <= found, f"the table has only {found}")
     return sorted(found)
 
@@ -298,6 +298,9 @@ def test_outputs_are_tried_before_work():
         try_output(command, name, temp("x" * 300), ".*too long")
     fails(5, "convert", "no-such-input", temp("missing/out.gguf"), says="missing/out.gguf: cannot write: there is no folder")
     fails(5, "run", "-m", "no-such.gguf", says="--receipt: .*cannot write", *("--receipt", temp("missing/r")), stdin=b"")
+    fails(5, "chat", "-m", "no-such.gguf", says="BITNET_HISTORY: .*cannot write", env={"BITNET_HISTORY": temp("missing/h")})
+    for word in ("on", "off"):
+        fails(5, "chat", "-m", "no-such.gguf", "--history", word, says="no-such.gguf")
 
 
 def as_nobody():

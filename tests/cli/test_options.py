@@ -150,6 +150,9 @@ def test_man_sections():
     check(re.match(r'\.TH BITNET 1 "20\d\d-\d\d-\d\d" "bitnet \d', page), page[:80])
     for name in ("NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "CHAT", "FILES", "EXIT STATUS", "EXAMPLES", "SEE ALSO"):
         check(len(section(page, name)) > 20, f"{name} is empty")
+    with open(os.path.join(SOURCE, "cli", "chat_commands.c")) as f:
+        slashes = re.findall(r'^    \{"(/\w+)", "[^"]*",\s+"', f.read(), flags=re.M)
+    check(len(slashes) > 8 and all(f"\\fB{s}\\fR" in section(page, "CHAT") for s in slashes), f"CHAT lacks one of {slashes}")
     files = section(page, "FILES")
     for name in ("story.gguf", ".cache/bitnet", "bitnet/history"):
         check(name in files, f"FILES lacks {name}")
