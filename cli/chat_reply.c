@@ -70,18 +70,7 @@ int chat_count(chat_state *s)
 /* Text of the reply; at a terminal in lines that end with words. */
 static bool show(chat_state *s, const char *bytes, size_t n, bool last)
 {
-    size_t width = opt_on(s->args, OPT_WRAP) ? terminal_width() : 0;
-    buffer lines = {0};
-    if (width == 0)
-        return out_write(bytes, n);
-    if (terminal_was_left()) /* on a line of its own again */
-        s->wrap.column = s->wrap.n_spaces = 0;
-    wrap_add(&s->wrap, width, bytes, n, &lines);
-    if (last)
-        wrap_end(&s->wrap, width, &lines);
-    bool ok = out_write(lines.data, lines.n);
-    free_buffer(&lines);
-    return ok;
+    return wrap_write(&s->wrap, opt_on(s->args, OPT_WRAP), bytes, n, last);
 }
 
 static bool streams(const chat_state *s)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "run.h"
+#include "terminal.h"
 
 /* ---- the prompt ---- */
 
@@ -151,6 +152,12 @@ static bool streams(const run_state *r)
     return !opt_json(r->args) && opt_on(r->args, OPT_STREAM);
 }
 
+/* At a terminal in lines that end with words. */
+static bool show(run_state *r, const char *bytes, size_t n, bool last)
+{
+    return wrap_write(&r->wrap, opt_on(r->args, OPT_WRAP), bytes, n, last);
+}
+
 static bool on_text(void *user, const char *bytes, size_t n, int32_t id)
 {
     run_state *r = user;
@@ -158,7 +165,7 @@ static bool on_text(void *user, const char *bytes, size_t n, int32_t id)
     ids_push(&r->ids, id);
     events_trim(&r->events, &bytes, &n);
     text_add(&r->made, bytes, n);
-    return events_token(&r->events, bytes, n, id) && (!streams(r) || out_write(bytes, n)) &&
+    return events_token(&r->events, bytes, n, id) && (!streams(r) || show(r, bytes, n, false)) &&
            r->first_not_greedy < 0;
 }
 
@@ -182,7 +189,7 @@ static int generate(run_state *r)
     o.user = r;
     events_begin(&r->events, &r->m, strcmp(opt_text(r->args, OPT_RUN_TEMPLATE), "raw") != 0);
     if (opt_on(r->args, OPT_ECHO) && !opt_json(r->args))
-        out_write(r->prompt.data, r->prompt.n);
+        show(r, r->prompt.data, r->prompt.n, false);
     bitnet_status st = bitnet_generate(r->m.session, r->sampler, r->prompt_ids.data,
                                        r->prompt_ids.n, &o, &r->result, &err);
     settle_ids(r);
@@ -295,8 +302,7 @@ static int finish_text(run_state *r)
     const char *made = r->made.data ? r->made.data : "";
     bool silent = r->result.n_generated == 0 && !opt_on(r->args, OPT_ECHO);
     if (!opt_json(r->args)) {
-        if (!streams(r))
-            out_write(made, r->made.n);
+        show(r, made, streams(r) ? 0 : r->made.n, true);
         if (!silent && (r->made.n == 0 || made[r->made.n - 1] != '\n'))
             out_puts("\n");
     }
@@ -335,6 +341,7 @@ static void release(run_state *r)
     free(r->ids.data);
     free_buffer(&r->prompt);
     free_buffer(&r->made);
+    wrap_free(&r->wrap);
     stop_list_free(&r->stops);
     bitnet_sampler_close(r->sampler);
     bitnet_receipt_close(r->receipt);
@@ -344,6 +351,7 @@ static void release(run_state *r)
 int cmd_run(args *a)
 {
     run_state r = {.args = a, .first_not_greedy = -1};
+    terminal_watch();
     int rc = prepare(&r);
     if (!rc)
         deadline_start(&r.m);

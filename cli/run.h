@@ -3,6 +3,7 @@
 #define BITNET_CLI_RUN_H
 
 #include "events.h"
+#include "wrap.h"
 
 /* The most likely tokens of one step (--dump-logit-steps). */
 typedef struct step {
@@ -19,6 +20,7 @@ typedef struct run_state {
     buffer prompt; /* as tokenized */
     id_list prompt_ids, ids;
     buffer made; /* the text of ids */
+    wrap wrap;   /* of what is shown */
     reply_events events;
     bitnet_generate_result result;
     stop_list stops;

@@ -90,3 +90,19 @@ void wrap_end(wrap *w, size_t width, buffer *out)
     put_word(w, width, out);
     put_spaces(w, width, out);
 }
+
+bool wrap_write(wrap *w, bool on, const char *bytes, size_t n, bool last)
+{
+    size_t width = on ? terminal_width() : 0;
+    buffer lines = {0};
+    if (width == 0)
+        return out_write(bytes, n);
+    if (terminal_was_left()) /* on a line of its own again */
+        w->column = w->n_spaces = 0;
+    wrap_add(w, width, bytes, n, &lines);
+    if (last)
+        wrap_end(w, width, &lines);
+    bool ok = out_write(lines.data, lines.n);
+    free_buffer(&lines);
+    return ok;
+}

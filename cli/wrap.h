@@ -19,6 +19,9 @@ void wrap_begin(wrap *w, size_t column);
 void wrap_add(wrap *w, size_t width, const char *bytes, size_t n, buffer *out);
 /* No text follows: adds that last word too, and spaces at the end. */
 void wrap_end(wrap *w, size_t width, buffer *out);
+/* Both at once, to standard output: in lines of the terminal if it is one and `on`, else as it is.
+ */
+bool wrap_write(wrap *w, bool on, const char *bytes, size_t n, bool last);
 void wrap_free(wrap *w);
 
 #endif
