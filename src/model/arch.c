@@ -23,12 +23,27 @@ const char *bnet_arch_at(int i)
     return i >= 0 && (size_t)i < BNET_COUNT(archs) ? archs[i].name : NULL;
 }
 
+/* Large models are published in parts, each a GGUF file. */
+static bitnet_status check_whole(const bnet_gguf *g, bitnet_error *err)
+{
+    int64_t n_parts = 1;
+    bitnet_status st = bnet_gguf_int(g, "split.count", 0, 65535, &n_parts, NULL, err);
+    if (st == BITNET_OK && n_parts > 1)
+        return bnet_fail(err, BITNET_MODEL,
+                         "%s: key split.count: one of %d parts of a model; join them into one file "
+                         "first: llama-gguf-split --merge FIRST-PART OUT.gguf",
+                         bnet_gguf_path(g), (int)n_parts);
+    return st;
+}
+
 static bitnet_status find_arch(const bnet_gguf *g, const struct arch **out, bitnet_error *err)
 {
     bnet_span s;
     bool found = false;
     char quoted[80], known[160] = "";
-    bitnet_status st = bnet_gguf_string(g, "general.architecture", &s, &found, err);
+    bitnet_status st = check_whole(g, err);
+    if (st == BITNET_OK)
+        st = bnet_gguf_string(g, "general.architecture", &s, &found, err);
     if (st != BITNET_OK)
         return st;
     if (!found)

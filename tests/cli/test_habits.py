@@ -6,6 +6,7 @@ import pty
 import re
 import select
 import shutil
+import struct
 import subprocess
 import time
 
@@ -167,7 +168,7 @@ def test_ignored_options():
                         (["-fa"], "always used"), (["-fa", "on"], "always used"), (["--flash-attn", "auto"], "always used"), (["-fa", "1"], "always used"), (["-mmp", "0"], "--no-pack"),
                         (["-ub", "512"], "--batch"), (["--ubatch-size=512"], "--batch"), (["-tb", "4"], "--threads"),
                         (["--jinja"], "--template"), (["--verbose-prompt"], "--dump-ids"), (["--log-disable"], "--quiet"),
-                        (["--no-warmup"], "not needed"), (["--simple-io"], "not needed")):
+                        (["--no-warmup"], "not needed"), (["--keep", "4"], "oldest turns"), (["--numa", "distribute"], "--pin"), (["--simple-io"], "not needed")):
         r = expect(0, "run", m, *habit, *GREEDY, "Once upon")
         equal(r.out, want, f"{habit}")
         lines = [line for line in r.err.splitlines() if "is ignored: " in line]
@@ -184,7 +185,7 @@ def test_refused_options_name_the_equivalent():
     for habit, says in ((["-cnv"], "use bitnet chat"), (["-i"], "use bitnet chat"), (["--interactive-first"], "use bitnet chat"),
                         (["-hf", "org/repo"], "never uses the network; .* bitnet run FILE.gguf"), (["--hf-repo", "x"], "never uses the network"),
                         (["-sm", "row"], "--split tensor"), (["-ctk", "q8_0"], "--kv f16"), (["--grammar", "x"], "cannot bind"),
-                        (["--mirostat", "2"], "--temperature"), (["--lora", "x"], "one GGUF file")):
+                        (["--mirostat", "2"], "--temperature"), (["--lora", "x"], "one GGUF file"), (["--port", "8080"], "no server"), (["--list-devices"], "bitnet devices")):
         r = fails(2, "run", m, *habit, "-p", "x", says=says)
         equal(len(r.err.splitlines()), 1, f"{habit}: lines")
         check(f"{habit[0]} is refused: " in r.err, r.err)
@@ -250,9 +251,12 @@ def test_files_that_are_no_models():
             ("old.pt", b"\x80\x02}q\x00." + bytes(20), "a Python pickle.*safetensors"),
             ("old.ggml", b"lmgg" + bytes(40), "a GGML file from before GGUF; convert"),
             ("packed.gguf", b"\x1f\x8b\x08\0" + bytes(30), "gzip; unpack it first"),
+            ("model-00001-of-00003.gguf", b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 11) + b"split.count" + struct.pack("<IH", 2, 3),
+             "one of 3 parts of a model; join them"),
             ("blank.gguf", bytes(5000), "not finished; download the file again")):
         path = write(name, data)
-        for how in (("run", path, "-p", "x"), ("run", path, "hello"), ("chat", path), (path,), ("run", "-m", path, "-p", "x"), ("inspect", path)):
+        ways = [("run", path, "-p", "x"), ("run", path, "hello"), ("chat", path), (path,), ("run", "-m", path, "-p", "x")]
+        for how in ways + ([] if b"split" in data else [("inspect", path)]):
             r = fails(3, *how, says=says, stdin=b"hello\n")
             check(path in r.err, f"{how}: the file is not named: {r.err}")
 
