@@ -89,6 +89,7 @@ static void resume(line_edit *e)
     el_set(e->edit, EL_PREP_TERM, 1);
     mark_pastes(e, true);
     el_resize(e->edit);
+    out_puts("\r\033[K");
     el_set(e->edit, EL_REFRESH);
 }
 
@@ -282,6 +283,8 @@ line_edit *line_edit_open(void)
     el_set(e->edit, EL_EDITOR, "emacs");
     el_set(e->edit, EL_HIST, history, e->history);
     el_set(e->edit, EL_GETCFN, read_key);
+    el_set(e->edit, EL_SETTY, "-d", "-inlcr", "-icrnl",
+           NULL); /* pasted newlines come as they are */
     el_source(e->edit, NULL);
     bind_keys(e->edit);
     mark_pastes(e, true);
@@ -311,9 +314,9 @@ line_result line_edit_read(line_edit *e, const char *prompt, const char *given, 
     int n = 0;
     e->prompt = prompt;
     e->given = given && *given ? given : NULL;
+    terminal_catch_stop(true);
     el_resize(e->edit);
     el_set(e->edit, EL_PREP_TERM, 1); /* before the prompt shows: no key is taken the old way */
-    terminal_catch_stop(true);
     const char *line = el_gets(e->edit, &n);
     terminal_catch_stop(false);
     e->given = NULL;

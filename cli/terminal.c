@@ -95,6 +95,7 @@ static void catch_stop(void (*fn)(int))
 
 void terminal_catch_stop(bool on)
 {
+    was_resized = was_stopped = was_continued = 0; /* before, nothing was drawn */
     catch_stop(on ? on_signal : SIG_DFL);
 }
 
@@ -103,7 +104,6 @@ void terminal_stop(void)
     terminal_catch_stop(false);
     raise(SIGTSTP);
     terminal_catch_stop(true);
-    was_continued = 0;
 }
 
 bool terminal_was_left(void)
@@ -148,6 +148,7 @@ void terminal_quiet(bool on)
     if (on) {
         quiet = loud;
         quiet.c_lflag &= ~(tcflag_t)(ECHO | ECHONL);
+        quiet.c_lflag |= NOFLSH; /* Ctrl-C stops the reply and leaves those keys alone */
     }
     catch_stop(on ? on_stop_while_quiet : SIG_DFL);
     is_quiet = on;

@@ -16,8 +16,8 @@ typedef enum terminal_event {
 /* From now on the events are noticed; and text is UTF-8, whatever the locale says. */
 void terminal_watch(void);
 terminal_event terminal_wait(void);
-void terminal_catch_stop(bool on);
-void terminal_stop(void); /* returns when the program is continued */
+void terminal_catch_stop(bool on); /* and forgets what has happened: somebody draws from here on */
+void terminal_stop(void);          /* returns when the program is continued */
 /* Was the program continued since this was asked last? Then the cursor stands elsewhere. */
 bool terminal_was_left(void);
 
