@@ -91,7 +91,7 @@ def ratios():
 
 
 def test_figures_of_speed():
-    page = section("How fast it is")
+    page = " ".join(section("How fast it is").split())
     low, high = re.search(r"between ([\d.]+) and ([\d.]+) times as fast", page).groups()
     equal((low, high), (f"{min(ratios()):.1f}".removesuffix(".0"), f"{max(ratios()):.1f}".removesuffix(".0")), "least and most")
     sources = read("docs/speed.json") + read("docs/SPEED.md")
