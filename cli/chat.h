@@ -62,7 +62,7 @@ typedef struct chat_state {
     loaded *m;
     bitnet_sampler *sampler;
     uint64_t seed;
-    const char *template_name; /* NULL: the file's */
+    const char *template_name;
     conversation talk;
     size_t n_used;   /* tokens it takes of the context; 0: nothing was said */
     bool unanswered; /* the newest question got an empty reply: the next one takes its place */

@@ -103,6 +103,7 @@ static void reply_json(chat_state *s, size_t n_prompt)
                           j_num(per_second(r->n_prefilled, r->prefill_ms)), "decode",
                           j_num(per_second(r->n_generated ? r->n_generated - 1 : 0, r->decode_ms)),
                           "seed", (json_int_t)s->seed);
+    json_object_set_new(j, "template", j_str(s->template_name));
     events_finish(&s->events, j);
     j_print(j);
     json_decref(j);

@@ -47,8 +47,7 @@ static void close_opened(opened *o)
 /* This template has no stop token: a new question in the reply ends it. */
 static void add_template_stops(opened *o)
 {
-    const char *name = o->template_name ? o->template_name : o->m->info->chat_template;
-    if (strcmp(name, "instruct") != 0)
+    if (strcmp(o->template_name, "instruct") != 0)
         return;
     stop_list_add(&o->stops, "\n\nQ:");
     stop_list_add(&o->stops, "\n\nHuman:");
@@ -81,6 +80,18 @@ void chat_close(chat_state *s)
     s->stops = (stop_list){0};
 }
 
+/* A guess is warned of; that there was nothing to guess from is worth a line. */
+static void tell_template(const chat_state *s)
+{
+    const bitnet_model_info *i = s->m->info;
+    if (strcmp(opt_text(s->args, OPT_TEMPLATE), "auto") == 0 && i->chat_template[0] &&
+        i->template_match == BITNET_TEMPLATE_ABSENT)
+        chat_note(s,
+                  "[the file has no chat template: the built-in form '%s' is used; --template NAME "
+                  "chooses another]",
+                  s->template_name);
+}
+
 int chat_open(chat_state *s)
 {
     opened fresh;
@@ -95,6 +106,7 @@ int chat_open(chat_state *s)
     s->template_name = fresh.template_name;
     s->stops = fresh.stops;
     s->options = fresh.options;
+    tell_template(s);
     return EXIT_OK;
 }
 
@@ -212,8 +224,7 @@ static void show_model(const chat_state *s)
 {
     const bitnet_model_info *i = s->m->info;
     chat_note(s, "[%s: %s, %d layers, %s weights, template %s, context of %zu tokens]", s->m->path,
-              *i->name ? i->name : i->architecture, i->n_layers, i->weight_type,
-              s->template_name ? s->template_name : i->chat_template,
+              *i->name ? i->name : i->architecture, i->n_layers, i->weight_type, s->template_name,
               bitnet_session_context(s->m->session));
 }
 

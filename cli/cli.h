@@ -388,7 +388,8 @@ unsigned text_flags(const args *a); /* of --bos and --special */
 int detokenize(const loaded *m, const int32_t *v, size_t n, unsigned flags, buffer *out);
 int render_chat(const loaded *m, const char *template_name, const bitnet_message *messages,
                 size_t n, buffer *out);
-/* The template that --template names; *name NULL: the file's. Fails for unknown names. */
+/* The form that --template names. auto: the one chosen for the file, or raw; a warning says where
+ * that is not what the file's own template would write. Fails for unknown names. */
 int choose_template(const loaded *m, const char *wanted, const char **name);
 
 uint64_t choose_seed(const args *a);

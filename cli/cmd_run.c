@@ -7,7 +7,7 @@
 
 /* ---- the prompt ---- */
 
-static int render_first(run_state *r, const char *name, const char *system)
+static int render_first(run_state *r, const char *system)
 {
     bitnet_message messages[2];
     buffer rendered = {0}, said = {0};
@@ -19,7 +19,7 @@ static int render_first(run_state *r, const char *name, const char *system)
         messages[n++] = (bitnet_message){"system", said.data};
     }
     messages[n++] = (bitnet_message){"user", r->prompt.data};
-    int rc = render_chat(&r->m, name, messages, n, &rendered);
+    int rc = render_chat(&r->m, r->template_name, messages, n, &rendered);
     free_buffer(&said);
     free_buffer(&r->prompt);
     r->prompt = rendered;
@@ -38,14 +38,15 @@ static const char *wanted_template(const run_state *r)
 /* With --template the prompt is the first message of a conversation. */
 static int apply_template(run_state *r)
 {
-    const char *wanted = wanted_template(r), *name;
+    const char *wanted = wanted_template(r);
     const char *system = opt_text(r->args, OPT_RUN_SYSTEM);
     if (strcmp(wanted, "raw") == 0 && system)
         return fail(EXIT_USAGE, "--system needs --template: run takes the prompt as it is");
+    r->template_name = "raw";
     if (strcmp(wanted, "raw") == 0)
         return EXIT_OK;
-    int rc = choose_template(&r->m, wanted, &name);
-    return rc ? rc : render_first(r, name, system);
+    int rc = choose_template(&r->m, wanted, &r->template_name);
+    return rc ? rc : render_first(r, system);
 }
 
 static int read_prompt(run_state *r)
@@ -187,7 +188,7 @@ static int generate(run_state *r)
         return rc;
     o.on_text = on_text;
     o.user = r;
-    events_begin(&r->events, &r->m, strcmp(opt_text(r->args, OPT_RUN_TEMPLATE), "raw") != 0);
+    events_begin(&r->events, &r->m, strcmp(r->template_name, "raw") != 0);
     if (opt_on(r->args, OPT_ECHO) && !opt_json(r->args))
         show(r, r->prompt.data, r->prompt.n, false);
     bitnet_status st = bitnet_generate(r->m.session, r->sampler, r->prompt_ids.data,

@@ -71,19 +71,38 @@ int detokenize(const loaded *m, const int32_t *v, size_t n, unsigned flags, buff
 
 /* ---- chat templates ---- */
 
+static void warn_template(const loaded *m, const char *text)
+{
+    char *line = xformat("%s: %s", m->path, text);
+    log_sink((void *)(uintptr_t)m->args, BITNET_LOG_WARN, "template", line);
+    free(line);
+}
+
+/* The file's own: told where it is not what will be written. */
+static const char *own_template(const loaded *m)
+{
+    char text[256];
+    if (!m->info->chat_template[0]) {
+        warn_template(m, "no chat template of this file is known: the text is given to the model "
+                         "as it is (choose one with --template)");
+        return "raw";
+    }
+    snprintf(text, sizeof text,
+             "the file's chat template is not one this version renders exactly; the built-in form "
+             "'%s' is used instead (--template NAME chooses another; bitnet list-templates)",
+             m->info->chat_template);
+    if (m->info->template_match == BITNET_TEMPLATE_GUESSED)
+        warn_template(m, text);
+    return m->info->chat_template;
+}
+
 int choose_template(const loaded *m, const char *wanted, const char **name)
 {
     const char *known;
     suggestion near;
-    *name = NULL;
     suggest_start(&near, wanted);
     if (strcmp(wanted, "auto") == 0) {
-        if (m->info->chat_template[0])
-            return EXIT_OK;
-        *name = "raw";
-        warn("%s names no chat template that is known: the text is given to the model as it is "
-             "(choose one with --template)",
-             m->path);
+        *name = own_template(m);
         return EXIT_OK;
     }
     for (int i = 0; (known = bitnet_template_list(i)); i++) {

@@ -17,7 +17,8 @@ typedef struct run_state {
     loaded m;
     bitnet_sampler *sampler;
     uint64_t seed;
-    buffer prompt; /* as tokenized */
+    buffer prompt;             /* as tokenized */
+    const char *template_name; /* what rendered it */
     id_list prompt_ids, ids;
     buffer made; /* the text of ids */
     wrap wrap;   /* of what is shown */

@@ -117,6 +117,7 @@ int run_report(run_state *r)
     json_object_set_new(j, "seed", json_integer((json_int_t)r->seed));
     json_object_set_new(j, "sampling", sampling_json(r));
     json_object_set_new(j, "threads", json_integer(bitnet_runtime_threads(r->m.runtime)));
+    json_object_set_new(j, "template", j_str(r->template_name));
     json_object_set_new(j, "kv", j_str(opt_text(r->args, OPT_KV)));
     json_object_set_new(j, "context",
                         json_integer((json_int_t)bitnet_session_context(r->m.session)));

@@ -213,6 +213,13 @@ typedef struct bitnet_engine_options {
     void *progress_user;
 } bitnet_engine_options;
 
+/* How a file's own chat template (tokenizer.chat_template) relates to the built-in form chosen. */
+typedef enum bitnet_template_match {
+    BITNET_TEMPLATE_ABSENT = 0,  /* the file has none: vocabulary and architecture chose */
+    BITNET_TEMPLATE_GUESSED = 1, /* the form resembles it; what it writes may differ */
+    BITNET_TEMPLATE_EXACT = 2,   /* the form writes what the file's template would */
+} bitnet_template_match;
+
 typedef struct bitnet_model_info {
     size_t struct_size;
     const char *path;         /* as given to _open; "<memory>" for _open_memory */
@@ -229,7 +236,8 @@ typedef struct bitnet_model_info {
     int32_t bos_id, eos_id; /* -1: none */
     uint64_t n_params;      /* weights, all tensors */
     uint64_t n_file_bytes;
-    double bits_per_weight; /* of all tensor data */
+    double bits_per_weight;               /* of all tensor data */
+    bitnet_template_match template_match; /* of chat_template; a guess is worth a warning */
 } bitnet_model_info;
 
 typedef struct bitnet_engine bitnet_engine;

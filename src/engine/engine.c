@@ -203,7 +203,14 @@ static bitnet_status open_parts(bitnet_engine *e, const bitnet_engine_options *o
         st = bnet_fail(err, BITNET_CANCELLED, "%s: loading was cancelled", e->path);
     if (st != BITNET_OK)
         return st;
-    e->chat = bnet_chat_detect(e->gguf, e->tokenizer);
+    e->chat = bnet_chat_detect(e->gguf, e->tokenizer, &e->info.template_match);
+    if (e->chat && e->info.template_match != BITNET_TEMPLATE_EXACT)
+        bnet_logf(&e->log, BITNET_LOG_INFO, "tokenizer", "%s: %s; conversations take the form '%s'",
+                  e->path,
+                  e->info.template_match == BITNET_TEMPLATE_ABSENT
+                      ? "no chat template"
+                      : "the chat template is not one that is rendered exactly",
+                  bnet_chat_name(e->chat));
     measure_tokens(e);
     describe(e);
     return BITNET_OK;

@@ -91,12 +91,15 @@ static const bnet_chat_template *by_tokens(bnet_span arch, const bnet_tokenizer 
     return NULL;
 }
 
-const bnet_chat_template *bnet_chat_detect(const bnet_gguf *g, const bnet_tokenizer *t)
+const bnet_chat_template *bnet_chat_detect(const bnet_gguf *g, const bnet_tokenizer *t,
+                                           bitnet_template_match *match)
 {
     bnet_span text = {"", 0}, arch = {"", 0};
-    const bnet_chat_template *c = NULL;
     /* A key of the wrong type is a file without a template: the text stays empty. */
-    if (bnet_gguf_string(g, "tokenizer.chat_template", &text, NULL, NULL) == BITNET_OK)
+    bnet_gguf_string(g, "tokenizer.chat_template", &text, NULL, NULL);
+    const bnet_chat_template *c = bnet_chat_exact(text);
+    *match = c ? BITNET_TEMPLATE_EXACT : text.n ? BITNET_TEMPLATE_GUESSED : BITNET_TEMPLATE_ABSENT;
+    if (!c)
         c = by_marks(text);
     if (!c && bnet_gguf_string(g, "general.architecture", &arch, NULL, NULL) == BITNET_OK)
         c = by_tokens(arch, t);

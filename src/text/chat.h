@@ -1,6 +1,6 @@
 /* chat.h - conversations rendered as the model was trained to see them. Templates are a closed list
- * (chat.inc), never executed from the file: the file's Jinja text only chooses the row, by marks it
- * contains. */
+ * (chat.inc), never executed from the file: the file's Jinja text only chooses the row, exactly
+ * where it is one we know, else by marks it contains. */
 #ifndef BNET_CHAT_H
 #define BNET_CHAT_H
 
@@ -8,9 +8,13 @@
 
 typedef struct bnet_chat_template bnet_chat_template;
 
-/* The row for a file: from tokenizer.chat_template by its marks, else from the vocabulary's special
- * tokens and the architecture, else NULL (the file has none we know). */
-const bnet_chat_template *bnet_chat_detect(const bnet_gguf *g, const bnet_tokenizer *t);
+/* The row for a file: from tokenizer.chat_template as a whole, else by its marks, else from the
+ * vocabulary's special tokens and the architecture, else NULL (the file has none we know). *match
+ * tells how sure that is. */
+const bnet_chat_template *bnet_chat_detect(const bnet_gguf *g, const bnet_tokenizer *t,
+                                           bitnet_template_match *match);
+/* The row that renders this Jinja text to the byte; NULL: none is known to. */
+const bnet_chat_template *bnet_chat_exact(bnet_span text);
 const bnet_chat_template *bnet_chat_by_name(const char *name); /* NULL: unknown */
 const bnet_chat_template *bnet_chat_at(int i);                 /* NULL past the end */
 const char *bnet_chat_name(const bnet_chat_template *c);

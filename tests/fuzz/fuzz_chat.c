@@ -136,7 +136,8 @@ static const bnet_chat_template *detect(const bnet_tokenizer *t, bool odd, const
     v.chat = *chat ? chat : NULL;
     bnet_gguf *g = vocab_write(&v);
     CHECK(g);
-    const bnet_chat_template *c = bnet_chat_detect(g, t);
+    bitnet_template_match match;
+    const bnet_chat_template *c = bnet_chat_detect(g, t, &match);
     bnet_gguf_close(g);
     return c;
 }

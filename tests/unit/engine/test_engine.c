@@ -19,6 +19,7 @@ static void facts(void **state)
     assert_string_equal(i->weight_type, "I2_S");
     assert_string_equal(i->tokenizer, "bpe/llama-3");
     assert_string_equal(i->chat_template, "bitnet");
+    assert_int_equal(i->template_match, BITNET_TEMPLATE_EXACT);
     assert_true(strncmp(i->architecture, "bitnet", 6) == 0);
     assert_int_equal(i->n_layers, 2);
     assert_int_equal(i->n_embd, 256);

@@ -156,28 +156,65 @@ static void bad_messages(void **state)
     "message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = "        \
     "bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}"
 
-static const struct {
+#define HEADER                                                                                     \
+    "{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ "         \
+    "message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = "        \
+    "bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}"     \
+    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+#define CHATML(turn)                                                                               \
+    "{% for message in messages %}{{" turn "}}{% endfor %}{% if add_generation_prompt %}"          \
+    "{{ '<|im_start|>assistant\\n' }}{% endif %}"
+
+typedef struct known {
     const char *text, *name;
-} marked[] = {
+} known;
+
+/* What the forms render to the byte, as files spell it. */
+static const known same[] = {
+    {CAPITAL "{{ 'Assistant:' }}{% endif %}", "bitnet"},
+    {CAPITAL "{{ 'Assistant: ' }}{% endif %}", "bitnet-space"},
+    {CAPITAL "{{ \"Assistant: \" }}{% endif %}", "bitnet-space"},
+    {"{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = "
+     "message['role'] | capitalize + ': '+ message['content'] | trim + '<|eot_id|>' %}{{ content }}"
+     "{% endfor %}{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}",
+     "bitnet-space"},
     {"{% for message in messages %}{% if loop.first %}{{ bos_token }}{% endif %}{% if "
      "message['role'] == 'user' %}{{ 'Human: ' + message['content'] + '\\n\\nBITNETAssistant: ' + "
      "eos_token }}{% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token }}{% "
      "endif %}{% endfor %}",
      "bitnet"},
-    {CAPITAL "{{ 'Assistant:' }}{% endif %}", "bitnet"},
-    {CAPITAL "{{ 'Assistant: ' }}{% endif %}", "bitnet-space"},
-    {CAPITAL "{{ \"Assistant: \" }}{% endif %}", "bitnet-space"},
-    {"{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}", "llama3"},
-    {"{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}", "chatml"},
-    {"{{ '<|user|>\\n' + message['content'] + '\\n<|assistant|>\\n' }}", "falcon3"},
+    {"{% set loop_messages = messages %}{% for message in loop_messages %}" HEADER, "llama3"},
+    {"{%for message in messages%}" HEADER, "llama3"},
+    {CHATML("'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'"),
+     "chatml"},
+    {CHATML("\"<|im_start|>\" + message[\"role\"] + \"\n\" + message['content'] + '<|im_end|>\n' "),
+     "chatml"},
 };
 
-static const char *detected(const vocab *v)
+/* What only resembles one. */
+static const known marked[] = {
+    {"{{ 'BITNETAssistant: ' }}", "bitnet"},
+    {"{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}", "llama3"},
+    {"{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}", "chatml"},
+    {CHATML(
+         "'<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + '<|im_end|>\\n'"),
+     "chatml"},
+    {CHATML("'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'"),
+     "chatml"},
+    {"{{ '<|user|>\\n' + message['content'] + '\\n<|assistant|>\\n' }}", "falcon3"},
+    {CAPITAL "{{ 'Assistant:' }}{% endif %}\n", "bitnet"},
+    {"{# no comment #}" CAPITAL "{{ 'Assistant:' }}{% endif %}", "bitnet"},
+    {CAPITAL "{{ 'Assistant:'", "bitnet"},
+};
+
+static const char *detected(const vocab *v, bitnet_template_match wanted)
 {
     opened o = open_vocab(v);
-    const bnet_chat_template *c = bnet_chat_detect(o.g, o.t);
+    bitnet_template_match match;
+    const bnet_chat_template *c = bnet_chat_detect(o.g, o.t, &match);
     const char *name = c ? bnet_chat_name(c) : "none";
     shut(&o);
+    assert_int_equal(match, wanted);
     return name;
 }
 
@@ -188,8 +225,42 @@ static void template_from_marks(void **state)
     chat_base(&v);
     for (size_t i = 0; i < sizeof marked / sizeof *marked; i++) {
         v.chat = marked[i].text;
-        assert_string_equal(detected(&v), marked[i].name);
+        assert_string_equal(detected(&v, BITNET_TEMPLATE_GUESSED), marked[i].name);
     }
+}
+
+static void template_recognised_exactly(void **state)
+{
+    (void)state;
+    vocab v;
+    chat_base(&v);
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        v.chat = same[i].text;
+        assert_string_equal(detected(&v, BITNET_TEMPLATE_EXACT), same[i].name);
+    }
+}
+
+/* One character less or more is another template, unless it is a space that means nothing. */
+static void one_mark_more_or_less(void **state)
+{
+    (void)state;
+    char text[2048];
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        size_t n = strlen(same[i].text);
+        for (size_t at = 0; at <= n; at++) {
+            memcpy(text, same[i].text, at);
+            memcpy(text + at, same[i].text + at + 1, n - at);
+            if (at < n && same[i].text[at] != ' ' && bnet_chat_exact((bnet_span){text, n - 1}))
+                fail_msg("%s: byte %zu is not missed", same[i].name, at);
+            text[at] = 'x';
+            memcpy(text + at + 1, same[i].text + at, n - at);
+            if (bnet_chat_exact((bnet_span){text, n + 1}))
+                fail_msg("%s: an x at byte %zu is not seen", same[i].name, at);
+        }
+    }
+    memset(text, '{', sizeof text);
+    assert_null(bnet_chat_exact((bnet_span){text, sizeof text}));
+    assert_null(bnet_chat_exact((bnet_span){"", 0}));
 }
 
 static void template_from_vocabulary(void **state)
@@ -198,25 +269,25 @@ static void template_from_vocabulary(void **state)
     vocab v;
     bpe_base(&v);
     v.chat = "{{ nothing we know }}";
-    assert_string_equal(detected(&v), "bitnet");
+    assert_string_equal(detected(&v, BITNET_TEMPLATE_GUESSED), "bitnet");
     v.chat = NULL;
     v.arch = "llama";
-    assert_string_equal(detected(&v), "llama3");
+    assert_string_equal(detected(&v, BITNET_TEMPLATE_ABSENT), "llama3");
     vocab_add(&v, "<|im_start|>", 3, 0);
     vocab_add(&v, "<|im_end|>", 3, 0);
-    assert_string_equal(detected(&v), "chatml");
+    assert_string_equal(detected(&v, BITNET_TEMPLATE_ABSENT), "chatml");
     v.n -= 7;
     v.bos = v.eos = -1;
-    assert_string_equal(detected(&v), "none");
+    assert_string_equal(detected(&v, BITNET_TEMPLATE_ABSENT), "none");
     v.arch = NULL;
-    assert_string_equal(detected(&v), "none");
+    assert_string_equal(detected(&v, BITNET_TEMPLATE_ABSENT), "none");
     vocab_add(&v, "<|user|>", 3, 0);
     vocab_add(&v, "<|assistant|>", 3, 0);
-    assert_string_equal(detected(&v), "falcon3");
+    assert_string_equal(detected(&v, BITNET_TEMPLATE_ABSENT), "falcon3");
     v.wrong_type = "tokenizer.chat_template";
-    assert_string_equal(detected(&v), "falcon3");
+    assert_string_equal(detected(&v, BITNET_TEMPLATE_ABSENT), "falcon3");
     v.wrong_type = "general.architecture";
-    assert_string_equal(detected(&v), "none");
+    assert_string_equal(detected(&v, BITNET_TEMPLATE_ABSENT), "none");
 }
 
 static void template_of_the_story_model(void **state)
@@ -236,7 +307,7 @@ static void template_of_the_story_model(void **state)
     vocab v;
     chat_base(&v);
     v.chat = text;
-    assert_string_equal(detected(&v), "bitnet");
+    assert_string_equal(detected(&v, BITNET_TEMPLATE_EXACT), "bitnet");
     bnet_free(json);
 }
 
@@ -399,6 +470,8 @@ int main(void)
         cmocka_unit_test(list_of_templates),
         cmocka_unit_test(bad_messages),
         cmocka_unit_test(template_from_marks),
+        cmocka_unit_test(template_recognised_exactly),
+        cmocka_unit_test(one_mark_more_or_less),
         cmocka_unit_test(template_from_vocabulary),
         cmocka_unit_test(template_of_the_story_model),
         cmocka_unit_test(forging_is_in_vain),

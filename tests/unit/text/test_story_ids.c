@@ -69,7 +69,9 @@ static void check_model(const char *name, const char *rel)
         check_prompt(o.t, json_array_get(golden, i));
     print_message("%s: %zu prompts\n", name, n);
     assert_string_equal(bnet_tokenizer_name(o.t), "bpe/llama-3");
-    assert_string_equal(bnet_chat_name(bnet_chat_detect(o.g, o.t)), "bitnet");
+    bitnet_template_match match;
+    assert_string_equal(bnet_chat_name(bnet_chat_detect(o.g, o.t, &match)), "bitnet");
+    assert_int_equal(match, BITNET_TEMPLATE_EXACT);
     int32_t eot;
     assert_true(bnet_token_find(o.t, "<|eot_id|>", 10, &eot));
     assert_true(bnet_token_stops(o.t, eot));
