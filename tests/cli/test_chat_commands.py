@@ -2,8 +2,9 @@
 """The slash commands of bitnet chat, through a pipe: what they change shows in the replies that follow."""
 import json
 import os
+import re
 
-from harness import check, equal, expect, main, model, temp, write
+from harness import SOURCE, check, equal, expect, main, model, temp, write
 
 
 def chat(*args, stdin, n="20", **kw):
@@ -67,6 +68,16 @@ def test_several_lines():
     equal(r.out.count("assistant>"), 1, "the end of the input closes the quotes")
     check("you> one\ntwo\n" in r.out, r.out)
     equal(len(replies(stdin='"""a"""\n  """b"""  \n""""""\n')), 2, "one line; an empty message is none")
+
+
+def test_commands_are_documented():
+    listed = re.findall(r"^  (/\w+) +(\S.*)?$", chat(stdin="/help\n").err, re.M)
+    check(len(listed) > 10, f"{listed}")
+    with open(os.path.join(SOURCE, "docs", "CHAT.md"), encoding="utf-8") as f:
+        page = f.read()
+    documented = set(re.findall(r"^\| (`/.*?) \|", page, re.M))
+    documented = set(re.findall(r"/\w+", " ".join(documented)))
+    equal(documented, {name for name, _ in listed}, "docs/CHAT.md and /help")
 
 
 # ---- settings ----
