@@ -16,7 +16,7 @@ sys.dont_write_bytecode = True
 import terminal  # noqa: E402
 
 PROMPT = "$"
-PATIENCE = 60  # seconds
+PATIENCE = 120  # seconds
 
 
 def why_not():
@@ -110,9 +110,11 @@ class Terminal:
             time.sleep(0.03)
 
     def fresh(self):
-        """An empty screen with the shell's prompt."""
-        self.type("clear")
-        self.wait(rf"\A\{PROMPT}\s*\Z")
+        """An empty screen with the shell's prompt. Where it is one already nothing is typed: it could not be seen to have
+        happened, and what is typed too early is shown in the wrong place."""
+        if "\n".join(self.screen()).strip() != PROMPT:
+            self.type("clear")
+            self.wait(rf"\A\{PROMPT}\s*\Z")
         self.tmux("clear-history")
 
     def shell(self, line, patience=PATIENCE):
