@@ -38,6 +38,7 @@ typedef struct bench_side {
     bitnet_bench_run last; /* the last tg run, for the receipt */
     bitnet_limits limits;
     double load_ms;
+    size_t n_runs, n_runs_planned; /* for the progress that is shown */
 } bench_side;
 
 typedef struct bench_row {
@@ -75,6 +76,8 @@ void source_close(bench_source *s);
 int side_open(const bench_plan *p, const bench_source *s, int n_threads, const char *isa,
               bench_side *out);
 void side_close(bench_side *s);
+/* Shows from now on how many of the runs that are planned were made, until progress_end. */
+void side_expect(const bench_plan *p, bench_side *s);
 /* Warms up, then n_repeats runs; appends a row. */
 int side_measure(const bench_plan *p, bench_side *s, const bitnet_bench_test *t, bench_row *out);
 int side_once(bench_side *s, const bitnet_bench_test *t, double *tok_s);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "progress.h"
 
 enum { PROFILE_TOKENS = 32, PROFILE_DEPTH = 512, ENTRIES_MAX = 64 };
 static const double share_most = 0.10; /* of what is neither a linear layer nor the head */
@@ -313,12 +314,15 @@ static int compare_threads(const bench_plan *p, pair *q, size_t which)
     if (!rc && which == 0 && !opt_json(p->args))
         out_printf("%-8s %7s %7s %12.12s %12.12s %8s\n", "test", "threads", "depth", q->label[0],
                    q->label[1], "ratio");
+    for (int i = 0; !rc && i < 2; i++)
+        side_expect(p, &q->side[i]);
     for (size_t d = 0; d < p->depths.n; d++)
         for (size_t i = 0; !rc && i < p->n_tests; i++) {
             bitnet_bench_test t = p->tests[i];
             t.depth = p->depths.data[d];
             rc = compare_test(p, q, &t);
         }
+    progress_end();
     side_close(&q->side[0]);
     side_close(&q->side[1]);
     return rc;

@@ -346,6 +346,7 @@ int load_session(loaded *m);
 void load_close(loaded *m);
 void deadline_start(loaded *m);            /* from now, --timeout */
 int model_path(const args *a, char **out); /* *out is to be freed also on failure */
+const char *file_name(const char *path);   /* without its folder */
 double now_ms(void);
 const char *wanted_isa(const args *a); /* NULL: the best there is */
 /* Replaces *isa (NULL: the best) by one that passes the self-test, if --self-test wants it. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "progress.h"
 
 /* ---- what is asked for ---- */
 
@@ -106,9 +107,10 @@ int source_open(const args *a, const char *path, const char *shape, const char *
         out->path = path ? xstrdup(path) : NULL;
         return path ? EXIT_OK : model_path(a, &out->path);
     }
-    if (bitnet_synthetic_open(shape, head, &out->synthetic, &err) != BITNET_OK)
-        return fail_with(&err);
-    return EXIT_OK;
+    progress_begin(UNIT_NONE, "making the model %s", shape);
+    bitnet_status st = bitnet_synthetic_open(shape, head, &out->synthetic, &err);
+    progress_end();
+    return st == BITNET_OK ? EXIT_OK : fail_with(&err);
 }
 
 void source_close(bench_source *s)
@@ -153,6 +155,11 @@ static int open_bench(const bench_plan *p, bench_side *s)
                                                                           : fail_with(&err);
 }
 
+static const char *source_name(const bench_source *s)
+{
+    return s->synthetic ? bitnet_synthetic_name(s->synthetic) : file_name(s->path);
+}
+
 static int open_engine(const bench_source *src, bench_side *s)
 {
     bitnet_engine_options o;
@@ -167,17 +174,17 @@ static int open_engine(const bench_source *src, bench_side *s)
         o.cache_dir = cache_folder(opt_text(&s->args, OPT_BENCH_CACHE), folder, sizeof folder);
     o.i2s_layout = (bitnet_i2s_layout)opt_int(&s->args, OPT_I2S_LAYOUT);
     o.precision = (bitnet_precision)opt_int(&s->args, OPT_PRECISION);
+    o.on_progress = progress_step;
     if (src->path)
         signals_name_model(src->path);
     bitnet_status st =
         src->synthetic ? bitnet_synthetic_engine(src->synthetic, s->runtime, &o, &s->engine, &err)
                        : bitnet_engine_open(s->runtime, src->path, &o, &s->engine, &err);
+    if (st == BITNET_CANCELLED && interrupted())
+        return interrupted();
     if (st != BITNET_OK)
         return fail_with(&err);
-    const char *slash = src->path ? strrchr(src->path, '/') : NULL;
-    s->model = xstrdup(src->synthetic ? bitnet_synthetic_name(src->synthetic)
-                       : slash        ? slash + 1
-                                      : src->path);
+    s->model = xstrdup(source_name(src));
     return interrupted();
 }
 
@@ -189,13 +196,16 @@ int side_open(const bench_plan *p, const bench_source *src, int n_threads, const
     if (isa)
         s->args.values[OPT_ISA].text = isa;
     double start = now_ms();
+    progress_begin(UNIT_BYTES, "loading %s", source_name(src));
     int rc = open_runtime(&s->args, n_threads, &s->runtime);
     if (!rc)
         rc = open_engine(src, s);
     s->load_ms = now_ms() - start;
+    progress_begin(UNIT_NONE, "measuring what the machine can do");
     bitnet_limits_init(&s->limits);
     if (!rc && bitnet_limits_measure(s->runtime, &s->limits, &err) != BITNET_OK)
         rc = fail_with(&err);
+    progress_end();
     return rc ? rc : open_bench(p, s);
 }
 
@@ -215,6 +225,7 @@ int side_once(bench_side *s, const bitnet_bench_test *t, double *tok_s)
 {
     bitnet_error err = {0};
     bitnet_bench_run run;
+    progress_step(NULL, s->n_runs++, s->n_runs_planned);
     if (bitnet_bench_once(s->bench, t, &run, &err) != BITNET_OK)
         return interrupted() ? interrupted() : fail_with(&err);
     *tok_s = run.tok_s;
@@ -276,10 +287,21 @@ void row_free(bench_row *r)
     *r = (bench_row){0};
 }
 
+void side_expect(const bench_plan *p, bench_side *s)
+{
+    size_t n_threads = (size_t)s->limits.n_threads;
+    s->n_runs = 0;
+    s->n_runs_planned = p->depths.n * p->n_tests * ((size_t)p->n_repeats + 1);
+    progress_begin(UNIT_NONE, "measuring with %zu thread%s", n_threads, plural(n_threads));
+}
+
 int side_measure(const bench_plan *p, bench_side *s, const bitnet_bench_test *t, bench_row *out)
 {
     double tok_s[BENCH_REPEATS_MAX], unused;
     bitnet_bench_test warm = *t;
+    char name[32];
+    test_name(t, name, sizeof name);
+    progress_detail("%s", name);
     warm.n_tokens = t->n_tokens < 8 ? t->n_tokens : 8;
     int rc = side_once(s, &warm, &unused);
     bitnet_bench_forget(s->bench);
@@ -294,6 +316,7 @@ int side_measure(const bench_plan *p, bench_side *s, const bitnet_bench_test *t,
 static int measure_all(const bench_plan *p, bench_side *s, bench_rows *rows)
 {
     int rc = EXIT_OK;
+    side_expect(p, s);
     for (size_t d = 0; d < p->depths.n; d++)
         for (size_t i = 0; !rc && i < p->n_tests; i++) {
             bitnet_bench_test t = p->tests[i];
@@ -303,6 +326,7 @@ static int measure_all(const bench_plan *p, bench_side *s, bench_rows *rows)
             if (!rc)
                 print_row(p, &rows->data[rows->n++]);
         }
+    progress_end();
     return rc;
 }
 

@@ -1,4 +1,4 @@
-/* cmd_convert.c - `bitnet convert`: a checkpoint in, a GGUF file out, with a progress bar. Ctrl-C,
+/* cmd_convert.c - `bitnet convert`: a checkpoint in, a GGUF file out. Ctrl-C,
  * a full disk and a vanished input leave nothing half-written behind. */
 #include <dirent.h>
 #include <jansson.h>
@@ -10,12 +10,13 @@
 #include "bitnet_dev.h"
 #include "cli.h"
 #include "convert/convert.h"
+#include "progress.h"
 
 typedef struct convert_state {
     const args *args;
     const char *input, *output;
-    double start_ms, shown_ms;
-    bool bar, temp_known;
+    double start_ms;
+    bool temp_known;
 } convert_state;
 
 /* ---- arguments ---- */
@@ -79,28 +80,12 @@ static void find_temp(convert_state *s)
         closedir(dir);
 }
 
-static void draw_bar(convert_state *s, uint64_t n_done, uint64_t n_total, const char *what)
-{
-    enum { CELLS = 30 };
-    char cells[CELLS + 1];
-    double part = n_total ? (double)n_done / (double)n_total : 0;
-    if (n_done < n_total && now_ms() - s->shown_ms < 50)
-        return;
-    s->shown_ms = now_ms();
-    for (int i = 0; i < CELLS; i++)
-        cells[i] = i < (int)(part * CELLS) ? '#' : '.';
-    cells[CELLS] = '\0';
-    fprintf(stderr, "\r[%s] %3d %% %-40.40s", cells, (int)(part * 100), what ? what : "");
-}
-
-static bool on_progress(void *user, uint64_t n_done, uint64_t n_total, const char *what)
+static bool on_progress(void *user, uint64_t n_done, uint64_t n_total)
 {
     convert_state *s = user;
     if (!s->temp_known)
         find_temp(s);
-    if (s->bar)
-        draw_bar(s, n_done, n_total, what);
-    return !interrupted();
+    return progress_step(NULL, n_done, n_total);
 }
 
 /* ---- converting ---- */
@@ -126,12 +111,12 @@ static int convert(convert_state *s)
     o.embedding_type = type_named(s->args, OPT_EMBEDDING);
     o.tokenizer = opt_text(s->args, OPT_TOKENIZER);
     o.log = (bnet_log){log_sink, (void *)(uintptr_t)s->args};
-    o.progress = on_progress;
-    o.user = s;
+    o.on_progress = on_progress;
+    o.progress_user = s;
+    progress_begin(UNIT_BYTES, "writing %s", file_name(s->output));
     bitnet_status st = bnet_convert(s->input, s->output, &o, &err);
+    progress_end();
     signals_name_temp(NULL);
-    if (s->bar)
-        fputs("\r\033[K", stderr);
     if (st == BITNET_OK)
         return EXIT_OK;
     if (st == BITNET_CANCELLED && interrupted())
@@ -145,8 +130,11 @@ static int verify(const convert_state *s, bitnet_inspect *file)
     bitnet_error err = {0};
     bitnet_tensor_stats t;
     bitnet_inspect_tensor info;
-    size_t n_bad = 0;
-    for (size_t i = 0; i < bitnet_inspect_n_tensors(file); i++) {
+    size_t n_bad = 0, n = bitnet_inspect_n_tensors(file);
+    progress_begin(UNIT_NONE, "reading %s again", file_name(s->output));
+    for (size_t i = 0; i < n; i++) {
+        if (!progress_step(NULL, i, n))
+            return interrupted();
         if (bitnet_inspect_stats(file, i, &t, &err) != BITNET_OK)
             return fail_with(&err);
         if (!t.suspicious[0] || !bitnet_inspect_tensor_at(file, i, &info))
@@ -154,6 +142,7 @@ static int verify(const convert_state *s, bitnet_inspect *file)
         n_bad++;
         warn("%s: tensor %s: %s", s->output, info.name, t.suspicious);
     }
+    progress_end();
     return n_bad ? fail(EXIT_SUSPICIOUS, "%s: %zu tensor%s suspicious", s->output, n_bad,
                         n_bad == 1 ? " looks" : "s look")
                  : EXIT_OK;
@@ -202,7 +191,6 @@ static int look_at_output(const convert_state *s)
 int cmd_convert(args *a)
 {
     convert_state s = {.args = a, .start_ms = now_ms()};
-    s.bar = tty_stderr() && !opt_on(a, OPT_QUIET);
     int rc = find_paths(&s);
     if (!rc)
         rc = check_output(&s);

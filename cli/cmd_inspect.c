@@ -5,6 +5,7 @@
 
 #include "bitnet_dev.h"
 #include "cli.h"
+#include "progress.h"
 
 typedef struct type_sum {
     const char *type;
@@ -45,14 +46,19 @@ static void add_to_sums(inspect_state *s, const bitnet_inspect_tensor *t)
 static int gather_stats(inspect_state *s)
 {
     bitnet_error err = {0};
+    bitnet_inspect_tensor t;
+    uint64_t n_read = 0;
+    progress_begin(UNIT_BYTES, "reading %s", file_name(s->path));
     s->stats = xmalloc((s->n_tensors + 1) * sizeof *s->stats);
     for (size_t i = 0; i < s->n_tensors; i++) {
         if (bitnet_inspect_stats(s->file, i, &s->stats[i], &err) != BITNET_OK)
             return fail_with(&err);
         s->n_suspicious += s->stats[i].suspicious[0] != '\0';
-        if (interrupted())
+        n_read += bitnet_inspect_tensor_at(s->file, i, &t) ? t.n_bytes : 0;
+        if (!progress_step(NULL, n_read, s->n_bytes))
             return interrupted();
     }
+    progress_end();
     return EXIT_OK;
 }
 
@@ -67,8 +73,10 @@ static int gather(inspect_state *s)
     for (size_t i = 0; i < s->n_tensors; i++)
         if (bitnet_inspect_tensor_at(s->file, i, &t))
             add_to_sums(s, &t);
+    progress_begin(UNIT_NONE, "computing the checksum of %s", file_name(s->path));
     if (opt_on(s->args, OPT_CHECKSUM) && bitnet_file_sha256(s->path, s->sha256, &err) != BITNET_OK)
         return fail_with(&err);
+    progress_end();
     return opt_on(s->args, OPT_STATS) ? gather_stats(s) : EXIT_OK;
 }
 

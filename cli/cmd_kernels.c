@@ -7,6 +7,7 @@
 
 #include "bitnet_dev.h"
 #include "cli.h"
+#include "progress.h"
 
 /* ---- --for op=linear,m=1,... ---- */
 
@@ -169,12 +170,17 @@ int cmd_kernels(args *a)
 typedef struct tuning {
     const args *args;
     json_t *list;
+    size_t n_done, n_shapes;
 } tuning;
 
 static void told(void *user, const bitnet_tune_result *r)
 {
     tuning *t = user;
     const bitnet_kernel_query *s = &r->shape;
+    if (r->best) { /* one of every shape is */
+        progress_step(NULL, ++t->n_done, t->n_shapes);
+        progress_detail("%zu of %zu shapes", t->n_done, t->n_shapes);
+    }
     if (opt_json(t->args))
         json_array_append_new(
             t->list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:s, s:o, s:b}", "op", s->op,
@@ -218,14 +224,17 @@ int cmd_tune(args *a)
     bitnet_error err = {0};
     bitnet_kernel_query *shapes = NULL;
     size_t n = 0;
-    tuning t = {a, json_array()};
+    tuning t = {a, json_array(), 0, 0};
     const char *path = opt_text(a, OPT_TUNE_OUT);
     int rc = load_engine(&m, a, false);
     if (!rc)
         rc = make_shapes(&m, &shapes, &n);
+    t.n_shapes = n;
+    progress_begin(UNIT_NONE, "timing kernels");
     if (!rc && bitnet_runtime_tune(m.runtime, shapes, n, (int)opt_int(a, OPT_REPEATS), path, told,
                                    &t, &err) != BITNET_OK)
         rc = fail_with(&err);
+    progress_end();
     if (!rc && opt_json(a)) {
         json_t *j = json_pack("{s:O, s:o}", "results", t.list, "output", j_str(path));
         j_print(j);

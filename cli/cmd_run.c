@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "progress.h"
 #include "run.h"
 #include "terminal.h"
 
@@ -111,8 +112,10 @@ static int dump_logits(run_state *r)
     int rc = outfile_open(&d.file, opt_text(r->args, OPT_DUMP_LOGITS));
     if (rc)
         return rc;
+    progress_begin(UNIT_TOKENS, "reading the prompt");
     bitnet_status st = bitnet_session_append(r->m.session, r->prompt_ids.data, r->prompt_ids.n,
                                              write_row, &d, &err);
+    progress_end();
     r->dump_ms = now_ms() - start;
     if (st == BITNET_OK || d.failed)
         return outfile_commit(&d.file); /* after a failed write it tells the reason */
@@ -159,9 +162,30 @@ static bool show(run_state *r, const char *bytes, size_t n, bool last)
     return wrap_write(&r->wrap, opt_on(r->args, OPT_WRAP), bytes, n, last);
 }
 
+/* Nobody sees the text before it is whole. */
+static bool is_silent(const run_state *r)
+{
+    return !streams(r) && strcmp(opt_text(r->args, OPT_FORMAT), "jsonl") != 0;
+}
+
+/* The prompt is computed: what was shown of its progress goes. */
+static void begin_text(run_state *r)
+{
+    progress_end();
+    if (opt_on(r->args, OPT_ECHO) && !opt_json(r->args))
+        show(r, r->prompt.data, r->prompt.n, false);
+    if (is_silent(r))
+        progress_begin(UNIT_TOKENS, "writing the text");
+    r->text_begun = true;
+}
+
 static bool on_text(void *user, const char *bytes, size_t n, int32_t id)
 {
     run_state *r = user;
+    if (!r->text_begun)
+        begin_text(r);
+    if (is_silent(r))
+        progress_step(NULL, r->ids.n + 1, 0);
     watch(r, id);
     ids_push(&r->ids, id);
     events_trim(&r->events, &bytes, &n);
@@ -189,10 +213,12 @@ static int generate(run_state *r)
     o.on_text = on_text;
     o.user = r;
     events_begin(&r->events, &r->m, strcmp(r->template_name, "raw") != 0);
-    if (opt_on(r->args, OPT_ECHO) && !opt_json(r->args))
-        show(r, r->prompt.data, r->prompt.n, false);
+    progress_begin(UNIT_TOKENS, "reading the prompt");
     bitnet_status st = bitnet_generate(r->m.session, r->sampler, r->prompt_ids.data,
                                        r->prompt_ids.n, &o, &r->result, &err);
+    if (!r->text_begun)
+        begin_text(r);
+    progress_end();
     settle_ids(r);
     if (st == BITNET_CANCELLED) {
         r->result.finish = BITNET_FINISH_CANCELLED;
@@ -203,11 +229,18 @@ static int generate(run_state *r)
 
 /* ---- --receipt ---- */
 
+/* The tokens of the second run, and how many the first one made. */
+typedef struct second_run {
+    id_list ids;
+    size_t n_first;
+} second_run;
+
 static bool keep_id(void *user, const char *bytes, size_t n, int32_t id)
 {
+    second_run *again = user;
     (void)bytes, (void)n;
-    ids_push(user, id);
-    return true;
+    ids_push(&again->ids, id);
+    return progress_step(NULL, again->ids.n, again->n_first);
 }
 
 /* The same prompt and seed from the beginning, in silence. */
@@ -216,7 +249,8 @@ static int repeat(run_state *r)
     bitnet_generate_options o;
     bitnet_generate_result result;
     bitnet_error err = {0};
-    id_list again = {0};
+    second_run again = {.n_first = r->ids.n};
+    id_list *ids = &again.ids;
     stop_list stops = {0};
     bitnet_sampler *sampler = NULL;
     r->m.deadline_ms = 0;
@@ -226,21 +260,23 @@ static int repeat(run_state *r)
     o.on_text = keep_id;
     o.user = &again;
     bitnet_status st = rc ? BITNET_ERROR : bitnet_session_rewind(r->m.session, 0, &err);
+    bitnet_session_on_progress(r->m.session, NULL, NULL); /* the tokens are counted instead */
+    progress_begin(UNIT_TOKENS, "making the text again");
     if (st == BITNET_OK)
         st = bitnet_generate(r->m.session, sampler, r->prompt_ids.data, r->prompt_ids.n, &o,
                              &result, &err);
+    progress_end();
     if (!rc && st != BITNET_OK)
         rc = interrupted() ? interrupted() : fail_with(&err);
     if (!rc) {
-        again.n = again.n > result.n_generated ? result.n_generated : again.n;
-        if (again.n < result.n_generated)
-            ids_push(&again, result.last_id);
+        ids->n = ids->n > result.n_generated ? result.n_generated : ids->n;
+        if (ids->n < result.n_generated)
+            ids_push(ids, result.last_id);
         r->repeated = true;
-        r->identical =
-            again.n == r->ids.n &&
-            (again.n == 0 || memcmp(again.data, r->ids.data, again.n * sizeof(int32_t)) == 0);
+        r->identical = ids->n == r->ids.n && (ids->n == 0 || memcmp(ids->data, r->ids.data,
+                                                                    ids->n * sizeof(int32_t)) == 0);
     }
-    free(again.data);
+    free(ids->data);
     stop_list_free(&stops);
     bitnet_sampler_close(sampler);
     return rc;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "progress.h"
 
 typedef struct document {
     const char *bytes; /* borrowed from the file's text */
@@ -21,6 +22,7 @@ typedef struct score_state {
     document *docs;
     size_t n_docs;
     size_t n_tokens, n_scored;
+    size_t n_scored_docs, n_bytes_scored;
     double nll, tokenize_ms, score_ms;
 } score_state;
 
@@ -139,27 +141,41 @@ static int score_document(score_state *s, document *d)
     return rc;
 }
 
-static void progress(const score_state *s, size_t i)
+/* How far it has come in bytes of text: tokens are counted text by text. */
+static bool on_score(void *user, uint64_t done, uint64_t total)
 {
-    if (tty_stderr() && s->n_scored)
-        note(s->args, "\r%zu of %zu texts, ppl %.3f ", i, s->n_docs,
-             exp(s->nll / (double)s->n_scored));
+    score_state *s = user;
+    const document *d = &s->docs[s->n_scored_docs];
+    uint64_t part = total ? (uint64_t)d->n * done / total : 0;
+    return progress_step(NULL, s->n_bytes_scored + part, s->file.n) && !out_failed();
+}
+
+static void show_progress(const score_state *s)
+{
+    char rate[32];
+    if (s->n_scored)
+        progress_detail("%zu of %zu texts, perplexity %.3f, %s tok/s", s->n_scored_docs, s->n_docs,
+                        exp(s->nll / (double)s->n_scored),
+                        rate_text(per_second(s->n_tokens, s->score_ms), rate, sizeof rate));
 }
 
 static int score_all(score_state *s)
 {
-    for (size_t i = 0; i < s->n_docs; i++) {
-        int rc = score_document(s, &s->docs[i]);
-        if (rc)
-            return rc;
+    int rc = EXIT_OK;
+    bitnet_session_on_progress(s->m.session, on_score, s);
+    progress_begin(UNIT_NONE, "scoring");
+    for (size_t i = 0; !rc && i < s->n_docs; i++) {
+        rc = score_document(s, &s->docs[i]);
         s->n_tokens += s->docs[i].n_tokens;
         s->n_scored += s->docs[i].n_scored;
         s->nll += s->docs[i].nll;
-        progress(s, i + 1);
+        s->n_scored_docs++;
+        s->n_bytes_scored += s->docs[i].n;
+        progress_step(NULL, s->n_bytes_scored, s->file.n);
+        show_progress(s);
     }
-    if (tty_stderr())
-        note(s->args, "\r\033[K");
-    return EXIT_OK;
+    progress_end();
+    return rc;
 }
 
 /* ---- report ---- */

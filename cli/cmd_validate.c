@@ -6,6 +6,7 @@
 
 #include "bitnet_dev.h"
 #include "cli.h"
+#include "progress.h"
 
 static const char *const verdicts[] = {"pass", "FAIL", "skip"};
 
@@ -224,7 +225,10 @@ static int validate(const args *a, bitnet_runtime *runtime, bitnet_validate_opti
 {
     bitnet_validation *v = NULL;
     bitnet_error err = {0};
-    if (bitnet_validate(runtime, o, &v, &err) != BITNET_OK)
+    progress_begin(UNIT_NONE, "validating");
+    bitnet_status st = bitnet_validate(runtime, o, &v, &err);
+    progress_end();
+    if (st != BITNET_OK)
         return interrupted() ? interrupted() : fail_with(&err);
     json_t *devices = list_devices(a);
     int rc = print_json(a, v, devices);
@@ -260,6 +264,7 @@ int cmd_validate(args *a)
     o.quick = opt_on(a, OPT_QUICK);
     o.i2s_layout = (bitnet_i2s_layout)opt_int(a, OPT_I2S_LAYOUT);
     o.cancel = should_stop;
+    o.on_progress = progress_step;
     o.kernel = opt_text(a, OPT_KERNEL);
     bool no_model = opt_on(a, OPT_KERNELS_ONLY) || o.kernel;
     if (no_model && (o.golden_dir || opt_given(a, OPT_MODEL)))

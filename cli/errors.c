@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "progress.h"
 
 static const struct {
     int code;
@@ -58,11 +59,13 @@ int fail(int code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
+    progress_pause();
     if (!log_own_line(BITNET_LOG_ERROR, code, fmt, ap)) {
         fputs("bitnet: ", stderr);
         vfprintf(stderr, fmt, ap);
         fputc('\n', stderr);
     }
+    progress_resume(false);
     va_end(ap);
     return code;
 }
@@ -71,11 +74,13 @@ void warn(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
+    progress_pause();
     if (!log_own_line(BITNET_LOG_WARN, -1, fmt, ap)) {
         fputs("bitnet: warning: ", stderr);
         vfprintf(stderr, fmt, ap);
         fputc('\n', stderr);
     }
+    progress_resume(false);
     va_end(ap);
 }
 

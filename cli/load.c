@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "progress.h"
 
 #ifndef BITNET_DATADIR
 #define BITNET_DATADIR "/usr/local/share/bitnet"
@@ -167,17 +168,17 @@ const char *cache_folder(const char *want, char *buf, size_t cap)
     return n > 0 && (size_t)n < cap ? buf : NULL;
 }
 
-int load_engine(loaded *m, const args *a, bool vocab_only)
+const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static int open_engine(loaded *m, bool vocab_only)
 {
     bitnet_engine_options o;
     bitnet_error err = {0};
-    double start = now_ms();
-    *m = (loaded){.args = a};
-    int rc = model_path(a, &m->path);
-    if (!rc)
-        rc = open_runtime(a, vocab_only ? 1 : (int)opt_int(a, OPT_THREADS), &m->runtime);
-    if (rc)
-        return rc;
+    const args *a = m->args;
     signals_name_model(m->path);
     bitnet_engine_options_init(&o);
     o.i2s_layout = (bitnet_i2s_layout)opt_int(a, OPT_I2S_LAYOUT);
@@ -190,11 +191,30 @@ int load_engine(loaded *m, const args *a, bool vocab_only)
     o.nvrtc_path = opt_text(a, OPT_NVRTC);
     o.nvtx = opt_on(a, OPT_NVTX);
     o.precision = (bitnet_precision)opt_int(a, OPT_PRECISION); /* words as enumerated */
-    if (bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err) != BITNET_OK)
+    o.on_progress = progress_step;
+    bitnet_status st = bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err);
+    if (st == BITNET_CANCELLED && interrupted())
+        return interrupted();
+    if (st != BITNET_OK)
         return fail_with(&err);
     m->info = bitnet_engine_model(m->engine);
-    m->load_ms = now_ms() - start;
     return interrupted();
+}
+
+int load_engine(loaded *m, const args *a, bool vocab_only)
+{
+    double start = now_ms();
+    *m = (loaded){.args = a};
+    int rc = model_path(a, &m->path);
+    if (rc)
+        return rc;
+    progress_begin(UNIT_BYTES, "loading %s", file_name(m->path));
+    rc = open_runtime(a, vocab_only ? 1 : (int)opt_int(a, OPT_THREADS), &m->runtime);
+    if (!rc)
+        rc = open_engine(m, vocab_only);
+    progress_end();
+    m->load_ms = now_ms() - start;
+    return rc;
 }
 
 static bool should_stop(void *user)
@@ -203,6 +223,12 @@ static bool should_stop(void *user)
     if (m->deadline_ms > 0 && now_ms() >= m->deadline_ms)
         m->timed_out = true;
     return m->timed_out || interrupted() || out_failed();
+}
+
+/* Within a prompt too, which may take long. */
+static bool on_prompt(void *user, uint64_t done, uint64_t total)
+{
+    return progress_step(NULL, done, total) && !should_stop(user);
 }
 
 /* What --verbose tells: the model and what the session will cost. */
@@ -238,6 +264,7 @@ int load_session(loaded *m)
         return fail_with(&err);
     tell_loaded(m, &o);
     bitnet_session_on_cancel(m->session, should_stop, m);
+    bitnet_session_on_progress(m->session, on_prompt, m);
     m->load_ms += now_ms() - start;
     return EXIT_OK;
 }

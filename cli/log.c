@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "cli.h"
+#include "progress.h"
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
@@ -118,8 +119,7 @@ static bool json_line(bitnet_log_level level, const char *module, const char *me
     return line != NULL;
 }
 
-/* Without the brackets and the newline that people see around a notice; a notice that draws over
- * its own line is for terminals. */
+/* Without the brackets and the newline that people see around a notice. */
 bool log_own_line(bitnet_log_level level, int code, const char *fmt, va_list ap)
 {
     char *text = NULL;
@@ -137,7 +137,7 @@ bool log_own_line(bitnet_log_level level, int code, const char *fmt, va_list ap)
     if (begin && end > begin && text[end - 1] == ']')
         end--;
     text[end] = '\0';
-    bool ok = text[0] == '\r' || json_line(level, "bitnet", text + begin, code);
+    bool ok = json_line(level, "bitnet", text + begin, code);
     free(text);
     return ok;
 }
@@ -168,9 +168,11 @@ void log_sink(void *user, bitnet_log_level level, const char *module, const char
         return;
     if (level == BITNET_LOG_WARN && said_before(module, message))
         return;
+    progress_pause();
     if (opt_text(a, OPT_LOG_FORMAT)[0] == 'j')
         json_line(level, module, message, -1);
     else
         fprintf(stderr, "bitnet: %s: %s: %s\n",
                 level == BITNET_LOG_WARN ? "warning" : level_names[level], module, message);
+    progress_resume(false);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "progress.h"
 
 static int print_help(const args *a)
 {
@@ -45,8 +46,11 @@ int main(int argc, char **argv)
     const char *format = getenv("BITNET_LOG_FORMAT");
     log_as_json(format && strcmp(format, "json") == 0); /* until an option says otherwise */
     int rc = args_parse(&a, argc, argv);
-    if (!rc)
+    if (!rc) {
+        progress_allow(&a);
         rc = dispatch(&a);
+        progress_end();
+    }
     args_free(&a);
     return out_finish(rc);
 }

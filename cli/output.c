@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "progress.h"
 
 static int out_errno; /* of the first failed write; 0: none */
 
@@ -31,7 +32,7 @@ static bool wait_writable(void)
     return poll(&p, 1, -1) >= 0 || errno == EINTR;
 }
 
-bool out_write(const char *bytes, size_t n)
+static void write_all(const char *bytes, size_t n)
 {
     while (n && !out_errno) {
         ssize_t k = write(STDOUT_FILENO, bytes, n);
@@ -43,6 +44,15 @@ bool out_write(const char *bytes, size_t n)
         } else if (errno != EINTR) {
             out_errno = errno;
         }
+    }
+}
+
+bool out_write(const char *bytes, size_t n)
+{
+    if (n) {
+        progress_pause();
+        write_all(bytes, n);
+        progress_resume(bytes[n - 1] != '\n');
     }
     return !out_errno;
 }
@@ -85,8 +95,10 @@ void note(const args *a, const char *fmt, ...)
     if (opt_on(a, OPT_QUIET) || out_errno)
         return;
     va_start(ap, fmt);
+    progress_pause();
     if (!log_own_line(BITNET_LOG_INFO, -1, fmt, ap))
         vfprintf(stderr, fmt, ap);
+    progress_resume(false);
     va_end(ap);
 }
 

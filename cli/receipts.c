@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "progress.h"
 
 int receipt_begin(const loaded *m, bitnet_receipt **out)
 {
@@ -18,8 +19,10 @@ int receipt_save(const loaded *m, bitnet_receipt *receipt, const bitnet_receipt_
 {
     bitnet_error err = {0};
     const char *path = opt_text(m->args, OPT_RECEIPT);
-    return bitnet_receipt_write(receipt, facts, path, &err) == BITNET_OK ? EXIT_OK
-                                                                         : fail_with(&err);
+    progress_begin(UNIT_NONE, "writing the receipt");
+    bitnet_status st = bitnet_receipt_write(receipt, facts, path, &err);
+    progress_end();
+    return st == BITNET_OK ? EXIT_OK : fail_with(&err);
 }
 
 /* ---- statistics ---- */

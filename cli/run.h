@@ -29,6 +29,7 @@ typedef struct run_state {
     size_t n_steps;
     int32_t first_not_greedy; /* index into ids, -1: none */
     bitnet_receipt *receipt;  /* NULL: not wanted */
+    bool text_begun;          /* the prompt is computed, and echoed where that is wanted */
     bool repeated, identical; /* --deterministic --receipt: run twice; the same tokens */
     double start_ms, tokenize_ms, dump_ms, total_ms;
 } run_state;

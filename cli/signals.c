@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "progress.h"
 #include "terminal.h"
 
 static volatile sig_atomic_t asked;   /* 0, SIGINT or SIGTERM */
@@ -20,6 +21,7 @@ static void on_interrupt(int sig)
     asked = sig;
     n_asked++;
     if (n_asked >= 3 && !is_patient) {
+        progress_wipe();
         terminal_restore();
         _exit(128 + sig);
     }
@@ -50,6 +52,7 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
     terminal_restore();
     if (temp_name[0])
         unlink(temp_name);
+    progress_wipe();
     say("\nbitnet: ");
     say(model_name[0] ? model_name : "a mapped file");
     say(": the file was truncated or became unreadable while in use\n");

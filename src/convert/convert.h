@@ -6,16 +6,13 @@
 
 #include "format/tensor.h"
 
-typedef bool (*bnet_progress_fn)(void *user, uint64_t n_done, uint64_t n_total,
-                                 const char *what); /* false: cancel */
-
 typedef struct bnet_convert_options {
     bnet_type weight_type;    /* projections: I2_S (default), TQ2_0, TQ1_0, F16, F32 */
     bnet_type embedding_type; /* F16 (default), F32, BF16, Q8_0, Q6_K; also of an untied head */
     const char *tokenizer;    /* llama2.c only: path of the tokenizer .bin */
     bnet_log log;
-    bnet_progress_fn progress; /* may be NULL */
-    void *user;
+    bitnet_progress_fn on_progress; /* bytes of tensors written; may be NULL */
+    void *progress_user;
 } bnet_convert_options;
 
 /* Every error names the input file, the tensor or key, the value. On failure or cancel nothing is

@@ -152,7 +152,7 @@ static bitnet_status report(emitter *e, uint64_t n_bytes)
 {
     const bnet_convert_options *o = e->plan->options;
     e->n_done += n_bytes;
-    if (!o->progress || o->progress(o->user, e->n_done, e->n_total, e->item->name))
+    if (!o->on_progress || o->on_progress(o->progress_user, e->n_done, e->n_total))
         return BITNET_OK;
     return bnet_fail(e->err, BITNET_CANCELLED, "conversion cancelled at tensor %s", e->item->name);
 }
