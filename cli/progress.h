@@ -20,7 +20,7 @@ bool progress_step(void *user, uint64_t done, uint64_t total);
 void progress_detail(const char *fmt, ...) BITNET_PRINTF(1, 2);
 void progress_end(void);
 
-/* Around everything written to the terminal: the line is wiped, and not drawn before _end. open:
+/* Around everything written to the terminal: the line is wiped, and not drawn before _resume. open:
  * what was written does not end a line, which nothing may be drawn over. */
 void progress_pause(void);
 void progress_resume(bool open);
