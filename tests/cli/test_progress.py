@@ -128,7 +128,7 @@ def test_nobody_else_sees_it():
 
 
 def test_loading_and_prompt():
-    args = ("run", "-m", model("story"), "-p", LONG[:800], "-n", "12", "--seed", "1")
+    args = ("run", "-m", model("story"), "-p", LONG[:800], "-n", "12", "--seed", "1", "--no-wrap")
     for more in ((), ("--echo",), ("--no-stream",), ("--json",), ("--strict",)):
         want = run(*args, *more)
         code, pieces = on_terminal(*args, *more, "--progress-delay", "0", "-b", "64")
