@@ -1,7 +1,11 @@
-/* thread.h - a pool that runs one function on every thread at once and waits for all of them.
+/* thread.h - a pool that divides a job among threads and returns when all of it is done.
  *
- * The caller is thread 0. Workers spin briefly between jobs, then sleep. How work is divided is the
- * job's own affair and must not change results: split by output rows, never inside a sum.
+ * A job is cut into shares. Every thread, the caller too, begins with shares of its own, and
+ * whoever has time left takes over shares that nobody has begun: a thread that the system runs late
+ * or not at all delays nobody. A share that was begun is never begun again. On a machine with CPUs
+ * to itself there is one share per thread; where other programs are seen to take CPU time there are
+ * more and smaller ones. Which thread computes a share, and how many shares there are, must not
+ * change results: split by output rows, never inside a sum.
  *
  * On machines with several memory nodes a page lies near the thread that first wrote it: memory
  * that bnet_split divides the same way when it is filled and when it is read stays local, the more
@@ -12,7 +16,14 @@
 #include "base/base.h"
 
 typedef struct bnet_pool bnet_pool;
-typedef void (*bnet_job)(void *arg, int thread, int n_threads);
+
+/* Part `index` of `count`. `thread` (0: the caller) runs it and nothing else meanwhile: what is
+ * indexed by it is its own until the job returns. */
+typedef struct bnet_share {
+    int index, count, thread;
+} bnet_share;
+
+typedef void (*bnet_job)(void *arg, bnet_share share);
 
 /* n_threads >= 1, the caller counted. */
 bitnet_status bnet_pool_open(int n_threads, bnet_pool **out, bitnet_error *err);
@@ -21,19 +32,26 @@ bitnet_status bnet_pool_open(int n_threads, bnet_pool **out, bitnet_error *err);
 bitnet_status bnet_pool_open_on(int n_threads, const int *cpus, bnet_pool **out, bitnet_error *err);
 void bnet_pool_close(bnet_pool *pool);
 int bnet_pool_threads(const bnet_pool *pool);
-/* Runs job(arg, t, n) for t = 0..n-1, returns when all are done. Calls from several threads take
- * turns. */
-void bnet_pool_run(bnet_pool *pool, bnet_job job, void *arg);
+/* Runs job(arg, share) for index = 0 .. count-1, each once, and returns the count when all are
+ * done: a multiple of the threads, at most bnet_pool_shares. Calls from several threads take turns;
+ * a job must not call the pool it runs on. */
+int bnet_pool_run(bnet_pool *pool, bnet_job job, void *arg);
+/* The same with exactly one share per thread. */
+void bnet_pool_each(bnet_pool *pool, bnet_job job, void *arg);
+/* The most shares a job can have. */
+int bnet_pool_shares(const bnet_pool *pool);
+/* How many threads were lately seen to lose their CPU to other programs. */
+int bnet_pool_disturbed(const bnet_pool *pool);
 /* CPUs this process may use: affinity mask and cgroup quota, at least 1. */
 int bnet_cpu_count(void);
 
-/* The half-open range of thread t when n items are dealt to n_threads in multiples of `grain`. */
-static inline void bnet_split(size_t n, size_t grain, int t, int n_threads, size_t *begin,
+/* The half-open range of share t of n_shares when n items are dealt out in multiples of `grain`. */
+static inline void bnet_split(size_t n, size_t grain, int t, int n_shares, size_t *begin,
                               size_t *end)
 {
     size_t n_grains = (n + grain - 1) / grain;
-    size_t b = n_grains * (size_t)t / (size_t)n_threads * grain;
-    size_t e = n_grains * ((size_t)t + 1) / (size_t)n_threads * grain;
+    size_t b = n_grains * (size_t)t / (size_t)n_shares * grain;
+    size_t e = n_grains * ((size_t)t + 1) / (size_t)n_shares * grain;
     *begin = BNET_MIN(b, n);
     *end = BNET_MIN(e, n);
 }

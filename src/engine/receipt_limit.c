@@ -40,12 +40,12 @@ typedef struct reading {
     atomic_uint_fast64_t sum; /* so that the reads are not optimised away */
 } reading;
 
-static void read_part(void *arg, int thread, int n_threads)
+static void read_part(void *arg, bnet_share part)
 {
     reading *r = arg;
     size_t begin, end;
     uint64_t sums[8] = {0};
-    bnet_split(r->n_bytes, PART, thread, n_threads, &begin, &end);
+    bnet_split(r->n_bytes, PART, part.index, part.count, &begin, &end);
     for (int t = 0; t < r->n_times; t++)
         for (size_t i = begin; i + 64 <= end; i += 64) {
             uint64_t line[8]; /* whole: a sanitizer looks at lines then, not at every byte */

@@ -107,7 +107,7 @@ static void fill_piece(const filling *f, const bnet_tensor *t, uint64_t seed, si
     }
 }
 
-static void fill_share(void *arg, int thread, int n_threads)
+static void fill_share(void *arg, bnet_share part)
 {
     const filling *f = arg;
     uint64_t n = 0;
@@ -118,7 +118,7 @@ static void fill_share(void *arg, int thread, int n_threads)
             size_t end = at + piece;
             if (end > total || (t->type == BNET_I2_S && total - end <= 32))
                 end = total; /* the scale of I2_S stays with the last codes */
-            if (n % (uint64_t)n_threads == (uint64_t)thread)
+            if (n % (uint64_t)part.count == (uint64_t)part.index)
                 fill_piece(f, t, n * 0x2545f4914f6cdd1du, at, end);
             at = end;
         }

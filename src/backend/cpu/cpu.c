@@ -193,11 +193,11 @@ typedef struct items_job {
     void *arg;
 } items_job;
 
-static void items_thread(void *arg, int thread, int n_threads)
+static void items_part(void *arg, bnet_share part)
 {
     const items_job *j = arg;
     size_t begin, end;
-    bnet_split(j->n, j->grain, thread, n_threads, &begin, &end);
+    bnet_split(j->n, j->grain, part.index, part.count, &begin, &end);
     if (begin < end)
         j->fn(j->arg, begin, end);
 }
@@ -210,5 +210,5 @@ void bnet_cpu_items(cpu_backend *be, size_t n, size_t grain, size_t cost, cpu_it
         return;
     }
     items_job job = {n, grain, fn, arg};
-    bnet_pool_run(be->pool, items_thread, &job);
+    bnet_pool_run(be->pool, items_part, &job);
 }

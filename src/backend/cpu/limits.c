@@ -40,11 +40,11 @@ typedef struct peak_job {
     atomic_uint_fast64_t n_ops, sink;
 } peak_job;
 
-static void run_peak(void *arg, int thread, int n_threads)
+static void run_peak(void *arg, bnet_share part)
 {
     peak_job *j = arg;
     uint64_t sink = 1;
-    (void)thread, (void)n_threads;
+    (void)part;
     atomic_fetch_add(&j->n_ops, j->run(j->n_rounds, &sink));
     atomic_fetch_add(&j->sink, sink);
 }
@@ -53,7 +53,7 @@ static double time_peak(bnet_pool *pool, peak_job *j)
 {
     j->n_ops = 0;
     double start = bnet_now_ms();
-    bnet_pool_run(pool, run_peak, j);
+    bnet_pool_each(pool, run_peak, j);
     return bnet_now_ms() - start;
 }
 
@@ -121,19 +121,17 @@ typedef struct read_job {
 } read_job;
 
 /* Every thread writes its own part first, so that the pages lie where it will read them. */
-static void touch_part(void *arg, int thread, int n_threads)
+static void touch_part(void *arg, bnet_share part)
 {
     read_job *j = arg;
-    (void)n_threads;
-    memset(j->data + (size_t)thread * j->n_bytes, thread + 1, j->n_bytes);
+    memset(j->data + (size_t)part.index * j->n_bytes, part.index + 1, j->n_bytes);
 }
 
-static void read_part(void *arg, int thread, int n_threads)
+static void read_part(void *arg, bnet_share part)
 {
     read_job *j = arg;
     uint64_t sink = 0;
-    (void)n_threads;
-    j->run(j->data + (size_t)thread * j->n_bytes, j->n_bytes, j->n_streams, j->ahead, &sink);
+    j->run(j->data + (size_t)part.index * j->n_bytes, j->n_bytes, j->n_streams, j->ahead, &sink);
     atomic_fetch_add(&j->sink, sink);
 }
 
@@ -148,7 +146,7 @@ static size_t bytes_per_thread(int n_threads, uint64_t cache_bytes)
 static double time_read(bnet_pool *pool, read_job *j)
 {
     double start = bnet_now_ms();
-    bnet_pool_run(pool, read_part, j);
+    bnet_pool_each(pool, read_part, j);
     return bnet_now_ms() - start;
 }
 
@@ -187,7 +185,7 @@ bnet_cpu_reads bnet_cpu_read_rate(bnet_pool *pool, const bnet_capabilities *c, u
     madvise(p, total, MADV_HUGEPAGE);
 #endif
     j.data = p;
-    bnet_pool_run(pool, touch_part, &j);
+    bnet_pool_each(pool, touch_part, &j);
     bnet_cpu_reads rates = measure_read(pool, &j, n_threads);
     munmap(p, total);
     return rates;

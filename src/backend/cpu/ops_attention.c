@@ -252,11 +252,10 @@ static void attend_tile(const attention_job *j, size_t i)
 }
 
 /* Late tokens see most, so they go first; who takes an item changes nothing in it. */
-static void attend_tiles(void *arg, int thread, int n_threads)
+static void attend_tiles(void *arg, bnet_share part)
 {
     attention_job *j = arg;
-    (void)thread;
-    (void)n_threads;
+    (void)part;
     for (;;) {
         size_t i = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed);
         if (i >= j->n_items)
@@ -311,11 +310,11 @@ static void attend_part(attention_job *j, size_t h, size_t begin, size_t end)
         join_partials(j, &s);
 }
 
-static void attend_parts(void *arg, int thread, int n_threads)
+static void attend_parts(void *arg, bnet_share part)
 {
     attention_job *j = arg;
     size_t begin, end;
-    bnet_split(j->n_kv * j->n_blocks, 1, thread, n_threads, &begin, &end);
+    bnet_split(j->n_kv * j->n_blocks, 1, part.index, part.count, &begin, &end);
     while (begin < end) {
         size_t h = begin / j->n_blocks, stop = BNET_MIN(end, (h + 1) * j->n_blocks);
         attend_part(j, h, begin - h * j->n_blocks, stop - h * j->n_blocks);
@@ -364,7 +363,7 @@ void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_he
         for (size_t i = 0; i < t; i++)
             attend_split(&j, i);
     else if (alone)
-        attend_tiles(&j, 0, 1);
+        attend_tiles(&j, (bnet_share){0, 1, 0});
     else
         bnet_pool_run(be->pool, attend_tiles, &j);
 }

@@ -46,8 +46,8 @@ typedef struct top_work {
     int8_t *q4;
     int16_t *pairs4;
     float *x, *raised;
-    float *best;    /* [threads][TOP_MAX] heaps of the largest a - b, least first */
-    size_t *n_best; /* [threads] */
+    float *best;    /* [shares][TOP_MAX] heaps of the largest a - b, least first */
+    size_t *n_best; /* [shares] */
     uint8_t *rows;  /* [threads][row_bytes] a packed row made plain */
     int32_t *ids;   /* [rows / SHARE + CHUNK] */
     float *logits;  /* as many */
@@ -66,7 +66,8 @@ static size_t list_cap(const bnet_weight *w)
 /* Lays the parts out behind one another; returns the bytes they take. */
 static size_t lay_out(const cpu_backend *be, const bnet_weight *w, uint8_t *base, top_work *out)
 {
-    size_t n = w->info.n_in, threads = (size_t)bnet_pool_threads(be->pool), at = 0;
+    size_t n = w->info.n_in, threads = (size_t)bnet_pool_threads(be->pool);
+    size_t shares = (size_t)bnet_pool_shares(be->pool), at = 0;
     const struct {
         void **to;
         size_t n_bytes;
@@ -80,8 +81,8 @@ static size_t lay_out(const cpu_backend *be, const bnet_weight *w, uint8_t *base
         {(void **)&out->pairs4, 4 * n},
         {(void **)&out->x, n * sizeof(float)},
         {(void **)&out->raised, n * sizeof(float)},
-        {(void **)&out->best, threads * TOP_MAX * sizeof(float)},
-        {(void **)&out->n_best, threads * sizeof(size_t)},
+        {(void **)&out->best, shares * TOP_MAX * sizeof(float)},
+        {(void **)&out->n_best, shares * sizeof(size_t)},
         {(void **)&out->rows, threads * padded(w->row_bytes)},
         {(void **)&out->ids, list_cap(w) * sizeof(int32_t)},
         {(void **)&out->logits, list_cap(w) * sizeof(float)},
@@ -265,28 +266,28 @@ static void bound_rows(const scan_job *j, size_t first, size_t n, float *heap, s
         keep(heap, n_heap, j->k, lower[i]);
 }
 
-static void scan_thread(void *arg, int thread, int n_threads)
+static void scan_part(void *arg, bnet_share part)
 {
     const scan_job *j = arg;
     size_t begin, end, n = 0, n_in = j->w->info.n_in, n_out = j->w->info.n_out;
-    float *heap = j->t->best + (size_t)thread * TOP_MAX;
+    float *heap = j->t->best + (size_t)part.index * TOP_MAX;
     size_t four = j->w->r4 ? bnet_q6r4_group_bytes(n_in) : 4 * j->w->row_bytes;
-    bnet_split(n_out, CHUNK, thread, n_threads, &begin, &end);
+    bnet_split(n_out, CHUNK, part.index, part.count, &begin, &end);
     for (size_t row = begin; row < end; row += CHUNK) {
         size_t m = BNET_MIN(end - row, (size_t)CHUNK);
         ((bnet_fn_head_scan *)j->fn)(j->w->data + row / 4 * four, j->w->r4 ? (m + 3) / 4 * 4 : m,
                                      &j->x, n_in, j->t->y + row);
         bound_rows(j, row, m, heap, &n);
     }
-    j->t->n_best[thread] = n;
+    j->t->n_best[part.index] = n;
 }
 
 /* The k-th largest lower bound of all rows; -infinity if there are fewer. */
-static float threshold(const top_work *t, int n_threads, size_t k)
+static float threshold(const top_work *t, int n_shares, size_t k)
 {
     float *heap = t->best;
     size_t n = t->n_best[0];
-    for (int i = 1; i < n_threads; i++)
+    for (int i = 1; i < n_shares; i++)
         for (size_t b = 0; b < t->n_best[i]; b++)
             keep(heap, &n, k, t->best[(size_t)i * TOP_MAX + b]);
     return n == k ? heap[0] : -INFINITY;
@@ -331,13 +332,13 @@ typedef struct exact_job {
     size_t n;
 } exact_job;
 
-static void exact_thread(void *arg, int thread, int n_threads)
+static void exact_part(void *arg, bnet_share part)
 {
     const exact_job *j = arg;
     const bnet_weight *w = j->w;
     size_t begin, end, n_in = w->info.n_in;
-    uint8_t *plain = j->t->rows + (size_t)thread * padded(w->row_bytes);
-    bnet_split(j->n, 1, thread, n_threads, &begin, &end);
+    uint8_t *plain = j->t->rows + (size_t)part.thread * padded(w->row_bytes);
+    bnet_split(j->n, 1, part.index, part.count, &begin, &end);
     for (size_t i = begin; i < end; i++) {
         size_t id = (size_t)j->t->ids[i];
         const uint8_t *row = w->data + id * w->row_bytes;
@@ -350,16 +351,15 @@ static void exact_thread(void *arg, int thread, int n_threads)
     }
 }
 
-/* Returns how many threads there were. */
+/* Returns how many shares there were. */
 static int run(cpu_backend *be, size_t work, bnet_job job, void *arg)
 {
     enum { SMALL = 1 << 15 }; /* products that are not worth waking anybody for */
     if (work < SMALL) {
-        job(arg, 0, 1);
+        job(arg, (bnet_share){0, 1, 0});
         return 1;
     }
-    bnet_pool_run(be->pool, job, arg);
-    return bnet_pool_threads(be->pool);
+    return bnet_pool_run(be->pool, job, arg);
 }
 
 bool bnet_cpu_top(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, const bnet_top_want *want,
@@ -379,15 +379,15 @@ bool bnet_cpu_top(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, const b
     if (!prepare_x(w, x->data, &t, &j.unit, &j.c))
         return false;
     j.fn = cpu_use(be, w->head->scan);
-    int n_threads = run(be, w->info.n_out * n_in, scan_thread, &j);
-    float least = lowered(threshold(&t, n_threads, k), want->range);
+    int n_shares = run(be, w->info.n_out * n_in, scan_part, &j);
+    float least = lowered(threshold(&t, n_shares, k), want->range);
     for (size_t i = 0; i < want->n_ids; i++)
         t.y[want->ids[i]] = INFINITY;
     exact_job e = {.w = w, .t = &t, .x = x->data};
     if (!collect(w, &t, least, &e.n))
         return false;
     e.fn = cpu_use(be, w->head->exact);
-    run(be, e.n * n_in, exact_thread, &e);
+    run(be, e.n * n_in, exact_part, &e);
     *out = (bnet_top){t.ids, t.logits, e.n};
     return true;
 }

@@ -145,18 +145,18 @@ static void packed_groups(const packed_job *j, const packed_share *s, int i, siz
     ((bnet_fn_r16 *)j->fn)(&a);
 }
 
-static void packed_thread(void *arg, int thread, int n_threads)
+static void packed_part(void *arg, bnet_share part)
 {
     const packed_job *j = arg;
     packed_share s;
     size_t last, at = 0;
-    bnet_split(j->n_groups, 1, thread / j->n_parts, n_threads / j->n_parts, &s.begin, &s.end);
-    bnet_split(j->n_tokens, 32, thread % j->n_parts, j->n_parts, &s.first, &last);
+    bnet_split(j->n_groups, 1, part.index / j->n_parts, part.count / j->n_parts, &s.begin, &s.end);
+    bnet_split(j->n_tokens, 32, part.index % j->n_parts, j->n_parts, &s.first, &last);
     s.n_tokens = last - s.first;
     s.first += j->first;
     if (s.begin == s.end || s.n_tokens == 0)
         return;
-    s.temp = bnet_cpu_scratch_take(j->be, thread);
+    s.temp = bnet_cpu_scratch_take(j->be, part.thread);
     for (int i = 0; i < j->n_weights; i++) {
         size_t n = bnet_r16_groups(j->w[i]->info.n_out);
         size_t from = BNET_MAX(s.begin, at), to = BNET_MIN(s.end, at + n);
@@ -164,7 +164,7 @@ static void packed_thread(void *arg, int thread, int n_threads)
             packed_groups(j, &s, i, from - at, to - at);
         at += n;
     }
-    bnet_cpu_scratch_give(j->be, thread);
+    bnet_cpu_scratch_give(j->be, part.thread);
 }
 
 /* Into how many parts the tokens are cut beside the rows. With p of them, of n threads, each reads
@@ -192,11 +192,11 @@ static void run_packed(packed_job *j)
     }
     j->n_parts = 1;
     if (4 * n_bytes * j->n_tokens < SMALL) {
-        packed_thread(j, 0, 1);
+        packed_part(j, (bnet_share){0, 1, 0});
         return;
     }
     j->n_parts = token_parts(j, n_bytes, bnet_pool_threads(j->be->pool));
-    bnet_pool_run(j->be->pool, packed_thread, j);
+    bnet_pool_run(j->be->pool, packed_part, j);
 }
 
 /* ---- float activations ---- */

@@ -147,11 +147,11 @@ typedef struct copy_job {
     size_t n;
 } copy_job;
 
-static void copy_part(void *arg, int thread, int n_threads)
+static void copy_part(void *arg, bnet_share part)
 {
     const copy_job *j = arg;
     size_t begin, end;
-    bnet_split(j->n, 1 << 16, thread, n_threads, &begin, &end);
+    bnet_split(j->n, 1 << 16, part.index, part.count, &begin, &end);
     if (begin < end)
         bnet_map_fetch(j->from + begin, end - begin);
     memcpy(j->to + begin, j->from + begin, end - begin);

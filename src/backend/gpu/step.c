@@ -291,11 +291,11 @@ typedef struct angles_job {
     size_t n_pos;
 } angles_job;
 
-static void angles_part(void *arg, int thread, int n_threads)
+static void angles_part(void *arg, bnet_share part)
 {
     const angles_job *j = arg;
     size_t half = (size_t)j->r->n_rot / 2, begin, end;
-    bnet_split(j->n_pos, 16, thread, n_threads, &begin, &end);
+    bnet_split(j->n_pos, 16, part.index, part.count, &begin, &end);
     for (size_t p = begin; p < end; p++)
         for (size_t i = 0; i < half; i++) {
             double angle = (double)p * j->r->inv_freq[i];

@@ -251,15 +251,15 @@ static void test_regular_file(void **state)
     unlink(other);
 }
 
-static void mark(void *arg, int thread, int n_threads)
+static void mark(void *arg, bnet_share s)
 {
     tally *t = arg;
     size_t b, e;
-    bnet_split(64, 3, thread, n_threads, &b, &e);
+    bnet_split(64, 3, s.index, s.count, &b, &e);
     for (size_t i = b; i < e; i++)
         atomic_fetch_add(&t->hits[i], 1);
-    if (thread == 0)
-        t->n_seen = n_threads;
+    if (s.index == 0)
+        t->n_seen = s.count;
 }
 
 static void test_pool(void **state)
@@ -272,13 +272,16 @@ static void test_pool(void **state)
         assert_int_equal(bnet_pool_threads(p), counts[c]);
         tally t = {0};
         for (int round = 0; round < 300; round++) {
-            bnet_pool_run(p, mark, &t);
+            int n_shares = bnet_pool_run(p, mark, &t);
+            assert_int_equal(t.n_seen, n_shares);
+            assert_true(n_shares <= bnet_pool_shares(p));
             if (round % 100 == 99)
                 usleep(20000); /* let workers fall asleep */
         }
+        bnet_pool_each(p, mark, &t);
         assert_int_equal(t.n_seen, counts[c]);
         for (int i = 0; i < 64; i++)
-            assert_int_equal(atomic_load(&t.hits[i]), 300);
+            assert_int_equal(atomic_load(&t.hits[i]), 301);
         bnet_pool_close(p);
     }
     bnet_pool_close(NULL);

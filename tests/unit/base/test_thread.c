@@ -1,10 +1,16 @@
-/* test_thread.c - the pool under odd conditions: more threads than CPUs, sleeping workers, several
- * callers, pinned workers, and an idle pool that must not use the CPU. */
+/* test_thread.c - the pool under odd conditions: more threads than CPUs, sleeping workers, workers
+ * that do not run, other programs on all CPUs, several callers, pinned workers, and an idle pool
+ * that must not use the CPU. */
 #include "test.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,16 +18,32 @@
 
 typedef struct count {
     atomic_int calls;
+    atomic_int shares;  /* of the last job */
     atomic_int cpu[64]; /* where each thread last ran */
 } count;
 
-static void tick(void *arg, int thread, int n_threads)
+static void tick(void *arg, bnet_share s)
 {
     count *c = arg;
-    (void)n_threads;
     atomic_fetch_add(&c->calls, 1);
-    if (thread < 64)
-        atomic_store(&c->cpu[thread], sched_getcpu());
+    atomic_store(&c->shares, s.count);
+    if (s.thread < 64)
+        atomic_store(&c->cpu[s.thread], sched_getcpu());
+}
+
+static void slow_tick(void *arg, bnet_share s)
+{
+    tick(arg, s);
+    usleep(1000);
+}
+
+/* Runs `n` jobs; returns how many shares they had. */
+static int run_jobs(bnet_pool *p, int n, count *c)
+{
+    int shares = 0;
+    for (int i = 0; i < n; i++)
+        shares += bnet_pool_run(p, tick, c);
+    return shares;
 }
 
 /* More threads than any machine here has CPUs: nobody spins, everything still happens once. */
@@ -32,10 +54,10 @@ static void test_more_threads_than_cpus(void **state)
     bnet_pool *p;
     count c = {0};
     assert_int_equal(bnet_pool_open(n, &p, NULL), BITNET_OK);
-    for (int i = 0; i < 200; i++)
-        bnet_pool_run(p, tick, &c);
+    int shares = run_jobs(p, 200, &c);
     bnet_pool_close(p);
-    assert_int_equal(atomic_load(&c.calls), 200 * n);
+    assert_int_equal(atomic_load(&c.calls), shares);
+    assert_true(shares >= 200);
 }
 
 static double cpu_ms(void)
@@ -52,29 +74,29 @@ static void test_idle_threads_sleep(void **state)
     bnet_pool *p;
     count c = {0};
     assert_int_equal(bnet_pool_open(4, &p, NULL), BITNET_OK);
-    for (int i = 0; i < 1000; i++)
-        bnet_pool_run(p, tick, &c);
+    int shares = run_jobs(p, 1000, &c);
     usleep(100000);
     double before = cpu_ms();
     sleep(1);
     double used = cpu_ms() - before;
     print_message("CPU time of an idle second: %.2f ms\n", used);
     assert_true(used < 20);
-    bnet_pool_run(p, tick, &c); /* and they wake again */
+    shares += run_jobs(p, 1, &c); /* and they wake again */
     bnet_pool_close(p);
-    assert_int_equal(atomic_load(&c.calls), 4 * 1001);
+    assert_int_equal(atomic_load(&c.calls), shares);
 }
 
 typedef struct caller {
     bnet_pool *pool;
     count c;
+    int shares;
 } caller;
 
 static void *call_often(void *arg)
 {
     caller *me = arg;
     for (int i = 0; i < 300; i++) {
-        bnet_pool_run(me->pool, tick, &me->c);
+        me->shares += run_jobs(me->pool, 1, &me->c);
         if (i % 50 == 0)
             usleep(1000);
     }
@@ -95,7 +117,7 @@ static void test_callers_take_turns(void **state)
     }
     for (int i = 0; i < CALLERS; i++) {
         pthread_join(threads[i], NULL);
-        assert_int_equal(atomic_load(&who[i].c.calls), 3 * 300);
+        assert_int_equal(atomic_load(&who[i].c.calls), who[i].shares);
     }
     bnet_pool_close(p);
 }
@@ -114,10 +136,11 @@ static void test_pinned_workers(void **state)
     bnet_pool *p;
     count c = {0};
     assert_int_equal(bnet_pool_open_on(3, cpus, &p, NULL), BITNET_OK);
-    for (int i = 0; i < 50; i++) {
-        bnet_pool_run(p, tick, &c);
-        assert_int_equal(atomic_load(&c.cpu[1]), cpu);
-    }
+    atomic_store(&c.cpu[1], -1);
+    for (int i = 0; i < 5000 && atomic_load(&c.cpu[1]) < 0; i++)
+        bnet_pool_run(p, slow_tick,
+                      &c); /* until the worker had a share: the caller may be quicker */
+    assert_int_equal(atomic_load(&c.cpu[1]), cpu);
     bnet_pool_close(p);
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
     assert_true(CPU_EQUAL(&before, &after));
@@ -131,11 +154,133 @@ static void test_short_lives(void **state)
         bnet_pool *p;
         count c = {0};
         assert_int_equal(bnet_pool_open(1 + i % 5, &p, NULL), BITNET_OK);
-        if (i % 2)
-            bnet_pool_run(p, tick, &c);
+        int shares = i % 2 ? run_jobs(p, 1, &c) : 0;
         bnet_pool_close(p);
-        assert_int_equal(atomic_load(&c.calls), i % 2 ? 1 + i % 5 : 0);
+        assert_int_equal(atomic_load(&c.calls), shares);
     }
+}
+
+/* ---- workers that do not run ---- */
+
+enum { WORKERS = 3 };
+static pthread_t worker_threads[WORKERS + 1];
+static atomic_bool known[WORKERS + 1];
+static sem_t held, go_on;
+
+static void remember_thread(void *arg, bnet_share s)
+{
+    (void)arg;
+    worker_threads[s.thread] = pthread_self();
+    atomic_store(&known[s.thread], true);
+    usleep(10000); /* so that every thread gets a share */
+}
+
+/* Stands in for a scheduler that does not run the thread: sem_wait, unlike the pool, may be
+ * interrupted. */
+static void hold_thread(int sig)
+{
+    (void)sig;
+    int saved = errno;
+    sem_post(&held);
+    while (sem_wait(&go_on) != 0)
+        ;
+    errno = saved;
+}
+
+static void note_thread(void *arg, bnet_share s)
+{
+    atomic_int *by = arg;
+    atomic_fetch_add(&by[s.thread], 1);
+}
+
+static void test_caller_takes_over(void **state)
+{
+    (void)state;
+    bnet_pool *p;
+    atomic_int by[WORKERS + 1] = {0};
+    struct sigaction hold = {.sa_handler = hold_thread};
+    assert_int_equal(bnet_pool_open(WORKERS + 1, &p, NULL), BITNET_OK);
+    for (int i = 1; i <= WORKERS; i++)
+        while (!atomic_load(&known[i]))
+            bnet_pool_each(p, remember_thread, NULL);
+    sem_init(&held, 0, 0);
+    sem_init(&go_on, 0, 0);
+    sigaction(SIGUSR1, &hold, NULL);
+    for (int i = 1; i <= WORKERS; i++)
+        assert_int_equal(pthread_kill(worker_threads[i], SIGUSR1), 0);
+    for (int i = 1; i <= WORKERS; i++)
+        sem_wait(&held);
+    int shares = bnet_pool_run(p, note_thread, by); /* returns although no worker runs */
+    assert_int_equal(atomic_load(&by[0]), shares);
+    for (int i = 1; i <= WORKERS; i++)
+        sem_post(&go_on);
+    bnet_pool_close(p);
+}
+
+/* ---- other programs on all CPUs ---- */
+
+enum { HOGS_MAX = 64, ITEMS = 4096 };
+
+static int start_hogs(pid_t *hogs)
+{
+    int n = BNET_MIN(2 * bnet_cpu_count(), (int)HOGS_MAX);
+    for (int i = 0; i < n; i++) {
+        hogs[i] = fork();
+        if (hogs[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (volatile unsigned long x = 0;;)
+                x++;
+        }
+    }
+    return n;
+}
+
+typedef struct marks {
+    atomic_uchar n[ITEMS];
+    atomic_int busy[64]; /* by thread: no two shares at once */
+    atomic_int clashes;
+} marks;
+
+static void mark(void *arg, bnet_share s)
+{
+    marks *m = arg;
+    size_t begin, end;
+    if (s.thread < 64 && atomic_fetch_add(&m->busy[s.thread], 1) != 0)
+        atomic_fetch_add(&m->clashes, 1);
+    bnet_split(ITEMS, 1, s.index, s.count, &begin, &end);
+    for (size_t i = begin; i < end; i++)
+        atomic_fetch_add(&m->n[i], 1);
+    if (s.thread < 64)
+        atomic_fetch_sub(&m->busy[s.thread], 1);
+}
+
+/* Every item once per job, whoever takes it; jobs go on for two seconds. */
+static void test_each_share_once_in_company(void **state)
+{
+    (void)state;
+    static marks m;
+    pid_t hogs[HOGS_MAX];
+    int n_hogs = start_hogs(hogs), n_jobs = 0, n_disturbed = 0, n_fine = 0;
+    int n_threads = BNET_MAX(bnet_cpu_count(), 2);
+    bnet_pool *p;
+    assert_int_equal(bnet_pool_open(n_threads, &p, NULL), BITNET_OK);
+    for (double start = bnet_now_ms(); bnet_now_ms() - start < 2000; n_jobs++) {
+        n_fine += bnet_pool_run(p, mark, &m) > n_threads;
+        n_disturbed = BNET_MAX(n_disturbed, bnet_pool_disturbed(p));
+        for (size_t i = 0; i < ITEMS; i++)
+            if (atomic_exchange_explicit(&m.n[i], 0, memory_order_relaxed) != 1)
+                fail_msg("job %d: item %zu not once", n_jobs, i);
+    }
+    bnet_pool_close(p);
+    for (int i = 0; i < n_hogs; i++) {
+        kill(hogs[i], SIGKILL);
+        waitpid(hogs[i], NULL, 0);
+    }
+    print_message("%d jobs beside %d busy programs, %d in small shares; at most %d of %d threads "
+                  "disturbed\n",
+                  n_jobs, n_hogs, n_fine, n_disturbed, n_threads);
+    assert_int_equal(atomic_load(&m.clashes), 0);
+    assert_true(n_disturbed > 0);
 }
 
 int main(void)
@@ -146,6 +291,8 @@ int main(void)
         cmocka_unit_test(test_callers_take_turns),
         cmocka_unit_test(test_pinned_workers),
         cmocka_unit_test(test_short_lives),
+        cmocka_unit_test(test_caller_takes_over),
+        cmocka_unit_test(test_each_share_once_in_company),
     };
     return cmocka_run_group_tests_name("base/thread", tests, NULL, NULL);
 }

@@ -1,0 +1,135 @@
+/* company.c - clocks that tell whether a thread was disturbed, and the search for the best crew. */
+#include "base/company.h"
+
+#include <time.h>
+
+/* A thread looks after this time on the CPU: less than schedulers grant at a time. */
+#define LOOK_MS 1.0
+/* It was disturbed if it lost this much since the last look, or if a nap took so much longer. */
+#define LOST_MS 0.3
+/* A crew is tried for at least this time and this many jobs: some tokens of a small model, one of a
+ * large one; however few jobs there were, for no longer than PHASE_MAX_MS. */
+#define PHASE_MS     10.0
+#define PHASE_MAX_MS 100.0
+/* How long the best crew stays: twice as long each time it is found again. */
+#define STAY_FIRST_MS 100.0
+#define STAY_LAST_MS  1600.0
+enum {
+    NAP_NS = 50000, /* asked for; a nap lasts until the scheduler owes us time again */
+    NAPS = 8,       /* looks with a nap after a disturbance */
+    PHASE_JOBS = 256,
+    FEW_JOBS = 16 /* in a phase: jobs are long, and sharing them always pays */
+};
+
+/* ---- one thread ---- */
+
+static double cpu_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+void bnet_pulse_start(bnet_pulse *p)
+{
+    p->wall_ms = bnet_now_ms();
+    p->cpu_ms = cpu_ms();
+}
+
+/* Sleeps for a moment; true: the thread got its CPU back much later than it asked for. */
+static bool nap(bnet_pulse *p)
+{
+    const struct timespec t = {0, NAP_NS};
+    double before = p->wall_ms;
+    nanosleep(&t, NULL);
+    bnet_pulse_start(p);
+    return p->wall_ms - before > NAP_NS / 1e6 + LOST_MS;
+}
+
+int bnet_pulse_look(bnet_pulse *p, double now_ms, bool may_nap)
+{
+    int before = p->n_naps > 0;
+    double wall = now_ms - p->wall_ms;
+    if (wall < LOOK_MS)
+        return 0;
+    double cpu = cpu_ms(), lost = wall - (cpu - p->cpu_ms);
+    p->wall_ms = now_ms;
+    p->cpu_ms = cpu;
+    if (lost > LOST_MS)
+        p->n_naps = NAPS;
+    else if (p->n_naps > 0)
+        p->n_naps--;
+    if (p->n_naps > 0 && may_nap && nap(p))
+        p->n_naps = NAPS;
+    return (p->n_naps > 0) - before;
+}
+
+/* ---- the crew ---- */
+
+static void begin_phase(bnet_plan *p, bnet_crew crew, bool trying, double now)
+{
+    p->crew = crew;
+    p->trying = trying;
+    p->n_done = 0;
+    p->began_ms = now;
+}
+
+static bnet_crew best_crew(const bnet_plan *p)
+{
+    bnet_crew best = BNET_CREW_ALL;
+    for (int c = BNET_CREW_UNDISTURBED; c <= BNET_CREW_CALLER; c++)
+        if (p->cost_ms[c] > 0 && p->cost_ms[c] < p->cost_ms[best])
+            best = (bnet_crew)c;
+    return best;
+}
+
+static void stay(bnet_plan *p, bnet_crew former, double now)
+{
+    bnet_crew best = best_crew(p);
+    bool again = best == former && p->stay_ms > 0;
+    p->stay_ms = again ? BNET_MIN(2 * p->stay_ms, STAY_LAST_MS) : STAY_FIRST_MS;
+    begin_phase(p, best, false, now);
+}
+
+/* Whether the crew was tried enough: as long as the first one, or long enough to see that it is
+ * worse. */
+static bool tried(const bnet_plan *p, double ms)
+{
+    if (p->crew == BNET_CREW_ALL)
+        return (p->n_done >= PHASE_JOBS && ms >= PHASE_MS) || ms >= PHASE_MAX_MS;
+    return p->n_done >= p->n_jobs || ms > p->cost_ms[best_crew(p)] * p->n_jobs * 1.25;
+}
+
+/* One trial alone may be disturbed more than another: the average of them decides. */
+static void end_trial(bnet_plan *p, double ms, double now)
+{
+    double *cost = &p->cost_ms[p->crew], found = ms / p->n_done;
+    bnet_crew former = best_crew(p);
+    *cost = *cost > 0 ? (*cost + found) / 2 : found;
+    if (p->crew == BNET_CREW_ALL)
+        p->n_jobs = p->n_done;
+    if (p->crew == BNET_CREW_CALLER || p->n_jobs < FEW_JOBS)
+        stay(p, former, now);
+    else
+        begin_phase(p, p->crew + 1, true, now);
+}
+
+bnet_crew bnet_plan_next(bnet_plan *p, int n_disturbed, double now)
+{
+    if (n_disturbed == 0) {
+        if (p->crew != BNET_CREW_QUIET)
+            *p = (bnet_plan){0};
+        return BNET_CREW_QUIET;
+    }
+    if (p->crew == BNET_CREW_QUIET) {
+        begin_phase(p, BNET_CREW_ALL, true, now);
+        return p->crew;
+    }
+    double ms = now - p->began_ms;
+    p->n_done++;
+    if (p->trying && tried(p, ms))
+        end_trial(p, ms, now);
+    else if (!p->trying && ms > p->stay_ms)
+        begin_phase(p, BNET_CREW_ALL, true, now);
+    return p->crew;
+}

@@ -1,0 +1,122 @@
+/* test_company.c - which crew a pool settles for, when jobs take as long as the test says. */
+#include "test.h"
+
+#include <unistd.h>
+
+#include "base/company.h"
+
+typedef struct clockwork {
+    bnet_plan plan;
+    double now_ms;
+    int n_jobs[4]; /* by crew */
+    double ms[4];
+} clockwork;
+
+/* Plays jobs for some time; a job takes us[crew]. */
+static void play(clockwork *c, const double *us, double ms, int n_disturbed)
+{
+    for (double end = c->now_ms + ms; c->now_ms < end;) {
+        bnet_crew crew = bnet_plan_next(&c->plan, n_disturbed, c->now_ms);
+        c->n_jobs[crew]++;
+        c->ms[crew] += us[crew] / 1e3;
+        c->now_ms += us[crew] / 1e3;
+    }
+}
+
+static void settles_for(const double *us, bnet_crew want)
+{
+    clockwork c = {0};
+    play(&c, us, 10000, 2);
+    print_message("all %.0f ms, undisturbed %.0f ms, caller %.0f ms\n", c.ms[1], c.ms[2], c.ms[3]);
+    assert_int_equal(c.n_jobs[BNET_CREW_QUIET], 0);
+    assert_true(c.ms[want] > 9200);
+}
+
+static void test_best_crew(void **state)
+{
+    (void)state;
+    settles_for((const double[]){0, 20, 40, 60}, BNET_CREW_ALL);
+    settles_for((const double[]){0, 60, 20, 40}, BNET_CREW_UNDISTURBED);
+    settles_for((const double[]){0, 60, 40, 20}, BNET_CREW_CALLER);
+    settles_for((const double[]){0, 80, 600, 900}, BNET_CREW_ALL);
+}
+
+/* A crew that is a hundred times slower is given up as soon as that is clear. */
+static void test_bad_crews_are_cut_short(void **state)
+{
+    (void)state;
+    clockwork c = {0};
+    play(&c, (const double[]){0, 10, 1000, 1000}, 500, 1);
+    assert_true(c.n_jobs[BNET_CREW_UNDISTURBED] >= 1 && c.ms[BNET_CREW_UNDISTURBED] < 60);
+    assert_true(c.n_jobs[BNET_CREW_CALLER] >= 1 && c.ms[BNET_CREW_CALLER] < 60);
+}
+
+/* What was best may change: another crew takes over after a while. */
+static void test_change_is_noticed(void **state)
+{
+    (void)state;
+    clockwork c = {0};
+    play(&c, (const double[]){0, 20, 40, 60}, 3000, 1);
+    play(&c, (const double[]){0, 200, 100, 30}, 8000, 1);
+    assert_int_equal(c.plan.trying ? BNET_CREW_CALLER : c.plan.crew, BNET_CREW_CALLER);
+    assert_true(c.ms[BNET_CREW_CALLER] > 4000);
+}
+
+/* Without disturbed threads the plan is quiet at once, and begins anew with the next one. */
+static void test_quiet(void **state)
+{
+    (void)state;
+    clockwork c = {0};
+    const double us[] = {5, 5, 5, 5};
+    play(&c, us, 10, 0);
+    assert_int_equal(c.n_jobs[BNET_CREW_ALL], 0);
+    play(&c, us, 300, 1);
+    assert_int_equal(bnet_plan_next(&c.plan, 0, c.now_ms), BNET_CREW_QUIET);
+    assert_int_equal(bnet_plan_next(&c.plan, 1, c.now_ms), BNET_CREW_ALL);
+}
+
+/* Few long jobs in a phase: they are shared by everybody without further trials. */
+static void test_long_jobs_are_shared(void **state)
+{
+    (void)state;
+    clockwork c = {0};
+    play(&c, (const double[]){0, 20000, 1, 1}, 3000, 1);
+    assert_int_equal(c.n_jobs[BNET_CREW_UNDISTURBED] + c.n_jobs[BNET_CREW_CALLER], 0);
+}
+
+static void spin_ms(double ms)
+{
+    for (double end = bnet_now_ms() + ms; bnet_now_ms() < end;)
+        ;
+}
+
+/* A thread that slept, as one does that has lost its CPU, was disturbed; it recovers in time. */
+static void test_pulse(void **state)
+{
+    (void)state;
+    bnet_pulse p = {0};
+    bnet_pulse_start(&p);
+    assert_int_equal(bnet_pulse_look(&p, p.wall_ms + 0.1, true), 0); /* too early to look */
+    usleep(5000);
+    assert_int_equal(bnet_pulse_look(&p, bnet_now_ms(), false), 1);
+    assert_true(p.n_naps > 0);
+    int change = 0;
+    for (int i = 0; i < 2000 && change == 0; i++) {
+        spin_ms(1.2);
+        change = bnet_pulse_look(&p, bnet_now_ms(), false);
+    }
+    assert_int_equal(change, -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_best_crew),
+        cmocka_unit_test(test_bad_crews_are_cut_short),
+        cmocka_unit_test(test_change_is_noticed),
+        cmocka_unit_test(test_quiet),
+        cmocka_unit_test(test_long_jobs_are_shared),
+        cmocka_unit_test(test_pulse),
+    };
+    return cmocka_run_group_tests_name("base/company", tests, NULL, NULL);
+}
