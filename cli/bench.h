@@ -3,6 +3,8 @@
 #ifndef BITNET_CLI_BENCH_H
 #define BITNET_CLI_BENCH_H
 
+#include <sys/types.h>
+
 #include "bitnet_dev.h"
 #include "cli.h"
 
@@ -109,6 +111,23 @@ struct json_t *launch_json(const bitnet_launch *l);
 int bench_profile(const bench_plan *p, bench_side *s);
 int bench_kernels(const bench_plan *p, bench_side *s);
 int bench_compare(const bench_plan *p);
+
+/* ---- bench_crowded.c: --crowded ---- */
+
+int bench_crowded(const bench_plan *p);
+
+/* ---- crowd.c ---- */
+
+typedef struct crowd {
+    pid_t *pids;
+    int n;
+} crowd;
+
+/* Starts n processes, stopped; call it before anything starts a thread. To be closed also on
+ * failure. */
+int crowd_open(crowd *c, int n);
+void crowd_load(const crowd *c, int n_busy); /* the first n_busy count, the others rest */
+void crowd_close(crowd *c);
 
 /* ---- bench_gate.c: --save, --baseline, --plot ---- */
 

@@ -418,7 +418,9 @@ int cmd_bench(args *a)
     if (!rc)
         rc = gate_prepare(&p);
     if (!rc)
-        rc = opt_given(a, OPT_COMPARE) ? bench_compare(&p) : bench_all(&p);
+        rc = opt_on(a, OPT_CROWDED)      ? bench_crowded(&p)
+             : opt_given(a, OPT_COMPARE) ? bench_compare(&p)
+                                         : bench_all(&p);
     free(p.cpu);
     return rc;
 }

@@ -3,9 +3,11 @@
 never judged: only that they are there and fit together."""
 import json
 import os
+import signal
 import stat
+import time
 
-from harness import check, equal, expect, fails, main, model, run, temp, write
+from harness import check, equal, expect, fails, main, model, run, start, temp, write
 
 TINY = ("bench", "--synthetic", "nano", "--repeat", "2")
 FIELDS = ("test threads depth tok_s spread min max runs gb_s read_limit_gb_s share_of_read_limit gop_s peak_gop_s "
@@ -157,6 +159,69 @@ def test_kernels_one_by_one():
     check({("q8_0", 512, 256)} <= shapes and any(f == "i2s" for f, _, _ in shapes), f"{shapes}")
     for s in shapes:
         equal(sum(r["chosen"] for r in found if (r["format"], r["n"], r["k"]) == s and r["m"] == 1), 1, f"one serves {s}")
+
+
+CROWDED = ("bench", "--synthetic", "nano", "--crowded", "-r", "1", "--tests", "tg4")
+
+
+def processes(of):
+    """Those whose parent is `of`, by state: T is stopped, R runs."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as f:
+                state, parent = f.read().rsplit(")", 1)[1].split()[:2]
+        except (OSError, IndexError):  # it ended in between
+            continue
+        if int(parent) == of:
+            found[int(pid)] = state
+    return found
+
+
+def all_end(pids):
+    until = time.monotonic() + 20
+    while time.monotonic() < until and any(os.path.exists(f"/proc/{p}") for p in pids):
+        time.sleep(0.05)
+    equal([p for p in pids if os.path.exists(f"/proc/{p}")], [], "processes left over")
+
+
+def test_crowded_rows():
+    cpus = len(os.sched_getaffinity(0))
+    loads = sorted({0, max(1, cpus // 4), cpus})
+    found = [json.loads(x) for x in expect(0, *CROWDED, "--threads", "2,1", "--json").out.splitlines()]
+    equal([(r["busy"], r["threads"]) for r in found], [(b, t) for b in loads for t in (1, 2)], "rows")
+    speed = {(r["busy"], r["threads"]): r["tok_s"] for r in found}
+    for r in found:
+        b, t = r["busy"], r["threads"]
+        check(all(field in r for field in FIELDS) and r["test"] == "tg4" and r["runs"] == 1, f"{r}")
+        equal(r["name"], f"tg4 busy={b}", "name")
+        for field, base in (("of_idle", (0, t)), ("of_one_thread", (b, 1)), ("of_one_idle_thread", (0, 1))):
+            check(abs(r[field] * speed[base] / speed[b, t] - 1) < 1e-6, f"{field}: {r}")
+    lines = expect(0, *CROWDED, "--threads", "1").out.splitlines()
+    equal(lines[1], "tg4, median of 1; busy loops are processes that only count", "what is measured")
+    equal([x.split()[:2] for x in lines[3:]], [[str(b), "1"] for b in loads], "one row per load")
+    check(all(len(x) <= 100 for x in lines[1:]), f"{lines}")
+
+
+def test_crowded_leaves_nobody_behind():
+    for sent, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+        p = start("bench", "--synthetic", "nano", "--crowded", "-r", "1000", "--threads", "1")
+        until, seen, cpus = time.monotonic() + 60, {}, len(os.sched_getaffinity(0))
+        while time.monotonic() < until and not ("R" in seen.values() and len(seen) >= cpus):  # all are there, one is at work
+            seen = processes(p.pid)
+            time.sleep(0.01)
+        check("R" in seen.values() and len(seen) >= cpus, f"busy processes: {seen}")
+        p.send_signal(sent)
+        p.communicate(timeout=60)
+        equal(p.returncode, code, f"after {sent.name}")
+        all_end(seen)
+
+
+def test_crowded_refuses():
+    for args, says in ((("--tests", "pp4"), "must be one tgN"), (("--tests", "tg4,tg8"), "must be one tgN"), (("--tests", "bt4"), "must be one tgN"),
+                       (("--depth", "0,4"), "--depth one number"), (("--profile",), "--profile has no meaning with --crowded"),
+                       (("--compare", "scalar,best"), "--compare has no meaning"), (("--save", temp("x")), "--save has no meaning")):
+        fails(2, "bench", "--synthetic", "nano", "--crowded", *args, says=says)
 
 
 def test_plot():
