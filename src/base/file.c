@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static bitnet_status fail_errno(bitnet_error *err, const char *path, const char *what)
@@ -99,6 +100,27 @@ static void writer_free(bnet_writer *w)
     bnet_free(w);
 }
 
+/* Creates a file that did not exist before, with six letters written at name + at. The system
+ * applies the process's mask to the mode: asking for the mask would change it for a moment for all
+ * threads. Returns -1 and errno on failure. */
+static int open_new(char *name, size_t at)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz012345";
+    enum { TRIES = 100 };
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    uint64_t x = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec + (uintptr_t)name;
+    for (int i = 0; i < TRIES; i++) {
+        x = (x ^ x >> 29) * 0x9e3779b97f4a7c15u + (uint64_t)getpid();
+        for (size_t k = 0; k < 6; k++)
+            name[at + k] = letters[x >> (34 + 5 * k) & 31];
+        int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+    }
+    return -1;
+}
+
 static bitnet_status make_temp(bnet_writer *w, const char *path, bitnet_error *err)
 {
     size_t n = strlen(path);
@@ -107,13 +129,8 @@ static bitnet_status make_temp(bnet_writer *w, const char *path, bitnet_error *e
     if (!w->path || !w->temp)
         return bnet_no_memory(err, "output path");
     snprintf(w->temp, n + 16, "%s.XXXXXX.tmp", path);
-    w->fd = mkostemps(w->temp, 4, O_CLOEXEC);
-    if (w->fd < 0)
-        return fail_errno(err, path, "create");
-    mode_t mask = umask(0);
-    umask(mask);
-    fchmod(w->fd, 0666 & ~mask);
-    return BITNET_OK;
+    w->fd = open_new(w->temp, n + 1);
+    return w->fd < 0 ? fail_errno(err, path, "create") : BITNET_OK;
 }
 
 bitnet_status bnet_writer_open(const char *path, bnet_writer **out, bitnet_error *err)

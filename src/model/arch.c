@@ -40,7 +40,7 @@ static bitnet_status find_arch(const bnet_gguf *g, const struct arch **out, bitn
 {
     bnet_span s;
     bool found = false;
-    char quoted[80], known[160] = "";
+    char quoted[80], known[512] = "";
     bitnet_status st = check_whole(g, err);
     if (st == BITNET_OK)
         st = bnet_gguf_string(g, "general.architecture", &s, &found, err);
@@ -55,7 +55,9 @@ static bitnet_status find_arch(const bnet_gguf *g, const struct arch **out, bitn
             *out = &archs[i];
             return BITNET_OK;
         }
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", archs[i].name);
+        if (n < sizeof known)
+            n +=
+                (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", archs[i].name);
     }
     return bnet_fail(err, BITNET_MODEL,
                      "%s: key general.architecture: '%s' is not supported; supported: %s",

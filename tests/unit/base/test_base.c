@@ -164,6 +164,24 @@ static void test_writer(void **state)
     assert_int_equal(bnet_writer_open("/dev/null", &w, &err), BITNET_IO);
 }
 
+/* The mask of the process holds, and nobody has to ask for it: that would change it for a moment.
+ */
+static void test_writer_mode(void **state)
+{
+    (void)state;
+    char path[512];
+    bnet_writer *w;
+    struct stat st;
+    in_dir(path, sizeof path, "test_base.mode");
+    mode_t before = umask(027);
+    assert_int_equal(bnet_writer_open(path, &w, NULL), BITNET_OK);
+    assert_int_equal(bnet_writer_commit(w, NULL), BITNET_OK);
+    umask(before);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0640);
+    unlink(path);
+}
+
 /* A file-size limit stands in for a full disk: the write fails, the old file stays, nothing is left
  * behind. */
 static void test_writer_full(void **state)
@@ -291,11 +309,12 @@ static void test_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arithmetic),   cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_strings),      cmocka_unit_test(test_strmap),
-        cmocka_unit_test(test_utf8),         cmocka_unit_test(test_map),
-        cmocka_unit_test(test_writer),       cmocka_unit_test(test_writer_full),
-        cmocka_unit_test(test_regular_file), cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_arithmetic),  cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_strings),     cmocka_unit_test(test_strmap),
+        cmocka_unit_test(test_utf8),        cmocka_unit_test(test_map),
+        cmocka_unit_test(test_writer),      cmocka_unit_test(test_writer_mode),
+        cmocka_unit_test(test_writer_full), cmocka_unit_test(test_regular_file),
+        cmocka_unit_test(test_pool),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
