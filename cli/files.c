@@ -16,28 +16,43 @@ static int write_failure(const char *path, int e)
     return fail(EXIT_IO, "%s: cannot write: %s", path, strerror(e));
 }
 
+/* A new file beside the target, with the mode that a plain open would give it: the mask is asked
+ * for here, where no other thread creates files. errno tells a failure, which leaves nothing
+ * behind. */
+static void open_temp(outfile *f)
+{
+    f->temp = xformat("%s.XXXXXX.tmp", f->path);
+    int fd = mkstemps(f->temp, 4);
+    if (fd >= 0) {
+        mode_t mask = umask(0);
+        umask(mask);
+        fchmod(fd, 0666 & ~mask);
+        signals_name_temp(f->temp);
+        f->file = fdopen(fd, "wb");
+    }
+    if (f->file)
+        return;
+    int e = errno;
+    if (fd >= 0) {
+        close(fd);
+        unlink(f->temp);
+    }
+    free(f->temp);
+    f->temp = NULL;
+    errno = e;
+}
+
 int outfile_open(outfile *f, const char *path)
 {
     struct stat st;
     *f = (outfile){.path = xstrdup(path)};
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         f->file = fopen(path, "wb");
-    } else {
-        f->temp = xformat("%s.XXXXXX.tmp", path);
-        int fd = mkstemps(f->temp, 4);
-        if (fd >= 0) {
-            mode_t mask = umask(0);
-            umask(mask);
-            fchmod(fd, 0666 & ~mask);
-            signals_name_temp(f->temp);
-            f->file = fdopen(fd, "wb");
-        }
-    }
+    else
+        open_temp(f);
     if (f->file)
         return EXIT_OK;
     int rc = write_failure(path, errno);
-    free(f->temp);
-    f->temp = NULL;
     outfile_abort(f);
     return rc;
 }

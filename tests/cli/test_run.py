@@ -5,10 +5,11 @@ import json
 import os
 import re
 import resource
+import shutil
 import struct
 import subprocess
 
-from harness import (BITNET, Skip, check, clean_env, equal, expect, fails, main, model, run, shared, temp, temporaries,
+from harness import (BITNET, QUICK, Skip, check, clean_env, equal, expect, fails, main, model, run, shared, temp, temporaries,
                      write)
 
 N = "12"
@@ -16,6 +17,23 @@ N = "12"
 
 def nano(*args, code=0, **kw):
     return expect(code, "run", "-m", model("nano"), "-n", N, *args, **kw)
+
+
+def test_no_stream_for_a_file():
+    """Where a stream cannot be made of a new file (no memory), nothing of it is left behind."""
+    cc = shutil.which("cc")
+    if not cc or QUICK:
+        raise Skip("needs a compiler and a build without sanitizer")
+    folder = temp("no-stream")
+    os.makedirs(folder)
+    with open(os.path.join(folder, "shim.c"), "w", encoding="utf-8") as f:
+        f.write("#include <errno.h>\n#include <stddef.h>\nvoid *fdopen(int fd, const char *mode)\n"
+                "{ (void)fd, (void)mode; errno = ENOMEM; return NULL; }\n")
+    subprocess.run([cc, "-shared", "-fPIC", "-o", f"{folder}/shim.so", f"{folder}/shim.c"], check=True)
+    os.makedirs(f"{folder}/out")
+    r = run("run", "-m", model("nano"), "-n", "2", "-o", f"{folder}/out/text", "x", env={"LD_PRELOAD": f"{folder}/shim.so"})
+    check(r.code == 5 and "cannot write" in r.err, f"{r.code}: {r.err}")
+    check(os.listdir(f"{folder}/out") == [], f"left behind: {os.listdir(folder + '/out')}")
 
 
 def test_prompt_sources_agree():
