@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "progress.h"
 
 enum { LOADS_MAX = 3, REPEATS = 5, WARM_MS = 200, FIGURE_MS = 500 };
 
@@ -43,20 +44,33 @@ static int measure_once(bench_side *s, const bitnet_bench_test *t, double *tok_s
     return rc;
 }
 
+/* One turn: every number of threads under every load. */
+static int measure_turn(contest *c, size_t r)
+{
+    size_t n_turn = c->n_loads * c->n_sides, n_all = n_turn * (size_t)c->plan.n_repeats;
+    int rc = EXIT_OK;
+    for (size_t i = 0; !rc && i < n_turn; i++) {
+        size_t l = i / c->n_sides, k = i % c->n_sides;
+        crowd_load(&c->others, c->loads[l]);
+        progress_step(NULL, r * n_turn + i, n_all);
+        progress_detail("%d thread%s beside %d busy", c->sides[k].limits.n_threads,
+                        plural((uint64_t)c->sides[k].limits.n_threads), c->loads[l]);
+        rc = measure_once(&c->sides[k], &c->test, &c->tok_s[l][k][r]);
+    }
+    return rc;
+}
+
 static int measure(contest *c)
 {
+    size_t n = (size_t)c->plan.n_repeats;
     int rc = EXIT_OK;
-    for (int r = 0; !rc && r < c->plan.n_repeats; r++)
-        for (size_t l = 0; !rc && l < c->n_loads; l++) {
-            crowd_load(&c->others, c->loads[l]);
-            for (size_t k = 0; !rc && k < c->n_sides; k++)
-                rc = measure_once(&c->sides[k], &c->test, &c->tok_s[l][k][r]);
-        }
-    crowd_load(&c->others, 0);
+    progress_begin(UNIT_NONE, "measuring");
+    for (size_t r = 0; !rc && r < n; r++)
+        rc = measure_turn(c, r);
+    progress_end();
     for (size_t l = 0; !rc && l < c->n_loads; l++)
         for (size_t k = 0; k < c->n_sides; k++)
-            fill_row(&c->plan, &c->sides[k], &c->test, c->tok_s[l][k], (size_t)c->plan.n_repeats,
-                     &c->rows[l][k]);
+            fill_row(&c->plan, &c->sides[k], &c->test, c->tok_s[l][k], n, &c->rows[l][k]);
     return rc;
 }
 

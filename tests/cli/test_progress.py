@@ -193,6 +193,7 @@ def test_other_commands():
     rows = [(("validate", "--quick", "--kernels-only"), "validating:"),
             (("bench", "-m", model("nano"), "--tests", "pp16,tg8", "-r", "3"), "measuring with"),
             (("bench", "--synthetic", "mini-128", "--tests", "tg8", "-r", "2"), "making the model mini-128:"),
+            (("bench", "-m", model("nano"), "--crowded", "--threads", "1", "-r", "1"), "measuring:"),
             (("tune", "-m", model("nano"), "--tokens", "1"), "timing kernels:"),
             (("inspect", model("nano")), "reading nano.gguf:")]
     if checkpoint:
