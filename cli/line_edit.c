@@ -254,10 +254,11 @@ static unsigned char on_tab(EditLine *edit, int key)
 
 /* ---- the line ---- */
 
+/* Names in wide characters: libedit keeps the others in copies that it never frees. */
 static void bind_keys(EditLine *edit)
 {
-    el_set(edit, EL_ADDFN, "bitnet-paste", "put pasted text into the line", on_paste);
-    el_set(edit, EL_ADDFN, "bitnet-complete", "complete a command or its argument", on_tab);
+    el_wset(edit, EL_ADDFN, L"bitnet-paste", L"put pasted text into the line", on_paste);
+    el_wset(edit, EL_ADDFN, L"bitnet-complete", L"complete a command or its argument", on_tab);
     el_set(edit, EL_BIND, PASTE_BEGIN, "bitnet-paste", NULL);
     el_set(edit, EL_BIND, "\t", "bitnet-complete", NULL);
 }

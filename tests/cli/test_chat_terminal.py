@@ -43,6 +43,8 @@ class Chat:
     def leave(self):
         self.t.type("/exit")
         self.t.wait(r"^\$$", where=self.t.last)
+        self.t.type("echo code $?")
+        equal(self.t.wait(r"^code (\d+)$").group(1), "0", "exit code")
 
     def path(self, name):
         return os.path.join(self.t.folder, name)
@@ -296,6 +298,8 @@ def test_tab():
         c.t.keys("Tab")
         c.t.write("!")
         c.t.wait("^you> Hello /s!$")
+        c.t.keys("C-u")
+        c.leave()
 
 
 # ---- commands ----
@@ -326,6 +330,7 @@ def test_edit_in_the_line():
         c.t.next_prompt(YOU, n)
         c.say("Hello!")
         equal(c.said(), ["Tell me a story about a owl", "Hello!"], "Ctrl-C leaves it as it was")
+        c.leave()
 
 
 def test_edit_in_an_editor():
@@ -343,6 +348,7 @@ def test_edit_in_an_editor():
         editor("exit 1")
         check("/edit: ./change failed; nothing is sent" in c.say("/edit"), "a failure")
         equal(c.said(), ["two\nlines"], "the conversation stays")
+        c.leave()
 
 
 def test_system_set_and_stats():
@@ -373,6 +379,7 @@ def test_save_load_and_model():
         c.say("What is the capital of France?")
         equal(c.said(), ["Hello!", "What is the capital of France?"], "the conversation goes on with it")
         check("unknown command /modle; did you mean /model?" in c.say("/modle"), "a slip")
+        c.leave()
 
 
 # ---- the context ----
