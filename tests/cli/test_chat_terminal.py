@@ -228,24 +228,30 @@ def test_history_file_is_chosen():
         check(os.path.exists(c.path("state/bitnet/history")), "$XDG_STATE_HOME")
 
 
-def test_history_is_never_fatal():
+def test_history_that_cannot_be_kept():
+    """The default place is never a reason not to chat, nor are strange bytes in the file."""
     with Chat(chats=False) as c:
         plain = c.command
-        os.mkdir(c.path("folder"))
-        os.mkfifo(c.path("pipe"))
-        with open(c.path("bytes"), "wb") as f:
+        os.makedirs(c.path("a/bitnet/history"))
+        os.makedirs(c.path("b/bitnet"))
+        os.mkfifo(c.path("b/bitnet/history"))
+        write(c.path("c"), "a file\n")
+        os.makedirs(c.path("d/bitnet"))
+        with open(c.path("d/bitnet/history"), "wb") as f:
             f.write(b"\xff\xfe\x00\nlast good one\n" + b"\x80" * 5000)
-        for name in ("folder", "pipe", "missing/file", "bytes"):
-            c.command = plain + f" --history {name}"
+        for state in "abcd":
+            c.command = f"XDG_STATE_HOME=$HOME/{state} " + plain
             c.start()
             c.say("Hello!")
-            told = "lines typed are not kept" in c.t.everything()
-            equal(told, name != "bytes", f"{name}: told")
-            if name == "bytes":
+            check("kept" not in c.t.everything(), f"{state}: a complaint")
+            if state == "d":
                 c.t.keys("Up", "Up")
                 c.t.wait("you.*> last good one$")
                 c.t.keys("C-u")
             c.leave()
+        c.command = plain
+        for name in ("a", "missing/file"):
+            check("--history" in c.t.shell(f"{plain} --history {name}"), f"{name} was named by the user, who is told")
 
 
 def test_history_is_bounded():
