@@ -71,8 +71,9 @@ typedef struct chat_state {
     stop_list stops;
     bitnet_generate_options options;
     /* of the reply being made */
-    buffer made;  /* as the model made it */
-    buffer shown; /* without the white space it begins with */
+    bool announced; /* it is shown who speaks */
+    buffer made;    /* as the model made it */
+    buffer shown;   /* without the white space it begins with */
     id_list ids;
     reply_events events;
     wrap wrap;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "chat.h"
+#include "progress.h"
 #include "terminal.h"
 
 static const char speaker[] = "assistant> ";
@@ -73,6 +74,18 @@ static bool show(chat_state *s, const char *bytes, size_t n, bool last)
     return wrap_write(&s->wrap, opt_on(s->args, OPT_WRAP), bytes, n, last);
 }
 
+/* The prompt is computed: what was shown of its progress goes, and the reply begins. */
+static void announce(chat_state *s)
+{
+    if (s->announced)
+        return;
+    s->announced = true;
+    progress_end();
+    terminal_was_left();
+    if (!opt_json(s->args))
+        out_puts(speaker);
+}
+
 static bool streams(const chat_state *s)
 {
     return !opt_json(s->args) && opt_on(s->args, OPT_STREAM);
@@ -81,6 +94,7 @@ static bool streams(const chat_state *s)
 static bool on_text(void *user, const char *bytes, size_t n, int32_t id)
 {
     chat_state *s = user;
+    announce(s);
     ids_push(&s->ids, id);
     text_add(&s->made, bytes, n);
     events_trim(&s->events, &bytes, &n);
@@ -205,9 +219,8 @@ static void begin_reply(chat_state *s)
     events_finish(&s->events, NULL);
     events_begin(&s->events, s->m, true);
     wrap_begin(&s->wrap, sizeof speaker - 1);
-    terminal_was_left();
-    if (!opt_json(s->args))
-        out_puts(speaker);
+    s->announced = false;
+    progress_begin(UNIT_TOKENS, "reading the prompt");
 }
 
 static int answer(chat_state *s, const id_list *v)
@@ -221,6 +234,7 @@ static int answer(chat_state *s, const id_list *v)
     bitnet_status st =
         bitnet_generate(s->m->session, s->sampler, v->data, v->n, &s->options, &s->last, &err);
     terminal_quiet(false);
+    announce(s);
     if (st == BITNET_CANCELLED)
         s->last.finish = BITNET_FINISH_CANCELLED;
     else if (st != BITNET_OK)

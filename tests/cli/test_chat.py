@@ -262,6 +262,20 @@ def test_terminal_ctrl_c_stops_the_reply():
     equal(t.end(), 130, "the second Ctrl-C in a row leaves")
 
 
+def test_terminal_progress_of_a_long_prompt():
+    path = write("long.json", json.dumps([{"role": "user", "text": "word " * 800}, {"role": "assistant", "text": "Yes."}]))
+    t = Terminal("-m", model("nano"), "--seed", "1", "-n", "4", "--ctx", "8000", "-b", "16", "--no-warnings", "--progress-delay", "0")
+    t.read_until("you> ")
+    t.type(f"/load {path}\r")
+    t.read_until(r"2 messages loaded[\s\S]*you[^>]*> ")
+    t.type("Hello!\r")
+    seen = t.read_until(r"assistant> ")
+    check(re.search(r"reading the prompt: \d+ %", seen), f"no progress: {seen[-300:]!r}")
+    t.read_until(r"you[^>]*> ")
+    t.type("/exit\r")
+    equal(t.end(), 0, "/exit")
+
+
 def test_terminal_ctrl_d():
     t = Terminal("-m", model("nano"))
     t.read_until("you> ")
