@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 from harness import QUICK, SOURCE, check, equal, expect, main, model, run, shared, temp, Skip
 
@@ -128,6 +130,18 @@ def test_json_out():
 def test_closed_output():
     r = run("validate", "--kernels-only", "--quick", stdout=open("/dev/full", "wb"))
     equal(r.code, 5, "exit on a full disk")
+
+
+def test_results_beside_busy_programs():
+    """Who computes a share, and into how many a job is cut, depends on the load of the machine; the results must not."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)]
+    try:
+        for _ in range(2):
+            kernels()
+    finally:
+        for p in loops:
+            p.kill()
+            p.wait()
 
 
 main(globals())

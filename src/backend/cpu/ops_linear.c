@@ -150,8 +150,9 @@ static void packed_part(void *arg, bnet_share part)
     const packed_job *j = arg;
     packed_share s;
     size_t last, at = 0;
-    bnet_split(j->n_groups, 1, part.index / j->n_parts, part.count / j->n_parts, &s.begin, &s.end);
-    bnet_split(j->n_tokens, 32, part.index % j->n_parts, j->n_parts, &s.first, &last);
+    int n_parts = part.count % j->n_parts ? 1 : j->n_parts; /* fewer threads may take part */
+    bnet_split(j->n_groups, 1, part.index / n_parts, part.count / n_parts, &s.begin, &s.end);
+    bnet_split(j->n_tokens, 32, part.index % n_parts, n_parts, &s.first, &last);
     s.n_tokens = last - s.first;
     s.first += j->first;
     if (s.begin == s.end || s.n_tokens == 0)
