@@ -27,7 +27,9 @@ struct line_edit {
     const char *prompt;
     const char *given; /* to be put into the line before the first key; NULL: done */
     bool marks_pastes;
-    char block[4096]; /* read ahead: [at, n) is still to come */
+    char *drawn;        /* the line, when it was last drawn as a whole; NULL: never */
+    size_t drawn_width; /* columns the terminal had then */
+    char block[4096];   /* read ahead: [at, n) is still to come */
     size_t at, n;
 };
 
@@ -51,23 +53,69 @@ static void mark_pastes(const line_edit *e, bool on)
         out_puts(on ? PASTE_ON : PASTE_OFF);
 }
 
-/* Rows below the first one in which the cursor stands, when prompt and line are laid out in this
- * width. */
+/* Where a text ends in a terminal that has changed its width: it lays rows out anew that ran on
+ * into the next one, and leaves those broken that were ended. */
+typedef struct layout {
+    size_t row;                /* of ended rows, as they lie now */
+    size_t columns, n_blanks;  /* since the last end; of these, blanks at the end */
+    size_t drawn, drawn_width; /* columns since a row began when it was drawn, and where it ended */
+} layout;
+
+static void end_row(layout *l, size_t width, size_t columns)
+{
+    l->row += columns ? (columns + width - 1) / width : 1;
+    l->columns = l->n_blanks = l->drawn = 0;
+}
+
+/* libedit ends a row whose last column is blank, and lets others run on. */
+static void lay_out(layout *l, size_t width, const char *s, size_t n)
+{
+    for (size_t i = 0, len; i < n; i += len) {
+        size_t columns = terminal_columns(s + i, n - i, &len);
+        bool full = l->drawn + columns > l->drawn_width;
+        if (s[i] == '\n') {
+            end_row(l, width, l->columns);
+            continue;
+        }
+        if (full && l->n_blanks)
+            end_row(l, width, l->columns - l->n_blanks);
+        l->drawn = (full ? 0 : l->drawn) + columns;
+        l->columns += columns;
+        l->n_blanks = s[i] == ' ' ? l->n_blanks + 1 : 0;
+    }
+}
+
+/* Is what stands there the line as it was drawn as a whole? What is typed runs on in every row. */
+static bool stands_drawn(const line_edit *e, const LineInfo *line)
+{
+    size_t n = (size_t)(line->lastchar - line->buffer);
+    return e->drawn && strlen(e->drawn) == n && memcmp(e->drawn, line->buffer, n) == 0;
+}
+
+/* Rows below the first one in which the cursor stands, now that the terminal has this width. */
 static size_t cursor_row(const line_edit *e, size_t width)
 {
     const LineInfo *line = el_line(e->edit);
-    const char *parts[] = {e->prompt, line->buffer};
-    size_t lengths[] = {strlen(e->prompt), (size_t)(line->cursor - line->buffer)};
-    size_t row = 0, column = 0;
-    for (int p = 0; p < 2; p++)
-        for (size_t i = 0, len; i < lengths[p]; i += len) {
-            size_t columns = terminal_columns(parts[p] + i, lengths[p] - i, &len);
-            bool newline = parts[p][i] == '\n';
-            if (newline || column + columns > width)
-                row++, column = 0;
-            column += newline ? 0 : columns;
-        }
-    return row + (column >= width);
+    layout l = {.drawn_width = stands_drawn(e, line) ? e->drawn_width : SIZE_MAX};
+    lay_out(&l, width, e->prompt, strlen(e->prompt));
+    lay_out(&l, width, line->buffer, (size_t)(line->cursor - line->buffer));
+    return l.row + l.columns / width;
+}
+
+/* The line is drawn as a whole. */
+static void remember_drawn(line_edit *e)
+{
+    const LineInfo *line = el_line(e->edit);
+    free(e->drawn);
+    e->drawn = xmemdup(line->buffer, (size_t)(line->lastchar - line->buffer));
+    e->drawn_width = terminal_width();
+}
+
+static void draw(line_edit *e)
+{
+    el_resize(e->edit);
+    el_set(e->edit, EL_REFRESH);
+    remember_drawn(e);
 }
 
 /* The terminal has moved what stood in it to its new width; the line is drawn over it. */
@@ -78,8 +126,7 @@ static void redraw(line_edit *e)
     if (row)
         out_printf("\033[%zuA", row);
     out_puts("\033[J");
-    el_resize(e->edit);
-    el_set(e->edit, EL_REFRESH);
+    draw(e);
 }
 
 /* After a stop: the shell has written below, and the terminal is as the shell left it. */
@@ -88,9 +135,8 @@ static void resume(line_edit *e)
     el_set(e->edit, EL_PREP_TERM, 0);
     el_set(e->edit, EL_PREP_TERM, 1);
     mark_pastes(e, true);
-    el_resize(e->edit);
     out_puts("\r\033[K");
-    el_set(e->edit, EL_REFRESH);
+    draw(e);
 }
 
 static void stop(line_edit *e)
@@ -149,7 +195,7 @@ static int read_key(EditLine *edit, wchar_t *out)
         el_insertstr(edit, e->given);
         e->given = NULL;
         out_puts("\r"); /* the prompt stands there alone, and is drawn again */
-        el_set(edit, EL_REFRESH);
+        draw(e);
     }
     for (;;) {
         char c;
@@ -210,6 +256,7 @@ static unsigned char on_paste(EditLine *edit, int key)
     if (whole && pasted.n && el_insertstr(edit, pasted.data) != 0)
         whole = false;
     free_buffer(&pasted);
+    remember_drawn(self(edit));
     return whole ? CC_REFRESH : CC_ERROR;
 }
 
@@ -301,6 +348,7 @@ void line_edit_close(line_edit *e)
     if (e->edit)
         el_end(e->edit);
     mark_pastes(e, false);
+    free(e->drawn);
     free(e);
 }
 
@@ -315,6 +363,8 @@ line_result line_edit_read(line_edit *e, const char *prompt, const char *given, 
     int n = 0;
     e->prompt = prompt;
     e->given = given && *given ? given : NULL;
+    free(e->drawn);
+    e->drawn = NULL;
     terminal_catch_stop(true);
     el_resize(e->edit);
     el_set(e->edit, EL_PREP_TERM, 1); /* before the prompt shows: no key is taken the old way */

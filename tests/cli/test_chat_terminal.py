@@ -166,15 +166,32 @@ def test_resize_at_the_prompt():
             c.t.wait(rf"^{YOU} a line that is being typed$")
             time.sleep(0.2)
             equal(len(re.findall("being typed", "\n".join(c.t.screen()))), 1, f"{width} columns: drawn once")
-        c.t.write(" " + "and goes on " * 4)
-        c.t.resize(40, 30)
-        time.sleep(0.3)
-        c.t.write("END")
-        c.t.wait("END$")
-        n = c.t.prompts(YOU)
-        c.t.keys("Enter")
-        c.t.next_prompt(YOU, n)
-        equal(c.said()[-1], "a line that is being typed " + "and goes on " * 4 + "END", "the line")
+
+
+def test_resize_of_a_line_over_several_rows():
+    line = "a line that is being typed " + "and goes on " * 6 + "END"
+    for how in ("typed", "pasted"):
+        with Chat() as c:
+            c.say("Hello!")
+            before = [x for x in c.t.screen() if x][:-1]
+            c.t.write(line) if how == "typed" else c.t.paste(line)
+            c.t.wait("END$", where=c.t.last)
+            for width in (50, 33, 97, 60, 120):
+                c.t.resize(width, 30)
+                end = time.monotonic() + 20
+                while True:
+                    text = "\n".join(x for x in c.t.screen() if x)
+                    found = re.search(rf"^{YOU} (a line that[\s\S]*END)$", text, re.M)
+                    if found and found.group(1).replace("\n", "").replace(" ", "") == line.replace(" ", "") and \
+                            re.sub(r"\s", "", text).count("beingtyped") == 1:
+                        break
+                    check(time.monotonic() < end, f"{how}, {width} columns: not drawn once:\n{text}")
+                    time.sleep(0.05)
+            equal(c.t.screen()[:len(before)], before, "what stood above is untouched")
+            n = c.t.prompts(YOU)
+            c.t.keys("Enter")
+            c.t.next_prompt(YOU, n)
+            equal(c.said()[-1], line, "the line")
 
 
 def test_resize_while_a_reply_is_written():
