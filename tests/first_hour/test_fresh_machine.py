@@ -69,7 +69,7 @@ def test_every_phase_is_seen():
     lines = terminal_of_pty.drawn(text)
     for phase in (r"fetching the lists of packages: .*\d:\d\d$", r"installing packages: \d+ %, .*\d:\d\d( left)?$",
                   r"configuring: Check for working C compiler, \d:\d\d$",
-                  r"building: \d+ %, \d of 8 steps, [\d.]+ per second, \d:\d\d left$"):
+                  r"building: \d+ %, \d of 8 steps, [\d.]+ per second, x\.c, \d:\d\d left$"):
         check(any(re.match(phase, line) for line in lines), f"/{phase}/ is not in {lines}")
     for what in ("installing", "building"):
         terminal_of_pty.rises([line for line in lines if line.startswith(what)])
