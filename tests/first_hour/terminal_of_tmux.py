@@ -1,5 +1,6 @@
 """A terminal for tests, lent by tmux: a shell without settings in a folder of its own, keys sent as a person would press them,
 waits that poll the screen. Every screen that is kept is drawn as an SVG into the build folder, to be looked at."""
+import itertools
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ sys.dont_write_bytecode = True
 import terminal  # noqa: E402
 
 PROMPT = "$"
+NUMBERS = itertools.count()  # a server that ends keeps its name a while
 PATIENCE = 120  # seconds
 
 
@@ -36,7 +38,7 @@ class Terminal:
         os.mkdir(self.bin)
         os.symlink(BITNET, os.path.join(self.bin, "bitnet"))
         os.symlink(os.path.join(SOURCE, "models"), os.path.join(self.folder, "models"))
-        self.server = ["tmux", "-L", f"bitnet-{os.getpid()}-{id(self)}", "-f", "/dev/null"]
+        self.server = ["tmux", "-L", f"bitnet-{os.getpid()}-{next(NUMBERS)}", "-f", "/dev/null"]
         self.environment = {"PATH": f"{self.bin}:{os.environ['PATH']}", "PS1": f"{PROMPT} ", "HOME": self.folder,
                             "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "screen"}
         if os.environ.get("LD_LIBRARY_PATH"):
