@@ -1,8 +1,9 @@
-/* thread.c - the pool. Taking a share is one compare-and-swap on the word of the thread that it
- * belongs to; the caller waits by reading one word per thread. Waiting is spinning for a while (the
- * operations of a decode step follow each other within microseconds), then sleeping on the word;
- * nobody holds a lock while another needs it. Where other programs use the same CPUs (company.h),
- * threads spin less, shares are smaller, and all shares can be taken over by all threads. */
+/* thread.c - the pool. The shares of a job lie in piles, one for each thread that takes part;
+ * taking one is a compare-and-swap on the pile's word, and the caller waits by reading one word per
+ * pile. Waiting is spinning for a while (the operations of a decode step follow each other within
+ * microseconds), then sleeping on the word; nobody holds a lock while another needs it. Where other
+ * programs use the same CPUs (company.h), threads spin less, shares are smaller, and every thread
+ * goes on with the piles of the others. */
 #include "base/thread.h"
 
 #include <linux/futex.h>
@@ -21,38 +22,46 @@
  * sampling between two steps; too short to be seen in the CPU time of an idle program. */
 #define SPIN_MS           0.3
 #define SPIN_DISTURBED_MS 0.03
+/* In company a job of so long is cut finer, so that nobody waits long for the last share. */
+#define FINE_MS 0.04
 enum {
     LINE = 64,
     SPINS_PER_LOOK = 64,
-    FINE = 4,            /* shares per thread in company */
+    FINE = 4,            /* shares per thread, at most */
     LEAVE_FIRST_MS = 50, /* how long a disturbed thread stays away from jobs without it */
     LEAVE_LAST_MS = 800
 };
 
+/* A pile of shares of the job. There are as many as threads take part; a thread begins with the
+ * pile of its own number. */
+typedef struct pile {
+    _Alignas(LINE) _Atomic uint64_t claimed; /* generation of the job << 8 | shares begun */
+    _Alignas(LINE) atomic_uint done;         /* shares finished, of all jobs */
+    unsigned done_after;                     /* of the job; the caller's */
+} pile;
+
 typedef struct worker {
-    _Alignas(LINE) _Atomic uint64_t claimed; /* its shares that were begun, of all jobs */
-    bnet_pool *pool;
+    _Alignas(LINE) bnet_pool *pool;
     pthread_t thread; /* index 0: who called last */
     bnet_pulse pulse;
-    int index, cpu;                  /* cpu < 0: wherever the system likes */
-    int leave_ms;                    /* the last one */
-    double back_ms;                  /* when it ended */
-    _Alignas(LINE) atomic_uint done; /* its shares that are finished */
+    int index, cpu; /* cpu < 0: wherever the system likes */
+    int leave_ms;   /* the last one */
+    double back_ms; /* when it ended */
 } worker;
 
 struct bnet_pool {
     int n_threads, n_started;
     double spin_ms;
     worker *workers;      /* n_threads; the first is the caller's */
+    pile *piles;          /* n_threads */
     pthread_mutex_t turn; /* one job at a time */
-    uint64_t n_before;    /* shares of each thread in all earlier jobs */
     bnet_plan plan;
-    _Alignas(LINE) _Atomic uint64_t posted; /* of the job: n_before, crew, shares per thread */
-    atomic_uint generation;                 /* jobs posted; workers sleep on it */
+    _Alignas(LINE) _Atomic uint64_t posted; /* the job: generation, piles, crew, shares of a pile */
+    atomic_uint generation; /* its low bits, once it can be begun: workers sleep on it */
     bnet_job job;
     void *arg;
     _Alignas(LINE) atomic_int n_sleeping; /* workers */
-    atomic_int caller_waits;              /* 1 + index of the worker it sleeps for */
+    atomic_int caller_waits;              /* 1 + index of the pile it sleeps for */
     atomic_int n_disturbed;               /* threads */
     atomic_int crew;                      /* of the last job */
     atomic_uint recall;                   /* when it changes, threads on leave come back */
@@ -61,24 +70,33 @@ struct bnet_pool {
 
 /* ---- postings ---- */
 
-static uint64_t posting(uint64_t n_before, bnet_crew crew, int n_each)
+enum { EACH_BITS = 6, CREW_BITS = 2, PILE_BITS = 16 };
+
+static uint64_t posting(uint64_t generation, int n_piles, bnet_crew crew, int n_each)
 {
-    return n_before << 8 | (uint64_t)crew << 6 | (uint64_t)n_each;
+    return ((generation << PILE_BITS | (uint64_t)n_piles) << CREW_BITS | (uint64_t)crew)
+               << EACH_BITS |
+           (uint64_t)n_each;
 }
 
-static inline uint64_t before_of(uint64_t posted)
+static inline int each_of(uint64_t posted)
 {
-    return posted >> 8;
-}
-
-static inline unsigned each_of(uint64_t posted)
-{
-    return posted & 63;
+    return (int)(posted & ((1u << EACH_BITS) - 1));
 }
 
 static inline bnet_crew crew_of(uint64_t posted)
 {
-    return (bnet_crew)(posted >> 6 & 3);
+    return (bnet_crew)(posted >> EACH_BITS & ((1u << CREW_BITS) - 1));
+}
+
+static inline int piles_of(uint64_t posted)
+{
+    return (int)(posted >> (EACH_BITS + CREW_BITS) & ((1u << PILE_BITS) - 1));
+}
+
+static inline uint64_t generation_of(uint64_t posted)
+{
+    return posted >> (EACH_BITS + CREW_BITS + PILE_BITS);
 }
 
 /* ---- waiting ---- */
@@ -165,47 +183,49 @@ static worker *enter(bnet_pool *p)
 
 /* ---- shares ---- */
 
-/* Takes the next share of `owner` that nobody has begun; -1: there is none. A posting that is over
- * matches no count, so whoever comes late takes nothing. */
-static int claim(worker *owner, uint64_t posted)
+/* Takes the next share of a pile that nobody has begun; -1: there is none. All shares of a job that
+ * is over were begun, so whoever comes late takes nothing. */
+static int claim(pile *from, uint64_t posted)
 {
-    uint64_t n = atomic_load_explicit(&owner->claimed, memory_order_relaxed);
+    uint64_t now = atomic_load_explicit(&from->claimed, memory_order_relaxed);
+    uint64_t first = generation_of(posted) << 8;
     for (;;) {
-        uint64_t k = n - before_of(posted);
-        if (k >= each_of(posted))
+        uint64_t next = now < first ? first : now;
+        if (next - first >= (uint64_t)each_of(posted))
             return -1;
-        if (atomic_compare_exchange_weak_explicit(&owner->claimed, &n, n + 1, memory_order_acq_rel,
-                                                  memory_order_relaxed))
-            return (int)k;
+        if (atomic_compare_exchange_weak_explicit(&from->claimed, &now, next + 1,
+                                                  memory_order_acq_rel, memory_order_relaxed))
+            return (int)(next - first);
     }
 }
 
 /* The increment and the load of caller_waits are sequentially consistent, as are the caller's store
  * and load: one of the two sees the other. The same holds of generation and n_sleeping. */
-static void finish(bnet_pool *p, worker *owner)
+static void finish(bnet_pool *p, int i_pile)
 {
-    atomic_fetch_add(&owner->done, 1);
-    if (atomic_load(&p->caller_waits) == owner->index + 1)
-        futex_wake(&owner->done, 1);
+    atomic_fetch_add(&p->piles[i_pile].done, 1);
+    if (atomic_load(&p->caller_waits) == i_pile + 1)
+        futex_wake(&p->piles[i_pile].done, 1);
 }
 
-/* All shares of `owner` that nobody has begun. */
-static void run_shares(bnet_pool *p, worker *owner, worker *me, uint64_t posted)
+/* All shares of a pile that nobody has begun. */
+static void run_pile(bnet_pool *p, int i_pile, worker *me, uint64_t posted)
 {
-    int n = (int)each_of(posted);
-    for (int k; (k = claim(owner, posted)) >= 0; look(me, true)) {
-        p->job(p->arg, (bnet_share){owner->index * n + k, p->n_threads * n, me->index});
-        finish(p, owner);
+    int n = each_of(posted), count = piles_of(posted) * n;
+    for (int k; (k = claim(&p->piles[i_pile], posted)) >= 0; look(me, true)) {
+        p->job(p->arg, (bnet_share){i_pile * n + k, count, me->index});
+        finish(p, i_pile);
     }
 }
 
-/* One's own shares, and in company then those of all others. */
+/* One's own pile, and in company then all others. */
 static void work(bnet_pool *p, worker *me, uint64_t posted)
 {
-    run_shares(p, me, me, posted);
-    if (each_of(posted) > 1)
-        for (int i = 1; i < p->n_threads; i++)
-            run_shares(p, &p->workers[(me->index + i) % p->n_threads], me, posted);
+    int n = piles_of(posted), own = me->index % n;
+    run_pile(p, own, me, posted);
+    if (crew_of(posted) != BNET_CREW_QUIET)
+        for (int i = 1; i < n; i++)
+            run_pile(p, (own + i) % n, me, posted);
 }
 
 /* ---- workers ---- */
@@ -275,45 +295,57 @@ static void call_back(bnet_pool *p)
     futex_wake(&p->recall, p->n_threads);
 }
 
-static void sleep_for_share(bnet_pool *p, worker *owner, worker *me, unsigned done)
+static void sleep_for_pile(bnet_pool *p, int i_pile, worker *me, unsigned done)
 {
-    atomic_store(&p->caller_waits, owner->index + 1);
-    if (atomic_load(&owner->done) == done)
-        futex_sleep(&owner->done, done, NULL);
+    pile *of = &p->piles[i_pile];
+    atomic_store(&p->caller_waits, i_pile + 1);
+    if (atomic_load(&of->done) == done)
+        futex_sleep(&of->done, done, NULL);
     atomic_store(&p->caller_waits, 0);
     bnet_pulse_start(&me->pulse);
 }
 
-/* Until the shares of `owner` are finished; those that it has not begun after a moment are taken
+/* Until the shares of a pile are finished; those that nobody has begun after a moment are taken
  * over. */
-static void settle(bnet_pool *p, worker *owner, worker *me, uint64_t posted)
+static void settle(bnet_pool *p, int i_pile, worker *me, uint64_t posted)
 {
     enum { PATIENCE = 32 }; /* rounds of spinning: a microsecond */
-    uint64_t after = before_of(posted) + each_of(posted);
+    pile *of = &p->piles[i_pile];
+    uint64_t all = (generation_of(posted) << 8) + (uint64_t)each_of(posted);
     double start = -1, limit = spin_limit(p, me);
     unsigned i = 0, done;
-    while ((done = atomic_load_explicit(&owner->done, memory_order_acquire)) != (unsigned)after) {
-        if (i >= PATIENCE && atomic_load_explicit(&owner->claimed, memory_order_relaxed) != after)
-            run_shares(p, owner, me, posted);
+    while ((done = atomic_load_explicit(&of->done, memory_order_acquire)) != of->done_after) {
+        if (i >= PATIENCE && atomic_load_explicit(&of->claimed, memory_order_relaxed) < all)
+            run_pile(p, i_pile, me, posted);
         else if (!spin_on(&i, &start, limit))
-            sleep_for_share(p, owner, me, done);
+            sleep_for_pile(p, i_pile, me, done);
     }
 }
 
-static int run(bnet_pool *p, bnet_job job, void *arg, bnet_crew crew)
+/* The job becomes n_piles piles of n_each shares. */
+static int run(bnet_pool *p, bnet_job job, void *arg, bnet_crew crew, int n_piles, int n_each)
 {
     worker *me = enter(p);
-    int n_each = crew == BNET_CREW_QUIET ? 1 : FINE;
-    uint64_t posted = posting(p->n_before, crew, n_each);
+    uint64_t generation = generation_of(atomic_load_explicit(&p->posted, memory_order_relaxed)) + 1;
+    uint64_t posted = posting(generation, n_piles, crew, n_each);
+    for (int i = 0; i < n_piles; i++)
+        p->piles[i].done_after += (unsigned)n_each;
     p->job = job;
     p->arg = arg;
-    p->n_before += (uint64_t)n_each;
     atomic_store_explicit(&p->posted, posted, memory_order_release);
     wake_workers(p);
     work(p, me, posted);
-    for (int i = 0; i < p->n_threads; i++) /* others may have begun our own */
-        settle(p, &p->workers[i], me, posted);
-    return n_each * p->n_threads;
+    for (int i = 0; i < n_piles; i++) /* others may have begun shares of our own */
+        settle(p, i, me, posted);
+    return n_piles * n_each;
+}
+
+static int run_in_company(bnet_pool *p, bnet_job job, void *arg, bnet_crew crew)
+{
+    double ms = p->plan.cost_ms[crew];
+    int n_away = crew == BNET_CREW_UNDISTURBED ? bnet_pool_disturbed(p) : 0;
+    int n_piles = BNET_MAX(p->n_threads - n_away, 1);
+    return run(p, job, arg, crew, n_piles, ms > FINE_MS ? FINE : ms > FINE_MS / 4 ? FINE / 2 : 1);
 }
 
 static bnet_crew next_crew(bnet_pool *p)
@@ -340,11 +372,13 @@ int bnet_pool_run(bnet_pool *p, bnet_job job, void *arg)
     }
     pthread_mutex_lock(&p->turn);
     bnet_crew crew = next_crew(p);
-    if (crew == BNET_CREW_CALLER) {
+    if (crew == BNET_CREW_QUIET) {
+        n = run(p, job, arg, crew, p->n_threads, 1);
+    } else if (crew == BNET_CREW_CALLER) {
         job(arg, (bnet_share){0, 1, 0});
         look(enter(p), false);
     } else {
-        n = run(p, job, arg, crew);
+        n = run_in_company(p, job, arg, crew);
     }
     pthread_mutex_unlock(&p->turn);
     return n;
@@ -353,7 +387,7 @@ int bnet_pool_run(bnet_pool *p, bnet_job job, void *arg)
 void bnet_pool_each(bnet_pool *p, bnet_job job, void *arg)
 {
     pthread_mutex_lock(&p->turn);
-    run(p, job, arg, BNET_CREW_QUIET);
+    run(p, job, arg, BNET_CREW_QUIET, p->n_threads, 1);
     pthread_mutex_unlock(&p->turn);
 }
 
@@ -383,13 +417,16 @@ bitnet_status bnet_pool_open_on(int n_threads, const int *cpus, bnet_pool **out,
 {
     bnet_pool *p = bnet_calloc(1, (sizeof *p + LINE - 1) / LINE * LINE);
     worker *workers = bnet_calloc((size_t)n_threads, sizeof *workers);
-    if (!p || !workers) {
+    pile *piles = bnet_calloc((size_t)n_threads, sizeof *piles);
+    if (!p || !workers || !piles) {
         bnet_free(p);
         bnet_free(workers);
+        bnet_free(piles);
         return bnet_no_memory(err, "thread pool");
     }
     p->n_threads = n_threads;
     p->workers = workers;
+    p->piles = piles;
     p->spin_ms = n_threads > bnet_cpu_count() ? 0 : SPIN_MS;
     pthread_mutex_init(&p->turn, NULL);
     for (int i = 0; i < n_threads; i++) {
@@ -422,6 +459,7 @@ void bnet_pool_close(bnet_pool *p)
     for (int i = 1; i <= p->n_started; i++)
         pthread_join(p->workers[i].thread, NULL);
     pthread_mutex_destroy(&p->turn);
+    bnet_free(p->piles);
     bnet_free(p->workers);
     bnet_free(p);
 }

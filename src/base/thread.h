@@ -33,8 +33,8 @@ bitnet_status bnet_pool_open_on(int n_threads, const int *cpus, bnet_pool **out,
 void bnet_pool_close(bnet_pool *pool);
 int bnet_pool_threads(const bnet_pool *pool);
 /* Runs job(arg, share) for index = 0 .. count-1, each once, and returns the count when all are
- * done: a multiple of the threads, at most bnet_pool_shares. Calls from several threads take turns;
- * a job must not call the pool it runs on. */
+ * done: any number from 1 to bnet_pool_shares. Calls from several threads take turns; a job must
+ * not call the pool it runs on. */
 int bnet_pool_run(bnet_pool *pool, bnet_job job, void *arg);
 /* The same with exactly one share per thread. */
 void bnet_pool_each(bnet_pool *pool, bnet_job job, void *arg);
