@@ -68,7 +68,7 @@ static const value *output_at(const args *a, size_t i)
     const value *v = &a->values[o->key];
     bool is = o->type == TYPE_OUT && option_on(o, a->command->key) && v->text && v->origin;
     bool word = is && strchr(o->argument, '|') &&
-                (strcmp(v->text, "off") == 0 || strcmp(v->text, "on") == 0);
+                (!*v->text || strcmp(v->text, "off") == 0 || strcmp(v->text, "on") == 0);
     return is && !word ? v : NULL;
 }
 

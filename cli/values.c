@@ -127,9 +127,11 @@ static int add_text(const char *origin, const char *written, value *v)
     return EXIT_OK;
 }
 
-static int parse_path(const char *origin, const char *written)
+/* Where there need be no file, an empty name is none, as the word off. */
+static int parse_path(const option *o, const char *origin, const char *written)
 {
-    return *written ? EXIT_OK : fail(EXIT_USAGE, "%s: the path is empty", origin);
+    bool may_be_none = strstr(o->argument, "|off") != NULL;
+    return *written || may_be_none ? EXIT_OK : fail(EXIT_USAGE, "%s: the path is empty", origin);
 }
 
 static int parse_levels(const char *origin, const char *written)
@@ -166,7 +168,7 @@ static int parse_by_type(const option *o, const char *origin, const char *writte
         return add_id(o, origin, written, v);
     case TYPE_PATH:
     case TYPE_OUT:
-        return parse_path(origin, written);
+        return parse_path(o, origin, written);
     case TYPE_LEVELS:
         return parse_levels(origin, written);
     default:

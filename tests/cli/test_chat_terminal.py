@@ -233,12 +233,14 @@ def test_history_file_is_chosen():
         c.leave()
         check("Hello fox!" in open(c.path("mine")).read(), "--history FILE")
         check(not os.path.exists(c.path(".local")), "and no other")
-        c.command = c.command.replace("--history mine", "--history off")
-        c.start()
-        c.say("Nobody remembers")
-        c.leave()
-        check(not os.path.exists(c.path(".local")) and not os.path.exists(c.path("off")), "--history off")
-        c.command = "XDG_STATE_HOME=$HOME/state " + c.command.replace("--history off", "")
+        plain = c.command.replace("--history mine", "")
+        for none in ("off", "''"):
+            c.command = f"{plain} --history {none}"
+            c.start()
+            c.say("Nobody remembers")
+            c.leave()
+            check(not os.path.exists(c.path(".local")) and not os.path.exists(c.path("off")), f"--history {none}")
+        c.command = f"XDG_STATE_HOME=$HOME/state {plain}"
         c.start()
         c.say("Hello!")
         c.leave()
