@@ -66,7 +66,7 @@ def test_P_2_prompts_copy_beside_the_pass():
         return ("run", "-m", model("nano"), "--greedy", "-n", "8", "--ignore-eos", "--batch", str(batch), "-p", "Once upon a time there was a fox. " * 5)
 
     want = expect(0, *prompt(512), "--device", "cpu").out
-    n = int(re.search(r"prompt (\d+) tokens", expect(0, *prompt(512), "--device", "cpu").err).group(1))
+    n = expect(0, *prompt(512), "--device", "cpu", "--json").json()["counts"]["prompt"]
     for batch, more in ((16, {}), (16, {"POOLS": 1}), ((n - 1) // 2, {}), (512, {})):
         r = expect(0, *prompt(batch), "--device", "cuda", "--log-level", "debug", env=with_gpu(90, **more))
         equal(r.out, want, (batch, more))
@@ -138,6 +138,21 @@ def test_sampling_uses_the_best_of_the_device():
         args = ("-m", model("nano"), "-p", "The rain", "-n", "40", *how)
         want = expect(0, "run", *args, "--device", "cpu", "--kv", "f32").out
         equal(expect(0, "run", *args, "--device", "cuda", "--kv", "f32", env=with_gpu(90)).out, want, how)
+
+
+def test_a_reply_does_not_begin_with_its_end():
+    """The likeliest first token is one that ends: the device passes over it as the CPU does, and goes on as ever."""
+    def replies(env, device, *more):
+        r = expect(0, "chat", "-m", model("nano"), "--json", "-s", "3", "-n", "20", "--device", device, *more,
+                   stdin=b"Hello!\nTell me a story\n", env=env)
+        return [json.loads(line)["ids"] for line in r.out.splitlines()]
+
+    for sampling in (("--greedy",), ("--temperature", "0.8"), ("--top-k", "0", "--repetition-penalty", "1.2")):
+        end = ("--stop-id", str(replies(None, "cpu", *sampling)[0][0]))
+        want = replies(None, "cpu", *sampling, *end)
+        check(all(len(ids) > 1 and str(ids[0]) != end[1] for ids in want), f"{sampling}: {want}")
+        for cc in (50, 90):
+            equal(replies(with_gpu(cc), "cuda", *sampling, *end), want, f"compute capability {cc}, {sampling}")
 
 
 def test_a_head_and_its_copy():
