@@ -143,6 +143,6 @@ bitnet_status bitnet_inspect_stats(bitnet_inspect *in, size_t i, bitnet_tensor_s
     if (i >= bnet_gguf_n_tensors(in->gguf))
         return bnet_fail(err, BITNET_ARGUMENT, "inspect: tensor %zu, the file has %zu", i,
                          bnet_gguf_n_tensors(in->gguf));
-    bnet_tensor_stats(bnet_gguf_tensor_at(in->gguf, i), out);
+    bnet_tensor_stats(bnet_gguf_tensor_at(in->gguf, i), NULL, out);
     return BITNET_OK;
 }

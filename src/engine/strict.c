@@ -50,12 +50,17 @@ static bool i2s_suspicious(const bnet_tensor *t, char *out, size_t cap)
     return true;
 }
 
-static bool suspicious(const bnet_tensor *t, char *out, size_t cap)
+/* *wanted false: the caller of all this wants no more. */
+static bool suspicious(const bnet_tensor *t, bnet_progress *progress, bool *wanted, char *out,
+                       size_t cap)
 {
     bitnet_tensor_stats s;
-    if (t->type == BNET_I2_S)
-        return i2s_suspicious(t, out, cap);
-    bnet_tensor_stats(t, &s);
+    if (t->type == BNET_I2_S) {
+        bool bad = i2s_suspicious(t, out, cap);
+        *wanted = bnet_progress_add(progress, t->n_bytes);
+        return bad;
+    }
+    *wanted = bnet_tensor_stats(t, progress, &s);
     snprintf(out, cap, "%s", s.suspicious);
     return s.suspicious[0] != '\0';
 }
@@ -68,10 +73,9 @@ bitnet_status bnet_strict_weights(const bnet_gguf *g, bnet_progress *progress, b
     bool wanted = true;
     for (size_t i = 0; wanted && i < bnet_gguf_n_tensors(g); i++) {
         const bnet_tensor *t = bnet_gguf_tensor_at(g, i);
-        bool bad = suspicious(t, what, sizeof what);
+        bool bad = suspicious(t, progress, &wanted, what, sizeof what);
         if (bad && n_bad++ < NAMED)
             bnet_str_addf(&list, "%s%s: %s", list.n ? "; " : "", t->name, what);
-        wanted = bnet_progress_add(progress, t->n_bytes);
     }
     bitnet_status st = BITNET_OK;
     if (!wanted)

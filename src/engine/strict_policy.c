@@ -92,11 +92,14 @@ static bitnet_status check_tensor(const policy_file *f, const json_t *policy, co
 {
     const json_t *rule = find_rule(policy, t->name);
     bitnet_tensor_stats s;
+    bool wanted =
+        rule ? bnet_tensor_stats(t, f->progress, &s) : bnet_progress_add(f->progress, t->n_bytes);
+    if (!wanted)
+        return bnet_fail(f->err, BITNET_CANCELLED, "the check of the weights was cancelled");
     if (!rule)
         return BITNET_OK;
     double lo = json_number_value(json_object_get(rule, "min_rms"));
     double hi = json_number_value(json_object_get(rule, "max_rms"));
-    bnet_tensor_stats(t, &s);
     if (s.rms >= lo && s.rms <= hi)
         return BITNET_OK;
     return bnet_fail(f->err, BITNET_SUSPICIOUS,
@@ -133,12 +136,8 @@ static bitnet_status apply(const policy_file *f, const json_t *root, const bnet_
     if (!p)
         bnet_logf(log, BITNET_LOG_WARN, "policy", "%s says nothing of %s with %s weights", f->path,
                   arch, weight_type(g));
-    for (size_t i = 0; p && st == BITNET_OK && i < bnet_gguf_n_tensors(g); i++) {
-        const bnet_tensor *t = bnet_gguf_tensor_at(g, i);
-        st = check_tensor(f, p, t);
-        if (st == BITNET_OK && !bnet_progress_add(f->progress, t->n_bytes))
-            st = bnet_fail(f->err, BITNET_CANCELLED, "the check of the weights was cancelled");
-    }
+    for (size_t i = 0; p && st == BITNET_OK && i < bnet_gguf_n_tensors(g); i++)
+        st = check_tensor(f, p, bnet_gguf_tensor_at(g, i));
     return st;
 }
 

@@ -11,15 +11,30 @@
 enum {
     STEP = 2048,
     TRITS = 128,
-    TQ_BLOCK = 256
-}; /* a multiple of every block size; one group of I2_S; of TQx */
+    TQ_BLOCK = 256,
+    TOLD = 1 << 16
+}; /* a multiple of every block size; one group of I2_S; of TQx; values between two reports */
 
 typedef struct sums {
     double sum, sum_sq;
     uint64_t n_finite;
     uint64_t n_bad_scales; /* of TQx blocks */
     float bad_scale;       /* the first of them */
+    bnet_progress *progress;
+    uint64_t begun, n_bytes; /* what it was told before this tensor; bytes of the tensor */
+    bool refused;
 } sums;
+
+/* So many of n values are read. */
+static bool go_on(sums *k, uint64_t at, uint64_t n)
+{
+    if (at && at % TOLD == 0) {
+        double share = (double)at / (double)n;
+        k->refused =
+            !bnet_progress_at(k->progress, k->begun + (uint64_t)(share * (double)k->n_bytes));
+    }
+    return !k->refused;
+}
 
 static void add_value(bitnet_tensor_stats *s, sums *k, float v)
 {
@@ -54,7 +69,7 @@ static void read_i2s(const bnet_tensor *t, uint64_t n, bitnet_tensor_stats *s, s
 {
     int8_t trits[TRITS];
     s->scale = bnet_i2s_scale(t->data, n);
-    for (uint64_t row = 0; row < n / TRITS; row++) {
+    for (uint64_t row = 0; row < n / TRITS && go_on(k, row * TRITS, n); row++) {
         s->n_invalid += bnet_i2s_decode_row(BITNET_I2S_128, t->data, TRITS, row, trits);
         add_trits(s, k, trits, TRITS, s->scale);
     }
@@ -79,7 +94,7 @@ static void read_tq(const bnet_tensor *t, uint64_t n, const bnet_type_info *type
 {
     int8_t trits[TQ_BLOCK];
     float scale;
-    for (uint64_t b = 0; b < n / TQ_BLOCK; b++) {
+    for (uint64_t b = 0; b < n / TQ_BLOCK && go_on(k, b * TQ_BLOCK, n); b++) {
         bnet_tq_decode_row(t->type, t->data + b * type->n_bytes, trits, &scale, TQ_BLOCK);
         look_at_block(s, k, trits, scale);
         add_trits(s, k, trits, TQ_BLOCK, scale);
@@ -90,7 +105,7 @@ static void read_values(const bnet_tensor *t, uint64_t n, const bnet_type_info *
                         bitnet_tensor_stats *s, sums *k)
 {
     float values[STEP];
-    for (uint64_t at = 0; at < n; at += STEP) {
+    for (uint64_t at = 0; at < n && go_on(k, at, n); at += STEP) {
         size_t n_step = (size_t)BNET_MIN((uint64_t)STEP, n - at);
         const uint8_t *src = t->data + at / type->n_elems * type->n_bytes;
         if (!bnet_decode_row(t->type, src, values, n_step))
@@ -146,14 +161,15 @@ static void suspect(const bnet_tensor *t, uint64_t n, const sums *k, bitnet_tens
                  norm_hi);
 }
 
-void bnet_tensor_stats(const bnet_tensor *t, bitnet_tensor_stats *s)
+bool bnet_tensor_stats(const bnet_tensor *t, bnet_progress *progress, bitnet_tensor_stats *s)
 {
     const bnet_type_info *type = bnet_type_find((uint32_t)t->type);
     uint64_t n = bnet_tensor_elems(t);
-    sums k = {0};
+    sums k = {.progress = progress, .n_bytes = t->n_bytes};
+    k.begun = progress ? progress->done : 0;
     memset(s, 0, sizeof *s);
     if (!type || type->kind == BNET_KIND_NAMED)
-        return;
+        return bnet_progress_add(progress, t->n_bytes);
     s->ternary = bnet_type_is_ternary(t->type);
     if (t->type == BNET_I2_S)
         read_i2s(t, n, s, &k);
@@ -167,4 +183,5 @@ void bnet_tensor_stats(const bnet_tensor *t, bitnet_tensor_stats *s)
     }
     suspect(t, n, &k, s);
     bnet_map_release(t->data, (size_t)t->n_bytes);
+    return !k.refused && bnet_progress_at(progress, k.begun + t->n_bytes);
 }

@@ -2,10 +2,12 @@
 #ifndef BNET_TENSOR_STATS_H
 #define BNET_TENSOR_STATS_H
 
+#include "base/progress.h"
 #include "bitnet_dev.h"
 #include "format/tensor.h"
 
-/* Reads the whole tensor in small steps. A type without a decoder gives zeros and no suspicion. */
-void bnet_tensor_stats(const bnet_tensor *t, bitnet_tensor_stats *out);
+/* Reads the whole tensor in small steps; progress (may be NULL) gets its bytes. A type without a
+ * decoder gives zeros and no suspicion. False: the caller wants no more, *out is of no use. */
+bool bnet_tensor_stats(const bnet_tensor *t, bnet_progress *progress, bitnet_tensor_stats *out);
 
 #endif
