@@ -123,11 +123,16 @@ bnet_crew bnet_plan_next(bnet_plan *p, int n_disturbed, double now)
     }
     if (p->crew == BNET_CREW_QUIET) {
         begin_phase(p, BNET_CREW_ALL, true, now);
+        p->last_ms = now;
         return p->crew;
     }
     double ms = now - p->began_ms;
+    bool paused = now - p->last_ms > PHASE_MAX_MS;
+    p->last_ms = now;
     p->n_done++;
-    if (p->trying && tried(p, ms))
+    if (paused) /* nobody computed: what the crew costs cannot be told */
+        begin_phase(p, BNET_CREW_ALL, true, now);
+    else if (p->trying && tried(p, ms))
         end_trial(p, ms, now);
     else if (!p->trying && ms > p->stay_ms)
         begin_phase(p, BNET_CREW_ALL, true, now);

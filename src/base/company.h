@@ -40,6 +40,7 @@ typedef struct bnet_plan {
     bool trying;
     int n_done, n_jobs; /* jobs of this phase; as many as the first phase of the trial had */
     double began_ms;    /* this phase */
+    double last_ms;     /* the job before */
     double stay_ms;     /* how long the best crew stays after a trial */
     double cost_ms[4];  /* of a job, by crew; 0: not known */
 } bnet_plan;

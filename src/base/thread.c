@@ -70,7 +70,8 @@ struct bnet_pool {
 
 /* ---- postings ---- */
 
-enum { EACH_BITS = 6, CREW_BITS = 2, PILE_BITS = 16 };
+/* The 45 bits that are left for the generation last for years of the smallest jobs. */
+enum { EACH_BITS = 3, CREW_BITS = 2, PILE_BITS = 14 };
 
 static uint64_t posting(uint64_t generation, int n_piles, bnet_crew crew, int n_each)
 {
@@ -269,9 +270,9 @@ static void *worker_main(void *arg)
     bnet_pulse_start(&w->pulse);
     for (;;) {
         wait_for_job(p, w, seen);
-        if (atomic_load(&p->quit))
+        seen = atomic_load(&p->generation);
+        if (atomic_load(&p->quit)) /* set before the generation that tells of it: none is missed */
             return NULL;
-        seen = atomic_load_explicit(&p->generation, memory_order_acquire);
         uint64_t posted = atomic_load_explicit(&p->posted, memory_order_acquire);
         if (w->pulse.n_naps > 0 && crew_of(posted) == BNET_CREW_UNDISTURBED)
             take_leave(w);
