@@ -1,6 +1,5 @@
 """A terminal for tests, lent by tmux: a shell without settings in a folder of its own, keys sent as a person would press them,
 waits that poll the screen. Every screen that is kept is drawn as an SVG into the build folder, to be looked at."""
-import itertools
 import os
 import re
 import shutil
@@ -17,7 +16,6 @@ sys.dont_write_bytecode = True
 import terminal  # noqa: E402
 
 PROMPT = "$"
-NUMBERS = itertools.count()  # a server that ends keeps its name a while
 PATIENCE = 120  # seconds
 
 
@@ -38,9 +36,9 @@ class Terminal:
         os.mkdir(self.bin)
         os.symlink(BITNET, os.path.join(self.bin, "bitnet"))
         os.symlink(os.path.join(SOURCE, "models"), os.path.join(self.folder, "models"))
-        self.server = ["tmux", "-L", f"bitnet-{os.getpid()}-{next(NUMBERS)}", "-f", "/dev/null"]
+        self.server = ["tmux", "-f", "/dev/null"]  # its socket lies in TMUX_TMPDIR and goes with the folder
         self.environment = {"PATH": f"{self.bin}:{os.environ['PATH']}", "PS1": f"{PROMPT} ", "HOME": self.folder,
-                            "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "screen"}
+                            "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh", "TERM": "screen", "TMUX_TMPDIR": self.folder}
         if os.environ.get("LD_LIBRARY_PATH"):
             self.environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         words = " ".join(f"'{name}={value}'" for name, value in self.environment.items())
