@@ -115,17 +115,20 @@ static size_t newest(const buffer *text, size_t *n_lines)
     return at;
 }
 
-/* A new file takes the old one's place, or nothing happens. */
+/* A new file takes the old one's place, or nothing happens: also where zero bytes tell that the old
+ * one is something else. A link to it stays one. */
 static void cut(const char *path, const char *bytes, size_t n)
 {
-    char *temp = xformat("%s.XXXXXX", path);
-    int fd = mkstemp(temp);
+    char *real = memchr(bytes, '\0', n) ? NULL : realpath(path, NULL);
+    char *temp = xformat("%s.XXXXXX", real ? real : "");
+    int fd = real ? mkstemp(temp) : -1;
     bool ok = fd >= 0 && write(fd, bytes, n) == (ssize_t)n;
     if (fd >= 0 && close(fd) != 0)
         ok = false;
-    if (fd >= 0 && (!ok || rename(temp, path) != 0))
+    if (fd >= 0 && (!ok || rename(temp, real) != 0))
         unlink(temp);
     free(temp);
+    free(real);
 }
 
 void history_read(const char *path, void (*each)(void *user, const char *entry), void *user)

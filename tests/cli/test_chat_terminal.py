@@ -288,6 +288,24 @@ def test_history_is_bounded():
         equal((len(lines), lines[0], lines[-1]), (1001, "line 4000", "/exit"), "cut to its newest entries")
 
 
+def test_history_that_is_something_else():
+    """A file that was named by mistake loses nothing, and a link to the file stays one."""
+    with Chat(chats=False) as c:
+        before = bytes(range(256)) * 8192
+        with open(c.path("picture"), "wb") as f:
+            f.write(before)
+        write(c.path("long"), "".join(f"line {i}\n" for i in range(5000)))
+        os.symlink("long", c.path("link"))
+        plain = c.command
+        for name in ("picture", "link"):
+            c.command = f"{plain} --history {name}"
+            c.start()
+            c.leave()
+        check(open(c.path("picture"), "rb").read().startswith(before), "two megabytes that are no lines are cut")
+        check(os.path.islink(c.path("link")), "the link is gone")
+        check(len(open(c.path("long")).read().splitlines()) < 1010, "what it leads to is cut")
+
+
 # ---- Tab ----
 
 def test_tab():
