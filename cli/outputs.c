@@ -72,12 +72,22 @@ static const value *output_at(const args *a, size_t i)
     return is && !word ? v : NULL;
 }
 
+/* The same name in the same folder, however that is written; the file need not be there. */
+static bool same_place(const char *a, const char *b)
+{
+    char *folder_a = folder_of(a), *folder_b = folder_of(b);
+    bool same = strcmp(file_name(a), file_name(b)) == 0 && same_file(folder_a, folder_b);
+    free(folder_a);
+    free(folder_b);
+    return same;
+}
+
 static bool one_file(const char *a, const char *b)
 {
     struct stat st;
     if (stat(a, &st) == 0 && !S_ISREG(st.st_mode))
         return false;
-    return strcmp(a, b) == 0 || same_file(a, b);
+    return same_place(a, b) || same_file(a, b);
 }
 
 /* Two outputs in one file would leave one of them. */

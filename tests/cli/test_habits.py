@@ -347,6 +347,8 @@ def test_trying_changes_nothing():
 def test_two_outputs_in_one_file():
     path = temp("both")
     fails(2, "run", "-m", "no-such.gguf", "-o", path, "--json-out", path, says="--json-out and --output both name .*both", stdin=b"x")
+    again = os.path.join(os.path.dirname(path), ".", "both")
+    fails(2, "run", "-m", "no-such.gguf", "-o", path, "--json-out", again, says="both name", stdin=b"x")
     expect(0, "run", "-m", model("nano"), "-n", "2", "-p", "x", "-o", "/dev/null", "--json-out", "/dev/null")
 
 
