@@ -57,7 +57,8 @@ static bool run_editor(const char *path)
     }
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    interrupt_clear();
+    if (interrupted() == EXIT_INTERRUPTED)
+        interrupt_clear();
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return true;
     fail(EXIT_OTHER, "/edit: %s failed; nothing is sent", editor());

@@ -120,7 +120,7 @@ static int read_all(int fd, const char *shown, buffer *out)
     char block[65536];
     text_add(out, "", 0);
     for (;;) {
-        if (fd == STDIN_FILENO && !input_wait())
+        if (interrupted() || (fd == STDIN_FILENO && !input_wait()))
             return interrupted();
         ssize_t k = read(fd, block, sizeof block);
         if (k == 0)
@@ -140,6 +140,8 @@ int read_input(const char *path, buffer *out)
     if (strcmp(path, "-") == 0)
         return read_all(STDIN_FILENO, "standard input", out);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && interrupted()) /* a pipe that nobody writes to */
+        return interrupted();
     if (fd < 0)
         return fail(EXIT_IO, "%s: cannot open: %s", path, strerror(errno));
     int rc = read_all(fd, path, out);
