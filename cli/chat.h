@@ -23,9 +23,12 @@ void conversation_add(conversation *c, const char *role, const char *bytes);
 void conversation_pop(conversation *c);
 void conversation_clear(conversation *c); /* the system message stays */
 void conversation_free(conversation *c);
-/* Forgets the oldest question and what follows it up to the next one; false if only the newest is
- * left. */
-bool conversation_drop_oldest(conversation *c);
+/* An exchange is a question and what follows it up to the next one. How many can be forgotten: all
+ * but the newest. */
+size_t conversation_spare(const conversation *c);
+/* What is left without the oldest exchanges, of those that can be forgotten; the texts are c's. */
+conversation conversation_tail(const conversation *c, size_t n_exchanges);
+void conversation_forget(conversation *c, size_t n_exchanges); /* the oldest */
 /* Forgets the newest question and what follows it; false: there is none. */
 bool conversation_drop_newest(conversation *c);
 const char *conversation_question(const conversation *c); /* the newest; NULL: none */
@@ -37,7 +40,15 @@ int conversation_load(conversation *c, const char *path); /* on failure c is unc
 
 /* ---- line.c: a line from the terminal or a pipe ---- */
 
-typedef enum line_result { LINE_OK, LINE_END, LINE_INTERRUPTED, LINE_FAILED } line_result;
+enum { MESSAGE_BYTES_MAX = 1 << 24 }; /* what reads on beyond it is no message */
+
+typedef enum line_result {
+    LINE_OK,
+    LINE_END,
+    LINE_INTERRUPTED,
+    LINE_FAILED,
+    LINE_TOO_LONG
+} line_result;
 typedef struct line_reader line_reader;
 
 line_reader *line_open(const args *a);

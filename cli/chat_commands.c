@@ -49,6 +49,16 @@ static int do_system(chat_state *s, const char *argument, bool *leave)
     return EXIT_OK;
 }
 
+/* So many bytes of a text are shown: of its first line, whole characters. */
+static int shown_bytes(const char *text, int most)
+{
+    int n = (int)strcspn(text, "\n");
+    if (n > most)
+        for (n = most; n && ((unsigned char)text[n] & 0xc0) == 0x80;)
+            n--;
+    return n;
+}
+
 static int do_undo(chat_state *s, const char *argument, bool *leave)
 {
     (void)argument, (void)leave;
@@ -58,8 +68,9 @@ static int do_undo(chat_state *s, const char *argument, bool *leave)
     chat_count(s);
     const char *question = conversation_question(&s->talk);
     if (question)
-        chat_note(s, "[the last exchange is removed; before it you said: %.60s%s]", question,
-                  strlen(question) > 60 ? "..." : "");
+        chat_note(s, "[the last exchange is removed; before it you said: %.*s%s]",
+                  shown_bytes(question, 60), question,
+                  question[shown_bytes(question, 60)] ? "..." : "");
     else
         chat_note(s, "[the last exchange is removed; the conversation is empty]");
     return EXIT_OK;

@@ -13,10 +13,12 @@ static const char speaker[] = "assistant> ";
 
 /* ---- making room ---- */
 
-static int render_ids(const chat_state *s, id_list *v)
+/* The ids of the conversation without its oldest exchanges. */
+static int render_ids(const chat_state *s, size_t n_dropped, id_list *v)
 {
     buffer rendered = {0};
-    int rc = conversation_render(&s->talk, s->m, s->template_name, &rendered);
+    conversation talk = conversation_tail(&s->talk, n_dropped);
+    int rc = conversation_render(&talk, s->m, s->template_name, &rendered);
     if (!rc)
         rc = tokenize_text(s->m, rendered.data, rendered.n, BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL,
                            v);
@@ -24,31 +26,46 @@ static int render_ids(const chat_state *s, id_list *v)
     return rc;
 }
 
-/* Tokens to keep free for a reply. */
-static size_t reply_room(const chat_state *s)
+/* Room is left for a reply. */
+static bool has_room(const chat_state *s, const id_list *v)
 {
-    size_t n_ctx = bitnet_session_context(s->m->session);
-    return s->options.max_tokens < n_ctx / 4 ? s->options.max_tokens : n_ctx / 4;
+    size_t n_ctx = bitnet_session_context(s->m->session), n_reply = n_ctx / 4;
+    return v->n + (s->options.max_tokens < n_reply ? s->options.max_tokens : n_reply) <= n_ctx;
 }
 
-/* The ids of the conversation, oldest exchanges dropped until it fits. *fits false: the newest
- * alone is too long. */
+/* The ids with the fewest oldest exchanges dropped that leave room, or of the newest alone. */
+static int render_fitting(const chat_state *s, size_t *n_dropped, id_list *v)
+{
+    size_t low = *n_dropped, high = conversation_spare(&s->talk);
+    int rc = render_ids(s, low, v);
+    if (rc || has_room(s, v) || low == high)
+        return rc;
+    for (low++; !rc && low < high;) {
+        size_t middle = (low + high) / 2;
+        rc = render_ids(s, middle, v);
+        if (has_room(s, v))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    *n_dropped = low;
+    return rc ? rc : render_ids(s, low, v);
+}
+
+/* The ids of the conversation, oldest exchanges forgotten until it fits. *fits false: the newest
+ * alone is too long, and nothing is forgotten. */
 static int fit(chat_state *s, id_list *v, bool *fits)
 {
-    size_t n_ctx = bitnet_session_context(s->m->session), n_dropped = 0;
     size_t limit = (size_t)opt_int(s->args, OPT_HISTORY_LIMIT);
-    while (limit && conversation_exchanges(&s->talk) > limit && conversation_drop_oldest(&s->talk))
-        s->totals.n_dropped++;
-    for (;;) {
-        int rc = render_ids(s, v);
-        if (rc)
-            return rc;
-        *fits = v->n < n_ctx;
-        if (v->n + reply_room(s) <= n_ctx || !conversation_drop_oldest(&s->talk))
-            break;
-        n_dropped++;
-    }
+    size_t n_kept = conversation_spare(&s->talk) + 1;
+    size_t n_beyond = limit && n_kept > limit ? n_kept - limit : 0, n_dropped = n_beyond;
+    int rc = render_fitting(s, &n_dropped, v);
+    *fits = !rc && v->n < bitnet_session_context(s->m->session);
+    if (!*fits)
+        return rc;
+    conversation_forget(&s->talk, n_dropped);
     s->totals.n_dropped += n_dropped;
+    n_dropped -= n_beyond;
     if (n_dropped)
         chat_note(s, "[the context is full: the oldest %zu exchange%s forgotten]", n_dropped,
                   n_dropped == 1 ? " was" : "s were");
@@ -59,7 +76,7 @@ int chat_count(chat_state *s)
 {
     id_list v = {0};
     s->n_used = 0;
-    int rc = s->talk.n ? render_ids(s, &v) : EXIT_OK;
+    int rc = s->talk.n ? render_ids(s, 0, &v) : EXIT_OK;
     if (!rc)
         s->n_used = v.n;
     free(v.data);
@@ -273,7 +290,8 @@ int chat_turn(chat_state *s, const char *said)
     if (!rc && !fits) {
         fail(EXIT_OTHER, "this message has %zu tokens and the context holds %zu; it is not sent",
              v.n, bitnet_session_context(s->m->session));
-        conversation_pop(&s->talk);
+        if (said)
+            conversation_pop(&s->talk);
     } else if (!rc) {
         rc = answer(s, &v);
     }

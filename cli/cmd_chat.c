@@ -116,6 +116,8 @@ static line_result read_block(chat_state *s, buffer *out)
             text_add(out, more.data, more.n);
         closed = result == LINE_OK && close_block(out, from);
         free_buffer(&more);
+        if (out->n > MESSAGE_BYTES_MAX)
+            result = LINE_TOO_LONG;
     }
     return result == LINE_END ? LINE_OK : result;
 }
@@ -130,6 +132,8 @@ static line_result read_continued(chat_state *s, buffer *out)
         result = read_more(s, &more);
         text_add(out, more.data, more.n);
         free_buffer(&more);
+        if (out->n > MESSAGE_BYTES_MAX)
+            result = LINE_TOO_LONG;
     }
     return result == LINE_END ? LINE_OK : result;
 }
@@ -153,10 +157,13 @@ static line_result read_message(chat_state *s, buffer *out)
 
 /* ---- the loop ---- */
 
-static int obey(chat_state *s, const char *line, bool *leave)
+static int obey(chat_state *s, const buffer *message, bool *leave)
 {
     bool edits = s->edits;
+    const char *line = message->data;
     s->edits = false;
+    if (strlen(line) != message->n)
+        return fail(EXIT_USAGE, "a zero byte is no text: the message is not sent"), EXIT_OK;
     if (line[strspn(line, " \t\n")] == '\0')
         return EXIT_OK;
     if (!s->interactive && !opt_json(s->args))
@@ -193,7 +200,7 @@ static int converse(chat_state *s)
         switch (read_message(s, &line)) {
         case LINE_OK:
             n_interrupts = 0;
-            rc = obey(s, line.data, &leave);
+            rc = obey(s, &line, &leave);
             break;
         case LINE_INTERRUPTED:
             rc = prompt_interrupted(s, line.n > 0, &n_interrupts);
@@ -205,6 +212,10 @@ static int converse(chat_state *s)
             break;
         case LINE_FAILED:
             rc = fail(EXIT_IO, "standard input: cannot read");
+            break;
+        case LINE_TOO_LONG:
+            rc = fail(EXIT_USAGE, "standard input: a message of more than %d bytes",
+                      MESSAGE_BYTES_MAX);
             break;
         }
         free_buffer(&line);

@@ -47,18 +47,35 @@ size_t conversation_exchanges(const conversation *c)
     return n;
 }
 
-bool conversation_drop_oldest(conversation *c)
+size_t conversation_spare(const conversation *c)
 {
-    size_t n = 1;
-    while (n < c->n && !is_question(&c->turns[n]))
-        n++;
-    if (n >= c->n)
-        return false;
+    return conversation_exchanges(c) - (c->n && is_question(&c->turns[0]));
+}
+
+/* Where the conversation begins without its oldest exchanges: at a question that follows something.
+ */
+static size_t begin_without(const conversation *c, size_t n_exchanges)
+{
+    size_t at = 0;
+    while (n_exchanges && at < c->n)
+        n_exchanges -= ++at < c->n && is_question(&c->turns[at]);
+    return at;
+}
+
+conversation conversation_tail(const conversation *c, size_t n_exchanges)
+{
+    size_t at = begin_without(c, n_exchanges);
+    return (conversation){c->system, c->turns + at, c->n - at, 0};
+}
+
+void conversation_forget(conversation *c, size_t n_exchanges)
+{
+    size_t n = begin_without(c, n_exchanges);
     for (size_t i = 0; i < n; i++)
         free(c->turns[i].text);
-    memmove(c->turns, c->turns + n, (c->n - n) * sizeof *c->turns);
+    if (n)
+        memmove(c->turns, c->turns + n, (c->n - n) * sizeof *c->turns);
     c->n -= n;
-    return true;
 }
 
 static const turn_text *newest_question(const conversation *c)

@@ -52,6 +52,8 @@ static line_result read_plain(line_reader *r, buffer *out)
         size_t k = nl ? (size_t)(nl - start) : r->n - r->at;
         text_add(out, start, k);
         r->at += k + (nl != NULL);
+        if (out->n > MESSAGE_BYTES_MAX)
+            return LINE_TOO_LONG;
         if (nl)
             return LINE_OK;
     }

@@ -104,6 +104,55 @@ def test_context_drops_oldest():
     equal(r.out.count("assistant>"), 1, "the talk goes on after a message that is too long")
 
 
+def test_too_long_a_message_forgets_nothing():
+    said = b"Hello!\n" + b"word " * 400 + b"\n"
+    for limit in ((), ("--history-limit", "1")):
+        r = chat("--ctx", "128", *limit, stdin=said + b"/stats\n/regen\n")
+        check("it is not sent" in r.err and "forgotten" not in r.err, r.err)
+        check(re.search(r"context: .*, 2 messages, 0 exchanges dropped", r.err), r.err)
+        equal(r.out.count("assistant>"), 2, "the first message is still there to be answered again")
+    path = temp("long.json")
+    write(path, json.dumps([{"role": "user", "text": "word " * 400}, {"role": "assistant", "text": "so"}]).encode())
+    r = chat("--ctx", "128", stdin=f"/load {path}\n/regen\n/stats\n".encode())
+    check("it is not sent" in r.err and ", 2 messages, " in r.err, f"/regen loses what it cannot answer: {r.err}")
+
+
+def test_a_long_conversation_is_shortened_quickly():
+    """The number of exchanges to forget is searched for, not counted up to."""
+    path = temp("many.json")
+    write(path, json.dumps([{"role": role, "text": "hello there my friend"} for role in ("user", "assistant") * 10000]).encode())
+    r = chat("--ctx", "128", stdin=f"/load {path}\nHello!\n/stats\n".encode(), timeout=120)
+    n, = re.findall(r"the oldest (\d+) exchanges were forgotten", r.err)
+    n_left, = re.findall(r", (\d+) messages, ", r.err)
+    equal(2 * int(n) + int(n_left), 20002, "messages forgotten and left")
+    check(2 < int(n_left) < 40, f"{n_left} messages are left")
+
+
+def test_input_that_is_no_text():
+    with open("/dev/zero", "rb") as endless:
+        p = start("chat", "-m", model("nano"), stdin=endless)
+        _, err = p.communicate(timeout=60)
+    equal((p.returncode, b"a message of more than 16777216 bytes" in err), (2, True), f"an endless line: {err}")
+    r = chat(stdin=b"\"\"\"\n" + b"line\n" * 4000000, code=2, says="a message of more than")
+    r = chat(stdin=b"hel\0lo\nHello!\n")
+    check("a zero byte is no text: the message is not sent" in r.err and "hel" not in r.out, f"{r.out} {r.err}")
+    equal(r.out.count("assistant>"), 1, "the talk goes on")
+
+
+def test_load_from_a_pipe_that_stays_silent():
+    fifo = temp("silent")
+    os.mkfifo(fifo)
+    for writer in (None, os.open(fifo, os.O_RDWR)):
+        p = start("chat", "-m", model("nano"), stdin=subprocess.PIPE)
+        p.stdin.write(f"/load {fifo}\n".encode())
+        p.stdin.flush()
+        time.sleep(1)
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=20)
+        equal((p.returncode, err), (130, b""), f"one Ctrl-C ends the wait (writer: {writer})")
+    os.close(writer)
+
+
 def test_system_template_and_continuation():
     plain, kind = (replies(*x, stdin=b"Hello!\n")[0]["prompt_tokens"] for x in ((), ("--system-prompt", "Be kind")))
     check(kind > plain, "--system-prompt has no effect")

@@ -40,6 +40,8 @@ def test_undo():
     equal((c["prompt_tokens"], c["ids"]), (b["prompt_tokens"], b["ids"]), "as if the second had not been")
     says("the last exchange is removed; the conversation is empty", stdin="Hello!\n/undo\n")
     says("before it you said: Hello!", stdin="Hello!\nTell me a story\n/undo\n")
+    says("said: " + "a" * 59 + "...]", stdin="a" * 59 + "éé\nHello!\n/undo\n")
+    says("said: one...]", stdin='"""one\ntwo"""\nHello!\n/undo\n')
     says("/undo: nothing was said yet", stdin="/undo\n")
 
 
