@@ -76,7 +76,8 @@ static void drop_return(buffer *line)
         line->data[--line->n] = '\0';
 }
 
-/* Cuts the closing quotes off, and white space around them; false: there are none. */
+/* Cuts the closing quotes off, which stand behind `from`, and newlines before them; false: there
+ * are none. */
 static bool close_block(buffer *text, size_t from)
 {
     size_t n = text->n;
@@ -85,7 +86,7 @@ static bool close_block(buffer *text, size_t from)
     if (n < from + N_QUOTES || memcmp(text->data + n - N_QUOTES, quotes, N_QUOTES) != 0)
         return false;
     n -= N_QUOTES;
-    while (n > from && text->data[n - 1] == '\n')
+    while (n && text->data[n - 1] == '\n')
         n--;
     text->data[text->n = n] = '\0';
     return true;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include "progress.h"
 #include "terminal.h"
 
 #define PASTE_ON    "\033[?2004h" /* the terminal marks what is pasted */
@@ -335,7 +336,6 @@ line_edit *line_edit_open(void)
            NULL); /* pasted newlines come as they are */
     el_source(e->edit, NULL);
     bind_keys(e->edit);
-    mark_pastes(e, true);
     return e;
 }
 
@@ -367,6 +367,7 @@ line_result line_edit_read(line_edit *e, const char *prompt, const char *given, 
     e->drawn = NULL;
     terminal_catch_stop(true);
     el_resize(e->edit);
+    mark_pastes(e, true);             /* an editor or a shell may have been there since */
     el_set(e->edit, EL_PREP_TERM, 1); /* before the prompt shows: no key is taken the old way */
     const char *line = el_gets(e->edit, &n);
     terminal_catch_stop(false);
@@ -382,6 +383,8 @@ line_result line_edit_read(line_edit *e, const char *prompt, const char *given, 
     if (line[n - 1] == '\n')
         n--;
     text_add(out, line, (size_t)n);
+    progress_pause();
+    progress_resume(false); /* whatever was drawn, Enter has ended the line */
     return LINE_OK;
 }
 

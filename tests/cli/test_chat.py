@@ -102,6 +102,9 @@ def test_context_drops_oldest():
     r = chat("--ctx", "64", stdin=b"word " * 200 + b"\nHello!\n")
     check(re.search(r"this message has \d+ tokens and the context holds 64; it is not sent", r.err), r.err)
     equal(r.out.count("assistant>"), 1, "the talk goes on after a message that is too long")
+    kept, plain = (replies("--ctx", "128", "--greedy", stdin=b"Hello!\n" + long + b"And then?\n")[1]
+                   for long in (b"word " * 200 + b"\n", b""))
+    equal((kept["prompt_tokens"], kept["ids"]), (plain["prompt_tokens"], plain["ids"]), "nothing is forgotten for it")
 
 
 def test_too_long_a_message_forgets_nothing():

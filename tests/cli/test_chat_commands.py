@@ -43,6 +43,8 @@ def test_undo():
     says("said: " + "a" * 59 + "...]", stdin="a" * 59 + "éé\nHello!\n/undo\n")
     says("said: one...]", stdin='"""one\ntwo"""\nHello!\n/undo\n')
     says("/undo: nothing was said yet", stdin="/undo\n")
+    says("before it you said: h" + 29 * "é" + "...]", stdin="h" + 40 * "é" + "\nHello!\n/undo\n")
+    says("before it you said: one...]", stdin="one\\\ntwo\nHello!\n/undo\n")
 
 
 def test_edit():
@@ -66,6 +68,10 @@ def test_system():
 def test_several_lines():
     one, two, three = replies("--greedy", stdin='"""one\ntwo"""\n/clear\n"""\none\ntwo\n"""\n/clear\none\\\ntwo\n')
     equal((two["ids"], three["ids"]), (one["ids"], one["ids"]), 'three forms of one message')
+    path = temp("talk.json")
+    chat(stdin=f'"""\n\none\ntwo\n\n"""\n/save {path}\n')
+    with open(path, encoding="utf-8") as f:
+        equal(json.load(f)["messages"][0]["text"], "one\ntwo", "quotes on lines of their own")
     r = chat(stdin='"""one\ntwo\n')
     equal(r.out.count("assistant>"), 1, "the end of the input closes the quotes")
     check("you> one\ntwo\n" in r.out, r.out)

@@ -391,6 +391,12 @@ def test_edit_in_an_editor():
         editor("exit 1")
         check("/edit: ./change failed; nothing is sent" in c.say("/edit"), "a failure")
         equal(c.said(), ["two\nlines"], "the conversation stays")
+        editor("printf '\\033[?2004l' >/dev/tty")  # as vim does when it leaves
+        c.say("/edit")
+        c.t.paste("pasted\nafterwards")
+        c.t.wait(rf"^{YOU} pasted\nafterwards$")
+        c.say("")
+        equal(c.said()[-1], "pasted\nafterwards", "a paste is one message again")
         c.leave()
 
 
