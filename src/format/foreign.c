@@ -124,7 +124,7 @@ static bool tell_text(const uint8_t *data, size_t n, char *buf, size_t cap)
         tell_pointer(s, left, buf, cap);
     else if (begins(s, left, "<!doctype") || begins(s, left, "<html") || begins(s, left, "<head"))
         snprintf(buf, cap,
-                 "an HTML page, what the download saved instead of the model; use the link of the "
+                 "an HTML page that the download saved in place of the model; use the link of the "
                  "file itself (on Hugging Face .../resolve/main/FILE.gguf), and log in if asked");
     else if (begins(s, left, "<?xml") || begins(s, left, "{") || begins(s, left, "["))
         snprintf(buf, cap,
@@ -158,14 +158,16 @@ bool bnet_foreign_folder(const char *path, char *buf, size_t cap)
 {
     char name[256], shown[300];
     bnet_quote(path, strlen(path), shown, sizeof shown);
-    if (bnet_folder_find(path, "config.json", name, sizeof name))
+    if (bnet_folder_find(path, "config.json", name, sizeof name)) {
         snprintf(buf, cap,
                  "a folder with a Hugging Face checkpoint; convert it first: bitnet convert %s "
                  "OUT.gguf",
                  shown);
-    else if (bnet_folder_find(path, ".gguf", name, sizeof name))
-        snprintf(buf, cap, "a directory; name a file in it, such as %s", name);
-    else
+        return true;
+    }
+    if (!bnet_folder_find(path, ".gguf", name, sizeof name))
         return false;
+    bnet_quote(name, strlen(name), shown, sizeof shown);
+    snprintf(buf, cap, "a directory; name a file in it, such as %s", shown);
     return true;
 }

@@ -95,7 +95,8 @@ static bitnet_status check_array(gguf_cursor *c, const bnet_gguf_kv *kv, uint64_
                                  (unsigned long long)kv->count, (unsigned long long)GGUF_MAX_ARRAY);
     if (!bnet_mul(kv->count, size, &n_bytes) || n_bytes > left)
         return bnet_gguf_fail_at(
-            c, at, "the array of %llu %s needs more bytes than the %llu that are left" GGUF_CUT,
+            c, at,
+            "the array of %llu values (%s) needs more bytes than the %llu that are left" GGUF_CUT,
             (unsigned long long)kv->count, bnet_gguf_vtype_name(kv->elem),
             (unsigned long long)left);
     return BITNET_OK;

@@ -756,6 +756,12 @@ static void folders(void **state)
     assert_int_equal(bnet_gguf_open(folder, NULL, &g, &err), BITNET_IO);
     assert_non_null(strstr(err.message, "is a directory; name a file in it, such as b.gguf"));
     unlink(file);
+    snprintf(file, sizeof file, "%s/\033[2Jb.gguf", folder);
+    fclose(fopen(file, "wb"));
+    assert_int_equal(bnet_gguf_open(folder, NULL, &g, &err), BITNET_IO);
+    assert_non_null(strstr(err.message, "such as "));
+    assert_null(strchr(err.message, '\033'));
+    unlink(file);
     snprintf(file, sizeof file, "%s/config.json", folder);
     fclose(fopen(file, "wb"));
     assert_int_equal(bnet_gguf_open(folder, NULL, &g, &err), BITNET_IO);
