@@ -29,7 +29,8 @@ bool editor_wanted(void)
  * as any program. */
 static int start(const char *path, pid_t *pid)
 {
-    static const int ours[] = {SIGINT, SIGTERM, SIGPIPE, SIGXFSZ, SIGTSTP, SIGCONT, SIGWINCH};
+    static const int ours[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGPIPE,
+                               SIGXFSZ, SIGTSTP, SIGCONT, SIGWINCH};
     posix_spawnattr_t attributes;
     sigset_t plain;
     char *script = xformat("%s \"$1\"", editor());

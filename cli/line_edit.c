@@ -17,9 +17,7 @@
 #include "progress.h"
 #include "terminal.h"
 
-#define PASTE_ON    "\033[?2004h" /* the terminal marks what is pasted */
-#define PASTE_OFF   "\033[?2004l"
-#define PASTE_BEGIN "\033[200~"
+#define PASTE_BEGIN "\033[200~" /* how the terminal marks what is pasted */
 #define PASTE_END   "\033[201~"
 
 struct line_edit {
@@ -51,7 +49,7 @@ static char *prompt_of(EditLine *edit)
 static void mark_pastes(const line_edit *e, bool on)
 {
     if (e->marks_pastes)
-        out_puts(on ? PASTE_ON : PASTE_OFF);
+        terminal_mark_pastes(on);
 }
 
 /* Where a text ends in a terminal that has changed its width: it lays rows out anew that ran on

@@ -10,7 +10,7 @@
 #include "progress.h"
 #include "terminal.h"
 
-static volatile sig_atomic_t asked;   /* 0, SIGINT or SIGTERM */
+static volatile sig_atomic_t asked;   /* 0, SIGINT, SIGTERM or SIGHUP */
 static volatile sig_atomic_t n_asked; /* how often since interrupt_clear */
 static volatile sig_atomic_t is_patient;
 static char model_name[1024];
@@ -25,6 +25,15 @@ static void on_interrupt(int sig)
         terminal_restore();
         _exit(128 + sig);
     }
+}
+
+/* Ctrl-\ ends at once, as ever, but leaves the terminal in order. */
+static void on_quit(int sig)
+{
+    progress_wipe();
+    terminal_restore();
+    signal(sig, SIG_DFL);
+    raise(sig); /* held until this handler returns */
 }
 
 static void say(const char *s)
@@ -67,6 +76,14 @@ static void handle(int sig, void (*fn)(int))
     sigaction(sig, &sa, NULL);
 }
 
+/* Where it is ignored, as below nohup, it stays so. */
+static void handle_unless_ignored(int sig, void (*fn)(int))
+{
+    struct sigaction now;
+    if (sigaction(sig, NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+        handle(sig, fn);
+}
+
 void signals_install(void)
 {
     static char stack[65536];
@@ -74,6 +91,8 @@ void signals_install(void)
     struct sigaction sa = {0};
     handle(SIGINT, on_interrupt);
     handle(SIGTERM, on_interrupt);
+    handle_unless_ignored(SIGHUP, on_interrupt);
+    handle_unless_ignored(SIGQUIT, on_quit);
     handle(SIGPIPE, SIG_IGN); /* writes fail with EPIPE instead */
     handle(SIGXFSZ, SIG_IGN); /* a file size limit is a failed write, not a death */
     sigaltstack(&alternate, NULL);
@@ -116,6 +135,7 @@ void signals_hold(bool hold)
     sigemptyset(&ours);
     sigaddset(&ours, SIGINT);
     sigaddset(&ours, SIGTERM);
+    sigaddset(&ours, SIGHUP);
     sigaddset(&ours, SIGTSTP); /* these three are for who draws on the terminal */
     sigaddset(&ours, SIGCONT);
     sigaddset(&ours, SIGWINCH);

@@ -93,10 +93,14 @@ static void catch_stop(void (*fn)(int))
         handle(SIGTSTP, fn);
 }
 
+static volatile sig_atomic_t is_edited; /* a line is being edited; before, it was `plain` */
+static struct termios plain;
+
 void terminal_catch_stop(bool on)
 {
     was_resized = was_stopped = was_continued = 0; /* before, nothing was drawn */
     catch_stop(on ? on_signal : SIG_DFL);
+    is_edited = on && tcgetattr(STDIN_FILENO, &plain) == 0;
 }
 
 void terminal_stop(void)
@@ -116,10 +120,29 @@ bool terminal_was_left(void)
 static volatile sig_atomic_t is_quiet;
 static struct termios loud, quiet;
 
+static volatile sig_atomic_t marks_pastes;
+
+static void ask_for_marks(bool on)
+{
+    const char *request = on ? "\033[?2004h" : "\033[?2004l";
+    if (write(STDOUT_FILENO, request, strlen(request)) < 0)
+        return; /* a terminal that is gone marks nothing */
+}
+
+void terminal_mark_pastes(bool on)
+{
+    marks_pastes = on;
+    ask_for_marks(on);
+}
+
+/* Another program's terminal is left alone. */
 void terminal_restore(void)
 {
-    if (is_quiet)
-        tcsetattr(STDIN_FILENO, TCSANOW, &loud);
+    bool ours = (is_edited || is_quiet) && tcgetpgrp(STDIN_FILENO) == getpgrp();
+    if (ours && marks_pastes)
+        ask_for_marks(false);
+    if (ours)
+        tcsetattr(STDIN_FILENO, TCSANOW, is_edited ? &plain : &loud);
 }
 
 /* Stops as the terminal asks, with its echo on while others use it. Calls here are safe in a
@@ -136,6 +159,8 @@ static void on_stop_while_quiet(int sig)
     sigprocmask(SIG_UNBLOCK, &this_one, NULL); /* it stops here */
     handle(sig, on_stop_while_quiet);
     tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
+    if (marks_pastes)
+        ask_for_marks(true);
     errno = kept;
 }
 

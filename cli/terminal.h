@@ -23,8 +23,9 @@ bool terminal_was_left(void);
 
 /* While a reply is written keys are not shown: they wait for the next line. Ctrl-Z shows them. */
 void terminal_quiet(bool on);
-void terminal_restore(
-    void); /* as it was before terminal_quiet; for handlers that end the program */
+void terminal_mark_pastes(bool on); /* the terminal is asked to mark what is pasted */
+/* As it was before it was asked for anything: for handlers that end the program or stop it. */
+void terminal_restore(void);
 
 size_t terminal_width(void); /* columns of standard output; 0: it is no terminal */
 /* Columns of the character at s[0..n), whose length goes to *len (n > 0). */

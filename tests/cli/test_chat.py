@@ -7,6 +7,7 @@ import re
 import select
 import signal
 import subprocess
+import termios
 import time
 
 from harness import (BITNET, Skip, check, clean_env, equal, expect, fails, main, model, run, start, temp, temporaries, write)
@@ -343,6 +344,33 @@ def test_terminal_hangup():
     while time.time() < deadline and os.waitpid(t.pid, os.WNOHANG)[0] == 0:
         time.sleep(0.05)
     check(time.time() < deadline, "the program outlives its terminal")
+
+
+def is_plain(t):
+    """Does the terminal echo and hand over lines, as a shell expects to find it?"""
+    return termios.tcgetattr(t.fd)[3] & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
+
+
+def test_terminal_is_left_in_order():
+    """Whatever ends the program: at the prompt, and while a reply is written."""
+    endless = ("--frequency-penalty", "-2", "--penalty-window", "0", "--ctx", "3000", "--no-warnings", "-n", "-1")
+    for sig, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, -signal.SIGQUIT)):
+        for replying in (False, True):
+            t = Terminal("-m", model("nano"), "--seed", "1", *endless)
+            t.read_until("you> ")
+            t.type("Hello" + "\r" * replying)
+            t.read_until("assistant> ." if replying else "Hello")
+            check(not is_plain(t), "a line is edited, or a reply hides the keys")
+            os.kill(t.pid, sig)
+            raw = b""
+            while select.select([t.fd], [], [], 20)[0]:
+                try:
+                    raw += os.read(t.fd, 65536)
+                except OSError:
+                    break
+            check(is_plain(t), f"{sig}, replying {replying}: keys are not shown any more")
+            check(raw.rfind(b"\033[?2004l") >= 0, f"{sig}, replying {replying}: pastes are still marked")
+            equal(t.end(), code, f"{sig}, replying {replying}")
 
 
 if __name__ == "__main__":

@@ -61,6 +61,18 @@ def test_sigterm():
     equal(finish(p)[0], 143, "exit code")
 
 
+def test_sighup():
+    p, _ = started("-m", story_or_nano()[1], *ENDLESS)
+    p.send_signal(signal.SIGHUP)
+    equal(finish(p)[0], 129, "exit code")
+    p = subprocess.Popen(["nohup", BITNET, "run", "-m", story_or_nano()[1], "-n", "2", "-f", "-"], stdin=subprocess.PIPE,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_env())
+    time.sleep(1)
+    p.send_signal(signal.SIGHUP)
+    p.communicate(b"Hello!", timeout=60)
+    equal(p.returncode, 0, "below nohup it goes on")
+
+
 def test_sigint_while_waiting_for_a_prompt():
     p = start("run", "-m", model("nano"), stdin=subprocess.PIPE)
     time.sleep(0.5)
