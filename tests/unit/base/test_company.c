@@ -1,10 +1,12 @@
-/* test_company.c - which crew a pool settles for, when jobs take as long as the test says. */
+/* test_company.c - which crew a pool settles for, when jobs take as long as the test says; and a
+ * pool whose threads are disturbed. */
 #include "test.h"
 
 #include <time.h>
 #include <unistd.h>
 
 #include "base/company.h"
+#include "base/thread.h"
 
 typedef struct clockwork {
     bnet_plan plan;
@@ -129,6 +131,48 @@ static void test_pulse(void **state)
     assert_int_equal(change, -1);
 }
 
+enum { THREADS = 4, SHARES_MAX = 64 };
+
+typedef struct restless {
+    int hits[SHARES_MAX]; /* not atomic: a share is begun once, and seen when the job returns */
+    bool dozes;
+} restless;
+
+/* A share that sleeps takes as long as one that has lost its CPU. */
+static void doze(void *arg, bnet_share s)
+{
+    restless *r = arg;
+    r->hits[s.index]++;
+    if (r->dozes && s.index == s.count - 1)
+        usleep(1500);
+}
+
+/* All crews take turns; every share is computed once, also by those who come late, and the pool
+ * closes while some of its threads stay away. */
+static void test_disturbed_pool(void **state)
+{
+    (void)state;
+    bnet_pool *p;
+    int n_alone = 0, n_finer = 0, n_disturbed = 0;
+    assert_int_equal(bnet_pool_open(THREADS, &p, NULL), BITNET_OK);
+    assert_true(bnet_pool_shares(p) <= SHARES_MAX);
+    alarm(60); /* ends a test that hangs */
+    double end = bnet_now_ms() + 1000;
+    for (int i = 0; bnet_now_ms() < end; i++) {
+        restless r = {.dozes = i % 20 == 0};
+        int n = bnet_pool_run(p, doze, &r);
+        for (int k = 0; k < SHARES_MAX; k++)
+            assert_int_equal(r.hits[k], k < n);
+        n_alone += n == 1;
+        n_finer += n > THREADS;
+        n_disturbed += bnet_pool_disturbed(p) > 0;
+    }
+    bnet_pool_close(p);
+    alarm(0);
+    print_message("alone %d, finer %d, disturbed %d\n", n_alone, n_finer, n_disturbed);
+    assert_true(n_alone > 0 && n_finer > 0 && n_disturbed > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +183,7 @@ int main(void)
         cmocka_unit_test(test_long_jobs_are_shared),
         cmocka_unit_test(test_pauses_do_not_count),
         cmocka_unit_test(test_pulse),
+        cmocka_unit_test(test_disturbed_pool),
     };
     return cmocka_run_group_tests_name("base/company", tests, NULL, NULL);
 }
