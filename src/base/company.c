@@ -11,6 +11,8 @@
  * large one; however few jobs there were, for no longer than PHASE_MAX_MS. */
 #define PHASE_MS     10.0
 #define PHASE_MAX_MS 100.0
+/* Between two jobs of one text there is less. */
+#define PAUSE_MS 100.0
 /* How long the best crew stays: twice as long each time it is found again. */
 #define STAY_FIRST_MS 100.0
 #define STAY_LAST_MS  1600.0
@@ -123,18 +125,20 @@ bnet_crew bnet_plan_next(bnet_plan *p, int n_disturbed, double now)
     }
     if (p->crew == BNET_CREW_QUIET) {
         begin_phase(p, BNET_CREW_ALL, true, now);
-        p->last_ms = now;
         return p->crew;
     }
     double ms = now - p->began_ms;
-    bool paused = now - p->last_ms > PHASE_MAX_MS;
-    p->last_ms = now;
     p->n_done++;
-    if (paused) /* nobody computed: what the crew costs cannot be told */
+    if (now - p->done_ms > PAUSE_MS) /* nobody computed: what the crew costs cannot be told */
         begin_phase(p, BNET_CREW_ALL, true, now);
     else if (p->trying && tried(p, ms))
         end_trial(p, ms, now);
     else if (!p->trying && ms > p->stay_ms)
         begin_phase(p, BNET_CREW_ALL, true, now);
     return p->crew;
+}
+
+void bnet_plan_done(bnet_plan *p, double now)
+{
+    p->done_ms = now;
 }

@@ -40,12 +40,14 @@ typedef struct bnet_plan {
     bool trying;
     int n_done, n_jobs; /* jobs of this phase; as many as the first phase of the trial had */
     double began_ms;    /* this phase */
-    double last_ms;     /* the job before */
+    double done_ms;     /* when the job before was done */
     double stay_ms;     /* how long the best crew stays after a trial */
     double cost_ms[4];  /* of a job, by crew; 0: not known */
 } bnet_plan;
 
 /* The crew of the next job, given how many threads are disturbed at the time now_ms. */
 bnet_crew bnet_plan_next(bnet_plan *p, int n_disturbed, double now_ms);
+/* That job is done, unless the crew was quiet. */
+void bnet_plan_done(bnet_plan *p, double now_ms);
 
 #endif

@@ -381,6 +381,8 @@ int bnet_pool_run(bnet_pool *p, bnet_job job, void *arg)
     } else {
         n = run_in_company(p, job, arg, crew);
     }
+    if (crew != BNET_CREW_QUIET)
+        bnet_plan_done(&p->plan, bnet_now_ms());
     pthread_mutex_unlock(&p->turn);
     return n;
 }

@@ -23,6 +23,7 @@ static void play(clockwork *c, const double *us, double ms, int n_disturbed)
         c->n_jobs[crew]++;
         c->ms[crew] += us[crew] / 1e3;
         c->now_ms += us[crew] / 1e3;
+        bnet_plan_done(&c->plan, c->now_ms);
     }
 }
 
@@ -97,6 +98,16 @@ static void test_pauses_do_not_count(void **state)
     c.now_ms += 10000;
     play(&c, us, 1000, 1);
     assert_true(c.ms[BNET_CREW_ALL] > 800);
+}
+
+/* What a job costs is known also where every one takes longer than a pause. */
+static void test_very_long_jobs(void **state)
+{
+    (void)state;
+    clockwork c = {0};
+    play(&c, (const double[]){0, 400000, 1, 1}, 3000, 1);
+    assert_true(c.plan.cost_ms[BNET_CREW_ALL] > 300);
+    assert_int_equal(c.n_jobs[BNET_CREW_UNDISTURBED] + c.n_jobs[BNET_CREW_CALLER], 0);
 }
 
 static double cpu_ms(void)
@@ -182,6 +193,7 @@ int main(void)
         cmocka_unit_test(test_quiet),
         cmocka_unit_test(test_long_jobs_are_shared),
         cmocka_unit_test(test_pauses_do_not_count),
+        cmocka_unit_test(test_very_long_jobs),
         cmocka_unit_test(test_pulse),
         cmocka_unit_test(test_disturbed_pool),
     };
