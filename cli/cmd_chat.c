@@ -24,10 +24,19 @@ static char *laid_out(const chat_state *s, size_t indent, const char *text)
     return lines.data;
 }
 
+/* Names and texts out of files do not command the terminal. */
+static void disarm(char *text)
+{
+    for (; *text; text++)
+        if (((unsigned char)*text < 0x20 && *text != '\n' && *text != '\t') || *text == 0x7f)
+            *text = '?';
+}
+
 static char *formatted(const chat_state *s, size_t indent, const char *fmt, va_list ap)
 {
     char *text = NULL, *lines = NULL;
     if (vasprintf(&text, fmt, ap) >= 0) {
+        disarm(text);
         lines = laid_out(s, indent, text);
         free(text);
     }

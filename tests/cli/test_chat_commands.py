@@ -128,6 +128,19 @@ def test_model():
     says("nano, 2 layers, I2_S weights", stdin="/model\n")
 
 
+def test_names_do_not_command_the_terminal():
+    """Whoever made the file chose them."""
+    with open(model("nano"), "rb") as f:
+        data = f.read()
+    at = data.index(b"general.name") + len("general.name") + 12
+    equal(data[at:at + 4], b"nano", "the name")
+    path = write("named.gguf", data[:at] + b"\033[2J" + data[at + 4:])
+    r = says("named.gguf: ?[2J, 2 layers", stdin=f"/model {path}\n")
+    talk = write("talk.json", json.dumps({"system": "\033]0;x\007", "messages": []}))
+    r = says("[the system message is: ?]0;x?]", stdin=f"/load {talk}\n/system\n")
+    check("\033" not in r.err, r.err)
+
+
 def test_model_refuses():
     text = write("plain.txt", "no model at all\n")
     with open(model("nano"), "rb") as f:
