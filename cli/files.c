@@ -16,17 +16,17 @@ static int write_failure(const char *path, int e)
     return fail(EXIT_IO, "%s: cannot write: %s", path, strerror(e));
 }
 
-/* A new file beside the target, with the mode that a plain open would give it: the mask is asked
- * for here, where no other thread creates files. errno tells a failure, which leaves nothing
- * behind. */
-static void open_temp(outfile *f)
+/* A new file beside the target, with the mode of the one it replaces (0: none), else that which a
+ * plain open would give it: the mask is asked for here, where no other thread creates files. errno
+ * tells a failure, which leaves nothing behind. */
+static void open_temp(outfile *f, mode_t mode)
 {
     f->temp = xformat("%s.XXXXXX.tmp", f->path);
     int fd = mkstemps(f->temp, 4);
     if (fd >= 0) {
         mode_t mask = umask(0);
         umask(mask);
-        fchmod(fd, 0666 & ~mask);
+        fchmod(fd, mode ? mode : 0666 & ~mask);
         signals_name_temp(f->temp);
         f->file = fdopen(fd, "wb");
     }
@@ -46,10 +46,11 @@ int outfile_open(outfile *f, const char *path)
 {
     struct stat st;
     *f = (outfile){.path = xstrdup(path)};
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    bool there = stat(path, &st) == 0;
+    if (there && !S_ISREG(st.st_mode))
         f->file = fopen(path, "wb");
     else
-        open_temp(f);
+        open_temp(f, there ? st.st_mode & 0777 : 0);
     if (f->file)
         return EXIT_OK;
     int rc = write_failure(path, errno);

@@ -344,6 +344,13 @@ def test_trying_changes_nothing():
     check(r.code == 0 and os.path.exists(new) and open(old).read().startswith("{"), "and then they are written")
 
 
+def test_what_was_private_stays_private():
+    path = write("private", "old")
+    os.chmod(path, 0o600)
+    expect(0, "run", "-m", model("nano"), "-n", "2", "-p", "x", "-o", path)
+    equal(os.stat(path).st_mode & 0o777, 0o600, "the mode of a file that is replaced")
+
+
 def test_two_outputs_in_one_file():
     path = temp("both")
     fails(2, "run", "-m", "no-such.gguf", "-o", path, "--json-out", path, says="--json-out and --output both name .*both", stdin=b"x")
