@@ -31,6 +31,9 @@ conversation conversation_tail(const conversation *c, size_t n_exchanges);
 void conversation_forget(conversation *c, size_t n_exchanges); /* the oldest */
 /* Forgets the newest question and what follows it; false: there is none. */
 bool conversation_drop_newest(conversation *c);
+/* A copy of what conversation_drop_newest forgets, and all of `other` at the end of c. */
+conversation conversation_newest(const conversation *c);
+void conversation_append(conversation *c, const conversation *other);
 const char *conversation_question(const conversation *c); /* the newest; NULL: none */
 size_t conversation_exchanges(const conversation *c); /* how many messages of the user there are */
 int conversation_render(const conversation *c, const loaded *m, const char *template_name,
@@ -76,6 +79,7 @@ typedef struct chat_state {
     const char *template_name;
     conversation talk;
     size_t n_used;   /* tokens it takes of the context; 0: nothing was said */
+    bool refused;    /* the newest message was too long and was not sent */
     bool unanswered; /* the newest question got an empty reply: the next one takes its place */
     line_reader *lines;
     bool interactive, styled;
@@ -107,6 +111,8 @@ void chat_say(const chat_state *s, size_t indent, const char *fmt, ...) BITNET_P
 
 /* Sends a message of the user, or (NULL) has the conversation as it is answered. */
 int chat_turn(chat_state *s, const char *said);
+/* Sends a message in the place of the newest one, which stays if the other is too long. */
+int chat_resend(chat_state *s, const char *said);
 /* Counts anew what the conversation takes of the context. */
 int chat_count(chat_state *s);
 

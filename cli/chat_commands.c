@@ -99,14 +99,6 @@ static int do_regen(chat_state *s, const char *argument, bool *leave)
     return rc;
 }
 
-/* Another message in the place of the last one. */
-static int resend(chat_state *s, const char *text)
-{
-    conversation_drop_newest(&s->talk);
-    s->unanswered = false;
-    return chat_turn(s, text);
-}
-
 static int edit_outside(chat_state *s, const char *question)
 {
     buffer text = {0};
@@ -118,7 +110,7 @@ static int edit_outside(chat_state *s, const char *question)
         if (same || empty)
             chat_note(s, "[%s: nothing is sent]", same ? "nothing was changed" : "it is empty");
         else
-            rc = resend(s, text.data);
+            rc = chat_resend(s, text.data);
     }
     free_buffer(&text);
     return rc;
@@ -131,7 +123,7 @@ static int do_edit(chat_state *s, const char *argument, bool *leave)
     if (!question)
         return fail(EXIT_USAGE, "/edit: there is no message to change yet"), EXIT_OK;
     if (*argument)
-        return resend(s, argument);
+        return chat_resend(s, argument);
     if (s->interactive && editor_wanted())
         return edit_outside(s, question);
     if (!line_edits(s->lines))

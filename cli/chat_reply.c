@@ -287,7 +287,8 @@ int chat_turn(chat_state *s, const char *said)
     if (said)
         conversation_add(&s->talk, "user", said);
     int rc = fit(s, &v, &fits);
-    if (!rc && !fits) {
+    s->refused = !rc && !fits;
+    if (s->refused) {
         fail(EXIT_OTHER, "this message has %zu tokens and the context holds %zu; it is not sent",
              v.n, bitnet_session_context(s->m->session));
         if (said)
@@ -297,4 +298,19 @@ int chat_turn(chat_state *s, const char *said)
     }
     free(v.data);
     return rc ? rc : after_interrupt(s);
+}
+
+int chat_resend(chat_state *s, const char *said)
+{
+    conversation old = conversation_newest(&s->talk);
+    bool unanswered = s->unanswered;
+    conversation_drop_newest(&s->talk);
+    s->unanswered = false;
+    int rc = chat_turn(s, said);
+    if (s->refused) {
+        conversation_append(&s->talk, &old);
+        s->unanswered = unanswered;
+    }
+    conversation_free(&old);
+    return rc;
 }

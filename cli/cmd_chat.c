@@ -180,9 +180,8 @@ static int obey(chat_state *s, const buffer *message, bool *leave)
         out_printf("you> %s\n", line);
     if (is_chat_command(line))
         return chat_command(s, line, leave);
-    if (edits)
-        conversation_drop_newest(&s->talk), s->unanswered = false;
-    return chat_turn(s, line[0] == '/' && line[1] == '/' ? line + 1 : line);
+    const char *said = line[0] == '/' && line[1] == '/' ? line + 1 : line;
+    return edits ? chat_resend(s, said) : chat_turn(s, said);
 }
 
 /* Ctrl-C at the prompt: one that drops a line asks, as does the first in an empty line; the second

@@ -92,13 +92,35 @@ const char *conversation_question(const conversation *c)
     return t ? t->text : NULL;
 }
 
-bool conversation_drop_newest(conversation *c)
+void conversation_append(conversation *c, const conversation *other)
+{
+    for (size_t i = 0; i < other->n; i++)
+        conversation_add(c, other->turns[i].role, other->turns[i].text);
+}
+
+/* Where the newest question stands; past the end: there is none. */
+static size_t newest_at(const conversation *c)
 {
     const turn_text *t = newest_question(c);
-    size_t keep = t ? (size_t)(t - c->turns) : c->n;
+    return t ? (size_t)(t - c->turns) : c->n;
+}
+
+conversation conversation_newest(const conversation *c)
+{
+    conversation copy = {0};
+    size_t at = newest_at(c);
+    if (at < c->n)
+        conversation_append(&copy, &(conversation){NULL, c->turns + at, c->n - at, 0});
+    return copy;
+}
+
+bool conversation_drop_newest(conversation *c)
+{
+    size_t keep = newest_at(c);
+    bool found = keep < c->n;
     while (c->n > keep)
         conversation_pop(c);
-    return t != NULL;
+    return found;
 }
 
 int conversation_render(const conversation *c, const loaded *m, const char *template_name,

@@ -52,6 +52,8 @@ def test_edit():
     straight, = replies("--greedy", stdin="Tell me a story\n")
     equal(b["ids"], straight["ids"], "the message is replaced")
     says("/edit: there is no message to change yet", stdin="/edit x\n")
+    r = says("it is not sent", "--ctx", "128", stdin="Hello!\n/edit " + "word " * 400 + "\n/stats\n/regen\n")
+    check(", 2 messages, " in r.err and r.out.count("assistant>") == 2, f"too long a text takes the old one's place: {r.err}")
     says("/edit needs the new text here: /edit TEXT", stdin="Hello!\n/edit\n")
 
 
