@@ -10,8 +10,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,6 +20,8 @@
  * sampling between two steps; too short to be seen in the CPU time of an idle program. */
 #define SPIN_MS           0.3
 #define SPIN_DISTURBED_MS 0.03
+/* A caller that comes back after this time did something else meanwhile. */
+#define AWAY_MS 0.2
 /* In company a job of so long is cut finer, so that nobody waits long for the last share. */
 #define FINE_MS 0.04
 enum {
@@ -47,6 +47,7 @@ typedef struct worker {
     int index, cpu; /* cpu < 0: wherever the system likes */
     int leave_ms;   /* the last one */
     double back_ms; /* when it ended */
+    double seen_ms; /* the clock after its last share */
 } worker;
 
 struct bnet_pool {
@@ -142,7 +143,8 @@ static bool spin_on(unsigned *i, double *start, double limit_ms)
 
 static void look(worker *w, bool may_nap)
 {
-    int change = bnet_pulse_look(&w->pulse, bnet_now_ms(), may_nap);
+    w->seen_ms = bnet_now_ms();
+    int change = bnet_pulse_look(&w->pulse, w->seen_ms, may_nap);
     if (change)
         atomic_fetch_add_explicit(&w->pool->n_disturbed, change, memory_order_relaxed);
 }
@@ -171,11 +173,12 @@ static void take_leave(worker *w)
     w->back_ms = w->pulse.wall_ms;
 }
 
-/* The calls of a pool may come from different threads, each with clocks of its own. */
+/* The calls of a pool may come from different threads, each with clocks of its own; and what a
+ * caller does between two jobs, such as waiting for a reader, is no disturbance. */
 static worker *enter(bnet_pool *p)
 {
     worker *w = &p->workers[0];
-    if (!pthread_equal(w->thread, pthread_self())) {
+    if (!pthread_equal(w->thread, pthread_self()) || bnet_now_ms() - w->seen_ms > AWAY_MS) {
         w->thread = pthread_self();
         bnet_pulse_start(&w->pulse);
     }
@@ -376,8 +379,9 @@ int bnet_pool_run(bnet_pool *p, bnet_job job, void *arg)
     if (crew == BNET_CREW_QUIET) {
         n = run(p, job, arg, crew, p->n_threads, 1);
     } else if (crew == BNET_CREW_CALLER) {
+        worker *me = enter(p);
         job(arg, (bnet_share){0, 1, 0});
-        look(enter(p), false);
+        look(me, false);
     } else {
         n = run_in_company(p, job, arg, crew);
     }
@@ -470,27 +474,4 @@ void bnet_pool_close(bnet_pool *p)
 int bnet_pool_threads(const bnet_pool *p)
 {
     return p->n_threads;
-}
-
-/* cgroup v2: "max 100000" or "<quota> <period>" in cpu.max of our own group's root view. */
-static int cgroup_limit(void)
-{
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (!f)
-        return 0;
-    long long quota = 0, period = 0;
-    int n = fscanf(f, "%lld %lld", &quota, &period);
-    fclose(f);
-    return n == 2 && quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
-}
-
-int bnet_cpu_count(void)
-{
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                        : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    int limit = cgroup_limit();
-    if (limit > 0 && limit < n)
-        n = limit;
-    return n < 1 ? 1 : n;
 }

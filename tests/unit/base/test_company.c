@@ -185,6 +185,28 @@ static void test_disturbed_pool(void **state)
     assert_true(n_alone > 0 && n_finer > 0 && n_disturbed > 0);
 }
 
+static void nothing(void *arg, bnet_share s)
+{
+    (void)arg, (void)s;
+}
+
+/* A caller that waits for somebody between two jobs has not lost its CPU. */
+static void test_pauses_of_the_caller(void **state)
+{
+    (void)state;
+    bnet_pool *p;
+    int n_disturbed = 0;
+    assert_int_equal(bnet_pool_open(2, &p, NULL), BITNET_OK);
+    for (int i = 0; i < 40; i++) {
+        bnet_pool_run(p, nothing, NULL);
+        n_disturbed += bnet_pool_disturbed(p) > 0;
+        usleep(3000);
+    }
+    bnet_pool_close(p);
+    print_message("disturbed after %d of 40 pauses\n", n_disturbed);
+    assert_true(n_disturbed < 30);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +219,7 @@ int main(void)
         cmocka_unit_test(test_very_long_jobs),
         cmocka_unit_test(test_pulse),
         cmocka_unit_test(test_disturbed_pool),
+        cmocka_unit_test(test_pauses_of_the_caller),
     };
     return cmocka_run_group_tests_name("base/company", tests, NULL, NULL);
 }
