@@ -200,6 +200,8 @@ static const char bash_end[] =
     "    if [[ $cur == -* ]]; then\n"
     "        COMPREPLY=($(compgen -W \"$options\" -- \"$cur\"))\n        return\n    fi\n"
     "    [[ -n $words ]] && COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+    "    if [[ -n $cur && -n ${COMPREPLY[*]} ]]; then # no slash after a folder of that name\n"
+    "        compopt +o filenames 2>/dev/null\n        return\n    fi\n"
     "    case $files in\n"
     "        models) _bitnet_files '!*.[gG][gG][uU][fF]' ;;\n"
     "        all) _bitnet_files ;;\n    esac\n}\n"

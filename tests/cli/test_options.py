@@ -268,10 +268,13 @@ def typed(shell, lines, cwd):
 def test_bash_at_a_terminal():
     """A real shell, and the tabulator key: what it makes of the line is given to the command."""
     script, folder = write("completion.bash", run("completions", "bash").raw), a_folder()
+    os.makedirs(os.path.join(folder, "bench"), exist_ok=True)
     shown = typed(["bash", "--norc", "--noprofile", "-i"],
                   [f"bitnet() {{ printf '<%s>' \"$@\"; echo; }}; source {script}\n", "bitnet insp\tone\t\n",
-                   "bitnet run --dev\tvul\t one.g\t --templ\tfal\t hello\n", "bitnet chat mor\t\n", "exit\n"], folder)
-    for want in ("<inspect><one.gguf>", "<run><--device><vulkan><one.gguf><--template><falcon3><hello>", "<chat><more models/>"):
+                   "bitnet run --dev\tvul\t one.g\t --templ\tfal\t hello\n", "bitnet chat mor\t\n",
+                   "bitnet ben\t--quiet\n", "exit\n"], folder)
+    os.rmdir(os.path.join(folder, "bench"))
+    for want in ("<inspect><one.gguf>", "<run><--device><vulkan><one.gguf><--template><falcon3><hello>", "<chat><more models/>", "<bench><--quiet>"):
         check("\n" + want in shown, f"{want} did not come: {shown[-1500:]}")
 
 
