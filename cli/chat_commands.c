@@ -253,6 +253,7 @@ static int do_exit(chat_state *s, const char *argument, bool *leave)
 
 static const slash_command slashes[] = {
     {"/help", "", "this list", do_help},
+    {"/?", "", NULL, do_help},
     {"/regen", "", "another reply to the last message", do_regen},
     {"/edit", "[TEXT]", "change the last message (in $EDITOR, or in the line) and send it",
      do_edit},
@@ -268,6 +269,7 @@ static const slash_command slashes[] = {
     {"/metrics", "", NULL, do_stats},
     {"/exit", "", "leave", do_exit},
     {"/quit", "", NULL, do_exit},
+    {"/bye", "", NULL, do_exit},
 };
 
 static const slash_command *slash_at(size_t i)
@@ -307,6 +309,7 @@ bool is_chat_command(const char *line)
         return false;
     while (isalpha((unsigned char)line[n]))
         n++;
+    n += n == 1 && line[n] == '?';
     return n > 1 && (!line[n] || isspace((unsigned char)line[n]));
 }
 

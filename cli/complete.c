@@ -19,7 +19,8 @@ static void offer_commands(completion *c, const char *typed)
 {
     const char *name, *argument;
     for (size_t i = 0; slash_command_at(i, &name, &argument); i++)
-        offer(c, name, typed);
+        if (slash_command_help(i)) /* other names for the same are not offered */
+            offer(c, name, typed);
     c->spaced = true;
 }
 

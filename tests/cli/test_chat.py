@@ -62,6 +62,7 @@ def test_commands_in_a_pipe():
     equal(len(replies(stdin=b"//slash\n")), 1, "// sends a slash")
     equal(len(replies(stdin=b"/usr/bin is a folder\n/2 is a half\n")), 2, "what cannot be a command is something said")
     check("kernels:" in chat(stdin=b"/metrics\n").err and "Hi" not in chat(stdin=b"/quit\nHi\n").out, "other names")
+    check("/regen" in chat(stdin=b"/?\n").err and "Hi" not in chat(stdin=b"/bye\nHi\n").out, "names that other programs have")
 
 
 def test_save_and_load():
