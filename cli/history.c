@@ -115,11 +115,16 @@ static size_t newest(const buffer *text, size_t *n_lines)
     return at;
 }
 
-/* A new file takes the old one's place, or nothing happens: also where zero bytes tell that the old
- * one is something else. A link to it stays one. */
+/* Zero bytes, or a line longer than all that is kept, tell that the file is something else. */
+static bool is_ours(const buffer *text, size_t at)
+{
+    return at < text->n && !memchr(text->data, '\0', text->n);
+}
+
+/* A new file takes the old one's place, or nothing happens. A link to it stays one. */
 static void cut(const char *path, const char *bytes, size_t n)
 {
-    char *real = memchr(bytes, '\0', n) ? NULL : realpath(path, NULL);
+    char *real = realpath(path, NULL);
     char *temp = xformat("%s.XXXXXX", real ? real : "");
     int fd = real ? mkstemp(temp) : -1;
     bool ok = fd >= 0 && write(fd, bytes, n) == (ssize_t)n;
@@ -137,7 +142,7 @@ void history_read(const char *path, void (*each)(void *user, const char *entry),
     size_t n_lines = 0;
     if (read_whole(path, &text)) {
         size_t at = newest(&text, &n_lines);
-        if (n_lines > 2 * ENTRIES || text.n > FILE_BYTES)
+        if ((n_lines > 2 * ENTRIES || text.n > FILE_BYTES) && is_ours(&text, at))
             cut(path, text.data + at, text.n - at);
         while (at < text.n) {
             const char *line = text.data + at, *end = memchr(line, '\n', text.n - at);

@@ -291,17 +291,19 @@ def test_history_is_bounded():
 def test_history_that_is_something_else():
     """A file that was named by mistake loses nothing, and a link to the file stays one."""
     with Chat(chats=False) as c:
-        before = bytes(range(256)) * 8192
-        with open(c.path("picture"), "wb") as f:
-            f.write(before)
+        others = {"picture": bytes(range(256)) * 8192, "zeros": bytes(2000000), "data": b"[1,2]" * 400000}
+        for name, before in others.items():
+            with open(c.path(name), "wb") as f:
+                f.write(before)
         write(c.path("long"), "".join(f"line {i}\n" for i in range(5000)))
         os.symlink("long", c.path("link"))
         plain = c.command
-        for name in ("picture", "link"):
+        for name in (*others, "link"):
             c.command = f"{plain} --history {name}"
             c.start()
             c.leave()
-        check(open(c.path("picture"), "rb").read().startswith(before), "two megabytes that are no lines are cut")
+        for name, before in others.items():
+            check(open(c.path(name), "rb").read().startswith(before), f"{name}: two megabytes that are no lines are cut")
         check(os.path.islink(c.path("link")), "the link is gone")
         check(len(open(c.path("long")).read().splitlines()) < 1010, "what it leads to is cut")
 
