@@ -38,6 +38,14 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* A name that a line cannot hold, and that must not reach the terminal. */
+static bool has_controls(const char *name)
+{
+    while (*name && (unsigned char)*name >= 0x20 && *name != 0x7f)
+        name++;
+    return *name != '\0';
+}
+
 /* Names in the folder of `typed`; folders get a slash. Hidden ones only if a dot was typed. */
 static void offer_files(completion *c, const char *typed)
 {
@@ -47,7 +55,8 @@ static void offer_files(completion *c, const char *typed)
     struct dirent *entry;
     while (d && (entry = readdir(d))) {
         const char *name = entry->d_name;
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (name[0] == '.' && base[0] != '.'))
+        bool hidden = name[0] == '.' && base[0] != '.';
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || hidden || has_controls(name))
             continue;
         char *path = xformat("%s%s", folder, name);
         char *word = xformat("%s%s%s", before, name, is_folder(path) ? "/" : "");

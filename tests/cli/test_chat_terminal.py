@@ -315,6 +315,7 @@ def test_tab():
         os.mkdir(c.path("stories"))
         for name in ("stories/fox.json", "stories/fog.json", "stories/owl.json"):
             write(c.path(name), "[]")
+        write(c.path("stories/fo\033[2J"), "a name that would clear the screen if it were listed with the others")
         c.t.write("/und")
         c.t.keys("Tab")
         c.t.wait("^you> /undo$")
