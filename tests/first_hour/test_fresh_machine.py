@@ -87,6 +87,23 @@ def test_every_phase_is_seen():
     check(time.monotonic() - began < 20, "nothing is built twice")
 
 
+def test_slow_kernels_are_foreseen():
+    """Steps of CUDA take much longer than others: the line says so from the beginning, not when they come."""
+    cmake = STAND_INS["cmake"] + "\nprintf '  DESC = CUDA one\\n  DESC = CUDA two\\n' >build/release/build.ninja"
+    steps = """for i in 1 2 3 4; do echo "[$i/6] Building C object x.c.o"; sleep 0.35; done
+for i in 5 6; do sleep 1; echo "[$i/6] CUDA one"; done
+sleep 0.5"""
+    tree, env = fresh("slow", cmake=cmake, ninja=steps + '\ncp "$REAL" build/release/bitnet')
+    code, pieces = make_run(tree, env)
+    text = terminal_of_pty.text_of(pieces)
+    equal(code, 0, f"exit code: {text[-500:]!r}")
+    lines = [line for line in terminal_of_pty.drawn(text) if line.startswith("building:")]
+    terminal_of_pty.rises(lines)
+    for line in (r"building: 4 %, 4 of 6 steps, .*x\.c, \d:\d\d$", r"building: 52 %, 5 of 6 steps, .*\d:\d\d left$", "building: 100 %, 6 of 6 "):
+        check(any(re.match(line, seen) for seen in lines), f"/{line}/ is not in {lines}")
+    check("with CUDA kernels, which take most of the time" in terminal_of_pty.shown(text), "why it takes long")
+
+
 def test_short_lines_in_a_pipe():
     tree, env = fresh("pipe")
     done = subprocess.run(["make", "-s", "-C", tree, "run", "RUN_ARGS=--echo --seed 23"], env=env, stdin=subprocess.DEVNULL,
