@@ -13,9 +13,10 @@
 #define PHASE_MAX_MS 100.0
 /* Between two jobs of one text there is less. */
 #define PAUSE_MS 100.0
-/* How long the best crew stays: twice as long each time it is found again. */
+/* How long the best crew stays: twice as long each time it is found again, but no longer than
+ * people notice that the others have left. */
 #define STAY_FIRST_MS 100.0
-#define STAY_LAST_MS  1600.0
+#define STAY_LAST_MS  400.0
 enum {
     NAP_NS = 50000, /* asked for; a nap lasts until the scheduler owes us time again */
     NAPS = 8,       /* looks with a nap after a disturbance */
@@ -93,13 +94,15 @@ static void stay(bnet_plan *p, bnet_crew former, double now)
     begin_phase(p, best, false, now);
 }
 
-/* Whether the crew was tried enough: as long as the first one, or long enough to see that it is
- * worse. */
+/* Whether the crew was tried enough: as long as the first one (an eighth of that, if it was much
+ * worse before), or long enough to see that it is worse. */
 static bool tried(const bnet_plan *p, double ms)
 {
     if (p->crew == BNET_CREW_ALL)
         return (p->n_done >= PHASE_JOBS && ms >= PHASE_MS) || ms >= PHASE_MAX_MS;
-    return p->n_done >= p->n_jobs || ms > p->cost_ms[best_crew(p)] * p->n_jobs * 1.25;
+    double best = p->cost_ms[best_crew(p)];
+    int n = p->cost_ms[p->crew] > 2 * best ? p->n_jobs / 8 + 1 : p->n_jobs;
+    return p->n_done >= n || ms > best * n * 1.25;
 }
 
 /* One trial alone may be disturbed more than another: the average of them decides. */
