@@ -120,7 +120,7 @@ def example():
 
 
 def expect_story(text):
-    assert len(text.strip()) > 40 and " " in text.strip(), f"no story: {text!r}"
+    assert len(text.strip()) > 40 and " " in text.strip() and text.endswith("\n"), f"no story: {text!r}"
 
 
 def test_readme_example(work):
