@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bitnet_dev.h"
 #include "cli.h"
@@ -58,22 +59,41 @@ static void print_devices(buffer *out, const json_t *devices)
 
 /* ---- the tables ---- */
 
+static void print_accuracy_row(buffer *out, const bitnet_accuracy *r)
+{
+    char shape[64];
+    snprintf(shape, sizeof shape, "%llux%llux%llu", (unsigned long long)r->m,
+             (unsigned long long)r->n, (unsigned long long)r->k);
+    text_printf(out, "%-31s %-17s %-9s %-5s %16s  %-4s %10.3g ", r->kernel, r->op, r->format,
+                r->dtype, shape, verdicts[r->verdict], r->max_error);
+    if (r->bound > 0)
+        text_printf(out, "%9.1e  %s\n", r->bound, r->note);
+    else
+        text_printf(out, "%9s  %s\n", "exact", r->note);
+}
+
 static void print_accuracy(buffer *out, const bitnet_validation *v)
 {
     text_printf(out, "\n%-31s %-17s %-9s %-5s %16s  %-4s %10s %9s  %s\n", "kernel", "op", "format",
                 "dtype", "m x n x k", "", "max error", "bound", "note");
-    for (size_t i = 0; i < v->n_accuracy; i++) {
-        const bitnet_accuracy *r = &v->accuracy[i];
-        char shape[64];
-        snprintf(shape, sizeof shape, "%llux%llux%llu", (unsigned long long)r->m,
-                 (unsigned long long)r->n, (unsigned long long)r->k);
-        text_printf(out, "%-31s %-17s %-9s %-5s %16s  %-4s %10.3g ", r->kernel, r->op, r->format,
-                    r->dtype, shape, verdicts[r->verdict], r->max_error);
-        if (r->bound > 0)
-            text_printf(out, "%9.1e  %s\n", r->bound, r->note);
-        else
-            text_printf(out, "%9s  %s\n", "exact", r->note);
-    }
+    for (size_t i = 0; i < v->n_accuracy; i++)
+        print_accuracy_row(out, &v->accuracy[i]);
+}
+
+/* The hundreds of rows in two lines, for a person at a terminal; those that failed are shown. */
+static void print_summary(buffer *out, const bitnet_validation *v)
+{
+    size_t n_of[3] = {0};
+    for (size_t i = 0; i < v->n_accuracy; i++)
+        n_of[v->accuracy[i].verdict]++;
+    text_printf(out, "\nkernels: %s, %zu comparison%s passed, %zu failed, %zu skipped\n",
+                verdicts[n_of[BITNET_VERDICT_FAIL] > 0], n_of[BITNET_VERDICT_PASS],
+                plural(n_of[BITNET_VERDICT_PASS]), n_of[BITNET_VERDICT_FAIL],
+                n_of[BITNET_VERDICT_SKIP]);
+    for (size_t i = 0; i < v->n_accuracy; i++)
+        if (v->accuracy[i].verdict == BITNET_VERDICT_FAIL)
+            print_accuracy_row(out, &v->accuracy[i]);
+    text_puts(out, "  (-v shows each of them, and how fast every kernel is)\n");
 }
 
 static void print_performance(buffer *out, const bitnet_validation *v)
@@ -150,13 +170,17 @@ static void print_bridge(buffer *out, const bitnet_bridge_result *b)
     print_comparison(out, "quantize", &b->quantize);
 }
 
-static void print_text(const bitnet_validation *v, const json_t *devices)
+static void print_text(const args *a, const bitnet_validation *v, const json_t *devices)
 {
     buffer out = {0};
     print_devices(&out, devices);
     text_printf(&out, "validating %s against %s\n", v->device, v->against);
-    print_accuracy(&out, v);
-    print_performance(&out, v);
+    if (isatty(STDOUT_FILENO) && !opt_given(a, OPT_KERNEL) && !opt_given(a, OPT_LOG_LEVEL)) {
+        print_summary(&out, v);
+    } else {
+        print_accuracy(&out, v);
+        print_performance(&out, v);
+    }
     print_checks(&out, v);
     print_bridge(&out, &v->bridge);
     text_printf(&out, "\nresult: %s\n", v->success ? "success" : "FAILED");
@@ -233,7 +257,7 @@ static int validate(const args *a, bitnet_runtime *runtime, bitnet_validate_opti
     json_t *devices = list_devices(a);
     int rc = print_json(a, v, devices);
     if (!rc && !opt_json(a))
-        print_text(v, devices);
+        print_text(a, v, devices);
     if (!rc)
         rc = exit_of(v);
     json_decref(devices);

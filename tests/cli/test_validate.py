@@ -2,11 +2,13 @@
 """bitnet validate as a user meets it: tables, JSON, golden logits, the bridge, exit codes (V-1 to V-5, V-9, V-10, F-1, F-2)."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 
-from harness import QUICK, SOURCE, check, equal, expect, main, model, run, shared, temp, Skip
+import terminal_of_pty
+from harness import BITNET, QUICK, SOURCE, check, clean_env, equal, expect, main, model, run, shared, temp, Skip
 
 BUILD = os.environ.get("BITNET_BUILD", os.path.join(SOURCE, "build", "release"))
 
@@ -58,6 +60,19 @@ def test_V_9_V_10_text():
         check(sum(f" {fmt} " in l for l in lines) >= 2, f"no rows of {fmt}")
     check("bridge: skip: ffi bridge unavailable" in lines, r.out[-400:])
     check("model: skip: no model was given" in lines, r.out[-400:])
+
+
+def test_a_terminal_gets_a_summary():
+    def seen(*args):
+        command = [BITNET, "validate", "--kernels-only", "--quick", *args]
+        code, pieces = terminal_of_pty.run(command, clean_env({"TERM": "xterm"}))
+        equal(code, 0, f"exit code of {args}")
+        return terminal_of_pty.shown(terminal_of_pty.text_of(pieces))
+    text = seen()
+    check(re.search(r"^kernels: pass, \d{2,} comparisons passed, 0 failed, \d+ skipped$", text, re.M), text)
+    check("result: success" in text and max(map(len, text.splitlines())) <= 80, text)
+    check("max error" in seen("-v") and "GFLOPS" in seen("-v"), "-v has the tables")
+    check("max error" in seen("--kernel", "linear_i2s.scalar"), "so has --kernel")
 
 
 def test_device_and_against():
