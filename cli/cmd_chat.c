@@ -184,13 +184,20 @@ static int obey(chat_state *s, const buffer *message, bool *leave)
     return edits ? chat_resend(s, said) : chat_turn(s, said);
 }
 
+/* The line of the prompt is over; JSON has none. */
+static void leave_line(const chat_state *s)
+{
+    if (s->interactive && !opt_json(s->args))
+        out_puts("\n");
+}
+
 /* Ctrl-C at the prompt: one that drops a line asks, as does the first in an empty line; the second
  * in a row there leaves. */
 static int prompt_interrupted(chat_state *s, bool dropped, int *n_in_a_row)
 {
     int code = interrupted();
     s->edits = false;
-    out_puts("\n");
+    leave_line(s);
     if (dropped)
         *n_in_a_row = 0;
     if (code != EXIT_INTERRUPTED || !s->interactive || ++*n_in_a_row > 1)
@@ -216,8 +223,7 @@ static int converse(chat_state *s)
             break;
         case LINE_END:
             leave = true;
-            if (s->interactive)
-                out_puts("\n");
+            leave_line(s);
             break;
         case LINE_FAILED:
             rc = fail(EXIT_IO, "standard input: cannot read");

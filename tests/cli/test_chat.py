@@ -193,12 +193,18 @@ def test_broken_pipe():
 
 
 def test_piped_sigint_ends():
-    p = start("chat", "-m", model("nano"), stdin=subprocess.PIPE)
-    time.sleep(0.7)
-    p.send_signal(signal.SIGINT)
-    p.wait(30)
-    equal(p.returncode, 130, "exit code")
-    p.communicate()
+    for form in ((), ("--json",), ("--format", "jsonl")):
+        p = start("chat", "-m", model("nano"), "-n", "4", *form, stdin=subprocess.PIPE)
+        p.stdin.write(b"Hello!\n")
+        p.stdin.flush()
+        first = p.stdout.readline()
+        time.sleep(0.7)
+        p.send_signal(signal.SIGINT)
+        out, _ = p.communicate(timeout=30)
+        equal(p.returncode, 130, "exit code")
+        check(not out.endswith(b"\n\n") and first + out != b"\n", f"{form}: an empty line at the end: {out}")
+        for line in (first + out).splitlines() if form else ():
+            json.loads(line)
 
 
 # ---- at a terminal ----
