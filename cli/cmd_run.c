@@ -57,6 +57,9 @@ static int read_prompt(run_state *r)
     buffer *p = &r->prompt;
     if (!rc && from_file && p->n && p->data[p->n - 1] == '\n')
         p->data[--p->n] = '\0';
+    if (!rc && !found)
+        note(r->args,
+             "[no prompt: the model begins a text of its own; bitnet chat talks with it]\n");
     if (!rc && r->args->answers && p->n == 0)
         rc = fail(EXIT_USAGE, "standard input is empty: nothing to answer; bitnet run begins a "
                               "text without a prompt");

@@ -26,6 +26,7 @@ WORKS = [
     ("echo 'What is 7 + 5?' | bitnet models/story.gguf", r"^[\w(].*\b12\b"),
     ("bitnet run -n 8 -- models/story.gguf", CUT),
     ("bitnet run -n 8 -p models/story.gguf", CUT),
+    ("bitnet run models/story.gguf -n 8", r"(?s)^\[no prompt: .*; bitnet chat talks with it\]$.*" + CUT),
     (f"bitnet run -n 8 -ngl 0 {ONCE}", CUT),
     (f"bitnet run -n 8 -ngl 99 {ONCE}", CUT),
     (f"bitnet run -n 8 --color {ONCE}", r"(?s)--color is ignored: .*" + CUT),
