@@ -147,8 +147,10 @@ void print_limits(const bitnet_limits *l)
     out_printf("limit    %7d %7s %10s %8s %8.1f %12s", l->n_threads, "", "", "", l->read_gb_s,
                best);
     for (size_t i = 0; i < l->n_peaks; i++)
-        out_printf(" %9.1f %s.%s", l->peaks[i].gop_s, l->peaks[i].name, l->peaks[i].isa);
-    out_puts("\n");
+        out_printf("%*s %9.1f %s.%s\n", i ? 66 : 0, "", l->peaks[i].gop_s, l->peaks[i].name,
+                   l->peaks[i].isa);
+    if (!l->n_peaks)
+        out_puts("\n");
 }
 
 void print_row(const bench_plan *p, const bench_row *r)

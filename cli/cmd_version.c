@@ -124,7 +124,8 @@ static void print_text(void)
         text_printf(&out, " %s", name);
     text_puts(&out, "\ninstruction sets:\n");
     for (size_t i = 0; i < n; i++)
-        text_printf(&out, "  %-10s %3d kernels, %s\n", rows[i].name, rows[i].n_kernels,
+        text_printf(&out, "  %-10s %3d kernel%s, %s\n", rows[i].name, rows[i].n_kernels,
+                    plural((uint64_t)rows[i].n_kernels),
                     rows[i].available ? "available" : "not on this CPU");
     out_write(out.data, out.n);
     free_buffer(&out);
