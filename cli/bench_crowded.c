@@ -9,7 +9,7 @@
 #include "bench.h"
 #include "progress.h"
 
-enum { LOADS_MAX = 3, REPEATS = 5, WARM_MS = 600, FIGURE_MS = 500 };
+enum { LOADS_MAX = 3, REPEATS = 5, WARM_MS = 1000, FIGURE_MS = 500 };
 
 /* ---- measuring ---- */
 

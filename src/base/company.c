@@ -1,6 +1,7 @@
 /* company.c - clocks that tell whether a thread was disturbed, and the search for the best crew. */
 #include "base/company.h"
 
+#include <sys/resource.h>
 #include <time.h>
 
 /* A thread looks after this time on the CPU: less than schedulers grant at a time. */
@@ -16,7 +17,7 @@
 /* How long the best crew stays: twice as long each time it is found again, but no longer than
  * people notice that the others have left. */
 #define STAY_FIRST_MS 100.0
-#define STAY_LAST_MS  400.0
+#define STAY_LAST_MS  800.0
 enum {
     NAP_NS = 50000, /* asked for; a nap lasts until the scheduler owes us time again */
     NAPS = 8,       /* looks with a nap after a disturbance */
@@ -33,10 +34,30 @@ static double cpu_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
+static long times_taken(void)
+{
+    struct rusage r;
+    return getrusage(RUSAGE_THREAD, &r) == 0 ? r.ru_nivcsw : 0;
+}
+
 void bnet_pulse_start(bnet_pulse *p)
 {
     p->wall_ms = bnet_now_ms();
     p->cpu_ms = cpu_ms();
+    p->n_taken = p->rests ? times_taken() : 0;
+}
+
+/* What the thread lost to others since the last look; notes the clocks. */
+static double lost_ms(bnet_pulse *p, double now_ms)
+{
+    double cpu = cpu_ms(), lost = now_ms - p->wall_ms - (cpu - p->cpu_ms);
+    long n_taken = p->rests ? times_taken() : 0;
+    if (p->rests && n_taken == p->n_taken)
+        lost = 0;
+    p->wall_ms = now_ms;
+    p->cpu_ms = cpu;
+    p->n_taken = n_taken;
+    return lost;
 }
 
 /* Sleeps for a moment; true: the thread got its CPU back much later than it asked for. */
@@ -52,13 +73,9 @@ static bool nap(bnet_pulse *p)
 int bnet_pulse_look(bnet_pulse *p, double now_ms, bool may_nap)
 {
     int before = p->n_naps > 0;
-    double wall = now_ms - p->wall_ms;
-    if (wall < LOOK_MS)
+    if (now_ms - p->wall_ms < LOOK_MS)
         return 0;
-    double cpu = cpu_ms(), lost = wall - (cpu - p->cpu_ms);
-    p->wall_ms = now_ms;
-    p->cpu_ms = cpu;
-    if (lost > LOST_MS)
+    if (lost_ms(p, now_ms) > LOST_MS)
         p->n_naps = NAPS;
     else if (p->n_naps > 0)
         p->n_naps--;

@@ -20,8 +20,6 @@
  * sampling between two steps; too short to be seen in the CPU time of an idle program. */
 #define SPIN_MS           0.3
 #define SPIN_DISTURBED_MS 0.03
-/* A caller that comes back after this time did something else meanwhile. */
-#define AWAY_MS 0.2
 /* In company a job of so long is cut finer, so that nobody waits long for the last share. */
 #define FINE_MS 0.04
 enum {
@@ -44,10 +42,10 @@ typedef struct worker {
     _Alignas(LINE) bnet_pool *pool;
     pthread_t thread; /* index 0: who called last */
     bnet_pulse pulse;
-    int index, cpu; /* cpu < 0: wherever the system likes */
-    int leave_ms;   /* the last one */
-    double back_ms; /* when it ended */
-    double seen_ms; /* the clock after its last share */
+    int index, cpu;    /* cpu < 0: wherever the system likes */
+    int leave_ms;      /* the last one */
+    double back_ms;    /* when it ended */
+    unsigned n_unseen; /* shares after which it did not look */
 } worker;
 
 struct bnet_pool {
@@ -141,10 +139,13 @@ static bool spin_on(unsigned *i, double *start, double limit_ms)
 
 /* ---- company ---- */
 
+/* While nobody disturbs, the clock is read after some of the shares only. */
 static void look(worker *w, bool may_nap)
 {
-    w->seen_ms = bnet_now_ms();
-    int change = bnet_pulse_look(&w->pulse, w->seen_ms, may_nap);
+    enum { SOME = 4 };
+    if (w->pulse.n_naps == 0 && ++w->n_unseen % SOME != 0)
+        return;
+    int change = bnet_pulse_look(&w->pulse, bnet_now_ms(), may_nap);
     if (change)
         atomic_fetch_add_explicit(&w->pool->n_disturbed, change, memory_order_relaxed);
 }
@@ -178,8 +179,9 @@ static void take_leave(worker *w)
 static worker *enter(bnet_pool *p)
 {
     worker *w = &p->workers[0];
-    if (!pthread_equal(w->thread, pthread_self()) || bnet_now_ms() - w->seen_ms > AWAY_MS) {
+    if (!pthread_equal(w->thread, pthread_self())) {
         w->thread = pthread_self();
+        w->pulse.rests = true;
         bnet_pulse_start(&w->pulse);
     }
     return w;
