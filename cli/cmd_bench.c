@@ -306,8 +306,12 @@ int side_measure(const bench_plan *p, bench_side *s, const bitnet_bench_test *t,
     warm.n_tokens = t->n_tokens < 8 ? t->n_tokens : 8;
     int rc = side_once(s, &warm, &unused);
     bitnet_bench_forget(s->bench);
-    for (int i = 0; !rc && i < p->n_repeats; i++)
+    for (int i = 0; !rc && i < p->n_repeats; i++) {
+        char rate[32];
         rc = side_once(s, t, &tok_s[i]);
+        if (!rc)
+            progress_detail("%s, %s tok/s", name, rate_text(tok_s[i], rate, sizeof rate));
+    }
     if (!rc)
         fill_row(p, s, t, tok_s, (size_t)p->n_repeats, out);
     return rc;

@@ -249,7 +249,7 @@ static int validate(const args *a, bitnet_runtime *runtime, bitnet_validate_opti
 {
     bitnet_validation *v = NULL;
     bitnet_error err = {0};
-    progress_begin(UNIT_NONE, "validating");
+    progress_begin(UNIT_SHARE, "validating");
     bitnet_status st = bitnet_validate(runtime, o, &v, &err);
     progress_end();
     if (st != BITNET_OK)

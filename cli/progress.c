@@ -59,6 +59,8 @@ static void add_rate(char *line, size_t cap, double per_s)
         add(line, cap, ", %.1f GB/s", per_s / 1e9);
     else if (p.unit == UNIT_BYTES)
         add(line, cap, ", %.1f MB/s", per_s / 1e6);
+    else if (p.unit == UNIT_SHARE && atomic_load(&p.total))
+        add(line, cap, ", %.1f %% a second", 100 * per_s / (double)atomic_load(&p.total));
 }
 
 static void add_count(char *line, size_t cap, uint64_t done, uint64_t total)

@@ -4,7 +4,7 @@
 
 #include "cli.h"
 
-typedef enum progress_unit { UNIT_NONE, UNIT_BYTES, UNIT_TOKENS } progress_unit;
+typedef enum progress_unit { UNIT_NONE, UNIT_BYTES, UNIT_TOKENS, UNIT_SHARE } progress_unit;
 
 /* Decides once whether anything is shown: not without a terminal, with --quiet, or where lines of
  * the log are JSON. */

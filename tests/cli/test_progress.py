@@ -114,6 +114,9 @@ def test_messages_come_on_lines_of_their_own():
     check(code == 5 and re.match(r"bitnet: /nowhere.gguf", seen) and "loading" not in seen, f"{code} {seen!r}")
 
 
+RATES = {"validating:": r"[\d.]+ % a second", "measuring with": r"(pp16|tg8), [\d,.]+ tok/s"}
+
+
 def test_other_commands():
     try:
         checkpoint = shared("story-model", "nano")
@@ -136,6 +139,8 @@ def test_other_commands():
         lines = [x for x in drawn(text) if x.startswith(says)]
         check(lines, f"{args}: {drawn(text)[:5]}")
         rises(lines)
+        if says in RATES and len(lines) > 5:  # of a few lines none may have a run behind it
+            check(any(re.search(RATES[says], x) for x in lines), f"{args}: no rate in {lines[-1]!r}")
         check(says not in shown(text), f"{args}: gone")
         check("\r" not in run(*args).err, f"{args}: piped")
 
