@@ -86,7 +86,8 @@ def small_checkout():
     for name, text in (("CMakeLists.txt", PROJECT), ("CMakePresets.json", PRESETS)):
         with open(os.path.join(root, name), "w", encoding="utf-8") as f:
             f.write(text)
-    shutil.copy(os.path.join(ROOT, "tools", "build"), os.path.join(root, "tools"))
+    for name in ("build", "progress"):
+        shutil.copy(os.path.join(ROOT, "tools", name), os.path.join(root, "tools"))
 
     def build(arch):
         r = subprocess.run([os.path.join(root, "tools", "build")], capture_output=True, text=True, check=False, env={**os.environ, "CUDA_ARCH": arch})
