@@ -508,8 +508,9 @@ static void test_REG_19_lookup_and_init_cost(void **state)
                   "ns\n",
                   init_ms, plain, tuned);
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    assert_true(init_ms < 5 * 20); /* generous: other work may run beside us */
-    assert_true(plain < 100 * 10 && tuned < 100 * 10);
+    assert_true(init_ms < 5 * 20);                /* generous: other work may run beside us */
+    double most = 100 * (test_quick() ? 50 : 10); /* an emulator of a slow machine takes long */
+    assert_true(plain < most && tuned < most);
 #endif
     bnet_registry_close(r);
 }
