@@ -19,11 +19,10 @@ enum { JOBS = 2000, ROUNDS = 15 };
 
 static volatile unsigned sink;
 
-static void nothing(void *arg, int thread, int n_threads)
+static void nothing(void *arg, bnet_share s)
 {
     (void)arg;
-    (void)n_threads;
-    if (thread == 0)
+    if (s.index == 0)
         sink++;
 }
 
@@ -37,14 +36,14 @@ static void run_openmp(void *unused)
 {
     (void)unused;
 #pragma omp parallel
-    nothing(NULL, omp_get_thread_num(), 0);
+    nothing(NULL, (bnet_share){.index = omp_get_thread_num()});
 }
 #endif
 
 #ifdef BENCH_PTHREADPOOL
 static void nothing_at(void *arg, size_t i)
 {
-    nothing(arg, (int)i, 0);
+    nothing(arg, (bnet_share){.index = (int)i});
 }
 
 static void run_pthreadpool(void *pool)
