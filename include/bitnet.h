@@ -522,6 +522,17 @@ BITNET_API bitnet_status bitnet_sampler_pick(bitnet_sampler *sampler, const floa
                                              const int32_t *history, size_t n_history, int32_t *id,
                                              bitnet_error *err);
 
+/* Where a sampler stands in its stream of choices. Plain data without pointers: it may be copied,
+ * stored, and restored on another machine. */
+typedef struct bitnet_sampler_state {
+    uint64_t seed, n_draws;
+} bitnet_sampler_state;
+
+/* _restore puts a sampler, this one or another, where _save found one: with equal options it then
+ * makes the same choices again. Options other than the seed are not part of the state. */
+BITNET_API void bitnet_sampler_save(const bitnet_sampler *sampler, bitnet_sampler_state *state);
+BITNET_API void bitnet_sampler_restore(bitnet_sampler *sampler, const bitnet_sampler_state *state);
+
 /* The same, then the next token of each, chosen by its sampler into next[i]: one sampler per
  * session, which may stand in several places. Only what samplers can need is computed and brought
  * from the device: bitnet_session_logits is NULL until the session is appended to otherwise. Fails

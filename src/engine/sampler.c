@@ -1,4 +1,4 @@
-/* sampler.c - from logits to one token. Hides: the candidate heap and the integer weights.
+/* sampler.c - from logits to one token. Hides: the stages and the integer weights.
  *
  * Invariants: the choice depends on logits, history, options, seed and the number of draws so far,
  * and on nothing else (no libm, no float sum whose order could change: weights are integers, see
@@ -9,6 +9,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "engine/candidates.h"
 #include "engine/options.h"
 #include "engine/rng.h"
 #include "base/mathf.h"
@@ -18,26 +19,19 @@ enum {
     BLOCK = 64         /* logits looked at together */
 };
 #define FORBIDDEN (1u << 31) /* in counts, beside the occurrences: never chosen */
-#define LIGHTEST                                                                                   \
-    28.0f /* e^-28 < 2^-40: what is further below the best than that weighs nothing                \
-           */
-
-typedef struct candidate {
-    float key; /* orders the heap: x, or minus the distance to typical */
-    float x;   /* (logit - largest logit) / temperature, so <= 0; the raw logit while collecting */
-    int32_t id;
-} candidate;
+/* e^-28 < 2^-40: a logit further below the best than that weighs nothing */
+#define LIGHTEST 28.0f
 
 struct bitnet_sampler {
     bitnet_sampler_options o;
     int n_vocab;
     uint64_t n_draws;
-    uint32_t *counts; /* [n_vocab] occurrences in the penalty window; between picks all zero but for
-                         FORBIDDEN */
+    /* [n_vocab] occurrences in the penalty window; between picks all zero but for FORBIDDEN */
+    uint32_t *counts;
     size_t n_forbidden;
-    candidate *
-        c; /* [n_vocab]; c[0 .. n-n_sorted) is a heap, c[n-1], c[n-2], ... the best ones in order */
-    size_t n, n_sorted;
+    /* [n_vocab]; x: (logit - largest logit) / temperature, so <= 0; the logit while collecting.
+     * key: x, or minus the distance to typical */
+    bnet_candidates h;
     size_t limit;   /* candidates that survive, counted from the best */
     uint64_t total; /* sum of their weights */
     int32_t wanted[WANTED_MAX];
@@ -75,8 +69,8 @@ bitnet_status bitnet_sampler_open(const bitnet_sampler_options *options, int n_v
     s->o = o;
     s->n_vocab = n_vocab;
     s->counts = bnet_calloc((size_t)n_vocab, sizeof *s->counts);
-    s->c = bnet_calloc((size_t)n_vocab, sizeof *s->c);
-    if (!s->counts || !s->c) {
+    s->h.c = bnet_calloc((size_t)n_vocab, sizeof *s->h.c);
+    if (!s->counts || !s->h.c) {
         bitnet_sampler_close(s);
         return bnet_no_memory(err, "sampler candidates");
     }
@@ -89,8 +83,22 @@ void bitnet_sampler_close(bitnet_sampler *s)
     if (!s)
         return;
     bnet_free(s->counts);
-    bnet_free(s->c);
+    bnet_free(s->h.c);
     bnet_free(s);
+}
+
+void bitnet_sampler_save(const bitnet_sampler *s, bitnet_sampler_state *state)
+{
+    if (s && state)
+        *state = (bitnet_sampler_state){s->o.seed, s->n_draws};
+}
+
+void bitnet_sampler_restore(bitnet_sampler *s, const bitnet_sampler_state *state)
+{
+    if (!s || !state)
+        return;
+    s->o.seed = state->seed;
+    s->n_draws = state->n_draws;
 }
 
 int bnet_sampler_vocab(const bitnet_sampler *s)
@@ -104,52 +112,6 @@ void bnet_sampler_forbid(bitnet_sampler *s, int32_t id, bool forbid)
         return;
     s->counts[id] ^= FORBIDDEN;
     s->n_forbidden += forbid ? 1 : (size_t)-1;
-}
-
-/* ---- the heap ---- */
-
-static inline bool better(const candidate *a, const candidate *b)
-{
-    return a->key > b->key || (a->key == b->key && a->id < b->id);
-}
-
-/* Moves c[i] down until nothing below belongs above it. best_on_top false: the worst is on top. */
-static inline void sift_down(candidate *c, size_t n, size_t i, bool best_on_top)
-{
-    candidate moving = c[i];
-    for (size_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && better(&c[child + 1], &c[child]) == best_on_top)
-            child++;
-        if (better(&c[child], &moving) != best_on_top)
-            break;
-        c[i] = c[child];
-    }
-    c[i] = moving;
-}
-
-static void heapify(candidate *c, size_t n, bool best_on_top)
-{
-    for (size_t i = n / 2; i-- > 0;)
-        sift_down(c, n, i, best_on_top);
-}
-
-static void restart(bitnet_sampler *s)
-{
-    s->n_sorted = 0;
-    heapify(s->c, s->n, true);
-}
-
-/* The i-th best candidate, i < n; pops as many as needed. */
-static const candidate *nth(bitnet_sampler *s, size_t i)
-{
-    while (s->n_sorted <= i) {
-        size_t last = s->n - ++s->n_sorted;
-        candidate top = s->c[0];
-        s->c[0] = s->c[last];
-        s->c[last] = top;
-        sift_down(s->c, last, 0, true);
-    }
-    return &s->c[s->n - 1 - i];
 }
 
 /* ---- penalties ---- */
@@ -209,36 +171,17 @@ static inline size_t dull(const bitnet_sampler *s, const row *r, size_t i, float
 
 /* ---- stages ---- */
 
-/* Ascending by id, so that sums over them do not depend on what else was looked at. */
-static void sort_by_id(bitnet_sampler *s)
-{
-    for (size_t i = 0; i < s->n; i++)
-        s->c[i].key = -(float)s->c[i].id; /* exact: ids are below 2^23 */
-    heapify(s->c, s->n, true);
-    for (size_t n = s->n; n-- > 1;) {
-        candidate top = s->c[0];
-        s->c[0] = s->c[n];
-        s->c[n] = top;
-        sift_down(s->c, n, 0, true);
-    }
-    for (size_t i = 0, j = s->n; i + 1 < j; i++) {
-        candidate first = s->c[i];
-        s->c[i] = s->c[--j];
-        s->c[j] = first;
-    }
-}
-
 /* Every finite logit becomes a candidate; with top-k only the k best ones. Returns the largest
  * logit. */
 static float collect(bitnet_sampler *s, const row *r)
 {
     size_t all = (size_t)s->n_vocab, k = s->o.top_k > 0 ? BNET_MIN((size_t)s->o.top_k, all) : all;
     float v, largest = -FLT_MAX;
-    s->n = 0;
+    s->h.n = 0;
     for (size_t i = 0; i < r->n; i++) {
-        if (i % BLOCK == 0 && s->n == k && k < all) {
+        if (i % BLOCK == 0 && s->h.n == k && k < all) {
             size_t skip;
-            while ((skip = dull(s, r, i, s->c[0].key)) > 0)
+            while ((skip = dull(s, r, i, s->h.c[0].key)) > 0)
                 i += skip;
             if (i == r->n)
                 break;
@@ -246,22 +189,18 @@ static float collect(bitnet_sampler *s, const row *r)
         if (!logit_of(s, r, i, &v))
             continue;
         largest = v > largest ? v : largest;
-        candidate fresh = {v, v, id_at(r, i)};
-        if (s->n < k) {
-            s->c[s->n++] = fresh;
-            if (s->n == k && k < all)
-                heapify(s->c, k, false);
-        } else if (better(&fresh, &s->c[0])) {
-            s->c[0] = fresh;
-            sift_down(s->c, k, 0, false);
-        }
+        bnet_candidate fresh = {v, v, id_at(r, i)};
+        if (k < all)
+            bnet_candidates_offer(&s->h, k, fresh);
+        else
+            s->h.c[s->h.n++] = fresh;
     }
-    if (k < all && s->o.typical_p < 1.0f)
-        sort_by_id(s);
+    if (k < all && s->o.typical_p < 1.0f) /* sums must not depend on what else was looked at */
+        bnet_candidates_by_id(&s->h);
     return largest;
 }
 
-static inline uint64_t weight(const candidate *c)
+static inline uint64_t weight(const bnet_candidate *c)
 {
     return c->x < -LIGHTEST ? 0 : (uint64_t)(bnet_expf(c->x) * (float)BNET_WEIGHT_ONE);
 }
@@ -272,16 +211,16 @@ static void scale(bitnet_sampler *s, float largest)
 {
     size_t kept = 0;
     s->total = 0;
-    for (size_t i = 0; i < s->n; i++) {
-        candidate c = s->c[i];
+    for (size_t i = 0; i < s->h.n; i++) {
+        bnet_candidate c = s->h.c[i];
         c.x = c.key = (c.x - largest) / s->o.temperature;
         uint64_t w = weight(&c);
         s->total += w;
         if (w)
-            s->c[kept++] = c;
+            s->h.c[kept++] = c;
     }
-    s->n = s->limit = kept;
-    restart(s);
+    s->h.n = s->limit = kept;
+    bnet_candidates_restart(&s->h);
 }
 
 /* Keeps the best candidates in heap order until they hold `share` of the total weight, one at
@@ -292,8 +231,8 @@ static void keep_share(bitnet_sampler *s, float share)
     uint64_t sum = 0;
     size_t i = 0;
     do
-        sum += weight(nth(s, i++));
-    while (i < s->n && (double)sum < enough);
+        sum += weight(bnet_candidates_nth(&s->h, i++));
+    while (i < s->h.n && (double)sum < enough);
     s->limit = i;
     s->total = sum;
 }
@@ -305,18 +244,18 @@ static void keep_typical(bitnet_sampler *s)
     if (s->o.typical_p >= 1.0f)
         return;
     double sum = 0;
-    for (size_t i = 0; i < s->n; i++)
-        sum += (double)weight(&s->c[i]) * (double)s->c[i].x;
+    for (size_t i = 0; i < s->h.n; i++)
+        sum += (double)weight(&s->h.c[i]) * (double)s->h.c[i].x;
     double mean = sum / (double)s->total;
-    for (size_t i = 0; i < s->n; i++)
-        s->c[i].key = (float)-fabs((double)s->c[i].x - mean);
-    restart(s);
+    for (size_t i = 0; i < s->h.n; i++)
+        s->h.c[i].key = (float)-fabs((double)s->h.c[i].x - mean);
+    bnet_candidates_restart(&s->h);
     keep_share(s, s->o.typical_p);
-    memmove(s->c, s->c + (s->n - s->limit), s->limit * sizeof *s->c);
-    s->n = s->limit;
-    for (size_t i = 0; i < s->n; i++)
-        s->c[i].key = s->c[i].x;
-    restart(s);
+    memmove(s->h.c, s->h.c + (s->h.n - s->limit), s->limit * sizeof *s->h.c);
+    s->h.n = s->limit;
+    for (size_t i = 0; i < s->h.n; i++)
+        s->h.c[i].key = s->h.c[i].x;
+    bnet_candidates_restart(&s->h);
 }
 
 /* Min-p: drops what is lighter than min_p times the heaviest survivor. */
@@ -324,11 +263,11 @@ static void keep_min_p(bitnet_sampler *s)
 {
     if (s->o.min_p <= 0.0f)
         return;
-    double least = (double)s->o.min_p * (double)weight(nth(s, 0));
+    double least = (double)s->o.min_p * (double)weight(bnet_candidates_nth(&s->h, 0));
     uint64_t sum = 0;
     size_t i = 0;
     for (; i < s->limit; i++) {
-        uint64_t w = weight(nth(s, i));
+        uint64_t w = weight(bnet_candidates_nth(&s->h, i));
         if ((double)w < least)
             break;
         sum += w;
@@ -341,7 +280,7 @@ static void keep_min_p(bitnet_sampler *s)
 static bool prepare(bitnet_sampler *s, const row *r)
 {
     float largest = collect(s, r);
-    if (s->n == 0)
+    if (s->h.n == 0)
         return false;
     scale(s, largest);
     keep_typical(s);
@@ -355,7 +294,7 @@ static int32_t draw(bitnet_sampler *s)
 {
     uint64_t r = bnet_random_below(bnet_random(s->o.seed, s->n_draws++), s->total);
     for (size_t i = 0;; i++) {
-        const candidate *c = nth(s, i);
+        const bnet_candidate *c = bnet_candidates_nth(&s->h, i);
         uint64_t w = weight(c);
         if (r < w || i + 1 == s->limit)
             return c->id;
@@ -482,7 +421,7 @@ bitnet_status bnet_sampler_distribution(bitnet_sampler *s, const float *logits,
     if (!ok)
         return not_finite(s, err);
     for (size_t i = 0; i < s->limit && i < cap; i++) {
-        const candidate *c = nth(s, i);
+        const bnet_candidate *c = bnet_candidates_nth(&s->h, i);
         ids[i] = c->id;
         weights[i] = weight(c);
     }

@@ -130,6 +130,8 @@ static void test_session(void **state)
     bitnet_kv_pool_read(NULL, NULL);
     REFUSED(bitnet_sampler_open(NULL, 10, NULL, &err));
     REFUSED(bitnet_sampler_pick(NULL, NULL, NULL, 0, NULL, &err));
+    bitnet_sampler_save(NULL, NULL);
+    bitnet_sampler_restore(NULL, NULL);
     REFUSED(bitnet_generate(NULL, NULL, NULL, 0, NULL, NULL, &err));
     REFUSED(bitnet_score(NULL, NULL, 0, 0, NULL, &err));
 }

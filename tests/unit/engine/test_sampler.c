@@ -312,6 +312,44 @@ static void seeds_are_pinned(void **state)
     }
 }
 
+/* A restored state repeats the choices that followed it, in the same sampler and in another one of
+ * another seed; saving changes nothing. */
+static void states_repeat_choices(void **state)
+{
+    (void)state;
+    enum { N = 200, DRAWS = 20 };
+    float logits[N];
+    uint64_t rng = 8;
+    for (int i = 0; i < N; i++)
+        logits[i] = bell(&rng, 2);
+    bitnet_sampler_options o = plain();
+    o.seed = 77;
+    bitnet_sampler *s = open_ok(&o, N), *untouched = open_ok(&o, N);
+    o.seed = 3;
+    bitnet_sampler *other = open_ok(&o, N);
+    for (int round = 0; round < 5; round++) {
+        bitnet_sampler_state start;
+        int32_t first[DRAWS], id;
+        bitnet_sampler_save(s, &start);
+        for (int i = 0; i < DRAWS; i++) {
+            assert_int_equal(bitnet_sampler_pick(s, logits, NULL, 0, &first[i], NULL), BITNET_OK);
+            assert_int_equal(bitnet_sampler_pick(untouched, logits, NULL, 0, &id, NULL), BITNET_OK);
+            assert_int_equal(id, first[i]);
+        }
+        bitnet_sampler_restore(s, &start);
+        bitnet_sampler_restore(other, &start);
+        for (int i = 0; i < DRAWS; i++) {
+            assert_int_equal(bitnet_sampler_pick(s, logits, NULL, 0, &id, NULL), BITNET_OK);
+            assert_int_equal(id, first[i]);
+            assert_int_equal(bitnet_sampler_pick(other, logits, NULL, 0, &id, NULL), BITNET_OK);
+            assert_int_equal(id, first[i]);
+        }
+    }
+    bitnet_sampler_close(s);
+    bitnet_sampler_close(untouched);
+    bitnet_sampler_close(other);
+}
+
 static void penalties_leave_nothing_behind(void **state)
 {
     (void)state;
@@ -494,6 +532,7 @@ int main(void)
         cmocka_unit_test(extremes),
         cmocka_unit_test(draws_follow_the_distribution),
         cmocka_unit_test(seeds_are_pinned),
+        cmocka_unit_test(states_repeat_choices),
         cmocka_unit_test(penalties_leave_nothing_behind),
         cmocka_unit_test(forbidden_ids),
         cmocka_unit_test(options_are_checked),
