@@ -1,4 +1,4 @@
-/* weights.h - the inside of a model, shared by weights.c, kv.c and forward.c. */
+/* weights.h - the inside of a model, shared by the files of this folder. */
 #ifndef BNET_WEIGHTS_H
 #define BNET_WEIGHTS_H
 
