@@ -16,7 +16,7 @@ PATH=$PATH:/usr/local/cuda/bin:/opt/cuda/bin # nvcc and compute-sanitizer, where
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/.." && pwd)
 [ -d "$root/tests/cuda" ] || root=$(cd "$here/../.." && pwd)
-programs="test_golden test_user test_link test_leaks test_device_stats test_guide_gpu"
+programs="test_golden test_user test_exchange test_leaks test_device_stats test_guide_gpu"
 
 if [ "${1:-}" = --readme ]; then
     [ -s "${2:-}" ] && grep -q 'gpu_check.sh' "$root/README.md" || {
@@ -144,19 +144,19 @@ check_models() {
     for split in tensor layer; do
         BITNET_GOLDEN_DEVICE=cuda:0,cuda:0 BITNET_GOLDEN_SPLIT=$split golden "story over 2 virtual ranks on one device, split by $split" story
     done
-    program test_link 60
-    if [ -n "$start" ] && ! grep -q 'joined by NCCL' "$out/test_link.txt" && ldconfig -p | grep -q libnccl.so.2; then
+    program test_exchange 60
+    if [ -n "$start" ] && ! grep -q 'joined by NCCL' "$out/test_exchange.txt" && ldconfig -p | grep -q libnccl.so.2; then
         mkdir -p "$out/lib" # the folder's C library cannot load it: with this machine's, then
         for l in libpcre2-8 libjansson libcrypto libedit libtinfo libbsd libmd libcmocka; do
             ln -sf "$GPU_BUNDLE/lib/$l".so.* "$out/lib/"
         done
-        LD_LIBRARY_PATH=$out/lib BITNET_TEST_REAL_GPU=1 timeout 60 "$bin/test_link" >"$out/nccl.txt" 2>&1 && cp "$out/nccl.txt" "$out/test_link.txt"
+        LD_LIBRARY_PATH=$out/lib BITNET_TEST_REAL_GPU=1 timeout 60 "$bin/test_exchange" >"$out/nccl.txt" 2>&1 && cp "$out/nccl.txt" "$out/test_exchange.txt"
     fi
-    if grep -q 'joined by NCCL' "$out/test_link.txt"; then
-        ok "$(grep -o 'NCCL [0-9.]*' "$out/test_link.txt" | head -n 1): one rank"
+    if grep -q 'joined by NCCL' "$out/test_exchange.txt"; then
+        ok "$(grep -o 'NCCL [0-9.]*' "$out/test_exchange.txt" | head -n 1): one rank"
         excused "NCCL with two ranks: it wants a device for each and refuses two on one"
     else
-        skip "NCCL ($(sed -n 's/.*not NCCL: //p' "$out/test_link.txt" | tail -n 1))"
+        skip "NCCL ($(sed -n 's/.*not NCCL: //p' "$out/test_exchange.txt" | tail -n 1))"
     fi
 }
 

@@ -1,5 +1,5 @@
-/* nccl.c - NVIDIA's library of collectives behind link.h, found at run time. One process has all
- * ranks, so each call is a group of one call per rank. */
+/* nccl.c - NVIDIA's library of collectives behind exchange.h, found at run time. One process has
+ * all ranks, so each call is a group of one call per rank. */
 #include "backend/cuda/nccl.h"
 
 #include <stdio.h>
@@ -27,16 +27,16 @@ typedef int (*send_fn)(const void *from, size_t n, int type, int peer, nccl_comm
 typedef int (*receive_fn)(void *to, size_t n, int type, int peer, nccl_comm c, cu_stream s);
 typedef const char *(*text_fn)(int result);
 
-typedef struct nccl_link {
-    gpu_link base;
+typedef struct nccl_exchange {
+    gpu_exchange base;
     bnet_library lib;
     nccl_comm comm[GPU_RANKS]; /* NULL: aborted */
     bnet_log log;
-} nccl_link;
+} nccl_exchange;
 
-static nccl_link *nccl(gpu_link *l)
+static nccl_exchange *nccl(gpu_exchange *l)
 {
-    return (nccl_link *)l;
+    return (nccl_exchange *)l;
 }
 
 static cu_stream stream_of(const gpu_backend *be)
@@ -49,7 +49,7 @@ static void *at(gpu_ptr p)
     return (void *)(uintptr_t)p;
 }
 
-static void note(nccl_link *l, int r, const char *what, int result)
+static void note(nccl_exchange *l, int r, const char *what, int result)
 {
     gpu_backend *be = l->base.rank[r];
     if (result == 0)
@@ -63,24 +63,25 @@ static void note(nccl_link *l, int r, const char *what, int result)
 
 /* ---- calls ---- */
 
-static bool begin(nccl_link *l)
+static bool begin(nccl_exchange *l)
 {
-    if (!bnet_gpu_link_alive(&l->base))
+    if (!bnet_gpu_exchange_alive(&l->base))
         return false;
     int result = ((group_fn)l->lib.fn[BEGIN])();
     note(l, 0, "ncclGroupStart", result);
     return result == 0;
 }
 
-static void end(nccl_link *l)
+static void end(nccl_exchange *l)
 {
     note(l, 0, "ncclGroupEnd", ((group_fn)l->lib.fn[END])());
 }
 
-static void nccl_send(gpu_link *link, int from, gpu_ptr src, int to, gpu_ptr dst, size_t n_bytes)
+static void nccl_send(gpu_exchange *exchange, int from, gpu_ptr src, int to, gpu_ptr dst,
+                      size_t n_bytes)
 {
-    nccl_link *l = nccl(link);
-    gpu_backend *a = link->rank[from], *b = link->rank[to];
+    nccl_exchange *l = nccl(exchange);
+    gpu_backend *a = exchange->rank[from], *b = exchange->rank[to];
     if (!begin(l))
         return;
     bnet_gpu_enter(a);
@@ -95,13 +96,14 @@ static void nccl_send(gpu_link *link, int from, gpu_ptr src, int to, gpu_ptr dst
     end(l);
 }
 
-static void nccl_all_gather(gpu_link *link, const gpu_ptr *from, const gpu_ptr *to, size_t n_bytes)
+static void nccl_all_gather(gpu_exchange *exchange, const gpu_ptr *from, const gpu_ptr *to,
+                            size_t n_bytes)
 {
-    nccl_link *l = nccl(link);
+    nccl_exchange *l = nccl(exchange);
     if (!begin(l))
         return;
-    for (int r = 0; r < link->n; r++) {
-        gpu_backend *be = link->rank[r];
+    for (int r = 0; r < exchange->n; r++) {
+        gpu_backend *be = exchange->rank[r];
         bnet_gpu_enter(be);
         note(l, r, "ncclAllGather",
              ((gather_fn)l->lib.fn[ALL_GATHER])(at(from[r]), at(to[r]), n_bytes, NCCL_BYTES,
@@ -112,25 +114,25 @@ static void nccl_all_gather(gpu_link *link, const gpu_ptr *from, const gpu_ptr *
 }
 
 /* What NCCL has sent it does not read again. */
-static void nccl_settle(gpu_link *link)
+static void nccl_settle(gpu_exchange *exchange)
 {
-    link->n_settled++;
+    exchange->n_settled++;
 }
 
 /* What fails on its way shows here alone; the work of its communicator is ended, else who waits for
  * it waits for ever. */
-static void nccl_ask(gpu_link *link)
+static void nccl_ask(gpu_exchange *exchange)
 {
-    nccl_link *l = nccl(link);
+    nccl_exchange *l = nccl(exchange);
     bool any = false;
-    for (int r = 0; r < link->n; r++) {
+    for (int r = 0; r < exchange->n; r++) {
         int error = 0;
         int result = l->comm[r] ? ((async_fn)l->lib.fn[ASYNC])(l->comm[r], &error) : 0;
         error = error == IN_PROGRESS ? 0 : error;
         note(l, r, "ncclCommGetAsyncError", result ? result : error);
         any = any || result || error;
     }
-    for (int r = 0; any && r < link->n; r++) {
+    for (int r = 0; any && r < exchange->n; r++) {
         if (l->comm[r])
             ((destroy_fn)l->lib.fn[ABORT])(l->comm[r]);
         l->comm[r] = NULL;
@@ -139,11 +141,11 @@ static void nccl_ask(gpu_link *link)
 
 /* ---- opening ---- */
 
-static void nccl_close(gpu_link *link)
+static void nccl_close(gpu_exchange *exchange)
 {
-    nccl_link *l = nccl(link);
-    for (int r = 0; r < link->n; r++) {
-        gpu_backend *be = link->rank[r];
+    nccl_exchange *l = nccl(exchange);
+    for (int r = 0; r < exchange->n; r++) {
+        gpu_backend *be = exchange->rank[r];
         bnet_gpu_enter(be);
         be->d->c->wait(be->d);
         if (l->comm[r])
@@ -169,7 +171,7 @@ static bool on_one_device(gpu_backend *const *ranks, int n)
 }
 
 /* A communicator for every rank; NULL: there is a reason, said in the log. */
-static nccl_link *try_nccl(gpu_backend *const *ranks, int n, const bnet_log *log)
+static nccl_exchange *try_nccl(gpu_backend *const *ranks, int n, const bnet_log *log)
 {
     char why[200];
     int devices[GPU_RANKS], version = 0;
@@ -177,7 +179,7 @@ static nccl_link *try_nccl(gpu_backend *const *ranks, int n, const bnet_log *log
         copies_instead(log, "it takes one rank per device");
         return NULL;
     }
-    nccl_link *l = bnet_calloc(1, sizeof *l);
+    nccl_exchange *l = bnet_calloc(1, sizeof *l);
     const bnet_loader *loader = ((const cuda_driver *)(const void *)ranks[0]->d)->loader;
     if (!l || !bnet_library_open(loader, names, wanted, &l->lib, why, sizeof why)) {
         copies_instead(log, l ? why : "no memory");
@@ -202,12 +204,12 @@ static nccl_link *try_nccl(gpu_backend *const *ranks, int n, const bnet_log *log
     return l;
 }
 
-bitnet_status bnet_cuda_link_open(gpu_backend *const *ranks, int n, const bnet_log *log,
-                                  gpu_link **out, bitnet_error *err)
+bitnet_status bnet_cuda_exchange_open(gpu_backend *const *ranks, int n, const bnet_log *log,
+                                      gpu_exchange **out, bitnet_error *err)
 {
-    static const gpu_link_calls calls = {nccl_close, nccl_send, nccl_all_gather, nccl_settle,
-                                         nccl_ask};
-    nccl_link *l = try_nccl(ranks, n, log);
+    static const gpu_exchange_calls calls = {nccl_close, nccl_send, nccl_all_gather, nccl_settle,
+                                             nccl_ask};
+    nccl_exchange *l = try_nccl(ranks, n, log);
     if (!l)
         return bnet_gpu_copies_open(ranks, n, out, err);
     l->base.c = &calls;

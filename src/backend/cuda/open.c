@@ -3,7 +3,7 @@
 #include "backend/cuda/launch.h"
 #include "backend/cuda/nccl.h"
 #include "backend/cuda/special.h"
-#include "backend/gpu/group.h"
+#include "backend/group/group.h"
 
 #define D(least, most, multiple_of)                                                                \
     {                                                                                              \
@@ -87,35 +87,8 @@ static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bi
     return st;
 }
 
-/* Every rank is a backend of its own, also where two are on one device. */
-static bitnet_status open_ranks(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
-{
-    bnet_backend *ranks[GPU_RANKS] = {NULL};
-    gpu_backend *gpus[GPU_RANKS] = {NULL};
-    gpu_link *link = NULL;
-    bitnet_status st = BITNET_OK;
-    int n = w->ranks.n;
-    for (int r = 0; st == BITNET_OK && r < n; r++) {
-        bnet_backend_want one = *w;
-        one.index = w->ranks.index[r];
-        one.ranks.n = 0;
-        st = open_one(&one, &ranks[r], err);
-        gpus[r] = gpu_of(ranks[r]);
-        if (st == BITNET_OK)
-            gpus[r]->head_there = NULL; /* ranks have parts of it */
-        if (st != BITNET_OK)
-            bnet_wrap(err, st, "rank %d of %d", r, n);
-    }
-    if (st == BITNET_OK)
-        st = bnet_cuda_link_open(gpus, n, w->log, &link, err);
-    if (st == BITNET_OK)
-        return bnet_gpu_group_open(w, ranks, link, out, err);
-    for (int r = 0; r < n; r++)
-        bnet_backend_close(ranks[r]);
-    return st;
-}
-
 bitnet_status bnet_cuda_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
 {
-    return w->ranks.n > 1 ? open_ranks(w, out, err) : open_one(w, out, err);
+    static const gpu_group_vendor several = {open_one, bnet_cuda_exchange_open};
+    return w->ranks.n > 1 ? bnet_group_open(w, &several, out, err) : open_one(w, out, err);
 }

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "backend/gpu/link.h"
-#include "backend/gpu/shares.h"
+#include "backend/group/exchange.h"
+#include "backend/group/shares.h"
 
 enum { MANY = 4 };
 

@@ -1,5 +1,5 @@
 /* group.c - several GPUs as one backend: opening it, its objects, its facts. */
-#include "backend/gpu/group.h"
+#include "backend/group/group.h"
 
 #include <stdio.h>
 
@@ -8,8 +8,8 @@ static void group_close(bnet_backend *b)
     gpu_group *g = group_of(b);
     bnet_group_say_memory(g);
     bnet_group_records_free(g);
-    if (g->link)
-        g->link->c->close(g->link);
+    if (g->exchange)
+        g->exchange->c->close(g->exchange);
     for (int r = 0; r < g->n; r++)
         bnet_backend_close(g->rank[r]);
     pthread_mutex_destroy(&g->lock);
@@ -97,8 +97,8 @@ static bitnet_status group_sync(bnet_backend *b, bitnet_error *err)
 {
     gpu_group *g = group_of(b);
     group_lock(g);
-    if (g->link->c->ask) /* before anybody waits for what will not come */
-        g->link->c->ask(g->link);
+    if (g->exchange->c->ask) /* before anybody waits for what will not come */
+        g->exchange->c->ask(g->exchange);
     bitnet_status st = verdict(g, true, err);
     group_unlock(g);
     return st;
@@ -259,7 +259,7 @@ static bnet_backend_vtable table_of(const bnet_backend_vtable *first, int n)
                              .weight_info = group_weight_info,
                              .kv_block_bytes = first->kv_block_bytes,
                              .own_clock = first->own_clock};
-    bnet_group_fill_facts(&v, first);
+    bnet_group_fill_report(&v, first);
     bnet_group_fill_kv(&v);
     bnet_group_fill_ops(&v);
     v.repeat = bnet_group_repeat;
@@ -274,7 +274,7 @@ static void say(const gpu_group *g, const bnet_selection_ranks *ranks)
     bnet_logf(&g->log, BITNET_LOG_INFO, "gpu",
               "%d %sranks on %d device%s, split by %s, joined by %s", g->n,
               virtual ? "virtual " : "", n, n == 1 ? "" : "s",
-              g->split == BNET_SPLIT_LAYER ? "layers" : "rows", g->link->name);
+              g->split == BNET_SPLIT_LAYER ? "layers" : "rows", g->exchange->name);
     bnet_logf(
         &g->log, BITNET_LOG_INFO, "gpu",
         "memory policy %s, as rank %d has it: recorded steps of up to %d timelines, passes of "
@@ -282,12 +282,13 @@ static void say(const gpu_group *g, const bnet_selection_ranks *ranks)
         g->plan.policy, g->least, g->plan.max_batch, g->table.batch_limit(&g->base));
 }
 
-bitnet_status bnet_gpu_group_open(const bnet_backend_want *w, bnet_backend *const *ranks,
-                                  gpu_link *link, bnet_backend **out, bitnet_error *err)
+/* Takes the ranks and the exchange, also on failure. */
+static bitnet_status make(const bnet_backend_want *w, bnet_backend *const *ranks,
+                          gpu_exchange *exchange, bnet_backend **out, bitnet_error *err)
 {
     gpu_group *g = bnet_calloc(1, sizeof *g);
     if (!g) {
-        link->c->close(link);
+        exchange->c->close(exchange);
         for (int r = 0; r < w->ranks.n; r++)
             bnet_backend_close(ranks[r]);
         return bnet_no_memory(err, "several devices");
@@ -295,7 +296,7 @@ bitnet_status bnet_gpu_group_open(const bnet_backend_want *w, bnet_backend *cons
     bnet_gpu_lock_init(&g->lock);
     g->n = w->ranks.n;
     memcpy(g->rank, ranks, (size_t)g->n * sizeof *ranks);
-    g->link = link;
+    g->exchange = exchange;
     g->split = w->ranks.split;
     g->log = w->log ? *w->log : (bnet_log){NULL, NULL};
     g->table = table_of(ranks[0]->v, g->n);
@@ -305,4 +306,32 @@ bitnet_status bnet_gpu_group_open(const bnet_backend_want *w, bnet_backend *cons
     say(g, &w->ranks);
     *out = &g->base;
     return BITNET_OK;
+}
+
+bitnet_status bnet_group_open(const bnet_backend_want *w, const gpu_group_vendor *vendor,
+                              bnet_backend **out, bitnet_error *err)
+{
+    bnet_backend *ranks[GPU_RANKS] = {NULL};
+    gpu_backend *gpus[GPU_RANKS] = {NULL};
+    gpu_exchange *exchange = NULL;
+    bitnet_status st = BITNET_OK;
+    int n = w->ranks.n;
+    for (int r = 0; st == BITNET_OK && r < n; r++) {
+        bnet_backend_want one = *w;
+        one.index = w->ranks.index[r];
+        one.ranks.n = 0;
+        st = vendor->open_one(&one, &ranks[r], err);
+        gpus[r] = gpu_of(ranks[r]);
+        if (st == BITNET_OK)
+            gpus[r]->head_there = NULL; /* each rank has a part of the head */
+        if (st != BITNET_OK)
+            bnet_wrap(err, st, "rank %d of %d", r, n);
+    }
+    if (st == BITNET_OK)
+        st = vendor->join(gpus, n, w->log, &exchange, err);
+    if (st == BITNET_OK)
+        return make(w, ranks, exchange, out, err);
+    for (int r = 0; r < n; r++)
+        bnet_backend_close(ranks[r]);
+    return st;
 }

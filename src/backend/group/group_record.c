@@ -5,7 +5,7 @@
  * While a pass is recorded nobody else is inside. What is repeated finds its step, its angles and
  * the owners of its rows at the addresses it knows, and leaves the buffers' states as the recorded
  * operations left them. */
-#include "backend/gpu/group.h"
+#include "backend/group/group.h"
 #include "backend/gpu/record.h"
 #include "backend/gpu/time.h"
 
@@ -55,7 +55,7 @@ static uint32_t epoch_of(const gpu_group *g)
 
 static bool alive(const gpu_group *g)
 {
-    return bnet_gpu_link_alive(g->link);
+    return bnet_gpu_exchange_alive(g->exchange);
 }
 
 static void waits_for(const gpu_group *g, int r, int other)
@@ -163,7 +163,7 @@ static bool in_sequence(const bnet_pass *p)
 static bool may_repeat(gpu_group *g, const bnet_pass *p)
 {
     if (p->step->n_tokens > BNET_MIN(g->plan.max_batch, (int)TOKENS) || !in_sequence(p) ||
-        !g->link->recordable || !alive(g) || !gpu_at(g, 0)->d->c->record_begin ||
+        !g->exchange->recordable || !alive(g) || !gpu_at(g, 0)->d->c->record_begin ||
         gpu_profiling(gpu_at(g, 0)))
         return false;
     if (!g->records)
@@ -255,7 +255,7 @@ static bool begin(gpu_group *g, group_record *rec)
         return false;
     }
     spread(g);
-    g->link->n_settled++;
+    g->exchange->n_settled++;
     set_recording(g, rec->counts);
     return true;
 }
@@ -276,7 +276,7 @@ static void replay(gpu_group *g, const group_record *rec)
     atomic_fetch_add_explicit(&be->n_launches, rec->n_launches, memory_order_relaxed);
     bnet_gpu_leave(be);
     spread(g);
-    g->link->n_settled++;
+    g->exchange->n_settled++;
     for (int i = 0; i < rec->n_touched; i++) {
         group_buffer state = rec->touched[i].state;
         state.host = rec->touched[i].at->host;

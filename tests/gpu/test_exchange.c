@@ -1,7 +1,7 @@
-/* test_link.c - what joins ranks, from inside: every byte arrives, and none that was written after
- * the call (P-4). On the emulated driver with two devices, directly and through the host, and with
- * an emulated NCCL; on a real GPU over virtual ranks, where streams really run at the same time,
- * and with NCCL for the one rank it allows there. */
+/* test_exchange_copies.c - what joins ranks, from inside: every byte arrives, and none that was
+ * written after the call (P-4). On the emulated driver with two devices, directly and through the
+ * host, and with an emulated NCCL; on a real GPU over virtual ranks, where streams really run at
+ * the same time, and with NCCL for the one rank it allows there. */
 #include "device.h"
 
 #include "backend/cuda/nccl.h"
@@ -15,7 +15,7 @@ typedef struct group {
     int n;
     bnet_backend *rank[MOST];
     bnet_buffer *from[MOST], *to[MOST];
-    gpu_link *link;
+    gpu_exchange *exchange;
 } group;
 
 /* Why NCCL is not used, on a machine that should have it. */
@@ -42,15 +42,15 @@ static group open_group(const int *devices, int n, bool nccl)
     }
     const bnet_log log = {say, NULL};
     if (nccl)
-        OK(bnet_cuda_link_open(ranks, n, &log, &g.link, &err));
+        OK(bnet_cuda_exchange_open(ranks, n, &log, &g.exchange, &err));
     else
-        OK(bnet_gpu_copies_open(ranks, n, &g.link, &err));
+        OK(bnet_gpu_copies_open(ranks, n, &g.exchange, &err));
     return g;
 }
 
 static void close_group(group *g)
 {
-    g->link->c->close(g->link);
+    g->exchange->c->close(g->exchange);
     for (int r = 0; r < g->n; r++) {
         OK(g->rank[r]->v->sync(g->rank[r], &err));
         g->rank[r]->v->buffer_free(g->rank[r], g->from[r]);
@@ -87,8 +87,8 @@ static void gather_rounds(const group *g)
         size_t n = sizes[round % 5];
         for (int r = 0; r < g->n; r++)
             fill(g, r, round + 7 * r, n);
-        g->link->c->all_gather(g->link, from, to, n);
-        g->link->c->settle(g->link);
+        g->exchange->c->all_gather(g->exchange, from, to, n);
+        g->exchange->c->settle(g->exchange);
         for (int r = 0; r < g->n; r++)
             fill(g, r, 255, n);
         for (int r = 0; r < g->n; r++) {
@@ -113,7 +113,7 @@ static void gather_in_place(const group *g)
             assert_int_equal(be->d->c->fill(be->d, from[r], round + 7 * r, n), 0);
             bnet_gpu_leave(be);
         }
-        g->link->c->all_gather(g->link, from, to, n);
+        g->exchange->c->all_gather(g->exchange, from, to, n);
         for (int r = 0; r < g->n; r++) {
             const uint8_t *got = g->rank[r]->v->read(g->rank[r], g->to[r], (size_t)g->n * n);
             for (int i = 0; i < g->n; i++)
@@ -128,7 +128,8 @@ static void send_rounds(const group *g)
         int from = round % g->n, to = (round + 1) % g->n;
         size_t n = round % 2 ? BIG : 12;
         fill(g, from, round, n);
-        g->link->c->send(g->link, from, gpu_buf(g->from[from])->p, to, gpu_buf(g->to[to])->p, n);
+        g->exchange->c->send(g->exchange, from, gpu_buf(g->from[from])->p, to,
+                             gpu_buf(g->to[to])->p, n);
         fill(g, from, 255, n);
         expect_bytes(g->rank[to]->v->read(g->rank[to], g->to[to], n), n, round);
     }
@@ -140,7 +141,7 @@ static void test_P_4_virtual_ranks(void **state)
     for (int n = 1; n <= MOST; n++) {
         group g = open_group((const int[MOST]){0}, n, true);
         if (n > 1)
-            assert_string_equal(g.link->name, "direct copies");
+            assert_string_equal(g.exchange->name, "direct copies");
         gather_rounds(&g);
         gather_in_place(&g);
         if (n > 1)
@@ -157,7 +158,7 @@ static void test_P_4_two_devices(void **state)
     for (int peers = 0; peers < 2; peers++) {
         setenv("BITNET_EMULATED_PEERS", peers ? "1" : "0", 1);
         group g = open_group((const int[]){0, 1, 0}, 3, false);
-        assert_string_equal(g.link->name,
+        assert_string_equal(g.exchange->name,
                             peers ? "direct copies" : "copies, some through the host");
         gather_rounds(&g);
         gather_in_place(&g);
@@ -171,8 +172,8 @@ static void test_nccl(void **state)
 {
     (void)state;
     group g = open_group((const int[]){0, 1}, emulated ? 2 : 1, true);
-    print_message("joined by %s\n", g.link->name);
-    bool there = strncmp(g.link->name, "NCCL", 4) == 0;
+    print_message("joined by %s\n", g.exchange->name);
+    bool there = strncmp(g.exchange->name, "NCCL", 4) == 0;
     if (there) {
         gather_rounds(&g);
         gather_in_place(&g);

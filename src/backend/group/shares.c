@@ -1,7 +1,7 @@
 /* shares.c - who takes how much. */
-#include "backend/gpu/shares.h"
+#include "backend/group/shares.h"
 
-#include "backend/gpu/link.h"
+#include "backend/group/exchange.h"
 
 enum { ROW_UNIT = 64, LEAST_UNITS = 8 };
 /* A tenth of what is free is left for caches, passes and others. */

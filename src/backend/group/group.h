@@ -12,11 +12,11 @@
  * sums depend on their order. So heads and activations are gathered, every rank norms and quantises
  * the whole row, and all matrices are divided by rows. Four gathers per layer, and the bits are
  * those of one device in whatever order anything arrives. */
-#ifndef BNET_GPU_GROUP_H
-#define BNET_GPU_GROUP_H
+#ifndef BNET_GROUP_H
+#define BNET_GROUP_H
 
-#include "backend/gpu/link.h"
-#include "backend/gpu/shares.h"
+#include "backend/group/exchange.h"
+#include "backend/group/shares.h"
 
 typedef uint32_t rank_set; /* bit r: rank r */
 
@@ -28,7 +28,7 @@ typedef struct group_buffer {
     size_t n_rows; /* and columns, if divided */
     uint64_t first[GPU_RANKS + 1];
     bool in_place;    /* one row in equal parts: each lies where it belongs */
-    uint64_t read_at; /* the link's n_settled when ranks read each other's; 0: never */
+    uint64_t read_at; /* the exchange's n_settled when ranks read each other's; 0: never */
     uint8_t *host;    /* what divided rows were read into, pinned */
 } group_buffer;
 
@@ -49,7 +49,7 @@ typedef struct gpu_group {
     gpu_rank_facts facts[GPU_RANKS];
     bnet_memory_plan plan; /* of the rank with the least memory (DET-14) */
     int least;             /* that rank */
-    gpu_link *link;
+    gpu_exchange *exchange;
     pthread_mutex_t
         lock; /* an operation is several of the ranks', a recording several operations */
     bnet_log log;
@@ -110,7 +110,7 @@ static inline bool has_rank(rank_set s, int r)
 /* Which rank has a layer (-1: what comes before all, more than the last: what comes after). */
 int bnet_group_rank_of(const gpu_group *g, int layer);
 
-/* ---- what travels (group_move.c) ---- */
+/* ---- what travels (group_transfers.c) ---- */
 
 /* The first n bytes are whole on these ranks when it returns. */
 void bnet_group_need(gpu_group *g, group_buffer *b, rank_set ranks, size_t n_bytes);
@@ -143,15 +143,22 @@ void bnet_group_records_free(gpu_group *g);
 void bnet_group_fill_ops(bnet_backend_vtable *v); /* group_ops.c */
 void bnet_group_fill_kv(bnet_backend_vtable *v);  /* group_kv.c */
 
-/* group_facts.c */
-void bnet_group_fill_facts(bnet_backend_vtable *v, const bnet_backend_vtable *first);
+/* group_report.c */
+void bnet_group_fill_report(bnet_backend_vtable *v, const bnet_backend_vtable *first);
 void bnet_group_say_memory(gpu_group *g);
 void bnet_group_plan(gpu_group *g);           /* from its ranks' */
 void bnet_group_missing(gpu_group *g, int r); /* rank r had no memory; locked */
 const bnet_gpu *bnet_group_gpu(const gpu_group *g, int r);
 
-/* Takes the ranks and the link, also on failure. */
-bitnet_status bnet_gpu_group_open(const bnet_backend_want *w, bnet_backend *const *ranks,
-                                  gpu_link *link, bnet_backend **out, bitnet_error *err);
+/* How a vendor opens one device as a backend, and joins several. */
+typedef struct gpu_group_vendor {
+    bitnet_status (*open_one)(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err);
+    bitnet_status (*join)(gpu_backend *const *ranks, int n, const bnet_log *log, gpu_exchange **out,
+                          bitnet_error *err);
+} gpu_group_vendor;
+/* Opens the ranks of w (at least two; every one is a backend of its own, also where two are on one
+ * device) and makes one backend of them. On failure nothing stays open. */
+bitnet_status bnet_group_open(const bnet_backend_want *w, const gpu_group_vendor *vendor,
+                              bnet_backend **out, bitnet_error *err);
 
 #endif

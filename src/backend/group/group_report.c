@@ -1,5 +1,5 @@
-/* group_facts.c - what a group says of itself: the sum of what its ranks do, each device once. */
-#include "backend/gpu/group.h"
+/* group_report.c - what a group says of itself: the sum of what its ranks do, each device once. */
+#include "backend/group/group.h"
 #include "backend/gpu/precision.h"
 
 #include <stdio.h>
@@ -213,7 +213,7 @@ static void group_weights_done(bnet_backend *b, const bnet_log *log)
     bnet_gpu_precision_used(gpu_of(g->rank[0]), n_half, log);
 }
 
-void bnet_group_fill_facts(bnet_backend_vtable *v, const bnet_backend_vtable *first)
+void bnet_group_fill_report(bnet_backend_vtable *v, const bnet_backend_vtable *first)
 {
     v->weights_done = group_weights_done;
     v->kernels = group_kernels;

@@ -1,23 +1,24 @@
-/* link.c - ranks joined by copies. Whoever receives asks for the copy, in its own stream, which
- * first waits for the sender's; before the sender overwrites what was read, it waits in turn. */
-#include "backend/gpu/link.h"
+/* exchange_copies.c - ranks joined by copies. Whoever receives asks for the copy, in its own
+ * stream, which first waits for the sender's; before the sender overwrites what was read, it waits
+ * in turn. */
+#include "backend/group/exchange.h"
 
 #include <stdio.h>
 
-typedef struct copies_link {
-    gpu_link base;
+typedef struct copies_exchange {
+    gpu_exchange base;
     bool direct[GPU_RANKS][GPU_RANKS]; /* [reader][owner] */
     void *stage[GPU_RANKS];            /* pinned: what a rank sends by way of the host */
     size_t cap[GPU_RANKS];
     uint64_t staged_at; /* n_settled when all were last told to read it; 0: never */
-} copies_link;
+} copies_exchange;
 
-static copies_link *copies(gpu_link *l)
+static copies_exchange *copies(gpu_exchange *l)
 {
-    return (copies_link *)l;
+    return (copies_exchange *)l;
 }
 
-bool bnet_gpu_link_alive(const gpu_link *l)
+bool bnet_gpu_exchange_alive(const gpu_exchange *l)
 {
     for (int r = 0; r < l->n; r++)
         if (!gpu_alive(l->rank[r]))
@@ -34,7 +35,7 @@ static void waits_for(gpu_backend *be, const gpu_backend *other)
     bnet_gpu_leave(be);
 }
 
-static void copies_settle(gpu_link *l)
+static void copies_settle(gpu_exchange *l)
 {
     l->n_settled++;
     for (int r = 0; r < l->n; r++)
@@ -45,7 +46,7 @@ static void copies_settle(gpu_link *l)
 /* ---- by way of the host ---- */
 
 /* Pinned memory of a rank, free to be written in its order of work. */
-static bool room(copies_link *l, int r, size_t n_bytes)
+static bool room(copies_exchange *l, int r, size_t n_bytes)
 {
     gpu_backend *be = l->base.rank[r];
     if (l->cap[r] >= n_bytes)
@@ -59,13 +60,13 @@ static bool room(copies_link *l, int r, size_t n_bytes)
 }
 
 /* Nobody reads the stage any more, in the order of work. */
-static void clear_stage(copies_link *l)
+static void clear_stage(copies_exchange *l)
 {
     if (l->staged_at > 0 && l->staged_at == l->base.n_settled)
         copies_settle(&l->base);
 }
 
-static void put_on_stage(copies_link *l, int from, gpu_ptr src, size_t n_bytes)
+static void put_on_stage(copies_exchange *l, int from, gpu_ptr src, size_t n_bytes)
 {
     gpu_backend *be = l->base.rank[from];
     bnet_gpu_enter(be);
@@ -81,7 +82,7 @@ static void put_on_stage(copies_link *l, int from, gpu_ptr src, size_t n_bytes)
 /* ---- one copy ---- */
 
 /* The receiver's part, after it was made to wait for the sender's. */
-static void take(copies_link *l, int from, gpu_ptr src, int to, gpu_ptr dst, size_t n_bytes)
+static void take(copies_exchange *l, int from, gpu_ptr src, int to, gpu_ptr dst, size_t n_bytes)
 {
     gpu_backend *be = l->base.rank[to];
     const gpu_calls *c = be->d->c;
@@ -102,21 +103,22 @@ static void take(copies_link *l, int from, gpu_ptr src, int to, gpu_ptr dst, siz
     bnet_gpu_leave(be);
 }
 
-static void copies_send(gpu_link *link, int from, gpu_ptr src, int to, gpu_ptr dst, size_t n_bytes)
+static void copies_send(gpu_exchange *exchange, int from, gpu_ptr src, int to, gpu_ptr dst,
+                        size_t n_bytes)
 {
-    copies_link *l = copies(link);
+    copies_exchange *l = copies(exchange);
     if (!l->direct[to][from]) {
         clear_stage(l);
         put_on_stage(l, from, src, n_bytes);
     }
-    if (!bnet_gpu_link_alive(link))
+    if (!bnet_gpu_exchange_alive(exchange))
         return;
-    waits_for(link->rank[to], link->rank[from]);
+    waits_for(exchange->rank[to], exchange->rank[from]);
     take(l, from, src, to, dst, n_bytes);
-    waits_for(link->rank[from], link->rank[to]);
+    waits_for(exchange->rank[from], exchange->rank[to]);
 }
 
-static bool staged(const copies_link *l, int from)
+static bool staged(const copies_exchange *l, int from)
 {
     for (int to = 0; to < l->base.n; to++)
         if (!l->direct[to][from])
@@ -124,34 +126,34 @@ static bool staged(const copies_link *l, int from)
     return false;
 }
 
-static void copies_all_gather(gpu_link *link, const gpu_ptr *from, const gpu_ptr *to,
+static void copies_all_gather(gpu_exchange *exchange, const gpu_ptr *from, const gpu_ptr *to,
                               size_t n_bytes)
 {
-    copies_link *l = copies(link);
+    copies_exchange *l = copies(exchange);
     bool any = false;
     clear_stage(l);
-    for (int r = 0; r < link->n; r++)
+    for (int r = 0; r < exchange->n; r++)
         if (staged(l, r)) {
             put_on_stage(l, r, from[r], n_bytes);
             any = true;
         }
-    if (!bnet_gpu_link_alive(link))
+    if (!bnet_gpu_exchange_alive(exchange))
         return;
-    copies_settle(link);
-    l->staged_at = any ? link->n_settled : 0;
-    for (int r = 0; r < link->n; r++)
-        for (int i = 0; i < link->n; i++)
+    copies_settle(exchange);
+    l->staged_at = any ? exchange->n_settled : 0;
+    for (int r = 0; r < exchange->n; r++)
+        for (int i = 0; i < exchange->n; i++)
             if (i != r || from[r] != to[r] + (size_t)r * n_bytes)
                 take(l, i, from[i], r, to[r] + (size_t)i * n_bytes, n_bytes);
 }
 
 /* ---- opening ---- */
 
-static void copies_close(gpu_link *link)
+static void copies_close(gpu_exchange *exchange)
 {
-    copies_link *l = copies(link);
-    for (int r = 0; r < link->n; r++) {
-        gpu_backend *be = link->rank[r];
+    copies_exchange *l = copies(exchange);
+    for (int r = 0; r < exchange->n; r++) {
+        gpu_backend *be = exchange->rank[r];
         bnet_gpu_enter(be);
         be->d->c->wait(be->d);
         be->d->c->host_release(be->d, l->stage[r]);
@@ -170,14 +172,14 @@ static bool reach(gpu_backend *be, gpu_backend *other)
     return can;
 }
 
-bitnet_status bnet_gpu_copies_open(gpu_backend *const *ranks, int n, gpu_link **out,
+bitnet_status bnet_gpu_copies_open(gpu_backend *const *ranks, int n, gpu_exchange **out,
                                    bitnet_error *err)
 {
-    static const gpu_link_calls calls = {copies_close, copies_send, copies_all_gather,
-                                         copies_settle, NULL};
-    copies_link *l = bnet_calloc(1, sizeof *l);
+    static const gpu_exchange_calls calls = {copies_close, copies_send, copies_all_gather,
+                                             copies_settle, NULL};
+    copies_exchange *l = bnet_calloc(1, sizeof *l);
     if (!l)
-        return bnet_no_memory(err, "link between ranks");
+        return bnet_no_memory(err, "exchange between ranks");
     l->base.c = &calls;
     l->base.n = n;
     l->base.recordable = true;

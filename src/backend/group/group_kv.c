@@ -1,6 +1,6 @@
 /* group_kv.c - the cache of a group: by layers each rank has its own layers' keys and values, by
  * rows those of its heads. To the host a block looks as on one device. */
-#include "backend/gpu/group.h"
+#include "backend/group/group.h"
 
 static group_kv *kv_of(bnet_kv_store *kv)
 {

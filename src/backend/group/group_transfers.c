@@ -1,6 +1,6 @@
-/* group_move.c - where the contents of a group's buffers are, and how they get where they are
+/* group_transfers.c - where the contents of a group's buffers are, and how they get where they are
  * needed. */
-#include "backend/gpu/group.h"
+#include "backend/group/group.h"
 
 static gpu_ptr address(const group_buffer *b, int r)
 {
@@ -20,8 +20,8 @@ static size_t widest(const gpu_group *g, const uint64_t *first)
 /* Other ranks may still read it. */
 static void settle(gpu_group *g, const group_buffer *b)
 {
-    if (b->read_at > 0 && b->read_at == g->link->n_settled)
-        g->link->c->settle(g->link);
+    if (b->read_at > 0 && b->read_at == g->exchange->n_settled)
+        g->exchange->c->settle(g->exchange);
 }
 
 void bnet_group_make(gpu_group *g, group_buffer *b, rank_set ranks)
@@ -72,8 +72,8 @@ static void unite_in_place(gpu_group *g, group_buffer *b)
         to[r] = address(b, r);
         from[r] = to[r] + b->first[r] * sizeof(float);
     }
-    g->link->c->all_gather(g->link, from, to, (size_t)b->first[1] * sizeof(float));
-    b->read_at = g->link->n_settled;
+    g->exchange->c->all_gather(g->exchange, from, to, (size_t)b->first[1] * sizeof(float));
+    b->read_at = g->exchange->n_settled;
 }
 
 static bool scratch(gpu_group *g, size_t n_bytes, gpu_ptr *to)
@@ -97,8 +97,8 @@ static bool gather(gpu_group *g, const group_buffer *b, size_t n_bytes, size_t m
         return false;
     for (int r = 0; r < g->n; r++)
         from[r] = address(b, r);
-    g->link->c->all_gather(g->link, from, to, n_bytes);
-    g->link->c->settle(g->link);
+    g->exchange->c->all_gather(g->exchange, from, to, n_bytes);
+    g->exchange->c->settle(g->exchange);
     return true;
 }
 
@@ -145,7 +145,7 @@ void bnet_group_need(gpu_group *g, group_buffer *b, rank_set ranks, size_t n_byt
     int from = __builtin_ctz(b->whole);
     for (int r = 0; r < g->n; r++)
         if (has_rank(ranks & ~b->whole, r))
-            g->link->c->send(g->link, from, address(b, from), r, address(b, r), n_bytes);
+            g->exchange->c->send(g->exchange, from, address(b, from), r, address(b, r), n_bytes);
     b->whole |= ranks;
 }
 

@@ -1,5 +1,5 @@
 /* group_ops.c - the operations of a group: each on the ranks that have what it needs. */
-#include "backend/gpu/group.h"
+#include "backend/group/group.h"
 
 /* How much of n things that divided rows consist of rank r has. */
 static size_t share_of(const gpu_group *g, const group_buffer *b, size_t n, int r)

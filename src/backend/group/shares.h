@@ -1,6 +1,6 @@
 /* shares.h - who takes how much: pure functions, so that they are tested without a device. */
-#ifndef BNET_GPU_SHARES_H
-#define BNET_GPU_SHARES_H
+#ifndef BNET_GROUP_SHARES_H
+#define BNET_GROUP_SHARES_H
 
 #include "base/base.h"
 
