@@ -2,7 +2,7 @@
  * template, and the facts about it. Hides: the order in which these are opened, and what each may
  * fail with. */
 #include "engine/engine.h"
-#include "engine/strict.h"
+#include "model/strict.h"
 
 void bitnet_engine_options_init(bitnet_engine_options *o)
 {

@@ -136,12 +136,6 @@ void bnet_session_close_kv(bitnet_session *s);
  * s->n_pos must stand before the failed step. */
 bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitnet_error *err);
 void bnet_spare_close(bitnet_engine *e);
-/* The checks of the reference operations (refops.c). _order: all items checked, sorted by shape. */
-bitnet_status bnet_matmul_check(const bitnet_matmul *item, bitnet_error *err);
-bitnet_status bnet_matmul_order(const bitnet_matmul *items, size_t n_items,
-                                const bitnet_matmul ***out, bitnet_error *err);
-bitnet_status bnet_qk256_check(size_t n_w, const float *scales, size_t n_scales, size_t rows,
-                               size_t cols, bitnet_code_map map, bitnet_error *err);
 /* The best provider of the CPU, limited by isa. */
 const bnet_provider *bnet_runtime_cpu_provider(const bitnet_runtime *r);
 /* What the CPU makes of a precision: FP32, with a warning where another was asked for by name; an
@@ -149,13 +143,22 @@ const bnet_provider *bnet_runtime_cpu_provider(const bitnet_runtime *r);
 bitnet_status bnet_precision_on_cpu(bitnet_precision wanted, bool strict, const bnet_log *log,
                                     bitnet_error *err);
 /* The public form of a query as the registry takes it; missing texts are "". */
-bnet_kernel_query bnet_query_of(const bitnet_kernel_query *q);
+static inline bnet_kernel_query bnet_query_of(const bitnet_kernel_query *q)
+{
+    return (bnet_kernel_query){.op = q->op ? q->op : "",
+                               .format = q->format ? q->format : "",
+                               .dtype = q->dtype ? q->dtype : "",
+                               .m = q->m,
+                               .n = q->n,
+                               .k = q->k,
+                               .priority = (bnet_priority)q->priority};
+}
 /* What a GPU found when the runtime was opened can run of this build; of none it has the kind. */
 bnet_capabilities bnet_runtime_gpu(const bitnet_runtime *r, bnet_device_kind kind, int index);
 /* What the manager of providers asks; user: the runtime. */
 size_t bnet_runtime_devices(void *user, bnet_capabilities *out, size_t cap);
-/* Reads a tuning cache into the runtime's registry (tune.c). */
-bitnet_status bnet_runtime_load_tuning(bitnet_runtime *r, const char *path, bitnet_error *err);
+/* Appends the key under which a tuning cache names this machine. Fails: MEMORY. */
+bitnet_status bnet_runtime_tuning_key(const bitnet_runtime *r, bnet_str *out, bitnet_error *err);
 /* A digest of what decides the cache: the file's header, a sample of every tensor, the I2_S layout.
  */
 bitnet_status bnet_engine_fingerprint(const bitnet_engine *e, uint8_t out[32], bitnet_error *err);

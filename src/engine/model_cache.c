@@ -8,7 +8,7 @@
 #include "base/cachefile.h"
 #include "base/file.h"
 #include "base/str.h"
-#include "engine/sha256.h"
+#include "base/sha256.h"
 
 #define PACK_VERSION "packed 1" /* changes with the layouts of pack.h and pack_q6.h */
 #define PACK_SUFFIX  ".pack"

@@ -12,6 +12,29 @@ void bitnet_runtime_options_init(bitnet_runtime_options *o)
     *o = (bitnet_runtime_options){.struct_size = sizeof *o};
 }
 
+bitnet_status bnet_runtime_tuning_key(const bitnet_runtime *r, bnet_str *out, bitnet_error *err)
+{
+    bnet_tuning_key(&r->caps, &r->devices->cpu, out);
+    return out->failed ? bnet_no_memory(err, "tuning") : BITNET_OK;
+}
+
+/* Reads the choices measured earlier on this machine into the registry. */
+static bitnet_status load_tuning(bitnet_runtime *r, const char *path, bitnet_error *err)
+{
+    bnet_str key = {0};
+    bool used = false;
+    bitnet_status st = bnet_runtime_tuning_key(r, &key, err);
+    if (st == BITNET_OK)
+        st = bnet_registry_load_tuning(r->registry, key.data, path, &r->log, &used, err);
+    if (used && !(r->tuning = bnet_strdup(path)))
+        st = bnet_no_memory(err, "tuning");
+    if (used)
+        bnet_logf(&r->log, BITNET_LOG_INFO, "tuning", "%s: %zu choices", path,
+                  bnet_registry_choices(r->registry));
+    bnet_str_free(&key);
+    return st;
+}
+
 /* The registry, what its kernels may use here, and the choices measured earlier. */
 static bitnet_status open_registry(bitnet_runtime *r, const char *tuning_path, bitnet_error *err)
 {
@@ -21,7 +44,7 @@ static bitnet_status open_registry(bitnet_runtime *r, const char *tuning_path, b
     if (st == BITNET_OK)
         st = bnet_manager_open(r->registry, bnet_runtime_devices, r, &r->manager, err);
     if (st == BITNET_OK && tuning_path)
-        st = bnet_runtime_load_tuning(r, tuning_path, err);
+        st = load_tuning(r, tuning_path, err);
     return st;
 }
 

@@ -12,7 +12,7 @@
  *
  * Nothing of a file reaches the session before all of it was checked. */
 #include "engine/engine.h"
-#include "engine/sha256.h"
+#include "base/sha256.h"
 
 enum { HEADER = 64, VERSION = 1, SAMPLE = 4096 };
 

@@ -442,46 +442,6 @@ size_t bnet_backend_kernels(const bnet_backend *be, bitnet_kernel_use *out, size
 uint64_t bnet_backend_fallbacks(const bnet_backend *be);
 const char *bnet_backend_at(int i); /* compiled backends by name; NULL past the end */
 
-/* ---- tee: two backends side by side, every operation compared ---- */
-
-enum { BNET_TEE_KERNELS = 96 };
-
-/* The first result of the second backend that is not what the first one's should be. */
-typedef struct bnet_tee_diff {
-    const char *op;   /* entry of the table: "linear_ternary" */
-    char tensor[64];  /* of the weight, "" without one */
-    int layer;        /* -1: outside the layers */
-    int row;          /* of the pass */
-    int32_t position; /* of that row's token in its timeline; -1: not known */
-    size_t element;   /* inside the row */
-    double first, second;
-    double bound; /* |first - second| that would have been accepted; 0: equal bits wanted */
-    char kernels[2][BNET_TEE_KERNELS]; /* ids that ran on either side, separated by spaces */
-} bnet_tee_diff;
-
-typedef struct bnet_tee_report {
-    uint64_t n_ops;     /* operations compared */
-    uint64_t n_values;  /* numbers compared */
-    uint64_t n_differ;  /* operations whose results were not accepted */
-    uint64_t n_ties;    /* int8 values accepted one apart, on a rounding tie */
-    double max_error;   /* largest |first - second| of finite float results */
-    double max_share;   /* the same, of the largest value of its row */
-    bnet_tee_diff diff; /* valid if n_differ > 0 */
-} bnet_tee_report;
-
-typedef struct bnet_tee_side {
-    bnet_backend *backend;         /* owned by the tee once it is open */
-    const bnet_registry *registry; /* where its kernels' agreements stand; outlives the tee */
-} bnet_tee_side;
-
-/* A backend that runs every operation on both, the second one on copies of the first one's inputs,
- * and compares. The first one's results go on. One pass at a time. Both sides are closed with it;
- * on failure neither is. */
-bitnet_status bnet_backend_open_tee(const bnet_tee_side *first, const bnet_tee_side *second,
-                                    bnet_backend **out, bitnet_error *err);
-const bnet_tee_report *bnet_tee_result(const bnet_backend *tee);
-void bnet_tee_reset(bnet_backend *tee); /* forgets the report */
-
 /* One compiled kernel, for listings. False past the end. */
 typedef struct bnet_kernel_row {
     const char *id, *op, *format, *isa;

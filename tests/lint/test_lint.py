@@ -35,6 +35,10 @@ ROWS = [
     ("static in array bounds", "src/base/a.c", OPEN + "static inline void f(int n)\n{\n    (void)n;\n}\n", []),
     ("include upward", "src/format/a.c", OPEN + '#include "text/t.h"\n', [(2, "include")]),
     ("include sideways", "src/convert/a.c", OPEN + '#include "engine/e.h"\n', [(2, "include")]),
+    ("the engine looks at what stands on it", "src/engine/a.c", OPEN + '#include "check/c.h"\n', [(2, "include")]),
+    ("a room looks at another", "src/receipt/a.c", OPEN + '#include "check/c.h"\n', [(2, "include")]),
+    ("a room stands on the engine", "src/check/a.c", OPEN + '#include "engine/e.h"\n', []),
+    ("a public header inside", "src/format/a.c", OPEN + '#include "bitnet.h"\n', []),
     ("include of an inner header", "src/model/a.c", OPEN + '#include "ops/backend.h"\n', [(2, "include")]),
     ("include downward", "src/text/a.c", OPEN + '#include "base/b.h"\n', []),
     ("include from beside", "src/text/a.c", OPEN + '#include "t.h"\n', []),
@@ -62,7 +66,7 @@ ROWS = [
     ("unfinished", "docs/a.md", "Later.\nTODO: more\n", [(2, "unfinished")]),
     ("path of a machine", "docs/a.md", "see /home/me/x\n", [(1, "machine-path")]),
 ]
-HEADERS = ["src/base/b.h", "src/text/t.h", "src/engine/e.h", "src/ops/ops.h", "src/ops/backend.h",
+HEADERS = ["src/base/b.h", "src/text/t.h", "src/engine/e.h", "src/check/c.h", "src/ops/ops.h", "src/ops/backend.h",
            "src/convert/convert.h", "include/bitnet.h"]
 
 

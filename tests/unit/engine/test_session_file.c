@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "engine/engine.h"
-#include "engine/sha256.h"
+#include "base/sha256.h"
 
 enum { N = 100 };
 

@@ -1,0 +1,44 @@
+/* bench.h - what the files of bench share. */
+#ifndef BNET_BENCH_H
+#define BNET_BENCH_H
+
+#include "engine/engine.h"
+#include "bench/read_limit.h"
+#include "engine/stats.h"
+
+struct bitnet_bench {
+    bitnet_engine *engine;
+    bitnet_session *session;
+    bitnet_sampler *sampler;
+    int32_t *ids; /* [n_ctx] a text of any tokens */
+    int n_ctx;
+    uint64_t memory, crowd_memory; /* of the session and the crowd, as computed before */
+    bitnet_kernel_use before[BNET_KERNELS_MAX]; /* at _forget */
+    size_t n_before;
+    bitnet_bench_options options;
+    /* bt: timelines, all but the first with little scratch memory; opened when first needed */
+    bitnet_session **crowd;
+    bitnet_sampler **choosers; /* the same one for all */
+    int32_t *now, *next;
+    size_t n_crowd;
+};
+
+/* bench_kernels.c */
+bitnet_launch bnet_public_launch(const bnet_launch_shape *s);
+
+/* bench_crowd.c */
+bitnet_status bnet_bench_crowd(bitnet_bench *b, const bitnet_bench_test *t, bitnet_bench_run *r,
+                               bitnet_error *err);
+void bnet_bench_crowd_close(bitnet_bench *b);
+
+/* Opens a session and adds what it should take. */
+bitnet_status bnet_bench_session(bitnet_bench *b, const bitnet_session_options *o, uint64_t *memory,
+                                 bitnet_session **out, bitnet_error *err);
+
+/* Does the test fit the session? */
+bitnet_status bnet_bench_check(const bitnet_bench *b, const bitnet_bench_test *t,
+                               bitnet_error *err);
+/* Puts the first n tokens of the text on the timeline, reusing what is there. */
+bitnet_status bnet_bench_fill(bitnet_bench *b, size_t n, bitnet_error *err);
+
+#endif

@@ -1,0 +1,86 @@
+/* bench_crowd.c - timing many timelines at once: each makes its tokens, all together one pass a
+ * step, through bitnet_batch_sample. */
+#include "bench/bench.h"
+
+void bnet_bench_crowd_close(bitnet_bench *b)
+{
+    for (size_t i = 0; i < b->n_crowd; i++)
+        bitnet_session_close(b->crowd[i]);
+    bnet_free(b->crowd);
+    bnet_free(b->choosers);
+    bnet_free(b->now);
+    bnet_free(b->next);
+    b->crowd = NULL;
+    b->choosers = NULL;
+    b->now = b->next = NULL;
+    b->n_crowd = 0;
+}
+
+/* The first one carries the passes of all. */
+static bitnet_status open_one(bitnet_bench *b, size_t i, size_t n, bitnet_error *err)
+{
+    bitnet_session_options o;
+    bitnet_session_options_init(&o);
+    o.n_ctx = b->options.n_ctx;
+    o.kv_type = b->options.kv_type;
+    o.n_batch = i == 0 ? (int)BNET_MAX(n, (size_t)64) : 64;
+    bitnet_status st = bnet_bench_session(b, &o, &b->crowd_memory, &b->crowd[i], err);
+    if (st == BITNET_OK) {
+        b->n_crowd = i + 1;
+        b->choosers[i] = b->sampler;
+    }
+    return st == BITNET_OK ? st : bnet_wrap(err, st, "bench: timeline %zu of %zu", i, n);
+}
+
+static bitnet_status open_crowd(bitnet_bench *b, size_t n, bitnet_error *err)
+{
+    if (b->n_crowd == n)
+        return BITNET_OK;
+    bnet_bench_crowd_close(b);
+    b->crowd_memory = 0;
+    b->crowd = bnet_calloc(n, sizeof *b->crowd);
+    b->choosers = bnet_calloc(n, sizeof *b->choosers);
+    b->now = bnet_calloc(n, sizeof *b->now);
+    b->next = bnet_calloc(n, sizeof *b->next);
+    if (!b->crowd || !b->choosers || !b->now || !b->next)
+        return bnet_no_memory(err, "bench");
+    bitnet_status st = BITNET_OK;
+    for (size_t i = 0; st == BITNET_OK && i < n; i++)
+        st = open_one(b, i, n, err);
+    return st;
+}
+
+/* Every timeline stands at the depth, each with a text of its own. */
+static bitnet_status fill(bitnet_bench *b, size_t depth, bitnet_error *err)
+{
+    bitnet_status st = BITNET_OK;
+    for (size_t i = 0; st == BITNET_OK && i < b->n_crowd; i++) {
+        bitnet_session *s = b->crowd[i];
+        size_t have = BNET_MIN(s->n_pos, depth), first = i % (size_t)b->n_ctx;
+        size_t shift = BNET_MIN(first, (size_t)b->n_ctx - depth);
+        st = bitnet_session_rewind(s, have, err);
+        if (st == BITNET_OK && have < depth)
+            st = bitnet_session_append(s, b->ids + shift + have, depth - have, NULL, NULL, err);
+        b->now[i] = b->ids[i % (size_t)b->n_ctx];
+    }
+    return st;
+}
+
+bitnet_status bnet_bench_crowd(bitnet_bench *b, const bitnet_bench_test *t, bitnet_bench_run *r,
+                               bitnet_error *err)
+{
+    size_t n = (size_t)t->n_sessions;
+    bitnet_status st = open_crowd(b, n, err);
+    if (st == BITNET_OK)
+        st = fill(b, (size_t)t->depth, err);
+    double start = bnet_now_ms();
+    for (int i = 0; st == BITNET_OK && i < t->n_tokens; i++) {
+        if (b->options.cancel && b->options.cancel(b->options.cancel_user))
+            return bnet_fail(err, BITNET_CANCELLED, "bench: cancelled");
+        st = bitnet_batch_sample(b->crowd, b->choosers, b->now, n, b->next, err);
+        memcpy(b->now, b->next, n * sizeof *b->now);
+    }
+    r->ms = r->total_ms = bnet_now_ms() - start;
+    r->n_tokens = n * (size_t)t->n_tokens;
+    return st;
+}

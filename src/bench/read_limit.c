@@ -1,0 +1,78 @@
+/* read_limit.c - the roofline of decoding: bytes per token and the rate at which they can be
+ * read. */
+#include "bench/read_limit.h"
+
+enum { PASSES_MIN = 3, PASSES_MAX = 200, PART = 4096 };
+static const double measure_ms = 50;
+static const size_t measured_bytes = (size_t)256 << 20, pass_bytes = (size_t)16 << 20;
+
+static bool begins(const char *name, const char *with)
+{
+    return strncmp(name, with, strlen(with)) == 0;
+}
+
+/* Projections of a ternary model are held in 2 bits whatever the file has; a row of the embedding
+ * is nothing unless the table is the head too. */
+uint64_t bnet_weight_bytes(const bnet_gguf *g, const bnet_hparams *h)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < bnet_gguf_n_tensors(g); i++) {
+        const bnet_tensor *t = bnet_gguf_tensor_at(g, i);
+        if (begins(t->name, "token_embd") && !h->tied_head)
+            continue;
+        bool projection = h->ternary_required && begins(t->name, "blk.") && t->n_dims > 1;
+        uint64_t packed = bnet_tensor_elems(t) / 4;
+        total += projection ? BNET_MIN(packed, t->n_bytes) : t->n_bytes;
+    }
+    return total;
+}
+
+uint64_t bnet_weight_bytes_per_token(const bitnet_engine *e)
+{
+    return bnet_weight_bytes(e->gguf, bnet_model_hparams(e->model));
+}
+
+typedef struct reading {
+    const uint8_t *data;
+    size_t n_bytes;
+    int n_times; /* small models are read several times, so that starting the threads costs little
+                  */
+    atomic_uint_fast64_t sum; /* so that the reads are not optimised away */
+} reading;
+
+static void read_part(void *arg, bnet_share part)
+{
+    reading *r = arg;
+    size_t begin, end;
+    uint64_t sums[8] = {0};
+    bnet_split(r->n_bytes, PART, part.index, part.count, &begin, &end);
+    for (int t = 0; t < r->n_times; t++)
+        for (size_t i = begin; i + 64 <= end; i += 64) {
+            uint64_t line[8]; /* whole: a sanitizer looks at lines then, not at every byte */
+            memcpy(line, r->data + i, sizeof line);
+            for (size_t k = 0; k < 8; k++)
+                sums[k] += line[k] ^ (uint64_t)t;
+        }
+    for (size_t k = 1; k < 8; k++)
+        sums[0] += sums[k];
+    atomic_fetch_add_explicit(&r->sum, sums[0], memory_order_relaxed);
+}
+
+double bnet_read_limit(const bitnet_engine *e)
+{
+    if (e->backend && e->backend->v->read_limit)
+        return e->backend->v->read_limit(e->backend);
+    size_t n = (size_t)BNET_MIN(bnet_gguf_file_bytes(e->gguf), (uint64_t)measured_bytes);
+    int n_times = (int)((pass_bytes + n - 1) / n);
+    reading r = {.data = bnet_gguf_file_data(e->gguf), .n_bytes = n, .n_times = n_times};
+    double start = bnet_now_ms(), best = 0;
+    for (int i = 0; i < PASSES_MAX; i++) {
+        double t = bnet_now_ms();
+        bnet_pool_run(e->runtime->pool, read_part, &r);
+        double now = bnet_now_ms(), rate = now > t ? (double)n * n_times / (now - t) / 1e6 : 0;
+        best = BNET_MAX(best, rate);
+        if (i + 1 >= PASSES_MIN && now - start > measure_ms)
+            break;
+    }
+    return best;
+}

@@ -1,0 +1,125 @@
+/* tune.c - measuring kernels and keeping the fastest. Candidates take turns, repetition by
+ * repetition, so that a machine that slows down slows all of them; the median decides. */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+
+enum { REPEATS = 9, REPEATS_MAX = 1000, CANDIDATES_MAX = 64 };
+
+size_t bitnet_engine_shapes(const bitnet_engine *e, bitnet_kernel_query *out, size_t cap)
+{
+    if (!e || (cap && !out))
+        return 0;
+    enum { MOST = 64 };
+    bnet_kernel_query q[MOST];
+    if (!e->backend || !e->backend->v->shapes)
+        return 0;
+    size_t n = e->backend->v->shapes(e->backend, q, MOST);
+    for (size_t i = 0; i < n && i < cap && i < MOST; i++)
+        out[i] = (bitnet_kernel_query){
+            .op = q[i].op, .format = q[i].format, .dtype = q[i].dtype, .n = q[i].n, .k = q[i].k};
+    return n;
+}
+
+typedef struct contest {
+    bitnet_runtime *runtime;
+    bnet_backend *backend;
+    int n_repeats;
+    bitnet_tune_fn each;
+    void *user;
+    bitnet_error *err;
+    const bnet_kernel_record *who[CANDIDATES_MAX];
+    double median[CANDIDATES_MAX];
+    size_t n;
+} contest;
+
+static void find_candidates(contest *c, const bnet_kernel_query *q)
+{
+    const bnet_kernel_record *k;
+    char reason[160];
+    c->n = 0;
+    for (size_t i = 0; (k = bnet_registry_at(c->runtime->registry, i)) && c->n < CANDIDATES_MAX;
+         i++)
+        if (!*bnet_kernel_veto(k, &c->runtime->caps, q, reason, sizeof reason))
+            c->who[c->n++] = k;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static bitnet_status measure(contest *c, const bnet_kernel_query *q)
+{
+    const bnet_backend_vtable *v = c->backend->v;
+    bnet_bench *bench;
+    size_t n_r = (size_t)c->n_repeats;
+    bitnet_status st = v->bench_new(c->backend, q, &bench, c->err);
+    if (st != BITNET_OK)
+        return st;
+    double *ms = bnet_calloc(c->n * n_r, sizeof *ms);
+    for (size_t i = 0; ms && i < c->n; i++)
+        v->bench_run(bench, c->who[i]); /* warm */
+    for (size_t rep = 0; ms && rep < n_r; rep++)
+        for (size_t i = 0; i < c->n; i++)
+            ms[i * n_r + rep] = v->bench_run(bench, c->who[i]);
+    for (size_t i = 0; ms && i < c->n; i++) {
+        qsort(ms + i * n_r, n_r, sizeof *ms, ascending);
+        c->median[i] = ms[i * n_r + n_r / 2];
+    }
+    v->bench_free(bench);
+    bnet_free(ms);
+    return ms ? BITNET_OK : bnet_no_memory(c->err, "tuning");
+}
+
+static bitnet_status contest_shape(contest *c, const bitnet_kernel_query *shape)
+{
+    bnet_kernel_query q = bnet_query_of(shape);
+    const bnet_kernel_record *any;
+    find_candidates(c, &q);
+    if (c->n == 0)
+        return bnet_registry_select(c->runtime->registry, &c->runtime->caps, &q, &any, c->err);
+    bitnet_status st = measure(c, &q);
+    if (st != BITNET_OK)
+        return st;
+    size_t best = 0;
+    for (size_t i = 1; i < c->n; i++)
+        if (c->median[i] < c->median[best])
+            best = i;
+    for (size_t i = 0; c->each && i < c->n; i++)
+        c->each(c->user, &(bitnet_tune_result){*shape, c->who[i]->id, c->median[i], i == best});
+    return bnet_registry_tune(c->runtime->registry, &q, c->who[best]->id, c->err);
+}
+
+static bitnet_status save(const bitnet_runtime *r, const char *path, bitnet_error *err)
+{
+    bnet_str key = {0};
+    bitnet_status st = bnet_runtime_tuning_key(r, &key, err);
+    if (st == BITNET_OK)
+        st = bnet_registry_save_tuning(r->registry, key.data, path, err);
+    bnet_str_free(&key);
+    return st;
+}
+
+bitnet_status bitnet_runtime_tune(bitnet_runtime *r, const bitnet_kernel_query *shapes,
+                                  size_t n_shapes, int n_repeats, const char *path,
+                                  bitnet_tune_fn each, void *user, bitnet_error *err)
+{
+    if (!r || (n_shapes && !shapes))
+        return bnet_fail(err, BITNET_ARGUMENT, "tune: runtime and shapes must not be NULL");
+    bitnet_status st = bnet_check_int("tune", "n_repeats", n_repeats, 0, REPEATS_MAX, err);
+    contest c = {.runtime = r,
+                 .n_repeats = n_repeats ? n_repeats : REPEATS,
+                 .each = each,
+                 .user = user,
+                 .err = err};
+    if (st == BITNET_OK)
+        st = bnet_backend_open_cpu(r->pool, r->registry, r->isa, false, &r->log, &c.backend, err);
+    for (size_t i = 0; st == BITNET_OK && i < n_shapes; i++)
+        st = contest_shape(&c, &shapes[i]);
+    bnet_backend_close(c.backend);
+    if (st == BITNET_OK && !r->tuning && !(r->tuning = bnet_strdup("measured by this process")))
+        st = bnet_no_memory(err, "tune");
+    return st == BITNET_OK && path ? save(r, path, err) : st;
+}

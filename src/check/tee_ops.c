@@ -1,0 +1,421 @@
+/* tee_ops.c - every operation, twice: the inputs of side 0 are copied to side 1, both compute, the
+ * results are compared. No difference survives an operation, so each is found where it arises. */
+#include "check/tee_impl.h"
+
+#include "backend/cpu/kv_block.h"
+
+enum { BOTH = 2, TABLE_ULPS = 4 }; /* cosines and sines come from libraries on some devices */
+
+static tee_backend *tee_of(bnet_backend *b)
+{
+    return (tee_backend *)b;
+}
+
+static bnet_buffer *half(const bnet_buffer *b, int s)
+{
+    return ((const tee_buffer *)(const void *)b)->half[s];
+}
+
+static const tee_weight *weight_of(const bnet_weight *w)
+{
+    return (const tee_weight *)(const void *)w;
+}
+
+static const bnet_weight_info *info_of(const bnet_weight *w)
+{
+    const tee_weight *t = weight_of(w);
+    return t->v->weight_info(t->half[0]);
+}
+
+/* NULL: the way to the host failed, which sync will say; then nothing is compared. */
+static const void *see(tee_backend *t, int s, const bnet_buffer *b, size_t n_bytes)
+{
+    return t->side[s].be->v->read(t->side[s].be, half(b, s), n_bytes);
+}
+
+/* Side 1 gets side 0's input. */
+static void feed(tee_backend *t, const bnet_buffer *b, size_t n_bytes)
+{
+    bnet_backend *to = t->side[1].be;
+    const void *bytes = see(t, 0, b, n_bytes);
+    if (bytes)
+        to->v->write(to, half(b, 1), bytes, n_bytes);
+}
+
+static void compare(tee_call *c, const bnet_buffer *y)
+{
+    size_t n = c->n_rows * c->n_cols * sizeof(float);
+    bnet_tee_ran(c);
+    const float *first = see(c->tee, 0, y, n), *second = see(c->tee, 1, y, n);
+    if (first && second)
+        bnet_tee_floats(c, first, second);
+    bnet_tee_end(c);
+}
+
+/* ---- positions of rows ---- */
+
+static bool room_for(tee_backend *t, tee_buffer *b, size_t n)
+{
+    bool ok = bnet_grow(&b->pos, &b->cap_pos, n, sizeof *b->pos);
+    b->n_pos = ok ? n : 0;
+    t->no_memory = t->no_memory || !ok;
+    t->now = ok ? b : NULL;
+    return ok;
+}
+
+static void rows_are(tee_backend *t, bnet_buffer *x, const bnet_step *s)
+{
+    tee_buffer *b = (tee_buffer *)(void *)x;
+    if (room_for(t, b, (size_t)s->n_tokens))
+        memcpy(b->pos, s->pos, (size_t)s->n_tokens * sizeof *b->pos);
+}
+
+static void rows_from(tee_backend *t, const bnet_buffer *x, const int32_t *rows, int n_rows,
+                      bnet_buffer *y)
+{
+    const tee_buffer *from = (const tee_buffer *)(const void *)x;
+    tee_buffer *to = (tee_buffer *)(void *)y;
+    if (!room_for(t, to, (size_t)n_rows))
+        return;
+    for (int i = 0; i < n_rows; i++)
+        to->pos[i] = (size_t)rows[i] < from->n_pos ? from->pos[rows[i]] : -1;
+}
+
+/* Operations over n values that do not say how they lie in rows. */
+static void shape_flat(const tee_backend *t, size_t n, size_t *n_rows, size_t *n_cols)
+{
+    *n_rows = t->now && t->now->n_pos && n % t->now->n_pos == 0 ? t->now->n_pos : 1;
+    *n_cols = n / *n_rows;
+}
+
+/* ---- steps with each side's stores ---- */
+
+static bool step_for(tee_backend *t, int s, const bnet_step *step, bnet_step *out)
+{
+    tee_side *side = &t->side[s];
+    size_t n = 0;
+    for (int i = 0; i < step->n_tokens; i++)
+        n = BNET_MAX(n, (size_t)step->seq[i] + 1);
+    if (!bnet_grow(&side->seqs, &side->cap_seqs, n, sizeof *side->seqs)) {
+        t->no_memory = true;
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const tee_kv *kv = (const tee_kv *)(const void *)step->seqs[i].store;
+        side->seqs[i] = (bnet_seq){kv->half[s], step->seqs[i].blocks};
+    }
+    *out = *step;
+    out->seqs = side->seqs;
+    return true;
+}
+
+/* For operations that look at ids and positions alone. */
+static bnet_step without_caches(const bnet_step *s)
+{
+    bnet_step plain = *s;
+    plain.seqs = NULL;
+    return plain;
+}
+
+static const tee_kv *kv_of(const bnet_step *s, int token)
+{
+    return (const tee_kv *)(const void *)s->seqs[s->seq[token]].store;
+}
+
+/* A copy of one block of one layer; NULL: no memory. */
+static const uint8_t *block_of(tee_backend *t, const tee_kv *kv, int s, int layer, int block)
+{
+    const bnet_backend_vtable *v = t->side[s].be->v;
+    if (v->kv_block)
+        return v->kv_block(kv->half[s], layer, block);
+    if (!bnet_grow(&t->block[s], &t->cap_block[s], kv->block_bytes, 1)) {
+        t->no_memory = true;
+        return NULL;
+    }
+    v->kv_get(kv->half[s], layer, block, t->block[s]);
+    return t->block[s];
+}
+
+static void put_block(tee_backend *t, const tee_kv *kv, int layer, int block, const uint8_t *bytes)
+{
+    const bnet_backend_vtable *v = t->side[1].be->v;
+    if (v->kv_put)
+        v->kv_put(kv->half[1], layer, block, bytes);
+    else
+        memcpy(v->kv_block(kv->half[1], layer, block), bytes, kv->block_bytes);
+}
+
+/* ---- the table ---- */
+
+static void tee_embed(bnet_backend *b, const bnet_weight *w, const bnet_step *s, bnet_buffer *x)
+{
+    tee_backend *t = tee_of(b);
+    rows_are(t, x, s);
+    tee_call c = bnet_tee_begin(t, "embed", weight_of(w), (size_t)s->n_tokens, info_of(w)->n_in, 0);
+    bnet_step plain = without_caches(s);
+    for (int i = 0; i < BOTH; i++)
+        t->side[i].be->v->embed(t->side[i].be, weight_of(w)->half[i], &plain, half(x, i));
+    compare(&c, x);
+}
+
+static void tee_rmsnorm(bnet_backend *b, bnet_buffer *x, const bnet_weight *w, float eps,
+                        int n_rows, bnet_buffer *y)
+{
+    tee_backend *t = tee_of(b);
+    size_t n = info_of(w)->n_in;
+    tee_call c = bnet_tee_begin(t, "rmsnorm", weight_of(w), (size_t)n_rows, n, 0);
+    feed(t, x, (size_t)n_rows * n * sizeof(float));
+    for (int i = 0; i < BOTH; i++)
+        t->side[i].be->v->rmsnorm(t->side[i].be, half(x, i), weight_of(w)->half[i], eps, n_rows,
+                                  half(y, i));
+    compare(&c, y);
+}
+
+static bnet_act8 act_for(const bnet_act8 *q, int s)
+{
+    return (bnet_act8){half(q->q, s), half(q->scale, s), half(q->sum, s), q->stride};
+}
+
+static tee_quantized quantized(tee_backend *t, int s, const bnet_act8 *q, size_t n_rows)
+{
+    return (tee_quantized){see(t, s, q->q, n_rows * q->stride),
+                           see(t, s, q->scale, n_rows * sizeof(float)),
+                           see(t, s, q->sum, n_rows * sizeof(int32_t))};
+}
+
+static bool seen(const tee_quantized *q)
+{
+    return q->q && q->scale && q->sum;
+}
+
+static void tee_quantize_i8(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_cols,
+                            bnet_act8 *q)
+{
+    tee_backend *t = tee_of(b);
+    size_t n = (size_t)n_rows * n_cols * sizeof(float);
+    tee_call c = bnet_tee_begin(t, "quantize_i8", NULL, (size_t)n_rows, n_cols, 0);
+    feed(t, x, n);
+    for (int i = 0; i < BOTH; i++) {
+        bnet_act8 own = act_for(q, i);
+        t->side[i].be->v->quantize_i8(t->side[i].be, half(x, i), n_rows, n_cols, &own);
+    }
+    tee_quantized first = quantized(t, 0, q, (size_t)n_rows),
+                  second = quantized(t, 1, q, (size_t)n_rows);
+    bnet_tee_ran(&c);
+    const float *from = see(t, 0, x, n);
+    if (from && seen(&first) && seen(&second))
+        bnet_tee_quantized(&c, from, q->stride, &first, &second);
+    bnet_tee_end(&c);
+}
+
+static void tee_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet_act8 *q,
+                               int n_rows, bnet_buffer *y)
+{
+    tee_backend *t = tee_of(b);
+    tee_call c =
+        bnet_tee_begin(t, "linear_ternary", weight_of(w), (size_t)n_rows, info_of(w)->n_out, 0);
+    feed(t, q->q, (size_t)n_rows * q->stride);
+    feed(t, q->scale, (size_t)n_rows * sizeof(float));
+    feed(t, q->sum, (size_t)n_rows * sizeof(int32_t));
+    for (int i = 0; i < BOTH; i++) {
+        bnet_act8 own = act_for(q, i);
+        t->side[i].be->v->linear_ternary(t->side[i].be, weight_of(w)->half[i], &own, n_rows,
+                                         half(y, i));
+    }
+    compare(&c, y);
+}
+
+static void tee_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                             bnet_buffer *y)
+{
+    tee_backend *t = tee_of(b);
+    tee_call c =
+        bnet_tee_begin(t, "linear_float", weight_of(w), (size_t)n_rows, info_of(w)->n_out, 0);
+    feed(t, x, (size_t)n_rows * info_of(w)->n_in * sizeof(float));
+    for (int i = 0; i < BOTH; i++)
+        t->side[i].be->v->linear_float(t->side[i].be, weight_of(w)->half[i], half(x, i), n_rows,
+                                       half(y, i));
+    compare(&c, y);
+}
+
+static void tee_rope_table(bnet_backend *b, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs)
+{
+    tee_backend *t = tee_of(b);
+    tee_call c =
+        bnet_tee_begin(t, "rope_table", NULL, (size_t)s->n_tokens, (size_t)r->n_rot, TABLE_ULPS);
+    bnet_step plain = without_caches(s);
+    for (int i = 0; i < BOTH; i++)
+        t->side[i].be->v->rope_table(t->side[i].be, r, &plain, half(cs, i));
+    compare(&c, cs);
+}
+
+static void tee_rope(bnet_backend *b, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
+                     bnet_buffer *x)
+{
+    tee_backend *t = tee_of(b);
+    size_t n = (size_t)n_heads * (size_t)r->head_dim;
+    tee_call c = bnet_tee_begin(t, "rope", NULL, (size_t)n_rows, n, 0);
+    feed(t, cs, (size_t)n_rows * (size_t)r->n_rot * sizeof(float));
+    feed(t, x, (size_t)n_rows * n * sizeof(float));
+    for (int i = 0; i < BOTH; i++)
+        t->side[i].be->v->rope(t->side[i].be, r, half(cs, i), n_rows, n_heads, half(x, i));
+    compare(&c, x);
+}
+
+/* What each token's keys and values became, head by head. */
+static void compare_cache(tee_call *c, const bnet_step *s, const float *k, const float *v)
+{
+    for (int i = 0; i < s->n_tokens; i++) {
+        const tee_kv *kv = kv_of(s, i);
+        int block = s->seqs[s->seq[i]].blocks[s->pos[i] / BNET_BLOCK_POS];
+        size_t hd = (size_t)kv->shape.head_dim, n_kv = (size_t)kv->shape.n_kv_heads;
+        size_t part = bnet_kv_part_bytes(kv->shape.type, hd);
+        if (!kv->block_bytes)
+            continue;
+        const uint8_t *a = block_of(c->tee, kv, 0, c->layer, block),
+                      *b = block_of(c->tee, kv, 1, c->layer, block);
+        if (!a || !b)
+            return;
+        for (size_t h = 0; h < 2 * n_kv; h++) {
+            const float *x = (h % 2 ? v : k) + ((size_t)i * n_kv + h / 2) * hd;
+            bnet_tee_cached(c, (size_t)i, h / 2 * hd, kv, (size_t)(s->pos[i] % BNET_BLOCK_POS), x,
+                            a + h * part, b + h * part);
+        }
+    }
+}
+
+static void tee_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_buffer *k,
+                          bnet_buffer *v)
+{
+    tee_backend *t = tee_of(b);
+    const bnet_kv_shape *shape = &kv_of(s, 0)->shape;
+    size_t n =
+        (size_t)s->n_tokens * (size_t)shape->n_kv_heads * (size_t)shape->head_dim * sizeof(float);
+    tee_call c = bnet_tee_begin(t, "kv_append", NULL, (size_t)s->n_tokens, 0, 0);
+    c.layer = layer;
+    feed(t, k, n);
+    feed(t, v, n);
+    bool ok = true;
+    for (int i = 0; i < BOTH; i++) {
+        bnet_step own;
+        ok = step_for(t, i, s, &own) && ok;
+        if (ok)
+            t->side[i].be->v->kv_append(t->side[i].be, &own, layer, half(k, i), half(v, i));
+    }
+    if (!ok)
+        return;
+    bnet_tee_ran(&c);
+    const float *keys = see(t, 0, k, n), *values = see(t, 0, v, n);
+    if (keys && values)
+        compare_cache(&c, s, keys, values);
+    bnet_tee_end(&c);
+}
+
+/* Every block a token looks at, from side 0 to side 1; the last token of a timeline sees all. */
+static void feed_cache(tee_backend *t, const bnet_step *s, int layer)
+{
+    for (int i = 0; i < s->n_tokens; i++) {
+        const tee_kv *kv = kv_of(s, i);
+        bool last = i + 1 == s->n_tokens || s->seq[i + 1] != s->seq[i];
+        for (int blk = 0; last && kv->block_bytes && blk * BNET_BLOCK_POS <= s->pos[i]; blk++) {
+            int at = s->seqs[s->seq[i]].blocks[blk];
+            const uint8_t *bytes = block_of(t, kv, 0, layer, at);
+            if (bytes)
+                put_block(t, kv, layer, at, bytes);
+        }
+    }
+}
+
+static void tee_attention(bnet_backend *b, const bnet_step *s, int layer, int n_heads,
+                          bnet_buffer *q, bnet_buffer *y)
+{
+    tee_backend *t = tee_of(b);
+    size_t n = (size_t)n_heads * (size_t)kv_of(s, 0)->shape.head_dim;
+    tee_call c = bnet_tee_begin(t, "attention", NULL, (size_t)s->n_tokens, n, 0);
+    c.layer = layer;
+    feed(t, q, (size_t)s->n_tokens * n * sizeof(float));
+    feed_cache(t, s, layer);
+    bool ok = true;
+    for (int i = 0; i < BOTH; i++) {
+        bnet_step own;
+        ok = step_for(t, i, s, &own) && ok;
+        if (ok)
+            t->side[i].be->v->attention(t->side[i].be, &own, layer, n_heads, half(q, i),
+                                        half(y, i));
+    }
+    if (ok)
+        compare(&c, y);
+}
+
+static void glu(tee_backend *t, bool relu2, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                bnet_buffer *y)
+{
+    size_t n_rows, n_cols;
+    shape_flat(t, n, &n_rows, &n_cols);
+    tee_call c = bnet_tee_begin(t, relu2 ? "glu_relu2" : "glu_silu", NULL, n_rows, n_cols, 0);
+    feed(t, gate, n * sizeof(float));
+    feed(t, up, n * sizeof(float));
+    for (int i = 0; i < BOTH; i++) {
+        const bnet_backend_vtable *v = t->side[i].be->v;
+        (relu2 ? v->glu_relu2 : v->glu_silu)(t->side[i].be, half(gate, i), half(up, i), n,
+                                             half(y, i));
+    }
+    compare(&c, y);
+}
+
+static void tee_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                          bnet_buffer *y)
+{
+    glu(tee_of(b), true, gate, up, n, y);
+}
+
+static void tee_glu_silu(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
+                         bnet_buffer *y)
+{
+    glu(tee_of(b), false, gate, up, n, y);
+}
+
+static void tee_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
+{
+    tee_backend *t = tee_of(b);
+    size_t n_rows, n_cols;
+    shape_flat(t, n, &n_rows, &n_cols);
+    tee_call c = bnet_tee_begin(t, "add", NULL, n_rows, n_cols, 0);
+    feed(t, x, n * sizeof(float));
+    feed(t, y, n * sizeof(float));
+    for (int i = 0; i < BOTH; i++)
+        t->side[i].be->v->add(t->side[i].be, half(x, i), half(y, i), n);
+    compare(&c, x);
+}
+
+static void tee_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows,
+                       size_t n_cols, bnet_buffer *y)
+{
+    tee_backend *t = tee_of(b);
+    size_t last = 0;
+    for (int i = 0; i < n_rows; i++)
+        last = BNET_MAX(last, (size_t)rows[i]);
+    rows_from(t, x, rows, n_rows, y);
+    tee_call c = bnet_tee_begin(t, "gather", NULL, (size_t)n_rows, n_cols, 0);
+    feed(t, x, (last + 1) * n_cols * sizeof(float));
+    for (int i = 0; i < BOTH; i++)
+        t->side[i].be->v->gather(t->side[i].be, half(x, i), rows, n_rows, n_cols, half(y, i));
+    compare(&c, y);
+}
+
+void bnet_tee_fill(bnet_backend_vtable *v)
+{
+    v->embed = tee_embed;
+    v->rmsnorm = tee_rmsnorm;
+    v->quantize_i8 = tee_quantize_i8;
+    v->linear_ternary = tee_linear_ternary;
+    v->linear_float = tee_linear_float;
+    v->rope_table = tee_rope_table;
+    v->rope = tee_rope;
+    v->kv_append = tee_kv_append;
+    v->attention = tee_attention;
+    v->glu_relu2 = tee_glu_relu2;
+    v->glu_silu = tee_glu_silu;
+    v->add = tee_add;
+    v->gather = tee_gather;
+}

@@ -1,0 +1,277 @@
+/* validate_plain.c - kernels of single operations (bnet_plain) on several shapes, against the
+ * scalar functions of the CPU on the same made-up data. */
+#include "check/validate.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+
+enum { CODES = 65536, SCALES = 5, ROWS = 7 };
+
+static const case_shape matrices[] = {{1, 8, 64}, {64, 64, 64}, {33, 40, 130}, {256, 128, 512}};
+static const case_shape vectors[] = {{1, 1003, 0}, {1, CODES, 0}};
+static const case_shape rows[] = {{ROWS, 1, 0}, {ROWS, 1000, 0}};
+
+typedef struct kind {
+    const char *op;
+    bnet_plain_op plain;
+    const char *formats[6]; /* type: the index of the format; NULL: only one */
+    const case_shape *shapes;
+    size_t n_shapes;
+} kind;
+
+static const kind kinds[] = {
+    {"matmul", BNET_PLAIN_MATMUL, {NULL}, matrices, BNET_COUNT(matrices)},
+    {"ternarise", BNET_PLAIN_QUANTIZE, {"i2s", "tl1", "tl2"}, vectors, BNET_COUNT(vectors)},
+    {"gemv", BNET_PLAIN_QK256, {NULL}, matrices, BNET_COUNT(matrices)},
+    {"convert", BNET_PLAIN_CONVERT, {NULL}, vectors, BNET_COUNT(vectors)},
+    {"vector",
+     BNET_PLAIN_VECTOR,
+     {"add", "mul", "relu2", "silu", "glu_relu2", "glu_silu"},
+     vectors,
+     BNET_COUNT(vectors)},
+    {"softmax", BNET_PLAIN_SOFTMAX, {NULL}, rows, BNET_COUNT(rows)},
+    {"argmax", BNET_PLAIN_ARGMAX, {NULL}, rows, BNET_COUNT(rows)}};
+
+static const kind *kind_of(const bnet_kernel_record *k)
+{
+    for (size_t i = 0; i < BNET_COUNT(kinds); i++)
+        if (strcmp(kinds[i].op, k->op) == 0)
+            return &kinds[i];
+    return NULL;
+}
+
+bool bnet_case_plain(const bnet_kernel_record *k)
+{
+    return kind_of(k) != NULL;
+}
+
+/* ---- data ---- */
+
+typedef struct plain_case {
+    bnet_plain call;
+    uint8_t *in[3], *out[2], *want[2];
+} plain_case;
+
+static void close_case(plain_case *c)
+{
+    for (int i = 0; i < 3; i++)
+        bnet_free(c->in[i]);
+    for (int i = 0; i < 2; i++) {
+        bnet_free(c->out[i]);
+        bnet_free(c->want[i]);
+    }
+}
+
+/* Floats of either sign, some of them halves exactly, the largest in the hundreds. */
+static float random_float(uint64_t *seed)
+{
+    return (float)((int)(bnet_case_random(seed) % 4001) - 2000) / 1000.0f;
+}
+
+static bool add_input(plain_case *c, int i, size_t n_bytes, bool floats, uint64_t *seed)
+{
+    uint8_t *p = c->in[i] = bnet_alloc(BNET_MAX(n_bytes, 1));
+    for (size_t k = 0; p && floats && k < n_bytes / 4; k++) {
+        float f = random_float(seed);
+        memcpy(p + 4 * k, &f, 4);
+    }
+    for (size_t k = 0; p && !floats && k < n_bytes; k++)
+        p[k] = (uint8_t)bnet_case_random(seed);
+    c->call.in[i] = p;
+    c->call.in_bytes[i] = n_bytes;
+    return p != NULL;
+}
+
+static bool add_output(plain_case *c, int i, size_t n_bytes)
+{
+    c->out[i] = bnet_calloc(BNET_MAX(n_bytes, 1), 1);
+    c->want[i] = bnet_calloc(BNET_MAX(n_bytes, 1), 1);
+    c->call.out[i] = c->out[i];
+    c->call.out_bytes[i] = n_bytes;
+    return c->out[i] && c->want[i];
+}
+
+static bool add_codes(plain_case *c, size_t n, uint64_t *seed)
+{
+    bool ok = add_input(c, 1, n, false, seed);
+    for (size_t i = 0; ok && i < n; i++)
+        c->in[1][i] %= 5;
+    return ok;
+}
+
+/* Every pattern of 16 bits, or floats whose upper half is every pattern. */
+static bool add_patterns(plain_case *c, bool narrow, size_t n, uint64_t *seed)
+{
+    bool ok = add_input(c, 0, n * (narrow ? 4 : 2), false, seed);
+    for (size_t i = 0; ok && i < n; i++) {
+        uint32_t f = (uint32_t)(i & 0xffff) << 16 | (uint32_t)(bnet_case_random(seed) & 0xffff);
+        uint16_t h = (uint16_t)i;
+        if (narrow)
+            memcpy(c->in[0] + 4 * i, &f, 4);
+        else
+            memcpy(c->in[0] + 2 * i, &h, 2);
+    }
+    return ok && add_output(c, 0, n * (narrow ? 2 : 4));
+}
+
+static int conversion_of(const bnet_kernel_record *k)
+{
+    if (strcmp(k->format, "f32") != 0)
+        return strcmp(k->format, "f16") == 0 ? BNET_F32_TO_F16 : BNET_F32_TO_BF16;
+    return strcmp(k->dtype, "f16") == 0 ? BNET_F16_TO_F32 : BNET_BF16_TO_F32;
+}
+
+static bool open_matrix(plain_case *c, const bnet_kernel_record *k, uint64_t *seed)
+{
+    bnet_plain *p = &c->call;
+    bool i2s = strcmp(k->format, "i2s") == 0;
+    p->precision = bnet_validate_precision(k);
+    if (i2s)
+        p->op = BNET_PLAIN_MATMUL_I2S;
+    return add_input(c, 0, p->m * p->k * (i2s ? 1 : 4), !i2s, seed) &&
+           (i2s ? add_codes(c, p->k * p->n, seed) : add_input(c, 1, p->k * p->n * 4, true, seed)) &&
+           add_output(c, 0, p->m * p->n * 4);
+}
+
+static bool open_case(plain_case *c, const kind *t, const bnet_kernel_record *k, case_shape s)
+{
+    uint64_t seed = 5;
+    bnet_plain *p = &c->call;
+    *c = (plain_case){.call = {.op = t->plain, .m = s.m, .n = s.n, .k = s.k}};
+    while (t->formats[p->type] && strcmp(t->formats[p->type], k->format) != 0)
+        p->type++;
+    switch (t->plain) {
+    case BNET_PLAIN_MATMUL:
+        return open_matrix(c, k, &seed);
+    case BNET_PLAIN_QUANTIZE:
+        p->k = SCALES;
+        p->m = (p->n + SCALES - 1) / SCALES;
+        return add_input(c, 0, p->n * 4, true, &seed) &&
+               add_output(c, 0, bnet_ref_quantized_bytes((bnet_qtype)p->type, p->n)) &&
+               add_output(c, 1, SCALES * 4);
+    case BNET_PLAIN_QK256:
+        return add_input(c, 0, p->m * ((p->k + 255) / 256) * 64, false, &seed) &&
+               add_input(c, 1, p->m * ((p->k + 255) / 256) * 4, true, &seed) &&
+               add_input(c, 2, p->k * 4, true, &seed) && add_output(c, 0, p->m * 4);
+    case BNET_PLAIN_CONVERT:
+        p->type = conversion_of(k);
+        return add_patterns(c, p->type <= BNET_F32_TO_BF16, p->n, &seed);
+    case BNET_PLAIN_ARGMAX:
+        return add_input(c, 0, p->m * p->n * 4, true, &seed) && add_output(c, 0, p->m * 4);
+    default:
+        return add_input(c, 0, p->m * p->n * 4, true, &seed) &&
+               (t->plain != BNET_PLAIN_VECTOR || p->type == BNET_VEC_RELU2 ||
+                p->type == BNET_VEC_SILU || add_input(c, 1, p->n * 4, true, &seed)) &&
+               add_output(c, 0, p->m * p->n * 4);
+    }
+}
+
+/* ---- judging ---- */
+
+static void judge(const plain_case *c, bitnet_accuracy *a)
+{
+    size_t n = c->call.out_bytes[0] / 4;
+    double most = 0, off = 0;
+    a->verdict = BITNET_VERDICT_PASS;
+    snprintf(a->note, sizeof a->note, "against the scalar function, %zu bytes",
+             c->call.out_bytes[0] + c->call.out_bytes[1]);
+    bool equal =
+        memcmp(c->out[0], c->want[0], c->call.out_bytes[0]) == 0 &&
+        (!c->call.out_bytes[1] || memcmp(c->out[1], c->want[1], c->call.out_bytes[1]) == 0);
+    if (equal)
+        return;
+    for (size_t i = 0; i < n && a->bound > 0; i++) {
+        float got, want;
+        memcpy(&got, c->out[0] + 4 * i, 4);
+        memcpy(&want, c->want[0] + 4 * i, 4);
+        most = fmax(most, fabs((double)want));
+        double d = fabs((double)got - (double)want);
+        if (!(d <= off) && !isnan(off)) /* not-a-number stays */
+            off = d;
+    }
+    a->max_error = off / BNET_MAX(most, (double)FLT_MIN);
+    if (a->bound > 0 && a->max_error <= a->bound)
+        return;
+    a->verdict = BITNET_VERDICT_FAIL;
+    snprintf(a->note, sizeof a->note, "differs from the scalar function by up to %g", off);
+}
+
+/* Products of halves are held against those of the same halves in floats. */
+static bool round_inputs(plain_case *c)
+{
+    const bnet_provider *p = bnet_provider_find("fallback");
+    bool bf16 = c->call.precision == BITNET_PRECISION_BF16, ok = true;
+    for (int i = 0; ok && i < 2 && c->call.precision != BITNET_PRECISION_FP32; i++) {
+        size_t n = c->call.in_bytes[i] / 4;
+        uint16_t *half = bnet_alloc(n * sizeof *half);
+        bnet_plain down = {.op = BNET_PLAIN_CONVERT,
+                           .type = bf16 ? BNET_F32_TO_BF16 : BNET_F32_TO_F16,
+                           .n = n,
+                           .in = {c->in[i]},
+                           .out = {half}};
+        bnet_plain up = {.op = BNET_PLAIN_CONVERT,
+                         .type = bf16 ? BNET_BF16_TO_F32 : BNET_F16_TO_F32,
+                         .n = n,
+                         .in = {half},
+                         .out = {c->in[i]}};
+        ok = half && bnet_provider_run(p, NULL, &down, NULL) == BITNET_OK &&
+             bnet_provider_run(p, NULL, &up, NULL) == BITNET_OK;
+        bnet_free(half);
+    }
+    return ok;
+}
+
+static bitnet_status check(validation_run *r, const bnet_kernel_record *k, plain_case *c,
+                           bitnet_accuracy *a)
+{
+    bnet_registry *registry = NULL;
+    bnet_backend *be = NULL;
+    bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
+    if (kind_of(k)->plain == BNET_PLAIN_MATMUL)
+        q.m = a->m, q.n = a->n, q.k = a->k;
+    bitnet_status st = bnet_validate_open_forced(r, k, &q, &registry, &be);
+    if (st == BITNET_OK)
+        st = be->v->plain(be, &c->call, 1, r->err);
+    if (st == BITNET_OK && strcmp(c->call.kernel, k->id) != 0) {
+        a->verdict = BITNET_VERDICT_FAIL;
+        snprintf(a->note, sizeof a->note, "the kernel was not called");
+    } else if (st == BITNET_OK) {
+        bnet_plain want = c->call;
+        want.out[0] = c->want[0];
+        want.out[1] = c->want[1];
+        st = round_inputs(c)
+                 ? bnet_provider_run(bnet_provider_find("fallback"), NULL, &want, r->err)
+                 : bnet_no_memory(r->err, "validation");
+        if (st == BITNET_OK)
+            judge(c, a);
+    }
+    bnet_backend_close(be);
+    bnet_registry_close(registry);
+    return st;
+}
+
+bitnet_status bnet_validate_plain(validation_run *r, const bnet_kernel_record *k)
+{
+    const kind *t = kind_of(k);
+    bitnet_status st = BITNET_OK;
+    for (size_t i = 0; st == BITNET_OK && i < t->n_shapes; i++) {
+        char reason[120];
+        plain_case c;
+        bitnet_accuracy *a = bnet_validate_row(r, k, t->shapes[i]);
+        bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
+        if (!a)
+            return BITNET_MEMORY;
+        if (t->plain == BNET_PLAIN_MATMUL)
+            q.m = a->m, q.n = a->n, q.k = a->k;
+        if (*bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason)) {
+            a->verdict = BITNET_VERDICT_SKIP;
+            snprintf(a->note, sizeof a->note, "%s", reason);
+            continue;
+        }
+        st = open_case(&c, t, k, t->shapes[i]) ? check(r, k, &c, a)
+                                               : bnet_no_memory(r->err, "validation");
+        close_case(&c);
+    }
+    return st;
+}

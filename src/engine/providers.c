@@ -1,0 +1,65 @@
+/* providers.c - what the runtime's devices can run: the capabilities of each, the provider that
+ * serves ternary matrices, the precision a CPU computes in. */
+#include "engine/engine.h"
+
+bnet_capabilities bnet_runtime_gpu(const bitnet_runtime *r, bnet_device_kind kind, int index)
+{
+    const bnet_device_status *d = &r->devices->kind[kind];
+    bnet_capabilities c = {.device = kind, .builds = 1u << kind};
+    if (index >= d->n_gpus)
+        return c;
+    c.cc_major = d->gpus[index].cc_major;
+    c.cc_minor = d->gpus[index].cc_minor;
+    c.tensor_cores = bnet_gpu_capabilities(c.cc_major, c.cc_minor).tensor_cores;
+    if (kind == BNET_DEV_CUDA)
+        bnet_cuda_code(bnet_cuda_archs(), &c.cc_major, &c.cc_minor);
+    return c;
+}
+
+size_t bnet_runtime_devices(void *user, bnet_capabilities *out, size_t cap)
+{
+    const bitnet_runtime *r = user;
+    if (cap == 0)
+        return 0;
+    out[0] = r->caps;
+    const bnet_device_status *d = &r->devices->kind[r->selection.kind];
+    int i = BNET_MAX(r->selection.index, 0);
+    if (cap < 2 || r->selection.kind == BNET_DEV_CPU || i >= d->n_gpus)
+        return 1;
+    out[1] = bnet_runtime_gpu(r, r->selection.kind, i);
+    return 2;
+}
+
+const bnet_provider *bnet_runtime_cpu_provider(const bitnet_runtime *r)
+{
+    const bnet_provider *p;
+    for (size_t i = 0; (p = bnet_manager_at(r->manager, i)) != NULL; i++)
+        if (p->device == BNET_DEV_CPU && p->plain)
+            return p;
+    return bnet_provider_find("fallback");
+}
+
+bitnet_status bnet_precision_on_cpu(bitnet_precision wanted, bool strict, const bnet_log *log,
+                                    bitnet_error *err)
+{
+    if (wanted == BITNET_PRECISION_FP32 || wanted == BITNET_PRECISION_AUTO)
+        return BITNET_OK;
+    if (strict)
+        return bnet_fail(
+            err, BITNET_NOT_AVAILABLE,
+            "precision %s: the CPU multiplies float matrices in fp32 only; use fp32 or "
+            "auto, or a GPU; strict mode allows no other precision",
+            bitnet_precision_text(wanted));
+    bnet_logf(log, BITNET_LOG_WARN, "device",
+              "precision %s: the CPU multiplies float matrices in fp32 only: fp32 is used",
+              bitnet_precision_text(wanted));
+    return BITNET_OK;
+}
+
+const char *bitnet_runtime_provider(const bitnet_runtime *r)
+{
+    if (!r)
+        return NULL;
+    const bnet_provider *p = bnet_manager_best(r->manager);
+    return p ? p->name : "";
+}

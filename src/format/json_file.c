@@ -1,0 +1,33 @@
+/* json_file.c - reading JSON, and telling a malformed text from a lack of memory, which jansson
+ * mostly reports as a syntax error: a text is called malformed if it fails twice in the same way.
+ */
+#include "format/json_file.h"
+
+#include <stdio.h>
+
+#include "base/file.h"
+
+bitnet_status bnet_json_read(const char *path, size_t max, json_t **out, char *why, size_t cap,
+                             bitnet_error *err)
+{
+    json_error_t first = {0}, e = {0};
+    char *data, quoted[JSON_ERROR_TEXT_LENGTH * 2];
+    size_t n;
+    *out = NULL;
+    bitnet_status st = bnet_read_regular_file(path, max, &data, &n, err);
+    if (st != BITNET_OK)
+        return st;
+    json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &first);
+    if (!root)
+        root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &e);
+    bnet_free(data);
+    bool lacking = !root && (json_error_code(&e) == json_error_out_of_memory || !e.text[0] ||
+                             e.position != first.position);
+    if (lacking)
+        return bnet_no_memory(err, path);
+    if (!root)
+        snprintf(why, cap, "line %d, column %d: %s", e.line, e.column,
+                 bnet_quote(e.text, strlen(e.text), quoted, sizeof quoted));
+    *out = root;
+    return BITNET_OK;
+}

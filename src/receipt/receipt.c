@@ -1,0 +1,372 @@
+/* receipt.c - the one writer of receipts. Everything in one was counted by the dispatcher, measured
+ * or read from the machine; what the caller says of the run (tokens, times, checks) stands where
+ * the schema says so (docs/receipt.schema.json). */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <sys/utsname.h>
+#include <time.h>
+
+#include "base/file.h"
+#include "bench/read_limit.h"
+#include "base/sha256.h"
+#include "engine/stats.h"
+
+#define SCHEMA_VERSION "1.0.0"
+
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+struct bitnet_receipt {
+    bitnet_engine *engine;
+    bitnet_kernel_use before[BNET_KERNELS_MAX];
+    size_t n_before;
+    uint64_t dequantised, steps, spare_calls, replays, unrecorded; /* before */
+    bool measured;
+    double read_limit;
+    char sha256[2 * BNET_SHA256_BYTES + 1];
+};
+
+static uint64_t spare_calls(const bitnet_engine *e)
+{
+    bitnet_kernel_use uses[BNET_KERNELS_MAX];
+    size_t n = e->n_fallbacks ? bnet_backend_kernels(e->spare, uses, BNET_KERNELS_MAX) : 0;
+    uint64_t calls = 0;
+    for (size_t i = 0; i < n; i++)
+        calls += uses[i].n_calls;
+    return calls;
+}
+
+static bnet_backend_stats device_of(const bitnet_engine *e)
+{
+    bnet_backend_stats d = {0};
+    if (e->backend->v->stats)
+        e->backend->v->stats(e->backend, &d);
+    return d;
+}
+
+void bitnet_receipt_facts_init(bitnet_receipt_facts *f)
+{
+    if (!f)
+        return;
+    *f = (bitnet_receipt_facts){.struct_size = sizeof *f, .n_runs = 1};
+}
+
+bitnet_status bitnet_receipt_open(bitnet_engine *e, bitnet_receipt **out, bitnet_error *err)
+{
+    if (!e || !out)
+        return bnet_fail(err, BITNET_ARGUMENT, "receipt: engine and out must not be NULL");
+    if (!e->model)
+        return bnet_fail(err, BITNET_ARGUMENT, "receipt: %s was opened with vocab_only", e->path);
+    bitnet_receipt *r = bnet_calloc(1, sizeof *r);
+    if (!r)
+        return bnet_no_memory(err, "receipt");
+    r->engine = e;
+    r->n_before = bnet_engine_uses(e, r->before);
+    r->dequantised = bitnet_engine_fallbacks(e);
+    r->steps = e->n_fallbacks;
+    r->spare_calls = spare_calls(e);
+    r->replays = device_of(e).n_replays;
+    r->unrecorded = device_of(e).n_unrecorded;
+    *out = r;
+    return BITNET_OK;
+}
+
+void bitnet_receipt_close(bitnet_receipt *r)
+{
+    bnet_free(r);
+}
+
+/* ---- once per receipt ---- */
+
+static bitnet_status measure(bitnet_receipt *r, bitnet_error *err)
+{
+    if (r->measured)
+        return BITNET_OK;
+    bitnet_status st = BITNET_OK;
+    if (!bnet_model_cache_sum(&r->engine->cache, r->sha256)) {
+        const bnet_gguf *g = r->engine->gguf;
+        st = bnet_sha256_hex(bnet_gguf_file_data(g), (size_t)bnet_gguf_file_bytes(g), r->sha256,
+                             err);
+        if (st == BITNET_OK)
+            bnet_model_cache_remember(&r->engine->cache, r->sha256);
+    }
+    r->read_limit = bnet_read_limit(r->engine);
+    r->measured = st == BITNET_OK;
+    return st;
+}
+
+/* ---- the document: a failed allocation anywhere is noticed at the end ---- */
+
+typedef struct document {
+    const bitnet_receipt *r;
+    const bitnet_engine *e;
+    const bitnet_receipt_facts *f;
+    bitnet_stats stats;
+    bnet_backend_stats device;
+    uint64_t steps, dequantised, on_spare; /* of this receipt */
+    bool failed;
+} document;
+
+static void put(document *d, json_t *object, const char *key, json_t *value)
+{
+    if (json_object_set_new(object, key, value) != 0)
+        d->failed = true;
+}
+
+/* Text of the world: bytes that are no UTF-8 become question marks. */
+static json_t *text(const char *s)
+{
+    bnet_str clean = {0};
+    bnet_str_puts(&clean, "");
+    for (size_t n = strlen(s); n;) {
+        int k = bnet_utf8_len(s, n);
+        if (k > 0)
+            bnet_str_add(&clean, s, (size_t)k);
+        else
+            bnet_str_putc(&clean, '?');
+        size_t step = k > 0 ? (size_t)k : 1;
+        s += step;
+        n -= step;
+    }
+    json_t *j = clean.failed ? NULL : json_stringn(clean.data ? clean.data : "", clean.n);
+    bnet_str_free(&clean);
+    return j;
+}
+
+static json_t *count(uint64_t n)
+{
+    return json_integer((json_int_t)n);
+}
+
+/* JSON readers take whole numbers below 2^63; larger seeds are texts. */
+static json_t *seed(uint64_t n)
+{
+    char digits[24];
+    if (n <= INT64_MAX)
+        return count(n);
+    snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
+    return json_string(digits);
+}
+
+/* Rounded as people want it; a number that is none becomes 0. */
+static json_t *number(double x)
+{
+    return json_real(isfinite(x) ? round(x * 1e6) / 1e6 : 0);
+}
+
+static void put_time(document *d, json_t *root)
+{
+    char stamp[32] = "1970-01-01T00:00:00Z";
+    time_t now = time(NULL);
+    struct tm t;
+    if (gmtime_r(&now, &t))
+        strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &t);
+    put(d, root, "timestamp", json_string(stamp));
+}
+
+/* Calls of a kernel since the receipt was opened. */
+static uint64_t calls_since(const bitnet_receipt *r, const bitnet_kernel_use *u)
+{
+    for (size_t i = 0; i < r->n_before; i++)
+        if (strcmp(r->before[i].id, u->id) == 0)
+            return u->n_calls - r->before[i].n_calls;
+    return u->n_calls;
+}
+
+static void add_type(document *d, json_t *types, const bnet_kernel_record *k)
+{
+    for (size_t i = 0; i < json_array_size(types); i++)
+        if (strcmp(json_string_value(json_array_get(types, i)), k->format) == 0)
+            return;
+    if (json_array_append_new(types, text(k->format)) != 0)
+        d->failed = true;
+}
+
+static void put_kernels(document *d, json_t *root)
+{
+    bitnet_kernel_use uses[BNET_KERNELS_MAX];
+    size_t n = bnet_engine_uses(d->e, uses);
+    json_t *ids = json_array(), *calls = json_object(), *types = json_array();
+    for (size_t i = 0; i < n; i++) {
+        uint64_t n_calls = calls_since(d->r, &uses[i]);
+        const bnet_kernel_record *k = bnet_registry_find(d->e->runtime->registry, uses[i].id);
+        if (n_calls == 0)
+            continue;
+        if (json_array_append_new(ids, text(uses[i].id)) != 0)
+            d->failed = true;
+        put(d, calls, uses[i].id, count(n_calls));
+        if (k && (strcmp(k->op, "linear") == 0 || strcmp(k->op, "best") == 0))
+            add_type(d, types, k);
+    }
+    json_t *quantization = json_object();
+    put(d, quantization, "types_used", types);
+    put(d, quantization, "fallback_count", count(d->dequantised));
+    put(d, root, "kernels", ids);
+    put(d, root, "kernel_calls", calls);
+    put(d, root, "graph_replays", count(d->device.n_replays - d->r->replays));
+    put(d, root, "unrecorded_steps", count(d->device.n_unrecorded - d->r->unrecorded));
+    put(d, root, "quantization", quantization);
+}
+
+static void put_path(document *d, json_t *root)
+{
+    bool real = d->steps == 0 && d->dequantised == 0 && d->on_spare == 0;
+    json_t *fallback = json_object();
+    put(d, fallback, "steps", count(d->steps));
+    put(d, fallback, "kernel_calls", count(d->on_spare));
+    put(d, root, "compute_path", json_string(real ? "real" : "fallback"));
+    put(d, root, "fallback", fallback);
+    put(d, root, "backend", text(d->e->backend->v->name));
+    put(d, root, "backend_summary", text(d->e->selection.summary));
+}
+
+static void put_environment(document *d, json_t *root)
+{
+    const bitnet_runtime *r = d->e->runtime;
+    json_t *o = json_object();
+    struct utsname os;
+    bnet_str s = {0}, gpus = {0};
+    if (uname(&os) == 0)
+        bnet_str_addf(&s, "%s %s %s", os.sysname, os.release, os.machine);
+    bnet_devices_summary(r->devices, &gpus);
+    put(d, o, "BITNET_VERSION", json_string(BITNET_VERSION));
+    put(d, o, "BITNET_DETERMINISTIC",
+        json_boolean(d->f->deterministic || d->f->deterministic_asked));
+    put(d, o, "BITNET_SEED", seed(d->f->seed));
+    put(d, o, "BITNET_STRICT_MODE", json_boolean(r->strict));
+    put(d, o, "OS", text(s.data ? s.data : "unknown"));
+    put(d, o, "CPU_BRAND", text(r->devices->cpu.brand));
+    put(d, o, "GPU_INFO", text(gpus.data ? gpus.data : ""));
+    put(d, o, "GPU_DEVICE", text(d->device.device[0] ? d->device.device : "none"));
+    put(d, o, "compiler", text(COMPILER));
+    put(d, o, "threads", json_integer(bnet_pool_threads(r->pool)));
+    put(d, o, "isa", text(r->isa ? r->isa : "best"));
+    put(d, o, "provider", text(d->stats.provider ? d->stats.provider : bitnet_runtime_provider(r)));
+    put(d, o, "tuning", text(r->tuning ? r->tuning : "none"));
+    put(d, o, "precision", text(d->stats.ran_in ? d->stats.ran_in : "fp32"));
+    put(d, root, "environment", o);
+    d->failed = d->failed || s.failed || gpus.failed;
+    bnet_str_free(&s);
+    bnet_str_free(&gpus);
+}
+
+static void put_model(document *d, json_t *root)
+{
+    const bitnet_model_info *i = &d->e->info;
+    json_t *o = json_object();
+    put(d, o, "path", text(i->path));
+    put(d, o, "architecture", text(i->architecture));
+    put(d, o, "quantization_type", text(i->weight_type));
+    put(d, o, "layers", json_integer(i->n_layers));
+    put(d, o, "hidden_size", json_integer(i->n_embd));
+    put(d, o, "num_attention_heads", json_integer(i->n_heads));
+    put(d, o, "num_key_value_heads", json_integer(i->n_kv_heads));
+    put(d, o, "vocab_size", json_integer(i->n_vocab));
+    put(d, o, "file_bytes", count(i->n_file_bytes));
+    put(d, o, "sha256", json_string(d->r->sha256));
+    put(d, root, "model_info", o);
+}
+
+static void put_tests(document *d, json_t *root)
+{
+    const bitnet_receipt_facts *f = d->f;
+    json_t *o = json_object(), *det = json_object();
+    put(d, o, "total", json_integer(f->n_passed + f->n_failed + f->n_skipped));
+    put(d, o, "passed", json_integer(f->n_passed));
+    put(d, o, "failed", json_integer(f->n_failed));
+    put(d, o, "skipped", json_integer(f->n_skipped));
+    put(d, det, "identical", json_boolean(f->deterministic && f->identical));
+    put(d, det, "runs", json_integer(f->n_runs));
+    put(d, det, "tokens", count(f->n_generated));
+    put(d, o, "determinism", det);
+    put(d, root, "test_results", o);
+}
+
+static void put_performance(document *d, json_t *root)
+{
+    const bitnet_receipt_facts *f = d->f;
+    double n = (double)f->n_generated;
+    json_t *o = json_object();
+    put(d, o, "tokens_generated", count(f->n_generated));
+    put(d, o, "total_time_ms", number(f->total_ms));
+    put(d, o, "tokens_per_second", number(f->total_ms > 0 ? n * 1e3 / f->total_ms : 0));
+    put(d, o, "first_token_latency_ms", number(f->first_token_ms));
+    put(d, o, "average_token_latency_ms", number(n > 1 ? f->decode_ms / (n - 1) : 0));
+    put(d, o, "memory_usage_mb", number((double)d->stats.on_device.memory_used / 1e6));
+    put(d, o, "read_limit_gb_s", number(d->r->read_limit));
+    put(d, o, "weight_bytes_per_token", count(bnet_weight_bytes_per_token(d->e)));
+    put(d, root, "performance_baseline", o);
+}
+
+static json_t *build(document *d)
+{
+    json_t *root = json_object();
+    put(d, root, "schema_version", json_string(SCHEMA_VERSION));
+    put_time(d, root);
+    put_path(d, root);
+    put_kernels(d, root);
+    put(d, root, "deterministic", json_boolean(d->f->deterministic));
+    put_environment(d, root);
+    put_model(d, root);
+    put_tests(d, root);
+    put_performance(d, root);
+    return root;
+}
+
+/* ---- writing ---- */
+
+typedef struct sink {
+    bnet_writer *writer;
+    bitnet_error *err;
+    bitnet_status st;
+} sink;
+
+static int take(const char *bytes, size_t n, void *user)
+{
+    sink *s = user;
+    s->st = bnet_writer_write(s->writer, bytes, n, s->err);
+    return s->st == BITNET_OK ? 0 : -1;
+}
+
+static bitnet_status save(const json_t *root, const char *path, bitnet_error *err)
+{
+    sink s = {.err = err};
+    bitnet_status st = bnet_writer_open(path, &s.writer, err);
+    if (st != BITNET_OK)
+        return st;
+    int rc = json_dump_callback(root, take, &s, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    if (rc == 0 && take("\n", 1, &s) == 0)
+        return bnet_writer_commit(s.writer, err);
+    bnet_writer_abort(s.writer);
+    return s.st != BITNET_OK ? s.st : bnet_no_memory(err, "receipt");
+}
+
+bitnet_status bitnet_receipt_write(bitnet_receipt *r, const bitnet_receipt_facts *facts,
+                                   const char *path, bitnet_error *err)
+{
+    if (!r || !path)
+        return bnet_fail(err, BITNET_ARGUMENT, "receipt: receipt and path must not be NULL");
+    bitnet_receipt_facts f;
+    bitnet_receipt_facts_init(&f);
+    bitnet_status st = bnet_options_copy(&f, sizeof f, facts, "receipt facts", err);
+    if (st != BITNET_OK)
+        return st;
+    document d = {.r = r, .e = r->engine, .f = &f, .device = device_of(r->engine)};
+    d.steps = d.e->n_fallbacks - r->steps;
+    d.dequantised = bitnet_engine_fallbacks(d.e) - r->dequantised;
+    d.on_spare = spare_calls(d.e) - r->spare_calls;
+    bitnet_stats_init(&d.stats);
+    st = bitnet_engine_stats(d.e, &d.stats, err);
+    if (st == BITNET_OK)
+        st = measure(r, err);
+    if (st != BITNET_OK)
+        return st;
+    json_t *root = build(&d);
+    st = d.failed ? bnet_no_memory(err, "receipt") : save(root, path, err);
+    json_decref(root);
+    return st;
+}

@@ -1,0 +1,136 @@
+/* receipt_check.h - one receipt under examination: what the files that hold the gates share. */
+#ifndef BNET_RECEIPT_CHECK_H
+#define BNET_RECEIPT_CHECK_H
+
+#include <stdio.h>
+
+#include "engine/engine.h"
+#include "format/json_file.h"
+
+/* 2^53: beyond it not every whole number is a double. */
+#define BNET_RECEIPT_WHOLE ((json_int_t)1 << 53)
+
+typedef struct checking {
+    const json_t *root;
+    const bitnet_verify_options *o;
+    char why[400];
+    bitnet_status broken; /* not a verdict: a file could not be read */
+    bitnet_error *err;
+} checking;
+
+static inline bool no(checking *c, const char *fmt, ...) BITNET_PRINTF(2, 3);
+static inline bool no(checking *c, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(c->why, sizeof c->why, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+/* ---- reading ---- */
+
+/* "model_info.sha256"; NULL if it is not there. */
+static inline const json_t *at(const json_t *root, const char *path)
+{
+    char key[64];
+    for (const json_t *j = root; j;) {
+        size_t n = strcspn(path, ".");
+        snprintf(key, sizeof key, "%.*s", (int)n, path);
+        j = json_object_get(j, key);
+        if (!path[n])
+            return j;
+        path += n + 1;
+    }
+    return NULL;
+}
+
+static inline const char *text_at(const checking *c, const char *path)
+{
+    const char *s = json_string_value(at(c->root, path));
+    return s ? s : "";
+}
+
+static inline double number_at(const checking *c, const char *path)
+{
+    return json_number_value(at(c->root, path));
+}
+
+static inline size_t n_ids(const checking *c)
+{
+    return json_array_size(at(c->root, "kernels"));
+}
+
+static inline const char *id_at(const checking *c, size_t i)
+{
+    const char *s = json_string_value(json_array_get(at(c->root, "kernels"), i));
+    return s ? s : "";
+}
+
+/* For messages: cut, without control characters. */
+static inline const char *shown(const char *s, char buf[64])
+{
+    return bnet_quote(s, strlen(s), buf, 64);
+}
+
+/* What the registry of this library, or of the caller's runtime, says of an id. */
+static inline bool find_kernel(const checking *c, const char *id, bnet_kernel_name *out)
+{
+    const bnet_kernel_name *known = bnet_kernel_name_find(id);
+    const bnet_kernel_record *k =
+        c->o->runtime ? bnet_registry_find(c->o->runtime->registry, id) : NULL;
+    if (known)
+        *out = *known;
+    else if (k)
+        *out = (bnet_kernel_name){k->id, k->op, k->format, k->device, NULL};
+    return known || k;
+}
+
+/* Is this one of the operations the kernel does? */
+static inline bool does_op(const bnet_kernel_name *k, const char *op)
+{
+    size_t n = strlen(op);
+    if (strcmp(k->op, op) == 0)
+        return true;
+    for (const char *s = k->fused; s && *s; s += strspn(s, " ")) {
+        size_t word = strcspn(s, " ");
+        if (word == n && memcmp(s, op, n) == 0)
+            return true;
+        s += word;
+    }
+    return false;
+}
+
+static inline bool ternary_type(const char *type)
+{
+    static const char *const types[] = {"I2_S", "TQ1_0", "TQ2_0"};
+    for (size_t i = 0; i < BNET_COUNT(types); i++)
+        if (strcmp(type, types[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Each says no() with its reason, or returns true. */
+
+/* receipt_form.c: no key that is not of the schema, sizes that are not 0, numbers up to 2^53. */
+bool bnet_form_keys(checking *c);
+bool bnet_form_sizes(checking *c);
+/* The startup summary, wholly: "requested=X detected=[a,b] selected=Y". */
+bool bnet_form_summary(checking *c);
+/* YYYY-MM-DDThh:mm:ss[.fraction](Z|+hh:mm|-hh:mm); *out: seconds since 1970. */
+bool bnet_form_time(const char *s, double *out);
+
+/* receipt_evidence.c: instruction sets fit the machine and what was allowed. */
+bool bnet_evidence_isa(checking *c);
+/* The cache was read as it was written. */
+bool bnet_evidence_cache(checking *c);
+/* Weights of the model, formats named and linear kernels agree. */
+bool bnet_evidence_formats(checking *c);
+/* Every layer was passed as often as every other. */
+bool bnet_evidence_layers(checking *c);
+/* Passes that a GPU repeated have their kernels among the calls; a CPU repeats none. */
+bool bnet_evidence_replays(checking *c);
+/* What the receipt says of the model is what the file at o->model_path says. */
+bool bnet_evidence_model(checking *c);
+
+#endif

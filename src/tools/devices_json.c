@@ -1,0 +1,179 @@
+/* devices_json.c - devices as JSON; the field names of docs/DEVICES.md. What is unknown is null,
+ * never an invented figure. */
+#include <jansson.h>
+
+#include "device/cpu_features.h"
+#include "tools/devices.h"
+
+/* Each helper takes over `value` and remembers a failure in *ok, so that callers check once. */
+static void put(json_t *object, const char *key, json_t *value, bool *ok)
+{
+    if (json_object_set_new(object, key, value) != 0)
+        *ok = false;
+}
+
+static json_t *text_or_null(const char *s)
+{
+    return s[0] ? json_string(s) : json_null();
+}
+
+static json_t *count_or_null(uint64_t n)
+{
+    return n ? json_integer((json_int_t)n) : json_null();
+}
+
+static json_t *gpu_json(const bnet_gpu *g, bool *ok)
+{
+    json_t *o = json_object();
+    put(o, "device_id", json_integer(g->device_id), ok);
+    put(o, "name", json_string(g->name), ok);
+    put(o, "compute_capability",
+        g->cc_major ? json_pack("[ii]", g->cc_major, g->cc_minor) : json_null(), ok);
+    put(o, "total_memory", count_or_null(g->total_memory), ok);
+    put(o, "multiprocessor_count", count_or_null((uint64_t)g->multiprocessors), ok);
+    put(o, "max_threads_per_block", count_or_null((uint64_t)g->max_threads_per_block), ok);
+    put(o, "max_shared_memory_per_block", count_or_null(g->max_shared_memory_per_block), ok);
+    put(o, "max_shared_memory_optin", count_or_null(g->max_shared_memory_optin), ok);
+    put(o, "supports_fp16", json_boolean(g->fp16), ok);
+    put(o, "supports_bf16", json_boolean(g->bf16), ok);
+    put(o, "software", json_boolean(g->software), ok);
+    return o;
+}
+
+/* Row i: whose memory device i can read itself. */
+static json_t *peers_json(const bnet_device_status *s, bool *ok)
+{
+    if (!s->peers_known)
+        return json_null();
+    json_t *rows = json_array();
+    for (int i = 0; i < s->n_gpus; i++) {
+        json_t *row = json_array();
+        for (int k = 0; k < s->n_gpus; k++)
+            if (json_array_append_new(row, json_boolean(s->peers[i] >> k & 1)) != 0)
+                *ok = false;
+        if (json_array_append_new(rows, row) != 0)
+            *ok = false;
+    }
+    return rows;
+}
+
+static json_t *kind_json(bnet_device_kind k, const bnet_device_status *s, bool *ok)
+{
+    json_t *o = json_object(), *gpus = json_array();
+    put(o, "device", json_string(bnet_device_name(k)), ok);
+    put(o, "label", json_string(bnet_device_label(k)), ok);
+    put(o, "compiled", json_boolean(s->compiled), ok);
+    put(o, "architectures",
+        text_or_null(k == BNET_DEV_CUDA && s->compiled ? bnet_cuda_archs() : ""), ok);
+    put(o, "available", json_boolean(s->available), ok);
+    put(o, "fake", json_boolean(s->fake), ok);
+    put(o, "runnable", json_boolean(s->runnable), ok);
+    put(o, "source", text_or_null(s->source), ok);
+    put(o, "version", text_or_null(s->version), ok);
+    put(o, "driver_version", text_or_null(s->driver), ok);
+    put(o, "toolkit_version", text_or_null(s->toolkit), ok);
+    put(o, "reason", text_or_null(s->reason), ok);
+    put(o, "hint", text_or_null(s->hint), ok);
+    put(o, "max_batch", json_integer(bnet_device_max_batch(k)), ok);
+    for (int i = 0; i < s->n_gpus; i++)
+        if (json_array_append_new(gpus, gpu_json(&s->gpus[i], ok)) != 0)
+            *ok = false;
+    put(o, "gpus", gpus, ok);
+    put(o, "peers", peers_json(s, ok), ok);
+    return o;
+}
+
+static json_t *kinds_json(const bnet_devices *d, bool *ok)
+{
+    json_t *list = json_array();
+    for (int k = 0; k < BNET_DEV_COUNT; k++)
+        if (json_array_append_new(list, kind_json((bnet_device_kind)k, &d->kind[k], ok)) != 0)
+            *ok = false;
+    return list;
+}
+
+static json_t *features_json(uint32_t features, bool *ok)
+{
+    json_t *list = json_array();
+    uint32_t bit;
+    const char *name;
+    for (int i = 0; bnet_cpu_feature_at(i, &bit, &name); i++)
+        if ((features & bit) && json_array_append_new(list, json_string(name)) != 0)
+            *ok = false;
+    return list;
+}
+
+static json_t *cpu_json(const bnet_cpu_info *c, bool *ok)
+{
+    json_t *o = json_object(), *cores = json_object(), *caches = json_object(),
+           *memory = json_object();
+    put(cores, "physical", json_integer(c->n_physical), ok);
+    put(cores, "logical", json_integer(c->n_logical), ok);
+    put(cores, "usable", json_integer(c->n_usable), ok);
+    put(caches, "l1d", count_or_null(c->l1d_bytes), ok);
+    put(caches, "l2", count_or_null(c->l2_bytes), ok);
+    put(caches, "l3", count_or_null(c->l3_bytes), ok);
+    put(memory, "system_total", count_or_null(c->memory_total), ok);
+    put(memory, "system_available", count_or_null(c->memory_available), ok);
+    put(memory, "limit", count_or_null(c->memory_limit), ok);
+    put(memory, "process", count_or_null(c->process_rss), ok);
+    put(memory, "process_peak", count_or_null(c->process_peak_rss), ok);
+    put(o, "name", json_string(c->brand), ok);
+    put(o, "features", features_json(c->features, ok), ok);
+    put(o, "sve_bits", json_integer(c->sve_bytes * 8), ok);
+    put(o, "cores", cores, ok);
+    put(o, "numa_nodes", json_integer(c->n_numa_nodes), ok);
+    put(o, "cache_bytes", caches, ok);
+    put(o, "memory_bytes", memory, ok);
+    return o;
+}
+
+/* The record of DET-2, and the two booleans of DET-9. */
+static json_t *gpu_summary_json(const bnet_devices *d, bool *ok)
+{
+    json_t *o = json_object();
+    bnet_str summary = {0};
+    bnet_devices_summary(d, &summary);
+    put(o, "compiled", json_boolean(bnet_gpu_compiled(d)), ok);
+    put(o, "available", json_boolean(bnet_gpu_available_runtime(d)), ok);
+    put(o, "cuda", json_boolean(d->kind[BNET_DEV_CUDA].available), ok);
+    put(o, "metal", json_boolean(d->kind[BNET_DEV_METAL].available), ok);
+    put(o, "rocm", json_boolean(d->kind[BNET_DEV_HIP].available), ok);
+    put(o, "oneapi", json_boolean(d->kind[BNET_DEV_ONEAPI].available), ok);
+    put(o, "opencl", json_boolean(d->kind[BNET_DEV_OPENCL].available), ok);
+    put(o, "vulkan", json_boolean(d->kind[BNET_DEV_VULKAN].available), ok);
+    put(o, "npu", json_boolean(d->kind[BNET_DEV_NPU].available), ok);
+    put(o, "wgpu", json_boolean(d->wgpu), ok);
+    put(o, "cuda_version", text_or_null(d->kind[BNET_DEV_CUDA].version), ok);
+    put(o, "cuda_toolkit_version", text_or_null(d->kind[BNET_DEV_CUDA].toolkit), ok);
+    put(o, "summary", summary.failed ? NULL : json_string(summary.data), ok);
+    bnet_str_free(&summary);
+    return o;
+}
+
+static int append(const char *bytes, size_t n, void *user)
+{
+    bnet_str *s = user;
+    bnet_str_add(s, bytes, n);
+    return s->failed ? -1 : 0;
+}
+
+bool bnet_devices_render_json(const bitnet_devices *d, bitnet_devices_view view, bnet_str *out)
+{
+    const bnet_devices *f = &d->found;
+    json_t *o = json_object();
+    bool ok = true;
+    if (view == BITNET_DEVICES_PREFLIGHT)
+        put(o, "ok", json_boolean(d->preflight_ok), &ok);
+    if (view != BITNET_DEVICES_LIST)
+        put(o, "gpu", gpu_summary_json(f, &ok), &ok);
+    if (view != BITNET_DEVICES_PREFLIGHT)
+        put(o, "cpu", cpu_json(&f->cpu, &ok), &ok);
+    if (view != BITNET_DEVICES_INFO)
+        put(o, "devices", kinds_json(f, &ok), &ok);
+    put(o, "fake_ignored", json_boolean(f->fake_ignored), &ok);
+    ok = ok && json_dump_callback(o, append, out, JSON_INDENT(2)) == 0;
+    bnet_str_putc(out, '\n');
+    json_decref(o);
+    return ok && !out->failed;
+}

@@ -1,0 +1,317 @@
+/* kernels.c - the registry of a runtime as programs see it: adding a kernel, asking for one, the
+ * list as JSON, providers. */
+#include "engine/engine.h"
+#include "device/cpu_features.h"
+#include "ops/json_text.h"
+
+#include <strings.h>
+
+_Static_assert(BITNET_KERNEL_ABI == BNET_KERNEL_ABI, "one ABI version");
+_Static_assert((int)BITNET_TIER_EXTREMELY == (int)BNET_TIER_EXTREMELY, "one list of tiers");
+_Static_assert((int)BITNET_PRIORITY_REFERENCE == (int)BNET_PRIORITY_REFERENCE,
+               "one list of priorities");
+
+/* ---- registration ---- */
+
+enum { ID_MAX = 128, ULPS_MAX = 1024 };
+
+void bitnet_kernel_init(bitnet_kernel *k)
+{
+    if (!k)
+        return;
+    *k = (bitnet_kernel){.struct_size = sizeof *k,
+                         .abi = BITNET_KERNEL_ABI,
+                         .isa = "scalar",
+                         .tier = BITNET_TIER_OPTIMIZED,
+                         .alignment = 1,
+                         .agreement = "exact"};
+}
+
+static bnet_dim_rule rule_of(const bitnet_dim_rule *r)
+{
+    return (bnet_dim_rule){r->min, r->max, r->multiple};
+}
+
+/* Ids end up in logs, results and receipts, where "mock" means that nothing was computed. */
+static bitnet_status check_id(const char *id, bitnet_error *err)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-";
+    char quoted[96];
+    size_t n = strlen(id);
+    bnet_quote(id, n, quoted, sizeof quoted);
+    if (n > ID_MAX)
+        return bnet_fail(err, BITNET_ARGUMENT, "kernel '%s': the id has %zu characters, at most %d",
+                         quoted, n, ID_MAX);
+    if (id[strspn(id, allowed)])
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "kernel '%s': an id has letters, digits and _ . : - only", quoted);
+    for (size_t i = 0; i < n; i++)
+        if (strncasecmp(id + i, "mock", 4) == 0)
+            return bnet_fail(err, BITNET_ARGUMENT, "kernel '%s': an id must not contain 'mock'",
+                             quoted);
+    return BITNET_OK;
+}
+
+/* "exact" or "close(N ulp)", 1 <= N <= ULPS_MAX */
+static bool agreement_is_known(const char *s)
+{
+    unsigned n = 0;
+    if (strcmp(s, "exact") == 0)
+        return true;
+    if (strncmp(s, "close(", 6) != 0 || s[6] == '0')
+        return false;
+    for (s += 6; *s >= '0' && *s <= '9' && n <= ULPS_MAX; s++)
+        n = 10 * n + (unsigned)(*s - '0');
+    return n >= 1 && n <= ULPS_MAX && strcmp(s, " ulp)") == 0;
+}
+
+/* Some row has the key, or it is one of the documented formats without a row. */
+static bool key_is_known(const bnet_registry *r, const bnet_kernel_record *k)
+{
+    static const char *const rowless[] = {"q4_k", "iq4_nl", "q1_0", "q2_0"};
+    const bnet_kernel_record *row;
+    for (size_t i = 0; (row = bnet_registry_at(r, i)) != NULL; i++)
+        if (row->device == k->device && strcmp(row->op, k->op) == 0 &&
+            strcmp(row->format, k->format) == 0 && strcmp(row->dtype, k->dtype) == 0)
+            return true;
+    if (strcmp(k->op, "linear") != 0 || strcmp(k->dtype, "f32") != 0)
+        return false;
+    for (size_t i = 0; i < BNET_COUNT(rowless); i++)
+        if (strcmp(k->format, rowless[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool any_size(const bnet_dim_rule *r)
+{
+    return r->min <= 1 && r->max == 0 && r->multiple <= 1;
+}
+
+/* What a kernel of a program must keep beyond what the registry asks of every record; texts that
+ * are missing are the registry's to refuse. */
+static bitnet_status check_outside(const bnet_registry *r, const bnet_kernel_record *k,
+                                   bitnet_error *err)
+{
+    char a[64], b[64], c[64];
+    bitnet_status st = k->id ? check_id(k->id, err) : BITNET_OK;
+    if (st != BITNET_OK || !k->id || !k->op || !k->format || !k->dtype || !k->agreement)
+        return st;
+    if (!key_is_known(r, k))
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "kernel %s: no kernel type has op '%s', format '%s', dtype '%s'; "
+                         "bitnet_dev.h lists them",
+                         k->id, bnet_quote(k->op, strlen(k->op), a, sizeof a),
+                         bnet_quote(k->format, strlen(k->format), b, sizeof b),
+                         bnet_quote(k->dtype, strlen(k->dtype), c, sizeof c));
+    if (!agreement_is_known(k->agreement))
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "kernel %s: agreement '%s' is neither exact nor close(N ulp) with N from "
+                         "1 to %d",
+                         k->id, bnet_quote(k->agreement, strlen(k->agreement), a, sizeof a),
+                         ULPS_MAX);
+    if (strcmp(k->op, "linear") != 0 && !(any_size(&k->m) && any_size(&k->n) && any_size(&k->k)))
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "kernel %s: rules on M, N and K are for op linear alone, not for %s",
+                         k->id, k->op);
+    return BITNET_OK;
+}
+
+bitnet_status bitnet_kernel_register(bitnet_runtime *r, const bitnet_kernel *kernel,
+                                     bitnet_error *err)
+{
+    if (!r || !kernel)
+        return bnet_fail(err, BITNET_ARGUMENT, "kernel: runtime and kernel must not be NULL");
+    bitnet_kernel k;
+    bitnet_kernel_init(&k);
+    bitnet_status st = bnet_options_copy(&k, sizeof k, kernel, "kernel", err);
+    if (st != BITNET_OK)
+        return st;
+    bnet_kernel_record rec = {.id = k.id,
+                              .device = BNET_DEV_CPU,
+                              .op = k.op,
+                              .format = k.format,
+                              .dtype = k.dtype,
+                              .isa = k.isa ? k.isa : "scalar",
+                              .tier = (bnet_tier)k.tier,
+                              .temp_bytes = k.temp_bytes,
+                              .alignment = k.alignment,
+                              .m = rule_of(&k.m),
+                              .n = rule_of(&k.n),
+                              .k = rule_of(&k.k),
+                              .abi = k.abi,
+                              .agreement = k.agreement,
+                              .fn = k.fn,
+                              .outside = true};
+    st = check_outside(r->registry, &rec, err);
+    if (st != BITNET_OK)
+        return st;
+    st = bnet_cpu_isa_needs(rec.isa, &rec.cpu_needs, err);
+    return st == BITNET_OK ? bnet_registry_add(r->registry, &rec, err)
+                           : bnet_wrap(err, st, "kernel %s", k.id ? k.id : "without id");
+}
+
+/* ---- questions ---- */
+
+bool bitnet_runtime_has_kernel(const bitnet_runtime *r, const char *op, const char *format,
+                               const char *dtype)
+{
+    if (!r)
+        return false;
+    return op && format && dtype && bnet_registry_has(r->registry, &r->caps, op, format, dtype);
+}
+
+bitnet_status bitnet_runtime_select(const bitnet_runtime *r, const bitnet_kernel_query *query,
+                                    const char **id, bitnet_error *err)
+{
+    if (!r || !query || !query->op || !query->format || !query->dtype || !id)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "select: runtime, op, format, dtype and id must not be NULL");
+    bnet_kernel_query q = bnet_query_of(query);
+    const bnet_kernel_record *k;
+    bitnet_status st = bnet_registry_select(r->registry, &r->caps, &q, &k, err);
+    if (st == BITNET_OK)
+        *id = k->id;
+    return st;
+}
+
+/* ---- the list ---- */
+
+static void put_text(bnet_str *s, const char *name, const char *value)
+{
+    bnet_str_addf(s, "\"%s\": ", name);
+    bnet_json_text(s, value);
+    bnet_str_puts(s, ", ");
+}
+
+static void put_rule(bnet_str *s, const char *name, const bnet_dim_rule *r, const char *after)
+{
+    bnet_str_addf(s, "\"%s\": {\"min\": %llu, \"max\": %llu, \"multiple\": %llu}%s", name,
+                  (unsigned long long)r->min, (unsigned long long)r->max,
+                  (unsigned long long)BNET_MAX(r->multiple, 1), after);
+}
+
+static void put_needs(bnet_str *s, const bnet_kernel_record *k)
+{
+    const char *name, *between = "";
+    uint32_t bit;
+    bnet_str_puts(s, "\"requires\": {\"cpu_features\": [");
+    for (int i = 0; bnet_cpu_feature_at(i, &bit, &name); i++)
+        if (k->cpu_needs & bit) {
+            bnet_str_addf(s, "%s\"%s\"", between, name);
+            between = ", ";
+        }
+    bnet_str_addf(s, "], \"compute_capability\": [%d, %d], \"tensor_cores\": %s, \"build\": ",
+                  k->cc_major, k->cc_minor, k->tensor_cores ? "true" : "false");
+    if (k->build)
+        bnet_json_text(s, k->build);
+    else
+        bnet_str_puts(s, "null");
+    bnet_str_puts(s, "}, ");
+}
+
+static void put_record(bnet_str *s, const bitnet_runtime *r, const bnet_kernel_record *k)
+{
+    bnet_kernel_query own = {.op = k->op, .format = k->format, .dtype = k->dtype};
+    char reason[160];
+    bnet_str_puts(s, "{");
+    put_text(s, "id", k->id);
+    put_text(s, "device", bnet_device_name(k->device));
+    put_text(s, "op", k->op);
+    put_text(s, "format", k->format);
+    put_text(s, "dtype", k->dtype);
+    put_text(s, "isa", k->isa);
+    put_text(s, "tier", bnet_tier_name(k->tier));
+    bnet_str_addf(s, "\"temp_bytes\": %llu, \"alignment\": %u, \"constraints\": {",
+                  (unsigned long long)k->temp_bytes, k->alignment);
+    put_rule(s, "m", &k->m, ", ");
+    put_rule(s, "n", &k->n, ", ");
+    put_rule(s, "k", &k->k, "}, ");
+    put_needs(s, k);
+    put_text(s, "agreement", k->agreement);
+    bool here = !*bnet_kernel_veto(k, &r->caps, &own, reason, sizeof reason);
+    bnet_str_addf(s, "\"abi\": %u, \"available\": %s", k->abi, here ? "true" : "false");
+}
+
+/* A record a query is about: of its op, and of its format and dtype where it names them. */
+static bool concerns(const bnet_kernel_record *k, const bitnet_kernel_query *q)
+{
+    return !q || ((!q->op || strcmp(q->op, k->op) == 0) &&
+                  (!q->format || strcmp(q->format, k->format) == 0) &&
+                  (!q->dtype || strcmp(q->dtype, k->dtype) == 0));
+}
+
+/* Each record is judged as an answer to the query with the record's own format and dtype where the
+ * query leaves them open. */
+static void put_judgement(bnet_str *s, const bitnet_runtime *r, const bnet_kernel_record *k,
+                          const bitnet_kernel_query *query)
+{
+    char reason[160];
+    const bnet_kernel_record *chosen = NULL;
+    bnet_kernel_query q = bnet_query_of(query);
+    q.op = k->op;
+    q.format = k->format;
+    q.dtype = k->dtype;
+    bnet_registry_select(r->registry, &r->caps, &q, &chosen, NULL);
+    bnet_str_puts(s, ", \"veto\": ");
+    bnet_json_text(s, bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason));
+    bnet_str_addf(s, ", \"selected\": %s", chosen == k ? "true" : "false");
+}
+
+static void put_list(bnet_str *s, const bitnet_runtime *r, const bitnet_kernel_query *query)
+{
+    const bnet_kernel_record *k;
+    const char *between = "\n  ";
+    bnet_str_puts(s, "{");
+    put_text(s, "provider", bitnet_runtime_provider(r));
+    bnet_str_addf(s, "\"generation\": %u, \"choices\": %zu, \"kernels\": [",
+                  bnet_registry_generation(r->registry), bnet_registry_choices(r->registry));
+    for (size_t i = 0; (k = bnet_registry_at(r->registry, i)) != NULL; i++) {
+        if (!concerns(k, query))
+            continue;
+        bnet_str_puts(s, between);
+        put_record(s, r, k);
+        if (query)
+            put_judgement(s, r, k, query);
+        bnet_str_puts(s, "}");
+        between = ",\n  ";
+    }
+    bnet_str_puts(s, "\n]}");
+}
+
+bitnet_status bitnet_kernels_json(const bitnet_runtime *r, const bitnet_kernel_query *query,
+                                  char *out, size_t cap, size_t *n_bytes, bitnet_error *err)
+{
+    if (!r || !n_bytes || (cap && !out))
+        return bnet_fail(err, BITNET_ARGUMENT, "kernels: runtime, out and n_bytes must be given");
+    bnet_str s = {0};
+    put_list(&s, r, query);
+    bitnet_status st = BITNET_OK;
+    if (s.failed)
+        st = bnet_no_memory(err, "list of kernels");
+    else {
+        *n_bytes = s.n;
+        if (cap)
+            memcpy(out, s.data, BNET_MIN(cap, s.n));
+        if (s.n > cap)
+            st = bnet_fail(err, BITNET_ARGUMENT, "kernels: the list has %zu bytes, the buffer %zu",
+                           s.n, cap);
+    }
+    bnet_str_free(&s);
+    return st;
+}
+
+/* ---- providers ---- */
+
+bool bitnet_provider_at(const bitnet_runtime *r, int i, bitnet_provider_info *out)
+{
+    if (!r || !out)
+        return false;
+    const bnet_provider *p = i < 0 ? NULL : bnet_provider_at((size_t)i), *a;
+    if (!p)
+        return false;
+    *out = (bitnet_provider_info){p->rank, p->name, bnet_device_name(p->device), false};
+    for (size_t k = 0; (a = bnet_manager_at(r->manager, k)) != NULL; k++)
+        out->available = out->available || a == p;
+    return true;
+}

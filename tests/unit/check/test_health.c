@@ -1,0 +1,236 @@
+/* test_health.c - V-6: a healthy engine is found healthy in a fraction of 100 ms, also while a
+ * session works; an engine that computes wrongly is found out and says with what. */
+#include "unit/engine/nano.h"
+
+#include <pthread.h>
+
+#include "bitnet_dev.h"
+
+static void test_V_6_a_sound_engine_is_healthy(void **state)
+{
+    (void)state;
+    nano n = nano_open(2);
+    bitnet_health h;
+    char json[600];
+    double best = 1e9;
+    for (int i = 0; i < 5; i++) {
+        bitnet_health_init(&h);
+        OK(bitnet_health_check(n.engine, &h, &err));
+        assert_string_equal(h.detail, "");
+        assert_true(h.healthy && h.memory_ok && h.compute_ok && h.cache_ok);
+        best = h.elapsed_ms < best ? h.elapsed_ms : best;
+    }
+    print_message("%.3f ms\n", best);
+    assert_true(best < 100);
+    assert_true(h.memory_available > 0 && h.process_bytes > 0);
+    size_t len = bitnet_health_json(&h, json, sizeof json);
+    assert_int_equal(strlen(json), len);
+    assert_non_null(strstr(json, "{\"healthy\": true, \"memory_ok\": true, \"compute_ok\": true, "
+                                 "\"cache_ok\": true, "));
+    assert_int_equal(bitnet_health_json(&h, json, 5), len);
+    assert_string_equal(json, "{\"he");
+    nano_close(&n);
+}
+
+static int n_calls;
+
+static void wrong_linear(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
+                         size_t x_stride, const int32_t *x_sum, size_t n_tokens, int32_t *acc)
+{
+    (void)w;
+    (void)n_blocks;
+    (void)x;
+    (void)x_stride;
+    (void)x_sum;
+    __atomic_add_fetch(&n_calls, 1, __ATOMIC_RELAXED);
+    for (size_t i = 0; i < n_rows * n_tokens; i++)
+        acc[i] = 1;
+}
+
+/* A kernel registered from outside spoils the engine: the check calls it and is not deceived. */
+static void test_V_6_wrong_arithmetic_is_unhealthy(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    bitnet_kernel k;
+    bitnet_kernel_init(&k);
+    k.id = "linear_i2s.ones";
+    k.op = "linear";
+    k.format = "i2s";
+    k.dtype = "i8";
+    k.tier = BITNET_TIER_EXTREMELY;
+    k.fn = (void (*)(void))wrong_linear;
+    k.m = (bitnet_dim_rule){1, 1, 1}; /* so that no other kernel of its tier is better */
+    OK(bitnet_kernel_register(n.runtime, &k, &err));
+    bitnet_engine_close(n.engine); /* weights take the form of the kernel known when they load */
+    OK(bitnet_engine_open(n.runtime, NANO_PATH, NULL, &n.engine, &err));
+    bitnet_health h;
+    bitnet_health_init(&h);
+    OK(bitnet_health_check(n.engine, &h, &err));
+    assert_true(n_calls > 0);
+    assert_false(h.healthy);
+    assert_false(h.compute_ok);
+    assert_true(h.cache_ok);
+    assert_non_null(strstr(h.detail, "blk.0.attn_q.weight: row 0 times a vector is"));
+    nano_close(&n);
+}
+
+static void *work(void *arg)
+{
+    const nano *n = arg;
+    bitnet_session *s = NULL;
+    bitnet_error err;
+    int32_t ids[24];
+    for (int i = 0; i < 24; i++)
+        ids[i] = i;
+    if (bitnet_session_open(n->engine, NULL, &s, &err) != BITNET_OK)
+        return (void *)1;
+    bitnet_status st = bitnet_session_append(s, ids, 24, NULL, NULL, &err);
+    for (int i = 0; st == BITNET_OK && i < 24; i++)
+        st = bitnet_session_append(s, ids + i, 1, NULL, NULL, &err);
+    bitnet_session_close(s);
+    return (void *)(uintptr_t)(st != BITNET_OK);
+}
+
+static void test_V_6_while_a_session_works(void **state)
+{
+    (void)state;
+    nano n = nano_open(2);
+    pthread_t t;
+    void *failed;
+    assert_int_equal(pthread_create(&t, NULL, work, &n), 0);
+    for (int i = 0; i < 10; i++) {
+        bitnet_health h;
+        bitnet_health_init(&h);
+        OK(bitnet_health_check(n.engine, &h, &err));
+        if (!h.compute_ok || !h.cache_ok)
+            fail_msg("%s", h.detail);
+    }
+    pthread_join(t, &failed);
+    assert_null(failed);
+    nano_close(&n);
+}
+
+static void test_arguments(void **state)
+{
+    (void)state;
+    bitnet_health h;
+    bitnet_health_init(&h);
+    FAILS(bitnet_health_check(NULL, &h, &err), BITNET_ARGUMENT, "engine");
+    nano n = nano_open(1);
+    FAILS(bitnet_health_check(n.engine, NULL, &err), BITNET_ARGUMENT, "bitnet_health_init");
+    h.struct_size = 1;
+    FAILS(bitnet_health_check(n.engine, &h, &err), BITNET_ARGUMENT, "bitnet_health_init");
+    bitnet_engine_options o;
+    bitnet_engine *e = NULL;
+    bitnet_engine_options_init(&o);
+    o.vocab_only = true;
+    OK(bitnet_engine_open(n.runtime, NANO_PATH, &o, &e, &err));
+    bitnet_health_init(&h);
+    FAILS(bitnet_health_check(e, &h, &err), BITNET_ARGUMENT, "vocabulary only");
+    bitnet_engine_close(e);
+    nano_close(&n);
+}
+
+/* ---- V-8 ---- */
+
+static bitnet_status compare(const char *before, const char *now, double most,
+                             bitnet_baseline_result *r, bitnet_error *err)
+{
+    return bitnet_baseline_compare(before, strlen(before), now, strlen(now), most, NULL, NULL, r,
+                                   err);
+}
+
+#define ROW(name, value) "{\"name\": \"" name "\", \"value\": " value "}\n"
+#define LOW(name, value) "{\"name\": \"" name "\", \"value\": " value ", \"better\": \"lower\"}\n"
+
+static void test_V_8_table_of_regressions(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *before, *now;
+        bitnet_status status;
+        size_t compared, regressed, missing, fresh;
+    } rows[] = {
+        {ROW("tg", "100"), ROW("tg", "100"), BITNET_OK, 1, 0, 0, 0},
+        {ROW("tg", "100"), ROW("tg", "95"), BITNET_OK, 1, 0, 0, 0},
+        {ROW("tg", "100"), ROW("tg", "94.9"), BITNET_PERFORMANCE, 1, 1, 0, 0},
+        {ROW("tg", "100"), ROW("tg", "500"), BITNET_OK, 1, 0, 0, 0},
+        {LOW("ms", "100"), LOW("ms", "105"), BITNET_OK, 1, 0, 0, 0},
+        {LOW("ms", "100"), LOW("ms", "106"), BITNET_PERFORMANCE, 1, 1, 0, 0},
+        {LOW("ms", "100"), LOW("ms", "10"), BITNET_OK, 1, 0, 0, 0},
+        {ROW("a", "1") ROW("b", "1"), ROW("b", "1"), BITNET_PERFORMANCE, 1, 0, 1, 0},
+        {ROW("a", "1"), ROW("a", "1") "\n" ROW("b", "1"), BITNET_OK, 1, 0, 0, 1},
+        {ROW("a", "9") ROW("a", "1"), ROW("a", "1"), BITNET_OK, 1, 0, 0, 0},
+        {"{\"name\":\"a\",\"model\":\"x\",\"threads\":2,\"value\":5,\"commit\":\"c\"}",
+         "{\"value\":5,\"threads\":2,\"model\":\"x\",\"name\":\"a\",\"spread\":0.1}", BITNET_OK, 1,
+         0, 0, 0},
+        {"{\"name\":\"a\",\"threads\":2,\"value\":5}", "{\"name\":\"a\",\"threads\":4,\"value\":5}",
+         BITNET_PERFORMANCE, 0, 0, 1, 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        bitnet_baseline_result r = {0};
+        bitnet_error err = {0};
+        bitnet_status st = compare(rows[i].before, rows[i].now, 0.05, &r, &err);
+        if (st != rows[i].status || r.n_compared != rows[i].compared ||
+            r.n_regressed != rows[i].regressed || r.n_missing != rows[i].missing ||
+            r.n_new != rows[i].fresh)
+            fail_msg("row %zu: status %d (%s), compared %zu, regressed %zu, missing %zu, new %zu",
+                     i, (int)st, err.message, r.n_compared, r.n_regressed, r.n_missing, r.n_new);
+    }
+}
+
+static void note(void *user, const bitnet_regression *row)
+{
+    bitnet_regression *seen = user;
+    *seen = *row;
+}
+
+static void test_V_8_each_row_is_told(void **state)
+{
+    (void)state;
+    bitnet_regression seen = {0};
+    const char *a = "{\"name\": \"tg128\", \"model\": \"nano\", \"device\": \"cpu\", "
+                    "\"threads\": 2, \"value\": 200}\n",
+               *b = "{\"name\": \"tg128\", \"model\": \"nano\", \"device\": \"cpu\", "
+                    "\"threads\": 2, \"value\": 100}\n";
+    FAILS(bitnet_baseline_compare(a, strlen(a), b, strlen(b), 0.05, note, &seen, NULL, &err),
+          BITNET_PERFORMANCE, "1 of 1 rows are more than 5 % worse");
+    assert_string_equal(seen.name, "tg128 nano cpu 2");
+    assert_true(seen.before == 200 && seen.now == 100 && seen.change == -0.5);
+    assert_true(seen.regressed && !seen.missing);
+}
+
+static void test_V_8_bad_lines_are_named(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {
+        {ROW("a", "1") "nonsense\n", "baseline: line 2: no JSON object"},
+        {"[1]", "line 1: no JSON object"},
+        {"{\"value\": 1}", "\"name\""},
+        {"{\"name\": \"a\", \"value\": 0}", "\"value\""},
+        {"{\"name\": \"a\", \"value\": \"fast\"}", "\"value\""},
+        {"{\"name\": \"a\", \"value\": 1, \"better\": \"bigger\"}", "\"better\""},
+        {"{\"name\": \"a\", \"value\": 1, \"model\": []}", "\"model\""},
+        {"\n \n", "no rows"},
+    };
+    bitnet_baseline_result r;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        FAILS(compare(bad[i][0], ROW("a", "1"), 0.05, &r, &err), BITNET_ARGUMENT, bad[i][1]);
+    FAILS(compare(ROW("a", "1"), "x", 0.05, &r, &err), BITNET_ARGUMENT, "new results: line 1");
+    FAILS(compare(ROW("a", "1"), ROW("a", "1"), 1.5, &r, &err), BITNET_ARGUMENT, "max_regress");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_V_6_a_sound_engine_is_healthy),
+        cmocka_unit_test(test_V_6_wrong_arithmetic_is_unhealthy),
+        cmocka_unit_test(test_V_6_while_a_session_works),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_V_8_table_of_regressions),
+        cmocka_unit_test(test_V_8_each_row_is_told),
+        cmocka_unit_test(test_V_8_bad_lines_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
