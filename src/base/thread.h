@@ -40,6 +40,13 @@ int bnet_pool_run(bnet_pool *pool, bnet_job job, void *arg);
 void bnet_pool_each(bnet_pool *pool, bnet_job job, void *arg);
 /* The most shares a job can have. */
 int bnet_pool_shares(const bnet_pool *pool);
+/* Runs fn(arg, begin, end) over [0, n), divided among the threads in multiples of `grain`. `cost`
+ * is about how many simple operations an item takes: the caller works alone when all of them
+ * together are fewer than a barrier costs. */
+enum { BNET_POOL_SMALL = 16384 };
+typedef void (*bnet_items_fn)(void *arg, size_t begin, size_t end);
+void bnet_pool_items(bnet_pool *pool, size_t n, size_t grain, size_t cost, bnet_items_fn fn,
+                     void *arg);
 /* How many threads were lately seen to lose their CPU to other programs. */
 int bnet_pool_disturbed(const bnet_pool *pool);
 /* CPUs this process may use: affinity mask and cgroup quota, at least 1. */

@@ -86,9 +86,9 @@ static bitnet_status tee_weight_prepare(bnet_backend *b, const bnet_weight_reque
     tee_backend *t = (tee_backend *)b;
     tee_weight *pair = bnet_calloc(1, sizeof *pair);
     if (!pair)
-        return bnet_no_memory(err, r->tensor->name);
+        return bnet_no_memory(err, r->source.tensor->name);
     pair->v = t->side[0].be->v;
-    snprintf(pair->name, sizeof pair->name, "%s", r->tensor->name);
+    snprintf(pair->name, sizeof pair->name, "%s", r->source.tensor->name);
     bitnet_status st = BITNET_OK;
     for (int s = 0; st == BITNET_OK && s < 2; s++) /* warnings are said once, by the first side */
         st =

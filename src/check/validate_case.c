@@ -99,11 +99,11 @@ bool bnet_case_rope(kernel_case *c)
 
 bitnet_status bnet_case_prepare(kernel_case *c, bitnet_error *err)
 {
-    bnet_weight_request r = {.tensor = &c->tensor,
-                             .file = "validation",
-                             .layout = BITNET_I2S_128,
-                             .ternarise = c->ternarise,
-                             .extra_scale = 1.0f,
+    bnet_weight_request r = {.source.tensor = &c->tensor,
+                             .source.file = "validation",
+                             .source.layout = BITNET_I2S_128,
+                             .source.ternarise = c->ternarise,
+                             .source.extra_scale = 1.0f,
                              .head =
                                  bnet_case_head(c->rec) || strcmp(c->rec->format, "q6_k_r4") == 0};
     return bnet_op_weight(c->be, &r, NULL, &c->w, err);

@@ -60,11 +60,11 @@ static bitnet_status separate_scale(loader *l, const char *base, float *scale)
 static bitnet_status prepare_as(loader *l, const bnet_tensor *t, bool ternarise, float scale,
                                 bool head, bnet_weight **out)
 {
-    bnet_weight_request r = {.tensor = t,
-                             .file = bnet_gguf_path(l->g),
-                             .layout = l->layout,
-                             .ternarise = ternarise && !bnet_type_is_ternary(t->type),
-                             .extra_scale = scale,
+    bnet_weight_request r = {.source.tensor = t,
+                             .source.file = bnet_gguf_path(l->g),
+                             .source.layout = l->layout,
+                             .source.ternarise = ternarise && !bnet_type_is_ternary(t->type),
+                             .source.extra_scale = scale,
                              .mapped = bnet_gguf_mapped(l->g),
                              .head = head,
                              .layer = l->layer,
@@ -72,7 +72,7 @@ static bitnet_status prepare_as(loader *l, const bnet_tensor *t, bool ternarise,
     l->n_used++;
     bitnet_status st = bnet_op_weight(l->m->be, &r, l->log, out, l->err);
     if (st == BITNET_OK && !bnet_progress_add(l->progress, t->n_bytes))
-        st = bnet_fail(l->err, BITNET_CANCELLED, "%s: loading was cancelled", r.file);
+        st = bnet_fail(l->err, BITNET_CANCELLED, "%s: loading was cancelled", r.source.file);
     return st;
 }
 

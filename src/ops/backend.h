@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 
 #include "base/thread.h"
-#include "format/codec.h"
+#include "format/weight_rows.h"
 #include "ops/alone_call.h"
 #include "ops/plain_call.h"
 #include "ops/registry.h"
@@ -32,14 +32,10 @@ typedef struct bnet_weight_info {
 } bnet_weight_info;
 
 typedef struct bnet_weight_request {
-    const bnet_tensor *tensor;
-    const char *file;         /* for messages */
-    bitnet_i2s_layout layout; /* of I2_S */
-    bool ternarise;           /* a float tensor must turn out ternary (bitnet architectures) */
-    float extra_scale;        /* multiplies the scale (separate ".scale" tensors); 1 if none */
-    bool mapped;              /* the bytes are a file's: their pages may be given back */
-    bool head;                /* its product with the last hidden state is the logits */
-    int layer;                /* that uses it; -1: before the first, n_layers: after the last */
+    bnet_weight_source source;
+    bool mapped; /* the bytes are a file's: their pages may be given back */
+    bool head;   /* its product with the last hidden state is the logits */
+    int layer;   /* that uses it; -1: before the first, n_layers: after the last */
     int n_units; /* its rows are that many equal groups that belong together (of one key/value
                     head); 0: they can be divided anywhere */
     uint64_t first_row, n_rows; /* only these rows of a matrix; n_rows 0: all. GPUs only */

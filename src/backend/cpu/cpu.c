@@ -186,29 +186,3 @@ bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const bnet_registry *regist
         .pool = pool, .registry = registry, .isa = isa, .strict = strict, .log = log};
     return bnet_cpu_open(&want, out, err);
 }
-
-typedef struct items_job {
-    size_t n, grain;
-    cpu_items_fn fn;
-    void *arg;
-} items_job;
-
-static void items_part(void *arg, bnet_share part)
-{
-    const items_job *j = arg;
-    size_t begin, end;
-    bnet_split(j->n, j->grain, part.index, part.count, &begin, &end);
-    if (begin < end)
-        j->fn(j->arg, begin, end);
-}
-
-void bnet_cpu_items(cpu_backend *be, size_t n, size_t grain, size_t cost, cpu_items_fn fn,
-                    void *arg)
-{
-    if (n * cost < CPU_SMALL || n <= grain) {
-        fn(arg, 0, n);
-        return;
-    }
-    items_job job = {n, grain, fn, arg};
-    bnet_pool_run(be->pool, items_part, &job);
-}

@@ -120,15 +120,6 @@ static inline uint8_t *kv_part(const bnet_kv_store *kv, int layer, int block, in
     return kv->data + b * kv->block_bytes + (2 * (size_t)head + (size_t)is_v) * kv->part_bytes;
 }
 
-/* ---- running over items on the pool ---- */
-
-enum { CPU_SMALL = 16384 }; /* n * cost below that: no use in waking anybody */
-typedef void (*cpu_items_fn)(void *arg, size_t begin, size_t end);
-/* Splits [0, n) over the threads in multiples of grain; runs on the caller alone when n * cost is
- * small (a barrier costs about as much as a few thousand simple operations). */
-void bnet_cpu_items(cpu_backend *be, size_t n, size_t grain, size_t cost, cpu_items_fn fn,
-                    void *arg);
-
 /* ---- entries of the table, by file ---- */
 
 bitnet_status bnet_cpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r,
@@ -206,7 +197,6 @@ bool bnet_cpu_wants_packing(const cpu_backend *be, const bnet_kernel_query *rows
 /* Chooses the kernel of a prepared matrix, or the fallback, or says why there is neither. */
 bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                      const bnet_log *log, bitnet_error *err);
-bitnet_status bnet_cpu_unsupported(const bnet_weight_request *r, bitnet_error *err);
 size_t bnet_cpu_shapes(const bnet_backend *b, bnet_kernel_query *out, size_t cap);
 bitnet_status bnet_cpu_bench_new(bnet_backend *b, const bnet_kernel_query *q, bnet_bench **out,
                                  bitnet_error *err);

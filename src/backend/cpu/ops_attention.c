@@ -124,8 +124,8 @@ void bnet_cpu_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_buf
     attention_job j = {.be = be, .step = s, .layer = layer, .k = k->data, .v = v->data};
     const bnet_kv_shape *shape = &s->seqs[s->seq[0]].store->shape;
     count_types(be, s, be->use.kv_store);
-    bnet_cpu_items(be, (size_t)s->n_tokens, 1,
-                   4 * (size_t)shape->n_kv_heads * (size_t)shape->head_dim, append_tokens, &j);
+    bnet_pool_items(be->pool, (size_t)s->n_tokens, 1,
+                    4 * (size_t)shape->n_kv_heads * (size_t)shape->head_dim, append_tokens, &j);
 }
 
 /* ---- attention ---- */

@@ -421,8 +421,8 @@ void bnet_cpu_linear_r4(cpu_backend *be, const bnet_weight *w, bnet_kernel_fn fn
                         size_t n_tokens, float *y)
 {
     r4_job j = {w, fn, x, y, n_tokens};
-    bnet_cpu_items(be, bnet_q6r4_groups(w->info.n_out), 1, 4 * w->info.n_in * n_tokens, r4_groups,
-                   &j);
+    bnet_pool_items(be->pool, bnet_q6r4_groups(w->info.n_out), 1, 4 * w->info.n_in * n_tokens,
+                    r4_groups, &j);
 }
 
 void bnet_cpu_embed_r4(const bnet_weight *w, bnet_fn_embed *fn, size_t id, float *y)

@@ -243,9 +243,9 @@ static void run_job(cpu_backend *be, linear_job *j)
     if (j->w->r4)
         bnet_cpu_linear_r4(be, j->w, j->fn, j->x + j->first * i->n_in, j->n_tokens, j->y);
     else if (j->act)
-        bnet_cpu_items(be, i->n_out, 4, i->n_in * j->n_tokens / 16, ternary_rows, j);
+        bnet_pool_items(be->pool, i->n_out, 4, i->n_in * j->n_tokens / 16, ternary_rows, j);
     else
-        bnet_cpu_items(be, i->n_out, 4, i->n_in * j->n_tokens, float_rows, j);
+        bnet_pool_items(be->pool, i->n_out, 4, i->n_in * j->n_tokens, float_rows, j);
 }
 
 void bnet_cpu_linear_with(cpu_backend *be, const bnet_weight *w, const bnet_kernel_record *k,

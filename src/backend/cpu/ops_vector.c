@@ -35,7 +35,7 @@ void bnet_cpu_embed(bnet_backend *b, const bnet_weight *w, const bnet_step *s, b
     cpu_backend *be = (cpu_backend *)b;
     rows_job j = {
         .fn = cpu_use(be, be->use.embed), .w = w, .step = s, .y = x->data, .n = w->info.n_in};
-    bnet_cpu_items(be, (size_t)s->n_tokens, 1, j.n, embed_rows, &j);
+    bnet_pool_items(be->pool, (size_t)s->n_tokens, 1, j.n, embed_rows, &j);
 }
 
 static void rmsnorm_rows(void *arg, size_t begin, size_t end)
@@ -56,7 +56,7 @@ void bnet_cpu_rmsnorm(bnet_backend *b, bnet_buffer *x, const bnet_weight *w, flo
                   .y = y->data,
                   .n = w->info.n_in,
                   .eps = eps};
-    bnet_cpu_items(be, (size_t)n_rows, 1, j.n, rmsnorm_rows, &j);
+    bnet_pool_items(be->pool, (size_t)n_rows, 1, j.n, rmsnorm_rows, &j);
 }
 
 static void quantize_rows(void *arg, size_t begin, size_t end)
@@ -73,7 +73,7 @@ void bnet_cpu_quantize_i8(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_
 {
     cpu_backend *be = (cpu_backend *)b;
     rows_job j = {.fn = cpu_use(be, be->use.quantize), .x = x->data, .n = n_cols, .act = q};
-    bnet_cpu_items(be, (size_t)n_rows, 1, n_cols, quantize_rows, &j);
+    bnet_pool_items(be->pool, (size_t)n_rows, 1, n_cols, quantize_rows, &j);
 }
 
 /* ---- norm and int8 in one go ---- */
@@ -141,8 +141,8 @@ void bnet_cpu_norm_quantize(bnet_backend *b, bnet_buffer *x, bnet_buffer *plus,
                   .n = n,
                   .eps = eps,
                   .act = q};
-    bnet_cpu_items(be, (size_t)n_rows, 1, 2 * n, plus ? add_norm_quantize_rows : norm_quantize_rows,
-                   &j);
+    bnet_pool_items(be->pool, (size_t)n_rows, 1, 2 * n,
+                    plus ? add_norm_quantize_rows : norm_quantize_rows, &j);
 }
 
 /* The gate of a single long row is worth more threads than one, which the norm cannot use. */
@@ -152,7 +152,7 @@ void bnet_cpu_glu_norm_quantize(bnet_backend *b, bool relu2, bnet_buffer *gate, 
 {
     cpu_backend *be = (cpu_backend *)b;
     size_t n = w->info.n_in;
-    if (!be->fuses || (n_rows == 1 && n >= CPU_SMALL)) {
+    if (!be->fuses || (n_rows == 1 && n >= BNET_POOL_SMALL)) {
         (relu2 ? bnet_cpu_glu_relu2 : bnet_cpu_glu_silu)(b, gate, up, (size_t)n_rows * n, y);
         bnet_cpu_norm_quantize(b, y, NULL, w, eps, n_rows, y, q);
         return;
@@ -166,7 +166,7 @@ void bnet_cpu_glu_norm_quantize(bnet_backend *b, bool relu2, bnet_buffer *gate, 
         .n = n,
         .eps = eps,
         .act = q};
-    bnet_cpu_items(be, (size_t)n_rows, 1, 3 * n, glu_norm_quantize_rows, &j);
+    bnet_pool_items(be->pool, (size_t)n_rows, 1, 3 * n, glu_norm_quantize_rows, &j);
 }
 
 /* Angles in double: position times inverse frequency loses nothing that a float cosine could show.
@@ -185,7 +185,8 @@ static void rope_table_rows(void *arg, size_t begin, size_t end)
 void bnet_cpu_rope_table(bnet_backend *b, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs)
 {
     rows_job j = {.step = s, .y = cs->data, .n = (size_t)r->n_rot / 2, .rope = r};
-    bnet_cpu_items((cpu_backend *)b, (size_t)s->n_tokens, 1, 16 * j.n, rope_table_rows, &j);
+    bnet_pool_items(((cpu_backend *)b)->pool, (size_t)s->n_tokens, 1, 16 * j.n, rope_table_rows,
+                    &j);
 }
 
 static void rope_rows(void *arg, size_t begin, size_t end)
@@ -205,7 +206,8 @@ void bnet_cpu_rope(bnet_backend *b, const bnet_rope *r, bnet_buffer *cs, int n_r
                   .y = x->data,
                   .rope = r,
                   .n_heads = n_heads};
-    bnet_cpu_items(be, (size_t)n_rows * (size_t)n_heads, 1, (size_t)r->head_dim, rope_rows, &j);
+    bnet_pool_items(be->pool, (size_t)n_rows * (size_t)n_heads, 1, (size_t)r->head_dim, rope_rows,
+                    &j);
 }
 
 static void glu_items(void *arg, size_t begin, size_t end)
@@ -218,7 +220,7 @@ static void glu(cpu_backend *be, const bnet_kernel_record *k, bnet_buffer *gate,
                 size_t n, bnet_buffer *y)
 {
     rows_job j = {.fn = cpu_use(be, k), .x = gate->data, .x2 = up->data, .y = y->data};
-    bnet_cpu_items(be, n, 64, 1, glu_items, &j);
+    bnet_pool_items(be->pool, n, 64, 1, glu_items, &j);
 }
 
 void bnet_cpu_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
@@ -243,7 +245,7 @@ void bnet_cpu_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
 {
     cpu_backend *be = (cpu_backend *)b;
     rows_job j = {.fn = cpu_use(be, be->use.add), .x = y->data, .y = x->data};
-    bnet_cpu_items(be, n, 64, 1, add_items, &j);
+    bnet_pool_items(be->pool, n, 64, 1, add_items, &j);
 }
 
 void bnet_cpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows,

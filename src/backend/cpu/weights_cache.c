@@ -69,14 +69,14 @@ bool bnet_cpu_cache_ternary(cpu_backend *be, bnet_weight *w, const bnet_weight_r
     if (!be->cache.file || !w->info.ternary || !bnet_cpu_wants_packing(be, &q))
         return false;
     uint64_t n_bytes = bnet_r16_groups(w->info.n_out) * bnet_r16_group_bytes(n_cols);
-    const void *data = bnet_cpu_cache_find(be, "r16", r->tensor->name, n_bytes, &scale);
+    const void *data = bnet_cpu_cache_find(be, "r16", r->source.tensor->name, n_bytes, &scale);
     if (!data)
         return false;
     w->data = data;
     w->row_bytes = n_cols / 4;
     w->info.scale = (float)scale;
     w->packed = true;
-    bnet_cpu_cache_note(be, "r16", r->tensor->name, data, n_bytes, scale, false);
+    bnet_cpu_cache_note(be, "r16", r->source.tensor->name, data, n_bytes, scale, false);
     return true;
 }
 

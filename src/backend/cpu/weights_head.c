@@ -184,7 +184,7 @@ static bitnet_status make_head(const cpu_backend *be, bnet_weight *w, bool r4,
     if (w->head)
         *w->head = (cpu_head){
             .scan = scan, .exact = exact, .norms = bnet_calloc(n, sizeof *w->head->norms)};
-    return w->head && w->head->norms ? BITNET_OK : bnet_no_memory(err, r->tensor->name);
+    return w->head && w->head->norms ? BITNET_OK : bnet_no_memory(err, r->source.tensor->name);
 }
 
 /* Replaces the rows by what the job made of them. */
@@ -212,7 +212,7 @@ static uint64_t norm_bytes(const bnet_weight *w)
 static void keep(cpu_backend *be, const bnet_weight *w, const bnet_weight_request *r,
                  uint64_t n_bytes)
 {
-    const char *name = r->tensor->name;
+    const char *name = r->source.tensor->name;
     if (w->r4)
         bnet_cpu_cache_note(be, "q6_k_r4", name, w->data, n_bytes, 0, true);
     if (w->head)
@@ -224,7 +224,7 @@ static bool from_cache(cpu_backend *be, bnet_weight *w, const bnet_weight_reques
                        uint64_t n_bytes)
 {
     double note, norm_max = 0;
-    const char *name = r->tensor->name;
+    const char *name = r->source.tensor->name;
     const void *rows = r4 ? bnet_cpu_cache_find(be, "q6_k_r4", name, n_bytes, &note) : NULL;
     const void *norms = NULL;
     if (w->head && (rows || !r4))
@@ -265,8 +265,8 @@ bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_
     if (r4 && sized)
         j.packed = bnet_cpu_piece_take(be, (size_t)total);
     if (r4 && !j.packed)
-        return bnet_no_memory(err, r->tensor->name);
-    bnet_cpu_items(be, n_groups, 16, w->info.n_in * 4, head_groups, &j);
+        return bnet_no_memory(err, r->source.tensor->name);
+    bnet_pool_items(be->pool, n_groups, 16, w->info.n_in * 4, head_groups, &j);
     take(w, r, &j);
     keep(be, w, r, total);
     return BITNET_OK;

@@ -3,36 +3,10 @@
  * fallback, announced once per type and counted call by call. */
 #include "backend/cpu/cpu.h"
 
-#include <ctype.h>
-
-enum { FORMAT_CAP = 24 };
-
-/* The name of a type as kernels spell it: "q4_k". */
-static const char *format_name(bnet_type t, char buf[FORMAT_CAP])
-{
-    const char *name = bnet_type_find((uint32_t)t)->name;
-    size_t n = 0;
-    for (; name[n] && n + 1 < FORMAT_CAP; n++)
-        buf[n] = (char)tolower((unsigned char)name[n]);
-    buf[n] = '\0';
-    return buf;
-}
-
-bitnet_status bnet_cpu_unsupported(const bnet_weight_request *r, bitnet_error *err)
-{
-    char format[FORMAT_CAP];
-    return bnet_fail(err, BITNET_MODEL,
-                     "%s: tensor %s: UnsupportedKernelConfiguration{device: cpu, qtype: %s, "
-                     "operation: linear}: type %s is not supported; requantise it to I2_S, TQ2_0, "
-                     "Q8_0 or F16",
-                     r->file, r->tensor->name, format_name(r->tensor->type, format),
-                     bnet_type_find((uint32_t)r->tensor->type)->name);
-}
-
 /* Said once per engine and type, when the first weight takes the fallback. */
 static void announce(cpu_backend *be, const bnet_weight_request *r, const bnet_log *log)
 {
-    bnet_type t = r->tensor->type;
+    bnet_type t = r->source.tensor->type;
     for (size_t i = 0; i < be->n_warned; i++)
         if (be->warned[i] == t)
             return;
@@ -42,7 +16,7 @@ static void announce(cpu_backend *be, const bnet_weight_request *r, const bnet_l
     bnet_logf(log, BITNET_LOG_WARN, "cpu",
               "%s: tensor %s: device cpu has no kernel for %s weights: they are dequantised for "
               "every use, which is slow",
-              r->file, r->tensor->name, bnet_type_find((uint32_t)t)->name);
+              r->source.file, r->source.tensor->name, bnet_type_find((uint32_t)t)->name);
 }
 
 /* Ternary rows are streamed faster in groups of 16. That is worth packing them unless only the
@@ -82,8 +56,8 @@ static bitnet_status select_one(const cpu_backend *be, const bnet_kernel_query *
 static bitnet_status refuse(const bnet_weight_request *r, bitnet_status st, const char *why,
                             bitnet_error *err)
 {
-    return bnet_wrap(err, st == BITNET_MEMORY ? st : BITNET_MODEL, "%s: tensor %s%s", r->file,
-                     r->tensor->name, why);
+    return bnet_wrap(err, st == BITNET_MEMORY ? st : BITNET_MODEL, "%s: tensor %s%s",
+                     r->source.file, r->source.tensor->name, why);
 }
 
 /* Remembers the shape for tuning and says what was chosen for it. */
@@ -107,19 +81,19 @@ static void note_shape(cpu_backend *be, const bnet_weight *w, const bnet_log *lo
 bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                      const bnet_log *log, bitnet_error *err)
 {
-    char own[FORMAT_CAP];
+    char own[BNET_FORMAT_NAME];
     bool packed = w->info.ternary && !w->fallback;
     bnet_kernel_query q = {.op = "linear",
                            .format = w->block_scales ? "i2s_b256"
                                      : packed        ? "i2s"
-                                                     : format_name(w->info.type, own),
+                                                     : bnet_type_format(w->info.type, own),
                            .dtype = w->info.ternary ? "i8" : "f32",
                            .m = 1,
                            .n = w->info.n_out,
                            .k = packed ? w->row_bytes * 4 : w->info.n_in};
     w->picks = bnet_calloc(1, sizeof *w->picks);
     if (!w->picks)
-        return bnet_no_memory(err, r->tensor->name);
+        return bnet_no_memory(err, r->source.tensor->name);
     if (packed && !w->packed && !w->block_scales && bnet_cpu_wants_packing(be, &q)) {
         bitnet_status done = bnet_cpu_pack(be, w, r, err);
         if (done != BITNET_OK)

@@ -29,14 +29,15 @@ bitnet_status bnet_cpu_pack(cpu_backend *be, bnet_weight *w, const bnet_weight_r
     if (bnet_mul(n_groups, group, &total) && total <= PTRDIFF_MAX)
         j.to = bnet_cpu_piece_take(be, (size_t)total);
     if (!j.to)
-        return bnet_no_memory(err, r->tensor->name);
-    bnet_cpu_items(be, n_groups, 1, group * 8, pack_groups, &j);
+        return bnet_no_memory(err, r->source.tensor->name);
+    bnet_pool_items(be->pool, n_groups, 1, group * 8, pack_groups, &j);
     if (!w->owned && r->mapped)
         bnet_map_release(w->data, w->info.n_out * w->row_bytes);
     bnet_free(w->owned);
     w->owned = NULL;
     w->data = j.to;
     w->packed = true;
-    bnet_cpu_cache_note(be, "r16", r->tensor->name, w->data, total, (double)w->info.scale, true);
+    bnet_cpu_cache_note(be, "r16", r->source.tensor->name, w->data, total, (double)w->info.scale,
+                        true);
     return BITNET_OK;
 }

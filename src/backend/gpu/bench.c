@@ -87,8 +87,10 @@ static bitnet_status make_weight(bnet_bench *b, const bnet_kernel_query *q, bitn
         return bnet_no_memory(err, "bench");
     tensor.data = bytes;
     tensor.n_span = tensor.n_bytes;
-    const bnet_weight_request r = {
-        .tensor = &tensor, .file = "bench", .layout = BITNET_I2S_128, .extra_scale = 1};
+    const bnet_weight_request r = {.source.tensor = &tensor,
+                                   .source.file = "bench",
+                                   .source.layout = BITNET_I2S_128,
+                                   .source.extra_scale = 1};
     bnet_weight *w = NULL;
     bitnet_status st = bnet_gpu_weight_prepare(&b->be->base, &r, &b->be->log, &w, err);
     if (st == BITNET_OK)

@@ -306,7 +306,6 @@ static void gpu_close(bnet_backend *b)
                       be->d->gpu.device_id);
         be->d->c->close(be->d);
     }
-    bnet_backend_close(be->host);
     bnet_pool_close(be->pool);
     pthread_mutex_destroy(&be->lock);
     bnet_free(be->step_shadow);
@@ -437,9 +436,6 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     if (st == BITNET_OK)
         st =
             bnet_pool_open(BNET_MIN(bnet_pool_threads(w->pool), (int)LOAD_THREADS), &be->pool, err);
-    if (st == BITNET_OK)
-        st =
-            bnet_backend_open_cpu(be->pool, w->registry, "scalar", w->strict, NULL, &be->host, err);
     bnet_gpu_usage_begin(be);
     if (st == BITNET_OK)
         st = bnet_gpu_memory_open(be, err);

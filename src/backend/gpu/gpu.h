@@ -113,7 +113,6 @@ struct gpu_backend {
     bnet_capabilities caps;
     bool strict;
     bnet_log log;
-    bnet_backend *host; /* scalar CPU: reads what is in files */
     bnet_mempool *memory;
     pthread_mutex_t lock; /* may be taken again by who has it: a step is several operations */
 

@@ -1,11 +1,9 @@
-/* weights.c - from a tensor in the file to rows on the device. A scalar CPU backend reads the
- * tensor and says what is wrong with it; its rows go up through the ring as they lie in the file,
- * and a kernel puts them into the order the others want. */
+/* weights.c - from a tensor in the file to rows on the device: format/weight_rows reads and checks
+ * them, the ring brings them up as they are, and a kernel puts them into the order the others want.
+ */
 #include "backend/gpu/precision.h"
 #include "backend/gpu/usage.h"
-#include "backend/cpu/cpu.h"
 #include "backend/cuda/kernels.h"
-#include "format/codec_extra.h"
 
 enum { UPLOAD_BYTES = 16 << 20, MAX_STRIDE = 1 << 30 };
 
@@ -144,13 +142,13 @@ static bool decoded_on_host(const gpu_weight *w)
 }
 
 /* Rows [first, first + n) of a type that must be decoded before it goes up. */
-static bool upload_decoded(gpu_backend *be, const bnet_weight *h, gpu_ptr to, size_t first,
+static bool upload_decoded(gpu_backend *be, const bnet_weight_rows *h, gpu_ptr to, size_t first,
                            size_t n)
 {
-    size_t k = h->info.n_in;
+    size_t k = h->n_in;
     float *f = bnet_alloc(n * k * sizeof *f);
     for (size_t i = 0; f && i < n; i++)
-        bnet_decode_part(h->info.type, h->data + (first + i) * h->row_bytes, 0, k, f + i * k);
+        bnet_decode_part(h->type, h->data + (first + i) * h->row_bytes, 0, k, f + i * k);
     if (f)
         bnet_gpu_upload(be, to, f, n * k * sizeof *f);
     else
@@ -172,14 +170,14 @@ static gpu_pack narrow(gpu_backend *be, const gpu_weight *w, const gpu_pack *p)
 }
 
 /* In pieces through scratch memory, each put into place by the packing kernel. */
-static void upload_rows(gpu_backend *be, const bnet_weight *h, const gpu_weight *w)
+static void upload_rows(gpu_backend *be, const bnet_weight_rows *h, const gpu_weight *w)
 {
     bool decode = decoded_on_host(w);
-    size_t row_bytes = decode ? h->info.n_in * sizeof(float) : h->row_bytes;
+    size_t row_bytes = decode ? h->n_in * sizeof(float) : h->row_bytes;
     size_t at_once = BNET_MAX((size_t)UPLOAD_BYTES / BNET_MAX(row_bytes, 1), 1);
     const bnet_kernel_record *k = be->use.pack;
-    for (size_t row = 0; row < h->info.n_out && gpu_alive(be); row += at_once) {
-        size_t n = BNET_MIN(at_once, h->info.n_out - row);
+    for (size_t row = 0; row < h->n_out && gpu_alive(be); row += at_once) {
+        size_t n = BNET_MIN(at_once, h->n_out - row);
         gpu_ptr to = bnet_gpu_scratch(be, (narrowed(w) ? 2 : 1) * round_to(n * row_bytes, 256));
         if (!to)
             return;
@@ -187,7 +185,7 @@ static void upload_rows(gpu_backend *be, const bnet_weight *h, const gpu_weight 
             upload_decoded(be, h, to, row, n);
         else
             bnet_gpu_upload(be, to, h->data + row * row_bytes, n * row_bytes);
-        gpu_pack p = {w->layout, (int)(decode ? BNET_F32 : h->info.type), to, row_bytes, row, n};
+        gpu_pack p = {w->layout, (int)(decode ? BNET_F32 : h->type), to, row_bytes, row, n};
         if (narrowed(w))
             p = narrow(be, w, &p);
         ((gpu_fn_pack *)k->fn)(be, k, &p, w);
@@ -216,6 +214,33 @@ static void note_shape(gpu_backend *be, const bnet_kernel_query *q)
         be->shapes[be->n_shapes++] = *q;
 }
 
+static bitnet_status refuse(const bnet_weight_request *r, bitnet_status st, const char *why,
+                            bitnet_error *err)
+{
+    return bnet_wrap(err, st == BITNET_MEMORY ? st : BITNET_MODEL, "%s: tensor %s%s",
+                     r->source.file, r->source.tensor->name, why);
+}
+
+/* Strict mode allows no weights that are kept as floats because no kernel reads their type. */
+static bitnet_status check_strict(const gpu_backend *be, const gpu_weight *w,
+                                  const bnet_weight_request *r, bitnet_error *err)
+{
+    const bnet_kernel_record *none;
+    char format[BNET_FORMAT_NAME];
+    bool kept = w->info.ternary ? w->with_i8 : layout_of(w->info.type) == GPU_F32;
+    if (!be->strict || !kept || w->info.type == BNET_F32)
+        return BITNET_OK;
+    bnet_kernel_query q = {.op = "linear",
+                           .format = bnet_type_format(w->info.type, format),
+                           .dtype = w->info.ternary ? "i8" : "f32",
+                           .m = 1,
+                           .n = w->info.n_out,
+                           .k = w->info.n_in};
+    bitnet_status st = bnet_registry_select(be->registry, &be->caps, &q, &none, err);
+    return st == BITNET_OK ? st
+                           : refuse(r, st, ": strict mode allows no dequantised fallback", err);
+}
+
 static bitnet_status choose(gpu_backend *be, gpu_weight *w, const bnet_weight_request *r,
                             const bnet_log *log, bitnet_error *err)
 {
@@ -230,15 +255,14 @@ static bitnet_status choose(gpu_backend *be, gpu_weight *w, const bnet_weight_re
                            .k = w->layout == GPU_W2 ? w->stride : w->info.n_in};
     bitnet_status st = bnet_registry_select(be->registry, &be->caps, &q, &k, err);
     if (st != BITNET_OK)
-        return bnet_wrap(err, st == BITNET_MEMORY ? st : BITNET_MODEL, "%s: tensor %s", r->file,
-                         r->tensor->name);
+        return refuse(r, st, "", err);
     w->query = (bnet_kernel_query){
         .op = k->op, .format = k->format, .dtype = k->dtype, .n = q.n, .k = q.k};
     note_shape(be, &w->query);
     if (decoded_on_host(w) && !w->half)
         bnet_logf(log, BITNET_LOG_WARN, be->d->c->name,
                   "%s: tensor %s: the device has no kernel for %s weights: they are kept as floats",
-                  r->file, r->tensor->name, bnet_type_find(w->info.type)->name);
+                  r->source.file, r->source.tensor->name, bnet_type_find(w->info.type)->name);
     return BITNET_OK;
 }
 
@@ -253,19 +277,23 @@ static void take_precision(const gpu_backend *be, gpu_weight *w)
         w->layout = be->precision == BITNET_PRECISION_FP16 ? GPU_F16 : GPU_BF16;
 }
 
-static void describe(const gpu_backend *be, const bnet_weight *h, bool matrix, gpu_weight *w)
+static void describe(const gpu_backend *be, const bnet_weight_rows *h, gpu_weight *w)
 {
-    w->info = h->info;
-    w->scale = h->info.scale;
-    w->layout = layout_of(h->info.type);
-    if (!matrix) {
+    bool by_row = h->ternary && h->form == BNET_ROWS_STORED; /* scales vary by row */
+    w->info = (bnet_weight_info){.n_out = h->n_out,
+                                 .n_in = h->n_in,
+                                 .ternary = h->ternary,
+                                 .type = h->type,
+                                 .scale = by_row ? 0 : h->scale};
+    w->scale = h->scale;
+    w->layout = layout_of(h->type);
+    if (h->form == BNET_ROWS_VECTOR) {
         w->layout = GPU_VECTOR;
-    } else if (h->info.ternary && !h->fallback) {
+    } else if (h->form == BNET_ROWS_TERNARY) {
         w->layout = GPU_W2;
-    } else if (h->info.ternary) { /* scales vary by row: floats that take int8 */
+    } else if (by_row) { /* floats that take int8 */
         w->layout = GPU_F32;
         w->with_i8 = true;
-        w->scale = h->fallback_scale;
     } else {
         take_precision(be, w);
     }
@@ -279,14 +307,14 @@ static bitnet_status no_memory(gpu_backend *be, const bnet_weight_request *r, co
     return bnet_fail(err, BITNET_MEMORY,
                      "%s: tensor %s: %llu bytes do not fit on device %d (%.2f of %.2f GB are "
                      "free); close other programs on it, choose another device, or --device cpu",
-                     r->file, r->tensor->name, (unsigned long long)w->n_bytes, be->d->gpu.device_id,
-                     (double)left / 1e9, (double)total / 1e9);
+                     r->source.file, r->source.tensor->name, (unsigned long long)w->n_bytes,
+                     be->d->gpu.device_id, (double)left / 1e9, (double)total / 1e9);
 }
 
-static bitnet_status bring(gpu_backend *be, const bnet_weight_request *r, const bnet_weight *h,
+static bitnet_status bring(gpu_backend *be, const bnet_weight_request *r, const bnet_weight_rows *h,
                            gpu_weight *w, bitnet_error *err)
 {
-    size_t n_scales = h->block_scales ? h->info.n_out * (h->info.n_in / 256) * sizeof(float) : 0;
+    size_t n_scales = h->block_scales ? h->n_out * (h->n_in / 256) * sizeof(float) : 0;
     if (!take(be, w))
         return no_memory(be, r, w, err);
     if (n_scales) {
@@ -297,65 +325,55 @@ static bitnet_status bring(gpu_backend *be, const bnet_weight_request *r, const 
         bnet_gpu_upload(be, w->block_scales, h->block_scales, n_scales);
     }
     if (w->layout == GPU_VECTOR)
-        bnet_gpu_upload(be, w->w[0], h->data, h->info.n_in * sizeof(float));
+        bnet_gpu_upload(be, w->w[0], h->data, h->n_in * sizeof(float));
     else
         upload_rows(be, h, w);
     if (gpu_alive(be))
         return BITNET_OK;
     bitnet_status st = be->d->c->explain(be->d, be->failed_at, be->failed, err);
     be->failed = be->lost ? be->failed : 0;
-    return bnet_wrap(err, st, "%s: tensor %s", r->file, r->tensor->name);
+    return bnet_wrap(err, st, "%s: tensor %s", r->source.file, r->source.tensor->name);
 }
 
-/* The rows that are wanted, as a weight that owns nothing. */
-static bnet_weight rows_of(const bnet_weight *h, const bnet_weight_request *r)
+static bitnet_status place(gpu_backend *be, const bnet_weight_request *r,
+                           const bnet_weight_rows *rows, const bnet_log *log, gpu_weight *w,
+                           bitnet_error *err)
 {
-    bnet_weight part = *h;
-    if (r->n_rows == 0)
-        return part;
-    part.info.n_out = r->n_rows;
-    part.data += r->first_row * h->row_bytes;
-    if (h->block_scales)
-        part.block_scales += r->first_row * (h->info.n_in / 256);
-    return part;
-}
-
-bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r,
-                                      const bnet_log *log, bnet_weight **out, bitnet_error *err)
-{
-    gpu_backend *be = gpu_of(b);
-    bnet_weight *h = NULL;
-    bool matrix = r->tensor->n_dims > 1;
-    bnet_weight_request plain = *r; /* rows as they lie in the file, and to be kept there */
-    plain.head = plain.mapped = false;
-    double begun = bnet_now_ms();
-    bnet_gpu_load_begin(be, r->tensor->n_bytes);
-    bitnet_status st = be->host->v->weight_prepare(be->host, &plain, log, &h, err);
-    be->load.read_ms += bnet_now_ms() - begun;
-    if (st != BITNET_OK)
-        return st;
-    gpu_weight *w = bnet_calloc(1, sizeof *w);
-    if (!w) {
-        be->host->v->weight_free(be->host, h);
-        return bnet_no_memory(err, r->tensor->name);
-    }
-    bnet_weight rows = rows_of(h, r);
-    describe(be, &rows, matrix, w);
+    bool matrix = rows->form != BNET_ROWS_VECTOR;
+    describe(be, rows, w);
     bnet_gpu_enter(be);
-    gpu_push(be, r->tensor->name);
-    st = bring(be, r, &rows, w, err);
+    gpu_push(be, r->source.tensor->name);
+    bitnet_status st = matrix ? check_strict(be, w, r, err) : BITNET_OK;
+    if (st == BITNET_OK)
+        st = bring(be, r, rows, w, err);
     gpu_pop(be);
     if (st == BITNET_OK && matrix)
         st = choose(be, w, r, log, err);
     if (st == BITNET_OK && matrix && r->head)
         be->head = w;
     bnet_gpu_leave(be);
-    be->host->v->weight_free(be->host, h);
     be->n_half += w->half;
-    if (st != BITNET_OK) {
-        bnet_gpu_weight_free(b, (bnet_weight *)(void *)w);
+    return st;
+}
+
+bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r,
+                                      const bnet_log *log, bnet_weight **out, bitnet_error *err)
+{
+    gpu_backend *be = gpu_of(b);
+    bnet_weight_rows all;
+    double begun = bnet_now_ms();
+    bnet_gpu_load_begin(be, r->source.tensor->n_bytes);
+    bitnet_status st = bnet_weight_rows_read(&r->source, be->d->c->name, be->pool, log, &all, err);
+    be->load.read_ms += bnet_now_ms() - begun;
+    if (st != BITNET_OK)
         return st;
-    }
-    *out = (bnet_weight *)(void *)w;
-    return BITNET_OK;
+    gpu_weight *w = bnet_calloc(1, sizeof *w);
+    bnet_weight_rows rows = r->n_rows ? bnet_weight_rows_part(&all, r->first_row, r->n_rows) : all;
+    st = w ? place(be, r, &rows, log, w, err) : bnet_no_memory(err, r->source.tensor->name);
+    bnet_weight_rows_free(&all);
+    if (st != BITNET_OK && w)
+        bnet_gpu_weight_free(b, (bnet_weight *)(void *)w);
+    else if (w)
+        *out = (bnet_weight *)(void *)w;
+    return st;
 }

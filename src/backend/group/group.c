@@ -157,13 +157,13 @@ static void group_weight_free(bnet_backend *b, bnet_weight *w)
 static bitnet_status divide(const gpu_group *g, const bnet_weight_request *r, group_weight *w,
                             bitnet_error *err)
 {
-    uint64_t n = r->tensor->ne[1], units = (uint64_t)r->n_units;
+    uint64_t n = r->source.tensor->ne[1], units = (uint64_t)r->n_units;
     if (g->split == BNET_SPLIT_LAYER) {
         w->ranks = (rank_set)1 << bnet_group_rank_of(g, r->layer);
         return BITNET_OK;
     }
     w->ranks = all_ranks(g);
-    w->divided = r->tensor->n_dims > 1;
+    w->divided = r->source.tensor->n_dims > 1;
     if (!w->divided)
         return BITNET_OK;
     bool ok = units ? n % units == 0 && bnet_gpu_shares(g->facts, g->n, units, w->first)
@@ -175,7 +175,7 @@ static bitnet_status divide(const gpu_group *g, const bnet_weight_request *r, gr
     return bnet_fail(err, BITNET_ARGUMENT,
                      "%s: tensor %s: %llu rows cannot be divided among %d devices; name fewer, or "
                      "use --split layer",
-                     r->file, r->tensor->name, (unsigned long long)n, g->n);
+                     r->source.file, r->source.tensor->name, (unsigned long long)n, g->n);
 }
 
 static bitnet_status prepare_on(gpu_group *g, int r, const bnet_weight_request *request,
@@ -199,7 +199,7 @@ static bitnet_status group_weight_prepare(bnet_backend *b, const bnet_weight_req
     gpu_group *g = group_of(b);
     group_weight *w = bnet_calloc(1, sizeof *w);
     if (!w)
-        return bnet_no_memory(err, request->tensor->name);
+        return bnet_no_memory(err, request->source.tensor->name);
     bitnet_status st = divide(g, request, w, err);
     group_lock(g);
     for (int r = 0; st == BITNET_OK && r < g->n; r++)

@@ -313,7 +313,8 @@ static fixture fixture_new(int n_threads, bnet_type type, const float *rows, siz
                      .type = type,
                      .data = f.bytes,
                      .n_bytes = n_bytes};
-    bnet_weight_request r = {.tensor = &t, .file = "test", .extra_scale = 1, .head = true};
+    bnet_weight_request r = {
+        .source.tensor = &t, .source.file = "test", .source.extra_scale = 1, .head = true};
     assert_int_equal(bnet_pool_open(n_threads, &f.pool, NULL), BITNET_OK);
     assert_int_equal(bnet_registry_open(&f.registry, NULL), BITNET_OK);
     assert_int_equal(bnet_backend_open_cpu(f.pool, f.registry, NULL, false, NULL, &f.be, NULL),
@@ -508,7 +509,8 @@ static void test_not_finite_is_refused(void **state)
                          .type = BNET_Q8_0,
                          .data = f.bytes,
                          .n_bytes = N * K / 32 * 34};
-        bnet_weight_request r = {.tensor = &t, .file = "test", .extra_scale = 1, .head = true};
+        bnet_weight_request r = {
+            .source.tensor = &t, .source.file = "test", .source.extra_scale = 1, .head = true};
         bnet_weight *w = NULL;
         assert_int_equal(f.be->v->weight_prepare(f.be, &r, NULL, &w, NULL), BITNET_OK);
         assert_int_equal(f.be->v->top_bytes(f.be, w), 0);

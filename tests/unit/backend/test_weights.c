@@ -105,11 +105,11 @@ static matrix matrix_new(bnet_type type, size_t k, size_t n, bool same)
 static bitnet_status prepare(rig *g, const matrix *m, bool ternarise, bnet_weight **w)
 {
     bnet_log log = {on_log, g};
-    bnet_weight_request r = {.tensor = &m->t,
-                             .file = "test.gguf",
-                             .layout = BITNET_I2S_128,
-                             .ternarise = ternarise,
-                             .extra_scale = 1.0f};
+    bnet_weight_request r = {.source.tensor = &m->t,
+                             .source.file = "test.gguf",
+                             .source.layout = BITNET_I2S_128,
+                             .source.ternarise = ternarise,
+                             .source.extra_scale = 1.0f};
     return g->be->v->weight_prepare(g->be, &r, &log, w, &g->err);
 }
 

@@ -48,8 +48,10 @@ static bnet_weight *prepare(stage *s, const char *name, bnet_type type, uint64_t
                      .ne = {n_in, n_out ? n_out : 1, 1, 1},
                      .type = type,
                      .data = data};
-    bnet_weight_request r = {
-        .tensor = &t, .file = "test", .layout = BITNET_I2S_128, .extra_scale = 1.0f};
+    bnet_weight_request r = {.source.tensor = &t,
+                             .source.file = "test",
+                             .source.layout = BITNET_I2S_128,
+                             .source.extra_scale = 1.0f};
     bnet_weight *w = NULL;
     OK(s->tee->v->weight_prepare(s->tee, &r, NULL, &w, &err));
     return w;
