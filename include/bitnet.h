@@ -493,7 +493,8 @@ BITNET_API void bitnet_kv_pool_read(bitnet_kv_pool *pool, bitnet_kv_pool_stats *
 
 /* ---- sampler ------------------------------------------------------------------------------- */
 
-/* Applied in this order: penalties, then temperature, top-k, typical, top-p, min-p; then one draw.
+/* Applied in this order: constraints, penalties, then temperature, top-k, typical, top-p, min-p;
+ * then one draw.
  */
 typedef struct bitnet_sampler_options {
     size_t struct_size;
@@ -517,10 +518,35 @@ BITNET_API bitnet_status bitnet_sampler_open(const bitnet_sampler_options *optio
                                              bitnet_sampler **out, bitnet_error *err);
 BITNET_API void bitnet_sampler_close(bitnet_sampler *sampler);
 /* Chooses a token from logits [n_vocab], given the timeline before it (for the penalties; may be
- * NULL, 0). Fails: ERROR if no logit is finite. Allocates nothing. */
+ * NULL, 0). Fails: ERROR if no logit that may be chosen is finite. Allocates nothing. */
 BITNET_API bitnet_status bitnet_sampler_pick(bitnet_sampler *sampler, const float *logits,
                                              const int32_t *history, size_t n_history, int32_t *id,
                                              bitnet_error *err);
+
+typedef struct bitnet_bias {
+    int32_t id;
+    float bias; /* finite, or -INFINITY: the id is not chosen */
+} bitnet_bias;
+
+/* What choices are restricted to, before everything else: an id that is not allowed is not chosen,
+ * biases are added to logits, then penalties and the rest apply. */
+typedef struct bitnet_constraints {
+    size_t struct_size;
+    /* (n_vocab + 31) / 32 words: bit id % 32 of allowed[id / 32] allows the id. One at least must
+     * be allowed. NULL: every id is */
+    const uint32_t *allowed;
+    const bitnet_bias *biases; /* each id once, in any order */
+    size_t n_biases;
+} bitnet_constraints;
+
+BITNET_API void bitnet_constraints_init(bitnet_constraints *constraints);
+/* Restricts the choices that this sampler makes from now on, in whatever function and on whatever
+ * device, until it is called again; NULL: no longer. Both arrays are copied. Not while a function
+ * works with the sampler, except from the on_text of bitnet_generate. Fails: ARGUMENT naming the
+ * field, MEMORY; then the constraints are as before. */
+BITNET_API bitnet_status bitnet_sampler_constrain(bitnet_sampler *sampler,
+                                                  const bitnet_constraints *constraints,
+                                                  bitnet_error *err);
 
 /* Where a sampler stands in its stream of choices. Plain data without pointers: it may be copied,
  * stored, and restored on another machine. */
@@ -529,7 +555,7 @@ typedef struct bitnet_sampler_state {
 } bitnet_sampler_state;
 
 /* _restore puts a sampler, this one or another, where _save found one: with equal options it then
- * makes the same choices again. Options other than the seed are not part of the state. */
+ * makes the same choices again. Constraints and options other than the seed are not part of it. */
 BITNET_API void bitnet_sampler_save(const bitnet_sampler *sampler, bitnet_sampler_state *state);
 BITNET_API void bitnet_sampler_restore(bitnet_sampler *sampler, const bitnet_sampler_state *state);
 

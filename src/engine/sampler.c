@@ -10,15 +10,18 @@
 #include <math.h>
 
 #include "engine/candidates.h"
+#include "engine/constraints.h"
 #include "engine/options.h"
 #include "engine/rng.h"
 #include "base/mathf.h"
 
 enum {
-    WANTED_MAX = 1024, /* ids with penalties that are asked for one by one */
+    WANTED_MAX = 1024, /* ids that are asked for one by one */
     BLOCK = 64         /* logits looked at together */
 };
-#define FORBIDDEN (1u << 31) /* in counts, beside the occurrences: never chosen */
+/* in counts, beside the occurrences */
+#define FORBIDDEN (1u << 31) /* never chosen */
+#define BIASED    (1u << 30)
 /* e^-28 < 2^-40: a logit further below the best than that weighs nothing */
 #define LIGHTEST 28.0f
 
@@ -26,8 +29,9 @@ struct bitnet_sampler {
     bitnet_sampler_options o;
     int n_vocab;
     uint64_t n_draws;
-    /* [n_vocab] occurrences in the penalty window; between picks all zero but for FORBIDDEN */
+    /* [n_vocab] occurrences in the penalty window; between picks FORBIDDEN and BIASED alone */
     uint32_t *counts;
+    bnet_constraints constraints;
     size_t n_forbidden;
     /* [n_vocab]; x: (logit - largest logit) / temperature, so <= 0; the logit while collecting.
      * key: x, or minus the distance to typical */
@@ -82,6 +86,7 @@ void bitnet_sampler_close(bitnet_sampler *s)
 {
     if (!s)
         return;
+    bnet_constraints_free(&s->constraints);
     bnet_free(s->counts);
     bnet_free(s->h.c);
     bnet_free(s);
@@ -101,6 +106,24 @@ void bitnet_sampler_restore(bitnet_sampler *s, const bitnet_sampler_state *state
     s->n_draws = state->n_draws;
 }
 
+/* Each biased id has its flag, or none has. */
+static void flip_biased(bitnet_sampler *s)
+{
+    for (size_t i = 0; i < s->constraints.n_biases; i++)
+        s->counts[s->constraints.biases[i].id] ^= BIASED;
+}
+
+bitnet_status bitnet_sampler_constrain(bitnet_sampler *s, const bitnet_constraints *constraints,
+                                       bitnet_error *err)
+{
+    if (!s)
+        return bnet_fail(err, BITNET_ARGUMENT, "constraints: sampler must not be NULL");
+    flip_biased(s);
+    bitnet_status st = bnet_constraints_set(&s->constraints, constraints, s->n_vocab, err);
+    flip_biased(s);
+    return st;
+}
+
 int bnet_sampler_vocab(const bitnet_sampler *s)
 {
     return s->n_vocab;
@@ -114,7 +137,7 @@ void bnet_sampler_forbid(bitnet_sampler *s, int32_t id, bool forbid)
     s->n_forbidden += forbid ? 1 : (size_t)-1;
 }
 
-/* ---- penalties ---- */
+/* ---- what is added to logits ---- */
 
 static bool has_penalties(const bitnet_sampler_options *o)
 {
@@ -122,8 +145,7 @@ static bool has_penalties(const bitnet_sampler_options *o)
            o->frequency_penalty != 0.0f;
 }
 
-/* Adds `sign` times the window to the counts: +1 before a pick, -1 after it, which clears what was
- * set. */
+/* Adds the window to the counts before a pick, and takes it away again after it. */
 static void count_window(bitnet_sampler *s, const int32_t *history, size_t n, bool add)
 {
     if (!has_penalties(&s->o))
@@ -134,39 +156,69 @@ static void count_window(bitnet_sampler *s, const int32_t *history, size_t n, bo
             s->counts[history[i]] += add ? 1u : (uint32_t)-1;
 }
 
+static float clamped(float v)
+{
+    return v > FLT_MAX ? FLT_MAX : v < -FLT_MAX ? -FLT_MAX : v;
+}
+
 static float penalised(const bitnet_sampler_options *o, float logit, uint32_t count)
 {
     logit = logit > 0 ? logit / o->repetition_penalty : logit * o->repetition_penalty;
-    logit -= o->presence_penalty + o->frequency_penalty * (float)count;
-    return logit > FLT_MAX ? FLT_MAX : logit < -FLT_MAX ? -FLT_MAX : logit;
+    return clamped(logit - (o->presence_penalty + o->frequency_penalty * (float)count));
 }
 
-/* The logit after penalties; false for those that cannot be chosen (NaN, infinite, forbidden). */
+/* The logit with its bias, then its penalties; false if it is not finite then. */
+static bool adjusted(const bitnet_sampler *s, int32_t id, uint32_t count, float *v)
+{
+    if (count & BIASED) {
+        float bias = bnet_constraints_bias(&s->constraints, id);
+        if (bias < -FLT_MAX)
+            return false;
+        *v = clamped(*v + bias);
+    }
+    if (count & ~BIASED)
+        *v = penalised(&s->o, *v, count & ~BIASED);
+    return true;
+}
+
+/* The logit to choose by; false for those that cannot be chosen: not finite, forbidden, not
+ * allowed. */
 static inline bool logit_of(const bitnet_sampler *s, const row *r, size_t i, float *out)
 {
     float v = r->logits[i];
     if (!(v >= -FLT_MAX && v <= FLT_MAX))
         return false;
-    uint32_t count = s->counts[id_at(r, i)];
-    if (count & FORBIDDEN)
+    int32_t id = id_at(r, i);
+    uint32_t count = s->counts[id];
+    if ((count & FORBIDDEN) || !bnet_constraints_allow(&s->constraints, id))
         return false;
-    *out = count ? penalised(&s->o, v, count) : v;
-    return true;
+    *out = v;
+    return !count || adjusted(s, id, count, out);
 }
 
-/* How many logits from the i-th on can be passed over, because none of them reaches `least` and
- * none has a penalty, which may raise it. */
-static inline size_t dull(const bitnet_sampler *s, const row *r, size_t i, float least)
+/* Whether the BLOCK logits from the i-th on can be passed over: none of them is above `least`, and
+ * none has a bias or penalty, which may raise it. */
+static inline bool dull(const bitnet_sampler *s, const row *r, size_t i, float least)
 {
     unsigned any = 0;
-    if (r->ids || r->n - i < BLOCK)
-        return 0;
     for (size_t k = i; k < i + BLOCK; k++)
-        any |= r->logits[k] >= least;
-    if (!any && has_penalties(&s->o))
+        any |= r->logits[k] > least;
+    if (!any && (has_penalties(&s->o) || s->constraints.n_biases))
         for (size_t k = i; k < i + BLOCK; k++)
             any |= s->counts[k];
-    return any ? 0 : BLOCK;
+    return !any;
+}
+
+/* The first index from i on where the row is worth looking at. least: what a logit must exceed;
+ * NULL: not known yet. */
+static inline size_t skip(const bitnet_sampler *s, const row *r, size_t i, const float *least)
+{
+    if (!r->ids)
+        while (
+            i % BLOCK == 0 && r->n - i >= BLOCK &&
+            (!bnet_constraints_allow_any(&s->constraints, i) || (least && dull(s, r, i, *least))))
+            i += BLOCK;
+    return i;
 }
 
 /* ---- stages ---- */
@@ -178,14 +230,8 @@ static float collect(bitnet_sampler *s, const row *r)
     size_t all = (size_t)s->n_vocab, k = s->o.top_k > 0 ? BNET_MIN((size_t)s->o.top_k, all) : all;
     float v, largest = -FLT_MAX;
     s->h.n = 0;
-    for (size_t i = 0; i < r->n; i++) {
-        if (i % BLOCK == 0 && s->h.n == k && k < all) {
-            size_t skip;
-            while ((skip = dull(s, r, i, s->h.c[0].key)) > 0)
-                i += skip;
-            if (i == r->n)
-                break;
-        }
+    for (size_t i = 0; (i = skip(s, r, i, s->h.n == k && k < all ? &s->h.c[0].key : NULL)) < r->n;
+         i++) {
         if (!logit_of(s, r, i, &v))
             continue;
         largest = v > largest ? v : largest;
@@ -306,26 +352,24 @@ static bool greedy(const bitnet_sampler *s, const row *r, int32_t *id)
 {
     float v, largest = 0;
     int32_t best = -1;
-    for (size_t i = 0; i < r->n; i++) {
-        size_t skip = 0;
-        while (i % BLOCK == 0 && best >= 0 && (skip = dull(s, r, i, largest)) > 0)
-            i += skip;
-        if (i < r->n && logit_of(s, r, i, &v) && (best < 0 || v > largest)) {
+    for (size_t i = 0; (i = skip(s, r, i, best >= 0 ? &largest : NULL)) < r->n; i++)
+        if (logit_of(s, r, i, &v) && (best < 0 || v > largest)) {
             largest = v;
             best = id_at(r, i);
         }
-    }
     *id = best;
     return best >= 0;
 }
 
 static bitnet_status not_finite(const bitnet_sampler *s, bitnet_error *err)
 {
-    if (s->n_forbidden)
+    if (s->n_forbidden || s->constraints.masked || s->constraints.n_biases)
         return bnet_fail(err, BITNET_ERROR,
-                         "sampler: no token is left: %zu of the %d may not be chosen yet, and no "
-                         "other logit is finite",
-                         s->n_forbidden, s->n_vocab);
+                         "sampler: no token is left: of the %d, %zu are allowed, %zu may not be "
+                         "chosen yet, %zu have a bias; no other logit is finite",
+                         s->n_vocab,
+                         s->constraints.masked ? s->constraints.n_allowed : (size_t)s->n_vocab,
+                         s->n_forbidden, s->constraints.n_biases);
     return bnet_fail(
         err, BITNET_ERROR,
         "sampler: none of the %d logits is finite; the weights or the cache are damaged",
@@ -370,10 +414,15 @@ bitnet_status bnet_sampler_pick_among(bitnet_sampler *s, const bnet_top *top,
     return pick(s, &r, history, n_history, id, err);
 }
 
-/* The ids that have penalties, each once; false if they are too many. */
-static bool list_penalised(bitnet_sampler *s, const int32_t *history, size_t n, size_t *n_ids)
+/* The ids that have biases or penalties, each once; false if they are too many. */
+static bool list_adjusted(bitnet_sampler *s, const int32_t *history, size_t n, size_t *n_ids)
 {
-    *n_ids = 0;
+    size_t n_biases = s->constraints.n_biases;
+    if (n_biases > WANTED_MAX)
+        return false;
+    for (size_t i = 0; i < n_biases; i++)
+        s->wanted[i] = s->constraints.biases[i].id;
+    *n_ids = n_biases;
     if (!has_penalties(&s->o))
         return true;
     size_t window = s->o.penalty_window ? BNET_MIN((size_t)s->o.penalty_window, n) : n;
@@ -388,25 +437,38 @@ static bool list_penalised(bitnet_sampler *s, const int32_t *history, size_t n, 
             s->wanted[(*n_ids)++] = id;
         }
     }
-    for (size_t i = 0; i < *n_ids; i++)
+    for (size_t i = n_biases; i < *n_ids; i++)
         s->counts[s->wanted[i]] = 0;
     return fits;
 }
 
-/* An id with a penalty may end anywhere, so all of these are wanted, and beside them as many of the
- * others as if there were none. Without top-k: all that weigh something beside the best one that
- * has no penalty (a better one would make them lighter); 28 and a bit, for the rounding of the
- * quotient in scale(). */
+/* Nothing but what a mask allows matters, so that is wanted, if it is little. */
+static bool want_allowed(bitnet_sampler *s, bnet_top_want *want)
+{
+    size_t n = s->constraints.n_allowed;
+    if (n > WANTED_MAX)
+        return false;
+    bnet_constraints_list(&s->constraints, s->wanted);
+    *want = (bnet_top_want){.ids = s->wanted, .n_ids = n};
+    return true;
+}
+
+/* An id with a bias or a penalty may end anywhere, so all of these are wanted, and beside them as
+ * many of the others as if there were none. Without top-k: all that weigh something beside the best
+ * one that has neither (a better one would make them lighter); 28 and a bit, for the rounding of
+ * the quotient in scale(). */
 bool bnet_sampler_want(bitnet_sampler *s, const int32_t *history, size_t n_history,
                        bnet_top_want *want)
 {
     bool all = s->o.top_k == 0 && s->o.temperature > 0;
+    if (s->constraints.masked)
+        return want_allowed(s, want);
     *want = (bnet_top_want){.k = s->o.temperature == 0.0f || all ? 1 : (size_t)s->o.top_k,
                             .range = all ? (LIGHTEST + 0.01f) * s->o.temperature : 0,
                             .ids = s->wanted};
     if (s->n_forbidden) /* they may be among the best, so how many are wanted is not known */
         return false;
-    return want->k < (size_t)s->n_vocab && list_penalised(s, history, n_history, &want->n_ids);
+    return want->k < (size_t)s->n_vocab && list_adjusted(s, history, n_history, &want->n_ids);
 }
 
 bitnet_status bnet_sampler_distribution(bitnet_sampler *s, const float *logits,

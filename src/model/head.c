@@ -33,7 +33,7 @@ static bool serve_best(bnet_workspace *ws, const bnet_best *b, const bnet_top_wa
                        bnet_top *out)
 {
     bool all = b->n < BNET_BEST;
-    if (want->n_ids > 0 || b->n == 0 || (!all && want->k >= BNET_BEST))
+    if (want->n_ids > 0 || want->k == 0 || b->n == 0 || (!all && want->k >= BNET_BEST))
         return false;
     float least = b->logits[BNET_MIN(want->k, (size_t)b->n) - 1] - want->range;
     if (!all && !(b->logits[b->n - 1] < least))

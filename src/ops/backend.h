@@ -78,9 +78,9 @@ typedef struct bnet_step {
 /* Which logits of a row are wanted: the k largest, with all that equal the last of these, with all
  * that are less than `range` below it, and those of some ids whatever they are. */
 typedef struct bnet_top_want {
-    size_t k; /* 1.. */
+    size_t k; /* 0: the ids alone, which then ascend */
     float range;
-    const int32_t *ids; /* inside the vocabulary; may repeat; not counted among the k */
+    const int32_t *ids; /* inside the vocabulary, each once; not counted among the k */
     size_t n_ids;
 } bnet_top_want;
 

@@ -282,7 +282,7 @@ size_t bnet_op_top_bytes(const bnet_backend *be, const bnet_weight *w)
 bool bnet_op_top(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, const bnet_top_want *want,
                  bnet_buffer *scratch, bnet_top *out)
 {
-    assert(!bnet_op_weight_info(be, w)->ternary && want->k > 0);
+    assert(!bnet_op_weight_info(be, w)->ternary && want->k + want->n_ids > 0);
     if (!be->v->top)
         return false;
     double begun = start(be);

@@ -67,6 +67,12 @@ static bitnet_status speak(run *r, bitnet_error *err)
     go.n_stops = 2;
     go.on_text = on_text;
     go.user = &n_shown;
+    static const uint32_t some[1 << 13] = {0, ~0u, 7}; /* words for any vocabulary */
+    bitnet_constraints c;
+    bitnet_constraints_init(&c);
+    c.allowed = some;
+    c.biases = (const bitnet_bias[]){{40, 2}};
+    c.n_biases = 1;
     bitnet_status st =
         bitnet_chat_render(r->engine, NULL, talk, 1, true, text, sizeof text, &n_bytes, err);
     if (st == BITNET_OK)
@@ -75,6 +81,8 @@ static bitnet_status speak(run *r, bitnet_error *err)
     if (st == BITNET_OK)
         st = bitnet_detokenize(r->engine, ids, n_ids, BITNET_TEXT_SPECIAL, text, sizeof text,
                                &n_bytes, err);
+    if (st == BITNET_OK)
+        st = bitnet_sampler_constrain(r->sampler, &c, err);
     if (st == BITNET_OK)
         st = bitnet_generate(r->session, r->sampler, ids, n_ids, &go, NULL, err);
     return st;

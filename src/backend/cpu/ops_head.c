@@ -362,32 +362,46 @@ static int run(cpu_backend *be, size_t work, bnet_job job, void *arg)
     return bnet_pool_run(be->pool, job, arg);
 }
 
+/* Lists in t the rows whose logits may be wanted. False: all of them is quicker. */
+static bool list_rows(cpu_backend *be, const bnet_weight *w, const float *x,
+                      const bnet_top_want *want, const top_work *t, size_t *n)
+{
+    size_t n_in = w->info.n_in, k = want->k + want->n_ids;
+    scan_job j = {.w = w,
+                  .t = t,
+                  .x = {t->q, t->mult, t->mult4, t->start4, t->q4, t->pairs4, t->x, t->raised},
+                  .k = k};
+    if (k > TOP_MAX || k > w->info.n_out / SHARE)
+        return false;
+    if (want->k == 0) {
+        memcpy(t->ids, want->ids, want->n_ids * sizeof *t->ids);
+        *n = want->n_ids;
+        return true;
+    }
+    if (!prepare_x(w, x, t, &j.unit, &j.c))
+        return false;
+    j.fn = cpu_use(be, w->head->scan);
+    int n_shares = run(be, w->info.n_out * n_in, scan_part, &j);
+    float least = lowered(threshold(t, n_shares, k), want->range);
+    for (size_t i = 0; i < want->n_ids; i++)
+        t->y[want->ids[i]] = INFINITY;
+    return collect(w, t, least, n);
+}
+
 bool bnet_cpu_top(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, const bnet_top_want *want,
                   bnet_buffer *scratch, bnet_top *out)
 {
     cpu_backend *be = (cpu_backend *)b;
-    size_t k = want->k + want->n_ids, n_in = w->info.n_in;
-    if (!w->head || !w->head->scan || want->k == 0 || k > TOP_MAX || k > w->info.n_out / SHARE)
+    if (!w->head || !w->head->scan)
         return false;
     top_work t;
     uintptr_t base = (uintptr_t)scratch->data;
     lay_out(be, w, (uint8_t *)(base + (BNET_HEAD_ALIGN - base % BNET_HEAD_ALIGN)), &t);
-    scan_job j = {.w = w,
-                  .t = &t,
-                  .x = {t.q, t.mult, t.mult4, t.start4, t.q4, t.pairs4, t.x, t.raised},
-                  .k = k};
-    if (!prepare_x(w, x->data, &t, &j.unit, &j.c))
-        return false;
-    j.fn = cpu_use(be, w->head->scan);
-    int n_shares = run(be, w->info.n_out * n_in, scan_part, &j);
-    float least = lowered(threshold(&t, n_shares, k), want->range);
-    for (size_t i = 0; i < want->n_ids; i++)
-        t.y[want->ids[i]] = INFINITY;
     exact_job e = {.w = w, .t = &t, .x = x->data};
-    if (!collect(w, &t, least, &e.n))
+    if (!list_rows(be, w, x->data, want, &t, &e.n))
         return false;
     e.fn = cpu_use(be, w->head->exact);
-    run(be, e.n * n_in, exact_part, &e);
+    run(be, e.n * w->info.n_in, exact_part, &e);
     *out = (bnet_top){t.ids, t.logits, e.n};
     return true;
 }

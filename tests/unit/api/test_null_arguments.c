@@ -17,6 +17,7 @@ static void test_options(void **state)
     bitnet_engine_options_init(NULL);
     bitnet_session_options_init(NULL);
     bitnet_sampler_options_init(NULL);
+    bitnet_constraints_init(NULL);
     bitnet_generate_options_init(NULL);
     bitnet_kv_pool_options_init(NULL);
     bitnet_receipt_facts_init(NULL);
@@ -130,6 +131,7 @@ static void test_session(void **state)
     bitnet_kv_pool_read(NULL, NULL);
     REFUSED(bitnet_sampler_open(NULL, 10, NULL, &err));
     REFUSED(bitnet_sampler_pick(NULL, NULL, NULL, 0, NULL, &err));
+    REFUSED(bitnet_sampler_constrain(NULL, NULL, &err));
     bitnet_sampler_save(NULL, NULL);
     bitnet_sampler_restore(NULL, NULL);
     REFUSED(bitnet_generate(NULL, NULL, NULL, 0, NULL, NULL, &err));

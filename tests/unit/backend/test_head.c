@@ -370,7 +370,8 @@ static size_t check_top(fixture *f, const float *x, const bnet_top_want *want)
     memcpy(sorted, y, f->n_out * sizeof *sorted);
     qsort(sorted, f->n_out, sizeof *sorted, descending);
     float least = sorted[want->k + want->n_ids - 1] - want->range;
-    for (size_t r = 0; r < f->n_out; r++)
+    assert_true(want->k > 0 || top.n == want->n_ids);
+    for (size_t r = 0; r < f->n_out && want->k > 0; r++)
         if (y[r] >= least && !holds(&top, (int32_t)r))
             fail_msg("row %zu is missing: %.9g, the least wanted is %.9g", r, (double)y[r],
                      (double)least);
@@ -385,7 +386,10 @@ static void check_settings(fixture *f, const float *x, size_t *n_served)
     static const size_t ks[] = {1, 2, 40, 100};
     int32_t ids[7];
     for (size_t i = 0; i < BNET_COUNT(ids); i++)
-        ids[i] = (int32_t)(test_rand(&seed) % f->n_out);
+        ids[i] =
+            (int32_t)((i + (test_rand(&seed) % 100) / 100.0) * (double)f->n_out / BNET_COUNT(ids));
+    const bnet_top_want alone = {0, 0, ids, BNET_COUNT(ids)};
+    assert_int_equal(check_top(f, x, &alone), BNET_COUNT(ids));
     for (size_t i = 0; i < BNET_COUNT(ks); i++)
         for (int with = 0; with < 2; with++) {
             bnet_top_want want = {ks[i], with ? 0.5f : 0, ids, with ? BNET_COUNT(ids) : 0};
