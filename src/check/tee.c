@@ -162,6 +162,13 @@ static void tee_kv_clear(bnet_kv_store *kv, int block)
     pair->v->kv_clear(pair->half[0], block);
 }
 
+static void tee_kv_copy(bnet_kv_store *dst, int to, const bnet_kv_store *src, int from)
+{
+    tee_kv *a = (tee_kv *)(void *)dst;
+    const tee_kv *b = (const tee_kv *)(const void *)src;
+    a->v->kv_copy(a->half[0], to, b->half[0], from);
+}
+
 static size_t tee_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
 {
     const bnet_backend *first = ((const tee_backend *)b)->side[0].be;
@@ -207,6 +214,7 @@ static bnet_backend_vtable table_of(const bnet_backend_vtable *first)
         v.kv_get = tee_kv_get;
         v.kv_put = tee_kv_put;
         v.kv_clear = tee_kv_clear;
+        v.kv_copy = tee_kv_copy;
     }
     bnet_tee_fill(&v);
     return v;

@@ -211,10 +211,12 @@ typedef struct bnet_backend_vtable {
     void *(*kv_block)(bnet_kv_store *kv, int layer,
                       int block); /* host view, for saving and restoring */
     /* Where memory has no host view (kv_block is NULL): one block of one layer to and from the
-     * host, zeros into one block of every layer. Failures show at sync. */
+     * host, zeros into one block of every layer, one block of every layer to another block (the
+     * stores may differ in n_blocks alone). Failures show at sync. */
     void (*kv_get)(bnet_kv_store *kv, int layer, int block, void *bytes);
     void (*kv_put)(bnet_kv_store *kv, int layer, int block, const void *bytes);
     void (*kv_clear)(bnet_kv_store *kv, int block);
+    void (*kv_copy)(bnet_kv_store *dst, int to, const bnet_kv_store *src, int from);
 
     void (*embed)(bnet_backend *be, const bnet_weight *w, const bnet_step *s,
                   bnet_buffer *x); /* x [T][K] */

@@ -148,6 +148,18 @@ void bnet_op_kv_clear(const bnet_backend *be, bnet_kv_store *kv, const bnet_kv_s
         memset(be->v->kv_block(kv, layer, block), 0, (size_t)be->v->kv_block_bytes(shape));
 }
 
+void bnet_op_kv_copy(const bnet_backend *be, const bnet_kv_shape *shape, bnet_kv_store *dst, int to,
+                     bnet_kv_store *src, int from)
+{
+    if (be->v->kv_copy) {
+        be->v->kv_copy(dst, to, src, from);
+        return;
+    }
+    for (int layer = 0; layer < shape->n_layers; layer++)
+        memcpy(be->v->kv_block(dst, layer, to), be->v->kv_block(src, layer, from),
+               (size_t)be->v->kv_block_bytes(shape));
+}
+
 bool bnet_op_pass(bnet_backend *be, const bnet_pass *p)
 {
     assert(p->step->n_tokens > 0 && (!p->best || p->n_rows <= BNET_BEST_ROWS));

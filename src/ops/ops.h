@@ -32,6 +32,9 @@ void bnet_op_kv_put(const bnet_backend *be, bnet_kv_store *kv, int layer, int bl
                     const void *bytes, size_t n_bytes);
 void bnet_op_kv_clear(const bnet_backend *be, bnet_kv_store *kv, const bnet_kv_shape *shape,
                       int block);
+/* Copies a block of all layers; the stores may differ in n_blocks alone. */
+void bnet_op_kv_copy(const bnet_backend *be, const bnet_kv_shape *shape, bnet_kv_store *dst, int to,
+                     bnet_kv_store *src, int from);
 
 /* True: the backend ran the whole pass; false: compose it of what follows. */
 bool bnet_op_pass(bnet_backend *be, const bnet_pass *p);

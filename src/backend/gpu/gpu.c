@@ -340,6 +340,7 @@ static bnet_backend_vtable table_of(const char *name)
                              .kv_get = bnet_gpu_kv_get,
                              .kv_put = bnet_gpu_kv_put,
                              .kv_clear = bnet_gpu_kv_clear,
+                             .kv_copy = bnet_gpu_kv_copy,
                              .kernels = gpu_kernels,
                              .shapes = gpu_shapes,
                              .stats = gpu_stats,

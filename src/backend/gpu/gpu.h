@@ -290,6 +290,7 @@ uint64_t bnet_gpu_kv_block_bytes(const bnet_kv_shape *shape);
 void bnet_gpu_kv_get(bnet_kv_store *kv, int layer, int block, void *bytes);
 void bnet_gpu_kv_put(bnet_kv_store *kv, int layer, int block, const void *bytes);
 void bnet_gpu_kv_clear(bnet_kv_store *kv, int block);
+void bnet_gpu_kv_copy(bnet_kv_store *dst, int to, const bnet_kv_store *src, int from);
 void bnet_gpu_fill_ops(bnet_backend_vtable *v); /* ops.c */
 
 /* What kinds of kernel there are; each function launches. Rows: `record.fn`. */

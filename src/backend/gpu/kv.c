@@ -82,3 +82,14 @@ void bnet_gpu_kv_clear(bnet_kv_store *store, int block)
                     d->c->fill(d, rows.dst + i * rows.dst_pitch, 0, rows.n_bytes));
     bnet_gpu_leave(kv->be);
 }
+
+void bnet_gpu_kv_copy(bnet_kv_store *dst, int to, const bnet_kv_store *src, int from)
+{
+    const gpu_kv *a = (const gpu_kv *)(void *)dst, *b = (const gpu_kv *)(const void *)src;
+    gpu_driver *d = a->be->d;
+    bnet_gpu_enter(a->be);
+    for (int i = 0; i < a->shape.n_layers && gpu_alive(a->be); i++)
+        bnet_gpu_ok(a->be, "copying a block of the cache",
+                    d->c->copy(d, block_at(a, i, to), block_at(b, i, from), a->block_bytes));
+    bnet_gpu_leave(a->be);
+}

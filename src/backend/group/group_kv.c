@@ -96,6 +96,15 @@ static void group_kv_clear(bnet_kv_store *store, int block)
     group_unlock(kv->g);
 }
 
+static void group_kv_copy(bnet_kv_store *dst, int to, const bnet_kv_store *src, int from)
+{
+    const group_kv *a = kv_of(dst), *b = (const group_kv *)(const void *)src;
+    group_lock(a->g);
+    for (int r = 0; r < a->g->n; r++)
+        a->g->rank[r]->v->kv_copy(a->at[r], to, b->at[r], from);
+    group_unlock(a->g);
+}
+
 void bnet_group_fill_kv(bnet_backend_vtable *v)
 {
     v->kv_new = group_kv_new;
@@ -103,4 +112,5 @@ void bnet_group_fill_kv(bnet_backend_vtable *v)
     v->kv_get = group_kv_get;
     v->kv_put = group_kv_put;
     v->kv_clear = group_kv_clear;
+    v->kv_copy = group_kv_copy;
 }
