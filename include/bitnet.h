@@ -431,6 +431,15 @@ BITNET_API size_t bitnet_session_position(const bitnet_session *session);
 BITNET_API size_t bitnet_session_context(const bitnet_session *session);
 /* The tokens of the timeline, [_position]; valid until the session is next changed. */
 BITNET_API const int32_t *bitnet_session_tokens(const bitnet_session *session);
+/* Opens a session whose timeline is the first `position` tokens of another one, with the same
+ * options. In a kv_pool both share the cache blocks of these tokens and nothing is copied;
+ * whichever of them first writes into a block that is not full takes a copy of that block. With a
+ * cache of its own the fork copies it. The fork has no logits, callbacks or progress of the other
+ * session, which does not change and may be closed first: several threads may fork one session at a
+ * time, while none uses it otherwise. Fails: ARGUMENT (position > _position), MEMORY, what the
+ * device fails with. */
+BITNET_API bitnet_status bitnet_session_fork(const bitnet_session *session, size_t position,
+                                             bitnet_session **out, bitnet_error *err);
 /* Logits of the last appended position, [n_vocab], valid until the session changes; NULL if none.
  */
 BITNET_API const float *bitnet_session_logits(const bitnet_session *session);
@@ -472,6 +481,7 @@ typedef struct bitnet_kv_pool_options {
 typedef struct bitnet_kv_pool_stats {
     uint64_t block_bytes; /* of one block, all layers */
     size_t n_blocks, n_used, n_free;
+    size_t n_shared; /* of n_used, those that several sessions have */
     size_t n_sessions;
     uint64_t n_evictions, n_blocks_evicted; /* sessions that lost blocks, and how many blocks */
     uint64_t n_hits;                        /* uses of a session that found its cache whole */

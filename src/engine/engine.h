@@ -101,6 +101,19 @@ static inline bool bnet_session_cancelled(const bitnet_session *s)
     return s->cancel && s->cancel(s->cancel_user);
 }
 
+/* The model that computes the timeline. */
+static inline const bnet_model *bnet_session_model(const bitnet_session *s)
+{
+    return s->fallen ? s->engine->spare_model : s->engine->model;
+}
+
+/* The halves of opening a session with options that were checked. _make: buffers alone. _equip: an
+ * empty cache and a workspace; where these do not fit the device and the CPU may take its place,
+ * the timeline is computed there. */
+bitnet_status bnet_session_make(bitnet_engine *e, const bitnet_session_options *o,
+                                bitnet_session **out, bitnet_error *err);
+bitnet_status bnet_session_equip(bitnet_session *s, const bitnet_session_options *o,
+                                 bitnet_error *err);
 /* Every id must name a row of the embedding. `what` stands in the message ("append"). */
 bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int32_t *ids, size_t n,
                              bitnet_error *err);

@@ -1,6 +1,7 @@
-/* kv_manager.c - blocks of a shared cache among sessions, on any number of threads. Invariants: a
- * pinned session loses nothing; nobody waits while pinned, so whoever waits is waiting for a pass
- * to end; the n_valid first positions of an entry are right, whatever happened to the rest. */
+/* kv_manager.c - blocks of a pool among sessions, on any number of threads. Invariants: a pinned
+ * session loses nothing; nobody waits while pinned, so whoever waits is waiting for a pass to end;
+ * the first n_valid positions of an entry are right, whatever happened to the rest; a block that
+ * two entries share holds positions that are valid in both. */
 #include "engine/engine.h"
 
 #include <pthread.h>
@@ -11,6 +12,7 @@ struct bitnet_kv_pool {
     bitnet_kv_pool_options o; /* kv_type: the effective one */
     bnet_kv_blocks *blocks;
     int n_blocks;
+    uint8_t *marks; /* [n_blocks] scratch of within_reach */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* blocks or pins were given up */
     bnet_kv_entry *first;
@@ -77,9 +79,13 @@ static bitnet_status open_blocks(bitnet_kv_pool *p, bitnet_error *err)
                          "%s: max_bytes %llu holds no block of this model, which has %llu bytes",
                          owner, (unsigned long long)p->o.max_bytes, (unsigned long long)each);
     bitnet_status st = check_ram(n * each, err);
+    if (st != BITNET_OK)
+        return st;
     p->n_blocks = (int)n;
-    return st == BITNET_OK ? bnet_kv_blocks_open(m, p->n_blocks, p->o.kv_type, &p->blocks, err)
-                           : st;
+    p->marks = bnet_calloc((size_t)n, sizeof *p->marks);
+    if (!p->marks)
+        return bnet_no_memory(err, "cache pool");
+    return bnet_kv_blocks_open(m, p->n_blocks, p->o.kv_type, &p->blocks, err);
 }
 
 bitnet_status bitnet_kv_pool_open(bitnet_engine *e, const bitnet_kv_pool_options *options,
@@ -98,6 +104,7 @@ bitnet_status bitnet_kv_pool_open(bitnet_engine *e, const bitnet_kv_pool_options
     if (st == BITNET_OK)
         st = open_blocks(p, err);
     if (st != BITNET_OK) {
+        bnet_free(p->marks);
         bnet_free(p);
         return st;
     }
@@ -115,7 +122,16 @@ void bitnet_kv_pool_close(bitnet_kv_pool *p)
     bnet_kv_blocks_close(p->blocks);
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
+    bnet_free(p->marks);
     bnet_free(p);
+}
+
+static size_t count_shared(const bitnet_kv_pool *p)
+{
+    size_t n = 0;
+    for (int i = 0; i < p->n_blocks; i++)
+        n += bnet_kv_blocks_refs(p->blocks, i) > 1;
+    return n;
 }
 
 void bitnet_kv_pool_read(bitnet_kv_pool *p, bitnet_kv_pool_stats *out)
@@ -129,6 +145,7 @@ void bitnet_kv_pool_read(bitnet_kv_pool *p, bitnet_kv_pool_stats *out)
         .n_blocks = (size_t)p->n_blocks,
         .n_used = (size_t)p->n_blocks - n_free,
         .n_free = n_free,
+        .n_shared = count_shared(p),
         .n_sessions = p->n_entries,
         .n_evictions = p->n_evictions,
         .n_blocks_evicted = p->n_blocks_evicted,
@@ -159,7 +176,7 @@ int bnet_kv_pool_max_sequence(const bitnet_kv_pool *p)
 bitnet_status bnet_kv_join(bitnet_kv_pool *p, bnet_kv_entry *e, int n_ctx, bnet_kv **kv,
                            bitnet_error *err)
 {
-    bitnet_status st = bnet_kv_open_shared(p->blocks, n_ctx, kv, err);
+    bitnet_status st = bnet_kv_open_pooled(p->blocks, n_ctx, kv, err);
     if (st != BITNET_OK)
         return st;
     *e = (bnet_kv_entry){.pool = p, .kv = *kv};
@@ -171,6 +188,19 @@ bitnet_status bnet_kv_join(bitnet_kv_pool *p, bnet_kv_entry *e, int n_ctx, bnet_
     p->n_entries++;
     pthread_mutex_unlock(&p->lock);
     return BITNET_OK;
+}
+
+void bnet_kv_fork(bnet_kv_entry *e, const bnet_kv_entry *from, size_t n_pos)
+{
+    bitnet_kv_pool *p = e->pool;
+    assert(from->pool == p && bnet_kv_mapped(e->kv) == 0);
+    pthread_mutex_lock(&p->lock);
+    e->n_valid = BNET_MIN(from->n_valid, n_pos);
+    for (int i = 0; i < bnet_kv_blocks_for(e->n_valid); i++)
+        bnet_kv_map(e->kv, bnet_kv_block_at(from->kv, i));
+    e->entered = e->last_use = ++p->clock;
+    e->n_uses = 1;
+    pthread_mutex_unlock(&p->lock);
 }
 
 void bnet_kv_leave(bnet_kv_entry *e)
@@ -203,54 +233,108 @@ static bool goes_before(bitnet_kv_policy policy, const bnet_kv_entry *a, const b
     return a->last_use < b->last_use;
 }
 
+/* Would the i-th block be free if e dropped it? */
+static bool is_sole(const bitnet_kv_pool *p, const bnet_kv_entry *e, int i)
+{
+    return bnet_kv_blocks_refs(p->blocks, bnet_kv_block_at(e->kv, i)) == 1;
+}
+
+static bool has_sole(const bitnet_kv_pool *p, const bnet_kv_entry *e)
+{
+    for (int i = bnet_kv_mapped(e->kv) - 1; i >= 0; i--)
+        if (is_sole(p, e, i))
+            return true;
+    return false;
+}
+
 static bool can_lose(const bnet_kv_entry *x, const bnet_kv_entry *to)
 {
     return x != to && !x->pinned && bnet_kv_mapped(x->kv) > 0;
 }
 
-static bnet_kv_entry *choose_victim(const bitnet_kv_pool *p, const bnet_kv_entry *to)
+/* freeing: only of those whose loss frees a block. */
+static bnet_kv_entry *choose_victim(const bitnet_kv_pool *p, const bnet_kv_entry *to, bool freeing)
 {
     bnet_kv_entry *best = NULL;
     for (bnet_kv_entry *x = p->first; x; x = x->next)
-        if (can_lose(x, to) && (!best || goes_before(p->o.policy, x, best)))
+        if (can_lose(x, to) && (!freeing || has_sole(p, x)) &&
+            (!best || goes_before(p->o.policy, x, best)))
             best = x;
     return best;
 }
 
 static void shrink(bnet_kv_entry *e, int n_blocks)
 {
-    bnet_kv_reserve(e->kv, n_blocks * BNET_KV_BLOCK, NULL); /* only returns some */
+    bnet_kv_trim(e->kv, n_blocks);
     e->n_valid = BNET_MIN(e->n_valid, (size_t)n_blocks * BNET_KV_BLOCK);
+}
+
+/* How many blocks a victim keeps so that n_missing are freed, or as many as can be. */
+static int blocks_kept(const bitnet_kv_pool *p, const bnet_kv_entry *victim, int n_missing)
+{
+    int keep = 0; /* all of its blocks are shared: they are freed when the others lose them, too */
+    for (int i = bnet_kv_mapped(victim->kv) - 1; i >= 0 && n_missing > 0; i--)
+        if (is_sole(p, victim, i)) {
+            n_missing--;
+            keep = i;
+        }
+    return p->o.whole_sequences ? 0 : keep;
 }
 
 static void evict(bitnet_kv_pool *p, bnet_kv_entry *victim, int n_missing)
 {
-    int has = bnet_kv_mapped(victim->kv);
-    int keep = p->o.whole_sequences ? 0 : BNET_MAX(has - n_missing, 0);
+    int has = bnet_kv_mapped(victim->kv), keep = blocks_kept(p, victim, n_missing);
     shrink(victim, keep);
     p->n_evictions++;
     p->n_blocks_evicted += (uint64_t)(has - keep);
 }
 
-/* Blocks that e can have without waiting, its own included. */
-static int within_reach(const bitnet_kv_pool *p, const bnet_kv_entry *e)
+static int mark_blocks(bitnet_kv_pool *p, const bnet_kv *kv, int n)
 {
-    int n = bnet_kv_blocks_free(p->blocks) + bnet_kv_mapped(e->kv);
-    for (const bnet_kv_entry *x = p->first; x; x = x->next)
-        if (can_lose(x, e))
-            n += bnet_kv_mapped(x->kv);
-    return n;
+    int n_new = 0;
+    for (int i = 0; i < n; i++) {
+        uint8_t *mark = &p->marks[bnet_kv_block_at(kv, i)];
+        n_new += !*mark;
+        *mark = 1;
+    }
+    return n_new;
 }
 
-/* need <= within_reach: every round either ends or takes the blocks of somebody who has some. */
-static bitnet_status give_blocks(bitnet_kv_pool *p, bnet_kv_entry *e, int need, bitnet_error *err)
+/* Blocks of e that a pass from n_valid to n_need only reads. */
+static int blocks_read(const bnet_kv_entry *e, size_t n_need)
+{
+    return e->n_valid < n_need ? (int)(e->n_valid / BNET_KV_BLOCK) : bnet_kv_blocks_for(n_need);
+}
+
+/* Can e have n_need positions without waiting, if all who are not pinned lose their blocks? Blocks
+ * that it only reads may be those of pinned entries; all others must be nobody's. */
+static bool within_reach(bitnet_kv_pool *p, const bnet_kv_entry *e, size_t n_need)
+{
+    if (bnet_kv_missing(e->kv, (int)e->n_valid, (int)n_need) <= bnet_kv_blocks_free(p->blocks))
+        return true;
+    int n_read = blocks_read(e, n_need);
+    memset(p->marks, 0, (size_t)p->n_blocks);
+    int n_taken = mark_blocks(p, e->kv, n_read);
+    for (const bnet_kv_entry *x = p->first; x; x = x->next)
+        if (x != e && x->pinned)
+            n_taken += mark_blocks(p, x->kv, bnet_kv_mapped(x->kv));
+    return p->n_blocks - n_taken >= bnet_kv_blocks_for(n_need) - n_read;
+}
+
+/* Within reach: every round either ends or takes the blocks of somebody who has some. */
+static bitnet_status give_blocks(bitnet_kv_pool *p, bnet_kv_entry *e, size_t n_need,
+                                 bitnet_error *err)
 {
     int missing;
     if (bnet_kv_mapped(e->kv) == 0)
         e->entered = p->clock + 1;
-    while ((missing = need - bnet_kv_mapped(e->kv) - bnet_kv_blocks_free(p->blocks)) > 0)
-        evict(p, choose_victim(p, e), missing);
-    return bnet_kv_reserve(e->kv, need * BNET_KV_BLOCK, err);
+    bnet_kv_trim(e->kv, bnet_kv_blocks_for(e->n_valid));
+    while ((missing = bnet_kv_missing(e->kv, (int)e->n_valid, (int)n_need) -
+                      bnet_kv_blocks_free(p->blocks)) > 0) {
+        bnet_kv_entry *victim = choose_victim(p, e, true);
+        evict(p, victim ? victim : choose_victim(p, e, false), missing);
+    }
+    return bnet_kv_reserve(e->kv, (int)e->n_valid, (int)n_need, err);
 }
 
 static void count_use(bitnet_kv_pool *p, bnet_kv_entry *e, size_t n_pos)
@@ -286,15 +370,16 @@ bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, bool wa
     *pinned = !p;
     if (!p || st != BITNET_OK)
         return st;
-    int need = bnet_kv_blocks_for(n_need);
     pthread_mutex_lock(&p->lock);
-    while (wait && within_reach(p, e) < need)
+    e->n_valid = BNET_MIN(e->n_valid, n_pos);
+    bool reached = within_reach(p, e, n_need);
+    while (wait && !reached) {
         pthread_cond_wait(&p->changed, &p->lock);
-    bool reached = within_reach(p, e) >= need;
+        reached = within_reach(p, e, n_need);
+    }
     if (reached)
-        st = give_blocks(p, e, need, err);
+        st = give_blocks(p, e, n_need, err);
     if (reached && st == BITNET_OK) {
-        e->n_valid = BNET_MIN(e->n_valid, n_pos);
         count_use(p, e, n_pos);
         *pinned = e->pinned = true;
     }

@@ -1,5 +1,5 @@
-/* kv_manager.h - which session has blocks of a shared cache. A session pins its blocks for a pass;
- * between passes others may evict it, and what it lost is computed again before its next pass. */
+/* kv_manager.h - which session has blocks of a pool. A session pins its blocks for a pass; between
+ * passes others may evict it, and what it lost is computed again before its next pass. */
 #ifndef BNET_KV_MANAGER_H
 #define BNET_KV_MANAGER_H
 
@@ -26,15 +26,19 @@ int bnet_kv_pool_max_sequence(const bitnet_kv_pool *p);
 /* Opens *kv on the pool's blocks and enters it. */
 bitnet_status bnet_kv_join(bitnet_kv_pool *p, bnet_kv_entry *e, int n_ctx, bnet_kv **kv,
                            bitnet_error *err);
+/* Gives e, which joined and has no blocks, those of `from` that hold its first n_pos positions, or
+ * as many of these as are valid. Both share them from then on. */
+void bnet_kv_fork(bnet_kv_entry *e, const bnet_kv_entry *from, size_t n_pos);
 /* Closes the kv and leaves the pool, pinned or not. Nothing if there is no pool. */
 void bnet_kv_leave(bnet_kv_entry *e);
 
 /* Fails CONTEXT if n_pos positions are more than the whole pool holds. */
 bitnet_status bnet_kv_fits(const bnet_kv_entry *e, size_t n_pos, bitnet_error *err);
 /* Pins the entry with blocks for n_need positions, of which the first n_pos have tokens; n_valid of
- * these need not be computed again. Evicts others; if what is missing is pinned by other threads,
- * waits for it, or with wait false returns OK and *pinned false. Fails as _fits, and as the backend
- * does that is to zero the blocks. Without a pool: OK, *pinned true. */
+ * these need not be computed again. The blocks that will be written are the entry's alone. Evicts
+ * others; if what is missing is pinned by other threads, waits for it, or with wait false returns
+ * OK and *pinned false. Fails as _fits, and as the backend does that zeroes and copies blocks.
+ * Without a pool: OK, *pinned true. */
 bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, bool wait, bool *pinned,
                           bitnet_error *err);
 /* Says, while pinned, that the first n_valid positions have been computed. */

@@ -164,17 +164,32 @@ static bool may_leave(const bitnet_engine *e, bitnet_status why)
            !e->runtime->strict;
 }
 
-/* fits: what check_memory said. */
-static bitnet_status open_parts(bitnet_session *s, bitnet_kv_pool *pool, bitnet_status fits,
-                                bitnet_error *err)
+bitnet_status bnet_session_make(bitnet_engine *e, const bitnet_session_options *o,
+                                bitnet_session **out, bitnet_error *err)
 {
-    if (!make_buffers(s))
+    bitnet_session *s = bnet_calloc(1, sizeof *s);
+    if (!s)
+        return bnet_no_memory(err, "session");
+    s->engine = e;
+    s->n_ctx = o->n_ctx;
+    s->n_batch = o->n_batch;
+    s->kv_type = o->kv_type;
+    if (!make_buffers(s)) {
+        bitnet_session_close(s);
         return bnet_no_memory(err, "session buffers");
-    bitnet_status st = fits;
+    }
+    *out = s;
+    return BITNET_OK;
+}
+
+bitnet_status bnet_session_equip(bitnet_session *s, const bitnet_session_options *o,
+                                 bitnet_error *err)
+{
+    bitnet_status st = s->fallen ? BITNET_OK : check_memory(s->engine, o, err);
     if (st == BITNET_OK)
-        st = bnet_session_open_kv(s, pool, err);
+        st = bnet_session_open_kv(s, o->kv_pool, err);
     if (st == BITNET_OK)
-        st = bnet_workspace_open(s->engine->model, s->n_batch, &s->ws, err);
+        st = bnet_workspace_open(bnet_session_model(s), s->n_batch, &s->ws, err);
     return may_leave(s->engine, st) ? bnet_session_fall_back(s, st, err) : st;
 }
 
@@ -184,23 +199,16 @@ bitnet_status bitnet_session_open(bitnet_engine *e, const bitnet_session_options
     if (!e || !out)
         return bnet_fail(err, BITNET_ARGUMENT, "session: engine and out must not be NULL");
     bitnet_session_options o;
+    bitnet_session *s = NULL;
     bitnet_status st = read_options(e, options, &o, err);
-    if (st == BITNET_OK)
-        st = check_memory(e, &o, err);
-    if (st != BITNET_OK && !may_leave(e, st))
-        return st;
-    if (o.n_ctx > e->info.n_ctx_train)
+    if (st == BITNET_OK && o.n_ctx > e->info.n_ctx_train)
         bnet_logf(&e->log, BITNET_LOG_WARN, "session",
                   "n_ctx %d is beyond the %d the model was trained with", o.n_ctx,
                   e->info.n_ctx_train);
-    bitnet_session *s = bnet_calloc(1, sizeof *s);
-    if (!s)
-        return bnet_no_memory(err, "session");
-    s->engine = e;
-    s->n_ctx = o.n_ctx;
-    s->n_batch = o.n_batch;
-    s->kv_type = o.kv_type;
-    st = open_parts(s, o.kv_pool, st, err);
+    if (st == BITNET_OK)
+        st = bnet_session_make(e, &o, &s, err);
+    if (st == BITNET_OK)
+        st = bnet_session_equip(s, &o, err);
     if (st != BITNET_OK) {
         bitnet_session_close(s);
         return st;

@@ -7,7 +7,7 @@
  *   20  4  n_vocab
  *   24  8  n_kv, bytes of cache
  *   32  32 fingerprint of the model
- *   64     n_pos ids (i32), then n_kv bytes of cache in the order of bnet_kv_walk
+ *   64     n_pos ids (i32), then n_kv bytes of cache in the order of bnet_kv_read
  *   end 32 SHA-256 of everything before
  *
  * Nothing of a file reaches the session before all of it was checked. */
@@ -64,7 +64,7 @@ typedef struct saving {
     bnet_sha256 *h;
 } saving;
 
-static bitnet_status put(void *user, void *bytes, size_t n, bitnet_error *err)
+static bitnet_status put(void *user, const void *bytes, size_t n, bitnet_error *err)
 {
     saving *s = user;
     bnet_sha256_add(s->h, bytes, n);
@@ -79,7 +79,7 @@ static bitnet_status make_header(const bitnet_session *s, uint8_t header[HEADER]
     bnet_put_u32(header + 12, (uint32_t)s->kv_type);
     bnet_put_u32(header + 16, (uint32_t)s->n_pos);
     bnet_put_u32(header + 20, (uint32_t)s->engine->info.n_vocab);
-    bnet_put_u64(header + 24, bnet_kv_walk_bytes(s->kv, (int)s->n_pos));
+    bnet_put_u64(header + 24, bnet_kv_saved_bytes(s->kv, (int)s->n_pos));
     return bnet_engine_fingerprint(s->engine, header + 32, err);
 }
 
@@ -92,7 +92,7 @@ static bitnet_status write_all(const bitnet_session *s, saving *out, bitnet_erro
     if (st == BITNET_OK)
         st = put(out, s->tokens, s->n_pos * sizeof *s->tokens, err);
     if (st == BITNET_OK)
-        st = bnet_kv_walk(s->kv, (int)s->n_pos, put, out, err);
+        st = bnet_kv_read(s->kv, (int)s->n_pos, put, out, err);
     if (st == BITNET_OK)
         st = bnet_sha256_finish(out->h, digest, err);
     return st == BITNET_OK ? bnet_writer_write(out->w, digest, sizeof digest, err) : st;
@@ -121,19 +121,6 @@ bitnet_status bitnet_session_save(const bitnet_session *s, const char *path, bit
 }
 
 /* ---- loading ---- */
-
-typedef struct cursor {
-    const uint8_t *at;
-} cursor;
-
-static bitnet_status get(void *user, void *bytes, size_t n, bitnet_error *err)
-{
-    (void)err;
-    cursor *c = user;
-    memcpy(bytes, c->at, n);
-    c->at += n;
-    return BITNET_OK;
-}
 
 static bitnet_status check_sum(const char *path, const bnet_map *map, bitnet_error *err)
 {
@@ -198,7 +185,7 @@ static bitnet_status check_body(const bitnet_session *s, const char *path, const
                                 bitnet_error *err)
 {
     size_t n_pos = bnet_u32(map->data + 16);
-    uint64_t n_kv = bnet_kv_walk_bytes(s->kv, (int)n_pos);
+    uint64_t n_kv = bnet_kv_saved_bytes(s->kv, (int)n_pos);
     uint64_t n_all = HEADER + BNET_SHA256_BYTES + (uint64_t)n_pos * sizeof(int32_t);
     if (bnet_u64(map->data + 24) != n_kv || !bnet_add(n_all, n_kv, &n_all) || map->n_bytes != n_all)
         return bnet_fail(err, BITNET_MODEL,
@@ -218,7 +205,7 @@ static bitnet_status check_body(const bitnet_session *s, const char *path, const
 static bitnet_status take(bitnet_session *s, const bnet_map *map, bitnet_error *err)
 {
     size_t n_pos = bnet_u32(map->data + 16);
-    cursor c = {map->data + HEADER + n_pos * sizeof *s->tokens};
+    const uint8_t *cache = map->data + HEADER + n_pos * sizeof *s->tokens;
     bool pinned;
     bitnet_status st = bnet_kv_pin(&s->entry, 0, n_pos, true, &pinned, err);
     if (st != BITNET_OK)
@@ -226,7 +213,7 @@ static bitnet_status take(bitnet_session *s, const bnet_map *map, bitnet_error *
     s->n_pos = 0;
     s->has_logits = false;
     memcpy(s->tokens, map->data + HEADER, n_pos * sizeof *s->tokens);
-    st = bnet_kv_walk(s->kv, (int)n_pos, get, &c, err);
+    st = bnet_kv_write(s->kv, (int)n_pos, cache, err);
     if (st == BITNET_OK)
         s->n_pos = n_pos;
     bnet_kv_filled(&s->entry, s->n_pos);

@@ -6,7 +6,53 @@
 bitnet_status bnet_session_open_kv(bitnet_session *s, bitnet_kv_pool *pool, bitnet_error *err)
 {
     return pool ? bnet_kv_join(pool, &s->entry, s->n_ctx, &s->kv, err)
-                : bnet_kv_open(s->engine->model, s->n_ctx, s->kv_type, &s->kv, err);
+                : bnet_kv_open(bnet_session_model(s), s->n_ctx, s->kv_type, &s->kv, err);
+}
+
+/* The cache of a new session from that of another on the same side: shared in a pool, else copied.
+ */
+static bitnet_status inherit(bitnet_session *s, const bitnet_session *from, bitnet_error *err)
+{
+    if (!s->entry.pool)
+        return bnet_kv_copy(s->kv, from->kv, (int)s->n_pos, err);
+    bnet_kv_fork(&s->entry, &from->entry, s->n_pos);
+    return BITNET_OK;
+}
+
+static bitnet_status fork_checked(const bitnet_session *from, size_t position, bitnet_session **out,
+                                  bitnet_error *err)
+{
+    const bitnet_session_options o = {.n_ctx = from->n_ctx,
+                                      .n_batch = from->n_batch,
+                                      .kv_type = from->kv_type,
+                                      .kv_pool = from->entry.pool};
+    bitnet_session *s = NULL;
+    bitnet_status st = bnet_session_make(from->engine, &o, &s, err);
+    if (st != BITNET_OK)
+        return st;
+    s->fallen = from->fallen;
+    s->n_pos = position;
+    memcpy(s->tokens, from->tokens, position * sizeof *s->tokens);
+    st = bnet_session_equip(s, &o, err);
+    if (st == BITNET_OK && s->fallen == from->fallen) /* else it computed its own */
+        st = inherit(s, from, err);
+    if (st != BITNET_OK) {
+        bitnet_session_close(s);
+        return st;
+    }
+    *out = s;
+    return BITNET_OK;
+}
+
+bitnet_status bitnet_session_fork(const bitnet_session *session, size_t position,
+                                  bitnet_session **out, bitnet_error *err)
+{
+    if (!session || !out)
+        return bnet_fail(err, BITNET_ARGUMENT, "fork: session and out must not be NULL");
+    if (position > session->n_pos)
+        return bnet_fail(err, BITNET_ARGUMENT, "fork: position %zu is beyond the timeline's %zu",
+                         position, session->n_pos);
+    return fork_checked(session, position, out, err);
 }
 
 void bnet_session_close_kv(bitnet_session *s)

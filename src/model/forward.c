@@ -203,7 +203,7 @@ static bool compose(bnet_workspace *ws, const bnet_pass *p)
 static bool foresee(const bnet_workspace *ws, const bnet_batch *b)
 {
     const bnet_batch *n = b->next;
-    if (!n || !ws->be->v->pass || b->kv[0]->blocks->shared)
+    if (!n || !ws->be->v->pass || b->kv[0]->blocks->pooled)
         return false;
     return bnet_kv_cover(b->kv[0], n->pos[n->n_tokens - 1] + 1, NULL) == BITNET_OK;
 }

@@ -1,5 +1,6 @@
 /* kv.c - blocks of 64 positions, taken from a free list when a timeline grows and found through its
- * table. The list belongs to one timeline or is shared by several. */
+ * table. Blocks belong to one timeline or to a pool of several; in a pool, tables may share blocks.
+ * Invariant: a block that several hold is never written, its writer takes a copy first. */
 #include "model/kv.h"
 
 #include <stdio.h>
@@ -34,6 +35,23 @@ int bnet_kv_blocks_for(size_t n_pos)
     return (int)((n_pos + BNET_KV_BLOCK - 1) / BNET_KV_BLOCK);
 }
 
+/* Makes the store and the two lists; the message of a failure names the size. */
+static bitnet_status make_lists(const bnet_model *m, bnet_kv_blocks *b, bitnet_error *err)
+{
+    size_t n = (size_t)b->shape.n_blocks;
+    char what[64];
+    bitnet_status st = BITNET_OK;
+    bnet_op_hold(m->be);
+    b->store = m->be->v->kv_new(m->be, &b->shape);
+    b->free_list = bnet_calloc(n, sizeof *b->free_list);
+    b->n_refs = bnet_calloc(n, sizeof *b->n_refs);
+    snprintf(what, sizeof what, "key/value cache of %zu positions", n * BNET_KV_BLOCK);
+    if (!b->store || !b->free_list || !b->n_refs)
+        st = bnet_op_no_memory(m->be, what, bnet_kv_block_bytes(m, b->shape.type) * (uint64_t)n,
+                               "ask for a smaller context or an int8 cache", err);
+    return bnet_op_release(m->be, st, err);
+}
+
 bitnet_status bnet_kv_blocks_open(const bnet_model *m, int n_blocks, bitnet_kv_type type,
                                   bnet_kv_blocks **out, bitnet_error *err)
 {
@@ -42,17 +60,8 @@ bitnet_status bnet_kv_blocks_open(const bnet_model *m, int n_blocks, bitnet_kv_t
         return bnet_no_memory(err, "key/value cache");
     b->be = m->be;
     b->shape = shape_of(m, n_blocks, type);
-    b->shared = true;
-    bnet_op_hold(m->be);
-    b->store = m->be->v->kv_new(m->be, &b->shape);
-    b->free_list = bnet_calloc((size_t)n_blocks, sizeof *b->free_list);
-    char what[64];
-    bitnet_status st = BITNET_OK;
-    snprintf(what, sizeof what, "key/value cache of %d positions", n_blocks * BNET_KV_BLOCK);
-    if (!b->store || !b->free_list)
-        st = bnet_op_no_memory(m->be, what, bnet_kv_block_bytes(m, type) * (uint64_t)n_blocks,
-                               "ask for a smaller context or an int8 cache", err);
-    st = bnet_op_release(m->be, st, err);
+    b->pooled = true;
+    bitnet_status st = make_lists(m, b, err);
     if (st != BITNET_OK) {
         bnet_kv_blocks_close(b);
         return st;
@@ -70,6 +79,7 @@ void bnet_kv_blocks_close(bnet_kv_blocks *b)
         return;
     b->be->v->kv_free(b->be, b->store);
     bnet_free(b->free_list);
+    bnet_free(b->n_refs);
     bnet_free(b);
 }
 
@@ -78,10 +88,36 @@ int bnet_kv_blocks_free(const bnet_kv_blocks *b)
     return b->n_free;
 }
 
+int bnet_kv_blocks_refs(const bnet_kv_blocks *b, int32_t block)
+{
+    return b->n_refs[block];
+}
+
+void bnet_kv_blocks_hold(bnet_kv_blocks *b, int32_t block)
+{
+    assert(b->n_refs[block] > 0);
+    b->n_refs[block]++;
+}
+
+void bnet_kv_blocks_drop(bnet_kv_blocks *b, int32_t block)
+{
+    assert(b->n_refs[block] > 0);
+    if (--b->n_refs[block] == 0)
+        b->free_list[b->n_free++] = block;
+}
+
+static int32_t take(bnet_kv_blocks *b)
+{
+    assert(b->n_free > 0);
+    int32_t block = b->free_list[--b->n_free];
+    b->n_refs[block] = 1;
+    return block;
+}
+
 /* Blocks leave the free list in their order the first time, so one number says which were used. */
 static void clear(bnet_kv_blocks *b, int32_t block)
 {
-    if (block < b->n_cleared && !b->shared)
+    if (block < b->n_cleared && !b->pooled)
         return;
     bnet_op_kv_clear(b->be, b->store, &b->shape, block);
     b->n_cleared = BNET_MAX(b->n_cleared, block + 1);
@@ -89,7 +125,7 @@ static void clear(bnet_kv_blocks *b, int32_t block)
 
 /* ---- timelines ---- */
 
-bitnet_status bnet_kv_open_shared(bnet_kv_blocks *b, int n_ctx, bnet_kv **out, bitnet_error *err)
+bitnet_status bnet_kv_open_pooled(bnet_kv_blocks *b, int n_ctx, bnet_kv **out, bitnet_error *err)
 {
     bnet_kv *kv = bnet_calloc(1, sizeof *kv);
     int n = bnet_kv_blocks_for((size_t)n_ctx);
@@ -111,29 +147,28 @@ bitnet_status bnet_kv_open(const bnet_model *m, int n_ctx, bitnet_kv_type type, 
     bitnet_status st = bnet_kv_blocks_open(m, bnet_kv_blocks_for((size_t)n_ctx), type, &b, err);
     if (st != BITNET_OK)
         return st;
-    st = bnet_kv_open_shared(b, n_ctx, out, err);
+    st = bnet_kv_open_pooled(b, n_ctx, out, err);
     if (st != BITNET_OK) {
         bnet_kv_blocks_close(b);
         return st;
     }
-    b->shared = false;
+    b->pooled = false;
     (*out)->owner = true;
     return BITNET_OK;
 }
 
-/* In the opposite order: taken again, they come as they came before. */
-static void give_back(bnet_kv *kv, int n_keep)
+/* The last block first: taken again, they come in the order they came before. */
+void bnet_kv_trim(bnet_kv *kv, int n_blocks)
 {
-    bnet_kv_blocks *b = kv->blocks;
-    while (kv->n_mapped > n_keep)
-        b->free_list[b->n_free++] = kv->table[--kv->n_mapped];
+    while (kv->n_mapped > n_blocks)
+        bnet_kv_blocks_drop(kv->blocks, kv->table[--kv->n_mapped]);
 }
 
 void bnet_kv_close(bnet_kv *kv)
 {
     if (!kv)
         return;
-    give_back(kv, 0);
+    bnet_kv_trim(kv, 0);
     if (kv->owner)
         bnet_kv_blocks_close(kv->blocks);
     bnet_free(kv->table);
@@ -145,10 +180,17 @@ int bnet_kv_mapped(const bnet_kv *kv)
     return kv->n_mapped;
 }
 
-bitnet_status bnet_kv_reserve(bnet_kv *kv, int n_pos, bitnet_error *err)
+int32_t bnet_kv_block_at(const bnet_kv *kv, int i)
 {
-    give_back(kv, bnet_kv_blocks_for((size_t)n_pos)); /* the timeline was rewound */
-    return bnet_kv_cover(kv, n_pos, err);
+    assert(i >= 0 && i < kv->n_mapped);
+    return kv->table[i];
+}
+
+void bnet_kv_map(bnet_kv *kv, int32_t block)
+{
+    assert(kv->n_mapped < kv->n_table);
+    bnet_kv_blocks_hold(kv->blocks, block);
+    kv->table[kv->n_mapped++] = block;
 }
 
 bitnet_status bnet_kv_cover(bnet_kv *kv, int n_pos, bitnet_error *err)
@@ -161,60 +203,125 @@ bitnet_status bnet_kv_cover(bnet_kv *kv, int n_pos, bitnet_error *err)
     int n_cleared = b->n_cleared;
     bnet_op_hold(b->be);
     while (kv->n_mapped < need) {
-        assert(b->n_free > 0);
-        kv->table[kv->n_mapped] = b->free_list[--b->n_free];
+        kv->table[kv->n_mapped] = take(b);
         clear(b, kv->table[kv->n_mapped++]);
     }
     bitnet_status st = bnet_op_release(b->be, BITNET_OK, err);
     if (st != BITNET_OK) { /* which of them was not zeroed is not known */
-        give_back(kv, n_mapped);
+        bnet_kv_trim(kv, n_mapped);
         b->n_cleared = n_cleared;
     }
     return st;
 }
 
-uint64_t bnet_kv_walk_bytes(const bnet_kv *kv, int n_pos)
+/* ---- writing beside others ---- */
+
+/* Will position n_valid be written into a block that others hold, too? */
+static bool must_part(const bnet_kv *kv, int n_valid, int n_pos)
 {
-    const bnet_kv_blocks *b = kv->blocks;
-    return b->be->v->kv_block_bytes(&b->shape) * (uint64_t)b->shape.n_layers *
-           (uint64_t)bnet_kv_blocks_for((size_t)n_pos);
+    int i = n_valid / BNET_KV_BLOCK;
+    return n_pos > n_valid && n_valid % BNET_KV_BLOCK != 0 && i < kv->n_mapped &&
+           kv->blocks->n_refs[kv->table[i]] > 1;
 }
 
-/* One block, which may have to be fetched and brought back. */
-static bitnet_status walk_block(bnet_kv_blocks *b, int layer, int block, void *copy, size_t n_bytes,
-                                bnet_kv_io io, void *user, bitnet_error *err)
+int bnet_kv_missing(const bnet_kv *kv, int n_valid, int n_pos)
 {
-    if (!copy)
-        return io(user, b->be->v->kv_block(b->store, layer, block), n_bytes, err);
+    int has = BNET_MIN(kv->n_mapped, bnet_kv_blocks_for((size_t)n_valid));
+    return bnet_kv_blocks_for((size_t)n_pos) - has + must_part(kv, n_valid, n_pos);
+}
+
+/* Puts a copy in the place of block i of the table. */
+static bitnet_status part(bnet_kv *kv, int i, bitnet_error *err)
+{
+    bnet_kv_blocks *b = kv->blocks;
+    int32_t old = kv->table[i], own = take(b);
     bnet_op_hold(b->be);
-    bnet_op_kv_get(b->be, b->store, layer, block, copy, n_bytes);
-    bitnet_status st = bnet_op_release(b->be, bnet_op_sync(b->be, err), err);
-    if (st == BITNET_OK)
-        st = io(user, copy, n_bytes, err); /* a file: nobody waits for it */
+    bnet_op_kv_copy(b->be, &b->shape, b->store, own, b->store, old);
+    bitnet_status st = bnet_op_release(b->be, BITNET_OK, err);
+    kv->table[i] = st == BITNET_OK ? own : old;
+    bnet_kv_blocks_drop(b, st == BITNET_OK ? old : own);
+    return st;
+}
+
+bitnet_status bnet_kv_reserve(bnet_kv *kv, int n_valid, int n_pos, bitnet_error *err)
+{
+    bnet_kv_trim(kv, bnet_kv_blocks_for((size_t)n_valid)); /* the timeline may have been rewound */
+    bitnet_status st = BITNET_OK;
+    if (must_part(kv, n_valid, n_pos))
+        st = part(kv, n_valid / BNET_KV_BLOCK, err);
+    return st == BITNET_OK ? bnet_kv_cover(kv, n_pos, err) : st;
+}
+
+bitnet_status bnet_kv_copy(bnet_kv *kv, const bnet_kv *from, int n_pos, bitnet_error *err)
+{
+    bnet_kv_blocks *b = kv->blocks;
+    bnet_kv_trim(kv, 0);
+    bitnet_status st = bnet_kv_cover(kv, n_pos, err);
     if (st != BITNET_OK)
         return st;
     bnet_op_hold(b->be);
-    bnet_op_kv_put(b->be, b->store, layer, block, copy, n_bytes);
-    return bnet_op_release(b->be, st, err);
+    for (int i = 0; i < kv->n_mapped; i++)
+        bnet_op_kv_copy(b->be, &b->shape, b->store, kv->table[i], from->blocks->store,
+                        from->table[i]);
+    return bnet_op_release(b->be, bnet_op_sync(b->be, err), err);
 }
 
-/* Whole blocks, in the order layer, logical block: what physical block they are in is nobody's
- * business. */
-bitnet_status bnet_kv_walk(bnet_kv *kv, int n_pos, bnet_kv_io io, void *user, bitnet_error *err)
+/* ---- saving and restoring ---- */
+
+static size_t layer_bytes(const bnet_kv_blocks *b)
 {
-    bnet_kv_blocks *b = kv->blocks;
+    return (size_t)b->be->v->kv_block_bytes(&b->shape);
+}
+
+uint64_t bnet_kv_saved_bytes(const bnet_kv *kv, int n_pos)
+{
+    const bnet_kv_blocks *b = kv->blocks;
+    return (uint64_t)layer_bytes(b) * (uint64_t)b->shape.n_layers *
+           (uint64_t)bnet_kv_blocks_for((size_t)n_pos);
+}
+
+/* Copies one block of one layer to the host, where it has no host view. */
+static bitnet_status fetch(const bnet_kv_blocks *b, int layer, int32_t block, void *copy,
+                           bitnet_error *err)
+{
+    bnet_op_hold(b->be);
+    bnet_op_kv_get(b->be, b->store, layer, block, copy, layer_bytes(b));
+    return bnet_op_release(b->be, bnet_op_sync(b->be, err), err);
+}
+
+bitnet_status bnet_kv_read(const bnet_kv *kv, int n_pos, bnet_kv_sink sink, void *user,
+                           bitnet_error *err)
+{
+    const bnet_kv_blocks *b = kv->blocks;
+    int need = bnet_kv_blocks_for((size_t)n_pos);
+    assert(need <= kv->n_mapped);
+    bool viewed = b->be->v->kv_block != NULL;
+    void *copy = viewed ? NULL : bnet_alloc(layer_bytes(b));
+    if (!viewed && !copy)
+        return bnet_no_memory(err, "key/value cache");
+    bitnet_status st = BITNET_OK;
+    for (int i = 0; st == BITNET_OK && i < b->shape.n_layers * need; i++) {
+        int layer = i / need;
+        int32_t block = kv->table[i % need];
+        if (!viewed)
+            st = fetch(b, layer, block, copy, err);
+        if (st == BITNET_OK)
+            st = sink(user, viewed ? b->be->v->kv_block(b->store, layer, block) : copy,
+                      layer_bytes(b), err);
+    }
+    bnet_free(copy);
+    return st;
+}
+
+bitnet_status bnet_kv_write(bnet_kv *kv, int n_pos, const uint8_t *bytes, bitnet_error *err)
+{
+    const bnet_kv_blocks *b = kv->blocks;
     int need = bnet_kv_blocks_for((size_t)n_pos);
     bitnet_status st = bnet_kv_cover(kv, n_pos, err);
     if (st != BITNET_OK)
         return st;
-    size_t n_bytes = (size_t)b->be->v->kv_block_bytes(&b->shape);
-    void *copy = b->be->v->kv_block ? NULL : bnet_alloc(n_bytes);
-    if (!copy && !b->be->v->kv_block)
-        return bnet_no_memory(err, "key/value cache");
-    for (int i = 0; st == BITNET_OK && i < b->shape.n_layers * need; i++)
-        st = walk_block(b, i / need, kv->table[i % need], copy, n_bytes, io, user, err);
-    if (st == BITNET_OK && copy)
-        st = bnet_op_sync(b->be, err);
-    bnet_free(copy);
-    return st;
+    bnet_op_hold(b->be);
+    for (int i = 0; i < b->shape.n_layers * need; i++, bytes += layer_bytes(b))
+        bnet_op_kv_put(b->be, b->store, i / need, kv->table[i % need], bytes, layer_bytes(b));
+    return bnet_op_release(b->be, bnet_op_sync(b->be, err), err);
 }

@@ -4,16 +4,17 @@
 
 #include "model/model.h"
 
-/* Blocks that one timeline owns or several share. No lock: owners of a shared one bring theirs. */
+/* Blocks of one timeline or of a pool of several. No lock: the owner of a pool brings one. */
 struct bnet_kv_blocks {
     bnet_backend *be;
     bnet_kv_store *store; /* n_blocks blocks */
     bnet_kv_shape shape;
-    int32_t *free_list; /* physical blocks nobody uses, [n_free] */
+    int32_t *n_refs;    /* [n_blocks] how many tables and others hold a block; 0: it is free */
+    int32_t *free_list; /* physical blocks that nobody holds, [n_free] */
     int n_free;
     int n_cleared; /* physical blocks below this were zeroed when first used: no stray bytes are
                       saved */
-    bool shared;   /* then a block is zeroed whenever it is taken: nobody saves another's bytes */
+    bool pooled;   /* then a block is zeroed whenever it is taken: nobody saves another's bytes */
 };
 
 struct bnet_kv {

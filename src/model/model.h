@@ -44,8 +44,10 @@ bitnet_status bnet_kv_open(const bnet_model *m, int n_ctx, bitnet_kv_type type, 
                            bitnet_error *err);
 void bnet_kv_close(bnet_kv *kv);
 
-/* Blocks that several timelines share. Nothing here locks: who shares them sees to it that one
- * thread at a time takes or returns blocks, and that enough are free. */
+/* Blocks of a pool, which the tables of several timelines may share. Nothing here locks: the owner
+ * of the pool lets one thread at a time take, share or return blocks, and sees that enough are
+ * free.
+ */
 typedef struct bnet_kv_blocks bnet_kv_blocks;
 
 uint64_t bnet_kv_block_bytes(const bnet_model *m, bitnet_kv_type type); /* all layers */
@@ -54,21 +56,37 @@ bitnet_status bnet_kv_blocks_open(const bnet_model *m, int n_blocks, bitnet_kv_t
                                   bnet_kv_blocks **out, bitnet_error *err);
 void bnet_kv_blocks_close(bnet_kv_blocks *b);
 int bnet_kv_blocks_free(const bnet_kv_blocks *b);
-/* A timeline of up to n_ctx positions on shared blocks; closing it returns them. */
-bitnet_status bnet_kv_open_shared(bnet_kv_blocks *b, int n_ctx, bnet_kv **out, bitnet_error *err);
-int bnet_kv_mapped(const bnet_kv *kv); /* blocks it has now */
-/* Has exactly the blocks that positions [0, n_pos) need, taking or returning some at the end. The
- * caller checked n_pos <= n_ctx and that enough are free. Returning cannot fail; where the backend
- * fails to zero a block, none is taken. */
-bitnet_status bnet_kv_reserve(bnet_kv *kv, int n_pos, bitnet_error *err);
-/* The same, but blocks beyond n_pos stay. */
+/* How many hold the block; one more holds it; one less does, and the last one frees it. */
+int bnet_kv_blocks_refs(const bnet_kv_blocks *b, int32_t block);
+void bnet_kv_blocks_hold(bnet_kv_blocks *b, int32_t block);
+void bnet_kv_blocks_drop(bnet_kv_blocks *b, int32_t block);
+/* A timeline of up to n_ctx positions on blocks of a pool; closing it drops its blocks. */
+bitnet_status bnet_kv_open_pooled(bnet_kv_blocks *b, int n_ctx, bnet_kv **out, bitnet_error *err);
+int bnet_kv_mapped(const bnet_kv *kv);              /* blocks it has now */
+int32_t bnet_kv_block_at(const bnet_kv *kv, int i); /* the i-th of them */
+void bnet_kv_map(bnet_kv *kv, int32_t block);       /* shares one that is held, as its last */
+void bnet_kv_trim(bnet_kv *kv, int n_blocks);       /* drops all but the first n_blocks */
+/* Readies a timeline whose first n_valid positions are computed for writing [n_valid, n_pos): it
+ * drops blocks behind n_valid, takes blocks up to n_pos, and replaces the one that holds n_valid by
+ * a copy where others hold it, too. The caller checked n_valid <= n_pos <= n_ctx and that as many
+ * blocks are free as _missing says. If the backend fails to zero or copy a block, the first n_valid
+ * positions are as before. */
+bitnet_status bnet_kv_reserve(bnet_kv *kv, int n_valid, int n_pos, bitnet_error *err);
+int bnet_kv_missing(const bnet_kv *kv, int n_valid, int n_pos);
+/* Takes the blocks that positions [0, n_pos) lack; blocks beyond stay. On failure none is taken. */
 bitnet_status bnet_kv_cover(bnet_kv *kv, int n_pos, bitnet_error *err);
+/* Makes the first n_pos positions copies of those of another timeline of the same model and type.
+ */
+bitnet_status bnet_kv_copy(bnet_kv *kv, const bnet_kv *from, int n_pos, bitnet_error *err);
 
-/* Saving and restoring: all bytes that hold positions [0, n_pos), through a callback in a fixed
- * order. */
-typedef bitnet_status (*bnet_kv_io)(void *user, void *bytes, size_t n, bitnet_error *err);
-bitnet_status bnet_kv_walk(bnet_kv *kv, int n_pos, bnet_kv_io io, void *user, bitnet_error *err);
-uint64_t bnet_kv_walk_bytes(const bnet_kv *kv, int n_pos); /* how many that will be */
+/* Saving and restoring: the blocks that hold positions [0, n_pos), layer by layer. _read requires
+ * that they are mapped and changes nothing; _write takes blocks as _cover does and requires that
+ * nobody else holds them. */
+typedef bitnet_status (*bnet_kv_sink)(void *user, const void *bytes, size_t n, bitnet_error *err);
+uint64_t bnet_kv_saved_bytes(const bnet_kv *kv, int n_pos);
+bitnet_status bnet_kv_read(const bnet_kv *kv, int n_pos, bnet_kv_sink sink, void *user,
+                           bitnet_error *err);
+bitnet_status bnet_kv_write(bnet_kv *kv, int n_pos, const uint8_t *bytes, bitnet_error *err);
 
 /* ---- the forward pass ---- */
 

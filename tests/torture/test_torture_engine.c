@@ -121,6 +121,41 @@ static bitnet_status files(void *user, bitnet_error *err)
     return st;
 }
 
+/* Sessions that share blocks: forks in a pool, one that writes into a shared block, a copy without
+ * a pool. */
+static bitnet_status share(void *user, bitnet_error *err)
+{
+    run *r = user;
+    int32_t ids[40];
+    bitnet_kv_pool *pool = NULL;
+    bitnet_session *s[3] = {NULL};
+    bitnet_kv_pool_options po;
+    bitnet_session_options so;
+    bitnet_kv_pool_options_init(&po);
+    bitnet_session_options_init(&so);
+    po.max_bytes = 1 << 20;
+    so.n_ctx = 64;
+    so.n_batch = 8;
+    for (int i = 0; i < 40; i++)
+        ids[i] = i;
+    bitnet_status st = bitnet_kv_pool_open(r->engine, &po, &pool, err);
+    so.kv_pool = pool;
+    if (st == BITNET_OK)
+        st = bitnet_session_open(r->engine, &so, &s[0], err);
+    if (st == BITNET_OK)
+        st = bitnet_session_append(s[0], ids, 40, NULL, NULL, err);
+    if (st == BITNET_OK)
+        st = bitnet_session_fork(s[0], 30, &s[1], err);
+    if (st == BITNET_OK)
+        st = bitnet_session_append(s[1], ids, 10, NULL, NULL, err);
+    if (st == BITNET_OK)
+        st = bitnet_session_fork(r->session, 3, &s[2], err);
+    for (int i = 0; i < 3; i++)
+        bitnet_session_close(s[i]);
+    bitnet_kv_pool_close(pool);
+    return st;
+}
+
 static void need_model(void)
 {
     struct stat st;
@@ -160,11 +195,24 @@ static void session_files_and_inspection(void **state)
     unlink(saved);
 }
 
+static void sharing(void **state)
+{
+    (void)state;
+    need_model();
+    run r = {.n_threads = 1};
+    bitnet_error err = {0};
+    if (open_all(&r, &err) != BITNET_OK || speak(&r, &err) != BITNET_OK)
+        fail_msg("%s", err.message);
+    assert_true(torture(share, &r, false, 1) > 20);
+    torture(share, &r, true, 1);
+    close_all(&r);
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IONBF, 0);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_fails),
-                                       cmocka_unit_test(all_fail_onward),
-                                       cmocka_unit_test(session_files_and_inspection)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_fails), cmocka_unit_test(all_fail_onward),
+        cmocka_unit_test(session_files_and_inspection), cmocka_unit_test(sharing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

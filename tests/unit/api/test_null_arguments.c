@@ -116,6 +116,7 @@ static void test_session(void **state)
     REFUSED(bitnet_session_append(NULL, NULL, 0, NULL, NULL, &err));
     REFUSED(bitnet_session_sync(NULL, NULL, 0, NULL, &err));
     REFUSED(bitnet_session_rewind(NULL, 0, &err));
+    REFUSED(bitnet_session_fork(NULL, 0, NULL, &err));
     assert_int_equal(bitnet_session_position(NULL), 0);
     assert_int_equal(bitnet_session_context(NULL), 0);
     assert_null(bitnet_session_tokens(NULL));

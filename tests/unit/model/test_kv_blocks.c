@@ -1,5 +1,6 @@
-/* Cache blocks that timelines share: nobody has a block that another has, blocks come back, sizes
- * are what was told, and a pass over two timelines on shared blocks is two passes on their own. */
+/* Cache blocks of a pool: nobody has a block that another has unless it was shared, a shared block
+ * is copied before it is written, blocks come back, sizes are what was told, and a pass over two
+ * timelines of a pool is two passes on their own. */
 #include "test.h"
 
 #include "model/kv.h"
@@ -61,17 +62,17 @@ static void test_KV_2_sharing(void **state)
     bnet_kv *kv[3];
     assert_int_equal(bnet_kv_blocks_open(r.m, 7, BITNET_KV_F16, &blocks, NULL), BITNET_OK);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(bnet_kv_open_shared(blocks, 400, &kv[i], NULL), BITNET_OK);
+        assert_int_equal(bnet_kv_open_pooled(blocks, 400, &kv[i], NULL), BITNET_OK);
     assert_int_equal(bnet_kv_blocks_free(blocks), 7);
-    assert_int_equal(bnet_kv_reserve(kv[0], 65, NULL), BITNET_OK);
-    assert_int_equal(bnet_kv_reserve(kv[1], 64, NULL), BITNET_OK);
-    assert_int_equal(bnet_kv_reserve(kv[2], 200, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_reserve(kv[0], 0, 65, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_reserve(kv[1], 0, 64, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_reserve(kv[2], 0, 200, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_blocks_free(blocks), 0);
     distinct(kv, 3, 7);
-    assert_int_equal(bnet_kv_reserve(kv[2], 100, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_reserve(kv[2], 0, 100, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_cover(kv[2], 1, NULL), BITNET_OK); /* what is there stays */
     assert_int_equal(bnet_kv_mapped(kv[2]), 2);
-    assert_int_equal(bnet_kv_reserve(kv[0], 0, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_reserve(kv[0], 0, 0, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_blocks_free(blocks), 4);
     assert_int_equal(bnet_kv_cover(kv[1], 300, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_blocks_free(blocks), 0);
@@ -86,20 +87,38 @@ static void test_KV_2_sharing(void **state)
     run_close(&r);
 }
 
-static bitnet_status fill(void *user, void *bytes, size_t n, bitnet_error *err)
+/* Writes one byte everywhere into positions [0, n_pos); returns how many bytes that were. */
+static uint64_t fill(bnet_kv *kv, int n_pos, int byte)
+{
+    uint64_t n = bnet_kv_saved_bytes(kv, n_pos);
+    uint8_t *bytes = malloc((size_t)n);
+    assert_non_null(bytes);
+    memset(bytes, byte, (size_t)n);
+    assert_int_equal(bnet_kv_write(kv, n_pos, bytes, NULL), BITNET_OK);
+    free(bytes);
+    return n;
+}
+
+typedef struct looking {
+    int byte;
+    uint64_t n_other;
+} looking;
+
+static bitnet_status look_at(void *user, const void *bytes, size_t n, bitnet_error *err)
 {
     (void)err;
-    memset(bytes, 0x5a, n);
-    *(uint64_t *)user += n;
+    looking *l = user;
+    for (size_t i = 0; i < n; i++)
+        l->n_other += ((const uint8_t *)bytes)[i] != l->byte;
     return BITNET_OK;
 }
 
-static bitnet_status look(void *user, void *bytes, size_t n, bitnet_error *err)
+/* Bytes of positions [0, n_pos) that are not `byte`. */
+static uint64_t look(const bnet_kv *kv, int n_pos, int byte)
 {
-    (void)err;
-    for (size_t i = 0; i < n; i++)
-        *(uint64_t *)user += ((uint8_t *)bytes)[i] != 0;
-    return BITNET_OK;
+    looking l = {byte, 0};
+    assert_int_equal(bnet_kv_read(kv, n_pos, look_at, &l, NULL), BITNET_OK);
+    return l.n_other;
 }
 
 static void test_KV_3_bytes_and_clean_blocks(void **state)
@@ -112,17 +131,16 @@ static void test_KV_3_bytes_and_clean_blocks(void **state)
     for (int i = 0; i < 3; i++) {
         bnet_kv_blocks *blocks;
         bnet_kv *a, *b;
-        uint64_t n_bytes = 0, n_stray = 0;
         assert_int_equal(bnet_kv_blocks_open(r.m, 2, types[i], &blocks, NULL), BITNET_OK);
-        assert_int_equal(bnet_kv_open_shared(blocks, 128, &a, NULL), BITNET_OK);
-        assert_int_equal(bnet_kv_open_shared(blocks, 128, &b, NULL), BITNET_OK);
-        assert_int_equal(bnet_kv_walk(a, 100, fill, &n_bytes, NULL), BITNET_OK);
+        assert_int_equal(bnet_kv_open_pooled(blocks, 128, &a, NULL), BITNET_OK);
+        assert_int_equal(bnet_kv_open_pooled(blocks, 128, &b, NULL), BITNET_OK);
+        uint64_t n_bytes = fill(a, 100, 0x5a);
         assert_int_equal(n_bytes, 2 * bnet_kv_block_bytes(r.m, types[i]));
-        assert_int_equal(n_bytes, bnet_kv_walk_bytes(a, 100));
+        assert_int_equal(look(a, 100, 0x5a), 0);
         assert_int_equal(n_bytes, bnet_kv_bytes(r.m, 100, types[i]));
-        assert_int_equal(bnet_kv_reserve(a, 0, NULL), BITNET_OK);
-        assert_int_equal(bnet_kv_walk(b, 128, look, &n_stray, NULL), BITNET_OK);
-        assert_int_equal(n_stray, 0);
+        assert_int_equal(bnet_kv_reserve(a, 0, 0, NULL), BITNET_OK);
+        assert_int_equal(bnet_kv_cover(b, 128, NULL), BITNET_OK);
+        assert_int_equal(look(b, 128, 0), 0);
         bnet_kv_close(a);
         bnet_kv_close(b);
         bnet_kv_blocks_close(blocks);
@@ -130,7 +148,76 @@ static void test_KV_3_bytes_and_clean_blocks(void **state)
     run_close(&r);
 }
 
-/* ---- a backend that fails to zero a block ---- */
+static void share(bnet_kv *to, const bnet_kv *from, int n_blocks)
+{
+    for (int i = 0; i < n_blocks; i++)
+        bnet_kv_map(to, bnet_kv_block_at(from, i));
+}
+
+/* b shares the two blocks of a. Who writes takes a copy of the second; the other sees nothing. */
+static void test_copy_on_write(void **state)
+{
+    (void)state;
+    tiny t = tiny_default();
+    run r;
+    run_open(&r, &t);
+    bnet_kv_blocks *blocks;
+    bnet_kv *a, *b;
+    assert_int_equal(bnet_kv_blocks_open(r.m, 4, BITNET_KV_F16, &blocks, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_open_pooled(blocks, 256, &a, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_open_pooled(blocks, 256, &b, NULL), BITNET_OK);
+    fill(a, 100, 0x11);
+    share(b, a, 2);
+    assert_int_equal(bnet_kv_blocks_free(blocks), 2);
+    assert_int_equal(bnet_kv_blocks_refs(blocks, bnet_kv_block_at(a, 1)), 2);
+    assert_int_equal(bnet_kv_missing(b, 100, 100), 0); /* reading alone */
+    assert_int_equal(bnet_kv_reserve(b, 100, 100, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_block_at(b, 1), bnet_kv_block_at(a, 1));
+    assert_int_equal(bnet_kv_missing(b, 64, 65), 1); /* a full block is not written */
+    assert_int_equal(bnet_kv_missing(b, 100, 101), 1);
+    assert_int_equal(bnet_kv_missing(b, 100, 129), 2);
+    assert_int_equal(bnet_kv_reserve(b, 100, 101, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_block_at(b, 0), bnet_kv_block_at(a, 0));
+    assert_true(bnet_kv_block_at(b, 1) != bnet_kv_block_at(a, 1));
+    assert_int_equal(bnet_kv_blocks_free(blocks), 1);
+    assert_int_equal(look(b, 100, 0x11), 0);           /* it is a copy */
+    assert_int_equal(bnet_kv_missing(a, 100, 101), 0); /* a has its block for itself again */
+    bnet_kv_close(a);
+    assert_int_equal(bnet_kv_blocks_free(blocks), 2); /* the first one is still b's */
+    assert_int_equal(look(b, 100, 0x11), 0);
+    bnet_kv_blocks_hold(blocks, bnet_kv_block_at(b, 0));
+    int32_t held = bnet_kv_block_at(b, 0);
+    bnet_kv_close(b);
+    assert_int_equal(bnet_kv_blocks_free(blocks), 3);
+    bnet_kv_blocks_drop(blocks, held);
+    assert_int_equal(bnet_kv_blocks_free(blocks), 4);
+    bnet_kv_blocks_close(blocks);
+    run_close(&r);
+}
+
+/* A copy to blocks of its own, of a part of a timeline. */
+static void test_copies(void **state)
+{
+    (void)state;
+    tiny t = tiny_default();
+    run r;
+    run_open(&r, &t);
+    bnet_kv *a, *b;
+    assert_int_equal(bnet_kv_open(r.m, 256, BITNET_KV_INT8, &a, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_open(r.m, 100, BITNET_KV_INT8, &b, NULL), BITNET_OK);
+    fill(a, 200, 0x22);
+    fill(b, 70, 0x33);
+    assert_int_equal(bnet_kv_copy(b, a, 65, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_mapped(b), 2);
+    assert_int_equal(look(b, 65, 0x22), 0);
+    fill(b, 65, 0x44);
+    assert_int_equal(look(a, 200, 0x22), 0);
+    bnet_kv_close(a);
+    bnet_kv_close(b);
+    run_close(&r);
+}
+
+/* ---- a backend that fails to zero or to copy a block ---- */
 
 static const bnet_backend_vtable *whole; /* a vtable has no room for an owner */
 static int clears_left, n_held;
@@ -169,13 +256,55 @@ static void check_not_taken(bnet_kv *kv, int n_mapped)
     assert_int_equal(bnet_kv_mapped(kv), n_mapped);
     assert_int_equal(b->n_free, n_free);
     assert_int_equal(b->n_cleared, n_cleared);
-    assert_int_equal(bnet_kv_reserve(kv, 300, NULL), BITNET_ERROR);
+    assert_int_equal(bnet_kv_reserve(kv, 128, 300, NULL), BITNET_ERROR);
     assert_int_equal(bnet_kv_mapped(kv), n_mapped);
     clears_left = 5 - n_mapped; /* exactly those: a block that failed is zeroed when taken again */
     assert_int_equal(bnet_kv_cover(kv, 300, NULL), BITNET_OK);
     assert_int_equal(clears_left, 0);
     assert_int_equal(n_held, 0);
     distinct(&kv, 1, 5);
+}
+
+static void failing_copy(bnet_kv_store *dst, int to, const bnet_kv_store *src, int from)
+{
+    (void)dst, (void)to, (void)src, (void)from;
+    assert_true(n_held > 0);
+    clear_failed = true;
+}
+
+static void test_blocks_that_cannot_be_copied(void **state)
+{
+    (void)state;
+    tiny t = tiny_default();
+    run r;
+    run_open(&r, &t);
+    bnet_kv_blocks *blocks;
+    bnet_kv *a, *b;
+    assert_int_equal(bnet_kv_blocks_open(r.m, 4, BITNET_KV_F16, &blocks, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_open_pooled(blocks, 256, &a, NULL), BITNET_OK);
+    assert_int_equal(bnet_kv_open_pooled(blocks, 256, &b, NULL), BITNET_OK);
+    fill(a, 100, 0x11);
+    share(b, a, 2);
+    whole = r.be->v;
+    bnet_backend_vtable v = *whole;
+    v.kv_copy = failing_copy;
+    v.hold = note_hold;
+    v.release = tell;
+    r.be->v = &v;
+    bitnet_error err = {0};
+    assert_int_equal(bnet_kv_reserve(b, 100, 150, &err), BITNET_ERROR);
+    assert_non_null(strstr(err.message, "injected"));
+    assert_int_equal(bnet_kv_mapped(b), 2);
+    assert_int_equal(bnet_kv_block_at(b, 1), bnet_kv_block_at(a, 1));
+    assert_int_equal(bnet_kv_blocks_free(blocks), 2);
+    r.be->v = whole;
+    assert_int_equal(bnet_kv_reserve(b, 100, 150, NULL), BITNET_OK);
+    assert_int_equal(look(a, 100, 0x11), 0);
+    bnet_kv_close(a);
+    bnet_kv_close(b);
+    assert_int_equal(bnet_kv_blocks_free(blocks), 4);
+    bnet_kv_blocks_close(blocks);
+    run_close(&r);
 }
 
 static void test_KV_3_blocks_that_cannot_be_zeroed(void **state)
@@ -195,7 +324,7 @@ static void test_KV_3_blocks_that_cannot_be_zeroed(void **state)
         r.be->v = &v;
         if (shared)
             assert_int_equal(bnet_kv_blocks_open(r.m, 5, BITNET_KV_F16, &blocks, NULL), BITNET_OK);
-        assert_int_equal(shared ? bnet_kv_open_shared(blocks, 300, &kv, NULL)
+        assert_int_equal(shared ? bnet_kv_open_pooled(blocks, 300, &kv, NULL)
                                 : bnet_kv_open(r.m, 300, BITNET_KV_F16, &kv, NULL),
                          BITNET_OK);
         clears_left = 2;
@@ -248,7 +377,7 @@ static void test_KV_2_shared_is_own(void **state)
     bnet_kv_close(kv[1]);
     assert_int_equal(bnet_kv_blocks_open(r.m, 4, BITNET_KV_INT8, &blocks, NULL), BITNET_OK);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(bnet_kv_open_shared(blocks, N, &kv[i], NULL), BITNET_OK);
+        assert_int_equal(bnet_kv_open_pooled(blocks, N, &kv[i], NULL), BITNET_OK);
     two_timelines(r.m, kv, ids, shared);
     assert_memory_equal(own, shared, n_bytes);
     bnet_kv_close(kv[0]);
@@ -264,6 +393,9 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_KV_2_sharing),
                                        cmocka_unit_test(test_KV_3_bytes_and_clean_blocks),
                                        cmocka_unit_test(test_KV_3_blocks_that_cannot_be_zeroed),
+                                       cmocka_unit_test(test_copy_on_write),
+                                       cmocka_unit_test(test_copies),
+                                       cmocka_unit_test(test_blocks_that_cannot_be_copied),
                                        cmocka_unit_test(test_KV_2_shared_is_own)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
