@@ -5,7 +5,8 @@
 
 #include <sys/types.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_check.h"
+#include "bitnet_tools.h"
 #include "cli.h"
 
 struct json_t;

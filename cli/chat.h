@@ -4,6 +4,7 @@
 #define BITNET_CLI_CHAT_H
 
 #include "events.h"
+#include "bitnet_check.h"
 #include "wrap.h"
 
 /* ---- conversation.c: who said what ---- */

@@ -1,6 +1,6 @@
-/* cli.h - what the files of the command share. The command sees the library through bitnet.h and
- * bitnet_dev.h only (cmd_convert.c also through convert.h); the environment, the terminal and exit
- * codes live here and nowhere below.
+/* cli.h - what the files of the command share. The command sees the library through its
+ * public headers alone (cmd_convert.c also through convert.h); the environment, the terminal and
+ * exit codes live here and nowhere below.
  *
  * Functions named int xxx(...) return an exit code of exit_codes.inc, 0 for success, and have
  * already told the reason on standard error. */
@@ -14,6 +14,7 @@
 #include <stdio.h>
 
 #include "bitnet.h"
+#include "bitnet_check.h"
 
 /* ---- exit codes ---- */
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 #include "cli.h"
 #include "convert/convert.h"
 #include "progress.h"

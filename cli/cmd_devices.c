@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 #include "cli.h"
 
 static int look(const args *a, bitnet_devices **out)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 #include "cli.h"
 #include "progress.h"
 

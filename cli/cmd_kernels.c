@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bitnet_dev.h"
 #include "cli.h"
 #include "progress.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 #include "cli.h"
 #include "progress.h"
 

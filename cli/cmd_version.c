@@ -2,7 +2,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 #include "build_info.h"
 #include "cli.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 #include "cli.h"
 
 /* Calls `each` with every spelling of an option that may be completed: name, and --no-name of a

@@ -3,6 +3,7 @@
 #define BITNET_CLI_RUN_H
 
 #include "events.h"
+#include "bitnet_check.h"
 #include "wrap.h"
 
 /* The most likely tokens of one step (--dump-logit-steps). */

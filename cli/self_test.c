@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bitnet_dev.h"
 #include "cli.h"
 
 enum { AUTO, ON, OFF };                       /* as in options.inc */

@@ -22,7 +22,8 @@ if(TARGET bitnet_cli)
   get_property(printed GLOBAL PROPERTY PRINTED)
   add_custom_target(printed ALL DEPENDS ${printed})
 endif()
-install(FILES include/bitnet.h include/bitnet_dev.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/bitnet.h include/bitnet_tools.h include/bitnet_kernel.h include/bitnet_check.h
+              include/bitnet_extras.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES models/story.gguf DESTINATION ${CMAKE_INSTALL_DATADIR}/bitnet OPTIONAL)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

@@ -649,53 +649,6 @@ BITNET_API bitnet_status bitnet_score(bitnet_session *session, const int32_t *id
                                       size_t stride, bitnet_score_result *result,
                                       bitnet_error *err);
 
-/* ---- receipts: what a run really did, checkable afterwards (docs/receipt.schema.json) ---- */
-
-typedef struct bitnet_receipt bitnet_receipt;
-
-/* What the caller knows of the run. */
-typedef struct bitnet_receipt_facts {
-    size_t struct_size;
-    bool deterministic; /* the run was repeated with the same seed and the tokens were compared */
-    bool identical;     /* they were the same */
-    int n_runs;         /* default 1 */
-    uint64_t seed;
-    size_t n_generated;
-    double total_ms;                   /* from the call to the last token, prompt included */
-    double first_token_ms;             /* from the call to the first token */
-    double decode_ms;                  /* from the first token to the last */
-    int n_passed, n_failed, n_skipped; /* checks the caller made */
-    bool deterministic_asked;          /* it was asked for, repeated or not */
-} bitnet_receipt_facts;
-
-BITNET_API void bitnet_receipt_facts_init(bitnet_receipt_facts *facts);
-/* Begins a receipt: kernel calls count from here. Close it before the engine. */
-BITNET_API bitnet_status bitnet_receipt_open(bitnet_engine *engine, bitnet_receipt **out,
-                                             bitnet_error *err);
-BITNET_API void bitnet_receipt_close(bitnet_receipt *receipt);
-/* Measures how fast the weights can be read, digests the model file (once per receipt), writes
- * everything since _open to `path` by temp file and rename. May be called again. Fails: ARGUMENT,
- * IO, MEMORY. */
-BITNET_API bitnet_status bitnet_receipt_write(bitnet_receipt *receipt,
-                                              const bitnet_receipt_facts *facts, const char *path,
-                                              bitnet_error *err);
-
-typedef struct bitnet_verify_options {
-    size_t struct_size;
-    bool require_gpu;              /* the receipt must show GPU kernels */
-    const char *model_path;        /* NULL: any; else the model's digest must be this file's */
-    const bitnet_runtime *runtime; /* NULL: kernels of this library; else also those registered */
-} bitnet_verify_options;
-
-BITNET_API void bitnet_verify_options_init(bitnet_verify_options *options);
-/* Applies every gate in order. Fails RECEIPT at the first that is not passed, with its number in
- * the message and in *gate (may be NULL; 0: passed); IO, MEMORY. */
-BITNET_API bitnet_status bitnet_receipt_verify(const char *path,
-                                               const bitnet_verify_options *options, int *gate,
-                                               bitnet_error *err);
-/* The i-th gate, counted from 0: its number and what it asks for; false past the end. */
-BITNET_API bool bitnet_gate_at(int i, int *number, const char **text);
-
 #ifdef __cplusplus
 }
 #endif

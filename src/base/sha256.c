@@ -5,7 +5,7 @@
 #include <openssl/evp.h>
 
 #include "base/file.h"
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 
 struct bnet_sha256 {
     EVP_MD_CTX *ctx;

@@ -1,6 +1,7 @@
 /* baseline.c - has anything become slower? Rows of measurements as JSON lines, compared by
  * their identity. */
 #include "engine/engine.h"
+#include "bitnet_tools.h"
 
 #include <jansson.h>
 #include <math.h>

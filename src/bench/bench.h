@@ -3,6 +3,7 @@
 #define BNET_BENCH_H
 
 #include "engine/engine.h"
+#include "bitnet_tools.h"
 #include "bench/read_limit.h"
 #include "engine/stats.h"
 

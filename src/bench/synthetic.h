@@ -3,6 +3,7 @@
 #define BNET_SYNTHETIC_H
 
 #include "engine/engine.h"
+#include "bitnet_tools.h"
 
 /* Fills every tensor of the file at `data`; those that are neither I2_S nor vectors are of type
  * `head` and have rows of n_embd values. Fails: ARGUMENT (such rows cannot be), MEMORY. */

@@ -1,6 +1,8 @@
 /* bridge.c - another implementation, loaded as a plugin and compared with ours. Nothing of it is
  * needed to build or to run; docs/BRIDGE.md says what a plugin exports. */
 #include "engine/engine.h"
+#include "bitnet_check.h"
+#include "bitnet_extras.h"
 
 #include <dlfcn.h>
 #include <math.h>

@@ -1,6 +1,9 @@
 /* health.c - a quick look at a running engine: memory, one matrix of the model against the bytes of
  * the file, one entry of a cache. Costs a fraction of a token and disturbs no session. */
 #include "engine/engine.h"
+#include "bitnet_check.h"
+#include "bitnet_extras.h"
+#include "bitnet_tools.h"
 
 #include "model/weights.h"
 #include "ops/json_text.h"

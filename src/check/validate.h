@@ -4,6 +4,7 @@
 #define BNET_VALIDATE_H
 
 #include "check/tee.h"
+#include "bitnet_check.h"
 #include "engine/engine.h"
 
 typedef struct validation_run {

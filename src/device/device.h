@@ -168,10 +168,6 @@ bitnet_status bnet_request_parse(const char *text, const char *source, bnet_requ
 bitnet_status bnet_request_split(const char *text, const char *source, bnet_request *r,
                                  bitnet_error *err);
 
-/* BE-2: the flag, else the variable, else auto. Either may be NULL; an empty variable is unset. */
-bitnet_status bnet_request_resolve(const char *flag, const char *env, bnet_request *out,
-                                   bitnet_error *err);
-
 typedef struct bnet_selection {
     bnet_device_kind kind;
     int index;

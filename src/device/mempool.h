@@ -5,6 +5,7 @@
 #define BNET_MEMPOOL_H
 
 #include "base/str.h"
+#include "bitnet_extras.h"
 
 /* Called under the pool's lock: must not call the pool. */
 typedef struct bnet_allocator {

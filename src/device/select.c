@@ -58,16 +58,6 @@ bitnet_status bnet_request_parse(const char *text, const char *source, bnet_requ
     return BITNET_OK;
 }
 
-bitnet_status bnet_request_resolve(const char *flag, const char *env, bnet_request *out,
-                                   bitnet_error *err)
-{
-    if (flag)
-        return bnet_request_parse(flag, "--device", out, err);
-    if (env && env[0])
-        return bnet_request_parse(env, "BITNET_DEVICE", out, err);
-    return bnet_request_parse(NULL, "default", out, err);
-}
-
 /* ---- selection ---- */
 
 static void detected(const bnet_devices *d, char *out, size_t cap)

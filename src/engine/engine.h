@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "engine/model_cache.h"
-#include "bitnet_dev.h"
+#include "bitnet_kernel.h"
 #include "base/thread.h"
 #include "engine/kv_manager.h"
 #include "engine/options.h"

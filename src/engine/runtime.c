@@ -164,12 +164,3 @@ const char *bitnet_backend_list(int i)
 {
     return bnet_backend_at(i);
 }
-
-bool bitnet_kernel_at(int i, bitnet_kernel_info *out)
-{
-    bnet_kernel_row row;
-    if (i < 0 || !out || !bnet_backend_kernel_at(i, &row))
-        return false;
-    *out = (bitnet_kernel_info){row.id, row.op, row.format, row.isa, row.available};
-    return true;
-}

@@ -2,6 +2,7 @@
  * (times) and from the device itself (transfers, pool); nothing here is estimated. A reset
  * remembers what was counted so far and subtracts it. */
 #include "engine/stats.h"
+#include "bitnet_tools.h"
 
 #include <stdio.h>
 

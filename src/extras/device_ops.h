@@ -3,6 +3,7 @@
 #define BNET_DEVICE_OPS_H
 
 #include "engine/engine.h"
+#include "bitnet_extras.h"
 
 struct bitnet_ops {
     const bitnet_runtime *runtime;

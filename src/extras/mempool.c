@@ -1,5 +1,6 @@
 /* mempool.c - the memory pool of the device layer as programs see it. */
 #include "device/mempool.h"
+#include "bitnet_tools.h"
 #include "engine/engine.h"
 
 static const char owner[] = "memory pool options";

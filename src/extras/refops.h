@@ -2,7 +2,7 @@
 #ifndef BNET_REFOPS_H
 #define BNET_REFOPS_H
 
-#include "bitnet_dev.h"
+#include "bitnet_extras.h"
 
 /* _order: all items checked, sorted by shape. */
 bitnet_status bnet_matmul_check(const bitnet_matmul *item, bitnet_error *err);

@@ -3,7 +3,7 @@
 #define BNET_TENSOR_STATS_H
 
 #include "base/progress.h"
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 #include "format/tensor.h"
 
 /* Reads the whole tensor in small steps; progress (may be NULL) gets its bytes. A type without a

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/file.h"
+#include "bitnet_check.h"
 #include "bench/read_limit.h"
 #include "base/sha256.h"
 #include "engine/stats.h"

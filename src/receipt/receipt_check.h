@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "engine/engine.h"
+#include "bitnet_check.h"
 #include "format/json_file.h"
 
 /* 2^53: beyond it not every whole number is a double. */

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "receipt/receipt_check.h"
+#include "bitnet_tools.h"
 
 enum { RECEIPT_MAX = 16 << 20, KERNELS_MOST = 10000, ID_MOST = 128 };
 

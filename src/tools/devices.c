@@ -228,21 +228,3 @@ bool bitnet_devices_supports(const bitnet_devices *d, const char *device)
     return bnet_supports_device(&d->found, r.kind) &&
            (r.index < 0 || r.index < d->found.kind[r.kind].n_gpus);
 }
-
-bitnet_status bitnet_devices_select(const bitnet_devices *d, const char *flag, const char *variable,
-                                    bitnet_device_choice *out, bitnet_error *err)
-{
-    if (!d || !out)
-        return bnet_fail(err, BITNET_ARGUMENT, "devices: devices and out must not be NULL");
-    bnet_request r;
-    bnet_selection s;
-    bitnet_status st = bnet_request_resolve(flag, variable, &r, err);
-    if (st == BITNET_OK)
-        st = bnet_select(&d->found, &r, &s, err);
-    if (st != BITNET_OK)
-        return st;
-    *out = (bitnet_device_choice){.index = s.index, .max_batch = bnet_device_max_batch(s.kind)};
-    snprintf(out->device, sizeof out->device, "%s", bnet_device_name(s.kind));
-    snprintf(out->summary, sizeof out->summary, "%.*s", (int)sizeof out->summary - 1, s.summary);
-    return BITNET_OK;
-}

@@ -1,8 +1,8 @@
-/* devices.h - the opened devices of bitnet_dev.h and their rendering. */
+/* devices.h - the opened devices of bitnet_tools.h and their rendering. */
 #ifndef BNET_ENGINE_DEVICES_H
 #define BNET_ENGINE_DEVICES_H
 
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 #include "device/device.h"
 
 enum { BNET_DEVICES_VIEWS = BITNET_DEVICES_PREFLIGHT + 1 };

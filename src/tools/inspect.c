@@ -1,6 +1,5 @@
 /* inspect.c - looking into any GGUF file, also one we cannot run: keys as text, tensors, their
  * values. */
-#include "bitnet_dev.h"
 
 #include "format/codec.h"
 #include "format/gguf.h"

@@ -1,5 +1,6 @@
 /* kernels.c - the registry of a runtime as programs see it: adding a kernel, asking for one, the
  * list as JSON, providers. */
+#include "bitnet_tools.h"
 #include "engine/engine.h"
 #include "device/cpu_features.h"
 #include "ops/json_text.h"
@@ -100,7 +101,7 @@ static bitnet_status check_outside(const bnet_registry *r, const bnet_kernel_rec
     if (!key_is_known(r, k))
         return bnet_fail(err, BITNET_ARGUMENT,
                          "kernel %s: no kernel type has op '%s', format '%s', dtype '%s'; "
-                         "bitnet_dev.h lists them",
+                         "bitnet_kernel.h lists them",
                          k->id, bnet_quote(k->op, strlen(k->op), a, sizeof a),
                          bnet_quote(k->format, strlen(k->format), b, sizeof b),
                          bnet_quote(k->dtype, strlen(k->dtype), c, sizeof c));
@@ -176,6 +177,15 @@ bitnet_status bitnet_runtime_select(const bitnet_runtime *r, const bitnet_kernel
 }
 
 /* ---- the list ---- */
+
+bool bitnet_kernel_at(int i, bitnet_kernel_info *out)
+{
+    bnet_kernel_row row;
+    if (i < 0 || !out || !bnet_backend_kernel_at(i, &row))
+        return false;
+    *out = (bitnet_kernel_info){row.id, row.op, row.format, row.isa, row.available};
+    return true;
+}
 
 static void put_text(bnet_str *s, const char *name, const char *value)
 {

@@ -2,7 +2,7 @@
  * caches by their bytes, buffers by the line that asked; who does not hears nothing. */
 #include "device.h"
 
-#include "bitnet_dev.h"
+#include "bitnet_check.h"
 
 static char said[4096];
 

@@ -4,7 +4,7 @@
  * is named by whoever comes later. */
 #include "device.h"
 
-#include "bitnet_dev.h"
+#include "bitnet.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

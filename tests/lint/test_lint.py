@@ -45,6 +45,7 @@ ROWS = [
     ("the one header of ops", "src/model/a.c", OPEN + '#include "ops/ops.h"\n', []),
     ("the command looks inside", "cli/a.c", OPEN + '#include "base/b.h"\n', [(2, "include")]),
     ("the command converts", "cli/a.c", OPEN + '#include "convert/convert.h"\n#include "bitnet.h"\n', []),
+    ("the command does without extras", "cli/a.c", OPEN + '#include "bitnet_extras.h"\n', [(2, "include")]),
     ("include of nothing", "src/text/a.c", OPEN + '#include "nowhere.h"\n', [(2, "include")]),
     ("library unknown to the layer", "src/model/a.c", OPEN + "#include <jansson.h>\n", [(2, "include")]),
     ("library known to the layer", "src/text/a.c", OPEN + "#include <pcre2.h>\n", []),
@@ -58,6 +59,8 @@ ROWS = [
     ("tab", "src/base/a.c", OPEN + "int\tx(void);\n", [(2, "tab")]),
     ("space at the end", "src/base/a.c", OPEN + "int x(void); \n", [(2, "space")]),
     ("no newline at the end", "src/base/a.c", OPEN + "int x(void);", [(2, "end")]),
+    ("a public header of 351 lines", "include/bitnet_a.h", OPEN + "\n" * 350, [(351, "file-length")]),
+    ("the manual may be longer", "include/bitnet.h", OPEN + "\n" * 350, []),
     ("no opening comment", "src/base/a.c", "int x(void);\n", [(1, "opening")]),
     ("no opening comment in a script", "tools/x", "#!/bin/sh\nls\n", [(1, "opening")]),
     ("tuned to one machine", "CMakeLists.txt", "# b\nadd_compile_options(-march=native)\n", [(2, "flags")]),
@@ -67,7 +70,7 @@ ROWS = [
     ("path of a machine", "docs/a.md", "see /home/me/x\n", [(1, "machine-path")]),
 ]
 HEADERS = ["src/base/b.h", "src/text/t.h", "src/engine/e.h", "src/check/c.h", "src/ops/ops.h", "src/ops/backend.h",
-           "src/convert/convert.h", "include/bitnet.h"]
+           "src/convert/convert.h", "include/bitnet.h", "include/bitnet_extras.h"]
 
 
 def write(root, path, text):

@@ -2,7 +2,7 @@
  * MEMORY is told, nothing is lost. */
 #include "torture/torture.h"
 
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 
 static bitnet_status open_runtime(bitnet_runtime **out, bitnet_error *err)
 {

@@ -1,7 +1,7 @@
 /* Every allocation of a look at the devices fails once. */
 #include "torture/torture.h"
 
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 
 static bitnet_status look(void *user, bitnet_error *err)
 {

@@ -4,7 +4,7 @@
 #include <openssl/err.h>
 #include <unistd.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 
 static const char model[] = TEST_SOURCE_DIR "/models/nano.gguf",
                   saved[] = TEST_BINARY_DIR "/torture_session.bin";

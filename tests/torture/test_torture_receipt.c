@@ -1,6 +1,7 @@
 /* Every allocation fails once: opening, a step that falls back, statistics, a receipt
  * written. JSON is not read here: jansson's parser (2.14) frees twice when it gets no memory. */
 #include "torture/torture.h"
+#include "bitnet_check.h"
 
 #include <openssl/err.h>
 

@@ -2,7 +2,8 @@
  * once; those of a whole validation in steps, since it has thousands. */
 #include "torture/torture.h"
 
-#include "bitnet_dev.h"
+#include "bitnet_check.h"
+#include "bitnet_tools.h"
 
 #define MODEL TEST_SOURCE_DIR "/models/nano.gguf"
 

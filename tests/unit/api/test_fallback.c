@@ -1,6 +1,7 @@
 /* BE_11: a step that fails at run time is repeated on the CPU: the right answer, a count, a word in
  * the receipt; in strict mode, or with a device asked for by name, an error. */
 #include "unit/engine/nano.h"
+#include "bitnet_check.h"
 
 #include <jansson.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
 #include "unit/engine/nano.h"
 
 #include "base/base.h"
-#include "bitnet_dev.h"
+#include "bitnet_extras.h"
 #include "device/cpu_features.h"
 #include "ops/provider.h"
 

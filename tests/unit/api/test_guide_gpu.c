@@ -7,7 +7,8 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_extras.h"
+#include "bitnet_tools.h"
 
 enum { N_IDS = 12, N_NEW = 10, N_THREADS = 4 };
 

@@ -11,7 +11,7 @@
 
 #include "backend/cpu/kernels.h"
 #include "base/file.h"
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 #include "format/codec.h"
 #include "format/gguf.h"
 

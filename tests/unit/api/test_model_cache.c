@@ -8,7 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_check.h"
+#include "bitnet_tools.h"
 
 static char folder[] = "/tmp/bitnet-modelcache-XXXXXX";
 static char model[128], cache[160];

@@ -2,7 +2,8 @@
  * never falls, reaches the end, changes no bit, and false ends the call with nothing spoiled. */
 #include "unit/engine/nano.h"
 
-#include "bitnet_dev.h"
+#include "bitnet_check.h"
+#include "bitnet_tools.h"
 
 enum { N = 90 };
 

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_check.h"
+#include "bitnet_tools.h"
 #include "model/strict.h"
 #include "format/codec.h"
 

@@ -3,7 +3,7 @@
  * logits afterwards gets all of them. */
 #include "unit/engine/nano.h"
 
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 #include <unistd.h>
 
 #include "engine/engine.h"

@@ -2,7 +2,7 @@
  * can, and the rule that decides on migration. The plugins are built from tests/bridge/plugin.c. */
 #include "unit/engine/nano.h"
 
-#include "bitnet_dev.h"
+#include "bitnet_check.h"
 
 #define PLUGIN(name) TEST_BINARY_DIR "/bridge/" name ".so"
 

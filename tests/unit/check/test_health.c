@@ -4,7 +4,8 @@
 
 #include <pthread.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_check.h"
+#include "bitnet_tools.h"
 
 static void test_V_6_a_sound_engine_is_healthy(void **state)
 {

@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_check.h"
 
 static double now_ms(void)
 {

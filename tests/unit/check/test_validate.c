@@ -1,6 +1,7 @@
 /* test_validate.c - V-1 to V-5 and V-10 on the nano model: a sound build passes everything, and
  * each part fails when what it looks at is spoilt. */
 #include "unit/engine/nano.h"
+#include "bitnet_tools.h"
 
 #include <math.h>
 

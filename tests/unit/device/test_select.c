@@ -129,23 +129,21 @@ static void test_BE_4_unknown_values_name_the_allowed(void **state)
     assert_int_equal(bnet_request_parse(huge, "--device", &r, NULL), BITNET_ARGUMENT);
 }
 
-static void test_BE_2_precedence(void **state)
+static void test_BE_2_values_name_their_source(void **state)
 {
     static const struct {
-        const char *flag, *env, *want; /* want NULL: an error that names the source */
-        const char *source;
+        const char *value, *source, *want; /* want NULL: an error that names the source */
     } rows[] = {
-        {NULL, NULL, "auto", NULL},         {NULL, "cuda", "cuda", NULL},
-        {"cpu", "cuda", "cpu", NULL},       {"cpu", NULL, "cpu", NULL},
-        {"auto", "cuda", "auto", NULL},     {NULL, "", "auto", NULL},
-        {"cpu", "bogus", "cpu", NULL},      {NULL, "bogus", NULL, "BITNET_DEVICE"},
-        {"bogus", "cpu", NULL, "--device"}, {"", "cpu", NULL, "--device"},
+        {NULL, "default", "auto"},   {"cuda", "BITNET_DEVICE", "cuda"},
+        {"cpu", "--device", "cpu"},  {"auto", "--device", "auto"},
+        {"", "--device", NULL},      {"bogus", "BITNET_DEVICE", NULL},
+        {"bogus", "--device", NULL},
     };
     (void)state;
     for (size_t i = 0; i < BNET_COUNT(rows); i++) {
         bnet_request r;
         bitnet_error err = {0};
-        bitnet_status st = bnet_request_resolve(rows[i].flag, rows[i].env, &r, &err);
+        bitnet_status st = bnet_request_parse(rows[i].value, rows[i].source, &r, &err);
         assert_int_equal(st, rows[i].want ? BITNET_OK : BITNET_ARGUMENT);
         if (rows[i].want)
             assert_string_equal(r.text, rows[i].want);
@@ -613,7 +611,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_BE_1_BE_3_BE_4_values),
         cmocka_unit_test(test_BE_4_unknown_values_name_the_allowed),
-        cmocka_unit_test(test_BE_2_precedence),
+        cmocka_unit_test(test_BE_2_values_name_their_source),
         cmocka_unit_test(test_BE_5_BE_6_auto),
         cmocka_unit_test(test_BE_1_cpu_is_always_there),
         cmocka_unit_test(test_BE_1_D_15_gpu_never_falls_back),

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "bitnet_dev.h"
+#include "ops/backend.h"
 
 static void facts(void **state)
 {
@@ -63,14 +63,12 @@ static void kernels(void **state)
             fail_msg("%s: %llu calls after one token, %llu after two", use[i].id,
                      (unsigned long long)use[i].n_calls, (unsigned long long)again[i].n_calls);
         bool listed = false;
-        bitnet_kernel_info info;
-        for (int k = 0; bitnet_kernel_at(k, &info); k++)
+        bnet_kernel_row info;
+        for (int k = 0; bnet_backend_kernel_at(k, &info); k++)
             listed = listed || (strcmp(info.id, use[i].id) == 0 && info.available);
         if (!listed)
             fail_msg("%s ran but is not listed as available", use[i].id);
     }
-    bitnet_kernel_info info;
-    assert_false(bitnet_kernel_at(-1, &info));
     assert_string_equal(bitnet_backend_list(0), "cpu");
 #ifdef BITNET_HAVE_CUDA
     assert_string_equal(bitnet_backend_list(1), "cuda");

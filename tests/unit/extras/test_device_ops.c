@@ -6,7 +6,7 @@
 #include <math.h>
 #include <pthread.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_extras.h"
 #include "engine/engine.h"
 #include "format/codec.h"
 

@@ -7,7 +7,8 @@
 
 #include "base/base.h"
 #include "base/file.h"
-#include "bitnet_dev.h"
+#include "bitnet_extras.h"
+#include "bitnet_tools.h"
 #include "format/codec.h"
 #include "format/gguf.h"
 

@@ -5,7 +5,8 @@
 #include <jansson.h>
 #include <unistd.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_check.h"
+#include "bitnet_tools.h"
 
 static char folder[] = "/tmp/bitnet-receipt-XXXXXX";
 static char good[64];

@@ -5,7 +5,6 @@
 
 #include <jansson.h>
 
-#include "bitnet_dev.h"
 #include "tools/devices.h"
 
 static bitnet_devices *open_with(const char *fake)
@@ -179,38 +178,39 @@ static void test_DET_7_preflight_views(void **state)
     }
 }
 
+/* The choice of a runtime, asked as the command does: a value and who gave it. */
 static void test_BE_2_BE_6_BE_10_select(void **state)
 {
     static const struct {
-        const char *fake, *flag, *variable;
+        const char *fake, *device, *origin;
         bitnet_status status;
         const char *want;
     } rows[] = {
         {"none", NULL, NULL, BITNET_OK, "requested=auto detected=[cpu] selected=cpu"},
-        {"none", NULL, "", BITNET_OK, "requested=auto detected=[cpu] selected=cpu"},
-        {"none", "cpu", "cuda", BITNET_OK, "requested=cpu detected=[cpu] selected=cpu"},
+        {"none", "cpu", "--device", BITNET_OK, "requested=cpu detected=[cpu] selected=cpu"},
         {"cuda", NULL, NULL, BITNET_OK, "requested=auto detected=[cuda,cpu] selected=cpu"},
-        {"cuda", "cuda", "cpu", BITNET_NOT_AVAILABLE, "NotAvailableRuntime: cuda is a fake"},
-        {"none", NULL, "npu", BITNET_NOT_COMPILED, "NotCompiled: feature npu"},
-        {"none", NULL, "bogus", BITNET_ARGUMENT, "BITNET_DEVICE: \"bogus\""},
-        {"none", "bogus", "cpu", BITNET_ARGUMENT, "--device: \"bogus\""},
+        {"cuda", "cuda", "--device", BITNET_NOT_AVAILABLE, "NotAvailableRuntime: cuda is a fake"},
+        {"none", "npu", "BITNET_DEVICE", BITNET_NOT_COMPILED, "NotCompiled: feature npu"},
+        {"none", "bogus", "BITNET_DEVICE", BITNET_ARGUMENT, "BITNET_DEVICE: \"bogus\""},
+        {"none", "bogus", "--device", BITNET_ARGUMENT, "--device: \"bogus\""},
     };
     (void)state;
     for (size_t i = 0; i < BNET_COUNT(rows); i++) {
-        bitnet_devices *d = open_with(rows[i].fake);
-        bitnet_device_choice c = {.index = 77};
+        bitnet_runtime_options o;
+        bitnet_runtime *r = NULL;
         bitnet_error err = {0};
-        bitnet_status st = bitnet_devices_select(d, rows[i].flag, rows[i].variable, &c, &err);
+        bitnet_runtime_options_init(&o);
+        o.n_threads = 1;
+        o.fake_gpu = rows[i].fake;
+        o.device = rows[i].device;
+        o.device_origin = rows[i].origin;
+        bitnet_status st = bitnet_runtime_open(&o, &r, &err);
         assert_int_equal(st, rows[i].status);
-        if (st == BITNET_OK) {
-            assert_string_equal(c.summary, rows[i].want);
-            assert_string_equal(c.device, "cpu");
-            assert_int_equal(c.max_batch, 8);
-        } else {
+        if (st == BITNET_OK)
+            assert_string_equal(bitnet_runtime_summary(r), rows[i].want);
+        else
             assert_non_null(strstr(err.message, rows[i].want));
-            assert_int_equal(c.index, 77);
-        }
-        bitnet_devices_close(d);
+        bitnet_runtime_close(r);
     }
 }
 

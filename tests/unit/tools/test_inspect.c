@@ -4,7 +4,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "bitnet_dev.h"
+#include "bitnet_tools.h"
 #include "format/codec.h"
 #include "format/gguf.h"
 

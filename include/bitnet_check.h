@@ -1,0 +1,269 @@
+/* bitnet_check.h - is it right, and what did a run really do: receipts, validation, the bridge to
+ * another implementation, health, self-test.
+ *
+ * The rules of bitnet.h hold (errors, ownership, threads); there is no promise of stability between
+ * versions. */
+#ifndef BITNET_CHECK_H
+#define BITNET_CHECK_H
+
+#include "bitnet_kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- receipts: what a run really did, checkable afterwards (docs/receipt.schema.json) ---- */
+
+typedef struct bitnet_receipt bitnet_receipt;
+
+/* What the caller knows of the run. */
+typedef struct bitnet_receipt_facts {
+    size_t struct_size;
+    bool deterministic; /* the run was repeated with the same seed and the tokens were compared */
+    bool identical;     /* they were the same */
+    int n_runs;         /* default 1 */
+    uint64_t seed;
+    size_t n_generated;
+    double total_ms;                   /* from the call to the last token, prompt included */
+    double first_token_ms;             /* from the call to the first token */
+    double decode_ms;                  /* from the first token to the last */
+    int n_passed, n_failed, n_skipped; /* checks the caller made */
+    bool deterministic_asked;          /* it was asked for, repeated or not */
+} bitnet_receipt_facts;
+
+BITNET_API void bitnet_receipt_facts_init(bitnet_receipt_facts *facts);
+/* Begins a receipt: kernel calls count from here. Close it before the engine. */
+BITNET_API bitnet_status bitnet_receipt_open(bitnet_engine *engine, bitnet_receipt **out,
+                                             bitnet_error *err);
+BITNET_API void bitnet_receipt_close(bitnet_receipt *receipt);
+/* Measures how fast the weights can be read, digests the model file (once per receipt), writes
+ * everything since _open to `path` by temp file and rename. May be called again. Fails: ARGUMENT,
+ * IO, MEMORY. */
+BITNET_API bitnet_status bitnet_receipt_write(bitnet_receipt *receipt,
+                                              const bitnet_receipt_facts *facts, const char *path,
+                                              bitnet_error *err);
+
+typedef struct bitnet_verify_options {
+    size_t struct_size;
+    bool require_gpu;              /* the receipt must show GPU kernels */
+    const char *model_path;        /* NULL: any; else the model's digest must be this file's */
+    const bitnet_runtime *runtime; /* NULL: kernels of this library; else also those registered */
+} bitnet_verify_options;
+
+BITNET_API void bitnet_verify_options_init(bitnet_verify_options *options);
+/* Applies every gate in order. Fails RECEIPT at the first that is not passed, with its number in
+ * the message and in *gate (may be NULL; 0: passed); IO, MEMORY. */
+BITNET_API bitnet_status bitnet_receipt_verify(const char *path,
+                                               const bitnet_verify_options *options, int *gate,
+                                               bitnet_error *err);
+/* The i-th gate, counted from 0: its number and what it asks for; false past the end. */
+BITNET_API bool bitnet_gate_at(int i, int *number, const char **text);
+
+/* ---- bridge: another implementation as a plugin, to compare with (docs/BRIDGE.md) ---- */
+
+#define BITNET_BRIDGE_ABI 1
+
+/* What a plugin exports under the names bitnet_bridge_init, _cleanup, _available, _matmul_i2s,
+ * _quantize, _last_error. Functions that return int: 0 is success. */
+typedef int bitnet_bridge_init_fn(int abi); /* BITNET_BRIDGE_ABI; called once, first */
+typedef void bitnet_bridge_cleanup_fn(void);
+typedef int bitnet_bridge_available_fn(void); /* 1: it can compute here, 0: not */
+/* Meaning of bitnet_matmul_i2s and bitnet_quantize (rule absmean). */
+typedef int bitnet_bridge_matmul_fn(const int8_t *a, const uint8_t *b, float *c, size_t m, size_t n,
+                                    size_t k);
+typedef int bitnet_bridge_quantize_fn(int qtype, const float *in, size_t n, uint8_t *out,
+                                      size_t n_out, float *scales, size_t n_scales);
+typedef const char *bitnet_bridge_error_fn(void); /* of the last failure; may be NULL */
+
+typedef struct bitnet_bridge bitnet_bridge;
+
+/* Loads and starts a plugin. Fails NOT_AVAILABLE: "ffi bridge unavailable" (path NULL or "", no
+ * such file, or the plugin says it is not available); cannot be loaded, a function missing, init
+ * failed (the message names it). One thread at a time. */
+BITNET_API bitnet_status bitnet_bridge_open(const char *path, bitnet_bridge **out,
+                                            bitnet_error *err);
+BITNET_API void bitnet_bridge_close(bitnet_bridge *bridge);
+BITNET_API const char *bitnet_bridge_path(const bitnet_bridge *bridge);
+
+typedef struct bitnet_comparison {
+    uint64_t native_ns, reference_ns; /* best of three after a warm-up */
+    bool accuracy_match;              /* integers equal, floats within 1e-5 relative */
+    double max_error;
+    double improvement;         /* reference_ns / native_ns - 1 */
+    bool migration_recommended; /* match, and improvement >= -0.1 */
+    bool release_gate;          /* match, and at least 95 % of the reference's speed */
+} bitnet_comparison;
+
+/* The rule alone. */
+BITNET_API bitnet_comparison bitnet_compare_times(uint64_t native_ns, uint64_t reference_ns,
+                                                  bool accuracy_match, double max_error);
+/* The best native function of this runtime and the plugin's, on the same random input. Fails ERROR:
+ * the plugin reported a failure (its words are in the message); ARGUMENT; MEMORY. */
+BITNET_API bitnet_status bitnet_bridge_compare_matmul(const bitnet_runtime *runtime,
+                                                      bitnet_bridge *bridge, size_t m, size_t n,
+                                                      size_t k, bitnet_comparison *out,
+                                                      bitnet_error *err);
+BITNET_API bitnet_status bitnet_bridge_compare_quantize(bitnet_bridge *bridge, bitnet_qtype type,
+                                                        size_t n, bitnet_comparison *out,
+                                                        bitnet_error *err);
+
+/* ---- validation ---- */
+
+typedef enum bitnet_verdict {
+    BITNET_VERDICT_PASS = 0,
+    BITNET_VERDICT_FAIL = 1,
+    BITNET_VERDICT_SKIP = 2, /* could not be checked; the note says why */
+} bitnet_verdict;
+
+enum { /* parts of a validation */
+       BITNET_VALIDATE_ACCURACY = 1,
+       BITNET_VALIDATE_PERFORMANCE = 2,
+       BITNET_VALIDATE_MEMORY = 4,
+       BITNET_VALIDATE_MODEL = 8,
+       BITNET_VALIDATE_GOLDEN = 16,
+       BITNET_VALIDATE_BRIDGE = 32,
+};
+
+typedef struct bitnet_validate_options {
+    size_t struct_size;
+    const char *device;     /* what is checked: NULL or "auto": what the runtime computes on; "cpu",
+                               "cpu:ISA", or any name the runtime's option takes */
+    const char *against;    /* what is right: default "cpu:scalar"; out-of-tree kernels and tuning
+                               never serve it */
+    const char *model_path; /* NULL: kernels alone */
+    const char *golden_dir; /* with golden.json; needs model_path. NULL: skipped */
+    bitnet_bridge *bridge;  /* NULL: skipped */
+    unsigned parts;         /* BITNET_VALIDATE_...; 0: all. The others are skipped */
+    bool quick;             /* small shapes, few rounds */
+    bitnet_i2s_layout i2s_layout;
+    bitnet_cancel_fn cancel; /* polled between cases: true ends with CANCELLED; may be NULL */
+    void *cancel_user;
+    const char *kernel; /* only rows of the kernel with this id; NULL: all. Fails ARGUMENT if the
+                           registry has none */
+    bitnet_progress_fn on_progress; /* shares of the work, as it usually takes time; may be NULL */
+    void *progress_user;
+} bitnet_validate_options;
+
+/* One kernel, one shape. Texts live as long as the runtime. */
+typedef struct bitnet_accuracy {
+    const char *kernel, *op, *format, *dtype, *agreement;
+    uint64_t m, n, k;
+    bitnet_verdict verdict;
+    double max_error; /* largest difference, as a share of the largest value of its row */
+    double bound;     /* the most that may be; 0: equal bits */
+    char note[160];   /* what it was compared with; what differs; why it was skipped */
+} bitnet_accuracy;
+
+typedef struct bitnet_performance {
+    const char *kernel, *op, *format, *dtype;
+    uint64_t m, n, k;
+    double device_ms; /* the operation until the device is done; median, after a warm-up */
+    double wall_ms;   /* with the input's way there and the result's way back */
+    double reference_ms, speedup; /* wall time of the reference; reference_ms / wall_ms */
+    double gflops;                /* 2 m n k / device_ms */
+} bitnet_performance;
+
+typedef struct bitnet_memory_result {
+    bitnet_verdict verdict;
+    int n_rounds;                    /* engine, session, generation, all closed again */
+    uint64_t start_bytes, end_bytes; /* resident, after warming up and at the end */
+    int64_t growth_bytes;            /* within 1 MiB is a pass */
+    char note[160];
+} bitnet_memory_result;
+
+/* The whole model on both, operation by operation. */
+typedef struct bitnet_model_result {
+    bitnet_verdict verdict;
+    uint64_t n_tokens, n_ops, n_values, n_differ, n_ties;
+    double max_error;
+    /* the first difference, if n_differ > 0 */
+    char op[24], tensor[64];
+    int layer;        /* -1: outside the layers */
+    int position;     /* of the token */
+    uint64_t element; /* inside its row */
+    double got, want;
+    char kernels[96], reference_kernels[96];
+    char note[160];
+} bitnet_model_result;
+
+typedef struct bitnet_golden_result {
+    bitnet_verdict verdict;
+    uint64_t n_prompts, n_positions, n_argmax, n_wrong;
+    double min_cosine; /* 0.998 and more is a pass; the argmax where the margin is 0.5 or more */
+    char note[160];
+} bitnet_golden_result;
+
+typedef struct bitnet_bridge_result {
+    bitnet_verdict verdict;
+    bitnet_comparison matmul, quantize;
+    char note[160];
+} bitnet_bridge_result;
+
+typedef struct bitnet_validation {
+    bool success; /* nothing failed */
+    const char *device, *against;
+    bitnet_accuracy *accuracy;
+    size_t n_accuracy;
+    bitnet_performance *performance;
+    size_t n_performance;
+    bitnet_memory_result memory;
+    bitnet_model_result model;
+    bitnet_golden_result golden;
+    bitnet_bridge_result bridge;
+} bitnet_validation;
+
+BITNET_API void bitnet_validate_options_init(bitnet_validate_options *options);
+/* Every kernel of the runtime's registry on several shapes, their speed, the model, memory, the
+ * golden logits, the bridge. A difference is a result, not a failure: the status is OK and success
+ * false. Fails: ARGUMENT, NOT_COMPILED, NOT_AVAILABLE (device), IO, MODEL, TOKENIZER, MEMORY. */
+BITNET_API bitnet_status bitnet_validate(bitnet_runtime *runtime,
+                                         const bitnet_validate_options *options,
+                                         bitnet_validation **out, bitnet_error *err);
+BITNET_API void bitnet_validation_free(bitnet_validation *validation);
+/* As one JSON object. *n_bytes is always set; at most cap bytes are written, no NUL. Fails:
+ * ARGUMENT (cap too small: call again), MEMORY. */
+BITNET_API bitnet_status bitnet_validation_json(const bitnet_validation *validation, char *out,
+                                                size_t cap, size_t *n_bytes, bitnet_error *err);
+
+/* ---- health: a quick look for servers ---- */
+
+typedef struct bitnet_health {
+    size_t struct_size;
+    bool healthy;    /* all three */
+    bool memory_ok;  /* the host has memory left */
+    bool compute_ok; /* one of the model's matrices times a vector is what the file says */
+    bool cache_ok;   /* a key and value written are read back by attention */
+    uint64_t memory_available, process_bytes;
+    double elapsed_ms;
+    char detail[240]; /* "" or what is wrong */
+} bitnet_health;
+
+BITNET_API void bitnet_health_init(bitnet_health *health);
+/* Well below 100 ms, from any thread, while sessions run. An unhealthy engine is a result: the
+ * status is OK. Fails: ARGUMENT (vocab_only), MEMORY, ERROR (the device). */
+BITNET_API bitnet_status bitnet_health_check(bitnet_engine *engine, bitnet_health *health,
+                                             bitnet_error *err);
+/* One JSON object into buf, cut at cap, NUL-terminated; returns the length of the whole. */
+BITNET_API size_t bitnet_health_json(const bitnet_health *health, char *buf, size_t cap);
+
+/* ---- self-test: does the CPU compute with the instructions it says it has? ----
+ *
+ * Virtual machines and emulators may advertise what they cannot run. The test runs every kind of
+ * operation once, small, with the kernels an engine would choose for `isa` (NULL: the best), and
+ * compares with the scalar ones bit for bit: a few ms, on the calling thread alone, which keeps
+ * nothing. An instruction that does not exist raises SIGILL in it, so call it where that ends
+ * nothing of value: in a child process, as the command does. */
+
+/* Names of instruction sets, of any architecture, lowest first; NULL past the end. */
+BITNET_API const char *bitnet_isa_at(int i);
+/* Fails: ARGUMENT (no such isa), NOT_AVAILABLE (the CPU does not claim to have it), MISMATCH (a
+ * result is wrong), MEMORY. */
+BITNET_API bitnet_status bitnet_isa_self_test(const char *isa, bitnet_error *err);
+/* Does the CPU say that it is not the real one (x86-64 under a hypervisor or emulator)? Then what
+ * it claims deserves the test. */
+BITNET_API bool bitnet_cpu_is_virtual(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,159 @@
+/* bitnet_kernel.h - for authors of kernels: the function types, registration, the registry and its
+ * choices, providers, tuning. docs/KERNEL.md is the guide.
+ *
+ * The rules of bitnet.h hold (errors, ownership, threads); there is no promise of stability between
+ * versions. */
+#ifndef BITNET_KERNEL_H
+#define BITNET_KERNEL_H
+
+#include "bitnet.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- kernel registry: one per runtime; docs/KERNEL.md ---- */
+
+#define BITNET_KERNEL_ABI 1 /* of the types below; a kernel made for another one is refused */
+
+/* Op "linear", format "i2s", dtype "i8". acc[t][r] = sum over k of trit[r][k] * x[t][k], exactly:
+ * n_rows rows of n_blocks * 32 bytes, 128 weights in 32 bytes (element i of a block in byte i % 32,
+ * bits 6 - 2 * (i / 32); codes 0,1,2 = -1,0,+1); 1..16 tokens, x[t] at x + t * x_stride with
+ * n_blocks * 128 values, x_sum[t] their sum; acc is [n_tokens][n_rows]. Called from several threads
+ * at once with different rows; a pass of M tokens comes in pieces. */
+typedef void bitnet_fn_ternary(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
+                               size_t x_stride, const int32_t *x_sum, size_t n_tokens,
+                               int32_t *acc);
+/* Format "i2s_b256", dtype "i8": the same with one scale per 256 weights, scales[r][n_blocks / 2];
+ * y[t][r] = sum over b, ascending, of scales[r][b] * (float)(integer sum of block b). */
+typedef void bitnet_fn_ternary_scaled(const uint8_t *w, size_t n_blocks, const float *scales,
+                                      size_t n_rows, const int8_t *x, size_t x_stride,
+                                      size_t n_tokens, float *y);
+/* Formats "f32", "f16", "bf16", "q8_0", "q4_0", "q6_k", and "q4_k", "iq4_nl", "q1_0", "q2_0", which
+ * have no kernel in the tree; dtype "f32". One weight row against 1..8 tokens: y[t] = dot(row,
+ * x[t]). */
+typedef void bitnet_fn_linear(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
+                              size_t n_tokens, float *y);
+/* Op "rmsnorm", format "f32", dtype "f32"; y may be x. */
+typedef void bitnet_fn_rmsnorm(const float *x, const float *w, size_t n, float eps, float *y);
+/* Op "quantize", format "i8", dtype "f32": q[0..n), zero up to stride; returns the scale. */
+typedef float bitnet_fn_quantize(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum);
+/* Op "glu", formats "relu2", "silu", dtype "f32". */
+typedef void bitnet_fn_glu(const float *gate, const float *up, size_t n, float *y);
+/* Op "add", format "f32", dtype "f32": x += y. */
+typedef void bitnet_fn_add(float *x, const float *y, size_t n);
+
+typedef enum bitnet_kernel_tier {
+    BITNET_TIER_REFERENCE = 0,
+    BITNET_TIER_OPTIMIZED = 1,
+    BITNET_TIER_HIGHLY = 2,
+    BITNET_TIER_EXTREMELY = 3,
+} bitnet_kernel_tier;
+
+/* min <= size <= max (0: no limit) and size % multiple == 0 (0, 1: any) */
+typedef struct bitnet_dim_rule {
+    uint64_t min, max, multiple;
+} bitnet_dim_rule;
+
+/* A kernel of yours, for the CPU. Texts are copied. */
+typedef struct bitnet_kernel {
+    size_t struct_size;
+    uint32_t abi;   /* BITNET_KERNEL_ABI, set by _init */
+    const char *id; /* unique: "linear_i2s.mine"; letters, digits, _.:-, at most 128, no "mock" */
+    const char *op, *format, *dtype; /* the key */
+    const char *isa;         /* what it needs: "scalar" (default), "neon", "dotprod", "avx2" */
+    bitnet_kernel_tier tier; /* the highest compatible is chosen; yours before ours on ties */
+    uint64_t temp_bytes;     /* scratch it takes for itself */
+    uint32_t alignment;      /* of the weights, at which it runs best */
+    bitnet_dim_rule m, n, k; /* tokens of a pass, outputs, inputs */
+    const char *agreement;   /* "exact" (default) or "close(4 ulp)", with the scalar kernel */
+    void (*fn)(void);        /* of the type its op and format say, cast */
+} bitnet_kernel;
+
+typedef enum bitnet_priority {
+    BITNET_PRIORITY_SPEED = 0,     /* tuning cache, else the highest tier */
+    BITNET_PRIORITY_MEMORY = 1,    /* the least temp_bytes */
+    BITNET_PRIORITY_REFERENCE = 2, /* the lowest tier */
+} bitnet_priority;
+
+typedef struct bitnet_kernel_query {
+    const char *op, *format, *dtype;
+    uint64_t m, n, k; /* 0: not known, rules on it are not applied */
+    bitnet_priority priority;
+} bitnet_kernel_query;
+
+BITNET_API void bitnet_kernel_init(bitnet_kernel *kernel);
+/* Any thread, any time; engines opened afterwards use it, running ones from their next pass on (ops
+ * other than linear: from the next engine on). The function must stay callable until the runtime is
+ * closed. Fails: ARGUMENT (id taken, ABI, missing or wrong field, unknown key or isa, agreement, a
+ * rule on sizes where op is not linear), MEMORY (full). */
+BITNET_API bitnet_status bitnet_kernel_register(bitnet_runtime *runtime,
+                                                const bitnet_kernel *kernel, bitnet_error *err);
+/* Is there a kernel for this key that this CPU can run? False for anything unknown. */
+BITNET_API bool bitnet_runtime_has_kernel(const bitnet_runtime *runtime, const char *op,
+                                          const char *format, const char *dtype);
+/* The id of the kernel that would serve; borrowed until the runtime is closed. Fails NOT_AVAILABLE:
+ * UnsupportedKernelConfiguration or NoCompatibleKernel with each candidate's reason. */
+BITNET_API bitnet_status bitnet_runtime_select(const bitnet_runtime *runtime,
+                                               const bitnet_kernel_query *query, const char **id,
+                                               bitnet_error *err);
+/* All records with all fields as JSON: {"provider", "generation", "kernels": [{"id", "device",
+ * "op", "format", "dtype", "isa", "tier", "temp_bytes", "alignment", "constraints": {"m": {"min",
+ * "max", "multiple"}, ...}, "requires": {...}, "abi", "agreement", "available"}]}. With a query:
+ * only the records of its op (and format, dtype, where not NULL), each with "veto" (the reason, ""
+ * if none) and "selected". *n_bytes is always set; at most cap bytes are written, no NUL. Fails:
+ * ARGUMENT (cap too small: call again), MEMORY. */
+BITNET_API bitnet_status bitnet_kernels_json(const bitnet_runtime *runtime,
+                                             const bitnet_kernel_query *query, char *out,
+                                             size_t cap, size_t *n_bytes, bitnet_error *err);
+
+/* ---- providers: what a family of kernels is called, in order of preference ---- */
+
+typedef struct bitnet_provider_info {
+    int priority;       /* 1 is best */
+    const char *name;   /* "cuda", ..., "avx2", "neon", ..., "fallback" */
+    const char *device; /* "cuda", "cpu" */
+    bool available;     /* has kernels this machine can run */
+} bitnet_provider_info;
+BITNET_API bool bitnet_provider_at(const bitnet_runtime *runtime, int i, bitnet_provider_info *out);
+/* The name of the provider that ternary matrices run on: "dotprod". Chosen once. */
+BITNET_API const char *bitnet_runtime_provider(const bitnet_runtime *runtime);
+
+/* ---- tuning: measured choices ---- */
+
+/* The distinct shapes of an engine's matrices, m = 0; returns how many there are. */
+BITNET_API size_t bitnet_engine_shapes(const bitnet_engine *engine, bitnet_kernel_query *out,
+                                       size_t cap);
+
+typedef struct bitnet_tune_result {
+    bitnet_kernel_query shape;
+    const char *kernel; /* one candidate */
+    double median_ms;
+    bool best;
+} bitnet_tune_result;
+typedef void (*bitnet_tune_fn)(void *user, const bitnet_tune_result *result);
+
+/* Measures every compatible kernel on every shape (m, n, k all set) with n_repeats interleaved
+ * passes (0: 9) on the runtime's threads, keeps the fastest by median, and writes the cache to path
+ * (NULL: this runtime only). `each` (may be NULL) is told every median. Fails: ARGUMENT (a shape
+ * that cannot be made), NOT_AVAILABLE (no kernel), IO, MEMORY. */
+BITNET_API bitnet_status bitnet_runtime_tune(bitnet_runtime *runtime,
+                                             const bitnet_kernel_query *shapes, size_t n_shapes,
+                                             int n_repeats, const char *path, bitnet_tune_fn each,
+                                             void *user, bitnet_error *err);
+
+/* Calls of this engine that a dequantised fallback served for want of a kernel. */
+BITNET_API uint64_t bitnet_engine_fallbacks(const bitnet_engine *engine);
+
+/* ---- encodings of ternary weights on host memory ---- */
+
+typedef enum bitnet_qtype {
+    BITNET_QTYPE_I2S = 0, /* 4 codes per byte, first lowest; 0,1,2 = -1,0,+1 */
+    BITNET_QTYPE_TL1 = 1, /* pairs 3a + b + 4 in nibbles, first pair high */
+    BITNET_QTYPE_TL2 = 2, /* triples |9a + 3b + c| in nibbles, first high; then their sign bits */
+} bitnet_qtype;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
