@@ -24,7 +24,7 @@ typedef struct piece {
 } piece;
 
 static device devices[DEVICES];
-static _Thread_local int current;
+static _Thread_local int current = -1; /* none: nothing of a device can be used */
 static piece *pieces;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -72,11 +72,34 @@ static int index_of(void *context)
     return (int)((device *)context - devices);
 }
 
-/* With one device nobody needs to say which. */
+/* ---- the stack of contexts of a thread ---- */
+
+static _Thread_local int below[16], depth;
+
+API int cuCtxPushCurrent_v2(void *c)
+{
+    int r = bnet_emulated_fault("cuCtxPushCurrent");
+    if (r != OK || depth == (int)(sizeof below / sizeof *below))
+        return r != OK ? r : OUT_OF_MEMORY;
+    below[depth++] = current;
+    current = index_of(c);
+    return OK;
+}
+
+API int cuCtxPopCurrent_v2(void **out)
+{
+    if (depth == 0)
+        return 201; /* CUDA_ERROR_INVALID_CONTEXT */
+    *out = current >= 0 ? &devices[current] : NULL;
+    current = below[--depth];
+    return OK;
+}
+
+/* A program's own call, for tests: the library never makes it. */
 API int cuCtxSetCurrent(void *c)
 {
-    current = c ? index_of(c) : bnet_emulated_devices() > 1 ? -1 : 0;
-    return bnet_emulated_fault("cuCtxSetCurrent");
+    current = c ? index_of(c) : -1;
+    return OK;
 }
 
 /* ---- memory ---- */

@@ -78,7 +78,7 @@ static void expect_bytes(const uint8_t *p, size_t n, int value)
 static void gather_rounds(const group *g)
 {
     static const size_t sizes[] = {4, 640, 10240, 65536, BIG};
-    gpu_ptr from[MOST], to[MOST];
+    gpu_at from[MOST], to[MOST];
     for (int r = 0; r < g->n; r++) {
         from[r] = gpu_buf(g->from[r])->p;
         to[r] = gpu_buf(g->to[r])->p;
@@ -102,15 +102,15 @@ static void gather_rounds(const group *g)
 /* The same, each part in its own place already. */
 static void gather_in_place(const group *g)
 {
-    gpu_ptr from[MOST], to[MOST];
+    gpu_at from[MOST], to[MOST];
     for (int round = 0; round < ROUNDS; round++) {
         size_t n = round % 2 ? BIG / 4 : 64;
         for (int r = 0; r < g->n; r++) {
             gpu_backend *be = gpu_of(g->rank[r]);
             to[r] = gpu_buf(g->to[r])->p;
-            from[r] = to[r] + (size_t)r * n;
+            from[r] = gpu_plus(to[r], (size_t)r * n);
             bnet_gpu_enter(be);
-            assert_int_equal(be->d->c->fill(be->d, from[r], round + 7 * r, n), 0);
+            assert_int_equal(be->d->c->fill(be->d, from[r], round + 7 * r, n), GPU_OK);
             bnet_gpu_leave(be);
         }
         g->exchange->c->all_gather(g->exchange, from, to, n);

@@ -242,7 +242,7 @@ def test_every_call_that_can_fail():
     """Whichever call it is and whenever: an error with a message, or the right text where a step may be repeated."""
     want = expect(0, "run", "-m", model("nano"), *SHORT, "--device", "cuda", env=gpus()).out
     calls = ("cuMemAlloc", "cuMemHostAlloc", "cuMemcpyHtoD", "cuMemcpyDtoH", "cuMemcpyDtoD", "cuMemcpyPeer", "cuMemcpy2D",
-             "cuStreamWaitEvent", "cuEventRecord", "cuEventCreate", "cuStreamSynchronize", "cuLaunchKernel", "cuCtxSetCurrent",
+             "cuStreamWaitEvent", "cuEventRecord", "cuEventCreate", "cuStreamSynchronize", "cuLaunchKernel", "cuCtxPushCurrent",
              "cuModuleLoadData", "cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphLaunch", "cuDevicePrimaryCtxRetain", "cuCtxEnablePeerAccess", "cuDeviceCanAccessPeer")
     failed = set()
     for split in SPLITS:

@@ -13,7 +13,7 @@ static gpu_act8 act_of(const bnet_act8 *q)
 /* ---- tiles (tiles.h) from rows and back ---- */
 
 typedef struct tiled {
-    gpu_ptr p;
+    gpu_at p;
     size_t n_bytes;
     int8_t *tiles, *rows; /* on the host */
 } tiled;
@@ -24,8 +24,8 @@ static bool tiled_open(gpu_backend *be, const bnet_alone *a, tiled *t)
     *t = (tiled){.n_bytes = tokens * stride,
                  .tiles = bnet_calloc(tokens, stride),
                  .rows = bnet_calloc(tokens, stride)};
-    t->p = t->tiles && t->rows ? bnet_gpu_take(be, t->n_bytes, &be->other_bytes) : 0;
-    return t->p || bnet_gpu_ok(be, "memory of a check", 2);
+    t->p = t->tiles && t->rows ? bnet_gpu_take(be, t->n_bytes, &be->other_bytes) : (gpu_at){0};
+    return !gpu_none(t->p) || bnet_gpu_ok(be, "memory of a check", GPU_NO_MEMORY);
 }
 
 static void tiled_close(gpu_backend *be, tiled *t)
@@ -46,15 +46,15 @@ static void norm_tiles(gpu_backend *be, const bnet_alone *a)
 {
     tiled t;
     gpu_act8 act = act_of(a->act);
-    bnet_cu_norm_args n = {.x = gpu_buf(a->x)->p,
-                           .norm = gpu_w(a->w)->w[0],
+    bnet_cu_norm_args n = {.x = cuda_at(gpu_buf(a->x)->p),
+                           .norm = cuda_at(gpu_w(a->w)->w[0]),
                            .act = cuda_act(&act),
                            .k = (uint32_t)a->n,
                            .ld = (uint32_t)a->n,
                            .eps = a->eps};
     bnet_cu_launch l = bnet_norm_tiles_launch((uint32_t)a->m);
     if (tiled_open(be, a, &t)) {
-        n.act.q = t.p;
+        n.act.q = cuda_at(t.p);
         bnet_cuda_run(be, a->kernel, 0, &l, 0, &n);
         bnet_gpu_download(be, t.tiles, t.p, t.n_bytes);
         for (size_t i = 0; i < (size_t)a->m; i++)
@@ -78,11 +78,13 @@ static void one_way(gpu_backend *be, const bnet_alone *a, const cuda_w2_call *c)
     bnet_cu_launch l = symbol < 2    ? bnet_w2_tiles_launch(&g, symbol == 1 ? 256 : 128)
                        : symbol == 4 ? bnet_w2_rows_launch(&g)
                                      : bnet_w2_prompt_launch(&g, symbol == 3 ? 96 : 128);
-    gpu_dims d = {.grid = {l.grid[0], l.grid[1], l.grid[2]},
-                  .block = {l.block, 1, 1},
-                  .shared_bytes = l.shared,
-                  .cluster = g.splits};
-    bnet_gpu_launch(be, a->kernel, symbol, &d, &g);
+    const gpu_launch launch = {.kernel = a->kernel,
+                               .symbol = symbol,
+                               .dims = {.grid = {l.grid[0], l.grid[1], l.grid[2]},
+                                        .block = {l.block, 1, 1},
+                                        .shared_bytes = l.shared,
+                                        .cluster = g.splits}};
+    cuda_launch(be, &launch, &g);
 }
 
 static void linear_tiles(gpu_backend *be, const bnet_alone *a)
@@ -101,11 +103,11 @@ static void linear_tiles(gpu_backend *be, const bnet_alone *a)
             for (size_t k = 0; k < act.stride; k++)
                 t.tiles[place(act.stride, i, k)] = t.rows[i * act.stride + k];
         bnet_gpu_upload(be, t.p, t.tiles, t.n_bytes);
-        c.act.q = t.p;
+        c.act.q = cuda_at(t.p);
         if (a->way)
             one_way(be, a, &c);
         else if (!bnet_cuda_tiles(be, &n, &c))
-            bnet_gpu_ok(be, a->kernel->id, 500);
+            bnet_gpu_ok(be, a->kernel->id, GPU_NO_KERNEL);
     }
     tiled_close(be, &t);
 }
@@ -115,8 +117,8 @@ static void linear_tiles(gpu_backend *be, const bnet_alone *a)
 static void norm_quantize(gpu_backend *be, const bnet_alone *a)
 {
     gpu_act8 act = act_of(a->act);
-    bnet_cuda_norm_act(be, a->kernel, gpu_buf(a->x)->p, gpu_w(a->w)->w[0], a->eps, a->m, a->n, 0,
-                       &act);
+    bnet_cuda_norm_act(be, a->kernel, gpu_buf(a->x)->p, gpu_w(a->w)->w[0], a->eps, a->m, a->n,
+                       (gpu_at){0}, &act);
 }
 
 static const gpu_kv *cache_of(const bnet_alone *a)
@@ -124,9 +126,9 @@ static const gpu_kv *cache_of(const bnet_alone *a)
     return (const gpu_kv *)(const void *)a->step->seqs[a->step->seq[0]].store;
 }
 
-static gpu_ptr address(bnet_buffer *b)
+static cu_ptr address(bnet_buffer *b)
 {
-    return b ? gpu_buf(b)->p : 0;
+    return b ? cuda_at(gpu_buf(b)->p) : 0;
 }
 
 static bnet_cu_attn_args attention(gpu_backend *be, const bnet_alone *a)
@@ -169,9 +171,9 @@ static void topk(gpu_backend *be, const bnet_alone *a)
 static void best(gpu_backend *be, const bnet_alone *a)
 {
     size_t n = (size_t)a->m * (size_t)bnet_screen_most(a->n) * sizeof(float);
-    gpu_ptr most = bnet_gpu_take(be, n, &be->other_bytes);
-    if (!bnet_cuda_screen_make(be, gpu_w(a->w)) || !most)
-        bnet_gpu_ok(be, a->kernel->id, 2);
+    gpu_at most = bnet_gpu_take(be, n, &be->other_bytes);
+    if (!bnet_cuda_screen_make(be, gpu_w(a->w)) || gpu_none(most))
+        bnet_gpu_ok(be, a->kernel->id, GPU_NO_MEMORY);
     else
         ((cuda_fn_best *)a->kernel->fn)(be, a->kernel, gpu_w(a->w), gpu_buf(a->x)->p, a->m, most,
                                         gpu_buf(a->y)->p, gpu_buf(a->ids)->p);
@@ -187,10 +189,10 @@ static void step(gpu_backend *be, const bnet_alone *a)
     bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, be->step_at, 0xff, n_bytes));
     ((cuda_fn_fetch *)a->kernel->fn)(be, a->kernel, n_bytes);
     int type = (int)cache_of(a)->shape.type;
-    const gpu_ptr from[] = {be->step.ids, be->step.pos[type], be->step.seq};
+    const gpu_at from[] = {be->step.ids, be->step.pos[type], be->step.seq};
     for (size_t i = 0; i < BNET_COUNT(from) && gpu_alive(be); i++)
         bnet_gpu_ok(be, "copying the step",
-                    be->d->c->copy(be->d, gpu_buf(a->ids)->p + i * n, from[i], n));
+                    be->d->c->copy(be->d, gpu_plus(gpu_buf(a->ids)->p, i * n), from[i], n));
     if (gpu_alive(be)) /* the pinned memory is free again */
         bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d));
 }

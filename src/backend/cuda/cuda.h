@@ -6,6 +6,19 @@
 #include "backend/gpu/driver.h"
 #include "device/probe.h"
 
+typedef uint64_t cu_ptr; /* an address on the device, CUdeviceptr */
+
+/* The address of a place; 0: nowhere. */
+static inline cu_ptr cuda_at(gpu_at at)
+{
+    return (cu_ptr)(uintptr_t)at.memory + at.offset;
+}
+/* Pinned memory of the host as a place: kernels see it at the host's address. */
+static inline gpu_at cuda_pinned(void *p)
+{
+    return (gpu_at){p, 0};
+}
+
 typedef struct cu_context_s *cu_context;
 typedef struct cu_stream_s *cu_stream;
 typedef struct cu_event_s *cu_event;
@@ -52,12 +65,12 @@ typedef struct cu_copy_2d {
     size_t src_x, src_y;
     unsigned src_type;
     const void *src_host;
-    gpu_ptr src;
+    cu_ptr src;
     void *src_array;
     size_t src_pitch, dst_x, dst_y;
     unsigned dst_type;
     void *dst_host;
-    gpu_ptr dst;
+    cu_ptr dst;
     void *dst_array;
     size_t dst_pitch, width, height;
 } cu_copy_2d;
@@ -75,23 +88,22 @@ typedef struct cu_entries {
 #undef OPTIONAL
 } cu_entries;
 
-enum { CU_EVENTS = 144, CU_MODULES = 64 };
-
 typedef struct cuda_driver {
     gpu_driver base; /* first: a gpu_driver * is a cuda_driver * */
     const bnet_loader *loader;
     void *library;
     cu_entries cu;
     int device;
-    int version; /* of the driver, 13000 for 13.0 */
+    int version;           /* of the driver, 13000 for 13.0 */
+    int code[GPU_RESULTS]; /* of the last failure of each kind */
     cu_context context;
-    cu_module modules[CU_MODULES];
+    cu_module *modules; /* one per image that has code for the chip */
     size_t n_modules;
     cu_stream stream;
-    cu_event events[CU_EVENTS];
+    cu_event events[GPU_STAMPS];
     cu_event mark;     /* of the work another device waits for; made when first needed */
-    cu_stream side;    /* for copies beside the work; made when first needed, as its events: */
-    cu_event ends[2];  /* of the last such copy, of the work it was beside */
+    cu_stream side;    /* for copies during the work; made when first needed, as its events: */
+    cu_event ends[2];  /* of the last such copy, of the work meanwhile */
     bnet_library nvtx; /* handle NULL: not asked for, or not there */
     bool pooled;       /* memory is taken in stream order */
     cu_pool pool;      /* from a pool of our own; NULL: from the device's */
@@ -105,18 +117,26 @@ bitnet_status bnet_cuda_driver_open(const bnet_loader *loader, int index, gpu_dr
  * fails NOT_AVAILABLE. */
 bitnet_status bnet_cuda_ranges_open(gpu_driver *d, const bnet_log *log, bool strict,
                                     bitnet_error *err);
-/* Copies beside the work (beside.c). */
-int bnet_cuda_beside(gpu_driver *d, gpu_ptr dst, const void *src, size_t n_bytes);
-int bnet_cuda_lead(gpu_driver *d, double *ms);
-void bnet_cuda_beside_close(gpu_driver *d);
-/* Entries of the table for several devices (peer.c). */
-int bnet_cuda_after(gpu_driver *d, gpu_driver *other);
+extern const gpu_calls bnet_cuda_calls;
+/* What a number of libcuda means; failures are kept for `explain`. */
+gpu_result bnet_cuda_result(gpu_driver *d, int code);
+/* `explain` for callers that have the number. */
+bitnet_status bnet_cuda_explain(const gpu_driver *d, const char *what, int code, bitnet_error *err);
+
+/* driver_copies.c: entries of the table that copy and fill other than in one piece. */
+gpu_result bnet_cuda_copy_rows(gpu_driver *d, const gpu_rows *r);
+gpu_result bnet_cuda_fill_rows(gpu_driver *d, const gpu_rows *r, int byte);
+gpu_result bnet_cuda_upload_aside(gpu_driver *d, gpu_at dst, const void *src, size_t n_bytes);
+gpu_result bnet_cuda_aside_lead(gpu_driver *d, double *ms);
+void bnet_cuda_aside_close(gpu_driver *d);
+gpu_result bnet_cuda_after(gpu_driver *d, gpu_driver *other);
 bool bnet_cuda_reach(gpu_driver *d, gpu_driver *other);
-int bnet_cuda_fetch(gpu_driver *d, gpu_ptr dst, gpu_driver *other, gpu_ptr src, size_t n_bytes);
-/* Rows (rows.c). */
-int bnet_cuda_copy_rows(gpu_driver *d, const gpu_rows *r);
-int bnet_cuda_fill_rows(gpu_driver *d, const gpu_rows *r, int byte);
-/* The i-th of the images this build carries, for cuModuleLoadData; NULL past the end. */
-const void *bnet_cuda_image(size_t i, size_t *n_bytes);
+gpu_result bnet_cuda_fetch(gpu_driver *d, gpu_at dst, gpu_driver *other, gpu_at src,
+                           size_t n_bytes);
+/* The i-th image, for cuModuleLoadData; NULL past the end. */
+typedef const void *cuda_image_at(size_t i, size_t *n_bytes);
+cuda_image_at bnet_cuda_image; /* those this build carries */
+/* Loads every image that has code for the chip. Returns libcuda's number, 209 if none has. */
+int bnet_cuda_load_images(cuda_driver *c, cuda_image_at *image_at);
 
 #endif

@@ -9,14 +9,14 @@ enum { HEAD_DIM = 128, RESERVED_SHARED = 1 << 10 };
 static void fill_layer(const cuda_layer *l, bnet_cu_layer *out)
 {
     const bnet_cu_w2 *m[] = {&l->qkv, &l->out, &l->gate_up, &l->ffn_out};
-    const gpu_ptr norms[] = {l->attn_norm, l->attn_sub_norm, l->ffn_norm, l->ffn_sub_norm};
+    const gpu_at norms[] = {l->attn_norm, l->attn_sub_norm, l->ffn_norm, l->ffn_sub_norm};
     *out =
         (bnet_cu_layer){.scale = {l->qkv.part[0].scale, l->qkv.part[1].scale, l->qkv.part[2].scale,
                                   l->out.part[0].scale, l->gate_up.part[0].scale,
                                   l->gate_up.part[1].scale, l->ffn_out.part[0].scale}};
     for (int i = 0; i < 4; i++) {
         out->w[i] = m[i]->w;
-        out->norm[i] = norms[i];
+        out->norm[i] = cuda_at(norms[i]);
     }
 }
 
@@ -47,15 +47,15 @@ static bool bring(gpu_backend *be, cuda_decode *d, const bnet_cu_layer *layers,
     size_t n = (size_t)bnet_decode_exchange_bytes(&d->args);
     d->n_bytes = at + n;
     d->memory = bnet_gpu_take(be, d->n_bytes, &be->other_bytes);
-    if (!d->memory || !bnet_gpu_ok(be, "clearing", c->fill(be->d, d->memory, 0, at)) ||
-        !bnet_gpu_ok(be, "clearing", c->fill(be->d, d->memory + at, BNET_DECODE_NONE, n)))
+    if (gpu_none(d->memory) || !bnet_gpu_ok(be, "clearing", c->fill(be->d, d->memory, 0, at)) ||
+        !bnet_gpu_ok(be, "clearing", c->fill(be->d, gpu_plus(d->memory, at), BNET_DECODE_NONE, n)))
         return false;
     bnet_gpu_upload(be, d->memory, layers, n_layers);
-    bnet_gpu_upload(be, d->memory + at_plan, plan, n_plan);
-    d->args.layers = d->memory;
-    d->args.plan = d->memory + at_plan;
-    d->args.epoch = d->memory + at_epoch;
-    d->args.exchange = d->memory + at;
+    bnet_gpu_upload(be, gpu_plus(d->memory, at_plan), plan, n_plan);
+    d->args.layers = cuda_at(d->memory);
+    d->args.plan = d->args.layers + at_plan;
+    d->args.epoch = d->args.layers + at_epoch;
+    d->args.exchange = d->args.layers + at;
     return gpu_alive(be);
 }
 
@@ -68,7 +68,7 @@ static uint32_t resident(gpu_backend *be, const bnet_kernel_record *k)
                         .shared_bytes = BNET_DECODE_MUCH_SHARED,
                         .cluster = BNET_DECODE_CLUSTER};
     gpu_occupancy o = {0};
-    if (!be->d->c->occupancy || be->d->c->occupancy(be->d, be->code[k->slot][0], &d, &o) != 0)
+    if (!be->d->c->occupancy || be->d->c->occupancy(be->d, be->code[k->slot][0], &d, &o) != GPU_OK)
         return 0;
     return (uint32_t)o.clusters * BNET_DECODE_CLUSTER;
 }
@@ -110,19 +110,20 @@ bool bnet_cuda_decode_serves(const struct gpu_net *n, const gpu_kv *kv, int n_to
 
 /* Some drivers do not take a cooperative launch that may also start early; what else is wrong, they
  * say again. */
-static void first_launch(gpu_backend *be, cuda_decode *d, const gpu_dims *dims, void *args)
+static void first_launch(gpu_backend *be, cuda_decode *d, const gpu_launch *l, const void *args)
 {
-    gpu_dims plain = *dims;
-    int r = bnet_gpu_try(be, d->kernel, 0, dims, args);
+    const gpu_arg whole = {GPU_ARG_STRUCT, {.whole = args}};
+    gpu_launch again = *l;
+    gpu_result r = bnet_gpu_try(be, l, &whole, 1);
     d->tried = true;
-    if (r == 0)
+    if (r == GPU_OK)
         return;
-    if (be->d->c->lost(r)) {
+    if (r == GPU_LOST) {
         bnet_gpu_ok(be, d->kernel->id, r);
         return;
     }
-    d->flags = plain.flags = GPU_COOPERATIVE;
-    bnet_gpu_launch(be, d->kernel, 0, &plain, args);
+    d->flags = again.dims.flags = GPU_COOPERATIVE;
+    bnet_gpu_launch(be, &again, &whole, 1);
 }
 
 void bnet_cuda_layers(gpu_backend *be, struct gpu_net *n, const gpu_kv *kv)
@@ -130,16 +131,17 @@ void bnet_cuda_layers(gpu_backend *be, struct gpu_net *n, const gpu_kv *kv)
     cuda_decode *d = &n->decode;
     bnet_cu_decode_args a = d->args;
     a.step = cuda_step(be, BITNET_KV_F16);
-    a.x = n->arena.x;
-    a.angles = be->angles;
+    a.x = cuda_at(n->arena.x);
+    a.angles = cuda_at(be->angles);
     a.part_bytes = (uint32_t)kv->part_bytes;
     bnet_cu_launch l = bnet_decode_launch(&a);
-    gpu_dims dims = {.grid = {l.grid[0], 1, 1},
-                     .block = {l.block, 1, 1},
-                     .shared_bytes = l.shared,
-                     .flags = d->flags};
+    const gpu_launch launch = {.kernel = d->kernel,
+                               .dims = {.grid = {l.grid[0], 1, 1},
+                                        .block = {l.block, 1, 1},
+                                        .shared_bytes = l.shared,
+                                        .flags = d->flags}};
     if (!d->tried && gpu_alive(be))
-        first_launch(be, d, &dims, &a);
+        first_launch(be, d, &launch, &a);
     else
-        bnet_gpu_launch(be, d->kernel, 0, &dims, &a);
+        cuda_launch(be, &launch, &a);
 }

@@ -2,6 +2,7 @@
 #ifndef BNET_CUDA_LAUNCH_H
 #define BNET_CUDA_LAUNCH_H
 
+#include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/kernels/ref.h"
 #include "backend/gpu/precision.h"
@@ -31,8 +32,8 @@ gpu_fn_topk bnet_cuda_topk;
 gpu_fn_attention bnet_cuda_attn_decode;
 gpu_fn_attention bnet_cuda_attn_prefill;
 gpu_fn_kv_store bnet_cuda_rope_append;
-void bnet_cuda_norm_act(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, gpu_ptr norm,
-                        float eps, int n_rows, size_t n, gpu_ptr y, const gpu_act8 *act);
+void bnet_cuda_norm_act(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, gpu_at norm,
+                        float eps, int n_rows, size_t n, gpu_at y, const gpu_act8 *act);
 bnet_cu_attn_args bnet_cuda_attn_args(gpu_backend *be, const gpu_kv *kv, int layer, int n_heads);
 bool bnet_cuda_attn_fits(const bnet_kv_shape *s, int n_heads);
 bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a);
@@ -42,9 +43,19 @@ void bnet_cuda_attn_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_at
 void bnet_cuda_prefill_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a);
 /* Bytes of shared memory that a block may ask for beside its static part. */
 uint32_t bnet_cuda_shared_max(const gpu_backend *be);
-/* Counts and launches; flags take effect where the chip knows them. */
+/* Counts one use and launches; flags take effect where the chip knows them. args: the kernel's
+ * struct. */
 void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
-                   const bnet_cu_launch *l, unsigned flags, void *args);
+                   const bnet_cu_launch *l, unsigned flags, const void *args);
+/* The same for a further kernel of one use, which is not counted. */
+void bnet_cuda_run_more(gpu_backend *be, const bnet_kernel_record *k, int symbol,
+                        const bnet_cu_launch *l, unsigned flags, const void *args);
+
+static inline void cuda_launch(gpu_backend *be, const gpu_launch *l, const void *args)
+{
+    const gpu_arg whole = {GPU_ARG_STRUCT, {.whole = args}};
+    bnet_gpu_launch(be, l, &whole, 1);
+}
 
 /* decode.c: one token through all layers */
 cuda_fn_layers bnet_cuda_layers;
@@ -52,7 +63,7 @@ cuda_fn_layers bnet_cuda_layers;
 /* screen.c: the BNET_BEST largest logits of rows of x, straight from a head that has a copy for
  * it; most is room to work in, bnet_screen_most(N) floats for each. */
 typedef void cuda_fn_best(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                          gpu_ptr x, int n_rows, gpu_ptr most, gpu_ptr value, gpu_ptr index);
+                          gpu_at x, int n_rows, gpu_at most, gpu_at value, gpu_at index);
 cuda_fn_best bnet_cuda_best;
 cuda_fn_best bnet_cuda_best_batch;
 /* Makes the copy where memory and kernels are there for it; false: there is none. */
@@ -104,23 +115,26 @@ cuda_fn_fetch bnet_cuda_ref_fetch;
 
 static inline bnet_cu_act8 cuda_act(const gpu_act8 *a)
 {
-    return (bnet_cu_act8){a->q, a->scale, a->sum, (uint32_t)a->stride, 0};
+    return (bnet_cu_act8){cuda_at(a->q), cuda_at(a->scale), cuda_at(a->sum), (uint32_t)a->stride,
+                          0};
 }
 
 static inline bnet_cu_matrix cuda_matrix(const gpu_weight *w)
 {
-    return (bnet_cu_matrix){{w->w[0], w->w[1], w->w[2], w->w[3]},
-                            (uint32_t)w->info.n_out,
-                            (uint32_t)w->info.n_in,
-                            w->stride,
-                            0};
+    return (bnet_cu_matrix){
+        {cuda_at(w->w[0]), cuda_at(w->w[1]), cuda_at(w->w[2]), cuda_at(w->w[3])},
+        (uint32_t)w->info.n_out,
+        (uint32_t)w->info.n_in,
+        w->stride,
+        0};
 }
 
 /* The step's tokens whose cache is of this type. */
 static inline bnet_cu_step cuda_step(const gpu_backend *be, int type)
 {
     const gpu_step_view *v = &be->step;
-    return (bnet_cu_step){v->ids, v->pos[type], v->seq, v->seqs, v->tables};
+    return (bnet_cu_step){cuda_at(v->ids), cuda_at(v->pos[type]), cuda_at(v->seq), cuda_at(v->seqs),
+                          cuda_at(v->tables)};
 }
 
 #endif

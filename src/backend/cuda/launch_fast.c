@@ -6,26 +6,40 @@
 
 #include <math.h>
 
+static const gpu_at nowhere = {0};
 enum { SPLITS_MAX = 32, HEAD_DIM_MAX = 256, STATIC_SHARED = 1 << 10, TOPK_ROWS = 4 };
 
-void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
-                   const bnet_cu_launch *l, unsigned flags, void *args)
+static gpu_dims dims_of(const gpu_backend *be, const bnet_cu_launch *l, unsigned flags)
 {
-    gpu_dims d = {.grid = {l->grid[0], l->grid[1], l->grid[2]},
-                  .block = {l->block, 1, 1},
-                  .shared_bytes = l->shared,
-                  .flags = be->caps.cc_major >= 9 ? flags : 0};
-    bnet_gpu_launch(be, k, symbol, &d, args);
+    return (gpu_dims){.grid = {l->grid[0], l->grid[1], l->grid[2]},
+                      .block = {l->block, 1, 1},
+                      .shared_bytes = l->shared,
+                      .flags = be->caps.cc_major >= 9 ? flags : 0};
+}
+
+void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
+                   const bnet_cu_launch *l, unsigned flags, const void *args)
+{
+    const gpu_launch launch = {.kernel = k, .symbol = symbol, .dims = dims_of(be, l, flags)};
+    cuda_launch(be, &launch, args);
+}
+
+void bnet_cuda_run_more(gpu_backend *be, const bnet_kernel_record *k, int symbol,
+                        const bnet_cu_launch *l, unsigned flags, const void *args)
+{
+    const gpu_launch launch = {
+        .kernel = k, .symbol = symbol, .more = true, .dims = dims_of(be, l, flags)};
+    cuda_launch(be, &launch, args);
 }
 
 /* ---- rows ---- */
 
-void bnet_cuda_norm_act(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, gpu_ptr norm,
-                        float eps, int n_rows, size_t n, gpu_ptr y, const gpu_act8 *act)
+void bnet_cuda_norm_act(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, gpu_at norm,
+                        float eps, int n_rows, size_t n, gpu_at y, const gpu_act8 *act)
 {
-    bnet_cu_norm_args a = {.x = x,
-                           .norm = norm,
-                           .y = y,
+    bnet_cu_norm_args a = {.x = cuda_at(x),
+                           .norm = cuda_at(norm),
+                           .y = cuda_at(y),
                            .act = act ? cuda_act(act) : (bnet_cu_act8){0},
                            .k = (uint32_t)n,
                            .ld = (uint32_t)n,
@@ -34,27 +48,27 @@ void bnet_cuda_norm_act(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x,
     bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
 }
 
-void bnet_cuda_norm(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, const gpu_weight *w,
-                    float eps, int n_rows, gpu_ptr y)
+void bnet_cuda_norm(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, const gpu_weight *w,
+                    float eps, int n_rows, gpu_at y)
 {
     bnet_cuda_norm_act(be, k, x, w->w[0], eps, n_rows, w->info.n_in, y, NULL);
 }
 
-void bnet_cuda_quantize(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
+void bnet_cuda_quantize(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, int n_rows,
                         size_t n_cols, const gpu_act8 *act)
 {
-    bnet_cuda_norm_act(be, k, x, 0, 0, n_rows, n_cols, 0, act);
+    bnet_cuda_norm_act(be, k, x, nowhere, 0, n_rows, n_cols, nowhere, act);
 }
 
-void bnet_cuda_norm_quantize(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
+void bnet_cuda_norm_quantize(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, int n_rows,
                              size_t n_cols, const gpu_act8 *act)
 {
-    bnet_cuda_norm_act(be, k, x, 0, 0, n_rows, n_cols, 0, act);
+    bnet_cuda_norm_act(be, k, x, nowhere, 0, n_rows, n_cols, nowhere, act);
 }
 
-void bnet_cuda_embed(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_ptr x)
+void bnet_cuda_embed(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_at x)
 {
-    bnet_cu_embed_args a = {.m = cuda_matrix(w), .ids = be->step.ids, .y = x};
+    bnet_cu_embed_args a = {.m = cuda_matrix(w), .ids = cuda_at(be->step.ids), .y = cuda_at(x)};
     bnet_cu_launch l = bnet_embed_launch((uint32_t)be->step.n_tokens);
     bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
 }
@@ -71,8 +85,8 @@ static bnet_cu_launch head_launch(const gpu_backend *be, const bnet_cu_head_args
     return bnet_head_launch(a, (uint32_t)be->d->gpu.multiprocessors, bnet_cuda_shared_max(be));
 }
 
-void bnet_cuda_head(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_ptr x,
-                    int n_rows, gpu_ptr y)
+void bnet_cuda_head(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_at x,
+                    int n_rows, gpu_at y)
 {
     bnet_cu_head_args a = {.m = cuda_matrix(w),
                            .n_tokens = (uint32_t)n_rows,
@@ -86,48 +100,45 @@ void bnet_cuda_head(gpu_backend *be, const bnet_kernel_record *k, const gpu_weig
     }
     for (uint32_t i = 0, n = a.n_tokens; i < (uint32_t)n_rows; i += n) {
         a.n_tokens = BNET_MIN(n, (uint32_t)n_rows - i);
-        a.x = x + (size_t)i * a.ldx * sizeof(float);
-        a.y = y + (size_t)i * a.ld * sizeof(float);
+        a.x = cuda_at(x) + (size_t)i * a.ldx * sizeof(float);
+        a.y = cuda_at(y) + (size_t)i * a.ld * sizeof(float);
         l = head_launch(be, &a);
         bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
     }
 }
 
 /* halves 0: no memory for the rows of x in halves, with a scale each. */
-static bnet_cu_batch_args batch_args(gpu_backend *be, const gpu_weight *w, gpu_ptr x, int n_rows,
-                                     gpu_ptr y)
+static bnet_cu_batch_args batch_args(gpu_backend *be, const gpu_weight *w, gpu_at x, int n_rows,
+                                     gpu_at y)
 {
     bnet_cu_batch_args a = {.m = cuda_matrix(w),
-                            .x = x,
-                            .y = y,
+                            .x = cuda_at(x),
+                            .y = cuda_at(y),
                             .n_tokens = (uint32_t)n_rows,
                             .ldx = (uint32_t)w->info.n_in,
                             .ld = (uint32_t)w->info.n_out};
     size_t padded = bnet_head_batch_padded(a.n_tokens), halves = 4 * padded * w->stride;
-    a.halves = bnet_gpu_scratch(be, halves + padded * sizeof(float));
+    a.halves = cuda_at(bnet_gpu_scratch(be, halves + padded * sizeof(float)));
     a.scale = a.halves + halves;
     return a;
 }
 
 void bnet_cuda_head_batch(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                          gpu_ptr x, int n_rows, gpu_ptr y)
+                          gpu_at x, int n_rows, gpu_at y)
 {
     bnet_cu_batch_args a = batch_args(be, w, x, n_rows, y);
     if (!a.halves)
         return;
     bnet_cu_launch split = bnet_head_split_launch(&a), product = bnet_head_batch_launch(&a);
-    gpu_dims d = {.grid = {split.grid[0], 1, 1},
-                  .block = {split.block, 1, 1},
-                  .flags = be->caps.cc_major >= 9 ? GPU_OVERLAP : 0};
     bool wgmma = bnet_gpu_has(be, k, 2); /* 9.0 */
     product.shared = wgmma ? product.shared + 1024 : BNET_BATCH_STAGES_MMA * BNET_BATCH_STAGE;
-    bnet_gpu_launch_more(be, k, 1, &d, &a);
+    bnet_cuda_run_more(be, k, 1, &split, GPU_OVERLAP, &a);
     bnet_cuda_run(be, k, wgmma ? 2 : 0, &product, GPU_OVERLAP, &a);
 }
 
 /* Symbols: the split, then by 16, 32 and 64 tokens; with warpgroup products (9.0). */
 void bnet_cuda_head_batch_q(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                            gpu_ptr x, int n_rows, gpu_ptr y)
+                            gpu_at x, int n_rows, gpu_at y)
 {
     bnet_cu_batch_args a = batch_args(be, w, x, n_rows, y);
     a.places = 1;
@@ -138,21 +149,18 @@ void bnet_cuda_head_batch_q(gpu_backend *be, const bnet_kernel_record *k, const 
     bool wgmma = bnet_gpu_has(be, k, 4 + by);
     bnet_cu_launch product =
         wgmma ? bnet_head_qwgmma_launch(&a) : bnet_head_qbatch_launch(&a, bnet_cuda_shared_max(be));
-    gpu_dims d = {.grid = {split.grid[0], 1, 1},
-                  .block = {split.block, 1, 1},
-                  .flags = be->caps.cc_major >= 9 ? GPU_OVERLAP : 0};
-    bnet_gpu_launch_more(be, k, 0, &d, &a);
+    bnet_cuda_run_more(be, k, 0, &split, GPU_OVERLAP, &a);
     bnet_cuda_run(be, k, (wgmma ? 4 : 1) + by, &product, GPU_OVERLAP, &a);
 }
 
-void bnet_cuda_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
-                    size_t n_cols, int n_best, gpu_ptr value, gpu_ptr index)
+void bnet_cuda_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, int n_rows,
+                    size_t n_cols, int n_best, gpu_at value, gpu_at index)
 {
     size_t work = (size_t)n_rows * BNET_TOPK_SLICES * BNET_TOPK_MAX * sizeof(uint64_t);
-    bnet_cu_sample_args a = {.logits = x,
-                             .id = index,
-                             .value = value,
-                             .work = bnet_gpu_scratch(be, work),
+    bnet_cu_sample_args a = {.logits = cuda_at(x),
+                             .id = cuda_at(index),
+                             .value = cuda_at(value),
+                             .work = cuda_at(bnet_gpu_scratch(be, work)),
                              .n = (uint32_t)n_cols,
                              .ld = (uint32_t)n_cols,
                              .k = (uint32_t)n_best,
@@ -163,11 +171,7 @@ void bnet_cuda_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int
     if (!a.work)
         return;
     bnet_cuda_run(be, k, many ? 2 : 0, &part, GPU_OVERLAP, &a);
-    gpu_dims d = {.grid = {merge.grid[0], merge.grid[1], merge.grid[2]},
-                  .block = {merge.block, 1, 1},
-                  .shared_bytes = merge.shared,
-                  .flags = be->caps.cc_major >= 9 ? GPU_OVERLAP : 0};
-    bnet_gpu_launch_more(be, k, many ? 3 : 1, &d, &a);
+    bnet_cuda_run_more(be, k, many ? 3 : 1, &merge, GPU_OVERLAP, &a);
 }
 
 /* ---- attention ---- */
@@ -176,7 +180,7 @@ bnet_cu_attn_args bnet_cuda_attn_args(gpu_backend *be, const gpu_kv *kv, int lay
 {
     const bnet_kv_shape *s = &kv->shape;
     return (bnet_cu_attn_args){.step = cuda_step(be, (int)s->type),
-                               .tiles = be->step.tiles,
+                               .tiles = cuda_at(be->step.tiles),
                                .ldq = (uint32_t)(n_heads * s->head_dim),
                                .ldk = (uint32_t)(s->n_kv_heads * s->head_dim),
                                .layer = (uint32_t)layer,
@@ -202,8 +206,8 @@ bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a)
     uint32_t blocks = a->n_tokens * a->n_kv_heads;
     uint32_t n = 4 * (uint32_t)be->d->gpu.multiprocessors / BNET_MAX(blocks, 1u);
     a->n_splits = BNET_MAX(BNET_MIN(n, (uint32_t)SPLITS_MAX), 1u);
-    a->work = bnet_gpu_scratch(be, (size_t)bnet_attn_work_bytes(a));
-    a->counters = bnet_gpu_zeros(be, (size_t)blocks * 4);
+    a->work = cuda_at(bnet_gpu_scratch(be, (size_t)bnet_attn_work_bytes(a)));
+    a->counters = cuda_at(bnet_gpu_zeros(be, (size_t)blocks * 4));
     return a->work && a->counters;
 }
 
@@ -236,7 +240,7 @@ void bnet_cuda_attn_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_at
 }
 
 void bnet_cuda_attn_decode(gpu_backend *be, const bnet_kernel_record *k, const gpu_kv *kv,
-                           int layer, int n_heads, gpu_ptr q, gpu_ptr y)
+                           int layer, int n_heads, gpu_at q, gpu_at y)
 {
     static const char *const plain[] = {"attention_f16_gpu_ref", "attention_f32_gpu_ref",
                                         "attention_i8_gpu_ref"};
@@ -246,8 +250,8 @@ void bnet_cuda_attn_decode(gpu_backend *be, const bnet_kernel_record *k, const g
         bnet_cuda_ref_attention(be, r, kv, layer, n_heads, q, y);
         return;
     }
-    a.q = q;
-    a.y = y;
+    a.q = cuda_at(q);
+    a.y = cuda_at(y);
     bnet_cuda_attn_run(be, k, &a);
 }
 
@@ -260,16 +264,16 @@ void bnet_cuda_prefill_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu
 
 /* Rows that are only reached through pass.c. */
 void bnet_cuda_rope_append(gpu_backend *be, const bnet_kernel_record *k, const gpu_kv *kv,
-                           int layer, gpu_ptr key, gpu_ptr value)
+                           int layer, gpu_at key, gpu_at value)
 {
     (void)be, (void)k, (void)kv, (void)layer, (void)key, (void)value;
 }
 
 void bnet_cuda_attn_prefill(gpu_backend *be, const bnet_kernel_record *k, const gpu_kv *kv,
-                            int layer, int n_heads, gpu_ptr q, gpu_ptr y)
+                            int layer, int n_heads, gpu_at q, gpu_at y)
 {
     bnet_cu_attn_args a = bnet_cuda_attn_args(be, kv, layer, n_heads);
-    a.q = q;
-    a.y = y;
+    a.q = cuda_at(q);
+    a.y = cuda_at(y);
     bnet_cuda_prefill_run(be, k, &a);
 }

@@ -52,8 +52,12 @@ static bool by_rows(gpu_backend *be, const struct gpu_net *n, const bnet_cu_gemm
 
 static void norm(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c)
 {
-    bnet_cu_norm_args a = {
-        .x = c->x, .norm = c->norm, .act = c->act, .k = c->k, .ld = c->k, .eps = c->eps};
+    bnet_cu_norm_args a = {.x = cuda_at(c->x),
+                           .norm = cuda_at(c->norm),
+                           .act = c->act,
+                           .k = c->k,
+                           .ld = c->k,
+                           .eps = c->eps};
     bnet_cu_launch l = bnet_norm_tiles_launch(c->n_tokens);
     bnet_cuda_run(be, n->norm_tiles, 0, &l, GPU_OVERLAP, &a);
 }
@@ -61,12 +65,14 @@ static void norm(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c
 static void run(gpu_backend *be, const struct gpu_net *n, int symbol, const bnet_cu_launch *l,
                 bnet_cu_gemm_args *a)
 {
-    gpu_dims d = {.grid = {l->grid[0], l->grid[1], l->grid[2]},
-                  .block = {l->block, 1, 1},
-                  .shared_bytes = l->shared,
-                  .flags = GPU_OVERLAP,
-                  .cluster = a->splits};
-    bnet_gpu_launch(be, n->tiles, symbol, &d, a);
+    const gpu_launch launch = {.kernel = n->tiles,
+                               .symbol = symbol,
+                               .dims = {.grid = {l->grid[0], l->grid[1], l->grid[2]},
+                                        .block = {l->block, 1, 1},
+                                        .shared_bytes = l->shared,
+                                        .flags = GPU_OVERLAP,
+                                        .cluster = a->splits}};
+    cuda_launch(be, &launch, a);
 }
 
 bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c)
@@ -78,7 +84,7 @@ bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_cal
     uint32_t rows = n->tiles && n->norm_tiles && few ? shape_of(be, &a) : 0;
     if (!n->tiles || !n->norm_tiles || (few ? !rows : !bnet_gpu_has(be, n->tiles, PROMPT_128)))
         return false;
-    if (c->x)
+    if (!gpu_none(c->x))
         norm(be, n, c);
     if (few && by_rows(be, n, &a)) {
         bnet_cu_launch l = bnet_w2_rows_launch(&a);
@@ -99,12 +105,12 @@ bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_cal
 
 /* Rows that are only reached through pass.c. */
 void bnet_cuda_w2_tiles(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                        const gpu_act8 *act, int n_rows, gpu_ptr y)
+                        const gpu_act8 *act, int n_rows, gpu_at y)
 {
     (void)be, (void)k, (void)w, (void)act, (void)n_rows, (void)y;
 }
 
-void bnet_cuda_norm_tiles(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
+void bnet_cuda_norm_tiles(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, int n_rows,
                           size_t n_cols, const gpu_act8 *act)
 {
     (void)be, (void)k, (void)x, (void)n_rows, (void)n_cols, (void)act;

@@ -49,8 +49,8 @@ static void gemv(gpu_backend *be, const bnet_kernel_record *asked, const cuda_w2
     bool special = rtc || bnet_cuda_special_wanted(be);
     bnet_cu_gemv_args a = {.m = c->m,
                            .act = c->act,
-                           .x = c->x,
-                           .norm = c->norm,
+                           .x = cuda_at(c->x),
+                           .norm = cuda_at(c->norm),
                            .eps = c->eps,
                            .k = c->k,
                            .n_tokens = c->n_tokens,
@@ -102,7 +102,7 @@ static void gemm(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_cal
     size_t work = (size_t)bnet_w2_gemm_work_bytes(&a, tokens);
     size_t counters = (size_t)l.grid[0] * l.grid[1] * 4;
     if (a.splits > 1) {
-        a.counters = bnet_gpu_zeros(be, counters + 256 + work);
+        a.counters = cuda_at(bnet_gpu_zeros(be, counters + 256 + work));
         a.work = (a.counters + counters + 255) / 256 * 256;
         if (!a.counters)
             return;
@@ -130,10 +130,10 @@ bool bnet_cuda_w2_fast(const bnet_kernel_record *k)
            k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemm_wgmma;
 }
 
-bnet_cu_w2 bnet_cuda_w2_of(const gpu_weight *w, gpu_ptr y)
+bnet_cu_w2 bnet_cuda_w2_of(const gpu_weight *w, gpu_at y)
 {
     uint32_t n = (uint32_t)w->info.n_out;
-    bnet_cu_w2 m = {.w = w->w[0],
+    bnet_cu_w2 m = {.w = cuda_at(w->w[0]),
                     .n_tiles = bnet_cu_div(n, w->paired ? 8 : BNET_W2_TILE),
                     .n_chunks = w->stride / BNET_W2_CHUNK,
                     .n_parts = w->paired ? 2 : 1,
@@ -141,12 +141,12 @@ bnet_cu_w2 bnet_cuda_w2_of(const gpu_weight *w, gpu_ptr y)
     bnet_cu_part *mine = &m.part[w->paired == 2];
     if (w->paired)
         m.part[w->paired != 2] = (bnet_cu_part){.n_rows = n, .ld = n};
-    *mine = (bnet_cu_part){.n_rows = n, .scale = w->scale, .ld = n, .y = y};
+    *mine = (bnet_cu_part){.n_rows = n, .scale = w->scale, .ld = n, .y = cuda_at(y)};
     return m;
 }
 
 static void one(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                const gpu_act8 *act, int n_rows, gpu_ptr y)
+                const gpu_act8 *act, int n_rows, gpu_at y)
 {
     cuda_w2_call c = {.m = bnet_cuda_w2_of(w, y),
                       .act = cuda_act(act),
@@ -157,25 +157,25 @@ static void one(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *
 }
 
 void bnet_cuda_w2_gemv(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                       const gpu_act8 *act, int n_rows, gpu_ptr y)
+                       const gpu_act8 *act, int n_rows, gpu_at y)
 {
     one(be, k, w, act, n_rows, y);
 }
 
 void bnet_cuda_w2_gemv_rtc(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                           const gpu_act8 *act, int n_rows, gpu_ptr y)
+                           const gpu_act8 *act, int n_rows, gpu_at y)
 {
     one(be, k, w, act, n_rows, y);
 }
 
 void bnet_cuda_w2_gemm_mma(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                           const gpu_act8 *act, int n_rows, gpu_ptr y)
+                           const gpu_act8 *act, int n_rows, gpu_at y)
 {
     one(be, k, w, act, n_rows, y);
 }
 
 void bnet_cuda_w2_gemm_wgmma(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                             const gpu_act8 *act, int n_rows, gpu_ptr y)
+                             const gpu_act8 *act, int n_rows, gpu_at y)
 {
     one(be, k, w, act, n_rows, y);
 }

@@ -8,7 +8,6 @@
 
 typedef struct nccl_comm_s *nccl_comm;
 enum { NCCL_BYTES = 0, IN_PROGRESS = 7 }; /* ncclInt8; ncclInProgress */
-enum { UNKNOWN = 999 };                   /* CUDA_ERROR_UNKNOWN */
 
 enum { VERSION, INIT_ALL, DESTROY, ABORT, ASYNC, BEGIN, END, ALL_GATHER, SEND, RECEIVE, TEXT };
 static const char *const names[] = {"libnccl.so.2", NULL};
@@ -44,9 +43,9 @@ static cu_stream stream_of(const gpu_backend *be)
     return ((const cuda_driver *)(const void *)be->d)->stream;
 }
 
-static void *at(gpu_ptr p)
+static void *at(gpu_at p)
 {
-    return (void *)(uintptr_t)p;
+    return (void *)(uintptr_t)cuda_at(p);
 }
 
 static void note(nccl_exchange *l, int r, const char *what, int result)
@@ -57,7 +56,7 @@ static void note(nccl_exchange *l, int r, const char *what, int result)
     bnet_logf(&l->log, BITNET_LOG_ERROR, "cuda", "rank %d: %s: %s (%d)", r, what,
               ((text_fn)l->lib.fn[TEXT])(result), result);
     bnet_gpu_enter(be);
-    bnet_gpu_ok(be, what, UNKNOWN);
+    bnet_gpu_ok(be, what, GPU_LOST);
     bnet_gpu_leave(be);
 }
 
@@ -77,7 +76,7 @@ static void end(nccl_exchange *l)
     note(l, 0, "ncclGroupEnd", ((group_fn)l->lib.fn[END])());
 }
 
-static void nccl_send(gpu_exchange *exchange, int from, gpu_ptr src, int to, gpu_ptr dst,
+static void nccl_send(gpu_exchange *exchange, int from, gpu_at src, int to, gpu_at dst,
                       size_t n_bytes)
 {
     nccl_exchange *l = nccl(exchange);
@@ -96,7 +95,7 @@ static void nccl_send(gpu_exchange *exchange, int from, gpu_ptr src, int to, gpu
     end(l);
 }
 
-static void nccl_all_gather(gpu_exchange *exchange, const gpu_ptr *from, const gpu_ptr *to,
+static void nccl_all_gather(gpu_exchange *exchange, const gpu_at *from, const gpu_at *to,
                             size_t n_bytes)
 {
     nccl_exchange *l = nccl(exchange);

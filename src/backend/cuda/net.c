@@ -9,7 +9,7 @@
 static bool plain(const bnet_weight *w)
 {
     const gpu_weight *g = w ? gpu_w(w) : NULL;
-    return g && g->layout == GPU_W2 && !g->block_scales && !g->borrowed;
+    return g && g->layout == GPU_W2 && gpu_none(g->block_scales) && !g->borrowed;
 }
 
 static bool same_width(const bnet_weight *a, const bnet_weight *b)
@@ -38,7 +38,8 @@ static uint32_t tiles_of(const gpu_weight *w)
     return bnet_cu_div((uint32_t)w->info.n_out, BNET_W2_TILE);
 }
 
-static void hand_over(gpu_backend *be, gpu_weight *w, gpu_ptr to, uint32_t paired)
+/* The weight's rows lie in the fused piece now: its own memory is given back. */
+static void hand_over(gpu_backend *be, gpu_weight *w, gpu_at to, uint32_t paired)
 {
     bnet_gpu_give(be, w->w[0], w->n_bytes, &be->weight_bytes);
     w->w[0] = to;
@@ -46,8 +47,8 @@ static void hand_over(gpu_backend *be, gpu_weight *w, gpu_ptr to, uint32_t paire
     w->borrowed = true;
 }
 
-/* One matrix of several, one behind the other. */
-static bool stack(gpu_backend *be, gpu_weight *const *w, int n, gpu_ptr *piece, size_t *n_bytes,
+/* One matrix of several, one behind the other. On failure the weights keep their own memory. */
+static bool stack(gpu_backend *be, gpu_weight *const *w, int n, gpu_at *piece, size_t *n_bytes,
                   bnet_cu_w2 *m)
 {
     uint32_t tiles = 0;
@@ -57,12 +58,13 @@ static bool stack(gpu_backend *be, gpu_weight *const *w, int n, gpu_ptr *piece, 
         .n_tiles = tiles, .n_chunks = w[0]->stride / BNET_W2_CHUNK, .n_parts = (uint32_t)n};
     size_t per_tile = (size_t)m->n_chunks * BNET_W2_UNIT;
     *n_bytes = tiles * per_tile;
-    *piece = m->w = bnet_gpu_take(be, *n_bytes, &be->weight_bytes);
-    if (!*piece)
+    *piece = bnet_gpu_take(be, *n_bytes, &be->weight_bytes);
+    if (gpu_none(*piece))
         return false;
+    m->w = cuda_at(*piece);
     tiles = 0;
     for (int i = 0; i < n; i++) {
-        gpu_ptr to = *piece + tiles * per_tile;
+        gpu_at to = gpu_plus(*piece, tiles * per_tile);
         if (!bnet_gpu_ok(be, "fusing weights",
                          be->d->c->copy(be->d, to, w[i]->w[0], tiles_of(w[i]) * per_tile)))
             return false;
@@ -71,39 +73,43 @@ static bool stack(gpu_backend *be, gpu_weight *const *w, int n, gpu_ptr *piece, 
                                     .scale = w[i]->scale,
                                     .ld = (uint32_t)w[i]->info.n_out};
         tiles += tiles_of(w[i]);
-        hand_over(be, w[i], to, 0);
     }
+    for (int i = 0; i < n; i++)
+        hand_over(be, w[i], gpu_plus(*piece, m->part[i].first_tile * per_tile), 0);
     return true;
 }
 
-/* Gate and up with interleaved rows. */
-static bool pair(gpu_backend *be, gpu_weight *gate, gpu_weight *up, gpu_ptr *piece, size_t *n_bytes,
+/* Gate and up with interleaved rows. On failure both keep their own memory. */
+static bool pair(gpu_backend *be, gpu_weight *gate, gpu_weight *up, gpu_at *piece, size_t *n_bytes,
                  bnet_cu_w2 *m)
 {
     uint32_t n = (uint32_t)gate->info.n_out, chunks = gate->stride / BNET_W2_CHUNK;
     *m = (bnet_cu_w2){.n_tiles = bnet_cu_div(n, 8), .n_chunks = chunks, .n_parts = 2, .paired = 1};
     *n_bytes = (size_t)m->n_tiles * chunks * BNET_W2_UNIT;
-    *piece = m->w = bnet_gpu_take(be, *n_bytes, &be->weight_bytes);
-    if (!*piece)
+    *piece = bnet_gpu_take(be, *n_bytes, &be->weight_bytes);
+    if (gpu_none(*piece))
         return false;
-    ref_pair_args a = {.a = gate->w[0],
-                       .b = up->w[0],
-                       .out = *piece,
+    m->w = cuda_at(*piece);
+    ref_pair_args a = {.a = cuda_at(gate->w[0]),
+                       .b = cuda_at(up->w[0]),
+                       .out = m->w,
                        .n_words = *n_bytes / 4,
                        .n_chunks = (int32_t)chunks,
                        .n_tiles = (int32_t)tiles_of(gate)};
-    gpu_dims d = {.grid = {(unsigned)((a.n_words + 255) / 256), 1, 1}, .block = {256, 1, 1}};
-    bnet_gpu_launch(be, be->use.pack, 1, &d, &a);
+    const bnet_cu_launch l = {{(uint32_t)((a.n_words + 255) / 256), 1, 1}, 256, 0};
+    bnet_cuda_run(be, be->use.pack, 1, &l, 0, &a);
+    if (!gpu_alive(be))
+        return false;
     m->part[0] = (bnet_cu_part){.n_rows = n, .scale = gate->scale, .ld = n};
     m->part[1] = (bnet_cu_part){.n_rows = n, .scale = up->scale, .ld = n};
     hand_over(be, gate, *piece, 1);
     hand_over(be, up, *piece, 2);
-    return gpu_alive(be);
+    return true;
 }
 
-static gpu_ptr vector(const bnet_weight *w)
+static gpu_at vector(const bnet_weight *w)
 {
-    return w ? gpu_w(w)->w[0] : 0;
+    return w ? gpu_w(w)->w[0] : (gpu_at){0};
 }
 
 static bool fuse_layer(gpu_backend *be, struct gpu_net *n, int i)
@@ -115,8 +121,8 @@ static bool fuse_layer(gpu_backend *be, struct gpu_net *n, int i)
                       .o = gpu_w(y->o),
                       .gate = gpu_w(y->gate),
                       .down = gpu_w(y->down),
-                      .out = bnet_cuda_w2_of(gpu_w(y->o), 0),
-                      .ffn_out = bnet_cuda_w2_of(gpu_w(y->down), 0),
+                      .out = bnet_cuda_w2_of(gpu_w(y->o), (gpu_at){0}),
+                      .ffn_out = bnet_cuda_w2_of(gpu_w(y->down), (gpu_at){0}),
                       .attn_norm = vector(y->attn_norm),
                       .attn_sub_norm = vector(y->attn_sub_norm),
                       .ffn_norm = vector(y->ffn_norm),
@@ -223,15 +229,15 @@ struct gpu_net *bnet_cuda_net(gpu_backend *be, const bnet_net *net)
 
 /* ---- the memory of a pass ---- */
 
-static gpu_ptr part(gpu_ptr *at, size_t n_bytes)
+static gpu_at part(gpu_at *at, size_t n_bytes)
 {
-    gpu_ptr here = *at;
-    *at += (n_bytes + 255) / 256 * 256;
+    gpu_at here = *at;
+    at->offset += (n_bytes + 255) / 256 * 256;
     return here;
 }
 
-/* Addresses from `base` on; returns the end. */
-static gpu_ptr place(const bnet_net *net, cuda_arena *a, gpu_ptr base)
+/* Places from `base` on; returns how many bytes they take. */
+static size_t place(const bnet_net *net, cuda_arena *a, gpu_at base)
 {
     size_t f = sizeof(float), t = (size_t)a->n_tokens, r = (size_t)a->n_rows;
     size_t nq = (size_t)net->n_heads * (size_t)net->head_dim * f;
@@ -249,13 +255,13 @@ static gpu_ptr place(const bnet_net *net, cuda_arena *a, gpu_ptr base)
     a->act.scale = part(&base, t * f);
     a->act.sum = part(&base, t * f);
     a->logits = part(&base, r * (size_t)bnet_screen_most(net->n_vocab) * f); /* or bounds of them */
-    return base;
+    return base.offset;
 }
 
 size_t bnet_cuda_arena_bytes(const bnet_net *net, int n_tokens, int n_rows)
 {
     cuda_arena a = {.n_tokens = n_tokens, .n_rows = n_rows};
-    return (size_t)place(net, &a, 0);
+    return place(net, &a, (gpu_at){0});
 }
 
 static void aim(struct gpu_net *n)
@@ -263,12 +269,12 @@ static void aim(struct gpu_net *n)
     const cuda_arena *a = &n->arena;
     for (int i = 0; i < n->net->n_layers; i++) {
         cuda_layer *l = &n->layers[i];
-        l->qkv.part[0].y = a->q;
-        l->qkv.part[1].y = a->k;
-        l->qkv.part[2].y = a->v;
-        l->out.part[0].y = a->x;
-        l->gate_up.part[0].y = a->h;
-        l->ffn_out.part[0].y = a->x;
+        l->qkv.part[0].y = cuda_at(a->q);
+        l->qkv.part[1].y = cuda_at(a->k);
+        l->qkv.part[2].y = cuda_at(a->v);
+        l->out.part[0].y = cuda_at(a->x);
+        l->gate_up.part[0].y = cuda_at(a->h);
+        l->ffn_out.part[0].y = cuda_at(a->x);
     }
 }
 
@@ -276,14 +282,14 @@ bool bnet_cuda_arena(gpu_backend *be, struct gpu_net *n, int n_tokens, int n_row
 {
     cuda_arena *a = &n->arena, fresh = *a;
     int rows = logits ? n_rows : 0;
-    if (a->base && n_tokens <= a->n_tokens && rows <= a->n_rows)
+    if (!gpu_none(a->base) && n_tokens <= a->n_tokens && rows <= a->n_rows)
         return true;
     fresh.n_tokens = BNET_MAX(n_tokens, a->n_tokens);
     fresh.n_rows = BNET_MAX(rows, a->n_rows);
-    size_t n_bytes = (size_t)place(n->net, &fresh, 0);
-    gpu_ptr base = bnet_gpu_take(be, n_bytes, &be->other_bytes);
-    if (!base)
-        return bnet_gpu_ok(be, "memory of a pass", 2);
+    size_t n_bytes = place(n->net, &fresh, (gpu_at){0});
+    gpu_at base = bnet_gpu_take(be, n_bytes, &be->other_bytes);
+    if (gpu_none(base))
+        return bnet_gpu_ok(be, "memory of a pass", GPU_NO_MEMORY);
     bnet_gpu_give(be, a->base, a->n_bytes, &be->other_bytes);
     place(n->net, &fresh, base);
     fresh.base = base;

@@ -10,15 +10,15 @@
 typedef struct cuda_layer {
     const gpu_weight *q, *o, *gate, *down; /* whose kernels are asked for */
     bnet_cu_w2 qkv, out, gate_up, ffn_out;
-    gpu_ptr attn_norm, attn_sub_norm, ffn_norm, ffn_sub_norm; /* 0: none */
+    gpu_at attn_norm, attn_sub_norm, ffn_norm, ffn_sub_norm; /* or nowhere */
 } cuda_layer;
 
 /* Where the intermediate results of a pass lie. */
 typedef struct cuda_arena {
-    gpu_ptr base;
+    gpu_at base;
     size_t n_bytes;
     int n_tokens, n_rows; /* room */
-    gpu_ptr x, q, k, v, a, h, cs, picked, logits;
+    gpu_at x, q, k, v, a, h, cs, picked, logits;
     gpu_act8 act; /* stride is the input's */
 } cuda_arena;
 
@@ -27,7 +27,7 @@ typedef struct cuda_decode {
     bool usable, tried; /* tried: was launched before, flags are known to be taken */
     unsigned flags;
     const bnet_kernel_record *kernel;
-    gpu_ptr memory;
+    gpu_at memory;
     size_t n_bytes;
     bnet_cu_decode_args args; /* but for what steps change */
 } cuda_decode;
@@ -36,7 +36,7 @@ struct gpu_net {
     const bnet_net *net;
     bool usable;
     cuda_layer *layers;
-    gpu_ptr *fused; /* pieces that hold the parts of several weights, [2 n_layers] */
+    gpu_at *fused; /* pieces that hold the parts of several weights, [2 n_layers] */
     size_t *fused_bytes;
     size_t n_fused; /* of them: the network they were made of may be gone before we are */
     cuda_arena arena;
@@ -50,8 +50,8 @@ struct gpu_net {
 /* Looks at the network and fuses its weights, once; NULL or !usable: passes must be composed. */
 struct gpu_net *bnet_cuda_net(gpu_backend *be, const bnet_net *net);
 size_t bnet_cuda_arena_bytes(const bnet_net *net, int n_tokens, int n_rows);
-/* launch_tiles.c: c->x normed and quantised into tiles at c->act (0: they are there), multiplied;
- * false: not this one. */
+/* launch_tiles.c: c->x normed and quantised into tiles at c->act (nowhere: they are there),
+ * multiplied; false: not this one. */
 bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c);
 /* Room for a pass; false: no memory. */
 bool bnet_cuda_arena(gpu_backend *be, struct gpu_net *n, int n_tokens, int n_rows, bool logits);

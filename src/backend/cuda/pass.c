@@ -18,7 +18,7 @@ typedef struct run {
 
 /* One product of the layer: floats [T][k] normed (norm 0: not), quantised, multiplied. */
 static void project(gpu_backend *be, const run *r, const gpu_weight *w, const bnet_cu_w2 *m,
-                    gpu_ptr x, gpu_ptr norm, uint32_t epilogue)
+                    gpu_at x, gpu_at norm, uint32_t epilogue)
 {
     int t = r->p->step->n_tokens;
     const bnet_kernel_record *k = bnet_gpu_pick(be, w, (size_t)t);
@@ -28,7 +28,7 @@ static void project(gpu_backend *be, const run *r, const gpu_weight *w, const bn
                       .n_tokens = (uint32_t)t,
                       .epilogue = epilogue};
     if (!k || !bnet_cuda_w2_fast(k)) {
-        bnet_gpu_ok(be, "linear", 500);
+        bnet_gpu_ok(be, "linear", GPU_NO_KERNEL);
         return;
     }
     if (t == 1 && bnet_cuda_w2_norms(k)) {
@@ -42,8 +42,8 @@ static void project(gpu_backend *be, const run *r, const gpu_weight *w, const bn
         c.norm = norm;
         if (!bnet_cuda_w2_norms(k) && bnet_cuda_tiles(be, r->n, &c))
             return;
-        c.x = c.norm = 0;
-        bnet_cuda_norm_act(be, r->n->norm, x, norm, c.eps, t, w->info.n_in, 0, &act);
+        c.x = c.norm = (gpu_at){0};
+        bnet_cuda_norm_act(be, r->n->norm, x, norm, c.eps, t, w->info.n_in, c.x, &act);
     }
     bnet_cuda_w2(be, k, &c);
 }
@@ -63,13 +63,13 @@ static void attend(gpu_backend *be, const run *r, int layer)
     const cuda_arena *m = &r->n->arena;
     const bnet_kernel_record *decode = be->use.attention[r->kv->shape.type];
     bnet_cu_attn_args a = bnet_cuda_attn_args(be, r->kv, layer, net->n_heads);
-    a.q = m->q;
-    a.k = m->k;
-    a.v = m->v;
-    a.y = m->a;
+    a.q = cuda_at(m->q);
+    a.k = cuda_at(m->k);
+    a.v = cuda_at(m->v);
+    a.y = cuda_at(m->a);
     a.n_rot = (uint32_t)net->rope.n_rot;
     a.neox = net->rope.neox;
-    a.cs = m->cs;
+    a.cs = cuda_at(m->cs);
     bool tiles = !be->step.single && tiles_pay(be, r); /* they rotate their queries themselves */
     if (!be->step.single) {
         bnet_cu_attn_args b = a;
@@ -105,7 +105,7 @@ static void run_last(gpu_backend *be, const run *r)
     const bnet_net *net = r->n->net;
     const cuda_arena *m = &r->n->arena;
     const bnet_kernel_record *g = be->use.gather;
-    gpu_ptr x = m->x;
+    gpu_at x = m->x;
     if (!r->all_rows) {
         ((gpu_fn_gather *)g->fn)(be, g, x, be->step.rows, r->p->n_rows, net->n_embd, m->picked);
         x = m->picked;
@@ -121,11 +121,11 @@ static void run_head(gpu_backend *be, const run *r)
     const cuda_arena *m = &r->n->arena;
     const bnet_kernel_record *top = be->use.topk;
     size_t n_rows = (size_t)r->p->n_rows;
-    gpu_ptr last = gpu_buf(r->p->last)->p, best = (gpu_ptr)(uintptr_t)r->n->best;
+    gpu_at last = gpu_buf(r->p->last)->p, best = cuda_pinned(r->n->best);
+    gpu_at ids = gpu_plus(best, n_rows * BNET_BEST * 4);
     const bnet_kernel_record *screener = bnet_cuda_screener(be, w, r->p->n_rows);
     if (screener) {
-        ((cuda_fn_best *)screener->fn)(be, screener, w, last, r->p->n_rows, m->logits, best,
-                                       best + n_rows * BNET_BEST * 4);
+        ((cuda_fn_best *)screener->fn)(be, screener, w, last, r->p->n_rows, m->logits, best, ids);
         return;
     }
     for (size_t i = 0, n; i < n_rows; i += n) {
@@ -133,11 +133,10 @@ static void run_head(gpu_backend *be, const run *r)
         const bnet_kernel_record *k = bnet_gpu_pick_for(be, w, &n);
         if (!k)
             return;
-        ((gpu_fn_linear *)k->fn)(be, k, w, last + i * net->n_embd * 4, (int)n,
-                                 m->logits + i * net->n_vocab * 4);
+        ((gpu_fn_linear *)k->fn)(be, k, w, gpu_plus(last, i * net->n_embd * 4), (int)n,
+                                 gpu_plus(m->logits, i * net->n_vocab * 4));
     }
-    ((gpu_fn_topk *)top->fn)(be, top, m->logits, (int)n_rows, net->n_vocab, BNET_BEST, best,
-                             best + n_rows * BNET_BEST * 4);
+    ((gpu_fn_topk *)top->fn)(be, top, m->logits, (int)n_rows, net->n_vocab, BNET_BEST, best, ids);
 }
 
 static void run_pass(gpu_backend *be, void *user)

@@ -13,7 +13,7 @@ uint64_t bnet_cuda_pass_bytes(bnet_backend *b, const bnet_net *net, int n_tokens
     bool whole = !n || (n->net == net && n->usable);
     int tokens = n ? BNET_MAX(n_tokens, n->arena.n_tokens) : n_tokens;
     size_t need = bnet_cuda_arena_bytes(net, tokens, n ? BNET_MAX(n->arena.n_rows, ROWS) : ROWS);
-    need += be->step_at ? 0 : GPU_STEP_BYTES;
+    need += gpu_none(be->step_at) ? GPU_STEP_BYTES : 0;
     bnet_gpu_leave(be);
     return whole && need > have ? need - have : 0;
 }
@@ -25,7 +25,7 @@ bool bnet_cuda_pass_reserve(bnet_backend *b, const bnet_net *net, int n_tokens)
     struct gpu_net *n = bnet_cuda_net(be, net);
     bool ok = !n || !n->usable || bnet_cuda_arena(be, n, n_tokens, ROWS, true);
     if (!ok && !be->lost)
-        be->failed = 0; /* the session is not opened, others go on */
+        be->failed = GPU_OK; /* the session is not opened, others go on */
     ok = ok && gpu_alive(be);
     bnet_gpu_leave(be);
     return ok;

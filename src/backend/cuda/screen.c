@@ -4,7 +4,6 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/net.h"
 
-enum { NO_MEMORY = 2 };                           /* CUDA_ERROR_OUT_OF_MEMORY */
 enum { L2_CACHE_SIZE = 38 };                      /* CU_DEVICE_ATTRIBUTE_ */
 enum { SHARE = 4 };                               /* of the free memory it may take one part */
 enum { SCAN_4 = 1, SCAN_8, BEST, PACK };          /* symbols of a row, after that of rows */
@@ -12,10 +11,10 @@ enum { SPLIT = 1, BATCH, FIRST = 5, BEST_BATCH }; /* of a batches' one; BATCH: 1
 
 static bnet_cu_screen_args args_of(const gpu_weight *w, int n_tokens)
 {
-    gpu_ptr rows = w->screen + bnet_screen_codes_bytes(w->info.n_out, w->stride);
     return (bnet_cu_screen_args){.m = cuda_matrix(w),
-                                 .codes = w->screen,
-                                 .rows = rows,
+                                 .codes = cuda_at(w->screen),
+                                 .rows = cuda_at(w->screen) +
+                                         bnet_screen_codes_bytes(w->info.n_out, w->stride),
                                  .n_tokens = (uint32_t)n_tokens,
                                  .ldx = (uint32_t)w->info.n_in,
                                  .k = BNET_BEST};
@@ -48,20 +47,19 @@ static const bnet_kernel_record *find(gpu_backend *be, const gpu_weight *w, uint
 bool bnet_cuda_screen_make(gpu_backend *be, gpu_weight *w)
 {
     bool floats = w->layout == GPU_F16 || w->layout == GPU_BF16 || w->layout == GPU_F32;
-    if (w->screen || !floats || w->half || w->with_i8)
-        return w->screen != 0;
+    if (!gpu_none(w->screen) || !floats || w->half || w->with_i8)
+        return !gpu_none(w->screen);
     w->screener[0] = find(be, w, 1);
     w->screener[1] = find(be, w, BNET_SCREEN_BATCH);
     if (!w->screener[0])
         return false;
     w->screen_bytes = (size_t)bnet_screen_bytes(w->info.n_out, w->stride);
     w->screen = bnet_gpu_take(be, w->screen_bytes, &be->weight_bytes);
-    if (!w->screen)
+    if (gpu_none(w->screen))
         return false;
     bnet_cu_screen_args a = args_of(w, 1);
     bnet_cu_launch l = bnet_screen_pack_launch(&a);
-    gpu_dims d = {.grid = {l.grid[0], 1, 1}, .block = {l.block, 1, 1}};
-    bnet_gpu_launch_more(be, w->screener[0], PACK, &d, &a);
+    bnet_cuda_run_more(be, w->screener[0], PACK, &l, 0, &a);
     return gpu_alive(be);
 }
 
@@ -104,25 +102,21 @@ void bnet_cuda_head_there(gpu_backend *be, gpu_weight *w)
 
 /* ---- calls ---- */
 
-static bnet_cu_screen_args call_of(const gpu_weight *w, gpu_ptr x, int n_rows, gpu_ptr most,
-                                   gpu_ptr value, gpu_ptr index)
+static bnet_cu_screen_args call_of(const gpu_weight *w, gpu_at x, int n_rows, gpu_at most,
+                                   gpu_at value, gpu_at index)
 {
     bnet_cu_screen_args a = args_of(w, n_rows);
-    a.x = x;
-    a.most = most;
-    a.id = index;
-    a.value = value;
+    a.x = cuda_at(x);
+    a.most = cuda_at(most);
+    a.id = cuda_at(index);
+    a.value = cuda_at(value);
     return a;
 }
 
 static void more(gpu_backend *be, const bnet_kernel_record *k, int symbol, bnet_cu_launch l,
                  bnet_cu_screen_args *a)
 {
-    gpu_dims d = {.grid = {l.grid[0], l.grid[1], l.grid[2]},
-                  .block = {l.block, 1, 1},
-                  .shared_bytes = l.shared,
-                  .flags = be->caps.cc_major >= 9 ? GPU_OVERLAP : 0};
-    bnet_gpu_launch_more(be, k, symbol, &d, a);
+    bnet_cuda_run_more(be, k, symbol, &l, GPU_OVERLAP, a);
 }
 
 static size_t lists_bytes(const bnet_cu_screen_args *a)
@@ -133,19 +127,20 @@ static size_t lists_bytes(const bnet_cu_screen_args *a)
 /* Lists, then groups; false: no memory, or the copy was given back for it. */
 static bool take_lists(gpu_backend *be, const gpu_weight *w, bnet_cu_screen_args *a)
 {
-    a->lists = bnet_gpu_scratch(be, lists_bytes(a) + (size_t)a->n_tokens * a->n_groups * 4);
+    a->lists =
+        cuda_at(bnet_gpu_scratch(be, lists_bytes(a) + (size_t)a->n_tokens * a->n_groups * 4));
     a->groups = a->lists + lists_bytes(a);
-    return a->lists && w->screen;
+    return a->lists && !gpu_none(w->screen);
 }
 
-void bnet_cuda_best(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_ptr x,
-                    int n_rows, gpu_ptr most, gpu_ptr value, gpu_ptr index)
+void bnet_cuda_best(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_at x,
+                    int n_rows, gpu_at most, gpu_at value, gpu_at index)
 {
     bnet_cu_screen_args a = call_of(w, x, n_rows, most, value, index);
     bnet_cu_launch scan = scan_launch(be, &a);
     bnet_cu_launch rows = bnet_screen_pick_launch(&a);
     if (!take_lists(be, w, &a)) {
-        bnet_gpu_ok(be, k->id, NO_MEMORY);
+        bnet_gpu_ok(be, k->id, GPU_NO_MEMORY);
         return;
     }
     more(be, k, n_rows > 4 ? SCAN_8 : SCAN_4, scan, &a);
@@ -159,8 +154,8 @@ static bool take_scratch(gpu_backend *be, bnet_cu_screen_args *a)
 {
     size_t leaders = (size_t)a->n_tokens * a->n_groups * 8, groups = leaders / 2;
     size_t bytes = (size_t)bnet_screen_batch_bytes(a), inputs = (size_t)a->columns / 2 * 16;
-    a->lists = bnet_gpu_scratch(be, lists_bytes(a) + leaders + groups + 512 + bytes + inputs +
-                                        a->n_tokens * 4);
+    size_t total = lists_bytes(a) + leaders + groups + 512 + bytes + inputs + a->n_tokens * 4;
+    a->lists = cuda_at(bnet_gpu_scratch(be, total));
     a->leaders = a->lists + lists_bytes(a);
     a->groups = a->leaders + leaders;
     a->bytes = (a->groups + groups + 511) / 512 * 512;
@@ -170,13 +165,13 @@ static bool take_scratch(gpu_backend *be, bnet_cu_screen_args *a)
 }
 
 void bnet_cuda_best_batch(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                          gpu_ptr x, int n_rows, gpu_ptr most, gpu_ptr value, gpu_ptr index)
+                          gpu_at x, int n_rows, gpu_at most, gpu_at value, gpu_at index)
 {
     bnet_cu_screen_args a = call_of(w, x, n_rows, most, value, index);
     bnet_cu_launch scan = scan_launch(be, &a);
     bnet_cu_launch rows = bnet_screen_pick_launch(&a);
-    if (!take_scratch(be, &a) || !w->screen) {
-        bnet_gpu_ok(be, k->id, NO_MEMORY);
+    if (!take_scratch(be, &a) || gpu_none(w->screen)) {
+        bnet_gpu_ok(be, k->id, GPU_NO_MEMORY);
         return;
     }
     more(be, k, SPLIT, bnet_screen_split_launch(&a), &a);
@@ -191,7 +186,7 @@ void bnet_cuda_best_batch(gpu_backend *be, const bnet_kernel_record *k, const gp
 const bnet_kernel_record *bnet_cuda_screener(gpu_backend *be, const gpu_weight *w, int n_rows)
 {
     bnet_cu_screen_args a = args_of(w, n_rows);
-    const bnet_kernel_record *plain = w->screen ? bnet_gpu_pick(be, w, 1) : NULL;
+    const bnet_kernel_record *plain = gpu_none(w->screen) ? NULL : bnet_gpu_pick(be, w, 1);
     bool few = n_rows <= BNET_SCREEN_TOKENS, there;
     const bnet_kernel_record *k = w->screener[few ? 0 : 1];
     if (!plain || plain->fn != (bnet_kernel_fn)bnet_cuda_head || n_rows > BNET_SCREEN_BATCH || !k ||
@@ -199,5 +194,5 @@ const bnet_kernel_record *bnet_cuda_screener(gpu_backend *be, const gpu_weight *
         return NULL;
     scan_launch(be, &a);
     there = few ? take_lists(be, w, &a) : take_scratch(be, &a);
-    return there && w->screen ? k : NULL;
+    return there && !gpu_none(w->screen) ? k : NULL;
 }

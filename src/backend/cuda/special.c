@@ -9,7 +9,6 @@
 
 enum { SHAPES = 64, DEFINES = 12 };
 enum { TOKENS = 5, FLOATS = 7, PER = 11 }; /* of the names below */
-enum { NO_SUCH_KERNEL = 500 };             /* CUDA_ERROR_NOT_FOUND */
 static const char row[] = "i2s_gpu_gemv_rtc";
 
 typedef struct shape {
@@ -149,7 +148,7 @@ static bitnet_status make(gpu_backend *be, gpu_special *s, shape *x, bitnet_erro
     if (r == 0)
         r = c->cu.module_function(&f, x->module, symbol);
     x->code = (gpu_kernel)(void *)f;
-    return r == 0 ? BITNET_OK : be->d->c->explain(be->d, "loading a compiled kernel", r, err);
+    return r == 0 ? BITNET_OK : bnet_cuda_explain(be->d, "loading a compiled kernel", r, err);
 }
 
 /* The kernel of this shape, compiled if need be. NULL: there is none. */
@@ -172,7 +171,7 @@ static gpu_kernel code_of(gpu_backend *be, gpu_special *s, const uint32_t of[DEF
                   refused ? "strict mode takes no other"
                           : "the kernel of the build is used for it");
         if (refused)
-            bnet_gpu_ok(be, row, NO_SUCH_KERNEL);
+            bnet_gpu_ok(be, row, GPU_NO_KERNEL);
     }
     return x->code;
 }

@@ -11,18 +11,23 @@ enum { STREAM_NON_BLOCKING = 1, EVENT_NO_TIME = 2 };
 int bnet_cuda_user_enter(user_device *u)
 {
     pthread_mutex_lock(&u->lock);
-    return u->d->cu.context_set(u->d->context);
+    int r = u->d->cu.context_push(u->d->context);
+    u->inside = r == 0;
+    return r;
 }
 
 void bnet_cuda_user_leave(user_device *u)
 {
+    cu_context ours;
+    if (u->inside)
+        u->d->cu.context_pop(&ours);
     pthread_mutex_unlock(&u->lock);
 }
 
 bitnet_status bnet_cuda_user_fail(const user_device *u, const char *what, int code,
                                   bitnet_error *err)
 {
-    return u->d->base.c->explain(&u->d->base, what, code, err);
+    return bnet_cuda_explain(&u->d->base, what, code, err);
 }
 
 /* ---- streams ---- */
@@ -104,7 +109,7 @@ static bitnet_status kernel(bnet_user_device *d, const bnet_user_module *m, cons
     if (r == 0 && m)
         r = u->d->cu.module_function(&f, module_handle(m), name);
     else if (r == 0)
-        r = u->d->base.c->find(&u->d->base, name, &found);
+        r = u->d->code[u->d->base.c->find(&u->d->base, name, &found)];
     bnet_cuda_user_leave(u);
     if (r == 500) /* CUDA_ERROR_NOT_FOUND */
         return bnet_fail(err, BITNET_NOT_AVAILABLE, "cuda: %s has no kernel \"%s\"",
@@ -138,18 +143,18 @@ static void *take(void *d, size_t n_bytes)
 {
     user_device *u = user_of(d);
     const gpu_calls *c = u->d->base.c;
-    gpu_ptr p = 0;
+    gpu_memory m = NULL;
     int r = bnet_cuda_user_enter(u);
     for (int i = 1; r == 0 && i < BNET_USER_STREAMS; i++) /* later ones would not have waited */
         bnet_cuda_user_stream(u, i, &r);
     if (r == 0)
-        r = c->alloc(&u->d->base, n_bytes, &p);
+        r = u->d->code[c->alloc(&u->d->base, n_bytes, &m)];
     if (r == 0 && order(u, true) != 0) {
-        c->release(&u->d->base, p);
-        p = 0;
+        c->release(&u->d->base, m);
+        m = NULL;
     }
     bnet_cuda_user_leave(u);
-    return (void *)(uintptr_t)p;
+    return m;
 }
 
 static void give(void *d, void *p, size_t n_bytes)
@@ -158,7 +163,7 @@ static void give(void *d, void *p, size_t n_bytes)
     (void)n_bytes;
     if (bnet_cuda_user_enter(u) == 0)
         order(u, false);
-    u->d->base.c->release(&u->d->base, (gpu_ptr)(uintptr_t)p);
+    u->d->base.c->release(&u->d->base, p);
     bnet_cuda_user_leave(u);
 }
 
@@ -192,7 +197,8 @@ static void user_close(bnet_user_device *d)
 {
     user_device *u = user_of(d);
     const cu_entries *cu = &u->d->cu;
-    cu->context_set(u->d->context);
+    bool inside = cu->context_push(u->d->context) == 0;
+    cu_context ours;
     for (int i = 0; i < BNET_USER_STREAMS; i++)
         if (u->streams[i])
             cu->stream_wait(u->streams[i]);
@@ -210,6 +216,8 @@ static void user_close(bnet_user_device *d)
     free_event(u, u->fork);
     free_event(u, u->join);
     free_event(u, u->origin);
+    if (inside)
+        cu->context_pop(&ours);
     u->d->base.c->close(&u->d->base);
     pthread_mutex_destroy(&u->lock);
     bnet_free(u);
@@ -258,7 +266,10 @@ bitnet_status bnet_cuda_user_open(int index, bnet_user_device **out, bitnet_erro
     u->d = (cuda_driver *)d;
     u->streams[0] = u->d->stream;
     pthread_mutex_init(&u->lock, NULL);
-    int r = make_events(u);
+    int r = bnet_cuda_user_enter(u);
+    if (r == 0)
+        r = make_events(u);
+    bnet_cuda_user_leave(u);
     if (r != 0) {
         st = bnet_cuda_user_fail(u, "cuEventCreate", r, err);
         user_close(&u->base);

@@ -24,6 +24,7 @@ typedef struct user_device {
     bnet_user_device base;
     cuda_driver *d;
     pthread_mutex_t lock;
+    bool inside;                          /* the context is current */
     cu_stream streams[BNET_USER_STREAMS]; /* 0 is the driver's; NULL: not made yet */
     cu_event fork, join;                  /* order between memory and streams */
     cu_event origin;                      /* when it was opened */

@@ -38,7 +38,7 @@ static void put_back(user_device *u, user_work *w)
 static int start(user_device *u, const bnet_user_order *o, cu_stream s)
 {
     const cu_entries *cu = &u->d->cu;
-    gpu_ptr dst = (gpu_ptr)(uintptr_t)o->dst, src = (gpu_ptr)(uintptr_t)o->src;
+    cu_ptr dst = (cu_ptr)(uintptr_t)o->dst, src = (cu_ptr)(uintptr_t)o->src;
     switch (o->kind) {
     case BNET_USER_TO_DEVICE:
         return cu->to_device(dst, o->src, o->n_bytes, s);
@@ -86,10 +86,14 @@ bitnet_status bnet_cuda_user_submit(bnet_user_device *d, const bnet_user_order *
 /* The lock is not held while the device is waited for: others may go on submitting. */
 static int wait(const bnet_user_work *w)
 {
-    user_device *u = user_of(w->device);
-    int r = bnet_cuda_user_enter(u);
-    bnet_cuda_user_leave(u);
-    return r == 0 ? u->d->cu.event_wait(work_of(w)->end) : r;
+    const cuda_driver *d = user_of(w->device)->d;
+    cu_context ours;
+    int r = d->cu.context_push(d->context);
+    if (r != 0)
+        return r;
+    r = d->cu.event_wait(work_of(w)->end);
+    d->cu.context_pop(&ours);
+    return r;
 }
 
 bool bnet_cuda_user_done(const bnet_user_work *w)
@@ -111,13 +115,16 @@ bitnet_status bnet_cuda_user_wait(const bnet_user_work *w, bitnet_error *err)
 bitnet_status bnet_cuda_user_times(const bnet_user_work *w, double *begin_ms, double *end_ms,
                                    bitnet_error *err)
 {
-    const user_device *u = user_of(w->device);
+    user_device *u = user_of(w->device);
     float begin = 0, end = 0;
     int r = wait(w);
+    int entered = bnet_cuda_user_enter(u);
+    r = r ? r : entered;
     if (r == 0)
         r = u->d->cu.event_between(&begin, u->origin, work_of(w)->begin);
     if (r == 0)
         r = u->d->cu.event_between(&end, u->origin, work_of(w)->end);
+    bnet_cuda_user_leave(u);
     if (r != 0)
         return bnet_cuda_user_fail(u, "reading times", r, err);
     *begin_ms = (double)begin;

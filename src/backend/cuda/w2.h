@@ -9,7 +9,7 @@
 typedef struct cuda_w2_call {
     bnet_cu_w2 m;
     bnet_cu_act8 act; /* or x: */
-    gpu_ptr x, norm;  /* one row of floats, normed (0: not) and quantised inside */
+    gpu_at x, norm;   /* one row of floats, normed (nowhere: not) and quantised inside */
     float eps;
     uint32_t k, n_tokens, epilogue;
 } cuda_w2_call;
@@ -20,6 +20,6 @@ void bnet_cuda_w2(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_ca
 bool bnet_cuda_w2_norms(const bnet_kernel_record *k);
 bool bnet_cuda_w2_fast(const bnet_kernel_record *k); /* its function is one of bnet_cuda_w2_* */
 /* One weight alone, wherever its tiles lie. */
-bnet_cu_w2 bnet_cuda_w2_of(const gpu_weight *w, gpu_ptr y);
+bnet_cu_w2 bnet_cuda_w2_of(const gpu_weight *w, gpu_at y);
 
 #endif

@@ -12,9 +12,9 @@ struct bnet_bench {
     gpu_weight *first;
     gpu_weight copies[COPIES_MAX];
     int n_copies;
-    gpu_ptr more; /* memory of copies 1.. */
+    gpu_at more; /* memory of copies 1.. */
     size_t more_bytes;
-    gpu_ptr x, y; /* floats [m][k], [m][n] */
+    gpu_at x, y; /* floats [m][k], [m][n] */
     gpu_act8 act;
     size_t memory_bytes; /* of x, y and act */
     const bnet_kernel_record *recorded;
@@ -108,18 +108,19 @@ static void make_copies(bnet_bench *b)
     b->copies[0] = *b->first;
     b->n_copies = 1;
     want = BNET_MIN(want, (uint64_t)COPIES_MAX);
-    while (want > 1 && !b->more) {
+    while (want > 1 && gpu_none(b->more)) {
         b->more_bytes = (size_t)(want - 1) * bytes;
         b->more = bnet_gpu_take(be, b->more_bytes, &be->other_bytes);
-        want = b->more ? want : want / 2;
+        want = gpu_none(b->more) ? want / 2 : want;
     }
-    for (uint64_t i = 1; b->more && i < want; i++) {
-        gpu_ptr at = b->more + (i - 1) * bytes;
+    for (uint64_t i = 1; !gpu_none(b->more) && i < want; i++) {
+        gpu_at at = gpu_plus(b->more, (i - 1) * bytes);
         gpu_weight *w = &b->copies[b->n_copies++];
         *w = *b->first;
         bnet_gpu_ok(be, "copying", be->d->c->copy(be->d, at, b->first->w[0], bytes));
         for (int p = 0; p < 4; p++)
-            w->w[p] = w->w[p] ? w->w[p] - b->first->w[0] + at : 0;
+            w->w[p] =
+                gpu_none(w->w[p]) ? w->w[p] : gpu_plus(at, w->w[p].offset - b->first->w[0].offset);
     }
 }
 
@@ -131,10 +132,11 @@ static bool make_inputs(bnet_bench *b, const bnet_kernel_query *q)
     size_t at_y = m * k * 4, at_q = at_y + m * n * 4, at_s = (at_q + m * stride + 255) / 256 * 256;
     b->memory_bytes = at_s + 2 * (m * 4 + 256);
     b->x = bnet_gpu_take(be, b->memory_bytes, &be->other_bytes);
-    if (!b->x)
+    if (gpu_none(b->x))
         return false;
-    b->y = b->x + at_y;
-    b->act = (gpu_act8){b->x + at_q, b->x + at_s, b->x + at_s + m * 4 + 256, stride};
+    b->y = gpu_plus(b->x, at_y);
+    b->act = (gpu_act8){gpu_plus(b->x, at_q), gpu_plus(b->x, at_s),
+                        gpu_plus(b->x, at_s + m * 4 + 256), stride};
     return bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, b->x, 1, b->memory_bytes));
 }
 
@@ -259,12 +261,12 @@ double bnet_gpu_read_limit(bnet_backend *b)
     size_t n = (size_t)BNET_MIN(be->d->gpu.total_memory / 64, (uint64_t)COPY_BYTES);
     double best = 0;
     bnet_gpu_enter(be);
-    gpu_ptr p = bnet_gpu_take(be, 2 * n, &be->other_bytes);
-    for (int i = 0; p && i < COPIES; i++) {
+    gpu_at p = bnet_gpu_take(be, 2 * n, &be->other_bytes);
+    for (int i = 0; !gpu_none(p) && i < COPIES; i++) {
         bnet_gpu_ok(be, "waiting for the device", c->wait(be->d));
         double start = bnet_now_ms();
         for (int k = 0; k < COPIES_AT_ONCE && gpu_alive(be); k++)
-            bnet_gpu_ok(be, "copying", c->copy(be->d, p, p + n, n));
+            bnet_gpu_ok(be, "copying", c->copy(be->d, p, gpu_plus(p, n), n));
         bnet_gpu_ok(be, "waiting for the device", c->wait(be->d));
         double ms = bnet_now_ms() - start;
         if (!gpu_alive(be))

@@ -1,26 +1,100 @@
-/* driver.h - what the shared host of all GPUs asks of one vendor's interface: memory, copies,
- * launches in one order, and a few optional things. Hides: handles, libraries, contexts.
+/* driver.h - what the GPU host asks of one vendor's interface: memory, copies, launches in one
+ * order, and a few optional things. Hides: handles, libraries, contexts, error numbers.
  *
- * Results are the vendor's codes, 0 is success; `explain` turns one into a status and a remedy.
- * Work is done in the order in which it was asked for; only `wait` and copies to the host that are
- * said to wait do. Calls after `enter` on the same thread; one thread at a time per driver. */
+ * A driver is a struct that begins with gpu_driver and a table gpu_calls; docs/BACKEND.md shows how
+ * one is added. Work is done in the order in which it was asked for. Only `wait`, `between` and
+ * what says so waits on the host. All calls but `close` are made between `enter` and `leave` of the
+ * same thread, one thread at a time per driver. */
 #ifndef BNET_GPU_DRIVER_H
 #define BNET_GPU_DRIVER_H
 
-#include "device/device.h"
+#include "ops/registry.h"
 
-typedef uint64_t gpu_ptr;             /* an address on the device; 0: none */
-typedef struct gpu_code *gpu_kernel;  /* a kernel that was found */
-typedef struct gpu_record *gpu_graph; /* work recorded to be repeated */
+/* How a call ended. The driver keeps its vendor's number of the last failure of each kind, for
+ * `explain`. */
+typedef enum gpu_result {
+    GPU_OK,
+    GPU_NO_MEMORY,   /* on the device or of the host; smaller requests may work */
+    GPU_NO_KERNEL,   /* nothing that was loaded has a kernel of this name */
+    GPU_UNSUPPORTED, /* this device or version of the interface cannot do it */
+    GPU_FAILED,      /* it failed; the device goes on */
+    GPU_LOST,        /* nothing works any more until the driver is closed */
+    GPU_RESULTS
+} gpu_result;
+
+typedef struct gpu_memory *gpu_memory; /* one allocation on the device; the driver's handle */
+typedef struct gpu_code *gpu_kernel;   /* a kernel that was found */
+typedef struct gpu_record *gpu_graph;  /* work recorded to be repeated */
+
+/* A place on the device. memory NULL: nowhere. */
+typedef struct gpu_at {
+    gpu_memory memory;
+    size_t offset; /* bytes */
+} gpu_at;
+
+static inline bool gpu_none(gpu_at at)
+{
+    return at.memory == NULL;
+}
+/* n bytes behind; nowhere stays nowhere. */
+static inline gpu_at gpu_plus(gpu_at at, size_t n_bytes)
+{
+    at.offset += at.memory ? n_bytes : 0;
+    return at;
+}
+static inline bool gpu_same(gpu_at a, gpu_at b)
+{
+    return a.memory == b.memory && a.offset == b.offset;
+}
+
+/* ---- launches ---- */
+
+/* An argument of a kernel. Kernels that every driver has (portable.inc) take lists of places and
+ * numbers; a vendor's own may take one struct by value. */
+typedef enum gpu_arg_kind {
+    GPU_ARG_AT, /* where a buffer begins; nowhere: a null pointer, or whatever the kernel ignores */
+    GPU_ARG_I32, /* four bytes */
+    GPU_ARG_F32,
+    GPU_ARG_U64,
+    GPU_ARG_STRUCT, /* the only argument: the struct that the vendor's kernel takes */
+} gpu_arg_kind;
+
+typedef struct gpu_arg {
+    gpu_arg_kind kind;
+    union {
+        gpu_at at;
+        int32_t i32;
+        float f32;
+        uint64_t u64;
+        const void *whole; /* GPU_ARG_STRUCT; read before launch returns */
+    } of;
+} gpu_arg;
+
+static inline gpu_arg gpu_arg_at(gpu_at at)
+{
+    return (gpu_arg){GPU_ARG_AT, {.at = at}};
+}
+static inline gpu_arg gpu_arg_i32(int64_t i)
+{
+    return (gpu_arg){GPU_ARG_I32, {.i32 = (int32_t)i}};
+}
+static inline gpu_arg gpu_arg_f32(float f)
+{
+    return (gpu_arg){GPU_ARG_F32, {.f32 = f}};
+}
+static inline gpu_arg gpu_arg_u64(uint64_t n)
+{
+    return (gpu_arg){GPU_ARG_U64, {.u64 = n}};
+}
 
 typedef struct gpu_dims {
     unsigned grid[3], block[3];
     unsigned shared_bytes; /* dynamic */
-    unsigned flags;        /* GPU_OVERLAP */
+    unsigned flags;        /* GPU_OVERLAP, GPU_COOPERATIVE */
     unsigned cluster;      /* blocks along x that see each other's shared memory; 0: as compiled */
 } gpu_dims;
-/* The kernel waits itself for the one before it (programmatic dependent launch); it may start
- * early. Drivers without that ignore it. */
+/* OVERLAP: the kernel itself waits for the one before it and may start early; drivers without that
+ * ignore it. COOPERATIVE: all blocks are resident at the same time. */
 enum { GPU_OVERLAP = 1, GPU_COOPERATIVE = 2 };
 
 typedef struct gpu_occupancy {
@@ -31,64 +105,85 @@ typedef struct gpu_occupancy {
 
 /* Rows of n bytes, each a pitch after the one before it. */
 typedef struct gpu_rows {
-    gpu_ptr dst, src;
+    gpu_at dst, src;
     size_t dst_pitch, src_pitch, n_bytes, n_rows;
 } gpu_rows;
+
+enum { GPU_STAMPS = 144 };
 
 typedef struct gpu_driver gpu_driver;
 
 typedef struct gpu_calls {
-    const char *name; /* "cuda" */
+    const char *name; /* of the kind of device */
+    /* Ends everything and frees the driver; not between enter and leave. */
     void (*close)(gpu_driver *d);
-    int (*enter)(gpu_driver *d); /* the calling thread may use the device from now on */
+    /* The calling thread may use the device until `leave`, which restores what the thread used
+     * before. Not called again before `leave`; `leave` only if `enter` succeeded. */
+    gpu_result (*enter)(gpu_driver *d);
+    void (*leave)(gpu_driver *d);
 
-    int (*alloc)(gpu_driver *d, size_t n_bytes, gpu_ptr *out);
-    void (*release)(gpu_driver *d, gpu_ptr p); /* after the work that was asked for so far */
-    void *(*host_alloc)(gpu_driver *d, size_t n_bytes); /* memory copies run fast with */
+    gpu_result (*alloc)(gpu_driver *d, size_t n_bytes, gpu_memory *out); /* n_bytes > 0 */
+    void (*release)(gpu_driver *d, gpu_memory m); /* after the work asked for so far; NULL: none */
+    /* The number by which a kernel reaches the memory when it finds that number in other memory;
+     * the same for the memory's life. */
+    uint64_t (*address)(gpu_driver *d, gpu_memory m);
+    void *(*host_alloc)(gpu_driver *d, size_t n_bytes); /* memory copies run fast with; or NULL */
     void (*host_release)(gpu_driver *d, void *p);
     void (*memory)(gpu_driver *d, uint64_t *free_bytes, uint64_t *total_bytes);
 
-    /* `src` from host_alloc must stay as it is until the copy was done */
-    int (*to_device)(gpu_driver *d, gpu_ptr dst, const void *src, size_t n_bytes);
-    int (*to_host)(gpu_driver *d, void *dst, gpu_ptr src, size_t n_bytes); /* wait before reading */
-    int (*copy)(gpu_driver *d, gpu_ptr dst, gpu_ptr src, size_t n_bytes);
-    int (*fill)(gpu_driver *d, gpu_ptr dst, int byte, size_t n_bytes);
-    int (*wait)(gpu_driver *d);
+    /* Memory of the host must stay as it is until the copy was done; host_alloc's is fastest. */
+    gpu_result (*to_device)(gpu_driver *d, gpu_at dst, const void *src, size_t n_bytes);
+    gpu_result (*to_host)(gpu_driver *d, void *dst, gpu_at src, size_t n_bytes);
+    gpu_result (*copy)(gpu_driver *d, gpu_at dst, gpu_at src, size_t n_bytes);
+    gpu_result (*fill)(gpu_driver *d, gpu_at dst, int byte, size_t n_bytes);
+    gpu_result (*wait)(gpu_driver *d);
 
-    int (*find)(gpu_driver *d, const char *kernel, gpu_kernel *out);
-    int (*launch)(gpu_driver *d, gpu_kernel k, const gpu_dims *dims, void *args);
-    bitnet_status (*explain)(const gpu_driver *d, const char *what, int code, bitnet_error *err);
-    bool (*lost)(int code); /* nothing will work any more with this context */
+    gpu_result (*find)(gpu_driver *d, const char *kernel, gpu_kernel *out);
+    /* The arguments are copied before it returns. */
+    gpu_result (*launch)(gpu_driver *d, gpu_kernel k, const gpu_dims *dims, const gpu_arg *args,
+                         int n_args);
+    /* Writes device, `what`, the vendor's words for the last failure of this kind, and a remedy. */
+    bitnet_status (*explain)(const gpu_driver *d, const char *what, gpu_result r,
+                             bitnet_error *err);
 
     /* ---- optional: NULL where the interface has nothing of the kind ---- */
-    int (*fill_rows)(gpu_driver *d, const gpu_rows *rows, int byte); /* of dst */
-    int (*record_begin)(gpu_driver *d); /* what follows is recorded, not done */
-    int (*record_end)(gpu_driver *d, gpu_graph *out);
-    int (*replay)(gpu_driver *d, gpu_graph g);
+    gpu_result (*fill_rows)(gpu_driver *d, const gpu_rows *rows, int byte); /* of dst */
+    gpu_result (*record_begin)(gpu_driver *d); /* what follows is recorded, not done */
+    gpu_result (*record_end)(gpu_driver *d, gpu_graph *out);
+    gpu_result (*replay)(gpu_driver *d, gpu_graph g);
     void (*graph_release)(gpu_driver *d, gpu_graph g);
-    int (*stamp)(gpu_driver *d, int slot); /* notes the time on the device, 0 <= slot < 144 */
-    int (*between)(gpu_driver *d, int first, int second, double *ms); /* waits for the second */
-    /* Copies while what was asked for is being done, to memory that none of it uses and that was
-     * there before the last `wait`; what is asked for next waits for it. `src` as for to_device. */
-    int (*beside)(gpu_driver *d, gpu_ptr dst, const void *src, size_t n_bytes);
-    int (*lead)(gpu_driver *d, double *ms); /* by how much it ended before that; after `wait` */
-    int (*occupancy)(gpu_driver *d, gpu_kernel k, const gpu_dims *dims, gpu_occupancy *out);
+    gpu_result (*stamp)(gpu_driver *d, int slot); /* notes the time on the device, < GPU_STAMPS */
+    gpu_result (*between)(gpu_driver *d, int first, int second, double *ms); /* waits for second */
+    /* Copies while the work asked for is being done, to memory that none of it uses and that
+     * existed before the last `wait`; what is asked for next waits for the copy. `src` as for
+     * to_device. */
+    gpu_result (*upload_aside)(gpu_driver *d, gpu_at dst, const void *src, size_t n_bytes);
+    gpu_result (*aside_lead)(gpu_driver *d,
+                             double *ms); /* by how much it ended first; after wait */
+    gpu_result (*occupancy)(gpu_driver *d, gpu_kernel k, const gpu_dims *dims, gpu_occupancy *out);
 
     /* ---- several devices: all of these or none ---- */
-    int (*after)(gpu_driver *d, gpu_driver *other);  /* what d does next waits for other's work */
+    gpu_result (*after)(gpu_driver *d, gpu_driver *other); /* d's next work waits for other's */
     bool (*reach)(gpu_driver *d, gpu_driver *other); /* may d read other's memory? Sees to it */
-    int (*fetch)(gpu_driver *d, gpu_ptr dst, gpu_driver *other, gpu_ptr src, size_t n_bytes);
-    int (*copy_rows)(gpu_driver *d, const gpu_rows *rows);
+    gpu_result (*fetch)(gpu_driver *d, gpu_at dst, gpu_driver *other, gpu_at src, size_t n_bytes);
+    gpu_result (*copy_rows)(gpu_driver *d, const gpu_rows *rows);
 } gpu_calls;
 
 struct gpu_driver {
     const gpu_calls *c;
     bnet_gpu gpu;
+    bnet_capabilities caps;              /* what kernels may use, for the registry */
+    bnet_gpu_caps has;                   /* arithmetic of the chip */
+    char chip[48];                       /* kind of chip, for messages */
+    char version[32];                    /* of the interface, for reports */
+    double open_ms;                      /* library, context and kernels */
     int (*range_push)(const char *name); /* for profilers; NULL: nobody asked for ranges */
     int (*range_pop)(void);
-    int code_major, code_minor; /* compute capability up to which its kernels were loaded */
-    double open_ms;             /* library, context and kernels */
-    char version[32];           /* of the interface, "CUDA 13.0" */
 };
+
+/* For drivers whose kernels take their arguments as one struct by value: writes the members in
+ * order with C's alignment, places as 64-bit addresses. Returns the size of the struct; 0: it is
+ * larger than `cap`. A GPU_ARG_STRUCT is not packed. */
+size_t bnet_gpu_pack_args(gpu_driver *d, const gpu_arg *args, int n, void *out, size_t cap);
 
 #endif

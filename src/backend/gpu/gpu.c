@@ -26,22 +26,25 @@ void bnet_gpu_lock_init(pthread_mutex_t *lock)
 void bnet_gpu_enter(gpu_backend *be)
 {
     pthread_mutex_lock(&be->lock);
-    bnet_gpu_ok(be, "entering the device", be->d->c->enter(be->d));
+    if (be->depth++ == 0)
+        be->inside = bnet_gpu_ok(be, "entering the device", be->d->c->enter(be->d));
 }
 
 void bnet_gpu_leave(gpu_backend *be)
 {
+    if (--be->depth == 0 && be->inside)
+        be->d->c->leave(be->d);
     pthread_mutex_unlock(&be->lock);
 }
 
-bool bnet_gpu_ok(gpu_backend *be, const char *what, int code)
+bool bnet_gpu_ok(gpu_backend *be, const char *what, gpu_result r)
 {
-    if (code == 0)
+    if (r == GPU_OK)
         return true;
-    be->lost = be->lost || be->d->c->lost(code);
-    if (be->failed == 0) {
-        be->failed = code;
-        be->failed_at = what;
+    be->lost = be->lost || r == GPU_LOST;
+    if (be->failed == GPU_OK) {
+        be->failed = r;
+        be->failed_as = be->d->c->explain(be->d, what, r, &be->why);
     }
     return false;
 }
@@ -61,11 +64,11 @@ bitnet_status bnet_gpu_verdict(gpu_backend *be, bitnet_error *err)
 {
     bitnet_status st = BITNET_OK;
     if (be->failed) {
-        st = be->d->c->explain(be->d, be->failed_at, be->failed, err);
+        st = bnet_fail(err, be->failed_as, "%s", be->why.message);
         distrust(be);
     }
     if (!be->lost)
-        be->failed = 0;
+        be->failed = GPU_OK;
     return st;
 }
 
@@ -88,7 +91,7 @@ static void gpu_hold(bnet_backend *b)
 static bitnet_status gpu_release(bnet_backend *b, bitnet_error *err)
 {
     bitnet_status st = bnet_gpu_verdict(gpu_of(b), err);
-    bnet_gpu_leave(gpu_of(b));
+    pthread_mutex_unlock(&gpu_of(b)->lock);
     return st;
 }
 
@@ -123,56 +126,40 @@ static gpu_kernel find(gpu_backend *be, const bnet_kernel_record *k, int symbol)
         return *code;
     const gpu_kernel_row *row = row_of(be, k->id);
     if (!row || !word(row->symbols, symbol, name, sizeof name))
-        bnet_gpu_ok(be, k->id, 500); /* CUDA_ERROR_NOT_FOUND */
+        bnet_gpu_ok(be, k->id, GPU_NO_KERNEL);
     else
         bnet_gpu_ok(be, row->id, be->d->c->find(be->d, name, code));
     return *code;
 }
 
-/* The driver's code; what it refused is not counted. */
-static int put(gpu_backend *be, const bnet_kernel_record *k, int symbol, bool counts,
-               const gpu_dims *dims, void *args)
+gpu_result bnet_gpu_try(gpu_backend *be, const gpu_launch *l, const gpu_arg *args, int n_args)
 {
+    const bnet_kernel_record *k = l->kernel;
+    bool counts = !l->more;
     if (!gpu_alive(be))
-        return 0;
-    gpu_kernel code = find(be, k, symbol);
-    if (!code || !dims->grid[0] || !dims->grid[1] || !dims->grid[2])
-        return 0;
-    if (counts) {
-        be->last.kernel = k;
-        be->last.symbol = symbol;
-        be->last.dims = *dims;
-    }
-    int span = bnet_gpu_time_launch(be, k, symbol, counts, dims);
-    int r = be->d->c->launch(be->d, code, dims, args);
+        return GPU_OK;
+    gpu_kernel code = find(be, k, l->symbol);
+    if (!code || !l->dims.grid[0] || !l->dims.grid[1] || !l->dims.grid[2])
+        return GPU_OK;
+    if (counts)
+        be->last = *l;
+    int span = bnet_gpu_time_launch(be, l);
+    gpu_result r = be->d->c->launch(be->d, code, &l->dims, args, n_args);
     bnet_gpu_time_end(be, span);
-    if (r == 0 && be->recording)
+    if (r == GPU_OK && be->recording)
         be->n_recorded++;
-    else if (r == 0)
+    else if (r == GPU_OK)
         atomic_fetch_add_explicit(&be->n_launches, 1, memory_order_relaxed);
-    if (r == 0 && counts && be->recording)
+    if (r == GPU_OK && counts && be->recording)
         be->recording[k->slot]++;
-    else if (r == 0 && counts)
+    else if (r == GPU_OK && counts)
         atomic_fetch_add_explicit(&be->calls[k->slot], 1, memory_order_relaxed);
     return r;
 }
 
-void bnet_gpu_launch_more(gpu_backend *be, const bnet_kernel_record *k, int symbol,
-                          const gpu_dims *dims, void *args)
+void bnet_gpu_launch(gpu_backend *be, const gpu_launch *l, const gpu_arg *args, int n_args)
 {
-    bnet_gpu_ok(be, k->id, put(be, k, symbol, false, dims, args));
-}
-
-void bnet_gpu_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
-                     void *args)
-{
-    bnet_gpu_ok(be, k->id, put(be, k, symbol, true, dims, args));
-}
-
-int bnet_gpu_try(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
-                 void *args)
-{
-    return put(be, k, symbol, true, dims, args);
+    bnet_gpu_ok(be, l->kernel->id, bnet_gpu_try(be, l, args, n_args));
 }
 
 const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, size_t m)
@@ -196,7 +183,7 @@ const bnet_kernel_record *bnet_gpu_pick_for(gpu_backend *be, const gpu_weight *w
         }
     }
     if (!best)
-        bnet_gpu_ok(be, "linear", 500);
+        bnet_gpu_ok(be, "linear", GPU_NO_KERNEL);
     return best;
 }
 
@@ -264,8 +251,8 @@ static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
                                 .settled = be->precision,
                                 .precision = be->n_half ? be->precision : BITNET_PRECISION_FP32};
     const bnet_gpu *g = &be->d->gpu;
-    snprintf(out->device, sizeof out->device, "%.70s, compute capability %d.%d, %s", g->name,
-             g->cc_major, g->cc_minor, be->d->version);
+    snprintf(out->device, sizeof out->device, "%.70s, %.32s, %.16s", g->name, be->d->chip,
+             be->d->version);
     bnet_gpu_leave(be);
 }
 
@@ -284,14 +271,14 @@ bool bnet_gpu_has(gpu_backend *be, const bnet_kernel_record *k, int symbol)
     const gpu_kernel_row *row = row_of(be, k->id);
     gpu_kernel *code = &be->code[k->slot][symbol];
     return *code || (row && word(row->symbols, symbol, name, sizeof name) &&
-                     be->d->c->find(be->d, name, code) == 0);
+                     be->d->c->find(be->d, name, code) == GPU_OK);
 }
 
 static void gpu_close(bnet_backend *b)
 {
     gpu_backend *be = gpu_of(b);
     if (be->d) {
-        be->d->c->enter(be->d);
+        bnet_gpu_enter(be);
         if (be->net)
             be->net_free(be, be->net);
         if (be->special)
@@ -304,6 +291,7 @@ static void gpu_close(bnet_backend *b)
                       "device %d had failed: given back, which resets it unless others of this "
                       "process still use it",
                       be->d->gpu.device_id);
+        bnet_gpu_leave(be);
         be->d->c->close(be->d);
     }
     bnet_pool_close(be->pool);
@@ -389,12 +377,11 @@ static void say(const gpu_backend *be, const bnet_log *log)
     const bnet_gpu *g = &be->d->gpu;
     const bnet_memory_plan *plan = &be->plan;
     bnet_logf(log, BITNET_LOG_INFO, be->d->c->name,
-              "device %d: %s, compute capability %d.%d, %d multiprocessors, %.1f GB; opened in "
+              "device %d: %s, %s, %d multiprocessors, %.1f GB; opened in "
               "%.0f ms; memory policy %s: recorded steps of up to %d timelines, passes "
               "of up to %d tokens",
-              g->device_id, g->name, g->cc_major, g->cc_minor, g->multiprocessors,
-              (double)g->total_memory / 1e9, be->d->open_ms, plan->policy, plan->max_batch,
-              bnet_gpu_batch_limit(&be->base));
+              g->device_id, g->name, be->d->chip, g->multiprocessors, (double)g->total_memory / 1e9,
+              be->d->open_ms, plan->policy, plan->max_batch, bnet_gpu_batch_limit(&be->base));
 }
 
 typedef struct gpu_with_table {
@@ -425,18 +412,14 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     be->registry = w->registry;
     be->strict = w->strict;
     be->log = w->log ? *w->log : (bnet_log){NULL, NULL};
-    be->caps = (bnet_capabilities){
-        .device = w->device,
-        .cc_major = d->code_major,
-        .cc_minor = d->code_minor,
-        .tensor_cores = bnet_gpu_capabilities(d->gpu.cc_major, d->gpu.cc_minor).tensor_cores,
-        .builds = 1u << w->device};
+    be->caps = d->caps;
     bnet_gpu_lock_init(&be->lock);
     be->clock = bnet_calloc(1, sizeof *be->clock);
     bitnet_status st = be->clock ? BITNET_OK : bnet_no_memory(err, d->c->name);
     if (st == BITNET_OK)
         st =
             bnet_pool_open(BNET_MIN(bnet_pool_threads(w->pool), (int)LOAD_THREADS), &be->pool, err);
+    bnet_gpu_enter(be);
     bnet_gpu_usage_begin(be);
     if (st == BITNET_OK)
         st = bnet_gpu_memory_open(be, err);
@@ -444,6 +427,7 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
         st = choose(be, err);
     if (st == BITNET_OK)
         st = bnet_gpu_precision(be, w->precision, err);
+    bnet_gpu_leave(be);
     if (st != BITNET_OK) {
         gpu_close(&be->base);
         return st;

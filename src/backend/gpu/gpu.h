@@ -3,7 +3,7 @@
  * folder of one vendor and build their kernels' arguments from these objects.
  *
  * Invariants: one thread at a time is inside (be->lock); the first failure is kept until sync, and
- * nothing is launched after it; device addresses never leave this layer. */
+ * nothing is launched after it; places on the device never leave this layer. */
 #ifndef BNET_GPU_H
 #define BNET_GPU_H
 
@@ -21,7 +21,7 @@ typedef struct gpu_backend gpu_backend;
 
 typedef struct gpu_buffer {
     size_t n_bytes;
-    gpu_ptr p;
+    gpu_at p;
     void *mirror; /* host view, made when somebody reads; NULL before */
 } gpu_buffer;
 
@@ -39,17 +39,17 @@ typedef enum gpu_layout {
 typedef struct gpu_weight {
     bnet_weight_info info;
     gpu_layout layout;
-    gpu_ptr w[4];         /* see the vendor's kernels.h; one piece of memory */
-    size_t n_bytes;       /* of all of them */
-    uint32_t stride;      /* elements of a row, padded */
-    gpu_ptr block_scales; /* ternary with varying scales */
+    gpu_at w[4];         /* parts of one piece of memory */
+    size_t n_bytes;      /* of all of them */
+    uint32_t stride;     /* elements of a row, padded */
+    gpu_at block_scales; /* ternary with varying scales */
     size_t scales_bytes;
     float scale;            /* of integer sums, ternary */
     bool with_i8;           /* float rows that take int8 activations */
     bool half;              /* rows and inputs in the backend's precision */
     uint32_t first, paired; /* place in a fused matrix: first tile; 0, 1 or 2 */
     bool borrowed;          /* w[0] belongs to a fused matrix */
-    gpu_ptr screen;         /* of a head: a copy that tells which rows are the best; 0: none */
+    gpu_at screen;          /* of a head: a copy that tells which rows are the best; or nowhere */
     size_t screen_bytes;
     const bnet_kernel_record *screener[2]; /* of few rows of inputs, of batches; NULL: none */
     bnet_kernel_query query;
@@ -60,7 +60,7 @@ typedef struct gpu_kv {
     bnet_kv_shape shape;
     gpu_backend *be; /* entries that get no backend need it */
     size_t part_bytes, block_bytes, n_bytes;
-    gpu_ptr data; /* [layer][block][kv head][K part, V part] */
+    gpu_at data; /* [layer][block][kv head][K part, V part] */
 } gpu_kv;
 
 /* ---- kernels ---- */
@@ -73,6 +73,14 @@ typedef struct gpu_kernel_row {
 
 enum { GPU_SYMBOLS = 8 };
 
+/* What a launch needs besides its arguments. */
+typedef struct gpu_launch {
+    const bnet_kernel_record *kernel;
+    int symbol; /* which kernel of the record's row */
+    bool more;  /* a further kernel of one use: it is not counted as a use */
+    gpu_dims dims;
+} gpu_launch;
+
 typedef struct gpu_choice {
     const bnet_kernel_record *rmsnorm, *quantize, *rope_norm, *rope_neox, *kv_store[3],
         *attention[3], *glu_relu2, *glu_silu, *add, *gather, *topk, *table, *pack;
@@ -80,7 +88,7 @@ typedef struct gpu_choice {
 
 /* Where the current step lies on the device, for arguments. */
 typedef struct gpu_step_view {
-    gpu_ptr ids, pos[3], seq, seqs, tables, rows, tiles; /* pos by type of cache: -1 elsewhere */
+    gpu_at ids, pos[3], seq, seqs, tables, rows, tiles; /* pos by type of cache: -1 elsewhere */
     int n_tokens, n_seqs, n_rows, n_tiles, max_pos;
     bool used[3]; /* types of cache in the pass */
     bool single;  /* no timeline has two tokens */
@@ -115,9 +123,12 @@ struct gpu_backend {
     bnet_log log;
     bnet_mempool *memory;
     pthread_mutex_t lock; /* may be taken again by who has it: a step is several operations */
+    int depth;            /* how often the holder has entered */
+    bool inside;          /* the driver was entered */
 
-    int failed; /* the first code since the last sync, and where */
-    const char *failed_at;
+    gpu_result failed; /* the first failure since the last sync, */
+    bitnet_status failed_as;
+    bitnet_error why; /* and what the driver said of it */
     bool lost;
 
     bitnet_precision precision; /* of float matrices, settled (precision.c) */
@@ -137,14 +148,10 @@ struct gpu_backend {
     bnet_memory_plan plan;            /* what the device's memory is good for (DET-14) */
     struct gpu_clock *clock;          /* time.h */
     uint16_t block[BNET_KERNELS_MAX]; /* threads by bnet_gpu_block, 0: not asked yet */
-    struct {
-        const bnet_kernel_record *kernel;
-        int symbol;
-        gpu_dims dims;
-    } last; /* launch that counted */
+    gpu_launch last;                  /* that counted */
 
     gpu_step_view step;
-    gpu_ptr step_at;
+    gpu_at step_at;
     size_t step_cap, step_bytes;
     uint8_t *step_shadow; /* what is there now; in its second half what was put together last */
     size_t shadow_cap, made_bytes;
@@ -152,21 +159,21 @@ struct gpu_backend {
     size_t host_cap;
     bool fetching; /* it may not have been read yet */
     struct {
-        gpu_ptr base;   /* step_at of an earlier pass: other streams may write there */
+        gpu_at base;    /* step_at of an earlier pass: other streams may write there */
         uint8_t *bytes; /* a step that was brought before its pass */
         size_t cap, n_bytes;
         int slot;  /* 0, 1: where; the pass before it may be using the other */
         bool used; /* by the step that was made last */
     } ahead;
 
-    gpu_ptr angles; /* [positions][n_rot / 2][2] */
+    gpu_at angles; /* [positions][n_rot / 2][2] */
     double *inv_freq;
     int n_angles, n_rot;
     uint32_t epoch; /* changes when an address that recorded work knows has moved */
 
-    gpu_ptr scratch; /* for kernels that want some */
+    gpu_at scratch; /* for kernels that want some */
     size_t scratch_bytes;
-    gpu_ptr zeros; /* kept zero by those who use it */
+    gpu_at zeros; /* kept zero by those who use it */
     size_t zeros_bytes;
 
     uint32_t *recording; /* counts of kernels while work is recorded, else NULL */
@@ -198,11 +205,11 @@ static inline gpu_weight *gpu_w(const bnet_weight *w)
 
 /* ---- failures ---- */
 
-/* Notes a failure; true if the call went well. */
-bool bnet_gpu_ok(gpu_backend *be, const char *what, int code);
+/* Notes a failure, the first with the driver's explanation; true if the call went well. */
+bool bnet_gpu_ok(gpu_backend *be, const char *what, gpu_result r);
 static inline bool gpu_alive(const gpu_backend *be)
 {
-    return be->failed == 0;
+    return be->failed == GPU_OK;
 }
 /* A range that a profiler shows, from here to gpu_pop of the same thread. */
 static inline void gpu_push(const gpu_backend *be, const char *name)
@@ -218,7 +225,8 @@ static inline void gpu_pop(const gpu_backend *be)
 /* What failed since the last time, as a status; a lost device stays failed. */
 bitnet_status bnet_gpu_verdict(gpu_backend *be, bitnet_error *err);
 void bnet_gpu_lock_init(pthread_mutex_t *lock);
-/* Lock and context; every entry of the table that touches the device stands between the two. */
+/* Lock and driver; every entry of the table that touches the device stands between the two. They
+ * may be nested. */
 void bnet_gpu_enter(gpu_backend *be);
 void bnet_gpu_leave(gpu_backend *be);
 
@@ -226,25 +234,26 @@ void bnet_gpu_leave(gpu_backend *be);
 
 bitnet_status bnet_gpu_memory_open(gpu_backend *be, bitnet_error *err);
 void bnet_gpu_memory_close(gpu_backend *be);
-/* Outside the pool's cap: weights and caches. 0: no memory, noted nowhere. Who lacks some gets that
- * of the head's copy (bnet_gpu_spare), so that nothing fails because there is one. */
-gpu_ptr bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter);
-void bnet_gpu_give(gpu_backend *be, gpu_ptr p, size_t n_bytes, uint64_t *counter);
+/* Outside the pool's cap: weights and caches. Nowhere: no memory, not noted as a failure. Where
+ * memory is short the copy of the head is given back first (bnet_gpu_spare). */
+gpu_at bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter);
+void bnet_gpu_give(gpu_backend *be, gpu_at p, size_t n_bytes, uint64_t *counter);
 bool bnet_gpu_spare(gpu_backend *be); /* weights.c; false: there is none to give */
 bnet_buffer *bnet_gpu_buffer_new(bnet_backend *b, size_t n_bytes);
 void bnet_gpu_buffer_free(bnet_backend *b, bnet_buffer *buf);
 const void *bnet_gpu_read(bnet_backend *b, bnet_buffer *buf, size_t n_bytes);
 void bnet_gpu_write(bnet_backend *b, bnet_buffer *buf, const void *bytes, size_t n_bytes);
 /* Copies bytes of the host through the ring; they may change when it returns. */
-void bnet_gpu_upload(gpu_backend *be, gpu_ptr dst, const void *bytes, size_t n_bytes);
-/* The same beside the work that was asked for (driver.h); at most half a chunk. */
-void bnet_gpu_upload_beside(gpu_backend *be, gpu_ptr dst, const void *bytes, size_t n_bytes);
-void bnet_gpu_download(gpu_backend *be, void *bytes, gpu_ptr src, size_t n_bytes); /* waits */
+void bnet_gpu_upload(gpu_backend *be, gpu_at dst, const void *bytes, size_t n_bytes);
+/* The same while the work that was asked for is being done (driver.h); at most half a chunk. */
+void bnet_gpu_upload_aside(gpu_backend *be, gpu_at dst, const void *bytes, size_t n_bytes);
+void bnet_gpu_download(gpu_backend *be, void *bytes, gpu_at src, size_t n_bytes); /* waits */
 /* Waits for kernels that write n bytes to pinned memory themselves. */
 bool bnet_gpu_await(gpu_backend *be, size_t n_bytes);
-/* At least n bytes of scratch, or of memory that was zero at first and is left zero; 0: failed. */
-gpu_ptr bnet_gpu_scratch(gpu_backend *be, size_t n_bytes);
-gpu_ptr bnet_gpu_zeros(gpu_backend *be, size_t n_bytes);
+/* At least n bytes of scratch, or of memory that was zero at first and is left zero; nowhere: it
+ * failed, noted. */
+gpu_at bnet_gpu_scratch(gpu_backend *be, size_t n_bytes);
+gpu_at bnet_gpu_zeros(gpu_backend *be, size_t n_bytes);
 
 /* ---- the step (step.c) ---- */
 
@@ -262,15 +271,11 @@ bool bnet_gpu_angles(gpu_backend *be, const bnet_rope *r, int n_pos);
 
 /* ---- launching (gpu.c) ---- */
 
-/* Counts one use of the record and launches one of its kernels. */
-void bnet_gpu_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
-                     void *args);
-/* The same without counting: further kernels of one use. */
-void bnet_gpu_launch_more(gpu_backend *be, const bnet_kernel_record *k, int symbol,
-                          const gpu_dims *dims, void *args);
-/* The same, but what the driver refuses is neither noted as a failure nor counted: its code. */
-int bnet_gpu_try(gpu_backend *be, const bnet_kernel_record *k, int symbol, const gpu_dims *dims,
-                 void *args);
+/* Launches and counts one use of the record. A failure is noted. */
+void bnet_gpu_launch(gpu_backend *be, const gpu_launch *l, const gpu_arg *args, int n_args);
+/* The same, but what the driver refuses is neither noted as a failure nor counted: it is returned.
+ */
+gpu_result bnet_gpu_try(gpu_backend *be, const gpu_launch *l, const gpu_arg *args, int n_args);
 /* Is that kernel in the images that were loaded? */
 bool bnet_gpu_has(gpu_backend *be, const bnet_kernel_record *k, int symbol);
 const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, size_t m);
@@ -295,41 +300,40 @@ void bnet_gpu_fill_ops(bnet_backend_vtable *v); /* ops.c */
 
 /* What kinds of kernel there are; each function launches. Rows: `record.fn`. */
 typedef void gpu_fn_embed(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                          gpu_ptr x);
-typedef void gpu_fn_norm(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x,
-                         const gpu_weight *w, float eps, int n_rows, gpu_ptr y);
+                          gpu_at x);
+typedef void gpu_fn_norm(gpu_backend *be, const bnet_kernel_record *k, gpu_at x,
+                         const gpu_weight *w, float eps, int n_rows, gpu_at y);
 typedef struct gpu_act8 {
-    gpu_ptr q, scale, sum;
+    gpu_at q, scale, sum;
     size_t stride;
 } gpu_act8;
-typedef void gpu_fn_quantize(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
+typedef void gpu_fn_quantize(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, int n_rows,
                              size_t n_cols, const gpu_act8 *act);
 typedef void gpu_fn_ternary(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                            const gpu_act8 *act, int n_rows, gpu_ptr y);
+                            const gpu_act8 *act, int n_rows, gpu_at y);
 typedef void gpu_fn_linear(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                           gpu_ptr x, int n_rows, gpu_ptr y);
+                           gpu_at x, int n_rows, gpu_at y);
 typedef void gpu_fn_rope(gpu_backend *be, const bnet_kernel_record *k, const bnet_rope *r,
-                         gpu_ptr cs, int n_rows, int n_heads, gpu_ptr x);
+                         gpu_at cs, int n_rows, int n_heads, gpu_at x);
 typedef void gpu_fn_table(gpu_backend *be, const bnet_kernel_record *k, const bnet_rope *r,
-                          gpu_ptr cs);
+                          gpu_at cs);
 /* The step's tokens whose cache is of this type. */
 typedef void gpu_fn_kv_store(gpu_backend *be, const bnet_kernel_record *rec, const gpu_kv *kv,
-                             int layer, gpu_ptr k, gpu_ptr v);
+                             int layer, gpu_at k, gpu_at v);
 typedef void gpu_fn_attention(gpu_backend *be, const bnet_kernel_record *k, const gpu_kv *kv,
-                              int layer, int n_heads, gpu_ptr q, gpu_ptr y);
-typedef void gpu_fn_glu(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr gate, gpu_ptr up,
-                        size_t n, gpu_ptr y);
-typedef void gpu_fn_add(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, gpu_ptr y,
-                        size_t n);
-typedef void gpu_fn_gather(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, gpu_ptr rows,
-                           int n_rows, size_t n_cols, gpu_ptr y);
-typedef void gpu_fn_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr x, int n_rows,
-                         size_t n_cols, int n_best, gpu_ptr value, gpu_ptr index);
+                              int layer, int n_heads, gpu_at q, gpu_at y);
+typedef void gpu_fn_glu(gpu_backend *be, const bnet_kernel_record *k, gpu_at gate, gpu_at up,
+                        size_t n, gpu_at y);
+typedef void gpu_fn_add(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, gpu_at y, size_t n);
+typedef void gpu_fn_gather(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, gpu_at rows,
+                           int n_rows, size_t n_cols, gpu_at y);
+typedef void gpu_fn_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, int n_rows,
+                         size_t n_cols, int n_best, gpu_at value, gpu_at index);
 /* From rows as files have them to rows as kernels read them (layouts other than GPU_VECTOR). */
 typedef struct gpu_pack {
     gpu_layout layout;
-    int type;    /* bnet_type of the rows in `src` where the layout leaves a choice */
-    gpu_ptr src; /* rows [first_row, first_row + n_rows) */
+    int type;   /* bnet_type of the rows in `src` where the layout leaves a choice */
+    gpu_at src; /* rows [first_row, first_row + n_rows) */
     uint64_t row_bytes, first_row, n_rows;
 } gpu_pack;
 typedef void gpu_fn_pack(gpu_backend *be, const bnet_kernel_record *k, const gpu_pack *p,

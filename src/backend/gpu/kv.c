@@ -25,7 +25,7 @@ bnet_kv_store *bnet_gpu_kv_new(bnet_backend *b, const bnet_kv_shape *s)
                    (size_t)total,
                    bnet_gpu_take(be, (size_t)total, &be->kv_bytes)};
     bnet_gpu_leave(be);
-    if (!kv->data) {
+    if (gpu_none(kv->data)) {
         bnet_free(kv);
         return NULL;
     }
@@ -44,10 +44,10 @@ void bnet_gpu_kv_free(bnet_backend *b, bnet_kv_store *store)
     bnet_free(kv);
 }
 
-static gpu_ptr block_at(const gpu_kv *kv, int layer, int block)
+static gpu_at block_at(const gpu_kv *kv, int layer, int block)
 {
-    return kv->data +
-           ((size_t)layer * (size_t)kv->shape.n_blocks + (size_t)block) * kv->block_bytes;
+    size_t n = (size_t)layer * (size_t)kv->shape.n_blocks + (size_t)block;
+    return gpu_plus(kv->data, n * kv->block_bytes);
 }
 
 void bnet_gpu_kv_get(bnet_kv_store *store, int layer, int block, void *bytes)
@@ -79,7 +79,7 @@ void bnet_gpu_kv_clear(bnet_kv_store *store, int block)
         bnet_gpu_ok(kv->be, "clearing the cache", d->c->fill_rows(d, &rows, 0));
     for (size_t i = 0; !d->c->fill_rows && i < rows.n_rows && gpu_alive(kv->be); i++)
         bnet_gpu_ok(kv->be, "clearing the cache",
-                    d->c->fill(d, rows.dst + i * rows.dst_pitch, 0, rows.n_bytes));
+                    d->c->fill(d, gpu_plus(rows.dst, i * rows.dst_pitch), 0, rows.n_bytes));
     bnet_gpu_leave(kv->be);
 }
 

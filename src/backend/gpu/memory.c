@@ -11,19 +11,19 @@ enum { STAMP_CHUNKS = 12, ALIGNED = 256 }; /* stamps 12..15 belong to the ring *
 static void *pool_take(void *user, size_t n_bytes)
 {
     gpu_backend *be = user;
-    gpu_ptr p = 0;
-    if (be->d->c->alloc(be->d, n_bytes, &p) != 0 &&
-        (!bnet_gpu_spare(be) || be->d->c->alloc(be->d, n_bytes, &p) != 0))
+    gpu_memory m = NULL;
+    if (be->d->c->alloc(be->d, n_bytes, &m) != GPU_OK &&
+        (!bnet_gpu_spare(be) || be->d->c->alloc(be->d, n_bytes, &m) != GPU_OK))
         return NULL;
     bnet_gpu_own(be, (int64_t)n_bytes);
-    return (void *)(uintptr_t)p;
+    return m;
 }
 
 static void pool_give(void *user, void *p, size_t n_bytes)
 {
     gpu_backend *be = user;
     bnet_gpu_own(be, -(int64_t)n_bytes);
-    be->d->c->release(be->d, (gpu_ptr)(uintptr_t)p);
+    be->d->c->release(be->d, p);
 }
 
 bitnet_status bnet_gpu_memory_open(gpu_backend *be, bitnet_error *err)
@@ -46,9 +46,9 @@ bitnet_status bnet_gpu_memory_open(gpu_backend *be, bitnet_error *err)
 void bnet_gpu_memory_close(gpu_backend *be)
 {
     const gpu_calls *c = be->d->c;
-    gpu_ptr all[] = {be->step_at, be->angles, be->scratch, be->zeros};
+    gpu_at all[] = {be->step_at, be->angles, be->scratch, be->zeros};
     for (size_t i = 0; i < BNET_COUNT(all); i++)
-        c->release(be->d, all[i]);
+        c->release(be->d, all[i].memory);
     bnet_mempool_close(be->memory);
     c->wait(be->d);
     for (int i = 0; i < GPU_CHUNKS; i++)
@@ -56,48 +56,49 @@ void bnet_gpu_memory_close(gpu_backend *be)
     c->host_release(be->d, be->step_host);
 }
 
-static gpu_ptr take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
+static gpu_at take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
 {
-    gpu_ptr p = 0;
+    gpu_at p = {0};
     double begun = bnet_now_ms();
-    int r = gpu_alive(be) ? be->d->c->alloc(be->d, BNET_MAX(n_bytes, 1), &p) : 2;
+    gpu_result r =
+        gpu_alive(be) ? be->d->c->alloc(be->d, BNET_MAX(n_bytes, 1), &p.memory) : GPU_NO_MEMORY;
     be->load.alloc_ms += bnet_now_ms() - begun;
-    if (r != 0)
-        return 0;
+    if (r != GPU_OK)
+        return (gpu_at){0};
     *counter += n_bytes;
     bnet_gpu_own(be, (int64_t)n_bytes);
     return p;
 }
 
-gpu_ptr bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
+gpu_at bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
 {
-    gpu_ptr p = take(be, n_bytes, counter);
-    return p || !bnet_gpu_spare(be) ? p : take(be, n_bytes, counter);
+    gpu_at p = take(be, n_bytes, counter);
+    return !gpu_none(p) || !bnet_gpu_spare(be) ? p : take(be, n_bytes, counter);
 }
 
-void bnet_gpu_give(gpu_backend *be, gpu_ptr p, size_t n_bytes, uint64_t *counter)
+void bnet_gpu_give(gpu_backend *be, gpu_at p, size_t n_bytes, uint64_t *counter)
 {
-    if (!p)
+    if (gpu_none(p))
         return;
-    be->d->c->release(be->d, p);
+    be->d->c->release(be->d, p.memory);
     *counter -= n_bytes;
     bnet_gpu_own(be, -(int64_t)n_bytes);
 }
 
-/* Replaces *p by something larger; what recorded work knows is void then. */
-static gpu_ptr grow(gpu_backend *be, gpu_ptr *p, size_t *have, size_t need, bool zero)
+/* Replaces *p by something larger; recorded work that uses it is not repeated any more. */
+static gpu_at grow(gpu_backend *be, gpu_at *p, size_t *have, size_t need, bool zero)
 {
-    if (need <= *have && *p)
+    if (need <= *have && !gpu_none(*p))
         return *p;
     size_t n = BNET_MAX(need, 2 * *have);
-    gpu_ptr fresh = bnet_gpu_take(be, n, &be->other_bytes);
-    if (!fresh) {
-        bnet_gpu_ok(be, "scratch memory", 2); /* CUDA_ERROR_OUT_OF_MEMORY */
-        return 0;
+    gpu_at fresh = bnet_gpu_take(be, n, &be->other_bytes);
+    if (gpu_none(fresh)) {
+        bnet_gpu_ok(be, "scratch memory", GPU_NO_MEMORY);
+        return fresh;
     }
     if (zero && !bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, fresh, 0, n))) {
         bnet_gpu_give(be, fresh, n, &be->other_bytes);
-        return 0;
+        return (gpu_at){0};
     }
     bnet_gpu_give(be, *p, *have, &be->other_bytes);
     *p = fresh;
@@ -106,12 +107,12 @@ static gpu_ptr grow(gpu_backend *be, gpu_ptr *p, size_t *have, size_t need, bool
     return fresh;
 }
 
-gpu_ptr bnet_gpu_scratch(gpu_backend *be, size_t n_bytes)
+gpu_at bnet_gpu_scratch(gpu_backend *be, size_t n_bytes)
 {
     return grow(be, &be->scratch, &be->scratch_bytes, n_bytes, false);
 }
 
-gpu_ptr bnet_gpu_zeros(gpu_backend *be, size_t n_bytes)
+gpu_at bnet_gpu_zeros(gpu_backend *be, size_t n_bytes)
 {
     return grow(be, &be->zeros, &be->zeros_bytes, n_bytes, true);
 }
@@ -167,7 +168,7 @@ static void copy_in(gpu_backend *be, uint8_t *to, const uint8_t *from, size_t n)
         bnet_pool_run(be->pool, copy_part, &j);
 }
 
-void bnet_gpu_upload(gpu_backend *be, gpu_ptr dst, const void *bytes, size_t n_bytes)
+void bnet_gpu_upload(gpu_backend *be, gpu_at dst, const void *bytes, size_t n_bytes)
 {
     const uint8_t *from = bytes;
     for (size_t i = 0, n; i < n_bytes && gpu_alive(be); i += n) {
@@ -180,25 +181,26 @@ void bnet_gpu_upload(gpu_backend *be, gpu_ptr dst, const void *bytes, size_t n_b
         copy_in(be, to, from + i, n);
         be->load.wait_ms += staged - begun;
         be->load.copy_ms += bnet_now_ms() - staged;
-        if (!bnet_gpu_ok(be, "copying to the device", be->d->c->to_device(be->d, dst + i, to, n)))
+        if (!bnet_gpu_ok(be, "copying to the device",
+                         be->d->c->to_device(be->d, gpu_plus(dst, i), to, n)))
             return;
         atomic_fetch_add(&be->n_h2d, 1);
         atomic_fetch_add(&be->h2d_bytes, n);
     }
 }
 
-void bnet_gpu_upload_beside(gpu_backend *be, gpu_ptr dst, const void *bytes, size_t n_bytes)
+void bnet_gpu_upload_aside(gpu_backend *be, gpu_at dst, const void *bytes, size_t n_bytes)
 {
     uint8_t *to = gpu_alive(be) ? stage(be, n_bytes) : NULL;
     if (!to)
         return;
     memcpy(to, bytes, n_bytes);
-    bnet_gpu_ok(be, "copying beside a pass", be->d->c->beside(be->d, dst, to, n_bytes));
+    bnet_gpu_ok(be, "copying beside a pass", be->d->c->upload_aside(be->d, dst, to, n_bytes));
     atomic_fetch_add(&be->n_h2d, 1);
     atomic_fetch_add(&be->h2d_bytes, n_bytes);
 }
 
-void bnet_gpu_download(gpu_backend *be, void *bytes, gpu_ptr src, size_t n_bytes)
+void bnet_gpu_download(gpu_backend *be, void *bytes, gpu_at src, size_t n_bytes)
 {
     if (!gpu_alive(be) ||
         !bnet_gpu_ok(be, "copying to the host", be->d->c->to_host(be->d, bytes, src, n_bytes)))
@@ -224,14 +226,16 @@ bnet_buffer *bnet_gpu_buffer_new(bnet_backend *b, size_t n_bytes)
 {
     gpu_backend *be = gpu_of(b);
     gpu_buffer *buf = bnet_calloc(1, sizeof *buf);
+    gpu_at at = {0};
     void *p = NULL;
     if (!buf)
         return NULL;
     bnet_gpu_enter(be);
     bool ok = gpu_alive(be) && bnet_mempool_take(be->memory, BNET_MAX(n_bytes, 1), __FILE__,
                                                  __LINE__, &p, NULL) == BITNET_OK;
+    at.memory = p;
     if (ok)
-        ok = bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, (gpu_ptr)(uintptr_t)p, 0, n_bytes));
+        ok = bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, at, 0, n_bytes));
     if (!ok && p)
         bnet_mempool_give(be->memory, p, NULL);
     bnet_gpu_leave(be);
@@ -239,7 +243,7 @@ bnet_buffer *bnet_gpu_buffer_new(bnet_backend *b, size_t n_bytes)
         bnet_free(buf);
         return NULL;
     }
-    *buf = (gpu_buffer){n_bytes, (gpu_ptr)(uintptr_t)p, NULL};
+    *buf = (gpu_buffer){n_bytes, at, NULL};
     return (bnet_buffer *)(void *)buf;
 }
 
@@ -248,7 +252,7 @@ void bnet_gpu_buffer_free(bnet_backend *b, bnet_buffer *buffer)
     gpu_backend *be = gpu_of(b);
     gpu_buffer *buf = gpu_buf(buffer);
     bnet_gpu_enter(be);
-    bnet_mempool_give(be->memory, (void *)(uintptr_t)buf->p, NULL);
+    bnet_mempool_give(be->memory, buf->p.memory, NULL);
     if (buf->mirror) {
         be->d->c->wait(be->d);
         be->d->c->host_release(be->d, buf->mirror);
@@ -267,7 +271,7 @@ const void *bnet_gpu_read(bnet_backend *b, bnet_buffer *buffer, size_t n_bytes)
     if (buf->mirror)
         bnet_gpu_download(be, buf->mirror, buf->p, n_bytes);
     else
-        bnet_gpu_ok(be, "pinned memory", 2);
+        bnet_gpu_ok(be, "pinned memory", GPU_NO_MEMORY);
     const void *view = gpu_alive(be) ? buf->mirror : NULL;
     bnet_gpu_leave(be);
     return view;

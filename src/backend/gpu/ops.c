@@ -1,5 +1,5 @@
-/* ops.c - the operations of the table: each takes the kernel that was chosen and hands it device
- * addresses. Nothing waits. */
+/* ops.c - the operations of the table: each takes the kernel that was chosen and hands it places
+ * on the device. Nothing waits. */
 #include "backend/gpu/gpu.h"
 
 static gpu_act8 act_of(const bnet_act8 *q)
@@ -14,7 +14,7 @@ static void gpu_embed(bnet_backend *b, const bnet_weight *w, const bnet_step *s,
     const bnet_kernel_record *k = NULL;
     bnet_gpu_enter(be);
     if (bnet_registry_select(be->registry, &be->caps, &q, &k, NULL) != BITNET_OK)
-        bnet_gpu_ok(be, "embed", 500);
+        bnet_gpu_ok(be, "embed", GPU_NO_KERNEL);
     else if (bnet_gpu_step(be, s, NULL, 0))
         ((gpu_fn_embed *)k->fn)(be, k, gpu_w(w), gpu_buf(x)->p);
     bnet_gpu_leave(be);
@@ -45,7 +45,7 @@ static void gpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet
 {
     gpu_backend *be = gpu_of(b);
     gpu_act8 act = act_of(q);
-    gpu_ptr to = gpu_buf(y)->p;
+    gpu_at to = gpu_buf(y)->p;
     bnet_gpu_enter(be);
     for (size_t t = 0, m; t < (size_t)n_rows; t += m) {
         m = (size_t)n_rows - t;
@@ -53,10 +53,10 @@ static void gpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet
         if (!k)
             break;
         ((gpu_fn_ternary *)k->fn)(be, k, gpu_w(w), &act, (int)m, to);
-        act.q += m * act.stride;
-        act.scale += m * sizeof(float);
-        act.sum += m * sizeof(int32_t);
-        to += m * gpu_w(w)->info.n_out * sizeof(float);
+        act.q = gpu_plus(act.q, m * act.stride);
+        act.scale = gpu_plus(act.scale, m * sizeof(float));
+        act.sum = gpu_plus(act.sum, m * sizeof(int32_t));
+        to = gpu_plus(to, m * gpu_w(w)->info.n_out * sizeof(float));
     }
     bnet_gpu_leave(be);
 }
@@ -65,7 +65,7 @@ static void gpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer 
                              bnet_buffer *y)
 {
     gpu_backend *be = gpu_of(b);
-    gpu_ptr from = gpu_buf(x)->p, to = gpu_buf(y)->p;
+    gpu_at from = gpu_buf(x)->p, to = gpu_buf(y)->p;
     bnet_gpu_enter(be);
     for (size_t t = 0, m; t < (size_t)n_rows; t += m) {
         m = (size_t)n_rows - t;
@@ -73,8 +73,8 @@ static void gpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer 
         if (!k)
             break;
         ((gpu_fn_linear *)k->fn)(be, k, gpu_w(w), from, (int)m, to);
-        from += m * gpu_w(w)->info.n_in * sizeof(float);
-        to += m * gpu_w(w)->info.n_out * sizeof(float);
+        from = gpu_plus(from, m * gpu_w(w)->info.n_in * sizeof(float));
+        to = gpu_plus(to, m * gpu_w(w)->info.n_out * sizeof(float));
     }
     bnet_gpu_leave(be);
 }
@@ -189,15 +189,15 @@ static void gpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int
         if (gpu_alive(be))
             bnet_gpu_ok(be, "copying rows",
                         be->d->c->copy(be->d, gpu_buf(y)->p,
-                                       gpu_buf(x)->p + (size_t)rows[0] * row_bytes,
+                                       gpu_plus(gpu_buf(x)->p, (size_t)rows[0] * row_bytes),
                                        (size_t)n_rows * row_bytes));
         bnet_gpu_leave(be);
         return;
     }
-    gpu_ptr at = bnet_gpu_scratch(be, (size_t)n_rows * sizeof *rows);
-    if (at)
+    gpu_at at = bnet_gpu_scratch(be, (size_t)n_rows * sizeof *rows);
+    if (!gpu_none(at))
         bnet_gpu_upload(be, at, rows, (size_t)n_rows * sizeof *rows);
-    if (at && gpu_alive(be))
+    if (!gpu_none(at) && gpu_alive(be))
         ((gpu_fn_gather *)k->fn)(be, k, gpu_buf(x)->p, at, n_rows, n_cols, gpu_buf(y)->p);
     bnet_gpu_leave(be);
 }

@@ -10,7 +10,7 @@ typedef struct call {
     gpu_backend *be;
     bnet_plain *p;
     const bnet_kernel_record *kernel, *convert;
-    gpu_ptr in[INPUTS], out[OUTPUTS], half[HALVES];
+    gpu_at in[INPUTS], out[OUTPUTS], half[HALVES];
     bitnet_error *err;
 } call;
 
@@ -47,15 +47,13 @@ static bnet_kernel_query query_of(const bnet_plain *p)
 
 static bitnet_status capability(call *c)
 {
-    const bnet_gpu *g = &c->be->d->gpu;
-    bnet_gpu_caps caps = bnet_gpu_capabilities(g->cc_major, g->cc_minor);
-    if (c->p->op != BNET_PLAIN_MATMUL || bnet_precision_has(&caps, c->p->precision))
+    const gpu_driver *d = c->be->d;
+    if (c->p->op != BNET_PLAIN_MATMUL || bnet_precision_has(&d->has, c->p->precision))
         return BITNET_OK;
     return bnet_fail(c->err, BITNET_NOT_AVAILABLE,
-                     "precision %s: device %d (%s) has compute capability %d.%d, which has none; "
-                     "use fp32",
-                     bitnet_precision_text(c->p->precision), g->device_id, g->name, g->cc_major,
-                     g->cc_minor);
+                     "precision %s: device %d (%s) has %s, which has none; use fp32",
+                     bitnet_precision_text(c->p->precision), d->gpu.device_id, d->gpu.name,
+                     d->chip);
 }
 
 static bitnet_status need(call *c, const bnet_kernel_query *q, const bnet_kernel_record **out)
@@ -65,11 +63,11 @@ static bitnet_status need(call *c, const bnet_kernel_query *q, const bnet_kernel
     if (st != BITNET_OK || bnet_gpu_has(be, *out, 0))
         return st;
     return bnet_fail(c->err, BITNET_NOT_AVAILABLE,
-                     "%s: kernel %s is not in the images for device %d (%s, compute capability "
-                     "%d.%d), or its code could not be compiled for it; update the driver, rebuild "
-                     "for this device, or use --precision fp32 or --device cpu",
+                     "%s: kernel %s is not in the images for device %d (%s, %s), or its code could "
+                     "not be compiled for it; update the driver, rebuild for this device, or use "
+                     "--precision fp32 or --device cpu",
                      be->d->c->name, (*out)->id, be->d->gpu.device_id, be->d->gpu.name,
-                     be->d->gpu.cc_major, be->d->gpu.cc_minor);
+                     be->d->chip);
 }
 
 static bool in_halves(const bnet_plain *p)
@@ -90,13 +88,13 @@ static bitnet_status kernels(call *c)
 
 /* ---- memory ---- */
 
-static bitnet_status take(call *c, size_t n_bytes, gpu_ptr *out)
+static bitnet_status take(call *c, size_t n_bytes, gpu_at *out)
 {
     void *p = NULL;
     bitnet_status st = BITNET_OK;
     if (n_bytes)
         st = bnet_mempool_take(c->be->memory, n_bytes, __FILE__, __LINE__, &p, c->err);
-    *out = (gpu_ptr)(uintptr_t)p;
+    *out = (gpu_at){p, 0};
     return st;
 }
 
@@ -115,11 +113,11 @@ static bitnet_status take_all(call *c)
 
 static void give_all(call *c)
 {
-    gpu_ptr *all[] = {c->in, c->out, c->half};
+    gpu_at *all[] = {c->in, c->out, c->half};
     const int n[] = {INPUTS, OUTPUTS, HALVES};
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < n[i]; j++)
-            bnet_mempool_give(c->be->memory, (void *)(uintptr_t)all[i][j], NULL);
+            bnet_mempool_give(c->be->memory, all[i][j].memory, NULL);
 }
 
 /* ---- work ---- */

@@ -25,11 +25,10 @@ static const bnet_kernel_record *find(gpu_backend *be, const char *op, const cha
     if (bnet_gpu_has(be, k, 0))
         return k;
     bnet_fail(err, BITNET_NOT_AVAILABLE,
-              "kernel %s is not in the images for device %d (%s, compute capability %d.%d), or its "
-              "code could not be compiled for it; update the driver, rebuild for this device, or "
-              "use --precision fp32",
-              k->id, be->d->gpu.device_id, be->d->gpu.name, be->d->gpu.cc_major,
-              be->d->gpu.cc_minor);
+              "kernel %s is not in the images for device %d (%s, %s), or its code could not be "
+              "compiled for it; update the driver, rebuild for this device, or use --precision "
+              "fp32",
+              k->id, be->d->gpu.device_id, be->d->gpu.name, be->d->chip);
     return NULL;
 }
 
@@ -105,23 +104,23 @@ static bitnet_status by_weight(gpu_backend *be, bitnet_precision p, size_t m, sa
     const char *half = gpu_half_name(p);
     const bnet_kernel_record *k = find(be, "linear", half, half, m, err);
     size_t parts[] = {sizeof s->rows, sizeof s->rows, sizeof s->a, sizeof s->c}, total = 0;
-    gpu_ptr at[BNET_COUNT(parts)];
+    gpu_at at[BNET_COUNT(parts)];
     if (!k)
         return BITNET_NOT_AVAILABLE;
     bnet_gpu_enter(be);
     for (size_t i = 0; i < BNET_COUNT(parts); i++)
         total += (parts[i] + 255) / 256 * 256;
-    gpu_ptr base = bnet_gpu_take(be, total, &be->other_bytes), next = base;
+    gpu_at base = bnet_gpu_take(be, total, &be->other_bytes), next = base;
     for (size_t i = 0; i < BNET_COUNT(parts); i++) {
         at[i] = next;
-        next += (parts[i] + 255) / 256 * 256;
+        next = gpu_plus(next, (parts[i] + 255) / 256 * 256);
     }
     gpu_weight w = {.info = {.n_out = CHECK_N, .n_in = CHECK_K},
                     .layout = p == BITNET_PRECISION_FP16 ? GPU_F16 : GPU_BF16,
                     .w = {at[1]},
                     .stride = CHECK_STRIDE,
                     .half = true};
-    bnet_gpu_ok(be, "checking a precision", base ? 0 : 2);
+    bnet_gpu_ok(be, "checking a precision", gpu_none(base) ? GPU_NO_MEMORY : GPU_OK);
     bnet_gpu_upload(be, at[0], s->rows, sizeof s->rows);
     ((gpu_fn_convert *)be->to_half->fn)(be, be->to_half, at[0], BNET_COUNT(s->rows), at[1]);
     bnet_gpu_upload(be, at[2], s->a, sizeof s->a);
@@ -194,15 +193,13 @@ static void tell(const gpu_backend *be, bitnet_precision wanted, const char *why
 bitnet_status bnet_gpu_precision(gpu_backend *be, bitnet_precision wanted, bitnet_error *err)
 {
     const bnet_gpu *g = &be->d->gpu;
-    bnet_gpu_caps caps = bnet_gpu_capabilities(g->cc_major, g->cc_minor);
     bitnet_error why = {0};
     bitnet_status st = BITNET_OK;
-    if (!bnet_precision_has(&caps, wanted))
-        bnet_fail(&why, BITNET_NOT_AVAILABLE,
-                  "device %d (%s) of compute capability %d.%d has no such arithmetic", g->device_id,
-                  g->name, g->cc_major, g->cc_minor);
+    if (!bnet_precision_has(&be->d->has, wanted))
+        bnet_fail(&why, BITNET_NOT_AVAILABLE, "device %d (%s) of %s has no such arithmetic",
+                  g->device_id, g->name, be->d->chip);
     for (int i = 0;; i++) {
-        be->precision = bnet_precision_at(&caps, wanted, i);
+        be->precision = bnet_precision_at(&be->d->has, wanted, i);
         st = try(be, be->precision, &why);
         if (st == BITNET_OK)
             break;

@@ -5,11 +5,11 @@
 #include "backend/gpu/gpu.h"
 
 /* n floats to halves, halves to floats. */
-typedef void gpu_fn_convert(gpu_backend *be, const bnet_kernel_record *k, gpu_ptr src, size_t n,
-                            gpu_ptr dst);
+typedef void gpu_fn_convert(gpu_backend *be, const bnet_kernel_record *k, gpu_at src, size_t n,
+                            gpu_at dst);
 /* One operation of bnet_plain on what lies on the device; products of halves get halves. */
 typedef void gpu_fn_plain(gpu_backend *be, const bnet_kernel_record *k, const bnet_plain *p,
-                          const gpu_ptr *in, const gpu_ptr *out);
+                          const gpu_at *in, const gpu_at *out);
 
 static inline bool gpu_half(bitnet_precision p)
 {

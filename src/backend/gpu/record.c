@@ -7,7 +7,7 @@
 static bool same(const gpu_record_key *a, const gpu_record_key *b)
 {
     return a->n_tokens == b->n_tokens && a->n_rows == b->n_rows && a->n_seqs == b->n_seqs &&
-           a->n_tiles == b->n_tiles && a->n_bytes == b->n_bytes && a->last == b->last &&
+           a->n_tiles == b->n_tiles && a->n_bytes == b->n_bytes && gpu_same(a->last, b->last) &&
            a->kv_type == b->kv_type && a->best == b->best;
 }
 
@@ -56,15 +56,13 @@ static void count_uses(gpu_backend *be, const gpu_recorded *g)
 
 bool bnet_gpu_unrecord(gpu_backend *be)
 {
-    bitnet_error why = {0};
     if (be->lost || be->strict)
         return false;
-    be->d->c->explain(be->d, be->failed_at, be->failed, &why);
     bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name,
               "a step could not be recorded: %s; steps are launched kernel by kernel from now on, "
               "which is slower",
-              why.message);
-    be->failed = 0;
+              be->why.message);
+    be->failed = GPU_OK;
     be->unrecordable = true;
     return true;
 }
@@ -80,8 +78,7 @@ static void record(gpu_backend *be, gpu_recorded *g, gpu_work *work, void *user)
     work(be, user);
     gpu_pop(be);
     be->recording = NULL;
-    int r = be->d->c->record_end(be->d, &g->graph);
-    bnet_gpu_ok(be, "recording a step", r);
+    bnet_gpu_ok(be, "recording a step", be->d->c->record_end(be->d, &g->graph));
     if (!gpu_alive(be)) { /* a launch is missing in it */
         forget(be, g);
         return;

@@ -11,7 +11,7 @@ enum { GPU_RECORDS = 96, GPU_RECORD_USES = 48 };
 typedef struct gpu_record_key {
     int n_tokens, n_rows, n_seqs, n_tiles;
     size_t n_bytes; /* of the step */
-    gpu_ptr last;   /* where results go */
+    gpu_at last;    /* where results go */
     int kv_type, best;
 } gpu_record_key;
 

@@ -92,7 +92,7 @@ static void fill_tiles(const bnet_step *s, const places *p, uint8_t *out)
         }
 }
 
-static void fill_seqs(const bnet_step *s, const places *p, uint8_t *out)
+static void fill_seqs(gpu_driver *d, const bnet_step *s, const places *p, uint8_t *out)
 {
     bnet_cu_seq *seqs = (bnet_cu_seq *)(void *)(out + p->seqs);
     int32_t *tables = (int32_t *)(void *)(out + p->tables);
@@ -104,7 +104,7 @@ static void fill_seqs(const bnet_step *s, const places *p, uint8_t *out)
         const gpu_kv *kv = kv_of(s, s->seq[t]);
         int n = blocks_of(s->pos[t]);
         seqs[s->seq[t]] =
-            (bnet_cu_seq){.kv = kv->data,
+            (bnet_cu_seq){.kv = d->c->address(d, kv->data.memory) + kv->data.offset,
                           .layer_bytes = (uint64_t)kv->shape.n_blocks * kv->block_bytes,
                           .table = at};
         memcpy(tables + at, s->seqs[s->seq[t]].blocks, (size_t)n * 4);
@@ -129,17 +129,17 @@ static bool has_cache(const bnet_step *s)
     return s->seqs && s->seqs[s->seq[0]].store;
 }
 
-static void point(gpu_backend *be, const places *p, gpu_ptr a)
+static void point(gpu_backend *be, const places *p, gpu_at a)
 {
     gpu_step_view *v = &be->step;
-    v->ids = a + p->ids;
+    v->ids = gpu_plus(a, p->ids);
     for (int i = 0; i < TYPES; i++)
-        v->pos[i] = a + p->pos[i];
-    v->seq = a + p->seq;
-    v->rows = a + p->rows;
-    v->tiles = a + p->tiles;
-    v->seqs = a + p->seqs;
-    v->tables = a + p->tables;
+        v->pos[i] = gpu_plus(a, p->pos[i]);
+    v->seq = gpu_plus(a, p->seq);
+    v->rows = gpu_plus(a, p->rows);
+    v->tiles = gpu_plus(a, p->tiles);
+    v->seqs = gpu_plus(a, p->seqs);
+    v->tables = gpu_plus(a, p->tables);
     v->n_seqs = p->n_seqs;
     v->n_tiles = p->n_tiles;
 }
@@ -151,9 +151,9 @@ static uint8_t *made(const gpu_backend *be)
 }
 
 /* The second half of the piece is for steps that come before their pass. */
-static gpu_ptr ahead_at(const gpu_backend *be)
+static gpu_at ahead_at(const gpu_backend *be)
 {
-    return be->step_at + be->step_cap / 4 / 16 * 16 * (size_t)(2 + be->ahead.slot);
+    return gpu_plus(be->step_at, be->step_cap / 4 / 16 * 16 * (size_t)(2 + be->ahead.slot));
 }
 
 static bool room(gpu_backend *be, size_t n_bytes)
@@ -161,9 +161,9 @@ static bool room(gpu_backend *be, size_t n_bytes)
     size_t n = BNET_MAX(n_bytes, (size_t)GPU_STEP_BYTES / 2);
     if (n <= be->step_cap)
         return true;
-    gpu_ptr fresh = bnet_gpu_take(be, 2 * n, &be->other_bytes);
-    if (!fresh)
-        return bnet_gpu_ok(be, "step buffer", 2);
+    gpu_at fresh = bnet_gpu_take(be, 2 * n, &be->other_bytes);
+    if (gpu_none(fresh))
+        return bnet_gpu_ok(be, "step buffer", GPU_NO_MEMORY);
     bnet_gpu_give(be, be->step_at, be->step_cap, &be->other_bytes);
     be->step_at = fresh;
     be->step_cap = 2 * n;
@@ -173,13 +173,13 @@ static bool room(gpu_backend *be, size_t n_bytes)
     return true;
 }
 
-static void fill(const bnet_step *s, const places *p, const int32_t *rows, uint8_t *out,
-                 gpu_step_view *v)
+static void fill(gpu_driver *d, const bnet_step *s, const places *p, const int32_t *rows,
+                 uint8_t *out, gpu_step_view *v)
 {
     memset(out, 0, p->total);
     if (has_cache(s)) {
         fill_tokens(s, p, out, v);
-        fill_seqs(s, p, out);
+        fill_seqs(d, s, p, out);
     } else {
         fill_plain(s, p, out, v);
     }
@@ -188,13 +188,14 @@ static void fill(const bnet_step *s, const places *p, const int32_t *rows, uint8
         memcpy(out + p->rows, rows, (size_t)v->n_rows * 4);
 }
 
-/* Was it brought while the pass before ran? Then it lies there. */
-static gpu_ptr foreseen(gpu_backend *be, size_t n_bytes)
+/* Where the step lies if it was brought while the pass before ran; else nowhere. */
+static gpu_at foreseen(gpu_backend *be, size_t n_bytes)
 {
     double ms = 0;
     bool same = be->ahead.n_bytes == n_bytes && memcmp(be->ahead.bytes, made(be), n_bytes) == 0;
-    if (!same || be->step.single || /* that may be recorded */ be->d->c->lead(be->d, &ms) != 0)
-        return 0;
+    if (!same || be->step.single ||
+        /* that may be recorded */ be->d->c->aside_lead(be->d, &ms) != GPU_OK)
+        return (gpu_at){0};
     bnet_logf(&be->log, BITNET_LOG_DEBUG, be->d->c->name,
               "a step of %d tokens was there %.3f ms before the pass before it ended",
               be->step.n_tokens, ms);
@@ -207,16 +208,16 @@ bool bnet_gpu_step_make(gpu_backend *be, const bnet_step *s, const int32_t *rows
     if (!gpu_alive(be) || !room(be, p.total + FETCH_BYTES))
         return false;
     if (!bnet_grow(&be->step_shadow, &be->shadow_cap, 2 * p.total + 32, 1))
-        return bnet_gpu_ok(be, "step buffer", 2);
+        return bnet_gpu_ok(be, "step buffer", GPU_NO_MEMORY);
     uint8_t *out = made(be);
     gpu_step_view v = {.n_tokens = s->n_tokens, .n_rows = n_rows};
-    fill(s, &p, rows, out, &v);
+    fill(be->d, s, &p, rows, out, &v);
     be->step = v;
     be->made_bytes = p.total;
-    gpu_ptr there = foreseen(be, p.total);
-    be->ahead.used = there != 0;
+    gpu_at there = foreseen(be, p.total);
+    be->ahead.used = !gpu_none(there);
     be->ahead.n_bytes = 0;
-    point(be, &p, there ? there : be->step_at);
+    point(be, &p, be->ahead.used ? there : be->step_at);
     return true;
 }
 
@@ -224,15 +225,15 @@ void bnet_gpu_step_ahead(gpu_backend *be, const bnet_step *s, const int32_t *row
 {
     places p = plan(s, n_rows);
     gpu_step_view unused = {.n_tokens = s->n_tokens, .n_rows = n_rows};
-    bool known = be->ahead.base == be->step_at;
+    bool known = gpu_same(be->ahead.base, be->step_at);
     be->ahead.base = be->step_at;
-    if (!be->d->c->beside || !known || !gpu_alive(be) || p.total > be->step_cap / 4 ||
+    if (!be->d->c->upload_aside || !known || !gpu_alive(be) || p.total > be->step_cap / 4 ||
         be->made_bytes > be->step_cap / 2 || /* the pass that runs uses all of the piece */
         !bnet_grow(&be->ahead.bytes, &be->ahead.cap, p.total, 1))
         return;
-    fill(s, &p, rows, be->ahead.bytes, &unused);
+    fill(be->d, s, &p, rows, be->ahead.bytes, &unused);
     be->ahead.slot = !be->ahead.slot;
-    bnet_gpu_upload_beside(be, ahead_at(be), be->ahead.bytes, p.total);
+    bnet_gpu_upload_aside(be, ahead_at(be), be->ahead.bytes, p.total);
     be->ahead.n_bytes = gpu_alive(be) ? p.total : 0;
 }
 
@@ -260,7 +261,7 @@ static bool host_room(gpu_backend *be)
     be->step_host = be->d->c->host_alloc(be->d, be->step_cap);
     be->host_cap = be->step_host ? be->step_cap : 0;
     be->epoch++;
-    return be->step_host || bnet_gpu_ok(be, "pinned step buffer", 2);
+    return be->step_host || bnet_gpu_ok(be, "pinned step buffer", GPU_NO_MEMORY);
 }
 
 bool bnet_gpu_step_leave(gpu_backend *be, size_t *n_bytes)
@@ -317,11 +318,11 @@ bool bnet_gpu_angles(gpu_backend *be, const bnet_rope *r, int n_pos)
     size_t n_bytes = (size_t)n * half * 2 * sizeof(float);
     angles_job j = {r, bnet_alloc(n_bytes), (size_t)n};
     double *copy = bnet_alloc(half * sizeof *copy);
-    gpu_ptr fresh = j.out && copy ? bnet_gpu_take(be, n_bytes, &be->other_bytes) : 0;
-    if (!fresh) {
+    gpu_at fresh = j.out && copy ? bnet_gpu_take(be, n_bytes, &be->other_bytes) : (gpu_at){0};
+    if (gpu_none(fresh)) {
         bnet_free(j.out);
         bnet_free(copy);
-        return bnet_gpu_ok(be, "angles of rotation", 2);
+        return bnet_gpu_ok(be, "angles of rotation", GPU_NO_MEMORY);
     }
     bnet_pool_run(be->pool, angles_part, &j);
     bnet_gpu_upload(be, fresh, j.out, n_bytes);

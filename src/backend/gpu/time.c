@@ -99,17 +99,17 @@ void bnet_gpu_time_end(gpu_backend *be, int span)
     be->clock->n = 0; /* whatever was under way has failed */
 }
 
-int bnet_gpu_time_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, bool counts,
-                         const gpu_dims *dims)
+int bnet_gpu_time_launch(gpu_backend *be, const gpu_launch *l)
 {
     const struct gpu_clock *c = be->clock;
+    const bnet_kernel_record *k = l->kernel;
     if (c->each)
-        c->each[k->slot].symbol[symbol].dims = *dims;
+        c->each[k->slot].symbol[l->symbol].dims = l->dims;
     if (be->recording || !be->d->c->stamp || c->in_pass || (!c->each && !be->base.meter))
         return -1;
     return begin(be, (gpu_span){.entry = (uint8_t)entry_of(k->op),
-                                .n_counts = counts,
-                                .symbol = (int8_t)symbol,
+                                .n_counts = !l->more,
+                                .symbol = (int8_t)l->symbol,
                                 .slot = (uint16_t)k->slot});
 }
 
@@ -176,7 +176,7 @@ bnet_launch_shape bnet_gpu_launch_shape(gpu_backend *be, const bnet_kernel_recor
                            .block = threads,
                            .shared_bytes = d->shared_bytes};
     if (!be->d->c->occupancy || !bnet_gpu_has(be, k, symbol) ||
-        be->d->c->occupancy(be->d, be->code[k->slot][symbol], d, &o) != 0)
+        be->d->c->occupancy(be->d, be->code[k->slot][symbol], d, &o) != GPU_OK)
         return s;
     s.shared_bytes += (unsigned)o.shared_bytes;
     s.registers = o.registers;

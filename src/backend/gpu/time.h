@@ -40,8 +40,7 @@ struct gpu_clock {
 };
 
 /* Before a launch of this kernel, and behind it. begin returns what end takes. */
-int bnet_gpu_time_launch(gpu_backend *be, const bnet_kernel_record *k, int symbol, bool counts,
-                         const gpu_dims *dims);
+int bnet_gpu_time_launch(gpu_backend *be, const gpu_launch *l);
 void bnet_gpu_time_end(gpu_backend *be, int span);
 /* Before a pass: work launched one by one, or a repetition. */
 int bnet_gpu_time_pass(gpu_backend *be, bool repeated);

@@ -37,7 +37,7 @@ void bnet_gpu_load_begin(gpu_backend *be, uint64_t n_bytes)
 static void give_scratch(gpu_backend *be)
 {
     bnet_gpu_give(be, be->scratch, be->scratch_bytes, &be->other_bytes);
-    be->scratch = 0;
+    be->scratch = (gpu_at){0};
     be->scratch_bytes = 0;
     be->epoch++;
 }
@@ -72,15 +72,16 @@ void bnet_gpu_usage(bnet_backend *b, bnet_usage *out)
     bnet_mempool_stats m;
     bnet_gpu_enter(be);
     bnet_mempool_read(be->memory, &m);
-    *out = (bnet_usage){.weights = be->weight_bytes,
-                        .caches = be->kv_bytes,
-                        .workspace = m.current_bytes + be->other_bytes,
-                        .own = be->own_bytes,
-                        .own_peak = be->own_peak,
-                        .spare = be->head && be->head->screen ? be->head->screen_bytes : 0,
-                        .foreign = be->foreign_bytes,
-                        .total = be->d->gpu.total_memory,
-                        .load_bytes = be->load.file_bytes,
-                        .load_ms = be->load.ms};
+    *out =
+        (bnet_usage){.weights = be->weight_bytes,
+                     .caches = be->kv_bytes,
+                     .workspace = m.current_bytes + be->other_bytes,
+                     .own = be->own_bytes,
+                     .own_peak = be->own_peak,
+                     .spare = be->head && !gpu_none(be->head->screen) ? be->head->screen_bytes : 0,
+                     .foreign = be->foreign_bytes,
+                     .total = be->d->gpu.total_memory,
+                     .load_bytes = be->load.file_bytes,
+                     .load_ms = be->load.ms};
     bnet_gpu_leave(be);
 }

@@ -27,10 +27,10 @@ void bnet_gpu_weight_free(bnet_backend *b, bnet_weight *weight)
 bool bnet_gpu_spare(gpu_backend *be)
 {
     gpu_weight *w = be->head;
-    if (!w || !w->screen || be->recording || !gpu_alive(be))
+    if (!w || gpu_none(w->screen) || be->recording || !gpu_alive(be))
         return false;
     bnet_gpu_give(be, w->screen, w->screen_bytes, &be->weight_bytes);
-    w->screen = 0;
+    w->screen = (gpu_at){0};
     be->epoch++;
     bnet_logf(&be->log, BITNET_LOG_DEBUG, be->d->c->name,
               "the copy of the head is given back: its memory is needed");
@@ -100,13 +100,13 @@ static bool take(gpu_backend *be, gpu_weight *w)
         total += round_to(e.n[i], 256);
     }
     w->n_bytes = (size_t)total;
-    gpu_ptr base = bnet_gpu_take(be, w->n_bytes, &be->weight_bytes);
-    if (!base)
+    gpu_at base = bnet_gpu_take(be, w->n_bytes, &be->weight_bytes);
+    if (gpu_none(base))
         return false;
     for (int i = 0; i < 4; i++)
-        w->w[i] = e.n[i] ? base + at[i] : 0;
-    int r = be->d->c->fill(be->d, base, w->layout == GPU_W2 ? BNET_W2_ZERO : 0, w->n_bytes);
-    return bnet_gpu_ok(be, "clearing", r);
+        w->w[i] = e.n[i] ? gpu_plus(base, (size_t)at[i]) : (gpu_at){0};
+    int zero = w->layout == GPU_W2 ? BNET_W2_ZERO : 0;
+    return bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, base, zero, w->n_bytes));
 }
 
 /* ---- rows ---- */
@@ -142,7 +142,7 @@ static bool decoded_on_host(const gpu_weight *w)
 }
 
 /* Rows [first, first + n) of a type that must be decoded before it goes up. */
-static bool upload_decoded(gpu_backend *be, const bnet_weight_rows *h, gpu_ptr to, size_t first,
+static bool upload_decoded(gpu_backend *be, const bnet_weight_rows *h, gpu_at to, size_t first,
                            size_t n)
 {
     size_t k = h->n_in;
@@ -152,7 +152,7 @@ static bool upload_decoded(gpu_backend *be, const bnet_weight_rows *h, gpu_ptr t
     if (f)
         bnet_gpu_upload(be, to, f, n * k * sizeof *f);
     else
-        bnet_gpu_ok(be, "decoding a weight", 2);
+        bnet_gpu_ok(be, "decoding a weight", GPU_NO_MEMORY);
     bnet_free(f);
     return f != NULL;
 }
@@ -162,7 +162,7 @@ static gpu_pack narrow(gpu_backend *be, const gpu_weight *w, const gpu_pack *p)
 {
     size_t n_bytes = p->n_rows * p->row_bytes;
     gpu_pack half = *p;
-    half.src = p->src + round_to(n_bytes, 256);
+    half.src = gpu_plus(p->src, (size_t)round_to(n_bytes, 256));
     half.row_bytes = p->row_bytes / 2;
     half.type = w->layout == GPU_F16 ? BNET_F16 : BNET_BF16;
     ((gpu_fn_convert *)be->to_half->fn)(be, be->to_half, p->src, n_bytes / 4, half.src);
@@ -178,8 +178,8 @@ static void upload_rows(gpu_backend *be, const bnet_weight_rows *h, const gpu_we
     const bnet_kernel_record *k = be->use.pack;
     for (size_t row = 0; row < h->n_out && gpu_alive(be); row += at_once) {
         size_t n = BNET_MIN(at_once, h->n_out - row);
-        gpu_ptr to = bnet_gpu_scratch(be, (narrowed(w) ? 2 : 1) * round_to(n * row_bytes, 256));
-        if (!to)
+        gpu_at to = bnet_gpu_scratch(be, (narrowed(w) ? 2 : 1) * round_to(n * row_bytes, 256));
+        if (gpu_none(to))
             return;
         if (decode)
             upload_decoded(be, h, to, row, n);
@@ -199,7 +199,7 @@ static const char *format_of(const gpu_weight *w)
     static const char *const names[] = {
         [GPU_VECTOR] = "f32", [GPU_W2] = "i2s",  [GPU_F32] = "f32", [GPU_F16] = "f16",
         [GPU_BF16] = "bf16",  [GPU_Q8] = "q8_0", [GPU_Q6K] = "q6_k"};
-    return w->block_scales ? "i2s_b256" : w->with_i8 ? "fallback" : names[w->layout];
+    return !gpu_none(w->block_scales) ? "i2s_b256" : w->with_i8 ? "fallback" : names[w->layout];
 }
 
 static void note_shape(gpu_backend *be, const bnet_kernel_query *q)
@@ -319,7 +319,7 @@ static bitnet_status bring(gpu_backend *be, const bnet_weight_request *r, const 
         return no_memory(be, r, w, err);
     if (n_scales) {
         w->block_scales = bnet_gpu_take(be, n_scales, &be->weight_bytes);
-        if (!w->block_scales)
+        if (gpu_none(w->block_scales))
             return no_memory(be, r, w, err);
         w->scales_bytes = n_scales;
         bnet_gpu_upload(be, w->block_scales, h->block_scales, n_scales);
@@ -330,8 +330,7 @@ static bitnet_status bring(gpu_backend *be, const bnet_weight_request *r, const 
         upload_rows(be, h, w);
     if (gpu_alive(be))
         return BITNET_OK;
-    bitnet_status st = be->d->c->explain(be->d, be->failed_at, be->failed, err);
-    be->failed = be->lost ? be->failed : 0;
+    bitnet_status st = bnet_gpu_verdict(be, err);
     return bnet_wrap(err, st, "%s: tensor %s", r->source.file, r->source.tensor->name);
 }
 

@@ -16,12 +16,12 @@ typedef struct gpu_exchange gpu_exchange;
 typedef struct gpu_exchange_calls {
     void (*close)(gpu_exchange *l);
     /* n bytes at src of one rank become those at dst of another */
-    void (*send)(gpu_exchange *l, int from, gpu_ptr src, int to, gpu_ptr dst, size_t n_bytes);
+    void (*send)(gpu_exchange *l, int from, gpu_at src, int to, gpu_at dst, size_t n_bytes);
     /* of every rank r: to[r] + i * n_bytes becomes what from[i] is on rank i, for all i. from[r]
      * may be its own place there; else the ranges must not overlap. What was read may be
      * overwritten after `settle` or the next gather: who writes elsewhere meanwhile need not wait.
      */
-    void (*all_gather)(gpu_exchange *l, const gpu_ptr *from, const gpu_ptr *to, size_t n_bytes);
+    void (*all_gather)(gpu_exchange *l, const gpu_at *from, const gpu_at *to, size_t n_bytes);
     void (*settle)(gpu_exchange *l);
     /* Optional: failures that showed after the calls are noted with their ranks. */
     void (*ask)(gpu_exchange *l);

@@ -51,12 +51,16 @@ static bool room(copies_exchange *l, int r, size_t n_bytes)
     gpu_backend *be = l->base.rank[r];
     if (l->cap[r] >= n_bytes)
         return true;
-    for (int i = 0; i < l->base.n; i++) /* somebody may still read it */
-        l->base.rank[i]->d->c->wait(l->base.rank[i]->d);
+    for (int i = 0; i < l->base.n; i++) { /* somebody may still read it */
+        gpu_backend *reader = l->base.rank[i];
+        bnet_gpu_enter(reader);
+        reader->d->c->wait(reader->d);
+        bnet_gpu_leave(reader);
+    }
     be->d->c->host_release(be->d, l->stage[r]);
     l->stage[r] = be->d->c->host_alloc(be->d, n_bytes);
     l->cap[r] = l->stage[r] ? n_bytes : 0;
-    return l->stage[r] || bnet_gpu_ok(be, "pinned memory between ranks", 2);
+    return l->stage[r] || bnet_gpu_ok(be, "pinned memory between ranks", GPU_NO_MEMORY);
 }
 
 /* Nobody reads the stage any more, in the order of work. */
@@ -66,7 +70,7 @@ static void clear_stage(copies_exchange *l)
         copies_settle(&l->base);
 }
 
-static void put_on_stage(copies_exchange *l, int from, gpu_ptr src, size_t n_bytes)
+static void put_on_stage(copies_exchange *l, int from, gpu_at src, size_t n_bytes)
 {
     gpu_backend *be = l->base.rank[from];
     bnet_gpu_enter(be);
@@ -82,7 +86,7 @@ static void put_on_stage(copies_exchange *l, int from, gpu_ptr src, size_t n_byt
 /* ---- one copy ---- */
 
 /* The receiver's part, after it was made to wait for the sender's. */
-static void take(copies_exchange *l, int from, gpu_ptr src, int to, gpu_ptr dst, size_t n_bytes)
+static void take(copies_exchange *l, int from, gpu_at src, int to, gpu_at dst, size_t n_bytes)
 {
     gpu_backend *be = l->base.rank[to];
     const gpu_calls *c = be->d->c;
@@ -103,7 +107,7 @@ static void take(copies_exchange *l, int from, gpu_ptr src, int to, gpu_ptr dst,
     bnet_gpu_leave(be);
 }
 
-static void copies_send(gpu_exchange *exchange, int from, gpu_ptr src, int to, gpu_ptr dst,
+static void copies_send(gpu_exchange *exchange, int from, gpu_at src, int to, gpu_at dst,
                         size_t n_bytes)
 {
     copies_exchange *l = copies(exchange);
@@ -126,7 +130,7 @@ static bool staged(const copies_exchange *l, int from)
     return false;
 }
 
-static void copies_all_gather(gpu_exchange *exchange, const gpu_ptr *from, const gpu_ptr *to,
+static void copies_all_gather(gpu_exchange *exchange, const gpu_at *from, const gpu_at *to,
                               size_t n_bytes)
 {
     copies_exchange *l = copies(exchange);
@@ -143,8 +147,8 @@ static void copies_all_gather(gpu_exchange *exchange, const gpu_ptr *from, const
     l->staged_at = any ? exchange->n_settled : 0;
     for (int r = 0; r < exchange->n; r++)
         for (int i = 0; i < exchange->n; i++)
-            if (i != r || from[r] != to[r] + (size_t)r * n_bytes)
-                take(l, i, from[i], r, to[r] + (size_t)i * n_bytes, n_bytes);
+            if (i != r || !gpu_same(from[r], gpu_plus(to[r], (size_t)r * n_bytes)))
+                take(l, i, from[i], r, gpu_plus(to[r], (size_t)i * n_bytes), n_bytes);
 }
 
 /* ---- opening ---- */

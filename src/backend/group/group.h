@@ -136,8 +136,8 @@ bool bnet_group_repeat(bnet_backend *b, const bnet_pass *p);
 bool bnet_group_composed(bnet_backend *b);
 /* A buffer is about to be written or moved: while recording, its state is noted. */
 void bnet_group_touch(gpu_group *g, group_buffer *b);
-/* Where the owners' rows lie on rank r; 0: not there, bring them. */
-gpu_ptr bnet_group_owners_at(const gpu_group *g, int r);
+/* Where the owners' rows lie on rank r; nowhere: they must be brought. */
+gpu_at bnet_group_owners_at(const gpu_group *g, int r);
 void bnet_group_records_free(gpu_group *g);
 
 void bnet_group_fill_ops(bnet_backend_vtable *v); /* group_ops.c */

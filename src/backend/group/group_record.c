@@ -10,7 +10,6 @@
 #include "backend/gpu/time.h"
 
 enum { RECORDS = 16, TOUCHED = 24, TOKENS = 64 };
-enum { NOT_SUPPORTED = 801 }; /* CUDA_ERROR_NOT_SUPPORTED */
 
 typedef struct touched {
     group_buffer *at;
@@ -36,11 +35,11 @@ struct group_records {
     group_record *now; /* the pass that is being composed */
     bool recording;
     bool too_many; /* buffers for one record */
-    gpu_ptr owners[GPU_RANKS];
+    gpu_at owners[GPU_RANKS];
     bool brought; /* they are the current pass's */
 };
 
-static gpu_backend *gpu_at(const gpu_group *g, int r)
+static gpu_backend *rank_at(const gpu_group *g, int r)
 {
     return gpu_of(g->rank[r]);
 }
@@ -49,7 +48,7 @@ static uint32_t epoch_of(const gpu_group *g)
 {
     uint32_t n = g->epoch;
     for (int r = 0; r < g->n; r++)
-        n += gpu_at(g, r)->epoch;
+        n += rank_at(g, r)->epoch;
     return n;
 }
 
@@ -60,10 +59,10 @@ static bool alive(const gpu_group *g)
 
 static void waits_for(const gpu_group *g, int r, int other)
 {
-    gpu_backend *be = gpu_at(g, r);
+    gpu_backend *be = rank_at(g, r);
     bnet_gpu_enter(be);
     if (gpu_alive(be))
-        bnet_gpu_ok(be, "waiting for another rank", be->d->c->after(be->d, gpu_at(g, other)->d));
+        bnet_gpu_ok(be, "waiting for another rank", be->d->c->after(be->d, rank_at(g, other)->d));
     bnet_gpu_leave(be);
 }
 
@@ -84,7 +83,7 @@ static void spread(const gpu_group *g)
 
 static void forget(gpu_group *g, group_record *rec)
 {
-    gpu_backend *be = gpu_at(g, 0);
+    gpu_backend *be = rank_at(g, 0);
     bnet_gpu_enter(be);
     if (rec->graph)
         be->d->c->graph_release(be->d, rec->graph);
@@ -96,7 +95,7 @@ static void forget(gpu_group *g, group_record *rec)
 static bool same(const gpu_record_key *a, const gpu_record_key *b)
 {
     return a->n_tokens == b->n_tokens && a->n_rows == b->n_rows && a->n_seqs == b->n_seqs &&
-           a->n_tiles == b->n_tiles && a->last == b->last && a->kv_type == b->kv_type;
+           a->n_tiles == b->n_tiles && gpu_same(a->last, b->last) && a->kv_type == b->kv_type;
 }
 
 static group_record *find(gpu_group *g, const gpu_record_key *key)
@@ -121,7 +120,7 @@ void bnet_group_records_free(gpu_group *g)
     for (int i = 0; g->records && i < g->records->n; i++)
         forget(g, &g->records->all[i]);
     for (int r = 0; g->records && r < g->n; r++) {
-        gpu_backend *be = gpu_at(g, r);
+        gpu_backend *be = rank_at(g, r);
         bnet_gpu_enter(be);
         bnet_gpu_give(be, g->records->owners[r], TOKENS * sizeof(int32_t), &be->other_bytes);
         bnet_gpu_leave(be);
@@ -144,9 +143,9 @@ void bnet_group_touch(gpu_group *g, group_buffer *b)
         g->records->too_many = true;
 }
 
-gpu_ptr bnet_group_owners_at(const gpu_group *g, int r)
+gpu_at bnet_group_owners_at(const gpu_group *g, int r)
 {
-    return g->records && g->records->brought ? g->records->owners[r] : 0;
+    return g->records && g->records->brought ? g->records->owners[r] : (gpu_at){0};
 }
 
 /* ---- before a pass ---- */
@@ -163,8 +162,8 @@ static bool in_sequence(const bnet_pass *p)
 static bool may_repeat(gpu_group *g, const bnet_pass *p)
 {
     if (p->step->n_tokens > BNET_MIN(g->plan.max_batch, (int)TOKENS) || !in_sequence(p) ||
-        !g->exchange->recordable || !alive(g) || !gpu_at(g, 0)->d->c->record_begin ||
-        gpu_profiling(gpu_at(g, 0)))
+        !g->exchange->recordable || !alive(g) || !rank_at(g, 0)->d->c->record_begin ||
+        gpu_profiling(rank_at(g, 0)))
         return false;
     if (!g->records)
         g->records = bnet_calloc(1, sizeof *g->records);
@@ -173,15 +172,15 @@ static bool may_repeat(gpu_group *g, const bnet_pass *p)
 
 static bool bring_owners(gpu_group *g, int r, const bnet_step *s)
 {
-    gpu_backend *be = gpu_at(g, r);
-    gpu_ptr *at = &g->records->owners[r];
-    if (!*at)
+    gpu_backend *be = rank_at(g, r);
+    gpu_at *at = &g->records->owners[r];
+    if (gpu_none(*at))
         *at = bnet_gpu_take(be, TOKENS * sizeof *g->ids, &be->other_bytes);
-    if (*at) {
+    if (!gpu_none(*at)) {
         bnet_group_owners(g, s);
         bnet_gpu_upload(be, *at, g->ids, (size_t)s->n_tokens * sizeof *g->ids);
     }
-    return *at != 0;
+    return !gpu_none(*at);
 }
 
 /* What changes from pass to pass, to where the ranks look for it. */
@@ -190,7 +189,7 @@ static bool bring(gpu_group *g, const bnet_pass *p)
     bool ok = true;
     g->embd = group_w(p->net->embd);
     for (int r = 0; ok && r < g->n; r++) {
-        gpu_backend *be = gpu_at(g, r);
+        gpu_backend *be = rank_at(g, r);
         bnet_step mine;
         ok = bnet_group_step(g, p->step, r, &mine);
         bnet_gpu_enter(be);
@@ -206,7 +205,7 @@ static bool bring(gpu_group *g, const bnet_pass *p)
 /* One token per timeline and one type of cache: then nothing else of the step is in launches. */
 static bool is_decode(const gpu_group *g, int *kv_type)
 {
-    const gpu_step_view *v = &gpu_at(g, 0)->step;
+    const gpu_step_view *v = &rank_at(g, 0)->step;
     *kv_type = v->used[0] ? 0 : v->used[1] ? 1 : 2;
     return v->single && v->used[0] + v->used[1] + v->used[2] == 1;
 }
@@ -216,8 +215,8 @@ static bool is_decode(const gpu_group *g, int *kv_type)
 static void set_recording(gpu_group *g, uint32_t *counts)
 {
     for (int r = 0; r < g->n; r++) {
-        gpu_at(g, r)->recording = counts;
-        gpu_at(g, r)->n_recorded = 0;
+        rank_at(g, r)->recording = counts;
+        rank_at(g, r)->n_recorded = 0;
     }
     g->records->recording = counts != NULL;
 }
@@ -228,23 +227,23 @@ static void give_up(gpu_group *g)
 {
     bool told = false;
     for (int r = 0; r < g->n; r++) {
-        gpu_backend *be = gpu_at(g, r);
+        gpu_backend *be = rank_at(g, r);
         bnet_gpu_enter(be);
         if (!gpu_alive(be) && told && !be->lost)
-            be->failed = 0;
+            be->failed = GPU_OK;
         else if (!gpu_alive(be))
             told = bnet_gpu_unrecord(be);
         bnet_gpu_leave(be);
     }
-    gpu_at(g, 0)->unrecordable = told;
+    rank_at(g, 0)->unrecordable = told;
     if (told)
-        bnet_gpu_count_unrecorded(gpu_at(g, 0));
+        bnet_gpu_count_unrecorded(rank_at(g, 0));
 }
 
 /* False: it cannot be recorded. */
 static bool begin(gpu_group *g, group_record *rec)
 {
-    gpu_backend *be = gpu_at(g, 0);
+    gpu_backend *be = rank_at(g, 0);
     join(g);
     bnet_gpu_enter(be);
     if (alive(g))
@@ -262,7 +261,7 @@ static bool begin(gpu_group *g, group_record *rec)
 
 static void replay(gpu_group *g, const group_record *rec)
 {
-    gpu_backend *be = gpu_at(g, 0);
+    gpu_backend *be = rank_at(g, 0);
     join(g);
     bnet_gpu_enter(be);
     int span = bnet_gpu_time_pass(be, true);
@@ -286,14 +285,16 @@ static void replay(gpu_group *g, const group_record *rec)
 
 static bool end(gpu_group *g, group_record *rec)
 {
-    gpu_backend *be = gpu_at(g, 0);
+    gpu_backend *be = rank_at(g, 0);
     join(g);
     for (int r = 0; r < g->n; r++)
-        rec->n_launches += gpu_at(g, r)->n_recorded;
+        rec->n_launches += rank_at(g, r)->n_recorded;
     set_recording(g, NULL);
     bnet_gpu_enter(be);
-    int code = be->d->c->record_end(be->d, &rec->graph);
-    bnet_gpu_ok(be, "recording a step", code ? code : g->records->too_many ? NOT_SUPPORTED : 0);
+    gpu_result ended = be->d->c->record_end(be->d, &rec->graph);
+    if (ended == GPU_OK && g->records->too_many)
+        ended = GPU_UNSUPPORTED;
+    bnet_gpu_ok(be, "recording a step", ended);
     bnet_gpu_leave(be);
     for (int i = 0; i < rec->n_touched; i++) {
         rec->touched[i].state = *rec->touched[i].at;
@@ -318,16 +319,16 @@ static bool serve(gpu_group *g, const bnet_pass *p)
     int kv_type;
     if (!is_decode(g, &kv_type))
         return false;
-    if (gpu_at(g, 0)->unrecordable) {
-        bnet_gpu_count_unrecorded(gpu_at(g, 0));
+    if (rank_at(g, 0)->unrecordable) {
+        bnet_gpu_count_unrecorded(rank_at(g, 0));
         return false;
     }
-    const gpu_step_view *v = &gpu_at(g, 0)->step;
+    const gpu_step_view *v = &rank_at(g, 0)->step;
     const gpu_record_key key = {.n_tokens = p->step->n_tokens,
                                 .n_rows = p->n_rows,
                                 .n_seqs = v->n_seqs,
                                 .n_tiles = v->n_tiles,
-                                .last = (gpu_ptr)(uintptr_t)p->last,
+                                .last = gpu_buf(group_buf(p->last)->at[0])->p,
                                 .kv_type = kv_type};
     group_record *rec = find(g, &key);
     rec->last_used = ++all->clock;
@@ -348,10 +349,10 @@ bool bnet_group_repeat(bnet_backend *b, const bnet_pass *p)
 {
     gpu_group *g = group_of(b);
     group_lock(g);
-    gpu_push(gpu_at(g, 0), "step of several ranks");
+    gpu_push(rank_at(g, 0), "step of several ranks");
     bool done = may_repeat(g, p) && bring(g, p) && serve(g, p);
     if (done) /* else when it is composed */
-        gpu_pop(gpu_at(g, 0));
+        gpu_pop(rank_at(g, 0));
     if (g->records && (done || !g->records->now))
         g->records->brought = false;
     group_unlock(g);
@@ -376,7 +377,7 @@ bool bnet_group_composed(bnet_backend *b)
         group_unlock(g);
     }
     if (done)
-        gpu_pop(gpu_at(g, 0));
+        gpu_pop(rank_at(g, 0));
     group_unlock(g);
     return done;
 }

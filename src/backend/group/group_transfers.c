@@ -2,7 +2,7 @@
  * needed. */
 #include "backend/group/group.h"
 
-static gpu_ptr address(const group_buffer *b, int r)
+static gpu_at place_of(const group_buffer *b, int r)
 {
     return gpu_buf(b->at[r])->p;
 }
@@ -59,7 +59,7 @@ bnet_buffer *bnet_group_part(const group_buffer *b, int r, gpu_buffer *view)
     if (!b->divided || !b->in_place)
         return b->at[r];
     *view = *gpu_buf(b->at[r]);
-    view->p += b->first[r] * sizeof(float);
+    view->p = gpu_plus(view->p, b->first[r] * sizeof(float));
     return (bnet_buffer *)(void *)view;
 }
 
@@ -67,16 +67,16 @@ bnet_buffer *bnet_group_part(const group_buffer *b, int r, gpu_buffer *view)
 
 static void unite_in_place(gpu_group *g, group_buffer *b)
 {
-    gpu_ptr from[GPU_RANKS], to[GPU_RANKS];
+    gpu_at from[GPU_RANKS], to[GPU_RANKS];
     for (int r = 0; r < g->n; r++) {
-        to[r] = address(b, r);
-        from[r] = to[r] + b->first[r] * sizeof(float);
+        to[r] = place_of(b, r);
+        from[r] = gpu_plus(to[r], b->first[r] * sizeof(float));
     }
     g->exchange->c->all_gather(g->exchange, from, to, (size_t)b->first[1] * sizeof(float));
     b->read_at = g->exchange->n_settled;
 }
 
-static bool scratch(gpu_group *g, size_t n_bytes, gpu_ptr *to)
+static bool scratch(gpu_group *g, size_t n_bytes, gpu_at *to)
 {
     bool ok = true;
     for (int r = 0; r < g->n; r++) {
@@ -84,19 +84,19 @@ static bool scratch(gpu_group *g, size_t n_bytes, gpu_ptr *to)
         bnet_gpu_enter(be);
         to[r] = bnet_gpu_scratch(be, n_bytes);
         bnet_gpu_leave(be);
-        ok = ok && to[r];
+        ok = ok && !gpu_none(to[r]);
     }
     return ok;
 }
 
 /* Every rank's first n bytes of b to every rank's scratch, behind which `more` bytes are free. */
-static bool gather(gpu_group *g, const group_buffer *b, size_t n_bytes, size_t more, gpu_ptr *to)
+static bool gather(gpu_group *g, const group_buffer *b, size_t n_bytes, size_t more, gpu_at *to)
 {
-    gpu_ptr from[GPU_RANKS];
+    gpu_at from[GPU_RANKS];
     if (!scratch(g, n_bytes * (size_t)g->n + more, to))
         return false;
     for (int r = 0; r < g->n; r++)
-        from[r] = address(b, r);
+        from[r] = place_of(b, r);
     g->exchange->c->all_gather(g->exchange, from, to, n_bytes);
     g->exchange->c->settle(g->exchange);
     return true;
@@ -115,14 +115,14 @@ static void unite_rows(gpu_group *g, group_buffer *b)
 {
     size_t row = (size_t)b->first[g->n] * sizeof(float);
     size_t part = b->n_rows * widest(g, b->first) * sizeof(float);
-    gpu_ptr from[GPU_RANKS];
+    gpu_at from[GPU_RANKS];
     if (!gather(g, b, part, 0, from))
         return;
     for (int r = 0; r < g->n; r++)
         for (int i = 0; i < g->n; i++) {
             size_t n = (size_t)(b->first[i + 1] - b->first[i]) * sizeof(float);
-            const gpu_rows rows = {.dst = address(b, r) + b->first[i] * sizeof(float),
-                                   .src = from[r] + (size_t)i * part,
+            const gpu_rows rows = {.dst = gpu_plus(place_of(b, r), b->first[i] * sizeof(float)),
+                                   .src = gpu_plus(from[r], (size_t)i * part),
                                    .dst_pitch = row,
                                    .src_pitch = n,
                                    .n_bytes = n,
@@ -145,25 +145,27 @@ void bnet_group_need(gpu_group *g, group_buffer *b, rank_set ranks, size_t n_byt
     int from = __builtin_ctz(b->whole);
     for (int r = 0; r < g->n; r++)
         if (has_rank(ranks & ~b->whole, r))
-            g->exchange->c->send(g->exchange, from, address(b, from), r, address(b, r), n_bytes);
+            g->exchange->c->send(g->exchange, from, place_of(b, from), r, place_of(b, r), n_bytes);
     b->whole |= ranks;
 }
 
 void bnet_group_pick(gpu_group *g, group_buffer *x, int n_rows, size_t n_cols)
 {
     size_t part = (size_t)n_rows * n_cols * sizeof(float), list = (size_t)n_rows * sizeof *g->ids;
-    gpu_ptr from[GPU_RANKS];
+    gpu_at from[GPU_RANKS];
     if (!gather(g, x, part, list, from))
         return;
     for (int r = 0; r < g->n; r++) {
         gpu_backend *be = gpu_of(g->rank[r]);
         const bnet_kernel_record *k = be->use.gather;
-        gpu_ptr at = bnet_group_owners_at(g, r);
+        gpu_at at = bnet_group_owners_at(g, r);
         bnet_gpu_enter(be);
-        if (!at)
-            bnet_gpu_upload(be, at = from[r] + part * (size_t)g->n, g->ids, list);
+        if (gpu_none(at)) {
+            at = gpu_plus(from[r], part * (size_t)g->n);
+            bnet_gpu_upload(be, at, g->ids, list);
+        }
         if (gpu_alive(be))
-            ((gpu_fn_gather *)k->fn)(be, k, from[r], at, n_rows, n_cols, address(x, r));
+            ((gpu_fn_gather *)k->fn)(be, k, from[r], at, n_rows, n_cols, place_of(x, r));
         bnet_gpu_leave(be);
     }
 }
@@ -176,12 +178,12 @@ static uint8_t *pinned(gpu_group *g, size_t n_bytes)
     bnet_gpu_enter(be);
     uint8_t *p = be->d->c->host_alloc(be->d, n_bytes);
     if (!p)
-        bnet_gpu_ok(be, "pinned memory", 2);
+        bnet_gpu_ok(be, "pinned memory", GPU_NO_MEMORY);
     bnet_gpu_leave(be);
     return p;
 }
 
-static bool download(gpu_backend *be, void *to, gpu_ptr from, size_t n_bytes)
+static bool download(gpu_backend *be, void *to, gpu_at from, size_t n_bytes)
 {
     bnet_gpu_enter(be);
     bnet_gpu_download(be, to, from, n_bytes);
@@ -199,7 +201,7 @@ static bool read_parts(gpu_group *g, const group_buffer *b, size_t n_rows)
         size_t at = (size_t)b->first[r] * sizeof(float);
         size_t n = (size_t)b->first[r + 1] * sizeof(float) - at;
         if (b->in_place) {
-            ok = download(gpu_of(g->rank[r]), b->host + at, address(b, r) + at, n);
+            ok = download(gpu_of(g->rank[r]), b->host + at, gpu_plus(place_of(b, r), at), n);
             continue;
         }
         const uint8_t *rows = g->rank[r]->v->read(g->rank[r], b->at[r], n_rows * n);

@@ -1,5 +1,6 @@
-/* test_beside.c - a copy beside the work that could not be announced to it is waited for before the
- * failure is told: its ends are used again then. On entries of the driver that only take notes. */
+/* test_upload_aside.c - a copy during work that could not be announced to it is waited for before
+ * the failure is told: its ends are used again then. On entries of the driver that only take notes.
+ */
 #include "test.h"
 
 #include "backend/cuda/cuda.h"
@@ -16,7 +17,7 @@ static int called(char what)
     return (int)n + 1 == fail_at ? 700 : 0;
 }
 
-static int to_device(gpu_ptr dst, const void *src, size_t n, cu_stream s)
+static int to_device(cu_ptr dst, const void *src, size_t n, cu_stream s)
 {
     (void)dst, (void)src, (void)n;
     assert_ptr_equal(s, &side);
@@ -56,7 +57,8 @@ static void test_who_is_told_may_use_the_memory(void **state)
     d.cu.stream_wait = wait;
     for (fail_at = 0; fail_at < 5; fail_at++) {
         memset(calls, 0, sizeof calls);
-        assert_int_equal(bnet_cuda_beside(&d.base, 0, &d, 1), fail_at ? 700 : 0);
+        assert_int_equal(bnet_cuda_upload_aside(&d.base, (gpu_at){0}, &d, 1),
+                         fail_at ? GPU_LOST : GPU_OK);
         assert_string_equal(calls, want[fail_at]);
     }
 }
