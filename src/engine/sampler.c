@@ -365,11 +365,11 @@ static bitnet_status not_finite(const bitnet_sampler *s, bitnet_error *err)
 {
     if (s->n_forbidden || s->constraints.masked || s->constraints.n_biases)
         return bnet_fail(err, BITNET_ERROR,
-                         "sampler: no token is left: of the %d, %zu are allowed, %zu may not be "
-                         "chosen yet, %zu have a bias; no other logit is finite",
-                         s->n_vocab,
-                         s->constraints.masked ? s->constraints.n_allowed : (size_t)s->n_vocab,
-                         s->n_forbidden, s->constraints.n_biases);
+                         "sampler: no token is left: %zu of the %d may not be chosen yet, %zu are "
+                         "not allowed, %zu have a bias, and no other logit is finite",
+                         s->n_forbidden, s->n_vocab,
+                         s->constraints.masked ? (size_t)s->n_vocab - s->constraints.n_allowed : 0,
+                         s->constraints.n_biases);
     return bnet_fail(
         err, BITNET_ERROR,
         "sampler: none of the %d logits is finite; the weights or the cache are damaged",
