@@ -5,7 +5,6 @@
 #include "events.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 
 void top_tokens(const float *logits, int n_vocab, top_token *top, size_t n)
@@ -44,17 +43,6 @@ static bool wants_logprobs(const loaded *m)
     return opt_given(m->args, OPT_LOGPROBS);
 }
 
-/* Log of the sum of e to the logits. */
-static double log_total(const float *logits, int n_vocab)
-{
-    double sum = 0;
-    top_token best = {0};
-    top_tokens(logits, n_vocab, &best, 1);
-    for (int32_t id = 0; id < n_vocab; id++)
-        sum += exp((double)logits[id] - (double)best.logit);
-    return (double)best.logit + log(sum);
-}
-
 static json_t *token_text(const loaded *m, int32_t id)
 {
     size_t n = 0;
@@ -62,30 +50,22 @@ static json_t *token_text(const loaded *m, int32_t id)
     return j_text(bytes ? bytes : "", bytes ? n : 0);
 }
 
-static json_t *best_json(const loaded *m, const float *logits, double total)
-{
-    size_t n = (size_t)opt_int(m->args, OPT_LOGPROBS);
-    json_t *list = json_array();
-    if (n > (size_t)m->info->n_vocab)
-        n = (size_t)m->info->n_vocab;
-    top_token *top = xmalloc((n + 1) * sizeof *top);
-    top_tokens(logits, m->info->n_vocab, top, n);
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, json_pack("{s:i, s:o, s:o}", "id", top[i].id, "text",
-                                              token_text(m, top[i].id), "logprob",
-                                              j_num((double)top[i].logit - total)));
-    free(top);
-    return list;
-}
-
 static void add_logprobs(const loaded *m, json_t *event, int32_t id)
 {
     const float *logits = bitnet_session_logits(m->session);
-    if (!logits)
-        return;
-    double total = log_total(logits, m->info->n_vocab);
-    json_object_set_new(event, "logprob", j_num((double)logits[id] - total));
-    json_object_set_new(event, "top_logprobs", best_json(m, logits, total));
+    size_t n = (size_t)opt_int(m->args, OPT_LOGPROBS);
+    bitnet_logprob chosen = {.id = id}, *top = xmalloc((n + 1) * sizeof *top);
+    if (logits &&
+        bitnet_logprobs(logits, m->info->n_vocab, &chosen, 1, top, n, NULL) == BITNET_OK) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < n && top[i].id >= 0; i++)
+            json_array_append_new(list, json_pack("{s:i, s:o, s:o}", "id", top[i].id, "text",
+                                                  token_text(m, top[i].id), "logprob",
+                                                  j_num(top[i].logprob)));
+        json_object_set_new(event, "logprob", j_num(chosen.logprob));
+        json_object_set_new(event, "top_logprobs", list);
+    }
+    free(top);
 }
 
 /* ---- a reply ---- */

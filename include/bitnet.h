@@ -634,6 +634,24 @@ BITNET_API bitnet_status bitnet_generate(bitnet_session *session, bitnet_sampler
                                          const bitnet_generate_options *options,
                                          bitnet_generate_result *result, bitnet_error *err);
 
+/* ---- log-probabilities --------------------------------------------------------------------- */
+
+typedef struct bitnet_logprob {
+    int32_t id;
+    double logprob; /* ln p, in nats; -INFINITY where p is 0 */
+} bitnet_logprob;
+
+#define BITNET_LOGPROBS_MAX 1024
+
+/* What the model thinks of the next token, given its logits [n_vocab]: fills chosen[i].logprob for
+ * the ids the caller has put there, and top with the n_top <= BITNET_LOGPROBS_MAX most likely ids,
+ * best first, equal ones by ascending id; id -1 where there are no more. Penalties, temperature and
+ * constraints have no part in it. The bits depend on the logits alone. Fails: ARGUMENT, ERROR (the
+ * logits are not finite). Allocates nothing. */
+BITNET_API bitnet_status bitnet_logprobs(const float *logits, int n_vocab, bitnet_logprob *chosen,
+                                         size_t n_chosen, bitnet_logprob *top, size_t n_top,
+                                         bitnet_error *err);
+
 /* ---- truth --------------------------------------------------------------------------------- */
 
 typedef struct bitnet_score_result {

@@ -2,9 +2,8 @@
 #include "engine/engine.h"
 
 #include <float.h>
-#include <math.h>
 
-#include "base/mathf.h"
+#include "engine/logprob.h"
 
 typedef struct scoring {
     const int32_t *targets; /* targets[i] follows the i-th appended token */
@@ -14,26 +13,15 @@ typedef struct scoring {
     bool bad; /* a logit is not finite */
 } scoring;
 
-/* -ln softmax(logits)[target] */
-static double surprise(const float *logits, int n, int32_t target)
-{
-    float largest = -FLT_MAX;
-    for (int i = 0; i < n; i++)
-        largest = logits[i] > largest ? logits[i] : largest;
-    double sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += (double)bnet_expf(logits[i] - largest);
-    return log(sum) - ((double)logits[target] - (double)largest);
-}
-
 static bool score_one(void *user, size_t index, const float *logits)
 {
     scoring *s = user;
-    double x = surprise(logits, s->n_vocab, s->targets[index]);
-    s->bad = !isfinite(x);
+    bnet_logprob_row row;
+    float target = logits[s->targets[index]];
+    s->bad = !bnet_logprob_begin(logits, (size_t)s->n_vocab, &row) || !(target >= -FLT_MAX);
     if (s->bad)
         return false;
-    s->nll += x;
+    s->nll -= bnet_logprob_of(&row, target);
     s->n_scored++;
     return true;
 }

@@ -137,6 +137,9 @@ static void test_session(void **state)
     REFUSED(bitnet_sampler_pick(NULL, NULL, NULL, 0, NULL, &err));
     REFUSED(bitnet_sampler_constrain(NULL, NULL, &err));
     bitnet_sampler_save(NULL, NULL);
+    REFUSED(bitnet_logprobs(NULL, 1, NULL, 0, NULL, 0, &err));
+    REFUSED(bitnet_logprobs(&(float){0}, 1, NULL, 1, NULL, 0, &err));
+    REFUSED(bitnet_logprobs(&(float){0}, 1, NULL, 0, NULL, 1, &err));
     bitnet_sampler_restore(NULL, NULL);
     REFUSED(bitnet_generate(NULL, NULL, NULL, 0, NULL, NULL, &err));
     REFUSED(bitnet_score(NULL, NULL, 0, 0, NULL, &err));
