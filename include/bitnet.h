@@ -365,6 +365,39 @@ BITNET_API bitnet_status bitnet_chat_render(const bitnet_engine *engine, const c
 /* Name of the i-th built-in template, or NULL past the end. */
 BITNET_API const char *bitnet_template_list(int i);
 
+/* A text as it comes, token by token. Memory is bounded and taken at open. One thread at a time. */
+typedef struct bitnet_stream bitnet_stream;
+
+typedef struct bitnet_stream_options {
+    size_t struct_size;
+    const char *const *stops; /* stop strings, NUL-terminated UTF-8, at most BITNET_STOP_MAX bytes
+                                 each; copied */
+    size_t n_stops;
+    bool print_special; /* special tokens give their text. Default: nothing */
+    bool continues;     /* the text continues another. Default: it begins one, and the space that
+                           some tokenizers put there is left out */
+} bitnet_stream_options;
+
+#define BITNET_STOP_MAX 256
+
+BITNET_API void bitnet_stream_options_init(bitnet_stream_options *options);
+/* Close it before its engine. Fails: ARGUMENT naming the field, MEMORY. */
+BITNET_API bitnet_status bitnet_stream_open(const bitnet_engine *engine,
+                                            const bitnet_stream_options *options,
+                                            bitnet_stream **out, bitnet_error *err);
+BITNET_API void bitnet_stream_close(bitnet_stream *stream);
+/* The text that the next token allows to be shown, until the next call: whole UTF-8 characters
+ * (bytes that cannot become one come as they are), possibly none. What may become a stop string is
+ * held back; a stop string and what follows it never come: then *stopped (may be NULL) is true, and
+ * pushing gives nothing more. Fails: ARGUMENT (an id outside the vocabulary). Allocates nothing. */
+BITNET_API bitnet_status bitnet_stream_push(bitnet_stream *stream, int32_t id, const char **text,
+                                            size_t *n_bytes, bool *stopped, bitnet_error *err);
+/* What is still held back, once no token follows. */
+BITNET_API bitnet_status bitnet_stream_finish(bitnet_stream *stream, const char **text,
+                                              size_t *n_bytes, bitnet_error *err);
+/* Begins another text with the same options. */
+BITNET_API void bitnet_stream_reset(bitnet_stream *stream);
+
 /* ---- session ------------------------------------------------------------------------------- */
 
 typedef enum bitnet_kv_type {
@@ -611,8 +644,6 @@ typedef struct bitnet_generate_options {
     size_t min_tokens; /* stop ids and the model's own stop tokens are not chosen before so many
                           tokens were made; stop strings and max_tokens end as ever. Default 0 */
 } bitnet_generate_options;
-
-#define BITNET_STOP_MAX 256
 
 typedef struct bitnet_generate_result {
     bitnet_finish finish;

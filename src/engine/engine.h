@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "engine/kv_manager.h"
 #include "engine/options.h"
+#include "engine/stream.h"
 #include "model/model.h"
 #include "ops/provider.h"
 #include "text/chat.h"
@@ -83,7 +84,7 @@ struct bitnet_session {
 
     int32_t *pos, *seq, *rows, *ids; /* [n_batch] description of a pass; ids for batch steps only */
     bnet_kv **kvs;                   /* [n_batch] */
-    bnet_str piece, tail; /* generate: text of one token, text held back; reserved at open */
+    bnet_stream stream;              /* of generate; its memory is reserved at open */
 
     bitnet_cancel_fn cancel;
     void *cancel_user;

@@ -3,7 +3,6 @@
  * were reserved by the session. */
 #include "engine/engine.h"
 #include "engine/sampler.h"
-#include "engine/stream.h"
 
 enum { MAX_TOKENS_DEFAULT = 256 };
 
@@ -12,8 +11,6 @@ typedef struct generation {
     bitnet_sampler *sampler;
     const bitnet_generate_options *o;
     bitnet_generate_result *r;
-    bnet_detok detok;
-    bnet_stream stream;
 } generation;
 
 void bitnet_generate_options_init(bitnet_generate_options *o)
@@ -77,43 +74,32 @@ static bool ends_by_count(const generation *g)
     return true;
 }
 
-/* Detokenises id (unless silent) and shows what may be shown; `last`: all that is left. */
-static bnet_stream_state speak(generation *g, int32_t id, bool silent, bool last)
+/* Shows what may be shown after id, which has no text itself if it is silent; `last`: all that is
+ * left. *wanted false: the callback wants no more. */
+static bitnet_status speak(generation *g, int32_t id, bool silent, bool last, bool *wanted,
+                           bitnet_error *err)
 {
-    bnet_str *piece = &g->session->piece;
-    piece->n = 0;
-    if (!silent)
-        bnet_detok_push(&g->detok, id, piece);
-    if (last)
-        bnet_detok_finish(&g->detok, piece);
-    if (piece->failed)
-        return BNET_STREAM_NO_MEMORY;
-    return bnet_stream_push(&g->stream, piece->data, piece->n, id, last);
+    const char *text;
+    size_t n_bytes;
+    if (!bnet_stream_take(&g->session->stream, silent ? NULL : &id, last, &text, &n_bytes))
+        return bnet_no_memory(err, "generated text");
+    *wanted = !g->o->on_text || g->o->on_text(g->o->user, text, n_bytes, id);
+    return BITNET_OK;
 }
 
 /* What a chosen token does to the text. True in *done: r->finish says why. */
 static bitnet_status take(generation *g, int32_t id, bool *done, bitnet_error *err)
 {
     bool by_id = ends_by_id(g, id);
-    bool last = by_id || ends_by_count(g);
-    *done = last;
-    switch (speak(g, id, by_id, last)) {
-    case BNET_STREAM_NO_MEMORY:
-        return bnet_no_memory(err, "generated text");
-    case BNET_STREAM_STOPPED:
-        *done = true;
-        if (!by_id)
-            g->r->finish = BITNET_FINISH_STOP_STRING;
-        break;
-    case BNET_STREAM_REFUSED:
-        if (!last)
-            g->r->finish = BITNET_FINISH_CANCELLED;
-        *done = true;
-        break;
-    case BNET_STREAM_OPEN:
-        break;
-    }
-    return BITNET_OK;
+    bool last = by_id || ends_by_count(g), wanted = true;
+    bitnet_status st = speak(g, id, by_id, last, &wanted, err);
+    bool stopped = g->session->stream.stopped;
+    *done = last || stopped || !wanted;
+    if (stopped && !by_id)
+        g->r->finish = BITNET_FINISH_STOP_STRING;
+    else if (!wanted && !last)
+        g->r->finish = BITNET_FINISH_CANCELLED;
+    return st;
 }
 
 /* Puts the token on the timeline. Being cancelled here is an orderly end: what was held back is
@@ -125,9 +111,9 @@ static bitnet_status append(generation *g, int32_t id, bool *done, bitnet_error 
         return st;
     *done = true;
     g->r->finish = BITNET_FINISH_CANCELLED;
-    if (g->session->tail.n || g->detok.n_held)
-        speak(g, id, true, true);
-    return BITNET_OK;
+    bool wanted;
+    return bnet_stream_holds(&g->session->stream) ? speak(g, id, true, true, &wanted, err)
+                                                  : BITNET_OK;
 }
 
 static bitnet_status choose(generation *g, int32_t *id, bitnet_error *err)
@@ -185,7 +171,7 @@ static bitnet_status check(const bitnet_session *s, const bitnet_sampler *sample
         return bnet_fail(err, BITNET_ARGUMENT,
                          "generate options: stop_ids must not be NULL when n_stop_ids is %zu",
                          o->n_stop_ids);
-    return bnet_stops_check(o->stops, o->n_stops, err);
+    return bnet_stops_check("generate options", o->stops, o->n_stops, err);
 }
 
 /* A reply continues the text of its prompt, unless that ends with a special token (BOS, a turn
@@ -223,17 +209,14 @@ bitnet_status bitnet_generate(bitnet_session *session, bitnet_sampler *sampler, 
         st = check(session, sampler, n_ids, &o, err);
     if (st != BITNET_OK)
         return st;
-    session->tail.n = 0;
-    session->tail.failed = session->piece.failed = false;
-    generation g = {session, sampler, &o,
-                    r,       {0},     {o.stops, o.n_stops, o.on_text, o.user, &session->tail}};
+    generation g = {session, sampler, &o, r};
     session->chooser = sampler;
     if (o.min_tokens)
         forbid_ends(&g, true);
     st = prefill(&g, ids, n_ids, err);
     if (st == BITNET_OK) {
-        bnet_detok_init(&g.detok, session->engine->tokenizer, o.print_special,
-                        begins_text(session->engine, ids, n_ids));
+        bnet_stream_begin(&session->stream, session->engine->tokenizer, o.stops, o.n_stops,
+                          o.print_special, begins_text(session->engine, ids, n_ids));
         st = decode(&g, start, err);
     }
     if (o.min_tokens)

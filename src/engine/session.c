@@ -5,13 +5,7 @@
 
 #include <unistd.h>
 
-enum {
-    CTX_MAX = 1 << 24,
-    BATCH_MAX = 65536,
-    CTX_DEFAULT = 4096,
-    BATCH_DEFAULT = 512,
-    HELD_MAX = 16
-};
+enum { CTX_MAX = 1 << 24, BATCH_MAX = 65536, CTX_DEFAULT = 4096, BATCH_DEFAULT = 512 };
 
 static const char owner[] = "session options";
 
@@ -69,16 +63,6 @@ static bitnet_status read_options(const bitnet_engine *e, const bitnet_session_o
     return st;
 }
 
-static size_t piece_bytes(const bitnet_engine *e)
-{
-    return e->longest_token + HELD_MAX;
-}
-
-static size_t tail_bytes(const bitnet_engine *e)
-{
-    return BITNET_STOP_MAX + 2 * piece_bytes(e);
-}
-
 /* What make_buffers and the layers below will ask of the allocator. */
 static uint64_t count_bytes(const bitnet_engine *e, const bitnet_session_options *o)
 {
@@ -86,7 +70,7 @@ static uint64_t count_bytes(const bitnet_engine *e, const bitnet_session_options
     uint64_t kv = o->kv_pool ? 0 : bnet_kv_bytes(e->model, o->n_ctx, o->kv_type);
     return sizeof(bitnet_session) + kv + bnet_workspace_bytes(e->model, o->n_batch) +
            (uint64_t)o->n_ctx * sizeof(int32_t) + (uint64_t)e->info.n_vocab * sizeof(float) +
-           (uint64_t)o->n_batch * per_batch + piece_bytes(e) + tail_bytes(e);
+           (uint64_t)o->n_batch * per_batch + bnet_stream_bytes(e->longest_token);
 }
 
 bitnet_status bitnet_session_memory(const bitnet_engine *e, const bitnet_session_options *options,
@@ -135,14 +119,6 @@ static bitnet_status check_memory(const bitnet_engine *e, const bitnet_session_o
         o->n_ctx, o->n_batch, (double)need / 0x1p30, (double)have / 0x1p30);
 }
 
-static bool reserve(bnet_str *s, size_t n)
-{
-    if (!bnet_grow(&s->data, &s->cap, n, 1))
-        return false;
-    s->data[0] = '\0';
-    return true;
-}
-
 static bool make_buffers(bitnet_session *s)
 {
     size_t n_batch = (size_t)s->n_batch;
@@ -154,7 +130,7 @@ static bool make_buffers(bitnet_session *s)
     s->ids = bnet_calloc(n_batch, sizeof *s->ids);
     s->kvs = bnet_calloc(n_batch, sizeof *s->kvs);
     return s->tokens && s->logits && s->pos && s->seq && s->rows && s->ids && s->kvs &&
-           reserve(&s->piece, piece_bytes(s->engine)) && reserve(&s->tail, tail_bytes(s->engine));
+           bnet_stream_reserve(&s->stream, s->engine->longest_token);
 }
 
 /* A device that nobody asked for by name and that is too small leaves the session to the CPU. */
@@ -226,8 +202,7 @@ void bitnet_session_close(bitnet_session *s)
     void *buffers[] = {s->tokens, s->logits, s->pos, s->seq, s->rows, s->ids, s->kvs};
     for (size_t i = 0; i < BNET_COUNT(buffers); i++)
         bnet_free(buffers[i]);
-    bnet_str_free(&s->piece);
-    bnet_str_free(&s->tail);
+    bnet_str_free(&s->stream.tail);
     bnet_free(s);
 }
 

@@ -1,33 +1,224 @@
-/* stream.c - the tail between detokeniser and callback. */
+/* stream.c - detokeniser and stop strings in one buffer. Stop strings are few and short and the
+ * tail is one token long, so plain comparison is enough. Since stop strings are valid UTF-8 they
+ * begin and end at characters, so a cut never splits one. */
 #include "engine/stream.h"
 
-static bool show(const bnet_stream *s, size_t n, int32_t id)
+#include "engine/engine.h"
+
+enum { HELD_MAX = 8 }; /* bytes of an unfinished character, and a NUL */
+
+struct bitnet_stream {
+    const bitnet_engine *engine;
+    bool print_special, continues;
+    char **stops; /* one block: pointers, then the strings */
+    size_t n_stops;
+    bnet_stream s;
+};
+
+/* ---- stop strings ---- */
+
+bitnet_status bnet_stops_check(const char *owner, const char *const *stops, size_t n_stops,
+                               bitnet_error *err)
 {
-    return !s->on_text || s->on_text(s->user, s->tail->data ? s->tail->data : "", n, id);
+    if (n_stops && !stops)
+        return bnet_fail(err, BITNET_ARGUMENT, "%s: stops must not be NULL when n_stops is %zu",
+                         owner, n_stops);
+    for (size_t i = 0; i < n_stops; i++) {
+        size_t n = stops[i] ? strnlen(stops[i], BITNET_STOP_MAX + 1) : 0;
+        if (n < 1 || n > BITNET_STOP_MAX)
+            return bnet_fail(err, BITNET_ARGUMENT, "%s: stops[%zu] has %s bytes, must have 1..%d",
+                             owner, i, n ? "too many" : "0", BITNET_STOP_MAX);
+        for (size_t at = 0; at < n;) {
+            int len = bnet_utf8_len(stops[i] + at, n - at);
+            if (len <= 0)
+                return bnet_fail(err, BITNET_ARGUMENT, "%s: stops[%zu] is not UTF-8 at byte %zu",
+                                 owner, i, at);
+            at += (size_t)len;
+        }
+    }
+    return BITNET_OK;
 }
 
-static void drop(bnet_str *tail, size_t n)
+/* Does the text at `at` agree with the stop string as far as both go? *whole: the stop string is
+ * complete. */
+static bool agrees(const char *stop, const char *at, size_t n, bool *whole)
 {
-    if (n == 0)
-        return;
-    memmove(tail->data, tail->data + n, tail->n - n);
-    tail->n -= n;
-    tail->data[tail->n] = '\0';
+    size_t n_stop = strlen(stop);
+    *whole = n_stop <= n;
+    return memcmp(stop, at, BNET_MIN(n_stop, n)) == 0;
 }
 
-bnet_stream_state bnet_stream_push(bnet_stream *s, const char *text, size_t n, int32_t id,
-                                   bool last)
+/* How many bytes of the tail may be shown now: up to the earliest stop string if one is complete,
+ * else all but the longest end that could be the beginning of one. */
+static size_t scan(const bnet_stream *s, bool *hit)
 {
-    bnet_str_add(s->tail, text, n);
-    if (s->tail->failed)
-        return BNET_STREAM_NO_MEMORY;
+    const char *tail = s->tail.data;
+    size_t n = s->tail.n, hold = n; /* where the first possible beginning lies */
+    *hit = false;
+    for (size_t at = 0; at < n; at++)
+        for (size_t i = 0; i < s->n_stops; i++) {
+            bool whole;
+            if (!agrees(s->stops[i], tail + at, n - at, &whole))
+                continue;
+            if (whole) {
+                *hit = true;
+                return at;
+            }
+            hold = BNET_MIN(hold, at);
+        }
+    return hold;
+}
+
+/* ---- the stream ---- */
+
+size_t bnet_stream_bytes(size_t longest_token)
+{
+    return BITNET_STOP_MAX + longest_token + HELD_MAX;
+}
+
+bool bnet_stream_reserve(bnet_stream *s, size_t longest_token)
+{
+    if (!bnet_grow(&s->tail.data, &s->tail.cap, bnet_stream_bytes(longest_token), 1))
+        return false;
+    s->tail.data[0] = '\0';
+    return true;
+}
+
+void bnet_stream_begin(bnet_stream *s, const bnet_tokenizer *t, const char *const *stops,
+                       size_t n_stops, bool special, bool at_start)
+{
+    bnet_detok_init(&s->detok, t, special, at_start);
+    s->stops = stops;
+    s->n_stops = n_stops;
+    s->tail.n = s->n_shown = 0;
+    s->tail.failed = s->stopped = false;
+}
+
+bnet_str *bnet_stream_room(bnet_stream *s)
+{
+    if (s->n_shown) {
+        s->tail.n -= s->n_shown;
+        memmove(s->tail.data, s->tail.data + s->n_shown, s->tail.n);
+        s->n_shown = 0;
+    }
+    return &s->tail;
+}
+
+bool bnet_stream_settle(bnet_stream *s, bool last, const char **text, size_t *n_bytes)
+{
     bool hit;
-    size_t safe = bnet_stops_scan(s->stops, s->n_stops, s->tail->data, s->tail->n, &hit);
-    if (last && !hit)
-        safe = s->tail->n;
-    bool go_on = show(s, safe, id);
-    drop(s->tail, hit ? s->tail->n : safe);
-    if (hit)
-        return BNET_STREAM_STOPPED;
-    return go_on ? BNET_STREAM_OPEN : BNET_STREAM_REFUSED;
+    if (s->tail.failed)
+        return false;
+    s->n_shown = scan(s, &hit);
+    if (hit) {
+        s->tail.n = s->n_shown;
+        s->stopped = true;
+    } else if (last) {
+        s->n_shown = s->tail.n;
+    }
+    *text = s->tail.data ? s->tail.data : "";
+    *n_bytes = s->n_shown;
+    return true;
+}
+
+bool bnet_stream_take(bnet_stream *s, const int32_t *id, bool last, const char **text,
+                      size_t *n_bytes)
+{
+    bnet_str *tail = bnet_stream_room(s);
+    if (id && !s->stopped)
+        bnet_detok_push(&s->detok, *id, tail);
+    if (last && !s->stopped)
+        bnet_detok_finish(&s->detok, tail);
+    return bnet_stream_settle(s, last, text, n_bytes);
+}
+
+/* ---- for callers of the library ---- */
+
+void bitnet_stream_options_init(bitnet_stream_options *o)
+{
+    if (o)
+        *o = (bitnet_stream_options){.struct_size = sizeof *o};
+}
+
+static bool copy_stops(bitnet_stream *s, const char *const *stops, size_t n)
+{
+    size_t n_bytes = n * sizeof *stops;
+    for (size_t i = 0; i < n; i++)
+        n_bytes += strlen(stops[i]) + 1;
+    s->stops = bnet_calloc(n_bytes + 1, 1);
+    char *at = (char *)s->stops + n * sizeof *stops;
+    for (size_t i = 0; i < n && s->stops; i++) {
+        size_t length = strlen(stops[i]) + 1;
+        s->stops[i] = memcpy(at, stops[i], length);
+        at += length;
+    }
+    s->n_stops = n;
+    return s->stops != NULL;
+}
+
+bitnet_status bitnet_stream_open(const bitnet_engine *engine, const bitnet_stream_options *options,
+                                 bitnet_stream **out, bitnet_error *err)
+{
+    static const char who[] = "stream options";
+    if (!engine || !out)
+        return bnet_fail(err, BITNET_ARGUMENT, "stream: engine and out must not be NULL");
+    bitnet_stream_options o;
+    bitnet_stream_options_init(&o);
+    bitnet_status st = bnet_options_copy(&o, sizeof o, options, who, err);
+    if (st == BITNET_OK)
+        st = bnet_stops_check(who, o.stops, o.n_stops, err);
+    if (st != BITNET_OK)
+        return st;
+    bitnet_stream *s = bnet_calloc(1, sizeof *s);
+    if (!s || !copy_stops(s, o.stops, o.n_stops) ||
+        !bnet_stream_reserve(&s->s, engine->longest_token)) {
+        bitnet_stream_close(s);
+        return bnet_no_memory(err, "text stream");
+    }
+    s->engine = engine;
+    s->print_special = o.print_special;
+    s->continues = o.continues;
+    bitnet_stream_reset(s);
+    *out = s;
+    return BITNET_OK;
+}
+
+void bitnet_stream_close(bitnet_stream *s)
+{
+    if (!s)
+        return;
+    bnet_str_free(&s->s.tail);
+    bnet_free(s->stops);
+    bnet_free(s);
+}
+
+void bitnet_stream_reset(bitnet_stream *s)
+{
+    if (s)
+        bnet_stream_begin(&s->s, s->engine->tokenizer, (const char *const *)s->stops, s->n_stops,
+                          s->print_special, !s->continues);
+}
+
+bitnet_status bitnet_stream_push(bitnet_stream *s, int32_t id, const char **text, size_t *n_bytes,
+                                 bool *stopped, bitnet_error *err)
+{
+    if (!s || !text || !n_bytes)
+        return bnet_fail(err, BITNET_ARGUMENT, "stream: stream, text and n_bytes must not be NULL");
+    bitnet_status st = bnet_check_ids(s->engine, "stream", &id, 1, err);
+    if (st != BITNET_OK)
+        return st;
+    if (!bnet_stream_take(&s->s, &id, false, text, n_bytes))
+        return bnet_no_memory(err, "text stream");
+    if (stopped)
+        *stopped = s->s.stopped;
+    return BITNET_OK;
+}
+
+bitnet_status bitnet_stream_finish(bitnet_stream *s, const char **text, size_t *n_bytes,
+                                   bitnet_error *err)
+{
+    if (!s || !text || !n_bytes)
+        return bnet_fail(err, BITNET_ARGUMENT, "stream: stream, text and n_bytes must not be NULL");
+    return bnet_stream_take(&s->s, NULL, true, text, n_bytes) ? BITNET_OK
+                                                              : bnet_no_memory(err, "text stream");
 }

@@ -88,12 +88,31 @@ static bitnet_status speak(run *r, bitnet_error *err)
     return st;
 }
 
+static bitnet_status stream(run *r, bitnet_error *err)
+{
+    static const char *const stops[] = {"never", "ever"};
+    bitnet_stream_options o;
+    bitnet_stream *s = NULL;
+    const char *text;
+    size_t n_bytes;
+    bitnet_stream_options_init(&o);
+    o.stops = stops;
+    o.n_stops = 2;
+    bitnet_status st = bitnet_stream_open(r->engine, &o, &s, err);
+    for (int32_t id = 0; st == BITNET_OK && id < 300; id++)
+        st = bitnet_stream_push(s, id, &text, &n_bytes, NULL, err);
+    bitnet_stream_close(s);
+    return st;
+}
+
 static bitnet_status tell(void *user, bitnet_error *err)
 {
     run r = {.n_threads = *(int *)user};
     bitnet_status st = open_all(&r, err);
     if (st == BITNET_OK)
         st = speak(&r, err);
+    if (st == BITNET_OK)
+        st = stream(&r, err);
     close_all(&r);
     return st;
 }

@@ -20,6 +20,7 @@ static void test_options(void **state)
     bitnet_session_options_init(NULL);
     bitnet_sampler_options_init(NULL);
     bitnet_constraints_init(NULL);
+    bitnet_stream_options_init(NULL);
     bitnet_generate_options_init(NULL);
     bitnet_kv_pool_options_init(NULL);
     bitnet_receipt_facts_init(NULL);
@@ -42,6 +43,7 @@ static void test_closing(void **state)
     bitnet_engine_close(NULL);
     bitnet_session_close(NULL);
     bitnet_sampler_close(NULL);
+    bitnet_stream_close(NULL);
     bitnet_kv_pool_close(NULL);
     bitnet_receipt_close(NULL);
     bitnet_inspect_close(NULL);
@@ -137,6 +139,10 @@ static void test_session(void **state)
     REFUSED(bitnet_sampler_pick(NULL, NULL, NULL, 0, NULL, &err));
     REFUSED(bitnet_sampler_constrain(NULL, NULL, &err));
     bitnet_sampler_save(NULL, NULL);
+    REFUSED(bitnet_stream_open(NULL, NULL, NULL, &err));
+    REFUSED(bitnet_stream_push(NULL, 0, NULL, NULL, NULL, &err));
+    REFUSED(bitnet_stream_finish(NULL, NULL, NULL, &err));
+    bitnet_stream_reset(NULL);
     REFUSED(bitnet_logprobs(NULL, 1, NULL, 0, NULL, 0, &err));
     REFUSED(bitnet_logprobs(&(float){0}, 1, NULL, 1, NULL, 0, &err));
     REFUSED(bitnet_logprobs(&(float){0}, 1, NULL, 0, NULL, 1, &err));
