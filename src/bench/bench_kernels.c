@@ -32,7 +32,7 @@ static uint64_t weight_bytes(const bnet_kernel_query *q)
 static void free_copies(measuring *m)
 {
     for (size_t i = 0; i < m->n_copies; i++)
-        m->backend->v->bench_free(m->copies[i]);
+        bnet_bench_free(m->backend, m->copies[i]);
     m->n_copies = 0;
 }
 
@@ -40,12 +40,13 @@ static bitnet_status make_copies(measuring *m, const bnet_kernel_query *q, bitne
 {
     uint64_t bytes = weight_bytes(q), cache = 2 * m->engine->runtime->devices->cpu.l3_bytes;
     uint64_t want = BNET_MAX(turn_bytes, cache);
-    bool one = q->m > 1 || bytes == 0 || m->backend->v->capabilities; /* a device has its own */
+    bool one =
+        q->m > 1 || bytes == 0 || bnet_backend_capabilities(m->backend); /* a device has its own */
     size_t n = one ? 1 : (size_t)(want / bytes + 1);
     bitnet_status st = BITNET_OK;
     n = BNET_MIN(n, (size_t)COPIES_MAX);
     while (st == BITNET_OK && m->n_copies < n) {
-        st = m->backend->v->bench_new(m->backend, q, &m->copies[m->n_copies], err);
+        st = bnet_bench_new(m->backend, q, &m->copies[m->n_copies], err);
         m->n_copies += st == BITNET_OK;
     }
     return st;
@@ -62,25 +63,18 @@ bitnet_launch bnet_public_launch(const bnet_launch_shape *s)
 }
 
 /* Milliseconds of one pass; each repetition goes through all copies. */
-static double median_ms(const measuring *m, const bnet_kernel_record *k)
+static double median_ms(const measuring *m, const bnet_kernel_record *k, bnet_launch_shape *shape)
 {
-    double ms[64], first = m->backend->v->bench_run(m->copies[0], k);
+    double ms[64], first = bnet_bench_run(m->backend, m->copies[0], k, shape);
     int n = BNET_MIN(m->n_repeats, (int)BNET_COUNT(ms));
     if (first > longest_ms)
         return first;
     for (int r = 0; r < n; r++) {
         ms[r] = 0;
         for (size_t i = 0; i < m->n_copies; i++)
-            ms[r] += m->backend->v->bench_run(m->copies[i], k) / (double)m->n_copies;
+            ms[r] += bnet_bench_run(m->backend, m->copies[i], k, NULL) / (double)m->n_copies;
     }
     return bitnet_summarize(ms, (size_t)n).median;
-}
-
-static bitnet_launch launch_of(const measuring *m)
-{
-    bnet_launch_shape s;
-    m->backend->v->bench_shape(m->copies[0], &s);
-    return bnet_public_launch(&s);
 }
 
 static void tell(const measuring *m, const bitnet_kernel_query *shape, const bnet_kernel_query *q,
@@ -89,11 +83,11 @@ static void tell(const measuring *m, const bitnet_kernel_query *shape, const bne
     bitnet_kernel_rate r = {.shape = *shape, .kernel = k->id, .chosen = k == chosen};
     double ops = 2.0 * (double)q->m * (double)q->n * (double)q->k;
     r.shape.m = q->m;
-    r.ms = median_ms(m, k);
+    bnet_launch_shape launch;
+    r.ms = median_ms(m, k, &launch);
     if (r.ms <= 0) /* it cannot run here after all */
         return;
-    if (m->backend->v->bench_shape)
-        r.launch = launch_of(m);
+    r.launch = bnet_public_launch(&launch);
     r.gb_s = (double)weight_bytes(q) / r.ms / 1e6;
     r.gop_s = ops / r.ms / 1e6;
     m->each(m->user, &r);
@@ -143,12 +137,12 @@ bitnet_status bitnet_bench_each_kernel(bitnet_engine *e, uint64_t m, int n_repea
                          "bench: engine and callback must not be NULL, m and n_repeats above 0");
     const bitnet_runtime *rt = e->runtime;
     size_t n = BNET_MIN(bitnet_engine_shapes(e, shapes, SHAPES_MAX), (size_t)SHAPES_MAX);
-    if (n == 0 || !e->backend->v->bench_new)
+    if (n == 0 || !bnet_bench_possible(e->backend))
         return bnet_fail(err, BITNET_NOT_AVAILABLE,
                          "bench: kernels of this device are not measured one by one");
     bitnet_status st = BITNET_OK;
-    bool device = e->backend->v->capabilities != NULL;
-    run.caps = device ? e->backend->v->capabilities(e->backend) : &rt->caps;
+    const bnet_capabilities *device = bnet_backend_capabilities(e->backend);
+    run.caps = device ? device : &rt->caps;
     if (device)
         run.backend = e->backend;
     else

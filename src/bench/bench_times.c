@@ -21,9 +21,9 @@ static bitnet_status run(bitnet_bench *b, const bitnet_bench_test *t, double *to
     for (int i = 0; st == BITNET_OK && i < 2; i++)
         st = bitnet_bench_once(b, t, &r, err);
     *total = r.ms;
-    if (st == BITNET_OK && !be->v->profile(be, true))
+    if (st == BITNET_OK && !bnet_profile(be, true))
         return bnet_fail(err, BITNET_NOT_AVAILABLE, "bench: %s has no clock for single kernels",
-                         be->v->name);
+                         bnet_backend_name(be));
     return st == BITNET_OK ? bitnet_bench_once(b, t, &r, err) : st;
 }
 
@@ -49,13 +49,13 @@ bitnet_status bitnet_bench_kernel_times(bitnet_bench *b, const bitnet_bench_test
         return bnet_fail(err, BITNET_ARGUMENT,
                          "bench: bench, test, n, total_ms and out must not be NULL");
     bnet_backend *be = b->engine->backend;
-    if (!be->v->profile)
+    if (!bnet_profile_possible(be))
         return bnet_fail(err, BITNET_NOT_AVAILABLE,
                          "bench: %s launches nothing; bitnet_bench_profile times its operations",
-                         be->v->name);
+                         bnet_backend_name(be));
     bitnet_status st = run(b, t, total_ms, err);
-    size_t found = st == BITNET_OK ? be->v->profile_read(be, inside, TIMES_MAX) : 0;
-    be->v->profile(be, false);
+    size_t found = st == BITNET_OK ? bnet_profile_read(be, inside, TIMES_MAX) : 0;
+    bnet_profile(be, false);
     if (st != BITNET_OK)
         return st;
     *n = BNET_MIN(found, (size_t)TIMES_MAX);

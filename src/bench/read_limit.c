@@ -60,8 +60,9 @@ static void read_part(void *arg, bnet_share part)
 
 double bnet_read_limit(const bitnet_engine *e)
 {
-    if (e->backend && e->backend->v->read_limit)
-        return e->backend->v->read_limit(e->backend);
+    double of_device;
+    if (bnet_backend_read_limit(e->backend, &of_device))
+        return of_device;
     size_t n = (size_t)BNET_MIN(bnet_gguf_file_bytes(e->gguf), (uint64_t)measured_bytes);
     int n_times = (int)((pass_bytes + n - 1) / n);
     reading r = {.data = bnet_gguf_file_data(e->gguf), .n_bytes = n, .n_times = n_times};

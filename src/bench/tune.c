@@ -12,9 +12,7 @@ size_t bitnet_engine_shapes(const bitnet_engine *e, bitnet_kernel_query *out, si
         return 0;
     enum { MOST = 64 };
     bnet_kernel_query q[MOST];
-    if (!e->backend || !e->backend->v->shapes)
-        return 0;
-    size_t n = e->backend->v->shapes(e->backend, q, MOST);
+    size_t n = e->backend ? bnet_backend_shapes(e->backend, q, MOST) : 0;
     for (size_t i = 0; i < n && i < cap && i < MOST; i++)
         out[i] = (bitnet_kernel_query){
             .op = q[i].op, .format = q[i].format, .dtype = q[i].dtype, .n = q[i].n, .k = q[i].k};
@@ -52,23 +50,22 @@ static int ascending(const void *a, const void *b)
 
 static bitnet_status measure(contest *c, const bnet_kernel_query *q)
 {
-    const bnet_backend_vtable *v = c->backend->v;
     bnet_bench *bench;
     size_t n_r = (size_t)c->n_repeats;
-    bitnet_status st = v->bench_new(c->backend, q, &bench, c->err);
+    bitnet_status st = bnet_bench_new(c->backend, q, &bench, c->err);
     if (st != BITNET_OK)
         return st;
     double *ms = bnet_calloc(c->n * n_r, sizeof *ms);
     for (size_t i = 0; ms && i < c->n; i++)
-        v->bench_run(bench, c->who[i]); /* warm */
+        bnet_bench_run(c->backend, bench, c->who[i], NULL); /* warm */
     for (size_t rep = 0; ms && rep < n_r; rep++)
         for (size_t i = 0; i < c->n; i++)
-            ms[i * n_r + rep] = v->bench_run(bench, c->who[i]);
+            ms[i * n_r + rep] = bnet_bench_run(c->backend, bench, c->who[i], NULL);
     for (size_t i = 0; ms && i < c->n; i++) {
         qsort(ms + i * n_r, n_r, sizeof *ms, ascending);
         c->median[i] = ms[i * n_r + n_r / 2];
     }
-    v->bench_free(bench);
+    bnet_bench_free(c->backend, bench);
     bnet_free(ms);
     return ms ? BITNET_OK : bnet_no_memory(c->err, "tuning");
 }

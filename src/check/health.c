@@ -217,7 +217,7 @@ static bitnet_status check_cache(bitnet_engine *e, bitnet_health *h, bitnet_erro
                .n_heads = (size_t)p->n_heads};
     size_t n_kv = (size_t)p->n_kv_heads * (size_t)p->head_dim,
            n_q = t.n_heads * (size_t)p->head_dim, f = sizeof(float);
-    t.store = be->v->kv_new(be, &t.shape);
+    t.store = bnet_op_kv_new(be, &t.shape);
     t.k = bnet_op_buffer(be, n_kv * f);
     t.v = bnet_op_buffer(be, n_kv * f);
     t.q = bnet_op_buffer(be, n_q * f);
@@ -236,7 +236,7 @@ static bitnet_status check_cache(bitnet_engine *e, bitnet_health *h, bitnet_erro
     bnet_buffer *all[] = {t.k, t.v, t.q, t.y};
     for (size_t i = 0; i < BNET_COUNT(all); i++)
         bnet_op_buffer_free(be, all[i]);
-    be->v->kv_free(be, t.store);
+    bnet_op_kv_free(be, t.store);
     bnet_free(t.values);
     return st;
 }

@@ -8,8 +8,7 @@ static void tee_close(bnet_backend *b)
 {
     tee_backend *t = (tee_backend *)b;
     for (int s = 0; s < 2; s++) {
-        if (t->side[s].be)
-            t->side[s].be->v->close(t->side[s].be);
+        bnet_backend_close(t->side[s].be);
         bnet_free(t->side[s].before);
         bnet_free(t->side[s].after);
         bnet_free(t->side[s].seqs);
@@ -23,8 +22,7 @@ static void tee_buffer_free(bnet_backend *b, bnet_buffer *buf)
     tee_backend *t = (tee_backend *)b;
     tee_buffer *pair = (tee_buffer *)(void *)buf;
     for (int s = 0; s < 2; s++)
-        if (pair->half[s])
-            t->side[s].be->v->buffer_free(t->side[s].be, pair->half[s]);
+        bnet_op_buffer_free(t->side[s].be, pair->half[s]);
     if (t->now == pair)
         t->now = NULL;
     bnet_free(pair->pos);
@@ -38,7 +36,7 @@ static bnet_buffer *tee_buffer_new(bnet_backend *b, size_t n_bytes)
     if (!pair)
         return NULL;
     for (int s = 0; s < 2; s++)
-        pair->half[s] = t->side[s].be->v->buffer_new(t->side[s].be, n_bytes);
+        pair->half[s] = bnet_op_buffer(t->side[s].be, n_bytes);
     if (pair->half[0] && pair->half[1])
         return (bnet_buffer *)(void *)pair;
     tee_buffer_free(b, (bnet_buffer *)(void *)pair);
@@ -48,23 +46,22 @@ static bnet_buffer *tee_buffer_new(bnet_backend *b, size_t n_bytes)
 static const void *tee_read(bnet_backend *b, bnet_buffer *buf, size_t n_bytes)
 {
     bnet_backend *first = ((tee_backend *)b)->side[0].be;
-    return first->v->read(first, ((tee_buffer *)(void *)buf)->half[0], n_bytes);
+    return bnet_op_read(first, ((tee_buffer *)(void *)buf)->half[0], n_bytes);
 }
 
 static void tee_write(bnet_backend *b, bnet_buffer *buf, const void *bytes, size_t n_bytes)
 {
     tee_backend *t = (tee_backend *)b;
     for (int s = 0; s < 2; s++)
-        t->side[s].be->v->write(t->side[s].be, ((tee_buffer *)(void *)buf)->half[s], bytes,
-                                n_bytes);
+        bnet_op_write(t->side[s].be, ((tee_buffer *)(void *)buf)->half[s], bytes, n_bytes);
 }
 
 static bitnet_status tee_sync(bnet_backend *b, bitnet_error *err)
 {
     tee_backend *t = (tee_backend *)b;
-    bitnet_status st = t->side[0].be->v->sync(t->side[0].be, err);
+    bitnet_status st = bnet_op_sync(t->side[0].be, err);
     if (st == BITNET_OK)
-        st = t->side[1].be->v->sync(t->side[1].be, err);
+        st = bnet_op_sync(t->side[1].be, err);
     if (st == BITNET_OK && t->no_memory)
         st = bnet_no_memory(err, "comparing two backends");
     return st;
@@ -75,8 +72,7 @@ static void tee_weight_free(bnet_backend *b, bnet_weight *w)
     tee_backend *t = (tee_backend *)b;
     tee_weight *pair = (tee_weight *)(void *)w;
     for (int s = 0; s < 2; s++)
-        if (pair->half[s])
-            t->side[s].be->v->weight_free(t->side[s].be, pair->half[s]);
+        bnet_op_weight_free(t->side[s].be, pair->half[s]);
     bnet_free(pair);
 }
 
@@ -87,12 +83,11 @@ static bitnet_status tee_weight_prepare(bnet_backend *b, const bnet_weight_reque
     tee_weight *pair = bnet_calloc(1, sizeof *pair);
     if (!pair)
         return bnet_no_memory(err, r->source.tensor->name);
-    pair->v = t->side[0].be->v;
+    pair->first = t->side[0].be;
     snprintf(pair->name, sizeof pair->name, "%s", r->source.tensor->name);
     bitnet_status st = BITNET_OK;
     for (int s = 0; st == BITNET_OK && s < 2; s++) /* warnings are said once, by the first side */
-        st =
-            t->side[s].be->v->weight_prepare(t->side[s].be, r, s ? NULL : log, &pair->half[s], err);
+        st = bnet_op_weight(t->side[s].be, r, s ? NULL : log, &pair->half[s], err);
     if (st != BITNET_OK) {
         tee_weight_free(b, (bnet_weight *)(void *)pair);
         return st;
@@ -104,7 +99,7 @@ static bitnet_status tee_weight_prepare(bnet_backend *b, const bnet_weight_reque
 static const bnet_weight_info *tee_weight_info(const bnet_weight *w)
 {
     const tee_weight *pair = (const tee_weight *)(const void *)w;
-    return pair->v->weight_info(pair->half[0]);
+    return bnet_op_weight_info(pair->first, pair->half[0]);
 }
 
 static void tee_kv_free(bnet_backend *b, bnet_kv_store *kv)
@@ -114,7 +109,7 @@ static void tee_kv_free(bnet_backend *b, bnet_kv_store *kv)
     if (!pair)
         return;
     for (int s = 0; s < 2; s++)
-        t->side[s].be->v->kv_free(t->side[s].be, pair->half[s]);
+        bnet_op_kv_free(t->side[s].be, pair->half[s]);
     bnet_free(pair);
 }
 
@@ -124,13 +119,13 @@ static bnet_kv_store *tee_kv_new(bnet_backend *b, const bnet_kv_shape *shape)
     tee_kv *pair = bnet_calloc(1, sizeof *pair);
     if (!pair)
         return NULL;
-    pair->v = t->side[0].be->v;
+    pair->first = t->side[0].be;
     pair->shape = *shape;
-    uint64_t n = pair->v->kv_block_bytes(shape);
-    if (n == t->side[1].be->v->kv_block_bytes(shape))
+    uint64_t n = bnet_op_kv_block_bytes(pair->first, shape);
+    if (n == bnet_op_kv_block_bytes(t->side[1].be, shape))
         pair->block_bytes = (size_t)n;
     for (int s = 0; s < 2; s++)
-        pair->half[s] = t->side[s].be->v->kv_new(t->side[s].be, shape);
+        pair->half[s] = bnet_op_kv_new(t->side[s].be, shape);
     if (pair->half[0] && pair->half[1])
         return (bnet_kv_store *)(void *)pair;
     tee_kv_free(b, (bnet_kv_store *)(void *)pair);
@@ -138,56 +133,46 @@ static bnet_kv_store *tee_kv_new(bnet_backend *b, const bnet_kv_shape *shape)
 }
 
 /* Side 1 gets its copy before it reads. */
-static void *tee_kv_block(bnet_kv_store *kv, int layer, int block)
-{
-    tee_kv *pair = (tee_kv *)(void *)kv;
-    return pair->v->kv_block(pair->half[0], layer, block);
-}
-
 static void tee_kv_get(bnet_kv_store *kv, int layer, int block, void *bytes)
 {
     tee_kv *pair = (tee_kv *)(void *)kv;
-    pair->v->kv_get(pair->half[0], layer, block, bytes);
+    bnet_op_kv_get(pair->first, pair->half[0], layer, block, bytes);
 }
 
 static void tee_kv_put(bnet_kv_store *kv, int layer, int block, const void *bytes)
 {
     tee_kv *pair = (tee_kv *)(void *)kv;
-    pair->v->kv_put(pair->half[0], layer, block, bytes);
+    bnet_op_kv_put(pair->first, pair->half[0], layer, block, bytes);
 }
 
 static void tee_kv_clear(bnet_kv_store *kv, int block)
 {
     tee_kv *pair = (tee_kv *)(void *)kv;
-    pair->v->kv_clear(pair->half[0], block);
+    bnet_op_kv_clear(pair->first, pair->half[0], block);
 }
 
 static void tee_kv_copy(bnet_kv_store *dst, int to, const bnet_kv_store *src, int from)
 {
     tee_kv *a = (tee_kv *)(void *)dst;
     const tee_kv *b = (const tee_kv *)(const void *)src;
-    a->v->kv_copy(a->half[0], to, b->half[0], from);
+    bnet_op_kv_copy(a->first, a->half[0], to, b->half[0], from);
 }
 
 static size_t tee_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
 {
     const bnet_backend *first = ((const tee_backend *)b)->side[0].be;
-    return first->v->kernels(first, out, cap);
+    return bnet_backend_kernels(first, out, cap);
 }
 
 static uint64_t tee_fallbacks(const bnet_backend *b)
 {
     const bnet_backend *first = ((const tee_backend *)b)->side[0].be;
-    return first->v->fallbacks ? first->v->fallbacks(first) : 0;
+    return bnet_backend_fallbacks(first);
 }
 
 static void tee_mark(bnet_backend *b, int layer)
 {
-    tee_backend *t = (tee_backend *)b;
-    t->layer = layer;
-    for (int s = 0; s < 2; s++)
-        if (t->side[s].be->v->mark)
-            t->side[s].be->v->mark(t->side[s].be, layer);
+    ((tee_backend *)b)->layer = layer;
 }
 
 static bnet_backend_vtable table_of(const bnet_backend_vtable *first)
@@ -205,20 +190,16 @@ static bnet_backend_vtable table_of(const bnet_backend_vtable *first)
                              .kv_new = tee_kv_new,
                              .kv_free = tee_kv_free,
                              .kv_block_bytes = first->kv_block_bytes,
-                             .kv_block = tee_kv_block,
-                             .kernels = tee_kernels,
-                             .fallbacks = tee_fallbacks,
-                             .mark = tee_mark};
-    if (!first->kv_block) {
-        v.kv_block = NULL;
-        v.kv_get = tee_kv_get;
-        v.kv_put = tee_kv_put;
-        v.kv_clear = tee_kv_clear;
-        v.kv_copy = tee_kv_copy;
-    }
+                             .kv_get = tee_kv_get,
+                             .kv_put = tee_kv_put,
+                             .kv_clear = tee_kv_clear,
+                             .kv_copy = tee_kv_copy};
     bnet_tee_fill(&v);
     return v;
 }
+
+static const bnet_inspect_ops inspect = {
+    .kernels = tee_kernels, .fallbacks = tee_fallbacks, .mark = tee_mark};
 
 bitnet_status bnet_backend_open_tee(const bnet_tee_side *first, const bnet_tee_side *second,
                                     bnet_backend **out, bitnet_error *err)
@@ -243,6 +224,7 @@ bitnet_status bnet_backend_open_tee(const bnet_tee_side *first, const bnet_tee_s
     t->side[1].be = second->backend;
     t->table = table_of(first->backend->v);
     t->base.v = &t->table;
+    t->base.inspect = &inspect;
     t->layer = -1;
     *out = &t->base;
     return BITNET_OK;

@@ -19,7 +19,7 @@
 
 static void snapshot(tee_side *s)
 {
-    s->n_before = s->be->v->kernels(s->be, s->before, BNET_KERNELS_MAX);
+    s->n_before = bnet_backend_kernels(s->be, s->before, BNET_KERNELS_MAX);
 }
 
 tee_call bnet_tee_begin(tee_backend *t, const char *op, const tee_weight *w, size_t n_rows,
@@ -69,7 +69,7 @@ void bnet_tee_ran(tee_call *c)
     bool stated = false;
     for (int s = 0; s < 2; s++) {
         tee_side *side = &c->tee->side[s];
-        size_t n = side->be->v->kernels(side->be, side->after, BNET_KERNELS_MAX), i = 0;
+        size_t n = bnet_backend_kernels(side->be, side->after, BNET_KERNELS_MAX), i = 0;
         const char *id;
         while ((id = next_ran(side, n, &i)) != NULL) {
             loosest = BNET_MAX(loosest, agreement_of(side->registry, id));
@@ -82,7 +82,7 @@ void bnet_tee_ran(tee_call *c)
 
 static void name_kernels(tee_side *side, char out[BNET_TEE_KERNELS])
 {
-    size_t n = side->be->v->kernels(side->be, side->after, BNET_KERNELS_MAX), i = 0, at = 0;
+    size_t n = bnet_backend_kernels(side->be, side->after, BNET_KERNELS_MAX), i = 0, at = 0;
     const char *id;
     out[0] = '\0';
     while ((id = next_ran(side, n, &i)) != NULL && at < BNET_TEE_KERNELS)

@@ -4,6 +4,8 @@
 #define BNET_TEE_IMPL_H
 
 #include "check/tee.h"
+#include "ops/inspect.h"
+#include "ops/ops.h"
 
 typedef struct tee_buffer {
     bnet_buffer *half[2];
@@ -13,13 +15,13 @@ typedef struct tee_buffer {
 
 typedef struct tee_weight {
     bnet_weight *half[2];
-    const bnet_backend_vtable *v; /* of side 0 */
+    const bnet_backend *first; /* side 0 */
     char name[64];
 } tee_weight;
 
 typedef struct tee_kv {
     bnet_kv_store *half[2];
-    const bnet_backend_vtable *v; /* of side 0 */
+    const bnet_backend *first; /* side 0 */
     bnet_kv_shape shape;
     size_t block_bytes; /* 0: the sides store differently, so blocks can be neither copied nor
                            compared */

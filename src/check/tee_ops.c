@@ -24,13 +24,13 @@ static const tee_weight *weight_of(const bnet_weight *w)
 static const bnet_weight_info *info_of(const bnet_weight *w)
 {
     const tee_weight *t = weight_of(w);
-    return t->v->weight_info(t->half[0]);
+    return bnet_op_weight_info(t->first, t->half[0]);
 }
 
 /* NULL: the way to the host failed, which sync will say; then nothing is compared. */
 static const void *see(tee_backend *t, int s, const bnet_buffer *b, size_t n_bytes)
 {
-    return t->side[s].be->v->read(t->side[s].be, half(b, s), n_bytes);
+    return bnet_op_read(t->side[s].be, half(b, s), n_bytes);
 }
 
 /* Side 1 gets side 0's input. */
@@ -39,7 +39,7 @@ static void feed(tee_backend *t, const bnet_buffer *b, size_t n_bytes)
     bnet_backend *to = t->side[1].be;
     const void *bytes = see(t, 0, b, n_bytes);
     if (bytes)
-        to->v->write(to, half(b, 1), bytes, n_bytes);
+        bnet_op_write(to, half(b, 1), bytes, n_bytes);
 }
 
 static void compare(tee_call *c, const bnet_buffer *y)
@@ -125,24 +125,17 @@ static const tee_kv *kv_of(const bnet_step *s, int token)
 /* A copy of one block of one layer; NULL: no memory. */
 static const uint8_t *block_of(tee_backend *t, const tee_kv *kv, int s, int layer, int block)
 {
-    const bnet_backend_vtable *v = t->side[s].be->v;
-    if (v->kv_block)
-        return v->kv_block(kv->half[s], layer, block);
     if (!bnet_grow(&t->block[s], &t->cap_block[s], kv->block_bytes, 1)) {
         t->no_memory = true;
         return NULL;
     }
-    v->kv_get(kv->half[s], layer, block, t->block[s]);
+    bnet_op_kv_get(t->side[s].be, kv->half[s], layer, block, t->block[s]);
     return t->block[s];
 }
 
 static void put_block(tee_backend *t, const tee_kv *kv, int layer, int block, const uint8_t *bytes)
 {
-    const bnet_backend_vtable *v = t->side[1].be->v;
-    if (v->kv_put)
-        v->kv_put(kv->half[1], layer, block, bytes);
-    else
-        memcpy(v->kv_block(kv->half[1], layer, block), bytes, kv->block_bytes);
+    bnet_op_kv_put(t->side[1].be, kv->half[1], layer, block, bytes);
 }
 
 /* ---- the table ---- */
@@ -154,7 +147,7 @@ static void tee_embed(bnet_backend *b, const bnet_weight *w, const bnet_step *s,
     tee_call c = bnet_tee_begin(t, "embed", weight_of(w), (size_t)s->n_tokens, info_of(w)->n_in, 0);
     bnet_step plain = without_caches(s);
     for (int i = 0; i < BOTH; i++)
-        t->side[i].be->v->embed(t->side[i].be, weight_of(w)->half[i], &plain, half(x, i));
+        bnet_op_embed(t->side[i].be, weight_of(w)->half[i], &plain, half(x, i));
     compare(&c, x);
 }
 
@@ -166,8 +159,7 @@ static void tee_rmsnorm(bnet_backend *b, bnet_buffer *x, const bnet_weight *w, f
     tee_call c = bnet_tee_begin(t, "rmsnorm", weight_of(w), (size_t)n_rows, n, 0);
     feed(t, x, (size_t)n_rows * n * sizeof(float));
     for (int i = 0; i < BOTH; i++)
-        t->side[i].be->v->rmsnorm(t->side[i].be, half(x, i), weight_of(w)->half[i], eps, n_rows,
-                                  half(y, i));
+        bnet_op_rmsnorm(t->side[i].be, half(x, i), weight_of(w)->half[i], eps, n_rows, half(y, i));
     compare(&c, y);
 }
 
@@ -197,7 +189,7 @@ static void tee_quantize_i8(bnet_backend *b, bnet_buffer *x, int n_rows, size_t 
     feed(t, x, n);
     for (int i = 0; i < BOTH; i++) {
         bnet_act8 own = act_for(q, i);
-        t->side[i].be->v->quantize_i8(t->side[i].be, half(x, i), n_rows, n_cols, &own);
+        bnet_op_quantize_i8(t->side[i].be, half(x, i), n_rows, n_cols, &own);
     }
     tee_quantized first = quantized(t, 0, q, (size_t)n_rows),
                   second = quantized(t, 1, q, (size_t)n_rows);
@@ -219,8 +211,7 @@ static void tee_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet
     feed(t, q->sum, (size_t)n_rows * sizeof(int32_t));
     for (int i = 0; i < BOTH; i++) {
         bnet_act8 own = act_for(q, i);
-        t->side[i].be->v->linear_ternary(t->side[i].be, weight_of(w)->half[i], &own, n_rows,
-                                         half(y, i));
+        bnet_op_linear_ternary(t->side[i].be, weight_of(w)->half[i], &own, n_rows, half(y, i));
     }
     compare(&c, y);
 }
@@ -233,8 +224,7 @@ static void tee_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer 
         bnet_tee_begin(t, "linear_float", weight_of(w), (size_t)n_rows, info_of(w)->n_out, 0);
     feed(t, x, (size_t)n_rows * info_of(w)->n_in * sizeof(float));
     for (int i = 0; i < BOTH; i++)
-        t->side[i].be->v->linear_float(t->side[i].be, weight_of(w)->half[i], half(x, i), n_rows,
-                                       half(y, i));
+        bnet_op_linear_float(t->side[i].be, weight_of(w)->half[i], half(x, i), n_rows, half(y, i));
     compare(&c, y);
 }
 
@@ -245,7 +235,7 @@ static void tee_rope_table(bnet_backend *b, const bnet_rope *r, const bnet_step 
         bnet_tee_begin(t, "rope_table", NULL, (size_t)s->n_tokens, (size_t)r->n_rot, TABLE_ULPS);
     bnet_step plain = without_caches(s);
     for (int i = 0; i < BOTH; i++)
-        t->side[i].be->v->rope_table(t->side[i].be, r, &plain, half(cs, i));
+        bnet_op_rope_table(t->side[i].be, r, &plain, half(cs, i));
     compare(&c, cs);
 }
 
@@ -258,7 +248,7 @@ static void tee_rope(bnet_backend *b, const bnet_rope *r, bnet_buffer *cs, int n
     feed(t, cs, (size_t)n_rows * (size_t)r->n_rot * sizeof(float));
     feed(t, x, (size_t)n_rows * n * sizeof(float));
     for (int i = 0; i < BOTH; i++)
-        t->side[i].be->v->rope(t->side[i].be, r, half(cs, i), n_rows, n_heads, half(x, i));
+        bnet_op_rope(t->side[i].be, r, half(cs, i), n_rows, n_heads, half(x, i));
     compare(&c, x);
 }
 
@@ -300,7 +290,7 @@ static void tee_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_b
         bnet_step own;
         ok = step_for(t, i, s, &own) && ok;
         if (ok)
-            t->side[i].be->v->kv_append(t->side[i].be, &own, layer, half(k, i), half(v, i));
+            bnet_op_kv_append(t->side[i].be, &own, layer, half(k, i), half(v, i));
     }
     if (!ok)
         return;
@@ -340,39 +330,25 @@ static void tee_attention(bnet_backend *b, const bnet_step *s, int layer, int n_
         bnet_step own;
         ok = step_for(t, i, s, &own) && ok;
         if (ok)
-            t->side[i].be->v->attention(t->side[i].be, &own, layer, n_heads, half(q, i),
-                                        half(y, i));
+            bnet_op_attention(t->side[i].be, &own, layer, n_heads, half(q, i), half(y, i));
     }
     if (ok)
         compare(&c, y);
 }
 
-static void glu(tee_backend *t, bool relu2, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                bnet_buffer *y)
+static void tee_glu(bnet_backend *b, bnet_activation act, bnet_buffer *gate, bnet_buffer *up,
+                    size_t n, bnet_buffer *y)
 {
+    tee_backend *t = tee_of(b);
     size_t n_rows, n_cols;
     shape_flat(t, n, &n_rows, &n_cols);
-    tee_call c = bnet_tee_begin(t, relu2 ? "glu_relu2" : "glu_silu", NULL, n_rows, n_cols, 0);
+    tee_call c = bnet_tee_begin(t, act == BNET_ACT_RELU2 ? "glu_relu2" : "glu_silu", NULL, n_rows,
+                                n_cols, 0);
     feed(t, gate, n * sizeof(float));
     feed(t, up, n * sizeof(float));
-    for (int i = 0; i < BOTH; i++) {
-        const bnet_backend_vtable *v = t->side[i].be->v;
-        (relu2 ? v->glu_relu2 : v->glu_silu)(t->side[i].be, half(gate, i), half(up, i), n,
-                                             half(y, i));
-    }
+    for (int i = 0; i < BOTH; i++)
+        bnet_op_glu(t->side[i].be, act, half(gate, i), half(up, i), n, half(y, i));
     compare(&c, y);
-}
-
-static void tee_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                          bnet_buffer *y)
-{
-    glu(tee_of(b), true, gate, up, n, y);
-}
-
-static void tee_glu_silu(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                         bnet_buffer *y)
-{
-    glu(tee_of(b), false, gate, up, n, y);
 }
 
 static void tee_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
@@ -384,7 +360,7 @@ static void tee_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
     feed(t, x, n * sizeof(float));
     feed(t, y, n * sizeof(float));
     for (int i = 0; i < BOTH; i++)
-        t->side[i].be->v->add(t->side[i].be, half(x, i), half(y, i), n);
+        bnet_op_add(t->side[i].be, half(x, i), half(y, i), n);
     compare(&c, x);
 }
 
@@ -399,7 +375,7 @@ static void tee_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int
     tee_call c = bnet_tee_begin(t, "gather", NULL, (size_t)n_rows, n_cols, 0);
     feed(t, x, (last + 1) * n_cols * sizeof(float));
     for (int i = 0; i < BOTH; i++)
-        t->side[i].be->v->gather(t->side[i].be, half(x, i), rows, n_rows, n_cols, half(y, i));
+        bnet_op_gather(t->side[i].be, half(x, i), rows, n_rows, n_cols, half(y, i));
     compare(&c, y);
 }
 
@@ -414,8 +390,7 @@ void bnet_tee_fill(bnet_backend_vtable *v)
     v->rope = tee_rope;
     v->kv_append = tee_kv_append;
     v->attention = tee_attention;
-    v->glu_relu2 = tee_glu_relu2;
-    v->glu_silu = tee_glu_silu;
+    v->glu = tee_glu;
     v->add = tee_add;
     v->gather = tee_gather;
 }

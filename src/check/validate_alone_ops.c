@@ -120,11 +120,11 @@ static void compare_bytes(pair *p, const char *what, size_t row, const uint8_t *
 static void compare_cache(pair *p)
 {
     kernel_case *c = p->side;
-    size_t n = (size_t)c[1].be->v->kv_block_bytes(&c[1].kv_shape);
+    size_t n = (size_t)bnet_op_kv_block_bytes(c[1].be, &c[1].kv_shape);
     uint8_t *a = bnet_alloc(n), *b = bnet_alloc(n);
     for (int i = 0; a && b && i < c->kv_shape.n_blocks; i++) {
-        bnet_op_kv_get(c[0].be, c[0].kv, 0, i, a, n);
-        bnet_op_kv_get(c[1].be, c[1].kv, 0, i, b, n);
+        bnet_op_kv_get(c[0].be, c[0].kv, 0, i, a);
+        bnet_op_kv_get(c[1].be, c[1].kv, 0, i, b);
         compare_bytes(p, "cache block", (size_t)i, a, b, n);
     }
     if (!a || !b)
@@ -169,7 +169,7 @@ static bool call(kernel_case *c, bnet_alone a)
     a.n = (size_t)c->s.n;
     a.n_heads = c->kv ? c->kv_shape.n_heads : 0;
     a.eps = eps;
-    return c->be->v->alone && c->be->v->alone(c->be, &a);
+    return bnet_alone_run(c->be, &a);
 }
 
 static void run_norm_quantize(kernel_case *c)

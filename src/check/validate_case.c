@@ -73,14 +73,14 @@ bool bnet_case_cache(kernel_case *c)
                            .type = c->kv_type,
                            .n_heads = n_heads};
     size_t n = (size_t)c->s.m * (size_t)shape.n_kv_heads * (size_t)c->head;
-    c->kv = c->be->v->kv_new(c->be, &shape);
+    c->kv = bnet_op_kv_new(c->be, &shape);
     if (!c->kv || !bnet_case_step(c) || !bnet_case_buffer(c, n, true) ||
         !bnet_case_buffer(c, n, true))
         return false;
     c->timeline = (bnet_seq){c->kv, c->blocks};
     c->kv_shape = shape;
     for (int b = 0; b < n_blocks; b++) /* as the model does at first use */
-        bnet_op_kv_clear(c->be, c->kv, &shape, b);
+        bnet_op_kv_clear(c->be, c->kv, b);
     return true;
 }
 
@@ -242,10 +242,15 @@ static void run_add_norm_quantize(kernel_case *c)
                           &c->act);
 }
 
+static bnet_activation activation(const kernel_case *c)
+{
+    return strcmp(c->rec->format, "relu2") == 0 ? BNET_ACT_RELU2 : BNET_ACT_SILU;
+}
+
 static void run_glu_norm_quantize(kernel_case *c)
 {
-    bnet_op_glu_norm_quantize(c->be, strcmp(c->rec->format, "relu2") == 0, c->buf[0], c->buf[1],
-                              c->w, 1e-5f, (int)c->s.m, c->buf[2], &c->act);
+    bnet_op_glu_norm_quantize(c->be, activation(c), c->buf[0], c->buf[1], c->w, 1e-5f, (int)c->s.m,
+                              c->buf[2], &c->act);
 }
 
 static void run_rope(kernel_case *c)
@@ -267,8 +272,7 @@ static void run_attention(kernel_case *c)
 
 static void run_glu(kernel_case *c)
 {
-    bnet_op_glu(c->be, strcmp(c->rec->format, "relu2") == 0, c->buf[0], c->buf[1],
-                (size_t)(c->s.m * c->s.n), c->buf[2]);
+    bnet_op_glu(c->be, activation(c), c->buf[0], c->buf[1], (size_t)(c->s.m * c->s.n), c->buf[2]);
 }
 
 static void run_add(kernel_case *c)
@@ -409,8 +413,7 @@ void bnet_case_close(kernel_case *c)
         bnet_op_buffer_free(c->be, c->buf[i]);
         bnet_free(c->host[i]);
     }
-    if (c->kv)
-        c->be->v->kv_free(c->be, c->kv);
+    bnet_op_kv_free(c->be, c->kv);
     void *all[] = {c->bytes, c->q,   c->scales, c->sums,    c->ids,
                    c->pos,   c->seq, c->blocks, c->inv_freq};
     for (size_t i = 0; i < BNET_COUNT(all); i++)

@@ -151,7 +151,7 @@ static void get(const pass_trial *t, int side, const block_of *b)
 {
     const bnet_kv *kv = t->side[side].kv[b->timeline];
     bnet_op_kv_get(t->side[side].be, kv->blocks->store, b->layer, kv->table[b->block],
-                   b->bytes[side], b->n_bytes);
+                   b->bytes[side]);
 }
 
 /* What these passes wrote. */
@@ -175,8 +175,7 @@ static void hand_over(pass_trial *t, const block_of *b)
 {
     const bnet_kv *kv = t->side[1].kv[b->timeline];
     get(t, 0, b);
-    bnet_op_kv_put(t->side[1].be, kv->blocks->store, b->layer, kv->table[b->block], b->bytes[0],
-                   b->n_bytes);
+    bnet_op_kv_put(t->side[1].be, kv->blocks->store, b->layer, kv->table[b->block], b->bytes[0]);
 }
 
 /* Every block of n timelines from `first` on. */
@@ -184,7 +183,7 @@ static bitnet_status each_block(pass_trial *t, int first, int n,
                                 void (*act)(pass_trial *t, const block_of *b))
 {
     const bnet_kv_shape *s = &t->side[1].kv[0]->blocks->shape;
-    block_of b = {.n_bytes = (size_t)t->side[1].be->v->kv_block_bytes(s)};
+    block_of b = {.n_bytes = (size_t)bnet_op_kv_block_bytes(t->side[1].be, s)};
     b.bytes[0] = bnet_alloc(b.n_bytes);
     b.bytes[1] = bnet_alloc(b.n_bytes);
     bool ok = b.bytes[0] && b.bytes[1];

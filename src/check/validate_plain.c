@@ -232,7 +232,7 @@ static bitnet_status check(validation_run *r, const bnet_kernel_record *k, plain
         q.m = a->m, q.n = a->n, q.k = a->k;
     bitnet_status st = bnet_validate_open_forced(r, k, &q, &registry, &be);
     if (st == BITNET_OK)
-        st = be->v->plain(be, &c->call, 1, r->err);
+        st = bnet_plain_run(be, &c->call, 1, r->err);
     if (st == BITNET_OK && strcmp(c->call.kernel, k->id) != 0) {
         a->verdict = BITNET_VERDICT_FAIL;
         snprintf(a->note, sizeof a->note, "the kernel was not called");

@@ -136,8 +136,8 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o,
     if (r->statistics)
         e->backend->meter = &e->meter;
     st = bnet_model_open(e->gguf, e->backend, e->layout, &e->log, progress, &e->model, err);
-    if (st == BITNET_OK && e->backend->v->weights_done)
-        e->backend->v->weights_done(e->backend, &e->log);
+    if (st == BITNET_OK)
+        bnet_op_weights_done(e->backend, &e->log);
     if (st == BITNET_OK)
         bnet_model_cache_trim(&e->cache);
     return st;

@@ -8,7 +8,7 @@
 static bitnet_status open_spare(bitnet_engine *e, bitnet_error *err)
 {
     const bitnet_runtime *r = e->runtime;
-    const char *isa = strcmp(e->backend->v->name, "cpu") == 0 ? "scalar" : r->isa;
+    const char *isa = strcmp(bnet_backend_name(e->backend), "cpu") == 0 ? "scalar" : r->isa;
     bitnet_status st =
         bnet_backend_open_cpu(r->pool, r->registry, isa, r->strict, &e->log, &e->spare, err);
     if (st != BITNET_OK)
@@ -84,7 +84,8 @@ bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitne
         return st;
     bnet_logf(&e->log, BITNET_LOG_WARN, "engine",
               "position %zu: %s failed (%s); the timeline goes on on the CPU", s->n_pos,
-              e->backend->v->name, err && err->message[0] ? err->message : bitnet_status_text(why));
+              bnet_backend_name(e->backend),
+              err && err->message[0] ? err->message : bitnet_status_text(why));
     st = need_spare(e, err);
     if (st == BITNET_OK)
         st = bnet_kv_open(e->spare_model, s->n_ctx, s->kv_type, &kv, err);

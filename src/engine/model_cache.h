@@ -5,7 +5,7 @@
 
 #include "bitnet.h"
 #include "format/gguf.h"
-#include "ops/backend.h"
+#include "ops/open.h"
 
 enum { BNET_IDENTITY_CAP = 256 };
 

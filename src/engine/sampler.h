@@ -2,7 +2,7 @@
 #ifndef BNET_SAMPLER_H
 #define BNET_SAMPLER_H
 
-#include "ops/backend.h"
+#include "ops/pass.h"
 
 /* Weights are integers: exp of the scaled logit in units of 2^-40, so sums are exact in any order.
  */

@@ -58,8 +58,7 @@ static bitnet_status read_options(const bitnet_engine *e, const bitnet_session_o
     if (st == BITNET_OK && o->kv_pool)
         st = follow_pool(e, o, given->n_ctx == 0, err);
     o->n_batch = BNET_MIN(o->n_batch, o->n_ctx);
-    if (e->backend->v->batch_limit)
-        o->n_batch = BNET_MIN(o->n_batch, e->backend->v->batch_limit(e->backend));
+    o->n_batch = bnet_op_batch_limit(e->backend, o->n_batch);
     return st;
 }
 
@@ -86,12 +85,10 @@ bitnet_status bitnet_session_memory(const bitnet_engine *e, const bitnet_session
 }
 
 /* What a device with memory of its own has left, as far as we know. */
-static bitnet_status check_device(const bitnet_engine *e, const bitnet_session_options *o,
+static bitnet_status check_device(const bnet_usage *u, const bitnet_session_options *o,
                                   uint64_t need, bitnet_error *err)
 {
-    bnet_usage u;
-    e->backend->v->usage(e->backend, &u);
-    uint64_t taken = u.own - u.spare + u.foreign, have = u.total > taken ? u.total - taken : 0;
+    uint64_t taken = u->own - u->spare + u->foreign, have = u->total > taken ? u->total - taken : 0;
     if (need <= have)
         return BITNET_OK;
     return bnet_fail(
@@ -107,8 +104,9 @@ static bitnet_status check_memory(const bitnet_engine *e, const bitnet_session_o
                                   bitnet_error *err)
 {
     uint64_t need = count_bytes(e, o);
-    if (e->backend->v->usage)
-        return check_device(e, o, need, err);
+    bnet_usage u;
+    if (bnet_backend_usage(e->backend, &u))
+        return check_device(&u, o, need, err);
     uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     if (need <= have)
         return BITNET_OK;

@@ -101,9 +101,8 @@ static void count_all(const bitnet_engine *e, const bnet_backend_stats *d, bnet_
 
 static bnet_backend_stats ask_device(const bitnet_engine *e)
 {
-    bnet_backend_stats d = {0};
-    if (e->backend && e->backend->v->stats)
-        e->backend->v->stats(e->backend, &d);
+    bnet_backend_stats d;
+    bnet_backend_stats_read(e->backend, &d);
     return d;
 }
 
@@ -217,7 +216,7 @@ bitnet_status bitnet_engine_stats(const bitnet_engine *e, bitnet_stats *stats, b
     subtract_base(e, &c);
     bitnet_stats s = {.struct_size = given,
                       .timed = e->runtime->statistics,
-                      .device = e->backend ? e->backend->v->name : "",
+                      .device = e->backend ? bnet_backend_name(e->backend) : "",
                       .provider = e->selection.kind == BNET_DEV_CPU
                                       ? bnet_runtime_cpu_provider(e->runtime)->name
                                       : bitnet_runtime_provider(e->runtime),
@@ -243,11 +242,10 @@ bitnet_status bitnet_engine_memory_use(const bitnet_engine *e, bitnet_memory_use
     if (!e || !u || u->struct_size != sizeof *u)
         return bnet_fail(err, BITNET_ARGUMENT,
                          "memory: engine and use must not be NULL; call bitnet_memory_use_init");
-    if (!e->backend || !e->backend->v->usage)
+    bnet_usage d;
+    if (!bnet_backend_usage(e->backend, &d))
         return bnet_fail(err, BITNET_NOT_AVAILABLE,
                          "memory: this device has none of its own; see bitnet_host_memory_read");
-    bnet_usage d;
-    e->backend->v->usage(e->backend, &d);
     *u = (bitnet_memory_use){.struct_size = sizeof *u,
                              .weights = d.weights,
                              .caches = d.caches,

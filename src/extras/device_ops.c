@@ -58,9 +58,8 @@ bitnet_status bitnet_ops_open(bitnet_runtime *runtime, bitnet_precision precisio
         bitnet_ops_close(o);
         return st;
     }
-    bnet_backend_stats d = {0};
-    if (o->device && o->device->v->stats)
-        o->device->v->stats(o->device, &d);
+    bnet_backend_stats d;
+    bnet_backend_stats_read(o->device, &d);
     o->precision = d.settled;
     *out = o;
     return BITNET_OK;
@@ -106,9 +105,8 @@ static void note(bitnet_ops *o, const bnet_plain *p, bool on_device)
 
 static uint64_t add_device(const bitnet_ops *o, bitnet_precision_stats *s)
 {
-    bnet_backend_stats d = {0};
-    if (o->device && o->device->v->stats)
-        o->device->v->stats(o->device, &d);
+    bnet_backend_stats d;
+    bnet_backend_stats_read(o->device, &d);
     s->memory_allocated = d.memory_allocated;
     s->memory_peak = d.memory_peak;
     s->n_h2d += d.n_h2d;
@@ -140,7 +138,7 @@ bitnet_status bnet_ops_run(bitnet_ops *o, bnet_plain *p, size_t n, bitnet_error 
     for (size_t i = 0; i < n; i++)
         p[i].precision = o->precision;
     if (o->device) {
-        st = o->device->v->plain(o->device, p, n, e);
+        st = bnet_plain_run(o->device, p, n, e);
         for (size_t i = 0; st == BITNET_OK && i < n; i++)
             note(o, &p[i], true);
         if (st == BITNET_OK || (st = leave(o, n, st, e)) != BITNET_OK) {

@@ -104,14 +104,13 @@ static input norm_row(bnet_workspace *ws, bnet_buffer *x, size_t n, const bnet_w
 static input gated(bnet_workspace *ws, const bnet_layer *y, int n_rows)
 {
     const bnet_hparams *h = &ws->m->hp;
-    bool relu2 = h->act == BNET_ACT_RELU2;
     size_t n = ws->w.ff;
     if (!y->ffn_sub_norm || !bnet_op_weight_info(ws->be, y->down)->ternary) {
-        bnet_op_glu(ws->be, relu2, ws->gate, ws->up, (size_t)n_rows * n, ws->gate);
+        bnet_op_glu(ws->be, h->act, ws->gate, ws->up, (size_t)n_rows * n, ws->gate);
         return norm_row(ws, ws->gate, n, y->ffn_sub_norm, y->down, n_rows);
     }
     ws->act.stride = (n + 127) / 128 * 128;
-    bnet_op_glu_norm_quantize(ws->be, relu2, ws->gate, ws->up, y->ffn_sub_norm, h->rms_eps, n_rows,
+    bnet_op_glu_norm_quantize(ws->be, h->act, ws->gate, ws->up, y->ffn_sub_norm, h->rms_eps, n_rows,
                               ws->gate, &ws->act);
     return (input){ws->gate, n, true};
 }
@@ -171,7 +170,7 @@ static bool run_whole(bnet_workspace *ws, const bnet_batch *b, bnet_pass *p)
 /* A backend that keeps what was composed, to repeat it, is not interrupted. */
 static bool go_on(bnet_workspace *ws, int layer)
 {
-    if (!ws->on_layer || ws->be->v->composed)
+    if (!ws->on_layer || bnet_op_repeats(ws->be))
         return true;
     return ws->on_layer(ws->layer_user, layer + 1, ws->m->hp.n_layers);
 }
@@ -203,7 +202,7 @@ static bool compose(bnet_workspace *ws, const bnet_pass *p)
 static bool foresee(const bnet_workspace *ws, const bnet_batch *b)
 {
     const bnet_batch *n = b->next;
-    if (!n || !ws->be->v->pass || b->kv[0]->blocks->pooled)
+    if (!n || !bnet_op_passes(ws->be) || b->kv[0]->blocks->pooled)
         return false;
     return bnet_kv_cover(b->kv[0], n->pos[n->n_tokens - 1] + 1, NULL) == BITNET_OK;
 }

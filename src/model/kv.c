@@ -22,7 +22,7 @@ static bnet_kv_shape shape_of(const bnet_model *m, int n_blocks, bitnet_kv_type 
 uint64_t bnet_kv_block_bytes(const bnet_model *m, bitnet_kv_type type)
 {
     bnet_kv_shape s = shape_of(m, 1, type);
-    return m->be->v->kv_block_bytes(&s) * (uint64_t)s.n_layers;
+    return bnet_op_kv_block_bytes(m->be, &s) * (uint64_t)s.n_layers;
 }
 
 uint64_t bnet_kv_bytes(const bnet_model *m, int n_ctx, bitnet_kv_type type)
@@ -42,7 +42,7 @@ static bitnet_status make_lists(const bnet_model *m, bnet_kv_blocks *b, bitnet_e
     char what[64];
     bitnet_status st = BITNET_OK;
     bnet_op_hold(m->be);
-    b->store = m->be->v->kv_new(m->be, &b->shape);
+    b->store = bnet_op_kv_new(m->be, &b->shape);
     b->free_list = bnet_calloc(n, sizeof *b->free_list);
     b->n_refs = bnet_calloc(n, sizeof *b->n_refs);
     snprintf(what, sizeof what, "key/value cache of %zu positions", n * BNET_KV_BLOCK);
@@ -77,7 +77,7 @@ void bnet_kv_blocks_close(bnet_kv_blocks *b)
 {
     if (!b)
         return;
-    b->be->v->kv_free(b->be, b->store);
+    bnet_op_kv_free(b->be, b->store);
     bnet_free(b->free_list);
     bnet_free(b->n_refs);
     bnet_free(b);
@@ -119,7 +119,7 @@ static void clear(bnet_kv_blocks *b, int32_t block)
 {
     if (block < b->n_cleared && !b->pooled)
         return;
-    bnet_op_kv_clear(b->be, b->store, &b->shape, block);
+    bnet_op_kv_clear(b->be, b->store, block);
     b->n_cleared = BNET_MAX(b->n_cleared, block + 1);
 }
 
@@ -236,7 +236,7 @@ static bitnet_status part(bnet_kv *kv, int i, bitnet_error *err)
     bnet_kv_blocks *b = kv->blocks;
     int32_t old = kv->table[i], own = take(b);
     bnet_op_hold(b->be);
-    bnet_op_kv_copy(b->be, &b->shape, b->store, own, b->store, old);
+    bnet_op_kv_copy(b->be, b->store, own, b->store, old);
     bitnet_status st = bnet_op_release(b->be, BITNET_OK, err);
     kv->table[i] = st == BITNET_OK ? own : old;
     bnet_kv_blocks_drop(b, st == BITNET_OK ? old : own);
@@ -261,8 +261,7 @@ bitnet_status bnet_kv_copy(bnet_kv *kv, const bnet_kv *from, int n_pos, bitnet_e
         return st;
     bnet_op_hold(b->be);
     for (int i = 0; i < kv->n_mapped; i++)
-        bnet_op_kv_copy(b->be, &b->shape, b->store, kv->table[i], from->blocks->store,
-                        from->table[i]);
+        bnet_op_kv_copy(b->be, b->store, kv->table[i], from->blocks->store, from->table[i]);
     return bnet_op_release(b->be, bnet_op_sync(b->be, err), err);
 }
 
@@ -270,7 +269,7 @@ bitnet_status bnet_kv_copy(bnet_kv *kv, const bnet_kv *from, int n_pos, bitnet_e
 
 static size_t layer_bytes(const bnet_kv_blocks *b)
 {
-    return (size_t)b->be->v->kv_block_bytes(&b->shape);
+    return (size_t)bnet_op_kv_block_bytes(b->be, &b->shape);
 }
 
 uint64_t bnet_kv_saved_bytes(const bnet_kv *kv, int n_pos)
@@ -280,12 +279,12 @@ uint64_t bnet_kv_saved_bytes(const bnet_kv *kv, int n_pos)
            (uint64_t)bnet_kv_blocks_for((size_t)n_pos);
 }
 
-/* Copies one block of one layer to the host, where it has no host view. */
+/* Copies one block of one layer to the host. */
 static bitnet_status fetch(const bnet_kv_blocks *b, int layer, int32_t block, void *copy,
                            bitnet_error *err)
 {
     bnet_op_hold(b->be);
-    bnet_op_kv_get(b->be, b->store, layer, block, copy, layer_bytes(b));
+    bnet_op_kv_get(b->be, b->store, layer, block, copy);
     return bnet_op_release(b->be, bnet_op_sync(b->be, err), err);
 }
 
@@ -295,19 +294,14 @@ bitnet_status bnet_kv_read(const bnet_kv *kv, int n_pos, bnet_kv_sink sink, void
     const bnet_kv_blocks *b = kv->blocks;
     int need = bnet_kv_blocks_for((size_t)n_pos);
     assert(need <= kv->n_mapped);
-    bool viewed = b->be->v->kv_block != NULL;
-    void *copy = viewed ? NULL : bnet_alloc(layer_bytes(b));
-    if (!viewed && !copy)
+    void *copy = bnet_alloc(layer_bytes(b));
+    if (!copy)
         return bnet_no_memory(err, "key/value cache");
     bitnet_status st = BITNET_OK;
     for (int i = 0; st == BITNET_OK && i < b->shape.n_layers * need; i++) {
-        int layer = i / need;
-        int32_t block = kv->table[i % need];
-        if (!viewed)
-            st = fetch(b, layer, block, copy, err);
+        st = fetch(b, i / need, kv->table[i % need], copy, err);
         if (st == BITNET_OK)
-            st = sink(user, viewed ? b->be->v->kv_block(b->store, layer, block) : copy,
-                      layer_bytes(b), err);
+            st = sink(user, copy, layer_bytes(b), err);
     }
     bnet_free(copy);
     return st;
@@ -322,6 +316,6 @@ bitnet_status bnet_kv_write(bnet_kv *kv, int n_pos, const uint8_t *bytes, bitnet
         return st;
     bnet_op_hold(b->be);
     for (int i = 0; i < b->shape.n_layers * need; i++, bytes += layer_bytes(b))
-        bnet_op_kv_put(b->be, b->store, i / need, kv->table[i % need], bytes, layer_bytes(b));
+        bnet_op_kv_put(b->be, b->store, i / need, kv->table[i % need], bytes);
     return bnet_op_release(b->be, bnet_op_sync(b->be, err), err);
 }

@@ -7,13 +7,11 @@
 #include "format/gguf.h"
 #include "ops/ops.h"
 
-typedef enum bnet_act { BNET_ACT_SILU, BNET_ACT_RELU2 } bnet_act;
-
 typedef struct bnet_hparams {
     char arch[32];
     int n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim, n_rot, n_vocab, n_ctx_train;
     float rms_eps, rope_base;
-    bnet_act act;
+    bnet_activation act;
     bool rope_neox;        /* pairs (j, j+n/2); else (2j, 2j+1) */
     bool sub_norms;        /* attn_sub_norm and ffn_sub_norm are present */
     bool ternary_required; /* bitnet archs: dense projections are ternarised at load or refused */

@@ -286,7 +286,7 @@ static bitnet_status describe_net(loader *l)
                         .n_ff = (size_t)h->n_ff,
                         .n_vocab = (size_t)h->n_vocab,
                         .rms_eps = h->rms_eps,
-                        .relu2 = h->act == BNET_ACT_RELU2,
+                        .act = h->act,
                         .rope = m->rope,
                         .embd = m->embd,
                         .output_norm = m->output_norm,
@@ -303,8 +303,6 @@ static bitnet_status announce(loader *l)
                      .n_layers = h->n_layers,
                      .n_heads = h->n_heads,
                      .n_kv_heads = h->n_kv_heads};
-    if (!l->m->be->v->expect)
-        return BITNET_OK;
     for (size_t i = 0; i < bnet_gguf_n_tensors(l->g); i++) {
         const bnet_tensor *t = bnet_gguf_tensor_at(l->g, i);
         *(strncmp(t->name, "blk.", 4) == 0     ? &e.layer_bytes
@@ -312,7 +310,7 @@ static bitnet_status announce(loader *l)
                                                : &e.first_bytes) += t->n_bytes;
     }
     e.layer_bytes /= (uint64_t)h->n_layers;
-    return l->m->be->v->expect(l->m->be, &e, l->log, l->err);
+    return bnet_op_expect(l->m->be, &e, l->log, l->err);
 }
 
 static bitnet_status load_all(loader *l)

@@ -60,10 +60,8 @@ uint64_t bnet_workspace_bytes(const bnet_model *m, int n_batch)
     plan_buffers(&ws, m, (size_t)n_batch, p);
     uint64_t total = sizeof ws + (size_t)n_batch * sizeof(bnet_seq);
     for (int i = 0; i < N_BUFFERS; i++)
-        total += p[i].n_bytes * (uint64_t)BNET_MAX(m->be->v->n_ranks, 1);
-    if (m->be->v->pass_bytes)
-        total += m->be->v->pass_bytes(m->be, &m->net, n_batch);
-    return total;
+        total += p[i].n_bytes * (uint64_t)bnet_op_ranks(m->be);
+    return total + bnet_op_pass_bytes(m->be, &m->net, n_batch);
 }
 
 bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspace **out,
@@ -77,7 +75,7 @@ bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspa
     ws->n_batch = n_batch;
     ws->w = widths_of(m);
     ws->seqs = bnet_calloc((size_t)n_batch, sizeof *ws->seqs);
-    bool whole = m->be->v->pass != NULL;
+    bool whole = bnet_op_passes(m->be);
     ws->best = whole ? bnet_calloc(BNET_BEST_ROWS, sizeof *ws->best) : NULL;
     bool ok = ws->seqs != NULL && (ws->best || !whole);
     plan p[N_BUFFERS];
@@ -87,8 +85,7 @@ bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspa
         *p[i].at = bnet_op_buffer(ws->be, p[i].n_bytes);
         ok = ok && *p[i].at;
     }
-    if (ok && m->be->v->pass_reserve)
-        ok = m->be->v->pass_reserve(m->be, &m->net, n_batch);
+    ok = ok && bnet_op_pass_reserve(m->be, &m->net, n_batch);
     char what[48];
     snprintf(what, sizeof what, "workspace of %d tokens", n_batch);
     bitnet_status st = ok ? BITNET_OK

@@ -1,6 +1,8 @@
 /* ops.c - shape checks in one place, then the backend's table. */
 #include "ops/ops.h"
 
+#include "ops/inspect.h"
+
 /* ---- time, where an engine keeps statistics ---- */
 
 static const struct {
@@ -31,18 +33,24 @@ void bnet_meter_stop(bnet_meter *m, bnet_op_entry e, double begun)
     atomic_fetch_add_explicit(&m->ns[e], ns, memory_order_relaxed);
 }
 
+/* Is its time counted here? */
+static bool timed(const bnet_backend *be)
+{
+    return be->meter && !(be->inspect && be->inspect->own_clock);
+}
+
 static double start(const bnet_backend *be)
 {
-    return be->v->own_clock ? 0 : bnet_meter_start(be->meter);
+    return timed(be) ? bnet_now_ms() : 0;
 }
 
 static void stop(const bnet_backend *be, bnet_op_entry e, double begun)
 {
-    if (!be->v->own_clock)
+    if (timed(be))
         bnet_meter_stop(be->meter, e, begun);
 }
 
-/* ---- operations ---- */
+/* ---- resources ---- */
 
 bnet_buffer *bnet_op_buffer(bnet_backend *be, size_t n_bytes)
 {
@@ -62,8 +70,8 @@ bitnet_status bnet_op_no_memory(bnet_backend *be, const char *what, uint64_t n_b
     bitnet_status st = bnet_op_sync(be, err); /* memory may not be what is missing */
     if (st != BITNET_OK)
         return st;
-    if (be->v->short_of)
-        be->v->short_of(be, where, sizeof where);
+    if (be->inspect && be->inspect->short_of)
+        be->inspect->short_of(be, where, sizeof where);
     return bnet_fail(err, BITNET_MEMORY, "out of memory: %s needs %llu bytes%s%s; %s", what,
                      (unsigned long long)n_bytes, *where ? ", " : "", where, remedy);
 }
@@ -80,8 +88,8 @@ void bnet_op_write(bnet_backend *be, bnet_buffer *b, const void *bytes, size_t n
 
 void bnet_op_mark(bnet_backend *be, int layer)
 {
-    if (be->v->mark)
-        be->v->mark(be, layer);
+    if (be->inspect && be->inspect->mark)
+        be->inspect->mark(be, layer);
 }
 
 bitnet_status bnet_op_sync(bnet_backend *be, bitnet_error *err)
@@ -119,62 +127,102 @@ const bnet_weight_info *bnet_op_weight_info(const bnet_backend *be, const bnet_w
     return be->v->weight_info(w);
 }
 
-void bnet_op_kv_get(const bnet_backend *be, bnet_kv_store *kv, int layer, int block, void *bytes,
-                    size_t n_bytes)
+bitnet_status bnet_op_expect(bnet_backend *be, const bnet_expect *e, const bnet_log *log,
+                             bitnet_error *err)
 {
-    if (be->v->kv_get)
-        be->v->kv_get(kv, layer, block, bytes);
-    else
-        memcpy(bytes, be->v->kv_block(kv, layer, block), n_bytes);
+    return be->v->expect ? be->v->expect(be, e, log, err) : BITNET_OK;
+}
+
+void bnet_op_weights_done(bnet_backend *be, const bnet_log *log)
+{
+    if (be->v->weights_done)
+        be->v->weights_done(be, log);
+}
+
+bnet_kv_store *bnet_op_kv_new(bnet_backend *be, const bnet_kv_shape *shape)
+{
+    return be->v->kv_new(be, shape);
+}
+
+void bnet_op_kv_free(bnet_backend *be, bnet_kv_store *kv)
+{
+    if (kv)
+        be->v->kv_free(be, kv);
+}
+
+uint64_t bnet_op_kv_block_bytes(const bnet_backend *be, const bnet_kv_shape *shape)
+{
+    return be->v->kv_block_bytes(shape);
+}
+
+void bnet_op_kv_get(const bnet_backend *be, bnet_kv_store *kv, int layer, int block, void *bytes)
+{
+    be->v->kv_get(kv, layer, block, bytes);
 }
 
 void bnet_op_kv_put(const bnet_backend *be, bnet_kv_store *kv, int layer, int block,
-                    const void *bytes, size_t n_bytes)
+                    const void *bytes)
 {
-    if (be->v->kv_put)
-        be->v->kv_put(kv, layer, block, bytes);
-    else
-        memcpy(be->v->kv_block(kv, layer, block), bytes, n_bytes);
+    be->v->kv_put(kv, layer, block, bytes);
 }
 
-void bnet_op_kv_clear(const bnet_backend *be, bnet_kv_store *kv, const bnet_kv_shape *shape,
-                      int block)
+void bnet_op_kv_clear(const bnet_backend *be, bnet_kv_store *kv, int block)
 {
-    if (be->v->kv_clear) {
-        be->v->kv_clear(kv, block);
-        return;
-    }
-    for (int layer = 0; layer < shape->n_layers; layer++)
-        memset(be->v->kv_block(kv, layer, block), 0, (size_t)be->v->kv_block_bytes(shape));
+    be->v->kv_clear(kv, block);
 }
 
-void bnet_op_kv_copy(const bnet_backend *be, const bnet_kv_shape *shape, bnet_kv_store *dst, int to,
-                     bnet_kv_store *src, int from)
+void bnet_op_kv_copy(const bnet_backend *be, bnet_kv_store *dst, int to, bnet_kv_store *src,
+                     int from)
 {
-    if (be->v->kv_copy) {
-        be->v->kv_copy(dst, to, src, from);
-        return;
-    }
-    for (int layer = 0; layer < shape->n_layers; layer++)
-        memcpy(be->v->kv_block(dst, layer, to), be->v->kv_block(src, layer, from),
-               (size_t)be->v->kv_block_bytes(shape));
+    be->v->kv_copy(dst, to, src, from);
+}
+
+/* ---- whole passes ---- */
+
+bool bnet_op_passes(const bnet_backend *be)
+{
+    return be->pass && be->pass->pass;
 }
 
 bool bnet_op_pass(bnet_backend *be, const bnet_pass *p)
 {
     assert(p->step->n_tokens > 0 && (!p->best || p->n_rows <= BNET_BEST_ROWS));
-    return be->v->pass && be->v->pass(be, p);
+    return bnet_op_passes(be) && be->pass->pass(be, p);
+}
+
+uint64_t bnet_op_pass_bytes(bnet_backend *be, const bnet_net *net, int n_tokens)
+{
+    return be->pass && be->pass->pass_bytes ? be->pass->pass_bytes(be, net, n_tokens) : 0;
+}
+
+bool bnet_op_pass_reserve(bnet_backend *be, const bnet_net *net, int n_tokens)
+{
+    return !be->pass || !be->pass->pass_reserve || be->pass->pass_reserve(be, net, n_tokens);
+}
+
+int bnet_op_batch_limit(const bnet_backend *be, int n_tokens)
+{
+    if (!be->pass || !be->pass->batch_limit)
+        return n_tokens;
+    return BNET_MIN(n_tokens, be->pass->batch_limit(be));
+}
+
+bool bnet_op_repeats(const bnet_backend *be)
+{
+    return be->pass && be->pass->repeat;
 }
 
 bool bnet_op_repeat(bnet_backend *be, const bnet_pass *p)
 {
-    return be->v->repeat && be->v->repeat(be, p);
+    return bnet_op_repeats(be) && be->pass->repeat(be, p);
 }
 
 bool bnet_op_composed(bnet_backend *be)
 {
-    return !be->v->composed || be->v->composed(be);
+    return !bnet_op_repeats(be) || be->pass->composed(be);
 }
+
+/* ---- operations ---- */
 
 void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, bnet_buffer *x)
 {
@@ -203,7 +251,7 @@ void bnet_op_quantize_i8(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_
 
 bool bnet_op_fuses(const bnet_backend *be)
 {
-    return be->v->norm_quantize && be->v->glu_norm_quantize;
+    return be->pass && be->pass->norm_quantize;
 }
 
 void bnet_op_norm_quantize(bnet_backend *be, bnet_buffer *x, bnet_buffer *plus,
@@ -221,24 +269,24 @@ void bnet_op_norm_quantize(bnet_backend *be, bnet_buffer *x, bnet_buffer *plus,
         return;
     }
     double begun = start(be);
-    be->v->norm_quantize(be, x, plus, w, eps, n_rows, y, q);
+    be->pass->norm_quantize(be, x, plus, w, eps, n_rows, y, q);
     stop(be, BNET_ENTRY_NORM_QUANTIZE, begun);
 }
 
-void bnet_op_glu_norm_quantize(bnet_backend *be, bool relu2, bnet_buffer *gate, bnet_buffer *up,
-                               const bnet_weight *w, float eps, int n_rows, bnet_buffer *y,
-                               bnet_act8 *q)
+void bnet_op_glu_norm_quantize(bnet_backend *be, bnet_activation act, bnet_buffer *gate,
+                               bnet_buffer *up, const bnet_weight *w, float eps, int n_rows,
+                               bnet_buffer *y, bnet_act8 *q)
 {
     size_t n = bnet_op_weight_info(be, w)->n_in;
     assert(n_rows > 0 && bnet_op_weight_info(be, w)->n_out == 1 && n <= q->stride &&
            q->stride % 128 == 0);
     if (!bnet_op_fuses(be)) {
-        bnet_op_glu(be, relu2, gate, up, (size_t)n_rows * n, y);
+        bnet_op_glu(be, act, gate, up, (size_t)n_rows * n, y);
         bnet_op_norm_quantize(be, y, NULL, w, eps, n_rows, y, q);
         return;
     }
     double begun = start(be);
-    be->v->glu_norm_quantize(be, relu2, gate, up, w, eps, n_rows, y, q);
+    be->pass->glu_norm_quantize(be, act, gate, up, w, eps, n_rows, y, q);
     stop(be, BNET_ENTRY_GLU_NORM_QUANTIZE, begun);
 }
 
@@ -255,13 +303,13 @@ void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_a
 void bnet_op_linear_ternary_n(bnet_backend *be, const bnet_weight *const *w, int n,
                               const bnet_act8 *q, int n_rows, bnet_buffer *const *y)
 {
-    if (!be->v->linear_ternary_n) {
+    if (!be->pass || !be->pass->linear_ternary_n) {
         for (int i = 0; i < n; i++)
             bnet_op_linear_ternary(be, w[i], q, n_rows, y[i]);
         return;
     }
     double begun = start(be);
-    be->v->linear_ternary_n(be, w, n, q, n_rows, y);
+    be->pass->linear_ternary_n(be, w, n, q, n_rows, y);
     stop(be, BNET_ENTRY_LINEAR, begun);
     if (be->meter) /* as many operations as matrices */
         atomic_fetch_add_explicit(&be->meter->n[BNET_ENTRY_LINEAR], (uint64_t)n - 1,
@@ -288,17 +336,17 @@ void bnet_op_head(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_
 
 size_t bnet_op_top_bytes(const bnet_backend *be, const bnet_weight *w)
 {
-    return be->v->top_bytes ? be->v->top_bytes(be, w) : 0;
+    return be->pass && be->pass->top_bytes ? be->pass->top_bytes(be, w) : 0;
 }
 
 bool bnet_op_top(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, const bnet_top_want *want,
                  bnet_buffer *scratch, bnet_top *out)
 {
     assert(!bnet_op_weight_info(be, w)->ternary && want->k + want->n_ids > 0);
-    if (!be->v->top)
+    if (!be->pass || !be->pass->top)
         return false;
     double begun = start(be);
-    bool served = be->v->top(be, w, x, want, scratch, out);
+    bool served = be->pass->top(be, w, x, want, scratch, out);
     stop(be, BNET_ENTRY_HEAD, begun);
     return served;
 }
@@ -338,11 +386,11 @@ void bnet_op_attention(bnet_backend *be, const bnet_step *s, int layer, int n_he
     stop(be, BNET_ENTRY_ATTENTION, begun);
 }
 
-void bnet_op_glu(bnet_backend *be, bool relu2, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                 bnet_buffer *y)
+void bnet_op_glu(bnet_backend *be, bnet_activation act, bnet_buffer *gate, bnet_buffer *up,
+                 size_t n, bnet_buffer *y)
 {
     double begun = start(be);
-    (relu2 ? be->v->glu_relu2 : be->v->glu_silu)(be, gate, up, n, y);
+    be->v->glu(be, act, gate, up, n, y);
     stop(be, BNET_ENTRY_GLU, begun);
 }
 
@@ -367,39 +415,12 @@ void bnet_backend_close(bnet_backend *be)
         be->v->close(be);
 }
 
-size_t bnet_backend_kernels(const bnet_backend *be, bitnet_kernel_use *out, size_t cap)
+const char *bnet_backend_name(const bnet_backend *be)
 {
-    return be->v->kernels(be, out, cap);
+    return be->v->name;
 }
 
-uint64_t bnet_backend_fallbacks(const bnet_backend *be)
+int bnet_op_ranks(const bnet_backend *be)
 {
-    return be->v->fallbacks ? be->v->fallbacks(be) : 0;
-}
-
-const bnet_kernel_name *bnet_kernel_name_find(const char *id)
-{
-    static const bnet_kernel_name *(*const lists[])(size_t *) = {
-#define BACKEND(name) bnet_##name##_kernel_names,
-#include "ops/backends.inc"
-#undef BACKEND
-    };
-    for (size_t b = 0; b < BNET_COUNT(lists); b++) {
-        size_t n;
-        const bnet_kernel_name *names = lists[b](&n);
-        for (size_t i = 0; i < n; i++)
-            if (strcmp(names[i].id, id) == 0)
-                return &names[i];
-    }
-    return NULL;
-}
-
-const char *bnet_backend_at(int i)
-{
-    static const char *const names[] = {
-#define BACKEND(name) #name,
-#include "ops/backends.inc"
-#undef BACKEND
-    };
-    return i >= 0 && (size_t)i < BNET_COUNT(names) ? names[i] : NULL;
+    return BNET_MAX(be->v->n_ranks, 1);
 }

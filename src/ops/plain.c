@@ -38,8 +38,8 @@ bitnet_status bnet_provider_run(const bnet_provider *p, bnet_backend *device, bn
                                 bitnet_error *err)
 {
     if (p->device != BNET_DEV_CPU) {
-        if (device && device->v->plain)
-            return device->v->plain(device, c, 1, err);
+        if (device)
+            return bnet_plain_run(device, c, 1, err);
         return bnet_fail(err, BITNET_NOT_AVAILABLE, "provider %s: no device of its kind is open",
                          p->name);
     }

@@ -3,7 +3,8 @@
 #ifndef BNET_PLAIN_H
 #define BNET_PLAIN_H
 
-#include "ops/backend.h"
+#include "ops/inspect.h"
+#include "ops/open.h"
 #include "ops/reference.h"
 
 typedef struct bnet_plain_fns {

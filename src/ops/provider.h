@@ -3,7 +3,8 @@
 #ifndef BNET_PROVIDER_H
 #define BNET_PROVIDER_H
 
-#include "ops/backend.h"
+#include "ops/inspect.h"
+#include "ops/open.h"
 #include "ops/reference.h"
 #include "ops/registry.h"
 

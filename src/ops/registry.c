@@ -2,7 +2,8 @@
  * record is in registry_veto.c, the tuning cache in registry_tuning.c. */
 #include "ops/registry_impl.h"
 
-#include "ops/backend.h"
+#include "ops/inspect.h"
+#include "ops/open.h"
 
 #include <stdio.h>
 

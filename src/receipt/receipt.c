@@ -43,9 +43,8 @@ static uint64_t spare_calls(const bitnet_engine *e)
 
 static bnet_backend_stats device_of(const bitnet_engine *e)
 {
-    bnet_backend_stats d = {0};
-    if (e->backend->v->stats)
-        e->backend->v->stats(e->backend, &d);
+    bnet_backend_stats d;
+    bnet_backend_stats_read(e->backend, &d);
     return d;
 }
 
@@ -221,7 +220,7 @@ static void put_path(document *d, json_t *root)
     put(d, fallback, "kernel_calls", count(d->on_spare));
     put(d, root, "compute_path", json_string(real ? "real" : "fallback"));
     put(d, root, "fallback", fallback);
-    put(d, root, "backend", text(d->e->backend->v->name));
+    put(d, root, "backend", text(bnet_backend_name(d->e->backend)));
     put(d, root, "backend_summary", text(d->e->selection.summary));
 }
 

@@ -4,7 +4,8 @@
 #include "receipt/receipt_check.h"
 #include "bench/read_limit.h"
 #include "model/arch.h"
-#include "ops/backend.h"
+#include "ops/inspect.h"
+#include "ops/open.h"
 
 static const uint32_t arm_features = BNET_CPU_NEON | BNET_CPU_DOTPROD | BNET_CPU_I8MM |
                                      BNET_CPU_BF16 | BNET_CPU_SVE | BNET_CPU_SVE2 |

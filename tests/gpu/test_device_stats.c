@@ -149,11 +149,11 @@ static void ST_4_profile_of_single_kernels(void **state)
     opened o = open_engine();
     bnet_backend *be = o.engine->backend;
     bnet_kernel_time t[128];
-    assert_true(be->v->profile(be, true));
+    assert_true(be->inspect->profile(be, true));
     bitnet_engine_stats_reset(o.engine);
     double begun = bnet_now_ms();
     generate(&o, 10);
-    size_t n = be->v->profile_read(be, t, BNET_COUNT(t));
+    size_t n = be->inspect->profile_read(be, t, BNET_COUNT(t));
     double sum = 0, passed = bnet_now_ms() - begun;
     uint64_t launches = 0;
     assert_true(n > 4 && n <= BNET_COUNT(t));
@@ -167,7 +167,7 @@ static void ST_4_profile_of_single_kernels(void **state)
     assert_true(sum > 0 && sum < passed);
     assert_int_equal(launches, stats_of(&o).performance.n_launches);
     assert_int_equal(stats_of(&o).on_device.n_replays, 0);
-    assert_false(be->v->profile(be, false));
+    assert_false(be->inspect->profile(be, false));
     generate(&o, 10);
     assert_true(stats_of(&o).on_device.n_replays > 0);
     close_engine(&o);

@@ -101,10 +101,10 @@ static void check_together(const char *device, const char *split)
             fail_msg("session %d alone: %s", i, alone[i].err.message);
     }
     bnet_backend_stats before, after;
-    engine->backend->v->stats(engine->backend, &before);
+    engine->backend->inspect->stats(engine->backend, &before);
     for (int round = 0; round < (quick() ? 1 : 3); round++)
         talk_together(engine, alone);
-    engine->backend->v->stats(engine->backend, &after);
+    engine->backend->inspect->stats(engine->backend, &after);
     assert_true(before.n_replays > (TOKENS - 4) * SESSIONS);
     assert_true(after.n_replays > before.n_replays + TOKENS);
     assert_int_equal(after.n_unrecorded, 0);

@@ -81,9 +81,9 @@ static void test_P_1_what_failed_was_given_back(void **state)
     assert_null(o.backend->v->buffer_new(o.backend, 12345));
     assert_int_not_equal(o.backend->v->sync(o.backend, &why), BITNET_OK);
     setenv("BITNET_EMULATED_FAIL", "cuStreamSynchronize 2 2", 1);
-    assert_true(o.backend->v->read_limit(o.backend) <= 0);
+    assert_true(o.backend->inspect->read_limit(o.backend) <= 0);
     OK(o.backend->v->sync(o.backend, &err));
-    assert_true(o.backend->v->read_limit(o.backend) > 0);
+    assert_true(o.backend->inspect->read_limit(o.backend) > 0);
     unsetenv("BITNET_EMULATED_FAIL");
     close_backend(&o);
     assert_string_equal(said, "");

@@ -127,7 +127,7 @@ static uint64_t copy_of(const char *cc, int n_embd)
     OK(bnet_gguf_open(path, NULL, &g, &err));
     OK(bnet_model_open(g, on.backend, t.layout, NULL, NULL, &m, &err));
     on.backend->v->weights_done(on.backend, &none);
-    on.backend->v->usage(on.backend, &u);
+    on.backend->inspect->usage(on.backend, &u);
     bnet_model_close(m);
     bnet_gguf_close(g);
     machine_close(&on);

@@ -301,7 +301,7 @@ typedef struct asking {
 static void *ask_read_limit(void *arg)
 {
     asking *a = arg;
-    a->be->v->read_limit(a->be);
+    a->be->inspect->read_limit(a->be);
     atomic_store(&a->done, true);
     return NULL;
 }

@@ -156,8 +156,9 @@ bitnet_status bnet_cpu_bench_new(bnet_backend *backend, const bnet_kernel_query 
     return BITNET_OK;
 }
 
-double bnet_cpu_bench_run(bnet_bench *b, const bnet_kernel_record *k)
+double bnet_cpu_bench_run(bnet_bench *b, const bnet_kernel_record *k, bnet_launch_shape *shape)
 {
+    (void)shape;
     double start = bnet_now_ms();
     bnet_cpu_linear_with(b->be, &b->w, k, b->w.info.ternary ? &b->act : NULL, b->x, b->m, b->y);
     return bnet_now_ms() - start;

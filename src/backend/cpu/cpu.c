@@ -92,25 +92,33 @@ static const bnet_backend_vtable cpu_vtable = {
     .kv_new = bnet_cpu_kv_new,
     .kv_free = bnet_cpu_kv_free,
     .kv_block_bytes = bnet_cpu_kv_block_bytes,
-    .kv_block = bnet_cpu_kv_block,
+    .kv_get = bnet_cpu_kv_get,
+    .kv_put = bnet_cpu_kv_put,
+    .kv_clear = bnet_cpu_kv_clear,
+    .kv_copy = bnet_cpu_kv_copy,
     .embed = bnet_cpu_embed,
     .rmsnorm = bnet_cpu_rmsnorm,
     .quantize_i8 = bnet_cpu_quantize_i8,
-    .norm_quantize = bnet_cpu_norm_quantize,
-    .glu_norm_quantize = bnet_cpu_glu_norm_quantize,
     .linear_ternary = bnet_cpu_linear_ternary,
-    .linear_ternary_n = bnet_cpu_linear_ternary_n,
     .linear_float = bnet_cpu_linear_float,
-    .top_bytes = bnet_cpu_top_bytes,
-    .top = bnet_cpu_top,
     .rope_table = bnet_cpu_rope_table,
     .rope = bnet_cpu_rope,
     .kv_append = bnet_cpu_kv_append,
     .attention = bnet_cpu_attention,
-    .glu_relu2 = bnet_cpu_glu_relu2,
-    .glu_silu = bnet_cpu_glu_silu,
+    .glu = bnet_cpu_glu,
     .add = bnet_cpu_add,
     .gather = bnet_cpu_gather,
+};
+
+static const bnet_pass_ops cpu_pass = {
+    .norm_quantize = bnet_cpu_norm_quantize,
+    .glu_norm_quantize = bnet_cpu_glu_norm_quantize,
+    .linear_ternary_n = bnet_cpu_linear_ternary_n,
+    .top_bytes = bnet_cpu_top_bytes,
+    .top = bnet_cpu_top,
+};
+
+static const bnet_inspect_ops cpu_inspect = {
     .kernels = cpu_kernels,
     .fallbacks = cpu_fallbacks,
     .shapes = bnet_cpu_shapes,
@@ -156,6 +164,8 @@ bitnet_status bnet_cpu_open(const bnet_backend_want *want, bnet_backend **out, b
     if (!be)
         return bnet_no_memory(err, "cpu backend");
     be->base.v = &cpu_vtable;
+    be->base.pass = &cpu_pass;
+    be->base.inspect = &cpu_inspect;
     be->pool = want->pool;
     be->registry = want->registry;
     be->strict = want->strict;

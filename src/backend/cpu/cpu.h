@@ -6,7 +6,9 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/pack.h"
-#include "ops/backend.h"
+#include "ops/inspect.h"
+#include "ops/open.h"
+#include "ops/pass.h"
 
 /* Kernels chosen once, when the backend opens; those of weights are chosen by shape. */
 typedef struct cpu_choice {
@@ -137,7 +139,10 @@ bool bnet_cpu_top(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, const b
 bnet_kv_store *bnet_cpu_kv_new(bnet_backend *b, const bnet_kv_shape *shape);
 void bnet_cpu_kv_free(bnet_backend *b, bnet_kv_store *kv);
 uint64_t bnet_cpu_kv_block_bytes(const bnet_kv_shape *shape);
-void *bnet_cpu_kv_block(bnet_kv_store *kv, int layer, int block);
+void bnet_cpu_kv_get(bnet_kv_store *kv, int layer, int block, void *bytes);
+void bnet_cpu_kv_put(bnet_kv_store *kv, int layer, int block, const void *bytes);
+void bnet_cpu_kv_clear(bnet_kv_store *kv, int block);
+void bnet_cpu_kv_copy(bnet_kv_store *dst, int to, const bnet_kv_store *src, int from);
 void bnet_cpu_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_buffer *k,
                         bnet_buffer *v);
 void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_heads, bnet_buffer *q,
@@ -149,16 +154,14 @@ void bnet_cpu_quantize_i8(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_
 void bnet_cpu_norm_quantize(bnet_backend *b, bnet_buffer *x, bnet_buffer *plus,
                             const bnet_weight *w, float eps, int n_rows, bnet_buffer *y,
                             bnet_act8 *q);
-void bnet_cpu_glu_norm_quantize(bnet_backend *b, bool relu2, bnet_buffer *gate, bnet_buffer *up,
-                                const bnet_weight *w, float eps, int n_rows, bnet_buffer *y,
-                                bnet_act8 *q);
+void bnet_cpu_glu_norm_quantize(bnet_backend *b, bnet_activation act, bnet_buffer *gate,
+                                bnet_buffer *up, const bnet_weight *w, float eps, int n_rows,
+                                bnet_buffer *y, bnet_act8 *q);
 void bnet_cpu_rope_table(bnet_backend *b, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs);
 void bnet_cpu_rope(bnet_backend *b, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
                    bnet_buffer *x);
-void bnet_cpu_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                        bnet_buffer *y);
-void bnet_cpu_glu_silu(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                       bnet_buffer *y);
+void bnet_cpu_glu(bnet_backend *b, bnet_activation act, bnet_buffer *gate, bnet_buffer *up,
+                  size_t n, bnet_buffer *y);
 void bnet_cpu_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n);
 void bnet_cpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows,
                      size_t n_cols, bnet_buffer *y);
@@ -200,7 +203,7 @@ bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet
 size_t bnet_cpu_shapes(const bnet_backend *b, bnet_kernel_query *out, size_t cap);
 bitnet_status bnet_cpu_bench_new(bnet_backend *b, const bnet_kernel_query *q, bnet_bench **out,
                                  bitnet_error *err);
-double bnet_cpu_bench_run(bnet_bench *bench, const bnet_kernel_record *k);
+double bnet_cpu_bench_run(bnet_bench *bench, const bnet_kernel_record *k, bnet_launch_shape *shape);
 void bnet_cpu_bench_free(bnet_bench *bench);
 /* A pass through one given kernel, for measuring. */
 void bnet_cpu_linear_with(cpu_backend *be, const bnet_weight *w, const bnet_kernel_record *k,

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "backend/cpu/peak.h"
-#include "ops/backend.h"
+#include "ops/open.h"
 
 enum { PEAK_TRIES = 16, READ_TRIES = 4, STREAMS_MAX = 4 };
 static const double peak_ms = 4;    /* one try */

@@ -66,9 +66,27 @@ void bnet_cpu_kv_free(bnet_backend *b, bnet_kv_store *kv)
     bnet_free(kv);
 }
 
-void *bnet_cpu_kv_block(bnet_kv_store *kv, int layer, int block)
+void bnet_cpu_kv_get(bnet_kv_store *kv, int layer, int block, void *bytes)
 {
-    return kv_part(kv, layer, block, 0, 0);
+    memcpy(bytes, kv_part(kv, layer, block, 0, 0), (size_t)bnet_cpu_kv_block_bytes(&kv->shape));
+}
+
+void bnet_cpu_kv_put(bnet_kv_store *kv, int layer, int block, const void *bytes)
+{
+    memcpy(kv_part(kv, layer, block, 0, 0), bytes, (size_t)bnet_cpu_kv_block_bytes(&kv->shape));
+}
+
+void bnet_cpu_kv_clear(bnet_kv_store *kv, int block)
+{
+    for (int layer = 0; layer < kv->shape.n_layers; layer++)
+        memset(kv_part(kv, layer, block, 0, 0), 0, (size_t)bnet_cpu_kv_block_bytes(&kv->shape));
+}
+
+void bnet_cpu_kv_copy(bnet_kv_store *dst, int to, const bnet_kv_store *src, int from)
+{
+    for (int layer = 0; layer < dst->shape.n_layers; layer++)
+        memcpy(kv_part(dst, layer, to, 0, 0), kv_part(src, layer, from, 0, 0),
+               (size_t)bnet_cpu_kv_block_bytes(&dst->shape));
 }
 
 typedef struct attention_job {

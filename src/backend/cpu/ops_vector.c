@@ -146,26 +146,26 @@ void bnet_cpu_norm_quantize(bnet_backend *b, bnet_buffer *x, bnet_buffer *plus,
 }
 
 /* The gate of a single long row is worth more threads than one, which the norm cannot use. */
-void bnet_cpu_glu_norm_quantize(bnet_backend *b, bool relu2, bnet_buffer *gate, bnet_buffer *up,
-                                const bnet_weight *w, float eps, int n_rows, bnet_buffer *y,
-                                bnet_act8 *q)
+void bnet_cpu_glu_norm_quantize(bnet_backend *b, bnet_activation act, bnet_buffer *gate,
+                                bnet_buffer *up, const bnet_weight *w, float eps, int n_rows,
+                                bnet_buffer *y, bnet_act8 *q)
 {
     cpu_backend *be = (cpu_backend *)b;
     size_t n = w->info.n_in;
     if (!be->fuses || (n_rows == 1 && n >= BNET_POOL_SMALL)) {
-        (relu2 ? bnet_cpu_glu_relu2 : bnet_cpu_glu_silu)(b, gate, up, (size_t)n_rows * n, y);
+        bnet_cpu_glu(b, act, gate, up, (size_t)n_rows * n, y);
         bnet_cpu_norm_quantize(b, y, NULL, w, eps, n_rows, y, q);
         return;
     }
-    rows_job j = {
-        .fn = cpu_use(be, relu2 ? be->use.glu_relu2_norm_quantize : be->use.glu_silu_norm_quantize),
-        .w = w,
-        .x = gate->data,
-        .x2 = up->data,
-        .y = y->data,
-        .n = n,
-        .eps = eps,
-        .act = q};
+    rows_job j = {.fn = cpu_use(be, act == BNET_ACT_RELU2 ? be->use.glu_relu2_norm_quantize
+                                                          : be->use.glu_silu_norm_quantize),
+                  .w = w,
+                  .x = gate->data,
+                  .x2 = up->data,
+                  .y = y->data,
+                  .n = n,
+                  .eps = eps,
+                  .act = q};
     bnet_pool_items(be->pool, (size_t)n_rows, 1, 3 * n, glu_norm_quantize_rows, &j);
 }
 
@@ -216,23 +216,13 @@ static void glu_items(void *arg, size_t begin, size_t end)
     ((bnet_fn_glu *)j->fn)(j->x + begin, j->x2 + begin, end - begin, j->y + begin);
 }
 
-static void glu(cpu_backend *be, const bnet_kernel_record *k, bnet_buffer *gate, bnet_buffer *up,
-                size_t n, bnet_buffer *y)
+void bnet_cpu_glu(bnet_backend *b, bnet_activation act, bnet_buffer *gate, bnet_buffer *up,
+                  size_t n, bnet_buffer *y)
 {
+    cpu_backend *be = (cpu_backend *)b;
+    const bnet_kernel_record *k = act == BNET_ACT_RELU2 ? be->use.glu_relu2 : be->use.glu_silu;
     rows_job j = {.fn = cpu_use(be, k), .x = gate->data, .x2 = up->data, .y = y->data};
     bnet_pool_items(be->pool, n, 64, 1, glu_items, &j);
-}
-
-void bnet_cpu_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                        bnet_buffer *y)
-{
-    glu((cpu_backend *)b, ((cpu_backend *)b)->use.glu_relu2, gate, up, n, y);
-}
-
-void bnet_cpu_glu_silu(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                       bnet_buffer *y)
-{
-    glu((cpu_backend *)b, ((cpu_backend *)b)->use.glu_silu, gate, up, n, y);
 }
 
 static void add_items(void *arg, size_t begin, size_t end)

@@ -29,7 +29,7 @@ static bnet_cu_decode_args shape_of(const bnet_net *net)
                                  .n_kv_heads = (uint32_t)net->n_kv_heads,
                                  .n_rot = (uint32_t)net->rope.n_rot,
                                  .neox = net->rope.neox,
-                                 .silu = !net->relu2,
+                                 .silu = net->act == BNET_ACT_SILU,
                                  .eps = net->rms_eps,
                                  .scale = 1.0f / sqrtf((float)net->head_dim)};
 }

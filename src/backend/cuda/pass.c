@@ -95,7 +95,7 @@ static void run_layer(gpu_backend *be, const run *r, int i)
     attend(be, r, i);
     project(be, r, l->o, &l->out, m->a, l->attn_sub_norm, BNET_CU_ADD);
     project(be, r, l->gate, &l->gate_up, m->x, l->ffn_norm,
-            r->n->net->relu2 ? BNET_CU_RELU2 : BNET_CU_SILU);
+            r->n->net->act == BNET_ACT_RELU2 ? BNET_CU_RELU2 : BNET_CU_SILU);
     project(be, r, l->down, &l->ffn_out, m->h, l->ffn_sub_norm, BNET_CU_ADD);
 }
 

@@ -219,7 +219,7 @@ static bool record(bnet_bench *b, const bnet_kernel_record *k)
     return bnet_gpu_ok(be, "warming up", c->replay(be->d, b->graph));
 }
 
-double bnet_gpu_bench_run(bnet_bench *b, const bnet_kernel_record *k)
+double bnet_gpu_bench_run(bnet_bench *b, const bnet_kernel_record *k, bnet_launch_shape *shape)
 {
     gpu_backend *be = b->be;
     const gpu_calls *c = be->d->c;
@@ -234,18 +234,10 @@ double bnet_gpu_bench_run(bnet_bench *b, const bnet_kernel_record *k)
             bnet_gpu_ok(be, "measuring", c->between(be->d, STAMP, STAMP + 1, &ms));
     }
     bool ok = gpu_alive(be) && be->last.kernel == k; /* another one may have served in its place */
+    if (ok && shape)
+        *shape = bnet_gpu_launch_shape(be, k, be->last.symbol, &be->last.dims);
     bnet_gpu_leave(be);
     return ok ? ms / b->n_launches : 0;
-}
-
-void bnet_gpu_bench_shape(bnet_bench *b, bnet_launch_shape *out)
-{
-    gpu_backend *be = b->be;
-    bnet_gpu_enter(be);
-    *out = (bnet_launch_shape){0};
-    if (be->last.kernel)
-        *out = bnet_gpu_launch_shape(be, be->last.kernel, be->last.symbol, &be->last.dims);
-    bnet_gpu_leave(be);
 }
 
 /* ---- the memory ---- */

@@ -320,31 +320,32 @@ static bnet_backend_vtable table_of(const char *name)
                              .weight_free = bnet_gpu_weight_free,
                              .weight_info = gpu_weight_info,
                              .weights_done = gpu_weights_done,
-                             .usage = bnet_gpu_usage,
-                             .batch_limit = bnet_gpu_batch_limit,
                              .kv_new = bnet_gpu_kv_new,
                              .kv_free = bnet_gpu_kv_free,
                              .kv_block_bytes = bnet_gpu_kv_block_bytes,
                              .kv_get = bnet_gpu_kv_get,
                              .kv_put = bnet_gpu_kv_put,
                              .kv_clear = bnet_gpu_kv_clear,
-                             .kv_copy = bnet_gpu_kv_copy,
-                             .kernels = gpu_kernels,
-                             .shapes = gpu_shapes,
-                             .stats = gpu_stats,
-                             .own_clock = true,
-                             .capabilities = gpu_capabilities,
-                             .bench_new = bnet_gpu_bench_new,
-                             .bench_run = bnet_gpu_bench_run,
-                             .bench_shape = bnet_gpu_bench_shape,
-                             .bench_free = bnet_gpu_bench_free,
-                             .profile = bnet_gpu_profile,
-                             .profile_read = bnet_gpu_profile_read,
-                             .plain = bnet_gpu_plain,
-                             .read_limit = bnet_gpu_read_limit};
+                             .kv_copy = bnet_gpu_kv_copy};
     bnet_gpu_fill_ops(&v);
     return v;
 }
+
+static const bnet_inspect_ops inspect = {
+    .usage = bnet_gpu_usage,
+    .kernels = gpu_kernels,
+    .shapes = gpu_shapes,
+    .stats = gpu_stats,
+    .own_clock = true,
+    .capabilities = gpu_capabilities,
+    .bench_new = bnet_gpu_bench_new,
+    .bench_run = bnet_gpu_bench_run,
+    .bench_free = bnet_gpu_bench_free,
+    .profile = bnet_gpu_profile,
+    .profile_read = bnet_gpu_profile_read,
+    .plain = bnet_gpu_plain,
+    .read_limit = bnet_gpu_read_limit,
+};
 
 /* Ops whose kernel does not depend on the shape. */
 static bitnet_status choose(gpu_backend *be, bitnet_error *err)
@@ -387,6 +388,8 @@ static void say(const gpu_backend *be, const bnet_log *log)
 typedef struct gpu_with_table {
     gpu_backend be;
     bnet_backend_vtable table;
+    bnet_pass_ops pass;
+    bnet_inspect_ops inspect;
 } gpu_with_table;
 
 bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_vendor *vendor,
@@ -402,10 +405,14 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     be->base.v = &both->table;
     be->d = d;
     be->kind = w->device;
-    both->table.pass = vendor->pass;
-    both->table.pass_bytes = vendor->pass_bytes;
-    both->table.pass_reserve = vendor->pass_reserve;
-    both->table.alone = vendor->alone;
+    both->pass = (bnet_pass_ops){.pass = vendor->pass,
+                                 .pass_bytes = vendor->pass_bytes,
+                                 .pass_reserve = vendor->pass_reserve,
+                                 .batch_limit = bnet_gpu_batch_limit};
+    both->inspect = inspect;
+    both->inspect.alone = vendor->alone;
+    be->base.pass = &both->pass;
+    be->base.inspect = &both->inspect;
     be->head_there = vendor->head_there;
     be->rows = vendor->rows;
     be->n_kernel_rows = vendor->n_rows;

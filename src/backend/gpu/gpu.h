@@ -13,7 +13,9 @@
 #include "backend/gpu/driver.h"
 #include "base/thread.h"
 #include "device/mempool.h"
-#include "ops/backend.h"
+#include "ops/inspect.h"
+#include "ops/open.h"
+#include "ops/pass.h"
 
 typedef struct gpu_backend gpu_backend;
 

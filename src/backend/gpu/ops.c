@@ -140,25 +140,14 @@ static void gpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_
     bnet_gpu_leave(be);
 }
 
-static void glu(bnet_backend *b, const bnet_kernel_record *k, bnet_buffer *gate, bnet_buffer *up,
-                size_t n, bnet_buffer *y)
+static void gpu_glu(bnet_backend *b, bnet_activation act, bnet_buffer *gate, bnet_buffer *up,
+                    size_t n, bnet_buffer *y)
 {
     gpu_backend *be = gpu_of(b);
+    const bnet_kernel_record *k = act == BNET_ACT_RELU2 ? be->use.glu_relu2 : be->use.glu_silu;
     bnet_gpu_enter(be);
     ((gpu_fn_glu *)k->fn)(be, k, gpu_buf(gate)->p, gpu_buf(up)->p, n, gpu_buf(y)->p);
     bnet_gpu_leave(be);
-}
-
-static void gpu_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                          bnet_buffer *y)
-{
-    glu(b, gpu_of(b)->use.glu_relu2, gate, up, n, y);
-}
-
-static void gpu_glu_silu(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                         bnet_buffer *y)
-{
-    glu(b, gpu_of(b)->use.glu_silu, gate, up, n, y);
 }
 
 static void gpu_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
@@ -213,8 +202,7 @@ void bnet_gpu_fill_ops(bnet_backend_vtable *v)
     v->rope = gpu_rope;
     v->kv_append = gpu_kv_append;
     v->attention = gpu_attention;
-    v->glu_relu2 = gpu_glu_relu2;
-    v->glu_silu = gpu_glu_silu;
+    v->glu = gpu_glu;
     v->add = gpu_add;
     v->gather = gpu_gather;
 }

@@ -257,13 +257,9 @@ static bnet_backend_vtable table_of(const bnet_backend_vtable *first, int n)
                              .weight_prepare = group_weight_prepare,
                              .weight_free = group_weight_free,
                              .weight_info = group_weight_info,
-                             .kv_block_bytes = first->kv_block_bytes,
-                             .own_clock = first->own_clock};
-    bnet_group_fill_report(&v, first);
+                             .kv_block_bytes = first->kv_block_bytes};
     bnet_group_fill_kv(&v);
     bnet_group_fill_ops(&v);
-    v.repeat = bnet_group_repeat;
-    v.composed = bnet_group_composed;
     return v;
 }
 
@@ -279,7 +275,7 @@ static void say(const gpu_group *g, const bnet_selection_ranks *ranks)
         &g->log, BITNET_LOG_INFO, "gpu",
         "memory policy %s, as rank %d has it: recorded steps of up to %d timelines, passes of "
         "up to %d tokens",
-        g->plan.policy, g->least, g->plan.max_batch, g->table.batch_limit(&g->base));
+        g->plan.policy, g->least, g->plan.max_batch, g->pass.batch_limit(&g->base));
 }
 
 /* Takes the ranks and the exchange, also on failure. */
@@ -300,7 +296,12 @@ static bitnet_status make(const bnet_backend_want *w, bnet_backend *const *ranks
     g->split = w->ranks.split;
     g->log = w->log ? *w->log : (bnet_log){NULL, NULL};
     g->table = table_of(ranks[0]->v, g->n);
+    bnet_group_fill_report(g);
+    g->pass.repeat = bnet_group_repeat;
+    g->pass.composed = bnet_group_composed;
     g->base.v = &g->table;
+    g->base.pass = &g->pass;
+    g->base.inspect = &g->inspect;
     find_facts(g);
     bnet_group_plan(g);
     say(g, &w->ranks);

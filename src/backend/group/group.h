@@ -43,6 +43,8 @@ typedef struct group_weight {
 typedef struct gpu_group {
     bnet_backend base; /* first: a bnet_backend * is a gpu_group * */
     bnet_backend_vtable table;
+    bnet_pass_ops pass;
+    bnet_inspect_ops inspect;
     bnet_split_kind split;
     int n;
     bnet_backend *rank[GPU_RANKS];
@@ -144,7 +146,7 @@ void bnet_group_fill_ops(bnet_backend_vtable *v); /* group_ops.c */
 void bnet_group_fill_kv(bnet_backend_vtable *v);  /* group_kv.c */
 
 /* group_report.c */
-void bnet_group_fill_report(bnet_backend_vtable *v, const bnet_backend_vtable *first);
+void bnet_group_fill_report(gpu_group *g);
 void bnet_group_say_memory(gpu_group *g);
 void bnet_group_plan(gpu_group *g);           /* from its ranks' */
 void bnet_group_missing(gpu_group *g, int r); /* rank r had no memory; locked */

@@ -262,8 +262,8 @@ static rank_set meet(gpu_group *g, group_buffer *x, group_buffer *y, size_t n)
     return x->whole & y->whole;
 }
 
-static void group_glu(bnet_backend *b, bool relu2, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                      bnet_buffer *y)
+static void group_glu(bnet_backend *b, bnet_activation act, bnet_buffer *gate, bnet_buffer *up,
+                      size_t n, bnet_buffer *y)
 {
     gpu_group *g = group_of(b);
     group_buffer *in = group_buf(gate);
@@ -271,26 +271,12 @@ static void group_glu(bnet_backend *b, bool relu2, bnet_buffer *gate, bnet_buffe
     group_lock(g);
     rank_set ranks = meet(g, in, group_buf(up), n);
     make_like(g, in, ranks, group_buf(y));
-    for (int r = 0; r < g->n; r++) {
-        const bnet_backend_vtable *v = g->rank[r]->v;
+    for (int r = 0; r < g->n; r++)
         if (has_rank(ranks, r))
-            (relu2 ? v->glu_relu2 : v->glu_silu)(
-                g->rank[r], bnet_group_part(in, r, &a), bnet_group_part(group_buf(up), r, &c),
+            g->rank[r]->v->glu(
+                g->rank[r], act, bnet_group_part(in, r, &a), bnet_group_part(group_buf(up), r, &c),
                 in->divided ? share_of(g, in, n, r) : n, bnet_group_part(group_buf(y), r, &to));
-    }
     group_unlock(g);
-}
-
-static void group_glu_relu2(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                            bnet_buffer *y)
-{
-    group_glu(b, true, gate, up, n, y);
-}
-
-static void group_glu_silu(bnet_backend *b, bnet_buffer *gate, bnet_buffer *up, size_t n,
-                           bnet_buffer *y)
-{
-    group_glu(b, false, gate, up, n, y);
 }
 
 static void group_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
@@ -337,8 +323,7 @@ void bnet_group_fill_ops(bnet_backend_vtable *v)
     v->rope = group_rope;
     v->kv_append = group_kv_append;
     v->attention = group_attention;
-    v->glu_relu2 = group_glu_relu2;
-    v->glu_silu = group_glu_silu;
+    v->glu = group_glu;
     v->add = group_add;
     v->gather = group_gather;
 }

@@ -11,7 +11,7 @@ static size_t group_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_
     bitnet_kernel_use uses[BNET_KERNELS_MAX];
     size_t n = 0;
     for (int r = 0; r < g->n; r++) {
-        size_t m = g->rank[r]->v->kernels(g->rank[r], uses, BNET_KERNELS_MAX);
+        size_t m = g->rank[r]->inspect->kernels(g->rank[r], uses, BNET_KERNELS_MAX);
         for (size_t i = 0; i < m; i++) {
             size_t at = 0;
             while (at < BNET_MIN(n, cap) && strcmp(out[at].id, uses[i].id) != 0)
@@ -28,7 +28,7 @@ static size_t group_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_
 static size_t group_shapes(const bnet_backend *b, bnet_kernel_query *out, size_t cap)
 {
     const bnet_backend *first = ((const gpu_group *)b)->rank[0];
-    return first->v->shapes(first, out, cap);
+    return first->inspect->shapes(first, out, cap);
 }
 
 const bnet_gpu *bnet_group_gpu(const gpu_group *g, int r)
@@ -58,7 +58,7 @@ static void group_stats(const bnet_backend *b, bnet_backend_stats *out)
     for (int r = 0; r < g->n; r++) {
         bnet_backend_stats s;
         pthread_mutex_lock(&lock_of(g)->lock);
-        g->rank[r]->v->stats(g->rank[r], &s);
+        g->rank[r]->inspect->stats(g->rank[r], &s);
         pthread_mutex_unlock(&lock_of(g)->lock);
         out->n_h2d += s.n_h2d;
         out->n_d2h += s.n_d2h;
@@ -89,7 +89,7 @@ static void group_usage(bnet_backend *b, bnet_usage *out)
     for (int r = 0; r < g->n; r++) {
         bnet_usage u;
         group_lock(g);
-        g->rank[r]->v->usage(g->rank[r], &u);
+        g->rank[r]->inspect->usage(g->rank[r], &u);
         group_unlock(g);
         out->weights += u.weights;
         out->caches += u.caches;
@@ -107,7 +107,7 @@ void bnet_group_say_memory(gpu_group *g)
 {
     for (int r = 0; r < g->n; r++) {
         bnet_usage u;
-        g->rank[r]->v->usage(g->rank[r], &u);
+        g->rank[r]->inspect->usage(g->rank[r], &u);
         bnet_logf(&g->log, BITNET_LOG_INFO, "gpu",
                   "rank %d: at most %.1f MB were ours on device %d", r, (double)u.own_peak / 1e6,
                   bnet_group_gpu(g, r)->device_id);
@@ -126,7 +126,7 @@ void bnet_group_plan(gpu_group *g)
 static int group_batch_limit(const bnet_backend *b)
 {
     const gpu_group *g = (const gpu_group *)b;
-    return g->rank[g->least]->v->batch_limit(g->rank[g->least]);
+    return g->rank[g->least]->pass->batch_limit(g->rank[g->least]);
 }
 
 void bnet_group_missing(gpu_group *g, int r)
@@ -164,7 +164,7 @@ static double group_read_limit(bnet_backend *b)
     for (int r = 0; r < g->n; r++)
         ranks[r] =
             (gpu_rank_read){bnet_group_gpu(g, r)->device_id, gpu_of(g->rank[r])->weight_bytes,
-                            g->rank[r]->v->read_limit(g->rank[r])};
+                            g->rank[r]->inspect->read_limit(g->rank[r])};
     group_unlock(g);
     return bnet_gpu_read_rate(ranks, g->n, g->split == BNET_SPLIT_TENSOR);
 }
@@ -172,7 +172,7 @@ static double group_read_limit(bnet_backend *b)
 static const bnet_capabilities *group_capabilities(const bnet_backend *b)
 {
     const bnet_backend *first = ((const gpu_group *)b)->rank[0];
-    return first->v->capabilities(first);
+    return first->inspect->capabilities(first);
 }
 
 /* One kernel is measured on one device. */
@@ -180,7 +180,7 @@ static bitnet_status group_bench_new(bnet_backend *b, const bnet_kernel_query *q
                                      bitnet_error *err)
 {
     bnet_backend *first = group_of(b)->rank[0];
-    return first->v->bench_new(first, q, out, err);
+    return first->inspect->bench_new(first, q, out, err);
 }
 
 static bool group_profile(bnet_backend *b, bool on)
@@ -188,7 +188,7 @@ static bool group_profile(bnet_backend *b, bool on)
     gpu_group *g = group_of(b);
     bool can = true;
     for (int r = 0; r < g->n; r++)
-        can = g->rank[r]->v->profile(g->rank[r], on) && can;
+        can = g->rank[r]->inspect->profile(g->rank[r], on) && can;
     return can;
 }
 
@@ -196,7 +196,7 @@ static bool group_profile(bnet_backend *b, bool on)
 static size_t group_profile_read(bnet_backend *b, bnet_kernel_time *out, size_t cap)
 {
     bnet_backend *first = group_of(b)->rank[0];
-    return first->v->profile_read(first, out, cap);
+    return first->inspect->profile_read(first, out, cap);
 }
 
 /* What each rank has now, once all weights are there; that of floats may all lie on one. */
@@ -213,21 +213,22 @@ static void group_weights_done(bnet_backend *b, const bnet_log *log)
     bnet_gpu_precision_used(gpu_of(g->rank[0]), n_half, log);
 }
 
-void bnet_group_fill_report(bnet_backend_vtable *v, const bnet_backend_vtable *first)
+void bnet_group_fill_report(gpu_group *g)
 {
-    v->weights_done = group_weights_done;
-    v->kernels = group_kernels;
-    v->shapes = group_shapes;
-    v->stats = group_stats;
-    v->usage = group_usage;
-    v->read_limit = group_read_limit;
-    v->batch_limit = group_batch_limit;
-    v->short_of = group_short_of;
-    v->capabilities = group_capabilities;
-    v->bench_new = group_bench_new;
-    v->bench_run = first->bench_run;
-    v->bench_shape = first->bench_shape;
-    v->bench_free = first->bench_free;
-    v->profile = group_profile;
-    v->profile_read = group_profile_read;
+    const bnet_inspect_ops *first = g->rank[0]->inspect;
+    g->table.weights_done = group_weights_done;
+    g->pass.batch_limit = group_batch_limit;
+    g->inspect = (bnet_inspect_ops){.own_clock = first->own_clock,
+                                    .kernels = group_kernels,
+                                    .shapes = group_shapes,
+                                    .stats = group_stats,
+                                    .usage = group_usage,
+                                    .read_limit = group_read_limit,
+                                    .short_of = group_short_of,
+                                    .capabilities = group_capabilities,
+                                    .bench_new = group_bench_new,
+                                    .bench_run = first->bench_run,
+                                    .bench_free = first->bench_free,
+                                    .profile = group_profile,
+                                    .profile_read = group_profile_read};
 }

@@ -80,7 +80,7 @@ static void null_kv_free(bnet_backend *be, bnet_kv_store *kv)
 
 static size_t null_kernels(const bnet_backend *be, bitnet_kernel_use *out, size_t cap)
 {
-    return inner(be)->v->kernels(inner(be), out, cap);
+    return bnet_backend_kernels(inner(be), out, cap);
 }
 
 static uint64_t null_fallbacks(const bnet_backend *be)
@@ -90,7 +90,7 @@ static uint64_t null_fallbacks(const bnet_backend *be)
 
 static size_t null_shapes(const bnet_backend *be, bnet_kernel_query *out, size_t cap)
 {
-    return inner(be)->v->shapes(inner(be), out, cap);
+    return bnet_backend_shapes(inner(be), out, cap);
 }
 
 /* ---- operations: one line each ---- */
@@ -127,11 +127,10 @@ FORWARD(attention,
         (bnet_backend * be, const bnet_step *s, int layer, int heads, bnet_buffer *q,
          bnet_buffer *y),
         s, layer, heads, q, y)
-FORWARD(glu_relu2,
-        (bnet_backend * be, bnet_buffer *gate, bnet_buffer *up, size_t n, bnet_buffer *y), gate, up,
-        n, y)
-FORWARD(glu_silu, (bnet_backend * be, bnet_buffer *gate, bnet_buffer *up, size_t n, bnet_buffer *y),
-        gate, up, n, y)
+FORWARD(glu,
+        (bnet_backend * be, bnet_activation act, bnet_buffer *gate, bnet_buffer *up, size_t n,
+         bnet_buffer *y),
+        act, gate, up, n, y)
 FORWARD(add, (bnet_backend * be, bnet_buffer *x, bnet_buffer *y, size_t n), x, y, n)
 FORWARD(gather,
         (bnet_backend * be, bnet_buffer *x, const int32_t *rows, int n, size_t n_cols,
@@ -160,13 +159,12 @@ static const bnet_backend_vtable table = {.name = BNET_NULL_NAME,
                                           .rope = null_rope,
                                           .kv_append = null_kv_append,
                                           .attention = null_attention,
-                                          .glu_relu2 = null_glu_relu2,
-                                          .glu_silu = null_glu_silu,
+                                          .glu = null_glu,
                                           .add = null_add,
-                                          .gather = null_gather,
-                                          .kernels = null_kernels,
-                                          .fallbacks = null_fallbacks,
-                                          .shapes = null_shapes};
+                                          .gather = null_gather};
+
+static const bnet_inspect_ops inspect = {
+    .kernels = null_kernels, .fallbacks = null_fallbacks, .shapes = null_shapes};
 
 bitnet_status bnet_null_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
 {
@@ -182,8 +180,12 @@ bitnet_status bnet_null_open(const bnet_backend_want *w, bnet_backend **out, bit
     n->table = table;
     n->table.weight_info = n->cpu->v->weight_info;
     n->table.kv_block_bytes = n->cpu->v->kv_block_bytes;
-    n->table.kv_block = n->cpu->v->kv_block;
+    n->table.kv_get = n->cpu->v->kv_get;
+    n->table.kv_put = n->cpu->v->kv_put;
+    n->table.kv_clear = n->cpu->v->kv_clear;
+    n->table.kv_copy = n->cpu->v->kv_copy;
     n->base.v = &n->table;
+    n->base.inspect = &inspect;
     bnet_logf(w->log, BITNET_LOG_WARN, "null",
               BNET_NULL_NAME ": a backend for demonstration, the CPU computes");
     *out = &n->base;

@@ -2,7 +2,8 @@
 #ifndef BNET_NULL_H
 #define BNET_NULL_H
 
-#include "ops/backend.h"
+#include "ops/inspect.h"
+#include "ops/open.h"
 
 #define BNET_NULL_NAME "null(cpu)"
 

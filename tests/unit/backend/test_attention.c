@@ -88,8 +88,8 @@ static uint64_t story(int n_threads, const char *isa, const bnet_kv_shape *shape
     rig r;
     uint64_t hash = 14695981039346656037u;
     rig_open(&r, n_threads, isa, shape);
-    memset(r.be->v->kv_block(r.kv, 0, 0), 0,
-           N_BLOCKS * (size_t)r.be->v->kv_block_bytes(shape)); /* positions never stored: zeros */
+    for (int b = 0; b < N_BLOCKS; b++)
+        r.be->v->kv_clear(r.kv, b); /* positions never stored: zeros */
     seed = 7;
     for (size_t i = 0; i < BNET_COUNT(passes); i++) {
         int n = passes[i].n + passes[i].n_other;

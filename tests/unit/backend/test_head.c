@@ -322,7 +322,7 @@ static fixture fixture_new(int n_threads, bnet_type type, const float *rows, siz
     assert_int_equal(f.be->v->weight_prepare(f.be, &r, NULL, &f.w, NULL), BITNET_OK);
     f.x = f.be->v->buffer_new(f.be, n_in * sizeof(float));
     f.y = f.be->v->buffer_new(f.be, n_out * sizeof(float));
-    f.scratch = f.be->v->buffer_new(f.be, f.be->v->top_bytes(f.be, f.w) + 1);
+    f.scratch = f.be->v->buffer_new(f.be, f.be->pass->top_bytes(f.be, f.w) + 1);
     return f;
 }
 
@@ -360,7 +360,7 @@ static size_t check_top(fixture *f, const float *x, const bnet_top_want *want)
     f->be->v->write(f->be, f->x, x, f->n_in * sizeof *x);
     f->be->v->linear_float(f->be, f->w, f->x, 1, f->y);
     const float *y = f->y->data;
-    if (!f->be->v->top(f->be, f->w, f->x, want, f->scratch, &top))
+    if (!f->be->pass->top(f->be, f->w, f->x, want, f->scratch, &top))
         return 0;
     for (size_t i = 0; i < top.n; i++) {
         assert_true(i == 0 || top.ids[i] > top.ids[i - 1]);
@@ -409,7 +409,7 @@ static const bnet_type types[] = {BNET_Q6_K, BNET_Q8_0, BNET_F16, BNET_BF16};
 
 static bool served_here(const fixture *f)
 {
-    if (f->be->v->top_bytes(f->be, f->w) > 0)
+    if (f->be->pass->top_bytes(f->be, f->w) > 0)
         return true;
     print_message("no scan on this CPU: every row is computed\n");
     return false;
@@ -500,7 +500,7 @@ static void test_not_finite_is_refused(void **state)
             x[c] = fabsf(bad[i]) < 1 ? bad[i] : random_float();
         x[i] = bad[i];
         f.be->v->write(f.be, f.x, x, sizeof x);
-        assert_false(f.be->v->top(f.be, f.w, f.x, &want, f.scratch, &top));
+        assert_false(f.be->pass->top(f.be, f.w, f.x, &want, f.scratch, &top));
     }
     fixture_free(&f);
     static const uint16_t halves[] = {0x7c00, 0x7e00, 0xfc00};
@@ -517,7 +517,7 @@ static void test_not_finite_is_refused(void **state)
             .source.tensor = &t, .source.file = "test", .source.extra_scale = 1, .head = true};
         bnet_weight *w = NULL;
         assert_int_equal(f.be->v->weight_prepare(f.be, &r, NULL, &w, NULL), BITNET_OK);
-        assert_int_equal(f.be->v->top_bytes(f.be, w), 0);
+        assert_int_equal(f.be->pass->top_bytes(f.be, w), 0);
         f.be->v->weight_free(f.be, w);
         fixture_free(&f);
     }

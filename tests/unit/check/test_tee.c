@@ -158,10 +158,10 @@ static void pass(stage *s)
 {
     const bnet_backend_vtable *v = s->tee->v;
     bnet_backend *be = s->tee;
-    v->mark(be, -1);
+    be->inspect->mark(be, -1);
     v->embed(be, s->w_embd, &s->step, s->x);
     v->rope_table(be, &s->rope, &s->step, s->cs);
-    v->mark(be, 1);
+    be->inspect->mark(be, 1);
     v->rmsnorm(be, s->x, s->w_norm, 1e-5f, T, s->h);
     v->quantize_i8(be, s->h, T, K, &s->act);
     v->linear_ternary(be, s->w_ternary, &s->act, T, s->big);
@@ -172,10 +172,10 @@ static void pass(stage *s)
     v->rope(be, &s->rope, s->cs, T, HEADS, s->q);
     v->kv_append(be, &s->step, 1, s->k, s->v);
     v->attention(be, &s->step, 1, HEADS, s->q, s->a);
-    v->glu_relu2(be, s->x, s->h, T * K, s->y);
-    v->glu_silu(be, s->y, s->h, T * K, s->y);
+    v->glu(be, BNET_ACT_RELU2, s->x, s->h, T * K, s->y);
+    v->glu(be, BNET_ACT_SILU, s->y, s->h, T * K, s->y);
     v->add(be, s->x, s->a, T * K);
-    v->mark(be, -1);
+    be->inspect->mark(be, -1);
     int32_t rows[2] = {0, 2}, one[1] = {1};
     v->gather(be, s->x, rows, 2, K, s->y);
     v->gather(be, s->y, one, 1, K, s->h);
@@ -183,13 +183,10 @@ static void pass(stage *s)
 }
 
 /* Blocks start empty, as the model leaves them. */
-static void clear_cache(stage *s, bitnet_kv_type type)
+static void clear_cache(stage *s)
 {
-    bnet_kv_shape shape = {2, 2, KV_HEADS, HD, type, HEADS};
-    for (int layer = 0; layer < 2; layer++)
-        for (int b = 0; b < 2; b++)
-            memset(s->tee->v->kv_block(s->kv, layer, b), 0,
-                   (size_t)s->tee->v->kv_block_bytes(&shape));
+    for (int b = 0; b < 2; b++)
+        s->tee->v->kv_clear(s->kv, b);
 }
 
 static void print_diff(const bnet_tee_report *r)
@@ -207,7 +204,7 @@ static void test_equal_sides_never_differ(void **state)
     (void)state;
     for (int type = 0; type < 3; type++) {
         stage *s = stage_open(NULL, (bitnet_kv_type)type);
-        clear_cache(s, (bitnet_kv_type)type);
+        clear_cache(s);
         pass(s);
         const bnet_tee_report *r = bnet_tee_result(s->tee);
         if (r->n_differ)
@@ -328,7 +325,7 @@ static void test_V_2_every_cheat_is_found(void **state)
     for (size_t i = 0; i < BNET_COUNT(table); i++) {
         const expected *e = &table[i];
         stage *s = stage_open(&e->cheat, BITNET_KV_F16);
-        clear_cache(s, BITNET_KV_F16);
+        clear_cache(s);
         pass(s);
         const bnet_tee_report *r = bnet_tee_result(s->tee);
         const bnet_tee_diff *d = &r->diff;
@@ -355,7 +352,7 @@ static void test_positions_follow_gathered_rows(void **state)
     (void)state;
     bnet_kernel_record cheat = table[2].cheat;
     stage *s = stage_open(&cheat, BITNET_KV_F16);
-    clear_cache(s, BITNET_KV_F16);
+    clear_cache(s);
     pass(s);
     bnet_tee_reset(s->tee);
     s->tee->v->rmsnorm(s->tee, s->h, s->w_norm, 1e-5f, 1, s->h); /* row 1 of rows 0, 2 */
@@ -380,7 +377,7 @@ static uint64_t differing(const char *agreement, bool *inexact)
     bnet_kernel_record k = CHEAT("rmsnorm", "f32", "f32", nearly_norm);
     k.agreement = agreement;
     stage *s = stage_open(&k, BITNET_KV_F16);
-    clear_cache(s, BITNET_KV_F16);
+    clear_cache(s);
     pass(s);
     uint64_t n = bnet_tee_result(s->tee)->n_differ;
     *inexact = bnet_tee_result(s->tee)->max_error > 0;

@@ -5,6 +5,7 @@
 
 #include "model/kv.h"
 #include "model/model.h"
+#include "ops/open.h"
 #include "tiny.h"
 
 typedef struct run {

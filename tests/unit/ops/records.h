@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "device/cpu_features.h"
-#include "ops/backend.h"
+#include "ops/open.h"
 #include "ops/registry.h"
 
 static inline void nothing(void) {}

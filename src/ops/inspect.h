@@ -1,0 +1,128 @@
+/* inspect.h - the optional table of what a backend tells of itself: kernels that ran, statistics,
+ * memory, timing and profiling, kernels called by themselves. Every entry is optional; the
+ * functions below the table say what callers get without it. */
+#ifndef BNET_INSPECT_H
+#define BNET_INSPECT_H
+
+#include "ops/alone_call.h"
+#include "ops/backend.h"
+#include "ops/plain_call.h"
+
+typedef struct bnet_bench bnet_bench; /* a synthetic weight and input to measure kernels with */
+
+/* What a device counts of itself since it was opened. */
+typedef struct bnet_backend_stats {
+    uint64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, cache_hits, cache_misses;
+    uint64_t memory_allocated, memory_peak, memory_used, memory_total;
+    uint64_t n_launches;   /* kernels that ran on it, one use may be several; 0: as many as uses */
+    uint64_t n_replays;    /* of recorded passes; their kernels are counted like all others */
+    uint64_t n_unrecorded; /* passes that were launched because recording them failed */
+    uint64_t memory_pool;  /* of memory_allocated: buffers of passes and calls */
+    double fp16_ms, bf16_ms;
+    bitnet_precision precision; /* the weights' float matrices are multiplied in */
+    bitnet_precision settled;   /* what was settled on, with or without such weights */
+    char device[128];           /* "NVIDIA H200, compute capability 9.0, CUDA 13.0" */
+} bnet_backend_stats;
+
+/* Where a device's memory is, in bytes, and how the weights came there. */
+typedef struct bnet_usage {
+    uint64_t weights, caches, workspace; /* ours, by purpose */
+    uint64_t own, own_peak; /* ours as they were taken of the driver, now and at most */
+    uint64_t spare;         /* of own: given back when another purpose lacks memory */
+    uint64_t foreign;       /* in use before us: the driver's context, other programs */
+    uint64_t total;
+    uint64_t load_bytes; /* of the file */
+    double load_ms;      /* from the first tensor read to the last one there */
+} bnet_usage;
+
+/* What one launch of a kernel takes of a device. */
+typedef struct bnet_launch_shape {
+    unsigned grid[3], block; /* threads */
+    unsigned shared_bytes;   /* of a block, static and dynamic */
+    int registers;           /* of a thread */
+    int blocks_per_sm;       /* that fit at once; 0: not known */
+    double occupancy;        /* threads of these / those a multiprocessor can hold */
+} bnet_launch_shape;
+
+/* All launches of one kernel while profiling; `ms` by the device's clock. */
+typedef struct bnet_kernel_time {
+    const char *id, *op;
+    int symbol; /* which of the row's */
+    uint64_t n;
+    double ms;
+    bnet_launch_shape shape; /* of the last one */
+} bnet_kernel_time;
+
+struct bnet_inspect_ops {
+    bool own_clock; /* it adds the time of its operations to the meter itself, by `stats` at the
+                       latest */
+    /* Kernels that ran, with the number of calls; returns how many there are. */
+    size_t (*kernels)(const bnet_backend *be, bitnet_kernel_use *out, size_t cap);
+    /* Calls that a dequantised fallback served for want of a kernel. */
+    uint64_t (*fallbacks)(const bnet_backend *be);
+    /* The distinct (op, format, dtype, n, k) of the weights prepared so far, m = 0; returns how
+     * many there are. */
+    size_t (*shapes)(const bnet_backend *be, bnet_kernel_query *out, size_t cap);
+    /* What kernels may use on the device. */
+    const bnet_capabilities *(*capabilities)(const bnet_backend *be);
+    void (*stats)(const bnet_backend *be, bnet_backend_stats *out);
+    void (*usage)(bnet_backend *be, bnet_usage *out);
+    /* Writes where memory was missing when buffer_new or kv_new last returned NULL, "" if it never
+     * was. For messages. */
+    void (*short_of)(bnet_backend *be, char *out, size_t cap);
+    /* The operations that follow belong to this layer, -1: to none. */
+    void (*mark)(bnet_backend *be, int layer);
+
+    /* ---- measuring ---- */
+    /* All three or none. bench_run: one call of kernel k, in milliseconds; shape (NULL: not wanted)
+     * is set to that of the launch, zeros where nothing is launched. */
+    bitnet_status (*bench_new)(bnet_backend *be, const bnet_kernel_query *q, bnet_bench **out,
+                               bitnet_error *err);
+    double (*bench_run)(bnet_bench *b, const bnet_kernel_record *k, bnet_launch_shape *shape);
+    void (*bench_free)(bnet_bench *b);
+    /* Both or neither. While on, every kernel is launched and timed by itself. Returns false if
+     * that cannot be done. profile_read: what was measured; returns how many kernels there are. */
+    bool (*profile)(bnet_backend *be, bool on);
+    size_t (*profile_read)(bnet_backend *be, bnet_kernel_time *out, size_t cap);
+    /* How fast the device's own memory can be read, measured now, in GB/s; 0: it failed. */
+    double (*read_limit)(bnet_backend *be);
+
+    /* ---- kernels called by themselves ---- */
+    /* n operations that do not need each other, host memory to host memory, from any thread;
+     * returns when they are done. Fails MEMORY (all it took is given back), NOT_AVAILABLE (no
+     * kernel, or the device failed). */
+    bitnet_status (*plain)(bnet_backend *be, bnet_plain *p, size_t n, bitnet_error *err);
+    /* For checking. Returns false if it knows no such operation. */
+    bool (*alone)(bnet_backend *be, const bnet_alone *a);
+};
+
+/* ---- for callers; be may not be NULL unless it says so ---- */
+
+size_t bnet_backend_kernels(const bnet_backend *be, bitnet_kernel_use *out, size_t cap);
+uint64_t bnet_backend_fallbacks(const bnet_backend *be);
+size_t bnet_backend_shapes(const bnet_backend *be, bnet_kernel_query *out, size_t cap);
+/* NULL: kernels may use what the runtime knows of the CPU. */
+const bnet_capabilities *bnet_backend_capabilities(const bnet_backend *be);
+/* Both return false, with zeros in *out, if the backend has no memory of its own (CPU) or is NULL.
+ */
+bool bnet_backend_stats_read(const bnet_backend *be, bnet_backend_stats *out);
+bool bnet_backend_usage(bnet_backend *be, bnet_usage *out);
+
+/* bnet_bench_new fails NOT_AVAILABLE if it is not possible; run and free: a bench made by be. */
+bool bnet_bench_possible(const bnet_backend *be);
+bitnet_status bnet_bench_new(bnet_backend *be, const bnet_kernel_query *q, bnet_bench **out,
+                             bitnet_error *err);
+double bnet_bench_run(const bnet_backend *be, bnet_bench *b, const bnet_kernel_record *k,
+                      bnet_launch_shape *shape);
+void bnet_bench_free(const bnet_backend *be, bnet_bench *b);
+bool bnet_profile_possible(const bnet_backend *be);
+bool bnet_profile(bnet_backend *be, bool on);
+size_t bnet_profile_read(bnet_backend *be, bnet_kernel_time *out, size_t cap);
+/* Returns false if the backend measures none, or is NULL. */
+bool bnet_backend_read_limit(bnet_backend *be, double *gb_s);
+
+/* Fails NOT_AVAILABLE if the backend has no such calls, or is NULL. */
+bitnet_status bnet_plain_run(bnet_backend *be, bnet_plain *p, size_t n, bitnet_error *err);
+bool bnet_alone_run(bnet_backend *be, const bnet_alone *a);
+
+#endif

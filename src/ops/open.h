@@ -1,0 +1,98 @@
+/* open.h - which backends and kernels there are, and from a chosen device to its backend. */
+#ifndef BNET_OPEN_H
+#define BNET_OPEN_H
+
+#include "ops/backend.h"
+
+/* ---- backends (one line each in backends.inc) ---- */
+
+/* Where a backend may keep what it made of the weights, and what that must have been made of. */
+typedef struct bnet_pack_cache {
+    const char *path, *identity;
+    uint64_t min_bytes; /* less is not worth a file */
+} bnet_pack_cache;
+
+/* What an engine wants to compute with. Pool and registry must outlive the backend; kernels
+ * registered before a weight is prepared can serve it. */
+typedef struct bnet_backend_want {
+    bnet_device_kind device;
+    int index;                  /* which of that kind */
+    bnet_selection_ranks ranks; /* several of them together; n < 2: one */
+    bnet_pool *pool;
+    const bnet_registry *registry;
+    const char *isa; /* CPU: the highest set kernels may use; NULL: the best */
+    bool strict;     /* a weight without a kernel is an error, never a fallback */
+    const bnet_log *log;
+    const bnet_pack_cache *cache; /* NULL: nothing is kept; read when the backend opens */
+    const char *cache_dir;        /* where other things may be kept; NULL: nowhere */
+    const char *nvrtc;            /* the run-time compiler's library; NULL: the system's */
+    bool specialise;              /* kernels compiled for the model's shapes are preferred */
+    bool ranges;                  /* passes are marked for a profiler */
+    bool no_pack;                 /* weights are used as they lie in the file, where they can be */
+    bitnet_precision precision;   /* of float matrices; the backend says in what it computes */
+} bnet_backend_want;
+#define BACKEND(name)                                                                              \
+    bitnet_status bnet_##name##_open(const bnet_backend_want *w, bnet_backend **out,               \
+                                     bitnet_error *err);
+#include "ops/backends.inc"
+#undef BACKEND
+/* The one of the device's kind. Fails NOT_COMPILED where backends.inc has none, else as it does. */
+bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err);
+
+/* The rows of each backend's kernels.inc, for the registry. */
+#define BACKEND(name) const bnet_kernel_record *bnet_##name##_kernel_rows(size_t *n);
+#include "ops/backends.inc"
+#undef BACKEND
+
+/* The name of every kernel row a backend has on any machine, so that what was computed elsewhere
+ * can be checked here. */
+typedef struct bnet_kernel_name {
+    const char *id, *op, *format;
+    bnet_device_kind device;
+    const char
+        *fused; /* further operations it may do in the same call, separated by spaces; or NULL */
+} bnet_kernel_name;
+#define BACKEND(name) const bnet_kernel_name *bnet_##name##_kernel_names(size_t *n);
+#include "ops/backends.inc"
+#undef BACKEND
+/* Searches the names of all backends; NULL: no such kernel. */
+const bnet_kernel_name *bnet_kernel_name_find(const char *id);
+
+/* Every kernel is chosen by the registry, which must outlive the backend like the pool; kernels
+ * registered before a weight is prepared can serve it. isa NULL: the best here; else the highest
+ * set kernels may use. strict: a weight without a kernel is an error, never a fallback. Fails
+ * ARGUMENT for an unknown isa, NOT_AVAILABLE for one this CPU lacks. */
+bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const bnet_registry *registry, const char *isa,
+                                    bool strict, const bnet_log *log, bnet_backend **out,
+                                    bitnet_error *err);
+/* What kernels may use on this CPU, limited to a named instruction set (NULL: all it has). */
+bitnet_status bnet_cpu_capabilities(const char *isa, bnet_capabilities *out, bitnet_error *err);
+/* The i-th instruction set, lowest first, of any architecture; NULL past the end. */
+const char *bnet_cpu_isa_at(int i);
+/* Feature bits a named instruction set stands for, present or not. Fails ARGUMENT: unknown. */
+bitnet_status bnet_cpu_isa_needs(const char *isa, uint32_t *needs, bitnet_error *err);
+/* What this CPU could do at best, measured on all threads of the pool (limits.c): the rate of the
+ * integer instructions the capabilities allow, best set first; returns how many. */
+typedef struct bnet_cpu_peak {
+    const char *name, *isa; /* "smmla", "i8mm" */
+    double gop_s;
+} bnet_cpu_peak;
+size_t bnet_cpu_peaks(bnet_pool *pool, const bnet_capabilities *c, bnet_cpu_peak *out, size_t cap);
+/* GB/s at which all threads together read memory that no cache holds: each one stream from end to
+ * end, and the best that several streams and prefetching reach. */
+typedef struct bnet_cpu_reads {
+    double plain, best;
+} bnet_cpu_reads;
+/* cache_bytes: the last cache's size, 0: not known. */
+bnet_cpu_reads bnet_cpu_read_rate(bnet_pool *pool, const bnet_capabilities *c,
+                                  uint64_t cache_bytes);
+const char *bnet_backend_at(int i); /* compiled backends by name; NULL past the end */
+
+/* One compiled kernel, for listings. False past the end. */
+typedef struct bnet_kernel_row {
+    const char *id, *op, *format, *isa;
+    bool available;
+} bnet_kernel_row;
+bool bnet_backend_kernel_at(int i, bnet_kernel_row *out);
+
+#endif
