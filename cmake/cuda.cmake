@@ -49,7 +49,8 @@ string(REPLACE ";" " " cuda_archs "${cuda_archs}")
 message(STATUS "CUDA kernels for ${cuda_archs}")
 file(GLOB cuda_files CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cu)
 file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.cuh
-     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/gpu/ref/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/gpu/layouts.h
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/batch.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/decode.h
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/plain.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/tiles.h
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/attn_batch.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/screen.h
@@ -60,7 +61,7 @@ foreach(f ${cuda_files})
   get_filename_component(name ${f} NAME_WE)
   set(image ${CMAKE_BINARY_DIR}/cuda/${name}.fatbin)
   set(flags -O3 -std=c++17 -Xptxas -warn-spills)
-  if(name MATCHES "^ref_")
+  if(name STREQUAL "ref")
     list(APPEND flags -fmad=false) # the CPU's bits
   endif()
   set(arch ${cuda_arch} ${cuda_hopper})
@@ -84,13 +85,13 @@ endforeach()
 set(cuda_sources "/* generated: SOURCE(id, name, file) of every source that is carried */\n")
 file(GLOB cuda_rtc CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/special/*.cuh)
 list(APPEND cuda_rtc ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/w2_gemv.cu ${cuda_headers})
-list(FILTER cuda_rtc EXCLUDE REGEX "/(wgmma|w2_tiles|attn16|best)\\.cuh$|/(tiles|decode|attn_batch|screen)\\.h$") # what the GEMV does not include
+list(FILTER cuda_rtc EXCLUDE REGEX "/(wgmma|w2_tiles|attn16|best)\\.cuh$|/(tiles|decode|attn_batch|screen|ref_[a-z]+)\\.h$") # what the GEMV does not include
 foreach(f ${cuda_rtc})
   get_filename_component(f ${f} ABSOLUTE)
   get_filename_component(name ${f} NAME)
   string(MAKE_C_IDENTIFIER ${name} id)
-  if(f MATCHES "backend/cuda/[a-z]+\\.h$")
-    set(name backend/cuda/${name})
+  if(f MATCHES "(backend/(cuda|gpu)/[a-z]+\\.h)$")
+    set(name ${CMAKE_MATCH_1})
   endif()
   string(APPEND cuda_sources "SOURCE(${id}, \"${name}\", \"${f}\")\n")
 endforeach()

@@ -32,7 +32,7 @@
 #include <string.h>
 
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/kernels/ref.h"
+#include "backend/gpu/ref/ref_args.h"
 
 _Thread_local uint64_t bnet_emulated_thread;
 uint64_t bnet_emulated_grid; /* blocks of the launch that runs */

@@ -7,7 +7,7 @@
 #include "backend/cuda/decode.h"
 #include "backend/cuda/one.h"
 #include "backend/cuda/tiles.h"
-#include "backend/cuda/kernels/ref_math.h"
+#include "backend/gpu/ref/ref_math.h"
 #include "emulated_fast.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* emulated_plain.c - what the kernels of single operations mean (backend/cuda/kernels.h, plain.h),
  * one call per launch, each value as the device computes it. */
-#include "backend/cuda/kernels/ref_math.h"
+#include "backend/gpu/ref/ref_math.h"
 #include "backend/cuda/plain.h"
 #include "emulated_fast.h"
 

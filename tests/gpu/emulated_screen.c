@@ -2,7 +2,7 @@
  * the copy of a head, the bounds made of it, the rows that are computed. */
 #define BNET_CUDA_EMULATED_FAST 1
 #include "backend/cuda/screen.h"
-#include "backend/cuda/kernels/ref_math.h"
+#include "backend/gpu/ref/ref_math.h"
 #include "emulated_fast.h"
 
 #include <math.h>

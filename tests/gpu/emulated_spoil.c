@@ -6,7 +6,7 @@
 #include "backend/cuda/batch.h"
 #include "backend/cuda/decode.h"
 #include "backend/cuda/screen.h"
-#include "backend/cuda/kernels/ref.h"
+#include "backend/gpu/ref/ref_args.h"
 #include "emulated_fast.h"
 
 #include <math.h>

@@ -15,20 +15,20 @@
 #ifndef BNET_CUDA_KERNELS_H
 #define BNET_CUDA_KERNELS_H
 
-#include <stddef.h>
-#include <stdint.h>
-
-#if defined(__CUDACC__) || defined(BNET_CUDA_EMULATED)
-#define BNET_DEV(T) T *
-#else
-#define BNET_DEV(T) uint64_t /* an address on the device, 0: none */
-#endif
+#include "backend/gpu/layouts.h"
 
 #if defined(__CUDACC__)
 #define BNET_CU_BOTH static inline __host__ __device__
 #else
 #define BNET_CU_BOTH static inline
 #endif
+
+/* The layouts that all drivers share, by the names that the kernels here know. */
+enum { BNET_CU_TILE_TOKENS = BNET_DEV_TILE_TOKENS };
+typedef bnet_dev_seq bnet_cu_seq;
+typedef bnet_dev_tile bnet_cu_tile;
+typedef bnet_dev_step bnet_cu_step;
+typedef bnet_dev_act8 bnet_cu_act8;
 
 #ifdef __cplusplus
 extern "C" {
@@ -47,46 +47,7 @@ static inline uint32_t bnet_cu_div(uint32_t a, uint32_t b)
     return (a + b - 1) / b;
 }
 
-/* ---- the step buffer ---- */
-
-/* A timeline's cache: store [layer][block][kv head][K part, V part] as on the CPU (kv_block.h). */
-typedef struct bnet_cu_seq {
-    uint64_t kv;          /* address of the store */
-    uint64_t layer_bytes; /* from one layer to the next */
-    uint32_t table;       /* where its block numbers begin in tables */
-    uint32_t pad;
-} bnet_cu_seq;
-
-/* A run of tokens of one timeline at consecutive positions, for prefill: at most
- * BNET_CU_TILE_TOKENS of them. */
-enum { BNET_CU_TILE_TOKENS = 64 };
-typedef struct bnet_cu_tile {
-    int32_t first, n; /* rows of the pass; n = 0: an empty tile */
-} bnet_cu_tile;
-
-typedef struct bnet_cu_step {
-    BNET_DEV(const int32_t) ids; /* [T] */
-    BNET_DEV(const int32_t) pos; /* [T], -1: padding */
-    BNET_DEV(const int32_t) seq; /* [T], index into seqs */
-    BNET_DEV(const bnet_cu_seq) seqs;
-    BNET_DEV(const int32_t) tables;
-} bnet_cu_step;
-
-/* ---- ternary matrices: W2 tiles ----
- *
- * Rows come in tiles of 16, columns in chunks of 128 (the last ones padded with weight 0). A unit
- * of 16 x 128 weights is 512 bytes: 32 lanes x 16 bytes, unit (tile, chunk) at
- * 512 * (tile * n_chunks + chunk). Lane 4 g + t (g 0..7, t 0..3), word r (0..3), byte b (0..3),
- * bits 2s (s 0..3) hold the code (trit + 1) of
- *     row 16 tile + g + 8 (r & 1),  column 128 chunk + 32 s + 16 (r >> 1) + 4 t + b:
- * word r shifted by 2s is register r of the A operand of the s-th m16n8k32 product (mma and wgmma
- * alike). One layout serves GEMV and GEMM on every chip.
- *
- * A matrix has up to four parts (q, k, v), each padded to whole tiles and with its own scale and
- * destination. With `paired` parts 0 and 1 (gate and up, equally many rows) share tiles: rows 0..7
- * of tile i are rows 8i.. of part 0, rows 8..15 the same rows of part 1. */
-
-enum { BNET_W2_TILE = 16, BNET_W2_CHUNK = 128, BNET_W2_UNIT = 512, BNET_CU_PARTS = 4 };
+enum { BNET_CU_PARTS = 4 };
 
 typedef struct bnet_cu_part {
     uint32_t first_tile, n_rows;
@@ -109,17 +70,10 @@ typedef enum bnet_cu_epilogue {
     BNET_CU_SILU,      /* paired: part 0's y = gate / (1 + exp(-gate)) * up */
 } bnet_cu_epilogue;
 
-/* int8 activations as in backend.h: q [T][stride] zero beyond K, stride a multiple of 128 */
-typedef struct bnet_cu_act8 {
-    BNET_DEV(int8_t) q;
-    BNET_DEV(float) scale;
-    BNET_DEV(int32_t) sum;
-    uint32_t stride, pad;
-} bnet_cu_act8;
-
-/* pack.c, plain C for the host: trits [n_rows][ld] (row-major, -1 0 1) of one part into units. The
+/* ---- ternary matrices: W2 tiles (layouts.h) ----
+ *
+ * pack.c, plain C for the host: trits [n_rows][ld] (row-major, -1 0 1) of one part into units. The
  * caller prefills the matrix with BNET_W2_ZERO bytes and gives tile numbers of the whole matrix. */
-enum { BNET_W2_ZERO = 0x55 };
 uint64_t bnet_w2_bytes(uint32_t n_tiles, uint32_t n_chunks);
 /* Rows r0..r0+n_rows of a part: row r goes to tile first_tile + r / 16. */
 void bnet_w2_pack(uint8_t *w, uint32_t n_chunks, uint32_t first_tile, uint32_t r0, uint32_t n_rows,
@@ -292,15 +246,8 @@ static inline bnet_cu_launch bnet_attn_prefill_launch(const bnet_cu_attn_args *a
 
 /* ---- head and float matrices ----
  * bnet_head_{f16,bf16,f32,q8,q6k}: y [T][ld] = rows . norm(x); norm 0: x as it is; 1..8 tokens.
- * PDL. w: rows of `stride` elements (K rounded up to a multiple of 64; 256 for q6k), padding 0.
- *   f16, bf16, f32: w[0] the values. q8: w[0] int8 codes, w[1] f16 scales [N][stride / 32].
- *   q6k: planes by 32 elements: w[0] low nibbles [N][stride / 32][16] (byte j: elements j, j + 16),
- *   w[1] high bits [N][stride / 32][8] (byte j: elements j, j + 8, j + 16, j + 24, two bits each
- *   from the lowest), w[2] int8 scales [N][stride / 16], w[3] f16 [N][stride / 256]. */
-typedef struct bnet_cu_matrix {
-    BNET_DEV(const uint8_t) w[4];
-    uint32_t n_rows, k, stride, pad;
-} bnet_cu_matrix;
+ * PDL. */
+typedef bnet_dev_matrix bnet_cu_matrix;
 /* Rows of Q8_0 and Q6_K blocks as in the file into the planes (pack.c); n_blocks per row. */
 void bnet_pack_q8_row(const uint8_t *blocks, uint32_t n_blocks, uint32_t stride, int8_t *codes,
                       uint16_t *scales);

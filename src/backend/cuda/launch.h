@@ -4,7 +4,7 @@
 
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels.h"
-#include "backend/cuda/kernels/ref.h"
+#include "backend/gpu/ref/ref_args.h"
 #include "backend/gpu/precision.h"
 
 struct gpu_net;

@@ -4,7 +4,7 @@
  * lies behind it, in two places by turns. And the angles of rotation by position, computed once on
  * the host, so that they are the CPU's to the last bit. */
 #include "backend/gpu/gpu.h"
-#include "backend/cuda/kernels.h"
+#include "backend/gpu/layouts.h"
 
 #include <math.h>
 
@@ -36,7 +36,7 @@ static int blocks_of(int32_t pos)
 /* True if token t ends a tile: the last of its timeline or the 64th. */
 static bool ends_tile(const bnet_step *s, int t, int n)
 {
-    return t + 1 == s->n_tokens || s->seq[t + 1] != s->seq[t] || n == BNET_CU_TILE_TOKENS;
+    return t + 1 == s->n_tokens || s->seq[t + 1] != s->seq[t] || n == BNET_DEV_TILE_TOKENS;
 }
 
 static places plan(const bnet_step *s, int n_rows)
@@ -57,8 +57,8 @@ static places plan(const bnet_step *s, int n_rows)
         p.pos[i] = after(&at, n);
     p.seq = after(&at, n);
     p.rows = after(&at, (size_t)n_rows * 4);
-    p.tiles = after(&at, (size_t)p.n_tiles * sizeof(bnet_cu_tile));
-    p.seqs = after(&at, (size_t)p.n_seqs * sizeof(bnet_cu_seq));
+    p.tiles = after(&at, (size_t)p.n_tiles * sizeof(bnet_dev_tile));
+    p.seqs = after(&at, (size_t)p.n_seqs * sizeof(bnet_dev_seq));
     p.tables = after(&at, (size_t)p.n_table * 4);
     p.total = at;
     return p;
@@ -84,17 +84,17 @@ static void fill_tokens(const bnet_step *s, const places *p, uint8_t *out, gpu_s
 
 static void fill_tiles(const bnet_step *s, const places *p, uint8_t *out)
 {
-    bnet_cu_tile *tile = (bnet_cu_tile *)(void *)(out + p->tiles);
+    bnet_dev_tile *tile = (bnet_dev_tile *)(void *)(out + p->tiles);
     for (int t = 0, n = 1; t < s->n_tokens; t++, n++)
         if (ends_tile(s, t, n)) {
-            *tile++ = (bnet_cu_tile){t + 1 - n, n};
+            *tile++ = (bnet_dev_tile){t + 1 - n, n};
             n = 0;
         }
 }
 
 static void fill_seqs(gpu_driver *d, const bnet_step *s, const places *p, uint8_t *out)
 {
-    bnet_cu_seq *seqs = (bnet_cu_seq *)(void *)(out + p->seqs);
+    bnet_dev_seq *seqs = (bnet_dev_seq *)(void *)(out + p->seqs);
     int32_t *tables = (int32_t *)(void *)(out + p->tables);
     uint32_t at = 0;
     memset(seqs, 0, (size_t)p->n_seqs * sizeof *seqs);
@@ -104,9 +104,9 @@ static void fill_seqs(gpu_driver *d, const bnet_step *s, const places *p, uint8_
         const gpu_kv *kv = kv_of(s, s->seq[t]);
         int n = blocks_of(s->pos[t]);
         seqs[s->seq[t]] =
-            (bnet_cu_seq){.kv = d->c->address(d, kv->data.memory) + kv->data.offset,
-                          .layer_bytes = (uint64_t)kv->shape.n_blocks * kv->block_bytes,
-                          .table = at};
+            (bnet_dev_seq){.kv = d->c->address(d, kv->data.memory) + kv->data.offset,
+                           .layer_bytes = (uint64_t)kv->shape.n_blocks * kv->block_bytes,
+                           .table = at};
         memcpy(tables + at, s->seqs[s->seq[t]].blocks, (size_t)n * 4);
         at += (uint32_t)n;
     }

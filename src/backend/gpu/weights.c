@@ -3,7 +3,7 @@
  */
 #include "backend/gpu/precision.h"
 #include "backend/gpu/usage.h"
-#include "backend/cuda/kernels.h"
+#include "backend/gpu/layouts.h"
 
 enum { UPLOAD_BYTES = 16 << 20, MAX_STRIDE = 1 << 30 };
 

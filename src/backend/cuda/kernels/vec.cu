@@ -2,7 +2,7 @@
  * their bits, so that every value, not-a-numbers too, becomes what it becomes on the CPU. */
 #include "common.cuh"
 
-#include "backend/cuda/kernels/ref_math.h"
+#include "backend/gpu/ref/ref_math.h"
 
 static __device__ __forceinline__ uint16_t to_bf16(float f)
 {

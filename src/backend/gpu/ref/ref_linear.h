@@ -1,5 +1,8 @@
-/* ref_linear.cu - reference kernels for matrices: one thread per result, in the CPU's order. */
-#include "backend/cuda/kernels/ref_math.h"
+/* ref_linear.h - reference kernels for matrices: one thread per result, in the CPU's order. */
+#ifndef BNET_REF_LINEAR_H
+#define BNET_REF_LINEAR_H
+
+#include "backend/gpu/ref/ref_math.h"
 
 /* 128 weights of one row of a unit: word r of lane 4 g + t holds 4 columns of each of 4 groups. */
 REF_FN int32_t unit_dot(const uint8_t *unit, int row, const int8_t *x)
@@ -55,3 +58,5 @@ REF_KERNEL(bnet_ref_linear, ref_linear_args)
     float y = ref_fold16(acc);
     a.y[i] = a.x ? y : y * (a.act.scale[t] * a.scale);
 }
+
+#endif

@@ -1,9 +1,9 @@
 /* ref_math.h - the small functions of the reference kernels: half floats, e^x, sums of products,
  * rows of every format, each step for step as the CPU's (base/mathf.h, cpu/half_inline.h). */
-#ifndef BNET_CUDA_REF_MATH_H
-#define BNET_CUDA_REF_MATH_H
+#ifndef BNET_REF_MATH_H
+#define BNET_REF_MATH_H
 
-#include "backend/cuda/kernels/ref.h"
+#include "backend/gpu/ref/ref_args.h"
 
 REF_FN uint32_t ref_bits(float f)
 {
@@ -94,7 +94,7 @@ REF_FN float ref_fold16(float *acc)
 
 /* ---- one value of a row ---- */
 
-REF_FN float ref_q6_k(const bnet_cu_matrix *m, uint64_t at)
+REF_FN float ref_q6_k(const bnet_dev_matrix *m, uint64_t at)
 {
     uint64_t group = at / 32;
     int i = (int)(at % 32);
@@ -104,7 +104,7 @@ REF_FN float ref_q6_k(const bnet_cu_matrix *m, uint64_t at)
     return scale * (float)((low | high << 4) - 32);
 }
 
-REF_FN float ref_value(const bnet_cu_matrix *m, int type, uint64_t row, int i)
+REF_FN float ref_value(const bnet_dev_matrix *m, int type, uint64_t row, int i)
 {
     uint64_t at = row * (uint64_t)m->stride + (uint64_t)i;
     switch (type) {

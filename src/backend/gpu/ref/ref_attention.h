@@ -1,12 +1,15 @@
-/* ref_attention.cu - reference kernels for the cache: storing positions, attention over them. Blocks
+/* ref_attention.h - reference kernels for the cache: storing positions, attention over them. Blocks
  * of 64 positions, each reduced on its own and merged in order, as on the CPU. With an f16 cache
  * queries and weights are rounded to f16 too: where a score differs in its last bit, a weight may
  * fall to the neighbouring half, 2^-11 of it away. */
-#include "backend/cuda/kernels/ref_math.h"
+#ifndef BNET_REF_ATTENTION_H
+#define BNET_REF_ATTENTION_H
+
+#include "backend/gpu/ref/ref_math.h"
 
 enum { POS = 64, GROUP = 32, HEAD_MAX = 1024, KV_F16 = 0, KV_F32 = 1, KV_INT8 = 2 };
 
-REF_FN uint8_t *part_of(const ref_kv_args *a, const bnet_cu_seq *s, int pos, int head, int is_v)
+REF_FN uint8_t *part_of(const ref_kv_args *a, const bnet_dev_seq *s, int pos, int head, int is_v)
 {
     uint64_t block = (uint64_t)a->step.tables[s->table + (uint32_t)(pos / POS)];
     return (uint8_t *)s->kv + (uint64_t)a->layer * s->layer_bytes +
@@ -57,7 +60,7 @@ REF_KERNEL(bnet_ref_kv_store, ref_kv_args)
     uint64_t i = REF_THREAD, per = 2 * (uint64_t)a.n_kv_heads, t = i / per;
     if (t >= (uint64_t)a.n_tokens || a.step.pos[t] < 0)
         return;
-    const bnet_cu_seq *s = a.step.seqs + a.step.seq[t];
+    const bnet_dev_seq *s = a.step.seqs + a.step.seq[t];
     int is_v = (int)(i % 2), head = (int)(i % per / 2), hd = a.head_dim, pos = a.step.pos[t];
     const float *x =
         (is_v ? a.v : a.k) + (t * (uint64_t)a.n_kv_heads + (uint64_t)head) * (uint64_t)hd;
@@ -85,8 +88,7 @@ REF_FN float cached(int type, const uint8_t *part, int hd, int pos, int i)
     if (type == KV_F16)
         return ref_half(ref_u16(part + 2 * (pos * hd + i)));
     int n_groups = (hd + GROUP - 1) / GROUP;
-    float scale =
-        REF_FLOAT_BITS(ref_u32(part + scales_at(hd) + 4 * (pos * n_groups + i / GROUP)));
+    float scale = REF_FLOAT_BITS(ref_u32(part + scales_at(hd) + 4 * (pos * n_groups + i / GROUP)));
     return (float)(int8_t)part[pos * hd + i] * scale;
 }
 
@@ -112,7 +114,7 @@ REF_KERNEL(bnet_ref_attention, ref_kv_args)
     int head = (int)(item % (uint64_t)a.n_heads);
     if (t >= (uint64_t)a.n_tokens || a.step.pos[t] < 0)
         return;
-    const bnet_cu_seq *s = a.step.seqs + a.step.seq[t];
+    const bnet_dev_seq *s = a.step.seqs + a.step.seq[t];
     int hd = a.head_dim, n_pos = a.step.pos[t] + 1;
     int kv_head = head / (a.n_heads / a.n_kv_heads);
     const float *q = a.q + item * (uint64_t)hd;
@@ -150,3 +152,5 @@ REF_KERNEL(bnet_ref_attention, ref_kv_args)
     for (int i = 0; i < hd; i++)
         o[i] *= norm;
 }
+
+#endif

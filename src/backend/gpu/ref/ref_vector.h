@@ -1,6 +1,9 @@
-/* ref_vector.cu - reference kernels for rows of activations: embedding, norm, quantisation, rope,
+/* ref_vector.h - reference kernels for rows of activations: embedding, norm, quantisation, rope,
  * gates, sums. Slow and plain; the same bits as the CPU's scalar kernels. */
-#include "backend/cuda/kernels/ref_math.h"
+#ifndef BNET_REF_VECTOR_H
+#define BNET_REF_VECTOR_H
+
+#include "backend/gpu/ref/ref_math.h"
 
 /* one thread per value */
 REF_KERNEL(bnet_ref_embed, ref_embed_args)
@@ -163,3 +166,5 @@ REF_KERNEL(bnet_ref_fetch, ref_fetch_args)
     if (i < a.n)
         a.dst[i] = a.src[i];
 }
+
+#endif

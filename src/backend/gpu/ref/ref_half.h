@@ -1,6 +1,9 @@
-/* ref_half.cu - products of halves for chips without tensor cores: one thread per result, float sums
+/* ref_half.h - products of halves for chips without tensor cores: one thread per result, float sums
  * in the order of the CPU's dot products. */
-#include "backend/cuda/kernels/ref_math.h"
+#ifndef BNET_REF_HALF_H
+#define BNET_REF_HALF_H
+
+#include "backend/gpu/ref/ref_math.h"
 
 REF_KERNEL(bnet_ref_matmul_half, ref_matmul_args)
 {
@@ -15,3 +18,5 @@ REF_KERNEL(bnet_ref_matmul_half, ref_matmul_args)
     }
     a.c[i] = ref_fold16(acc);
 }
+
+#endif

@@ -1,16 +1,21 @@
-/* ref.h - the arguments of the reference kernels, shared with the host: one plain struct each,
- * passed by value. Addresses are the device's. Kernels are plain C, one thread per result, in the
- * CPU's order of summation; so they can also be run on a CPU by an emulated driver (tests/gpu). */
-#ifndef BNET_CUDA_REF_H
-#define BNET_CUDA_REF_H
+/* ref_args.h - the reference kernels of every GPU driver: their arguments, and what makes kernels
+ * of plain C. A kernel takes one struct, whose members are the arguments of its launch in their
+ * order (driver.h); addresses are the device's. It computes one result per thread, in the CPU's
+ * order of summation, so that results have the CPU's bits.
+ *
+ * REF_KERNEL(name, args) begins a kernel that sees `a`; REF_THREAD is the number of its thread. In
+ * C (BNET_KERNEL_CODE) a kernel becomes void name(args, begin, end), which runs threads begin to
+ * end - 1. */
+#ifndef BNET_REF_ARGS_H
+#define BNET_REF_ARGS_H
 
-#include "backend/cuda/kernels.h"
+#include "backend/gpu/layouts.h"
 
 /* Layouts of float rows, in the order of gpu_layout. */
 enum { REF_F32 = 2, REF_F16, REF_BF16, REF_Q8, REF_Q6K };
 
 typedef struct ref_embed_args {
-    bnet_cu_matrix m;
+    bnet_dev_matrix m;
     BNET_DEV(const int32_t) ids;
     BNET_DEV(float) x; /* [T][k] */
     int32_t type, n_tokens;
@@ -26,7 +31,7 @@ typedef struct ref_norm_args {
 
 typedef struct ref_quantize_args {
     BNET_DEV(const float) x; /* [M][n] */
-    bnet_cu_act8 act;
+    bnet_dev_act8 act;
     int32_t n_rows, n;
 } ref_quantize_args;
 
@@ -35,16 +40,16 @@ typedef struct ref_quantize_args {
 typedef struct ref_ternary_args {
     BNET_DEV(const uint8_t) w;
     BNET_DEV(const float) scales;
-    bnet_cu_act8 act;
+    bnet_dev_act8 act;
     BNET_DEV(float) y; /* [M][N] */
     float scale;
     int32_t m, n, n_chunks, first_tile, paired;
 } ref_ternary_args;
 
 typedef struct ref_linear_args {
-    bnet_cu_matrix w;
+    bnet_dev_matrix w;
     BNET_DEV(const float) x; /* [M][K], or 0: act */
-    bnet_cu_act8 act;
+    bnet_dev_act8 act;
     BNET_DEV(float) y; /* [M][N] */
     float scale;       /* of results that come from act */
     int32_t type, m;
@@ -75,7 +80,7 @@ typedef struct ref_rope_args {
 
 /* Tokens at position -1 are left out. */
 typedef struct ref_kv_args {
-    bnet_cu_step step;
+    bnet_dev_step step;
     BNET_DEV(const float) k; /* [T][n_kv_heads][head_dim] */
     BNET_DEV(const float) v;
     BNET_DEV(const float) q; /* [T][n_heads][head_dim] */
@@ -150,21 +155,24 @@ typedef struct ref_pair_args {
     ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) /* kernels are launched in one dimension */
 #define REF_SQRT(x)       sqrt(x)
 #define REF_FLOAT_BITS(u) __uint_as_float(u)
-#elif defined(BNET_CUDA_EMULATED)
+#elif defined(BNET_KERNEL_CODE)
 #include <math.h>
-extern _Thread_local uint64_t bnet_emulated_thread;
+#ifndef REF_KERNEL /* tests that run kernels thread by thread define their own */
 #define REF_KERNEL(name, args)                                                                     \
-    static void name##_body(args a);                                                               \
-    void name(void *p);                                                                            \
-    void name(void *p)                                                                             \
+    static inline void name##_one(args a, uint64_t ref_thread);                                    \
+    void name(const void *p, uint64_t begin, uint64_t end);                                        \
+    void name(const void *p, uint64_t begin, uint64_t end)                                         \
     {                                                                                              \
-        name##_body(*(args *)p);                                                                   \
+        const args *a = (const args *)p;                                                           \
+        for (uint64_t i = begin; i < end; i++)                                                     \
+            name##_one(*a, i);                                                                     \
     }                                                                                              \
-    static void name##_body(args a)
+    static inline void name##_one(args a, uint64_t ref_thread)
+#define REF_THREAD ref_thread
+#endif
 #define REF_FN            static inline
-#define REF_THREAD        bnet_emulated_thread
 #define REF_SQRT(x)       sqrt(x)
-static inline float bnet_emulated_float(uint32_t u)
+static inline float ref_float_bits(uint32_t u)
 {
     union {
         uint32_t u;
@@ -172,7 +180,7 @@ static inline float bnet_emulated_float(uint32_t u)
     } b = {u};
     return b.f;
 }
-#define REF_FLOAT_BITS(u) bnet_emulated_float(u)
+#define REF_FLOAT_BITS(u) ref_float_bits(u)
 #endif
 
 #endif

@@ -1,6 +1,9 @@
-/* ref_pack.cu - from rows as files have them to rows as the kernels read them (kernels.h). Runs once
+/* ref_pack.h - from rows as files have them to rows as the kernels read them (layouts.h). Runs once
  * per weight, when it is loaded. */
-#include "backend/cuda/kernels/ref_math.h"
+#ifndef BNET_REF_PACK_H
+#define BNET_REF_PACK_H
+
+#include "backend/gpu/ref/ref_math.h"
 
 /* Canonical I2_S keeps group s of a byte at bits 6 - 2s, the tiles at bits 2s. */
 REF_FN uint8_t turned(uint8_t b)
@@ -8,7 +11,8 @@ REF_FN uint8_t turned(uint8_t b)
     return (uint8_t)(b >> 6 | (b >> 2 & 12) | (b << 2 & 48) | b << 6);
 }
 
-/* one thread per 4 bytes of the source: 16 weights of one row; the rest of the tiles was prefilled */
+/* one thread per 4 bytes of the source: 16 weights of one row; the rest of the tiles was prefilled
+ */
 REF_FN void pack_i2s(const ref_pack_args *a, uint64_t i)
 {
     uint64_t words = a->row_bytes / 4, row = a->first_row + i / words;
@@ -16,7 +20,8 @@ REF_FN void pack_i2s(const ref_pack_args *a, uint64_t i)
     int at = (int)(i % words % 8); /* column 4 at of the chunk's first group */
     int r = (int)(row % 16 / 8) + 2 * (at / 4), lane = (int)(4 * (row % 8)) + at % 4;
     const uint8_t *from = a->src + (i / words) * a->row_bytes + i % words * 4;
-    uint8_t *to = a->w[0] + (row / 16 * (uint64_t)a->n_chunks + chunk) * BNET_W2_UNIT + 16 * lane + 4 * r;
+    uint8_t *to =
+        a->w[0] + (row / 16 * (uint64_t)a->n_chunks + chunk) * BNET_W2_UNIT + 16 * lane + 4 * r;
     for (int b = 0; b < 4; b++)
         to[b] = turned(from[b]);
 }
@@ -26,8 +31,8 @@ REF_FN void pack_plain(const ref_pack_args *a, uint64_t i)
 {
     uint64_t n = a->row_bytes / (uint64_t)a->elem, row = i / n;
     const uint8_t *from = a->src + row * a->row_bytes + i % n * (uint64_t)a->elem;
-    uint8_t *to = a->w[0] +
-                  ((a->first_row + row) * (uint64_t)a->stride + i % n) * (uint64_t)a->elem;
+    uint8_t *to =
+        a->w[0] + ((a->first_row + row) * (uint64_t)a->stride + i % n) * (uint64_t)a->elem;
     for (int b = 0; b < a->elem; b++)
         to[b] = from[b];
 }
@@ -41,10 +46,9 @@ REF_FN void pack_q8(const ref_pack_args *a, uint64_t i, int four)
     for (int j = 0; j < 2; j++)
         a->w[1][2 * (at / 32) + (uint64_t)j] = from[j];
     for (int j = 0; j < 32; j++)
-        a->w[0][at + (uint64_t)j] =
-            !four    ? from[2 + j]
-            : j < 16 ? (uint8_t)((from[2 + j] & 15) - 8)
-                     : (uint8_t)((from[2 + j - 16] >> 4) - 8);
+        a->w[0][at + (uint64_t)j] = !four    ? from[2 + j]
+                                    : j < 16 ? (uint8_t)((from[2 + j] & 15) - 8)
+                                             : (uint8_t)((from[2 + j - 16] >> 4) - 8);
 }
 
 /* one thread per block of 256: planes by 32 elements */
@@ -94,9 +98,12 @@ REF_KERNEL(bnet_ref_pair, ref_pair_args)
     uint64_t i = REF_THREAD;
     if (i >= a.n_words)
         return;
-    uint64_t unit = i / 128, chunk = unit % (uint64_t)a.n_chunks, tile = unit / (uint64_t)a.n_chunks;
+    uint64_t unit = i / 128, chunk = unit % (uint64_t)a.n_chunks,
+             tile = unit / (uint64_t)a.n_chunks;
     int lane = (int)(i % 128 / 4), r = (int)(i % 4);
     uint64_t from = (tile / 2 * (uint64_t)a.n_chunks + chunk) * 128 + (uint64_t)lane * 4 +
                     (tile & 1) + 2 * (uint64_t)(r / 2);
     a.out[i] = (r & 1 ? a.b : a.a)[from];
 }
+
+#endif
