@@ -5,6 +5,7 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels.h"
 #include "backend/gpu/ref/ref_args.h"
+#include "backend/gpu/launch_ref.h"
 #include "backend/gpu/precision.h"
 
 struct gpu_net;
@@ -95,23 +96,9 @@ bool bnet_cuda_alone(bnet_backend *b, const bnet_alone *a);
 uint64_t bnet_cuda_pass_bytes(bnet_backend *b, const bnet_net *net, int n_tokens);
 bool bnet_cuda_pass_reserve(bnet_backend *b, const bnet_net *net, int n_tokens);
 
-/* launch_ref.c */
-gpu_fn_ternary bnet_cuda_ref_ternary;
-gpu_fn_linear bnet_cuda_ref_linear;
-gpu_fn_embed bnet_cuda_ref_embed;
-gpu_fn_norm bnet_cuda_ref_norm;
-gpu_fn_quantize bnet_cuda_ref_quantize;
-gpu_fn_table bnet_cuda_ref_table;
-gpu_fn_rope bnet_cuda_ref_rope;
-gpu_fn_kv_store bnet_cuda_ref_kv_store;
-gpu_fn_attention bnet_cuda_ref_attention;
-gpu_fn_glu bnet_cuda_ref_glu;
-gpu_fn_add bnet_cuda_ref_add;
-gpu_fn_gather bnet_cuda_ref_gather;
-gpu_fn_topk bnet_cuda_ref_topk;
-gpu_fn_pack bnet_cuda_ref_pack;
+/* pass.c: a recorded step begins with fetching its step from pinned memory. */
 typedef void cuda_fn_fetch(gpu_backend *be, const bnet_kernel_record *k, size_t n_bytes);
-cuda_fn_fetch bnet_cuda_ref_fetch;
+cuda_fn_fetch bnet_cuda_fetch_step;
 
 static inline bnet_cu_act8 cuda_act(const gpu_act8 *a)
 {

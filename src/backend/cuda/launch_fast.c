@@ -247,7 +247,7 @@ void bnet_cuda_attn_decode(gpu_backend *be, const bnet_kernel_record *k, const g
     bnet_cu_attn_args a = bnet_cuda_attn_args(be, kv, layer, n_heads);
     if (!bnet_cuda_attn_fits(&kv->shape, n_heads)) {
         const bnet_kernel_record *r = bnet_registry_find(be->registry, plain[kv->shape.type]);
-        bnet_cuda_ref_attention(be, r, kv, layer, n_heads, q, y);
+        bnet_gpu_ref_attention(be, r, kv, layer, n_heads, q, y);
         return;
     }
     a.q = cuda_at(q);

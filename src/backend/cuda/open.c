@@ -30,7 +30,7 @@ static const bnet_kernel_record records[] = {
      .build = "cuda",                                                                              \
      .abi = BNET_KERNEL_ABI,                                                                       \
      .agreement = agree,                                                                           \
-     .fn = (bnet_kernel_fn)bnet_cuda_##fn_},
+     .fn = (bnet_kernel_fn)bnet_##fn_},
 #include "backend/cuda/kernels.inc"
 #undef KERNEL
 };

@@ -6,6 +6,17 @@
 
 #include <stdio.h>
 
+enum { FETCH_THREADS = 128 };
+
+void bnet_cuda_fetch_step(gpu_backend *be, const bnet_kernel_record *k, size_t n_bytes)
+{
+    const ref_fetch_args a = {cuda_at(cuda_pinned(be->step_host)), cuda_at(be->step_at),
+                              n_bytes / 4};
+    const bnet_cu_launch l = {
+        {(uint32_t)((a.n + FETCH_THREADS - 1) / FETCH_THREADS), 1, 1}, FETCH_THREADS, 0};
+    bnet_cuda_run(be, k, 0, &l, 0, &a);
+}
+
 typedef struct run {
     struct gpu_net *n;
     const bnet_pass *p;
