@@ -95,7 +95,13 @@ API int cuCtxPopCurrent_v2(void **out)
     return OK;
 }
 
-/* A program's own call, for tests: the library never makes it. */
+/* A program's own calls, for tests: the library never makes them. */
+API int cuCtxGetCurrent(void **out)
+{
+    *out = current >= 0 ? &devices[current] : NULL;
+    return OK;
+}
+
 API int cuCtxSetCurrent(void *c)
 {
     current = c ? index_of(c) : -1;

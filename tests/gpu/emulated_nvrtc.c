@@ -42,7 +42,11 @@ API int nvrtcCreateProgram(program **out, const char *text, const char *name, in
     if (!*out)
         return 1;
     **out = (program){.text = strdup(text), .n = n, .headers = headers, .names = names};
-    return 0;
+    if ((*out)->text)
+        return 0;
+    free(*out);
+    *out = NULL;
+    return 1;
 }
 
 API int nvrtcDestroyProgram(program **p)

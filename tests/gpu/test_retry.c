@@ -4,6 +4,7 @@
  * is named by whoever comes later. */
 #include "device.h"
 
+#include "backend/group/group.h"
 #include "bitnet.h"
 
 #include <pthread.h>
@@ -110,6 +111,61 @@ static void test_launches(void **state)
 {
     (void)state;
     refuse("cuda", "cuLaunchKernel", 701, 20, 9, 74);
+}
+
+/* The first launches of the first session interleave gate and up: where one fails, the session is
+ * not opened, and both matrices stay usable. */
+static void test_fusing(void **state)
+{
+    (void)state;
+    int32_t want[RUN], got[RUN];
+    char wish[64];
+    open_engine("cpu");
+    speak(want);
+    close_engine();
+    for (int n = 1; n <= 2; n++) {
+        bitnet_session *s = NULL;
+        bitnet_error why = {0};
+        open_engine("cuda");
+        snprintf(wish, sizeof wish, "cuLaunchKernel %d 701", n);
+        setenv("BITNET_EMULATED_FAIL", wish, 1);
+        assert_int_not_equal(open_session(&s, &why), BITNET_OK);
+        assert_non_null(strstr(why.message, "pack_gpu"));
+        assert_int_equal(speak(got), 0);
+        assert_memory_equal(got, want, sizeof want);
+        close_engine();
+    }
+}
+
+/* A repetition that failed on a group launched nothing: it is counted nowhere. */
+static void test_a_failed_repetition_is_not_counted(void **state)
+{
+    (void)state;
+    bitnet_session *s = NULL;
+    bitnet_error why = {0};
+    bnet_backend_stats before, after;
+    const int32_t id = 20;
+    open_engine("cuda:0,cuda:0");
+    OK(open_session(&s, &err));
+    for (int i = 0; i < 3; i++) /* as it is, recorded, repeated */
+        append(s, &id, 1);
+    gpu_group *g = (gpu_group *)(void *)engine->backend;
+    gpu_backend *first = gpu_of(g->rank[0]);
+    uint64_t calls[BNET_KERNELS_MAX];
+    for (int i = 0; i < BNET_KERNELS_MAX; i++)
+        calls[i] = first->calls[i];
+    bnet_backend_stats_read(&g->base, &before);
+    assert_true(before.n_replays > 0);
+    setenv("BITNET_EMULATED_FAIL", "cuGraphLaunch 1 701", 1);
+    assert_int_not_equal(bitnet_session_append(s, &id, 1, NULL, NULL, &why), BITNET_OK);
+    bnet_backend_stats_read(&g->base, &after);
+    assert_int_equal(after.n_replays, before.n_replays);
+    assert_int_equal(after.n_launches, before.n_launches);
+    for (int i = 0; i < BNET_KERNELS_MAX; i++)
+        assert_int_equal(first->calls[i], calls[i]);
+    append(s, &id, 1);
+    bitnet_session_close(s);
+    close_engine();
 }
 
 static void test_copies_to_the_host(void **state)
@@ -359,6 +415,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copies_to_the_device),
         cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_fusing),
+        cmocka_unit_test(test_a_failed_repetition_is_not_counted),
         cmocka_unit_test(test_copies_to_the_host),
         cmocka_unit_test(test_a_failure_is_told_to_whose_it_is),
         cmocka_unit_test(test_a_block_that_is_not_zeroed),

@@ -7,6 +7,7 @@
 
 #include "backend/cuda/rtc.h"
 #include "base/file.h"
+#include "torture/interpose.h"
 
 typedef struct world {
     const char *lacks; /* a function, or "" for the library itself */
@@ -110,6 +111,34 @@ static void test_P_6_what_is_kept(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* Whichever allocation fails, nothing is freed twice, and what is made is right. */
+static void test_P_6_every_allocation_fails_once(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/bitnet-rtc-XXXXXX", command[160];
+    world w;
+    bnet_loader l;
+    assert_non_null(mkdtemp(folder));
+    cuda_rtc *r = open_compiler(&w, &l, folder);
+    cuda_code want = make(r, "sm_90a", 2);
+    bool done = false;
+    for (long i = 0; !done; i++) {
+        cuda_code code;
+        bitnet_error err = {0};
+        interpose_start(i, false);
+        bitnet_status st = bnet_rtc_make(r, "w2_gemv_spec.cuh", "sm_90a", options, 2, &code, &err);
+        done = interpose_stop() <= i; /* there was none to fail */
+        assert_true(st == BITNET_OK || !code.bytes);
+        if (st == BITNET_OK)
+            assert_memory_equal(code.bytes, want.bytes, want.n_bytes);
+        bnet_free(code.bytes);
+    }
+    bnet_free(want.bytes);
+    bnet_rtc_close(r);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* Every include of what is compiled is among the sources the library carries. */
 static void test_P_6_sources_are_complete(void **state)
 {
@@ -142,6 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_P_6_a_compiler_that_is_not_there),
         cmocka_unit_test(test_P_6_what_is_kept),
+        cmocka_unit_test(test_P_6_every_allocation_fails_once),
         cmocka_unit_test(test_P_6_sources_are_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

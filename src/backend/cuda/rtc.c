@@ -139,11 +139,11 @@ static bool place_of(const cuda_rtc *r, const char *source, const char *chip,
         bnet_str_addf(&path, "%s/%016llx" SUFFIX, r->folder,
                       (unsigned long long)digest(digest_start, identity.data));
     *out = (place){path.data, identity.data};
-    if (identity.failed || path.failed) {
-        place_free(out);
-        return false;
-    }
-    return true;
+    if (!identity.failed && !path.failed)
+        return true;
+    place_free(out);
+    *out = (place){0};
+    return false;
 }
 
 static bool load(const place *p, cuda_code *out)

@@ -259,20 +259,24 @@ static bool begin(gpu_group *g, group_record *rec)
     return true;
 }
 
+static void count(gpu_backend *be, const group_record *rec)
+{
+    for (uint32_t i = 0; i < BNET_KERNELS_MAX; i++)
+        if (rec->counts[i])
+            atomic_fetch_add_explicit(&be->calls[i], rec->counts[i], memory_order_relaxed);
+    atomic_fetch_add_explicit(&be->n_replays, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&be->n_launches, rec->n_launches, memory_order_relaxed);
+}
+
 static void replay(gpu_group *g, const group_record *rec)
 {
     gpu_backend *be = rank_at(g, 0);
     join(g);
     bnet_gpu_enter(be);
     int span = bnet_gpu_time_pass(be, true);
-    if (gpu_alive(be))
-        bnet_gpu_ok(be, "repeating a step", be->d->c->replay(be->d, rec->graph));
+    if (gpu_alive(be) && bnet_gpu_ok(be, "repeating a step", be->d->c->replay(be->d, rec->graph)))
+        count(be, rec);
     bnet_gpu_time_end(be, span);
-    for (uint32_t i = 0; i < BNET_KERNELS_MAX; i++)
-        if (rec->counts[i])
-            atomic_fetch_add_explicit(&be->calls[i], rec->counts[i], memory_order_relaxed);
-    atomic_fetch_add_explicit(&be->n_replays, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&be->n_launches, rec->n_launches, memory_order_relaxed);
     bnet_gpu_leave(be);
     spread(g);
     g->exchange->n_settled++;
