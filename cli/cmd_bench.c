@@ -170,6 +170,7 @@ static int open_engine(const bench_source *src, bench_side *s)
     o.gpu_specialise = opt_on(&s->args, OPT_SPECIALISE);
     o.nvrtc_path = opt_text(&s->args, OPT_NVRTC);
     o.nvtx = opt_on(&s->args, OPT_NVTX);
+    o.batch_invariant = opt_on(&s->args, OPT_BATCH_INVARIANT);
     if (o.gpu_specialise) /* packed weights are not taken from there: loading is measured */
         o.cache_dir = cache_folder(opt_text(&s->args, OPT_BENCH_CACHE), folder, sizeof folder);
     o.i2s_layout = (bitnet_i2s_layout)opt_int(&s->args, OPT_I2S_LAYOUT);

@@ -190,6 +190,7 @@ static int open_engine(loaded *m, bool vocab_only)
     o.gpu_specialise = opt_on(a, OPT_SPECIALISE);
     o.nvrtc_path = opt_text(a, OPT_NVRTC);
     o.nvtx = opt_on(a, OPT_NVTX);
+    o.batch_invariant = opt_on(a, OPT_BATCH_INVARIANT);
     o.precision = (bitnet_precision)opt_int(a, OPT_PRECISION); /* words as enumerated */
     o.on_progress = progress_step;
     bitnet_status st = bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err);

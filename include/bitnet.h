@@ -211,6 +211,14 @@ typedef struct bitnet_engine_options {
     bitnet_progress_fn on_progress; /* bytes of weights checked and prepared; NULL: not told. With
                                        vocab_only there are none */
     void *progress_user;
+    /* A timeline's logits have the same bits whatever else is in its steps. On the CPU they always
+     * have. A GPU then computes every step by the same kernels, however many timelines are in it:
+     * norms and attention sum in one fixed order, the head takes at most 8 rows at a time, and the
+     * kernel that computes all layers of a single token is not used, which costs up to half the
+     * speed of one timeline (docs/SPEED.md). Prompts have to reach the session in the same pieces:
+     * a piece of one token is a step. False (default): the fastest kernels for the number of
+     * timelines; last bits of logits differ between numbers of timelines */
+    bool batch_invariant;
 } bitnet_engine_options;
 
 /* How a file's own chat template (tokenizer.chat_template) relates to the built-in form chosen. */
@@ -485,8 +493,8 @@ BITNET_API bitnet_status bitnet_session_load(bitnet_session *session, const char
                                              bitnet_error *err);
 
 /* Appends one token to each of several sessions of one engine in a single pass. The result is bit
- * for bit that of appending one by one. Each session may appear once. Fails as _append; then no
- * session was changed. */
+ * for bit that of appending one by one, on a GPU with batch_invariant. Each session may appear
+ * once. Fails as _append; then no session was changed. */
 BITNET_API bitnet_status bitnet_batch_step(bitnet_session *const *sessions, const int32_t *ids,
                                            size_t n_sessions, bitnet_error *err);
 

@@ -20,14 +20,14 @@ else
 fi
 build=${GPU_BUNDLE_BUILD:-$build}
 [ -e "$build/build.ninja" ] || cmake --preset $preset -B "$build" -DBITNET_CUDA=ON >build/gpu-bundle.log 2>&1
-ninja -C "$build" bitnet_cli test_golden test_user test_exchange test_leaks test_device_stats test_guide_gpu >>build/gpu-bundle.log 2>&1 || {
+ninja -C "$build" bitnet_cli test_golden test_user test_exchange test_leaks test_device_stats test_timelines test_guide_gpu >>build/gpu-bundle.log 2>&1 || {
     tail -n 30 build/gpu-bundle.log >&2
     exit 1
 }
 rm -rf "${to:?}/bin" "${to:?}/lib" "${to:?}/models" "${to:?}/shared"
 mkdir -p "$to/bin" "$to/lib" "$to/models" "$to/shared/story-model"
 $strip -o "$to/bin/bitnet" "$build/bitnet"
-for program in test_golden test_user test_exchange test_leaks test_device_stats test_guide_gpu; do
+for program in test_golden test_user test_exchange test_leaks test_device_stats test_timelines test_guide_gpu; do
     $strip -o "$to/bin/$program" "$build/tests/$program"
     gzip -9 "$to/bin/$program" # each has all kernels in it; env.sh unpacks them
 done

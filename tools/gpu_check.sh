@@ -16,7 +16,7 @@ PATH=$PATH:/usr/local/cuda/bin:/opt/cuda/bin # nvcc and compute-sanitizer, where
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/.." && pwd)
 [ -d "$root/tests/cuda" ] || root=$(cd "$here/../.." && pwd)
-programs="test_golden test_user test_exchange test_leaks test_device_stats test_guide_gpu"
+programs="test_golden test_user test_exchange test_leaks test_device_stats test_timelines test_guide_gpu"
 
 if [ "${1:-}" = --readme ]; then
     [ -s "${2:-}" ] && grep -q 'gpu_check.sh' "$root/README.md" || {
@@ -228,6 +228,7 @@ check_programs() {
     program test_user 60
     grep -E '^(two|one) stream|^kernel ' "$out/test_user.txt"
     program test_leaks 60
+    program test_timelines 200
     program test_guide_gpu 60
 }
 

@@ -119,7 +119,8 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o,
                                     .ranges = o->nvtx,
                                     .specialise = o->gpu_specialise,
                                     .no_pack = o->no_pack,
-                                    .precision = o->precision};
+                                    .precision = o->precision,
+                                    .batch_invariant = o->batch_invariant};
     bitnet_status st = BITNET_OK;
     if (want.device == BNET_DEV_CPU)
         st = bnet_precision_on_cpu(o->precision, r->strict, &e->log, err);

@@ -7,7 +7,13 @@
 #include <math.h>
 
 static const gpu_at nowhere = {0};
-enum { SPLITS_MAX = 32, HEAD_DIM_MAX = 256, STATIC_SHARED = 1 << 10, TOPK_ROWS = 4 };
+enum {
+    SPLITS_MAX = 32,
+    SPLITS_FIXED = 8,
+    HEAD_DIM_MAX = 256,
+    STATIC_SHARED = 1 << 10,
+    TOPK_ROWS = 4
+};
 
 static gpu_dims dims_of(const gpu_backend *be, const bnet_cu_launch *l, unsigned flags)
 {
@@ -200,12 +206,15 @@ bool bnet_cuda_attn_fits(const bnet_kv_shape *s, int n_heads)
            n_heads / s->n_kv_heads * s->head_dim <= BNET_ATTN_MAX_QUERY;
 }
 
-/* Enough blocks to fill the device four times, whatever the context; memory for their parts. */
+/* Enough blocks to fill the device four times, whatever the context, or a number that does not
+ * depend on the tokens; memory for their parts. */
 bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a)
 {
     uint32_t blocks = a->n_tokens * a->n_kv_heads;
     uint32_t n = 4 * (uint32_t)be->d->gpu.multiprocessors / BNET_MAX(blocks, 1u);
     a->n_splits = BNET_MAX(BNET_MIN(n, (uint32_t)SPLITS_MAX), 1u);
+    if (be->batch_invariant)
+        a->n_splits = SPLITS_FIXED;
     a->work = cuda_at(bnet_gpu_scratch(be, (size_t)bnet_attn_work_bytes(a)));
     a->counters = cuda_at(bnet_gpu_zeros(be, (size_t)blocks * 4));
     return a->work && a->counters;
@@ -218,6 +227,8 @@ static uint32_t cluster_of(const gpu_backend *be, const bnet_cu_attn_args *a)
     if (be->caps.cc_major < 9 || a->kv_type == BITNET_KV_F32 || a->head_dim != 128 ||
         a->n_heads / a->n_kv_heads > 8)
         return 0;
+    if (be->batch_invariant)
+        return 1;
     while (c > 1 && c * blocks > 2 * (uint32_t)be->d->gpu.multiprocessors)
         c /= 2;
     if (a->kv_type == BITNET_KV_INT8) /* no kernel of clusters, and the general one computes long */

@@ -42,7 +42,8 @@ static void project(gpu_backend *be, const run *r, const gpu_weight *w, const bn
         bnet_gpu_ok(be, "linear", GPU_NO_KERNEL);
         return;
     }
-    if (t == 1 && bnet_cuda_w2_norms(k)) {
+    bool any = be->batch_invariant; /* the kernels of batches serve any number of tokens */
+    if (t == 1 && bnet_cuda_w2_norms(k) && !any) {
         c.x = x;
         c.norm = norm;
     } else {
@@ -51,7 +52,7 @@ static void project(gpu_backend *be, const run *r, const gpu_weight *w, const bn
         c.act = cuda_act(&act);
         c.x = x;
         c.norm = norm;
-        if (!bnet_cuda_w2_norms(k) && bnet_cuda_tiles(be, r->n, &c))
+        if ((any || !bnet_cuda_w2_norms(k)) && bnet_cuda_tiles(be, r->n, &c))
             return;
         c.x = c.norm = (gpu_at){0};
         bnet_cuda_norm_act(be, r->n->norm, x, norm, c.eps, t, w->info.n_in, c.x, &act);
@@ -65,7 +66,7 @@ static bool tiles_pay(const gpu_backend *be, const run *r)
 {
     int hd = r->kv->shape.head_dim;
     return r->n->prefill && r->kv->shape.type != BITNET_KV_F32 && (hd == 64 || hd == 128) &&
-           be->step.n_tokens >= 4 * be->step.n_tiles;
+           (be->batch_invariant || be->step.n_tokens >= 4 * be->step.n_tiles);
 }
 
 static void attend(gpu_backend *be, const run *r, int layer)
@@ -219,7 +220,7 @@ static bool start(gpu_backend *be, const bnet_pass *p, run *r)
     bool timed = be->base.meter && be->n_half; /* what is of halves by itself */
     r->recorded = !timed && be->step.single && p->step->n_tokens <= be->plan.max_batch &&
                   (r->all_rows || !p->n_rows) && be->d->c->record_begin;
-    r->at_once = bnet_cuda_decode_serves(n, r->kv, p->step->n_tokens);
+    r->at_once = !be->batch_invariant && bnet_cuda_decode_serves(n, r->kv, p->step->n_tokens);
     bool ok = r->recorded ? bnet_gpu_step_leave(be, &r->fetch_bytes) : bnet_gpu_step_bring(be);
     ok = ok && bnet_gpu_angles(be, &p->net->rope, be->step.max_pos + 1);
     if (ok) /* what fails here is noted and said by sync */

@@ -170,6 +170,8 @@ const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, si
 
 const bnet_kernel_record *bnet_gpu_pick_for(gpu_backend *be, const gpu_weight *w, size_t *m)
 {
+    if (be->batch_invariant && w->layout != GPU_W2) /* kernels of more rows sum in another order */
+        *m = BNET_MIN(*m, (size_t)FEW_ROWS);
     const bnet_kernel_record *best = bnet_gpu_pick(be, w, *m);
     bnet_kernel_query q = w->query;
     if (best && (best->tier != BNET_TIER_REFERENCE ||
@@ -418,6 +420,7 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     be->n_kernel_rows = vendor->n_rows;
     be->registry = w->registry;
     be->strict = w->strict;
+    be->batch_invariant = w->batch_invariant;
     be->log = w->log ? *w->log : (bnet_log){NULL, NULL};
     be->caps = d->caps;
     bnet_gpu_lock_init(&be->lock);

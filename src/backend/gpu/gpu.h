@@ -122,6 +122,7 @@ struct gpu_backend {
     const bnet_registry *registry;
     bnet_capabilities caps;
     bool strict;
+    bool batch_invariant; /* no sum is divided by the number of timelines or rows */
     bnet_log log;
     bnet_mempool *memory;
     pthread_mutex_t lock; /* may be taken again by who has it: a step is several operations */
