@@ -121,9 +121,6 @@ static bnet_kv_store *tee_kv_new(bnet_backend *b, const bnet_kv_shape *shape)
         return NULL;
     pair->first = t->side[0].be;
     pair->shape = *shape;
-    uint64_t n = bnet_op_kv_block_bytes(pair->first, shape);
-    if (n == bnet_op_kv_block_bytes(t->side[1].be, shape))
-        pair->block_bytes = (size_t)n;
     for (int s = 0; s < 2; s++)
         pair->half[s] = bnet_op_kv_new(t->side[s].be, shape);
     if (pair->half[0] && pair->half[1])
@@ -175,7 +172,7 @@ static void tee_mark(bnet_backend *b, int layer)
     ((tee_backend *)b)->layer = layer;
 }
 
-static bnet_backend_vtable table_of(const bnet_backend_vtable *first)
+static bnet_backend_vtable table(void)
 {
     bnet_backend_vtable v = {.name = "tee",
                              .close = tee_close,
@@ -189,7 +186,6 @@ static bnet_backend_vtable table_of(const bnet_backend_vtable *first)
                              .weight_info = tee_weight_info,
                              .kv_new = tee_kv_new,
                              .kv_free = tee_kv_free,
-                             .kv_block_bytes = first->kv_block_bytes,
                              .kv_get = tee_kv_get,
                              .kv_put = tee_kv_put,
                              .kv_clear = tee_kv_clear,
@@ -222,7 +218,7 @@ bitnet_status bnet_backend_open_tee(const bnet_tee_side *first, const bnet_tee_s
     }
     t->side[0].be = first->backend;
     t->side[1].be = second->backend;
-    t->table = table_of(first->backend->v);
+    t->table = table();
     t->base.v = &t->table;
     t->base.inspect = &inspect;
     t->layer = -1;

@@ -4,7 +4,7 @@
  * rounding tie. */
 #include "check/tee_impl.h"
 
-#include "backend/cpu/kv_block.h"
+#include "ops/kv_block.h"
 
 #include <float.h>
 #include <math.h>

@@ -23,8 +23,6 @@ typedef struct tee_kv {
     bnet_kv_store *half[2];
     const bnet_backend *first; /* side 0 */
     bnet_kv_shape shape;
-    size_t block_bytes; /* 0: the sides store differently, so blocks can be neither copied nor
-                           compared */
 } tee_kv;
 
 typedef struct tee_side {
@@ -37,8 +35,8 @@ typedef struct tee_side {
 } tee_side;
 
 typedef struct tee_backend {
-    bnet_backend base;         /* first: a bnet_backend * is a tee_backend * */
-    bnet_backend_vtable table; /* ours, but for what has no argument to find a side by */
+    bnet_backend base; /* first: a bnet_backend * is a tee_backend * */
+    bnet_backend_vtable table;
     tee_side side[2];
     int layer;
     const tee_buffer *now; /* whose rows the pass consists of */

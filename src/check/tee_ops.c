@@ -2,7 +2,7 @@
  * results are compared. No difference survives an operation, so each is found where it arises. */
 #include "check/tee_impl.h"
 
-#include "backend/cpu/kv_block.h"
+#include "ops/kv_block.h"
 
 enum { BOTH = 2, TABLE_ULPS = 4 }; /* cosines and sines come from libraries on some devices */
 
@@ -125,7 +125,7 @@ static const tee_kv *kv_of(const bnet_step *s, int token)
 /* A copy of one block of one layer; NULL: no memory. */
 static const uint8_t *block_of(tee_backend *t, const tee_kv *kv, int s, int layer, int block)
 {
-    if (!bnet_grow(&t->block[s], &t->cap_block[s], kv->block_bytes, 1)) {
+    if (!bnet_grow(&t->block[s], &t->cap_block[s], (size_t)bnet_kv_layer_bytes(&kv->shape), 1)) {
         t->no_memory = true;
         return NULL;
     }
@@ -260,8 +260,6 @@ static void compare_cache(tee_call *c, const bnet_step *s, const float *k, const
         int block = s->seqs[s->seq[i]].blocks[s->pos[i] / BNET_BLOCK_POS];
         size_t hd = (size_t)kv->shape.head_dim, n_kv = (size_t)kv->shape.n_kv_heads;
         size_t part = bnet_kv_part_bytes(kv->shape.type, hd);
-        if (!kv->block_bytes)
-            continue;
         const uint8_t *a = block_of(c->tee, kv, 0, c->layer, block),
                       *b = block_of(c->tee, kv, 1, c->layer, block);
         if (!a || !b)
@@ -307,7 +305,7 @@ static void feed_cache(tee_backend *t, const bnet_step *s, int layer)
     for (int i = 0; i < s->n_tokens; i++) {
         const tee_kv *kv = kv_of(s, i);
         bool last = i + 1 == s->n_tokens || s->seq[i + 1] != s->seq[i];
-        for (int blk = 0; last && kv->block_bytes && blk * BNET_BLOCK_POS <= s->pos[i]; blk++) {
+        for (int blk = 0; last && blk * BNET_BLOCK_POS <= s->pos[i]; blk++) {
             int at = s->seqs[s->seq[i]].blocks[blk];
             const uint8_t *bytes = block_of(t, kv, 0, layer, at);
             if (bytes)

@@ -120,7 +120,7 @@ static void compare_bytes(pair *p, const char *what, size_t row, const uint8_t *
 static void compare_cache(pair *p)
 {
     kernel_case *c = p->side;
-    size_t n = (size_t)bnet_op_kv_block_bytes(c[1].be, &c[1].kv_shape);
+    size_t n = (size_t)bnet_kv_layer_bytes(&c[1].kv_shape);
     uint8_t *a = bnet_alloc(n), *b = bnet_alloc(n);
     for (int i = 0; a && b && i < c->kv_shape.n_blocks; i++) {
         bnet_op_kv_get(c[0].be, c[0].kv, 0, i, a);

@@ -183,7 +183,7 @@ static bitnet_status each_block(pass_trial *t, int first, int n,
                                 void (*act)(pass_trial *t, const block_of *b))
 {
     const bnet_kv_shape *s = &t->side[1].kv[0]->blocks->shape;
-    block_of b = {.n_bytes = (size_t)bnet_op_kv_block_bytes(t->side[1].be, s)};
+    block_of b = {.n_bytes = (size_t)bnet_kv_layer_bytes(s)};
     b.bytes[0] = bnet_alloc(b.n_bytes);
     b.bytes[1] = bnet_alloc(b.n_bytes);
     bool ok = b.bytes[0] && b.bytes[1];

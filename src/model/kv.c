@@ -22,7 +22,7 @@ static bnet_kv_shape shape_of(const bnet_model *m, int n_blocks, bitnet_kv_type 
 uint64_t bnet_kv_block_bytes(const bnet_model *m, bitnet_kv_type type)
 {
     bnet_kv_shape s = shape_of(m, 1, type);
-    return bnet_op_kv_block_bytes(m->be, &s) * (uint64_t)s.n_layers;
+    return bnet_kv_layer_bytes(&s) * (uint64_t)s.n_layers;
 }
 
 uint64_t bnet_kv_bytes(const bnet_model *m, int n_ctx, bitnet_kv_type type)
@@ -269,7 +269,7 @@ bitnet_status bnet_kv_copy(bnet_kv *kv, const bnet_kv *from, int n_pos, bitnet_e
 
 static size_t layer_bytes(const bnet_kv_blocks *b)
 {
-    return (size_t)bnet_op_kv_block_bytes(b->be, &b->shape);
+    return (size_t)bnet_kv_layer_bytes(&b->shape);
 }
 
 uint64_t bnet_kv_saved_bytes(const bnet_kv *kv, int n_pos)

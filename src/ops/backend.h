@@ -13,6 +13,7 @@
 
 #include "base/thread.h"
 #include "format/weight_rows.h"
+#include "ops/kv_block.h"
 #include "ops/registry.h"
 
 typedef struct bnet_backend bnet_backend;
@@ -64,6 +65,13 @@ typedef struct bnet_kv_shape {
     bitnet_kv_type type;
     int n_heads; /* query heads that will look at it; 0: not known */
 } bnet_kv_shape;
+
+/* One block of one layer. Blocks lie as kv_block.h says on every backend, so that another one can
+ * read what one saved. */
+static inline uint64_t bnet_kv_layer_bytes(const bnet_kv_shape *s)
+{
+    return 2 * (uint64_t)s->n_kv_heads * bnet_kv_part_bytes(s->type, (size_t)s->head_dim);
+}
 
 /* One timeline inside a pass: where its blocks lie. */
 typedef struct bnet_seq {
@@ -122,7 +130,6 @@ typedef struct bnet_backend_vtable {
     /* ---- the cache ---- */
     bnet_kv_store *(*kv_new)(bnet_backend *be, const bnet_kv_shape *shape); /* NULL: no memory */
     void (*kv_free)(bnet_backend *be, bnet_kv_store *kv);
-    uint64_t (*kv_block_bytes)(const bnet_kv_shape *shape); /* one block, one layer */
     /* One block of one layer to and from the host; zeros into one block of every layer; one block
      * of every layer to another one (the stores may differ in n_blocks alone). */
     void (*kv_get)(bnet_kv_store *kv, int layer, int block, void *bytes);

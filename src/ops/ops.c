@@ -150,11 +150,6 @@ void bnet_op_kv_free(bnet_backend *be, bnet_kv_store *kv)
         be->v->kv_free(be, kv);
 }
 
-uint64_t bnet_op_kv_block_bytes(const bnet_backend *be, const bnet_kv_shape *shape)
-{
-    return be->v->kv_block_bytes(shape);
-}
-
 void bnet_op_kv_get(const bnet_backend *be, bnet_kv_store *kv, int layer, int block, void *bytes)
 {
     be->v->kv_get(kv, layer, block, bytes);

@@ -35,7 +35,6 @@ int bnet_op_ranks(const bnet_backend *be); /* copies of every buffer, at least 1
 /* The cache; blocks and layers as in backend.h. NULL: no memory. */
 bnet_kv_store *bnet_op_kv_new(bnet_backend *be, const bnet_kv_shape *shape);
 void bnet_op_kv_free(bnet_backend *be, bnet_kv_store *kv);
-uint64_t bnet_op_kv_block_bytes(const bnet_backend *be, const bnet_kv_shape *shape);
 void bnet_op_kv_get(const bnet_backend *be, bnet_kv_store *kv, int layer, int block, void *bytes);
 void bnet_op_kv_put(const bnet_backend *be, bnet_kv_store *kv, int layer, int block,
                     const void *bytes);

@@ -91,7 +91,6 @@ static const bnet_backend_vtable cpu_vtable = {
     .weights_done = bnet_cpu_weights_done,
     .kv_new = bnet_cpu_kv_new,
     .kv_free = bnet_cpu_kv_free,
-    .kv_block_bytes = bnet_cpu_kv_block_bytes,
     .kv_get = bnet_cpu_kv_get,
     .kv_put = bnet_cpu_kv_put,
     .kv_clear = bnet_cpu_kv_clear,

@@ -138,7 +138,6 @@ bool bnet_cpu_top(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, const b
                   bnet_buffer *scratch, bnet_top *out);
 bnet_kv_store *bnet_cpu_kv_new(bnet_backend *b, const bnet_kv_shape *shape);
 void bnet_cpu_kv_free(bnet_backend *b, bnet_kv_store *kv);
-uint64_t bnet_cpu_kv_block_bytes(const bnet_kv_shape *shape);
 void bnet_cpu_kv_get(bnet_kv_store *kv, int layer, int block, void *bytes);
 void bnet_cpu_kv_put(bnet_kv_store *kv, int layer, int block, const void *bytes);
 void bnet_cpu_kv_clear(bnet_kv_store *kv, int block);

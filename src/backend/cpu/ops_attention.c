@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/kv_block.h"
+#include "ops/kv_block.h"
 #include "backend/cpu/softmax.h"
 
 enum {
@@ -17,11 +17,6 @@ enum {
     SHORT = 16,         /* positions of a block that takes no time to fetch, nor to fetch in */
     HUGE_FROM = 1 << 24 /* bytes of a cache that is worth huge pages */
 };
-
-uint64_t bnet_cpu_kv_block_bytes(const bnet_kv_shape *s)
-{
-    return 2 * (uint64_t)s->n_kv_heads * bnet_kv_part_bytes(s->type, (size_t)s->head_dim);
-}
 
 /* Results of every block of one token, for passes that are split by blocks; a pool of one thread
  * needs none. */
@@ -39,7 +34,7 @@ static bool partial_new(const cpu_backend *be, bnet_kv_store *kv)
 
 bnet_kv_store *bnet_cpu_kv_new(bnet_backend *b, const bnet_kv_shape *s)
 {
-    uint64_t block = bnet_cpu_kv_block_bytes(s), total;
+    uint64_t block = bnet_kv_layer_bytes(s), total;
     if (!bnet_mul(block, (uint64_t)s->n_layers * (uint64_t)s->n_blocks, &total) || total > SIZE_MAX)
         return NULL;
     bnet_kv_store *kv = bnet_calloc(1, sizeof *kv);
@@ -68,25 +63,25 @@ void bnet_cpu_kv_free(bnet_backend *b, bnet_kv_store *kv)
 
 void bnet_cpu_kv_get(bnet_kv_store *kv, int layer, int block, void *bytes)
 {
-    memcpy(bytes, kv_part(kv, layer, block, 0, 0), (size_t)bnet_cpu_kv_block_bytes(&kv->shape));
+    memcpy(bytes, kv_part(kv, layer, block, 0, 0), (size_t)bnet_kv_layer_bytes(&kv->shape));
 }
 
 void bnet_cpu_kv_put(bnet_kv_store *kv, int layer, int block, const void *bytes)
 {
-    memcpy(kv_part(kv, layer, block, 0, 0), bytes, (size_t)bnet_cpu_kv_block_bytes(&kv->shape));
+    memcpy(kv_part(kv, layer, block, 0, 0), bytes, (size_t)bnet_kv_layer_bytes(&kv->shape));
 }
 
 void bnet_cpu_kv_clear(bnet_kv_store *kv, int block)
 {
     for (int layer = 0; layer < kv->shape.n_layers; layer++)
-        memset(kv_part(kv, layer, block, 0, 0), 0, (size_t)bnet_cpu_kv_block_bytes(&kv->shape));
+        memset(kv_part(kv, layer, block, 0, 0), 0, (size_t)bnet_kv_layer_bytes(&kv->shape));
 }
 
 void bnet_cpu_kv_copy(bnet_kv_store *dst, int to, const bnet_kv_store *src, int from)
 {
     for (int layer = 0; layer < dst->shape.n_layers; layer++)
         memcpy(kv_part(dst, layer, to, 0, 0), kv_part(src, layer, from, 0, 0),
-               (size_t)bnet_cpu_kv_block_bytes(&dst->shape));
+               (size_t)bnet_kv_layer_bytes(&dst->shape));
 }
 
 typedef struct attention_job {

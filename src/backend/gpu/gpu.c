@@ -324,7 +324,6 @@ static bnet_backend_vtable table_of(const char *name)
                              .weights_done = gpu_weights_done,
                              .kv_new = bnet_gpu_kv_new,
                              .kv_free = bnet_gpu_kv_free,
-                             .kv_block_bytes = bnet_gpu_kv_block_bytes,
                              .kv_get = bnet_gpu_kv_get,
                              .kv_put = bnet_gpu_kv_put,
                              .kv_clear = bnet_gpu_kv_clear,

@@ -294,7 +294,6 @@ bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request
 void bnet_gpu_weight_free(bnet_backend *b, bnet_weight *w);
 bnet_kv_store *bnet_gpu_kv_new(bnet_backend *b, const bnet_kv_shape *shape);
 void bnet_gpu_kv_free(bnet_backend *b, bnet_kv_store *kv);
-uint64_t bnet_gpu_kv_block_bytes(const bnet_kv_shape *shape);
 void bnet_gpu_kv_get(bnet_kv_store *kv, int layer, int block, void *bytes);
 void bnet_gpu_kv_put(bnet_kv_store *kv, int layer, int block, const void *bytes);
 void bnet_gpu_kv_clear(bnet_kv_store *kv, int block);

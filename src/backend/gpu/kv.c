@@ -1,17 +1,11 @@
 /* kv.c - the cache of keys and values on the device, in the CPU's order inside a block, so that
  * what one saved the other can read. */
 #include "backend/gpu/gpu.h"
-#include "backend/cpu/kv_block.h"
-
-uint64_t bnet_gpu_kv_block_bytes(const bnet_kv_shape *s)
-{
-    return 2 * (uint64_t)s->n_kv_heads * bnet_kv_part_bytes(s->type, (size_t)s->head_dim);
-}
 
 bnet_kv_store *bnet_gpu_kv_new(bnet_backend *b, const bnet_kv_shape *s)
 {
     gpu_backend *be = gpu_of(b);
-    uint64_t block = bnet_gpu_kv_block_bytes(s), total;
+    uint64_t block = bnet_kv_layer_bytes(s), total;
     if (!bnet_mul(block, (uint64_t)s->n_layers * (uint64_t)s->n_blocks, &total) || total > SIZE_MAX)
         return NULL;
     gpu_kv *kv = bnet_calloc(1, sizeof *kv);

@@ -241,9 +241,9 @@ static void find_facts(gpu_group *g)
     }
 }
 
-static bnet_backend_vtable table_of(const bnet_backend_vtable *first, int n)
+static bnet_backend_vtable table_of(const char *name, int n)
 {
-    bnet_backend_vtable v = {.name = first->name,
+    bnet_backend_vtable v = {.name = name,
                              .n_ranks = n,
                              .close = group_close,
                              .buffer_new = group_buffer_new,
@@ -256,8 +256,7 @@ static bnet_backend_vtable table_of(const bnet_backend_vtable *first, int n)
                              .expect = group_expect,
                              .weight_prepare = group_weight_prepare,
                              .weight_free = group_weight_free,
-                             .weight_info = group_weight_info,
-                             .kv_block_bytes = first->kv_block_bytes};
+                             .weight_info = group_weight_info};
     bnet_group_fill_kv(&v);
     bnet_group_fill_ops(&v);
     return v;
@@ -295,7 +294,7 @@ static bitnet_status make(const bnet_backend_want *w, bnet_backend *const *ranks
     g->exchange = exchange;
     g->split = w->ranks.split;
     g->log = w->log ? *w->log : (bnet_log){NULL, NULL};
-    g->table = table_of(ranks[0]->v, g->n);
+    g->table = table_of(ranks[0]->v->name, g->n);
     bnet_group_fill_report(g);
     g->pass.repeat = bnet_group_repeat;
     g->pass.composed = bnet_group_composed;

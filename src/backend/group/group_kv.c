@@ -41,7 +41,7 @@ static bnet_kv_store *group_kv_new(bnet_backend *b, const bnet_kv_shape *s)
                      bnet_gpu_shares(g->facts, g->n, (uint64_t)s->n_kv_heads, kv->heads));
     if (ok) {
         kv->g = g;
-        kv->head_bytes = (size_t)g->table.kv_block_bytes(s) / (size_t)s->n_kv_heads;
+        kv->head_bytes = (size_t)bnet_kv_layer_bytes(s) / (size_t)s->n_kv_heads;
     }
     group_lock(g);
     for (int r = 0; ok && r < g->n; r++) {

@@ -179,7 +179,6 @@ bitnet_status bnet_null_open(const bnet_backend_want *w, bnet_backend **out, bit
     }
     n->table = table;
     n->table.weight_info = n->cpu->v->weight_info;
-    n->table.kv_block_bytes = n->cpu->v->kv_block_bytes;
     n->table.kv_get = n->cpu->v->kv_get;
     n->table.kv_put = n->cpu->v->kv_put;
     n->table.kv_clear = n->cpu->v->kv_clear;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/kv_block.h"
+#include "ops/kv_block.h"
 #include "backend/cpu/softmax.h"
 #include "base/mathf.h"
 #include "device/cpu_features.h"

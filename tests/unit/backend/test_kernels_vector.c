@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/kv_block.h"
+#include "ops/kv_block.h"
 #include "backend/cpu/softmax.h"
 #include "device/cpu_features.h"
 

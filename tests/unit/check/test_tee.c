@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/kv_block.h"
+#include "ops/kv_block.h"
 #include "check/tee.h"
 
 enum { T = 3, K = 256, N = 96, HEADS = 4, KV_HEADS = 2, HD = 64, STRIDE = 256 };

@@ -17,7 +17,7 @@
 
 #include "backend/cpu/half_inline.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/kv_block.h"
+#include "ops/kv_block.h"
 #include "base/mathf.h"
 
 typedef void row_fn(const uint8_t *part, size_t head_dim, size_t pos, float *out);

@@ -11,7 +11,7 @@
 
 #include "backend/cpu/half_inline.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/kv_block.h"
+#include "ops/kv_block.h"
 #include "base/mathf.h"
 
 /* Round half to even and clamp to int8. NaN becomes -128: the result must be defined, the model is

@@ -1,4 +1,5 @@
-/* kv_block.h - how one block of the cache lies in memory: for each kv head a K part and a V part.
+/* kv_block.h - how one block of the cache lies in memory on every backend: for each kv head a K
+ * part and a V part.
  * A part holds 64 positions x head_dim elements; int8 parts end with float scales [64][groups], one
  * for every 32 elements of a position: with one per position the logits of small models drift too
  * far from the reference. */
