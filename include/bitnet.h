@@ -481,8 +481,9 @@ BITNET_API const int32_t *bitnet_session_tokens(const bitnet_session *session);
  * device fails with. */
 BITNET_API bitnet_status bitnet_session_fork(const bitnet_session *session, size_t position,
                                              bitnet_session **out, bitnet_error *err);
-/* Logits of the last appended position, [n_vocab], valid until the session changes; NULL if none.
- */
+/* Logits of the last appended position, [n_vocab], valid until the session changes. They are
+ * computed, and room for them is taken, when they are first asked for. NULL: there are none, or
+ * they could not be computed (a log line says why): ask again. */
 BITNET_API const float *bitnet_session_logits(const bitnet_session *session);
 /* Writes / reads the timeline (tokens and cache) to a file, by temp file and rename. A file loads
  * only into a session of the same model and kv_type. Fails: IO, MODEL (not ours, damaged, other

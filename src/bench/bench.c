@@ -139,6 +139,8 @@ static bitnet_status run_prompt(bitnet_bench *b, const bitnet_bench_test *t, bit
         return st;
     double start = bnet_now_ms();
     st = bitnet_session_append(b->session, b->ids + t->depth, (size_t)t->n_tokens, NULL, NULL, err);
+    if (st == BITNET_OK && !bitnet_session_logits(b->session))
+        st = bnet_no_memory(err, "bench: logits");
     r->ms = r->total_ms = bnet_now_ms() - start;
     r->n_tokens = (size_t)t->n_tokens;
     return st;

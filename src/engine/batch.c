@@ -1,5 +1,5 @@
-/* batch.c - one token for each of several timelines in a single pass. Hides: whose scratch memory
- * carries the pass. Positions move only after every pass succeeded. */
+/* batch.c - one token for each of several timelines in a single pass. Hides: which of them
+ * can go together. Positions move only after every pass succeeded. */
 #include "engine/engine.h"
 #include "engine/sampler.h"
 
@@ -50,43 +50,31 @@ static bitnet_status check_all(bitnet_session *const *sessions, const int32_t *i
     return BITNET_OK;
 }
 
-/* The session with the largest scratch memory on this side carries the others. It is one that has
- * not had its turn in this step: should it fall back, nothing is lost. */
-static bitnet_session *choose_carrier(bitnet_session *const *sessions, size_t n, bool fallen)
+/* Tokens of a pass: what the largest of the sessions asked for. */
+static int largest_batch(bitnet_session *const *sessions, size_t n)
 {
-    bitnet_session *best = NULL;
+    int most = 0;
     for (size_t i = 0; i < n; i++)
-        if (sessions[i]->fallen == fallen && (!best || sessions[i]->n_batch > best->n_batch))
-            best = sessions[i];
-    return best;
+        most = BNET_MAX(most, sessions[i]->n_batch);
+    return most;
 }
 
-/* Copies the logits of the last pass to their sessions. */
-static bitnet_status share_logits(bitnet_session *carrier, bitnet_session *const *sessions, int n,
-                                  bitnet_error *err)
+/* Keeps what each session's logits follow from; they count once the position has moved. */
+static bitnet_status keep_all(bnet_workspace *ws, bitnet_session *const *sessions, int n,
+                              bitnet_error *err)
 {
-    size_t n_vocab = (size_t)carrier->engine->info.n_vocab;
-    for (int first = 0; first < n; first += BNET_HEAD_ROWS) {
-        int k = BNET_MIN(BNET_HEAD_ROWS, n - first);
-        const float *out;
-        bitnet_status st = bnet_head(carrier->ws, first, k, &out, err);
-        if (st != BITNET_OK)
-            return st;
-        for (int i = 0; i < k; i++) {
-            bitnet_session *s = sessions[first + i];
-            memcpy(s->logits, out + (size_t)i * n_vocab, n_vocab * sizeof *out);
-            s->is_kept = s->has_logits =
-                false; /* until the position moves, these belong to no token of the timeline */
-        }
+    bitnet_status st = BITNET_OK;
+    for (int i = 0; st == BITNET_OK && i < n; i++) {
+        bnet_session_forget(sessions[i]);
+        st = bnet_hidden_keep(ws, i, sessions[i]->hidden, err);
     }
-    return BITNET_OK;
+    return st;
 }
 
 /* From the pass's best logits where they are enough, else from those the head still computes. */
-static bitnet_status choose_row(bitnet_session *carrier, const bitnet_session *s, int row,
+static bitnet_status choose_row(bnet_workspace *ws, const bitnet_session *s, int row,
                                 bitnet_sampler *sampler, int32_t *next, bitnet_error *err)
 {
-    bnet_workspace *ws = carrier->ws;
     size_t n = s->n_pos + 1;
     bnet_top_want want;
     bnet_top top;
@@ -102,54 +90,65 @@ static bitnet_status choose_row(bitnet_session *carrier, const bitnet_session *s
     return st == BITNET_OK ? bitnet_sampler_pick(sampler, all, s->tokens, n, next, err) : st;
 }
 
-static bitnet_status choose_all(bitnet_session *carrier, bitnet_session *const *sessions,
+static bitnet_status choose_all(bnet_workspace *ws, bitnet_session *const *sessions,
                                 const int32_t *ids, int n, const choice *c, bitnet_error *err)
 {
     bitnet_status st = BITNET_OK;
     for (int i = 0; st == BITNET_OK && i < n; i++) {
         bitnet_session *s = sessions[i];
         s->tokens[s->n_pos] = ids[i]; /* beyond the position: nobody else sees it yet */
-        s->has_logits = s->is_kept = s->has_top = false;
-        st = choose_row(carrier, s, i, c->samplers[i], &c->next[i], err);
+        bnet_session_forget(s);
+        st = choose_row(ws, s, i, c->samplers[i], &c->next[i], err);
         if (st != BITNET_OK)
             st = bnet_wrap(err, st, "batch: session %d", i);
     }
     return st;
 }
 
-static bitnet_status pass(bitnet_session *carrier, bitnet_session *const *sessions,
-                          const int32_t *ids, int n, const choice *c, bitnet_error *err)
+static bitnet_status pass(bnet_scratch *x, bitnet_session *const *sessions, const int32_t *ids,
+                          int n, const choice *c, bitnet_error *err)
 {
     for (int i = 0; i < n; i++) {
-        carrier->ids[i] = ids[i];
-        carrier->pos[i] = (int32_t)sessions[i]->n_pos;
-        carrier->seq[i] = i;
-        carrier->rows[i] = i;
-        carrier->kvs[i] = sessions[i]->kv;
+        x->ids[i] = ids[i];
+        x->pos[i] = (int32_t)sessions[i]->n_pos;
+        x->seq[i] = i;
+        x->rows[i] = i;
+        x->kvs[i] = sessions[i]->kv;
     }
-    bnet_batch b = {n, carrier->ids, carrier->pos, carrier->seq, carrier->kvs, n, carrier->rows,
-                    n, !c,           NULL};
-    bitnet_status st = bnet_forward(carrier->ws, &b, err);
+    bnet_batch b = {n, x->ids, x->pos, x->seq, x->kvs, n, x->rows, n, !c, NULL};
+    bitnet_status st = bnet_forward(x->ws, &b, err);
     if (st != BITNET_OK)
         return st;
-    return c ? choose_all(carrier, sessions, ids, n, c, err)
-             : share_logits(carrier, sessions, n, err);
+    return c ? choose_all(x->ws, sessions, ids, n, c, err) : keep_all(x->ws, sessions, n, err);
 }
 
-/* A pass that can be carried whole: n sessions on the same side. If the backend fails, all of them
- * go on on the spare, which computes the pass again. */
-static bitnet_status safe_pass(bitnet_session *carrier, bitnet_session *const *sessions,
-                               const int32_t *ids, int n, const choice *c, bitnet_error *err)
+/* A pass of n sessions on the same side, with a workspace of that side. */
+static bitnet_status lent_pass(bitnet_session *const *sessions, const int32_t *ids, int n,
+                               const choice *c, bitnet_error *err)
 {
-    bitnet_status st = pass(carrier, sessions, ids, n, c, err);
+    bnet_workspaces *w = &sessions[0]->engine->workspaces;
+    bnet_scratch *x;
+    bitnet_status st =
+        bnet_scratch_borrow(w, bnet_session_model(sessions[0]), n, sessions[0]->before, &x, err);
+    if (st != BITNET_OK)
+        return st;
+    st = pass(x, sessions, ids, n, c, err);
+    bnet_scratch_return(w, x);
+    return st;
+}
+
+/* If the backend fails, all of them continue on the spare, which computes the pass again. */
+static bitnet_status safe_pass(bitnet_session *const *sessions, const int32_t *ids, int n,
+                               const choice *c, bitnet_error *err)
+{
+    bitnet_status st = lent_pass(sessions, ids, n, c, err);
     if (st == BITNET_OK)
         return st;
     bitnet_status why = st;
-    st = bnet_session_fall_back(carrier, why, err);
+    st = BITNET_OK;
     for (int i = 0; i < n && st == BITNET_OK; i++)
-        if (sessions[i] != carrier)
-            st = bnet_session_fall_back(sessions[i], why, err);
-    return st == BITNET_OK ? pass(carrier, sessions, ids, n, c, err) : st;
+        st = bnet_session_fall_back(sessions[i], why, err);
+    return st == BITNET_OK ? lent_pass(sessions, ids, n, c, err) : st;
 }
 
 /* How many sessions from the first on are on its side, at most `most`. */
@@ -168,16 +167,16 @@ static bitnet_status step_group(bitnet_session *const *sessions, const int32_t *
                                 size_t n_sessions, const choice *c, size_t *n_done,
                                 bitnet_error *err)
 {
-    bitnet_session *carrier = choose_carrier(sessions, n_sessions, sessions[0]->fallen);
-    size_t n = same_side(sessions, n_sessions, (size_t)carrier->n_batch);
+    bool fallen = sessions[0]->fallen;
+    size_t n = same_side(sessions, n_sessions, (size_t)largest_batch(sessions, n_sessions));
     *n_done = 0;
     bitnet_status st = bnet_session_hold_group(sessions, n, &n, err);
     if (st != BITNET_OK)
         return st;
     /* one may have changed sides while its cache was computed again: then the group is formed anew
      */
-    if (same_side(sessions, n, n) == n && sessions[0]->fallen == carrier->fallen) {
-        st = safe_pass(carrier, sessions, ids, (int)n, c, err);
+    if (same_side(sessions, n, n) == n && sessions[0]->fallen == fallen) {
+        st = safe_pass(sessions, ids, (int)n, c, err);
         *n_done = st == BITNET_OK ? n : 0;
     }
     for (size_t i = 0; i < n; i++) {

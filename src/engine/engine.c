@@ -246,6 +246,7 @@ static bitnet_status open_any(bitnet_runtime *r, const char *path, const void *d
         return bnet_no_memory(err, "engine");
     }
     pthread_mutex_init(&e->spare_lock, NULL);
+    bnet_workspaces_init(&e->workspaces);
     e->runtime = r;
     e->log = r->log;
     e->selection = r->selection;
@@ -284,6 +285,7 @@ void bitnet_engine_close(bitnet_engine *e)
 {
     if (!e)
         return;
+    bnet_workspaces_close(&e->workspaces);
     bnet_spare_close(e);
     bnet_tokenizer_close(e->tokenizer);
     bnet_model_close(e->model);

@@ -10,6 +10,7 @@
 #include "engine/kv_manager.h"
 #include "engine/options.h"
 #include "engine/stream.h"
+#include "engine/workspaces.h"
 #include "model/model.h"
 #include "ops/provider.h"
 #include "text/chat.h"
@@ -56,35 +57,39 @@ struct bitnet_engine {
     bnet_model *spare_model;
     atomic_uint_fast64_t n_fallbacks; /* steps repeated there */
 
+    bnet_workspaces workspaces; /* lent to sessions and batches while they compute */
+
     bnet_meter meter; /* of both backends, if the runtime keeps statistics */
     bnet_counts base; /* at the last reset */
 };
 
-/* One timeline. tokens[0..n_pos) are in the cache; what lies in the cache beyond n_pos is unused.
- */
+/* One timeline: tokens, their cache, the position. tokens[0..n_pos) are in the cache; what lies in
+ * the cache beyond n_pos is unused. */
 struct bitnet_session {
     bitnet_engine *engine;
     int n_ctx, n_batch;
     bitnet_kv_type kv_type;
     bnet_kv *kv;
     bnet_kv_entry entry; /* of kv in the pool it shares, if any */
-    bnet_workspace *ws;
     size_t n_pos;
-    int32_t *tokens; /* [n_ctx] */
-    float *logits;   /* [n_vocab] after tokens[n_pos - 1], if has_logits */
-    bool has_logits;
-    bool is_kept;            /* they are not in `logits` yet: ws keeps what they follow from */
-    bitnet_sampler *chooser; /* while generating: only what it may need is computed */
-    bool has_top;            /* `top` is what it may need now */
+    int32_t *tokens;     /* [n_ctx] */
+    bnet_buffer *hidden; /* the normed state after tokens[n_pos - 1], if has_logits */
+    bool has_logits;     /* logits follow from `hidden` */
+    float *row;          /* these logits, if somebody asked for them, else NULL */
+    bool fallen;         /* kv and hidden are of the engine's spare model */
+    bool in_batch;       /* marks a session while bitnet_batch_step looks for one named twice */
+
+    bnet_scratch *scratch;      /* borrowed while it computes, else NULL */
+    const bnet_scratch *before; /* the one it had last: compared, never followed */
+
+    bitnet_sampler *chooser; /* while generating: chooses after every pass with logits */
+    int32_t chosen;          /* what it chose last */
+    const float *all;        /* after a pass, for the chooser: all logits; NULL: `top` is enough */
     bnet_top top;
     int n_whole;      /* steps to go without asking for less than all: it did not pay */
     bool always_full; /* for tests: all logits, every time */
-    bool fallen;      /* kv and ws are of the engine's spare model */
-    bool in_batch;    /* marks a session while bitnet_batch_step looks for one named twice */
 
-    int32_t *pos, *seq, *rows, *ids; /* [n_batch] description of a pass; ids for batch steps only */
-    bnet_kv **kvs;                   /* [n_batch] */
-    bnet_stream stream;              /* of generate; its memory is reserved at open */
+    bnet_stream stream; /* of generate; its memory is reserved at open */
 
     bitnet_cancel_fn cancel;
     void *cancel_user;
@@ -130,9 +135,16 @@ void bnet_session_count(bitnet_session *s, size_t n_tokens, bool several);
 void bnet_session_watch(bitnet_session *s, int n_tokens, bool head);
 bool bnet_session_delivered(bitnet_session *s, int n_rows);
 bool bnet_session_passed(bitnet_session *s, int n_tokens);
-/* After a pass: the logits of its last row, or what the chooser may need of them
- * (session_head.c). */
+/* Around everything that computes: s->scratch is lent by the engine. */
+bitnet_status bnet_session_borrow(bitnet_session *s, bitnet_error *err);
+void bnet_session_return(bitnet_session *s); /* nothing if none was lent */
+/* After a pass whose first row follows the last token (session_head.c). _answer keeps what its
+ * logits follow from and computes those the chooser may need, until the workspace is returned.
+ * _choose then sets s->chosen; it fails if no logit is finite, which is not the backend's failure.
+ * _forget drops the logits of a position that is no longer the last. */
 bitnet_status bnet_session_answer(bitnet_session *s, bitnet_error *err);
+bitnet_status bnet_session_choose(bitnet_session *s, bitnet_error *err);
+void bnet_session_forget(bitnet_session *s);
 /* Makes the cache whole for positions [0, n_pos) with room up to n_need, and keeps it so until
  * _let_go; nothing to do for a session with a cache of its own (session_kv.c). Fails: CONTEXT (more
  * than its pool holds), CANCELLED, what a pass fails with; then nothing is held. */

@@ -39,22 +39,36 @@ void bnet_spare_close(bitnet_engine *e)
     pthread_mutex_destroy(&e->spare_lock);
 }
 
-/* Puts kv and ws, which belong to the spare, in the place of what failed, and fills them. */
-static bitnet_status rebuild(bitnet_session *s, bnet_kv *kv, bnet_workspace *ws, bitnet_error *err)
+/* Computes the timeline again, and what its logits follow from if they were known. */
+static bitnet_status refill(bitnet_session *s, size_t n_pos, bitnet_error *err)
 {
-    size_t n_pos = s->n_pos;
-    bitnet_session_logits(s); /* while there is what they follow from */
-    bnet_workspace_close(s->ws);
-    bnet_session_close_kv(s);
-    s->kv = kv;
-    s->ws = ws;
-    s->fallen = true;
-    s->n_pos = 0;
-    bitnet_status st = BITNET_OK;
+    bitnet_status st = bnet_session_borrow(s, err);
     while (st == BITNET_OK && s->n_pos < n_pos) {
         int n = (int)BNET_MIN((size_t)s->n_batch, n_pos - s->n_pos);
-        st = bnet_session_pass(s, s->tokens + s->n_pos, n, 0, 0, false, err);
+        bool last = s->n_pos + (size_t)n == n_pos;
+        st = bnet_session_pass(s, s->tokens + s->n_pos, n, last && s->has_logits, 0, false, err);
     }
+    if (st == BITNET_OK && s->has_logits)
+        st = bnet_hidden_keep(s->scratch->ws, 0, s->hidden, err);
+    return st;
+}
+
+/* Puts kv and hidden, which belong to the spare, in the place of what failed, and fills them. A
+ * session that had a workspace has one of the spare's afterwards. */
+static bitnet_status rebuild(bitnet_session *s, bnet_kv *kv, bnet_buffer *hidden, bitnet_error *err)
+{
+    size_t n_pos = s->n_pos;
+    bool lent = s->scratch != NULL;
+    bnet_session_return(s);
+    bnet_session_close_kv(s);
+    bnet_hidden_close(s->engine->model, s->hidden);
+    s->kv = kv;
+    s->hidden = hidden;
+    s->fallen = true;
+    s->n_pos = 0;
+    bitnet_status st = refill(s, n_pos, err);
+    if (!lent || st != BITNET_OK)
+        bnet_session_return(s);
     return st;
 }
 
@@ -76,25 +90,27 @@ bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitne
 {
     bitnet_engine *e = s->engine;
     bnet_kv *kv = NULL;
-    bnet_workspace *ws = NULL;
+    bnet_buffer *hidden = NULL;
     if (s->fallen)
         return why;
     bitnet_status st = allowed(s, why, err);
     if (st != BITNET_OK)
         return st;
     bnet_logf(&e->log, BITNET_LOG_WARN, "engine",
-              "position %zu: %s failed (%s); the timeline goes on on the CPU", s->n_pos,
+              "position %zu: %s failed (%s); the timeline continues on the CPU", s->n_pos,
               bnet_backend_name(e->backend),
               err && err->message[0] ? err->message : bitnet_status_text(why));
     st = need_spare(e, err);
     if (st == BITNET_OK)
         st = bnet_kv_open(e->spare_model, s->n_ctx, s->kv_type, &kv, err);
     if (st == BITNET_OK)
-        st = bnet_workspace_open(e->spare_model, s->n_batch, &ws, err);
+        st = bnet_workspaces_need(&e->workspaces, e->spare_model, s->n_batch, err);
+    if (st == BITNET_OK && !(hidden = bnet_hidden_open(e->spare_model)))
+        st = bnet_no_memory(err, "session buffers");
     if (st != BITNET_OK) {
         bnet_kv_close(kv);
         return bnet_wrap(err, st, "falling back to the CPU");
     }
     atomic_fetch_add(&e->n_fallbacks, 1); /* whoever sees it sees the spare too */
-    return rebuild(s, kv, ws, err);
+    return rebuild(s, kv, hidden, err);
 }

@@ -116,21 +116,13 @@ static bitnet_status append(generation *g, int32_t id, bool *done, bitnet_error 
                                                   : BITNET_OK;
 }
 
-static bitnet_status choose(generation *g, int32_t *id, bitnet_error *err)
+/* The token that the session's sampler chose after the last pass. */
+static int32_t next_token(generation *g)
 {
-    const bitnet_session *s = g->session;
-    bnet_meter *meter = s->engine->backend->meter;
-    double begun = bnet_meter_start(meter);
-    bitnet_status st =
-        s->has_top ? bnet_sampler_pick_among(g->sampler, &s->top, s->tokens, s->n_pos, id, err)
-                   : bitnet_sampler_pick(g->sampler, s->logits, s->tokens, s->n_pos, id, err);
-    bnet_meter_stop(meter, BNET_ENTRY_SAMPLE, begun);
-    if (st != BITNET_OK)
-        return bnet_wrap(err, st, "position %zu", s->n_pos);
-    g->r->last_id = *id;
+    g->r->last_id = g->session->chosen;
     if (++g->r->n_generated == g->o->min_tokens)
         forbid_ends(g, false);
-    return BITNET_OK;
+    return g->session->chosen;
 }
 
 static bitnet_status decode(generation *g, double start, bitnet_error *err)
@@ -139,14 +131,12 @@ static bitnet_status decode(generation *g, double start, bitnet_error *err)
     bool done = g->o->max_tokens == 0;
     double first = 0;
     while (!done) {
-        int32_t id;
-        st = choose(g, &id, err);
-        if (st == BITNET_OK && g->r->n_generated == 1) {
+        int32_t id = next_token(g);
+        if (g->r->n_generated == 1) {
             first = bnet_now_ms();
             g->r->first_token_ms = first - start;
         }
-        if (st == BITNET_OK)
-            st = take(g, id, &done, err);
+        st = take(g, id, &done, err);
         if (st == BITNET_OK && !done)
             st = append(g, id, &done, err);
         if (st != BITNET_OK)
@@ -210,7 +200,7 @@ bitnet_status bitnet_generate(bitnet_session *session, bitnet_sampler *sampler, 
     if (st != BITNET_OK)
         return st;
     generation g = {session, sampler, &o, r};
-    session->chooser = sampler;
+    session->chooser = o.max_tokens ? sampler : NULL;
     if (o.min_tokens)
         forbid_ends(&g, true);
     st = prefill(&g, ids, n_ids, err);
@@ -222,6 +212,5 @@ bitnet_status bitnet_generate(bitnet_session *session, bitnet_sampler *sampler, 
     if (o.min_tokens)
         forbid_ends(&g, false); /* also where it ended sooner */
     session->chooser = NULL;
-    session->has_top = false;
     return st;
 }

@@ -65,11 +65,10 @@ static bitnet_status read_options(const bitnet_engine *e, const bitnet_session_o
 /* What make_buffers and the layers below will ask of the allocator. */
 static uint64_t count_bytes(const bitnet_engine *e, const bitnet_session_options *o)
 {
-    uint64_t per_batch = 4 * sizeof(int32_t) + sizeof(bnet_kv *);
     uint64_t kv = o->kv_pool ? 0 : bnet_kv_bytes(e->model, o->n_ctx, o->kv_type);
-    return sizeof(bitnet_session) + kv + bnet_workspace_bytes(e->model, o->n_batch) +
-           (uint64_t)o->n_ctx * sizeof(int32_t) + (uint64_t)e->info.n_vocab * sizeof(float) +
-           (uint64_t)o->n_batch * per_batch + bnet_stream_bytes(e->longest_token);
+    return sizeof(bitnet_session) + kv + bnet_scratch_bytes(e->model, o->n_batch) +
+           (uint64_t)o->n_ctx * sizeof(int32_t) + bnet_hidden_bytes(e->model) +
+           bnet_stream_bytes(e->longest_token);
 }
 
 bitnet_status bitnet_session_memory(const bitnet_engine *e, const bitnet_session_options *options,
@@ -119,16 +118,8 @@ static bitnet_status check_memory(const bitnet_engine *e, const bitnet_session_o
 
 static bool make_buffers(bitnet_session *s)
 {
-    size_t n_batch = (size_t)s->n_batch;
     s->tokens = bnet_calloc((size_t)s->n_ctx, sizeof *s->tokens);
-    s->logits = bnet_calloc((size_t)s->engine->info.n_vocab, sizeof *s->logits);
-    s->pos = bnet_calloc(2 * n_batch, sizeof *s->pos); /* of a pass and of the one behind it */
-    s->seq = bnet_calloc(n_batch, sizeof *s->seq);
-    s->rows = bnet_calloc(n_batch, sizeof *s->rows);
-    s->ids = bnet_calloc(n_batch, sizeof *s->ids);
-    s->kvs = bnet_calloc(n_batch, sizeof *s->kvs);
-    return s->tokens && s->logits && s->pos && s->seq && s->rows && s->ids && s->kvs &&
-           bnet_stream_reserve(&s->stream, s->engine->longest_token);
+    return s->tokens && bnet_stream_reserve(&s->stream, s->engine->longest_token);
 }
 
 /* A device that nobody asked for by name and that is too small leaves the session to the CPU. */
@@ -148,6 +139,7 @@ bitnet_status bnet_session_make(bitnet_engine *e, const bitnet_session_options *
     s->n_ctx = o->n_ctx;
     s->n_batch = o->n_batch;
     s->kv_type = o->kv_type;
+    bnet_workspaces_enter(&e->workspaces);
     if (!make_buffers(s)) {
         bitnet_session_close(s);
         return bnet_no_memory(err, "session buffers");
@@ -162,8 +154,10 @@ bitnet_status bnet_session_equip(bitnet_session *s, const bitnet_session_options
     bitnet_status st = s->fallen ? BITNET_OK : check_memory(s->engine, o, err);
     if (st == BITNET_OK)
         st = bnet_session_open_kv(s, o->kv_pool, err);
+    if (st == BITNET_OK && !(s->hidden = bnet_hidden_open(bnet_session_model(s))))
+        st = bnet_no_memory(err, "session buffers");
     if (st == BITNET_OK)
-        st = bnet_workspace_open(bnet_session_model(s), s->n_batch, &s->ws, err);
+        st = bnet_workspaces_need(&s->engine->workspaces, bnet_session_model(s), s->n_batch, err);
     return may_leave(s->engine, st) ? bnet_session_fall_back(s, st, err) : st;
 }
 
@@ -195,11 +189,11 @@ void bitnet_session_close(bitnet_session *s)
 {
     if (!s)
         return;
-    bnet_workspace_close(s->ws);
+    bnet_session_forget(s);
     bnet_session_close_kv(s);
-    void *buffers[] = {s->tokens, s->logits, s->pos, s->seq, s->rows, s->ids, s->kvs};
-    for (size_t i = 0; i < BNET_COUNT(buffers); i++)
-        bnet_free(buffers[i]);
+    bnet_hidden_close(bnet_session_model(s), s->hidden);
+    bnet_workspaces_leave(&s->engine->workspaces);
+    bnet_free(s->tokens);
     bnet_str_free(&s->stream.tail);
     bnet_free(s);
 }
@@ -214,30 +208,49 @@ void bitnet_session_on_cancel(bitnet_session *s, bitnet_cancel_fn cancel, void *
 
 /* ---- the timeline ---- */
 
-static void keep_logits(bitnet_session *s, const float *row)
+bitnet_status bnet_session_borrow(bitnet_session *s, bitnet_error *err)
 {
-    memcpy(s->logits, row, (size_t)s->engine->info.n_vocab * sizeof *row);
-    s->has_logits = true;
-    s->is_kept = false;
+    bitnet_status st = bnet_scratch_borrow(&s->engine->workspaces, bnet_session_model(s),
+                                           s->n_batch, s->before, &s->scratch, err);
+    if (st == BITNET_OK)
+        s->before = s->scratch;
+    return st;
+}
+
+void bnet_session_return(bitnet_session *s)
+{
+    if (s->scratch)
+        bnet_scratch_return(&s->engine->workspaces, s->scratch);
+    s->scratch = NULL;
+}
+
+static bitnet_status forward(bitnet_session *s, const int32_t *ids, int n, int n_rows, int n_next,
+                             bool next_last, bitnet_error *err)
+{
+    bnet_scratch *x = s->scratch;
+    int32_t last = n_next - 1;
+    memset(x->seq, 0, (size_t)BNET_MAX(n, n_next) * sizeof *x->seq);
+    for (int i = 0; i < n + n_next; i++)
+        x->pos[i] = (int32_t)s->n_pos + i;
+    for (int i = 0; i < n_rows; i++)
+        x->rows[i] = n - n_rows + i;
+    bool some = s->chooser && !s->always_full && s->n_whole == 0; /* as bnet_session_answer asks */
+    bnet_batch next = {n_next, ids + n, x->pos + n, x->seq, &s->kv,
+                       1,      &last,   next_last,  false,  NULL};
+    bnet_batch b = {n, ids,     x->pos, x->seq, &s->kv,
+                    1, x->rows, n_rows, !some,  n_next > 0 ? &next : NULL};
+    return bnet_forward(x->ws, &b, err);
 }
 
 bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,
                                 int n_next, bool next_last, bitnet_error *err)
 {
-    int32_t last = n_next - 1;
-    memset(s->seq, 0, (size_t)BNET_MAX(n, n_next) * sizeof *s->seq);
-    for (int i = 0; i < n; i++)
-        s->pos[i] = (int32_t)s->n_pos + i;
-    for (int i = 0; i < n_next; i++)
-        s->pos[s->n_batch + i] = (int32_t)s->n_pos + n + i;
-    for (int i = 0; i < n_rows; i++)
-        s->rows[i] = n - n_rows + i;
-    bool some = s->chooser && !s->always_full && s->n_whole == 0; /* as bnet_session_answer asks */
-    bnet_batch next = {n_next, ids + n, s->pos + s->n_batch, s->seq, &s->kv,
-                       1,      &last,   next_last,           false,  NULL};
-    bnet_batch b = {n, ids,     s->pos, s->seq, &s->kv,
-                    1, s->rows, n_rows, !some,  n_next > 0 ? &next : NULL};
-    bitnet_status st = bnet_forward(s->ws, &b, err);
+    bool lent = s->scratch != NULL;
+    bitnet_status st = lent ? BITNET_OK : bnet_session_borrow(s, err);
+    if (st == BITNET_OK)
+        st = forward(s, ids, n, n_rows, n_next, next_last, err);
+    if (!lent)
+        bnet_session_return(s);
     if (st != BITNET_OK)
         return st;
     memmove(s->tokens + s->n_pos, ids, (size_t)n * sizeof *ids); /* ids may be s->tokens itself */
@@ -266,7 +279,7 @@ static bitnet_status deliver(bitnet_session *s, appending *a, size_t at, int n, 
     for (int first = (int)(a->told - at); first < n;) {
         int k = BNET_MIN(BNET_HEAD_ROWS, n - first);
         const float *out;
-        bitnet_status st = bnet_head(s->ws, first, k, &out, err);
+        bitnet_status st = bnet_head(s->scratch->ws, first, k, &out, err);
         if (st != BITNET_OK)
             return st;
         for (int i = 0; i < k; i++, first++) {
@@ -276,9 +289,10 @@ static bitnet_status deliver(bitnet_session *s, appending *a, size_t at, int n, 
             if (go_on && first + 1 < n)
                 continue;
             s->n_pos = end - (size_t)(n - 1 - first);
-            keep_logits(s, row);
-            if (!go_on)
-                return cancelled(s, err);
+            st = bnet_hidden_keep(s->scratch->ws, first, s->hidden, err);
+            s->has_logits = st == BITNET_OK;
+            if (!go_on || st != BITNET_OK)
+                return go_on ? st : cancelled(s, err);
         }
     }
     return BITNET_OK;
@@ -290,20 +304,17 @@ static bitnet_status step(bitnet_session *s, appending *a, size_t at, int n, bit
     size_t left = a->n_ids - at - (size_t)n;
     int n_next = a->each ? 0 : (int)BNET_MIN((size_t)s->n_batch, left);
     bool last = left == 0;
-    s->has_logits = s->has_top = false;
     bnet_session_watch(s, n, a->each != NULL);
     bitnet_status st = bnet_session_pass(s, a->ids + at, n, a->each ? n : last, n_next,
                                          left == (size_t)n_next, err);
-    bnet_workspace_on_layer(s->ws, NULL, NULL);
-    if (st == BITNET_CANCELLED)
-        return cancelled(s, err);
-    if (st == BITNET_OK)
-        bnet_session_let_go(s); /* the caller's `each` may want the blocks for another session */
-    if (st == BITNET_OK && a->each)
-        st = deliver(s, a, at, n, err);
-    else if (st == BITNET_OK && last)
-        st = bnet_session_answer(s, err);
-    return st;
+    bnet_workspace_on_layer(s->scratch->ws, NULL, NULL);
+    if (st != BITNET_OK)
+        return st == BITNET_CANCELLED ? cancelled(s, err) : st;
+    bnet_session_forget(s);
+    bnet_session_let_go(s); /* the caller's `each` may want the blocks for another session */
+    if (a->each)
+        return deliver(s, a, at, n, err);
+    return last ? bnet_session_answer(s, err) : BITNET_OK;
 }
 
 /* The step, and once more on the CPU if the backend failed in it. */
@@ -318,19 +329,16 @@ static bitnet_status safe_step(bitnet_session *s, appending *a, size_t at, int n
     return st == BITNET_OK ? step(s, a, at, n, err) : st;
 }
 
-static bitnet_status run(bitnet_session *s, const int32_t *ids, size_t n_ids, bitnet_logits_fn each,
-                         void *user, bitnet_error *err)
+/* All steps, with a workspace. */
+static bitnet_status steps(bitnet_session *s, appending *a, bitnet_error *err)
 {
-    appending a = {ids, n_ids, 0, each, user};
-    if (!s->in_score)
-        bnet_session_count(s, n_ids, n_ids > 1);
-    for (size_t i = 0; i < n_ids;) {
+    for (size_t i = 0; i < a->n_ids;) {
         if (bnet_session_cancelled(s))
             return cancelled(s, err);
-        int n = (int)BNET_MIN((size_t)s->n_batch, n_ids - i);
+        int n = (int)BNET_MIN((size_t)s->n_batch, a->n_ids - i);
         bitnet_status st = bnet_session_hold(s, s->n_pos + (size_t)n, err);
         if (st == BITNET_OK)
-            st = safe_step(s, &a, i, n, err);
+            st = safe_step(s, a, i, n, err);
         bnet_session_let_go(s);
         if (st != BITNET_OK)
             return st;
@@ -338,7 +346,20 @@ static bitnet_status run(bitnet_session *s, const int32_t *ids, size_t n_ids, bi
         if (!bnet_session_passed(s, n))
             return cancelled(s, err);
     }
-    return BITNET_OK;
+    return s->chooser && !a->each && a->n_ids ? bnet_session_choose(s, err) : BITNET_OK;
+}
+
+static bitnet_status run(bitnet_session *s, const int32_t *ids, size_t n_ids, bitnet_logits_fn each,
+                         void *user, bitnet_error *err)
+{
+    appending a = {ids, n_ids, 0, each, user};
+    if (!s->in_score)
+        bnet_session_count(s, n_ids, n_ids > 1);
+    bitnet_status st = bnet_session_borrow(s, err);
+    if (st == BITNET_OK)
+        st = steps(s, &a, err);
+    bnet_session_return(s);
+    return st;
 }
 
 static bitnet_status check_room(const bitnet_session *s, size_t position, size_t n,
@@ -366,7 +387,7 @@ bitnet_status bitnet_session_append(bitnet_session *s, const int32_t *ids, size_
 static void forget(bitnet_session *s, size_t position)
 {
     if (position != s->n_pos)
-        s->has_logits = false;
+        bnet_session_forget(s);
     s->n_pos = position;
     bnet_kv_cut(&s->entry, position);
 }

@@ -211,7 +211,7 @@ static bitnet_status take(bitnet_session *s, const bnet_map *map, bitnet_error *
     if (st != BITNET_OK)
         return st;
     s->n_pos = 0;
-    s->has_logits = false;
+    bnet_session_forget(s);
     memcpy(s->tokens, map->data + HEADER, n_pos * sizeof *s->tokens);
     st = bnet_kv_write(s->kv, (int)n_pos, cache, err);
     if (st == BITNET_OK)

@@ -1,5 +1,5 @@
 /* session_head.c - the logits after a pass. Hides: that a generation computes exactly only those
- * its sampler can need; all of them follow, if somebody asks, from the hidden state the workspace
+ * its sampler can need; all of them follow, if somebody asks, from the hidden state the session
  * keeps.
  */
 #include "engine/engine.h"
@@ -7,51 +7,89 @@
 
 enum { PATIENCE = 16 }; /* steps after one where less than all did not pay */
 
-static bitnet_status whole_row(bitnet_session *s, bitnet_error *err)
+/* Sets s->top where that is enough to choose from, else s->all. */
+static bitnet_status compute_choice(bitnet_session *s, bitnet_error *err)
 {
-    const float *row;
-    bitnet_status st = bnet_head(s->ws, 0, 1, &row, err);
-    if (st != BITNET_OK)
-        return st;
-    memcpy(s->logits, row, (size_t)s->engine->info.n_vocab * sizeof *row);
-    s->has_logits = true;
-    s->is_kept = false;
-    return BITNET_OK;
-}
-
-bitnet_status bnet_session_answer(bitnet_session *s, bitnet_error *err)
-{
+    bnet_workspace *ws = s->scratch->ws;
     bnet_top_want want;
     bool served = false;
-    s->has_top = false;
+    s->all = NULL;
     if (s->n_whole > 0)
         s->n_whole--;
-    else if (s->chooser && !s->always_full &&
-             bnet_sampler_want(s->chooser, s->tokens, s->n_pos, &want)) {
-        bitnet_status st = bnet_head_top(s->ws, 0, &want, &s->top, &served, err);
+    else if (!s->always_full && bnet_sampler_want(s->chooser, s->tokens, s->n_pos, &want)) {
+        bitnet_status st = bnet_head_top(ws, 0, &want, &s->top, &served, err);
         if (st != BITNET_OK)
             return st;
         s->n_whole = served ? 0 : PATIENCE;
     }
-    if (!served)
-        return whole_row(s, err);
-    s->has_top = s->has_logits = s->is_kept = true;
-    return BITNET_OK;
+    return served ? BITNET_OK : bnet_hidden_head(ws, s->hidden, &s->all, err);
+}
+
+bitnet_status bnet_session_answer(bitnet_session *s, bitnet_error *err)
+{
+    bitnet_status st = bnet_hidden_keep(s->scratch->ws, 0, s->hidden, err);
+    s->has_logits = st == BITNET_OK;
+    return st == BITNET_OK && s->chooser ? compute_choice(s, err) : st;
+}
+
+bitnet_status bnet_session_choose(bitnet_session *s, bitnet_error *err)
+{
+    bnet_meter *meter = s->engine->backend->meter;
+    double begun = bnet_meter_start(meter);
+    bitnet_status st =
+        s->all ? bitnet_sampler_pick(s->chooser, s->all, s->tokens, s->n_pos, &s->chosen, err)
+               : bnet_sampler_pick_among(s->chooser, &s->top, s->tokens, s->n_pos, &s->chosen, err);
+    bnet_meter_stop(meter, BNET_ENTRY_SAMPLE, begun);
+    return st == BITNET_OK ? st : bnet_wrap(err, st, "position %zu", s->n_pos);
+}
+
+void bnet_session_forget(bitnet_session *s)
+{
+    s->has_logits = false;
+    bnet_row_return(&s->engine->workspaces, s->row);
+    s->row = NULL;
+}
+
+static bitnet_status fetch(bitnet_session *s, float *logits, bitnet_error *err)
+{
+    const float *all;
+    bitnet_status st = bnet_session_borrow(s, err);
+    if (st != BITNET_OK)
+        return st;
+    st = bnet_hidden_head(s->scratch->ws, s->hidden, &all, err);
+    if (st == BITNET_OK)
+        memcpy(logits, all, (size_t)s->engine->info.n_vocab * sizeof *all);
+    bnet_session_return(s);
+    return st;
+}
+
+/* Once more on the CPU if the backend fails. */
+static bool fetch_safely(bitnet_session *s, float *logits)
+{
+    bitnet_error err = {0};
+    bitnet_status st = fetch(s, logits, &err);
+    if (st != BITNET_OK && bnet_session_fall_back(s, st, &err) == BITNET_OK)
+        st = fetch(s, logits, &err);
+    if (st != BITNET_OK)
+        bnet_logf(&s->engine->log, BITNET_LOG_WARN, "session", "logits: %s", err.message);
+    return st == BITNET_OK;
 }
 
 const float *bitnet_session_logits(const bitnet_session *session)
 {
     if (!session || !session->has_logits)
         return NULL;
-    if (!session->is_kept)
-        return session->logits;
-    bitnet_session *s =
-        (bitnet_session *)session; /* what it answers is the same before and after */
-    const float *row;
-    s->has_logits = bnet_head_kept(s->ws, &row, NULL) == BITNET_OK;
-    s->is_kept = false;
-    if (!s->has_logits)
+    bitnet_session *s = (bitnet_session *)session; /* the answer is the same before and after */
+    bnet_workspaces *w = &s->engine->workspaces;
+    if (s->row)
+        return s->row;
+    float *row = bnet_row_borrow(w, (size_t)s->engine->info.n_vocab);
+    if (!row)
         return NULL;
-    memcpy(s->logits, row, (size_t)s->engine->info.n_vocab * sizeof *row);
-    return s->logits;
+    if (!fetch_safely(s, row)) {
+        bnet_row_return(w, row);
+        return NULL;
+    }
+    s->row = row;
+    return row;
 }

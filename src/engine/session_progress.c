@@ -29,7 +29,7 @@ void bnet_session_watch(bitnet_session *s, int n_tokens, bool head)
     bool asked = s->counting && s->progress.tell && n_tokens > 1;
     s->n_in_pass = n_tokens;
     s->pass_has_head = head;
-    bnet_workspace_on_layer(s->ws, asked ? on_layer : NULL, s);
+    bnet_workspace_on_layer(s->scratch->ws, asked ? on_layer : NULL, s);
 }
 
 bool bnet_session_delivered(bitnet_session *s, int n_rows)

@@ -68,23 +68,45 @@ bitnet_status bnet_head_top(bnet_workspace *ws, int row, const bnet_top_want *wa
 {
     assert(row >= 0 && row < ws->n_rows);
     int32_t rows[1] = {row};
-    *served = row < ws->n_best && serve_best(ws, &ws->best[row], want, out);
-    if (!*served && bnet_op_top_bytes(ws->be, ws->m->head) == 0)
+    *served = bnet_best_top(ws, row, want, out);
+    if (*served || bnet_op_top_bytes(ws->be, ws->m->head) == 0)
         return BITNET_OK;
-    bitnet_status st = BITNET_OK;
     bnet_op_hold(ws->be);
-    bnet_op_gather(ws->be, ws->last, rows, 1, ws->w.embd, ws->kept);
-    if (!*served) { /* else there is nothing to wait for */
-        *served = bnet_op_top(ws->be, ws->m->head, ws->kept, want, ws->top, out);
-        st = bnet_op_sync(ws->be, err);
-    }
-    return bnet_op_release(ws->be, st, err);
+    bnet_op_gather(ws->be, ws->last, rows, 1, ws->w.embd, ws->pick);
+    *served = bnet_op_top(ws->be, ws->m->head, ws->pick, want, ws->top, out);
+    return bnet_op_release(ws->be, bnet_op_sync(ws->be, err), err);
 }
 
-bitnet_status bnet_head_kept(bnet_workspace *ws, const float **out, bitnet_error *err)
+uint64_t bnet_hidden_bytes(const bnet_model *m)
+{
+    return (uint64_t)m->hp.n_embd * sizeof(float);
+}
+
+bnet_buffer *bnet_hidden_open(const bnet_model *m)
+{
+    return bnet_op_buffer(m->be, (size_t)bnet_hidden_bytes(m));
+}
+
+void bnet_hidden_close(const bnet_model *m, bnet_buffer *hidden)
+{
+    if (hidden)
+        bnet_op_buffer_free(m->be, hidden);
+}
+
+bitnet_status bnet_hidden_keep(bnet_workspace *ws, int row, bnet_buffer *hidden, bitnet_error *err)
+{
+    assert(row >= 0 && row < ws->n_rows);
+    int32_t rows[1] = {row};
+    bnet_op_hold(ws->be);
+    bnet_op_gather(ws->be, ws->last, rows, 1, ws->w.embd, hidden);
+    return bnet_op_release(ws->be, BITNET_OK, err);
+}
+
+bitnet_status bnet_hidden_head(bnet_workspace *ws, bnet_buffer *hidden, const float **out,
+                               bitnet_error *err)
 {
     bnet_op_hold(ws->be);
-    bnet_op_head(ws->be, ws->m->head, ws->kept, 1, ws->logits);
+    bnet_op_head(ws->be, ws->m->head, hidden, 1, ws->logits);
     bitnet_status st = read_logits(ws, ws->w.vocab * sizeof(float), out, err);
     return bnet_op_release(ws->be, st, err);
 }

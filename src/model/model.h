@@ -90,8 +90,7 @@ bitnet_status bnet_kv_write(bnet_kv *kv, int n_pos, const uint8_t *bytes, bitnet
 
 #define BNET_HEAD_ROWS 16 /* logits rows per bnet_head call */
 
-/* Scratch for passes of up to n_batch tokens. One per session (or batch owner); one pass at a time.
- */
+/* Scratch for passes of up to n_batch tokens. One pass at a time. */
 typedef struct bnet_workspace bnet_workspace;
 
 uint64_t bnet_workspace_bytes(const bnet_model *m, int n_batch);
@@ -131,11 +130,18 @@ bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out,
 bool bnet_best_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out);
 int bnet_best_rows(const bnet_workspace *ws); /* how many rows the last pass brought them of */
 /* The logits of one row of the last pass that are wanted, or more, until the next call; *served
- * false: this backend or this row is not for it, ask bnet_head. The row is kept, whatever passes
- * follow. */
+ * false: this backend or this row is not for it, ask bnet_head. */
 bitnet_status bnet_head_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out,
                             bool *served, bitnet_error *err);
-/* All logits of the row that was kept; out as of bnet_head. */
-bitnet_status bnet_head_kept(bnet_workspace *ws, const float **out, bitnet_error *err);
+
+/* The normed hidden state of one row, kept by whoever may ask for its logits later, whatever passes
+ * follow: its size, room for it (NULL: no memory), and copying a row of the last pass there. */
+uint64_t bnet_hidden_bytes(const bnet_model *m);
+bnet_buffer *bnet_hidden_open(const bnet_model *m);
+void bnet_hidden_close(const bnet_model *m, bnet_buffer *hidden); /* NULL is legal */
+bitnet_status bnet_hidden_keep(bnet_workspace *ws, int row, bnet_buffer *hidden, bitnet_error *err);
+/* All logits of a row that was kept; out as of bnet_head. */
+bitnet_status bnet_hidden_head(bnet_workspace *ws, bnet_buffer *hidden, const float **out,
+                               bitnet_error *err);
 
 #endif

@@ -24,7 +24,7 @@ typedef struct plan {
     size_t n_bytes;
 } plan;
 
-enum { N_BUFFERS = 18 };
+enum { N_BUFFERS = 17 };
 
 static void plan_buffers(bnet_workspace *ws, const bnet_model *m, size_t t, plan out[N_BUFFERS])
 {
@@ -44,7 +44,6 @@ static void plan_buffers(bnet_workspace *ws, const bnet_model *m, size_t t, plan
         {&ws->last, t * w.embd * f},
         {&ws->pick, BNET_HEAD_ROWS * w.embd * f},
         {&ws->logits, BNET_HEAD_ROWS * w.vocab * f},
-        {&ws->kept, w.embd * f},
         {&ws->top, BNET_MAX(bnet_op_top_bytes(m->be, m->head), (size_t)1)},
         {&ws->act.q, t * w.act},
         {&ws->act.scale, t * f},

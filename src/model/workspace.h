@@ -27,7 +27,6 @@ struct bnet_workspace {
     bnet_buffer *last;      /* [T][embd]  normed hidden state of the rows that want logits */
     bnet_buffer *pick;      /* [BNET_HEAD_ROWS][embd] */
     bnet_buffer *logits;    /* [BNET_HEAD_ROWS][vocab] */
-    bnet_buffer *kept;      /* [1][embd]  the row of the last bnet_head_top */
     bnet_buffer *top;       /* scratch of bnet_head_top */
     bnet_act8 act;          /* int8 form of the current input */
     bnet_seq *seqs;         /* [T] */

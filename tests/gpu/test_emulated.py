@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The CUDA backend's host side without a GPU: an emulated libcuda (emulated_cuda.c) runs reference kernels on the CPU, or
 with compute capability 9.0 what the fast kernels mean. Texts must be the CPU's; every failure has its message, remedy and
-exit code; only --device auto goes on on the CPU."""
+exit code; only --device auto continues on the CPU."""
 import json
 import os
 import re
@@ -449,7 +449,7 @@ def test_device_lost_in_a_step():
         expect(12, "run", "-m", model("nano"), *ASK, "--device", "cuda", env=env,  # what came before it was printed
               says=r"cuda was asked for by name, so the CPU does not stand in for it .*position \d+: cuda: device 0 "
                r"\(emulated device\): .*CUDA_ERROR_\w+ \(\d+\); \w+")
-        r = expect(0, "run", "-m", model("nano"), *ASK, "--device", "auto", "--json", env=env, says="goes on on the CPU")
+        r = expect(0, "run", "-m", model("nano"), *ASK, "--device", "auto", "--json", env=env, says="continues on the CPU")
         result = r.json()
         equal(result["text"], want, fault)
         equal(result["stats"]["on_device"]["fallback_count"], 1, fault)
@@ -477,7 +477,7 @@ def test_reading_results_may_fail():
     hot = ("--temperature", "1.5", "--top-k", "0", "--seed", "3")
     want = expect(0, *short, *hot, "--device", "cpu").out
     for fault in ("cuMemHostAlloc 6 2", "cuMemcpyDtoH 6 2"):
-        r = expect(0, *short, *hot, "--device", "auto", env=with_gpu(90, FAIL=fault), says="goes on on the CPU")
+        r = expect(0, *short, *hot, "--device", "auto", env=with_gpu(90, FAIL=fault), says="continues on the CPU")
         equal(r.out, want, fault)
     expect(6, *short, *hot, "--device", "cuda", env=with_gpu(90, FAIL="cuMemcpyDtoH 6 2"),
            says=r"cuda was asked for by name.*copying to the host: CUDA_ERROR_OUT_OF_MEMORY \(2\)")

@@ -126,7 +126,7 @@ def test_K_20_launch_that_fails():
     want = expect(0, *ask(), "--device", "cpu").out
     env = with_gpu(90, FAIL="cuLaunchKernel 400 719")
     r = expect(0, *ask(), "--device", "auto", "--precision", "fp16", env=env)
-    check("goes on on the CPU" in r.err and "which resets it" in r.err, r.err)
+    check("continues on the CPU" in r.err and "which resets it" in r.err, r.err)
     equal(r.out, want, "text")
 
 
