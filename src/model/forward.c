@@ -170,7 +170,7 @@ static bool run_whole(bnet_workspace *ws, const bnet_batch *b, bnet_pass *p)
 /* A backend that keeps what was composed, to repeat it, is not interrupted. */
 static bool go_on(bnet_workspace *ws, int layer)
 {
-    if (!ws->on_layer || bnet_op_repeats(ws->be))
+    if (!ws->on_layer || bnet_op_repeats(ws->be, &ws->m->net))
         return true;
     return ws->on_layer(ws->layer_user, layer + 1, ws->m->hp.n_layers);
 }
@@ -202,7 +202,7 @@ static bool compose(bnet_workspace *ws, const bnet_pass *p)
 static bool foresee(const bnet_workspace *ws, const bnet_batch *b)
 {
     const bnet_batch *n = b->next;
-    if (!n || !bnet_op_passes(ws->be) || b->kv[0]->blocks->pooled)
+    if (!n || !bnet_op_passes(ws->be, &ws->m->net) || b->kv[0]->blocks->pooled)
         return false;
     return bnet_kv_cover(b->kv[0], n->pos[n->n_tokens - 1] + 1, NULL) == BITNET_OK;
 }
@@ -231,7 +231,7 @@ bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error
     if (!run_whole(ws, b, &p) && !bnet_op_repeat(ws->be, &p)) {
         do
             wanted = compose(ws, &p);
-        while (!bnet_op_composed(ws->be));
+        while (!bnet_op_composed(ws->be, &ws->m->net));
     }
     st = bnet_op_release(ws->be, bnet_op_sync(ws->be, err), err);
     return st == BITNET_OK && !wanted ? bnet_fail(err, BITNET_CANCELLED, "cancelled") : st;

@@ -13,9 +13,10 @@ typedef struct loader {
     const bnet_log *log;
     bnet_progress *progress;
     bitnet_error *err;
-    size_t n_used;      /* tensors that found a place */
-    bool warned;        /* of a separate scale that is not positive */
-    int layer, n_units; /* of the weight that is prepared (bnet_weight_request) */
+    size_t n_used;          /* tensors that found a place */
+    bool warned;            /* of a separate scale that is not positive */
+    bnet_features features; /* seen while loading */
+    int layer, n_units;     /* of the weight that is prepared (bnet_weight_request) */
 } loader;
 
 static bitnet_status check_shape(loader *l, const bnet_tensor *t, uint64_t n_in, uint64_t n_out)
@@ -47,6 +48,7 @@ static bitnet_status separate_scale(loader *l, const char *base, float *scale)
                          bnet_gguf_path(l->g), name);
     *scale = bnet_f32(t->data);
     l->n_used++;
+    l->features |= BNET_FEATURE(SCALES);
     if (!isfinite(*scale))
         return bnet_fail(l->err, BITNET_MODEL, "%s: tensor %s: value %g is not finite",
                          bnet_gguf_path(l->g), name, (double)*scale);
@@ -230,6 +232,7 @@ static bitnet_status load_rope(loader *l)
     if (!t)
         return BITNET_OK;
     l->n_used++;
+    l->features |= BNET_FEATURE(ROPE_FACTORS);
     if (t->type != BNET_F32 || bnet_tensor_elems(t) != (uint64_t)n)
         return bnet_fail(l->err, BITNET_MODEL,
                          "%s: tensor rope_freqs.weight: %d F32 values are expected",
@@ -257,6 +260,50 @@ static bitnet_status decide_sub_norms(loader *l)
     return BITNET_OK;
 }
 
+static bnet_features matrix_features(const bnet_model *m, const bnet_weight *w)
+{
+    const bnet_weight_info *i = bnet_op_weight_info(m->be, w);
+    if (!i->ternary)
+        return BNET_FEATURE(FLOAT_MATRICES);
+    return i->scale == 0 ? BNET_FEATURE(BLOCK_SCALES) : 0;
+}
+
+static bnet_features head_features(const bnet_model *m)
+{
+    bnet_type t = bnet_op_weight_info(m->be, m->head)->type;
+    bool plain = t == BNET_F32 || t == BNET_F16 || t == BNET_BF16;
+    return (plain ? BNET_FEATURE(FLOAT_HEAD) : BNET_FEATURE(QUANTISED_HEAD)) |
+           (m->hp.tied_head ? BNET_FEATURE(TIED_HEAD) : 0);
+}
+
+/* Everything the file turned out to have; l->features: what was seen while loading. */
+static bnet_features features_of(const loader *l)
+{
+    const bnet_model *m = l->m;
+    bnet_features f = l->features | head_features(m);
+    f |= m->hp.act == BNET_ACT_RELU2 ? BNET_FEATURE(RELU2) : BNET_FEATURE(SILU);
+    f |= m->hp.rope_neox ? BNET_FEATURE(ROPE_HALVES) : BNET_FEATURE(ROPE_PAIRS);
+    f |= m->hp.sub_norms ? BNET_FEATURE(SUB_NORMS) : 0;
+    for (int i = 0; i < m->hp.n_layers; i++) {
+        const bnet_layer *y = &m->layers[i];
+        const bnet_weight *all[] = {y->q, y->k, y->v, y->o, y->gate, y->up, y->down};
+        for (size_t j = 0; j < BNET_COUNT(all); j++)
+            f |= matrix_features(m, all[j]);
+    }
+    return f;
+}
+
+static void tell_unknown(const loader *l)
+{
+    bnet_features f = bnet_op_unknown(l->m->be, &l->m->net);
+    for (int i = 0; i < BNET_N_FEATURES; i++)
+        if (f >> i & 1)
+            bnet_logf(l->log, BITNET_LOG_INFO, "model",
+                      "%s: passes are composed of single operations: %s has none for %s",
+                      bnet_gguf_path(l->g), bnet_backend_name(l->m->be),
+                      bnet_feature_name((bnet_feature_index)i));
+}
+
 static bitnet_status describe_net(loader *l)
 {
     bnet_model *m = l->m;
@@ -278,7 +325,8 @@ static bitnet_status describe_net(loader *l)
                                             .ffn_sub_norm = y->ffn_sub_norm,
                                             .down = y->down};
     }
-    m->net = (bnet_net){.n_layers = h->n_layers,
+    m->net = (bnet_net){.features = features_of(l),
+                        .n_layers = h->n_layers,
                         .n_heads = h->n_heads,
                         .n_kv_heads = h->n_kv_heads,
                         .head_dim = h->head_dim,
@@ -292,6 +340,7 @@ static bitnet_status describe_net(loader *l)
                         .output_norm = m->output_norm,
                         .head = m->head,
                         .layers = m->net_layers};
+    tell_unknown(l);
     return BITNET_OK;
 }
 

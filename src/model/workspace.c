@@ -74,7 +74,7 @@ bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspa
     ws->n_batch = n_batch;
     ws->w = widths_of(m);
     ws->seqs = bnet_calloc((size_t)n_batch, sizeof *ws->seqs);
-    bool whole = bnet_op_passes(m->be);
+    bool whole = bnet_op_passes(m->be, &m->net);
     ws->best = whole ? bnet_calloc(BNET_BEST_ROWS, sizeof *ws->best) : NULL;
     bool ok = ws->seqs != NULL && (ws->best || !whole);
     plan p[N_BUFFERS];

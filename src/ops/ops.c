@@ -174,25 +174,46 @@ void bnet_op_kv_copy(const bnet_backend *be, bnet_kv_store *dst, int to, bnet_kv
 
 /* ---- whole passes ---- */
 
-bool bnet_op_passes(const bnet_backend *be)
+const char *bnet_feature_name(bnet_feature_index i)
 {
-    return be->pass && be->pass->pass;
+    static const char *const names[] = {
+#define FEATURE(key, name) name,
+#include "ops/features.inc"
+#undef FEATURE
+    };
+    return (size_t)i < BNET_COUNT(names) ? names[i] : "unknown";
+}
+
+bnet_features bnet_op_unknown(const bnet_backend *be, const bnet_net *net)
+{
+    return be->pass && (be->pass->pass || be->pass->repeat) ? net->features & ~be->pass->features
+                                                            : 0;
+}
+
+static bool knows(const bnet_backend *be, const bnet_net *net)
+{
+    return be->pass && !(net->features & ~be->pass->features);
+}
+
+bool bnet_op_passes(const bnet_backend *be, const bnet_net *net)
+{
+    return knows(be, net) && be->pass->pass;
 }
 
 bool bnet_op_pass(bnet_backend *be, const bnet_pass *p)
 {
     assert(p->step->n_tokens > 0 && (!p->best || p->n_rows <= BNET_BEST_ROWS));
-    return bnet_op_passes(be) && be->pass->pass(be, p);
+    return bnet_op_passes(be, p->net) && be->pass->pass(be, p);
 }
 
 uint64_t bnet_op_pass_bytes(bnet_backend *be, const bnet_net *net, int n_tokens)
 {
-    return be->pass && be->pass->pass_bytes ? be->pass->pass_bytes(be, net, n_tokens) : 0;
+    return knows(be, net) && be->pass->pass_bytes ? be->pass->pass_bytes(be, net, n_tokens) : 0;
 }
 
 bool bnet_op_pass_reserve(bnet_backend *be, const bnet_net *net, int n_tokens)
 {
-    return !be->pass || !be->pass->pass_reserve || be->pass->pass_reserve(be, net, n_tokens);
+    return !knows(be, net) || !be->pass->pass_reserve || be->pass->pass_reserve(be, net, n_tokens);
 }
 
 int bnet_op_batch_limit(const bnet_backend *be, int n_tokens)
@@ -202,19 +223,19 @@ int bnet_op_batch_limit(const bnet_backend *be, int n_tokens)
     return BNET_MIN(n_tokens, be->pass->batch_limit(be));
 }
 
-bool bnet_op_repeats(const bnet_backend *be)
+bool bnet_op_repeats(const bnet_backend *be, const bnet_net *net)
 {
-    return be->pass && be->pass->repeat;
+    return knows(be, net) && be->pass->repeat;
 }
 
 bool bnet_op_repeat(bnet_backend *be, const bnet_pass *p)
 {
-    return bnet_op_repeats(be) && be->pass->repeat(be, p);
+    return bnet_op_repeats(be, p->net) && be->pass->repeat(be, p);
 }
 
-bool bnet_op_composed(bnet_backend *be)
+bool bnet_op_composed(bnet_backend *be, const bnet_net *net)
 {
-    return !bnet_op_repeats(be) || be->pass->composed(be);
+    return !bnet_op_repeats(be, net) || be->pass->composed(be);
 }
 
 /* ---- operations ---- */

@@ -43,9 +43,13 @@ void bnet_op_kv_clear(const bnet_backend *be, bnet_kv_store *kv, int block);
 void bnet_op_kv_copy(const bnet_backend *be, bnet_kv_store *dst, int to, bnet_kv_store *src,
                      int from);
 
+const char *bnet_feature_name(bnet_feature_index i); /* as features.inc has it */
+/* Features for which a backend that runs or repeats whole passes leaves this network to be
+ * composed; 0 if there are none, or it never does. */
+bnet_features bnet_op_unknown(const bnet_backend *be, const bnet_net *net);
 /* True: the backend ran the whole pass; false: compose it of what follows. */
 bool bnet_op_pass(bnet_backend *be, const bnet_pass *p);
-bool bnet_op_passes(const bnet_backend *be); /* it runs whole passes at all */
+bool bnet_op_passes(const bnet_backend *be, const bnet_net *net); /* it may run its passes whole */
 /* Memory of passes, see pass.h; 0 and true where there are none. */
 uint64_t bnet_op_pass_bytes(bnet_backend *be, const bnet_net *net, int n_tokens);
 bool bnet_op_pass_reserve(bnet_backend *be, const bnet_net *net, int n_tokens);
@@ -53,9 +57,10 @@ bool bnet_op_pass_reserve(bnet_backend *be, const bnet_net *net, int n_tokens);
 int bnet_op_batch_limit(const bnet_backend *be, int n_tokens);
 /* True: an equal pass was repeated, nothing is to be composed. */
 bool bnet_op_repeat(bnet_backend *be, const bnet_pass *p);
-bool bnet_op_repeats(const bnet_backend *be); /* it keeps what is composed, to repeat it */
+/* It keeps what is composed, to repeat it. */
+bool bnet_op_repeats(const bnet_backend *be, const bnet_net *net);
 /* After composing. False: compose the pass again. */
-bool bnet_op_composed(bnet_backend *be);
+bool bnet_op_composed(bnet_backend *be, const bnet_net *net);
 void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, bnet_buffer *x);
 void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
                      bnet_buffer *y);

@@ -6,6 +6,16 @@
 
 #include "ops/backend.h"
 
+/* Bits of features.inc. */
+typedef enum bnet_feature_index {
+#define FEATURE(key, name) BNET_FEATURE_INDEX_##key,
+#include "ops/features.inc"
+#undef FEATURE
+    BNET_N_FEATURES
+} bnet_feature_index;
+typedef uint64_t bnet_features;
+#define BNET_FEATURE(key) ((bnet_features)1 << BNET_FEATURE_INDEX_##key)
+
 /* The whole network, for backends that run passes in one piece. Weights as model/weights.h has
  * them; sub-norms are NULL in families without. */
 typedef struct bnet_net_layer {
@@ -14,6 +24,7 @@ typedef struct bnet_net_layer {
 } bnet_net_layer;
 
 typedef struct bnet_net {
+    bnet_features features; /* all that it has: what is not computed must be refused */
     int n_layers, n_heads, n_kv_heads, head_dim;
     size_t n_embd, n_ff, n_vocab;
     float rms_eps;
@@ -60,6 +71,9 @@ typedef struct bnet_top {
 
 struct bnet_pass_ops {
     /* ---- a whole pass: layers and final norm ---- */
+    /* What pass and repeat compute. They are never asked for a network that has any other feature.
+     */
+    bnet_features features;
     /* Returns false if this network or step is not for it: the caller composes. */
     bool (*pass)(bnet_backend *be, const bnet_pass *p);
     /* Memory that passes of up to n_tokens need besides weights, caches and buffers, for all

@@ -60,6 +60,12 @@ const bnet_kernel_name *bnet_cuda_kernel_names(size_t *n)
     return names;
 }
 
+/* What pass.c and decode.c compute. Matrices must be ternary with one scale each (net.c). */
+static const bnet_features in_passes =
+    BNET_FEATURE(RELU2) | BNET_FEATURE(SILU) | BNET_FEATURE(SUB_NORMS) | BNET_FEATURE(SCALES) |
+    BNET_FEATURE(TIED_HEAD) | BNET_FEATURE(FLOAT_HEAD) | BNET_FEATURE(QUANTISED_HEAD) |
+    BNET_FEATURE(ROPE_PAIRS) | BNET_FEATURE(ROPE_HALVES) | BNET_FEATURE(ROPE_FACTORS);
+
 static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
 {
     gpu_driver *d = NULL;
@@ -70,7 +76,8 @@ static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bi
                                bnet_cuda_pass_bytes,
                                bnet_cuda_pass_reserve,
                                bnet_cuda_alone,
-                               bnet_cuda_head_there};
+                               bnet_cuda_head_there,
+                               in_passes};
     if (st == BITNET_OK && w->ranges)
         st = bnet_cuda_ranges_open(d, w->log, w->strict, err);
     if (st != BITNET_OK && d)

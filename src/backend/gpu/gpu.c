@@ -406,7 +406,8 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     be->base.v = &both->table;
     be->d = d;
     be->kind = w->device;
-    both->pass = (bnet_pass_ops){.pass = vendor->pass,
+    both->pass = (bnet_pass_ops){.features = vendor->features,
+                                 .pass = vendor->pass,
                                  .pass_bytes = vendor->pass_bytes,
                                  .pass_reserve = vendor->pass_reserve,
                                  .batch_limit = bnet_gpu_batch_limit};

@@ -352,6 +352,7 @@ typedef struct gpu_vendor {
     bool (*alone)(bnet_backend *b, const bnet_alone *a);
     /* All weights are there: what else is wanted of the head. NULL: nothing */
     void (*head_there)(gpu_backend *be, gpu_weight *w);
+    bnet_features features; /* of networks whose passes `pass` computes */
 } gpu_vendor;
 bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_vendor *vendor,
                             bnet_backend **out, bitnet_error *err);

@@ -277,6 +277,15 @@ static void say(const gpu_group *g, const bnet_selection_ranks *ranks)
         g->plan.policy, g->least, g->plan.max_batch, g->pass.batch_limit(&g->base));
 }
 
+/* Networks whose composed passes group_record.c can repeat: it knows every operation they consist
+ * of.
+ */
+static const bnet_features in_repeats =
+    BNET_FEATURE(RELU2) | BNET_FEATURE(SILU) | BNET_FEATURE(SUB_NORMS) | BNET_FEATURE(SCALES) |
+    BNET_FEATURE(BLOCK_SCALES) | BNET_FEATURE(FLOAT_MATRICES) | BNET_FEATURE(TIED_HEAD) |
+    BNET_FEATURE(FLOAT_HEAD) | BNET_FEATURE(QUANTISED_HEAD) | BNET_FEATURE(ROPE_PAIRS) |
+    BNET_FEATURE(ROPE_HALVES) | BNET_FEATURE(ROPE_FACTORS);
+
 /* Takes the ranks and the exchange, also on failure. */
 static bitnet_status make(const bnet_backend_want *w, bnet_backend *const *ranks,
                           gpu_exchange *exchange, bnet_backend **out, bitnet_error *err)
@@ -296,6 +305,7 @@ static bitnet_status make(const bnet_backend_want *w, bnet_backend *const *ranks
     g->log = w->log ? *w->log : (bnet_log){NULL, NULL};
     g->table = table_of(ranks[0]->v->name, g->n);
     bnet_group_fill_report(g);
+    g->pass.features = in_repeats;
     g->pass.repeat = bnet_group_repeat;
     g->pass.composed = bnet_group_composed;
     g->base.v = &g->table;
