@@ -1,6 +1,6 @@
 # What `make install` puts where: the command, both libraries, the headers, the story model, pkg-config and CMake files.
 include(CMakePackageConfigHelpers)
-install(TARGETS bitnet_shared bitnet_static EXPORT bitnetTargets
+install(TARGETS bitnet_shared bitnet_static bitnet_extras_shared bitnet_extras_static EXPORT bitnetTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET bitnet_cli)
@@ -23,7 +23,7 @@ if(TARGET bitnet_cli)
   add_custom_target(printed ALL DEPENDS ${printed})
 endif()
 install(FILES include/bitnet.h include/bitnet_tools.h include/bitnet_kernel.h include/bitnet_check.h
-              include/bitnet_extras.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+              include/bitnet_device.h extras/bitnet_extras.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES models/story.gguf DESTINATION ${CMAKE_INSTALL_DATADIR}/bitnet OPTIONAL)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
@@ -37,4 +37,5 @@ install(FILES ${CMAKE_BINARY_DIR}/bitnetConfig.cmake ${CMAKE_BINARY_DIR}/bitnetC
 # The .pc file finds its prefix from where it lies, so that a moved tree still works.
 file(RELATIVE_PATH PC_TO_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
 configure_file(cmake/bitnet.pc.in ${CMAKE_BINARY_DIR}/bitnet.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/bitnet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/bitnet-extras.pc.in ${CMAKE_BINARY_DIR}/bitnet-extras.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/bitnet.pc ${CMAKE_BINARY_DIR}/bitnet-extras.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

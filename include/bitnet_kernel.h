@@ -145,13 +145,33 @@ BITNET_API bitnet_status bitnet_runtime_tune(bitnet_runtime *runtime,
 /* Calls of this engine that a dequantised fallback served for want of a kernel. */
 BITNET_API uint64_t bitnet_engine_fallbacks(const bitnet_engine *engine);
 
-/* ---- encodings of ternary weights on host memory ---- */
+/* ---- ternary weights on host memory ---- */
 
 typedef enum bitnet_qtype {
     BITNET_QTYPE_I2S = 0, /* 4 codes per byte, first lowest; 0,1,2 = -1,0,+1 */
     BITNET_QTYPE_TL1 = 1, /* pairs 3a + b + 4 in nibbles, first pair high */
     BITNET_QTYPE_TL2 = 2, /* triples |9a + 3b + c| in nibbles, first high; then their sign bits */
 } bitnet_qtype;
+typedef enum bitnet_scale_rule {
+    BITNET_SCALE_ABSMEAN = 0, /* max(mean |w|, 1e-5) */
+    BITNET_SCALE_ABSMAX = 1,  /* max |w| / 1.5; no weight is off by more than max |w| / 3 */
+} bitnet_scale_rule;
+/* What 2-bit codes 0, 1, 2, 3 stand for. */
+typedef enum bitnet_code_map {
+    BITNET_CODES_TERNARY = 0, /* -1, 0, +1, 0 */
+    BITNET_CODES_OFFSET = 1,  /* -2, -1, 0, +1 */
+    BITNET_CODES_NOZERO = 2,  /* -2, -1, +1, +2 */
+} bitnet_code_map;
+
+/* One product: c [m][n] = a [m][k] times b [k][n], b one I2S code per byte (above 2: 0). */
+typedef struct bitnet_matmul {
+    const int8_t *a;
+    size_t n_a;
+    const uint8_t *b;
+    size_t n_b;
+    float *c;
+    size_t n_c, m, n, k;
+} bitnet_matmul;
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,6 @@
  * needed to build or to run; docs/BRIDGE.md says what a plugin exports. */
 #include "engine/engine.h"
 #include "bitnet_check.h"
-#include "bitnet_extras.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -293,8 +292,8 @@ static bitnet_status quantize_times(const quantize_case *c, const bitnet_bridge 
     best[0] = best[1] = UINT64_MAX;
     for (int i = 0; i <= REPEATS; i++) {
         uint64_t t0 = now_ns();
-        bitnet_status st = bitnet_quantize(c->type, BITNET_SCALE_ABSMEAN, c->in, c->n, c->out[0],
-                                           c->n_out, c->scales[0], c->n_scales, err);
+        bitnet_status st = bnet_ref_quantize(c->type, BITNET_SCALE_ABSMEAN, c->in, c->n, c->out[0],
+                                             c->n_out, c->scales[0], c->n_scales, err);
         uint64_t t1 = now_ns();
         if (st != BITNET_OK)
             return st;
@@ -319,8 +318,8 @@ static bitnet_status quantize_judge(const quantize_case *c, const uint64_t best[
                              RELATIVE * fabs((double)c->scales[0][i]);
     bitnet_status st = BITNET_OK;
     for (int i = 0; st == BITNET_OK && i < 2; i++)
-        st = bitnet_dequantize(c->type, c->out[i], c->n_out, c->n, c->scales[i], c->n_scales,
-                               c->values[i], err);
+        st = bnet_ref_dequantize(c->type, c->out[i], c->n_out, c->n, c->scales[i], c->n_scales,
+                                 c->values[i], err);
     if (st == BITNET_OK)
         *out = bitnet_compare_times(best[0], best[1], match,
                                     farthest(c->values[0], c->values[1], c->n));
@@ -339,7 +338,7 @@ bitnet_status bitnet_bridge_compare_quantize(bitnet_bridge *b, bitnet_qtype type
         return st;
     quantize_case c = {.type = type,
                        .n = n,
-                       .n_out = bitnet_quantized_bytes(type, n),
+                       .n_out = bnet_ref_quantized_bytes(type, n),
                        .n_scales = (n + SCALE_OF - 1) / SCALE_OF};
     uint64_t best[2] = {0, 0};
     st = quantize_fill(&c) ? quantize_times(&c, b, best, err) : bnet_no_memory(err, "bridge");

@@ -2,7 +2,7 @@
  * the file, one entry of a cache. Costs a fraction of a token and disturbs no session. */
 #include "engine/engine.h"
 #include "bitnet_check.h"
-#include "bitnet_extras.h"
+#include "bitnet_device.h"
 #include "bitnet_tools.h"
 
 #include "model/weights.h"

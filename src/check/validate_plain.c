@@ -118,8 +118,8 @@ static bool add_patterns(plain_case *c, bool narrow, size_t n, uint64_t *seed)
 static int conversion_of(const bnet_kernel_record *k)
 {
     if (strcmp(k->format, "f32") != 0)
-        return strcmp(k->format, "f16") == 0 ? BNET_F32_TO_F16 : BNET_F32_TO_BF16;
-    return strcmp(k->dtype, "f16") == 0 ? BNET_F16_TO_F32 : BNET_BF16_TO_F32;
+        return strcmp(k->format, "f16") == 0 ? BITNET_F32_TO_F16 : BITNET_F32_TO_BF16;
+    return strcmp(k->dtype, "f16") == 0 ? BITNET_F16_TO_F32 : BITNET_BF16_TO_F32;
 }
 
 static bool open_matrix(plain_case *c, const bnet_kernel_record *k, uint64_t *seed)
@@ -148,7 +148,7 @@ static bool open_case(plain_case *c, const kind *t, const bnet_kernel_record *k,
         p->k = SCALES;
         p->m = (p->n + SCALES - 1) / SCALES;
         return add_input(c, 0, p->n * 4, true, &seed) &&
-               add_output(c, 0, bnet_ref_quantized_bytes((bnet_qtype)p->type, p->n)) &&
+               add_output(c, 0, bnet_ref_quantized_bytes((bitnet_qtype)p->type, p->n)) &&
                add_output(c, 1, SCALES * 4);
     case BNET_PLAIN_QK256:
         return add_input(c, 0, p->m * ((p->k + 255) / 256) * 64, false, &seed) &&
@@ -156,13 +156,13 @@ static bool open_case(plain_case *c, const kind *t, const bnet_kernel_record *k,
                add_input(c, 2, p->k * 4, true, &seed) && add_output(c, 0, p->m * 4);
     case BNET_PLAIN_CONVERT:
         p->type = conversion_of(k);
-        return add_patterns(c, p->type <= BNET_F32_TO_BF16, p->n, &seed);
+        return add_patterns(c, p->type <= BITNET_F32_TO_BF16, p->n, &seed);
     case BNET_PLAIN_ARGMAX:
         return add_input(c, 0, p->m * p->n * 4, true, &seed) && add_output(c, 0, p->m * 4);
     default:
         return add_input(c, 0, p->m * p->n * 4, true, &seed) &&
-               (t->plain != BNET_PLAIN_VECTOR || p->type == BNET_VEC_RELU2 ||
-                p->type == BNET_VEC_SILU || add_input(c, 1, p->n * 4, true, &seed)) &&
+               (t->plain != BNET_PLAIN_VECTOR || p->type == BITNET_VECTOR_RELU2 ||
+                p->type == BITNET_VECTOR_SILU || add_input(c, 1, p->n * 4, true, &seed)) &&
                add_output(c, 0, p->m * p->n * 4);
     }
 }
@@ -206,12 +206,12 @@ static bool round_inputs(plain_case *c)
         size_t n = c->call.in_bytes[i] / 4;
         uint16_t *half = bnet_alloc(n * sizeof *half);
         bnet_plain down = {.op = BNET_PLAIN_CONVERT,
-                           .type = bf16 ? BNET_F32_TO_BF16 : BNET_F32_TO_F16,
+                           .type = bf16 ? BITNET_F32_TO_BF16 : BITNET_F32_TO_F16,
                            .n = n,
                            .in = {c->in[i]},
                            .out = {half}};
         bnet_plain up = {.op = BNET_PLAIN_CONVERT,
-                         .type = bf16 ? BNET_BF16_TO_F32 : BNET_F16_TO_F32,
+                         .type = bf16 ? BITNET_BF16_TO_F32 : BITNET_F16_TO_F32,
                          .n = n,
                          .in = {half},
                          .out = {c->in[i]}};

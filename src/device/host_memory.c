@@ -5,10 +5,10 @@
 
 enum { TEXT_MAX = 16384 };
 
-bool bnet_host_memory_read(const char *root, bnet_host_memory *out)
+bool bnet_host_memory_read(const char *root, bitnet_host_memory *out)
 {
     char text[TEXT_MAX];
-    bnet_host_memory m = {0};
+    bitnet_host_memory m = {0};
     if (bnet_read_text(root, "/proc/meminfo", text, sizeof text) <= 0)
         return false;
     m.total_bytes = bnet_kib_of(text, "MemTotal");
@@ -28,7 +28,7 @@ bool bnet_host_memory_read(const char *root, bnet_host_memory *out)
 bool bnet_resident_read(const char *root, uint64_t *n_bytes)
 {
     char text[TEXT_MAX];
-    bnet_host_memory m;
+    bitnet_host_memory m;
     uint64_t n = bnet_read_text(root, "/proc/self/smaps_rollup", text, sizeof text) > 0
                      ? bnet_kib_of(text, "Rss")
                      : 0;
@@ -37,4 +37,13 @@ bool bnet_resident_read(const char *root, uint64_t *n_bytes)
     if (n)
         *n_bytes = n;
     return n != 0;
+}
+
+bitnet_status bitnet_host_memory_read(bitnet_host_memory *out, bitnet_error *err)
+{
+    if (!out)
+        return bnet_fail(err, BITNET_ARGUMENT, "host memory: out must not be NULL");
+    if (!bnet_host_memory_read("", out))
+        return bnet_fail(err, BITNET_NOT_AVAILABLE, "host memory: /proc/meminfo cannot be read");
+    return BITNET_OK;
 }

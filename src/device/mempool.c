@@ -3,6 +3,8 @@
  * and a hash table. */
 #include "device/mempool.h"
 
+#include "base/options.h"
+
 #include <pthread.h>
 #include <stdio.h>
 
@@ -27,11 +29,11 @@ typedef struct set {
 } set;
 
 struct bitnet_mempool {
-    bnet_mempool_config c;
+    bitnet_mempool_options c;
     pthread_mutex_t lock;
     set held, cached;
-    bnet_mempool_stats stats; /* the fields the sets do not know */
-    double cleaned_ms;        /* when expiry last looked */
+    bitnet_mempool_stats stats; /* the fields the sets do not know */
+    double cleaned_ms;          /* when expiry last looked */
 };
 
 enum { FIRST_SLOTS = 64 };
@@ -131,59 +133,90 @@ uint64_t bnet_mempool_cap(uint64_t device_bytes)
     return device_bytes ? BNET_MIN(BNET_MEMPOOL_BYTES, device_bytes / 10) : BNET_MEMPOOL_BYTES;
 }
 
-void bnet_mempool_config_init(bnet_mempool_config *c)
+static const char owner[] = "memory pool options";
+
+void bitnet_mempool_options_init(bitnet_mempool_options *o)
 {
-    *c = (bnet_mempool_config){.max_pool_size = BNET_MEMPOOL_BYTES,
-                               .max_cached_buffers = BNET_MEMPOOL_BUFFERS,
-                               .cleanup_ms = BNET_MEMPOOL_INTERVAL_MS,
-                               .tracking = true,
-                               .allocator = {host_take, host_give, NULL},
-                               .clock_ms = host_clock};
+    if (!o)
+        return;
+    *o = (bitnet_mempool_options){.struct_size = sizeof *o,
+                                  .max_pool_size = BNET_MEMPOOL_BYTES,
+                                  .max_cached_buffers = BNET_MEMPOOL_BUFFERS,
+                                  .cleanup_interval_ms = BNET_MEMPOOL_INTERVAL_MS,
+                                  .tracking = true};
 }
 
-static double now_of(const bnet_mempool *p)
+static bitnet_status check(const bitnet_mempool_options *o, bitnet_error *err)
+{
+    if (!o->allocator.take != !o->allocator.give)
+        return bnet_fail(err, BITNET_ARGUMENT, "%s: allocator has only one of take and give",
+                         owner);
+    if (o->max_pool_size == 0)
+        return bnet_fail(err, BITNET_ARGUMENT, "%s: max_pool_size is 0", owner);
+    return bnet_check_int(owner, "cleanup_interval_ms", o->cleanup_interval_ms, 0, INT32_MAX, err);
+}
+
+static double now_of(const bitnet_mempool *p)
 {
     return p->c.clock_ms(p->c.clock_user);
 }
 
-bitnet_status bnet_mempool_open(const bnet_mempool_config *c, bnet_mempool **out, bitnet_error *err)
+static bitnet_status read_options(const bitnet_mempool_options *given, bitnet_mempool_options *o,
+                                  bitnet_error *err)
 {
-    bnet_mempool *p = bnet_calloc(1, sizeof *p);
-    bool ok = p && set_init(&p->held) && set_init(&p->cached);
-    if (!ok) {
-        if (p) {
+    bitnet_mempool_options_init(o);
+    bitnet_status st = bnet_options_copy(o, sizeof *o, given, owner, err);
+    if (st == BITNET_OK)
+        st = check(o, err);
+    if (st != BITNET_OK)
+        return st;
+    if (o->device_memory)
+        o->max_pool_size = BNET_MIN(o->max_pool_size, BNET_MAX(o->device_memory / 10, 1));
+    if (!o->allocator.take)
+        o->allocator = (bitnet_allocator){host_take, host_give, NULL};
+    if (!o->clock_ms)
+        o->clock_ms = host_clock;
+    return BITNET_OK;
+}
+
+bitnet_status bitnet_mempool_open(const bitnet_mempool_options *options, bitnet_mempool **out,
+                                  bitnet_error *err)
+{
+    if (!out)
+        return bnet_fail(err, BITNET_ARGUMENT, "memory pool: out must not be NULL");
+    bitnet_mempool_options o;
+    bitnet_status st = read_options(options, &o, err);
+    if (st != BITNET_OK)
+        return st;
+    bitnet_mempool *p = bnet_calloc(1, sizeof *p);
+    if (!p || !set_init(&p->held) || !set_init(&p->cached)) {
+        if (p)
             bnet_free(p->held.slots);
-            bnet_free(p->cached.slots);
-        }
         bnet_free(p);
         return bnet_no_memory(err, "memory pool");
     }
-    p->c = *c;
-    if (!p->c.allocator.take || !p->c.allocator.give)
-        p->c.allocator = (bnet_allocator){host_take, host_give, NULL};
-    if (!p->c.clock_ms)
-        p->c.clock_ms = host_clock;
+    p->c = o;
     pthread_mutex_init(&p->lock, NULL);
     p->cleaned_ms = now_of(p);
     *out = p;
     return BITNET_OK;
 }
 
-static void destroy(bnet_mempool *p, set *s, record *r)
+static void destroy(bitnet_mempool *p, set *s, record *r)
 {
     set_remove(s, r);
     p->c.allocator.give(p->c.allocator.user, r->p, r->n_bytes);
     bnet_free(r);
 }
 
-void bnet_mempool_close(bnet_mempool *p)
+void bitnet_mempool_close(bitnet_mempool *p)
 {
     if (!p)
         return;
     double now_ms = now_of(p);
     for (record *r; (r = p->held.oldest);) {
         if (p->c.tracking)
-            bnet_logf(&p->c.log, BITNET_LOG_WARN, "mempool",
+            bnet_logf(&(bnet_log){p->c.log, p->c.log_user}, BITNET_LOG_WARN, "mempool",
                       "leak: %zu bytes of device %d held for %.1f s, taken at %s:%d", r->n_bytes,
                       p->c.device_id, (now_ms - r->since_ms) * 1e-3, r->file, r->line);
         destroy(p, &p->held, r);
@@ -196,18 +229,21 @@ void bnet_mempool_close(bnet_mempool *p)
     bnet_free(p);
 }
 
-int bnet_mempool_device(const bnet_mempool *p)
+int bitnet_mempool_device_id(const bitnet_mempool *p)
 {
+    if (!p)
+        return 0;
     return p->c.device_id;
 }
 
 /* ---- taking and giving; all below here under the lock ---- */
 
-static size_t expire(bnet_mempool *p, double now_ms, bool all)
+static size_t expire(bitnet_mempool *p, double now_ms, bool all)
 {
     size_t n = 0;
     p->cleaned_ms = now_ms;
-    while (p->cached.oldest && (all || now_ms - p->cached.oldest->since_ms >= p->c.cleanup_ms)) {
+    while (p->cached.oldest &&
+           (all || now_ms - p->cached.oldest->since_ms >= p->c.cleanup_interval_ms)) {
         destroy(p, &p->cached, p->cached.oldest);
         n++;
     }
@@ -215,14 +251,14 @@ static size_t expire(bnet_mempool *p, double now_ms, bool all)
     return n;
 }
 
-static void expire_if_due(bnet_mempool *p, double now_ms)
+static void expire_if_due(bitnet_mempool *p, double now_ms)
 {
-    if (now_ms - p->cleaned_ms >= p->c.cleanup_ms)
+    if (now_ms - p->cleaned_ms >= p->c.cleanup_interval_ms)
         expire(p, now_ms, false);
 }
 
 /* Cached buffers make way for one in use. False: even an empty cache would not do. */
-static bool make_room(bnet_mempool *p, size_t n_bytes)
+static bool make_room(bitnet_mempool *p, size_t n_bytes)
 {
     uint64_t most = p->c.max_pool_size;
     if (n_bytes > most || p->held.n_bytes > most - n_bytes)
@@ -234,7 +270,7 @@ static bool make_room(bnet_mempool *p, size_t n_bytes)
     return true;
 }
 
-static bitnet_status refuse(bnet_mempool *p, size_t n_bytes, bitnet_error *err)
+static bitnet_status refuse(bitnet_mempool *p, size_t n_bytes, bitnet_error *err)
 {
     p->stats.n_refused++;
     return bnet_fail(err, BITNET_MEMORY,
@@ -244,7 +280,7 @@ static bitnet_status refuse(bnet_mempool *p, size_t n_bytes, bitnet_error *err)
                      (unsigned long long)p->c.max_pool_size);
 }
 
-static bitnet_status fresh(bnet_mempool *p, size_t n_bytes, record **out, bitnet_error *err)
+static bitnet_status fresh(bitnet_mempool *p, size_t n_bytes, record **out, bitnet_error *err)
 {
     if (!make_room(p, n_bytes))
         return refuse(p, n_bytes, err);
@@ -267,7 +303,7 @@ static bitnet_status fresh(bnet_mempool *p, size_t n_bytes, record **out, bitnet
     return BITNET_OK;
 }
 
-static bitnet_status take(bnet_mempool *p, size_t n_bytes, record **out, bitnet_error *err)
+static bitnet_status take(bitnet_mempool *p, size_t n_bytes, record **out, bitnet_error *err)
 {
     record *r = set_find(&p->cached, n_bytes);
     if (!r) {
@@ -281,7 +317,7 @@ static bitnet_status take(bnet_mempool *p, size_t n_bytes, record **out, bitnet_
     return BITNET_OK;
 }
 
-static void hand_out(bnet_mempool *p, record *r, double now_ms)
+static void hand_out(bitnet_mempool *p, record *r, double now_ms)
 {
     set_put(&p->held, r, (uint64_t)(uintptr_t)r->p, now_ms);
     p->stats.n_allocs++;
@@ -289,9 +325,11 @@ static void hand_out(bnet_mempool *p, record *r, double now_ms)
     p->stats.peak_bytes = BNET_MAX(p->stats.peak_bytes, p->held.n_bytes);
 }
 
-bitnet_status bnet_mempool_take(bnet_mempool *p, size_t n_bytes, const char *file, int line,
-                                void **out, bitnet_error *err)
+bitnet_status bitnet_mempool_alloc_at(bitnet_mempool *p, size_t n_bytes, const char *file, int line,
+                                      void **out, bitnet_error *err)
 {
+    if (!p || !out)
+        return bnet_fail(err, BITNET_ARGUMENT, "memory pool: pool and out must not be NULL");
     if (n_bytes == 0)
         return bnet_fail(err, BITNET_ARGUMENT, "memory pool of device %d: 0 bytes asked",
                          p->c.device_id);
@@ -311,7 +349,7 @@ bitnet_status bnet_mempool_take(bnet_mempool *p, size_t n_bytes, const char *fil
 }
 
 /* The buffer goes into the cache; if that is full, the oldest there goes. */
-static void bring_back(bnet_mempool *p, record *r, double now_ms)
+static void bring_back(bitnet_mempool *p, record *r, double now_ms)
 {
     set_remove(&p->held, r);
     p->stats.n_frees++;
@@ -323,10 +361,12 @@ static void bring_back(bnet_mempool *p, record *r, double now_ms)
     }
 }
 
-bitnet_status bnet_mempool_give(bnet_mempool *p, void *bytes, bitnet_error *err)
+bitnet_status bitnet_mempool_free(bitnet_mempool *p, void *bytes, bitnet_error *err)
 {
     if (!bytes)
         return BITNET_OK;
+    if (!p)
+        return bnet_fail(err, BITNET_ARGUMENT, "memory pool: pool must not be NULL");
     pthread_mutex_lock(&p->lock);
     record *r = set_find(&p->held, (uint64_t)(uintptr_t)bytes);
     if (r) {
@@ -342,8 +382,10 @@ bitnet_status bnet_mempool_give(bnet_mempool *p, void *bytes, bitnet_error *err)
                          p->c.device_id, bytes);
 }
 
-size_t bnet_mempool_cleanup(bnet_mempool *p, bool all)
+size_t bitnet_mempool_cleanup(bitnet_mempool *p, bool all)
 {
+    if (!p)
+        return 0;
     pthread_mutex_lock(&p->lock);
     size_t n = expire(p, now_of(p), all);
     pthread_mutex_unlock(&p->lock);
@@ -352,8 +394,10 @@ size_t bnet_mempool_cleanup(bnet_mempool *p, bool all)
 
 /* ---- looking ---- */
 
-void bnet_mempool_read(bnet_mempool *p, bnet_mempool_stats *out)
+void bitnet_mempool_read(bitnet_mempool *p, bitnet_mempool_stats *out)
 {
+    if (!p || !out)
+        return;
     pthread_mutex_lock(&p->lock);
     *out = p->stats;
     out->current_bytes = p->held.n_bytes;
@@ -362,55 +406,28 @@ void bnet_mempool_read(bnet_mempool *p, bnet_mempool_stats *out)
     pthread_mutex_unlock(&p->lock);
 }
 
-size_t bnet_mempool_each(bnet_mempool *p, bnet_mempool_visit visit, void *user)
+size_t bitnet_mempool_leaks(bitnet_mempool *p, bitnet_mempool_leak *out, size_t cap)
 {
     size_t n = 0;
+    if (!p || (cap && !out))
+        return 0;
     pthread_mutex_lock(&p->lock);
     double now_ms = now_of(p);
     for (record *r = p->c.tracking ? p->held.oldest : NULL; r; r = r->next, n++)
-        visit(user, n,
-              &(bnet_mempool_held){r->p, r->n_bytes, now_ms - r->since_ms, r->file, r->line});
+        if (n < cap)
+            out[n] =
+                (bitnet_mempool_leak){r->p, r->n_bytes, now_ms - r->since_ms, r->file, r->line};
     pthread_mutex_unlock(&p->lock);
     return n;
 }
 
-typedef struct listing {
-    bnet_mempool_held *out;
-    size_t cap;
-} listing;
-
-static void list_one(void *user, size_t i, const bnet_mempool_held *held)
-{
-    const listing *l = user;
-    if (i < l->cap)
-        l->out[i] = *held;
-}
-
-size_t bnet_mempool_list(bnet_mempool *p, bnet_mempool_held *out, size_t cap)
-{
-    return bnet_mempool_each(p, list_one, &(listing){out, cap});
-}
-
-static void report_one(void *user, size_t i, const bnet_mempool_held *h)
-{
-    (void)i;
-    bnet_str_addf(user, "leak: %zu bytes held for %.1f s, taken at %s:%d\n", h->n_bytes,
-                  h->age_ms * 1e-3, h->file, h->line);
-}
-
-bool bnet_mempool_report(bnet_mempool *p, bnet_str *out)
-{
-    bnet_mempool_each(p, report_one, out);
-    return !out->failed;
-}
-
 /* ---- health ---- */
 
-static void check_pool(bnet_mempool *p, double held_ms, bnet_str *findings)
+static void check_pool(bitnet_mempool *p, double held_ms, bnet_str *findings)
 {
-    bnet_mempool_held oldest;
-    bnet_mempool_stats s;
-    bnet_mempool_read(p, &s);
+    bitnet_mempool_leak oldest;
+    bitnet_mempool_stats s;
+    bitnet_mempool_read(p, &s);
     if (s.current_bytes > p->c.max_pool_size / 10 * 9)
         bnet_str_addf(findings, "pool of device %d: %llu of %llu bytes are in use\n",
                       p->c.device_id, (unsigned long long)s.current_bytes,
@@ -418,20 +435,34 @@ static void check_pool(bnet_mempool *p, double held_ms, bnet_str *findings)
     if (s.n_refused)
         bnet_str_addf(findings, "pool of device %d: %llu requests were refused\n", p->c.device_id,
                       (unsigned long long)s.n_refused);
-    if (held_ms > 0 && bnet_mempool_list(p, &oldest, 1) && oldest.age_ms > held_ms)
+    if (held_ms > 0 && bitnet_mempool_leaks(p, &oldest, 1) && oldest.age_ms > held_ms)
         bnet_str_addf(findings, "pool of device %d: %zu bytes held for %.1f s, taken at %s:%d\n",
                       p->c.device_id, oldest.n_bytes, oldest.age_ms * 1e-3, oldest.file,
                       oldest.line);
 }
 
-bool bnet_memory_health(bnet_mempool *pool, double held_ms, bnet_str *findings)
+static bool healthy(bitnet_mempool *pool, double held_ms, bnet_str *findings)
 {
     size_t before = findings->n;
-    bnet_host_memory m;
+    bitnet_host_memory m;
     if (bnet_host_memory_read("", &m) && m.available_bytes < m.total_bytes / 20)
         bnet_str_addf(findings, "host: %llu of %llu bytes are available\n",
                       (unsigned long long)m.available_bytes, (unsigned long long)m.total_bytes);
     if (pool)
         check_pool(pool, held_ms, findings);
     return findings->n == before && !findings->failed;
+}
+
+bitnet_status bitnet_memory_health(bitnet_mempool *pool, double held_ms, bitnet_error *err)
+{
+    bnet_str text = {0};
+    bitnet_status st = BITNET_OK;
+    if (!healthy(pool, held_ms, &text)) {
+        while (text.n && text.data[text.n - 1] == '\n')
+            text.data[--text.n] = '\0';
+        st = text.failed ? bnet_no_memory(err, "memory health")
+                         : bnet_fail(err, BITNET_MEMORY_GATE, "memory: %s", text.data);
+    }
+    bnet_str_free(&text);
+    return st;
 }

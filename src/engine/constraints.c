@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "engine/options.h"
+#include "base/options.h"
 
 void bitnet_constraints_init(bitnet_constraints *c)
 {

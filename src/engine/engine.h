@@ -8,7 +8,7 @@
 #include "bitnet_kernel.h"
 #include "base/thread.h"
 #include "engine/kv_manager.h"
-#include "engine/options.h"
+#include "base/options.h"
 #include "engine/stream.h"
 #include "engine/workspaces.h"
 #include "model/model.h"

@@ -11,7 +11,7 @@
 
 #include "engine/candidates.h"
 #include "engine/constraints.h"
-#include "engine/options.h"
+#include "base/options.h"
 #include "engine/rng.h"
 #include "base/mathf.h"
 

@@ -1,5 +1,5 @@
 /* sampler_options.c - how a sampler chooses unless told otherwise, and what it may be told. */
-#include "engine/options.h"
+#include "base/options.h"
 #include "engine/sampler.h"
 
 #include <limits.h>

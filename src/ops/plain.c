@@ -14,14 +14,14 @@ static void on_cpu(const bnet_provider *p, bnet_plain *c)
         f->matmul(c->in[0], c->in[1], c->out[0], c->m, c->n, c->k);
         break;
     case BNET_PLAIN_QK256:
-        bnet_ref_qk256_gemv(c->in[0], c->in[1], c->m, c->k, c->in[2], (bnet_code_map)c->type,
+        bnet_ref_qk256_gemv(c->in[0], c->in[1], c->m, c->k, c->in[2], (bitnet_code_map)c->type,
                             c->out[0]);
         break;
     case BNET_PLAIN_CONVERT:
-        f->convert((bnet_conversion)c->type, c->in[0], c->n, c->out[0]);
+        f->convert((bitnet_conversion)c->type, c->in[0], c->n, c->out[0]);
         break;
     case BNET_PLAIN_VECTOR:
-        f->vector((bnet_vector)c->type, c->in[0], c->in[1], c->n, c->out[0]);
+        f->vector((bitnet_vector)c->type, c->in[0], c->in[1], c->n, c->out[0]);
         break;
     case BNET_PLAIN_SOFTMAX:
         f->softmax(c->in[0], c->m, c->n, c->out[0]);
@@ -48,8 +48,8 @@ bitnet_status bnet_provider_run(const bnet_provider *p, bnet_backend *device, bn
     double start = bnet_now_ms();
     bitnet_status st = BITNET_OK;
     if (c->op == BNET_PLAIN_QUANTIZE)
-        st = p->quantize((bnet_qtype)c->type, (bnet_scale_rule)c->rule, c->in[0], c->n, c->out[0],
-                         c->out_bytes[0], c->out[1], c->k, err);
+        st = p->quantize((bitnet_qtype)c->type, (bitnet_scale_rule)c->rule, c->in[0], c->n,
+                         c->out[0], c->out_bytes[0], c->out[1], c->k, err);
     else
         on_cpu(p, c);
     c->ms[BNET_STEP_EXECUTE] = bnet_now_ms() - start;

@@ -8,8 +8,8 @@
 #include "ops/reference.h"
 
 typedef struct bnet_plain_fns {
-    void (*convert)(bnet_conversion c, const void *in, size_t n, void *out);
-    void (*vector)(bnet_vector v, const float *x, const float *z, size_t n, float *y);
+    void (*convert)(bitnet_conversion c, const void *in, size_t n, void *out);
+    void (*vector)(bitnet_vector v, const float *x, const float *z, size_t n, float *y);
     void (*softmax)(const float *x, size_t rows, size_t n, float *y);
     void (*argmax)(const float *x, size_t rows, size_t n, int32_t *id);
     /* c[i][j]: products added in the order of k, each sum rounded once */

@@ -50,19 +50,19 @@ static inline float plain_from_f16(uint16_t h)
     return plain_float(sign | r);
 }
 
-static inline void plain_convert(bnet_conversion c, const void *in, size_t n, void *out)
+static inline void plain_convert(bitnet_conversion c, const void *in, size_t n, void *out)
 {
     const float *f = in;
     const uint16_t *h = in;
     uint16_t *to_half = out;
     float *to_float = out;
-    if (c == BNET_F32_TO_F16)
+    if (c == BITNET_F32_TO_F16)
         for (size_t i = 0; i < n; i++)
             to_half[i] = plain_to_f16(f[i]);
-    else if (c == BNET_F32_TO_BF16)
+    else if (c == BITNET_F32_TO_BF16)
         for (size_t i = 0; i < n; i++)
             to_half[i] = plain_to_bf16(f[i]);
-    else if (c == BNET_F16_TO_F32)
+    else if (c == BITNET_F16_TO_F32)
         for (size_t i = 0; i < n; i++)
             to_float[i] = plain_from_f16(h[i]);
     else
@@ -85,20 +85,20 @@ static inline float plain_silu(float x)
     for (size_t i = 0; i < n; i++)                                                                 \
         y[i] = expression;                                                                         \
     break
-static inline void plain_vector(bnet_vector v, const float *x, const float *z, size_t n, float *y)
+static inline void plain_vector(bitnet_vector v, const float *x, const float *z, size_t n, float *y)
 {
     switch (v) {
-    case BNET_VEC_ADD:
+    case BITNET_VECTOR_ADD:
         PLAIN_EACH(x[i] + z[i]);
-    case BNET_VEC_MUL:
+    case BITNET_VECTOR_MUL:
         PLAIN_EACH(x[i] * z[i]);
-    case BNET_VEC_RELU2:
+    case BITNET_VECTOR_RELU2:
         PLAIN_EACH(plain_relu2(x[i]));
-    case BNET_VEC_SILU:
+    case BITNET_VECTOR_SILU:
         PLAIN_EACH(plain_silu(x[i]));
-    case BNET_VEC_GLU_RELU2:
+    case BITNET_VECTOR_GLU_RELU2:
         PLAIN_EACH(plain_relu2(x[i]) * z[i]);
-    case BNET_VEC_GLU_SILU:
+    case BITNET_VECTOR_GLU_SILU:
         PLAIN_EACH(plain_silu(x[i]) * z[i]);
     }
 }

@@ -4,34 +4,19 @@
 #define BNET_PLAIN_CALL_H
 
 #include "base/base.h"
+#include "bitnet_device.h"
 
 typedef enum bnet_plain_op {
     BNET_PLAIN_MATMUL_I2S, /* in: int8 [m][k], codes [k][n]; out: float [m][n]; sizes below 2^24 */
     BNET_PLAIN_MATMUL,     /* in: float [m][k], [k][n]; out: float [m][n]; in `precision` */
-    BNET_PLAIN_QUANTIZE,   /* in: float [n]; type: bnet_qtype; out: bytes, scales [k], each for m */
+    BNET_PLAIN_QUANTIZE,   /* in: float [n]; type: bitnet_qtype; out: bytes, scales [k] of m each */
     BNET_PLAIN_QK256,   /* in: codes, scales or none, float [k]; type: code map; out: float [m] */
-    BNET_PLAIN_CONVERT, /* in: [n]; type: bnet_conversion; out: [n] */
-    BNET_PLAIN_VECTOR,  /* in: float [n], and another one; type: bnet_vector; out: float [n] */
+    BNET_PLAIN_CONVERT, /* in: [n]; type: bitnet_conversion; out: [n] */
+    BNET_PLAIN_VECTOR,  /* in: float [n], and another one; type: bitnet_vector; out: float [n] */
     BNET_PLAIN_SOFTMAX, /* in: float [m][n]; out: float [m][n] */
     BNET_PLAIN_ARGMAX,  /* in: float [m][n]; out: int32 [m], -1: no finite value */
     BNET_PLAIN_OPS
 } bnet_plain_op;
-
-typedef enum bnet_conversion {
-    BNET_F32_TO_F16,
-    BNET_F32_TO_BF16,
-    BNET_F16_TO_F32,
-    BNET_BF16_TO_F32
-} bnet_conversion;
-
-typedef enum bnet_vector {
-    BNET_VEC_ADD,       /* x + z */
-    BNET_VEC_MUL,       /* x * z */
-    BNET_VEC_RELU2,     /* max(x, 0)^2 */
-    BNET_VEC_SILU,      /* x / (1 + e^-x) */
-    BNET_VEC_GLU_RELU2, /* relu2(x) * z */
-    BNET_VEC_GLU_SILU   /* silu(x) * z */
-} bnet_vector;
 
 /* What a call does one after the other; each is timed. */
 typedef enum bnet_plain_step {

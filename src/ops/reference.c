@@ -22,11 +22,11 @@ bitnet_status bnet_ref_check(size_t n_a, size_t n_b, size_t n_c, size_t m, size_
 
 enum { GROUP = 24 }; /* weights that fill whole bytes in every form */
 
-size_t bnet_ref_quantized_bytes(bnet_qtype q, size_t n)
+size_t bnet_ref_quantized_bytes(bitnet_qtype q, size_t n)
 {
     size_t triples = n / 3 + (n % 3 != 0);
-    return q == BNET_QTYPE_TL2 ? triples / 2 + triples % 2 + triples / 8 + (triples % 8 != 0)
-                               : n / 4 + (n % 4 != 0);
+    return q == BITNET_QTYPE_TL2 ? triples / 2 + triples % 2 + triples / 8 + (triples % 8 != 0)
+                                 : n / 4 + (n % 4 != 0);
 }
 
 static size_t block_of(size_t n, size_t n_scales)
@@ -34,7 +34,7 @@ static size_t block_of(size_t n, size_t n_scales)
     return n / n_scales + (n % n_scales != 0);
 }
 
-static float scale_of(bnet_scale_rule rule, const float *x, size_t n)
+static float scale_of(bitnet_scale_rule rule, const float *x, size_t n)
 {
     double sum = 0;
     float most = 0;
@@ -42,25 +42,25 @@ static float scale_of(bnet_scale_rule rule, const float *x, size_t n)
         sum += fabs((double)x[i]);
         most = fmaxf(most, fabsf(x[i]));
     }
-    if (rule == BNET_SCALE_ABSMEAN)
+    if (rule == BITNET_SCALE_ABSMEAN)
         return bnet_absmean_finish(sum, n);
     return most > 1e-8f ? most / 1.5f : 1.0f;
 }
 
-static int8_t trit_by(bnet_scale_rule rule, float x, float scale)
+static int8_t trit_by(bitnet_scale_rule rule, float x, float scale)
 {
     int8_t t;
-    if (rule == BNET_SCALE_ABSMEAN) {
+    if (rule == BITNET_SCALE_ABSMEAN) {
         bnet_absmean_row(&x, scale, &t, 1);
         return t;
     }
     return (int8_t)((x / scale > 0.5f) - (x / scale < -0.5f));
 }
 
-static bitnet_status check_sizes(const char *what, bnet_qtype q, size_t n, size_t n_packed,
+static bitnet_status check_sizes(const char *what, bitnet_qtype q, size_t n, size_t n_packed,
                                  size_t n_scales, bitnet_error *err)
 {
-    if ((unsigned)q > BNET_QTYPE_TL2)
+    if ((unsigned)q > BITNET_QTYPE_TL2)
         return bnet_fail(err, BITNET_ARGUMENT,
                          "%s: quantization type %d is unknown; I2S is 0, TL1 1, TL2 2", what,
                          (int)q);
@@ -73,36 +73,36 @@ static bitnet_status check_sizes(const char *what, bnet_qtype q, size_t n, size_
     return BITNET_OK;
 }
 
-bitnet_status bnet_ref_quantize_check(bnet_qtype q, size_t n, size_t n_packed, size_t n_scales,
+bitnet_status bnet_ref_quantize_check(bitnet_qtype q, size_t n, size_t n_packed, size_t n_scales,
                                       bitnet_error *err)
 {
     return check_sizes("quantize", q, n, n_packed, n_scales, err);
 }
 
 /* The bytes of up to 24 weights, and for TL2 the sign byte. Missing weights are 0. */
-static void pack_group(bnet_qtype q, const int8_t t[GROUP], uint8_t bytes[6], uint8_t *signs)
+static void pack_group(bitnet_qtype q, const int8_t t[GROUP], uint8_t bytes[6], uint8_t *signs)
 {
     *signs = 0;
     for (int b = 0; b < 6; b++) {
         const int8_t *w = t + 4 * b;
-        if (q == BNET_QTYPE_I2S)
+        if (q == BITNET_QTYPE_I2S)
             bytes[b] = (uint8_t)((w[0] + 1) | (w[1] + 1) << 2 | (w[2] + 1) << 4 | (w[3] + 1) << 6);
         else
             bytes[b] = (uint8_t)((3 * w[0] + w[1] + 4) << 4 | (3 * w[2] + w[3] + 4));
     }
-    for (int i = 0; q == BNET_QTYPE_TL2 && i < 8; i++) {
+    for (int i = 0; q == BITNET_QTYPE_TL2 && i < 8; i++) {
         int v = 9 * t[3 * i] + 3 * t[3 * i + 1] + t[3 * i + 2], size = v < 0 ? -v : v;
         bytes[i / 2] = (uint8_t)(i % 2 ? bytes[i / 2] | size : size << 4);
         *signs |= (uint8_t)((v < 0) << i);
     }
 }
 
-static void put_group(bnet_qtype q, size_t first, size_t n, const int8_t t[GROUP], uint8_t *out)
+static void put_group(bitnet_qtype q, size_t first, size_t n, const int8_t t[GROUP], uint8_t *out)
 {
     uint8_t bytes[6], signs;
     size_t triples = n / 3 + (n % 3 != 0), here = BNET_MIN((size_t)GROUP, n - first);
     pack_group(q, t, bytes, &signs);
-    if (q == BNET_QTYPE_TL2) {
+    if (q == BITNET_QTYPE_TL2) {
         size_t n_here = here / 3 + (here % 3 != 0);
         memcpy(out + first / 6, bytes, n_here / 2 + n_here % 2);
         out[triples / 2 + triples % 2 + first / GROUP] = signs;
@@ -111,7 +111,7 @@ static void put_group(bnet_qtype q, size_t first, size_t n, const int8_t t[GROUP
     }
 }
 
-bitnet_status bnet_ref_quantize(bnet_qtype q, bnet_scale_rule rule, const float *in, size_t n,
+bitnet_status bnet_ref_quantize(bitnet_qtype q, bitnet_scale_rule rule, const float *in, size_t n,
                                 uint8_t *out, size_t n_out, float *scales, size_t n_scales,
                                 bitnet_error *err)
 {
@@ -137,12 +137,12 @@ bitnet_status bnet_ref_quantize(bnet_qtype q, bnet_scale_rule rule, const float 
 }
 
 /* Weight i of a packed form; bytes no encoder writes give 0. */
-static int8_t trit_at(bnet_qtype q, const uint8_t *in, size_t n, size_t i)
+static int8_t trit_at(bitnet_qtype q, const uint8_t *in, size_t n, size_t i)
 {
     static const int8_t powers[3] = {9, 3, 1};
-    if (q == BNET_QTYPE_I2S)
+    if (q == BITNET_QTYPE_I2S)
         return bnet_ref_trit(in[i / 4] >> 2 * (i % 4) & 3);
-    if (q == BNET_QTYPE_TL1) {
+    if (q == BITNET_QTYPE_TL1) {
         int c = in[i / 4] >> (i % 4 < 2 ? 4 : 0) & 15;
         return c > 8 ? 0 : (int8_t)((i % 2 ? c % 3 : c / 3) - 1);
     }
@@ -153,7 +153,7 @@ static int8_t trit_at(bnet_qtype q, const uint8_t *in, size_t n, size_t i)
     return size > 13 ? 0 : (int8_t)(v / powers[i % 3] % 3 - 1);
 }
 
-bitnet_status bnet_ref_dequantize(bnet_qtype q, const uint8_t *in, size_t n_in, size_t n,
+bitnet_status bnet_ref_dequantize(bitnet_qtype q, const uint8_t *in, size_t n_in, size_t n,
                                   const float *scales, size_t n_scales, float *out,
                                   bitnet_error *err)
 {
@@ -164,7 +164,7 @@ bitnet_status bnet_ref_dequantize(bnet_qtype q, const uint8_t *in, size_t n_in, 
     return st;
 }
 
-/* ---- blocks of 256 and of 32 ---- */
+/* ---- blocks of 256 ---- */
 
 static const int8_t code_values[3][4] = {{-1, 0, 1, 0}, {-2, -1, 0, 1}, {-2, -1, 1, 2}};
 
@@ -178,7 +178,7 @@ static double dot_codes(const uint8_t *codes, const float *x, size_t n, const in
 }
 
 void bnet_ref_qk256_gemv(const uint8_t *w, const float *scales, size_t rows, size_t cols,
-                         const float *x, bnet_code_map map, float *y)
+                         const float *x, bitnet_code_map map, float *y)
 {
     size_t n_blocks = cols / 256 + (cols % 256 != 0);
     for (size_t r = 0; r < rows; r++) {
@@ -188,33 +188,6 @@ void bnet_ref_qk256_gemv(const uint8_t *w, const float *scales, size_t rows, siz
             double scale = scales ? (double)scales[r * n_blocks + b] : 1.0;
             sum += scale * dot_codes(w + (r * n_blocks + b) * 64, x + 256 * b, n, code_values[map]);
         }
-        y[r] = (float)sum;
-    }
-}
-
-static float bitnet32_scale(const uint8_t *block, bnet_code_map map)
-{
-    float s = bnet_f16_to_f32(bnet_u16(block + 8));
-    return map == BNET_CODES_NOZERO ? fminf(fmaxf(fabsf(s), 1e-3f), 1e3f) : s;
-}
-
-void bnet_ref_bitnet32_decode(const uint8_t *data, size_t n, bnet_code_map map, float *out)
-{
-    for (size_t i = 0; i < n; i++) {
-        const uint8_t *block = data + i / 32 * 10;
-        int value = code_values[map][block[i % 32 / 4] >> 2 * (i % 4) & 3];
-        out[i] = (float)value * bitnet32_scale(block, map);
-    }
-}
-
-void bnet_ref_bitnet32_gemv(const uint8_t *data, size_t rows, size_t cols, const float *x,
-                            bnet_code_map map, float *y)
-{
-    for (size_t r = 0; r < rows; r++) {
-        double sum = 0;
-        for (size_t b = 0; b < cols / 32; b++, data += 10)
-            sum += (double)bitnet32_scale(data, map) *
-                   dot_codes(data, x + 32 * b, 32, code_values[map]);
         y[r] = (float)sum;
     }
 }

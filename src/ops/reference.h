@@ -5,6 +5,7 @@
 #define BNET_REFERENCE_H
 
 #include "base/base.h"
+#include "bitnet_kernel.h"
 
 /* 0b00 = -1, 0b01 = 0, 0b10 = +1; 0b11, and in unpacked form anything above, is 0 */
 static inline int8_t bnet_ref_trit(uint8_t code)
@@ -26,45 +27,25 @@ bnet_matmul_fn bnet_ref_matmul_avx2;
 bitnet_status bnet_ref_check(size_t n_a, size_t n_b, size_t n_c, size_t m, size_t n, size_t k,
                              bitnet_error *err);
 
-typedef enum bnet_qtype { BNET_QTYPE_I2S, BNET_QTYPE_TL1, BNET_QTYPE_TL2 } bnet_qtype;
-typedef enum bnet_scale_rule {
-    BNET_SCALE_ABSMEAN, /* max(mean |w|, 1e-5), round(w / scale) clamped to -1..1 */
-    BNET_SCALE_ABSMAX   /* max |w| / 1.5, threshold at half a scale: error <= max |w| / 3 */
-} bnet_scale_rule;
-
 /* Bytes that n weights take. I2S: 4 codes per byte, first lowest. TL1: pairs 3a + b + 4 in nibbles,
  * first pair high. TL2: triples v = 9a + 3b + c, |v| in nibbles, first high, then one sign bit per
  * triple (v < 0), first lowest. What is missing to a whole byte counts as weight 0. */
-size_t bnet_ref_quantized_bytes(bnet_qtype q, size_t n);
+size_t bnet_ref_quantized_bytes(bitnet_qtype q, size_t n);
 
-typedef bitnet_status bnet_quantize_fn(bnet_qtype q, bnet_scale_rule rule, const float *in,
+typedef bitnet_status bnet_quantize_fn(bitnet_qtype q, bitnet_scale_rule rule, const float *in,
                                        size_t n, uint8_t *out, size_t n_out, float *scales,
                                        size_t n_scales, bitnet_error *err);
 /* Block of one scale: ceil(n / n_scales) weights. Fails ARGUMENT: sizes, a value not finite. */
 bnet_quantize_fn bnet_ref_quantize;
-bitnet_status bnet_ref_quantize_check(bnet_qtype q, size_t n, size_t n_packed, size_t n_scales,
+bitnet_status bnet_ref_quantize_check(bitnet_qtype q, size_t n, size_t n_packed, size_t n_scales,
                                       bitnet_error *err);
-bitnet_status bnet_ref_dequantize(bnet_qtype q, const uint8_t *in, size_t n_in, size_t n,
+bitnet_status bnet_ref_dequantize(bitnet_qtype q, const uint8_t *in, size_t n_in, size_t n,
                                   const float *scales, size_t n_scales, float *out,
                                   bitnet_error *err);
-
-/* What 2-bit codes 0..3 stand for. */
-typedef enum bnet_code_map {
-    BNET_CODES_TERNARY, /* -1, 0, +1, 0 */
-    BNET_CODES_OFFSET,  /* -2, -1, 0, +1 */
-    BNET_CODES_NOZERO   /* -2, -1, +1, +2 */
-} bnet_code_map;
 
 /* y[r] = sum over blocks of 256 of scale * sum of value(code) * x. Rows of ceil(cols / 256) * 64
  * bytes, codes lowest bits first; scales [rows][ceil(cols / 256)], NULL: all 1. */
 void bnet_ref_qk256_gemv(const uint8_t *w, const float *scales, size_t rows, size_t cols,
-                         const float *x, bnet_code_map map, float *y);
-
-/* Blocks of 32 weights in 10 bytes: 8 of codes, lowest bits first, then an f16 scale. NOZERO limits
- * |scale| to 1e-3..1e3 as the files that use it expect. n counts weights; the last block may be
- * cut. */
-void bnet_ref_bitnet32_decode(const uint8_t *data, size_t n, bnet_code_map map, float *out);
-void bnet_ref_bitnet32_gemv(const uint8_t *data, size_t rows, size_t cols, const float *x,
-                            bnet_code_map map, float *y); /* cols % 32 == 0 */
+                         const float *x, bitnet_code_map map, float *y);
 
 #endif

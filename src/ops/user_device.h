@@ -1,11 +1,11 @@
 /* user_device.h - a device as programs use it beside an engine: their own kernels, streams, memory
- * and work that is submitted and waited for (bitnet_extras.h has the meaning). The engine layer
+ * and work that is submitted and waited for (bitnet_device.h has the meaning). The engine layer
  * checks arguments and calls through the table; a vendor's folder fills it. Any thread. */
 #ifndef BNET_USER_DEVICE_H
 #define BNET_USER_DEVICE_H
 
 #include "device/device.h"
-#include "bitnet_extras.h"
+#include "bitnet_device.h"
 
 enum { BNET_USER_STREAMS = 8 };
 

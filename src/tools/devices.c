@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "device/cpu_features.h"
-#include "engine/options.h"
+#include "base/options.h"
 
 void bitnet_devices_options_init(bitnet_devices_options *o)
 {

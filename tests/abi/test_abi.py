@@ -11,7 +11,7 @@ import tempfile
 
 SOURCE = os.environ["BITNET_SOURCE"]
 BUILD = os.environ["BITNET_BUILD"]
-HEADERS = ["bitnet.h", "bitnet_tools.h", "bitnet_kernel.h", "bitnet_check.h", "bitnet_extras.h"]
+HEADERS = ["bitnet.h", "bitnet_tools.h", "bitnet_kernel.h", "bitnet_check.h", "bitnet_device.h"]
 # banned in the library, as the linker sees them
 BANNED = {"exit", "_exit", "abort", "printf", "fprintf", "vprintf", "vfprintf", "puts", "putchar", "getenv", "strcpy",
           "strcat", "sprintf", "vsprintf", "atoi", "strtok", "gets", "rand", "srand", "__printf_chk", "__fprintf_chk",
@@ -51,11 +51,11 @@ def need_model():
 # ---- the header ----
 
 def header_in(compiler, standard, suffix, work):
-    for header in HEADERS:
+    for header in HEADERS + ["bitnet_extras.h"]:
         path = write(work, "alone" + suffix, f'#include "{header}"\n#include "{header}"\nint main() {{ return 0; }}\n'
                      .replace("main()", "main(void)" if suffix == ".c" else "main()"))
         run([compiler, f"-std={standard}", "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
-             "-I", f"{SOURCE}/include", path])
+             "-I", f"{SOURCE}/include", "-I", f"{SOURCE}/extras", path])
 
 
 def test_header_is_c11(work):
@@ -108,6 +108,28 @@ def test_no_banned_calls(_):
     used = {row.split()[-1] for row in run(["nm", "-u", f"{BUILD}/libbitnet.a"]).splitlines() if row.startswith(" ")}
     assert "memcpy" in used
     assert not used & BANNED, sorted(used & BANNED)
+
+
+# ---- extras: a second library, on the public headers alone ----
+
+def test_extras_export_what_their_header_declares(_):
+    rows = run(["nm", "-D", "--defined-only", f"{BUILD}/libbitnet-extras.so"]).splitlines()
+    exported = {row.split()[-1].split("@")[0] for row in rows}
+    wanted = set(re.findall(r"BITNET_API[^;]*?\b(bitnet_\w+)\s*\(", uncommented(read("extras/bitnet_extras.h"))))
+    assert exported == wanted, f"{sorted(exported ^ wanted)}"
+    missing = run(["nm", "-D", "--undefined-only", f"{BUILD}/libbitnet-extras.so"])
+    assert "bitnet_" not in missing and "bnet_" not in missing, missing
+
+
+def test_extras_example(work):
+    prefix = installed(work)
+    lib = library_folder(prefix)
+    env = {**os.environ, "PKG_CONFIG_PATH": f"{lib}/pkgconfig", "LD_LIBRARY_PATH": lib}
+    flags = run(["pkg-config", "--cflags", "--libs", "bitnet-extras"], env=env).split()
+    run(["cc", "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", f"{SOURCE}/extras/example.c", "-o",
+         f"{work}/extras-example"] + flags)
+    text = run([f"{work}/extras-example"], env=env)
+    assert text == "+1 -1 +1 +0 times 0.425: product 0.850\n", text
 
 
 # ---- README.md ----

@@ -228,9 +228,9 @@ static const bnet_capabilities *gpu_capabilities(const bnet_backend *b)
 static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
 {
     gpu_backend *be = (gpu_backend *)(uintptr_t)(const void *)b;
-    bnet_mempool_stats m;
+    bitnet_mempool_stats m;
     bnet_gpu_enter(be);
-    bnet_mempool_read(be->memory, &m);
+    bitnet_mempool_read(be->memory, &m);
     uint64_t left = 0, total = 0;
     be->d->c->memory(be->d, &left, &total);
     bnet_gpu_time_read(be);

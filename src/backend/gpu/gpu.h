@@ -124,7 +124,7 @@ struct gpu_backend {
     bool strict;
     bool batch_invariant; /* no sum is divided by the number of timelines or rows */
     bnet_log log;
-    bnet_mempool *memory;
+    bitnet_mempool *memory;
     pthread_mutex_t lock; /* may be taken again by who has it: a step is several operations */
     int depth;            /* how often the holder has entered */
     bool inside;          /* the driver was entered */

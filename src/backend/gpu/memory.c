@@ -28,13 +28,14 @@ static void pool_give(void *user, void *p, size_t n_bytes)
 
 bitnet_status bnet_gpu_memory_open(gpu_backend *be, bitnet_error *err)
 {
-    bnet_mempool_config c;
-    bnet_mempool_config_init(&c);
+    bitnet_mempool_options c;
+    bitnet_mempool_options_init(&c);
     c.max_pool_size = BNET_MAX(bnet_mempool_cap(be->d->gpu.total_memory), be->plan.workspace_bytes);
     c.device_id = be->d->gpu.device_id;
-    c.allocator = (bnet_allocator){pool_take, pool_give, be};
-    c.log = be->log;
-    bitnet_status st = bnet_mempool_open(&c, &be->memory, err);
+    c.allocator = (bitnet_allocator){pool_take, pool_give, be};
+    c.log = be->log.fn;
+    c.log_user = be->log.user;
+    bitnet_status st = bitnet_mempool_open(&c, &be->memory, err);
     for (int i = 0; st == BITNET_OK && i < GPU_CHUNKS; i++) {
         be->stage.chunk[i] = be->d->c->host_alloc(be->d, GPU_CHUNK_BYTES);
         if (!be->stage.chunk[i])
@@ -49,7 +50,7 @@ void bnet_gpu_memory_close(gpu_backend *be)
     gpu_at all[] = {be->step_at, be->angles, be->scratch, be->zeros};
     for (size_t i = 0; i < BNET_COUNT(all); i++)
         c->release(be->d, all[i].memory);
-    bnet_mempool_close(be->memory);
+    bitnet_mempool_close(be->memory);
     c->wait(be->d);
     for (int i = 0; i < GPU_CHUNKS; i++)
         c->host_release(be->d, be->stage.chunk[i]);
@@ -231,13 +232,13 @@ bnet_buffer *bnet_gpu_buffer_new(bnet_backend *b, size_t n_bytes)
     if (!buf)
         return NULL;
     bnet_gpu_enter(be);
-    bool ok = gpu_alive(be) && bnet_mempool_take(be->memory, BNET_MAX(n_bytes, 1), __FILE__,
-                                                 __LINE__, &p, NULL) == BITNET_OK;
+    bool ok = gpu_alive(be) && bitnet_mempool_alloc_at(be->memory, BNET_MAX(n_bytes, 1), __FILE__,
+                                                       __LINE__, &p, NULL) == BITNET_OK;
     at.memory = p;
     if (ok)
         ok = bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, at, 0, n_bytes));
     if (!ok && p)
-        bnet_mempool_give(be->memory, p, NULL);
+        bitnet_mempool_free(be->memory, p, NULL);
     bnet_gpu_leave(be);
     if (!ok) {
         bnet_free(buf);
@@ -252,7 +253,7 @@ void bnet_gpu_buffer_free(bnet_backend *b, bnet_buffer *buffer)
     gpu_backend *be = gpu_of(b);
     gpu_buffer *buf = gpu_buf(buffer);
     bnet_gpu_enter(be);
-    bnet_mempool_give(be->memory, buf->p.memory, NULL);
+    bitnet_mempool_free(be->memory, buf->p.memory, NULL);
     if (buf->mirror) {
         be->d->c->wait(be->d);
         be->d->c->host_release(be->d, buf->mirror);

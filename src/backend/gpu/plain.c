@@ -93,7 +93,7 @@ static bitnet_status take(call *c, size_t n_bytes, gpu_at *out)
     void *p = NULL;
     bitnet_status st = BITNET_OK;
     if (n_bytes)
-        st = bnet_mempool_take(c->be->memory, n_bytes, __FILE__, __LINE__, &p, c->err);
+        st = bitnet_mempool_alloc_at(c->be->memory, n_bytes, __FILE__, __LINE__, &p, c->err);
     *out = (gpu_at){p, 0};
     return st;
 }
@@ -117,7 +117,7 @@ static void give_all(call *c)
     const int n[] = {INPUTS, OUTPUTS, HALVES};
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < n[i]; j++)
-            bnet_mempool_give(c->be->memory, all[i][j].memory, NULL);
+            bitnet_mempool_free(c->be->memory, all[i][j].memory, NULL);
 }
 
 /* ---- work ---- */

@@ -69,9 +69,9 @@ void bnet_gpu_weights_done(bnet_backend *b, const bnet_log *log)
 void bnet_gpu_usage(bnet_backend *b, bnet_usage *out)
 {
     gpu_backend *be = gpu_of(b);
-    bnet_mempool_stats m;
+    bitnet_mempool_stats m;
     bnet_gpu_enter(be);
-    bnet_mempool_read(be->memory, &m);
+    bitnet_mempool_read(be->memory, &m);
     *out =
         (bnet_usage){.weights = be->weight_bytes,
                      .caches = be->kv_bytes,

@@ -7,6 +7,7 @@
 #include "unit/engine/nano.h"
 
 #include "bitnet_check.h"
+#include "bitnet_device.h"
 #include "bitnet_extras.h"
 #include "bitnet_tools.h"
 
@@ -388,9 +389,9 @@ static void test_every_function_is_here(void **state)
 {
     (void)state;
     char *calls = read_source("tests/unit/api/test_null_arguments.c");
-    static const char *const headers[] = {"include/bitnet.h", "include/bitnet_tools.h",
+    static const char *const headers[] = {"include/bitnet.h",        "include/bitnet_tools.h",
                                           "include/bitnet_kernel.h", "include/bitnet_check.h",
-                                          "include/bitnet_extras.h"};
+                                          "include/bitnet_device.h", "extras/bitnet_extras.h"};
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
         char *header = read_source(headers[i]);
         assert_int_equal(count_missing(header, calls), 0);

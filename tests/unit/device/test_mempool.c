@@ -24,8 +24,8 @@
             fail_msg("%s: status %d, message \"%s\"", #call, (int)st_, err.message);               \
     } while (0)
 
-#define TAKE(pool, n, out) OK(bnet_mempool_take(pool, n, __FILE__, __LINE__, out, &err))
-#define GIVE(pool, p)      OK(bnet_mempool_give(pool, p, &err))
+#define TAKE(pool, n, out) OK(bitnet_mempool_alloc_at(pool, n, __FILE__, __LINE__, out, &err))
+#define GIVE(pool, p)      OK(bitnet_mempool_free(pool, p, &err))
 
 /* A world: an allocator that counts and can fail, a clock that stands still. */
 typedef struct world {
@@ -65,40 +65,41 @@ static void world_log(void *user, bitnet_log_level level, const char *module, co
     snprintf(w->log + n, sizeof w->log - n, "%d %s %s\n", (int)level, module, message);
 }
 
-static bnet_mempool_config world_config(world *w)
+static bitnet_mempool_options world_config(world *w)
 {
-    bnet_mempool_config c;
-    bnet_mempool_config_init(&c);
+    bitnet_mempool_options c;
+    bitnet_mempool_options_init(&c);
     *w = (world){.now_ms = 1000, .limit = SIZE_MAX / 2};
-    c.allocator = (bnet_allocator){world_take, world_give, w};
+    c.allocator = (bitnet_allocator){world_take, world_give, w};
     c.clock_ms = world_clock;
     c.clock_user = w;
-    c.log = (bnet_log){world_log, w};
+    c.log = world_log;
+    c.log_user = w;
     return c;
 }
 
-static bnet_mempool *open_pool(const bnet_mempool_config *c)
+static bitnet_mempool *open_pool(const bitnet_mempool_options *c)
 {
-    bnet_mempool *p = NULL;
-    OK(bnet_mempool_open(c, &p, &err));
+    bitnet_mempool *p = NULL;
+    OK(bitnet_mempool_open(c, &p, &err));
     return p;
 }
 
-static bnet_mempool_stats stats_of(bnet_mempool *p)
+static bitnet_mempool_stats stats_of(bitnet_mempool *p)
 {
-    bnet_mempool_stats s;
-    bnet_mempool_read(p, &s);
+    bitnet_mempool_stats s;
+    bitnet_mempool_read(p, &s);
     return s;
 }
 
 static void test_M_1_config_defaults(void **state)
 {
     (void)state;
-    bnet_mempool_config c;
-    bnet_mempool_config_init(&c);
+    bitnet_mempool_options c;
+    bitnet_mempool_options_init(&c);
     assert_int_equal(c.max_pool_size, 2147483648u);
     assert_int_equal(c.max_cached_buffers, 1000);
-    assert_true(c.cleanup_ms == 30000.0);
+    assert_true(c.cleanup_interval_ms == 30000.0);
     assert_true(c.tracking);
     /* D-34 */
     assert_int_equal(bnet_mempool_cap(0), 2147483648u);
@@ -110,16 +111,17 @@ static void test_M_1_limits(void **state)
 {
     (void)state;
     world w;
-    bnet_mempool_config c = world_config(&w);
+    bitnet_mempool_options c = world_config(&w);
     c.max_pool_size = 1000;
     c.max_cached_buffers = 3;
-    bnet_mempool *p = open_pool(&c);
+    bitnet_mempool *p = open_pool(&c);
     void *a, *b, *none = &w;
     TAKE(p, 600, &a);
-    FAILS(bnet_mempool_take(p, 401, "f", 1, &none, &err), BITNET_MEMORY, "max_pool_size 1000");
+    FAILS(bitnet_mempool_alloc_at(p, 401, "f", 1, &none, &err), BITNET_MEMORY,
+          "max_pool_size 1000");
     assert_ptr_equal(none, &w); /* written only on success */
-    FAILS(bnet_mempool_take(p, SIZE_MAX, "f", 1, &none, &err), BITNET_MEMORY, "600 in use");
-    FAILS(bnet_mempool_take(p, 0, "f", 1, &none, &err), BITNET_ARGUMENT, "0 bytes");
+    FAILS(bitnet_mempool_alloc_at(p, SIZE_MAX, "f", 1, &none, &err), BITNET_MEMORY, "600 in use");
+    FAILS(bitnet_mempool_alloc_at(p, 0, "f", 1, &none, &err), BITNET_ARGUMENT, "0 bytes");
     TAKE(p, 400, &b); /* exactly full */
     GIVE(p, a);
     TAKE(p, 500, &a); /* the cached 600 had to make way */
@@ -134,7 +136,7 @@ static void test_M_1_limits(void **state)
         GIVE(p, many[i]);
     assert_int_equal(stats_of(p).n_cached, 3);
     assert_int_equal(stats_of(p).cached_bytes, 12 + 13 + 14);
-    bnet_mempool_close(p);
+    bitnet_mempool_close(p);
     assert_int_equal(w.n_bytes, 0);
     assert_int_equal(w.n_takes, w.n_gives);
 }
@@ -163,8 +165,8 @@ static void test_M_2_M_3_M_7_script(void **state)
         {'t', 0, 100, 3, 5, 2, 100, 265},  {'g', 0, 0, 3, 5, 3, 0, 265},
     };
     world w;
-    bnet_mempool_config c = world_config(&w);
-    bnet_mempool *p = open_pool(&c);
+    bitnet_mempool_options c = world_config(&w);
+    bitnet_mempool *p = open_pool(&c);
     void *slots[3] = {0};
     uint64_t n_takes = 0, n_gives = 0;
     for (size_t i = 0; i < sizeof script / sizeof script[0]; i++) {
@@ -179,7 +181,7 @@ static void test_M_2_M_3_M_7_script(void **state)
         } else {
             w.now_ms += (double)k->n;
         }
-        bnet_mempool_stats s = stats_of(p);
+        bitnet_mempool_stats s = stats_of(p);
         if (s.n_hits != k->hits || s.n_misses != k->misses || s.n_cached != k->cached ||
             s.current_bytes != k->current || s.peak_bytes != k->peak || s.n_allocs != n_takes ||
             s.n_frees != n_gives || s.allocated_bytes - s.freed_bytes != k->current)
@@ -188,10 +190,10 @@ static void test_M_2_M_3_M_7_script(void **state)
         assert_int_equal(w.n_bytes, s.current_bytes + s.cached_bytes);
     }
     assert_int_equal(stats_of(p).n_expired, 2);
-    assert_int_equal(bnet_mempool_cleanup(p, false), 0);
+    assert_int_equal(bitnet_mempool_cleanup(p, false), 0);
     w.now_ms += 30000;
-    assert_int_equal(bnet_mempool_cleanup(p, false), 3);
-    bnet_mempool_close(p);
+    assert_int_equal(bitnet_mempool_cleanup(p, false), 3);
+    bitnet_mempool_close(p);
     assert_int_equal(w.n_bytes, 0);
 }
 
@@ -199,8 +201,8 @@ static void test_M_2_hit_reuses_newest(void **state)
 {
     (void)state;
     world w;
-    bnet_mempool_config c = world_config(&w);
-    bnet_mempool *p = open_pool(&c);
+    bitnet_mempool_options c = world_config(&w);
+    bitnet_mempool *p = open_pool(&c);
     void *a, *b, *x;
     TAKE(p, 32, &a);
     TAKE(p, 32, &b);
@@ -211,13 +213,13 @@ static void test_M_2_hit_reuses_newest(void **state)
     TAKE(p, 32, &x);
     assert_ptr_equal(x, a);
     GIVE(p, a);
-    FAILS(bnet_mempool_give(p, a, &err), BITNET_ARGUMENT, "freed before");
-    FAILS(bnet_mempool_give(p, &w, &err), BITNET_ARGUMENT, "belongs elsewhere");
-    OK(bnet_mempool_give(p, NULL, &err));
+    FAILS(bitnet_mempool_free(p, a, &err), BITNET_ARGUMENT, "freed before");
+    FAILS(bitnet_mempool_free(p, &w, &err), BITNET_ARGUMENT, "belongs elsewhere");
+    OK(bitnet_mempool_free(p, NULL, &err));
     GIVE(p, b);
     assert_int_equal(stats_of(p).current_bytes, 0);
-    assert_int_equal(bnet_mempool_cleanup(p, true), 2);
-    bnet_mempool_close(p);
+    assert_int_equal(bitnet_mempool_cleanup(p, true), 2);
+    bitnet_mempool_close(p);
 }
 
 /* More buffers than the table of addresses begins with. */
@@ -227,9 +229,9 @@ static void test_M_2_many(void **state)
     enum { N = 3000 };
     static void *held[N];
     world w;
-    bnet_mempool_config c = world_config(&w);
+    bitnet_mempool_options c = world_config(&w);
     c.max_cached_buffers = N;
-    bnet_mempool *p = open_pool(&c);
+    bitnet_mempool *p = open_pool(&c);
     uint64_t seed = 7;
     for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < N; i++)
@@ -243,12 +245,12 @@ static void test_M_2_many(void **state)
         for (size_t i = 0; i < N; i++)
             GIVE(p, held[i]);
     }
-    bnet_mempool_stats s = stats_of(p);
+    bitnet_mempool_stats s = stats_of(p);
     assert_int_equal(s.n_misses, N);
     assert_int_equal(s.n_hits, N);
     assert_int_equal(s.current_bytes, 0);
-    assert_int_equal(bnet_mempool_list(p, NULL, 0), 0);
-    bnet_mempool_close(p);
+    assert_int_equal(bitnet_mempool_leaks(p, NULL, 0), 0);
+    bitnet_mempool_close(p);
     assert_int_equal(w.n_bytes, 0);
 }
 
@@ -256,18 +258,18 @@ static void test_M_4_leaks(void **state)
 {
     (void)state;
     world w;
-    bnet_mempool_config c = world_config(&w);
-    bnet_mempool *p = open_pool(&c);
+    bitnet_mempool_options c = world_config(&w);
+    bitnet_mempool *p = open_pool(&c);
     void *a, *b;
     TAKE(p, 16, &a); /* reused below: its site must be the later one */
     GIVE(p, a);
-    assert_int_equal(bnet_mempool_list(p, NULL, 0), 0);
-    OK(bnet_mempool_take(p, 4096, "first.c", 42, &b, &err));
+    assert_int_equal(bitnet_mempool_leaks(p, NULL, 0), 0);
+    OK(bitnet_mempool_alloc_at(p, 4096, "first.c", 42, &b, &err));
     w.now_ms += 2500;
-    OK(bnet_mempool_take(p, 16, "second.c", 7, &a, &err));
+    OK(bitnet_mempool_alloc_at(p, 16, "second.c", 7, &a, &err));
     w.now_ms += 10000;
-    bnet_mempool_held held[4];
-    assert_int_equal(bnet_mempool_list(p, held, 4), 2);
+    bitnet_mempool_leak held[4];
+    assert_int_equal(bitnet_mempool_leaks(p, held, 4), 2);
     assert_ptr_equal(held[0].p, b);
     assert_int_equal(held[0].n_bytes, 4096);
     assert_true(held[0].age_ms == 12500);
@@ -275,13 +277,10 @@ static void test_M_4_leaks(void **state)
     assert_int_equal(held[0].line, 42);
     assert_string_equal(held[1].file, "second.c");
     assert_true(held[1].age_ms == 10000);
-    bnet_str text = {0};
-    assert_true(bnet_mempool_report(p, &text));
-    assert_string_equal(text.data, "leak: 4096 bytes held for 12.5 s, taken at first.c:42\n"
-                                   "leak: 16 bytes held for 10.0 s, taken at second.c:7\n");
-    bnet_str_free(&text);
+    assert_int_equal(held[1].n_bytes, 16);
+    assert_int_equal(held[1].line, 7);
     GIVE(p, a);
-    bnet_mempool_close(p);
+    bitnet_mempool_close(p);
     assert_string_equal(
         w.log, "1 mempool leak: 4096 bytes of device 0 held for 12.5 s, taken at first.c:42\n");
     assert_int_equal(w.n_bytes, 0);
@@ -289,9 +288,9 @@ static void test_M_4_leaks(void **state)
     c.tracking = false;
     p = open_pool(&c);
     TAKE(p, 8, &a);
-    assert_int_equal(bnet_mempool_list(p, held, 4), 0);
+    assert_int_equal(bitnet_mempool_leaks(p, held, 4), 0);
     assert_int_equal(stats_of(p).current_bytes, 8);
-    bnet_mempool_close(p);
+    bitnet_mempool_close(p);
     assert_string_equal(w.log, "");
     assert_int_equal(w.n_bytes, 0);
 }
@@ -300,10 +299,10 @@ static void test_M_5_device_id(void **state)
 {
     (void)state;
     world w[3];
-    bnet_mempool *p[3];
+    bitnet_mempool *p[3];
     void *b[3];
     for (int i = 0; i < 3; i++) {
-        bnet_mempool_config c = world_config(&w[i]);
+        bitnet_mempool_options c = world_config(&w[i]);
         c.device_id = 2 * i;
         p[i] = open_pool(&c);
     }
@@ -311,12 +310,12 @@ static void test_M_5_device_id(void **state)
         for (int k = 0; k <= i; k++)
             TAKE(p[i], 100, &b[i]);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(bnet_mempool_device(p[i]), 2 * i);
+        assert_int_equal(bitnet_mempool_device_id(p[i]), 2 * i);
         assert_int_equal(stats_of(p[i]).current_bytes, 100 * (i + 1));
     }
-    FAILS(bnet_mempool_give(p[2], b[0], &err), BITNET_ARGUMENT, "device 4");
+    FAILS(bitnet_mempool_free(p[2], b[0], &err), BITNET_ARGUMENT, "device 4");
     for (int i = 0; i < 3; i++)
-        bnet_mempool_close(p[i]);
+        bitnet_mempool_close(p[i]);
 }
 
 /* M-6 is tested with the planning functions; this is the line between them and the pool. */
@@ -354,7 +353,7 @@ static void near(const char *what, uint64_t got, uint64_t want, uint64_t toleran
 static void test_M_8_host_memory(void **state)
 {
     (void)state;
-    bnet_host_memory m;
+    bitnet_host_memory m;
     uint64_t total = field("/proc/meminfo", "MemTotal");
     assert_true(bnet_host_memory_read("", &m));
     uint64_t available = field("/proc/meminfo", "MemAvailable");
@@ -370,7 +369,7 @@ static void test_M_8_host_memory(void **state)
     assert_non_null(p);
     for (size_t i = 0; i < n; i += 512)
         ((volatile char *)p)[i] = 1;
-    bnet_host_memory after;
+    bitnet_host_memory after;
     assert_true(bnet_host_memory_read("", &after));
     if (after.process_bytes < m.process_bytes + n / 2)
         fail_msg("32 MiB more in use, but %llu became %llu", (unsigned long long)m.process_bytes,
@@ -429,59 +428,57 @@ static void test_M_9_allocator(void **state)
 {
     (void)state;
     world w;
-    bnet_mempool_config c = world_config(&w);
+    bitnet_mempool_options c = world_config(&w);
     w.limit = 1000;
-    bnet_mempool *p = open_pool(&c);
+    bitnet_mempool *p = open_pool(&c);
     void *a, *b;
     TAKE(p, 700, &a);
-    FAILS(bnet_mempool_take(p, 400, "f", 1, &b, &err), BITNET_MEMORY, "no 400 bytes");
+    FAILS(bitnet_mempool_alloc_at(p, 400, "f", 1, &b, &err), BITNET_MEMORY, "no 400 bytes");
     assert_int_equal(w.n_takes, 1);
     GIVE(p, a);
     TAKE(p, 400, &b); /* the cache gave up its 700 for it */
     assert_int_equal(w.n_bytes, 400);
     assert_int_equal(stats_of(p).n_refused, 1);
     GIVE(p, b);
-    bnet_mempool_close(p);
+    bitnet_mempool_close(p);
     assert_int_equal(w.n_takes, w.n_gives);
-    bnet_mempool_config_init(&c); /* the host's own */
+    bitnet_mempool_options_init(&c); /* the host's own */
     p = open_pool(&c);
     TAKE(p, 100, &a);
     assert_int_equal((uintptr_t)a % 64, 0);
     GIVE(p, a);
-    bnet_mempool_close(p);
-    bnet_mempool_close(NULL);
+    bitnet_mempool_close(p);
+    bitnet_mempool_close(NULL);
 }
 
 static void test_V_6_health(void **state)
 {
     (void)state;
     world w;
-    bnet_mempool_config c = world_config(&w);
+    bitnet_mempool_options c = world_config(&w);
     c.max_pool_size = 1000;
-    bnet_mempool *p = open_pool(&c);
-    bnet_str text = {0};
+    bitnet_mempool *p = open_pool(&c);
+    bitnet_error found = {0};
     double begin = bnet_now_ms();
-    bool healthy = bnet_memory_health(p, 1000, &text);
+    bitnet_status st = bitnet_memory_health(p, 1000, &found);
     assert_true(bnet_now_ms() - begin < 100);
-    assert_true(healthy || strncmp(text.data, "host:", 5) == 0);
-    bnet_str_free(&text);
+    assert_true(st == BITNET_OK || strncmp(found.message, "memory: host:", 13) == 0);
     void *a;
-    OK(bnet_mempool_take(p, 950, "here.c", 5, &a, &err));
-    assert_int_equal(bnet_mempool_take(p, 951, "here.c", 6, &a, NULL), BITNET_MEMORY);
+    OK(bitnet_mempool_alloc_at(p, 950, "here.c", 5, &a, &err));
+    assert_int_equal(bitnet_mempool_alloc_at(p, 951, "here.c", 6, &a, NULL), BITNET_MEMORY);
     w.now_ms += 1001;
-    assert_false(bnet_memory_health(p, 1000, &text));
-    assert_non_null(strstr(text.data, "950 of 1000 bytes are in use"));
-    assert_non_null(strstr(text.data, "1 requests were refused"));
-    assert_non_null(strstr(text.data, "held for 1.0 s, taken at here.c:5"));
-    bnet_str_free(&text);
-    bnet_mempool_close(p);
+    assert_int_equal(bitnet_memory_health(p, 1000, &found), BITNET_MEMORY_GATE);
+    assert_non_null(strstr(found.message, "950 of 1000 bytes are in use"));
+    assert_non_null(strstr(found.message, "1 requests were refused"));
+    assert_non_null(strstr(found.message, "held for 1.0 s, taken at here.c:5"));
+    bitnet_mempool_close(p);
 }
 
 enum { N_THREADS = 8, N_ROUNDS = 2000 };
 
 static void *worker(void *arg)
 {
-    bnet_mempool *p = arg;
+    bitnet_mempool *p = arg;
     uint64_t seed = (uint64_t)(uintptr_t)&seed;
     void *held[8] = {0};
     size_t size[8];
@@ -492,29 +489,30 @@ static void *worker(void *arg)
             for (size_t j = 0; j < size[k]; j++)
                 if (b[j] != (unsigned char)size[k])
                     return "another thread wrote into a buffer";
-            if (bnet_mempool_give(p, held[k], NULL) != BITNET_OK)
+            if (bitnet_mempool_free(p, held[k], NULL) != BITNET_OK)
                 return "give failed";
             held[k] = NULL;
         } else {
             size[k] = 1 + test_rand(&seed) % 40;
-            if (bnet_mempool_take(p, size[k], __FILE__, __LINE__, &held[k], NULL) != BITNET_OK)
+            if (bitnet_mempool_alloc_at(p, size[k], __FILE__, __LINE__, &held[k], NULL) !=
+                BITNET_OK)
                 return "take failed";
             memset(held[k], (int)size[k], size[k]);
         }
         if (i % 512 == 0)
-            bnet_mempool_cleanup(p, true);
+            bitnet_mempool_cleanup(p, true);
     }
     for (int k = 0; k < 8; k++)
-        bnet_mempool_give(p, held[k], NULL);
+        bitnet_mempool_free(p, held[k], NULL);
     return NULL;
 }
 
 static void test_M_2_threads(void **state)
 {
     (void)state;
-    bnet_mempool_config c;
-    bnet_mempool_config_init(&c);
-    bnet_mempool *p = open_pool(&c);
+    bitnet_mempool_options c;
+    bitnet_mempool_options_init(&c);
+    bitnet_mempool *p = open_pool(&c);
     pthread_t t[N_THREADS];
     for (int i = 0; i < N_THREADS; i++)
         assert_int_equal(pthread_create(&t[i], NULL, worker, p), 0);
@@ -524,11 +522,11 @@ static void test_M_2_threads(void **state)
         if (wrong)
             fail_msg("thread %d: %s", i, (char *)wrong);
     }
-    bnet_mempool_stats s = stats_of(p);
+    bitnet_mempool_stats s = stats_of(p);
     assert_int_equal(s.current_bytes, 0);
     assert_int_equal(s.n_allocs, s.n_frees);
     assert_int_equal(s.n_hits + s.n_misses, s.n_allocs);
-    bnet_mempool_close(p);
+    bitnet_mempool_close(p);
 }
 
 int main(void)

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "ops/backend.h"
+#include "ops/open.h"
 
 static void facts(void **state)
 {

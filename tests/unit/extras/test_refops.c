@@ -231,8 +231,8 @@ static void test_K_6_tl1_tl2_lose_nothing(void **state)
                 uint8_t out[80];
                 size_t n_out = bitnet_quantized_bytes((bitnet_qtype)q, n);
                 memset(out, 0xee, sizeof out);
-                OK(bitnet_quantize((bitnet_qtype)q, (bitnet_scale_rule)rule, in, n, out, n_out,
-                                   scales[q], n_scales, &err));
+                OK(bitnet_quantize((bitnet_qtype)q, rule, in, n, out, n_out, scales[q], n_scales,
+                                   &err));
                 assert_int_equal(out[n_out], 0xee); /* not one byte more */
                 OK(bitnet_dequantize((bitnet_qtype)q, out, n_out, n, scales[q], n_scales, back[q],
                                      &err));
@@ -306,7 +306,7 @@ static void check_qk256(size_t rows, size_t cols, int map, bool with_scales)
     for (size_t i = 0; i < rows * n_blocks; i++)
         s[i] = random_float() * 0.1f;
     OK(bitnet_qk256_gemv(w, rows * n_blocks * 64, with_scales ? s : NULL, rows * n_blocks, rows,
-                         cols, x, (bitnet_code_map)map, y, &err));
+                         cols, x, map, y, &err));
     for (size_t r = 0; r < rows; r++) {
         double want = 0;
         for (size_t i = 0; i < cols; i++) {
@@ -373,12 +373,11 @@ static void test_K_8_bitnet32(void **state)
         x[i] = random_float();
     for (int map = 0; map < 3; map++) {
         for (size_t n = 1; n <= N; n += 37) {
-            OK(bitnet_bitnet32_decode(data, (n + 31) / 32 * 10, n, (bitnet_code_map)map, out,
-                                      &err));
+            OK(bitnet_bitnet32_decode(data, (n + 31) / 32 * 10, n, map, out, &err));
             for (size_t i = 0; i < n; i++)
                 assert_true(fabs(out[i] - bitnet32_value(data, i, map)) < 1e-8);
         }
-        OK(bitnet_bitnet32_gemv(data, sizeof data, ROWS, COLS, x, (bitnet_code_map)map, y, &err));
+        OK(bitnet_bitnet32_gemv(data, sizeof data, ROWS, COLS, x, map, y, &err));
         for (size_t r = 0; r < ROWS; r++) {
             double want = 0;
             for (size_t i = 0; i < COLS; i++)
@@ -437,8 +436,7 @@ static void test_K_8_generated_file(void **state)
     for (int i = 0; i < COLS; i++)
         x[i] = random_float();
     for (int map = 1; map < 3; map++) {
-        OK(bitnet_bitnet32_gemv((uint8_t *)file + AT, N_DATA, ROWS, COLS, x, (bitnet_code_map)map,
-                                y, &err));
+        OK(bitnet_bitnet32_gemv((uint8_t *)file + AT, N_DATA, ROWS, COLS, x, map, y, &err));
         for (size_t r = 0; r < ROWS; r++) {
             double want = 0;
             for (size_t i = 0; i < COLS; i++)

@@ -167,9 +167,9 @@ static int use_provider(const bnet_provider *p, uint64_t *seed)
     for (int i = 0; i < 24; i++)
         in[i] = (float)(test_rand(seed) % 3) - 1;
     bool ok =
-        p->quantize(BNET_QTYPE_TL2, BNET_SCALE_ABSMAX, in, 24, packed, 64, scales, 2, NULL) ==
+        p->quantize(BITNET_QTYPE_TL2, BITNET_SCALE_ABSMAX, in, 24, packed, 64, scales, 2, NULL) ==
             BITNET_OK &&
-        bnet_ref_dequantize(BNET_QTYPE_TL2, packed, 64, 24, scales, 2, back, NULL) == BITNET_OK;
+        bnet_ref_dequantize(BITNET_QTYPE_TL2, packed, 64, 24, scales, 2, back, NULL) == BITNET_OK;
     return memcmp(c, want, sizeof c) != 0 || !ok;
 }
 

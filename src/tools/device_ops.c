@@ -1,11 +1,9 @@
 /* device_ops.c - single operations on the runtime's device. Sizes are checked here; what the device
  * cannot do any more goes to the CPU, where that is allowed. */
-#include "extras/device_ops.h"
+#include "tools/device_ops.h"
 
 #include <math.h>
 
-_Static_assert((int)BITNET_BF16_TO_F32 == (int)BNET_BF16_TO_F32, "one list of conversions");
-_Static_assert((int)BITNET_VECTOR_GLU_SILU == (int)BNET_VEC_GLU_SILU, "one list of functions");
 _Static_assert((int)BITNET_OPS_STEPS == (int)BNET_PLAIN_STEPS, "one list of steps");
 
 /* ---- opening ---- */

@@ -1,5 +1,5 @@
-/* cuda.c - a device for kernels of programs, as bitnet_extras.h shows it: arguments are checked
- * here, the rest is behind ops/user_device.h, where a build with CUDA has it. */
+/* user_cuda.c - a device for kernels of programs, as bitnet_device.h shows it: arguments are
+ * checked here, the rest is behind ops/user_device.h, where a build with CUDA has it. */
 #include "ops/user_device.h"
 #include "engine/engine.h"
 

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <pthread.h>
 
+#include "bitnet_device.h"
 #include "bitnet_extras.h"
 #include "engine/engine.h"
 #include "format/codec.h"
@@ -113,13 +114,11 @@ static void check_quantize(bitnet_ops *o, const char *where)
         for (int rule = 0; rule < 2; rule++)
             for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
                 size_t n = sizes[s][0], ns = sizes[s][1];
-                size_t bytes = bitnet_quantized_bytes((bitnet_qtype)type, n);
+                size_t bytes = bitnet_quantized_bytes(type, n);
                 float *x = floats(n), *s1 = calloc(ns, 4), *s2 = calloc(ns, 4);
                 uint8_t *q1 = calloc(bytes, 1), *q2 = calloc(bytes, 1);
-                OK(bitnet_quantize((bitnet_qtype)type, (bitnet_scale_rule)rule, x, n, q1, bytes, s1,
-                                   ns, &err));
-                OK(bitnet_ops_quantize(o, (bitnet_qtype)type, (bitnet_scale_rule)rule, x, n, q2,
-                                       bytes, s2, ns, &err));
+                OK(bitnet_quantize(type, rule, x, n, q1, bytes, s1, ns, &err));
+                OK(bitnet_ops_quantize(o, type, rule, x, n, q2, bytes, s2, ns, &err));
                 if (memcmp(q1, q2, bytes) != 0 || memcmp(s1, s2, ns * 4) != 0)
                     fail_msg("%s: type %d rule %d: %zu values, %zu scales differ", where, type,
                              rule, n, ns);
@@ -148,10 +147,8 @@ static void check_qk256(bitnet_ops *o, const char *where)
             float *x = floats(k), *scales = floats(blocks), y[ROWS], want[ROWS];
             for (size_t i = 0; i < blocks * 64; i++)
                 w[i] = (uint8_t)test_rand(&seed);
-            OK(bitnet_qk256_gemv(w, blocks * 64, scales, blocks, ROWS, k, x, (bitnet_code_map)map,
-                                 want, &err));
-            OK(bitnet_ops_qk256_gemv(o, w, blocks * 64, scales, blocks, ROWS, k, x,
-                                     (bitnet_code_map)map, y, &err));
+            OK(bitnet_qk256_gemv(w, blocks * 64, scales, blocks, ROWS, k, x, map, want, &err));
+            OK(bitnet_ops_qk256_gemv(o, w, blocks * 64, scales, blocks, ROWS, k, x, map, y, &err));
             for (int r = 0; r < ROWS; r++)
                 if (!(fabsf(y[r] - want[r]) <= 1e-5f))
                     fail_msg("%s: qk256 %zu columns, row %d: %g, want %g", where, k, r,
@@ -673,13 +670,12 @@ static void test_K_28_pieces_where_memory_is_short(void **state)
     machine m = machine_on("cuda", NULL, BITNET_PRECISION_FP32, NULL);
     float *x = floats(N), s1[SCALES], s2[SCALES];
     for (int type = 0; type < 3; type++) {
-        size_t bytes = bitnet_quantized_bytes((bitnet_qtype)type, N);
+        size_t bytes = bitnet_quantized_bytes(type, N);
         uint8_t *q1 = malloc(bytes), *q2 = malloc(bytes);
-        OK(bitnet_quantize((bitnet_qtype)type, BITNET_SCALE_ABSMEAN, x, N, q1, bytes, s1, SCALES,
-                           &err));
+        OK(bitnet_quantize(type, BITNET_SCALE_ABSMEAN, x, N, q1, bytes, s1, SCALES, &err));
         fault("BITNET_EMULATED_MEMORY", "80000"); /* the values alone are 120,000 bytes */
-        OK(bitnet_ops_quantize(m.ops, (bitnet_qtype)type, BITNET_SCALE_ABSMEAN, x, N, q2, bytes, s2,
-                               SCALES, &err));
+        OK(bitnet_ops_quantize(m.ops, type, BITNET_SCALE_ABSMEAN, x, N, q2, bytes, s2, SCALES,
+                               &err));
         no_faults();
         assert_memory_equal(q1, q2, bytes);
         assert_memory_equal(s1, s2, sizeof s1);

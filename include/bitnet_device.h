@@ -1,81 +1,16 @@
-/* bitnet_extras.h - calls that need no model: reference operations on host memory, single
- * operations on a device, memory pools, CUDA kernels and streams of a program's own.
+/* bitnet_device.h - a device without a model: single operations on it, memory pools, CUDA kernels
+ * and streams of a program's own.
  *
  * The rules of bitnet.h hold (errors, ownership, threads); there is no promise of stability between
  * versions. */
-#ifndef BITNET_EXTRAS_H
-#define BITNET_EXTRAS_H
+#ifndef BITNET_DEVICE_H
+#define BITNET_DEVICE_H
 
 #include "bitnet_kernel.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- reference operations: plain, exact, single-threaded; the meaning of the words ---- */
-
-typedef enum bitnet_scale_rule {
-    BITNET_SCALE_ABSMEAN = 0, /* max(mean |w|, 1e-5) */
-    BITNET_SCALE_ABSMAX = 1,  /* max |w| / 1.5; no weight is off by more than max |w| / 3 */
-} bitnet_scale_rule;
-/* What 2-bit codes 0, 1, 2, 3 stand for. */
-typedef enum bitnet_code_map {
-    BITNET_CODES_TERNARY = 0, /* -1, 0, +1, 0 */
-    BITNET_CODES_OFFSET = 1,  /* -2, -1, 0, +1 */
-    BITNET_CODES_NOZERO = 2,  /* -2, -1, +1, +2 */
-} bitnet_code_map;
-
-/* c [m][n] = a [m][k] times b [k][n], b one I2S code per byte (above 2: 0). Exact for k <= 131072.
- * Fails ARGUMENT: "Matrix dimension mismatch" unless n_a = m*k, n_b = k*n, n_c = m*n. */
-BITNET_API bitnet_status bitnet_matmul_i2s(const int8_t *a, size_t n_a, const uint8_t *b,
-                                           size_t n_b, float *c, size_t n_c, size_t m, size_t n,
-                                           size_t k, bitnet_error *err);
-
-typedef struct bitnet_matmul {
-    const int8_t *a;
-    size_t n_a;
-    const uint8_t *b;
-    size_t n_b;
-    float *c;
-    size_t n_c, m, n, k;
-} bitnet_matmul;
-/* Many at once, in the order of their shapes (m, n, k); each result lies in its item's c. None: OK.
- * All are checked before the first is computed; the message names the item. */
-BITNET_API bitnet_status bitnet_batch_matmul_i2s(const bitnet_matmul *items, size_t n_items,
-                                                 bitnet_error *err);
-
-/* Bytes n weights take packed. */
-BITNET_API size_t bitnet_quantized_bytes(bitnet_qtype type, size_t n);
-/* n floats to ternary with n_scales scales, each for ceil(n / n_scales) weights. The three types
- * hold the same weights. Fails ARGUMENT: unknown type or rule, sizes, a value that is not finite.
- */
-BITNET_API bitnet_status bitnet_quantize(bitnet_qtype type, bitnet_scale_rule rule, const float *in,
-                                         size_t n, uint8_t *out, size_t n_out, float *scales,
-                                         size_t n_scales, bitnet_error *err);
-BITNET_API bitnet_status bitnet_dequantize(bitnet_qtype type, const uint8_t *in, size_t n_in,
-                                           size_t n, const float *scales, size_t n_scales,
-                                           float *out, bitnet_error *err);
-/* n codes of packed I2S, one per byte: what bitnet_matmul_i2s takes. */
-BITNET_API void bitnet_i2s_unpack(const uint8_t *packed, size_t n, uint8_t *codes);
-/* The trit of a code: 0,1,2 = -1,0,+1; anything else 0. */
-BITNET_API int bitnet_i2s_trit(uint8_t code);
-
-/* y [rows] = w x for rows of 2-bit codes (lowest bits first) in blocks of 256 = 64 bytes, each row
- * padded to whole blocks, so n_w = rows * ceil(cols / 256) * 64; scales one per block, or NULL
- * for 1. Fails ARGUMENT: sizes, unknown map. */
-BITNET_API bitnet_status bitnet_qk256_gemv(const uint8_t *w, size_t n_w, const float *scales,
-                                           size_t n_scales, size_t rows, size_t cols,
-                                           const float *x, bitnet_code_map map, float *y,
-                                           bitnet_error *err);
-
-/* BitNet32-F16: blocks of 32 weights in 10 bytes, codes then an f16 scale. Maps OFFSET (the one
- * that has a zero) and NOZERO (|scale| limited to 1e-3..1e3) both occur; files do not say which.
- * n_data = ceil(n / 32) * 10; for _gemv cols must be a multiple of 32. */
-BITNET_API bitnet_status bitnet_bitnet32_decode(const uint8_t *data, size_t n_data, size_t n,
-                                                bitnet_code_map map, float *out, bitnet_error *err);
-BITNET_API bitnet_status bitnet_bitnet32_gemv(const uint8_t *data, size_t n_data, size_t rows,
-                                              size_t cols, const float *x, bitnet_code_map map,
-                                              float *y, bitnet_error *err);
 
 /* ---- single operations on a device: what the reference operations mean, and some more, computed
  * by the kernels of the runtime's device, or by the best instruction set of the CPU ---- */

@@ -1,5 +1,5 @@
 /* options.c - sizes and ranges of option structs. */
-#include "engine/options.h"
+#include "base/options.h"
 
 enum {
     LARGEST = 4096

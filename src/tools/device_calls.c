@@ -1,9 +1,82 @@
 /* device_calls.c - the single operations one by one: their sizes, and how large work is divided. */
-#include "extras/device_ops.h"
-#include "extras/refops.h"
+#include "tools/device_ops.h"
 
 #include <math.h>
 #include <stdlib.h>
+
+/* ---- checks ---- */
+
+static bitnet_status matmul_check(const bitnet_matmul *i, bitnet_error *err)
+{
+    bitnet_status st = bnet_ref_check(i->n_a, i->n_b, i->n_c, i->m, i->n, i->k, err);
+    if (st == BITNET_OK && ((i->n_a && !i->a) || (i->n_b && !i->b) || (i->n_c && !i->c)))
+        st = bnet_fail(err, BITNET_ARGUMENT, "matmul: a, b and c must not be NULL");
+    return st;
+}
+
+static int by_shape(const void *x, const void *y)
+{
+    const bitnet_matmul *a = *(const bitnet_matmul *const *)x,
+                        *b = *(const bitnet_matmul *const *)y;
+    if (a->m != b->m)
+        return a->m < b->m ? -1 : 1;
+    if (a->n != b->n)
+        return a->n < b->n ? -1 : 1;
+    if (a->k != b->k)
+        return a->k < b->k ? -1 : 1;
+    return (a > b) - (a < b);
+}
+
+/* All items checked, and sorted by shape into *out, which the caller frees. */
+static bitnet_status matmul_order(const bitnet_matmul *items, size_t n_items,
+                                  const bitnet_matmul ***out, bitnet_error *err)
+{
+    *out = NULL;
+    if (n_items == 0)
+        return BITNET_OK;
+    if (!items)
+        return bnet_fail(err, BITNET_ARGUMENT, "batch: items must not be NULL");
+    const bitnet_matmul **order = bnet_calloc(n_items, sizeof *order);
+    if (!order)
+        return bnet_no_memory(err, "batch");
+    bitnet_status st = BITNET_OK;
+    for (size_t i = 0; st == BITNET_OK && i < n_items; i++) {
+        order[i] = &items[i];
+        st = matmul_check(&items[i], err);
+        if (st != BITNET_OK)
+            bnet_wrap(err, st, "item %zu", i);
+    }
+    if (st == BITNET_OK)
+        qsort(order, n_items, sizeof *order, by_shape);
+    *out = order;
+    return st;
+}
+
+/* n_have must be `units` times `bytes`. */
+static bitnet_status check_bytes(const char *what, const char *field, size_t n_have, uint64_t units,
+                                 uint64_t bytes, bitnet_error *err)
+{
+    uint64_t want = 0;
+    if (bnet_mul(units, bytes, &want) && want == n_have)
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_ARGUMENT, "%s: %s is %zu, must be %llu", what, field, n_have,
+                     (unsigned long long)want);
+}
+
+static bitnet_status qk256_check(size_t n_w, const float *scales, size_t n_scales, size_t rows,
+                                 size_t cols, bitnet_code_map map, bitnet_error *err)
+{
+    uint64_t n_blocks = 0;
+    bitnet_status st = bnet_check_int("qk256_gemv", "map", (int)map, BITNET_CODES_TERNARY,
+                                      BITNET_CODES_NOZERO, err);
+    if (st == BITNET_OK && !bnet_mul(rows, cols / 256 + (cols % 256 != 0), &n_blocks))
+        st = bnet_fail(err, BITNET_ARGUMENT, "qk256_gemv: rows times cols is too large");
+    if (st == BITNET_OK)
+        st = check_bytes("qk256_gemv", "n_w", n_w, n_blocks, 64, err);
+    if (st == BITNET_OK && scales)
+        st = check_bytes("qk256_gemv", "n_scales", n_scales, n_blocks, 1, err);
+    return st;
+}
 
 enum { GROUP_CALLS = 64, GROUP_BYTES = 256 << 20, WEIGHTS = 24 /* fill whole bytes always */ };
 
@@ -70,7 +143,7 @@ bitnet_status bitnet_ops_batch_matmul_i2s(bitnet_ops *o, const bitnet_matmul *it
     const bitnet_matmul **order = NULL;
     if (!o || (n && !items))
         return null_argument("batch", err);
-    bitnet_status st = bnet_matmul_order(items, n, &order, err);
+    bitnet_status st = matmul_order(items, n, &order, err);
     for (size_t i = 0, count; st == BITNET_OK && i < n; i += count) {
         count = group_of(order + i, n - i);
         st = run_group(o, order + i, count, err);
@@ -83,7 +156,7 @@ bitnet_status bitnet_ops_matmul_i2s(bitnet_ops *o, const bitnet_matmul *item, bi
 {
     if (!o || !item)
         return null_argument("matmul", err);
-    bitnet_status st = bnet_matmul_check(item, err);
+    bitnet_status st = matmul_check(item, err);
     bnet_plain p = product_of(item);
     if (st != BITNET_OK || !item->n_c)
         return st;
@@ -116,7 +189,7 @@ static bitnet_status quantize_piece(const quantize_job *j, size_t first, size_t 
                                     bitnet_error *err)
 {
     size_t begin = first * j->block, n = BNET_MIN(count * j->block, j->n - begin);
-    size_t bytes = bnet_ref_quantized_bytes((bnet_qtype)j->type, n);
+    size_t bytes = bnet_ref_quantized_bytes((bitnet_qtype)j->type, n);
     bool apart = j->type == BITNET_QTYPE_TL2 && n < j->n;
     uint8_t *out =
         apart ? bnet_alloc(bytes) : j->out + begin / (j->type == BITNET_QTYPE_TL2 ? 6 : 4);
@@ -188,7 +261,7 @@ bitnet_status bitnet_ops_quantize(bitnet_ops *o, bitnet_qtype type, bitnet_scale
     bitnet_status st = bnet_check_int("quantize", "rule", (int)rule, BITNET_SCALE_ABSMEAN,
                                       BITNET_SCALE_ABSMAX, err);
     if (st == BITNET_OK)
-        st = bnet_ref_quantize_check((bnet_qtype)type, n, n_out, n_scales, err);
+        st = bnet_ref_quantize_check(type, n, n_out, n_scales, err);
     if (st == BITNET_OK)
         st = all_finite(in, n, err);
     if (st != BITNET_OK)
@@ -220,7 +293,7 @@ bitnet_status bitnet_ops_qk256_gemv(bitnet_ops *o, const uint8_t *w, size_t n_w,
 {
     if (!o || !w || !x || !y)
         return null_argument("qk256_gemv", err);
-    bitnet_status st = bnet_qk256_check(n_w, scales, n_scales, rows, cols, map, err);
+    bitnet_status st = qk256_check(n_w, scales, n_scales, rows, cols, map, err);
     if (st != BITNET_OK || !rows)
         return st;
     bnet_plain p = {.op = BNET_PLAIN_QK256,

@@ -3,7 +3,7 @@
 #define BNET_DEVICE_OPS_H
 
 #include "engine/engine.h"
-#include "bitnet_extras.h"
+#include "bitnet_device.h"
 
 struct bitnet_ops {
     const bitnet_runtime *runtime;

@@ -1,0 +1,48 @@
+/* check.h - errors and sizes for the files of this folder, which know the library by its headers
+ * alone. */
+#ifndef BITNET_EXTRAS_CHECK_H
+#define BITNET_EXTRAS_CHECK_H
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bitnet_extras.h"
+
+BITNET_PRINTF(3, 4)
+static inline bitnet_status fail(bitnet_error *err, bitnet_status status, const char *format, ...)
+{
+    if (err) {
+        va_list ap;
+        va_start(ap, format);
+        err->status = status;
+        vsnprintf(err->message, sizeof err->message, format, ap);
+        va_end(ap);
+    }
+    return status;
+}
+
+/* *out = a * b. False: too large. */
+static inline bool multiply(size_t a, size_t b, size_t *out)
+{
+    *out = a * b;
+    return a == 0 || *out / a == b;
+}
+
+static inline size_t divide_up(size_t n, size_t by)
+{
+    return n / by + (n % by != 0);
+}
+
+static inline size_t at_most(size_t n, size_t most)
+{
+    return n < most ? n : most;
+}
+
+/* Codes 0, 1, 2 are -1, 0, +1; anything else is 0. */
+static inline int trit_of(uint8_t code)
+{
+    return code <= 2 ? code - 1 : 0;
+}
+
+#endif
