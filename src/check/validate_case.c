@@ -302,13 +302,13 @@ static bool open_head(kernel_case *c)
 }
 
 /* All logits, those of the list in their place; not a number where the best one is not listed. */
-static void place(const bnet_top *top, bool served, float *y, size_t n)
+static void place(const bnet_top *top, float *y, size_t n)
 {
     size_t best = 0;
     bool listed = false;
     for (size_t i = 1; i < n; i++)
         best = y[i] > y[best] ? i : best;
-    for (size_t i = 0; served && i < top->n; i++) {
+    for (size_t i = 0; i < top->n; i++) {
         listed = listed || top->ids[i] == (int32_t)best;
         y[top->ids[i]] = top->logits[i];
     }
@@ -328,7 +328,8 @@ static void run_head(kernel_case *c)
         const float *all = bnet_op_read(c->be, c->buf[1], n * sizeof *y);
         if (all)
             memcpy(y, all, n * sizeof *y);
-        place(&top, bnet_op_top(c->be, c->w, c->buf[0], &want, scratch, &top), y, n);
+        bnet_op_top(c->be, c->w, c->buf[0], 1, &want, c->buf[1], scratch, &top);
+        place(&top, y, n);
         bnet_op_write(c->be, c->buf[1], y, n * sizeof *y);
     }
     bnet_op_buffer_free(c->be, scratch);

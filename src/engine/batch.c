@@ -1,7 +1,7 @@
 /* batch.c - one token for each of several timelines in a single pass. Hides: which of them
  * can go together. Positions move only after every pass succeeded. */
+#include "engine/choose.h"
 #include "engine/engine.h"
-#include "engine/sampler.h"
 
 /* What is wanted of a step beside its logits. */
 typedef struct choice {
@@ -71,36 +71,25 @@ static bitnet_status keep_all(bnet_workspace *ws, bitnet_session *const *session
     return st;
 }
 
-/* From the pass's best logits where they are enough, else from those the head still computes. */
-static bitnet_status choose_row(bnet_workspace *ws, const bitnet_session *s, int row,
-                                bitnet_sampler *sampler, int32_t *next, bitnet_error *err)
-{
-    size_t n = s->n_pos + 1;
-    bnet_top_want want;
-    bnet_top top;
-    const float *all;
-    bitnet_status st = BITNET_OK;
-    bool wanted = bnet_sampler_want(sampler, s->tokens, n, &want), served = false;
-    if (wanted && !(served = bnet_best_top(ws, row, &want, &top)))
-        st = bnet_head_top(ws, row, &want, &top, &served, err);
-    if (st == BITNET_OK && served)
-        return bnet_sampler_pick_among(sampler, &top, s->tokens, n, next, err);
-    if (st == BITNET_OK)
-        st = bnet_head(ws, row, 1, &all, err);
-    return st == BITNET_OK ? bitnet_sampler_pick(sampler, all, s->tokens, n, next, err) : st;
-}
-
 static bitnet_status choose_all(bnet_workspace *ws, bitnet_session *const *sessions,
                                 const int32_t *ids, int n, const choice *c, bitnet_error *err)
 {
+    bnet_choice rows[BNET_HEAD_ROWS];
     bitnet_status st = BITNET_OK;
-    for (int i = 0; st == BITNET_OK && i < n; i++) {
-        bitnet_session *s = sessions[i];
-        s->tokens[s->n_pos] = ids[i]; /* beyond the position: nobody else sees it yet */
-        bnet_session_forget(s);
-        st = choose_row(ws, s, i, c->samplers[i], &c->next[i], err);
+    for (int first = 0, k; st == BITNET_OK && first < n; first += k) {
+        k = BNET_MIN(BNET_HEAD_ROWS, n - first);
+        for (int i = 0; i < k; i++) {
+            bitnet_session *s = sessions[first + i];
+            s->tokens[s->n_pos] = ids[first + i]; /* beyond the position: nobody else sees it yet */
+            bnet_session_forget(s);
+            rows[i] = (bnet_choice){c->samplers[first + i], s->tokens, s->n_pos + 1, 0};
+        }
+        int failed = 0;
+        st = bnet_choose(ws, first, rows, k, &failed, err);
         if (st != BITNET_OK)
-            st = bnet_wrap(err, st, "batch: session %d", i);
+            return bnet_wrap(err, st, "batch: session %d", first + failed);
+        for (int i = 0; i < k; i++)
+            c->next[first + i] = rows[i].next;
     }
     return st;
 }

@@ -15,17 +15,24 @@ static bitnet_status read_logits(bnet_workspace *ws, size_t n_bytes, const float
     return st == BITNET_OK && !*out ? bnet_no_memory(err, "logits") : st;
 }
 
-bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out, bitnet_error *err)
+bitnet_status bnet_head_rows(bnet_workspace *ws, const int32_t *rows, int n, const float **out,
+                             bitnet_error *err)
 {
-    assert(n >= 1 && n <= BNET_HEAD_ROWS && first >= 0 && first + n <= ws->n_rows);
-    int32_t rows[BNET_HEAD_ROWS];
-    for (int i = 0; i < n; i++)
-        rows[i] = first + i;
+    assert(n >= 1 && n <= BNET_HEAD_ROWS && rows[0] >= 0 && rows[n - 1] < ws->n_rows);
     bnet_op_hold(ws->be);
     bnet_op_gather(ws->be, ws->last, rows, n, ws->w.embd, ws->pick);
     bnet_op_head(ws->be, ws->m->head, ws->pick, n, ws->logits);
     bitnet_status st = read_logits(ws, (size_t)n * ws->w.vocab * sizeof(float), out, err);
     return bnet_op_release(ws->be, st, err);
+}
+
+bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out, bitnet_error *err)
+{
+    int32_t rows[BNET_HEAD_ROWS];
+    assert(n >= 1 && n <= BNET_HEAD_ROWS);
+    for (int i = 0; i < n; i++)
+        rows[i] = first + i;
+    return bnet_head_rows(ws, rows, n, out, err);
 }
 
 /* Do the best logits of the pass hold all that is wanted? Then they are it, by ascending id. */
@@ -63,18 +70,31 @@ bool bnet_best_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_
     return row < ws->n_best && serve_best(ws, &ws->best[row], want, out);
 }
 
+bitnet_status bnet_head_tops(bnet_workspace *ws, int first, int n, const bnet_top_want *wants,
+                             bnet_top *out, bitnet_error *err)
+{
+    assert(n >= 1 && n <= BNET_HEAD_ROWS && first >= 0 && first + n <= ws->n_rows);
+    int32_t rows[BNET_HEAD_ROWS];
+    memset(out, 0, (size_t)n * sizeof *out);
+    if (bnet_op_top_bytes(ws->be, ws->m->head) == 0)
+        return BITNET_OK;
+    for (int i = 0; i < n; i++)
+        rows[i] = first + i;
+    bnet_op_hold(ws->be);
+    bnet_op_gather(ws->be, ws->last, rows, n, ws->w.embd, ws->pick);
+    bnet_op_top(ws->be, ws->m->head, ws->pick, n, wants, ws->logits, ws->top, out);
+    return bnet_op_release(ws->be, bnet_op_sync(ws->be, err), err);
+}
+
 bitnet_status bnet_head_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out,
                             bool *served, bitnet_error *err)
 {
-    assert(row >= 0 && row < ws->n_rows);
-    int32_t rows[1] = {row};
     *served = bnet_best_top(ws, row, want, out);
-    if (*served || bnet_op_top_bytes(ws->be, ws->m->head) == 0)
+    if (*served)
         return BITNET_OK;
-    bnet_op_hold(ws->be);
-    bnet_op_gather(ws->be, ws->last, rows, 1, ws->w.embd, ws->pick);
-    *served = bnet_op_top(ws->be, ws->m->head, ws->pick, want, ws->top, out);
-    return bnet_op_release(ws->be, bnet_op_sync(ws->be, err), err);
+    bitnet_status st = bnet_head_tops(ws, row, 1, want, out, err);
+    *served = st == BITNET_OK && out->ids;
+    return st;
 }
 
 uint64_t bnet_hidden_bytes(const bnet_model *m)

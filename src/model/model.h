@@ -88,7 +88,7 @@ bitnet_status bnet_kv_write(bnet_kv *kv, int n_pos, const uint8_t *bytes, bitnet
 
 /* ---- the forward pass ---- */
 
-#define BNET_HEAD_ROWS 16 /* logits rows per bnet_head call */
+#define BNET_HEAD_ROWS BNET_TOP_ROWS /* rows of logits that one call computes, at most */
 
 /* Scratch for passes of up to n_batch tokens. One pass at a time. */
 typedef struct bnet_workspace bnet_workspace;
@@ -125,6 +125,10 @@ bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error
  * until the next call. */
 bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out, bitnet_error *err);
 
+/* The same for any rows, ascending, with one reading of the head where the backend can. */
+bitnet_status bnet_head_rows(bnet_workspace *ws, const int32_t *rows, int n, const float **out,
+                             bitnet_error *err);
+
 /* What is wanted of a row from the best logits the pass brought along; false: they are not enough.
  */
 bool bnet_best_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out);
@@ -133,6 +137,10 @@ int bnet_best_rows(const bnet_workspace *ws); /* how many rows the last pass bro
  * false: this backend or this row is not for it, ask bnet_head. */
 bitnet_status bnet_head_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out,
                             bool *served, bitnet_error *err);
+/* The same of rows [first, first + n), n <= BNET_HEAD_ROWS, in one reading of the head, but for the
+ * best logits of the pass. out[i].ids NULL: ask bnet_head_rows. */
+bitnet_status bnet_head_tops(bnet_workspace *ws, int first, int n, const bnet_top_want *wants,
+                             bnet_top *out, bitnet_error *err);
 
 /* The normed hidden state of one row, kept by whoever may ask for its logits later, whatever passes
  * follow: its size, room for it (NULL: no memory), and copying a row of the last pass there. */

@@ -355,16 +355,16 @@ size_t bnet_op_top_bytes(const bnet_backend *be, const bnet_weight *w)
     return be->pass && be->pass->top_bytes ? be->pass->top_bytes(be, w) : 0;
 }
 
-bool bnet_op_top(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, const bnet_top_want *want,
-                 bnet_buffer *scratch, bnet_top *out)
+void bnet_op_top(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                 const bnet_top_want *wants, bnet_buffer *y, bnet_buffer *scratch, bnet_top *out)
 {
-    assert(!bnet_op_weight_info(be, w)->ternary && want->k + want->n_ids > 0);
+    assert(!bnet_op_weight_info(be, w)->ternary && n_rows > 0 && n_rows <= BNET_TOP_ROWS);
+    memset(out, 0, (size_t)n_rows * sizeof *out);
     if (!be->pass || !be->pass->top)
-        return false;
+        return;
     double begun = start(be);
-    bool served = be->pass->top(be, w, x, want, scratch, out);
+    be->pass->top(be, w, x, n_rows, wants, y, scratch, out);
     stop(be, BNET_ENTRY_HEAD, begun);
-    return served;
 }
 
 void bnet_op_rope_table(bnet_backend *be, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs)

@@ -86,10 +86,11 @@ void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x
 /* linear_float for logits: counted apart from the layers. */
 void bnet_op_head(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
                   bnet_buffer *y);
-/* See pass.h: bytes of scratch, 0 without; false: compute all. Timed as the head. */
+/* See pass.h: bytes of scratch, 0 without; nothing is served by a backend without it. Timed as
+ * the head. */
 size_t bnet_op_top_bytes(const bnet_backend *be, const bnet_weight *w);
-bool bnet_op_top(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, const bnet_top_want *want,
-                 bnet_buffer *scratch, bnet_top *out);
+void bnet_op_top(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                 const bnet_top_want *wants, bnet_buffer *y, bnet_buffer *scratch, bnet_top *out);
 void bnet_op_rope_table(bnet_backend *be, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs);
 void bnet_op_rope(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
                   bnet_buffer *x);

@@ -56,7 +56,7 @@ typedef struct bnet_pass {
 /* Which logits of a row are wanted: the k largest, all that equal the last of these or are less
  * than `range` below it, and those of the ids listed. */
 typedef struct bnet_top_want {
-    size_t k; /* 0: the ids alone, which then ascend */
+    size_t k; /* 0: the ids alone, which then ascend; without any, nothing is wanted */
     float range;
     const int32_t *ids; /* inside the vocabulary, each once; not counted among the k */
     size_t n_ids;
@@ -68,6 +68,8 @@ typedef struct bnet_top {
     const float *logits;
     size_t n;
 } bnet_top;
+
+enum { BNET_TOP_ROWS = 16 }; /* rows that are asked for together, at most */
 
 struct bnet_pass_ops {
     /* ---- a whole pass: layers and final norm ---- */
@@ -102,12 +104,14 @@ struct bnet_pass_ops {
     /* Several matrices on one input. */
     void (*linear_ternary_n)(bnet_backend *be, const bnet_weight *const *w, int n,
                              const bnet_act8 *q, int n_rows, bnet_buffer *const *y);
-    /* Both or neither: the logits that sampling asks for, without computing all of them exactly.
-     * top_bytes returns the size `scratch` must have for this weight, 0 if it is not served. top: x
-     * [1][K]; the result lies in scratch. Returns false if it does not pay: compute all. */
+    /* Both or neither: what sampling may ask of rows of logits, without computing all of them
+     * exactly, in one reading of the weights. top_bytes returns the size `scratch` must have for
+     * this weight, 0 if it is not served. top: x [T][K], T <= BNET_TOP_ROWS; wants, out [T]; the
+     * results lie in y [T][N] until that is written. out[i].ids NULL: nothing was wanted, or it
+     * does not pay this time and all must be computed. */
     size_t (*top_bytes)(const bnet_backend *be, const bnet_weight *w);
-    bool (*top)(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, const bnet_top_want *want,
-                bnet_buffer *scratch, bnet_top *out);
+    void (*top)(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                const bnet_top_want *wants, bnet_buffer *y, bnet_buffer *scratch, bnet_top *out);
 };
 
 #endif

@@ -134,8 +134,8 @@ void bnet_cpu_linear_ternary_n(bnet_backend *b, const bnet_weight *const *w, int
 void bnet_cpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows,
                            bnet_buffer *y);
 size_t bnet_cpu_top_bytes(const bnet_backend *b, const bnet_weight *w);
-bool bnet_cpu_top(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, const bnet_top_want *want,
-                  bnet_buffer *scratch, bnet_top *out);
+void bnet_cpu_top(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                  const bnet_top_want *wants, bnet_buffer *y, bnet_buffer *scratch, bnet_top *out);
 bnet_kv_store *bnet_cpu_kv_new(bnet_backend *b, const bnet_kv_shape *shape);
 void bnet_cpu_kv_free(bnet_backend *b, bnet_kv_store *kv);
 void bnet_cpu_kv_get(bnet_kv_store *kv, int layer, int block, void *bytes);
@@ -180,8 +180,6 @@ bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_
                                     bitnet_error *err);
 void bnet_cpu_head_free(bnet_weight *w);
 /* All rows of a packed weight through a given kernel; one row of it as an embedding. */
-void bnet_cpu_linear_r4(cpu_backend *be, const bnet_weight *w, bnet_kernel_fn fn, const float *x,
-                        size_t n_tokens, float *y);
 void bnet_cpu_embed_r4(const bnet_weight *w, bnet_fn_embed *fn, size_t id, float *y);
 bitnet_status bnet_cpu_cache_open(cpu_backend *be, const bnet_pack_cache *want, bitnet_error *err);
 void bnet_cpu_cache_close(cpu_backend *be);

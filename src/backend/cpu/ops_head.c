@@ -38,19 +38,32 @@ enum {
 };
 #define TINY 1e-37f
 
-/* Everything of a call, in the caller's scratch. */
-typedef struct top_work {
-    float *y;                 /* [rows, padded] a, then a + b */
-    int8_t *q, *mult, *mult4; /* bnet_head_x */
+/* One row of logits that something is wanted of. */
+typedef struct top_row {
+    const bnet_top_want *want;
+    const float *in;
+    float *y; /* [n_out] a, then a + b; then the ids that are listed, and from list_cap on their
+                 logits */
+    /* what bnet_head_x points to */
+    int8_t *q, *mult, *mult4;
     int32_t *start4;
     int8_t *q4;
     int16_t *pairs4;
     float *x, *raised;
+    float unit, c;
+    size_t k; /* of the largest a - b that are kept, from place `first` of the heaps on */
+    size_t first;
+    size_t n_ids;
+    bool served;
+} top_row;
+
+/* Everything of a call, in the caller's scratch. */
+typedef struct top_work {
+    top_row rows[BNET_TOP_ROWS];
+    int n_rows;
     float *best;    /* [shares][TOP_MAX] heaps of the largest a - b, least first */
-    size_t *n_best; /* [shares] */
-    uint8_t *rows;  /* [threads][row_bytes] a packed row made plain */
-    int32_t *ids;   /* [rows / SHARE + CHUNK] */
-    float *logits;  /* as many */
+    size_t *n_best; /* [shares][BNET_TOP_ROWS] */
+    uint8_t *plain; /* [threads][row_bytes] a packed row made plain */
 } top_work;
 
 static size_t padded(size_t n)
@@ -63,41 +76,43 @@ static size_t list_cap(const bnet_weight *w)
     return w->info.n_out / SHARE + CHUNK;
 }
 
+/* Takes n_bytes behind *at; NULL: they are counted only. */
+static void *lay(uint8_t *base, size_t *at, size_t n_bytes)
+{
+    uint8_t *p = base ? base + *at : NULL;
+    *at += padded(n_bytes);
+    return p;
+}
+
 /* Lays the parts out behind one another; returns the bytes they take. */
 static size_t lay_out(const cpu_backend *be, const bnet_weight *w, uint8_t *base, top_work *out)
 {
     size_t n = w->info.n_in, threads = (size_t)bnet_pool_threads(be->pool);
     size_t shares = (size_t)bnet_pool_shares(be->pool), at = 0;
-    const struct {
-        void **to;
-        size_t n_bytes;
-    } parts[] = {
-        {(void **)&out->y, bnet_q6r4_groups(w->info.n_out) * 4 * sizeof(float)},
-        {(void **)&out->q, n},
-        {(void **)&out->mult, n / 16},
-        {(void **)&out->mult4, n / 4},
-        {(void **)&out->start4, n},
-        {(void **)&out->q4, 4 * n},
-        {(void **)&out->pairs4, 4 * n},
-        {(void **)&out->x, n * sizeof(float)},
-        {(void **)&out->raised, n * sizeof(float)},
-        {(void **)&out->best, shares * TOP_MAX * sizeof(float)},
-        {(void **)&out->n_best, shares * sizeof(size_t)},
-        {(void **)&out->rows, threads * padded(w->row_bytes)},
-        {(void **)&out->ids, list_cap(w) * sizeof(int32_t)},
-        {(void **)&out->logits, list_cap(w) * sizeof(float)},
-    };
-    for (size_t i = 0; i < BNET_COUNT(parts); i++) {
-        if (base)
-            *parts[i].to = base + at;
-        at += padded(parts[i].n_bytes);
+    bool floats = w->info.type == BNET_F16 || w->info.type == BNET_BF16;
+    for (int i = 0; i < BNET_TOP_ROWS; i++) {
+        top_row *r = &out->rows[i];
+        if (floats) {
+            r->x = lay(base, &at, n * sizeof(float));
+            r->raised = lay(base, &at, n * sizeof(float));
+            continue;
+        }
+        r->q = lay(base, &at, n);
+        r->mult = lay(base, &at, n / 16);
+        r->mult4 = lay(base, &at, n / 4);
+        r->start4 = lay(base, &at, n);
+        r->q4 = lay(base, &at, 4 * n);
+        r->pairs4 = lay(base, &at, 4 * n);
     }
+    out->best = lay(base, &at, shares * TOP_MAX * sizeof(float));
+    out->n_best = lay(base, &at, shares * BNET_TOP_ROWS * sizeof(size_t));
+    out->plain = lay(base, &at, threads * padded(w->row_bytes));
     return at;
 }
 
 size_t bnet_cpu_top_bytes(const bnet_backend *b, const bnet_weight *w)
 {
-    top_work unused;
+    top_work unused = {.n_rows = 0};
     if (!w->head || !w->head->scan)
         return 0;
     return lay_out((const cpu_backend *)b, w, NULL, &unused) + BNET_HEAD_ALIGN;
@@ -130,7 +145,7 @@ static void quantise(const float *x, size_t n, float unit, int8_t *q, int8_t *mu
 }
 
 /* The same numbers in the orders kernels read. */
-static void arrange(const top_work *t, size_t n)
+static void arrange(const top_row *t, size_t n)
 {
     for (size_t i = 0; i < n / 4; i++)
         for (size_t r = 0; r < 4; r++) {
@@ -159,9 +174,10 @@ static double rounding(size_t m)
 }
 
 /* Block formats: integers. Returns |e|. */
-static double as_integers(const bnet_weight *w, const float *x, const top_work *t, float unit)
+static double as_integers(const bnet_weight *w, const top_row *t)
 {
     size_t n = w->info.n_in, group = w->info.type == BNET_Q8_0 ? 32 : 16;
+    const float *x = t->in, unit = t->unit;
     double ee = 0;
     for (size_t i = 0; i < n; i += group)
         quantise(x + i, group, unit, t->q + i, t->mult + i / 16);
@@ -175,21 +191,20 @@ static double as_integers(const bnet_weight *w, const float *x, const top_work *
 }
 
 /* 16-bit floats: x itself. Nothing is lost: |e| is 0. */
-static bool as_floats(const float *x, const top_work *t, size_t n, float most)
+static bool as_floats(const top_row *t, size_t n, float most)
 {
     for (size_t i = 0; i < n; i++) {
-        t->x[i] = x[i];
-        t->raised[i] = x[i] * 0x1p112f;
+        t->x[i] = t->in[i];
+        t->raised[i] = t->in[i] * 0x1p112f;
     }
     return most < 32768.0f;
 }
 
-/* Fills what the scan reads; *unit and *c of the bound. False: such an input is not for integers.
- */
-static bool prepare_x(const bnet_weight *w, const float *x, const top_work *t, float *unit,
-                      float *c)
+/* Fills what the scan reads, unit and c of the bound. False: such an input is not for it. */
+static bool prepare_x(const bnet_weight *w, top_row *t)
 {
     size_t n = w->info.n_in;
+    const float *x = t->in;
     bool floats = w->info.type == BNET_F16 || w->info.type == BNET_BF16;
     float most = largest(x, n);
     double xx = 0, le = 0;
@@ -197,14 +212,14 @@ static bool prepare_x(const bnet_weight *w, const float *x, const top_work *t, f
         xx += (double)x[i] * (double)x[i];
     if (!(xx < 1e60) || most < 1e-30f || n > 1 << 20)
         return false;
-    *unit = floats ? 1.0f : most / (127.0f * BNET_HEAD_MULT);
-    if (floats && !as_floats(x, t, n, most))
+    t->unit = floats ? 1.0f : most / (127.0f * BNET_HEAD_MULT);
+    if (floats && !as_floats(t, n, most))
         return false;
     if (!floats)
-        le = as_integers(w, x, t, *unit);
+        le = as_integers(w, t);
     double lx = sqrt(xx);
     double rounded = rounding(n / 16 + 6) + rounding(n / 32 + 8) + 8 * 0x1p-24;
-    *c = (float)((le + rounded * (lx + le)) * (1 + 1e-6));
+    t->c = (float)((le + rounded * (lx + le)) * (1 + 1e-6));
     return (double)w->head->norm_max * (lx + le) < 1e37;
 }
 
@@ -213,10 +228,7 @@ static bool prepare_x(const bnet_weight *w, const float *x, const top_work *t, f
 typedef struct scan_job {
     const bnet_weight *w;
     const top_work *t;
-    bnet_head_x x;
     bnet_kernel_fn fn;
-    float unit, c;
-    size_t k;
 } scan_job;
 
 static void sift(float *heap, size_t n, size_t i)
@@ -248,48 +260,76 @@ static void keep(float *heap, size_t *n, size_t k, float v)
             sift(heap, k, i);
 }
 
-/* a of some rows becomes a + b; their a - b may be among the best. */
-static void bound_rows(const scan_job *j, size_t first, size_t n, float *heap, size_t *n_heap)
+/* a of some rows of weights becomes a + b; their a - b may be among the best. */
+static void bound_rows(const bnet_weight *w, const top_row *t, size_t first, size_t n, float *heap,
+                       size_t *n_heap)
 {
-    float *y = j->t->y + first, lower[CHUNK], most = -FLT_MAX;
-    const float *norm = j->w->head->norms + first;
+    float *y = t->y + first, lower[CHUNK], most = -FLT_MAX;
+    const float *norm = w->head->norms + first;
     for (size_t i = 0; i < n; i++) {
-        float a = y[i] * j->unit, b = norm[i] * j->c + TINY;
+        float a = y[i] * t->unit, b = norm[i] * t->c + TINY;
         y[i] = a + b;
         lower[i] = a - b;
     }
     for (size_t i = 0; i < n; i++)
         most = lower[i] > most ? lower[i] : most;
-    if (*n_heap == j->k && most <= heap[0])
+    if (*n_heap == t->k && most <= heap[0])
         return;
     for (size_t i = 0; i < n; i++)
-        keep(heap, n_heap, j->k, lower[i]);
+        keep(heap, n_heap, t->k, lower[i]);
+}
+
+/* a of n rows of weights from `row` on, for one row of logits. */
+static void scan_rows(const scan_job *j, const top_row *t, size_t row, size_t n)
+{
+    size_t n_in = j->w->info.n_in, group = j->w->r4 ? bnet_q6r4_group_bytes(n_in) : 0;
+    const uint8_t *w = j->w->data + (group ? row / 4 * group : row * j->w->row_bytes);
+    const bnet_head_x x = {t->q, t->mult, t->mult4, t->start4, t->q4, t->pairs4, t->x, t->raised};
+    float last[CHUNK];
+    bool partial = group && n % 4; /* the kernel fills the last group, y ends before it does */
+    float *y = partial ? last : t->y + row;
+    ((bnet_fn_head_scan *)j->fn)(w, group ? (n + 3) / 4 * 4 : n, &x, n_in, y);
+    if (partial)
+        memcpy(t->y + row, last, n * sizeof *y);
+}
+
+/* Rows of weights that pass all rows of logits before the next ones do: they stay in the
+ * first-level cache. One row of logits has no use for that. */
+static size_t rows_at_once(const bnet_weight *w, int n_rows)
+{
+    enum { NEAR = 1 << 15 }; /* bytes */
+    size_t n = NEAR / w->row_bytes / 4 * 4;
+    return n_rows == 1 ? CHUNK : n < 4 ? 4 : BNET_MIN(n, (size_t)CHUNK);
 }
 
 static void scan_part(void *arg, bnet_share part)
 {
     const scan_job *j = arg;
-    size_t begin, end, n = 0, n_in = j->w->info.n_in, n_out = j->w->info.n_out;
-    float *heap = j->t->best + (size_t)part.index * TOP_MAX;
-    size_t four = j->w->r4 ? bnet_q6r4_group_bytes(n_in) : 4 * j->w->row_bytes;
-    bnet_split(n_out, CHUNK, part.index, part.count, &begin, &end);
+    const top_work *t = j->t;
+    size_t begin, end, n[BNET_TOP_ROWS] = {0}, step = rows_at_once(j->w, t->n_rows);
+    float *heaps = t->best + (size_t)part.index * TOP_MAX;
+    bnet_split(j->w->info.n_out, CHUNK, part.index, part.count, &begin, &end);
     for (size_t row = begin; row < end; row += CHUNK) {
         size_t m = BNET_MIN(end - row, (size_t)CHUNK);
-        ((bnet_fn_head_scan *)j->fn)(j->w->data + row / 4 * four, j->w->r4 ? (m + 3) / 4 * 4 : m,
-                                     &j->x, n_in, j->t->y + row);
-        bound_rows(j, row, m, heap, &n);
+        for (size_t i = 0; i < m; i += step)
+            for (int r = 0; r < t->n_rows; r++)
+                if (t->rows[r].want->k > 0)
+                    scan_rows(j, &t->rows[r], row + i, BNET_MIN(step, m - i));
+        for (int r = 0; r < t->n_rows; r++)
+            if (t->rows[r].want->k > 0)
+                bound_rows(j->w, &t->rows[r], row, m, heaps + t->rows[r].first, &n[r]);
     }
-    j->t->n_best[part.index] = n;
+    memcpy(t->n_best + (size_t)part.index * BNET_TOP_ROWS, n, sizeof n);
 }
 
-/* The k-th largest lower bound of all rows; -infinity if there are fewer. */
-static float threshold(const top_work *t, int n_shares, size_t k)
+/* The k-th largest lower bound of all rows of weights; -infinity if there are fewer. */
+static float threshold(const top_work *t, int r, int n_shares)
 {
-    float *heap = t->best;
-    size_t n = t->n_best[0];
+    size_t k = t->rows[r].k, n = t->n_best[r];
+    float *heap = t->best + t->rows[r].first;
     for (int i = 1; i < n_shares; i++)
-        for (size_t b = 0; b < t->n_best[i]; b++)
-            keep(heap, &n, k, t->best[(size_t)i * TOP_MAX + b]);
+        for (size_t b = 0; b < t->n_best[i * BNET_TOP_ROWS + r]; b++)
+            keep(heap, &n, k, heap[(size_t)i * TOP_MAX + b]);
     return n == k ? heap[0] : -INFINITY;
 }
 
@@ -301,10 +341,17 @@ static float lowered(float v, float range)
     return (double)f > exact ? nextafterf(f, -INFINITY) : f;
 }
 
-/* Ids of the rows that reach t, ascending. False: too many. */
-static bool collect(const bnet_weight *w, const top_work *t, float least, size_t *n_ids)
+static int32_t *ids_of(const top_row *t)
+{
+    return (int32_t *)(void *)t->y;
+}
+
+/* Lists the rows of weights that reach `least`, ascending, in the place of bounds that were looked
+ * at. False: too many. */
+static bool collect(const bnet_weight *w, top_row *t, float least)
 {
     size_t n = 0, n_out = w->info.n_out, cap = list_cap(w);
+    int32_t *ids = ids_of(t);
     for (size_t row = 0; row < n_out; row += CHUNK) {
         size_t m = BNET_MIN(n_out - row, (size_t)CHUNK);
         unsigned any = 0;
@@ -315,10 +362,10 @@ static bool collect(const bnet_weight *w, const top_work *t, float least, size_t
                 continue;
             if (n == cap)
                 return false;
-            t->ids[n++] = (int32_t)(row + i);
+            ids[n++] = (int32_t)(row + i);
         }
     }
-    *n_ids = n;
+    t->n_ids = n;
     return true;
 }
 
@@ -328,27 +375,33 @@ typedef struct exact_job {
     const bnet_weight *w;
     const top_work *t;
     bnet_kernel_fn fn;
-    const float *x;
-    size_t n;
 } exact_job;
 
-static void exact_part(void *arg, bnet_share part)
+static void exact_row(const exact_job *j, const top_row *t, bnet_share part)
 {
-    const exact_job *j = arg;
     const bnet_weight *w = j->w;
     size_t begin, end, n_in = w->info.n_in;
-    uint8_t *plain = j->t->rows + (size_t)part.thread * padded(w->row_bytes);
-    bnet_split(j->n, 1, part.index, part.count, &begin, &end);
+    uint8_t *plain = j->t->plain + (size_t)part.thread * padded(w->row_bytes);
+    float *logits = t->y + list_cap(w);
+    bnet_split(t->n_ids, 1, part.index, part.count, &begin, &end);
     for (size_t i = begin; i < end; i++) {
-        size_t id = (size_t)j->t->ids[i];
+        size_t id = (size_t)ids_of(t)[i];
         const uint8_t *row = w->data + id * w->row_bytes;
         if (w->r4) {
             bnet_q6r4_unpack_row(w->data + id / 4 * bnet_q6r4_group_bytes(n_in), id % 4, n_in,
                                  plain);
             row = plain;
         }
-        ((bnet_fn_linear *)j->fn)(row, j->x, n_in, n_in, 1, j->t->logits + i);
+        ((bnet_fn_linear *)j->fn)(row, t->in, n_in, n_in, 1, logits + i);
     }
+}
+
+static void exact_part(void *arg, bnet_share part)
+{
+    const exact_job *j = arg;
+    for (int r = 0; r < j->t->n_rows; r++)
+        if (j->t->rows[r].served)
+            exact_row(j, &j->t->rows[r], part);
 }
 
 /* Returns how many shares there were. */
@@ -362,91 +415,82 @@ static int run(cpu_backend *be, size_t work, bnet_job job, void *arg)
     return bnet_pool_run(be->pool, job, arg);
 }
 
-/* Lists in t the rows whose logits may be wanted. False: all of them is quicker. */
-static bool list_rows(cpu_backend *be, const bnet_weight *w, const float *x,
-                      const bnet_top_want *want, const top_work *t, size_t *n)
+/* Readies a row, *used places of the heaps being taken. False: all of its logits is quicker. */
+static bool prepare(const bnet_weight *w, top_row *t, size_t *used)
 {
-    size_t n_in = w->info.n_in, k = want->k + want->n_ids;
-    scan_job j = {.w = w,
-                  .t = t,
-                  .x = {t->q, t->mult, t->mult4, t->start4, t->q4, t->pairs4, t->x, t->raised},
-                  .k = k};
-    if (k > TOP_MAX || k > w->info.n_out / SHARE)
+    t->k = t->want->k + t->want->n_ids;
+    t->first = *used;
+    if (t->k == 0 || t->k > TOP_MAX - *used || t->k > w->info.n_out / SHARE ||
+        2 * list_cap(w) > w->info.n_out)
         return false;
-    if (want->k == 0) {
-        memcpy(t->ids, want->ids, want->n_ids * sizeof *t->ids);
-        *n = want->n_ids;
-        return true;
-    }
-    if (!prepare_x(w, x, t, &j.unit, &j.c))
+    if (t->want->k > 0 && !prepare_x(w, t))
         return false;
-    j.fn = cpu_use(be, w->head->scan);
-    int n_shares = run(be, w->info.n_out * n_in, scan_part, &j);
-    float least = lowered(threshold(t, n_shares, k), want->range);
-    for (size_t i = 0; i < want->n_ids; i++)
-        t->y[want->ids[i]] = INFINITY;
-    return collect(w, t, least, n);
-}
-
-bool bnet_cpu_top(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, const bnet_top_want *want,
-                  bnet_buffer *scratch, bnet_top *out)
-{
-    cpu_backend *be = (cpu_backend *)b;
-    if (!w->head || !w->head->scan)
-        return false;
-    top_work t;
-    uintptr_t base = (uintptr_t)scratch->data;
-    lay_out(be, w, (uint8_t *)(base + (BNET_HEAD_ALIGN - base % BNET_HEAD_ALIGN)), &t);
-    exact_job e = {.w = w, .t = &t, .x = x->data};
-    if (!list_rows(be, w, x->data, want, &t, &e.n))
-        return false;
-    e.fn = cpu_use(be, w->head->exact);
-    run(be, e.n * w->info.n_in, exact_part, &e);
-    *out = (bnet_top){t.ids, t.logits, e.n};
+    *used += t->k;
     return true;
 }
 
-/* ---- packed rows, all of them ---- */
-
-typedef struct r4_job {
-    const bnet_weight *w;
-    bnet_kernel_fn fn;
-    const float *x;
-    float *y;
-    size_t n_tokens;
-} r4_job;
-
-static void r4_groups(void *arg, size_t begin, size_t end)
+/* After the scan: lists what may be wanted. */
+static bool list(const bnet_weight *w, const top_work *work, int r, int n_shares, top_row *t)
 {
-    const r4_job *j = arg;
-    size_t k = j->w->info.n_in, n_out = j->w->info.n_out, group = bnet_q6r4_group_bytes(k);
-    float out[BNET_LINEAR_TOKENS * BNET_Q6R4_ROWS];
-    for (size_t g = begin; g < end; g++)
-        for (size_t t = 0; t < j->n_tokens; t += BNET_LINEAR_TOKENS) {
-            size_t n = BNET_MIN((size_t)BNET_LINEAR_TOKENS, j->n_tokens - t);
-            ((bnet_fn_linear_r4 *)j->fn)(j->w->data + g * group, j->x + t * k, k, k, n, out);
-            for (size_t i = 0; i < n; i++)
-                for (size_t r = 4 * g; r < 4 * g + 4 && r < n_out; r++)
-                    j->y[(t + i) * n_out + r] = out[4 * i + r % 4];
-        }
-}
-
-void bnet_cpu_linear_r4(cpu_backend *be, const bnet_weight *w, bnet_kernel_fn fn, const float *x,
-                        size_t n_tokens, float *y)
-{
-    r4_job j = {w, fn, x, y, n_tokens};
-    bnet_pool_items(be->pool, bnet_q6r4_groups(w->info.n_out), 1, 4 * w->info.n_in * n_tokens,
-                    r4_groups, &j);
-}
-
-void bnet_cpu_embed_r4(const bnet_weight *w, bnet_fn_embed *fn, size_t id, float *y)
-{
-    size_t n_blocks = w->info.n_in / 256;
-    const uint8_t *group = w->data + id / 4 * bnet_q6r4_group_bytes(w->info.n_in);
-    const uint8_t *f16 = group + n_blocks * BNET_Q6R4_BLOCK;
-    uint8_t block[BNET_Q6_BLOCK];
-    for (size_t b = 0; b < n_blocks; b++) {
-        bnet_q6r4_unpack_block(group + b * BNET_Q6R4_BLOCK, f16 + 8 * b, id % 4, block);
-        fn(BNET_Q6_K, block, 256, y + 256 * b);
+    const bnet_top_want *want = t->want;
+    if (want->k == 0) {
+        memcpy(ids_of(t), want->ids, want->n_ids * sizeof *want->ids);
+        t->n_ids = want->n_ids;
+        return true;
     }
+    float least = lowered(threshold(work, r, n_shares), want->range);
+    for (size_t i = 0; i < want->n_ids; i++)
+        t->y[want->ids[i]] = INFINITY;
+    return collect(w, t, least);
+}
+
+/* Both stages for the rows that are ready. */
+static void serve(cpu_backend *be, const bnet_weight *w, top_work *t)
+{
+    scan_job j = {.w = w, .t = t};
+    exact_job e = {.w = w, .t = t};
+    size_t n_listed = 0;
+    int n_shares = 0;
+    bool scans = false;
+    for (int r = 0; r < t->n_rows; r++)
+        scans = scans || t->rows[r].want->k > 0;
+    if (scans) {
+        j.fn = cpu_use(be, w->head->scan);
+        n_shares = run(be, (size_t)t->n_rows * w->info.n_out * w->info.n_in, scan_part, &j);
+    }
+    for (int r = 0; r < t->n_rows; r++) {
+        t->rows[r].served = list(w, t, r, n_shares, &t->rows[r]);
+        n_listed += t->rows[r].served ? t->rows[r].n_ids : 0;
+    }
+    e.fn = cpu_use(be, w->head->exact);
+    run(be, n_listed * w->info.n_in, exact_part, &e);
+}
+
+void bnet_cpu_top(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows,
+                  const bnet_top_want *wants, bnet_buffer *y, bnet_buffer *scratch, bnet_top *out)
+{
+    cpu_backend *be = (cpu_backend *)b;
+    top_work t = {.n_rows = 0};
+    size_t used = 0, n_out = w->info.n_out;
+    int at[BNET_TOP_ROWS];
+    uintptr_t base = (uintptr_t)scratch->data;
+    for (int i = 0; i < n_rows; i++)
+        out[i] = (bnet_top){0};
+    if (!w->head || !w->head->scan)
+        return;
+    lay_out(be, w, (uint8_t *)(base + (BNET_HEAD_ALIGN - base % BNET_HEAD_ALIGN)), &t);
+    for (int i = 0; i < n_rows; i++) {
+        top_row *r = &t.rows[t.n_rows];
+        r->want = &wants[i];
+        r->in = (const float *)x->data + (size_t)i * w->info.n_in;
+        r->y = (float *)y->data + (size_t)i * n_out;
+        at[t.n_rows] = i;
+        t.n_rows += prepare(w, r, &used);
+    }
+    if (t.n_rows == 0)
+        return;
+    serve(be, w, &t);
+    for (int r = 0; r < t.n_rows; r++)
+        if (t.rows[r].served)
+            out[at[r]] = (bnet_top){ids_of(&t.rows[r]), t.rows[r].y + list_cap(w), t.rows[r].n_ids};
 }

@@ -293,7 +293,7 @@ typedef struct fixture {
     bnet_backend *be;
     bnet_weight *w;
     uint8_t *bytes;
-    bnet_buffer *x, *y, *scratch;
+    bnet_buffer *x, *y, *room, *scratch; /* x, y and room: of BNET_TOP_ROWS rows */
     size_t n_in, n_out;
 } fixture;
 
@@ -320,15 +320,16 @@ static fixture fixture_new(int n_threads, bnet_type type, const float *rows, siz
     assert_int_equal(bnet_backend_open_cpu(f.pool, f.registry, NULL, false, NULL, &f.be, NULL),
                      BITNET_OK);
     assert_int_equal(f.be->v->weight_prepare(f.be, &r, NULL, &f.w, NULL), BITNET_OK);
-    f.x = f.be->v->buffer_new(f.be, n_in * sizeof(float));
-    f.y = f.be->v->buffer_new(f.be, n_out * sizeof(float));
+    f.x = f.be->v->buffer_new(f.be, BNET_TOP_ROWS * n_in * sizeof(float));
+    f.y = f.be->v->buffer_new(f.be, BNET_TOP_ROWS * n_out * sizeof(float));
+    f.room = f.be->v->buffer_new(f.be, BNET_TOP_ROWS * n_out * sizeof(float));
     f.scratch = f.be->v->buffer_new(f.be, f.be->pass->top_bytes(f.be, f.w) + 1);
     return f;
 }
 
 static void fixture_free(fixture *f)
 {
-    bnet_buffer *all[] = {f->x, f->y, f->scratch};
+    bnet_buffer *all[] = {f->x, f->y, f->room, f->scratch};
     for (size_t i = 0; i < BNET_COUNT(all); i++)
         f->be->v->buffer_free(f->be, all[i]);
     f->be->v->weight_free(f->be, f->w);
@@ -360,7 +361,8 @@ static size_t check_top(fixture *f, const float *x, const bnet_top_want *want)
     f->be->v->write(f->be, f->x, x, f->n_in * sizeof *x);
     f->be->v->linear_float(f->be, f->w, f->x, 1, f->y);
     const float *y = f->y->data;
-    if (!f->be->pass->top(f->be, f->w, f->x, want, f->scratch, &top))
+    f->be->pass->top(f->be, f->w, f->x, 1, want, f->room, f->scratch, &top);
+    if (!top.ids)
         return 0;
     for (size_t i = 0; i < top.n; i++) {
         assert_true(i == 0 || top.ids[i] > top.ids[i - 1]);
@@ -437,6 +439,68 @@ static void test_top_of_random_rows(void **state)
         }
 }
 
+/* Some rows, of which different things are wanted, of some nothing. */
+static void roll_wants(const fixture *f, int n, int32_t ids[][5], bnet_top_want *wants)
+{
+    for (int r = 0; r < n; r++) {
+        for (size_t i = 0; i < 5; i++)
+            ids[r][i] = (int32_t)((i * 7 + test_rand(&seed) % 7) * f->n_out / 35);
+        unsigned kind = (unsigned)(test_rand(&seed) % 5);
+        wants[r] = (bnet_top_want){kind == 0   ? 0
+                                   : kind == 1 ? 1
+                                               : test_rand(&seed) % 60,
+                                   kind == 3 ? 0.7f : 0, ids[r], kind == 2 ? 5 : 0};
+        if (kind == 0 && test_rand(&seed) % 2)
+            wants[r].n_ids = 5; /* these alone */
+    }
+}
+
+/* All rows of a step in one call have the bits of a call for each. */
+static void test_many_rows_are_one_by_one(void **state)
+{
+    (void)state;
+    enum { N = 1501, K = 512, T = BNET_TOP_ROWS };
+    static float x[T * K], one[T][N], listed[N];
+    static int32_t ids[T][5], named[N];
+    for (size_t i = 0; i < BNET_COUNT(types); i++)
+        for (int round = 0; round < (test_quick() ? 3 : 12); round++) {
+            float *rows = random_rows(N, K);
+            fixture f = fixture_new(1 + round % 3, types[i], rows, N, K);
+            int n = 1 + (int)(test_rand(&seed) % T);
+            bnet_top_want wants[T];
+            bnet_top tops[T], top;
+            for (size_t c = 0; c < T * K; c++)
+                x[c] = random_float() * (c % 97 == 0 ? 30.0f : 1.0f);
+            x[K] = round % 4 ? x[K] : INFINITY; /* one that is not for it */
+            roll_wants(&f, n, ids, wants);
+            for (int r = 0; r < n; r++) {
+                f.be->v->write(f.be, f.x, x + r * K, K * sizeof *x);
+                f.be->v->linear_float(f.be, f.w, f.x, 1, f.y);
+                memcpy(one[r], f.y->data, sizeof one[r]);
+            }
+            f.be->v->write(f.be, f.x, x, (size_t)n * K * sizeof *x);
+            f.be->v->linear_float(f.be, f.w, f.x, n, f.y);
+            assert_memory_equal(f.y->data, one, (size_t)n * sizeof one[0]);
+            for (int r = 0; r < n; r++) {
+                f.be->v->write(f.be, f.x, x + r * K, K * sizeof *x);
+                f.be->pass->top(f.be, f.w, f.x, 1, &wants[r], f.room, f.scratch, &top);
+                size_t n_listed = top.ids ? top.n : 0;
+                memcpy(named, top.ids ? top.ids : named, n_listed * sizeof *named);
+                memcpy(listed, top.ids ? top.logits : listed, n_listed * sizeof *listed);
+                f.be->v->write(f.be, f.x, x, (size_t)n * K * sizeof *x);
+                f.be->pass->top(f.be, f.w, f.x, n, wants, f.room, f.scratch, tops);
+                assert_int_equal(tops[r].ids != NULL, top.ids != NULL);
+                assert_int_equal(tops[r].ids ? tops[r].n : 0, n_listed);
+                assert_memory_equal(tops[r].ids ? tops[r].ids : named, named,
+                                    n_listed * sizeof *named);
+                assert_memory_equal(tops[r].ids ? tops[r].logits : listed, listed,
+                                    n_listed * sizeof *listed);
+            }
+            fixture_free(&f);
+            free(rows);
+        }
+}
+
 /* Rows that differ by less than the first stage can tell apart, and rows that do not differ. */
 static void test_top_of_near_ties(void **state)
 {
@@ -500,7 +564,8 @@ static void test_not_finite_is_refused(void **state)
             x[c] = fabsf(bad[i]) < 1 ? bad[i] : random_float();
         x[i] = bad[i];
         f.be->v->write(f.be, f.x, x, sizeof x);
-        assert_false(f.be->pass->top(f.be, f.w, f.x, &want, f.scratch, &top));
+        f.be->pass->top(f.be, f.w, f.x, 1, &want, f.room, f.scratch, &top);
+        assert_null(top.ids);
     }
     fixture_free(&f);
     static const uint16_t halves[] = {0x7c00, 0x7e00, 0xfc00};
@@ -566,6 +631,7 @@ int main(void)
         cmocka_unit_test(test_kernel_rows),
         cmocka_unit_test(test_scan_means_the_dot),
         cmocka_unit_test(test_top_of_random_rows),
+        cmocka_unit_test(test_many_rows_are_one_by_one),
         cmocka_unit_test(test_top_of_near_ties),
         cmocka_unit_test(test_all_equal_is_refused),
         cmocka_unit_test(test_not_finite_is_refused),
