@@ -16,7 +16,8 @@ typedef enum bnet_device_kind {
     BNET_DEV_OPENCL,
     BNET_DEV_VULKAN,
     BNET_DEV_NPU,
-    BNET_DEV_CPU, /* always there; those before it are accelerators */
+    BNET_DEV_CPU,  /* always there; those before it are accelerators */
+    BNET_DEV_HOST, /* backend/gpu on the CPU's memory, what drivers are compared with */
 #ifdef BITNET_HAVE_NULL
     BNET_DEV_NULL, /* computes on the CPU, for demonstration (docs/BACKEND.md) */
 #endif

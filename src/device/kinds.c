@@ -49,7 +49,7 @@ bool bnet_kind_find(const char *text, size_t n, bnet_device_kind *out)
 void bnet_compiled(bool compiled[BNET_DEV_COUNT])
 {
     memset(compiled, 0, BNET_DEV_COUNT * sizeof *compiled);
-    compiled[BNET_DEV_CPU] = true;
+    compiled[BNET_DEV_CPU] = compiled[BNET_DEV_HOST] = true;
 #ifdef BITNET_HAVE_NULL
     compiled[BNET_DEV_NULL] = true;
 #endif

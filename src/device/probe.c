@@ -101,6 +101,18 @@ static bitnet_status judge_fake(const bnet_probe_options *o, bool faked[BNET_DEV
     return BITNET_OK;
 }
 
+static void host_status(const bnet_cpu_info *cpu, bnet_device_status *s)
+{
+    s->available = s->runnable = true;
+    snprintf(s->source, sizeof s->source, "build");
+    s->n_gpus = 1;
+    s->gpus[0] = (bnet_gpu){.name = "plain memory",
+                            .total_memory = cpu->memory_total,
+                            .multiprocessors = cpu->n_usable,
+                            .max_threads_per_block = 1024,
+                            .software = true};
+}
+
 bitnet_status bnet_probe_world(const bnet_probe_options *options, const bnet_world *w,
                                bnet_devices *out, bitnet_error *err)
 {
@@ -123,6 +135,7 @@ bitnet_status bnet_probe_world(const bnet_probe_options *options, const bnet_wor
     bnet_device_status *cpu = &out->kind[BNET_DEV_CPU];
     cpu->compiled = cpu->available = cpu->runnable = true;
     snprintf(cpu->source, sizeof cpu->source, "system");
+    host_status(&out->cpu, &out->kind[BNET_DEV_HOST]);
 #ifdef BITNET_HAVE_NULL
     out->kind[BNET_DEV_NULL].available = out->kind[BNET_DEV_NULL].runnable = true;
     snprintf(out->kind[BNET_DEV_NULL].source, sizeof cpu->source, "build");

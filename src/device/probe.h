@@ -29,7 +29,7 @@ void bnet_compiled(bool compiled[BNET_DEV_COUNT]);
 #endif
 #define BNET_DEVICE_VALUES                                                                         \
     "auto, cpu, gpu, cuda[:i], hip (rocm), oneapi, opencl (ocl), vulkan, "                         \
-    "metal, npu" BNET_DEVICE_MORE
+    "metal, npu, host" BNET_DEVICE_MORE
 
 /* A list of devices of one kind; fails ARGUMENT. */
 bitnet_status bnet_ranks_parse(const char *given, const char *source, bnet_request *out,

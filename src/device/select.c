@@ -65,7 +65,7 @@ static void detected(const bnet_devices *d, char *out, size_t cap)
     size_t n = 0;
     out[0] = '\0';
     for (int k = 0; k < BNET_DEV_COUNT; k++)
-        if (d->kind[k].available && n < cap)
+        if (d->kind[k].available && k != BNET_DEV_HOST && n < cap) /* a part of every build */
             n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? "," : "",
                                   bnet_device_name((bnet_device_kind)k));
 }

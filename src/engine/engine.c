@@ -124,11 +124,11 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o,
     bitnet_status st = BITNET_OK;
     if (want.device == BNET_DEV_CPU)
         st = bnet_precision_on_cpu(o->precision, r->strict, &e->log, err);
-    if (st == BITNET_OK && want.device == BNET_DEV_CPU && want.specialise)
+    if (st == BITNET_OK && want.device != BNET_DEV_CUDA && want.specialise)
         st = not_on_cpu(
             "gpu-specialise: the CPU's kernels are those of the build: nothing is compiled",
             r->strict, &e->log, err);
-    if (st == BITNET_OK && want.device == BNET_DEV_CPU && want.ranges)
+    if (st == BITNET_OK && want.device != BNET_DEV_CUDA && want.ranges)
         st = not_on_cpu("nvtx: ranges are marked on CUDA devices alone", r->strict, &e->log, err);
     if (st == BITNET_OK)
         st = bnet_backend_open(&want, &e->backend, err);

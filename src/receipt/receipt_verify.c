@@ -129,8 +129,8 @@ static bool gate_device_ids(checking *c)
     }
     if (n_own == 0)
         return no(c, "backend %s is claimed without one kernel of it", shown(backend, buf));
-    if (c->o->require_gpu && strcmp(backend, "cpu") == 0)
-        return no(c, "GPU kernels are required, the backend is cpu");
+    if (c->o->require_gpu && (strcmp(backend, "cpu") == 0 || strcmp(backend, "host") == 0))
+        return no(c, "GPU kernels are required, the backend is %s", backend);
     return bnet_evidence_isa(c);
 }
 

@@ -119,7 +119,7 @@ static void test_BE_4_unknown_values_name_the_allowed(void **state)
         assert_int_equal(r.index, 77);
         assert_non_null(strstr(err.message, "BITNET_DEVICE: \""));
         assert_non_null(strstr(err.message, "auto, cpu, gpu, cuda[:i], hip (rocm), oneapi, opencl "
-                                            "(ocl), vulkan, metal, npu"));
+                                            "(ocl), vulkan, metal, npu, host"));
         assert_null(strchr(err.message, 0x1b));
     }
     char huge[5000];

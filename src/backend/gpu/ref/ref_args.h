@@ -170,7 +170,7 @@ typedef struct ref_pair_args {
     static inline void name##_one(args a, uint64_t ref_thread)
 #define REF_THREAD ref_thread
 #endif
-#define REF_FN            static inline
+#define REF_FN            static inline __attribute__((always_inline))
 #define REF_SQRT(x)       sqrt(x)
 static inline float ref_float_bits(uint32_t u)
 {

@@ -4,17 +4,23 @@
 
 #include "backend/gpu/ref/ref_math.h"
 
-/* 128 weights of one row of a unit: word r of lane 4 g + t holds 4 columns of each of 4 groups. */
+/* 128 weights of one row of a unit. Its bytes lie as words of 4 in 8 lanes; byte i of them in order
+ * holds columns i, 32 + i, 64 + i and 96 + i from its lowest bits on. */
 REF_FN int32_t unit_dot(const uint8_t *unit, int row, const int8_t *x)
 {
+    const uint8_t *lanes = unit + 64 * (row % 8) + 4 * (row / 8);
+    int8_t codes[32];
     int32_t acc = 0;
-    for (int t = 0; t < 4; t++)
-        for (int half = 0; half < 2; half++) {
-            const uint8_t *word = unit + 16 * (4 * (row % 8) + t) + 4 * (row / 8 + 2 * half);
+    for (int half = 0; half < 2; half++)
+        for (int t = 0; t < 4; t++)
             for (int b = 0; b < 4; b++)
-                for (int s = 0; s < 4; s++)
-                    acc += ((word[b] >> (2 * s) & 3) - 1) * x[32 * s + 16 * half + 4 * t + b];
-        }
+                codes[16 * half + 4 * t + b] = (int8_t)lanes[16 * t + 8 * half + b];
+    for (int s = 0; s < 4; s++) {
+        int32_t sum = 0;
+        for (int i = 0; i < 32; i++)
+            sum += ((codes[i] >> (2 * s) & 3) - 1) * x[32 * s + i];
+        acc += sum;
+    }
     return acc;
 }
 
@@ -45,17 +51,33 @@ REF_KERNEL(bnet_ref_linear_i2s, ref_ternary_args)
     a.y[i] = sum * a.act.scale[t];
 }
 
+/* A row times floats, or times int8 where x is 0, with 16 running sums. Called with a constant
+ * type, so that no loop asks for it. */
+REF_FN float row_dot(const bnet_dev_matrix *w, int type, uint64_t row, const float *x,
+                     const int8_t *q)
+{
+    float acc[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    uint32_t k = 0;
+    for (; k + 16 <= w->k; k += 16)
+        for (uint32_t i = 0; i < 16; i++)
+            acc[i] += ref_value(w, type, row, (int)(k + i)) * (x ? x[k + i] : (float)q[k + i]);
+    for (uint32_t i = 0; k + i < w->k; i++)
+        acc[i] += ref_value(w, type, row, (int)(k + i)) * (x ? x[k + i] : (float)q[k + i]);
+    return ref_fold16(acc);
+}
+
 REF_KERNEL(bnet_ref_linear, ref_linear_args)
 {
     uint64_t i = REF_THREAD, t = i / a.w.n_rows, r = i % a.w.n_rows;
     if (t >= (uint64_t)a.m)
         return;
-    float acc[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-    for (uint32_t k = 0; k < a.w.k; k++) {
-        float x = a.x ? a.x[t * a.w.k + k] : (float)a.act.q[t * (uint64_t)a.act.stride + k];
-        acc[k % 16] += ref_value(&a.w, a.type, r, (int)k) * x;
-    }
-    float y = ref_fold16(acc);
+    const float *x = a.x ? a.x + t * a.w.k : 0;
+    const int8_t *q = a.x ? 0 : a.act.q + t * (uint64_t)a.act.stride;
+    float y = a.type == REF_F32    ? row_dot(&a.w, REF_F32, r, x, q)
+              : a.type == REF_F16  ? row_dot(&a.w, REF_F16, r, x, q)
+              : a.type == REF_BF16 ? row_dot(&a.w, REF_BF16, r, x, q)
+              : a.type == REF_Q8   ? row_dot(&a.w, REF_Q8, r, x, q)
+                                   : row_dot(&a.w, REF_Q6K, r, x, q);
     a.y[i] = a.x ? y : y * (a.act.scale[t] * a.scale);
 }
 

@@ -28,15 +28,13 @@ REF_FN uint32_t ref_u32(const uint8_t *p)
     return ref_u16(p) | ref_u16(p + 2) << 16;
 }
 
+/* The bits moved to where a float has them are 2^112 times too small, subnormals too; that product
+ * is exact. What then is 65536 or more is infinity or NaN. */
 REF_FN float ref_half(uint32_t h)
 {
-    uint32_t sign = (h & 0x8000u) << 16, e = h >> 10 & 31, m = h & 0x3ffu;
-    if (e == 31)
-        return REF_FLOAT_BITS(sign | 0x7f800000u | m << 13);
-    if (e != 0)
-        return REF_FLOAT_BITS(sign | (e + 112) << 23 | m << 13);
-    float v = (float)m * 5.9604644775390625e-8f; /* 2^-24 */
-    return sign ? -v : v;
+    float v = REF_FLOAT_BITS((h & 0x7fffu) << 13) * 5.192296858534827628530496329220096e33f;
+    uint32_t special = v >= 65536.0f ? 0x7f800000u : 0;
+    return REF_FLOAT_BITS(ref_bits(v) | special | (h & 0x8000u) << 16);
 }
 
 /* Round to nearest, ties to even; NaN stays a quiet NaN. */

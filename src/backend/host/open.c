@@ -1,0 +1,55 @@
+/* open.c - the host-memory backend as the registry and the engine see it: its rows, its opening. */
+#include "backend/gpu/launch_ref.h"
+#include "backend/host/host.h"
+
+static const bnet_kernel_record records[] = {
+#define REF(name, symbols, fn_, op_, format_, dtype_, agree)                                       \
+    {.id = #name "_host_ref",                                                                      \
+     .device = BNET_DEV_HOST,                                                                      \
+     .op = #op_,                                                                                   \
+     .format = #format_,                                                                           \
+     .dtype = #dtype_,                                                                             \
+     .isa = "portable",                                                                            \
+     .tier = BNET_TIER_REFERENCE,                                                                  \
+     .alignment = 16,                                                                              \
+     .m = {1, 0, 1},                                                                               \
+     .n = {1, 0, 1},                                                                               \
+     .k = {1, 0, 1},                                                                               \
+     .build = "host",                                                                              \
+     .abi = BNET_KERNEL_ABI,                                                                       \
+     .agreement = agree,                                                                           \
+     .fn = (bnet_kernel_fn)bnet_##fn_},
+#include "backend/gpu/ref/ref_kernels.inc"
+#undef REF
+};
+
+const bnet_kernel_record *bnet_host_kernel_rows(size_t *n)
+{
+    *n = BNET_COUNT(records);
+    return records;
+}
+
+const bnet_kernel_name *bnet_host_kernel_names(size_t *n)
+{
+    static const bnet_kernel_name names[] = {
+#define REF(name, symbols, fn, op, format, dtype, agree)                                           \
+    {#name "_host_ref", #op, #format, BNET_DEV_HOST, ""},
+#include "backend/gpu/ref/ref_kernels.inc"
+#undef REF
+    };
+    *n = BNET_COUNT(names);
+    return names;
+}
+
+bitnet_status bnet_host_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
+{
+    static const gpu_kernel_row rows[] = {
+#define REF(name, symbols, ...) {#name "_host_ref", symbols},
+#include "backend/gpu/ref/ref_kernels.inc"
+#undef REF
+    };
+    const gpu_vendor vendor = {.rows = rows, .n_rows = BNET_COUNT(rows)};
+    gpu_driver *d = NULL;
+    bitnet_status st = bnet_host_driver_open(w->pool, &d, err);
+    return st == BITNET_OK ? bnet_gpu_open(w, d, &vendor, out, err) : st;
+}
