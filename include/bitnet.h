@@ -522,12 +522,16 @@ typedef struct bitnet_kv_pool_options {
 
 typedef struct bitnet_kv_pool_stats {
     uint64_t block_bytes; /* of one block, all layers */
-    size_t n_blocks, n_used, n_free;
+    /* blocks: all; those that sessions have; those that only the prefix cache keeps; the rest */
+    size_t n_blocks, n_used, n_cached, n_free;
     size_t n_shared; /* of n_used, those that several sessions have */
     size_t n_sessions;
-    uint64_t n_evictions, n_blocks_evicted; /* sessions that lost blocks, and how many blocks */
-    uint64_t n_hits;                        /* uses of a session that found its cache whole */
-    uint64_t n_rebuilds, n_tokens_rebuilt;  /* uses that had to compute tokens again */
+    uint64_t n_evictions, n_blocks_evicted;   /* sessions that lost blocks, and how many blocks */
+    uint64_t n_hits;                          /* uses of a session that found its cache whole */
+    uint64_t n_rebuilds, n_tokens_rebuilt;    /* uses that had to compute tokens again */
+    uint64_t n_prefix_lookups, n_prefix_hits; /* of bitnet_session_reuse; those that found blocks */
+    uint64_t n_prefix_tokens;                 /* that need not be computed because of these */
+    uint64_t n_cached_evicted;                /* blocks that the prefix cache gave up */
 } bitnet_kv_pool_stats;
 
 BITNET_API void bitnet_kv_pool_options_init(bitnet_kv_pool_options *options);
@@ -542,6 +546,29 @@ BITNET_API bitnet_status bitnet_kv_pool_open(bitnet_engine *engine,
 BITNET_API void bitnet_kv_pool_close(bitnet_kv_pool *pool);
 /* Any thread. */
 BITNET_API void bitnet_kv_pool_read(bitnet_kv_pool *pool, bitnet_kv_pool_stats *out);
+
+/* The prefix cache of a pool: texts that were computed once and whose blocks others begin with.
+ * Blocks are found by the tokens in them and before them, which are compared, and only in the scope
+ * in which they were published (a number that the caller chooses, for instance one per user): a
+ * request can neither get nor notice what another scope has. Cached blocks that no session has are
+ * given up before sessions lose theirs, in the order of the pool's policy, the end of a text before
+ * its beginning. Sessions of any threads.
+ *
+ * _publish makes the full blocks of the timeline known; they stay cached when the session is
+ * closed. Blocks that have the same tokens already stay in their place. Fails: MEMORY.
+ *
+ * _reuse makes the timeline the longest prefix of ids for which nothing need be computed, at most
+ * n_ids - 1 tokens: what it has in common with ids already, or full blocks that were published, if
+ * they are more. *n_reused (may be NULL): its position then. Append the other ids, or _sync to all.
+ * Logits are those of a session that computed everything itself, bit for bit; on a GPU, those of
+ * one that divided the prompt into the same passes. Fails: ARGUMENT.
+ *
+ * Sessions with a cache of their own publish nothing and reuse what they have. */
+BITNET_API bitnet_status bitnet_session_publish(bitnet_session *session, uint64_t scope,
+                                                bitnet_error *err);
+BITNET_API bitnet_status bitnet_session_reuse(bitnet_session *session, uint64_t scope,
+                                              const int32_t *ids, size_t n_ids, size_t *n_reused,
+                                              bitnet_error *err);
 
 /* ---- sampler ------------------------------------------------------------------------------- */
 

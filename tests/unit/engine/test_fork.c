@@ -7,19 +7,6 @@
 
 enum { N_CTX = 256, N_SLOTS = 5, LOG_MAX = 400 };
 
-static nano nano_on(const char *device)
-{
-    nano n = {0};
-    bitnet_runtime_options o;
-    bitnet_runtime_options_init(&o);
-    o.n_threads = 1;
-    o.device = device;
-    OK(bitnet_runtime_open(&o, &n.runtime, &err));
-    OK(bitnet_engine_open(n.runtime, NANO_PATH, NULL, &n.engine, &err));
-    n.n_vocab = bitnet_engine_model(n.engine)->n_vocab;
-    return n;
-}
-
 static bitnet_session *fork_at(const bitnet_session *s, size_t position)
 {
     bitnet_session *f = NULL;

@@ -1,9 +1,12 @@
-/* kv_manager.h - which session has blocks of a pool. A session pins its blocks for a pass; between
- * passes others may evict it, and what it lost is computed again before its next pass. */
-#ifndef BNET_KV_MANAGER_H
-#define BNET_KV_MANAGER_H
+/* kv_pool.h - cache blocks that sessions share, and which session has which. A session pins its
+ * blocks for a pass; between passes others may evict it, and what it lost is computed again before
+ * its next pass. */
+#ifndef BNET_KV_POOL_H
+#define BNET_KV_POOL_H
 
-#include "model/model.h"
+#include <pthread.h>
+
+#include "engine/kv_prefix.h"
 
 /* A session's place in a pool. All fields but `pool` are under the pool's lock; while pinned,
  * n_valid and the blocks are the session's alone. */
@@ -18,6 +21,21 @@ struct bnet_kv_entry {
     uint64_t last_use, n_uses, entered; /* by the pool's clock, which counts uses */
 };
 
+struct bitnet_kv_pool {
+    bitnet_engine *engine;
+    bitnet_kv_pool_options o; /* kv_type: the effective one */
+    bnet_kv_blocks *blocks;
+    int n_blocks;
+    uint8_t *marks; /* [n_blocks] scratch of eviction */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;     /* blocks or pins were given up */
+    bnet_kv_prefixes *prefixes; /* NULL until something is published */
+    bnet_kv_entry *first;
+    size_t n_entries;
+    uint64_t clock;              /* counts uses */
+    bitnet_kv_pool_stats counts; /* those of events; blocks are counted when asked for */
+};
+
 /* Facts of a pool for opening sessions on it. */
 const bitnet_engine *bnet_kv_pool_engine(const bitnet_kv_pool *p);
 bitnet_kv_type bnet_kv_pool_type(const bitnet_kv_pool *p);
@@ -29,6 +47,13 @@ bitnet_status bnet_kv_join(bitnet_kv_pool *p, bnet_kv_entry *e, int n_ctx, bnet_
 /* Gives e, which joined and has no blocks, those of `from` that hold its first n_pos positions, or
  * as many of these as are valid. Both share them from then on. */
 void bnet_kv_fork(bnet_kv_entry *e, const bnet_kv_entry *from, size_t n_pos);
+/* Gives the entry, whose n_valid positions hold the first of these tokens, the blocks of the
+ * longest text of this scope that is known to begin them, if that is longer. Returns its length, 0:
+ * it is not. */
+size_t bnet_kv_adopt(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens, size_t n_tokens);
+/* Makes the full blocks of the entry, which hold these tokens, known in a scope. Fails: MEMORY. */
+bitnet_status bnet_kv_publish(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens,
+                              bitnet_error *err);
 /* Closes the kv and leaves the pool, pinned or not. Nothing if there is no pool. */
 void bnet_kv_leave(bnet_kv_entry *e);
 

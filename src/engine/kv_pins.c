@@ -1,0 +1,235 @@
+/* kv_pins.c - blocks of a pool among its sessions, on any number of threads. Invariants: a pinned
+ * session loses nothing; nobody waits while pinned, so whoever waits is waiting for a pass to end;
+ * the first n_valid positions of an entry are right, whatever happened to the rest; a block that
+ * several hold has positions that are valid for all of them. */
+#include "engine/engine.h"
+
+/* ---- eviction, under the lock ---- */
+
+/* True if a is the better victim of the two. */
+static bool goes_before(bitnet_kv_policy policy, const bnet_kv_entry *a, const bnet_kv_entry *b)
+{
+    if (a->wanted != b->wanted)
+        return b->wanted;
+    if (policy == BITNET_KV_FIFO)
+        return a->entered < b->entered;
+    if (policy == BITNET_KV_LFU && a->n_uses != b->n_uses)
+        return a->n_uses < b->n_uses;
+    return a->last_use < b->last_use;
+}
+
+/* Could the i-th block be taken if e dropped it? */
+static bool is_sole(const bitnet_kv_pool *p, const bnet_kv_entry *e, int i)
+{
+    int32_t block = bnet_kv_block_at(e->kv, i);
+    return bnet_kv_blocks_refs(p->blocks, block) == 1 + bnet_kv_prefix_has(p->prefixes, block);
+}
+
+static bool has_sole(const bitnet_kv_pool *p, const bnet_kv_entry *e)
+{
+    for (int i = bnet_kv_mapped(e->kv) - 1; i >= 0; i--)
+        if (is_sole(p, e, i))
+            return true;
+    return false;
+}
+
+static bool can_lose(const bnet_kv_entry *x, const bnet_kv_entry *to)
+{
+    return x != to && !x->pinned && bnet_kv_mapped(x->kv) > 0;
+}
+
+/* freeing: only of those whose loss frees a block. */
+static bnet_kv_entry *choose_victim(const bitnet_kv_pool *p, const bnet_kv_entry *to, bool freeing)
+{
+    bnet_kv_entry *best = NULL;
+    for (bnet_kv_entry *x = p->first; x; x = x->next)
+        if (can_lose(x, to) && (!freeing || has_sole(p, x)) &&
+            (!best || goes_before(p->o.policy, x, best)))
+            best = x;
+    return best;
+}
+
+static void shrink(bnet_kv_entry *e, int n_blocks)
+{
+    bnet_kv_trim(e->kv, n_blocks);
+    e->n_valid = BNET_MIN(e->n_valid, (size_t)n_blocks * BNET_KV_BLOCK);
+}
+
+/* How many blocks a victim keeps so that n_missing are freed, or as many as can be. */
+static int blocks_kept(const bitnet_kv_pool *p, const bnet_kv_entry *victim, int n_missing)
+{
+    int keep = 0; /* all of its blocks are shared: they are freed when the others lose them, too */
+    for (int i = bnet_kv_mapped(victim->kv) - 1; i >= 0 && n_missing > 0; i--)
+        if (is_sole(p, victim, i)) {
+            n_missing--;
+            keep = i;
+        }
+    return p->o.whole_sequences ? 0 : keep;
+}
+
+static void evict(bitnet_kv_pool *p, bnet_kv_entry *victim, int n_missing)
+{
+    int has = bnet_kv_mapped(victim->kv), keep = blocks_kept(p, victim, n_missing);
+    shrink(victim, keep);
+    p->counts.n_evictions++;
+    p->counts.n_blocks_evicted += (uint64_t)(has - keep);
+}
+
+static int mark_blocks(bitnet_kv_pool *p, const bnet_kv *kv, int n)
+{
+    int n_new = 0;
+    for (int i = 0; i < n; i++) {
+        uint8_t *mark = &p->marks[bnet_kv_block_at(kv, i)];
+        n_new += !*mark;
+        *mark = 1;
+    }
+    return n_new;
+}
+
+/* Blocks of e that a pass from n_valid to n_need only reads. */
+static int blocks_read(const bnet_kv_entry *e, size_t n_need)
+{
+    return e->n_valid < n_need ? (int)(e->n_valid / BNET_KV_BLOCK) : bnet_kv_blocks_for(n_need);
+}
+
+/* Can e have n_need positions without waiting, if all who are not pinned lose their blocks? Blocks
+ * that it only reads may be those of pinned entries; all others must be nobody's. */
+static bool within_reach(bitnet_kv_pool *p, const bnet_kv_entry *e, size_t n_need)
+{
+    if (bnet_kv_missing(e->kv, (int)e->n_valid, (int)n_need) <= bnet_kv_blocks_free(p->blocks))
+        return true;
+    int n_read = blocks_read(e, n_need);
+    memset(p->marks, 0, (size_t)p->n_blocks);
+    int n_taken = mark_blocks(p, e->kv, n_read);
+    for (const bnet_kv_entry *x = p->first; x; x = x->next)
+        if (x != e && x->pinned)
+            n_taken += mark_blocks(p, x->kv, bnet_kv_mapped(x->kv));
+    return p->n_blocks - n_taken >= bnet_kv_blocks_for(n_need) - n_read;
+}
+
+/* Gives up a cached block, with unused one that no session has. False: there is none. */
+static bool evict_cached(bitnet_kv_pool *p, bool unused)
+{
+    int32_t block = BNET_KV_NONE;
+    if (p->prefixes)
+        block = bnet_kv_prefix_evict(p->prefixes, p->blocks, p->o.policy, unused);
+    if (block == BNET_KV_NONE)
+        return false;
+    bnet_kv_blocks_drop(p->blocks, block);
+    p->counts.n_cached_evicted++;
+    return true;
+}
+
+/* One step towards n_missing free blocks: first what no session has, then what the policy's victim
+ * has alone, then whatever is left of what is shared. */
+static void make_room(bitnet_kv_pool *p, const bnet_kv_entry *e, int n_missing)
+{
+    if (evict_cached(p, true))
+        return;
+    bnet_kv_entry *victim = choose_victim(p, e, true);
+    if (!victim && evict_cached(p, false))
+        return;
+    evict(p, victim ? victim : choose_victim(p, e, false), n_missing);
+}
+
+/* Within reach: every round either ends or takes the blocks of somebody who has some. */
+static bitnet_status give_blocks(bitnet_kv_pool *p, bnet_kv_entry *e, size_t n_need,
+                                 bitnet_error *err)
+{
+    int missing;
+    if (bnet_kv_mapped(e->kv) == 0)
+        e->entered = p->clock + 1;
+    bnet_kv_trim(e->kv, bnet_kv_blocks_for(e->n_valid));
+    while ((missing = bnet_kv_missing(e->kv, (int)e->n_valid, (int)n_need) -
+                      bnet_kv_blocks_free(p->blocks)) > 0)
+        make_room(p, e, missing);
+    return bnet_kv_reserve(e->kv, (int)e->n_valid, (int)n_need, err);
+}
+
+static void count_use(bitnet_kv_pool *p, bnet_kv_entry *e, size_t n_pos)
+{
+    e->last_use = ++p->clock;
+    e->n_uses++;
+    if (n_pos > e->n_valid) {
+        p->counts.n_rebuilds++;
+        p->counts.n_tokens_rebuilt += n_pos - e->n_valid;
+    } else if (n_pos > 0) {
+        p->counts.n_hits++;
+    }
+}
+
+/* ---- pins ---- */
+
+bitnet_status bnet_kv_fits(const bnet_kv_entry *e, size_t n_pos, bitnet_error *err)
+{
+    const bitnet_kv_pool *p = e->pool;
+    if (!p || bnet_kv_blocks_for(n_pos) <= p->n_blocks)
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_CONTEXT,
+                     "context is full: %zu positions need %d blocks, the whole cache pool has %d; "
+                     "open it with a larger max_bytes or with compression",
+                     n_pos, bnet_kv_blocks_for(n_pos), p->n_blocks);
+}
+
+bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, bool wait, bool *pinned,
+                          bitnet_error *err)
+{
+    bitnet_kv_pool *p = e->pool;
+    bitnet_status st = bnet_kv_fits(e, n_need, err);
+    *pinned = !p;
+    if (!p || st != BITNET_OK)
+        return st;
+    pthread_mutex_lock(&p->lock);
+    e->n_valid = BNET_MIN(e->n_valid, n_pos);
+    bool reached = within_reach(p, e, n_need);
+    while (wait && !reached) {
+        pthread_cond_wait(&p->changed, &p->lock);
+        reached = within_reach(p, e, n_need);
+    }
+    if (reached)
+        st = give_blocks(p, e, n_need, err);
+    if (reached && st == BITNET_OK) {
+        count_use(p, e, n_pos);
+        *pinned = e->pinned = true;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return st;
+}
+
+void bnet_kv_unpin(bnet_kv_entry *e)
+{
+    bitnet_kv_pool *p = e->pool;
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    if (e->pinned) {
+        e->pinned = e->wanted = false;
+        pthread_cond_broadcast(&p->changed);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+void bnet_kv_cut(bnet_kv_entry *e, size_t n_pos)
+{
+    bitnet_kv_pool *p = e->pool;
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    e->n_valid = BNET_MIN(e->n_valid, n_pos);
+    int keep = bnet_kv_blocks_for(e->n_valid);
+    if (!e->pinned && bnet_kv_mapped(e->kv) > keep) {
+        shrink(e, keep);
+        pthread_cond_broadcast(&p->changed);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+void bnet_kv_want(bnet_kv_entry *e, bool wanted)
+{
+    bitnet_kv_pool *p = e->pool;
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    e->wanted = wanted;
+    pthread_mutex_unlock(&p->lock);
+}

@@ -1,0 +1,300 @@
+/* kv_pool.c - a pool of cache blocks: its memory, its members, the texts in its blocks. Who loses
+ * blocks when they run out is decided in kv_pins.c. */
+#include "engine/engine.h"
+
+#include <unistd.h>
+
+enum { BLOCKS_MAX = 1 << 24 };
+
+static const char owner[] = "cache pool options";
+
+/* ---- opening ---- */
+
+void bitnet_kv_pool_options_init(bitnet_kv_pool_options *o)
+{
+    if (!o)
+        return;
+    memset(o, 0, sizeof *o);
+    o->struct_size = sizeof *o;
+    o->max_bytes = (uint64_t)1 << 30;
+    o->max_sequence = 2048;
+    o->block_size = BNET_KV_BLOCK;
+    o->policy = BITNET_KV_LRU;
+    o->kv_type = BITNET_KV_F16;
+}
+
+static bitnet_status read_options(const bitnet_kv_pool_options *given, bitnet_kv_pool_options *o,
+                                  bitnet_error *err)
+{
+    bitnet_kv_pool_options_init(o);
+    bitnet_status st = bnet_options_copy(o, sizeof *o, given, owner, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(owner, "max_sequence", o->max_sequence, 1, 1 << 24, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(owner, "block_size", o->block_size, BNET_KV_BLOCK, BNET_KV_BLOCK, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(owner, "policy", (int)o->policy, BITNET_KV_LRU, BITNET_KV_LFU, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(owner, "kv_type", (int)o->kv_type, BITNET_KV_F16, BITNET_KV_INT8, err);
+    if (o->compression)
+        o->kv_type = BITNET_KV_INT8;
+    return st;
+}
+
+/* Systems that overcommit would grant any size and kill the process later, so ask first. */
+static bitnet_status check_host(uint64_t need, bitnet_error *err)
+{
+    uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (need <= have)
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_MEMORY,
+                     "%s: max_bytes asks for %.1f GiB, this machine has %.1f GiB of memory", owner,
+                     (double)need / 0x1p30, (double)have / 0x1p30);
+}
+
+/* The blocks lie where the backend computes. */
+static bitnet_status check_memory(const bitnet_engine *e, uint64_t need, bitnet_error *err)
+{
+    bnet_usage u;
+    if (!bnet_backend_usage(e->backend, &u))
+        return check_host(need, err);
+    uint64_t taken = u.own - u.spare + u.foreign, have = u.total > taken ? u.total - taken : 0;
+    if (need <= have)
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_MEMORY,
+                     "%s: max_bytes asks for %.2f GiB, the device's memory has %.2f GiB left; ask "
+                     "for less, close other programs on the device, or use device cpu",
+                     owner, (double)need / 0x1p30, (double)have / 0x1p30);
+}
+
+static bitnet_status open_blocks(bitnet_kv_pool *p, bitnet_error *err)
+{
+    const bnet_model *m = p->engine->model;
+    uint64_t each = bnet_kv_block_bytes(m, p->o.kv_type);
+    uint64_t n = BNET_MIN(p->o.max_bytes / each, (uint64_t)BLOCKS_MAX);
+    if (n == 0)
+        return bnet_fail(err, BITNET_MEMORY,
+                         "%s: max_bytes %llu holds no block of this model, which has %llu bytes",
+                         owner, (unsigned long long)p->o.max_bytes, (unsigned long long)each);
+    bitnet_status st = check_memory(p->engine, n * each, err);
+    if (st != BITNET_OK)
+        return st;
+    p->n_blocks = (int)n;
+    p->marks = bnet_calloc((size_t)n, sizeof *p->marks);
+    if (!p->marks)
+        return bnet_no_memory(err, "cache pool");
+    return bnet_kv_blocks_open(m, p->n_blocks, p->o.kv_type, &p->blocks, err);
+}
+
+bitnet_status bitnet_kv_pool_open(bitnet_engine *e, const bitnet_kv_pool_options *options,
+                                  bitnet_kv_pool **out, bitnet_error *err)
+{
+    if (!e || !out)
+        return bnet_fail(err, BITNET_ARGUMENT, "cache pool: engine and out must not be NULL");
+    if (!e->model)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "%s: opened with vocab_only, there are no weights to run", e->path);
+    bitnet_kv_pool *p = bnet_calloc(1, sizeof *p);
+    if (!p)
+        return bnet_no_memory(err, "cache pool");
+    p->engine = e;
+    bitnet_status st = read_options(options, &p->o, err);
+    if (st == BITNET_OK)
+        st = open_blocks(p, err);
+    if (st != BITNET_OK) {
+        bnet_free(p->marks);
+        bnet_free(p);
+        return st;
+    }
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->changed, NULL);
+    *out = p;
+    return BITNET_OK;
+}
+
+void bitnet_kv_pool_close(bitnet_kv_pool *p)
+{
+    if (!p)
+        return;
+    assert(p->n_entries == 0);
+    bnet_kv_prefixes_close(p->prefixes);
+    bnet_kv_blocks_close(p->blocks);
+    pthread_cond_destroy(&p->changed);
+    pthread_mutex_destroy(&p->lock);
+    bnet_free(p->marks);
+    bnet_free(p);
+}
+
+/* Sessions that have the block. */
+static int n_users(const bitnet_kv_pool *p, int32_t block)
+{
+    return bnet_kv_blocks_refs(p->blocks, block) - bnet_kv_prefix_has(p->prefixes, block);
+}
+
+void bitnet_kv_pool_read(bitnet_kv_pool *p, bitnet_kv_pool_stats *out)
+{
+    if (!p || !out)
+        return;
+    pthread_mutex_lock(&p->lock);
+    *out = p->counts;
+    out->block_bytes = bnet_kv_block_bytes(p->engine->model, p->o.kv_type);
+    out->n_blocks = (size_t)p->n_blocks;
+    out->n_free = (size_t)bnet_kv_blocks_free(p->blocks);
+    out->n_sessions = p->n_entries;
+    for (int32_t i = 0; i < p->n_blocks; i++) {
+        int n = n_users(p, i);
+        out->n_used += n > 0;
+        out->n_shared += n > 1;
+        out->n_cached += n == 0 && bnet_kv_prefix_has(p->prefixes, i);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+const bitnet_engine *bnet_kv_pool_engine(const bitnet_kv_pool *p)
+{
+    return p->engine;
+}
+
+bitnet_kv_type bnet_kv_pool_type(const bitnet_kv_pool *p)
+{
+    return p->o.kv_type;
+}
+
+int bnet_kv_pool_max_sequence(const bitnet_kv_pool *p)
+{
+    return p->o.max_sequence;
+}
+
+/* ---- coming and going ---- */
+
+bitnet_status bnet_kv_join(bitnet_kv_pool *p, bnet_kv_entry *e, int n_ctx, bnet_kv **kv,
+                           bitnet_error *err)
+{
+    bitnet_status st = bnet_kv_open_pooled(p->blocks, n_ctx, kv, err);
+    if (st != BITNET_OK)
+        return st;
+    *e = (bnet_kv_entry){.pool = p, .kv = *kv};
+    pthread_mutex_lock(&p->lock);
+    e->next = p->first;
+    if (p->first)
+        p->first->prev = e;
+    p->first = e;
+    p->n_entries++;
+    pthread_mutex_unlock(&p->lock);
+    return BITNET_OK;
+}
+
+void bnet_kv_fork(bnet_kv_entry *e, const bnet_kv_entry *from, size_t n_pos)
+{
+    bitnet_kv_pool *p = e->pool;
+    assert(from->pool == p && bnet_kv_mapped(e->kv) == 0);
+    pthread_mutex_lock(&p->lock);
+    e->n_valid = BNET_MIN(from->n_valid, n_pos);
+    for (int i = 0; i < bnet_kv_blocks_for(e->n_valid); i++)
+        bnet_kv_map(e->kv, bnet_kv_block_at(from->kv, i));
+    e->entered = e->last_use = ++p->clock;
+    e->n_uses = 1;
+    pthread_mutex_unlock(&p->lock);
+}
+
+void bnet_kv_leave(bnet_kv_entry *e)
+{
+    bitnet_kv_pool *p = e->pool;
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    bnet_kv_close(e->kv);
+    *(e->prev ? &e->prev->next : &p->first) = e->next;
+    if (e->next)
+        e->next->prev = e->prev;
+    p->n_entries--;
+    *e = (bnet_kv_entry){0};
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- texts ---- */
+
+/* The block that continues `parent` with the tokens of the i-th block of a text. */
+static int32_t known_block(const bitnet_kv_pool *p, uint64_t scope, int32_t parent,
+                           const int32_t *tokens, int i)
+{
+    return bnet_kv_prefix_find(p->prefixes, scope, parent, tokens + (size_t)i * BNET_KV_BLOCK);
+}
+
+static int count_known(const bitnet_kv_pool *p, uint64_t scope, const int32_t *tokens, int n)
+{
+    int32_t block = BNET_KV_NONE;
+    int i = 0;
+    while (i < n && (block = known_block(p, scope, block, tokens, i)) != BNET_KV_NONE)
+        i++;
+    return i;
+}
+
+static void adopt(bitnet_kv_pool *p, bnet_kv_entry *e, uint64_t scope, const int32_t *tokens, int n)
+{
+    int32_t block = BNET_KV_NONE;
+    bnet_kv_trim(e->kv, 0);
+    e->entered = e->last_use = ++p->clock;
+    e->n_uses++;
+    for (int i = 0; i < n; i++) {
+        block = known_block(p, scope, block, tokens, i);
+        bnet_kv_prefix_use(p->prefixes, block, p->clock);
+        bnet_kv_map(e->kv, block);
+    }
+    p->counts.n_prefix_hits++;
+    p->counts.n_prefix_tokens += (size_t)n * BNET_KV_BLOCK - e->n_valid;
+    e->n_valid = (size_t)n * BNET_KV_BLOCK;
+    pthread_cond_broadcast(&p->changed);
+}
+
+size_t bnet_kv_adopt(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens, size_t n_tokens)
+{
+    bitnet_kv_pool *p = e->pool;
+    if (!p)
+        return 0;
+    pthread_mutex_lock(&p->lock);
+    p->counts.n_prefix_lookups++;
+    int n = p->prefixes ? count_known(p, scope, tokens, (int)(n_tokens / BNET_KV_BLOCK)) : 0;
+    bool more = (size_t)n * BNET_KV_BLOCK > e->n_valid;
+    if (more)
+        adopt(p, e, scope, tokens, n);
+    pthread_mutex_unlock(&p->lock);
+    return more ? (size_t)n * BNET_KV_BLOCK : 0;
+}
+
+/* Blocks that another session published with the same tokens stay; a block that is known in another
+ * scope ends it, for nothing of one scope may be found in another. */
+static void publish(bitnet_kv_pool *p, const bnet_kv_entry *e, uint64_t scope,
+                    const int32_t *tokens)
+{
+    int32_t parent = BNET_KV_NONE;
+    uint64_t now = ++p->clock;
+    for (int i = 0; i < (int)(e->n_valid / BNET_KV_BLOCK); i++) {
+        int32_t known = known_block(p, scope, parent, tokens, i), own = bnet_kv_block_at(e->kv, i);
+        if (known == BNET_KV_NONE && bnet_kv_prefix_has(p->prefixes, own))
+            return;
+        if (known == BNET_KV_NONE) {
+            bnet_kv_prefix_add(p->prefixes, scope, parent, tokens + (size_t)i * BNET_KV_BLOCK, own,
+                               now);
+            bnet_kv_blocks_hold(p->blocks, own);
+        }
+        parent = known == BNET_KV_NONE ? own : known;
+    }
+}
+
+bitnet_status bnet_kv_publish(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens,
+                              bitnet_error *err)
+{
+    bitnet_kv_pool *p = e->pool;
+    bitnet_status st = BITNET_OK;
+    if (!p)
+        return st;
+    pthread_mutex_lock(&p->lock);
+    if (!p->prefixes)
+        st = bnet_kv_prefixes_open(p->n_blocks, &p->prefixes, err);
+    if (st == BITNET_OK)
+        publish(p, e, scope, tokens);
+    pthread_mutex_unlock(&p->lock);
+    return st;
+}
