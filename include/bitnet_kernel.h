@@ -63,7 +63,7 @@ typedef struct bitnet_kernel {
     const char *op, *format, *dtype; /* the key */
     const char *isa;         /* what it needs: "scalar" (default), "neon", "dotprod", "avx2" */
     bitnet_kernel_tier tier; /* the highest compatible is chosen; yours before ours on ties */
-    uint64_t temp_bytes;     /* scratch it takes for itself */
+    uint64_t temp_bytes;     /* scratch it takes for itself, for choices by memory */
     uint32_t alignment;      /* of the weights, at which it runs best */
     bitnet_dim_rule m, n, k; /* tokens of a pass, outputs, inputs */
     const char *agreement;   /* "exact" (default) or "close(4 ulp)", with the scalar kernel */
@@ -85,8 +85,8 @@ typedef struct bitnet_kernel_query {
 BITNET_API void bitnet_kernel_init(bitnet_kernel *kernel);
 /* Any thread, any time; engines opened afterwards use it, running ones from their next pass on (ops
  * other than linear: from the next engine on). The function must stay callable until the runtime is
- * closed. Fails: ARGUMENT (id taken, ABI, missing or wrong field, unknown key or isa, agreement, a
- * rule on sizes where op is not linear), MEMORY (full). */
+ * closed. Fails: ARGUMENT (id taken, ABI, missing or wrong field, a key without a type above,
+ * unknown isa, agreement, a rule on sizes where op is not linear), MEMORY (full). */
 BITNET_API bitnet_status bitnet_kernel_register(bitnet_runtime *runtime,
                                                 const bitnet_kernel *kernel, bitnet_error *err);
 /* Is there a kernel for this key that this CPU can run? False for anything unknown. */

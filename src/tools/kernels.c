@@ -67,19 +67,20 @@ static bool agreement_is_known(const char *s)
     return n >= 1 && n <= ULPS_MAX && strcmp(s, " ulp)") == 0;
 }
 
-/* Some row has the key, or it is one of the documented formats without a row. */
-static bool key_is_known(const bnet_registry *r, const bnet_kernel_record *k)
+/* A key without a type is called as only the tree knows: the CPU must never call a program's
+ * function so. */
+static bool has_type(const bnet_kernel_record *k)
 {
-    static const char *const rowless[] = {"q4_k", "iq4_nl", "q1_0", "q2_0"};
-    const bnet_kernel_record *row;
-    for (size_t i = 0; (row = bnet_registry_at(r, i)) != NULL; i++)
-        if (row->device == k->device && strcmp(row->op, k->op) == 0 &&
-            strcmp(row->format, k->format) == 0 && strcmp(row->dtype, k->dtype) == 0)
-            return true;
-    if (strcmp(k->op, "linear") != 0 || strcmp(k->dtype, "f32") != 0)
-        return false;
-    for (size_t i = 0; i < BNET_COUNT(rowless); i++)
-        if (strcmp(k->format, rowless[i]) == 0)
+    static const struct {
+        const char *op, *format, *dtype;
+    } types[] = {
+#define KERNEL_TYPE(op, format, dtype) {op, format, dtype},
+#include "tools/kernel_types.inc"
+#undef KERNEL_TYPE
+    };
+    for (size_t i = 0; i < BNET_COUNT(types); i++)
+        if (strcmp(types[i].op, k->op) == 0 && strcmp(types[i].format, k->format) == 0 &&
+            strcmp(types[i].dtype, k->dtype) == 0)
             return true;
     return false;
 }
@@ -91,14 +92,13 @@ static bool any_size(const bnet_dim_rule *r)
 
 /* What a kernel of a program must keep beyond what the registry asks of every record; texts that
  * are missing are the registry's to refuse. */
-static bitnet_status check_outside(const bnet_registry *r, const bnet_kernel_record *k,
-                                   bitnet_error *err)
+static bitnet_status check_outside(const bnet_kernel_record *k, bitnet_error *err)
 {
     char a[64], b[64], c[64];
     bitnet_status st = k->id ? check_id(k->id, err) : BITNET_OK;
     if (st != BITNET_OK || !k->id || !k->op || !k->format || !k->dtype || !k->agreement)
         return st;
-    if (!key_is_known(r, k))
+    if (!has_type(k))
         return bnet_fail(err, BITNET_ARGUMENT,
                          "kernel %s: no kernel type has op '%s', format '%s', dtype '%s'; "
                          "bitnet_kernel.h lists them",
@@ -144,7 +144,7 @@ bitnet_status bitnet_kernel_register(bitnet_runtime *r, const bitnet_kernel *ker
                               .agreement = k.agreement,
                               .fn = k.fn,
                               .outside = true};
-    st = check_outside(r->registry, &rec, err);
+    st = check_outside(&rec, err);
     if (st != BITNET_OK)
         return st;
     st = bnet_cpu_isa_needs(rec.isa, &rec.cpu_needs, err);

@@ -46,9 +46,11 @@ static void cpu_write(bnet_backend *b, bnet_buffer *buf, const void *bytes, size
 
 static bitnet_status cpu_sync(bnet_backend *b, bitnet_error *err)
 {
-    (void)b;
-    (void)err;
-    return BITNET_OK; /* every op was complete when it returned, and none can fail */
+    /* every op was complete when it returned, and nothing else can fail */
+    if (atomic_exchange(&((cpu_backend *)b)->scratch.missing, false))
+        return bnet_no_memory(err,
+                              "scratch of a kernel that was registered after the backend opened");
+    return BITNET_OK;
 }
 
 static const bnet_weight_info *cpu_weight_info(const bnet_weight *w)

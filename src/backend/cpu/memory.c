@@ -36,37 +36,49 @@ static size_t most_scratch(const cpu_backend *be)
     for (size_t i = 0; (k = bnet_registry_at(be->registry, i)) != NULL; i++)
         if (k->device == BNET_DEV_CPU && (k->cpu_needs & ~be->caps.cpu_features) == 0)
             most = BNET_MAX(most, (size_t)k->temp_bytes);
-    return (most + BNET_ALIGN - 1) / BNET_ALIGN * BNET_ALIGN;
+    return most;
+}
+
+static bool grow(cpu_slot *slot, size_t n_bytes)
+{
+    if (n_bytes <= slot->n_bytes)
+        return true;
+    bnet_free(slot->data);
+    n_bytes = (n_bytes + BNET_ALIGN - 1) / BNET_ALIGN * BNET_ALIGN;
+    slot->data = bnet_alloc(n_bytes); /* touched by the thread that uses it */
+    slot->n_bytes = slot->data ? n_bytes : 0;
+    return slot->data != NULL;
 }
 
 bitnet_status bnet_cpu_scratch_open(cpu_backend *be, bitnet_error *err)
 {
     cpu_scratch *s = &be->scratch;
-    uint64_t total;
+    size_t n_bytes = most_scratch(be);
     s->n = bnet_pool_threads(be->pool);
-    s->n_bytes = most_scratch(be);
-    if (s->n_bytes == 0)
-        return BITNET_OK;
-    s->busy = bnet_calloc((size_t)s->n, sizeof *s->busy);
-    if (bnet_mul((uint64_t)s->n, s->n_bytes, &total))
-        s->data = bnet_alloc((size_t)total); /* touched by the threads that use it */
-    return s->busy && s->data ? BITNET_OK : bnet_no_memory(err, "scratch of kernels");
+    s->slots = bnet_calloc((size_t)s->n, sizeof *s->slots);
+    bool ok = s->slots != NULL;
+    for (int i = 0; ok && i < s->n; i++)
+        ok = grow(&s->slots[i], n_bytes);
+    return ok ? BITNET_OK : bnet_no_memory(err, "scratch of kernels");
 }
 
-uint8_t *bnet_cpu_scratch_take(cpu_backend *be, int thread)
+bool bnet_cpu_scratch_take(cpu_backend *be, int thread, size_t n_bytes, uint8_t **out)
 {
-    cpu_scratch *s = &be->scratch;
-    if (s->n_bytes == 0)
-        return NULL;
-    while (atomic_exchange_explicit(&s->busy[thread], true, memory_order_acquire))
+    cpu_slot *slot = &be->scratch.slots[thread];
+    while (atomic_exchange_explicit(&slot->busy, true, memory_order_acquire))
         sched_yield();
-    return s->data + (size_t)thread * s->n_bytes;
+    if (grow(slot, n_bytes)) {
+        *out = slot->data;
+        return true;
+    }
+    atomic_store(&be->scratch.missing, true);
+    bnet_cpu_scratch_give(be, thread);
+    return false;
 }
 
 void bnet_cpu_scratch_give(cpu_backend *be, int thread)
 {
-    if (be->scratch.n_bytes)
-        atomic_store_explicit(&be->scratch.busy[thread], false, memory_order_release);
+    atomic_store_explicit(&be->scratch.slots[thread].busy, false, memory_order_release);
 }
 
 void bnet_cpu_memory_close(cpu_backend *be)
@@ -76,6 +88,7 @@ void bnet_cpu_memory_close(cpu_backend *be)
         bnet_free(p->data);
         bnet_free(p);
     }
-    bnet_free(be->scratch.data);
-    bnet_free(be->scratch.busy);
+    for (int i = 0; be->scratch.slots && i < be->scratch.n; i++)
+        bnet_free(be->scratch.slots[i].data);
+    bnet_free(be->scratch.slots);
 }

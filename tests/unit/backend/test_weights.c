@@ -507,6 +507,85 @@ static void test_many_tokens_are_divided_among_threads(void **state)
     }
 }
 
+/* ---- scratch of kernels ---- */
+
+enum { WANTED = 3 << 20 };
+static atomic_int n_without; /* calls that got no scratch */
+
+static void greedy_r16(const bnet_r16 *a)
+{
+    if (a->temp)
+        memset(a->temp, 0xab, WANTED); /* a sanitizer sees if that is too much */
+    else
+        atomic_fetch_add(&n_without, 1);
+    bnet_linear_i2s_r16_scalar(a);
+}
+
+static bnet_kernel_record greedy(uint64_t temp_bytes)
+{
+    return (bnet_kernel_record){.id = "linear_i2s_r16.greedy",
+                                .device = BNET_DEV_CPU,
+                                .op = "linear",
+                                .format = "i2s_r16",
+                                .dtype = "i8",
+                                .tier = BNET_TIER_EXTREMELY,
+                                .temp_bytes = temp_bytes,
+                                .abi = BNET_KERNEL_ABI,
+                                .agreement = "exact",
+                                .fn = (bnet_kernel_fn)greedy_r16};
+}
+
+/* A kernel that comes after the backend was opened gets the scratch it asks for, at once or from
+ * the next pass on; where there is none, the pass fails and says so. */
+static void test_scratch_of_a_later_kernel(void **state)
+{
+    (void)state;
+    for (int prepared = 0; prepared < 2; prepared++) {
+        rig g;
+        bnet_weight *w = NULL;
+        bnet_kernel_record k = greedy(WANTED), modest = greedy(0);
+        modest.id = "linear_i2s_r16.modest"; /* so that the weight is packed */
+        modest.tier = BNET_TIER_HIGHLY;
+        modest.fn = (bnet_kernel_fn)bnet_linear_i2s_r16_scalar;
+        rig_open(&g, "scalar", false);
+        assert_int_equal(bnet_registry_add(g.registry, &modest, &g.err), BITNET_OK);
+        matrix m = matrix_new(BNET_I2_S, 512, 160, true);
+        if (prepared)
+            assert_int_equal(prepare(&g, &m, false, &w), BITNET_OK);
+        assert_int_equal(bnet_registry_add(g.registry, &k, &g.err), BITNET_OK);
+        if (!prepared)
+            assert_int_equal(prepare(&g, &m, false, &w), BITNET_OK);
+        check_result(&g, &m, w, TOKENS);
+        assert_int_equal(calls_of(&g, k.id), 1);
+        assert_int_equal(atomic_load(&n_without), 0);
+        assert_int_equal(g.be->v->sync(g.be, &g.err), BITNET_OK);
+        g.be->v->weight_free(g.be, w);
+        free(m.bytes);
+        rig_close(&g);
+    }
+}
+
+static void test_scratch_that_is_not_there(void **state)
+{
+    (void)state;
+    rig g;
+    bnet_weight *w = NULL;
+    float *x;
+    bnet_kernel_record k = greedy((uint64_t)1 << 46);
+    rig_open(&g, "scalar", false);
+    matrix m = matrix_new(BNET_I2_S, 512, 160, true);
+    assert_int_equal(bnet_registry_add(g.registry, &k, &g.err), BITNET_OK);
+    assert_int_equal(prepare(&g, &m, false, &w), BITNET_OK);
+    free(run(&g, w, TOKENS, &x));
+    free(x);
+    assert_int_equal(g.be->v->sync(g.be, &g.err), BITNET_MEMORY);
+    assert_non_null(strstr(g.err.message, "scratch"));
+    assert_int_equal(g.be->v->sync(g.be, &g.err), BITNET_OK);
+    g.be->v->weight_free(g.be, w);
+    free(m.bytes);
+    rig_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -518,6 +597,8 @@ int main(void)
         cmocka_unit_test(test_REG_17_registered_kernel_ends_the_fallback),
         cmocka_unit_test(test_REG_14_pass_size_picks_the_kernel),
         cmocka_unit_test(test_REG_14_large_pass_is_cut_to_what_fits),
+        cmocka_unit_test(test_scratch_of_a_later_kernel),
+        cmocka_unit_test(test_scratch_that_is_not_there),
         cmocka_unit_test(test_REG_20_new_knowledge_is_used_at_once),
         cmocka_unit_test(test_negative_block_scales_are_warned_of),
         cmocka_unit_test(test_invalid_codes_of_tq2_0_are_warned_of),
