@@ -60,12 +60,13 @@ bitnet_status bnet_request_parse(const char *text, const char *source, bnet_requ
 
 /* ---- selection ---- */
 
-static void detected(const bnet_devices *d, char *out, size_t cap)
+/* What is there. The host's memory is part of every build: it is told of where it was chosen. */
+static void detected(const bnet_devices *d, bnet_device_kind chosen, char *out, size_t cap)
 {
     size_t n = 0;
     out[0] = '\0';
     for (int k = 0; k < BNET_DEV_COUNT; k++)
-        if (d->kind[k].available && k != BNET_DEV_HOST && n < cap) /* a part of every build */
+        if (d->kind[k].available && (k != BNET_DEV_HOST || chosen == BNET_DEV_HOST) && n < cap)
             n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? "," : "",
                                   bnet_device_name((bnet_device_kind)k));
 }
@@ -74,7 +75,7 @@ static void select_ranks(const bnet_devices *d, const bnet_request *r, bnet_devi
                          int index, const bnet_selection_ranks *ranks, bnet_selection *out)
 {
     char list[64], name[200];
-    detected(d, list, sizeof list);
+    detected(d, k, list, sizeof list);
     if (ranks->n > 1)
         bnet_ranks_text(k, ranks, name, sizeof name);
     else if (r->index >= 0)
@@ -127,7 +128,7 @@ static bitnet_status fail_any_gpu(const bnet_devices *d, bitnet_error *err)
 {
     char list[64], why[400] = "";
     size_t n = 0;
-    detected(d, list, sizeof list);
+    detected(d, BNET_DEV_CPU, list, sizeof list);
     for (int k = 0; k < BNET_DEV_CPU; k++)
         if (d->kind[k].fake)
             return fail_fake(bnet_device_name((bnet_device_kind)k), err);
@@ -155,7 +156,7 @@ static bitnet_status fail_not_compiled(const bnet_devices *d, bnet_device_kind k
 {
     char list[64];
     const char *remedy = bnet_kind_info(k)->remedy;
-    detected(d, list, sizeof list);
+    detected(d, BNET_DEV_CPU, list, sizeof list);
     return bnet_fail(
         err, BITNET_NOT_COMPILED,
         "NotCompiled: feature %s: this %s has no %s backend (detected: %s); %s%suse --device "

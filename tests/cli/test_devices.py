@@ -24,6 +24,7 @@ def test_BE_1_truth_table():
         ("cpu", "none", {}, ok, r"requested=cpu detected=\[cpu\] selected=cpu"),
         ("auto", "cuda", {}, ok, r"requested=auto detected=\[cuda,cpu\] selected=cpu"),
         ("auto", "CUDA,Rocm", {}, ok, r"detected=\[cuda,hip,cpu\] selected=cpu"),
+        ("host", "none", {}, ok, r"requested=host detected=\[cpu,host\] selected=host"),
         ("cpu", "gpu", {}, ok, r"requested=cpu detected=\[cuda,cpu\] selected=cpu"),
         ("auto", "metal", {}, ok, r"detected=\[metal,cpu\]"),
         ("gpu", "none", {}, absent, no_gpu), ("cuda", "none", {}, absent, no_cuda), ("cuda:1", "none", {}, absent, no_cuda),
@@ -78,7 +79,7 @@ def test_DET_11_devices():
     j = expect(0, "devices", "--json", env={"BITNET_GPU_FAKE": "cuda"}).json()
     check("fake cuda device" in json.dumps(j), f"{j}")
     text = expect(0, "devices", env={"BITNET_GPU_FAKE": "none"}).out
-    for kind in "cuda hip oneapi metal opencl vulkan npu cpu".split():
+    for kind in "cuda hip oneapi metal opencl vulkan npu cpu host".split():
         check(re.search(rf"(?m)^{kind} ", text), f"{kind} is missing: {text}")
 
 

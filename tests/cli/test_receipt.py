@@ -80,6 +80,16 @@ def test_kernels_are_those_of_the_run():
     equal(sorted(j["kernels"]), sorted(told), "kernels")
 
 
+def test_the_host_device_claims_no_gpu():
+    """Its text is the CPU's, its kernels have its name, and they are not taken for a GPU's."""
+    path, r, run = nano("--device", "host", "--strict", name="host.json")
+    equal(run.out, nano()[2].out, "text")
+    equal(r["backend"], "host", "backend")
+    check("i2s_host_ref" in r["kernels"] and all(k.endswith("_host_ref") for k in r["kernels"]), f"{r['kernels']}")
+    expect(0, "receipt", "verify", path)
+    fails(13, "receipt", "verify", path, "--require-gpu-kernels", says="GPU kernels are required, the backend is host")
+
+
 def test_X_3_isa_shows_in_ids_and_not_in_text():
     _, best, a = nano()
     path, plain, b = nano("--isa", "scalar", name="scalar.json")
@@ -159,7 +169,7 @@ def test_schema_refuses_what_it_must():
 
 
 def test_fields_of_code_and_schema_are_the_same():
-    with open(os.path.join(SOURCE, "src", "engine", "receipt_fields.inc")) as f:
+    with open(os.path.join(SOURCE, "src", "receipt", "receipt_fields.inc")) as f:
         code = dict(re.findall(r'FIELD\("([^"]+)", \'(\w)\'\)', f.read()))
     letters = {"string": "s", "integer": "i", "number": "n", "boolean": "b", "array": "a", "object": "o"}
     later = {"environment.": ["GPU_DEVICE", "tuning", "precision"], "": ["graph_replays", "unrecorded_steps"]}  # fields that receipts of earlier versions lack

@@ -406,6 +406,24 @@ static void test_DET_12_BE_14_multi_gpu_selection(void **state)
     assert_int_equal(a.index, 0);
 }
 
+/* The GPU host on plain memory is in every build: its name chooses it, nothing else does. */
+static void test_host_memory_is_chosen_by_name_alone(void **state)
+{
+    (void)state;
+    bitnet_error err = {0};
+    bnet_selection s;
+    bnet_devices d = make((machine){"host", 0, 0, 0, "host"});
+    bnet_request r = request("auto");
+    assert_int_equal(bnet_select(&d, &r, &s, &err), BITNET_OK);
+    assert_string_equal(s.summary, "requested=auto detected=[cpu] selected=cpu");
+    r = request("gpu");
+    assert_int_equal(bnet_select(&d, &r, &s, &err), BITNET_NOT_COMPILED);
+    r = request("host");
+    assert_int_equal(bnet_select(&d, &r, &s, &err), BITNET_OK);
+    assert_int_equal(s.kind, BNET_DEV_HOST);
+    assert_string_equal(s.summary, "requested=host detected=[cpu,host] selected=host");
+}
+
 /* compiled x available x fake for auto, gpu and cuda: the status of each cell */
 static void test_BE_10_truth_table(void **state)
 {
@@ -617,6 +635,7 @@ int main(void)
         cmocka_unit_test(test_BE_1_D_15_gpu_never_falls_back),
         cmocka_unit_test(test_BE_10_two_kinds_of_failure),
         cmocka_unit_test(test_DET_12_BE_14_multi_gpu_selection),
+        cmocka_unit_test(test_host_memory_is_chosen_by_name_alone),
         cmocka_unit_test(test_BE_10_truth_table),
         cmocka_unit_test(test_D_13_D_14_selection_of_fakes),
         cmocka_unit_test(test_BE_14_selection_from_several_threads),
