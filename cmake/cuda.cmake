@@ -52,9 +52,9 @@ file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backen
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/gpu/ref/*.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/gpu/layouts.h
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels.h
      ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/batch.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/decode.h
-     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/plain.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/tiles.h
-     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/attn_batch.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/screen.h
-     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/one.h)
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/matmul_i2s.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/tiles.h
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/attn_batch.h ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/head_copy.h
+     ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/w2_few_tokens.h)
 set(cuda_images "")
 set(cuda_list "/* generated: IMAGE(name, file) of every kernel image */\n")
 foreach(f ${cuda_files})
@@ -81,23 +81,23 @@ foreach(f ${cuda_files})
   list(APPEND cuda_images ${image})
   string(APPEND cuda_list "IMAGE(${name}, \"${image}\")\n")
 endforeach()
-# sources for compilation at run time (rtc.c), as text under the names by which they are included
+# sources for compilation at run time (rtc/compiler.c), as text under the names by which they are included
 set(cuda_sources "/* generated: SOURCE(id, name, file) of every source that is carried */\n")
-file(GLOB cuda_rtc CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/special/*.cuh)
+file(GLOB cuda_rtc CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/rtc/*.cuh)
 list(APPEND cuda_rtc ${CMAKE_CURRENT_LIST_DIR}/../src/backend/cuda/kernels/w2_gemv.cu ${cuda_headers})
-list(FILTER cuda_rtc EXCLUDE REGEX "/(wgmma|w2_tiles|attn16|best)\\.cuh$|/(tiles|decode|attn_batch|screen|ref_[a-z]+)\\.h$") # what the GEMV does not include
+list(FILTER cuda_rtc EXCLUDE REGEX "/(wgmma|w2_tiles|attn16|best|head_copy|ref_dialect)\\.cuh$|/(tiles|decode|attn_batch|head_copy|ref_[a-z]+)\\.h$") # what the GEMV does not include
 foreach(f ${cuda_rtc})
   get_filename_component(f ${f} ABSOLUTE)
   get_filename_component(name ${f} NAME)
   string(MAKE_C_IDENTIFIER ${name} id)
-  if(f MATCHES "(backend/(cuda|gpu)/[a-z]+\\.h)$")
+  if(f MATCHES "(backend/(cuda|gpu)/[a-z0-9_]+\\.h|backend/cuda/kernels/(w2_gemv\\.cu|w2_few\\.cuh))$")
     set(name ${CMAKE_MATCH_1})
   endif()
   string(APPEND cuda_sources "SOURCE(${id}, \"${name}\", \"${f}\")\n")
 endforeach()
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cuda/sources.inc CONTENT "${cuda_sources}")
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cuda/sources.c PROPERTIES OBJECT_DEPENDS "${cuda_rtc}")
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cuda/rtc/sources.c PROPERTIES OBJECT_DEPENDS "${cuda_rtc}")
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cuda/images.inc CONTENT "${cuda_list}")
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cuda/archs.inc
      CONTENT "/* generated: what the images are for */\n#define BNET_CUDA_ARCHS \"${cuda_archs}\"\n")

@@ -1,6 +1,6 @@
 /* bench_step.cu - the kernels of a whole decode step of the 2B-4T shape in one graph: what they cost
  * together. */
-#include "backend/cuda/one.h"
+#include "backend/cuda/w2_few_tokens.h"
 #include "kbench.cuh"
 
 extern "C" {

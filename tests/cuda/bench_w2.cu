@@ -1,7 +1,7 @@
 /* bench_w2.cu - ternary GEMV and GEMM: exact against integer sums, then timed over matrices that
  * together exceed the L2 cache. */
 #include "backend/cuda/kernels/w2_units.cuh"
-#include "backend/cuda/one.h"
+#include "backend/cuda/w2_few_tokens.h"
 #include "backend/cuda/tiles.h"
 #include "kbench.cuh"
 

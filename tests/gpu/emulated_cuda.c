@@ -6,7 +6,7 @@
  * BITNET_EMULATED_FAIL="NAME N CODE": the N-th call of that function fails with the code.
  * BITNET_EMULATED_WITHOUT="KERNEL[,KERNEL] CODE": they are not in any image, or cannot be compiled.
  * BITNET_EMULATED_WRONG="KERNEL": what it computes is not what it should be (emulated_spoil.c,
- * emulated_plain.c).
+ * emulated_single_ops.c).
  * BITNET_EMULATED_REFUSE="cooperative CODE": launches of that kind; "both CODE": those that may
  * also start early. BITNET_EMULATED_MEMORY: bytes the device has. BITNET_EMULATED_DEVICES: more
  * than one (emulated_devices.c). BITNET_EMULATED_VERSION: of the driver. Graphs record launches and
@@ -18,7 +18,7 @@
  * module (emulated_user.c) 2 ms. Events read these clocks, so that a timeline shows what a device
  * could do at once. One lock makes calls from several threads safe.
  */
-#include "backend/cuda/screen.h"
+#include "backend/cuda/head_copy.h"
 #include "emulated.h"
 #include "emulated_fast.h"
 #include "emulated_modules.h"

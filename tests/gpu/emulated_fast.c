@@ -5,7 +5,7 @@
 #define BNET_CUDA_EMULATED_FAST 1
 #include "backend/cuda/batch.h"
 #include "backend/cuda/decode.h"
-#include "backend/cuda/one.h"
+#include "backend/cuda/w2_few_tokens.h"
 #include "backend/cuda/tiles.h"
 #include "backend/gpu/ref/ref_math.h"
 #include "emulated_fast.h"

@@ -5,7 +5,7 @@
 #define BNET_CUDA_EMULATED_FAST 1
 #include "backend/cuda/batch.h"
 #include "backend/cuda/decode.h"
-#include "backend/cuda/screen.h"
+#include "backend/cuda/head_copy.h"
 #include "backend/gpu/ref/ref_args.h"
 #include "emulated_fast.h"
 

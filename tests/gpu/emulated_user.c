@@ -3,7 +3,7 @@
  * is a function of the same name here: nothing interprets PTX. */
 #include "emulated_modules.h"
 
-#include "backend/cuda/one.h"
+#include "backend/cuda/w2_few_tokens.h"
 
 #include <ctype.h>
 #include <stdio.h>

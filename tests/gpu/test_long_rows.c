@@ -111,7 +111,7 @@ static void test_long_rows_in_parts(void **state)
     assert_int_equal(further_launches("90", 16384), 0);     /* 226 KB */
 }
 
-/* Bytes of the copy that a head with rows of n_embd gets (screen.h). */
+/* Bytes of the copy that a head with rows of n_embd gets (head_copy.h). */
 static uint64_t copy_of(const char *cc, int n_embd)
 {
     char path[512];

@@ -61,20 +61,21 @@ static inline void cuda_launch(gpu_backend *be, const gpu_launch *l, const void 
 /* decode.c: one token through all layers */
 cuda_fn_layers bnet_cuda_layers;
 
-/* screen.c: the BNET_BEST largest logits of rows of x, straight from a head that has a copy for
+/* head_copy.c: the BNET_BEST largest logits of rows of x, straight from a head that has a copy for
  * it; most is room to work in, bnet_screen_most(N) floats for each. */
 typedef void cuda_fn_best(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
                           gpu_at x, int n_rows, gpu_at most, gpu_at value, gpu_at index);
 cuda_fn_best bnet_cuda_best;
 cuda_fn_best bnet_cuda_best_batch;
 /* Makes the copy where memory and kernels are there for it; false: there is none. */
-bool bnet_cuda_screen_make(gpu_backend *be, gpu_weight *w);
+bool bnet_cuda_head_copy_make(gpu_backend *be, gpu_weight *w);
 /* The same where it pays. */
-void bnet_cuda_head_there(gpu_backend *be, gpu_weight *w);
+void bnet_cuda_head_loaded(gpu_backend *be, gpu_weight *w);
 /* What takes that many rows of x and gives what the head itself gives of one; NULL: nothing. */
-const bnet_kernel_record *bnet_cuda_screener(gpu_backend *be, const gpu_weight *w, int n_rows);
+const bnet_kernel_record *bnet_cuda_head_copy_kernel(gpu_backend *be, const gpu_weight *w,
+                                                     int n_rows);
 
-/* launch_plain.c */
+/* launch_single_ops.c */
 gpu_fn_linear bnet_cuda_gemv_half;
 gpu_fn_linear bnet_cuda_matmul_half;
 gpu_fn_convert bnet_cuda_convert;
@@ -89,10 +90,10 @@ gpu_fn_plain bnet_cuda_plain_argmax;
 /* pass.c */
 gpu_pass bnet_cuda_pass;
 
-/* alone.c */
+/* kernel_calls.c */
 bool bnet_cuda_alone(bnet_backend *b, const bnet_alone *a);
 
-/* reserve.c */
+/* net.c */
 uint64_t bnet_cuda_pass_bytes(bnet_backend *b, const bnet_net *net, int n_tokens);
 bool bnet_cuda_pass_reserve(bnet_backend *b, const bnet_net *net, int n_tokens);
 

@@ -1,6 +1,6 @@
 /* launch_w2.c - ternary matrices: which kernel of a row, how many blocks, what scratch. */
-#include "backend/cuda/one.h"
-#include "backend/cuda/special.h"
+#include "backend/cuda/w2_few_tokens.h"
+#include "backend/cuda/rtc/rtc.h"
 #include "backend/cuda/w2.h"
 
 /* SHARED_MOST: every chip from 8.0 on has it. That of the device would move one case only: eight
@@ -12,7 +12,8 @@ static uint32_t n_sm(const gpu_backend *be)
     return (uint32_t)bnet_persistent_grid(&be->d->gpu, 1);
 }
 
-/* The kernels of one.h, where chip and matrix allow them; build: the row of the build's kernels. */
+/* The kernels of w2_few_tokens.h, where chip and matrix allow them; build: the row of the build's
+ * kernels. */
 static bool dealt(gpu_backend *be, const bnet_kernel_record *build, const bnet_cu_gemv_args *a,
                   bool special)
 {
@@ -24,7 +25,7 @@ static bool dealt(gpu_backend *be, const bnet_kernel_record *build, const bnet_c
     bnet_cu_launch l = bnet_one_launch(&o, n_sm(be));
     if (!l.grid[0] || l.shared > SHARED_MOST)
         return false;
-    if (!special || !bnet_cuda_special_one(be, &o, &l))
+    if (!special || !bnet_cuda_compiled_few(be, &o, &l))
         bnet_cuda_run(be, build, symbol, &l, GPU_OVERLAP, &o);
     return true;
 }
@@ -46,7 +47,7 @@ static cuda_w2_call tokens_from(cuda_w2_call c, uint32_t n)
 static void gemv(gpu_backend *be, const bnet_kernel_record *asked, const cuda_w2_call *c, bool rtc)
 {
     const bnet_kernel_record *k = asked;
-    bool special = rtc || bnet_cuda_special_wanted(be);
+    bool special = rtc || bnet_cuda_compiled_wanted(be);
     bnet_cu_gemv_args a = {.m = c->m,
                            .act = c->act,
                            .x = cuda_at(c->x),
@@ -68,7 +69,7 @@ static void gemv(gpu_backend *be, const bnet_kernel_record *asked, const cuda_w2
         gemv(be, asked, &high, rtc);
         return;
     }
-    if (!special || !bnet_cuda_special_gemv(be, &a, &l))
+    if (!special || !bnet_cuda_compiled_gemv(be, &a, &l))
         bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
 }
 

@@ -2,7 +2,10 @@
  * up another with their rows interleaved, so that one launch serves each and the gate is applied
  * where the sums are. The weights stay usable alone: they point into the fused memory. */
 #include "backend/cuda/net.h"
-#include "backend/cuda/screen.h"
+#include "backend/cuda/head_copy.h"
+
+/* of a prompt or a step; batches of timelines take more when they come */
+enum { RESERVED_ROWS = 1 };
 
 /* ---- fusing ---- */
 
@@ -298,4 +301,35 @@ bool bnet_cuda_arena(gpu_backend *be, struct gpu_net *n, int n_tokens, int n_row
     aim(n);
     be->epoch++;
     return true;
+}
+
+/* ---- memory of passes before there is one, so that a lack of it shows when a session is opened
+ * ---- */
+
+uint64_t bnet_cuda_pass_bytes(bnet_backend *b, const bnet_net *net, int n_tokens)
+{
+    gpu_backend *be = gpu_of(b);
+    bnet_gpu_enter(be);
+    const struct gpu_net *n = be->net;
+    size_t have = n ? n->arena.n_bytes : 0;
+    bool whole = !n || (n->net == net && n->usable);
+    int tokens = n ? BNET_MAX(n_tokens, n->arena.n_tokens) : n_tokens;
+    size_t need = bnet_cuda_arena_bytes(
+        net, tokens, n ? BNET_MAX(n->arena.n_rows, RESERVED_ROWS) : RESERVED_ROWS);
+    need += gpu_none(be->step_at) ? GPU_STEP_BYTES : 0;
+    bnet_gpu_leave(be);
+    return whole && need > have ? need - have : 0;
+}
+
+bool bnet_cuda_pass_reserve(bnet_backend *b, const bnet_net *net, int n_tokens)
+{
+    gpu_backend *be = gpu_of(b);
+    bnet_gpu_enter(be);
+    struct gpu_net *n = bnet_cuda_net(be, net);
+    bool ok = !n || !n->usable || bnet_cuda_arena(be, n, n_tokens, RESERVED_ROWS, true);
+    if (!ok && !be->lost)
+        be->failed = GPU_OK; /* the session is not opened, others go on */
+    ok = ok && gpu_alive(be);
+    bnet_gpu_leave(be);
+    return ok;
 }

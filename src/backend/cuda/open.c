@@ -2,7 +2,7 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/nccl.h"
-#include "backend/cuda/special.h"
+#include "backend/cuda/rtc/rtc.h"
 #include "backend/group/group.h"
 
 #define D(least, most, multiple_of)                                                                \
@@ -76,7 +76,7 @@ static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bi
                                bnet_cuda_pass_bytes,
                                bnet_cuda_pass_reserve,
                                bnet_cuda_alone,
-                               bnet_cuda_head_there,
+                               bnet_cuda_head_loaded,
                                in_passes};
     if (st == BITNET_OK && w->ranges)
         st = bnet_cuda_ranges_open(d, w->log, w->strict, err);
@@ -86,7 +86,7 @@ static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bi
         st = bnet_gpu_open(w, d, &vendor, out, err);
     if (st != BITNET_OK)
         return st;
-    st = bnet_cuda_special_open(gpu_of(*out), w, err);
+    st = bnet_cuda_compiled_open(gpu_of(*out), w, err);
     if (st != BITNET_OK) {
         bnet_backend_close(*out);
         *out = NULL;

@@ -135,9 +135,9 @@ static void run_head(gpu_backend *be, const run *r)
     size_t n_rows = (size_t)r->p->n_rows;
     gpu_at last = gpu_buf(r->p->last)->p, best = cuda_pinned(r->n->best);
     gpu_at ids = gpu_plus(best, n_rows * BNET_BEST * 4);
-    const bnet_kernel_record *screener = bnet_cuda_screener(be, w, r->p->n_rows);
-    if (screener) {
-        ((cuda_fn_best *)screener->fn)(be, screener, w, last, r->p->n_rows, m->logits, best, ids);
+    const bnet_kernel_record *by_copy = bnet_cuda_head_copy_kernel(be, w, r->p->n_rows);
+    if (by_copy) {
+        ((cuda_fn_best *)by_copy->fn)(be, by_copy, w, last, r->p->n_rows, m->logits, best, ids);
         return;
     }
     for (size_t i = 0, n; i < n_rows; i += n) {

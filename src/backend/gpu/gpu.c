@@ -283,8 +283,8 @@ static void gpu_close(bnet_backend *b)
         bnet_gpu_enter(be);
         if (be->net)
             be->net_free(be, be->net);
-        if (be->special)
-            be->special_free(be, be->special);
+        if (be->compiled)
+            be->compiled_free(be, be->compiled);
         bnet_gpu_usage_end(be);
         if (be->memory)
             bnet_gpu_memory_close(be);
@@ -415,7 +415,7 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     both->inspect.alone = vendor->alone;
     be->base.pass = &both->pass;
     be->base.inspect = &both->inspect;
-    be->head_there = vendor->head_there;
+    be->head_loaded = vendor->head_loaded;
     be->rows = vendor->rows;
     be->n_kernel_rows = vendor->n_rows;
     be->registry = w->registry;

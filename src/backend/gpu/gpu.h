@@ -51,9 +51,9 @@ typedef struct gpu_weight {
     bool half;              /* rows and inputs in the backend's precision */
     uint32_t first, paired; /* place in a fused matrix: first tile; 0, 1 or 2 */
     bool borrowed;          /* w[0] belongs to a fused matrix */
-    gpu_at screen;          /* of a head: a copy that tells which rows are the best; or nowhere */
-    size_t screen_bytes;
-    const bnet_kernel_record *screener[2]; /* of few rows of inputs, of batches; NULL: none */
+    gpu_at head_copy;       /* of a head: a copy that tells which rows are the best; or nowhere */
+    size_t head_copy_bytes;
+    const bnet_kernel_record *copy_kernel[2]; /* of few rows of inputs, of batches; NULL: none */
     bnet_kernel_query query;
     bnet_picks picks;
 } gpu_weight;
@@ -184,10 +184,10 @@ struct gpu_backend {
     bool unrecordable;   /* recording failed once: passes are launched from then on */
     struct gpu_net *net; /* the whole network, once a pass was asked for; the vendor's */
     void (*net_free)(gpu_backend *be, struct gpu_net *net);
-    void (*head_there)(gpu_backend *be, gpu_weight *w); /* gpu_vendor's */
-    gpu_weight *head;            /* of the model that was loaded; NULL: none yet */
-    struct gpu_special *special; /* kernels compiled for shapes; the vendor's, NULL: none */
-    void (*special_free)(gpu_backend *be, struct gpu_special *special);
+    void (*head_loaded)(gpu_backend *be, gpu_weight *w); /* gpu_vendor's */
+    gpu_weight *head;              /* of the model that was loaded; NULL: none yet */
+    struct gpu_compiled *compiled; /* kernels compiled for shapes; the vendor's, NULL: none */
+    void (*compiled_free)(gpu_backend *be, struct gpu_compiled *compiled);
 
     bnet_kernel_query shapes[GPU_SHAPES];
     size_t n_shapes;
@@ -238,10 +238,10 @@ void bnet_gpu_leave(gpu_backend *be);
 bitnet_status bnet_gpu_memory_open(gpu_backend *be, bitnet_error *err);
 void bnet_gpu_memory_close(gpu_backend *be);
 /* Outside the pool's cap: weights and caches. Nowhere: no memory, not noted as a failure. Where
- * memory is short the copy of the head is given back first (bnet_gpu_spare). */
+ * memory is short the copy of the head is given back first (bnet_gpu_give_head_copy). */
 gpu_at bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter);
 void bnet_gpu_give(gpu_backend *be, gpu_at p, size_t n_bytes, uint64_t *counter);
-bool bnet_gpu_spare(gpu_backend *be); /* weights.c; false: there is none to give */
+bool bnet_gpu_give_head_copy(gpu_backend *be); /* weights.c; false: there is none to give */
 bnet_buffer *bnet_gpu_buffer_new(bnet_backend *b, size_t n_bytes);
 void bnet_gpu_buffer_free(bnet_backend *b, bnet_buffer *buf);
 const void *bnet_gpu_read(bnet_backend *b, bnet_buffer *buf, size_t n_bytes);
@@ -351,7 +351,7 @@ typedef struct gpu_vendor {
     bool (*pass_reserve)(bnet_backend *b, const bnet_net *net, int n_tokens);
     bool (*alone)(bnet_backend *b, const bnet_alone *a);
     /* All weights are there: what else is wanted of the head. NULL: nothing */
-    void (*head_there)(gpu_backend *be, gpu_weight *w);
+    void (*head_loaded)(gpu_backend *be, gpu_weight *w);
     bnet_features features; /* of networks whose passes `pass` computes */
 } gpu_vendor;
 bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_vendor *vendor,

@@ -13,7 +13,7 @@ static void *pool_take(void *user, size_t n_bytes)
     gpu_backend *be = user;
     gpu_memory m = NULL;
     if (be->d->c->alloc(be->d, n_bytes, &m) != GPU_OK &&
-        (!bnet_gpu_spare(be) || be->d->c->alloc(be->d, n_bytes, &m) != GPU_OK))
+        (!bnet_gpu_give_head_copy(be) || be->d->c->alloc(be->d, n_bytes, &m) != GPU_OK))
         return NULL;
     bnet_gpu_own(be, (int64_t)n_bytes);
     return m;
@@ -74,7 +74,7 @@ static gpu_at take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
 gpu_at bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
 {
     gpu_at p = take(be, n_bytes, counter);
-    return !gpu_none(p) || !bnet_gpu_spare(be) ? p : take(be, n_bytes, counter);
+    return !gpu_none(p) || !bnet_gpu_give_head_copy(be) ? p : take(be, n_bytes, counter);
 }
 
 void bnet_gpu_give(gpu_backend *be, gpu_at p, size_t n_bytes, uint64_t *counter)

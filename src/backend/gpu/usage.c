@@ -48,8 +48,8 @@ void bnet_gpu_weights_done(bnet_backend *b, const bnet_log *log)
     gpu_load *l = &be->load;
     bnet_gpu_enter(be);
     give_scratch(be);
-    if (be->head && be->head_there && gpu_alive(be))
-        be->head_there(be, be->head);
+    if (be->head && be->head_loaded && gpu_alive(be))
+        be->head_loaded(be, be->head);
     if (gpu_alive(be))
         bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d));
     l->ms = l->begun > 0 ? bnet_now_ms() - l->begun : 0;
@@ -72,16 +72,16 @@ void bnet_gpu_usage(bnet_backend *b, bnet_usage *out)
     bitnet_mempool_stats m;
     bnet_gpu_enter(be);
     bitnet_mempool_read(be->memory, &m);
-    *out =
-        (bnet_usage){.weights = be->weight_bytes,
-                     .caches = be->kv_bytes,
-                     .workspace = m.current_bytes + be->other_bytes,
-                     .own = be->own_bytes,
-                     .own_peak = be->own_peak,
-                     .spare = be->head && !gpu_none(be->head->screen) ? be->head->screen_bytes : 0,
-                     .foreign = be->foreign_bytes,
-                     .total = be->d->gpu.total_memory,
-                     .load_bytes = be->load.file_bytes,
-                     .load_ms = be->load.ms};
+    *out = (bnet_usage){
+        .weights = be->weight_bytes,
+        .caches = be->kv_bytes,
+        .workspace = m.current_bytes + be->other_bytes,
+        .own = be->own_bytes,
+        .own_peak = be->own_peak,
+        .spare = be->head && !gpu_none(be->head->head_copy) ? be->head->head_copy_bytes : 0,
+        .foreign = be->foreign_bytes,
+        .total = be->d->gpu.total_memory,
+        .load_bytes = be->load.file_bytes,
+        .load_ms = be->load.ms};
     bnet_gpu_leave(be);
 }

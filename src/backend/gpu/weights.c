@@ -19,18 +19,18 @@ void bnet_gpu_weight_free(bnet_backend *b, bnet_weight *weight)
     if (!w->borrowed)
         bnet_gpu_give(be, w->w[0], w->n_bytes, &be->weight_bytes);
     bnet_gpu_give(be, w->block_scales, w->scales_bytes, &be->weight_bytes);
-    bnet_gpu_give(be, w->screen, w->screen_bytes, &be->weight_bytes);
+    bnet_gpu_give(be, w->head_copy, w->head_copy_bytes, &be->weight_bytes);
     bnet_gpu_leave(be);
     bnet_free(w);
 }
 
-bool bnet_gpu_spare(gpu_backend *be)
+bool bnet_gpu_give_head_copy(gpu_backend *be)
 {
     gpu_weight *w = be->head;
-    if (!w || gpu_none(w->screen) || be->recording || !gpu_alive(be))
+    if (!w || gpu_none(w->head_copy) || be->recording || !gpu_alive(be))
         return false;
-    bnet_gpu_give(be, w->screen, w->screen_bytes, &be->weight_bytes);
-    w->screen = (gpu_at){0};
+    bnet_gpu_give(be, w->head_copy, w->head_copy_bytes, &be->weight_bytes);
+    w->head_copy = (gpu_at){0};
     be->epoch++;
     bnet_logf(&be->log, BITNET_LOG_DEBUG, be->d->c->name,
               "the copy of the head is given back: its memory is needed");

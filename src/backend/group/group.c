@@ -333,7 +333,7 @@ bitnet_status bnet_group_open(const bnet_backend_want *w, const gpu_group_vendor
         st = vendor->open_one(&one, &ranks[r], err);
         gpus[r] = gpu_of(ranks[r]);
         if (st == BITNET_OK)
-            gpus[r]->head_there = NULL; /* each rank has a part of the head */
+            gpus[r]->head_loaded = NULL; /* each rank has a part of the head */
         if (st != BITNET_OK)
             bnet_wrap(err, st, "rank %d of %d", r, n);
     }

@@ -1,7 +1,7 @@
 /* matmul_i2s.cu - int8 rows times ternary codes, one per byte, both as programs have them. */
 #include "common.cuh"
 
-#include "backend/cuda/plain.h"
+#include "backend/cuda/matmul_i2s.h"
 
 #include <mma.h>
 

@@ -1,6 +1,7 @@
 /* vec.cu - elementwise operations, softmax of rows, conversions between floats and halves: these by
  * their bits, so that every value, not-a-numbers too, becomes what it becomes on the CPU. */
 #include "common.cuh"
+#include "ref_dialect.cuh"
 
 #include "backend/gpu/ref/ref_math.h"
 

@@ -12,7 +12,7 @@
 #ifndef BNET_W2_ONE_CUH
 #define BNET_W2_ONE_CUH
 
-#include "backend/cuda/one.h"
+#include "backend/cuda/w2_few_tokens.h"
 #include "w2_epilogue.cuh"
 #include "w2_units.cuh"
 

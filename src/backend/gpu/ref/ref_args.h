@@ -5,7 +5,9 @@
  *
  * REF_KERNEL(name, args) begins a kernel that sees `a`; REF_THREAD is the number of its thread. In
  * C (BNET_KERNEL_CODE) a kernel becomes void name(args, begin, end), which runs threads begin to
- * end - 1. */
+ * end - 1. Another dialect defines, before it includes the kernels: BNET_KERNEL_CODE, REF_KERNEL,
+ * REF_THREAD, REF_FN (before a function), REF_SQRT of a double, REF_FLOAT_BITS and REF_BITS (floats
+ * of bits and back), and REF_START_NEXT (kernels that wait for this one may start; or nothing). */
 #ifndef BNET_REF_ARGS_H
 #define BNET_REF_ARGS_H
 
@@ -146,16 +148,7 @@ typedef struct ref_pair_args {
     int32_t n_chunks, n_tiles; /* n_tiles of a and b each */
 } ref_pair_args;
 
-#if defined(__CUDACC__)
-#define REF_KERNEL(name, args)                                                                     \
-    extern "C" __global__ void name(args a);                                                       \
-    extern "C" __global__ void name(args a)
-#define REF_FN static __device__ __forceinline__
-#define REF_THREAD                                                                                 \
-    ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) /* kernels are launched in one dimension */
-#define REF_SQRT(x)       sqrt(x)
-#define REF_FLOAT_BITS(u) __uint_as_float(u)
-#elif defined(BNET_KERNEL_CODE)
+#if defined(BNET_KERNEL_CODE) && !defined(REF_FN)
 #include <math.h>
 #ifndef REF_KERNEL /* tests that run kernels thread by thread define their own */
 #define REF_KERNEL(name, args)                                                                     \
@@ -170,8 +163,8 @@ typedef struct ref_pair_args {
     static inline void name##_one(args a, uint64_t ref_thread)
 #define REF_THREAD ref_thread
 #endif
-#define REF_FN            static inline __attribute__((always_inline))
-#define REF_SQRT(x)       sqrt(x)
+#define REF_FN      static inline __attribute__((always_inline))
+#define REF_SQRT(x) sqrt(x)
 static inline float ref_float_bits(uint32_t u)
 {
     union {
@@ -180,7 +173,17 @@ static inline float ref_float_bits(uint32_t u)
     } b = {u};
     return b.f;
 }
+static inline uint32_t ref_bits(float f)
+{
+    union {
+        float f;
+        uint32_t u;
+    } b = {f};
+    return b.u;
+}
 #define REF_FLOAT_BITS(u) ref_float_bits(u)
+#define REF_BITS(f)       ref_bits(f)
+#define REF_START_NEXT()
 #endif
 
 #endif

@@ -19,7 +19,7 @@ REF_FN uint8_t *part_of(const ref_kv_args *a, const bnet_dev_seq *s, int pos, in
 
 REF_FN void put_f32(uint8_t *p, float f)
 {
-    uint32_t u = ref_bits(f);
+    uint32_t u = REF_BITS(f);
     p[0] = (uint8_t)u;
     p[1] = (uint8_t)(u >> 8);
     p[2] = (uint8_t)(u >> 16);

@@ -5,19 +5,6 @@
 
 #include "backend/gpu/ref/ref_args.h"
 
-REF_FN uint32_t ref_bits(float f)
-{
-#if defined(__CUDACC__)
-    return __float_as_uint(f);
-#else
-    union {
-        float f;
-        uint32_t u;
-    } b = {f};
-    return b.u;
-#endif
-}
-
 REF_FN uint32_t ref_u16(const uint8_t *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8;
@@ -34,20 +21,20 @@ REF_FN float ref_half(uint32_t h)
 {
     float v = REF_FLOAT_BITS((h & 0x7fffu) << 13) * 5.192296858534827628530496329220096e33f;
     uint32_t special = v >= 65536.0f ? 0x7f800000u : 0;
-    return REF_FLOAT_BITS(ref_bits(v) | special | (h & 0x8000u) << 16);
+    return REF_FLOAT_BITS(REF_BITS(v) | special | (h & 0x8000u) << 16);
 }
 
 /* Round to nearest, ties to even; NaN stays a quiet NaN. */
 REF_FN uint32_t ref_to_half(float f)
 {
-    uint32_t u = ref_bits(f), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
+    uint32_t u = REF_BITS(f), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
     if (a > 0x7f800000u)
         return sign | 0x7e00u | (a >> 13 & 0x3ffu);
     if (a >= 0x477ff000u)
         return sign | 0x7c00u;
     if (a < 0x38800000u) { /* subnormal: adding 0.5 puts the rounding where it belongs */
         float r = REF_FLOAT_BITS(a) + 0.5f;
-        return sign | (ref_bits(r) - 0x3f000000u);
+        return sign | (REF_BITS(r) - 0x3f000000u);
     }
     return sign | ((a + 0xfffu + (a >> 13 & 1u) - 0x38000000u) >> 13);
 }

@@ -160,9 +160,7 @@ REF_KERNEL(bnet_ref_topk, ref_topk_args)
 REF_KERNEL(bnet_ref_fetch, ref_fetch_args)
 {
     uint64_t i = REF_THREAD;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+    REF_START_NEXT();
     if (i < a.n)
         a.dst[i] = a.src[i];
 }

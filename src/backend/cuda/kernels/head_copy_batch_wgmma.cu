@@ -1,10 +1,10 @@
-/* screen_batch_wgmma.cu - the scan of screen.cu for batches, with Hopper's warpgroup products
+/* head_copy_batch_wgmma.cu - the scan of head_copy.cu for batches, with Hopper's warpgroup products
  * (9.0a). A block stays and takes 256 rows after the other. One warp asks for 128 columns of the
  * codes and of the vectors' bytes at a time, bulk copies into a ring of four stages; two warpgroups
  * have 128 rows each, codes in registers, high and low bytes of the vectors as the columns of one
  * product. While bounds are made of sums the ring is filled with the next rows. */
 #include "best.cuh"
-#include "screen.cuh"
+#include "head_copy.cuh"
 #include "wgmma.cuh"
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)

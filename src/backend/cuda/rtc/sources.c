@@ -1,6 +1,6 @@
 /* sources.c - sources of kernels as text, carried inside the library for compilation at run time;
  * and the few system headers they name, of which the run-time compiler has none. */
-#include "backend/cuda/rtc.h"
+#include "backend/cuda/rtc/rtc.h"
 
 #define SOURCE(id, name, file)                                                                     \
     __asm__(".pushsection .rodata\n"                                                               \
@@ -16,13 +16,10 @@
 
 static const char stdint_h[] = "typedef signed char int8_t;\n"
                                "typedef unsigned char uint8_t;\n"
-                               "typedef short int16_t;\n"
-                               "typedef unsigned short uint16_t;\n"
-                               "typedef int int32_t;\n"
-                               "typedef unsigned int uint32_t;\n"
+                               "typedef short int16_t; typedef unsigned short uint16_t;\n"
+                               "typedef int int32_t; typedef unsigned int uint32_t;\n"
                                "typedef long long int64_t;\n"
-                               "typedef unsigned long long uint64_t;\n"
-                               "typedef unsigned long long uintptr_t;\n";
+                               "typedef unsigned long long uint64_t, uintptr_t;\n";
 
 const char *bnet_cuda_source(size_t i, const char **name)
 {

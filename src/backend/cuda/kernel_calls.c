@@ -1,8 +1,9 @@
-/* alone.c - kernels that serve inside whole passes, called by themselves as passes call them, so
- * that validation can hold each against the CPU. What only exists in tiles comes and goes in rows.
+/* kernel_calls.c - kernels that serve inside whole passes, called by themselves as passes call
+ * them, so that validation can hold each against the CPU. What only exists in tiles comes and goes
+ * in rows.
  */
 #include "backend/cuda/net.h"
-#include "backend/cuda/screen.h"
+#include "backend/cuda/head_copy.h"
 #include "backend/cuda/tiles.h"
 
 static gpu_act8 act_of(const bnet_act8 *q)
@@ -172,7 +173,7 @@ static void best(gpu_backend *be, const bnet_alone *a)
 {
     size_t n = (size_t)a->m * (size_t)bnet_screen_most(a->n) * sizeof(float);
     gpu_at most = bnet_gpu_take(be, n, &be->other_bytes);
-    if (!bnet_cuda_screen_make(be, gpu_w(a->w)) || gpu_none(most))
+    if (!bnet_cuda_head_copy_make(be, gpu_w(a->w)) || gpu_none(most))
         bnet_gpu_ok(be, a->kernel->id, GPU_NO_MEMORY);
     else
         ((cuda_fn_best *)a->kernel->fn)(be, a->kernel, gpu_w(a->w), gpu_buf(a->x)->p, a->m, most,

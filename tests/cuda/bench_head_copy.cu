@@ -1,7 +1,7 @@
-/* bench_screen.cu - the best logits by a copy of the head in int8: bit for bit those of the head
+/* bench_head_copy.cu - the best logits by a copy of the head in int8: bit for bit those of the head
  * itself, for awkward heads and inputs too; what they cost. */
 #include "backend/cuda/batch.h"
-#include "backend/cuda/screen.h"
+#include "backend/cuda/head_copy.h"
 #include "backend/cuda/tiles.h"
 #include "kbench.cuh"
 

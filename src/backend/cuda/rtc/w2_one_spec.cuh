@@ -1,9 +1,9 @@
 /* w2_one_spec.cuh - the GEMV of one token or a few (w2_one.cuh, w2_few.cuh) for one matrix,
- * compiled at run time (rtc.c): a warp's units, the epilogue and where rows go are known to the
+ * compiled at run time (compiler.c): a warp's units, the epilogue and where rows go are known to the
  * compiler. Wants what w2_spec.cuh does and BNET_SPEC_{FLOATS, MINE, MORE, SPLIT, PER}: is x given;
  * a block's tiles and how many blocks have one more, the warps of a tile and the chunks of a warp.
  */
-#include "backend/cuda/one.h"
+#include "backend/cuda/w2_few_tokens.h"
 #include "w2_spec.cuh"
 
 struct spec_one_args {
@@ -18,7 +18,7 @@ static_assert(sizeof(spec_one_args) == sizeof(bnet_cu_one_args), "one layout");
 #define bnet_cu_w2        spec_w2
 #define bnet_cu_gemv_args spec_gemv_args
 #define bnet_cu_one_args  spec_one_args
-#include "w2_few.cuh"
+#include "backend/cuda/kernels/w2_few.cuh"
 
 #if BNET_SPEC_TOKENS > 1
 #define NAME bnet_w2_few

@@ -1,8 +1,8 @@
-/* screen.cuh - what the copy of a head says of one logit (screen.cu has the proof). */
-#ifndef BNET_SCREEN_CUH
-#define BNET_SCREEN_CUH
+/* head_copy.cuh - what the copy of a head says of one logit (head_copy.cu has the proof). */
+#ifndef BNET_HEAD_COPY_CUH
+#define BNET_HEAD_COPY_CUH
 
-#include "backend/cuda/screen.h"
+#include "backend/cuda/head_copy.h"
 #include "common.cuh"
 
 /* Floats in an order that integers have. */

@@ -1,6 +1,6 @@
-/* screen.c - the best logits of a head of floats by a copy of it in int8 (screen.h): when there is
- * such a copy, its making, the launches of a call. */
-#include "backend/cuda/screen.h"
+/* head_copy.c - the best logits of a head of floats by a copy of it in int8 (head_copy.h): when
+ * there is such a copy, its making, the launches of a call. */
+#include "backend/cuda/head_copy.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/net.h"
 
@@ -12,8 +12,8 @@ enum { SPLIT = 1, BATCH, FIRST = 5, BEST_BATCH }; /* of a batches' one; BATCH: 1
 static bnet_cu_screen_args args_of(const gpu_weight *w, int n_tokens)
 {
     return (bnet_cu_screen_args){.m = cuda_matrix(w),
-                                 .codes = cuda_at(w->screen),
-                                 .rows = cuda_at(w->screen) +
+                                 .codes = cuda_at(w->head_copy),
+                                 .rows = cuda_at(w->head_copy) +
                                          bnet_screen_codes_bytes(w->info.n_out, w->stride),
                                  .n_tokens = (uint32_t)n_tokens,
                                  .ldx = (uint32_t)w->info.n_in,
@@ -44,22 +44,22 @@ static const bnet_kernel_record *find(gpu_backend *be, const gpu_weight *w, uint
     return there && (m <= BNET_SCREEN_TOKENS || bnet_gpu_has(be, k, BATCH)) ? k : NULL;
 }
 
-bool bnet_cuda_screen_make(gpu_backend *be, gpu_weight *w)
+bool bnet_cuda_head_copy_make(gpu_backend *be, gpu_weight *w)
 {
     bool floats = w->layout == GPU_F16 || w->layout == GPU_BF16 || w->layout == GPU_F32;
-    if (!gpu_none(w->screen) || !floats || w->half || w->with_i8)
-        return !gpu_none(w->screen);
-    w->screener[0] = find(be, w, 1);
-    w->screener[1] = find(be, w, BNET_SCREEN_BATCH);
-    if (!w->screener[0])
+    if (!gpu_none(w->head_copy) || !floats || w->half || w->with_i8)
+        return !gpu_none(w->head_copy);
+    w->copy_kernel[0] = find(be, w, 1);
+    w->copy_kernel[1] = find(be, w, BNET_SCREEN_BATCH);
+    if (!w->copy_kernel[0])
         return false;
-    w->screen_bytes = (size_t)bnet_screen_bytes(w->info.n_out, w->stride);
-    w->screen = bnet_gpu_take(be, w->screen_bytes, &be->weight_bytes);
-    if (gpu_none(w->screen))
+    w->head_copy_bytes = (size_t)bnet_screen_bytes(w->info.n_out, w->stride);
+    w->head_copy = bnet_gpu_take(be, w->head_copy_bytes, &be->weight_bytes);
+    if (gpu_none(w->head_copy))
         return false;
     bnet_cu_screen_args a = args_of(w, 1);
     bnet_cu_launch l = bnet_screen_pack_launch(&a);
-    bnet_cuda_run_more(be, w->screener[0], PACK, &l, 0, &a);
+    bnet_cuda_run_more(be, w->copy_kernel[0], PACK, &l, 0, &a);
     return gpu_alive(be);
 }
 
@@ -85,7 +85,7 @@ static bool passes(const gpu_backend *be)
 }
 
 /* A head that the second level of cache holds is read faster than a copy is looked at. */
-void bnet_cuda_head_there(gpu_backend *be, gpu_weight *w)
+void bnet_cuda_head_loaded(gpu_backend *be, gpu_weight *w)
 {
     const cuda_driver *d = (const cuda_driver *)be->d;
     uint64_t left = 0, total = 0, n = bnet_screen_bytes(w->info.n_out, w->stride);
@@ -94,7 +94,7 @@ void bnet_cuda_head_there(gpu_backend *be, gpu_weight *w)
     if (d->cu.device_attribute(&cache, L2_CACHE_SIZE, d->device) != 0)
         cache = 0;
     if (w->n_bytes <= (uint64_t)cache || n > left / SHARE || !passes(be) || !fits(be, w, 1) ||
-        !bnet_cuda_screen_make(be, w))
+        !bnet_cuda_head_copy_make(be, w))
         return;
     bnet_logf(&be->log, BITNET_LOG_DEBUG, be->d->c->name,
               "a copy of the head in int8, %.1f MB, finds its best rows", (double)n / 1e6);
@@ -130,7 +130,7 @@ static bool take_lists(gpu_backend *be, const gpu_weight *w, bnet_cu_screen_args
     a->lists =
         cuda_at(bnet_gpu_scratch(be, lists_bytes(a) + (size_t)a->n_tokens * a->n_groups * 4));
     a->groups = a->lists + lists_bytes(a);
-    return a->lists && !gpu_none(w->screen);
+    return a->lists && !gpu_none(w->head_copy);
 }
 
 void bnet_cuda_best(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_at x,
@@ -170,7 +170,7 @@ void bnet_cuda_best_batch(gpu_backend *be, const bnet_kernel_record *k, const gp
     bnet_cu_screen_args a = call_of(w, x, n_rows, most, value, index);
     bnet_cu_launch scan = scan_launch(be, &a);
     bnet_cu_launch rows = bnet_screen_pick_launch(&a);
-    if (!take_scratch(be, &a) || gpu_none(w->screen)) {
+    if (!take_scratch(be, &a) || gpu_none(w->head_copy)) {
         bnet_gpu_ok(be, k->id, GPU_NO_MEMORY);
         return;
     }
@@ -183,16 +183,17 @@ void bnet_cuda_best_batch(gpu_backend *be, const bnet_kernel_record *k, const gp
 
 /* Takes the scratch memory of the call, too: where the copy is given back for it, the head itself
  * is computed. */
-const bnet_kernel_record *bnet_cuda_screener(gpu_backend *be, const gpu_weight *w, int n_rows)
+const bnet_kernel_record *bnet_cuda_head_copy_kernel(gpu_backend *be, const gpu_weight *w,
+                                                     int n_rows)
 {
     bnet_cu_screen_args a = args_of(w, n_rows);
-    const bnet_kernel_record *plain = gpu_none(w->screen) ? NULL : bnet_gpu_pick(be, w, 1);
+    const bnet_kernel_record *plain = gpu_none(w->head_copy) ? NULL : bnet_gpu_pick(be, w, 1);
     bool few = n_rows <= BNET_SCREEN_TOKENS, there;
-    const bnet_kernel_record *k = w->screener[few ? 0 : 1];
+    const bnet_kernel_record *k = w->copy_kernel[few ? 0 : 1];
     if (!plain || plain->fn != (bnet_kernel_fn)bnet_cuda_head || n_rows > BNET_SCREEN_BATCH || !k ||
         !fits(be, w, n_rows))
         return NULL;
     scan_launch(be, &a);
     there = few ? take_lists(be, w, &a) : take_scratch(be, &a);
-    return there && !gpu_none(w->screen) ? k : NULL;
+    return there && !gpu_none(w->head_copy) ? k : NULL;
 }

@@ -1,8 +1,8 @@
-/* one.h - ternary matrix times one int8 vector by its bit planes (w2_one.cuh) or times a few
- * (w2_few.cuh): arguments and how a matrix is dealt out to blocks and warps. Part of the contract
- * of kernels.h. */
-#ifndef BNET_CUDA_ONE_H
-#define BNET_CUDA_ONE_H
+/* w2_few_tokens.h - ternary matrix times one int8 vector by its bit planes (w2_one.cuh) or times a
+ * few (w2_few.cuh): arguments and how a matrix is dealt out to blocks and warps. Part of the
+ * contract of kernels.h. */
+#ifndef BNET_CUDA_W2_FEW_TOKENS_H
+#define BNET_CUDA_W2_FEW_TOKENS_H
 
 #include "backend/cuda/kernels.h"
 

@@ -1,5 +1,5 @@
-/* screen.h - the best logits of a head without all of them exactly: arguments and launch shapes.
- * Part of the contract of kernels.h; kernels/screen.cu has the proof.
+/* head_copy.h - the best logits of a head without all of them exactly: arguments and launch shapes.
+ * Part of the contract of kernels.h; kernels/head_copy.cu has the proof.
  *
  * Beside the head lies a copy of it in int8, a scale per row. bnet_screen_scan_{4,8} (tokens at
  * most) multiplies it with activations of 16 bits and leaves for every row what its logit is at
@@ -12,8 +12,8 @@
  * bnet_screen_batch_{16,32,64} multiplies, bnet_screen_first_{f16,bf16,f32} computes the 64 rows
  * that groups are led by: the least of them is a threshold without a bound's width, and a third of
  * the rows are left for bnet_screen_rest_{f16,bf16,f32}; then bnet_screen_best_batch. */
-#ifndef BNET_CUDA_SCREEN_H
-#define BNET_CUDA_SCREEN_H
+#ifndef BNET_CUDA_HEAD_COPY_H
+#define BNET_CUDA_HEAD_COPY_H
 
 #include "backend/cuda/kernels.h"
 

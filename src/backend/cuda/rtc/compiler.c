@@ -1,6 +1,6 @@
-/* rtc.c - NVRTC behind rtc.h. What is kept is a cachefile (base) with the code and its size; its
- * identity names everything the code depends on, its name is a digest of that. */
-#include "backend/cuda/rtc.h"
+/* compiler.c - NVRTC behind rtc.h. What is kept is a cachefile (base) with the code and its
+ * size; its identity names everything the code depends on, its name is a digest of that. */
+#include "backend/cuda/rtc/rtc.h"
 
 #include <stdio.h>
 
@@ -57,13 +57,11 @@ static const uint64_t digest_start = 0xcbf29ce484222325u;
 
 static void take_sources(cuda_rtc *r)
 {
-    const char *text, *name;
+    int i = 0;
     r->sum = digest_start;
-    for (size_t i = 0; i < SOURCES_MAX && (text = bnet_cuda_source(i, &name)); i++) {
-        r->names[r->n_sources] = name;
-        r->texts[r->n_sources++] = text;
-        r->sum = digest(digest(r->sum, name), text);
-    }
+    for (; i < SOURCES_MAX && (r->texts[i] = bnet_cuda_source((size_t)i, &r->names[i])); i++)
+        r->sum = digest(digest(r->sum, r->names[i]), r->texts[i]);
+    r->n_sources = i;
 }
 
 bitnet_status bnet_rtc_open(const bnet_loader *l, const char *library, const char *folder,
@@ -89,8 +87,7 @@ bitnet_status bnet_rtc_open(const bnet_loader *l, const char *library, const cha
     memcpy(&r->c, r->library.fn, sizeof r->c);
     r->c.version(&major, &minor);
     snprintf(r->version, sizeof r->version, "%d.%d", major, minor);
-    if (log)
-        r->log = *log;
+    r->log = log ? *log : (bnet_log){NULL, NULL};
     take_sources(r);
     *out = r;
     return BITNET_OK;
@@ -106,11 +103,6 @@ void bnet_rtc_close(cuda_rtc *r)
     bnet_free(r);
 }
 
-const char *bnet_rtc_version(const cuda_rtc *r)
-{
-    return r->version;
-}
-
 /* ---- what is kept ---- */
 
 typedef struct place {
@@ -121,6 +113,7 @@ static void place_free(place *p)
 {
     bnet_free(p->path);
     bnet_free(p->identity);
+    *p = (place){0};
 }
 
 /* False: nothing is kept. */
@@ -142,7 +135,6 @@ static bool place_of(const cuda_rtc *r, const char *source, const char *chip,
     if (!identity.failed && !path.failed)
         return true;
     place_free(out);
-    *out = (place){0};
     return false;
 }
 
@@ -169,11 +161,9 @@ static void keep(const cuda_rtc *r, const place *p, const cuda_code *code)
                                       {.name = "code", .data = code->bytes, .n_bytes = n}};
     bitnet_error why = {0};
     char *folder = bnet_strdup(r->folder);
-    if (!folder)
-        return;
-    if (!bnet_make_folder(folder))
+    if (!folder || !bnet_make_folder(folder))
         bnet_logf(&r->log, BITNET_LOG_INFO, "cuda", "%s cannot be made: kernels are not kept",
-                  folder);
+                  r->folder);
     else if (bnet_cachefile_write(p->path, p->identity, pieces, 2, &why) != BITNET_OK)
         bnet_logf(&r->log, BITNET_LOG_INFO, "cuda", "kernels are not kept: %s", why.message);
     else
@@ -188,9 +178,8 @@ static bitnet_status explain(const cuda_rtc *r, program p, const char *source, i
                              bitnet_error *err)
 {
     size_t n = 0;
-    char *log = NULL;
-    if (p && r->c.log_size(p, &n) == 0 && n > 1 && n < (1 << 20))
-        log = bnet_calloc(1, n + 1);
+    bool any = p && r->c.log_size(p, &n) == 0 && n > 1 && n < (1 << 20);
+    char *log = any ? bnet_calloc(1, n + 1) : NULL;
     if (log)
         r->c.log(p, log);
     const char *at = log ? strstr(log, "error") : NULL;
@@ -207,15 +196,11 @@ static bitnet_status explain(const cuda_rtc *r, program p, const char *source, i
 
 static int fetch(const cuda_rtc *r, program p, cuda_code *out)
 {
-    size_t n = 0;
-    int result = r->c.code_size(p, &n);
-    if (result == 0 && n == 0)
-        return 7; /* NVRTC_ERROR_BUILTIN_OPERATION_FAILURE: no code came out */
-    out->bytes = result == 0 ? bnet_alloc(n) : NULL;
-    out->n_bytes = n;
-    if (result == 0 && !out->bytes)
-        return 1; /* NVRTC_ERROR_OUT_OF_MEMORY */
-    return result == 0 ? r->c.code(p, out->bytes) : result;
+    int result = r->c.code_size(p, &out->n_bytes);
+    if (result != 0 || out->n_bytes == 0)
+        return result ? result : 7; /* NVRTC_ERROR_BUILTIN_OPERATION_FAILURE: no code came out */
+    out->bytes = bnet_alloc(out->n_bytes);
+    return out->bytes ? r->c.code(p, out->bytes) : 1; /* NVRTC_ERROR_OUT_OF_MEMORY */
 }
 
 static bitnet_status compile(const cuda_rtc *r, const char *source, const char *chip,
@@ -239,10 +224,8 @@ static bitnet_status compile(const cuda_rtc *r, const char *source, const char *
     bitnet_status st = result == 0 ? BITNET_OK : explain(r, p, source, result, err);
     if (p)
         r->c.destroy(&p);
-    if (st != BITNET_OK) {
-        bnet_free(out->bytes);
-        *out = (cuda_code){0};
-    }
+    if (st != BITNET_OK)
+        bnet_free(out->bytes), *out = (cuda_code){0};
     return st;
 }
 
@@ -253,13 +236,13 @@ bitnet_status bnet_rtc_make(cuda_rtc *r, const char *source, const char *chip,
     place p;
     *out = (cuda_code){0};
     bool keeps = place_of(r, source, chip, options, n_options, &p);
-    if (keeps && load(&p, out)) {
-        place_free(&p);
-        return BITNET_OK;
+    bitnet_status st = BITNET_OK;
+    if (!keeps || !load(&p, out)) {
+        st = compile(r, source, chip, options, n_options, out, err);
+        if (st == BITNET_OK && keeps)
+            keep(r, &p, out);
     }
-    bitnet_status st = compile(r, source, chip, options, n_options, out, err);
-    if (st == BITNET_OK && keeps)
-        keep(r, &p, out);
+    out->compiler = r->version;
     place_free(&p);
     return st;
 }

@@ -1,7 +1,7 @@
-/* bench_plain.cu - vectors, float matrices, quantising: against plain C++. */
+/* bench_single_ops.cu - vectors, float matrices, quantising: against plain C++. */
 #include "kbench.cuh"
 
-#include "backend/cuda/plain.h"
+#include "backend/cuda/matmul_i2s.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -1,7 +1,7 @@
-/* emulated_screen.c - what the kernels of backend/cuda/screen.h mean, with the CPU's arithmetic:
- * the copy of a head, the bounds made of it, the rows that are computed. */
+/* emulated_head_copy.c - what the kernels of backend/cuda/head_copy.h mean, with the CPU's
+ * arithmetic: the copy of a head, the bounds made of it, the rows that are computed. */
 #define BNET_CUDA_EMULATED_FAST 1
-#include "backend/cuda/screen.h"
+#include "backend/cuda/head_copy.h"
 #include "backend/gpu/ref/ref_math.h"
 #include "emulated_fast.h"
 

@@ -1,4 +1,4 @@
-/* w2_spec.cuh - the arguments of a GEMV with what the host knows when it is compiled (rtc.c):
+/* w2_spec.cuh - the arguments of a GEMV with what the host knows when it is compiled (compiler.c):
  * members that are constants leave a gap, the layout stays that of kernels.h. Wants
  * BNET_SPEC_{TILES, CHUNKS, PARTS, PAIRED, K, TOKENS, EPILOGUE}. */
 #include "backend/cuda/kernels.h"

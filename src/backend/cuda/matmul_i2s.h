@@ -1,7 +1,7 @@
-/* plain.h - kernels of single operations beyond those of kernels.h: arguments. Part of its
- * contract. */
-#ifndef BNET_CUDA_PLAIN_H
-#define BNET_CUDA_PLAIN_H
+/* matmul_i2s.h - products of int8 and ternary codes one per byte: arguments. Part of the contract
+ * of kernels.h. */
+#ifndef BNET_CUDA_MATMUL_I2S_H
+#define BNET_CUDA_MATMUL_I2S_H
 
 #include "backend/cuda/kernels.h"
 

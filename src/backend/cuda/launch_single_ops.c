@@ -1,6 +1,7 @@
-/* launch_plain.c - single operations and products of halves: arguments from addresses and sizes. */
+/* launch_single_ops.c - single operations and products of halves: arguments from addresses and
+ * sizes. */
 #include "backend/cuda/launch.h"
-#include "backend/cuda/plain.h"
+#include "backend/cuda/matmul_i2s.h"
 
 #include "backend/gpu/precision.h"
 

@@ -1,4 +1,4 @@
-/* screen.cu - the best 64 logits of a head of floats for one to eight tokens, by a copy of it in
+/* head_copy.cu - the best 64 logits of a head of floats for one to eight tokens, by a copy of it in
  * int8 that is read whole and the few rows of the head that can be among the best.
  *
  * No wanted row is lost: l is the logit that bnet_head_* computes, a what the copy says, and
@@ -24,7 +24,7 @@
  * what may overflow) nothing is known of the row: it is computed. */
 #include "best.cuh"
 #include "matrix.cuh"
-#include "screen.cuh"
+#include "head_copy.cuh"
 
 enum { SCAN_THREADS = BNET_SCREEN_SCAN_THREADS, SCAN_WARPS = SCAN_THREADS / 32, DEPTH = 8 };
 enum { PICK_THREADS = BNET_SCREEN_PICK_THREADS, PICK_WARPS = PICK_THREADS / 32 };

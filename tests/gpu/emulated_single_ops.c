@@ -1,7 +1,7 @@
-/* emulated_plain.c - what the kernels of single operations mean (backend/cuda/kernels.h, plain.h),
- * one call per launch, each value as the device computes it. */
+/* emulated_single_ops.c - what the kernels of single operations mean (backend/cuda/kernels.h,
+ * matmul_i2s.h), one call per launch, each value as the device computes it. */
 #include "backend/gpu/ref/ref_math.h"
-#include "backend/cuda/plain.h"
+#include "backend/cuda/matmul_i2s.h"
 #include "emulated_fast.h"
 
 #include <stdlib.h>
