@@ -24,9 +24,6 @@ struct bitnet_bench {
     size_t n_crowd;
 };
 
-/* bench_kernels.c */
-bitnet_launch bnet_public_launch(const bnet_launch_shape *s);
-
 /* bench_crowd.c */
 bitnet_status bnet_bench_crowd(bitnet_bench *b, const bitnet_bench_test *t, bitnet_bench_run *r,
                                bitnet_error *err);

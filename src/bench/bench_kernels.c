@@ -52,18 +52,8 @@ static bitnet_status make_copies(measuring *m, const bnet_kernel_query *q, bitne
     return st;
 }
 
-bitnet_launch bnet_public_launch(const bnet_launch_shape *s)
-{
-    return (bitnet_launch){.grid = {s->grid[0], s->grid[1], s->grid[2]},
-                           .block = s->block,
-                           .shared_bytes = s->shared_bytes,
-                           .registers = s->registers,
-                           .blocks_per_sm = s->blocks_per_sm,
-                           .occupancy = s->occupancy};
-}
-
 /* Milliseconds of one pass; each repetition goes through all copies. */
-static double median_ms(const measuring *m, const bnet_kernel_record *k, bnet_launch_shape *shape)
+static double median_ms(const measuring *m, const bnet_kernel_record *k, bitnet_launch *shape)
 {
     double ms[64], first = bnet_bench_run(m->backend, m->copies[0], k, shape);
     int n = BNET_MIN(m->n_repeats, (int)BNET_COUNT(ms));
@@ -83,11 +73,9 @@ static void tell(const measuring *m, const bitnet_kernel_query *shape, const bne
     bitnet_kernel_rate r = {.shape = *shape, .kernel = k->id, .chosen = k == chosen};
     double ops = 2.0 * (double)q->m * (double)q->n * (double)q->k;
     r.shape.m = q->m;
-    bnet_launch_shape launch;
-    r.ms = median_ms(m, k, &launch);
+    r.ms = median_ms(m, k, &r.launch);
     if (r.ms <= 0) /* it cannot run here after all */
         return;
-    r.launch = bnet_public_launch(&launch);
     r.gb_s = (double)weight_bytes(q) / r.ms / 1e6;
     r.gop_s = ops / r.ms / 1e6;
     m->each(m->user, &r);
@@ -115,7 +103,7 @@ static bitnet_status one_shape(measuring *m, const bitnet_kernel_query *shape, b
         chosen = NULL;
     q.m = tokens_for(&q, reference);
     for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(rt->registry, i)); i++) {
-        if ((k->tier == BNET_TIER_REFERENCE) != reference ||
+        if ((k->tier == BITNET_TIER_REFERENCE) != reference ||
             *bnet_kernel_veto(k, m->caps, &q, reason, sizeof reason))
             continue;
         if (m->n_copies == 0)

@@ -12,7 +12,6 @@ void bitnet_limits_init(bitnet_limits *l)
 
 bitnet_status bitnet_limits_measure(bitnet_runtime *r, bitnet_limits *l, bitnet_error *err)
 {
-    bnet_cpu_peak peaks[BITNET_PEAKS_MAX];
     if (!r || !l || l->struct_size != sizeof *l)
         return bnet_fail(err, BITNET_ARGUMENT,
                          "limits: runtime and limits must not be NULL; call bitnet_limits_init");
@@ -26,9 +25,7 @@ bitnet_status bitnet_limits_measure(bitnet_runtime *r, bitnet_limits *l, bitnet_
     m.read_best_gb_s = reads.best;
     if (!(m.read_gb_s > 0))
         return bnet_no_memory(err, "measuring how fast memory is read");
-    m.n_peaks = bnet_cpu_peaks(r->pool, &r->caps, peaks, BITNET_PEAKS_MAX);
-    for (size_t i = 0; i < m.n_peaks; i++)
-        m.peaks[i] = (bitnet_peak){peaks[i].name, peaks[i].isa, peaks[i].gop_s};
+    m.n_peaks = bnet_cpu_peaks(r->pool, &r->caps, m.peaks, BITNET_PEAKS_MAX);
     *l = m;
     return BITNET_OK;
 }

@@ -27,23 +27,10 @@ static bitnet_status run(bitnet_bench *b, const bitnet_bench_test *t, double *to
     return st == BITNET_OK ? bitnet_bench_once(b, t, &r, err) : st;
 }
 
-static void publish(const bnet_kernel_time *t, size_t n, bitnet_kernel_time *out)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] = (bitnet_kernel_time){.kernel = t[i].id,
-                                      .op = t[i].op,
-                                      .variant = t[i].symbol,
-                                      .n_launches = t[i].n,
-                                      .ms = t[i].ms,
-                                      .launch = bnet_public_launch(&t[i].shape)};
-    qsort(out, n, sizeof *out, by_time);
-}
-
 bitnet_status bitnet_bench_kernel_times(bitnet_bench *b, const bitnet_bench_test *t,
                                         bitnet_kernel_time *out, size_t cap, size_t *n,
                                         double *total_ms, bitnet_error *err)
 {
-    bnet_kernel_time inside[TIMES_MAX];
     bitnet_kernel_time all[TIMES_MAX];
     if (!b || !t || !n || !total_ms || (cap && !out))
         return bnet_fail(err, BITNET_ARGUMENT,
@@ -54,12 +41,12 @@ bitnet_status bitnet_bench_kernel_times(bitnet_bench *b, const bitnet_bench_test
                          "bench: %s launches nothing; bitnet_bench_profile times its operations",
                          bnet_backend_name(be));
     bitnet_status st = run(b, t, total_ms, err);
-    size_t found = st == BITNET_OK ? bnet_profile_read(be, inside, TIMES_MAX) : 0;
+    size_t found = st == BITNET_OK ? bnet_profile_read(be, all, TIMES_MAX) : 0;
     bnet_profile(be, false);
     if (st != BITNET_OK)
         return st;
     *n = BNET_MIN(found, (size_t)TIMES_MAX);
-    publish(inside, *n, all);
+    qsort(all, *n, sizeof *all, by_time);
     memcpy(out, all, BNET_MIN(*n, cap) * sizeof *out);
     return BITNET_OK;
 }

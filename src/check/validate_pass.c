@@ -352,7 +352,7 @@ static bitnet_status not_called(pass_trial *t, const bnet_kernel_record *k)
     char reason[120];
     const bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
     bool vetoed = *bnet_kernel_veto(k, &t->r->caps, &q, reason, sizeof reason);
-    bool spare = vetoed || k->tier == BNET_TIER_REFERENCE || !is_chosen(t->r, k);
+    bool spare = vetoed || k->tier == BITNET_TIER_REFERENCE || !is_chosen(t->r, k);
     need wanted = op_of(t->r, k)->need;
     if (wanted == MAY || (wanted == MUST && spare))
         return BITNET_OK;

@@ -177,7 +177,7 @@ static inline bnet_kernel_query bnet_query_of(const bitnet_kernel_query *q)
                                .m = q->m,
                                .n = q->n,
                                .k = q->k,
-                               .priority = (bnet_priority)q->priority};
+                               .priority = q->priority};
 }
 /* What a GPU found when the runtime was opened can run of this build; of none it has the kind. */
 bnet_capabilities bnet_runtime_gpu(const bitnet_runtime *r, bnet_device_kind kind, int index);

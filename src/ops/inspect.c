@@ -56,10 +56,10 @@ bitnet_status bnet_bench_new(bnet_backend *be, const bnet_kernel_query *q, bnet_
 }
 
 double bnet_bench_run(const bnet_backend *be, bnet_bench *b, const bnet_kernel_record *k,
-                      bnet_launch_shape *shape)
+                      bitnet_launch *shape)
 {
     if (shape)
-        *shape = (bnet_launch_shape){0};
+        *shape = (bitnet_launch){0};
     return be->inspect->bench_run(b, k, shape);
 }
 
@@ -79,7 +79,7 @@ bool bnet_profile(bnet_backend *be, bool on)
     return HAS(be, profile) && be->inspect->profile(be, on);
 }
 
-size_t bnet_profile_read(bnet_backend *be, bnet_kernel_time *out, size_t cap)
+size_t bnet_profile_read(bnet_backend *be, bitnet_kernel_time *out, size_t cap)
 {
     return HAS(be, profile_read) ? be->inspect->profile_read(be, out, cap) : 0;
 }

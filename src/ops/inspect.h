@@ -5,6 +5,7 @@
 #define BNET_INSPECT_H
 
 #include "ops/alone_call.h"
+#include "bitnet_tools.h"
 #include "ops/backend.h"
 #include "ops/plain_call.h"
 
@@ -35,24 +36,6 @@ typedef struct bnet_usage {
     double load_ms;      /* from the first tensor read to the last one there */
 } bnet_usage;
 
-/* What one launch of a kernel takes of a device. */
-typedef struct bnet_launch_shape {
-    unsigned grid[3], block; /* threads */
-    unsigned shared_bytes;   /* of a block, static and dynamic */
-    int registers;           /* of a thread */
-    int blocks_per_sm;       /* that fit at once; 0: not known */
-    double occupancy;        /* threads of these / those a multiprocessor can hold */
-} bnet_launch_shape;
-
-/* All launches of one kernel while profiling; `ms` by the device's clock. */
-typedef struct bnet_kernel_time {
-    const char *id, *op;
-    int symbol; /* which of the row's */
-    uint64_t n;
-    double ms;
-    bnet_launch_shape shape; /* of the last one */
-} bnet_kernel_time;
-
 struct bnet_inspect_ops {
     bool own_clock; /* it adds the time of its operations to the meter itself, by `stats` at the
                        latest */
@@ -78,12 +61,12 @@ struct bnet_inspect_ops {
      * is set to that of the launch, zeros where nothing is launched. */
     bitnet_status (*bench_new)(bnet_backend *be, const bnet_kernel_query *q, bnet_bench **out,
                                bitnet_error *err);
-    double (*bench_run)(bnet_bench *b, const bnet_kernel_record *k, bnet_launch_shape *shape);
+    double (*bench_run)(bnet_bench *b, const bnet_kernel_record *k, bitnet_launch *shape);
     void (*bench_free)(bnet_bench *b);
     /* Both or neither. While on, every kernel is launched and timed by itself. Returns false if
      * that cannot be done. profile_read: what was measured; returns how many kernels there are. */
     bool (*profile)(bnet_backend *be, bool on);
-    size_t (*profile_read)(bnet_backend *be, bnet_kernel_time *out, size_t cap);
+    size_t (*profile_read)(bnet_backend *be, bitnet_kernel_time *out, size_t cap);
     /* How fast the device's own memory can be read, measured now, in GB/s; 0: it failed. */
     double (*read_limit)(bnet_backend *be);
 
@@ -113,11 +96,11 @@ bool bnet_bench_possible(const bnet_backend *be);
 bitnet_status bnet_bench_new(bnet_backend *be, const bnet_kernel_query *q, bnet_bench **out,
                              bitnet_error *err);
 double bnet_bench_run(const bnet_backend *be, bnet_bench *b, const bnet_kernel_record *k,
-                      bnet_launch_shape *shape);
+                      bitnet_launch *shape);
 void bnet_bench_free(const bnet_backend *be, bnet_bench *b);
 bool bnet_profile_possible(const bnet_backend *be);
 bool bnet_profile(bnet_backend *be, bool on);
-size_t bnet_profile_read(bnet_backend *be, bnet_kernel_time *out, size_t cap);
+size_t bnet_profile_read(bnet_backend *be, bitnet_kernel_time *out, size_t cap);
 /* Returns false if the backend measures none, or is NULL. */
 bool bnet_backend_read_limit(bnet_backend *be, double *gb_s);
 

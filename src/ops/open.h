@@ -2,6 +2,7 @@
 #ifndef BNET_OPEN_H
 #define BNET_OPEN_H
 
+#include "bitnet_tools.h"
 #include "ops/backend.h"
 
 /* ---- backends (one line each in backends.inc) ---- */
@@ -74,11 +75,7 @@ const char *bnet_cpu_isa_at(int i);
 bitnet_status bnet_cpu_isa_needs(const char *isa, uint32_t *needs, bitnet_error *err);
 /* What this CPU could do at best, measured on all threads of the pool (limits.c): the rate of the
  * integer instructions the capabilities allow, best set first; returns how many. */
-typedef struct bnet_cpu_peak {
-    const char *name, *isa; /* "smmla", "i8mm" */
-    double gop_s;
-} bnet_cpu_peak;
-size_t bnet_cpu_peaks(bnet_pool *pool, const bnet_capabilities *c, bnet_cpu_peak *out, size_t cap);
+size_t bnet_cpu_peaks(bnet_pool *pool, const bnet_capabilities *c, bitnet_peak *out, size_t cap);
 /* GB/s at which all threads together read memory that no cache holds: each one stream from end to
  * end, and the best that several streams and prefetching reach. */
 typedef struct bnet_cpu_reads {
@@ -90,10 +87,6 @@ bnet_cpu_reads bnet_cpu_read_rate(bnet_pool *pool, const bnet_capabilities *c,
 const char *bnet_backend_at(int i); /* compiled backends by name; NULL past the end */
 
 /* One compiled kernel, for listings. False past the end. */
-typedef struct bnet_kernel_row {
-    const char *id, *op, *format, *isa;
-    bool available;
-} bnet_kernel_row;
-bool bnet_backend_kernel_at(int i, bnet_kernel_row *out);
+bool bnet_backend_kernel_at(int i, bitnet_kernel_info *out);
 
 #endif

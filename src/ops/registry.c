@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-const char *bnet_tier_name(bnet_tier t)
+const char *bnet_tier_name(bitnet_kernel_tier t)
 {
     static const char *const names[] = {"reference", "optimized", "highly", "extremely"};
     return (size_t)t < BNET_COUNT(names) ? names[t] : "unknown";
@@ -34,7 +34,8 @@ static bitnet_status check_texts(const bnet_kernel_record *k, bitnet_error *err)
     return BITNET_OK;
 }
 
-static bitnet_status check_rule(const char *id, char dim, const bnet_dim_rule *r, bitnet_error *err)
+static bitnet_status check_rule(const char *id, char dim, const bitnet_dim_rule *r,
+                                bitnet_error *err)
 {
     if (r->max == 0 || r->min <= r->max)
         return BITNET_OK;
@@ -47,14 +48,14 @@ static bitnet_status check_record(const bnet_kernel_record *k, bitnet_error *err
     bitnet_status st = check_texts(k, err);
     if (st != BITNET_OK)
         return st;
-    if (k->abi != BNET_KERNEL_ABI)
+    if (k->abi != BITNET_KERNEL_ABI)
         return bnet_fail(err, BITNET_ARGUMENT,
                          "kernel %s: made for kernel ABI %u, this library has %d; rebuild it "
                          "against this version's headers",
-                         k->id, k->abi, BNET_KERNEL_ABI);
+                         k->id, k->abi, BITNET_KERNEL_ABI);
     if (!k->fn)
         return bnet_fail(err, BITNET_ARGUMENT, "kernel %s: fn is NULL", k->id);
-    if ((unsigned)k->device >= BNET_DEV_COUNT || (unsigned)k->tier > BNET_TIER_EXTREMELY)
+    if ((unsigned)k->device >= BNET_DEV_COUNT || (unsigned)k->tier > BITNET_TIER_EXTREMELY)
         return bnet_fail(err, BITNET_ARGUMENT, "kernel %s: device %d or tier %d is out of range",
                          k->id, (int)k->device, (int)k->tier);
     if (k->alignment & (k->alignment - 1))
@@ -255,11 +256,11 @@ const bnet_kernel_record *bnet_registry_find(const bnet_registry *r, const char 
 
 /* ---- choosing ---- */
 
-static bool better(const bnet_kernel_record *a, const bnet_kernel_record *b, bnet_priority p)
+static bool better(const bnet_kernel_record *a, const bnet_kernel_record *b, bitnet_priority p)
 {
-    if (p == BNET_PRIORITY_REFERENCE)
+    if (p == BITNET_PRIORITY_REFERENCE)
         return a->tier < b->tier;
-    if (p == BNET_PRIORITY_MEMORY && a->temp_bytes != b->temp_bytes)
+    if (p == BITNET_PRIORITY_MEMORY && a->temp_bytes != b->temp_bytes)
         return a->temp_bytes < b->temp_bytes;
     if (a->tier != b->tier)
         return a->tier > b->tier;
@@ -311,7 +312,7 @@ bitnet_status bnet_registry_select(const bnet_registry *r, const bnet_capabiliti
 {
     const registry_key *key = registry_find_key(r, c->device, q->op, q->format, q->dtype);
     const bnet_kernel_record *k = NULL;
-    if (key && q->priority == BNET_PRIORITY_SPEED &&
+    if (key && q->priority == BITNET_PRIORITY_SPEED &&
         atomic_load_explicit(&r->n_choices, memory_order_acquire) > 0)
         k = bnet_registry_choice(r, key, c, q);
     if (key && !k)

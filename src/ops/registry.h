@@ -10,23 +10,13 @@
 
 #include <stdatomic.h>
 
+#include "bitnet_kernel.h"
 #include "device/device.h"
 
-#define BNET_KERNEL_ABI 1
 enum { BNET_KERNELS_MAX = 1024 };
 
-typedef enum bnet_tier {
-    BNET_TIER_REFERENCE,
-    BNET_TIER_OPTIMIZED,
-    BNET_TIER_HIGHLY,
-    BNET_TIER_EXTREMELY
-} bnet_tier;
-const char *bnet_tier_name(bnet_tier t); /* "reference", "optimized", "highly", "extremely" */
-
-/* min <= size <= max (0: no limit) and size % multiple == 0 (0, 1: any) */
-typedef struct bnet_dim_rule {
-    uint64_t min, max, multiple;
-} bnet_dim_rule;
+const char *
+bnet_tier_name(bitnet_kernel_tier t); /* "reference", "optimized", "highly", "extremely" */
 
 typedef void (*bnet_kernel_fn)(void); /* cast to the op's own type by the backend that owns it */
 
@@ -39,15 +29,15 @@ typedef struct bnet_kernel_record {
     const char *dtype;  /* of the activations: "i8", "f32", "f16" */
     /* what it is and wants */
     const char *isa; /* "dotprod", "sm_80", "" */
-    bnet_tier tier;
-    uint64_t temp_bytes;    /* scratch it takes for itself while it runs */
-    uint32_t alignment;     /* of the weights, at which it runs best; any other must be right too */
-    bnet_dim_rule m, n, k;  /* rows of activations, outputs, inputs */
-    uint32_t cpu_needs;     /* bits of cpu_features.h */
-    int cc_major, cc_minor; /* CUDA: least compute capability */
+    bitnet_kernel_tier tier;
+    uint64_t temp_bytes; /* scratch it takes for itself while it runs */
+    uint32_t alignment;  /* of the weights, at which it runs best; any other must be right too */
+    bitnet_dim_rule m, n, k; /* rows of activations, outputs, inputs */
+    uint32_t cpu_needs;      /* bits of cpu_features.h */
+    int cc_major, cc_minor;  /* CUDA: least compute capability */
     bool tensor_cores;
     const char *build;     /* backend that must be compiled in: "cuda"; NULL: none */
-    uint32_t abi;          /* BNET_KERNEL_ABI */
+    uint32_t abi;          /* BITNET_KERNEL_ABI */
     const char *agreement; /* "exact" or "close(4 ulp)" */
     bnet_kernel_fn fn;
     bool outside;  /* registered by a program, not a row of the tree: wins ties of tier */
@@ -63,17 +53,10 @@ typedef struct bnet_capabilities {
     uint32_t builds; /* bit per bnet_device_kind compiled in */
 } bnet_capabilities;
 
-/* What "best" means among compatible records. Only SPEED listens to the tuning cache. */
-typedef enum bnet_priority {
-    BNET_PRIORITY_SPEED,    /* the highest tier */
-    BNET_PRIORITY_MEMORY,   /* the least temp_bytes, then the tier */
-    BNET_PRIORITY_REFERENCE /* the lowest tier: what the others are checked against */
-} bnet_priority;
-
 typedef struct bnet_kernel_query {
     const char *op, *format, *dtype;
     uint64_t m, n, k; /* 0: not known, rules on it are not applied */
-    bnet_priority priority;
+    bitnet_priority priority;
 } bnet_kernel_query;
 
 typedef struct bnet_registry bnet_registry;

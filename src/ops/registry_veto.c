@@ -13,7 +13,7 @@ bnet_device_kind bnet_registry_build_kind(const char *name)
     return BNET_DEV_COUNT;
 }
 
-static bool rule_allows(const bnet_dim_rule *r, uint64_t size)
+static bool rule_allows(const bitnet_dim_rule *r, uint64_t size)
 {
     if (size == 0)
         return true;
@@ -48,7 +48,7 @@ registry_veto bnet_registry_veto(const bnet_kernel_record *k, const bnet_capabil
 }
 
 /* "M = 8 is below its minimum 32" */
-static void say_rule(char dim, const bnet_dim_rule *r, uint64_t size, char *buf, size_t cap)
+static void say_rule(char dim, const bitnet_dim_rule *r, uint64_t size, char *buf, size_t cap)
 {
     unsigned long long v = size;
     if (size < r->min)

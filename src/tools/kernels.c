@@ -7,11 +7,6 @@
 
 #include <strings.h>
 
-_Static_assert(BITNET_KERNEL_ABI == BNET_KERNEL_ABI, "one ABI version");
-_Static_assert((int)BITNET_TIER_EXTREMELY == (int)BNET_TIER_EXTREMELY, "one list of tiers");
-_Static_assert((int)BITNET_PRIORITY_REFERENCE == (int)BNET_PRIORITY_REFERENCE,
-               "one list of priorities");
-
 /* ---- registration ---- */
 
 enum { ID_MAX = 128, ULPS_MAX = 1024 };
@@ -26,11 +21,6 @@ void bitnet_kernel_init(bitnet_kernel *k)
                          .tier = BITNET_TIER_OPTIMIZED,
                          .alignment = 1,
                          .agreement = "exact"};
-}
-
-static bnet_dim_rule rule_of(const bitnet_dim_rule *r)
-{
-    return (bnet_dim_rule){r->min, r->max, r->multiple};
 }
 
 /* Ids end up in logs, results and receipts, where "mock" means that nothing was computed. */
@@ -85,7 +75,7 @@ static bool has_type(const bnet_kernel_record *k)
     return false;
 }
 
-static bool any_size(const bnet_dim_rule *r)
+static bool any_size(const bitnet_dim_rule *r)
 {
     return r->min <= 1 && r->max == 0 && r->multiple <= 1;
 }
@@ -134,12 +124,12 @@ bitnet_status bitnet_kernel_register(bitnet_runtime *r, const bitnet_kernel *ker
                               .format = k.format,
                               .dtype = k.dtype,
                               .isa = k.isa ? k.isa : "scalar",
-                              .tier = (bnet_tier)k.tier,
+                              .tier = k.tier,
                               .temp_bytes = k.temp_bytes,
                               .alignment = k.alignment,
-                              .m = rule_of(&k.m),
-                              .n = rule_of(&k.n),
-                              .k = rule_of(&k.k),
+                              .m = k.m,
+                              .n = k.n,
+                              .k = k.k,
                               .abi = k.abi,
                               .agreement = k.agreement,
                               .fn = k.fn,
@@ -180,11 +170,7 @@ bitnet_status bitnet_runtime_select(const bitnet_runtime *r, const bitnet_kernel
 
 bool bitnet_kernel_at(int i, bitnet_kernel_info *out)
 {
-    bnet_kernel_row row;
-    if (i < 0 || !out || !bnet_backend_kernel_at(i, &row))
-        return false;
-    *out = (bitnet_kernel_info){row.id, row.op, row.format, row.isa, row.available};
-    return true;
+    return i >= 0 && out && bnet_backend_kernel_at(i, out);
 }
 
 static void put_text(bnet_str *s, const char *name, const char *value)
@@ -194,7 +180,7 @@ static void put_text(bnet_str *s, const char *name, const char *value)
     bnet_str_puts(s, ", ");
 }
 
-static void put_rule(bnet_str *s, const char *name, const bnet_dim_rule *r, const char *after)
+static void put_rule(bnet_str *s, const char *name, const bitnet_dim_rule *r, const char *after)
 {
     bnet_str_addf(s, "\"%s\": {\"min\": %llu, \"max\": %llu, \"multiple\": %llu}%s", name,
                   (unsigned long long)r->min, (unsigned long long)r->max,

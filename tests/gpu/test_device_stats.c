@@ -148,7 +148,7 @@ static void ST_4_profile_of_single_kernels(void **state)
     (void)state;
     opened o = open_engine();
     bnet_backend *be = o.engine->backend;
-    bnet_kernel_time t[128];
+    bitnet_kernel_time t[128];
     assert_true(be->inspect->profile(be, true));
     bitnet_engine_stats_reset(o.engine);
     double begun = bnet_now_ms();
@@ -158,11 +158,11 @@ static void ST_4_profile_of_single_kernels(void **state)
     uint64_t launches = 0;
     assert_true(n > 4 && n <= BNET_COUNT(t));
     for (size_t i = 0; i < n; i++) {
-        const bnet_launch_shape *l = &t[i].shape;
-        assert_true(t[i].n && t[i].ms >= 0 && l->grid[0] && l->block && l->registers);
+        const bitnet_launch *l = &t[i].launch;
+        assert_true(t[i].n_launches && t[i].ms >= 0 && l->grid[0] && l->block && l->registers);
         assert_true(l->blocks_per_sm >= 1 && l->occupancy > 0 && l->occupancy <= 1);
         sum += t[i].ms;
-        launches += t[i].n;
+        launches += t[i].n_launches;
     }
     assert_true(sum > 0 && sum < passed);
     assert_int_equal(launches, stats_of(&o).performance.n_launches);

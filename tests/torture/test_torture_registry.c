@@ -23,7 +23,7 @@ static bitnet_status use(bnet_registry *r, bnet_capabilities *c, bitnet_error *e
                             .op = "toy",
                             .format = "fmt",
                             .dtype = "i8",
-                            .abi = BNET_KERNEL_ABI,
+                            .abi = BITNET_KERNEL_ABI,
                             .agreement = "exact",
                             .fn = nothing};
     bnet_kernel_query q = {.op = "toy", .format = "fmt", .dtype = "i8", .m = 1, .n = 2, .k = 3};

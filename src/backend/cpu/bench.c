@@ -156,7 +156,7 @@ bitnet_status bnet_cpu_bench_new(bnet_backend *backend, const bnet_kernel_query 
     return BITNET_OK;
 }
 
-double bnet_cpu_bench_run(bnet_bench *b, const bnet_kernel_record *k, bnet_launch_shape *shape)
+double bnet_cpu_bench_run(bnet_bench *b, const bnet_kernel_record *k, bitnet_launch *shape)
 {
     (void)shape;
     double start = bnet_now_ms();

@@ -207,7 +207,7 @@ bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet
 size_t bnet_cpu_shapes(const bnet_backend *b, bnet_kernel_query *out, size_t cap);
 bitnet_status bnet_cpu_bench_new(bnet_backend *b, const bnet_kernel_query *q, bnet_bench **out,
                                  bitnet_error *err);
-double bnet_cpu_bench_run(bnet_bench *bench, const bnet_kernel_record *k, bnet_launch_shape *shape);
+double bnet_cpu_bench_run(bnet_bench *bench, const bnet_kernel_record *k, bitnet_launch *shape);
 void bnet_cpu_bench_free(bnet_bench *bench);
 /* A pass through one given kernel, for measuring. */
 void bnet_cpu_linear_with(cpu_backend *be, const bnet_weight *w, const bnet_kernel_record *k,

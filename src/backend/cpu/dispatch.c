@@ -29,14 +29,14 @@ static const bnet_kernel_record rows[] = {
                     .format = #format_,                                                            \
                     .dtype = #dtype_,                                                              \
                     .isa = #set,                                                                   \
-                    .tier = BNET_TIER_##tier_,                                                     \
+                    .tier = BITNET_TIER_##tier_,                                                   \
                     .temp_bytes = temp,                                                            \
                     .alignment = align,                                                            \
                     .m = m_,                                                                       \
                     .n = n_,                                                                       \
                     .k = k_,                                                                       \
                     .cpu_needs = NEEDS_##set,                                                      \
-                    .abi = BNET_KERNEL_ABI,                                                        \
+                    .abi = BITNET_KERNEL_ABI,                                                      \
                     .agreement = agree,                                                            \
                     .fn = (bnet_kernel_fn)bnet_##name##_##set}, )
 #include "backend/cpu/kernels.inc"
@@ -133,12 +133,12 @@ bitnet_status bnet_cpu_capabilities(const char *isa, bnet_capabilities *out, bit
     return BITNET_OK;
 }
 
-bool bnet_backend_kernel_at(int i, bnet_kernel_row *out)
+bool bnet_backend_kernel_at(int i, bitnet_kernel_info *out)
 {
     if (i < 0 || (size_t)i >= BNET_COUNT(rows))
         return false;
     const bnet_kernel_record *r = &rows[i];
-    *out = (bnet_kernel_row){r->id, r->op, r->format, r->isa,
-                             (r->cpu_needs & ~bnet_cpu_features()) == 0};
+    *out = (bitnet_kernel_info){r->id, r->op, r->format, r->isa,
+                                (r->cpu_needs & ~bnet_cpu_features()) == 0};
     return true;
 }

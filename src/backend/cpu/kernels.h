@@ -6,6 +6,7 @@
 
 #include "backend/cpu/head.h"
 #include "base/base.h"
+#include "bitnet_kernel.h"
 #include "format/tensor.h"
 
 /* acc[t][r] = sum over k of trit[r][k] * x[t][k], for n_rows rows of n_blocks * 32 bytes in the
@@ -13,8 +14,7 @@
  * whatever M the row asks for: a pass comes in pieces. x[t] begins at x + t * x_stride and has
  * n_blocks * 128 values; x_sum[t]: their sum. Exact: |acc| <= 128 K < 2^31 for K < 2^24. */
 #define BNET_TERNARY_TOKENS 16
-typedef void bnet_fn_ternary(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
-                             size_t x_stride, const int32_t *x_sum, size_t n_tokens, int32_t *acc);
+typedef bitnet_fn_ternary bnet_fn_ternary;
 /* The same sums for weights packed in groups of 16 rows (pack.h), straight to floats:
  * y[t][r] = (float)acc[t][r] * (x_scale[t] * w_scale), the product of the scales rounded first, for
  * any number of tokens and rows. w begins at a group, the last group may be used in part, nothing
@@ -37,14 +37,11 @@ typedef struct bnet_r16 {
 typedef void bnet_fn_r16(const bnet_r16 *a);
 /* The same with one scale per 256 weights: y[t][r] = sum over b of scales[r][b] * (float)(integer
  * sum of block b), in ascending b. n_blocks counts 128-weight blocks and is even. */
-typedef void bnet_fn_ternary_scaled(const uint8_t *w, size_t n_blocks, const float *scales,
-                                    size_t n_rows, const int8_t *x, size_t x_stride,
-                                    size_t n_tokens, float *y);
+typedef bitnet_fn_ternary_scaled bnet_fn_ternary_scaled;
 /* y[t] = dot(row, x[t]) for one weight row and up to BNET_LINEAR_TOKENS tokens, each in the order
  * of bnet_dot_f32. */
 #define BNET_LINEAR_TOKENS 8
-typedef void bnet_fn_linear(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
-                            size_t n_tokens, float *y);
+typedef bitnet_fn_linear bnet_fn_linear;
 /* The same for a row of any type that can be decoded, and with int8 activations (y is then the sum
  * of w * q: the caller multiplies by the token's scale). For types without a kernel of their own.
  */
@@ -53,10 +50,9 @@ typedef void bnet_fn_fallback(bnet_type type, const uint8_t *row, const float *x
 typedef void bnet_fn_fallback_i8(bnet_type type, const uint8_t *row, const int8_t *q,
                                  size_t q_stride, size_t n_cols, size_t n_tokens, float *y);
 typedef void bnet_fn_embed(bnet_type type, const uint8_t *row, size_t n_cols, float *y);
-typedef void bnet_fn_rmsnorm(const float *x, const float *w, size_t n, float eps,
-                             float *y); /* y may be x */
+typedef bitnet_fn_rmsnorm bnet_fn_rmsnorm; /* y may be x */
 /* q[0..n), zero to stride; returns the scale (real = q * scale) and the sum of q. */
-typedef float bnet_fn_quantize(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum);
+typedef bitnet_fn_quantize bnet_fn_quantize;
 /* Norm and int8 of a vector in one go: the bits of the one and then the other. Returns the scale.
  */
 typedef struct bnet_normed {
@@ -94,8 +90,8 @@ typedef struct bnet_attend {
     float *o;                       /* out [n_tokens][n_heads][head_dim] */
 } bnet_attend;
 typedef void bnet_fn_attention(const bnet_attend *a);
-typedef void bnet_fn_glu(const float *gate, const float *up, size_t n, float *y);
-typedef void bnet_fn_add(float *x, const float *y, size_t n);
+typedef bitnet_fn_glu bnet_fn_glu;
+typedef bitnet_fn_add bnet_fn_add;
 
 #define BNET_MAX_HEAD_DIM 1024
 

@@ -92,13 +92,12 @@ static bool can_run(const bnet_capabilities *c, const char *isa)
     return bnet_cpu_isa_needs(isa, &needs, NULL) == BITNET_OK && (needs & ~c->cpu_features) == 0;
 }
 
-size_t bnet_cpu_peaks(bnet_pool *pool, const bnet_capabilities *c, bnet_cpu_peak *out, size_t cap)
+size_t bnet_cpu_peaks(bnet_pool *pool, const bnet_capabilities *c, bitnet_peak *out, size_t cap)
 {
     size_t n = 0;
     for (size_t i = 0; i < BNET_COUNT(peaks) && n < cap; i++)
         if (can_run(c, peaks[i].isa))
-            out[n++] =
-                (bnet_cpu_peak){peaks[i].name, peaks[i].isa, measure_peak(pool, peaks[i].run)};
+            out[n++] = (bitnet_peak){peaks[i].name, peaks[i].isa, measure_peak(pool, peaks[i].run)};
     return n;
 }
 

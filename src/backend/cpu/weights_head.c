@@ -151,7 +151,7 @@ static bool wants_r4(const cpu_backend *be, const bnet_weight *w)
         return true;
     if (!be->pack || tuned(be, w, "linear", "q6_k"))
         return false;
-    return r4->tier != BNET_TIER_REFERENCE && r4->tier >= plain->tier &&
+    return r4->tier != BITNET_TIER_REFERENCE && r4->tier >= plain->tier &&
            (!plain->outside || r4->tier > plain->tier);
 }
 
@@ -177,7 +177,7 @@ static bitnet_status make_head(const cpu_backend *be, bnet_weight *w, bool r4,
             wanted = tuned(be, w, "head_scan", known[i].scan);
         }
     if (!scan || !exact || exact->outside || w->info.n_in % 32 ||
-        (scan->tier == BNET_TIER_REFERENCE && !wanted))
+        (scan->tier == BITNET_TIER_REFERENCE && !wanted))
         return BITNET_OK;
     size_t n = bnet_q6r4_groups(w->info.n_out) * BNET_Q6R4_ROWS;
     w->head = bnet_calloc(1, sizeof *w->head);

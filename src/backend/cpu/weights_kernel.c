@@ -34,7 +34,7 @@ bool bnet_cpu_wants_packing(const cpu_backend *be, const bnet_kernel_query *rows
         return false;
     if (bnet_registry_select(be->registry, &be->caps, rows, &plain, NULL) != BITNET_OK)
         return true;
-    if (packed->tier == BNET_TIER_REFERENCE || packed->tier < plain->tier)
+    if (packed->tier == BITNET_TIER_REFERENCE || packed->tier < plain->tier)
         return false;
     return !plain->outside || packed->tier > plain->tier;
 }

@@ -18,7 +18,7 @@ static const bnet_kernel_record records[] = {
      .format = #format_,                                                                           \
      .dtype = #dtype_,                                                                             \
      .isa = isa_,                                                                                  \
-     .tier = BNET_TIER_##tier_,                                                                    \
+     .tier = BITNET_TIER_##tier_,                                                                  \
      .temp_bytes = temp,                                                                           \
      .alignment = align,                                                                           \
      .m = m_,                                                                                      \
@@ -28,7 +28,7 @@ static const bnet_kernel_record records[] = {
      .cc_minor = minor,                                                                            \
      .tensor_cores = tc,                                                                           \
      .build = "cuda",                                                                              \
-     .abi = BNET_KERNEL_ABI,                                                                       \
+     .abi = BITNET_KERNEL_ABI,                                                                     \
      .agreement = agree,                                                                           \
      .fn = (bnet_kernel_fn)bnet_##fn_},
 #include "backend/cuda/kernels.inc"

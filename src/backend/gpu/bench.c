@@ -204,7 +204,7 @@ static bool record(bnet_bench *b, const bnet_kernel_record *k)
     if (b->graph)
         c->graph_release(be->d, b->graph);
     b->graph = NULL;
-    b->n_launches = k->tier == BNET_TIER_REFERENCE || b->m > 8 ? FEW : LAUNCHES;
+    b->n_launches = k->tier == BITNET_TIER_REFERENCE || b->m > 8 ? FEW : LAUNCHES;
     launch_all(b, k, 1);
     if (!c->record_begin)
         return gpu_alive(be);
@@ -219,7 +219,7 @@ static bool record(bnet_bench *b, const bnet_kernel_record *k)
     return bnet_gpu_ok(be, "warming up", c->replay(be->d, b->graph));
 }
 
-double bnet_gpu_bench_run(bnet_bench *b, const bnet_kernel_record *k, bnet_launch_shape *shape)
+double bnet_gpu_bench_run(bnet_bench *b, const bnet_kernel_record *k, bitnet_launch *shape)
 {
     gpu_backend *be = b->be;
     const gpu_calls *c = be->d->c;

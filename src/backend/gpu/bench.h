@@ -6,7 +6,7 @@
 
 bitnet_status bnet_gpu_bench_new(bnet_backend *b, const bnet_kernel_query *q, bnet_bench **out,
                                  bitnet_error *err);
-double bnet_gpu_bench_run(bnet_bench *b, const bnet_kernel_record *k, bnet_launch_shape *shape);
+double bnet_gpu_bench_run(bnet_bench *b, const bnet_kernel_record *k, bitnet_launch *shape);
 void bnet_gpu_bench_free(bnet_bench *b);
 double bnet_gpu_read_limit(bnet_backend *b); /* GB/s; 0: it could not be measured */
 

@@ -174,7 +174,7 @@ const bnet_kernel_record *bnet_gpu_pick_for(gpu_backend *be, const gpu_weight *w
         *m = BNET_MIN(*m, (size_t)FEW_ROWS);
     const bnet_kernel_record *best = bnet_gpu_pick(be, w, *m);
     bnet_kernel_query q = w->query;
-    if (best && (best->tier != BNET_TIER_REFERENCE ||
+    if (best && (best->tier != BITNET_TIER_REFERENCE ||
                  bnet_registry_tuned(be->registry, &be->caps, &q))) /* measured, or asked for */
         return best;
     for (size_t n = BNET_MIN(*m, (size_t)FEW_ROWS); n >= 1; n /= 2) {

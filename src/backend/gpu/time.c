@@ -167,14 +167,14 @@ bool bnet_gpu_profile(bnet_backend *b, bool on)
     return ok;
 }
 
-bnet_launch_shape bnet_gpu_launch_shape(gpu_backend *be, const bnet_kernel_record *k, int symbol,
-                                        const gpu_dims *d)
+bitnet_launch bnet_gpu_launch_shape(gpu_backend *be, const bnet_kernel_record *k, int symbol,
+                                    const gpu_dims *d)
 {
     gpu_occupancy o = {0};
     unsigned threads = d->block[0] * d->block[1] * d->block[2];
-    bnet_launch_shape s = {.grid = {d->grid[0], d->grid[1], d->grid[2]},
-                           .block = threads,
-                           .shared_bytes = d->shared_bytes};
+    bitnet_launch s = {.grid = {d->grid[0], d->grid[1], d->grid[2]},
+                       .block = threads,
+                       .shared_bytes = d->shared_bytes};
     if (!be->d->c->occupancy || !bnet_gpu_has(be, k, symbol) ||
         be->d->c->occupancy(be->d, be->code[k->slot][symbol], d, &o) != GPU_OK)
         return s;
@@ -203,7 +203,7 @@ unsigned bnet_gpu_block(gpu_backend *be, const bnet_kernel_record *k)
     return best;
 }
 
-size_t bnet_gpu_profile_read(bnet_backend *b, bnet_kernel_time *out, size_t cap)
+size_t bnet_gpu_profile_read(bnet_backend *b, bitnet_kernel_time *out, size_t cap)
 {
     gpu_backend *be = gpu_of(b);
     const bnet_kernel_record *k;
@@ -216,7 +216,7 @@ size_t bnet_gpu_profile_read(bnet_backend *b, bnet_kernel_time *out, size_t cap)
             if (t->n == 0)
                 continue;
             if (n < cap)
-                out[n] = (bnet_kernel_time){
+                out[n] = (bitnet_kernel_time){
                     k->id, k->op, s, t->n, t->ms, bnet_gpu_launch_shape(be, k, s, &t->dims)};
             n++;
         }

@@ -57,9 +57,9 @@ unsigned bnet_gpu_block(gpu_backend *be, const bnet_kernel_record *k);
 
 /* Entries of the table. */
 bool bnet_gpu_profile(bnet_backend *b, bool on);
-size_t bnet_gpu_profile_read(bnet_backend *b, bnet_kernel_time *out, size_t cap);
+size_t bnet_gpu_profile_read(bnet_backend *b, bitnet_kernel_time *out, size_t cap);
 /* What a launch of that kernel means for the device. */
-bnet_launch_shape bnet_gpu_launch_shape(gpu_backend *be, const bnet_kernel_record *k, int symbol,
-                                        const gpu_dims *dims);
+bitnet_launch bnet_gpu_launch_shape(gpu_backend *be, const bnet_kernel_record *k, int symbol,
+                                    const gpu_dims *dims);
 
 #endif

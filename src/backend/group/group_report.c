@@ -193,7 +193,7 @@ static bool group_profile(bnet_backend *b, bool on)
 }
 
 /* Rank 0's: the others do as much at the same time, or other layers. */
-static size_t group_profile_read(bnet_backend *b, bnet_kernel_time *out, size_t cap)
+static size_t group_profile_read(bnet_backend *b, bitnet_kernel_time *out, size_t cap)
 {
     bnet_backend *first = group_of(b)->rank[0];
     return first->inspect->profile_read(first, out, cap);

@@ -10,13 +10,13 @@ static const bnet_kernel_record records[] = {
      .format = #format_,                                                                           \
      .dtype = #dtype_,                                                                             \
      .isa = "portable",                                                                            \
-     .tier = BNET_TIER_REFERENCE,                                                                  \
+     .tier = BITNET_TIER_REFERENCE,                                                                \
      .alignment = 16,                                                                              \
      .m = {1, 0, 1},                                                                               \
      .n = {1, 0, 1},                                                                               \
      .k = {1, 0, 1},                                                                               \
      .build = "host",                                                                              \
-     .abi = BNET_KERNEL_ABI,                                                                       \
+     .abi = BITNET_KERNEL_ABI,                                                                     \
      .agreement = agree,                                                                           \
      .fn = (bnet_kernel_fn)bnet_##fn_},
 #include "backend/gpu/ref/ref_kernels.inc"

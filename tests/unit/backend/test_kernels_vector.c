@@ -378,7 +378,7 @@ static const bnet_kernel_record *scalar_of(const bnet_kernel_record *r)
     return NULL;
 }
 
-static bool any_size(const bnet_dim_rule *d)
+static bool any_size(const bitnet_dim_rule *d)
 {
     return d->min <= 1 && d->max == 0 && d->multiple <= 1;
 }

@@ -306,8 +306,8 @@ static void test_REG_17_registered_kernel_ends_the_fallback(void **state)
                             .op = "linear",
                             .format = "q4_k",
                             .dtype = "f32",
-                            .tier = BNET_TIER_OPTIMIZED,
-                            .abi = BNET_KERNEL_ABI,
+                            .tier = BITNET_TIER_OPTIMIZED,
+                            .abi = BITNET_KERNEL_ABI,
                             .agreement = "exact",
                             .fn = (bnet_kernel_fn)own_q4_k};
     assert_int_equal(bnet_registry_add(g.registry, &k, &g.err), BITNET_OK);
@@ -361,7 +361,7 @@ static void test_REG_14_pass_size_picks_the_kernel(void **state)
     rig_close(&g);
 }
 
-static bnet_kernel_record limited(const char *id, uint64_t max_m, bnet_tier tier)
+static bnet_kernel_record limited(const char *id, uint64_t max_m, bitnet_kernel_tier tier)
 {
     return (bnet_kernel_record){.id = id,
                                 .device = BNET_DEV_CPU,
@@ -370,7 +370,7 @@ static bnet_kernel_record limited(const char *id, uint64_t max_m, bnet_tier tier
                                 .dtype = "i8",
                                 .tier = tier,
                                 .m = {1, max_m, 1},
-                                .abi = BNET_KERNEL_ABI,
+                                .abi = BITNET_KERNEL_ABI,
                                 .agreement = "exact",
                                 .fn = (bnet_kernel_fn)bnet_linear_i2s_scalar};
 }
@@ -386,14 +386,14 @@ static void test_REG_20_new_knowledge_is_used_at_once(void **state)
     assert_int_equal(prepare(&g, &m, false, &w), BITNET_OK);
     check_result(&g, &m, w, 3);
     assert_int_equal(calls_of(&g, "linear_i2s.scalar"), 1);
-    bnet_kernel_record k = limited("late", 4, BNET_TIER_HIGHLY);
+    bnet_kernel_record k = limited("late", 4, BITNET_TIER_HIGHLY);
     assert_int_equal(bnet_registry_add(g.registry, &k, NULL), BITNET_OK);
     check_result(&g, &m, w, 3);
     assert_int_equal(calls_of(&g, "late"), 1);
     check_result(&g, &m, w, 5); /* more than it takes */
     assert_int_equal(calls_of(&g, "late"), 1);
     assert_int_equal(calls_of(&g, "linear_i2s.scalar"), 2);
-    bnet_kernel_query q = {"linear", "i2s", "i8", 3, 16, 256, BNET_PRIORITY_SPEED};
+    bnet_kernel_query q = {"linear", "i2s", "i8", 3, 16, 256, BITNET_PRIORITY_SPEED};
     assert_int_equal(bnet_registry_tune(g.registry, &q, "linear_i2s.scalar", NULL), BITNET_OK);
     check_result(&g, &m, w, 3);
     assert_int_equal(calls_of(&g, "linear_i2s.scalar"), 3);
@@ -414,7 +414,7 @@ static void test_REG_14_large_pass_is_cut_to_what_fits(void **state)
     (void)state;
     rig g;
     rig_open(&g, NULL, true);
-    bnet_kernel_record k = limited("q2_0.narrow", 4, BNET_TIER_HIGHLY);
+    bnet_kernel_record k = limited("q2_0.narrow", 4, BITNET_TIER_HIGHLY);
     k.format = "q2_0";
     k.dtype = "f32";
     k.fn = (bnet_kernel_fn)only_q2_0;
@@ -528,9 +528,9 @@ static bnet_kernel_record greedy(uint64_t temp_bytes)
                                 .op = "linear",
                                 .format = "i2s_r16",
                                 .dtype = "i8",
-                                .tier = BNET_TIER_EXTREMELY,
+                                .tier = BITNET_TIER_EXTREMELY,
                                 .temp_bytes = temp_bytes,
-                                .abi = BNET_KERNEL_ABI,
+                                .abi = BITNET_KERNEL_ABI,
                                 .agreement = "exact",
                                 .fn = (bnet_kernel_fn)greedy_r16};
 }
@@ -545,7 +545,7 @@ static void test_scratch_of_a_later_kernel(void **state)
         bnet_weight *w = NULL;
         bnet_kernel_record k = greedy(WANTED), modest = greedy(0);
         modest.id = "linear_i2s_r16.modest"; /* so that the weight is packed */
-        modest.tier = BNET_TIER_HIGHLY;
+        modest.tier = BITNET_TIER_HIGHLY;
         modest.fn = (bnet_kernel_fn)bnet_linear_i2s_r16_scalar;
         rig_open(&g, "scalar", false);
         assert_int_equal(bnet_registry_add(g.registry, &modest, &g.err), BITNET_OK);

@@ -289,7 +289,7 @@ static void cheat_add(float *x, const float *y, size_t n)
 #define CHEAT(op_, format_, dtype_, fn_)                                                           \
     {                                                                                              \
         .id = op_ ".cheat", .device = BNET_DEV_CPU, .op = op_, .format = format_, .dtype = dtype_, \
-        .isa = "scalar", .tier = BNET_TIER_EXTREMELY, .alignment = 1, .abi = BNET_KERNEL_ABI,      \
+        .isa = "scalar", .tier = BITNET_TIER_EXTREMELY, .alignment = 1, .abi = BITNET_KERNEL_ABI,  \
         .agreement = "exact", .outside = true, .fn = (bnet_kernel_fn)(fn_)                         \
     }
 

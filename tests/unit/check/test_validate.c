@@ -515,7 +515,7 @@ static void judge_double(const bnet_kernel_record *k, bitnet_accuracy *a)
 #define RECORD(op_, format_, dtype_, fn_)                                                          \
     {                                                                                              \
         .id = op_ ".bad", .device = BNET_DEV_CPU, .op = op_, .format = format_, .dtype = dtype_,   \
-        .isa = "scalar", .tier = BNET_TIER_EXTREMELY, .alignment = 1, .abi = BNET_KERNEL_ABI,      \
+        .isa = "scalar", .tier = BITNET_TIER_EXTREMELY, .alignment = 1, .abi = BITNET_KERNEL_ABI,  \
         .agreement = "exact", .outside = true, .fn = (bnet_kernel_fn)(fn_)                         \
     }
 

@@ -63,7 +63,7 @@ static void kernels(void **state)
             fail_msg("%s: %llu calls after one token, %llu after two", use[i].id,
                      (unsigned long long)use[i].n_calls, (unsigned long long)again[i].n_calls);
         bool listed = false;
-        bnet_kernel_row info;
+        bitnet_kernel_info info;
         for (int k = 0; bnet_backend_kernel_at(k, &info); k++)
             listed = listed || (strcmp(info.id, use[i].id) == 0 && info.available);
         if (!listed)

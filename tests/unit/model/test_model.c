@@ -371,7 +371,7 @@ static void test_types_agree(void **state)
 
 static bool isa_here(const char *isa)
 {
-    bnet_kernel_row row;
+    bitnet_kernel_info row;
     for (int i = 0; isa && bnet_backend_kernel_at(i, &row); i++)
         if (strcmp(row.isa, isa) == 0)
             return row.available;

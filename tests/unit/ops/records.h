@@ -11,7 +11,7 @@
 static inline void nothing(void) {}
 
 static inline bnet_kernel_record record_of(const char *id, const char *op, const char *format,
-                                           const char *dtype, bnet_tier tier)
+                                           const char *dtype, bitnet_kernel_tier tier)
 {
     return (bnet_kernel_record){.id = id,
                                 .device = BNET_DEV_CPU,
@@ -21,7 +21,7 @@ static inline bnet_kernel_record record_of(const char *id, const char *op, const
                                 .isa = "scalar",
                                 .tier = tier,
                                 .alignment = 1,
-                                .abi = BNET_KERNEL_ABI,
+                                .abi = BITNET_KERNEL_ABI,
                                 .agreement = "exact",
                                 .fn = nothing};
 }

@@ -10,7 +10,7 @@
 static bnet_kernel_record ternary_of(const char *id, bnet_device_kind d, const char *isa,
                                      uint32_t needs)
 {
-    bnet_kernel_record k = record_of(id, "linear", "i2s", "i8", BNET_TIER_OPTIMIZED);
+    bnet_kernel_record k = record_of(id, "linear", "i2s", "i8", BITNET_TIER_OPTIMIZED);
     k.device = d;
     k.isa = isa;
     k.cpu_needs = needs;
@@ -244,7 +244,7 @@ static void *registry_at_work(void *arg)
     for (int round = 0; round < 50; round++) {
         snprintf(id, sizeof id, "t%d.%d", w->thread, round);
         snprintf(op, sizeof op, "op%d", w->thread);
-        bnet_kernel_record k = record_of(id, op, "fmt", "i8", (bnet_tier)(round % 4));
+        bnet_kernel_record k = record_of(id, op, "fmt", "i8", (bitnet_kernel_tier)(round % 4));
         k.fn = (bnet_kernel_fn)add_one;
         bnet_kernel_query q = ask(op, "fmt", "i8", (uint64_t)round + 1, 8, 8);
         w->n_failed += bnet_registry_add(w->r, &k, NULL) != BITNET_OK;

@@ -11,10 +11,10 @@ static void test_REG_4_key_holds_several_kernels(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    must_add(r, record_of("toy.a", "toy", "fmt", "i8", BNET_TIER_REFERENCE));
-    must_add(r, record_of("toy.b", "toy", "fmt", "i8", BNET_TIER_OPTIMIZED));
-    must_add(r, record_of("toy.c", "toy", "fmt", "f32", BNET_TIER_EXTREMELY)); /* another key */
-    bnet_kernel_record gpu = record_of("toy.gpu", "toy", "fmt", "i8", BNET_TIER_EXTREMELY);
+    must_add(r, record_of("toy.a", "toy", "fmt", "i8", BITNET_TIER_REFERENCE));
+    must_add(r, record_of("toy.b", "toy", "fmt", "i8", BITNET_TIER_OPTIMIZED));
+    must_add(r, record_of("toy.c", "toy", "fmt", "f32", BITNET_TIER_EXTREMELY)); /* another key */
+    bnet_kernel_record gpu = record_of("toy.gpu", "toy", "fmt", "i8", BITNET_TIER_EXTREMELY);
     gpu.device = BNET_DEV_CUDA;
     must_add(r, gpu);
     must_select(r, cpu_with(0), ask("toy", "fmt", "i8", 1, 1, 1), "toy.b");
@@ -33,13 +33,13 @@ static void test_REG_5_record_is_copied(void **state)
     bnet_registry *r = registry_new();
     char id[] = "toy.copied", op[] = "toy", format[] = "fmt", dtype[] = "i8", isa[] = "neon",
          agreement[] = "close(4 ulp)", build[] = "cpu";
-    bnet_kernel_record k = record_of(id, op, format, dtype, BNET_TIER_HIGHLY);
+    bnet_kernel_record k = record_of(id, op, format, dtype, BITNET_TIER_HIGHLY);
     k.isa = isa;
     k.agreement = agreement;
     k.build = build;
     k.temp_bytes = 8192;
     k.alignment = 256;
-    k.m = (bnet_dim_rule){1, 2, 3};
+    k.m = (bitnet_dim_rule){1, 2, 3};
     k.slot = 77;
     must_add(r, k);
     memset(id, 'x', 3), memset(op, 'x', 3), memset(format, 'x', 3), memset(dtype, 'x', 2);
@@ -67,26 +67,26 @@ static void test_REG_9_outside_wins_ties(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    bnet_kernel_record low = record_of("low", "toy", "fmt", "i8", BNET_TIER_REFERENCE),
-                       mine = record_of("mine", "toy", "fmt", "i8", BNET_TIER_HIGHLY),
-                       later = record_of("later", "toy", "fmt", "i8", BNET_TIER_HIGHLY),
-                       low_mine = record_of("low_mine", "toy", "fmt", "i8", BNET_TIER_REFERENCE);
+    bnet_kernel_record low = record_of("low", "toy", "fmt", "i8", BITNET_TIER_REFERENCE),
+                       mine = record_of("mine", "toy", "fmt", "i8", BITNET_TIER_HIGHLY),
+                       later = record_of("later", "toy", "fmt", "i8", BITNET_TIER_HIGHLY),
+                       low_mine = record_of("low_mine", "toy", "fmt", "i8", BITNET_TIER_REFERENCE);
     bnet_kernel_query q = ask("toy", "fmt", "i8", 1, 64, 64);
     low_mine.outside = mine.outside = later.outside = true;
     must_add(r, low);
-    must_add(r, record_of("tree", "toy", "fmt", "i8", BNET_TIER_HIGHLY));
+    must_add(r, record_of("tree", "toy", "fmt", "i8", BITNET_TIER_HIGHLY));
     must_select(r, cpu_with(0), q, "tree");
     must_add(r, low_mine);
     must_select(r, cpu_with(0), q, "tree"); /* a lower tier never wins */
     must_add(r, mine);
     must_add(r, later);
     must_select(r, cpu_with(0), q, "mine"); /* the earlier one of two from outside */
-    q.priority = BNET_PRIORITY_MEMORY;
+    q.priority = BITNET_PRIORITY_MEMORY;
     must_select(r, cpu_with(0), q, "mine");
-    q.priority = BNET_PRIORITY_REFERENCE;
+    q.priority = BITNET_PRIORITY_REFERENCE;
     must_select(r, cpu_with(0), q, "low"); /* what others are checked against stays the tree's */
-    must_add(r, record_of("top", "toy", "fmt", "i8", BNET_TIER_EXTREMELY));
-    q.priority = BNET_PRIORITY_SPEED;
+    must_add(r, record_of("top", "toy", "fmt", "i8", BITNET_TIER_EXTREMELY));
+    q.priority = BITNET_PRIORITY_SPEED;
     must_select(r, cpu_with(0), q, "top");
     bnet_registry_close(r);
 }
@@ -94,18 +94,19 @@ static void test_REG_9_outside_wins_ties(void **state)
 static void test_REG_6_tiers_are_ordered(void **state)
 {
     (void)state;
-    assert_true(BNET_TIER_REFERENCE < BNET_TIER_OPTIMIZED);
-    assert_true(BNET_TIER_OPTIMIZED < BNET_TIER_HIGHLY && BNET_TIER_HIGHLY < BNET_TIER_EXTREMELY);
-    assert_string_equal(bnet_tier_name(BNET_TIER_REFERENCE), "reference");
-    assert_string_equal(bnet_tier_name(BNET_TIER_EXTREMELY), "extremely");
-    assert_string_equal(bnet_tier_name((bnet_tier)9), "unknown");
+    assert_true(BITNET_TIER_REFERENCE < BITNET_TIER_OPTIMIZED);
+    assert_true(BITNET_TIER_OPTIMIZED < BITNET_TIER_HIGHLY &&
+                BITNET_TIER_HIGHLY < BITNET_TIER_EXTREMELY);
+    assert_string_equal(bnet_tier_name(BITNET_TIER_REFERENCE), "reference");
+    assert_string_equal(bnet_tier_name(BITNET_TIER_EXTREMELY), "extremely");
+    assert_string_equal(bnet_tier_name((bitnet_kernel_tier)9), "unknown");
     bnet_registry *r = registry_new();
     static const char *const ids[] = {"t.reference", "t.optimized", "t.highly", "t.extremely"};
     for (int t = 0; t < 4; t++) { /* whatever the order of registration */
         int tier = (t * 3 + 1) % 4;
-        must_add(r, record_of(ids[tier], "toy", "fmt", "i8", (bnet_tier)tier));
-        bnet_kernel_record twin =
-            record_of(ids[tier] + 1, "toy", "fmt", "i8", (bnet_tier)tier); /* later: loses ties */
+        must_add(r, record_of(ids[tier], "toy", "fmt", "i8", (bitnet_kernel_tier)tier));
+        bnet_kernel_record twin = record_of(ids[tier] + 1, "toy", "fmt", "i8",
+                                            (bitnet_kernel_tier)tier); /* later: loses ties */
         must_add(r, twin);
     }
     must_select(r, cpu_with(0), ask("toy", "fmt", "i8", 1, 1, 1), "t.extremely");
@@ -116,7 +117,7 @@ static void test_REG_7_shape_rules_at_their_edges(void **state)
 {
     (void)state;
     static const struct {
-        bnet_dim_rule rule;
+        bitnet_dim_rule rule;
         uint64_t size;
         bool fits;
     } cases[] = {
@@ -131,7 +132,7 @@ static void test_REG_7_shape_rules_at_their_edges(void **state)
     char buf[160];
     for (size_t i = 0; i < BNET_COUNT(cases); i++)
         for (int dim = 0; dim < 3; dim++) {
-            bnet_kernel_record k = record_of("toy.rule", "toy", "fmt", "i8", BNET_TIER_OPTIMIZED);
+            bnet_kernel_record k = record_of("toy.rule", "toy", "fmt", "i8", BITNET_TIER_OPTIMIZED);
             uint64_t size[3] = {1, 1, 1};
             *(dim == 0 ? &k.m : dim == 1 ? &k.n : &k.k) = cases[i].rule;
             size[dim] = cases[i].size;
@@ -148,13 +149,13 @@ static void test_REG_8_each_feature_requirement(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    bnet_kernel_record k = record_of("toy.scalar", "toy", "fmt", "i8", BNET_TIER_REFERENCE);
+    bnet_kernel_record k = record_of("toy.scalar", "toy", "fmt", "i8", BITNET_TIER_REFERENCE);
     must_add(r, k);
-    k = record_of("toy.avx2", "toy", "fmt", "i8", BNET_TIER_HIGHLY);
+    k = record_of("toy.avx2", "toy", "fmt", "i8", BITNET_TIER_HIGHLY);
     k.cpu_needs = BNET_CPU_AVX2;
     k.isa = "avx2";
     must_add(r, k);
-    k = record_of("toy.avx512", "toy", "fmt", "i8", BNET_TIER_EXTREMELY);
+    k = record_of("toy.avx512", "toy", "fmt", "i8", BITNET_TIER_EXTREMELY);
     k.cpu_needs = BNET_CPU_AVX512F | BNET_CPU_AVX512BW;
     k.isa = "avx512";
     must_add(r, k);
@@ -182,7 +183,8 @@ static void test_REG_9_registration(void **state)
 #undef BACKEND
     assert_int_equal(n, n_rows); /* every backend's rows are there from the start, each of them */
     uint32_t before = bnet_registry_generation(r);
-    bnet_kernel_record k = record_of("linear_i2s.mine", "linear", "i2s", "i8", BNET_TIER_EXTREMELY);
+    bnet_kernel_record k =
+        record_of("linear_i2s.mine", "linear", "i2s", "i8", BITNET_TIER_EXTREMELY);
     must_add(r, k);
     assert_true(bnet_registry_generation(r) != before);
     must_select(r, cpu_with(0), ask("linear", "i2s", "i8", 1, 64, 128), "linear_i2s.mine");
@@ -192,7 +194,7 @@ static void test_REG_9_registration(void **state)
     char id[32];
     for (size_t i = n + 1; i < BNET_KERNELS_MAX; i++) {
         snprintf(id, sizeof id, "toy.%zu", i);
-        must_add(r, record_of(id, "toy", "fmt", "i8", BNET_TIER_REFERENCE));
+        must_add(r, record_of(id, "toy", "fmt", "i8", BITNET_TIER_REFERENCE));
     }
     k.id = "toy.too_many";
     assert_int_equal(bnet_registry_add(r, &k, &err), BITNET_MEMORY);
@@ -204,7 +206,7 @@ static void test_REG_9_refuses_incomplete_records(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    const bnet_kernel_record good = record_of("toy.x", "toy", "fmt", "i8", BNET_TIER_OPTIMIZED);
+    const bnet_kernel_record good = record_of("toy.x", "toy", "fmt", "i8", BITNET_TIER_OPTIMIZED);
     struct {
         bnet_kernel_record k;
         const char *says;
@@ -218,10 +220,10 @@ static void test_REG_9_refuses_incomplete_records(void **state)
     bad[4].k.agreement = NULL;
     bad[5].k.fn = NULL;
     bad[6].k.device = BNET_DEV_COUNT;
-    bad[7].k.tier = (bnet_tier)7;
+    bad[7].k.tier = (bitnet_kernel_tier)7;
     bad[8].k.alignment = 48;
     bad[9].k.build = "quantum";
-    bad[10].k.n = (bnet_dim_rule){9, 8, 0};
+    bad[10].k.n = (bitnet_dim_rule){9, 8, 0};
     bad[11].k.op = "";
     size_t n = bnet_registry_count(r);
     for (size_t i = 0; i < BNET_COUNT(bad); i++) {
@@ -254,7 +256,7 @@ static void test_REG_10_has_kernel(void **state)
             fail_msg("(%s, %s, %s) does not exist", unknown[i][0], unknown[i][1], unknown[i][2]);
     cuda.builds = 1u << BNET_DEV_CPU; /* a build without that backend has none of its kernels */
     assert_false(bnet_registry_has(r, &cuda, "linear", "i2s", "i8"));
-    bnet_kernel_record k = record_of("toy.avx512", "toy", "tl1", "i8", BNET_TIER_EXTREMELY);
+    bnet_kernel_record k = record_of("toy.avx512", "toy", "tl1", "i8", BITNET_TIER_EXTREMELY);
     k.cpu_needs = BNET_CPU_AVX512F;
     must_add(r, k);
     assert_false(bnet_registry_has(r, &cpu, "toy", "tl1", "i8")); /* there, but not for this CPU */
@@ -266,13 +268,13 @@ static void test_REG_10_has_kernel(void **state)
 static void test_REG_11_each_condition_alone_vetoes(void **state)
 {
     (void)state;
-    bnet_kernel_record k = record_of("toy.gpu", "toy", "fmt", "f16", BNET_TIER_EXTREMELY);
+    bnet_kernel_record k = record_of("toy.gpu", "toy", "fmt", "f16", BITNET_TIER_EXTREMELY);
     k.device = BNET_DEV_CUDA;
     k.build = "cuda";
     k.cc_major = 7;
     k.cc_minor = 5;
     k.tensor_cores = true;
-    k.m = (bnet_dim_rule){.multiple = 8};
+    k.m = (bitnet_dim_rule){.multiple = 8};
     const bnet_capabilities all = cuda_with(8, 0);
     const bnet_kernel_query fits = ask("toy", "fmt", "f16", 16, 16, 16);
     struct {
@@ -331,7 +333,7 @@ static void test_REG_12_default_cpu_set(void **state)
                     machines[i].many);
     }
     const bnet_kernel_record *k = bnet_registry_find(r, "linear_i2s.scalar");
-    assert_int_equal(k->tier, BNET_TIER_REFERENCE);
+    assert_int_equal(k->tier, BITNET_TIER_REFERENCE);
     assert_int_equal(k->temp_bytes, 0);
     assert_int_equal(k->k.multiple, 128);
     assert_int_equal(k->n.max, 0); /* a head of 128256 rows is no problem */
@@ -351,26 +353,26 @@ static void test_REG_13_cuda_records_by_capability(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    bnet_kernel_record k = record_of("gemv.sm_60", "linear", "i2s", "f16", BNET_TIER_OPTIMIZED);
+    bnet_kernel_record k = record_of("gemv.sm_60", "linear", "i2s", "f16", BITNET_TIER_OPTIMIZED);
     k.device = BNET_DEV_CUDA;
     k.build = "cuda";
     k.cc_major = 6;
-    k.m = (bnet_dim_rule){.max = 31};
+    k.m = (bitnet_dim_rule){.max = 31};
     must_add(r, k);
     k.id = "gemm.sm_60";
-    k.tier = BNET_TIER_HIGHLY;
-    k.m = (bnet_dim_rule){.min = 32};
+    k.tier = BITNET_TIER_HIGHLY;
+    k.m = (bitnet_dim_rule){.min = 32};
     k.temp_bytes = 8192;
     must_add(r, k);
     k.id = "gemm_tc.sm_70";
-    k.tier = BNET_TIER_EXTREMELY;
+    k.tier = BITNET_TIER_EXTREMELY;
     k.cc_major = 7;
     k.tensor_cores = true;
-    k.m = k.n = (bnet_dim_rule){.multiple = 8};
+    k.m = k.n = (bitnet_dim_rule){.multiple = 8};
     must_add(r, k);
     k.id = "gemm_fp8.sm_90";
     k.cc_major = 9;
-    k.m = (bnet_dim_rule){.min = 64, .multiple = 64};
+    k.m = (bitnet_dim_rule){.min = 64, .multiple = 64};
     must_add(r, k); /* the same tier as the one before it: wins nothing by being newer */
     static const struct {
         int major, minor;
@@ -402,10 +404,10 @@ static void test_REG_14_gemv_for_one_gemm_for_many(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    bnet_kernel_record gemv = record_of("gemv", "toy", "fmt", "i8", BNET_TIER_HIGHLY),
-                       gemm = record_of("gemm", "toy", "fmt", "i8", BNET_TIER_EXTREMELY),
-                       small = record_of("small", "toy", "fmt", "i8", BNET_TIER_OPTIMIZED),
-                       plain = record_of("plain", "toy", "fmt", "i8", BNET_TIER_REFERENCE);
+    bnet_kernel_record gemv = record_of("gemv", "toy", "fmt", "i8", BITNET_TIER_HIGHLY),
+                       gemm = record_of("gemm", "toy", "fmt", "i8", BITNET_TIER_EXTREMELY),
+                       small = record_of("small", "toy", "fmt", "i8", BITNET_TIER_OPTIMIZED),
+                       plain = record_of("plain", "toy", "fmt", "i8", BITNET_TIER_REFERENCE);
     gemv.temp_bytes = 100;
     gemm.m.min = 16;
     gemm.temp_bytes = 4096;
@@ -418,9 +420,9 @@ static void test_REG_14_gemv_for_one_gemm_for_many(void **state)
     must_select(r, cpu_with(0), q, "gemv");
     q.m = 512;
     must_select(r, cpu_with(0), q, "gemm");
-    q.priority = BNET_PRIORITY_MEMORY;
+    q.priority = BITNET_PRIORITY_MEMORY;
     must_select(r, cpu_with(0), q, "small");
-    q.priority = BNET_PRIORITY_REFERENCE;
+    q.priority = BITNET_PRIORITY_REFERENCE;
     must_select(r, cpu_with(0), q, "plain");
     bnet_registry_close(r);
 }
@@ -436,7 +438,7 @@ static void test_REG_15_messages_name_every_field(void **state)
     assert_int_equal(bnet_registry_select(r, &c, &q, &out, &err), BITNET_NOT_AVAILABLE);
     assert_non_null(strstr(err.message, "UnsupportedKernelConfiguration{device: cpu, qtype: "
                                         "unknown, operation: linear}"));
-    bnet_kernel_record k = record_of("toy.wide", "toy", "fmt", "i8", BNET_TIER_HIGHLY);
+    bnet_kernel_record k = record_of("toy.wide", "toy", "fmt", "i8", BITNET_TIER_HIGHLY);
     k.k.multiple = 256;
     must_add(r, k);
     k.id = "toy.avx2";
@@ -461,12 +463,12 @@ static void test_REG_18_abi_version(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    bnet_kernel_record k = record_of("toy.old", "toy", "fmt", "i8", BNET_TIER_HIGHLY);
+    bnet_kernel_record k = record_of("toy.old", "toy", "fmt", "i8", BITNET_TIER_HIGHLY);
     bitnet_error err = {0};
     for (uint32_t abi = 0; abi < 4; abi++) {
         k.abi = abi;
         bitnet_status st = bnet_registry_add(r, &k, &err);
-        assert_int_equal(st, abi == BNET_KERNEL_ABI ? BITNET_OK : BITNET_ARGUMENT);
+        assert_int_equal(st, abi == BITNET_KERNEL_ABI ? BITNET_OK : BITNET_ARGUMENT);
         if (st != BITNET_OK)
             assert_non_null(strstr(err.message, "ABI"));
     }

@@ -27,8 +27,8 @@ static fixture fixture_new(void)
     fixture f = {.r = registry_new()};
     snprintf(f.path, sizeof f.path, "%s/tuning-%d.json", TEST_BINARY_DIR, (int)getpid());
     unlink(f.path);
-    must_add(f.r, record_of("slow", "toy", "fmt", "i8", BNET_TIER_REFERENCE));
-    must_add(f.r, record_of("fast", "toy", "fmt", "i8", BNET_TIER_EXTREMELY));
+    must_add(f.r, record_of("slow", "toy", "fmt", "i8", BITNET_TIER_REFERENCE));
+    must_add(f.r, record_of("fast", "toy", "fmt", "i8", BITNET_TIER_EXTREMELY));
     return f;
 }
 
@@ -61,7 +61,7 @@ static void test_REG_20_choice_beats_tier(void **state)
     must_select(f.r, cpu_with(0), toy(1, 65, 64), "fast");
     must_select(f.r, cpu_with(0), toy(1, 64, 65), "fast");
     bnet_kernel_query q = toy(1, 64, 64);
-    q.priority = BNET_PRIORITY_MEMORY; /* asks for something else than speed */
+    q.priority = BITNET_PRIORITY_MEMORY; /* asks for something else than speed */
     must_select(f.r, cpu_with(0), q, "fast");
     must_tune(f.r, toy(1, 64, 64), "fast"); /* replaces */
     must_select(f.r, cpu_with(0), toy(1, 64, 64), "fast");
@@ -88,8 +88,8 @@ static void test_REG_20_choice_never_overrides_compatibility(void **state)
 {
     (void)state;
     fixture f = fixture_new();
-    bnet_kernel_record k = record_of("picky", "toy", "fmt", "i8", BNET_TIER_REFERENCE);
-    k.m = (bnet_dim_rule){.min = 7, .max = 8};
+    bnet_kernel_record k = record_of("picky", "toy", "fmt", "i8", BITNET_TIER_REFERENCE);
+    k.m = (bitnet_dim_rule){.min = 7, .max = 8};
     k.cpu_needs = BNET_CPU_AVX2;
     must_add(f.r, k);
     must_tune(f.r, toy(8, 64, 64), "picky");
@@ -279,8 +279,8 @@ static void test_REG_20_picks_follow_the_registry(void **state)
     (void)state;
     fixture f = fixture_new();
     bnet_picks picks = {{0}};
-    bnet_kernel_record few = record_of("few", "toy", "fmt", "i8", BNET_TIER_EXTREMELY);
-    few.m = (bnet_dim_rule){.min = 6, .max = 7}; /* two of a class of four */
+    bnet_kernel_record few = record_of("few", "toy", "fmt", "i8", BITNET_TIER_EXTREMELY);
+    few.m = (bitnet_dim_rule){.min = 6, .max = 7}; /* two of a class of four */
     few.outside = true;
     must_add(f.r, few);
     for (int round = 0; round < 3; round++)
@@ -299,7 +299,7 @@ static void test_select_all_stops_at_the_first_without(void **state)
 {
     (void)state;
     fixture f = fixture_new();
-    must_add(f.r, record_of("of floats", "toy", "fmt", "f32", BNET_TIER_REFERENCE));
+    must_add(f.r, record_of("of floats", "toy", "fmt", "f32", BITNET_TIER_REFERENCE));
     const bnet_kernel_record *a = NULL, *b = NULL, *c = NULL;
     const bnet_fixed fixed[] = {{"toy", "fmt", &a}, {"toy", "none", &b}, {"toy", "fmt", &c}};
     bnet_capabilities cpu = cpu_with(0);

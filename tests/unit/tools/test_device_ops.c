@@ -753,9 +753,9 @@ static void test_REG_13_default_set_by_capability(void **state)
     const bnet_registry *r = m.runtime->registry;
     const bnet_kernel_record *plain = bnet_registry_find(r, "matmul_i2s_gpu"),
                              *tensor = bnet_registry_find(r, "wmma_i2s_gpu");
-    assert_true(plain->tier == BNET_TIER_HIGHLY && plain->temp_bytes == 8192 &&
+    assert_true(plain->tier == BITNET_TIER_HIGHLY && plain->temp_bytes == 8192 &&
                 plain->alignment == 256 && plain->m.min == 32 && plain->cc_major == 5);
-    assert_true(tensor->tier == BNET_TIER_EXTREMELY && tensor->temp_bytes == 16384 &&
+    assert_true(tensor->tier == BITNET_TIER_EXTREMELY && tensor->temp_bytes == 16384 &&
                 tensor->alignment == 256 && tensor->m.multiple == 8 && tensor->n.multiple == 8 &&
                 tensor->cc_major == 7 && tensor->tensor_cores);
     assert_string_equal(chosen(r, 6, 1, 64, 64), "matmul_i2s_gpu");
