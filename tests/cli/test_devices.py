@@ -83,6 +83,15 @@ def test_DET_11_devices():
         check(re.search(rf"(?m)^{kind} ", text), f"{kind} is missing: {text}")
 
 
+def test_ranks_on_the_hosts_memory():
+    """Several devices behind one backend, steps recorded and repeated, without a GPU: the text of one CPU."""
+    ask = ("run", "-m", model("nano"), "-p", "Once upon a time", "-n", "24", "--greedy")
+    want = expect(0, *ask, "--device", "cpu").out
+    for split, ranks in (("layer", 2), ("tensor", 2)):
+        got = expect(0, *ask, "--device", ",".join(["host:0"] * ranks), "--split", split).out
+        equal(got, want, f"{ranks} ranks, {split}")
+
+
 def test_DET_7_preflight():
     for env, args, code in (({"BITNET_GPU_FAKE": "none"}, (), 1), ({"BITNET_GPU_FAKE": "none"}, ("--require",), 12),
                             ({"BITNET_GPU_FAKE": "cuda"}, ("--require",), 12)):

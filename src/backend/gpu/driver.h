@@ -163,7 +163,9 @@ typedef struct gpu_calls {
     gpu_result (*occupancy)(gpu_driver *d, gpu_kernel k, const gpu_dims *dims, gpu_occupancy *out);
 
     /* ---- several devices: all of these or none ---- */
-    gpu_result (*after)(gpu_driver *d, gpu_driver *other); /* d's next work waits for other's */
+    /* d's next work waits for other's. If that is being recorded, d's work becomes part of the
+     * record until it ends. */
+    gpu_result (*after)(gpu_driver *d, gpu_driver *other);
     bool (*reach)(gpu_driver *d, gpu_driver *other); /* may d read other's memory? Sees to it */
     gpu_result (*fetch)(gpu_driver *d, gpu_at dst, gpu_driver *other, gpu_at src, size_t n_bytes);
     gpu_result (*copy_rows)(gpu_driver *d, const gpu_rows *rows);

@@ -207,10 +207,19 @@ static gpu_result host_between(gpu_driver *d, int first, int second, double *ms)
     return GPU_OK;
 }
 
+/* What waits for work that is being recorded becomes part of the record. */
 static gpu_result host_after(gpu_driver *d, gpu_driver *other)
 {
-    (void)d;
-    bnet_host_run_queue(host_of(other));
+    host_driver *h = host_of(d), *o = host_of(other);
+    struct gpu_record *rec = o->recording;
+    bnet_host_run_queue(o);
+    if (!rec || h->recording)
+        return GPU_OK;
+    if (rec->n_joined == BNET_GPUS_MAX)
+        return bnet_host_why(h, GPU_FAILED, "too many devices in a record", BNET_GPUS_MAX, 0);
+    bnet_host_run_queue(h);
+    rec->joined[rec->n_joined++] = h;
+    h->recording = rec;
     return GPU_OK;
 }
 

@@ -1,5 +1,6 @@
 /* open.c - the host-memory backend as the registry and the engine see it: its rows, its opening. */
 #include "backend/gpu/launch_ref.h"
+#include "backend/group/group.h"
 #include "backend/host/host.h"
 
 static const bnet_kernel_record records[] = {
@@ -41,7 +42,7 @@ const bnet_kernel_name *bnet_host_kernel_names(size_t *n)
     return names;
 }
 
-bitnet_status bnet_host_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
+static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
 {
     static const gpu_kernel_row rows[] = {
 #define REF(name, symbols, ...) {#name "_host_ref", symbols},
@@ -52,4 +53,17 @@ bitnet_status bnet_host_open(const bnet_backend_want *w, bnet_backend **out, bit
     gpu_driver *d = NULL;
     bitnet_status st = bnet_host_driver_open(w->pool, &d, err);
     return st == BITNET_OK ? bnet_gpu_open(w, d, &vendor, out, err) : st;
+}
+
+static bitnet_status join(gpu_backend *const *ranks, int n, const bnet_log *log, gpu_exchange **out,
+                          bitnet_error *err)
+{
+    (void)log;
+    return bnet_gpu_copies_open(ranks, n, out, err);
+}
+
+bitnet_status bnet_host_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
+{
+    static const gpu_group_vendor several = {open_one, join};
+    return w->ranks.n > 1 ? bnet_group_open(w, &several, out, err) : open_one(w, out, err);
 }

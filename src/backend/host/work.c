@@ -156,6 +156,8 @@ gpu_result bnet_host_record_end(gpu_driver *d, gpu_graph *out)
     gpu_result r = bnet_host_count(h, HOST_RECORD);
     gpu_graph g = h->recording;
     h->recording = NULL;
+    for (int i = 0; g && i < g->n_joined; i++)
+        g->joined[i]->recording = NULL;
     if (r != GPU_OK)
         bnet_host_graph_release(d, g);
     else

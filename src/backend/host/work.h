@@ -34,6 +34,8 @@ typedef struct host_work {
 struct gpu_record {
     host_work *works;
     size_t n, cap;
+    struct host_driver *joined[BNET_GPUS_MAX]; /* whose work it has while it is made */
+    int n_joined;
 };
 
 typedef struct host_driver {

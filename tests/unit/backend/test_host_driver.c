@@ -148,6 +148,38 @@ static void test_records_repeat_what_was_asked_for(void **state)
     give(g, b);
 }
 
+/* What waits for recorded work of another device is recorded with it. */
+static void test_records_of_two_devices(void **state)
+{
+    rig *g = *state;
+    const gpu_calls *c = g->d->c;
+    gpu_driver *other = NULL;
+    gpu_graph graph = NULL;
+    float got = 0, one = 1;
+    assert_int_equal(bnet_host_driver_open(g->pool, &other, &g->err), BITNET_OK);
+    rig second = {.pool = g->pool, .d = other};
+    assert_int_equal(c->enter(other), GPU_OK);
+    gpu_at a = take(g, 4), b = take(&second, 4);
+    assert_int_equal(c->fill(g->d, a, 0, 4), GPU_OK);
+    assert_int_equal(c->record_begin(g->d), GPU_OK);
+    assert_int_equal(c->after(other, g->d), GPU_OK);
+    assert_int_equal(c->to_device(other, b, &one, 4), GPU_OK);
+    assert_int_equal(c->after(g->d, other), GPU_OK);
+    assert_int_equal(add(g, a, b, 1), GPU_OK);
+    assert_int_equal(c->record_end(g->d, &graph), GPU_OK);
+    for (int i = 1; i <= 3; i++) {
+        assert_int_equal(c->replay(g->d, graph), GPU_OK);
+        assert_int_equal(c->to_host(g->d, &got, a, 4), GPU_OK);
+        assert_int_equal(c->wait(g->d), GPU_OK);
+        assert_true(got == (float)i);
+    }
+    c->graph_release(g->d, graph);
+    give(g, a);
+    give(&second, b);
+    c->leave(other);
+    c->close(other);
+}
+
 static void test_rows_and_times(void **state)
 {
     rig *g = *state;
@@ -210,6 +242,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_arguments_must_be_the_kernels, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(test_records_repeat_what_was_asked_for, rig_open,
                                         rig_close),
+        cmocka_unit_test_setup_teardown(test_records_of_two_devices, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(test_rows_and_times, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(test_calls_can_be_made_to_fail, rig_open, rig_close),
     };
