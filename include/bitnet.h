@@ -486,12 +486,21 @@ BITNET_API bitnet_status bitnet_session_fork(const bitnet_session *session, size
  * they could not be computed (a log line says why): ask again. */
 BITNET_API const float *bitnet_session_logits(const bitnet_session *session);
 /* Writes / reads the timeline (tokens and cache) to a file, by temp file and rename. A file loads
- * only into a session of the same model and kv_type. Fails: IO, MODEL (not ours, damaged, other
- * model). */
+ * only into a session of the same model and kv_type, on any device, in a pool or not. Nothing of a
+ * file that is refused reaches the session. Fails: IO, CONTEXT (longer than the session's context
+ * or its pool), MODEL (not ours, cut, damaged, other model). */
 BITNET_API bitnet_status bitnet_session_save(const bitnet_session *session, const char *path,
                                              bitnet_error *err);
 BITNET_API bitnet_status bitnet_session_load(bitnet_session *session, const char *path,
                                              bitnet_error *err);
+/* The same bytes through a function, in order; false cancels. It must not use sessions of the same
+ * pool. And from memory. */
+typedef bool (*bitnet_bytes_fn)(void *user, const void *bytes, size_t n_bytes);
+BITNET_API bitnet_status bitnet_session_save_to(const bitnet_session *session,
+                                                bitnet_bytes_fn write, void *user,
+                                                bitnet_error *err);
+BITNET_API bitnet_status bitnet_session_load_memory(bitnet_session *session, const void *bytes,
+                                                    size_t n_bytes, bitnet_error *err);
 
 /* Appends one token to each of several sessions of one engine in a single pass. The result is bit
  * for bit that of appending one by one, on a GPU with batch_invariant. Each session may appear

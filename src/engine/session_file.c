@@ -59,16 +59,28 @@ bitnet_status bnet_engine_fingerprint(const bitnet_engine *e, uint8_t out[32], b
 
 /* ---- saving ---- */
 
+/* Where the bytes go: a file, or a function of the caller's. */
 typedef struct saving {
     bnet_writer *w;
+    bitnet_bytes_fn write;
+    void *user;
     bnet_sha256 *h;
 } saving;
 
+static bitnet_status emit(const saving *s, const void *bytes, size_t n, bitnet_error *err)
+{
+    if (s->w)
+        return bnet_writer_write(s->w, bytes, n, err);
+    return s->write(s->user, bytes, n)
+               ? BITNET_OK
+               : bnet_fail(err, BITNET_CANCELLED, "session: saving was cancelled by `write`");
+}
+
 static bitnet_status put(void *user, const void *bytes, size_t n, bitnet_error *err)
 {
-    saving *s = user;
+    const saving *s = user;
     bnet_sha256_add(s->h, bytes, n);
-    return bnet_writer_write(s->w, bytes, n, err);
+    return emit(s, bytes, n, err);
 }
 
 static bitnet_status make_header(const bitnet_session *s, uint8_t header[HEADER], bitnet_error *err)
@@ -95,7 +107,31 @@ static bitnet_status write_all(const bitnet_session *s, saving *out, bitnet_erro
         st = bnet_kv_read(s->kv, (int)s->n_pos, put, out, err);
     if (st == BITNET_OK)
         st = bnet_sha256_finish(out->h, digest, err);
-    return st == BITNET_OK ? bnet_writer_write(out->w, digest, sizeof digest, err) : st;
+    return st == BITNET_OK ? emit(out, digest, sizeof digest, err) : st;
+}
+
+/* Everything of the timeline, which is held meanwhile; its cache is computed again if it was lost.
+ */
+static bitnet_status save(const bitnet_session *s, saving *out, bitnet_error *err)
+{
+    bitnet_session *whole = (bitnet_session *)s; /* the timeline stays, its cache may be filled */
+    bitnet_status st = bnet_session_hold(whole, s->n_pos, err);
+    if (st == BITNET_OK)
+        st = bnet_sha256_open(&out->h, err);
+    if (st == BITNET_OK)
+        st = write_all(s, out, err);
+    bnet_session_let_go(whole);
+    bnet_sha256_close(out->h);
+    return st;
+}
+
+bitnet_status bitnet_session_save_to(const bitnet_session *s, bitnet_bytes_fn write, void *user,
+                                     bitnet_error *err)
+{
+    if (!s || !write)
+        return bnet_fail(err, BITNET_ARGUMENT, "session: session and write must not be NULL");
+    saving out = {.write = write, .user = user};
+    return save(s, &out, err);
 }
 
 bitnet_status bitnet_session_save(const bitnet_session *s, const char *path, bitnet_error *err)
@@ -103,16 +139,9 @@ bitnet_status bitnet_session_save(const bitnet_session *s, const char *path, bit
     if (!s || !path)
         return bnet_fail(err, BITNET_ARGUMENT, "session: session and path must not be NULL");
     saving out = {0};
-    bitnet_session *whole = (bitnet_session *)s; /* the timeline stays, its cache may be filled */
-    bitnet_status st = bnet_session_hold(whole, s->n_pos, err);
+    bitnet_status st = bnet_writer_open(path, &out.w, err);
     if (st == BITNET_OK)
-        st = bnet_sha256_open(&out.h, err);
-    if (st == BITNET_OK)
-        st = bnet_writer_open(path, &out.w, err);
-    if (st == BITNET_OK)
-        st = write_all(s, &out, err);
-    bnet_session_let_go(whole);
-    bnet_sha256_close(out.h);
+        st = save(s, &out, err);
     if (st != BITNET_OK) {
         bnet_writer_abort(out.w);
         return st;
@@ -221,6 +250,17 @@ static bitnet_status take(bitnet_session *s, const bnet_map *map, bitnet_error *
     return st;
 }
 
+static bitnet_status load(bitnet_session *s, const char *name, const bnet_map *map,
+                          bitnet_error *err)
+{
+    bitnet_status st = check_file(name, map, err);
+    if (st == BITNET_OK)
+        st = check_match(s, name, map->data, err);
+    if (st == BITNET_OK)
+        st = check_body(s, name, map, err);
+    return st == BITNET_OK ? take(s, map, err) : st;
+}
+
 bitnet_status bitnet_session_load(bitnet_session *s, const char *path, bitnet_error *err)
 {
     if (!s || !path)
@@ -228,13 +268,16 @@ bitnet_status bitnet_session_load(bitnet_session *s, const char *path, bitnet_er
     bnet_map map = {0};
     bitnet_status st = bnet_map_open(path, &map, err);
     if (st == BITNET_OK)
-        st = check_file(path, &map, err);
-    if (st == BITNET_OK)
-        st = check_match(s, path, map.data, err);
-    if (st == BITNET_OK)
-        st = check_body(s, path, &map, err);
-    if (st == BITNET_OK)
-        st = take(s, &map, err);
+        st = load(s, path, &map, err);
     bnet_map_close(&map);
     return st;
+}
+
+bitnet_status bitnet_session_load_memory(bitnet_session *s, const void *bytes, size_t n_bytes,
+                                         bitnet_error *err)
+{
+    if (!s || !bytes)
+        return bnet_fail(err, BITNET_ARGUMENT, "session: session and bytes must not be NULL");
+    const bnet_map map = {.data = bytes, .n_bytes = n_bytes};
+    return load(s, "session in memory", &map, err);
 }

@@ -129,6 +129,8 @@ static void test_session(void **state)
     assert_null(bitnet_session_logits(NULL));
     REFUSED(bitnet_session_save(NULL, NULL, &err));
     REFUSED(bitnet_session_load(NULL, NULL, &err));
+    REFUSED(bitnet_session_save_to(NULL, NULL, NULL, &err));
+    REFUSED(bitnet_session_load_memory(NULL, NULL, 0, &err));
     assert_int_equal(bitnet_batch_step(NULL, NULL, 0, NULL), BITNET_OK);
     REFUSED(bitnet_batch_step(NULL, NULL, 1, &err));
     REFUSED(bitnet_batch_step(&none, &id, 1, &err));

@@ -1,5 +1,5 @@
 /* Saved timelines: they come back exactly, and nothing else comes in. */
-#include "nano.h"
+#include "crowd.h"
 
 #include <malloc.h>
 #include <unistd.h>
@@ -230,6 +230,66 @@ static void other_sessions_are_refused(void **state)
     nano_close(&n);
 }
 
+/* ---- through memory, in a pool ---- */
+
+typedef struct store {
+    char *bytes;
+    size_t n, cap;
+} store;
+
+static bool keep(void *user, const void *bytes, size_t n)
+{
+    store *s = user;
+    if (n > s->cap - s->n)
+        return false;
+    memcpy(s->bytes + s->n, bytes, n);
+    s->n += n;
+    return true;
+}
+
+/* A fork is saved and restored into its own shared blocks and elsewhere; the session it was forked
+ * of is not touched; bytes that are cut or changed are refused. */
+static void memory_and_forks(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    char *bytes;
+    store m = {0};
+    bitnet_session *own = saved(&n, BITNET_KV_F16, &bytes, &m.cap), *f = NULL;
+    bitnet_kv_pool *p = crowd_pool(&n, 5, crowd_options(BITNET_KV_LRU, false));
+    bitnet_session *s = crowd_session(&n, p, 200);
+    OK(bitnet_session_append(s, bitnet_session_tokens(own), N, NULL, NULL, &err));
+    OK(bitnet_session_fork(s, N, &f, &err));
+    m.bytes = malloc(m.cap);
+    OK(bitnet_session_save_to(f, keep, &m, &err));
+    assert_int_equal(m.n, m.cap);
+    assert_memory_equal(m.bytes, bytes, m.n); /* as the file of a session without a pool */
+    assert_int_equal(crowd_stats(p).n_shared, 2);
+    FAILS(bitnet_session_save_to(f, keep, &m, &err), BITNET_CANCELLED, "cancelled"); /* no room */
+    for (size_t cut = 0; cut < m.n; cut += 1 + m.n / 40)
+        FAILS(bitnet_session_load_memory(f, m.bytes, cut, &err), BITNET_MODEL, "session in memory");
+    for (size_t at = 12; at < m.n; at += 1 + m.n / 40) {
+        m.bytes[at] ^= 4;
+        FAILS(bitnet_session_load_memory(f, m.bytes, m.n, &err), BITNET_MODEL, "damaged");
+        m.bytes[at] ^= 4;
+    }
+    assert_int_equal(crowd_stats(p).n_shared, 2); /* nothing was changed */
+    OK(bitnet_session_load_memory(f, m.bytes, m.n, &err));
+    assert_int_equal(crowd_stats(p).n_shared, 0);
+    int32_t more[3] = {7, 8, 9};
+    bitnet_session *all[] = {own, s, f};
+    for (int i = 0; i < 3; i++)
+        OK(bitnet_session_append(all[i], more, 3, NULL, NULL, &err));
+    for (int i = 1; i < 3; i++)
+        assert_same_logits(&n, bitnet_session_logits(all[i]), bitnet_session_logits(own), "memory");
+    for (int i = 0; i < 3; i++)
+        bitnet_session_close(all[i]);
+    bitnet_kv_pool_close(p);
+    bnet_free(bytes);
+    free(m.bytes);
+    nano_close(&n);
+}
+
 /* A model that differs in one sampled byte of one tensor, or is read with another layout, is
  * another model. */
 static void the_fingerprint_tells_models_apart(void **state)
@@ -264,6 +324,7 @@ int main(void)
                                        cmocka_unit_test(damage_is_refused),
                                        cmocka_unit_test(forgeries_are_refused),
                                        cmocka_unit_test(other_sessions_are_refused),
+                                       cmocka_unit_test(memory_and_forks),
                                        cmocka_unit_test(the_fingerprint_tells_models_apart)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(path);
