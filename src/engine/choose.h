@@ -2,7 +2,7 @@
 #ifndef BNET_CHOOSE_H
 #define BNET_CHOOSE_H
 
-#include "engine/sampler.h"
+#include "sampler/sampler.h"
 #include "model/model.h"
 
 typedef struct bnet_choice {

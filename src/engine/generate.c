@@ -2,7 +2,7 @@
  * checks and the joining of detokeniser, stop strings and callback. Allocates nothing: text buffers
  * were reserved by the session. */
 #include "engine/engine.h"
-#include "engine/sampler.h"
+#include "sampler/sampler.h"
 
 enum { MAX_TOKENS_DEFAULT = 256 };
 

@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-#include "engine/kv_prefix.h"
+#include "model/kv_prefix.h"
 
 /* A session's place in a pool. All fields but `pool` are under the pool's lock; while pinned,
  * n_valid and the blocks are the session's alone. */

@@ -3,7 +3,7 @@
 
 #include <float.h>
 
-#include "engine/logprob.h"
+#include "sampler/logprob.h"
 
 typedef struct scoring {
     const int32_t *targets; /* targets[i] follows the i-th appended token */

@@ -3,7 +3,7 @@
  * keeps.
  */
 #include "engine/engine.h"
-#include "engine/sampler.h"
+#include "sampler/sampler.h"
 
 enum { PATIENCE = 16 }; /* steps after one where less than all did not pay */
 

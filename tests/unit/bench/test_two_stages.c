@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
-#include "engine/sampler.h"
+#include "sampler/sampler.h"
 #include "model/weights.h"
 
 #define STORY_PATH TEST_SOURCE_DIR "/models/story.gguf"

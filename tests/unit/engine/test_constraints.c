@@ -3,7 +3,7 @@
  */
 #include "constrained.h"
 
-#include "engine/sampler.h"
+#include "sampler/sampler.h"
 
 enum { V_MAX = 1200, H = 20 };
 

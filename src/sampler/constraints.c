@@ -1,5 +1,5 @@
 /* constraints.c - a copy of the caller's mask, and of its biases in the order of ids. */
-#include "engine/constraints.h"
+#include "sampler/constraints.h"
 
 #include <float.h>
 #include <math.h>

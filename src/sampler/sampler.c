@@ -4,15 +4,15 @@
  * and on nothing else (no libm, no float sum whose order could change: weights are integers, see
  * sampler.h). Candidates are a heap, best on top, popped only as far as a stage or the draw needs,
  * so no stage sorts the vocabulary. Ties go to the lowest id. Picking allocates nothing. */
-#include "engine/sampler.h"
+#include "sampler/sampler.h"
 
 #include <float.h>
 #include <math.h>
 
-#include "engine/candidates.h"
-#include "engine/constraints.h"
+#include "sampler/candidates.h"
+#include "sampler/constraints.h"
 #include "base/options.h"
-#include "engine/rng.h"
+#include "sampler/rng.h"
 #include "base/mathf.h"
 
 enum {

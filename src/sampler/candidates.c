@@ -1,6 +1,6 @@
 /* candidates.c - two heaps in one array: worst on top while candidates are offered, best on top
  * while they are taken. */
-#include "engine/candidates.h"
+#include "sampler/candidates.h"
 
 /* Moves c[i] down until nothing below belongs above it. best_on_top false: the worst is on top. */
 static inline void sift_down(bnet_candidate *c, size_t n, size_t i, bool best_on_top)

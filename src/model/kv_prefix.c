@@ -1,6 +1,6 @@
 /* kv_prefix.c - the index of texts: one node per block of the pool, chained by hash. Invariant: a
  * node's parent stays in the index as long as the node does, so only leaves are removed. */
-#include "engine/kv_prefix.h"
+#include "model/kv_prefix.h"
 
 typedef struct node {
     uint64_t hash, scope, last_use, n_uses, entered;

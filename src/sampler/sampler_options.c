@@ -1,6 +1,6 @@
 /* sampler_options.c - how a sampler chooses unless told otherwise, and what it may be told. */
 #include "base/options.h"
-#include "engine/sampler.h"
+#include "sampler/sampler.h"
 
 #include <limits.h>
 

@@ -1,7 +1,7 @@
 /* The generator against its published known answers, and the shape of what it gives. */
 #include "test.h"
 
-#include "engine/rng.h"
+#include "sampler/rng.h"
 
 /* Philox 4x32-10: the three vectors its authors publish. */
 static void known_answers(void **state)

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "engine/sampler.h"
+#include "sampler/sampler.h"
 
 typedef struct item {
     int32_t id;

@@ -1,11 +1,11 @@
 /* logprob.c - the sum over a row, and its most likely tokens. */
-#include "engine/logprob.h"
+#include "sampler/logprob.h"
 
 #include <float.h>
 #include <math.h>
 
 #include "base/mathf.h"
-#include "engine/candidates.h"
+#include "sampler/candidates.h"
 
 enum { BLOCK = 64 }; /* logits looked at together */
 

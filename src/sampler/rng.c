@@ -1,6 +1,6 @@
 /* rng.c - the generator. Ten rounds of two 32x32->64 multiplications; the halves trade places and
  * are mixed with a key that walks by two odd constants. */
-#include "engine/rng.h"
+#include "sampler/rng.h"
 
 enum { ROUNDS = 10 };
 
