@@ -87,7 +87,7 @@ static bitnet_status choose_all(bnet_workspace *ws, bitnet_session *const *sessi
         int failed = 0;
         st = bnet_choose(ws, first, rows, k, &failed, err);
         if (st != BITNET_OK)
-            return bnet_wrap(err, st, "batch: session %d", first + failed);
+            return failed < 0 ? st : bnet_wrap(err, st, "batch: session %d", first + failed);
         for (int i = 0; i < k; i++)
             c->next[first + i] = rows[i].next;
     }

@@ -36,6 +36,8 @@ static bitnet_status choose_from_lists(group *g, int *at, bitnet_error *err)
 {
     bnet_top tops[BNET_HEAD_ROWS];
     bitnet_status st = bnet_head_tops(g->ws, g->first, g->n, g->wants, tops, err);
+    if (st != BITNET_OK)
+        return st;
     for (*at = 0; st == BITNET_OK && *at < g->n; (*at)++)
         if (tops[*at].ids && (st = pick_among(g, *at, &tops[*at], err)) != BITNET_OK)
             break;
@@ -50,6 +52,7 @@ static bitnet_status choose_from_all(group *g, int *at, bitnet_error *err)
     for (int i = 0; i < g->n; i++)
         if (!g->chosen[i])
             rows[n++] = g->first + i;
+    *at = -1;
     bitnet_status st = n ? bnet_head_rows(g->ws, rows, n, &all, err) : BITNET_OK;
     for (int k = 0; st == BITNET_OK && k < n; k++) {
         *at = rows[k] - g->first;
@@ -67,7 +70,7 @@ static bitnet_status choose_group(group *g, int *at, bitnet_error *err)
     for (*at = 0; *at < g->n; (*at)++)
         if ((st = ask(g, *at, err)) != BITNET_OK)
             return st;
-    *at = 0;
+    *at = -1;
     if (g->any)
         st = choose_from_lists(g, at, err);
     return st == BITNET_OK ? choose_from_all(g, at, err) : st;
@@ -92,7 +95,7 @@ bitnet_status bnet_choose(bnet_workspace *ws, int first, bnet_choice *rows, int 
         int at = 0;
         bitnet_status st = choose_group(&g, &at, err);
         if (st != BITNET_OK) {
-            *failed = i + at;
+            *failed = at < 0 ? -1 : i + at;
             return st;
         }
     }

@@ -15,7 +15,7 @@ typedef struct bnet_choice {
 /* Chooses for rows [first, first + n) of the last pass; n <= BNET_HEAD_ROWS. The weights of the
  * head are read as few times as the backend can: once for all rows whose samplers need few logits,
  * once for the others. A sampler may stand in several rows and draws in their order. On failure
- * *failed says at which of the n rows, and samplers may have moved. */
+ * samplers may have moved, and *failed is the row whose sampler failed, -1 if the head did. */
 bitnet_status bnet_choose(bnet_workspace *ws, int first, bnet_choice *rows, int n, int *failed,
                           bitnet_error *err);
 

@@ -27,7 +27,7 @@ typedef struct bnet_head_x {
     const float *raised; /* [n_cols] x times 2^112 */
 } bnet_head_x;
 
-/* y[r] = approximate logit / unit for n_rows rows of n_cols columns.
+/* y[t][r] = approximate logit / unit of input x[t] for n_rows rows of n_cols columns.
  *
  * q6_k_r4: rows in groups of four (pack_q6.h), n_rows a multiple of 4. Per 256 columns the integer
  *   t = sum over sub-blocks s of scale[s] mult[s] sum over columns of (code - 32) q
@@ -40,8 +40,17 @@ typedef struct bnet_head_x {
  *
  * f16, bf16: rows as in the file, n_cols a multiple of 32, all weights finite. Column i adds w x to
  * running sum i % 32, rounded once; the sums are folded 16, 8, 4, 2, 1. */
-typedef void bnet_fn_head_scan(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
-                               float *y);
+typedef void bnet_fn_head_scan(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_x,
+                               size_t n_cols, float *const *y);
+
+/* A kernel that serves its inputs one after the other: one(w, n_rows, x, n_cols, y). */
+#define BNET_HEAD_SCAN(name, one)                                                                  \
+    void bnet_head_scan_##name(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_x,  \
+                               size_t n_cols, float *const *y)                                     \
+    {                                                                                              \
+        for (size_t t = 0; t < n_x; t++)                                                           \
+            one(w, n_rows, &x[t], n_cols, y[t]);                                                   \
+    }
 
 /* y[t][r] = dot(row r, x[t]) of the four rows of a q6_k_r4 group, each in the order of
  * bnet_dot_f32; up to BNET_LINEAR_TOKENS tokens. */

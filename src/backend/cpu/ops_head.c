@@ -32,7 +32,8 @@
 #include <math.h>
 
 enum {
-    CHUNK = 64,     /* rows between two looks at the bounds; a multiple of 4 */
+    CHUNK = 64,     /* rows between two looks at the bounds, which stay in the second-level cache
+                       while all inputs pass; a multiple of 4 */
     TOP_MAX = 2048, /* k, at most */
     SHARE = 8       /* more than 1 / SHARE of the rows: all of them is quicker */
 };
@@ -61,6 +62,7 @@ typedef struct top_row {
 typedef struct top_work {
     top_row rows[BNET_TOP_ROWS];
     int n_rows;
+    int n_shares;   /* of the scan */
     float *best;    /* [shares][TOP_MAX] heaps of the largest a - b, least first */
     size_t *n_best; /* [shares][BNET_TOP_ROWS] */
     uint8_t *plain; /* [threads][row_bytes] a packed row made plain */
@@ -229,6 +231,9 @@ typedef struct scan_job {
     const bnet_weight *w;
     const top_work *t;
     bnet_kernel_fn fn;
+    bnet_head_x x[BNET_TOP_ROWS]; /* of the rows that are scanned */
+    float *y[BNET_TOP_ROWS];
+    size_t n_x;
 } scan_job;
 
 static void sift(float *heap, size_t n, size_t i)
@@ -279,42 +284,30 @@ static void bound_rows(const bnet_weight *w, const top_row *t, size_t first, siz
         keep(heap, n_heap, t->k, lower[i]);
 }
 
-/* a of n rows of weights from `row` on, for one row of logits. */
-static void scan_rows(const scan_job *j, const top_row *t, size_t row, size_t n)
+/* a of n rows of weights from `row` on, for all rows of logits that are scanned. */
+static void scan_rows(const scan_job *j, size_t row, size_t n)
 {
     size_t n_in = j->w->info.n_in, group = j->w->r4 ? bnet_q6r4_group_bytes(n_in) : 0;
     const uint8_t *w = j->w->data + (group ? row / 4 * group : row * j->w->row_bytes);
-    const bnet_head_x x = {t->q, t->mult, t->mult4, t->start4, t->q4, t->pairs4, t->x, t->raised};
-    float last[CHUNK];
     bool partial = group && n % 4; /* the kernel fills the last group, y ends before it does */
-    float *y = partial ? last : t->y + row;
-    ((bnet_fn_head_scan *)j->fn)(w, group ? (n + 3) / 4 * 4 : n, &x, n_in, y);
-    if (partial)
-        memcpy(t->y + row, last, n * sizeof *y);
-}
-
-/* Rows of weights that pass all rows of logits before the next ones do: they stay in the
- * first-level cache. One row of logits has no use for that. */
-static size_t rows_at_once(const bnet_weight *w, int n_rows)
-{
-    enum { NEAR = 1 << 15 }; /* bytes */
-    size_t n = NEAR / w->row_bytes / 4 * 4;
-    return n_rows == 1 ? CHUNK : n < 4 ? 4 : BNET_MIN(n, (size_t)CHUNK);
+    float last[BNET_TOP_ROWS][CHUNK], *y[BNET_TOP_ROWS];
+    for (size_t t = 0; t < j->n_x; t++)
+        y[t] = partial ? last[t] : j->y[t] + row;
+    ((bnet_fn_head_scan *)j->fn)(w, partial ? (n + 3) / 4 * 4 : n, j->x, j->n_x, n_in, y);
+    for (size_t t = 0; t < j->n_x && partial; t++)
+        memcpy(j->y[t] + row, last[t], n * sizeof *last[t]);
 }
 
 static void scan_part(void *arg, bnet_share part)
 {
     const scan_job *j = arg;
     const top_work *t = j->t;
-    size_t begin, end, n[BNET_TOP_ROWS] = {0}, step = rows_at_once(j->w, t->n_rows);
+    size_t begin, end, n[BNET_TOP_ROWS] = {0};
     float *heaps = t->best + (size_t)part.index * TOP_MAX;
     bnet_split(j->w->info.n_out, CHUNK, part.index, part.count, &begin, &end);
     for (size_t row = begin; row < end; row += CHUNK) {
         size_t m = BNET_MIN(end - row, (size_t)CHUNK);
-        for (size_t i = 0; i < m; i += step)
-            for (int r = 0; r < t->n_rows; r++)
-                if (t->rows[r].want->k > 0)
-                    scan_rows(j, &t->rows[r], row + i, BNET_MIN(step, m - i));
+        scan_rows(j, row, m);
         for (int r = 0; r < t->n_rows; r++)
             if (t->rows[r].want->k > 0)
                 bound_rows(j->w, &t->rows[r], row, m, heaps + t->rows[r].first, &n[r]);
@@ -323,11 +316,11 @@ static void scan_part(void *arg, bnet_share part)
 }
 
 /* The k-th largest lower bound of all rows of weights; -infinity if there are fewer. */
-static float threshold(const top_work *t, int r, int n_shares)
+static float threshold(const top_work *t, int r)
 {
     size_t k = t->rows[r].k, n = t->n_best[r];
     float *heap = t->best + t->rows[r].first;
-    for (int i = 1; i < n_shares; i++)
+    for (int i = 1; i < t->n_shares; i++)
         for (size_t b = 0; b < t->n_best[i * BNET_TOP_ROWS + r]; b++)
             keep(heap, &n, k, heap[(size_t)i * TOP_MAX + b]);
     return n == k ? heap[0] : -INFINITY;
@@ -373,7 +366,7 @@ static bool collect(const bnet_weight *w, top_row *t, float least)
 
 typedef struct exact_job {
     const bnet_weight *w;
-    const top_work *t;
+    top_work *t;
     bnet_kernel_fn fn;
 } exact_job;
 
@@ -430,7 +423,7 @@ static bool prepare(const bnet_weight *w, top_row *t, size_t *used)
 }
 
 /* After the scan: lists what may be wanted. */
-static bool list(const bnet_weight *w, const top_work *work, int r, int n_shares, top_row *t)
+static bool list(const bnet_weight *w, const top_work *work, int r, top_row *t)
 {
     const bnet_top_want *want = t->want;
     if (want->k == 0) {
@@ -438,10 +431,17 @@ static bool list(const bnet_weight *w, const top_work *work, int r, int n_shares
         t->n_ids = want->n_ids;
         return true;
     }
-    float least = lowered(threshold(work, r, n_shares), want->range);
+    float least = lowered(threshold(work, r), want->range);
     for (size_t i = 0; i < want->n_ids; i++)
         t->y[want->ids[i]] = INFINITY;
     return collect(w, t, least);
+}
+
+static void list_part(void *arg, bnet_share part)
+{
+    const exact_job *j = arg;
+    for (int r = part.index; r < j->t->n_rows; r += part.count)
+        j->t->rows[r].served = list(j->w, j->t, r, &j->t->rows[r]);
 }
 
 /* Both stages for the rows that are ready. */
@@ -450,18 +450,21 @@ static void serve(cpu_backend *be, const bnet_weight *w, top_work *t)
     scan_job j = {.w = w, .t = t};
     exact_job e = {.w = w, .t = t};
     size_t n_listed = 0;
-    int n_shares = 0;
-    bool scans = false;
-    for (int r = 0; r < t->n_rows; r++)
-        scans = scans || t->rows[r].want->k > 0;
-    if (scans) {
-        j.fn = cpu_use(be, w->head->scan);
-        n_shares = run(be, (size_t)t->n_rows * w->info.n_out * w->info.n_in, scan_part, &j);
-    }
     for (int r = 0; r < t->n_rows; r++) {
-        t->rows[r].served = list(w, t, r, n_shares, &t->rows[r]);
-        n_listed += t->rows[r].served ? t->rows[r].n_ids : 0;
+        const top_row *p = &t->rows[r];
+        if (p->want->k == 0)
+            continue;
+        j.x[j.n_x] =
+            (bnet_head_x){p->q, p->mult, p->mult4, p->start4, p->q4, p->pairs4, p->x, p->raised};
+        j.y[j.n_x++] = p->y;
     }
+    if (j.n_x) {
+        j.fn = cpu_use(be, w->head->scan);
+        t->n_shares = run(be, j.n_x * w->info.n_out * w->info.n_in, scan_part, &j);
+    }
+    run(be, (size_t)(t->n_rows - 1) * w->info.n_out, list_part, &e); /* one row: by the caller */
+    for (int r = 0; r < t->n_rows; r++)
+        n_listed += t->rows[r].served ? t->rows[r].n_ids : 0;
     e.fn = cpu_use(be, w->head->exact);
     run(be, n_listed * w->info.n_in, exact_part, &e);
 }

@@ -180,24 +180,39 @@ static void check_scan(const bnet_kernel_record *k, const scan_format *f, size_t
     size_t row_bytes = (size_t)bytes;
     uint8_t *rows = malloc(n_rows * row_bytes);
     guarded w = guard_new(n_rows * row_bytes);
-    scan_input in = input_new(n_cols, fill);
-    float *want = malloc(n_rows * sizeof *want), *got = malloc((n_rows + 1) * sizeof *got);
+    enum { T = 7 };
+    size_t n_x = 1 + test_rand(&seed) % T;
+    scan_input in[T];
+    bnet_head_x x[T];
+    float *want = malloc(T * n_rows * sizeof *want), *got = malloc(T * (n_rows + 1) * sizeof *got);
+    float *to[T], *into[T];
+    for (size_t t = 0; t < n_x; t++) {
+        in[t] = input_new(n_cols, fill);
+        x[t] = in[t].x;
+        to[t] = want + t * n_rows;
+        into[t] = got + t * (n_rows + 1);
+    }
     fill_rows(type, rows, n_rows, n_cols, fill);
     memcpy(w.data, rows, n_rows * row_bytes);
     for (size_t r = 0; r + 4 <= n_rows && type == BNET_Q6_K; r += 4)
         bnet_q6r4_pack(rows + r * row_bytes, row_bytes, 4, n_cols, w.data + r * row_bytes);
-    memset(got, 0x7f, (n_rows + 1) * sizeof *got);
-    f->scalar(w.data, n_rows, &in.x, n_cols, want);
-    ((bnet_fn_head_scan *)k->fn)(w.data, n_rows, &in.x, n_cols, got);
-    for (size_t r = 0; r < n_rows; r++)
-        if (memcmp(&got[r], &want[r], sizeof *got) != 0)
-            fail_msg("%s: %zu columns, row %zu of %zu, fill %d: %.9g, scalar %.9g", k->id, n_cols,
-                     r, n_rows, fill, (double)got[r], (double)want[r]);
-    uint32_t behind;
-    memcpy(&behind, got + n_rows, 4);
-    assert_int_equal(behind, 0x7f7f7f7f);
+    memset(got, 0x7f, n_x * (n_rows + 1) * sizeof *got);
+    for (size_t t = 0; t < n_x; t++) /* one by one */
+        f->scalar(w.data, n_rows, &x[t], 1, n_cols, &to[t]);
+    ((bnet_fn_head_scan *)k->fn)(w.data, n_rows, x, n_x, n_cols, into);
+    for (size_t t = 0; t < n_x; t++) {
+        for (size_t r = 0; r < n_rows; r++)
+            if (memcmp(&into[t][r], &to[t][r], sizeof *got) != 0)
+                fail_msg("%s: %zu columns, row %zu of %zu, input %zu of %zu, fill %d: %.9g, scalar "
+                         "%.9g",
+                         k->id, n_cols, r, n_rows, t, n_x, fill, (double)into[t][r],
+                         (double)to[t][r]);
+        uint32_t behind;
+        memcpy(&behind, into[t] + n_rows, 4);
+        assert_int_equal(behind, 0x7f7f7f7f);
+        input_free(&in[t]);
+    }
     free(rows), free(want), free(got);
-    input_free(&in);
     guard_free(&w);
 }
 
@@ -272,7 +287,7 @@ static void test_scan_means_the_dot(void **state)
     fill_rows(BNET_Q6_K, rows, N, K, FILL_RANDOM);
     for (size_t r = 0; r < N; r += 4)
         bnet_q6r4_pack(rows + r * K / 256 * 210, K / 256 * 210, 4, K, packed + r * K / 256 * 210);
-    bnet_head_scan_q6_k_r4_scalar(packed, N, &in.x, K, y);
+    bnet_head_scan_q6_k_r4_scalar(packed, N, &in.x, 1, K, (float *[]){y});
     for (size_t r = 0; r < N; r++) {
         double want = 0, size = 0;
         bnet_decode_row(BNET_Q6_K, rows + r * K / 256 * 210, w, K);

@@ -9,7 +9,7 @@
 
 #include <immintrin.h>
 
-enum { AHEAD = 2048 }; /* bytes */
+enum { AHEAD = 2048, MANY = 4 }; /* bytes; inputs at once */
 
 static inline __m256i load(const void *p)
 {
@@ -60,8 +60,8 @@ static inline __m256i quarter(__m256i t, const uint8_t *w, const int8_t *q4, con
     return t;
 }
 
-void bnet_head_scan_q6_k_r4_avx2(const uint8_t *w, size_t n_rows, const bnet_head_x *x,
-                                 size_t n_cols, float *y)
+static void scan_q6_k_r4(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
+                         float *y)
 {
     size_t n_blocks = n_cols / 256, group = bnet_q6r4_group_bytes(n_cols);
     for (size_t r = 0; r < n_rows; r += 4, w += group) {
@@ -82,6 +82,8 @@ void bnet_head_scan_q6_k_r4_avx2(const uint8_t *w, size_t n_rows, const bnet_hea
         _mm_storeu_ps(y + r, sum);
     }
 }
+
+BNET_HEAD_SCAN(q6_k_r4_avx2, scan_q6_k_r4)
 
 /* ---- Q8_0 ---- */
 
@@ -127,8 +129,8 @@ static __m128 last_blocks(const uint8_t *w, const int8_t *q, const int8_t *mult,
     return _mm_loadu_ps(lane);
 }
 
-void bnet_head_scan_q8_0_avx2(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
-                              float *y)
+static void scan_q8_0(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
+                      float *y)
 {
     size_t n_blocks = n_cols / 32, whole = n_blocks / 4 * 4;
     for (size_t r = 0; r < n_rows; r++, w += 34 * n_blocks) {
@@ -145,6 +147,8 @@ void bnet_head_scan_q8_0_avx2(const uint8_t *w, size_t n_rows, const bnet_head_x
         y[r] = _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
     }
 }
+
+BNET_HEAD_SCAN(q8_0_avx2, scan_q8_0)
 
 /* ---- 16-bit floats ---- */
 
@@ -181,16 +185,72 @@ INLINE float scan_row(load_fn *load_8, const uint8_t *row, const float *x, size_
     return bnet_fold16(all);
 }
 
-void bnet_head_scan_f16_avx2(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
-                             float *y)
+/* Every other 16 columns from `first` on, for m inputs. */
+INLINE void sweep(load_fn *load_8, const uint8_t *row, const bnet_head_x *x, size_t m, size_t first,
+                  size_t n, __m256 out[MANY][2])
 {
-    for (size_t r = 0; r < n_rows; r++)
-        y[r] = scan_row(load_f16, w + 2 * r * n_cols, x->x, n_cols);
+    const float *xs[MANY];
+    __m256 sum[MANY][2];
+    for (size_t t = 0; t < m; t++) {
+        xs[t] = x[t].x;
+        sum[t][0] = sum[t][1] = _mm256_setzero_ps();
+    }
+    for (size_t i = first; i < n; i += 32) {
+        __m256 lo = load_8(row + 2 * i), hi = load_8(row + 2 * i + 16);
+        for (size_t t = 0; t < m; t++) {
+            sum[t][0] = _mm256_fmadd_ps(lo, _mm256_loadu_ps(xs[t] + i), sum[t][0]);
+            sum[t][1] = _mm256_fmadd_ps(hi, _mm256_loadu_ps(xs[t] + i + 8), sum[t][1]);
+        }
+    }
+    for (size_t t = 0; t < m; t++)
+        for (int k = 0; k < 2; k++)
+            out[t][k] = sum[t][k];
 }
 
-void bnet_head_scan_bf16_avx2(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
-                              float *y)
+/* Several inputs, m of them, a constant: weights become floats once for all. Two sweeps, so that
+ * the sums of all inputs are in registers. */
+INLINE void scan_some(load_fn *load_8, const uint8_t *row, const bnet_head_x *x, size_t m, size_t n,
+                      float *out)
 {
-    for (size_t r = 0; r < n_rows; r++)
-        y[r] = scan_row(load_bf16, w + 2 * r * n_cols, x->x, n_cols);
+    __m256 a[MANY][2], b[MANY][2];
+    float all[16];
+    sweep(load_8, row, x, m, 0, n, a);
+    sweep(load_8, row, x, m, 16, n, b);
+    for (size_t t = 0; t < m; t++) {
+        _mm256_storeu_ps(all, _mm256_add_ps(a[t][0], b[t][0]));
+        _mm256_storeu_ps(all + 8, _mm256_add_ps(a[t][1], b[t][1]));
+        out[t] = bnet_fold16(all);
+    }
+}
+
+INLINE void scan(load_fn *load_8, const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_x,
+                 size_t n, float *const *y)
+{
+    float out[MANY];
+    for (size_t t = 0, m; t < n_x; t += m) {
+        m = n_x - t >= MANY ? MANY : n_x - t >= 2 ? 2 : 1;
+        for (size_t r = 0; r < n_rows; r++) {
+            const uint8_t *row = w + 2 * r * n;
+            if (m == MANY)
+                scan_some(load_8, row, x + t, MANY, n, out);
+            else if (m == 2)
+                scan_some(load_8, row, x + t, 2, n, out);
+            else
+                out[0] = scan_row(load_8, row, x[t].x, n);
+            for (size_t i = 0; i < m; i++)
+                y[t + i][r] = out[i];
+        }
+    }
+}
+
+void bnet_head_scan_f16_avx2(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_x,
+                             size_t n_cols, float *const *y)
+{
+    scan(load_f16, w, n_rows, x, n_x, n_cols, y);
+}
+
+void bnet_head_scan_bf16_avx2(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_x,
+                              size_t n_cols, float *const *y)
+{
+    scan(load_bf16, w, n_rows, x, n_x, n_cols, y);
 }

@@ -63,8 +63,8 @@ static inline __m128i add_parts(__m512i t)
     return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-void bnet_head_scan_q6_k_r4_avx512(const uint8_t *w, size_t n_rows, const bnet_head_x *x,
-                                   size_t n_cols, float *y)
+static void scan_q6_k_r4(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
+                         float *y)
 {
     size_t n_blocks = n_cols / 256, group = bnet_q6r4_group_bytes(n_cols);
     for (size_t r = 0; r < n_rows; r += 4, w += group) {
@@ -84,3 +84,5 @@ void bnet_head_scan_q6_k_r4_avx512(const uint8_t *w, size_t n_rows, const bnet_h
         _mm_storeu_ps(y + r, sum);
     }
 }
+
+BNET_HEAD_SCAN(q6_k_r4_avx512, scan_q6_k_r4)

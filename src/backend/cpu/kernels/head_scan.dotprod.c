@@ -57,8 +57,8 @@ static inline float32x4_t halves(const uint8_t *p)
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
 }
 
-void bnet_head_scan_q6_k_r4_dotprod(const uint8_t *w, size_t n_rows, const bnet_head_x *x,
-                                    size_t n_cols, float *y)
+static void scan_q6_k_r4(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
+                         float *y)
 {
     size_t n_blocks = n_cols / 256, group = bnet_q6r4_group_bytes(n_cols);
     for (size_t r = 0; r < n_rows; r += 4, w += group) {
@@ -80,6 +80,8 @@ void bnet_head_scan_q6_k_r4_dotprod(const uint8_t *w, size_t n_rows, const bnet_
         vst1q_f32(y + r, sum);
     }
 }
+
+BNET_HEAD_SCAN(q6_k_r4_dotprod, scan_q6_k_r4)
 
 /* ---- Q8_0 ---- */
 
@@ -122,8 +124,8 @@ static float32x4_t last_blocks(const uint8_t *w, const int8_t *q, const int8_t *
     return vld1q_f32(lane);
 }
 
-void bnet_head_scan_q8_0_dotprod(const uint8_t *w, size_t n_rows, const bnet_head_x *x,
-                                 size_t n_cols, float *y)
+static void scan_q8_0(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
+                      float *y)
 {
     size_t n_blocks = n_cols / 32, whole = n_blocks / 4 * 4;
     for (size_t r = 0; r < n_rows; r++, w += 34 * n_blocks) {
@@ -140,3 +142,5 @@ void bnet_head_scan_q8_0_dotprod(const uint8_t *w, size_t n_rows, const bnet_hea
         y[r] = vget_lane_f32(half, 0) + vget_lane_f32(half, 1);
     }
 }
+
+BNET_HEAD_SCAN(q8_0_dotprod, scan_q8_0)

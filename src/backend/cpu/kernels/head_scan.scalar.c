@@ -32,8 +32,8 @@ static int32_t block_sum(const uint8_t *block, size_t row, const int8_t *q, cons
     return t;
 }
 
-void bnet_head_scan_q6_k_r4_scalar(const uint8_t *w, size_t n_rows, const bnet_head_x *x,
-                                   size_t n_cols, float *y)
+static void scan_q6_k_r4(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
+                         float *y)
 {
     size_t n_blocks = n_cols / 256, group = bnet_q6r4_group_bytes(n_cols);
     for (size_t r = 0; r < n_rows; r++) {
@@ -46,8 +46,10 @@ void bnet_head_scan_q6_k_r4_scalar(const uint8_t *w, size_t n_rows, const bnet_h
     }
 }
 
-void bnet_head_scan_q8_0_scalar(const uint8_t *w, size_t n_rows, const bnet_head_x *x,
-                                size_t n_cols, float *y)
+BNET_HEAD_SCAN(q6_k_r4_scalar, scan_q6_k_r4)
+
+static void scan_q8_0(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
+                      float *y)
 {
     for (size_t r = 0; r < n_rows; r++) {
         float sum[4] = {0};
@@ -60,6 +62,8 @@ void bnet_head_scan_q8_0_scalar(const uint8_t *w, size_t n_rows, const bnet_head
         y[r] = (sum[0] + sum[2]) + (sum[1] + sum[3]);
     }
 }
+
+BNET_HEAD_SCAN(q8_0_scalar, scan_q8_0)
 
 /* ---- 16-bit floats ---- */
 
@@ -75,19 +79,22 @@ static inline float scan_row(const uint8_t *row, const float *x, size_t n, bool 
     return bnet_fold16(sum);
 }
 
-void bnet_head_scan_f16_scalar(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
-                               float *y)
+static void scan_f16(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols, float *y)
 {
     for (size_t r = 0; r < n_rows; r++)
         y[r] = scan_row(w + 2 * r * n_cols, x->x, n_cols, false);
 }
 
-void bnet_head_scan_bf16_scalar(const uint8_t *w, size_t n_rows, const bnet_head_x *x,
-                                size_t n_cols, float *y)
+BNET_HEAD_SCAN(f16_scalar, scan_f16)
+
+static void scan_bf16(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
+                      float *y)
 {
     for (size_t r = 0; r < n_rows; r++)
         y[r] = scan_row(w + 2 * r * n_cols, x->x, n_cols, true);
 }
+
+BNET_HEAD_SCAN(bf16_scalar, scan_bf16)
 
 /* ---- exact rows ---- */
 
