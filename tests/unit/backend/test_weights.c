@@ -586,6 +586,36 @@ static void test_scratch_that_is_not_there(void **state)
     rig_close(&g);
 }
 
+/* The host of GPUs keeps rows that no kernel reads as floats, and says so; strict mode refuses. */
+static void test_rows_without_a_kernel_on_a_gpu(void **state)
+{
+    (void)state;
+    matrix m = matrix_new(BNET_Q4_K, 256, 8, true);
+    for (int strict = 0; strict < 2; strict++) {
+        rig g = {.n_warnings = 0};
+        bnet_weight *w = NULL;
+        bnet_log log = {on_log, &g};
+        assert_int_equal(bnet_pool_open(2, &g.pool, NULL), BITNET_OK);
+        assert_int_equal(bnet_registry_open(&g.registry, NULL), BITNET_OK);
+        const bnet_backend_want want = {.device = BNET_DEV_HOST,
+                                        .pool = g.pool,
+                                        .registry = g.registry,
+                                        .strict = strict,
+                                        .log = &log};
+        assert_int_equal(bnet_backend_open(&want, &g.be, &g.err), BITNET_OK);
+        assert_int_equal(prepare(&g, &m, false, &w), strict ? BITNET_MODEL : BITNET_OK);
+        if (strict) {
+            assert_non_null(strstr(g.err.message, "strict mode allows no dequantised fallback"));
+            assert_non_null(strstr(g.err.message, "{device: host, qtype: q4_k, operation: linear"));
+        } else {
+            assert_non_null(strstr(g.warning, "no kernel for Q4_K weights: they are kept as"));
+            g.be->v->weight_free(g.be, w);
+        }
+        rig_close(&g);
+    }
+    free(m.bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -602,6 +632,7 @@ int main(void)
         cmocka_unit_test(test_REG_20_new_knowledge_is_used_at_once),
         cmocka_unit_test(test_negative_block_scales_are_warned_of),
         cmocka_unit_test(test_invalid_codes_of_tq2_0_are_warned_of),
+        cmocka_unit_test(test_rows_without_a_kernel_on_a_gpu),
     };
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
 }
