@@ -21,6 +21,16 @@ bool bnet_cpu_feature_at(int i, uint32_t *bit, const char **name)
     return true;
 }
 
+const char *bnet_cpu_need_name(int bit)
+{
+    uint32_t mask;
+    const char *name;
+    for (int i = 0; bit < 32 && bnet_cpu_feature_at(i, &mask, &name); i++)
+        if (mask >> bit == 1)
+            return name;
+    return NULL;
+}
+
 void bnet_cpu_features_text(uint32_t features, bnet_str *out)
 {
     bool any = false;

@@ -17,6 +17,7 @@ uint32_t bnet_cpu_features(void);
 bool bnet_cpu_is_virtual(void);
 /* The i-th feature of the list, any architecture; false past the end. */
 bool bnet_cpu_feature_at(int i, uint32_t *bit, const char **name);
+const char *bnet_cpu_need_name(int bit); /* of the feature with this bit; NULL: none */
 /* "neon dotprod i8mm"; "scalar" for none. */
 void bnet_cpu_features_text(uint32_t features, bnet_str *out);
 /* Vector length of SVE in bytes as the kernel grants it, 0 without SVE. */

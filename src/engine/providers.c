@@ -1,6 +1,15 @@
 /* providers.c - what the runtime's devices can run: the capabilities of each, the provider that
  * serves ternary matrices, the precision a CPU computes in. */
+#include "device/cuda_needs.h"
 #include "engine/engine.h"
+
+/* What kernels compiled for this build may use on the chip. */
+static bnet_capabilities on_cuda(const bnet_gpu *g)
+{
+    bnet_capabilities c = {.device = BNET_DEV_CUDA, .builds = 1u << BNET_DEV_CUDA};
+    c.has = bnet_cuda_may_use(g, c.level, sizeof c.level);
+    return c;
+}
 
 bnet_capabilities bnet_runtime_gpu(const bitnet_runtime *r, bnet_device_kind kind, int index)
 {
@@ -8,12 +17,7 @@ bnet_capabilities bnet_runtime_gpu(const bitnet_runtime *r, bnet_device_kind kin
     bnet_capabilities c = {.device = kind, .builds = 1u << kind};
     if (index >= d->n_gpus)
         return c;
-    c.cc_major = d->gpus[index].cc_major;
-    c.cc_minor = d->gpus[index].cc_minor;
-    c.tensor_cores = bnet_gpu_capabilities(c.cc_major, c.cc_minor).tensor_cores;
-    if (kind == BNET_DEV_CUDA)
-        bnet_cuda_code(bnet_cuda_archs(), &c.cc_major, &c.cc_minor);
-    return c;
+    return kind == BNET_DEV_CUDA ? on_cuda(&d->gpus[index]) : c;
 }
 
 size_t bnet_runtime_devices(void *user, bnet_capabilities *out, size_t cap)

@@ -32,13 +32,12 @@ typedef struct bnet_kernel_record {
     bitnet_kernel_tier tier;
     uint64_t temp_bytes; /* scratch it takes for itself while it runs */
     uint32_t alignment;  /* of the weights, at which it runs best; any other must be right too */
-    bitnet_dim_rule m, n, k; /* rows of activations, outputs, inputs */
-    uint32_t cpu_needs;      /* bits of cpu_features.h */
-    int cc_major, cc_minor;  /* CUDA: least compute capability */
-    bool tensor_cores;
-    const char *build;     /* backend that must be compiled in: "cuda"; NULL: none */
-    uint32_t abi;          /* BITNET_KERNEL_ABI */
-    const char *agreement; /* "exact" or "close(4 ulp)" */
+    bitnet_dim_rule m, n, k;           /* rows of activations, outputs, inputs */
+    uint64_t needs;                    /* of the device: bits that only its backend knows */
+    const char *(*need_name)(int bit); /* what to call one in a message; NULL: it has no needs */
+    const char *build;                 /* backend that must be compiled in: "cuda"; NULL: none */
+    uint32_t abi;                      /* BITNET_KERNEL_ABI */
+    const char *agreement;             /* "exact" or "close(4 ulp)" */
     bnet_kernel_fn fn;
     bool outside;  /* registered by a program, not a row of the tree: wins ties of tier */
     uint32_t slot; /* set by the registry: index for counters, < BNET_KERNELS_MAX */
@@ -47,9 +46,8 @@ typedef struct bnet_kernel_record {
 /* What one device can do: checked per device, never globally. */
 typedef struct bnet_capabilities {
     bnet_device_kind device;
-    uint32_t cpu_features; /* already limited by --isa */
-    int cc_major, cc_minor;
-    bool tensor_cores;
+    uint64_t has;    /* bits as in a record's needs; of a CPU already limited by the isa option */
+    char level[32];  /* what the device calls it, for messages: "compute capability 9.0"; "" */
     uint32_t builds; /* bit per bnet_device_kind compiled in */
 } bnet_capabilities;
 

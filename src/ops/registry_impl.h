@@ -116,9 +116,7 @@ typedef enum registry_veto {
     VETO_DEVICE,
     VETO_KEY,
     VETO_BUILD,
-    VETO_CPU,
-    VETO_CC,
-    VETO_TENSOR_CORES,
+    VETO_NEEDS,
     VETO_M,
     VETO_N,
     VETO_K

@@ -15,8 +15,8 @@ void bnet_tuning_key(const bnet_capabilities *c, const bnet_cpu_info *cpu, bnet_
 {
     bnet_str_addf(out, "%s / %s / features 0x%x", bnet_device_name(c->device), cpu->brand,
                   cpu->features);
-    if (c->device != BNET_DEV_CPU)
-        bnet_str_addf(out, " / compute capability %d.%d", c->cc_major, c->cc_minor);
+    if (*c->level)
+        bnet_str_addf(out, " / %s", c->level);
     bnet_str_addf(out, " / bitnet %s", BITNET_VERSION);
 }
 

@@ -1,6 +1,5 @@
-/* registry_veto.c - why a record cannot serve: device, key, build, instruction sets, compute
- * capability, sizes. Each condition alone is enough; the first that fails is the reason. */
-#include "device/cpu_features.h"
+/* registry_veto.c - why a record cannot serve: device, key, build, needs, sizes. Each condition
+ * alone is enough; the first that fails is the reason. */
 #include "ops/registry_impl.h"
 
 #include <stdio.h>
@@ -32,14 +31,10 @@ static bool is_built(const bnet_kernel_record *k, const bnet_capabilities *c)
 registry_veto bnet_registry_veto(const bnet_kernel_record *k, const bnet_capabilities *c,
                                  const bnet_kernel_query *q)
 {
-    if ((k->cpu_needs & c->cpu_features) != k->cpu_needs)
-        return VETO_CPU;
     if (!is_built(k, c))
         return VETO_BUILD;
-    if (k->cc_major > c->cc_major || (k->cc_major == c->cc_major && k->cc_minor > c->cc_minor))
-        return VETO_CC;
-    if (k->tensor_cores && !c->tensor_cores)
-        return VETO_TENSOR_CORES;
+    if (k->needs & ~c->has)
+        return VETO_NEEDS;
     if (!rule_allows(&k->m, q->m))
         return VETO_M;
     if (!rule_allows(&k->n, q->n))
@@ -72,12 +67,23 @@ static void say_key(const bnet_kernel_record *k, const bnet_kernel_query *q, cha
         snprintf(buf, cap, "it takes %s activations, not %s", k->dtype, q->dtype);
 }
 
-static void say_features(uint32_t missing, char *buf, size_t cap)
+/* "needs avx2 fma, which this CPU (or the isa option) lacks" */
+static void say_needs(const bnet_kernel_record *k, const bnet_capabilities *c, char *buf,
+                      size_t cap)
 {
     bnet_str names = {0};
-    bnet_cpu_features_text(missing, &names);
-    snprintf(buf, cap, "needs %s, which this CPU (or the isa option) lacks",
-             names.data ? names.data : "an instruction set");
+    uint64_t missing = k->needs & ~c->has;
+    for (int bit = 0; bit < 64; bit++) {
+        const char *name = missing >> bit & 1 && k->need_name ? k->need_name(bit) : NULL;
+        if (name)
+            bnet_str_addf(&names, "%s%s", names.n ? " " : "", name);
+    }
+    const char *text = names.data ? names.data : "more";
+    if (*c->level)
+        snprintf(buf, cap, "needs %s, the device has %s", text, c->level);
+    else
+        snprintf(buf, cap, "needs %s, which this %s (or the isa option) lacks", text,
+                 c->device == BNET_DEV_CPU ? "CPU" : "device");
     bnet_str_free(&names);
 }
 
@@ -98,15 +104,8 @@ static void say(registry_veto v, const bnet_kernel_record *k, const bnet_capabil
     case VETO_BUILD:
         snprintf(buf, cap, "this build has no %s backend", k->build);
         break;
-    case VETO_CPU:
-        say_features(k->cpu_needs & ~c->cpu_features, buf, cap);
-        break;
-    case VETO_CC:
-        snprintf(buf, cap, "needs compute capability %d.%d, the device has %d.%d", k->cc_major,
-                 k->cc_minor, c->cc_major, c->cc_minor);
-        break;
-    case VETO_TENSOR_CORES:
-        snprintf(buf, cap, "needs tensor cores");
+    case VETO_NEEDS:
+        say_needs(k, c, buf, cap);
         break;
     case VETO_M:
         say_rule('M', &k->m, q->m, buf, cap);

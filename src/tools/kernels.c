@@ -133,11 +133,14 @@ bitnet_status bitnet_kernel_register(bitnet_runtime *r, const bitnet_kernel *ker
                               .abi = k.abi,
                               .agreement = k.agreement,
                               .fn = k.fn,
+                              .need_name = bnet_cpu_need_name,
                               .outside = true};
     st = check_outside(&rec, err);
     if (st != BITNET_OK)
         return st;
-    st = bnet_cpu_isa_needs(rec.isa, &rec.cpu_needs, err);
+    uint32_t needs = 0;
+    st = bnet_cpu_isa_needs(rec.isa, &needs, err);
+    rec.needs = needs;
     return st == BITNET_OK ? bnet_registry_add(r->registry, &rec, err)
                            : bnet_wrap(err, st, "kernel %s", k.id ? k.id : "without id");
 }
@@ -190,15 +193,13 @@ static void put_rule(bnet_str *s, const char *name, const bitnet_dim_rule *r, co
 static void put_needs(bnet_str *s, const bnet_kernel_record *k)
 {
     const char *name, *between = "";
-    uint32_t bit;
-    bnet_str_puts(s, "\"requires\": {\"cpu_features\": [");
-    for (int i = 0; bnet_cpu_feature_at(i, &bit, &name); i++)
-        if (k->cpu_needs & bit) {
+    bnet_str_puts(s, "\"requires\": {\"needs\": [");
+    for (int bit = 0; k->need_name && bit < 64; bit++)
+        if (k->needs >> bit & 1 && (name = k->need_name(bit)) != NULL) {
             bnet_str_addf(s, "%s\"%s\"", between, name);
             between = ", ";
         }
-    bnet_str_addf(s, "], \"compute_capability\": [%d, %d], \"tensor_cores\": %s, \"build\": ",
-                  k->cc_major, k->cc_minor, k->tensor_cores ? "true" : "false");
+    bnet_str_puts(s, "], \"build\": ");
     if (k->build)
         bnet_json_text(s, k->build);
     else

@@ -35,7 +35,8 @@ static const bnet_kernel_record rows[] = {
                     .m = m_,                                                                       \
                     .n = n_,                                                                       \
                     .k = k_,                                                                       \
-                    .cpu_needs = NEEDS_##set,                                                      \
+                    .needs = NEEDS_##set,                                                          \
+                    .need_name = bnet_cpu_need_name,                                               \
                     .abi = BITNET_KERNEL_ABI,                                                      \
                     .agreement = agree,                                                            \
                     .fn = (bnet_kernel_fn)bnet_##name##_##set}, )
@@ -128,8 +129,7 @@ bitnet_status bnet_cpu_capabilities(const char *isa, bnet_capabilities *out, bit
         return st;
     if ((features & needs) != needs)
         return bnet_fail(err, BITNET_NOT_AVAILABLE, "isa '%s' is not available on this CPU", isa);
-    *out = (bnet_capabilities){
-        .device = BNET_DEV_CPU, .cpu_features = needs, .builds = 1u << BNET_DEV_CPU};
+    *out = (bnet_capabilities){.device = BNET_DEV_CPU, .has = needs, .builds = 1u << BNET_DEV_CPU};
     return BITNET_OK;
 }
 
@@ -139,6 +139,6 @@ bool bnet_backend_kernel_at(int i, bitnet_kernel_info *out)
         return false;
     const bnet_kernel_record *r = &rows[i];
     *out = (bitnet_kernel_info){r->id, r->op, r->format, r->isa,
-                                (r->cpu_needs & ~bnet_cpu_features()) == 0};
+                                (r->needs & ~bnet_cpu_features()) == 0};
     return true;
 }

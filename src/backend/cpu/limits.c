@@ -89,7 +89,7 @@ static double measure_peak(bnet_pool *pool, bnet_fn_peak *run)
 static bool can_run(const bnet_capabilities *c, const char *isa)
 {
     uint32_t needs = 0;
-    return bnet_cpu_isa_needs(isa, &needs, NULL) == BITNET_OK && (needs & ~c->cpu_features) == 0;
+    return bnet_cpu_isa_needs(isa, &needs, NULL) == BITNET_OK && (needs & ~c->has) == 0;
 }
 
 size_t bnet_cpu_peaks(bnet_pool *pool, const bnet_capabilities *c, bitnet_peak *out, size_t cap)

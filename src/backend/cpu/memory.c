@@ -34,7 +34,7 @@ static size_t most_scratch(const cpu_backend *be)
     size_t most = 0;
     const bnet_kernel_record *k;
     for (size_t i = 0; (k = bnet_registry_at(be->registry, i)) != NULL; i++)
-        if (k->device == BNET_DEV_CPU && (k->cpu_needs & ~be->caps.cpu_features) == 0)
+        if (k->device == BNET_DEV_CPU && (k->needs & ~be->caps.has) == 0)
             most = BNET_MAX(most, (size_t)k->temp_bytes);
     return most;
 }

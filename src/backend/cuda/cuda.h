@@ -4,6 +4,7 @@
 #define BNET_CUDA_H
 
 #include "backend/gpu/driver.h"
+#include "device/cuda_needs.h"
 #include "device/probe.h"
 
 typedef uint64_t cu_ptr; /* an address on the device, CUdeviceptr */

@@ -110,12 +110,8 @@ int bnet_cuda_load_images(cuda_driver *c, cuda_image_at *image_at)
 static void find_capabilities(cuda_driver *c)
 {
     bnet_capabilities *caps = &c->base.caps;
-    *caps = (bnet_capabilities){.device = BNET_DEV_CUDA,
-                                .cc_major = c->base.gpu.cc_major,
-                                .cc_minor = c->base.gpu.cc_minor,
-                                .tensor_cores = c->base.has.tensor_cores,
-                                .builds = 1u << BNET_DEV_CUDA};
-    bnet_cuda_code(bnet_cuda_archs(), &caps->cc_major, &caps->cc_minor);
+    *caps = (bnet_capabilities){.device = BNET_DEV_CUDA, .builds = 1u << BNET_DEV_CUDA};
+    caps->has = bnet_cuda_may_use(&c->base.gpu, caps->level, sizeof caps->level);
 }
 
 static bitnet_status not_compiled(const bnet_gpu *g, bitnet_error *err)

@@ -20,7 +20,7 @@ static gpu_dims dims_of(const gpu_backend *be, const bnet_cu_launch *l, unsigned
     return (gpu_dims){.grid = {l->grid[0], l->grid[1], l->grid[2]},
                       .block = {l->block, 1, 1},
                       .shared_bytes = l->shared,
-                      .flags = be->caps.cc_major >= 9 ? flags : 0};
+                      .flags = be->caps.has & BNET_CUDA_NEED(90) ? flags : 0};
 }
 
 void bnet_cuda_run(gpu_backend *be, const bnet_kernel_record *k, int symbol,
@@ -224,7 +224,7 @@ bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a)
 static uint32_t cluster_of(const gpu_backend *be, const bnet_cu_attn_args *a)
 {
     uint32_t blocks = a->n_tokens * a->n_kv_heads, c = 8;
-    if (be->caps.cc_major < 9 || a->kv_type == BITNET_KV_F32 || a->head_dim != 128 ||
+    if (!(be->caps.has & BNET_CUDA_NEED(90)) || a->kv_type == BITNET_KV_F32 || a->head_dim != 128 ||
         a->n_heads / a->n_kv_heads > 8)
         return 0;
     if (be->batch_invariant)

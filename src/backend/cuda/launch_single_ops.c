@@ -27,7 +27,7 @@ void bnet_cuda_plain_i2s(gpu_backend *be, const bnet_kernel_record *k, const bne
     gpu_dims tiles = {.grid = {(unsigned)l.grid_x, (unsigned)l.grid_y, 1},
                       .block = {(unsigned)l.block, (unsigned)l.block, 1},
                       .shared_bytes = bnet_matmul_i2s_shared((uint32_t)l.block)};
-    if (k->tensor_cores)
+    if (k->needs & BNET_CUDA_NEED(TENSOR_CORES))
         tiles = (gpu_dims){
             .grid = {bnet_cu_div(a.n, BNET_WMMA_I2S_SIDE), bnet_cu_div(a.m, BNET_WMMA_I2S_SIDE), 1},
             .block = {BNET_WMMA_I2S_THREADS, 1, 1}};
@@ -44,7 +44,7 @@ typedef struct product {
 /* By tiles in slices of as many rows as a grid has, or a thread per result. */
 static void multiply(gpu_backend *be, const bnet_kernel_record *k, const product *p)
 {
-    if (!k->tensor_cores && strcmp(k->format, "f32") != 0) {
+    if (!(k->needs & BNET_CUDA_NEED(TENSOR_CORES)) && strcmp(k->format, "f32") != 0) {
         uint64_t n = (uint64_t)p->m * p->n;
         ref_matmul_args a = {.a = p->a,
                              .b = p->b,

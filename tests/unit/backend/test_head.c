@@ -262,7 +262,7 @@ static void test_kernel_rows(void **state)
         bool scan = strcmp(k->op, "head_scan") == 0, q6 = strcmp(k->format, "q6_k_r4") == 0;
         if (!scan && !q6)
             continue;
-        if (k->cpu_needs & ~bnet_cpu_features()) {
+        if (k->needs & ~bnet_cpu_features()) {
             print_message("%s: not available on this CPU, not checked\n", k->id);
             continue;
         }

@@ -183,7 +183,7 @@ static void test_rows(void **state)
     for (size_t i = 0; i < n; i++) {
         if (strcmp(rows[i].format, "i2s_r16") != 0)
             continue;
-        if (rows[i].cpu_needs & ~bnet_cpu_features())
+        if (rows[i].needs & ~bnet_cpu_features())
             print_message("%s: not available on this CPU, not checked\n", rows[i].id);
         else
             check_row(&rows[i]);

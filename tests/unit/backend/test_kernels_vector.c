@@ -399,7 +399,7 @@ static void test_vector_rows(void **state)
         if (!any_size(&r->m) || !any_size(&r->n) || !any_size(&r->k))
             fail_msg("%s: op %s is chosen before sizes are known, so it cannot have rules on them",
                      r->id, r->op);
-        if ((r->cpu_needs & ~bnet_cpu_features()) != 0) {
+        if ((r->needs & ~bnet_cpu_features()) != 0) {
             print_message("%s: not available on this CPU, not checked\n", r->id);
             continue;
         }
@@ -584,7 +584,7 @@ static void test_long_rows_of_several_operations(void **state)
     size_t n;
     const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
     for (size_t i = 0; i < n; i++)
-        if (strstr(rows[i].op, "norm_quantize") && !(rows[i].cpu_needs & ~bnet_cpu_features()))
+        if (strstr(rows[i].op, "norm_quantize") && !(rows[i].needs & ~bnet_cpu_features()))
             for (size_t k = 0; k < BNET_COUNT(sizes); k++)
                 check_long_row(&rows[i], sizes[k]);
 }
@@ -659,7 +659,7 @@ static void test_K_12_softmax_of_any_scores(void **state)
     const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
     for (size_t i = 0; i < n; i++)
         if (strcmp(rows[i].op, "attention") == 0 && strcmp(rows[i].format, "f32") == 0 &&
-            (rows[i].cpu_needs & ~bnet_cpu_features()) == 0) {
+            (rows[i].needs & ~bnet_cpu_features()) == 0) {
             check_softmax(&rows[i]);
             checked++;
         }

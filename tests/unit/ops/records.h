@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "device/cpu_features.h"
+#include "device/cuda_needs.h"
 #include "ops/open.h"
 #include "ops/registry.h"
 
@@ -22,6 +23,7 @@ static inline bnet_kernel_record record_of(const char *id, const char *op, const
                                 .tier = tier,
                                 .alignment = 1,
                                 .abi = BITNET_KERNEL_ABI,
+                                .need_name = bnet_cpu_need_name,
                                 .agreement = "exact",
                                 .fn = nothing};
 }
@@ -29,17 +31,17 @@ static inline bnet_kernel_record record_of(const char *id, const char *op, const
 static inline bnet_capabilities cpu_with(uint32_t features)
 {
     return (bnet_capabilities){
-        .device = BNET_DEV_CPU, .cpu_features = features, .builds = 1u << BNET_DEV_CPU};
+        .device = BNET_DEV_CPU, .has = features, .builds = 1u << BNET_DEV_CPU};
 }
 
 static inline bnet_capabilities cuda_with(int major, int minor)
 {
     bnet_gpu_caps g = bnet_gpu_capabilities(major, minor);
-    return (bnet_capabilities){.device = BNET_DEV_CUDA,
-                               .cc_major = major,
-                               .cc_minor = minor,
-                               .tensor_cores = g.tensor_cores,
-                               .builds = 1u << BNET_DEV_CPU | 1u << BNET_DEV_CUDA};
+    bnet_capabilities c = {.device = BNET_DEV_CUDA,
+                           .has = bnet_cuda_has(major, minor, g.tensor_cores),
+                           .builds = 1u << BNET_DEV_CPU | 1u << BNET_DEV_CUDA};
+    snprintf(c.level, sizeof c.level, "compute capability %d.%d", major, minor);
+    return c;
 }
 
 static inline bnet_kernel_query ask(const char *op, const char *format, const char *dtype,

@@ -13,7 +13,7 @@ static bnet_kernel_record ternary_of(const char *id, bnet_device_kind d, const c
     bnet_kernel_record k = record_of(id, "linear", "i2s", "i8", BITNET_TIER_OPTIMIZED);
     k.device = d;
     k.isa = isa;
-    k.cpu_needs = needs;
+    k.needs = needs;
     return k;
 }
 

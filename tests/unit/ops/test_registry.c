@@ -152,11 +152,11 @@ static void test_REG_8_each_feature_requirement(void **state)
     bnet_kernel_record k = record_of("toy.scalar", "toy", "fmt", "i8", BITNET_TIER_REFERENCE);
     must_add(r, k);
     k = record_of("toy.avx2", "toy", "fmt", "i8", BITNET_TIER_HIGHLY);
-    k.cpu_needs = BNET_CPU_AVX2;
+    k.needs = BNET_CPU_AVX2;
     k.isa = "avx2";
     must_add(r, k);
     k = record_of("toy.avx512", "toy", "fmt", "i8", BITNET_TIER_EXTREMELY);
-    k.cpu_needs = BNET_CPU_AVX512F | BNET_CPU_AVX512BW;
+    k.needs = BNET_CPU_AVX512F | BNET_CPU_AVX512BW;
     k.isa = "avx512";
     must_add(r, k);
     bnet_kernel_query q = ask("toy", "fmt", "i8", 1, 1, 1);
@@ -257,7 +257,7 @@ static void test_REG_10_has_kernel(void **state)
     cuda.builds = 1u << BNET_DEV_CPU; /* a build without that backend has none of its kernels */
     assert_false(bnet_registry_has(r, &cuda, "linear", "i2s", "i8"));
     bnet_kernel_record k = record_of("toy.avx512", "toy", "tl1", "i8", BITNET_TIER_EXTREMELY);
-    k.cpu_needs = BNET_CPU_AVX512F;
+    k.needs = BNET_CPU_AVX512F;
     must_add(r, k);
     assert_false(bnet_registry_has(r, &cpu, "toy", "tl1", "i8")); /* there, but not for this CPU */
     cpu = cpu_with(BNET_CPU_AVX512F);
@@ -271,9 +271,8 @@ static void test_REG_11_each_condition_alone_vetoes(void **state)
     bnet_kernel_record k = record_of("toy.gpu", "toy", "fmt", "f16", BITNET_TIER_EXTREMELY);
     k.device = BNET_DEV_CUDA;
     k.build = "cuda";
-    k.cc_major = 7;
-    k.cc_minor = 5;
-    k.tensor_cores = true;
+    k.needs = BNET_CUDA_NEED(75) | BNET_CUDA_NEED(TENSOR_CORES);
+    k.need_name = bnet_cuda_need_name;
     k.m = (bitnet_dim_rule){.multiple = 8};
     const bnet_capabilities all = cuda_with(8, 0);
     const bnet_kernel_query fits = ask("toy", "fmt", "f16", 16, 16, 16);
@@ -284,8 +283,8 @@ static void test_REG_11_each_condition_alone_vetoes(void **state)
     } cases[] = {{all, fits, ""},
                  {all, fits, "runs on cuda, not on hip"},
                  {all, fits, "no cuda backend"},
-                 {all, fits, "needs compute capability 7.5, the device has 7.4"},
-                 {all, fits, "needs compute capability 7.5, the device has 6.9"},
+                 {all, fits, "needs compute capability 7.5, the device has compute capability 7.4"},
+                 {all, fits, "needs compute capability 7.5, the device has compute capability 6.9"},
                  {all, fits, "tensor cores"},
                  {all, fits, "M = 12 is not a multiple of 8"},
                  {all, fits, "takes f16 activations, not f32"},
@@ -293,9 +292,10 @@ static void test_REG_11_each_condition_alone_vetoes(void **state)
                  {all, fits, "does toy, not game"}};
     cases[1].c.device = BNET_DEV_HIP;
     cases[2].c.builds = 1u << BNET_DEV_CPU;
-    cases[3].c.cc_major = 7, cases[3].c.cc_minor = 4;
-    cases[4].c.cc_major = 6, cases[4].c.cc_minor = 9;
-    cases[5].c.tensor_cores = false;
+    cases[3].c = cuda_with(7, 4);
+    cases[4].c = cuda_with(6, 9);
+    cases[4].c.has |= BNET_CUDA_NEED(TENSOR_CORES);
+    cases[5].c.has &= ~BNET_CUDA_NEED(TENSOR_CORES);
     cases[6].q.m = 12;
     cases[7].q.dtype = "f32";
     cases[8].q.format = "other";
@@ -343,7 +343,7 @@ static void test_REG_12_default_cpu_set(void **state)
         assert_ptr_equal(bnet_registry_find(r, k->id), k);
         assert_int_equal(k->slot, i);
         assert_true(k->device != BNET_DEV_CPU ||
-                    (strcmp(k->isa, "scalar") == 0) == (k->cpu_needs == 0));
+                    (strcmp(k->isa, "scalar") == 0) == (k->needs == 0));
     }
     bnet_registry_close(r);
 }
@@ -356,7 +356,8 @@ static void test_REG_13_cuda_records_by_capability(void **state)
     bnet_kernel_record k = record_of("gemv.sm_60", "linear", "i2s", "f16", BITNET_TIER_OPTIMIZED);
     k.device = BNET_DEV_CUDA;
     k.build = "cuda";
-    k.cc_major = 6;
+    k.needs = BNET_CUDA_NEED(60);
+    k.need_name = bnet_cuda_need_name;
     k.m = (bitnet_dim_rule){.max = 31};
     must_add(r, k);
     k.id = "gemm.sm_60";
@@ -366,12 +367,11 @@ static void test_REG_13_cuda_records_by_capability(void **state)
     must_add(r, k);
     k.id = "gemm_tc.sm_70";
     k.tier = BITNET_TIER_EXTREMELY;
-    k.cc_major = 7;
-    k.tensor_cores = true;
+    k.needs = BNET_CUDA_NEED(70) | BNET_CUDA_NEED(TENSOR_CORES);
     k.m = k.n = (bitnet_dim_rule){.multiple = 8};
     must_add(r, k);
     k.id = "gemm_fp8.sm_90";
-    k.cc_major = 9;
+    k.needs = BNET_CUDA_NEED(90) | BNET_CUDA_NEED(TENSOR_CORES);
     k.m = (bitnet_dim_rule){.min = 64, .multiple = 64};
     must_add(r, k); /* the same tier as the one before it: wins nothing by being newer */
     static const struct {
@@ -442,7 +442,7 @@ static void test_REG_15_messages_name_every_field(void **state)
     k.k.multiple = 256;
     must_add(r, k);
     k.id = "toy.avx2";
-    k.cpu_needs = BNET_CPU_AVX2;
+    k.needs = BNET_CPU_AVX2;
     k.k.multiple = 1;
     must_add(r, k);
     q = ask("toy", "fmt", "i8", 5, 6, 700);

@@ -90,7 +90,7 @@ static void test_REG_20_choice_never_overrides_compatibility(void **state)
     fixture f = fixture_new();
     bnet_kernel_record k = record_of("picky", "toy", "fmt", "i8", BITNET_TIER_REFERENCE);
     k.m = (bitnet_dim_rule){.min = 7, .max = 8};
-    k.cpu_needs = BNET_CPU_AVX2;
+    k.needs = BNET_CPU_AVX2;
     must_add(f.r, k);
     must_tune(f.r, toy(8, 64, 64), "picky");
     must_select(f.r, cpu_with(BNET_CPU_AVX2), toy(8, 64, 64), "picky");

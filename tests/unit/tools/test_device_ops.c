@@ -2,6 +2,7 @@
  * set and on the scalar one, and every failure of a mixed-precision call. gpu.h says which
  * GPU that is. */
 #include "unit/engine/gpu.h"
+#include "device/cuda_needs.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -736,9 +737,7 @@ static void test_REG_1_REG_2_cuda_provider_from_8_threads(void **state)
 static const char *chosen(const bnet_registry *r, int major, int minor, uint64_t m, uint64_t n)
 {
     const bnet_capabilities c = {.device = BNET_DEV_CUDA,
-                                 .cc_major = major,
-                                 .cc_minor = minor,
-                                 .tensor_cores = major >= 7,
+                                 .has = bnet_cuda_has(major, minor, major >= 7),
                                  .builds = 1u << BNET_DEV_CUDA};
     const bnet_kernel_query q = {.op = "matmul", .format = "i2s", .dtype = "i8", m, n, 64};
     const bnet_kernel_record *k = NULL;
@@ -754,10 +753,11 @@ static void test_REG_13_default_set_by_capability(void **state)
     const bnet_kernel_record *plain = bnet_registry_find(r, "matmul_i2s_gpu"),
                              *tensor = bnet_registry_find(r, "wmma_i2s_gpu");
     assert_true(plain->tier == BITNET_TIER_HIGHLY && plain->temp_bytes == 8192 &&
-                plain->alignment == 256 && plain->m.min == 32 && plain->cc_major == 5);
+                plain->alignment == 256 && plain->m.min == 32 &&
+                plain->needs == BNET_CUDA_NEED(50));
     assert_true(tensor->tier == BITNET_TIER_EXTREMELY && tensor->temp_bytes == 16384 &&
                 tensor->alignment == 256 && tensor->m.multiple == 8 && tensor->n.multiple == 8 &&
-                tensor->cc_major == 7 && tensor->tensor_cores);
+                tensor->needs == (BNET_CUDA_NEED(70) | BNET_CUDA_NEED(TENSOR_CORES)));
     assert_string_equal(chosen(r, 6, 1, 64, 64), "matmul_i2s_gpu");
     assert_string_equal(chosen(r, 6, 1, 8, 64), "matmul_i2s_gpu_few");
     assert_string_equal(chosen(r, 7, 0, 64, 64), "wmma_i2s_gpu");

@@ -44,12 +44,13 @@ static bitnet_status check_chip(const gpu_backend *be, const bnet_kernel_record 
 {
     const bnet_gpu *g = &be->d->gpu;
     bitnet_error why = {0};
-    if (10 * g->cc_major + g->cc_minor >= 10 * k->cc_major + k->cc_minor)
+    if (!(k->needs & ~bnet_cuda_has(g->cc_major, g->cc_minor, be->d->has.tensor_cores)))
         return BITNET_OK;
     bnet_fail(&why, BITNET_NOT_AVAILABLE,
-              "gpu-specialise: what it compiles serves from compute capability %d.%d on, device %d "
+              "gpu-specialise: what it compiles serves from %s on, device %d "
               "has %d.%d: nothing is compiled",
-              k->cc_major, k->cc_minor, g->device_id, g->cc_major, g->cc_minor);
+              bnet_cuda_need_name(__builtin_ctzll(k->needs)), g->device_id, g->cc_major,
+              g->cc_minor);
     if (be->strict)
         return bnet_fail(err, BITNET_NOT_AVAILABLE, "%s; omit it", why.message);
     bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name, "%s", why.message);
