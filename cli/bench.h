@@ -107,7 +107,7 @@ void bench_device_memory(const bench_plan *p, const bench_side *s);
 void launch_text(const bitnet_launch *l, char *buf, size_t cap);
 struct json_t *launch_json(const bitnet_launch *l);
 
-/* ---- bench_more.c: --profile, --kernels, --compare ---- */
+/* ---- bench_reports.c: --profile, --kernels, --compare ---- */
 
 int bench_profile(const bench_plan *p, bench_side *s);
 int bench_kernels(const bench_plan *p, bench_side *s);

@@ -148,14 +148,15 @@ bitnet_status bnet_validate_open_device(const validation_run *r, const bnet_regi
 /* Runs the case and holds its result against plain arithmetic in double: sets verdict, max_error,
  * bound and note (validate_double.c). */
 bitnet_status bnet_validate_double(kernel_case *c, bitnet_accuracy *a, bitnet_error *err);
-/* Kernels of single operations: which records they are, the check of one (validate_plain.c). */
+/* Kernels of single operations: which records they are, the check of one (validate_single_ops.c).
+ */
 bool bnet_case_plain(const bnet_kernel_record *k);
-bitnet_status bnet_validate_plain(validation_run *r, const bnet_kernel_record *k);
-/* Kernels of whole passes, alone (validate_alone.c) and in passes of a small model
+bitnet_status bnet_validate_single_op(validation_run *r, const bnet_kernel_record *k);
+/* Kernels of whole passes, alone (validate_pass_kernels.c) and in passes of a small model
  * (validate_pass.c): which records these are, all cases of one; all passes, once. */
 bool bnet_case_alone(const bnet_kernel_record *k);
 bool bnet_case_alone_only(const bnet_kernel_record *k); /* no other cases */
-bitnet_status bnet_validate_alone(validation_run *r, const bnet_kernel_record *k);
+bitnet_status bnet_validate_pass_kernel(validation_run *r, const bnet_kernel_record *k);
 bool bnet_case_pass_only(const bnet_kernel_record *k); /* it has no other case */
 bitnet_status bnet_validate_passes(validation_run *r);
 void bnet_validate_skip(bitnet_accuracy *a, const char *why);

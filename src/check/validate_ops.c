@@ -261,7 +261,7 @@ bitnet_status bnet_validate_accuracy(validation_run *r)
         if (alone || bnet_case_plain(k)) {
             st = bnet_validate_poll(r);
             if (st == BITNET_OK)
-                st = alone ? bnet_validate_alone(r, k) : bnet_validate_plain(r, k);
+                st = alone ? bnet_validate_pass_kernel(r, k) : bnet_validate_single_op(r, k);
             if (st != BITNET_OK || !alone || bnet_case_alone_only(k))
                 continue;
         }

@@ -57,7 +57,7 @@ def test_V_2_every_row_is_covered():
     check(len(tree) > 80, f"kernels.inc has {len(tree)} rows")
     covered = {a["kernel"] for a in rows if a["verdict"] == "pass"}
     missing = [k for k in tree if k not in covered and k not in UNCOVERED]
-    check(not missing, f"no case of validate covers {missing}: add one (validate_alone.c, validate_pass.c), or say in UNCOVERED why")
+    check(not missing, f"no case of validate covers {missing}: add one (validate_pass_kernels.c, validate_pass.c), or say in UNCOVERED why")
     stale = [k for k in UNCOVERED if k in covered or k not in tree]
     check(not stale, f"UNCOVERED names {stale}, which are covered or gone")
     check(not [a for a in rows if a["verdict"] == "fail"], "a case fails")

@@ -45,8 +45,11 @@ static float *logits_of(const nano *n)
     int32_t ids[N_IDS + 4];
     nano_ids(n, 5, ids, N_IDS + 4);
     OK(bitnet_session_append(s, ids, N_IDS, NULL, NULL, &err));
-    for (int i = 0; i < 4; i++)
+    assert_non_null(bitnet_session_logits(s)); /* the head runs where logits are asked for */
+    for (int i = 0; i < 4; i++) {
         OK(bitnet_session_append(s, ids + N_IDS + i, 1, NULL, NULL, &err));
+        assert_non_null(bitnet_session_logits(s));
+    }
     float *out = malloc((size_t)n->n_vocab * sizeof *out);
     memcpy(out, bitnet_session_logits(s), (size_t)n->n_vocab * sizeof *out);
     bitnet_session_close(s);

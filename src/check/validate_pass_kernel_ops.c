@@ -1,7 +1,7 @@
-/* validate_alone_ops.c - the operations of kernels that serve inside whole passes: data, the same
- * by single operations, the call of the kernel itself, and what counts as the same. Integers, bytes
- * and order are exact. */
-#include "check/validate_alone.h"
+/* validate_pass_kernel_ops.c - the operations of kernels that serve inside whole passes: data, the
+ * same by single operations, the call of the kernel itself, and what counts as the same. Integers,
+ * bytes and order are exact. */
+#include "check/validate_pass_kernels.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,7 +1,7 @@
-/* validate_alone.h - a kernel of whole passes as an operation by itself: shared by the file that
- * has the cases and the one that knows the operations. */
-#ifndef BNET_VALIDATE_ALONE_H
-#define BNET_VALIDATE_ALONE_H
+/* validate_pass_kernels.h - a kernel of whole passes as an operation by itself: shared by the file
+ * that has the cases and the one that knows the operations. */
+#ifndef BNET_VALIDATE_PASS_KERNELS_H
+#define BNET_VALIDATE_PASS_KERNELS_H
 
 #include "check/validate.h"
 

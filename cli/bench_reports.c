@@ -1,5 +1,5 @@
-/* bench_more.c - what bench shows beside tokens per second: where the time of a step goes, kernels
- * one by one, and two choices side by side. */
+/* bench_reports.c - what bench shows beside tokens per second: where the time of a step goes,
+ * kernels one by one, and two choices side by side. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* validate_plain.c - kernels of single operations (bnet_plain) on several shapes, against the
+/* validate_single_ops.c - kernels of single operations (bnet_plain) on several shapes, against the
  * scalar functions of the CPU on the same made-up data. */
 #include "check/validate.h"
 
@@ -251,7 +251,7 @@ static bitnet_status check(validation_run *r, const bnet_kernel_record *k, plain
     return st;
 }
 
-bitnet_status bnet_validate_plain(validation_run *r, const bnet_kernel_record *k)
+bitnet_status bnet_validate_single_op(validation_run *r, const bnet_kernel_record *k)
 {
     const kind *t = kind_of(k);
     bitnet_status st = BITNET_OK;

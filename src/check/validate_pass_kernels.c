@@ -1,7 +1,7 @@
-/* validate_alone.c - kernels that serve inside whole passes of a GPU, each called alone, against
- * what the reference makes of the same data by single operations: the cases, and running them.
- * Floats are within the record's bound, or within the one of their row below. */
-#include "check/validate_alone.h"
+/* validate_pass_kernels.c - kernels that serve inside whole passes of a GPU, each called alone,
+ * against what the reference makes of the same data by single operations: the cases, and running
+ * them. Floats are within the record's bound, or within the one of their row below. */
+#include "check/validate_pass_kernels.h"
 
 #include <stdio.h>
 
@@ -188,7 +188,7 @@ static bool takes(const bnet_kernel_record *k, uint64_t m)
     return m >= k->m.min && (k->m.max == 0 || m <= k->m.max);
 }
 
-bitnet_status bnet_validate_alone(validation_run *r, const bnet_kernel_record *k)
+bitnet_status bnet_validate_pass_kernel(validation_run *r, const bnet_kernel_record *k)
 {
     bitnet_status st = BITNET_OK;
     for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(cases); i++) {
