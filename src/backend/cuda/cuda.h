@@ -114,7 +114,7 @@ typedef struct cuda_driver {
  * NOT_COMPILED (none is for its chip), NOT_AVAILABLE with the remedy of DET-20, MEMORY. */
 bitnet_status bnet_cuda_driver_open(const bnet_loader *loader, int index, gpu_driver **out,
                                     bitnet_error *err);
-/* Finds what marks ranges for profilers (nvtx.c). Where it is missing that is told; if strict,
+/* Finds what marks ranges for profilers (nvtx.c). Where it is missing a warning says so; if strict,
  * fails NOT_AVAILABLE. */
 bitnet_status bnet_cuda_ranges_open(gpu_driver *d, const bnet_log *log, bool strict,
                                     bitnet_error *err);

@@ -217,7 +217,7 @@ static bool start(gpu_backend *be, const bnet_pass *p, run *r)
     *r = (run){.n = n, .p = p, .kv = one_cache(be, p->step), .all_rows = in_order(p)};
     if (!r->kv || p->n_rows > p->step->n_tokens)
         return false;
-    bool timed = be->base.meter && be->n_half; /* what is of halves by itself */
+    bool timed = be->base.meter && be->n_half; /* launches of half precision are timed one by one */
     r->recorded = !timed && be->step.single && p->step->n_tokens <= be->plan.max_batch &&
                   (r->all_rows || !p->n_rows) && be->d->c->record_begin;
     r->at_once = !be->batch_invariant && bnet_cuda_decode_serves(n, r->kv, p->step->n_tokens);

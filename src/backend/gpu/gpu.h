@@ -125,7 +125,7 @@ struct gpu_backend {
     bool batch_invariant; /* no sum is divided by the number of timelines or rows */
     bnet_log log;
     bitnet_mempool *memory;
-    pthread_mutex_t lock; /* may be taken again by who has it: a step is several operations */
+    pthread_mutex_t lock; /* recursive: a step is several operations */
     int depth;            /* how often the holder has entered */
     bool inside;          /* the driver was entered */
 

@@ -36,15 +36,16 @@ typedef struct gpu_records {
 
 typedef void gpu_work(gpu_backend *be, void *user);
 
-/* Does the work once, as it is, timed. */
+/* Does the work once by launches, timed. */
 void bnet_gpu_work(gpu_backend *be, gpu_work *work, void *user);
-/* Does the work: the first time as it is, the second time recording it, then by repetition. Where
- * the driver cannot record it is done as it is; where recording fails, too (bnet_gpu_unrecord). */
+/* Does the work: the first time by launches, the second time recording it, then by repetition.
+ * Where the driver cannot record, or recording fails (bnet_gpu_unrecord), it is always launched. */
 void bnet_gpu_repeat(gpu_backend *be, gpu_records *r, const gpu_record_key *key, gpu_work *work,
                      void *user);
-/* Recording failed, as it was noted: that is told once, forgotten, and nothing is recorded any
- * more; passes that would have been are launched, and counted. False: it is a failure of the step,
- * in strict mode or because the device is lost. */
+/* Call it when recording has failed and the failure is noted. Warns, clears the failure, and turns
+ * recording off for the backend's life: passes that would have been recorded are launched, and
+ * counted. Returns false where the failure stays the step's: in strict mode, or if the device is
+ * lost. */
 bool bnet_gpu_unrecord(gpu_backend *be);
 static inline void bnet_gpu_count_unrecorded(gpu_backend *be)
 {

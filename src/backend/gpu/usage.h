@@ -5,7 +5,7 @@
 
 #include "backend/gpu/gpu.h"
 
-/* Every allocation and release on the device is told here. */
+/* Counts an allocation (n > 0) or a release (n < 0) on the device; every one must come here. */
 static inline void bnet_gpu_own(gpu_backend *be, int64_t n_bytes)
 {
     be->own_bytes += (uint64_t)n_bytes;

@@ -37,8 +37,9 @@ const char *bnet_cuda_source(size_t i, const char **name);
  * own row (i2s_gpu_gemv_rtc), which nothing chooses by itself: tuning, validation, or the option
  * that prefers it. What cannot be compiled is served by the build's kernel. */
 
-/* Keeps what `want` says about it; the backend owns the result. A wish that can have no effect, on
- * this chip or without a compiler, is told; in strict mode it fails NOT_AVAILABLE. */
+/* Keeps what `want` says about it; the backend owns the result. Where the
+ * option can have no effect, on this chip or without a compiler, a warning says so; in strict mode
+ * it fails NOT_AVAILABLE. */
 bitnet_status bnet_cuda_compiled_open(gpu_backend *be, const bnet_backend_want *want,
                                       bitnet_error *err);
 /* Is it to serve where the build's GEMV was chosen? */
