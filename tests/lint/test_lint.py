@@ -90,6 +90,8 @@ ROWS = [
     ("fast and wrong", "cmake/x.cmake", "# b\nset(F -ffast-math)\n", [(2, "flags")]),
     ("flag for one file", "CMakeLists.txt", "# b\nset(F -march=armv8.2-a+dotprod)\n", []),
     ("unfinished", "docs/a.md", "Later.\nTODO: more\n", [(2, "unfinished")]),
+    ("a vendor in the host of all GPUs", "src/backend/gpu/a.c", OPEN + "/* CUDA */\n", [(2, "vendor")]),
+    ("a vendor in its own folder", "src/backend/cuda/a.c", OPEN + "/* CUDA */\n", []),
     ("path of a machine", "docs/a.md", "see /home/me/x\n", [(1, "machine-path")]),
 ]
 HEADERS = ["src/base/b.h", "src/text/t.h", "src/engine/e.h", "src/check/c.h", "src/ops/ops.h", "src/ops/backend.h",

@@ -15,6 +15,9 @@
 #ifndef BNET_CUDA_KERNELS_H
 #define BNET_CUDA_KERNELS_H
 
+#if defined(__CUDACC__) && !defined(BNET_KERNEL_CODE)
+#define BNET_KERNEL_CODE
+#endif
 #include "backend/gpu/layouts.h"
 
 #if defined(__CUDACC__)

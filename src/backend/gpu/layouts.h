@@ -1,13 +1,13 @@
 /* layouts.h - how things lie in the memory of a device: the step buffer, the cache, packed weights
  * and int8 activations. The host writes them, the kernels of every driver read them; compiles as
- * C11, and as CUDA or as any other C dialect of kernels. */
+ * C11 and as any C dialect of kernels, which defines BNET_KERNEL_CODE. */
 #ifndef BNET_GPU_LAYOUTS_H
 #define BNET_GPU_LAYOUTS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__CUDACC__) || defined(BNET_KERNEL_CODE)
+#if defined(BNET_KERNEL_CODE)
 #define BNET_DEV(T) T *
 #else
 #define BNET_DEV(T) uint64_t /* an address on the device, 0: none */
