@@ -6,6 +6,13 @@
 
 #include "engine/engine.h"
 
+/* Sanitizers are slow: the same paths, fewer of the random cases. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { CROWD_SLOW = 1 };
+#else
+enum { CROWD_SLOW = 0 };
+#endif
+
 static inline nano nano_on(const char *device)
 {
     nano n = {0};

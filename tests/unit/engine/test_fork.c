@@ -282,7 +282,7 @@ static void test_random_forks(void **state)
     (void)state;
     nano n = nano_on("cpu");
     static const size_t n_blocks[] = {24, 8, 4, 0};
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < (CROWD_SLOW ? 2 : 8); i++) {
         bitnet_kv_pool_options o = crowd_options((bitnet_kv_policy)(i % 3), i % 2);
         o.kv_type = (bitnet_kv_type)(i % 3);
         play(&n, o, n_blocks[i % 4], 60, 1000 + (uint64_t)i);
@@ -296,7 +296,8 @@ static void test_random_forks_on_gpu(void **state)
     need_gpu();
     nano n = nano_on("cuda");
     copies_without_pool(&n);
-    for (int i = 0; i < 3; i++) { /* nothing is evicted: what is computed again has other passes */
+    for (int i = 0; i < (CROWD_SLOW ? 1 : 3);
+         i++) { /* nothing is evicted: what is computed again has other passes */
         bitnet_kv_pool_options o = crowd_options(BITNET_KV_LRU, false);
         o.kv_type = (bitnet_kv_type)i;
         play(&n, o, 4 * N_SLOTS + 1, 40, 2000 + (uint64_t)i);
@@ -370,10 +371,10 @@ int main(int argc, char **argv)
     (void)argc;
     choose_gpu(argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shares_blocks),         cmocka_unit_test(test_rewinds_into_shared),
-        cmocka_unit_test(test_shares_a_full_pool),    cmocka_unit_test(test_copies_without_pool),
-        cmocka_unit_test(test_random_forks),          cmocka_unit_test(test_random_forks_on_gpu),
-        cmocka_unit_test(test_forks_of_many_threads),
+        cmocka_unit_test(test_shares_blocks),       cmocka_unit_test(test_rewinds_into_shared),
+        cmocka_unit_test(test_shares_a_full_pool),  cmocka_unit_test(test_copies_without_pool),
+        cmocka_unit_test(test_random_forks),        cmocka_unit_test(test_forks_of_many_threads),
+        cmocka_unit_test(test_random_forks_on_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
