@@ -14,12 +14,10 @@ __global__ void bnet_attn_prefill_f16_64(const bnet_cu_attn_args a);
 __global__ void bnet_attn_prefill_f16_128(const bnet_cu_attn_args a);
 __global__ void bnet_attn_prefill_i8_64(const bnet_cu_attn_args a);
 __global__ void bnet_attn_prefill_i8_128(const bnet_cu_attn_args a);
-__global__ void bnet_attn_decode_h128_c1(const bnet_cu_attn_args a);
-__global__ void bnet_attn_decode_h128_c2(const bnet_cu_attn_args a);
-__global__ void bnet_attn_decode_h128_c4(const bnet_cu_attn_args a);
-__global__ void bnet_attn_decode_h128_c8(const bnet_cu_attn_args a);
 __global__ void bnet_attn_batch_h128(const bnet_cu_attn_args a);
 __global__ void bnet_attn_batch_h128_i8(const bnet_cu_attn_args a);
+__global__ void bnet_attn_shared_h128(const bnet_cu_attn_args a);
+__global__ void bnet_attn_shared_h128_i8(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_f32(const bnet_cu_attn_args a);
 __global__ void bnet_attn_decode_i8(const bnet_cu_attn_args a);
 __global__ void bnet_head_f16(const bnet_cu_head_args a);
@@ -172,22 +170,18 @@ static void rope(std::vector<float> &x, const std::vector<float> &cs, uint32_t n
     }
 }
 
-typedef void attn_fn(const bnet_cu_attn_args);
-static attn_fn *clustered(uint32_t c)
+static attn_fn *of_batches(int type, uint32_t splits)
 {
-    return c == 1   ? bnet_attn_decode_h128_c1
-           : c == 2 ? bnet_attn_decode_h128_c2
-           : c == 4 ? bnet_attn_decode_h128_c4
-                    : bnet_attn_decode_h128_c8;
+    if (splits > 1)
+        return type ? bnet_attn_shared_h128_i8 : bnet_attn_shared_h128;
+    return type ? bnet_attn_batch_h128_i8 : bnet_attn_batch_h128;
 }
 
-enum { BATCH = 100 }; /* for a cluster: the kernel of batches */
-
 static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, uint32_t splits,
-                         int fused, bool neox, uint32_t cluster = 0)
+                         int fused, bool neox, bool batch = false)
 { /* fused: 0 rotated and stored before, 1 inside, 2 by rope_append */
     rng g(hd + heads + splits);
-    std::vector<uint32_t> lengths = {1, 64, 130, 17, cluster == BATCH ? 2201u : 777u};
+    std::vector<uint32_t> lengths = {1, 64, 130, 17, batch ? 2201u : 777u};
     cache c(type, heads, kvh, hd, lengths, g);
     uint32_t t_n = 6, n_rot = hd;
     std::vector<int32_t> pos, seq;
@@ -205,7 +199,7 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
     }
     step_buffers sb(c, pos, seq);
     dev<float> dq(q), dk(k), dv(v), dcs(cs), y((size_t)t_n * heads * hd);
-    dev<uint32_t> counters(t_n * kvh);
+    dev<uint32_t> counters(t_n * heads);
     counters.zero();
     bnet_cu_attn_args a = {};
     a.step = sb.step();
@@ -214,22 +208,26 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
     a.head_dim = hd, a.kv_type = (uint32_t)type, a.part_bytes = part_bytes(type, hd);
     a.n_rot = n_rot, a.neox = neox, a.n_tokens = t_n, a.n_splits = splits;
     a.scale = 1.0f / sqrtf((float)hd);
-    dev<float> work(bnet_attn_work_bytes(&a) / 4 + 1);
+    dev<float> work(bnet_attn_work_bytes(&a) / 4 + 4 * bnet_attn_batch_work_bytes(&a) + 1);
     a.work = work.p, a.counters = counters.p;
     if (fused == 2) {
         launch(bnet_rope_append, a, bnet_rope_append_launch(&a));
         a.cs = nullptr;
     }
     for (int twice = 0; twice < 2; twice++)
-        if (cluster == BATCH)
-            launch(type ? bnet_attn_batch_h128_i8 : bnet_attn_batch_h128, a,
+        if (batch)
+            launch(of_batches(type, a.n_splits), a,
                    bnet_attn_batch_h128_launch(&a));
-        else if (cluster)
-            launch(clustered(cluster), a, bnet_attn_decode_h128_launch(&a, cluster));
         else
             launch(decoders[type], a, bnet_attn_decode_launch(&a));
     std::vector<float> got = y.get();
     std::vector<uint8_t> after = c.d->get();
+    bool same = true; /* whatever the number of blocks that share the stretches */
+    if (batch) {
+        a.n_splits = splits == 1 ? 2 : 1;
+        launch(of_batches(type, a.n_splits), a, bnet_attn_batch_h128_launch(&a));
+        same = memcmp(y.get().data(), got.data(), (size_t)5 * heads * hd * sizeof(float)) == 0;
+    }
     std::vector<double> want;
     std::vector<float> out;
     for (uint32_t t = 0; t < 5; t++) {
@@ -260,26 +258,21 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
     double e = distance(out, want);
     bool stored = after == c.bytes;
     char what[160];
-    snprintf(what, sizeof what, "attn_decode %s heads %u/%u hd %u splits %u cluster %u fused %d neox %d: %.1e%s",
-             kv_names[type], heads, kvh, hd, splits, cluster, fused, neox, e,
-             stored ? "" : " cache differs");
-    verdict(what, e < 1e-5 && stored);
+    snprintf(what, sizeof what, "attn_%s %s heads %u/%u hd %u splits %u fused %d neox %d: %.1e%s%s",
+             batch ? "batch" : "decode", kv_names[type], heads, kvh, hd, splits, fused, neox, e,
+             stored ? "" : " cache differs", same ? "" : " other bits with other splits");
+    verdict(what, e < 1e-5 && stored && same);
 }
 
 SECTION(attn_check)
 {
-    for (uint32_t c : {1u, 2u, 4u, 8u})
-        for (int fused = 0; fused < 2; fused++) {
-            check_decode(0, 20, 5, 128, 1, fused, true, c);
-            check_decode(0, 12, 1, 128, 1, fused, false, c);
-            check_decode(0, 3, 3, 128, 1, fused, true, c);
-        }
     for (int fused = 0; fused < 2; fused++) {
-        for (int type : {0, 2}) {
-            check_decode(type, 20, 5, 128, 1, fused, true, BATCH);
-            check_decode(type, 12, 1, 128, 1, fused, false, BATCH);
-            check_decode(type, 3, 3, 128, 1, fused, true, BATCH);
-        }
+        for (int type : {0, 2})
+            for (uint32_t splits : {1u, 4u, 16u}) {
+                check_decode(type, 20, 5, 128, splits, fused, true, true);
+                check_decode(type, 12, 1, 128, splits, fused, false, true);
+                check_decode(type, 3, 3, 128, splits, fused, true, true);
+            }
     }
     for (int type = 0; type < 3; type++) {
         check_decode(type, 20, 5, 128, 8, 2, true);
@@ -317,33 +310,32 @@ SECTION(attn_time)
             std::vector<float> f((size_t)tokens * 3840);
             for (auto &e : f)
                 e = g.normal();
-            dev<float> q(f), cs(f), y((size_t)tokens * 2560), work((size_t)tokens * 20 * 64 * 130);
+            dev<float> q(f), cs(f), y((size_t)tokens * 2560), work((size_t)tokens * 5 * 16 * 128 * 34);
             dev<uint32_t> counters(tokens * 5);
             counters.zero();
-            for (uint32_t splits : {1u, 4u, 8u, 16u, 101u, 102u, 104u, 108u, 100u + BATCH}) {
-                uint32_t c = splits > 100 ? splits - 100 : 0;
-                if ((c == 0 && splits * tokens > 520) || (c && type && !(c == BATCH && type == 2)))
+            for (uint32_t splits : {1u, 4u, 8u, 16u, 101u, 104u, 116u}) { /* above 100: the kernel of batches */
+                bool batch = splits > 100;
+                uint32_t n = splits % 100;
+                if (n * tokens > 520 || (batch && type == 1))
                     continue;
                 bnet_cu_attn_args a = {};
                 a.step = {dpos.p, dpos.p, dseq.p, ds.p, dt.p};
                 a.q = q.p, a.k = q.p + 2560, a.v = q.p + 3200, a.cs = cs.p, a.y = y.p;
                 a.ldq = a.ldk = 3840, a.n_heads = 20, a.n_kv_heads = 5, a.head_dim = 128;
                 a.kv_type = (uint32_t)type, a.part_bytes = pb, a.n_rot = 128, a.neox = 1;
-                a.n_tokens = tokens, a.n_splits = splits, a.scale = 0.088f, a.work = work.p;
+                a.n_tokens = tokens, a.n_splits = n, a.scale = 0.088f, a.work = work.p;
                 a.counters = counters.p;
                 double us = time_graph(90, [&](int i) {
                     bnet_cu_attn_args b = a;
                     b.layer = (uint32_t)i % layers;
-                    if (c == BATCH)
-                        launch(type ? bnet_attn_batch_h128_i8 : bnet_attn_batch_h128, b,
+                    if (batch)
+                        launch(of_batches(type, n), b,
                                bnet_attn_batch_h128_launch(&b), true);
-                    else if (c)
-                        launch(clustered(c), b, bnet_attn_decode_h128_launch(&b, c), true);
                     else
                         launch(decoders[type], b, bnet_attn_decode_launch(&b), true);
                 });
                 char cell[60];
-                snprintf(cell, sizeof cell, " %s%u: %.2f(%.2f)", c ? "c" : "", c ? c : splits, us,
+                snprintf(cell, sizeof cell, " %s%u: %.2f(%.2f)", batch ? "batch " : "", n, us,
                          (double)blocks * 10 * pb / us * 1e-6);
                 line += cell;
             }

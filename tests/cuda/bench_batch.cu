@@ -9,12 +9,11 @@ __global__ void bnet_w2_tiles_128(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_tiles_256(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_rows(const bnet_cu_gemm_args a);
 __global__ void bnet_norm_tiles(const bnet_cu_norm_args a);
-__global__ void bnet_attn_decode_h128_c1(const bnet_cu_attn_args a);
 __global__ void bnet_attn_batch_h128(const bnet_cu_attn_args a);
 }
 
 enum { EMBD = 2560, FF = 6912, QKV = 3840, LAYERS = 30, TOKENS = 64 };
-enum { NORMS = 1, GEMMS = 2, ATTENTION = 4, OLD = 8 };
+enum { NORMS = 1, GEMMS = 2, ATTENTION = 4 };
 
 struct shape {
     uint32_t rows, splits; /* 64 rows: all columns in a block */
@@ -92,9 +91,8 @@ struct batch {
         a.part_bytes = 64 * 256, a.n_rot = 128, a.neox = 1, a.n_tokens = n, a.scale = 0.088f;
         if (skip >> 8 & 1)
             return;
-        if (what & OLD)
-            launch(bnet_attn_decode_h128_c1, a, bnet_attn_decode_h128_launch(&a, 1), true);
-        else if (what & ATTENTION)
+        a.n_splits = 1; /* and one stretch: no memory */
+        if (what & ATTENTION)
             launch(bnet_attn_batch_h128, a, bnet_attn_batch_h128_launch(&a), true);
     }
     void run(uint32_t what)
@@ -121,9 +119,9 @@ SECTION(batch_time)
 {
     row("a layer of 64 timelines at context 512, us: all / no attention / no norms / attention alone / matrices alone");
     batch b(512);
-    row("%.2f / %.2f / %.2f / %.2f / %.2f; attention by clusters of one: all %.2f, alone %.2f",
+    row("%.2f / %.2f / %.2f / %.2f / %.2f",
         b.time(NORMS | GEMMS | ATTENTION), b.time(NORMS | GEMMS), b.time(GEMMS | ATTENTION), b.time(ATTENTION),
-        b.time(GEMMS), b.time(NORMS | GEMMS | OLD), b.time(OLD));
+        b.time(GEMMS));
 }
 
 /* What a layer costs less without a kernel: more than the kernel alone where it hides nothing of others. */

@@ -1,13 +1,13 @@
 /* bench_step.cu - the kernels of a whole decode step of the 2B-4T shape in one graph: what they cost
  * together. */
+#include "backend/cuda/attn_batch.h"
 #include "backend/cuda/w2_few_tokens.h"
 #include "kbench.cuh"
 
 extern "C" {
 __global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
 __global__ void bnet_w2_one_norm(const bnet_cu_one_args a);
-__global__ void bnet_attn_decode_h128_c4(const bnet_cu_attn_args a);
-__global__ void bnet_attn_decode_h128_c8(const bnet_cu_attn_args a);
+__global__ void bnet_attn_shared_h128(const bnet_cu_attn_args a);
 __global__ void bnet_head_f16(const bnet_cu_head_args a);
 }
 
@@ -27,7 +27,7 @@ struct network {
           head((size_t)VOCAB * EMBD * 2), kv((size_t)LAYERS * bnet_cu_div(ctx, 64) * 10 * 64 * 256),
           x(std::vector<float>(EMBD, 0.5f)), qkv(std::vector<float>(QKV, 0.1f)), att(EMBD), mid(FF),
           norm(std::vector<float>(FF, 1.0f)), cs(std::vector<float>(128, 0.7f)), logits(VOCAB),
-          work(20 * 64 * 130), pos(std::vector<int32_t>{(int32_t)ctx - 1, 0}), tables(1024), seqs(1),
+          work(5 * 16 * 128 * 34), pos(std::vector<int32_t>{(int32_t)ctx - 1, 0}), tables(1024), seqs(1),
           counters(5)
     {
         layer_bytes = w.n / LAYERS;
@@ -70,7 +70,7 @@ struct network {
             a.part_bytes = 64 * 256, a.n_rot = 128, a.neox = 1, a.n_tokens = 1, a.layer = l;
             a.n_splits = splits, a.scale = 0.088f, a.work = work.p, a.counters = counters.p;
             if (attention)
-                launch(splits == 4 ? bnet_attn_decode_h128_c4 : bnet_attn_decode_h128_c8, a, bnet_attn_decode_h128_launch(&a, splits), pdl);
+                launch(bnet_attn_shared_h128, a, bnet_attn_batch_h128_launch(&a), pdl);
             gemv(pdl, p, EMBD, EMBD, att.p, x.p, BNET_CU_ADD, false, more);
             p += EMBD * EMBD / 4;
             gemv(pdl, p, 2 * FF, EMBD, x.p, mid.p, BNET_CU_RELU2, true, more);
@@ -98,7 +98,7 @@ SECTION(step_time)
                 double t[3];
                 for (int i = 0; i < 3; i++)
                     t[i] = time_graph(2, [&](int) { n.run(true, i > 0, i > 1, more); });
-                row("ctx %u cluster %u %s: %.1f / %.1f / %.1f", ctx, splits,
+                row("ctx %u blocks %u %s: %.1f / %.1f / %.1f", ctx, splits,
                     more == 3 ? "one" : more == 2 ? "x2" : "x1", t[0], t[1], t[2]);
             }
     }

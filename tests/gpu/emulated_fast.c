@@ -68,6 +68,11 @@ FAST(bnet_norm_quantize, bnet_cu_norm_args)
     free(h);
 }
 
+FAST(bnet_norm_rows, bnet_cu_norm_args)
+{
+    bnet_norm_quantize_all(a);
+}
+
 /* Where column i of a token lies in the tiles of tiles.h. */
 static int8_t *in_tiles(const bnet_cu_act8 *act, uint64_t token, uint32_t i)
 {
@@ -371,15 +376,6 @@ FAST(bnet_attn_decode_i8, bnet_cu_attn_args)
     split_decode(a);
 }
 
-#define CLUSTER(c)                                                                                 \
-    FAST(bnet_attn_decode_h128_c##c, bnet_cu_attn_args)                                            \
-    {                                                                                              \
-        decode(a);                                                                                 \
-    }
-CLUSTER(2)
-CLUSTER(4)
-CLUSTER(8)
-
 /* So many timelines that one block each fills the device. */
 FAST(bnet_attn_batch_h128, bnet_cu_attn_args)
 {
@@ -389,6 +385,16 @@ FAST(bnet_attn_batch_h128, bnet_cu_attn_args)
 FAST(bnet_attn_batch_h128_i8, bnet_cu_attn_args)
 {
     decode(a);
+}
+
+FAST(bnet_attn_shared_h128, bnet_cu_attn_args)
+{
+    split_decode(a);
+}
+
+FAST(bnet_attn_shared_h128_i8, bnet_cu_attn_args)
+{
+    split_decode(a);
 }
 
 /* ---- all layers of one token ---- */

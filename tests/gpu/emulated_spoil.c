@@ -143,6 +143,7 @@ static const struct {
     void (*spoil)(void *args);
 } faults[] = {{"bnet_norm_quantize", false, after_norm},
               {"bnet_norm_tiles", false, after_norm},
+              {"bnet_norm_rows", false, after_norm},
               {"bnet_w2_tiles_128", false, after_w2},
               {"bnet_w2_tiles_256", false, after_w2},
               {"bnet_w2_prompt", false, after_w2},
@@ -159,6 +160,8 @@ static const struct {
               {"bnet_attn_prefill_i8_128", false, after_attention},
               {"bnet_attn_batch_h128", false, after_attention},
               {"bnet_attn_batch_h128_i8", false, after_attention},
+              {"bnet_attn_shared_h128", false, after_attention},
+              {"bnet_attn_shared_h128_i8", false, after_attention},
               {"bnet_decode_step", false, after_layers},
               {"bnet_topk_merge", false, after_best},
               {"bnet_topk_join", false, after_best},

@@ -17,6 +17,7 @@ UNCOVERED = {}
 # else a pass does.
 FAULTS = {
     "bnet_norm_quantize": ("norm_quantize_gpu", True), "bnet_norm_tiles": ("norm_tiles_gpu", True),
+    "bnet_norm_rows": ("norm_tiles_gpu", False),
     "bnet_w2_tiles_128": ("i2s_gpu_gemm_tiles", True), "bnet_w2_tiles_256": ("i2s_gpu_gemm_tiles", True),
     "bnet_w2_prompt": ("i2s_gpu_gemm_tiles", True), "bnet_w2_prompt_96": ("i2s_gpu_gemm_tiles", True),
     "bnet_w2_rows": ("i2s_gpu_gemm_tiles", True), "bnet_attn_batch_h128": ("attention_f16_gpu_decode", True),

@@ -220,33 +220,33 @@ bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a)
     return a->work && a->counters;
 }
 
-/* Blocks of a cluster that divide the context, 1: the kernel of batches; 0: the general one. */
-static uint32_t cluster_of(const gpu_backend *be, const bnet_cu_attn_args *a)
+enum { GENERAL, H128_ALONE, H128_SHARED }; /* symbols */
+
+/* Which symbol serves: those of heads of 128 (9.0), with as many blocks for a token as are on the
+ * device together, or the general one. Memory for their parts; -1: there is none. */
+static int attn_symbol(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a)
 {
-    uint32_t blocks = a->n_tokens * a->n_kv_heads, c = 8;
+    uint32_t who = a->n_tokens * a->n_kv_heads * bnet_attn_batch_octets(a);
+    uint32_t n = 3 * (uint32_t)be->d->gpu.multiprocessors / BNET_MAX(who, 1u);
     if (!(be->caps.has & BNET_CUDA_NEED(90)) || a->kv_type == BITNET_KV_F32 || a->head_dim != 128 ||
-        a->n_heads / a->n_kv_heads > 8)
-        return 0;
-    if (be->batch_invariant)
-        return 1;
-    while (c > 1 && c * blocks > 2 * (uint32_t)be->d->gpu.multiprocessors)
-        c /= 2;
-    if (a->kv_type == BITNET_KV_INT8) /* no kernel of clusters, and the general one computes long */
-        return c <= 4 ? 1 : 0;
-    return c;
+        a->n_heads / a->n_kv_heads > 8 || !bnet_gpu_has(be, k, H128_SHARED))
+        return bnet_cuda_attn_split(be, a) ? GENERAL : -1;
+    a->n_splits = n < 5 ? 1 : BNET_MIN(n, (uint32_t)BNET_ATTN_BATCH_STRETCHES); /* few do not pay */
+    a->work = cuda_at(bnet_gpu_scratch(be, (size_t)bnet_attn_batch_work_bytes(a)));
+    if (a->n_splits > 1)
+        a->counters = cuda_at(bnet_gpu_zeros(be, (size_t)who * 4));
+    if (!a->work || (a->n_splits > 1 && !a->counters))
+        return -1;
+    return a->n_splits > 1 ? H128_SHARED : H128_ALONE;
 }
 
 void bnet_cuda_attn_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a)
 {
-    uint32_t c = cluster_of(be, a);
-    int symbol = c ? 1 + __builtin_ctz(c) : 0;
-    bnet_cu_launch l = {{0, 0, 0}, 0, 0};
-    if (c && bnet_gpu_has(be, k, symbol))
-        l = c > 1 ? bnet_attn_decode_h128_launch(a, c) : bnet_attn_batch_h128_launch(a);
-    else if (bnet_cuda_attn_split(be, a))
-        l = bnet_attn_decode_launch(a), symbol = 0;
-    else
+    int symbol = attn_symbol(be, k, a);
+    if (symbol < 0)
         return;
+    bnet_cu_launch l =
+        symbol == GENERAL ? bnet_attn_decode_launch(a) : bnet_attn_batch_h128_launch(a);
     bnet_cuda_run(be, k, symbol, &l, GPU_OVERLAP, a);
 }
 

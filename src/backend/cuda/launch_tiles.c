@@ -50,7 +50,9 @@ static bool by_rows(gpu_backend *be, const struct gpu_net *n, const bnet_cu_gemm
            bnet_gpu_has(be, n->tiles, ROWS);
 }
 
-static void norm(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c)
+enum { INTO_TILES, INTO_ROWS }; /* symbols of the norm */
+
+static void norm(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c, int symbol)
 {
     bnet_cu_norm_args a = {.x = cuda_at(c->x),
                            .norm = cuda_at(c->norm),
@@ -59,7 +61,14 @@ static void norm(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c
                            .ld = c->k,
                            .eps = c->eps};
     bnet_cu_launch l = bnet_norm_tiles_launch(c->n_tokens);
-    bnet_cuda_run(be, n->norm_tiles, 0, &l, GPU_OVERLAP, &a);
+    bnet_cuda_run(be, n->norm_tiles, symbol, &l, GPU_OVERLAP, &a);
+}
+
+bool bnet_cuda_norm_rows(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c)
+{
+    if (n->norm_tiles)
+        norm(be, n, c, INTO_ROWS);
+    return n->norm_tiles != NULL;
 }
 
 static void run(gpu_backend *be, const struct gpu_net *n, int symbol, const bnet_cu_launch *l,
@@ -85,7 +94,7 @@ bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_cal
     if (!n->tiles || !n->norm_tiles || (few ? !rows : !bnet_gpu_has(be, n->tiles, PROMPT_128)))
         return false;
     if (!gpu_none(c->x))
-        norm(be, n, c);
+        norm(be, n, c, INTO_TILES);
     if (few && by_rows(be, n, &a)) {
         bnet_cu_launch l = bnet_w2_rows_launch(&a);
         a.splits = 1;

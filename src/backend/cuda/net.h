@@ -53,6 +53,8 @@ size_t bnet_cuda_arena_bytes(const bnet_net *net, int n_tokens, int n_rows);
 /* launch_tiles.c: c->x normed and quantised into tiles at c->act (nowhere: they are there),
  * multiplied; false: not this one. */
 bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c);
+/* The same norm and codes into rows at c->act; false: this chip has no kernel for it. */
+bool bnet_cuda_norm_rows(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c);
 /* Room for a pass; false: no memory. */
 bool bnet_cuda_arena(gpu_backend *be, struct gpu_net *n, int n_tokens, int n_rows, bool logits);
 

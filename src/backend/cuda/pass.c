@@ -27,6 +27,9 @@ typedef struct run {
     size_t fetch_bytes;
 } run;
 
+static const gpu_at nowhere = {0};
+enum { GEMV_TOKENS = 4 }; /* more are faster by tiles, where the chip has them */
+
 /* One product of the layer: floats [T][k] normed (norm 0: not), quantised, multiplied. */
 static void project(gpu_backend *be, const run *r, const gpu_weight *w, const bnet_cu_w2 *m,
                     gpu_at x, gpu_at norm, uint32_t epilogue)
@@ -42,20 +45,18 @@ static void project(gpu_backend *be, const run *r, const gpu_weight *w, const bn
         bnet_gpu_ok(be, "linear", GPU_NO_KERNEL);
         return;
     }
-    bool any = be->batch_invariant; /* the kernels of batches serve any number of tokens */
-    if (t == 1 && bnet_cuda_w2_norms(k) && !any) {
-        c.x = x;
-        c.norm = norm;
-    } else {
+    bool gemv = bnet_cuda_w2_norms(k);
+    c.x = x;
+    c.norm = norm;
+    if (t > 1 || !gemv || be->batch_invariant) {
         gpu_act8 act = r->n->arena.act;
         act.stride = w->stride;
         c.act = cuda_act(&act);
-        c.x = x;
-        c.norm = norm;
-        if ((any || !bnet_cuda_w2_norms(k)) && bnet_cuda_tiles(be, r->n, &c))
+        if ((t > GEMV_TOKENS || !gemv) && bnet_cuda_tiles(be, r->n, &c))
             return;
-        c.x = c.norm = (gpu_at){0};
-        bnet_cuda_norm_act(be, r->n->norm, x, norm, c.eps, t, w->info.n_in, c.x, &act);
+        if (!bnet_cuda_norm_rows(be, r->n, &c))
+            bnet_cuda_norm_act(be, r->n->norm, x, norm, c.eps, t, w->info.n_in, nowhere, &act);
+        c.x = c.norm = nowhere;
     }
     bnet_cuda_w2(be, k, &c);
 }

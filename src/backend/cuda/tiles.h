@@ -17,7 +17,7 @@ extern "C" {
 enum { BNET_TILE_TOKENS = 64, BNET_TILE_BYTES = 64 * 128 };
 
 /* bnet_norm_tiles: as bnet_norm_quantize into tiles, in float; act.stride: columns rounded up to
- * 128. PDL. */
+ * 128. bnet_norm_rows: the same bits into rows. PDL. */
 enum { BNET_NORM_TILES_THREADS = 256 };
 static inline bnet_cu_launch bnet_norm_tiles_launch(uint32_t n_rows)
 {

@@ -1,5 +1,10 @@
 /* attn_batch_sm90.cu - decode attention of many timelines over a cache of head_dim 128 in f16 or int8:
- * small blocks, one per (token, kv head), all of them on the device at once.
+ * small blocks, all of them on the device at once.
+ *
+ * The context is divided into stretches by its length alone. The blocks of a (token, kv head), as many as the
+ * device has room for, take them in turn; what a warp has of a stretch is merged with what it has of the
+ * stretches before, in their order, whichever block had them. So the bits do not depend on the number of
+ * timelines. A context of one stretch needs no memory for that.
  *
  * Reading the cache is all that may take time. A warp takes every fourth tile of 16 positions and
  * brings it into a ring of its own in shared memory; the first tiles are on their way before the
@@ -33,6 +38,8 @@ struct item {
     const int32_t *table;
     uint32_t head, token, h0, nh; /* query heads h0 .. h0 + nh - 1 of the kv head's group */
     uint32_t n;             /* positions in the cache */
+    uint32_t stretch, n_stretches; /* positions of a stretch, a multiple of 16 WARPS; at least one */
+    uint32_t split, splits;        /* this block takes every splits-th stretch from `split` on */
     int32_t mine;           /* entry `lane` of the block table */
     uint64_t policy;
 
@@ -304,8 +311,8 @@ static __device__ __forceinline__ void take_token(const item &it, int pos, share
     if (!cs)
         return;
     uint8_t *part = (uint8_t *)it.keys((uint32_t)pos / KV_POS);
-    s->k[d] = keep_newest<KV>(k, part, (uint32_t)pos, it.h0 == 0);
-    s->v[d] = keep_newest<KV>(v, part + a.part_bytes, (uint32_t)pos, it.h0 == 0);
+    s->k[d] = keep_newest<KV>(k, part, (uint32_t)pos, it.h0 == 0 && it.split == 0);
+    s->v[d] = keep_newest<KV>(v, part + a.part_bytes, (uint32_t)pos, it.h0 == 0 && it.split == 0);
 }
 
 /* Scores of the newest position, a head per warp. */
@@ -323,41 +330,182 @@ static __device__ __forceinline__ void newest(const item &it, shared_part *s)
     }
 }
 
-/* All tiles of this warp; the first DEPTH are in its ring or on their way. */
+/* A warp's way through the tiles of its block's stretches. */
+struct cursor {
+    uint32_t base, left; /* the next tile's first position; tiles left in its stretch */
+
+    __device__ __forceinline__ cursor(const item &it)
+        : base(it.split * it.stretch + threadIdx.x / 32 * 16), left(it.stretch / (16 * WARPS))
+    {
+    }
+    __device__ __forceinline__ void advance(const item &it)
+    {
+        base += 16 * WARPS;
+        if (--left == 0) {
+            base += (it.splits - 1) * it.stretch;
+            left = it.stretch / (16 * WARPS);
+        }
+    }
+};
+
+/* ---- stretches ---- */
+
+/* A lane's part of a state in memory, [STATE][32 lanes]: of stretch k where several blocks share them, else of
+ * all so far. */
+template <bool SHARED> static __device__ __forceinline__ float *state_at(const item &it, uint32_t k)
+{
+    uint32_t warp = threadIdx.x / 32, octets = SHARED ? gridDim.x / it.splits : gridDim.x;
+    size_t who = ((size_t)it.token * it.a.n_kv_heads + it.head) * octets + it.h0 / H16_HEADS;
+    size_t slot = SHARED ? who * BNET_ATTN_BATCH_STRETCHES + k : who;
+    return it.a.work + (slot * WARPS + warp) * (BNET_ATTN_BATCH_STATE * 32) + threadIdx.x % 32;
+}
+
+static __device__ __forceinline__ void save(const state16 &st, float *to)
+{
+    __stcg(to, st.m);
+    __stcg(to + 32, st.l);
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        __stcg(to + (2 + i) * 32, st.o[i / 16][i / 8 % 2][i % 8]);
+}
+
+/* What a state of m weighs beside `top`. */
+static __device__ __forceinline__ float share(float m, float top)
+{
+    return m == -INFINITY ? 0.0f : exp2f(m - top);
+}
+
+/* The state of the stretches before, and that of a stretch: one rounding for each operation. */
+static __device__ __forceinline__ float join(float before, float a, float x, float b)
+{
+    return __fmaf_rn(before, a, __fmul_rn(x, b));
+}
+
+/* st is that of the stretch, `from` that of those before it; st becomes that of all. */
+static __device__ __forceinline__ void add_before(state16 &st, const float *from)
+{
+    float m = __ldcg(from), top = fmaxf(m, st.m), a = share(m, top), b = share(st.m, top);
+    st.m = top;
+    st.l = join(__ldcg(from + 32), a, st.l, b);
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        float &o = st.o[i / 16][i / 8 % 2][i % 8];
+        o = join(__ldcg(from + (2 + i) * 32), a, o, b);
+    }
+}
+
+/* The same with the places changed: `from` is that of the stretch. */
+static __device__ __forceinline__ void add_next(state16 &st, const float *from)
+{
+    float m = __ldcg(from), top = fmaxf(m, st.m), a = share(st.m, top), b = share(m, top);
+    st.m = top;
+    st.l = join(st.l, a, __ldcg(from + 32), b);
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        float &o = st.o[i / 16][i / 8 % 2][i % 8];
+        o = join(o, a, __ldcg(from + (2 + i) * 32), b);
+    }
+}
+
+/* Stretch k is done, one of several. */
+template <bool SHARED>
+static __device__ __forceinline__ void end_stretch(const item &it, uint32_t k, state16 &st)
+{
+    float *at = state_at<SHARED>(it, k);
+    if (!SHARED && k > 0)
+        add_before(st, at);
+    if (SHARED || k + 1 < it.n_stretches)
+        save(st, at);
+}
+
+/* Whether this block is the last of those that share the stretches; st is then that of all of them. */
+static __device__ __forceinline__ bool meet(const item &it, state16 &st, uint32_t *arrived)
+{
+    uint32_t octets = gridDim.x / it.splits, n = min(it.splits, it.n_stretches);
+    uint32_t *counter = it.a.counters + ((size_t)it.token * it.a.n_kv_heads + it.head) * octets + it.h0 / H16_HEADS;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0)
+        *arrived = atomicAdd(counter, 1);
+    __syncthreads();
+    if (*arrived + 1 != n)
+        return false;
+    __threadfence();
+    if (threadIdx.x == 0)
+        *counter = 0;
+    const float *first = state_at<true>(it, 0);
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        st.o[i / 16][i / 8 % 2][i % 8] = __ldcg(first + (2 + i) * 32);
+    st.m = __ldcg(first);
+    st.l = __ldcg(first + 32);
+    for (uint32_t k = 1; k < it.n_stretches; k++)
+        add_next(st, state_at<true>(it, k));
+    return true;
+}
+
+/* A tile of this warp, from `base` on, which is in its ring at `at`; that from `next` on takes its place. */
 template <int KV>
-static __device__ __forceinline__ void fold(const item &it, const shared_part *s, uint32_t ring,
-                                            state16 &st)
+static __device__ __forceinline__ void take_tile(const item &it, const query16 &q, uint32_t base, uint32_t next,
+                                                 uint32_t at, state16 &st)
 {
     enum { DEPTH = sort<KV>::DEPTH, SLOT = sort<KV>::SLOT };
-    uint32_t t = threadIdx.x % 4, slot = 0;
-    query16 q;
-    query_load(q, s, it.nh);
-    for (uint32_t base = threadIdx.x / 32 * 16; base < it.n; base += 16 * WARPS) {
-        float w[2][2];
-        uint32_t p[4], at = ring + 2 * slot * SLOT, next = base + DEPTH * 16 * WARPS;
-        copy_wait<2 * DEPTH - 1>();
-        __syncwarp();
-        if (KV == KV_F16)
-            scores_f16(q, at, w);
-        else
-            scores_i8(q, at, w);
-        __syncwarp();
-        fetch<KV>(it, next, false, at);
-        if (base + 16 > it.n)
+    float w[2][2];
+    uint32_t p[4], t = threadIdx.x % 4;
+    copy_wait<2 * DEPTH - 1>();
+    __syncwarp();
+    if (KV == KV_F16)
+        scores_f16(q, at, w);
+    else
+        scores_i8(q, at, w);
+    __syncwarp();
+    fetch<KV>(it, next, false, at);
+    if (base + 16 > it.n)
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (base + 8 * (e / 2) + 2 * t + e % 2 >= it.n)
-                    w[e / 2][e % 2] = -INFINITY;
-        float keep = weights16(w, st, p);
-        copy_wait<2 * DEPTH - 1>();
-        __syncwarp();
-        if (KV == KV_F16)
-            values_f16(at + SLOT, p, keep, st);
-        else
-            values_i8(at + SLOT, w, keep, st);
-        __syncwarp();
-        fetch<KV>(it, next, true, at + SLOT);
+        for (int e = 0; e < 4; e++)
+            if (base + 8 * (e / 2) + 2 * t + e % 2 >= it.n)
+                w[e / 2][e % 2] = -INFINITY;
+    float keep = weights16(w, st, p);
+    copy_wait<2 * DEPTH - 1>();
+    __syncwarp();
+    if (KV == KV_F16)
+        values_f16(at + SLOT, p, keep, st);
+    else
+        values_i8(at + SLOT, w, keep, st);
+    __syncwarp();
+    fetch<KV>(it, next, true, at + SLOT);
+}
+
+/* All tiles of this warp in a context of one stretch; the first DEPTH are in its ring or on their way. */
+template <int KV>
+static __device__ __forceinline__ void fold(const item &it, const query16 &q, uint32_t ring, state16 &st)
+{
+    enum { DEPTH = sort<KV>::DEPTH, SLOT = sort<KV>::SLOT };
+    uint32_t slot = 0;
+    for (uint32_t base = threadIdx.x / 32 * 16; base < it.n; base += 16 * WARPS) {
+        take_tile<KV>(it, q, base, base + DEPTH * 16 * WARPS, ring + 2 * slot * SLOT, st);
         slot = slot + 1 == DEPTH ? 0 : slot + 1;
+    }
+}
+
+/* All tiles of this warp in the stretches of its block. `ahead` is the first that is not yet on its way. */
+template <int KV, bool SHARED>
+static __device__ __forceinline__ void fold_stretches(const item &it, const query16 &q, uint32_t ring,
+                                                      cursor &ahead, state16 &st)
+{
+    enum { DEPTH = sort<KV>::DEPTH, SLOT = sort<KV>::SLOT };
+    uint32_t slot = 0;
+#pragma unroll 1
+    for (uint32_t k = it.split; k < it.n_stretches; k += it.splits) {
+        uint32_t end = min((k + 1) * it.stretch, it.n);
+        clear16(st);
+#pragma unroll 1
+        for (uint32_t base = k * it.stretch + threadIdx.x / 32 * 16; base < end; base += 16 * WARPS) {
+            take_tile<KV>(it, q, base, ahead.base, ring + 2 * slot * SLOT, st);
+            ahead.advance(it);
+            slot = slot + 1 == DEPTH ? 0 : slot + 1;
+        }
+        end_stretch<SHARED>(it, k, st);
     }
 }
 
@@ -387,18 +535,22 @@ static __device__ __forceinline__ void leave(const item &it, const shared_part *
     }
 }
 
-template <int KV> static __device__ __forceinline__ void attend(const bnet_cu_attn_args &a)
+template <int KV, bool SHARED> static __device__ __forceinline__ void attend(const bnet_cu_attn_args &a)
 {
     enum { DEPTH = sort<KV>::DEPTH, SLOT = sort<KV>::SLOT };
     extern __shared__ __align__(128) uint8_t dynamic[];
     __shared__ __align__(16) shared_part s;
+    __shared__ uint32_t arrived;
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = a.n_heads / a.n_kv_heads;
-    uint32_t ring = shared_addr(dynamic) + warp * (2 * DEPTH * SLOT), h0 = blockIdx.x * H16_HEADS;
+    uint32_t ring = shared_addr(dynamic) + warp * (2 * DEPTH * SLOT), h0 = (SHARED ? blockIdx.x / a.n_splits : blockIdx.x) * H16_HEADS;
     pdl_launch();
     if (!a.cs)
         pdl_wait();
     int pos = a.step.pos[blockIdx.z];
-    if (pos < 0) {
+    uint32_t n = a.cs ? (uint32_t)pos : (uint32_t)pos + 1;
+    uint32_t stretch = bnet_attn_batch_stretch(n), split = SHARED ? blockIdx.x % a.n_splits : 0;
+    uint32_t n_stretches = n <= stretch ? 1 : (n + stretch - 1) / stretch;
+    if (pos < 0 || split >= n_stretches) {
         if (a.cs)
             pdl_wait(); /* what comes after this kernel waits for it alone */
         return;
@@ -407,14 +559,18 @@ template <int KV> static __device__ __forceinline__ void attend(const bnet_cu_at
     item it = {a,          kv.layer + kv.head * 2 * a.part_bytes,
                kv.table,   kv.head,
                blockIdx.z, h0,
-               min(group - h0, (uint32_t)H16_HEADS), a.cs ? (uint32_t)pos : (uint32_t)pos + 1,
+               min(group - h0, (uint32_t)H16_HEADS), n,
+               stretch,    n_stretches,
+               split,      SHARED ? a.n_splits : 1,
                0,          0};
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(it.policy));
     if (lane * KV_POS <= (uint32_t)pos)
         it.mine = it.table[lane];
+    cursor ahead(it);
     for (uint32_t d = 0; d < DEPTH; d++) {
-        fetch<KV>(it, (d * WARPS + warp) * 16, false, ring + 2 * d * SLOT);
-        fetch<KV>(it, (d * WARPS + warp) * 16, true, ring + (2 * d + 1) * SLOT);
+        fetch<KV>(it, ahead.base, false, ring + 2 * d * SLOT);
+        fetch<KV>(it, ahead.base, true, ring + (2 * d + 1) * SLOT);
+        ahead.advance(it);
     }
     if (a.cs)
         pdl_wait();
@@ -422,8 +578,16 @@ template <int KV> static __device__ __forceinline__ void attend(const bnet_cu_at
     __syncthreads();
     newest(it, &s);
     state16 st;
+    query16 q;
     clear16(st);
-    fold<KV>(it, &s, ring, st);
+    query_load(q, &s, it.nh);
+    if (n_stretches == 1) {
+        fold<KV>(it, q, ring, st);
+    } else {
+        fold_stretches<KV, SHARED>(it, q, ring, ahead, st);
+        if (SHARED && !meet(it, st, &arrived))
+            return;
+    }
     float *o = (float *)dynamic;
     copy_wait<0>();
     __syncthreads(); /* the rings are free */
@@ -437,14 +601,13 @@ template <int KV> static __device__ __forceinline__ void attend(const bnet_cu_at
     leave<KV>(it, &s, o);
 }
 
-KERNEL __launch_bounds__(THREADS, 4)
-    bnet_attn_batch_h128(const __grid_constant__ bnet_cu_attn_args a)
-{
-    attend<KV_F16>(a);
-}
-
-KERNEL __launch_bounds__(THREADS, 4)
-    bnet_attn_batch_h128_i8(const __grid_constant__ bnet_cu_attn_args a)
-{
-    attend<KV_I8>(a);
-}
+#define VARIANT(name, kv, shared, blocks)                                                          \
+    KERNEL __launch_bounds__(THREADS, blocks) name(const __grid_constant__ bnet_cu_attn_args a)    \
+    {                                                                                              \
+        attend<kv, shared>(a);                                                                     \
+    }
+/* 128 registers where there are many blocks: the next kernel's start beside them. */
+VARIANT(bnet_attn_batch_h128, KV_F16, false, 4)
+VARIANT(bnet_attn_batch_h128_i8, KV_I8, false, 4)
+VARIANT(bnet_attn_shared_h128, KV_F16, true, 3)
+VARIANT(bnet_attn_shared_h128_i8, KV_I8, true, 3)

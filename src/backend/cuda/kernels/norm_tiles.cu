@@ -1,5 +1,5 @@
-/* norm_tiles.cu - norm and int8 quantisation of the rows of a batch into the tiles of tiles.h, in
- * float as inside the GEMV. One block per row. */
+/* norm_tiles.cu - norm and int8 quantisation of the rows of a batch into the tiles of tiles.h or, with
+ * the same bits, into rows, in float as inside the GEMV. One block per row. */
 #include "backend/cuda/tiles.h"
 #include "w2_units.cuh"
 
@@ -34,15 +34,18 @@ static __device__ __forceinline__ float code_factor(float2 both, bool norm, floa
 }
 
 /* Where columns i .. i + 3 of a token lie. */
+template <bool TILES>
 static __device__ __forceinline__ uint32_t *place(const bnet_cu_act8 &act, uint32_t token, uint32_t i)
 {
+    if (!TILES)
+        return (uint32_t *)(act.q + (size_t)token * act.stride + i);
     uint32_t r = token % BNET_TILE_TOKENS, c = i % 128;
     size_t chunk = (size_t)(token / BNET_TILE_TOKENS) * (act.stride / 128) + i / 128;
     return (uint32_t *)(act.q + chunk * BNET_TILE_BYTES + r * 128 + ((c / 16 ^ (r & 7)) << 4) +
                         c % 16);
 }
 
-KERNEL __launch_bounds__(THREADS) bnet_norm_tiles(const __grid_constant__ bnet_cu_norm_args a)
+template <bool TILES> static __device__ __forceinline__ void norm(const bnet_cu_norm_args &a)
 {
     __shared__ float2 scratch[WARPS];
     __shared__ int sums[WARPS];
@@ -80,14 +83,14 @@ KERNEL __launch_bounds__(THREADS) bnet_norm_tiles(const __grid_constant__ bnet_c
     for (int j = 0; j < HELD; j++)
         if (first + j * STEP < a.act.stride) {
             uint32_t codes = codes4(&p[j].x, inv, &unused);
-            *place(a.act, blockIdx.x, first + j * STEP) = codes;
+            *place<TILES>(a.act, blockIdx.x, first + j * STEP) = codes;
             sum = __dp4a((int)codes, 0x01010101, sum);
         }
     for (uint32_t i = first + HELD * STEP; i < a.act.stride; i += STEP) {
         float4 w = a.norm ? four(a.norm, i, a.k, true) : make_float4(1, 1, 1, 1), none;
         float nothing = 0;
         none = gather(four(x, i, a.k, aligned), w, &nothing, &nothing);
-        *place(a.act, blockIdx.x, i) = codes4(&none.x, inv, &sum);
+        *place<TILES>(a.act, blockIdx.x, i) = codes4(&none.x, inv, &sum);
     }
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
@@ -101,4 +104,14 @@ KERNEL __launch_bounds__(THREADS) bnet_norm_tiles(const __grid_constant__ bnet_c
         a.act.scale[blockIdx.x] = code_scale(both, a.norm != nullptr, (float)a.k, a.eps, &inv);
         a.act.sum[blockIdx.x] = total;
     }
+}
+
+KERNEL __launch_bounds__(THREADS) bnet_norm_tiles(const __grid_constant__ bnet_cu_norm_args a)
+{
+    norm<true>(a);
+}
+
+KERNEL __launch_bounds__(THREADS) bnet_norm_rows(const __grid_constant__ bnet_cu_norm_args a)
+{
+    norm<false>(a);
 }
