@@ -236,10 +236,10 @@ static bool on_prompt(void *user, uint64_t done, uint64_t total)
 static void tell_loaded(const loaded *m, const bitnet_session_options *o)
 {
     char line[512];
-    size_t n_bytes = 0;
+    bitnet_session_cost cost;
     const bitnet_model_info *i = m->info;
     int n_threads = bitnet_runtime_threads(m->runtime);
-    if (bitnet_session_memory(m->engine, o, &n_bytes, NULL) != BITNET_OK)
+    if (bitnet_session_memory(m->engine, o, &cost, NULL) != BITNET_OK)
         return;
     snprintf(
         line, sizeof line,
@@ -247,7 +247,7 @@ static void tell_loaded(const loaded *m, const bitnet_session_options *o)
         "%.1f MB, loaded in %.1f ms",
         m->path, i->architecture, i->n_layers, plural((uint64_t)i->n_layers), i->n_embd,
         i->weight_type, i->bits_per_weight, n_threads, plural((uint64_t)n_threads),
-        (double)n_bytes / 1e6, m->load_ms);
+        (double)(cost.session_bytes + cost.cache_bytes + cost.workspace_bytes) / 1e6, m->load_ms);
     log_sink((void *)(uintptr_t)m->args, BITNET_LOG_INFO, "load", line);
 }
 

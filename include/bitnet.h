@@ -34,7 +34,7 @@
 #include <stdint.h>
 
 #define BITNET_VERSION     "0.1.0"
-#define BITNET_API_VERSION 1
+#define BITNET_API_VERSION 2
 
 #if defined(__GNUC__)
 #define BITNET_API          __attribute__((visibility("default")))
@@ -436,10 +436,18 @@ typedef bool (*bitnet_cancel_fn)(void *user);
 typedef bool (*bitnet_logits_fn)(void *user, size_t index, const float *logits);
 
 BITNET_API void bitnet_session_options_init(bitnet_session_options *options);
-/* Bytes a session with these options will allocate, before it does. */
+/* Bytes that memory for a session comes to. */
+typedef struct bitnet_session_cost {
+    uint64_t session_bytes;   /* of the session alone: tokens, two hidden states, text */
+    uint64_t cache_bytes;     /* its blocks of keys and values; 0 in a kv_pool */
+    uint64_t workspace_bytes; /* of what passes of n_batch tokens need. The engine has one for all
+                                 its sessions, lent to whichever computes, and one more for every
+                                 further thread that computes at the same time */
+} bitnet_session_cost;
+/* What a session with these options will cost, before it is opened. */
 BITNET_API bitnet_status bitnet_session_memory(const bitnet_engine *engine,
                                                const bitnet_session_options *options,
-                                               size_t *n_bytes, bitnet_error *err);
+                                               bitnet_session_cost *cost, bitnet_error *err);
 BITNET_API bitnet_status bitnet_session_open(bitnet_engine *engine,
                                              const bitnet_session_options *options,
                                              bitnet_session **out, bitnet_error *err);
@@ -502,11 +510,17 @@ BITNET_API bitnet_status bitnet_session_save_to(const bitnet_session *session,
 BITNET_API bitnet_status bitnet_session_load_memory(bitnet_session *session, const void *bytes,
                                                     size_t n_bytes, bitnet_error *err);
 
-/* Appends one token to each of several sessions of one engine in a single pass. The result is bit
- * for bit that of appending one by one, on a GPU with batch_invariant. Each session may appear
- * once. Fails as _append; then no session was changed. */
-BITNET_API bitnet_status bitnet_batch_step(bitnet_session *const *sessions, const int32_t *ids,
-                                           size_t n_sessions, bitnet_error *err);
+/* One kernel that computed tokens of a session, and how often it was called for them. */
+typedef struct bitnet_session_kernel {
+    const char *id;    /* "linear_i2s.dotprod"; "others" beyond 95 different ones */
+    uint64_t n_calls;  /* in all passes that had tokens of this session */
+    uint64_t n_shared; /* of these, in passes that served other sessions too, or while another
+                          thread computed with the same engine */
+} bitnet_session_kernel;
+
+/* Writes up to `cap` kernels into `out`; returns how many there are. */
+BITNET_API size_t bitnet_session_kernels(const bitnet_session *session, bitnet_session_kernel *out,
+                                         size_t cap);
 
 /* ---- a cache shared by sessions -------------------------------------------------------------- */
 
@@ -647,14 +661,6 @@ typedef struct bitnet_sampler_state {
 BITNET_API void bitnet_sampler_save(const bitnet_sampler *sampler, bitnet_sampler_state *state);
 BITNET_API void bitnet_sampler_restore(bitnet_sampler *sampler, const bitnet_sampler_state *state);
 
-/* The same, then the next token of each, chosen by its sampler into next[i]: one sampler per
- * session, which may stand in several places. Only what samplers can need is computed and brought
- * from the device: bitnet_session_logits is NULL until the session is appended to otherwise. Fails
- * as _step, and as bitnet_sampler_pick; samplers may then have moved. */
-BITNET_API bitnet_status bitnet_batch_sample(bitnet_session *const *sessions,
-                                             bitnet_sampler *const *samplers, const int32_t *ids,
-                                             size_t n_sessions, int32_t *next, bitnet_error *err);
-
 /* ---- generate ------------------------------------------------------------------------------ */
 
 typedef enum bitnet_finish {
@@ -727,6 +733,63 @@ typedef struct bitnet_logprob {
 BITNET_API bitnet_status bitnet_logprobs(const float *logits, int n_vocab, bitnet_logprob *chosen,
                                          size_t n_chosen, bitnet_logprob *top, size_t n_top,
                                          bitnet_error *err);
+
+/* ---- batch: many sessions in one step -------------------------------------------------------- */
+
+/* What a scheduler steps its sessions with. Sessions that are not in a step cost nothing. One
+ * thread at a time uses a batch and the sessions in it. */
+typedef struct bitnet_batch bitnet_batch;
+
+typedef struct bitnet_batch_options {
+    size_t struct_size;
+    int n_tokens; /* the most tokens of a step, all items together; default 512 */
+} bitnet_batch_options;
+
+/* What a step does with one session. Rows below are the ids with every_position, else the last id
+ * alone. Arrays are the caller's; NULL or 0: not wanted. */
+typedef struct bitnet_batch_item {
+    size_t struct_size;
+    bitnet_session *session; /* of the batch's engine, once in a step */
+    const int32_t *ids;      /* appended to its timeline: part of a prompt, or one token */
+    size_t n_ids;            /* 1.. */
+    bitnet_sampler *sampler; /* chooses `next` after the last id, within its constraints
+                                (bitnet_sampler_constrain). One sampler may serve several items */
+    bool every_position;
+    bool keep_logits;       /* bitnet_session_logits has the last id's logits afterwards; without
+                               it there are none */
+    bool want_logprob;      /* of `next` */
+    float *logits;          /* [n_rows][n_vocab] */
+    bitnet_logprob *chosen; /* [n_rows][n_chosen] ids given by the caller, as bitnet_logprobs */
+    size_t n_chosen;
+    bitnet_logprob *top; /* [n_rows][n_top] the most likely ids, best first */
+    size_t n_top;
+    float *hidden; /* [n_rows][n_embd] the last hidden state, normed: what logits follow from */
+    /* results */
+    bitnet_status status; /* OK: the ids were appended. Else the session and its sampler are as
+                             before, and what was asked for is unspecified */
+    int32_t next;
+    double logprob;
+} bitnet_batch_item;
+
+BITNET_API void bitnet_batch_options_init(bitnet_batch_options *options);
+BITNET_API void bitnet_batch_item_init(bitnet_batch_item *item);
+/* Takes the memory that steps need, unless the engine has it for its sessions already. Close it
+ * before the engine. Fails: ARGUMENT, MEMORY. */
+BITNET_API bitnet_status bitnet_batch_open(bitnet_engine *engine,
+                                           const bitnet_batch_options *options, bitnet_batch **out,
+                                           bitnet_error *err);
+BITNET_API void bitnet_batch_close(bitnet_batch *batch);
+/* n_tokens, or less where the device's memory is planned for less. */
+BITNET_API int bitnet_batch_tokens(const bitnet_batch *batch);
+/* One step of any mix of prompts and single tokens. On the CPU the results are bit for bit those of
+ * every session alone; on a GPU see batch_invariant. Returns OK if every item's status is; else the
+ * first failure. Wrong arguments: nothing was done, no status was written. A timeline that is full
+ * (CONTEXT), cancelled by its callback (CANCELLED) or without a finite logit to choose from (ERROR)
+ * fails alone; others are appended to. What the device fails with, where the CPU may not take its
+ * place, fails all: no session has changed, and samplers stand where they stood, so that the step
+ * may be repeated. */
+BITNET_API bitnet_status bitnet_batch_step(bitnet_batch *batch, bitnet_batch_item *items,
+                                           size_t n_items, bitnet_error *err);
 
 /* ---- truth --------------------------------------------------------------------------------- */
 

@@ -218,7 +218,7 @@ BITNET_API bitnet_status bitnet_bench_open(bitnet_engine *engine,
                                            bitnet_error *err);
 BITNET_API void bitnet_bench_close(bitnet_bench *bench);
 /* Times the test once: pp by bitnet_session_append, tg by bitnet_generate, bt by
- * bitnet_batch_sample, greedily; tok_s is of all timelines together. What the depth asks for is
+ * bitnet_batch_step, greedily; tok_s is of all timelines together. What the depth asks for is
  * computed before the clock starts. Fails: CONTEXT, CANCELLED, MEMORY, ERROR. */
 BITNET_API bitnet_status bitnet_bench_once(bitnet_bench *bench, const bitnet_bench_test *test,
                                            bitnet_bench_run *run, bitnet_error *err);

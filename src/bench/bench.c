@@ -32,15 +32,16 @@ bool bitnet_bench_parse(const char *text, bitnet_bench_test *out)
 bitnet_status bnet_bench_session(bitnet_bench *b, const bitnet_session_options *o, uint64_t *memory,
                                  bitnet_session **out, bitnet_error *err)
 {
-    size_t n_bytes = 0;
-    bitnet_status st = bitnet_session_memory(b->engine, o, &n_bytes, err);
-    *memory += n_bytes;
+    bitnet_session_cost c = {0, 0, 0};
+    bitnet_status st = bitnet_session_memory(b->engine, o, &c, err);
+    *memory += c.session_bytes + c.cache_bytes;
+    b->workspace = BNET_MAX(b->workspace, c.workspace_bytes);
     return st == BITNET_OK ? bitnet_session_open(b->engine, o, out, err) : st;
 }
 
 uint64_t bitnet_bench_memory(const bitnet_bench *b)
 {
-    return b ? b->memory + b->crowd_memory : 0;
+    return b ? b->memory + b->crowd_memory + b->workspace : 0;
 }
 
 static bitnet_status open_parts(bitnet_bench *b, const bitnet_bench_options *o, bitnet_error *err)

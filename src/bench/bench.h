@@ -14,13 +14,15 @@ struct bitnet_bench {
     int32_t *ids; /* [n_ctx] a text of any tokens */
     int n_ctx;
     uint64_t memory, crowd_memory; /* of the session and the crowd, as computed before */
+    uint64_t workspace;            /* of the largest pass: one serves all */
     bitnet_kernel_use before[BNET_KERNELS_MAX]; /* at _forget */
     size_t n_before;
     bitnet_bench_options options;
-    /* bt: timelines, all but the first with little scratch memory; opened when first needed */
+    /* bt: timelines and what a step does with each; opened when first needed */
     bitnet_session **crowd;
-    bitnet_sampler **choosers; /* the same one for all */
-    int32_t *now, *next;
+    bitnet_batch *batch;
+    bitnet_batch_item *items;
+    int32_t *now;
     size_t n_crowd;
 };
 

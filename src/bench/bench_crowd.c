@@ -1,5 +1,5 @@
 /* bench_crowd.c - timing many timelines at once: each makes its tokens, all together one pass a
- * step, through bitnet_batch_sample. */
+ * step, through a batch. */
 #include "bench/bench.h"
 
 void bnet_bench_crowd_close(bitnet_bench *b)
@@ -7,27 +7,31 @@ void bnet_bench_crowd_close(bitnet_bench *b)
     for (size_t i = 0; i < b->n_crowd; i++)
         bitnet_session_close(b->crowd[i]);
     bnet_free(b->crowd);
-    bnet_free(b->choosers);
+    bitnet_batch_close(b->batch);
+    bnet_free(b->items);
     bnet_free(b->now);
-    bnet_free(b->next);
     b->crowd = NULL;
-    b->choosers = NULL;
-    b->now = b->next = NULL;
+    b->batch = NULL;
+    b->items = NULL;
+    b->now = NULL;
     b->n_crowd = 0;
 }
 
-/* The first one carries the passes of all. */
 static bitnet_status open_one(bitnet_bench *b, size_t i, size_t n, bitnet_error *err)
 {
     bitnet_session_options o;
     bitnet_session_options_init(&o);
     o.n_ctx = b->options.n_ctx;
     o.kv_type = b->options.kv_type;
-    o.n_batch = i == 0 ? (int)BNET_MAX(n, (size_t)64) : 64;
+    o.n_batch = (int)BNET_MAX(n, (size_t)64);
     bitnet_status st = bnet_bench_session(b, &o, &b->crowd_memory, &b->crowd[i], err);
     if (st == BITNET_OK) {
         b->n_crowd = i + 1;
-        b->choosers[i] = b->sampler;
+        bitnet_batch_item_init(&b->items[i]);
+        b->items[i].session = b->crowd[i];
+        b->items[i].ids = &b->now[i];
+        b->items[i].n_ids = 1;
+        b->items[i].sampler = b->sampler;
     }
     return st == BITNET_OK ? st : bnet_wrap(err, st, "bench: timeline %zu of %zu", i, n);
 }
@@ -39,12 +43,14 @@ static bitnet_status open_crowd(bitnet_bench *b, size_t n, bitnet_error *err)
     bnet_bench_crowd_close(b);
     b->crowd_memory = 0;
     b->crowd = bnet_calloc(n, sizeof *b->crowd);
-    b->choosers = bnet_calloc(n, sizeof *b->choosers);
+    b->items = bnet_calloc(n, sizeof *b->items);
     b->now = bnet_calloc(n, sizeof *b->now);
-    b->next = bnet_calloc(n, sizeof *b->next);
-    if (!b->crowd || !b->choosers || !b->now || !b->next)
+    if (!b->crowd || !b->items || !b->now)
         return bnet_no_memory(err, "bench");
-    bitnet_status st = BITNET_OK;
+    bitnet_batch_options o;
+    bitnet_batch_options_init(&o);
+    o.n_tokens = (int)BNET_MAX(n, (size_t)64);
+    bitnet_status st = bitnet_batch_open(b->engine, &o, &b->batch, err);
     for (size_t i = 0; st == BITNET_OK && i < n; i++)
         st = open_one(b, i, n, err);
     return st;
@@ -77,8 +83,9 @@ bitnet_status bnet_bench_crowd(bitnet_bench *b, const bitnet_bench_test *t, bitn
     for (int i = 0; st == BITNET_OK && i < t->n_tokens; i++) {
         if (b->options.cancel && b->options.cancel(b->options.cancel_user))
             return bnet_fail(err, BITNET_CANCELLED, "bench: cancelled");
-        st = bitnet_batch_sample(b->crowd, b->choosers, b->now, n, b->next, err);
-        memcpy(b->now, b->next, n * sizeof *b->now);
+        st = bitnet_batch_step(b->batch, b->items, n, err);
+        for (size_t k = 0; k < n; k++)
+            b->now[k] = b->items[k].next;
     }
     r->ms = r->total_ms = bnet_now_ms() - start;
     r->n_tokens = n * (size_t)t->n_tokens;

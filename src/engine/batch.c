@@ -1,228 +1,373 @@
-/* batch.c - one token for each of several timelines in a single pass. Hides: which of them
- * can go together. Positions move only after every pass succeeded. */
-#include "engine/choose.h"
-#include "engine/engine.h"
+/* batch.c - tokens of many timelines in one step. Hides: which of them go through the model
+ * together, and that a step whose device failed is computed again on the CPU. Invariant: a session
+ * moves only after everything its step wanted has succeeded. */
+#include "engine/batch.h"
+#include "sampler/sampler.h"
 
-/* What is wanted of a step beside its logits. */
-typedef struct choice {
-    bitnet_sampler *const *samplers;
-    int32_t *next;
-} choice;
+enum { TOKENS_MAX = 65536, TOKENS_DEFAULT = 512 };
 
-static bitnet_status check_session(const bitnet_session *s, const bitnet_session *first, size_t i,
-                                   int32_t id, bitnet_error *err)
+static const char owner[] = "batch options";
+
+/* ---- opening ---- */
+
+void bitnet_batch_options_init(bitnet_batch_options *o)
 {
-    if (!s)
-        return bnet_fail(err, BITNET_ARGUMENT, "batch: session %zu is NULL", i);
-    if (s->engine != first->engine)
+    if (!o)
+        return;
+    memset(o, 0, sizeof *o);
+    o->struct_size = sizeof *o;
+    o->n_tokens = TOKENS_DEFAULT;
+}
+
+void bitnet_batch_item_init(bitnet_batch_item *i)
+{
+    if (!i)
+        return;
+    memset(i, 0, sizeof *i);
+    i->struct_size = sizeof *i;
+    i->next = -1;
+}
+
+static bitnet_status open_parts(bitnet_batch *b, bitnet_error *err)
+{
+    size_t n = (size_t)b->n_tokens;
+    b->tasks = bnet_calloc(n, sizeof *b->tasks);
+    b->sessions = bnet_calloc(n, sizeof(bitnet_session *));
+    b->ends = bnet_calloc(n, sizeof *b->ends);
+    b->row_task = bnet_calloc(n, sizeof *b->row_task);
+    if (!b->tasks || !b->sessions || !b->ends || !b->row_task)
+        return bnet_no_memory(err, "batch");
+    return bnet_workspaces_need(&b->engine->workspaces, b->engine->model, b->n_tokens, err);
+}
+
+bitnet_status bitnet_batch_open(bitnet_engine *e, const bitnet_batch_options *options,
+                                bitnet_batch **out, bitnet_error *err)
+{
+    if (!e || !out)
+        return bnet_fail(err, BITNET_ARGUMENT, "batch: engine and out must not be NULL");
+    if (!e->model)
         return bnet_fail(err, BITNET_ARGUMENT,
-                         "batch: session %zu belongs to another engine than session 0", i);
-    if (s->in_batch)
-        return bnet_fail(err, BITNET_ARGUMENT, "batch: session %zu is named twice", i);
-    if (bnet_session_cancelled(s))
-        return bnet_fail(err, BITNET_CANCELLED, "batch: cancelled by session %zu", i);
-    if (s->n_pos >= (size_t)s->n_ctx)
-        return bnet_fail(err, BITNET_CONTEXT,
-                         "context is full: session %zu stands at position %zu of %d", i, s->n_pos,
-                         s->n_ctx);
-    bitnet_status st = bnet_kv_fits(&s->entry, s->n_pos + 1, err);
-    return st == BITNET_OK ? bnet_check_ids(s->engine, "batch", &id, 1, err) : st;
-}
-
-static void unmark(bitnet_session *const *sessions, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        sessions[i]->in_batch = false;
-}
-
-static bitnet_status check_all(bitnet_session *const *sessions, const int32_t *ids, size_t n,
-                               bitnet_error *err)
-{
-    for (size_t i = 0; i < n; i++) {
-        bitnet_status st = check_session(sessions[i], sessions[0], i, ids[i], err);
-        if (st != BITNET_OK) {
-            unmark(sessions, i);
-            return st;
-        }
-        sessions[i]->in_batch = true;
+                         "%s: opened with vocab_only, there are no weights to run", e->path);
+    bitnet_batch_options o;
+    bitnet_batch_options_init(&o);
+    bitnet_status st = bnet_options_copy(&o, sizeof o, options, owner, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(owner, "n_tokens", o.n_tokens, 1, TOKENS_MAX, err);
+    if (st != BITNET_OK)
+        return st;
+    bitnet_batch *b = bnet_calloc(1, sizeof *b);
+    if (!b)
+        return bnet_no_memory(err, "batch");
+    b->engine = e;
+    b->n_tokens = bnet_op_batch_limit(e->backend, o.n_tokens);
+    bnet_workspaces_enter(&e->workspaces);
+    st = open_parts(b, err);
+    if (st != BITNET_OK) {
+        bitnet_batch_close(b);
+        return st;
     }
-    unmark(sessions, n);
+    *out = b;
     return BITNET_OK;
 }
 
-/* Tokens of a pass: what the largest of the sessions asked for. */
-static int largest_batch(bitnet_session *const *sessions, size_t n)
+void bitnet_batch_close(bitnet_batch *b)
 {
-    int most = 0;
+    if (!b)
+        return;
+    bnet_workspaces_leave(&b->engine->workspaces);
+    bnet_free(b->tasks);
+    bnet_free(b->sessions);
+    bnet_free(b->ends);
+    bnet_free(b->row_task);
+    bnet_free(b);
+}
+
+int bitnet_batch_tokens(const bitnet_batch *b)
+{
+    return b ? b->n_tokens : 0;
+}
+
+/* ---- checking ---- */
+
+static bitnet_status check_wishes(const bitnet_batch *b, const bitnet_batch_item *item, size_t i,
+                                  bitnet_error *err)
+{
+    int n_vocab = b->engine->info.n_vocab;
+    if (item->sampler && bnet_sampler_vocab(item->sampler) != n_vocab)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "batch: the sampler of item %zu was opened for %d tokens, the model has "
+                         "%d",
+                         i, bnet_sampler_vocab(item->sampler), n_vocab);
+    if ((item->n_chosen && !item->chosen) || (item->n_top && !item->top))
+        return bnet_fail(err, BITNET_ARGUMENT, "batch: chosen or top of item %zu is NULL", i);
+    if (item->n_top > BITNET_LOGPROBS_MAX)
+        return bnet_fail(err, BITNET_ARGUMENT, "batch: n_top of item %zu is %zu, must be 0..%d", i,
+                         item->n_top, BITNET_LOGPROBS_MAX);
+    if (item->want_logprob && !item->sampler)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "batch: item %zu has want_logprob but no sampler to choose a token", i);
+    size_t n_chosen = item->n_chosen * (item->every_position ? item->n_ids : 1);
+    for (size_t k = 0; k < n_chosen; k++)
+        if (item->chosen[k].id < 0 || item->chosen[k].id >= n_vocab)
+            return bnet_fail(err, BITNET_ARGUMENT,
+                             "batch: chosen[%zu].id of item %zu is %d, must be 0..%d", k, i,
+                             (int)item->chosen[k].id, n_vocab - 1);
+    return BITNET_OK;
+}
+
+/* What is wrong with the call itself; room: tokens that the items before it left. */
+static bitnet_status check_item(const bitnet_batch *b, const bitnet_batch_item *item, size_t i,
+                                size_t room, bitnet_error *err)
+{
+    if (item->struct_size != sizeof *item)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "batch: struct_size of item %zu is %zu; call bitnet_batch_item_init", i,
+                         item->struct_size);
+    if (!item->session)
+        return bnet_fail(err, BITNET_ARGUMENT, "batch: the session of item %zu is NULL", i);
+    if (item->session->engine != b->engine)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "batch: the session of item %zu belongs to another engine", i);
+    if (item->session->in_batch)
+        return bnet_fail(err, BITNET_ARGUMENT, "batch: the session of item %zu is named twice", i);
+    if (item->n_ids < 1 || !item->ids)
+        return bnet_fail(err, BITNET_ARGUMENT, "batch: item %zu has no ids", i);
+    if (item->n_ids > room)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "batch: the ids up to item %zu are more than the batch's n_tokens, %d", i,
+                         b->n_tokens);
+    bitnet_status st = check_wishes(b, item, i, err);
+    return st == BITNET_OK ? bnet_check_ids(b->engine, "batch", item->ids, item->n_ids, err) : st;
+}
+
+/* Why this session alone cannot take part, or OK. */
+static bitnet_status check_timeline(const bitnet_batch_item *item, size_t i, bitnet_error *err)
+{
+    const bitnet_session *s = item->session;
+    if (bnet_session_cancelled(s))
+        return bnet_fail(err, BITNET_CANCELLED, "batch: item %zu was cancelled", i);
+    if (item->n_ids > (size_t)s->n_ctx - s->n_pos)
+        return bnet_fail(err, BITNET_CONTEXT,
+                         "context is full: %zu tokens of item %zu do not fit behind position %zu "
+                         "of %d",
+                         item->n_ids, i, s->n_pos, s->n_ctx);
+    return bnet_kv_fits(&s->entry, s->n_pos + item->n_ids, err);
+}
+
+static void unmark(bitnet_batch_item *items, size_t n)
+{
     for (size_t i = 0; i < n; i++)
-        most = BNET_MAX(most, sessions[i]->n_batch);
-    return most;
+        items[i].session->in_batch = false;
 }
 
-/* Keeps what each session's logits follow from; they count once the position has moved. */
-static bitnet_status keep_all(bnet_workspace *ws, bitnet_session *const *sessions, int n,
-                              bitnet_error *err)
+static bitnet_status check_all(bitnet_batch *b, bitnet_batch_item *items, size_t n,
+                               bitnet_error *err)
 {
-    bitnet_status st = BITNET_OK;
-    for (int i = 0; st == BITNET_OK && i < n; i++) {
-        bnet_session_forget(sessions[i]);
-        st = bnet_hidden_keep(ws, i, sessions[i]->hidden, err);
-    }
-    return st;
-}
-
-static bitnet_status choose_all(bnet_workspace *ws, bitnet_session *const *sessions,
-                                const int32_t *ids, int n, const choice *c, bitnet_error *err)
-{
-    bnet_choice rows[BNET_HEAD_ROWS];
-    bitnet_status st = BITNET_OK;
-    for (int first = 0, k; st == BITNET_OK && first < n; first += k) {
-        k = BNET_MIN(BNET_HEAD_ROWS, n - first);
-        for (int i = 0; i < k; i++) {
-            bitnet_session *s = sessions[first + i];
-            s->tokens[s->n_pos] = ids[first + i]; /* beyond the position: nobody else sees it yet */
-            bnet_session_forget(s);
-            rows[i] = (bnet_choice){c->samplers[first + i], s->tokens, s->n_pos + 1, 0};
+    size_t room = (size_t)b->n_tokens;
+    for (size_t i = 0; i < n; i++) {
+        bitnet_status st = check_item(b, &items[i], i, room, err);
+        if (st != BITNET_OK) {
+            unmark(items, i);
+            return st;
         }
-        int failed = 0;
-        st = bnet_choose(ws, first, rows, k, &failed, err);
+        room -= items[i].n_ids;
+        items[i].session->in_batch = true;
+    }
+    unmark(items, n);
+    return BITNET_OK;
+}
+
+/* ---- groups: tasks that go through the model together ---- */
+
+/* Tasks of one kind can: on the same side; and where the backend has passes of its own, single
+ * tokens apart from prompts, whose kernels differ. */
+static int kind_of(const bitnet_batch_item *item)
+{
+    const bitnet_session *s = item->session;
+    bool whole = bnet_model_passes(bnet_session_model(s));
+    return 2 * s->fallen + (whole && item->n_ids > 1);
+}
+
+/* Fills b->tasks with the items that can take part, kind after kind. Returns how many. */
+static size_t line_up(bitnet_batch *b, bitnet_batch_item *items, size_t n_items, bitnet_error *err)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < n_items; i++) {
+        bitnet_status st = check_timeline(&items[i], i, b->first == BITNET_OK ? err : NULL);
+        items[i].status = BITNET_OK;
         if (st != BITNET_OK)
-            return failed < 0 ? st : bnet_wrap(err, st, "batch: session %d", first + failed);
-        for (int i = 0; i < k; i++)
-            c->next[first + i] = rows[i].next;
+            bnet_item_fails(b, &items[i], st);
     }
-    return st;
+    for (int kind = 0; kind < 4; kind++)
+        for (size_t i = 0; i < n_items; i++) {
+            if (items[i].status != BITNET_OK || kind_of(&items[i]) != kind)
+                continue;
+            b->tasks[n] = (bnet_task){.item = &items[i]};
+            if (items[i].sampler)
+                bitnet_sampler_save(items[i].sampler, &b->tasks[n].saved);
+            n++;
+        }
+    return n;
 }
 
-static bitnet_status pass(bnet_scratch *x, bitnet_session *const *sessions, const int32_t *ids,
-                          int n, const choice *c, bitnet_error *err)
+/* Samplers as they were before these tasks; one that serves several stands as before the first. */
+static void restore(bnet_task *tasks, size_t n)
 {
-    for (int i = 0; i < n; i++) {
-        x->ids[i] = ids[i];
-        x->pos[i] = (int32_t)sessions[i]->n_pos;
-        x->seq[i] = i;
-        x->rows[i] = i;
-        x->kvs[i] = sessions[i]->kv;
-    }
-    bnet_batch b = {n, x->ids, x->pos, x->seq, x->kvs, n, x->rows, n, !c, NULL};
-    bitnet_status st = bnet_forward(x->ws, &b, err);
-    if (st != BITNET_OK)
-        return st;
-    return c ? choose_all(x->ws, sessions, ids, n, c, err) : keep_all(x->ws, sessions, n, err);
+    while (n-- > 0)
+        if (tasks[n].item->sampler)
+            bitnet_sampler_restore(tasks[n].item->sampler, &tasks[n].saved);
 }
 
-/* A pass of n sessions on the same side, with a workspace of that side. */
-static bitnet_status lent_pass(bitnet_session *const *sessions, const int32_t *ids, int n,
-                               const choice *c, bitnet_error *err)
+/* Describes the pass of n tasks in x; the tokens lie behind the positions, where nobody looks. */
+static bnet_batch describe(bitnet_batch *b, bnet_scratch *x, bnet_task *tasks, size_t n)
 {
-    bnet_workspaces *w = &sessions[0]->engine->workspaces;
+    int n_tokens = 0, n_rows = 0;
+    bool some = false;
+    for (size_t i = 0; i < n; i++) {
+        const bitnet_batch_item *item = tasks[i].item;
+        bitnet_session *s = item->session;
+        memmove(s->tokens + s->n_pos, item->ids, item->n_ids * sizeof *item->ids);
+        bnet_batch_want(&tasks[i]);
+        some = some || (item->sampler && !tasks[i].all);
+        tasks[i].first_row = n_rows;
+        x->kvs[i] = s->kv;
+        for (size_t k = 0; k < item->n_ids; k++, n_tokens++) {
+            x->ids[n_tokens] = s->tokens[s->n_pos + k];
+            x->pos[n_tokens] = (int32_t)(s->n_pos + k);
+            x->seq[n_tokens] = (int32_t)i;
+            if (k + (size_t)tasks[i].n_rows < item->n_ids)
+                continue;
+            b->row_task[n_rows] = (int32_t)i;
+            x->rows[n_rows++] = n_tokens;
+        }
+    }
+    return (bnet_batch){n_tokens, x->ids,  x->pos, x->seq, x->kvs,
+                        (int)n,   x->rows, n_rows, !some,  NULL};
+}
+
+/* The pass of n tasks of one kind and their answers, with a workspace lent for it. *computed says
+ * whether it came so far that a failure is the backend's. */
+static bitnet_status pass(bitnet_batch *b, bnet_task *tasks, size_t n, bool *computed,
+                          bitnet_error *err)
+{
+    bnet_workspaces *w = &b->engine->workspaces;
+    const bitnet_session *s = tasks[0].item->session;
+    const bnet_scratch **before = &b->before[s->fallen];
     bnet_scratch *x;
-    bitnet_status st =
-        bnet_scratch_borrow(w, bnet_session_model(sessions[0]), n, sessions[0]->before, &x, err);
+    bitnet_status st = bnet_scratch_borrow(w, bnet_session_model(s), b->n_tokens, *before, &x, err);
+    *computed = st == BITNET_OK;
     if (st != BITNET_OK)
         return st;
-    st = pass(x, sessions, ids, n, c, err);
+    *before = x;
+    bnet_kernels_begin(x, s);
+    bnet_batch p = describe(b, x, tasks, n);
+    st = bnet_forward(x->ws, &p, err);
+    if (st == BITNET_OK)
+        st = bnet_batch_answer(b, x->ws, tasks, n, err);
+    bnet_kernels_end(x, b->sessions, n);
     bnet_scratch_return(w, x);
     return st;
 }
 
 /* If the backend fails, all of them continue on the spare, which computes the pass again. */
-static bitnet_status safe_pass(bitnet_session *const *sessions, const int32_t *ids, int n,
-                               const choice *c, bitnet_error *err)
+static bitnet_status safe_pass(bitnet_batch *b, bnet_task *tasks, size_t n, bitnet_error *err)
 {
-    bitnet_status st = lent_pass(sessions, ids, n, c, err);
-    if (st == BITNET_OK)
+    bool computed;
+    bitnet_status first = b->first, st = pass(b, tasks, n, &computed, err);
+    if (st == BITNET_OK || !computed)
         return st;
     bitnet_status why = st;
+    restore(tasks, n);
+    b->first = first;
     st = BITNET_OK;
-    for (int i = 0; i < n && st == BITNET_OK; i++)
-        st = bnet_session_fall_back(sessions[i], why, err);
-    return st == BITNET_OK ? lent_pass(sessions, ids, n, c, err) : st;
+    for (size_t i = 0; i < n && st == BITNET_OK; i++) {
+        tasks[i].item->status = BITNET_OK;
+        st = bnet_session_fall_back(tasks[i].item->session, why, err);
+    }
+    return st == BITNET_OK ? pass(b, tasks, n, &computed, err) : st;
 }
 
-/* How many sessions from the first on are on its side, at most `most`. */
-static size_t same_side(bitnet_session *const *sessions, size_t n, size_t most)
+static size_t same_kind(const bnet_task *tasks, size_t n)
 {
     size_t k = 1;
-    while (k < n && k < most && sessions[k]->fallen == sessions[0]->fallen)
+    while (k < n && kind_of(tasks[k].item) == kind_of(tasks[0].item))
         k++;
     return k;
 }
 
-/* One token for the first of the sessions and for as many after it as can go together: on one side,
- * with scratch and cache for all; *n_done says how many. Their positions do not move, but their
- * tokens and caches are ready for it. */
-static bitnet_status step_group(bitnet_session *const *sessions, const int32_t *ids,
-                                size_t n_sessions, const choice *c, size_t *n_done,
-                                bitnet_error *err)
+/* The first task and as many after it as are of its kind and find room in their caches; *n_done
+ * says how many. */
+static bitnet_status run_group(bitnet_batch *b, bnet_task *tasks, size_t n_tasks, size_t *n_done,
+                               bitnet_error *err)
 {
-    bool fallen = sessions[0]->fallen;
-    size_t n = same_side(sessions, n_sessions, (size_t)largest_batch(sessions, n_sessions));
+    int kind = kind_of(tasks[0].item);
+    size_t n = same_kind(tasks, n_tasks);
+    for (size_t i = 0; i < n; i++) {
+        b->sessions[i] = tasks[i].item->session;
+        b->ends[i] = b->sessions[i]->n_pos + tasks[i].item->n_ids;
+    }
     *n_done = 0;
-    bitnet_status st = bnet_session_hold_group(sessions, n, &n, err);
+    bitnet_status st = bnet_session_hold_group(b->sessions, b->ends, n, &n, err);
     if (st != BITNET_OK)
         return st;
-    /* one may have changed sides while its cache was computed again: then the group is formed anew
-     */
-    if (same_side(sessions, n, n) == n && sessions[0]->fallen == fallen) {
-        st = safe_pass(sessions, ids, (int)n, c, err);
+    /* one may have changed sides while its cache was computed again: then they are grouped anew */
+    if (same_kind(tasks, n) == n && kind_of(tasks[0].item) == kind) {
+        st = safe_pass(b, tasks, n, err);
         *n_done = st == BITNET_OK ? n : 0;
     }
     for (size_t i = 0; i < n; i++) {
-        bitnet_session *s = sessions[i];
-        if (*n_done) {
-            s->tokens[s->n_pos] = ids[i];
-            bnet_kv_filled(&s->entry, s->n_pos + 1);
-        }
-        bnet_session_let_go(s);
+        if (*n_done)
+            bnet_kv_filled(&b->sessions[i]->entry, b->ends[i]);
+        bnet_session_let_go(b->sessions[i]);
     }
     return st;
 }
 
-static bitnet_status step(bitnet_session *const *sessions, const int32_t *ids, size_t n_sessions,
-                          const choice *c, bitnet_error *err)
+/* ---- a step ---- */
+
+static void commit(bnet_task *tasks, size_t n)
 {
-    bitnet_status st = check_all(sessions, ids, n_sessions, err);
+    for (size_t i = 0; i < n; i++) {
+        bitnet_session *s = tasks[i].item->session;
+        if (tasks[i].item->status != BITNET_OK)
+            continue;
+        bnet_session_forget(s);
+        s->n_pos += tasks[i].item->n_ids;
+        if (!tasks[i].item->keep_logits)
+            continue;
+        bnet_buffer *hidden = s->fresh;
+        s->fresh = s->hidden;
+        s->hidden = hidden;
+        s->has_logits = true;
+    }
+}
+
+static void refuse(bnet_task *tasks, size_t n, bitnet_status st)
+{
+    restore(tasks, n);
+    for (size_t i = 0; i < n; i++)
+        tasks[i].item->status = st;
+}
+
+bitnet_status bitnet_batch_step(bitnet_batch *b, bitnet_batch_item *items, size_t n_items,
+                                bitnet_error *err)
+{
+    if (!b || (n_items && !items))
+        return bnet_fail(err, BITNET_ARGUMENT, "batch: batch and items must not be NULL");
+    bitnet_status st = check_all(b, items, n_items, err);
     if (st != BITNET_OK)
         return st;
-    for (size_t i = 0; i < n_sessions; i++)
-        bnet_kv_want(&sessions[i]->entry, true);
-    for (size_t i = 0, n; i < n_sessions && st == BITNET_OK; i += n) {
-        const choice mine = {c ? c->samplers + i : NULL, c ? c->next + i : NULL};
-        st = step_group(sessions + i, ids + i, n_sessions - i, c ? &mine : NULL, &n, err);
-    }
-    for (size_t i = 0; i < n_sessions; i++) {
-        bitnet_session *s = sessions[i];
-        bnet_kv_want(&s->entry, false);
-        s->n_pos += st == BITNET_OK;
-        s->has_logits |= st == BITNET_OK && !c;
-    }
-    return st;
-}
-
-bitnet_status bitnet_batch_step(bitnet_session *const *sessions, const int32_t *ids,
-                                size_t n_sessions, bitnet_error *err)
-{
-    if (n_sessions == 0)
-        return BITNET_OK;
-    if (!sessions || !ids || !sessions[0])
-        return bnet_fail(err, BITNET_ARGUMENT, "batch: sessions and ids must not be NULL");
-    return step(sessions, ids, n_sessions, NULL, err);
-}
-
-bitnet_status bitnet_batch_sample(bitnet_session *const *sessions, bitnet_sampler *const *samplers,
-                                  const int32_t *ids, size_t n_sessions, int32_t *next,
-                                  bitnet_error *err)
-{
-    if (n_sessions == 0)
-        return BITNET_OK;
-    if (!sessions || !samplers || !ids || !next || !sessions[0])
-        return bnet_fail(err, BITNET_ARGUMENT,
-                         "batch: sessions, samplers, ids and next must not be NULL");
-    for (size_t i = 0; i < n_sessions; i++)
-        if (!samplers[i] || bnet_sampler_vocab(samplers[i]) != sessions[0]->engine->info.n_vocab)
-            return bnet_fail(err, BITNET_ARGUMENT,
-                             "batch: sampler %zu is NULL or of another vocabulary", i);
-    const choice c = {samplers, next};
-    return step(sessions, ids, n_sessions, &c, err);
+    b->first = BITNET_OK;
+    size_t n = line_up(b, items, n_items, err);
+    for (size_t i = 0; i < n; i++)
+        bnet_kv_want(&b->tasks[i].item->session->entry, true);
+    for (size_t i = 0, k; i < n && st == BITNET_OK; i += k)
+        st = run_group(b, b->tasks + i, n - i, &k, err);
+    for (size_t i = 0; i < n; i++)
+        bnet_kv_want(&b->tasks[i].item->session->entry, false);
+    if (st == BITNET_OK)
+        commit(b->tasks, n);
+    else
+        refuse(b->tasks, n, st);
+    return st == BITNET_OK ? b->first : st;
 }

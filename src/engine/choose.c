@@ -9,42 +9,46 @@ typedef struct group {
     bool chosen[BNET_HEAD_ROWS];
     bnet_top_want wants[BNET_HEAD_ROWS]; /* empty where the pass had enough, or all is needed */
     bool any;                            /* of them is not empty */
+    bool failed;                         /* a choice before: err tells of it */
 } group;
 
-static bitnet_status pick_among(group *g, int i, const bnet_top *top, bitnet_error *err)
+static void pick(group *g, int i, const bnet_top *top, const float *all, bitnet_error *err)
 {
     bnet_choice *c = &g->rows[i];
+    bitnet_error *told = g->failed ? NULL : err;
     g->chosen[i] = true;
-    return bnet_sampler_pick_among(c->sampler, top, c->tokens, c->n_tokens, &c->next, err);
+    c->status =
+        top ? bnet_sampler_pick_among(c->sampler, top, c->tokens, c->n_tokens, &c->next, told)
+            : bitnet_sampler_pick(c->sampler, all, c->tokens, c->n_tokens, &c->next, told);
+    g->failed = g->failed || c->status != BITNET_OK;
 }
 
-static bitnet_status ask(group *g, int i, bitnet_error *err)
+static void ask(group *g, int i, bitnet_error *err)
 {
     bnet_choice *c = &g->rows[i];
     bnet_top_want want;
     bnet_top top;
     if (!bnet_sampler_want(c->sampler, c->tokens, c->n_tokens, &want))
-        return BITNET_OK;
-    if (bnet_best_top(g->ws, g->first + i, &want, &top))
-        return pick_among(g, i, &top, err);
+        return;
+    if (bnet_best_top(g->ws, g->first + i, &want, &top)) {
+        pick(g, i, &top, NULL, err);
+        return;
+    }
     g->wants[i] = want;
     g->any = true;
-    return BITNET_OK;
 }
 
-static bitnet_status choose_from_lists(group *g, int *at, bitnet_error *err)
+static bitnet_status choose_from_lists(group *g, bitnet_error *err)
 {
     bnet_top tops[BNET_HEAD_ROWS];
     bitnet_status st = bnet_head_tops(g->ws, g->first, g->n, g->wants, tops, err);
-    if (st != BITNET_OK)
-        return st;
-    for (*at = 0; st == BITNET_OK && *at < g->n; (*at)++)
-        if (tops[*at].ids && (st = pick_among(g, *at, &tops[*at], err)) != BITNET_OK)
-            break;
+    for (int i = 0; st == BITNET_OK && i < g->n; i++)
+        if (tops[i].ids)
+            pick(g, i, &tops[i], NULL, err);
     return st;
 }
 
-static bitnet_status choose_from_all(group *g, int *at, bitnet_error *err)
+static bitnet_status choose_from_all(group *g, bitnet_error *err)
 {
     int32_t rows[BNET_HEAD_ROWS];
     int n = 0;
@@ -52,52 +56,43 @@ static bitnet_status choose_from_all(group *g, int *at, bitnet_error *err)
     for (int i = 0; i < g->n; i++)
         if (!g->chosen[i])
             rows[n++] = g->first + i;
-    *at = -1;
     bitnet_status st = n ? bnet_head_rows(g->ws, rows, n, &all, err) : BITNET_OK;
     for (int k = 0; st == BITNET_OK && k < n; k++) {
-        *at = rows[k] - g->first;
-        bnet_choice *c = &g->rows[*at];
-        st = bitnet_sampler_pick(c->sampler,
-                                 all + (size_t)k * (size_t)bnet_sampler_vocab(c->sampler),
-                                 c->tokens, c->n_tokens, &c->next, err);
+        int i = rows[k] - g->first;
+        pick(g, i, NULL, all + (size_t)k * (size_t)bnet_sampler_vocab(g->rows[i].sampler), err);
     }
     return st;
 }
 
-static bitnet_status choose_group(group *g, int *at, bitnet_error *err)
+static bitnet_status choose_group(group *g, bitnet_error *err)
 {
-    bitnet_status st = BITNET_OK;
-    for (*at = 0; *at < g->n; (*at)++)
-        if ((st = ask(g, *at, err)) != BITNET_OK)
-            return st;
-    *at = -1;
-    if (g->any)
-        st = choose_from_lists(g, at, err);
-    return st == BITNET_OK ? choose_from_all(g, at, err) : st;
+    for (int i = 0; i < g->n; i++)
+        ask(g, i, err);
+    bitnet_status st = g->any ? choose_from_lists(g, err) : BITNET_OK;
+    return st == BITNET_OK ? choose_from_all(g, err) : st;
 }
 
-/* How many rows from the first on have a sampler of their own: they can be served in any order. */
+/* How many rows from the first on can be served in any order: each has a sampler of its own, or one
+ * that keeps nothing from choice to choice. */
 static int distinct(const bnet_choice *rows, int n)
 {
     for (int i = 1; i < n; i++)
         for (int k = 0; k < i; k++)
-            if (rows[k].sampler == rows[i].sampler)
+            if (rows[k].sampler == rows[i].sampler && !bnet_sampler_still(rows[i].sampler))
                 return i;
     return n;
 }
 
-bitnet_status bnet_choose(bnet_workspace *ws, int first, bnet_choice *rows, int n, int *failed,
+bitnet_status bnet_choose(bnet_workspace *ws, int first, bnet_choice *rows, int n,
                           bitnet_error *err)
 {
-    for (int i = 0, k; i < n; i += k) {
+    bitnet_status st = BITNET_OK;
+    bool failed = false;
+    for (int i = 0, k; i < n && st == BITNET_OK; i += k) {
         k = distinct(rows + i, n - i);
-        group g = {.ws = ws, .first = first + i, .n = k, .rows = rows + i};
-        int at = 0;
-        bitnet_status st = choose_group(&g, &at, err);
-        if (st != BITNET_OK) {
-            *failed = at < 0 ? -1 : i + at;
-            return st;
-        }
+        group g = {.ws = ws, .first = first + i, .n = k, .rows = rows + i, .failed = failed};
+        st = choose_group(&g, err);
+        failed = g.failed;
     }
-    return BITNET_OK;
+    return st;
 }

@@ -63,6 +63,8 @@ struct bitnet_engine {
     bnet_counts base; /* at the last reset */
 };
 
+enum { BNET_SESSION_KERNELS = 96 };
+
 /* One timeline: tokens, their cache, the position. tokens[0..n_pos) are in the cache; what lies in
  * the cache beyond n_pos is unused. */
 struct bitnet_session {
@@ -74,10 +76,13 @@ struct bitnet_session {
     size_t n_pos;
     int32_t *tokens;     /* [n_ctx] */
     bnet_buffer *hidden; /* the normed state after tokens[n_pos - 1], if has_logits */
+    bnet_buffer *fresh;  /* room for that of a step that may still fail */
     bool has_logits;     /* logits follow from `hidden` */
     float *row;          /* these logits, if somebody asked for them, else NULL */
     bool fallen;         /* kv and hidden are of the engine's spare model */
     bool in_batch;       /* marks a session while bitnet_batch_step looks for one named twice */
+    bitnet_session_kernel kernels[BNET_SESSION_KERNELS]; /* that computed its tokens */
+    size_t n_kernels;
 
     bnet_scratch *scratch;      /* borrowed while it computes, else NULL */
     const bnet_scratch *before; /* the one it had last: compared, never followed */
@@ -150,10 +155,17 @@ void bnet_session_forget(bitnet_session *s);
  * than its pool holds), CANCELLED, what a pass fails with; then nothing is held. */
 bitnet_status bnet_session_hold(bitnet_session *s, size_t n_need, bitnet_error *err);
 void bnet_session_let_go(bitnet_session *s);
-/* The same for the first of n sessions and as many after it as find room, for one token more each;
- * *n_held says how many. */
-bitnet_status bnet_session_hold_group(bitnet_session *const *sessions, size_t n, size_t *n_held,
-                                      bitnet_error *err);
+/* The same for the first of n sessions and as many after it as find room up to ends[i]; *n_held
+ * says how many. */
+bitnet_status bnet_session_hold_group(bitnet_session *const *sessions, const size_t *ends, size_t n,
+                                      size_t *n_held, bitnet_error *err);
+/* Around what a workspace is lent for: the kernels called meanwhile are counted for every one of
+ * the sessions, which are on one side (session_kernels.c). */
+void bnet_kernels_begin(bnet_scratch *x, const bitnet_session *s);
+void bnet_kernels_end(bnet_scratch *x, bitnet_session *const *sessions, size_t n);
+/* Opens and closes s->hidden and s->fresh, on the session's side (session_head.c). */
+bitnet_status bnet_session_open_hidden(bitnet_session *s, bitnet_error *err);
+void bnet_session_close_hidden(bitnet_session *s);
 /* Opens and closes s->kv, in the pool or on its own. */
 bitnet_status bnet_session_open_kv(bitnet_session *s, bitnet_kv_pool *pool, bitnet_error *err);
 void bnet_session_close_kv(bitnet_session *s);

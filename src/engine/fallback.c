@@ -53,20 +53,21 @@ static bitnet_status refill(bitnet_session *s, size_t n_pos, bitnet_error *err)
     return st;
 }
 
-/* Puts kv and hidden, which belong to the spare, in the place of what failed, and fills them. A
- * session that had a workspace has one of the spare's afterwards. */
-static bitnet_status rebuild(bitnet_session *s, bnet_kv *kv, bnet_buffer *hidden, bitnet_error *err)
+/* Puts kv, which belongs to the spare, in the place of what failed, and fills it. A session that
+ * had a workspace has one of the spare's afterwards. */
+static bitnet_status rebuild(bitnet_session *s, bnet_kv *kv, bitnet_error *err)
 {
     size_t n_pos = s->n_pos;
     bool lent = s->scratch != NULL;
     bnet_session_return(s);
     bnet_session_close_kv(s);
-    bnet_hidden_close(s->engine->model, s->hidden);
+    bnet_session_close_hidden(s);
     s->kv = kv;
-    s->hidden = hidden;
     s->fallen = true;
     s->n_pos = 0;
-    bitnet_status st = refill(s, n_pos, err);
+    bitnet_status st = bnet_session_open_hidden(s, err);
+    if (st == BITNET_OK)
+        st = refill(s, n_pos, err);
     if (!lent || st != BITNET_OK)
         bnet_session_return(s);
     return st;
@@ -90,7 +91,6 @@ bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitne
 {
     bitnet_engine *e = s->engine;
     bnet_kv *kv = NULL;
-    bnet_buffer *hidden = NULL;
     if (s->fallen)
         return why;
     bitnet_status st = allowed(s, why, err);
@@ -105,12 +105,10 @@ bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitne
         st = bnet_kv_open(e->spare_model, s->n_ctx, s->kv_type, &kv, err);
     if (st == BITNET_OK)
         st = bnet_workspaces_need(&e->workspaces, e->spare_model, s->n_batch, err);
-    if (st == BITNET_OK && !(hidden = bnet_hidden_open(e->spare_model)))
-        st = bnet_no_memory(err, "session buffers");
     if (st != BITNET_OK) {
         bnet_kv_close(kv);
         return bnet_wrap(err, st, "falling back to the CPU");
     }
     atomic_fetch_add(&e->n_fallbacks, 1); /* whoever sees it sees the spare too */
-    return rebuild(s, kv, hidden, err);
+    return rebuild(s, kv, err);
 }

@@ -62,24 +62,25 @@ static bitnet_status read_options(const bitnet_engine *e, const bitnet_session_o
     return st;
 }
 
-/* What make_buffers and the layers below will ask of the allocator. */
-static uint64_t count_bytes(const bitnet_engine *e, const bitnet_session_options *o)
+/* What a session and the layers below will ask of the allocator. */
+static bitnet_session_cost cost_of(const bitnet_engine *e, const bitnet_session_options *o)
 {
-    uint64_t kv = o->kv_pool ? 0 : bnet_kv_bytes(e->model, o->n_ctx, o->kv_type);
-    return sizeof(bitnet_session) + kv + bnet_scratch_bytes(e->model, o->n_batch) +
-           (uint64_t)o->n_ctx * sizeof(int32_t) + bnet_hidden_bytes(e->model) +
-           bnet_stream_bytes(e->longest_token);
+    return (bitnet_session_cost){
+        .session_bytes = sizeof(bitnet_session) + (uint64_t)o->n_ctx * sizeof(int32_t) +
+                         2 * bnet_hidden_bytes(e->model) + bnet_stream_bytes(e->longest_token),
+        .cache_bytes = o->kv_pool ? 0 : bnet_kv_bytes(e->model, o->n_ctx, o->kv_type),
+        .workspace_bytes = bnet_scratch_bytes(e->model, o->n_batch)};
 }
 
 bitnet_status bitnet_session_memory(const bitnet_engine *e, const bitnet_session_options *options,
-                                    size_t *n_bytes, bitnet_error *err)
+                                    bitnet_session_cost *cost, bitnet_error *err)
 {
-    if (!e || !n_bytes)
-        return bnet_fail(err, BITNET_ARGUMENT, "session: engine and n_bytes must not be NULL");
+    if (!e || !cost)
+        return bnet_fail(err, BITNET_ARGUMENT, "session: engine and cost must not be NULL");
     bitnet_session_options o;
     bitnet_status st = read_options(e, options, &o, err);
     if (st == BITNET_OK)
-        *n_bytes = (size_t)count_bytes(e, &o);
+        *cost = cost_of(e, &o);
     return st;
 }
 
@@ -99,10 +100,12 @@ static bitnet_status check_device(const bnet_usage *u, const bitnet_session_opti
 }
 
 /* Systems that overcommit would grant any size and kill the process later, so ask first. */
-static bitnet_status check_memory(const bitnet_engine *e, const bitnet_session_options *o,
+static bitnet_status check_memory(bitnet_engine *e, const bitnet_session_options *o,
                                   bitnet_error *err)
 {
-    uint64_t need = count_bytes(e, o);
+    bitnet_session_cost c = cost_of(e, o);
+    bool have_one = bnet_workspaces_have(&e->workspaces, e->model, o->n_batch);
+    uint64_t need = c.session_bytes + c.cache_bytes + (have_one ? 0 : c.workspace_bytes);
     bnet_usage u;
     if (bnet_backend_usage(e->backend, &u))
         return check_device(&u, o, need, err);
@@ -154,8 +157,8 @@ bitnet_status bnet_session_equip(bitnet_session *s, const bitnet_session_options
     bitnet_status st = s->fallen ? BITNET_OK : check_memory(s->engine, o, err);
     if (st == BITNET_OK)
         st = bnet_session_open_kv(s, o->kv_pool, err);
-    if (st == BITNET_OK && !(s->hidden = bnet_hidden_open(bnet_session_model(s))))
-        st = bnet_no_memory(err, "session buffers");
+    if (st == BITNET_OK)
+        st = bnet_session_open_hidden(s, err);
     if (st == BITNET_OK)
         st = bnet_workspaces_need(&s->engine->workspaces, bnet_session_model(s), s->n_batch, err);
     return may_leave(s->engine, st) ? bnet_session_fall_back(s, st, err) : st;
@@ -191,7 +194,7 @@ void bitnet_session_close(bitnet_session *s)
         return;
     bnet_session_forget(s);
     bnet_session_close_kv(s);
-    bnet_hidden_close(bnet_session_model(s), s->hidden);
+    bnet_session_close_hidden(s);
     bnet_workspaces_leave(&s->engine->workspaces);
     bnet_free(s->tokens);
     bnet_str_free(&s->stream.tail);
@@ -212,15 +215,19 @@ bitnet_status bnet_session_borrow(bitnet_session *s, bitnet_error *err)
 {
     bitnet_status st = bnet_scratch_borrow(&s->engine->workspaces, bnet_session_model(s),
                                            s->n_batch, s->before, &s->scratch, err);
-    if (st == BITNET_OK)
-        s->before = s->scratch;
-    return st;
+    if (st != BITNET_OK)
+        return st;
+    s->before = s->scratch;
+    bnet_kernels_begin(s->scratch, s);
+    return BITNET_OK;
 }
 
 void bnet_session_return(bitnet_session *s)
 {
-    if (s->scratch)
-        bnet_scratch_return(&s->engine->workspaces, s->scratch);
+    if (!s->scratch)
+        return;
+    bnet_kernels_end(s->scratch, &s, 1);
+    bnet_scratch_return(&s->engine->workspaces, s->scratch);
     s->scratch = NULL;
 }
 

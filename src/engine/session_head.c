@@ -7,6 +7,20 @@
 
 enum { PATIENCE = 16 }; /* steps after one where less than all did not pay */
 
+bitnet_status bnet_session_open_hidden(bitnet_session *s, bitnet_error *err)
+{
+    s->hidden = bnet_hidden_open(bnet_session_model(s));
+    s->fresh = bnet_hidden_open(bnet_session_model(s));
+    return s->hidden && s->fresh ? BITNET_OK : bnet_no_memory(err, "session buffers");
+}
+
+void bnet_session_close_hidden(bitnet_session *s)
+{
+    bnet_hidden_close(bnet_session_model(s), s->hidden);
+    bnet_hidden_close(bnet_session_model(s), s->fresh);
+    s->hidden = s->fresh = NULL;
+}
+
 /* Sets s->top where that is enough to choose from, else s->all. */
 static bitnet_status compute_choice(bitnet_session *s, bitnet_error *err)
 {

@@ -124,14 +124,14 @@ void bnet_session_let_go(bitnet_session *s)
     bnet_kv_unpin(&s->entry);
 }
 
-bitnet_status bnet_session_hold_group(bitnet_session *const *sessions, size_t n, size_t *n_held,
-                                      bitnet_error *err)
+bitnet_status bnet_session_hold_group(bitnet_session *const *sessions, const size_t *ends, size_t n,
+                                      size_t *n_held, bitnet_error *err)
 {
     bitnet_status st = BITNET_OK;
     size_t k = 0;
     for (bool pinned = true; k < n && st == BITNET_OK; k += pinned) {
         bitnet_session *s = sessions[k];
-        st = pin(s, s->n_pos + 1, k == 0, &pinned, err);
+        st = pin(s, ends[k], k == 0, &pinned, err);
         if (!pinned)
             break;
     }

@@ -15,7 +15,8 @@ void bnet_workspaces_init(bnet_workspaces *w)
 uint64_t bnet_scratch_bytes(const bnet_model *m, int n_batch)
 {
     uint64_t per_token = 5 * sizeof(int32_t) + sizeof(bnet_kv *);
-    return sizeof(bnet_scratch) + bnet_workspace_bytes(m, n_batch) + (uint64_t)n_batch * per_token;
+    return sizeof(bnet_scratch) + bnet_workspace_bytes(m, n_batch) + (uint64_t)n_batch * per_token +
+           BNET_KERNELS_MAX * sizeof(bitnet_kernel_use);
 }
 
 static void scratch_close(bnet_scratch *s)
@@ -28,6 +29,7 @@ static void scratch_close(bnet_scratch *s)
     bnet_free(s->rows);
     bnet_free(s->ids);
     bnet_free(s->kvs);
+    bnet_free(s->uses);
     bnet_free(s);
 }
 
@@ -44,8 +46,9 @@ static bitnet_status scratch_open(const bnet_model *m, int n_batch, bnet_scratch
                         .seq = bnet_calloc(n, sizeof *s->seq),
                         .rows = bnet_calloc(n, sizeof *s->rows),
                         .ids = bnet_calloc(n, sizeof *s->ids),
-                        .kvs = bnet_calloc(n, sizeof(bnet_kv *))};
-    bitnet_status st = s->pos && s->seq && s->rows && s->ids && s->kvs
+                        .kvs = bnet_calloc(n, sizeof(bnet_kv *)),
+                        .uses = bnet_calloc(BNET_KERNELS_MAX, sizeof *s->uses)};
+    bitnet_status st = s->pos && s->seq && s->rows && s->ids && s->kvs && s->uses
                            ? bnet_workspace_open(m, n_batch, &s->ws, err)
                            : bnet_no_memory(err, "workspace");
     if (st == BITNET_OK)
@@ -93,15 +96,20 @@ void bnet_workspaces_close(bnet_workspaces *w)
     pthread_mutex_destroy(&w->lock);
 }
 
-bitnet_status bnet_workspaces_need(bnet_workspaces *w, const bnet_model *m, int n_batch,
-                                   bitnet_error *err)
+bool bnet_workspaces_have(bnet_workspaces *w, const bnet_model *m, int n_batch)
 {
     bool there = false;
     pthread_mutex_lock(&w->lock);
     for (const bnet_scratch *s = w->first; s; s = s->next)
         there = there || serves(s, m, n_batch);
     pthread_mutex_unlock(&w->lock);
-    if (there)
+    return there;
+}
+
+bitnet_status bnet_workspaces_need(bnet_workspaces *w, const bnet_model *m, int n_batch,
+                                   bitnet_error *err)
+{
+    if (bnet_workspaces_have(w, m, n_batch))
         return BITNET_OK;
     bnet_scratch *fresh;
     bitnet_status st = scratch_open(m, n_batch, &fresh, err); /* may wait for the device */
@@ -199,6 +207,18 @@ void bnet_scratch_return(bnet_workspaces *w, bnet_scratch *s)
     s->lent = false;
     pthread_cond_broadcast(&w->returned);
     pthread_mutex_unlock(&w->lock);
+}
+
+bool bnet_scratch_accompanied(bnet_workspaces *w, bnet_scratch *s)
+{
+    pthread_mutex_lock(&w->lock);
+    bool some = s->accompanied;
+    s->accompanied = false;
+    for (bnet_scratch *x = w->first; x; x = x->next)
+        if (x != s && x->lent)
+            some = x->accompanied = true;
+    pthread_mutex_unlock(&w->lock);
+    return some;
 }
 
 float *bnet_row_borrow(bnet_workspaces *w, size_t n_vocab)

@@ -19,6 +19,11 @@ struct bnet_scratch {
     bnet_kv **kvs;             /* [n_batch] */
     bool lent;
     pthread_t borrower; /* valid while lent */
+    /* kernels the backend had called when the call began (session_kernels.c) */
+    bitnet_kernel_use *uses; /* [BNET_KERNELS_MAX] */
+    size_t n_uses;
+    bool among;       /* others computed when it began */
+    bool accompanied; /* others have computed since that was last asked; under the lock */
 };
 
 typedef struct bnet_workspaces {
@@ -38,6 +43,7 @@ uint64_t bnet_scratch_bytes(const bnet_model *m, int n_batch);
  * closed. Fails: MEMORY, what the backend fails with. */
 bitnet_status bnet_workspaces_need(bnet_workspaces *w, const bnet_model *m, int n_batch,
                                    bitnet_error *err);
+bool bnet_workspaces_have(bnet_workspaces *w, const bnet_model *m, int n_batch);
 /* Counts users; the last one that leaves closes what nobody has. */
 void bnet_workspaces_enter(bnet_workspaces *w);
 void bnet_workspaces_leave(bnet_workspaces *w);
@@ -50,6 +56,9 @@ bitnet_status bnet_scratch_borrow(bnet_workspaces *w, const bnet_model *m, int n
                                   const bnet_scratch *before, bnet_scratch **out,
                                   bitnet_error *err);
 void bnet_scratch_return(bnet_workspaces *w, bnet_scratch *s);
+
+/* True once after another one was lent at the same time as this. */
+bool bnet_scratch_accompanied(bnet_workspaces *w, bnet_scratch *s);
 
 /* Lends room for n_vocab logits; NULL: no memory. */
 float *bnet_row_borrow(bnet_workspaces *w, size_t n_vocab);

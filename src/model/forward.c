@@ -207,6 +207,11 @@ static bool foresee(const bnet_workspace *ws, const bnet_batch *b)
     return bnet_kv_cover(b->kv[0], n->pos[n->n_tokens - 1] + 1, NULL) == BITNET_OK;
 }
 
+bool bnet_model_passes(const bnet_model *m)
+{
+    return bnet_op_passes(m->be, &m->net);
+}
+
 bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error *err)
 {
     assert(b->n_tokens >= 1 && b->n_tokens <= ws->n_batch && b->n_seqs <= ws->n_batch);

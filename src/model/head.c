@@ -2,17 +2,17 @@
  * a choice can depend on. */
 #include "model/workspace.h"
 
-/* The first n bytes of the logits, once they are there. */
-static bitnet_status read_logits(bnet_workspace *ws, size_t n_bytes, const float **out,
-                                 bitnet_error *err)
+/* The first n bytes of a buffer, once they are there. */
+static bitnet_status read_floats(bnet_workspace *ws, bnet_buffer *from, size_t n_bytes,
+                                 const float **out, bitnet_error *err)
 {
     bitnet_status st = bnet_op_sync(ws->be, err);
     if (st != BITNET_OK)
         return st;
-    *out = bnet_op_read(ws->be, ws->logits, n_bytes);
+    *out = bnet_op_read(ws->be, from, n_bytes);
     if (!*out) /* the way to the host failed: the backend says why */
         st = bnet_op_sync(ws->be, err);
-    return st == BITNET_OK && !*out ? bnet_no_memory(err, "logits") : st;
+    return st == BITNET_OK && !*out ? bnet_no_memory(err, "results of a pass") : st;
 }
 
 bitnet_status bnet_head_rows(bnet_workspace *ws, const int32_t *rows, int n, const float **out,
@@ -22,7 +22,8 @@ bitnet_status bnet_head_rows(bnet_workspace *ws, const int32_t *rows, int n, con
     bnet_op_hold(ws->be);
     bnet_op_gather(ws->be, ws->last, rows, n, ws->w.embd, ws->pick);
     bnet_op_head(ws->be, ws->m->head, ws->pick, n, ws->logits);
-    bitnet_status st = read_logits(ws, (size_t)n * ws->w.vocab * sizeof(float), out, err);
+    bitnet_status st =
+        read_floats(ws, ws->logits, (size_t)n * ws->w.vocab * sizeof(float), out, err);
     return bnet_op_release(ws->be, st, err);
 }
 
@@ -122,11 +123,24 @@ bitnet_status bnet_hidden_keep(bnet_workspace *ws, int row, bnet_buffer *hidden,
     return bnet_op_release(ws->be, BITNET_OK, err);
 }
 
+bitnet_status bnet_hidden_read(bnet_workspace *ws, int first, int n, const float **out,
+                               bitnet_error *err)
+{
+    assert(n >= 1 && n <= BNET_HEAD_ROWS && first >= 0 && first + n <= ws->n_rows);
+    int32_t rows[BNET_HEAD_ROWS];
+    for (int i = 0; i < n; i++)
+        rows[i] = first + i;
+    bnet_op_hold(ws->be);
+    bnet_op_gather(ws->be, ws->last, rows, n, ws->w.embd, ws->pick);
+    size_t n_bytes = (size_t)n * ws->w.embd * sizeof(float);
+    return bnet_op_release(ws->be, read_floats(ws, ws->pick, n_bytes, out, err), err);
+}
+
 bitnet_status bnet_hidden_head(bnet_workspace *ws, bnet_buffer *hidden, const float **out,
                                bitnet_error *err)
 {
     bnet_op_hold(ws->be);
     bnet_op_head(ws->be, ws->m->head, hidden, 1, ws->logits);
-    bitnet_status st = read_logits(ws, ws->w.vocab * sizeof(float), out, err);
+    bitnet_status st = read_floats(ws, ws->logits, ws->w.vocab * sizeof(float), out, err);
     return bnet_op_release(ws->be, st, err);
 }

@@ -117,6 +117,9 @@ typedef struct bnet_batch {
     const struct bnet_batch *next; /* of the same timeline, what follows at once; NULL: not known */
 } bnet_batch;
 
+/* The backend may run passes of this network in one piece, with kernels that differ between single
+ * tokens and prompts. */
+bool bnet_model_passes(const bnet_model *m);
 /* Runs the layers, writes the cache, keeps the normed hidden state of `rows`. Void of failure but
  * MEMORY/ERROR reported by the backend's sync, and CANCELLED. Bit-identical for every division of
  * tokens into batches. */
@@ -148,6 +151,10 @@ uint64_t bnet_hidden_bytes(const bnet_model *m);
 bnet_buffer *bnet_hidden_open(const bnet_model *m);
 void bnet_hidden_close(const bnet_model *m, bnet_buffer *hidden); /* NULL is legal */
 bitnet_status bnet_hidden_keep(bnet_workspace *ws, int row, bnet_buffer *hidden, bitnet_error *err);
+/* The normed hidden states of rows [first, first+n) of the last pass, n <= BNET_HEAD_ROWS; out:
+ * [n][n_embd], valid until the next call. */
+bitnet_status bnet_hidden_read(bnet_workspace *ws, int first, int n, const float **out,
+                               bitnet_error *err);
 /* All logits of a row that was kept; out as of bnet_head. */
 bitnet_status bnet_hidden_head(bnet_workspace *ws, bnet_buffer *hidden, const float **out,
                                bitnet_error *err);

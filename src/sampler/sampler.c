@@ -145,6 +145,11 @@ static bool has_penalties(const bitnet_sampler_options *o)
            o->frequency_penalty != 0.0f;
 }
 
+bool bnet_sampler_still(const bitnet_sampler *s)
+{
+    return s->o.temperature == 0.0f && !has_penalties(&s->o);
+}
+
 /* Adds the window to the counts before a pick, and takes it away again after it. */
 static void count_window(bitnet_sampler *s, const int32_t *history, size_t n, bool add)
 {

@@ -9,6 +9,8 @@
 #define BNET_WEIGHT_ONE ((uint64_t)1 << 40)
 
 int bnet_sampler_vocab(const bitnet_sampler *s);
+/* True: it draws nothing and has no penalties, so the order of its choices is of no matter. */
+bool bnet_sampler_still(const bitnet_sampler *s);
 /* Every field in its range, and n_vocab (sampler_options.c). */
 bitnet_status bnet_sampler_check(const bitnet_sampler_options *o, int n_vocab, bitnet_error *err);
 /* From now on the id is never chosen, as if its logit were minus infinity; or it may be again. An

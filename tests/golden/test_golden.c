@@ -20,6 +20,7 @@
 
 #include "bitnet.h"
 #include "golden.h"
+#include "unit/engine/step.h"
 
 #define MIN_COSINE 0.998
 #define CLOSE      1e-3
@@ -449,7 +450,7 @@ static void test_steps_equal_prefill(void **state)
     check(bitnet_session_rewind(a, 0, &err), &err);
     for (size_t i = 0; i < n_ids; i++) {
         int32_t pair[2] = {ids[i], ids[n_ids - 1 - i]};
-        check(bitnet_batch_step(both, pair, 2, &err), &err);
+        check(step_each(fx.engine, both, NULL, pair, 2, NULL, &err), &err);
         on_hash(&steps, i, bitnet_session_logits(a));
     }
     assert_int_equal(bitnet_session_position(a), n_ids);

@@ -2,6 +2,7 @@
  * that the same step, asked for again, and later sessions compute what they should. Whichever copy
  * or launch it is, and whichever of several sessions asked for it: that one is told. A lost device
  * is named by whoever comes later. */
+#include "unit/engine/step.h"
 #include "device.h"
 
 #include "backend/group/group.h"
@@ -343,7 +344,7 @@ static void test_a_block_that_is_not_zeroed_falls_back(void **state)
     bitnet_session *s[3] = {open_in_pool(pool), open_in_pool(pool), open_in_pool(pool)};
     snprintf(wish, sizeof wish, "cuMemsetD8 %d 1", bitnet_engine_model(engine)->n_layers + 1);
     setenv("BITNET_EMULATED_FAIL", wish, 1); /* the second block */
-    OK(bitnet_batch_step(s, ids, 2, &err));
+    OK(step_each(engine, s, NULL, ids, 2, NULL, &err));
     assert_true(!s[0]->fallen && s[1]->fallen);
     setenv("BITNET_EMULATED_FAIL", "cuMemsetD8 1 1", 1);
     OK(bitnet_session_append(s[2], ids, 1, NULL, NULL, &err));

@@ -5,6 +5,7 @@
 #include "device.h"
 
 #include "bitnet_tools.h"
+#include "unit/engine/step.h"
 
 enum { MOST = 64 };
 
@@ -55,7 +56,7 @@ static void step(crowd *c, int k)
     int32_t ids[MOST];
     for (int i = 0; i < c->n; i++)
         ids[i] = token(c, i, 100 + k);
-    OK(bitnet_batch_step(c->of, ids, (size_t)c->n, &err));
+    OK(step_each(c->of[0]->engine, c->of, NULL, ids, (size_t)c->n, NULL, &err));
 }
 
 /* How many of two rows of floats differ in a bit. */

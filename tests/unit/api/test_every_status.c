@@ -103,9 +103,9 @@ static void memory(void **state)
     bitnet_session_options_init(&o);
     o.kv_type = BITNET_KV_F32;
     o.n_ctx = 1 << 24; /* 32 GiB and more of cache */
-    size_t n_bytes;
-    OK(bitnet_session_memory(n.engine, &o, &n_bytes, &err));
-    if (n_bytes <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE)) {
+    bitnet_session_cost cost;
+    OK(bitnet_session_memory(n.engine, &o, &cost, &err));
+    if (cost.cache_bytes <= (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE)) {
         print_message(
             "this machine has more memory than the largest session of the nano model wants\n");
         nano_close(&n);

@@ -176,10 +176,10 @@ static void BE_11_batches(void **state)
         last[i] = ids[9 * i + 8];
         again[i] = ids[0];
     }
-    OK(bitnet_batch_step(b, last, N, &err));
+    OK(step_each(n.engine, b, NULL, last, N, NULL, &err));
     assert_false(b[3]->fallen);
     the_broken.fail_at = the_broken.n_syncs + 2; /* after the one that has fallen */
-    OK(bitnet_batch_step(b, again, N, &err));
+    OK(step_each(n.engine, b, NULL, again, N, NULL, &err));
     for (int i = 0; i < N; i++) {
         assert_same_logits(&n, bitnet_session_logits(a[i]), bitnet_session_logits(b[i]), "batch");
         assert_int_equal(bitnet_session_position(b[i]), 10);

@@ -270,11 +270,12 @@ static void test_logits_can_be_asked_for_later(void **state)
     generate(s, &o, n.n_vocab, ids, N_IDS);
     generate(all, &o, n.n_vocab, ids, N_IDS);
     bitnet_session *both[] = {s, other};
-    OK(bitnet_batch_step(both, (int32_t[]){next, next}, 2, &err));
+    OK(step_each(n.engine, both, NULL, (int32_t[]){next, next}, 2, NULL, &err));
     OK(bitnet_session_append(all, &next, 1, NULL, NULL, &err));
     assert_same_logits(&n, bitnet_session_logits(s), bitnet_session_logits(all), "in a batch");
     generate(s, &o, n.n_vocab, ids, N_IDS);
-    assert_int_not_equal(bitnet_batch_step(both, (int32_t[]){next, -1}, 2, NULL), BITNET_OK);
+    assert_int_not_equal(step_each(n.engine, both, NULL, (int32_t[]){next, -1}, 2, NULL, NULL),
+                         BITNET_OK);
     generate(all, &o, n.n_vocab, ids, N_IDS);
     assert_same_logits(&n, bitnet_session_logits(s), bitnet_session_logits(all), "refused batch");
     bitnet_session_close(s);

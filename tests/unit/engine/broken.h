@@ -7,6 +7,7 @@
 
 typedef struct broken {
     bnet_backend_vtable table;
+    const bnet_backend_vtable *whole; /* as it was */
     bitnet_status (*sync)(bnet_backend *be, bitnet_error *err);
     int n_syncs, fail_at; /* counted from 1; 0: never */
     bool for_ever;        /* from fail_at on */
@@ -25,10 +26,16 @@ static bitnet_status broken_sync(bnet_backend *be, bitnet_error *err)
 
 static inline void break_engine(bitnet_engine *e, int nth, bool for_ever)
 {
-    the_broken = (broken){.table = *e->backend->v, .fail_at = nth, .for_ever = for_ever};
+    the_broken = (broken){
+        .table = *e->backend->v, .whole = e->backend->v, .fail_at = nth, .for_ever = for_ever};
     the_broken.sync = e->backend->v->sync;
     the_broken.table.sync = broken_sync;
     e->backend->v = &the_broken.table;
+}
+
+static inline void unbreak_engine(bitnet_engine *e)
+{
+    e->backend->v = the_broken.whole;
 }
 
 #endif

@@ -136,7 +136,7 @@ static inline void choose_from_all(bitnet_session *s, bitnet_sampler *sampler, h
     free(row);
 }
 
-/* bitnet_generate and bitnet_batch_sample under constraints that change with every token choose
+/* bitnet_generate and bitnet_batch_step under constraints that change with every token choose
  * what is chosen from all logits of a session of its own. */
 static inline void check_constrained_generation(bitnet_engine *e, int round)
 {
@@ -174,7 +174,7 @@ static inline void check_constrained_generation(bitnet_engine *e, int round)
     }
     OK(bitnet_generate(sessions[1], samplers[1], prompt, 9, &g, NULL, &err));
     for (size_t t = 0; t < BNET_COUNT(h[0].ids); t++) {
-        OK(bitnet_batch_sample(sessions + 2, samplers + 2, next, 2, next, &err));
+        OK(step_each(e, sessions + 2, samplers + 2, next, 2, next, &err));
         for (int i = 0; i < 2; i++)
             hear(&h[2 + i], "", 0, next[i]);
     }

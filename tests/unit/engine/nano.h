@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "bitnet.h"
+#include "unit/engine/step.h"
 
 #define NANO_PATH TEST_SOURCE_DIR "/models/nano.gguf"
 

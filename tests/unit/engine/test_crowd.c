@@ -68,7 +68,7 @@ static void by_batch(const nano *n, const script *w, bitnet_session **s)
             ids[i] = crowd_best(n, s[i]);
             check_word(w, i, k, ids[i], "batch");
         }
-        OK(bitnet_batch_step(s, ids, N_CROWD, &err));
+        OK(step_each(n->engine, s, NULL, ids, N_CROWD, NULL, &err));
     }
 }
 
@@ -181,13 +181,24 @@ static void test_KV_2_uncrowded(void **state)
     nano_ids(&n, 4, ids, 60);
     for (int i = 0; i < 3; i++)
         s[i] = crowd_session(&n, p, N_TIMELINE);
+    bitnet_batch *batch = NULL;
+    bitnet_batch_item items[3];
+    OK(bitnet_batch_open(n.engine, NULL, &batch, &err));
+    for (int i = 0; i < 3; i++) {
+        bitnet_batch_item_init(&items[i]);
+        items[i].session = s[i];
+        items[i].n_ids = 1;
+    }
     bitnet_error err = {0};
     bitnet_status st = BITNET_OK;
     interpose_start(-1, false);
     for (int i = 0; i < 3 && st == BITNET_OK; i++)
         st = bitnet_session_append(s[i], ids, 60, NULL, NULL, &err);
-    for (int k = 0; k < 60 && st == BITNET_OK; k++)
-        st = bitnet_batch_step(s, ids + k % 50, 3, &err);
+    for (int k = 0; k < 60 && st == BITNET_OK; k++) {
+        for (int i = 0; i < 3; i++)
+            items[i].ids = ids + k % 50 + i;
+        st = bitnet_batch_step(batch, items, 3, &err);
+    }
     if (st == BITNET_OK)
         st = bitnet_session_rewind(s[0], 10, &err);
     long n_asked = interpose_stop();
@@ -198,6 +209,7 @@ static void test_KV_2_uncrowded(void **state)
     assert_int_equal(now.n_evictions + now.n_rebuilds + now.n_tokens_rebuilt, 0);
     assert_int_equal(now.n_hits, 3 + 60 * 3); /* the second pass of each prompt, then the steps */
     assert_int_equal(now.n_used, 1 + 2 + 2);  /* rewinding gave a block back at once */
+    bitnet_batch_close(batch);
     for (int i = 0; i < 3; i++)
         bitnet_session_close(s[i]);
     bitnet_kv_pool_close(p);
@@ -434,7 +446,7 @@ static void test_KV_2_backend_fails_in_rebuild(void **state)
     b.n.engine->backend->v = &v;
     bitnet_session *both[2] = {b.other, b.s};
     int32_t ids[2] = {b.ids[181], 7};
-    OK(bitnet_batch_step(both, ids, 2, &err));
+    OK(step_each(b.n.engine, both, NULL, ids, 2, NULL, &err));
     b.n.engine->backend->v = true_backend;
     assert_true(b.s->fallen || b.other->fallen);
     assert_int_equal(bitnet_session_position(b.s), 151);

@@ -41,9 +41,18 @@ static void token_loop(void **state)
         o.n_stops = 2;
         o.on_text = quiet;
         o.user = &n_shown;
+        bitnet_batch *batch = NULL;
+        OK(bitnet_batch_open(n.engine, NULL, &batch, &err));
+        bitnet_batch_item items[2];
+        for (int i = 0; i < 2; i++) {
+            bitnet_batch_item_init(&items[i]);
+            items[i].session = i ? t : s;
+            items[i].ids = &one[i];
+            items[i].n_ids = 1;
+            items[i].sampler = i ? pick : NULL;
+        }
         bitnet_generate_result r;
         bitnet_error err = {0};
-        bitnet_session *both[2] = {s, t};
         bitnet_score_result score;
         interpose_start(-1, false);
         bitnet_status st = bitnet_generate(s, pick, ids, 60, &o, &r, &err);
@@ -52,7 +61,7 @@ static void token_loop(void **state)
         if (st == BITNET_OK)
             st = bitnet_session_sync(s, ids, 50, NULL, &err);
         if (st == BITNET_OK)
-            st = bitnet_batch_step(both, one, 2, &err);
+            st = bitnet_batch_step(batch, items, 2, &err);
         if (st == BITNET_OK)
             st = bitnet_score(t, ids, 60, 0, &score, &err);
         long n_asked = interpose_stop();
@@ -62,6 +71,7 @@ static void token_loop(void **state)
             fail_msg("%d threads: %ld allocations in the token loop", n_threads, n_asked);
         assert_int_equal(r.n_generated, 150);
         assert_true(n_shown > 0);
+        bitnet_batch_close(batch);
         bitnet_sampler_close(pick);
         bitnet_session_close(s);
         bitnet_session_close(t);
@@ -111,13 +121,23 @@ static void memory_is_told_before(void **state)
         o.n_ctx = rows[i].n_ctx;
         o.n_batch = rows[i].n_batch;
         o.kv_type = rows[i].kv;
-        size_t told, before = in_use();
-        OK(bitnet_session_memory(n.engine, &o, &told, &err));
+        size_t before = in_use();
+        bitnet_session_cost cost;
+        OK(bitnet_session_memory(n.engine, &o, &cost, &err));
+        size_t told = (size_t)(cost.session_bytes + cost.cache_bytes + cost.workspace_bytes);
         bitnet_session *s = NULL;
         OK(bitnet_session_open(n.engine, &o, &s, &err));
         size_t taken = in_use() - before;
         if (taken < told * 0.95 || taken > told * 1.02 + 65536) /* headers and page ends */
             fail_msg("row %zu: told %zu bytes, took %zu", i, told, taken);
+        bitnet_session *second = NULL; /* the workspace serves both */
+        before = in_use();
+        OK(bitnet_session_open(n.engine, &o, &second, &err));
+        told = (size_t)(cost.session_bytes + cost.cache_bytes);
+        taken = in_use() - before;
+        if (taken < told * 0.95 || taken > told * 1.02 + 4096)
+            fail_msg("row %zu: told %zu bytes of a second session, took %zu", i, told, taken);
+        bitnet_session_close(second);
         bitnet_session_close(s);
     }
     nano_close(&n);

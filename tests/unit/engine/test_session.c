@@ -250,7 +250,7 @@ static void batch_step_equals_one_by_one(void **state)
     }
     for (int step = 0; step < 8; step++) {
         nano_ids(&n, 100 + (uint64_t)step, ids, K);
-        OK(bitnet_batch_step(a, ids, K, &err));
+        OK(step_each(n.engine, a, NULL, ids, K, NULL, &err));
         for (int i = 0; i < K; i++) {
             OK(bitnet_session_append(b[i], &ids[i], 1, NULL, NULL, &err));
             assert_int_equal(bitnet_session_position(a[i]), bitnet_session_position(b[i]));
@@ -262,26 +262,30 @@ static void batch_step_equals_one_by_one(void **state)
     }
     size_t before = bitnet_session_position(a[0]);
     bitnet_session *twice[4] = {a[0], a[1], a[2], a[1]}, *third = b[3];
-    FAILS(bitnet_batch_step(twice, ids, 4, &err), BITNET_ARGUMENT, "session 3 is named twice");
+    FAILS(step_each(n.engine, twice, NULL, ids, 4, NULL, &err), BITNET_ARGUMENT,
+          "the session of item 3 is named twice");
     assert_int_equal(bitnet_session_position(a[0]), before);
-    OK(bitnet_batch_step(a, ids, 3, &err)); /* the mark of the failed call is gone */
+    OK(step_each(n.engine, a, NULL, ids, 3, NULL, &err)); /* the mark of the failed call is gone */
     ids[2] = n.n_vocab;
-    FAILS(bitnet_batch_step(a, ids, 3, &err), BITNET_ARGUMENT, "outside the vocabulary");
+    FAILS(step_each(n.engine, a, NULL, ids, 3, NULL, &err), BITNET_ARGUMENT,
+          "outside the vocabulary");
     ids[2] = 0;
     while (bitnet_session_position(third) < 100)
         OK(bitnet_session_append(third, ids, 1, NULL, NULL, &err));
     bitnet_session *full[2] = {b[0], third};
     before = bitnet_session_position(b[0]);
-    FAILS(bitnet_batch_step(full, ids, 2, &err), BITNET_CONTEXT,
-          "session 1 stands at position 100 of 100");
-    assert_int_equal(bitnet_session_position(b[0]), before);
+    FAILS(step_each(n.engine, full, NULL, ids, 2, NULL, &err), BITNET_CONTEXT,
+          "1 tokens of item 1 do not fit behind position 100 of 100");
+    assert_int_equal(bitnet_session_position(b[0]), before + 1); /* fails alone */
+    assert_int_equal(bitnet_session_position(third), 100);
     full[1] = NULL;
-    FAILS(bitnet_batch_step(full, ids, 2, &err), BITNET_ARGUMENT, "session 1 is NULL");
-    OK(bitnet_batch_step(NULL, NULL, 0, &err));
+    FAILS(step_each(n.engine, full, NULL, ids, 2, NULL, &err), BITNET_ARGUMENT,
+          "the session of item 1 is NULL");
+    OK(step_each(n.engine, NULL, NULL, NULL, 0, NULL, &err));
     nano m = nano_open(1);
     full[1] = nano_session(&m, 0, 0, BITNET_KV_F16);
-    FAILS(bitnet_batch_step(full, ids, 2, &err), BITNET_ARGUMENT,
-          "session 1 belongs to another engine");
+    FAILS(step_each(n.engine, full, NULL, ids, 2, NULL, &err), BITNET_ARGUMENT,
+          "the session of item 1 belongs to another engine");
     bitnet_session_close(full[1]);
     nano_close(&m);
     for (int i = 0; i < K; i++) {
@@ -297,7 +301,7 @@ static void options(void **state)
     nano n = nano_open(1);
     bitnet_session_options o;
     bitnet_session *s = NULL;
-    size_t n_bytes = 0, small;
+    bitnet_session_cost large = {0, 0, 0}, small;
     static const struct {
         int n_ctx, n_batch, kv;
         const char *text;
@@ -313,18 +317,20 @@ static void options(void **state)
         o.n_batch = rows[i].n_batch;
         o.kv_type = (bitnet_kv_type)rows[i].kv;
         FAILS(bitnet_session_open(n.engine, &o, &s, &err), BITNET_ARGUMENT, rows[i].text);
-        FAILS(bitnet_session_memory(n.engine, &o, &n_bytes, &err), BITNET_ARGUMENT, rows[i].text);
+        FAILS(bitnet_session_memory(n.engine, &o, &large, &err), BITNET_ARGUMENT, rows[i].text);
     }
     bitnet_session_options_init(&o);
     o.struct_size = 3;
     FAILS(bitnet_session_open(n.engine, &o, &s, &err), BITNET_ARGUMENT,
           "session options: struct_size is 3");
-    OK(bitnet_session_memory(n.engine, NULL, &n_bytes, &err));
+    OK(bitnet_session_memory(n.engine, NULL, &large, &err));
     bitnet_session_options_init(&o);
     o.n_ctx = 16;
     o.n_batch = 4;
     OK(bitnet_session_memory(n.engine, &o, &small, &err));
-    assert_true(small > 0 && small < n_bytes);
+    assert_true(small.session_bytes > 0 && small.session_bytes < large.session_bytes);
+    assert_true(small.cache_bytes > 0 && small.cache_bytes < large.cache_bytes);
+    assert_true(small.workspace_bytes > 0 && small.workspace_bytes < large.workspace_bytes);
     OK(bitnet_session_open(n.engine, NULL, &s, &err));
     assert_int_equal(bitnet_session_context(s), bitnet_engine_model(n.engine)->n_ctx_train);
     bitnet_session_close(s);
