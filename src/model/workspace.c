@@ -24,7 +24,16 @@ typedef struct plan {
     size_t n_bytes;
 } plan;
 
-enum { N_BUFFERS = 17 };
+enum { N_BUFFERS = 17, CTX_DIVIDED = 65536 };
+
+/* The attention of one token may be divided by blocks of its cache, up to the context of training:
+ * their results need rows behind its own. */
+static size_t attention_rows(const bnet_model *m, size_t t)
+{
+    size_t n_blocks = (size_t)bnet_kv_blocks_for((size_t)BNET_MIN(m->hp.n_ctx_train, CTX_DIVIDED));
+    size_t hd = (size_t)m->hp.head_dim;
+    return BNET_MAX(t, 2 + n_blocks * (hd + 2) / hd);
+}
 
 static void plan_buffers(bnet_workspace *ws, const bnet_model *m, size_t t, plan out[N_BUFFERS])
 {
@@ -34,7 +43,7 @@ static void plan_buffers(bnet_workspace *ws, const bnet_model *m, size_t t, plan
         {&ws->x, t * w.embd * f},
         {&ws->h, t * w.embd * f},
         {&ws->q, t * w.q * f},
-        {&ws->a, t * w.q * f},
+        {&ws->a, attention_rows(m, t) * w.q * f},
         {&ws->k, t * w.kv * f},
         {&ws->v, t * w.kv * f},
         {&ws->gate, t * w.ff * f},

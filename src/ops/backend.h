@@ -153,7 +153,8 @@ typedef struct bnet_backend_vtable {
                  bnet_buffer *x);
     void (*kv_append)(bnet_backend *be, const bnet_step *s, int layer, bnet_buffer *k,
                       bnet_buffer *v);
-    /* q, y [T][n_heads][head_dim]; each token sees positions 0..pos of its timeline */
+    /* q, y [T][n_heads][head_dim]; each token sees positions 0..pos of its timeline. What lies
+     * behind these rows of y is scratch: its contents are unspecified afterwards. */
     void (*attention)(bnet_backend *be, const bnet_step *s, int layer, int n_heads, bnet_buffer *q,
                       bnet_buffer *y);
     /* y = act(gate) * up; y may be gate */

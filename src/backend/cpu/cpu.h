@@ -119,7 +119,6 @@ struct bnet_kv_store {
     bnet_kv_shape shape;
     size_t part_bytes, block_bytes;
     uint8_t *data;  /* [layer][block][kv head][K part, V part] */
-    float *partial; /* scratch of attention (ops_attention.c), or NULL */
 };
 
 static inline uint8_t *kv_part(const bnet_kv_store *kv, int layer, int block, int head, int is_v)

@@ -18,20 +18,6 @@ enum {
     HUGE_FROM = 1 << 24 /* bytes of a cache that is worth huge pages */
 };
 
-/* Results of every block of one token, for passes that are split by blocks; a pool of one thread
- * needs none. */
-static bool partial_new(const cpu_backend *be, bnet_kv_store *kv)
-{
-    const bnet_kv_shape *s = &kv->shape;
-    if (bnet_pool_threads(be->pool) == 1 || s->n_heads == 0)
-        return true;
-    uint64_t n = (uint64_t)s->n_blocks * (uint64_t)s->n_heads, n_bytes;
-    if (!bnet_mul(n, ((uint64_t)s->head_dim + 2) * sizeof(float), &n_bytes) || n_bytes > SIZE_MAX)
-        return false;
-    kv->partial = bnet_alloc((size_t)n_bytes);
-    return kv->partial != NULL;
-}
-
 bnet_kv_store *bnet_cpu_kv_new(bnet_backend *b, const bnet_kv_shape *s)
 {
     uint64_t block = bnet_kv_layer_bytes(s), total;
@@ -44,7 +30,7 @@ bnet_kv_store *bnet_cpu_kv_new(bnet_backend *b, const bnet_kv_shape *s)
     kv->part_bytes = bnet_kv_part_bytes(s->type, (size_t)s->head_dim);
     kv->block_bytes = (size_t)block;
     kv->data = total < HUGE_FROM ? bnet_alloc((size_t)total) : bnet_alloc_huge((size_t)total);
-    if (!kv->data || !partial_new((const cpu_backend *)b, kv)) {
+    if (!kv->data) {
         bnet_cpu_kv_free(b, kv);
         return NULL;
     }
@@ -56,7 +42,6 @@ void bnet_cpu_kv_free(bnet_backend *b, bnet_kv_store *kv)
     (void)b;
     if (!kv)
         return;
-    bnet_free(kv->partial);
     bnet_free(kv->data);
     bnet_free(kv);
 }
@@ -96,6 +81,7 @@ typedef struct attention_job {
     atomic_size_t next;
     /* one token by blocks */
     size_t token, n_blocks;
+    float *partial;                  /* results of its blocks */
     atomic_size_t done[SPLIT_HEADS]; /* blocks of each kv head */
 } attention_job;
 
@@ -279,12 +265,12 @@ static void attend_tiles(void *arg, bnet_share part)
 
 /* ---- one token, its kv heads cut into blocks ---- */
 
-/* Block b of kv head h in the store's scratch: [group] of bnet_softmax, then [group][head_dim]. */
+/* Block b of kv head h behind the rows of y: [group] of bnet_softmax, then [group][head_dim]. */
 static float *partial_of(const attention_job *j, const bnet_kv_store *kv, size_t h, size_t b,
                          bnet_softmax **block)
 {
     size_t group = (size_t)j->n_heads / j->n_kv;
-    float *p = kv->partial + (h * j->n_blocks + b) * group * ((size_t)kv->shape.head_dim + 2);
+    float *p = j->partial + (h * j->n_blocks + b) * group * ((size_t)kv->shape.head_dim + 2);
     *block = (bnet_softmax *)(void *)p;
     return p + 2 * group;
 }
@@ -335,12 +321,17 @@ static void attend_parts(void *arg, bnet_share part)
     }
 }
 
-/* The scratch belongs to the store: jobs of one pool take turns, so one is enough. */
-static bool can_split(const attention_job *j, const bnet_kv_store *kv)
+/* Results of every block of a token lie behind the rows of y, if there is room for the longest:
+ * jobs of one pool take turns, so what one token needs is enough. */
+static bool can_split(attention_job *j, const bnet_kv_store *kv, const bnet_buffer *y)
 {
-    size_t values = (size_t)j->n_heads / j->n_kv * (size_t)kv->shape.head_dim;
-    return kv->partial && j->n_heads <= kv->shape.n_heads && j->n_kv <= SPLIT_HEADS &&
-           values <= TILE_FLOATS;
+    size_t hd = (size_t)kv->shape.head_dim, n_heads = (size_t)j->n_heads, n_blocks = 0;
+    size_t t = (size_t)j->step->n_tokens, values = n_heads / j->n_kv * hd;
+    for (size_t i = 0; i < t; i++)
+        n_blocks = BNET_MAX(n_blocks, (size_t)blocks_of(j, i));
+    j->partial = j->y + t * n_heads * hd;
+    size_t need = t * n_heads * hd + n_heads * n_blocks * (hd + 2);
+    return need * sizeof(float) <= y->n_bytes && j->n_kv <= SPLIT_HEADS && values <= TILE_FLOATS;
 }
 
 static void attend_split(attention_job *j, size_t token)
@@ -372,7 +363,7 @@ void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_he
     j.n_items = (t + j.tile - 1) / j.tile * j.n_kv;
     size_t cost = 2 * (size_t)n_heads * (size_t)kv->shape.head_dim * ((size_t)s->pos[t - 1] + 1);
     bool alone = n_threads == 1 || t * cost < SMALL;
-    if (!alone && t * j.n_kv < 2 * n_threads * 4 && can_split(&j, kv))
+    if (!alone && t * j.n_kv < 2 * n_threads * 4 && can_split(&j, kv, y))
         for (size_t i = 0; i < t; i++)
             attend_split(&j, i);
     else if (alone)

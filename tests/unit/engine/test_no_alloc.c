@@ -107,7 +107,7 @@ static void memory_is_told_before(void **state)
         print_message("the sanitizer's allocator does not say what is in use\n");
         skip();
     }
-    nano n = nano_open(1);
+    nano n = nano_open(2);
     static const struct {
         int n_ctx, n_batch;
         bitnet_kv_type kv;
