@@ -118,7 +118,7 @@ const bnet_kernel_record *bnet_cpu_pick(const cpu_backend *be, const bnet_weight
 struct bnet_kv_store {
     bnet_kv_shape shape;
     size_t part_bytes, block_bytes;
-    uint8_t *data;  /* [layer][block][kv head][K part, V part] */
+    uint8_t *data; /* [layer][block][kv head][K part, V part] */
 };
 
 static inline uint8_t *kv_part(const bnet_kv_store *kv, int layer, int block, int head, int is_v)

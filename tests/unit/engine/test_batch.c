@@ -98,11 +98,27 @@ static bool collect(void *user, size_t index, const float *logits)
     return true;
 }
 
+enum { TOP = 3 };
+
+/* What a step said of every position is what follows from its logits. */
+static void check_logprobs(const nano *n, const rows *want, const int32_t *ids,
+                           const bitnet_logprob *chosen, const bitnet_logprob *top)
+{
+    for (int i = 0; i < N_PROMPT; i++) {
+        const float *row = want->logits + (size_t)i * want->n_vocab;
+        bitnet_logprob own = {ids[i + 1], 0}, best[TOP];
+        OK(bitnet_logprobs(row, n->n_vocab, &own, 1, best, TOP, &err));
+        assert_true(own.logprob == chosen[i].logprob);
+        for (int k = 0; k < TOP; k++)
+            assert_true(best[k].id == top[i * TOP + k].id &&
+                        best[k].logprob == top[i * TOP + k].logprob);
+    }
+}
+
 /* A prompt with everything asked of every position, beside single tokens of others. */
 static void answers_of_a_mixed_step(void **state)
 {
     (void)state;
-    enum { TOP = 3 };
     nano n = nano_open(2);
     size_t n_vocab = (size_t)n.n_vocab;
     size_t n_embd = (size_t)bitnet_engine_model(n.engine)->n_embd;
@@ -133,14 +149,7 @@ static void answers_of_a_mixed_step(void **state)
     OK(bitnet_batch_step(batch, items, 2, &err));
     assert_memory_equal(got, want.logits, N_PROMPT * n_vocab * sizeof(float));
     assert_same_logits(&n, bitnet_session_logits(b), want.logits, "kept");
-    for (int i = 0; i < N_PROMPT; i++) {
-        bitnet_logprob own = {ids[i + 1], 0}, best[TOP];
-        OK(bitnet_logprobs(want.logits + (size_t)i * n_vocab, n.n_vocab, &own, 1, best, TOP, &err));
-        assert_true(own.logprob == chosen[i].logprob);
-        for (int k = 0; k < TOP; k++)
-            assert_true(best[k].id == top[i * TOP + k].id &&
-                        best[k].logprob == top[i * TOP + k].logprob);
-    }
+    check_logprobs(&n, &want, ids, chosen, top);
     bitnet_logprob next = {items[1].next, 0};
     OK(bitnet_logprobs(want.logits + (N_PROMPT - 1) * n_vocab, n.n_vocab, &next, 1, NULL, 0, &err));
     assert_true(next.logprob == items[1].logprob);

@@ -14,6 +14,17 @@ static bool quiet(void *user, const char *text, size_t n, int32_t id)
     return true;
 }
 
+static bitnet_batch_item one_token(bitnet_session *s, const int32_t *id, bitnet_sampler *sampler)
+{
+    bitnet_batch_item i;
+    bitnet_batch_item_init(&i);
+    i.session = s;
+    i.ids = id;
+    i.n_ids = 1;
+    i.sampler = sampler;
+    return i;
+}
+
 static void token_loop(void **state)
 {
     (void)state;
@@ -44,13 +55,8 @@ static void token_loop(void **state)
         bitnet_batch *batch = NULL;
         OK(bitnet_batch_open(n.engine, NULL, &batch, &err));
         bitnet_batch_item items[2];
-        for (int i = 0; i < 2; i++) {
-            bitnet_batch_item_init(&items[i]);
-            items[i].session = i ? t : s;
-            items[i].ids = &one[i];
-            items[i].n_ids = 1;
-            items[i].sampler = i ? pick : NULL;
-        }
+        items[0] = one_token(s, &one[0], NULL);
+        items[1] = one_token(t, &one[1], pick);
         bitnet_generate_result r;
         bitnet_error err = {0};
         bitnet_score_result score;

@@ -231,6 +231,17 @@ static void cancel_stops_between_passes(void **state)
     nano_close(&n);
 }
 
+/* A session of another engine is refused. */
+static void refuse_a_stranger(const nano *n, bitnet_session *own, const int32_t *ids)
+{
+    nano m = nano_open(1);
+    bitnet_session *both[2] = {own, nano_session(&m, 0, 0, BITNET_KV_F16)};
+    FAILS(step_each(n->engine, both, NULL, ids, 2, NULL, &err), BITNET_ARGUMENT,
+          "the session of item 1 belongs to another engine");
+    bitnet_session_close(both[1]);
+    nano_close(&m);
+}
+
 static void batch_step_equals_one_by_one(void **state)
 {
     (void)state;
@@ -282,12 +293,7 @@ static void batch_step_equals_one_by_one(void **state)
     FAILS(step_each(n.engine, full, NULL, ids, 2, NULL, &err), BITNET_ARGUMENT,
           "the session of item 1 is NULL");
     OK(step_each(n.engine, NULL, NULL, NULL, 0, NULL, &err));
-    nano m = nano_open(1);
-    full[1] = nano_session(&m, 0, 0, BITNET_KV_F16);
-    FAILS(step_each(n.engine, full, NULL, ids, 2, NULL, &err), BITNET_ARGUMENT,
-          "the session of item 1 belongs to another engine");
-    bitnet_session_close(full[1]);
-    nano_close(&m);
+    refuse_a_stranger(&n, b[0], ids);
     for (int i = 0; i < K; i++) {
         bitnet_session_close(a[i]);
         bitnet_session_close(b[i]);
