@@ -565,13 +565,6 @@ static void test_scratch_of_a_later_kernel(void **state)
     }
 }
 
-/* A sanitizer's allocator says NULL too, where there is no memory. */
-const char *__asan_default_options(void);
-const char *__asan_default_options(void)
-{
-    return "allocator_may_return_null=1";
-}
-
 static void test_scratch_that_is_not_there(void **state)
 {
     (void)state;
