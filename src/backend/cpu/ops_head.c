@@ -73,9 +73,10 @@ static size_t padded(size_t n)
     return (n + BNET_HEAD_ALIGN - 1) / BNET_HEAD_ALIGN * BNET_HEAD_ALIGN;
 }
 
+/* Rows that may be listed: their ids and logits share the n_out places of y. */
 static size_t list_cap(const bnet_weight *w)
 {
-    return w->info.n_out / SHARE + CHUNK;
+    return BNET_MIN(w->info.n_out / SHARE + CHUNK, w->info.n_out / 2);
 }
 
 /* Takes n_bytes behind *at; NULL: they are counted only. */
@@ -413,8 +414,7 @@ static bool prepare(const bnet_weight *w, top_row *t, size_t *used)
 {
     t->k = t->want->k + t->want->n_ids;
     t->first = *used;
-    if (t->k == 0 || t->k > TOP_MAX - *used || t->k > w->info.n_out / SHARE ||
-        2 * list_cap(w) > w->info.n_out)
+    if (t->k == 0 || t->k > TOP_MAX - *used || t->k > w->info.n_out / SHARE)
         return false;
     if (t->want->k > 0 && !prepare_x(w, t))
         return false;
