@@ -4,12 +4,12 @@
 
 #include <pthread.h>
 
-#include "engine/model_cache.h"
+#include "model/model_cache.h"
 #include "bitnet_kernel.h"
 #include "base/thread.h"
 #include "base/options.h"
 #include "engine/kv_pool.h"
-#include "engine/stream.h"
+#include "text/stream.h"
 #include "engine/workspaces.h"
 #include "model/model.h"
 #include "ops/provider.h"

@@ -2,7 +2,7 @@
  * character; any cut of any bytes into tokens gives what bitnet_detokenize gives. */
 #include "nano.h"
 
-#include "engine/stream.h"
+#include "text/stream.h"
 
 typedef struct sink {
     char text[4096];

@@ -1,6 +1,6 @@
 /* model_cache.c - a file is the same if device, inode, size and time of change are, and the bytes
  * before its tensors. */
-#include "engine/model_cache.h"
+#include "model/model_cache.h"
 
 #include <stdio.h>
 #include <sys/stat.h>

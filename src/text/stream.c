@@ -1,19 +1,9 @@
 /* stream.c - detokeniser and stop strings in one buffer. Stop strings are few and short and the
  * tail is one token long, so plain comparison is enough. Since stop strings are valid UTF-8 they
  * begin and end at characters, so a cut never splits one. */
-#include "engine/stream.h"
-
-#include "engine/engine.h"
+#include "text/stream.h"
 
 enum { HELD_MAX = 8 }; /* bytes of an unfinished character, and a NUL */
-
-struct bitnet_stream {
-    const bitnet_engine *engine;
-    bool print_special, continues;
-    char **stops; /* one block: pointers, then the strings */
-    size_t n_stops;
-    bnet_stream s;
-};
 
 /* ---- stop strings ---- */
 
@@ -130,95 +120,4 @@ bool bnet_stream_take(bnet_stream *s, const int32_t *id, bool last, const char *
     if (last && !s->stopped)
         bnet_detok_finish(&s->detok, tail);
     return bnet_stream_settle(s, last, text, n_bytes);
-}
-
-/* ---- for callers of the library ---- */
-
-void bitnet_stream_options_init(bitnet_stream_options *o)
-{
-    if (o)
-        *o = (bitnet_stream_options){.struct_size = sizeof *o};
-}
-
-static bool copy_stops(bitnet_stream *s, const char *const *stops, size_t n)
-{
-    size_t n_bytes = n * sizeof *stops;
-    for (size_t i = 0; i < n; i++)
-        n_bytes += strlen(stops[i]) + 1;
-    s->stops = bnet_calloc(n_bytes + 1, 1);
-    char *at = (char *)s->stops + n * sizeof *stops;
-    for (size_t i = 0; i < n && s->stops; i++) {
-        size_t length = strlen(stops[i]) + 1;
-        s->stops[i] = memcpy(at, stops[i], length);
-        at += length;
-    }
-    s->n_stops = n;
-    return s->stops != NULL;
-}
-
-bitnet_status bitnet_stream_open(const bitnet_engine *engine, const bitnet_stream_options *options,
-                                 bitnet_stream **out, bitnet_error *err)
-{
-    static const char who[] = "stream options";
-    if (!engine || !out)
-        return bnet_fail(err, BITNET_ARGUMENT, "stream: engine and out must not be NULL");
-    bitnet_stream_options o;
-    bitnet_stream_options_init(&o);
-    bitnet_status st = bnet_options_copy(&o, sizeof o, options, who, err);
-    if (st == BITNET_OK)
-        st = bnet_stops_check(who, o.stops, o.n_stops, err);
-    if (st != BITNET_OK)
-        return st;
-    bitnet_stream *s = bnet_calloc(1, sizeof *s);
-    if (!s || !copy_stops(s, o.stops, o.n_stops) ||
-        !bnet_stream_reserve(&s->s, engine->longest_token)) {
-        bitnet_stream_close(s);
-        return bnet_no_memory(err, "text stream");
-    }
-    s->engine = engine;
-    s->print_special = o.print_special;
-    s->continues = o.continues;
-    bitnet_stream_reset(s);
-    *out = s;
-    return BITNET_OK;
-}
-
-void bitnet_stream_close(bitnet_stream *s)
-{
-    if (!s)
-        return;
-    bnet_str_free(&s->s.tail);
-    bnet_free(s->stops);
-    bnet_free(s);
-}
-
-void bitnet_stream_reset(bitnet_stream *s)
-{
-    if (s)
-        bnet_stream_begin(&s->s, s->engine->tokenizer, (const char *const *)s->stops, s->n_stops,
-                          s->print_special, !s->continues);
-}
-
-bitnet_status bitnet_stream_push(bitnet_stream *s, int32_t id, const char **text, size_t *n_bytes,
-                                 bool *stopped, bitnet_error *err)
-{
-    if (!s || !text || !n_bytes)
-        return bnet_fail(err, BITNET_ARGUMENT, "stream: stream, text and n_bytes must not be NULL");
-    bitnet_status st = bnet_check_ids(s->engine, "stream", &id, 1, err);
-    if (st != BITNET_OK)
-        return st;
-    if (!bnet_stream_take(&s->s, &id, false, text, n_bytes))
-        return bnet_no_memory(err, "text stream");
-    if (stopped)
-        *stopped = s->s.stopped;
-    return BITNET_OK;
-}
-
-bitnet_status bitnet_stream_finish(bitnet_stream *s, const char **text, size_t *n_bytes,
-                                   bitnet_error *err)
-{
-    if (!s || !text || !n_bytes)
-        return bnet_fail(err, BITNET_ARGUMENT, "stream: stream, text and n_bytes must not be NULL");
-    return bnet_stream_take(&s->s, NULL, true, text, n_bytes) ? BITNET_OK
-                                                              : bnet_no_memory(err, "text stream");
 }
