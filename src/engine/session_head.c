@@ -11,7 +11,12 @@ bitnet_status bnet_session_open_hidden(bitnet_session *s, bitnet_error *err)
 {
     s->hidden = bnet_hidden_open(bnet_session_model(s));
     s->fresh = bnet_hidden_open(bnet_session_model(s));
-    return s->hidden && s->fresh ? BITNET_OK : bnet_no_memory(err, "session buffers");
+    if (s->hidden && s->fresh)
+        return BITNET_OK;
+    bnet_backend *be = s->fallen ? s->engine->spare : s->engine->backend;
+    uint64_t need = 2 * (uint64_t)s->engine->info.n_embd * sizeof(float);
+    return bnet_op_no_memory(be, "the last hidden state of a session", need,
+                             "close other sessions or use a smaller n_ctx", err);
 }
 
 void bnet_session_close_hidden(bitnet_session *s)

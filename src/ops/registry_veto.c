@@ -67,7 +67,7 @@ static void say_key(const bnet_kernel_record *k, const bnet_kernel_query *q, cha
         snprintf(buf, cap, "it takes %s activations, not %s", k->dtype, q->dtype);
 }
 
-/* "needs avx2 fma, which this CPU (or the isa option) lacks" */
+/* "needs avx2, fma, which this CPU (or the isa option) lacks" */
 static void say_needs(const bnet_kernel_record *k, const bnet_capabilities *c, char *buf,
                       size_t cap)
 {
@@ -76,7 +76,7 @@ static void say_needs(const bnet_kernel_record *k, const bnet_capabilities *c, c
     for (int bit = 0; bit < 64; bit++) {
         const char *name = missing >> bit & 1 && k->need_name ? k->need_name(bit) : NULL;
         if (name)
-            bnet_str_addf(&names, "%s%s", names.n ? " " : "", name);
+            bnet_str_addf(&names, "%s%s", names.n ? ", " : "", name);
     }
     const char *text = names.data ? names.data : "more";
     if (*c->level)
