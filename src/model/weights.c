@@ -146,6 +146,22 @@ typedef struct slot {
     int n_units;
 } slot;
 
+/* Norms of each head's queries and keys are not computed: without them every result would be wrong.
+ */
+static bitnet_status refuse_qk_norms(const loader *l, int index)
+{
+    static const char *const suffixes[] = {"attn_q_norm", "attn_k_norm"};
+    for (size_t i = 0; i < BNET_COUNT(suffixes); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.%s.weight", index, suffixes[i]);
+        if (bnet_gguf_tensor(l->g, name))
+            return bnet_fail(l->err, BITNET_MODEL,
+                             "%s: tensor %s: norms of queries and keys are not supported",
+                             bnet_gguf_path(l->g), name);
+    }
+    return BITNET_OK;
+}
+
 static bitnet_status load_layer(loader *l, int index)
 {
     const bnet_hparams *h = &l->m->hp;
@@ -164,19 +180,17 @@ static bitnet_status load_layer(loader *l, int index)
         {"ffn_sub_norm", &y->ffn_sub_norm, h->n_ff, 0, h->sub_norms, 0},
         {"ffn_down", &y->down, h->n_ff, h->n_embd, true, 0},
     };
-    for (size_t i = 0; i < BNET_COUNT(slots); i++) {
+    bitnet_status st = refuse_qk_norms(l, index);
+    for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(slots); i++) {
         char base[64];
         snprintf(base, sizeof base, "blk.%d.%s", index, slots[i].suffix);
         if (!slots[i].wanted)
             continue;
         l->n_units = slots[i].n_units;
-        bitnet_status st =
-            slots[i].n_out ? load_projection(l, base, slots[i].n_in, slots[i].n_out, slots[i].out)
-                           : load_norm(l, base, slots[i].n_in, slots[i].out);
-        if (st != BITNET_OK)
-            return st;
+        st = slots[i].n_out ? load_projection(l, base, slots[i].n_in, slots[i].n_out, slots[i].out)
+                            : load_norm(l, base, slots[i].n_in, slots[i].out);
     }
-    return BITNET_OK;
+    return st;
 }
 
 static bitnet_status load_embedding(loader *l)
