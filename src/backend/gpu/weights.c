@@ -299,10 +299,20 @@ static void describe(const gpu_backend *be, const bnet_weight_rows *h, gpu_weigh
     }
 }
 
+/* What failed on the device, with the tensor it failed for. */
+static bitnet_status failed(gpu_backend *be, const bnet_weight_request *r, bitnet_error *err)
+{
+    bitnet_status st = bnet_gpu_verdict(be, err);
+    return bnet_wrap(err, st, "%s: tensor %s", r->source.file, r->source.tensor->name);
+}
+
+/* Memory was refused, or something failed before it was asked for. */
 static bitnet_status no_memory(gpu_backend *be, const bnet_weight_request *r, const gpu_weight *w,
                                bitnet_error *err)
 {
     uint64_t left = 0, total = 0;
+    if (!gpu_alive(be))
+        return failed(be, r, err);
     be->d->c->memory(be->d, &left, &total);
     return bnet_fail(err, BITNET_MEMORY,
                      "%s: tensor %s: %llu bytes do not fit on device %d (%.2f of %.2f GB are "
@@ -328,10 +338,7 @@ static bitnet_status bring(gpu_backend *be, const bnet_weight_request *r, const 
         bnet_gpu_upload(be, w->w[0], h->data, h->n_in * sizeof(float));
     else
         upload_rows(be, h, w);
-    if (gpu_alive(be))
-        return BITNET_OK;
-    bitnet_status st = bnet_gpu_verdict(be, err);
-    return bnet_wrap(err, st, "%s: tensor %s", r->source.file, r->source.tensor->name);
+    return gpu_alive(be) ? BITNET_OK : failed(be, r, err);
 }
 
 static bitnet_status place(gpu_backend *be, const bnet_weight_request *r,

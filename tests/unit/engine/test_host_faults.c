@@ -183,6 +183,30 @@ static void test_weights_without_memory(void **state)
     close_engine();
 }
 
+/* A weight that cannot be brought to the device is no lack of memory. */
+static void test_weights_whose_copies_fail(void **state)
+{
+    (void)state;
+    bitnet_error err = {0};
+    open_engine("cpu");
+    bitnet_status st = BITNET_NOT_AVAILABLE;
+    for (uint64_t n = 1; st != BITNET_OK; n += 7) {
+        bnet_backend *be = NULL;
+        bnet_model *m = NULL;
+        const bnet_backend_want want = {
+            .device = BNET_DEV_HOST, .pool = runtime->pool, .registry = runtime->registry};
+        check(bnet_backend_open(&want, &be, &err), &err);
+        bnet_host_fail(gpu_of(be)->d, HOST_COPY, n, GPU_FAILED);
+        st = bnet_model_open(engine->gguf, be, engine->layout, &engine->log, NULL, &m, &err);
+        if (st != BITNET_OK && (st != BITNET_NOT_AVAILABLE || !strstr(err.message, "tensor ")))
+            fail_msg("copy %d: status %d: %s", (int)n, (int)st, err.message);
+        assert_true(n < 2000);
+        bnet_model_close(m);
+        bnet_backend_close(be);
+    }
+    close_engine();
+}
+
 static void test_a_lost_device_stays_lost(void **state)
 {
     (void)state;
@@ -208,6 +232,7 @@ int main(void)
         cmocka_unit_test(test_waiting_fails),
         cmocka_unit_test(test_sessions_without_memory),
         cmocka_unit_test(test_weights_without_memory),
+        cmocka_unit_test(test_weights_whose_copies_fail),
         cmocka_unit_test(test_a_lost_device_stays_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
