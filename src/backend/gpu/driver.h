@@ -49,7 +49,7 @@ static inline bool gpu_same(gpu_at a, gpu_at b)
 
 /* ---- launches ---- */
 
-/* An argument of a kernel. Kernels that every driver has (portable.inc) take lists of places and
+/* An argument of a kernel. Kernels that every driver has (ref/ref_args.h) take lists of places and
  * numbers; a vendor's own may take one struct by value. */
 typedef enum gpu_arg_kind {
     GPU_ARG_AT, /* where a buffer begins; nowhere: a null pointer, or whatever the kernel ignores */
