@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 
-/* A kernel that serves inside whole passes only, by itself, so that it can be checked. By the
- * record's op; what is not listed is not looked at:
+/* A call of one kernel that otherwise runs only inside whole passes, so that it can be checked. The
+ * members that each op reads -> writes; it ignores the others:
  *   norm_quantize, norm_tiles  x [m][n], w (of the norm), eps -> act, its rows as elsewhere
  *   linear_tiles               act [m], w, way: which of the row's kernels, from 1; 0: the one for
  *                              the shape -> y [m][N]

@@ -1,6 +1,6 @@
 /* backend.h - the contract between the model and whatever computes: resources and single
  * operations. A backend is a folder that fills this table. Two further tables are optional: pass.h
- * (whole passes and operations fused into one) and inspect.h (what a backend tells of itself).
+ * (whole passes and operations fused into one) and inspect.h (what a backend reports on itself).
  *
  * Shapes in comments: T tokens in the pass, K inputs, N outputs, all row-major. Buffers are the
  * backend's memory; the model never looks inside. Operations return nothing: ops.c has checked the
@@ -40,12 +40,12 @@ typedef struct bnet_weight_request {
     bool mapped; /* the bytes are a file's: their pages may be given back */
     bool head;   /* its product with the last hidden state is the logits */
     int layer;   /* that uses it; -1: before the first, n_layers: after the last */
-    int n_units; /* its rows are that many equal groups that belong together (of one key/value
-                    head); 0: they can be divided anywhere */
+    int n_units; /* its rows are this many equal groups, none of which may be divided (one for each
+                    key/value head); 0: they can be divided anywhere */
     uint64_t first_row, n_rows; /* only these rows of a matrix; n_rows 0: all. GPUs only */
 } bnet_weight_request;
 
-/* What a backend is told of a network before its weights come. */
+/* What a backend learns about a network before its weights are prepared. */
 typedef struct bnet_expect {
     const char *file; /* for messages */
     int n_layers, n_heads, n_kv_heads;
@@ -63,11 +63,11 @@ typedef struct bnet_act8 {
 typedef struct bnet_kv_shape {
     int n_layers, n_blocks, n_kv_heads, head_dim;
     bitnet_kv_type type;
-    int n_heads; /* query heads that will look at it; 0: not known */
+    int n_heads; /* query heads that will read it; 0: not known */
 } bnet_kv_shape;
 
-/* One block of one layer. Blocks lie as kv_block.h says on every backend, so that another one can
- * read what one saved. */
+/* One block of one layer. Every backend lays blocks out as kv_block.h says, so that one can read
+ * what another saved. */
 static inline uint64_t bnet_kv_layer_bytes(const bnet_kv_shape *s)
 {
     return 2 * (uint64_t)s->n_kv_heads * bnet_kv_part_bytes(s->type, (size_t)s->head_dim);
@@ -200,7 +200,7 @@ typedef struct bnet_inspect_ops bnet_inspect_ops; /* inspect.h */
 struct bnet_backend {
     const bnet_backend_vtable *v;
     const bnet_pass_ops *pass;       /* NULL: every pass is composed of single operations */
-    const bnet_inspect_ops *inspect; /* NULL: it tells nothing of itself */
+    const bnet_inspect_ops *inspect; /* NULL: it reports nothing on itself */
     bnet_meter *meter;               /* NULL: nothing is timed */
 };
 

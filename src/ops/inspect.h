@@ -1,4 +1,4 @@
-/* inspect.h - the optional table of what a backend tells of itself: kernels that ran, statistics,
+/* inspect.h - the optional table of what a backend reports on itself: kernels that ran, statistics,
  * memory, timing and profiling, kernels called by themselves. Every entry is optional; the
  * functions below the table say what callers get without it. */
 #ifndef BNET_INSPECT_H
@@ -11,11 +11,11 @@
 
 typedef struct bnet_bench bnet_bench; /* a synthetic weight and input to measure kernels with */
 
-/* What a device counts of itself since it was opened. */
+/* What a device has counted since it was opened. */
 typedef struct bnet_backend_stats {
     uint64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, cache_hits, cache_misses;
     uint64_t memory_allocated, memory_peak, memory_used, memory_total;
-    uint64_t n_launches;   /* kernels that ran on it, one use may be several; 0: as many as uses */
+    uint64_t n_launches;   /* of kernels; one use may take several. 0: one for each use */
     uint64_t n_replays;    /* of recorded passes; their kernels are counted like all others */
     uint64_t n_unrecorded; /* passes that were launched because recording them failed */
     uint64_t memory_pool;  /* of memory_allocated: buffers of passes and calls */
@@ -25,15 +25,15 @@ typedef struct bnet_backend_stats {
     char device[128];           /* "NVIDIA H200, compute capability 9.0, CUDA 13.0" */
 } bnet_backend_stats;
 
-/* Where a device's memory is, in bytes, and how the weights came there. */
+/* What a device's memory is used for, in bytes, and how the weights were loaded. */
 typedef struct bnet_usage {
     uint64_t weights, caches, workspace; /* ours, by purpose */
-    uint64_t own, own_peak; /* ours as they were taken of the driver, now and at most */
-    uint64_t spare;         /* of own: given back when another purpose lacks memory */
-    uint64_t foreign;       /* in use before us: the driver's context, other programs */
+    uint64_t own, own_peak;              /* ours as taken from the driver, now and at the peak */
+    uint64_t spare;                      /* of own: freed as soon as another purpose lacks memory */
+    uint64_t foreign; /* in use before us: the driver's context, other programs */
     uint64_t total;
     uint64_t load_bytes; /* of the file */
-    double load_ms;      /* from the first tensor read to the last one there */
+    double load_ms;      /* from reading the first tensor until the last is loaded */
 } bnet_usage;
 
 struct bnet_inspect_ops {
@@ -50,8 +50,8 @@ struct bnet_inspect_ops {
     const bnet_capabilities *(*capabilities)(const bnet_backend *be);
     void (*stats)(const bnet_backend *be, bnet_backend_stats *out);
     void (*usage)(bnet_backend *be, bnet_usage *out);
-    /* Writes where memory was missing when buffer_new or kv_new last returned NULL, "" if it never
-     * was. For messages. */
+    /* For messages: writes where memory was missing when buffer_new or kv_new last returned NULL;
+     * "" if neither has. */
     void (*short_of)(bnet_backend *be, char *out, size_t cap);
     /* The operations that follow belong to this layer, -1: to none. */
     void (*mark)(bnet_backend *be, int layer);

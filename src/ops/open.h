@@ -7,7 +7,7 @@
 
 /* ---- backends (one line each in backends.inc) ---- */
 
-/* Where a backend may keep what it made of the weights, and what that must have been made of. */
+/* Where a backend may keep packed weights, and what identifies the model they were packed from. */
 typedef struct bnet_pack_cache {
     const char *path, *identity;
     uint64_t min_bytes; /* less is not worth a file */
@@ -38,7 +38,7 @@ typedef struct bnet_backend_want {
                                      bitnet_error *err);
 #include "ops/backends.inc"
 #undef BACKEND
-/* The one of the device's kind. Fails NOT_COMPILED where backends.inc has none, else as it does. */
+/* Opens the backend of the device's kind. Fails NOT_COMPILED if there is none; else as it does. */
 bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err);
 
 /* The rows of each backend's kernels.inc, for the registry. */
@@ -71,7 +71,7 @@ bitnet_status bnet_backend_open_cpu(bnet_pool *pool, const bnet_registry *regist
 bitnet_status bnet_cpu_capabilities(const char *isa, bnet_capabilities *out, bitnet_error *err);
 /* The i-th instruction set, lowest first, of any architecture; NULL past the end. */
 const char *bnet_cpu_isa_at(int i);
-/* Feature bits a named instruction set stands for, present or not. Fails ARGUMENT: unknown. */
+/* Feature bits that a named instruction set needs, present or not. Fails ARGUMENT: unknown. */
 bitnet_status bnet_cpu_isa_needs(const char *isa, uint32_t *needs, bitnet_error *err);
 /* What this CPU could do at best, measured on all threads of the pool (limits.c): the rate of the
  * integer instructions the capabilities allow, best set first; returns how many. */

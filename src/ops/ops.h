@@ -1,6 +1,6 @@
 /* ops.h - what the model and everything above may ask of a backend. Shapes are checked here
- * (assert: a wrong shape is our bug), then one call goes to one of the backend's tables. What a
- * backend tells of itself is asked through inspect.h. */
+ * (assert: a wrong shape is our bug), then one call goes to one of the backend's tables. Questions
+ * about the backend itself go through inspect.h. */
 #ifndef BNET_OPS_H
 #define BNET_OPS_H
 
@@ -44,8 +44,8 @@ void bnet_op_kv_copy(const bnet_backend *be, bnet_kv_store *dst, int to, bnet_kv
                      int from);
 
 const char *bnet_feature_name(bnet_feature_index i); /* as features.inc has it */
-/* Features for which a backend that runs or repeats whole passes leaves this network to be
- * composed; 0 if there are none, or it never does. */
+/* The features of this network that the backend's whole passes do not compute, so that it is
+ * composed; 0: there are none, or the backend has no whole passes. */
 bnet_features bnet_op_unknown(const bnet_backend *be, const bnet_net *net);
 /* True: the backend ran the whole pass; false: compose it of what follows. */
 bool bnet_op_pass(bnet_backend *be, const bnet_pass *p);
@@ -55,9 +55,9 @@ uint64_t bnet_op_pass_bytes(bnet_backend *be, const bnet_net *net, int n_tokens)
 bool bnet_op_pass_reserve(bnet_backend *be, const bnet_net *net, int n_tokens);
 /* n_tokens, or the most that memory is planned for. */
 int bnet_op_batch_limit(const bnet_backend *be, int n_tokens);
-/* True: an equal pass was repeated, nothing is to be composed. */
+/* True: a recorded pass was repeated; there is nothing to compose. */
 bool bnet_op_repeat(bnet_backend *be, const bnet_pass *p);
-/* It keeps what is composed, to repeat it. */
+/* The backend records composed passes to repeat them. */
 bool bnet_op_repeats(const bnet_backend *be, const bnet_net *net);
 /* After composing. False: compose the pass again. */
 bool bnet_op_composed(bnet_backend *be, const bnet_net *net);
@@ -65,8 +65,8 @@ void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, b
 void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
                      bnet_buffer *y);
 void bnet_op_quantize_i8(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q);
-/* True: each of the two that follow is one operation here. Otherwise they are composed, and a sum
- * is best added where it arises. */
+/* True: the backend has both operations below as one call each. Otherwise they are composed, and
+ * the caller does best to add a sum where it arises. */
 bool bnet_op_fuses(const bnet_backend *be);
 /* x += plus unless that is NULL; q = int8 of rmsnorm(x). y is room to work in, or x. */
 void bnet_op_norm_quantize(bnet_backend *be, bnet_buffer *x, bnet_buffer *plus,

@@ -1,6 +1,6 @@
 /* pass.h - the optional table of a backend that runs whole passes, or several operations as one.
- * Every entry is optional, and has the results of the single operations of backend.h; without it
- * the model and ops.c compose them. */
+ * Every entry is optional and gives the results of the single operations of backend.h; without an
+ * entry, the model and ops.c compose its operations. */
 #ifndef BNET_PASS_H
 #define BNET_PASS_H
 
@@ -24,7 +24,7 @@ typedef struct bnet_net_layer {
 } bnet_net_layer;
 
 typedef struct bnet_net {
-    bnet_features features; /* all that it has: what is not computed must be refused */
+    bnet_features features; /* all it has; whoever does not compute one of them must refuse it */
     int n_layers, n_heads, n_kv_heads, head_dim;
     size_t n_embd, n_ff, n_vocab;
     float rms_eps;
@@ -76,7 +76,7 @@ struct bnet_pass_ops {
     /* What pass and repeat compute. They are never asked for a network that has any other feature.
      */
     bnet_features features;
-    /* Returns false if this network or step is not for it: the caller composes. */
+    /* Returns false if it cannot run this network or step: the caller composes the pass. */
     bool (*pass)(bnet_backend *be, const bnet_pass *p);
     /* Memory that passes of up to n_tokens need besides weights, caches and buffers, for all
      * sessions together, and is not reserved yet. */
@@ -92,7 +92,7 @@ struct bnet_pass_ops {
     int (*batch_limit)(const bnet_backend *be);
 
     /* ---- several operations as one ---- */
-    /* Both or neither: what stands before a ternary matrix. x += plus (NULL: nothing), then q =
+    /* Both or neither: the input of a ternary matrix. x += plus (NULL: nothing), then q =
      * int8 of rmsnorm(x). y [T][K] is room to work in, its contents are unspecified afterwards; it
      * may be x if nothing is added. */
     void (*norm_quantize)(bnet_backend *be, bnet_buffer *x, bnet_buffer *plus, const bnet_weight *w,

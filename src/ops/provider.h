@@ -13,8 +13,8 @@ typedef struct bnet_provider {
     bnet_device_kind device;
     const char *isa; /* of its records; NULL: any */
     int rank;        /* 1 is best; several may share one, the earlier is preferred */
-    /* The operations a provider of this build that computes on the CPU offers by itself, safe from
-     * any thread; NULL: not in this build, or on a device (bnet_provider_run). */
+    /* Operations on the CPU that can be called directly, from any thread; NULL: the provider is
+     * not in this build, or computes on a device (bnet_provider_run). */
     bnet_matmul_fn *matmul_i2s;
     bnet_quantize_fn *quantize;
     const struct bnet_plain_fns *plain;

@@ -1,7 +1,7 @@
 /* registry_impl.h - the inside of the registry, shared by its files.
  *
  * Everything only grows: records and choices are appended to chains whose links are published with
- * release stores, and nothing is unlinked before close. So readers take no lock, wait for nobody
+ * release stores, and nothing is unlinked before close. So readers take no lock, never wait
  * and may keep what they found; writers take turns at one mutex. */
 #ifndef BNET_REGISTRY_IMPL_H
 #define BNET_REGISTRY_IMPL_H

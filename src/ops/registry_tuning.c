@@ -246,8 +246,8 @@ static bitnet_status take_choices(bnet_registry *r, const tuning_file *f, const 
     return st == BITNET_OK ? st : bnet_wrap(f->err, st, "%s", f->path);
 }
 
-/* Why the file does not count: another machine, or the same one with another version. Its texts may
- * be anybody's. */
+/* Why the file is ignored: it is of another machine, or of this one and another version. Its texts
+ * are not trusted. */
 static void tell_stale(const tuning_file *f, const char *made_key, const char *made_version,
                        const char *key, const bnet_log *log)
 {

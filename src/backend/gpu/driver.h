@@ -3,8 +3,8 @@
  *
  * A driver is a struct that begins with gpu_driver and a table gpu_calls; docs/BACKEND.md shows how
  * one is added. Work is done in the order in which it was asked for. Only `wait`, `between` and
- * what says so waits on the host. All calls but `close` are made between `enter` and `leave` of the
- * same thread, one thread at a time per driver. */
+ * calls whose comment says so block the host. All calls but `close` are made between `enter` and
+ * `leave` of the same thread, one thread at a time per driver. */
 #ifndef BNET_GPU_DRIVER_H
 #define BNET_GPU_DRIVER_H
 
@@ -17,7 +17,7 @@ typedef enum gpu_result {
     GPU_NO_MEMORY,   /* on the device or of the host; smaller requests may work */
     GPU_NO_KERNEL,   /* nothing that was loaded has a kernel of this name */
     GPU_UNSUPPORTED, /* this device or version of the interface cannot do it */
-    GPU_FAILED,      /* it failed; the device goes on */
+    GPU_FAILED,      /* it failed; the device still works */
     GPU_LOST,        /* nothing works any more until the driver is closed */
     GPU_RESULTS
 } gpu_result;
@@ -127,7 +127,7 @@ typedef struct gpu_calls {
     /* The number by which a kernel reaches the memory when it finds that number in other memory;
      * the same for the memory's life. */
     uint64_t (*address)(gpu_driver *d, gpu_memory m);
-    void *(*host_alloc)(gpu_driver *d, size_t n_bytes); /* memory copies run fast with; or NULL */
+    void *(*host_alloc)(gpu_driver *d, size_t n_bytes); /* memory that copies fastest; or NULL */
     void (*host_release)(gpu_driver *d, void *p);
     void (*memory)(gpu_driver *d, uint64_t *free_bytes, uint64_t *total_bytes);
 
@@ -166,7 +166,7 @@ typedef struct gpu_calls {
     /* d's next work waits for other's. If that is being recorded, d's work becomes part of the
      * record until it ends. */
     gpu_result (*after)(gpu_driver *d, gpu_driver *other);
-    bool (*reach)(gpu_driver *d, gpu_driver *other); /* may d read other's memory? Sees to it */
+    bool (*reach)(gpu_driver *d, gpu_driver *other); /* lets d read other's memory; false: no */
     gpu_result (*fetch)(gpu_driver *d, gpu_at dst, gpu_driver *other, gpu_at src, size_t n_bytes);
     gpu_result (*copy_rows)(gpu_driver *d, const gpu_rows *rows);
 } gpu_calls;

@@ -7,8 +7,8 @@
 
 #include <stdio.h>
 
-/* Few threads bring weights faster than all: those of a processor's every core wait for each other,
- * for the driver's and where the system maps a file's pages. */
+/* A few threads load weights faster than all: with one per core they wait for each other, for the
+ * driver's threads, and for the system to map the file's pages. */
 enum { LOAD_THREADS = 4 };
 enum { FEW_ROWS = 8 };
 
@@ -49,8 +49,8 @@ bool bnet_gpu_ok(gpu_backend *be, const char *what, gpu_result r)
     return false;
 }
 
-/* What was on its way when something failed may not have arrived: all of it is brought anew, and
- * work that was recorded since is not repeated. */
+/* After a failure, transfers under way may not have arrived: step and angles are uploaded again,
+ * and work that was recorded is not repeated. */
 static void distrust(gpu_backend *be)
 {
     be->step_bytes = 0;
@@ -59,7 +59,7 @@ static void distrust(gpu_backend *be)
     be->epoch++;
 }
 
-/* A lost device stays failed; after anything else work can go on. */
+/* A lost device stays failed; after any other failure work can continue. */
 bitnet_status bnet_gpu_verdict(gpu_backend *be, bitnet_error *err)
 {
     bitnet_status st = BITNET_OK;

@@ -51,7 +51,7 @@ typedef struct gpu_weight {
     bool half;              /* rows and inputs in the backend's precision */
     uint32_t first, paired; /* place in a fused matrix: first tile; 0, 1 or 2 */
     bool borrowed;          /* w[0] belongs to a fused matrix */
-    gpu_at head_copy;       /* of a head: a copy that tells which rows are the best; or nowhere */
+    gpu_at head_copy;       /* of a head: a copy that finds the best rows; or nowhere */
     size_t head_copy_bytes;
     const bnet_kernel_record *copy_kernel[2]; /* of few rows of inputs, of batches; NULL: none */
     bnet_kernel_query query;
@@ -156,7 +156,7 @@ struct gpu_backend {
     gpu_step_view step;
     gpu_at step_at;
     size_t step_cap, step_bytes;
-    uint8_t *step_shadow; /* what is there now; in its second half what was put together last */
+    uint8_t *step_shadow; /* the step on the device; in its second half the one made last */
     size_t shadow_cap, made_bytes;
     uint8_t *step_host; /* pinned: a step that recorded work fetches itself */
     size_t host_cap;
@@ -225,11 +225,11 @@ static inline void gpu_pop(const gpu_backend *be)
     if (be->d->range_pop)
         be->d->range_pop();
 }
-/* What failed since the last time, as a status; a lost device stays failed. */
+/* The first failure since the last call, as a status; a lost device stays failed. */
 bitnet_status bnet_gpu_verdict(gpu_backend *be, bitnet_error *err);
 void bnet_gpu_lock_init(pthread_mutex_t *lock);
-/* Lock and driver; every entry of the table that touches the device stands between the two. They
- * may be nested. */
+/* Take and release the lock and the driver, around every entry of the table that touches the
+ * device. Pairs may be nested. */
 void bnet_gpu_enter(gpu_backend *be);
 void bnet_gpu_leave(gpu_backend *be);
 
@@ -253,8 +253,8 @@ void bnet_gpu_upload_aside(gpu_backend *be, gpu_at dst, const void *bytes, size_
 void bnet_gpu_download(gpu_backend *be, void *bytes, gpu_at src, size_t n_bytes); /* waits */
 /* Waits for kernels that write n bytes to pinned memory themselves. */
 bool bnet_gpu_await(gpu_backend *be, size_t n_bytes);
-/* At least n bytes of scratch, or of memory that was zero at first and is left zero; nowhere: it
- * failed, noted. */
+/* At least n bytes of scratch, or of zeroed memory that its users leave zeroed. Returns nowhere on
+ * failure, which is noted. */
 gpu_at bnet_gpu_scratch(gpu_backend *be, size_t n_bytes);
 gpu_at bnet_gpu_zeros(gpu_backend *be, size_t n_bytes);
 
@@ -350,7 +350,7 @@ typedef struct gpu_vendor {
     uint64_t (*pass_bytes)(bnet_backend *b, const bnet_net *net, int n_tokens);
     bool (*pass_reserve)(bnet_backend *b, const bnet_net *net, int n_tokens);
     bool (*alone)(bnet_backend *b, const bnet_alone *a);
-    /* All weights are there: what else is wanted of the head. NULL: nothing */
+    /* Called when all weights are loaded, to prepare the head further. NULL: no need */
     void (*head_loaded)(gpu_backend *be, gpu_weight *w);
     bnet_features features; /* of networks whose passes `pass` computes */
 } gpu_vendor;

@@ -1,7 +1,7 @@
-/* plain.c - operations from host memory to host memory in seven steps: what the device can do, the
- * kernel, memory of the pool, inputs there (as halves where products are of halves), the kernel
- * itself, the result back, and what it took. Several go together, each step waited for once.
- * Whatever fails, all memory is given back. */
+/* single_ops.c - operations from host memory to host memory in seven steps: check the device, find
+ * the kernel, take memory from the pool, upload inputs (as halves for products of halves), launch,
+ * download the result, note the times. Calls go together, with one wait for each step of them all.
+ * Whichever step fails, all memory is given back. */
 #include "backend/gpu/precision.h"
 
 enum { INPUTS = 3, OUTPUTS = 2, HALVES = 2 };

@@ -19,7 +19,7 @@ typedef struct gpu_exchange_calls {
     void (*send)(gpu_exchange *l, int from, gpu_at src, int to, gpu_at dst, size_t n_bytes);
     /* of every rank r: to[r] + i * n_bytes becomes what from[i] is on rank i, for all i. from[r]
      * may be its own place there; else the ranges must not overlap. What was read may be
-     * overwritten after `settle` or the next gather: who writes elsewhere meanwhile need not wait.
+     * overwritten after `settle` or the next gather; writes to other places need not wait.
      */
     void (*all_gather)(gpu_exchange *l, const gpu_at *from, const gpu_at *to, size_t n_bytes);
     void (*settle)(gpu_exchange *l);
@@ -39,7 +39,7 @@ struct gpu_exchange {
 /* By copies: inside a device, directly where the driver allows it, else through pinned memory. */
 bitnet_status bnet_gpu_copies_open(gpu_backend *const *ranks, int n, gpu_exchange **out,
                                    bitnet_error *err);
-/* A rank failed: nothing more is asked of any until sync told of it. */
+/* A rank failed: no rank gets further work until sync has reported it. */
 bool bnet_gpu_exchange_alive(const gpu_exchange *l);
 
 #endif

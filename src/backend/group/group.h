@@ -1,5 +1,5 @@
-/* group.h - several GPUs as one backend: every rank is the backend of one device, nothing above
- * knows. Hides: who has which rows, layers and heads, and when anything travels.
+/* group.h - several GPUs as one backend: every rank is the backend of one device, and no layer
+ * above knows it. Hides: which rank has which rows, layers and heads, and when data is transferred.
  *
  * A buffer is whole on some ranks, or divided: rank r has columns [first[r], first[r + 1]) of every
  * row, packed, or of a single row in its place. Each operation runs where its operands are (its
@@ -109,7 +109,8 @@ static inline bool has_rank(rank_set s, int r)
     return s >> r & 1;
 }
 
-/* Which rank has a layer (-1: what comes before all, more than the last: what comes after). */
+/* Which rank has a layer (-1: the input side, before all layers; past the last: the output side).
+ */
 int bnet_group_rank_of(const gpu_group *g, int layer);
 
 /* ---- what travels (group_transfers.c) ---- */
@@ -126,8 +127,8 @@ void bnet_group_pick(gpu_group *g, group_buffer *x, int n_rows, size_t n_cols);
 const void *bnet_group_read(bnet_backend *b, bnet_buffer *buf, size_t n_bytes);
 void bnet_group_forget(gpu_group *g, group_buffer *b); /* before it is freed */
 
-/* The step as rank r sees it: its own caches, and ids that count its rows of the table. The same in
- * every operation of a pass, so that it is brought to the device once. False: no memory. */
+/* The step as rank r sees it: its own caches, and ids relative to its rows of the embedding. It is
+ * the same for all operations of a pass, so that it is uploaded once. False: no memory. */
 bool bnet_group_step(gpu_group *g, const bnet_step *s, int r, bnet_step *out);
 /* Into g->ids: of row t of the step, rank * n_tokens + t. */
 void bnet_group_owners(gpu_group *g, const bnet_step *s);

@@ -2,9 +2,9 @@
  * travels between them, become one graph that the first rank's stream repeats. The first such pass
  * is done as it is, so that all memory is there; the second is recorded while it is composed.
  *
- * While a pass is recorded nobody else is inside. What is repeated finds its step, its angles and
- * the owners of its rows at the addresses it knows, and leaves the buffers' states as the recorded
- * operations left them. */
+ * While a pass is recorded no other thread uses the group. A repetition finds its step, its angles
+ * and the owners of its rows at the recorded addresses, and leaves the buffers' states as the
+ * recorded operations left them. */
 #include "backend/group/group.h"
 #include "backend/gpu/record.h"
 #include "backend/gpu/time.h"
@@ -221,8 +221,8 @@ static void set_recording(gpu_group *g, uint32_t *counts)
     g->records->recording = counts != NULL;
 }
 
-/* Failures of recording are no failures of the pass (bnet_gpu_unrecord): it is composed anew and
- * nothing is recorded any more. */
+/* A failure to record does not fail the pass (bnet_gpu_unrecord): the pass is composed again, and
+ * no further one is recorded. */
 static void give_up(gpu_group *g)
 {
     bool told = false;

@@ -45,7 +45,7 @@ static bool again(const gpu_group *g, int r)
     return false;
 }
 
-/* Counting changes nothing that the const is about. */
+/* The cast is safe: reading counters changes no state that callers can see. */
 static gpu_group *lock_of(const gpu_group *g)
 {
     return (gpu_group *)(uintptr_t)(const void *)g;
@@ -114,7 +114,7 @@ void bnet_group_say_memory(gpu_group *g)
     }
 }
 
-/* Where memory is least, least is planned for: every rank has its part of every pass. */
+/* The rank with the least memory sets the plan, because every rank has a part of every pass. */
 void bnet_group_plan(gpu_group *g)
 {
     for (int r = 0; r < g->n; r++)
@@ -154,8 +154,8 @@ static void group_short_of(bnet_backend *b, char *out, size_t cap)
 
 /* ---- measuring ---- */
 
-/* Each device by itself, then as they work together. Locked: it asks each rank what failed, which
- * is for whoever holds the group to hear. */
+/* Measures each device alone, then all of them together. Requires the lock: it reads each rank's
+ * failures, which belong to whoever holds the group. */
 static double group_read_limit(bnet_backend *b)
 {
     gpu_group *g = group_of(b);
