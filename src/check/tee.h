@@ -35,8 +35,8 @@ typedef struct bnet_tee_side {
 } bnet_tee_side;
 
 /* A backend that runs every operation on both, the second one on copies of the first one's inputs,
- * and compares. The first one's results go on. One pass at a time. Both sides are closed with it;
- * on failure neither is. */
+ * and compares. The first one's results are used from there on. One pass at a time. Closing it
+ * closes both sides; if opening fails, neither is closed. */
 bitnet_status bnet_backend_open_tee(const bnet_tee_side *first, const bnet_tee_side *second,
                                     bnet_backend **out, bitnet_error *err);
 const bnet_tee_report *bnet_tee_result(const bnet_backend *tee);

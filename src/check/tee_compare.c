@@ -53,7 +53,7 @@ static const char *next_ran(const tee_side *s, size_t n_after, size_t *i)
     return NULL;
 }
 
-/* "exact": 0; "close(4 ulp)": 4. What cannot be read promises nothing but equality. */
+/* "exact": 0; "close(4 ulp)": 4. An agreement that cannot be read counts as "exact". */
 static double agreement_of(const bnet_registry *r, const char *id)
 {
     const bnet_kernel_record *k = bnet_registry_find(r, id);

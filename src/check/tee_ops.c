@@ -27,7 +27,7 @@ static const bnet_weight_info *info_of(const bnet_weight *w)
     return bnet_op_weight_info(t->first, t->half[0]);
 }
 
-/* NULL: the way to the host failed, which sync will say; then nothing is compared. */
+/* NULL: reading it failed, which sync will report; then nothing is compared. */
 static const void *see(tee_backend *t, int s, const bnet_buffer *b, size_t n_bytes)
 {
     return bnet_op_read(t->side[s].be, half(b, s), n_bytes);

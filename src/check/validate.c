@@ -95,7 +95,7 @@ static bitnet_status copy_name(const char *field, const char *text, char out[NAM
     return BITNET_OK;
 }
 
-/* The one asked for must be there, and the device's: of another one nothing would be checked. */
+/* The kernel asked for must exist and be the device's; otherwise nothing would be checked. */
 static bitnet_status find_kernel(const validation_run *r)
 {
     const char *id = r->o.kernel;
@@ -110,7 +110,7 @@ static bitnet_status find_kernel(const validation_run *r)
     return BITNET_OK;
 }
 
-/* Both devices, what they can run, and a registry nobody has added to. */
+/* Both devices, what they can run, and a registry of the tree's kernels alone. */
 static bitnet_status set_up(validation_run *r, holder *h)
 {
     bitnet_status st = copy_name("device", r->o.device ? r->o.device : "auto", h->device, r->err);
@@ -166,8 +166,8 @@ static bool nothing_failed(const bitnet_validation *v)
            v->golden.verdict != BITNET_VERDICT_FAIL && v->bridge.verdict != BITNET_VERDICT_FAIL;
 }
 
-/* What was given comes first: a file that cannot be read is told before long work. The share is
- * what a part usually takes of the time, in thousandths. */
+/* Parts that read the caller's files come first, so that a bad file is reported before long work.
+ * The share is the part's usual share of the time, in thousandths. */
 static const struct {
     unsigned part;
     uint64_t share;
@@ -193,8 +193,8 @@ static void plan_progress(validation_run *r)
         r->progress.total += wanted(r, i) ? parts[i].share : 0;
 }
 
-/* Opening a device that another backend holds open is quick. Whatever fails here fails again where
- * it is told. */
+/* Keeps the device open, because opening it again is then quick. A failure is ignored here: it
+ * comes again, and is reported, when a case opens the device. */
 static void hold(validation_run *r)
 {
     bitnet_error unused = {0};

@@ -14,7 +14,7 @@ typedef struct validation_run {
     bnet_backend_want device, against; /* registries are filled in when one is opened */
     bnet_capabilities caps, ref_caps;
     bnet_registry *reference; /* the kernels of the tree alone */
-    bnet_backend *held; /* of the device, so that it is not started anew for every case; or NULL */
+    bnet_backend *held;       /* keeps the device open between cases; or NULL */
     size_t cap_accuracy, cap_performance;
     bnet_progress progress;
     uint64_t part_begin, part_share; /* of it: the part that runs now */
@@ -109,7 +109,7 @@ static inline bitnet_kv_type bnet_case_kv_type(const char *format)
                                         : BITNET_KV_INT8;
 }
 
-/* Does the record's name of an operation stand for a matrix? */
+/* Is the record's operation a product with a matrix? */
 static inline bool bnet_case_linear(const bnet_kernel_record *k)
 {
     return strcmp(k->op, "linear") == 0;
@@ -168,7 +168,7 @@ bitnet_accuracy *bnet_validate_row(validation_run *r, const bnet_kernel_record *
 bitnet_precision bnet_validate_precision(const bnet_kernel_record *k);
 /* CANCELLED if the caller wants it. */
 bitnet_status bnet_validate_poll(const validation_run *r);
-/* The same, and the caller is told that i of n pieces of the part that runs now are done. */
+/* The same, and reports that i of n pieces of the current part are done. */
 bitnet_status bnet_validate_at(validation_run *r, size_t i, size_t n);
 /* What the first records of the registry take, as a number of pieces; SIZE_MAX: all of them. */
 size_t bnet_validate_work(const validation_run *r, size_t n_records);

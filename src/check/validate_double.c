@@ -49,7 +49,7 @@ static void expect_embed(const kernel_case *c, uint64_t t, float *w, double *out
         out[i] = (double)w[i];
 }
 
-/* The quantised value stands for x itself. */
+/* The quantised value is compared with x itself. */
 static void expect_quantize(const kernel_case *c, uint64_t t, float *w, double *out)
 {
     (void)w;
@@ -87,7 +87,7 @@ static void expect_add(const kernel_case *c, uint64_t t, float *w, double *out)
         out[i] = (double)c->host[0][t * c->s.n + i] + (double)c->host[1][t * c->s.n + i];
 }
 
-/* What is quantised stands for the normed sum, or product, itself. */
+/* The quantised values are compared with the normed sum, or product, itself. */
 static void expect_add_norm(const kernel_case *c, uint64_t t, float *w, double *out)
 {
     expect_add(c, t, w, out);

@@ -223,8 +223,8 @@ static bitnet_status rounds(validation_run *r, int n)
     return st;
 }
 
-/* In use: what the C library keeps of freed memory is a matter of the order of sizes and threads,
- * megabytes that come and go, and no leak. */
+/* Resident bytes after the C library has returned freed memory: what it keeps varies by megabytes
+ * with sizes and threads, and is no leak. */
 static bool resident(uint64_t *out)
 {
     bnet_alloc_trim();

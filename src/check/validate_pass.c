@@ -91,8 +91,9 @@ static void compare_logits(finding *f, int row, const float *a, const float *b, 
         wrong(f, "the best token", row, (double)first, (double)want);
 }
 
-/* The best a pass brings along are those of its logits, in whatever order the head summed. A row
- * of which it says it has them gives as many as are asked for: fewer is a list that is broken. */
+/* The best logits that a pass returns must be the best of all its logits, in whatever order the
+ * head summed. A row that has such a list must give as many as were asked for: fewer is an error.
+ */
 static void compare_best(finding *f, int row, bnet_workspace *ws, const float *a, size_t n)
 {
     bnet_top_want want = {.k = BEST};
@@ -170,7 +171,7 @@ static void compare_block(pass_trial *t, const block_of *b)
         }
 }
 
-/* The reference goes on from what the device wrote: no difference is counted twice. */
+/* The reference continues from what the device wrote, so that no difference counts twice. */
 static void hand_over(pass_trial *t, const block_of *b)
 {
     const bnet_kv *kv = t->side[1].kv[b->timeline];
@@ -269,8 +270,8 @@ static bitnet_status run_kind(pass_trial *t, const struct kind *k)
 
 /* ---- rows ---- */
 
-/* The operations of passes. ONLY: they have no case of their own. MUST: what a pass composed of
- * single operations does without is checked alone, all else has to be called. MAY: here too. */
+/* The operations of passes. ONLY: checked in passes alone. MUST: has a case of its own, and passes
+ * must call its kernel if it is the chosen one. MAY: has a case of its own, and may be called. */
 typedef enum need { MAY, MUST, ONLY } need;
 static const struct pass_op {
     const char *op;

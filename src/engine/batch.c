@@ -179,8 +179,9 @@ static bitnet_status check_all(bitnet_batch *b, bitnet_batch_item *items, size_t
 
 /* ---- groups: tasks that go through the model together ---- */
 
-/* Tasks of one kind can: on the same side; and where the backend has passes of its own, single
- * tokens apart from prompts, whose kernels differ. */
+/* Tasks of one kind share a pass: they are on the same model (the engine's or its spare), and where
+ * the backend runs whole passes, single tokens are kept apart from prompts: their kernels differ.
+ */
 static int kind_of(const bitnet_batch_item *item)
 {
     const bitnet_session *s = item->session;
@@ -210,7 +211,8 @@ static size_t line_up(bitnet_batch *b, bitnet_batch_item *items, size_t n_items,
     return n;
 }
 
-/* Samplers as they were before these tasks; one that serves several stands as before the first. */
+/* Puts samplers back where they were before these tasks; one that serves several, before its first.
+ */
 static void restore(bnet_task *tasks, size_t n)
 {
     while (n-- > 0)
@@ -218,7 +220,8 @@ static void restore(bnet_task *tasks, size_t n)
             bitnet_sampler_restore(tasks[n].item->sampler, &tasks[n].saved);
 }
 
-/* Describes the pass of n tasks in x; the tokens lie behind the positions, where nobody looks. */
+/* Describes the pass of n tasks in x. Their ids are written behind each session's last token, where
+ * they do not count until the step is committed. */
 static bnet_batch describe(bitnet_batch *b, bnet_scratch *x, bnet_task *tasks, size_t n)
 {
     int n_tokens = 0, n_rows = 0;
@@ -269,7 +272,7 @@ static bitnet_status pass(bitnet_batch *b, bnet_task *tasks, size_t n, bool *com
     return st;
 }
 
-/* If the backend fails, all of them continue on the spare, which computes the pass again. */
+/* If the backend fails, all of them move to the spare model, which computes the pass again. */
 static bitnet_status safe_pass(bitnet_batch *b, bnet_task *tasks, size_t n, bitnet_error *err)
 {
     bool computed;
@@ -310,7 +313,7 @@ static bitnet_status run_group(bitnet_batch *b, bnet_task *tasks, size_t n_tasks
     bitnet_status st = bnet_session_hold_group(b->sessions, b->ends, n, &n, err);
     if (st != BITNET_OK)
         return st;
-    /* one may have changed sides while its cache was computed again: then they are grouped anew */
+    /* a session may have moved to the spare model while its cache was rebuilt: group them again */
     if (same_kind(tasks, n) == n && kind_of(tasks[0].item) == kind) {
         st = safe_pass(b, tasks, n, err);
         *n_done = st == BITNET_OK ? n : 0;

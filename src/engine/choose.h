@@ -16,7 +16,7 @@ typedef struct bnet_choice {
 
 /* Chooses for rows [first, first + n) of the last pass; n <= BNET_HEAD_ROWS. The weights of the
  * head are read as few times as the backend can: once for all rows whose samplers need few logits,
- * once for the others. A sampler may stand in several rows and draws in their order. Fails only
+ * once for the others. A sampler may serve several rows and draws in their order. Fails only
  * as the backend does; then samplers may have moved. What is wrong with a row is its status, and
  * the first such message is in err. */
 bitnet_status bnet_choose(bnet_workspace *ws, int first, bnet_choice *rows, int n,

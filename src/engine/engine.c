@@ -144,7 +144,7 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o,
     return st;
 }
 
-/* A device that nobody asked for and that cannot take the model is left for the CPU. */
+/* If `auto` chose the device and it cannot take the model, the CPU is used instead. */
 static bitnet_status open_weights(bitnet_engine *e, const bitnet_engine_options *o,
                                   bnet_progress *progress, bitnet_error *err)
 {
@@ -165,7 +165,7 @@ static bitnet_status open_weights(bitnet_engine *e, const bitnet_engine_options 
     return open_on(e, o, progress, err);
 }
 
-/* Before anything is made of them: in strict mode, or where the caller brings a policy. */
+/* Checks the weights before they are prepared: in strict mode, or if the caller has a policy. */
 static bitnet_status check_weights(const bitnet_engine *e, const bitnet_engine_options *o,
                                    bnet_progress *progress, bitnet_error *err)
 {

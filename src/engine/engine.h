@@ -79,7 +79,7 @@ struct bitnet_session {
     bnet_buffer *fresh;  /* room for that of a step that may still fail */
     bool has_logits;     /* logits follow from `hidden` */
     float *row;          /* these logits, if somebody asked for them, else NULL */
-    bool fallen;         /* kv and hidden are of the engine's spare model */
+    bool fallen;         /* kv and hidden belong to the engine's spare model */
     bool in_batch;       /* marks a session while bitnet_batch_step looks for one named twice */
     bitnet_session_kernel kernels[BNET_SESSION_KERNELS]; /* that computed its tokens */
     size_t n_kernels;
@@ -99,7 +99,7 @@ struct bitnet_session {
     bitnet_cancel_fn cancel;
     void *cancel_user;
     bnet_progress progress; /* of a prompt, in tokens */
-    bool counting;          /* the one that is appended now is told of */
+    bool counting;          /* progress of the prompt being appended is reported */
     bool in_score;          /* it is one window of several */
     uint64_t n_counted;     /* tokens of passes that are done */
     int n_in_pass;          /* of the one that is not */
@@ -125,7 +125,7 @@ bitnet_status bnet_session_make(bitnet_engine *e, const bitnet_session_options *
                                 bitnet_session **out, bitnet_error *err);
 bitnet_status bnet_session_equip(bitnet_session *s, const bitnet_session_options *o,
                                  bitnet_error *err);
-/* Every id must name a row of the embedding. `what` stands in the message ("append"). */
+/* Checks that every id names a row of the embedding. `what` begins the message ("append"). */
 bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int32_t *ids, size_t n,
                              bitnet_error *err);
 /* One pass over n <= n_batch tokens at the end of the timeline; the last n_rows of them can be
@@ -133,9 +133,9 @@ bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int
  * whose last one will be if next_last. On failure the position has not moved. */
 bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,
                                 int n_next, bool next_last, bitnet_error *err);
-/* Progress (session_progress.c): n_tokens will be computed, told of if they are several; a pass
- * over n_tokens begins, with logits of all of them or not; so many rows of it have their logits; a
- * pass is done. False: the caller wants no more. */
+/* Progress (session_progress.c), in this order: n_tokens will be computed (reported if several); a
+ * pass over n_tokens begins, with or without logits of all of them; logits of so many of its rows
+ * are done; the pass is done. Return false if the caller has cancelled. */
 void bnet_session_count(bitnet_session *s, size_t n_tokens, bool several);
 void bnet_session_watch(bitnet_session *s, int n_tokens, bool head);
 bool bnet_session_delivered(bitnet_session *s, int n_rows);
@@ -169,9 +169,9 @@ void bnet_session_close_hidden(bitnet_session *s);
 /* Opens and closes s->kv, in the pool or on its own. */
 bitnet_status bnet_session_open_kv(bitnet_session *s, bitnet_kv_pool *pool, bitnet_error *err);
 void bnet_session_close_kv(bitnet_session *s);
-/* After a step failed with `why` (err tells of it): computes the timeline anew on the spare, where
- * the caller repeats the step. Returns `why` if that is forbidden (strict) or has been done before.
- * s->n_pos must stand before the failed step. */
+/* After a step failed with `why` (described in err): computes the timeline again on the spare
+ * model, where the caller repeats the step. Returns `why` if that is forbidden (strict) or has been
+ * done before. Requires that s->n_pos is the position before the failed step. */
 bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitnet_error *err);
 void bnet_spare_close(bitnet_engine *e);
 /* The best provider of the CPU, limited by isa. */
@@ -191,7 +191,7 @@ static inline bnet_kernel_query bnet_query_of(const bitnet_kernel_query *q)
                                .k = q->k,
                                .priority = q->priority};
 }
-/* What a GPU found when the runtime was opened can run of this build; of none it has the kind. */
+/* What kernels may use on a GPU that was found; if there is none, only its kind is set. */
 bnet_capabilities bnet_runtime_gpu(const bitnet_runtime *r, bnet_device_kind kind, int index);
 /* What the manager of providers asks; user: the runtime. */
 size_t bnet_runtime_devices(void *user, bnet_capabilities *out, size_t cap);

@@ -1,7 +1,7 @@
 /* fallback.c - what becomes of a timeline whose backend failed in a step. The unit of fallback is
  * the step: the timeline is computed anew from its tokens on the CPU, with the plainest kernels if
  * it was the CPU that failed, and the step is repeated there. Nothing of the failed step is kept.
- * Who asked for a device by name gets it or an error, as when it was opened; so does strict mode.
+ * A caller who named the device, or who asked for strict mode, gets the error instead.
  */
 #include "engine/engine.h"
 

@@ -50,8 +50,8 @@ static bool ends_by_id(const generation *g, int32_t id)
     return true;
 }
 
-/* Before min_tokens were made no token may end the generation by itself: the sampler passes over
- * them, and what is left shares their probability. */
+/* Until min_tokens are made, the sampler does not choose tokens that end the generation; their
+ * probability goes to the others. */
 static void forbid_ends(const generation *g, bool forbid)
 {
     const int32_t *ends;

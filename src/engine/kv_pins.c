@@ -1,5 +1,5 @@
 /* kv_pins.c - blocks of a pool among its sessions, on any number of threads. Invariants: a pinned
- * session loses nothing; nobody waits while pinned, so whoever waits is waiting for a pass to end;
+ * session loses nothing; no pinned session waits, so whoever waits is waiting for a pass to end;
  * the first n_valid positions of an entry are right, whatever happened to the rest; a block that
  * several hold has positions that are valid for all of them. */
 #include "engine/engine.h"
@@ -93,7 +93,7 @@ static int blocks_read(const bnet_kv_entry *e, size_t n_need)
 }
 
 /* Can e have n_need positions without waiting, if all who are not pinned lose their blocks? Blocks
- * that it only reads may be those of pinned entries; all others must be nobody's. */
+ * that it only reads may belong to pinned entries; nobody may hold the others. */
 static bool within_reach(bitnet_kv_pool *p, const bnet_kv_entry *e, size_t n_need)
 {
     if (bnet_kv_missing(e->kv, (int)e->n_valid, (int)n_need) <= bnet_kv_blocks_free(p->blocks))
@@ -107,7 +107,7 @@ static bool within_reach(bitnet_kv_pool *p, const bnet_kv_entry *e, size_t n_nee
     return p->n_blocks - n_taken >= bnet_kv_blocks_for(n_need) - n_read;
 }
 
-/* Gives up a cached block, with unused one that no session has. False: there is none. */
+/* Gives up a cached block; with `unused`, only one that no session has. False: there is none. */
 static bool evict_cached(bitnet_kv_pool *p, bool unused)
 {
     int32_t block = BNET_KV_NONE;
@@ -132,7 +132,7 @@ static void make_room(bitnet_kv_pool *p, const bnet_kv_entry *e, int n_missing)
     evict(p, victim ? victim : choose_victim(p, e, false), n_missing);
 }
 
-/* Within reach: every round either ends or takes the blocks of somebody who has some. */
+/* Requires that enough blocks can be freed. Every round takes some from a session or the cache. */
 static bitnet_status give_blocks(bitnet_kv_pool *p, bnet_kv_entry *e, size_t n_need,
                                  bitnet_error *err)
 {

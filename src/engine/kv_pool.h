@@ -12,12 +12,12 @@
  * n_valid and the blocks are the session's alone. */
 typedef struct bnet_kv_entry bnet_kv_entry;
 struct bnet_kv_entry {
-    bitnet_kv_pool *pool; /* NULL: a cache of its own, to which all of this is nothing */
+    bitnet_kv_pool *pool; /* NULL: a cache of its own; the other fields are unused */
     bnet_kv_entry *prev, *next;
     bnet_kv *kv;
     size_t n_valid; /* positions whose keys and values are in the blocks */
     bool pinned;
-    bool wanted; /* part of a batch step that has not come to it: evicted only if nobody else is */
+    bool wanted; /* part of a batch step that has yet to compute it: evicted last */
     uint64_t last_use, n_uses, entered; /* by the pool's clock, which counts uses */
 };
 
@@ -47,9 +47,9 @@ bitnet_status bnet_kv_join(bitnet_kv_pool *p, bnet_kv_entry *e, int n_ctx, bnet_
 /* Gives e, which joined and has no blocks, those of `from` that hold its first n_pos positions, or
  * as many of these as are valid. Both share them from then on. */
 void bnet_kv_fork(bnet_kv_entry *e, const bnet_kv_entry *from, size_t n_pos);
-/* Gives the entry, whose n_valid positions hold the first of these tokens, the blocks of the
- * longest text of this scope that is known to begin them, if that is longer. Returns its length, 0:
- * it is not. */
+/* Looks in the scope for the longest published text that these tokens begin with. If it is longer
+ * than the entry's n_valid positions, gives its blocks to the entry and returns its length; else
+ * returns 0. */
 size_t bnet_kv_adopt(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens, size_t n_tokens);
 /* Makes the full blocks of the entry, which hold these tokens, known in a scope. Fails: MEMORY. */
 bitnet_status bnet_kv_publish(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens,
@@ -72,7 +72,7 @@ static inline void bnet_kv_filled(bnet_kv_entry *e, size_t n_valid)
     if (e->pinned)
         e->n_valid = n_valid;
 }
-/* Nothing if it is not pinned. */
+/* Does nothing if the entry is not pinned. */
 void bnet_kv_unpin(bnet_kv_entry *e);
 /* The timeline was cut to n_pos: returns blocks beyond. */
 void bnet_kv_cut(bnet_kv_entry *e, size_t n_pos);

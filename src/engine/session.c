@@ -84,7 +84,7 @@ bitnet_status bitnet_session_memory(const bitnet_engine *e, const bitnet_session
     return st;
 }
 
-/* What a device with memory of its own has left, as far as we know. */
+/* The free memory of a device that has its own, as far as it is known. */
 static bitnet_status check_device(const bnet_usage *u, const bitnet_session_options *o,
                                   uint64_t need, bitnet_error *err)
 {
@@ -125,7 +125,7 @@ static bool make_buffers(bitnet_session *s)
     return s->tokens && bnet_stream_reserve(&s->stream, s->engine->longest_token);
 }
 
-/* A device that nobody asked for by name and that is too small leaves the session to the CPU. */
+/* If `auto` chose the device and it is too small for the session, the CPU computes it. */
 static bool may_leave(const bitnet_engine *e, bitnet_status why)
 {
     return why == BITNET_MEMORY && e->selection.is_auto && e->selection.kind != BNET_DEV_CPU &&

@@ -65,7 +65,7 @@ static bool serves(const bnet_scratch *s, const bnet_model *m, int n_batch)
     return s->model == m && s->n_batch >= n_batch;
 }
 
-/* Closes those that nobody has, of a model and up to a size. */
+/* Closes the workspaces of a model, up to a size, that are not lent. */
 static void close_free(bnet_workspaces *w, const bnet_model *m, int n_batch)
 {
     for (bnet_scratch **at = &w->first, *s; (s = *at) != NULL;) {
@@ -151,7 +151,7 @@ static bnet_scratch *find_free(bnet_workspaces *w, const bnet_model *m, int n_ba
     return best;
 }
 
-/* Somebody else has one that will come back. */
+/* Another thread has one and will return it. */
 static bool can_wait(const bnet_workspaces *w, const bnet_model *m, int n_batch)
 {
     bool some = false;

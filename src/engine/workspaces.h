@@ -30,7 +30,7 @@ typedef struct bnet_workspaces {
     pthread_mutex_t lock;
     pthread_cond_t returned;
     bnet_scratch *first; /* all of them; the one returned last is first */
-    float *row;          /* room for n_vocab logits that nobody has, or NULL */
+    float *row;          /* room for n_vocab logits that is not lent, or NULL */
     int n_users;         /* open sessions and batches */
 } bnet_workspaces;
 
@@ -44,7 +44,7 @@ uint64_t bnet_scratch_bytes(const bnet_model *m, int n_batch);
 bitnet_status bnet_workspaces_need(bnet_workspaces *w, const bnet_model *m, int n_batch,
                                    bitnet_error *err);
 bool bnet_workspaces_have(bnet_workspaces *w, const bnet_model *m, int n_batch);
-/* Counts users; the last one that leaves closes what nobody has. */
+/* Count users; when the last one leaves, all workspaces that are not lent are closed. */
 void bnet_workspaces_enter(bnet_workspaces *w);
 void bnet_workspaces_leave(bnet_workspaces *w);
 
@@ -57,7 +57,7 @@ bitnet_status bnet_scratch_borrow(bnet_workspaces *w, const bnet_model *m, int n
                                   bitnet_error *err);
 void bnet_scratch_return(bnet_workspaces *w, bnet_scratch *s);
 
-/* True once after another one was lent at the same time as this. */
+/* True, once, if another workspace was lent at the same time as this one. */
 bool bnet_scratch_accompanied(bnet_workspaces *w, bnet_scratch *s);
 
 /* Lends room for n_vocab logits; NULL: no memory. */

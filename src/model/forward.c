@@ -167,7 +167,7 @@ static bool run_whole(bnet_workspace *ws, const bnet_batch *b, bnet_pass *p)
     return whole;
 }
 
-/* A backend that keeps what was composed, to repeat it, is not interrupted. */
+/* A pass that the backend records, to repeat it, is not interrupted. */
 static bool go_on(bnet_workspace *ws, int layer)
 {
     if (!ws->on_layer || bnet_op_repeats(ws->be, &ws->m->net))
@@ -175,7 +175,7 @@ static bool go_on(bnet_workspace *ws, int layer)
     return ws->on_layer(ws->layer_user, layer + 1, ws->m->hp.n_layers);
 }
 
-/* False: the caller wants no more of it. */
+/* False: the caller has cancelled the pass. */
 static bool compose(bnet_workspace *ws, const bnet_pass *p)
 {
     const bnet_model *m = ws->m;
@@ -197,8 +197,8 @@ static bool compose(bnet_workspace *ws, const bnet_pass *p)
     return wanted;
 }
 
-/* The blocks of what follows are mapped already where the cache is this timeline's alone. If that
- * fails it is tried again, and told, when the pass comes that needs them. */
+/* Maps the blocks of the pass that follows, if the cache is this timeline's alone. A failure is
+ * ignored: the pass that needs the blocks tries again and reports it. */
 static bool foresee(const bnet_workspace *ws, const bnet_batch *b)
 {
     const bnet_batch *n = b->next;

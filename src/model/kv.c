@@ -157,7 +157,7 @@ bitnet_status bnet_kv_open(const bnet_model *m, int n_ctx, bitnet_kv_type type, 
     return BITNET_OK;
 }
 
-/* The last block first: taken again, they come in the order they came before. */
+/* The last block first, so that they are taken again in the same order. */
 void bnet_kv_trim(bnet_kv *kv, int n_blocks)
 {
     while (kv->n_mapped > n_blocks)
@@ -207,7 +207,7 @@ bitnet_status bnet_kv_cover(bnet_kv *kv, int n_pos, bitnet_error *err)
         clear(b, kv->table[kv->n_mapped++]);
     }
     bitnet_status st = bnet_op_release(b->be, BITNET_OK, err);
-    if (st != BITNET_OK) { /* which of them was not zeroed is not known */
+    if (st != BITNET_OK) { /* any of the new blocks may not have been zeroed */
         bnet_kv_trim(kv, n_mapped);
         b->n_cleared = n_cleared;
     }

@@ -14,7 +14,7 @@ struct bnet_kv_blocks {
     int n_free;
     int n_cleared; /* physical blocks below this were zeroed when first used: no stray bytes are
                       saved */
-    bool pooled;   /* then a block is zeroed whenever it is taken: nobody saves another's bytes */
+    bool pooled;   /* then a block is zeroed whenever it is taken: no session saves another's */
 };
 
 struct bnet_kv {

@@ -54,7 +54,8 @@ bitnet_status bnet_kv_blocks_open(const bnet_model *m, int n_blocks, bitnet_kv_t
                                   bnet_kv_blocks **out, bitnet_error *err);
 void bnet_kv_blocks_close(bnet_kv_blocks *b);
 int bnet_kv_blocks_free(const bnet_kv_blocks *b);
-/* How many hold the block; one more holds it; one less does, and the last one frees it. */
+/* The number of holders of a block; adds one; removes one, which frees the block if it was the
+ * last. */
 int bnet_kv_blocks_refs(const bnet_kv_blocks *b, int32_t block);
 void bnet_kv_blocks_hold(bnet_kv_blocks *b, int32_t block);
 void bnet_kv_blocks_drop(bnet_kv_blocks *b, int32_t block);
@@ -97,9 +98,9 @@ uint64_t bnet_workspace_bytes(const bnet_model *m, int n_batch);
 bitnet_status bnet_workspace_open(const bnet_model *m, int n_batch, bnet_workspace **out,
                                   bitnet_error *err);
 void bnet_workspace_close(bnet_workspace *ws);
-/* Asks to be told, until asked otherwise (NULL), after every layer of a pass, where the backend
- * computes one after the other. False: the pass ends with CANCELLED, its cache is not to be used.
- */
+/* Sets a function that is called after every layer of a pass (NULL: none), where the backend
+ * computes layer by layer. If it returns false the pass ends with CANCELLED and its part of the
+ * cache must not be used. */
 typedef bool (*bnet_layer_fn)(void *user, int n_done, int n_layers);
 void bnet_workspace_on_layer(bnet_workspace *ws, bnet_layer_fn each, void *user);
 
@@ -113,16 +114,16 @@ typedef struct bnet_batch {
     int n_seqs;
     const int32_t *rows; /* [n_rows] which tokens will be asked for logits, ascending */
     int n_rows;
-    bool all_logits; /* the rows will be asked for all of theirs: the best alone are of no use */
+    bool all_logits; /* every row will be asked for all its logits; the best alone are of no use */
     const struct bnet_batch *next; /* of the same timeline, what follows at once; NULL: not known */
 } bnet_batch;
 
 /* The backend may run passes of this network in one piece, with kernels that differ between single
  * tokens and prompts. */
 bool bnet_model_passes(const bnet_model *m);
-/* Runs the layers, writes the cache, keeps the normed hidden state of `rows`. Void of failure but
- * MEMORY/ERROR reported by the backend's sync, and CANCELLED. Bit-identical for every division of
- * tokens into batches. */
+/* Runs the layers, writes the cache, keeps the normed hidden state of `rows`. Fails only with what
+ * the backend's sync reports (MEMORY, ERROR), or CANCELLED. The bits do not depend on how tokens
+ * are divided into batches. */
 bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error *err);
 /* Logits of rows [first, first+n) of the last pass, n <= BNET_HEAD_ROWS; out: [n][n_vocab], valid
  * until the next call. */
@@ -132,12 +133,13 @@ bitnet_status bnet_head(bnet_workspace *ws, int first, int n, const float **out,
 bitnet_status bnet_head_rows(bnet_workspace *ws, const int32_t *rows, int n, const float **out,
                              bitnet_error *err);
 
-/* What is wanted of a row from the best logits the pass brought along; false: they are not enough.
+/* Answers `want` for a row from the best logits that the pass returned; false: these do not
+ * suffice.
  */
 bool bnet_best_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out);
 int bnet_best_rows(const bnet_workspace *ws); /* how many rows the last pass brought them of */
-/* The logits of one row of the last pass that are wanted, or more, until the next call; *served
- * false: this backend or this row is not for it, ask bnet_head. */
+/* At least the wanted logits of one row of the last pass, valid until the next call. *served false:
+ * the backend cannot do this, or not for this row; call bnet_head. */
 bitnet_status bnet_head_top(bnet_workspace *ws, int row, const bnet_top_want *want, bnet_top *out,
                             bool *served, bitnet_error *err);
 /* The same of rows [first, first + n), n <= BNET_HEAD_ROWS, in one reading of the head, but for the

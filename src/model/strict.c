@@ -50,7 +50,7 @@ static bool i2s_suspicious(const bnet_tensor *t, char *out, size_t cap)
     return true;
 }
 
-/* *wanted false: the caller of all this wants no more. */
+/* *wanted false: the caller has cancelled. */
 static bool suspicious(const bnet_tensor *t, bnet_progress *progress, bool *wanted, char *out,
                        size_t cap)
 {

@@ -214,7 +214,7 @@ static bitnet_status load_embedding(loader *l)
     return prepare_as(l, t, false, 1.0f, !bnet_gguf_tensor(l->g, "output.weight"), &m->embd);
 }
 
-/* A file that carries a head means it; without one the embedding serves. */
+/* A head in the file is used; without one the embedding is the head. */
 static bitnet_status load_head(loader *l)
 {
     bnet_model *m = l->m;
@@ -358,7 +358,7 @@ static bitnet_status describe_net(loader *l)
     return BITNET_OK;
 }
 
-/* Tells the backend what will come. */
+/* Tells the backend which network will be loaded. */
 static bitnet_status announce(loader *l)
 {
     const bnet_hparams *h = &l->m->hp;
