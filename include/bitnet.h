@@ -133,7 +133,7 @@ typedef struct bitnet_runtime_options {
                           with a log line. Malformed: an error */
     /* what to compute on: NULL or "auto" takes a GPU this build can use, else the CPU; "cpu",
      * "gpu", "cuda[:i]" (or a list of these, see split), "hip", "oneapi", "opencl", "vulkan",
-     * "metal", "npu" take that or fail */
+     * "metal", "npu", "host" (the GPU code on plain memory, for tests; slow) take that or fail */
     const char *device;
     const char *device_origin;   /* who wants that device, for messages; NULL: "device" */
     const char *fake_gpu;        /* devices to pretend for tests of detection ("cuda,rocm"; "none");
@@ -436,7 +436,7 @@ typedef bool (*bitnet_cancel_fn)(void *user);
 typedef bool (*bitnet_logits_fn)(void *user, size_t index, const float *logits);
 
 BITNET_API void bitnet_session_options_init(bitnet_session_options *options);
-/* Bytes that memory for a session comes to. */
+/* The memory a session takes, in bytes. */
 typedef struct bitnet_session_cost {
     uint64_t session_bytes;   /* of the session alone: tokens, two hidden states, text */
     uint64_t cache_bytes;     /* its blocks of keys and values; 0 in a kv_pool */
@@ -459,7 +459,7 @@ BITNET_API void bitnet_session_on_cancel(bitnet_session *session, bitnet_cancel_
 
 /* Asks to be told of every prompt that follows (an append, sync or generate of several tokens, a
  * score) how many of its tokens are computed: after every pass, on the CPU after every layer of it.
- * What came of a pass that is cancelled within is forgotten. NULL: no longer. */
+ * If a pass is cancelled, its results are discarded. NULL: no longer. */
 BITNET_API void bitnet_session_on_progress(bitnet_session *session, bitnet_progress_fn progress,
                                            void *user);
 
@@ -501,8 +501,8 @@ BITNET_API bitnet_status bitnet_session_save(const bitnet_session *session, cons
                                              bitnet_error *err);
 BITNET_API bitnet_status bitnet_session_load(bitnet_session *session, const char *path,
                                              bitnet_error *err);
-/* The same bytes through a function, in order; false cancels. It must not use sessions of the same
- * pool. And from memory. */
+/* The same bytes through a function, in order, which cancels by returning false and must not use
+ * sessions of the same pool; and the same from memory. */
 typedef bool (*bitnet_bytes_fn)(void *user, const void *bytes, size_t n_bytes);
 BITNET_API bitnet_status bitnet_session_save_to(const bitnet_session *session,
                                                 bitnet_bytes_fn write, void *user,
@@ -693,7 +693,7 @@ typedef struct bitnet_generate_options {
     bitnet_text_fn on_text; /* may be NULL */
     void *user;
     size_t min_tokens; /* stop ids and the model's own stop tokens are not chosen before so many
-                          tokens were made; stop strings and max_tokens end as ever. Default 0 */
+                          tokens were made; stop strings and max_tokens still end it. Default 0 */
 } bitnet_generate_options;
 
 typedef struct bitnet_generate_result {

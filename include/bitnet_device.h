@@ -66,8 +66,8 @@ BITNET_API void bitnet_ops_stats_init(bitnet_ops_stats *stats);
 
 /* As bitnet_matmul_i2s, _batch_matmul_i2s, _quantize, _qk256_gemv; the same bits, but for the last,
  * which may be off by one unit in the last place. All fail also: MEMORY (the device has no room;
- * all is given back and the object goes on), NOT_AVAILABLE (the device failed). A batch is done by
- * shape, as many at once as fit; quantising goes in pieces where the whole does not fit. */
+ * all is given back, the object stays usable), NOT_AVAILABLE (the device failed). A batch is done
+ * by shape, as many at once as fit; quantising goes in pieces where the whole does not fit. */
 BITNET_API bitnet_status bitnet_ops_matmul_i2s(bitnet_ops *ops, const bitnet_matmul *item,
                                                bitnet_error *err);
 BITNET_API bitnet_status bitnet_ops_batch_matmul_i2s(bitnet_ops *ops, const bitnet_matmul *items,
@@ -176,9 +176,9 @@ BITNET_API bitnet_status bitnet_memory_health(bitnet_mempool *pool, double held_
 /* ---- CUDA: kernels of your own, streams, memory of the device (docs/KERNEL.md) ----
  *
  * The device's primary context, in which engines of this process compute too, with streams of its
- * own. Handles of the driver's interface go out as void *, so that other CUDA code can go on with
- * them; nothing of the toolkit is needed to build. Any thread may call; the context becomes the
- * calling thread's current one. */
+ * own. Handles of the driver's interface are returned as void *, so that other CUDA code can use
+ * them; nothing of the toolkit is needed to build. Any thread may call; its current context is the
+ * same before and after. */
 
 typedef struct bitnet_cuda bitnet_cuda;
 typedef struct bitnet_cuda_module bitnet_cuda_module;
@@ -215,7 +215,7 @@ BITNET_API bitnet_allocator bitnet_cuda_allocator(bitnet_cuda *cuda);
 BITNET_API void *bitnet_cuda_host_alloc(bitnet_cuda *cuda, size_t n_bytes);
 BITNET_API void bitnet_cuda_host_free(bitnet_cuda *cuda, void *p);
 
-/* ---- work: submitted to a stream, done while the host goes on ---- */
+/* ---- work: submitted to a stream, done while the host continues ---- */
 
 typedef enum bitnet_copy {
     BITNET_COPY_NONE = 0, /* the work is a kernel */

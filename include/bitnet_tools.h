@@ -255,15 +255,15 @@ BITNET_API bitnet_status bitnet_bench_profile(bitnet_bench *bench, const bitnet_
                                               bitnet_profile_entry *out, size_t cap, size_t *n,
                                               double *total_ms, bitnet_error *err);
 
-/* Where a device's memory is, in bytes, and how the weights came there. */
+/* What a device's memory is used for, in bytes, and how the weights were loaded. */
 typedef struct bitnet_memory_use {
     size_t struct_size;
     uint64_t weights, caches, workspace; /* ours, by purpose */
-    uint64_t own, own_peak; /* ours as they were taken of the driver, now and at most */
-    uint64_t foreign;       /* in use before us: the driver's context, other programs */
+    uint64_t own, own_peak;              /* ours as taken from the driver, now and at the peak */
+    uint64_t foreign; /* in use before us: the driver's context, other programs */
     uint64_t total;
     uint64_t load_bytes; /* of the file */
-    double load_ms;      /* from the first tensor read to the last one there */
+    double load_ms;      /* from reading the first tensor until the last is loaded */
 } bitnet_memory_use;
 
 BITNET_API void bitnet_memory_use_init(bitnet_memory_use *use);
