@@ -28,13 +28,14 @@ uint8_t *bnet_cpu_piece_take(cpu_backend *be, size_t n_bytes)
     return at;
 }
 
-/* The most any row of the list that can run here asks for. */
+/* The most any row of the list that can run here asks for. A program's kernels are handed none:
+ * what they take they take for themselves. */
 static size_t most_scratch(const cpu_backend *be)
 {
     size_t most = 0;
     const bnet_kernel_record *k;
     for (size_t i = 0; (k = bnet_registry_at(be->registry, i)) != NULL; i++)
-        if (k->device == BNET_DEV_CPU && (k->needs & ~be->caps.has) == 0)
+        if (k->device == BNET_DEV_CPU && !k->outside && (k->needs & ~be->caps.has) == 0)
             most = BNET_MAX(most, (size_t)k->temp_bytes);
     return most;
 }
@@ -44,7 +45,6 @@ static bool grow(cpu_slot *slot, size_t n_bytes)
     if (n_bytes <= slot->n_bytes)
         return true;
     bnet_free(slot->data);
-    n_bytes = (n_bytes + BNET_ALIGN - 1) / BNET_ALIGN * BNET_ALIGN;
     slot->data = bnet_alloc(n_bytes); /* touched by the thread that uses it */
     slot->n_bytes = slot->data ? n_bytes : 0;
     return slot->data != NULL;

@@ -565,13 +565,12 @@ static void test_scratch_of_a_later_kernel(void **state)
     }
 }
 
-static void test_scratch_that_is_not_there(void **state)
+static void scratch_is_not_there(uint64_t n_bytes)
 {
-    (void)state;
     rig g;
     bnet_weight *w = NULL;
     float *x;
-    bnet_kernel_record k = greedy((uint64_t)1 << 46);
+    bnet_kernel_record k = greedy(n_bytes);
     rig_open(&g, "scalar", false);
     matrix m = matrix_new(BNET_I2_S, 512, 160, true);
     assert_int_equal(bnet_registry_add(g.registry, &k, &g.err), BITNET_OK);
@@ -583,6 +582,30 @@ static void test_scratch_that_is_not_there(void **state)
     assert_int_equal(g.be->v->sync(g.be, &g.err), BITNET_OK);
     g.be->v->weight_free(g.be, w);
     free(m.bytes);
+    rig_close(&g);
+}
+
+static void test_scratch_that_is_not_there(void **state)
+{
+    (void)state;
+    scratch_is_not_there((uint64_t)1 << 46);
+    scratch_is_not_there(UINT64_MAX - 10);
+}
+
+/* What a program's kernel takes for itself is not taken for it: the backend opens. */
+static void test_no_scratch_for_kernels_of_programs(void **state)
+{
+    (void)state;
+    rig g = {.n_warnings = 0};
+    bnet_kernel_record k = greedy((uint64_t)1 << 46);
+    k.format = "i2s";
+    k.outside = true;
+    assert_int_equal(bnet_pool_open(2, &g.pool, NULL), BITNET_OK);
+    assert_int_equal(bnet_registry_open(&g.registry, NULL), BITNET_OK);
+    assert_int_equal(bnet_registry_add(g.registry, &k, &g.err), BITNET_OK);
+    if (bnet_backend_open_cpu(g.pool, g.registry, "scalar", false, NULL, &g.be, &g.err) !=
+        BITNET_OK)
+        fail_msg("%s", g.err.message);
     rig_close(&g);
 }
 
@@ -629,6 +652,7 @@ int main(void)
         cmocka_unit_test(test_REG_14_large_pass_is_cut_to_what_fits),
         cmocka_unit_test(test_scratch_of_a_later_kernel),
         cmocka_unit_test(test_scratch_that_is_not_there),
+        cmocka_unit_test(test_no_scratch_for_kernels_of_programs),
         cmocka_unit_test(test_REG_20_new_knowledge_is_used_at_once),
         cmocka_unit_test(test_negative_block_scales_are_warned_of),
         cmocka_unit_test(test_invalid_codes_of_tq2_0_are_warned_of),
