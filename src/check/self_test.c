@@ -72,7 +72,7 @@ static bool same_head(kernel_case *got, kernel_case *want)
     return true;
 }
 
-/* What could not be read equals nothing. */
+/* A result that could not be read counts as different. */
 static bool equal(const void *a, const void *b, size_t n)
 {
     return a && b && memcmp(a, b, n) == 0;

@@ -301,7 +301,7 @@ static bool open_head(kernel_case *c)
     return bnet_case_buffer(c, (size_t)c->s.k, true) && bnet_case_buffer(c, (size_t)c->s.n, false);
 }
 
-/* All logits, those of the list in their place; not a number where the best one is not listed. */
+/* A full row with the listed logits in their places; the best is NaN if it is not listed. */
 static void place(const bnet_top *top, float *y, size_t n)
 {
     size_t best = 0;

@@ -116,7 +116,7 @@ static void judge_tee(const bnet_backend *tee, case_fill fill, bitnet_accuracy *
 {
     const bnet_tee_report *t = bnet_tee_result(tee);
     const bnet_tee_diff *d = &t->diff;
-    /* a case may need other operations, too, whose bounds are theirs */
+    /* a case may need other operations too, which have bounds of their own */
     a->max_error = a->bound > 0 || t->n_differ ? t->max_share : 0;
     a->verdict = t->n_differ ? BITNET_VERDICT_FAIL : BITNET_VERDICT_PASS;
     if (t->n_differ)
@@ -225,7 +225,7 @@ static bitnet_status check_shapes(validation_run *r, const bnet_kernel_record *k
     return st;
 }
 
-/* What has no case but in passes: those of the device come with them, the others are listed. */
+/* Kernels checked only in passes: the device's are checked there, all others are listed. */
 static bitnet_status pass_only(validation_run *r, const bnet_kernel_record *k)
 {
     char reason[120];

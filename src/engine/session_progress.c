@@ -16,7 +16,8 @@ void bnet_session_count(bitnet_session *s, size_t n_tokens, bool several)
     s->progress.total = n_tokens;
 }
 
-/* Where logits of all tokens are wanted, layers are half of the work and the head is the other. */
+/* If logits of all tokens are wanted, layers count as half of the work and the head as the other.
+ */
 static bool on_layer(void *user, int n_done, int n_layers)
 {
     bitnet_session *s = user;

@@ -1,6 +1,6 @@
-/* precision.c - settling in what float matrices are multiplied: the device has it, its kernels are
- * there, and a small product by them is right. What is not falls to the next precision, at last to
- * FP32, which is the reference. */
+/* precision.c - settles the precision of float matrices: the device must have it, its kernels must
+ * be in the image, and a small product by them must be right. Otherwise the next precision is
+ * tried, and at last FP32, which is the reference. */
 #include "backend/gpu/precision.h"
 
 #include <math.h>
@@ -152,7 +152,7 @@ static bitnet_status check(gpu_backend *be, bitnet_precision p, bool *ok, bitnet
     return st;
 }
 
-/* Nobody asked for the check: it is not counted. */
+/* The check is not part of anybody's work: its kernels are not counted. */
 static void forget(gpu_backend *be)
 {
     for (size_t i = 0; i < BNET_KERNELS_MAX; i++)
@@ -204,7 +204,7 @@ bitnet_status bnet_gpu_precision(gpu_backend *be, bitnet_precision wanted, bitne
         if (st == BITNET_OK)
             break;
         bool other = wanted == BITNET_PRECISION_AUTO || st == BITNET_MISMATCH;
-        if (!other) /* missing, no memory, failed: nothing to guess at */
+        if (!other) /* no kernel, no memory, a failure: another would not help */
             return bnet_fail(err, st, "precision %s: %s", bitnet_precision_text(wanted),
                              why.message);
         bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name, "precision %s: %s",

@@ -24,9 +24,9 @@ static inline const char *gpu_half_name(bitnet_precision p)
  * results are right. Fails NOT_AVAILABLE: a kernel of the precision that was asked for is missing;
  * strict and not what was asked for. */
 bitnet_status bnet_gpu_precision(gpu_backend *be, bitnet_precision wanted, bitnet_error *err);
-/* In what this kernel of a model computes: its products, and the conversions they need. */
+/* The precision in which a kernel computes products, or for which it converts their inputs. */
 bitnet_precision bnet_gpu_precision_of(const gpu_backend *be, const bnet_kernel_record *k);
-/* Says so if the settled precision has no effect: none of the model's weights, n_half, takes it. */
+/* Logs it if the settled precision has no effect because none of the model's weights uses it. */
 void bnet_gpu_precision_used(const gpu_backend *be, size_t n_half, const bnet_log *log);
 /* The backend's entry `plain`. */
 bitnet_status bnet_gpu_plain(bnet_backend *b, bnet_plain *p, size_t n, bitnet_error *err);

@@ -39,7 +39,7 @@ struct gpu_clock {
     double pair_ms;      /* two stamps with nothing between them */
 };
 
-/* Before a launch of this kernel, and behind it. begin returns what end takes. */
+/* Call these before and after a launch of this kernel. end takes what begin returned. */
 int bnet_gpu_time_launch(gpu_backend *be, const gpu_launch *l);
 void bnet_gpu_time_end(gpu_backend *be, int span);
 /* Before a pass: work launched one by one, or a repetition. */
@@ -58,7 +58,7 @@ unsigned bnet_gpu_block(gpu_backend *be, const bnet_kernel_record *k);
 /* Entries of the table. */
 bool bnet_gpu_profile(bnet_backend *b, bool on);
 size_t bnet_gpu_profile_read(bnet_backend *b, bitnet_kernel_time *out, size_t cap);
-/* What a launch of that kernel means for the device. */
+/* The registers, occupancy and other figures of a launch of that kernel. */
 bitnet_launch bnet_gpu_launch_shape(gpu_backend *be, const bnet_kernel_record *k, int symbol,
                                     const gpu_dims *dims);
 

@@ -29,7 +29,7 @@ void bnet_gpu_load_begin(gpu_backend *be, uint64_t n_bytes)
     gpu_load *l = &be->load;
     if (!(l->begun > 0))
         *l = (gpu_load){.begun = bnet_now_ms()};
-    if (!(l->ms > 0)) /* what comes later is no part of a model */
+    if (!(l->ms > 0)) /* later tensors are not part of loading */
         l->file_bytes += n_bytes;
 }
 

@@ -12,9 +12,9 @@ static inline void bnet_gpu_own(gpu_backend *be, int64_t n_bytes)
     be->own_peak = BNET_MAX(be->own_peak, be->own_bytes);
 }
 
-/* When the driver is open and nothing was taken yet. */
+/* Call it when the driver is open and before anything is allocated. */
 void bnet_gpu_usage_begin(gpu_backend *be);
-/* At the end: says what its owners forgot; buffers of passes are the pool's to report. */
+/* Call it at the end: logs memory that was not released; the pool reports buffers of passes. */
 void bnet_gpu_usage_end(const gpu_backend *be);
 /* Before a tensor of the file is read. */
 void bnet_gpu_load_begin(gpu_backend *be, uint64_t n_bytes);

@@ -21,8 +21,9 @@ typedef struct gpu_layers {
     int n;
     uint64_t layer_bytes, first_bytes, last_bytes; /* before and after all layers */
 } gpu_layers;
-/* Layers by speed, as far as memory allows; what does not fit on one goes to those with room, the
- * fastest first. Fails ARGUMENT: fewer layers than ranks; MEMORY: they do not fit together. */
+/* Divides layers by speed, as far as memory allows; those that do not fit on a rank go to the ranks
+ * with room, the fastest first. Fails ARGUMENT: fewer layers than ranks; MEMORY: they do not fit
+ * together. */
 bitnet_status bnet_gpu_share_layers(const gpu_rank_facts *ranks, int n_ranks, const gpu_layers *l,
                                     uint64_t *first, bitnet_error *err);
 
