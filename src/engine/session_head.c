@@ -47,8 +47,10 @@ static bitnet_status compute_choice(bitnet_session *s, bitnet_error *err)
 bitnet_status bnet_session_answer(bitnet_session *s, bitnet_error *err)
 {
     bitnet_status st = bnet_hidden_keep(s->scratch->ws, 0, s->hidden, err);
-    s->has_logits = st == BITNET_OK;
-    return st == BITNET_OK && s->chooser ? compute_choice(s, err) : st;
+    if (st == BITNET_OK && s->chooser)
+        st = compute_choice(s, err);
+    s->has_logits = st == BITNET_OK; /* else the token will be taken back */
+    return st;
 }
 
 bitnet_status bnet_session_choose(bitnet_session *s, bitnet_error *err)

@@ -1,8 +1,10 @@
 /* The batch object: steps of several sessions equal those of each alone, whatever is mixed in them;
  * what fails leaves everything as it was. */
-#include "nano.h"
+#include "crowd.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include "broken.h"
 
@@ -263,6 +265,38 @@ static void a_row_without_a_choice_fails_alone(void **state)
     nano_close(&n);
 }
 
+/* ---- failures of one session ---- */
+
+/* A token whose choice failed is taken back, and so are its logits. */
+static void logits_are_those_of_the_position(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    n.engine->selection.kind = BNET_DEV_CUDA; /* asked for by name: nothing stands in for it */
+    n.engine->selection.is_auto = false;
+    int32_t ids[9];
+    nano_ids(&n, 9, ids, 9);
+    bitnet_session *alone = nano_session(&n, 64, 8, BITNET_KV_F16);
+    OK(bitnet_session_append(alone, ids, 8, NULL, NULL, &err));
+    for (int at = 1; at <= 2; at++) {
+        bitnet_session *s = nano_session(&n, 64, 8, BITNET_KV_F16);
+        bitnet_sampler *p = sampler_of(&n, 0);
+        OK(bitnet_session_append(s, ids, 8, NULL, NULL, &err));
+        break_engine(n.engine, at, false);
+        FAILS(bitnet_generate(s, p, ids, 9, NULL, NULL, &err), BITNET_ERROR, "injected failure");
+        unbreak_engine(n.engine);
+        assert_int_equal(bitnet_session_position(s), 8);
+        const float *logits = bitnet_session_logits(s);
+        if (logits)
+            assert_same_logits(&n, logits, bitnet_session_logits(alone), "after a failed choice");
+        bitnet_sampler_close(p);
+        bitnet_session_close(s);
+    }
+    bitnet_session_close(alone);
+    n.engine->selection.kind = BNET_DEV_CPU;
+    nano_close(&n);
+}
+
 static uint64_t calls(const bitnet_session *s, uint64_t *n_shared)
 {
     bitnet_session_kernel used[BNET_SESSION_KERNELS];
@@ -355,6 +389,7 @@ int main(void)
         cmocka_unit_test(answers_of_a_mixed_step),
         cmocka_unit_test(a_failed_step_changes_nothing),
         cmocka_unit_test(a_row_without_a_choice_fails_alone),
+        cmocka_unit_test(logits_are_those_of_the_position),
         cmocka_unit_test(kernels_are_counted_per_session),
         cmocka_unit_test(wrong_arguments),
     };
