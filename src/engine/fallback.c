@@ -53,21 +53,46 @@ static bitnet_status refill(bitnet_session *s, size_t n_pos, bitnet_error *err)
     return st;
 }
 
-/* Puts kv, which belongs to the spare, in the place of what failed, and fills it. A session that
- * had a workspace has one of the spare's afterwards. */
-static bitnet_status rebuild(bitnet_session *s, bnet_kv *kv, bitnet_error *err)
+/* What a session needs of the spare. */
+typedef struct place {
+    bnet_kv *kv;
+    bnet_buffer *hidden[2];
+} place;
+
+static bitnet_status open_place(const bitnet_session *s, place *p, bitnet_error *err)
+{
+    bitnet_engine *e = s->engine;
+    *p = (place){0};
+    bitnet_status st = bnet_kv_open(e->spare_model, s->n_ctx, s->kv_type, &p->kv, err);
+    if (st == BITNET_OK)
+        st = bnet_workspaces_need(&e->workspaces, e->spare_model, s->n_batch, err);
+    for (int i = 0; i < 2 && st == BITNET_OK; i++)
+        if (!(p->hidden[i] = bnet_hidden_open(e->spare_model)))
+            st = bnet_no_memory(err, "session buffers");
+    if (st == BITNET_OK)
+        return st;
+    bnet_kv_close(p->kv);
+    bnet_hidden_close(e->spare_model, p->hidden[0]);
+    return st;
+}
+
+/* Puts the session into its place on the spare, and fills the cache there. A session that had a
+ * workspace has one of the spare's afterwards. If that fails, what was filled is its timeline. */
+static bitnet_status rebuild(bitnet_session *s, const place *p, bitnet_error *err)
 {
     size_t n_pos = s->n_pos;
     bool lent = s->scratch != NULL;
     bnet_session_return(s);
     bnet_session_close_kv(s);
     bnet_session_close_hidden(s);
-    s->kv = kv;
+    s->kv = p->kv;
+    s->hidden = p->hidden[0];
+    s->fresh = p->hidden[1];
     s->fallen = true;
     s->n_pos = 0;
-    bitnet_status st = bnet_session_open_hidden(s, err);
-    if (st == BITNET_OK)
-        st = refill(s, n_pos, err);
+    bitnet_status st = refill(s, n_pos, err);
+    if (st != BITNET_OK)
+        bnet_session_forget(s);
     if (!lent || st != BITNET_OK)
         bnet_session_return(s);
     return st;
@@ -90,7 +115,7 @@ static bitnet_status allowed(const bitnet_session *s, bitnet_status why, bitnet_
 bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitnet_error *err)
 {
     bitnet_engine *e = s->engine;
-    bnet_kv *kv = NULL;
+    place p;
     if (s->fallen)
         return why;
     bitnet_status st = allowed(s, why, err);
@@ -102,13 +127,9 @@ bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitne
               err && err->message[0] ? err->message : bitnet_status_text(why));
     st = need_spare(e, err);
     if (st == BITNET_OK)
-        st = bnet_kv_open(e->spare_model, s->n_ctx, s->kv_type, &kv, err);
-    if (st == BITNET_OK)
-        st = bnet_workspaces_need(&e->workspaces, e->spare_model, s->n_batch, err);
-    if (st != BITNET_OK) {
-        bnet_kv_close(kv);
+        st = open_place(s, &p, err);
+    if (st != BITNET_OK)
         return bnet_wrap(err, st, "falling back to the CPU");
-    }
     atomic_fetch_add(&e->n_fallbacks, 1); /* whoever sees it sees the spare too */
-    return rebuild(s, kv, err);
+    return rebuild(s, &p, err);
 }

@@ -265,6 +265,13 @@ static void a_row_without_a_choice_fails_alone(void **state)
     nano_close(&n);
 }
 
+static bnet_buffer *no_buffer(bnet_backend *be, size_t n_bytes)
+{
+    (void)be;
+    (void)n_bytes;
+    return NULL;
+}
+
 /* ---- failures of one session ---- */
 
 /* A token whose choice failed is taken back, and so are its logits. */
@@ -294,6 +301,35 @@ static void logits_are_those_of_the_position(void **state)
     }
     bitnet_session_close(alone);
     n.engine->selection.kind = BNET_DEV_CPU;
+    nano_close(&n);
+}
+
+/* Without memory on the CPU a session stays what and where it was. */
+static void a_failed_fallback_changes_nothing(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    int32_t ids[9];
+    nano_ids(&n, 9, ids, 9);
+    bitnet_session *first = nano_session(&n, 64, 8, BITNET_KV_F16);
+    bitnet_session *s = nano_session(&n, 64, 8, BITNET_KV_F16);
+    OK(bitnet_session_append(s, ids, 8, NULL, NULL, &err));
+    break_engine(n.engine, 1, true);
+    OK(bitnet_session_append(first, ids, 8, NULL, NULL, &err)); /* opens the spare */
+    assert_true(first->fallen);
+    bnet_backend_vtable table = *n.engine->spare->v;
+    const bnet_backend_vtable *whole = n.engine->spare->v;
+    table.buffer_new = no_buffer;
+    n.engine->spare->v = &table;
+    FAILS(bitnet_session_append(s, &ids[8], 1, NULL, NULL, &err), BITNET_MEMORY, "falling back");
+    n.engine->spare->v = whole;
+    unbreak_engine(n.engine);
+    assert_false(s->fallen);
+    assert_int_equal(bitnet_session_position(s), 8);
+    assert_same_logits(&n, bitnet_session_logits(s), bitnet_session_logits(first), "as before");
+    OK(bitnet_session_append(s, &ids[8], 1, NULL, NULL, &err));
+    bitnet_session_close(first);
+    bitnet_session_close(s);
     nano_close(&n);
 }
 
@@ -390,6 +426,7 @@ int main(void)
         cmocka_unit_test(a_failed_step_changes_nothing),
         cmocka_unit_test(a_row_without_a_choice_fails_alone),
         cmocka_unit_test(logits_are_those_of_the_position),
+        cmocka_unit_test(a_failed_fallback_changes_nothing),
         cmocka_unit_test(kernels_are_counted_per_session),
         cmocka_unit_test(wrong_arguments),
     };
