@@ -211,13 +211,28 @@ static size_t line_up(bitnet_batch *b, bitnet_batch_item *items, size_t n_items,
     return n;
 }
 
-/* Puts samplers back where they were before these tasks; one that serves several, before its first.
- */
+/* Puts samplers back where they were before the step. */
 static void restore(bnet_task *tasks, size_t n)
 {
     while (n-- > 0)
         if (tasks[n].item->sampler)
             bitnet_sampler_restore(tasks[n].item->sampler, &tasks[n].saved);
+}
+
+/* Before a pass: notes where the samplers of its tasks stand. After it failed: puts them there
+ * again; what they chose for tasks of earlier passes stays. */
+static void note_samplers(bnet_task *tasks, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tasks[i].item->sampler)
+            bitnet_sampler_save(tasks[i].item->sampler, &tasks[i].begun);
+}
+
+static void undo_choices(bnet_task *tasks, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tasks[i].item->sampler)
+            bitnet_sampler_restore(tasks[i].item->sampler, &tasks[i].begun);
 }
 
 /* Describes the pass of n tasks in x. Their ids are written behind each session's last token, where
@@ -276,11 +291,12 @@ static bitnet_status pass(bitnet_batch *b, bnet_task *tasks, size_t n, bool *com
 static bitnet_status safe_pass(bitnet_batch *b, bnet_task *tasks, size_t n, bitnet_error *err)
 {
     bool computed;
+    note_samplers(tasks, n);
     bitnet_status first = b->first, st = pass(b, tasks, n, &computed, err);
     if (st == BITNET_OK || !computed)
         return st;
     bitnet_status why = st;
-    restore(tasks, n);
+    undo_choices(tasks, n);
     b->first = first;
     st = BITNET_OK;
     for (size_t i = 0; i < n && st == BITNET_OK; i++) {

@@ -7,9 +7,9 @@
 /* One item of the step that runs. */
 typedef struct bnet_task {
     bitnet_batch_item *item;
-    int first_row, n_rows; /* in the pass of its group */
-    bool all;              /* its rows need all logits */
-    bitnet_sampler_state saved;
+    int first_row, n_rows;             /* in the pass of its group */
+    bool all;                          /* its rows need all logits */
+    bitnet_sampler_state saved, begun; /* its sampler before the step, and before the last pass */
 } bnet_task;
 
 struct bitnet_batch {

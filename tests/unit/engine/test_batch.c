@@ -265,6 +265,68 @@ static void a_row_without_a_choice_fails_alone(void **state)
     nano_close(&n);
 }
 
+/* ---- a pool that has blocks for one of two sessions ---- */
+
+typedef struct pair {
+    nano n;
+    bitnet_kv_pool *pool;
+    bitnet_session *s[2]; /* of 150 and 100 tokens; the first one has lost its blocks */
+    bitnet_batch *batch;
+    int32_t ids[150];
+} pair;
+
+static pair pair_open(void)
+{
+    pair p = {.n = nano_open(1)};
+    p.pool = crowd_pool(&p.n, 4, crowd_options(BITNET_KV_LRU, true));
+    p.batch = open_batch(&p.n, 64);
+    nano_ids(&p.n, 4, p.ids, 150);
+    for (int i = 0; i < 2; i++) {
+        p.s[i] = crowd_session(&p.n, p.pool, 200);
+        OK(bitnet_session_append(p.s[i], p.ids, i ? 100 : 150, NULL, NULL, &err));
+    }
+    assert_int_equal(p.s[0]->entry.n_valid, 0);
+    return p;
+}
+
+static void pair_close(pair *p)
+{
+    bitnet_batch_close(p->batch);
+    for (int i = 0; i < 2; i++)
+        bitnet_session_close(p->s[i]);
+    bitnet_kv_pool_close(p->pool);
+    nano_close(&p->n);
+}
+
+/* A sampler that serves two passes of a step: if the second one is computed again on the CPU, the
+ * choice of the first one stays and is not drawn again. */
+static void a_shared_sampler_draws_once(void **state)
+{
+    (void)state;
+    int32_t want[3] = {0};
+    bool fell = false;
+    for (int at = 0; at <= 16; at++) { /* which word of the backend is a failure; 0: none */
+        pair p = pair_open();
+        bitnet_sampler *q = sampler_of(&p.n, 4);
+        bitnet_batch_item items[2] = {item(p.s[0], p.ids, 1), item(p.s[1], p.ids, 1)};
+        items[0].sampler = items[1].sampler = q;
+        break_engine(p.n.engine, at, false);
+        OK(bitnet_batch_step(p.batch, items, 2, &err));
+        unbreak_engine(p.n.engine);
+        bitnet_sampler_state stands;
+        bitnet_sampler_save(q, &stands);
+        assert_int_equal(stands.n_draws, 2);
+        const int32_t got[3] = {items[0].next, items[1].next, 2};
+        if (at == 0)
+            memcpy(want, got, sizeof want);
+        assert_memory_equal(got, want, sizeof want);
+        fell = fell || (p.s[1]->fallen && !p.s[0]->fallen);
+        bitnet_sampler_close(q);
+        pair_close(&p);
+    }
+    assert_true(fell);
+}
+
 static bnet_buffer *no_buffer(bnet_backend *be, size_t n_bytes)
 {
     (void)be;
@@ -425,6 +487,7 @@ int main(void)
         cmocka_unit_test(answers_of_a_mixed_step),
         cmocka_unit_test(a_failed_step_changes_nothing),
         cmocka_unit_test(a_row_without_a_choice_fails_alone),
+        cmocka_unit_test(a_shared_sampler_draws_once),
         cmocka_unit_test(logits_are_those_of_the_position),
         cmocka_unit_test(a_failed_fallback_changes_nothing),
         cmocka_unit_test(kernels_are_counted_per_session),
