@@ -314,6 +314,15 @@ static size_t same_kind(const bnet_task *tasks, size_t n)
     return k;
 }
 
+/* The i-th task fails alone: it goes before the others, whose order stays. */
+static void set_aside(bitnet_batch *b, bnet_task *tasks, size_t i, bitnet_status st)
+{
+    bnet_task failed = tasks[i];
+    memmove(tasks + 1, tasks, i * sizeof *tasks);
+    tasks[0] = failed;
+    bnet_item_fails(b, failed.item, st);
+}
+
 /* The first task and as many after it as are of its kind and find room in their caches; *n_done
  * says how many. */
 static bitnet_status run_group(bitnet_batch *b, bnet_task *tasks, size_t n_tasks, size_t *n_done,
@@ -326,7 +335,15 @@ static bitnet_status run_group(bitnet_batch *b, bnet_task *tasks, size_t n_tasks
         b->ends[i] = b->sessions[i]->n_pos + tasks[i].item->n_ids;
     }
     *n_done = 0;
-    bitnet_status st = bnet_session_hold_group(b->sessions, b->ends, n, &n, err);
+    bitnet_error why = {0};
+    bitnet_status st = bnet_session_hold_group(b->sessions, b->ends, n, &n, &why);
+    if (st != BITNET_OK && err && (st != BITNET_CANCELLED || b->first == BITNET_OK))
+        *err = why;
+    if (st == BITNET_CANCELLED) { /* by one session, while its cache was computed again */
+        set_aside(b, tasks, n, st);
+        *n_done = 1;
+        return BITNET_OK;
+    }
     if (st != BITNET_OK)
         return st;
     /* a session may have moved to the spare model while its cache was rebuilt: group them again */

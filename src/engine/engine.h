@@ -156,7 +156,7 @@ void bnet_session_forget(bitnet_session *s);
 bitnet_status bnet_session_hold(bitnet_session *s, size_t n_need, bitnet_error *err);
 void bnet_session_let_go(bitnet_session *s);
 /* The same for the first of n sessions and as many after it as find room up to ends[i]; *n_held
- * says how many. */
+ * says how many. On failure *n_held is the index of the session that failed. */
 bitnet_status bnet_session_hold_group(bitnet_session *const *sessions, const size_t *ends, size_t n,
                                       size_t *n_held, bitnet_error *err);
 /* Around what a workspace is lent for: the kernels called meanwhile are counted for every one of

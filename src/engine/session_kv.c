@@ -135,10 +135,13 @@ bitnet_status bnet_session_hold_group(bitnet_session *const *sessions, const siz
         if (!pinned)
             break;
     }
-    for (size_t i = 0; i < k && st == BITNET_OK; i++)
-        st = refill(sessions[i], err);
+    size_t n_whole = st == BITNET_OK ? 0 : k;
+    while (st == BITNET_OK && n_whole < k) {
+        st = refill(sessions[n_whole], err);
+        n_whole += st == BITNET_OK;
+    }
     for (size_t i = 0; i < k && st != BITNET_OK; i++)
         bnet_session_let_go(sessions[i]);
-    *n_held = k;
+    *n_held = n_whole;
     return st;
 }

@@ -298,6 +298,28 @@ static void pair_close(pair *p)
     nano_close(&p->n);
 }
 
+static bool stop_at_third(void *user)
+{
+    return ++*(int *)user >= 3;
+}
+
+/* A session cancelled while its cache is computed again fails alone, too. */
+static void cancelled_in_rebuild_fails_alone(void **state)
+{
+    (void)state;
+    pair p = pair_open();
+    int polls = 0;
+    bitnet_session_on_cancel(p.s[0], stop_at_third, &polls);
+    bitnet_batch_item items[2] = {item(p.s[0], p.ids, 1), item(p.s[1], p.ids, 1)};
+    FAILS(bitnet_batch_step(p.batch, items, 2, &err), BITNET_CANCELLED,
+          "cancelled at position 150");
+    assert_int_equal(items[0].status, BITNET_CANCELLED);
+    assert_int_equal(items[1].status, BITNET_OK);
+    assert_int_equal(bitnet_session_position(p.s[0]), 150);
+    assert_int_equal(bitnet_session_position(p.s[1]), 101);
+    pair_close(&p);
+}
+
 /* A sampler that serves two passes of a step: if the second one is computed again on the CPU, the
  * choice of the first one stays and is not drawn again. */
 static void a_shared_sampler_draws_once(void **state)
@@ -487,6 +509,7 @@ int main(void)
         cmocka_unit_test(answers_of_a_mixed_step),
         cmocka_unit_test(a_failed_step_changes_nothing),
         cmocka_unit_test(a_row_without_a_choice_fails_alone),
+        cmocka_unit_test(cancelled_in_rebuild_fails_alone),
         cmocka_unit_test(a_shared_sampler_draws_once),
         cmocka_unit_test(logits_are_those_of_the_position),
         cmocka_unit_test(a_failed_fallback_changes_nothing),
