@@ -108,10 +108,21 @@ static bitnet_status pin(bitnet_session *s, size_t n_need, bool wait, bool *pinn
     return st;
 }
 
+/* Whoever has blocks may wait for a workspace, so a session does not wait for blocks with one. */
+static bitnet_status wait_for_blocks(bitnet_session *s, size_t n_need, bitnet_error *err)
+{
+    bool pinned;
+    bnet_session_return(s);
+    bitnet_status st = pin(s, n_need, true, &pinned, err);
+    return st == BITNET_OK ? bnet_session_borrow(s, err) : st;
+}
+
 bitnet_status bnet_session_hold(bitnet_session *s, size_t n_need, bitnet_error *err)
 {
     bool pinned;
-    bitnet_status st = pin(s, n_need, true, &pinned, err);
+    bitnet_status st = pin(s, n_need, !s->scratch, &pinned, err);
+    if (st == BITNET_OK && !pinned)
+        st = wait_for_blocks(s, n_need, err);
     if (st == BITNET_OK)
         st = refill(s, err);
     if (st != BITNET_OK)

@@ -356,6 +356,49 @@ static bnet_buffer *no_buffer(bnet_backend *be, size_t n_bytes)
     return NULL;
 }
 
+typedef struct rival {
+    pair *p;
+    pthread_t thread;
+    int polls;
+} rival;
+
+static void *append_second(void *user)
+{
+    pair *p = user;
+    OK(bitnet_session_append(p->s[1], p->ids, 30, NULL, NULL, &err));
+    return NULL;
+}
+
+/* Called while the first session has all blocks and no workspace yet: the other one takes the only
+ * workspace and waits for blocks. */
+static bool begin_rival(void *user)
+{
+    rival *r = user;
+    if (++r->polls == 2) {
+        assert_int_equal(pthread_create(&r->thread, NULL, append_second, r->p), 0);
+        usleep(100000);
+    }
+    return false;
+}
+
+/* Whoever waits for blocks has no workspace: those who have the blocks may be waiting for it. */
+static void blocks_and_workspaces_do_not_wait_for_each_other(void **state)
+{
+    (void)state;
+    pair p = pair_open();
+    rival r = {.p = &p};
+    break_engine(p.n.engine, 0, false);
+    the_broken.table.buffer_new = no_buffer; /* no memory for a second workspace */
+    bitnet_session_on_cancel(p.s[0], begin_rival, &r);
+    bitnet_batch_item i = item(p.s[0], p.ids, 1);
+    OK(bitnet_batch_step(p.batch, &i, 1, &err));
+    assert_int_equal(pthread_join(r.thread, NULL), 0);
+    assert_int_equal(bitnet_session_position(p.s[0]), 151);
+    assert_int_equal(bitnet_session_position(p.s[1]), 130);
+    unbreak_engine(p.n.engine);
+    pair_close(&p);
+}
+
 /* ---- failures of one session ---- */
 
 /* A token whose choice failed is taken back, and so are its logits. */
@@ -511,6 +554,7 @@ int main(void)
         cmocka_unit_test(a_row_without_a_choice_fails_alone),
         cmocka_unit_test(cancelled_in_rebuild_fails_alone),
         cmocka_unit_test(a_shared_sampler_draws_once),
+        cmocka_unit_test(blocks_and_workspaces_do_not_wait_for_each_other),
         cmocka_unit_test(logits_are_those_of_the_position),
         cmocka_unit_test(a_failed_fallback_changes_nothing),
         cmocka_unit_test(kernels_are_counted_per_session),
