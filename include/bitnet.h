@@ -668,7 +668,7 @@ typedef enum bitnet_finish {
     BITNET_FINISH_STOP_ID = 1, /* one of stop_ids */
     BITNET_FINISH_EOS = 2,     /* a token the model ends with */
     BITNET_FINISH_STOP_STRING = 3,
-    BITNET_FINISH_CONTEXT = 4, /* the context is full */
+    BITNET_FINISH_CONTEXT = 4, /* the context is full, or the whole kv_pool is */
     BITNET_FINISH_CANCELLED = 5,
 } bitnet_finish;
 

@@ -65,9 +65,10 @@ static void forbid_ends(const generation *g, bool forbid)
 /* There is no room for another token after this one. */
 static bool ends_by_count(const generation *g)
 {
+    const bitnet_session *s = g->session;
     if (g->r->n_generated >= g->o->max_tokens)
         g->r->finish = BITNET_FINISH_LENGTH;
-    else if (g->session->n_pos >= (size_t)g->session->n_ctx)
+    else if (s->n_pos >= (size_t)s->n_ctx || bnet_kv_fits(&s->entry, s->n_pos + 1, NULL))
         g->r->finish = BITNET_FINISH_CONTEXT;
     else
         return false;

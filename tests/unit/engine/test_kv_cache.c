@@ -97,6 +97,34 @@ static void test_KV_1_overflow(void **state)
     nano_close(&n);
 }
 
+/* A pool that holds less than the context: a reply ends where the pool does. */
+static void test_KV_1_a_reply_fills_the_pool(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    bitnet_kv_pool *p = crowd_pool(&n, 1, crowd_options(BITNET_KV_LRU, false));
+    bitnet_session *s = crowd_session(&n, p, 200);
+    bitnet_sampler *greedy = NULL;
+    bitnet_sampler_options so;
+    bitnet_sampler_options_init(&so);
+    so.temperature = 0;
+    OK(bitnet_sampler_open(&so, n.n_vocab, &greedy, &err));
+    int32_t ids[60];
+    nano_ids(&n, 3, ids, 60);
+    bitnet_generate_options o;
+    bitnet_generate_options_init(&o);
+    o.ignore_eos = true;
+    bitnet_generate_result r;
+    OK(bitnet_generate(s, greedy, ids, 60, &o, &r, &err));
+    assert_int_equal(r.finish, BITNET_FINISH_CONTEXT);
+    assert_int_equal(r.n_generated, 5); /* the last one is chosen, not appended */
+    assert_int_equal(bitnet_session_position(s), 64);
+    bitnet_sampler_close(greedy);
+    bitnet_session_close(s);
+    bitnet_kv_pool_close(p);
+    nano_close(&n);
+}
+
 /* A letter is a use of that session, which appends one token to it. */
 typedef struct trace {
     bitnet_kv_policy policy;
@@ -389,6 +417,7 @@ int main(void)
         cmocka_unit_test(test_KV_1_config_defaults),
         cmocka_unit_test(test_KV_1_refusals),
         cmocka_unit_test(test_KV_1_overflow),
+        cmocka_unit_test(test_KV_1_a_reply_fills_the_pool),
         cmocka_unit_test(test_KV_2_eviction_traces),
         cmocka_unit_test(test_KV_2_tail_blocks),
         cmocka_unit_test(test_KV_2_a_step_spares_its_own),
