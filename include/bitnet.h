@@ -420,8 +420,8 @@ typedef struct bitnet_kv_pool bitnet_kv_pool;
 typedef struct bitnet_session_options {
     size_t struct_size;
     int n_ctx;   /* 0: the context the model was trained with, at most 4096 */
-    int n_batch; /* prompt tokens per pass; default 512. Changes speed and memory, no bit of
-                    the result */
+    int n_batch; /* prompt tokens per pass; default 512. Changes speed and memory; no bit of
+                    the result on the CPU, on a GPU the last bits of logits */
     bitnet_kv_type kv_type;  /* default F16 */
     bitnet_kv_pool *kv_pool; /* NULL: a cache of its own for the whole context. Else blocks are
                                 taken from this pool of the same engine, whose kv_type counts; n_ctx
@@ -559,8 +559,9 @@ typedef struct bitnet_kv_pool_stats {
 
 BITNET_API void bitnet_kv_pool_options_init(bitnet_kv_pool_options *options);
 /* When blocks run out, other sessions of the pool that are not computing lose theirs; such a
- * session keeps its tokens and computes the cache again when it is next used: slower, the same
- * bits. Callers in other threads wait for their turn; a cancel callback must not use sessions of
+ * session keeps its tokens and computes the cache again when it is next used: slower, the same bits
+ * on the CPU; on a GPU those of a prompt of these tokens, even if they came one by one. Callers in
+ * other threads wait for their turn; a cancel callback must not use sessions of
  * the same pool. A timeline longer than the whole pool is refused with CONTEXT. Close it after its
  * sessions, before its engine. Fails: ARGUMENT, MEMORY. */
 BITNET_API bitnet_status bitnet_kv_pool_open(bitnet_engine *engine,

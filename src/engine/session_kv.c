@@ -1,6 +1,6 @@
 /* session_kv.c - the cache of a session before and after it is used: on its own, or in a pool where
- * others may have taken blocks of it. What is missing is computed again from the tokens, and since
- * bits do not depend on how tokens are divided into passes, the result is the same. */
+ * others may have taken blocks of it. What is missing is computed again from the tokens. On the CPU
+ * bits do not depend on how tokens are divided into passes, so the result is the same. */
 #include "engine/engine.h"
 
 bitnet_status bnet_session_open_kv(bitnet_session *s, bitnet_kv_pool *pool, bitnet_error *err)
