@@ -59,7 +59,7 @@ def compile_codecs():
     sources = sorted(glob.glob(os.path.join(ROOT, "src/format/*.c")) + glob.glob(os.path.join(ROOT, "src/base/*.c")))
     subprocess.run([*cc.split(), "-std=c11", "-O2", "-D_GNU_SOURCE", "-ffp-contract=off", "-shared", "-fPIC",
                     "-I" + os.path.join(ROOT, "include"), "-I" + os.path.join(ROOT, "src"), *sources, "-o", out,
-                    "-lm", "-lpthread", "-lcrypto"], check=True)
+                    "-lm", "-lpthread", "-lcrypto", "-ljansson"], check=True)
     return ctypes.CDLL(out)
 
 
