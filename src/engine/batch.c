@@ -100,6 +100,9 @@ static bitnet_status check_wishes(const bitnet_batch *b, const bitnet_batch_item
                          i, bnet_sampler_vocab(item->sampler), n_vocab);
     if ((item->n_chosen && !item->chosen) || (item->n_top && !item->top))
         return bnet_fail(err, BITNET_ARGUMENT, "batch: chosen or top of item %zu is NULL", i);
+    if (item->n_chosen > (size_t)n_vocab)
+        return bnet_fail(err, BITNET_ARGUMENT, "batch: n_chosen of item %zu is %zu, must be 0..%d",
+                         i, item->n_chosen, n_vocab);
     if (item->n_top > BITNET_LOGPROBS_MAX)
         return bnet_fail(err, BITNET_ARGUMENT, "batch: n_top of item %zu is %zu, must be 0..%d", i,
                          item->n_top, BITNET_LOGPROBS_MAX);

@@ -29,7 +29,7 @@ struct bnet_scratch {
 typedef struct bnet_workspaces {
     pthread_mutex_t lock;
     pthread_cond_t returned;
-    bnet_scratch *first; /* all of them; the one returned last is first */
+    bnet_scratch *first; /* all of them, lent or not */
     float *row;          /* room for n_vocab logits that is not lent, or NULL */
     int n_users;         /* open sessions and batches */
 } bnet_workspaces;

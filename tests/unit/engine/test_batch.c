@@ -534,6 +534,11 @@ static void wrong_arguments(void **state)
     i.chosen = &outside;
     i.n_chosen = 1;
     FAILS(bitnet_batch_step(b, &i, 1, &err), BITNET_ARGUMENT, "chosen[0].id of item 0");
+    i = item(s, ids, 2);
+    i.chosen = &outside;
+    i.n_chosen = SIZE_MAX / 2 + 1; /* twice that is 0 */
+    i.every_position = true;
+    FAILS(bitnet_batch_step(b, &i, 1, &err), BITNET_ARGUMENT, "n_chosen of item 0");
     i = item(s, ids, 1);
     i.struct_size = 8;
     FAILS(bitnet_batch_step(b, &i, 1, &err), BITNET_ARGUMENT, "struct_size of item 0");
