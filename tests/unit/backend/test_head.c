@@ -398,6 +398,14 @@ static size_t check_top(fixture *f, const float *x, const bnet_top_want *want)
     return top.n;
 }
 
+static bool served_here(const fixture *f)
+{
+    if (f->be->pass->top_bytes(f->be, f->w) > 0)
+        return true;
+    print_message("no scan on this CPU: every row is computed\n");
+    return false;
+}
+
 static void check_settings(fixture *f, const float *x, size_t *n_served)
 {
     static const size_t ks[] = {1, 2, 40, 100};
@@ -406,7 +414,7 @@ static void check_settings(fixture *f, const float *x, size_t *n_served)
         ids[i] =
             (int32_t)((i + (test_rand(&seed) % 100) / 100.0) * (double)f->n_out / BNET_COUNT(ids));
     const bnet_top_want alone = {0, 0, ids, BNET_COUNT(ids)};
-    assert_int_equal(check_top(f, x, &alone), BNET_COUNT(ids));
+    assert_int_equal(check_top(f, x, &alone), served_here(f) ? BNET_COUNT(ids) : 0);
     for (size_t i = 0; i < BNET_COUNT(ks); i++)
         for (int with = 0; with < 2; with++) {
             bnet_top_want want = {ks[i], with ? 0.5f : 0, ids, with ? BNET_COUNT(ids) : 0};
@@ -423,14 +431,6 @@ static float *random_rows(size_t n_out, size_t n_in)
 }
 
 static const bnet_type types[] = {BNET_Q6_K, BNET_Q8_0, BNET_F16, BNET_BF16};
-
-static bool served_here(const fixture *f)
-{
-    if (f->be->pass->top_bytes(f->be, f->w) > 0)
-        return true;
-    print_message("no scan on this CPU: every row is computed\n");
-    return false;
-}
 
 static void test_top_of_random_rows(void **state)
 {
