@@ -253,11 +253,20 @@ static bool alone_prefill(kernel_case *c)
     return call(c, (bnet_alone){.x = c->buf[3], .y = c->buf[4], .cs = c->other ? c->buf[2] : NULL});
 }
 
-/* Of single tokens: no rotation. */
+/* Of single tokens: no rotation. The other way: only the last token attends, with the first row of
+ * queries, so that several blocks of a device share its context. */
 static void run_attention(kernel_case *c)
 {
-    bnet_op_kv_append(c->be, &c->step, 0, c->buf[0], c->buf[1]);
-    bnet_op_attention(c->be, &c->step, 0, c->kv_shape.n_heads, c->buf[2], c->buf[3]);
+    bnet_step s = c->step;
+    bnet_op_kv_append(c->be, &s, 0, c->buf[0], c->buf[1]);
+    if (c->other) {
+        s.ids += s.n_tokens - 1;
+        s.pos += s.n_tokens - 1;
+        s.seq += s.n_tokens - 1;
+        s.n_tokens = 1;
+        c->n_bytes[c->result] = (size_t)c->s.n * sizeof(float);
+    }
+    bnet_op_attention(c->be, &s, 0, c->kv_shape.n_heads, c->buf[2], c->buf[3]);
 }
 
 /* ---- the step ---- */

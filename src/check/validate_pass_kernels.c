@@ -54,6 +54,7 @@ static const struct alone_case {
     {"prefill", {130, 512, 128}, F16, CASE_RANDOM, 8192, "f16 cache, neox inside", true, true},
     {"prefill", {70, 256, 64}, I8, CASE_RANDOM, 8192, "int8 cache, neox inside", true, true},
     {"attention", {140, 512, 128}, BY_FORMAT, CASE_RANDOM, 0, "heads of 128", false, false},
+    {"attention", {1100, 256, 128}, BY_FORMAT, CASE_RANDOM, 0, "the last of 1100", true, false},
     {"step", {12, 64, 64}, F16, CASE_RANDOM, 0, "fetched", false, false},
     {"step", {500, 64, 64}, I8, CASE_RANDOM, 0, "fetched", false, false},
     {"topk", {1, 40, 0}, 0, CASE_RANDOM, 0, "fewer than are asked for", false, false},

@@ -21,7 +21,8 @@ FAULTS = {
     "bnet_w2_tiles_128": ("i2s_gpu_gemm_tiles", True), "bnet_w2_tiles_256": ("i2s_gpu_gemm_tiles", True),
     "bnet_w2_prompt": ("i2s_gpu_gemm_tiles", True), "bnet_w2_prompt_96": ("i2s_gpu_gemm_tiles", True),
     "bnet_w2_rows": ("i2s_gpu_gemm_tiles", True), "bnet_attn_batch_h128": ("attention_f16_gpu_decode", True),
-    "bnet_attn_batch_h128_i8": ("attention_i8_gpu_decode", True), "bnet_rope_append": ("rope_append_gpu", True),
+    "bnet_attn_batch_h128_i8": ("attention_i8_gpu_decode", True), "bnet_attn_shared_h128": ("attention_f16_gpu_decode", True),
+    "bnet_attn_shared_h128_i8": ("attention_i8_gpu_decode", True), "bnet_rope_append": ("rope_append_gpu", True),
     "bnet_rope_append.k": ("rope_append_gpu", True), "bnet_rope_append.neox": ("rope_append_gpu", True),
     "bnet_attn_prefill_f16_128.neox": ("attention_gpu_prefill", True), "bnet_attn_prefill_i8_64.neox": ("attention_gpu_prefill", True),
     "bnet_attn_prefill_f16_64": ("attention_gpu_prefill", True),
@@ -103,11 +104,12 @@ def test_V_2_a_list_of_the_best_that_is_broken():
 def test_V_2_faults_cover_the_kernels_of_passes():
     """Every row that had no case once has a fault above, and every symbol of it that leaves results."""
     of_passes = ("layers", "linear_tiles", "norm_tiles", "prefill", "rope_append", "norm_quantize", "topk", "best", "gather", "pack", "step",
-                 "rope_table")
+                 "rope_table", "attention")
     part = ("bnet_topk_part", "bnet_topk_rows")  # leave what another of the row takes
+    general = ("bnet_attn_decode_f16", "bnet_attn_decode_f32", "bnet_attn_decode_i8", "bnet_ref_attention")  # single operations check these
     for kernel, symbols, op in rows_of_the_tree():
         for symbol in symbols.split() if op in of_passes else ():
-            check(symbol in part or symbol in FAULTS, f"{kernel}: no fault of {symbol}")
+            check(symbol in part + general or symbol in FAULTS, f"{kernel}: no fault of {symbol}")
 
 
 def test_V_2_a_kernel_that_is_not_called_is_named():
