@@ -1,5 +1,7 @@
 /* emulated_nccl.c - a libnccl.so.2 for the emulated devices: a group of calls becomes copies when
  * it ends. BITNET_EMULATED_FAIL as in emulated_cuda.c. It says "emulated" as its version 9.9.9. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,9 +25,21 @@ typedef struct call {
 static call calls[CALLS];
 static int n_calls, depth;
 
+/* NCCL would make a device of its own choice current. */
+static void entered(const char *name)
+{
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *context = NULL;
+    int (*current)(void **) = cuda ? (int (*)(void **))dlsym(cuda, "cuCtxGetCurrent") : NULL;
+    if (current && current(&context) == 0 && !context) {
+        fprintf(stderr, "emulated: %s without a current context\n", name);
+        abort();
+    }
+}
+
 static int fault(const char *name)
 {
     static int seen;
+    entered(name);
     const char *s = getenv("BITNET_EMULATED_FAIL");
     char which[64];
     int n, code;
@@ -62,6 +76,7 @@ API int ncclCommInitAll(comm **out, int n, const int *devices)
 /* A communicator that failed cannot be finished: who tries waits for ever. */
 API int ncclCommDestroy(comm *c)
 {
+    entered("ncclCommDestroy");
     if (c->error)
         fprintf(stderr, "emulated: rank %d failed and was not aborted\n", c->rank);
     free(c);
@@ -70,6 +85,7 @@ API int ncclCommDestroy(comm *c)
 
 API int ncclCommAbort(comm *c)
 {
+    entered("ncclCommAbort");
     fprintf(stderr, "emulated: rank %d was aborted\n", c->rank);
     free(c);
     return OK;

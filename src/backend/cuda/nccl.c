@@ -62,18 +62,22 @@ static void note(nccl_exchange *l, int r, const char *what, int result)
 
 /* ---- calls ---- */
 
+/* False: nothing was begun. Else the first rank's device is entered until `end`. */
 static bool begin(nccl_exchange *l)
 {
-    if (!bnet_gpu_exchange_alive(&l->base))
-        return false;
-    int result = ((group_fn)l->lib.fn[BEGIN])();
-    note(l, 0, "ncclGroupStart", result);
+    bnet_gpu_enter(l->base.rank[0]);
+    int result = bnet_gpu_exchange_alive(&l->base) ? ((group_fn)l->lib.fn[BEGIN])() : -1;
+    if (result > 0)
+        note(l, 0, "ncclGroupStart", result);
+    if (result != 0)
+        bnet_gpu_leave(l->base.rank[0]);
     return result == 0;
 }
 
 static void end(nccl_exchange *l)
 {
     note(l, 0, "ncclGroupEnd", ((group_fn)l->lib.fn[END])());
+    bnet_gpu_leave(l->base.rank[0]);
 }
 
 static void nccl_send(gpu_exchange *exchange, int from, gpu_at src, int to, gpu_at dst,
@@ -126,14 +130,18 @@ static void nccl_ask(gpu_exchange *exchange)
     bool any = false;
     for (int r = 0; r < exchange->n; r++) {
         int error = 0;
+        bnet_gpu_enter(exchange->rank[r]);
         int result = l->comm[r] ? ((async_fn)l->lib.fn[ASYNC])(l->comm[r], &error) : 0;
+        bnet_gpu_leave(exchange->rank[r]);
         error = error == IN_PROGRESS ? 0 : error;
         note(l, r, "ncclCommGetAsyncError", result ? result : error);
         any = any || result || error;
     }
     for (int r = 0; any && r < exchange->n; r++) {
+        bnet_gpu_enter(exchange->rank[r]);
         if (l->comm[r])
             ((destroy_fn)l->lib.fn[ABORT])(l->comm[r]);
+        bnet_gpu_leave(exchange->rank[r]);
         l->comm[r] = NULL;
     }
 }
@@ -187,9 +195,11 @@ static nccl_exchange *try_nccl(gpu_backend *const *ranks, int n, const bnet_log 
     }
     for (int r = 0; r < n; r++)
         devices[r] = ranks[r]->d->gpu.device_id;
+    bnet_gpu_enter(ranks[0]);
     int result = ((version_fn)l->lib.fn[VERSION])(&version);
     if (result == 0)
         result = ((init_fn)l->lib.fn[INIT_ALL])(l->comm, n, devices);
+    bnet_gpu_leave(ranks[0]);
     if (result != 0) {
         snprintf(why, sizeof why, "ncclCommInitAll: %s (%d)", ((text_fn)l->lib.fn[TEXT])(result),
                  result);
