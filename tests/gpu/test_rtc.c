@@ -155,11 +155,11 @@ static void test_P_6_sources_are_complete(void **state)
                      BITNET_NOT_AVAILABLE);
     assert_non_null(strstr(err.message, "cannot open source file \"absent.cuh\""));
     bnet_rtc_close(r);
-    const char *name, *text;
-    int n = 0;
-    for (size_t i = 0; (text = bnet_cuda_source(i, &name)); i++)
-        n += strcmp(name, "backend/cuda/kernels/w2_gemv.cu") == 0 &&
-             strstr(text, "bnet_w2_gemv_ldg");
+    const char *const *names, *const *texts;
+    int n = 0, n_all = bnet_cuda_sources(&names, &texts);
+    for (int i = 0; i < n_all; i++)
+        n += strcmp(names[i], "backend/cuda/kernels/w2_gemv.cu") == 0 &&
+             strstr(texts[i], "bnet_w2_gemv_ldg");
     assert_int_equal(n, 1);
     assert_true(emulated != NULL); /* these tests are about the emulated compiler */
 }

@@ -7,7 +7,7 @@
 #include "base/cachefile.h"
 #include "base/file.h"
 
-enum { OPTIONS_MAX = 24, SOURCES_MAX = 64, FOLDER_BYTES = 64 << 20, WORDS = 400 };
+enum { OPTIONS_MAX = 24, FOLDER_BYTES = 64 << 20, WORDS = 400 };
 #define SUFFIX ".cubin"
 
 typedef struct nvrtc_program *program; /* nvrtcProgram */
@@ -41,7 +41,7 @@ struct cuda_rtc {
     char *folder; /* NULL: nothing is kept */
     uint64_t sum; /* of all sources */
     bnet_log log;
-    const char *names[SOURCES_MAX], *texts[SOURCES_MAX];
+    const char *const *names, *const *texts; /* of the sources */
     int n_sources;
 };
 
@@ -57,11 +57,10 @@ static const uint64_t digest_start = 0xcbf29ce484222325u;
 
 static void take_sources(cuda_rtc *r)
 {
-    int i = 0;
+    r->n_sources = bnet_cuda_sources(&r->names, &r->texts);
     r->sum = digest_start;
-    for (; i < SOURCES_MAX && (r->texts[i] = bnet_cuda_source((size_t)i, &r->names[i])); i++)
+    for (int i = 0; i < r->n_sources; i++)
         r->sum = digest(digest(r->sum, r->names[i]), r->texts[i]);
-    r->n_sources = i;
 }
 
 bitnet_status bnet_rtc_open(const bnet_loader *l, const char *library, const char *folder,

@@ -30,8 +30,8 @@ bitnet_status bnet_rtc_make(cuda_rtc *r, const char *source, const char *chip,
                             const char *const *options, int n_options, cuda_code *out,
                             bitnet_error *err);
 
-/* sources.c: the i-th source of this build, NULL past the end; *name is what includes call it. */
-const char *bnet_cuda_source(size_t i, const char **name);
+/* sources.c: how many sources this build carries, their texts, and what includes call them. */
+int bnet_cuda_sources(const char *const **names, const char *const **texts);
 
 /* shapes.c: the GEMV compiled for one matrix's shape when it is first wanted. It stands behind its
  * own row (i2s_gpu_gemv_rtc), which nothing chooses by itself: tuning, validation, or the option

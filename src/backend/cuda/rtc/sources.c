@@ -21,21 +21,22 @@ static const char stdint_h[] = "typedef signed char int8_t;\n"
                                "typedef long long int64_t;\n"
                                "typedef unsigned long long uint64_t, uintptr_t;\n";
 
-const char *bnet_cuda_source(size_t i, const char **name)
-{
-    const struct {
-        const char *name, *text;
-    } all[] = {
-#define SOURCE(id, name, file) {name, bnet_cuda_source_##id},
+/* size_t and the types of halves are built in, or not needed by what is compiled here */
+static const char *const all_names[] = {
+#define SOURCE(id, name, file) name,
 #include <sources.inc>
 #undef SOURCE
-        {"stdint.h", stdint_h},
-        {"stddef.h", ""}, /* size_t is built in */
-        {"cuda_fp16.h", ""},
-        {"cuda_bf16.h", ""}, /* named by common.cuh; what is compiled here needs no such types */
-    };
-    if (i >= BNET_COUNT(all))
-        return NULL;
-    *name = all[i].name;
-    return all[i].text;
+    "stdint.h", "stddef.h", "cuda_fp16.h", "cuda_bf16.h"};
+static const char *const all_texts[] = {
+#define SOURCE(id, name, file) bnet_cuda_source_##id,
+#include <sources.inc>
+#undef SOURCE
+    stdint_h, "", "", ""};
+static_assert(sizeof all_names == sizeof all_texts, "one text for each name");
+
+int bnet_cuda_sources(const char *const **names, const char *const **texts)
+{
+    *names = all_names;
+    *texts = all_texts;
+    return (int)BNET_COUNT(all_names);
 }
