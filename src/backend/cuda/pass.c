@@ -248,7 +248,7 @@ bool bnet_cuda_pass(bnet_backend *b, const bnet_pass *p)
     bool ours = start(be, p, &r);
     if (ours && gpu_alive(be)) {
         const gpu_record_key key = {p->step->n_tokens,     p->n_rows,      be->step.n_seqs,
-                                    be->step.n_tiles,      r.fetch_bytes,  gpu_buf(p->last)->p,
+                                    be->step.n_tiles,      r.fetch_bytes,  gpu_buf(p->last)->id,
                                     (int)r.kv->shape.type, p->best != NULL};
         push_pass(be, p);
         if (r.recorded)

@@ -430,7 +430,10 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
         st =
             bnet_pool_open(BNET_MIN(bnet_pool_threads(w->pool), (int)LOAD_THREADS), &be->pool, err);
     bnet_gpu_enter(be);
-    bnet_gpu_usage_begin(be);
+    if (st == BITNET_OK)
+        st = bnet_gpu_verdict(be, err); /* of entering */
+    if (st == BITNET_OK)
+        bnet_gpu_usage_begin(be);
     if (st == BITNET_OK)
         st = bnet_gpu_memory_open(be, err);
     if (st == BITNET_OK)

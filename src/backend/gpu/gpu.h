@@ -25,6 +25,7 @@ typedef struct gpu_buffer {
     size_t n_bytes;
     gpu_at p;
     void *mirror; /* host view, made when somebody reads; NULL before */
+    uint64_t id;  /* of no other buffer of the backend's life, unlike its place */
 } gpu_buffer;
 
 /* How the rows of a weight lie on the device. */
@@ -143,7 +144,7 @@ struct gpu_backend {
     gpu_kernel code[BNET_KERNELS_MAX][GPU_SYMBOLS]; /* by slot; found when first used */
     atomic_uint_fast64_t calls[BNET_KERNELS_MAX];
     atomic_uint_fast64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes, n_replays, n_launches, n_unrecorded;
-    uint64_t weight_bytes, kv_bytes, other_bytes;
+    uint64_t weight_bytes, kv_bytes, other_bytes, n_buffers; /* n_buffers: made so far */
     gpu_stage stage;
     uint64_t own_bytes, own_peak; /* of all memory we took on the device */
     uint64_t foreign_bytes;       /* in use there before: the context, other programs */

@@ -239,12 +239,12 @@ bnet_buffer *bnet_gpu_buffer_new(bnet_backend *b, size_t n_bytes)
         ok = bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, at, 0, n_bytes));
     if (!ok && p)
         bitnet_mempool_free(be->memory, p, NULL);
+    *buf = (gpu_buffer){n_bytes, at, NULL, ++be->n_buffers};
     bnet_gpu_leave(be);
     if (!ok) {
         bnet_free(buf);
         return NULL;
     }
-    *buf = (gpu_buffer){n_bytes, at, NULL};
     return (bnet_buffer *)(void *)buf;
 }
 

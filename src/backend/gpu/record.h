@@ -11,7 +11,7 @@ enum { GPU_RECORDS = 96, GPU_RECORD_USES = 48 };
 typedef struct gpu_record_key {
     int n_tokens, n_rows, n_seqs, n_tiles;
     size_t n_bytes; /* of the step */
-    gpu_at last;    /* where results go */
+    uint64_t last;  /* the id of the buffer that gets the results */
     int kv_type, best;
 } gpu_record_key;
 

@@ -95,7 +95,7 @@ static void forget(gpu_group *g, group_record *rec)
 static bool same(const gpu_record_key *a, const gpu_record_key *b)
 {
     return a->n_tokens == b->n_tokens && a->n_rows == b->n_rows && a->n_seqs == b->n_seqs &&
-           a->n_tiles == b->n_tiles && gpu_same(a->last, b->last) && a->kv_type == b->kv_type;
+           a->n_tiles == b->n_tiles && a->last == b->last && a->kv_type == b->kv_type;
 }
 
 static group_record *find(gpu_group *g, const gpu_record_key *key)
@@ -332,7 +332,7 @@ static bool serve(gpu_group *g, const bnet_pass *p)
                                 .n_rows = p->n_rows,
                                 .n_seqs = v->n_seqs,
                                 .n_tiles = v->n_tiles,
-                                .last = gpu_buf(group_buf(p->last)->at[0])->p,
+                                .last = gpu_buf(group_buf(p->last)->at[0])->id,
                                 .kv_type = kv_type};
     group_record *rec = find(g, &key);
     rec->last_used = ++all->clock;

@@ -241,8 +241,11 @@ static gpu_result host_fetch(gpu_driver *d, gpu_at dst, gpu_driver *other, gpu_a
 
 static gpu_result host_enter(gpu_driver *d)
 {
-    host_of(d)->inside = true;
-    return GPU_OK;
+    host_driver *h = host_of(d);
+    h->inside = true;
+    gpu_result r = bnet_host_count(h, HOST_ENTER);
+    h->inside = r == GPU_OK;
+    return r;
 }
 
 static void host_leave(gpu_driver *d)

@@ -19,6 +19,7 @@ bitnet_status bnet_host_driver_open(bnet_pool *pool, gpu_driver **out, bitnet_er
 
 /* What can be made to fail. */
 typedef enum host_call {
+    HOST_ENTER,
     HOST_ALLOC,
     HOST_COPY, /* to_device, to_host, copy and fill */
     HOST_LAUNCH,

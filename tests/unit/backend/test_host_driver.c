@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include "backend/gpu/gpu.h"
+#include "backend/gpu/record.h"
 #include "backend/host/host.h"
 
 typedef struct rig {
@@ -233,6 +234,72 @@ static void test_calls_can_be_made_to_fail(void **state)
     give(g, b);
 }
 
+/* ---- the GPU host on this driver ---- */
+
+static bnet_backend_want want_of(rig *g, const bnet_registry *registry)
+{
+    return (bnet_backend_want){.device = BNET_DEV_HOST, .pool = g->pool, .registry = registry};
+}
+
+/* A device that cannot be entered is not opened, and nothing of it stays. */
+static void test_a_device_that_cannot_be_entered(void **state)
+{
+    rig g = {0};
+    (void)state;
+    bnet_registry *registry = NULL;
+    bnet_backend *be = NULL;
+    const gpu_vendor vendor = {.rows = NULL};
+    assert_int_equal(bnet_pool_open(1, &g.pool, NULL), BITNET_OK);
+    assert_int_equal(bnet_registry_open(&registry, &g.err), BITNET_OK);
+    assert_int_equal(bnet_host_driver_open(g.pool, &g.d, &g.err), BITNET_OK);
+    bnet_backend_want w = want_of(&g, registry);
+    bnet_host_fail(g.d, HOST_ENTER, 1, GPU_FAILED);
+    assert_int_equal(bnet_gpu_open(&w, g.d, &vendor, &be, &g.err), BITNET_NOT_AVAILABLE);
+    assert_non_null(strstr(g.err.message, "entering the device: this call was made to fail"));
+    assert_null(be);
+    bnet_registry_close(registry);
+    bnet_pool_close(g.pool);
+}
+
+static void count_work(gpu_backend *be, void *user)
+{
+    (void)be;
+    ++*(int *)user;
+}
+
+/* Work is recorded for a buffer, not for the place where the buffer lies: the next one there may be
+ * other memory under the same handle. */
+static void test_a_record_ends_with_its_buffer(void **state)
+{
+    rig g = {0};
+    (void)state;
+    bnet_registry *registry = NULL;
+    bnet_backend *be = NULL;
+    int n = 0;
+    assert_int_equal(bnet_pool_open(1, &g.pool, NULL), BITNET_OK);
+    assert_int_equal(bnet_registry_open(&registry, &g.err), BITNET_OK);
+    bnet_backend_want w = want_of(&g, registry);
+    assert_int_equal(bnet_host_open(&w, &be, &g.err), BITNET_OK);
+    gpu_records *records = calloc(1, sizeof *records);
+    for (int i = 0; i < 2; i++) {
+        bnet_buffer *b = be->v->buffer_new(be, 64);
+        const gpu_record_key key = {.n_tokens = 1, .last = gpu_buf(b)->id};
+        bnet_gpu_enter(gpu_of(be));
+        for (int k = 0; k < 4; k++) /* launched, recorded, repeated twice */
+            bnet_gpu_repeat(gpu_of(be), records, &key, count_work, &n);
+        bnet_gpu_leave(gpu_of(be));
+        assert_int_equal(n, 2 * (i + 1));
+        be->v->buffer_free(be, b); /* the pool gives the same place again */
+    }
+    bnet_gpu_enter(gpu_of(be));
+    bnet_gpu_records_free(gpu_of(be), records);
+    bnet_gpu_leave(gpu_of(be));
+    free(records);
+    bnet_backend_close(be);
+    bnet_registry_close(registry);
+    bnet_pool_close(g.pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +312,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_records_of_two_devices, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(test_rows_and_times, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(test_calls_can_be_made_to_fail, rig_open, rig_close),
+        cmocka_unit_test(test_a_device_that_cannot_be_entered),
+        cmocka_unit_test(test_a_record_ends_with_its_buffer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
