@@ -1,6 +1,5 @@
-/* bitnet_extras.h - libbitnet-extras: operations on ternary weights in host memory, without a model
- * or a runtime. They are plain, exact and single-threaded: the meaning of the words. Pure
- * functions: any thread may call them.
+/* bitnet_extras.h - libbitnet-extras: what needs no model. Operations on ternary weights in host
+ * memory, memory pools, CUDA kernels and streams of a program's own.
  *
  * The rules of bitnet.h hold (errors, ownership, threads); there is no promise of stability between
  * versions. */
@@ -13,7 +12,8 @@
 extern "C" {
 #endif
 
-/* ---- reference operations: plain, exact, single-threaded; the meaning of the words ---- */
+/* ---- reference operations: plain, exact, single-threaded; the meaning of the words. Pure
+ * functions: any thread may call them ---- */
 
 /* c [m][n] = a [m][k] times b [k][n], b one I2S code per byte (above 2: 0). Exact for k <= 131072.
  * Fails ARGUMENT: "Matrix dimension mismatch" unless n_a = m*k, n_b = k*n, n_c = m*n. */
@@ -58,6 +58,163 @@ BITNET_API bitnet_status bitnet_bitnet32_decode(const uint8_t *data, size_t n_da
 BITNET_API bitnet_status bitnet_bitnet32_gemv(const uint8_t *data, size_t n_data, size_t rows,
                                               size_t cols, const float *x, bitnet_code_map map,
                                               float *y, bitnet_error *err);
+
+/* ---- memory pools: buffers of one device, freed ones kept for reuse by their size ---- */
+
+/* Where a pool gets its bytes. Called under the pool's lock: must not call the pool. */
+typedef struct bitnet_allocator {
+    void *(*take)(void *user, size_t n_bytes); /* NULL: no memory */
+    void (*give)(void *user, void *p, size_t n_bytes);
+    void *user;
+} bitnet_allocator;
+
+typedef struct bitnet_mempool_options {
+    size_t struct_size;
+    uint64_t max_pool_size; /* bytes in use and cached together. Default 2 GiB; weights and caches
+                               of keys and values are outside of it */
+    uint64_t device_memory; /* of the device; default 0, not known. Else max_pool_size is at most
+                               a tenth of it */
+    size_t max_cached_buffers; /* over all sizes. Default 1000 */
+    int cleanup_interval_ms;   /* cached buffers unused for so long are given back. Default 30000 */
+    bool tracking;             /* time and site of every buffer, for _leaks. Default true */
+    int device_id;
+    bitnet_allocator allocator;     /* take NULL: memory of the host, 64-byte aligned */
+    double (*clock_ms)(void *user); /* NULL: the monotonic clock */
+    void *clock_user;
+    bitnet_log_fn log; /* told about leaks by _close; may be NULL */
+    void *log_user;
+} bitnet_mempool_options;
+
+typedef struct bitnet_mempool_stats {
+    uint64_t allocated_bytes, freed_bytes; /* handed out and brought back, reused ones counted */
+    uint64_t current_bytes, peak_bytes;
+    uint64_t n_allocs, n_frees;
+    uint64_t n_hits, n_misses; /* served from the cache; by the allocator */
+    uint64_t cached_bytes, n_cached;
+    uint64_t n_expired; /* given back for their age or to make room */
+    uint64_t n_refused; /* asked beyond the cap, or the allocator had none */
+} bitnet_mempool_stats;
+
+typedef struct bitnet_mempool_leak {
+    const void *p;
+    size_t n_bytes;
+    double age_ms;
+    const char *file; /* of the line that asked */
+    int line;
+} bitnet_mempool_leak;
+
+typedef struct bitnet_mempool bitnet_mempool;
+
+/* Any thread may use a pool at any time. */
+BITNET_API void bitnet_mempool_options_init(bitnet_mempool_options *options);
+BITNET_API bitnet_status bitnet_mempool_open(const bitnet_mempool_options *options,
+                                             bitnet_mempool **out, bitnet_error *err);
+/* Gives back everything, also what is still held, which is logged as leaked. */
+BITNET_API void bitnet_mempool_close(bitnet_mempool *pool);
+BITNET_API int bitnet_mempool_device_id(const bitnet_mempool *pool);
+/* A reused buffer holds what its last owner left. `file` must live as long as the pool. Fails:
+ * ARGUMENT (0 bytes), MEMORY (beyond max_pool_size, or the allocator has none). */
+BITNET_API bitnet_status bitnet_mempool_alloc_at(bitnet_mempool *pool, size_t n_bytes,
+                                                 const char *file, int line, void **out,
+                                                 bitnet_error *err);
+#define bitnet_mempool_alloc(pool, n_bytes, out, err)                                              \
+    bitnet_mempool_alloc_at(pool, n_bytes, __FILE__, __LINE__, out, err)
+/* Fails: ARGUMENT if p is no buffer in use of this pool (freed twice, of another pool). NULL: OK.
+ */
+BITNET_API bitnet_status bitnet_mempool_free(bitnet_mempool *pool, void *p, bitnet_error *err);
+/* Gives cached buffers back: the expired ones, or all. Returns how many. */
+BITNET_API size_t bitnet_mempool_cleanup(bitnet_mempool *pool, bool all);
+BITNET_API void bitnet_mempool_read(bitnet_mempool *pool, bitnet_mempool_stats *out);
+/* Buffers now held, the oldest first, at most cap of them; returns how many there are. Without
+ * tracking: 0. */
+BITNET_API size_t bitnet_mempool_leaks(bitnet_mempool *pool, bitnet_mempool_leak *out, size_t cap);
+/* Quick look for servers (a few file reads): OK, or MEMORY_GATE with what is wrong: hardly any host
+ * memory available, a pool nearly full, requests refused, buffers held longer than held_ms (0: not
+ * looked at). pool may be NULL. */
+BITNET_API bitnet_status bitnet_memory_health(bitnet_mempool *pool, double held_ms,
+                                              bitnet_error *err);
+
+/* ---- CUDA: kernels of your own, streams, memory of the device (docs/KERNEL.md) ----
+ *
+ * The device's primary context, in which engines of this process compute too, with streams of its
+ * own. Handles of the driver's interface are returned as void *, so that other CUDA code can use
+ * them; nothing of the toolkit is needed to build. Any thread may call; its current context is the
+ * same before and after. */
+
+typedef struct bitnet_cuda bitnet_cuda;
+typedef struct bitnet_cuda_module bitnet_cuda_module;
+
+enum { BITNET_CUDA_STREAMS = 8 }; /* numbered from 0; made when first used */
+
+/* Device `index` as `bitnet devices` numbers them. Fails: ARGUMENT (below 0),
+ * NOT_AVAILABLE (no driver, no such device; the remedy is in the message), MEMORY. */
+BITNET_API bitnet_status bitnet_cuda_open(int index, bitnet_cuda **out, bitnet_error *err);
+/* Waits for what was submitted, unloads modules that are left. Pools and work first. */
+BITNET_API void bitnet_cuda_close(bitnet_cuda *cuda);
+BITNET_API void *bitnet_cuda_context(const bitnet_cuda *cuda); /* CUcontext */
+/* CUstream; NULL: no such number, or the driver has none left. */
+BITNET_API void *bitnet_cuda_stream(bitnet_cuda *cuda, int stream);
+
+/* PTX (text with a NUL), a cubin or a fatbin. Fails: NOT_AVAILABLE (not for this device, damaged),
+ * MEMORY. */
+BITNET_API bitnet_status bitnet_cuda_module_load(bitnet_cuda *cuda, const void *image,
+                                                 bitnet_cuda_module **out, bitnet_error *err);
+/* None of its kernels may be at work. */
+BITNET_API void bitnet_cuda_module_free(bitnet_cuda_module *module);
+BITNET_API void *bitnet_cuda_module_handle(const bitnet_cuda_module *module); /* CUmodule */
+/* CUfunction of a kernel in the module; module NULL: in the images of libbitnet. Fails
+ * NOT_AVAILABLE: it is not there. */
+BITNET_API bitnet_status bitnet_cuda_kernel(bitnet_cuda *cuda, const bitnet_cuda_module *module,
+                                            const char *name, void **out, bitnet_error *err);
+
+/* For bitnet_mempool_options.allocator: memory of the device in stream order, from a pool of the
+ * driver that belongs to this object (drivers without such pools: plain memory). Every stream may
+ * use a buffer at once; wait for the work on a buffer before freeing it, because the pool may hand
+ * it to somebody else. */
+BITNET_API bitnet_allocator bitnet_cuda_allocator(bitnet_cuda *cuda);
+/* Pinned memory of the host, without which copies do not overlap. NULL: there is none. */
+BITNET_API void *bitnet_cuda_host_alloc(bitnet_cuda *cuda, size_t n_bytes);
+BITNET_API void bitnet_cuda_host_free(bitnet_cuda *cuda, void *p);
+
+/* ---- work: submitted to a stream, done while the host continues ---- */
+
+typedef enum bitnet_copy {
+    BITNET_COPY_NONE = 0, /* the work is a kernel */
+    BITNET_COPY_TO_DEVICE = 1,
+    BITNET_COPY_TO_HOST = 2,
+    BITNET_COPY_ON_DEVICE = 3,
+} bitnet_copy;
+
+typedef struct bitnet_work bitnet_work;
+
+typedef struct bitnet_work_options {
+    size_t struct_size;
+    int stream; /* 0..BITNET_CUDA_STREAMS - 1; work of one stream is done in its order */
+    const bitnet_work *after; /* of any stream: begins when that is done; NULL: none */
+    /* a kernel, with the arguments as cuLaunchKernel takes them: copied before _submit returns */
+    void *kernel;
+    unsigned grid[3], block[3]; /* default 1 */
+    unsigned shared_bytes;
+    void **params;
+    /* or a copy; memory of the host must stay until the work is done */
+    bitnet_copy copy;
+    void *dst;
+    const void *src;
+    size_t n_bytes;
+} bitnet_work_options;
+
+BITNET_API void bitnet_work_options_init(bitnet_work_options *options);
+/* Returns at once. Fails: ARGUMENT, NOT_AVAILABLE (the driver refuses), MEMORY. */
+BITNET_API bitnet_status bitnet_work_submit(bitnet_cuda *cuda, const bitnet_work_options *options,
+                                            bitnet_work **out, bitnet_error *err);
+/* Is it done (or failed, which _wait tells)? */
+BITNET_API bool bitnet_work_done(const bitnet_work *work);
+/* Returns when it is done. Fails NOT_AVAILABLE: it, or work before it, failed on the device. */
+BITNET_API bitnet_status bitnet_work_wait(const bitnet_work *work, bitnet_error *err);
+/* When it began and ended, in ms since _open by the device's clock; waits for it. */
+BITNET_API bitnet_status bitnet_work_times(const bitnet_work *work, double *begin_ms,
+                                           double *end_ms, bitnet_error *err);
+BITNET_API void bitnet_work_free(bitnet_work *work); /* may still be at work */
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* check.h - errors and sizes for the files of this folder, which know the library by its headers
- * alone. */
+/* check.h - errors, sizes and options for the files of this folder, which know the library by its
+ * headers alone. */
 #ifndef BITNET_EXTRAS_CHECK_H
 #define BITNET_EXTRAS_CHECK_H
 
@@ -32,6 +32,33 @@ static inline bool multiply(size_t a, size_t b, size_t *out)
 static inline size_t divide_up(size_t n, size_t by)
 {
     return n / by + (n % by != 0);
+}
+
+/* value must be in lo..hi. */
+static inline bitnet_status check_int(const char *owner, const char *field, int value, int lo,
+                                      int hi, bitnet_error *err)
+{
+    if (value >= lo && value <= hi)
+        return BITNET_OK;
+    return fail(err, BITNET_ARGUMENT, "%s: %s is %d, must be %d..%d", owner, field, value, lo, hi);
+}
+
+/* Copies the options a program gave over defaults of `size` bytes; NULL: the defaults stay. Both
+ * begin with their size; a program built for a shorter struct leaves later fields alone. */
+static inline bitnet_status copy_options(void *defaults, size_t size, const void *given,
+                                         const char *owner, bitnet_error *err)
+{
+    size_t n;
+    if (!given)
+        return BITNET_OK;
+    memcpy(&n, given, sizeof n);
+    if (n < sizeof n || n > size)
+        return fail(err, BITNET_ARGUMENT,
+                    "%s: struct_size is %zu, must be %zu..%zu; call the _init function first",
+                    owner, n, sizeof n, size);
+    memcpy(defaults, given, n);
+    memcpy(defaults, &size, sizeof size);
+    return BITNET_OK;
 }
 
 static inline size_t at_most(size_t n, size_t most)

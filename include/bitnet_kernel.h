@@ -107,6 +107,10 @@ BITNET_API bitnet_status bitnet_kernels_json(const bitnet_runtime *runtime,
                                              const bitnet_kernel_query *query, char *out,
                                              size_t cap, size_t *n_bytes, bitnet_error *err);
 
+/* The i-th image of CUDA kernels in this build, for cuModuleLoadData; NULL past the end, or in a
+ * build without CUDA. */
+BITNET_API const void *bitnet_cuda_image(size_t i);
+
 /* ---- providers: what a family of kernels is called, in order of preference ---- */
 
 typedef struct bitnet_provider_info {

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "device/mempool.h"
+#include "device/device.h"
 #include "model/strict.h"
 
 static const char prompt[] = "Once upon a time, there was a little fox who lived near the river. "

@@ -5,6 +5,7 @@
 #define BNET_DEVICE_H
 
 #include "base/str.h"
+#include "bitnet_tools.h"
 
 /* name, label, what `--device` calls it besides (aliases), in order of preference for `auto` and
  * `gpu` */
@@ -208,6 +209,9 @@ typedef struct bnet_memory_plan {
     const char *policy; /* "conservative" (< 8 GB), "standard", "large" (> 16 GB) */
 } bnet_memory_plan;
 bnet_memory_plan bnet_memory_policy(const bnet_gpu *g); /* DET-14 */
+/* The cap of a pool of buffers on a device (D-34): 2 GiB, at most a tenth of its memory; 0 bytes:
+ * not known. */
+uint64_t bnet_buffer_cap(uint64_t device_bytes);
 /* Explanation and remedy for a CUresult (DET-20); never NULL. */
 const char *bnet_cuda_error_hint(int cu_result, const char **name);
 
@@ -225,6 +229,14 @@ typedef struct bnet_access {
         n_columns; /* TILED: rows of n_columns consecutive indices, row_pitch apart */
 } bnet_access;
 bnet_access bnet_access_pattern(const uint64_t *index, size_t n);
+
+/* ---- memory of the host, read anew at every call (M-8, D-35); `root` "": the real /proc ---- */
+
+/* False where the system does not say. */
+bool bnet_host_memory_read(const char *root, bitnet_host_memory *out);
+/* What is resident of this process, page by page: process_bytes is a sum of counters that some
+ * kernels keep for each CPU and add up only roughly (megabytes off with many). Slower. */
+bool bnet_resident_read(const char *root, uint64_t *n_bytes);
 
 /* ---- preflight (DET-7) ---- */
 

@@ -1,6 +1,5 @@
 /* host_memory.c - how much memory the system and this process use, from /proc, read at each call.
  */
-#include "device/mempool.h"
 #include "device/probe.h"
 
 enum { TEXT_MAX = 16384 };

@@ -108,6 +108,12 @@ bnet_memory_plan bnet_memory_policy(const bnet_gpu *g)
     return p;
 }
 
+uint64_t bnet_buffer_cap(uint64_t device_bytes)
+{
+    const uint64_t most = (uint64_t)2 << 30;
+    return device_bytes ? BNET_MIN(most, device_bytes / 10) : most;
+}
+
 /* ---- access patterns ---- */
 
 /* b - a if that is a 64-bit integer. */

@@ -89,4 +89,9 @@ const char *bnet_backend_at(int i); /* compiled backends by name; NULL past the 
 /* One compiled kernel, for listings. False past the end. */
 bool bnet_backend_kernel_at(int i, bitnet_kernel_info *out);
 
+#ifdef BITNET_HAVE_CUDA
+/* The i-th image of CUDA kernels that this build carries; NULL past the end. */
+const void *bnet_cuda_image(size_t i, size_t *n_bytes);
+#endif
+
 #endif

@@ -7,6 +7,17 @@
 
 #include <strings.h>
 
+const void *bitnet_cuda_image(size_t i)
+{
+#ifdef BITNET_HAVE_CUDA
+    size_t n_bytes;
+    return bnet_cuda_image(i, &n_bytes);
+#else
+    (void)i;
+    return NULL;
+#endif
+}
+
 /* ---- registration ---- */
 
 enum { ID_MAX = 128, ULPS_MAX = 1024 };

@@ -235,6 +235,31 @@ API int cuDriverGetVersion(int *v)
     return OK;
 }
 
+static const struct {
+    int code;
+    const char *name, *hint;
+} errors[] = {
+#define CUDA_ERROR(code, name, hint) {code, name, hint},
+#include "device/cuda_errors.inc"
+#undef CUDA_ERROR
+};
+
+API int cuGetErrorName(int code, const char **out)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if (errors[i].code == code)
+            return *out = errors[i].name, OK;
+    return 1;
+}
+
+API int cuGetErrorString(int code, const char **out)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if (errors[i].code == code)
+            return *out = errors[i].hint, OK;
+    return 1;
+}
+
 /* Asked for by the real NVRTC, which takes no for an answer. */
 API int cuGetExportTable(const void **out, const void *id)
 {

@@ -1,9 +1,9 @@
-/* test_user.c - a program with kernels of its own, as bitnet_device.h promises: it loads PTX into
+/* test_user.c - a program with kernels of its own, as bitnet_extras.h promises: it loads PTX into
  * the context engines compute in, takes memory of the device from a pool, submits work to streams
  * and waits for it. It runs on the emulated device or on a real one (device.h), and what must
  * overlap must overlap in both. */
 #include "device.h"
-#include "bitnet_device.h"
+#include "bitnet_extras.h"
 
 #include <pthread.h>
 

@@ -67,7 +67,7 @@ ROWS = [
     ("the command converts", "cli/a.c", OPEN + '#include "convert/convert.h"\n#include "bitnet.h"\n', []),
     ("the command does without extras", "cli/a.c", OPEN + '#include "bitnet_extras.h"\n', [(2, "include")]),
     ("extras look inside", "extras/a.c", OPEN + '#include "base/b.h"\n', [(2, "include")]),
-    ("extras on another public header", "extras/a.c", OPEN + '#include "bitnet_tools.h"\n', [(2, "include")]),
+    ("extras on the header of checks", "extras/a.c", OPEN + '#include "bitnet_check.h"\n', [(2, "include")]),
     ("extras on the header for kernels", "extras/a.c", OPEN + '#include "bitnet_kernel.h"\n', []),
     ("include of nothing", "src/text/a.c", OPEN + '#include "nowhere.h"\n', [(2, "include")]),
     ("library unknown to the layer", "src/model/a.c", OPEN + "#include <jansson.h>\n", [(2, "include")]),
@@ -97,7 +97,7 @@ ROWS = [
 HEADERS = ["src/base/b.h", "src/text/t.h", "src/engine/e.h", "src/check/c.h", "src/ops/ops.h", "src/ops/backend.h",
            "src/backend/cpu/p.h", "src/backend/gpu/g.h", "src/backend/cuda/u.h",
            "src/convert/convert.h", "include/bitnet.h", "include/bitnet_kernel.h", "include/bitnet_tools.h",
-           "extras/bitnet_extras.h"]
+           "include/bitnet_check.h", "extras/bitnet_extras.h"]
 
 
 def write(root, path, text):

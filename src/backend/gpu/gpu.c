@@ -228,9 +228,7 @@ static const bnet_capabilities *gpu_capabilities(const bnet_backend *b)
 static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
 {
     gpu_backend *be = (gpu_backend *)(uintptr_t)(const void *)b;
-    bitnet_mempool_stats m;
     bnet_gpu_enter(be);
-    bitnet_mempool_read(be->memory, &m);
     uint64_t left = 0, total = 0;
     be->d->c->memory(be->d, &left, &total);
     bnet_gpu_time_read(be);
@@ -238,14 +236,14 @@ static void gpu_stats(const bnet_backend *b, bnet_backend_stats *out)
                                 .n_d2h = be->n_d2h,
                                 .h2d_bytes = be->h2d_bytes,
                                 .d2h_bytes = be->d2h_bytes,
-                                .cache_hits = m.n_hits,
-                                .cache_misses = m.n_misses,
+                                .cache_hits = be->buffers.n_hits,
+                                .cache_misses = be->buffers.n_misses,
                                 .n_replays = be->n_replays,
                                 .n_unrecorded = be->n_unrecorded,
                                 .n_launches = be->n_launches,
                                 .memory_allocated = be->own_bytes,
                                 .memory_peak = be->own_peak,
-                                .memory_pool = m.current_bytes,
+                                .memory_pool = be->buffers.held_bytes,
                                 .memory_used = total - left,
                                 .memory_total = total,
                                 .fp16_ms = be->half_ms[BITNET_PRECISION_FP16],
@@ -286,8 +284,7 @@ static void gpu_close(bnet_backend *b)
         if (be->compiled)
             be->compiled_free(be, be->compiled);
         bnet_gpu_usage_end(be);
-        if (be->memory)
-            bnet_gpu_memory_close(be);
+        bnet_gpu_memory_close(be);
         if (be->lost)
             bnet_logf(&be->log, BITNET_LOG_WARN, be->d->c->name,
                       "device %d had failed: given back, which resets it unless others of this "

@@ -12,7 +12,6 @@
 
 #include "backend/gpu/driver.h"
 #include "base/thread.h"
-#include "device/mempool.h"
 #include "ops/inspect.h"
 #include "ops/open.h"
 #include "ops/pass.h"
@@ -113,6 +112,14 @@ typedef struct gpu_load { /* bringing the weights */
     double read_ms, alloc_ms, wait_ms, copy_ms; /* where the time went */
 } gpu_load;
 
+/* Memory for buffers (buffer_pool.c), held by somebody or kept for the next request. */
+typedef struct gpu_buffer_pool {
+    struct gpu_piece *held, *kept; /* the newest first */
+    double looked_ms;              /* when old ones were last looked for */
+    uint64_t cap_bytes, held_bytes, kept_bytes;
+    uint64_t n_hits, n_misses; /* requests served by kept memory; by the driver */
+} gpu_buffer_pool;
+
 struct gpu_backend {
     bnet_backend base; /* first: a bnet_backend * is a gpu_backend * */
     gpu_driver *d;
@@ -125,7 +132,7 @@ struct gpu_backend {
     bool strict;
     bool batch_invariant; /* no sum is divided by the number of timelines or rows */
     bnet_log log;
-    bitnet_mempool *memory;
+    gpu_buffer_pool buffers;
     pthread_mutex_t lock; /* recursive: a step is several operations */
     int depth;            /* how often the holder has entered */
     bool inside;          /* the driver was entered */
@@ -243,6 +250,13 @@ void bnet_gpu_memory_close(gpu_backend *be);
 gpu_at bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter);
 void bnet_gpu_give(gpu_backend *be, gpu_at p, size_t n_bytes, uint64_t *counter);
 bool bnet_gpu_give_head_copy(gpu_backend *be); /* weights.c; false: there is none to give */
+/* buffer_pool.c. Fails MEMORY: beyond the cap, or the device has none. `file` and `line` say who
+ * asked, in the message about memory that was never given back. */
+bitnet_status bnet_gpu_pool_take(gpu_backend *be, size_t n_bytes, const char *file, int line,
+                                 gpu_at *out, bitnet_error *err);
+void bnet_gpu_pool_give(gpu_backend *be, gpu_at memory); /* nowhere: does nothing */
+void bnet_gpu_pool_empty(gpu_backend *be);               /* releases what is kept */
+void bnet_gpu_pool_close(gpu_backend *be);
 bnet_buffer *bnet_gpu_buffer_new(bnet_backend *b, size_t n_bytes);
 void bnet_gpu_buffer_free(bnet_backend *b, bnet_buffer *buf);
 const void *bnet_gpu_read(bnet_backend *b, bnet_buffer *buf, size_t n_bytes);

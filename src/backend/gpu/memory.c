@@ -8,34 +8,11 @@ enum { STAMP_CHUNKS = 12, ALIGNED = 256 }; /* stamps 12..15 belong to the ring *
 
 /* ---- allocation ---- */
 
-static void *pool_take(void *user, size_t n_bytes)
-{
-    gpu_backend *be = user;
-    gpu_memory m = NULL;
-    if (be->d->c->alloc(be->d, n_bytes, &m) != GPU_OK &&
-        (!bnet_gpu_give_head_copy(be) || be->d->c->alloc(be->d, n_bytes, &m) != GPU_OK))
-        return NULL;
-    bnet_gpu_own(be, (int64_t)n_bytes);
-    return m;
-}
-
-static void pool_give(void *user, void *p, size_t n_bytes)
-{
-    gpu_backend *be = user;
-    bnet_gpu_own(be, -(int64_t)n_bytes);
-    be->d->c->release(be->d, p);
-}
-
 bitnet_status bnet_gpu_memory_open(gpu_backend *be, bitnet_error *err)
 {
-    bitnet_mempool_options c;
-    bitnet_mempool_options_init(&c);
-    c.max_pool_size = BNET_MAX(bnet_mempool_cap(be->d->gpu.total_memory), be->plan.workspace_bytes);
-    c.device_id = be->d->gpu.device_id;
-    c.allocator = (bitnet_allocator){pool_take, pool_give, be};
-    c.log = be->log.fn;
-    c.log_user = be->log.user;
-    bitnet_status st = bitnet_mempool_open(&c, &be->memory, err);
+    bitnet_status st = BITNET_OK;
+    be->buffers.cap_bytes =
+        BNET_MAX(bnet_buffer_cap(be->d->gpu.total_memory), be->plan.workspace_bytes);
     for (int i = 0; st == BITNET_OK && i < GPU_CHUNKS; i++) {
         be->stage.chunk[i] = be->d->c->host_alloc(be->d, GPU_CHUNK_BYTES);
         if (!be->stage.chunk[i])
@@ -50,7 +27,7 @@ void bnet_gpu_memory_close(gpu_backend *be)
     gpu_at all[] = {be->step_at, be->angles, be->scratch, be->zeros};
     for (size_t i = 0; i < BNET_COUNT(all); i++)
         c->release(be->d, all[i].memory);
-    bitnet_mempool_close(be->memory);
+    bnet_gpu_pool_close(be);
     c->wait(be->d);
     for (int i = 0; i < GPU_CHUNKS; i++)
         c->host_release(be->d, be->stage.chunk[i]);
@@ -228,17 +205,15 @@ bnet_buffer *bnet_gpu_buffer_new(bnet_backend *b, size_t n_bytes)
     gpu_backend *be = gpu_of(b);
     gpu_buffer *buf = bnet_calloc(1, sizeof *buf);
     gpu_at at = {0};
-    void *p = NULL;
     if (!buf)
         return NULL;
     bnet_gpu_enter(be);
-    bool ok = gpu_alive(be) && bitnet_mempool_alloc_at(be->memory, BNET_MAX(n_bytes, 1), __FILE__,
-                                                       __LINE__, &p, NULL) == BITNET_OK;
-    at.memory = p;
+    bool ok = gpu_alive(be) && bnet_gpu_pool_take(be, BNET_MAX(n_bytes, 1), __FILE__, __LINE__, &at,
+                                                  NULL) == BITNET_OK;
     if (ok)
         ok = bnet_gpu_ok(be, "clearing", be->d->c->fill(be->d, at, 0, n_bytes));
-    if (!ok && p)
-        bitnet_mempool_free(be->memory, p, NULL);
+    if (!ok)
+        bnet_gpu_pool_give(be, at);
     *buf = (gpu_buffer){n_bytes, at, NULL, ++be->n_buffers};
     bnet_gpu_leave(be);
     if (!ok) {
@@ -253,7 +228,7 @@ void bnet_gpu_buffer_free(bnet_backend *b, bnet_buffer *buffer)
     gpu_backend *be = gpu_of(b);
     gpu_buffer *buf = gpu_buf(buffer);
     bnet_gpu_enter(be);
-    bitnet_mempool_free(be->memory, buf->p.memory, NULL);
+    bnet_gpu_pool_give(be, buf->p);
     if (buf->mirror) {
         be->d->c->wait(be->d);
         be->d->c->host_release(be->d, buf->mirror);

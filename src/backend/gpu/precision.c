@@ -159,7 +159,7 @@ static void forget(gpu_backend *be)
         be->calls[i] = 0;
     be->n_h2d = be->n_d2h = be->h2d_bytes = be->d2h_bytes = 0;
     memset(be->half_ms, 0, sizeof be->half_ms);
-    bitnet_mempool_cleanup(be->memory, true);
+    bnet_gpu_pool_empty(be);
 }
 
 /* ---- the choice ---- */

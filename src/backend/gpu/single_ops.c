@@ -90,12 +90,9 @@ static bitnet_status kernels(call *c)
 
 static bitnet_status take(call *c, size_t n_bytes, gpu_at *out)
 {
-    void *p = NULL;
-    bitnet_status st = BITNET_OK;
-    if (n_bytes)
-        st = bitnet_mempool_alloc_at(c->be->memory, n_bytes, __FILE__, __LINE__, &p, c->err);
-    *out = (gpu_at){p, 0};
-    return st;
+    if (!n_bytes)
+        return BITNET_OK;
+    return bnet_gpu_pool_take(c->be, n_bytes, __FILE__, __LINE__, out, c->err);
 }
 
 static bitnet_status take_all(call *c)
@@ -117,7 +114,7 @@ static void give_all(call *c)
     const int n[] = {INPUTS, OUTPUTS, HALVES};
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < n[i]; j++)
-            bitnet_mempool_free(c->be->memory, all[i][j].memory, NULL);
+            bnet_gpu_pool_give(c->be, all[i][j]);
 }
 
 /* ---- work ---- */
@@ -203,7 +200,7 @@ bitnet_status bnet_gpu_plain(bnet_backend *b, bnet_plain *p, size_t n, bitnet_er
     bitnet_status st = n ? bnet_gpu_verdict(be, c->err) : BITNET_OK;
     for (int i = 0; n && st == BITNET_OK && i < BNET_PLAIN_STEPS; i++)
         st = all_do(c, n, (bnet_plain_step)i);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = n; i-- > 0;) /* the pool finds what was taken last first */
         give_all(&c[i]);
     bnet_gpu_leave(be);
     if (c != &one)

@@ -69,13 +69,11 @@ void bnet_gpu_weights_done(bnet_backend *b, const bnet_log *log)
 void bnet_gpu_usage(bnet_backend *b, bnet_usage *out)
 {
     gpu_backend *be = gpu_of(b);
-    bitnet_mempool_stats m;
     bnet_gpu_enter(be);
-    bitnet_mempool_read(be->memory, &m);
     *out = (bnet_usage){
         .weights = be->weight_bytes,
         .caches = be->kv_bytes,
-        .workspace = m.current_bytes + be->other_bytes,
+        .workspace = be->buffers.held_bytes + be->other_bytes,
         .own = be->own_bytes,
         .own_peak = be->own_peak,
         .spare = be->head && !gpu_none(be->head->head_copy) ? be->head->head_copy_bytes : 0,

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "bitnet_device.h"
+#include "bitnet_extras.h"
 #include "device/cpu_features.h"
 #include "ops/provider.h"
 

@@ -1,12 +1,17 @@
 /* mempool.c - every buffer has a record outside of it, which is in one of two sets: held by
  * somebody (found by address) or cached (found by size). Each set is a list in the order of time
  * and a hash table. */
-#include "device/mempool.h"
-
-#include "base/options.h"
-
 #include <pthread.h>
-#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "bitnet_tools.h"
+#include "check.h"
+
+/* Defaults; weights and caches of keys and values are outside this cap. */
+#define POOL_BYTES       ((uint64_t)2 << 30)
+#define POOL_BUFFERS     1000
+#define POOL_INTERVAL_MS 30000
 
 typedef struct record record;
 struct record {
@@ -36,7 +41,7 @@ struct bitnet_mempool {
     double cleaned_ms;          /* when expiry last looked */
 };
 
-enum { FIRST_SLOTS = 64 };
+enum { FIRST_SLOTS = 64, ALIGNMENT = 64 };
 
 /* ---- sets ---- */
 
@@ -49,7 +54,7 @@ static record **slot_of(const set *s, uint64_t key)
 static bool set_init(set *s)
 {
     s->n_slots = FIRST_SLOTS;
-    s->slots = bnet_calloc(s->n_slots, sizeof(record *));
+    s->slots = calloc(s->n_slots, sizeof(record *));
     return s->slots != NULL;
 }
 
@@ -58,7 +63,7 @@ static void set_grow(set *s)
 {
     set wide = *s;
     wide.n_slots = s->n_slots * 4;
-    wide.slots = bnet_calloc(wide.n_slots, sizeof(record *));
+    wide.slots = calloc(wide.n_slots, sizeof(record *));
     if (!wide.slots)
         return;
     for (record *r = s->oldest; r; r = r->next) {
@@ -66,7 +71,7 @@ static void set_grow(set *s)
         r->chain = *slot;
         *slot = r;
     }
-    bnet_free(s->slots);
+    free(s->slots);
     *s = wide;
 }
 
@@ -111,26 +116,24 @@ static void set_remove(set *s, record *r)
 
 static void *host_take(void *user, size_t n_bytes)
 {
+    void *p = NULL;
     (void)user;
-    return bnet_alloc(n_bytes);
+    return posix_memalign(&p, ALIGNMENT, n_bytes) == 0 ? p : NULL;
 }
 
 static void host_give(void *user, void *p, size_t n_bytes)
 {
     (void)user;
     (void)n_bytes;
-    bnet_free(p);
+    free(p);
 }
 
 static double host_clock(void *user)
 {
+    struct timespec t;
     (void)user;
-    return bnet_now_ms();
-}
-
-uint64_t bnet_mempool_cap(uint64_t device_bytes)
-{
-    return device_bytes ? BNET_MIN(BNET_MEMPOOL_BYTES, device_bytes / 10) : BNET_MEMPOOL_BYTES;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
 static const char owner[] = "memory pool options";
@@ -140,20 +143,19 @@ void bitnet_mempool_options_init(bitnet_mempool_options *o)
     if (!o)
         return;
     *o = (bitnet_mempool_options){.struct_size = sizeof *o,
-                                  .max_pool_size = BNET_MEMPOOL_BYTES,
-                                  .max_cached_buffers = BNET_MEMPOOL_BUFFERS,
-                                  .cleanup_interval_ms = BNET_MEMPOOL_INTERVAL_MS,
+                                  .max_pool_size = POOL_BYTES,
+                                  .max_cached_buffers = POOL_BUFFERS,
+                                  .cleanup_interval_ms = POOL_INTERVAL_MS,
                                   .tracking = true};
 }
 
 static bitnet_status check(const bitnet_mempool_options *o, bitnet_error *err)
 {
     if (!o->allocator.take != !o->allocator.give)
-        return bnet_fail(err, BITNET_ARGUMENT, "%s: allocator has only one of take and give",
-                         owner);
+        return fail(err, BITNET_ARGUMENT, "%s: allocator has only one of take and give", owner);
     if (o->max_pool_size == 0)
-        return bnet_fail(err, BITNET_ARGUMENT, "%s: max_pool_size is 0", owner);
-    return bnet_check_int(owner, "cleanup_interval_ms", o->cleanup_interval_ms, 0, INT32_MAX, err);
+        return fail(err, BITNET_ARGUMENT, "%s: max_pool_size is 0", owner);
+    return check_int(owner, "cleanup_interval_ms", o->cleanup_interval_ms, 0, INT32_MAX, err);
 }
 
 static double now_of(const bitnet_mempool *p)
@@ -165,13 +167,14 @@ static bitnet_status read_options(const bitnet_mempool_options *given, bitnet_me
                                   bitnet_error *err)
 {
     bitnet_mempool_options_init(o);
-    bitnet_status st = bnet_options_copy(o, sizeof *o, given, owner, err);
+    bitnet_status st = copy_options(o, sizeof *o, given, owner, err);
     if (st == BITNET_OK)
         st = check(o, err);
     if (st != BITNET_OK)
         return st;
-    if (o->device_memory)
-        o->max_pool_size = BNET_MIN(o->max_pool_size, BNET_MAX(o->device_memory / 10, 1));
+    uint64_t tenth = o->device_memory / 10;
+    if (o->device_memory && tenth < o->max_pool_size)
+        o->max_pool_size = tenth ? tenth : 1;
     if (!o->allocator.take)
         o->allocator = (bitnet_allocator){host_take, host_give, NULL};
     if (!o->clock_ms)
@@ -183,17 +186,17 @@ bitnet_status bitnet_mempool_open(const bitnet_mempool_options *options, bitnet_
                                   bitnet_error *err)
 {
     if (!out)
-        return bnet_fail(err, BITNET_ARGUMENT, "memory pool: out must not be NULL");
+        return fail(err, BITNET_ARGUMENT, "memory pool: out must not be NULL");
     bitnet_mempool_options o;
     bitnet_status st = read_options(options, &o, err);
     if (st != BITNET_OK)
         return st;
-    bitnet_mempool *p = bnet_calloc(1, sizeof *p);
+    bitnet_mempool *p = calloc(1, sizeof *p);
     if (!p || !set_init(&p->held) || !set_init(&p->cached)) {
         if (p)
-            bnet_free(p->held.slots);
-        bnet_free(p);
-        return bnet_no_memory(err, "memory pool");
+            free(p->held.slots);
+        free(p);
+        return fail(err, BITNET_MEMORY, "out of memory: memory pool");
     }
     p->c = o;
     pthread_mutex_init(&p->lock, NULL);
@@ -206,7 +209,15 @@ static void destroy(bitnet_mempool *p, set *s, record *r)
 {
     set_remove(s, r);
     p->c.allocator.give(p->c.allocator.user, r->p, r->n_bytes);
-    bnet_free(r);
+    free(r);
+}
+
+static void tell_leak(const bitnet_mempool *p, const record *r, double now_ms)
+{
+    char text[256];
+    snprintf(text, sizeof text, "leak: %zu bytes of device %d held for %.1f s, taken at %s:%d",
+             r->n_bytes, p->c.device_id, (now_ms - r->since_ms) * 1e-3, r->file, r->line);
+    p->c.log(p->c.log_user, BITNET_LOG_WARN, "mempool", text);
 }
 
 void bitnet_mempool_close(bitnet_mempool *p)
@@ -215,18 +226,16 @@ void bitnet_mempool_close(bitnet_mempool *p)
         return;
     double now_ms = now_of(p);
     for (record *r; (r = p->held.oldest);) {
-        if (p->c.tracking)
-            bnet_logf(&(bnet_log){p->c.log, p->c.log_user}, BITNET_LOG_WARN, "mempool",
-                      "leak: %zu bytes of device %d held for %.1f s, taken at %s:%d", r->n_bytes,
-                      p->c.device_id, (now_ms - r->since_ms) * 1e-3, r->file, r->line);
+        if (p->c.tracking && p->c.log)
+            tell_leak(p, r, now_ms);
         destroy(p, &p->held, r);
     }
     while (p->cached.oldest)
         destroy(p, &p->cached, p->cached.oldest);
-    bnet_free(p->held.slots);
-    bnet_free(p->cached.slots);
+    free(p->held.slots);
+    free(p->cached.slots);
     pthread_mutex_destroy(&p->lock);
-    bnet_free(p);
+    free(p);
 }
 
 int bitnet_mempool_device_id(const bitnet_mempool *p)
@@ -273,29 +282,28 @@ static bool make_room(bitnet_mempool *p, size_t n_bytes)
 static bitnet_status refuse(bitnet_mempool *p, size_t n_bytes, bitnet_error *err)
 {
     p->stats.n_refused++;
-    return bnet_fail(err, BITNET_MEMORY,
-                     "memory pool of device %d: %zu bytes asked with %llu in use would exceed "
-                     "max_pool_size %llu; free buffers or raise the limit",
-                     p->c.device_id, n_bytes, (unsigned long long)p->held.n_bytes,
-                     (unsigned long long)p->c.max_pool_size);
+    return fail(err, BITNET_MEMORY,
+                "memory pool of device %d: %zu bytes asked with %llu in use would exceed "
+                "max_pool_size %llu; free buffers or raise the limit",
+                p->c.device_id, n_bytes, (unsigned long long)p->held.n_bytes,
+                (unsigned long long)p->c.max_pool_size);
 }
 
 static bitnet_status fresh(bitnet_mempool *p, size_t n_bytes, record **out, bitnet_error *err)
 {
     if (!make_room(p, n_bytes))
         return refuse(p, n_bytes, err);
-    record *r = bnet_calloc(1, sizeof *r);
+    record *r = calloc(1, sizeof *r);
     void *bytes = r ? p->c.allocator.take(p->c.allocator.user, n_bytes) : NULL;
     if (!bytes) { /* perhaps the cache sits on what is missing */
         expire(p, p->cleaned_ms, true);
         bytes = r ? p->c.allocator.take(p->c.allocator.user, n_bytes) : NULL;
     }
     if (!bytes) {
-        bnet_free(r);
+        free(r);
         p->stats.n_refused++;
-        return bnet_fail(err, BITNET_MEMORY,
-                         "memory pool of device %d: the allocator has no %zu bytes", p->c.device_id,
-                         n_bytes);
+        return fail(err, BITNET_MEMORY, "memory pool of device %d: the allocator has no %zu bytes",
+                    p->c.device_id, n_bytes);
     }
     r->p = bytes;
     r->n_bytes = n_bytes;
@@ -322,17 +330,18 @@ static void hand_out(bitnet_mempool *p, record *r, double now_ms)
     set_put(&p->held, r, (uint64_t)(uintptr_t)r->p, now_ms);
     p->stats.n_allocs++;
     p->stats.allocated_bytes += r->n_bytes;
-    p->stats.peak_bytes = BNET_MAX(p->stats.peak_bytes, p->held.n_bytes);
+    if (p->stats.peak_bytes < p->held.n_bytes)
+        p->stats.peak_bytes = p->held.n_bytes;
 }
 
 bitnet_status bitnet_mempool_alloc_at(bitnet_mempool *p, size_t n_bytes, const char *file, int line,
                                       void **out, bitnet_error *err)
 {
     if (!p || !out)
-        return bnet_fail(err, BITNET_ARGUMENT, "memory pool: pool and out must not be NULL");
+        return fail(err, BITNET_ARGUMENT, "memory pool: pool and out must not be NULL");
     if (n_bytes == 0)
-        return bnet_fail(err, BITNET_ARGUMENT, "memory pool of device %d: 0 bytes asked",
-                         p->c.device_id);
+        return fail(err, BITNET_ARGUMENT, "memory pool of device %d: 0 bytes asked",
+                    p->c.device_id);
     pthread_mutex_lock(&p->lock);
     double now_ms = now_of(p);
     expire_if_due(p, now_ms);
@@ -366,7 +375,7 @@ bitnet_status bitnet_mempool_free(bitnet_mempool *p, void *bytes, bitnet_error *
     if (!bytes)
         return BITNET_OK;
     if (!p)
-        return bnet_fail(err, BITNET_ARGUMENT, "memory pool: pool must not be NULL");
+        return fail(err, BITNET_ARGUMENT, "memory pool: pool must not be NULL");
     pthread_mutex_lock(&p->lock);
     record *r = set_find(&p->held, (uint64_t)(uintptr_t)bytes);
     if (r) {
@@ -376,10 +385,10 @@ bitnet_status bitnet_mempool_free(bitnet_mempool *p, void *bytes, bitnet_error *
     }
     pthread_mutex_unlock(&p->lock);
     return r ? BITNET_OK
-             : bnet_fail(err, BITNET_ARGUMENT,
-                         "memory pool of device %d: %p is no buffer in use of this pool; it was "
-                         "freed before or belongs elsewhere",
-                         p->c.device_id, bytes);
+             : fail(err, BITNET_ARGUMENT,
+                    "memory pool of device %d: %p is no buffer in use of this pool; it was "
+                    "freed before or belongs elsewhere",
+                    p->c.device_id, bytes);
 }
 
 size_t bitnet_mempool_cleanup(bitnet_mempool *p, bool all)
@@ -423,46 +432,52 @@ size_t bitnet_mempool_leaks(bitnet_mempool *p, bitnet_mempool_leak *out, size_t 
 
 /* ---- health ---- */
 
-static void check_pool(bitnet_mempool *p, double held_ms, bnet_str *findings)
+/* What is wrong, collected as sentences divided by line ends. */
+typedef struct findings {
+    char text[BITNET_MESSAGE_MAX];
+    size_t n;
+} findings;
+
+BITNET_PRINTF(2, 3) static void found(findings *f, const char *format, ...)
+{
+    va_list ap;
+    int n;
+    if (f->n >= sizeof f->text - 1)
+        return;
+    if (f->n)
+        f->text[f->n++] = '\n';
+    va_start(ap, format);
+    n = vsnprintf(f->text + f->n, sizeof f->text - f->n, format, ap);
+    va_end(ap);
+    f->n += n > 0 ? at_most((size_t)n, sizeof f->text - 1 - f->n) : 0;
+}
+
+static void check_pool(bitnet_mempool *p, double held_ms, findings *f)
 {
     bitnet_mempool_leak oldest;
     bitnet_mempool_stats s;
+    int id = p->c.device_id;
     bitnet_mempool_read(p, &s);
     if (s.current_bytes > p->c.max_pool_size / 10 * 9)
-        bnet_str_addf(findings, "pool of device %d: %llu of %llu bytes are in use\n",
-                      p->c.device_id, (unsigned long long)s.current_bytes,
-                      (unsigned long long)p->c.max_pool_size);
+        found(f, "pool of device %d: %llu of %llu bytes are in use", id,
+              (unsigned long long)s.current_bytes, (unsigned long long)p->c.max_pool_size);
     if (s.n_refused)
-        bnet_str_addf(findings, "pool of device %d: %llu requests were refused\n", p->c.device_id,
-                      (unsigned long long)s.n_refused);
+        found(f, "pool of device %d: %llu requests were refused", id,
+              (unsigned long long)s.n_refused);
     if (held_ms > 0 && bitnet_mempool_leaks(p, &oldest, 1) && oldest.age_ms > held_ms)
-        bnet_str_addf(findings, "pool of device %d: %zu bytes held for %.1f s, taken at %s:%d\n",
-                      p->c.device_id, oldest.n_bytes, oldest.age_ms * 1e-3, oldest.file,
-                      oldest.line);
-}
-
-static bool healthy(bitnet_mempool *pool, double held_ms, bnet_str *findings)
-{
-    size_t before = findings->n;
-    bitnet_host_memory m;
-    if (bnet_host_memory_read("", &m) && m.available_bytes < m.total_bytes / 20)
-        bnet_str_addf(findings, "host: %llu of %llu bytes are available\n",
-                      (unsigned long long)m.available_bytes, (unsigned long long)m.total_bytes);
-    if (pool)
-        check_pool(pool, held_ms, findings);
-    return findings->n == before && !findings->failed;
+        found(f, "pool of device %d: %zu bytes held for %.1f s, taken at %s:%d", id, oldest.n_bytes,
+              oldest.age_ms * 1e-3, oldest.file, oldest.line);
 }
 
 bitnet_status bitnet_memory_health(bitnet_mempool *pool, double held_ms, bitnet_error *err)
 {
-    bnet_str text = {0};
-    bitnet_status st = BITNET_OK;
-    if (!healthy(pool, held_ms, &text)) {
-        while (text.n && text.data[text.n - 1] == '\n')
-            text.data[--text.n] = '\0';
-        st = text.failed ? bnet_no_memory(err, "memory health")
-                         : bnet_fail(err, BITNET_MEMORY_GATE, "memory: %s", text.data);
-    }
-    bnet_str_free(&text);
-    return st;
+    findings f = {0};
+    bitnet_host_memory m;
+    if (bitnet_host_memory_read(&m, NULL) == BITNET_OK && m.available_bytes < m.total_bytes / 20)
+        found(&f, "host: %llu of %llu bytes are available", (unsigned long long)m.available_bytes,
+              (unsigned long long)m.total_bytes);
+    if (pool)
+        check_pool(pool, held_ms, &f);
+    return f.n ? fail(err, BITNET_MEMORY_GATE, "memory: %.*s", BITNET_MESSAGE_MAX - 16, f.text)
+               : BITNET_OK;
 }

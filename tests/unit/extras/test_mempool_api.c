@@ -2,7 +2,7 @@
  * own, host memory, health. */
 #include "unit/engine/nano.h"
 
-#include "bitnet_device.h"
+#include "bitnet_extras.h"
 #include "bitnet_tools.h"
 
 static void test_M_1_defaults(void **state)
