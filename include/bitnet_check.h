@@ -83,7 +83,6 @@ typedef struct bitnet_bridge bitnet_bridge;
 BITNET_API bitnet_status bitnet_bridge_open(const char *path, bitnet_bridge **out,
                                             bitnet_error *err);
 BITNET_API void bitnet_bridge_close(bitnet_bridge *bridge);
-BITNET_API const char *bitnet_bridge_path(const bitnet_bridge *bridge);
 
 typedef struct bitnet_comparison {
     uint64_t native_ns, reference_ns; /* best of three after a warm-up */

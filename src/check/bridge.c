@@ -1,7 +1,6 @@
 /* bridge.c - another implementation, loaded as a plugin and compared with ours. Nothing of it is
  * needed to build or to run; docs/BRIDGE.md says what a plugin exports. */
-#include "engine/engine.h"
-#include "bitnet_check.h"
+#include "check/validate.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -117,13 +116,6 @@ void bitnet_bridge_close(bitnet_bridge *b)
     bnet_free(b);
 }
 
-const char *bitnet_bridge_path(const bitnet_bridge *b)
-{
-    if (!b)
-        return NULL;
-    return b->path;
-}
-
 /* ---- comparing ---- */
 
 bitnet_comparison bitnet_compare_times(uint64_t native_ns, uint64_t reference_ns,
@@ -141,30 +133,49 @@ bitnet_comparison bitnet_compare_times(uint64_t native_ns, uint64_t reference_ns
                                .release_gate = accuracy_match && 20 * reference >= 19 * native};
 }
 
-static uint64_t next_random(uint64_t *s)
+/* Computes a case with our function (side 0) or the plugin's (side 1). */
+typedef bitnet_status (*side_fn)(const void *c, int side, bitnet_error *err);
+
+/* The shortest time of either side, in nanoseconds; the first round only warms up. */
+static bitnet_status time_sides(side_fn run, const void *c, uint64_t best[2], bitnet_error *err)
 {
-    *s = *s * 6364136223846793005u + 1442695040888963407u;
-    return *s >> 33;
+    best[0] = best[1] = UINT64_MAX;
+    for (int i = 0; i < 2 * (REPEATS + 1); i++) {
+        double start = bnet_now_ms();
+        bitnet_status st = run(c, i % 2, err);
+        uint64_t ns = (uint64_t)((bnet_now_ms() - start) * 1e6);
+        if (st != BITNET_OK)
+            return st;
+        if (i >= 2)
+            best[i % 2] = BNET_MIN(best[i % 2], ns);
+    }
+    return BITNET_OK;
 }
 
-static uint64_t now_ns(void)
-{
-    return (uint64_t)(bnet_now_ms() * 1e6);
-}
-
-static bitnet_status plugin_failed(const bitnet_bridge *b, const char *what, int rc,
+static bitnet_status plugin_status(const bitnet_bridge *b, const char *what, int rc,
                                    bitnet_error *err)
 {
     char words[240];
+    if (rc == 0)
+        return BITNET_OK;
     return bnet_fail(err, BITNET_ERROR, "%s: %s returned %d: %s", b->path, what, rc,
                      last_words(b, words, sizeof words));
 }
 
+/* The largest difference; infinite where one of the two is no number. */
+static double farthest(const float *a, const float *b, size_t n)
+{
+    double off = bnet_difference_of(a, b, n).off;
+    return isnan(off) ? INFINITY : off;
+}
+
 typedef struct matmul_case {
+    const bitnet_bridge *bridge;
+    bnet_matmul_fn *native;
     size_t m, n, k;
     int8_t *a;
     uint8_t *b;
-    float *native, *reference;
+    float *c[2]; /* ours, the plugin's */
 } matmul_case;
 
 static bool matmul_fill(matmul_case *c)
@@ -172,46 +183,26 @@ static bool matmul_fill(matmul_case *c)
     uint64_t seed = 1;
     c->a = bnet_alloc(c->m * c->k);
     c->b = bnet_alloc(c->k * c->n);
-    c->native = bnet_calloc(c->m * c->n, sizeof *c->native);
-    c->reference = bnet_calloc(c->m * c->n, sizeof *c->reference);
-    if (!c->a || !c->b || !c->native || !c->reference)
+    c->c[0] = bnet_calloc(c->m * c->n, sizeof(float));
+    c->c[1] = bnet_calloc(c->m * c->n, sizeof(float));
+    if (!c->a || !c->b || !c->c[0] || !c->c[1])
         return false;
     for (size_t i = 0; i < c->m * c->k; i++)
-        c->a[i] = (int8_t)((int)(next_random(&seed) % 255) - 127);
+        c->a[i] = (int8_t)((int)(bnet_case_random(&seed) % 255) - 127);
     for (size_t i = 0; i < c->k * c->n; i++)
-        c->b[i] = (uint8_t)(next_random(&seed) % 3);
+        c->b[i] = (uint8_t)(bnet_case_random(&seed) % 3);
     return true;
 }
 
-static bitnet_status matmul_times(const matmul_case *c, bnet_matmul_fn *native,
-                                  const bitnet_bridge *b, uint64_t best[2], bitnet_error *err)
+static bitnet_status matmul_run(const void *matmul, int side, bitnet_error *err)
 {
-    best[0] = best[1] = UINT64_MAX;
-    for (int i = 0; i <= REPEATS; i++) { /* the first pass only warms up */
-        uint64_t t0 = now_ns();
-        native(c->a, c->b, c->native, c->m, c->n, c->k);
-        uint64_t t1 = now_ns();
-        int rc = b->matmul_i2s(c->a, c->b, c->reference, c->m, c->n, c->k);
-        uint64_t t2 = now_ns();
-        if (rc != 0)
-            return plugin_failed(b, "bitnet_bridge_matmul_i2s", rc, err);
-        best[0] = i ? BNET_MIN(best[0], t1 - t0) : best[0];
-        best[1] = i ? BNET_MIN(best[1], t2 - t1) : best[1];
+    const matmul_case *c = matmul;
+    if (side == 0) {
+        c->native(c->a, c->b, c->c[0], c->m, c->n, c->k);
+        return BITNET_OK;
     }
-    return BITNET_OK;
-}
-
-/* The largest difference; infinite where one of the two is no number. */
-static double farthest(const float *a, const float *b, size_t n)
-{
-    double most = 0;
-    for (size_t i = 0; i < n; i++) {
-        double off = fabs((double)a[i] - (double)b[i]);
-        if (isnan(off))
-            off = INFINITY;
-        most = BNET_MAX(most, off);
-    }
-    return most;
+    return plugin_status(c->bridge, "bitnet_bridge_matmul_i2s",
+                         c->bridge->matmul_i2s(c->a, c->b, c->c[1], c->m, c->n, c->k), err);
 }
 
 static bitnet_status check_sizes(const size_t size[3], bitnet_error *err)
@@ -235,26 +226,25 @@ bitnet_status bitnet_bridge_compare_matmul(const bitnet_runtime *r, bitnet_bridg
     bitnet_status st = check_sizes((size_t[3]){m, n, k}, err);
     if (st != BITNET_OK)
         return st;
-    const bnet_provider *p = bnet_runtime_cpu_provider(r);
-    matmul_case c = {.m = m, .n = n, .k = k};
-    uint64_t best[2] = {0, 0};
-    st = matmul_fill(&c) ? matmul_times(&c, p->matmul_i2s, b, best, err)
-                         : bnet_no_memory(err, "bridge");
-    if (st ==
-        BITNET_OK) { /* sums of int8 below 2^24 are whole numbers in a float: equal or wrong */
-        double off = farthest(c.native, c.reference, m * n);
+    matmul_case c = {
+        .bridge = b, .native = bnet_runtime_cpu_provider(r)->matmul_i2s, .m = m, .n = n, .k = k};
+    uint64_t best[2];
+    st = matmul_fill(&c) ? time_sides(matmul_run, &c, best, err) : bnet_no_memory(err, "bridge");
+    if (st == BITNET_OK) {
+        /* sums of int8 below 2^24 are whole numbers in a float: equal or wrong */
+        double off = farthest(c.c[0], c.c[1], m * n);
         *out = bitnet_compare_times(best[0], best[1], off == 0, off);
     }
-    bnet_free(c.a);
-    bnet_free(c.b);
-    bnet_free(c.native);
-    bnet_free(c.reference);
+    void *all[] = {c.a, c.b, c.c[0], c.c[1]};
+    for (size_t i = 0; i < BNET_COUNT(all); i++)
+        bnet_free(all[i]);
     return st;
 }
 
 enum { SCALE_OF = 256 }; /* weights per scale when quantising */
 
 typedef struct quantize_case {
+    const bitnet_bridge *bridge;
     bitnet_qtype type;
     size_t n, n_out, n_scales;
     float *in, *scales[2], *values[2];
@@ -272,7 +262,7 @@ static bool quantize_fill(quantize_case *c)
         ok = ok && c->scales[i] && c->values[i] && c->out[i];
     }
     for (size_t i = 0; ok && i < c->n; i++)
-        c->in[i] = (float)((double)(next_random(&seed) % 2000003) / 1000001.0 - 1.0);
+        c->in[i] = (float)((double)(bnet_case_random(&seed) % 2000003) / 1000001.0 - 1.0);
     return ok;
 }
 
@@ -286,26 +276,16 @@ static void quantize_free(quantize_case *c)
     }
 }
 
-static bitnet_status quantize_times(const quantize_case *c, const bitnet_bridge *b,
-                                    uint64_t best[2], bitnet_error *err)
+static bitnet_status quantize_run(const void *quantize, int side, bitnet_error *err)
 {
-    best[0] = best[1] = UINT64_MAX;
-    for (int i = 0; i <= REPEATS; i++) {
-        uint64_t t0 = now_ns();
-        bitnet_status st = bnet_ref_quantize(c->type, BITNET_SCALE_ABSMEAN, c->in, c->n, c->out[0],
-                                             c->n_out, c->scales[0], c->n_scales, err);
-        uint64_t t1 = now_ns();
-        if (st != BITNET_OK)
-            return st;
-        int rc =
-            b->quantize((int)c->type, c->in, c->n, c->out[1], c->n_out, c->scales[1], c->n_scales);
-        uint64_t t2 = now_ns();
-        if (rc != 0)
-            return plugin_failed(b, "bitnet_bridge_quantize", rc, err);
-        best[0] = i ? BNET_MIN(best[0], t1 - t0) : best[0];
-        best[1] = i ? BNET_MIN(best[1], t2 - t1) : best[1];
-    }
-    return BITNET_OK;
+    const quantize_case *c = quantize;
+    if (side == 0)
+        return bnet_ref_quantize(c->type, BITNET_SCALE_ABSMEAN, c->in, c->n, c->out[0], c->n_out,
+                                 c->scales[0], c->n_scales, err);
+    return plugin_status(c->bridge, "bitnet_bridge_quantize",
+                         c->bridge->quantize((int)c->type, c->in, c->n, c->out[1], c->n_out,
+                                             c->scales[1], c->n_scales),
+                         err);
 }
 
 /* The same packed weights, and scales that agree to 1e-5. */
@@ -336,12 +316,14 @@ bitnet_status bitnet_bridge_compare_quantize(bitnet_bridge *b, bitnet_qtype type
         bnet_check_int("bridge", "type", (int)type, BITNET_QTYPE_I2S, BITNET_QTYPE_TL2, err);
     if (st != BITNET_OK)
         return st;
-    quantize_case c = {.type = type,
+    quantize_case c = {.bridge = b,
+                       .type = type,
                        .n = n,
                        .n_out = bnet_ref_quantized_bytes(type, n),
                        .n_scales = (n + SCALE_OF - 1) / SCALE_OF};
-    uint64_t best[2] = {0, 0};
-    st = quantize_fill(&c) ? quantize_times(&c, b, best, err) : bnet_no_memory(err, "bridge");
+    uint64_t best[2];
+    st =
+        quantize_fill(&c) ? time_sides(quantize_run, &c, best, err) : bnet_no_memory(err, "bridge");
     if (st == BITNET_OK)
         st = quantize_judge(&c, best, out, err);
     quantize_free(&c);

@@ -48,7 +48,7 @@ typedef struct pair {
 static bitnet_status run_once(bnet_backend *be, size_t i, kernel_case *c, const char **skip,
                               bitnet_error *err)
 {
-    bitnet_status st = bnet_case_open(be, &tests[i].rec, tests[i].s, c, skip, err);
+    bitnet_status st = bnet_case_open(be, &tests[i].rec, tests[i].s, CASE_RANDOM, c, skip, err);
     if (st != BITNET_OK || *skip)
         return st;
     bnet_case_load(c);

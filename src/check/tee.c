@@ -230,8 +230,3 @@ const bnet_tee_report *bnet_tee_result(const bnet_backend *b)
 {
     return &((const tee_backend *)b)->report;
 }
-
-void bnet_tee_reset(bnet_backend *b)
-{
-    ((tee_backend *)b)->report = (bnet_tee_report){0};
-}

@@ -40,6 +40,22 @@ typedef struct bnet_tee_side {
 bitnet_status bnet_backend_open_tee(const bnet_tee_side *first, const bnet_tee_side *second,
                                     bnet_backend **out, bitnet_error *err);
 const bnet_tee_report *bnet_tee_result(const bnet_backend *tee);
-void bnet_tee_reset(bnet_backend *tee); /* forgets the report */
+
+/* ---- what counts as the same (tee_compare.c) ---- */
+
+#define BNET_ULP (1.0 / 8388608.0) /* 2^-23: a float's last place, of a value in [1, 2) */
+
+/* Units in the last place that a record's agreement allows: "close(4 ulp)": 4. 0: equal bits, also
+ * for an agreement that cannot be read and for NULL. */
+double bnet_agreement_ulps(const bnet_kernel_record *k);
+
+/* How far values are from those wanted. Values with equal bits do not differ; a difference that is
+ * not a number counts as the largest. */
+typedef struct bnet_difference {
+    double most; /* the largest |wanted| */
+    double off;  /* the largest |value - wanted| */
+    size_t at;   /* where that is */
+} bnet_difference;
+bnet_difference bnet_difference_of(const float *values, const float *wanted, size_t n);
 
 #endif

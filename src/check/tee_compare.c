@@ -11,9 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ULP      (1.0 / 8388608.0) /* of a float in [1, 2) */
-#define TIE      1e-5
-#define KV_SCALE 1.0 /* units a scale of the int8 cache may be off */
+#define TIE 1e-5
 
 /* ---- who ran ---- */
 
@@ -53,10 +51,8 @@ static const char *next_ran(const tee_side *s, size_t n_after, size_t *i)
     return NULL;
 }
 
-/* "exact": 0; "close(4 ulp)": 4. An agreement that cannot be read counts as "exact". */
-static double agreement_of(const bnet_registry *r, const char *id)
+double bnet_agreement_ulps(const bnet_kernel_record *k)
 {
-    const bnet_kernel_record *k = bnet_registry_find(r, id);
     if (!k || !k->agreement || strncmp(k->agreement, "close(", 6) != 0)
         return 0;
     double ulps = strtod(k->agreement + 6, NULL);
@@ -72,7 +68,8 @@ void bnet_tee_ran(tee_call *c)
         size_t n = bnet_backend_kernels(side->be, side->after, BNET_KERNELS_MAX), i = 0;
         const char *id;
         while ((id = next_ran(side, n, &i)) != NULL) {
-            loosest = BNET_MAX(loosest, agreement_of(side->registry, id));
+            double ulps = bnet_agreement_ulps(bnet_registry_find(side->registry, id));
+            loosest = BNET_MAX(loosest, ulps);
             stated = true;
         }
     }
@@ -117,6 +114,25 @@ void bnet_tee_end(const tee_call *c)
     c->tee->report.n_differ += c->differs;
 }
 
+static bool same_bits(float a, float b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+bnet_difference bnet_difference_of(const float *values, const float *wanted, size_t n)
+{
+    bnet_difference d = {0, 0, 0};
+    for (size_t i = 0; i < n; i++) {
+        double off = fabs((double)values[i] - (double)wanted[i]);
+        d.most = fmax(d.most, fabs((double)wanted[i]));
+        if (!same_bits(values[i], wanted[i]) && !(off <= d.off) && !isnan(d.off)) {
+            d.off = off;
+            d.at = i;
+        }
+    }
+    return d;
+}
+
 static double largest(const float *a, size_t n)
 {
     double most = 0;
@@ -126,17 +142,12 @@ static double largest(const float *a, size_t n)
     return most;
 }
 
-static bool same_bits(float a, float b)
-{
-    return memcmp(&a, &b, sizeof a) == 0;
-}
-
 static void float_row(tee_call *c, size_t row, const float *a, const float *b, size_t n)
 {
     c->tee->report.n_values += n;
     if (memcmp(a, b, n * sizeof *a) == 0)
         return;
-    double most = largest(a, n), bound = c->ulps > 0 ? c->ulps * ULP * most : 0;
+    double most = largest(a, n), bound = c->ulps > 0 ? c->ulps * BNET_ULP * most : 0;
     bnet_tee_report *r = &c->tee->report;
     for (size_t i = 0; i < n; i++) {
         if (same_bits(a[i], b[i]))
@@ -219,12 +230,17 @@ static void cached_i8(tee_call *c, size_t row, size_t element, size_t hd, size_t
     for (size_t g = 0; g < groups; g++) {
         size_t first = g * BNET_KV_GROUP, n = BNET_MIN((size_t)BNET_KV_GROUP, hd - first);
         float sa = bnet_f32(a + at + 4 * g), sb = bnet_f32(b + at + 4 * g);
-        double bound = KV_SCALE * ULP * fabs((double)sa);
+        double bound = BNET_ULP * fabs((double)sa); /* a scale may be one unit off */
         if (!same_bits(sa, sb) && !(fabs((double)sa - (double)sb) <= bound))
             differs(c, row, element + first, (double)sa, (double)sb, bound);
         int8_row(c, row, element + first, x + first, sa, (const int8_t *)a + pos * hd + first,
                  (const int8_t *)b + pos * hd + first, n);
     }
+}
+
+static double cached_value(const uint8_t *p, size_t i, size_t size)
+{
+    return size == 4 ? (double)bnet_f32(p + 4 * i) : (double)bnet_f16_to_f32(bnet_u16(p + 2 * i));
 }
 
 void bnet_tee_cached(tee_call *c, size_t row, size_t element, const tee_kv *kv, size_t pos,
@@ -241,10 +257,6 @@ void bnet_tee_cached(tee_call *c, size_t row, size_t element, const tee_kv *kv, 
     for (size_t i = 0; i < hd; i++) {
         if (memcmp(a + i * size, b + i * size, size) == 0)
             continue;
-        double va =
-            size == 4 ? (double)bnet_f32(a + 4 * i) : (double)bnet_f16_to_f32(bnet_u16(a + 2 * i));
-        double vb =
-            size == 4 ? (double)bnet_f32(b + 4 * i) : (double)bnet_f16_to_f32(bnet_u16(b + 2 * i));
-        differs(c, row, element + i, va, vb, 0);
+        differs(c, row, element + i, cached_value(a, i, size), cached_value(b, i, size), 0);
     }
 }

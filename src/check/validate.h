@@ -70,10 +70,8 @@ typedef struct kernel_case {
 /* Makes data for the record's operation. *skip is set to a reason if no case of this kind can be
  * made (the status is OK then). */
 bitnet_status bnet_case_open(bnet_backend *be, const bnet_kernel_record *rec, case_shape s,
-                             kernel_case *out, const char **skip, bitnet_error *err);
-bitnet_status bnet_case_open_filled(bnet_backend *be, const bnet_kernel_record *rec, case_shape s,
-                                    case_fill fill, kernel_case *out, const char **skip,
-                                    bitnet_error *err);
+                             case_fill fill, kernel_case *out, const char **skip,
+                             bitnet_error *err);
 void bnet_case_close(kernel_case *c);
 void bnet_case_load(kernel_case *c);                            /* inputs to the backend */
 bitnet_status bnet_case_run(kernel_case *c, bitnet_error *err); /* the operation, until done */
@@ -109,10 +107,15 @@ static inline bitnet_kv_type bnet_case_kv_type(const char *format)
                                         : BITNET_KV_INT8;
 }
 
-/* Is the record's operation a product with a matrix? */
+/* Is the record's operation a product with a matrix of a model? */
 static inline bool bnet_case_linear(const bnet_kernel_record *k)
 {
     return strcmp(k->op, "linear") == 0;
+}
+/* Is it a product of any kind, so that its choice depends on the shape? */
+static inline bool bnet_case_product(const bnet_kernel_record *k)
+{
+    return bnet_case_linear(k) || strcmp(k->op, "matmul") == 0;
 }
 /* Does it take int8 activations? The rows of tiles say f32, which is what they come from. */
 static inline bool bnet_case_ternary(const bnet_kernel_record *k)
@@ -138,13 +141,27 @@ static inline bool bnet_case_quantizes(const bnet_kernel_record *k)
 /* The query under which a backend asks for the kernel of this case. */
 bnet_kernel_query bnet_case_query(const bnet_kernel_record *k, case_shape s);
 
-/* A backend of the device that will choose `k` for the query; closes nothing on failure. */
-bitnet_status bnet_validate_open_forced(const validation_run *r, const bnet_kernel_record *k,
-                                        const bnet_kernel_query *q, bnet_registry **registry,
-                                        bnet_backend **be);
+/* A kernel that a registry of its own makes the choice. */
+typedef struct forced_kernel {
+    const bnet_kernel_record *k;
+    case_shape s;
+    bnet_kernel_query query;
+    bnet_registry *registry;
+    bnet_backend *be; /* of the device; whatever stands here afterwards is closed */
+} forced_kernel;
+typedef bitnet_status (*forced_fn)(validation_run *r, forced_kernel *f, const void *what,
+                                   bitnet_accuracy *a);
+/* Opens the device with the kernel as its choice and calls `use`. If the device cannot run it, that
+ * is noted in the row (may be NULL) and the status is OK. */
+bitnet_status bnet_validate_forced(validation_run *r, const bnet_kernel_record *k, case_shape s,
+                                   forced_fn use, const void *what, bitnet_accuracy *a);
 bitnet_status bnet_validate_open_reference(const validation_run *r, bnet_backend **be);
 bitnet_status bnet_validate_open_device(const validation_run *r, const bnet_registry *registry,
                                         const bnet_log *log, bnet_backend **be);
+/* Replaces *be, whose kernels stand in `registry`, by a tee of it and the reference; on failure *be
+ * stays. */
+bitnet_status bnet_validate_open_tee(const validation_run *r, const bnet_registry *registry,
+                                     bnet_backend **be);
 /* Runs the case and holds its result against plain arithmetic in double: sets verdict, max_error,
  * bound and note (validate_double.c). */
 bitnet_status bnet_validate_double(kernel_case *c, bitnet_accuracy *a, bitnet_error *err);
@@ -159,7 +176,8 @@ bool bnet_case_alone_only(const bnet_kernel_record *k); /* no other cases */
 bitnet_status bnet_validate_pass_kernel(validation_run *r, const bnet_kernel_record *k);
 bool bnet_case_pass_only(const bnet_kernel_record *k); /* it has no other case */
 bitnet_status bnet_validate_passes(validation_run *r);
-void bnet_validate_skip(bitnet_accuracy *a, const char *why);
+#define NOT_CALLED "the kernel was not called"
+void bnet_validate_note(bitnet_accuracy *a, bitnet_verdict verdict, const char *note);
 /* How often the backend called the kernel. */
 uint64_t bnet_validate_calls(const bnet_backend *be, const char *id);
 /* A new row of the result, with the record's bound; NULL: no memory, said in err. */

@@ -368,17 +368,9 @@ static bool embedding_fits(const kernel_case *c)
 }
 
 bitnet_status bnet_case_open(bnet_backend *be, const bnet_kernel_record *rec, case_shape s,
-                             kernel_case *out, const char **skip, bitnet_error *err)
-{
-    return bnet_case_open_filled(be, rec, s, CASE_RANDOM, out, skip, err);
-}
-
-bitnet_status bnet_case_open_filled(bnet_backend *be, const bnet_kernel_record *rec, case_shape s,
-                                    case_fill fill, kernel_case *out, const char **skip,
-                                    bitnet_error *err)
+                             case_fill fill, kernel_case *c, const char **skip, bitnet_error *err)
 {
     const case_op *op = find_op(rec->op);
-    kernel_case *c = out;
     bitnet_status st = BITNET_OK;
     *c = (kernel_case){.be = be,
                        .rec = rec,
@@ -449,11 +441,12 @@ const float *bnet_case_result(kernel_case *c)
 bnet_kernel_query bnet_case_query(const bnet_kernel_record *k, case_shape s)
 {
     bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
-    if (bnet_case_linear(k)) {
+    if (bnet_case_product(k)) {
+        bool padded = bnet_case_linear(k) &&
+                      (strcmp(k->format, "i2s") == 0 || strcmp(k->format, "i2s_r16") == 0);
         q.m = s.m;
         q.n = s.n;
-        bool rows = strcmp(k->format, "i2s") == 0 || strcmp(k->format, "i2s_r16") == 0;
-        q.k = rows ? (s.k + 127) / 128 * 128 : s.k; /* they are padded */
+        q.k = padded ? (s.k + 127) / 128 * 128 : s.k;
     }
     return q;
 }

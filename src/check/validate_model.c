@@ -44,23 +44,6 @@ static bitnet_status read_prompt(model_trial *t)
 
 /* ---- both sides ---- */
 
-static bitnet_status open_sides(model_trial *t)
-{
-    validation_run *r = t->run;
-    bitnet_runtime *rt = r->runtime;
-    bnet_tee_side a = {NULL, rt->registry}, b = {NULL, r->reference};
-    bitnet_status st = bnet_validate_open_device(r, rt->registry, &rt->log, &a.backend);
-    if (st == BITNET_OK)
-        st = bnet_validate_open_reference(r, &b.backend);
-    if (st == BITNET_OK)
-        st = bnet_backend_open_tee(&a, &b, &t->tee, r->err);
-    if (st != BITNET_OK) {
-        bnet_backend_close(a.backend);
-        bnet_backend_close(b.backend);
-    }
-    return st;
-}
-
 static bitnet_status open_model(model_trial *t)
 {
     validation_run *r = t->run;
@@ -71,7 +54,9 @@ static bitnet_status open_model(model_trial *t)
             return bnet_wrap(r->err, st, "%s", r->o.model_path);
     }
     if (st == BITNET_OK)
-        st = open_sides(t);
+        st = bnet_validate_open_device(r, r->runtime->registry, &r->runtime->log, &t->tee);
+    if (st == BITNET_OK)
+        st = bnet_validate_open_tee(r, r->runtime->registry, &t->tee);
     if (st == BITNET_OK)
         st = bnet_model_open(t->gguf, t->tee, r->o.i2s_layout, &r->runtime->log, NULL, &t->model,
                              r->err);

@@ -7,72 +7,80 @@
 
 static const case_shape ternary_shapes[] = {{1, 64, 64},     {64, 64, 64},       {256, 256, 256},
                                             {1, 1024, 1024}, {1024, 1024, 1024}, {2048, 1024, 512}};
-/* Rows as long as models have them, where sums of 16 bits no longer do. */
+/* Rows as long as models have them, whose sums do not fit 16 bits. */
 static const case_shape long_shapes[] = {{1, 64, 6912}, {4, 64, 8192}};
-static const case_fill fills[] = {CASE_RANDOM, CASE_EXTREME_PLUS, CASE_EXTREME_MINUS};
 static const char *const fill_notes[] = {"", ", extreme values", ", extreme values"};
 static const case_shape float_shapes[] = {
     {1, 64, 64}, {64, 64, 64}, {8, 256, 256}, {12, 300, 256}, {256, 256, 256}};
 static const case_shape head_shapes[] = {{1, 64, 256}, {1, 512, 512}, {1, 1030, 2560}};
 static const case_shape vector_shapes[] = {{1, 64, 0}, {3, 256, 0}, {70, 512, 0}};
 
-enum { QUICK_SHAPES = 3, QUICK_FLOATS = 4 }; /* blocks of 256, few tokens and more */
-
 static bool is_ternary(const bnet_kernel_record *k)
 {
     return bnet_case_linear(k) && strncmp(k->format, "i2s", 3) == 0;
 }
 
-static const case_shape *shapes_of(const validation_run *r, const bnet_kernel_record *k, size_t *n)
+/* The shapes of a record; with `quick` those of small matrices alone. */
+static const case_shape *shapes_of(const bnet_kernel_record *k, bool quick, size_t *n)
 {
-    if (bnet_case_head(k)) {
-        *n = BNET_COUNT(head_shapes);
-        return head_shapes;
-    }
-    if (!bnet_case_linear(k)) {
-        *n = BNET_COUNT(vector_shapes);
-        return vector_shapes;
-    }
-    if (!is_ternary(k)) {
-        *n = r->o.quick ? QUICK_FLOATS : BNET_COUNT(float_shapes);
-        return float_shapes;
-    }
-    *n = r->o.quick ? QUICK_SHAPES : BNET_COUNT(ternary_shapes);
-    return ternary_shapes;
+    const struct {
+        bool its;
+        const case_shape *shapes;
+        size_t n, n_quick;
+    } all[] = {
+        {bnet_case_head(k), head_shapes, BNET_COUNT(head_shapes), BNET_COUNT(head_shapes)},
+        {!bnet_case_linear(k), vector_shapes, BNET_COUNT(vector_shapes), BNET_COUNT(vector_shapes)},
+        {is_ternary(k), ternary_shapes, BNET_COUNT(ternary_shapes), 3},
+        {true, float_shapes, BNET_COUNT(float_shapes), 4}};
+    size_t i = 0;
+    while (!all[i].its)
+        i++;
+    *n = quick ? all[i].n_quick : all[i].n;
+    return all[i].shapes;
 }
 
-bitnet_status bnet_validate_open_forced(const validation_run *r, const bnet_kernel_record *k,
-                                        const bnet_kernel_query *q, bnet_registry **registry,
-                                        bnet_backend **be)
-{
-    bitnet_status st = bnet_registry_open(registry, r->err);
-    if (st == BITNET_OK && !bnet_registry_find(*registry, k->id))
-        st = bnet_registry_add(*registry, k, r->err);
-    if (st == BITNET_OK)
-        st = bnet_registry_tune(*registry, q, k->id, r->err);
-    validation_run forced = *r;
-    forced.device.precision = bnet_validate_precision(k);
-    if (st == BITNET_OK)
-        st = bnet_validate_open_device(&forced, *registry, NULL, be);
-    return st;
-}
+/* ---- a kernel made the choice ---- */
 
 bitnet_precision bnet_validate_precision(const bnet_kernel_record *k)
 {
-    bool product = strcmp(k->op, "linear") == 0 || strcmp(k->op, "matmul") == 0;
-    if (!product || k->device == BNET_DEV_CPU)
+    if (!bnet_case_product(k) || k->device == BNET_DEV_CPU)
         return BITNET_PRECISION_FP32;
     return strcmp(k->dtype, "f16") == 0    ? BITNET_PRECISION_FP16
            : strcmp(k->dtype, "bf16") == 0 ? BITNET_PRECISION_BF16
                                            : BITNET_PRECISION_FP32;
 }
 
-/* ---- rows of the result ---- */
-
-static double bound_of(const bnet_kernel_record *k)
+static bitnet_status open_forced(const validation_run *r, forced_kernel *f)
 {
-    return strncmp(k->agreement, "close(", 6) == 0 ? strtod(k->agreement + 6, NULL) / 8388608.0 : 0;
+    bitnet_status st = bnet_registry_open(&f->registry, r->err);
+    if (st == BITNET_OK && !bnet_registry_find(f->registry, f->k->id))
+        st = bnet_registry_add(f->registry, f->k, r->err);
+    if (st == BITNET_OK)
+        st = bnet_registry_tune(f->registry, &f->query, f->k->id, r->err);
+    validation_run forced = *r;
+    forced.device.precision = bnet_validate_precision(f->k);
+    return st == BITNET_OK ? bnet_validate_open_device(&forced, f->registry, NULL, &f->be) : st;
 }
+
+bitnet_status bnet_validate_forced(validation_run *r, const bnet_kernel_record *k, case_shape s,
+                                   forced_fn use, const void *what, bitnet_accuracy *a)
+{
+    char reason[120];
+    forced_kernel f = {.k = k, .s = s, .query = bnet_case_query(k, s)};
+    if (*bnet_kernel_veto(k, &r->caps, &f.query, reason, sizeof reason)) {
+        if (a)
+            bnet_validate_note(a, BITNET_VERDICT_SKIP, reason);
+        return BITNET_OK;
+    }
+    bitnet_status st = open_forced(r, &f);
+    if (st == BITNET_OK)
+        st = use(r, &f, what, a);
+    bnet_backend_close(f.be);
+    bnet_registry_close(f.registry);
+    return st;
+}
+
+/* ---- rows of the result ---- */
 
 bitnet_accuracy *bnet_validate_row(validation_run *r, const bnet_kernel_record *k, case_shape s)
 {
@@ -87,20 +95,18 @@ bitnet_accuracy *bnet_validate_row(validation_run *r, const bnet_kernel_record *
                            .format = k->format,
                            .dtype = k->dtype,
                            .agreement = k->agreement,
-                           .bound = bound_of(k),
+                           .bound = bnet_agreement_ulps(k) * BNET_ULP,
                            .m = s.m,
                            .n = s.n,
                            .k = s.k};
     return a;
 }
 
-void bnet_validate_skip(bitnet_accuracy *a, const char *why)
+void bnet_validate_note(bitnet_accuracy *a, bitnet_verdict verdict, const char *note)
 {
-    a->verdict = BITNET_VERDICT_SKIP;
-    snprintf(a->note, sizeof a->note, "%s", why);
+    a->verdict = verdict;
+    snprintf(a->note, sizeof a->note, "%s", note);
 }
-
-/* ---- a kernel against the reference ---- */
 
 uint64_t bnet_validate_calls(const bnet_backend *be, const char *id)
 {
@@ -111,6 +117,8 @@ uint64_t bnet_validate_calls(const bnet_backend *be, const char *id)
             return uses[i].n_calls;
     return 0;
 }
+
+/* ---- a kernel against the reference ---- */
 
 static void judge_tee(const bnet_backend *tee, case_fill fill, bitnet_accuracy *a)
 {
@@ -128,88 +136,65 @@ static void judge_tee(const bnet_backend *tee, case_fill fill, bitnet_accuracy *
                  fill_notes[fill]);
 }
 
-/* Owns both backends from here on. */
-static bitnet_status open_tee(validation_run *r, bnet_backend *first, const bnet_registry *registry,
-                              bnet_backend **tee)
+bitnet_status bnet_validate_open_tee(const validation_run *r, const bnet_registry *registry,
+                                     bnet_backend **be)
 {
-    bnet_backend *second = NULL;
+    bnet_backend *second = NULL, *tee = NULL;
     bitnet_status st = bnet_validate_open_reference(r, &second);
-    bnet_tee_side a = {first, registry}, b = {second, r->reference};
+    bnet_tee_side a = {*be, registry}, b = {second, r->reference};
     if (st == BITNET_OK)
-        st = bnet_backend_open_tee(&a, &b, tee, r->err);
-    if (st != BITNET_OK) {
-        bnet_backend_close(first);
+        st = bnet_backend_open_tee(&a, &b, &tee, r->err);
+    if (st == BITNET_OK)
+        *be = tee;
+    else
         bnet_backend_close(second);
-    }
     return st;
 }
 
-static bool is_reference(const validation_run *r, const bnet_kernel_record *k,
-                         const bnet_kernel_query *q)
+/* Does the reference compute with this very kernel? */
+static bool is_reference(const validation_run *r, const forced_kernel *f)
 {
     const bnet_kernel_record *ref = NULL;
-    return k->device == r->ref_caps.device &&
-           bnet_registry_select(r->reference, &r->ref_caps, q, &ref, NULL) == BITNET_OK &&
-           ref->fn == k->fn;
+    return f->k->device == r->ref_caps.device &&
+           bnet_registry_select(r->reference, &r->ref_caps, &f->query, &ref, NULL) == BITNET_OK &&
+           ref->fn == f->k->fn;
 }
 
-static bitnet_status check_case(validation_run *r, const bnet_kernel_record *k, bnet_backend *be,
-                                case_fill fill, bool same, bitnet_accuracy *a)
+static bitnet_status run_case(validation_run *r, kernel_case *c, bool same, bitnet_accuracy *a)
+{
+    if (same)
+        return bnet_validate_double(c, a, r->err);
+    bnet_case_load(c);
+    bitnet_status st = bnet_case_run(c, r->err);
+    if (st == BITNET_OK)
+        judge_tee(c->be, c->fill, a);
+    return st;
+}
+
+static bitnet_status check_case(validation_run *r, forced_kernel *f, const void *fill,
+                                bitnet_accuracy *a)
 {
     kernel_case c;
     const char *skip;
-    const case_shape s = {a->m, a->n, a->k};
-    bitnet_status st = bnet_case_open_filled(be, k, s, fill, &c, &skip, r->err);
+    bool same = bnet_case_head(f->k) || bnet_case_fused(f->k) || is_reference(r, f);
+    bitnet_status st = same ? BITNET_OK : bnet_validate_open_tee(r, f->registry, &f->be);
+    if (st == BITNET_OK)
+        st = bnet_case_open(f->be, f->k, f->s, *(const case_fill *)fill, &c, &skip, r->err);
     if (st != BITNET_OK)
         return st;
     if (skip) {
-        bnet_validate_skip(a, skip);
+        bnet_validate_note(a, BITNET_VERDICT_SKIP, skip);
         return BITNET_OK;
     }
-    if (same)
-        st = bnet_validate_double(&c, a, r->err);
-    else {
-        bnet_case_load(&c);
-        st = bnet_case_run(&c, r->err);
-        if (st == BITNET_OK)
-            judge_tee(be, fill, a);
-    }
-    if (st == BITNET_OK && !bnet_validate_calls(be, k->id) && strcmp(k->isa, "nvrtc") == 0)
-        bnet_validate_skip(
-            a, "it could not be compiled here (is NVRTC installed?); another kernel served");
-    else if (st == BITNET_OK && !bnet_validate_calls(be, k->id)) {
-        a->verdict = BITNET_VERDICT_FAIL;
-        snprintf(a->note, sizeof a->note, "the kernel was not called");
+    st = run_case(r, &c, same, a);
+    if (st == BITNET_OK && !bnet_validate_calls(f->be, f->k->id)) {
+        bool nvrtc = strcmp(f->k->isa, "nvrtc") == 0;
+        bnet_validate_note(a, nvrtc ? BITNET_VERDICT_SKIP : BITNET_VERDICT_FAIL,
+                           nvrtc ? "it could not be compiled here (is NVRTC installed?); another "
+                                   "kernel served"
+                                 : NOT_CALLED);
     }
     bnet_case_close(&c);
-    return st;
-}
-
-static bitnet_status check_shape(validation_run *r, const bnet_kernel_record *k, case_shape s,
-                                 case_fill fill)
-{
-    char reason[120];
-    bnet_registry *registry = NULL;
-    bnet_backend *be = NULL;
-    bitnet_accuracy *a = bnet_validate_row(r, k, s);
-    bnet_kernel_query q = bnet_case_query(k, s);
-    if (!a)
-        return BITNET_MEMORY;
-    if (*bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason)) {
-        bnet_validate_skip(a, reason);
-        return BITNET_OK;
-    }
-    bool same = bnet_case_head(k) || bnet_case_fused(k) || is_reference(r, k, &q);
-    bitnet_status st = bnet_validate_open_forced(r, k, &q, &registry, &be);
-    if (st == BITNET_OK && !same) {
-        bnet_backend *first = be;
-        be = NULL;
-        st = open_tee(r, first, registry, &be);
-    }
-    if (st == BITNET_OK)
-        st = check_case(r, k, be, fill, same, a);
-    bnet_backend_close(be);
-    bnet_registry_close(registry);
     return st;
 }
 
@@ -219,14 +204,15 @@ static bitnet_status check_shapes(validation_run *r, const bnet_kernel_record *k
     bitnet_status st = BITNET_OK;
     for (size_t i = 0; st == BITNET_OK && i < n; i++) {
         st = bnet_validate_poll(r);
+        bitnet_accuracy *a = st == BITNET_OK ? bnet_validate_row(r, k, s[i]) : NULL;
         if (st == BITNET_OK)
-            st = check_shape(r, k, s[i], fill);
+            st = a ? bnet_validate_forced(r, k, s[i], check_case, &fill, a) : BITNET_MEMORY;
     }
     return st;
 }
 
 /* Kernels checked only in passes: the device's are checked there, all others are listed. */
-static bitnet_status pass_only(validation_run *r, const bnet_kernel_record *k)
+static bitnet_status list_pass_only(validation_run *r, const bnet_kernel_record *k)
 {
     char reason[120];
     const case_shape s = {1, 0, 0};
@@ -236,8 +222,28 @@ static bitnet_status pass_only(validation_run *r, const bnet_kernel_record *k)
     bitnet_accuracy *a = bnet_validate_row(r, k, s);
     if (!a)
         return BITNET_MEMORY;
-    bnet_validate_skip(a, bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason));
+    bnet_validate_note(a, BITNET_VERDICT_SKIP,
+                       bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason));
     return BITNET_OK;
+}
+
+/* Every case of one record. */
+static bitnet_status check_kernel(validation_run *r, const bnet_kernel_record *k)
+{
+    size_t n;
+    const case_shape *s = shapes_of(k, r->o.quick, &n);
+    if (bnet_case_pass_only(k))
+        return list_pass_only(r, k);
+    if (bnet_case_plain(k))
+        return bnet_validate_single_op(r, k);
+    bitnet_status st = bnet_case_alone(k) ? bnet_validate_pass_kernel(r, k) : BITNET_OK;
+    if (st != BITNET_OK || bnet_case_alone_only(k))
+        return st;
+    st = check_shapes(r, k, s, n, CASE_RANDOM);
+    for (int fill = CASE_RANDOM; st == BITNET_OK && is_ternary(k) && fill <= CASE_EXTREME_MINUS;
+         fill++)
+        st = check_shapes(r, k, long_shapes, BNET_COUNT(long_shapes), (case_fill)fill);
+    return st;
 }
 
 bitnet_status bnet_validate_accuracy(validation_run *r)
@@ -246,28 +252,11 @@ bitnet_status bnet_validate_accuracy(validation_run *r)
     bitnet_status st = BITNET_OK;
     size_t work = bnet_validate_work(r, SIZE_MAX);
     for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(r->runtime->registry, i)); i++) {
-        size_t n;
-        const case_shape *s = shapes_of(r, k, &n);
-        bool alone = bnet_case_alone(k);
         if (!bnet_validate_wants(r, k))
             continue;
         st = bnet_validate_at(r, bnet_validate_work(r, i) - 1, work);
-        if (st != BITNET_OK)
-            break;
-        if (bnet_case_pass_only(k)) {
-            st = pass_only(r, k);
-            continue;
-        }
-        if (alone || bnet_case_plain(k)) {
-            st = bnet_validate_poll(r);
-            if (st == BITNET_OK)
-                st = alone ? bnet_validate_pass_kernel(r, k) : bnet_validate_single_op(r, k);
-            if (st != BITNET_OK || !alone || bnet_case_alone_only(k))
-                continue;
-        }
-        st = check_shapes(r, k, s, n, CASE_RANDOM);
-        for (size_t j = 0; st == BITNET_OK && is_ternary(k) && j < BNET_COUNT(fills); j++)
-            st = check_shapes(r, k, long_shapes, BNET_COUNT(long_shapes), fills[j]);
+        if (st == BITNET_OK)
+            st = check_kernel(r, k);
     }
     return st == BITNET_OK ? bnet_validate_passes(r) : st;
 }

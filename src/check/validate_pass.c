@@ -361,8 +361,8 @@ static bitnet_status not_called(pass_trial *t, const bnet_kernel_record *k)
     if (!a)
         return BITNET_MEMORY;
     a->bound = MAX_LATER;
-    bnet_validate_skip(a, vetoed ? reason : "the kernel was not called");
-    a->verdict = vetoed ? BITNET_VERDICT_SKIP : BITNET_VERDICT_FAIL;
+    bnet_validate_note(a, vetoed ? BITNET_VERDICT_SKIP : BITNET_VERDICT_FAIL,
+                       vetoed ? reason : NOT_CALLED);
     return BITNET_OK;
 }
 

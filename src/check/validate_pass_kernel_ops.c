@@ -30,22 +30,13 @@ static const void *result(pair *p, int side, int buffer)
 static void float_row(pair *p, const char *what, size_t row, const float *a, const float *b,
                       size_t n)
 {
-    double most = 0, off = 0;
-    size_t at = 0;
-    for (size_t i = 0; i < n; i++) {
-        double d = fabs((double)a[i] - (double)b[i]);
-        most = fmax(most, fabs((double)b[i]));
-        if (memcmp(&a[i], &b[i], sizeof *a) != 0 && !(d <= off) && !isnan(off)) {
-            off = d;
-            at = i;
-        }
-    }
     bool exact = memcmp(a, b, n * sizeof *a) == 0;
-    double share = exact ? 0 : off / BNET_MAX(most, (double)FLT_MIN);
+    bnet_difference d = bnet_difference_of(a, b, n);
+    double share = exact ? 0 : d.off / BNET_MAX(d.most, (double)FLT_MIN);
     p->n_values += n;
     p->worst = isnan(share) || share > p->worst ? share : p->worst;
-    if (!exact && !(p->ulps > 0 && share <= p->ulps / 8388608.0))
-        differs(p, what, row, at, (double)a[at], (double)b[at]);
+    if (!exact && !(p->ulps > 0 && share <= p->ulps * BNET_ULP))
+        differs(p, what, row, d.at, (double)a[d.at], (double)b[d.at]);
 }
 
 static void float_rows(pair *p, int buffer, size_t n_cols)
@@ -67,7 +58,7 @@ static void act_row(pair *p, size_t row, const int8_t *a, const int8_t *b, const
                     float scale, int32_t sum)
 {
     const kernel_case *c = &p->side[0];
-    double tie = BNET_MAX(1e-5, 2 * 127 * p->ulps / 8388608.0);
+    double tie = BNET_MAX(1e-5, 2 * 127 * p->ulps * BNET_ULP);
     int32_t total = 0;
     p->n_values += c->act.stride;
     for (size_t i = 0; i < c->act.stride; i++) {
@@ -404,11 +395,6 @@ static void run_screen(kernel_case *c)
         write_best(c, logits);
 }
 
-static bool alone_screen(kernel_case *c)
-{
-    return call(c, (bnet_alone){.x = c->buf[0], .y = c->buf[1], .ids = c->buf[2]});
-}
-
 /* ---- single operations that no other case looks at ---- */
 
 static bool open_gather(kernel_case *c)
@@ -485,7 +471,7 @@ static const alone_op ops[] = {
     {"attention", bnet_case_attention, run_attention, NULL, compare_result},
     {"step", open_step, run_step, alone_step, compare_ids},
     {"topk", open_best, run_best, alone_best, compare_best},
-    {"best", open_screen, run_screen, alone_screen, compare_best},
+    {"best", open_screen, run_screen, alone_best, compare_best},
     {"gather", open_gather, run_gather, NULL, compare_result},
     {"rope_table", open_table, run_table, NULL, compare_table},
     {"pack", open_pack, run_pack, NULL, compare_result},

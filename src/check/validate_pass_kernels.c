@@ -152,41 +152,27 @@ static bitnet_status compare(validation_run *r, pair *p, const struct alone_case
     op->compare(p);
     judge(p, t, a);
     if (!served)
-        bnet_validate_skip(a, "the device has no call for it alone");
-    else if (!bnet_validate_calls(c->be, c->rec->id)) {
-        a->verdict = BITNET_VERDICT_FAIL;
-        snprintf(a->note, sizeof a->note, "the kernel was not called");
-    }
+        bnet_validate_note(a, BITNET_VERDICT_SKIP, "the device has no call for it alone");
+    else if (!bnet_validate_calls(c->be, c->rec->id))
+        bnet_validate_note(a, BITNET_VERDICT_FAIL, NOT_CALLED);
     return bnet_op_sync(c->be, r->err);
 }
 
-static bitnet_status check(validation_run *r, const bnet_kernel_record *k,
-                           const struct alone_case *t, bitnet_accuracy *a)
+static bitnet_status check(validation_run *r, forced_kernel *f, const void *which,
+                           bitnet_accuracy *a)
 {
-    bnet_registry *registry = NULL;
-    bnet_backend *be[2] = {NULL, NULL};
-    bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
-    pair p = {.ulps = a->bound * 8388608.0};
-    bitnet_status st = bnet_validate_open_forced(r, k, &q, &registry, &be[0]);
-    if (st == BITNET_OK)
-        st = bnet_validate_open_reference(r, &be[1]);
+    bnet_backend *reference = NULL;
+    pair p = {.ulps = a->bound / BNET_ULP};
+    bitnet_status st = bnet_validate_open_reference(r, &reference);
     for (int i = 0; st == BITNET_OK && i < 2; i++)
-        st = open_side(&p.side[i], be[i], k, t, r->err);
+        st = open_side(&p.side[i], i ? reference : f->be, f->k, which, r->err);
     if (st == BITNET_OK)
-        st = compare(r, &p, t, a);
-    for (int i = 0; i < 2; i++) {
+        st = compare(r, &p, which, a);
+    for (int i = 0; i < 2; i++)
         if (p.side[i].be)
             bnet_case_close(&p.side[i]);
-        bnet_backend_close(be[i]);
-    }
-    bnet_registry_close(registry);
+    bnet_backend_close(reference);
     return st;
-}
-
-/* Rows of one op may share it by the number of tokens. */
-static bool takes(const bnet_kernel_record *k, uint64_t m)
-{
-    return m >= k->m.min && (k->m.max == 0 || m <= k->m.max);
 }
 
 bitnet_status bnet_validate_pass_kernel(validation_run *r, const bnet_kernel_record *k)
@@ -194,19 +180,13 @@ bitnet_status bnet_validate_pass_kernel(validation_run *r, const bnet_kernel_rec
     bitnet_status st = BITNET_OK;
     for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(cases); i++) {
         const struct alone_case *t = &cases[i];
-        bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
-        char reason[120];
-        if (strcmp(t->op, k->op) != 0 || !takes(k, t->s.m))
+        bool takes = t->s.m >= k->m.min && (k->m.max == 0 || t->s.m <= k->m.max);
+        if (strcmp(t->op, k->op) != 0 || !takes)
             continue;
         bitnet_accuracy *a = bnet_validate_row(r, k, t->s);
-        if (!a)
-            return BITNET_MEMORY;
-        if (t->ulps > 0)
-            a->bound = t->ulps / 8388608.0;
-        if (*bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason))
-            bnet_validate_skip(a, reason);
-        else
-            st = check(r, k, t, a);
+        if (a && t->ulps > 0)
+            a->bound = t->ulps * BNET_ULP;
+        st = a ? bnet_validate_forced(r, k, t->s, check, t, a) : BITNET_MEMORY;
     }
     return st;
 }

@@ -171,30 +171,23 @@ static bool open_case(plain_case *c, const kind *t, const bnet_kernel_record *k,
 
 static void judge(const plain_case *c, bitnet_accuracy *a)
 {
-    size_t n = c->call.out_bytes[0] / 4;
-    double most = 0, off = 0;
+    const bnet_plain *p = &c->call;
+    bool equal = memcmp(c->out[0], c->want[0], p->out_bytes[0]) == 0 &&
+                 (!p->out_bytes[1] || memcmp(c->out[1], c->want[1], p->out_bytes[1]) == 0);
     a->verdict = BITNET_VERDICT_PASS;
     snprintf(a->note, sizeof a->note, "against the scalar function, %zu bytes",
-             c->call.out_bytes[0] + c->call.out_bytes[1]);
-    bool equal =
-        memcmp(c->out[0], c->want[0], c->call.out_bytes[0]) == 0 &&
-        (!c->call.out_bytes[1] || memcmp(c->out[1], c->want[1], c->call.out_bytes[1]) == 0);
+             p->out_bytes[0] + p->out_bytes[1]);
     if (equal)
         return;
-    for (size_t i = 0; i < n && a->bound > 0; i++) {
-        float got, want;
-        memcpy(&got, c->out[0] + 4 * i, 4);
-        memcpy(&want, c->want[0] + 4 * i, 4);
-        most = fmax(most, fabs((double)want));
-        double d = fabs((double)got - (double)want);
-        if (!(d <= off) && !isnan(off)) /* not-a-number stays */
-            off = d;
-    }
-    a->max_error = off / BNET_MAX(most, (double)FLT_MIN);
+    bnet_difference d = {0};
+    if (a->bound > 0)
+        d = bnet_difference_of((const float *)(const void *)c->out[0],
+                               (const float *)(const void *)c->want[0], p->out_bytes[0] / 4);
+    a->max_error = d.off / BNET_MAX(d.most, (double)FLT_MIN);
     if (a->bound > 0 && a->max_error <= a->bound)
         return;
     a->verdict = BITNET_VERDICT_FAIL;
-    snprintf(a->note, sizeof a->note, "differs from the scalar function by up to %g", off);
+    snprintf(a->note, sizeof a->note, "differs from the scalar function by up to %g", d.off);
 }
 
 /* Products of halves are held against those of the same halves in floats. */
@@ -205,16 +198,10 @@ static bool round_inputs(plain_case *c)
     for (int i = 0; ok && i < 2 && c->call.precision != BITNET_PRECISION_FP32; i++) {
         size_t n = c->call.in_bytes[i] / 4;
         uint16_t *half = bnet_alloc(n * sizeof *half);
-        bnet_plain down = {.op = BNET_PLAIN_CONVERT,
-                           .type = bf16 ? BITNET_F32_TO_BF16 : BITNET_F32_TO_F16,
-                           .n = n,
-                           .in = {c->in[i]},
-                           .out = {half}};
-        bnet_plain up = {.op = BNET_PLAIN_CONVERT,
-                         .type = bf16 ? BITNET_BF16_TO_F32 : BITNET_F16_TO_F32,
-                         .n = n,
-                         .in = {half},
-                         .out = {c->in[i]}};
+        bnet_plain down = {.op = BNET_PLAIN_CONVERT, .n = n, .in = {c->in[i]}, .out = {half}},
+                   up = {.op = BNET_PLAIN_CONVERT, .n = n, .in = {half}, .out = {c->in[i]}};
+        down.type = bf16 ? BITNET_F32_TO_BF16 : BITNET_F32_TO_F16;
+        up.type = bf16 ? BITNET_BF16_TO_F32 : BITNET_F16_TO_F32;
         ok = half && bnet_provider_run(p, NULL, &down, NULL) == BITNET_OK &&
              bnet_provider_run(p, NULL, &up, NULL) == BITNET_OK;
         bnet_free(half);
@@ -222,32 +209,32 @@ static bool round_inputs(plain_case *c)
     return ok;
 }
 
-static bitnet_status check(validation_run *r, const bnet_kernel_record *k, plain_case *c,
+static bitnet_status run(validation_run *r, forced_kernel *f, plain_case *c, bitnet_accuracy *a)
+{
+    bitnet_status st = bnet_plain_run(f->be, &c->call, 1, r->err);
+    if (st != BITNET_OK)
+        return st;
+    if (strcmp(c->call.kernel, f->k->id) != 0) {
+        bnet_validate_note(a, BITNET_VERDICT_FAIL, NOT_CALLED);
+        return BITNET_OK;
+    }
+    bnet_plain want = c->call;
+    want.out[0] = c->want[0];
+    want.out[1] = c->want[1];
+    st = round_inputs(c) ? bnet_provider_run(bnet_provider_find("fallback"), NULL, &want, r->err)
+                         : bnet_no_memory(r->err, "validation");
+    if (st == BITNET_OK)
+        judge(c, a);
+    return st;
+}
+
+static bitnet_status check(validation_run *r, forced_kernel *f, const void *which,
                            bitnet_accuracy *a)
 {
-    bnet_registry *registry = NULL;
-    bnet_backend *be = NULL;
-    bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
-    if (kind_of(k)->plain == BNET_PLAIN_MATMUL)
-        q.m = a->m, q.n = a->n, q.k = a->k;
-    bitnet_status st = bnet_validate_open_forced(r, k, &q, &registry, &be);
-    if (st == BITNET_OK)
-        st = bnet_plain_run(be, &c->call, 1, r->err);
-    if (st == BITNET_OK && strcmp(c->call.kernel, k->id) != 0) {
-        a->verdict = BITNET_VERDICT_FAIL;
-        snprintf(a->note, sizeof a->note, "the kernel was not called");
-    } else if (st == BITNET_OK) {
-        bnet_plain want = c->call;
-        want.out[0] = c->want[0];
-        want.out[1] = c->want[1];
-        st = round_inputs(c)
-                 ? bnet_provider_run(bnet_provider_find("fallback"), NULL, &want, r->err)
-                 : bnet_no_memory(r->err, "validation");
-        if (st == BITNET_OK)
-            judge(c, a);
-    }
-    bnet_backend_close(be);
-    bnet_registry_close(registry);
+    plain_case c;
+    bitnet_status st =
+        open_case(&c, which, f->k, f->s) ? run(r, f, &c, a) : bnet_no_memory(r->err, "validation");
+    close_case(&c);
     return st;
 }
 
@@ -256,22 +243,8 @@ bitnet_status bnet_validate_single_op(validation_run *r, const bnet_kernel_recor
     const kind *t = kind_of(k);
     bitnet_status st = BITNET_OK;
     for (size_t i = 0; st == BITNET_OK && i < t->n_shapes; i++) {
-        char reason[120];
-        plain_case c;
         bitnet_accuracy *a = bnet_validate_row(r, k, t->shapes[i]);
-        bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
-        if (!a)
-            return BITNET_MEMORY;
-        if (t->plain == BNET_PLAIN_MATMUL)
-            q.m = a->m, q.n = a->n, q.k = a->k;
-        if (*bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason)) {
-            a->verdict = BITNET_VERDICT_SKIP;
-            snprintf(a->note, sizeof a->note, "%s", reason);
-            continue;
-        }
-        st = open_case(&c, t, k, t->shapes[i]) ? check(r, k, &c, a)
-                                               : bnet_no_memory(r->err, "validation");
-        close_case(&c);
+        st = a ? bnet_validate_forced(r, k, t->shapes[i], check, t, a) : BITNET_MEMORY;
     }
     return st;
 }

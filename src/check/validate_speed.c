@@ -2,7 +2,7 @@
  * passes for the caller, and how both relate to the reference. */
 #include "check/validate.h"
 
-#include <stdlib.h>
+#include "bitnet_tools.h"
 
 enum { REPEATS = 3 };
 
@@ -10,18 +10,12 @@ typedef struct times {
     double device_ms, wall_ms;
 } times;
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Medians after one pass that warms up. */
-static bitnet_status measure(kernel_case *c, int repeats, times *out, bitnet_error *err)
+static bitnet_status measure(kernel_case *c, times *out, bitnet_error *err)
 {
     double device[REPEATS], wall[REPEATS];
     bitnet_status st = BITNET_OK;
-    for (int i = -1; st == BITNET_OK && i < repeats; i++) {
+    for (int i = -1; st == BITNET_OK && i < REPEATS; i++) {
         double start = bnet_now_ms();
         bnet_case_load(c);
         double loaded = bnet_now_ms();
@@ -33,27 +27,24 @@ static bitnet_status measure(kernel_case *c, int repeats, times *out, bitnet_err
             wall[i] = bnet_now_ms() - start;
         }
     }
-    if (st != BITNET_OK)
-        return st;
-    qsort(device, (size_t)repeats, sizeof *device, ascending);
-    qsort(wall, (size_t)repeats, sizeof *wall, ascending);
-    *out = (times){device[repeats / 2], wall[repeats / 2]};
-    return BITNET_OK;
+    if (st == BITNET_OK)
+        *out = (times){bitnet_summarize(device, REPEATS).median,
+                       bitnet_summarize(wall, REPEATS).median};
+    return st;
 }
 
-/* Takes the backend. *made false: there is no such case. */
+/* *made false: there is no such case. */
 static bitnet_status time_case(validation_run *r, bnet_backend *be, const bnet_kernel_record *k,
                                case_shape s, times *out, bool *made)
 {
     kernel_case c;
     const char *skip;
-    bitnet_status st = bnet_case_open(be, k, s, &c, &skip, r->err);
+    bitnet_status st = bnet_case_open(be, k, s, CASE_RANDOM, &c, &skip, r->err);
     *made = st == BITNET_OK && !skip;
     if (*made) {
-        st = measure(&c, REPEATS, out, r->err);
+        st = measure(&c, out, r->err);
         bnet_case_close(&c);
     }
-    bnet_backend_close(be);
     return st;
 }
 
@@ -75,6 +66,7 @@ static bitnet_status reference_ms(validation_run *r, const bnet_kernel_record *k
     bitnet_status st = bnet_validate_open_reference(r, &be);
     if (st == BITNET_OK)
         st = time_case(r, be, k, s, &t, &made);
+    bnet_backend_close(be);
     *out = t.wall_ms;
     return st;
 }
@@ -103,28 +95,18 @@ static bitnet_status add_row(validation_run *r, const bnet_kernel_record *k, cas
     return BITNET_OK;
 }
 
-static bitnet_status time_kernel(validation_run *r, const bnet_kernel_record *k, case_shape s)
+static bitnet_status time_kernel(validation_run *r, forced_kernel *f, const void *unused,
+                                 bitnet_accuracy *none)
 {
-    char reason[120];
-    bnet_registry *registry = NULL;
-    bnet_backend *be = NULL;
     times t = {0, 0};
     double reference = 0;
     bool made = false;
-    bnet_kernel_query q = bnet_case_query(k, s);
-    if (*bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason))
-        return BITNET_OK; /* the accuracy list says why */
-    bitnet_status st = bnet_validate_open_forced(r, k, &q, &registry, &be);
-    if (st == BITNET_OK)
-        st = time_case(r, be, k, s, &t, &made);
-    else
-        bnet_backend_close(be);
+    (void)unused;
+    (void)none;
+    bitnet_status st = time_case(r, f->be, f->k, f->s, &t, &made);
     if (st == BITNET_OK && made)
-        st = reference_ms(r, k, s, &reference);
-    if (st == BITNET_OK && made)
-        st = add_row(r, k, s, t, reference);
-    bnet_registry_close(registry);
-    return st;
+        st = reference_ms(r, f->k, f->s, &reference);
+    return st == BITNET_OK && made ? add_row(r, f->k, f->s, t, reference) : st;
 }
 
 bitnet_status bnet_validate_speed(validation_run *r)
@@ -142,7 +124,7 @@ bitnet_status bnet_validate_speed(validation_run *r)
         for (int j = 0; st == BITNET_OK && timed && j < 2; j++) {
             st = bnet_validate_at(r, bnet_validate_work(r, i) - 1, work);
             if (st == BITNET_OK)
-                st = time_kernel(r, k, shapes[j]);
+                st = bnet_validate_forced(r, k, shapes[j], time_kernel, NULL, NULL);
         }
     }
     return st;

@@ -20,7 +20,6 @@ static void test_F_1_a_plugin_is_loaded_and_agrees(void **state)
     bitnet_bridge *b = NULL;
     bitnet_comparison c;
     OK(bitnet_bridge_open(PLUGIN("good"), &b, &err));
-    assert_string_equal(bitnet_bridge_path(b), PLUGIN("good"));
     static const size_t shapes[][3] = {{1, 1, 1}, {3, 5, 7}, {16, 64, 128}};
     for (size_t i = 0; i < 3; i++) {
         OK(bitnet_bridge_compare_matmul(r, b, shapes[i][0], shapes[i][1], shapes[i][2], &c, &err));

@@ -503,7 +503,7 @@ static void judge_double(const bnet_kernel_record *k, bitnet_accuracy *a)
     OK(bnet_registry_open(&registry, &err));
     OK(bnet_registry_add(registry, k, &err));
     OK(bnet_backend_open_cpu(pool, registry, NULL, false, NULL, &be, &err));
-    OK(bnet_case_open(be, k, s, &c, &why, &err));
+    OK(bnet_case_open(be, k, s, CASE_RANDOM, &c, &why, &err));
     assert_null(why);
     OK(bnet_validate_double(&c, a, &err));
     bnet_case_close(&c);
