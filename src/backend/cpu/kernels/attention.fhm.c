@@ -7,7 +7,6 @@
 #include "backend/cpu/kernels/simd_neon.h"
 
 #include "backend/cpu/kernels/attention_rows.h"
-#include "backend/cpu/kernels/simd_math.h"
 
 enum {
     PACK = 4,

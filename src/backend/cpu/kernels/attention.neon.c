@@ -3,6 +3,6 @@
 
 #include "backend/cpu/kernels/attention_simd.h"
 
-BNET_ATTENTION_ROW(f32, 4, (size_t)-1, neon)
-BNET_ATTENTION_ROW(f16, 2, AHEAD_TOKENS, neon)
-BNET_ATTENTION_ROW(i8, 1, 1, neon)
+BNET_ATTENTION_ROW(f32, 4, (size_t)-1)
+BNET_ATTENTION_ROW(f16, 2, AHEAD_TOKENS)
+BNET_ATTENTION_ROW(i8, 1, 1)

@@ -9,7 +9,6 @@
 #define BNET_ATTENTION_SIMD_H
 
 #include "backend/cpu/kernels/attention_rows.h"
-#include "backend/cpu/kernels/simd_math.h"
 
 enum {
     PACK = 4,
@@ -44,7 +43,7 @@ SIMD float scale_of(const part_view *p, size_t j, size_t i)
 
 SIMD vf load_i8(const part_view *p, size_t j, size_t i)
 {
-    return vf_mul(vf_from_i8(p->data + j * p->row_bytes + i), vf_set(scale_of(p, j, i)));
+    return vf_from_i8(p->data + j * p->row_bytes + i) * vf_set(scale_of(p, j, i));
 }
 
 /* Asks for positions j .. j + n - 1 of a part that is not in the caches yet. */
@@ -85,9 +84,11 @@ SIMD void sums(load_fn *load, const int nq, const int np, const float *q, size_t
             }
         }
     for (int a = 0; a < nq; a++)
-        for (int p = 0; p < np; p++)
-            out[a][p] =
-                N_CHUNKS == 2 ? vf_add(acc[a][p][0], acc[a][p][N_CHUNKS - 1]) : acc[a][p][0];
+        for (int p = 0; p < np; p++) {
+            out[a][p] = acc[a][p][0];
+            if (N_CHUNKS == 2)
+                out[a][p] += acc[a][p][N_CHUNKS - 1];
+        }
 }
 
 SIMD void score_tile(load_fn *load, const int nq, const int np, const float *q, size_t hd,
@@ -99,14 +100,14 @@ SIMD void score_tile(load_fn *load, const int nq, const int np, const float *q, 
         sums(load, nq, np, q, hd, k, j, PASS_STEP, y);
         for (int a = 0; a < nq; a++)
             for (int p = 0; p < np; p++)
-                x[a][p] = vf_add(x[a][p], y[a][p]);
+                x[a][p] += y[a][p];
     }
     for (int p = 0; p < np; p++) {
         v4 f[PACK];
         for (int a = 0; a < PACK; a++)
             f[a] = a < nq ? vf_fold(x[a][p]) : v4_set(0);
         v4 dots = v4_fold_each(f[0], f[1], f[2], f[3]);
-        v4_store(s + PACK * (j + (size_t)p), v4_mul(dots, v4_set(scale)));
+        v4_store(s + PACK * (j + (size_t)p), dots * v4_set(scale));
     }
 }
 
@@ -164,7 +165,7 @@ SIMD void score_tile8(load8_fn *load, const int nq, const int nt, const size_t s
             for (int a = 0; a < PACK; a++)
                 f[a] = a < nq ? v8_fold(acc[a][t], r) : v4_set(0);
             v4 dots = v4_fold_each(f[0], f[1], f[2], f[3]);
-            v4_store(s + PACK * (j + (size_t)(t * V8_ROWS + r)), v4_mul(dots, v4_set(scale)));
+            v4_store(s + PACK * (j + (size_t)(t * V8_ROWS + r)), dots * v4_set(scale));
         }
 }
 
@@ -192,11 +193,11 @@ SIMD void weights(const bool half, float *s, size_t n_pos, float m[PACK], float 
     for (size_t i = n; i < padded; i++)
         s[i] = 0;
     for (size_t i = 0; i < padded; i += VF) {
-        vf p = vf_exp_negative(vf_sub(vf_load(s + i), vf_repeat(max)));
+        vf p = vf_exp_negative(vf_load(s + i) - vf_repeat(max));
         vf_store(s + i, half ? vf_round_f16(p) : p);
     }
     for (size_t i = 0; i < n; i += PACK)
-        sum = v4_add(sum, v4_load(s + i));
+        sum += v4_load(s + i);
     v4_store(m, max);
     v4_store(l, sum);
 }
@@ -321,13 +322,13 @@ SIMD void attend_ahead(load_fn *load, const bnet_attend *a, const part_view *k, 
     attend_views(load_f32, load == load_f16, a, &kk, &vv);
 }
 
-#define BNET_ATTENTION_ROW(name, elem, ahead_tokens, isa)                                          \
+#define BNET_ATTENTION_ROW(name, elem, ahead_tokens)                                               \
     static __attribute__((noinline)) void ahead_##name(const bnet_attend *a, const part_view *k,   \
                                                        const part_view *v)                         \
     {                                                                                              \
         attend_ahead(load_##name, a, k, v);                                                        \
     }                                                                                              \
-    void bnet_attention_##name##_##isa(const bnet_attend *a)                                       \
+    void ROW(attention_##name)(const bnet_attend *a)                                               \
     {                                                                                              \
         if (a->head_dim % 16 != 0) {                                                               \
             attend_rows(row_##name, a);                                                            \

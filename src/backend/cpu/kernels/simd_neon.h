@@ -1,5 +1,5 @@
 /* simd_neon.h - a vector of floats as the kernels that are written once for every vector width see
- * it: the names are the same in simd_avx2.h and simd_avx512.h. */
+ * it. simd_avx2.h and simd_avx512.h define the same names with the same meaning. */
 #ifndef BNET_SIMD_NEON_H
 #define BNET_SIMD_NEON_H
 
@@ -12,40 +12,15 @@
 
 typedef float32x4_t vf; /* VF floats */
 typedef float32x4_t v4; /* 4 floats */
+typedef float64x2_t vd; /* VD doubles */
 typedef uint32x4_t vm;  /* a mask for each lane of vf */
-enum { VF = 4 };
+enum { VF = 4, VD = 2 };
+/* The function of a row of kernels.inc. */
+#define ROW(name) bnet_##name##_neon
 
-SIMD vf vf_load(const float *p)
-{
-    return vld1q_f32(p);
-}
-SIMD void vf_store(float *p, vf v)
-{
-    vst1q_f32(p, v);
-}
 SIMD vf vf_set(float x)
 {
     return vdupq_n_f32(x);
-}
-SIMD vf vf_add(vf a, vf b)
-{
-    return vaddq_f32(a, b);
-}
-SIMD vf vf_sub(vf a, vf b)
-{
-    return vsubq_f32(a, b);
-}
-SIMD vf vf_mul(vf a, vf b)
-{
-    return vmulq_f32(a, b);
-}
-SIMD vf vf_div(vf a, vf b)
-{
-    return vdivq_f32(a, b);
-}
-SIMD vf vf_neg(vf a)
-{
-    return vnegq_f32(a);
 }
 SIMD vf vf_abs(vf a)
 {
@@ -79,21 +54,6 @@ SIMD vf vf_select(vm m, vf yes, vf no)
 {
     return vbslq_f32(m, yes, no);
 }
-/* 2^(n >> 1) and 2^(n - (n >> 1)) of integers held as floats, |n| <= 252 */
-SIMD void vf_pow2_halves(vf n, vf *a, vf *b)
-{
-    int32x4_t k = vcvtq_s32_f32(n), half = vshrq_n_s32(k, 1);
-    uint32x4_t h = vreinterpretq_u32_s32(half), bias = vdupq_n_u32(127);
-    uint32x4_t rest = vsubq_u32(vreinterpretq_u32_s32(k), h);
-    *a = vreinterpretq_f32_u32(vshlq_n_u32(vaddq_u32(h, bias), 23));
-    *b = vreinterpretq_f32_u32(vshlq_n_u32(vaddq_u32(rest, bias), 23));
-}
-/* 2^n, -126 <= n <= 0, from the bits of n + 1.5 * 2^23 */
-SIMD vf vf_pow2_low(vf t)
-{
-    uint32x4_t k = vshlq_n_u32(vreinterpretq_u32_f32(t), 23);
-    return vreinterpretq_f32_u32(vaddq_u32(k, vdupq_n_u32(127u << 23)));
-}
 SIMD vf vf_zero_where(vm m, vf v)
 {
     return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(v), m));
@@ -121,26 +81,6 @@ SIMD vf vf_from_i8(const uint8_t *p)
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(h)));
 }
 
-SIMD v4 v4_load(const float *p)
-{
-    return vld1q_f32(p);
-}
-SIMD void v4_store(float *p, v4 v)
-{
-    vst1q_f32(p, v);
-}
-SIMD v4 v4_set(float x)
-{
-    return vdupq_n_f32(x);
-}
-SIMD v4 v4_add(v4 a, v4 b)
-{
-    return vaddq_f32(a, b);
-}
-SIMD v4 v4_mul(v4 a, v4 b)
-{
-    return vmulq_f32(a, b);
-}
 SIMD v4 v4_pick_max(v4 a, v4 b)
 {
     return vf_pick_max(a, b);
@@ -170,24 +110,13 @@ SIMD vweights vw_load(const float *p)
 
 /* ---- doubles ---- */
 
-typedef float64x2_t vd; /* VD doubles */
-enum { VD = 2 };
-
 SIMD vd vd_set(double x)
 {
     return vdupq_n_f64(x);
 }
-SIMD vd vd_mul(vd a, vd b)
-{
-    return vmulq_f64(a, b);
-}
 SIMD vd vd_fma(vd a, vd b, vd c)
 {
     return vfmaq_f64(c, a, b);
-}
-SIMD void vd_store(double *p, vd v)
-{
-    vst1q_f64(p, v);
 }
 SIMD void vf_widen(vf v, vd out[VF / VD])
 {
@@ -201,44 +130,43 @@ SIMD vf vf_narrow(const vd in[VF / VD])
 
 /* ---- integers ---- */
 
-/* 16 doubles x[i] * s, none beyond +-127.5, rounded to nearest even, as int8, added to the sum. */
-typedef int32x4_t vsum;
-SIMD vsum vsum_zero(void)
-{
-    return vdupq_n_s32(0);
-}
+typedef int32x4_t vsum; /* sums of int8 */
 SIMD int32_t vsum_total(vsum s)
 {
     return vaddvq_s32(s);
 }
-SIMD void round16_d(const float *x, vd s, int8_t *q, vsum *sum)
+/* The lowest bytes of 16 integers, added to the sum. */
+SIMD void narrow16(const int32x4_t r[4], int8_t *q, vsum *sum)
 {
-    int32x4_t r[4];
-    for (int i = 0; i < 4; i++) {
-        float32x4_t v = vld1q_f32(x + 4 * i);
-        int64x2_t a = vcvtnq_s64_f64(vmulq_f64(vcvt_f64_f32(vget_low_f32(v)), s));
-        int64x2_t b = vcvtnq_s64_f64(vmulq_f64(vcvt_high_f64_f32(v), s));
-        r[i] = vuzp1q_s32(vreinterpretq_s32_s64(a), vreinterpretq_s32_s64(b));
-    }
     int16x8_t lo = vuzp1q_s16(vreinterpretq_s16_s32(r[0]), vreinterpretq_s16_s32(r[1]));
     int16x8_t hi = vuzp1q_s16(vreinterpretq_s16_s32(r[2]), vreinterpretq_s16_s32(r[3]));
     vst1q_s8(q, vuzp1q_s8(vreinterpretq_s8_s16(lo), vreinterpretq_s8_s16(hi)));
     *sum = vpadalq_s16(*sum, vaddq_s16(lo, hi));
 }
-/* 16 floats likewise: the larger *doubt becomes, the farther from an integer the worst of them was.
+/* 16 doubles x[i] * s, none beyond +-127.5, rounded to nearest even, as int8, added to the sum. */
+SIMD void round16_d(const float *x, vd s, int8_t *q, vsum *sum)
+{
+    int32x4_t r[4];
+    for (int i = 0; i < 4; i++) {
+        float32x4_t v = vld1q_f32(x + 4 * i);
+        int64x2_t a = vcvtnq_s64_f64(vcvt_f64_f32(vget_low_f32(v)) * s);
+        int64x2_t b = vcvtnq_s64_f64(vcvt_high_f64_f32(v) * s);
+        r[i] = vuzp1q_s32(vreinterpretq_s32_s64(a), vreinterpretq_s32_s64(b));
+    }
+    narrow16(r, q, sum);
+}
+/* The same with 16 floats v. *doubt becomes at least the largest distance of any v to its integer.
  * The bits of v + 1.5 * 2^23 end with the integer. */
 SIMD void round16_v(const vf v[16 / VF], int8_t *q, vsum *sum, vf *doubt)
 {
     const float32x4_t magic = vdupq_n_f32(12582912.0f);
-    int16x8_t r[4];
+    int32x4_t r[4];
     for (int i = 0; i < 4; i++) {
-        float32x4_t t = vaddq_f32(v[i], magic);
-        *doubt = vmaxq_f32(*doubt, vabdq_f32(v[i], vsubq_f32(t, magic)));
-        r[i] = vreinterpretq_s16_f32(t);
+        float32x4_t t = v[i] + magic;
+        *doubt = vmaxq_f32(*doubt, vabdq_f32(v[i], t - magic));
+        r[i] = vreinterpretq_s32_f32(t);
     }
-    int16x8_t lo = vuzp1q_s16(r[0], r[1]), hi = vuzp1q_s16(r[2], r[3]);
-    vst1q_s8(q, vuzp1q_s8(vreinterpretq_s8_s16(lo), vreinterpretq_s8_s16(hi)));
-    *sum = vpadalq_s16(*sum, vaddq_s16(lo, hi));
+    narrow16(r, q, sum);
 }
 /* The largest of all lanes of maxima that vf_amax made; no number if there is one. */
 SIMD float vf_max_lanes(vf a, vf b)
@@ -249,15 +177,13 @@ SIMD bool vf_any_above(vf v, float limit)
 {
     return vmaxvq_f32(v) > limit;
 }
-/* 16 floats, none beyond +-127.5, rounded to nearest even, as int8 */
-SIMD void round16_f(const float *x, float s, uint8_t *q)
+/* 16 floats x[i] * s, none beyond +-127.5, rounded to nearest even, as int8 */
+SIMD void round16_f(const float *x, float s, int8_t *q)
 {
-    int32x4_t r[4];
+    int32x4_t r[4], unused = vdupq_n_s32(0);
     for (int i = 0; i < 4; i++)
         r[i] = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 4 * i), s));
-    int16x8_t lo = vuzp1q_s16(vreinterpretq_s16_s32(r[0]), vreinterpretq_s16_s32(r[1]));
-    int16x8_t hi = vuzp1q_s16(vreinterpretq_s16_s32(r[2]), vreinterpretq_s16_s32(r[3]));
-    vst1q_s8((int8_t *)q, vuzp1q_s8(vreinterpretq_s8_s16(lo), vreinterpretq_s8_s16(hi)));
+    narrow16(r, q, &unused);
 }
 
 /* 16 int8 times s, as floats */
@@ -317,8 +243,10 @@ SIMD void vf_store_pairs(float *p, vf a, vf b)
     vst2q_f32(p, v);
 }
 
-/* How 16 running sums are dealt with: N_PASSES passes over a row, each over N_CHUNKS vectors that
+/* How 16 running sums are handled: N_PASSES passes over a row, each over N_CHUNKS vectors that
  * lie 8 apart in every 16; and how many vectors of an output row are held at once. */
 enum { N_PASSES = 2, PASS_STEP = 4, N_CHUNKS = 2, OUT_VECTORS = 4, TILE = 8 };
+
+#include "backend/cpu/kernels/simd_all.h"
 
 #endif

@@ -27,9 +27,12 @@ typedef enum source { PLAIN, SUM, RELU2, SILU } source;
 SIMD vf source_at(source from, const float *x, const float *b)
 {
     vf v = vf_load(x);
-    return from == PLAIN ? v
-           : from == SUM ? vf_add(v, vf_load(b))
-                         : (from == RELU2 ? vf_relu2 : vf_silu)(v, vf_load(b));
+    if (from == PLAIN)
+        return v;
+    vf u = vf_load(b);
+    if (from == SUM)
+        return v + u;
+    return from == RELU2 ? vf_relu2(v, u) : vf_silu(v, u);
 }
 
 SIMD void source_from(source from, const float *x, const float *b, size_t i, size_t n, float *to)
@@ -64,7 +67,7 @@ SIMD void pass_one(source from, const float *x, const float *b, const float *w, 
                 if (from != PLAIN)
                     vf_store(to + at, v);
                 squares_add(&squares, k % CHUNK, v);
-                vf_amax(vf_mul(v, vf_load(w + at)), &max[k / VF % 2], &bad);
+                vf_amax(v * vf_load(w + at), &max[k / VF % 2], &bad);
             }
         f->of_step[i / FUSED_STEP] = vf_max_lanes(max[0], max[1]);
     }
@@ -115,7 +118,7 @@ SIMD void pass_two(const float *h, const float *w, size_t n, double scale, doubl
         for (size_t k = i; k < i + FUSED_STEP; k += 16) {
             vf v[16 / VF];
             for (size_t l = 0; l < 16 / VF; l++)
-                v[l] = vf_mul(vf_mul(vf_load(h + k + l * VF), vf_load(w + k + l * VF)), c);
+                v[l] = vf_load(h + k + l * VF) * vf_load(w + k + l * VF) * c;
             round16_v(v, q + k, total, &doubt);
         }
         if (vf_any_above(doubt, SURE)) {
@@ -137,8 +140,8 @@ static inline bool usable(const first_pass *f, double squares, double c)
 /* One after the other, of what the source left. */
 static inline float norm_then_quantize(const float *h, const bnet_normed *t)
 {
-    rmsnorm_simd(h, t->w, t->n, t->eps, t->y);
-    return quantize_simd(t->y, t->n, t->stride, t->q, t->sum);
+    ROW(rmsnorm_f32)(h, t->w, t->n, t->eps, t->y);
+    return ROW(quantize_i8)(t->y, t->n, t->stride, t->q, t->sum);
 }
 
 SIMD float norm_quantize_simd(source from, const float *x, const float *b, const bnet_normed *t,
@@ -161,32 +164,31 @@ SIMD float norm_quantize_simd(source from, const float *x, const float *b, const
     double exact = 127.0 / (double)amax;
     if (!usable(&f, squares, scale * exact))
         return norm_then_quantize(h, t);
-    vsum total = vsum_zero();
+    vsum total = {0};
     pass_two(h, w, n, scale, exact, t->q, &total);
     *t->sum = vsum_total(total) + quantize_from(rest, 0, n - i, exact, t->q + i);
     memset(t->q + n, 0, t->stride - n);
     return amax / 127.0f;
 }
 
-/* The rows of one instruction set. */
-#define BNET_FUSED_ROWS(isa)                                                                       \
-    float bnet_norm_quantize_##isa(const float *x, const bnet_normed *to)                          \
-    {                                                                                              \
-        return norm_quantize_simd(PLAIN, x, x, to, NULL);                                          \
-    }                                                                                              \
-    float bnet_add_norm_quantize_##isa(float *x, const float *b, const bnet_normed *to)            \
-    {                                                                                              \
-        return norm_quantize_simd(SUM, x, b, to, x);                                               \
-    }                                                                                              \
-    float bnet_glu_relu2_norm_quantize_##isa(const float *gate, const float *up,                   \
-                                             const bnet_normed *to)                                \
-    {                                                                                              \
-        return norm_quantize_simd(RELU2, gate, up, to, to->y);                                     \
-    }                                                                                              \
-    float bnet_glu_silu_norm_quantize_##isa(const float *gate, const float *up,                    \
-                                            const bnet_normed *to)                                 \
-    {                                                                                              \
-        return norm_quantize_simd(SILU, gate, up, to, to->y);                                      \
-    }
+float ROW(norm_quantize)(const float *x, const bnet_normed *to)
+{
+    return norm_quantize_simd(PLAIN, x, x, to, NULL);
+}
+
+float ROW(add_norm_quantize)(float *x, const float *b, const bnet_normed *to)
+{
+    return norm_quantize_simd(SUM, x, b, to, x);
+}
+
+float ROW(glu_relu2_norm_quantize)(const float *gate, const float *up, const bnet_normed *to)
+{
+    return norm_quantize_simd(RELU2, gate, up, to, to->y);
+}
+
+float ROW(glu_silu_norm_quantize)(const float *gate, const float *up, const bnet_normed *to)
+{
+    return norm_quantize_simd(SILU, gate, up, to, to->y);
+}
 
 #endif

@@ -3,7 +3,6 @@
 #ifndef BNET_VECTOR_SIMD_H
 #define BNET_VECTOR_SIMD_H
 
-#include "backend/cpu/kernels/simd_math.h"
 #include "backend/cpu/kernels/vector_rows.h"
 
 /* ---- sums of squares: eight running sums, element i in sum i % 8, folded 4, 2, 1. A square of a
@@ -67,11 +66,11 @@ SIMD vf vf_normed(vf x, vd s, vf w)
     vf_widen(x, a);
     vf_widen(w, b);
     for (int k = 0; k < VF / VD; k++)
-        a[k] = vd_mul(vd_mul(a[k], s), b[k]);
+        a[k] = a[k] * s * b[k];
     return vf_narrow(a);
 }
 
-SIMD void rmsnorm_simd(const float *x, const float *w, size_t n, float eps, float *y)
+void ROW(rmsnorm_f32)(const float *x, const float *w, size_t n, float eps, float *y)
 {
     double scale = norm_scale(sum_squares(x, n), n, eps);
     vd s = vd_set(scale);
@@ -142,7 +141,7 @@ SIMD size_t round_simd(const float *x, size_t n, float amax, int8_t *q, vsum *to
         for (size_t k = i; k < i + STEP; k += 16) {
             vf v[16 / VF];
             for (size_t l = 0; l < 16 / VF; l++)
-                v[l] = vf_mul(vf_load(x + k + l * VF), s);
+                v[l] = vf_load(x + k + l * VF) * s;
             round16_v(v, q + k, total, &doubt);
         }
         if (vf_any_above(doubt, 0.49998f)) {
@@ -161,7 +160,7 @@ SIMD float quantize_with(const float *x, size_t n, float amax, bool sound, size_
                          int32_t *sum)
 {
     size_t i = 0;
-    vsum total = vsum_zero();
+    vsum total = {0};
     if (sound)
         i = round_simd(x, n, amax, q, &total);
     else
@@ -171,7 +170,7 @@ SIMD float quantize_with(const float *x, size_t n, float amax, bool sound, size_
     return amax / 127.0f;
 }
 
-SIMD float quantize_simd(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum)
+float ROW(quantize_i8)(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum)
 {
     float amax;
     bool sound = amax_simd(x, n, 1e-5f, &amax);
@@ -183,11 +182,11 @@ SIMD float quantize_simd(const float *x, size_t n, size_t stride, int8_t *q, int
 SIMD void rotate_simd(vf *a, vf *b, vf c, vf s)
 {
     vf x = *a, y = *b;
-    *a = vf_sub(vf_mul(x, c), vf_mul(y, s));
-    *b = vf_add(vf_mul(x, s), vf_mul(y, c));
+    *a = x * c - y * s;
+    *b = x * s + y * c;
 }
 
-SIMD void rope_norm_simd(float *x, const float *cs, size_t n_rot)
+void ROW(rope_norm)(float *x, const float *cs, size_t n_rot)
 {
     size_t j = 0;
     for (; j + VF <= n_rot / 2; j += VF) {
@@ -200,7 +199,7 @@ SIMD void rope_norm_simd(float *x, const float *cs, size_t n_rot)
     rope_norm_from(x, cs, j, n_rot);
 }
 
-SIMD void rope_neox_simd(float *x, const float *cs, size_t n_rot)
+void ROW(rope_neox)(float *x, const float *cs, size_t n_rot)
 {
     size_t j = 0;
     for (; j + VF <= n_rot / 2; j += VF) {
@@ -216,15 +215,15 @@ SIMD void rope_neox_simd(float *x, const float *cs, size_t n_rot)
 SIMD vf vf_relu2(vf gate, vf up)
 {
     vf g = vf_pick_max(gate, vf_set(0));
-    return vf_mul(vf_mul(g, g), up);
+    return g * g * up;
 }
 
 SIMD vf vf_silu(vf gate, vf up)
 {
-    return vf_mul(vf_div(gate, vf_add(vf_set(1.0f), vf_exp(vf_neg(gate)))), up);
+    return gate / (vf_set(1.0f) + vf_exp(-gate)) * up;
 }
 
-SIMD void glu_relu2_simd(const float *gate, const float *up, size_t n, float *y)
+void ROW(glu_relu2)(const float *gate, const float *up, size_t n, float *y)
 {
     size_t i = 0;
     for (; i + VF <= n; i += VF)
@@ -232,7 +231,7 @@ SIMD void glu_relu2_simd(const float *gate, const float *up, size_t n, float *y)
     glu_relu2_from(gate, up, i, n, y);
 }
 
-SIMD void glu_silu_simd(const float *gate, const float *up, size_t n, float *y)
+void ROW(glu_silu)(const float *gate, const float *up, size_t n, float *y)
 {
     size_t i = 0;
     for (; i + VF <= n; i += VF)
@@ -240,15 +239,15 @@ SIMD void glu_silu_simd(const float *gate, const float *up, size_t n, float *y)
     glu_silu_from(gate, up, i, n, y);
 }
 
-SIMD void add_simd(float *x, const float *y, size_t n)
+void ROW(add_f32)(float *x, const float *y, size_t n)
 {
     size_t i = 0;
     for (; i + VF <= n; i += VF)
-        vf_store(x + i, vf_add(vf_load(x + i), vf_load(y + i)));
+        vf_store(x + i, vf_load(x + i) + vf_load(y + i));
     add_from(x, y, i, n);
 }
 
-SIMD void kv_store_f16_simd(const float *x, size_t head_dim, size_t pos, uint8_t *part)
+void ROW(kv_store_f16)(const float *x, size_t head_dim, size_t pos, uint8_t *part)
 {
     uint8_t *to = part + 2 * pos * head_dim;
     size_t i = 0;
@@ -266,12 +265,12 @@ SIMD float store_group_simd(const float *x, uint8_t *q)
     float s = amax > 0 ? 127.0f / amax : 0;
     if (!sound || isinf(s))
         return store_group_i8(x, BNET_KV_GROUP, q);
-    round16_f(x, s, q);
-    round16_f(x + 16, s, q + 16);
+    round16_f(x, s, (int8_t *)q);
+    round16_f(x + 16, s, (int8_t *)q + 16);
     return amax / 127.0f;
 }
 
-SIMD void kv_store_i8_simd(const float *x, size_t head_dim, size_t pos, uint8_t *part)
+void ROW(kv_store_i8)(const float *x, size_t head_dim, size_t pos, uint8_t *part)
 {
     uint8_t *scales = kv_scales(part, head_dim, pos), *q = part + pos * head_dim;
     size_t at = 0;
@@ -280,44 +279,5 @@ SIMD void kv_store_i8_simd(const float *x, size_t head_dim, size_t pos, uint8_t 
     if (at < head_dim)
         bnet_put_f32(scales, store_group_i8(x + at, head_dim - at, q + at));
 }
-
-/* The rows of one instruction set. */
-#define BNET_VECTOR_ROWS(isa)                                                                      \
-    void bnet_rmsnorm_f32_##isa(const float *x, const float *w, size_t n, float eps, float *y)     \
-    {                                                                                              \
-        rmsnorm_simd(x, w, n, eps, y);                                                             \
-    }                                                                                              \
-    float bnet_quantize_i8_##isa(const float *x, size_t n, size_t stride, int8_t *q, int32_t *sum) \
-    {                                                                                              \
-        return quantize_simd(x, n, stride, q, sum);                                                \
-    }                                                                                              \
-    void bnet_rope_norm_##isa(float *x, const float *cs, size_t n_rot)                             \
-    {                                                                                              \
-        rope_norm_simd(x, cs, n_rot);                                                              \
-    }                                                                                              \
-    void bnet_rope_neox_##isa(float *x, const float *cs, size_t n_rot)                             \
-    {                                                                                              \
-        rope_neox_simd(x, cs, n_rot);                                                              \
-    }                                                                                              \
-    void bnet_glu_relu2_##isa(const float *gate, const float *up, size_t n, float *y)              \
-    {                                                                                              \
-        glu_relu2_simd(gate, up, n, y);                                                            \
-    }                                                                                              \
-    void bnet_glu_silu_##isa(const float *gate, const float *up, size_t n, float *y)               \
-    {                                                                                              \
-        glu_silu_simd(gate, up, n, y);                                                             \
-    }                                                                                              \
-    void bnet_add_f32_##isa(float *x, const float *y, size_t n)                                    \
-    {                                                                                              \
-        add_simd(x, y, n);                                                                         \
-    }                                                                                              \
-    void bnet_kv_store_f16_##isa(const float *x, size_t head_dim, size_t pos, uint8_t *part)       \
-    {                                                                                              \
-        kv_store_f16_simd(x, head_dim, pos, part);                                                 \
-    }                                                                                              \
-    void bnet_kv_store_i8_##isa(const float *x, size_t head_dim, size_t pos, uint8_t *part)        \
-    {                                                                                              \
-        kv_store_i8_simd(x, head_dim, pos, part);                                                  \
-    }
 
 #endif
