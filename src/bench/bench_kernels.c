@@ -23,8 +23,8 @@ typedef struct measuring {
 static uint64_t weight_bytes(const bnet_kernel_query *q)
 {
     uint64_t n = 0;
-    const bnet_type_info *t = bnet_type_by_name(q->format);
-    if (strncmp(q->format, "i2s", 3) == 0)
+    const bnet_type_info *t = bnet_format_type(q->format);
+    if (bnet_format_ternary(q->format))
         return q->n * q->k / 4;
     return t && bnet_type_bytes(t->type, q->k, q->n, &n) ? n : 0;
 }
@@ -95,10 +95,10 @@ static bitnet_status one_shape(measuring *m, const bitnet_kernel_query *shape, b
                                bitnet_error *err)
 {
     const bitnet_runtime *rt = m->engine->runtime;
-    bnet_kernel_query q = bnet_query_of(shape);
+    bnet_kernel_query q;
     const bnet_kernel_record *k, *chosen = NULL;
     char reason[160];
-    bitnet_status st = BITNET_OK;
+    bitnet_status st = bnet_query_read(shape, m->caps->device, &q, err);
     if (bnet_registry_select(rt->registry, m->caps, &q, &chosen, NULL) != BITNET_OK)
         chosen = NULL;
     q.m = tokens_for(&q, reference);

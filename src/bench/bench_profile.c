@@ -5,12 +5,12 @@
 #include "bench/bench.h"
 
 typedef struct reading {
-    uint64_t n[BNET_OP_ENTRIES], ns[BNET_OP_ENTRIES];
+    uint64_t n[BNET_ENTRIES], ns[BNET_ENTRIES];
 } reading;
 
 static void read_meter(const bitnet_engine *e, reading *r)
 {
-    for (int i = 0; i < BNET_OP_ENTRIES; i++) {
+    for (int i = 0; i < BNET_ENTRIES; i++) {
         r->n[i] = e->meter.n[i];
         r->ns[i] = e->meter.ns[i];
     }
@@ -28,7 +28,7 @@ static size_t make_entries(const reading *from, const reading *to, double total,
 {
     size_t n = 0;
     double rest = total;
-    for (int i = 0; i < BNET_OP_ENTRIES; i++) {
+    for (int i = 0; i < BNET_ENTRIES; i++) {
         uint64_t calls = to->n[i] - from->n[i];
         double ms = (double)(to->ns[i] - from->ns[i]) / 1e6;
         rest -= ms;
@@ -80,7 +80,7 @@ bitnet_status bitnet_bench_profile(bitnet_bench *b, const bitnet_bench_test *t,
                                    bitnet_profile_entry *out, size_t cap, size_t *n,
                                    double *total_ms, bitnet_error *err)
 {
-    bitnet_profile_entry all[BNET_OP_ENTRIES + 1];
+    bitnet_profile_entry all[BNET_ENTRIES + 1];
     reading from, to;
     double total = 0;
     if (!b || !t || !n || !total_ms || (cap && !out))

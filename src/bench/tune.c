@@ -14,8 +14,11 @@ size_t bitnet_engine_shapes(const bitnet_engine *e, bitnet_kernel_query *out, si
     bnet_kernel_query q[MOST];
     size_t n = e->backend ? bnet_backend_shapes(e->backend, q, MOST) : 0;
     for (size_t i = 0; i < n && i < cap && i < MOST; i++)
-        out[i] = (bitnet_kernel_query){
-            .op = q[i].op, .format = q[i].format, .dtype = q[i].dtype, .n = q[i].n, .k = q[i].k};
+        out[i] = (bitnet_kernel_query){.op = bnet_op_name(q[i].op),
+                                       .format = bnet_format_name(q[i].format),
+                                       .dtype = bnet_dtype_name(q[i].dtype),
+                                       .n = q[i].n,
+                                       .k = q[i].k};
     return n;
 }
 
@@ -72,12 +75,15 @@ static bitnet_status measure(contest *c, const bnet_kernel_query *q)
 
 static bitnet_status contest_shape(contest *c, const bitnet_kernel_query *shape)
 {
-    bnet_kernel_query q = bnet_query_of(shape);
+    bnet_kernel_query q;
     const bnet_kernel_record *any;
+    bitnet_status st = bnet_query_read(shape, c->runtime->caps.device, &q, c->err);
+    if (st != BITNET_OK)
+        return st;
     find_candidates(c, &q);
     if (c->n == 0)
         return bnet_registry_select(c->runtime->registry, &c->runtime->caps, &q, &any, c->err);
-    bitnet_status st = measure(c, &q);
+    st = measure(c, &q);
     if (st != BITNET_OK)
         return st;
     size_t best = 0;

@@ -12,30 +12,34 @@ static const struct {
     bnet_kernel_record rec; /* op, format and dtype: what the case is made of */
     case_shape s;
 } tests[] = {
-    {{.op = "linear", .format = "i2s", .dtype = "i8"}, {1, 72, 256}},
-    {{.op = "linear", .format = "i2s", .dtype = "i8"}, {5, 72, 256}},
-    {{.op = "linear", .format = "i2s", .dtype = "i8"}, {37, 72, 256}},
-    {{.op = "linear", .format = "f16", .dtype = "f32"}, {1, 8, 256}},
-    {{.op = "linear", .format = "bf16", .dtype = "f32"}, {1, 8, 256}},
-    {{.op = "linear", .format = "q8_0", .dtype = "f32"}, {1, 8, 256}},
-    {{.op = "linear", .format = "q6_k", .dtype = "f32"}, {1, 8, 256}},
-    {{.op = "head_scan", .format = "q6_k_r4", .dtype = "f32"}, {1, 64, 256}},
-    {{.op = "head_scan", .format = "q8_0", .dtype = "f32"}, {1, 64, 256}},
-    {{.op = "embed", .format = "f16", .dtype = "f32"}, {2, 256, 0}},
-    {{.op = "rmsnorm", .format = "f32", .dtype = "f32"}, {2, 200, 0}},
-    {{.op = "quantize", .format = "i8", .dtype = "f32"}, {2, 200, 0}},
-    {{.op = "norm_quantize", .format = "i8", .dtype = "f32"}, {2, 200, 0}},
-    {{.op = "add_norm_quantize", .format = "i8", .dtype = "f32"}, {2, 200, 0}},
-    {{.op = "glu_norm_quantize", .format = "relu2", .dtype = "f32"}, {2, 200, 0}},
-    {{.op = "glu_norm_quantize", .format = "silu", .dtype = "f32"}, {2, 200, 0}},
-    {{.op = "rope", .format = "norm", .dtype = "f32"}, {2, 128, 0}},
-    {{.op = "rope", .format = "neox", .dtype = "f32"}, {2, 128, 0}},
-    {{.op = "attention", .format = "f16", .dtype = "f32"}, {5, 256, 0}},
-    {{.op = "attention", .format = "f32", .dtype = "f32"}, {5, 256, 0}},
-    {{.op = "attention", .format = "i8", .dtype = "f32"}, {5, 256, 0}},
-    {{.op = "glu", .format = "relu2", .dtype = "f32"}, {1, 200, 0}},
-    {{.op = "glu", .format = "silu", .dtype = "f32"}, {1, 200, 0}},
-    {{.op = "add", .format = "f32", .dtype = "f32"}, {1, 200, 0}},
+    {{.op = BNET_OP_LINEAR, .format = BNET_FORMAT_I2S, .dtype = BNET_DTYPE_I8}, {1, 72, 256}},
+    {{.op = BNET_OP_LINEAR, .format = BNET_FORMAT_I2S, .dtype = BNET_DTYPE_I8}, {5, 72, 256}},
+    {{.op = BNET_OP_LINEAR, .format = BNET_FORMAT_I2S, .dtype = BNET_DTYPE_I8}, {37, 72, 256}},
+    {{.op = BNET_OP_LINEAR, .format = BNET_FORMAT_F16, .dtype = BNET_DTYPE_F32}, {1, 8, 256}},
+    {{.op = BNET_OP_LINEAR, .format = BNET_FORMAT_BF16, .dtype = BNET_DTYPE_F32}, {1, 8, 256}},
+    {{.op = BNET_OP_LINEAR, .format = BNET_FORMAT_Q8_0, .dtype = BNET_DTYPE_F32}, {1, 8, 256}},
+    {{.op = BNET_OP_LINEAR, .format = BNET_FORMAT_Q6_K, .dtype = BNET_DTYPE_F32}, {1, 8, 256}},
+    {{.op = BNET_OP_HEAD_SCAN, .format = BNET_FORMAT_Q6_K_R4, .dtype = BNET_DTYPE_F32},
+     {1, 64, 256}},
+    {{.op = BNET_OP_HEAD_SCAN, .format = BNET_FORMAT_Q8_0, .dtype = BNET_DTYPE_F32}, {1, 64, 256}},
+    {{.op = BNET_OP_EMBED, .format = BNET_FORMAT_F16, .dtype = BNET_DTYPE_F32}, {2, 256, 0}},
+    {{.op = BNET_OP_RMSNORM, .format = BNET_FORMAT_F32, .dtype = BNET_DTYPE_F32}, {2, 200, 0}},
+    {{.op = BNET_OP_QUANTIZE, .format = BNET_FORMAT_I8, .dtype = BNET_DTYPE_F32}, {2, 200, 0}},
+    {{.op = BNET_OP_NORM_QUANTIZE, .format = BNET_FORMAT_I8, .dtype = BNET_DTYPE_F32}, {2, 200, 0}},
+    {{.op = BNET_OP_ADD_NORM_QUANTIZE, .format = BNET_FORMAT_I8, .dtype = BNET_DTYPE_F32},
+     {2, 200, 0}},
+    {{.op = BNET_OP_GLU_NORM_QUANTIZE, .format = BNET_FORMAT_RELU2, .dtype = BNET_DTYPE_F32},
+     {2, 200, 0}},
+    {{.op = BNET_OP_GLU_NORM_QUANTIZE, .format = BNET_FORMAT_SILU, .dtype = BNET_DTYPE_F32},
+     {2, 200, 0}},
+    {{.op = BNET_OP_ROPE, .format = BNET_FORMAT_NORM, .dtype = BNET_DTYPE_F32}, {2, 128, 0}},
+    {{.op = BNET_OP_ROPE, .format = BNET_FORMAT_NEOX, .dtype = BNET_DTYPE_F32}, {2, 128, 0}},
+    {{.op = BNET_OP_ATTENTION, .format = BNET_FORMAT_F16, .dtype = BNET_DTYPE_F32}, {5, 256, 0}},
+    {{.op = BNET_OP_ATTENTION, .format = BNET_FORMAT_F32, .dtype = BNET_DTYPE_F32}, {5, 256, 0}},
+    {{.op = BNET_OP_ATTENTION, .format = BNET_FORMAT_I8, .dtype = BNET_DTYPE_F32}, {5, 256, 0}},
+    {{.op = BNET_OP_GLU, .format = BNET_FORMAT_RELU2, .dtype = BNET_DTYPE_F32}, {1, 200, 0}},
+    {{.op = BNET_OP_GLU, .format = BNET_FORMAT_SILU, .dtype = BNET_DTYPE_F32}, {1, 200, 0}},
+    {{.op = BNET_OP_ADD, .format = BNET_FORMAT_F32, .dtype = BNET_DTYPE_F32}, {1, 200, 0}},
 };
 
 typedef struct pair {
@@ -114,7 +118,8 @@ static bitnet_status compare(const pair *p, size_t i, bitnet_error *err)
             st = bnet_fail(err, BITNET_MISMATCH,
                            "isa '%s': %s of %s does not give what the scalar kernel gives: this "
                            "CPU or what emulates it is not sound; choose a lower --isa",
-                           p->name, tests[i].rec.op, tests[i].rec.format);
+                           p->name, bnet_op_name(tests[i].rec.op),
+                           bnet_format_name(tests[i].rec.format));
         bnet_case_close(&got);
     }
     bnet_case_close(&want);

@@ -90,7 +90,7 @@ bool bnet_case_act(kernel_case *c, size_t n_cols); /* int8 activations, m rows *
 bool bnet_case_step(kernel_case *c);               /* m tokens of one timeline */
 bool bnet_case_cache(kernel_case *c); /* the step with a cache; buffers 0 and 1: keys, values */
 bool bnet_case_rope(kernel_case *c);  /* a buffer for the table, one of rows to rotate */
-bool bnet_case_embedding(kernel_case *c, const char *type); /* rows of it, the step, the result */
+bool bnet_case_embedding(kernel_case *c, bnet_format type); /* rows of it, the step, the result */
 bool bnet_case_norm_quantize(kernel_case *c);               /* x, room, activations */
 bool bnet_case_attention(kernel_case *c);                   /* the cache, queries, the result */
 bool bnet_case_matrix(kernel_case *c);                      /* an input, the result */
@@ -100,43 +100,44 @@ static inline int bnet_case_heads(const kernel_case *c)
 {
     return (int)c->s.n / c->head;
 }
-static inline bitnet_kv_type bnet_case_kv_type(const char *format)
+static inline bitnet_kv_type bnet_case_kv_type(bnet_format format)
 {
-    return strcmp(format, "f32") == 0   ? BITNET_KV_F32
-           : strcmp(format, "f16") == 0 ? BITNET_KV_F16
-                                        : BITNET_KV_INT8;
+    return format == BNET_FORMAT_F32   ? BITNET_KV_F32
+           : format == BNET_FORMAT_F16 ? BITNET_KV_F16
+                                       : BITNET_KV_INT8;
 }
 
 /* Is the record's operation a product with a matrix of a model? */
 static inline bool bnet_case_linear(const bnet_kernel_record *k)
 {
-    return strcmp(k->op, "linear") == 0;
+    return k->op == BNET_OP_LINEAR;
 }
 /* Is it a product of any kind, so that its choice depends on the shape? */
 static inline bool bnet_case_product(const bnet_kernel_record *k)
 {
-    return bnet_case_linear(k) || strcmp(k->op, "matmul") == 0;
+    return bnet_case_linear(k) || k->op == BNET_OP_MATMUL;
 }
 /* Does it take int8 activations? The rows of tiles say f32, which is what they come from. */
 static inline bool bnet_case_ternary(const bnet_kernel_record *k)
 {
-    return strcmp(k->dtype, "i8") == 0 || strcmp(k->op, "linear_tiles") == 0;
+    return k->dtype == BNET_DTYPE_I8 || k->op == BNET_OP_LINEAR_TILES;
 }
 /* The first stage of the head: checked as part of the whole, which no other backend has. */
 static inline bool bnet_case_head(const bnet_kernel_record *k)
 {
-    return strcmp(k->op, "head_scan") == 0;
+    return k->op == BNET_OP_HEAD_SCAN;
 }
 /* Several operations in one call: compared with what they must give, not with another backend's
  * call, which would be made of several. */
 static inline bool bnet_case_fused(const bnet_kernel_record *k)
 {
-    return strstr(k->op, "norm_quantize") != NULL;
+    return k->op == BNET_OP_NORM_QUANTIZE || k->op == BNET_OP_ADD_NORM_QUANTIZE ||
+           k->op == BNET_OP_GLU_NORM_QUANTIZE;
 }
 /* Does it leave int8 values, in c->act? */
 static inline bool bnet_case_quantizes(const bnet_kernel_record *k)
 {
-    return strcmp(k->op, "quantize") == 0 || bnet_case_fused(k);
+    return k->op == BNET_OP_QUANTIZE || bnet_case_fused(k);
 }
 /* The query under which a backend asks for the kernel of this case. */
 bnet_kernel_query bnet_case_query(const bnet_kernel_record *k, case_shape s);

@@ -90,7 +90,7 @@ bool bnet_case_rope(kernel_case *c)
     c->inv_freq = bnet_alloc((size_t)half * sizeof *c->inv_freq);
     for (int i = 0; c->inv_freq && i < half; i++)
         c->inv_freq[i] = pow(10000.0, -1.0 * i / half);
-    bool neox = c->neox || strcmp(c->rec->format, "neox") == 0;
+    bool neox = c->neox || c->rec->format == BNET_FORMAT_NEOX;
     c->rope = (bnet_rope){c->inv_freq, c->head, c->head, neox};
     return c->inv_freq && (c->ids || bnet_case_step(c)) &&
            bnet_case_buffer(c, (size_t)c->s.m * (size_t)c->head, false) &&
@@ -105,7 +105,7 @@ bitnet_status bnet_case_prepare(kernel_case *c, bitnet_error *err)
                              .source.ternarise = c->ternarise,
                              .source.extra_scale = 1.0f,
                              .head =
-                                 bnet_case_head(c->rec) || strcmp(c->rec->format, "q6_k_r4") == 0};
+                                 bnet_case_head(c->rec) || c->rec->format == BNET_FORMAT_Q6_K_R4};
     return bnet_op_weight(c->be, &r, NULL, &c->w, err);
 }
 
@@ -129,7 +129,7 @@ static bool plain_weight(kernel_case *c, uint32_t n_dims)
 /* ---- operations: making, running ---- */
 
 typedef struct case_op {
-    const char *op;
+    bnet_op op;
     bool (*open)(kernel_case *c);
     void (*run)(kernel_case *c);
 } case_op;
@@ -146,9 +146,9 @@ static bool open_norm(kernel_case *c)
 }
 
 /* Kernels for one type of rows get rows of that type. */
-static bool encode_embedding(kernel_case *c, const char *type)
+static bool encode_embedding(kernel_case *c, bnet_format type)
 {
-    const bnet_type_info *t = bnet_type_by_name(type);
+    const bnet_type_info *t = bnet_format_type(type);
     uint64_t row_bytes = 0;
     if (!t || t->type == BNET_F32)
         return true;
@@ -170,7 +170,7 @@ static bool encode_embedding(kernel_case *c, const char *type)
     return true;
 }
 
-bool bnet_case_embedding(kernel_case *c, const char *type)
+bool bnet_case_embedding(kernel_case *c, bnet_format type)
 {
     return plain_weight(c, 2) && encode_embedding(c, type) && bnet_case_step(c) &&
            bnet_case_buffer(c, (size_t)(c->s.m * c->s.n), false);
@@ -244,7 +244,7 @@ static void run_add_norm_quantize(kernel_case *c)
 
 static bnet_activation activation(const kernel_case *c)
 {
-    return strcmp(c->rec->format, "relu2") == 0 ? BNET_ACT_RELU2 : BNET_ACT_SILU;
+    return c->rec->format == BNET_FORMAT_RELU2 ? BNET_ACT_RELU2 : BNET_ACT_SILU;
 }
 
 static void run_glu_norm_quantize(kernel_case *c)
@@ -337,32 +337,32 @@ static void run_head(kernel_case *c)
 }
 
 static const case_op ops[] = {
-    {"linear", bnet_case_matrix, run_linear},
-    {"head_scan", open_head, run_head},
-    {"rmsnorm", open_norm, run_norm},
-    {"embed", open_embed, run_embed},
-    {"quantize", open_quantize, run_quantize},
-    {"norm_quantize", bnet_case_norm_quantize, run_norm_quantize},
-    {"add_norm_quantize", open_two_quantize, run_add_norm_quantize},
-    {"glu_norm_quantize", open_two_quantize, run_glu_norm_quantize},
-    {"rope", bnet_case_rope, run_rope},
-    {"kv_store", bnet_case_attention, run_attention},
-    {"attention", bnet_case_attention, run_attention},
-    {"glu", open_two, run_glu},
-    {"add", open_add, run_add},
+    {BNET_OP_LINEAR, bnet_case_matrix, run_linear},
+    {BNET_OP_HEAD_SCAN, open_head, run_head},
+    {BNET_OP_RMSNORM, open_norm, run_norm},
+    {BNET_OP_EMBED, open_embed, run_embed},
+    {BNET_OP_QUANTIZE, open_quantize, run_quantize},
+    {BNET_OP_NORM_QUANTIZE, bnet_case_norm_quantize, run_norm_quantize},
+    {BNET_OP_ADD_NORM_QUANTIZE, open_two_quantize, run_add_norm_quantize},
+    {BNET_OP_GLU_NORM_QUANTIZE, open_two_quantize, run_glu_norm_quantize},
+    {BNET_OP_ROPE, bnet_case_rope, run_rope},
+    {BNET_OP_KV_STORE, bnet_case_attention, run_attention},
+    {BNET_OP_ATTENTION, bnet_case_attention, run_attention},
+    {BNET_OP_GLU, open_two, run_glu},
+    {BNET_OP_ADD, open_add, run_add},
 };
 
-static const case_op *find_op(const char *op)
+static const case_op *find_op(bnet_op op)
 {
     for (size_t i = 0; i < BNET_COUNT(ops); i++)
-        if (strcmp(ops[i].op, op) == 0)
+        if (ops[i].op == op)
             return &ops[i];
     return NULL;
 }
 
 static bool embedding_fits(const kernel_case *c)
 {
-    const bnet_type_info *t = bnet_type_by_name(c->rec->format);
+    const bnet_type_info *t = bnet_format_type(c->rec->format);
     uint64_t row_bytes;
     return !t || bnet_type_bytes(t->type, c->s.n, 1, &row_bytes);
 }
@@ -382,7 +382,7 @@ bitnet_status bnet_case_open(bnet_backend *be, const bnet_kernel_record *rec, ca
     *skip = op ? NULL : "no case is known for this operation";
     if (op && bnet_case_fused(rec) && !bnet_op_fuses(be))
         *skip = "the device has no call for it alone";
-    if (op && strcmp(op->op, "embed") == 0 && !embedding_fits(c))
+    if (op && op->op == BNET_OP_EMBED && !embedding_fits(c))
         *skip = "n does not fit the blocks of the format";
     if (op && (bnet_case_linear(rec) || bnet_case_head(rec)))
         st = bnet_case_weight(c, skip, err);
@@ -440,10 +440,10 @@ const float *bnet_case_result(kernel_case *c)
 
 bnet_kernel_query bnet_case_query(const bnet_kernel_record *k, case_shape s)
 {
-    bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
+    bnet_kernel_query q = bnet_query_for(k);
     if (bnet_case_product(k)) {
         bool padded = bnet_case_linear(k) &&
-                      (strcmp(k->format, "i2s") == 0 || strcmp(k->format, "i2s_r16") == 0);
+                      (k->format == BNET_FORMAT_I2S || k->format == BNET_FORMAT_I2S_R16);
         q.m = s.m;
         q.n = s.n;
         q.k = padded ? (s.k + 127) / 128 * 128 : s.k;

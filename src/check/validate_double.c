@@ -72,7 +72,7 @@ static void expect_rope(const kernel_case *c, uint64_t t, float *w, double *out)
 
 static void expect_glu(const kernel_case *c, uint64_t t, float *w, double *out)
 {
-    bool relu2 = strcmp(c->rec->format, "relu2") == 0;
+    bool relu2 = c->rec->format == BNET_FORMAT_RELU2;
     (void)w;
     for (uint64_t i = 0; i < c->s.n; i++) {
         double g = (double)c->host[0][t * c->s.n + i], u = (double)c->host[1][t * c->s.n + i];
@@ -130,33 +130,33 @@ static void expect_attention(const kernel_case *c, uint64_t t, float *w, double 
 }
 
 static const struct {
-    const char *op;
+    bnet_op op;
     expect_fn expect;
 } table[] = {
-    {"head_scan", expect_linear},
-    {"linear", expect_linear},
-    {"rmsnorm", expect_norm},
-    {"embed", expect_embed},
-    {"quantize", expect_quantize},
-    {"rope", expect_rope},
-    {"glu", expect_glu},
-    {"kv_store", expect_attention},
-    {"attention", expect_attention},
-    {"add", expect_add},
-    {"norm_quantize", expect_norm},
-    {"add_norm_quantize", expect_add_norm},
-    {"glu_norm_quantize", expect_glu_norm},
+    {BNET_OP_HEAD_SCAN, expect_linear},
+    {BNET_OP_LINEAR, expect_linear},
+    {BNET_OP_RMSNORM, expect_norm},
+    {BNET_OP_EMBED, expect_embed},
+    {BNET_OP_QUANTIZE, expect_quantize},
+    {BNET_OP_ROPE, expect_rope},
+    {BNET_OP_GLU, expect_glu},
+    {BNET_OP_KV_STORE, expect_attention},
+    {BNET_OP_ATTENTION, expect_attention},
+    {BNET_OP_ADD, expect_add},
+    {BNET_OP_NORM_QUANTIZE, expect_norm},
+    {BNET_OP_ADD_NORM_QUANTIZE, expect_add_norm},
+    {BNET_OP_GLU_NORM_QUANTIZE, expect_glu_norm},
 };
 
 /* Half a step of int8; what a cache of 16 or 8 bits loses; else rounding of floats. */
 static double bound_of(const bnet_kernel_record *k)
 {
-    bool cache = strcmp(k->op, "kv_store") == 0 || strcmp(k->op, "attention") == 0;
+    bool cache = k->op == BNET_OP_KV_STORE || k->op == BNET_OP_ATTENTION;
     if (bnet_case_quantizes(k))
         return 0.5001 / 127;
-    if (cache && strcmp(k->format, "f16") == 0)
+    if (cache && k->format == BNET_FORMAT_F16)
         return 2e-3;
-    return cache && strcmp(k->format, "i8") == 0 ? 2e-2 : 1e-5;
+    return cache && k->format == BNET_FORMAT_I8 ? 2e-2 : 1e-5;
 }
 
 static double got(const kernel_case *c, const void *y, const float *scales, uint64_t t, uint64_t i)
@@ -196,7 +196,7 @@ bitnet_status bnet_validate_double(kernel_case *c, bitnet_accuracy *a, bitnet_er
 {
     expect_fn expect = NULL;
     for (size_t i = 0; i < BNET_COUNT(table); i++)
-        if (strcmp(table[i].op, c->rec->op) == 0)
+        if (table[i].op == c->rec->op)
             expect = table[i].expect;
     assert(expect); /* a case exists for these alone */
     float *w = bnet_alloc((size_t)BNET_MAX(c->s.k, c->s.n) * sizeof *w);

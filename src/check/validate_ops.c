@@ -17,7 +17,7 @@ static const case_shape vector_shapes[] = {{1, 64, 0}, {3, 256, 0}, {70, 512, 0}
 
 static bool is_ternary(const bnet_kernel_record *k)
 {
-    return bnet_case_linear(k) && strncmp(k->format, "i2s", 3) == 0;
+    return bnet_case_linear(k) && bnet_format_ternary(k->format);
 }
 
 /* The shapes of a record; with `quick` those of small matrices alone. */
@@ -45,9 +45,9 @@ bitnet_precision bnet_validate_precision(const bnet_kernel_record *k)
 {
     if (!bnet_case_product(k) || k->device == BNET_DEV_CPU)
         return BITNET_PRECISION_FP32;
-    return strcmp(k->dtype, "f16") == 0    ? BITNET_PRECISION_FP16
-           : strcmp(k->dtype, "bf16") == 0 ? BITNET_PRECISION_BF16
-                                           : BITNET_PRECISION_FP32;
+    return k->dtype == BNET_DTYPE_F16    ? BITNET_PRECISION_FP16
+           : k->dtype == BNET_DTYPE_BF16 ? BITNET_PRECISION_BF16
+                                         : BITNET_PRECISION_FP32;
 }
 
 static bitnet_status open_forced(const validation_run *r, forced_kernel *f)
@@ -91,9 +91,9 @@ bitnet_accuracy *bnet_validate_row(validation_run *r, const bnet_kernel_record *
     }
     bitnet_accuracy *a = &v->accuracy[v->n_accuracy++];
     *a = (bitnet_accuracy){.kernel = k->id,
-                           .op = k->op,
-                           .format = k->format,
-                           .dtype = k->dtype,
+                           .op = bnet_op_name(k->op),
+                           .format = bnet_format_name(k->format),
+                           .dtype = bnet_dtype_name(k->dtype),
                            .agreement = k->agreement,
                            .bound = bnet_agreement_ulps(k) * BNET_ULP,
                            .m = s.m,

@@ -274,31 +274,31 @@ static bitnet_status run_kind(pass_trial *t, const struct kind *k)
  * must call its kernel if it is the chosen one. MAY: has a case of its own, and may be called. */
 typedef enum need { MAY, MUST, ONLY } need;
 static const struct pass_op {
-    const char *op;
+    bnet_op op;
     need need;
-} pass_ops[] = {{"layers", ONLY},     {"linear_tiles", MUST}, {"norm_tiles", MUST},
-                {"prefill", MUST},    {"rope_append", MUST},  {"norm_quantize", MUST},
-                {"rope_table", MUST}, {"gather", MUST},       {"topk", MUST},
-                {"pack", MUST},       {"step", MUST},         {"linear", MAY},
-                {"embed", MAY},       {"attention", MAY}};
+} pass_ops[] = {
+    {BNET_OP_LAYERS, ONLY},     {BNET_OP_LINEAR_TILES, MUST}, {BNET_OP_NORM_TILES, MUST},
+    {BNET_OP_PREFILL, MUST},    {BNET_OP_ROPE_APPEND, MUST},  {BNET_OP_NORM_QUANTIZE, MUST},
+    {BNET_OP_ROPE_TABLE, MUST}, {BNET_OP_GATHER, MUST},       {BNET_OP_TOPK, MUST},
+    {BNET_OP_PACK, MUST},       {BNET_OP_STEP, MUST},         {BNET_OP_LINEAR, MAY},
+    {BNET_OP_EMBED, MAY},       {BNET_OP_ATTENTION, MAY}};
 
 static const struct pass_op *op_of(const validation_run *r, const bnet_kernel_record *k)
 {
     for (size_t i = 0; i < BNET_COUNT(pass_ops); i++)
-        if (k->device == r->device.device && strcmp(pass_ops[i].op, k->op) == 0 &&
-            bnet_validate_wants(r, k))
+        if (k->device == r->device.device && pass_ops[i].op == k->op && bnet_validate_wants(r, k))
             return &pass_ops[i];
     return NULL;
 }
 
 bool bnet_case_pass_only(const bnet_kernel_record *k)
 {
-    return k->device != BNET_DEV_CPU && strcmp(k->op, pass_ops[0].op) == 0;
+    return k->device != BNET_DEV_CPU && k->op == pass_ops[0].op;
 }
 
 static bool is_chosen(const validation_run *r, const bnet_kernel_record *k)
 {
-    const bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
+    const bnet_kernel_query q = bnet_query_for(k);
     const bnet_kernel_record *best = NULL;
     return bnet_registry_select(r->runtime->registry, &r->caps, &q, &best, NULL) == BITNET_OK &&
            best == k;
@@ -333,7 +333,7 @@ static bitnet_status check_weights(pass_trial *t)
     uint64_t n_values = 0, n = (uint64_t)h->n_embd;
     bitnet_status st = bnet_pass_matrices(t, &n_values);
     for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(all, i)) != NULL; i++) {
-        if (!op_of(t->r, k) || strcmp(k->op, "pack") != 0 || !is_chosen(t->r, k))
+        if (!op_of(t->r, k) || k->op != BNET_OP_PACK || !is_chosen(t->r, k))
             continue;
         bitnet_accuracy *a = bnet_validate_row(t->r, k, (case_shape){n, n, n});
         if (!a)
@@ -351,7 +351,7 @@ static bitnet_status check_weights(pass_trial *t)
 static bitnet_status not_called(pass_trial *t, const bnet_kernel_record *k)
 {
     char reason[120];
-    const bnet_kernel_query q = {.op = k->op, .format = k->format, .dtype = k->dtype};
+    const bnet_kernel_query q = bnet_query_for(k);
     bool vetoed = *bnet_kernel_veto(k, &t->r->caps, &q, reason, sizeof reason);
     bool spare = vetoed || k->tier == BITNET_TIER_REFERENCE || !is_chosen(t->r, k);
     need wanted = op_of(t->r, k)->need;

@@ -431,18 +431,20 @@ static void compare_table(pair *p)
 }
 
 /* Rows of floats come back as embeddings; ternary ones as products with unit vectors. */
-static const char *const packed[] = {"i2s", "f32", "f16", "bf16", "q8_0", "q4_0", "q6_k"};
+static const bnet_format packed[] = {BNET_FORMAT_I2S,  BNET_FORMAT_F32,  BNET_FORMAT_F16,
+                                     BNET_FORMAT_BF16, BNET_FORMAT_Q8_0, BNET_FORMAT_Q4_0,
+                                     BNET_FORMAT_Q6_K};
 
 static bool open_pack(kernel_case *c)
 {
-    const char *type = packed[c->variant];
-    if (strcmp(type, "i2s") != 0)
+    bnet_format type = packed[c->variant];
+    if (type != BNET_FORMAT_I2S)
         return bnet_case_embedding(c, type);
     bnet_kernel_record ternary = *c->rec;
     const bnet_kernel_record *rec = c->rec;
     const char *skip = NULL;
     ternary.format = type;
-    ternary.dtype = "i8";
+    ternary.dtype = BNET_DTYPE_I8;
     c->rec = &ternary;
     bool ok = bnet_case_weight(c, &skip, NULL) == BITNET_OK && !skip && bnet_case_matrix(c);
     c->rec = rec;
@@ -463,24 +465,24 @@ static void run_pack(kernel_case *c)
 }
 
 static const alone_op ops[] = {
-    {"norm_quantize", bnet_case_norm_quantize, run_norm_quantize, alone_norm, compare_act},
-    {"norm_tiles", bnet_case_norm_quantize, run_norm_quantize, alone_norm, compare_act},
-    {"linear_tiles", open_tiles, run_tiles, alone_tiles, compare_result},
-    {"rope_append", open_append, run_append, alone_append, compare_cache},
-    {"prefill", open_prefill, run_prefill, alone_prefill, compare_result},
-    {"attention", bnet_case_attention, run_attention, NULL, compare_result},
-    {"step", open_step, run_step, alone_step, compare_ids},
-    {"topk", open_best, run_best, alone_best, compare_best},
-    {"best", open_screen, run_screen, alone_best, compare_best},
-    {"gather", open_gather, run_gather, NULL, compare_result},
-    {"rope_table", open_table, run_table, NULL, compare_table},
-    {"pack", open_pack, run_pack, NULL, compare_result},
+    {BNET_OP_NORM_QUANTIZE, bnet_case_norm_quantize, run_norm_quantize, alone_norm, compare_act},
+    {BNET_OP_NORM_TILES, bnet_case_norm_quantize, run_norm_quantize, alone_norm, compare_act},
+    {BNET_OP_LINEAR_TILES, open_tiles, run_tiles, alone_tiles, compare_result},
+    {BNET_OP_ROPE_APPEND, open_append, run_append, alone_append, compare_cache},
+    {BNET_OP_PREFILL, open_prefill, run_prefill, alone_prefill, compare_result},
+    {BNET_OP_ATTENTION, bnet_case_attention, run_attention, NULL, compare_result},
+    {BNET_OP_STEP, open_step, run_step, alone_step, compare_ids},
+    {BNET_OP_TOPK, open_best, run_best, alone_best, compare_best},
+    {BNET_OP_BEST, open_screen, run_screen, alone_best, compare_best},
+    {BNET_OP_GATHER, open_gather, run_gather, NULL, compare_result},
+    {BNET_OP_ROPE_TABLE, open_table, run_table, NULL, compare_table},
+    {BNET_OP_PACK, open_pack, run_pack, NULL, compare_result},
 };
 
-const alone_op *bnet_alone_op(const char *op)
+const alone_op *bnet_alone_op(bnet_op op)
 {
     for (size_t i = 0; i < BNET_COUNT(ops); i++)
-        if (strcmp(ops[i].op, op) == 0)
+        if (ops[i].op == op)
             return &ops[i];
     return NULL;
 }

@@ -6,7 +6,9 @@
 #include <stdio.h>
 
 enum { F16 = BITNET_KV_F16, F32 = BITNET_KV_F32, I8 = BITNET_KV_INT8, BY_FORMAT = 100 };
+enum { OTHER = 1, NEOX = 2 };
 
+#define OP(key) BNET_OP_##key
 /* Ulps: of the case, where the record's hold for another one. Attention over tiles rounds scaled
  * queries and the weights of the softmax to halves, 2^-11 each, but not the weights it divides by;
  * with an f16 cache the scalar one rounds unscaled queries and both, so two roundings differ:
@@ -14,79 +16,79 @@ enum { F16 = BITNET_KV_F16, F32 = BITNET_KV_F32, I8 = BITNET_KV_INT8, BY_FORMAT 
  * there are as many roundings again, but over many positions they are of either sign. Of this data
  * an NVIDIA H200 has 0.64 to 0.86 and 0.75 to 0.81 thousandths, the bound is 0.98. */
 static const struct alone_case {
-    const char *op;
+    bnet_op op;
     case_shape s;
     int variant; /* type of the cache, or of packed rows; which kernel of a row */
     case_fill fill;
     double ulps; /* 0: the record's */
     const char *what;
-    bool other; /* the other way it can be called */
-    bool neox;  /* rotated in halves, not in neighbours */
+    unsigned how; /* OTHER: the other way it can be called; NEOX: rotated in halves */
 } cases[] = {
-    {"norm_quantize", {1, 64, 0}, 0, CASE_RANDOM, 0, "norm and quantisation", false, false},
-    {"norm_quantize", {3, 1000, 0}, 0, CASE_RANDOM, 0, "norm and quantisation", false, false},
-    {"norm_quantize", {70, 2560, 0}, 0, CASE_RANDOM, 0, "norm and quantisation", false, false},
-    {"norm_tiles", {1, 64, 0}, 0, CASE_RANDOM, 0, "norm and quantisation", false, false},
-    {"norm_tiles", {12, 1000, 0}, 0, CASE_RANDOM, 0, "norm and quantisation", false, false},
-    {"norm_tiles", {70, 2560, 0}, 0, CASE_RANDOM, 0, "norm and quantisation", false, false},
-    {"linear_tiles", {12, 256, 256}, 0, CASE_RANDOM, 0, "one tile", false, false},
-    {"linear_tiles", {64, 1030, 2560}, 0, CASE_RANDOM, 0, "one tile", false, false},
-    {"linear_tiles", {64, 256, 6912}, 0, CASE_EXTREME_PLUS, 0, "one tile, extremes", false, false},
-    {"linear_tiles", {70, 520, 256}, 0, CASE_RANDOM, 0, "a prompt", false, false},
-    {"linear_tiles", {300, 256, 1024}, 0, CASE_EXTREME_MINUS, 0, "prompt, extremes", false, false},
-    {"linear_tiles", {64, 300, 512}, 1, CASE_RANDOM, 0, "128 rows", false, false},
-    {"linear_tiles", {64, 300, 512}, 2, CASE_RANDOM, 0, "256 rows", false, false},
-    {"linear_tiles", {200, 300, 512}, 3, CASE_RANDOM, 0, "128 tokens", false, false},
-    {"linear_tiles", {200, 300, 512}, 4, CASE_RANDOM, 0, "96 tokens", false, false},
-    {"linear_tiles", {64, 300, 1100}, 5, CASE_RANDOM, 0, "64 rows", false, false},
-    {"rope_append", {70, 256, 64}, F16, CASE_RANDOM, 0, "f16 cache", false, false},
-    {"rope_append", {70, 256, 64}, F32, CASE_RANDOM, 0, "f32 cache", false, false},
-    {"rope_append", {70, 256, 64}, I8, CASE_RANDOM, 0, "int8 cache", false, false},
-    {"rope_append", {130, 512, 128}, F16, CASE_RANDOM, 0, "f16 cache", false, false},
-    {"rope_append", {130, 512, 128}, I8, CASE_RANDOM, 0, "int8 cache, no queries", true, false},
-    {"rope_append", {130, 512, 128}, F16, CASE_RANDOM, 0, "f16 cache, neox", false, true},
-    {"prefill", {70, 256, 64}, F16, CASE_RANDOM, 8192, "f16 cache", false, false},
-    {"prefill", {130, 512, 128}, F16, CASE_RANDOM, 8192, "f16 cache", false, false},
-    {"prefill", {70, 256, 64}, I8, CASE_RANDOM, 8192, "int8 cache", false, false},
-    {"prefill", {130, 512, 128}, I8, CASE_RANDOM, 8192, "int8 cache", false, false},
-    {"prefill", {130, 512, 128}, F16, CASE_RANDOM, 8192, "f16 cache, rotated inside", true, false},
-    {"prefill", {70, 256, 64}, I8, CASE_RANDOM, 8192, "int8 cache, rotated inside", true, false},
-    {"prefill", {130, 512, 128}, F16, CASE_RANDOM, 8192, "f16 cache, neox inside", true, true},
-    {"prefill", {70, 256, 64}, I8, CASE_RANDOM, 8192, "int8 cache, neox inside", true, true},
-    {"attention", {140, 512, 128}, BY_FORMAT, CASE_RANDOM, 0, "heads of 128", false, false},
-    {"attention", {1100, 256, 128}, BY_FORMAT, CASE_RANDOM, 0, "the last of 1100", true, false},
-    {"step", {12, 64, 64}, F16, CASE_RANDOM, 0, "fetched", false, false},
-    {"step", {500, 64, 64}, I8, CASE_RANDOM, 0, "fetched", false, false},
-    {"topk", {1, 40, 0}, 0, CASE_RANDOM, 0, "fewer than are asked for", false, false},
-    {"topk", {1, 512, 0}, 0, CASE_RANDOM, 0, "sorted", false, false},
-    {"topk", {3, 128256, 0}, 0, CASE_RANDOM, 0, "sorted", false, false},
-    {"topk", {12, 33000, 0}, 0, CASE_RANDOM, 0, "sorted", false, false},
-    {"topk", {2, 5000, 0}, 0, CASE_EXTREME_PLUS, 0, "sorted, ties", false, false},
-    {"topk", {12, 40000, 0}, 0, CASE_EXTREME_PLUS, 0, "sorted, ties", false, false},
-    {"topk", {2, 700, 0}, 0, CASE_EXTREME_MINUS, 0, "sorted, extreme values", false, false},
-    {"topk", {5, 70000, 0}, 0, CASE_EXTREME_MINUS, 0, "sorted, extreme values", false, false},
-    {"best", {1, 40, 64}, 0, CASE_RANDOM, 0, "fewer than are asked for", false, false},
-    {"best", {1, 5000, 256}, 0, CASE_RANDOM, 0, "sorted", false, false},
-    {"best", {8, 4243, 200}, 0, CASE_RANDOM, 0, "sorted", false, false},
-    {"best", {3, 4300, 320}, 0, CASE_EXTREME_PLUS, 0, "sorted, ties", false, false},
-    {"best", {2, 5000, 128}, 0, CASE_EXTREME_MINUS, 0, "rows that are not finite", false, false},
-    {"best", {9, 40, 64}, 0, CASE_RANDOM, 0, "fewer than are asked for", false, false},
-    {"best", {16, 4243, 200}, 0, CASE_RANDOM, 0, "sorted", false, false},
-    {"best", {20, 4300, 160}, 0, CASE_EXTREME_PLUS, 0, "sorted, ties", false, false},
-    {"best", {64, 3000, 128}, 0, CASE_EXTREME_MINUS, 0, "rows that are not finite", false, false},
-    {"gather", {3, 64, 0}, 0, CASE_RANDOM, 0, "rows", false, false},
-    {"gather", {70, 512, 0}, 0, CASE_RANDOM, 0, "rows", false, false},
-    {"rope_table", {3, 64, 64}, 0, CASE_RANDOM, 0, "angles", false, false},
-    {"rope_table", {70, 128, 128}, 0, CASE_RANDOM, 0, "angles", false, false},
-    {"pack", {256, 40, 256}, 0, CASE_RANDOM, 0, "i2s", false, false},
-    {"pack", {130, 33, 200}, 0, CASE_RANDOM, 0, "i2s", false, false},
-    {"pack", {16, 256, 0}, 1, CASE_RANDOM, 0, "f32", false, false},
-    {"pack", {16, 256, 0}, 2, CASE_RANDOM, 0, "f16", false, false},
-    {"pack", {16, 256, 0}, 3, CASE_RANDOM, 0, "bf16", false, false},
-    {"pack", {16, 320, 0}, 4, CASE_RANDOM, 0, "q8_0", false, false},
-    {"pack", {16, 320, 0}, 5, CASE_RANDOM, 0, "q4_0", false, false},
-    {"pack", {16, 512, 0}, 6, CASE_RANDOM, 0, "q6_k", false, false},
+    {OP(NORM_QUANTIZE), {1, 64, 0}, 0, CASE_RANDOM, 0, "norm and quantisation", 0},
+    {OP(NORM_QUANTIZE), {3, 1000, 0}, 0, CASE_RANDOM, 0, "norm and quantisation", 0},
+    {OP(NORM_QUANTIZE), {70, 2560, 0}, 0, CASE_RANDOM, 0, "norm and quantisation", 0},
+    {OP(NORM_TILES), {1, 64, 0}, 0, CASE_RANDOM, 0, "norm and quantisation", 0},
+    {OP(NORM_TILES), {12, 1000, 0}, 0, CASE_RANDOM, 0, "norm and quantisation", 0},
+    {OP(NORM_TILES), {70, 2560, 0}, 0, CASE_RANDOM, 0, "norm and quantisation", 0},
+    {OP(LINEAR_TILES), {12, 256, 256}, 0, CASE_RANDOM, 0, "one tile", 0},
+    {OP(LINEAR_TILES), {64, 1030, 2560}, 0, CASE_RANDOM, 0, "one tile", 0},
+    {OP(LINEAR_TILES), {64, 256, 6912}, 0, CASE_EXTREME_PLUS, 0, "one tile, extremes", 0},
+    {OP(LINEAR_TILES), {70, 520, 256}, 0, CASE_RANDOM, 0, "a prompt", 0},
+    {OP(LINEAR_TILES), {300, 256, 1024}, 0, CASE_EXTREME_MINUS, 0, "prompt, extremes", 0},
+    {OP(LINEAR_TILES), {64, 300, 512}, 1, CASE_RANDOM, 0, "128 rows", 0},
+    {OP(LINEAR_TILES), {64, 300, 512}, 2, CASE_RANDOM, 0, "256 rows", 0},
+    {OP(LINEAR_TILES), {200, 300, 512}, 3, CASE_RANDOM, 0, "128 tokens", 0},
+    {OP(LINEAR_TILES), {200, 300, 512}, 4, CASE_RANDOM, 0, "96 tokens", 0},
+    {OP(LINEAR_TILES), {64, 300, 1100}, 5, CASE_RANDOM, 0, "64 rows", 0},
+    {OP(ROPE_APPEND), {70, 256, 64}, F16, CASE_RANDOM, 0, "f16 cache", 0},
+    {OP(ROPE_APPEND), {70, 256, 64}, F32, CASE_RANDOM, 0, "f32 cache", 0},
+    {OP(ROPE_APPEND), {70, 256, 64}, I8, CASE_RANDOM, 0, "int8 cache", 0},
+    {OP(ROPE_APPEND), {130, 512, 128}, F16, CASE_RANDOM, 0, "f16 cache", 0},
+    {OP(ROPE_APPEND), {130, 512, 128}, I8, CASE_RANDOM, 0, "int8 cache, no queries", OTHER},
+    {OP(ROPE_APPEND), {130, 512, 128}, F16, CASE_RANDOM, 0, "f16 cache, neox", NEOX},
+    {OP(PREFILL), {70, 256, 64}, F16, CASE_RANDOM, 8192, "f16 cache", 0},
+    {OP(PREFILL), {130, 512, 128}, F16, CASE_RANDOM, 8192, "f16 cache", 0},
+    {OP(PREFILL), {70, 256, 64}, I8, CASE_RANDOM, 8192, "int8 cache", 0},
+    {OP(PREFILL), {130, 512, 128}, I8, CASE_RANDOM, 8192, "int8 cache", 0},
+    {OP(PREFILL), {130, 512, 128}, F16, CASE_RANDOM, 8192, "f16 cache, rotated inside", OTHER},
+    {OP(PREFILL), {70, 256, 64}, I8, CASE_RANDOM, 8192, "int8 cache, rotated inside", OTHER},
+    {OP(PREFILL), {130, 512, 128}, F16, CASE_RANDOM, 8192, "f16 cache, neox inside", OTHER | NEOX},
+    {OP(PREFILL), {70, 256, 64}, I8, CASE_RANDOM, 8192, "int8 cache, neox inside", OTHER | NEOX},
+    {OP(ATTENTION), {140, 512, 128}, BY_FORMAT, CASE_RANDOM, 0, "heads of 128", 0},
+    {OP(ATTENTION), {1100, 256, 128}, BY_FORMAT, CASE_RANDOM, 0, "the last of 1100", OTHER},
+    {OP(STEP), {12, 64, 64}, F16, CASE_RANDOM, 0, "fetched", 0},
+    {OP(STEP), {500, 64, 64}, I8, CASE_RANDOM, 0, "fetched", 0},
+    {OP(TOPK), {1, 40, 0}, 0, CASE_RANDOM, 0, "fewer than are asked for", 0},
+    {OP(TOPK), {1, 512, 0}, 0, CASE_RANDOM, 0, "sorted", 0},
+    {OP(TOPK), {3, 128256, 0}, 0, CASE_RANDOM, 0, "sorted", 0},
+    {OP(TOPK), {12, 33000, 0}, 0, CASE_RANDOM, 0, "sorted", 0},
+    {OP(TOPK), {2, 5000, 0}, 0, CASE_EXTREME_PLUS, 0, "sorted, ties", 0},
+    {OP(TOPK), {12, 40000, 0}, 0, CASE_EXTREME_PLUS, 0, "sorted, ties", 0},
+    {OP(TOPK), {2, 700, 0}, 0, CASE_EXTREME_MINUS, 0, "sorted, extreme values", 0},
+    {OP(TOPK), {5, 70000, 0}, 0, CASE_EXTREME_MINUS, 0, "sorted, extreme values", 0},
+    {OP(BEST), {1, 40, 64}, 0, CASE_RANDOM, 0, "fewer than are asked for", 0},
+    {OP(BEST), {1, 5000, 256}, 0, CASE_RANDOM, 0, "sorted", 0},
+    {OP(BEST), {8, 4243, 200}, 0, CASE_RANDOM, 0, "sorted", 0},
+    {OP(BEST), {3, 4300, 320}, 0, CASE_EXTREME_PLUS, 0, "sorted, ties", 0},
+    {OP(BEST), {2, 5000, 128}, 0, CASE_EXTREME_MINUS, 0, "rows that are not finite", 0},
+    {OP(BEST), {9, 40, 64}, 0, CASE_RANDOM, 0, "fewer than are asked for", 0},
+    {OP(BEST), {16, 4243, 200}, 0, CASE_RANDOM, 0, "sorted", 0},
+    {OP(BEST), {20, 4300, 160}, 0, CASE_EXTREME_PLUS, 0, "sorted, ties", 0},
+    {OP(BEST), {64, 3000, 128}, 0, CASE_EXTREME_MINUS, 0, "rows that are not finite", 0},
+    {OP(GATHER), {3, 64, 0}, 0, CASE_RANDOM, 0, "rows", 0},
+    {OP(GATHER), {70, 512, 0}, 0, CASE_RANDOM, 0, "rows", 0},
+    {OP(ROPE_TABLE), {3, 64, 64}, 0, CASE_RANDOM, 0, "angles", 0},
+    {OP(ROPE_TABLE), {70, 128, 128}, 0, CASE_RANDOM, 0, "angles", 0},
+    {OP(PACK), {256, 40, 256}, 0, CASE_RANDOM, 0, "i2s", 0},
+    {OP(PACK), {130, 33, 200}, 0, CASE_RANDOM, 0, "i2s", 0},
+    {OP(PACK), {16, 256, 0}, 1, CASE_RANDOM, 0, "f32", 0},
+    {OP(PACK), {16, 256, 0}, 2, CASE_RANDOM, 0, "f16", 0},
+    {OP(PACK), {16, 256, 0}, 3, CASE_RANDOM, 0, "bf16", 0},
+    {OP(PACK), {16, 320, 0}, 4, CASE_RANDOM, 0, "q8_0", 0},
+    {OP(PACK), {16, 320, 0}, 5, CASE_RANDOM, 0, "q4_0", 0},
+    {OP(PACK), {16, 512, 0}, 6, CASE_RANDOM, 0, "q6_k", 0},
 };
+#undef OP
 
 bool bnet_case_alone(const bnet_kernel_record *k)
 {
@@ -95,7 +97,7 @@ bool bnet_case_alone(const bnet_kernel_record *k)
 
 bool bnet_case_alone_only(const bnet_kernel_record *k)
 {
-    return bnet_case_alone(k) && strcmp(k->op, "attention") != 0;
+    return bnet_case_alone(k) && k->op != BNET_OP_ATTENTION;
 }
 
 static bitnet_status open_side(kernel_case *c, bnet_backend *be, const bnet_kernel_record *k,
@@ -107,8 +109,8 @@ static bitnet_status open_side(kernel_case *c, bnet_backend *be, const bnet_kern
                        .fill = t->fill,
                        .seed = 1,
                        .variant = t->variant,
-                       .other = t->other,
-                       .neox = t->neox,
+                       .other = (t->how & OTHER) != 0,
+                       .neox = (t->how & NEOX) != 0,
                        .kv_type = t->variant == BY_FORMAT ? bnet_case_kv_type(k->format)
                                   : t->variant <= I8      ? (bitnet_kv_type)t->variant
                                                           : BITNET_KV_F16,
@@ -181,7 +183,7 @@ bitnet_status bnet_validate_pass_kernel(validation_run *r, const bnet_kernel_rec
     for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(cases); i++) {
         const struct alone_case *t = &cases[i];
         bool takes = t->s.m >= k->m.min && (k->m.max == 0 || t->s.m <= k->m.max);
-        if (strcmp(t->op, k->op) != 0 || !takes)
+        if (t->op != k->op || !takes)
             continue;
         bitnet_accuracy *a = bnet_validate_row(r, k, t->s);
         if (a && t->ulps > 0)

@@ -16,7 +16,7 @@ typedef struct pair {
 
 /* One operation: how a case of it is made, what it means, how the kernel is called, what counts. */
 typedef struct alone_op {
-    const char *op;
+    bnet_op op;
     bool (*open)(kernel_case *c);
     void (*run)(kernel_case *c);   /* by single operations, on any backend */
     bool (*alone)(kernel_case *c); /* by the kernel itself; NULL: as `run` */
@@ -24,6 +24,6 @@ typedef struct alone_op {
 } alone_op;
 
 /* NULL: no such operation. */
-const alone_op *bnet_alone_op(const char *op);
+const alone_op *bnet_alone_op(bnet_op op);
 
 #endif

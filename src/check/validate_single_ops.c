@@ -13,30 +13,35 @@ static const case_shape vectors[] = {{1, 1003, 0}, {1, CODES, 0}};
 static const case_shape rows[] = {{ROWS, 1, 0}, {ROWS, 1000, 0}};
 
 typedef struct kind {
-    const char *op;
+    bnet_op op;
     bnet_plain_op plain;
-    const char *formats[6]; /* type: the index of the format; NULL: only one */
+    bnet_format formats[6]; /* type: the index of the format; NONE: only one */
     const case_shape *shapes;
     size_t n_shapes;
 } kind;
 
 static const kind kinds[] = {
-    {"matmul", BNET_PLAIN_MATMUL, {NULL}, matrices, BNET_COUNT(matrices)},
-    {"ternarise", BNET_PLAIN_QUANTIZE, {"i2s", "tl1", "tl2"}, vectors, BNET_COUNT(vectors)},
-    {"gemv", BNET_PLAIN_QK256, {NULL}, matrices, BNET_COUNT(matrices)},
-    {"convert", BNET_PLAIN_CONVERT, {NULL}, vectors, BNET_COUNT(vectors)},
-    {"vector",
-     BNET_PLAIN_VECTOR,
-     {"add", "mul", "relu2", "silu", "glu_relu2", "glu_silu"},
+    {BNET_OP_MATMUL, BNET_PLAIN_MATMUL, {0}, matrices, BNET_COUNT(matrices)},
+    {BNET_OP_TERNARISE,
+     BNET_PLAIN_QUANTIZE,
+     {BNET_FORMAT_I2S, BNET_FORMAT_TL1, BNET_FORMAT_TL2},
      vectors,
      BNET_COUNT(vectors)},
-    {"softmax", BNET_PLAIN_SOFTMAX, {NULL}, rows, BNET_COUNT(rows)},
-    {"argmax", BNET_PLAIN_ARGMAX, {NULL}, rows, BNET_COUNT(rows)}};
+    {BNET_OP_GEMV, BNET_PLAIN_QK256, {0}, matrices, BNET_COUNT(matrices)},
+    {BNET_OP_CONVERT, BNET_PLAIN_CONVERT, {0}, vectors, BNET_COUNT(vectors)},
+    {BNET_OP_VECTOR,
+     BNET_PLAIN_VECTOR,
+     {BNET_FORMAT_ADD, BNET_FORMAT_MUL, BNET_FORMAT_RELU2, BNET_FORMAT_SILU, BNET_FORMAT_GLU_RELU2,
+      BNET_FORMAT_GLU_SILU},
+     vectors,
+     BNET_COUNT(vectors)},
+    {BNET_OP_SOFTMAX, BNET_PLAIN_SOFTMAX, {0}, rows, BNET_COUNT(rows)},
+    {BNET_OP_ARGMAX, BNET_PLAIN_ARGMAX, {0}, rows, BNET_COUNT(rows)}};
 
 static const kind *kind_of(const bnet_kernel_record *k)
 {
     for (size_t i = 0; i < BNET_COUNT(kinds); i++)
-        if (strcmp(kinds[i].op, k->op) == 0)
+        if (kinds[i].op == k->op)
             return &kinds[i];
     return NULL;
 }
@@ -117,15 +122,15 @@ static bool add_patterns(plain_case *c, bool narrow, size_t n, uint64_t *seed)
 
 static int conversion_of(const bnet_kernel_record *k)
 {
-    if (strcmp(k->format, "f32") != 0)
-        return strcmp(k->format, "f16") == 0 ? BITNET_F32_TO_F16 : BITNET_F32_TO_BF16;
-    return strcmp(k->dtype, "f16") == 0 ? BITNET_F16_TO_F32 : BITNET_BF16_TO_F32;
+    if (k->format != BNET_FORMAT_F32)
+        return k->format == BNET_FORMAT_F16 ? BITNET_F32_TO_F16 : BITNET_F32_TO_BF16;
+    return k->dtype == BNET_DTYPE_F16 ? BITNET_F16_TO_F32 : BITNET_BF16_TO_F32;
 }
 
 static bool open_matrix(plain_case *c, const bnet_kernel_record *k, uint64_t *seed)
 {
     bnet_plain *p = &c->call;
-    bool i2s = strcmp(k->format, "i2s") == 0;
+    bool i2s = k->format == BNET_FORMAT_I2S;
     p->precision = bnet_validate_precision(k);
     if (i2s)
         p->op = BNET_PLAIN_MATMUL_I2S;
@@ -139,7 +144,7 @@ static bool open_case(plain_case *c, const kind *t, const bnet_kernel_record *k,
     uint64_t seed = 5;
     bnet_plain *p = &c->call;
     *c = (plain_case){.call = {.op = t->plain, .m = s.m, .n = s.n, .k = s.k}};
-    while (t->formats[p->type] && strcmp(t->formats[p->type], k->format) != 0)
+    while (t->formats[p->type] && t->formats[p->type] != k->format)
         p->type++;
     switch (t->plain) {
     case BNET_PLAIN_MATMUL:

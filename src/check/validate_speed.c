@@ -54,8 +54,8 @@ static bitnet_status reference_ms(validation_run *r, const bnet_kernel_record *k
 {
     for (size_t i = 0; i < r->out->n_performance; i++) {
         const bitnet_performance *p = &r->out->performance[i];
-        if (p->m == s.m && p->n == s.n && p->k == s.k && strcmp(p->format, k->format) == 0 &&
-            strcmp(p->dtype, k->dtype) == 0) {
+        if (p->m == s.m && p->n == s.n && p->k == s.k && bnet_format_find(p->format) == k->format &&
+            bnet_dtype_find(p->dtype) == k->dtype) {
             *out = p->reference_ms;
             return BITNET_OK;
         }
@@ -81,9 +81,9 @@ static bitnet_status add_row(validation_run *r, const bnet_kernel_record *k, cas
     double flops = 2.0 * (double)s.m * (double)s.n * (double)s.k;
     v->performance[v->n_performance++] =
         (bitnet_performance){.kernel = k->id,
-                             .op = k->op,
-                             .format = k->format,
-                             .dtype = k->dtype,
+                             .op = bnet_op_name(k->op),
+                             .format = bnet_format_name(k->format),
+                             .dtype = bnet_dtype_name(k->dtype),
                              .m = s.m,
                              .n = s.n,
                              .k = s.k,
@@ -118,7 +118,7 @@ bitnet_status bnet_validate_speed(validation_run *r)
     bitnet_status st = BITNET_OK;
     size_t work = bnet_validate_work(r, SIZE_MAX);
     for (size_t i = 0; st == BITNET_OK && (k = bnet_registry_at(r->runtime->registry, i)); i++) {
-        bool ternary = strncmp(k->format, "i2s", 3) == 0;
+        bool ternary = bnet_format_ternary(k->format);
         const case_shape *shapes = r->o.quick ? quick : ternary ? large : middle;
         bool timed = bnet_case_linear(k) && bnet_validate_wants(r, k);
         for (int j = 0; st == BITNET_OK && timed && j < 2; j++) {

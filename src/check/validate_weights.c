@@ -64,20 +64,20 @@ static void craft_iq2_bn(kernel_case *c, size_t row_bytes)
 static bool type_of(const bnet_kernel_record *k, bnet_type *out, bool *ternary)
 {
     bool i8 = bnet_case_ternary(k);
-    const bnet_type_info *t = bnet_type_by_name(k->format);
+    const bnet_type_info *t = bnet_format_type(k->format);
     *ternary = i8;
-    if (strcmp(k->format, "i2s") == 0 || strcmp(k->format, "i2s_r16") == 0)
+    if (k->format == BNET_FORMAT_I2S || k->format == BNET_FORMAT_I2S_R16)
         *out = BNET_F32; /* ternarised when it is prepared, so any K will do */
-    else if (strcmp(k->format, "i2s_b256") == 0)
+    else if (k->format == BNET_FORMAT_I2S_B256)
         *out = BNET_TQ2_0;
-    else if (strcmp(k->format, "fallback") == 0)
+    else if (k->format == BNET_FORMAT_FALLBACK)
         *out = i8 ? BNET_IQ2_BN : BNET_IQ4_NL;
-    else if (strcmp(k->format, "q6_k_r4") == 0)
+    else if (k->format == BNET_FORMAT_Q6_K_R4)
         *out = BNET_Q6_K; /* packed when it is prepared */
     else if (t)
         *out = t->type;
-    return t != NULL || *out == BNET_Q6_K || strncmp(k->format, "i2s", 3) == 0 ||
-           strcmp(k->format, "fallback") == 0;
+    return t != NULL || *out == BNET_Q6_K || bnet_format_ternary(k->format) ||
+           k->format == BNET_FORMAT_FALLBACK;
 }
 
 bitnet_status bnet_case_weight(kernel_case *c, const char **skip, bitnet_error *err)

@@ -30,8 +30,8 @@ struct bitnet_runtime {
 
 /* What statistics have counted so far, so that a reset can subtract it. */
 typedef struct bnet_counts {
-    atomic_uint_fast64_t n_launches, n_gpu_launches, n_dequantised, n_fallbacks, n[BNET_OP_CLASSES],
-        ns[BNET_OP_CLASSES], n_h2d, n_d2h, h2d_bytes, d2h_bytes, cache_hits, cache_misses, fp16_ns,
+    atomic_uint_fast64_t n_launches, n_gpu_launches, n_dequantised, n_fallbacks, n[BNET_CLASSES],
+        ns[BNET_CLASSES], n_h2d, n_d2h, h2d_bytes, d2h_bytes, cache_hits, cache_misses, fp16_ns,
         bf16_ns, n_replays, n_unrecorded;
 } bnet_counts;
 
@@ -180,17 +180,6 @@ const bnet_provider *bnet_runtime_cpu_provider(const bitnet_runtime *r);
  * error if strict. */
 bitnet_status bnet_precision_on_cpu(bitnet_precision wanted, bool strict, const bnet_log *log,
                                     bitnet_error *err);
-/* The public form of a query as the registry takes it; missing texts are "". */
-static inline bnet_kernel_query bnet_query_of(const bitnet_kernel_query *q)
-{
-    return (bnet_kernel_query){.op = q->op ? q->op : "",
-                               .format = q->format ? q->format : "",
-                               .dtype = q->dtype ? q->dtype : "",
-                               .m = q->m,
-                               .n = q->n,
-                               .k = q->k,
-                               .priority = q->priority};
-}
 /* What kernels may use on a GPU that was found; if there is none, only its kind is set. */
 bnet_capabilities bnet_runtime_gpu(const bitnet_runtime *r, bnet_device_kind kind, int index);
 /* What the manager of providers asks; user: the runtime. */

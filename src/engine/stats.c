@@ -90,9 +90,9 @@ static void count_all(const bitnet_engine *e, const bnet_backend_stats *d, bnet_
     count_device(d, c);
     c->n_dequantised = bitnet_engine_fallbacks(e);
     c->n_fallbacks = e->n_fallbacks;
-    for (int i = 0; i < BNET_OP_ENTRIES; i++) {
+    for (int i = 0; i < BNET_ENTRIES; i++) {
         bnet_op_class k = bnet_entry_class((bnet_op_entry)i);
-        if (k != BNET_OP_NONE) {
+        if (k != BNET_CLASS_NONE) {
             c->n[k] += e->meter.n[i];
             c->ns[k] += e->meter.ns[i];
         }
@@ -147,16 +147,16 @@ static void fill_device(const bnet_counts *c, bitnet_device_stats *o)
     o->n_replays = c->n_replays;
     o->n_unrecorded = c->n_unrecorded;
     o->dequantised_calls = c->n_dequantised;
-    o->n_quantize = c->n[BNET_OP_QUANTIZE];
-    o->n_matmul = c->n[BNET_OP_MATMUL];
-    o->avg_quantize_ms = mean_ms(c->ns[BNET_OP_QUANTIZE], o->n_quantize);
-    o->avg_matmul_ms = mean_ms(c->ns[BNET_OP_MATMUL], o->n_matmul);
+    o->n_quantize = c->n[BNET_CLASS_QUANTIZE];
+    o->n_matmul = c->n[BNET_CLASS_MATMUL];
+    o->avg_quantize_ms = mean_ms(c->ns[BNET_CLASS_QUANTIZE], o->n_quantize);
+    o->avg_matmul_ms = mean_ms(c->ns[BNET_CLASS_MATMUL], o->n_matmul);
 }
 
 static void fill(const bnet_counts *c, const bnet_backend_stats *d, bitnet_stats *s)
 {
     uint64_t ns = 0, n_ops = 0;
-    for (int i = 0; i < BNET_OP_CLASSES; i++) {
+    for (int i = 0; i < BNET_CLASSES; i++) {
         ns += c->ns[i];
         n_ops += c->n[i];
     }

@@ -334,26 +334,18 @@ static bitnet_status read_bn(reading *j, bitnet_error *err)
     return use_in_place(j);
 }
 
-const char *bnet_type_format(bnet_type t, char buf[BNET_FORMAT_NAME])
-{
-    const char *name = bnet_type_find((uint32_t)t)->name;
-    size_t n = 0;
-    for (; name[n] && n + 1 < BNET_FORMAT_NAME; n++)
-        buf[n] = (char)tolower((unsigned char)name[n]);
-    buf[n] = '\0';
-    return buf;
-}
-
 static bitnet_status unsupported(const reading *j, bitnet_error *err)
 {
     const bnet_tensor *t = j->s->tensor;
-    char format[BNET_FORMAT_NAME];
+    const char *type = bnet_type_find((uint32_t)t->type)->name;
+    char format[24] = ""; /* as kernels spell it: "q4_k" */
+    for (size_t n = 0; type[n] && n + 1 < sizeof format; n++)
+        format[n] = (char)tolower((unsigned char)type[n]);
     return bnet_fail(err, BITNET_MODEL,
                      "%s: tensor %s: UnsupportedKernelConfiguration{device: %s, qtype: %s, "
                      "operation: linear}: type %s is not supported; requantise it to I2_S, TQ2_0, "
                      "Q8_0 or F16",
-                     j->s->file, t->name, j->device, bnet_type_format(t->type, format),
-                     bnet_type_find((uint32_t)t->type)->name);
+                     j->s->file, t->name, j->device, format, type);
 }
 
 static bitnet_status read_any(reading *j, bitnet_error *err)

@@ -56,8 +56,4 @@ void bnet_weight_rows_free(bnet_weight_rows *rows);
 /* Rows [first, first + n) of a matrix, borrowed: not to be freed. */
 bnet_weight_rows bnet_weight_rows_part(const bnet_weight_rows *rows, uint64_t first, uint64_t n);
 
-/* The name of a type as kernels spell it ("q4_k"), cut to the buffer. */
-enum { BNET_FORMAT_NAME = 24 };
-const char *bnet_type_format(bnet_type t, char buf[BNET_FORMAT_NAME]);
-
 #endif

@@ -167,22 +167,22 @@ typedef struct bnet_backend_vtable {
 
 /* Time spent in operations, of all sessions together. Counted in ops.c where an engine wants it. */
 typedef enum bnet_op_class {
-    BNET_OP_MATMUL,
-    BNET_OP_QUANTIZE,
-    BNET_OP_OTHER,
-    BNET_OP_CLASSES,
-    BNET_OP_NONE = BNET_OP_CLASSES
+    BNET_CLASS_MATMUL,
+    BNET_CLASS_QUANTIZE,
+    BNET_CLASS_OTHER,
+    BNET_CLASSES,
+    BNET_CLASS_NONE = BNET_CLASSES
 } bnet_op_class;
 
 typedef enum bnet_op_entry {
 #define ENTRY(key, name, class) BNET_ENTRY_##key,
 #include "ops/entries.inc"
 #undef ENTRY
-    BNET_OP_ENTRIES
+    BNET_ENTRIES
 } bnet_op_entry;
 
 typedef struct bnet_meter {
-    atomic_uint_fast64_t n[BNET_OP_ENTRIES], ns[BNET_OP_ENTRIES];
+    atomic_uint_fast64_t n[BNET_ENTRIES], ns[BNET_ENTRIES];
 } bnet_meter;
 
 const char *bnet_entry_name(bnet_op_entry e);

@@ -49,10 +49,11 @@ bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, 
 /* The name of every kernel row a backend has on any machine, so that what was computed elsewhere
  * can be checked here. */
 typedef struct bnet_kernel_name {
-    const char *id, *op, *format;
+    const char *id;
+    bnet_op op;
+    bnet_format format;
     bnet_device_kind device;
-    const char
-        *fused; /* further operations it may do in the same call, separated by spaces; or NULL */
+    bnet_op_set fused; /* further operations it may do in the same call */
 } bnet_kernel_name;
 #define BACKEND(name) const bnet_kernel_name *bnet_##name##_kernel_names(size_t *n);
 #include "ops/backends.inc"

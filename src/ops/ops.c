@@ -9,7 +9,7 @@ static const struct {
     const char *name;
     bnet_op_class class;
 } entries[] = {
-#define ENTRY(key, name, class) {name, BNET_OP_##class},
+#define ENTRY(key, name, class) {name, BNET_CLASS_##class},
 #include "ops/entries.inc"
 #undef ENTRY
 };

@@ -39,18 +39,17 @@ const bnet_provider *bnet_provider_find(const char *name)
 }
 
 static bool serves(const bnet_provider *p, const bnet_kernel_record *k, const bnet_capabilities *c,
-                   const char *op, const char *format)
+                   bnet_op op, bnet_format format)
 {
-    bnet_kernel_query any_size = {.op = k->op, .format = k->format, .dtype = k->dtype};
+    const bnet_kernel_query any_size = bnet_query_for(k);
     return k->device == p->device && k->device == c->device &&
-           (!p->isa || strcmp(p->isa, k->isa) == 0) && (!op || strcmp(op, k->op) == 0) &&
-           (!format || strcmp(format, k->format) == 0) &&
-           bnet_registry_veto(k, c, &any_size) == VETO_NONE;
+           (!p->isa || strcmp(p->isa, k->isa) == 0) && (!op || op == k->op) &&
+           (!format || format == k->format) && bnet_registry_veto(k, c, &any_size) == VETO_NONE;
 }
 
 bool bnet_provider_available(const bnet_provider *p, const bnet_registry *r,
-                             const bnet_capabilities *devices, size_t n_devices, const char *op,
-                             const char *format)
+                             const bnet_capabilities *devices, size_t n_devices, bnet_op op,
+                             bnet_format format)
 {
     const bnet_kernel_record *k;
     for (size_t i = 0; (k = bnet_registry_at(r, i)) != NULL; i++)
@@ -95,17 +94,23 @@ void bnet_manager_close(bnet_manager *m)
     bnet_free(m);
 }
 
+static bool multiplies(const bnet_provider *p, const bnet_registry *r, const bnet_capabilities *d,
+                       size_t n, bnet_format format)
+{
+    return bnet_provider_available(p, r, d, n, BNET_OP_LINEAR, format);
+}
+
 static void ask(bnet_manager *m)
 {
     bnet_capabilities d[DEVICES_MAX];
     size_t n = m->devices(m->user, d, DEVICES_MAX);
     for (size_t i = 0; i < N_PROVIDERS; i++) {
         const bnet_provider *p = &providers[i];
-        if (!bnet_provider_available(p, m->registry, d, n, NULL, NULL))
+        if (!bnet_provider_available(p, m->registry, d, n, BNET_OP_NONE, BNET_FORMAT_NONE))
             continue;
         m->available[m->n_available++] = p;
-        if (!m->best && (bnet_provider_available(p, m->registry, d, n, "linear", "i2s_r16") ||
-                         bnet_provider_available(p, m->registry, d, n, "linear", "i2s")))
+        if (!m->best && (multiplies(p, m->registry, d, n, BNET_FORMAT_I2S_R16) ||
+                         multiplies(p, m->registry, d, n, BNET_FORMAT_I2S)))
             m->best = p;
     }
     m->asked = true;

@@ -29,10 +29,10 @@ bitnet_status bnet_provider_run(const bnet_provider *p, bnet_backend *device, bn
 const bnet_provider *bnet_provider_at(size_t i); /* in order of preference; NULL past the end */
 const bnet_provider *bnet_provider_find(const char *name);
 /* Has the registry a kernel of this provider that one of the devices can run? `op` and `format`
- * NULL: any. */
+ * NONE: any. */
 bool bnet_provider_available(const bnet_provider *p, const bnet_registry *r,
-                             const bnet_capabilities *devices, size_t n_devices, const char *op,
-                             const char *format);
+                             const bnet_capabilities *devices, size_t n_devices, bnet_op op,
+                             bnet_format format);
 
 /* Asks for the devices of this machine; called at most once per manager. Returns how many. */
 typedef size_t (*bnet_devices_fn)(void *user, bnet_capabilities *out, size_t cap);

@@ -20,9 +20,9 @@ static bitnet_status check_texts(const bnet_kernel_record *k, bitnet_error *err)
     const struct {
         const char *name, *value;
     } fields[] = {{"id", k->id},
-                  {"op", k->op},
-                  {"format", k->format},
-                  {"dtype", k->dtype},
+                  {"op", bnet_op_name(k->op)},
+                  {"format", bnet_format_name(k->format)},
+                  {"dtype", bnet_dtype_name(k->dtype)},
                   {"agreement", k->agreement}};
     char quoted[96];
     for (size_t i = 0; i < BNET_COUNT(fields); i++)
@@ -82,8 +82,7 @@ static const char *take_text(char **at, const char *s)
 static registry_node *node_new(const bnet_kernel_record *k)
 {
     const char *isa = k->isa ? k->isa : "", *build = k->build ? k->build : "";
-    size_t n = strlen(k->id) + strlen(k->op) + strlen(k->format) + strlen(k->dtype) + strlen(isa) +
-               strlen(build) + strlen(k->agreement) + 7;
+    size_t n = strlen(k->id) + strlen(isa) + strlen(build) + strlen(k->agreement) + 4;
     registry_node *node = bnet_calloc(1, sizeof *node);
     char *at = bnet_alloc(n);
     if (!node || !at) {
@@ -95,9 +94,6 @@ static registry_node *node_new(const bnet_kernel_record *k)
     node->text = at;
     *r = *k;
     r->id = take_text(&at, k->id);
-    r->op = take_text(&at, k->op);
-    r->format = take_text(&at, k->format);
-    r->dtype = take_text(&at, k->dtype);
     r->isa = take_text(&at, isa);
     r->build = k->build ? take_text(&at, build) : NULL;
     r->agreement = take_text(&at, k->agreement);
@@ -110,12 +106,8 @@ static registry_key *key_new(bnet_registry *r, const bnet_kernel_record *k)
     registry_key *key = bnet_calloc(1, sizeof *key);
     if (!key)
         return NULL;
-    key->hash = registry_hash(k->device, k->op, k->format, k->dtype);
-    key->device = k->device;
-    key->op = k->op;
-    key->format = k->format;
-    key->dtype = k->dtype;
-    _Atomic(registry_key *) *bucket = &r->buckets[key->hash % REGISTRY_BUCKETS];
+    key->id = registry_key_id(k->device, k->op, k->format, k->dtype);
+    _Atomic(registry_key *) *bucket = &r->buckets[registry_bucket(key->id)];
     atomic_store(&key->next, atomic_load(bucket));
     atomic_store_explicit(bucket, key, memory_order_release);
     return key;
@@ -279,8 +271,8 @@ static const bnet_kernel_record *best_of(const registry_key *key, const bnet_cap
     return best;
 }
 
-bool bnet_registry_has(const bnet_registry *r, const bnet_capabilities *c, const char *op,
-                       const char *format, const char *dtype)
+bool bnet_registry_has(const bnet_registry *r, const bnet_capabilities *c, bnet_op op,
+                       bnet_format format, bnet_dtype dtype)
 {
     bnet_kernel_query q = {.op = op, .format = format, .dtype = dtype};
     const registry_key *key = registry_find_key(r, c->device, op, format, dtype);
@@ -300,10 +292,36 @@ static bitnet_status refuse(const registry_key *key, const bnet_capabilities *c,
         bnet_fail(err, BITNET_NOT_AVAILABLE,
                   "NoCompatibleKernel{device: %s, qtype: %s, operation: %s, dtype: %s, m: %llu, n: "
                   "%llu, k: %llu}: %s",
-                  bnet_device_name(c->device), q->format, q->op, q->dtype, (unsigned long long)q->m,
-                  (unsigned long long)q->n, (unsigned long long)q->k, s.data ? s.data : "");
+                  bnet_device_name(c->device), bnet_format_name(q->format), bnet_op_name(q->op),
+                  bnet_dtype_name(q->dtype), (unsigned long long)q->m, (unsigned long long)q->n,
+                  (unsigned long long)q->k, s.data ? s.data : "");
     bnet_str_free(&s);
     return st;
+}
+
+static bitnet_status unsupported(bnet_device_kind device, const char *op, const char *format,
+                                 const char *dtype, bitnet_error *err)
+{
+    return bnet_fail(err, BITNET_NOT_AVAILABLE,
+                     "UnsupportedKernelConfiguration{device: %s, qtype: %s, operation: %s}: no "
+                     "kernel is registered for it (activations: %s)",
+                     bnet_device_name(device), format ? format : "", op ? op : "",
+                     dtype ? dtype : "");
+}
+
+bitnet_status bnet_query_read(const bitnet_kernel_query *names, bnet_device_kind device,
+                              bnet_kernel_query *out, bitnet_error *err)
+{
+    *out = (bnet_kernel_query){bnet_op_find(names->op),
+                               bnet_format_find(names->format),
+                               bnet_dtype_find(names->dtype),
+                               names->m,
+                               names->n,
+                               names->k,
+                               names->priority};
+    return out->op && out->format && out->dtype
+               ? BITNET_OK
+               : unsupported(device, names->op, names->format, names->dtype, err);
 }
 
 bitnet_status bnet_registry_select(const bnet_registry *r, const bnet_capabilities *c,
@@ -323,10 +341,8 @@ bitnet_status bnet_registry_select(const bnet_registry *r, const bnet_capabiliti
     }
     if (key)
         return refuse(key, c, q, err);
-    return bnet_fail(err, BITNET_NOT_AVAILABLE,
-                     "UnsupportedKernelConfiguration{device: %s, qtype: %s, operation: %s}: no "
-                     "kernel is registered for it (activations: %s)",
-                     bnet_device_name(c->device), q->format, q->op, q->dtype);
+    return unsupported(c->device, bnet_op_name(q->op), bnet_format_name(q->format),
+                       bnet_dtype_name(q->dtype), err);
 }
 
 bitnet_status bnet_registry_select_all(const bnet_registry *r, const bnet_capabilities *c,
@@ -334,7 +350,8 @@ bitnet_status bnet_registry_select_all(const bnet_registry *r, const bnet_capabi
 {
     bitnet_status st = BITNET_OK;
     for (size_t i = 0; st == BITNET_OK && i < n; i++) {
-        bnet_kernel_query q = {.op = fixed[i].op, .format = fixed[i].format, .dtype = "f32"};
+        bnet_kernel_query q = {
+            .op = fixed[i].op, .format = fixed[i].format, .dtype = BNET_DTYPE_F32};
         st = bnet_registry_select(r, c, &q, fixed[i].to, err);
     }
     return st;

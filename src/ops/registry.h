@@ -12,6 +12,7 @@
 
 #include "bitnet_kernel.h"
 #include "device/device.h"
+#include "ops/kernel_key.h"
 
 enum { BNET_KERNELS_MAX = 1024 };
 
@@ -24,9 +25,9 @@ typedef struct bnet_kernel_record {
     const char *id; /* "linear_i2s.dotprod" */
     /* the key */
     bnet_device_kind device;
-    const char *op;     /* "linear", "attention", ... */
-    const char *format; /* quantization type: "i2s", "tl1", "f16", ... */
-    const char *dtype;  /* of the activations: "i8", "f32", "f16" */
+    bnet_op op;
+    bnet_format format;
+    bnet_dtype dtype; /* of the activations */
     /* what it is and wants */
     const char *isa; /* "dotprod", "sm_80", "" */
     bitnet_kernel_tier tier;
@@ -52,10 +53,22 @@ typedef struct bnet_capabilities {
 } bnet_capabilities;
 
 typedef struct bnet_kernel_query {
-    const char *op, *format, *dtype;
+    bnet_op op;
+    bnet_format format;
+    bnet_dtype dtype;
     uint64_t m, n, k; /* 0: not known, rules on it are not applied */
     bitnet_priority priority;
 } bnet_kernel_query;
+
+/* The query that a record's own key answers, of any size. */
+static inline bnet_kernel_query bnet_query_for(const bnet_kernel_record *k)
+{
+    return (bnet_kernel_query){.op = k->op, .format = k->format, .dtype = k->dtype};
+}
+/* A query as programs write it, by names. Fails NOT_AVAILABLE if one is unknown or missing, in the
+ * words of _select for a key that no kernel has. */
+bitnet_status bnet_query_read(const bitnet_kernel_query *names, bnet_device_kind device,
+                              bnet_kernel_query *out, bitnet_error *err);
 
 typedef struct bnet_registry bnet_registry;
 
@@ -76,8 +89,8 @@ const bnet_kernel_record *bnet_registry_find(const bnet_registry *r, const char 
 const char *bnet_kernel_veto(const bnet_kernel_record *k, const bnet_capabilities *c,
                              const bnet_kernel_query *q, char *buf, size_t cap);
 /* Some compatible record exists for the key (sizes not considered). */
-bool bnet_registry_has(const bnet_registry *r, const bnet_capabilities *c, const char *op,
-                       const char *format, const char *dtype);
+bool bnet_registry_has(const bnet_registry *r, const bnet_capabilities *c, bnet_op op,
+                       bnet_format format, bnet_dtype dtype);
 /* Compatibility, then the tuning cache's word for this shape if there is one, else the best tier
  * (on ties one from outside the tree, then the earlier row). Fails NOT_AVAILABLE:
  * UnsupportedKernelConfiguration (no record of that key) or NoCompatibleKernel (lists each
@@ -88,7 +101,8 @@ bitnet_status bnet_registry_select(const bnet_registry *r, const bnet_capabiliti
 
 /* Several keys whose kernel depends on no shape; stops at the first that has none. */
 typedef struct bnet_fixed {
-    const char *op, *format; /* of floats */
+    bnet_op op;
+    bnet_format format; /* dtype: F32 */
     const bnet_kernel_record **to;
 } bnet_fixed;
 bitnet_status bnet_registry_select_all(const bnet_registry *r, const bnet_capabilities *c,

@@ -20,11 +20,8 @@ typedef struct registry_node {
     char *text;
 } registry_node;
 
-/* One (device, op, format, dtype); its texts are those of its first record. */
 typedef struct registry_key {
-    uint64_t hash;
-    bnet_device_kind device;
-    const char *op, *format, *dtype;
+    uint32_t id; /* registry_key_id */
     _Atomic(registry_node *) first;
     _Atomic(struct registry_key *) next; /* in the bucket */
 } registry_key;
@@ -46,23 +43,11 @@ struct bnet_registry {
     _Atomic(registry_choice *) choices[CHOICE_BUCKETS];
 };
 
-/* A cheap hash of the key: lookups happen on the way to every matrix. Texts are kept apart by their
- * NUL. */
-static inline uint64_t registry_hash_text(uint64_t h, const char *s)
+/* (device, op, format, dtype) as one number. */
+static inline uint32_t registry_key_id(bnet_device_kind device, bnet_op op, bnet_format format,
+                                       bnet_dtype dtype)
 {
-    do
-        h = (h << 7 | h >> 57) ^ (uint8_t)*s;
-    while (*s++);
-    return h;
-}
-
-static inline uint64_t registry_hash(bnet_device_kind device, const char *op, const char *format,
-                                     const char *dtype)
-{
-    uint64_t h = registry_hash_text((uint64_t)device + 1, op);
-    h = registry_hash_text(h * 0x9e3779b97f4a7c15u, format);
-    h = registry_hash_text(h * 0x9e3779b97f4a7c15u, dtype) * 0x9e3779b97f4a7c15u;
-    return h ^ h >> 32;
+    return (((uint32_t)device * BNET_OPS + op) * BNET_FORMATS + format) * BNET_DTYPES + dtype;
 }
 
 static inline uint64_t registry_hash_shape(uint64_t h, uint64_t m, uint64_t n, uint64_t k)
@@ -73,31 +58,27 @@ static inline uint64_t registry_hash_shape(uint64_t h, uint64_t m, uint64_t n, u
     return h ^ h >> 29;
 }
 
-static inline bool registry_same_key(const bnet_kernel_record *r, bnet_device_kind device,
-                                     const char *op, const char *format, const char *dtype)
+static inline bool registry_same_key(const bnet_kernel_record *r, const bnet_kernel_query *q)
 {
-    return r->device == device && strcmp(r->op, op) == 0 && strcmp(r->format, format) == 0 &&
-           strcmp(r->dtype, dtype) == 0;
+    return r->op == q->op && r->format == q->format && r->dtype == q->dtype;
 }
 
-static inline bool registry_same(const char *a, const char *b)
+static inline size_t registry_bucket(uint32_t id)
 {
-    return a == b || strcmp(a, b) == 0; /* askers often hold our own texts */
+    return (id * 0x9e3779b9u >> 16) % REGISTRY_BUCKETS;
 }
 
 /* The key's records, NULL: it has none. */
 static inline const registry_key *registry_find_key(const bnet_registry *r, bnet_device_kind device,
-                                                    const char *op, const char *format,
-                                                    const char *dtype)
+                                                    bnet_op op, bnet_format format,
+                                                    bnet_dtype dtype)
 {
-    uint64_t hash = registry_hash(device, op, format, dtype);
+    uint32_t id = registry_key_id(device, op, format, dtype);
     const registry_key *k =
-        atomic_load_explicit(&r->buckets[hash % REGISTRY_BUCKETS], memory_order_acquire);
-    for (; k; k = atomic_load_explicit(&k->next, memory_order_acquire))
-        if (k->hash == hash && k->device == device && registry_same(k->op, op) &&
-            registry_same(k->format, format) && registry_same(k->dtype, dtype))
-            return k;
-    return NULL;
+        atomic_load_explicit(&r->buckets[registry_bucket(id)], memory_order_acquire);
+    while (k && k->id != id)
+        k = atomic_load_explicit(&k->next, memory_order_acquire);
+    return k;
 }
 
 static inline registry_node *registry_first(const registry_key *k)

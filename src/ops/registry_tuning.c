@@ -31,7 +31,7 @@ uint64_t bnet_tuning_m(uint64_t m)
 
 static size_t choice_bucket(const registry_key *key, uint64_t m, uint64_t n, uint64_t k)
 {
-    return registry_hash_shape(key->hash, m, n, k) % CHOICE_BUCKETS;
+    return registry_hash_shape(key->id, m, n, k) % CHOICE_BUCKETS;
 }
 
 static registry_choice *find_choice(const bnet_registry *r, const registry_key *key, uint64_t m,
@@ -83,21 +83,29 @@ static bitnet_status tune_locked(bnet_registry *r, const registry_node *kernel, 
     return BITNET_OK;
 }
 
+static bitnet_status wrong_key(const bnet_kernel_record *k, const char *op, const char *format,
+                               const char *dtype, bitnet_error *err)
+{
+    char quoted[3][96];
+    return bnet_fail(err, BITNET_ARGUMENT,
+                     "tuning: kernel %s is for (%s, %s, %s), not for (%s, %s, %s)", k->id,
+                     bnet_op_name(k->op), bnet_format_name(k->format), bnet_dtype_name(k->dtype),
+                     bnet_quote(op, strlen(op), quoted[0], sizeof quoted[0]),
+                     bnet_quote(format, strlen(format), quoted[1], sizeof quoted[1]),
+                     bnet_quote(dtype, strlen(dtype), quoted[2], sizeof quoted[2]));
+}
+
 bitnet_status bnet_registry_tune(bnet_registry *r, const bnet_kernel_query *q,
                                  const char *kernel_id, bitnet_error *err)
 {
     const bnet_kernel_record *k = bnet_registry_find(r, kernel_id);
-    char quoted[96], format[96], dtype[96];
+    char quoted[96];
     if (!k)
         return bnet_fail(err, BITNET_ARGUMENT, "tuning: no kernel is called '%s'",
                          bnet_quote(kernel_id, strlen(kernel_id), quoted, sizeof quoted));
-    if (!registry_same_key(k, k->device, q->op, q->format, q->dtype))
-        return bnet_fail(err, BITNET_ARGUMENT,
-                         "tuning: kernel %s is for (%s, %s, %s), not for (%s, %s, %s)", k->id,
-                         k->op, k->format, k->dtype,
-                         bnet_quote(q->op, strlen(q->op), quoted, sizeof quoted),
-                         bnet_quote(q->format, strlen(q->format), format, sizeof format),
-                         bnet_quote(q->dtype, strlen(q->dtype), dtype, sizeof dtype));
+    if (!registry_same_key(k, q))
+        return wrong_key(k, bnet_op_name(q->op), bnet_format_name(q->format),
+                         bnet_dtype_name(q->dtype), err);
     const registry_node *node = atomic_load(&r->records[k->slot]);
     pthread_mutex_lock(&r->lock);
     bitnet_status st = tune_locked(r, node, bnet_tuning_m(q->m), q->n, q->k, err);
@@ -138,11 +146,11 @@ static void put_choice(bnet_str *s, const registry_choice *c)
 {
     const bnet_kernel_record *k = &atomic_load(&c->kernel)->rec;
     bnet_str_puts(s, "    {\"op\": ");
-    bnet_json_text(s, k->op);
+    bnet_json_text(s, bnet_op_name(k->op));
     bnet_str_puts(s, ", \"format\": ");
-    bnet_json_text(s, k->format);
+    bnet_json_text(s, bnet_format_name(k->format));
     bnet_str_puts(s, ", \"dtype\": ");
-    bnet_json_text(s, k->dtype);
+    bnet_json_text(s, bnet_dtype_name(k->dtype));
     bnet_str_addf(s,
                   ", \"m\": %llu, \"n\": %llu, \"k\": %llu, \"kernel\": ", (unsigned long long)c->m,
                   (unsigned long long)c->n, (unsigned long long)c->k);
@@ -208,7 +216,7 @@ static bool number_of(const tuning_file *f, const json_t *o, const char *name, s
     return true;
 }
 
-static bool read_choice(const tuning_file *f, const json_t *o, size_t i, bnet_kernel_query *q,
+static bool read_choice(const tuning_file *f, const json_t *o, size_t i, bitnet_kernel_query *q,
                         const char **kernel)
 {
     if (!json_is_object(o)) {
@@ -221,6 +229,15 @@ static bool read_choice(const tuning_file *f, const json_t *o, size_t i, bnet_ke
            number_of(f, o, "k", i, &q->k);
 }
 
+static bitnet_status take_choice(bnet_registry *r, const bnet_kernel_record *k,
+                                 const bitnet_kernel_query *names, bitnet_error *err)
+{
+    bnet_kernel_query q;
+    if (bnet_query_read(names, k->device, &q, NULL) != BITNET_OK)
+        return wrong_key(k, names->op, names->format, names->dtype, err);
+    return bnet_registry_tune(r, &q, k->id, err);
+}
+
 /* All of the file is read before the first choice counts. A kernel nobody has registered (out of
  * tree, or renamed) is passed over. */
 static bitnet_status take_choices(bnet_registry *r, const tuning_file *f, const json_t *choices,
@@ -231,14 +248,15 @@ static bitnet_status take_choices(bnet_registry *r, const tuning_file *f, const 
     char quoted[96];
     for (int apply = 0; apply < 2; apply++)
         for (size_t i = 0; st == BITNET_OK && i < n; i++) {
-            bnet_kernel_query q = {0};
+            bitnet_kernel_query q = {0};
             const char *kernel;
             if (!read_choice(f, json_array_get(choices, i), i, &q, &kernel))
                 return BITNET_ARGUMENT;
             if (!apply)
                 continue;
-            if (bnet_registry_find(r, kernel))
-                st = bnet_registry_tune(r, &q, kernel, f->err);
+            const bnet_kernel_record *k = bnet_registry_find(r, kernel);
+            if (k)
+                st = take_choice(r, k, &q, f->err);
             else
                 bnet_logf(log, BITNET_LOG_INFO, "tuning", "%s: choices[%zu]: no kernel '%s' here",
                           f->path, i, bnet_quote(kernel, strlen(kernel), quoted, sizeof quoted));

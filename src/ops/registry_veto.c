@@ -59,12 +59,14 @@ static void say_rule(char dim, const bitnet_dim_rule *r, uint64_t size, char *bu
 
 static void say_key(const bnet_kernel_record *k, const bnet_kernel_query *q, char *buf, size_t cap)
 {
-    if (strcmp(k->op, q->op) != 0)
-        snprintf(buf, cap, "it does %s, not %s", k->op, q->op);
-    else if (strcmp(k->format, q->format) != 0)
-        snprintf(buf, cap, "it takes %s weights, not %s", k->format, q->format);
+    if (k->op != q->op)
+        snprintf(buf, cap, "it does %s, not %s", bnet_op_name(k->op), bnet_op_name(q->op));
+    else if (k->format != q->format)
+        snprintf(buf, cap, "it takes %s weights, not %s", bnet_format_name(k->format),
+                 bnet_format_name(q->format));
     else
-        snprintf(buf, cap, "it takes %s activations, not %s", k->dtype, q->dtype);
+        snprintf(buf, cap, "it takes %s activations, not %s", bnet_dtype_name(k->dtype),
+                 bnet_dtype_name(q->dtype));
 }
 
 /* "needs avx2, fma, which this CPU (or the isa option) lacks" */
@@ -125,7 +127,7 @@ const char *bnet_kernel_veto(const bnet_kernel_record *k, const bnet_capabilitie
     registry_veto v = VETO_NONE;
     if (k->device != c->device)
         v = VETO_DEVICE;
-    else if (!registry_same_key(k, c->device, q->op, q->format, q->dtype))
+    else if (!registry_same_key(k, q))
         v = VETO_KEY;
     else
         v = bnet_registry_veto(k, c, q);

@@ -179,10 +179,11 @@ static uint64_t calls_since(const bitnet_receipt *r, const bitnet_kernel_use *u)
 
 static void add_type(document *d, json_t *types, const bnet_kernel_record *k)
 {
+    const char *name = bnet_format_name(k->format);
     for (size_t i = 0; i < json_array_size(types); i++)
-        if (strcmp(json_string_value(json_array_get(types, i)), k->format) == 0)
+        if (strcmp(json_string_value(json_array_get(types, i)), name) == 0)
             return;
-    if (json_array_append_new(types, text(k->format)) != 0)
+    if (json_array_append_new(types, text(name)) != 0)
         d->failed = true;
 }
 
@@ -199,7 +200,7 @@ static void put_kernels(document *d, json_t *root)
         if (json_array_append_new(ids, text(uses[i].id)) != 0)
             d->failed = true;
         put(d, calls, uses[i].id, count(n_calls));
-        if (k && (strcmp(k->op, "linear") == 0 || strcmp(k->op, "best") == 0))
+        if (k && (k->op == BNET_OP_LINEAR || k->op == BNET_OP_BEST))
             add_type(d, types, k);
     }
     json_t *quantization = json_object();

@@ -83,23 +83,14 @@ static inline bool find_kernel(const checking *c, const char *id, bnet_kernel_na
     if (known)
         *out = *known;
     else if (k)
-        *out = (bnet_kernel_name){k->id, k->op, k->format, k->device, NULL};
+        *out = (bnet_kernel_name){k->id, k->op, k->format, k->device, 0};
     return known || k;
 }
 
 /* Is this one of the operations the kernel does? */
-static inline bool does_op(const bnet_kernel_name *k, const char *op)
+static inline bool does_op(const bnet_kernel_name *k, bnet_op op)
 {
-    size_t n = strlen(op);
-    if (strcmp(k->op, op) == 0)
-        return true;
-    for (const char *s = k->fused; s && *s; s += strspn(s, " ")) {
-        size_t word = strcspn(s, " ");
-        if (word == n && memcmp(s, op, n) == 0)
-            return true;
-        s += word;
-    }
-    return false;
+    return ((bnet_op_parts(k->op) | k->fused) >> op & 1) != 0;
 }
 
 static inline bool ternary_type(const char *type)

@@ -89,36 +89,36 @@ bool bnet_evidence_isa(checking *c)
 /* ---- formats ---- */
 
 /* Is there a kernel of the op and the format? */
-static bool has_format(const checking *c, const char *op, const char *format)
+static bool has_format(const checking *c, bnet_op op, bnet_format format)
 {
     for (size_t i = 0; i < n_ids(c); i++) {
         bnet_kernel_name k;
-        if (find_kernel(c, id_at(c, i), &k) && does_op(&k, op) && strcmp(k.format, format) == 0)
+        if (find_kernel(c, id_at(c, i), &k) && does_op(&k, op) && k.format == format)
             return true;
     }
     return false;
 }
 
-static bool each_has(checking *c, const char *op, const char *other)
+static bool each_has(checking *c, bnet_op op, bnet_op other)
 {
     for (size_t i = 0; i < n_ids(c); i++) {
         bnet_kernel_name k;
-        if (find_kernel(c, id_at(c, i), &k) && strcmp(k.op, op) == 0 &&
-            !has_format(c, other, k.format))
-            return no(c, "kernel %s without %s of its format", k.id, other);
+        if (find_kernel(c, id_at(c, i), &k) && k.op == op && !has_format(c, other, k.format))
+            return no(c, "kernel %s without %s of its format", k.id, bnet_op_name(other));
     }
     return true;
 }
 
 bool bnet_evidence_cache(checking *c)
 {
-    return each_has(c, "attention", "kv_store") && each_has(c, "kv_store", "attention");
+    return each_has(c, BNET_OP_ATTENTION, BNET_OP_KV_STORE) &&
+           each_has(c, BNET_OP_KV_STORE, BNET_OP_ATTENTION);
 }
 
-static bool in_types(const json_t *types, const char *format)
+static bool in_types(const json_t *types, bnet_format format)
 {
     for (size_t i = 0; i < json_array_size(types); i++)
-        if (strcmp(json_string_value(json_array_get(types, i)), format) == 0)
+        if (bnet_format_find(json_string_value(json_array_get(types, i))) == format)
             return true;
     return false;
 }
@@ -130,7 +130,7 @@ static bool check_types(checking *c, const json_t *types)
         const char *s = json_string_value(json_array_get(types, i));
         if (!s)
             return no(c, "quantization.types_used %zu is no text", i);
-        if (!has_format(c, "linear", s))
+        if (!has_format(c, BNET_OP_LINEAR, bnet_format_find(s)))
             return no(c, "quantization.types_used names %s, no linear kernel does", shown(s, buf));
         for (size_t k = 0; k < i; k++)
             if (strcmp(json_string_value(json_array_get(types, k)), s) == 0)
@@ -148,11 +148,12 @@ bool bnet_evidence_formats(checking *c)
         return false;
     for (size_t i = 0; i < n_ids(c); i++) {
         bnet_kernel_name k;
-        if (!find_kernel(c, id_at(c, i), &k) || strcmp(k.op, "linear") != 0)
+        if (!find_kernel(c, id_at(c, i), &k) || k.op != BNET_OP_LINEAR)
             continue;
         if (!in_types(types, k.format))
-            return no(c, "quantization.types_used lacks %s of kernel %s", k.format, k.id);
-        ternary = ternary || begins(k.format, "i2s");
+            return no(c, "quantization.types_used lacks %s of kernel %s",
+                      bnet_format_name(k.format), k.id);
+        ternary = ternary || bnet_format_ternary(k.format);
     }
     return ternary || !ternary_type(type) ||
            no(c, "the weights are %s, but no linear kernel is ternary", type);
@@ -160,7 +161,7 @@ bool bnet_evidence_formats(checking *c)
 
 /* ---- counts ---- */
 
-static double calls_of_op(const checking *c, const char *op)
+static double calls_of_op(const checking *c, bnet_op op)
 {
     const json_t *calls = at(c->root, "kernel_calls");
     double sum = 0;
@@ -169,7 +170,7 @@ static double calls_of_op(const checking *c, const char *op)
         double each = 1;
         if (!find_kernel(c, id_at(c, i), &k) || !does_op(&k, op))
             continue;
-        if (strcmp(k.op, "layers") == 0) /* one call for all of them */
+        if (k.op == BNET_OP_LAYERS) /* one call for all of them */
             each = number_at(c, "model_info.layers");
         sum += each * json_number_value(json_object_get(calls, id_at(c, i)));
     }
@@ -178,12 +179,13 @@ static double calls_of_op(const checking *c, const char *op)
 
 bool bnet_evidence_layers(checking *c)
 {
-    static const char *const ops[] = {"kv_store", "attention", "glu"};
+    static const bnet_op ops[] = {BNET_OP_KV_STORE, BNET_OP_ATTENTION, BNET_OP_GLU};
     double layers = number_at(c, "model_info.layers");
     for (size_t i = 0; i < BNET_COUNT(ops); i++) {
         double n = calls_of_op(c, ops[i]);
         if (n < layers || (uint64_t)n % (uint64_t)layers != 0)
-            return no(c, "%.0f calls of %s are no multiple of %.0f layers", n, ops[i], layers);
+            return no(c, "%.0f calls of %s are no multiple of %.0f layers", n, bnet_op_name(ops[i]),
+                      layers);
     }
     return true;
 }
@@ -202,15 +204,15 @@ bool bnet_evidence_replays(checking *c)
     if (launched > 0 && json_is_true(at(c->root, "environment.BITNET_STRICT_MODE")))
         return no(c, "unrecorded_steps is %.0f, strict mode allows none", launched);
     bool group = strstr(text_at(c, "backend_summary"), " split=") != NULL;
-    double begun = calls_of_op(c, group ? "rope_table" : "step");
+    double begun = calls_of_op(c, group ? BNET_OP_ROPE_TABLE : BNET_OP_STEP);
     if (begun < n + launched)
         return no(c, "graph_replays is %.0f, unrecorded_steps %.0f, %s only %.0f times", n,
                   launched, group ? "angles were made" : "steps were fetched", begun);
-    if (calls_of_op(c, "attention") < n * layers)
+    if (calls_of_op(c, BNET_OP_ATTENTION) < n * layers)
         return no(c,
                   "graph_replays is %.0f, %.0f calls of attention are less than that times %.0f "
                   "layers",
-                  n, calls_of_op(c, "attention"), layers);
+                  n, calls_of_op(c, BNET_OP_ATTENTION), layers);
     bool none = strcmp(device, "none") == 0;
     if (at(c->root, "environment.GPU_DEVICE") && none != cpu)
         return no(c, "GPU_DEVICE is %.60s, the backend is %.20s", device, text_at(c, "backend"));

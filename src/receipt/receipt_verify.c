@@ -135,7 +135,7 @@ static bool gate_device_ids(checking *c)
 }
 
 /* Has some backend of this library a kernel of that op for the device? Then a run must show one. */
-static bool has_op(const checking *c, const char *op, const char *backend)
+static bool has_op(const checking *c, bnet_op op, const char *backend)
 {
     for (size_t i = 0; i < n_ids(c); i++) {
         bnet_kernel_name k;
@@ -148,13 +148,14 @@ static bool has_op(const checking *c, const char *op, const char *backend)
 
 static bool gate_all_ops(checking *c)
 {
-    static const char *const ops[] = {"embed",    "rmsnorm",   "linear", "rope",
-                                      "kv_store", "attention", "glu",    "add"};
+    static const bnet_op ops[] = {BNET_OP_EMBED,    BNET_OP_RMSNORM,   BNET_OP_LINEAR, BNET_OP_ROPE,
+                                  BNET_OP_KV_STORE, BNET_OP_ATTENTION, BNET_OP_GLU,    BNET_OP_ADD};
     const char *backend = text_at(c, "backend");
     for (size_t i = 0; i < BNET_COUNT(ops); i++)
         if (!has_op(c, ops[i], backend))
-            return no(c, "no %s kernel of %s", ops[i], backend);
-    if (ternary_type(text_at(c, "model_info.quantization_type")) && !has_op(c, "quantize", backend))
+            return no(c, "no %s kernel of %s", bnet_op_name(ops[i]), backend);
+    if (ternary_type(text_at(c, "model_info.quantization_type")) &&
+        !has_op(c, BNET_OP_QUANTIZE, backend))
         return no(c, "ternary weights, but no quantize kernel of %s", backend);
     return bnet_evidence_cache(c);
 }
@@ -164,10 +165,10 @@ static bool gate_no_fallback(checking *c)
     size_t n_linear = 0, n_fallback = 0;
     for (size_t i = 0; i < n_ids(c); i++) {
         bnet_kernel_name k;
-        if (!find_kernel(c, id_at(c, i), &k) || strcmp(k.op, "linear") != 0)
+        if (!find_kernel(c, id_at(c, i), &k) || k.op != BNET_OP_LINEAR)
             continue;
         n_linear++;
-        n_fallback += strcmp(k.format, "fallback") == 0;
+        n_fallback += k.format == BNET_FORMAT_FALLBACK;
     }
     if (n_fallback)
         return no(c, "%zu of %zu linear kernels are fallbacks, yet compute_path says real",

@@ -73,15 +73,16 @@ static bool agreement_is_known(const char *s)
 static bool has_type(const bnet_kernel_record *k)
 {
     static const struct {
-        const char *op, *format, *dtype;
+        bnet_op op;
+        bnet_format format;
+        bnet_dtype dtype;
     } types[] = {
-#define KERNEL_TYPE(op, format, dtype) {op, format, dtype},
+#define KERNEL_TYPE(op, format, dtype) {BNET_OP_##op, BNET_FORMAT_##format, BNET_DTYPE_##dtype},
 #include "tools/kernel_types.inc"
 #undef KERNEL_TYPE
     };
     for (size_t i = 0; i < BNET_COUNT(types); i++)
-        if (strcmp(types[i].op, k->op) == 0 && strcmp(types[i].format, k->format) == 0 &&
-            strcmp(types[i].dtype, k->dtype) == 0)
+        if (types[i].op == k->op && types[i].format == k->format && types[i].dtype == k->dtype)
             return true;
     return false;
 }
@@ -93,13 +94,14 @@ static bool any_size(const bitnet_dim_rule *r)
 
 /* What a kernel of a program must keep beyond what the registry asks of every record; texts that
  * are missing are the registry's to refuse. */
-static bitnet_status check_outside(const bnet_kernel_record *k, bitnet_error *err)
+static bitnet_status check_outside(const bitnet_kernel *k, const bnet_kernel_record *rec,
+                                   bitnet_error *err)
 {
     char a[64], b[64], c[64];
     bitnet_status st = k->id ? check_id(k->id, err) : BITNET_OK;
     if (st != BITNET_OK || !k->id || !k->op || !k->format || !k->dtype || !k->agreement)
         return st;
-    if (!has_type(k))
+    if (!has_type(rec))
         return bnet_fail(err, BITNET_ARGUMENT,
                          "kernel %s: no kernel type has op '%s', format '%s', dtype '%s'; "
                          "bitnet_kernel.h lists them",
@@ -112,7 +114,7 @@ static bitnet_status check_outside(const bnet_kernel_record *k, bitnet_error *er
                          "1 to %d",
                          k->id, bnet_quote(k->agreement, strlen(k->agreement), a, sizeof a),
                          ULPS_MAX);
-    if (strcmp(k->op, "linear") != 0 && !(any_size(&k->m) && any_size(&k->n) && any_size(&k->k)))
+    if (rec->op != BNET_OP_LINEAR && !(any_size(&k->m) && any_size(&k->n) && any_size(&k->k)))
         return bnet_fail(err, BITNET_ARGUMENT,
                          "kernel %s: rules on M, N and K are for op linear alone, not for %s",
                          k->id, k->op);
@@ -131,9 +133,9 @@ bitnet_status bitnet_kernel_register(bitnet_runtime *r, const bitnet_kernel *ker
         return st;
     bnet_kernel_record rec = {.id = k.id,
                               .device = BNET_DEV_CPU,
-                              .op = k.op,
-                              .format = k.format,
-                              .dtype = k.dtype,
+                              .op = bnet_op_find(k.op),
+                              .format = bnet_format_find(k.format),
+                              .dtype = bnet_dtype_find(k.dtype),
                               .isa = k.isa ? k.isa : "scalar",
                               .tier = k.tier,
                               .temp_bytes = k.temp_bytes,
@@ -146,7 +148,7 @@ bitnet_status bitnet_kernel_register(bitnet_runtime *r, const bitnet_kernel *ker
                               .fn = k.fn,
                               .need_name = bnet_cpu_need_name,
                               .outside = true};
-    st = check_outside(&rec, err);
+    st = check_outside(&k, &rec, err);
     if (st != BITNET_OK)
         return st;
     uint32_t needs = 0;
@@ -161,9 +163,8 @@ bitnet_status bitnet_kernel_register(bitnet_runtime *r, const bitnet_kernel *ker
 bool bitnet_runtime_has_kernel(const bitnet_runtime *r, const char *op, const char *format,
                                const char *dtype)
 {
-    if (!r)
-        return false;
-    return op && format && dtype && bnet_registry_has(r->registry, &r->caps, op, format, dtype);
+    return r && bnet_registry_has(r->registry, &r->caps, bnet_op_find(op), bnet_format_find(format),
+                                  bnet_dtype_find(dtype));
 }
 
 bitnet_status bitnet_runtime_select(const bitnet_runtime *r, const bitnet_kernel_query *query,
@@ -172,9 +173,11 @@ bitnet_status bitnet_runtime_select(const bitnet_runtime *r, const bitnet_kernel
     if (!r || !query || !query->op || !query->format || !query->dtype || !id)
         return bnet_fail(err, BITNET_ARGUMENT,
                          "select: runtime, op, format, dtype and id must not be NULL");
-    bnet_kernel_query q = bnet_query_of(query);
+    bnet_kernel_query q;
     const bnet_kernel_record *k;
-    bitnet_status st = bnet_registry_select(r->registry, &r->caps, &q, &k, err);
+    bitnet_status st = bnet_query_read(query, r->caps.device, &q, err);
+    if (st == BITNET_OK)
+        st = bnet_registry_select(r->registry, &r->caps, &q, &k, err);
     if (st == BITNET_OK)
         *id = k->id;
     return st;
@@ -220,14 +223,14 @@ static void put_needs(bnet_str *s, const bnet_kernel_record *k)
 
 static void put_record(bnet_str *s, const bitnet_runtime *r, const bnet_kernel_record *k)
 {
-    bnet_kernel_query own = {.op = k->op, .format = k->format, .dtype = k->dtype};
+    const bnet_kernel_query own = bnet_query_for(k);
     char reason[160];
     bnet_str_puts(s, "{");
     put_text(s, "id", k->id);
     put_text(s, "device", bnet_device_name(k->device));
-    put_text(s, "op", k->op);
-    put_text(s, "format", k->format);
-    put_text(s, "dtype", k->dtype);
+    put_text(s, "op", bnet_op_name(k->op));
+    put_text(s, "format", bnet_format_name(k->format));
+    put_text(s, "dtype", bnet_dtype_name(k->dtype));
     put_text(s, "isa", k->isa);
     put_text(s, "tier", bnet_tier_name(k->tier));
     bnet_str_addf(s, "\"temp_bytes\": %llu, \"alignment\": %u, \"constraints\": {",
@@ -244,9 +247,9 @@ static void put_record(bnet_str *s, const bitnet_runtime *r, const bnet_kernel_r
 /* A record a query is about: of its op, and of its format and dtype where it names them. */
 static bool concerns(const bnet_kernel_record *k, const bitnet_kernel_query *q)
 {
-    return !q || ((!q->op || strcmp(q->op, k->op) == 0) &&
-                  (!q->format || strcmp(q->format, k->format) == 0) &&
-                  (!q->dtype || strcmp(q->dtype, k->dtype) == 0));
+    return !q || ((!q->op || bnet_op_find(q->op) == k->op) &&
+                  (!q->format || bnet_format_find(q->format) == k->format) &&
+                  (!q->dtype || bnet_dtype_find(q->dtype) == k->dtype));
 }
 
 /* Each record is judged as an answer to the query with the record's own format and dtype where the
@@ -256,10 +259,11 @@ static void put_judgement(bnet_str *s, const bitnet_runtime *r, const bnet_kerne
 {
     char reason[160];
     const bnet_kernel_record *chosen = NULL;
-    bnet_kernel_query q = bnet_query_of(query);
-    q.op = k->op;
-    q.format = k->format;
-    q.dtype = k->dtype;
+    bnet_kernel_query q = bnet_query_for(k);
+    q.m = query->m;
+    q.n = query->n;
+    q.k = query->k;
+    q.priority = query->priority;
     bnet_registry_select(r->registry, &r->caps, &q, &chosen, NULL);
     bnet_str_puts(s, ", \"veto\": ");
     bnet_json_text(s, bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason));

@@ -20,13 +20,18 @@ static bitnet_status use(bnet_registry *r, bnet_capabilities *c, bitnet_error *e
 {
     bnet_kernel_record k = {.id = "toy.a",
                             .device = BNET_DEV_CPU,
-                            .op = "toy",
-                            .format = "fmt",
-                            .dtype = "i8",
+                            .op = BNET_OP_SOFTMAX,
+                            .format = BNET_FORMAT_TL1,
+                            .dtype = BNET_DTYPE_I8,
                             .abi = BITNET_KERNEL_ABI,
                             .agreement = "exact",
                             .fn = nothing};
-    bnet_kernel_query q = {.op = "toy", .format = "fmt", .dtype = "i8", .m = 1, .n = 2, .k = 3};
+    bnet_kernel_query q = {.op = BNET_OP_SOFTMAX,
+                           .format = BNET_FORMAT_TL1,
+                           .dtype = BNET_DTYPE_I8,
+                           .m = 1,
+                           .n = 2,
+                           .k = 3};
     const bnet_kernel_record *out;
     bnet_manager *m = NULL;
     bitnet_status st = bnet_registry_add(r, &k, err);

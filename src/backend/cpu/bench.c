@@ -77,20 +77,20 @@ static bitnet_status plan(bnet_bench *b, const bnet_kernel_query *q, bnet_type *
 {
     bnet_weight *w = &b->w;
     uint64_t row_bytes = 0;
-    bool scaled = strcmp(q->format, "i2s_b256") == 0;
-    w->packed = strcmp(q->format, "i2s_r16") == 0;
-    w->r4 = strcmp(q->format, "q6_k_r4") == 0; /* any bytes are groups of rows */
-    const bnet_type_info *t = bnet_type_by_name(w->r4 ? "q6_k" : q->format);
-    if (strcmp(q->op, "linear") != 0)
+    bool scaled = q->format == BNET_FORMAT_I2S_B256;
+    w->packed = q->format == BNET_FORMAT_I2S_R16;
+    w->r4 = q->format == BNET_FORMAT_Q6_K_R4; /* any bytes are groups of rows */
+    const bnet_type_info *t = bnet_format_type(w->r4 ? BNET_FORMAT_Q6_K : q->format);
+    if (q->op != BNET_OP_LINEAR)
         return bnet_fail(err, BITNET_ARGUMENT, "tuning: op '%s' is not tuned, only linear is",
-                         q->op);
+                         bnet_op_name(q->op));
     if (q->m == 0 || q->n == 0 || q->k == 0 || q->m > SHAPE_MAX || q->n > SHAPE_MAX ||
         q->k > SHAPE_MAX)
         return bnet_fail(err, BITNET_ARGUMENT, "tuning: m %llu, n %llu, k %llu must be 1..%d",
                          (unsigned long long)q->m, (unsigned long long)q->n,
                          (unsigned long long)q->k, SHAPE_MAX);
     w->info = (bnet_weight_info){.n_in = q->k, .n_out = q->n, .scale = 1};
-    w->info.ternary = scaled || w->packed || strcmp(q->format, "i2s") == 0;
+    w->info.ternary = scaled || w->packed || q->format == BNET_FORMAT_I2S;
     if (w->info.ternary && q->k % (scaled ? 256 : 128) == 0)
         row_bytes = q->k / 4;
     else if (!w->info.ternary && t && bnet_can_decode(t->type))
@@ -100,8 +100,8 @@ static bitnet_status plan(bnet_bench *b, const bnet_kernel_query *q, bnet_type *
         return bnet_fail(err, BITNET_ARGUMENT,
                          "tuning: no weight of format '%s' and shape n %llu, k %llu, m %llu can be "
                          "made to measure with",
-                         q->format, (unsigned long long)q->n, (unsigned long long)q->k,
-                         (unsigned long long)q->m);
+                         bnet_format_name(q->format), (unsigned long long)q->n,
+                         (unsigned long long)q->k, (unsigned long long)q->m);
     w->row_bytes = (size_t)row_bytes;
     w->block_scales = scaled ? &w->info.scale : NULL; /* allocated next */
     *type = t ? t->type : BNET_I2_S;
@@ -147,7 +147,8 @@ bitnet_status bnet_cpu_bench_new(bnet_backend *backend, const bnet_kernel_query 
     if (!allocate(b))
         st = bnet_no_memory(err, "tuning");
     else if (!fill(b, type))
-        st = bnet_fail(err, BITNET_ARGUMENT, "tuning: format '%s' has no encoder", q->format);
+        st = bnet_fail(err, BITNET_ARGUMENT, "tuning: format '%s' has no encoder",
+                       bnet_format_name(q->format));
     if (st != BITNET_OK) {
         bnet_cpu_bench_free(b);
         return st;

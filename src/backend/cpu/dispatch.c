@@ -25,9 +25,9 @@ static const bnet_kernel_record rows[] = {
 #define KERNEL(name, set, arch, type, op_, format_, dtype_, tier_, m_, n_, k_, temp, align, agree) \
     BNET_ON_##arch({.id = #name "." #set,                                                          \
                     .device = BNET_DEV_CPU,                                                        \
-                    .op = #op_,                                                                    \
-                    .format = #format_,                                                            \
-                    .dtype = #dtype_,                                                              \
+                    .op = BNET_OP_##op_,                                                           \
+                    .format = BNET_FORMAT_##format_,                                               \
+                    .dtype = BNET_DTYPE_##dtype_,                                                  \
                     .isa = #set,                                                                   \
                     .tier = BITNET_TIER_##tier_,                                                   \
                     .temp_bytes = temp,                                                            \
@@ -50,26 +50,11 @@ const bnet_kernel_record *bnet_cpu_kernel_rows(size_t *n)
     return rows;
 }
 
-/* What the rows of an op do in one call, where that is not the one they are named after. */
-#define DOES_norm_quantize     "rmsnorm quantize"
-#define DOES_add_norm_quantize "add rmsnorm quantize"
-#define DOES_glu_norm_quantize "glu rmsnorm quantize"
-#define DOES_linear            NULL
-#define DOES_head_scan         NULL
-#define DOES_embed             NULL
-#define DOES_rmsnorm           NULL
-#define DOES_quantize          NULL
-#define DOES_rope              NULL
-#define DOES_kv_store          NULL
-#define DOES_attention         NULL
-#define DOES_glu               NULL
-#define DOES_add               NULL
-
 const bnet_kernel_name *bnet_cpu_kernel_names(size_t *n)
 {
     static const bnet_kernel_name names[] = {
 #define KERNEL(name, set, arch, type, op_, format_, ...)                                           \
-    {#name "." #set, #op_, #format_, BNET_DEV_CPU, DOES_##op_},
+    {#name "." #set, BNET_OP_##op_, BNET_FORMAT_##format_, BNET_DEV_CPU, 0},
 #include "backend/cpu/kernels.inc"
 #undef KERNEL
     };
@@ -138,7 +123,7 @@ bool bnet_backend_kernel_at(int i, bitnet_kernel_info *out)
     if (i < 0 || (size_t)i >= BNET_COUNT(rows))
         return false;
     const bnet_kernel_record *r = &rows[i];
-    *out = (bitnet_kernel_info){r->id, r->op, r->format, r->isa,
+    *out = (bitnet_kernel_info){r->id, bnet_op_name(r->op), bnet_format_name(r->format), r->isa,
                                 (r->needs & ~bnet_cpu_features()) == 0};
     return true;
 }

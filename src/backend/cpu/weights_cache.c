@@ -63,8 +63,12 @@ void bnet_cpu_cache_note(cpu_backend *be, const char *kind, const char *tensor, 
 bool bnet_cpu_cache_ternary(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r)
 {
     size_t n_cols = (w->info.n_in + 127) / 128 * 128;
-    bnet_kernel_query q = {
-        .op = "linear", .format = "i2s", .dtype = "i8", .m = 1, .n = w->info.n_out, .k = n_cols};
+    bnet_kernel_query q = {.op = BNET_OP_LINEAR,
+                           .format = BNET_FORMAT_I2S,
+                           .dtype = BNET_DTYPE_I8,
+                           .m = 1,
+                           .n = w->info.n_out,
+                           .k = n_cols};
     double scale;
     if (!be->cache.file || !w->info.ternary || !bnet_cpu_wants_packing(be, &q))
         return false;

@@ -117,22 +117,22 @@ static void head_groups(void *arg, size_t begin, size_t end)
 }
 
 /* The scan takes any size of its type; only matrices are chosen by their sizes. */
-static bnet_kernel_query query_of(const bnet_weight *w, const char *op, const char *format)
+static bnet_kernel_query query_of(const bnet_weight *w, bnet_op op, bnet_format format)
 {
-    if (strcmp(op, "linear") != 0)
-        return (bnet_kernel_query){.op = op, .format = format, .dtype = "f32"};
-    return (bnet_kernel_query){
-        .op = op, .format = format, .dtype = "f32", .m = 1, .n = w->info.n_out, .k = w->info.n_in};
+    bnet_kernel_query q = {.op = op, .format = format, .dtype = BNET_DTYPE_F32};
+    if (op == BNET_OP_LINEAR)
+        q.m = 1, q.n = w->info.n_out, q.k = w->info.n_in;
+    return q;
 }
 
-static bool tuned(const cpu_backend *be, const bnet_weight *w, const char *op, const char *format)
+static bool tuned(const cpu_backend *be, const bnet_weight *w, bnet_op op, bnet_format format)
 {
     bnet_kernel_query q = query_of(w, op, format);
     return bnet_registry_tuned(be->registry, &be->caps, &q);
 }
 
-static const bnet_kernel_record *find(const cpu_backend *be, const bnet_weight *w, const char *op,
-                                      const char *format)
+static const bnet_kernel_record *find(const cpu_backend *be, const bnet_weight *w, bnet_op op,
+                                      bnet_format format)
 {
     const bnet_kernel_record *k = NULL;
     bnet_kernel_query q = query_of(w, op, format);
@@ -143,13 +143,14 @@ static const bnet_kernel_record *find(const cpu_backend *be, const bnet_weight *
  * which knows rows alone, stands as high; a measured choice for either form decides. */
 static bool wants_r4(const cpu_backend *be, const bnet_weight *w)
 {
-    const bnet_kernel_record *plain = find(be, w, "linear", "q6_k");
-    const bnet_kernel_record *r4 = find(be, w, "linear", "q6_k_r4");
+    const bnet_kernel_record *plain = find(be, w, BNET_OP_LINEAR, BNET_FORMAT_Q6_K);
+    const bnet_kernel_record *r4 = find(be, w, BNET_OP_LINEAR, BNET_FORMAT_Q6_K_R4);
     if (w->info.type != BNET_Q6_K || !r4 || !plain)
         return false;
-    if (tuned(be, w, "linear", "q6_k_r4") || tuned(be, w, "head_scan", "q6_k_r4"))
+    if (tuned(be, w, BNET_OP_LINEAR, BNET_FORMAT_Q6_K_R4) ||
+        tuned(be, w, BNET_OP_HEAD_SCAN, BNET_FORMAT_Q6_K_R4))
         return true;
-    if (!be->pack || tuned(be, w, "linear", "q6_k"))
+    if (!be->pack || tuned(be, w, BNET_OP_LINEAR, BNET_FORMAT_Q6_K))
         return false;
     return r4->tier != BITNET_TIER_REFERENCE && r4->tier >= plain->tier &&
            (!plain->outside || r4->tier > plain->tier);
@@ -163,18 +164,18 @@ static bitnet_status make_head(const cpu_backend *be, bnet_weight *w, bool r4,
 {
     const struct {
         bnet_type type;
-        const char *scan, *exact;
-    } known[] = {{BNET_Q6_K, "q6_k_r4", "q6_k"},
-                 {BNET_Q8_0, "q8_0", "q8_0"},
-                 {BNET_F16, "f16", "f16"},
-                 {BNET_BF16, "bf16", "bf16"}};
+        bnet_format scan, exact;
+    } known[] = {{BNET_Q6_K, BNET_FORMAT_Q6_K_R4, BNET_FORMAT_Q6_K},
+                 {BNET_Q8_0, BNET_FORMAT_Q8_0, BNET_FORMAT_Q8_0},
+                 {BNET_F16, BNET_FORMAT_F16, BNET_FORMAT_F16},
+                 {BNET_BF16, BNET_FORMAT_BF16, BNET_FORMAT_BF16}};
     const bnet_kernel_record *scan = NULL, *exact = NULL;
     bool wanted = false;
     for (size_t i = 0; i < BNET_COUNT(known); i++)
         if (known[i].type == w->info.type && (i > 0 || r4)) {
-            scan = find(be, w, "head_scan", known[i].scan);
-            exact = find(be, w, "linear", known[i].exact);
-            wanted = tuned(be, w, "head_scan", known[i].scan);
+            scan = find(be, w, BNET_OP_HEAD_SCAN, known[i].scan);
+            exact = find(be, w, BNET_OP_LINEAR, known[i].exact);
+            wanted = tuned(be, w, BNET_OP_HEAD_SCAN, known[i].scan);
         }
     if (!scan || !exact || exact->outside || w->info.n_in % 32 ||
         (scan->tier == BITNET_TIER_REFERENCE && !wanted))

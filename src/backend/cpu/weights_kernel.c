@@ -26,7 +26,7 @@ bool bnet_cpu_wants_packing(const cpu_backend *be, const bnet_kernel_query *rows
 {
     const bnet_kernel_record *plain = NULL, *packed = NULL;
     bnet_kernel_query groups = *rows;
-    groups.format = "i2s_r16";
+    groups.format = BNET_FORMAT_I2S_R16;
     if (bnet_registry_tuned(be->registry, &be->caps, &groups))
         return true;
     if (!be->pack || bnet_registry_tuned(be->registry, &be->caps, rows) ||
@@ -45,11 +45,9 @@ static bitnet_status select_one(const cpu_backend *be, const bnet_kernel_query *
     bitnet_status st = bnet_registry_select(be->registry, &be->caps, q, &w->kernel, err);
     if (st != BITNET_OK)
         return st;
-    w->query = (bnet_kernel_query){.op = w->kernel->op, /* texts of the registry outlive us */
-                                   .format = w->kernel->format,
-                                   .dtype = w->kernel->dtype,
-                                   .n = q->n,
-                                   .k = q->k};
+    w->query = bnet_query_for(w->kernel);
+    w->query.n = q->n;
+    w->query.k = q->k;
     return BITNET_OK;
 }
 
@@ -66,14 +64,13 @@ static void note_shape(cpu_backend *be, const bnet_weight *w, const bnet_log *lo
     const bnet_kernel_query *q = &w->query;
     for (size_t i = 0; i < be->n_shapes; i++) {
         const bnet_kernel_query *s = &be->shapes[i];
-        if (s->n == q->n && s->k == q->k && strcmp(s->format, q->format) == 0 &&
-            strcmp(s->dtype, q->dtype) == 0)
+        if (s->n == q->n && s->k == q->k && s->format == q->format && s->dtype == q->dtype)
             return;
     }
     bnet_logf(log, BITNET_LOG_DEBUG, "cpu",
-              "linear %s x %s, n %llu, k %llu: kernel %s (%s) for one token", q->format, q->dtype,
-              (unsigned long long)q->n, (unsigned long long)q->k, w->kernel->id,
-              bnet_tier_name(w->kernel->tier));
+              "linear %s x %s, n %llu, k %llu: kernel %s (%s) for one token",
+              bnet_format_name(q->format), bnet_dtype_name(q->dtype), (unsigned long long)q->n,
+              (unsigned long long)q->k, w->kernel->id, bnet_tier_name(w->kernel->tier));
     if (be->n_shapes < CPU_SHAPES)
         be->shapes[be->n_shapes++] = *q;
 }
@@ -81,13 +78,12 @@ static void note_shape(cpu_backend *be, const bnet_weight *w, const bnet_log *lo
 bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                      const bnet_log *log, bitnet_error *err)
 {
-    char own[BNET_FORMAT_NAME];
     bool packed = w->info.ternary && !w->fallback;
-    bnet_kernel_query q = {.op = "linear",
-                           .format = w->block_scales ? "i2s_b256"
-                                     : packed        ? "i2s"
-                                                     : bnet_type_format(w->info.type, own),
-                           .dtype = w->info.ternary ? "i8" : "f32",
+    bnet_kernel_query q = {.op = BNET_OP_LINEAR,
+                           .format = w->block_scales ? BNET_FORMAT_I2S_B256
+                                     : packed        ? BNET_FORMAT_I2S
+                                                     : bnet_format_of_type(w->info.type),
+                           .dtype = w->info.ternary ? BNET_DTYPE_I8 : BNET_DTYPE_F32,
                            .m = 1,
                            .n = w->info.n_out,
                            .k = packed ? w->row_bytes * 4 : w->info.n_in};
@@ -100,12 +96,12 @@ bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet
             return done;
     }
     if (w->packed)
-        q.format = "i2s_r16";
+        q.format = BNET_FORMAT_I2S_R16;
     if (r->head && !w->info.ternary) {
         bitnet_status done = bnet_cpu_head_prepare(be, w, r, err);
         if (done != BITNET_OK)
             return done;
-        q.format = w->r4 ? "q6_k_r4" : q.format;
+        q.format = w->r4 ? BNET_FORMAT_Q6_K_R4 : q.format;
     }
     bitnet_status st = w->fallback ? BITNET_NOT_AVAILABLE : select_one(be, &q, w, err);
     if (st != BITNET_OK && packed)
@@ -116,7 +112,7 @@ bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet
         return refuse(r, st, ": strict mode allows no dequantised fallback", err);
     }
     if (st != BITNET_OK) {
-        q.format = "fallback";
+        q.format = BNET_FORMAT_FALLBACK;
         w->fallback = true;
         st = select_one(be, &q, w, err);
         if (st != BITNET_OK)

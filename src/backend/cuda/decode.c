@@ -75,7 +75,8 @@ static uint32_t resident(gpu_backend *be, const bnet_kernel_record *k)
 
 void bnet_cuda_decode_prepare(gpu_backend *be, struct gpu_net *n)
 {
-    const bnet_kernel_query q = {.op = "layers", .format = "i2s", .dtype = "f32"};
+    const bnet_kernel_query q = {
+        .op = BNET_OP_LAYERS, .format = BNET_FORMAT_I2S, .dtype = BNET_DTYPE_F32};
     const bnet_gpu *g = &be->d->gpu;
     cuda_decode *d = &n->decode;
     *d = (cuda_decode){.args = shape_of(n->net), .flags = GPU_OVERLAP | GPU_COOPERATIVE};

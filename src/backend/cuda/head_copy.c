@@ -33,9 +33,9 @@ static bnet_cu_launch scan_launch(const gpu_backend *be, bnet_cu_screen_args *a)
 static const bnet_kernel_record *find(gpu_backend *be, const gpu_weight *w, uint64_t m)
 {
     const bnet_kernel_record *k;
-    const bnet_kernel_query q = {.op = "best",
+    const bnet_kernel_query q = {.op = BNET_OP_BEST,
                                  .format = w->query.format,
-                                 .dtype = "f32",
+                                 .dtype = BNET_DTYPE_F32,
                                  .m = m,
                                  .n = w->info.n_out,
                                  .k = w->info.n_in};
@@ -79,7 +79,7 @@ static bool fits(gpu_backend *be, const gpu_weight *w, int n_rows)
 static bool passes(const gpu_backend *be)
 {
     for (size_t i = 0; i < be->n_shapes; i++)
-        if (strcmp(be->shapes[i].format, "i2s") == 0)
+        if (be->shapes[i].format == BNET_FORMAT_I2S)
             return true;
     return false;
 }

@@ -201,19 +201,19 @@ static void step(gpu_backend *be, const bnet_alone *a)
 bool bnet_cuda_alone(bnet_backend *b, const bnet_alone *a)
 {
     static const struct {
-        const char *op;
+        bnet_op op;
         void (*run)(gpu_backend *be, const bnet_alone *a);
-    } ops[] = {{"norm_quantize", norm_quantize},
-               {"norm_tiles", norm_tiles},
-               {"linear_tiles", linear_tiles},
-               {"rope_append", rope_append},
-               {"prefill", prefill},
-               {"topk", topk},
-               {"best", best},
-               {"step", step}};
+    } ops[] = {{BNET_OP_NORM_QUANTIZE, norm_quantize},
+               {BNET_OP_NORM_TILES, norm_tiles},
+               {BNET_OP_LINEAR_TILES, linear_tiles},
+               {BNET_OP_ROPE_APPEND, rope_append},
+               {BNET_OP_PREFILL, prefill},
+               {BNET_OP_TOPK, topk},
+               {BNET_OP_BEST, best},
+               {BNET_OP_STEP, step}};
     gpu_backend *be = gpu_of(b);
     for (size_t i = 0; i < BNET_COUNT(ops); i++)
-        if (strcmp(ops[i].op, a->kernel->op) == 0) {
+        if (ops[i].op == a->kernel->op) {
             bnet_gpu_enter(be);
             if (gpu_alive(be))
                 ops[i].run(be, a);

@@ -44,7 +44,7 @@ typedef struct product {
 /* By tiles in slices of as many rows as a grid has, or a thread per result. */
 static void multiply(gpu_backend *be, const bnet_kernel_record *k, const product *p)
 {
-    if (!(k->needs & BNET_CUDA_NEED(TENSOR_CORES)) && strcmp(k->format, "f32") != 0) {
+    if (!(k->needs & BNET_CUDA_NEED(TENSOR_CORES)) && k->format != BNET_FORMAT_F32) {
         uint64_t n = (uint64_t)p->m * p->n;
         ref_matmul_args a = {.a = p->a,
                              .b = p->b,
@@ -54,13 +54,13 @@ static void multiply(gpu_backend *be, const bnet_kernel_record *k, const product
                              .k = p->k,
                              .ldb = p->ldb,
                              .nt = p->nt,
-                             .type = strcmp(k->format, "f16") == 0 ? REF_F16 : REF_BF16};
+                             .type = k->format == BNET_FORMAT_F16 ? REF_F16 : REF_BF16};
         const bnet_cu_launch l = {
             {(uint32_t)((n + REF_BLOCK - 1) / REF_BLOCK), 1, 1}, REF_BLOCK, 0};
         bnet_cuda_run(be, k, 0, &l, 0, &a);
         return;
     }
-    size_t elem = strcmp(k->format, "f32") == 0 ? 4 : 2;
+    size_t elem = k->format == BNET_FORMAT_F32 ? 4 : 2;
     const uint32_t at_once = GRID_Y * 64;
     for (uint32_t row = 0; row < p->m; row += at_once) {
         bnet_cu_matmul_args a = {.a = p->a + (size_t)row * p->k * elem,

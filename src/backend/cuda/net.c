@@ -137,10 +137,10 @@ static bool fuse_layer(gpu_backend *be, struct gpu_net *n, int i)
 
 /* ---- kernels ---- */
 
-static bool select_one(gpu_backend *be, const char *op, const char *format,
+static bool select_one(gpu_backend *be, bnet_op op, bnet_format format,
                        const bnet_kernel_record **out)
 {
-    bnet_kernel_query q = {.op = op, .format = format, .dtype = "f32"};
+    bnet_kernel_query q = {.op = op, .format = format, .dtype = BNET_DTYPE_F32};
     return bnet_registry_select(be->registry, &be->caps, &q, out, NULL) == BITNET_OK &&
            bnet_gpu_has(be, *out, 0);
 }
@@ -151,18 +151,18 @@ static bool kernels(gpu_backend *be, struct gpu_net *n)
     const bnet_weight *w = n->net->layers[0].q;
     const bnet_kernel_record *one = bnet_gpu_pick(be, gpu_w(w), 1),
                              *many = bnet_gpu_pick(be, gpu_w(w), 512);
-    if (!select_one(be, "prefill", "any", &n->prefill))
+    if (!select_one(be, BNET_OP_PREFILL, BNET_FORMAT_ANY, &n->prefill))
         n->prefill = NULL;
-    if (!select_one(be, "linear_tiles", "i2s", &n->tiles))
+    if (!select_one(be, BNET_OP_LINEAR_TILES, BNET_FORMAT_I2S, &n->tiles))
         n->tiles = NULL;
-    if (!select_one(be, "norm_tiles", "i8", &n->norm_tiles))
+    if (!select_one(be, BNET_OP_NORM_TILES, BNET_FORMAT_I8, &n->norm_tiles))
         n->norm_tiles = NULL;
     return one && many && bnet_cuda_w2_fast(one) && bnet_cuda_w2_fast(many) &&
            bnet_gpu_has(be, one, 0) && bnet_gpu_has(be, many, 0) &&
-           select_one(be, "embed", gpu_w(n->net->embd)->query.format, &n->embed) &&
-           select_one(be, "norm_quantize", "i8", &n->norm) &&
-           select_one(be, "rope_append", "any", &n->append) &&
-           select_one(be, "step", "any", &n->fetch) &&
+           select_one(be, BNET_OP_EMBED, gpu_w(n->net->embd)->query.format, &n->embed) &&
+           select_one(be, BNET_OP_NORM_QUANTIZE, BNET_FORMAT_I8, &n->norm) &&
+           select_one(be, BNET_OP_ROPE_APPEND, BNET_FORMAT_ANY, &n->append) &&
+           select_one(be, BNET_OP_STEP, BNET_FORMAT_ANY, &n->fetch) &&
            be->use.attention[0]->fn == (bnet_kernel_fn)bnet_cuda_attn_decode &&
            bnet_gpu_has(be, be->use.attention[0], 0) && bnet_gpu_has(be, be->use.topk, 0);
 }

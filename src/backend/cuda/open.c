@@ -14,9 +14,9 @@ static const bnet_kernel_record records[] = {
                major, minor, tc, agree, fused_)                                                    \
     {.id = #id_,                                                                                   \
      .device = BNET_DEV_CUDA,                                                                      \
-     .op = #op_,                                                                                   \
-     .format = #format_,                                                                           \
-     .dtype = #dtype_,                                                                             \
+     .op = BNET_OP_##op_,                                                                          \
+     .format = BNET_FORMAT_##format_,                                                              \
+     .dtype = BNET_DTYPE_##dtype_,                                                                 \
      .isa = isa_,                                                                                  \
      .tier = BITNET_TIER_##tier_,                                                                  \
      .temp_bytes = temp,                                                                           \
@@ -49,11 +49,13 @@ const bnet_kernel_record *bnet_cuda_kernel_rows(size_t *n)
 const bnet_kernel_name *bnet_cuda_kernel_names(size_t *n)
 {
     static const bnet_kernel_name names[] = {
+#define OP(key) BNET_OP_BIT(key)
 #define KERNEL(id, symbols, fn, op, format, dtype, isa, tier, m, n, k, temp, align, major, minor,  \
                tc, agree, fused)                                                                   \
-    {#id, #op, #format, BNET_DEV_CUDA, fused},
+    {#id, BNET_OP_##op, BNET_FORMAT_##format, BNET_DEV_CUDA, fused},
 #include "backend/cuda/kernels.inc"
 #undef KERNEL
+#undef OP
     };
     *n = BNET_COUNT(names);
     return names;

@@ -73,14 +73,13 @@ static uint8_t *random_tensor(bnet_type type, size_t n, size_t k, uint64_t *n_by
 
 static bitnet_status make_weight(bnet_bench *b, const bnet_kernel_query *q, bitnet_error *err)
 {
-    bool ternary = strcmp(q->format, "i2s") == 0;
-    const bnet_type_info *t = bnet_type_by_name(ternary ? "i2_s" : q->format);
+    bool ternary = q->format == BNET_FORMAT_I2S;
+    const bnet_type_info *t = bnet_format_type(ternary ? BNET_FORMAT_I2_S : q->format);
     uint8_t probe[1 << 10];
     float zeros[256] = {0};
-    if (strcmp(q->op, "linear") != 0 || !t ||
-        (!ternary && !bnet_encode_row(t->type, zeros, probe, 256)))
+    if (q->op != BNET_OP_LINEAR || !t || (!ternary && !bnet_encode_row(t->type, zeros, probe, 256)))
         return bnet_fail(err, BITNET_ARGUMENT, "bench: no rows of format '%s' can be made",
-                         q->format);
+                         bnet_format_name(q->format));
     bnet_tensor tensor = {.name = "bench", .n_dims = 2, .ne = {q->k, q->n, 1, 1}, .type = t->type};
     uint8_t *bytes = random_tensor(t->type, q->n, q->k, &tensor.n_bytes);
     if (!bytes)

@@ -195,7 +195,7 @@ void bnet_gpu_ref_glu(gpu_backend *be, const bnet_kernel_record *k, gpu_at gate,
     at(&l, up);
     at(&l, y);
     u64(&l, n);
-    i32(&l, strcmp(k->format, "silu") == 0);
+    i32(&l, k->format == BNET_FORMAT_SILU);
     run(be, k, n, &l);
 }
 

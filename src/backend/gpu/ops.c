@@ -10,7 +10,8 @@ static gpu_act8 act_of(const bnet_act8 *q)
 static void gpu_embed(bnet_backend *b, const bnet_weight *w, const bnet_step *s, bnet_buffer *x)
 {
     gpu_backend *be = gpu_of(b);
-    bnet_kernel_query q = {.op = "embed", .format = gpu_w(w)->query.format, .dtype = "f32"};
+    bnet_kernel_query q = {
+        .op = BNET_OP_EMBED, .format = gpu_w(w)->query.format, .dtype = BNET_DTYPE_F32};
     const bnet_kernel_record *k = NULL;
     bnet_gpu_enter(be);
     if (bnet_registry_select(be->registry, &be->caps, &q, &k, NULL) != BITNET_OK)

@@ -9,14 +9,15 @@ enum { CHECK_FEW = 3, CHECK_M = 12, CHECK_N = 21, CHECK_K = 70, CHECK_STRIDE = 1
 
 bitnet_precision bnet_gpu_precision_of(const gpu_backend *be, const bnet_kernel_record *k)
 {
-    bool product = strcmp(k->op, "linear") == 0 && strstr(k->dtype, "f16") != NULL;
+    bool product =
+        k->op == BNET_OP_LINEAR && (k->dtype == BNET_DTYPE_F16 || k->dtype == BNET_DTYPE_BF16);
     return product || k == be->to_half ? be->precision : BITNET_PRECISION_FP32;
 }
 
 /* ---- kernels ---- */
 
-static const bnet_kernel_record *find(gpu_backend *be, const char *op, const char *format,
-                                      const char *dtype, uint64_t m, bitnet_error *err)
+static const bnet_kernel_record *find(gpu_backend *be, bnet_op op, bnet_format format,
+                                      bnet_dtype dtype, uint64_t m, bitnet_error *err)
 {
     bnet_kernel_query q = {.op = op, .format = format, .dtype = dtype, .m = m};
     const bnet_kernel_record *k = NULL;
@@ -34,11 +35,13 @@ static const bnet_kernel_record *find(gpu_backend *be, const char *op, const cha
 
 static bool has_kernels(gpu_backend *be, bitnet_precision p, bitnet_error *err)
 {
-    const char *half = gpu_half_name(p);
-    be->to_half = find(be, "convert", half, "f32", 0, err);
-    return be->to_half && find(be, "linear", half, half, 1, err) &&
-           find(be, "linear", half, half, MANY, err) && find(be, "matmul", half, half, 0, err) &&
-           find(be, "embed", half, "f32", 0, err);
+    bnet_format half = gpu_float_format(p);
+    bnet_dtype dtype = gpu_float_dtype(p);
+    be->to_half = find(be, BNET_OP_CONVERT, half, BNET_DTYPE_F32, 0, err);
+    return be->to_half && find(be, BNET_OP_LINEAR, half, dtype, 1, err) &&
+           find(be, BNET_OP_LINEAR, half, dtype, MANY, err) &&
+           find(be, BNET_OP_MATMUL, half, dtype, 0, err) &&
+           find(be, BNET_OP_EMBED, half, BNET_DTYPE_F32, 0, err);
 }
 
 /* ---- the check ---- */
@@ -101,8 +104,8 @@ static bitnet_status by_itself(gpu_backend *be, bitnet_precision p, sample *s, b
 static bitnet_status by_weight(gpu_backend *be, bitnet_precision p, size_t m, sample *s,
                                bitnet_error *err)
 {
-    const char *half = gpu_half_name(p);
-    const bnet_kernel_record *k = find(be, "linear", half, half, m, err);
+    const bnet_kernel_record *k =
+        find(be, BNET_OP_LINEAR, gpu_float_format(p), gpu_float_dtype(p), m, err);
     size_t parts[] = {sizeof s->rows, sizeof s->rows, sizeof s->a, sizeof s->c}, total = 0;
     gpu_at at[BNET_COUNT(parts)];
     if (!k)

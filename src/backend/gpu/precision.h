@@ -15,9 +15,17 @@ static inline bool gpu_half(bitnet_precision p)
 {
     return p == BITNET_PRECISION_FP16 || p == BITNET_PRECISION_BF16;
 }
-static inline const char *gpu_half_name(bitnet_precision p)
+static inline bnet_format gpu_float_format(bitnet_precision p)
 {
-    return p == BITNET_PRECISION_FP16 ? "f16" : p == BITNET_PRECISION_BF16 ? "bf16" : "f32";
+    return p == BITNET_PRECISION_FP16   ? BNET_FORMAT_F16
+           : p == BITNET_PRECISION_BF16 ? BNET_FORMAT_BF16
+                                        : BNET_FORMAT_F32;
+}
+static inline bnet_dtype gpu_float_dtype(bitnet_precision p)
+{
+    return p == BITNET_PRECISION_FP16   ? BNET_DTYPE_F16
+           : p == BITNET_PRECISION_BF16 ? BNET_DTYPE_BF16
+                                        : BNET_DTYPE_F32;
 }
 
 /* Settles the backend's precision: what the device has, whose kernels are in the image and whose

@@ -16,32 +16,45 @@ typedef struct call {
 
 /* ---- which kernel ---- */
 
+static bnet_kernel_query of_key(bnet_op op, bnet_format format, bnet_dtype dtype)
+{
+    return (bnet_kernel_query){.op = op, .format = format, .dtype = dtype};
+}
+
 static bnet_kernel_query query_of(const bnet_plain *p)
 {
-    static const char *const packed[] = {"i2s", "tl1", "tl2"};
-    static const char *const vectors[] = {"add", "mul", "relu2", "silu", "glu_relu2", "glu_silu"};
-    static const char *const to[] = {"f16", "bf16", "f32", "f32"};
-    static const char *const from[] = {"f32", "f32", "f16", "bf16"};
-    const char *half = gpu_half_name(p->precision);
+    static const bnet_format packed[] = {BNET_FORMAT_I2S, BNET_FORMAT_TL1, BNET_FORMAT_TL2};
+    static const bnet_format vectors[] = {BNET_FORMAT_ADD,       BNET_FORMAT_MUL,
+                                          BNET_FORMAT_RELU2,     BNET_FORMAT_SILU,
+                                          BNET_FORMAT_GLU_RELU2, BNET_FORMAT_GLU_SILU};
+    static const bnet_format to[] = {BNET_FORMAT_F16, BNET_FORMAT_BF16, BNET_FORMAT_F32,
+                                     BNET_FORMAT_F32};
+    static const bnet_dtype from[] = {BNET_DTYPE_F32, BNET_DTYPE_F32, BNET_DTYPE_F16,
+                                      BNET_DTYPE_BF16};
     switch (p->op) {
     case BNET_PLAIN_MATMUL_I2S:
-        return (bnet_kernel_query){
-            .op = "matmul", .format = "i2s", .dtype = "i8", .m = p->m, .n = p->n, .k = p->k};
+        return (bnet_kernel_query){BNET_OP_MATMUL, BNET_FORMAT_I2S,      BNET_DTYPE_I8, p->m, p->n,
+                                   p->k,           BITNET_PRIORITY_SPEED};
     case BNET_PLAIN_MATMUL:
-        return (bnet_kernel_query){
-            .op = "matmul", .format = half, .dtype = half, .m = p->m, .n = p->n, .k = p->k};
+        return (bnet_kernel_query){BNET_OP_MATMUL,
+                                   gpu_float_format(p->precision),
+                                   gpu_float_dtype(p->precision),
+                                   p->m,
+                                   p->n,
+                                   p->k,
+                                   BITNET_PRIORITY_SPEED};
     case BNET_PLAIN_QUANTIZE:
-        return (bnet_kernel_query){.op = "ternarise", .format = packed[p->type], .dtype = "f32"};
+        return of_key(BNET_OP_TERNARISE, packed[p->type], BNET_DTYPE_F32);
     case BNET_PLAIN_QK256:
-        return (bnet_kernel_query){.op = "gemv", .format = "qk256", .dtype = "f32"};
+        return of_key(BNET_OP_GEMV, BNET_FORMAT_QK256, BNET_DTYPE_F32);
     case BNET_PLAIN_CONVERT:
-        return (bnet_kernel_query){.op = "convert", .format = to[p->type], .dtype = from[p->type]};
+        return of_key(BNET_OP_CONVERT, to[p->type], from[p->type]);
     case BNET_PLAIN_VECTOR:
-        return (bnet_kernel_query){.op = "vector", .format = vectors[p->type], .dtype = "f32"};
+        return of_key(BNET_OP_VECTOR, vectors[p->type], BNET_DTYPE_F32);
     case BNET_PLAIN_SOFTMAX:
-        return (bnet_kernel_query){.op = "softmax", .format = "f32", .dtype = "f32"};
+        return of_key(BNET_OP_SOFTMAX, BNET_FORMAT_F32, BNET_DTYPE_F32);
     default:
-        return (bnet_kernel_query){.op = "argmax", .format = "f32", .dtype = "f32"};
+        return of_key(BNET_OP_ARGMAX, BNET_FORMAT_F32, BNET_DTYPE_F32);
     }
 }
 
@@ -81,8 +94,8 @@ static bitnet_status kernels(call *c)
     bitnet_status st = need(c, &q, &c->kernel);
     if (st != BITNET_OK || !in_halves(c->p))
         return st;
-    bnet_kernel_query to_half = {
-        .op = "convert", .format = gpu_half_name(c->p->precision), .dtype = "f32"};
+    bnet_kernel_query to_half =
+        of_key(BNET_OP_CONVERT, gpu_float_format(c->p->precision), BNET_DTYPE_F32);
     return need(c, &to_half, &c->convert);
 }
 

@@ -9,30 +9,37 @@ enum { SINGLE_PASSES = 4, PAIRS = 9 };
 /* ---- spans ---- */
 
 /* What an operation's time is added to; what belongs to no single one is the pass's. */
-static bnet_op_entry entry_of(const char *op)
+static bnet_op_entry entry_of(bnet_op op)
 {
-    static const struct {
-        const char *op;
-        bnet_op_entry entry;
-    } of[] = {{"linear", BNET_ENTRY_LINEAR},
-              {"best", BNET_ENTRY_LINEAR},
-              {"quantize", BNET_ENTRY_QUANTIZE},
-              {"rmsnorm", BNET_ENTRY_NORM},
-              {"norm_quantize", BNET_ENTRY_QUANTIZE},
-              {"embed", BNET_ENTRY_EMBED},
-              {"rope", BNET_ENTRY_ROPE},
-              {"rope_table", BNET_ENTRY_ROPE},
-              {"rope_append", BNET_ENTRY_ROPE},
-              {"kv_store", BNET_ENTRY_KV_APPEND},
-              {"attention", BNET_ENTRY_ATTENTION},
-              {"prefill", BNET_ENTRY_ATTENTION},
-              {"glu", BNET_ENTRY_GLU},
-              {"add", BNET_ENTRY_ADD},
-              {"gather", BNET_ENTRY_GATHER}};
-    for (size_t i = 0; i < BNET_COUNT(of); i++)
-        if (strcmp(of[i].op, op) == 0)
-            return of[i].entry;
-    return BNET_ENTRY_PASS;
+    switch (op) {
+    case BNET_OP_LINEAR:
+    case BNET_OP_BEST:
+        return BNET_ENTRY_LINEAR;
+    case BNET_OP_QUANTIZE:
+    case BNET_OP_NORM_QUANTIZE:
+        return BNET_ENTRY_QUANTIZE;
+    case BNET_OP_RMSNORM:
+        return BNET_ENTRY_NORM;
+    case BNET_OP_EMBED:
+        return BNET_ENTRY_EMBED;
+    case BNET_OP_ROPE:
+    case BNET_OP_ROPE_TABLE:
+    case BNET_OP_ROPE_APPEND:
+        return BNET_ENTRY_ROPE;
+    case BNET_OP_KV_STORE:
+        return BNET_ENTRY_KV_APPEND;
+    case BNET_OP_ATTENTION:
+    case BNET_OP_PREFILL:
+        return BNET_ENTRY_ATTENTION;
+    case BNET_OP_GLU:
+        return BNET_ENTRY_GLU;
+    case BNET_OP_ADD:
+        return BNET_ENTRY_ADD;
+    case BNET_OP_GATHER:
+        return BNET_ENTRY_GATHER;
+    default:
+        return BNET_ENTRY_PASS;
+    }
 }
 
 static void add(gpu_backend *be, const gpu_span *s, double ms)
@@ -216,8 +223,9 @@ size_t bnet_gpu_profile_read(bnet_backend *b, bitnet_kernel_time *out, size_t ca
             if (t->n == 0)
                 continue;
             if (n < cap)
-                out[n] = (bitnet_kernel_time){
-                    k->id, k->op, s, t->n, t->ms, bnet_gpu_launch_shape(be, k, s, &t->dims)};
+                out[n] = (bitnet_kernel_time){k->id, bnet_op_name(k->op),
+                                              s,     t->n,
+                                              t->ms, bnet_gpu_launch_shape(be, k, s, &t->dims)};
             n++;
         }
     bnet_gpu_leave(be);

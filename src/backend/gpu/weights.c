@@ -194,20 +194,22 @@ static void upload_rows(gpu_backend *be, const bnet_weight_rows *h, const gpu_we
 
 /* ---- kernels ---- */
 
-static const char *format_of(const gpu_weight *w)
+static bnet_format format_of(const gpu_weight *w)
 {
-    static const char *const names[] = {
-        [GPU_VECTOR] = "f32", [GPU_W2] = "i2s",  [GPU_F32] = "f32", [GPU_F16] = "f16",
-        [GPU_BF16] = "bf16",  [GPU_Q8] = "q8_0", [GPU_Q6K] = "q6_k"};
-    return !gpu_none(w->block_scales) ? "i2s_b256" : w->with_i8 ? "fallback" : names[w->layout];
+    static const bnet_format formats[] = {
+        [GPU_VECTOR] = BNET_FORMAT_F32, [GPU_W2] = BNET_FORMAT_I2S,    [GPU_F32] = BNET_FORMAT_F32,
+        [GPU_F16] = BNET_FORMAT_F16,    [GPU_BF16] = BNET_FORMAT_BF16, [GPU_Q8] = BNET_FORMAT_Q8_0,
+        [GPU_Q6K] = BNET_FORMAT_Q6_K};
+    return !gpu_none(w->block_scales) ? BNET_FORMAT_I2S_B256
+           : w->with_i8               ? BNET_FORMAT_FALLBACK
+                                      : formats[w->layout];
 }
 
 static void note_shape(gpu_backend *be, const bnet_kernel_query *q)
 {
     for (size_t i = 0; i < be->n_shapes; i++) {
         const bnet_kernel_query *s = &be->shapes[i];
-        if (s->n == q->n && s->k == q->k && strcmp(s->format, q->format) == 0 &&
-            strcmp(s->dtype, q->dtype) == 0)
+        if (s->n == q->n && s->k == q->k && s->format == q->format && s->dtype == q->dtype)
             return;
     }
     if (be->n_shapes < GPU_SHAPES)
@@ -226,13 +228,12 @@ static bitnet_status check_strict(const gpu_backend *be, const gpu_weight *w,
                                   const bnet_weight_request *r, bitnet_error *err)
 {
     const bnet_kernel_record *none;
-    char format[BNET_FORMAT_NAME];
     bool kept = w->info.ternary ? w->with_i8 : layout_of(w->info.type) == GPU_F32;
     if (!be->strict || !kept || w->info.type == BNET_F32)
         return BITNET_OK;
-    bnet_kernel_query q = {.op = "linear",
-                           .format = bnet_type_format(w->info.type, format),
-                           .dtype = w->info.ternary ? "i8" : "f32",
+    bnet_kernel_query q = {.op = BNET_OP_LINEAR,
+                           .format = bnet_format_of_type(w->info.type),
+                           .dtype = w->info.ternary ? BNET_DTYPE_I8 : BNET_DTYPE_F32,
                            .m = 1,
                            .n = w->info.n_out,
                            .k = w->info.n_in};
@@ -245,19 +246,20 @@ static bitnet_status choose(gpu_backend *be, gpu_weight *w, const bnet_weight_re
                             const bnet_log *log, bitnet_error *err)
 {
     const bnet_kernel_record *k;
-    bnet_kernel_query q = {.op = "linear",
+    bnet_kernel_query q = {.op = BNET_OP_LINEAR,
                            .format = format_of(w),
-                           .dtype = w->info.ternary ? "i8"
-                                    : w->half       ? format_of(w)
-                                                    : "f32",
+                           .dtype = w->info.ternary ? BNET_DTYPE_I8
+                                    : w->half       ? gpu_float_dtype(be->precision)
+                                                    : BNET_DTYPE_F32,
                            .m = 1,
                            .n = w->info.n_out,
                            .k = w->layout == GPU_W2 ? w->stride : w->info.n_in};
     bitnet_status st = bnet_registry_select(be->registry, &be->caps, &q, &k, err);
     if (st != BITNET_OK)
         return refuse(r, st, "", err);
-    w->query = (bnet_kernel_query){
-        .op = k->op, .format = k->format, .dtype = k->dtype, .n = q.n, .k = q.k};
+    w->query = bnet_query_for(k);
+    w->query.n = q.n;
+    w->query.k = q.k;
     note_shape(be, &w->query);
     if (decoded_on_host(w) && !w->half)
         bnet_logf(log, BITNET_LOG_WARN, be->d->c->name,

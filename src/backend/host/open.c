@@ -7,9 +7,9 @@ static const bnet_kernel_record records[] = {
 #define REF(name, symbols, fn_, op_, format_, dtype_, agree)                                       \
     {.id = #name "_host_ref",                                                                      \
      .device = BNET_DEV_HOST,                                                                      \
-     .op = #op_,                                                                                   \
-     .format = #format_,                                                                           \
-     .dtype = #dtype_,                                                                             \
+     .op = BNET_OP_##op_,                                                                          \
+     .format = BNET_FORMAT_##format_,                                                              \
+     .dtype = BNET_DTYPE_##dtype_,                                                                 \
      .isa = "portable",                                                                            \
      .tier = BITNET_TIER_REFERENCE,                                                                \
      .alignment = 16,                                                                              \
@@ -34,7 +34,7 @@ const bnet_kernel_name *bnet_host_kernel_names(size_t *n)
 {
     static const bnet_kernel_name names[] = {
 #define REF(name, symbols, fn, op, format, dtype, agree)                                           \
-    {#name "_host_ref", #op, #format, BNET_DEV_HOST, ""},
+    {#name "_host_ref", BNET_OP_##op, BNET_FORMAT_##format, BNET_DEV_HOST, 0},
 #include "backend/gpu/ref/ref_kernels.inc"
 #undef REF
     };

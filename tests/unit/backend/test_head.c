@@ -243,7 +243,7 @@ static void check_scan_row(const bnet_kernel_record *k)
 {
     const scan_format *f = NULL;
     for (size_t i = 0; i < BNET_COUNT(formats); i++)
-        f = strcmp(k->format, formats[i].name) == 0 ? &formats[i] : f;
+        f = k->format == bnet_format_find(formats[i].name) ? &formats[i] : f;
     assert_non_null(f);
     for (size_t m = 1; m <= 13; m++)
         for (int fill = 0; fill < N_FILLS; fill++)
@@ -259,7 +259,7 @@ static void test_kernel_rows(void **state)
     const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
     for (size_t i = 0; i < n; i++) {
         const bnet_kernel_record *k = &rows[i];
-        bool scan = strcmp(k->op, "head_scan") == 0, q6 = strcmp(k->format, "q6_k_r4") == 0;
+        bool scan = k->op == BNET_OP_HEAD_SCAN, q6 = k->format == BNET_FORMAT_Q6_K_R4;
         if (!scan && !q6)
             continue;
         if (k->needs & ~bnet_cpu_features()) {

@@ -88,7 +88,7 @@ static void test_ternary_rows(void **state)
     (void)state;
     const bnet_kernel_record *r;
     for (size_t i = 0; (r = row_at(i)) != NULL; i++) {
-        if (strcmp(r->op, "linear") != 0 || strcmp(r->format, "i2s") != 0)
+        if (r->op != BNET_OP_LINEAR || r->format != BNET_FORMAT_I2S)
             continue;
         if (available(r))
             check_ternary_row(r);
@@ -182,8 +182,8 @@ static void test_linear_rows(void **state)
     (void)state;
     const bnet_kernel_record *r;
     for (size_t i = 0; (r = row_at(i)) != NULL; i++) {
-        const bnet_type_info *t = bnet_type_by_name(r->format);
-        if (strcmp(r->op, "linear") != 0 || !t || !available(r))
+        const bnet_type_info *t = bnet_format_type(r->format);
+        if (r->op != BNET_OP_LINEAR || !t || !available(r))
             continue;
         for (size_t m = 1; m <= 40; m++)
             for (size_t n_tokens = 1; n_tokens <= BNET_LINEAR_TOKENS; n_tokens += 3)

@@ -181,7 +181,7 @@ static void test_rows(void **state)
     expect_sve(getenv("KCHECK_SVE_BYTES"));
     const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
     for (size_t i = 0; i < n; i++) {
-        if (strcmp(rows[i].format, "i2s_r16") != 0)
+        if (rows[i].format != BNET_FORMAT_I2S_R16)
             continue;
         if (rows[i].needs & ~bnet_cpu_features())
             print_message("%s: not available on this CPU, not checked\n", rows[i].id);

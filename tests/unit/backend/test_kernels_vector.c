@@ -168,9 +168,9 @@ static size_t run_embed(stage *s, const bnet_kernel_record *r, size_t n, size_t 
 
 static bitnet_kv_type kv_type_of(const bnet_kernel_record *r)
 {
-    return strcmp(r->format, "f32") == 0   ? BITNET_KV_F32
-           : strcmp(r->format, "f16") == 0 ? BITNET_KV_F16
-                                           : BITNET_KV_INT8;
+    return r->format == BNET_FORMAT_F32   ? BITNET_KV_F32
+           : r->format == BNET_FORMAT_F16 ? BITNET_KV_F16
+                                          : BITNET_KV_INT8;
 }
 
 static size_t run_kv_store(stage *s, const bnet_kernel_record *r, size_t n, size_t *n_bytes)
@@ -238,28 +238,28 @@ static size_t run_attention(stage *s, const bnet_kernel_record *r, size_t n, siz
 }
 
 static const struct {
-    const char *op;
+    bnet_op op;
     run_fn *run;
 } ops[] = {
-    {"add", run_add},
-    {"glu", run_glu},
-    {"rmsnorm", run_rmsnorm},
-    {"quantize", run_quantize},
-    {"norm_quantize", run_norm_quantize},
-    {"add_norm_quantize", run_add_norm_quantize},
-    {"glu_norm_quantize", run_glu_norm_quantize},
-    {"rope", run_rope},
-    {"embed", run_embed},
-    {"kv_store", run_kv_store},
-    {"attention", run_attention},
+    {BNET_OP_ADD, run_add},
+    {BNET_OP_GLU, run_glu},
+    {BNET_OP_RMSNORM, run_rmsnorm},
+    {BNET_OP_QUANTIZE, run_quantize},
+    {BNET_OP_NORM_QUANTIZE, run_norm_quantize},
+    {BNET_OP_ADD_NORM_QUANTIZE, run_add_norm_quantize},
+    {BNET_OP_GLU_NORM_QUANTIZE, run_glu_norm_quantize},
+    {BNET_OP_ROPE, run_rope},
+    {BNET_OP_EMBED, run_embed},
+    {BNET_OP_KV_STORE, run_kv_store},
+    {BNET_OP_ATTENTION, run_attention},
 };
 
 /* ---- comparison ---- */
 
-static run_fn *run_of(const char *op)
+static run_fn *run_of(bnet_op op)
 {
     for (size_t i = 0; i < BNET_COUNT(ops); i++)
-        if (strcmp(ops[i].op, op) == 0)
+        if (ops[i].op == op)
             return ops[i].run;
     return NULL;
 }
@@ -372,8 +372,8 @@ static const bnet_kernel_record *scalar_of(const bnet_kernel_record *r)
     size_t n;
     const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
     for (size_t i = 0; i < n; i++)
-        if (strcmp(rows[i].isa, "scalar") == 0 && strcmp(rows[i].op, r->op) == 0 &&
-            strcmp(rows[i].format, r->format) == 0 && strcmp(rows[i].dtype, r->dtype) == 0)
+        if (strcmp(rows[i].isa, "scalar") == 0 && rows[i].op == r->op &&
+            rows[i].format == r->format && rows[i].dtype == r->dtype)
             return &rows[i];
     return NULL;
 }
@@ -392,13 +392,13 @@ static void test_vector_rows(void **state)
         const bnet_kernel_record *r = &rows[i], *ref = scalar_of(r);
         if (!ref)
             fail_msg("%s has no scalar row of its key to agree with", r->id);
-        if (strcmp(r->op, "linear") == 0 || strcmp(r->op, "head_scan") == 0)
+        if (r->op == BNET_OP_LINEAR || r->op == BNET_OP_HEAD_SCAN)
             continue; /* test_kernels.c, test_head.c */
         if (!run_of(r->op))
-            fail_msg("%s: nothing here checks rows of op %s", r->id, r->op);
+            fail_msg("%s: nothing here checks rows of op %s", r->id, bnet_op_name(r->op));
         if (!any_size(&r->m) || !any_size(&r->n) || !any_size(&r->k))
             fail_msg("%s: op %s is chosen before sizes are known, so it cannot have rules on them",
-                     r->id, r->op);
+                     r->id, bnet_op_name(r->op));
         if ((r->needs & ~bnet_cpu_features()) != 0) {
             print_message("%s: not available on this CPU, not checked\n", r->id);
             continue;
@@ -485,24 +485,26 @@ static void test_a_wrong_kernel_is_found(void **state)
 {
     stage *s = *state;
     static const struct {
-        const char *op, *format;
+        bnet_op op;
+        bnet_format format;
         bnet_kernel_fn fn;
     } wrong[] = {
-        {"add", "f32", (bnet_kernel_fn)add_wrong},
-        {"rmsnorm", "f32", (bnet_kernel_fn)norm_wrong},
-        {"quantize", "i8", (bnet_kernel_fn)quantize_wrong},
-        {"norm_quantize", "i8", (bnet_kernel_fn)norm_quantize_wrong},
-        {"add_norm_quantize", "i8", (bnet_kernel_fn)add_norm_quantize_wrong},
-        {"glu_norm_quantize", "relu2", (bnet_kernel_fn)glu_norm_quantize_wrong},
-        {"kv_store", "f16", (bnet_kernel_fn)store_wrong},
-        {"attention", "f16", (bnet_kernel_fn)attention_wrong},
-        {"rope", "norm", (bnet_kernel_fn)rope_wrong},
-        {"glu", "silu", (bnet_kernel_fn)glu_wrong},
-        {"embed", "row", (bnet_kernel_fn)embed_wrong},
+        {BNET_OP_ADD, BNET_FORMAT_F32, (bnet_kernel_fn)add_wrong},
+        {BNET_OP_RMSNORM, BNET_FORMAT_F32, (bnet_kernel_fn)norm_wrong},
+        {BNET_OP_QUANTIZE, BNET_FORMAT_I8, (bnet_kernel_fn)quantize_wrong},
+        {BNET_OP_NORM_QUANTIZE, BNET_FORMAT_I8, (bnet_kernel_fn)norm_quantize_wrong},
+        {BNET_OP_ADD_NORM_QUANTIZE, BNET_FORMAT_I8, (bnet_kernel_fn)add_norm_quantize_wrong},
+        {BNET_OP_GLU_NORM_QUANTIZE, BNET_FORMAT_RELU2, (bnet_kernel_fn)glu_norm_quantize_wrong},
+        {BNET_OP_KV_STORE, BNET_FORMAT_F16, (bnet_kernel_fn)store_wrong},
+        {BNET_OP_ATTENTION, BNET_FORMAT_F16, (bnet_kernel_fn)attention_wrong},
+        {BNET_OP_ROPE, BNET_FORMAT_NORM, (bnet_kernel_fn)rope_wrong},
+        {BNET_OP_GLU, BNET_FORMAT_SILU, (bnet_kernel_fn)glu_wrong},
+        {BNET_OP_EMBED, BNET_FORMAT_ROW, (bnet_kernel_fn)embed_wrong},
     };
     assert_int_equal(BNET_COUNT(wrong), BNET_COUNT(ops));
     for (size_t i = 0; i < BNET_COUNT(wrong); i++) {
-        bnet_kernel_record key = {.op = wrong[i].op, .format = wrong[i].format, .dtype = "f32"};
+        bnet_kernel_record key = {
+            .op = wrong[i].op, .format = wrong[i].format, .dtype = BNET_DTYPE_F32};
         const bnet_kernel_record *ref = scalar_of(&key);
         assert_non_null(ref);
         bnet_kernel_record r = *ref;
@@ -553,9 +555,9 @@ static void long_row_free(long_row *l)
 static void long_row_run(long_row *l, const bnet_kernel_record *r, size_t n)
 {
     bnet_normed to = {l->w, n, 1e-5f, l->y, (n + 127) / 128 * 128, l->q, &l->sum};
-    if (strcmp(r->op, "norm_quantize") == 0)
+    if (r->op == BNET_OP_NORM_QUANTIZE)
         l->scale = ((bnet_fn_norm_quantize *)r->fn)(l->x, &to);
-    else if (strcmp(r->op, "add_norm_quantize") == 0)
+    else if (r->op == BNET_OP_ADD_NORM_QUANTIZE)
         l->scale = ((bnet_fn_add_norm_quantize *)r->fn)(l->x, l->b, &to);
     else
         l->scale = ((bnet_fn_glu_norm_quantize *)r->fn)(l->x, l->b, &to);
@@ -584,7 +586,8 @@ static void test_long_rows_of_several_operations(void **state)
     size_t n;
     const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
     for (size_t i = 0; i < n; i++)
-        if (strstr(rows[i].op, "norm_quantize") && !(rows[i].needs & ~bnet_cpu_features()))
+        if (strstr(bnet_op_name(rows[i].op), "norm_quantize") &&
+            !(rows[i].needs & ~bnet_cpu_features()))
             for (size_t k = 0; k < BNET_COUNT(sizes); k++)
                 check_long_row(&rows[i], sizes[k]);
 }
@@ -593,7 +596,8 @@ static void test_long_rows_of_several_operations(void **state)
 static void test_agreement_is_what_the_row_says(void **state)
 {
     stage *s = *state;
-    bnet_kernel_record key = {.op = "rmsnorm", .format = "f32", .dtype = "f32"};
+    bnet_kernel_record key = {
+        .op = BNET_OP_RMSNORM, .format = BNET_FORMAT_F32, .dtype = BNET_DTYPE_F32};
     const bnet_kernel_record *ref = scalar_of(&key);
     bnet_kernel_record r = *ref;
     r.fn = (bnet_kernel_fn)norm_wrong;
@@ -658,7 +662,7 @@ static void test_K_12_softmax_of_any_scores(void **state)
     size_t n, checked = 0;
     const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
     for (size_t i = 0; i < n; i++)
-        if (strcmp(rows[i].op, "attention") == 0 && strcmp(rows[i].format, "f32") == 0 &&
+        if (rows[i].op == BNET_OP_ATTENTION && rows[i].format == BNET_FORMAT_F32 &&
             (rows[i].needs & ~bnet_cpu_features()) == 0) {
             check_softmax(&rows[i]);
             checked++;

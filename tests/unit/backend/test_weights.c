@@ -303,9 +303,9 @@ static void test_REG_17_registered_kernel_ends_the_fallback(void **state)
     rig_open(&g, NULL, true);
     bnet_kernel_record k = {.id = "linear_q4_k.own",
                             .device = BNET_DEV_CPU,
-                            .op = "linear",
-                            .format = "q4_k",
-                            .dtype = "f32",
+                            .op = BNET_OP_LINEAR,
+                            .format = BNET_FORMAT_Q4_K,
+                            .dtype = BNET_DTYPE_F32,
                             .tier = BITNET_TIER_OPTIMIZED,
                             .abi = BITNET_KERNEL_ABI,
                             .agreement = "exact",
@@ -365,9 +365,9 @@ static bnet_kernel_record limited(const char *id, uint64_t max_m, bitnet_kernel_
 {
     return (bnet_kernel_record){.id = id,
                                 .device = BNET_DEV_CPU,
-                                .op = "linear",
-                                .format = "i2s",
-                                .dtype = "i8",
+                                .op = BNET_OP_LINEAR,
+                                .format = BNET_FORMAT_I2S,
+                                .dtype = BNET_DTYPE_I8,
                                 .tier = tier,
                                 .m = {1, max_m, 1},
                                 .abi = BITNET_KERNEL_ABI,
@@ -393,7 +393,8 @@ static void test_REG_20_new_knowledge_is_used_at_once(void **state)
     check_result(&g, &m, w, 5); /* more than it takes */
     assert_int_equal(calls_of(&g, "late"), 1);
     assert_int_equal(calls_of(&g, "linear_i2s.scalar"), 2);
-    bnet_kernel_query q = {"linear", "i2s", "i8", 3, 16, 256, BITNET_PRIORITY_SPEED};
+    bnet_kernel_query q = {BNET_OP_LINEAR,       BNET_FORMAT_I2S, BNET_DTYPE_I8, 3, 16, 256,
+                           BITNET_PRIORITY_SPEED};
     assert_int_equal(bnet_registry_tune(g.registry, &q, "linear_i2s.scalar", NULL), BITNET_OK);
     check_result(&g, &m, w, 3);
     assert_int_equal(calls_of(&g, "linear_i2s.scalar"), 3);
@@ -415,8 +416,8 @@ static void test_REG_14_large_pass_is_cut_to_what_fits(void **state)
     rig g;
     rig_open(&g, NULL, true);
     bnet_kernel_record k = limited("q2_0.narrow", 4, BITNET_TIER_HIGHLY);
-    k.format = "q2_0";
-    k.dtype = "f32";
+    k.format = BNET_FORMAT_Q2_0;
+    k.dtype = BNET_DTYPE_F32;
     k.fn = (bnet_kernel_fn)only_q2_0;
     assert_int_equal(bnet_registry_add(g.registry, &k, NULL), BITNET_OK);
     matrix m = matrix_new(BNET_Q2_0, 128, 7, false);
@@ -525,9 +526,9 @@ static bnet_kernel_record greedy(uint64_t temp_bytes)
 {
     return (bnet_kernel_record){.id = "linear_i2s_r16.greedy",
                                 .device = BNET_DEV_CPU,
-                                .op = "linear",
-                                .format = "i2s_r16",
-                                .dtype = "i8",
+                                .op = BNET_OP_LINEAR,
+                                .format = BNET_FORMAT_I2S_R16,
+                                .dtype = BNET_DTYPE_I8,
                                 .tier = BITNET_TIER_EXTREMELY,
                                 .temp_bytes = temp_bytes,
                                 .abi = BITNET_KERNEL_ABI,
@@ -598,7 +599,7 @@ static void test_no_scratch_for_kernels_of_programs(void **state)
     (void)state;
     rig g = {.n_warnings = 0};
     bnet_kernel_record k = greedy((uint64_t)1 << 46);
-    k.format = "i2s";
+    k.format = BNET_FORMAT_I2S;
     k.outside = true;
     assert_int_equal(bnet_pool_open(2, &g.pool, NULL), BITNET_OK);
     assert_int_equal(bnet_registry_open(&g.registry, NULL), BITNET_OK);

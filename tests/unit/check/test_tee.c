@@ -288,8 +288,9 @@ static void cheat_add(float *x, const float *y, size_t n)
 
 #define CHEAT(op_, format_, dtype_, fn_)                                                           \
     {                                                                                              \
-        .id = op_ ".cheat", .device = BNET_DEV_CPU, .op = op_, .format = format_, .dtype = dtype_, \
-        .isa = "scalar", .tier = BITNET_TIER_EXTREMELY, .alignment = 1, .abi = BITNET_KERNEL_ABI,  \
+        .id = #op_ ".cheat", .device = BNET_DEV_CPU, .op = BNET_OP_##op_,                          \
+        .format = BNET_FORMAT_##format_, .dtype = BNET_DTYPE_##dtype_, .isa = "scalar",            \
+        .tier = BITNET_TIER_EXTREMELY, .alignment = 1, .abi = BITNET_KERNEL_ABI,                   \
         .agreement = "exact", .outside = true, .fn = (bnet_kernel_fn)(fn_)                         \
     }
 
@@ -302,19 +303,17 @@ typedef struct expected {
 } expected;
 
 static const expected table[] = {
-    {CHEAT("linear", "i2s", "i8", cheat_linear), "linear_ternary", "blk.1.attn_q.weight", 1, 2, 64,
-     5, false},
-    {CHEAT("linear", "f32", "f32", cheat_float), "linear_float", "output.weight", 1, 1, 63, 0,
+    {CHEAT(LINEAR, I2S, I8, cheat_linear), "linear_ternary", "blk.1.attn_q.weight", 1, 2, 64, 5,
      false},
-    {CHEAT("rmsnorm", "f32", "f32", cheat_norm), "rmsnorm", "blk.1.attn_norm.weight", 1, 0, 62, 7,
-     false},
-    {CHEAT("quantize", "i8", "f32", cheat_quantize), "quantize_i8", "", 1, 0, 62, 9, false},
-    {CHEAT("quantize", "i8", "f32", cheat_sum), "quantize_i8", "", 1, 0, 62, K, true},
-    {CHEAT("rope", "neox", "f32", cheat_rope), "rope", "", 1, 0, 62, 3, false},
-    {CHEAT("kv_store", "f16", "f32", cheat_store), "kv_append", "", 1, 2, 64, 11, false},
-    {CHEAT("attention", "f16", "f32", cheat_attention), "attention", "", 1, 0, 62, 2, false},
-    {CHEAT("glu", "relu2", "f32", cheat_glu), "glu_relu2", "", 1, 0, 62, 4, false},
-    {CHEAT("add", "f32", "f32", cheat_add), "add", "", 1, 2, 64, K - 1, false},
+    {CHEAT(LINEAR, F32, F32, cheat_float), "linear_float", "output.weight", 1, 1, 63, 0, false},
+    {CHEAT(RMSNORM, F32, F32, cheat_norm), "rmsnorm", "blk.1.attn_norm.weight", 1, 0, 62, 7, false},
+    {CHEAT(QUANTIZE, I8, F32, cheat_quantize), "quantize_i8", "", 1, 0, 62, 9, false},
+    {CHEAT(QUANTIZE, I8, F32, cheat_sum), "quantize_i8", "", 1, 0, 62, K, true},
+    {CHEAT(ROPE, NEOX, F32, cheat_rope), "rope", "", 1, 0, 62, 3, false},
+    {CHEAT(KV_STORE, F16, F32, cheat_store), "kv_append", "", 1, 2, 64, 11, false},
+    {CHEAT(ATTENTION, F16, F32, cheat_attention), "attention", "", 1, 0, 62, 2, false},
+    {CHEAT(GLU, RELU2, F32, cheat_glu), "glu_relu2", "", 1, 0, 62, 4, false},
+    {CHEAT(ADD, F32, F32, cheat_add), "add", "", 1, 2, 64, K - 1, false},
 };
 
 /* V-1, V-2: op, layer, position and element are named, and since the second side is fed copies no
@@ -372,7 +371,7 @@ static void nearly_norm(const float *x, const float *w, size_t n, float eps, flo
 
 static uint64_t differing(const char *agreement, bool *inexact)
 {
-    bnet_kernel_record k = CHEAT("rmsnorm", "f32", "f32", nearly_norm);
+    bnet_kernel_record k = CHEAT(RMSNORM, F32, F32, nearly_norm);
     k.agreement = agreement;
     stage *s = stage_open(&k, BITNET_KV_F16);
     clear_cache(s);
@@ -408,7 +407,7 @@ static float away_quantize(const float *x, size_t n, size_t stride, int8_t *q, i
 static void test_V_2_ties_may_fall_either_way(void **state)
 {
     (void)state;
-    bnet_kernel_record k = CHEAT("quantize", "i8", "f32", away_quantize);
+    bnet_kernel_record k = CHEAT(QUANTIZE, I8, F32, away_quantize);
     stage *s = stage_open(&k, BITNET_KV_F16);
     float x[K];
     for (int i = 0; i < K; i++)

@@ -222,13 +222,19 @@ static void add_one(int *sum)
     ++*sum;
 }
 
+/* Every thread has a key of its own, which nothing else has. */
+static bnet_kernel_query ask_of(int thread, int round)
+{
+    bnet_kernel_query q = ask("softmax", "tl1", "i8", (uint64_t)round + 1, 8, 8);
+    q.format = (bnet_format)(1 + thread);
+    return q;
+}
+
 static int select_and_run(bnet_registry *r, const bnet_capabilities *c, int thread, int round)
 {
-    char op[16];
     const bnet_kernel_record *k = NULL;
     int sum = 0;
-    snprintf(op, sizeof op, "op%d", thread);
-    bnet_kernel_query q = ask(op, "fmt", "i8", (uint64_t)round + 1, 8, 8);
+    bnet_kernel_query q = ask_of(thread, round);
     if (bnet_registry_select(r, c, &q, &k, NULL) != BITNET_OK)
         return 1;
     ((void (*)(int *))k->fn)(&sum);
@@ -240,13 +246,14 @@ static void *registry_at_work(void *arg)
 {
     work *w = arg;
     bnet_capabilities c = cpu_with(0);
-    char id[32], op[16];
+    char id[32];
     for (int round = 0; round < 50; round++) {
         snprintf(id, sizeof id, "t%d.%d", w->thread, round);
-        snprintf(op, sizeof op, "op%d", w->thread);
-        bnet_kernel_record k = record_of(id, op, "fmt", "i8", (bitnet_kernel_tier)(round % 4));
+        bnet_kernel_query q = ask_of(w->thread, round);
+        bnet_kernel_record k =
+            record_of(id, "softmax", "tl1", "i8", (bitnet_kernel_tier)(round % 4));
+        k.format = q.format;
         k.fn = (bnet_kernel_fn)add_one;
-        bnet_kernel_query q = ask(op, "fmt", "i8", (uint64_t)round + 1, 8, 8);
         w->n_failed += bnet_registry_add(w->r, &k, NULL) != BITNET_OK;
         w->n_failed += bnet_registry_tune(w->r, &q, id, NULL) != BITNET_OK;
         w->n_failed += select_and_run(w->r, &c, w->thread, round);

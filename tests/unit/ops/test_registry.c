@@ -11,19 +11,20 @@ static void test_REG_4_key_holds_several_kernels(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    must_add(r, record_of("toy.a", "toy", "fmt", "i8", BITNET_TIER_REFERENCE));
-    must_add(r, record_of("toy.b", "toy", "fmt", "i8", BITNET_TIER_OPTIMIZED));
-    must_add(r, record_of("toy.c", "toy", "fmt", "f32", BITNET_TIER_EXTREMELY)); /* another key */
-    bnet_kernel_record gpu = record_of("toy.gpu", "toy", "fmt", "i8", BITNET_TIER_EXTREMELY);
+    must_add(r, record_of("toy.a", "softmax", "tl1", "i8", BITNET_TIER_REFERENCE));
+    must_add(r, record_of("toy.b", "softmax", "tl1", "i8", BITNET_TIER_OPTIMIZED));
+    must_add(r,
+             record_of("toy.c", "softmax", "tl1", "f32", BITNET_TIER_EXTREMELY)); /* another key */
+    bnet_kernel_record gpu = record_of("toy.gpu", "softmax", "tl1", "i8", BITNET_TIER_EXTREMELY);
     gpu.device = BNET_DEV_CUDA;
     must_add(r, gpu);
-    must_select(r, cpu_with(0), ask("toy", "fmt", "i8", 1, 1, 1), "toy.b");
-    must_select(r, cpu_with(0), ask("toy", "fmt", "f32", 1, 1, 1), "toy.c");
-    must_select(r, cuda_with(9, 0), ask("toy", "fmt", "i8", 1, 1, 1), "toy.gpu");
+    must_select(r, cpu_with(0), ask("softmax", "tl1", "i8", 1, 1, 1), "toy.b");
+    must_select(r, cpu_with(0), ask("softmax", "tl1", "f32", 1, 1, 1), "toy.c");
+    must_select(r, cuda_with(9, 0), ask("softmax", "tl1", "i8", 1, 1, 1), "toy.gpu");
     /* no part of the key is optional, none matches by its beginning */
-    must_select(r, cpu_with(0), ask("toy", "fm", "i8", 1, 1, 1), "");
-    must_select(r, cpu_with(0), ask("to", "yfmt", "i8", 1, 1, 1), "");
-    must_select(r, cpu_with(0), ask("toy", "fmt", "f16", 1, 1, 1), "");
+    must_select(r, cpu_with(0), ask("softmax", "tl2", "i8", 1, 1, 1), "");
+    must_select(r, cpu_with(0), ask("argmax", "tl1", "i8", 1, 1, 1), "");
+    must_select(r, cpu_with(0), ask("softmax", "tl1", "f16", 1, 1, 1), "");
     bnet_registry_close(r);
 }
 
@@ -31,9 +32,8 @@ static void test_REG_5_record_is_copied(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    char id[] = "toy.copied", op[] = "toy", format[] = "fmt", dtype[] = "i8", isa[] = "neon",
-         agreement[] = "close(4 ulp)", build[] = "cpu";
-    bnet_kernel_record k = record_of(id, op, format, dtype, BITNET_TIER_HIGHLY);
+    char id[] = "toy.copied", isa[] = "neon", agreement[] = "close(4 ulp)", build[] = "cpu";
+    bnet_kernel_record k = record_of(id, "softmax", "tl1", "i8", BITNET_TIER_HIGHLY);
     k.isa = isa;
     k.agreement = agreement;
     k.build = build;
@@ -42,13 +42,13 @@ static void test_REG_5_record_is_copied(void **state)
     k.m = (bitnet_dim_rule){1, 2, 3};
     k.slot = 77;
     must_add(r, k);
-    memset(id, 'x', 3), memset(op, 'x', 3), memset(format, 'x', 3), memset(dtype, 'x', 2);
+    memset(id, 'x', 3);
     memset(isa, 'x', 4), memset(agreement, 'x', 5), memset(build, 'x', 3);
     const bnet_kernel_record *got = bnet_registry_find(r, "toy.copied");
     assert_non_null(got);
-    assert_string_equal(got->op, "toy");
-    assert_string_equal(got->format, "fmt");
-    assert_string_equal(got->dtype, "i8");
+    assert_int_equal(got->op, BNET_OP_SOFTMAX);
+    assert_int_equal(got->format, BNET_FORMAT_TL1);
+    assert_int_equal(got->dtype, BNET_DTYPE_I8);
     assert_string_equal(got->isa, "neon");
     assert_string_equal(got->agreement, "close(4 ulp)");
     assert_string_equal(got->build, "cpu");
@@ -67,14 +67,15 @@ static void test_REG_9_outside_wins_ties(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    bnet_kernel_record low = record_of("low", "toy", "fmt", "i8", BITNET_TIER_REFERENCE),
-                       mine = record_of("mine", "toy", "fmt", "i8", BITNET_TIER_HIGHLY),
-                       later = record_of("later", "toy", "fmt", "i8", BITNET_TIER_HIGHLY),
-                       low_mine = record_of("low_mine", "toy", "fmt", "i8", BITNET_TIER_REFERENCE);
-    bnet_kernel_query q = ask("toy", "fmt", "i8", 1, 64, 64);
+    bnet_kernel_record low = record_of("low", "softmax", "tl1", "i8", BITNET_TIER_REFERENCE),
+                       mine = record_of("mine", "softmax", "tl1", "i8", BITNET_TIER_HIGHLY),
+                       later = record_of("later", "softmax", "tl1", "i8", BITNET_TIER_HIGHLY),
+                       low_mine =
+                           record_of("low_mine", "softmax", "tl1", "i8", BITNET_TIER_REFERENCE);
+    bnet_kernel_query q = ask("softmax", "tl1", "i8", 1, 64, 64);
     low_mine.outside = mine.outside = later.outside = true;
     must_add(r, low);
-    must_add(r, record_of("tree", "toy", "fmt", "i8", BITNET_TIER_HIGHLY));
+    must_add(r, record_of("tree", "softmax", "tl1", "i8", BITNET_TIER_HIGHLY));
     must_select(r, cpu_with(0), q, "tree");
     must_add(r, low_mine);
     must_select(r, cpu_with(0), q, "tree"); /* a lower tier never wins */
@@ -85,7 +86,7 @@ static void test_REG_9_outside_wins_ties(void **state)
     must_select(r, cpu_with(0), q, "mine");
     q.priority = BITNET_PRIORITY_REFERENCE;
     must_select(r, cpu_with(0), q, "low"); /* what others are checked against stays the tree's */
-    must_add(r, record_of("top", "toy", "fmt", "i8", BITNET_TIER_EXTREMELY));
+    must_add(r, record_of("top", "softmax", "tl1", "i8", BITNET_TIER_EXTREMELY));
     q.priority = BITNET_PRIORITY_SPEED;
     must_select(r, cpu_with(0), q, "top");
     bnet_registry_close(r);
@@ -104,12 +105,12 @@ static void test_REG_6_tiers_are_ordered(void **state)
     static const char *const ids[] = {"t.reference", "t.optimized", "t.highly", "t.extremely"};
     for (int t = 0; t < 4; t++) { /* whatever the order of registration */
         int tier = (t * 3 + 1) % 4;
-        must_add(r, record_of(ids[tier], "toy", "fmt", "i8", (bitnet_kernel_tier)tier));
-        bnet_kernel_record twin = record_of(ids[tier] + 1, "toy", "fmt", "i8",
+        must_add(r, record_of(ids[tier], "softmax", "tl1", "i8", (bitnet_kernel_tier)tier));
+        bnet_kernel_record twin = record_of(ids[tier] + 1, "softmax", "tl1", "i8",
                                             (bitnet_kernel_tier)tier); /* later: loses ties */
         must_add(r, twin);
     }
-    must_select(r, cpu_with(0), ask("toy", "fmt", "i8", 1, 1, 1), "t.extremely");
+    must_select(r, cpu_with(0), ask("softmax", "tl1", "i8", 1, 1, 1), "t.extremely");
     bnet_registry_close(r);
 }
 
@@ -132,11 +133,12 @@ static void test_REG_7_shape_rules_at_their_edges(void **state)
     char buf[160];
     for (size_t i = 0; i < BNET_COUNT(cases); i++)
         for (int dim = 0; dim < 3; dim++) {
-            bnet_kernel_record k = record_of("toy.rule", "toy", "fmt", "i8", BITNET_TIER_OPTIMIZED);
+            bnet_kernel_record k =
+                record_of("toy.rule", "softmax", "tl1", "i8", BITNET_TIER_OPTIMIZED);
             uint64_t size[3] = {1, 1, 1};
             *(dim == 0 ? &k.m : dim == 1 ? &k.n : &k.k) = cases[i].rule;
             size[dim] = cases[i].size;
-            bnet_kernel_query q = ask("toy", "fmt", "i8", size[0], size[1], size[2]);
+            bnet_kernel_query q = ask("softmax", "tl1", "i8", size[0], size[1], size[2]);
             const char *why = bnet_kernel_veto(&k, &c, &q, buf, sizeof buf);
             if ((*why == '\0') != cases[i].fits)
                 fail_msg("case %zu on %c: '%s'", i, "MNK"[dim], why);
@@ -149,17 +151,17 @@ static void test_REG_8_each_feature_requirement(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    bnet_kernel_record k = record_of("toy.scalar", "toy", "fmt", "i8", BITNET_TIER_REFERENCE);
+    bnet_kernel_record k = record_of("toy.scalar", "softmax", "tl1", "i8", BITNET_TIER_REFERENCE);
     must_add(r, k);
-    k = record_of("toy.avx2", "toy", "fmt", "i8", BITNET_TIER_HIGHLY);
+    k = record_of("toy.avx2", "softmax", "tl1", "i8", BITNET_TIER_HIGHLY);
     k.needs = BNET_CPU_AVX2;
     k.isa = "avx2";
     must_add(r, k);
-    k = record_of("toy.avx512", "toy", "fmt", "i8", BITNET_TIER_EXTREMELY);
+    k = record_of("toy.avx512", "softmax", "tl1", "i8", BITNET_TIER_EXTREMELY);
     k.needs = BNET_CPU_AVX512F | BNET_CPU_AVX512BW;
     k.isa = "avx512";
     must_add(r, k);
-    bnet_kernel_query q = ask("toy", "fmt", "i8", 1, 1, 1);
+    bnet_kernel_query q = ask("softmax", "tl1", "i8", 1, 1, 1);
     uint32_t avx512 = BNET_CPU_AVX2 | BNET_CPU_AVX512F | BNET_CPU_AVX512BW;
     must_select(r, cpu_with(0), q, "toy.scalar");
     must_select(r, cpu_with(BNET_CPU_NEON | BNET_CPU_DOTPROD), q, "toy.scalar");
@@ -194,7 +196,7 @@ static void test_REG_9_registration(void **state)
     char id[32];
     for (size_t i = n + 1; i < BNET_KERNELS_MAX; i++) {
         snprintf(id, sizeof id, "toy.%zu", i);
-        must_add(r, record_of(id, "toy", "fmt", "i8", BITNET_TIER_REFERENCE));
+        must_add(r, record_of(id, "softmax", "tl1", "i8", BITNET_TIER_REFERENCE));
     }
     k.id = "toy.too_many";
     assert_int_equal(bnet_registry_add(r, &k, &err), BITNET_MEMORY);
@@ -206,7 +208,8 @@ static void test_REG_9_refuses_incomplete_records(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    const bnet_kernel_record good = record_of("toy.x", "toy", "fmt", "i8", BITNET_TIER_OPTIMIZED);
+    const bnet_kernel_record good =
+        record_of("toy.x", "softmax", "tl1", "i8", BITNET_TIER_OPTIMIZED);
     struct {
         bnet_kernel_record k;
         const char *says;
@@ -214,9 +217,9 @@ static void test_REG_9_refuses_incomplete_records(void **state)
                {good, "agreement"}, {good, "fn"},    {good, "device"}, {good, "tier"},
                {good, "alignment"}, {good, "build"}, {good, "min"},    {good, "op"}};
     bad[0].k.id = NULL;
-    bad[1].k.op = NULL;
-    bad[2].k.format = "";
-    bad[3].k.dtype = NULL;
+    bad[1].k.op = BNET_OP_NONE;
+    bad[2].k.format = BNET_FORMATS;
+    bad[3].k.dtype = BNET_DTYPE_NONE;
     bad[4].k.agreement = NULL;
     bad[5].k.fn = NULL;
     bad[6].k.device = BNET_DEV_COUNT;
@@ -224,7 +227,7 @@ static void test_REG_9_refuses_incomplete_records(void **state)
     bad[8].k.alignment = 48;
     bad[9].k.build = "quantum";
     bad[10].k.n = (bitnet_dim_rule){9, 8, 0};
-    bad[11].k.op = "";
+    bad[11].k.op = BNET_OPS;
     size_t n = bnet_registry_count(r);
     for (size_t i = 0; i < BNET_COUNT(bad); i++) {
         bitnet_error err = {0};
@@ -236,13 +239,20 @@ static void test_REG_9_refuses_incomplete_records(void **state)
     bnet_registry_close(r);
 }
 
+static bool has(const bnet_registry *r, const bnet_capabilities *c, const char *op,
+                const char *format, const char *dtype)
+{
+    return bnet_registry_has(r, c, bnet_op_find(op), bnet_format_find(format),
+                             bnet_dtype_find(dtype));
+}
+
 static void test_REG_10_has_kernel(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
     bnet_capabilities cpu = cpu_with(0), cuda = cuda_with(9, 0);
-    assert_true(bnet_registry_has(r, &cpu, "linear", "i2s", "i8"));
-    assert_true(bnet_registry_has(r, &cpu, "linear", "f16", "f32"));
+    assert_true(has(r, &cpu, "linear", "i2s", "i8"));
+    assert_true(has(r, &cpu, "linear", "f16", "f32"));
     static const char *const unknown[][3] = {
         {"linear", "unknown", "i8"},
         {"linear", "i2s", "f16"},
@@ -252,30 +262,30 @@ static void test_REG_10_has_kernel(void **state)
         {"linear", "", "i8"},
     };
     for (size_t i = 0; i < BNET_COUNT(unknown); i++)
-        if (bnet_registry_has(r, &cpu, unknown[i][0], unknown[i][1], unknown[i][2]))
+        if (has(r, &cpu, unknown[i][0], unknown[i][1], unknown[i][2]))
             fail_msg("(%s, %s, %s) does not exist", unknown[i][0], unknown[i][1], unknown[i][2]);
     cuda.builds = 1u << BNET_DEV_CPU; /* a build without that backend has none of its kernels */
-    assert_false(bnet_registry_has(r, &cuda, "linear", "i2s", "i8"));
-    bnet_kernel_record k = record_of("toy.avx512", "toy", "tl1", "i8", BITNET_TIER_EXTREMELY);
+    assert_false(has(r, &cuda, "linear", "i2s", "i8"));
+    bnet_kernel_record k = record_of("toy.avx512", "softmax", "tl1", "i8", BITNET_TIER_EXTREMELY);
     k.needs = BNET_CPU_AVX512F;
     must_add(r, k);
-    assert_false(bnet_registry_has(r, &cpu, "toy", "tl1", "i8")); /* there, but not for this CPU */
+    assert_false(has(r, &cpu, "softmax", "tl1", "i8")); /* there, but not for this CPU */
     cpu = cpu_with(BNET_CPU_AVX512F);
-    assert_true(bnet_registry_has(r, &cpu, "toy", "tl1", "i8"));
+    assert_true(has(r, &cpu, "softmax", "tl1", "i8"));
     bnet_registry_close(r);
 }
 
 static void test_REG_11_each_condition_alone_vetoes(void **state)
 {
     (void)state;
-    bnet_kernel_record k = record_of("toy.gpu", "toy", "fmt", "f16", BITNET_TIER_EXTREMELY);
+    bnet_kernel_record k = record_of("toy.gpu", "softmax", "tl1", "f16", BITNET_TIER_EXTREMELY);
     k.device = BNET_DEV_CUDA;
     k.build = "cuda";
     k.needs = BNET_CUDA_NEED(75) | BNET_CUDA_NEED(TENSOR_CORES);
     k.need_name = bnet_cuda_need_name;
     k.m = (bitnet_dim_rule){.multiple = 8};
     const bnet_capabilities all = cuda_with(8, 0);
-    const bnet_kernel_query fits = ask("toy", "fmt", "f16", 16, 16, 16);
+    const bnet_kernel_query fits = ask("softmax", "tl1", "f16", 16, 16, 16);
     struct {
         bnet_capabilities c;
         bnet_kernel_query q;
@@ -288,8 +298,8 @@ static void test_REG_11_each_condition_alone_vetoes(void **state)
                  {all, fits, "tensor cores"},
                  {all, fits, "M = 12 is not a multiple of 8"},
                  {all, fits, "takes f16 activations, not f32"},
-                 {all, fits, "takes fmt weights, not other"},
-                 {all, fits, "does toy, not game"}};
+                 {all, fits, "takes tl1 weights, not tl2"},
+                 {all, fits, "does softmax, not argmax"}};
     cases[1].c.device = BNET_DEV_HIP;
     cases[2].c.builds = 1u << BNET_DEV_CPU;
     cases[3].c = cuda_with(7, 4);
@@ -297,9 +307,9 @@ static void test_REG_11_each_condition_alone_vetoes(void **state)
     cases[4].c.has |= BNET_CUDA_NEED(TENSOR_CORES);
     cases[5].c.has &= ~BNET_CUDA_NEED(TENSOR_CORES);
     cases[6].q.m = 12;
-    cases[7].q.dtype = "f32";
-    cases[8].q.format = "other";
-    cases[9].q.op = "game";
+    cases[7].q.dtype = BNET_DTYPE_F32;
+    cases[8].q.format = BNET_FORMAT_TL2;
+    cases[9].q.op = BNET_OP_ARGMAX;
     for (size_t i = 0; i < BNET_COUNT(cases); i++) {
         char buf[160];
         const char *why = bnet_kernel_veto(&k, &cases[i].c, &cases[i].q, buf, sizeof buf);
@@ -404,10 +414,10 @@ static void test_REG_14_gemv_for_one_gemm_for_many(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    bnet_kernel_record gemv = record_of("gemv", "toy", "fmt", "i8", BITNET_TIER_HIGHLY),
-                       gemm = record_of("gemm", "toy", "fmt", "i8", BITNET_TIER_EXTREMELY),
-                       small = record_of("small", "toy", "fmt", "i8", BITNET_TIER_OPTIMIZED),
-                       plain = record_of("plain", "toy", "fmt", "i8", BITNET_TIER_REFERENCE);
+    bnet_kernel_record gemv = record_of("gemv", "softmax", "tl1", "i8", BITNET_TIER_HIGHLY),
+                       gemm = record_of("gemm", "softmax", "tl1", "i8", BITNET_TIER_EXTREMELY),
+                       small = record_of("small", "softmax", "tl1", "i8", BITNET_TIER_OPTIMIZED),
+                       plain = record_of("plain", "softmax", "tl1", "i8", BITNET_TIER_REFERENCE);
     gemv.temp_bytes = 100;
     gemm.m.min = 16;
     gemm.temp_bytes = 4096;
@@ -416,7 +426,7 @@ static void test_REG_14_gemv_for_one_gemm_for_many(void **state)
     must_add(r, gemm);
     must_add(r, small);
     must_add(r, plain);
-    bnet_kernel_query q = ask("toy", "fmt", "i8", 1, 64, 64);
+    bnet_kernel_query q = ask("softmax", "tl1", "i8", 1, 64, 64);
     must_select(r, cpu_with(0), q, "gemv");
     q.m = 512;
     must_select(r, cpu_with(0), q, "gemm");
@@ -434,21 +444,22 @@ static void test_REG_15_messages_name_every_field(void **state)
     const bnet_kernel_record *out = NULL;
     bitnet_error err = {0};
     bnet_capabilities c = cpu_with(0);
-    bnet_kernel_query q = ask("linear", "unknown", "i8", 1, 2, 3);
-    assert_int_equal(bnet_registry_select(r, &c, &q, &out, &err), BITNET_NOT_AVAILABLE);
+    const bitnet_kernel_query names = {"linear", "unknown", "i8", 1, 2, 3, BITNET_PRIORITY_SPEED};
+    bnet_kernel_query q;
+    assert_int_equal(bnet_query_read(&names, BNET_DEV_CPU, &q, &err), BITNET_NOT_AVAILABLE);
     assert_non_null(strstr(err.message, "UnsupportedKernelConfiguration{device: cpu, qtype: "
                                         "unknown, operation: linear}"));
-    bnet_kernel_record k = record_of("toy.wide", "toy", "fmt", "i8", BITNET_TIER_HIGHLY);
+    bnet_kernel_record k = record_of("toy.wide", "softmax", "tl1", "i8", BITNET_TIER_HIGHLY);
     k.k.multiple = 256;
     must_add(r, k);
     k.id = "toy.avx2";
     k.needs = BNET_CPU_AVX2;
     k.k.multiple = 1;
     must_add(r, k);
-    q = ask("toy", "fmt", "i8", 5, 6, 700);
+    q = ask("softmax", "tl1", "i8", 5, 6, 700);
     assert_int_equal(bnet_registry_select(r, &c, &q, &out, &err), BITNET_NOT_AVAILABLE);
-    static const char *const parts[] = {"NoCompatibleKernel{device: cpu, qtype: fmt",
-                                        "operation: toy, dtype: i8, m: 5, n: 6, k: 700}",
+    static const char *const parts[] = {"NoCompatibleKernel{device: cpu, qtype: tl1",
+                                        "operation: softmax, dtype: i8, m: 5, n: 6, k: 700}",
                                         "toy.wide: K = 700 is not a multiple of 256",
                                         "toy.avx2: needs avx2"};
     for (size_t i = 0; i < BNET_COUNT(parts); i++)
@@ -463,7 +474,7 @@ static void test_REG_18_abi_version(void **state)
 {
     (void)state;
     bnet_registry *r = registry_new();
-    bnet_kernel_record k = record_of("toy.old", "toy", "fmt", "i8", BITNET_TIER_HIGHLY);
+    bnet_kernel_record k = record_of("toy.old", "softmax", "tl1", "i8", BITNET_TIER_HIGHLY);
     bitnet_error err = {0};
     for (uint32_t abi = 0; abi < 4; abi++) {
         k.abi = abi;

@@ -27,8 +27,8 @@ static fixture fixture_new(void)
     fixture f = {.r = registry_new()};
     snprintf(f.path, sizeof f.path, "%s/tuning-%d.json", TEST_BINARY_DIR, (int)getpid());
     unlink(f.path);
-    must_add(f.r, record_of("slow", "toy", "fmt", "i8", BITNET_TIER_REFERENCE));
-    must_add(f.r, record_of("fast", "toy", "fmt", "i8", BITNET_TIER_EXTREMELY));
+    must_add(f.r, record_of("slow", "softmax", "tl1", "i8", BITNET_TIER_REFERENCE));
+    must_add(f.r, record_of("fast", "softmax", "tl1", "i8", BITNET_TIER_EXTREMELY));
     return f;
 }
 
@@ -40,7 +40,7 @@ static void fixture_free(fixture *f)
 
 static bnet_kernel_query toy(uint64_t m, uint64_t n, uint64_t k)
 {
-    return ask("toy", "fmt", "i8", m, n, k);
+    return ask("softmax", "tl1", "i8", m, n, k);
 }
 
 static void must_tune(bnet_registry *r, bnet_kernel_query q, const char *id)
@@ -88,7 +88,7 @@ static void test_REG_20_choice_never_overrides_compatibility(void **state)
 {
     (void)state;
     fixture f = fixture_new();
-    bnet_kernel_record k = record_of("picky", "toy", "fmt", "i8", BITNET_TIER_REFERENCE);
+    bnet_kernel_record k = record_of("picky", "softmax", "tl1", "i8", BITNET_TIER_REFERENCE);
     k.m = (bitnet_dim_rule){.min = 7, .max = 8};
     k.needs = BNET_CPU_AVX2;
     must_add(f.r, k);
@@ -177,7 +177,7 @@ static void write_file(const char *path, const char *text)
 
 #define HEAD "{\"key\": \"k\", \"version\": \"" BITNET_VERSION "\", "
 #define ROW(m, kernel)                                                                             \
-    "{\"op\": \"toy\", \"format\": \"fmt\", \"dtype\": \"i8\", \"m\": " m                          \
+    "{\"op\": \"softmax\", \"format\": \"tl1\", \"dtype\": \"i8\", \"m\": " m                      \
     ", \"n\": 64, \"k\": 64, \"kernel\": " kernel "}"
 
 static void test_REG_20_malformed_files(void **state)
@@ -279,7 +279,7 @@ static void test_REG_20_picks_follow_the_registry(void **state)
     (void)state;
     fixture f = fixture_new();
     bnet_picks picks = {{0}};
-    bnet_kernel_record few = record_of("few", "toy", "fmt", "i8", BITNET_TIER_EXTREMELY);
+    bnet_kernel_record few = record_of("few", "softmax", "tl1", "i8", BITNET_TIER_EXTREMELY);
     few.m = (bitnet_dim_rule){.min = 6, .max = 7}; /* two of a class of four */
     few.outside = true;
     must_add(f.r, few);
@@ -290,7 +290,7 @@ static void test_REG_20_picks_follow_the_registry(void **state)
     must_pick(f.r, &picks, 4, "slow");
     must_pick(f.r, &picks, 6, "few");
     bnet_capabilities c = cpu_with(0);
-    bnet_kernel_query nobody = ask("toy", "other", "i8", 0, 64, 64);
+    bnet_kernel_query nobody = ask("softmax", "tl2", "i8", 0, 64, 64);
     assert_null(bnet_registry_pick(f.r, &c, &nobody, 1, &(bnet_picks){{0}}));
     fixture_free(&f);
 }
@@ -299,15 +299,17 @@ static void test_select_all_stops_at_the_first_without(void **state)
 {
     (void)state;
     fixture f = fixture_new();
-    must_add(f.r, record_of("of floats", "toy", "fmt", "f32", BITNET_TIER_REFERENCE));
+    must_add(f.r, record_of("of floats", "softmax", "tl1", "f32", BITNET_TIER_REFERENCE));
     const bnet_kernel_record *a = NULL, *b = NULL, *c = NULL;
-    const bnet_fixed fixed[] = {{"toy", "fmt", &a}, {"toy", "none", &b}, {"toy", "fmt", &c}};
+    const bnet_fixed fixed[] = {{BNET_OP_SOFTMAX, BNET_FORMAT_TL1, &a},
+                                {BNET_OP_SOFTMAX, BNET_FORMAT_TL2, &b},
+                                {BNET_OP_SOFTMAX, BNET_FORMAT_TL1, &c}};
     bnet_capabilities cpu = cpu_with(0);
     bitnet_error err = {0};
     assert_int_equal(bnet_registry_select_all(f.r, &cpu, fixed, 1, &err), BITNET_OK);
     assert_string_equal(a->id, "of floats");
     assert_int_equal(bnet_registry_select_all(f.r, &cpu, fixed, 3, &err), BITNET_NOT_AVAILABLE);
-    assert_non_null(strstr(err.message, "none"));
+    assert_non_null(strstr(err.message, "tl2"));
     assert_true(!b && !c);
     fixture_free(&f);
 }

@@ -739,7 +739,8 @@ static const char *chosen(const bnet_registry *r, int major, int minor, uint64_t
     const bnet_capabilities c = {.device = BNET_DEV_CUDA,
                                  .has = bnet_cuda_has(major, minor, major >= 7),
                                  .builds = 1u << BNET_DEV_CUDA};
-    const bnet_kernel_query q = {.op = "matmul", .format = "i2s", .dtype = "i8", m, n, 64};
+    const bnet_kernel_query q = {BNET_OP_MATMUL,       BNET_FORMAT_I2S, BNET_DTYPE_I8, m, n, 64,
+                                 BITNET_PRIORITY_SPEED};
     const bnet_kernel_record *k = NULL;
     return bnet_registry_select(r, &c, &q, &k, NULL) == BITNET_OK ? k->id : "";
 }
@@ -772,9 +773,10 @@ static void test_REG_13_default_set_by_capability(void **state)
 static void tell_speed(const char *kernel, bitnet_precision p, const char *format, size_t side)
 {
     machine m = machine_on("cuda", NULL, p, NULL);
-    bnet_kernel_query q = {.op = "matmul",
-                           .format = format,
-                           .dtype = strcmp(format, "i2s") == 0 ? "i8" : format,
+    bnet_kernel_query q = {.op = BNET_OP_MATMUL,
+                           .format = bnet_format_find(format),
+                           .dtype =
+                               strcmp(format, "i2s") == 0 ? BNET_DTYPE_I8 : bnet_dtype_find(format),
                            .m = side,
                            .n = side,
                            .k = side};
