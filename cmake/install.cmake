@@ -23,7 +23,7 @@ if(TARGET bitnet_cli)
   add_custom_target(printed ALL DEPENDS ${printed})
 endif()
 install(FILES include/bitnet.h include/bitnet_tools.h include/bitnet_kernel.h include/bitnet_check.h
-              include/bitnet_device.h extras/bitnet_extras.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+              extras/bitnet_extras.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES models/story.gguf DESTINATION ${CMAKE_INSTALL_DATADIR}/bitnet OPTIONAL)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

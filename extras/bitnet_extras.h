@@ -1,5 +1,5 @@
 /* bitnet_extras.h - libbitnet-extras: what needs no model. Operations on ternary weights in host
- * memory, memory pools, CUDA kernels and streams of a program's own.
+ * memory, single operations on a device, memory pools, CUDA kernels and streams of a program's own.
  *
  * The rules of bitnet.h hold (errors, ownership, threads); there is no promise of stability between
  * versions. */
@@ -14,6 +14,16 @@ extern "C" {
 
 /* ---- reference operations: plain, exact, single-threaded; the meaning of the words. Pure
  * functions: any thread may call them ---- */
+
+/* One product: c [m][n] = a [m][k] times b [k][n], b one I2S code per byte (above 2: 0). */
+typedef struct bitnet_matmul {
+    const int8_t *a;
+    size_t n_a;
+    const uint8_t *b;
+    size_t n_b;
+    float *c;
+    size_t n_c, m, n, k;
+} bitnet_matmul;
 
 /* c [m][n] = a [m][k] times b [k][n], b one I2S code per byte (above 2: 0). Exact for k <= 131072.
  * Fails ARGUMENT: "Matrix dimension mismatch" unless n_a = m*k, n_b = k*n, n_c = m*n. */
@@ -58,6 +68,73 @@ BITNET_API bitnet_status bitnet_bitnet32_decode(const uint8_t *data, size_t n_da
 BITNET_API bitnet_status bitnet_bitnet32_gemv(const uint8_t *data, size_t n_data, size_t rows,
                                               size_t cols, const float *x, bitnet_code_map map,
                                               float *y, bitnet_error *err);
+
+/* ---- single operations on a device: what the reference operations mean, and some more, computed
+ * by the kernels of the runtime's device, or by the best instruction set of the CPU ---- */
+
+typedef struct bitnet_ops_stats {
+    size_t struct_size;
+    const char *provider; /* that computes now: "cuda", "neon" */
+    const char *kernel;   /* of the last call on a device; NULL: there was none */
+    uint64_t n_ops, n_device_ops, n_quantize, n_matmul;
+    double avg_quantize_ms, avg_matmul_ms;
+    uint64_t fallback_count; /* calls that failed on the device and were computed on the CPU */
+    double step_ms[BITNET_SINGLE_STEPS]; /* of all calls together */
+    bitnet_precision_stats precision;
+    uint64_t memory_current; /* held by calls at work; 0 between them */
+} bitnet_ops_stats;
+
+typedef struct bitnet_ops bitnet_ops;
+
+/* Opens the runtime's device for operations in a precision (that of bitnet_ops_matmul). Where the
+ * runtime was asked for `auto`, a device that cannot be opened, or fails later, leaves its work to
+ * the CPU, with a warning, unless the runtime is strict. Any thread may call the object. Fails as
+ * bitnet_engine_open for device and precision; MEMORY. */
+BITNET_API bitnet_status bitnet_ops_open(bitnet_runtime *runtime, bitnet_precision precision,
+                                         bitnet_ops **out, bitnet_error *err);
+BITNET_API void bitnet_ops_close(bitnet_ops *ops);
+/* The provider that computes, "cuda" or a family of the CPU's kernels; lives as long as the
+ * runtime. */
+BITNET_API const char *bitnet_ops_provider(bitnet_ops *ops);
+BITNET_API bitnet_precision bitnet_ops_precision(bitnet_ops *ops); /* never AUTO */
+/* Fails: ARGUMENT (NULL, struct_size). */
+BITNET_API bitnet_status bitnet_ops_read(bitnet_ops *ops, bitnet_ops_stats *stats,
+                                         bitnet_error *err);
+BITNET_API void bitnet_ops_stats_init(bitnet_ops_stats *stats);
+
+/* As bitnet_matmul_i2s, _batch_matmul_i2s, _quantize, _qk256_gemv; the same bits, but for the last,
+ * which may be off by one unit in the last place. All fail also: MEMORY (the device has no room;
+ * all is given back, the object stays usable), NOT_AVAILABLE (the device failed). A batch is done
+ * by shape, as many at once as fit; quantising goes in pieces where the whole does not fit. */
+BITNET_API bitnet_status bitnet_ops_matmul_i2s(bitnet_ops *ops, const bitnet_matmul *item,
+                                               bitnet_error *err);
+BITNET_API bitnet_status bitnet_ops_batch_matmul_i2s(bitnet_ops *ops, const bitnet_matmul *items,
+                                                     size_t n_items, bitnet_error *err);
+BITNET_API bitnet_status bitnet_ops_quantize(bitnet_ops *ops, bitnet_qtype type,
+                                             bitnet_scale_rule rule, const float *in, size_t n,
+                                             uint8_t *out, size_t n_out, float *scales,
+                                             size_t n_scales, bitnet_error *err);
+BITNET_API bitnet_status bitnet_ops_qk256_gemv(bitnet_ops *ops, const uint8_t *w, size_t n_w,
+                                               const float *scales, size_t n_scales, size_t rows,
+                                               size_t cols, const float *x, bitnet_code_map map,
+                                               float *y, bitnet_error *err);
+/* c [m][n] = a [m][k] b [k][n] in the object's precision with float sums. Off from exact arithmetic
+ * by at most (2 u + u^2 + k 2^-23) times the sum of |a b|, u = 0 (FP32), 2^-11 (FP16, for values it
+ * can hold: below 65520, not below 2^-14), 2^-8 (BF16). */
+BITNET_API bitnet_status bitnet_ops_matmul(bitnet_ops *ops, const float *a, const float *b,
+                                           float *c, size_t m, size_t n, size_t k,
+                                           bitnet_error *err);
+BITNET_API bitnet_status bitnet_ops_convert(bitnet_ops *ops, bitnet_conversion conversion,
+                                            const void *in, size_t n, void *out, bitnet_error *err);
+/* z: NULL where the function has none. */
+BITNET_API bitnet_status bitnet_ops_vector(bitnet_ops *ops, bitnet_vector function, const float *x,
+                                           const float *z, size_t n, float *y, bitnet_error *err);
+/* Rows of x [rows][n]; a row without a finite value becomes not-a-number. */
+BITNET_API bitnet_status bitnet_ops_softmax(bitnet_ops *ops, const float *x, size_t rows, size_t n,
+                                            float *y, bitnet_error *err);
+/* The index of each row's largest finite value, the lowest of equal ones; -1: there is none. */
+BITNET_API bitnet_status bitnet_ops_argmax(bitnet_ops *ops, const float *x, size_t rows, size_t n,
+                                           int32_t *index, bitnet_error *err);
 
 /* ---- memory pools: buffers of one device, freed ones kept for reuse by their size ---- */
 

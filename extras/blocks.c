@@ -1,18 +1,9 @@
 /* blocks.c - matrices in blocks of 256 codes with separate scales, and of 32 with a half inside. */
 #include <math.h>
 
-#include "check.h"
+#include "ops.h"
 
 static const int8_t code_values[3][4] = {{-1, 0, 1, 0}, {-2, -1, 0, 1}, {-2, -1, 1, 2}};
-
-/* Sum of value(code) * x over n codes, lowest bits first, in double. */
-static double dot_codes(const uint8_t *codes, const float *x, size_t n, const int8_t value[4])
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)value[codes[i / 4] >> 2 * (i % 4) & 3] * x[i];
-    return sum;
-}
 
 static bitnet_status check_map(const char *what, bitnet_code_map map, bitnet_error *err)
 {
@@ -33,15 +24,28 @@ static bitnet_status check_size(const char *field, size_t n_have, size_t rows, s
     return fail(err, BITNET_ARGUMENT, "%s is %zu, must be %zu", field, n_have, want);
 }
 
-static float qk256_row(const uint8_t *w, const float *scales, size_t cols, const float *x,
-                       const int8_t value[4])
+static bitnet_status qk256(bitnet_ops *o, const uint8_t *w, size_t n_w, const float *scales,
+                           size_t n_scales, size_t rows, size_t cols, const float *x,
+                           bitnet_code_map map, float *y, bitnet_error *err)
 {
-    double sum = 0;
-    for (size_t b = 0; 256 * b < cols; b++) {
-        size_t n = at_most(cols - 256 * b, 256);
-        sum += (scales ? (double)scales[b] : 1.0) * dot_codes(w + 64 * b, x + 256 * b, n, value);
-    }
-    return (float)sum;
+    size_t blocks = divide_up(cols, 256);
+    bitnet_status st = check_map("qk256_gemv", map, err);
+    if (st == BITNET_OK)
+        st = check_size("qk256_gemv: n_w", n_w, rows, blocks, 64, err);
+    if (st == BITNET_OK && scales)
+        st = check_size("qk256_gemv: n_scales", n_scales, rows, blocks, 1, err);
+    if (st != BITNET_OK || !rows)
+        return st;
+    bitnet_single_op p = {
+        .op = BITNET_SINGLE_QK256,
+        .type = (int)map,
+        .m = rows,
+        .k = cols,
+        .in = {w, scales, x},
+        .in_bytes = {n_w, scales ? n_scales * sizeof *scales : 0, cols * sizeof *x},
+        .out = {y},
+        .out_bytes = {rows * sizeof *y}};
+    return bnetx_run(o, &p, 1, err);
 }
 
 bitnet_status bitnet_qk256_gemv(const uint8_t *w, size_t n_w, const float *scales, size_t n_scales,
@@ -50,16 +54,17 @@ bitnet_status bitnet_qk256_gemv(const uint8_t *w, size_t n_w, const float *scale
 {
     if (!w || !x || !y)
         return fail(err, BITNET_ARGUMENT, "qk256_gemv: w, x and y must not be NULL");
-    size_t blocks = divide_up(cols, 256);
-    bitnet_status st = check_map("qk256_gemv", map, err);
-    if (st == BITNET_OK)
-        st = check_size("qk256_gemv: n_w", n_w, rows, blocks, 64, err);
-    if (st == BITNET_OK && scales)
-        st = check_size("qk256_gemv: n_scales", n_scales, rows, blocks, 1, err);
-    for (size_t r = 0; st == BITNET_OK && r < rows; r++)
-        y[r] = qk256_row(w + r * blocks * 64, scales ? scales + r * blocks : NULL, cols, x,
-                         code_values[map]);
-    return st;
+    return qk256(NULL, w, n_w, scales, n_scales, rows, cols, x, map, y, err);
+}
+
+bitnet_status bitnet_ops_qk256_gemv(bitnet_ops *o, const uint8_t *w, size_t n_w,
+                                    const float *scales, size_t n_scales, size_t rows, size_t cols,
+                                    const float *x, bitnet_code_map map, float *y,
+                                    bitnet_error *err)
+{
+    if (!o || !w || !x || !y)
+        return missing_ops("qk256_gemv", err);
+    return qk256(o, w, n_w, scales, n_scales, rows, cols, x, map, y, err);
 }
 
 /* ---- blocks of 32: 8 bytes of codes, then an f16 scale ---- */
@@ -97,6 +102,15 @@ bitnet_status bitnet_bitnet32_decode(const uint8_t *data, size_t n_data, size_t 
         out[i] = (float)value * scale_of(block, map);
     }
     return st;
+}
+
+/* Sum of value(code) * x over n codes, lowest bits first, in double. */
+static double dot_codes(const uint8_t *codes, const float *x, size_t n, const int8_t value[4])
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)value[codes[i / 4] >> 2 * (i % 4) & 3] * x[i];
+    return sum;
 }
 
 static float bitnet32_row(const uint8_t *row, size_t cols, const float *x, bitnet_code_map map)

@@ -34,6 +34,21 @@ static inline size_t divide_up(size_t n, size_t by)
     return n / by + (n % by != 0);
 }
 
+/* *out = a * b * bytes. */
+static inline bitnet_status size_of(const char *what, size_t a, size_t b, size_t bytes, size_t *out,
+                                    bitnet_error *err)
+{
+    size_t n;
+    if (multiply(a, b, &n) && multiply(n, bytes, out))
+        return BITNET_OK;
+    return fail(err, BITNET_ARGUMENT, "%s: %zu times %zu values is too large", what, a, b);
+}
+
+static inline bitnet_status missing_ops(const char *what, bitnet_error *err)
+{
+    return fail(err, BITNET_ARGUMENT, "%s: ops and buffers must not be NULL", what);
+}
+
 /* value must be in lo..hi. */
 static inline bitnet_status check_int(const char *owner, const char *field, int value, int lo,
                                       int hi, bitnet_error *err)

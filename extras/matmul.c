@@ -1,10 +1,11 @@
-/* matmul.c - products of int8 and unpacked ternary codes. Products are at most 128, so sums are
+/* matmul.c - products: of int8 and unpacked ternary codes, in host memory or on a device, one by
+ * one or many at once; and of floats on a device. Ternary products are at most 128, so sums are
  * exact integers below 2^31 for k < 2^24; a sum becomes a float at its end. */
 #include <stdlib.h>
 
-#include "check.h"
+#include "ops.h"
 
-enum { K_MAX = 1 << 24 };
+enum { K_MAX = 1 << 24, GROUP_CALLS = 64, GROUP_BYTES = 256 << 20 };
 
 static bitnet_status check(const bitnet_matmul *i, bitnet_error *err)
 {
@@ -18,6 +19,8 @@ static bitnet_status check(const bitnet_matmul *i, bitnet_error *err)
         return fail(err, BITNET_ARGUMENT, "matmul: a, b and c must not be NULL");
     return BITNET_OK;
 }
+
+/* ---- in host memory ---- */
 
 /* 64 columns of one row of the result at a time, so that b is read along its rows. */
 static void multiply_row(const bitnet_matmul *t, const int8_t *a, float *c)
@@ -50,6 +53,65 @@ bitnet_status bitnet_matmul_i2s(const int8_t *a, size_t n_a, const uint8_t *b, s
     return st;
 }
 
+/* ---- on a device ---- */
+
+static bitnet_single_op product_of(const bitnet_matmul *i)
+{
+    return (bitnet_single_op){.op = BITNET_SINGLE_MATMUL_I2S,
+                              .m = i->m,
+                              .n = i->n,
+                              .k = i->k,
+                              .in = {i->a, i->b},
+                              .in_bytes = {i->n_a, i->n_b},
+                              .out = {i->c},
+                              .out_bytes = {i->n_c * sizeof(float)}};
+}
+
+bitnet_status bitnet_ops_matmul_i2s(bitnet_ops *o, const bitnet_matmul *item, bitnet_error *err)
+{
+    if (!o || !item)
+        return missing_ops("matmul", err);
+    bitnet_status st = check(item, err);
+    bitnet_single_op p = product_of(item);
+    return st == BITNET_OK && item->n_c ? bnetx_run(o, &p, 1, err) : st;
+}
+
+/* c = a b is bytes[0], bytes[1] and bytes[2] long. */
+static bitnet_status float_sizes(size_t m, size_t n, size_t k, size_t bytes[3], bitnet_error *err)
+{
+    const size_t by[3][2] = {{m, k}, {k, n}, {m, n}};
+    bitnet_status st = BITNET_OK;
+    for (int i = 0; st == BITNET_OK && i < 3; i++)
+        st = size_of("matmul", by[i][0], by[i][1], sizeof(float), &bytes[i], err);
+    return st;
+}
+
+bitnet_status bitnet_ops_matmul(bitnet_ops *o, const float *a, const float *b, float *c, size_t m,
+                                size_t n, size_t k, bitnet_error *err)
+{
+    size_t bytes[3];
+    if (!o || !a || !b || !c)
+        return missing_ops("matmul", err);
+    bitnet_status st = float_sizes(m, n, k, bytes, err);
+    if (st != BITNET_OK || !m || !n)
+        return st;
+    if (!k) {
+        memset(c, 0, bytes[2]);
+        return BITNET_OK;
+    }
+    bitnet_single_op p = {.op = BITNET_SINGLE_MATMUL,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .in = {a, b},
+                          .in_bytes = {bytes[0], bytes[1]},
+                          .out = {c},
+                          .out_bytes = {bytes[2]}};
+    return bnetx_run(o, &p, 1, err);
+}
+
+/* ---- many at once ---- */
+
 static int by_shape(const void *x, const void *y)
 {
     const bitnet_matmul *a = *(const bitnet_matmul *const *)x,
@@ -66,6 +128,8 @@ static int by_shape(const void *x, const void *y)
 /* Every item is checked; the message of the first bad one names it. */
 static bitnet_status check_all(const bitnet_matmul *items, size_t n_items, bitnet_error *err)
 {
+    if (!items)
+        return fail(err, BITNET_ARGUMENT, "batch: items must not be NULL");
     for (size_t i = 0; i < n_items; i++) {
         bitnet_error why = {0};
         bitnet_status st = check(&items[i], &why);
@@ -75,23 +139,73 @@ static bitnet_status check_all(const bitnet_matmul *items, size_t n_items, bitne
     return BITNET_OK;
 }
 
-bitnet_status bitnet_batch_matmul_i2s(const bitnet_matmul *items, size_t n_items, bitnet_error *err)
+/* As many of the next ones as fit together. */
+static size_t group_of(const bitnet_matmul *const *items, size_t n)
 {
-    if (n_items == 0)
+    size_t count = 0, bytes = 0;
+    for (; count < n && count < GROUP_CALLS; count++) {
+        const bitnet_matmul *i = items[count];
+        bytes += i->n_a + i->n_b + i->n_c * sizeof(float);
+        if (count && bytes > GROUP_BYTES)
+            break;
+    }
+    return count;
+}
+
+/* Without room for a group its halves are tried. */
+static bitnet_status run_group(bitnet_ops *o, const bitnet_matmul *const *items, size_t n,
+                               bitnet_error *err)
+{
+    bitnet_single_op p[GROUP_CALLS];
+    for (size_t i = 0; i < n; i++)
+        p[i] = product_of(items[i]);
+    bitnet_status st = bnetx_run(o, p, n, err);
+    if (st != BITNET_MEMORY || n == 1)
+        return st;
+    st = run_group(o, items, n / 2, err);
+    return st == BITNET_OK ? run_group(o, items + n / 2, n - n / 2, err) : st;
+}
+
+static bitnet_status run_all(bitnet_ops *o, const bitnet_matmul *const *items, size_t n,
+                             bitnet_error *err)
+{
+    bitnet_status st = BITNET_OK;
+    for (size_t i = 0, count; st == BITNET_OK && i < n; i += count) {
+        count = o ? group_of(items + i, n - i) : 1;
+        if (o)
+            st = run_group(o, items + i, count, err);
+        else
+            compute(items[i]);
+    }
+    return st;
+}
+
+/* In the order of their shapes; o NULL: in host memory. */
+static bitnet_status batch(bitnet_ops *o, const bitnet_matmul *items, size_t n, bitnet_error *err)
+{
+    if (n == 0)
         return BITNET_OK;
-    if (!items)
-        return fail(err, BITNET_ARGUMENT, "batch: items must not be NULL");
-    bitnet_status st = check_all(items, n_items, err);
+    bitnet_status st = check_all(items, n, err);
     if (st != BITNET_OK)
         return st;
-    const bitnet_matmul **order = calloc(n_items, sizeof *order);
+    const bitnet_matmul **order = calloc(n, sizeof *order);
     if (!order)
         return fail(err, BITNET_MEMORY, "out of memory: batch");
-    for (size_t i = 0; i < n_items; i++)
+    for (size_t i = 0; i < n; i++)
         order[i] = &items[i];
-    qsort(order, n_items, sizeof *order, by_shape);
-    for (size_t i = 0; i < n_items; i++)
-        compute(order[i]);
+    qsort(order, n, sizeof *order, by_shape);
+    st = run_all(o, order, n, err);
     free(order);
-    return BITNET_OK;
+    return st;
+}
+
+bitnet_status bitnet_batch_matmul_i2s(const bitnet_matmul *items, size_t n_items, bitnet_error *err)
+{
+    return batch(NULL, items, n_items, err);
+}
+
+bitnet_status bitnet_ops_batch_matmul_i2s(bitnet_ops *o, const bitnet_matmul *items, size_t n_items,
+                                          bitnet_error *err)
+{
+    return o ? batch(o, items, n_items, err) : missing_ops("batch", err);
 }

@@ -1,7 +1,8 @@
-/* quantize.c - floats to packed ternary weights and back. */
+/* quantize.c - floats to packed ternary weights and back, in host memory or on a device. */
 #include <math.h>
+#include <stdlib.h>
 
-#include "check.h"
+#include "ops.h"
 
 enum { GROUP = 24 }; /* weights that fill whole bytes in every form */
 
@@ -9,32 +10,6 @@ size_t bitnet_quantized_bytes(bitnet_qtype q, size_t n)
 {
     size_t triples = divide_up(n, 3);
     return q == BITNET_QTYPE_TL2 ? divide_up(triples, 2) + divide_up(triples, 8) : divide_up(n, 4);
-}
-
-static size_t block_of(size_t n, size_t n_scales)
-{
-    return divide_up(n, n_scales);
-}
-
-static float scale_of(bitnet_scale_rule rule, const float *x, size_t n)
-{
-    double sum = 0;
-    float most = 0;
-    for (size_t i = 0; i < n; i++) {
-        sum += fabs((double)x[i]);
-        most = fmaxf(most, fabsf(x[i]));
-    }
-    if (rule == BITNET_SCALE_ABSMEAN)
-        return fmaxf((float)(sum / (double)n), 1e-5f);
-    return most > 1e-8f ? most / 1.5f : 1.0f;
-}
-
-static int8_t trit_by(bitnet_scale_rule rule, float x, float scale)
-{
-    float by = x / scale;
-    if (rule == BITNET_SCALE_ABSMEAN)
-        by = rintf(by);
-    return (int8_t)((by > 0.5f) - (by < -0.5f));
 }
 
 static bitnet_status check_sizes(const char *what, bitnet_qtype q, size_t n, size_t n_packed,
@@ -52,36 +27,118 @@ static bitnet_status check_sizes(const char *what, bitnet_qtype q, size_t n, siz
     return BITNET_OK;
 }
 
-/* The bytes of up to 24 weights, and for TL2 the sign byte. Missing weights are 0. */
-static void pack_group(bitnet_qtype q, const int8_t t[GROUP], uint8_t bytes[6], uint8_t *signs)
+/* ---- floats to weights ---- */
+
+typedef struct quantize_job {
+    bitnet_ops *ops;
+    bitnet_qtype type;
+    bitnet_scale_rule rule;
+    const float *in;
+    uint8_t *out;
+    float *scales;
+    size_t n, n_scales, block; /* values per scale */
+} quantize_job;
+
+/* Pieces of TL2 keep their signs behind their own codes: both go to their places in the whole. */
+static void place_tl2(const quantize_job *j, size_t first, size_t n, const uint8_t *piece)
 {
-    *signs = 0;
-    for (int b = 0; b < 6; b++) {
-        const int8_t *w = t + 4 * b;
-        if (q == BITNET_QTYPE_I2S)
-            bytes[b] = (uint8_t)((w[0] + 1) | (w[1] + 1) << 2 | (w[2] + 1) << 4 | (w[3] + 1) << 6);
-        else
-            bytes[b] = (uint8_t)((3 * w[0] + w[1] + 4) << 4 | (3 * w[2] + w[3] + 4));
-    }
-    for (int i = 0; q == BITNET_QTYPE_TL2 && i < 8; i++) {
-        int v = 9 * t[3 * i] + 3 * t[3 * i + 1] + t[3 * i + 2], size = v < 0 ? -v : v;
-        bytes[i / 2] = (uint8_t)(i % 2 ? bytes[i / 2] | size : size << 4);
-        *signs |= (uint8_t)((v < 0) << i);
-    }
+    size_t mine = divide_up(n, 3), my_codes = divide_up(mine, 2);
+    size_t codes = divide_up(divide_up(j->n, 3), 2);
+    memcpy(j->out + first / 6, piece, my_codes);
+    memcpy(j->out + codes + first / GROUP, piece + my_codes, divide_up(mine, 8));
 }
 
-static void put_group(bitnet_qtype q, size_t first, size_t n, const int8_t t[GROUP], uint8_t *out)
+/* Scales [first, first + count) and their values. */
+static bitnet_status quantize_piece(const quantize_job *j, size_t first, size_t count,
+                                    bitnet_error *err)
 {
-    uint8_t bytes[6], signs;
-    size_t triples = divide_up(n, 3), here = at_most(n - first, GROUP);
-    pack_group(q, t, bytes, &signs);
-    if (q == BITNET_QTYPE_TL2) {
-        size_t n_here = divide_up(here, 3);
-        memcpy(out + first / 6, bytes, divide_up(n_here, 2));
-        out[divide_up(triples, 2) + first / GROUP] = signs;
-    } else {
-        memcpy(out + first / 4, bytes, divide_up(here, 4));
+    size_t begin = first * j->block, n = at_most(count * j->block, j->n - begin);
+    size_t bytes = bitnet_quantized_bytes(j->type, n);
+    bool apart = j->type == BITNET_QTYPE_TL2 && n < j->n;
+    uint8_t *out = apart ? malloc(bytes) : j->out + begin / (j->type == BITNET_QTYPE_TL2 ? 6 : 4);
+    if (!out)
+        return fail(err, BITNET_MEMORY, "out of memory: quantize");
+    bitnet_single_op p = {.op = BITNET_SINGLE_QUANTIZE,
+                          .type = (int)j->type,
+                          .rule = (int)j->rule,
+                          .m = j->block,
+                          .n = n,
+                          .k = count,
+                          .in = {j->in + begin},
+                          .in_bytes = {n * sizeof(float)},
+                          .out = {out, j->scales + first},
+                          .out_bytes = {bytes, count * sizeof(float)}};
+    bitnet_status st = bnetx_run(j->ops, &p, 1, err);
+    if (st == BITNET_OK && apart)
+        place_tl2(j, begin, n, out);
+    if (apart)
+        free(out);
+    return st;
+}
+
+/* The least number of scales whose values fill whole bytes of every type. */
+static size_t scales_of_whole_bytes(size_t block)
+{
+    size_t n = 1;
+    while (n * block % GROUP)
+        n++;
+    return n;
+}
+
+/* All at once, or in pieces that become smaller as long as the device has no room for them. */
+static bitnet_status quantize_on_device(const quantize_job *j, bitnet_error *err)
+{
+    size_t used = divide_up(j->n, j->block), unit = scales_of_whole_bytes(j->block);
+    size_t count = used, at = 0;
+    bitnet_status st = BITNET_OK;
+    while (at < used && st == BITNET_OK) {
+        count = at_most(count, used - at);
+        st = quantize_piece(j, at, count, err);
+        if (st == BITNET_OK) {
+            at += count;
+        } else if (st == BITNET_MEMORY && count > unit) {
+            count = count / 2 / unit * unit;
+            count = count ? count : unit;
+            st = BITNET_OK;
+        }
     }
+    for (size_t i = used; st == BITNET_OK && i < j->n_scales; i++)
+        j->scales[i] = 0.0f;
+    return st;
+}
+
+static bitnet_status all_finite(const float *in, size_t n, bitnet_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(in[i]))
+            return fail(err, BITNET_ARGUMENT, "quantize: value %zu is %g, not a finite number", i,
+                        (double)in[i]);
+    return BITNET_OK;
+}
+
+static bitnet_status quantize(const quantize_job *j, size_t n_out, bitnet_error *err)
+{
+    bitnet_status st =
+        check_int("quantize", "rule", (int)j->rule, BITNET_SCALE_ABSMEAN, BITNET_SCALE_ABSMAX, err);
+    if (st == BITNET_OK)
+        st = check_sizes("quantize", j->type, j->n, n_out, j->n_scales, err);
+    if (st != BITNET_OK)
+        return st;
+    quantize_job job = *j;
+    job.block = divide_up(j->n, j->n_scales);
+    if (bnetx_on_device(j->ops)) {
+        st = all_finite(j->in, j->n, err);
+        return st == BITNET_OK ? quantize_on_device(&job, err) : st;
+    }
+    bitnet_single_op p = {.op = BITNET_SINGLE_QUANTIZE,
+                          .type = (int)j->type,
+                          .rule = (int)j->rule,
+                          .m = job.block,
+                          .n = j->n,
+                          .k = j->n_scales,
+                          .in = {j->in},
+                          .out = {j->out, j->scales}};
+    return bnetx_run(j->ops, &p, 1, err);
 }
 
 bitnet_status bitnet_quantize(bitnet_qtype q, bitnet_scale_rule rule, const float *in, size_t n,
@@ -90,45 +147,21 @@ bitnet_status bitnet_quantize(bitnet_qtype q, bitnet_scale_rule rule, const floa
 {
     if (!in || !out || !scales)
         return fail(err, BITNET_ARGUMENT, "quantize: in, out and scales must not be NULL");
-    if ((unsigned)rule > BITNET_SCALE_ABSMAX)
-        return fail(err, BITNET_ARGUMENT, "quantize: rule is %d, must be 0..1", (int)rule);
-    bitnet_status st = check_sizes("quantize", q, n, n_out, n_scales, err);
-    if (st != BITNET_OK)
-        return st;
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(in[i]))
-            return fail(err, BITNET_ARGUMENT, "quantize: value %zu is %g, not a finite number", i,
-                        (double)in[i]);
-    size_t block = block_of(n, n_scales);
-    for (size_t s = 0; s < n_scales; s++) {
-        size_t begin = at_most(s * block, n), count = at_most(block, n - begin);
-        scales[s] = count ? scale_of(rule, in + begin, count) : 0.0f;
-    }
-    for (size_t i = 0; i < n; i += GROUP) {
-        int8_t t[GROUP] = {0};
-        for (size_t j = 0; j < GROUP && i + j < n; j++)
-            t[j] = trit_by(rule, in[i + j], scales[(i + j) / block]);
-        put_group(q, i, n, t, out);
-    }
-    return BITNET_OK;
+    const quantize_job j = {NULL, q, rule, in, out, scales, n, n_scales, 0};
+    return quantize(&j, n_out, err);
 }
 
-/* Weight i of a packed form; bytes no encoder writes give 0. */
-static int8_t trit_at(bitnet_qtype q, const uint8_t *in, size_t n, size_t i)
+bitnet_status bitnet_ops_quantize(bitnet_ops *o, bitnet_qtype type, bitnet_scale_rule rule,
+                                  const float *in, size_t n, uint8_t *out, size_t n_out,
+                                  float *scales, size_t n_scales, bitnet_error *err)
 {
-    static const int8_t powers[3] = {9, 3, 1};
-    if (q == BITNET_QTYPE_I2S)
-        return (int8_t)trit_of(in[i / 4] >> 2 * (i % 4) & 3);
-    if (q == BITNET_QTYPE_TL1) {
-        int c = in[i / 4] >> (i % 4 < 2 ? 4 : 0) & 15;
-        return c > 8 ? 0 : (int8_t)((i % 2 ? c % 3 : c / 3) - 1);
-    }
-    size_t triples = divide_up(n, 3), t = i / 3;
-    int size = in[t / 2] >> (t % 2 ? 0 : 4) & 15;
-    int negative = in[divide_up(triples, 2) + t / 8] >> t % 8 & 1;
-    int v = (negative ? -size : size) + 13; /* 0..26 in base 3 */
-    return size > 13 ? 0 : (int8_t)(v / powers[i % 3] % 3 - 1);
+    if (!o || !in || !out || !scales)
+        return missing_ops("quantize", err);
+    const quantize_job j = {o, type, rule, in, out, scales, n, n_scales, 0};
+    return quantize(&j, n_out, err);
 }
+
+/* ---- weights to floats, codes ---- */
 
 bitnet_status bitnet_dequantize(bitnet_qtype q, const uint8_t *in, size_t n_in, size_t n,
                                 const float *scales, size_t n_scales, float *out, bitnet_error *err)
@@ -136,10 +169,13 @@ bitnet_status bitnet_dequantize(bitnet_qtype q, const uint8_t *in, size_t n_in, 
     if (!in || !out || !scales)
         return fail(err, BITNET_ARGUMENT, "dequantize: in, out and scales must not be NULL");
     bitnet_status st = check_sizes("dequantize", q, n, n_in, n_scales, err);
-    size_t block = st == BITNET_OK ? block_of(n, n_scales) : 1;
-    for (size_t i = 0; st == BITNET_OK && i < n; i++)
-        out[i] = (float)trit_at(q, in, n, i) * scales[i / block];
-    return st;
+    bitnet_single_op p = {.op = BITNET_SINGLE_DEQUANTIZE,
+                          .type = (int)q,
+                          .n = n,
+                          .k = n_scales,
+                          .in = {in, scales},
+                          .out = {out}};
+    return st == BITNET_OK ? bnetx_run(NULL, &p, 1, err) : st;
 }
 
 void bitnet_i2s_unpack(const uint8_t *packed, size_t n, uint8_t *codes)

@@ -149,7 +149,8 @@ BITNET_API bitnet_status bitnet_runtime_tune(bitnet_runtime *runtime,
 /* Calls of this engine that a dequantised fallback served for want of a kernel. */
 BITNET_API uint64_t bitnet_engine_fallbacks(const bitnet_engine *engine);
 
-/* ---- ternary weights on host memory ---- */
+/* ---- single operations: kernels called by themselves on host memory. libbitnet-extras has a
+ * checked call for each of them ---- */
 
 typedef enum bitnet_qtype {
     BITNET_QTYPE_I2S = 0, /* 4 codes per byte, first lowest; 0,1,2 = -1,0,+1 */
@@ -166,16 +167,88 @@ typedef enum bitnet_code_map {
     BITNET_CODES_OFFSET = 1,  /* -2, -1, 0, +1 */
     BITNET_CODES_NOZERO = 2,  /* -2, -1, +1, +2 */
 } bitnet_code_map;
+typedef enum bitnet_conversion {
+    BITNET_F32_TO_F16 = 0, /* nearest, ties to even; not-a-number stays one, with its upper bits */
+    BITNET_F32_TO_BF16 = 1,
+    BITNET_F16_TO_F32 = 2,
+    BITNET_BF16_TO_F32 = 3,
+} bitnet_conversion;
+typedef enum bitnet_vector {
+    BITNET_VECTOR_ADD = 0,       /* x + z */
+    BITNET_VECTOR_MUL = 1,       /* x * z */
+    BITNET_VECTOR_RELU2 = 2,     /* max(x, 0)^2 */
+    BITNET_VECTOR_SILU = 3,      /* x / (1 + e^-x) */
+    BITNET_VECTOR_GLU_RELU2 = 4, /* max(x, 0)^2 * z */
+    BITNET_VECTOR_GLU_SILU = 5,  /* x / (1 + e^-x) * z */
+} bitnet_vector;
 
-/* One product: c [m][n] = a [m][k] times b [k][n], b one I2S code per byte (above 2: 0). */
-typedef struct bitnet_matmul {
-    const int8_t *a;
-    size_t n_a;
-    const uint8_t *b;
-    size_t n_b;
-    float *c;
-    size_t n_c, m, n, k;
-} bitnet_matmul;
+typedef enum bitnet_single_kind {
+    BITNET_SINGLE_MATMUL_I2S, /* in: int8 [m][k], codes [k][n]; out: float [m][n]; k below 2^24 */
+    BITNET_SINGLE_MATMUL,     /* in: float [m][k], [k][n]; out: float [m][n] */
+    BITNET_SINGLE_QUANTIZE,   /* in: float [n]; type: bitnet_qtype; out: bytes, scales [k], one for
+                                 m values each */
+    BITNET_SINGLE_QK256,      /* in: codes, scales or none, float [k]; type: bitnet_code_map; out:
+                                 float [m] */
+    BITNET_SINGLE_CONVERT,    /* in: [n]; type: bitnet_conversion; out: [n] */
+    BITNET_SINGLE_VECTOR,     /* in: float [n], and another; type: bitnet_vector; out: float [n] */
+    BITNET_SINGLE_SOFTMAX,    /* in: float [m][n]; out: float [m][n] */
+    BITNET_SINGLE_ARGMAX,     /* in: float [m][n]; out: int32 [m], -1: no finite value */
+    BITNET_SINGLE_DEQUANTIZE, /* in: bytes, scales [k]; type: bitnet_qtype; out: float [n]; on the
+                                 CPU alone */
+} bitnet_single_kind;
+
+/* What a call does one after the other; each step is timed. */
+typedef enum bitnet_single_step {
+    BITNET_STEP_CAPABILITY,
+    BITNET_STEP_KERNEL,
+    BITNET_STEP_ALLOC,
+    BITNET_STEP_CONVERT_IN, /* with the copies to the device */
+    BITNET_STEP_EXECUTE,
+    BITNET_STEP_CONVERT_OUT, /* with the copies from it */
+    BITNET_STEP_RECORD,
+    BITNET_SINGLE_STEPS
+} bitnet_single_step;
+
+/* One operation; the caller answers for sizes that fit m, n and k. */
+typedef struct bitnet_single_op {
+    bitnet_single_kind op;
+    int type, rule; /* rule: bitnet_scale_rule */
+    size_t m, n, k;
+    const void *in[3];
+    size_t in_bytes[3]; /* 0: none */
+    void *out[2];
+    size_t out_bytes[2];
+    /* what became of it */
+    bitnet_precision precision; /* in which a MATMUL was computed */
+    const char *kernel;         /* its id; NULL: the CPU computed */
+    double ms[BITNET_SINGLE_STEPS];
+} bitnet_single_op;
+
+typedef struct bitnet_single_info {
+    const char *provider; /* that computes now: "cuda", "neon" */
+    bool on_device;
+    bitnet_precision precision;    /* never AUTO */
+    uint64_t n_fallbacks;          /* operations that failed on the device and went to the CPU */
+    uint64_t memory_current;       /* held by calls at work; 0 between them */
+    bitnet_precision_stats device; /* its memory and transfers; no times */
+} bitnet_single_info;
+
+typedef struct bitnet_single bitnet_single; /* the runtime's device, or its CPU */
+
+/* Opens the runtime's device for MATMUL in a precision. Where the runtime was asked for `auto`, a
+ * device that cannot be opened, or fails later, leaves its work to the CPU, with a warning, unless
+ * the runtime is strict. Any thread may call the object. Fails as bitnet_engine_open for device and
+ * precision; MEMORY. */
+BITNET_API bitnet_status bitnet_single_open(bitnet_runtime *runtime, bitnet_precision precision,
+                                            bitnet_single **out, bitnet_error *err);
+BITNET_API void bitnet_single_close(bitnet_single *single);
+/* Computes n operations that do not need each other, on a device with one wait for each step of
+ * them all. single NULL: by the scalar functions, which define what the kernels compute. Fails:
+ * ARGUMENT (NULL, quantising what is not finite), MEMORY (the device has no room; all is given
+ * back), NOT_AVAILABLE (the device failed). */
+BITNET_API bitnet_status bitnet_single_run(bitnet_single *single, bitnet_single_op *ops, size_t n,
+                                           bitnet_error *err);
+BITNET_API void bitnet_single_read(bitnet_single *single, bitnet_single_info *out);
 
 #ifdef __cplusplus
 }

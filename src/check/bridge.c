@@ -280,7 +280,7 @@ static bitnet_status quantize_run(const void *quantize, int side, bitnet_error *
 {
     const quantize_case *c = quantize;
     if (side == 0)
-        return bnet_ref_quantize(c->type, BITNET_SCALE_ABSMEAN, c->in, c->n, c->out[0], c->n_out,
+        return bnet_ref_quantize(c->type, BITNET_SCALE_ABSMEAN, c->in, c->n, c->out[0],
                                  c->scales[0], c->n_scales, err);
     return plugin_status(c->bridge, "bitnet_bridge_quantize",
                          c->bridge->quantize((int)c->type, c->in, c->n, c->out[1], c->n_out,
@@ -289,21 +289,16 @@ static bitnet_status quantize_run(const void *quantize, int side, bitnet_error *
 }
 
 /* The same packed weights, and scales that agree to 1e-5. */
-static bitnet_status quantize_judge(const quantize_case *c, const uint64_t best[2],
-                                    bitnet_comparison *out, bitnet_error *err)
+static bitnet_comparison quantize_judge(const quantize_case *c, const uint64_t best[2])
 {
     bool match = memcmp(c->out[0], c->out[1], c->n_out) == 0;
     for (size_t i = 0; i < c->n_scales; i++)
         match = match && fabs((double)c->scales[0][i] - (double)c->scales[1][i]) <=
                              RELATIVE * fabs((double)c->scales[0][i]);
-    bitnet_status st = BITNET_OK;
-    for (int i = 0; st == BITNET_OK && i < 2; i++)
-        st = bnet_ref_dequantize(c->type, c->out[i], c->n_out, c->n, c->scales[i], c->n_scales,
-                                 c->values[i], err);
-    if (st == BITNET_OK)
-        *out = bitnet_compare_times(best[0], best[1], match,
-                                    farthest(c->values[0], c->values[1], c->n));
-    return st;
+    for (int i = 0; i < 2; i++)
+        bnet_ref_dequantize(c->type, c->out[i], c->n, c->scales[i], c->n_scales, c->values[i]);
+    return bitnet_compare_times(best[0], best[1], match,
+                                farthest(c->values[0], c->values[1], c->n));
 }
 
 bitnet_status bitnet_bridge_compare_quantize(bitnet_bridge *b, bitnet_qtype type, size_t n,
@@ -325,7 +320,7 @@ bitnet_status bitnet_bridge_compare_quantize(bitnet_bridge *b, bitnet_qtype type
     st =
         quantize_fill(&c) ? time_sides(quantize_run, &c, best, err) : bnet_no_memory(err, "bridge");
     if (st == BITNET_OK)
-        st = quantize_judge(&c, best, out, err);
+        *out = quantize_judge(&c, best);
     quantize_free(&c);
     return st;
 }

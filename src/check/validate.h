@@ -168,7 +168,7 @@ bitnet_status bnet_validate_open_tee(const validation_run *r, const bnet_registr
 bitnet_status bnet_validate_double(kernel_case *c, bitnet_accuracy *a, bitnet_error *err);
 /* Kernels of single operations: which records they are, the check of one (validate_single_ops.c).
  */
-bool bnet_case_plain(const bnet_kernel_record *k);
+bool bnet_case_single(const bnet_kernel_record *k);
 bitnet_status bnet_validate_single_op(validation_run *r, const bnet_kernel_record *k);
 /* Kernels of whole passes, alone (validate_pass_kernels.c) and in passes of a small model
  * (validate_pass.c): which records these are, all cases of one; all passes, once. */

@@ -234,7 +234,7 @@ static bitnet_status check_kernel(validation_run *r, const bnet_kernel_record *k
     const case_shape *s = shapes_of(k, r->o.quick, &n);
     if (bnet_case_pass_only(k))
         return list_pass_only(r, k);
-    if (bnet_case_plain(k))
+    if (bnet_case_single(k))
         return bnet_validate_single_op(r, k);
     bitnet_status st = bnet_case_alone(k) ? bnet_validate_pass_kernel(r, k) : BITNET_OK;
     if (st != BITNET_OK || bnet_case_alone_only(k))

@@ -149,7 +149,7 @@ static void compare_best(pair *p)
 
 static const float eps = 1e-5f;
 
-static bool call(kernel_case *c, bnet_alone a)
+static bool call(kernel_case *c, bnet_kernel_call a)
 {
     a.kernel = c->rec;
     a.step = &c->step;
@@ -160,7 +160,7 @@ static bool call(kernel_case *c, bnet_alone a)
     a.n = (size_t)c->s.n;
     a.n_heads = c->kv ? c->kv_shape.n_heads : 0;
     a.eps = eps;
-    return bnet_alone_run(c->be, &a);
+    return bnet_kernel_call_run(c->be, &a);
 }
 
 static void run_norm_quantize(kernel_case *c)
@@ -171,7 +171,7 @@ static void run_norm_quantize(kernel_case *c)
 
 static bool alone_norm(kernel_case *c)
 {
-    return call(c, (bnet_alone){.x = c->buf[0]});
+    return call(c, (bnet_kernel_call){.x = c->buf[0]});
 }
 
 static bool open_tiles(kernel_case *c)
@@ -187,7 +187,7 @@ static void run_tiles(kernel_case *c)
 
 static bool alone_tiles(kernel_case *c)
 {
-    return call(c, (bnet_alone){.y = c->buf[0], .way = c->variant});
+    return call(c, (bnet_kernel_call){.y = c->buf[0], .way = c->variant});
 }
 
 /* ---- cache and attention; the shape's k is the width of a head ---- */
@@ -217,7 +217,7 @@ static bool alone_append(kernel_case *c)
 {
     bnet_op_rope_table(c->be, &c->rope, &c->step, c->buf[2]);
     return call(
-        c, (bnet_alone){
+        c, (bnet_kernel_call){
                .x = c->other ? NULL : c->buf[3], .k = c->buf[0], .v = c->buf[1], .cs = c->buf[2]});
 }
 
@@ -241,7 +241,8 @@ static bool alone_prefill(kernel_case *c)
 {
     bnet_op_rope_table(c->be, &c->rope, &c->step, c->buf[2]);
     bnet_op_kv_append(c->be, &c->step, 0, c->buf[0], c->buf[1]);
-    return call(c, (bnet_alone){.x = c->buf[3], .y = c->buf[4], .cs = c->other ? c->buf[2] : NULL});
+    return call(
+        c, (bnet_kernel_call){.x = c->buf[3], .y = c->buf[4], .cs = c->other ? c->buf[2] : NULL});
 }
 
 /* Of single tokens: no rotation. The other way: only the last token attends, with the first row of
@@ -285,7 +286,7 @@ static void run_step(kernel_case *c)
 
 static bool alone_step(kernel_case *c)
 {
-    return call(c, (bnet_alone){.ids = c->buf[2]});
+    return call(c, (bnet_kernel_call){.ids = c->buf[2]});
 }
 
 /* ---- the best of a row; fills: random, ties, extremes ---- */
@@ -351,7 +352,7 @@ static void run_best(kernel_case *c)
 
 static bool alone_best(kernel_case *c)
 {
-    return call(c, (bnet_alone){.x = c->buf[0], .y = c->buf[1], .ids = c->buf[2]});
+    return call(c, (bnet_kernel_call){.x = c->buf[0], .y = c->buf[1], .ids = c->buf[2]});
 }
 
 /* ---- the best logits of a head; fills: random, integers (all sums are exact, many are equal), the
@@ -464,7 +465,7 @@ static void run_pack(kernel_case *c)
         bnet_op_embed(c->be, c->w, &c->step, c->buf[0]);
 }
 
-static const alone_op ops[] = {
+static const kernel_op ops[] = {
     {BNET_OP_NORM_QUANTIZE, bnet_case_norm_quantize, run_norm_quantize, alone_norm, compare_act},
     {BNET_OP_NORM_TILES, bnet_case_norm_quantize, run_norm_quantize, alone_norm, compare_act},
     {BNET_OP_LINEAR_TILES, open_tiles, run_tiles, alone_tiles, compare_result},
@@ -479,7 +480,7 @@ static const alone_op ops[] = {
     {BNET_OP_PACK, open_pack, run_pack, NULL, compare_result},
 };
 
-const alone_op *bnet_alone_op(bnet_op op)
+const kernel_op *bnet_kernel_op(bnet_op op)
 {
     for (size_t i = 0; i < BNET_COUNT(ops); i++)
         if (ops[i].op == op)

@@ -92,7 +92,7 @@ static const struct alone_case {
 
 bool bnet_case_alone(const bnet_kernel_record *k)
 {
-    return k->device != BNET_DEV_CPU && bnet_alone_op(k->op) != NULL;
+    return k->device != BNET_DEV_CPU && bnet_kernel_op(k->op) != NULL;
 }
 
 bool bnet_case_alone_only(const bnet_kernel_record *k)
@@ -115,7 +115,7 @@ static bitnet_status open_side(kernel_case *c, bnet_backend *be, const bnet_kern
                                   : t->variant <= I8      ? (bitnet_kv_type)t->variant
                                                           : BITNET_KV_F16,
                        .head = t->s.k ? (int)t->s.k : CASE_HEAD};
-    if (!bnet_alone_op(k->op)->open(c))
+    if (!bnet_kernel_op(k->op)->open(c))
         return bnet_no_memory(err, "validation");
     bitnet_status st = c->tensor.data ? bnet_case_prepare(c, err) : BITNET_OK;
     if (st == BITNET_OK)
@@ -139,7 +139,7 @@ static bitnet_status compare(validation_run *r, pair *p, const struct alone_case
                              bitnet_accuracy *a)
 {
     kernel_case *c = &p->side[0];
-    const alone_op *op = bnet_alone_op(c->rec->op);
+    const kernel_op *op = bnet_kernel_op(c->rec->op);
     bool served = true;
     if (op->alone)
         served = op->alone(c);

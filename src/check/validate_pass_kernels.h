@@ -15,15 +15,15 @@ typedef struct pair {
 } pair;
 
 /* One operation: how a case of it is made, what it means, how the kernel is called, what counts. */
-typedef struct alone_op {
+typedef struct kernel_op {
     bnet_op op;
     bool (*open)(kernel_case *c);
     void (*run)(kernel_case *c);   /* by single operations, on any backend */
     bool (*alone)(kernel_case *c); /* by the kernel itself; NULL: as `run` */
     void (*compare)(pair *p);
-} alone_op;
+} kernel_op;
 
 /* NULL: no such operation. */
-const alone_op *bnet_alone_op(bnet_op op);
+const kernel_op *bnet_kernel_op(bnet_op op);
 
 #endif

@@ -1,5 +1,5 @@
-/* validate_single_ops.c - kernels of single operations (bnet_plain) on several shapes, against the
- * scalar functions of the CPU on the same made-up data. */
+/* validate_single_ops.c - kernels of single operations (bitnet_single_op) on several shapes,
+ * against the scalar functions of the CPU on the same made-up data. */
 #include "check/validate.h"
 
 #include <float.h>
@@ -14,29 +14,29 @@ static const case_shape rows[] = {{ROWS, 1, 0}, {ROWS, 1000, 0}};
 
 typedef struct kind {
     bnet_op op;
-    bnet_plain_op plain;
+    bitnet_single_kind plain;
     bnet_format formats[6]; /* type: the index of the format; NONE: only one */
     const case_shape *shapes;
     size_t n_shapes;
 } kind;
 
 static const kind kinds[] = {
-    {BNET_OP_MATMUL, BNET_PLAIN_MATMUL, {0}, matrices, BNET_COUNT(matrices)},
+    {BNET_OP_MATMUL, BITNET_SINGLE_MATMUL, {0}, matrices, BNET_COUNT(matrices)},
     {BNET_OP_TERNARISE,
-     BNET_PLAIN_QUANTIZE,
+     BITNET_SINGLE_QUANTIZE,
      {BNET_FORMAT_I2S, BNET_FORMAT_TL1, BNET_FORMAT_TL2},
      vectors,
      BNET_COUNT(vectors)},
-    {BNET_OP_GEMV, BNET_PLAIN_QK256, {0}, matrices, BNET_COUNT(matrices)},
-    {BNET_OP_CONVERT, BNET_PLAIN_CONVERT, {0}, vectors, BNET_COUNT(vectors)},
+    {BNET_OP_GEMV, BITNET_SINGLE_QK256, {0}, matrices, BNET_COUNT(matrices)},
+    {BNET_OP_CONVERT, BITNET_SINGLE_CONVERT, {0}, vectors, BNET_COUNT(vectors)},
     {BNET_OP_VECTOR,
-     BNET_PLAIN_VECTOR,
+     BITNET_SINGLE_VECTOR,
      {BNET_FORMAT_ADD, BNET_FORMAT_MUL, BNET_FORMAT_RELU2, BNET_FORMAT_SILU, BNET_FORMAT_GLU_RELU2,
       BNET_FORMAT_GLU_SILU},
      vectors,
      BNET_COUNT(vectors)},
-    {BNET_OP_SOFTMAX, BNET_PLAIN_SOFTMAX, {0}, rows, BNET_COUNT(rows)},
-    {BNET_OP_ARGMAX, BNET_PLAIN_ARGMAX, {0}, rows, BNET_COUNT(rows)}};
+    {BNET_OP_SOFTMAX, BITNET_SINGLE_SOFTMAX, {0}, rows, BNET_COUNT(rows)},
+    {BNET_OP_ARGMAX, BITNET_SINGLE_ARGMAX, {0}, rows, BNET_COUNT(rows)}};
 
 static const kind *kind_of(const bnet_kernel_record *k)
 {
@@ -46,7 +46,7 @@ static const kind *kind_of(const bnet_kernel_record *k)
     return NULL;
 }
 
-bool bnet_case_plain(const bnet_kernel_record *k)
+bool bnet_case_single(const bnet_kernel_record *k)
 {
     return kind_of(k) != NULL;
 }
@@ -54,7 +54,7 @@ bool bnet_case_plain(const bnet_kernel_record *k)
 /* ---- data ---- */
 
 typedef struct plain_case {
-    bnet_plain call;
+    bitnet_single_op call;
     uint8_t *in[3], *out[2], *want[2];
 } plain_case;
 
@@ -129,11 +129,11 @@ static int conversion_of(const bnet_kernel_record *k)
 
 static bool open_matrix(plain_case *c, const bnet_kernel_record *k, uint64_t *seed)
 {
-    bnet_plain *p = &c->call;
+    bitnet_single_op *p = &c->call;
     bool i2s = k->format == BNET_FORMAT_I2S;
     p->precision = bnet_validate_precision(k);
     if (i2s)
-        p->op = BNET_PLAIN_MATMUL_I2S;
+        p->op = BITNET_SINGLE_MATMUL_I2S;
     return add_input(c, 0, p->m * p->k * (i2s ? 1 : 4), !i2s, seed) &&
            (i2s ? add_codes(c, p->k * p->n, seed) : add_input(c, 1, p->k * p->n * 4, true, seed)) &&
            add_output(c, 0, p->m * p->n * 4);
@@ -142,31 +142,31 @@ static bool open_matrix(plain_case *c, const bnet_kernel_record *k, uint64_t *se
 static bool open_case(plain_case *c, const kind *t, const bnet_kernel_record *k, case_shape s)
 {
     uint64_t seed = 5;
-    bnet_plain *p = &c->call;
+    bitnet_single_op *p = &c->call;
     *c = (plain_case){.call = {.op = t->plain, .m = s.m, .n = s.n, .k = s.k}};
     while (t->formats[p->type] && t->formats[p->type] != k->format)
         p->type++;
     switch (t->plain) {
-    case BNET_PLAIN_MATMUL:
+    case BITNET_SINGLE_MATMUL:
         return open_matrix(c, k, &seed);
-    case BNET_PLAIN_QUANTIZE:
+    case BITNET_SINGLE_QUANTIZE:
         p->k = SCALES;
         p->m = (p->n + SCALES - 1) / SCALES;
         return add_input(c, 0, p->n * 4, true, &seed) &&
                add_output(c, 0, bnet_ref_quantized_bytes((bitnet_qtype)p->type, p->n)) &&
                add_output(c, 1, SCALES * 4);
-    case BNET_PLAIN_QK256:
+    case BITNET_SINGLE_QK256:
         return add_input(c, 0, p->m * ((p->k + 255) / 256) * 64, false, &seed) &&
                add_input(c, 1, p->m * ((p->k + 255) / 256) * 4, true, &seed) &&
                add_input(c, 2, p->k * 4, true, &seed) && add_output(c, 0, p->m * 4);
-    case BNET_PLAIN_CONVERT:
+    case BITNET_SINGLE_CONVERT:
         p->type = conversion_of(k);
         return add_patterns(c, p->type <= BITNET_F32_TO_BF16, p->n, &seed);
-    case BNET_PLAIN_ARGMAX:
+    case BITNET_SINGLE_ARGMAX:
         return add_input(c, 0, p->m * p->n * 4, true, &seed) && add_output(c, 0, p->m * 4);
     default:
         return add_input(c, 0, p->m * p->n * 4, true, &seed) &&
-               (t->plain != BNET_PLAIN_VECTOR || p->type == BITNET_VECTOR_RELU2 ||
+               (t->plain != BITNET_SINGLE_VECTOR || p->type == BITNET_VECTOR_RELU2 ||
                 p->type == BITNET_VECTOR_SILU || add_input(c, 1, p->n * 4, true, &seed)) &&
                add_output(c, 0, p->m * p->n * 4);
     }
@@ -176,7 +176,7 @@ static bool open_case(plain_case *c, const kind *t, const bnet_kernel_record *k,
 
 static void judge(const plain_case *c, bitnet_accuracy *a)
 {
-    const bnet_plain *p = &c->call;
+    const bitnet_single_op *p = &c->call;
     bool equal = memcmp(c->out[0], c->want[0], p->out_bytes[0]) == 0 &&
                  (!p->out_bytes[1] || memcmp(c->out[1], c->want[1], p->out_bytes[1]) == 0);
     a->verdict = BITNET_VERDICT_PASS;
@@ -203,8 +203,12 @@ static bool round_inputs(plain_case *c)
     for (int i = 0; ok && i < 2 && c->call.precision != BITNET_PRECISION_FP32; i++) {
         size_t n = c->call.in_bytes[i] / 4;
         uint16_t *half = bnet_alloc(n * sizeof *half);
-        bnet_plain down = {.op = BNET_PLAIN_CONVERT, .n = n, .in = {c->in[i]}, .out = {half}},
-                   up = {.op = BNET_PLAIN_CONVERT, .n = n, .in = {half}, .out = {c->in[i]}};
+        bitnet_single_op down = {.op = BITNET_SINGLE_CONVERT,
+                                 .n = n,
+                                 .in = {c->in[i]},
+                                 .out = {half}},
+                         up = {
+                             .op = BITNET_SINGLE_CONVERT, .n = n, .in = {half}, .out = {c->in[i]}};
         down.type = bf16 ? BITNET_F32_TO_BF16 : BITNET_F32_TO_F16;
         up.type = bf16 ? BITNET_BF16_TO_F32 : BITNET_F16_TO_F32;
         ok = half && bnet_provider_run(p, NULL, &down, NULL) == BITNET_OK &&
@@ -216,14 +220,14 @@ static bool round_inputs(plain_case *c)
 
 static bitnet_status run(validation_run *r, forced_kernel *f, plain_case *c, bitnet_accuracy *a)
 {
-    bitnet_status st = bnet_plain_run(f->be, &c->call, 1, r->err);
+    bitnet_status st = bnet_single_run(f->be, &c->call, 1, r->err);
     if (st != BITNET_OK)
         return st;
     if (strcmp(c->call.kernel, f->k->id) != 0) {
         bnet_validate_note(a, BITNET_VERDICT_FAIL, NOT_CALLED);
         return BITNET_OK;
     }
-    bnet_plain want = c->call;
+    bitnet_single_op want = c->call;
     want.out[0] = c->want[0];
     want.out[1] = c->want[1];
     st = round_inputs(c) ? bnet_provider_run(bnet_provider_find("fallback"), NULL, &want, r->err)

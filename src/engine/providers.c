@@ -38,7 +38,7 @@ const bnet_provider *bnet_runtime_cpu_provider(const bitnet_runtime *r)
 {
     const bnet_provider *p;
     for (size_t i = 0; (p = bnet_manager_at(r->manager, i)) != NULL; i++)
-        if (p->device == BNET_DEV_CPU && p->plain)
+        if (p->device == BNET_DEV_CPU && p->single)
             return p;
     return bnet_provider_find("fallback");
 }

@@ -92,14 +92,14 @@ bool bnet_backend_read_limit(bnet_backend *be, double *gb_s)
     return true;
 }
 
-bitnet_status bnet_plain_run(bnet_backend *be, bnet_plain *p, size_t n, bitnet_error *err)
+bitnet_status bnet_single_run(bnet_backend *be, bitnet_single_op *p, size_t n, bitnet_error *err)
 {
-    if (!be || !HAS(be, plain))
+    if (!be || !HAS(be, single))
         return bnet_fail(err, BITNET_NOT_AVAILABLE, "no device that serves single operations");
-    return be->inspect->plain(be, p, n, err);
+    return be->inspect->single(be, p, n, err);
 }
 
-bool bnet_alone_run(bnet_backend *be, const bnet_alone *a)
+bool bnet_kernel_call_run(bnet_backend *be, const bnet_kernel_call *a)
 {
-    return HAS(be, alone) && be->inspect->alone(be, a);
+    return HAS(be, call_kernel) && be->inspect->call_kernel(be, a);
 }

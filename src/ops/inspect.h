@@ -4,10 +4,9 @@
 #ifndef BNET_INSPECT_H
 #define BNET_INSPECT_H
 
-#include "ops/alone_call.h"
+#include "bitnet_kernel.h"
 #include "bitnet_tools.h"
 #include "ops/backend.h"
-#include "ops/plain_call.h"
 
 typedef struct bnet_bench bnet_bench; /* a synthetic weight and input to measure kernels with */
 
@@ -35,6 +34,30 @@ typedef struct bnet_usage {
     uint64_t load_bytes; /* of the file */
     double load_ms;      /* from reading the first tensor until the last is loaded */
 } bnet_usage;
+
+/* A call of one kernel that otherwise runs only inside whole passes, so that it can be checked. The
+ * members that each op reads -> writes; it ignores the others:
+ *   norm_quantize, norm_tiles  x [m][n], w (of the norm), eps -> act, its rows as elsewhere
+ *   linear_tiles               act [m], w, way: which of the row's kernels, from 1; 0: the one for
+ *                              the shape -> y [m][N]
+ *   rope_append                step, rope, cs, x (queries; NULL: none), k, v -> x, layer 0 of the
+ *                              cache
+ *   prefill                    step, x (queries), cs, rope (cs NULL: queries are rotated), the
+ *                              cache's layer 0 -> y
+ *   topk                       x [m][n] -> y [m][BNET_BEST], ids [m][BNET_BEST], -1: no more
+ *   best                       x [m][K], w -> y, ids: topk of its product with the head w [n][K]
+ *   step                       step -> ids [3][T]: ids, positions, timelines as kernels see them */
+typedef struct bnet_kernel_call {
+    const struct bnet_kernel_record *kernel;
+    const struct bnet_step *step;
+    const struct bnet_rope *rope;
+    const struct bnet_weight *w;
+    struct bnet_buffer *x, *k, *v, *cs, *y, *ids;
+    const struct bnet_act8 *act;
+    int m, n_heads, way;
+    size_t n;
+    float eps;
+} bnet_kernel_call;
 
 struct bnet_inspect_ops {
     bool own_clock; /* it adds the time of its operations to the meter itself, by `stats` at the
@@ -74,9 +97,9 @@ struct bnet_inspect_ops {
     /* n operations that do not need each other, host memory to host memory, from any thread;
      * returns when they are done. Fails MEMORY (all it took is given back), NOT_AVAILABLE (no
      * kernel, or the device failed). */
-    bitnet_status (*plain)(bnet_backend *be, bnet_plain *p, size_t n, bitnet_error *err);
+    bitnet_status (*single)(bnet_backend *be, bitnet_single_op *p, size_t n, bitnet_error *err);
     /* For checking. Returns false if it knows no such operation. */
-    bool (*alone)(bnet_backend *be, const bnet_alone *a);
+    bool (*call_kernel)(bnet_backend *be, const bnet_kernel_call *a);
 };
 
 /* ---- for callers; be may not be NULL unless it says so ---- */
@@ -105,7 +128,7 @@ size_t bnet_profile_read(bnet_backend *be, bitnet_kernel_time *out, size_t cap);
 bool bnet_backend_read_limit(bnet_backend *be, double *gb_s);
 
 /* Fails NOT_AVAILABLE if the backend has no such calls, or is NULL. */
-bitnet_status bnet_plain_run(bnet_backend *be, bnet_plain *p, size_t n, bitnet_error *err);
-bool bnet_alone_run(bnet_backend *be, const bnet_alone *a);
+bitnet_status bnet_single_run(bnet_backend *be, bitnet_single_op *p, size_t n, bitnet_error *err);
+bool bnet_kernel_call_run(bnet_backend *be, const bnet_kernel_call *a);
 
 #endif

@@ -1,18 +1,18 @@
 /* provider.c - the ranked list of providers, and the manager that asks the machine once. */
 #include "ops/provider.h"
 
-#include "ops/plain.h"
+#include "ops/single_op.h"
 #include "ops/registry_impl.h"
 
 #define OPS_NONE   NULL, NULL, NULL
-#define OPS_SCALAR bnet_ref_matmul_scalar, bnet_ref_quantize, &bnet_plain_scalar
+#define OPS_SCALAR bnet_ref_matmul_scalar, bnet_ref_quantize, &bnet_single_scalar
 #if defined(__aarch64__)
-#define OPS_NEON bnet_ref_matmul_neon, bnet_ref_quantize, &bnet_plain_neon
+#define OPS_NEON bnet_ref_matmul_neon, bnet_ref_quantize, &bnet_single_neon
 #else
 #define OPS_NEON OPS_NONE
 #endif
 #if defined(__x86_64__)
-#define OPS_AVX2 bnet_ref_matmul_avx2, bnet_ref_quantize, &bnet_plain_avx2
+#define OPS_AVX2 bnet_ref_matmul_avx2, bnet_ref_quantize, &bnet_single_avx2
 #else
 #define OPS_AVX2 OPS_NONE
 #endif

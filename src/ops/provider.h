@@ -17,13 +17,13 @@ typedef struct bnet_provider {
      * not in this build, or computes on a device (bnet_provider_run). */
     bnet_matmul_fn *matmul_i2s;
     bnet_quantize_fn *quantize;
-    const struct bnet_plain_fns *plain;
+    const struct bnet_single_fns *single;
 } bnet_provider;
 
 /* One operation, from any thread: by the functions above, or by an open backend of the provider's
  * kind of device. Fails: NOT_COMPILED, NOT_AVAILABLE (no such backend is open, or it failed),
  * MEMORY, ARGUMENT (quantising what is not finite). */
-bitnet_status bnet_provider_run(const bnet_provider *p, bnet_backend *device, bnet_plain *c,
+bitnet_status bnet_provider_run(const bnet_provider *p, bnet_backend *device, bitnet_single_op *c,
                                 bitnet_error *err);
 
 const bnet_provider *bnet_provider_at(size_t i); /* in order of preference; NULL past the end */

@@ -1,22 +1,9 @@
-/* reference.c - checks, quantisation and the plain GEMVs of reference.h. */
+/* reference.c - quantisation and the plain GEMV of reference.h. */
 #include "ops/reference.h"
 
 #include "format/codec.h"
 
 #include <math.h>
-
-bitnet_status bnet_ref_check(size_t n_a, size_t n_b, size_t n_c, size_t m, size_t n, size_t k,
-                             bitnet_error *err)
-{
-    uint64_t a, b, c;
-    if (!bnet_mul(m, k, &a) || !bnet_mul(k, n, &b) || !bnet_mul(m, n, &c) || a != n_a || b != n_b ||
-        c != n_c)
-        return bnet_fail(err, BITNET_ARGUMENT, "Matrix dimension mismatch");
-    if (k >= 1 << 24)
-        return bnet_fail(err, BITNET_ARGUMENT, "matmul: k is %zu, sums are exact below %d", k,
-                         1 << 24);
-    return BITNET_OK;
-}
 
 /* ---- quantisation ---- */
 
@@ -57,28 +44,6 @@ static int8_t trit_by(bitnet_scale_rule rule, float x, float scale)
     return (int8_t)((x / scale > 0.5f) - (x / scale < -0.5f));
 }
 
-static bitnet_status check_sizes(const char *what, bitnet_qtype q, size_t n, size_t n_packed,
-                                 size_t n_scales, bitnet_error *err)
-{
-    if ((unsigned)q > BITNET_QTYPE_TL2)
-        return bnet_fail(err, BITNET_ARGUMENT,
-                         "%s: quantization type %d is unknown; I2S is 0, TL1 1, TL2 2", what,
-                         (int)q);
-    if (n == 0 || n_scales == 0)
-        return bnet_fail(err, BITNET_ARGUMENT,
-                         "%s: %zu values and %zu scales: both must be above 0", what, n, n_scales);
-    if (n_packed < bnet_ref_quantized_bytes(q, n))
-        return bnet_fail(err, BITNET_ARGUMENT, "%s: %zu values need %zu bytes, %zu are given", what,
-                         n, bnet_ref_quantized_bytes(q, n), n_packed);
-    return BITNET_OK;
-}
-
-bitnet_status bnet_ref_quantize_check(bitnet_qtype q, size_t n, size_t n_packed, size_t n_scales,
-                                      bitnet_error *err)
-{
-    return check_sizes("quantize", q, n, n_packed, n_scales, err);
-}
-
 /* The bytes of up to 24 weights, and for TL2 the sign byte. Missing weights are 0. */
 static void pack_group(bitnet_qtype q, const int8_t t[GROUP], uint8_t bytes[6], uint8_t *signs)
 {
@@ -112,12 +77,8 @@ static void put_group(bitnet_qtype q, size_t first, size_t n, const int8_t t[GRO
 }
 
 bitnet_status bnet_ref_quantize(bitnet_qtype q, bitnet_scale_rule rule, const float *in, size_t n,
-                                uint8_t *out, size_t n_out, float *scales, size_t n_scales,
-                                bitnet_error *err)
+                                uint8_t *out, float *scales, size_t n_scales, bitnet_error *err)
 {
-    bitnet_status st = check_sizes("quantize", q, n, n_out, n_scales, err);
-    if (st != BITNET_OK)
-        return st;
     for (size_t i = 0; i < n; i++)
         if (!isfinite(in[i]))
             return bnet_fail(err, BITNET_ARGUMENT, "quantize: value %zu is %g, not a finite number",
@@ -153,15 +114,12 @@ static int8_t trit_at(bitnet_qtype q, const uint8_t *in, size_t n, size_t i)
     return size > 13 ? 0 : (int8_t)(v / powers[i % 3] % 3 - 1);
 }
 
-bitnet_status bnet_ref_dequantize(bitnet_qtype q, const uint8_t *in, size_t n_in, size_t n,
-                                  const float *scales, size_t n_scales, float *out,
-                                  bitnet_error *err)
+void bnet_ref_dequantize(bitnet_qtype q, const uint8_t *in, size_t n, const float *scales,
+                         size_t n_scales, float *out)
 {
-    bitnet_status st = check_sizes("dequantize", q, n, n_in, n_scales, err);
-    size_t block = st == BITNET_OK ? block_of(n, n_scales) : 1;
-    for (size_t i = 0; st == BITNET_OK && i < n; i++)
+    size_t block = block_of(n, n_scales);
+    for (size_t i = 0; i < n; i++)
         out[i] = (float)trit_at(q, in, n, i) * scales[i / block];
-    return st;
 }
 
 /* ---- blocks of 256 ---- */

@@ -23,25 +23,18 @@ bnet_matmul_fn bnet_ref_matmul_neon;
 bnet_matmul_fn bnet_ref_matmul_avx2;
 #endif
 
-/* The checked form: lengths must be m*k, k*n, m*n, else "Matrix dimension mismatch". */
-bitnet_status bnet_ref_check(size_t n_a, size_t n_b, size_t n_c, size_t m, size_t n, size_t k,
-                             bitnet_error *err);
-
 /* Bytes that n weights take. I2S: 4 codes per byte, first lowest. TL1: pairs 3a + b + 4 in nibbles,
  * first pair high. TL2: triples v = 9a + 3b + c, |v| in nibbles, first high, then one sign bit per
  * triple (v < 0), first lowest. What is missing to a whole byte counts as weight 0. */
 size_t bnet_ref_quantized_bytes(bitnet_qtype q, size_t n);
 
 typedef bitnet_status bnet_quantize_fn(bitnet_qtype q, bitnet_scale_rule rule, const float *in,
-                                       size_t n, uint8_t *out, size_t n_out, float *scales,
-                                       size_t n_scales, bitnet_error *err);
-/* Block of one scale: ceil(n / n_scales) weights. Fails ARGUMENT: sizes, a value not finite. */
+                                       size_t n, uint8_t *out, float *scales, size_t n_scales,
+                                       bitnet_error *err);
+/* Block of one scale: ceil(n / n_scales) weights. Fails ARGUMENT: a value is not finite. */
 bnet_quantize_fn bnet_ref_quantize;
-bitnet_status bnet_ref_quantize_check(bitnet_qtype q, size_t n, size_t n_packed, size_t n_scales,
-                                      bitnet_error *err);
-bitnet_status bnet_ref_dequantize(bitnet_qtype q, const uint8_t *in, size_t n_in, size_t n,
-                                  const float *scales, size_t n_scales, float *out,
-                                  bitnet_error *err);
+void bnet_ref_dequantize(bitnet_qtype q, const uint8_t *in, size_t n, const float *scales,
+                         size_t n_scales, float *out);
 
 /* y[r] = sum over blocks of 256 of scale * sum of value(code) * x. Rows of ceil(cols / 256) * 64
  * bytes, codes lowest bits first; scales [rows][ceil(cols / 256)], NULL: all 1. */

@@ -11,7 +11,7 @@ import tempfile
 
 SOURCE = os.environ["BITNET_SOURCE"]
 BUILD = os.environ["BITNET_BUILD"]
-HEADERS = ["bitnet.h", "bitnet_tools.h", "bitnet_kernel.h", "bitnet_check.h", "bitnet_device.h"]
+HEADERS = ["bitnet.h", "bitnet_tools.h", "bitnet_kernel.h", "bitnet_check.h"]
 # banned in the library, as the linker sees them
 BANNED = {"exit", "_exit", "abort", "printf", "fprintf", "vprintf", "vfprintf", "puts", "putchar", "getenv", "strcpy",
           "strcat", "sprintf", "vsprintf", "atoi", "strtok", "gets", "rand", "srand", "__printf_chk", "__fprintf_chk",

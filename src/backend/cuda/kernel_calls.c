@@ -19,7 +19,7 @@ typedef struct tiled {
     int8_t *tiles, *rows; /* on the host */
 } tiled;
 
-static bool tiled_open(gpu_backend *be, const bnet_alone *a, tiled *t)
+static bool tiled_open(gpu_backend *be, const bnet_kernel_call *a, tiled *t)
 {
     size_t stride = a->act->stride, tokens = ((size_t)a->m + 127) / 128 * 128; /* whole tiles */
     *t = (tiled){.n_bytes = tokens * stride,
@@ -43,7 +43,7 @@ static size_t place(size_t stride, size_t token, size_t col)
     return tile * BNET_TILE_BYTES + r * 128 + ((c / 16 ^ (r & 7)) << 4) + c % 16;
 }
 
-static void norm_tiles(gpu_backend *be, const bnet_alone *a)
+static void norm_tiles(gpu_backend *be, const bnet_kernel_call *a)
 {
     tiled t;
     gpu_act8 act = act_of(a->act);
@@ -67,7 +67,7 @@ static void norm_tiles(gpu_backend *be, const bnet_alone *a)
 }
 
 /* One of the row's kernels, with the columns divided where they can be. */
-static void one_way(gpu_backend *be, const bnet_alone *a, const cuda_w2_call *c)
+static void one_way(gpu_backend *be, const bnet_kernel_call *a, const cuda_w2_call *c)
 {
     int symbol = a->way - 1;
     bnet_cu_gemm_args g = {.m = c->m,
@@ -88,7 +88,7 @@ static void one_way(gpu_backend *be, const bnet_alone *a, const cuda_w2_call *c)
     cuda_launch(be, &launch, &g);
 }
 
-static void linear_tiles(gpu_backend *be, const bnet_alone *a)
+static void linear_tiles(gpu_backend *be, const bnet_kernel_call *a)
 {
     tiled t;
     gpu_act8 act = act_of(a->act);
@@ -115,14 +115,14 @@ static void linear_tiles(gpu_backend *be, const bnet_alone *a)
 
 /* ---- rows, cache, step ---- */
 
-static void norm_quantize(gpu_backend *be, const bnet_alone *a)
+static void norm_quantize(gpu_backend *be, const bnet_kernel_call *a)
 {
     gpu_act8 act = act_of(a->act);
     bnet_cuda_norm_act(be, a->kernel, gpu_buf(a->x)->p, gpu_w(a->w)->w[0], a->eps, a->m, a->n,
                        (gpu_at){0}, &act);
 }
 
-static const gpu_kv *cache_of(const bnet_alone *a)
+static const gpu_kv *cache_of(const bnet_kernel_call *a)
 {
     return (const gpu_kv *)(const void *)a->step->seqs[a->step->seq[0]].store;
 }
@@ -132,7 +132,7 @@ static cu_ptr address(bnet_buffer *b)
     return b ? cuda_at(gpu_buf(b)->p) : 0;
 }
 
-static bnet_cu_attn_args attention(gpu_backend *be, const bnet_alone *a)
+static bnet_cu_attn_args attention(gpu_backend *be, const bnet_kernel_call *a)
 {
     bnet_cu_attn_args c = bnet_cuda_attn_args(be, cache_of(a), 0, a->n_heads);
     c.q = address(a->x);
@@ -145,7 +145,7 @@ static bnet_cu_attn_args attention(gpu_backend *be, const bnet_alone *a)
     return c;
 }
 
-static void rope_append(gpu_backend *be, const bnet_alone *a)
+static void rope_append(gpu_backend *be, const bnet_kernel_call *a)
 {
     if (!bnet_gpu_step(be, a->step, NULL, 0))
         return;
@@ -154,7 +154,7 @@ static void rope_append(gpu_backend *be, const bnet_alone *a)
     bnet_cuda_run(be, a->kernel, 0, &l, 0, &c);
 }
 
-static void prefill(gpu_backend *be, const bnet_alone *a)
+static void prefill(gpu_backend *be, const bnet_kernel_call *a)
 {
     if (!bnet_gpu_step(be, a->step, NULL, 0))
         return;
@@ -162,14 +162,14 @@ static void prefill(gpu_backend *be, const bnet_alone *a)
     bnet_cuda_prefill_run(be, a->kernel, &c);
 }
 
-static void topk(gpu_backend *be, const bnet_alone *a)
+static void topk(gpu_backend *be, const bnet_kernel_call *a)
 {
     ((gpu_fn_topk *)a->kernel->fn)(be, a->kernel, gpu_buf(a->x)->p, a->m, a->n, BNET_BEST,
                                    gpu_buf(a->y)->p, gpu_buf(a->ids)->p);
 }
 
 /* Whatever the head's size. */
-static void best(gpu_backend *be, const bnet_alone *a)
+static void best(gpu_backend *be, const bnet_kernel_call *a)
 {
     size_t n = (size_t)a->m * (size_t)bnet_screen_most(a->n) * sizeof(float);
     gpu_at most = bnet_gpu_take(be, n, &be->other_bytes);
@@ -182,7 +182,7 @@ static void best(gpu_backend *be, const bnet_alone *a)
 }
 
 /* The step as recorded work gets it, and what kernels then find. */
-static void step(gpu_backend *be, const bnet_alone *a)
+static void step(gpu_backend *be, const bnet_kernel_call *a)
 {
     size_t n_bytes, n = (size_t)a->step->n_tokens * 4;
     if (!bnet_gpu_step_make(be, a->step, NULL, 0) || !bnet_gpu_step_leave(be, &n_bytes))
@@ -198,11 +198,11 @@ static void step(gpu_backend *be, const bnet_alone *a)
         bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d));
 }
 
-bool bnet_cuda_alone(bnet_backend *b, const bnet_alone *a)
+bool bnet_cuda_kernel_call(bnet_backend *b, const bnet_kernel_call *a)
 {
     static const struct {
         bnet_op op;
-        void (*run)(gpu_backend *be, const bnet_alone *a);
+        void (*run)(gpu_backend *be, const bnet_kernel_call *a);
     } ops[] = {{BNET_OP_NORM_QUANTIZE, norm_quantize},
                {BNET_OP_NORM_TILES, norm_tiles},
                {BNET_OP_LINEAR_TILES, linear_tiles},

@@ -79,19 +79,19 @@ const bnet_kernel_record *bnet_cuda_head_copy_kernel(gpu_backend *be, const gpu_
 gpu_fn_linear bnet_cuda_gemv_half;
 gpu_fn_linear bnet_cuda_matmul_half;
 gpu_fn_convert bnet_cuda_convert;
-gpu_fn_plain bnet_cuda_plain_i2s;
-gpu_fn_plain bnet_cuda_plain_matmul;
-gpu_fn_plain bnet_cuda_plain_quantize;
-gpu_fn_plain bnet_cuda_plain_qk256;
-gpu_fn_plain bnet_cuda_plain_vector;
-gpu_fn_plain bnet_cuda_plain_softmax;
-gpu_fn_plain bnet_cuda_plain_argmax;
+gpu_fn_single bnet_cuda_single_i2s;
+gpu_fn_single bnet_cuda_single_matmul;
+gpu_fn_single bnet_cuda_single_quantize;
+gpu_fn_single bnet_cuda_single_qk256;
+gpu_fn_single bnet_cuda_single_vector;
+gpu_fn_single bnet_cuda_single_softmax;
+gpu_fn_single bnet_cuda_single_argmax;
 
 /* pass.c */
 gpu_pass bnet_cuda_pass;
 
 /* kernel_calls.c */
-bool bnet_cuda_alone(bnet_backend *b, const bnet_alone *a);
+bool bnet_cuda_kernel_call(bnet_backend *b, const bnet_kernel_call *a);
 
 /* net.c */
 uint64_t bnet_cuda_pass_bytes(bnet_backend *b, const bnet_net *net, int n_tokens);

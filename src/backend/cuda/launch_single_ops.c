@@ -14,8 +14,8 @@ static uint32_t least(size_t n)
 
 /* ---- matrices ---- */
 
-void bnet_cuda_plain_i2s(gpu_backend *be, const bnet_kernel_record *k, const bnet_plain *p,
-                         const gpu_at *in, const gpu_at *out)
+void bnet_cuda_single_i2s(gpu_backend *be, const bnet_kernel_record *k, const bitnet_single_op *p,
+                          const gpu_at *in, const gpu_at *out)
 {
     bnet_cu_matmul_i2s_args a = {.a = cuda_at(in[0]),
                                  .b = cuda_at(in[1]),
@@ -77,8 +77,8 @@ static void multiply(gpu_backend *be, const bnet_kernel_record *k, const product
     }
 }
 
-void bnet_cuda_plain_matmul(gpu_backend *be, const bnet_kernel_record *k, const bnet_plain *p,
-                            const gpu_at *in, const gpu_at *out)
+void bnet_cuda_single_matmul(gpu_backend *be, const bnet_kernel_record *k,
+                             const bitnet_single_op *p, const gpu_at *in, const gpu_at *out)
 {
     const product x = {cuda_at(in[0]), cuda_at(in[1]), cuda_at(out[0]), least(p->m),
                        least(p->n),    least(p->k),    least(p->n),     false};
@@ -132,22 +132,22 @@ void bnet_cuda_convert(gpu_backend *be, const bnet_kernel_record *k, gpu_at src,
     elements(be, k, src, (gpu_at){0}, n, dst);
 }
 
-void bnet_cuda_plain_vector(gpu_backend *be, const bnet_kernel_record *k, const bnet_plain *p,
-                            const gpu_at *in, const gpu_at *out)
+void bnet_cuda_single_vector(gpu_backend *be, const bnet_kernel_record *k,
+                             const bitnet_single_op *p, const gpu_at *in, const gpu_at *out)
 {
     elements(be, k, in[0], in[1], p->n, out[0]);
 }
 
-void bnet_cuda_plain_softmax(gpu_backend *be, const bnet_kernel_record *k, const bnet_plain *p,
-                             const gpu_at *in, const gpu_at *out)
+void bnet_cuda_single_softmax(gpu_backend *be, const bnet_kernel_record *k,
+                              const bitnet_single_op *p, const gpu_at *in, const gpu_at *out)
 {
     bnet_cu_vec_args a = {.x = cuda_at(in[0]), .y = cuda_at(out[0]), .n = p->n};
     bnet_cu_launch l = {{least(p->m), 1, 1}, 256, 0};
     bnet_cuda_run(be, k, 0, &l, 0, &a);
 }
 
-void bnet_cuda_plain_argmax(gpu_backend *be, const bnet_kernel_record *k, const bnet_plain *p,
-                            const gpu_at *in, const gpu_at *out)
+void bnet_cuda_single_argmax(gpu_backend *be, const bnet_kernel_record *k,
+                             const bitnet_single_op *p, const gpu_at *in, const gpu_at *out)
 {
     size_t at_once = BNET_MIN(p->m, (size_t)GRID_Y);
     cu_ptr work = cuda_at(bnet_gpu_zeros(be, at_once * 2 * sizeof(uint64_t)));
@@ -166,8 +166,8 @@ void bnet_cuda_plain_argmax(gpu_backend *be, const bnet_kernel_record *k, const 
 
 /* ---- weights ---- */
 
-void bnet_cuda_plain_quantize(gpu_backend *be, const bnet_kernel_record *k, const bnet_plain *p,
-                              const gpu_at *in, const gpu_at *out)
+void bnet_cuda_single_quantize(gpu_backend *be, const bnet_kernel_record *k,
+                               const bitnet_single_op *p, const gpu_at *in, const gpu_at *out)
 {
     bnet_cu_quantize_args a = {.x = cuda_at(in[0]),
                                .out = cuda_at(out[0]),
@@ -181,8 +181,8 @@ void bnet_cuda_plain_quantize(gpu_backend *be, const bnet_kernel_record *k, cons
     bnet_cuda_run(be, k, 0, &l, 0, &a);
 }
 
-void bnet_cuda_plain_qk256(gpu_backend *be, const bnet_kernel_record *k, const bnet_plain *p,
-                           const gpu_at *in, const gpu_at *out)
+void bnet_cuda_single_qk256(gpu_backend *be, const bnet_kernel_record *k, const bitnet_single_op *p,
+                            const gpu_at *in, const gpu_at *out)
 {
     bnet_cu_qk256_args a = {.w = cuda_at(in[0]),
                             .scales = cuda_at(in[1]),

@@ -76,7 +76,7 @@ static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bi
                                bnet_cuda_pass,
                                bnet_cuda_pass_bytes,
                                bnet_cuda_pass_reserve,
-                               bnet_cuda_alone,
+                               bnet_cuda_kernel_call,
                                bnet_cuda_head_loaded,
                                in_passes};
     if (st == BITNET_OK && w->ranges)

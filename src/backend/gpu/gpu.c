@@ -341,7 +341,7 @@ static const bnet_inspect_ops inspect = {
     .bench_free = bnet_gpu_bench_free,
     .profile = bnet_gpu_profile,
     .profile_read = bnet_gpu_profile_read,
-    .plain = bnet_gpu_plain,
+    .single = bnet_gpu_single,
     .read_limit = bnet_gpu_read_limit,
 };
 
@@ -409,7 +409,7 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
                                  .pass_reserve = vendor->pass_reserve,
                                  .batch_limit = bnet_gpu_batch_limit};
     both->inspect = inspect;
-    both->inspect.alone = vendor->alone;
+    both->inspect.call_kernel = vendor->call_kernel;
     be->base.pass = &both->pass;
     be->base.inspect = &both->inspect;
     be->head_loaded = vendor->head_loaded;

@@ -364,7 +364,7 @@ typedef struct gpu_vendor {
     gpu_pass *pass; /* whole passes, NULL: composed */
     uint64_t (*pass_bytes)(bnet_backend *b, const bnet_net *net, int n_tokens);
     bool (*pass_reserve)(bnet_backend *b, const bnet_net *net, int n_tokens);
-    bool (*alone)(bnet_backend *b, const bnet_alone *a);
+    bool (*call_kernel)(bnet_backend *b, const bnet_kernel_call *a);
     /* Called when all weights are loaded, to prepare the head further. NULL: no need */
     void (*head_loaded)(gpu_backend *be, gpu_weight *w);
     bnet_features features; /* of networks whose passes `pass` computes */

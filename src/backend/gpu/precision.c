@@ -88,16 +88,16 @@ static bool right(const sample *s, size_t m, double unit)
 
 static bitnet_status by_itself(gpu_backend *be, bitnet_precision p, sample *s, bitnet_error *err)
 {
-    bnet_plain call = {.op = BNET_PLAIN_MATMUL,
-                       .precision = p,
-                       .m = CHECK_M,
-                       .n = CHECK_N,
-                       .k = CHECK_K,
-                       .in = {s->a, s->b},
-                       .in_bytes = {sizeof s->a, sizeof s->b},
-                       .out = {s->c},
-                       .out_bytes = {sizeof s->c}};
-    return bnet_gpu_plain(&be->base, &call, 1, err);
+    bitnet_single_op call = {.op = BITNET_SINGLE_MATMUL,
+                             .precision = p,
+                             .m = CHECK_M,
+                             .n = CHECK_N,
+                             .k = CHECK_K,
+                             .in = {s->a, s->b},
+                             .in_bytes = {sizeof s->a, sizeof s->b},
+                             .out = {s->c},
+                             .out_bytes = {sizeof s->c}};
+    return bnet_gpu_single(&be->base, &call, 1, err);
 }
 
 /* As a model does it, by the kernel for m tokens. */

@@ -7,9 +7,9 @@
 /* n floats to halves, halves to floats. */
 typedef void gpu_fn_convert(gpu_backend *be, const bnet_kernel_record *k, gpu_at src, size_t n,
                             gpu_at dst);
-/* One operation of bnet_plain on what lies on the device; products of halves get halves. */
-typedef void gpu_fn_plain(gpu_backend *be, const bnet_kernel_record *k, const bnet_plain *p,
-                          const gpu_at *in, const gpu_at *out);
+/* One operation of bitnet_single_op on what lies on the device; products of halves get halves. */
+typedef void gpu_fn_single(gpu_backend *be, const bnet_kernel_record *k, const bitnet_single_op *p,
+                           const gpu_at *in, const gpu_at *out);
 
 static inline bool gpu_half(bitnet_precision p)
 {
@@ -37,6 +37,6 @@ bitnet_precision bnet_gpu_precision_of(const gpu_backend *be, const bnet_kernel_
 /* Logs it if the settled precision has no effect because none of the model's weights uses it. */
 void bnet_gpu_precision_used(const gpu_backend *be, size_t n_half, const bnet_log *log);
 /* The backend's entry `plain`. */
-bitnet_status bnet_gpu_plain(bnet_backend *b, bnet_plain *p, size_t n, bitnet_error *err);
+bitnet_status bnet_gpu_single(bnet_backend *b, bitnet_single_op *p, size_t n, bitnet_error *err);
 
 #endif

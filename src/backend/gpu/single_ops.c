@@ -8,7 +8,7 @@ enum { INPUTS = 3, OUTPUTS = 2, HALVES = 2 };
 
 typedef struct call {
     gpu_backend *be;
-    bnet_plain *p;
+    bitnet_single_op *p;
     const bnet_kernel_record *kernel, *convert;
     gpu_at in[INPUTS], out[OUTPUTS], half[HALVES];
     bitnet_error *err;
@@ -21,7 +21,7 @@ static bnet_kernel_query of_key(bnet_op op, bnet_format format, bnet_dtype dtype
     return (bnet_kernel_query){.op = op, .format = format, .dtype = dtype};
 }
 
-static bnet_kernel_query query_of(const bnet_plain *p)
+static bnet_kernel_query query_of(const bitnet_single_op *p)
 {
     static const bnet_format packed[] = {BNET_FORMAT_I2S, BNET_FORMAT_TL1, BNET_FORMAT_TL2};
     static const bnet_format vectors[] = {BNET_FORMAT_ADD,       BNET_FORMAT_MUL,
@@ -32,10 +32,10 @@ static bnet_kernel_query query_of(const bnet_plain *p)
     static const bnet_dtype from[] = {BNET_DTYPE_F32, BNET_DTYPE_F32, BNET_DTYPE_F16,
                                       BNET_DTYPE_BF16};
     switch (p->op) {
-    case BNET_PLAIN_MATMUL_I2S:
+    case BITNET_SINGLE_MATMUL_I2S:
         return (bnet_kernel_query){BNET_OP_MATMUL, BNET_FORMAT_I2S,      BNET_DTYPE_I8, p->m, p->n,
                                    p->k,           BITNET_PRIORITY_SPEED};
-    case BNET_PLAIN_MATMUL:
+    case BITNET_SINGLE_MATMUL:
         return (bnet_kernel_query){BNET_OP_MATMUL,
                                    gpu_float_format(p->precision),
                                    gpu_float_dtype(p->precision),
@@ -43,15 +43,15 @@ static bnet_kernel_query query_of(const bnet_plain *p)
                                    p->n,
                                    p->k,
                                    BITNET_PRIORITY_SPEED};
-    case BNET_PLAIN_QUANTIZE:
+    case BITNET_SINGLE_QUANTIZE:
         return of_key(BNET_OP_TERNARISE, packed[p->type], BNET_DTYPE_F32);
-    case BNET_PLAIN_QK256:
+    case BITNET_SINGLE_QK256:
         return of_key(BNET_OP_GEMV, BNET_FORMAT_QK256, BNET_DTYPE_F32);
-    case BNET_PLAIN_CONVERT:
+    case BITNET_SINGLE_CONVERT:
         return of_key(BNET_OP_CONVERT, to[p->type], from[p->type]);
-    case BNET_PLAIN_VECTOR:
+    case BITNET_SINGLE_VECTOR:
         return of_key(BNET_OP_VECTOR, vectors[p->type], BNET_DTYPE_F32);
-    case BNET_PLAIN_SOFTMAX:
+    case BITNET_SINGLE_SOFTMAX:
         return of_key(BNET_OP_SOFTMAX, BNET_FORMAT_F32, BNET_DTYPE_F32);
     default:
         return of_key(BNET_OP_ARGMAX, BNET_FORMAT_F32, BNET_DTYPE_F32);
@@ -61,7 +61,7 @@ static bnet_kernel_query query_of(const bnet_plain *p)
 static bitnet_status capability(call *c)
 {
     const gpu_driver *d = c->be->d;
-    if (c->p->op != BNET_PLAIN_MATMUL || bnet_precision_has(&d->has, c->p->precision))
+    if (c->p->op != BITNET_SINGLE_MATMUL || bnet_precision_has(&d->has, c->p->precision))
         return BITNET_OK;
     return bnet_fail(c->err, BITNET_NOT_AVAILABLE,
                      "precision %s: device %d (%s) has %s, which has none; use fp32",
@@ -83,9 +83,9 @@ static bitnet_status need(call *c, const bnet_kernel_query *q, const bnet_kernel
                      be->d->chip);
 }
 
-static bool in_halves(const bnet_plain *p)
+static bool in_halves(const bitnet_single_op *p)
 {
-    return p->op == BNET_PLAIN_MATMUL && gpu_half(p->precision);
+    return p->op == BITNET_SINGLE_MATMUL && gpu_half(p->precision);
 }
 
 static bitnet_status kernels(call *c)
@@ -110,7 +110,7 @@ static bitnet_status take(call *c, size_t n_bytes, gpu_at *out)
 
 static bitnet_status take_all(call *c)
 {
-    const bnet_plain *p = c->p;
+    const bitnet_single_op *p = c->p;
     bitnet_status st = BITNET_OK;
     for (int i = 0; st == BITNET_OK && i < INPUTS; i++)
         st = take(c, p->in_bytes[i], &c->in[i]);
@@ -134,7 +134,7 @@ static void give_all(call *c)
 
 static bitnet_status bring(call *c)
 {
-    const bnet_plain *p = c->p;
+    const bitnet_single_op *p = c->p;
     for (int i = 0; i < INPUTS; i++)
         if (p->in_bytes[i])
             bnet_gpu_upload(c->be, c->in[i], p->in[i], p->in_bytes[i]);
@@ -149,16 +149,16 @@ static bitnet_status execute(call *c)
 {
     const bnet_kernel_record *k = c->kernel;
     c->p->kernel = k->id;
-    if (c->p->op == BNET_PLAIN_CONVERT)
+    if (c->p->op == BITNET_SINGLE_CONVERT)
         ((gpu_fn_convert *)k->fn)(c->be, k, c->in[0], c->p->n, c->out[0]);
     else
-        ((gpu_fn_plain *)k->fn)(c->be, k, c->p, in_halves(c->p) ? c->half : c->in, c->out);
+        ((gpu_fn_single *)k->fn)(c->be, k, c->p, in_halves(c->p) ? c->half : c->in, c->out);
     return BITNET_OK;
 }
 
 static bitnet_status fetch(call *c)
 {
-    const bnet_plain *p = c->p;
+    const bitnet_single_op *p = c->p;
     gpu_backend *be = c->be;
     for (int i = 0; i < OUTPUTS; i++) {
         if (!p->out_bytes[i] || !gpu_alive(be))
@@ -173,24 +173,24 @@ static bitnet_status fetch(call *c)
 
 static bitnet_status record(call *c)
 {
-    const bnet_plain *p = c->p;
-    if (p->op == BNET_PLAIN_MATMUL)
-        c->be->half_ms[p->precision] +=
-            p->ms[BNET_STEP_CONVERT_IN] + p->ms[BNET_STEP_EXECUTE] + p->ms[BNET_STEP_CONVERT_OUT];
+    const bitnet_single_op *p = c->p;
+    if (p->op == BITNET_SINGLE_MATMUL)
+        c->be->half_ms[p->precision] += p->ms[BITNET_STEP_CONVERT_IN] + p->ms[BITNET_STEP_EXECUTE] +
+                                        p->ms[BITNET_STEP_CONVERT_OUT];
     return BITNET_OK;
 }
 
 /* One step of all calls; the device is waited for once. */
-static bitnet_status all_do(call *c, size_t n, bnet_plain_step step)
+static bitnet_status all_do(call *c, size_t n, bitnet_single_step step)
 {
-    static bitnet_status (*const steps[BNET_PLAIN_STEPS])(call *) = {
+    static bitnet_status (*const steps[BITNET_SINGLE_STEPS])(call *) = {
         capability, kernels, take_all, bring, execute, fetch, record};
     gpu_backend *be = c->be;
     bitnet_status st = BITNET_OK;
     double start = bnet_now_ms();
     for (size_t i = 0; st == BITNET_OK && i < n; i++)
         st = steps[step](&c[i]);
-    bool on_device = step >= BNET_STEP_CONVERT_IN && step <= BNET_STEP_CONVERT_OUT;
+    bool on_device = step >= BITNET_STEP_CONVERT_IN && step <= BITNET_STEP_CONVERT_OUT;
     if (st == BITNET_OK && on_device && gpu_alive(be))
         bnet_gpu_ok(be, "waiting for the device", be->d->c->wait(be->d));
     if (st == BITNET_OK)
@@ -200,7 +200,7 @@ static bitnet_status all_do(call *c, size_t n, bnet_plain_step step)
     return st;
 }
 
-bitnet_status bnet_gpu_plain(bnet_backend *b, bnet_plain *p, size_t n, bitnet_error *err)
+bitnet_status bnet_gpu_single(bnet_backend *b, bitnet_single_op *p, size_t n, bitnet_error *err)
 {
     bitnet_error unused = {0};
     gpu_backend *be = gpu_of(b);
@@ -211,8 +211,8 @@ bitnet_status bnet_gpu_plain(bnet_backend *b, bnet_plain *p, size_t n, bitnet_er
         c[i] = (call){.be = be, .p = &p[i], .err = err ? err : &unused};
     bnet_gpu_enter(be);
     bitnet_status st = n ? bnet_gpu_verdict(be, c->err) : BITNET_OK;
-    for (int i = 0; n && st == BITNET_OK && i < BNET_PLAIN_STEPS; i++)
-        st = all_do(c, n, (bnet_plain_step)i);
+    for (int i = 0; n && st == BITNET_OK && i < BITNET_SINGLE_STEPS; i++)
+        st = all_do(c, n, (bitnet_single_step)i);
     for (size_t i = n; i-- > 0;) /* the pool finds what was taken last first */
         give_all(&c[i]);
     bnet_gpu_leave(be);

@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "bitnet_device.h"
 #include "bitnet_extras.h"
 #include "bitnet_tools.h"
 

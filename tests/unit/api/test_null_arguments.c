@@ -7,7 +7,6 @@
 #include "unit/engine/nano.h"
 
 #include "bitnet_check.h"
-#include "bitnet_device.h"
 #include "bitnet_extras.h"
 #include "bitnet_tools.h"
 
@@ -249,6 +248,12 @@ static void test_single_operations(void **state)
     REFUSED(bitnet_ops_vector(NULL, BITNET_VECTOR_ADD, NULL, NULL, 1, NULL, &err));
     REFUSED(bitnet_ops_softmax(NULL, NULL, 1, 1, NULL, &err));
     REFUSED(bitnet_ops_argmax(NULL, NULL, 1, 1, NULL, &err));
+    bitnet_single_info info;
+    REFUSED(bitnet_single_open(NULL, BITNET_PRECISION_FP32, NULL, &err));
+    REFUSED(bitnet_single_run(NULL, NULL, 1, &err));
+    OK(bitnet_single_run(NULL, NULL, 0, &err));
+    bitnet_single_read(NULL, &info);
+    bitnet_single_close(NULL);
     assert_string_equal(bitnet_precision_text((bitnet_precision)9), "unknown");
 }
 
@@ -394,9 +399,9 @@ static void test_every_function_is_here(void **state)
 {
     (void)state;
     char *calls = read_source("tests/unit/api/test_null_arguments.c");
-    static const char *const headers[] = {"include/bitnet.h",        "include/bitnet_tools.h",
+    static const char *const headers[] = {"include/bitnet.h", "include/bitnet_tools.h",
                                           "include/bitnet_kernel.h", "include/bitnet_check.h",
-                                          "include/bitnet_device.h", "extras/bitnet_extras.h"};
+                                          "extras/bitnet_extras.h"};
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
         char *header = read_source(headers[i]);
         assert_int_equal(count_missing(header, calls), 0);

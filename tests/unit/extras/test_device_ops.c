@@ -7,7 +7,6 @@
 #include <math.h>
 #include <pthread.h>
 
-#include "bitnet_device.h"
 #include "bitnet_extras.h"
 #include "engine/engine.h"
 #include "format/codec.h"
@@ -407,7 +406,7 @@ static void test_K_19_ST_2_steps_memory_and_transfers(void **state)
         const double ms[] = {s.precision.fp32_ms, s.precision.fp16_ms, s.precision.bf16_ms};
         for (int i = 0; i < 3; i++)
             assert_true(i == p ? ms[i] > 0 : ms[i] == 0);
-        for (int i = 0; i < BITNET_OPS_STEPS; i++)
+        for (int i = 0; i < BITNET_SINGLE_STEPS; i++)
             assert_true(s.step_ms[i] >= 0);
         assert_true(s.step_ms[3] > 0 && s.step_ms[4] > 0 && s.step_ms[5] > 0);
         size_t bytes = SIDE * SIDE * sizeof(float);
