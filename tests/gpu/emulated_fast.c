@@ -102,16 +102,23 @@ FAST(bnet_norm_tiles, bnet_cu_norm_args)
 
 /* ---- ternary matrices ---- */
 
+/* The 32 bytes of a row in a unit: byte i has the codes of columns i, 32 + i, 64 + i and 96 + i. */
+static void bytes_of_row(const uint8_t *unit, uint32_t row, uint8_t bytes[32])
+{
+    for (uint32_t i = 0; i < 32; i += 4)
+        memcpy(bytes + i, unit + 16 * (4 * (row % 8) + i % 16 / 4) + 4 * (row / 8 + 2 * (i / 16)),
+               4);
+}
+
 static int32_t row_dot(const bnet_cu_w2 *m, uint32_t tile, uint32_t row, const int8_t *q)
 {
     int32_t acc = 0;
-    for (uint32_t c = 0; c < m->n_chunks; c++) {
-        const uint8_t *unit = m->w + ((uint64_t)tile * m->n_chunks + c) * BNET_W2_UNIT;
-        for (uint32_t col = 0; col < 128; col++) {
-            uint32_t s = col / 32, i = col % 32;
-            uint32_t at = 16 * (4 * (row % 8) + i % 16 / 4) + 4 * (row / 8 + 2 * (i / 16)) + i % 4;
-            acc += ((unit[at] >> (2 * s) & 3) - 1) * q[128 * c + col];
-        }
+    uint8_t bytes[32];
+    for (uint32_t c = 0; c < m->n_chunks; c++, q += 128) {
+        bytes_of_row(m->w + ((uint64_t)tile * m->n_chunks + c) * BNET_W2_UNIT, row, bytes);
+        for (int s = 0; s < 4; s++)
+            for (int i = 0; i < 32; i++)
+                acc += ((bytes[i] >> (2 * s) & 3) - 1) * q[32 * s + i];
     }
     return acc;
 }

@@ -103,8 +103,11 @@ static uint32_t scan_row(const bnet_cu_screen_args *a, const input *in, uint32_t
     uint32_t unused;
     const bnet_cu_screen_row *r = &a->rows[row];
     int64_t sum = 0;
-    for (uint32_t k = 0; k < a->m.stride; k++)
-        sum += (int64_t)*place(a, row, k) * in->q[k];
+    for (uint32_t k = 0; k < a->m.stride; k += 4) { /* four codes lie together */
+        const int8_t *code = place(a, row, k);
+        for (int i = 0; i < 4; i++)
+            sum += code[i] * in->q[k + i];
+    }
     float v = (float)sum * (r->scale * in->unit);
     float b = r->rest * in->reach + (r->norm * in->slack + 1e-33f);
     int known = r->norm * in->reach < 1e37f;
@@ -217,8 +220,10 @@ static unsigned long long key_of(const bnet_cu_screen_args *a, uint32_t token, u
                                  int type)
 {
     float acc[16] = {0}, v;
-    for (uint32_t k = 0; k < a->m.k; k++)
-        acc[k % 16] += ref_value(&a->m, type, row, (int)k) * a->x[(uint64_t)token * a->ldx + k];
+    const float *x = a->x + (uint64_t)token * a->ldx;
+    for (uint32_t k = 0; k < a->m.k; k += 16)
+        for (uint32_t i = 0; i < 16 && k + i < a->m.k; i++)
+            acc[i] += ref_value(&a->m, type, row, (int)(k + i)) * x[k + i];
     v = ref_fold16(acc);
     v = v == 0 ? 0 : v;
     return isfinite(v) ? (unsigned long long)order(v) << 32 | (0xffffffffu - row) : 0;
