@@ -616,12 +616,15 @@ typedef struct bitnet_sampler_options {
 typedef struct bitnet_sampler bitnet_sampler;
 
 BITNET_API void bitnet_sampler_options_init(bitnet_sampler_options *options);
-/* Fails: ARGUMENT naming the field (NaN, out of range), MEMORY. */
+/* Takes about 6 KB and one bit per token of the vocabulary. Fails: ARGUMENT naming the field (NaN,
+ * out of range), MEMORY. */
 BITNET_API bitnet_status bitnet_sampler_open(const bitnet_sampler_options *options, int n_vocab,
                                              bitnet_sampler **out, bitnet_error *err);
 BITNET_API void bitnet_sampler_close(bitnet_sampler *sampler);
 /* Chooses a token from logits [n_vocab], given the timeline before it (for the penalties; may be
- * NULL, 0). Fails: ERROR if no logit that may be chosen is finite. Allocates nothing. */
+ * NULL, 0). Fails: ERROR if no logit that may be chosen is finite, MEMORY. Allocates nothing but
+ * room for candidates, where they are more than in any choice before and more than 1024 (without
+ * top_k, with a temperature), and for a penalty_window of more than 1024 tokens. */
 BITNET_API bitnet_status bitnet_sampler_pick(bitnet_sampler *sampler, const float *logits,
                                              const int32_t *history, size_t n_history, int32_t *id,
                                              bitnet_error *err);

@@ -51,15 +51,17 @@ static bool ends_by_id(const generation *g, int32_t id)
 }
 
 /* Until min_tokens are made, the sampler does not choose tokens that end the generation; their
- * probability goes to the others. */
-static void forbid_ends(const generation *g, bool forbid)
+ * probability goes to the others. False: no memory. */
+static bool forbid_ends(const generation *g, bool forbid)
 {
     const int32_t *ends;
     size_t n = bnet_token_stop_list(g->session->engine->tokenizer, &ends);
+    bool ok = true;
     for (size_t i = 0; i < n && !g->o->ignore_eos; i++)
-        bnet_sampler_forbid(g->sampler, ends[i], forbid);
+        ok = bnet_sampler_forbid(g->sampler, ends[i], forbid) && ok;
     for (size_t i = 0; i < g->o->n_stop_ids; i++)
-        bnet_sampler_forbid(g->sampler, g->o->stop_ids[i], forbid);
+        ok = bnet_sampler_forbid(g->sampler, g->o->stop_ids[i], forbid) && ok;
+    return ok;
 }
 
 /* There is no room for another token after this one. */
@@ -202,9 +204,10 @@ bitnet_status bitnet_generate(bitnet_session *session, bitnet_sampler *sampler, 
         return st;
     generation g = {session, sampler, &o, r};
     session->chooser = o.max_tokens ? sampler : NULL;
-    if (o.min_tokens)
-        forbid_ends(&g, true);
-    st = prefill(&g, ids, n_ids, err);
+    if (o.min_tokens && !forbid_ends(&g, true))
+        st = bnet_no_memory(err, "forbidden tokens");
+    if (st == BITNET_OK)
+        st = prefill(&g, ids, n_ids, err);
     if (st == BITNET_OK) {
         bnet_stream_begin(&session->stream, session->engine->tokenizer, o.stops, o.n_stops,
                           o.print_special, begins_text(session->engine, ids, n_ids));

@@ -132,17 +132,20 @@ void bnet_constraints_free(bnet_constraints *c)
     bnet_free(c->biases);
 }
 
-float bnet_constraints_bias(const bnet_constraints *c, int32_t id)
+bool bnet_constraints_bias(const bnet_constraints *c, int32_t id, float *bias)
 {
     size_t lo = 0, hi = c->n_biases;
-    while (lo + 1 < hi) {
+    while (lo < hi) {
         size_t mid = (lo + hi) / 2;
-        if (c->biases[mid].id <= id)
-            lo = mid;
+        if (c->biases[mid].id < id)
+            lo = mid + 1;
         else
             hi = mid;
     }
-    return c->biases[lo].bias;
+    if (lo == c->n_biases || c->biases[lo].id != id)
+        return false;
+    *bias = c->biases[lo].bias;
+    return true;
 }
 
 void bnet_constraints_list(const bnet_constraints *c, int32_t *ids)

@@ -17,8 +17,8 @@ typedef struct bnet_constraints {
 bitnet_status bnet_constraints_set(bnet_constraints *c, const bitnet_constraints *from, int n_vocab,
                                    bitnet_error *err);
 void bnet_constraints_free(bnet_constraints *c);
-/* The bias of an id that has one. */
-float bnet_constraints_bias(const bnet_constraints *c, int32_t id);
+/* The bias of an id; false: it has none. */
+bool bnet_constraints_bias(const bnet_constraints *c, int32_t id, float *bias);
 /* Writes the n_allowed ids of a mask, ascending. */
 void bnet_constraints_list(const bnet_constraints *c, int32_t *ids);
 

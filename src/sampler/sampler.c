@@ -3,25 +3,26 @@
  * Invariants: the choice depends on logits, history, options, seed and the number of draws so far,
  * and on nothing else (no libm, no float sum whose order could change: weights are integers, see
  * sampler.h). Candidates are a heap, best on top, popped only as far as a stage or the draw needs,
- * so no stage sorts the vocabulary. Ties go to the lowest id. Picking allocates nothing. */
+ * so no stage sorts the vocabulary. Ties go to the lowest id. Picking allocates only where it has
+ * more candidates than ever before, and more than ROOM. */
 #include "sampler/sampler.h"
 
 #include <float.h>
+#include <limits.h>
 #include <math.h>
 
+#include "sampler/adjust.h"
 #include "sampler/candidates.h"
-#include "sampler/constraints.h"
 #include "base/options.h"
 #include "sampler/rng.h"
 #include "base/mathf.h"
 
 enum {
-    WANTED_MAX = 1024, /* ids that are asked for one by one */
-    BLOCK = 64         /* logits looked at together */
+    WANTED_MAX = 1024,  /* ids that are asked for one by one */
+    ROOM = 1024,        /* candidates of top-k that there is room for at once */
+    BLOCK = 64,         /* logits looked at together: a word of adjust.marked */
+    VOCAB_MAX = 1 << 23 /* 2^23 weights of 2^40 fit a uint64_t */
 };
-/* in counts, beside the occurrences */
-#define FORBIDDEN (1u << 31) /* never chosen */
-#define BIASED    (1u << 30)
 /* e^-28 < 2^-40: a logit further below the best than that weighs nothing */
 #define LIGHTEST 28.0f
 
@@ -29,13 +30,11 @@ struct bitnet_sampler {
     bitnet_sampler_options o;
     int n_vocab;
     uint64_t n_draws;
-    /* [n_vocab] occurrences in the penalty window; between picks FORBIDDEN and BIASED alone */
-    uint32_t *counts;
-    bnet_constraints constraints;
-    size_t n_forbidden;
-    /* [n_vocab]; x: (logit - largest logit) / temperature, so <= 0; the logit while collecting.
+    bnet_adjust adjust;
+    /* [cap]; x: (logit - largest logit) / temperature, so <= 0; the logit while collecting.
      * key: x, or minus the distance to typical */
     bnet_candidates h;
+    size_t cap;
     size_t limit;   /* candidates that survive, counted from the best */
     uint64_t total; /* sum of their weights */
     int32_t wanted[WANTED_MAX];
@@ -55,6 +54,45 @@ static inline int32_t id_at(const row *r, size_t i)
 
 /* ---- opening ---- */
 
+void bitnet_sampler_options_init(bitnet_sampler_options *o)
+{
+    if (!o)
+        return;
+    *o = (bitnet_sampler_options){.struct_size = sizeof *o,
+                                  .temperature = 0.7f,
+                                  .top_k = 50,
+                                  .top_p = 0.95f,
+                                  .typical_p = 1.0f,
+                                  .repetition_penalty = 1.0f,
+                                  .penalty_window = 64};
+}
+
+static bitnet_status check(const bitnet_sampler_options *o, int n_vocab, bitnet_error *err)
+{
+    static const char who[] = "sampler options";
+    const struct {
+        const char *field;
+        double value, lo, hi;
+    } ranges[] = {
+        {"temperature", (double)o->temperature, 0, 100},
+        {"top_p", (double)o->top_p, 0, 1},
+        {"min_p", (double)o->min_p, 0, 1},
+        {"typical_p", (double)o->typical_p, 0, 1},
+        {"repetition_penalty", (double)o->repetition_penalty, (double)0.01f, 100},
+        {"presence_penalty", (double)o->presence_penalty, -100, 100},
+        {"frequency_penalty", (double)o->frequency_penalty, -100, 100},
+    };
+    bitnet_status st = bnet_check_int("sampler", "n_vocab", n_vocab, 1, VOCAB_MAX, err);
+    for (size_t i = 0; st == BITNET_OK && i < BNET_COUNT(ranges); i++)
+        st = bnet_check_float(who, ranges[i].field, ranges[i].value, ranges[i].lo, ranges[i].hi,
+                              err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(who, "top_k", o->top_k, 0, INT_MAX, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(who, "penalty_window", o->penalty_window, 0, INT_MAX, err);
+    return st;
+}
+
 bitnet_status bitnet_sampler_open(const bitnet_sampler_options *options, int n_vocab,
                                   bitnet_sampler **out, bitnet_error *err)
 {
@@ -64,7 +102,7 @@ bitnet_status bitnet_sampler_open(const bitnet_sampler_options *options, int n_v
     bitnet_sampler_options_init(&o);
     bitnet_status st = bnet_options_copy(&o, sizeof o, options, "sampler options", err);
     if (st == BITNET_OK)
-        st = bnet_sampler_check(&o, n_vocab, err);
+        st = check(&o, n_vocab, err);
     if (st != BITNET_OK)
         return st;
     bitnet_sampler *s = bnet_calloc(1, sizeof *s);
@@ -72,11 +110,13 @@ bitnet_status bitnet_sampler_open(const bitnet_sampler_options *options, int n_v
         return bnet_no_memory(err, "sampler");
     s->o = o;
     s->n_vocab = n_vocab;
-    s->counts = bnet_calloc((size_t)n_vocab, sizeof *s->counts);
-    s->h.c = bnet_calloc((size_t)n_vocab, sizeof *s->h.c);
-    if (!s->counts || !s->h.c) {
+    st = bnet_adjust_open(&s->adjust, &o, n_vocab, err);
+    size_t room = o.temperature > 0 ? BNET_MIN((size_t)o.top_k, (size_t)ROOM) : 0;
+    if (st == BITNET_OK && !bnet_grow(&s->h.c, &s->cap, room, sizeof *s->h.c))
+        st = bnet_no_memory(err, "sampler candidates");
+    if (st != BITNET_OK) {
         bitnet_sampler_close(s);
-        return bnet_no_memory(err, "sampler candidates");
+        return st;
     }
     *out = s;
     return BITNET_OK;
@@ -86,8 +126,7 @@ void bitnet_sampler_close(bitnet_sampler *s)
 {
     if (!s)
         return;
-    bnet_constraints_free(&s->constraints);
-    bnet_free(s->counts);
+    bnet_adjust_free(&s->adjust);
     bnet_free(s->h.c);
     bnet_free(s);
 }
@@ -106,22 +145,12 @@ void bitnet_sampler_restore(bitnet_sampler *s, const bitnet_sampler_state *state
     s->n_draws = state->n_draws;
 }
 
-/* Each biased id has its flag, or none has. */
-static void flip_biased(bitnet_sampler *s)
-{
-    for (size_t i = 0; i < s->constraints.n_biases; i++)
-        s->counts[s->constraints.biases[i].id] ^= BIASED;
-}
-
 bitnet_status bitnet_sampler_constrain(bitnet_sampler *s, const bitnet_constraints *constraints,
                                        bitnet_error *err)
 {
     if (!s)
         return bnet_fail(err, BITNET_ARGUMENT, "constraints: sampler must not be NULL");
-    flip_biased(s);
-    bitnet_status st = bnet_constraints_set(&s->constraints, constraints, s->n_vocab, err);
-    flip_biased(s);
-    return st;
+    return bnet_adjust_constrain(&s->adjust, constraints, err);
 }
 
 int bnet_sampler_vocab(const bitnet_sampler *s)
@@ -129,76 +158,29 @@ int bnet_sampler_vocab(const bitnet_sampler *s)
     return s->n_vocab;
 }
 
-void bnet_sampler_forbid(bitnet_sampler *s, int32_t id, bool forbid)
+bool bnet_sampler_forbid(bitnet_sampler *s, int32_t id, bool forbid)
 {
-    if (id < 0 || id >= s->n_vocab || forbid == ((s->counts[id] & FORBIDDEN) != 0))
-        return;
-    s->counts[id] ^= FORBIDDEN;
-    s->n_forbidden += forbid ? 1 : (size_t)-1;
-}
-
-/* ---- what is added to logits ---- */
-
-static bool has_penalties(const bitnet_sampler_options *o)
-{
-    return o->repetition_penalty != 1.0f || o->presence_penalty != 0.0f ||
-           o->frequency_penalty != 0.0f;
+    return bnet_adjust_forbid(&s->adjust, id, forbid);
 }
 
 bool bnet_sampler_still(const bitnet_sampler *s)
 {
-    return s->o.temperature == 0.0f && !has_penalties(&s->o);
+    return s->o.temperature == 0.0f && !bnet_adjust_penalises(&s->adjust);
 }
 
-/* Adds the window to the counts before a pick, and takes it away again after it. */
-static void count_window(bitnet_sampler *s, const int32_t *history, size_t n, bool add)
-{
-    if (!has_penalties(&s->o))
-        return;
-    size_t window = s->o.penalty_window ? BNET_MIN((size_t)s->o.penalty_window, n) : n;
-    for (size_t i = n - window; i < n; i++)
-        if (history[i] >= 0 && history[i] < s->n_vocab)
-            s->counts[history[i]] += add ? 1u : (uint32_t)-1;
-}
+/* ---- logits to choose by ---- */
 
-static float clamped(float v)
-{
-    return v > FLT_MAX ? FLT_MAX : v < -FLT_MAX ? -FLT_MAX : v;
-}
-
-static float penalised(const bitnet_sampler_options *o, float logit, uint32_t count)
-{
-    logit = logit > 0 ? logit / o->repetition_penalty : logit * o->repetition_penalty;
-    return clamped(logit - (o->presence_penalty + o->frequency_penalty * (float)count));
-}
-
-/* The logit with its bias, then its penalties; false if it is not finite then. */
-static bool adjusted(const bitnet_sampler *s, int32_t id, uint32_t count, float *v)
-{
-    if (count & BIASED) {
-        float bias = bnet_constraints_bias(&s->constraints, id);
-        if (bias < -FLT_MAX)
-            return false;
-        *v = clamped(*v + bias);
-    }
-    if (count & ~BIASED)
-        *v = penalised(&s->o, *v, count & ~BIASED);
-    return true;
-}
-
-/* The logit to choose by; false for those that cannot be chosen: not finite, forbidden, not
- * allowed. */
+/* False for those that cannot be chosen: not finite, forbidden, not allowed. */
 static inline bool logit_of(const bitnet_sampler *s, const row *r, size_t i, float *out)
 {
     float v = r->logits[i];
     if (!(v >= -FLT_MAX && v <= FLT_MAX))
         return false;
     int32_t id = id_at(r, i);
-    uint32_t count = s->counts[id];
-    if ((count & FORBIDDEN) || !bnet_constraints_allow(&s->constraints, id))
+    if (!bnet_constraints_allow(&s->adjust.constraints, id))
         return false;
     *out = v;
-    return !count || adjusted(s, id, count, out);
+    return !bnet_adjust_marked(&s->adjust, id) || bnet_adjust_logit(&s->adjust, id, out);
 }
 
 /* Whether the BLOCK logits from the i-th on can be passed over: none of them is above `least`, and
@@ -208,10 +190,7 @@ static inline bool dull(const bitnet_sampler *s, const row *r, size_t i, float l
     unsigned any = 0;
     for (size_t k = i; k < i + BLOCK; k++)
         any |= r->logits[k] > least;
-    if (!any && (has_penalties(&s->o) || s->constraints.n_biases))
-        for (size_t k = i; k < i + BLOCK; k++)
-            any |= s->counts[k];
-    return !any;
+    return !any && !s->adjust.marked[i / BLOCK];
 }
 
 /* The first index from i on where the row is worth looking at. least: what a logit must exceed;
@@ -219,20 +198,26 @@ static inline bool dull(const bitnet_sampler *s, const row *r, size_t i, float l
 static inline size_t skip(const bitnet_sampler *s, const row *r, size_t i, const float *least)
 {
     if (!r->ids)
-        while (
-            i % BLOCK == 0 && r->n - i >= BLOCK &&
-            (!bnet_constraints_allow_any(&s->constraints, i) || (least && dull(s, r, i, *least))))
+        while (i % BLOCK == 0 && r->n - i >= BLOCK &&
+               (!bnet_constraints_allow_any(&s->adjust.constraints, i) ||
+                (least && dull(s, r, i, *least))))
             i += BLOCK;
     return i;
 }
 
 /* ---- stages ---- */
 
+static size_t most_candidates(const bitnet_sampler *s)
+{
+    size_t all = (size_t)s->n_vocab;
+    return s->o.top_k > 0 ? BNET_MIN((size_t)s->o.top_k, all) : all;
+}
+
 /* Every finite logit becomes a candidate; with top-k only the k best ones. Returns the largest
  * logit. */
 static float collect(bitnet_sampler *s, const row *r)
 {
-    size_t all = (size_t)s->n_vocab, k = s->o.top_k > 0 ? BNET_MIN((size_t)s->o.top_k, all) : all;
+    size_t all = (size_t)s->n_vocab, k = most_candidates(s);
     float v, largest = -FLT_MAX;
     s->h.n = 0;
     for (size_t i = 0; (i = skip(s, r, i, s->h.n == k && k < all ? &s->h.c[0].key : NULL)) < r->n;
@@ -327,18 +312,37 @@ static void keep_min_p(bitnet_sampler *s)
     s->total = sum;
 }
 
-/* All stages: leaves `limit` candidates of weight `total`. False: no logit is finite. */
-static bool prepare(bitnet_sampler *s, const row *r)
+static bitnet_status not_finite(const bitnet_sampler *s, bitnet_error *err)
 {
+    if (s->adjust.n_forbidden || s->adjust.constraints.masked || s->adjust.constraints.n_biases)
+        return bnet_fail(
+            err, BITNET_ERROR,
+            "sampler: no token is left: %zu of the %d may not be chosen yet, %zu are "
+            "not allowed, %zu have a bias, and no other logit is finite",
+            s->adjust.n_forbidden, s->n_vocab,
+            s->adjust.constraints.masked ? (size_t)s->n_vocab - s->adjust.constraints.n_allowed : 0,
+            s->adjust.constraints.n_biases);
+    return bnet_fail(
+        err, BITNET_ERROR,
+        "sampler: none of the %d logits is finite; the weights or the cache are damaged",
+        s->n_vocab);
+}
+
+/* All stages: leaves `limit` candidates of weight `total`. Fails: ERROR if no logit is finite,
+ * MEMORY. */
+static bitnet_status prepare(bitnet_sampler *s, const row *r, bitnet_error *err)
+{
+    if (!bnet_grow(&s->h.c, &s->cap, BNET_MIN(most_candidates(s), r->n), sizeof *s->h.c))
+        return bnet_no_memory(err, "sampler candidates");
     float largest = collect(s, r);
     if (s->h.n == 0)
-        return false;
+        return not_finite(s, err);
     scale(s, largest);
     keep_typical(s);
     if (s->o.top_p < 1.0f)
         keep_share(s, s->o.top_p);
     keep_min_p(s);
-    return true;
+    return BITNET_OK;
 }
 
 static int32_t draw(bitnet_sampler *s)
@@ -353,7 +357,7 @@ static int32_t draw(bitnet_sampler *s)
     }
 }
 
-static bool greedy(const bitnet_sampler *s, const row *r, int32_t *id)
+static bitnet_status greedy(const bitnet_sampler *s, const row *r, int32_t *id, bitnet_error *err)
 {
     float v, largest = 0;
     int32_t best = -1;
@@ -362,43 +366,23 @@ static bool greedy(const bitnet_sampler *s, const row *r, int32_t *id)
             largest = v;
             best = id_at(r, i);
         }
+    if (best < 0)
+        return not_finite(s, err);
     *id = best;
-    return best >= 0;
-}
-
-static bitnet_status not_finite(const bitnet_sampler *s, bitnet_error *err)
-{
-    if (s->n_forbidden || s->constraints.masked || s->constraints.n_biases)
-        return bnet_fail(err, BITNET_ERROR,
-                         "sampler: no token is left: %zu of the %d may not be chosen yet, %zu are "
-                         "not allowed, %zu have a bias, and no other logit is finite",
-                         s->n_forbidden, s->n_vocab,
-                         s->constraints.masked ? (size_t)s->n_vocab - s->constraints.n_allowed : 0,
-                         s->constraints.n_biases);
-    return bnet_fail(
-        err, BITNET_ERROR,
-        "sampler: none of the %d logits is finite; the weights or the cache are damaged",
-        s->n_vocab);
+    return BITNET_OK;
 }
 
 static bitnet_status pick(bitnet_sampler *s, const row *r, const int32_t *history, size_t n_history,
                           int32_t *id, bitnet_error *err)
 {
-    int32_t chosen = -1;
-    count_window(s, history, n_history, true);
-    bool ok;
-    if (s->o.temperature == 0.0f) {
-        ok = greedy(s, r, &chosen);
-    } else {
-        ok = prepare(s, r);
-        if (ok)
-            chosen = draw(s);
-    }
-    count_window(s, history, n_history, false);
-    if (!ok)
-        return not_finite(s, err);
-    *id = chosen;
-    return BITNET_OK;
+    if (!bnet_adjust_begin(&s->adjust, history, n_history))
+        return bnet_no_memory(err, "sampler penalties");
+    bool is_greedy = s->o.temperature == 0.0f;
+    bitnet_status st = is_greedy ? greedy(s, r, id, err) : prepare(s, r, err);
+    bnet_adjust_end(&s->adjust, history, n_history);
+    if (st == BITNET_OK && !is_greedy)
+        *id = draw(s);
+    return st;
 }
 
 bitnet_status bitnet_sampler_pick(bitnet_sampler *s, const float *logits, const int32_t *history,
@@ -419,41 +403,13 @@ bitnet_status bnet_sampler_pick_among(bitnet_sampler *s, const bnet_top *top,
     return pick(s, &r, history, n_history, id, err);
 }
 
-/* The ids that have biases or penalties, each once; false if they are too many. */
-static bool list_adjusted(bitnet_sampler *s, const int32_t *history, size_t n, size_t *n_ids)
-{
-    size_t n_biases = s->constraints.n_biases;
-    if (n_biases > WANTED_MAX)
-        return false;
-    for (size_t i = 0; i < n_biases; i++)
-        s->wanted[i] = s->constraints.biases[i].id;
-    *n_ids = n_biases;
-    if (!has_penalties(&s->o))
-        return true;
-    size_t window = s->o.penalty_window ? BNET_MIN((size_t)s->o.penalty_window, n) : n;
-    bool fits = true;
-    for (size_t i = n - window; i < n && fits; i++) {
-        int32_t id = history[i];
-        if (id < 0 || id >= s->n_vocab || s->counts[id])
-            continue;
-        fits = *n_ids < WANTED_MAX;
-        if (fits) {
-            s->counts[id] = 1;
-            s->wanted[(*n_ids)++] = id;
-        }
-    }
-    for (size_t i = n_biases; i < *n_ids; i++)
-        s->counts[s->wanted[i]] = 0;
-    return fits;
-}
-
 /* Nothing but what a mask allows matters, so that is wanted, if it is little. */
 static bool want_allowed(bitnet_sampler *s, bnet_top_want *want)
 {
-    size_t n = s->constraints.n_allowed;
+    size_t n = s->adjust.constraints.n_allowed;
     if (n > WANTED_MAX)
         return false;
-    bnet_constraints_list(&s->constraints, s->wanted);
+    bnet_constraints_list(&s->adjust.constraints, s->wanted);
     *want = (bnet_top_want){.ids = s->wanted, .n_ids = n};
     return true;
 }
@@ -466,14 +422,14 @@ bool bnet_sampler_want(bitnet_sampler *s, const int32_t *history, size_t n_histo
                        bnet_top_want *want)
 {
     bool all = s->o.top_k == 0 && s->o.temperature > 0;
-    if (s->constraints.masked)
+    if (s->adjust.constraints.masked)
         return want_allowed(s, want);
     *want = (bnet_top_want){.k = s->o.temperature == 0.0f || all ? 1 : (size_t)s->o.top_k,
                             .range = all ? (LIGHTEST + 0.01f) * s->o.temperature : 0,
                             .ids = s->wanted};
-    if (s->n_forbidden) /* they may be among the best, so how many are wanted is not known */
-        return false;
-    return want->k < (size_t)s->n_vocab && list_adjusted(s, history, n_history, &want->n_ids);
+    want->k += s->adjust.n_forbidden; /* they may be among the best */
+    return want->k < (size_t)s->n_vocab &&
+           bnet_adjust_list(&s->adjust, history, n_history, s->wanted, WANTED_MAX, &want->n_ids);
 }
 
 bitnet_status bnet_sampler_distribution(bitnet_sampler *s, const float *logits,
@@ -482,11 +438,12 @@ bitnet_status bnet_sampler_distribution(bitnet_sampler *s, const float *logits,
                                         bitnet_error *err)
 {
     row r = {NULL, logits, (size_t)s->n_vocab};
-    count_window(s, history, n_history, true);
-    bool ok = prepare(s, &r);
-    count_window(s, history, n_history, false);
-    if (!ok)
-        return not_finite(s, err);
+    if (!bnet_adjust_begin(&s->adjust, history, n_history))
+        return bnet_no_memory(err, "sampler penalties");
+    bitnet_status st = prepare(s, &r, err);
+    bnet_adjust_end(&s->adjust, history, n_history);
+    if (st != BITNET_OK)
+        return st;
     for (size_t i = 0; i < s->limit && i < cap; i++) {
         const bnet_candidate *c = bnet_candidates_nth(&s->h, i);
         ids[i] = c->id;

@@ -9,13 +9,11 @@
 #define BNET_WEIGHT_ONE ((uint64_t)1 << 40)
 
 int bnet_sampler_vocab(const bitnet_sampler *s);
-/* True: it draws nothing and has no penalties, so the order of its choices is of no matter. */
+/* True: it draws nothing and has no penalties, so its choices may be made in any order. */
 bool bnet_sampler_still(const bitnet_sampler *s);
-/* Every field in its range, and n_vocab (sampler_options.c). */
-bitnet_status bnet_sampler_check(const bitnet_sampler_options *o, int n_vocab, bitnet_error *err);
 /* From now on the id is never chosen, as if its logit were minus infinity; or it may be again. An
- * id outside the vocabulary is no matter. */
-void bnet_sampler_forbid(bitnet_sampler *s, int32_t id, bool forbid);
+ * id outside the vocabulary is ignored. False: no memory. */
+bool bnet_sampler_forbid(bitnet_sampler *s, int32_t id, bool forbid);
 /* Which logits the next pick after this history can depend on. want->ids belongs to the sampler,
  * until it is asked again. False: on all of them, as far as can be told. */
 bool bnet_sampler_want(bitnet_sampler *s, const int32_t *history, size_t n_history,

@@ -3,10 +3,12 @@
 #include "test.h"
 
 #include <float.h>
+#include <malloc.h>
 #include <math.h>
 #include <time.h>
 
 #include "sampler/sampler.h"
+#include "torture/interpose.h"
 
 typedef struct item {
     int32_t id;
@@ -464,6 +466,86 @@ static void large_vocabulary_is_fast(void **state)
     free(logits);
 }
 
+/* The choice from what is wanted alone is the choice from all logits. */
+static void same_from_a_list(bitnet_sampler *s, const float *logits, int n_vocab,
+                             const bnet_top_want *want, const int32_t *history, size_t n_history)
+{
+    int32_t *ids = calloc((size_t)n_vocab, sizeof *ids), from_all = -1, from_list = -1;
+    float *listed = calloc((size_t)n_vocab, sizeof *listed);
+    size_t n = 0;
+    for (int32_t i = 0; i < n_vocab; i++) {
+        size_t above = 0;
+        bool named = false;
+        for (int k = 0; k < n_vocab; k++)
+            above += logits[k] > logits[i] + want->range;
+        for (size_t k = 0; k < want->n_ids; k++)
+            named = named || want->ids[k] == i;
+        if (above >= want->k + want->n_ids && !named)
+            continue;
+        ids[n] = i;
+        listed[n++] = logits[i];
+    }
+    bnet_top top = {ids, listed, n};
+    for (int i = 0; i < 20; i++) {
+        bitnet_sampler_state before;
+        bitnet_sampler_save(s, &before);
+        assert_int_equal(bitnet_sampler_pick(s, logits, history, n_history, &from_all, NULL),
+                         BITNET_OK);
+        bitnet_sampler_restore(s, &before);
+        assert_int_equal(bnet_sampler_pick_among(s, &top, history, n_history, &from_list, NULL),
+                         BITNET_OK);
+        assert_int_equal(from_all, from_list);
+    }
+    free(ids);
+    free(listed);
+}
+
+static size_t in_use(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+/* A sampler of a large vocabulary is small, also after it has chosen; without top-k it takes room
+ * for all candidates with its first choice. */
+static void idle_samplers_are_small(void **state)
+{
+    (void)state;
+    if (INTERPOSE_SANITIZED) {
+        print_message("the sanitizer's allocator does not say what is in use\n");
+        skip();
+    }
+    enum { N = 128256, SAMPLERS = 64 };
+    float *logits = calloc(N, sizeof *logits);
+    bitnet_sampler *s[SAMPLERS];
+    int32_t history[100], id;
+    uint64_t rng = 3;
+    for (int i = 0; i < N; i++)
+        logits[i] = bell(&rng, 3);
+    for (int i = 0; i < 100; i++)
+        history[i] = (int32_t)(test_rand(&rng) % N);
+    for (int kind = 0; kind < 3; kind++) {
+        bitnet_sampler_options o = plain();
+        o.top_k = kind == 1 ? 0 : 50;
+        o.temperature = kind == 2 ? 0 : 0.7f;
+        o.repetition_penalty = 1.1f;
+        size_t before = in_use();
+        for (int i = 0; i < SAMPLERS; i++)
+            s[i] = open_ok(&o, N);
+        size_t opened = (in_use() - before) / SAMPLERS;
+        for (int i = 0; i < SAMPLERS && kind != 1; i++)
+            assert_int_equal(bitnet_sampler_pick(s[i], logits, history, 100, &id, NULL), BITNET_OK);
+        size_t used = (in_use() - before) / SAMPLERS;
+        print_message("top_k %d, temperature %.1f: %zu bytes, %zu after a choice\n", o.top_k,
+                      (double)o.temperature, opened, used);
+        assert_true(opened < 32 * 1024 && used < 32 * 1024);
+        assert_int_equal(bitnet_sampler_pick(s[0], logits, history, 100, &id, NULL), BITNET_OK);
+        for (int i = 0; i < SAMPLERS; i++)
+            bitnet_sampler_close(s[i]);
+    }
+    free(logits);
+}
+
 /* A forbidden id is as if its logit were minus infinity: for the greedy choice, for the
  * distribution that is left, and beside penalties; and it comes back as it was. */
 static void forbidden_ids(void **state)
@@ -484,12 +566,14 @@ static void forbidden_ids(void **state)
         o.top_k = kind == 1 ? 20 : 0;
         o.repetition_penalty = kind == 2 ? 1.5f : 1;
         bitnet_sampler *s = open_ok(&o, N), *other = open_ok(&o, N);
-        bnet_top_want want;
-        assert_true(bnet_sampler_want(s, history, 3, &want));
+        bnet_top_want want, fewer;
+        assert_true(bnet_sampler_want(s, history, 3, &fewer));
         for (int32_t id = -1; id <= N; id++) /* twice, and outside: no matter */
             if (id == 9 || id == 150 || id < 0 || id == N)
                 bnet_sampler_forbid(s, id, true), bnet_sampler_forbid(s, id, true);
-        assert_false(bnet_sampler_want(s, history, 3, &want));
+        assert_true(bnet_sampler_want(s, history, 3, &want)); /* both may be among the best */
+        assert_int_equal(want.k, fewer.k + 2);
+        assert_true(want.range == fewer.range);
         assert_int_equal(bnet_sampler_distribution(s, logits, history, 3, ids[0], weights[0], N,
                                                    &n[0], &total[0], &err),
                          BITNET_OK);
@@ -500,10 +584,13 @@ static void forbidden_ids(void **state)
         assert_true(total[0] == total[1]);
         assert_memory_equal(ids[0], ids[1], n[0] * sizeof ids[0][0]);
         assert_memory_equal(weights[0], weights[1], n[0] * sizeof weights[0][0]);
+        same_from_a_list(s, logits, N, &want, history, 3);
         bnet_sampler_forbid(s, 9, false);
-        assert_false(bnet_sampler_want(s, history, 3, &want));
+        assert_true(bnet_sampler_want(s, history, 3, &want));
+        assert_int_equal(want.k, fewer.k + 1);
         bnet_sampler_forbid(s, 150, false);
         assert_true(bnet_sampler_want(s, history, 3, &want));
+        assert_int_equal(want.k, fewer.k);
         bitnet_sampler_close(s);
         bitnet_sampler_close(other);
     }
@@ -535,6 +622,7 @@ int main(void)
         cmocka_unit_test(states_repeat_choices),
         cmocka_unit_test(penalties_leave_nothing_behind),
         cmocka_unit_test(forbidden_ids),
+        cmocka_unit_test(idle_samplers_are_small),
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(older_and_newer_programs),
         cmocka_unit_test(large_vocabulary_is_fast),
