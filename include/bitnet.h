@@ -68,7 +68,8 @@ extern "C" {
     X(RECEIPT, 13, "receipt refused")                                                              \
     X(VANISHED, 14, "model file changed while in use")                                             \
     X(CONTEXT, 15, "context is full")                                                              \
-    X(CANCELLED, 16, "cancelled")
+    X(CANCELLED, 16, "cancelled")                                                                  \
+    X(AGAIN, 17, "not done yet: call again")
 
 typedef enum bitnet_status {
 #define BITNET_STATUS_ENUM(name, number, text) BITNET_##name = number,
@@ -216,8 +217,10 @@ typedef struct bitnet_engine_options {
      * norms and attention sum in one fixed order, the head takes at most 8 rows at a time, and the
      * kernel that computes all layers of a single token is not used, which costs up to half the
      * speed of one timeline (docs/SPEED.md). Prompts have to reach the session in the same pieces:
-     * a piece of one token is a step. False (default): the fastest kernels for the number of
-     * timelines; last bits of logits differ between numbers of timelines */
+     * a piece of one token is a step. A cache that is computed again is computed in the pieces in
+     * which its tokens came (blocks from a file or the prefix cache: in passes of n_batch). False
+     * (default): the fastest kernels for the number of timelines; last bits of logits differ
+     * between numbers of timelines */
     bool batch_invariant;
 } bitnet_engine_options;
 
@@ -477,6 +480,9 @@ BITNET_API bitnet_status bitnet_session_sync(bitnet_session *session, const int3
 BITNET_API bitnet_status bitnet_session_rewind(bitnet_session *session, size_t position,
                                                bitnet_error *err);
 BITNET_API size_t bitnet_session_position(const bitnet_session *session);
+/* How many of these tokens have their keys and values in the cache: all, or fewer where others of
+ * its kv_pool took blocks. The rest is computed again when the session is next used. */
+BITNET_API size_t bitnet_session_cached(const bitnet_session *session);
 BITNET_API size_t bitnet_session_context(const bitnet_session *session);
 /* The tokens of the timeline, [_position]; valid until the session is next changed. */
 BITNET_API const int32_t *bitnet_session_tokens(const bitnet_session *session);
@@ -495,8 +501,9 @@ BITNET_API bitnet_status bitnet_session_fork(const bitnet_session *session, size
 BITNET_API const float *bitnet_session_logits(const bitnet_session *session);
 /* Writes / reads the timeline (tokens and cache) to a file, by temp file and rename. A file loads
  * only into a session of the same model and kv_type, on any device, in a pool or not. Nothing of a
- * file that is refused reaches the session. Fails: IO, CONTEXT (longer than the session's context
- * or its pool), MODEL (not ours, cut, damaged, other model). */
+ * file that is refused reaches the session; if the device fails, its timeline is as before. Bytes
+ * of the cache that no token of the timeline has written are saved as 0. Fails: IO, CONTEXT (longer
+ * than the session's context or its pool), MODEL (not ours, cut, damaged, other model). */
 BITNET_API bitnet_status bitnet_session_save(const bitnet_session *session, const char *path,
                                              bitnet_error *err);
 BITNET_API bitnet_status bitnet_session_load(bitnet_session *session, const char *path,
@@ -560,10 +567,10 @@ typedef struct bitnet_kv_pool_stats {
 BITNET_API void bitnet_kv_pool_options_init(bitnet_kv_pool_options *options);
 /* When blocks run out, other sessions of the pool that are not computing lose theirs; such a
  * session keeps its tokens and computes the cache again when it is next used: slower, the same bits
- * on the CPU; on a GPU those of a prompt of these tokens, even if they came one by one. Callers in
- * other threads wait for their turn; a cancel callback must not use sessions of
- * the same pool. A timeline longer than the whole pool is refused with CONTEXT. Close it after its
- * sessions, before its engine. Fails: ARGUMENT, MEMORY. */
+ * on the CPU; on a GPU those of a prompt of these tokens, even if they came one by one, unless
+ * batch_invariant is set. Callers in other threads wait for their turn; a cancel callback must not
+ * use sessions of the same pool. A timeline longer than the whole pool is refused with CONTEXT.
+ * Close it after its sessions, before its engine. Fails: ARGUMENT, MEMORY. */
 BITNET_API bitnet_status bitnet_kv_pool_open(bitnet_engine *engine,
                                              const bitnet_kv_pool_options *options,
                                              bitnet_kv_pool **out, bitnet_error *err);
@@ -789,7 +796,9 @@ BITNET_API int bitnet_batch_tokens(const bitnet_batch *batch);
  * every session alone; on a GPU see batch_invariant. Returns OK if every item's status is; else the
  * first failure. Wrong arguments: nothing was done, no status was written. A timeline that is full
  * (CONTEXT), cancelled by its callback (CANCELLED) or without a finite logit to choose from (ERROR)
- * fails alone; others are appended to. What the device fails with, where the CPU may not take its
+ * fails alone; others are appended to. A step computes at most n_tokens tokens again whose cache
+ * others took (bitnet_session_cached); a timeline that lost more fails alone with AGAIN, and the
+ * next step that has it continues. What the device fails with, where the CPU may not take its
  * place, fails all: no session has changed, and samplers stand where they stood, so that the step
  * may be repeated. */
 BITNET_API bitnet_status bitnet_batch_step(bitnet_batch *batch, bitnet_batch_item *items,

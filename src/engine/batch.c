@@ -339,10 +339,11 @@ static bitnet_status run_group(bitnet_batch *b, bnet_task *tasks, size_t n_tasks
     }
     *n_done = 0;
     bitnet_error why = {0};
-    bitnet_status st = bnet_session_hold_group(b->sessions, b->ends, n, &n, &why);
-    if (st != BITNET_OK && err && (st != BITNET_CANCELLED || b->first == BITNET_OK))
+    bitnet_status st = bnet_session_hold_group(b->sessions, b->ends, n, &n, &b->n_again, &why);
+    bool alone = st == BITNET_CANCELLED || st == BITNET_AGAIN;
+    if (st != BITNET_OK && err && (!alone || b->first == BITNET_OK))
         *err = why;
-    if (st == BITNET_CANCELLED) { /* by one session, while its cache was computed again */
+    if (alone) { /* one session, while its cache was computed again */
         set_aside(b, tasks, n, st);
         *n_done = 1;
         return BITNET_OK;
@@ -370,14 +371,12 @@ static void commit(bnet_task *tasks, size_t n)
         bitnet_session *s = tasks[i].item->session;
         if (tasks[i].item->status != BITNET_OK)
             continue;
-        bnet_session_forget(s);
+        bnet_session_note_pass(s, s->n_pos, tasks[i].item->n_ids);
         s->n_pos += tasks[i].item->n_ids;
-        if (!tasks[i].item->keep_logits)
-            continue;
-        bnet_buffer *hidden = s->fresh;
-        s->fresh = s->hidden;
-        s->hidden = hidden;
-        s->has_logits = true;
+        if (tasks[i].item->keep_logits)
+            bnet_session_adopt(s);
+        else
+            bnet_session_forget(s);
     }
 }
 
@@ -397,6 +396,7 @@ bitnet_status bitnet_batch_step(bitnet_batch *b, bitnet_batch_item *items, size_
     if (st != BITNET_OK)
         return st;
     b->first = BITNET_OK;
+    b->n_again = (size_t)b->n_tokens;
     size_t n = line_up(b, items, n_items, err);
     for (size_t i = 0; i < n; i++)
         bnet_kv_want(&b->tasks[i].item->session->entry, true);

@@ -23,6 +23,7 @@ struct bitnet_batch {
     size_t *ends;              /* their positions after it */
     int32_t *row_task;         /* whose each row of the pass is, counted from the group's first */
     bitnet_status first;       /* failure of an item, or OK */
+    size_t n_again;            /* lost tokens that it may still compute again */
 };
 
 /* The item fails alone: its session stays as it is. */

@@ -4,6 +4,8 @@
 #include "engine/engine.h"
 #include "model/strict.h"
 
+#include <unistd.h>
+
 void bitnet_engine_options_init(bitnet_engine_options *o)
 {
     if (!o)
@@ -214,6 +216,7 @@ static bitnet_status open_parts(bitnet_engine *e, const bitnet_engine_options *o
                   bnet_chat_name(e->chat));
     measure_tokens(e);
     describe(e);
+    e->invariant = e->invariant && e->selection.kind != BNET_DEV_CPU;
     return BITNET_OK;
 }
 
@@ -251,6 +254,7 @@ static bitnet_status open_any(bitnet_runtime *r, const char *path, const void *d
     e->log = r->log;
     e->selection = r->selection;
     e->layout = o.i2s_layout;
+    e->invariant = o.batch_invariant;
     st = data ? bnet_gguf_open_memory(data, n_bytes, path, &e->log, &e->gguf, err)
               : bnet_gguf_open(path, &e->log, &e->gguf, err);
     if (st == BITNET_OK)
@@ -303,6 +307,24 @@ const bitnet_model_info *bitnet_engine_model(const bitnet_engine *e)
     if (!e)
         return NULL;
     return &e->info;
+}
+
+bitnet_status bnet_check_memory(bnet_backend *be, uint64_t need, const char *what,
+                                const char *remedy, bitnet_error *err)
+{
+    bnet_usage u;
+    bool device = be && bnet_backend_usage(be, &u);
+    uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (device) {
+        uint64_t taken = u.own - u.spare + u.foreign;
+        have = u.total > taken ? u.total - taken : 0;
+    }
+    if (need <= have)
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_MEMORY, "%s %.2f GiB, %s has %.2f GiB%s; %s%s", what,
+                     (double)need / 0x1p30, device ? "the device's memory" : "this machine",
+                     (double)have / 0x1p30, device ? " left" : "", remedy,
+                     device ? ", close other programs on the device, or use device cpu" : "");
 }
 
 bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int32_t *ids, size_t n,

@@ -58,6 +58,7 @@ struct bitnet_engine {
     atomic_uint_fast64_t n_fallbacks; /* steps repeated there */
 
     bnet_workspaces workspaces; /* lent to sessions and batches while they compute */
+    bool invariant; /* batch_invariant on a device whose bits depend on how tokens are divided */
 
     bnet_meter meter; /* of both backends, if the runtime keeps statistics */
     bnet_counts base; /* at the last reset */
@@ -81,6 +82,10 @@ struct bitnet_session {
     float *row;          /* these logits, if somebody asked for them, else NULL */
     bool fallen;         /* kv and hidden belong to the engine's spare model */
     bool in_batch;       /* marks a session while bitnet_batch_step looks for one named twice */
+    /* how its tokens were divided into passes, if that matters: a bit for the first token of each,
+     * [n_ctx / 64 + 1]; and the tokens of the longest pass, n_batch at least */
+    uint64_t *begins;
+    int n_widest;
     bitnet_session_kernel kernels[BNET_SESSION_KERNELS]; /* that computed its tokens */
     size_t n_kernels;
 
@@ -144,10 +149,12 @@ bool bnet_session_passed(bitnet_session *s, int n_tokens);
 bitnet_status bnet_session_borrow(bitnet_session *s, bitnet_error *err);
 void bnet_session_return(bitnet_session *s); /* nothing if none was lent */
 /* After a pass whose first row follows the last token (session_head.c). _answer keeps what its
- * logits follow from and computes those the chooser may need, until the workspace is returned.
- * _choose then sets s->chosen; it fails if no logit is finite, which is not the backend's failure.
- * _forget drops the logits of a position that is no longer the last. */
+ * logits follow from in s->fresh and computes those the chooser may need, until the workspace is
+ * returned. _adopt makes s->fresh the state of the last token. _choose sets s->chosen; it fails if
+ * no logit is finite, which is not the backend's failure. _forget drops the logits of a position
+ * that is no longer the last. */
 bitnet_status bnet_session_answer(bitnet_session *s, bitnet_error *err);
+void bnet_session_adopt(bitnet_session *s);
 bitnet_status bnet_session_choose(bitnet_session *s, bitnet_error *err);
 void bnet_session_forget(bitnet_session *s);
 /* Makes the cache whole for positions [0, n_pos) with room up to n_need, and keeps it so until
@@ -156,9 +163,17 @@ void bnet_session_forget(bitnet_session *s);
 bitnet_status bnet_session_hold(bitnet_session *s, size_t n_need, bitnet_error *err);
 void bnet_session_let_go(bitnet_session *s);
 /* The same for the first of n sessions and as many after it as find room up to ends[i]; *n_held
- * says how many. On failure *n_held is the index of the session that failed. */
+ * says how many. At most *budget lost tokens are computed again, which are then taken off it; a
+ * session that needs more fails with AGAIN. On failure *n_held is the index of the session that
+ * failed. */
 bitnet_status bnet_session_hold_group(bitnet_session *const *sessions, const size_t *ends, size_t n,
-                                      size_t *n_held, bitnet_error *err);
+                                      size_t *n_held, size_t *budget, bitnet_error *err);
+/* Computes tokens [s->n_pos, end) of the timeline anew; with `logits`, keeps in s->hidden what
+ * those of the last token follow from. s->n_pos says how far it came. Fails: CANCELLED, what a pass
+ * fails with. */
+bitnet_status bnet_session_recompute(bitnet_session *s, size_t end, bool logits, bitnet_error *err);
+/* Notes that tokens [at, at + n) go through the model in one pass. */
+void bnet_session_note_pass(bitnet_session *s, size_t at, size_t n);
 /* Around what a workspace is lent for: the kernels called meanwhile are counted for every one of
  * the sessions, which are on one side (session_kernels.c). */
 void bnet_kernels_begin(bnet_scratch *x, const bitnet_session *s);
@@ -174,6 +189,11 @@ void bnet_session_close_kv(bitnet_session *s);
  * done before. Requires that s->n_pos is the position before the failed step. */
 bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitnet_error *err);
 void bnet_spare_close(bitnet_engine *e);
+/* Fails MEMORY if `need` bytes are more than the backend's device has left or, where it has no
+ * memory of its own (or be is NULL), than this machine has. `what` begins the message and ends
+ * before the size; `remedy` says what to ask for instead. */
+bitnet_status bnet_check_memory(bnet_backend *be, uint64_t need, const char *what,
+                                const char *remedy, bitnet_error *err);
 /* The best provider of the CPU, limited by isa. */
 const bnet_provider *bnet_runtime_cpu_provider(const bitnet_runtime *r);
 /* What the CPU makes of a precision: FP32, with a warning where another was asked for by name; an

@@ -39,20 +39,6 @@ void bnet_spare_close(bitnet_engine *e)
     pthread_mutex_destroy(&e->spare_lock);
 }
 
-/* Computes the timeline again, and what its logits follow from if they were known. */
-static bitnet_status refill(bitnet_session *s, size_t n_pos, bitnet_error *err)
-{
-    bitnet_status st = bnet_session_borrow(s, err);
-    while (st == BITNET_OK && s->n_pos < n_pos) {
-        int n = (int)BNET_MIN((size_t)s->n_batch, n_pos - s->n_pos);
-        bool last = s->n_pos + (size_t)n == n_pos;
-        st = bnet_session_pass(s, s->tokens + s->n_pos, n, last && s->has_logits, 0, false, err);
-    }
-    if (st == BITNET_OK && s->has_logits)
-        st = bnet_hidden_keep(s->scratch->ws, 0, s->hidden, err);
-    return st;
-}
-
 /* What a session needs of the spare. */
 typedef struct place {
     bnet_kv *kv;
@@ -62,40 +48,51 @@ typedef struct place {
 static bitnet_status open_place(const bitnet_session *s, place *p, bitnet_error *err)
 {
     bitnet_engine *e = s->engine;
-    *p = (place){0};
     bitnet_status st = bnet_kv_open(e->spare_model, s->n_ctx, s->kv_type, &p->kv, err);
     if (st == BITNET_OK)
         st = bnet_workspaces_need(&e->workspaces, e->spare_model, s->n_batch, err);
     for (int i = 0; i < 2 && st == BITNET_OK; i++)
         if (!(p->hidden[i] = bnet_hidden_open(e->spare_model)))
             st = bnet_no_memory(err, "session buffers");
-    if (st == BITNET_OK)
-        return st;
-    bnet_kv_close(p->kv);
-    bnet_hidden_close(e->spare_model, p->hidden[0]);
     return st;
 }
 
-/* Puts the session into its place on the spare, and fills the cache there. A session that had a
- * workspace has one of the spare's afterwards. If that fails, what was filled is its timeline. */
+/* Computes the timeline in its place on the spare, with what its logits follow from if they were
+ * known, and moves it there when that is done; on failure it stays where it is. A session that had
+ * a workspace has one of the spare's afterwards. */
 static bitnet_status rebuild(bitnet_session *s, const place *p, bitnet_error *err)
 {
-    size_t n_pos = s->n_pos;
+    bitnet_session there = *s;
     bool lent = s->scratch != NULL;
     bnet_session_return(s);
+    there.kv = p->kv;
+    there.hidden = p->hidden[0];
+    there.fresh = p->hidden[1];
+    there.fallen = true;
+    there.entry = (bnet_kv_entry){0};
+    there.scratch = NULL;
+    there.cancel = NULL;
+    there.n_pos = 0;
+    bitnet_status st = bnet_session_borrow(&there, err);
+    if (st == BITNET_OK)
+        st = bnet_session_recompute(&there, s->n_pos, s->has_logits, err);
+    if (!lent || st != BITNET_OK)
+        bnet_session_return(&there);
+    if (st != BITNET_OK)
+        return st;
     bnet_session_close_kv(s);
     bnet_session_close_hidden(s);
-    s->kv = p->kv;
-    s->hidden = p->hidden[0];
-    s->fresh = p->hidden[1];
-    s->fallen = true;
-    s->n_pos = 0;
-    bitnet_status st = refill(s, n_pos, err);
-    if (st != BITNET_OK)
-        bnet_session_forget(s);
-    if (!lent || st != BITNET_OK)
-        bnet_session_return(s);
-    return st;
+    there.cancel = s->cancel;
+    there.entry.n_valid = s->n_pos;
+    *s = there;
+    return BITNET_OK;
+}
+
+static void close_place(const bitnet_engine *e, const place *p)
+{
+    bnet_kv_close(p->kv);
+    bnet_hidden_close(e->spare_model, p->hidden[0]);
+    bnet_hidden_close(e->spare_model, p->hidden[1]);
 }
 
 /* May the CPU do what this engine's device could not? */
@@ -112,10 +109,20 @@ static bitnet_status allowed(const bitnet_session *s, bitnet_status why, bitnet_
     return BITNET_OK;
 }
 
+/* The weights, unless they are there, and the cache must fit this machine. */
+static bitnet_status check_memory(const bitnet_session *s, bitnet_error *err)
+{
+    const bitnet_engine *e = s->engine;
+    uint64_t weights = e->n_fallbacks ? 0 : bnet_gguf_file_bytes(e->gguf);
+    uint64_t cache = bnet_kv_bytes(e->model, s->n_ctx, s->kv_type);
+    return bnet_check_memory(NULL, weights + cache, "the weights and the cache need",
+                             "ask for a smaller n_ctx or kv_type int8", err);
+}
+
 bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitnet_error *err)
 {
     bitnet_engine *e = s->engine;
-    place p;
+    place p = {0};
     if (s->fallen)
         return why;
     bitnet_status st = allowed(s, why, err);
@@ -125,11 +132,17 @@ bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitne
               "position %zu: %s failed (%s); the timeline continues on the CPU", s->n_pos,
               bnet_backend_name(e->backend),
               err && err->message[0] ? err->message : bitnet_status_text(why));
-    st = need_spare(e, err);
+    st = check_memory(s, err);
+    if (st == BITNET_OK)
+        st = need_spare(e, err);
     if (st == BITNET_OK)
         st = open_place(s, &p, err);
-    if (st != BITNET_OK)
-        return bnet_wrap(err, st, "falling back to the CPU");
-    atomic_fetch_add(&e->n_fallbacks, 1); /* whoever sees it sees the spare too */
-    return rebuild(s, &p, err);
+    if (st == BITNET_OK) {
+        atomic_fetch_add(&e->n_fallbacks, 1); /* whoever sees it sees the spare too */
+        st = rebuild(s, &p, err);
+    }
+    if (st == BITNET_OK)
+        return st;
+    close_place(e, &p);
+    return bnet_wrap(err, st, "falling back to the CPU");
 }

@@ -22,7 +22,8 @@ static bool goes_before(bitnet_kv_policy policy, const bnet_kv_entry *a, const b
 static bool is_sole(const bitnet_kv_pool *p, const bnet_kv_entry *e, int i)
 {
     int32_t block = bnet_kv_block_at(e->kv, i);
-    return bnet_kv_blocks_refs(p->blocks, block) == 1 + bnet_kv_prefix_has(p->prefixes, block);
+    return bnet_kv_blocks_refs(p->blocks, block) ==
+           1 + bnet_kv_prefix_has(bnet_kv_prefixes_of(p->blocks), block);
 }
 
 static bool has_sole(const bitnet_kv_pool *p, const bnet_kv_entry *e)
@@ -75,14 +76,19 @@ static void evict(bitnet_kv_pool *p, bnet_kv_entry *victim, int n_missing)
     p->counts.n_blocks_evicted += (uint64_t)(has - keep);
 }
 
+/* 1 if the block was not marked before, else 0. */
+static int mark(bitnet_kv_pool *p, int32_t block)
+{
+    int is_new = !p->marks[block];
+    p->marks[block] = 1;
+    return is_new;
+}
+
 static int mark_blocks(bitnet_kv_pool *p, const bnet_kv *kv, int n)
 {
     int n_new = 0;
-    for (int i = 0; i < n; i++) {
-        uint8_t *mark = &p->marks[bnet_kv_block_at(kv, i)];
-        n_new += !*mark;
-        *mark = 1;
-    }
+    for (int i = 0; i < n; i++)
+        n_new += mark(p, bnet_kv_block_at(kv, i));
     return n_new;
 }
 
@@ -101,18 +107,19 @@ static bool within_reach(bitnet_kv_pool *p, const bnet_kv_entry *e, size_t n_nee
     int n_read = blocks_read(e, n_need);
     memset(p->marks, 0, (size_t)p->n_blocks);
     int n_taken = mark_blocks(p, e->kv, n_read);
-    for (const bnet_kv_entry *x = p->first; x; x = x->next)
+    for (const bnet_kv_entry *x = p->first; x; x = x->next) {
         if (x != e && x->pinned)
             n_taken += mark_blocks(p, x->kv, bnet_kv_mapped(x->kv));
+        if (x != e && x->pinned && x->copied != BNET_KV_NONE)
+            n_taken += mark(p, x->copied);
+    }
     return p->n_blocks - n_taken >= bnet_kv_blocks_for(n_need) - n_read;
 }
 
 /* Gives up a cached block; with `unused`, only one that no session has. False: there is none. */
 static bool evict_cached(bitnet_kv_pool *p, bool unused)
 {
-    int32_t block = BNET_KV_NONE;
-    if (p->prefixes)
-        block = bnet_kv_prefix_evict(p->prefixes, p->blocks, p->o.policy, unused);
+    int32_t block = bnet_kv_prefix_evict(bnet_kv_prefixes_of(p->blocks), unused);
     if (block == BNET_KV_NONE)
         return false;
     bnet_kv_blocks_drop(p->blocks, block);
@@ -133,8 +140,7 @@ static void make_room(bitnet_kv_pool *p, const bnet_kv_entry *e, int n_missing)
 }
 
 /* Requires that enough blocks can be freed. Every round takes some from a session or the cache. */
-static bitnet_status give_blocks(bitnet_kv_pool *p, bnet_kv_entry *e, size_t n_need,
-                                 bitnet_error *err)
+static bnet_kv_taken give_blocks(bitnet_kv_pool *p, bnet_kv_entry *e, size_t n_need)
 {
     int missing;
     if (bnet_kv_mapped(e->kv) == 0)
@@ -143,7 +149,7 @@ static bitnet_status give_blocks(bitnet_kv_pool *p, bnet_kv_entry *e, size_t n_n
     while ((missing = bnet_kv_missing(e->kv, (int)e->n_valid, (int)n_need) -
                       bnet_kv_blocks_free(p->blocks)) > 0)
         make_room(p, e, missing);
-    return bnet_kv_reserve(e->kv, (int)e->n_valid, (int)n_need, err);
+    return bnet_kv_take(e->kv, (int)e->n_valid, (int)n_need);
 }
 
 static void count_use(bitnet_kv_pool *p, bnet_kv_entry *e, size_t n_pos)
@@ -171,6 +177,20 @@ bitnet_status bnet_kv_fits(const bnet_kv_entry *e, size_t n_pos, bitnet_error *e
                      n_pos, bnet_kv_blocks_for(n_pos), p->n_blocks);
 }
 
+/* Zeroes and copies the blocks that were taken, without the lock: the device may be at work. */
+static bitnet_status ready_blocks(bitnet_kv_pool *p, bnet_kv_entry *e, const bnet_kv_taken *t,
+                                  bitnet_error *err)
+{
+    bitnet_status st = bnet_kv_ready(e->kv, t, err);
+    pthread_mutex_lock(&p->lock);
+    bnet_kv_settle(e->kv, t, st == BITNET_OK);
+    e->copied = BNET_KV_NONE;
+    e->pinned = st == BITNET_OK;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    return st;
+}
+
 bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, bool wait, bool *pinned,
                           bitnet_error *err)
 {
@@ -179,6 +199,7 @@ bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, bool wa
     *pinned = !p;
     if (!p || st != BITNET_OK)
         return st;
+    bnet_kv_taken t;
     pthread_mutex_lock(&p->lock);
     e->n_valid = BNET_MIN(e->n_valid, n_pos);
     bool reached = within_reach(p, e, n_need);
@@ -186,13 +207,16 @@ bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, bool wa
         pthread_cond_wait(&p->changed, &p->lock);
         reached = within_reach(p, e, n_need);
     }
-    if (reached)
-        st = give_blocks(p, e, n_need, err);
-    if (reached && st == BITNET_OK) {
+    if (reached) {
+        t = give_blocks(p, e, n_need);
+        e->copied = t.copied;
+        e->pinned = true;
         count_use(p, e, n_pos);
-        *pinned = e->pinned = true;
     }
     pthread_mutex_unlock(&p->lock);
+    if (reached && bnet_kv_took(e->kv, &t))
+        st = ready_blocks(p, e, &t, err);
+    *pinned = reached && st == BITNET_OK;
     return st;
 }
 
@@ -212,10 +236,11 @@ void bnet_kv_unpin(bnet_kv_entry *e)
 void bnet_kv_cut(bnet_kv_entry *e, size_t n_pos)
 {
     bitnet_kv_pool *p = e->pool;
+    if (p)
+        pthread_mutex_lock(&p->lock);
+    e->n_valid = BNET_MIN(e->n_valid, n_pos);
     if (!p)
         return;
-    pthread_mutex_lock(&p->lock);
-    e->n_valid = BNET_MIN(e->n_valid, n_pos);
     int keep = bnet_kv_blocks_for(e->n_valid);
     if (!e->pinned && bnet_kv_mapped(e->kv) > keep) {
         shrink(e, keep);

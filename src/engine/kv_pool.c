@@ -2,8 +2,6 @@
  * blocks when they run out is decided in kv_pins.c. */
 #include "engine/engine.h"
 
-#include <unistd.h>
-
 enum { BLOCKS_MAX = 1 << 24 };
 
 static const char owner[] = "cache pool options";
@@ -41,32 +39,6 @@ static bitnet_status read_options(const bitnet_kv_pool_options *given, bitnet_kv
     return st;
 }
 
-/* Systems that overcommit would grant any size and kill the process later, so ask first. */
-static bitnet_status check_host(uint64_t need, bitnet_error *err)
-{
-    uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    if (need <= have)
-        return BITNET_OK;
-    return bnet_fail(err, BITNET_MEMORY,
-                     "%s: max_bytes asks for %.1f GiB, this machine has %.1f GiB of memory", owner,
-                     (double)need / 0x1p30, (double)have / 0x1p30);
-}
-
-/* The blocks lie where the backend computes. */
-static bitnet_status check_memory(const bitnet_engine *e, uint64_t need, bitnet_error *err)
-{
-    bnet_usage u;
-    if (!bnet_backend_usage(e->backend, &u))
-        return check_host(need, err);
-    uint64_t taken = u.own - u.spare + u.foreign, have = u.total > taken ? u.total - taken : 0;
-    if (need <= have)
-        return BITNET_OK;
-    return bnet_fail(err, BITNET_MEMORY,
-                     "%s: max_bytes asks for %.2f GiB, the device's memory has %.2f GiB left; ask "
-                     "for less, close other programs on the device, or use device cpu",
-                     owner, (double)need / 0x1p30, (double)have / 0x1p30);
-}
-
 static bitnet_status open_blocks(bitnet_kv_pool *p, bitnet_error *err)
 {
     const bnet_model *m = p->engine->model;
@@ -76,7 +48,9 @@ static bitnet_status open_blocks(bitnet_kv_pool *p, bitnet_error *err)
         return bnet_fail(err, BITNET_MEMORY,
                          "%s: max_bytes %llu holds no block of this model, which has %llu bytes",
                          owner, (unsigned long long)p->o.max_bytes, (unsigned long long)each);
-    bitnet_status st = check_memory(p->engine, n * each, err);
+    bitnet_status st =
+        bnet_check_memory(p->engine->backend, n * each, "cache pool options: max_bytes asks for",
+                          "ask for less", err);
     if (st != BITNET_OK)
         return st;
     p->n_blocks = (int)n;
@@ -117,7 +91,6 @@ void bitnet_kv_pool_close(bitnet_kv_pool *p)
     if (!p)
         return;
     assert(p->n_entries == 0);
-    bnet_kv_prefixes_close(p->prefixes);
     bnet_kv_blocks_close(p->blocks);
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
@@ -125,10 +98,16 @@ void bitnet_kv_pool_close(bitnet_kv_pool *p)
     bnet_free(p);
 }
 
+/* The prefix cache has the block. */
+static bool is_known(const bitnet_kv_pool *p, int32_t block)
+{
+    return bnet_kv_prefix_has(bnet_kv_prefixes_of(p->blocks), block);
+}
+
 /* Sessions that have the block. */
 static int n_users(const bitnet_kv_pool *p, int32_t block)
 {
-    return bnet_kv_blocks_refs(p->blocks, block) - bnet_kv_prefix_has(p->prefixes, block);
+    return bnet_kv_blocks_refs(p->blocks, block) - is_known(p, block);
 }
 
 void bitnet_kv_pool_read(bitnet_kv_pool *p, bitnet_kv_pool_stats *out)
@@ -145,24 +124,9 @@ void bitnet_kv_pool_read(bitnet_kv_pool *p, bitnet_kv_pool_stats *out)
         int n = n_users(p, i);
         out->n_used += n > 0;
         out->n_shared += n > 1;
-        out->n_cached += n == 0 && bnet_kv_prefix_has(p->prefixes, i);
+        out->n_cached += n == 0 && is_known(p, i);
     }
     pthread_mutex_unlock(&p->lock);
-}
-
-const bitnet_engine *bnet_kv_pool_engine(const bitnet_kv_pool *p)
-{
-    return p->engine;
-}
-
-bitnet_kv_type bnet_kv_pool_type(const bitnet_kv_pool *p)
-{
-    return p->o.kv_type;
-}
-
-int bnet_kv_pool_max_sequence(const bitnet_kv_pool *p)
-{
-    return p->o.max_sequence;
 }
 
 /* ---- coming and going ---- */
@@ -173,7 +137,7 @@ bitnet_status bnet_kv_join(bitnet_kv_pool *p, bnet_kv_entry *e, int n_ctx, bnet_
     bitnet_status st = bnet_kv_open_pooled(p->blocks, n_ctx, kv, err);
     if (st != BITNET_OK)
         return st;
-    *e = (bnet_kv_entry){.pool = p, .kv = *kv};
+    *e = (bnet_kv_entry){.pool = p, .kv = *kv, .copied = BNET_KV_NONE};
     pthread_mutex_lock(&p->lock);
     e->next = p->first;
     if (p->first)
@@ -195,6 +159,16 @@ void bnet_kv_fork(bnet_kv_entry *e, const bnet_kv_entry *from, size_t n_pos)
     e->entered = e->last_use = ++p->clock;
     e->n_uses = 1;
     pthread_mutex_unlock(&p->lock);
+}
+
+size_t bnet_kv_valid(const bnet_kv_entry *e, size_t n_pos)
+{
+    if (e->pool)
+        pthread_mutex_lock(&e->pool->lock);
+    size_t n = BNET_MIN(e->n_valid, n_pos);
+    if (e->pool)
+        pthread_mutex_unlock(&e->pool->lock);
+    return n;
 }
 
 void bnet_kv_leave(bnet_kv_entry *e)
@@ -219,7 +193,8 @@ void bnet_kv_leave(bnet_kv_entry *e)
 static int32_t known_block(const bitnet_kv_pool *p, uint64_t scope, int32_t parent,
                            const int32_t *tokens, int i)
 {
-    return bnet_kv_prefix_find(p->prefixes, scope, parent, tokens + (size_t)i * BNET_KV_BLOCK);
+    return bnet_kv_prefix_find(bnet_kv_prefixes_of(p->blocks), scope, parent,
+                               tokens + (size_t)i * BNET_KV_BLOCK);
 }
 
 static int count_known(const bitnet_kv_pool *p, uint64_t scope, const int32_t *tokens, int n)
@@ -239,7 +214,7 @@ static void adopt(bitnet_kv_pool *p, bnet_kv_entry *e, uint64_t scope, const int
     e->n_uses++;
     for (int i = 0; i < n; i++) {
         block = known_block(p, scope, block, tokens, i);
-        bnet_kv_prefix_use(p->prefixes, block, p->clock);
+        bnet_kv_prefix_use(bnet_kv_prefixes_of(p->blocks), block, p->clock);
         bnet_kv_map(e->kv, block);
     }
     p->counts.n_prefix_hits++;
@@ -255,7 +230,9 @@ size_t bnet_kv_adopt(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens, si
         return 0;
     pthread_mutex_lock(&p->lock);
     p->counts.n_prefix_lookups++;
-    int n = p->prefixes ? count_known(p, scope, tokens, (int)(n_tokens / BNET_KV_BLOCK)) : 0;
+    int n = bnet_kv_prefixes_of(p->blocks)
+                ? count_known(p, scope, tokens, (int)(n_tokens / BNET_KV_BLOCK))
+                : 0;
     bool more = (size_t)n * BNET_KV_BLOCK > e->n_valid;
     if (more)
         adopt(p, e, scope, tokens, n);
@@ -272,11 +249,11 @@ static void publish(bitnet_kv_pool *p, const bnet_kv_entry *e, uint64_t scope,
     uint64_t now = ++p->clock;
     for (int i = 0; i < (int)(e->n_valid / BNET_KV_BLOCK); i++) {
         int32_t known = known_block(p, scope, parent, tokens, i), own = bnet_kv_block_at(e->kv, i);
-        if (known == BNET_KV_NONE && bnet_kv_prefix_has(p->prefixes, own))
+        if (known == BNET_KV_NONE && is_known(p, own))
             return;
         if (known == BNET_KV_NONE) {
-            bnet_kv_prefix_add(p->prefixes, scope, parent, tokens + (size_t)i * BNET_KV_BLOCK, own,
-                               now);
+            bnet_kv_prefix_add(bnet_kv_prefixes_of(p->blocks), scope, parent,
+                               tokens + (size_t)i * BNET_KV_BLOCK, own, now);
             bnet_kv_blocks_hold(p->blocks, own);
         }
         parent = known == BNET_KV_NONE ? own : known;
@@ -291,8 +268,8 @@ bitnet_status bnet_kv_publish(bnet_kv_entry *e, uint64_t scope, const int32_t *t
     if (!p)
         return st;
     pthread_mutex_lock(&p->lock);
-    if (!p->prefixes)
-        st = bnet_kv_prefixes_open(p->n_blocks, &p->prefixes, err);
+    if (!bnet_kv_prefixes_of(p->blocks))
+        st = bnet_kv_prefixes_open(p->blocks, p->o.policy, err);
     if (st == BITNET_OK)
         publish(p, e, scope, tokens);
     pthread_mutex_unlock(&p->lock);

@@ -12,12 +12,13 @@
  * n_valid and the blocks are the session's alone. */
 typedef struct bnet_kv_entry bnet_kv_entry;
 struct bnet_kv_entry {
-    bitnet_kv_pool *pool; /* NULL: a cache of its own; the other fields are unused */
+    bitnet_kv_pool *pool; /* NULL: a cache of its own; all other fields but n_valid are unused */
     bnet_kv_entry *prev, *next;
     bnet_kv *kv;
     size_t n_valid; /* positions whose keys and values are in the blocks */
     bool pinned;
-    bool wanted; /* part of a batch step that has yet to compute it: evicted last */
+    int32_t copied; /* a block it holds while it is copied, besides those of kv; BNET_KV_NONE */
+    bool wanted;    /* part of a batch step that has yet to compute it: evicted last */
     uint64_t last_use, n_uses, entered; /* by the pool's clock, which counts uses */
 };
 
@@ -28,18 +29,12 @@ struct bitnet_kv_pool {
     int n_blocks;
     uint8_t *marks; /* [n_blocks] scratch of eviction */
     pthread_mutex_t lock;
-    pthread_cond_t changed;     /* blocks or pins were given up */
-    bnet_kv_prefixes *prefixes; /* NULL until something is published */
+    pthread_cond_t changed; /* blocks or pins were given up */
     bnet_kv_entry *first;
     size_t n_entries;
     uint64_t clock;              /* counts uses */
     bitnet_kv_pool_stats counts; /* those of events; blocks are counted when asked for */
 };
-
-/* Facts of a pool for opening sessions on it. */
-const bitnet_engine *bnet_kv_pool_engine(const bitnet_kv_pool *p);
-bitnet_kv_type bnet_kv_pool_type(const bitnet_kv_pool *p);
-int bnet_kv_pool_max_sequence(const bitnet_kv_pool *p);
 
 /* Opens *kv on the pool's blocks and enters it. */
 bitnet_status bnet_kv_join(bitnet_kv_pool *p, bnet_kv_entry *e, int n_ctx, bnet_kv **kv,
@@ -62,16 +57,18 @@ bitnet_status bnet_kv_fits(const bnet_kv_entry *e, size_t n_pos, bitnet_error *e
 /* Pins the entry with blocks for n_need positions, of which the first n_pos have tokens; n_valid of
  * these need not be computed again. The blocks that will be written are the entry's alone. Evicts
  * others; if what is missing is pinned by other threads, waits for it, or with wait false returns
- * OK and *pinned false. Fails as _fits, and as the backend does that zeroes and copies blocks.
- * Without a pool: OK, *pinned true. */
+ * OK and *pinned false. Waits for the device without the pool's lock. Fails as _fits, and as the
+ * backend does that zeroes and copies blocks. Without a pool: OK, *pinned true. */
 bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, bool wait, bool *pinned,
                           bitnet_error *err);
-/* Says, while pinned, that the first n_valid positions have been computed. */
+/* Says, while pinned or without a pool, that the first n_valid positions have been computed. */
 static inline void bnet_kv_filled(bnet_kv_entry *e, size_t n_valid)
 {
-    if (e->pinned)
+    if (e->pinned || !e->pool)
         e->n_valid = n_valid;
 }
+/* How many of the first n_pos positions are computed. */
+size_t bnet_kv_valid(const bnet_kv_entry *e, size_t n_pos);
 /* Does nothing if the entry is not pinned. */
 void bnet_kv_unpin(bnet_kv_entry *e);
 /* The timeline was cut to n_pos: returns blocks beyond. */

@@ -3,7 +3,7 @@
  * alone, not on how they were cut. */
 #include "engine/engine.h"
 
-#include <unistd.h>
+#include <stdio.h>
 
 enum { CTX_MAX = 1 << 24, BATCH_MAX = 65536, CTX_DEFAULT = 4096, BATCH_DEFAULT = 512 };
 
@@ -25,10 +25,10 @@ void bitnet_session_options_init(bitnet_session_options *o)
 static bitnet_status follow_pool(const bitnet_engine *e, bitnet_session_options *o, bool any_ctx,
                                  bitnet_error *err)
 {
-    int longest = bnet_kv_pool_max_sequence(o->kv_pool);
-    if (bnet_kv_pool_engine(o->kv_pool) != e)
+    int longest = o->kv_pool->o.max_sequence;
+    if (o->kv_pool->engine != e)
         return bnet_fail(err, BITNET_ARGUMENT, "%s: kv_pool belongs to another engine", owner);
-    o->kv_type = bnet_kv_pool_type(o->kv_pool);
+    o->kv_type = o->kv_pool->o.kv_type;
     if (any_ctx)
         o->n_ctx = BNET_MIN(o->n_ctx, longest);
     if (o->n_ctx > longest)
@@ -62,11 +62,17 @@ static bitnet_status read_options(const bitnet_engine *e, const bitnet_session_o
     return st;
 }
 
+static size_t begins_words(int n_ctx)
+{
+    return (size_t)n_ctx / 64 + 1;
+}
+
 /* What a session and the layers below will ask of the allocator. */
 static bitnet_session_cost cost_of(const bitnet_engine *e, const bitnet_session_options *o)
 {
     return (bitnet_session_cost){
         .session_bytes = sizeof(bitnet_session) + (uint64_t)o->n_ctx * sizeof(int32_t) +
+                         (e->invariant ? begins_words(o->n_ctx) * sizeof(uint64_t) : 0) +
                          2 * bnet_hidden_bytes(e->model) + bnet_stream_bytes(e->longest_token),
         .cache_bytes = o->kv_pool ? 0 : bnet_kv_bytes(e->model, o->n_ctx, o->kv_type),
         .workspace_bytes = bnet_scratch_bytes(e->model, o->n_batch)};
@@ -84,44 +90,25 @@ bitnet_status bitnet_session_memory(const bitnet_engine *e, const bitnet_session
     return st;
 }
 
-/* The free memory of a device that has its own, as far as it is known. */
-static bitnet_status check_device(const bnet_usage *u, const bitnet_session_options *o,
-                                  uint64_t need, bitnet_error *err)
-{
-    uint64_t taken = u->own - u->spare + u->foreign, have = u->total > taken ? u->total - taken : 0;
-    if (need <= have)
-        return BITNET_OK;
-    return bnet_fail(
-        err, BITNET_MEMORY,
-        "session: a context of %d with batch %d needs %.2f GiB, the device's memory has "
-        "%.2f GiB left; ask for a smaller n_ctx or n_batch or kv_type int8, close other "
-        "programs on the device, or use device cpu",
-        o->n_ctx, o->n_batch, (double)need / 0x1p30, (double)have / 0x1p30);
-}
-
 /* Systems that overcommit would grant any size and kill the process later, so ask first. */
 static bitnet_status check_memory(bitnet_engine *e, const bitnet_session_options *o,
                                   bitnet_error *err)
 {
+    char what[96];
     bitnet_session_cost c = cost_of(e, o);
     bool have_one = bnet_workspaces_have(&e->workspaces, e->model, o->n_batch);
-    uint64_t need = c.session_bytes + c.cache_bytes + (have_one ? 0 : c.workspace_bytes);
-    bnet_usage u;
-    if (bnet_backend_usage(e->backend, &u))
-        return check_device(&u, o, need, err);
-    uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    if (need <= have)
-        return BITNET_OK;
-    return bnet_fail(
-        err, BITNET_MEMORY,
-        "session: a context of %d with batch %d needs %.1f GiB, this machine has %.1f GiB; "
-        "ask for a smaller n_ctx or kv_type int8",
-        o->n_ctx, o->n_batch, (double)need / 0x1p30, (double)have / 0x1p30);
+    snprintf(what, sizeof what, "session: a context of %d with batch %d needs", o->n_ctx,
+             o->n_batch);
+    return bnet_check_memory(e->backend,
+                             c.session_bytes + c.cache_bytes + (have_one ? 0 : c.workspace_bytes),
+                             what, "ask for a smaller n_ctx or n_batch or kv_type int8", err);
 }
 
 static bool make_buffers(bitnet_session *s)
 {
     s->tokens = bnet_calloc((size_t)s->n_ctx, sizeof *s->tokens);
+    if (s->engine->invariant && !(s->begins = bnet_calloc(begins_words(s->n_ctx), 8)))
+        return false;
     return s->tokens && bnet_stream_reserve(&s->stream, s->engine->longest_token);
 }
 
@@ -140,7 +127,7 @@ bitnet_status bnet_session_make(bitnet_engine *e, const bitnet_session_options *
         return bnet_no_memory(err, "session");
     s->engine = e;
     s->n_ctx = o->n_ctx;
-    s->n_batch = o->n_batch;
+    s->n_batch = s->n_widest = o->n_batch;
     s->kv_type = o->kv_type;
     bnet_workspaces_enter(&e->workspaces);
     if (!make_buffers(s)) {
@@ -197,6 +184,7 @@ void bitnet_session_close(bitnet_session *s)
     bnet_session_close_hidden(s);
     bnet_workspaces_leave(&s->engine->workspaces);
     bnet_free(s->tokens);
+    bnet_free(s->begins);
     bnet_str_free(&s->stream.tail);
     bnet_free(s);
 }
@@ -214,7 +202,7 @@ void bitnet_session_on_cancel(bitnet_session *s, bitnet_cancel_fn cancel, void *
 bitnet_status bnet_session_borrow(bitnet_session *s, bitnet_error *err)
 {
     bitnet_status st = bnet_scratch_borrow(&s->engine->workspaces, bnet_session_model(s),
-                                           s->n_batch, s->before, &s->scratch, err);
+                                           s->n_widest, s->before, &s->scratch, err);
     if (st != BITNET_OK)
         return st;
     s->before = s->scratch;
@@ -261,6 +249,7 @@ bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, in
     if (st != BITNET_OK)
         return st;
     memmove(s->tokens + s->n_pos, ids, (size_t)n * sizeof *ids); /* ids may be s->tokens itself */
+    bnet_session_note_pass(s, s->n_pos, (size_t)n);
     s->n_pos += (size_t)n;
     bnet_kv_filled(&s->entry, s->n_pos);
     return BITNET_OK;
@@ -271,38 +260,40 @@ static bitnet_status cancelled(const bitnet_session *s, bitnet_error *err)
     return bnet_fail(err, BITNET_CANCELLED, "cancelled at position %zu", s->n_pos);
 }
 
-/* Tokens to append and who wants their logits; `told`: how many of them have been handed out. */
+/* Tokens to append and who wants their logits; `told`: how many of them have been handed out;
+ * `cancelled`: by whoever was told. */
 typedef struct appending {
     const int32_t *ids;
     size_t n_ids, told;
     bitnet_logits_fn each;
     void *user;
+    bool cancelled;
 } appending;
 
-/* Hands out the logits of the n tokens of the last pass, ids[at, at + n), but for those told. */
+/* Hands out the logits of the n tokens of the last pass, ids[at, at + n), but for those told, then
+ * keeps what those of the last one told follow from. If the caller cancels, that is where the
+ * timeline ends. */
 static bitnet_status deliver(bitnet_session *s, appending *a, size_t at, int n, bitnet_error *err)
 {
-    size_t n_vocab = (size_t)s->engine->info.n_vocab, end = s->n_pos;
-    for (int first = (int)(a->told - at); first < n;) {
+    size_t n_vocab = (size_t)s->engine->info.n_vocab;
+    int first = (int)(a->told - at);
+    for (bool go_on = !a->cancelled; go_on && first < n;) {
         int k = BNET_MIN(BNET_HEAD_ROWS, n - first);
         const float *out;
         bitnet_status st = bnet_head(s->scratch->ws, first, k, &out, err);
         if (st != BITNET_OK)
             return st;
-        for (int i = 0; i < k; i++, first++) {
-            const float *row = out + (size_t)i * n_vocab;
-            bool go_on = a->each(a->user, a->told++, row) &&
-                         (i + 1 < k || bnet_session_delivered(s, first + 1));
-            if (go_on && first + 1 < n)
-                continue;
-            s->n_pos = end - (size_t)(n - 1 - first);
-            st = bnet_hidden_keep(s->scratch->ws, first, s->hidden, err);
-            s->has_logits = st == BITNET_OK;
-            if (!go_on || st != BITNET_OK)
-                return go_on ? st : cancelled(s, err);
-        }
+        for (int i = 0; i < k && go_on; i++, first++)
+            go_on = a->each(a->user, a->told++, out + (size_t)i * n_vocab);
+        go_on = go_on && bnet_session_delivered(s, first);
+        a->cancelled = !go_on;
     }
-    return BITNET_OK;
+    bitnet_status st = bnet_hidden_keep(s->scratch->ws, first - 1, s->fresh, err);
+    if (st != BITNET_OK)
+        return st;
+    s->n_pos -= (size_t)(n - first);
+    bnet_session_adopt(s);
+    return a->cancelled ? cancelled(s, err) : BITNET_OK;
 }
 
 /* ids[at, at + n): one pass and the logits that are wanted of it. */
@@ -317,11 +308,15 @@ static bitnet_status step(bitnet_session *s, appending *a, size_t at, int n, bit
     bnet_workspace_on_layer(s->scratch->ws, NULL, NULL);
     if (st != BITNET_OK)
         return st == BITNET_CANCELLED ? cancelled(s, err) : st;
-    bnet_session_forget(s);
     bnet_session_let_go(s); /* the caller's `each` may want the blocks for another session */
     if (a->each)
         return deliver(s, a, at, n, err);
-    return last ? bnet_session_answer(s, err) : BITNET_OK;
+    st = last ? bnet_session_answer(s, err) : BITNET_OK;
+    if (last && st == BITNET_OK)
+        bnet_session_adopt(s);
+    else if (st == BITNET_OK)
+        bnet_session_forget(s);
+    return st;
 }
 
 /* The step, and once more on the CPU if the backend failed in it. */
@@ -359,7 +354,7 @@ static bitnet_status steps(bitnet_session *s, appending *a, bitnet_error *err)
 static bitnet_status run(bitnet_session *s, const int32_t *ids, size_t n_ids, bitnet_logits_fn each,
                          void *user, bitnet_error *err)
 {
-    appending a = {ids, n_ids, 0, each, user};
+    appending a = {.ids = ids, .n_ids = n_ids, .each = each, .user = user};
     if (!s->in_score)
         bnet_session_count(s, n_ids, n_ids > 1);
     bitnet_status st = bnet_session_borrow(s, err);
@@ -431,21 +426,20 @@ bitnet_status bitnet_session_rewind(bitnet_session *s, size_t position, bitnet_e
 
 size_t bitnet_session_position(const bitnet_session *s)
 {
-    if (!s)
-        return 0;
-    return s->n_pos;
+    return s ? s->n_pos : 0;
+}
+
+size_t bitnet_session_cached(const bitnet_session *s)
+{
+    return s ? bnet_kv_valid(&s->entry, s->n_pos) : 0;
 }
 
 size_t bitnet_session_context(const bitnet_session *s)
 {
-    if (!s)
-        return 0;
-    return (size_t)s->n_ctx;
+    return s ? (size_t)s->n_ctx : 0;
 }
 
 const int32_t *bitnet_session_tokens(const bitnet_session *s)
 {
-    if (!s)
-        return NULL;
-    return s->tokens;
+    return s ? s->tokens : NULL;
 }

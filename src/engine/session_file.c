@@ -231,6 +231,8 @@ static bitnet_status check_body(const bitnet_session *s, const char *path, const
     return BITNET_OK;
 }
 
+/* If the device fails, the timeline is as before, and its cache is computed again when next used.
+ */
 static bitnet_status take(bitnet_session *s, const bnet_map *map, bitnet_error *err)
 {
     size_t n_pos = bnet_u32(map->data + 16);
@@ -239,13 +241,16 @@ static bitnet_status take(bitnet_session *s, const bnet_map *map, bitnet_error *
     bitnet_status st = bnet_kv_pin(&s->entry, 0, n_pos, true, &pinned, err);
     if (st != BITNET_OK)
         return st;
-    s->n_pos = 0;
-    bnet_session_forget(s);
-    memcpy(s->tokens, map->data + HEADER, n_pos * sizeof *s->tokens);
+    bnet_kv_filled(&s->entry, 0);
     st = bnet_kv_write(s->kv, (int)n_pos, cache, err);
-    if (st == BITNET_OK)
+    if (st == BITNET_OK) {
+        memcpy(s->tokens, map->data + HEADER, n_pos * sizeof *s->tokens);
+        if (s->begins) /* how the file's cache was computed is not known */
+            memset(s->begins, 0, (n_pos / 64 + 1) * sizeof *s->begins);
         s->n_pos = n_pos;
-    bnet_kv_filled(&s->entry, s->n_pos);
+        bnet_kv_filled(&s->entry, n_pos);
+        bnet_session_forget(s);
+    }
     bnet_session_let_go(s);
     return st;
 }

@@ -41,16 +41,22 @@ static bitnet_status compute_choice(bitnet_session *s, bitnet_error *err)
             return st;
         s->n_whole = served ? 0 : PATIENCE;
     }
-    return served ? BITNET_OK : bnet_hidden_head(ws, s->hidden, &s->all, err);
+    return served ? BITNET_OK : bnet_hidden_head(ws, s->fresh, &s->all, err);
 }
 
 bitnet_status bnet_session_answer(bitnet_session *s, bitnet_error *err)
 {
-    bitnet_status st = bnet_hidden_keep(s->scratch->ws, 0, s->hidden, err);
-    if (st == BITNET_OK && s->chooser)
-        st = compute_choice(s, err);
-    s->has_logits = st == BITNET_OK; /* else the token will be taken back */
-    return st;
+    bitnet_status st = bnet_hidden_keep(s->scratch->ws, 0, s->fresh, err);
+    return st == BITNET_OK && s->chooser ? compute_choice(s, err) : st;
+}
+
+void bnet_session_adopt(bitnet_session *s)
+{
+    bnet_buffer *fresh = s->fresh;
+    bnet_session_forget(s);
+    s->fresh = s->hidden;
+    s->hidden = fresh;
+    s->has_logits = true;
 }
 
 bitnet_status bnet_session_choose(bitnet_session *s, bitnet_error *err)

@@ -13,8 +13,10 @@ bitnet_status bnet_session_open_kv(bitnet_session *s, bitnet_kv_pool *pool, bitn
  */
 static bitnet_status inherit(bitnet_session *s, const bitnet_session *from, bitnet_error *err)
 {
-    if (!s->entry.pool)
-        return bnet_kv_copy(s->kv, from->kv, (int)s->n_pos, err);
+    if (!s->entry.pool) {
+        s->entry.n_valid = bnet_kv_valid(&from->entry, s->n_pos);
+        return bnet_kv_copy(s->kv, from->kv, (int)s->entry.n_valid, err);
+    }
     bnet_kv_fork(&s->entry, &from->entry, s->n_pos);
     return BITNET_OK;
 }
@@ -33,6 +35,9 @@ static bitnet_status fork_checked(const bitnet_session *from, size_t position, b
     s->fallen = from->fallen;
     s->n_pos = position;
     memcpy(s->tokens, from->tokens, position * sizeof *s->tokens);
+    if (s->begins)
+        memcpy(s->begins, from->begins, ((size_t)s->n_ctx / 64 + 1) * sizeof *s->begins);
+    s->n_widest = from->n_widest;
     st = bnet_session_equip(s, &o, err);
     if (st == BITNET_OK && s->fallen == from->fallen) /* else it computed its own */
         st = inherit(s, from, err);
@@ -64,43 +69,101 @@ void bnet_session_close_kv(bitnet_session *s)
     s->kv = NULL;
 }
 
-/* Computes positions from n_valid on; s->n_pos says how far it came. */
-static bitnet_status recompute(bitnet_session *s, size_t n_valid, bitnet_error *err)
+/* ---- how tokens were divided into passes ---- */
+
+static bool begins_pass(const bitnet_session *s, size_t at)
 {
-    size_t end = s->n_pos;
-    s->n_pos = n_valid;
-    while (s->n_pos < end) {
-        if (bnet_session_cancelled(s))
-            return bnet_fail(err, BITNET_CANCELLED,
-                             "cancelled at position %zu, while the cache was computed again", end);
-        int n = (int)BNET_MIN((size_t)s->n_batch, end - s->n_pos);
-        bitnet_status st = bnet_session_pass(s, s->tokens + s->n_pos, n, 0, 0, false, err);
-        if (st != BITNET_OK)
-            return st;
-    }
-    return BITNET_OK;
+    return s->begins[at / 64] >> (at % 64) & 1u;
 }
 
-/* The blocks are pinned; fills them. If the backend fails, the session leaves the pool for the
- * spare. */
-static bitnet_status refill(bitnet_session *s, bitnet_error *err)
+void bnet_session_note_pass(bitnet_session *s, size_t at, size_t n)
 {
-    size_t end = s->n_pos;
-    if (!s->entry.pool || s->entry.n_valid >= end)
-        return BITNET_OK;
-    bitnet_status st = recompute(s, s->entry.n_valid, err);
-    bnet_kv_filled(&s->entry, s->n_pos);
-    s->n_pos = end;
-    if (st != BITNET_OK && st != BITNET_CANCELLED)
-        st = bnet_session_fall_back(s, st, err);
+    for (size_t i = at; s->begins && i < at + n; i++) {
+        uint64_t bit = (uint64_t)1 << (i % 64);
+        s->begins[i / 64] = (s->begins[i / 64] & ~bit) | (i == at ? bit : 0);
+    }
+    if (s->begins)
+        s->n_widest = BNET_MAX(s->n_widest, (int)n);
+}
+
+/* The first token of the pass that computed the one at this position, if that is known and of
+ * interest. */
+static size_t pass_begin(const bitnet_session *s, size_t at)
+{
+    while (s->begins && at > 0 && at < s->n_pos && !begins_pass(s, at))
+        at--;
+    return at;
+}
+
+/* How many tokens from s->n_pos on go through the model together. */
+static size_t pass_length(const bitnet_session *s, size_t end)
+{
+    size_t n = 1, most = BNET_MIN((size_t)s->n_widest, end - s->n_pos);
+    if (!s->begins)
+        return BNET_MIN((size_t)s->n_batch, most);
+    while (n < most && !begins_pass(s, s->n_pos + n))
+        n++;
+    return n;
+}
+
+/* ---- computing again ---- */
+
+bitnet_status bnet_session_recompute(bitnet_session *s, size_t end, bool logits, bitnet_error *err)
+{
+    bitnet_status st = BITNET_OK;
+    while (st == BITNET_OK && s->n_pos < end) {
+        if (bnet_session_cancelled(s))
+            return bnet_fail(err, BITNET_CANCELLED, "cancelled");
+        size_t n = pass_length(s, end);
+        bool last = logits && s->n_pos + n == end;
+        st = bnet_session_pass(s, s->tokens + s->n_pos, (int)n, last, 0, false, err);
+        if (st == BITNET_OK && last)
+            st = bnet_hidden_keep(s->scratch->ws, 0, s->hidden, err);
+    }
     return st;
 }
 
-/* What fits the pool and still fails is the backend's failure. */
+/* The blocks are pinned; computes at most *budget of the tokens whose keys and values were lost.
+ * Fails AGAIN if they are more. If the backend fails, the session leaves the pool for the spare. */
+static bitnet_status refill(bitnet_session *s, size_t *budget, bitnet_error *err)
+{
+    size_t end = s->n_pos, begin = s->entry.n_valid;
+    if (begin >= end)
+        return BITNET_OK;
+    s->n_pos = begin;
+    bitnet_status st = bnet_session_recompute(s, BNET_MIN(end, begin + *budget), false, err);
+    bnet_kv_filled(&s->entry, s->n_pos);
+    *budget -= BNET_MIN(s->n_pos - begin, *budget);
+    size_t left = end - s->n_pos;
+    s->n_pos = end;
+    if (st == BITNET_OK && left)
+        return bnet_fail(err, BITNET_AGAIN,
+                         "position %zu: %zu tokens of a cache that was given up are still to be "
+                         "computed again; repeat the step",
+                         end, left);
+    if (st == BITNET_CANCELLED)
+        return bnet_fail(err, st, "cancelled at position %zu, while the cache was computed again",
+                         end);
+    return st == BITNET_OK ? st : bnet_session_fall_back(s, st, err);
+}
+
+/* ---- holding ---- */
+
+/* What was lost in the middle of a pass is lost from its beginning. What fits the pool and still
+ * fails is the backend's failure. */
 static bitnet_status pin(bitnet_session *s, size_t n_need, bool wait, bool *pinned,
                          bitnet_error *err)
 {
-    bitnet_status st = bnet_kv_pin(&s->entry, s->n_pos, n_need, wait, pinned, err);
+    bitnet_status st;
+    size_t whole = bitnet_session_cached(s);
+    do {
+        if (pass_begin(s, whole) < whole)
+            bnet_kv_cut(&s->entry, pass_begin(s, whole));
+        st = bnet_kv_pin(&s->entry, s->n_pos, n_need, wait, pinned, err);
+        whole = bitnet_session_cached(s);
+        if (st == BITNET_OK && *pinned && pass_begin(s, whole) < whole)
+            bnet_session_let_go(s); /* it lost more meanwhile */
+    } while (st == BITNET_OK && *pinned && pass_begin(s, whole) < whole);
     if (st == BITNET_OK || st == BITNET_CONTEXT)
         return st;
     st = bnet_session_fall_back(s, st, err);
@@ -120,11 +183,12 @@ static bitnet_status wait_for_blocks(bitnet_session *s, size_t n_need, bitnet_er
 bitnet_status bnet_session_hold(bitnet_session *s, size_t n_need, bitnet_error *err)
 {
     bool pinned;
+    size_t budget = s->n_pos;
     bitnet_status st = pin(s, n_need, !s->scratch, &pinned, err);
     if (st == BITNET_OK && !pinned)
         st = wait_for_blocks(s, n_need, err);
     if (st == BITNET_OK)
-        st = refill(s, err);
+        st = refill(s, &budget, err);
     if (st != BITNET_OK)
         bnet_session_let_go(s);
     return st;
@@ -135,20 +199,33 @@ void bnet_session_let_go(bitnet_session *s)
     bnet_kv_unpin(&s->entry);
 }
 
+/* Blocks are not taken from others for a session that cannot be made whole now. */
+static bitnet_status pin_within(bitnet_session *s, size_t n_need, bool wait, size_t budget,
+                                bool *pinned, bitnet_error *err)
+{
+    *pinned = false;
+    size_t lost = s->n_pos - bitnet_session_cached(s);
+    if (lost > 0 && budget == 0)
+        return bnet_fail(err, BITNET_AGAIN,
+                         "position %zu: %zu tokens of a cache that was given up are to be computed "
+                         "again; repeat the step",
+                         s->n_pos, lost);
+    return pin(s, n_need, wait, pinned, err);
+}
+
 bitnet_status bnet_session_hold_group(bitnet_session *const *sessions, const size_t *ends, size_t n,
-                                      size_t *n_held, bitnet_error *err)
+                                      size_t *n_held, size_t *budget, bitnet_error *err)
 {
     bitnet_status st = BITNET_OK;
     size_t k = 0;
     for (bool pinned = true; k < n && st == BITNET_OK; k += pinned) {
-        bitnet_session *s = sessions[k];
-        st = pin(s, ends[k], k == 0, &pinned, err);
+        st = pin_within(sessions[k], ends[k], k == 0, *budget, &pinned, err);
         if (!pinned)
             break;
     }
     size_t n_whole = st == BITNET_OK ? 0 : k;
     while (st == BITNET_OK && n_whole < k) {
-        st = refill(sessions[n_whole], err);
+        st = refill(sessions[n_whole], budget, err);
         n_whole += st == BITNET_OK;
     }
     for (size_t i = 0; i < k && st != BITNET_OK; i++)

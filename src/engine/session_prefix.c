@@ -19,13 +19,15 @@ bitnet_status bitnet_session_reuse(bitnet_session *s, uint64_t scope, const int3
     bitnet_status st = bnet_check_ids(s->engine, "reuse", ids, n_ids, err);
     if (st != BITNET_OK)
         return st;
-    size_t own = common_prefix(s, ids, n_ids);
+    size_t own = BNET_MIN(common_prefix(s, ids, n_ids), bitnet_session_cached(s));
     size_t most = n_ids > 0 ? BNET_MIN(n_ids - 1, (size_t)s->n_ctx) : 0;
     bitnet_session_rewind(s, own, NULL);
     size_t found = bnet_kv_adopt(&s->entry, scope, ids, most);
     if (found > own) {
         memcpy(s->tokens + own, ids + own, (found - own) * sizeof *ids);
         s->n_pos = found;
+        if (s->begins) /* how the blocks were computed is not known */
+            memset(s->begins, 0, (found / 64 + 1) * sizeof *s->begins);
         bnet_session_forget(s);
     }
     if (n_reused)

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "model/kv_prefix.h"
 #include "model/weights.h"
 
 /* ---- blocks ---- */
@@ -77,6 +78,7 @@ void bnet_kv_blocks_close(bnet_kv_blocks *b)
 {
     if (!b)
         return;
+    bnet_kv_prefixes_close(b->prefixes);
     bnet_op_kv_free(b->be, b->store);
     bnet_free(b->free_list);
     bnet_free(b->n_refs);
@@ -96,7 +98,8 @@ int bnet_kv_blocks_refs(const bnet_kv_blocks *b, int32_t block)
 void bnet_kv_blocks_hold(bnet_kv_blocks *b, int32_t block)
 {
     assert(b->n_refs[block] > 0);
-    b->n_refs[block]++;
+    if (++b->n_refs[block] == 2)
+        bnet_kv_prefix_changed(b->prefixes, block);
 }
 
 void bnet_kv_blocks_drop(bnet_kv_blocks *b, int32_t block)
@@ -104,6 +107,8 @@ void bnet_kv_blocks_drop(bnet_kv_blocks *b, int32_t block)
     assert(b->n_refs[block] > 0);
     if (--b->n_refs[block] == 0)
         b->free_list[b->n_free++] = block;
+    else if (b->n_refs[block] == 1)
+        bnet_kv_prefix_changed(b->prefixes, block);
 }
 
 static int32_t take(bnet_kv_blocks *b)
@@ -112,15 +117,6 @@ static int32_t take(bnet_kv_blocks *b)
     int32_t block = b->free_list[--b->n_free];
     b->n_refs[block] = 1;
     return block;
-}
-
-/* Blocks leave the free list in their order the first time, so one number says which were used. */
-static void clear(bnet_kv_blocks *b, int32_t block)
-{
-    if (block < b->n_cleared && !b->pooled)
-        return;
-    bnet_op_kv_clear(b->be, b->store, block);
-    b->n_cleared = BNET_MAX(b->n_cleared, block + 1);
 }
 
 /* ---- timelines ---- */
@@ -193,27 +189,6 @@ void bnet_kv_map(bnet_kv *kv, int32_t block)
     kv->table[kv->n_mapped++] = block;
 }
 
-bitnet_status bnet_kv_cover(bnet_kv *kv, int n_pos, bitnet_error *err)
-{
-    bnet_kv_blocks *b = kv->blocks;
-    int need = bnet_kv_blocks_for((size_t)n_pos), n_mapped = kv->n_mapped;
-    assert(need <= kv->n_table);
-    if (need <= n_mapped) /* reads nothing of the blocks: others may be taking some */
-        return BITNET_OK;
-    int n_cleared = b->n_cleared;
-    bnet_op_hold(b->be);
-    while (kv->n_mapped < need) {
-        kv->table[kv->n_mapped] = take(b);
-        clear(b, kv->table[kv->n_mapped++]);
-    }
-    bitnet_status st = bnet_op_release(b->be, BITNET_OK, err);
-    if (st != BITNET_OK) { /* any of the new blocks may not have been zeroed */
-        bnet_kv_trim(kv, n_mapped);
-        b->n_cleared = n_cleared;
-    }
-    return st;
-}
-
 /* ---- writing beside others ---- */
 
 /* Will position n_valid be written into a block that others hold, too? */
@@ -230,26 +205,72 @@ int bnet_kv_missing(const bnet_kv *kv, int n_valid, int n_pos)
     return bnet_kv_blocks_for((size_t)n_pos) - has + must_part(kv, n_valid, n_pos);
 }
 
-/* Puts a copy in the place of block i of the table. */
-static bitnet_status part(bnet_kv *kv, int i, bitnet_error *err)
+bnet_kv_taken bnet_kv_take(bnet_kv *kv, int n_valid, int n_pos)
 {
     bnet_kv_blocks *b = kv->blocks;
-    int32_t old = kv->table[i], own = take(b);
-    bnet_op_hold(b->be);
-    bnet_op_kv_copy(b->be, b->store, own, b->store, old);
-    bitnet_status st = bnet_op_release(b->be, BITNET_OK, err);
-    kv->table[i] = st == BITNET_OK ? own : old;
-    bnet_kv_blocks_drop(b, st == BITNET_OK ? old : own);
-    return st;
+    int need = bnet_kv_blocks_for((size_t)n_pos);
+    bnet_kv_taken t = {.copied = BNET_KV_NONE, .n_cleared = b->n_cleared};
+    assert(need <= kv->n_table);
+    bnet_kv_trim(kv, bnet_kv_blocks_for((size_t)n_valid)); /* the timeline may have been rewound */
+    if (must_part(kv, n_valid, n_pos)) {
+        int32_t *last = &kv->table[kv->n_mapped - 1];
+        t.copied = *last;
+        *last = take(b);
+    }
+    for (t.n_before = kv->n_mapped; kv->n_mapped < need;)
+        kv->table[kv->n_mapped++] = take(b);
+    return t;
 }
 
-bitnet_status bnet_kv_reserve(bnet_kv *kv, int n_valid, int n_pos, bitnet_error *err)
+/* A cache of one timeline zeroes a block when it is first used: blocks leave the free list in their
+ * order the first time, so one number says which were. In a pool a block is zeroed whenever it is
+ * taken. */
+static void clear(bnet_kv_blocks *b, int32_t block)
 {
-    bnet_kv_trim(kv, bnet_kv_blocks_for((size_t)n_valid)); /* the timeline may have been rewound */
-    bitnet_status st = BITNET_OK;
-    if (must_part(kv, n_valid, n_pos))
-        st = part(kv, n_valid / BNET_KV_BLOCK, err);
-    return st == BITNET_OK ? bnet_kv_cover(kv, n_pos, err) : st;
+    if (!b->pooled && block < b->n_cleared)
+        return;
+    bnet_op_kv_clear(b->be, b->store, block);
+    if (!b->pooled)
+        b->n_cleared = block + 1;
+}
+
+bitnet_status bnet_kv_ready(bnet_kv *kv, const bnet_kv_taken *t, bitnet_error *err)
+{
+    bnet_kv_blocks *b = kv->blocks;
+    if (!bnet_kv_took(kv, t))
+        return BITNET_OK;
+    bnet_op_hold(b->be);
+    if (t->copied != BNET_KV_NONE)
+        bnet_op_kv_copy(b->be, b->store, kv->table[t->n_before - 1], b->store, t->copied);
+    for (int i = t->n_before; i < kv->n_mapped; i++)
+        clear(b, kv->table[i]);
+    return bnet_op_release(b->be, BITNET_OK, err);
+}
+
+void bnet_kv_settle(bnet_kv *kv, const bnet_kv_taken *t, bool ready)
+{
+    bnet_kv_blocks *b = kv->blocks;
+    int32_t dropped = t->copied;
+    if (!ready) { /* any of the new blocks may not have been zeroed */
+        bnet_kv_trim(kv, t->n_before);
+        b->n_cleared = t->n_cleared;
+    }
+    if (dropped != BNET_KV_NONE && !ready) {
+        dropped = kv->table[t->n_before - 1];
+        kv->table[t->n_before - 1] = t->copied;
+    }
+    if (dropped != BNET_KV_NONE)
+        bnet_kv_blocks_drop(b, dropped);
+}
+
+bitnet_status bnet_kv_cover(bnet_kv *kv, int n_pos, bitnet_error *err)
+{
+    if (bnet_kv_blocks_for((size_t)n_pos) <= kv->n_mapped)
+        return BITNET_OK; /* reads nothing of the blocks: others may be taking some */
+    bnet_kv_taken t = bnet_kv_take(kv, kv->n_mapped * BNET_KV_BLOCK, n_pos);
+    bitnet_status st = bnet_kv_ready(kv, &t, err);
+    bnet_kv_settle(kv, &t, st == BITNET_OK);
+    return st;
 }
 
 bitnet_status bnet_kv_copy(bnet_kv *kv, const bnet_kv *from, int n_pos, bitnet_error *err)
@@ -279,6 +300,20 @@ uint64_t bnet_kv_saved_bytes(const bnet_kv *kv, int n_pos)
            (uint64_t)bnet_kv_blocks_for((size_t)n_pos);
 }
 
+/* Zeroes what lies behind the first n positions of a block of one layer: the timeline may have been
+ * rewound or forked, and what others wrote there is not its own. */
+static void zero_tail(const bnet_kv_shape *s, int n, uint8_t *block)
+{
+    size_t hd = (size_t)s->head_dim, row = hd * bnet_kv_elem(s->type), used = (size_t)n;
+    size_t part = bnet_kv_part_bytes(s->type, hd), scales = bnet_kv_scale_offset(hd);
+    size_t groups = bnet_kv_groups(hd) * sizeof(float);
+    for (int i = 0; i < 2 * s->n_kv_heads; i++, block += part) {
+        memset(block + used * row, 0, (BNET_KV_BLOCK - used) * row);
+        if (s->type == BITNET_KV_INT8)
+            memset(block + scales + used * groups, 0, (BNET_KV_BLOCK - used) * groups);
+    }
+}
+
 /* Copies one block of one layer to the host. */
 static bitnet_status fetch(const bnet_kv_blocks *b, int layer, int32_t block, void *copy,
                            bitnet_error *err)
@@ -300,6 +335,8 @@ bitnet_status bnet_kv_read(const bnet_kv *kv, int n_pos, bnet_kv_sink sink, void
     bitnet_status st = BITNET_OK;
     for (int i = 0; st == BITNET_OK && i < b->shape.n_layers * need; i++) {
         st = fetch(b, i / need, kv->table[i % need], copy, err);
+        if (i % need == need - 1 && n_pos % BNET_KV_BLOCK)
+            zero_tail(&b->shape, n_pos % BNET_KV_BLOCK, copy);
         if (st == BITNET_OK)
             st = sink(user, copy, layer_bytes(b), err);
     }

@@ -1,42 +1,59 @@
-/* kv_prefix.c - the index of texts: one node per block of the pool, chained by hash. Invariant: a
- * node's parent stays in the index as long as the node does, so only leaves are removed. */
+/* kv_prefix.c - the index of texts: one node per block of the pool, chained by hash, and a heap of
+ * the nodes that may be given up. Invariants: a node's parent stays in the index as long as the
+ * node does, so only leaves are removed; the heap has exactly the leaves, on top the first to go.
+ */
 #include "model/kv_prefix.h"
+
+#include "model/kv.h"
 
 typedef struct node {
     uint64_t hash, scope, last_use, n_uses, entered;
     int32_t parent, next; /* next: of the same bucket */
     int32_t n_children;
+    int32_t at; /* in the heap; of a leaf */
     bool known; /* the block is in the index */
     int32_t tokens[BNET_KV_BLOCK];
 } node;
 
 struct bnet_kv_prefixes {
-    node *nodes; /* [n_blocks] by physical block */
-    int n_blocks;
+    const bnet_kv_blocks *blocks;
+    bitnet_kv_policy policy;
+    node *nodes;   /* [n_blocks] by physical block */
+    int32_t *heap; /* [n_heap] leaves, by block */
+    int32_t n_heap;
     int32_t *buckets; /* [mask + 1] first node, BNET_KV_NONE: empty */
     uint64_t mask;
 };
 
-bitnet_status bnet_kv_prefixes_open(int n_blocks, bnet_kv_prefixes **out, bitnet_error *err)
+bitnet_status bnet_kv_prefixes_open(bnet_kv_blocks *blocks, bitnet_kv_policy policy,
+                                    bitnet_error *err)
 {
+    size_t n_blocks = (size_t)blocks->shape.n_blocks;
     uint64_t n = 1;
-    while (n < (uint64_t)n_blocks)
+    while (n < n_blocks)
         n *= 2;
     bnet_kv_prefixes *x = bnet_calloc(1, sizeof *x);
     if (!x)
         return bnet_no_memory(err, "index of prefixes");
-    *x = (bnet_kv_prefixes){.nodes = bnet_calloc((size_t)n_blocks, sizeof *x->nodes),
-                            .n_blocks = n_blocks,
+    *x = (bnet_kv_prefixes){.blocks = blocks,
+                            .policy = policy,
+                            .nodes = bnet_calloc(n_blocks, sizeof *x->nodes),
+                            .heap = bnet_calloc(n_blocks, sizeof *x->heap),
                             .buckets = bnet_calloc((size_t)n, sizeof *x->buckets),
                             .mask = n - 1};
-    if (!x->nodes || !x->buckets) {
+    if (!x->nodes || !x->heap || !x->buckets) {
         bnet_kv_prefixes_close(x);
         return bnet_no_memory(err, "index of prefixes");
     }
     for (uint64_t i = 0; i < n; i++)
         x->buckets[i] = BNET_KV_NONE;
-    *out = x;
+    blocks->prefixes = x;
     return BITNET_OK;
+}
+
+bnet_kv_prefixes *bnet_kv_prefixes_of(const bnet_kv_blocks *blocks)
+{
+    return blocks->prefixes;
 }
 
 void bnet_kv_prefixes_close(bnet_kv_prefixes *x)
@@ -44,9 +61,67 @@ void bnet_kv_prefixes_close(bnet_kv_prefixes *x)
     if (!x)
         return;
     bnet_free(x->nodes);
+    bnet_free(x->heap);
     bnet_free(x->buckets);
     bnet_free(x);
 }
+
+/* ---- the heap ---- */
+
+/* True if block a is given up before b: those that nobody else holds first, then by the policy. */
+static bool goes_before(const bnet_kv_prefixes *x, int32_t a, int32_t b)
+{
+    const node *m = &x->nodes[a], *n = &x->nodes[b];
+    bool used = x->blocks->n_refs[a] > 1, other = x->blocks->n_refs[b] > 1;
+    if (used != other)
+        return other;
+    if (x->policy == BITNET_KV_FIFO && m->entered != n->entered)
+        return m->entered < n->entered;
+    if (x->policy == BITNET_KV_LFU && m->n_uses != n->n_uses)
+        return m->n_uses < n->n_uses;
+    return m->last_use != n->last_use ? m->last_use < n->last_use : a < b;
+}
+
+static void put(bnet_kv_prefixes *x, int32_t at, int32_t block)
+{
+    x->heap[at] = block;
+    x->nodes[block].at = at;
+}
+
+/* Puts the block, which belongs somewhere above or below the place, where it belongs. */
+static void sift(bnet_kv_prefixes *x, int32_t at, int32_t block)
+{
+    for (; at > 0 && goes_before(x, block, x->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        put(x, at, x->heap[(at - 1) / 2]);
+    for (int32_t child; (child = 2 * at + 1) < x->n_heap; at = child) {
+        child += child + 1 < x->n_heap && goes_before(x, x->heap[child + 1], x->heap[child]);
+        if (!goes_before(x, x->heap[child], block))
+            break;
+        put(x, at, x->heap[child]);
+    }
+    put(x, at, block);
+}
+
+static void enter(bnet_kv_prefixes *x, int32_t leaf)
+{
+    x->n_heap++;
+    sift(x, x->n_heap - 1, leaf);
+}
+
+static void leave(bnet_kv_prefixes *x, int32_t leaf)
+{
+    int32_t at = x->nodes[leaf].at, last = x->heap[--x->n_heap];
+    if (last != leaf)
+        sift(x, at, last);
+}
+
+void bnet_kv_prefix_changed(bnet_kv_prefixes *x, int32_t block)
+{
+    if (x && x->nodes[block].known && x->nodes[block].n_children == 0)
+        sift(x, x->nodes[block].at, block);
+}
+
+/* ---- finding and entering ---- */
 
 static uint64_t hash_of(uint64_t scope, int32_t parent, const int32_t *tokens)
 {
@@ -91,8 +166,9 @@ void bnet_kv_prefix_add(bnet_kv_prefixes *x, uint64_t scope, int32_t parent, con
                 .known = true};
     memcpy(n->tokens, tokens, sizeof n->tokens);
     *bucket = block;
-    if (parent != BNET_KV_NONE)
-        x->nodes[parent].n_children++;
+    enter(x, block);
+    if (parent != BNET_KV_NONE && x->nodes[parent].n_children++ == 0)
+        leave(x, parent);
 }
 
 bool bnet_kv_prefix_has(const bnet_kv_prefixes *x, int32_t block)
@@ -104,6 +180,7 @@ void bnet_kv_prefix_use(bnet_kv_prefixes *x, int32_t block, uint64_t now)
 {
     x->nodes[block].last_use = now;
     x->nodes[block].n_uses++;
+    bnet_kv_prefix_changed(x, block);
 }
 
 static void remove_leaf(bnet_kv_prefixes *x, int32_t block)
@@ -114,33 +191,17 @@ static void remove_leaf(bnet_kv_prefixes *x, int32_t block)
     while (*at != block)
         at = &x->nodes[*at].next;
     *at = n->next;
-    if (n->parent != BNET_KV_NONE)
-        x->nodes[n->parent].n_children--;
+    leave(x, block);
+    if (n->parent != BNET_KV_NONE && --x->nodes[n->parent].n_children == 0)
+        enter(x, n->parent);
     n->known = false;
 }
 
-/* True if a is given up before b. */
-static bool goes_before(bitnet_kv_policy policy, const node *a, const node *b)
+int32_t bnet_kv_prefix_evict(bnet_kv_prefixes *x, bool unused)
 {
-    if (policy == BITNET_KV_FIFO && a->entered != b->entered)
-        return a->entered < b->entered;
-    if (policy == BITNET_KV_LFU && a->n_uses != b->n_uses)
-        return a->n_uses < b->n_uses;
-    return a->last_use < b->last_use;
-}
-
-int32_t bnet_kv_prefix_evict(bnet_kv_prefixes *x, const bnet_kv_blocks *blocks,
-                             bitnet_kv_policy policy, bool unused)
-{
-    int32_t best = BNET_KV_NONE;
-    for (int32_t i = 0; i < x->n_blocks; i++) {
-        const node *n = &x->nodes[i];
-        if (!n->known || n->n_children > 0 || (unused && bnet_kv_blocks_refs(blocks, i) > 1))
-            continue;
-        if (best == BNET_KV_NONE || goes_before(policy, n, &x->nodes[best]))
-            best = i;
-    }
-    if (best != BNET_KV_NONE)
-        remove_leaf(x, best);
-    return best;
+    int32_t first = x && x->n_heap ? x->heap[0] : BNET_KV_NONE;
+    if (first == BNET_KV_NONE || (unused && x->blocks->n_refs[first] > 1))
+        return BNET_KV_NONE;
+    remove_leaf(x, first);
+    return first;
 }

@@ -1,17 +1,21 @@
 /* kv_prefix.h - which texts are in the blocks of a pool: an index from the tokens of whole blocks
  * to the block that holds their keys and values. A text is a chain of blocks: each is known by the
  * block before it and its own 64 tokens, which are compared, so a hash that collides finds nothing
- * wrong. At most one entry per block of the pool. No lock: the pool brings it. */
+ * wrong. At most one entry per block of the pool. Finding is O(1), all else O(log n) of the number
+ * of entries. No lock: the pool brings it. */
 #ifndef BNET_KV_PREFIX_H
 #define BNET_KV_PREFIX_H
 
 #include "model/model.h"
 
-enum { BNET_KV_NONE = -1 };
-
 typedef struct bnet_kv_prefixes bnet_kv_prefixes;
 
-bitnet_status bnet_kv_prefixes_open(int n_blocks, bnet_kv_prefixes **out, bitnet_error *err);
+/* An index of these blocks, which own it and tell it when a block gets its second holder or has one
+ * holder left (_changed; NULL: nothing happens). */
+bitnet_status bnet_kv_prefixes_open(bnet_kv_blocks *blocks, bitnet_kv_policy policy,
+                                    bitnet_error *err);
+bnet_kv_prefixes *bnet_kv_prefixes_of(const bnet_kv_blocks *blocks); /* NULL: none was opened */
+void bnet_kv_prefix_changed(bnet_kv_prefixes *x, int32_t block);
 void bnet_kv_prefixes_close(bnet_kv_prefixes *x);
 
 /* The block that continues `parent` (BNET_KV_NONE: begins a text of this scope) with these 64
@@ -28,7 +32,6 @@ void bnet_kv_prefix_use(bnet_kv_prefixes *x, int32_t block,
 /* Removes the entry that the policy gives up first, among those that no other continues: with
  * unused, only of blocks that nobody but the index holds. Returns its block, which the caller
  * drops, or BNET_KV_NONE. */
-int32_t bnet_kv_prefix_evict(bnet_kv_prefixes *x, const bnet_kv_blocks *blocks,
-                             bitnet_kv_policy policy, bool unused);
+int32_t bnet_kv_prefix_evict(bnet_kv_prefixes *x, bool unused);
 
 #endif

@@ -65,13 +65,25 @@ int bnet_kv_mapped(const bnet_kv *kv);              /* blocks it has now */
 int32_t bnet_kv_block_at(const bnet_kv *kv, int i); /* the i-th of them */
 void bnet_kv_map(bnet_kv *kv, int32_t block);       /* shares one that is held, as its last */
 void bnet_kv_trim(bnet_kv *kv, int n_blocks);       /* drops all but the first n_blocks */
-/* Readies a timeline whose first n_valid positions are computed for writing [n_valid, n_pos): it
- * drops blocks behind n_valid, takes blocks up to n_pos, and replaces the one that holds n_valid by
- * a copy where others hold it, too. The caller checked n_valid <= n_pos <= n_ctx and that as many
- * blocks are free as _missing says. If the backend fails to zero or copy a block, the first n_valid
- * positions are as before. */
-bitnet_status bnet_kv_reserve(bnet_kv *kv, int n_valid, int n_pos, bitnet_error *err);
+/* In three steps, a timeline whose first n_valid positions are computed is made ready for writing
+ * [n_valid, n_pos). _take drops blocks behind n_valid, takes blocks up to n_pos, and puts another
+ * one in the place of that which holds n_valid where others hold that, too; the caller checked
+ * n_valid <= n_pos <= n_ctx and that as many blocks are free as _missing says. _ready zeroes and
+ * copies, which may wait for the device: only this step needs no lock. _settle ends it; if _ready
+ * failed, the first n_valid positions are as before. */
+typedef struct bnet_kv_taken {
+    int n_before, n_cleared; /* blocks before the new ones; for undoing */
+    int32_t copied; /* held until _settle: the block that is copied; BNET_KV_NONE: none is */
+} bnet_kv_taken;
+enum { BNET_KV_NONE = -1 }; /* no block */
 int bnet_kv_missing(const bnet_kv *kv, int n_valid, int n_pos);
+bnet_kv_taken bnet_kv_take(bnet_kv *kv, int n_valid, int n_pos);
+bitnet_status bnet_kv_ready(bnet_kv *kv, const bnet_kv_taken *t, bitnet_error *err);
+void bnet_kv_settle(bnet_kv *kv, const bnet_kv_taken *t, bool ready);
+static inline bool bnet_kv_took(const bnet_kv *kv, const bnet_kv_taken *t)
+{
+    return t->copied != BNET_KV_NONE || bnet_kv_mapped(kv) > t->n_before;
+}
 /* Takes the blocks that positions [0, n_pos) lack; blocks beyond stay. On failure none is taken. */
 bitnet_status bnet_kv_cover(bnet_kv *kv, int n_pos, bitnet_error *err);
 /* Makes the first n_pos positions copies of those of another timeline of the same model and type.
@@ -79,8 +91,8 @@ bitnet_status bnet_kv_cover(bnet_kv *kv, int n_pos, bitnet_error *err);
 bitnet_status bnet_kv_copy(bnet_kv *kv, const bnet_kv *from, int n_pos, bitnet_error *err);
 
 /* Saving and restoring: the blocks that hold positions [0, n_pos), layer by layer. _read requires
- * that they are mapped and changes nothing; _write takes blocks as _cover does and requires that
- * nobody else holds them. */
+ * that they are mapped and changes nothing; what lies behind n_pos in the last block is read as 0;
+ * _write takes blocks as _cover does and requires that nobody else holds them. */
 typedef bitnet_status (*bnet_kv_sink)(void *user, const void *bytes, size_t n, bitnet_error *err);
 uint64_t bnet_kv_saved_bytes(const bnet_kv *kv, int n_pos);
 bitnet_status bnet_kv_read(const bnet_kv *kv, int n_pos, bnet_kv_sink sink, void *user,

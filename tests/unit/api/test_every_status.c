@@ -34,12 +34,13 @@ static void texts(void **state)
         {BITNET_VANISHED, 14, "model file changed while in use"},
         {BITNET_CONTEXT, 15, "context is full"},
         {BITNET_CANCELLED, 16, "cancelled"},
+        {BITNET_AGAIN, 17, "not done yet: call again"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(rows[i].status, rows[i].number);
         assert_string_equal(bitnet_status_text(rows[i].status), rows[i].text);
     }
-    assert_string_equal(bitnet_status_text((bitnet_status)17), "unknown status");
+    assert_string_equal(bitnet_status_text((bitnet_status)18), "unknown status");
     assert_string_equal(bitnet_status_text((bitnet_status)-1), "unknown status");
     assert_string_equal(bitnet_version(), BITNET_VERSION);
     assert_int_equal(bitnet_api_version(), BITNET_API_VERSION);

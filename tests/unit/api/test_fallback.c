@@ -192,6 +192,170 @@ static void BE_11_batches(void **state)
     nano_close(&n);
 }
 
+/* ---- failures that come at a bad time ---- */
+
+static const bnet_backend_vtable *sound;
+static bnet_backend_vtable unsound;
+static int n_left; /* calls that succeed before one fails, or all do from there on */
+static bool lasting;
+
+static bool fails_now(void)
+{
+    return lasting ? n_left-- <= 0 : n_left-- == 0;
+}
+
+static bitnet_status failing_sync(bnet_backend *be, bitnet_error *err)
+{
+    return fails_now() ? bnet_fail(err, BITNET_ERROR, "injected failure") : sound->sync(be, err);
+}
+
+static bitnet_status failing_release(bnet_backend *be, bitnet_error *err)
+{
+    bitnet_status st = sound->release ? sound->release(be, err) : BITNET_OK;
+    return fails_now() ? bnet_fail(err, BITNET_ERROR, "injected failure") : st;
+}
+
+static void harm(bnet_backend *be, bool release, int left, bool for_good)
+{
+    sound = be->v;
+    unsound = *sound;
+    if (release)
+        unsound.release = failing_release;
+    else
+        unsound.sync = failing_sync;
+    n_left = left;
+    lasting = for_good;
+    be->v = &unsound;
+}
+
+/* The CPU fails too, in the middle of computing the timeline: nothing of it is lost. */
+static void BE_11_a_fallback_that_fails(void **state)
+{
+    (void)state;
+    warning w = {0};
+    nano n = open_with(false, &w);
+    int32_t ids[N_PROMPT + 2];
+    nano_ids(&n, 5, ids, N_PROMPT + 2);
+    bitnet_session *first = nano_session(&n, 256, 16, BITNET_KV_F16),
+                   *s = nano_session(&n, 256, 16, BITNET_KV_F16),
+                   *alone = nano_session(&n, 256, 16, BITNET_KV_F16);
+    OK(bitnet_session_append(s, ids, N_PROMPT, NULL, NULL, &err));
+    OK(bitnet_session_append(alone, ids, N_PROMPT, NULL, NULL, &err));
+    break_engine(n.engine, 1, true);
+    OK(bitnet_session_append(first, ids, 1, NULL, NULL, &err)); /* now there is a spare */
+    harm(n.engine->spare, false, 2, true);
+    FAILS(bitnet_session_append(s, ids + N_PROMPT, 1, NULL, NULL, &err), BITNET_ERROR,
+          "falling back to the CPU");
+    assert_int_equal(bitnet_session_position(s), N_PROMPT);
+    assert_false(s->fallen);
+    n.engine->spare->v = sound;
+    unbreak_engine(n.engine);
+    assert_same_logits(&n, bitnet_session_logits(s), bitnet_session_logits(alone), "kept");
+    OK(bitnet_session_append(s, ids + N_PROMPT, 2, NULL, NULL, &err));
+    OK(bitnet_session_append(alone, ids + N_PROMPT, 2, NULL, NULL, &err));
+    assert_same_logits(&n, bitnet_session_logits(s), bitnet_session_logits(alone), "continued");
+    bitnet_session_close(first);
+    bitnet_session_close(s);
+    bitnet_session_close(alone);
+    nano_close(&n);
+}
+
+/* A cache that this machine has no memory for is not asked of the allocator. */
+static void BE_11_a_fallback_asks_for_memory_first(void **state)
+{
+    (void)state;
+    warning w = {0};
+    nano n = open_with(false, &w);
+    bitnet_session *s = nano_session(&n, 256, 16, BITNET_KV_F16);
+    const int32_t id = 3;
+    OK(bitnet_session_append(s, &id, 1, NULL, NULL, &err));
+    s->n_ctx = 1 << 30; /* as if a device had room for it */
+    break_engine(n.engine, 1, true);
+    FAILS(bitnet_session_append(s, &id, 1, NULL, NULL, &err), BITNET_MEMORY, "this machine has");
+    assert_int_equal(bitnet_session_position(s), 1);
+    assert_null(n.engine->spare);
+    s->n_ctx = 256;
+    unbreak_engine(n.engine);
+    bitnet_session_close(s);
+    nano_close(&n);
+}
+
+static bool fail_after_the_last(void *user, size_t index, const float *logits)
+{
+    (void)logits;
+    if (index + 1 == *(size_t *)user)
+        n_left = 0;
+    return true;
+}
+
+/* All logits were told, then keeping the last state fails: the session has logits after all. */
+static void BE_11_logits_after_a_late_failure(void **state)
+{
+    (void)state;
+    warning w = {0};
+    nano n = open_with(false, &w);
+    int32_t ids[20];
+    size_t n_ids = 20;
+    nano_ids(&n, 6, ids, n_ids);
+    bitnet_session *s = nano_session(&n, 256, 32, BITNET_KV_F16),
+                   *alone = nano_session(&n, 256, 32, BITNET_KV_F16);
+    OK(bitnet_session_append(alone, ids, n_ids, NULL, NULL, &err));
+    harm(n.engine->backend, true, 1000000, false);
+    OK(bitnet_session_append(s, ids, n_ids, fail_after_the_last, &n_ids, &err));
+    n.engine->backend->v = sound;
+    assert_int_equal(fallback_count(&n), 1);
+    assert_int_equal(bitnet_session_position(s), n_ids);
+    assert_same_logits(&n, bitnet_session_logits(s), bitnet_session_logits(alone), "late");
+    bitnet_session_close(s);
+    bitnet_session_close(alone);
+    nano_close(&n);
+}
+
+typedef struct saved {
+    uint8_t bytes[1 << 20];
+    size_t n;
+} saved;
+
+static bool keep_bytes(void *user, const void *bytes, size_t n)
+{
+    saved *s = user;
+    if (n > sizeof s->bytes - s->n)
+        return false;
+    memcpy(s->bytes + s->n, bytes, n);
+    s->n += n;
+    return true;
+}
+
+/* The device fails while a saved timeline is brought to it: the one that was there stays. */
+static void BE_11_a_load_that_fails(void **state)
+{
+    (void)state;
+    warning w = {0};
+    static saved other;
+    nano n = open_with(false, &w);
+    int32_t ids[N_PROMPT + 1], few[40];
+    nano_ids(&n, 5, ids, N_PROMPT + 1);
+    nano_ids(&n, 9, few, 40);
+    bitnet_session *s = nano_session(&n, 256, 32, BITNET_KV_F16),
+                   *alone = nano_session(&n, 256, 32, BITNET_KV_F16);
+    OK(bitnet_session_append(alone, few, 40, NULL, NULL, &err));
+    OK(bitnet_session_save_to(alone, keep_bytes, &other, &err));
+    OK(bitnet_session_sync(alone, ids, N_PROMPT + 1, NULL, &err));
+    OK(bitnet_session_append(s, ids, N_PROMPT, NULL, NULL, &err));
+    harm(n.engine->backend, false, 0, true);
+    FAILS(bitnet_session_load_memory(s, other.bytes, other.n, &err), BITNET_ERROR, "injected");
+    n.engine->backend->v = sound;
+    assert_int_equal(bitnet_session_position(s), N_PROMPT);
+    assert_memory_equal(bitnet_session_tokens(s), ids, N_PROMPT * sizeof *ids);
+    OK(bitnet_session_append(s, ids + N_PROMPT, 1, NULL, NULL, &err));
+    assert_same_logits(&n, bitnet_session_logits(s), bitnet_session_logits(alone), "not loaded");
+    OK(bitnet_session_load_memory(s, other.bytes, other.n, &err));
+    assert_int_equal(bitnet_session_position(s), 40);
+    bitnet_session_close(s);
+    bitnet_session_close(alone);
+    nano_close(&n);
+}
+
 /* the receipt tells, and is refused. */
 static void BE_11_receipt_says_fallback(void **state)
 {
@@ -230,6 +394,10 @@ int main(void)
         cmocka_unit_test(BE_11_strict_is_an_error),
         cmocka_unit_test(BE_11_named_device_is_an_error),
         cmocka_unit_test(BE_11_batches),
+        cmocka_unit_test(BE_11_a_fallback_that_fails),
+        cmocka_unit_test(BE_11_a_fallback_asks_for_memory_first),
+        cmocka_unit_test(BE_11_logits_after_a_late_failure),
+        cmocka_unit_test(BE_11_a_load_that_fails),
         cmocka_unit_test(BE_11_receipt_says_fallback),
     };
     return cmocka_run_group_tests_name("fallback", tests, NULL, NULL);

@@ -15,7 +15,7 @@ static inline bitnet_status step_each(bitnet_engine *engine, bitnet_session *con
     bitnet_batch_item items[STEP_MOST];
     bitnet_batch_options o;
     bitnet_batch_options_init(&o);
-    o.n_tokens = STEP_MOST;
+    o.n_tokens = 1024; /* what a small pool has given up is computed again in the same step */
     bitnet_status st = bitnet_batch_open(engine, &o, &b, err);
     if (st != BITNET_OK)
         return st;

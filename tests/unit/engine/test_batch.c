@@ -279,7 +279,7 @@ static pair pair_open(void)
 {
     pair p = {.n = nano_open(1)};
     p.pool = crowd_pool(&p.n, 4, crowd_options(BITNET_KV_LRU, true));
-    p.batch = open_batch(&p.n, 64);
+    p.batch = open_batch(&p.n, 256);
     nano_ids(&p.n, 4, p.ids, 150);
     for (int i = 0; i < 2; i++) {
         p.s[i] = crowd_session(&p.n, p.pool, 200);

@@ -285,6 +285,118 @@ static void test_KV_2_waiting(void **state)
     nano_close(&n);
 }
 
+/* ---- a device that takes its time ---- */
+
+static atomic_bool slow_begun, slow_end;
+static const bnet_backend_vtable *quick;
+
+static void slow_clear(bnet_kv_store *kv, int block)
+{
+    atomic_store(&slow_begun, true);
+    while (!atomic_load(&slow_end))
+        usleep(1000);
+    quick->kv_clear(kv, block);
+}
+
+static void *read_pool(void *arg)
+{
+    bitnet_kv_pool_stats s;
+    bitnet_kv_pool_read(arg, &s);
+    return NULL;
+}
+
+/* Whoever waits for the device with fresh blocks keeps nobody else from the pool. */
+static void test_KV_2_the_device_holds_up_nobody(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    bitnet_kv_pool *p = crowd_pool(&n, 3, crowd_options(BITNET_KV_LRU, false));
+    waiting w = {.s = crowd_session(&n, p, 64)};
+    bitnet_session *other = crowd_session(&n, p, 64);
+    quick = n.engine->backend->v;
+    bnet_backend_vtable slow = *quick;
+    slow.kv_clear = slow_clear;
+    n.engine->backend->v = &slow;
+    pthread_t t, reader;
+    assert_int_equal(pthread_create(&t, NULL, append_one, &w), 0);
+    while (!atomic_load(&slow_begun))
+        usleep(1000);
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 20;
+    assert_int_equal(pthread_create(&reader, NULL, read_pool, p), 0);
+    int late = pthread_timedjoin_np(reader, NULL, &end);
+    atomic_store(&slow_end, true);
+    if (late)
+        fail_msg("the pool is locked while the device is waited for");
+    pthread_join(t, NULL);
+    n.engine->backend->v = quick;
+    assert_int_equal(w.st, BITNET_OK);
+    bitnet_session_close(other);
+    bitnet_session_close(w.s);
+    bitnet_kv_pool_close(p);
+    nano_close(&n);
+}
+
+/* ---- a step's share of what was lost ---- */
+
+static void test_KV_2_a_step_computes_little_again(void **state)
+{
+    (void)state;
+    enum { N = 300, STEP = 64 };
+    nano n = nano_open(1);
+    bitnet_kv_pool *p = crowd_pool(&n, 10, crowd_options(BITNET_KV_LRU, true));
+    bitnet_session *a = crowd_session(&n, p, 512), *b = crowd_session(&n, p, 512),
+                   *hog = crowd_session(&n, p, 640), *alone = nano_session(&n, 512, 0, 0);
+    int32_t ids[640];
+    nano_ids(&n, 41, ids, 640);
+    OK(bitnet_session_append(a, ids, N, NULL, NULL, &err));
+    OK(bitnet_session_append(b, ids, 40, NULL, NULL, &err));
+    assert_int_equal(bitnet_session_cached(a), N);
+    OK(bitnet_session_append(hog, ids, 640, NULL, NULL, &err));
+    assert_int_equal(bitnet_session_cached(a), 0);
+    assert_int_equal(bitnet_session_cached(b), 0);
+    assert_int_equal(bitnet_session_position(a), N);
+    bitnet_session_close(hog);
+    bitnet_batch *batch = NULL;
+    bitnet_batch_options o;
+    bitnet_batch_options_init(&o);
+    o.n_tokens = STEP;
+    OK(bitnet_batch_open(n.engine, &o, &batch, &err));
+    bitnet_batch_item items[2];
+    bitnet_session *both[2] = {b, a};
+    for (int i = 0; i < 2; i++) {
+        bitnet_batch_item_init(&items[i]);
+        items[i].session = both[i];
+        items[i].ids = ids + (i ? N : 40);
+        items[i].n_ids = 1;
+        items[i].keep_logits = true;
+    }
+    FAILS(bitnet_batch_step(batch, items, 2, &err), BITNET_AGAIN, "repeat the step");
+    assert_int_equal(items[0].status, BITNET_OK);
+    assert_int_equal(items[1].status, BITNET_AGAIN);
+    assert_int_equal(bitnet_session_position(b), 41);
+    assert_int_equal(bitnet_session_position(a), N);
+    size_t done = bitnet_session_cached(a);
+    assert_int_equal(done, STEP - 40);
+    bitnet_status st = BITNET_AGAIN;
+    for (int i = 0; st == BITNET_AGAIN; i++) {
+        st = bitnet_batch_step(batch, items + 1, 1, NULL);
+        size_t now = bitnet_session_cached(a);
+        assert_true(now > done && now <= done + STEP + 1 && i < 10);
+        done = now;
+    }
+    assert_int_equal(st, BITNET_OK);
+    OK(bitnet_session_append(alone, ids, N + 1, NULL, NULL, &err));
+    assert_same_logits(&n, bitnet_session_logits(a), bitnet_session_logits(alone), "bit by bit");
+    bitnet_batch_close(batch);
+    bitnet_session_close(a);
+    bitnet_session_close(b);
+    bitnet_session_close(alone);
+    bitnet_kv_pool_close(p);
+    nano_close(&n);
+}
+
 typedef struct worst {
     const float *want; /* [n][n_vocab] */
     int n_vocab;
@@ -417,6 +529,8 @@ int main(void)
         cmocka_unit_test(test_KV_1_config_defaults),
         cmocka_unit_test(test_KV_1_refusals),
         cmocka_unit_test(test_KV_1_overflow),
+        cmocka_unit_test(test_KV_2_the_device_holds_up_nobody),
+        cmocka_unit_test(test_KV_2_a_step_computes_little_again),
         cmocka_unit_test(test_KV_1_a_reply_fills_the_pool),
         cmocka_unit_test(test_KV_2_eviction_traces),
         cmocka_unit_test(test_KV_2_tail_blocks),

@@ -1,6 +1,7 @@
 /* The prefix cache of a pool: what is found, by whom, what is given up first, and that logits with
  * reuse are those without, bit for bit, on the CPU and on a GPU (gpu.h). */
 #include "crowd.h"
+#include "model/kv.h"
 #include "gpu.h"
 
 #include <pthread.h>
@@ -239,9 +240,12 @@ static void test_finds_what_it_lost(void **state)
     OK(bitnet_session_publish(s, 0, &err));
     append(other, ids + 9, 100); /* the session loses all, the cache only what is needed */
     assert_int_equal(bnet_kv_mapped(s->kv), 0);
-    assert_int_equal(reuse(s, 0, ids, 200), 150);
-    assert_true(s->entry.n_valid >= 64);
-    append(s, ids + 150, 50);
+    assert_int_equal(bitnet_session_position(s), 150);
+    assert_int_equal(bitnet_session_cached(s), 0);
+    size_t n_reused = reuse(s, 0, ids, 200);
+    assert_true(n_reused >= 64 && n_reused < 150); /* nothing that must be computed again */
+    assert_int_equal(n_reused, bitnet_session_cached(s));
+    append(s, ids + n_reused, 200 - n_reused);
     compare_alone(&n, s, ids, 200, 0, "found again");
     bitnet_session_close(s);
     bitnet_session_close(other);
@@ -265,7 +269,12 @@ static void test_index_compares_everything(void **state)
     fill_tokens(a, 1);
     fill_tokens(b, 1);
     b[BLOCK - 1] = 2;
-    OK(bnet_kv_prefixes_open(2, &x, &err));
+    nano n = nano_open(1);
+    bnet_kv_blocks *blocks = NULL;
+    OK(bnet_kv_blocks_open(n.engine->model, 2, BITNET_KV_F16, &blocks, &err));
+    assert_null(bnet_kv_prefixes_of(blocks));
+    OK(bnet_kv_prefixes_open(blocks, BITNET_KV_LRU, &err));
+    x = bnet_kv_prefixes_of(blocks);
     assert_int_equal(bnet_kv_prefix_find(x, 0, BNET_KV_NONE, a), BNET_KV_NONE);
     assert_false(bnet_kv_prefix_has(x, 1));
     assert_false(bnet_kv_prefix_has(NULL, 1));
@@ -276,8 +285,123 @@ static void test_index_compares_everything(void **state)
     assert_int_equal(bnet_kv_prefix_find(x, 0, 0, a), BNET_KV_NONE);
     assert_int_equal(bnet_kv_prefix_find(x, 1, BNET_KV_NONE, a), BNET_KV_NONE);
     assert_int_equal(bnet_kv_prefix_find(x, 0, BNET_KV_NONE, b), BNET_KV_NONE);
-    bnet_kv_prefixes_close(x);
-    bnet_kv_prefixes_close(NULL);
+    bnet_kv_blocks_close(blocks);
+    nano_close(&n);
+}
+
+/* ---- who goes first ---- */
+
+enum { HEAP_BLOCKS = 40, HEAP_ROUNDS = 20000 };
+
+/* What the index should know of a block, kept beside it. */
+typedef struct shadow {
+    bool known;
+    int32_t parent;
+    int n_children;
+    uint64_t last_use, n_uses, entered;
+} shadow;
+
+static bool shadow_before(bitnet_kv_policy policy, const shadow *a, const shadow *b)
+{
+    if (policy == BITNET_KV_FIFO && a->entered != b->entered)
+        return a->entered < b->entered;
+    if (policy == BITNET_KV_LFU && a->n_uses != b->n_uses)
+        return a->n_uses < b->n_uses;
+    return a->last_use < b->last_use;
+}
+
+static int32_t shadow_victim(const shadow *s, const int32_t *n_refs, bitnet_kv_policy policy,
+                             bool used)
+{
+    int32_t best = BNET_KV_NONE;
+    for (int32_t i = 0; i < HEAP_BLOCKS; i++)
+        if (s[i].known && s[i].n_children == 0 && (n_refs[i] > 1) == used &&
+            (best == BNET_KV_NONE || shadow_before(policy, &s[i], &s[best])))
+            best = i;
+    return best;
+}
+
+static void shadow_drop(shadow *s, int32_t i)
+{
+    s[i].known = false;
+    if (s[i].parent != BNET_KV_NONE)
+        s[s[i].parent].n_children--;
+}
+
+/* One block more is known, continuing any other; or one is used, held, dropped, given up. */
+static void shadow_round(bnet_kv_blocks *b, shadow *s, bitnet_kv_policy policy, uint64_t now,
+                         uint64_t *rng)
+{
+    bnet_kv_prefixes *x = bnet_kv_prefixes_of(b);
+    int32_t tokens[BLOCK], i = (int32_t)(test_rand(rng) % HEAP_BLOCKS),
+                           parent = (int32_t)(test_rand(rng) % HEAP_BLOCKS);
+    uint64_t what = test_rand(rng) % 8;
+    bool unused = what % 2;
+    fill_tokens(tokens, (int32_t)now);
+    if (!s[i].known && what < 6) {
+        parent = parent != i && s[parent].known ? parent : BNET_KV_NONE;
+        bnet_kv_prefix_add(x, 0, parent, tokens, i, now);
+        bnet_kv_blocks_hold(b, i);
+        if (parent != BNET_KV_NONE)
+            s[parent].n_children++;
+        s[i] = (shadow){true, parent, 0, now, 1, now};
+    } else if (s[i].known && what < 3) {
+        bnet_kv_prefix_use(x, i, now);
+        s[i].last_use = now;
+        s[i].n_uses++;
+    } else if (what < 5 && b->n_refs[i] > 1) {
+        bnet_kv_blocks_drop(b, i);
+    } else if (what < 6) {
+        bnet_kv_blocks_hold(b, i);
+    } else {
+        int32_t want = shadow_victim(s, b->n_refs, policy, false);
+        if (want == BNET_KV_NONE && !unused)
+            want = shadow_victim(s, b->n_refs, policy, true);
+        assert_int_equal(bnet_kv_prefix_evict(x, unused), want);
+        if (want != BNET_KV_NONE)
+            shadow_drop(s, want);
+    }
+}
+
+static void test_index_gives_up_by_the_policy(void **state)
+{
+    (void)state;
+    for (int policy = BITNET_KV_LRU; policy <= BITNET_KV_LFU; policy++) {
+        int32_t n_refs[HEAP_BLOCKS];
+        shadow s[HEAP_BLOCKS] = {{0}};
+        bnet_kv_blocks b = {.shape = {.n_blocks = HEAP_BLOCKS}, .n_refs = n_refs};
+        uint64_t rng = 7;
+        for (int i = 0; i < HEAP_BLOCKS; i++)
+            n_refs[i] = 1;
+        OK(bnet_kv_prefixes_open(&b, (bitnet_kv_policy)policy, &err));
+        for (uint64_t now = 1; now <= HEAP_ROUNDS; now++)
+            shadow_round(&b, s, (bitnet_kv_policy)policy, now, &rng);
+        bnet_kv_prefixes_close(b.prefixes);
+    }
+}
+
+/* Giving up all of many blocks takes no time to speak of: none of it looks at all of them. */
+static void test_a_large_index_is_fast(void **state)
+{
+    (void)state;
+    enum { MANY = 1 << 17 };
+    int32_t *n_refs = calloc(MANY, sizeof *n_refs), tokens[BLOCK];
+    bnet_kv_blocks b = {.shape = {.n_blocks = MANY}, .n_refs = n_refs};
+    OK(bnet_kv_prefixes_open(&b, BITNET_KV_LRU, &err));
+    for (int32_t i = 0; i < MANY; i++) {
+        n_refs[i] = 1;
+        fill_tokens(tokens, i);
+        bnet_kv_prefix_add(b.prefixes, 0, i % 3 ? i - 1 : BNET_KV_NONE, tokens, i, (uint64_t)i);
+    }
+    double begun = bnet_now_ms();
+    for (int i = 0; i < MANY; i++)
+        assert_true(bnet_kv_prefix_evict(b.prefixes, true) >= 0);
+    double ms = bnet_now_ms() - begun;
+    assert_int_equal(bnet_kv_prefix_evict(b.prefixes, false), BNET_KV_NONE);
+    print_message("%d evictions: %.0f ms\n", MANY, ms);
+    assert_true(ms < 10000); /* looking at every node took minutes */
+    bnet_kv_prefixes_close(b.prefixes);
+    free(n_refs);
 }
 
 /* ---- at random ---- */
@@ -436,6 +560,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_order_of_eviction),
         cmocka_unit_test(test_finds_what_it_lost),
         cmocka_unit_test(test_index_compares_everything),
+        cmocka_unit_test(test_index_gives_up_by_the_policy),
+        cmocka_unit_test(test_a_large_index_is_fast),
         cmocka_unit_test(test_random_texts),
         cmocka_unit_test(test_many_threads),
         cmocka_unit_test(test_random_texts_on_gpu),

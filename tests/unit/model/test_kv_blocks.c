@@ -65,15 +65,15 @@ static void test_KV_2_sharing(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(bnet_kv_open_pooled(blocks, 400, &kv[i], NULL), BITNET_OK);
     assert_int_equal(bnet_kv_blocks_free(blocks), 7);
-    assert_int_equal(bnet_kv_reserve(kv[0], 0, 65, NULL), BITNET_OK);
-    assert_int_equal(bnet_kv_reserve(kv[1], 0, 64, NULL), BITNET_OK);
-    assert_int_equal(bnet_kv_reserve(kv[2], 0, 200, NULL), BITNET_OK);
+    assert_int_equal(tiny_reserve(kv[0], 0, 65, NULL), BITNET_OK);
+    assert_int_equal(tiny_reserve(kv[1], 0, 64, NULL), BITNET_OK);
+    assert_int_equal(tiny_reserve(kv[2], 0, 200, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_blocks_free(blocks), 0);
     distinct(kv, 3, 7);
-    assert_int_equal(bnet_kv_reserve(kv[2], 0, 100, NULL), BITNET_OK);
+    assert_int_equal(tiny_reserve(kv[2], 0, 100, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_cover(kv[2], 1, NULL), BITNET_OK); /* what is there stays */
     assert_int_equal(bnet_kv_mapped(kv[2]), 2);
-    assert_int_equal(bnet_kv_reserve(kv[0], 0, 0, NULL), BITNET_OK);
+    assert_int_equal(tiny_reserve(kv[0], 0, 0, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_blocks_free(blocks), 4);
     assert_int_equal(bnet_kv_cover(kv[1], 300, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_blocks_free(blocks), 0);
@@ -137,14 +137,41 @@ static void test_KV_3_bytes_and_clean_blocks(void **state)
         assert_int_equal(bnet_kv_open_pooled(blocks, 128, &b, NULL), BITNET_OK);
         uint64_t n_bytes = fill(a, 100, 0x5a);
         assert_int_equal(n_bytes, 2 * bnet_kv_block_bytes(r.m, types[i]));
-        assert_int_equal(look(a, 100, 0x5a), 0);
+        assert_int_equal(look(a, 128, 0x5a), 0);
         assert_int_equal(n_bytes, bnet_kv_bytes(r.m, 100, types[i]));
-        assert_int_equal(bnet_kv_reserve(a, 0, 0, NULL), BITNET_OK);
+        assert_int_equal(tiny_reserve(a, 0, 0, NULL), BITNET_OK);
         assert_int_equal(bnet_kv_cover(b, 128, NULL), BITNET_OK);
         assert_int_equal(look(b, 128, 0), 0);
         bnet_kv_close(a);
         bnet_kv_close(b);
         bnet_kv_blocks_close(blocks);
+    }
+    run_close(&r);
+}
+
+/* What is saved of a timeline that was rewound has nothing of what it had behind its end. */
+static void test_saved_tail_is_zero(void **state)
+{
+    (void)state;
+    static const bitnet_kv_type types[] = {BITNET_KV_F16, BITNET_KV_F32, BITNET_KV_INT8};
+    tiny t = tiny_default();
+    run r;
+    run_open(&r, &t);
+    for (int i = 0; i < 3; i++) {
+        bnet_kv *kv;
+        assert_int_equal(bnet_kv_open(r.m, 128, types[i], &kv, NULL), BITNET_OK);
+        uint64_t all = fill(kv, 128, 0x5a), block = all / 2, gaps = look(kv, 128, 0x5a);
+        assert_int_equal(gaps, 0);
+        const bnet_kv_shape *s = &kv->blocks->shape;
+        uint64_t row = (uint64_t)s->head_dim * bnet_kv_elem(s->type);
+        if (types[i] == BITNET_KV_INT8)
+            row += bnet_kv_groups((size_t)s->head_dim) * sizeof(float);
+        uint64_t rows = 2u * (uint64_t)s->n_kv_heads * (uint64_t)s->n_layers; /* of a position */
+        assert_int_equal(look(kv, 70, 0x5a), 58 * rows * row);
+        assert_int_equal(look(kv, 1, 0x5a), 63 * rows * row);
+        assert_int_equal(look(kv, 64, 0x5a), 0);
+        assert_true(63 * rows * row < block);
+        bnet_kv_close(kv);
     }
     run_close(&r);
 }
@@ -172,20 +199,20 @@ static void test_copy_on_write(void **state)
     assert_int_equal(bnet_kv_blocks_free(blocks), 2);
     assert_int_equal(bnet_kv_blocks_refs(blocks, bnet_kv_block_at(a, 1)), 2);
     assert_int_equal(bnet_kv_missing(b, 100, 100), 0); /* reading alone */
-    assert_int_equal(bnet_kv_reserve(b, 100, 100, NULL), BITNET_OK);
+    assert_int_equal(tiny_reserve(b, 100, 100, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_block_at(b, 1), bnet_kv_block_at(a, 1));
     assert_int_equal(bnet_kv_missing(b, 64, 65), 1); /* a full block is not written */
     assert_int_equal(bnet_kv_missing(b, 100, 101), 1);
     assert_int_equal(bnet_kv_missing(b, 100, 129), 2);
-    assert_int_equal(bnet_kv_reserve(b, 100, 101, NULL), BITNET_OK);
+    assert_int_equal(tiny_reserve(b, 100, 101, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_block_at(b, 0), bnet_kv_block_at(a, 0));
     assert_true(bnet_kv_block_at(b, 1) != bnet_kv_block_at(a, 1));
     assert_int_equal(bnet_kv_blocks_free(blocks), 1);
-    assert_int_equal(look(b, 100, 0x11), 0);           /* it is a copy */
+    assert_int_equal(look(b, 128, 0x11), 0);           /* it is a copy */
     assert_int_equal(bnet_kv_missing(a, 100, 101), 0); /* a has its block for itself again */
     bnet_kv_close(a);
     assert_int_equal(bnet_kv_blocks_free(blocks), 2); /* the first one is still b's */
-    assert_int_equal(look(b, 100, 0x11), 0);
+    assert_int_equal(look(b, 128, 0x11), 0);
     bnet_kv_blocks_hold(blocks, bnet_kv_block_at(b, 0));
     int32_t held = bnet_kv_block_at(b, 0);
     bnet_kv_close(b);
@@ -210,9 +237,9 @@ static void test_copies(void **state)
     fill(b, 70, 0x33);
     assert_int_equal(bnet_kv_copy(b, a, 65, NULL), BITNET_OK);
     assert_int_equal(bnet_kv_mapped(b), 2);
-    assert_int_equal(look(b, 65, 0x22), 0);
+    assert_int_equal(look(b, 128, 0x22), 0);
     fill(b, 65, 0x44);
-    assert_int_equal(look(a, 200, 0x22), 0);
+    assert_int_equal(look(a, 256, 0x22), 0);
     bnet_kv_close(a);
     bnet_kv_close(b);
     run_close(&r);
@@ -257,7 +284,7 @@ static void check_not_taken(bnet_kv *kv, int n_mapped)
     assert_int_equal(bnet_kv_mapped(kv), n_mapped);
     assert_int_equal(b->n_free, n_free);
     assert_int_equal(b->n_cleared, n_cleared);
-    assert_int_equal(bnet_kv_reserve(kv, 128, 300, NULL), BITNET_ERROR);
+    assert_int_equal(tiny_reserve(kv, 128, 300, NULL), BITNET_ERROR);
     assert_int_equal(bnet_kv_mapped(kv), n_mapped);
     clears_left = 5 - n_mapped; /* exactly those: a block that failed is zeroed when taken again */
     assert_int_equal(bnet_kv_cover(kv, 300, NULL), BITNET_OK);
@@ -293,14 +320,14 @@ static void test_blocks_that_cannot_be_copied(void **state)
     v.release = tell;
     r.be->v = &v;
     bitnet_error err = {0};
-    assert_int_equal(bnet_kv_reserve(b, 100, 150, &err), BITNET_ERROR);
+    assert_int_equal(tiny_reserve(b, 100, 150, &err), BITNET_ERROR);
     assert_non_null(strstr(err.message, "injected"));
     assert_int_equal(bnet_kv_mapped(b), 2);
     assert_int_equal(bnet_kv_block_at(b, 1), bnet_kv_block_at(a, 1));
     assert_int_equal(bnet_kv_blocks_free(blocks), 2);
     r.be->v = whole;
-    assert_int_equal(bnet_kv_reserve(b, 100, 150, NULL), BITNET_OK);
-    assert_int_equal(look(a, 100, 0x11), 0);
+    assert_int_equal(tiny_reserve(b, 100, 150, NULL), BITNET_OK);
+    assert_int_equal(look(a, 128, 0x11), 0);
     bnet_kv_close(a);
     bnet_kv_close(b);
     assert_int_equal(bnet_kv_blocks_free(blocks), 4);
@@ -394,6 +421,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_KV_2_sharing),
                                        cmocka_unit_test(test_KV_3_bytes_and_clean_blocks),
                                        cmocka_unit_test(test_KV_3_blocks_that_cannot_be_zeroed),
+                                       cmocka_unit_test(test_saved_tail_is_zero),
                                        cmocka_unit_test(test_copy_on_write),
                                        cmocka_unit_test(test_copies),
                                        cmocka_unit_test(test_blocks_that_cannot_be_copied),

@@ -465,15 +465,15 @@ static void test_paging(void **state)
     assert_int_equal(run_open(&r, &t, NULL, 1, &err), BITNET_OK);
     assert_int_equal(bnet_kv_open(r.m, 300, BITNET_KV_INT8, &kv, &err), BITNET_OK);
     assert_int_equal(kv->blocks->shape.n_blocks, 5);
-    assert_int_equal(bnet_kv_reserve(kv, 0, 65, NULL), BITNET_OK);
+    assert_int_equal(tiny_reserve(kv, 0, 65, NULL), BITNET_OK);
     assert_int_equal(kv->n_mapped, 2);
-    assert_int_equal(bnet_kv_reserve(kv, 0, 300, NULL), BITNET_OK);
+    assert_int_equal(tiny_reserve(kv, 0, 300, NULL), BITNET_OK);
     assert_int_equal(kv->n_mapped, 5);
     assert_int_equal(kv->blocks->n_free, 0);
-    assert_int_equal(bnet_kv_reserve(kv, 0, 1, NULL), BITNET_OK);
+    assert_int_equal(tiny_reserve(kv, 0, 1, NULL), BITNET_OK);
     assert_int_equal(kv->blocks->n_free, 4);
     bool seen[5] = {false};
-    assert_int_equal(bnet_kv_reserve(kv, 0, 257, NULL), BITNET_OK);
+    assert_int_equal(tiny_reserve(kv, 0, 257, NULL), BITNET_OK);
     for (int i = 0; i < 5; i++) {
         assert_false(seen[kv->table[i]]);
         seen[kv->table[i]] = true;

@@ -9,6 +9,7 @@
 
 #include "format/codec.h"
 #include "format/gguf.h"
+#include "model/model.h"
 
 typedef struct tiny {
     const char *arch;
@@ -253,6 +254,15 @@ static inline void tiny_file(const tiny *t, char *buf, size_t cap)
     if (bnet_gguf_finish(w, &err) != BITNET_OK)
         fail_msg("%s", err.message);
     bnet_gguf_writer_free(w);
+}
+
+/* The three steps of readying a timeline for writing, as one. */
+static inline bitnet_status tiny_reserve(bnet_kv *kv, int n_valid, int n_pos, bitnet_error *err)
+{
+    bnet_kv_taken t = bnet_kv_take(kv, n_valid, n_pos);
+    bitnet_status st = bnet_kv_ready(kv, &t, err);
+    bnet_kv_settle(kv, &t, st == BITNET_OK);
+    return st;
 }
 
 #endif
