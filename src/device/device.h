@@ -32,8 +32,9 @@ int bnet_device_max_batch(bnet_device_kind k);     /* BE-9: CPU 8, GPUs 32, NPU 
 const char *bnet_cuda_archs(void);
 /* Does any of them run on a chip of this compute capability? */
 bool bnet_cuda_serves(const char *archs, int cc_major, int cc_minor);
-/* A chip's compute capability becomes the one up to which it has kernels of them: 9.0 has them by
- * code of its own alone, and other chips do not run that. */
+/* A chip's compute capability becomes the one up to which it has kernels of them: that of the code
+ * it runs, which may be made for an earlier chip. Kernels of 9.0 are in code for that chip alone.
+ */
 void bnet_cuda_code(const char *archs, int *major, int *minor);
 /* Markdown table of what each kind is detected by, and what this build computes on (DET-19). */
 void bnet_device_matrix(const bool compiled[BNET_DEV_COUNT], bnet_str *out);

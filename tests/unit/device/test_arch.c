@@ -52,6 +52,10 @@ static void test_DET_18_which_kernels_a_chip_has(void **state)
         {"sm_80 compute_80", 90, 89},
         {"sm_80 compute_80", 86, 86},
         {"compute_90a", 90, 89},
+        {"sm_75 compute_75", 86, 75}, /* PTX of 7.5 has none of the kernels of 8.0 */
+        {"sm_75 compute_75", 120, 75},
+        {"sm_70", 75, 70},
+        {"sm_75", 50, 50}, /* not served: nothing is said of it */
     };
     (void)state;
     for (size_t i = 0; i < BNET_COUNT(rows); i++) {
