@@ -47,6 +47,7 @@ static void check_memory(bitnet_health *h)
 typedef struct trial {
     bitnet_engine *e;
     const bnet_tensor *tensor; /* of the matrix, in the file */
+    float extra;               /* its separate scale; 1: it has none */
     const bnet_weight *w;
     const bnet_weight_info *info;
     size_t stride; /* of int8 activations */
@@ -99,8 +100,11 @@ static bool trial_row(const trial *t, size_t row)
     if (!bnet_type_bytes(t->tensor->type, n, 1, &row_bytes) ||
         !bnet_decode_row(t->tensor->type, t->tensor->data + row * row_bytes, t->row, n))
         return false;
-    for (size_t i = 0; t->info->scale != 0 && i < n; i++) /* ternary: as it was prepared */
-        t->row[i] = (float)((t->row[i] > 0) - (t->row[i] < 0)) * t->info->scale;
+    bool master = t->info->ternary && !bnet_type_is_ternary(t->tensor->type) &&
+                  !bnet_type_is_bn(t->tensor->type);
+    for (size_t i = 0; i < n; i++) /* floats become ternary when they are prepared */
+        t->row[i] = master ? (float)((t->row[i] > 0) - (t->row[i] < 0)) * t->info->scale
+                           : t->row[i] * t->extra;
     return true;
 }
 
@@ -163,10 +167,8 @@ static bitnet_status check_compute(bitnet_engine *e, bitnet_health *h, bitnet_er
         wrong(h, "blk.0.attn_q.weight is not in the file");
         return BITNET_OK;
     }
-    if (t.info->ternary && t.info->scale == 0 && bnet_gguf_tensor(e->gguf, "blk.0.attn_q.scale")) {
-        h->compute_ok = true; /* scales of blocks times a scale of the tensor: not looked at here */
-        return BITNET_OK;
-    }
+    const bnet_tensor *extra = bnet_gguf_tensor(e->gguf, "blk.0.attn_q.scale");
+    t.extra = extra ? bnet_f32(extra->data) : 1; /* one F32 value, as the loader checked */
     bitnet_status st = trial_open(&t) ? trial_run(&t, err) : bnet_no_memory(err, "health check");
     if (st == BITNET_OK)
         trial_judge(&t, h);

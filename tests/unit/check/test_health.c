@@ -6,6 +6,8 @@
 
 #include "bitnet_check.h"
 #include "bitnet_tools.h"
+#include "format/codec_extra.h"
+#include "format/gguf.h"
 
 static void test_V_6_a_sound_engine_is_healthy(void **state)
 {
@@ -73,6 +75,140 @@ static void test_V_6_wrong_arithmetic_is_unhealthy(void **state)
     assert_false(h.compute_ok);
     assert_true(h.cache_ok);
     assert_non_null(strstr(h.detail, "blk.0.attn_q.weight: row 0 times a vector is"));
+    nano_close(&n);
+}
+
+/* ---- a first matrix in blocks with scales, and a scale of its own besides ---- */
+
+#define SCALED_NAME "blk.0.attn_q.scale"
+static const float separate = 0.5f;
+
+static void put_info(bnet_str *s, const char *name, const bnet_tensor *t, bnet_type type,
+                     uint64_t at)
+{
+    uint64_t len = strlen(name);
+    uint32_t n_dims = t ? t->n_dims : 1, id = (uint32_t)type;
+    uint64_t one = 1;
+    bnet_str_add(s, (const char *)&len, 8);
+    bnet_str_puts(s, name);
+    bnet_str_add(s, (const char *)&n_dims, 4);
+    for (uint32_t i = 0; i < n_dims; i++)
+        bnet_str_add(s, (const char *)(t ? &t->ne[i] : &one), 8);
+    bnet_str_add(s, (const char *)&id, 4);
+    bnet_str_add(s, (const char *)&at, 8);
+}
+
+static void pad(bnet_str *s)
+{
+    while (s->n % 32)
+        bnet_str_putc(s, 0);
+}
+
+/* Rows of ternary weights, block b with the scale first or second. */
+static void put_blocks(bnet_str *s, const bnet_tensor *t, float first, float second)
+{
+    float x[256];
+    char bytes[66];
+    for (uint64_t b = 0; b < t->ne[0] * t->ne[1] / 256; b++) {
+        for (int i = 0; i < 256; i++)
+            x[i] = (float)((int)(b * 7 + (uint64_t)i * 5) % 3 - 1) * 0.5f;
+        assert_true(bnet_encode_row(BNET_TQ2_0, x, (uint8_t *)bytes, 256));
+        bnet_put_u16((uint8_t *)bytes + 64, bnet_f32_to_f16(b % 2 ? second : first));
+        bnet_str_add(s, bytes, sizeof bytes);
+    }
+}
+
+/* The nano model with blk.0.attn_q as TQ2_0 and a separate scale. */
+static bnet_str scaled_nano(float first, float second)
+{
+    bnet_gguf *g = NULL;
+    bnet_str head = {0}, data = {0};
+    OK(bnet_gguf_open(NANO_PATH, NULL, &g, &err));
+    const uint8_t *file = bnet_gguf_file_data(g), *infos = NULL;
+    const char *name = "blk.0.attn_q.weight";
+    uint64_t n_tensors = bnet_gguf_n_tensors(g), lowest = UINT64_MAX;
+    for (size_t i = 0; i < n_tensors; i++) { /* the list begins with the first tensor of any */
+        const bnet_tensor *t = bnet_gguf_tensor_at(g, i);
+        const uint8_t *at = memmem(file, 1 << 20, t->name, strlen(t->name));
+        if (at && (uint64_t)(at - file) < lowest) {
+            lowest = (uint64_t)(at - file);
+            infos = at - 8;
+        }
+    }
+    assert_non_null(infos);
+    bnet_str_add(&head, (const char *)file, (size_t)(infos - file));
+    n_tensors++;
+    memcpy(head.data + 8, &n_tensors, 8);
+    for (size_t i = 0; i + 1 < n_tensors; i++) {
+        const bnet_tensor *t = bnet_gguf_tensor_at(g, i);
+        bool scaled = strcmp(t->name, name) == 0;
+        put_info(&head, t->name, t, scaled ? BNET_TQ2_0 : t->type, data.n);
+        if (scaled)
+            put_blocks(&data, t, first, second);
+        else
+            bnet_str_add(&data, (const char *)t->data, (size_t)t->n_bytes);
+        pad(&data);
+    }
+    put_info(&head, SCALED_NAME, NULL, BNET_F32, data.n);
+    bnet_str_add(&data, (const char *)&separate, sizeof separate);
+    pad(&data);
+    pad(&head);
+    bnet_str_add(&head, data.data, data.n);
+    bnet_str_free(&data);
+    bnet_gguf_close(g);
+    return head;
+}
+
+static void wrong_blocks(const uint8_t *w, size_t n_blocks, const float *scales, size_t n_rows,
+                         const int8_t *x, size_t x_stride, size_t n_tokens, float *y)
+{
+    (void)w;
+    (void)n_blocks;
+    (void)scales;
+    (void)x;
+    (void)x_stride;
+    for (size_t i = 0; i < n_rows * n_tokens; i++)
+        y[i] = 1;
+}
+
+static bitnet_health health_of(bitnet_runtime *r, const bnet_str *file)
+{
+    bitnet_engine *e = NULL;
+    bitnet_health h;
+    OK(bitnet_engine_open_memory(r, file->data, file->n, NULL, &e, &err));
+    bitnet_health_init(&h);
+    OK(bitnet_health_check(e, &h, &err));
+    bitnet_engine_close(e);
+    return h;
+}
+
+/* Scales of blocks, equal ones, ones below zero: each times the separate one is the file's. */
+static void test_V_6_a_separate_scale_is_looked_at(void **state)
+{
+    (void)state;
+    static const float scales[][2] = {{0.25f, 0.5f}, {0.5f, 0.5f}, {-0.5f, -0.5f}};
+    nano n = nano_open(1);
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        bnet_str file = scaled_nano(scales[i][0], scales[i][1]);
+        bitnet_health h = health_of(n.runtime, &file);
+        if (!h.compute_ok)
+            fail_msg("scales %g and %g: %s", (double)scales[i][0], (double)scales[i][1], h.detail);
+        bnet_str_free(&file);
+    }
+    bitnet_kernel k;
+    bitnet_kernel_init(&k);
+    k.id = "linear_i2s_b256.ones";
+    k.op = "linear";
+    k.format = "i2s_b256";
+    k.dtype = "i8";
+    k.tier = BITNET_TIER_EXTREMELY;
+    k.fn = (void (*)(void))wrong_blocks;
+    OK(bitnet_kernel_register(n.runtime, &k, &err));
+    bnet_str file = scaled_nano(0.25f, 0.5f);
+    bitnet_health h = health_of(n.runtime, &file);
+    assert_false(h.compute_ok);
+    assert_non_null(strstr(h.detail, "blk.0.attn_q.weight: row 0 times a vector is"));
+    bnet_str_free(&file);
     nano_close(&n);
 }
 
@@ -227,6 +363,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_V_6_a_sound_engine_is_healthy),
         cmocka_unit_test(test_V_6_wrong_arithmetic_is_unhealthy),
+        cmocka_unit_test(test_V_6_a_separate_scale_is_looked_at),
         cmocka_unit_test(test_V_6_while_a_session_works),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_V_8_table_of_regressions),
