@@ -58,9 +58,10 @@ static bitnet_status read_row(const place *p, const json_t *o, row *out)
     if (better && (!side || (strcmp(side, "lower") != 0 && strcmp(side, "higher") != 0)))
         return wrong(p, "\"better\" must be \"higher\" or \"lower\"");
     out->lower = side && side[0] == 'l';
-    if (!add_text(o, "name", out->name) || !add_text(o, "model", out->name) ||
-        !add_text(o, "device", out->name) || !add_text(o, "threads", out->name))
-        return wrong(p, "\"model\", \"device\" and \"threads\" must be texts or whole numbers");
+    static const char *const keys[] = {"name", "model", "device", "threads"};
+    for (size_t i = 0; i < BNET_COUNT(keys); i++)
+        if (!add_text(o, keys[i], out->name))
+            return wrong(p, "\"model\", \"device\" and \"threads\" must be texts or whole numbers");
     return BITNET_OK;
 }
 

@@ -1,8 +1,10 @@
-/* bench_profile.c - where the time of a decode step or of a prompt goes: the meter of ops.c before
- * and after, and what is left over. */
+/* bench_profile.c - where the time of a decode step or of a prompt goes. By operations: the meter
+ * of ops.c before and after, and what is left over. By kernels: the clock of the device. */
 #include <stdlib.h>
 
 #include "bench/bench.h"
+
+enum { TIMES_MAX = 256 };
 
 typedef struct reading {
     uint64_t n[BNET_ENTRIES], ns[BNET_ENTRIES];
@@ -42,35 +44,23 @@ static size_t make_entries(const reading *from, const reading *to, double total,
     return n;
 }
 
-static bitnet_status measure_prompt(bitnet_bench *b, const bitnet_bench_test *t, reading *from,
-                                    reading *to, double *total, bitnet_error *err)
-{
-    bitnet_status st = bnet_bench_fill(b, (size_t)t->depth, err);
-    read_meter(b->engine, from);
-    double start = bnet_now_ms();
-    if (st == BITNET_OK)
-        st = bitnet_session_append(b->session, b->ids + t->depth, (size_t)t->n_tokens, NULL, NULL,
-                                   err);
-    *total = bnet_now_ms() - start;
-    read_meter(b->engine, to);
-    return st;
-}
-
-/* The prompt's last token is computed by the call, so that n_tokens choices are n_tokens steps. */
-static bitnet_status measure_steps(bitnet_bench *b, const bitnet_bench_test *t, reading *from,
-                                   reading *to, double *total, bitnet_error *err)
+/* The test once, with the meter before and after. Of steps the last token of the prompt belongs to
+ * the call, so that n_tokens choices are n_tokens steps. */
+static bitnet_status measure(bitnet_bench *b, const bitnet_bench_test *t, reading *from,
+                             reading *to, double *total, bitnet_error *err)
 {
     bitnet_generate_options o;
     bitnet_generate_result g;
-    size_t n_prompt = t->depth > 0 ? (size_t)t->depth : 1;
+    size_t n = (size_t)t->n_tokens, depth = (size_t)t->depth, n_prompt = BNET_MAX(depth, 1);
     bitnet_generate_options_init(&o);
-    o.max_tokens = (size_t)t->n_tokens;
+    o.max_tokens = n;
     o.ignore_eos = true;
-    bitnet_status st = bnet_bench_fill(b, n_prompt - 1, err);
+    bitnet_status st = bnet_bench_fill(b, t->prompt ? depth : n_prompt - 1, err);
     read_meter(b->engine, from);
     double start = bnet_now_ms();
     if (st == BITNET_OK)
-        st = bitnet_generate(b->session, b->sampler, b->ids, n_prompt, &o, &g, err);
+        st = t->prompt ? bitnet_session_append(b->session, b->ids + depth, n, NULL, NULL, err)
+                       : bitnet_generate(b->session, b->sampler, b->ids, n_prompt, &o, &g, err);
     *total = bnet_now_ms() - start;
     read_meter(b->engine, to);
     return st;
@@ -93,12 +83,61 @@ bitnet_status bitnet_bench_profile(bitnet_bench *b, const bitnet_bench_test *t,
     bnet_meter *kept = b->engine->backend->meter; /* NULL unless the runtime keeps statistics */
     b->engine->backend->meter = &b->engine->meter;
     if (st == BITNET_OK)
-        st = (t->prompt ? measure_prompt : measure_steps)(b, t, &from, &to, &total, err);
+        st = measure(b, t, &from, &to, &total, err);
     b->engine->backend->meter = kept;
     if (st != BITNET_OK)
         return st;
     *n = make_entries(&from, &to, total, all);
     *total_ms = total;
+    memcpy(out, all, BNET_MIN(*n, cap) * sizeof *out);
+    return BITNET_OK;
+}
+
+/* ---- kernel by kernel ---- */
+
+static int by_time(const void *a, const void *b)
+{
+    const bitnet_kernel_time *x = a, *y = b;
+    return (x->ms < y->ms) - (x->ms > y->ms);
+}
+
+/* Two runs as always, so that nothing is done for the first time; then one with every kernel timed
+ * by itself. */
+static bitnet_status run_timed(bitnet_bench *b, const bitnet_bench_test *t, double *total,
+                               bitnet_error *err)
+{
+    bnet_backend *be = b->engine->backend;
+    bitnet_bench_run r = {0};
+    bitnet_status st = BITNET_OK;
+    for (int i = 0; st == BITNET_OK && i < 2; i++)
+        st = bitnet_bench_once(b, t, &r, err);
+    *total = r.ms;
+    if (st == BITNET_OK && !bnet_profile(be, true))
+        return bnet_fail(err, BITNET_NOT_AVAILABLE, "bench: %s has no clock for single kernels",
+                         bnet_backend_name(be));
+    return st == BITNET_OK ? bitnet_bench_once(b, t, &r, err) : st;
+}
+
+bitnet_status bitnet_bench_kernel_times(bitnet_bench *b, const bitnet_bench_test *t,
+                                        bitnet_kernel_time *out, size_t cap, size_t *n,
+                                        double *total_ms, bitnet_error *err)
+{
+    bitnet_kernel_time all[TIMES_MAX];
+    if (!b || !t || !n || !total_ms || (cap && !out))
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "bench: bench, test, n, total_ms and out must not be NULL");
+    bnet_backend *be = b->engine->backend;
+    if (!bnet_profile_possible(be))
+        return bnet_fail(err, BITNET_NOT_AVAILABLE,
+                         "bench: %s launches nothing; bitnet_bench_profile times its operations",
+                         bnet_backend_name(be));
+    bitnet_status st = run_timed(b, t, total_ms, err);
+    size_t found = st == BITNET_OK ? bnet_profile_read(be, all, TIMES_MAX) : 0;
+    bnet_profile(be, false);
+    if (st != BITNET_OK)
+        return st;
+    *n = BNET_MIN(found, (size_t)TIMES_MAX);
+    qsort(all, *n, sizeof *all, by_time);
     memcpy(out, all, BNET_MIN(*n, cap) * sizeof *out);
     return BITNET_OK;
 }

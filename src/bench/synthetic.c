@@ -47,36 +47,30 @@ bool bitnet_synthetic_at(int i, bitnet_synthetic_info *out)
 
 /* ---- the header ---- */
 
-static void put_int(bnet_gguf_writer *w, const shape *s, const char *suffix, int value)
-{
-    char key[96];
-    snprintf(key, sizeof key, "%s.%s", s->arch, suffix);
-    bnet_gguf_put_u32(w, key, (uint32_t)value);
-}
-
-static void put_float(bnet_gguf_writer *w, const shape *s, const char *suffix, float value)
-{
-    char key[96];
-    snprintf(key, sizeof key, "%s.%s", s->arch, suffix);
-    bnet_gguf_put_f32(w, key, value);
-}
-
 static void put_sizes(bnet_gguf_writer *w, const bitnet_synthetic *m)
 {
     const shape *s = m->shape;
+    const struct {
+        const char *suffix;
+        int value; /* 0: a float */
+        float real;
+    } rows[] = {
+        {"context_length", s->n_ctx, 0},          {"embedding_length", s->n_embd, 0},
+        {"block_count", s->n_layers, 0},          {"feed_forward_length", s->n_ff, 0},
+        {"attention.head_count", s->n_heads, 0},  {"attention.head_count_kv", s->n_kv_heads, 0},
+        {"attention.key_length", s->head_dim, 0}, {"attention.value_length", s->head_dim, 0},
+        {"rope.dimension_count", s->head_dim, 0}, {"attention.layer_norm_rms_epsilon", 0, 1e-5f},
+        {"rope.freq_base", 0, s->rope_base}};
     bnet_gguf_put_string(w, "general.architecture", s->arch, strlen(s->arch));
     bnet_gguf_put_string(w, "general.name", m->name, strlen(m->name));
-    put_int(w, s, "context_length", s->n_ctx);
-    put_int(w, s, "embedding_length", s->n_embd);
-    put_int(w, s, "block_count", s->n_layers);
-    put_int(w, s, "feed_forward_length", s->n_ff);
-    put_int(w, s, "attention.head_count", s->n_heads);
-    put_int(w, s, "attention.head_count_kv", s->n_kv_heads);
-    put_int(w, s, "attention.key_length", s->head_dim);
-    put_int(w, s, "attention.value_length", s->head_dim);
-    put_int(w, s, "rope.dimension_count", s->head_dim);
-    put_float(w, s, "attention.layer_norm_rms_epsilon", 1e-5f);
-    put_float(w, s, "rope.freq_base", s->rope_base);
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        char key[96];
+        snprintf(key, sizeof key, "%s.%s", s->arch, rows[i].suffix);
+        if (rows[i].value)
+            bnet_gguf_put_u32(w, key, (uint32_t)rows[i].value);
+        else
+            bnet_gguf_put_f32(w, key, rows[i].real);
+    }
 }
 
 /* The letter that stands for a byte in a byte-level vocabulary: printable ones for themselves, the

@@ -1,8 +1,7 @@
 /* tune.c - measuring kernels and keeping the fastest. Candidates take turns, repetition by
  * repetition, so that a machine that slows down slows all of them; the median decides. */
 #include "engine/engine.h"
-
-#include <stdlib.h>
+#include "bitnet_tools.h"
 
 enum { REPEATS = 9, REPEATS_MAX = 1000, CANDIDATES_MAX = 64 };
 
@@ -45,12 +44,6 @@ static void find_candidates(contest *c, const bnet_kernel_query *q)
             c->who[c->n++] = k;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static bitnet_status measure(contest *c, const bnet_kernel_query *q)
 {
     bnet_bench *bench;
@@ -64,10 +57,8 @@ static bitnet_status measure(contest *c, const bnet_kernel_query *q)
     for (size_t rep = 0; ms && rep < n_r; rep++)
         for (size_t i = 0; i < c->n; i++)
             ms[i * n_r + rep] = bnet_bench_run(c->backend, bench, c->who[i], NULL);
-    for (size_t i = 0; ms && i < c->n; i++) {
-        qsort(ms + i * n_r, n_r, sizeof *ms, ascending);
-        c->median[i] = ms[i * n_r + n_r / 2];
-    }
+    for (size_t i = 0; ms && i < c->n; i++)
+        c->median[i] = bitnet_summarize(ms + i * n_r, n_r).median;
     bnet_bench_free(c->backend, bench);
     bnet_free(ms);
     return ms ? BITNET_OK : bnet_no_memory(c->err, "tuning");
