@@ -130,16 +130,15 @@ static bitnet_status check_shards(const bnet_checkpoint *c, const char *index, j
 static bitnet_status open_index(bnet_checkpoint *c, const char *dir, const char *index,
                                 bitnet_error *err)
 {
-    json_t *root = NULL, *map = NULL;
     bnet_strmap shards = {0};
-    bnet_json_at at = {index, "", BITNET_MODEL, err};
-    bitnet_status st = bnet_json_file(MAX_INDEX, &at, &root);
-    if (st == BITNET_OK)
-        st = bnet_json_object(root, &at, "weight_map", &map);
-    if (st == BITNET_OK && (!map || json_object_size(map) == 0))
-        st = bnet_json_fail(&at, "weight_map", map ? "is empty" : "is missing");
-    if (st == BITNET_OK && !bnet_strmap_init(&shards, 16))
-        st = bnet_no_memory(err, index);
+    bnet_json_at at = {index, "", BITNET_MODEL, err, BITNET_OK};
+    json_t *root = bnet_json_file(MAX_INDEX, &at);
+    json_t *map = bnet_json_object(root, &at, "weight_map");
+    if (!map || json_object_size(map) == 0)
+        bnet_json_fail(&at, "weight_map", map ? "is empty" : "is missing");
+    if (!bnet_strmap_init(&shards, 16))
+        bnet_json_no_memory(&at);
+    bitnet_status st = at.status;
     if (st == BITNET_OK)
         st = open_shards(c, dir, index, map, &shards, err);
     if (st == BITNET_OK)

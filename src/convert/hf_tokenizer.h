@@ -28,9 +28,10 @@ typedef struct bnet_hf_tok {
     bool byte_level;     /* false: SentencePiece form */
 } bnet_hf_tok;
 
-/* Decides model and pre from pre_tokenizer, normalizer and the model's flags (hf_splitter.c). */
-bitnet_status bnet_hf_read_splitter(bnet_hf_tok *t);
-/* add_bos from post_processor, where it says (hf_splitter.c). */
-bitnet_status bnet_hf_read_template(bnet_hf_tok *t);
+/* Decides model and pre from pre_tokenizer, normalizer and the model's flags (hf_splitter.c).
+ * Failures are recorded in t->at. */
+void bnet_hf_read_splitter(bnet_hf_tok *t);
+/* Reads add_bos from post_processor, where that says it (hf_splitter.c). */
+void bnet_hf_read_template(bnet_hf_tok *t);
 
 #endif

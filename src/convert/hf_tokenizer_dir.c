@@ -22,23 +22,19 @@ static const char *token_name(const json_t *root, const char *key)
 }
 
 /* Sets *id from a name where the model's config gave none. */
-static bitnet_status name_to_id(const bnet_vocab *v, const json_t *root, const bnet_json_at *at,
-                                const char *key, int32_t *id)
+static void name_to_id(const bnet_vocab *v, const json_t *root, bnet_json_at *at, const char *key,
+                       int32_t *id)
 {
-    char quoted[96];
     const char *name = token_name(root, key);
     if (*id >= 0 || !name)
-        return BITNET_OK;
+        return;
     *id = bnet_vocab_find(v, name, strlen(name));
     if (*id < 0)
-        return bnet_json_fail(at, key, "\"%s\" is not in the vocabulary",
-                              bnet_quote(name, strlen(name), quoted, sizeof quoted));
-    return BITNET_OK;
+        bnet_json_refuse(at, key, name, "is not in the vocabulary");
 }
 
 /* chat_template: a text, or a list of {name, template} of which "default" is meant. */
-static bitnet_status read_chat(bnet_vocab *v, const json_t *root, const bnet_json_at *at,
-                               const bnet_log *log)
+static void read_chat(bnet_vocab *v, const json_t *root, bnet_json_at *at, const bnet_log *log)
 {
     const json_t *t = json_object_get(root, "chat_template");
     const char *text = json_string_value(t);
@@ -49,36 +45,31 @@ static bitnet_status read_chat(bnet_vocab *v, const json_t *root, const bnet_jso
             text = json_string_value(json_object_get(row, "template"));
     }
     if (t && !json_is_null(t) && !json_is_string(t) && !json_is_array(t))
-        return bnet_json_fail(at, "chat_template", "is %s; a string or a list was expected",
-                              bnet_json_kind(t));
+        bnet_json_fail(at, "chat_template", "is %s; a string or a list was expected",
+                       bnet_json_kind(t));
     if (json_is_array(t) && !text)
         bnet_logf(log, BITNET_LOG_WARN, "convert",
                   "%s: no chat_template is named \"default\"; none is taken", at->file);
     if (text)
         bnet_str_puts(&v->chat_template, text);
-    return v->chat_template.failed ? bnet_no_memory(at->err, at->file) : BITNET_OK;
+    if (v->chat_template.failed)
+        bnet_json_no_memory(at);
 }
 
 static bitnet_status read_names(bnet_vocab *v, const char *path, const bnet_log *log,
                                 bitnet_error *err)
 {
-    json_t *root = NULL;
-    bool add_bos = v->add_bos == 1;
-    bnet_json_at at = {path, "", BITNET_TOKENIZER, err};
-    bitnet_status st = bnet_json_file(MAX_TOKENIZER, &at, &root);
-    if (st == BITNET_OK)
-        st = name_to_id(v, root, &at, "bos_token", &v->bos);
-    if (st == BITNET_OK)
-        st = name_to_id(v, root, &at, "eos_token", &v->eos);
-    if (st == BITNET_OK)
-        st = read_chat(v, root, &at, log);
-    if (st == BITNET_OK)
-        st = bnet_json_bool(root, &at, "add_bos_token", &add_bos);
-    if (st == BITNET_OK && v->add_bos < 0 &&
-        json_is_boolean(json_object_get(root, "add_bos_token")))
+    bnet_json_at at = {path, "", BITNET_TOKENIZER, err, BITNET_OK};
+    json_t *root = bnet_json_file(MAX_TOKENIZER, &at);
+    name_to_id(v, root, &at, "bos_token", &v->bos);
+    name_to_id(v, root, &at, "eos_token", &v->eos);
+    if (root)
+        read_chat(v, root, &at, log);
+    bool add_bos = bnet_json_bool(root, &at, "add_bos_token", false);
+    if (v->add_bos < 0 && json_is_boolean(json_object_get(root, "add_bos_token")))
         v->add_bos = add_bos;
     json_decref(root);
-    return st;
+    return at.status;
 }
 
 static bitnet_status read_jinja(bnet_vocab *v, const char *path, bitnet_error *err)

@@ -1,18 +1,34 @@
 /* json.c - strict parsing and typed reads. */
 #include "convert/json.h"
 
-#include <math.h>
 #include <stdio.h>
 
-bitnet_status bnet_json_fail(const bnet_json_at *at, const char *key, const char *fmt, ...)
+bitnet_status bnet_json_fail(bnet_json_at *at, const char *key, const char *fmt, ...)
 {
     char text[512], quoted[96];
     va_list ap;
+    if (at->status != BITNET_OK)
+        return at->status;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return bnet_fail(at->err, at->kind, "%s: key %s%s: %s", at->file, at->section,
-                     bnet_quote(key, strlen(key), quoted, sizeof quoted), text);
+    at->status = bnet_fail(at->err, at->kind, "%s: key %s%s: %s", at->file, at->section,
+                           bnet_quote(key, strlen(key), quoted, sizeof quoted), text);
+    return at->status;
+}
+
+bitnet_status bnet_json_refuse(bnet_json_at *at, const char *key, const char *value,
+                               const char *why)
+{
+    char quoted[128];
+    return bnet_json_fail(at, key, "\"%s\" %s",
+                          bnet_quote(value, strlen(value), quoted, sizeof quoted), why);
+}
+
+void bnet_json_no_memory(bnet_json_at *at)
+{
+    if (at->status == BITNET_OK)
+        at->status = bnet_no_memory(at->err, at->file);
 }
 
 /* When a buffer of jansson cannot grow it drops characters and goes on, so a text could change its
@@ -41,40 +57,35 @@ static json_t *load(const char *data, size_t n, json_error_t *e)
     return root;
 }
 
-bitnet_status bnet_json_parse(const char *data, size_t n, const bnet_json_at *at, json_t **out)
+json_t *bnet_json_parse(const char *data, size_t n, const char *what, bnet_json_at *at)
 {
     json_error_t e;
     char quoted[JSON_ERROR_TEXT_LENGTH * 2];
     json_t *root = load(data, n, &e);
-    if (root) {
-        *out = root;
-        return BITNET_OK;
-    }
-    if (bnet_json_starved)
-        return bnet_no_memory(at->err, at->file);
-    return bnet_fail(at->err, at->kind, "%s: not valid JSON: line %d, column %d, byte %d: %s",
-                     at->file, e.line, e.column, e.position,
-                     bnet_quote(e.text, strlen(e.text), quoted, sizeof quoted));
+    if (!root && bnet_json_starved)
+        at->status = bnet_no_memory(at->err, at->file);
+    else if (!root)
+        at->status =
+            bnet_fail(at->err, at->kind, "%s: not valid JSON: line %d, column %d, byte %d: %s",
+                      at->file, e.line, e.column, e.position,
+                      bnet_quote(e.text, strlen(e.text), quoted, sizeof quoted));
+    else if (!json_is_object(root))
+        at->status = bnet_fail(at->err, at->kind, "%s: the %s is %s; an object was expected",
+                               at->file, what, bnet_json_kind(root));
+    if (at->status == BITNET_OK)
+        return root;
+    json_decref(root);
+    return NULL;
 }
 
-bitnet_status bnet_json_file(size_t max, const bnet_json_at *at, json_t **out)
+json_t *bnet_json_file(size_t max, bnet_json_at *at)
 {
-    char *data;
-    size_t n;
-    json_t *root = NULL;
-    bitnet_status st = bnet_read_regular_file(at->file, max, &data, &n, at->err);
-    if (st != BITNET_OK)
-        return st;
-    st = bnet_json_parse(data, n, at, &root);
+    char *data = NULL;
+    size_t n = 0;
+    at->status = bnet_read_regular_file(at->file, max, &data, &n, at->err);
+    json_t *root = at->status == BITNET_OK ? bnet_json_parse(data, n, "document", at) : NULL;
     bnet_free(data);
-    if (st == BITNET_OK && !json_is_object(root)) {
-        st = bnet_fail(at->err, at->kind, "%s: the document is %s; an object was expected",
-                       at->file, bnet_json_kind(root));
-        json_decref(root);
-    }
-    if (st == BITNET_OK)
-        *out = root;
-    return st;
+    return root;
 }
 
 const char *bnet_json_kind(const json_t *value)
@@ -99,93 +110,57 @@ const char *bnet_json_kind(const json_t *value)
     return "null";
 }
 
-/* obj[key], or NULL where it is absent or null. */
-static json_t *value_at(const json_t *obj, const char *key)
+/* obj[key], or NULL where it is absent, null or of a type whose bit is not in `types`. */
+static json_t *value_at(const json_t *obj, bnet_json_at *at, const char *key, unsigned types,
+                        const char *want)
 {
-    json_t *v = json_object_get(obj, key);
-    return v && !json_is_null(v) ? v : NULL;
+    json_t *v = at->status == BITNET_OK ? json_object_get(obj, key) : NULL;
+    if (!v || json_is_null(v) || types >> json_typeof(v) & 1)
+        return v && !json_is_null(v) ? v : NULL;
+    bnet_json_fail(at, key, "is %s; %s was expected", bnet_json_kind(v), want);
+    return NULL;
 }
 
-static bitnet_status wrong_kind(const bnet_json_at *at, const char *key, const json_t *v,
-                                const char *want)
+int64_t bnet_json_int(const json_t *obj, bnet_json_at *at, const char *key, int64_t lo, int64_t hi,
+                      int64_t absent)
 {
-    return bnet_json_fail(at, key, "is %s; %s was expected", bnet_json_kind(v), want);
+    json_t *v = value_at(obj, at, key, 1u << JSON_INTEGER, "an integer");
+    int64_t i = v ? json_integer_value(v) : absent;
+    if (v && (i < lo || i > hi))
+        bnet_json_fail(at, key, "value %lld is outside %lld..%lld", (long long)i, (long long)lo,
+                       (long long)hi);
+    return at->status == BITNET_OK ? i : absent;
 }
 
-bitnet_status bnet_json_int(const json_t *obj, const bnet_json_at *at, const char *key, int64_t lo,
-                            int64_t hi, int64_t *out, bool *found)
+double bnet_json_float(const json_t *obj, bnet_json_at *at, const char *key, double lo, double hi,
+                       double absent)
 {
-    json_t *v = value_at(obj, key);
-    if (found)
-        *found = v != NULL;
-    if (!v)
-        return BITNET_OK;
-    if (!json_is_integer(v))
-        return wrong_kind(at, key, v, "an integer");
-    int64_t i = json_integer_value(v);
-    if (i < lo || i > hi)
-        return bnet_json_fail(at, key, "value %lld is outside %lld..%lld", (long long)i,
-                              (long long)lo, (long long)hi);
-    *out = i;
-    return BITNET_OK;
+    json_t *v = value_at(obj, at, key, 1u << JSON_INTEGER | 1u << JSON_REAL, "a number");
+    double d = v ? json_number_value(v) : absent;
+    if (v && !(d >= lo && d <= hi))
+        bnet_json_fail(at, key, "value %g is outside %g..%g", d, lo, hi);
+    return at->status == BITNET_OK ? d : absent;
 }
 
-bitnet_status bnet_json_float(const json_t *obj, const bnet_json_at *at, const char *key, double lo,
-                              double hi, double *out, bool *found)
+bool bnet_json_bool(const json_t *obj, bnet_json_at *at, const char *key, bool absent)
 {
-    json_t *v = value_at(obj, key);
-    if (found)
-        *found = v != NULL;
-    if (!v)
-        return BITNET_OK;
-    if (!json_is_number(v))
-        return wrong_kind(at, key, v, "a number");
-    double d = json_number_value(v);
-    if (!(d >= lo && d <= hi))
-        return bnet_json_fail(at, key, "value %g is outside %g..%g", d, lo, hi);
-    *out = d;
-    return BITNET_OK;
+    json_t *v = value_at(obj, at, key, 1u << JSON_TRUE | 1u << JSON_FALSE, "true or false");
+    return v ? json_is_true(v) : absent;
 }
 
-bitnet_status bnet_json_bool(const json_t *obj, const bnet_json_at *at, const char *key, bool *out)
+const char *bnet_json_string(const json_t *obj, bnet_json_at *at, const char *key,
+                             const char *absent)
 {
-    json_t *v = value_at(obj, key);
-    if (v && !json_is_boolean(v))
-        return wrong_kind(at, key, v, "true or false");
-    if (v)
-        *out = json_is_true(v);
-    return BITNET_OK;
+    json_t *v = value_at(obj, at, key, 1u << JSON_STRING, "a string");
+    return v ? json_string_value(v) : absent;
 }
 
-bitnet_status bnet_json_string(const json_t *obj, const bnet_json_at *at, const char *key,
-                               const char **out)
+json_t *bnet_json_object(const json_t *obj, bnet_json_at *at, const char *key)
 {
-    json_t *v = value_at(obj, key);
-    if (v && !json_is_string(v))
-        return wrong_kind(at, key, v, "a string");
-    if (v)
-        *out = json_string_value(v);
-    return BITNET_OK;
+    return value_at(obj, at, key, 1u << JSON_OBJECT, "an object");
 }
 
-bitnet_status bnet_json_object(const json_t *obj, const bnet_json_at *at, const char *key,
-                               json_t **out)
+json_t *bnet_json_array(const json_t *obj, bnet_json_at *at, const char *key)
 {
-    json_t *v = value_at(obj, key);
-    if (v && !json_is_object(v))
-        return wrong_kind(at, key, v, "an object");
-    if (v)
-        *out = v;
-    return BITNET_OK;
-}
-
-bitnet_status bnet_json_array(const json_t *obj, const bnet_json_at *at, const char *key,
-                              json_t **out)
-{
-    json_t *v = value_at(obj, key);
-    if (v && !json_is_array(v))
-        return wrong_kind(at, key, v, "an array");
-    if (v)
-        *out = v;
-    return BITNET_OK;
+    return value_at(obj, at, key, 1u << JSON_ARRAY, "an array");
 }

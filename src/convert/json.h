@@ -7,39 +7,44 @@
 
 #include "base/file.h"
 
-/* Where a value stands, for messages. `kind` is the status of a malformed value: MODEL or
- * TOKENIZER. */
+/* Where values stand, for messages, and the first failure. `kind` is the status of a malformed
+ * value: MODEL or TOKENIZER. After a failure every read returns what an absent value gives, and
+ * later failures are not recorded; so a caller may look at `status` once, after several reads. */
 typedef struct bnet_json_at {
     const char *file;
     const char *section; /* "" or a prefix such as "quantization_config." */
     bitnet_status kind;
     bitnet_error *err; /* may be NULL */
+    bitnet_status status;
 } bnet_json_at;
 
-/* Parses n bytes: strict JSON, unique keys, bounded depth. Free with json_decref. */
-bitnet_status bnet_json_parse(const char *data, size_t n, const bnet_json_at *at, json_t **out);
-/* The same from a file of at most `max` bytes; the root must be an object. IO if it cannot be read.
- */
-bitnet_status bnet_json_file(size_t max, const bnet_json_at *at, json_t **out);
+/* Parses n bytes: strict JSON, unique keys, bounded depth. The root must be an object, which
+ * messages call `what`. Returns it, to be freed with json_decref; NULL: at->status says why. */
+json_t *bnet_json_parse(const char *data, size_t n, const char *what, bnet_json_at *at);
+/* The same from the file at->file of at most `max` bytes. IO if it cannot be read. */
+json_t *bnet_json_file(size_t max, bnet_json_at *at);
 
-/* Typed reads of obj[key]. Absent or null: *out is left alone, *found (may be NULL) is false.
- * Another type, or a value outside [lo, hi], fails naming it. */
-bitnet_status bnet_json_int(const json_t *obj, const bnet_json_at *at, const char *key, int64_t lo,
-                            int64_t hi, int64_t *out, bool *found);
-bitnet_status bnet_json_float(const json_t *obj, const bnet_json_at *at, const char *key, double lo,
-                              double hi, double *out, bool *found);
-bitnet_status bnet_json_bool(const json_t *obj, const bnet_json_at *at, const char *key, bool *out);
-/* Borrowed from obj. */
-bitnet_status bnet_json_string(const json_t *obj, const bnet_json_at *at, const char *key,
-                               const char **out);
-bitnet_status bnet_json_object(const json_t *obj, const bnet_json_at *at, const char *key,
-                               json_t **out);
-bitnet_status bnet_json_array(const json_t *obj, const bnet_json_at *at, const char *key,
-                              json_t **out);
+/* Typed reads of obj[key]; `absent` is returned where the value is absent or null. Another type, or
+ * a value outside [lo, hi], fails and names it. Texts, objects and arrays are borrowed from obj. */
+int64_t bnet_json_int(const json_t *obj, bnet_json_at *at, const char *key, int64_t lo, int64_t hi,
+                      int64_t absent);
+double bnet_json_float(const json_t *obj, bnet_json_at *at, const char *key, double lo, double hi,
+                       double absent);
+bool bnet_json_bool(const json_t *obj, bnet_json_at *at, const char *key, bool absent);
+const char *bnet_json_string(const json_t *obj, bnet_json_at *at, const char *key,
+                             const char *absent);
+/* NULL: absent. */
+json_t *bnet_json_object(const json_t *obj, bnet_json_at *at, const char *key);
+json_t *bnet_json_array(const json_t *obj, bnet_json_at *at, const char *key);
 /* "an object", "a string": what a value is, for messages. */
 const char *bnet_json_kind(const json_t *value);
-/* Fails with "<file>: key <section><key>: " before the formatted text. */
-bitnet_status bnet_json_fail(const bnet_json_at *at, const char *key, const char *fmt, ...)
+/* Fails with "<file>: key <section><key>: " before the formatted text; returns at->status. */
+bitnet_status bnet_json_fail(bnet_json_at *at, const char *key, const char *fmt, ...)
     BITNET_PRINTF(3, 4);
+/* The same with the text in quotes and escaped before `why`. */
+bitnet_status bnet_json_refuse(bnet_json_at *at, const char *key, const char *value,
+                               const char *why);
+/* Records that there is no memory, unless something failed before. */
+void bnet_json_no_memory(bnet_json_at *at);
 
 #endif

@@ -116,7 +116,7 @@ static bitnet_status read_header(conversion *c)
 typedef struct part {
     const char *gguf; /* "blk.%d.x", or a whole name, or NULL to skip */
     bool per_layer, matrix, head;
-    uint64_t rows, cols; /* rows 1: a vector */
+    uint64_t rows, cols; /* rows 1: a vector; 0: not in this file */
 } part;
 
 /* Advances over n f32 values; fails where the file ends before. */
@@ -155,60 +155,45 @@ static bitnet_status add_part(conversion *c, const part *p, int layer)
     return bnet_plan_add(&c->plan, &item, item.name, c->err);
 }
 
-#define MAX_PARTS 16
-
-static size_t list_parts(const header *h, part parts[MAX_PARTS])
+/* Every part of a file in order, those with no rows left out: a legacy file has its norms among the
+ * matrices and a table of rotations behind them, a versioned one begins with the norms. */
+static bitnet_status add_parts(conversion *c)
 {
-    uint64_t d = (uint64_t)h->dim, f = (uint64_t)h->hidden, v = (uint64_t)h->n_vocab,
-             hd = d / (uint64_t)h->n_heads;
-    uint64_t kv = hd * (uint64_t)h->n_kv_heads;
-    const part embd = {"token_embd", false, false, true, v, d},
-               head = {"output", false, false, true, v, d};
-    const part att = {"attn_norm", true, false, false, 1, d},
-               ffn = {"ffn_norm", true, false, false, 1, d};
-    const part final = {"output_norm", false, false, false, 1, d};
-    const part rope = {NULL, false, false, false, (uint64_t)h->n_ctx, hd};
-    const part mats[] = {
-        {"attn_q", true, true, false, d, d},   {"attn_k", true, true, false, kv, d},
-        {"attn_v", true, true, false, kv, d},  {"attn_output", true, true, false, d, d},
-        {"ffn_gate", true, true, false, f, d}, {"ffn_down", true, true, false, d, f},
-        {"ffn_up", true, true, false, f, d}};
-    size_t n = 0;
-    if (h->norms_first) {
-        parts[n++] = att;
-        parts[n++] = ffn;
-        parts[n++] = final;
-        parts[n++] = embd;
-    } else {
-        parts[n++] = embd;
-        parts[n++] = att;
+    const header *h = &c->h;
+    const uint64_t d = (uint64_t)h->dim, f = (uint64_t)h->hidden, v = (uint64_t)h->n_vocab,
+                   hd = d / (uint64_t)h->n_heads, kv = hd * (uint64_t)h->n_kv_heads,
+                   first = h->norms_first, among = !h->norms_first;
+    const part parts[] = {{"attn_norm", true, false, false, first, d},
+                          {"ffn_norm", true, false, false, first, d},
+                          {"output_norm", false, false, false, first, d},
+                          {"token_embd", false, false, true, v, d},
+                          {"attn_norm", true, false, false, among, d},
+                          {"attn_q", true, true, false, d, d},
+                          {"attn_k", true, true, false, kv, d},
+                          {"attn_v", true, true, false, kv, d},
+                          {"attn_output", true, true, false, d, d},
+                          {"ffn_norm", true, false, false, among, d},
+                          {"ffn_gate", true, true, false, f, d},
+                          {"ffn_down", true, true, false, d, f},
+                          {"ffn_up", true, true, false, f, d},
+                          {"output_norm", false, false, false, among, d},
+                          {NULL, false, false, false, among * (uint64_t)h->n_ctx, hd},
+                          {"output", false, false, true, h->shared ? 0 : v, d}};
+    bitnet_status st = BITNET_OK;
+    for (size_t i = 0; i < BNET_COUNT(parts); i++) {
+        int n = !parts[i].rows ? 0 : parts[i].per_layer ? h->n_layers : 1;
+        for (int layer = 0; st == BITNET_OK && layer < n; layer++)
+            st = add_part(c, &parts[i], layer);
     }
-    for (size_t i = 0; i < BNET_COUNT(mats); i++) {
-        if (i == 4 && !h->norms_first)
-            parts[n++] = ffn;
-        parts[n++] = mats[i];
-    }
-    if (!h->norms_first) {
-        parts[n++] = final;
-        parts[n++] = rope;
-    }
-    if (!h->shared)
-        parts[n++] = head;
-    return n;
+    return st;
 }
 
 static bitnet_status make_plan(conversion *c)
 {
-    part parts[MAX_PARTS];
-    size_t n = list_parts(&c->h, parts);
     c->at = c->h.n_header;
-    for (size_t i = 0; i < n; i++) {
-        for (int layer = 0; layer < (parts[i].per_layer ? c->h.n_layers : 1); layer++) {
-            bitnet_status st = add_part(c, &parts[i], layer);
-            if (st != BITNET_OK)
-                return st;
-        }
-    }
+    bitnet_status st = add_parts(c);
+    if (st != BITNET_OK)
+        return st;
     if (c->at != c->map.n_bytes)
         return bnet_fail(
             c->err, BITNET_MODEL,

@@ -48,15 +48,6 @@ void bnet_plan_free(bnet_plan *p)
     *p = (bnet_plan){0};
 }
 
-void bnet_plan_declare(const bnet_plan *p, bnet_gguf_writer *w)
-{
-    for (size_t i = 0; i < p->n_items; i++) {
-        const bnet_item *t = &p->items[i];
-        uint64_t ne[2] = {t->n_cols, t->n_rows};
-        bnet_gguf_declare(w, t->name, t->type, ne, t->n_dims);
-    }
-}
-
 static uint32_t file_type(bnet_type t)
 {
     switch (t) {
@@ -73,44 +64,34 @@ static uint32_t file_type(bnet_type t)
     }
 }
 
-typedef struct keys {
-    bnet_gguf_writer *w;
-    const char *arch;
-} keys;
-
 /* "<arch>.<suffix>" into buf. */
-static const char *arch_key(const keys *k, const char *suffix, bnet_str *buf)
+static const char *arch_key(const bnet_shape *s, const char *suffix, bnet_str *buf)
 {
     buf->n = 0;
-    bnet_str_addf(buf, "%s.%s", k->arch, suffix);
+    bnet_str_addf(buf, "%s.%s", s->arch, suffix);
     return buf->data ? buf->data : suffix;
 }
 
-static void put_u32(const keys *k, const char *suffix, uint32_t v, bnet_str *buf)
-{
-    bnet_gguf_put_u32(k->w, arch_key(k, suffix, buf), v);
-}
-
-static void put_text(const keys *k, const char *key, const char *text)
+static void put_text(bnet_gguf_writer *w, const char *key, const char *text)
 {
     if (text[0])
-        bnet_gguf_put_string(k->w, key, text, strlen(text));
+        bnet_gguf_put_string(w, key, text, strlen(text));
 }
 
-static void put_shape(const keys *k, const bnet_shape *s, bnet_str *buf)
+static void put_shape(bnet_gguf_writer *w, const bnet_shape *s, bnet_str *buf)
 {
-    put_u32(k, "vocab_size", s->n_vocab, buf);
-    put_u32(k, "context_length", s->n_ctx, buf);
-    put_u32(k, "embedding_length", s->n_embd, buf);
-    put_u32(k, "block_count", s->n_layers, buf);
-    put_u32(k, "feed_forward_length", s->n_ff, buf);
-    put_u32(k, "rope.dimension_count", s->head_dim, buf);
-    put_u32(k, "attention.head_count", s->n_heads, buf);
-    put_u32(k, "attention.head_count_kv", s->n_kv_heads, buf);
-    if (s->key_length) {
-        put_u32(k, "attention.key_length", s->head_dim, buf);
-        put_u32(k, "attention.value_length", s->head_dim, buf);
-    }
+    const uint32_t key_length = s->key_length ? s->head_dim : 0;
+    const struct {
+        const char *suffix;
+        uint32_t value; /* 0: not put */
+    } rows[] = {{"vocab_size", s->n_vocab},           {"context_length", s->n_ctx},
+                {"embedding_length", s->n_embd},      {"block_count", s->n_layers},
+                {"feed_forward_length", s->n_ff},     {"rope.dimension_count", s->head_dim},
+                {"attention.head_count", s->n_heads}, {"attention.head_count_kv", s->n_kv_heads},
+                {"attention.key_length", key_length}, {"attention.value_length", key_length}};
+    for (size_t i = 0; i < BNET_COUNT(rows); i++)
+        if (rows[i].value)
+            bnet_gguf_put_u32(w, arch_key(s, rows[i].suffix, buf), rows[i].value);
 }
 
 /* The keys of published files, in their order, and those that spare readers a guess. */
@@ -118,15 +99,14 @@ static bitnet_status put_keys(const bnet_plan *p, const bnet_shape *s, bnet_voca
                               bnet_gguf_writer *w, bitnet_error *err)
 {
     bnet_str buf = {0};
-    keys k = {w, s->arch};
-    put_text(&k, "general.architecture", s->arch);
-    put_text(&k, "general.name", s->name);
-    put_text(&k, "general.source.huggingface.repository", s->repository);
-    put_shape(&k, s, &buf);
-    put_text(&k, arch_key(&k, "hidden_activation", &buf), s->activation);
+    put_text(w, "general.architecture", s->arch);
+    put_text(w, "general.name", s->name);
+    put_text(w, "general.source.huggingface.repository", s->repository);
+    put_shape(w, s, &buf);
+    put_text(w, arch_key(s, "hidden_activation", &buf), s->activation);
     bnet_gguf_put_bool(w, "tokenizer.ggml.add_bos_token", v->add_bos == 1);
-    bnet_gguf_put_f32(w, arch_key(&k, "attention.layer_norm_rms_epsilon", &buf), s->eps);
-    bnet_gguf_put_f32(w, arch_key(&k, "rope.freq_base", &buf), s->rope_base);
+    bnet_gguf_put_f32(w, arch_key(s, "attention.layer_norm_rms_epsilon", &buf), s->eps);
+    bnet_gguf_put_f32(w, arch_key(s, "rope.freq_base", &buf), s->rope_base);
     bnet_gguf_put_u32(w, "general.file_type", file_type(p->options->weight_type));
     bitnet_status st = bnet_vocab_put(v, w, err);
     bnet_gguf_put_u32(w, "general.quantization_version", 2);
@@ -142,10 +122,12 @@ bitnet_status bnet_plan_write(const bnet_plan *p, const bnet_shape *shape, bnet_
     bnet_gguf_writer *w = bnet_gguf_writer_new();
     bitnet_status st = w ? put_keys(p, shape, vocab, w, err) : bnet_no_memory(err, out);
     bnet_vocab_free(vocab); /* the writer has its own copy */
-    if (st == BITNET_OK) {
-        bnet_plan_declare(p, w);
-        st = bnet_gguf_begin(w, out, err);
+    for (size_t i = 0; st == BITNET_OK && i < p->n_items; i++) {
+        const bnet_item *t = &p->items[i];
+        bnet_gguf_declare(w, t->name, t->type, (uint64_t[2]){t->n_cols, t->n_rows}, t->n_dims);
     }
+    if (st == BITNET_OK)
+        st = bnet_gguf_begin(w, out, err);
     if (st == BITNET_OK)
         st = bnet_plan_emit(p, w, err);
     if (st == BITNET_OK)

@@ -38,7 +38,6 @@ typedef struct bnet_plan {
 bitnet_status bnet_plan_add(bnet_plan *p, const bnet_item *item, const char *source_name,
                             bitnet_error *err);
 void bnet_plan_free(bnet_plan *p);
-void bnet_plan_declare(const bnet_plan *p, bnet_gguf_writer *w);
 /* Writes the data of every item in order. Fails MODEL (a code 3, NaN, a value the type cannot
  * hold), IO, CANCELLED. */
 bitnet_status bnet_plan_emit(const bnet_plan *p, bnet_gguf_writer *w, bitnet_error *err);

@@ -35,122 +35,99 @@ const char *bnet_st_shape_text(const bnet_st_tensor *t, char *buf, size_t cap)
     return buf;
 }
 
-static bitnet_status read_dtype(const char *text, const bnet_json_at *at, bnet_st_dtype *out)
+static bnet_st_dtype read_dtype(const char *text, bnet_json_at *at)
 {
-    char quoted[64];
-    for (size_t i = 0; i < BNET_COUNT(dtypes); i++) {
-        if (strcmp(dtypes[i].name, text) == 0) {
-            *out = (bnet_st_dtype)i;
-            return BITNET_OK;
-        }
-    }
-    return bnet_json_fail(at, "dtype", "\"%s\" is not a type of this format",
-                          bnet_quote(text, strlen(text), quoted, sizeof quoted));
+    for (size_t i = 0; i < BNET_COUNT(dtypes); i++)
+        if (strcmp(dtypes[i].name, text) == 0)
+            return (bnet_st_dtype)i;
+    bnet_json_refuse(at, "dtype", text, "is not a type of this format");
+    return (bnet_st_dtype)0;
 }
 
 /* A non-negative integer out of an array. */
-static bitnet_status read_number(const json_t *array, size_t i, const bnet_json_at *at,
-                                 const char *key, uint64_t *out)
+static uint64_t read_number(const json_t *array, size_t i, bnet_json_at *at, const char *key)
 {
     const json_t *v = json_array_get(array, i);
+    json_int_t n = json_integer_value(v);
     if (!json_is_integer(v))
-        return bnet_json_fail(at, key, "element %zu is %s; an integer was expected", i,
-                              bnet_json_kind(v));
-    if (json_integer_value(v) < 0)
-        return bnet_json_fail(at, key, "element %zu is negative: %lld", i,
-                              (long long)json_integer_value(v));
-    *out = (uint64_t)json_integer_value(v);
-    return BITNET_OK;
+        bnet_json_fail(at, key, "element %zu is %s; an integer was expected", i, bnet_json_kind(v));
+    else if (n < 0)
+        bnet_json_fail(at, key, "element %zu is negative: %lld", i, (long long)n);
+    return n < 0 ? 0 : (uint64_t)n;
 }
 
-static bitnet_status read_shape(const json_t *array, const bnet_json_at *at, bnet_st_tensor *t,
-                                uint64_t *n_bytes)
+/* Returns the number of bytes. */
+static uint64_t read_shape(const json_t *array, bnet_json_at *at, bnet_st_tensor *t)
 {
     uint64_t n = dtypes[t->dtype].n_bytes;
-    if (json_array_size(array) > BNET_ST_MAX_DIMS)
-        return bnet_json_fail(at, "shape", "has %zu dimensions; at most %d are supported",
-                              json_array_size(array), BNET_ST_MAX_DIMS);
-    t->n_dims = (uint32_t)json_array_size(array);
-    for (uint32_t i = 0; i < t->n_dims; i++) {
-        bitnet_status st = read_number(array, i, at, "shape", &t->shape[i]);
-        if (st != BITNET_OK)
-            return st;
-        if (!bnet_mul(n, t->shape[i], &n))
-            return bnet_json_fail(at, "shape",
-                                  "the number of bytes overflows 64 bits at element %u", i);
+    if (json_array_size(array) > BNET_ST_MAX_DIMS) {
+        bnet_json_fail(at, "shape", "has %zu dimensions; at most %d are supported",
+                       json_array_size(array), BNET_ST_MAX_DIMS);
+        return 0;
     }
-    *n_bytes = n;
-    return BITNET_OK;
+    t->n_dims = (uint32_t)json_array_size(array);
+    for (uint32_t i = 0; at->status == BITNET_OK && i < t->n_dims; i++) {
+        t->shape[i] = read_number(array, i, at, "shape");
+        if (!bnet_mul(n, t->shape[i], &n))
+            bnet_json_fail(at, "shape", "the number of bytes overflows 64 bits at element %u", i);
+    }
+    return n;
 }
 
-static bitnet_status read_offsets(const json_t *array, const bnet_json_at *at, uint64_t n_data,
-                                  uint64_t n_bytes, bnet_st_tensor *t)
+static void read_offsets(const json_t *array, bnet_json_at *at, uint64_t n_data, uint64_t n_bytes,
+                         bnet_st_tensor *t)
 {
-    if (json_array_size(array) != 2)
-        return bnet_json_fail(at, "data_offsets",
-                              "has %zu elements; a begin and an end were expected",
-                              json_array_size(array));
-    bitnet_status st = read_number(array, 0, at, "data_offsets", &t->begin);
-    if (st == BITNET_OK)
-        st = read_number(array, 1, at, "data_offsets", &t->end);
-    if (st != BITNET_OK)
-        return st;
+    if (json_array_size(array) != 2) {
+        bnet_json_fail(at, "data_offsets", "has %zu elements; a begin and an end were expected",
+                       json_array_size(array));
+        return;
+    }
+    t->begin = read_number(array, 0, at, "data_offsets");
+    t->end = read_number(array, 1, at, "data_offsets");
     unsigned long long b = t->begin, e = t->end;
     if (b > e)
-        return bnet_json_fail(at, "data_offsets", "begin %llu is behind end %llu", b, e);
+        bnet_json_fail(at, "data_offsets", "begin %llu is behind end %llu", b, e);
     if (e > n_data)
-        return bnet_json_fail(at, "data_offsets",
-                              "end %llu is behind the end of the data (%llu bytes): is the file "
-                              "cut short?",
-                              e, (unsigned long long)n_data);
+        bnet_json_fail(at, "data_offsets",
+                       "end %llu is behind the end of the data (%llu bytes): is the file cut "
+                       "short?",
+                       e, (unsigned long long)n_data);
     if (e - b != n_bytes)
-        return bnet_json_fail(at, "data_offsets", "span %llu bytes, but the shape needs %llu",
-                              e - b, (unsigned long long)n_bytes);
-    return BITNET_OK;
-}
-
-static bitnet_status missing_field(const bnet_json_at *at, const char *key)
-{
-    return bnet_json_fail(at, key, "is missing");
+        bnet_json_fail(at, "data_offsets", "span %llu bytes, but the shape needs %llu", e - b,
+                       (unsigned long long)n_bytes);
 }
 
 /* Fills all of *t but name, path and data. */
-static bitnet_status read_tensor(const json_t *obj, const bnet_json_at *at, uint64_t n_data,
+static bitnet_status read_tensor(const json_t *obj, bnet_json_at *at, uint64_t n_data,
                                  bnet_st_tensor *t)
 {
-    const char *dtype = NULL;
-    json_t *shape = NULL, *offsets = NULL;
-    uint64_t n_bytes = 0;
-    bitnet_status st = bnet_json_string(obj, at, "dtype", &dtype);
-    if (st == BITNET_OK)
-        st = bnet_json_array(obj, at, "shape", &shape);
-    if (st == BITNET_OK)
-        st = bnet_json_array(obj, at, "data_offsets", &offsets);
-    if (st == BITNET_OK && (!dtype || !shape || !offsets))
-        st = missing_field(at, !dtype ? "dtype" : !shape ? "shape" : "data_offsets");
-    if (st == BITNET_OK)
-        st = read_dtype(dtype, at, &t->dtype);
-    if (st == BITNET_OK)
-        st = read_shape(shape, at, t, &n_bytes);
-    if (st == BITNET_OK)
-        st = read_offsets(offsets, at, n_data, n_bytes, t);
-    return st;
+    const char *dtype = bnet_json_string(obj, at, "dtype", NULL);
+    const json_t *shape = bnet_json_array(obj, at, "shape"),
+                 *offsets = bnet_json_array(obj, at, "data_offsets");
+    if (!dtype || !shape || !offsets)
+        return bnet_json_fail(at,
+                              !dtype   ? "dtype"
+                              : !shape ? "shape"
+                                       : "data_offsets",
+                              "is missing");
+    t->dtype = read_dtype(dtype, at);
+    uint64_t n_bytes = read_shape(shape, at, t);
+    read_offsets(offsets, at, n_data, n_bytes, t);
+    return at->status;
 }
 
-static bitnet_status check_metadata(const json_t *meta, const bnet_json_at *at)
+static void check_metadata(json_t *meta, bnet_json_at *at)
 {
     const char *key;
     json_t *v;
     if (!json_is_object(meta))
-        return bnet_json_fail(at, "__metadata__", "is %s; an object was expected",
-                              bnet_json_kind(meta));
-    json_object_foreach((json_t *)(uintptr_t)meta, key, v)
+        bnet_json_fail(at, "__metadata__", "is %s; an object was expected", bnet_json_kind(meta));
+    json_object_foreach(meta, key, v)
     {
         if (!json_is_string(v))
-            return bnet_json_fail(at, "__metadata__", "holds %s; only strings are allowed",
-                                  bnet_json_kind(v));
+            bnet_json_fail(at, "__metadata__", "holds %s; only strings are allowed",
+                           bnet_json_kind(v));
     }
-    return BITNET_OK;
 }
 
 static bitnet_status add_tensor(bnet_st_file *f, const char *name, const json_t *v, uint64_t n_data,
@@ -167,7 +144,7 @@ static bitnet_status add_tensor(bnet_st_file *f, const char *name, const json_t 
         return bnet_fail(err, BITNET_MODEL, "%s: tensor %s: is %s; an object was expected", f->path,
                          quoted, bnet_json_kind(v));
     snprintf(section, sizeof section, "%s: ", quoted);
-    bnet_json_at at = {f->path, section, BITNET_MODEL, err};
+    bnet_json_at at = {f->path, section, BITNET_MODEL, err, BITNET_OK};
     bitnet_status st = read_tensor(v, &at, n_data, &t);
     if (st != BITNET_OK)
         return st;
@@ -179,27 +156,24 @@ static bitnet_status add_tensor(bnet_st_file *f, const char *name, const json_t 
     return BITNET_OK;
 }
 
-static bitnet_status read_header(bnet_st_file *f, const json_t *root, uint64_t n_data,
-                                 bitnet_error *err)
+static bitnet_status read_header(bnet_st_file *f, json_t *root, uint64_t n_data, bnet_json_at *at)
 {
     const char *key;
     json_t *v;
-    bnet_json_at at = {f->path, "", BITNET_MODEL, err};
-    if (!json_is_object(root))
-        return bnet_fail(err, BITNET_MODEL, "%s: the header is %s; an object was expected", f->path,
-                         bnet_json_kind(root));
     if (json_object_size(root) > MAX_TENSORS)
-        return bnet_fail(err, BITNET_MODEL,
+        return bnet_fail(at->err, BITNET_MODEL,
                          "%s: the header names %zu tensors; at most %u are supported", f->path,
                          json_object_size(root), MAX_TENSORS);
-    json_object_foreach((json_t *)(uintptr_t)root, key, v)
+    json_object_foreach(root, key, v)
     {
-        bitnet_status st = strcmp(key, "__metadata__") == 0 ? check_metadata(v, &at)
-                                                            : add_tensor(f, key, v, n_data, err);
-        if (st != BITNET_OK)
-            return st;
+        if (strcmp(key, "__metadata__") == 0)
+            check_metadata(v, at);
+        else
+            at->status = add_tensor(f, key, v, n_data, at->err);
+        if (at->status != BITNET_OK)
+            break;
     }
-    return BITNET_OK;
+    return at->status;
 }
 
 static int by_offset(const void *a, const void *b)
@@ -264,14 +238,12 @@ static bitnet_status header_length(const uint8_t *data, size_t n, const char *pa
 static bitnet_status parse_into(bnet_st_file *f, const uint8_t *data, size_t n, bitnet_error *err)
 {
     uint64_t len = 0;
-    json_t *root = NULL;
     bitnet_status st = header_length(data, n, f->path, &len, err);
     if (st != BITNET_OK)
         return st;
-    bnet_json_at at = {f->path, "", BITNET_MODEL, err};
-    st = bnet_json_parse((const char *)data + 8, (size_t)len, &at, &root);
-    if (st == BITNET_OK)
-        st = read_header(f, root, n - 8 - len, err);
+    bnet_json_at at = {f->path, "", BITNET_MODEL, err, BITNET_OK};
+    json_t *root = bnet_json_parse((const char *)data + 8, (size_t)len, "header", &at);
+    st = root ? read_header(f, root, n - 8 - len, &at) : at.status;
     json_decref(root);
     if (st == BITNET_OK)
         st = check_cover(f, n - 8 - len, err);
