@@ -1,22 +1,21 @@
 /* args.c - the command line and the environment read against the option table.
  * Precedence: option, then environment variable, then default. Bad input is refused with option,
  * value and range. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "cli.h"
 
 enum { NAME_MAX_BYTES = 64 };
 
 /* ---- looking up ---- */
 
-/* Copies an option name with dashes for underscores; false if it is too long to be one. */
-static bool normal_name(const char *name, size_t n, char buf[NAME_MAX_BYTES])
+/* Copies an option name, which ends before "=", with dashes for underscores; false if it is too
+ * long to be one. */
+static bool normal_name(const char *written, char buf[NAME_MAX_BYTES])
 {
+    size_t n = strcspn(written, "=");
     if (n >= NAME_MAX_BYTES)
         return false;
     for (size_t i = 0; i < n; i++)
-        buf[i] = name[i] == '_' ? '-' : name[i];
+        buf[i] = written[i] == '_' ? '-' : written[i];
     buf[n] = '\0';
     return true;
 }
@@ -26,19 +25,17 @@ static bool row_serves(const option *o, const command *c)
     return !c || option_on(o, c->key);
 }
 
-/* The row for a long name under command c (NULL: any). *negated: it was --no-name of a switch. */
-static const option *find_long(const char *name, const command *c, bool *negated)
+/* The row for a long name under command c (NULL: any), also where that is --no-name of a switch. */
+static const option *find_long(const char *written, const command *c)
 {
+    char name[NAME_MAX_BYTES];
+    if (!normal_name(written, name))
+        return NULL;
     for (size_t i = 0; i < OPT_COUNT; i++) {
         const option *o = option_at(i);
-        if (!row_serves(o, c))
-            continue;
-        *negated = false;
-        if (strcmp(o->name, name) == 0 || word_in(o->aliases, ' ', name))
-            return o;
-        *negated = true;
-        if (o->type == TYPE_SWITCH && strncmp(name, "no-", 3) == 0 &&
-            (strcmp(o->name, name + 3) == 0 || word_in(o->aliases, ' ', name + 3)))
+        bool no = o->type == TYPE_SWITCH && strncmp(name, "no-", 3) == 0;
+        if (row_serves(o, c) &&
+            (option_is_called(o, name) || (no && option_is_called(o, name + 3))))
             return o;
     }
     return NULL;
@@ -66,11 +63,8 @@ static const option *find_dashed(const char *arg, const command *c)
 /* The row that an argument beginning with a dash means under command c. */
 static const option *find_any(const char *arg, const command *c)
 {
-    char name[NAME_MAX_BYTES];
-    bool negated;
     if (arg[1] == '-')
-        return normal_name(arg + 2, strcspn(arg + 2, "="), name) ? find_long(name, c, &negated)
-                                                                 : NULL;
+        return find_long(arg + 2, c);
     const option *o = find_dashed(arg, c);
     return o ? o : find_letter(arg[1], c);
 }
@@ -78,25 +72,22 @@ static const option *find_any(const char *arg, const command *c)
 static void offer_names(suggestion *s, const option *o)
 {
     char word[NAME_MAX_BYTES], negated[NAME_MAX_BYTES + 3];
-    suggest_offer(s, o->name, strlen(o->name));
+    suggest_offer(s, o->name);
     for (size_t i = 0; word_at(o->aliases, ' ', i, word, sizeof word); i++)
         if (word[0] != '-')
-            suggest_offer(s, word, strlen(word));
-    if (o->type == TYPE_SWITCH) {
-        snprintf(negated, sizeof negated, "no-%s", o->name);
-        suggest_offer(s, negated, strlen(negated));
-    }
+            suggest_offer(s, word);
+    snprintf(negated, sizeof negated, "no-%s", o->name);
+    if (o->type == TYPE_SWITCH)
+        suggest_offer(s, negated);
 }
 
 /* Says why --name is no option of command c: of another command, misspelt, or plain unknown. */
 static int unknown_long(const char *name, const command *c)
 {
-    bool negated;
-    const option *elsewhere = find_long(name, NULL, &negated);
-    const char *where = c ? c->name : "bitnet";
+    const option *elsewhere = find_long(name, NULL);
+    const char *of = c ? c->name : "";
     if (elsewhere && !option_is_habit(elsewhere))
-        return fail(EXIT_USAGE, "%s has no option --%s (see bitnet help %s --all)", where, name,
-                    c ? c->name : "");
+        return fail(EXIT_USAGE, "%s has no option --%s (see bitnet help %s --all)", of, name, of);
     suggestion near;
     suggest_start(&near, name);
     for (size_t i = 0; i < OPT_COUNT; i++)
@@ -106,7 +97,7 @@ static int unknown_long(const char *name, const command *c)
     if (best)
         return fail(EXIT_USAGE, "unknown option --%s; did you mean --%s?", name, best);
     return fail(EXIT_USAGE, "unknown option --%s (see bitnet help%s%s --all)", name, c ? " " : "",
-                c ? c->name : "");
+                of);
 }
 
 /* ---- the command ---- */
@@ -179,7 +170,7 @@ int unknown_command(const char *name)
         return fail(EXIT_USAGE, "there is no command '%s': %s", name, answer);
     suggest_start(&near, name);
     for (size_t i = 0; i < CMD_COUNT; i++)
-        suggest_offer(&near, command_at(i)->name, strlen(command_at(i)->name));
+        suggest_offer(&near, command_at(i)->name);
     const char *best = suggest_best(&near);
     if (best)
         return fail(EXIT_USAGE, "unknown command '%s'; did you mean %s?", name, best);
@@ -208,8 +199,16 @@ static int choose_command(args *a, int argc, char **argv, int *i_command)
 
 /* ---- the command line ---- */
 
+char *args_keep(args *a, const char *text, size_t n)
+{
+    a->kept = xrealloc(a->kept, (a->n_kept + 1) * sizeof *a->kept);
+    return a->kept[a->n_kept++] = xmemdup(text, n);
+}
+
 static int set_value(args *a, const option *o, const char *origin, const char *written)
 {
+    if (o->type == TYPE_SHORTHAND)
+        return set_value(a, option_at(o->target), origin, o->initial);
     value *v = &a->values[o->key];
     if ((o->key == OPT_PROMPT || o->key == OPT_TEXT) && v->origin)
         return fail(EXIT_USAGE, "%s is given twice, with '%s' and with '%s'; put all of it in one",
@@ -222,33 +221,21 @@ static int set_value(args *a, const option *o, const char *origin, const char *w
     return rc;
 }
 
-static int set_option(args *a, const option *o, const char *origin, const char *written)
-{
-    if (o->type == TYPE_SHORTHAND)
-        return set_value(a, option_at(o->target), origin, o->initial);
-    return set_value(a, o, origin, written);
-}
-
 /* The value of an option that needs one: attached, or the next word unless that is an option. */
 static int take_value(const option *o, const char *shown, const char *attached, int argc,
                       char **argv, int *i, const char **out)
 {
-    char name[NAME_MAX_BYTES];
-    bool negated;
-    if (attached) {
-        *out = attached;
+    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+    *out = attached ? attached : next;
+    if (attached)
         return EXIT_OK;
-    }
-    if (*i + 1 >= argc)
+    if (!next)
         return fail(EXIT_USAGE, "%s needs a value (%s)", shown, o->argument);
-    const char *next = argv[*i + 1];
-    if (strncmp(next, "--", 2) == 0 && next[2] && normal_name(next + 2, strlen(next + 2), name) &&
-        find_long(name, NULL, &negated))
+    if (strncmp(next, "--", 2) == 0 && next[2] && !strchr(next, '=') && find_long(next + 2, NULL))
         return fail(EXIT_USAGE,
                     "%s needs a value (%s), not the option %s; if %s is meant as the "
                     "value write --%s=%s",
                     shown, o->argument, next, next, o->name, next);
-    *out = next;
     ++*i;
     return EXIT_OK;
 }
@@ -267,38 +254,27 @@ static int set_found(args *a, const option *o, char *shown, const char *equals, 
         rc = fail(EXIT_USAGE, "%s takes no value ('%s' given)", shown, equals + 1);
     else if (!equals && optional_value(o, next))
         ++*i;
-    return rc ? rc : set_option(a, o, shown, written);
-}
-
-/* Kept as the origin of a value. */
-static char *keep_name(args *a, const char *name, size_t n)
-{
-    a->origins = xrealloc(a->origins, (a->n_origins + 1) * sizeof *a->origins);
-    return a->origins[a->n_origins++] = xmemdup(name, n);
+    return rc ? rc : set_value(a, o, shown, written);
 }
 
 static int parse_long(args *a, int argc, char **argv, int *i)
 {
-    const char *arg = argv[*i] + 2, *equals = strchr(arg, '=');
+    const char *arg = argv[*i] + 2;
     char name[NAME_MAX_BYTES], shown[NAME_MAX_BYTES + 2];
-    bool negated = false;
-    size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
-    if (!normal_name(arg, n, name))
+    if (!normal_name(arg, name))
         return fail(EXIT_USAGE, "unknown option --%.*s...", NAME_MAX_BYTES, arg);
-    const option *o = find_long(name, a->command, &negated);
+    const option *o = find_long(name, a->command);
     if (!o)
         return unknown_long(name, a->command);
     snprintf(shown, sizeof shown, "--%s", name);
-    return set_found(a, o, keep_name(a, shown, strlen(shown)), equals, negated, argc, argv, i);
+    return set_found(a, o, args_keep(a, shown, strlen(shown)), strchr(arg, '='),
+                     !option_is_called(o, name), argc, argv, i);
 }
 
 /* -temp where --temp is meant: not the letters t, e, m and p. */
 static bool lacks_a_dash(const args *a, const char *arg)
 {
-    char name[NAME_MAX_BYTES];
-    bool negated;
-    return arg[1] && arg[2] && arg[3] && normal_name(arg + 1, strcspn(arg + 1, "="), name) &&
-           find_long(name, a->command, &negated);
+    return arg[1] && arg[2] && arg[3] && find_long(arg + 1, a->command);
 }
 
 /* -m FILE, -mFILE, -hV: letters without values may stand together. */
@@ -318,7 +294,7 @@ static int parse_letters(args *a, int argc, char **argv, int *i)
         if (valued)
             rc = take_value(o, shown, p[1] ? p + 1 : NULL, argc, argv, i, &written);
         if (!rc)
-            rc = set_option(a, o, o->dashed, written);
+            rc = set_value(a, o, o->dashed, written);
         if (rc || valued)
             return rc;
     }
@@ -328,11 +304,11 @@ static int parse_letters(args *a, int argc, char **argv, int *i)
 /* A word behind one dash: a habit such as -ngl, or letters. */
 static int parse_dashed(args *a, int argc, char **argv, int *i)
 {
-    const char *arg = argv[*i], *equals = strchr(arg, '=');
+    const char *arg = argv[*i];
     const option *o = find_dashed(arg, a->command);
-    size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
+    size_t n = strcspn(arg, "=");
     if (o)
-        return set_found(a, o, keep_name(a, arg, n), equals, false, argc, argv, i);
+        return set_found(a, o, args_keep(a, arg, n), strchr(arg, '='), false, argc, argv, i);
     if (lacks_a_dash(a, arg))
         return fail(EXIT_USAGE, "unknown option %.*s; did you mean -%.*s?", (int)n, arg, (int)n,
                     arg);
@@ -369,9 +345,8 @@ static int from_environment(args *a, const option *o)
     char name[NAME_MAX_BYTES];
     for (size_t i = 0; word_at(o->environment, ' ', i, name, sizeof name); i++) {
         const char *written = getenv(name);
-        if (!written || !*written)
-            continue;
-        return set_value(a, o, keep_name(a, name, strlen(name)), written);
+        if (written && *written)
+            return set_value(a, o, args_keep(a, name, strlen(name)), written);
     }
     return EXIT_OK;
 }
@@ -437,8 +412,8 @@ void args_free(args *a)
         free(a->values[i].list);
         free(a->values[i].ids);
     }
-    for (size_t i = 0; i < a->n_origins; i++)
-        free(a->origins[i]);
-    free(a->origins);
+    for (size_t i = 0; i < a->n_kept; i++)
+        free(a->kept[i]);
+    free(a->kept);
     free(a->words);
 }

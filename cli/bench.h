@@ -3,15 +3,10 @@
 #ifndef BITNET_CLI_BENCH_H
 #define BITNET_CLI_BENCH_H
 
-#include <sys/types.h>
-
-#include "bitnet_check.h"
-#include "bitnet_tools.h"
 #include "cli.h"
 
-struct json_t;
-
 enum { BENCH_LIST_MAX = 64, BENCH_KERNELS_MAX = 256, BENCH_REPEATS_MAX = 1000 };
+enum { PROFILE_TOKENS = 32, PROFILE_DEPTH = 512 }; /* of --profile, unless told otherwise */
 
 typedef struct number_list {
     int data[BENCH_LIST_MAX];
@@ -46,14 +41,13 @@ typedef struct bench_side {
 
 typedef struct bench_row {
     bitnet_bench_test test;
-    char name[96]; /* "tg64", "tg64@d512 kv=int8": with model and threads what a baseline knows */
+    char what[32]; /* "tg64" */
+    char *name;    /* "tg64@d512 kv=int8": with model and threads what a baseline knows */
     char *model;
     char device[16];
-    int n_threads;
     bitnet_summary tok_s;
-    double gb_s, read_limit_gb_s, read_best_gb_s, gop_s;
-    bitnet_peak peaks[BITNET_PEAKS_MAX]; /* the first is what gop_s is held against */
-    size_t n_peaks;
+    double gb_s, gop_s;
+    bitnet_limits limits; /* of the threads it was measured with */
     bitnet_kernel_use kernels[BENCH_KERNELS_MAX];
     size_t n_kernels;
     double load_ms, rss_mb;
@@ -81,58 +75,40 @@ int side_open(const bench_plan *p, const bench_source *s, int n_threads, const c
 void side_close(bench_side *s);
 /* Shows from now on how many of the runs that are planned were made, until progress_end. */
 void side_expect(const bench_plan *p, bench_side *s);
-/* Warms up, then n_repeats runs; appends a row. */
-int side_measure(const bench_plan *p, bench_side *s, const bitnet_bench_test *t, bench_row *out);
+int side_warm(bench_side *s, const bitnet_bench_test *t); /* a short run of the test, not counted */
 int side_once(bench_side *s, const bitnet_bench_test *t, double *tok_s);
 void fill_row(const bench_plan *p, bench_side *s, const bitnet_bench_test *t, double *tok_s,
               size_t n, bench_row *out);
 void row_free(bench_row *r);
+int deepest(const bench_plan *p); /* of --depth */
+/* Fails if an option is given that has no meaning with `mode`, --compare or --crowded. */
+int check_alone(const bench_plan *p, option_key mode);
 
 /* ---- bench_rows.c ---- */
 
-char *cpu_name(void); /* to be freed */
-struct json_t *row_json(const bench_plan *p, const bench_row *r);
+char *cpu_name(void);                   /* to be freed */
+double peak_of(const bitnet_limits *l); /* Gop/s that gop_s is held against; 0: not measured */
+json_t *row_json(const bench_plan *p, const bench_row *r);
 void print_head(const bench_plan *p, const char *model);
 void print_limits(const bitnet_limits *l);
 void print_row(const bench_plan *p, const bench_row *r);
 void print_kernels(const bench_rows *rows);
 void test_name(const bitnet_bench_test *t, char *buf, size_t cap); /* "pp512" */
 
-/* ---- bench_device.c: of a GPU ---- */
+int gate_prepare(const bench_plan *p); /* --save, --baseline, --plot: fails early */
+int gate_finish(const bench_plan *p, const bench_rows *rows);
 
-bool on_device(const bench_side *s);
-int bench_device_profile(const bench_plan *p, bench_side *s);
+/* ---- bench_profile.c: --profile, --kernels ---- */
+
+bool on_device(const bench_side *s); /* a GPU */
 /* Memory computed and taken, speed of loading. */
 void bench_device_memory(const bench_plan *p, const bench_side *s);
-void launch_text(const bitnet_launch *l, char *buf, size_t cap);
-struct json_t *launch_json(const bitnet_launch *l);
-
-/* ---- bench_reports.c: --profile, --kernels, --compare ---- */
-
 int bench_profile(const bench_plan *p, bench_side *s);
 int bench_kernels(const bench_plan *p, bench_side *s);
+
+/* ---- bench_compare.c ---- */
+
 int bench_compare(const bench_plan *p);
-
-/* ---- bench_crowded.c: --crowded ---- */
-
 int bench_crowded(const bench_plan *p);
-
-/* ---- crowd.c ---- */
-
-typedef struct crowd {
-    pid_t *pids;
-    int n;
-} crowd;
-
-/* Starts n processes, stopped; call it before anything starts a thread. To be closed also on
- * failure. */
-int crowd_open(crowd *c, int n);
-void crowd_load(const crowd *c, int n_busy); /* the first n_busy count, the others rest */
-void crowd_close(crowd *c);
-
-/* ---- bench_gate.c: --save, --baseline, --plot ---- */
-
-int gate_prepare(const bench_plan *p); /* fails early: no gnuplot, no baseline */
-int gate_finish(const bench_plan *p, const bench_rows *rows);
 
 #endif

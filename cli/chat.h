@@ -3,9 +3,7 @@
 #ifndef BITNET_CLI_CHAT_H
 #define BITNET_CLI_CHAT_H
 
-#include "events.h"
-#include "bitnet_check.h"
-#include "wrap.h"
+#include "terminal.h"
 
 /* ---- conversation.c: who said what ---- */
 
@@ -24,19 +22,15 @@ void conversation_add(conversation *c, const char *role, const char *bytes);
 void conversation_pop(conversation *c);
 void conversation_clear(conversation *c); /* the system message stays */
 void conversation_free(conversation *c);
-/* An exchange is a question and what follows it up to the next one. How many can be forgotten: all
+/* An exchange is a question and what follows it up to the next one. How many can be dropped: all
  * but the newest. */
-size_t conversation_spare(const conversation *c);
-/* What is left without the oldest exchanges, of those that can be forgotten; the texts are c's. */
+size_t conversation_droppable(const conversation *c);
+/* What is left without the oldest exchanges, of those that can be dropped; the texts are c's. */
 conversation conversation_tail(const conversation *c, size_t n_exchanges);
 void conversation_forget(conversation *c, size_t n_exchanges); /* the oldest */
-/* Forgets the newest question and what follows it; false: there is none. */
-bool conversation_drop_newest(conversation *c);
-/* A copy of what conversation_drop_newest forgets, and all of `other` at the end of c. */
-conversation conversation_newest(const conversation *c);
-void conversation_append(conversation *c, const conversation *other);
+/* Removes the newest question and what follows it, and returns them; empty: there is none. */
+conversation conversation_take_newest(conversation *c);
 const char *conversation_question(const conversation *c); /* the newest; NULL: none */
-size_t conversation_exchanges(const conversation *c); /* how many messages of the user there are */
 int conversation_render(const conversation *c, const loaded *m, const char *template_name,
                         buffer *out);
 int conversation_save(const conversation *c, const char *model, const char *path);
@@ -98,15 +92,18 @@ typedef struct chat_state {
     bitnet_receipt *receipt; /* NULL: not wanted */
     char *given;             /* stands in the next line: /edit; NULL: none */
     bool edits;              /* that line takes the place of the newest question */
-    char **kept;             /* texts that args point to since /set and /model */
-    size_t n_kept;
+    bool leaves;             /* the user wants to go */
 } chat_state;
 
 /* A notice on standard error, dim where that can be; without a newline at its end. */
 void chat_note(const chat_state *s, const char *fmt, ...) BITNET_PRINTF(2, 3);
-/* What the user has asked for, on standard error, also with --quiet; lines that are broken go on at
- * the indent. */
+/* What the user has asked for, on standard error, also with --quiet; where a line is broken, the
+ * rest of it is indented. */
 void chat_say(const chat_state *s, size_t indent, const char *fmt, ...) BITNET_PRINTF(3, 4);
+
+/* Ctrl-C at a terminal was meant for what is under way, which has ended: it is forgotten. Returns
+ * the exit code that any other signal asks for, or 0. */
+int chat_interrupted(const chat_state *s);
 
 /* ---- chat_reply.c ---- */
 
@@ -115,7 +112,7 @@ int chat_turn(chat_state *s, const char *said);
 /* Sends a message in the place of the newest one, which stays if the other is too long. */
 int chat_resend(chat_state *s, const char *said);
 /* Counts anew what the conversation takes of the context. */
-int chat_count(chat_state *s);
+void chat_count(chat_state *s);
 
 /* ---- chat_settings.c: /set, /model and what they change ---- */
 
@@ -126,21 +123,50 @@ const option *setting_at(size_t i); /* NULL past the end */
 void chat_show_settings(const chat_state *s);
 void chat_set(chat_state *s, const char *key, const char *written);
 void chat_switch_model(chat_state *s, const char *path);
-const char *chat_keep(chat_state *s, const char *text); /* a copy that lasts as long as the chat */
 
 /* ---- chat_commands.c ---- */
 
-/* Obeys a line that begins with a slash. *leave: the user wants to go. */
-int chat_command(chat_state *s, const char *line, bool *leave);
-bool is_chat_command(const char *line); /* a slash and letters; else it is something said */
-bool slash_command_at(size_t i, const char **name, const char **argument);
-const char *slash_command_help(size_t i); /* NULL: another name for a command */
-char *expand_home(const char *path);      /* ~ and ~/... ; to be freed */
+typedef struct slash_command {
+    const char *name, *argument, *help; /* help NULL: another name of the one before, not listed */
+    int (*run)(chat_state *s, const char *argument);
+} slash_command;
 
-/* ---- chat_editor.c ---- */
+const slash_command *slash_command_at(size_t i); /* NULL past the end */
+/* Obeys a line that begins with a slash. */
+int chat_command(chat_state *s, const char *line);
+bool is_chat_command(const char *line); /* a slash and letters; else it is something said */
+char *expand_home(const char *path);    /* ~ and ~/... ; to be freed */
+
+/* ---- cmd_chat.c ---- */
 
 /* Has the user change a text in $VISUAL or $EDITOR. False: there is none, or it failed. */
 bool editor_wanted(void);
 bool editor_change(buffer *text);
+
+/* ---- line_edit.c: what line.c, which reads from anything, asks for at a terminal ---- */
+
+/* A line that is edited (line_edit.c). */
+typedef struct line_edit line_edit;
+
+line_edit *line_edit_open(void); /* NULL: the program was built without libedit, or it fails */
+void line_edit_close(line_edit *e);
+/* `given`: text that stands in the line at first. */
+line_result line_edit_read(line_edit *e, const char *prompt, const char *given, buffer *out);
+void line_edit_remember(line_edit *e, const char *entry); /* for the arrow keys */
+
+/* ---- what Tab may mean (chat_commands.c) ---- */
+
+typedef struct completion {
+    char **words; /* that the end of the line may become; sorted */
+    size_t n;
+    size_t n_typed;  /* bytes at the end of the line that every word begins with */
+    size_t n_hidden; /* of these, bytes that a list of the words omits: a folder's name */
+    bool spaced;     /* a word that is whole is followed by a space */
+} completion;
+
+/* Of line[0..n), the line up to the cursor. */
+void complete_line(const char *line, size_t n, completion *out);
+size_t complete_shared(const completion *c); /* bytes in which all words agree */
+void complete_free(completion *c);
 
 #endif

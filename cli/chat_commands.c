@@ -1,16 +1,10 @@
-/* chat_commands.c - the slash commands of `bitnet chat`. */
+/* chat_commands.c - the slash commands of `bitnet chat`, and what Tab may mean in a line: the name
+ * of a command, a file after a command that takes one, a setting after /set. */
 #include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
+#include <dirent.h>
+#include <sys/stat.h>
 
 #include "chat.h"
-
-typedef struct slash_command {
-    const char *name, *argument, *help; /* help NULL: another name of the one before, not listed */
-    int (*run)(chat_state *s, const char *argument, bool *leave);
-} slash_command;
-
-static const slash_command *slash_at(size_t i);
 
 char *expand_home(const char *path)
 {
@@ -22,9 +16,9 @@ char *expand_home(const char *path)
 
 /* ---- the conversation ---- */
 
-static int do_clear(chat_state *s, const char *argument, bool *leave)
+static int do_clear(chat_state *s, const char *argument)
 {
-    (void)argument, (void)leave;
+    (void)argument;
     conversation_clear(&s->talk);
     s->unanswered = false;
     chat_count(s);
@@ -32,9 +26,8 @@ static int do_clear(chat_state *s, const char *argument, bool *leave)
     return EXIT_OK;
 }
 
-static int do_system(chat_state *s, const char *argument, bool *leave)
+static int do_system(chat_state *s, const char *argument)
 {
-    (void)leave;
     if (!*argument) {
         chat_note(s,
                   s->talk.system ? "[the system message is: %s]" : "[there is no system message]",
@@ -59,27 +52,30 @@ static int shown_bytes(const char *text, int most)
     return n;
 }
 
-static int do_undo(chat_state *s, const char *argument, bool *leave)
+static int do_undo(chat_state *s, const char *argument)
 {
-    (void)argument, (void)leave;
-    if (!conversation_drop_newest(&s->talk))
+    (void)argument;
+    conversation gone = conversation_take_newest(&s->talk);
+    bool any = gone.n > 0;
+    conversation_free(&gone);
+    if (!any)
         return fail(EXIT_USAGE, "/undo: nothing was said yet"), EXIT_OK;
     s->unanswered = false;
     chat_count(s);
     const char *question = conversation_question(&s->talk);
+    int n = question ? shown_bytes(question, 60) : 0;
     if (question)
-        chat_note(s, "[the last exchange is removed; before it you said: %.*s%s]",
-                  shown_bytes(question, 60), question,
-                  question[shown_bytes(question, 60)] ? "..." : "");
+        chat_note(s, "[the last exchange is removed; before it you said: %.*s%s]", n, question,
+                  question[n] ? "..." : "");
     else
         chat_note(s, "[the last exchange is removed; the conversation is empty]");
     return EXIT_OK;
 }
 
 /* The old reply comes back if no new one is made. */
-static int do_regen(chat_state *s, const char *argument, bool *leave)
+static int do_regen(chat_state *s, const char *argument)
 {
-    (void)argument, (void)leave;
+    (void)argument;
     conversation *c = &s->talk;
     char *old = NULL;
     if (!conversation_question(c))
@@ -116,10 +112,9 @@ static int edit_outside(chat_state *s, const char *question)
     return rc;
 }
 
-static int do_edit(chat_state *s, const char *argument, bool *leave)
+static int do_edit(chat_state *s, const char *argument)
 {
     const char *question = conversation_question(&s->talk);
-    (void)leave;
     if (!question)
         return fail(EXIT_USAGE, "/edit: there is no message to change yet"), EXIT_OK;
     if (*argument)
@@ -150,9 +145,8 @@ static char *file_argument(const chat_state *s, const char *slash, const char *a
     return NULL;
 }
 
-static int do_save(chat_state *s, const char *argument, bool *leave)
+static int do_save(chat_state *s, const char *argument)
 {
-    (void)leave;
     char *path = file_argument(s, "/save", argument);
     if (path && conversation_save(&s->talk, s->m->path, path) == EXIT_OK)
         chat_note(s, "[%zu message%s saved to %s]", s->talk.n, plural(s->talk.n), path);
@@ -160,9 +154,8 @@ static int do_save(chat_state *s, const char *argument, bool *leave)
     return EXIT_OK;
 }
 
-static int do_load(chat_state *s, const char *argument, bool *leave)
+static int do_load(chat_state *s, const char *argument)
 {
-    (void)leave;
     char *path = file_argument(s, "/load", argument);
     if (path && conversation_load(&s->talk, path) == EXIT_OK) {
         s->unanswered = false;
@@ -175,9 +168,8 @@ static int do_load(chat_state *s, const char *argument, bool *leave)
 
 /* ---- settings ---- */
 
-static int do_set(chat_state *s, const char *argument, bool *leave)
+static int do_set(chat_state *s, const char *argument)
 {
-    (void)leave;
     if (!*argument) {
         chat_show_settings(s);
         return EXIT_OK;
@@ -193,16 +185,15 @@ static int do_set(chat_state *s, const char *argument, bool *leave)
     return EXIT_OK;
 }
 
-static int do_model(chat_state *s, const char *argument, bool *leave)
+static int do_model(chat_state *s, const char *argument)
 {
-    (void)leave;
     chat_switch_model(s, argument);
     return s->interactive ? EXIT_OK : interrupted();
 }
 
-static int do_stats(chat_state *s, const char *argument, bool *leave)
+static int do_stats(chat_state *s, const char *argument)
 {
-    (void)argument, (void)leave;
+    (void)argument;
     char made[32], read[32];
     const chat_totals *t = &s->totals;
     buffer line = {0};
@@ -228,26 +219,26 @@ static int do_stats(chat_state *s, const char *argument, bool *leave)
 
 /* ---- the list ---- */
 
-static int do_help(chat_state *s, const char *argument, bool *leave)
+static int do_help(chat_state *s, const char *argument)
 {
     const slash_command *c;
-    (void)argument, (void)leave;
-    for (size_t i = 0; (c = slash_at(i)); i++)
+    (void)argument;
+    for (size_t i = 0; (c = slash_command_at(i)); i++)
         if (c->help)
             chat_say(s, 25, "  %-8s %-13s %s", c->name, c->argument, c->help);
     chat_say(
         s, 0,
         "\"\"\" begins a message of several lines and ends it; pasted lines are one message; a "
         "line\n"
-        "that ends with \\ goes on in the next one; // at the beginning sends one slash. "
-        "Tab completes. Ctrl-C stops a reply, Ctrl-Z the program (fg goes on), Ctrl-D leaves.");
+        "that ends with \\ continues in the next one; // at the beginning sends one slash. "
+        "Tab completes. Ctrl-C stops a reply, Ctrl-Z the program (fg resumes it), Ctrl-D leaves.");
     return EXIT_OK;
 }
 
-static int do_exit(chat_state *s, const char *argument, bool *leave)
+static int do_exit(chat_state *s, const char *argument)
 {
-    (void)s, (void)argument;
-    *leave = true;
+    (void)argument;
+    s->leaves = true;
     return EXIT_OK;
 }
 
@@ -262,9 +253,9 @@ static const slash_command slashes[] = {
     {"/system", "[TEXT|off]", "show or set the system message", do_system},
     {"/set", "[KEY [VALUE]]", "show or change settings: temperature, top-k, max-tokens, seed ...",
      do_set},
-    {"/model", "[FILE]", "show the model, or go on with another one", do_model},
+    {"/model", "[FILE]", "show the model, or continue with another one", do_model},
     {"/save", "FILE", "write the conversation to FILE as JSON", do_save},
-    {"/load", "FILE", "go on with a conversation that was saved", do_load},
+    {"/load", "FILE", "continue a conversation that was saved", do_load},
     {"/stats", "", "tokens, speed, context, kernels, device", do_stats},
     {"/metrics", "", NULL, do_stats},
     {"/exit", "", "leave", do_exit},
@@ -272,22 +263,9 @@ static const slash_command slashes[] = {
     {"/bye", "", NULL, do_exit},
 };
 
-static const slash_command *slash_at(size_t i)
+const slash_command *slash_command_at(size_t i)
 {
     return i < sizeof slashes / sizeof slashes[0] ? &slashes[i] : NULL;
-}
-
-bool slash_command_at(size_t i, const char **name, const char **argument)
-{
-    const slash_command *c = slash_at(i);
-    if (c)
-        *name = c->name, *argument = c->argument;
-    return c != NULL;
-}
-
-const char *slash_command_help(size_t i)
-{
-    return slash_at(i) ? slash_at(i)->help : NULL;
 }
 
 static void unknown_slash(const char *name)
@@ -295,11 +273,9 @@ static void unknown_slash(const char *name)
     const slash_command *c;
     suggestion near;
     suggest_start(&near, name);
-    for (size_t i = 0; (c = slash_at(i)); i++)
-        suggest_offer(&near, c->name, strlen(c->name));
-    const char *best = suggest_best(&near);
-    fail(EXIT_USAGE, "unknown command %s; %s%s%s", name,
-         best ? "did you mean " : "/help lists them", best ? best : "", best ? "?" : "");
+    for (size_t i = 0; (c = slash_command_at(i)); i++)
+        suggest_offer(&near, c->name);
+    fail(EXIT_USAGE, "unknown command %s; %s", name, suggest_or(&near, "/help lists them"));
 }
 
 bool is_chat_command(const char *line)
@@ -313,16 +289,138 @@ bool is_chat_command(const char *line)
     return n > 1 && (!line[n] || isspace((unsigned char)line[n]));
 }
 
-int chat_command(chat_state *s, const char *line, bool *leave)
+int chat_command(chat_state *s, const char *line)
 {
     char name[64];
     const slash_command *c;
     size_t n = strcspn(line, " \t\n");
     snprintf(name, sizeof name, "%.*s", (int)n, line);
-    const char *argument = line + n + strspn(line + n, " \t\n");
-    for (size_t i = 0; (c = slash_at(i)); i++)
+    for (size_t i = 0; (c = slash_command_at(i)); i++)
         if (strcmp(c->name, name) == 0)
-            return c->run(s, argument, leave);
+            return c->run(s, line + n + strspn(line + n, " \t\n"));
     unknown_slash(name);
     return EXIT_OK;
+}
+
+/* ---- Tab ---- */
+
+static void offer(completion *c, const char *word, const char *typed)
+{
+    if (strncmp(word, typed, strlen(typed)) != 0)
+        return;
+    c->words = xrealloc(c->words, (c->n + 1) * sizeof *c->words);
+    c->words[c->n++] = xstrdup(word);
+}
+
+static void offer_commands(completion *c, const char *typed)
+{
+    const slash_command *each;
+    for (size_t i = 0; (each = slash_command_at(i)); i++)
+        if (each->help) /* other names for the same are not offered */
+            offer(c, each->name, typed);
+    c->spaced = true;
+}
+
+static void offer_settings(completion *c, const char *typed)
+{
+    const option *o;
+    for (size_t i = 0; (o = setting_at(i)); i++)
+        offer(c, o->name, typed);
+    c->spaced = true;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* A name that a line cannot hold, and that must not reach the terminal. */
+static bool has_controls(const char *name)
+{
+    while (*name && (unsigned char)*name >= 0x20 && *name != 0x7f)
+        name++;
+    return *name != '\0';
+}
+
+/* Names in the folder of `typed`; folders get a slash. Hidden ones only if a dot was typed. */
+static void offer_files(completion *c, const char *typed)
+{
+    const char *slash = strrchr(typed, '/'), *base = slash ? slash + 1 : typed;
+    char *before = xmemdup(typed, (size_t)(base - typed)), *folder = expand_home(before);
+    DIR *d = opendir(*folder ? folder : ".");
+    struct dirent *entry;
+    while (d && (entry = readdir(d))) {
+        const char *name = entry->d_name;
+        bool hidden = name[0] == '.' && base[0] != '.';
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || hidden || has_controls(name))
+            continue;
+        char *path = xformat("%s%s", folder, name);
+        char *word = xformat("%s%s%s", before, name, is_folder(path) ? "/" : "");
+        offer(c, word, typed);
+        free(path);
+        free(word);
+    }
+    if (d)
+        closedir(d);
+    c->n_hidden = (size_t)(base - typed);
+    free(before);
+    free(folder);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool takes_file(const char *typed, size_t n)
+{
+    const slash_command *c;
+    for (size_t i = 0; (c = slash_command_at(i)); i++)
+        if (strlen(c->name) == n && memcmp(c->name, typed, n) == 0)
+            return strstr(c->argument, "FILE") != NULL;
+    return false;
+}
+
+void complete_line(const char *line, size_t n, completion *out)
+{
+    char *typed = xmemdup(line, n);
+    size_t n_command = strcspn(typed, " \t");
+    const char *argument = typed + n_command + strspn(typed + n_command, " \t");
+    *out = (completion){.n_typed = strlen(argument)};
+    if (typed[0] != '/') {
+        out->n_typed = 0;
+    } else if (!typed[n_command]) {
+        out->n_typed = n;
+        offer_commands(out, typed);
+    } else if (n_command == 4 && memcmp(typed, "/set", 4) == 0) {
+        offer_settings(out, argument);
+    } else if (takes_file(typed, n_command)) {
+        offer_files(out, argument);
+    }
+    if (out->n)
+        qsort(out->words, out->n, sizeof *out->words, by_text);
+    free(typed);
+}
+
+/* Where the words part inside a character, they part before it. */
+size_t complete_shared(const completion *c)
+{
+    if (c->n == 0)
+        return 0;
+    const char *first = c->words[0], *last = c->words[c->n - 1]; /* sorted: these differ most */
+    size_t n = 0;
+    while (first[n] && first[n] == last[n])
+        n++;
+    while (n && ((unsigned char)first[n] & 0xc0) == 0x80)
+        n--;
+    return n;
+}
+
+void complete_free(completion *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        free(c->words[i]);
+    free(c->words);
+    *c = (completion){0};
 }

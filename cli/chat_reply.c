@@ -1,12 +1,7 @@
 /* chat_reply.c - one turn of a chat: the whole conversation is rendered, shortened until it fits,
  * and answered. The session keeps what it has computed of the beginning they share, so only new
  * tokens cost time. */
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "chat.h"
-#include "progress.h"
 #include "terminal.h"
 
 static const char speaker[] = "assistant> ";
@@ -36,7 +31,7 @@ static bool has_room(const chat_state *s, const id_list *v)
 /* The ids with the fewest oldest exchanges dropped that leave room, or of the newest alone. */
 static int render_fitting(const chat_state *s, size_t *n_dropped, id_list *v)
 {
-    size_t low = *n_dropped, high = conversation_spare(&s->talk);
+    size_t low = *n_dropped, high = conversation_droppable(&s->talk);
     int rc = render_ids(s, low, v);
     if (rc || has_room(s, v) || low == high)
         return rc;
@@ -57,7 +52,7 @@ static int render_fitting(const chat_state *s, size_t *n_dropped, id_list *v)
 static int fit(chat_state *s, id_list *v, bool *fits)
 {
     size_t limit = (size_t)opt_int(s->args, OPT_HISTORY_LIMIT);
-    size_t n_kept = conversation_spare(&s->talk) + 1;
+    size_t n_kept = conversation_droppable(&s->talk) + 1;
     size_t n_beyond = limit && n_kept > limit ? n_kept - limit : 0, n_dropped = n_beyond;
     int rc = render_fitting(s, &n_dropped, v);
     *fits = !rc && v->n < bitnet_session_context(s->m->session);
@@ -72,15 +67,12 @@ static int fit(chat_state *s, id_list *v, bool *fits)
     return EXIT_OK;
 }
 
-int chat_count(chat_state *s)
+void chat_count(chat_state *s)
 {
     id_list v = {0};
-    s->n_used = 0;
-    int rc = s->talk.n ? render_ids(s, 0, &v) : EXIT_OK;
-    if (!rc)
-        s->n_used = v.n;
+    bool known = s->talk.n && render_ids(s, 0, &v) == EXIT_OK;
+    s->n_used = known ? v.n : 0;
     free(v.data);
-    return rc;
 }
 
 /* ---- showing ---- */
@@ -124,20 +116,18 @@ static bool on_text(void *user, const char *bytes, size_t n, int32_t id)
 static void reply_json(chat_state *s, size_t n_prompt)
 {
     const bitnet_generate_result *r = &s->last;
-    json_t *j = json_pack("{s:s, s:o, s:o, s:s, s:I, s:I, s:I, s:{s:o, s:o}, s:{s:o, s:o}, s:I}",
-                          "role", "assistant", "text", j_text(s->shown.data, s->shown.n), "ids",
-                          j_ids(s->ids.data, s->ids.n), "finish_reason",
-                          finish_word(r->finish, s->m), "prompt_tokens", (json_int_t)n_prompt,
-                          "computed_tokens", (json_int_t)r->n_prefilled, "generated_tokens",
-                          (json_int_t)r->n_generated, "timing_ms", "prefill", j_num(r->prefill_ms),
-                          "decode", j_num(r->decode_ms), "throughput_tps", "prefill",
-                          j_num(per_second(r->n_prefilled, r->prefill_ms)), "decode",
-                          j_num(per_second(r->n_generated ? r->n_generated - 1 : 0, r->decode_ms)),
-                          "seed", (json_int_t)s->seed);
-    json_object_set_new(j, "template", j_str(s->template_name));
+    size_t n_decoded = r->n_generated ? r->n_generated - 1 : 0;
+    json_t *j =
+        j_object("role:t text:j ids:j finish_reason:t prompt_tokens:n computed_tokens:n "
+                 "generated_tokens:n timing_ms:j throughput_tps:j seed:n template:t",
+                 "assistant", j_text(s->shown.data, s->shown.n), j_ids(s->ids.data, s->ids.n),
+                 finish_word(r->finish, s->m), n_prompt, r->n_prefilled, r->n_generated,
+                 j_object("prefill:f decode:f", r->prefill_ms, r->decode_ms),
+                 j_object("prefill:f decode:f", per_second(r->n_prefilled, r->prefill_ms),
+                          per_second(n_decoded, r->decode_ms)),
+                 s->seed, s->template_name);
     events_finish(&s->events, j);
     j_print(j);
-    json_decref(j);
 }
 
 static bool is_empty(const chat_state *s)
@@ -219,15 +209,6 @@ static int write_receipt(const chat_state *s)
 
 /* ---- the turn ---- */
 
-/* A cancelled reply may tell its last token twice, a stopped one not at all. */
-static void settle_ids(chat_state *s)
-{
-    if (s->ids.n > s->last.n_generated)
-        s->ids.n = s->last.n_generated;
-    else if (s->ids.n < s->last.n_generated)
-        ids_push(&s->ids, s->last.last_id);
-}
-
 static void begin_reply(chat_state *s)
 {
     s->made.n = s->shown.n = s->ids.n = 0;
@@ -256,7 +237,7 @@ static int answer(chat_state *s, const id_list *v)
         s->last.finish = BITNET_FINISH_CANCELLED;
     else if (st != BITNET_OK)
         return fail_with(&err);
-    settle_ids(s);
+    settle_ids(&s->ids, &s->last);
     count(s, v->n);
     tell_reply(s, v->n);
     s->n_used = bitnet_session_position(s->m->session);
@@ -264,17 +245,6 @@ static int answer(chat_state *s, const id_list *v)
     if (!s->unanswered)
         conversation_add(&s->talk, "assistant", s->made.data);
     return write_receipt(s);
-}
-
-/* After a reply: Ctrl-C at a terminal was meant for the reply alone. */
-static int after_interrupt(chat_state *s)
-{
-    int code = interrupted();
-    if (code == EXIT_INTERRUPTED && s->interactive) {
-        interrupt_clear();
-        return EXIT_OK;
-    }
-    return code;
 }
 
 int chat_turn(chat_state *s, const char *said)
@@ -297,20 +267,19 @@ int chat_turn(chat_state *s, const char *said)
         rc = answer(s, &v);
     }
     free(v.data);
-    return rc ? rc : after_interrupt(s);
+    return rc ? rc : chat_interrupted(s);
 }
 
 int chat_resend(chat_state *s, const char *said)
 {
-    conversation old = conversation_newest(&s->talk);
     bool unanswered = s->unanswered;
-    conversation_drop_newest(&s->talk);
+    conversation old = conversation_take_newest(&s->talk);
     s->unanswered = false;
     int rc = chat_turn(s, said);
-    if (s->refused) {
-        conversation_append(&s->talk, &old);
+    for (size_t i = 0; s->refused && i < old.n; i++)
+        conversation_add(&s->talk, old.turns[i].role, old.turns[i].text);
+    if (s->refused)
         s->unanswered = unanswered;
-    }
     conversation_free(&old);
     return rc;
 }

@@ -1,8 +1,5 @@
 /* chat_settings.c - what can be changed in the middle of a chat: how tokens are chosen, how long a
  * reply may be, the model. A change that fails changes nothing. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "chat.h"
 
 /* What /set knows, in the order it is shown; ranges and words are those of the options. */
@@ -17,67 +14,39 @@ const option *setting_at(size_t i)
     return i < sizeof settings / sizeof *settings ? option_at(settings[i]) : NULL;
 }
 
-const char *chat_keep(chat_state *s, const char *text)
-{
-    s->kept = xrealloc(s->kept, (s->n_kept + 1) * sizeof *s->kept);
-    return s->kept[s->n_kept++] = xstrdup(text);
-}
-
 /* ---- opening ---- */
 
-/* What belongs to a model and changes with it. */
-typedef struct opened {
-    loaded *m;
-    bitnet_sampler *sampler;
-    const char *template_name;
-    stop_list stops;
-    bitnet_generate_options options;
-} opened;
-
-static void close_opened(opened *o)
+/* What belongs to a model and changes with it. This template has no stop token: a new question in
+ * the reply ends it. */
+static int open_all(chat_state *s)
 {
-    stop_list_free(&o->stops);
-    bitnet_sampler_close(o->sampler);
-    if (o->m)
-        load_close(o->m);
-    free(o->m);
-    *o = (opened){0};
-}
-
-/* This template has no stop token: a new question in the reply ends it. */
-static void add_template_stops(opened *o)
-{
-    if (strcmp(o->template_name, "instruct") != 0)
-        return;
-    stop_list_add(&o->stops, "\n\nQ:");
-    stop_list_add(&o->stops, "\n\nHuman:");
-}
-
-static int open_all(const chat_state *s, opened *o)
-{
-    *o = (opened){.m = xmalloc(sizeof *o->m)};
-    int rc = load_engine(o->m, s->args, false);
+    int rc = load_engine(s->m, s->args, false);
     if (!rc)
-        rc = choose_template(o->m, opt_text(s->args, OPT_TEMPLATE), &o->template_name);
+        rc = choose_template(s->m, opt_text(s->args, OPT_TEMPLATE), &s->template_name);
     if (!rc)
-        rc = load_session(o->m);
+        rc = load_session(s->m);
     if (!rc)
-        rc = open_sampler(o->m, s->seed, &o->sampler);
+        rc = open_sampler(s->m, s->seed, &s->sampler);
     if (rc)
         return rc;
-    add_template_stops(o);
-    rc = generate_options(o->m, &o->options, &o->stops);
-    o->options.min_tokens = 1; /* a reply that is nothing but its end is none */
+    if (strcmp(s->template_name, "instruct") == 0) {
+        stop_list_add(&s->stops, "\n\nQ:");
+        stop_list_add(&s->stops, "\n\nHuman:");
+    }
+    rc = generate_options(s->m, &s->options, &s->stops);
+    s->options.min_tokens = 1; /* a reply that is nothing but its end is none */
     return rc;
 }
 
 void chat_close(chat_state *s)
 {
-    opened old = {s->m, s->sampler, s->template_name, s->stops, s->options};
-    close_opened(&old);
+    stop_list_free(&s->stops);
+    bitnet_sampler_close(s->sampler);
+    if (s->m)
+        load_close(s->m);
+    free(s->m);
     s->m = NULL;
     s->sampler = NULL;
-    s->stops = (stop_list){0};
 }
 
 /* A guess is warned of; that there was nothing to guess from is worth a line. */
@@ -94,18 +63,17 @@ static void tell_template(const chat_state *s)
 
 int chat_open(chat_state *s)
 {
-    opened fresh;
-    int rc = open_all(s, &fresh);
+    chat_state fresh = *s;
+    fresh.m = xmalloc(sizeof *fresh.m);
+    fresh.sampler = NULL;
+    fresh.stops = (stop_list){0};
+    int rc = open_all(&fresh);
     if (rc) {
-        close_opened(&fresh);
+        chat_close(&fresh);
         return rc;
     }
     chat_close(s);
-    s->m = fresh.m;
-    s->sampler = fresh.sampler;
-    s->template_name = fresh.template_name;
-    s->stops = fresh.stops;
-    s->options = fresh.options;
+    *s = fresh;
     tell_template(s);
     return EXIT_OK;
 }
@@ -144,21 +112,19 @@ static const option *find_setting(const char *key)
         *c = *c == '_' ? '-' : *c;
     suggest_start(&near, name);
     for (size_t i = 0; (o = setting_at(i)); i++) {
-        suggest_offer(&near, o->name, strlen(o->name));
-        if (strcmp(o->name, name) == 0 || word_in(o->aliases, ' ', name))
+        suggest_offer(&near, o->name);
+        if (option_is_called(o, name))
             break;
     }
-    const char *best = suggest_best(&near);
     if (!o)
-        fail(EXIT_USAGE, "/set: there is no '%s'; %s%s%s", key,
-             best ? "did you mean " : "/set lists what there is", best ? best : "",
-             best ? "?" : "");
+        fail(EXIT_USAGE, "/set: there is no '%s'; %s", key,
+             suggest_or(&near, "/set lists what there is"));
     free(name);
     return o;
 }
 
-/* A seed that is set begins its draws anew. Another setting goes on with the next seed, so that
- * what was drawn already is not drawn again. */
+/* A seed that is set begins its draws anew. Any other setting continues with the next seed, so
+ * that what was drawn already is not drawn again. */
 static int renew_sampler(chat_state *s, option_key changed)
 {
     uint64_t seed = changed == OPT_SEED       ? choose_seed(s->args)
@@ -202,7 +168,7 @@ void chat_set(chat_state *s, const char *key, const char *written)
     snprintf(origin, sizeof origin, "/set %s", o->name);
     after.origin = "/set";
     if (*written) {
-        if (value_parse(o, origin, chat_keep(s, written), &after) != EXIT_OK)
+        if (value_parse(o, origin, args_keep(s->args, written, strlen(written)), &after) != EXIT_OK)
             return;
         if (o->key == OPT_MAX_TOKENS && after.integer == 0) {
             fail(EXIT_USAGE, "%s: a reply has at least 1 token; -1: as many as fit", origin);
@@ -240,15 +206,14 @@ void chat_switch_model(chat_state *s, const char *path)
     }
     value before = s->args->values[OPT_MODEL];
     char *expanded = expand_home(path);
-    s->args->values[OPT_MODEL].text = chat_keep(s, expanded);
+    s->args->values[OPT_MODEL].text = args_keep(s->args, expanded, strlen(expanded));
     s->args->values[OPT_MODEL].origin = "/model";
     free(expanded);
     if (chat_open(s) != EXIT_OK) {
         s->args->values[OPT_MODEL] = before;
         signals_name_model(s->m->path);
         chat_note(s, "[the model stays %s]", s->m->path);
-        if (s->interactive && interrupted() == EXIT_INTERRUPTED)
-            interrupt_clear();
+        chat_interrupted(s);
         return;
     }
     s->totals = (chat_totals){0};

@@ -7,14 +7,25 @@
 #ifndef BITNET_CLI_H
 #define BITNET_CLI_H
 
+#include <jansson.h>
 #include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "bitnet.h"
 #include "bitnet_check.h"
+#include "bitnet_tools.h"
+
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#elif defined(__GNUC__)
+#define COMPILER "gcc " __VERSION__
+#else
+#define COMPILER "unknown"
+#endif
 
 /* ---- exit codes ---- */
 
@@ -27,8 +38,9 @@ enum {
 int fail(int code, const char *fmt, ...)
     BITNET_PRINTF(2, 3); /* "bitnet: ..." on stderr; returns code */
 void warn(const char *fmt, ...) BITNET_PRINTF(1, 2);
-int status_exit(bitnet_status status);  /* the exit code of a library status */
-int fail_with(const bitnet_error *err); /* prints the message; the exit code of its status */
+/* Prints the message, unless a signal cancelled the work; returns the exit code of the status. */
+int fail_with(const bitnet_error *err);
+int outcome(bitnet_status status, const bitnet_error *err); /* EXIT_OK, or as fail_with */
 bool exit_code_at(size_t i, int *code, const char **meaning);
 
 /* ---- memory: the command has no use for going on without it, so these end the program with
@@ -50,16 +62,15 @@ typedef struct buffer {
 void text_add(buffer *t, const char *bytes, size_t n);
 void text_puts(buffer *t, const char *s);
 void text_printf(buffer *t, const char *fmt, ...) BITNET_PRINTF(2, 3);
+/* n bytes behind the text for somebody else to fill, who then raises t->n. */
+char *text_room(buffer *t, size_t n);
 void free_buffer(buffer *t); /* and empties it */
 
 /* ---- commands and options ---- */
 
 typedef enum command_key {
 #define COMMAND(key, ...) CMD_##key,
-#define ELSEWHERE(...)
 #include "commands.inc"
-#undef COMMAND
-#undef ELSEWHERE
     CMD_COUNT
 } command_key;
 
@@ -95,31 +106,16 @@ typedef enum option_type {
 
 typedef enum option_group {
 #define GROUP(key, title) GROUP_##key,
-#define OPTION(...)
-#define SHORTHAND(...)
-#define REFUSED(...)
-#define IGNORED(...)
 #include "options.inc"
-#undef GROUP
-#undef OPTION
-#undef SHORTHAND
-#undef REFUSED
-#undef IGNORED
     GROUP_COUNT
 } option_group;
 
 typedef enum option_key {
-#define GROUP(key, title)
 #define OPTION(key, ...)    OPT_##key,
 #define SHORTHAND(key, ...) OPT_##key,
 #define REFUSED(key, ...)   OPT_##key,
 #define IGNORED(key, ...)   OPT_##key,
 #include "options.inc"
-#undef GROUP
-#undef OPTION
-#undef SHORTHAND
-#undef REFUSED
-#undef IGNORED
     OPT_COUNT
 } option_key;
 
@@ -144,6 +140,7 @@ const command *command_at(size_t i);
 const char *group_title(option_group g);
 const command *command_find(const char *name); /* by name or alias; NULL: unknown */
 bool option_takes_value(const option *o);
+bool option_is_called(const option *o, const char *name); /* by name or alias */
 bool option_is_path(const option *o);
 bool option_is_habit(const option *o); /* of another program: refused or ignored, not offered */
 bool option_on(const option *o, command_key c);
@@ -160,17 +157,18 @@ static inline const char *alias_dashes(const char *alias)
     return alias[0] == '-' ? "" : "--";
 }
 
-/* The nearest of the names by edit distance, or NULL if none is near. Call _reset, _offer for each,
- * _best. */
+/* The nearest of some names by edit distance: call _start, _offer for each, then _best (NULL: none
+ * is near) or _or ("did you mean NAME?", or what it is given where none is near). */
 typedef struct suggestion {
     const char *wanted;
-    char best[64];
+    char best[64], question[96];
     size_t distance;
 } suggestion;
 
 void suggest_start(suggestion *s, const char *wanted);
-void suggest_offer(suggestion *s, const char *name, size_t n);
+void suggest_offer(suggestion *s, const char *name);
 const char *suggest_best(const suggestion *s);
+const char *suggest_or(suggestion *s, const char *otherwise); /* lives as long as s */
 
 typedef struct value {
     const char *text;   /* as written; NULL: unset */
@@ -188,16 +186,17 @@ struct args {
     value values[OPT_COUNT];
     const char **words; /* arguments that are no options, and not the model */
     size_t n_words;
-    bool answers;   /* no command was named: standard input is a message to be answered */
-    char **origins; /* owned: the names values came from */
-    size_t n_origins;
+    bool answers; /* no command was named: standard input is a message to be answered */
+    char **kept;  /* owned: names that values came from, texts set later */
+    size_t n_kept;
 };
 
 /* Reads argv, the environment and defaults. A command line without a command gives a->command NULL.
  */
 int args_parse(args *a, int argc, char **argv);
 void args_free(args *a);
-int unknown_command(const char *name); /* says so, with the nearest name */
+char *args_keep(args *a, const char *text, size_t n); /* a copy that lives as long as a */
+int unknown_command(const char *name);                /* says so, with the nearest name */
 
 /* ---- habits (habits.c) ---- */
 
@@ -263,7 +262,9 @@ int print_completions(const char *shell);
 bool out_write(const char *bytes, size_t n); /* unbuffered to the reader; false: closed, full */
 bool out_puts(const char *s);
 bool out_printf(const char *fmt, ...) BITNET_PRINTF(1, 2);
+bool out_buffer(buffer *t); /* and frees it */
 bool out_failed(void);
+bool wants_to_stop(void *unused); /* a signal came, or nobody reads: for the library to ask */
 int out_finish(int code); /* the exit code after a last check; says "disk full" where that is so */
 void out_guard_descriptors(void);
 void note(const args *a, const char *fmt, ...) BITNET_PRINTF(2, 3); /* to stderr unless --quiet */
@@ -296,19 +297,24 @@ int check_outputs(const args *a, const char *model); /* none of them is the mode
 int read_text(const args *a, option_key literal, option_key file, buffer *out, bool *found,
               bool *from_file);
 void unescape(buffer *t);
+char *unescaped(const args *a, const char *text); /* a copy, unescaped where --escapes is on */
 
 /* ---- JSON ---- */
 
-struct json_t;
-struct json_t *j_text(const char *bytes, size_t n); /* invalid UTF-8 becomes U+FFFD */
-struct json_t *j_str(const char *s);                /* NULL becomes null */
-struct json_t *j_num(double x);                     /* NaN and infinities become null */
-struct json_t *j_ids(const int32_t *ids, size_t n);
+json_t *j_text(const char *bytes, size_t n); /* invalid UTF-8 becomes U+FFFD */
+json_t *j_str(const char *s);                /* NULL becomes null */
+json_t *j_num(double x);                     /* NaN and infinities become null */
+json_t *j_ids(const int32_t *ids, size_t n);
 /* Prints the object as one line on stdout if --json, and to --json-out where that is given. Takes
  * the reference. */
-int j_report(const args *a, struct json_t *object);
-bool j_print(struct json_t *object);
-int j_save(struct json_t *object, const char *path);
+int j_report(const args *a, json_t *object);
+bool j_print(json_t *object); /* takes the reference */
+int j_save(json_t *object, const char *path);
+/* An object of the values that follow, as `names` lists them: "path:t n_layers:i". After the colon:
+ * t text (const char *, as j_str), i int, n a 64-bit count, f double (as j_num), b bool, j a
+ * json_t * whose reference is taken. */
+json_t *j_object(const char *names, ...);
+void j_add(json_t *object, const char *names, ...);   /* the same, into an object there is */
 size_t utf8_length(const unsigned char *s, size_t n); /* of the character at s; 0: not valid */
 
 /* ---- signals ---- */
@@ -349,18 +355,44 @@ void deadline_start(loaded *m);            /* from now, --timeout */
 int model_path(const args *a, char **out); /* *out is to be freed also on failure */
 const char *file_name(const char *path);   /* without its folder */
 double now_ms(void);
-const char *wanted_isa(const args *a); /* NULL: the best there is */
-/* Replaces *isa (NULL: the best) by one that passes the self-test, if --self-test wants it. */
-int tested_isa(const args *a, const char **isa);
+const char *wanted_isa(const args *a);                        /* NULL: the best there is */
+void engine_options(const args *a, bitnet_engine_options *o); /* those that load and bench share */
+bitnet_kv_type cache_type(const args *a);                     /* of --kv */
+json_t *devices_json(const bitnet_devices_options *o); /* as `devices --json`; NULL: not known */
 /* The runtime alone, as the options say. */
 int open_runtime(const args *a, int n_threads, bitnet_runtime **out);
+
+/* ---- progress: one line on a terminal that says how far long work has come ---- */
+
+typedef enum progress_unit { UNIT_NONE, UNIT_BYTES, UNIT_TOKENS, UNIT_SHARE } progress_unit;
+
+/* Decides once whether anything is shown: not without a terminal, with --quiet, or where lines of
+ * the log are JSON. */
+void progress_allow(const args *a);
+
+/* Work begins; it is shown from --progress-delay on until _end. One at a time: a second one ends
+ * the first. */
+void progress_begin(progress_unit unit, const char *what, ...) BITNET_PRINTF(2, 3);
+/* A bitnet_progress_fn. total 0: nobody knows; done is then a count. False once the user wants to
+ * stop. */
+bool progress_step(void *user, uint64_t done, uint64_t total);
+/* Words behind the percentage: "3 of 12 texts". */
+void progress_detail(const char *fmt, ...) BITNET_PRINTF(1, 2);
+void progress_end(void);
+
+/* Around everything written to the terminal: the line is wiped, and not drawn before _resume. open:
+ * what was written does not end a line, which nothing may be drawn over. */
+void progress_pause(void);
+void progress_resume(bool open);
+/* For signal handlers that end the program. */
+void progress_wipe(void);
 
 /* ---- receipts and statistics (receipts.c) ---- */
 
 /* *out NULL: no receipt is wanted. */
 int receipt_begin(const loaded *m, bitnet_receipt **out);
 int receipt_save(const loaded *m, bitnet_receipt *receipt, const bitnet_receipt_facts *facts);
-struct json_t *engine_stats_json(const loaded *m);
+json_t *engine_stats_json(const loaded *m);
 void engine_stats_text(const loaded *m, buffer *out);
 
 /* ---- log (log.c) ---- */
@@ -415,14 +447,48 @@ static inline const char *plural(uint64_t n)
     return n == 1 ? "" : "s";
 }
 void kernels_text(const loaded *m, buffer *out);
-struct json_t *kernels_json(const loaded *m);
+json_t *kernels_json(const loaded *m);
+json_t *j_piece(const loaded *m, int32_t id); /* the text of one token */
+/* The ids that were told, made those of the result: a cancelled generation may tell its last token
+ * twice, a stopped one not at all. */
+void settle_ids(id_list *ids, const bitnet_generate_result *r);
+
+/* ---- a reply as programs read it (--json, --format jsonl) ---- */
+
+typedef struct top_token {
+    int32_t id;
+    float logit;
+} top_token;
+
+/* Best n of the logits into top (ties to the lower id). */
+void top_tokens(const float *logits, int n_vocab, top_token *top, size_t n);
+
+/* One reply on its way: what was told of it so far. */
+typedef struct reply_events {
+    const loaded *m;
+    bool trims;      /* it begins after a template: white space before its text is not shown */
+    bool begun;      /* text was shown */
+    size_t position; /* of the token told last */
+    json_t *steps;   /* --json --logprobs: an entry for every token; NULL: none wanted */
+} reply_events;
+
+/* --logprobs asks for numbers that only JSON can hold. */
+int events_check(const args *a);
+void events_begin(reply_events *e, const loaded *m, bool trims);
+/* What of a piece is text of the reply: cuts its beginning off *bytes and *n. */
+void events_trim(reply_events *e, const char **bytes, size_t *n);
+/* A token was chosen; the piece is trimmed already. With --format jsonl its event is printed.
+ * False: standard output is closed. */
+bool events_token(reply_events *e, const char *bytes, size_t n, int32_t id);
+/* Puts the log-probabilities into the object of the reply (NULL: there is none), if --json is to
+ * have them, and forgets them. */
+void events_finish(reply_events *e, json_t *reply);
+/* "eos", "stop", "length", "cancelled" or "timeout". */
+const char *finish_word(bitnet_finish finish, const loaded *m);
 
 /* ---- the commands ---- */
 
 #define COMMAND(key, function, ...) int function(args *a);
-#define ELSEWHERE(...)
 #include "commands.inc"
-#undef COMMAND
-#undef ELSEWHERE
 
 #endif

@@ -1,34 +1,23 @@
 /* cmd_bench.c - `bitnet bench`: how fast a model is here, and what share of what the machine could
  * do that is. Reads the options, opens one engine per number of threads, times the tests. */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "bench.h"
-#include "progress.h"
 
 /* ---- what is asked for ---- */
 
-static int parse_number(const char *origin, const char *word, long low, long high, int *out)
+/* `auto`, where a list of threads may have it, is 0. */
+static int parse_entry(const option *o, const char *word, long low, long high, int *out)
 {
     char *end;
     errno = 0;
     long n = strtol(word, &end, 10);
-    if (*word < '0' || *word > '9' || *end || errno || n < low || n > high)
-        return fail(EXIT_USAGE, "%s: '%s' is not a number from %ld to %ld", origin, word, low,
+    bool automatic = o->key == OPT_BENCH_THREADS && strcmp(word, "auto") == 0;
+    if (!automatic && (*word < '0' || *word > '9' || *end || errno || n < low || n > high))
+        return fail(EXIT_USAGE, "%s: '%s' is not a number from %ld to %ld", o->dashed, word, low,
                     high);
-    *out = (int)n;
+    *out = automatic ? 0 : (int)n;
     return EXIT_OK;
-}
-
-/* `auto`, where a list of threads may have it, is 0. */
-static int parse_entry(const char *origin, option_key key, const char *word, long low, long high,
-                       int *out)
-{
-    *out = 0;
-    if (key == OPT_BENCH_THREADS && strcmp(word, "auto") == 0)
-        return EXIT_OK;
-    return parse_number(origin, word, low, high, out);
 }
 
 static int parse_numbers(const args *a, option_key key, long low, long high, number_list *out)
@@ -39,7 +28,7 @@ static int parse_numbers(const args *a, option_key key, long low, long high, num
     for (size_t i = 0; !rc && word_at(opt_text(a, key), ',', i, word, sizeof word); i++) {
         if (out->n == BENCH_LIST_MAX)
             return fail(EXIT_USAGE, "%s: more than %d numbers", o->dashed, BENCH_LIST_MAX);
-        rc = parse_entry(o->dashed, key, word, low, high, &out->data[out->n]);
+        rc = parse_entry(o, word, low, high, &out->data[out->n]);
         out->n += !rc;
     }
     return rc || out->n ? rc : fail(EXIT_USAGE, "%s: no number is given", o->dashed);
@@ -110,7 +99,7 @@ int source_open(const args *a, const char *path, const char *shape, const char *
     progress_begin(UNIT_NONE, "making the model %s", shape);
     bitnet_status st = bitnet_synthetic_open(shape, head, &out->synthetic, &err);
     progress_end();
-    return st == BITNET_OK ? EXIT_OK : fail_with(&err);
+    return outcome(st, &err);
 }
 
 void source_close(bench_source *s)
@@ -120,39 +109,49 @@ void source_close(bench_source *s)
     *s = (bench_source){0};
 }
 
-static bool should_stop(void *user)
+int deepest(const bench_plan *p)
 {
-    (void)user;
-    return interrupted() || out_failed();
+    int most = 0;
+    for (size_t i = 0; i < p->depths.n; i++)
+        most = p->depths.data[i] > most ? p->depths.data[i] : most;
+    return most;
 }
 
 /* The longest test decides. */
 static int context_needed(const bench_plan *p)
 {
-    int most = 0, deepest = 0;
+    int most = 0, depth = deepest(p);
     for (size_t i = 0; i < p->n_tests; i++)
         most = p->tests[i].n_tokens > most ? p->tests[i].n_tokens : most;
-    for (size_t i = 0; i < p->depths.n; i++)
-        deepest = p->depths.data[i] > deepest ? p->depths.data[i] : deepest;
-    if (opt_on(p->args, OPT_PROFILE)) { /* at depth 512 unless told otherwise */
-        deepest = deepest ? deepest : 512;
-        most = most > 32 ? most : 32;
+    if (opt_on(p->args, OPT_PROFILE)) {
+        depth = depth ? depth : PROFILE_DEPTH;
+        most = most > PROFILE_TOKENS ? most : PROFILE_TOKENS;
     }
-    return most + deepest + 1;
+    return most + depth + 1;
+}
+
+int check_alone(const bench_plan *p, option_key mode)
+{
+    static const option_key useless[] = {OPT_COMPARE,       OPT_BASELINE, OPT_SAVE,
+                                         OPT_PLOT,          OPT_RECEIPT,  OPT_PROFILE,
+                                         OPT_BENCH_KERNELS, OPT_MODEL_OUT};
+    for (size_t i = 0; i < sizeof useless / sizeof *useless; i++)
+        if (useless[i] != mode && opt_given(p->args, useless[i]))
+            return fail(EXIT_USAGE, "bench: %s has no meaning with %s",
+                        option_at(useless[i])->dashed, option_at(mode)->dashed);
+    return EXIT_OK;
 }
 
 static int open_bench(const bench_plan *p, bench_side *s)
 {
-    static const bitnet_kv_type kinds[] = {BITNET_KV_F16, BITNET_KV_F32, BITNET_KV_INT8};
     bitnet_bench_options o;
     bitnet_error err = {0};
     bitnet_bench_options_init(&o);
     o.n_ctx = context_needed(p);
     o.n_batch = (int)opt_int(p->args, OPT_BATCH);
-    o.kv_type = kinds[opt_int(p->args, OPT_KV)];
-    o.cancel = should_stop;
-    return bitnet_bench_open(s->engine, &o, &s->bench, &err) == BITNET_OK ? EXIT_OK
-                                                                          : fail_with(&err);
+    o.kv_type = cache_type(p->args);
+    o.cancel = wants_to_stop;
+    return outcome(bitnet_bench_open(s->engine, &o, &s->bench, &err), &err);
 }
 
 static const char *source_name(const bench_source *s)
@@ -165,28 +164,18 @@ static int open_engine(const bench_source *src, bench_side *s)
     bitnet_engine_options o;
     bitnet_error err = {0};
     char folder[4096];
-    bitnet_engine_options_init(&o);
-    o.no_pack = opt_on(&s->args, OPT_NO_PACK);
-    o.gpu_specialise = opt_on(&s->args, OPT_SPECIALISE);
-    o.nvrtc_path = opt_text(&s->args, OPT_NVRTC);
-    o.nvtx = opt_on(&s->args, OPT_NVTX);
-    o.batch_invariant = opt_on(&s->args, OPT_BATCH_INVARIANT);
+    engine_options(&s->args, &o);
     if (o.gpu_specialise) /* packed weights are not taken from there: loading is measured */
         o.cache_dir = cache_folder(opt_text(&s->args, OPT_BENCH_CACHE), folder, sizeof folder);
-    o.i2s_layout = (bitnet_i2s_layout)opt_int(&s->args, OPT_I2S_LAYOUT);
-    o.precision = (bitnet_precision)opt_int(&s->args, OPT_PRECISION);
-    o.on_progress = progress_step;
     if (src->path)
         signals_name_model(src->path);
-    bitnet_status st =
-        src->synthetic ? bitnet_synthetic_engine(src->synthetic, s->runtime, &o, &s->engine, &err)
-                       : bitnet_engine_open(s->runtime, src->path, &o, &s->engine, &err);
-    if (st == BITNET_CANCELLED && interrupted())
-        return interrupted();
-    if (st != BITNET_OK)
-        return fail_with(&err);
-    s->model = xstrdup(source_name(src));
-    return interrupted();
+    int rc = outcome(src->synthetic
+                         ? bitnet_synthetic_engine(src->synthetic, s->runtime, &o, &s->engine, &err)
+                         : bitnet_engine_open(s->runtime, src->path, &o, &s->engine, &err),
+                     &err);
+    if (!rc)
+        s->model = xstrdup(source_name(src));
+    return rc ? rc : interrupted();
 }
 
 int side_open(const bench_plan *p, const bench_source *src, int n_threads, const char *isa,
@@ -204,8 +193,8 @@ int side_open(const bench_plan *p, const bench_source *src, int n_threads, const
     s->load_ms = now_ms() - start;
     progress_begin(UNIT_NONE, "measuring what the machine can do");
     bitnet_limits_init(&s->limits);
-    if (!rc && bitnet_limits_measure(s->runtime, &s->limits, &err) != BITNET_OK)
-        rc = fail_with(&err);
+    if (!rc)
+        rc = outcome(bitnet_limits_measure(s->runtime, &s->limits, &err), &err);
     progress_end();
     return rc ? rc : open_bench(p, s);
 }
@@ -229,49 +218,47 @@ int side_once(bench_side *s, const bitnet_bench_test *t, double *tok_s)
     if (s->n_runs_planned) /* else somebody else counts */
         progress_step(NULL, s->n_runs++, s->n_runs_planned);
     if (bitnet_bench_once(s->bench, t, &run, &err) != BITNET_OK)
-        return interrupted() ? interrupted() : fail_with(&err);
+        return fail_with(&err);
     *tok_s = run.tok_s;
     if (!t->prompt)
         s->last = run;
     return EXIT_OK;
 }
 
-static void name_row(const args *a, const bitnet_bench_test *t, char *buf, size_t cap)
+static void name_row(const args *a, bench_row *r)
 {
-    size_t n;
-    test_name(t, buf, cap);
-    if (t->depth)
-        n = strlen(buf), snprintf(buf + n, cap - n, "@d%d", t->depth);
+    buffer name = {0};
+    text_puts(&name, r->what);
+    if (r->test.depth)
+        text_printf(&name, "@d%d", r->test.depth);
     if (opt_int(a, OPT_KV) != 0)
-        n = strlen(buf), snprintf(buf + n, cap - n, " kv=%s", opt_text(a, OPT_KV));
+        text_printf(&name, " kv=%s", opt_text(a, OPT_KV));
     if (opt_int(a, OPT_PRECISION) != 0)
-        n = strlen(buf), snprintf(buf + n, cap - n, " %s", opt_text(a, OPT_PRECISION));
+        text_printf(&name, " %s", opt_text(a, OPT_PRECISION));
     if (wanted_isa(a))
-        n = strlen(buf), snprintf(buf + n, cap - n, " isa=%.20s", wanted_isa(a));
+        text_printf(&name, " isa=%.20s", wanted_isa(a));
+    r->name = name.data;
 }
 
 void fill_row(const bench_plan *p, bench_side *s, const bitnet_bench_test *t, double *tok_s,
               size_t n, bench_row *r)
 {
     bitnet_host_memory memory;
-    *r = (bench_row){.test = *t, .n_threads = s->limits.n_threads, .load_ms = s->load_ms};
-    name_row(&s->args, t, r->name, sizeof r->name);
-    r->model = xstrdup(s->model);
     bitnet_stats stats;
+    int batch = (int)opt_int(p->args, OPT_BATCH);
+    *r = (bench_row){.test = *t, .limits = s->limits, .load_ms = s->load_ms};
+    test_name(t, r->what, sizeof r->what);
+    name_row(&s->args, r);
+    r->model = xstrdup(s->model);
     bitnet_stats_init(&stats);
     if (bitnet_engine_stats(s->engine, &stats, NULL) == BITNET_OK)
         snprintf(r->device, sizeof r->device, "%s", stats.device);
     r->tok_s = bitnet_summarize(tok_s, n);
-    int batch = (int)opt_int(p->args, OPT_BATCH);
     double passes = t->prompt       ? (t->n_tokens < batch ? t->n_tokens : batch)
                     : t->n_sessions ? t->n_sessions
                                     : 1;
     r->gb_s = (double)bitnet_engine_token_bytes(s->engine) * r->tok_s.median / passes / 1e9;
-    r->read_limit_gb_s = s->limits.read_gb_s;
-    r->read_best_gb_s = s->limits.read_best_gb_s;
     r->gop_s = (double)bitnet_engine_token_ops(s->engine) * r->tok_s.median / 1e9;
-    memcpy(r->peaks, s->limits.peaks, sizeof r->peaks);
-    r->n_peaks = s->limits.n_peaks;
     r->n_kernels = bitnet_bench_kernels(s->bench, r->kernels, BENCH_KERNELS_MAX);
     if (r->n_kernels > BENCH_KERNELS_MAX)
         r->n_kernels = BENCH_KERNELS_MAX;
@@ -286,6 +273,7 @@ void row_free(bench_row *r)
     for (size_t i = 0; i < r->n_kernels; i++)
         free((void *)(uintptr_t)r->kernels[i].id);
     free(r->model);
+    free(r->name);
     *r = (bench_row){0};
 }
 
@@ -297,18 +285,24 @@ void side_expect(const bench_plan *p, bench_side *s)
     progress_begin(UNIT_NONE, "measuring with %zu thread%s", n_threads, plural(n_threads));
 }
 
-int side_measure(const bench_plan *p, bench_side *s, const bitnet_bench_test *t, bench_row *out)
+int side_warm(bench_side *s, const bitnet_bench_test *t)
 {
-    double tok_s[BENCH_REPEATS_MAX], unused;
+    double unused;
     bitnet_bench_test warm = *t;
-    char name[32];
+    warm.n_tokens = t->n_tokens < 8 ? t->n_tokens : 8;
+    return side_once(s, &warm, &unused);
+}
+
+static int side_measure(const bench_plan *p, bench_side *s, const bitnet_bench_test *t,
+                        bench_row *out)
+{
+    double tok_s[BENCH_REPEATS_MAX];
+    char name[32], rate[32];
     test_name(t, name, sizeof name);
     progress_detail("%s", name);
-    warm.n_tokens = t->n_tokens < 8 ? t->n_tokens : 8;
-    int rc = side_once(s, &warm, &unused);
+    int rc = side_warm(s, t);
     bitnet_bench_forget(s->bench);
     for (int i = 0; !rc && i < p->n_repeats; i++) {
-        char rate[32];
         rc = side_once(s, t, &tok_s[i]);
         if (!rc)
             progress_detail("%s, %s tok/s", name, rate_text(tok_s[i], rate, sizeof rate));
@@ -348,9 +342,7 @@ static int save_receipt(const args *a, bench_side *s)
     facts.total_ms = s->last.total_ms;
     facts.first_token_ms = s->last.first_token_ms;
     facts.decode_ms = s->last.ms;
-    return bitnet_receipt_write(s->receipt, &facts, opt_text(a, OPT_RECEIPT), &err) == BITNET_OK
-               ? EXIT_OK
-               : fail_with(&err);
+    return outcome(bitnet_receipt_write(s->receipt, &facts, opt_text(a, OPT_RECEIPT), &err), &err);
 }
 
 static int bench_threads(const bench_plan *p, const bench_source *src, size_t i, bench_rows *rows)
@@ -360,11 +352,10 @@ static int bench_threads(const bench_plan *p, const bench_source *src, size_t i,
     int rc = side_open(p, src, p->threads.data[i], NULL, &s);
     if (!rc && i == 0)
         print_head(p, s.model);
-    if (!rc)
-        print_limits(opt_json(p->args) ? NULL : &s.limits);
-    if (!rc && opt_given(p->args, OPT_RECEIPT) && i + 1 == p->threads.n &&
-        bitnet_receipt_open(s.engine, &s.receipt, &err) != BITNET_OK)
-        rc = fail_with(&err);
+    if (!rc && !opt_json(p->args))
+        print_limits(&s.limits);
+    if (!rc && opt_given(p->args, OPT_RECEIPT) && i + 1 == p->threads.n)
+        rc = outcome(bitnet_receipt_open(s.engine, &s.receipt, &err), &err);
     if (!rc && p->measures)
         rc = measure_all(p, &s, rows);
     if (!rc && opt_on(p->args, OPT_PROFILE))
@@ -386,9 +377,8 @@ static int bench_all(const bench_plan *p)
     bench_rows rows = {0};
     bitnet_error err = {0};
     int rc = source_open(a, NULL, opt_text(a, OPT_SYNTHETIC), opt_text(a, OPT_HEAD), &src);
-    if (!rc && opt_given(a, OPT_MODEL_OUT) &&
-        bitnet_synthetic_save(src.synthetic, opt_text(a, OPT_MODEL_OUT), &err) != BITNET_OK)
-        rc = fail_with(&err);
+    if (!rc && opt_given(a, OPT_MODEL_OUT))
+        rc = outcome(bitnet_synthetic_save(src.synthetic, opt_text(a, OPT_MODEL_OUT), &err), &err);
     for (size_t i = 0; !rc && i < p->threads.n; i++)
         rc = bench_threads(p, &src, i, &rows);
     if (!rc && !opt_json(a))
@@ -402,10 +392,9 @@ static int bench_all(const bench_plan *p)
     return rc;
 }
 
-static int list_shapes(const args *a)
+static int list_shapes(void)
 {
     bitnet_synthetic_info s;
-    (void)a;
     out_printf("%-12s %6s %6s %6s %8s %9s %8s  %-6s %s\n", "shape", "layers", "width", "ffn",
                "heads", "head size", "vocab", "head", "of");
     for (int i = 0; bitnet_synthetic_at(i, &s); i++)
@@ -418,7 +407,7 @@ int cmd_bench(args *a)
 {
     bench_plan p;
     if (opt_text(a, OPT_SYNTHETIC) && strcmp(opt_text(a, OPT_SYNTHETIC), "list") == 0)
-        return list_shapes(a);
+        return list_shapes();
     int rc = make_plan(a, &p);
     p.cpu = cpu_name();
     if (!rc)

@@ -1,10 +1,100 @@
-/* cmd_chat.c - `bitnet chat`: read a message, obey or answer it, until somebody leaves. */
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
+/* chat_editor.c - a message changed in the user's own editor. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "chat.h"
 #include "terminal.h"
+
+extern char **environ;
+
+static const char *editor(void)
+{
+    const char *visual = getenv("VISUAL"), *plain = getenv("EDITOR");
+    if (visual && *visual)
+        return visual;
+    return plain && *plain ? plain : NULL;
+}
+
+bool editor_wanted(void)
+{
+    return editor() != NULL;
+}
+
+/* Starts the editor (which may be several words) with the file behind them; the child takes signals
+ * as any program. */
+static int start(const char *path, pid_t *pid)
+{
+    static const int ours[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGPIPE,
+                               SIGXFSZ, SIGTSTP, SIGCONT, SIGWINCH};
+    posix_spawnattr_t attributes;
+    sigset_t plain;
+    char *script = xformat("%s \"$1\"", editor());
+    char *const argv[] = {"sh", "-c", script, "sh", (char *)(uintptr_t)path, NULL};
+    sigemptyset(&plain);
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        sigaddset(&plain, ours[i]);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &plain);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    int rc = posix_spawn(pid, "/bin/sh", NULL, &attributes, argv, environ);
+    posix_spawnattr_destroy(&attributes);
+    free(script);
+    return rc;
+}
+
+/* Ctrl-C in the editor is the editor's. */
+static bool run_editor(const char *path)
+{
+    pid_t pid;
+    int status = 0, rc = start(path, &pid);
+    if (rc) {
+        fail(EXIT_IO, "/edit: cannot start %s: %s", editor(), strerror(rc));
+        return false;
+    }
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (interrupted() == EXIT_INTERRUPTED)
+        interrupt_clear();
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return true;
+    fail(EXIT_OTHER, "/edit: %s failed; nothing is sent", editor());
+    return false;
+}
+
+static bool write_text(int fd, const buffer *text)
+{
+    bool ok = write(fd, text->data, text->n) == (ssize_t)text->n && write(fd, "\n", 1) == 1;
+    return close(fd) == 0 && ok;
+}
+
+bool editor_change(buffer *text)
+{
+    const char *folder = getenv("TMPDIR");
+    char *path = xformat("%s/bitnet-message-XXXXXX", folder && *folder ? folder : "/tmp");
+    buffer changed = {0};
+    int fd = mkstemp(path);
+    bool made = fd >= 0, ok = made && write_text(fd, text);
+    if (!ok)
+        fail(EXIT_IO, "/edit: %s: %s", path, strerror(errno));
+    ok = ok && run_editor(path) && read_input(path, &changed) == EXIT_OK;
+    if (made)
+        unlink(path);
+    free(path);
+    while (changed.n && strchr("\r\n", changed.data[changed.n - 1]))
+        changed.data[--changed.n] = '\0';
+    if (!ok) {
+        free_buffer(&changed);
+        return false;
+    }
+    free_buffer(text);
+    *text = changed;
+    text_add(text, "", 0);
+    return true;
+}
 
 static const char quotes[] = "\"\"\"";
 enum { N_QUOTES = 3 };
@@ -32,37 +122,36 @@ static void disarm(char *text)
             *text = '?';
 }
 
-static char *formatted(const chat_state *s, size_t indent, const char *fmt, va_list ap)
+static void tell(const chat_state *s, size_t indent, bool notice, const char *fmt, va_list ap)
 {
-    char *text = NULL, *lines = NULL;
-    if (vasprintf(&text, fmt, ap) >= 0) {
-        disarm(text);
-        lines = laid_out(s, indent, text);
-        free(text);
-    }
-    return lines;
+    char *text = NULL;
+    if (vasprintf(&text, fmt, ap) < 0)
+        return;
+    disarm(text);
+    char *lines = laid_out(s, indent, text);
+    bool dim = notice && s->styled;
+    if (notice)
+        note(s->args, "%s%s%s\n", dim ? "\033[2m" : "", lines, dim ? "\033[0m" : "");
+    else
+        fprintf(stderr, "%s\n", lines);
+    free(lines);
+    free(text);
 }
 
 void chat_note(const chat_state *s, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    char *text = formatted(s, 0, fmt, ap);
+    tell(s, 0, true, fmt, ap);
     va_end(ap);
-    if (text)
-        note(s->args, "%s%s%s\n", s->styled ? "\033[2m" : "", text, s->styled ? "\033[0m" : "");
-    free(text);
 }
 
 void chat_say(const chat_state *s, size_t indent, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    char *text = formatted(s, indent, fmt, ap);
+    tell(s, indent, false, fmt, ap);
     va_end(ap);
-    if (text)
-        fprintf(stderr, "%s\n", text);
-    free(text);
 }
 
 /* ---- a message ---- */
@@ -167,7 +256,7 @@ static line_result read_message(chat_state *s, buffer *out)
 
 /* ---- the loop ---- */
 
-static int obey(chat_state *s, const buffer *message, bool *leave)
+static int obey(chat_state *s, const buffer *message)
 {
     bool edits = s->edits;
     const char *line = message->data;
@@ -179,7 +268,7 @@ static int obey(chat_state *s, const buffer *message, bool *leave)
     if (!s->interactive && !opt_json(s->args))
         out_printf("you> %s\n", line);
     if (is_chat_command(line))
-        return chat_command(s, line, leave);
+        return chat_command(s, line);
     const char *said = line[0] == '/' && line[1] == '/' ? line + 1 : line;
     return edits ? chat_resend(s, said) : chat_turn(s, said);
 }
@@ -191,38 +280,43 @@ static void leave_line(const chat_state *s)
         out_puts("\n");
 }
 
+int chat_interrupted(const chat_state *s)
+{
+    int code = interrupted();
+    if (code != EXIT_INTERRUPTED || !s->interactive)
+        return code;
+    interrupt_clear();
+    return EXIT_OK;
+}
+
 /* Ctrl-C at the prompt: one that drops a line asks, as does the first in an empty line; the second
  * in a row there leaves. */
 static int prompt_interrupted(chat_state *s, bool dropped, int *n_in_a_row)
 {
-    int code = interrupted();
     s->edits = false;
     leave_line(s);
-    if (dropped)
-        *n_in_a_row = 0;
-    if (code != EXIT_INTERRUPTED || !s->interactive || ++*n_in_a_row > 1)
-        return code;
-    interrupt_clear();
-    note(s->args, "(Ctrl-C again, Ctrl-D or /exit leaves)\n");
-    return EXIT_OK;
+    *n_in_a_row = dropped ? 1 : *n_in_a_row + 1;
+    int rc = *n_in_a_row > 1 ? interrupted() : chat_interrupted(s);
+    if (!rc)
+        note(s->args, "(Ctrl-C again, Ctrl-D or /exit leaves)\n");
+    return rc;
 }
 
 static int converse(chat_state *s)
 {
     int rc = EXIT_OK, n_interrupts = 0;
-    bool leave = false;
-    while (!rc && !leave && !out_failed()) {
+    while (!rc && !s->leaves && !out_failed()) {
         buffer line = {0};
         switch (read_message(s, &line)) {
         case LINE_OK:
             n_interrupts = 0;
-            rc = obey(s, &line, &leave);
+            rc = obey(s, &line);
             break;
         case LINE_INTERRUPTED:
             rc = prompt_interrupted(s, line.n > 0, &n_interrupts);
             break;
         case LINE_END:
-            leave = true;
+            s->leaves = true;
             leave_line(s);
             break;
         case LINE_FAILED:
@@ -242,14 +336,8 @@ static int converse(chat_state *s)
 
 static void set_system(chat_state *s)
 {
-    buffer t = {0};
-    if (!opt_text(s->args, OPT_SYSTEM))
-        return;
-    text_puts(&t, opt_text(s->args, OPT_SYSTEM));
-    if (opt_on(s->args, OPT_ESCAPES))
-        unescape(&t);
-    s->talk.system = xstrdup(t.data);
-    free_buffer(&t);
+    const char *text = opt_text(s->args, OPT_SYSTEM);
+    s->talk.system = text ? unescaped(s->args, text) : NULL;
 }
 
 static int prepare(chat_state *s)
@@ -279,16 +367,12 @@ static void release(chat_state *s)
     free(s->given);
     bitnet_receipt_close(s->receipt);
     chat_close(s);
-    for (size_t i = 0; i < s->n_kept; i++)
-        free(s->kept[i]);
-    free(s->kept);
 }
 
 static void greet(const chat_state *s)
 {
-    const char *slash = strrchr(s->m->path, '/');
     chat_note(s, "bitnet %s, %s, seed %llu. /help lists the commands.", bitnet_version(),
-              slash ? slash + 1 : s->m->path, (unsigned long long)s->seed);
+              file_name(s->m->path), (unsigned long long)s->seed);
 }
 
 int cmd_chat(args *a)

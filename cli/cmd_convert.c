@@ -1,16 +1,11 @@
 /* cmd_convert.c - `bitnet convert`: a checkpoint in, a GGUF file out. Ctrl-C,
  * a full disk and a vanished input leave nothing half-written behind. */
 #include <dirent.h>
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bitnet_tools.h"
 #include "cli.h"
 #include "convert/convert.h"
-#include "progress.h"
 
 typedef struct convert_state {
     const args *args;
@@ -159,20 +154,15 @@ static void tell(const convert_state *s, bitnet_inspect *file)
             n_data += t.n_bytes;
         }
     double bits = n_elems ? (double)n_data * 8 / (double)n_elems : 0, ms = now_ms() - s->start_ms;
-    if (opt_json(s->args)) {
-        json_t *j =
-            json_pack("{s:o, s:o, s:s, s:s, s:I, s:I, s:I, s:o, s:o}", "input", j_str(s->input),
-                      "output", j_str(s->output), "type", opt_text(s->args, OPT_TYPE), "embedding",
-                      opt_text(s->args, OPT_EMBEDDING), "n_tensors", (json_int_t)n, "n_params",
-                      (json_int_t)n_elems, "n_file_bytes", (json_int_t)n_bytes, "bits_per_weight",
-                      j_num(bits), "elapsed_ms", j_num(ms));
-        j_print(j);
-        json_decref(j);
-    } else if (!opt_on(s->args, OPT_QUIET)) {
+    if (opt_json(s->args))
+        j_print(j_object("input:t output:t type:t embedding:t n_tensors:n n_params:n "
+                         "n_file_bytes:n bits_per_weight:f elapsed_ms:f",
+                         s->input, s->output, opt_text(s->args, OPT_TYPE),
+                         opt_text(s->args, OPT_EMBEDDING), n, n_elems, n_bytes, bits, ms));
+    else if (!opt_on(s->args, OPT_QUIET))
         out_printf("%s: %zu tensor%s, %llu weights, %.3f bits per weight, %llu bytes, %.1f s\n",
                    s->output, n, plural(n), (unsigned long long)n_elems, bits,
                    (unsigned long long)n_bytes, ms / 1e3);
-    }
 }
 
 static int look_at_output(const convert_state *s)

@@ -1,11 +1,5 @@
 /* cmd_inspect.c - `bitnet inspect`: what is inside a GGUF file and whether it looks sound. */
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "bitnet_tools.h"
 #include "cli.h"
-#include "progress.h"
 
 typedef struct type_sum {
     const char *type;
@@ -95,16 +89,11 @@ static size_t n_kv_shown(const inspect_state *s)
 
 static json_t *stats_json(const bitnet_tensor_stats *t)
 {
-    json_t *j =
-        json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:I}", "min", j_num(t->min), "max", j_num(t->max),
-                  "mean", j_num(t->mean), "rms", j_num(t->rms), "n_zero", (json_int_t)t->n_zero,
-                  "n_nan", (json_int_t)t->n_nan, "n_inf", (json_int_t)t->n_inf);
-    if (t->ternary) {
-        json_object_set_new(j, "n_minus", json_integer((json_int_t)t->n_minus));
-        json_object_set_new(j, "n_plus", json_integer((json_int_t)t->n_plus));
-        json_object_set_new(j, "n_invalid", json_integer((json_int_t)t->n_invalid));
-        json_object_set_new(j, "scale", j_num((double)t->scale));
-    }
+    json_t *j = j_object("min:f max:f mean:f rms:f n_zero:n n_nan:n n_inf:n", (double)t->min,
+                         (double)t->max, t->mean, t->rms, t->n_zero, t->n_nan, t->n_inf);
+    if (t->ternary)
+        j_add(j, "n_minus:n n_plus:n n_invalid:n scale:f", t->n_minus, t->n_plus, t->n_invalid,
+              (double)t->scale);
     return j;
 }
 
@@ -116,15 +105,11 @@ static json_t *tensor_json(inspect_state *s, size_t i)
         return dims;
     for (uint32_t d = 0; d < t.n_dims && d < 4; d++)
         json_array_append_new(dims, json_integer((json_int_t)t.dims[d]));
-    json_t *j = json_pack("{s:o, s:o, s:o, s:I, s:I, s:I}", "name", j_str(t.name), "type",
-                          j_str(t.type), "shape", dims, "n_elems", (json_int_t)t.n_elems, "n_bytes",
-                          (json_int_t)t.n_bytes, "offset", (json_int_t)t.offset);
-    if (s->stats) {
-        json_object_set_new(j, "stats", stats_json(&s->stats[i]));
-        json_object_set_new(j, "suspicious",
-                            s->stats[i].suspicious[0] ? j_str(s->stats[i].suspicious)
-                                                      : json_null());
-    }
+    json_t *j = j_object("name:t type:t shape:j n_elems:n n_bytes:n offset:n", t.name, t.type, dims,
+                         t.n_elems, t.n_bytes, t.offset);
+    if (s->stats)
+        j_add(j, "stats:j suspicious:t", stats_json(&s->stats[i]),
+              s->stats[i].suspicious[0] ? s->stats[i].suspicious : NULL);
     return j;
 }
 
@@ -134,8 +119,8 @@ static json_t *metadata_json(inspect_state *s)
     bitnet_inspect_kv kv;
     for (size_t i = 0; i < n_kv_shown(s); i++)
         if (bitnet_inspect_kv_at(s->file, i, &kv))
-            json_array_append_new(list, json_pack("{s:o, s:o, s:o}", "key", j_str(kv.key), "type",
-                                                  j_str(kv.type), "value", j_str(kv.value)));
+            json_array_append_new(list,
+                                  j_object("key:t type:t value:t", kv.key, kv.type, kv.value));
     return list;
 }
 
@@ -144,11 +129,10 @@ static json_t *types_json(const inspect_state *s)
     json_t *list = json_array();
     for (size_t i = 0; i < s->n_sums; i++) {
         const type_sum *t = &s->sums[i];
-        json_array_append_new(list, json_pack("{s:o, s:I, s:I, s:I, s:o}", "type", j_str(t->type),
-                                              "n_tensors", (json_int_t)t->n_tensors, "n_elems",
-                                              (json_int_t)t->n_elems, "n_bytes",
-                                              (json_int_t)t->n_bytes, "bits_per_weight",
-                                              j_num(bits_per_weight(t->n_bytes, t->n_elems))));
+        json_array_append_new(list, j_object("type:t n_tensors:n n_elems:n n_bytes:n "
+                                             "bits_per_weight:f",
+                                             t->type, t->n_tensors, t->n_elems, t->n_bytes,
+                                             bits_per_weight(t->n_bytes, t->n_elems)));
     }
     return list;
 }
@@ -159,36 +143,27 @@ static json_t *suspicious_json(inspect_state *s)
     bitnet_inspect_tensor t;
     for (size_t i = 0; s->stats && i < s->n_tensors; i++)
         if (s->stats[i].suspicious[0] && bitnet_inspect_tensor_at(s->file, i, &t))
-            json_array_append_new(list, json_pack("{s:o, s:o}", "tensor", j_str(t.name), "reason",
-                                                  j_str(s->stats[i].suspicious)));
+            json_array_append_new(list,
+                                  j_object("tensor:t reason:t", t.name, s->stats[i].suspicious));
     return list;
-}
-
-static const char *verdict(const inspect_state *s)
-{
-    return !s->stats ? "unchecked" : s->n_suspicious ? "warning" : "ok";
 }
 
 static int report(inspect_state *s)
 {
-    json_t *j = json_object(), *tensors = json_array();
+    json_t *tensors = json_array();
     for (size_t i = 0; i < s->n_tensors; i++)
         json_array_append_new(tensors, tensor_json(s, i));
-    json_object_set_new(j, "path", j_str(s->path));
-    json_object_set_new(j, "gguf_version", json_integer(bitnet_inspect_version(s->file)));
-    json_object_set_new(j, "n_file_bytes",
-                        json_integer((json_int_t)bitnet_inspect_file_bytes(s->file)));
-    json_object_set_new(j, "sha256", s->sha256[0] ? j_str(s->sha256) : json_null());
-    json_object_set_new(j, "n_kv", json_integer((json_int_t)bitnet_inspect_n_kv(s->file)));
-    json_object_set_new(j, "n_tensors", json_integer((json_int_t)s->n_tensors));
-    json_object_set_new(j, "n_params", json_integer((json_int_t)s->n_elems));
-    json_object_set_new(j, "bits_per_weight", j_num(bits_per_weight(s->n_bytes, s->n_elems)));
-    json_object_set_new(j, "types", types_json(s));
-    json_object_set_new(j, "metadata", metadata_json(s));
-    json_object_set_new(j, "tensors", tensors);
-    json_object_set_new(j, "suspicious", suspicious_json(s));
-    json_object_set_new(j, "status", j_str(verdict(s)));
-    return j_report(s->args, j);
+    return j_report(
+        s->args,
+        j_object("path:t gguf_version:i n_file_bytes:n sha256:t n_kv:n n_tensors:n n_params:n "
+                 "bits_per_weight:f types:j metadata:j tensors:j suspicious:j status:t",
+                 s->path, (int)bitnet_inspect_version(s->file), bitnet_inspect_file_bytes(s->file),
+                 s->sha256[0] ? s->sha256 : NULL, bitnet_inspect_n_kv(s->file), s->n_tensors,
+                 s->n_elems, bits_per_weight(s->n_bytes, s->n_elems), types_json(s),
+                 metadata_json(s), tensors, suspicious_json(s),
+                 !s->stats         ? "unchecked"
+                 : s->n_suspicious ? "warning"
+                                   : "ok"));
 }
 
 /* ---- text ---- */
@@ -287,8 +262,7 @@ static void print_text(inspect_state *s)
     else
         text_puts(&out, s->stats ? "\nStatus: ok, no suspicious values\n"
                                  : "\nStatus: weights were not read\n");
-    out_write(out.data, out.n);
-    free_buffer(&out);
+    out_buffer(&out);
 }
 
 int cmd_inspect(args *a)

@@ -1,12 +1,8 @@
 /* cmd_kernels.c - `bitnet kernels` and `bitnet tune`: the registry as a list, the answer to a
  * question, and measured choices. */
 #include <errno.h>
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli.h"
-#include "progress.h"
 
 /* ---- --for op=linear,m=1,... ---- */
 
@@ -124,8 +120,7 @@ static int refusal(const bitnet_runtime *runtime, const json_t *root, const bitn
         whole.format = text_of(k, "format");
         whole.dtype = text_of(k, "dtype");
     }
-    return bitnet_runtime_select(runtime, &whole, &id, &err) == BITNET_OK ? EXIT_OK
-                                                                          : fail_with(&err);
+    return outcome(bitnet_runtime_select(runtime, &whole, &id, &err), &err);
 }
 
 static int list_kernels(const args *a, const bitnet_runtime *runtime, const bitnet_kernel_query *q)
@@ -135,7 +130,7 @@ static int list_kernels(const args *a, const bitnet_runtime *runtime, const bitn
         return fail(EXIT_MEMORY, "out of memory while listing kernels");
     size_t n = json_array_size(json_object_get(root, "kernels"));
     if (opt_json(a))
-        j_print(root);
+        j_print(json_incref(root));
     else if (n)
         print_rows(root, q != NULL);
     int rc = n && q ? refusal(runtime, root, q) : EXIT_OK;
@@ -181,11 +176,10 @@ static void told(void *user, const bitnet_tune_result *r)
         progress_detail("%zu of %zu shapes", t->n_done, t->n_shapes);
     }
     if (opt_json(t->args))
-        json_array_append_new(
-            t->list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:s, s:o, s:b}", "op", s->op,
-                               "format", s->format, "dtype", s->dtype, "m", (json_int_t)s->m, "n",
-                               (json_int_t)s->n, "k", (json_int_t)s->k, "kernel", r->kernel,
-                               "median_ms", j_num(r->median_ms), "best", r->best));
+        json_array_append_new(t->list, j_object("op:t format:t dtype:t m:n n:n k:n kernel:t "
+                                                "median_ms:f best:b",
+                                                s->op, s->format, s->dtype, s->m, s->n, s->k,
+                                                r->kernel, r->median_ms, r->best));
     else
         out_printf("%-8s m=%-4llu n=%-6llu k=%-6llu %-26s %10.4f ms%s\n", s->format,
                    (unsigned long long)s->m, (unsigned long long)s->n, (unsigned long long)s->k,
@@ -230,16 +224,15 @@ int cmd_tune(args *a)
         rc = make_shapes(&m, &shapes, &n);
     t.n_shapes = n;
     progress_begin(UNIT_NONE, "timing kernels");
-    if (!rc && bitnet_runtime_tune(m.runtime, shapes, n, (int)opt_int(a, OPT_REPEATS), path, told,
-                                   &t, &err) != BITNET_OK)
-        rc = fail_with(&err);
+    if (!rc)
+        rc = outcome(bitnet_runtime_tune(m.runtime, shapes, n, (int)opt_int(a, OPT_REPEATS), path,
+                                         told, &t, &err),
+                     &err);
     progress_end();
-    if (!rc && opt_json(a)) {
-        json_t *j = json_pack("{s:O, s:o}", "results", t.list, "output", j_str(path));
-        j_print(j);
-        json_decref(j);
-    }
-    json_decref(t.list);
+    if (!rc && opt_json(a))
+        j_print(j_object("results:j output:t", t.list, path));
+    else
+        json_decref(t.list);
     free(shapes);
     load_close(&m);
     return rc;

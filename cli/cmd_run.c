@@ -1,8 +1,4 @@
 /* cmd_run.c - `bitnet run`: a prompt in, its continuation out as it is made. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "progress.h"
 #include "run.h"
 #include "terminal.h"
 
@@ -11,17 +7,14 @@
 static int render_first(run_state *r, const char *system)
 {
     bitnet_message messages[2];
-    buffer rendered = {0}, said = {0};
+    buffer rendered = {0};
     size_t n = 0;
-    if (system) {
-        text_puts(&said, system);
-        if (opt_on(r->args, OPT_ESCAPES))
-            unescape(&said);
-        messages[n++] = (bitnet_message){"system", said.data};
-    }
+    char *said = system ? unescaped(r->args, system) : NULL;
+    if (said)
+        messages[n++] = (bitnet_message){"system", said};
     messages[n++] = (bitnet_message){"user", r->prompt.data};
     int rc = render_chat(&r->m, r->template_name, messages, n, &rendered);
-    free_buffer(&said);
+    free(said);
     free_buffer(&r->prompt);
     r->prompt = rendered;
     return rc;
@@ -123,7 +116,7 @@ static int dump_logits(run_state *r)
     if (st == BITNET_OK || d.failed)
         return outfile_commit(&d.file); /* after a failed write it tells the reason */
     outfile_abort(&d.file);
-    return interrupted() ? interrupted() : fail_with(&err);
+    return fail_with(&err);
 }
 
 /* ---- generation ---- */
@@ -168,7 +161,7 @@ static bool show(run_state *r, const char *bytes, size_t n, bool last)
 /* Nobody sees the text before it is whole. */
 static bool is_silent(const run_state *r)
 {
-    return !streams(r) && strcmp(opt_text(r->args, OPT_FORMAT), "jsonl") != 0;
+    return !streams(r) && !opt_jsonl(r->args);
 }
 
 /* The prompt is computed: what was shown of its progress goes. */
@@ -197,15 +190,6 @@ static bool on_text(void *user, const char *bytes, size_t n, int32_t id)
            r->first_not_greedy < 0;
 }
 
-/* A cancelled generation may tell its last token twice, a stop may not tell it at all. */
-static void settle_ids(run_state *r)
-{
-    if (r->ids.n > r->result.n_generated)
-        r->ids.n = r->result.n_generated;
-    else if (r->ids.n < r->result.n_generated)
-        ids_push(&r->ids, r->result.last_id);
-}
-
 static int generate(run_state *r)
 {
     bitnet_generate_options o;
@@ -222,12 +206,12 @@ static int generate(run_state *r)
     if (!r->text_begun)
         begin_text(r);
     progress_end();
-    settle_ids(r);
+    settle_ids(&r->ids, &r->result);
     if (st == BITNET_CANCELLED) {
         r->result.finish = BITNET_FINISH_CANCELLED;
         return EXIT_OK;
     }
-    return st == BITNET_OK ? EXIT_OK : fail_with(&err);
+    return outcome(st, &err);
 }
 
 /* ---- --receipt ---- */
@@ -253,7 +237,6 @@ static int repeat(run_state *r)
     bitnet_generate_result result;
     bitnet_error err = {0};
     second_run again = {.n_first = r->ids.n};
-    id_list *ids = &again.ids;
     stop_list stops = {0};
     bitnet_sampler *sampler = NULL;
     r->m.deadline_ms = 0;
@@ -262,24 +245,23 @@ static int repeat(run_state *r)
         rc = open_sampler(&r->m, r->seed, &sampler);
     o.on_text = keep_id;
     o.user = &again;
-    bitnet_status st = rc ? BITNET_ERROR : bitnet_session_rewind(r->m.session, 0, &err);
+    if (!rc)
+        rc = outcome(bitnet_session_rewind(r->m.session, 0, &err), &err);
     bitnet_session_on_progress(r->m.session, NULL, NULL); /* the tokens are counted instead */
     progress_begin(UNIT_TOKENS, "making the text again");
-    if (st == BITNET_OK)
-        st = bitnet_generate(r->m.session, sampler, r->prompt_ids.data, r->prompt_ids.n, &o,
-                             &result, &err);
+    if (!rc)
+        rc = outcome(bitnet_generate(r->m.session, sampler, r->prompt_ids.data, r->prompt_ids.n, &o,
+                                     &result, &err),
+                     &err);
     progress_end();
-    if (!rc && st != BITNET_OK)
-        rc = interrupted() ? interrupted() : fail_with(&err);
     if (!rc) {
-        ids->n = ids->n > result.n_generated ? result.n_generated : ids->n;
-        if (ids->n < result.n_generated)
-            ids_push(ids, result.last_id);
+        settle_ids(&again.ids, &result);
+        size_t n = again.ids.n;
         r->repeated = true;
-        r->identical = ids->n == r->ids.n && (ids->n == 0 || memcmp(ids->data, r->ids.data,
-                                                                    ids->n * sizeof(int32_t)) == 0);
+        r->identical = n == r->ids.n &&
+                       (n == 0 || memcmp(again.ids.data, r->ids.data, n * sizeof(int32_t)) == 0);
     }
-    free(ids->data);
+    free(again.ids.data);
     stop_list_free(&stops);
     bitnet_sampler_close(sampler);
     return rc;

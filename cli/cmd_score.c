@@ -1,12 +1,8 @@
 /* cmd_score.c - `bitnet score`: how well the model predicts texts. Hides how a file is cut into
  * documents. */
-#include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli.h"
-#include "progress.h"
 
 typedef struct document {
     const char *bytes; /* borrowed from the file's text */
@@ -131,7 +127,7 @@ static int score_document(score_state *s, document *d)
     if (!rc && v.n >= 2) {
         if (bitnet_score(s->m.session, v.data, v.n, (size_t)opt_int(s->args, OPT_STRIDE), &r,
                          &err) != BITNET_OK)
-            rc = interrupted() ? interrupted() : fail_with(&err);
+            rc = fail_with(&err);
         d->n_tokens = r.n_tokens;
         d->n_scored = r.n_scored;
         d->nll = r.nll;
@@ -194,34 +190,23 @@ static double mean_nll(const score_state *s)
 static json_t *documents_json(const score_state *s)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < s->n_docs; i++) {
-        const document *d = &s->docs[i];
-        json_array_append_new(list,
-                              json_pack("{s:I, s:I, s:o}", "n_tokens", (json_int_t)d->n_tokens,
-                                        "n_scored", (json_int_t)d->n_scored, "nll", j_num(d->nll)));
-    }
+    for (size_t i = 0; i < s->n_docs; i++)
+        json_array_append_new(list, j_object("n_tokens:n n_scored:n nll:f", s->docs[i].n_tokens,
+                                             s->docs[i].n_scored, s->docs[i].nll));
     return list;
 }
 
 static int report(const score_state *s)
 {
-    json_t *j = json_object();
-    json_object_set_new(j, "documents", documents_json(s));
-    json_object_set_new(j, "mean_nll", j_num(mean_nll(s)));
-    json_object_set_new(j, "ppl", j_num(exp(mean_nll(s))));
-    json_object_set_new(j, "nll", j_num(s->nll));
-    json_object_set_new(j, "tokens", json_integer((json_int_t)s->n_tokens));
-    json_object_set_new(j, "predictions", json_integer((json_int_t)s->n_scored));
-    json_object_set_new(j, "latency",
-                        json_pack("{s:o, s:o, s:o}", "load_ms", j_num(s->m.load_ms), "tokenize_ms",
-                                  j_num(s->tokenize_ms), "score_ms", j_num(s->score_ms)));
-    json_object_set_new(j, "throughput_tps", j_num(tokens_per_second(s)));
-    json_object_set_new(j, "context",
-                        json_integer((json_int_t)bitnet_session_context(s->m.session)));
-    json_object_set_new(j, "stride", json_integer((json_int_t)opt_int(s->args, OPT_STRIDE)));
-    json_object_set_new(j, "kernels", kernels_json(&s->m));
-    json_object_set_new(j, "model", j_str(s->m.path));
-    return j_report(s->args, j);
+    return j_report(s->args,
+                    j_object("documents:j mean_nll:f ppl:f nll:f tokens:n predictions:n latency:j "
+                             "throughput_tps:f context:n stride:n kernels:j model:t",
+                             documents_json(s), mean_nll(s), exp(mean_nll(s)), s->nll, s->n_tokens,
+                             s->n_scored,
+                             j_object("load_ms:f tokenize_ms:f score_ms:f", s->m.load_ms,
+                                      s->tokenize_ms, s->score_ms),
+                             tokens_per_second(s), bitnet_session_context(s->m.session),
+                             opt_int(s->args, OPT_STRIDE), kernels_json(&s->m), s->m.path));
 }
 
 static void print_table(const score_state *s)
@@ -242,8 +227,7 @@ static void print_table(const score_state *s)
                     exp(mean_nll(s)), s->n_scored, plural(s->n_scored));
     else
         text_puts(&out, "no text has two tokens: nothing was predicted\n");
-    out_write(out.data, out.n);
-    free_buffer(&out);
+    out_buffer(&out);
     if (s->n_scored)
         snprintf(speed, sizeof speed, "%s tok/s",
                  rate_text(tokens_per_second(s), rate, sizeof rate));

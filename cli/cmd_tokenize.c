@@ -1,9 +1,6 @@
 /* cmd_tokenize.c - `bitnet tokenize`: ids of a text, or text of ids. */
 #include <ctype.h>
 #include <errno.h>
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli.h"
 
@@ -25,31 +22,22 @@ static void quote_piece(const char *bytes, size_t n, buffer *out)
     text_puts(out, "'");
 }
 
-static json_t *tokenizer_json(const loaded *m)
-{
-    return json_pack("{s:o, s:s, s:i, s:i, s:i}", "type", j_str(m->info->tokenizer), "origin",
-                     "gguf", "bos", m->info->bos_id, "eos", m->info->eos_id, "n_vocab",
-                     m->info->n_vocab);
-}
-
 static json_t *pieces_json(const loaded *m, const id_list *v)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < v->n; i++) {
-        size_t n = 0;
-        const char *bytes = bitnet_token_bytes(m->engine, v->data[i], &n);
-        json_array_append_new(list, j_text(bytes ? bytes : "", bytes ? n : 0));
-    }
+    for (size_t i = 0; i < v->n; i++)
+        json_array_append_new(list, j_piece(m, v->data[i]));
     return list;
 }
 
 static int report(const loaded *m, const id_list *v, const buffer *t)
 {
-    json_t *j = json_pack("{s:o, s:o, s:I, s:o, s:o, s:o}", "ids", j_ids(v->data, v->n), "pieces",
-                          pieces_json(m, v), "count", (json_int_t)v->n, "text",
-                          j_text(t->data ? t->data : "", t->n), "tokenizer", tokenizer_json(m),
-                          "model", j_str(m->path));
-    return j_report(m->args, j);
+    const bitnet_model_info *i = m->info;
+    json_t *tokenizer = j_object("type:t origin:t bos:i eos:i n_vocab:i", i->tokenizer, "gguf",
+                                 i->bos_id, i->eos_id, i->n_vocab);
+    return j_report(m->args, j_object("ids:j pieces:j count:n text:j tokenizer:j model:t",
+                                      j_ids(v->data, v->n), pieces_json(m, v), v->n,
+                                      j_text(t->data, t->n), tokenizer, m->path));
 }
 
 static void print_pieces(const loaded *m, const id_list *v)
@@ -64,8 +52,7 @@ static void print_pieces(const loaded *m, const id_list *v)
         text_puts(&out, bitnet_token_special(m->engine, v->data[i]) ? "  special\n" : "\n");
     }
     text_printf(&out, "%zu token%s\n", v->n, plural(v->n));
-    out_write(out.data, out.n);
-    free_buffer(&out);
+    out_buffer(&out);
 }
 
 /* ---- ids to text ---- */
@@ -98,13 +85,6 @@ static int decode_ids(const loaded *m, id_list *v, buffer *t)
     return rc ? rc : detokenize(m, v->data, v->n, flags, t);
 }
 
-/* ---- text to ids ---- */
-
-static int encode_text(const loaded *m, id_list *v, const buffer *t)
-{
-    return tokenize_text(m, t->data, t->n, text_flags(m->args), v);
-}
-
 static int get_text(const args *a, buffer *t)
 {
     bool found, from_file;
@@ -126,7 +106,7 @@ int cmd_tokenize(args *a)
     if (!rc)
         rc = load_engine(&m, a, true);
     if (!rc)
-        rc = decode ? decode_ids(&m, &v, &t) : encode_text(&m, &v, &t);
+        rc = decode ? decode_ids(&m, &v, &t) : tokenize_text(&m, t.data, t.n, text_flags(a), &v);
     if (!rc)
         rc = report(&m, &v, &t);
     if (!rc && !opt_json(a) && !decode)

@@ -1,13 +1,8 @@
 /* cmd_validate.c - `bitnet validate`: is what this machine computes right? Prints what the library
  * found out; a difference is exit status 7, memory that is not given back 10. */
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "bitnet_tools.h"
 #include "cli.h"
-#include "progress.h"
 
 static const char *const verdicts[] = {"pass", "FAIL", "skip"};
 
@@ -17,16 +12,14 @@ static const char *const verdicts[] = {"pass", "FAIL", "skip"};
 static json_t *list_devices(const args *a)
 {
     bitnet_devices_options o;
-    bitnet_devices *d = NULL;
-    json_t *out = json_array(), *all = NULL, *kind, *gpu;
+    json_t *out = json_array(), *kind, *gpu;
     size_t i, j;
     bitnet_devices_options_init(&o);
     o.cuda_visible_devices = getenv("CUDA_VISIBLE_DEVICES");
     o.quick = true;
     o.log = log_sink;
     o.log_user = (void *)(uintptr_t)a;
-    if (bitnet_devices_open(&o, &d, NULL) == BITNET_OK)
-        all = json_loads(bitnet_devices_json(d, BITNET_DEVICES_LIST), 0, NULL);
+    json_t *all = devices_json(&o);
     json_array_append_new(out, json_pack("{s:s, s:O?, s:n}", "device", "cpu", "name",
                                          json_object_get(json_object_get(all, "cpu"), "name"),
                                          "compute_capability"));
@@ -38,7 +31,6 @@ static json_t *list_devices(const args *a)
                            json_object_get(gpu, "compute_capability")));
     }
     json_decref(all);
-    bitnet_devices_close(d);
     return out;
 }
 
@@ -184,8 +176,7 @@ static void print_text(const args *a, const bitnet_validation *v, const json_t *
     print_checks(&out, v);
     print_bridge(&out, &v->bridge);
     text_printf(&out, "\nresult: %s\n", v->success ? "success" : "FAILED");
-    out_write(out.data, out.n);
-    free_buffer(&out);
+    out_buffer(&out);
 }
 
 static int print_json(const args *a, const bitnet_validation *v, json_t *devices)
@@ -226,12 +217,6 @@ static int open_bridge(const args *a, bitnet_bridge **out)
 
 /* ---- the command ---- */
 
-static bool should_stop(void *user)
-{
-    (void)user;
-    return interrupted() || out_failed();
-}
-
 static int exit_of(const bitnet_validation *v)
 {
     bool other = v->model.verdict == BITNET_VERDICT_FAIL ||
@@ -253,7 +238,7 @@ static int validate(const args *a, bitnet_runtime *runtime, bitnet_validate_opti
     bitnet_status st = bitnet_validate(runtime, o, &v, &err);
     progress_end();
     if (st != BITNET_OK)
-        return interrupted() ? interrupted() : fail_with(&err);
+        return fail_with(&err);
     json_t *devices = list_devices(a);
     int rc = print_json(a, v, devices);
     if (!rc && !opt_json(a))
@@ -287,7 +272,7 @@ int cmd_validate(args *a)
     o.golden_dir = opt_text(a, OPT_GOLDEN);
     o.quick = opt_on(a, OPT_QUICK);
     o.i2s_layout = (bitnet_i2s_layout)opt_int(a, OPT_I2S_LAYOUT);
-    o.cancel = should_stop;
+    o.cancel = wants_to_stop;
     o.on_progress = progress_step;
     o.kernel = opt_text(a, OPT_KERNEL);
     bool no_model = opt_on(a, OPT_KERNELS_ONLY) || o.kernel;

@@ -1,9 +1,5 @@
 /* completion.c - completion scripts for bash, zsh and fish, made from the tables. Hides how each
  * shell is told which values an option may have. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "bitnet_tools.h"
 #include "cli.h"
 
 /* Calls `each` with every spelling of an option that may be completed: name, and --no-name of a

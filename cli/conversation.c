@@ -1,8 +1,4 @@
 /* conversation.c - who said what: growing, forgetting, saving, loading. */
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "chat.h"
 
 void conversation_add(conversation *c, const char *role, const char *bytes)
@@ -39,17 +35,12 @@ static bool is_question(const turn_text *t)
     return strcmp(t->role, "user") == 0;
 }
 
-size_t conversation_exchanges(const conversation *c)
+size_t conversation_droppable(const conversation *c)
 {
     size_t n = 0;
-    for (size_t i = 0; i < c->n; i++)
+    for (size_t i = 1; i < c->n; i++)
         n += is_question(&c->turns[i]);
     return n;
-}
-
-size_t conversation_spare(const conversation *c)
-{
-    return conversation_exchanges(c) - (c->n && is_question(&c->turns[0]));
 }
 
 /* Where the conversation begins without its oldest exchanges: at a question that follows something.
@@ -78,49 +69,30 @@ void conversation_forget(conversation *c, size_t n_exchanges)
     c->n -= n;
 }
 
-static const turn_text *newest_question(const conversation *c)
+/* Where the newest question stands; c->n: there is none. */
+static size_t newest_at(const conversation *c)
 {
-    for (size_t i = c->n; i-- > 0;)
-        if (is_question(&c->turns[i]))
-            return &c->turns[i];
-    return NULL;
+    size_t end = c->n;
+    while (end && !is_question(&c->turns[end - 1]))
+        end--;
+    return end ? end - 1 : c->n;
 }
 
 const char *conversation_question(const conversation *c)
 {
-    const turn_text *t = newest_question(c);
-    return t ? t->text : NULL;
-}
-
-void conversation_append(conversation *c, const conversation *other)
-{
-    for (size_t i = 0; i < other->n; i++)
-        conversation_add(c, other->turns[i].role, other->turns[i].text);
-}
-
-/* Where the newest question stands; past the end: there is none. */
-static size_t newest_at(const conversation *c)
-{
-    const turn_text *t = newest_question(c);
-    return t ? (size_t)(t - c->turns) : c->n;
-}
-
-conversation conversation_newest(const conversation *c)
-{
-    conversation copy = {0};
     size_t at = newest_at(c);
-    if (at < c->n)
-        conversation_append(&copy, &(conversation){NULL, c->turns + at, c->n - at, 0});
-    return copy;
+    return at < c->n ? c->turns[at].text : NULL;
 }
 
-bool conversation_drop_newest(conversation *c)
+conversation conversation_take_newest(conversation *c)
 {
-    size_t keep = newest_at(c);
-    bool found = keep < c->n;
-    while (c->n > keep)
+    conversation taken = {0};
+    size_t at = newest_at(c);
+    for (size_t i = at; i < c->n; i++)
+        conversation_add(&taken, c->turns[i].role, c->turns[i].text);
+    while (c->n > at)
         conversation_pop(c);
-    return found;
+    return taken;
 }
 
 int conversation_render(const conversation *c, const loaded *m, const char *template_name,
@@ -141,43 +113,41 @@ int conversation_render(const conversation *c, const loaded *m, const char *temp
 
 int conversation_save(const conversation *c, const char *model, const char *path)
 {
-    json_t *list = json_array(), *j = json_object();
+    json_t *list = json_array();
     for (size_t i = 0; i < c->n; i++)
-        json_array_append_new(list, json_pack("{s:s, s:o}", "role", c->turns[i].role, "text",
-                                              j_str(c->turns[i].text)));
-    json_object_set_new(j, "format", json_string("bitnet-chat-1"));
-    json_object_set_new(j, "model", j_str(model));
-    json_object_set_new(j, "system", j_str(c->system));
-    json_object_set_new(j, "messages", list);
+        json_array_append_new(list, j_object("role:t text:t", c->turns[i].role, c->turns[i].text));
+    json_t *j =
+        j_object("format:t model:t system:t messages:j", "bitnet-chat-1", model, c->system, list);
     int rc = j_save(j, path);
     json_decref(j);
     return rc;
 }
 
-/* One message of a file; "content" is understood for "text" since other programs write that. */
-static bool load_message(conversation *c, json_t *message)
+static const char *string_of(const json_t *object, const char *key)
 {
-    const char *role = json_string_value(json_object_get(message, "role"));
-    const char *said = json_string_value(json_object_get(message, "text"));
-    if (!said)
-        said = json_string_value(json_object_get(message, "content"));
-    if (!role || !said)
+    return json_string_value(json_object_get(object, key));
+}
+
+/* One message of a file; "content" is understood for "text" since other programs write that. */
+static bool load_message(conversation *c, const json_t *message)
+{
+    const char *role = string_of(message, "role"), *said = string_of(message, "text");
+    said = said ? said : string_of(message, "content");
+    if (!role || !said || !word_in("system user assistant", ' ', role))
         return false;
-    if (strcmp(role, "system") == 0) {
+    if (role[0] == 's') {
         free(c->system);
         c->system = xstrdup(said);
-        return true;
+    } else {
+        conversation_add(c, role[0] == 'u' ? "user" : "assistant", said);
     }
-    if (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0)
-        return false;
-    conversation_add(c, role[0] == 'u' ? "user" : "assistant", said);
     return true;
 }
 
 static int load_messages(conversation *c, json_t *j, const char *path)
 {
     json_t *list = json_is_array(j) ? j : json_object_get(j, "messages");
-    const char *system = json_string_value(json_object_get(j, "system"));
+    const char *system = string_of(j, "system");
     if (!json_is_array(list))
         return fail(EXIT_IO, "%s: not a conversation: it has no list of messages", path);
     if (system)

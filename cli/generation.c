@@ -1,8 +1,5 @@
 /* generation.c - what run, chat, tokenize and score share: text to ids and back, templates,
  * sampler, stops, kernels. */
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -53,47 +50,35 @@ int tokenize_text(const loaded *m, const char *bytes, size_t n, unsigned flags, 
 int detokenize(const loaded *m, const int32_t *v, size_t n, unsigned flags, buffer *out)
 {
     bitnet_error err = {0};
-    size_t n_bytes = 0, cap = 64 + n * 8;
-    for (int attempt = 0; attempt < 2; attempt++) {
-        char *bytes = xmalloc(cap);
-        bitnet_status st = bitnet_detokenize(m->engine, v, n, flags, bytes, cap, &n_bytes, &err);
-        if (st == BITNET_OK)
-            text_add(out, bytes, n_bytes);
-        free(bytes);
-        if (st == BITNET_OK)
-            return EXIT_OK;
-        if (st != BITNET_ARGUMENT || n_bytes <= cap)
-            break;
-        cap = n_bytes;
-    }
-    return fail_with(&err);
+    size_t n_bytes = 0;
+    bitnet_detokenize(m->engine, v, n, flags, NULL, 0, &n_bytes, NULL);
+    char *bytes = text_room(out, n_bytes);
+    int rc =
+        outcome(bitnet_detokenize(m->engine, v, n, flags, bytes, n_bytes, &n_bytes, &err), &err);
+    out->n += rc ? 0 : n_bytes;
+    return rc;
 }
 
 /* ---- chat templates ---- */
 
-static void warn_template(const loaded *m, const char *text)
-{
-    char *line = xformat("%s: %s", m->path, text);
-    log_sink((void *)(uintptr_t)m->args, BITNET_LOG_WARN, "template", line);
-    free(line);
-}
-
 /* The file's own: told where it is not what will be written. */
 static const char *own_template(const loaded *m)
 {
-    char text[256];
-    if (!m->info->chat_template[0]) {
-        warn_template(m, "no chat template of this file is known: the text is given to the model "
-                         "as it is (choose one with --template)");
-        return "raw";
-    }
-    snprintf(text, sizeof text,
-             "the file's chat template is not one this version renders exactly; the built-in form "
-             "'%s' is used instead (--template NAME chooses another; bitnet list-templates)",
-             m->info->chat_template);
-    if (m->info->template_match == BITNET_TEMPLATE_GUESSED)
-        warn_template(m, text);
-    return m->info->chat_template;
+    const char *name = m->info->chat_template;
+    char *text = NULL;
+    if (!name[0])
+        text = xformat("%s: no chat template of this file is known: the text is given to the model "
+                       "as it is (choose one with --template)",
+                       m->path);
+    else if (m->info->template_match == BITNET_TEMPLATE_GUESSED)
+        text = xformat("%s: the file's chat template is not one this version renders exactly; the "
+                       "built-in form '%s' is used instead (--template NAME chooses another; "
+                       "bitnet list-templates)",
+                       m->path, name);
+    if (text)
+        log_sink((void *)(uintptr_t)m->args, BITNET_LOG_WARN, "template", text);
+    free(text);
+    return name[0] ? name : "raw";
 }
 
 int choose_template(const loaded *m, const char *wanted, const char **name)
@@ -106,35 +91,26 @@ int choose_template(const loaded *m, const char *wanted, const char **name)
         return EXIT_OK;
     }
     for (int i = 0; (known = bitnet_template_list(i)); i++) {
-        suggest_offer(&near, known, strlen(known));
+        suggest_offer(&near, known);
         if (strcmp(known, wanted) == 0)
             return *name = known, EXIT_OK;
     }
-    const char *best = suggest_best(&near);
-    return fail(EXIT_USAGE, "--template: '%s' is not a template; %s%s%s", wanted,
-                best ? "did you mean " : "see bitnet list-templates", best ? best : "",
-                best ? "?" : "");
+    return fail(EXIT_USAGE, "--template: '%s' is not a template; %s", wanted,
+                suggest_or(&near, "see bitnet list-templates"));
 }
 
 int render_chat(const loaded *m, const char *template_name, const bitnet_message *messages,
                 size_t n, buffer *out)
 {
     bitnet_error err = {0};
-    size_t n_bytes = 0, cap = 4096;
-    for (int attempt = 0; attempt < 2; attempt++) {
-        char *bytes = xmalloc(cap);
-        bitnet_status st = bitnet_chat_render(m->engine, template_name, messages, n, true, bytes,
-                                              cap, &n_bytes, &err);
-        if (st == BITNET_OK)
-            text_add(out, bytes, n_bytes);
-        free(bytes);
-        if (st == BITNET_OK)
-            return EXIT_OK;
-        if (st != BITNET_ARGUMENT || n_bytes <= cap)
-            break;
-        cap = n_bytes;
-    }
-    return fail_with(&err);
+    size_t n_bytes = 0;
+    bitnet_chat_render(m->engine, template_name, messages, n, true, NULL, 0, &n_bytes, NULL);
+    char *bytes = text_room(out, n_bytes);
+    int rc = outcome(bitnet_chat_render(m->engine, template_name, messages, n, true, bytes, n_bytes,
+                                        &n_bytes, &err),
+                     &err);
+    out->n += rc ? 0 : n_bytes;
+    return rc;
 }
 
 /* ---- sampler ---- */
@@ -167,9 +143,7 @@ int open_sampler(const loaded *m, uint64_t seed, bitnet_sampler **out)
     o.frequency_penalty = (float)opt_float(a, OPT_FREQUENCY);
     o.penalty_window = (int)opt_int(a, OPT_WINDOW);
     o.seed = seed;
-    if (bitnet_sampler_open(&o, m->info->n_vocab, out, &err) != BITNET_OK)
-        return fail_with(&err);
-    return EXIT_OK;
+    return outcome(bitnet_sampler_open(&o, m->info->n_vocab, out, &err), &err);
 }
 
 /* ---- stops ---- */
@@ -192,15 +166,11 @@ static int add_stops(const args *a, stop_list *stops)
 {
     const value *v = &a->values[OPT_STOP];
     for (size_t i = 0; i < v->n_list; i++) {
-        buffer t = {0};
-        text_puts(&t, v->list[i]);
-        if (opt_on(a, OPT_ESCAPES))
-            unescape(&t);
-        bool bad = strlen(t.data) > BITNET_STOP_MAX || strlen(t.data) == 0;
-        if (!bad)
-            stop_list_add(stops, t.data);
-        free_buffer(&t);
-        if (bad)
+        char *text = unescaped(a, v->list[i]);
+        size_t n = strlen(text);
+        stop_list_add(stops, text);
+        free(text);
+        if (n == 0 || n > BITNET_STOP_MAX)
             return fail(EXIT_USAGE, "%s: a stop text has 1 to %d bytes", v->origin,
                         BITNET_STOP_MAX);
     }
@@ -233,6 +203,14 @@ int generate_options(const loaded *m, bitnet_generate_options *o, stop_list *sto
     o->n_stops = stops->n;
     o->print_special = opt_on(a, OPT_PRINT_SPECIAL);
     return rc;
+}
+
+void settle_ids(id_list *ids, const bitnet_generate_result *r)
+{
+    if (ids->n > r->n_generated)
+        ids->n = r->n_generated;
+    else if (ids->n < r->n_generated)
+        ids_push(ids, r->last_id);
 }
 
 /* ---- figures ---- */
@@ -291,8 +269,115 @@ json_t *kernels_json(const loaded *m)
     json_t *array = json_array();
     bitnet_kernel_use *list = kernels_used(m, &n);
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(array, json_pack("{s:o, s:I}", "id", j_str(list[i].id), "calls",
-                                               (json_int_t)list[i].n_calls));
+        json_array_append_new(array, j_object("id:t calls:n", list[i].id, list[i].n_calls));
     free(list);
     return array;
+}
+
+void top_tokens(const float *logits, int n_vocab, top_token *top, size_t n)
+{
+    size_t have = 0;
+    for (int32_t id = 0; id < n_vocab && n; id++) {
+        if (have == n && !(logits[id] > top[n - 1].logit))
+            continue;
+        size_t at = have < n ? have++ : n - 1;
+        for (; at > 0 && logits[id] > top[at - 1].logit; at--)
+            top[at] = top[at - 1];
+        top[at] = (top_token){id, logits[id]};
+    }
+}
+
+const char *finish_word(bitnet_finish finish, const loaded *m)
+{
+    switch (finish) {
+    case BITNET_FINISH_STOP_ID:
+    case BITNET_FINISH_STOP_STRING:
+        return "stop";
+    case BITNET_FINISH_LENGTH:
+    case BITNET_FINISH_CONTEXT:
+        return "length";
+    case BITNET_FINISH_CANCELLED:
+        return m->timed_out ? "timeout" : "cancelled";
+    default:
+        return bitnet_finish_text(finish);
+    }
+}
+
+/* ---- log-probabilities ---- */
+
+json_t *j_piece(const loaded *m, int32_t id)
+{
+    size_t n = 0;
+    const char *bytes = bitnet_token_bytes(m->engine, id, &n);
+    return j_text(bytes, bytes ? n : 0);
+}
+
+static void add_logprobs(const loaded *m, json_t *event, int32_t id)
+{
+    const float *logits = bitnet_session_logits(m->session);
+    size_t n = (size_t)opt_int(m->args, OPT_LOGPROBS);
+    bitnet_logprob chosen = {.id = id}, *top = xmalloc((n + 1) * sizeof *top);
+    if (logits &&
+        bitnet_logprobs(logits, m->info->n_vocab, &chosen, 1, top, n, NULL) == BITNET_OK) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < n && top[i].id >= 0; i++)
+            json_array_append_new(list, j_object("id:i text:j logprob:f", top[i].id,
+                                                 j_piece(m, top[i].id), (double)top[i].logprob));
+        j_add(event, "logprob:f top_logprobs:j", (double)chosen.logprob, list);
+    }
+    free(top);
+}
+
+/* ---- a reply ---- */
+
+int events_check(const args *a)
+{
+    if (opt_given(a, OPT_LOGPROBS) && !opt_json(a))
+        return fail(EXIT_USAGE,
+                    "%s: log-probabilities are part of JSON; add --json or --format jsonl",
+                    a->values[OPT_LOGPROBS].origin);
+    return EXIT_OK;
+}
+
+void events_begin(reply_events *e, const loaded *m, bool trims)
+{
+    bool keeps = opt_given(m->args, OPT_LOGPROBS) && !opt_jsonl(m->args);
+    *e = (reply_events){.m = m, .trims = trims, .position = SIZE_MAX};
+    e->steps = keeps ? json_array() : NULL;
+}
+
+void events_trim(reply_events *e, const char **bytes, size_t *n)
+{
+    while (e->trims && !e->begun && *n && (**bytes == ' ' || **bytes == '\n'))
+        ++*bytes, --*n;
+    e->begun = e->begun || *n > 0;
+}
+
+bool events_token(reply_events *e, const char *bytes, size_t n, int32_t id)
+{
+    if (!e->steps && !opt_jsonl(e->m->args))
+        return true;
+    /* a cancelled generation may tell what it held back with the token it has told already */
+    size_t position = bitnet_session_position(e->m->session);
+    bool again = position == e->position;
+    e->position = position;
+    json_t *event = e->steps ? json_object() : j_object("event:t", "token");
+    j_add(event, "text:j id:j", j_text(bytes, n), again ? json_null() : json_integer(id));
+    if (opt_given(e->m->args, OPT_LOGPROBS) && !again)
+        add_logprobs(e->m, event, id);
+    if (!e->steps)
+        return j_print(event);
+    if (again)
+        json_decref(event);
+    else
+        json_array_append_new(e->steps, event);
+    return true;
+}
+
+void events_finish(reply_events *e, json_t *reply)
+{
+    if (e->steps && reply)
+        json_object_set(reply, "logprobs", e->steps);
+    json_decref(e->steps);
+    e->steps = NULL;
 }

@@ -3,8 +3,6 @@
  * model. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -120,11 +118,8 @@ const command *implied_command(const glance *g, const char *word, bool *answers)
 static const struct {
     const char *names, *answer;
 } elsewhere[] = {
-#define COMMAND(...)
 #define ELSEWHERE(names, answer) {names, answer},
 #include "commands.inc"
-#undef COMMAND
-#undef ELSEWHERE
 };
 
 const char *elsewhere_find(const char *name)

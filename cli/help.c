@@ -1,8 +1,5 @@
 /* help.c - what `bitnet help` prints, made from the tables of commands and options: for each
  * command a page with examples and the options people use, and another with all of them. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "cli.h"
 
 enum { WIDTH = 80, COLUMN = 26 };

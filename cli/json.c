@@ -1,13 +1,8 @@
 /* json.c - JSON out. Whatever bytes a model makes, what is printed stays valid: bytes that are no
  * UTF-8 become U+FFFD, numbers that are none become null. */
-#include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli.h"
-
-#define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(12))
 
 /* Length of a sequence by its first byte; 0 for a byte that cannot begin one. */
 static size_t announced(unsigned char c)
@@ -70,40 +65,95 @@ json_t *j_ids(const int32_t *ids, size_t n)
     return list;
 }
 
-static char *dump_line(json_t *object)
+/* ---- objects ---- */
+
+static void out_of_memory(void)
 {
-    char *s = json_dumps(object, DUMP_FLAGS);
+    exit(fail(EXIT_MEMORY, "out of memory while writing JSON"));
+}
+
+static json_t *next_value(char type, va_list *ap)
+{
+    switch (type) {
+    case 't':
+        return j_str(va_arg(*ap, const char *));
+    case 'i':
+        return json_integer(va_arg(*ap, int));
+    case 'n':
+        return json_integer((json_int_t)va_arg(*ap, uint64_t));
+    case 'f':
+        return j_num(va_arg(*ap, double));
+    case 'b':
+        return json_boolean(va_arg(*ap, int));
+    default:
+        return va_arg(*ap, json_t *);
+    }
+}
+
+static void add_values(json_t *object, const char *names, va_list *ap)
+{
+    char name[64];
+    for (size_t n; *names; names += n + (names[n] == ' ')) {
+        n = strcspn(names, " ");
+        snprintf(name, sizeof name, "%.*s", (int)n - 2, names);
+        json_t *v = next_value(names[n - 1], ap);
+        if (!v || json_object_set_new(object, name, v) != 0)
+            out_of_memory();
+    }
+}
+
+json_t *j_object(const char *names, ...)
+{
+    json_t *object = json_object();
+    va_list ap;
+    va_start(ap, names);
+    add_values(object, names, &ap);
+    va_end(ap);
+    return object;
+}
+
+void j_add(json_t *object, const char *names, ...)
+{
+    va_list ap;
+    va_start(ap, names);
+    add_values(object, names, &ap);
+    va_end(ap);
+}
+
+/* ---- out ---- */
+
+static void dump_line(json_t *object, buffer *out)
+{
+    char *s = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(12));
     if (!s)
-        exit(fail(EXIT_MEMORY, "out of memory while writing JSON"));
-    return s;
+        out_of_memory();
+    text_printf(out, "%s\n", s);
+    free(s);
 }
 
 bool j_print(json_t *object)
 {
-    char *s = dump_line(object);
-    bool ok = out_printf("%s\n", s);
-    free(s);
-    return ok;
+    buffer line = {0};
+    dump_line(object, &line);
+    json_decref(object);
+    return out_buffer(&line);
 }
 
 int j_save(json_t *object, const char *path)
 {
     buffer line = {0};
-    char *s = dump_line(object);
-    text_printf(&line, "%s\n", s);
+    dump_line(object, &line);
     int rc = save_bytes(path, line.data, line.n);
-    free(s);
     free_buffer(&line);
     return rc;
 }
 
 int j_report(const args *a, json_t *object)
 {
-    int rc = EXIT_OK;
+    int rc = opt_given(a, OPT_JSON_OUT) ? j_save(object, opt_text(a, OPT_JSON_OUT)) : EXIT_OK;
     if (opt_json(a))
         j_print(object);
-    if (opt_given(a, OPT_JSON_OUT))
-        rc = j_save(object, opt_text(a, OPT_JSON_OUT));
-    json_decref(object);
+    else
+        json_decref(object);
     return rc;
 }

@@ -3,7 +3,7 @@
  * the program; Ctrl-Z gives the terminal back in order; a resized terminal is drawn anew; Tab
  * completes.
  */
-#include "line.h"
+#include "chat.h"
 
 #ifdef BITNET_HAVE_LIBEDIT
 
@@ -14,7 +14,6 @@
 #include <unistd.h>
 #include <wchar.h>
 
-#include "progress.h"
 #include "terminal.h"
 
 #define PASTE_BEGIN "\033[200~" /* how the terminal marks what is pasted */

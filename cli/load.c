@@ -1,12 +1,15 @@
-/* load.c - finding the model and opening the library as the options say. */
-#include <stdlib.h>
-#include <string.h>
+/* load.c - finding the model and opening the library as the options say; and --self-test: what the
+ * CPU says it can do is tried in a child process, which an illegal instruction may end without
+ * harm. */
+#include <errno.h>
+#include <signal.h>
 #include <strings.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cli.h"
-#include "progress.h"
 
 #ifndef BITNET_DATADIR
 #define BITNET_DATADIR "/usr/local/share/bitnet"
@@ -76,6 +79,97 @@ int model_path(const args *a, char **out)
                 "BITNET_GGUF");
 }
 
+/* ---- --self-test ---- */
+
+enum { AUTO, ON, OFF };                       /* as in options.inc */
+enum { CHILD_OK, CHILD_WRONG, CHILD_UNABLE }; /* UNABLE: whoever opens it will say why */
+
+static _Noreturn void child(const char *isa, int out)
+{
+    static const int fatal[] = {SIGILL, SIGBUS, SIGSEGV, SIGFPE};
+    struct rlimit none = {0, 0};
+    bitnet_error err = {0};
+    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
+        signal(fatal[i], SIG_DFL);
+    setrlimit(RLIMIT_CORE, &none);
+    bitnet_status st = bitnet_isa_self_test(isa, &err);
+    if (st == BITNET_MISMATCH && write(out, err.message, strlen(err.message)) < 0)
+        _exit(CHILD_WRONG);
+    _exit(st == BITNET_OK ? CHILD_OK : st == BITNET_MISMATCH ? CHILD_WRONG : CHILD_UNABLE);
+}
+
+static void read_message(int in, char *buf, size_t cap)
+{
+    size_t n = 0;
+    ssize_t k;
+    while (n + 1 < cap && ((k = read(in, buf + n, cap - 1 - n)) > 0 || (k < 0 && errno == EINTR)))
+        n += k > 0 ? (size_t)k : 0;
+    buf[n] = '\0';
+}
+
+/* What became of a child that tried `isa`; why: in words, if it is CHILD_WRONG. Where no child can
+ * be made nothing is known, and all is as without the test. */
+static int try_isa(const char *isa, char *why, size_t cap)
+{
+    int ends[2], status = 0;
+    if (pipe(ends) != 0)
+        return CHILD_OK;
+    pid_t pid = fork();
+    if (pid == 0)
+        child(isa, ends[1]);
+    close(ends[1]);
+    if (pid > 0)
+        read_message(ends[0], why, cap);
+    close(ends[0]);
+    if (pid < 0)
+        return CHILD_OK;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (!WIFSIGNALED(status))
+        return WEXITSTATUS(status);
+    snprintf(why, cap, "isa '%s': the CPU says it has it, but ended the self-test with: %s",
+             isa ? isa : "best", strsignal(WTERMSIG(status)));
+    return CHILD_WRONG;
+}
+
+/* The highest set that works; scalar needs no test. */
+static const char *highest_sound(void)
+{
+    char why[600];
+    int n = 0;
+    while (bitnet_isa_at(n))
+        n++;
+    while (n-- > 1)
+        if (try_isa(bitnet_isa_at(n), why, sizeof why) == CHILD_OK)
+            return bitnet_isa_at(n);
+    return bitnet_isa_at(0);
+}
+
+/* Replaces *isa (NULL: the best) by one that passes the self-test, if --self-test wants it. */
+static int tested_isa(const args *a, const char **isa)
+{
+    static const char *lowered; /* once is enough for a process */
+    static bool best_is_sound;
+    char why[600];
+    long mode = opt_int(a, OPT_SELF_TEST);
+    if (mode == OFF || (mode == AUTO && !bitnet_cpu_is_virtual()) || (!*isa && best_is_sound))
+        return EXIT_OK;
+    if (!*isa && lowered) {
+        *isa = lowered;
+        return EXIT_OK;
+    }
+    bool sound = try_isa(*isa, why, sizeof why) != CHILD_WRONG;
+    if (!*isa)
+        best_is_sound = sound;
+    if (sound)
+        return EXIT_OK;
+    if (*isa)
+        return fail(EXIT_NOT_AVAILABLE, "%s; choose a lower --isa, or --self-test off", why);
+    *isa = lowered = highest_sound();
+    warn("%s; using %s", why, lowered);
+    return EXIT_OK;
+}
+
 /* ---- options into the library ---- */
 
 /* Set and empty means no GPU, so that a variable can hide the real ones. */
@@ -108,8 +202,8 @@ const char *wanted_isa(const args *a)
     return isa && strcmp(isa, "best") != 0 && strcmp(isa, "auto") != 0 ? isa : NULL;
 }
 
-/* The environment has defaults, and a default refuses nothing: it divides where several devices are
- * meant, else it is left away. What the command line says is taken as it is. */
+/* What the environment says is a default, and a default refuses nothing: it divides where several
+ * devices are meant and is otherwise ignored. What the command line says is taken as it is. */
 static const char *wanted_split(const args *a)
 {
     const char *split = opt_text(a, OPT_SPLIT), *origin = a->values[OPT_SPLIT].origin;
@@ -150,7 +244,7 @@ int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
     signals_hold(true); /* Ctrl-C must wake this thread, not a worker */
     bitnet_status st = bitnet_runtime_open(&o, out, &err);
     signals_hold(false);
-    return st == BITNET_OK ? EXIT_OK : fail_with(&err);
+    return outcome(st, &err);
 }
 
 const char *cache_folder(const char *want, char *buf, size_t cap)
@@ -174,32 +268,34 @@ const char *file_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+void engine_options(const args *a, bitnet_engine_options *o)
+{
+    bitnet_engine_options_init(o);
+    o->i2s_layout = (bitnet_i2s_layout)opt_int(a, OPT_I2S_LAYOUT);
+    o->no_pack = opt_on(a, OPT_NO_PACK);
+    o->gpu_specialise = opt_on(a, OPT_SPECIALISE);
+    o->nvrtc_path = opt_text(a, OPT_NVRTC);
+    o->nvtx = opt_on(a, OPT_NVTX);
+    o->batch_invariant = opt_on(a, OPT_BATCH_INVARIANT);
+    o->precision = (bitnet_precision)opt_int(a, OPT_PRECISION); /* words as enumerated */
+    o->on_progress = progress_step;
+}
+
 static int open_engine(loaded *m, bool vocab_only)
 {
     bitnet_engine_options o;
     bitnet_error err = {0};
     const args *a = m->args;
     signals_name_model(m->path);
-    bitnet_engine_options_init(&o);
-    o.i2s_layout = (bitnet_i2s_layout)opt_int(a, OPT_I2S_LAYOUT);
+    engine_options(a, &o);
     o.vocab_only = vocab_only;
     o.policy_path = opt_text(a, OPT_POLICY);
     o.cache_dir = cache_folder(opt_text(a, OPT_CACHE), m->cache, sizeof m->cache);
     o.cache_max_bytes = (uint64_t)opt_int(a, OPT_CACHE_SIZE) << 20;
-    o.no_pack = opt_on(a, OPT_NO_PACK);
-    o.gpu_specialise = opt_on(a, OPT_SPECIALISE);
-    o.nvrtc_path = opt_text(a, OPT_NVRTC);
-    o.nvtx = opt_on(a, OPT_NVTX);
-    o.batch_invariant = opt_on(a, OPT_BATCH_INVARIANT);
-    o.precision = (bitnet_precision)opt_int(a, OPT_PRECISION); /* words as enumerated */
-    o.on_progress = progress_step;
-    bitnet_status st = bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err);
-    if (st == BITNET_CANCELLED && interrupted())
-        return interrupted();
-    if (st != BITNET_OK)
-        return fail_with(&err);
-    m->info = bitnet_engine_model(m->engine);
-    return interrupted();
+    int rc = outcome(bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err), &err);
+    if (!rc)
+        m->info = bitnet_engine_model(m->engine);
+    return rc ? rc : interrupted();
 }
 
 int load_engine(loaded *m, const args *a, bool vocab_only)
@@ -251,6 +347,12 @@ static void tell_loaded(const loaded *m, const bitnet_session_options *o)
     log_sink((void *)(uintptr_t)m->args, BITNET_LOG_INFO, "load", line);
 }
 
+bitnet_kv_type cache_type(const args *a)
+{
+    static const bitnet_kv_type kinds[] = {BITNET_KV_F16, BITNET_KV_F32, BITNET_KV_INT8};
+    return kinds[opt_int(a, OPT_KV)];
+}
+
 int load_session(loaded *m)
 {
     bitnet_session_options o;
@@ -259,8 +361,7 @@ int load_session(loaded *m)
     bitnet_session_options_init(&o);
     o.n_ctx = (int)opt_int(m->args, OPT_CTX);
     o.n_batch = (int)opt_int(m->args, OPT_BATCH);
-    static const bitnet_kv_type kinds[] = {BITNET_KV_F16, BITNET_KV_F32, BITNET_KV_INT8};
-    o.kv_type = kinds[opt_int(m->args, OPT_KV)];
+    o.kv_type = cache_type(m->args);
     if (bitnet_session_open(m->engine, &o, &m->session, &err) != BITNET_OK)
         return fail_with(&err);
     tell_loaded(m, &o);

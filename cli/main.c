@@ -1,10 +1,7 @@
 /* main.c - from argv to an exit code. */
 #include <locale.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli.h"
-#include "progress.h"
 
 static int print_help(const args *a)
 {

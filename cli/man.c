@@ -1,7 +1,4 @@
 /* man.c - the manual page as troff source, made from the tables. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "chat.h"
 
 #define MANUAL_DATE "2026-11-16" /* when what it says last changed */
@@ -202,19 +199,19 @@ static void exit_page(buffer *out)
 
 static void chat_page(buffer *out)
 {
-    const char *name, *argument, *help;
+    const slash_command *c;
     text_puts(out, ".SH CHAT\nA line that begins with a slash is a command:\n");
-    for (size_t i = 0; slash_command_at(i, &name, &argument); i++) {
-        help = slash_command_help(i);
-        if (!help)
+    for (size_t i = 0; (c = slash_command_at(i)); i++) {
+        if (!c->help)
             continue;
-        roff_format(out, ".TP\n\\fB", name, "\\fR");
-        roff_format(out, " \\fI", argument, "\\fR\n");
-        roff_format(out, "", help, ".\n");
+        roff_format(out, ".TP\n\\fB", c->name, "\\fR");
+        roff_format(out, " \\fI", c->argument, "\\fR\n");
+        roff_format(out, "", c->help, ".\n");
     }
     text_puts(out, ".PP\nThree quotation marks begin a message of several lines and end it; pasted "
-                   "lines are one message; a line that ends with a backslash goes on in the next "
-                   "one; two slashes send one. When the conversation no longer fits the context "
+                   "lines are one message; a line that ends with a backslash continues in the next "
+                   "one; a message that begins with two slashes is sent with one. When the "
+                   "conversation no longer fits the context "
                    "the oldest turns are dropped with a notice.\n");
 }
 

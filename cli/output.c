@@ -1,16 +1,106 @@
-/* output.c - standard output and standard error. Every byte to stdout goes through out_write, at
- * once and checked, so that a closed reader ends the program quietly (141) and a full disk is told
- * (5). */
+/* output.c - how the command speaks: standard output, messages on standard error, exit codes, and
+ * memory it cannot do without. Every byte to stdout goes through out_write, at once and checked, so
+ * that a closed reader ends the program quietly (141) and a full disk is told (5). */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli.h"
-#include "progress.h"
+
+/* ---- memory ---- */
+
+static void *need(void *p)
+{
+    if (!p)
+        exit(fail(EXIT_MEMORY, "out of memory"));
+    return p;
+}
+
+void *xmalloc(size_t n)
+{
+    return need(malloc(n ? n : 1));
+}
+
+void *xrealloc(void *p, size_t n)
+{
+    return need(realloc(p, n ? n : 1));
+}
+
+char *xmemdup(const char *s, size_t n)
+{
+    char *p = xmalloc(n + 1);
+    if (n)
+        memcpy(p, s, n);
+    p[n] = '\0';
+    return p;
+}
+
+char *xstrdup(const char *s)
+{
+    return xmemdup(s, strlen(s));
+}
+
+char *text_room(buffer *t, size_t n)
+{
+    if (t->cap - t->n < n + 1) {
+        t->cap = (t->n + n + 1) * 2 + 64;
+        t->data = xrealloc(t->data, t->cap);
+    }
+    t->data[t->n + n] = '\0';
+    return t->data + t->n;
+}
+
+static void add_formatted(buffer *t, const char *fmt, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    char *s = text_room(t, n < 0 ? 0 : (size_t)n);
+    if (n > 0)
+        vsnprintf(s, (size_t)n + 1, fmt, ap);
+    t->n += n > 0 ? (size_t)n : 0;
+}
+
+char *xformat(const char *fmt, ...)
+{
+    buffer t = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    add_formatted(&t, fmt, ap);
+    va_end(ap);
+    return t.data;
+}
+
+void text_add(buffer *t, const char *bytes, size_t n)
+{
+    char *s = text_room(t, n);
+    if (n)
+        memcpy(s, bytes, n);
+    t->n += n;
+}
+
+void text_puts(buffer *t, const char *s)
+{
+    text_add(t, s, strlen(s));
+}
+
+void text_printf(buffer *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    add_formatted(t, fmt, ap);
+    va_end(ap);
+}
+
+void free_buffer(buffer *t)
+{
+    free(t->data);
+    *t = (buffer){0};
+}
+
+/* ---- standard output ---- */
 
 static int out_errno; /* of the first failed write; 0: none */
 
@@ -64,20 +154,30 @@ bool out_puts(const char *s)
 
 bool out_printf(const char *fmt, ...)
 {
-    char *s = NULL;
+    buffer t = {0};
     va_list ap;
     va_start(ap, fmt);
-    int n = vasprintf(&s, fmt, ap);
+    add_formatted(&t, fmt, ap);
     va_end(ap);
-    bool ok = n >= 0 && out_write(s, (size_t)n);
-    if (n >= 0)
-        free(s);
+    return out_buffer(&t);
+}
+
+bool out_buffer(buffer *t)
+{
+    bool ok = out_write(t->data, t->n);
+    free_buffer(t);
     return ok;
 }
 
 bool out_failed(void)
 {
     return out_errno != 0;
+}
+
+bool wants_to_stop(void *unused)
+{
+    (void)unused;
+    return interrupted() || out_errno;
 }
 
 int out_finish(int code)
@@ -89,20 +189,99 @@ int out_finish(int code)
     return code;
 }
 
+bool tty_stderr(void)
+{
+    return isatty(STDERR_FILENO);
+}
+
+/* ---- messages ---- */
+
+/* code < 0: the message ends nothing. */
+static void speak(bitnet_log_level level, int code, const char *before, const char *fmt, va_list ap,
+                  const char *after)
+{
+    progress_pause();
+    if (!log_own_line(level, code, fmt, ap)) {
+        fputs(before, stderr);
+        vfprintf(stderr, fmt, ap);
+        fputs(after, stderr);
+    }
+    progress_resume(false);
+}
+
+int fail(int code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    speak(BITNET_LOG_ERROR, code, "bitnet: ", fmt, ap, "\n");
+    va_end(ap);
+    return code;
+}
+
+void warn(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    speak(BITNET_LOG_WARN, -1, "bitnet: warning: ", fmt, ap, "\n");
+    va_end(ap);
+}
+
 void note(const args *a, const char *fmt, ...)
 {
     va_list ap;
     if (opt_on(a, OPT_QUIET) || out_errno)
         return;
     va_start(ap, fmt);
-    progress_pause();
-    if (!log_own_line(BITNET_LOG_INFO, -1, fmt, ap))
-        vfprintf(stderr, fmt, ap);
-    progress_resume(false);
+    speak(BITNET_LOG_INFO, -1, "", fmt, ap, "");
     va_end(ap);
 }
 
-bool tty_stderr(void)
+/* ---- exit codes ---- */
+
+static const struct {
+    int code;
+    const char *text;
+} codes[] = {
+#define EXIT_CODE(name, code, text) {code, text},
+#include "exit_codes.inc"
+#undef EXIT_CODE
+};
+
+#define SAME(name) _Static_assert((int)BITNET_##name == (int)EXIT_##name, "exit code of " #name)
+SAME(OK);
+SAME(MODEL);
+SAME(TOKENIZER);
+SAME(IO);
+SAME(MEMORY);
+SAME(MISMATCH);
+SAME(SUSPICIOUS);
+SAME(PERFORMANCE);
+SAME(MEMORY_GATE);
+SAME(NOT_COMPILED);
+SAME(NOT_AVAILABLE);
+SAME(RECEIPT);
+SAME(VANISHED);
+_Static_assert((int)BITNET_ARGUMENT == (int)EXIT_USAGE, "exit code of ARGUMENT");
+_Static_assert((int)BITNET_ERROR == (int)EXIT_OTHER, "exit code of ERROR");
+
+bool exit_code_at(size_t i, int *code, const char **meaning)
 {
-    return isatty(STDERR_FILENO);
+    if (i >= sizeof codes / sizeof codes[0])
+        return false;
+    *code = codes[i].code;
+    *meaning = codes[i].text;
+    return true;
+}
+
+int fail_with(const bitnet_error *err)
+{
+    if (err->status == BITNET_CANCELLED && interrupted())
+        return interrupted();
+    return fail((int)err->status <= EXIT_VANISHED ? (int)err->status : EXIT_OTHER, "%s",
+                err->message[0] ? err->message : bitnet_status_text(err->status));
+}
+
+int outcome(bitnet_status status, const bitnet_error *err)
+{
+    return status == BITNET_OK ? EXIT_OK : fail_with(err);
 }

@@ -1,16 +1,14 @@
 /* progress.c - the line that says how far long work has come: on a terminal, from the first second
  * on, redrawn in place by a thread of its own, so that it lives while the library computes, and
  * gone before anything else is printed. Hides: when it is drawn and what it says. */
-#include "progress.h"
-
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "cli.h"
 
 enum { EVERY_MS = 100, COLUMNS_LEAST = 20, COLUMNS_MOST = 200, LINE_MAX = 4 * COLUMNS_MOST };
 

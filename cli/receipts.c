@@ -1,10 +1,6 @@
 /* receipts.c - what run and chat share to tell what was computed: receipts, statistics; and `bitnet
  * receipt`. */
-#include <jansson.h>
-#include <string.h>
-
 #include "cli.h"
-#include "progress.h"
 
 int receipt_begin(const loaded *m, bitnet_receipt **out)
 {
@@ -12,7 +8,7 @@ int receipt_begin(const loaded *m, bitnet_receipt **out)
     *out = NULL;
     if (!opt_given(m->args, OPT_RECEIPT))
         return EXIT_OK;
-    return bitnet_receipt_open(m->engine, out, &err) == BITNET_OK ? EXIT_OK : fail_with(&err);
+    return outcome(bitnet_receipt_open(m->engine, out, &err), &err);
 }
 
 int receipt_save(const loaded *m, bitnet_receipt *receipt, const bitnet_receipt_facts *facts)
@@ -22,69 +18,57 @@ int receipt_save(const loaded *m, bitnet_receipt *receipt, const bitnet_receipt_
     progress_begin(UNIT_NONE, "writing the receipt");
     bitnet_status st = bitnet_receipt_write(receipt, facts, path, &err);
     progress_end();
-    return st == BITNET_OK ? EXIT_OK : fail_with(&err);
+    return outcome(st, &err);
 }
 
 /* ---- statistics ---- */
 
-static json_t *count(uint64_t n)
-{
-    return json_integer((json_int_t)n);
-}
-
 static json_t *performance_json(const bitnet_performance_stats *p)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "launches", count(p->n_launches),
-                     "exec_ms", j_num(p->exec_ms), "h2d", count(p->n_h2d), "d2h", count(p->n_d2h),
-                     "h2d_bytes", count(p->h2d_bytes), "d2h_bytes", count(p->d2h_bytes),
-                     "cache_hits", count(p->cache_hits), "cache_misses", count(p->cache_misses));
+    return j_object("launches:n exec_ms:f h2d:n d2h:n h2d_bytes:n d2h_bytes:n cache_hits:n "
+                    "cache_misses:n",
+                    p->n_launches, p->exec_ms, p->n_h2d, p->n_d2h, p->h2d_bytes, p->d2h_bytes,
+                    p->cache_hits, p->cache_misses);
 }
 
 static json_t *precision_json(const bitnet_precision_stats *p)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ops", count(p->n_ops),
-                     "fp16_ms", j_num(p->fp16_ms), "bf16_ms", j_num(p->bf16_ms), "fp32_ms",
-                     j_num(p->fp32_ms), "memory_allocated", count(p->memory_allocated),
-                     "memory_peak", count(p->memory_peak), "h2d", count(p->n_h2d), "d2h",
-                     count(p->n_d2h), "h2d_bytes", count(p->h2d_bytes), "d2h_bytes",
-                     count(p->d2h_bytes));
+    return j_object("ops:n fp16_ms:f bf16_ms:f fp32_ms:f memory_allocated:n memory_peak:n h2d:n "
+                    "d2h:n h2d_bytes:n d2h_bytes:n",
+                    p->n_ops, p->fp16_ms, p->bf16_ms, p->fp32_ms, p->memory_allocated,
+                    p->memory_peak, p->n_h2d, p->n_d2h, p->h2d_bytes, p->d2h_bytes);
 }
 
 static json_t *device_json(const bitnet_stats *s)
 {
     const bitnet_device_stats *d = &s->on_device;
-    return json_pack(
-        "{s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "memory_used",
-        count(d->memory_used), "memory_total", count(d->memory_total), "gpu_efficiency",
-        j_num(d->gpu_efficiency), "gpu_effective", bitnet_stats_gpu_effective(s), "fallback_count",
-        count(d->fallback_count), "dequantised_calls", count(d->dequantised_calls), "quantize_ops",
-        count(d->n_quantize), "matmul_ops", count(d->n_matmul), "avg_quantize_ms",
-        j_num(d->avg_quantize_ms), "avg_matmul_ms", j_num(d->avg_matmul_ms), "graph_replays",
-        count(d->n_replays), "unrecorded_steps", count(d->n_unrecorded));
-}
-
-static bool take_stats(const loaded *m, bitnet_stats *s)
-{
-    bitnet_stats_init(s);
-    return bitnet_engine_stats(m->engine, s, NULL) == BITNET_OK;
+    return j_object("memory_used:n memory_total:n gpu_efficiency:f gpu_effective:b "
+                    "fallback_count:n dequantised_calls:n quantize_ops:n matmul_ops:n "
+                    "avg_quantize_ms:f avg_matmul_ms:f graph_replays:n unrecorded_steps:n",
+                    d->memory_used, d->memory_total, d->gpu_efficiency,
+                    bitnet_stats_gpu_effective(s), d->fallback_count, d->dequantised_calls,
+                    d->n_quantize, d->n_matmul, d->avg_quantize_ms, d->avg_matmul_ms, d->n_replays,
+                    d->n_unrecorded);
 }
 
 json_t *engine_stats_json(const loaded *m)
 {
     bitnet_stats s;
-    if (!take_stats(m, &s))
+    bitnet_stats_init(&s);
+    if (bitnet_engine_stats(m->engine, &s, NULL) != BITNET_OK)
         return json_null();
-    return json_pack("{s:o, s:o, s:o, s:b, s:o, s:o, s:o}", "device", j_str(s.device), "provider",
-                     j_str(s.provider), "precision", j_str(s.ran_in), "timed", s.timed,
-                     "performance", performance_json(&s.performance), "mixed_precision",
-                     precision_json(&s.precision), "on_device", device_json(&s));
+    return j_object("device:t provider:t precision:t timed:b performance:j mixed_precision:j "
+                    "on_device:j",
+                    s.device, s.provider, s.ran_in, s.timed, performance_json(&s.performance),
+                    precision_json(&s.precision), device_json(&s));
 }
 
 void engine_stats_text(const loaded *m, buffer *out)
 {
     bitnet_stats s;
     char line[512];
-    if (!take_stats(m, &s))
+    bitnet_stats_init(&s);
+    if (bitnet_engine_stats(m->engine, &s, NULL) != BITNET_OK)
         return;
     bitnet_stats_summary(&s, line, sizeof line);
     text_puts(out, line);
@@ -99,12 +83,13 @@ static int list_gates(const args *a)
     json_t *list = json_array();
     for (int i = 0; bitnet_gate_at(i, &number, &what); i++)
         if (opt_json(a))
-            json_array_append_new(list, json_pack("{s:i, s:s}", "gate", number, "asks_for", what));
+            json_array_append_new(list, j_object("gate:i asks_for:t", number, what));
         else
             out_printf("%2d  %s\n", number, what);
     if (opt_json(a))
         j_print(list);
-    json_decref(list);
+    else
+        json_decref(list);
     return EXIT_OK;
 }
 
@@ -119,16 +104,12 @@ static int verify(const args *a, const char *path)
     bitnet_status st = bitnet_receipt_verify(path, &o, &gate, &err);
     if (st != BITNET_OK && st != BITNET_RECEIPT)
         return fail_with(&err);
-    if (opt_json(a)) {
-        json_t *j =
-            json_pack("{s:o, s:b, s:i, s:o}", "receipt", j_str(path), "accepted", st == BITNET_OK,
-                      "gate", gate, "reason", st == BITNET_OK ? json_null() : j_str(err.message));
-        j_print(j);
-        json_decref(j);
-    } else if (st == BITNET_OK) {
+    if (opt_json(a))
+        j_print(j_object("receipt:t accepted:b gate:i reason:t", path, st == BITNET_OK, gate,
+                         st == BITNET_OK ? NULL : err.message));
+    else if (st == BITNET_OK)
         out_printf("%s: accepted\n", path);
-    }
-    return st == BITNET_OK ? EXIT_OK : fail_with(&err);
+    return outcome(st, &err);
 }
 
 int cmd_receipt(args *a)

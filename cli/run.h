@@ -2,9 +2,7 @@
 #ifndef BITNET_CLI_RUN_H
 #define BITNET_CLI_RUN_H
 
-#include "events.h"
-#include "bitnet_check.h"
-#include "wrap.h"
+#include "terminal.h"
 
 /* The most likely tokens of one step (--dump-logit-steps). */
 typedef struct step {

@@ -3,11 +3,8 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
-#include "progress.h"
 #include "terminal.h"
 
 static volatile sig_atomic_t asked;   /* 0, SIGINT, SIGTERM or SIGHUP */
