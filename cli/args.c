@@ -293,8 +293,7 @@ static int parse_letters(args *a, int argc, char **argv, int *i)
         int rc = EXIT_OK;
         if (valued)
             rc = take_value(o, shown, p[1] ? p + 1 : NULL, argc, argv, i, &written);
-        if (!rc)
-            rc = set_value(a, o, o->dashed, written);
+        rc = rc ? rc : set_value(a, o, o->dashed, written);
         if (rc || valued)
             return rc;
     }
@@ -389,18 +388,13 @@ int args_parse(args *a, int argc, char **argv)
     memset(a, 0, sizeof *a);
     a->words = xmalloc((size_t)(argc > 0 ? argc : 1) * sizeof *a->words);
     int rc = choose_command(a, argc, argv, &i_command);
-    if (!rc)
-        rc = parse_line(a, argc, argv, i_command, &n_free);
+    rc = rc ? rc : parse_line(a, argc, argv, i_command, &n_free);
     if (!rc && (opt_given(a, OPT_HELP) || opt_given(a, OPT_HELP_ALL) || opt_given(a, OPT_VERSION)))
         return EXIT_OK; /* asked for help: neither the environment nor the arguments matter */
-    if (!rc)
-        rc = take_model(a, n_free);
-    if (!rc)
-        rc = take_gpu_layers(a);
-    if (!rc)
-        rc = fill_rest(a);
-    if (!rc)
-        rc = check_words(a);
+    rc = rc ? rc : take_model(a, n_free);
+    rc = rc ? rc : take_gpu_layers(a);
+    rc = rc ? rc : fill_rest(a);
+    rc = rc ? rc : check_words(a);
     if (!rc)
         tell_ignored(a);
     return rc;

@@ -163,8 +163,7 @@ int bench_compare(const bench_plan *p)
     pair *q = xmalloc(sizeof *q);
     memset(q, 0, sizeof *q);
     rc = split_pair(p->args, q);
-    if (!rc)
-        rc = open_sources(p, q);
+    rc = rc ? rc : open_sources(p, q);
     for (size_t i = 0; !rc && i < p->threads.n; i++)
         rc = compare_threads(p, q, i);
     source_close(&q->source[0]);
@@ -385,17 +384,14 @@ int bench_crowded(const bench_plan *p)
     c->test = c->plan.tests[0];
     c->test.depth = c->plan.depths.data[0];
     int rc = check_plan(&c->plan);
-    if (!rc)
-        rc = crowd_open(&c->others, choose_loads(c));
+    rc = rc ? rc : crowd_open(&c->others, choose_loads(c));
     if (!rc)
         rc = source_open(p->args, NULL, opt_text(p->args, OPT_SYNTHETIC),
                          opt_text(p->args, OPT_HEAD), &src);
-    if (!rc)
-        rc = open_side(c, &src, 1);
+    rc = rc ? rc : open_side(c, &src, 1);
     for (size_t i = 0; !rc && i < p->threads.n; i++)
         rc = open_side(c, &src, p->threads.data[i]);
-    if (!rc)
-        rc = measure(c);
+    rc = rc ? rc : measure(c);
     crowd_close(&c->others);
     if (!rc)
         tell(c);

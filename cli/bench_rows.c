@@ -173,9 +173,9 @@ static bool in_path(const char *program)
 /* Gnuplot quotes with '' inside '...'. */
 static void quote(buffer *out, const char *s)
 {
+    static const char *const doubled[] = {"''"};
     text_puts(out, "'");
-    for (; *s; s++)
-        text_add(out, *s == '\'' ? "''" : s, *s == '\'' ? 2 : 1);
+    text_mapped(out, s, "'", doubled);
     text_puts(out, "'");
 }
 
@@ -305,10 +305,8 @@ int gate_finish(const bench_plan *p, const bench_rows *rows)
     int rc = EXIT_OK;
     if (opt_given(p->args, OPT_SAVE))
         rc = save_bytes(opt_text(p->args, OPT_SAVE), now.data, now.n);
-    if (!rc)
-        rc = plot(p, rows);
-    if (!rc)
-        rc = compare_baseline(p, &now);
+    rc = rc ? rc : plot(p, rows);
+    rc = rc ? rc : compare_baseline(p, &now);
     free_buffer(&now);
     return rc;
 }

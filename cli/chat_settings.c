@@ -21,12 +21,9 @@ const option *setting_at(size_t i)
 static int open_all(chat_state *s)
 {
     int rc = load_engine(s->m, s->args, false);
-    if (!rc)
-        rc = choose_template(s->m, opt_text(s->args, OPT_TEMPLATE), &s->template_name);
-    if (!rc)
-        rc = load_session(s->m);
-    if (!rc)
-        rc = open_sampler(s->m, s->seed, &s->sampler);
+    rc = rc ? rc : choose_template(s->m, opt_text(s->args, OPT_TEMPLATE), &s->template_name);
+    rc = rc ? rc : load_session(s->m);
+    rc = rc ? rc : open_sampler(s->m, s->seed, &s->sampler);
     if (rc)
         return rc;
     if (strcmp(s->template_name, "instruct") == 0) {

@@ -62,6 +62,8 @@ typedef struct buffer {
 void text_add(buffer *t, const char *bytes, size_t n);
 void text_puts(buffer *t, const char *s);
 void text_printf(buffer *t, const char *fmt, ...) BITNET_PRINTF(2, 3);
+/* Each character of s that is in `from` becomes the text at its place in `to`. */
+void text_mapped(buffer *t, const char *s, const char *from, const char *const *to);
 /* n bytes behind the text for somebody else to fill, who then raises t->n. */
 char *text_room(buffer *t, size_t n);
 void free_buffer(buffer *t); /* and empties it */
@@ -252,10 +254,9 @@ static inline bool opt_jsonl(const args *a)
     return a->values[OPT_FORMAT].integer == 2;
 }
 
-void help_general(bool all, buffer *out);
-void help_command(const command *c, bool all, buffer *out); /* all: every option */
-void man_page(buffer *out);
+int print_help(const command *c, bool all); /* c NULL: of the program; all: every option */
 int print_completions(const char *shell);
+size_t first_sentence(const char *help); /* its length */
 
 /* ---- standard output: every write is checked, a closed or full one is remembered ---- */
 
@@ -329,6 +330,7 @@ void interrupt_clear(void);
 /* Signals that ask to end, to stop or to redraw: threads started while they are held never get
  * them. */
 void signals_hold(bool hold);
+void tell_stderr(const char *bytes, size_t n); /* all of it, in a handler too */
 bool input_wait(void); /* until standard input can be read; false: a signal asked to stop */
 
 /* ---- the library, opened as the options say ---- */

@@ -69,12 +69,9 @@ static int make_plan(const args *a, bench_plan *p)
     bool alone = opt_on(a, OPT_BENCH_KERNELS) || opt_on(a, OPT_PROFILE);
     p->measures = opt_given(a, OPT_TESTS) || !alone;
     int rc = parse_tests(a, p);
-    if (!rc)
-        rc = parse_numbers(a, OPT_BENCH_THREADS, 0, 1024, &p->threads);
-    if (!rc)
-        rc = parse_numbers(a, OPT_DEPTH, 0, 1048576, &p->depths);
-    if (!rc)
-        rc = parse_share(a, p);
+    rc = rc ? rc : parse_numbers(a, OPT_BENCH_THREADS, 0, 1024, &p->threads);
+    rc = rc ? rc : parse_numbers(a, OPT_DEPTH, 0, 1048576, &p->depths);
+    rc = rc ? rc : parse_share(a, p);
     if (!rc && opt_given(a, OPT_SYNTHETIC) && a->values[OPT_MODEL].origin &&
         a->values[OPT_MODEL].origin[0] == '-')
         rc = fail(EXIT_USAGE, "bench: --model and --synthetic are two models; choose one");
@@ -188,13 +185,11 @@ int side_open(const bench_plan *p, const bench_source *src, int n_threads, const
     double start = now_ms();
     progress_begin(UNIT_BYTES, "loading %s", source_name(src));
     int rc = open_runtime(&s->args, n_threads, &s->runtime);
-    if (!rc)
-        rc = open_engine(src, s);
+    rc = rc ? rc : open_engine(src, s);
     s->load_ms = now_ms() - start;
     progress_begin(UNIT_NONE, "measuring what the machine can do");
     bitnet_limits_init(&s->limits);
-    if (!rc)
-        rc = outcome(bitnet_limits_measure(s->runtime, &s->limits, &err), &err);
+    rc = rc ? rc : outcome(bitnet_limits_measure(s->runtime, &s->limits, &err), &err);
     progress_end();
     return rc ? rc : open_bench(p, s);
 }
@@ -364,8 +359,7 @@ static int bench_threads(const bench_plan *p, const bench_source *src, size_t i,
         bench_device_memory(p, &s);
     if (!rc && opt_on(p->args, OPT_BENCH_KERNELS))
         rc = bench_kernels(p, &s);
-    if (!rc)
-        rc = save_receipt(p->args, &s);
+    rc = rc ? rc : save_receipt(p->args, &s);
     side_close(&s);
     return rc;
 }
@@ -383,8 +377,7 @@ static int bench_all(const bench_plan *p)
         rc = bench_threads(p, &src, i, &rows);
     if (!rc && !opt_json(a))
         print_kernels(&rows);
-    if (!rc)
-        rc = gate_finish(p, &rows);
+    rc = rc ? rc : gate_finish(p, &rows);
     for (size_t i = 0; i < rows.n; i++)
         row_free(&rows.data[i]);
     free(rows.data);
@@ -410,8 +403,7 @@ int cmd_bench(args *a)
         return list_shapes();
     int rc = make_plan(a, &p);
     p.cpu = cpu_name();
-    if (!rc)
-        rc = gate_prepare(&p);
+    rc = rc ? rc : gate_prepare(&p);
     if (!rc)
         rc = opt_on(a, OPT_CROWDED)      ? bench_crowded(&p)
              : opt_given(a, OPT_COMPARE) ? bench_compare(&p)

@@ -346,10 +346,8 @@ static int prepare(chat_state *s)
         return fail(EXIT_USAGE, "chat: --max-tokens must be at least 1");
     int rc = events_check(s->args);
     s->seed = choose_seed(s->args);
-    if (!rc)
-        rc = chat_open(s);
-    if (!rc)
-        rc = receipt_begin(s->m, &s->receipt);
+    rc = rc ? rc : chat_open(s);
+    rc = rc ? rc : receipt_begin(s->m, &s->receipt);
     if (!rc)
         set_system(s);
     return rc;

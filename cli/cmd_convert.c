@@ -182,8 +182,7 @@ int cmd_convert(args *a)
 {
     convert_state s = {.args = a, .start_ms = now_ms()};
     int rc = find_paths(&s);
-    if (!rc)
-        rc = check_output(&s);
+    rc = rc ? rc : check_output(&s);
     if (rc)
         return rc;
     signals_name_model(s.input);

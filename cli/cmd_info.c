@@ -191,8 +191,7 @@ int cmd_info(args *a)
     bitnet_devices *d = NULL;
     bitnet_runtime *runtime = NULL;
     int rc = open_runtime(a, 1, &runtime);
-    if (!rc)
-        rc = look(a, &d);
+    rc = rc ? rc : look(a, &d);
     if (!rc) {
         const char *kernels = bitnet_runtime_provider(runtime);
         const char *summary = bitnet_runtime_summary(runtime);

@@ -272,10 +272,8 @@ int cmd_inspect(args *a)
     if (opt_on(a, OPT_STRICT) && !opt_on(a, OPT_STATS))
         return fail(EXIT_USAGE, "inspect: --strict needs the weights to be read; drop --no-stats");
     rc = model_path(a, &s.path);
-    if (!rc)
-        rc = gather(&s);
-    if (!rc)
-        rc = report(&s);
+    rc = rc ? rc : gather(&s);
+    rc = rc ? rc : report(&s);
     if (!rc && !opt_json(a))
         print_text(&s);
     if (!rc && opt_on(a, OPT_STRICT) && s.n_suspicious)

@@ -150,8 +150,7 @@ int cmd_kernels(args *a)
     query q = {0};
     const char *asked = opt_text(a, OPT_FOR);
     int rc = asked ? parse_query(asked, &q) : EXIT_OK;
-    if (!rc)
-        rc = open_runtime(a, 1, &runtime);
+    rc = rc ? rc : open_runtime(a, 1, &runtime);
     if (!rc)
         rc = list_kernels(a, runtime, asked ? &q.q : NULL);
     bitnet_runtime_close(runtime);
@@ -220,8 +219,7 @@ int cmd_tune(args *a)
     tuning t = {a, json_array(), 0, 0};
     const char *path = opt_text(a, OPT_TUNE_OUT);
     int rc = load_engine(&m, a, false);
-    if (!rc)
-        rc = make_shapes(&m, &shapes, &n);
+    rc = rc ? rc : make_shapes(&m, &shapes, &n);
     t.n_shapes = n;
     progress_begin(UNIT_NONE, "timing kernels");
     if (!rc)

@@ -241,12 +241,10 @@ static int repeat(run_state *r)
     bitnet_sampler *sampler = NULL;
     r->m.deadline_ms = 0;
     int rc = generate_options(&r->m, &o, &stops);
-    if (!rc)
-        rc = open_sampler(&r->m, r->seed, &sampler);
+    rc = rc ? rc : open_sampler(&r->m, r->seed, &sampler);
     o.on_text = keep_id;
     o.user = &again;
-    if (!rc)
-        rc = outcome(bitnet_session_rewind(r->m.session, 0, &err), &err);
+    rc = rc ? rc : outcome(bitnet_session_rewind(r->m.session, 0, &err), &err);
     bitnet_session_on_progress(r->m.session, NULL, NULL); /* the tokens are counted instead */
     progress_begin(UNIT_TOKENS, "making the text again");
     if (!rc)
@@ -287,8 +285,7 @@ static int write_receipt(run_state *r)
     f.first_token_ms = r->dump_ms + r->result.first_token_ms;
     f.decode_ms = r->result.decode_ms;
     f.total_ms = f.first_token_ms + f.decode_ms;
-    if (!rc)
-        rc = receipt_save(&r->m, r->receipt, &f);
+    rc = rc ? rc : receipt_save(&r->m, r->receipt, &f);
     if (!rc && r->repeated && !r->identical)
         rc = fail(EXIT_MISMATCH, "--deterministic: the second run made other tokens");
     return rc;
@@ -299,21 +296,14 @@ static int write_receipt(run_state *r)
 static int prepare(run_state *r)
 {
     int rc = events_check(r->args);
-    if (!rc)
-        rc = read_prompt(r);
+    rc = rc ? rc : read_prompt(r);
     r->start_ms = now_ms();
-    if (!rc)
-        rc = load_engine(&r->m, r->args, false);
-    if (!rc)
-        rc = tokenize_prompt(r);
-    if (!rc)
-        rc = load_session(&r->m);
-    if (!rc)
-        rc = check_fit(r);
-    if (!rc)
-        rc = open_sampler(&r->m, r->seed = choose_seed(r->args), &r->sampler);
-    if (!rc)
-        rc = receipt_begin(&r->m, &r->receipt);
+    rc = rc ? rc : load_engine(&r->m, r->args, false);
+    rc = rc ? rc : tokenize_prompt(r);
+    rc = rc ? rc : load_session(&r->m);
+    rc = rc ? rc : check_fit(r);
+    rc = rc ? rc : open_sampler(&r->m, r->seed = choose_seed(r->args), &r->sampler);
+    rc = rc ? rc : receipt_begin(&r->m, &r->receipt);
     return rc;
 }
 
@@ -343,8 +333,7 @@ static int tell(run_state *r)
     if (opt_on(r->args, OPT_DUMP_IDS))
         run_dump_ids(r);
     rc = rc ? rc : rc_report;
-    if (!rc)
-        rc = write_receipt(r);
+    rc = rc ? rc : write_receipt(r);
     if (!rc && r->first_not_greedy >= 0)
         rc =
             fail(EXIT_MISMATCH,
@@ -379,11 +368,9 @@ int cmd_run(args *a)
         deadline_start(&r.m);
     if (!rc && opt_given(a, OPT_DUMP_LOGITS))
         rc = dump_logits(&r);
-    if (!rc)
-        rc = generate(&r);
+    rc = rc ? rc : generate(&r);
     r.total_ms = now_ms() - r.start_ms;
-    if (!rc)
-        rc = tell(&r);
+    rc = rc ? rc : tell(&r);
     release(&r);
     return rc;
 }

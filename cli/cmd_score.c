@@ -239,14 +239,10 @@ int cmd_score(args *a)
 {
     score_state s = {.args = a};
     int rc = read_documents(&s);
-    if (!rc)
-        rc = load_engine(&s.m, a, false);
-    if (!rc)
-        rc = load_session(&s.m);
-    if (!rc)
-        rc = score_all(&s);
-    if (!rc)
-        rc = report(&s);
+    rc = rc ? rc : load_engine(&s.m, a, false);
+    rc = rc ? rc : load_session(&s.m);
+    rc = rc ? rc : score_all(&s);
+    rc = rc ? rc : report(&s);
     if (!rc && !opt_json(a))
         print_table(&s);
     load_close(&s.m);

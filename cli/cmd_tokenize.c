@@ -103,12 +103,10 @@ int cmd_tokenize(args *a)
     buffer t = {0};
     bool decode = opt_given(a, OPT_IDS);
     int rc = decode ? EXIT_OK : get_text(a, &t);
-    if (!rc)
-        rc = load_engine(&m, a, true);
+    rc = rc ? rc : load_engine(&m, a, true);
     if (!rc)
         rc = decode ? decode_ids(&m, &v, &t) : tokenize_text(&m, t.data, t.n, text_flags(a), &v);
-    if (!rc)
-        rc = report(&m, &v, &t);
+    rc = rc ? rc : report(&m, &v, &t);
     if (!rc && !opt_json(a) && !decode)
         print_pieces(&m, &v);
     if (!rc && !opt_json(a) && decode)

@@ -243,8 +243,7 @@ static int validate(const args *a, bitnet_runtime *runtime, bitnet_validate_opti
     int rc = print_json(a, v, devices);
     if (!rc && !opt_json(a))
         print_text(a, v, devices);
-    if (!rc)
-        rc = exit_of(v);
+    rc = rc ? rc : exit_of(v);
     json_decref(devices);
     bitnet_validation_free(v);
     return rc;
@@ -283,13 +282,10 @@ int cmd_validate(args *a)
     o.model_path = path;
     if (path)
         signals_name_model(path);
-    if (!rc)
-        rc = open_bridge(a, &o.bridge);
+    rc = rc ? rc : open_bridge(a, &o.bridge);
     aim_runtime(a);
-    if (!rc)
-        rc = open_runtime(a, (int)opt_int(a, OPT_THREADS), &runtime);
-    if (!rc)
-        rc = validate(a, runtime, &o);
+    rc = rc ? rc : open_runtime(a, (int)opt_int(a, OPT_THREADS), &runtime);
+    rc = rc ? rc : validate(a, runtime, &o);
     bitnet_runtime_close(runtime);
     bitnet_bridge_close(o.bridge);
     free(path);

@@ -2,30 +2,21 @@
  * shell is told which values an option may have. */
 #include "cli.h"
 
-/* Calls `each` with every spelling of an option that may be completed: name, and --no-name of a
- * switch. */
-static void spellings(const option *o, buffer *out,
-                      void (*each)(const option *, const char *, buffer *))
+/* What a shell is told of one spelling of an option: its name, or no-NAME of a switch. */
+typedef void tell_option(const option *o, const command *c, const char *name, buffer *out);
+
+static void each_option(const command *c, buffer *out, tell_option *tell)
 {
     char negated[80];
-    each(o, o->name, out);
-    if (o->type != TYPE_SWITCH)
-        return;
-    snprintf(negated, sizeof negated, "no-%s", o->name);
-    each(o, negated, out);
-}
-
-static bool completes(const option *o, const command *c)
-{
-    return !option_is_habit(o) && option_on(o, c->key);
-}
-
-static void each_option(const command *c, buffer *out,
-                        void (*each)(const option *, const char *, buffer *))
-{
-    for (size_t i = 0; i < OPT_COUNT; i++)
-        if (completes(option_at(i), c))
-            spellings(option_at(i), out, each);
+    for (size_t i = 0; i < OPT_COUNT; i++) {
+        const option *o = option_at(i);
+        if (option_is_habit(o) || !option_on(o, c->key))
+            continue;
+        tell(o, c, o->name, out);
+        snprintf(negated, sizeof negated, "no-%s", o->name);
+        if (o->type == TYPE_SWITCH)
+            tell(o, c, negated, out);
+    }
 }
 
 /* ---- values ---- */
@@ -35,58 +26,50 @@ static void add_word(buffer *out, const char *word)
     text_printf(out, "%s%s", out->n ? " " : "", word);
 }
 
-static void template_words(buffer *out)
+static void add_names(buffer *out, const char *first, const char *(*at)(int))
 {
     const char *name;
-    add_word(out, "auto");
-    for (int i = 0; (name = bitnet_template_list(i)); i++)
+    add_word(out, first);
+    for (int i = 0; (name = at(i)); i++)
         add_word(out, name);
 }
 
-static void isa_words(buffer *out)
+static const char *shape_at(int i)
 {
-    const char *name;
-    add_word(out, "best");
-    for (int i = 0; (name = bitnet_isa_at(i)); i++)
-        add_word(out, name);
+    static bitnet_synthetic_info shape;
+    return bitnet_synthetic_at(i, &shape) ? shape.name : NULL;
 }
 
-static void shape_words(buffer *out)
-{
-    bitnet_synthetic_info shape;
-    add_word(out, "list");
-    for (int i = 0; bitnet_synthetic_at(i, &shape); i++)
-        add_word(out, shape.name);
-}
+typedef enum value_kind { VALUE_NONE, VALUE_WORDS, VALUE_MODEL, VALUE_FILE, VALUE_FREE } value_kind;
 
-/* Appends the words that the option may have, separated by spaces; nothing where they are free. */
-static void value_words(const option *o, buffer *out)
+/* What the option takes; VALUE_WORDS: the words are appended, separated by spaces. */
+static value_kind value_of(const option *o, buffer *words)
 {
     char word[64];
     for (size_t i = 0; o->type == TYPE_CHOICE && word_at(o->argument, '|', i, word, sizeof word);
          i++)
-        add_word(out, word);
+        add_word(words, word);
     if (o->key == OPT_RUN_TEMPLATE || o->key == OPT_TEMPLATE)
-        template_words(out);
+        add_names(words, "auto", bitnet_template_list);
     else if (o->key == OPT_DEVICE || o->key == OPT_VALIDATE_DEVICE)
-        text_puts(out, "auto cpu gpu cuda hip oneapi opencl vulkan metal npu");
+        text_puts(words, "auto cpu gpu cuda hip oneapi opencl vulkan metal npu");
     else if (o->key == OPT_ISA)
-        isa_words(out);
+        add_names(words, "best", bitnet_isa_at);
     else if (o->key == OPT_SYNTHETIC)
-        shape_words(out);
+        add_names(words, "list", shape_at);
     else if (o->key == OPT_HEAD)
-        text_puts(out, "q6_k q8_0 q4_0 f16 bf16 f32");
+        text_puts(words, "q6_k q8_0 q4_0 f16 bf16 f32");
     else if (o->key == OPT_CACHE || o->key == OPT_BENCH_CACHE)
-        text_puts(out, "on off");
+        text_puts(words, "on off");
     else if (o->type == TYPE_LEVELS)
-        text_puts(out, "error warn info debug");
+        text_puts(words, "error warn info debug");
     else if (o->type == TYPE_SEED)
-        text_puts(out, "random");
-}
-
-static bool wants_model(const option *o)
-{
-    return o->key == OPT_MODEL || o->key == OPT_VERIFY_MODEL;
+        text_puts(words, "random");
+    return words->n                                            ? VALUE_WORDS
+           : o->key == OPT_MODEL || o->key == OPT_VERIFY_MODEL ? VALUE_MODEL
+           : option_is_path(o)                                 ? VALUE_FILE
+           : option_takes_value(o)                             ? VALUE_FREE
+                                                               : VALUE_NONE;
 }
 
 /* True if the first argument of the command may be a model. */
@@ -101,16 +84,12 @@ static bool takes_files(const command *c)
     return c->key == CMD_SCORE || c->key == CMD_CONVERT || c->key == CMD_RECEIPT;
 }
 
-/* Names of a command and its aliases as a shell pattern: run|generate */
-static void command_pattern(const command *c, buffer *out)
+/* Names of a command and its aliases, as in the shell pattern run|generate. */
+static void all_names(const command *c, const char *between, buffer *out)
 {
     text_puts(out, c->name);
-    for (const char *p = c->aliases; *p; p++) {
-        if (p == c->aliases || *p == ' ')
-            text_puts(out, "|");
-        if (*p != ' ')
-            text_add(out, p, 1);
-    }
+    text_puts(out, c->aliases[0] ? between : "");
+    text_mapped(out, c->aliases, " ", &between);
 }
 
 static void command_names(buffer *out)
@@ -122,9 +101,9 @@ static void command_names(buffer *out)
 
 /* ---- bash ---- */
 
-static void bash_word(const option *o, const char *name, buffer *out)
+static void bash_word(const option *o, const command *c, const char *name, buffer *out)
 {
-    (void)o;
+    (void)o, (void)c;
     text_printf(out, " --%s", name);
 }
 
@@ -139,38 +118,25 @@ static void command_words(const command *c, buffer *out)
         text_puts(out, "verify gates");
 }
 
-/* Every spelling of an option as a pattern: --template|--chat-template|-x */
-static void option_pattern(const option *o, buffer *out)
+static void bash_value(const option *o, buffer *out)
 {
+    static const char *const answers[] = {
+        [VALUE_WORDS] = ") COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n",
+        [VALUE_MODEL] = ") _bitnet_files '!*.[gG][gG][uU][fF]'; return ;;\n",
+        [VALUE_FILE] = ") _bitnet_files; return ;;\n",
+        [VALUE_FREE] = ") return ;;\n",
+    };
     char word[64];
-    text_printf(out, "--%s", o->name);
+    buffer words = {0};
+    if (!option_takes_value(o) || option_is_habit(o))
+        return;
+    text_printf(out, "        --%s", o->name);
     if (o->letter)
         text_printf(out, "|-%c", o->letter);
     for (size_t i = 0; word_at(o->aliases, ' ', i, word, sizeof word); i++)
         text_printf(out, "|%s%s", alias_dashes(word), word);
-}
-
-static void bash_values(buffer *out)
-{
-    text_puts(out, "    case \"$prev\" in\n");
-    for (size_t i = 0; i < OPT_COUNT; i++) {
-        const option *o = option_at(i);
-        buffer words = {0};
-        if (!option_takes_value(o) || option_is_habit(o))
-            continue;
-        text_puts(out, "        ");
-        option_pattern(o, out);
-        value_words(o, &words);
-        if (words.n)
-            text_printf(out, ") COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); return ;;\n",
-                        words.data);
-        else
-            text_puts(out, wants_model(o) ? ") _bitnet_files '!*.[gG][gG][uU][fF]'; return ;;\n"
-                           : option_is_path(o) ? ") _bitnet_files; return ;;\n"
-                                               : ") return ;;\n");
-        free_buffer(&words);
-    }
-    text_puts(out, "    esac\n");
+    text_printf(out, answers[value_of(o, &words)], words.data);
+    free_buffer(&words);
 }
 
 /* Names with spaces stay whole; the shell marks folders and quotes. */
@@ -206,7 +172,7 @@ static const char bash_end[] =
 static void bash_command(const command *c, buffer *out)
 {
     text_puts(out, "        ");
-    command_pattern(c, out);
+    all_names(c, "|", out);
     text_puts(out, ") options=\"");
     each_option(c, out, bash_word);
     text_puts(out, "\"; words=\"");
@@ -222,8 +188,10 @@ static void bash_script(buffer *out)
     text_puts(out, "# bash completion for bitnet\n");
     text_puts(out, bash_files);
     text_puts(out, bash_start);
-    bash_values(out);
-    text_puts(out, "    case \"$command\" in\n");
+    text_puts(out, "    case \"$prev\" in\n");
+    for (size_t i = 0; i < OPT_COUNT; i++)
+        bash_value(option_at(i), out);
+    text_puts(out, "    esac\n    case \"$command\" in\n");
     for (size_t i = 0; i < CMD_COUNT; i++)
         bash_command(command_at(i), out);
     text_puts(out, "        *.[gG][gG][uU][fF]) options=\"");
@@ -238,8 +206,7 @@ static void bash_script(buffer *out)
 /* What an option does, as short as a list of completions wants it; to be freed. */
 static char *brief(const option *o)
 {
-    const char *stop = strstr(o->help, ". ");
-    size_t n = strcspn(o->help, ";("), most = stop ? (size_t)(stop - o->help) : n;
+    size_t n = strcspn(o->help, ";("), most = first_sentence(o->help);
     n = most < n ? most : n;
     while (n && o->help[n - 1] == ' ')
         n--;
@@ -252,14 +219,8 @@ static char *brief(const option *o)
  */
 static void zsh_text(const char *s, buffer *out)
 {
-    for (; *s; s++) {
-        if (*s == '\'')
-            text_puts(out, "'\\''");
-        else if (strchr("[]:\\", *s))
-            text_printf(out, "\\%c", *s);
-        else
-            text_add(out, s, 1);
-    }
+    static const char *const escapes[] = {"'\\''", "\\[", "\\]", "\\:", "\\\\"};
+    text_mapped(out, s, "'[]:\\", escapes);
 }
 
 #define ZSH_MODELS "_files -g \"*.(gguf|GGUF)(-.)\""
@@ -268,19 +229,17 @@ static void zsh_text(const char *s, buffer *out)
 static void zsh_value(const option *o, buffer *out)
 {
     buffer words = {0};
-    if (!option_takes_value(o))
+    value_kind kind = value_of(o, &words);
+    if (kind == VALUE_NONE)
         return;
-    value_words(o, &words);
     text_puts(out, ":");
     zsh_text(o->type == TYPE_CHOICE ? "value" : o->argument, out);
-    text_puts(out, ":");
-    if (words.n) {
-        text_puts(out, "(");
-        zsh_text(words.data, out);
-        text_puts(out, ")");
-    } else if (option_is_path(o)) {
-        text_puts(out, wants_model(o) ? ZSH_MODELS : "_files");
-    }
+    text_puts(out, kind == VALUE_WORDS ? ":(" : ":");
+    zsh_text(kind == VALUE_WORDS ? words.data : "", out);
+    text_puts(out, kind == VALUE_WORDS   ? ")"
+                   : kind == VALUE_MODEL ? ZSH_MODELS
+                   : kind == VALUE_FILE  ? "_files"
+                                         : "");
     free_buffer(&words);
 }
 
@@ -296,9 +255,10 @@ static void zsh_spec(const option *o, const char *spelling, const char *sign, bu
     text_puts(out, "'");
 }
 
-static void zsh_word(const option *o, const char *name, buffer *out)
+static void zsh_word(const option *o, const command *c, const char *name, buffer *out)
 {
     char spelling[80], letter[3] = {'-', o->letter, '\0'};
+    (void)c;
     snprintf(spelling, sizeof spelling, "--%s", name);
     zsh_spec(o, spelling, option_takes_value(o) ? "=" : "", out);
     if (o->letter && strcmp(name, o->name) == 0)
@@ -343,7 +303,7 @@ static void zsh_script(buffer *out)
         "    words=(\"${(@)words[2,-1]}\")\n    ((CURRENT--))\n    case $command in\n");
     for (size_t i = 0; i < CMD_COUNT; i++) {
         text_puts(out, "        ");
-        command_pattern(command_at(i), out);
+        all_names(command_at(i), "|", out);
         text_puts(out, ")\n            _arguments");
         each_option(command_at(i), out, zsh_word);
         zsh_arguments(command_at(i), out);
@@ -358,43 +318,34 @@ static void zsh_script(buffer *out)
 
 static void fish_text(const char *s, buffer *out)
 {
-    text_puts(out, "'");
-    for (; *s; s++) {
-        if (*s == '\'' || *s == '\\')
-            text_puts(out, "\\");
-        text_add(out, s, 1);
-    }
-    text_puts(out, "'");
+    static const char *const escapes[] = {"\\'", "\\\\"};
+    text_puts(out, " -d '");
+    text_mapped(out, s, "'\\", escapes);
+    text_puts(out, "'\n");
 }
 
 #define FISH_MODELS "-a '(__fish_complete_suffix .gguf)'"
 
-static void fish_value(const option *o, buffer *out)
+static void fish_condition(const command *c, buffer *out)
 {
-    buffer words = {0};
-    value_words(o, &words);
-    if (words.n)
-        text_printf(out, " -x -a '%s'", words.data);
-    else if (wants_model(o))
-        text_puts(out, " -r -k " FISH_MODELS);
-    else if (option_is_path(o))
-        text_puts(out, " -r -F");
-    else if (option_takes_value(o))
-        text_puts(out, " -x");
-    free_buffer(&words);
+    text_puts(out, "complete -c bitnet -n '__fish_seen_subcommand_from ");
+    all_names(c, " ", out);
+    text_puts(out, "' ");
 }
 
 static void fish_option(const option *o, const command *c, const char *name, buffer *out)
 {
-    text_printf(out, "complete -c bitnet -n '__fish_seen_subcommand_from %s%s%s' -l %s", c->name,
-                c->aliases[0] ? " " : "", c->aliases, name);
+    static const char *const answers[] = {"", " -x -a '%s'", " -r -k " FISH_MODELS, " -r -F",
+                                          " -x"};
+    buffer words = {0};
+    char *about = brief(o);
+    fish_condition(c, out);
+    text_printf(out, "-l %s", name);
     if (o->letter && strcmp(name, o->name) == 0)
         text_printf(out, " -s %c", o->letter);
-    fish_value(o, out);
-    char *about = brief(o);
-    text_puts(out, " -d ");
+    text_printf(out, answers[value_of(o, &words)], words.data);
     fish_text(about, out);
-    text_puts(out, "\n");
+    free_buffer(&words);
     free(about);
 }
 
@@ -406,30 +357,20 @@ static void fish_arguments(const command *c, buffer *out)
     if (words.n)
         text_printf(out, "complete -c bitnet -n '__fish_seen_subcommand_from %s' %s-a '%s'\n",
                     c->name, takes_files(c) ? "" : "-f ", words.data);
-    if (takes_model(c))
-        text_printf(
-            out, "complete -c bitnet -n '__fish_seen_subcommand_from %s%s%s' -k " FISH_MODELS "\n",
-            c->name, c->aliases[0] ? " " : "", c->aliases);
+    if (takes_model(c)) {
+        fish_condition(c, out);
+        text_puts(out, "-k " FISH_MODELS "\n");
+    }
     free_buffer(&words);
 }
 
 static void fish_command(const command *c, buffer *out)
 {
-    char negated[80];
     if (c->shown) {
-        text_printf(out, "complete -c bitnet -n __fish_use_subcommand -f -a %s -d ", c->name);
+        text_printf(out, "complete -c bitnet -n __fish_use_subcommand -f -a %s", c->name);
         fish_text(c->summary, out);
-        text_puts(out, "\n");
     }
-    for (size_t i = 0; i < OPT_COUNT; i++) {
-        const option *o = option_at(i);
-        if (!completes(o, c))
-            continue;
-        fish_option(o, c, o->name, out);
-        snprintf(negated, sizeof negated, "no-%s", o->name);
-        if (o->type == TYPE_SWITCH)
-            fish_option(o, c, negated, out);
-    }
+    each_option(c, out, fish_option);
     fish_arguments(c, out);
 }
 
@@ -447,27 +388,19 @@ static void fish_script(buffer *out)
 
 /* ---- the command ---- */
 
-static int completion_script(const char *shell, buffer *out)
-{
-    if (strcmp(shell, "bash") == 0)
-        bash_script(out);
-    else if (strcmp(shell, "zsh") == 0)
-        zsh_script(out);
-    else if (strcmp(shell, "fish") == 0)
-        fish_script(out);
-    else
-        return fail(EXIT_USAGE, "completions: '%s' is not one of bash, zsh, fish", shell);
-    return EXIT_OK;
-}
-
 int print_completions(const char *shell)
 {
     buffer out = {0};
-    int rc = completion_script(shell, &out);
-    if (!rc)
-        out_write(out.data, out.n);
-    free_buffer(&out);
-    return rc;
+    if (strcmp(shell, "bash") == 0)
+        bash_script(&out);
+    else if (strcmp(shell, "zsh") == 0)
+        zsh_script(&out);
+    else if (strcmp(shell, "fish") == 0)
+        fish_script(&out);
+    else
+        return fail(EXIT_USAGE, "completions: '%s' is not one of bash, zsh, fish", shell);
+    out_buffer(&out);
+    return EXIT_OK;
 }
 
 int cmd_completions(args *a)

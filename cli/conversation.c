@@ -169,8 +169,7 @@ int conversation_load(conversation *c, const char *path)
     json_t *j = rc ? NULL : json_loadb(bytes.data, bytes.n, JSON_REJECT_DUPLICATES, &why);
     if (!rc && !j)
         rc = fail(EXIT_IO, "%s: not a conversation: line %d: %s", path, why.line, why.text);
-    if (!rc)
-        rc = load_messages(&fresh, j, path);
+    rc = rc ? rc : load_messages(&fresh, j, path);
     json_decref(j);
     free_buffer(&bytes);
     if (rc) {

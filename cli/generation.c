@@ -192,8 +192,7 @@ int generate_options(const loaded *m, bitnet_generate_options *o, stop_list *sto
     const args *a = m->args;
     bitnet_generate_options_init(o);
     int rc = check_stop_ids(m);
-    if (!rc)
-        rc = add_stops(a, stops);
+    rc = rc ? rc : add_stops(a, stops);
     int64_t most = opt_int(a, OPT_MAX_TOKENS);
     o->max_tokens = most < 0 ? SIZE_MAX : (size_t)most; /* then the context ends it */
     o->stop_ids = a->values[OPT_STOP_ID].ids;

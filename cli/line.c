@@ -52,14 +52,8 @@ static char *history_path(const args *a)
 
 static void escape(const char *entry, buffer *out)
 {
-    for (; *entry; entry++) {
-        if (*entry == '\n')
-            text_puts(out, "\\n");
-        else if (*entry == '\\')
-            text_puts(out, "\\\\");
-        else
-            text_add(out, entry, 1);
-    }
+    static const char *const escapes[] = {"\\n", "\\\\"};
+    text_mapped(out, entry, "\n\\", escapes);
     text_puts(out, "\n");
 }
 

@@ -307,8 +307,7 @@ int load_engine(loaded *m, const args *a, bool vocab_only)
         return rc;
     progress_begin(UNIT_BYTES, "loading %s", file_name(m->path));
     rc = open_runtime(a, vocab_only ? 1 : (int)opt_int(a, OPT_THREADS), &m->runtime);
-    if (!rc)
-        rc = open_engine(m, vocab_only);
+    rc = rc ? rc : open_engine(m, vocab_only);
     progress_end();
     m->load_ms = now_ms() - start;
     return rc;

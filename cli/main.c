@@ -3,25 +3,14 @@
 
 #include "cli.h"
 
-static int print_help(const args *a)
-{
-    buffer out = {0};
-    if (a->command)
-        help_command(a->command, opt_given(a, OPT_HELP_ALL), &out);
-    else
-        help_general(opt_given(a, OPT_HELP_ALL), &out);
-    out_write(out.data, out.n);
-    free_buffer(&out);
-    return EXIT_OK;
-}
-
 static int dispatch(args *a)
 {
+    bool all = opt_given(a, OPT_HELP_ALL);
     bool named = a->command && a->command->key == CMD_HELP && a->n_words;
-    if (opt_given(a, OPT_HELP_ALL) && named) /* help run --help-all */
+    if (all && named) /* help run --help-all */
         return cmd_help(a);
-    if (opt_given(a, OPT_HELP) || opt_given(a, OPT_HELP_ALL))
-        return print_help(a);
+    if (opt_given(a, OPT_HELP) || all)
+        return print_help(a->command, all);
     if (opt_given(a, OPT_VERSION))
         return cmd_version(a);
     if (opt_given(a, OPT_COMPLETIONS))
@@ -29,7 +18,7 @@ static int dispatch(args *a)
     if (opt_given(a, OPT_INTERFACE))
         return out_puts("1.0.0\n"), EXIT_OK;
     if (!a->command)
-        return print_help(a);
+        return print_help(NULL, false);
     int rc = outputs_try(a);
     return rc ? rc : a->command->run(a);
 }

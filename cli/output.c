@@ -94,6 +94,17 @@ void text_printf(buffer *t, const char *fmt, ...)
     va_end(ap);
 }
 
+void text_mapped(buffer *t, const char *s, const char *from, const char *const *to)
+{
+    for (; *s; s++) {
+        const char *at = strchr(from, *s);
+        if (at)
+            text_puts(t, to[at - from]);
+        else
+            text_add(t, s, 1);
+    }
+}
+
 void free_buffer(buffer *t)
 {
     free(t->data);

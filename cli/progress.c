@@ -10,7 +10,7 @@
 
 #include "cli.h"
 
-enum { EVERY_MS = 100, COLUMNS_LEAST = 20, COLUMNS_MOST = 200, LINE_MAX = 4 * COLUMNS_MOST };
+enum { EVERY_MS = 100, COLUMNS_LEAST = 20, COLUMNS_MOST = 200 };
 
 static struct {
     pthread_mutex_t lock; /* of everything here but the atomics, and of the terminal */
@@ -28,71 +28,61 @@ static struct {
 
 /* ---- what it says ---- */
 
-static void add(char *line, size_t cap, const char *fmt, ...) BITNET_PRINTF(3, 4);
-static void add(char *line, size_t cap, const char *fmt, ...)
-{
-    size_t n = strlen(line);
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(line + n, cap - n, fmt, ap);
-    va_end(ap);
-}
-
 /* 0:07, 12:30, 1:02:03 */
-static void add_time(char *line, size_t cap, double seconds)
+static void add_time(buffer *line, double seconds)
 {
     unsigned long s = seconds < 360000 ? (unsigned long)(seconds + 0.5) : 360000;
     if (s >= 3600)
-        add(line, cap, "%lu:%02lu:%02lu", s / 3600, s / 60 % 60, s % 60);
+        text_printf(line, "%lu:%02lu:%02lu", s / 3600, s / 60 % 60, s % 60);
     else
-        add(line, cap, "%lu:%02lu", s / 60, s % 60);
+        text_printf(line, "%lu:%02lu", s / 60, s % 60);
 }
 
-static void add_rate(char *line, size_t cap, double per_s)
+static void add_rate(buffer *line, double per_s)
 {
     char text[32];
     if (p.unit == UNIT_TOKENS)
-        add(line, cap, ", %s tok/s", rate_text(per_s, text, sizeof text));
+        text_printf(line, ", %s tok/s", rate_text(per_s, text, sizeof text));
     else if (p.unit == UNIT_BYTES && per_s >= 1e9)
-        add(line, cap, ", %.1f GB/s", per_s / 1e9);
+        text_printf(line, ", %.1f GB/s", per_s / 1e9);
     else if (p.unit == UNIT_BYTES)
-        add(line, cap, ", %.1f MB/s", per_s / 1e6);
+        text_printf(line, ", %.1f MB/s", per_s / 1e6);
     else if (p.unit == UNIT_SHARE && atomic_load(&p.total))
-        add(line, cap, ", %.1f %% a second", 100 * per_s / (double)atomic_load(&p.total));
+        text_printf(line, ", %.1f %% a second", 100 * per_s / (double)atomic_load(&p.total));
 }
 
-static void add_count(char *line, size_t cap, uint64_t done, uint64_t total)
+static void add_count(buffer *line, uint64_t done, uint64_t total)
 {
     char a[32], b[32];
     grouped(done, a, sizeof a);
     if (total)
-        add(line, cap, ", %s of %s tokens", a, grouped(total, b, sizeof b));
+        text_printf(line, ", %s of %s tokens", a, grouped(total, b, sizeof b));
     else
-        add(line, cap, " %s token%s", a, plural(done));
+        text_printf(line, " %s token%s", a, plural(done));
 }
 
-/* The figures behind `what`. `brief` leaves out what is not percent, rate and time. */
-static void figures(char *line, size_t cap, bool brief)
+/* The figures behind `what`. `brief` omits what is not percent, rate and time. */
+static void figures(buffer *line, bool brief)
 {
     uint64_t total = atomic_load(&p.total), done = atomic_load(&p.done);
     double seconds = (now_ms() - p.begun_ms) / 1e3;
-    line[0] = '\0';
+    line->n = 0;
     if (total) {
         done = done < total ? done : total;
         unsigned now = (unsigned)((double)done * 100 / (double)total);
         p.percent = now > p.percent ? now : p.percent;
-        add(line, cap, " %u %%", p.percent);
+        text_printf(line, " %u %%", p.percent);
     }
     if (p.unit == UNIT_TOKENS && !(brief && total))
-        add_count(line, cap, done, total);
+        add_count(line, done, total);
     if (p.detail[0] && !brief)
-        add(line, cap, "%s %s", total ? "," : "", p.detail);
+        text_printf(line, "%s %s", total ? "," : "", p.detail);
     if (done && seconds > 0)
-        add_rate(line, cap, (double)done / seconds);
-    add(line, cap, line[0] ? ", " : " ");
+        add_rate(line, (double)done / seconds);
+    text_puts(line, line->n ? ", " : " ");
     bool known = total && done;
-    add_time(line, cap, known ? seconds * (double)(total - done) / (double)done : seconds);
-    add(line, cap, known ? " left" : "");
+    add_time(line, known ? seconds * (double)(total - done) / (double)done : seconds);
+    text_puts(line, known ? " left" : "");
 }
 
 /* ---- how it is drawn ---- */
@@ -109,22 +99,20 @@ static size_t columns_of(const char *s)
 }
 
 /* The name of the work, cut to so many columns, more than three. */
-static void add_what(char *line, size_t cap, size_t columns)
+static void add_what(buffer *line, size_t columns)
 {
-    size_t used = 0, whole = columns_of(p.what), at = strlen(line);
+    size_t used = 0, whole = columns_of(p.what);
     size_t room = whole <= columns ? columns : columns - 3;
-    for (const char *s = p.what; *s && at + 8 < cap;) {
+    for (const char *s = p.what; *s;) {
         size_t k = utf8_length((const unsigned char *)s, strlen(s)), width = k >= 3 ? 2 : 1;
         bool plain = k && (unsigned char)*s >= 0x20 && *s != 0x7f;
         if (used + width > room)
             break;
-        memcpy(line + at, plain ? s : "?", plain ? k : 1);
-        at += plain ? k : 1;
+        text_add(line, plain ? s : "?", plain ? k : 1);
         used += width;
         s += k ? k : 1;
     }
-    line[at] = '\0';
-    add(line, cap, whole <= columns ? ":" : "...:");
+    text_puts(line, whole <= columns ? ":" : "...:");
 }
 
 static size_t line_columns(void)
@@ -135,39 +123,31 @@ static size_t line_columns(void)
     return size.ws_col < COLUMNS_MOST ? size.ws_col : COLUMNS_MOST;
 }
 
-static void put(const char *bytes, size_t n)
-{
-    while (n) {
-        ssize_t k = write(STDERR_FILENO, bytes, n);
-        if (k <= 0)
-            return;
-        bytes += k;
-        n -= (size_t)k;
-    }
-}
-
 static void draw(void)
 {
-    char line[LINE_MAX] = "\r", tail[256];
-    size_t room = line_columns() - 1, what = columns_of(p.what);
+    buffer line = {0}, tail = {0};
+    size_t room = line_columns() - 1;
     if (room + 1 < COLUMNS_LEAST)
         return;
-    figures(tail, sizeof tail, false);
-    if (what + 1 + strlen(tail) > room)
-        figures(tail, sizeof tail, true);
-    size_t left = room > strlen(tail) + 1 ? room - strlen(tail) - 1 : 0;
-    if (left > 3)
-        add_what(line, sizeof line, left);
-    add(line, sizeof line, "%.*s\033[K", (int)(room < strlen(tail) ? room : strlen(tail)), tail);
-    put(line, strlen(line));
+    figures(&tail, false);
+    if (columns_of(p.what) + 1 + tail.n > room)
+        figures(&tail, true);
+    text_puts(&line, "\r");
+    if (room > tail.n + 4)
+        add_what(&line, room - tail.n - 1);
+    text_add(&line, tail.data, room < tail.n ? room : tail.n);
+    text_puts(&line, "\033[K");
+    tell_stderr(line.data, line.n);
     p.drawn = 1;
+    free_buffer(&line);
+    free_buffer(&tail);
 }
 
 void progress_wipe(void)
 {
     static const char wipe[] = "\r\033[K";
     if (p.drawn)
-        put(wipe, sizeof wipe - 1);
+        tell_stderr(wipe, sizeof wipe - 1);
     p.drawn = 0;
 }
 

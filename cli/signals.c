@@ -1,7 +1,5 @@
 /* signals.c - Ctrl-C asks, a vanished model file ends. Handlers use async-signal-safe calls only;
  * the strings they print are copied into fixed buffers beforehand. */
-#include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -33,16 +31,20 @@ static void on_quit(int sig)
     raise(sig); /* held until this handler returns */
 }
 
-static void say(const char *s)
+void tell_stderr(const char *bytes, size_t n)
 {
-    size_t n = strlen(s);
     while (n) {
-        ssize_t k = write(STDERR_FILENO, s, n);
+        ssize_t k = write(STDERR_FILENO, bytes, n);
         if (k <= 0)
             return;
-        s += k;
+        bytes += k;
         n -= (size_t)k;
     }
+}
+
+static void say(const char *s)
+{
+    tell_stderr(s, strlen(s));
 }
 
 /* The kernel sends BUS_ADRERR when a page of a mapped file is no longer in the file or cannot be
@@ -128,29 +130,20 @@ void interrupt_clear(void)
 
 void signals_hold(bool hold)
 {
+    /* the last three are for who draws on the terminal */
+    static const int held[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH};
     sigset_t ours;
     sigemptyset(&ours);
-    sigaddset(&ours, SIGINT);
-    sigaddset(&ours, SIGTERM);
-    sigaddset(&ours, SIGHUP);
-    sigaddset(&ours, SIGTSTP); /* these three are for who draws on the terminal */
-    sigaddset(&ours, SIGCONT);
-    sigaddset(&ours, SIGWINCH);
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        sigaddset(&ours, held[i]);
     sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &ours, NULL);
 }
 
-/* Signals are held between the look at the flag and the wait: one that comes there is not missed.
- */
 bool input_wait(void)
 {
-    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
-    sigset_t before;
-    int k = 0;
-    sigprocmask(SIG_BLOCK, NULL, &before);
-    signals_hold(true);
+    terminal_event event;
     do
-        k = asked ? 0 : ppoll(&p, 1, NULL, &before);
-    while (k < 0 && errno == EINTR && !asked);
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    return !asked;
+        event = terminal_wait();
+    while (event != TERMINAL_INPUT && event != TERMINAL_INTERRUPTED);
+    return event == TERMINAL_INPUT;
 }
