@@ -42,13 +42,6 @@ static bool both(const pair *q, bool (*is)(const char *))
     return is(q->label[0]) && is(q->label[1]);
 }
 
-/* One of them is; the other may be one that this machine has not. */
-static bool are_isas(const pair *q)
-{
-    return (is_isa(q->label[0]) || is_isa(q->label[1])) && access(q->label[0], F_OK) != 0 &&
-           access(q->label[1], F_OK) != 0;
-}
-
 static bool is_head(const char *s)
 {
     return word_in("q6_k|q8_0|q4_0|f16|bf16|f32", '|', s);
@@ -59,8 +52,10 @@ static int open_sources(const bench_plan *p, pair *q)
 {
     const args *a = p->args;
     const char *shape = opt_text(a, OPT_SYNTHETIC), *head = opt_text(a, OPT_HEAD);
-    bool isas = are_isas(q), heads = !isas && shape && both(q, is_head),
-         shapes = !isas && !heads && both(q, is_shape);
+    /* one of them is; the other may be one that this machine has not */
+    bool isas = (is_isa(q->label[0]) || is_isa(q->label[1])) && access(q->label[0], F_OK) != 0 &&
+                access(q->label[1], F_OK) != 0;
+    bool heads = !isas && shape && both(q, is_head), shapes = !isas && !heads && both(q, is_shape);
     int rc = EXIT_OK;
     for (int i = 0; !rc && i < 2; i++) {
         q->isa[i] = isas ? q->label[i] : NULL;

@@ -165,11 +165,6 @@ void bench_device_memory(const bench_plan *p, const bench_side *s)
 
 /* ---- --profile ---- */
 
-static bool is_main(const char *name)
-{
-    return strcmp(name, "linear") == 0 || strcmp(name, "head") == 0;
-}
-
 static json_t *profile_json(const bench_side *s, const bitnet_bench_test *t,
                             const bitnet_profile_entry *e, size_t n, double ms, const char *worst)
 {
@@ -218,7 +213,7 @@ static int profile_one(const bench_plan *p, bench_side *s, const bitnet_bench_te
         if (bitnet_bench_profile(s->bench, t, e, ENTRIES_MAX, &n, &ms, &err) != BITNET_OK)
             return fail_with(&err);
     for (size_t i = n; i-- > 0;)
-        if (!is_main(e[i].name) && e[i].share > share_most)
+        if (!word_in("linear head", ' ', e[i].name) && e[i].share > share_most)
             worst = e[i].name;
     if (opt_json(p->args))
         j_print(profile_json(s, t, e, n, ms, worst));

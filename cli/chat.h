@@ -49,10 +49,9 @@ typedef enum line_result {
 } line_result;
 typedef struct line_reader line_reader;
 
-line_reader *line_open(const args *a);
+/* *edits: a person sits there and can edit the line. */
+line_reader *line_open(const args *a, bool *edits);
 void line_close(line_reader *r);
-bool line_interactive(const line_reader *r); /* a person sits there: prompts are shown */
-bool line_edits(const line_reader *r);       /* and can edit the line */
 /* `given` (may be NULL) stands in the line at first, where it can be edited. A line that Ctrl-C
  * ended is in `out` too. */
 line_result line_read(line_reader *r, const char *prompt, const char *given, buffer *out);
@@ -77,7 +76,8 @@ typedef struct chat_state {
     bool refused;    /* the newest message was too long and was not sent */
     bool unanswered; /* the newest question got an empty reply: the next one takes its place */
     line_reader *lines;
-    bool interactive, styled;
+    bool interactive; /* a person sits there: prompts are shown */
+    bool edits_lines, styled;
     stop_list stops;
     bitnet_generate_options options;
     /* of the reply being made */
@@ -119,10 +119,9 @@ void chat_count(chat_state *s);
 /* Opens model, session and sampler as the arguments say. On failure the state is as it was. */
 int chat_open(chat_state *s);
 void chat_close(chat_state *s);
-const option *setting_at(size_t i); /* NULL past the end */
-void chat_show_settings(const chat_state *s);
-void chat_set(chat_state *s, const char *key, const char *written);
-void chat_switch_model(chat_state *s, const char *path);
+const option *setting_at(size_t i);                     /* NULL past the end */
+int chat_set(chat_state *s, const char *argument);      /* /set */
+int chat_switch_model(chat_state *s, const char *path); /* /model */
 
 /* ---- chat_commands.c ---- */
 
@@ -139,9 +138,8 @@ char *expand_home(const char *path);    /* ~ and ~/... ; to be freed */
 
 /* ---- cmd_chat.c ---- */
 
-/* Has the user change a text in $VISUAL or $EDITOR. False: there is none, or it failed. */
-bool editor_wanted(void);
-bool editor_change(buffer *text);
+const char *editor(void);         /* $VISUAL or $EDITOR; NULL: neither is set */
+bool editor_change(buffer *text); /* has the user change it there; false: that failed */
 
 /* ---- line_edit.c: what line.c, which reads from anything, asks for at a terminal ---- */
 

@@ -119,9 +119,9 @@ static int do_edit(chat_state *s, const char *argument)
         return fail(EXIT_USAGE, "/edit: there is no message to change yet"), EXIT_OK;
     if (*argument)
         return chat_resend(s, argument);
-    if (s->interactive && editor_wanted())
+    if (s->interactive && editor())
         return edit_outside(s, question);
-    if (!line_edits(s->lines))
+    if (!s->edits_lines)
         return fail(EXIT_USAGE, "/edit needs the new text here: /edit TEXT"), EXIT_OK;
     s->given = xstrdup(question);
     s->edits = true;
@@ -166,30 +166,7 @@ static int do_load(chat_state *s, const char *argument)
     return EXIT_OK;
 }
 
-/* ---- settings ---- */
-
-static int do_set(chat_state *s, const char *argument)
-{
-    if (!*argument) {
-        chat_show_settings(s);
-        return EXIT_OK;
-    }
-    size_t n = strcspn(argument, " \t=");
-    char *key = xmemdup(argument, n);
-    char *written = xstrdup(argument + n + strspn(argument + n, " \t="));
-    for (size_t k = strlen(written); k && isspace((unsigned char)written[k - 1]);)
-        written[--k] = '\0';
-    chat_set(s, key, written);
-    free(key);
-    free(written);
-    return EXIT_OK;
-}
-
-static int do_model(chat_state *s, const char *argument)
-{
-    chat_switch_model(s, argument);
-    return s->interactive ? EXIT_OK : interrupted();
-}
+/* ---- figures ---- */
 
 static int do_stats(chat_state *s, const char *argument)
 {
@@ -252,8 +229,8 @@ static const slash_command slashes[] = {
     {"/clear", "", "forget the conversation; the system message stays", do_clear},
     {"/system", "[TEXT|off]", "show or set the system message", do_system},
     {"/set", "[KEY [VALUE]]", "show or change settings: temperature, top-k, max-tokens, seed ...",
-     do_set},
-    {"/model", "[FILE]", "show the model, or continue with another one", do_model},
+     chat_set},
+    {"/model", "[FILE]", "show the model, or continue with another one", chat_switch_model},
     {"/save", "FILE", "write the conversation to FILE as JSON", do_save},
     {"/load", "FILE", "continue a conversation that was saved", do_load},
     {"/stats", "", "tokens, speed, context, kernels, device", do_stats},
@@ -329,34 +306,25 @@ static void offer_settings(completion *c, const char *typed)
     c->spaced = true;
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* A name that a line cannot hold, and that must not reach the terminal. */
-static bool has_controls(const char *name)
-{
-    while (*name && (unsigned char)*name >= 0x20 && *name != 0x7f)
-        name++;
-    return *name != '\0';
-}
-
-/* Names in the folder of `typed`; folders get a slash. Hidden ones only if a dot was typed. */
+/* Names in the folder of `typed`; folders get a slash. Hidden ones only if a dot was typed, and
+ * none that a line cannot hold and that must not reach the terminal. */
 static void offer_files(completion *c, const char *typed)
 {
     const char *slash = strrchr(typed, '/'), *base = slash ? slash + 1 : typed;
     char *before = xmemdup(typed, (size_t)(base - typed)), *folder = expand_home(before);
     DIR *d = opendir(*folder ? folder : ".");
     struct dirent *entry;
+    struct stat st;
     while (d && (entry = readdir(d))) {
-        const char *name = entry->d_name;
+        const char *name = entry->d_name, *p = name;
+        while ((unsigned char)*p >= 0x20 && *p != 0x7f)
+            p++;
         bool hidden = name[0] == '.' && base[0] != '.';
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || hidden || has_controls(name))
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || hidden || *p)
             continue;
         char *path = xformat("%s%s", folder, name);
-        char *word = xformat("%s%s%s", before, name, is_folder(path) ? "/" : "");
+        bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+        char *word = xformat("%s%s%s", before, name, is_folder ? "/" : "");
         offer(c, word, typed);
         free(path);
         free(word);

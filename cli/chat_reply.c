@@ -228,7 +228,7 @@ static int answer(chat_state *s, const id_list *v)
     s->options.on_text = on_text;
     s->options.user = s;
     deadline_start(s->m);
-    terminal_quiet(line_edits(s->lines));
+    terminal_quiet(s->edits_lines);
     bitnet_status st =
         bitnet_generate(s->m->session, s->sampler, v->data, v->n, &s->options, &s->last, &err);
     terminal_quiet(false);

@@ -1,5 +1,7 @@
 /* chat_settings.c - what can be changed in the middle of a chat: how tokens are chosen, how long a
  * reply may be, the model. A change that fails changes nothing. */
+#include <ctype.h>
+
 #include "chat.h"
 
 /* What /set knows, in the order it is shown; ranges and words are those of the options. */
@@ -88,7 +90,7 @@ static void setting_text(const chat_state *s, const option *o, buffer *out)
         text_puts(out, v->text ? v->text : "");
 }
 
-void chat_show_settings(const chat_state *s)
+static void show_settings(const chat_state *s)
 {
     const option *o;
     for (size_t i = 0; (o = setting_at(i)); i++) {
@@ -155,30 +157,46 @@ static int apply_setting(chat_state *s, const option *o)
     }
 }
 
-void chat_set(chat_state *s, const char *key, const char *written)
+/* Sets it to what is written (n bytes). On failure it stays as it was; false: nothing to show. */
+static bool set_to(chat_state *s, const option *o, const char *written, size_t n)
 {
     char origin[64];
-    const option *o = find_setting(key);
-    if (!o)
-        return;
-    value before = s->args->values[o->key], after = before;
+    value *v = &s->args->values[o->key], before = *v, after = before;
     snprintf(origin, sizeof origin, "/set %s", o->name);
     after.origin = "/set";
-    if (*written) {
-        if (value_parse(o, origin, args_keep(s->args, written, strlen(written)), &after) != EXIT_OK)
-            return;
-        if (o->key == OPT_MAX_TOKENS && after.integer == 0) {
-            fail(EXIT_USAGE, "%s: a reply has at least 1 token; -1: as many as fit", origin);
-            return;
-        }
-        s->args->values[o->key] = after;
-        if (apply_setting(s, o) != EXIT_OK)
-            s->args->values[o->key] = before;
+    if (value_parse(o, origin, args_keep(s->args, written, n), &after) != EXIT_OK)
+        return false;
+    if (o->key == OPT_MAX_TOKENS && after.integer == 0) {
+        fail(EXIT_USAGE, "%s: a reply has at least 1 token; -1: as many as fit", origin);
+        return false;
     }
-    buffer now = {0};
-    setting_text(s, o, &now);
-    chat_note(s, "[%s is %s]", o->name, now.data);
-    free_buffer(&now);
+    *v = after;
+    if (apply_setting(s, o) != EXIT_OK)
+        *v = before;
+    return true;
+}
+
+int chat_set(chat_state *s, const char *argument)
+{
+    size_t n_key = strcspn(argument, " \t=");
+    const char *written = argument + n_key + strspn(argument + n_key, " \t=");
+    size_t n = strlen(written);
+    while (n && isspace((unsigned char)written[n - 1]))
+        n--;
+    if (!*argument) {
+        show_settings(s);
+        return EXIT_OK;
+    }
+    char *key = xmemdup(argument, n_key);
+    const option *o = find_setting(key);
+    free(key);
+    if (o && (n == 0 || set_to(s, o, written, n))) {
+        buffer now = {0};
+        setting_text(s, o, &now);
+        chat_note(s, "[%s is %s]", o->name, now.data);
+        free_buffer(&now);
+    }
+    return EXIT_OK;
 }
 
 /* ---- /model ---- */
@@ -191,29 +209,29 @@ static void show_model(const chat_state *s)
               bitnet_session_context(s->m->session));
 }
 
-void chat_switch_model(chat_state *s, const char *path)
+int chat_switch_model(chat_state *s, const char *path)
 {
     if (!*path) {
         show_model(s);
-        return;
+        return EXIT_OK;
     }
-    if (s->receipt) {
-        fail(EXIT_USAGE, "/model: a receipt is of one model; start without --receipt to change it");
-        return;
-    }
+    if (s->receipt)
+        return fail(EXIT_USAGE, "/model: a receipt is of one model; start without --receipt to "
+                                "change it"),
+               EXIT_OK;
     value before = s->args->values[OPT_MODEL];
     char *expanded = expand_home(path);
     s->args->values[OPT_MODEL].text = args_keep(s->args, expanded, strlen(expanded));
     s->args->values[OPT_MODEL].origin = "/model";
     free(expanded);
-    if (chat_open(s) != EXIT_OK) {
-        s->args->values[OPT_MODEL] = before;
-        signals_name_model(s->m->path);
-        chat_note(s, "[the model stays %s]", s->m->path);
-        chat_interrupted(s);
-        return;
+    if (chat_open(s) == EXIT_OK) {
+        s->totals = (chat_totals){0};
+        show_model(s);
+        chat_count(s);
+        return EXIT_OK;
     }
-    s->totals = (chat_totals){0};
-    show_model(s);
-    chat_count(s);
+    s->args->values[OPT_MODEL] = before;
+    signals_name_model(s->m->path);
+    chat_note(s, "[the model stays %s]", s->m->path);
+    return chat_interrupted(s);
 }

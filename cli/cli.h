@@ -41,7 +41,6 @@ void warn(const char *fmt, ...) BITNET_PRINTF(1, 2);
 /* Prints the message, unless a signal cancelled the work; returns the exit code of the status. */
 int fail_with(const bitnet_error *err);
 int outcome(bitnet_status status, const bitnet_error *err); /* EXIT_OK, or as fail_with */
-bool exit_code_at(size_t i, int *code, const char **meaning);
 
 /* ---- memory: the command has no use for going on without it, so these end the program with
  * EXIT_MEMORY ---- */
@@ -143,7 +142,6 @@ const char *group_title(option_group g);
 const command *command_find(const char *name); /* by name or alias; NULL: unknown */
 bool option_takes_value(const option *o);
 bool option_is_called(const option *o, const char *name); /* by name or alias */
-bool option_is_path(const option *o);
 bool option_is_habit(const option *o); /* of another program: refused or ignored, not offered */
 bool option_on(const option *o, command_key c);
 bool option_on_top(const option *o, command_key c); /* in the short help */

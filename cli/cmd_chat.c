@@ -1,4 +1,5 @@
-/* chat_editor.c - a message changed in the user's own editor. */
+/* cmd_chat.c - `bitnet chat`: read a message, obey or answer it, until somebody leaves. Here are
+ * also what is told at the terminal and a message changed in the user's own editor. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -11,17 +12,14 @@
 
 extern char **environ;
 
-static const char *editor(void)
+/* ---- the user's editor ---- */
+
+const char *editor(void)
 {
     const char *visual = getenv("VISUAL"), *plain = getenv("EDITOR");
     if (visual && *visual)
         return visual;
     return plain && *plain ? plain : NULL;
-}
-
-bool editor_wanted(void)
-{
-    return editor() != NULL;
 }
 
 /* Starts the editor (which may be several words) with the file behind them; the child takes signals
@@ -107,19 +105,8 @@ static char *laid_out(const chat_state *s, size_t indent, const char *text)
     wrap w = {.indent = indent};
     buffer lines = {0};
     size_t width = s->interactive && opt_on(s->args, OPT_WRAP) ? terminal_width() : 0;
-    wrap_add(&w, width ? width : SIZE_MAX / 2, text, strlen(text), &lines);
-    wrap_end(&w, width ? width : SIZE_MAX / 2, &lines);
-    wrap_free(&w);
-    text_add(&lines, "", 0);
+    wrap_all(&w, width ? width : SIZE_MAX / 2, text, &lines);
     return lines.data;
-}
-
-/* Names and texts out of files do not command the terminal. */
-static void disarm(char *text)
-{
-    for (; *text; text++)
-        if (((unsigned char)*text < 0x20 && *text != '\n' && *text != '\t') || *text == 0x7f)
-            *text = '?';
 }
 
 static void tell(const chat_state *s, size_t indent, bool notice, const char *fmt, va_list ap)
@@ -127,7 +114,9 @@ static void tell(const chat_state *s, size_t indent, bool notice, const char *fm
     char *text = NULL;
     if (vasprintf(&text, fmt, ap) < 0)
         return;
-    disarm(text);
+    for (char *c = text; *c; c++) /* names and texts out of files do not command the terminal */
+        if (((unsigned char)*c < 0x20 && *c != '\n' && *c != '\t') || *c == 0x7f)
+            *c = '?';
     char *lines = laid_out(s, indent, text);
     bool dim = notice && s->styled;
     if (notice)
@@ -190,46 +179,24 @@ static bool close_block(buffer *text, size_t from)
     return true;
 }
 
-static line_result read_more(chat_state *s, buffer *line)
+/* The rest of a message: a block lasts up to the quotes that close it, another message while its
+ * lines end with a backslash. */
+static line_result read_rest(chat_state *s, bool block, buffer *out)
 {
-    line_result result = line_read(s->lines, opt_json(s->args) ? "" : "...> ", NULL, line);
-    drop_return(line);
-    return result;
-}
-
-/* The message that `out` opens with quotes, up to those that close it. */
-static line_result read_block(chat_state *s, buffer *out)
-{
-    size_t begin = strspn(out->data, " \t") + N_QUOTES;
     line_result result = LINE_OK;
-    memmove(out->data, out->data + begin, out->n - begin + 1);
-    out->n -= begin;
-    bool closed = close_block(out, 0);
-    while (!closed && result == LINE_OK) {
+    size_t from = 0;
+    while (result == LINE_OK &&
+           (block ? !close_block(out, from) : out->n && out->data[out->n - 1] == '\\')) {
         buffer more = {0};
-        result = read_more(s, &more);
-        if (result == LINE_OK && out->n)
+        result = line_read(s->lines, opt_json(s->args) ? "" : "...> ", NULL, &more);
+        drop_return(&more);
+        if (!block)
+            out->data[out->n - 1] = '\n';
+        else if (result == LINE_OK && out->n)
             text_puts(out, "\n");
-        size_t from = out->n;
+        from = out->n;
         if (result == LINE_OK)
             text_add(out, more.data, more.n);
-        closed = result == LINE_OK && close_block(out, from);
-        free_buffer(&more);
-        if (out->n > MESSAGE_BYTES_MAX)
-            result = LINE_TOO_LONG;
-    }
-    return result == LINE_END ? LINE_OK : result;
-}
-
-/* The lines that follow while they end with a backslash. */
-static line_result read_continued(chat_state *s, buffer *out)
-{
-    line_result result = LINE_OK;
-    while (result == LINE_OK && out->n && out->data[out->n - 1] == '\\') {
-        out->data[out->n - 1] = '\n';
-        buffer more = {0};
-        result = read_more(s, &more);
-        text_add(out, more.data, more.n);
         free_buffer(&more);
         if (out->n > MESSAGE_BYTES_MAX)
             result = LINE_TOO_LONG;
@@ -247,8 +214,14 @@ static line_result read_message(chat_state *s, buffer *out)
     if (result != LINE_OK)
         return result;
     drop_return(out);
-    bool block = strncmp(out->data + strspn(out->data, " \t"), quotes, N_QUOTES) == 0;
-    result = block ? read_block(s, out) : read_continued(s, out);
+    size_t begin = strspn(out->data, " \t");
+    bool block = strncmp(out->data + begin, quotes, N_QUOTES) == 0;
+    if (block) {
+        begin += N_QUOTES;
+        memmove(out->data, out->data + begin, out->n - begin + 1);
+        out->n -= begin;
+    }
+    result = read_rest(s, block, out);
     if (result == LINE_OK)
         line_remember(s->lines, out->data);
     return result;
@@ -334,22 +307,16 @@ static int converse(chat_state *s)
 
 /* ---- the command ---- */
 
-static void set_system(chat_state *s)
-{
-    const char *text = opt_text(s->args, OPT_SYSTEM);
-    s->talk.system = text ? unescaped(s->args, text) : NULL;
-}
-
 static int prepare(chat_state *s)
 {
+    const char *system = opt_text(s->args, OPT_SYSTEM);
     if (opt_int(s->args, OPT_MAX_TOKENS) == 0)
         return fail(EXIT_USAGE, "chat: --max-tokens must be at least 1");
     int rc = events_check(s->args);
     s->seed = choose_seed(s->args);
     rc = rc ? rc : chat_open(s);
     rc = rc ? rc : receipt_begin(s->m, &s->receipt);
-    if (!rc)
-        set_system(s);
+    s->talk.system = system ? unescaped(s->args, system) : NULL;
     return rc;
 }
 
@@ -367,23 +334,18 @@ static void release(chat_state *s)
     chat_close(s);
 }
 
-static void greet(const chat_state *s)
-{
-    chat_note(s, "bitnet %s, %s, seed %llu. /help lists the commands.", bitnet_version(),
-              file_name(s->m->path), (unsigned long long)s->seed);
-}
-
 int cmd_chat(args *a)
 {
     chat_state s = {.args = a};
     terminal_watch();
     int rc = prepare(&s);
     if (!rc) {
-        s.lines = line_open(a);
-        s.interactive = line_interactive(s.lines);
+        s.interactive = isatty(STDIN_FILENO);
+        s.lines = line_open(a, &s.edits_lines);
         s.styled = s.interactive && terminal_has_style() && opt_int(a, OPT_LOG_FORMAT) == 0;
         if (s.interactive)
-            greet(&s);
+            chat_note(&s, "bitnet %s, %s, seed %llu. /help lists the commands.", bitnet_version(),
+                      file_name(s.m->path), (unsigned long long)s.seed);
         rc = converse(&s);
     }
     release(&s);

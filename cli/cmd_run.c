@@ -20,25 +20,19 @@ static int render_first(run_state *r, const char *system)
     return rc;
 }
 
-/* Where no command was named the text is answered if the file has a template, else continued. */
-static const char *wanted_template(const run_state *r)
-{
-    bool chosen = opt_given(r->args, OPT_RUN_TEMPLATE) || !r->args->answers;
-    if (chosen || !r->m.info->chat_template[0])
-        return opt_text(r->args, OPT_RUN_TEMPLATE);
-    return "auto";
-}
-
-/* With --template the prompt is the first message of a conversation. */
+/* With --template the prompt is the first message of a conversation. Where no command was named it
+ * is one too, if the file has a template; else it is continued. */
 static int apply_template(run_state *r)
 {
-    const char *wanted = wanted_template(r);
-    const char *system = opt_text(r->args, OPT_RUN_SYSTEM);
-    if (strcmp(wanted, "raw") == 0 && system)
-        return fail(EXIT_USAGE, "--system needs --template: run takes the prompt as it is");
+    const args *a = r->args;
+    bool answers = a->answers && !opt_given(a, OPT_RUN_TEMPLATE) && r->m.info->chat_template[0];
+    const char *wanted = answers ? "auto" : opt_text(a, OPT_RUN_TEMPLATE);
+    const char *system = opt_text(a, OPT_RUN_SYSTEM);
+    bool raw = strcmp(wanted, "raw") == 0;
     r->template_name = "raw";
-    if (strcmp(wanted, "raw") == 0)
-        return EXIT_OK;
+    if (raw)
+        return system ? fail(EXIT_USAGE, "--system needs --template: run takes the prompt as it is")
+                      : EXIT_OK;
     int rc = choose_template(&r->m, wanted, &r->template_name);
     return rc ? rc : render_first(r, system);
 }

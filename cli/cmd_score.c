@@ -46,15 +46,6 @@ static bool is_separator(const char *line, size_t n)
     return n == sizeof separator - 1 && memcmp(line, separator, n) == 0;
 }
 
-static bool has_separator(const char *p, const char *end)
-{
-    const char *next;
-    for (; p < end; p = next)
-        if (is_separator(p, line_length(p, end, &next)))
-            return true;
-    return false;
-}
-
 /* The text [p, q) between separators, without its last newline. */
 static void add_between(score_state *s, const char *p, const char *q)
 {
@@ -64,26 +55,26 @@ static void add_between(score_state *s, const char *p, const char *q)
     add_document(s, p, n);
 }
 
-/* A file may begin or end with a separator: nothing is no document there. */
-static void cut_at_separators(score_state *s, const char *p, const char *end)
+/* At lines that are separators, if there are any, else at every line. A file may begin or end with
+ * a separator: nothing is no document there. */
+static void cut(score_state *s, const char *p, const char *end)
 {
     const char *start = p, *next;
+    bool separated = false;
+    for (const char *q = p; q < end && !separated; q = next)
+        separated = is_separator(q, line_length(q, end, &next));
     for (; p < end; p = next) {
-        if (!is_separator(p, line_length(p, end, &next)))
+        size_t n = line_length(p, end, &next);
+        if (!separated)
+            add_document(s, p, n);
+        if (!separated || !is_separator(p, n))
             continue;
         if (p > start || s->n_docs)
             add_between(s, start, p);
         start = next;
     }
-    if (start < end)
+    if (separated && start < end)
         add_between(s, start, end);
-}
-
-static void cut_at_lines(score_state *s, const char *p, const char *end)
-{
-    const char *next;
-    for (; p < end; p = next)
-        add_document(s, p, line_length(p, end, &next));
 }
 
 static int read_documents(score_state *s)
@@ -100,11 +91,7 @@ static int read_documents(score_state *s)
     if (!path && !found)
         return fail(EXIT_USAGE,
                     "score: no texts; give a file with --file or texts on standard input");
-    const char *p = s->file.data, *end = p + s->file.n;
-    if (has_separator(p, end))
-        cut_at_separators(s, p, end);
-    else
-        cut_at_lines(s, p, end);
+    cut(s, s->file.data, s->file.data + s->file.n);
     return s->n_docs ? EXIT_OK
                      : fail(EXIT_USAGE, "score: %s holds no text", path ? path : "standard input");
 }

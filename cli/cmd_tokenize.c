@@ -22,22 +22,18 @@ static void quote_piece(const char *bytes, size_t n, buffer *out)
     text_puts(out, "'");
 }
 
-static json_t *pieces_json(const loaded *m, const id_list *v)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < v->n; i++)
-        json_array_append_new(list, j_piece(m, v->data[i]));
-    return list;
-}
-
 static int report(const loaded *m, const id_list *v, const buffer *t)
 {
     const bitnet_model_info *i = m->info;
-    json_t *tokenizer = j_object("type:t origin:t bos:i eos:i n_vocab:i", i->tokenizer, "gguf",
-                                 i->bos_id, i->eos_id, i->n_vocab);
-    return j_report(m->args, j_object("ids:j pieces:j count:n text:j tokenizer:j model:t",
-                                      j_ids(v->data, v->n), pieces_json(m, v), v->n,
-                                      j_text(t->data, t->n), tokenizer, m->path));
+    json_t *pieces = json_array();
+    for (size_t k = 0; k < v->n; k++)
+        json_array_append_new(pieces, j_piece(m, v->data[k]));
+    return j_report(m->args,
+                    j_object("ids:j pieces:j count:n text:j tokenizer:j model:t",
+                             j_ids(v->data, v->n), pieces, v->n, j_text(t->data, t->n),
+                             j_object("type:t origin:t bos:i eos:i n_vocab:i", i->tokenizer, "gguf",
+                                      i->bos_id, i->eos_id, i->n_vocab),
+                             m->path));
 }
 
 static void print_pieces(const loaded *m, const id_list *v)

@@ -67,7 +67,7 @@ static value_kind value_of(const option *o, buffer *words)
         text_puts(words, "random");
     return words->n                                            ? VALUE_WORDS
            : o->key == OPT_MODEL || o->key == OPT_VERIFY_MODEL ? VALUE_MODEL
-           : option_is_path(o)                                 ? VALUE_FILE
+           : o->type == TYPE_PATH || o->type == TYPE_OUT       ? VALUE_FILE
            : option_takes_value(o)                             ? VALUE_FREE
                                                                : VALUE_NONE;
 }

@@ -1,5 +1,6 @@
 /* files.c - text in from arguments, files and standard input; files out that appear whole or not at
  * all. */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -15,29 +16,25 @@ static int write_failure(const char *path, int e)
 }
 
 /* A new file beside the target, with the mode of the one it replaces (0: none), else that which a
- * plain open would give it: the mask is asked for here, where no other thread creates files. errno
- * tells a failure, which leaves nothing behind. */
+ * plain open would give it: the mask is asked for here, where no other thread creates files. On
+ * failure f->file is NULL and errno says why. */
 static void open_temp(outfile *f, mode_t mode)
 {
-    f->temp = xformat("%s.XXXXXX.tmp", f->path);
-    int fd = mkstemps(f->temp, 4);
-    if (fd >= 0) {
-        mode_t mask = umask(0);
-        umask(mask);
-        fchmod(fd, mode ? mode : 0666 & ~mask);
-        signals_name_temp(f->temp);
-        f->file = fdopen(fd, "wb");
-    }
-    if (f->file)
+    char *temp = xformat("%s.XXXXXX.tmp", f->path);
+    int fd = mkstemps(temp, 4), e = errno;
+    if (fd < 0) {
+        free(temp);
+        errno = e;
         return;
-    int e = errno;
-    if (fd >= 0) {
-        close(fd);
-        unlink(f->temp);
     }
-    free(f->temp);
-    f->temp = NULL;
-    errno = e;
+    mode_t mask = umask(0);
+    umask(mask);
+    fchmod(fd, mode ? mode : 0666 & ~mask);
+    f->temp = temp;
+    signals_name_temp(temp);
+    f->file = fdopen(fd, "wb");
+    if (!f->file)
+        close(fd);
 }
 
 int outfile_open(outfile *f, const char *path)
@@ -148,54 +145,27 @@ int read_input(const char *path, buffer *out)
     return rc;
 }
 
-static void join_words(const args *a, buffer *out)
-{
-    for (size_t i = 0; i < a->n_words; i++) {
-        if (i)
-            text_puts(out, " ");
-        text_puts(out, a->words[i]);
-    }
-}
-
-/* "-" as the only argument means standard input, as in many programs. */
-static bool wants_stdin(const args *a)
-{
-    return a->n_words == 1 && strcmp(a->words[0], "-") == 0;
-}
-
 int read_text(const args *a, option_key literal, option_key file, buffer *out, bool *found,
               bool *from_file)
 {
     int n_sources = opt_given(a, literal) + opt_given(a, file) + (a->n_words > 0);
-    *found = true;
-    *from_file = false;
+    bool dash = a->n_words == 1 && strcmp(a->words[0], "-") == 0; /* as in many programs */
+    bool nothing = n_sources == 0;
+    *found = !nothing || !isatty(STDIN_FILENO);
+    *from_file = opt_given(a, file) || dash || (nothing && *found);
+    text_add(out, "", 0);
     if (n_sources > 1)
         return fail(EXIT_USAGE, "%s: the text is given twice; use one of --%s, --%s or arguments",
                     a->command->name, option_at(literal)->name, option_at(file)->name);
-    if (opt_given(a, literal)) {
-        text_puts(out, opt_text(a, literal));
-    } else if (opt_given(a, file) || wants_stdin(a)) {
-        *from_file = true;
+    if (*from_file)
         return read_input(opt_given(a, file) ? opt_text(a, file) : "-", out);
-    } else if (a->n_words) {
-        join_words(a, out);
-    } else if (!isatty(STDIN_FILENO)) {
-        *from_file = true;
-        return read_input("-", out);
-    } else {
-        text_add(out, "", 0);
-        *found = false;
-        return EXIT_OK;
-    }
+    if (opt_given(a, literal))
+        text_puts(out, opt_text(a, literal));
+    for (size_t i = 0; i < a->n_words; i++)
+        text_printf(out, "%s%s", i ? " " : "", a->words[i]);
     if (opt_on(a, OPT_ESCAPES))
         unescape(out);
     return EXIT_OK;
-}
-
-static int hex_digit(char c)
-{
-    const char *digits = "0123456789abcdef", *p = c ? strchr(digits, c | 32) : NULL;
-    return p ? (int)(p - digits) : -1;
 }
 
 /* The byte that the escape at s (behind the backslash) stands for; *n_used 0 if it is none. */
@@ -203,14 +173,12 @@ static char escape_byte(const char *s, size_t *n_used)
 {
     static const char from[] = "ntr0\\\"'", to[] = "\n\t\r\0\\\"'";
     const char *p = *s ? strchr(from, *s) : NULL;
-    *n_used = p ? 1 : 0;
-    if (p)
-        return to[p - from];
-    if (*s == 'x' && hex_digit(s[1]) >= 0 && hex_digit(s[2]) >= 0) {
-        *n_used = 3;
-        return (char)(hex_digit(s[1]) * 16 + hex_digit(s[2]));
-    }
-    return '\\';
+    bool hex = *s == 'x' && isxdigit((unsigned char)s[1]) && isxdigit((unsigned char)s[2]);
+    *n_used = p ? 1 : hex ? 3 : 0;
+    if (!hex)
+        return p ? to[p - from] : '\\';
+    char digits[] = {s[1], s[2], '\0'};
+    return (char)strtoul(digits, NULL, 16);
 }
 
 void unescape(buffer *t)
@@ -300,28 +268,24 @@ static const value *output_at(const args *a, size_t i)
     return is && !word ? v : NULL;
 }
 
-/* The same name in the same folder, however that is written; the file need not be there. */
-static bool same_place(const char *a, const char *b)
-{
-    char *folder_a = folder_of(a), *folder_b = folder_of(b);
-    bool same = strcmp(file_name(a), file_name(b)) == 0 && same_file(folder_a, folder_b);
-    free(folder_a);
-    free(folder_b);
-    return same;
-}
-
+/* The same file, or the same name in the same folder, however that is written: it need not be
+ * there.
+ */
 static bool one_file(const char *a, const char *b)
 {
     struct stat st;
     if (stat(a, &st) == 0 && !S_ISREG(st.st_mode))
         return false;
-    return same_place(a, b) || same_file(a, b);
+    char *folder_a = folder_of(a), *folder_b = folder_of(b);
+    bool same = strcmp(file_name(a), file_name(b)) == 0 && same_file(folder_a, folder_b);
+    free(folder_a);
+    free(folder_b);
+    return same || same_file(a, b);
 }
 
 /* Two outputs in one file would leave one of them. */
-static int check_twins(const args *a, size_t i)
+static int check_twins(const args *a, size_t i, const value *v)
 {
-    const value *v = output_at(a, i);
     for (size_t k = 0; k < i; k++) {
         const value *other = output_at(a, k);
         if (other && one_file(v->text, other->text))
@@ -336,10 +300,8 @@ int outputs_try(const args *a)
     int rc = EXIT_OK;
     for (size_t i = 0; !rc && i < OPT_COUNT; i++) {
         const value *v = output_at(a, i);
-        if (v)
-            rc = check_twins(a, i);
-        if (v && !rc)
-            rc = output_try(v->origin, v->text);
+        rc = v ? check_twins(a, i, v) : EXIT_OK;
+        rc = rc || !v ? rc : output_try(v->origin, v->text);
     }
     return rc;
 }

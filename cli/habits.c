@@ -61,35 +61,24 @@ bool names_model(const char *word)
 /* ---- the model as an argument ---- */
 
 /* Commands that take no other argument take any file for the model; inspect any word. */
-static bool is_model_here(const args *a, const char *word)
-{
-    command_key key = a->command->key;
-    if (key == CMD_INSPECT || names_model(word))
-        return true;
-    return a->command->most == 0 && access(word, F_OK) == 0;
-}
-
-static int missing_model(const args *a, const char *word)
-{
-    bool takes_text = a->command->most != 0;
-    return fail(EXIT_IO, "%s: cannot open: %s%s", word, strerror(errno),
-                takes_text ? " (if it is meant as text put -- before it)" : "");
-}
-
 int take_model(args *a, size_t n_free)
 {
     const command *c = a->command;
     value *v = &a->values[OPT_MODEL];
-    if (!c || !option_on(option_at(OPT_MODEL), c->key) || n_free == 0 ||
-        !is_model_here(a, a->words[0]))
+    if (!c || !option_on(option_at(OPT_MODEL), c->key) || n_free == 0)
+        return EXIT_OK;
+    const char *word = a->words[0];
+    bool takes_text = c->most != 0;
+    if (c->key != CMD_INSPECT && !names_model(word) && (takes_text || access(word, F_OK) != 0))
         return EXIT_OK;
     if (v->origin)
         return fail(EXIT_USAGE, "%s: two models are given: %s and %s %s; leave one out%s", c->name,
-                    a->words[0], v->origin, v->text,
-                    c->most != 0 ? " (text that looks like a file goes behind --)" : "");
-    if (access(a->words[0], F_OK) != 0)
-        return missing_model(a, a->words[0]);
-    v->text = a->words[0];
+                    word, v->origin, v->text,
+                    takes_text ? " (text that looks like a file goes behind --)" : "");
+    if (access(word, F_OK) != 0)
+        return fail(EXIT_IO, "%s: cannot open: %s%s", word, strerror(errno),
+                    takes_text ? " (if it is meant as text put -- before it)" : "");
+    v->text = word;
     v->origin = "the argument";
     a->n_words--;
     memmove(a->words, a->words + 1, a->n_words * sizeof *a->words);

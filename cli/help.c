@@ -8,23 +8,8 @@ enum { WIDTH = 80, COLUMN = 26 };
 /* Appends words folded to WIDTH, continuation lines indented; `at` is the current column. */
 static void fold(buffer *out, const char *words, size_t at, size_t indent)
 {
-    bool fresh = true;
-    while (*words) {
-        size_t n = strcspn(words, " ");
-        if (!fresh && at + 1 + n > WIDTH) {
-            text_printf(out, "\n%*s", (int)indent, "");
-            at = indent;
-            fresh = true;
-        }
-        if (!fresh) {
-            text_puts(out, " ");
-            at++;
-        }
-        text_add(out, words, n);
-        at += n;
-        fresh = false;
-        words += n + (words[n] == ' ');
-    }
+    wrap w = {.column = at, .indent = indent};
+    wrap_all(&w, WIDTH, words, out);
     text_puts(out, "\n");
 }
 
@@ -367,12 +352,18 @@ static void environment_page(buffer *out)
 
 static void exit_page(buffer *out)
 {
-    int code;
-    const char *meaning;
+    static const struct {
+        int code;
+        const char *meaning;
+    } codes[] = {
+#define EXIT_CODE(name, code, text) {code, text},
+#include "exit_codes.inc"
+#undef EXIT_CODE
+    };
     text_puts(out, ".SH EXIT STATUS\n");
-    for (size_t i = 0; exit_code_at(i, &code, &meaning); i++) {
-        text_printf(out, ".TP\n\\fB%d\\fR\n", code);
-        page(out, "%s.\n", meaning);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        text_printf(out, ".TP\n\\fB%d\\fR\n", codes[i].code);
+        page(out, "%s.\n", codes[i].meaning);
     }
 }
 

@@ -109,12 +109,6 @@ static size_t newest(const buffer *text, size_t *n_lines)
     return at;
 }
 
-/* Zero bytes, or a line longer than all that is kept, tell that the file is something else. */
-static bool is_ours(const buffer *text, size_t at)
-{
-    return at < text->n && !memchr(text->data, '\0', text->n);
-}
-
 /* A new file takes the old one's place, or nothing happens. A link to it stays one. */
 static void cut(const char *path, const char *bytes, size_t n)
 {
@@ -138,7 +132,9 @@ static void history_read(const char *path, line_edit *e)
     size_t n_lines = 0;
     if (read_whole(path, &text)) {
         size_t at = newest(&text, &n_lines);
-        if ((n_lines > 2 * ENTRIES || text.n > FILE_BYTES) && is_ours(&text, at))
+        /* zero bytes, or a line longer than all that is kept: the file is something else */
+        bool ours = at < text.n && !memchr(text.data, '\0', text.n);
+        if ((n_lines > 2 * ENTRIES || text.n > FILE_BYTES) && ours)
             cut(path, text.data + at, text.n - at);
         while (at < text.n) {
             const char *line = text.data + at, *end = memchr(line, '\n', text.n - at);
@@ -219,29 +215,18 @@ static line_result read_plain(line_reader *r, buffer *out)
     }
 }
 
-line_reader *line_open(const args *a)
+line_reader *line_open(const args *a, bool *edits)
 {
     line_reader *r = xmalloc(sizeof *r);
     memset(r, 0, sizeof *r);
     r->interactive = isatty(STDIN_FILENO);
-    if (!r->interactive || !isatty(STDOUT_FILENO))
-        return r;
-    r->edit = line_edit_open();
+    r->edit = r->interactive && isatty(STDOUT_FILENO) ? line_edit_open() : NULL;
+    *edits = r->edit != NULL;
     r->kept = r->edit ? history_path(a) : NULL;
     r->kept_named = opt_given(a, OPT_HISTORY);
     if (r->kept)
         history_read(r->kept, r->edit);
     return r;
-}
-
-bool line_interactive(const line_reader *r)
-{
-    return r->interactive;
-}
-
-bool line_edits(const line_reader *r)
-{
-    return r->edit != NULL;
 }
 
 line_result line_read(line_reader *r, const char *prompt, const char *given, buffer *out)

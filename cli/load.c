@@ -172,13 +172,6 @@ static int tested_isa(const args *a, const char **isa)
 
 /* ---- options into the library ---- */
 
-/* Set and empty means no GPU, so that a variable can hide the real ones. */
-static const char *fake_gpus(const args *a)
-{
-    const char *given = opt_text(a, OPT_GPU_FAKE);
-    return given ? given : getenv("BITNET_GPU_FAKE");
-}
-
 /* Times are taken where they will be told. */
 static bool wants_statistics(const args *a)
 {
@@ -237,7 +230,8 @@ int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
     o.device = opt_text(a, OPT_DEVICE);
     o.device_origin = a->values[OPT_DEVICE].origin;
     o.split = wanted_split(a);
-    o.fake_gpu = fake_gpus(a);
+    /* set and empty means no GPU, so that a variable can hide the real ones */
+    o.fake_gpu = opt_text(a, OPT_GPU_FAKE) ? opt_text(a, OPT_GPU_FAKE) : getenv("BITNET_GPU_FAKE");
     o.no_fake_gpu = opt_on(a, OPT_NO_FAKE);
     o.visible_devices = getenv("CUDA_VISIBLE_DEVICES");
     o.statistics = wants_statistics(a);

@@ -60,11 +60,6 @@ const char *group_title(option_group g)
     return groups[g];
 }
 
-bool option_is_path(const option *o)
-{
-    return o->type == TYPE_PATH || o->type == TYPE_OUT;
-}
-
 bool option_is_called(const option *o, const char *name)
 {
     return strcmp(o->name, name) == 0 || word_in(o->aliases, ' ', name);
@@ -306,13 +301,6 @@ static int add_text(const char *origin, const char *written, value *v)
     return EXIT_OK;
 }
 
-/* Where there need be no file, an empty name is none, as the word off. */
-static int parse_path(const option *o, const char *origin, const char *written)
-{
-    bool may_be_none = strstr(o->argument, "|off") != NULL;
-    return *written || may_be_none ? EXIT_OK : fail(EXIT_USAGE, "%s: the path is empty", origin);
-}
-
 static int parse_levels(const char *origin, const char *written)
 {
     char module[64];
@@ -345,8 +333,10 @@ static int parse_by_type(const option *o, const char *origin, const char *writte
     case TYPE_INTS:
         return add_id(o, origin, written, v);
     case TYPE_PATH:
-    case TYPE_OUT:
-        return parse_path(o, origin, written);
+    case TYPE_OUT: /* where there need be no file, an empty name is none, as the word off */
+        return *written || strstr(o->argument, "|off")
+                   ? EXIT_OK
+                   : fail(EXIT_USAGE, "%s: the path is empty", origin);
     case TYPE_LEVELS:
         return parse_levels(origin, written);
     default:

@@ -249,40 +249,16 @@ void note(const args *a, const char *fmt, ...)
 
 /* ---- exit codes ---- */
 
-static const struct {
-    int code;
-    const char *text;
-} codes[] = {
-#define EXIT_CODE(name, code, text) {code, text},
-#include "exit_codes.inc"
-#undef EXIT_CODE
+/* A status that the command knows under another name, or not at all. */
+enum {
+    EXIT_ERROR = EXIT_OTHER,
+    EXIT_ARGUMENT = EXIT_USAGE,
+    EXIT_CONTEXT = 15,
+    EXIT_CANCELLED = 16
 };
-
-#define SAME(name) _Static_assert((int)BITNET_##name == (int)EXIT_##name, "exit code of " #name)
-SAME(OK);
-SAME(MODEL);
-SAME(TOKENIZER);
-SAME(IO);
-SAME(MEMORY);
-SAME(MISMATCH);
-SAME(SUSPICIOUS);
-SAME(PERFORMANCE);
-SAME(MEMORY_GATE);
-SAME(NOT_COMPILED);
-SAME(NOT_AVAILABLE);
-SAME(RECEIPT);
-SAME(VANISHED);
-_Static_assert((int)BITNET_ARGUMENT == (int)EXIT_USAGE, "exit code of ARGUMENT");
-_Static_assert((int)BITNET_ERROR == (int)EXIT_OTHER, "exit code of ERROR");
-
-bool exit_code_at(size_t i, int *code, const char **meaning)
-{
-    if (i >= sizeof codes / sizeof codes[0])
-        return false;
-    *code = codes[i].code;
-    *meaning = codes[i].text;
-    return true;
-}
+#define SAME(name, ...)                                                                            \
+    _Static_assert((int)BITNET_##name == (int)EXIT_##name, "exit code of " #name);
+BITNET_STATUS_MAP(SAME)
 
 int fail_with(const bitnet_error *err)
 {

@@ -23,22 +23,6 @@ int receipt_save(const loaded *m, bitnet_receipt *receipt, const bitnet_receipt_
 
 /* ---- statistics ---- */
 
-static json_t *performance_json(const bitnet_performance_stats *p)
-{
-    return j_object("launches:n exec_ms:f h2d:n d2h:n h2d_bytes:n d2h_bytes:n cache_hits:n "
-                    "cache_misses:n",
-                    p->n_launches, p->exec_ms, p->n_h2d, p->n_d2h, p->h2d_bytes, p->d2h_bytes,
-                    p->cache_hits, p->cache_misses);
-}
-
-static json_t *precision_json(const bitnet_precision_stats *p)
-{
-    return j_object("ops:n fp16_ms:f bf16_ms:f fp32_ms:f memory_allocated:n memory_peak:n h2d:n "
-                    "d2h:n h2d_bytes:n d2h_bytes:n",
-                    p->n_ops, p->fp16_ms, p->bf16_ms, p->fp32_ms, p->memory_allocated,
-                    p->memory_peak, p->n_h2d, p->n_d2h, p->h2d_bytes, p->d2h_bytes);
-}
-
 static json_t *device_json(const bitnet_stats *s)
 {
     const bitnet_device_stats *d = &s->on_device;
@@ -57,10 +41,20 @@ json_t *engine_stats_json(const loaded *m)
     bitnet_stats_init(&s);
     if (bitnet_engine_stats(m->engine, &s, NULL) != BITNET_OK)
         return json_null();
+    const bitnet_performance_stats *f = &s.performance;
+    const bitnet_precision_stats *p = &s.precision;
+    json_t *performance = j_object(
+        "launches:n exec_ms:f h2d:n d2h:n h2d_bytes:n d2h_bytes:n cache_hits:n cache_misses:n",
+        f->n_launches, f->exec_ms, f->n_h2d, f->n_d2h, f->h2d_bytes, f->d2h_bytes, f->cache_hits,
+        f->cache_misses);
+    json_t *precision = j_object("ops:n fp16_ms:f bf16_ms:f fp32_ms:f memory_allocated:n "
+                                 "memory_peak:n h2d:n d2h:n h2d_bytes:n d2h_bytes:n",
+                                 p->n_ops, p->fp16_ms, p->bf16_ms, p->fp32_ms, p->memory_allocated,
+                                 p->memory_peak, p->n_h2d, p->n_d2h, p->h2d_bytes, p->d2h_bytes);
     return j_object("device:t provider:t precision:t timed:b performance:j mixed_precision:j "
                     "on_device:j",
-                    s.device, s.provider, s.ran_in, s.timed, performance_json(&s.performance),
-                    precision_json(&s.precision), device_json(&s));
+                    s.device, s.provider, s.ran_in, s.timed, performance, precision,
+                    device_json(&s));
 }
 
 void engine_stats_text(const loaded *m, buffer *out)

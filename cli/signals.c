@@ -145,5 +145,5 @@ bool input_wait(void)
     do
         event = terminal_wait();
     while (event != TERMINAL_INPUT && event != TERMINAL_INTERRUPTED);
-    return event == TERMINAL_INPUT;
+    return !interrupted(); /* by a signal that came with the input, too */
 }

@@ -267,7 +267,9 @@ static void put_character(wrap *w, size_t width, const char *s, size_t len, size
         put_word(w, width, out);
 }
 
-void wrap_add(wrap *w, size_t width, const char *bytes, size_t n, buffer *out)
+/* Adds to out what of the bytes (whole characters) can be shown on lines of `width` columns: all
+ * but a last word that may go on. */
+static void wrap_add(wrap *w, size_t width, const char *bytes, size_t n, buffer *out)
 {
     for (size_t i = 0, len; i < n; i += len) {
         size_t columns = terminal_columns(bytes + i, n - i, &len);
@@ -286,10 +288,18 @@ void wrap_add(wrap *w, size_t width, const char *bytes, size_t n, buffer *out)
     }
 }
 
-void wrap_end(wrap *w, size_t width, buffer *out)
+static void wrap_end(wrap *w, size_t width, buffer *out)
 {
     put_word(w, width, out);
     put_spaces(w, width, out);
+}
+
+void wrap_all(wrap *w, size_t width, const char *text, buffer *out)
+{
+    wrap_add(w, width, text, strlen(text), out);
+    wrap_end(w, width, out);
+    text_add(out, "", 0);
+    wrap_free(w);
 }
 
 bool wrap_write(wrap *w, bool on, const char *bytes, size_t n, bool last)
@@ -303,7 +313,5 @@ bool wrap_write(wrap *w, bool on, const char *bytes, size_t n, bool last)
     wrap_add(w, width, bytes, n, &lines);
     if (last)
         wrap_end(w, width, &lines);
-    bool ok = out_write(lines.data, lines.n);
-    free_buffer(&lines);
-    return ok;
+    return out_buffer(&lines);
 }

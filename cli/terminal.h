@@ -44,13 +44,10 @@ typedef struct wrap {
 
 /* Text follows at this column; the indent stays as it is. */
 void wrap_begin(wrap *w, size_t column);
-/* Adds to out what of the bytes (whole characters) can be shown on lines of `width` columns: all
- * but a last word that may go on. */
-void wrap_add(wrap *w, size_t width, const char *bytes, size_t n, buffer *out);
-/* No text follows: adds that last word too, and spaces at the end. */
-void wrap_end(wrap *w, size_t width, buffer *out);
-/* Both at once, to standard output: in lines of the terminal if it is one and `on`, else as it is.
- */
+/* Adds a whole text to out, in lines of `width` columns, and frees w. */
+void wrap_all(wrap *w, size_t width, const char *text, buffer *out);
+/* Writes part of a text to standard output, in lines of the terminal if it is one and `on`, else as
+ * it is; a last word that may go on waits, unless no text follows (`last`). */
 bool wrap_write(wrap *w, bool on, const char *bytes, size_t n, bool last);
 void wrap_free(wrap *w);
 
