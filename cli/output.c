@@ -249,16 +249,12 @@ void note(const args *a, const char *fmt, ...)
 
 /* ---- exit codes ---- */
 
-/* A status that the command knows under another name, or not at all. */
-enum {
-    EXIT_ERROR = EXIT_OTHER,
-    EXIT_ARGUMENT = EXIT_USAGE,
-    EXIT_CONTEXT = 15,
-    EXIT_CANCELLED = 16
-};
-#define SAME(name, ...)                                                                            \
-    _Static_assert((int)BITNET_##name == (int)EXIT_##name, "exit code of " #name);
-BITNET_STATUS_MAP(SAME)
+#define SAME(name) ((int)BITNET_##name == (int)EXIT_##name)
+_Static_assert(SAME(OK) && SAME(MODEL) && SAME(TOKENIZER) && SAME(IO) && SAME(MEMORY) &&
+                   SAME(MISMATCH) && SAME(SUSPICIOUS) && SAME(PERFORMANCE) && SAME(MEMORY_GATE) &&
+                   SAME(NOT_COMPILED) && SAME(NOT_AVAILABLE) && SAME(RECEIPT) && SAME(VANISHED) &&
+                   (int)BITNET_ARGUMENT == EXIT_USAGE && (int)BITNET_ERROR == EXIT_OTHER,
+               "a status is its exit code");
 
 int fail_with(const bitnet_error *err)
 {
