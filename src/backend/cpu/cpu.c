@@ -44,12 +44,11 @@ static void cpu_write(bnet_backend *b, bnet_buffer *buf, const void *bytes, size
     memcpy(buf->data, bytes, n_bytes);
 }
 
+/* Every op was complete when it returned, and none can fail. */
 static bitnet_status cpu_sync(bnet_backend *b, bitnet_error *err)
 {
-    /* every op was complete when it returned, and nothing else can fail */
-    if (atomic_exchange(&((cpu_backend *)b)->scratch.missing, false))
-        return bnet_no_memory(err,
-                              "scratch of a kernel that was registered after the backend opened");
+    (void)b;
+    (void)err;
     return BITNET_OK;
 }
 

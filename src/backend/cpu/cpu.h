@@ -19,19 +19,17 @@ typedef struct cpu_choice {
 
 enum { CPU_SHAPES = 64, CPU_WARNED = 8 };
 
-/* Scratch of the pool's threads: at first as much as any kernel known then wants; a slot grows when
- * a kernel that was registered later wants more. A slot is taken for one call; where sessions share
- * a pool of one thread, they wait for each other. */
+/* Scratch of the pool's threads, as much as any kernel in the tree asks for. A slot is taken for
+ * one call; sessions that share a pool of one thread wait for each other. */
 typedef struct cpu_slot {
     atomic_bool busy;
-    uint8_t *data; /* NULL: nobody wanted any */
-    size_t n_bytes;
+    uint8_t *data; /* NULL: no kernel asks for any */
 } cpu_slot;
 
 typedef struct cpu_scratch {
     cpu_slot *slots; /* [n] */
     int n;
-    atomic_bool missing; /* a slot could not grow: its call did nothing, sync says so */
+    size_t n_bytes; /* of each */
 } cpu_scratch;
 
 /* Packed weights lie one behind the other in large pieces, freed with the backend. */
@@ -170,9 +168,8 @@ void bnet_cpu_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n);
 void bnet_cpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows,
                      size_t n_cols, bnet_buffer *y);
 
-/* At least n_bytes of scratch for a call on this thread of the pool; give it back. False: no
- * memory, there is nothing to give back, and sync reports it. */
-bool bnet_cpu_scratch_take(cpu_backend *be, int thread, size_t n_bytes, uint8_t **out);
+/* Scratch for one call of a kernel on this thread of the pool; the caller gives it back. */
+uint8_t *bnet_cpu_scratch_take(cpu_backend *be, int thread);
 void bnet_cpu_scratch_give(cpu_backend *be, int thread);
 /* Memory for packed weights that lives as long as the backend; NULL: none left. */
 uint8_t *bnet_cpu_piece_take(cpu_backend *be, size_t n_bytes);

@@ -28,8 +28,8 @@ uint8_t *bnet_cpu_piece_take(cpu_backend *be, size_t n_bytes)
     return at;
 }
 
-/* The most any row of the list that can run here asks for. A program's kernels are handed none:
- * what they take they take for themselves. */
+/* The most any row of the list that can run here asks for. Kernels that a program registers have
+ * other formats than those that are handed scratch, so nothing asks for more later. */
 static size_t most_scratch(const cpu_backend *be)
 {
     size_t most = 0;
@@ -40,40 +40,24 @@ static size_t most_scratch(const cpu_backend *be)
     return most;
 }
 
-static bool grow(cpu_slot *slot, size_t n_bytes)
-{
-    if (n_bytes <= slot->n_bytes)
-        return true;
-    bnet_free(slot->data);
-    slot->data = bnet_alloc(n_bytes); /* touched by the thread that uses it */
-    slot->n_bytes = slot->data ? n_bytes : 0;
-    return slot->data != NULL;
-}
-
 bitnet_status bnet_cpu_scratch_open(cpu_backend *be, bitnet_error *err)
 {
     cpu_scratch *s = &be->scratch;
-    size_t n_bytes = most_scratch(be);
+    s->n_bytes = most_scratch(be);
     s->n = bnet_pool_threads(be->pool);
     s->slots = bnet_calloc((size_t)s->n, sizeof *s->slots);
     bool ok = s->slots != NULL;
-    for (int i = 0; ok && i < s->n; i++)
-        ok = grow(&s->slots[i], n_bytes);
+    for (int i = 0; ok && s->n_bytes && i < s->n; i++) /* touched by the thread that uses it */
+        ok = (s->slots[i].data = bnet_alloc(s->n_bytes)) != NULL;
     return ok ? BITNET_OK : bnet_no_memory(err, "scratch of kernels");
 }
 
-bool bnet_cpu_scratch_take(cpu_backend *be, int thread, size_t n_bytes, uint8_t **out)
+uint8_t *bnet_cpu_scratch_take(cpu_backend *be, int thread)
 {
     cpu_slot *slot = &be->scratch.slots[thread];
     while (atomic_exchange_explicit(&slot->busy, true, memory_order_acquire))
         sched_yield();
-    if (grow(slot, n_bytes)) {
-        *out = slot->data;
-        return true;
-    }
-    atomic_store(&be->scratch.missing, true);
-    bnet_cpu_scratch_give(be, thread);
-    return false;
+    return slot->data;
 }
 
 void bnet_cpu_scratch_give(cpu_backend *be, int thread)

@@ -10,7 +10,6 @@ enum {
 
 typedef struct linear_job {
     bnet_kernel_fn fn;
-    size_t temp_bytes; /* of scratch that it wants */
     const bnet_weight *w;
     const bnet_act8 *act;
     size_t first; /* token of the pass this job begins with */
@@ -110,7 +109,6 @@ static void ternary_rows(void *arg, size_t begin, size_t end)
 typedef struct packed_job {
     cpu_backend *be;
     bnet_kernel_fn fn;
-    size_t temp_bytes; /* that it wants */
     const bnet_weight *const *w;
     int n_weights;
     size_t n_groups; /* of all weights together */
@@ -160,8 +158,7 @@ static void packed_part(void *arg, bnet_share part)
     s.first += j->first;
     if (s.begin == s.end || s.n_tokens == 0)
         return;
-    if (!bnet_cpu_scratch_take(j->be, part.thread, j->temp_bytes, &s.temp))
-        return; /* sync says so */
+    s.temp = bnet_cpu_scratch_take(j->be, part.thread);
     for (int i = 0; i < j->n_weights; i++) {
         size_t n = bnet_r16_groups(j->w[i]->info.n_out);
         size_t from = BNET_MAX(s.begin, at), to = BNET_MIN(s.end, at + n);
@@ -279,7 +276,6 @@ static void run_job(cpu_backend *be, linear_job *j)
     if (j->w->packed) {
         packed_job p = {.be = be,
                         .fn = j->fn,
-                        .temp_bytes = j->temp_bytes,
                         .w = &j->w,
                         .n_weights = 1,
                         .act = j->act,
@@ -301,13 +297,7 @@ static void run_job(cpu_backend *be, linear_job *j)
 void bnet_cpu_linear_with(cpu_backend *be, const bnet_weight *w, const bnet_kernel_record *k,
                           const bnet_act8 *q, const float *x, size_t n_tokens, float *y)
 {
-    linear_job j = {.fn = k->fn,
-                    .temp_bytes = (size_t)k->temp_bytes,
-                    .w = w,
-                    .act = q,
-                    .x = x,
-                    .y = y,
-                    .n_tokens = n_tokens};
+    linear_job j = {.fn = k->fn, .w = w, .act = q, .x = x, .y = y, .n_tokens = n_tokens};
     run_job(be, &j);
 }
 
@@ -318,7 +308,6 @@ static void linear(cpu_backend *be, const bnet_weight *w, const bnet_act8 *q, co
         n = n_tokens - t;
         const bnet_kernel_record *k = pick_for(be, w, &n);
         linear_job j = {.fn = cpu_use(be, k),
-                        .temp_bytes = (size_t)k->temp_bytes,
                         .w = w,
                         .act = q,
                         .first = t,
@@ -358,7 +347,6 @@ void bnet_cpu_linear_ternary_n(bnet_backend *b, const bnet_weight *const *w, int
         cpu_use(be, k); /* as many matrices, as many calls */
     packed_job j = {.be = be,
                     .fn = k->fn,
-                    .temp_bytes = (size_t)k->temp_bytes,
                     .w = w,
                     .n_weights = n,
                     .act = q,

@@ -510,87 +510,43 @@ static void test_many_tokens_are_divided_among_threads(void **state)
 
 /* ---- scratch of kernels ---- */
 
-enum { WANTED = 3 << 20 };
-static atomic_int n_without; /* calls that got no scratch */
-
-static void greedy_r16(const bnet_r16 *a)
+static void does_nothing(const bnet_r16 *a)
 {
-    if (a->temp)
-        memset(a->temp, 0xab, WANTED); /* a sanitizer sees if that is too much */
-    else
-        atomic_fetch_add(&n_without, 1);
-    bnet_linear_i2s_r16_scalar(a);
+    (void)a;
 }
 
-static bnet_kernel_record greedy(uint64_t temp_bytes)
-{
-    return (bnet_kernel_record){.id = "linear_i2s_r16.greedy",
-                                .device = BNET_DEV_CPU,
-                                .op = BNET_OP_LINEAR,
-                                .format = BNET_FORMAT_I2S_R16,
-                                .dtype = BNET_DTYPE_I8,
-                                .tier = BITNET_TIER_EXTREMELY,
-                                .temp_bytes = temp_bytes,
-                                .abi = BITNET_KERNEL_ABI,
-                                .agreement = "exact",
-                                .fn = (bnet_kernel_fn)greedy_r16};
-}
-
-/* A kernel that comes after the backend was opened gets the scratch it asks for, at once or from
- * the next pass on; where there is none, the pass fails and says so. */
-static void test_scratch_of_a_later_kernel(void **state)
+/* Scratch is taken when the backend opens, and no kernel that it may choose asks for more: no pass
+ * can lack it, and no session can be told of another's failure. (A program cannot register kernels
+ * of a format that is handed scratch: test_kernel_registry.) */
+static void test_scratch_serves_every_kernel(void **state)
 {
     (void)state;
-    for (int prepared = 0; prepared < 2; prepared++) {
+    const char *isa;
+    size_t n, n_with_scratch = 0;
+    const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
+    for (int i = 0; (isa = bnet_cpu_isa_at(i)) != NULL; i++) {
+        bnet_capabilities caps;
+        if (bnet_cpu_capabilities(isa, &caps, NULL) != BITNET_OK)
+            continue;
         rig g;
-        bnet_weight *w = NULL;
-        bnet_kernel_record k = greedy(WANTED), modest = greedy(0);
-        modest.id = "linear_i2s_r16.modest"; /* so that the weight is packed */
-        modest.tier = BITNET_TIER_HIGHLY;
-        modest.fn = (bnet_kernel_fn)bnet_linear_i2s_r16_scalar;
-        rig_open(&g, "scalar", false);
-        assert_int_equal(bnet_registry_add(g.registry, &modest, &g.err), BITNET_OK);
-        matrix m = matrix_new(BNET_I2_S, 512, 160, true);
-        if (prepared)
-            assert_int_equal(prepare(&g, &m, false, &w), BITNET_OK);
-        assert_int_equal(bnet_registry_add(g.registry, &k, &g.err), BITNET_OK);
-        if (!prepared)
-            assert_int_equal(prepare(&g, &m, false, &w), BITNET_OK);
-        check_result(&g, &m, w, TOKENS);
-        assert_int_equal(calls_of(&g, k.id), 1);
-        assert_int_equal(atomic_load(&n_without), 0);
+        rig_open(&g, isa, false);
+        cpu_backend *be = (cpu_backend *)g.be;
+        for (size_t k = 0; k < n; k++) {
+            if (rows[k].temp_bytes == 0 || (rows[k].needs & ~caps.has))
+                continue;
+            assert_int_equal(rows[k].format, BNET_FORMAT_I2S_R16);
+            assert_true(rows[k].temp_bytes <= be->scratch.n_bytes);
+            n_with_scratch++;
+        }
+        for (int t = 0; t < be->scratch.n && be->scratch.n_bytes; t++) {
+            uint8_t *p = bnet_cpu_scratch_take(be, t);
+            memset(p, 0xab, be->scratch.n_bytes); /* a sanitizer sees if that is too much */
+            bnet_cpu_scratch_give(be, t);
+        }
         assert_int_equal(g.be->v->sync(g.be, &g.err), BITNET_OK);
-        g.be->v->weight_free(g.be, w);
-        free(m.bytes);
         rig_close(&g);
     }
-}
-
-static void scratch_is_not_there(uint64_t n_bytes)
-{
-    rig g;
-    bnet_weight *w = NULL;
-    float *x;
-    bnet_kernel_record k = greedy(n_bytes);
-    rig_open(&g, "scalar", false);
-    matrix m = matrix_new(BNET_I2_S, 512, 160, true);
-    assert_int_equal(bnet_registry_add(g.registry, &k, &g.err), BITNET_OK);
-    assert_int_equal(prepare(&g, &m, false, &w), BITNET_OK);
-    free(run(&g, w, TOKENS, &x));
-    free(x);
-    assert_int_equal(g.be->v->sync(g.be, &g.err), BITNET_MEMORY);
-    assert_non_null(strstr(g.err.message, "scratch"));
-    assert_int_equal(g.be->v->sync(g.be, &g.err), BITNET_OK);
-    g.be->v->weight_free(g.be, w);
-    free(m.bytes);
-    rig_close(&g);
-}
-
-static void test_scratch_that_is_not_there(void **state)
-{
-    (void)state;
-    scratch_is_not_there((uint64_t)1 << 46);
-    scratch_is_not_there(UINT64_MAX - 10);
+    print_message("%zu rows with scratch\n", n_with_scratch);
 }
 
 /* What a program's kernel takes for itself is not taken for it: the backend opens. */
@@ -598,9 +554,17 @@ static void test_no_scratch_for_kernels_of_programs(void **state)
 {
     (void)state;
     rig g = {.n_warnings = 0};
-    bnet_kernel_record k = greedy((uint64_t)1 << 46);
-    k.format = BNET_FORMAT_I2S;
-    k.outside = true;
+    bnet_kernel_record k = {.id = "linear_i2s.greedy",
+                            .device = BNET_DEV_CPU,
+                            .op = BNET_OP_LINEAR,
+                            .format = BNET_FORMAT_I2S,
+                            .dtype = BNET_DTYPE_I8,
+                            .tier = BITNET_TIER_EXTREMELY,
+                            .temp_bytes = (uint64_t)1 << 46,
+                            .abi = BITNET_KERNEL_ABI,
+                            .agreement = "exact",
+                            .outside = true,
+                            .fn = (bnet_kernel_fn)does_nothing};
     assert_int_equal(bnet_pool_open(2, &g.pool, NULL), BITNET_OK);
     assert_int_equal(bnet_registry_open(&g.registry, NULL), BITNET_OK);
     assert_int_equal(bnet_registry_add(g.registry, &k, &g.err), BITNET_OK);
@@ -651,8 +615,7 @@ int main(void)
         cmocka_unit_test(test_REG_17_registered_kernel_ends_the_fallback),
         cmocka_unit_test(test_REG_14_pass_size_picks_the_kernel),
         cmocka_unit_test(test_REG_14_large_pass_is_cut_to_what_fits),
-        cmocka_unit_test(test_scratch_of_a_later_kernel),
-        cmocka_unit_test(test_scratch_that_is_not_there),
+        cmocka_unit_test(test_scratch_serves_every_kernel),
         cmocka_unit_test(test_no_scratch_for_kernels_of_programs),
         cmocka_unit_test(test_REG_20_new_knowledge_is_used_at_once),
         cmocka_unit_test(test_negative_block_scales_are_warned_of),
