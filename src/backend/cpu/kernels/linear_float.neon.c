@@ -1,41 +1,23 @@
-/* linear_float.neon.c - weight rows of F16, BF16, Q8_0, Q4_0 and Q6_K against float activations.
- * The 16 running sums of bnet_dot_f32 are four registers; every product and sum is the scalar
- * kernel's, in its order, without fused operations, so the bits are the same. Tokens pass in fours,
- * whose sums stay in registers while the row is decoded once for them. */
-#include "backend/cpu/kernels.h"
-#include "base/mathf.h"
+/* linear_float.neon.c - weight rows of F16, BF16, Q8_0, Q4_0 and Q6_K, as in the file and packed,
+ * against float activations. */
+#include "backend/cpu/kernels/simd_neon.h"
+#include "backend/cpu/kernels/linear_simd.h"
 
-#include <arm_neon.h>
-
-enum { STEP = 16, MANY = 4, AHEAD = 1024 }; /* AHEAD: bytes to ask for early */
-
-/* What takes a function or a number of tokens must be inlined with it. */
-#define INLINE static inline __attribute__((always_inline))
-
-typedef struct sums {
-    float32x4_t v[4];
-} sums;
-
-/* Weights [i, i + 16) of a row as floats. */
-typedef void decode_fn(const uint8_t *row, size_t i, float32x4_t w[4]);
-
-/* ---- formats ---- */
-
-INLINE float half_at(const uint8_t *p)
+SIMD float half_at(const uint8_t *p)
 {
     __fp16 h;
     memcpy(&h, p, sizeof h);
     return (float)h;
 }
 
-INLINE void decode_f16(const uint8_t *row, size_t i, float32x4_t w[4])
+SIMD void decode_f16(const uint8_t *row, size_t i, vf w[PARTS])
 {
     for (size_t k = 0; k < 4; k++)
         w[k] = vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(row + 2 * i + 8 * k)));
 }
 
 /* A bfloat16 is the upper half of a float. */
-INLINE void decode_bf16(const uint8_t *row, size_t i, float32x4_t w[4])
+SIMD void decode_bf16(const uint8_t *row, size_t i, vf w[PARTS])
 {
     for (size_t k = 0; k < 4; k++) {
         uint16x4_t h = vreinterpret_u16_u8(vld1_u8(row + 2 * i + 8 * k));
@@ -45,7 +27,7 @@ INLINE void decode_bf16(const uint8_t *row, size_t i, float32x4_t w[4])
 
 /* 16 bytes c become (float)(c - bias) * d. The bytes c, 0, 0, 0x4b are the float 2^23 + c: no
  * conversion, of which there could be but one in a cycle. */
-INLINE void scale_codes(uint8x16_t c, float bias, float d, float32x4_t w[4])
+SIMD void scale_codes(uint8x16_t c, float bias, float d, vf w[PARTS])
 {
     const uint8x16_t zero = vdupq_n_u8(0);
     const uint16x8_t exponent = vdupq_n_u16(0x4b00);
@@ -60,7 +42,7 @@ INLINE void scale_codes(uint8x16_t c, float bias, float d, float32x4_t w[4])
         w[k] = vmulq_f32(vsubq_f32(w[k], less), scale);
 }
 
-INLINE void decode_q8_0(const uint8_t *row, size_t i, float32x4_t w[4])
+SIMD void decode_q8_0(const uint8_t *row, size_t i, vf w[PARTS])
 {
     const uint8_t *block = row + i / 32 * 34;
     uint8x16_t q = vld1q_u8(block + 2 + i % 32);
@@ -68,7 +50,7 @@ INLINE void decode_q8_0(const uint8_t *row, size_t i, float32x4_t w[4])
 }
 
 /* Low nibbles are elements 0..15 of a block, high ones 16..31. */
-INLINE void decode_q4_0(const uint8_t *row, size_t i, float32x4_t w[4])
+SIMD void decode_q4_0(const uint8_t *row, size_t i, vf w[PARTS])
 {
     const uint8_t *block = row + i / 32 * 18;
     uint8x16_t q = vld1q_u8(block + 2);
@@ -77,7 +59,7 @@ INLINE void decode_q4_0(const uint8_t *row, size_t i, float32x4_t w[4])
 }
 
 /* Four low bits from ql, two high bits from qh. */
-INLINE void decode_q6_k(const uint8_t *row, size_t i, float32x4_t w[4])
+SIMD void decode_q6_k(const uint8_t *row, size_t i, vf w[PARTS])
 {
     const uint8_t *block = row + i / 256 * 210;
     size_t s = i % 256 / 16, h = s / 8, g = s % 8 / 2, l = 16 * (s % 2);
@@ -89,80 +71,65 @@ INLINE void decode_q6_k(const uint8_t *row, size_t i, float32x4_t w[4])
     scale_codes(vsliq_n_u8(low, high, 4), 32, scale, w);
 }
 
-/* ---- sums ---- */
+BNET_LINEAR_ROW(f16, 1)
+BNET_LINEAR_ROW(bf16, 1)
+BNET_LINEAR_ROW(q8_0, 2)
+BNET_LINEAR_ROW(q4_0, 2)
+BNET_LINEAR_ROW(q6_k, 16)
 
-/* acc += w * x for 16 values */
-INLINE void mul_add(sums *acc, const float32x4_t w[4], const float *x)
+/* ---- packed Q6_K ---- */
+
+/* A code c becomes a float without a conversion: the half words 0 and 0x4300 | c are the float
+ * 128 + c, and 160 less is c - 32, exactly. */
+
+/* Four columns of four rows; to: where row 0's go, the next row's lie 256 further. */
+SIMD void decode_four(uint8x16_t code, float32x4_t scale, float *to)
 {
-    for (int i = 0; i < 4; i++)
-        acc->v[i] = vaddq_f32(acc->v[i], vmulq_f32(w[i], vld1q_f32(x + 4 * i)));
+    const uint8x16_t exponent = vdupq_n_u8(0x43);
+    const uint16x8_t zero = vdupq_n_u16(0);
+    const float32x4_t bias = vdupq_n_f32(160.0f);
+    uint16x8_t rows01 = vreinterpretq_u16_u8(vzip1q_u8(code, exponent));
+    uint16x8_t rows23 = vreinterpretq_u16_u8(vzip2q_u8(code, exponent));
+    float32x4_t r0 = vreinterpretq_f32_u16(vzip1q_u16(zero, rows01));
+    float32x4_t r1 = vreinterpretq_f32_u16(vzip2q_u16(zero, rows01));
+    float32x4_t r2 = vreinterpretq_f32_u16(vzip1q_u16(zero, rows23));
+    float32x4_t r3 = vreinterpretq_f32_u16(vzip2q_u16(zero, rows23));
+    vst1q_f32(to, vmulq_laneq_f32(vsubq_f32(r0, bias), scale, 0));
+    vst1q_f32(to + 256, vmulq_laneq_f32(vsubq_f32(r1, bias), scale, 1));
+    vst1q_f32(to + 512, vmulq_laneq_f32(vsubq_f32(r2, bias), scale, 2));
+    vst1q_f32(to + 768, vmulq_laneq_f32(vsubq_f32(r3, bias), scale, 3));
 }
 
-INLINE float fold(const sums *acc)
+SIMD uint8x16_t fourth(uint8x16_t a, uint8x16_t b, uint8x16_t c)
 {
-    float all[STEP];
-    for (int i = 0; i < 4; i++)
-        vst1q_f32(all + 4 * i, acc->v[i]);
-    return bnet_fold16(all);
+    return vshrq_n_u8(vsriq_n_u8(a, vsriq_n_u8(b, c, 2), 2), 2);
 }
 
-/* What is left of a row of two-byte weights behind the last whole 16, filled up with zeros: the
- * sums that get a zero do not change (none of them is ever -0), and element i is in sum i, as
- * everywhere. */
-INLINE void tail(decode_fn *decode, const uint8_t *row, const float *x, size_t n, sums *acc)
+/* d times the four rows' scales of each sub-block of a quarter */
+SIMD void scales(const uint8_t *p, float32x4_t d, float32x4_t out[4])
 {
-    uint8_t bytes[2 * STEP] = {0};
-    float xs[STEP] = {0};
-    float32x4_t w[4];
-    memcpy(bytes, row, 2 * n);
-    memcpy(xs, x, n * sizeof *x);
-    decode(bytes, 0, w);
-    mul_add(acc, w, xs);
+    int8x16_t s = vld1q_s8((const int8_t *)p);
+    int16x8_t lo = vmovl_s8(vget_low_s8(s)), hi = vmovl_high_s8(s);
+    out[0] = vmulq_f32(d, vcvtq_f32_s32(vmovl_s16(vget_low_s16(lo))));
+    out[1] = vmulq_f32(d, vcvtq_f32_s32(vmovl_high_s16(lo)));
+    out[2] = vmulq_f32(d, vcvtq_f32_s32(vmovl_s16(vget_low_s16(hi))));
+    out[3] = vmulq_f32(d, vcvtq_f32_s32(vmovl_high_s16(hi)));
 }
 
-/* n tokens, a constant. unroll: steps decoded together, so that their places are constants. */
-INLINE void some(decode_fn *decode, size_t unroll, const uint8_t *row, const float *x,
-                 size_t x_stride, size_t n_cols, size_t n, float *y)
+static void decode_r4(const uint8_t *block, const uint8_t *f16, float *out)
 {
-    sums acc[MANY];
-    size_t whole = n_cols / STEP * STEP;
-    for (size_t t = 0; t < n; t++)
-        for (int i = 0; i < 4; i++)
-            acc[t].v[i] = vdupq_n_f32(0);
-    for (size_t i = 0; i < whole; i += unroll * STEP) {
-        __builtin_prefetch(row + i + AHEAD); /* a byte per weight, about */
-        for (size_t u = 0; u < unroll; u++) {
-            float32x4_t w[4];
-            decode(row, i + u * STEP, w);
-            for (size_t t = 0; t < n; t++)
-                mul_add(&acc[t], w, x + t * x_stride + i + u * STEP);
+    const uint8x16_t low = vdupq_n_u8(0x3f);
+    float32x4_t d = vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(f16))), s[4];
+    for (size_t k = 0; k < 4; k++) {
+        const uint8_t *w = block + BNET_Q6R4_QUARTER * k;
+        float *to = out + 128 * (k / 2) + 16 * (k % 2);
+        scales(w + 192, d, s);
+        for (size_t j = 0; j < 4; j++, w += 16, to += 4) {
+            uint8x16_t a = vld1q_u8(w), b = vld1q_u8(w + 64), c = vld1q_u8(w + 128);
+            decode_four(vandq_u8(a, low), s[0], to);
+            decode_four(vandq_u8(b, low), s[1], to + 32);
+            decode_four(vandq_u8(c, low), s[2], to + 64);
+            decode_four(fourth(a, b, c), s[3], to + 96);
         }
     }
-    for (size_t t = 0; t < n; t++) {
-        if (unroll == 1 && whole < n_cols) /* blocks leave nothing */
-            tail(decode, row + 2 * whole, x + t * x_stride + whole, n_cols - whole, &acc[t]);
-        y[t] = fold(&acc[t]);
-    }
 }
-
-INLINE void linear(decode_fn *decode, size_t unroll, const uint8_t *row, const float *x,
-                   size_t x_stride, size_t n_cols, size_t n_tokens, float *y)
-{
-    size_t t = 0;
-    for (; t + MANY <= n_tokens; t += MANY)
-        some(decode, unroll, row, x + t * x_stride, x_stride, n_cols, MANY, y + t);
-    for (; t < n_tokens; t++)
-        some(decode, unroll, row, x + t * x_stride, x_stride, n_cols, 1, y + t);
-}
-
-#define LINEAR(name, unroll)                                                                       \
-    void bnet_linear_##name##_neon(const uint8_t *row, const float *x, size_t x_stride,            \
-                                   size_t n_cols, size_t n_tokens, float *y)                       \
-    {                                                                                              \
-        linear(decode_##name, unroll, row, x, x_stride, n_cols, n_tokens, y);                      \
-    }
-LINEAR(f16, 1)
-LINEAR(bf16, 1)
-LINEAR(q8_0, 2)
-LINEAR(q4_0, 2)
-LINEAR(q6_k, 16)
