@@ -1,12 +1,13 @@
-/* open.c - from a chosen device to its backend. The list is backends.inc; a kind without a row
- * there was not compiled in. */
+/* open.c - from a chosen device to its backend, from an id to its row. The list is backends.inc; a
+ * kind without a row there was not compiled in. */
 #include "ops/open.h"
 
 static const struct {
     const char *device;
     bitnet_status (*open)(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err);
+    const bnet_kernel_record *(*rows)(size_t *n);
 } backends[] = {
-#define BACKEND(name) {#name, bnet_##name##_open},
+#define BACKEND(name) {#name, bnet_##name##_open, bnet_##name##_kernel_rows},
 #include "ops/backends.inc"
 #undef BACKEND
 };
@@ -22,29 +23,19 @@ bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, 
                      bnet_device_label(w->device));
 }
 
-const bnet_kernel_name *bnet_kernel_name_find(const char *id)
+const bnet_kernel_record *bnet_kernel_row_find(const char *id)
 {
-    static const bnet_kernel_name *(*const lists[])(size_t *) = {
-#define BACKEND(name) bnet_##name##_kernel_names,
-#include "ops/backends.inc"
-#undef BACKEND
-    };
-    for (size_t b = 0; b < BNET_COUNT(lists); b++) {
+    for (size_t b = 0; b < BNET_COUNT(backends); b++) {
         size_t n;
-        const bnet_kernel_name *names = lists[b](&n);
+        const bnet_kernel_record *rows = backends[b].rows(&n);
         for (size_t i = 0; i < n; i++)
-            if (strcmp(names[i].id, id) == 0)
-                return &names[i];
+            if (strcmp(rows[i].id, id) == 0)
+                return &rows[i];
     }
     return NULL;
 }
 
 const char *bnet_backend_at(int i)
 {
-    static const char *const names[] = {
-#define BACKEND(name) #name,
-#include "ops/backends.inc"
-#undef BACKEND
-    };
-    return i >= 0 && (size_t)i < BNET_COUNT(names) ? names[i] : NULL;
+    return i >= 0 && (size_t)i < BNET_COUNT(backends) ? backends[i].device : NULL;
 }

@@ -41,25 +41,14 @@ typedef struct bnet_backend_want {
 /* Opens the backend of the device's kind. Fails NOT_COMPILED if there is none; else as it does. */
 bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err);
 
-/* The rows of each backend's kernels.inc, for the registry. */
+/* The rows of each backend's kernels.inc. The registry takes those that have a function; the others
+ * are of another architecture, known so that what was computed there can be checked here. */
 #define BACKEND(name) const bnet_kernel_record *bnet_##name##_kernel_rows(size_t *n);
 #include "ops/backends.inc"
 #undef BACKEND
 
-/* The name of every kernel row a backend has on any machine, so that what was computed elsewhere
- * can be checked here. */
-typedef struct bnet_kernel_name {
-    const char *id;
-    bnet_op op;
-    bnet_format format;
-    bnet_device_kind device;
-    bnet_op_set fused; /* further operations it may do in the same call */
-} bnet_kernel_name;
-#define BACKEND(name) const bnet_kernel_name *bnet_##name##_kernel_names(size_t *n);
-#include "ops/backends.inc"
-#undef BACKEND
-/* Searches the names of all backends; NULL: no such kernel. */
-const bnet_kernel_name *bnet_kernel_name_find(const char *id);
+/* The row of any backend with that id; NULL: none has it. */
+const bnet_kernel_record *bnet_kernel_row_find(const char *id);
 
 /* Every kernel is chosen by the registry, which must outlive the backend like the pool; kernels
  * registered before a weight is prepared can serve it. isa NULL: the best here; else the highest

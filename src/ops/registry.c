@@ -175,7 +175,7 @@ static bitnet_status add_backends(bnet_registry *r, bitnet_error *err)
         size_t n;
         const bnet_kernel_record *rows = backends[b](&n);
         for (size_t i = 0; st == BITNET_OK && i < n; i++)
-            st = bnet_registry_add(r, &rows[i], err);
+            st = rows[i].fn ? bnet_registry_add(r, &rows[i], err) : BITNET_OK;
     }
     return st;
 }

@@ -29,7 +29,8 @@ typedef struct bnet_kernel_record {
     bnet_format format;
     bnet_dtype dtype; /* of the activations */
     /* what it is and wants */
-    const char *isa; /* "dotprod", "sm_80", "" */
+    bnet_op_set fused; /* further operations it may do in the same call */
+    const char *isa;   /* "dotprod", "sm_80", "" */
     bitnet_kernel_tier tier;
     uint64_t temp_bytes; /* scratch it takes for itself while it runs */
     uint32_t alignment;  /* of the weights, at which it runs best; any other must be right too */

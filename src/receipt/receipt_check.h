@@ -74,21 +74,15 @@ static inline const char *shown(const char *s, char buf[64])
     return bnet_quote(s, strlen(s), buf, 64);
 }
 
-/* What the registry of this library, or of the caller's runtime, says of an id. */
-static inline bool find_kernel(const checking *c, const char *id, bnet_kernel_name *out)
+/* The record of an id in this library, or in the registry of the caller's runtime; NULL: none. */
+static inline const bnet_kernel_record *find_kernel(const checking *c, const char *id)
 {
-    const bnet_kernel_name *known = bnet_kernel_name_find(id);
-    const bnet_kernel_record *k =
-        c->o->runtime ? bnet_registry_find(c->o->runtime->registry, id) : NULL;
-    if (known)
-        *out = *known;
-    else if (k)
-        *out = (bnet_kernel_name){k->id, k->op, k->format, k->device, 0};
-    return known || k;
+    const bnet_kernel_record *k = bnet_kernel_row_find(id);
+    return k || !c->o->runtime ? k : bnet_registry_find(c->o->runtime->registry, id);
 }
 
 /* Is this one of the operations the kernel does? */
-static inline bool does_op(const bnet_kernel_name *k, bnet_op op)
+static inline bool does_op(const bnet_kernel_record *k, bnet_op op)
 {
     return ((bnet_op_parts(k->op) | k->fused) >> op & 1) != 0;
 }

@@ -75,7 +75,7 @@ bool bnet_evidence_isa(checking *c)
     if (allowed & ~machine)
         return no(c, "environment.isa %s is not of environment.OS", isa);
     for (size_t i = 0; i < n_ids(c); i++) {
-        const bnet_kernel_name *k = bnet_kernel_name_find(id_at(c, i));
+        const bnet_kernel_record *k = bnet_kernel_row_find(id_at(c, i));
         const char *dot = k && k->device == BNET_DEV_CPU ? strrchr(k->id, '.') : NULL;
         uint32_t needs = dot ? needs_of(dot + 1) : 0;
         if (needs & ~machine)
@@ -92,8 +92,8 @@ bool bnet_evidence_isa(checking *c)
 static bool has_format(const checking *c, bnet_op op, bnet_format format)
 {
     for (size_t i = 0; i < n_ids(c); i++) {
-        bnet_kernel_name k;
-        if (find_kernel(c, id_at(c, i), &k) && does_op(&k, op) && k.format == format)
+        const bnet_kernel_record *k = find_kernel(c, id_at(c, i));
+        if (k && does_op(k, op) && k->format == format)
             return true;
     }
     return false;
@@ -102,9 +102,9 @@ static bool has_format(const checking *c, bnet_op op, bnet_format format)
 static bool each_has(checking *c, bnet_op op, bnet_op other)
 {
     for (size_t i = 0; i < n_ids(c); i++) {
-        bnet_kernel_name k;
-        if (find_kernel(c, id_at(c, i), &k) && k.op == op && !has_format(c, other, k.format))
-            return no(c, "kernel %s without %s of its format", k.id, bnet_op_name(other));
+        const bnet_kernel_record *k = find_kernel(c, id_at(c, i));
+        if (k && k->op == op && !has_format(c, other, k->format))
+            return no(c, "kernel %s without %s of its format", k->id, bnet_op_name(other));
     }
     return true;
 }
@@ -147,13 +147,13 @@ bool bnet_evidence_formats(checking *c)
     if (!check_types(c, types))
         return false;
     for (size_t i = 0; i < n_ids(c); i++) {
-        bnet_kernel_name k;
-        if (!find_kernel(c, id_at(c, i), &k) || k.op != BNET_OP_LINEAR)
+        const bnet_kernel_record *k = find_kernel(c, id_at(c, i));
+        if (!k || k->op != BNET_OP_LINEAR)
             continue;
-        if (!in_types(types, k.format))
+        if (!in_types(types, k->format))
             return no(c, "quantization.types_used lacks %s of kernel %s",
-                      bnet_format_name(k.format), k.id);
-        ternary = ternary || bnet_format_ternary(k.format);
+                      bnet_format_name(k->format), k->id);
+        ternary = ternary || bnet_format_ternary(k->format);
     }
     return ternary || !ternary_type(type) ||
            no(c, "the weights are %s, but no linear kernel is ternary", type);
@@ -166,11 +166,11 @@ static double calls_of_op(const checking *c, bnet_op op)
     const json_t *calls = at(c->root, "kernel_calls");
     double sum = 0;
     for (size_t i = 0; i < n_ids(c); i++) {
-        bnet_kernel_name k;
+        const bnet_kernel_record *k = find_kernel(c, id_at(c, i));
         double each = 1;
-        if (!find_kernel(c, id_at(c, i), &k) || !does_op(&k, op))
+        if (!k || !does_op(k, op))
             continue;
-        if (k.op == BNET_OP_LAYERS) /* one call for all of them */
+        if (k->op == BNET_OP_LAYERS) /* one call for all of them */
             each = number_at(c, "model_info.layers");
         sum += each * json_number_value(json_object_get(calls, id_at(c, i)));
     }

@@ -118,13 +118,13 @@ static bool gate_device_ids(checking *c)
     char buf[64];
     size_t n_own = 0;
     for (size_t i = 0; i < n_ids(c); i++) {
-        bnet_kernel_name k;
-        if (!find_kernel(c, id_at(c, i), &k))
+        const bnet_kernel_record *k = find_kernel(c, id_at(c, i));
+        if (!k)
             return no(c, "\"%s\" is no kernel of the registry", shown(id_at(c, i), buf));
-        bool own = strcmp(bnet_device_name(k.device), backend) == 0;
-        if (!own && k.device != BNET_DEV_CPU)
-            return no(c, "kernel %s is of %s, the backend is %.20s", k.id,
-                      bnet_device_name(k.device), backend);
+        bool own = strcmp(bnet_device_name(k->device), backend) == 0;
+        if (!own && k->device != BNET_DEV_CPU)
+            return no(c, "kernel %s is of %s, the backend is %.20s", k->id,
+                      bnet_device_name(k->device), backend);
         n_own += own;
     }
     if (n_own == 0)
@@ -138,9 +138,8 @@ static bool gate_device_ids(checking *c)
 static bool has_op(const checking *c, bnet_op op, const char *backend)
 {
     for (size_t i = 0; i < n_ids(c); i++) {
-        bnet_kernel_name k;
-        if (find_kernel(c, id_at(c, i), &k) && does_op(&k, op) &&
-            strcmp(bnet_device_name(k.device), backend) == 0)
+        const bnet_kernel_record *k = find_kernel(c, id_at(c, i));
+        if (k && does_op(k, op) && strcmp(bnet_device_name(k->device), backend) == 0)
             return true;
     }
     return false;
@@ -164,11 +163,11 @@ static bool gate_no_fallback(checking *c)
 {
     size_t n_linear = 0, n_fallback = 0;
     for (size_t i = 0; i < n_ids(c); i++) {
-        bnet_kernel_name k;
-        if (!find_kernel(c, id_at(c, i), &k) || k.op != BNET_OP_LINEAR)
+        const bnet_kernel_record *k = find_kernel(c, id_at(c, i));
+        if (!k || k->op != BNET_OP_LINEAR)
             continue;
         n_linear++;
-        n_fallback += k.format == BNET_FORMAT_FALLBACK;
+        n_fallback += k->format == BNET_FORMAT_FALLBACK;
     }
     if (n_fallback)
         return no(c, "%zu of %zu linear kernels are fallbacks, yet compute_path says real",

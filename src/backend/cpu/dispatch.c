@@ -23,23 +23,23 @@ static const struct {
     }
 static const bnet_kernel_record rows[] = {
 #define KERNEL(name, set, arch, type, op_, format_, dtype_, tier_, m_, n_, k_, temp, align, agree) \
-    BNET_ON_##arch({.id = #name "." #set,                                                          \
-                    .device = BNET_DEV_CPU,                                                        \
-                    .op = BNET_OP_##op_,                                                           \
-                    .format = BNET_FORMAT_##format_,                                               \
-                    .dtype = BNET_DTYPE_##dtype_,                                                  \
-                    .isa = #set,                                                                   \
-                    .tier = BITNET_TIER_##tier_,                                                   \
-                    .temp_bytes = temp,                                                            \
-                    .alignment = align,                                                            \
-                    .m = m_,                                                                       \
-                    .n = n_,                                                                       \
-                    .k = k_,                                                                       \
-                    .needs = NEEDS_##set,                                                          \
-                    .need_name = bnet_cpu_need_name,                                               \
-                    .abi = BITNET_KERNEL_ABI,                                                      \
-                    .agreement = agree,                                                            \
-                    .fn = (bnet_kernel_fn)bnet_##name##_##set}, )
+    {.id = #name "." #set,                                                                         \
+     .device = BNET_DEV_CPU,                                                                       \
+     .op = BNET_OP_##op_,                                                                          \
+     .format = BNET_FORMAT_##format_,                                                              \
+     .dtype = BNET_DTYPE_##dtype_,                                                                 \
+     .isa = #set,                                                                                  \
+     .tier = BITNET_TIER_##tier_,                                                                  \
+     .temp_bytes = temp,                                                                           \
+     .alignment = align,                                                                           \
+     .m = m_,                                                                                      \
+     .n = n_,                                                                                      \
+     .k = k_,                                                                                      \
+     .needs = NEEDS_##set,                                                                         \
+     .need_name = bnet_cpu_need_name,                                                              \
+     .abi = BITNET_KERNEL_ABI,                                                                     \
+     .agreement = agree,                                                                           \
+     .fn = BNET_FN_##arch(bnet_##name##_##set)},
 #include "backend/cpu/kernels.inc"
 #undef KERNEL
 };
@@ -48,18 +48,6 @@ const bnet_kernel_record *bnet_cpu_kernel_rows(size_t *n)
 {
     *n = BNET_COUNT(rows);
     return rows;
-}
-
-const bnet_kernel_name *bnet_cpu_kernel_names(size_t *n)
-{
-    static const bnet_kernel_name names[] = {
-#define KERNEL(name, set, arch, type, op_, format_, ...)                                           \
-    {#name "." #set, BNET_OP_##op_, BNET_FORMAT_##format_, BNET_DEV_CPU, 0},
-#include "backend/cpu/kernels.inc"
-#undef KERNEL
-    };
-    *n = BNET_COUNT(names);
-    return names;
 }
 
 static int find_isa(const char *name)
@@ -120,9 +108,11 @@ bitnet_status bnet_cpu_capabilities(const char *isa, bnet_capabilities *out, bit
 
 bool bnet_backend_kernel_at(int i, bitnet_kernel_info *out)
 {
-    if (i < 0 || (size_t)i >= BNET_COUNT(rows))
+    const bnet_kernel_record *r = rows, *end = rows + BNET_COUNT(rows);
+    while (r < end && (!r->fn || i-- > 0))
+        r++;
+    if (r == end)
         return false;
-    const bnet_kernel_record *r = &rows[i];
     *out = (bitnet_kernel_info){r->id, bnet_op_name(r->op), bnet_format_name(r->format), r->isa,
                                 (r->needs & ~bnet_cpu_features()) == 0};
     return true;

@@ -95,17 +95,24 @@ typedef bitnet_fn_add bnet_fn_add;
 
 #define BNET_MAX_HEAD_DIM 1024
 
+/* A prototype, and a record's function, on the architecture of a row; nothing, and NULL, elsewhere.
+ */
+#define BNET_ON_ANY(...) __VA_ARGS__
+#define BNET_FN_ANY(fn)  (bnet_kernel_fn) fn
 #if defined(__aarch64__)
 #define BNET_ON_ARM(...) __VA_ARGS__
+#define BNET_FN_ARM(fn)  (bnet_kernel_fn) fn
 #else
 #define BNET_ON_ARM(...)
+#define BNET_FN_ARM(fn) NULL
 #endif
 #if defined(__x86_64__)
 #define BNET_ON_X86(...) __VA_ARGS__
+#define BNET_FN_X86(fn)  (bnet_kernel_fn) fn
 #else
 #define BNET_ON_X86(...)
+#define BNET_FN_X86(fn) NULL
 #endif
-#define BNET_ON_ANY(...) __VA_ARGS__
 
 #define KERNEL(name, isa, arch, type, op, format, dtype, tier, m, n, k, temp, align, agreement)    \
     BNET_ON_##arch(bnet_fn_##type bnet_##name##_##isa;)

@@ -10,6 +10,7 @@
         least, most, multiple_of                                                                   \
     }
 static const bnet_kernel_record records[] = {
+#define OP(key) BNET_OP_BIT(key)
 #define KERNEL(id_, symbols, fn_, op_, format_, dtype_, isa_, tier_, m_, n_, k_, temp, align,      \
                major, minor, tc, agree, fused_)                                                    \
     {.id = #id_,                                                                                   \
@@ -17,6 +18,7 @@ static const bnet_kernel_record records[] = {
      .op = BNET_OP_##op_,                                                                          \
      .format = BNET_FORMAT_##format_,                                                              \
      .dtype = BNET_DTYPE_##dtype_,                                                                 \
+     .fused = fused_,                                                                              \
      .isa = isa_,                                                                                  \
      .tier = BITNET_TIER_##tier_,                                                                  \
      .temp_bytes = temp,                                                                           \
@@ -32,6 +34,7 @@ static const bnet_kernel_record records[] = {
      .fn = (bnet_kernel_fn)bnet_##fn_},
 #include "backend/cuda/kernels.inc"
 #undef KERNEL
+#undef OP
 };
 
 static const gpu_kernel_row rows[] = {
@@ -44,21 +47,6 @@ const bnet_kernel_record *bnet_cuda_kernel_rows(size_t *n)
 {
     *n = BNET_COUNT(records);
     return records;
-}
-
-const bnet_kernel_name *bnet_cuda_kernel_names(size_t *n)
-{
-    static const bnet_kernel_name names[] = {
-#define OP(key) BNET_OP_BIT(key)
-#define KERNEL(id, symbols, fn, op, format, dtype, isa, tier, m, n, k, temp, align, major, minor,  \
-               tc, agree, fused)                                                                   \
-    {#id, BNET_OP_##op, BNET_FORMAT_##format, BNET_DEV_CUDA, fused},
-#include "backend/cuda/kernels.inc"
-#undef KERNEL
-#undef OP
-    };
-    *n = BNET_COUNT(names);
-    return names;
 }
 
 /* What pass.c and decode.c compute. Matrices must be ternary with one scale each (net.c). */

@@ -10,7 +10,6 @@
 
 bitnet_status bnet_host_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err);
 const bnet_kernel_record *bnet_host_kernel_rows(size_t *n);
-const bnet_kernel_name *bnet_host_kernel_names(size_t *n);
 
 /* Opens the driver; kernels run on `pool`, which is borrowed. */
 bitnet_status bnet_host_driver_open(bnet_pool *pool, gpu_driver **out, bitnet_error *err);

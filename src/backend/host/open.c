@@ -30,18 +30,6 @@ const bnet_kernel_record *bnet_host_kernel_rows(size_t *n)
     return records;
 }
 
-const bnet_kernel_name *bnet_host_kernel_names(size_t *n)
-{
-    static const bnet_kernel_name names[] = {
-#define REF(name, symbols, fn, op, format, dtype, agree)                                           \
-    {#name "_host_ref", BNET_OP_##op, BNET_FORMAT_##format, BNET_DEV_HOST, 0},
-#include "backend/gpu/ref/ref_kernels.inc"
-#undef REF
-    };
-    *n = BNET_COUNT(names);
-    return names;
-}
-
 static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
 {
     static const gpu_kernel_row rows[] = {

@@ -202,9 +202,3 @@ const bnet_kernel_record *bnet_null_kernel_rows(size_t *n)
     *n = 0;
     return NULL;
 }
-
-const bnet_kernel_name *bnet_null_kernel_names(size_t *n)
-{
-    *n = 0;
-    return NULL;
-}

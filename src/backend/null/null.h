@@ -9,7 +9,6 @@
 
 bitnet_status bnet_null_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err);
 const bnet_kernel_record *bnet_null_kernel_rows(size_t *n);
-const bnet_kernel_name *bnet_null_kernel_names(size_t *n);
 /* Operations that went through it. */
 uint64_t bnet_null_ops(const bnet_backend *be);
 

@@ -110,13 +110,11 @@ static void test_E_1_says_what_it_is(void **state)
     assert_non_null(strstr(p.said, "the CPU computes"));
     bnet_null_kernel_rows(&n);
     assert_int_equal(n, 0);
-    bnet_null_kernel_names(&n);
-    assert_int_equal(n, 0);
     free(last_logits(&p, &n));
     size_t used = bnet_backend_kernels(p.be, ids, 64);
     assert_true(used > 5 && used <= 64);
     for (size_t i = 0; i < used; i++) { /* ids of the CPU, none of its own */
-        const bnet_kernel_name *k = bnet_kernel_name_find(ids[i].id);
+        const bnet_kernel_record *k = bnet_kernel_row_find(ids[i].id);
         assert_non_null(k);
         assert_int_equal(k->device, BNET_DEV_CPU);
     }

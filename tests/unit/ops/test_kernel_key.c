@@ -35,7 +35,7 @@ static void test_every_row_has_names(void **state)
     const bnet_kernel_record *k;
     size_t n = 0;
     for (; (k = bnet_registry_at(r, n)) != NULL; n++) {
-        const bnet_kernel_name *row = bnet_kernel_name_find(k->id);
+        const bnet_kernel_record *row = bnet_kernel_row_find(k->id);
         if (!*bnet_op_name(k->op) || !*bnet_format_name(k->format) || !*bnet_dtype_name(k->dtype))
             fail_msg("%s: a part of its key has no name", k->id);
         if (!row || row->op != k->op || row->format != k->format || row->device != k->device)
