@@ -136,6 +136,21 @@ BITNET_API bitnet_status bitnet_ops_softmax(bitnet_ops *ops, const float *x, siz
 BITNET_API bitnet_status bitnet_ops_argmax(bitnet_ops *ops, const float *x, size_t rows, size_t n,
                                            int32_t *index, bitnet_error *err);
 
+/* ---- access patterns: how a list of indices walks through memory ---- */
+
+typedef enum bitnet_access_kind {
+    BITNET_ACCESS_SEQUENTIAL, /* each one more than the last; also fewer than two indices */
+    BITNET_ACCESS_STRIDED,
+    BITNET_ACCESS_TILED,
+    BITNET_ACCESS_RANDOM
+} bitnet_access_kind;
+typedef struct bitnet_access {
+    bitnet_access_kind kind;
+    int64_t stride;               /* STRIDED: may be negative */
+    int64_t row_pitch, n_columns; /* TILED: rows of n_columns successive indices, row_pitch apart */
+} bitnet_access;
+BITNET_API bitnet_access bitnet_access_pattern(const uint64_t *index, size_t n);
+
 /* ---- memory pools: buffers of one device, freed ones kept for reuse by their size ---- */
 
 /* Where a pool gets its bytes. Called under the pool's lock: must not call the pool. */

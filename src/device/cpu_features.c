@@ -101,25 +101,14 @@ uint32_t bnet_x86_features(const bnet_x86_regs *r)
 /* Bits of the Linux ABI, written out so that old headers do. */
 uint32_t bnet_arm_features(uint64_t hwcap, uint64_t hwcap2)
 {
+    enum { HWCAP, HWCAP2 };
+    static const bit_rule rules[] = {
+        {HWCAP, 1, BNET_CPU_NEON},     {HWCAP, 10, BNET_CPU_FP16},  {HWCAP, 20, BNET_CPU_DOTPROD},
+        {HWCAP, 22, BNET_CPU_SVE},     {HWCAP, 23, BNET_CPU_FHM},   {HWCAP2, 1, BNET_CPU_SVE2},
+        {HWCAP2, 9, BNET_CPU_SVEI8MM}, {HWCAP2, 13, BNET_CPU_I8MM}, {HWCAP2, 14, BNET_CPU_BF16}};
+    const uint32_t regs[] = {(uint32_t)hwcap, (uint32_t)hwcap2};
     uint32_t f = 0;
-    if (hwcap & (1u << 1))
-        f |= BNET_CPU_NEON;
-    if (hwcap & (1u << 10))
-        f |= BNET_CPU_FP16;
-    if (hwcap & (1u << 20))
-        f |= BNET_CPU_DOTPROD;
-    if (hwcap & (1u << 22))
-        f |= BNET_CPU_SVE;
-    if (hwcap & (1u << 23))
-        f |= BNET_CPU_FHM;
-    if (hwcap2 & (1u << 1))
-        f |= BNET_CPU_SVE2;
-    if (hwcap2 & (1u << 9))
-        f |= BNET_CPU_SVEI8MM;
-    if (hwcap2 & (1u << 13))
-        f |= BNET_CPU_I8MM;
-    if (hwcap2 & (1u << 14))
-        f |= BNET_CPU_BF16;
+    apply(rules, BNET_COUNT(rules), regs, &f);
     return f;
 }
 

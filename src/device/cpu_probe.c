@@ -251,12 +251,10 @@ void bnet_probe_cpu(const bnet_world *w, bnet_cpu_info *out)
     lower(&usable, l.cpus);
     out->n_usable = (int)usable;
     out->memory_limit = l.memory;
-    if (bnet_read_text(w->root, "/proc/meminfo", text, TEXT_MAX) > 0) {
-        out->memory_total = bnet_kib_of(text, "MemTotal");
-        out->memory_available = bnet_kib_of(text, "MemAvailable");
-    }
-    if (bnet_read_text(w->root, "/proc/self/status", text, TEXT_MAX) > 0) {
-        out->process_rss = bnet_kib_of(text, "VmRSS");
-        out->process_peak_rss = bnet_kib_of(text, "VmHWM");
-    }
+    bitnet_host_memory m = {0};
+    bnet_host_memory_read(w->root, &m);
+    out->memory_total = m.total_bytes;
+    out->memory_available = m.available_bytes;
+    out->process_rss = m.process_bytes;
+    out->process_peak_rss = m.process_peak_bytes;
 }

@@ -138,7 +138,6 @@ typedef enum bnet_split_kind {
     BNET_SPLIT_LAYER, /* each has some of the layers; they work one after the other */
     BNET_SPLIT_TENSOR /* each has some rows of every matrix; they work together */
 } bnet_split_kind;
-const char *bnet_split_name(bnet_split_kind s); /* "none", "layer", "tensor" */
 
 /* Which devices work together. The same one several times: virtual ranks, for tests. */
 typedef struct bnet_selection_ranks {
@@ -215,21 +214,6 @@ bnet_memory_plan bnet_memory_policy(const bnet_gpu *g); /* DET-14 */
 uint64_t bnet_buffer_cap(uint64_t device_bytes);
 /* Explanation and remedy for a CUresult (DET-20); never NULL. */
 const char *bnet_cuda_error_hint(int cu_result, const char **name);
-
-/* Access pattern of an index list (M-6, D-12, P-7). */
-typedef enum bnet_access_kind {
-    BNET_ACCESS_SEQUENTIAL,
-    BNET_ACCESS_STRIDED,
-    BNET_ACCESS_TILED,
-    BNET_ACCESS_RANDOM
-} bnet_access_kind;
-typedef struct bnet_access {
-    bnet_access_kind kind;
-    int64_t stride; /* STRIDED: may be negative */
-    int64_t row_pitch,
-        n_columns; /* TILED: rows of n_columns consecutive indices, row_pitch apart */
-} bnet_access;
-bnet_access bnet_access_pattern(const uint64_t *index, size_t n);
 
 /* ---- memory of the host, read anew at every call (M-8, D-35); `root` "": the real /proc ---- */
 

@@ -68,3 +68,18 @@ void bnet_library_close(bnet_library *lib)
     lib->loader->close(lib->loader->user, lib->handle);
     lib->handle = NULL;
 }
+
+void bnet_library_ask(const bnet_world *w, const char *const *names, const char *const *wanted,
+                      bnet_ask_fn ask, const char *hint, bnet_device_status *s)
+{
+    bnet_library lib;
+    if (bnet_library_open(w->loader, names, wanted, &lib, s->reason, sizeof s->reason)) {
+        ask(&lib, s);
+        bnet_library_close(&lib);
+    }
+    s->available = s->runnable = s->n_gpus > 0;
+    if (s->available)
+        snprintf(s->source, sizeof s->source, "driver");
+    else
+        snprintf(s->hint, sizeof s->hint, "%s", hint);
+}

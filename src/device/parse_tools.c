@@ -164,13 +164,19 @@ int bnet_parse_nvidia_smi(const char *s, size_t n, bnet_gpu *out, int max,
     return count;
 }
 
-static bool version_after(slice s, const char *mark, char *out, size_t cap)
+/* What stands behind the mark; nothing if it is not there. */
+static slice after(slice s, const char *mark)
 {
     const char *at = find(s, mark);
     if (!at)
-        return false;
+        return (slice){NULL, 0};
     size_t skip = (size_t)(at - s.p) + strlen(mark);
-    return version(trim((slice){s.p + skip, s.n - skip}), out, cap);
+    return (slice){s.p + skip, s.n - skip};
+}
+
+static bool version_after(slice s, const char *mark, char *out, size_t cap)
+{
+    return version(trim(after(s, mark)), out, cap);
 }
 
 bool bnet_parse_nvcc(const char *s, size_t n, char *out, size_t cap)
@@ -182,22 +188,9 @@ bool bnet_parse_nvcc(const char *s, size_t n, char *out, size_t cap)
 bool bnet_parse_cuda_json(const char *s, size_t n, char *out, size_t cap)
 {
     /* {"cuda" : {"name" : "CUDA SDK", "version" : "12.4.1"}, "cuda_cudart" : ... */
-    slice all = {s, n};
-    const char *at = find(all, "\"cuda\"");
-    if (!at)
-        return false;
-    slice object = {at, n - (size_t)(at - s)};
-    const char *end = memchr(object.p, '}', object.n);
-    if (end)
-        object.n = (size_t)(end - object.p);
-    const char *key = find(object, "\"version\"");
-    if (!key)
-        return false;
-    slice v = {key + 9, object.n - (size_t)(key + 9 - object.p)};
-    const char *quote = memchr(v.p, '"', v.n);
-    if (!quote)
-        return false;
-    return version((slice){quote + 1, v.n - (size_t)(quote + 1 - v.p)}, out, cap);
+    slice object = after((slice){s, n}, "\"cuda\""), inside;
+    return next(&object, '}', &inside) &&
+           version(after(after(inside, "\"version\""), "\""), out, cap);
 }
 
 /* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build": the first

@@ -3,6 +3,7 @@
 #include "device/probe.h"
 
 #include <stdio.h>
+#include <strings.h>
 
 enum { DEADLINE_MS = 2000, DEADLINE_MAX_MS = 60000 };
 
@@ -48,6 +49,54 @@ static void probe_real(const bnet_world *w, const bnet_probe_options *o, bnet_de
     absent(&out->kind[BNET_DEV_NPU], "no NPU interface is known to this version", "use the CPU");
 }
 
+/* ---- fakes: listed as present and as fake, never computing ---- */
+
+static bitnet_status unknown_fake(const char *item, size_t n, bitnet_error *err)
+{
+    char quoted[64];
+    return bnet_fail(
+        err, BITNET_ARGUMENT,
+        "BITNET_GPU_FAKE: \"%s\" is not known; use a comma list of cuda (or gpu), rocm "
+        "(or hip), oneapi, metal, opencl (or ocl), vulkan, npu, or none alone",
+        bnet_quote(item, n, quoted, sizeof quoted));
+}
+
+static bool is(const char *name, const char *item, size_t n)
+{
+    return strlen(name) == n && strncasecmp(name, item, n) == 0;
+}
+
+/* A comma list of kinds in any case, `gpu` = cuda, "" or "none" alone = no GPU. Fails ARGUMENT
+ * naming the known values. */
+static bitnet_status parse_fake(const char *text, bool faked[BNET_DEV_COUNT], bitnet_error *err)
+{
+    bool found[BNET_DEV_COUNT] = {false}, none = false, any = false;
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, ","), skip = n + (p[n] == ',');
+        const char *item = p + strspn(p, " \t");
+        item = BNET_MIN(item, p + n);
+        n -= (size_t)(item - p);
+        p += skip;
+        while (n && (item[n - 1] == ' ' || item[n - 1] == '\t'))
+            n--;
+        bnet_device_kind k = BNET_DEV_CUDA;
+        if (n == 0)
+            continue;
+        if (is("none", item, n)) {
+            none = true;
+            continue;
+        }
+        if (!is("gpu", item, n) && (!bnet_kind_find(item, n, &k) || k >= BNET_DEV_CPU))
+            return unknown_fake(item, n, err);
+        found[k] = any = true;
+    }
+    if (none && any)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "BITNET_GPU_FAKE=%.200s: none stands alone, not beside a device", text);
+    memcpy(faked, found, sizeof found);
+    return BITNET_OK;
+}
+
 /* The record of a fake says so and nothing else: no memory, no capability to plan with. */
 static void apply_fake(const bnet_probe_options *o, const bool faked[BNET_DEV_COUNT],
                        bnet_devices *out)
@@ -79,7 +128,7 @@ static bitnet_status judge_fake(const bnet_probe_options *o, bool faked[BNET_DEV
     *use = false;
     if (!o->fake)
         return BITNET_OK;
-    bitnet_status st = bnet_fake_parse(o->fake, faked, err);
+    bitnet_status st = parse_fake(o->fake, faked, err);
     if (st != BITNET_OK)
         return st;
     bool any = false;

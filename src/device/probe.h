@@ -109,6 +109,12 @@ typedef struct bnet_world {
 } bnet_world;
 void bnet_world_real(bnet_world *w);
 
+typedef void (*bnet_ask_fn)(const bnet_library *lib, bnet_device_status *s);
+/* A kind that a library tells of: `ask` lists its devices. Without one *s gets the hint, and a
+ * reason where `ask` gave none. */
+void bnet_library_ask(const bnet_world *w, const char *const *names, const char *const *wanted,
+                      bnet_ask_fn ask, const char *hint, bnet_device_status *s);
+
 /* bnet_probe in a given world. */
 bitnet_status bnet_probe_world(const bnet_probe_options *o, const bnet_world *w, bnet_devices *out,
                                bitnet_error *err);
@@ -119,10 +125,6 @@ void bnet_probe_hip(const bnet_world *w, const bnet_probe_options *o, bnet_devic
 void bnet_probe_oneapi(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s);
 void bnet_probe_opencl(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s);
 void bnet_probe_vulkan(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s);
-
-/* BITNET_GPU_FAKE: a comma list of kinds in any case, `gpu` = cuda, "" or "none" alone = no GPU.
- * Fails ARGUMENT naming the known values. */
-bitnet_status bnet_fake_parse(const char *text, bool faked[BNET_DEV_COUNT], bitnet_error *err);
 
 /* Reads at most cap - 1 bytes of root + path and adds a NUL; -1 if it cannot be read. */
 long bnet_read_text(const char *root, const char *path, char *buf, size_t cap);

@@ -20,10 +20,6 @@ typedef int (*attribute_fn)(int *value, int attribute, int device);
 /* hipDeviceAttribute_t since ROCm 4.5 */
 enum { MAX_THREADS_PER_BLOCK = 56, MULTIPROCESSORS = 63, MAX_SHARED_PER_BLOCK = 74 };
 
-#define HINT_ROCM                                                                                  \
-    "install the ROCm runtime, check it with rocm-smi, and be a member of the groups render and "  \
-    "video; a container needs /dev/kfd and /dev/dri"
-
 static int attribute(const bnet_library *lib, int which, int device)
 {
     int v = 0;
@@ -64,8 +60,6 @@ static void ask_runtime(const bnet_library *lib, bnet_device_status *s)
                  version / 100000 % 100);
     for (int i = 0; i < n && i < BNET_GPUS_MAX; i++)
         read_device(lib, i, &s->gpus[s->n_gpus++]);
-    s->available = s->runnable = true;
-    snprintf(s->source, sizeof s->source, "driver");
 }
 
 static bnet_tool_result rocm_smi(const bnet_probe_options *o, const char *option, bnet_str *out)
@@ -95,15 +89,10 @@ static void ask_tool(const bnet_probe_options *o, bnet_device_status *s)
 
 void bnet_probe_hip(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s)
 {
-    bnet_library lib;
-    if (bnet_library_open(w->loader, names, wanted, &lib, s->reason, sizeof s->reason)) {
-        ask_runtime(&lib, s);
-        bnet_library_close(&lib);
-    }
+    bnet_library_ask(w, names, wanted, ask_runtime,
+                     "install the ROCm runtime, check it with rocm-smi, and be a member of the "
+                     "groups render and video; a container needs /dev/kfd and /dev/dri",
+                     s);
     if (!s->available)
         ask_tool(o, s);
-    if (s->runnable)
-        s->reason[0] = '\0';
-    else
-        snprintf(s->hint, sizeof s->hint, HINT_ROCM);
 }

@@ -106,17 +106,9 @@ static void ask_loader(const bnet_library *lib, bnet_device_status *s)
 void bnet_probe_oneapi(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s)
 {
     (void)o;
-    bnet_library lib;
-    if (bnet_library_open(w->loader, names, wanted, &lib, s->reason, sizeof s->reason)) {
-        ask_loader(&lib, s);
-        bnet_library_close(&lib);
-    }
-    s->available = s->runnable = s->n_gpus > 0;
-    if (s->available)
-        snprintf(s->source, sizeof s->source, "driver");
-    else
-        snprintf(
-            s->hint, sizeof s->hint,
-            "install Intel's compute runtime and the Level Zero loader, and be a member of the "
-            "group render");
+    bnet_library_ask(
+        w, names, wanted, ask_loader,
+        "install Intel's compute runtime and the Level Zero loader, and be a member of "
+        "the group render",
+        s);
 }

@@ -105,16 +105,8 @@ static void ask_loader(const bnet_library *lib, bnet_device_status *s)
 void bnet_probe_opencl(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s)
 {
     (void)o;
-    bnet_library lib;
-    if (bnet_library_open(w->loader, names, wanted, &lib, s->reason, sizeof s->reason)) {
-        ask_loader(&lib, s);
-        bnet_library_close(&lib);
-    }
-    s->available = s->runnable = s->n_gpus > 0;
-    if (s->available)
-        snprintf(s->source, sizeof s->source, "driver");
-    else
-        snprintf(s->hint, sizeof s->hint,
-                 "install an OpenCL driver of the GPU's vendor (or PoCL for the CPU) and check it "
-                 "with clinfo");
+    bnet_library_ask(w, names, wanted, ask_loader,
+                     "install an OpenCL driver of the GPU's vendor (or PoCL for the CPU) and check "
+                     "it with clinfo",
+                     s);
 }

@@ -6,11 +6,6 @@
 
 static const char *const splits[] = {"none", "layer", "tensor"};
 
-const char *bnet_split_name(bnet_split_kind s)
-{
-    return splits[s];
-}
-
 int bnet_ranks_devices(const bnet_selection_ranks *r)
 {
     int n = 0;
@@ -84,7 +79,7 @@ bitnet_status bnet_request_split(const char *text, const char *source, bnet_requ
     if (s != BNET_SPLIT_NONE && r->index >= 0 && r->ranks.n < 2)
         return bnet_fail(err, BITNET_ARGUMENT,
                          "%s: %s divides a model among devices, but only %s is named; name several "
-                         "(%s,%s makes two virtual ranks of it), or leave the split away",
+                         "(%s,%s makes two virtual ranks of it), or ask for no split",
                          source, splits[s], r->text, r->text, r->text);
     r->ranks.split = (bnet_split_kind)s;
     r->all = s != BNET_SPLIT_NONE && r->index < 0;

@@ -280,6 +280,7 @@ static void test_devices_and_pools(void **state)
     assert_int_equal(bitnet_mempool_leaks(NULL, NULL, 1), 0);
     REFUSED(bitnet_host_memory_read(NULL, &err));
     assert_null(bitnet_cuda_image(SIZE_MAX));
+    assert_int_equal(bitnet_access_pattern(NULL, 0).kind, BITNET_ACCESS_SEQUENTIAL);
     bitnet_status st = bitnet_memory_health(NULL, 0, NULL);
     assert_true(st == BITNET_OK || st == BITNET_MEMORY_GATE);
     OK(bitnet_mempool_open(NULL, &pool, &err));

@@ -1,5 +1,4 @@
-/* Memory of the host and of this process as /proc has it, the cap of a device's buffers, and how an
- * index list walks through memory. */
+/* Memory of the host and of this process as /proc has it, and the cap of a device's buffers. */
 #include "test.h"
 
 #include <unistd.h>
@@ -14,15 +13,6 @@ static void test_M_1_cap_of_a_device(void **state)
     assert_int_equal(bnet_buffer_cap(0), 2147483648u);
     assert_int_equal(bnet_buffer_cap((uint64_t)140 << 30), 2147483648u);
     assert_int_equal(bnet_buffer_cap((uint64_t)8 << 30), ((uint64_t)8 << 30) / 10);
-}
-
-/* M-6 is tested with the planning functions; this is the line between them and the pool. */
-static void test_M_6_access_pattern(void **state)
-{
-    (void)state;
-    uint64_t fall[] = {10, 7, 4, 1}, two[] = {0, 2, 4};
-    assert_int_equal(bnet_access_pattern(fall, 4).stride, -3);
-    assert_int_equal(bnet_access_pattern(two, 3).stride, 2);
 }
 
 static uint64_t field(const char *path, const char *key)
@@ -126,7 +116,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_M_1_cap_of_a_device),
-        cmocka_unit_test(test_M_6_access_pattern),
         cmocka_unit_test(test_M_8_host_memory),
         cmocka_unit_test(test_V_4_resident_memory),
     };

@@ -272,65 +272,6 @@ static void test_T_3_hardware_matrix(void **state)
     }
 }
 
-/* ---- access patterns ---- */
-
-static void test_M_6_P_7_D_12_memory_access_patterns(void **state)
-{
-    enum {
-        SEQ = BNET_ACCESS_SEQUENTIAL,
-        STR = BNET_ACCESS_STRIDED,
-        TIL = BNET_ACCESS_TILED,
-        RND = BNET_ACCESS_RANDOM
-    };
-    static const struct {
-        size_t n;
-        uint64_t index[12];
-        int kind;
-        int64_t stride, pitch, columns;
-    } rows[] = {
-        {0, {0}, SEQ, 0, 0, 0},
-        {1, {42}, SEQ, 0, 0, 0},
-        {2, {0, 1}, STR, 1, 0, 0}, /* exactly two are strided (D-12) */
-        {2, {7, 3}, STR, -4, 0, 0},
-        {2, {5, 5}, STR, 0, 0, 0},
-        {3, {0, 1, 2}, SEQ, 0, 0, 0},
-        {4, {100, 101, 102, 103}, SEQ, 0, 0, 0},
-        {3, {0, 2, 4}, STR, 2, 0, 0},
-        {4, {10, 7, 4, 1}, STR, -3, 0, 0},
-        {3, {3, 2, 1}, STR, -1, 0, 0},
-        {3, {9, 9, 9}, STR, 0, 0, 0},
-        {4, {0, 5, 1, 9}, RND, 0, 0, 0},
-        {3, {0, 1, 3}, RND, 0, 0, 0},
-        {3, {0, 2, 3}, RND, 0, 0, 0},
-        {6, {0, 1, 2, 100, 101, 102}, TIL, 0, 100, 3},
-        {8, {0, 1, 64, 65, 128, 129, 192, 193}, TIL, 0, 64, 2},
-        {6, {64, 65, 32, 33, 0, 1}, TIL, 0, -32, 2},
-        {6, {0, 1, 2, 1, 2, 3}, RND, 0, 0, 0},  /* rows overlap: no tile */
-        {5, {0, 1, 2, 100, 101}, RND, 0, 0, 0}, /* last row cut */
-        {6, {0, 1, 64, 65, 130, 131}, RND, 0, 0, 0},
-        {6, {0, 1, 64, 66, 128, 129}, RND, 0, 0, 0},
-        /* no overflow at either end */
-        {3, {UINT64_MAX - 2, UINT64_MAX - 1, UINT64_MAX}, SEQ, 0, 0, 0},
-        {3, {UINT64_MAX - 1, UINT64_MAX, 0}, RND, 0, 0, 0},
-        {2, {0, UINT64_MAX}, RND, 0, 0, 0},
-        {2, {UINT64_MAX, 0}, RND, 0, 0, 0},
-        {2, {0, INT64_MAX}, STR, INT64_MAX, 0, 0},
-        {2, {INT64_MAX, 0}, STR, -INT64_MAX, 0, 0},
-        {3, {0, (uint64_t)1 << 63, 0}, RND, 0, 0, 0},
-        {4, {UINT64_MAX - 1, UINT64_MAX, 0, 1}, RND, 0, 0, 0},
-    };
-    (void)state;
-    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
-        bnet_access a = bnet_access_pattern(rows[i].index, rows[i].n);
-        print_message("row %zu: kind %d stride %lld\n", i, a.kind, (long long)a.stride);
-        assert_int_equal(a.kind, rows[i].kind);
-        assert_true(a.stride == rows[i].stride);
-        assert_true(a.row_pitch == rows[i].pitch);
-        assert_true(a.n_columns == rows[i].columns);
-    }
-    assert_int_equal(bnet_access_pattern(NULL, 0).kind, BNET_ACCESS_SEQUENTIAL);
-}
-
 /* ---- errors and documents ---- */
 
 static void test_DET_20_cuda_errors(void **state)
@@ -422,7 +363,6 @@ int main(void)
         cmocka_unit_test(test_DET_16_D_9_architectures),
         cmocka_unit_test(test_DET_14_D_34_memory_policy),
         cmocka_unit_test(test_T_3_hardware_matrix),
-        cmocka_unit_test(test_M_6_P_7_D_12_memory_access_patterns),
         cmocka_unit_test(test_DET_20_cuda_errors),
         cmocka_unit_test(test_DET_19_status_matrix_in_the_docs),
     };
