@@ -123,6 +123,7 @@ static void test_session(void **state)
     REFUSED(bitnet_session_fork(NULL, 0, NULL, &err));
     assert_int_equal(bitnet_session_position(NULL), 0);
     assert_int_equal(bitnet_session_context(NULL), 0);
+    assert_int_equal(bitnet_session_cached(NULL), 0);
     assert_null(bitnet_session_tokens(NULL));
     assert_null(bitnet_session_logits(NULL));
     REFUSED(bitnet_session_save(NULL, NULL, &err));
