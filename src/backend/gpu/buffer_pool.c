@@ -1,7 +1,7 @@
 /* buffer_pool.c - memory for the buffers of passes and of single operations: at most a cap, freed
  * pieces kept for the next request of their size, and what is still held at the end named by the
  * line that asked. Called by whoever has entered the backend. */
-#include "backend/gpu/usage.h"
+#include "backend/gpu/gpu.h"
 
 #include <math.h>
 
@@ -68,9 +68,11 @@ static gpu_memory from_driver(gpu_backend *be, size_t n_bytes)
     gpu_memory m = NULL;
     if (be->d->c->alloc(be->d, n_bytes, &m) == GPU_OK)
         return m;
-    bnet_gpu_pool_empty(be);
-    if (be->d->c->alloc(be->d, n_bytes, &m) == GPU_OK)
-        return m;
+    if (be->buffers.kept) {
+        bnet_gpu_pool_empty(be);
+        if (be->d->c->alloc(be->d, n_bytes, &m) == GPU_OK)
+            return m;
+    }
     bool given = bnet_gpu_give_head_copy(be);
     return given && be->d->c->alloc(be->d, n_bytes, &m) == GPU_OK ? m : NULL;
 }
