@@ -316,7 +316,7 @@ bitnet_status bnet_check_memory(bnet_backend *be, uint64_t need, const char *wha
     bool device = be && bnet_backend_usage(be, &u);
     uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     if (device) {
-        uint64_t taken = u.own - u.spare + u.foreign;
+        uint64_t taken = u.own - u.reclaimable + u.foreign;
         have = u.total > taken ? u.total - taken : 0;
     }
     if (need <= have)

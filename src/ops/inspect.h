@@ -28,7 +28,7 @@ typedef struct bnet_backend_stats {
 typedef struct bnet_usage {
     uint64_t weights, caches, workspace; /* ours, by purpose */
     uint64_t own, own_peak;              /* ours as taken from the driver, now and at the peak */
-    uint64_t spare;                      /* of own: freed as soon as another purpose lacks memory */
+    uint64_t reclaimable;                /* of own: freed as soon as another purpose lacks memory */
     uint64_t foreign; /* in use before us: the driver's context, other programs */
     uint64_t total;
     uint64_t load_bytes; /* of the file */

@@ -132,7 +132,7 @@ static uint64_t copy_of(const char *cc, int n_embd)
     bnet_gguf_close(g);
     machine_close(&on);
     unlink(path);
-    return u.spare;
+    return u.reclaimable;
 }
 
 /* A copy whose kernels ask for more shared memory than a block has would lie there for nothing. */

@@ -1,6 +1,6 @@
 /* bench.c - kernels of matrices one by one: random rows of a shape, several copies that together
  * are larger than the last cache, and recorded launches that go round them, timed by the device. */
-#include "backend/gpu/bench.h"
+#include "backend/gpu/gpu.h"
 #include "backend/gpu/time.h"
 
 enum { LAUNCHES = 100, FEW = 4, COPIES_MAX = 96, PATTERN_ROWS = 64, STAMP = 8 };

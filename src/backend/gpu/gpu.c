@@ -1,9 +1,8 @@
 /* gpu.c - opening the backend of a GPU, its failures, its counters, its table; launching by record.
  */
-#include "backend/gpu/bench.h"
+#include "backend/gpu/gpu.h"
 #include "backend/gpu/precision.h"
 #include "backend/gpu/time.h"
-#include "backend/gpu/usage.h"
 
 #include <stdio.h>
 

@@ -67,7 +67,7 @@ typedef struct gpu_kv {
 
 /* ---- kernels ---- */
 
-/* What a row of a vendor's kernels.inc says beside its record. */
+/* What a row of a vendor's kernels.inc says in addition to its record. */
 typedef struct gpu_kernel_row {
     const char *id;
     const char *symbols; /* names in the image, separated by spaces; the first serves the record */
@@ -371,5 +371,34 @@ typedef struct gpu_vendor {
 } gpu_vendor;
 bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu_vendor *vendor,
                             bnet_backend **out, bitnet_error *err);
+
+/* ---- what is taken of the device (usage.c) ---- */
+
+/* Counts an allocation (n > 0) or a release (n < 0) on the device; every one must come here. */
+static inline void bnet_gpu_own(gpu_backend *be, int64_t n_bytes)
+{
+    be->own_bytes += (uint64_t)n_bytes;
+    be->own_peak = BNET_MAX(be->own_peak, be->own_bytes);
+}
+
+/* Call it when the driver is open and before anything is allocated. */
+void bnet_gpu_usage_begin(gpu_backend *be);
+/* Call it at the end: logs memory that was not released; the pool reports buffers of passes. */
+void bnet_gpu_usage_end(const gpu_backend *be);
+/* Before a tensor of the file is read. */
+void bnet_gpu_load_begin(gpu_backend *be, uint64_t n_bytes);
+
+/* Entries of the table. */
+void bnet_gpu_weights_done(bnet_backend *b, const bnet_log *log);
+void bnet_gpu_usage(bnet_backend *b, bnet_usage *out);
+int bnet_gpu_batch_limit(const bnet_backend *b);
+
+/* ---- measuring single kernels and the speed of memory (bench.c) ---- */
+
+bitnet_status bnet_gpu_bench_new(bnet_backend *b, const bnet_kernel_query *q, bnet_bench **out,
+                                 bitnet_error *err);
+double bnet_gpu_bench_run(bnet_bench *b, const bnet_kernel_record *k, bitnet_launch *shape);
+void bnet_gpu_bench_free(bnet_bench *b);
+double bnet_gpu_read_limit(bnet_backend *b); /* GB/s; 0: it could not be measured */
 
 #endif

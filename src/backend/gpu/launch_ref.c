@@ -6,69 +6,22 @@
 
 #include <math.h>
 
-enum { ARGS_MAX = 24 };
+/* Members of the structs that kernels take. */
+#define AT(place) gpu_arg_at(place)
+#define I32(n)    gpu_arg_i32((int64_t)(n))
+#define PARTS(w)  AT((w)->w[0]), AT((w)->w[1]), AT((w)->w[2]), AT((w)->w[3])
+#define MATRIX(w) PARTS(w), I32((w)->info.n_out), I32((w)->info.n_in), I32((w)->stride), I32(0)
+#define ACT8(act) AT((act)->q), AT((act)->scale), AT((act)->sum), I32((act)->stride), I32(0)
+#define LIST(...) (const gpu_arg[]){__VA_ARGS__}, (int)BNET_COUNT(((gpu_arg[]){__VA_ARGS__}))
 
-/* Arguments of one launch. */
-typedef struct list {
-    gpu_arg a[ARGS_MAX];
-    int n;
-} list;
-
-static void at(list *l, gpu_at place)
-{
-    l->a[l->n++] = gpu_arg_at(place);
-}
-
-static void i32(list *l, int64_t i)
-{
-    l->a[l->n++] = gpu_arg_i32(i);
-}
-
-static void f32(list *l, float f)
-{
-    l->a[l->n++] = gpu_arg_f32(f);
-}
-
-static void u64(list *l, uint64_t n)
-{
-    l->a[l->n++] = gpu_arg_u64(n);
-}
-
-static void parts(list *l, const gpu_weight *w)
-{
-    for (int i = 0; i < 4; i++)
-        at(l, w->w[i]);
-}
-
-/* bnet_dev_matrix */
-static void matrix(list *l, const gpu_weight *w)
-{
-    parts(l, w);
-    i32(l, (int64_t)w->info.n_out);
-    i32(l, (int64_t)w->info.n_in);
-    i32(l, w->stride);
-    i32(l, 0);
-}
-
-/* bnet_dev_act8; NULL: none */
-static void act8(list *l, const gpu_act8 *act)
-{
-    static const gpu_act8 none = {.stride = 0};
-    act = act ? act : &none;
-    at(l, act->q);
-    at(l, act->scale);
-    at(l, act->sum);
-    i32(l, (int64_t)act->stride);
-    i32(l, 0);
-}
-
-static void run(gpu_backend *be, const bnet_kernel_record *k, uint64_t n_threads, const list *l)
+static void run(gpu_backend *be, const bnet_kernel_record *k, uint64_t n_threads,
+                const gpu_arg *args, int n_args)
 {
     unsigned block = bnet_gpu_block(be, k);
     const gpu_launch launch = {.kernel = k,
                                .dims = {.grid = {(unsigned)((n_threads + block - 1) / block), 1, 1},
                                         .block = {block, 1, 1}}};
-    bnet_gpu_launch(be, &launch, l->a, l->n);
+    bnet_gpu_launch(be, &launch, args, n_args);
 }
 
 /* ---- matrices ---- */
@@ -76,53 +29,33 @@ static void run(gpu_backend *be, const bnet_kernel_record *k, uint64_t n_threads
 static void linear(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_at x,
                    const gpu_act8 *act, int n_rows, gpu_at y)
 {
-    list l = {.n = 0};
-    matrix(&l, w);
-    at(&l, x);
-    act8(&l, act);
-    at(&l, y);
-    f32(&l, w->scale);
-    i32(&l, w->layout);
-    i32(&l, n_rows);
-    run(be, k, (uint64_t)n_rows * w->info.n_out, &l);
+    run(be, k, (uint64_t)n_rows * w->info.n_out,
+        LIST(MATRIX(w), AT(x), ACT8(act), AT(y), gpu_arg_f32(w->scale), I32(w->layout),
+             I32(n_rows)));
 }
 
 void bnet_gpu_ref_ternary(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
                           const gpu_act8 *act, int n_rows, gpu_at y)
 {
-    list l = {.n = 0};
-    if (w->layout != GPU_W2) {
+    if (w->layout == GPU_W2)
+        run(be, k, (uint64_t)n_rows * w->info.n_out,
+            LIST(AT(w->w[0]), AT(w->block_scales), ACT8(act), AT(y), gpu_arg_f32(w->scale),
+                 I32(n_rows), I32(w->info.n_out), I32(w->stride / BNET_W2_CHUNK), I32(w->first),
+                 I32(w->paired)));
+    else
         linear(be, k, w, (gpu_at){0}, act, n_rows, y);
-        return;
-    }
-    at(&l, w->w[0]);
-    at(&l, w->block_scales);
-    act8(&l, act);
-    at(&l, y);
-    f32(&l, w->scale);
-    i32(&l, n_rows);
-    i32(&l, (int64_t)w->info.n_out);
-    i32(&l, w->stride / BNET_W2_CHUNK);
-    i32(&l, w->first);
-    i32(&l, w->paired);
-    run(be, k, (uint64_t)n_rows * w->info.n_out, &l);
 }
 
 void bnet_gpu_ref_linear(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
                          gpu_at x, int n_rows, gpu_at y)
 {
-    linear(be, k, w, x, NULL, n_rows, y);
+    linear(be, k, w, x, &(const gpu_act8){.stride = 0}, n_rows, y);
 }
 
 void bnet_gpu_ref_embed(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w, gpu_at x)
 {
-    list l = {.n = 0};
-    matrix(&l, w);
-    at(&l, be->step.ids);
-    at(&l, x);
-    i32(&l, w->layout);
-    i32(&l, be->step.n_tokens);
-    run(be, k, (uint64_t)be->step.n_tokens * w->info.n_in, &l);
+    run(be, k, (uint64_t)be->step.n_tokens * w->info.n_in,
+        LIST(MATRIX(w), AT(be->step.ids), AT(x), I32(w->layout), I32(be->step.n_tokens)));
 }
 
 /* ---- rows ---- */
@@ -130,37 +63,14 @@ void bnet_gpu_ref_embed(gpu_backend *be, const bnet_kernel_record *k, const gpu_
 void bnet_gpu_ref_norm(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, const gpu_weight *w,
                        float eps, int n_rows, gpu_at y)
 {
-    list l = {.n = 0};
-    at(&l, x);
-    at(&l, w->w[0]);
-    at(&l, y);
-    i32(&l, n_rows);
-    i32(&l, (int64_t)w->info.n_in);
-    f32(&l, eps);
-    run(be, k, (uint64_t)n_rows, &l);
+    run(be, k, (uint64_t)n_rows,
+        LIST(AT(x), AT(w->w[0]), AT(y), I32(n_rows), I32(w->info.n_in), gpu_arg_f32(eps)));
 }
 
 void bnet_gpu_ref_quantize(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, int n_rows,
                            size_t n_cols, const gpu_act8 *act)
 {
-    list l = {.n = 0};
-    at(&l, x);
-    act8(&l, act);
-    i32(&l, n_rows);
-    i32(&l, (int64_t)n_cols);
-    run(be, k, (uint64_t)n_rows, &l);
-}
-
-static void table(gpu_backend *be, const bnet_kernel_record *k, const bnet_rope *r, gpu_at pos,
-                  gpu_at cs)
-{
-    list l = {.n = 0};
-    at(&l, pos);
-    at(&l, be->angles);
-    at(&l, cs);
-    i32(&l, be->step.n_tokens);
-    i32(&l, r->n_rot);
-    run(be, k, (uint64_t)be->step.n_tokens * (uint64_t)r->n_rot / 2, &l);
+    run(be, k, (uint64_t)n_rows, LIST(AT(x), ACT8(act), I32(n_rows), I32(n_cols)));
 }
 
 /* By type of cache: positions of the others are -1. Without a cache there is one list. */
@@ -170,67 +80,41 @@ void bnet_gpu_ref_table(gpu_backend *be, const bnet_kernel_record *k, const bnet
     bool any = v->used[0] || v->used[1] || v->used[2];
     for (int type = 0; type < 3; type++)
         if (any ? v->used[type] : type == 0)
-            table(be, k, r, v->pos[type], cs);
+            run(be, k, (uint64_t)v->n_tokens * (uint64_t)r->n_rot / 2,
+                LIST(AT(v->pos[type]), AT(be->angles), AT(cs), I32(v->n_tokens), I32(r->n_rot)));
 }
 
 void bnet_gpu_ref_rope(gpu_backend *be, const bnet_kernel_record *k, const bnet_rope *r, gpu_at cs,
                        int n_rows, int n_heads, gpu_at x)
 {
-    list l = {.n = 0};
-    at(&l, x);
-    at(&l, cs);
-    i32(&l, n_rows);
-    i32(&l, n_heads);
-    i32(&l, r->head_dim);
-    i32(&l, r->n_rot);
-    i32(&l, r->neox);
-    run(be, k, (uint64_t)n_rows * (uint64_t)n_heads * (uint64_t)r->n_rot / 2, &l);
+    run(be, k, (uint64_t)n_rows * (uint64_t)n_heads * (uint64_t)r->n_rot / 2,
+        LIST(AT(x), AT(cs), I32(n_rows), I32(n_heads), I32(r->head_dim), I32(r->n_rot),
+             I32(r->neox)));
 }
 
 void bnet_gpu_ref_glu(gpu_backend *be, const bnet_kernel_record *k, gpu_at gate, gpu_at up,
                       size_t n, gpu_at y)
 {
-    list l = {.n = 0};
-    at(&l, gate);
-    at(&l, up);
-    at(&l, y);
-    u64(&l, n);
-    i32(&l, k->format == BNET_FORMAT_SILU);
-    run(be, k, n, &l);
+    run(be, k, n,
+        LIST(AT(gate), AT(up), AT(y), gpu_arg_u64(n), I32(k->format == BNET_FORMAT_SILU)));
 }
 
 void bnet_gpu_ref_add(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, gpu_at y, size_t n)
 {
-    list l = {.n = 0};
-    at(&l, x);
-    at(&l, y);
-    u64(&l, n);
-    run(be, k, n, &l);
+    run(be, k, n, LIST(AT(x), AT(y), gpu_arg_u64(n)));
 }
 
 void bnet_gpu_ref_gather(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, gpu_at rows,
                          int n_rows, size_t n_cols, gpu_at y)
 {
-    list l = {.n = 0};
-    at(&l, x);
-    at(&l, rows);
-    at(&l, y);
-    i32(&l, n_rows);
-    i32(&l, (int64_t)n_cols);
-    run(be, k, (uint64_t)n_rows * n_cols, &l);
+    run(be, k, (uint64_t)n_rows * n_cols, LIST(AT(x), AT(rows), AT(y), I32(n_rows), I32(n_cols)));
 }
 
 void bnet_gpu_ref_topk(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, int n_rows,
                        size_t n_cols, int n_best, gpu_at value, gpu_at index)
 {
-    list l = {.n = 0};
-    at(&l, x);
-    at(&l, value);
-    at(&l, index);
-    i32(&l, n_rows);
-    i32(&l, (int64_t)n_cols);
-    i32(&l, n_best);
-    run(be, k, (uint64_t)n_rows, &l);
+    run(be, k, (uint64_t)n_rows,
+        LIST(AT(x), AT(value), AT(index), I32(n_rows), I32(n_cols), I32(n_best)));
 }
 
 /* ---- the cache ---- */
@@ -246,20 +130,11 @@ static void run_kv(gpu_backend *be, const bnet_kernel_record *k, uint64_t n_thre
 {
     const bnet_kv_shape *s = &c->kv->shape;
     const gpu_step_view *v = &be->step;
-    const gpu_at places[] = {v->ids, v->pos[s->type], v->seq, v->seqs, v->tables, c->k, c->v, c->q,
-                             c->y};
-    list l = {.n = 0};
-    for (size_t i = 0; i < BNET_COUNT(places); i++)
-        at(&l, places[i]);
-    f32(&l, 1.0f / sqrtf((float)s->head_dim));
-    i32(&l, v->n_tokens);
-    i32(&l, c->layer);
-    i32(&l, c->n_heads);
-    i32(&l, s->n_kv_heads);
-    i32(&l, s->head_dim);
-    i32(&l, s->type);
-    i32(&l, (int64_t)c->kv->part_bytes);
-    run(be, k, n_threads, &l);
+    run(be, k, n_threads,
+        LIST(AT(v->ids), AT(v->pos[s->type]), AT(v->seq), AT(v->seqs), AT(v->tables), AT(c->k),
+             AT(c->v), AT(c->q), AT(c->y), gpu_arg_f32(1.0f / sqrtf((float)s->head_dim)),
+             I32(v->n_tokens), I32(c->layer), I32(c->n_heads), I32(s->n_kv_heads), I32(s->head_dim),
+             I32(s->type), I32(c->kv->part_bytes)));
 }
 
 void bnet_gpu_ref_kv_store(gpu_backend *be, const bnet_kernel_record *rec, const gpu_kv *kv,
@@ -288,15 +163,8 @@ void bnet_gpu_ref_pack(gpu_backend *be, const bnet_kernel_record *k, const gpu_p
                [GPU_Q8] = {REF_FROM_Q8_0, 34, 0},  [GPU_Q6K] = {REF_FROM_Q6_K, 210, 0}};
     bool four = p->layout == GPU_Q8 && p->type == BNET_Q4_0;
     uint64_t unit = four ? 18 : (uint64_t)how[p->layout].unit;
-    list l = {.n = 0};
-    at(&l, p->src);
-    parts(&l, w);
-    u64(&l, p->row_bytes);
-    u64(&l, p->first_row);
-    u64(&l, p->n_rows);
-    i32(&l, four ? REF_FROM_Q4_0 : how[p->layout].from);
-    i32(&l, w->stride);
-    i32(&l, how[p->layout].elem);
-    i32(&l, w->stride / BNET_W2_CHUNK);
-    run(be, k, p->n_rows * (p->row_bytes / unit), &l);
+    run(be, k, p->n_rows * (p->row_bytes / unit),
+        LIST(AT(p->src), PARTS(w), gpu_arg_u64(p->row_bytes), gpu_arg_u64(p->first_row),
+             gpu_arg_u64(p->n_rows), I32(four ? REF_FROM_Q4_0 : how[p->layout].from),
+             I32(w->stride), I32(how[p->layout].elem), I32(w->stride / BNET_W2_CHUNK)));
 }

@@ -1,7 +1,7 @@
 /* memory.c - memory of the device and the ways to it. Buffers of passes come from a pool with a
  * cap, weights and caches are taken outside it; everything that goes up passes a ring of pinned
  * memory, so that copies run at the bus's speed while the next bytes are read. */
-#include "backend/gpu/usage.h"
+#include "backend/gpu/gpu.h"
 #include "base/file.h"
 
 enum { STAMP_CHUNKS = 12, ALIGNED = 256 }; /* stamps 12..15 belong to the ring */
@@ -173,7 +173,7 @@ void bnet_gpu_upload_aside(gpu_backend *be, gpu_at dst, const void *bytes, size_
     if (!to)
         return;
     memcpy(to, bytes, n_bytes);
-    bnet_gpu_ok(be, "copying beside a pass", be->d->c->upload_aside(be->d, dst, to, n_bytes));
+    bnet_gpu_ok(be, "copying during a pass", be->d->c->upload_aside(be->d, dst, to, n_bytes));
     atomic_fetch_add(&be->n_h2d, 1);
     atomic_fetch_add(&be->h2d_bytes, n_bytes);
 }

@@ -41,43 +41,41 @@ static void gpu_quantize(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_c
     bnet_gpu_leave(be);
 }
 
-static void gpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet_act8 *q,
-                               int n_rows, bnet_buffer *y)
+/* n_rows rows of int8 activations (act), or of floats (NULL: from). */
+static void linear(gpu_backend *be, const gpu_weight *w, gpu_act8 *act, gpu_at from, int n_rows,
+                   gpu_at to)
 {
-    gpu_backend *be = gpu_of(b);
-    gpu_act8 act = act_of(q);
-    gpu_at to = gpu_buf(y)->p;
     bnet_gpu_enter(be);
     for (size_t t = 0, m; t < (size_t)n_rows; t += m) {
         m = (size_t)n_rows - t;
-        const bnet_kernel_record *k = bnet_gpu_pick_for(be, gpu_w(w), &m);
+        const bnet_kernel_record *k = bnet_gpu_pick_for(be, w, &m);
         if (!k)
             break;
-        ((gpu_fn_ternary *)k->fn)(be, k, gpu_w(w), &act, (int)m, to);
-        act.q = gpu_plus(act.q, m * act.stride);
-        act.scale = gpu_plus(act.scale, m * sizeof(float));
-        act.sum = gpu_plus(act.sum, m * sizeof(int32_t));
-        to = gpu_plus(to, m * gpu_w(w)->info.n_out * sizeof(float));
+        if (act) {
+            ((gpu_fn_ternary *)k->fn)(be, k, w, act, (int)m, to);
+            act->q = gpu_plus(act->q, m * act->stride);
+            act->scale = gpu_plus(act->scale, m * sizeof(float));
+            act->sum = gpu_plus(act->sum, m * sizeof(int32_t));
+        } else {
+            ((gpu_fn_linear *)k->fn)(be, k, w, from, (int)m, to);
+            from = gpu_plus(from, m * w->info.n_in * sizeof(float));
+        }
+        to = gpu_plus(to, m * w->info.n_out * sizeof(float));
     }
     bnet_gpu_leave(be);
+}
+
+static void gpu_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet_act8 *q,
+                               int n_rows, bnet_buffer *y)
+{
+    gpu_act8 act = act_of(q);
+    linear(gpu_of(b), gpu_w(w), &act, (gpu_at){0}, n_rows, gpu_buf(y)->p);
 }
 
 static void gpu_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows,
                              bnet_buffer *y)
 {
-    gpu_backend *be = gpu_of(b);
-    gpu_at from = gpu_buf(x)->p, to = gpu_buf(y)->p;
-    bnet_gpu_enter(be);
-    for (size_t t = 0, m; t < (size_t)n_rows; t += m) {
-        m = (size_t)n_rows - t;
-        const bnet_kernel_record *k = bnet_gpu_pick_for(be, gpu_w(w), &m);
-        if (!k)
-            break;
-        ((gpu_fn_linear *)k->fn)(be, k, gpu_w(w), from, (int)m, to);
-        from = gpu_plus(from, m * gpu_w(w)->info.n_in * sizeof(float));
-        to = gpu_plus(to, m * gpu_w(w)->info.n_out * sizeof(float));
-    }
-    bnet_gpu_leave(be);
+    linear(gpu_of(b), gpu_w(w), NULL, gpu_buf(x)->p, n_rows, gpu_buf(y)->p);
 }
 
 static void gpu_rope_table(bnet_backend *b, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs)

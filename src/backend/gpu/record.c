@@ -11,7 +11,7 @@ static bool same(const gpu_record_key *a, const gpu_record_key *b)
            a->kv_type == b->kv_type && a->best == b->best;
 }
 
-static void forget(gpu_backend *be, gpu_recorded *g)
+void bnet_gpu_record_forget(gpu_backend *be, gpu_recorded *g)
 {
     if (g->graph)
         be->d->c->graph_release(be->d, g->graph);
@@ -20,24 +20,30 @@ static void forget(gpu_backend *be, gpu_recorded *g)
     g->n_uses = 0;
 }
 
-/* The one of this key; else a new one, in the place of the least recently used if need be. */
-static gpu_recorded *find(gpu_backend *be, gpu_records *r, const gpu_record_key *key)
+gpu_recorded *bnet_gpu_record_find(gpu_backend *be, gpu_records *r, int cap,
+                                   const gpu_record_key *key, uint32_t epoch)
 {
-    gpu_recorded *oldest = &r->all[0];
-    for (int i = 0; i < r->n; i++) {
-        if (same(&r->all[i].key, key))
-            return &r->all[i];
+    gpu_recorded *g = NULL, *oldest = &r->all[0];
+    for (int i = 0; !g && i < r->n; i++) {
+        g = same(&r->all[i].key, key) ? &r->all[i] : NULL;
         if (r->all[i].last_used < oldest->last_used)
             oldest = &r->all[i];
     }
-    gpu_recorded *g = r->n < GPU_RECORDS ? &r->all[r->n++] : oldest;
-    forget(be, g);
+    bool known = g && g->epoch == epoch;
+    if (!g)
+        g = r->n < cap ? &r->all[r->n++] : oldest;
+    if (!known)
+        bnet_gpu_record_forget(be, g);
     g->key = *key;
+    g->last_used = ++r->clock;
     return g;
 }
 
-static void note_uses(const uint32_t counts[BNET_KERNELS_MAX], gpu_recorded *g)
+void bnet_gpu_record_note(gpu_recorded *g, const uint32_t counts[BNET_KERNELS_MAX],
+                          uint32_t n_launches, uint32_t epoch)
 {
+    g->n_launches = n_launches;
+    g->epoch = epoch;
     g->n_uses = 0;
     for (uint32_t i = 0; i < BNET_KERNELS_MAX; i++)
         if (counts[i] && g->n_uses < GPU_RECORD_USES) {
@@ -79,13 +85,10 @@ static void record(gpu_backend *be, gpu_recorded *g, gpu_work *work, void *user)
     gpu_pop(be);
     be->recording = NULL;
     bnet_gpu_ok(be, "recording a step", be->d->c->record_end(be->d, &g->graph));
-    if (!gpu_alive(be)) { /* a launch is missing in it */
-        forget(be, g);
-        return;
-    }
-    note_uses(counts, g);
-    g->n_launches = be->n_recorded;
-    g->epoch = epoch;
+    if (gpu_alive(be))
+        bnet_gpu_record_note(g, counts, be->n_recorded, epoch);
+    else /* a launch is missing in it */
+        bnet_gpu_record_forget(be, g);
 }
 
 void bnet_gpu_work(gpu_backend *be, gpu_work *work, void *user)
@@ -97,7 +100,7 @@ void bnet_gpu_work(gpu_backend *be, gpu_work *work, void *user)
     bnet_gpu_time_end(be, span);
 }
 
-static void replay(gpu_backend *be, const gpu_recorded *g)
+void bnet_gpu_record_replay(gpu_backend *be, const gpu_recorded *g)
 {
     int span = bnet_gpu_time_pass(be, true);
     gpu_push(be, "repeat");
@@ -124,10 +127,7 @@ void bnet_gpu_repeat(gpu_backend *be, gpu_records *r, const gpu_record_key *key,
         launch_instead(be, work, user);
         return;
     }
-    gpu_recorded *g = find(be, r, key);
-    g->last_used = ++r->clock;
-    if (g->epoch != be->epoch)
-        forget(be, g);
+    gpu_recorded *g = bnet_gpu_record_find(be, r, GPU_RECORDS, key, be->epoch);
     if (!g->seen) {
         bnet_gpu_work(be, work, user);
         g->seen = gpu_alive(be);
@@ -137,7 +137,7 @@ void bnet_gpu_repeat(gpu_backend *be, gpu_records *r, const gpu_record_key *key,
     if (!g->graph)
         record(be, g, work, user);
     if (gpu_alive(be))
-        replay(be, g);
+        bnet_gpu_record_replay(be, g);
     else if (!g->graph && bnet_gpu_unrecord(be))
         launch_instead(be, work, user);
 }
@@ -145,5 +145,5 @@ void bnet_gpu_repeat(gpu_backend *be, gpu_records *r, const gpu_record_key *key,
 void bnet_gpu_records_free(gpu_backend *be, gpu_records *r)
 {
     for (int i = 0; i < r->n; i++)
-        forget(be, &r->all[i]);
+        bnet_gpu_record_forget(be, &r->all[i]);
 }

@@ -36,6 +36,17 @@ typedef struct gpu_records {
 
 typedef void gpu_work(gpu_backend *be, void *user);
 
+/* The record of this key among the first `cap`; else an empty one, in the place of the least
+ * recently used if need be. One whose epoch is another has been emptied. */
+gpu_recorded *bnet_gpu_record_find(gpu_backend *be, gpu_records *r, int cap,
+                                   const gpu_record_key *key, uint32_t epoch);
+void bnet_gpu_record_forget(gpu_backend *be, gpu_recorded *g);
+/* Notes what a recording launched. */
+void bnet_gpu_record_note(gpu_recorded *g, const uint32_t counts[BNET_KERNELS_MAX],
+                          uint32_t n_launches, uint32_t epoch);
+/* Repeats the work and counts its kernels; a failure is noted. */
+void bnet_gpu_record_replay(gpu_backend *be, const gpu_recorded *g);
+
 /* Does the work once by launches, timed. */
 void bnet_gpu_work(gpu_backend *be, gpu_work *work, void *user);
 /* Does the work: the first time by launches, the second time recording it, then by repetition.

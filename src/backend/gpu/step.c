@@ -1,8 +1,8 @@
 /* step.c - what changes from pass to pass, brought to the device in one piece: ids, positions,
  * timelines, tables of blocks, rows. The piece lies at the same address for all recorded work, so
- * that it finds the new values; that of a prompt's next pass comes beside the one that runs and
- * lies behind it, in two places by turns. And the angles of rotation by position, computed once on
- * the host, so that they are the CPU's to the last bit. */
+ * that the work finds the new values. The step of a prompt's next pass is uploaded while the pass
+ * before it runs, into two places behind the piece in turn. And the angles of rotation by position,
+ * computed once on the host, so that they are the CPU's to the last bit. */
 #include "backend/gpu/gpu.h"
 #include "backend/gpu/layouts.h"
 

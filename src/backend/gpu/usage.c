@@ -1,5 +1,5 @@
 /* usage.c - memory of the device by purpose, and the time of loading. */
-#include "backend/gpu/usage.h"
+#include "backend/gpu/gpu.h"
 
 enum { PASS_TOKENS = 16 }; /* of a prompt for each timeline that is planned for */
 
@@ -76,7 +76,7 @@ void bnet_gpu_usage(bnet_backend *b, bnet_usage *out)
         .workspace = be->buffers.held_bytes + be->other_bytes,
         .own = be->own_bytes,
         .own_peak = be->own_peak,
-        .spare = be->head && !gpu_none(be->head->head_copy) ? be->head->head_copy_bytes : 0,
+        .reclaimable = be->head && !gpu_none(be->head->head_copy) ? be->head->head_copy_bytes : 0,
         .foreign = be->foreign_bytes,
         .total = be->d->gpu.total_memory,
         .load_bytes = be->load.file_bytes,

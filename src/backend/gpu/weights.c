@@ -2,7 +2,6 @@
  * them, the ring brings them up as they are, and a kernel puts them into the order the others want.
  */
 #include "backend/gpu/precision.h"
-#include "backend/gpu/usage.h"
 #include "backend/gpu/layouts.h"
 
 enum { UPLOAD_BYTES = 16 << 20, MAX_STRIDE = 1 << 30 };
@@ -359,8 +358,8 @@ static bitnet_status place(gpu_backend *be, const bnet_weight_request *r,
         st = choose(be, w, r, log, err);
     if (st == BITNET_OK && matrix && r->head)
         be->head = w;
-    bnet_gpu_leave(be);
     be->n_half += w->half;
+    bnet_gpu_leave(be);
     return st;
 }
 

@@ -16,25 +16,18 @@ typedef struct touched {
     group_buffer state; /* as the pass leaves it */
 } touched;
 
-typedef struct group_record {
-    gpu_record_key key;
-    uint32_t epoch;
-    bool seen;
-    gpu_graph graph;
-    uint64_t last_used;
-    uint32_t n_launches;
-    uint32_t counts[BNET_KERNELS_MAX]; /* uses of kernels, all ranks */
-    touched touched[TOUCHED];
-    int n_touched;
-} group_record;
+typedef struct touched_list {
+    touched buffer[TOUCHED];
+    int n;
+} touched_list;
 
 struct group_records {
-    group_record all[RECORDS];
-    int n;
-    uint64_t clock;
-    group_record *now; /* the pass that is being composed */
+    gpu_records base; /* the first RECORDS of them */
+    touched_list touched[RECORDS];
+    gpu_recorded *now; /* the pass that is being composed */
     bool recording;
-    bool too_many; /* buffers for one record */
+    uint32_t counts[BNET_KERNELS_MAX]; /* uses of kernels while recording, all ranks */
+    bool too_many;                     /* buffers for one record */
     gpu_at owners[GPU_RANKS];
     bool brought; /* they are the current pass's */
 };
@@ -81,47 +74,27 @@ static void spread(const gpu_group *g)
 
 /* ---- records ---- */
 
-static void forget(gpu_group *g, group_record *rec)
+static touched_list *touched_by(const gpu_group *g, const gpu_recorded *rec)
+{
+    return &g->records->touched[rec - g->records->base.all];
+}
+
+static gpu_recorded *find(gpu_group *g, const gpu_record_key *key)
 {
     gpu_backend *be = rank_at(g, 0);
     bnet_gpu_enter(be);
-    if (rec->graph)
-        be->d->c->graph_release(be->d, rec->graph);
+    gpu_recorded *rec = bnet_gpu_record_find(be, &g->records->base, RECORDS, key, epoch_of(g));
     bnet_gpu_leave(be);
-    gpu_record_key key = rec->key;
-    *rec = (group_record){.key = key};
-}
-
-static bool same(const gpu_record_key *a, const gpu_record_key *b)
-{
-    return a->n_tokens == b->n_tokens && a->n_rows == b->n_rows && a->n_seqs == b->n_seqs &&
-           a->n_tiles == b->n_tiles && a->last == b->last && a->kv_type == b->kv_type;
-}
-
-static group_record *find(gpu_group *g, const gpu_record_key *key)
-{
-    struct group_records *all = g->records;
-    group_record *rec = &all->all[0];
-    for (int i = 0; i < all->n; i++) {
-        if (same(&all->all[i].key, key))
-            return &all->all[i];
-        if (all->all[i].last_used < rec->last_used)
-            rec = &all->all[i];
-    }
-    if (all->n < RECORDS)
-        rec = &all->all[all->n++];
-    forget(g, rec);
-    rec->key = *key;
     return rec;
 }
 
 void bnet_group_records_free(gpu_group *g)
 {
-    for (int i = 0; g->records && i < g->records->n; i++)
-        forget(g, &g->records->all[i]);
     for (int r = 0; g->records && r < g->n; r++) {
         gpu_backend *be = rank_at(g, r);
         bnet_gpu_enter(be);
+        if (r == 0)
+            bnet_gpu_records_free(be, &g->records->base);
         bnet_gpu_give(be, g->records->owners[r], TOKENS * sizeof(int32_t), &be->other_bytes);
         bnet_gpu_leave(be);
     }
@@ -131,14 +104,16 @@ void bnet_group_records_free(gpu_group *g)
 
 void bnet_group_touch(gpu_group *g, group_buffer *b)
 {
-    group_record *rec = g->records && g->records->recording ? g->records->now : NULL;
+    if (!g->records || !g->records->recording)
+        return;
+    touched_list *list = touched_by(g, g->records->now);
     int i = 0;
-    while (rec && i < rec->n_touched && rec->touched[i].at != b)
+    while (i < list->n && list->buffer[i].at != b)
         i++;
-    if (!rec || i < rec->n_touched)
+    if (i < list->n)
         return;
     if (i < TOUCHED)
-        rec->touched[rec->n_touched++].at = b;
+        list->buffer[list->n++].at = b;
     else
         g->records->too_many = true;
 }
@@ -241,7 +216,7 @@ static void give_up(gpu_group *g)
 }
 
 /* False: it cannot be recorded. */
-static bool begin(gpu_group *g, group_record *rec)
+static bool begin(gpu_group *g, const gpu_recorded *rec)
 {
     gpu_backend *be = rank_at(g, 0);
     join(g);
@@ -255,61 +230,56 @@ static bool begin(gpu_group *g, group_record *rec)
     }
     spread(g);
     g->exchange->n_settled++;
-    set_recording(g, rec->counts);
+    touched_by(g, rec)->n = 0;
+    memset(g->records->counts, 0, sizeof g->records->counts);
+    set_recording(g, g->records->counts);
     return true;
 }
 
-static void count(gpu_backend *be, const group_record *rec)
-{
-    for (uint32_t i = 0; i < BNET_KERNELS_MAX; i++)
-        if (rec->counts[i])
-            atomic_fetch_add_explicit(&be->calls[i], rec->counts[i], memory_order_relaxed);
-    atomic_fetch_add_explicit(&be->n_replays, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&be->n_launches, rec->n_launches, memory_order_relaxed);
-}
-
-static void replay(gpu_group *g, const group_record *rec)
+static void replay(gpu_group *g, const gpu_recorded *rec)
 {
     gpu_backend *be = rank_at(g, 0);
+    const touched_list *list = touched_by(g, rec);
     join(g);
     bnet_gpu_enter(be);
-    int span = bnet_gpu_time_pass(be, true);
-    if (gpu_alive(be) && bnet_gpu_ok(be, "repeating a step", be->d->c->replay(be->d, rec->graph)))
-        count(be, rec);
-    bnet_gpu_time_end(be, span);
+    if (gpu_alive(be))
+        bnet_gpu_record_replay(be, rec);
     bnet_gpu_leave(be);
     spread(g);
     g->exchange->n_settled++;
-    for (int i = 0; i < rec->n_touched; i++) {
-        group_buffer state = rec->touched[i].state;
-        state.host = rec->touched[i].at->host;
-        *rec->touched[i].at = state;
+    for (int i = 0; i < list->n; i++) {
+        group_buffer state = list->buffer[i].state;
+        state.host = list->buffer[i].at->host;
+        *list->buffer[i].at = state;
     }
 }
 
-static bool end(gpu_group *g, group_record *rec)
+static bool end(gpu_group *g, gpu_recorded *rec)
 {
     gpu_backend *be = rank_at(g, 0);
+    touched_list *list = touched_by(g, rec);
+    uint32_t n_launches = 0;
     join(g);
     for (int r = 0; r < g->n; r++)
-        rec->n_launches += rank_at(g, r)->n_recorded;
+        n_launches += rank_at(g, r)->n_recorded;
     set_recording(g, NULL);
     bnet_gpu_enter(be);
     gpu_result ended = be->d->c->record_end(be->d, &rec->graph);
     if (ended == GPU_OK && g->records->too_many)
         ended = GPU_UNSUPPORTED;
     bnet_gpu_ok(be, "recording a step", ended);
+    if (!alive(g))
+        bnet_gpu_record_forget(be, rec);
     bnet_gpu_leave(be);
-    for (int i = 0; i < rec->n_touched; i++) {
-        rec->touched[i].state = *rec->touched[i].at;
-        rec->touched[i].state.read_at = 0; /* all wait for the end */
+    for (int i = 0; i < list->n; i++) {
+        list->buffer[i].state = *list->buffer[i].at;
+        list->buffer[i].state.read_at = 0; /* all wait for the end */
     }
     if (!alive(g)) {
-        forget(g, rec);
         give_up(g);
         return !alive(g);
     }
-    rec->epoch = epoch_of(g);
+    bnet_gpu_record_note(rec, g->records->counts, n_launches, epoch_of(g));
     replay(g, rec);
     return true;
 }
@@ -334,10 +304,7 @@ static bool serve(gpu_group *g, const bnet_pass *p)
                                 .n_tiles = v->n_tiles,
                                 .last = gpu_buf(group_buf(p->last)->at[0])->id,
                                 .kv_type = kv_type};
-    group_record *rec = find(g, &key);
-    rec->last_used = ++all->clock;
-    if (rec->epoch != epoch_of(g))
-        forget(g, rec);
+    gpu_recorded *rec = find(g, &key);
     if (rec->graph) {
         replay(g, rec);
         return true;
@@ -368,7 +335,7 @@ bool bnet_group_composed(bnet_backend *b)
     gpu_group *g = group_of(b);
     bool done = true;
     group_lock(g);
-    group_record *rec = g->records ? g->records->now : NULL;
+    gpu_recorded *rec = g->records ? g->records->now : NULL;
     if (rec && g->records->recording)
         done = end(g, rec);
     else if (rec)

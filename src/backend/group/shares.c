@@ -40,7 +40,7 @@ bool bnet_gpu_share_rows(const gpu_rank_facts *ranks, int n_ranks, uint64_t n, u
     return true;
 }
 
-/* How many layers fit beside what else a rank has. */
+/* How many layers fit on a rank with everything else it holds. */
 static uint64_t capacity(const gpu_rank_facts *f, const gpu_layers *l, int r, int n_ranks)
 {
     double room = USABLE * (double)f->free_bytes;
