@@ -3,6 +3,7 @@
 #include "backend/cuda/batch.h"
 #include "backend/cuda/tiles.h"
 #include "kbench.cuh"
+#include "pack.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -82,7 +83,7 @@ struct cache {
     uint32_t heads, kv_heads, hd, n_seqs, n_layers = 2, n_blocks = 1;
     std::vector<uint8_t> bytes;
     std::vector<int32_t> tables;
-    std::vector<bnet_cu_seq> seqs;
+    std::vector<bnet_dev_seq> seqs;
     std::vector<std::vector<float>> k, v; /* [seq][pos][kv head][hd] */
     dev<uint8_t> *d = nullptr;
 
@@ -113,7 +114,8 @@ struct cache {
                     for (auto &e : x)
                         e = g.normal();
                     int32_t blk = tables[s * stride + p / 64];
-                    uint8_t *part = &bytes[(((size_t)n_blocks + (size_t)blk) * kv_heads * 2 + i) * pb];
+                    uint8_t *part =
+                        &bytes[(((size_t)n_blocks + (size_t)blk) * kv_heads * 2 + i) * pb];
                     store(type, hd, p % 64, x.data(), part,
                           &(i & 1 ? v : k)[s][((size_t)p * kv_heads + i / 2) * hd]);
                 }
@@ -152,12 +154,12 @@ struct cache {
 
 struct step_buffers {
     dev<int32_t> ids, pos, seq, tables;
-    dev<bnet_cu_seq> seqs;
+    dev<bnet_dev_seq> seqs;
     step_buffers(const cache &c, const std::vector<int32_t> &p, const std::vector<int32_t> &s)
         : ids(p.size()), pos(p), seq(s), tables(c.tables), seqs(c.seqs)
     {
     }
-    bnet_cu_step step() const { return {ids.p, pos.p, seq.p, seqs.p, tables.p}; }
+    bnet_dev_step step() const { return {ids.p, pos.p, seq.p, seqs.p, tables.p}; }
 };
 
 static void rope(std::vector<float> &x, const std::vector<float> &cs, uint32_t n_rot, bool neox)
@@ -216,8 +218,7 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
     }
     for (int twice = 0; twice < 2; twice++)
         if (batch)
-            launch(of_batches(type, a.n_splits), a,
-                   bnet_attn_batch_h128_launch(&a));
+            launch(of_batches(type, a.n_splits), a, bnet_attn_batch_h128_launch(&a));
         else
             launch(decoders[type], a, bnet_attn_decode_launch(&a));
     std::vector<float> got = y.get();
@@ -239,13 +240,15 @@ static void check_decode(int type, uint32_t heads, uint32_t kvh, uint32_t hd, ui
                 if (!is_v)
                     rope(x, {cs.begin() + t * n_rot, cs.begin() + (t + 1) * n_rot}, n_rot, neox);
                 int32_t blk = c.tables[c.seqs[t].table + (uint32_t)pos[t] / 64];
-                uint8_t *part = &c.bytes[(((size_t)c.n_blocks + (size_t)blk) * kvh * 2 + h * 2 + is_v) *
-                                         a.part_bytes];
+                uint8_t *part =
+                    &c.bytes[(((size_t)c.n_blocks + (size_t)blk) * kvh * 2 + h * 2 + is_v) *
+                             a.part_bytes];
                 store(type, hd, (uint32_t)pos[t] % 64, x.data(), part,
                       &(is_v ? c.v : c.k)[t][((size_t)pos[t] * kvh + h) * hd]);
             }
         for (uint32_t h = 0; h < heads; h++) {
-            std::vector<float> x(&q[((size_t)t * heads + h) * hd], &q[((size_t)t * heads + h) * hd] + hd);
+            std::vector<float> x(&q[((size_t)t * heads + h) * hd],
+                                 &q[((size_t)t * heads + h) * hd] + hd);
             if (fused)
                 rope(x, {cs.begin() + t * n_rot, cs.begin() + (t + 1) * n_rot}, n_rot, neox);
             std::vector<double> o(hd);
@@ -298,22 +301,25 @@ SECTION(attn_time)
             dev<uint8_t> kv((size_t)layers * blocks * 5 * 2 * pb);
             kv.zero();
             std::vector<int32_t> pos(tokens, (int32_t)len - 1), seq(tokens), tables(blocks);
-            std::vector<bnet_cu_seq> seqs;
+            std::vector<bnet_dev_seq> seqs;
             for (uint32_t t = 0; t < tokens; t++) {
                 seq[t] = (int32_t)t;
-                seqs.push_back({(uint64_t)kv.p, (uint64_t)blocks * 10 * pb, t * blocks / tokens, 0});
+                seqs.push_back(
+                    {(uint64_t)kv.p, (uint64_t)blocks * 10 * pb, t * blocks / tokens, 0});
             }
             for (uint32_t i = 0; i < blocks; i++)
                 tables[i] = (int32_t)((i * 7919u) % blocks);
             dev<int32_t> dpos(pos), dseq(seq), dt(tables);
-            dev<bnet_cu_seq> ds(seqs);
+            dev<bnet_dev_seq> ds(seqs);
             std::vector<float> f((size_t)tokens * 3840);
             for (auto &e : f)
                 e = g.normal();
-            dev<float> q(f), cs(f), y((size_t)tokens * 2560), work((size_t)tokens * 5 * 16 * 128 * 34);
+            dev<float> q(f), cs(f), y((size_t)tokens * 2560),
+                work((size_t)tokens * 5 * 16 * 128 * 34);
             dev<uint32_t> counters(tokens * 5);
             counters.zero();
-            for (uint32_t splits : {1u, 4u, 8u, 16u, 101u, 104u, 116u}) { /* above 100: the kernel of batches */
+            for (uint32_t splits :
+                 {1u, 4u, 8u, 16u, 101u, 104u, 116u}) { /* above 100: the kernel of batches */
                 bool batch = splits > 100;
                 uint32_t n = splits % 100;
                 if (n * tokens > 520 || (batch && type == 1))
@@ -329,8 +335,7 @@ SECTION(attn_time)
                     bnet_cu_attn_args b = a;
                     b.layer = (uint32_t)i % layers;
                     if (batch)
-                        launch(of_batches(type, n), b,
-                               bnet_attn_batch_h128_launch(&b), true);
+                        launch(of_batches(type, n), b, bnet_attn_batch_h128_launch(&b), true);
                     else
                         launch(decoders[type], b, bnet_attn_decode_launch(&b), true);
                 });
@@ -351,13 +356,14 @@ static attn_fn *prefiller(int type, uint32_t hd)
                      : (hd == 64 ? bnet_attn_prefill_i8_64 : bnet_attn_prefill_i8_128);
 }
 
-static void check_prefill(int type, uint32_t heads, uint32_t kvh, uint32_t hd, uint32_t n_rot, bool neox)
+static void check_prefill(int type, uint32_t heads, uint32_t kvh, uint32_t hd, uint32_t n_rot,
+                          bool neox)
 { /* n_rot 0: rotated before */
     rng g(hd + heads);
     std::vector<uint32_t> lengths = {130, 64, 200, 1}, from = {70, 0, 100, 0};
     cache c(type, heads, kvh, hd, lengths, g);
     std::vector<int32_t> pos, seq;
-    std::vector<bnet_cu_tile> tiles;
+    std::vector<bnet_dev_tile> tiles;
     for (uint32_t s = 0; s < 4; s++)
         for (uint32_t p = from[s]; p < lengths[s]; p += 64) {
             uint32_t n = std::min(64u, lengths[s] - p);
@@ -376,7 +382,7 @@ static void check_prefill(int type, uint32_t heads, uint32_t kvh, uint32_t hd, u
     }
     step_buffers sb(c, pos, seq);
     dev<float> dq(q), y(q.size()), dcs(cs);
-    dev<bnet_cu_tile> dt(tiles);
+    dev<bnet_dev_tile> dt(tiles);
     bnet_cu_attn_args a = {};
     a.step = sb.step();
     a.q = dq.p, a.y = y.p, a.tiles = dt.p, a.n_tiles = (uint32_t)tiles.size();
@@ -391,7 +397,8 @@ static void check_prefill(int type, uint32_t heads, uint32_t kvh, uint32_t hd, u
         for (uint32_t h = 0; h < heads; h++) {
             std::vector<float> x(&q[(t * heads + h) * hd], &q[(t * heads + h) * hd] + hd);
             rope(x, {cs.begin() + t * n_rot, cs.begin() + (t + 1) * n_rot}, n_rot, neox);
-            c.attend((uint32_t)seq[t], (uint32_t)pos[t] + 1, h, x.data(), &want[(t * heads + h) * hd]);
+            c.attend((uint32_t)seq[t], (uint32_t)pos[t] + 1, h, x.data(),
+                     &want[(t * heads + h) * hd]);
         }
     double e = distance(got, want);
     char what[120];
@@ -421,7 +428,7 @@ SECTION(prefill_time)
         double us[2];
         for (int late = 0; late < 2; late++) {
             std::vector<int32_t> pos(512), tables(blocks);
-            std::vector<bnet_cu_tile> tiles(8);
+            std::vector<bnet_dev_tile> tiles(8);
             for (int i = 0; i < 512; i++)
                 pos[i] = i + late * 3584;
             for (int i = 0; i < 8; i++)
@@ -429,14 +436,15 @@ SECTION(prefill_time)
             for (uint32_t i = 0; i < blocks; i++)
                 tables[i] = (int32_t)i;
             dev<int32_t> dpos(pos), dseq(std::vector<int32_t>(512, 0)), dt(tables);
-            dev<bnet_cu_seq> ds(std::vector<bnet_cu_seq>{{(uint64_t)kv.p, 0, 0, 0}});
-            dev<bnet_cu_tile> dtiles(tiles);
+            dev<bnet_dev_seq> ds(std::vector<bnet_dev_seq>{{(uint64_t)kv.p, 0, 0, 0}});
+            dev<bnet_dev_tile> dtiles(tiles);
             dev<float> q(std::vector<float>(512 * 2560, 0.1f)), y(512 * 2560), cs(512 * 128);
             cs.zero();
             bnet_cu_attn_args a = {};
             a.step = {dpos.p, dpos.p, dseq.p, ds.p, dt.p};
             a.q = q.p, a.y = y.p, a.tiles = dtiles.p, a.n_tiles = 8, a.ldq = 2560, a.n_heads = 20;
-            a.n_kv_heads = 5, a.head_dim = 128, a.part_bytes = pb, a.n_tokens = 512, a.scale = 0.088f;
+            a.n_kv_heads = 5, a.head_dim = 128, a.part_bytes = pb, a.n_tokens = 512,
+            a.scale = 0.088f;
             a.cs = cs.p, a.n_rot = 128, a.neox = 1;
             us[late] = time_graph(20, [&](int) {
                 launch(prefiller(type, 128), a, bnet_attn_prefill_groups(&a, shared_max), true);
@@ -472,13 +480,18 @@ struct weights {
     std::vector<uint8_t> plane[4];
     std::vector<float> value; /* [n][stride] */
     std::vector<dev<uint8_t> *> d;
-    bnet_cu_matrix m = {};
+    bnet_dev_matrix m = {};
     weights(int type, uint32_t n, uint32_t k, rng &g)
     {
         m.n_rows = n, m.k = k, m.stride = type == 4 ? (k + 255) / 256 * 256 : (k + 63) / 64 * 64;
         uint32_t s = m.stride;
         value.assign((size_t)n * s, 0);
-        plane[0].assign((size_t)n * s * (type == 0 ? 4 : type < 3 ? 2 : 1) / (type == 4 ? 2 : 1), 0);
+        plane[0].assign((size_t)n * s *
+                            (type == 0  ? 4
+                             : type < 3 ? 2
+                                        : 1) /
+                            (type == 4 ? 2 : 1),
+                        0);
         if (type == 3)
             plane[1].assign((size_t)n * s / 32 * 2, 0);
         if (type == 4) {
@@ -655,7 +668,7 @@ static const struct {
     const char *name;
     int type;
     bool wgmma;
-} batches[] = {{"f16", 1, false},       {"f16 wgmma", 1, true}, {"q8", 3, false},
+} batches[] = {{"f16", 1, false},     {"f16 wgmma", 1, true}, {"q8", 3, false},
                {"q8 wgmma", 3, true}, {"q6k", 4, false},      {"q6k wgmma", 4, true}};
 
 static void run_batch(bnet_cu_batch_args &a, int type, bool wgmma, bool pdl)
@@ -704,7 +717,8 @@ SECTION(head_batch_check)
                     run_batch(a, type, b.wgmma, false);
                     double e = distance(y.get(), want);
                     char what[100];
-                    snprintf(what, sizeof what, "head_batch %s k %u tokens %u: %.1e", b.name, k, tokens, e);
+                    snprintf(what, sizeof what, "head_batch %s k %u tokens %u: %.1e", b.name, k,
+                             tokens, e);
                     verdict(what, e < 64 * 1.2e-7); /* the row promises 64 ulp */
                 }
             }

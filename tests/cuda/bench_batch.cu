@@ -25,10 +25,12 @@ struct batch {
     dev<float> x, qkv, att, mid, norm, cs, scale;
     dev<int32_t> sum, pos, seq, tables;
     dev<int8_t> act;
-    dev<bnet_cu_seq> seqs;
+    dev<bnet_dev_seq> seqs;
     size_t layer_bytes, kv_layer;
-    uint32_t n = TOKENS, skip = 0; /* tokens; kernels left out, by bit: norm and matrix of four, attention */
-    shape shapes[4] = {{64, 1}, {64, 1}, {128, 1}, {128, 4}}; /* as launch_tiles.c chooses on an H200 */
+    uint32_t n = TOKENS,
+             skip = 0; /* tokens; kernels left out, by bit: norm and matrix of four, attention */
+    shape shapes[4] = {
+        {64, 1}, {64, 1}, {128, 1}, {128, 4}}; /* as launch_tiles.c chooses on an H200 */
 
     static std::vector<int32_t> shuffled(uint32_t n)
     {
@@ -42,26 +44,26 @@ struct batch {
           w((size_t)LAYERS * (QKV * EMBD + EMBD * EMBD + 2 * FF * EMBD + FF * EMBD) / 4),
           kv((size_t)LAYERS * blocks * 10 * 64 * 256), x(std::vector<float>(TOKENS * EMBD, 0.5f)),
           qkv(std::vector<float>(TOKENS * QKV, 0.1f)), att(TOKENS * EMBD), mid(TOKENS * FF),
-          norm(std::vector<float>(FF, 1.0f)), cs(std::vector<float>(TOKENS * 128, 0.7f)), scale(TOKENS),
-          sum(TOKENS), pos(std::vector<int32_t>(TOKENS, (int32_t)c - 1)), seq(TOKENS),
-          tables(shuffled(blocks)), act((size_t)TOKENS * 7168), seqs(TOKENS)
+          norm(std::vector<float>(FF, 1.0f)), cs(std::vector<float>(TOKENS * 128, 0.7f)),
+          scale(TOKENS), sum(TOKENS), pos(std::vector<int32_t>(TOKENS, (int32_t)c - 1)),
+          seq(TOKENS), tables(shuffled(blocks)), act((size_t)TOKENS * 7168), seqs(TOKENS)
     {
         layer_bytes = w.n / LAYERS;
         kv_layer = kv.n / LAYERS;
         CU(cudaMemset(w.p, 0x61, w.n));
         kv.zero(), att.zero(), mid.zero();
         std::vector<int32_t> s(TOKENS);
-        std::vector<bnet_cu_seq> v;
+        std::vector<bnet_dev_seq> v;
         for (uint32_t i = 0; i < TOKENS; i++) {
             s[i] = (int32_t)i;
             v.push_back({(uint64_t)kv.p, kv_layer, i * blocks / TOKENS, 0});
         }
         seq.put(s), seqs.put(v);
     }
-    void project(uint32_t what, int which, const uint8_t *at, uint32_t rows, uint32_t k, float *from, float *to,
-                 uint32_t epilogue)
+    void project(uint32_t what, int which, const uint8_t *at, uint32_t rows, uint32_t k,
+                 float *from, float *to, uint32_t epilogue)
     {
-        bnet_cu_act8 q = {act.p, scale.p, sum.p, k, 0};
+        bnet_dev_act8 q = {act.p, scale.p, sum.p, k, 0};
         bnet_cu_norm_args na = {};
         na.x = from, na.norm = norm.p, na.k = na.ld = k, na.eps = 1e-5f, na.act = q;
         if (what & NORMS && !(skip >> 2 * which & 1))
@@ -117,17 +119,19 @@ struct batch {
 
 SECTION(batch_time)
 {
-    row("a layer of 64 timelines at context 512, us: all / no attention / no norms / attention alone / matrices alone");
+    row("a layer of 64 timelines at context 512, us: all / no attention / no norms / attention "
+        "alone / matrices alone");
     batch b(512);
-    row("%.2f / %.2f / %.2f / %.2f / %.2f",
-        b.time(NORMS | GEMMS | ATTENTION), b.time(NORMS | GEMMS), b.time(GEMMS | ATTENTION), b.time(ATTENTION),
-        b.time(GEMMS));
+    row("%.2f / %.2f / %.2f / %.2f / %.2f", b.time(NORMS | GEMMS | ATTENTION),
+        b.time(NORMS | GEMMS), b.time(GEMMS | ATTENTION), b.time(ATTENTION), b.time(GEMMS));
 }
 
-/* What a layer costs less without a kernel: more than the kernel alone where it hides nothing of others. */
+/* What a layer costs less without a kernel: more than the kernel alone where it hides nothing of
+ * others. */
 SECTION(batch_kernels)
 {
-    static const char *const names[] = {"norm", "qkv", "norm", "o", "norm", "gate, up", "norm", "down", "attention"};
+    static const char *const names[] = {"norm",     "qkv",  "norm", "o",        "norm",
+                                        "gate, up", "norm", "down", "attention"};
     batch b(512);
     std::string line;
     double all = b.time(NORMS | GEMMS | ATTENTION);
@@ -147,10 +151,13 @@ SECTION(rows_time)
     for (b.n = 64; b.n >= 16; b.n /= 2) {
         double t[4];
         for (int i = 0; i < 4; i++) {
-            b.shapes[0] = i & 1 ? shape{64, 1} : shape{128, 3}, b.shapes[1] = i & 2 ? shape{64, 1} : shape{128, 3};
+            b.shapes[0] = i & 1 ? shape{64, 1} : shape{128, 3},
+            b.shapes[1] = i & 2 ? shape{64, 1} : shape{128, 3};
             t[i] = b.time(NORMS | GEMMS | ATTENTION);
         }
-        row("a layer of %u timelines, us: clusters %.2f, qkv by rows %.2f, o by rows %.2f, both %.2f", b.n, t[0], t[1], t[2], t[3]);
+        row("a layer of %u timelines, us: clusters %.2f, qkv by rows %.2f, o by rows %.2f, both "
+            "%.2f",
+            b.n, t[0], t[1], t[2], t[3]);
     }
 }
 
@@ -169,7 +176,8 @@ SECTION(rows_check)
         v = (int8_t)(r.below(255) - 127);
     for (auto &v : x)
         v = r.normal();
-    b.w.put(w), b.act.put(q), b.scale.put(std::vector<float>(TOKENS, 0.013f)), b.sum.put(std::vector<int32_t>(TOKENS, 77));
+    b.w.put(w), b.act.put(q), b.scale.put(std::vector<float>(TOKENS, 0.013f)),
+        b.sum.put(std::vector<int32_t>(TOKENS, 77));
     for (uint32_t n : {64u, 33u, 12u})
         for (uint32_t k : {128u, 640u, 2560u, 4096u})
             for (int which : {0, 1}) {
@@ -179,7 +187,8 @@ SECTION(rows_check)
                 for (int i = 0; i < 2; i++) {
                     b.shapes[which] = i ? shape{64, 1} : shape{128, k > 128 ? 4u : 1u};
                     b.qkv.put(x);
-                    b.project(GEMMS, which, b.w.p, rows, k, b.att.p, b.qkv.p, which ? BNET_CU_ADD : BNET_CU_STORE);
+                    b.project(GEMMS, which, b.w.p, rows, k, b.att.p, b.qkv.p,
+                              which ? BNET_CU_ADD : BNET_CU_STORE);
                     got[i] = b.qkv.get();
                 }
                 char name[80];

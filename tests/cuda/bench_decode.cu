@@ -2,6 +2,7 @@
  * with the head. */
 #include "backend/cuda/decode.h"
 #include "kbench.cuh"
+#include "pack.h"
 
 #include <cuda_fp16.h>
 
@@ -28,7 +29,7 @@ struct model {
     dev<uint16_t> *kv;
     std::vector<float> angles, x;
     dev<int32_t> pos, zero, table;
-    dev<bnet_cu_seq> seqs;
+    dev<bnet_dev_seq> seqs;
     dev<float> dx, dangles;
     dev<bnet_cu_layer> dlayers;
     dev<uint32_t> plan, epoch;
@@ -92,8 +93,7 @@ struct model {
         std::vector<uint32_t> p((size_t)n_sm * 8);
         bnet_decode_plan(&a, resident(), 232448 - 1024, p.data());
         plan.put(p);
-        if (!bnet_decode_fits(&a, 232448 - 1024) ||
-            bnet_decode_exchange_bytes(&a) > exchange.n * 4)
+        if (!bnet_decode_fits(&a, 232448 - 1024) || bnet_decode_exchange_bytes(&a) > exchange.n * 4)
             throw failure("the model does not fit");
     }
     ~model()
@@ -115,7 +115,8 @@ struct model {
             memset(b.data(), BNET_W2_ZERO, b.size());
             if (m == 2)
                 for (uint32_t i = 0; i < 2; i++)
-                    bnet_w2_pack_paired(b.data(), chunks, i, 0, r / 2, &t[(size_t)i * r / 2 * c], c, c);
+                    bnet_w2_pack_paired(b.data(), chunks, i, 0, r / 2, &t[(size_t)i * r / 2 * c], c,
+                                        c);
             else
                 bnet_w2_pack(b.data(), chunks, 0, 0, r, t.data(), c, c);
             trits.push_back(t);
@@ -126,7 +127,8 @@ struct model {
                     some.push_back((uint8_t)(g.below(3) | g.below(3) << 2 | g.below(3) << 4 |
                                              g.below(3) << 6));
             for (size_t i = 0; i < b.size(); i += 4096)
-                memcpy(&b[i], &some[(size_t)g.below(255) * 4096], std::min<size_t>(4096, b.size() - i));
+                memcpy(&b[i], &some[(size_t)g.below(255) * 4096],
+                       std::min<size_t>(4096, b.size() - i));
         }
         w.push_back(new dev<uint8_t>(b));
         std::vector<float> v(c);
@@ -146,7 +148,8 @@ struct model {
         c.gridDim = dim3(BNET_DECODE_CLUSTER), c.blockDim = dim3(BNET_DECODE_THREADS);
         c.dynamicSmemBytes = BNET_DECODE_MUCH_SHARED;
         CU(cudaFuncSetAttribute((const void *)bnet_decode_step,
-                                cudaFuncAttributeMaxDynamicSharedMemorySize, BNET_DECODE_MUCH_SHARED));
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                BNET_DECODE_MUCH_SHARED));
         CU(cudaOccupancyMaxActiveClusters(&n, bnet_decode_step, &c));
         return (uint32_t)n * BNET_DECODE_CLUSTER;
     }
@@ -180,7 +183,9 @@ struct model {
             int sum = 0;
             for (size_t j = 0; j < c; j++)
                 sum += t[i * c + j] * q[j];
-            int part = m == 0 ? (i < d.heads * 128 ? 0 : i < (d.heads + d.kv_heads) * 128 ? 1 : 2)
+            int part = m == 0   ? (i < d.heads * 128                  ? 0
+                                   : i < (d.heads + d.kv_heads) * 128 ? 1
+                                                                      : 2)
                        : m == 1 ? 3
                        : m == 2 ? (i < r / 2 ? 4 : 5)
                                 : 6;
@@ -191,7 +196,8 @@ struct model {
     uint16_t *row(uint32_t l, uint32_t p, uint32_t head, int is_v)
     {
         size_t blk = d.blocks - 1 - p / 64;
-        return &cache[((((size_t)l * d.blocks + blk) * d.kv_heads + head) * 2 + (size_t)is_v) * 64 * 128 +
+        return &cache[((((size_t)l * d.blocks + blk) * d.kv_heads + head) * 2 + (size_t)is_v) * 64 *
+                          128 +
                       p % 64 * 128];
     }
     static float half_of(uint16_t h)
@@ -262,9 +268,9 @@ struct model {
     }
 };
 
-/* A code that lies on the edge of two changes a hundredth of all that follows: where a result is that
- * far off, a reference whose inputs differ by a few float roundings must hit it; its cache is the
- * model's then. Returns how many were asked, 0: none had to. */
+/* A code that lies on the edge of two changes a hundredth of all that follows: where a result is
+ * that far off, a reference whose inputs differ by a few float roundings must hit it; its cache is
+ * the model's then. Returns how many were asked, 0: none had to. */
 static int settle(model &m, uint32_t p, const std::vector<float> &got, double *e)
 {
     int tries = 0;
@@ -299,8 +305,8 @@ static void check_model(const dims &d, const std::vector<uint32_t> &positions, u
             differ += fabsf(model::half_of(after[i]) - model::half_of(m.cache[i])) > 0.05f;
         m.cache = after; /* what later positions read */
         char what[160];
-        snprintf(what, sizeof what, "decode_step %ux%u heads %u/%u layers %u pos %u%s: %.1e%s%s%s", d.embd,
-                 d.ff, d.heads, d.kv_heads, d.layers, p, p < near ? " near" : "", e,
+        snprintf(what, sizeof what, "decode_step %ux%u heads %u/%u layers %u pos %u%s: %.1e%s%s%s",
+                 d.embd, d.ff, d.heads, d.kv_heads, d.layers, p, p < near ? " near" : "", e,
                  tries ? " of a code on an edge" : "", differ ? " cache differs" : "",
                  got[0] == got[1] ? "" : " two runs differ");
         verdict(what, e < 5e-3 && differ == 0 && got[0] == got[1]);
@@ -320,14 +326,15 @@ SECTION(decode_check)
     check_model({512, 1408, 4, 1, 5, 4}, {0, 100, 255}, 0);
     check_model({256, 640, 2, 2, 3, 8}, {0, 400}, 0);
     /* what blocks of another plan left behind must not be taken for new */
-    check_model({2560, 6912, 20, 5, 2, 90}, {0, 127, 300, 4200, 5700, 10, 5701, 700, 5702}, BNET_DECODE_NEAR);
+    check_model({2560, 6912, 20, 5, 2, 90}, {0, 127, 300, 4200, 5700, 10, 5701, 700, 5702},
+                BNET_DECODE_NEAR);
     check_model({2560, 6912, 20, 5, 3, 30}, {0, 127, 600, 1900}, 0);
     /* values of the second half of a block come from registers */
     check_model({512, 1408, 4, 1, 2, 8}, {300, 400, 511}, BNET_DECODE_ROWS);
 }
 
-/* One to four heads a kv head; kv heads so many that eight, four, two or one block attend to each. One
- * layer: a code on an edge has less to change. */
+/* One to four heads a kv head; kv heads so many that eight, four, two or one block attend to each.
+ * One layer: a code on an edge has less to change. */
 SECTION(decode_shapes)
 {
     const std::vector<uint32_t> edges = {0, 15, 16, 127, 128, 255, 257, 400, 511, 600};
@@ -337,12 +344,14 @@ SECTION(decode_shapes)
                    dims{2688, 7168, 21, 7, 1, 10}, dims{1920, 5120, 15, 5, 1, 10},
                    dims{768, 2048, 6, 2, 1, 10}})
         check_model(d, edges, BNET_DECODE_NEAR);
-    check_model({1536, 4096, 12, 12, 1, 66}, {3, 255, 300, 700, 1000, 2047, 4095}, BNET_DECODE_NEAR);
+    check_model({1536, 4096, 12, 12, 1, 66}, {3, 255, 300, 700, 1000, 2047, 4095},
+                BNET_DECODE_NEAR);
     check_model({1024, 2816, 8, 4, 1, 66}, {3, 255, 300, 1000, 4095}, BNET_DECODE_NEAR);
 }
 
 /* With the attributes of a cooperative launch, of an early one, or both. */
-static void launch_with(const bnet_cu_decode_args &args, bnet_cu_launch l, bool cooperative, bool early)
+static void launch_with(const bnet_cu_decode_args &args, bnet_cu_launch l, bool cooperative,
+                        bool early)
 {
     cudaLaunchAttribute attr[2];
     cudaLaunchConfig_t c = {};
@@ -370,7 +379,8 @@ static void print_trace(model &m, int pos)
     m.trace.zero();
     launch(bnet_decode_step, m.a, m.shape());
     std::vector<long long> c = m.trace.get();
-    row("clocks of a layer's phases at position %d, mean of all blocks that have them (largest): collected, codes, "
+    row("clocks of a layer's phases at position %d, mean of all blocks that have them (largest): "
+        "collected, codes, "
         "multiplied, all warps, given; built with BNET_DECODE_TRACE",
         pos);
     char extra[160];
@@ -399,8 +409,9 @@ static void print_trace(model &m, int pos)
             part[2] += (double)(t[6] - t[4]), part[3] += (double)(t[5] - t[6]), n_blocks++;
         }
         if (n_blocks)
-            snprintf(extra, sizeof extra, "; products %.0f %.0f, given %.0f %.0f", part[0] / n_blocks,
-                     part[1] / n_blocks, part[2] / n_blocks, part[3] / n_blocks);
+            snprintf(extra, sizeof extra, "; products %.0f %.0f, given %.0f %.0f",
+                     part[0] / n_blocks, part[1] / n_blocks, part[2] / n_blocks,
+                     part[3] / n_blocks);
         row("  %s:%s%s", names[ph], line.c_str(), n_blocks ? extra : "");
     }
     /* when blocks of all multiprocessors pass a mark, by the time they share */
@@ -443,7 +454,8 @@ SECTION(decode_time)
     h.m.n_rows = (uint32_t)n, h.m.k = h.m.stride = (uint32_t)k, h.m.w[0] = head.p;
     h.x = m.dx.p, h.norm = m.n[0]->p, h.y = logits.p, h.n_tokens = 1, h.ldx = (uint32_t)k;
     h.ld = (uint32_t)n, h.eps = 1e-5f;
-    row("decode step in one kernel, 2B-4T shape, us: plain, early, cooperative, both; both + f16 head; %u blocks in "
+    row("decode step in one kernel, 2B-4T shape, us: plain, early, cooperative, both; both + f16 "
+        "head; %u blocks in "
         "clusters of %d",
         m.a.blocks, BNET_DECODE_CLUSTER);
     for (uint32_t near : {0u, 512u})
@@ -461,10 +473,11 @@ SECTION(decode_time)
             m.dx.put(m.x);
             try {
                 line += " " + std::to_string(time_graph(4, [&](int) {
-                    launch_with(m.a, m.shape(), i > 1, i & 1 || i == 4);
-                    if (i == 4)
-                        launch(bnet_head_f16, h, bnet_head_launch(&h, (uint32_t)n_sm, shared_max), true);
-                }));
+                            launch_with(m.a, m.shape(), i > 1, i & 1 || i == 4);
+                            if (i == 4)
+                                launch(bnet_head_f16, h,
+                                       bnet_head_launch(&h, (uint32_t)n_sm, shared_max), true);
+                        }));
             } catch (failure &e) {
                 line += std::string(" ") + e.what();
                 cudaGetLastError();

@@ -1,12 +1,12 @@
-/* bench_step.cu - the kernels of a whole decode step of the 2B-4T shape in one graph: what they cost
- * together. */
+/* bench_step.cu - the kernels of a whole decode step of the 2B-4T shape in one graph: what they
+ * cost together. */
 #include "backend/cuda/attn_batch.h"
 #include "backend/cuda/w2_few_tokens.h"
 #include "kbench.cuh"
 
 extern "C" {
 __global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
-__global__ void bnet_w2_one_norm(const bnet_cu_one_args a);
+__global__ void bnet_w2_one_norm(const bnet_cu_few_args a);
 __global__ void bnet_attn_shared_h128(const bnet_cu_attn_args a);
 __global__ void bnet_head_f16(const bnet_cu_head_args a);
 }
@@ -17,7 +17,7 @@ struct network {
     dev<uint8_t> w, head, kv;
     dev<float> x, qkv, att, mid, norm, cs, logits, work;
     dev<int32_t> pos, tables;
-    dev<bnet_cu_seq> seqs;
+    dev<bnet_dev_seq> seqs;
     dev<uint32_t> counters;
     size_t layer_bytes;
     uint32_t splits = 8;
@@ -27,8 +27,8 @@ struct network {
           head((size_t)VOCAB * EMBD * 2), kv((size_t)LAYERS * bnet_cu_div(ctx, 64) * 10 * 64 * 256),
           x(std::vector<float>(EMBD, 0.5f)), qkv(std::vector<float>(QKV, 0.1f)), att(EMBD), mid(FF),
           norm(std::vector<float>(FF, 1.0f)), cs(std::vector<float>(128, 0.7f)), logits(VOCAB),
-          work(5 * 16 * 128 * 34), pos(std::vector<int32_t>{(int32_t)ctx - 1, 0}), tables(1024), seqs(1),
-          counters(5)
+          work(5 * 16 * 128 * 34), pos(std::vector<int32_t>{(int32_t)ctx - 1, 0}), tables(1024),
+          seqs(1), counters(5)
     {
         layer_bytes = w.n / LAYERS;
         CU(cudaMemset(w.p, 0x61, w.n));
@@ -40,7 +40,8 @@ struct network {
         tables.put(t);
         seqs.put({{(uint64_t)kv.p, kv.n / LAYERS, 0, 0}});
     }
-    void gemv(bool pdl, const uint8_t *at, uint32_t n, uint32_t k, float *from, float *to, uint32_t epilogue, bool paired, int more)
+    void gemv(bool pdl, const uint8_t *at, uint32_t n, uint32_t k, float *from, float *to,
+              uint32_t epilogue, bool paired, int more)
     {
         bnet_cu_gemv_args a = {};
         a.m.w = at, a.m.n_tiles = n / 16, a.m.n_chunks = k / 128, a.m.n_parts = paired ? 2 : 1;
@@ -52,9 +53,9 @@ struct network {
             launch(bnet_w2_gemv_ldg, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * more)), pdl);
             return;
         }
-        bnet_cu_one_args o = {};
+        bnet_cu_few_args o = {};
         o.g = a;
-        bnet_cu_launch l = bnet_one_launch(&o, (uint32_t)n_sm);
+        bnet_cu_launch l = bnet_few_launch(&o, (uint32_t)n_sm);
         launch(bnet_w2_one_norm, o, l, pdl);
     }
     void run(bool pdl, bool attention, bool with_head, int more)
@@ -99,7 +100,10 @@ SECTION(step_time)
                 for (int i = 0; i < 3; i++)
                     t[i] = time_graph(2, [&](int) { n.run(true, i > 0, i > 1, more); });
                 row("ctx %u blocks %u %s: %.1f / %.1f / %.1f", ctx, splits,
-                    more == 3 ? "one" : more == 2 ? "x2" : "x1", t[0], t[1], t[2]);
+                    more == 3   ? "one"
+                    : more == 2 ? "x2"
+                                : "x1",
+                    t[0], t[1], t[2]);
             }
     }
 }

@@ -1,12 +1,10 @@
-/* bench_vec.cu - norm, quantisation, rotation, sampling: checked as the CPU's scalar kernels compute
- * them, then timed. */
+/* bench_vec.cu - norm, quantisation, rotation, sampling: checked as the CPU's scalar kernels
+ * compute them, then timed. */
 #include "backend/cuda/tiles.h"
 #include "kbench.cuh"
 
 extern "C" {
 __global__ void bnet_norm_quantize(const bnet_cu_norm_args a);
-__global__ void bnet_glu_norm_quantize(const bnet_cu_norm_args a);
-__global__ void bnet_rope_table(const bnet_cu_rope_table_args a);
 __global__ void bnet_argmax(const bnet_cu_sample_args a);
 __global__ void bnet_topk_part(const bnet_cu_sample_args a);
 __global__ void bnet_topk_merge(const bnet_cu_sample_args a);
@@ -22,19 +20,18 @@ static std::vector<float> normals(size_t n, rng &g)
     return v;
 }
 
-static void check_norm(uint32_t k, uint32_t rows, bool glu, bool norm, rng &g)
+static void check_norm(uint32_t k, uint32_t rows, bool norm, rng &g)
 {
     uint32_t ld = k + (k % 2 ? 0 : 4), stride = bnet_cu_div(k, 128) * 128;
-    std::vector<float> x = normals((size_t)rows * ld, g), u = normals((size_t)rows * ld, g),
-                       w = normals(k, g);
-    dev<float> dx(x), du(u), dw(w), y((size_t)rows * k), scale(rows);
+    std::vector<float> x = normals((size_t)rows * ld, g), w = normals(k, g);
+    dev<float> dx(x), dw(w), y((size_t)rows * k), scale(rows);
     dev<int8_t> q((size_t)rows * stride);
     dev<int32_t> sum(rows);
     bnet_cu_norm_args a = {};
-    a.x = dx.p, a.up = du.p, a.norm = norm ? dw.p : nullptr, a.y = y.p, a.eps = 1e-5f;
+    a.x = dx.p, a.norm = norm ? dw.p : nullptr, a.y = y.p, a.eps = 1e-5f;
     a.act = {q.p, scale.p, sum.p, stride, 0};
     a.k = k, a.ld = ld;
-    launch(glu ? bnet_glu_norm_quantize : bnet_norm_quantize, a, bnet_norm_launch(rows));
+    launch(bnet_norm_quantize, a, bnet_norm_launch(rows));
     std::vector<float> gy = y.get(), gs = scale.get();
     std::vector<int8_t> gq = q.get();
     std::vector<int32_t> gsum = sum.get();
@@ -44,10 +41,6 @@ static void check_norm(uint32_t k, uint32_t rows, bool glu, bool norm, rng &g)
         double ss = 0;
         for (uint32_t i = 0; i < k; i++) {
             h[i] = x[(size_t)r * ld + i];
-            if (glu) {
-                float p = h[i] > 0 ? h[i] : 0;
-                h[i] = p * p * u[(size_t)r * ld + i];
-            }
             ss += (double)h[i] * h[i];
         }
         double s = norm ? 1 / sqrt(ss / k + (double)1e-5f) : 1;
@@ -66,8 +59,8 @@ static void check_norm(uint32_t k, uint32_t rows, bool glu, bool norm, rng &g)
         bad += total != gsum[r] || fabsf(gs[r] - top / 127.0f) > 1e-6f * top;
     }
     char what[120];
-    snprintf(what, sizeof what, "norm_quantize k %u rows %u glu %d norm %d: %zu wrong, %zu codes", k,
-             rows, glu, norm, bad, codes);
+    snprintf(what, sizeof what, "norm_quantize k %u rows %u norm %d: %zu wrong, %zu codes", k, rows,
+             norm, bad, codes);
     verdict(what, bad == 0 && codes <= rows / 4);
 }
 
@@ -75,9 +68,8 @@ SECTION(norm_check)
 {
     rng g(31);
     for (uint32_t k : {2560u, 6912u, 100u, 333u, 10240u})
-        for (int glu = 0; glu < 2; glu++)
-            for (int norm = 0; norm < 2; norm++)
-                check_norm(k, 3, glu, norm, g);
+        for (int norm = 0; norm < 2; norm++)
+            check_norm(k, 3, norm, g);
 }
 
 SECTION(sample_check)
@@ -138,7 +130,8 @@ SECTION(vec_time)
         zero.zero();
         bnet_cu_sample_args a = {};
         a.logits = x.p, a.id = id.p, a.n = a.ld = n, a.k = 40, a.rows = rows, a.work = zero.p;
-        double t0 = time_graph(30, [&](int) { launch(bnet_argmax, a, bnet_argmax_launch(rows), true); });
+        double t0 =
+            time_graph(30, [&](int) { launch(bnet_argmax, a, bnet_argmax_launch(rows), true); });
         a.work = work.p;
         double t1 = time_graph(30, [&](int) {
             launch(bnet_topk_part, a, bnet_topk_part_launch(rows), true);
@@ -149,7 +142,8 @@ SECTION(vec_time)
             launch(bnet_topk_join, a, bnet_topk_join_launch(&a), true);
         });
         char cell[80];
-        snprintf(cell, sizeof cell, " %u rows: argmax %.1f topk %.1f by rows %.1f;", rows, t0, t1, t2);
+        snprintf(cell, sizeof cell, " %u rows: argmax %.1f topk %.1f by rows %.1f;", rows, t0, t1,
+                 t2);
         line += cell;
     }
     row("sampling of %u, us:%s", n, line.c_str());
@@ -163,8 +157,9 @@ SECTION(vec_time)
             a.x = a.up = x.p, a.norm = w.p, a.act = {q.p, scale.p, sum.p, k, 0}, a.k = a.ld = k;
             a.eps = 1e-5f;
             char cell[80];
-            snprintf(cell, sizeof cell, " %ux%u %.2f", rows, k,
-                     time_graph(40, [&](int) { launch(bnet_norm_quantize, a, bnet_norm_launch(rows), true); }));
+            snprintf(cell, sizeof cell, " %ux%u %.2f", rows, k, time_graph(40, [&](int) {
+                         launch(bnet_norm_quantize, a, bnet_norm_launch(rows), true);
+                     }));
             line += cell;
         }
     row("norm + quantise, us:%s", line.c_str());

@@ -4,14 +4,15 @@
 #include "backend/cuda/w2_few_tokens.h"
 #include "backend/cuda/tiles.h"
 #include "kbench.cuh"
+#include "pack.h"
 
 #include <cstdarg>
 
 extern "C" {
 __global__ void bnet_w2_gemv_ldg(const bnet_cu_gemv_args a);
-__global__ void bnet_w2_one(const bnet_cu_one_args a);
-__global__ void bnet_w2_one_norm(const bnet_cu_one_args a);
-__global__ void bnet_w2_few(const bnet_cu_one_args a);
+__global__ void bnet_w2_one(const bnet_cu_few_args a);
+__global__ void bnet_w2_one_norm(const bnet_cu_few_args a);
+__global__ void bnet_w2_few(const bnet_cu_few_args a);
 __global__ void bnet_w2_gemm_mma_64(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_gemm_wgmma_64(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_gemm_wgmma_128(const bnet_cu_gemm_args a);
@@ -62,7 +63,8 @@ struct matrix {
             if (p)
                 bnet_w2_pack_paired(b.data(), m.n_chunks, i, 0, rows[i], &trits[at], k, k);
             else
-                bnet_w2_pack(b.data(), m.n_chunks, m.part[i].first_tile, 0, rows[i], &trits[at], k, k);
+                bnet_w2_pack(b.data(), m.n_chunks, m.part[i].first_tile, 0, rows[i], &trits[at], k,
+                             k);
         w = new dev<uint8_t>(b);
         m.w = w->p;
     }
@@ -87,7 +89,7 @@ struct acts {
     dev<int8_t> *dq;
     dev<float> *ds;
     dev<int32_t> *dsum;
-    bnet_cu_act8 a;
+    bnet_dev_act8 a;
     mutable std::vector<int> dots; /* of the one matrix this is used with, when first wanted */
     acts(uint32_t k_, uint32_t t, rng &g) : k(k_), stride(bnet_cu_div(k_, 128) * 128), tokens(t)
     {
@@ -119,18 +121,19 @@ static int dot(const matrix &m, size_t row, const int8_t *q)
 
 /* Wrong elements of every part, for a sample of tokens. slack: by how much integer sums may differ
  * (codes next to a rounding boundary). */
-static size_t compare(const matrix &m, const acts &x, uint32_t epilogue, float before, float slack = 0)
+static size_t compare(const matrix &m, const acts &x, uint32_t epilogue, float before,
+                      float slack = 0)
 {
     size_t bad = 0, at = 0, n_rows = m.trits.size() / m.k;
     if (x.dots.empty())
-        for (uint32_t t = 0; t < x.tokens; t += x.tokens > 40 ? 13 : 1)
+        for (uint32_t t = 0; t<x.tokens; t += x.tokens> 40 ? 13 : 1)
             for (size_t r = 0; r < n_rows; r++)
                 x.dots.push_back(dot(m, r, &x.q[(size_t)t * x.stride]));
     for (size_t p = 0; p < m.rows.size(); at += m.rows[p], p++) {
         std::vector<float> y = m.y[p]->get();
         if (epilogue >= BNET_CU_RELU2 && p == 1)
             break;
-        for (uint32_t t = 0, i = 0; t < x.tokens; t += x.tokens > 40 ? 13 : 1, i++)
+        for (uint32_t t = 0, i = 0; t<x.tokens; t += x.tokens> 40 ? 13 : 1, i++)
             for (uint32_t r = 0; r < m.rows[p]; r++) {
                 const int *sum = &x.dots[i * n_rows];
                 float f = (float)sum[at + r] * (x.scale[t] * m.m.part[p].scale);
@@ -155,8 +158,8 @@ static void prefill(matrix &m, uint32_t tokens, float v)
         m.y[i]->put(std::vector<float>((size_t)m.rows[i] * tokens, v));
 }
 
-/* ldg: on every chip, x2: two blocks per multiprocessor; one: one token by bit planes, a few, what the
- * backend launches from 8.0 on. False: this one does not serve it. */
+/* ldg: on every chip, x2: two blocks per multiprocessor; one: one token by bit planes, a few, what
+ * the backend launches from 8.0 on. False: this one does not serve it. */
 static const char *const gemvs[] = {"ldg", "ldgx2", "one"};
 static bool run_gemv(int which, const bnet_cu_gemv_args &a, bool pdl = false)
 {
@@ -164,9 +167,9 @@ static bool run_gemv(int which, const bnet_cu_gemv_args &a, bool pdl = false)
         launch(bnet_w2_gemv_ldg, a, bnet_w2_gemv_launch(&a, (uint32_t)(n_sm * (which + 1))), pdl);
         return true;
     }
-    bnet_cu_one_args o = {};
+    bnet_cu_few_args o = {};
     o.g = a;
-    bnet_cu_launch l = bnet_one_launch(&o, (uint32_t)n_sm);
+    bnet_cu_launch l = bnet_few_launch(&o, (uint32_t)n_sm);
     if (!l.grid[0] || (a.x && a.k % 4))
         return false;
     launch(a.n_tokens > 1 ? bnet_w2_few : a.x ? bnet_w2_one_norm : bnet_w2_one, o, l, pdl);
@@ -231,8 +234,8 @@ SECTION(gemv_check)
 }
 
 /* rmsnorm and quantisation as the CPU's scalar kernels */
-static void quantised(const std::vector<float> &x, const float *w, float eps, std::vector<int8_t> &q,
-                      float *scale)
+static void quantised(const std::vector<float> &x, const float *w, float eps,
+                      std::vector<int8_t> &q, float *scale)
 {
     size_t n = x.size();
     std::vector<float> h(x);
@@ -240,7 +243,8 @@ static void quantised(const std::vector<float> &x, const float *w, float eps, st
         double acc[8] = {};
         for (size_t i = 0; i < n; i++)
             acc[i % 8] += (double)x[i] * x[i];
-        double t = ((acc[0] + acc[4]) + (acc[2] + acc[6])) + ((acc[1] + acc[5]) + (acc[3] + acc[7]));
+        double t =
+            ((acc[0] + acc[4]) + (acc[2] + acc[6])) + ((acc[1] + acc[5]) + (acc[3] + acc[7]));
         double s = 1.0 / sqrt(t / (double)n + (double)eps);
         for (size_t i = 0; i < n; i++)
             h[i] = (float)((double)x[i] * s * (double)w[i]);
@@ -257,8 +261,9 @@ static void quantised(const std::vector<float> &x, const float *w, float eps, st
 SECTION(gemv_norm_check)
 {
     rng g(2);
-    for (const shape &s : {shapes[0], shapes[1], shapes[3], single[0], single[3], shape{{48}, 10000, false, BNET_CU_STORE},
-                           shape{{64}, 333, false, BNET_CU_STORE}})
+    for (const shape &s :
+         {shapes[0], shapes[1], shapes[3], single[0], single[3],
+          shape{{48}, 10000, false, BNET_CU_STORE}, shape{{64}, 333, false, BNET_CU_STORE}})
         for (int with_norm = 0; with_norm < 2; with_norm++) {
             matrix m(s.rows, s.k, s.paired, 1, g);
             acts x(s.k, 1, g);
@@ -347,15 +352,17 @@ SECTION(tiles_check)
             matrix m(s.rows, s.k, s.paired, tokens, g);
             acts x(s.k, tokens, g);
             dev<int8_t> q(tiled(x.q, x.stride, tokens));
-            for (uint32_t rows : {96u, 0u, 128u, 256u}) /* 0, 96: for prompts, by 128 or 96 tokens */
+            for (uint32_t rows :
+                 {96u, 0u, 128u, 256u}) /* 0, 96: for prompts, by 128 or 96 tokens */
                 for (uint32_t splits : {1u, 2u, 3u, 4u, 5u, 8u}) {
                     bnet_cu_gemm_args a = {};
                     a.m = m.m, a.act = x.a, a.n_tokens = tokens, a.epilogue = s.epilogue;
                     a.act.q = q.p, a.splits = splits;
                     if (splits > m.m.n_chunks || (rows <= 96 && splits > BNET_PROMPT_SPLITS))
                         continue;
-                    if (rows > 96 && ( bnet_cu_div(m.m.n_chunks, splits) > BNET_W2_TILES_CHUNKS ||
-                        bnet_w2_tiles_shared(m.m.n_chunks, rows, splits) > shared_max))
+                    if (rows > 96 &&
+                        (bnet_cu_div(m.m.n_chunks, splits) > BNET_W2_TILES_CHUNKS ||
+                         bnet_w2_tiles_shared(m.m.n_chunks, rows, splits) > shared_max))
                         continue;
                     size_t bad = 0;
                     for (int twice = 0; twice < 2; twice++) {
@@ -371,8 +378,9 @@ SECTION(tiles_check)
                         bad += compare(m, x, s.epilogue, 0.75f);
                     }
                     char what[120];
-                    snprintf(what, sizeof what, "tiles of %u rows %ux%u parts %zu tokens %u splits %u",
-                             rows, s.rows[0], s.k, s.rows.size(), tokens, splits);
+                    snprintf(what, sizeof what,
+                             "tiles of %u rows %ux%u parts %zu tokens %u splits %u", rows,
+                             s.rows[0], s.k, s.rows.size(), tokens, splits);
                     verdict(what, bad == 0, bad ? std::to_string(bad) + " differ" : "");
                 }
         }
@@ -408,14 +416,17 @@ SECTION(norm_tiles_check)
                     ss += (double)f[(size_t)t * ld + i] * f[(size_t)t * ld + i];
                 double inv = with_norm ? 1 / sqrt(ss / k + 1e-5) : 1;
                 for (uint32_t i = 0; i < k; i++)
-                    top = std::max(top, fabs((double)f[(size_t)t * ld + i] * inv * (with_norm ? w[i] : 1)));
+                    top = std::max(
+                        top, fabs((double)f[(size_t)t * ld + i] * inv * (with_norm ? w[i] : 1)));
                 bad += fabs(scales[t] - top / 127) > 2e-6 * top / 127;
                 int total = 0;
                 for (uint32_t i = 0; i < stride; i++) {
                     uint32_t r = t % 64;
                     int8_t c = got[((size_t)(t / 64) * (stride / 128) + i / 128) * BNET_TILE_BYTES +
                                    r * 128 + ((i % 128 / 16 ^ (r & 7)) << 4) + i % 16];
-                    double v = i < k ? (double)f[(size_t)t * ld + i] * inv * (with_norm ? w[i] : 1) * 127 / top : 0;
+                    double v = i < k ? (double)f[(size_t)t * ld + i] * inv *
+                                           (with_norm ? w[i] : 1) * 127 / top
+                                     : 0;
                     bad += fabs(c - v) > 0.5 + 1e-4;
                     off += c != (int)nearbyint(v);
                     total += c;
@@ -423,8 +434,8 @@ SECTION(norm_tiles_check)
                 bad += total != sums[t];
             }
             char what[120];
-            snprintf(what, sizeof what, "norm_tiles %ux%u norm %d: %zu codes on the other side", tokens, k,
-                     with_norm, off);
+            snprintf(what, sizeof what, "norm_tiles %ux%u norm %d: %zu codes on the other side",
+                     tokens, k, with_norm, off);
             verdict(what, bad == 0, bad ? std::to_string(bad) + " wrong" : "");
         }
 }
@@ -502,8 +513,8 @@ static double tops(const uint32_t s[2], uint32_t tokens, double us)
 SECTION(gemv_time)
 {
     rng g(4);
-    const uint32_t list[][2] = {{3840, 2560},  {2560, 2560},  {13824, 2560}, {2560, 6912},
-                                {3200, 10240}, {20480, 3200}};
+    const uint32_t list[][2] = {{3840, 2560}, {2560, 2560},  {13824, 2560},
+                                {2560, 6912}, {3200, 10240}, {20480, 3200}};
     row("GEMV cold, us (TB/s); pdl: programmatic launch; n: norm inside; t4, t8: tokens");
     for (auto &s : list) {
         timed t(s, 300000000, g);
@@ -525,7 +536,10 @@ SECTION(gemv_time)
                         run_gemv(v, a, pdl);
                     });
                     line += cell(" %s%s%s %.2f(%.3f)", gemvs[v],
-                                 kind == 1 ? "t8" : kind == 2 ? "n" : kind == 3 ? "t4" : "",
+                                 kind == 1   ? "t8"
+                                 : kind == 2 ? "n"
+                                 : kind == 3 ? "t4"
+                                             : "",
                                  pdl ? "+pdl" : "", us, (double)t.bytes / us * 1e-6);
                 }
         row("%ux%u:%s", s[0], s[1], line.c_str());
@@ -556,8 +570,10 @@ SECTION(gemm_time)
                         launch(v.fn, a, bnet_w2_gemm_launch(&a, v.tokens, v.wgmma));
                     });
                     line += cell(" %s%s %.1f(%.0f)", v.name,
-                                 splits == 1 ? "" : splits == 2 ? "s2" : "s4", us,
-                                 tops(s, tokens, us));
+                                 splits == 1   ? ""
+                                 : splits == 2 ? "s2"
+                                               : "s4",
+                                 us, tops(s, tokens, us));
                 }
             row("%ux%u T=%u:%s", s[0], s[1], tokens, line.c_str());
         }
@@ -568,9 +584,8 @@ static const uint32_t matrices[][2] = {{3840, 2560}, {2560, 2560}, {13824, 2560}
 
 static double norm_us(const timed_tokens &x)
 {
-    return time_graph(40, [&](int) {
-        launch(bnet_norm_tiles, x.n, bnet_norm_tiles_launch(x.x.tokens), true);
-    });
+    return time_graph(
+        40, [&](int) { launch(bnet_norm_tiles, x.n, bnet_norm_tiles_launch(x.x.tokens), true); });
 }
 
 SECTION(tiles_time)
@@ -598,8 +613,8 @@ SECTION(tiles_time)
                         launch(rows == 128 ? bnet_w2_tiles_128 : bnet_w2_tiles_256, a, l, true,
                                splits);
                     });
-                line += cell(" %u/%u(%u) %.2f,%.2f", rows, splits, l.grid[0] * l.grid[1], us[0],
-                             us[1]);
+                line +=
+                    cell(" %u/%u(%u) %.2f,%.2f", rows, splits, l.grid[0] * l.grid[1], us[0], us[1]);
             }
         row("%ux%u: norm %.2f;%s", s[0], s[1], norm_us(x), line.c_str());
     }

@@ -74,7 +74,7 @@ FAST(bnet_norm_rows, bnet_cu_norm_args)
 }
 
 /* Where column i of a token lies in the tiles of tiles.h. */
-static int8_t *in_tiles(const bnet_cu_act8 *act, uint64_t token, uint32_t i)
+static int8_t *in_tiles(const bnet_dev_act8 *act, uint64_t token, uint32_t i)
 {
     uint32_t r = token % BNET_TILE_TOKENS, c = i % 128;
     uint64_t chunk = token / BNET_TILE_TOKENS * (act->stride / 128) + i / 128;
@@ -186,7 +186,7 @@ FAST(bnet_w2_gemv_ldg, bnet_cu_gemv_args)
 }
 
 /* Every tile has a block, every chunk of it a warp, and warps find their tile. */
-static void gemv_one(const bnet_cu_one_args *a)
+static void gemv_one(const bnet_cu_few_args *a)
 {
     extern uint64_t bnet_emulated_grid;
     const bnet_cu_w2 *m = &a->g.m;
@@ -200,17 +200,17 @@ static void gemv_one(const bnet_cu_one_args *a)
     gemv(&a->g);
 }
 
-FAST(bnet_w2_one, bnet_cu_one_args)
+FAST(bnet_w2_one, bnet_cu_few_args)
 {
     gemv_one(a);
 }
 
-FAST(bnet_w2_one_norm, bnet_cu_one_args)
+FAST(bnet_w2_one_norm, bnet_cu_few_args)
 {
     gemv_one(a);
 }
 
-FAST(bnet_w2_few, bnet_cu_one_args)
+FAST(bnet_w2_few, bnet_cu_few_args)
 {
     gemv_one(a);
 }

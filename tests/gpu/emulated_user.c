@@ -98,7 +98,7 @@ static int same(const char *options, const char *name, uint32_t value)
 }
 
 /* The kernel of one token also knows how the matrix is dealt out. */
-static int fits_one(const char *options, const bnet_cu_one_args *o)
+static int fits_one(const char *options, const bnet_cu_few_args *o)
 {
     return same(options, "PER", 0) ||
            (same(options, "FLOATS", o->g.x != NULL) && same(options, "MINE", o->tiles) &&

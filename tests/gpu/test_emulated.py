@@ -74,7 +74,7 @@ def test_P_2_prompts_copy_beside_the_pass():
         sizes = [min(batch, n - i) for i in range(0, n, batch)]
         equal(len(leads), sum(s > 1 for s in sizes[2:]), f"passes of {sizes}")
         check(all(ms > 0 for ms in leads), leads)
-    r = expect(0, *prompt(16), env=with_gpu(90, FAIL="cuStreamWaitEvent 2 1"), says="copying beside a pass")
+    r = expect(0, *prompt(16), env=with_gpu(90, FAIL="cuStreamWaitEvent 2 1"), says="copying during a pass")
     equal(r.out, want, "the CPU goes on")
 
 
@@ -599,7 +599,7 @@ def test_P_6_no_compiler_or_one_that_fails():
     want = text(None, "--device", "cpu")
     r, _ = specialised(temp("rtc-fail"), BITNET_EMULATED_NVRTC="fail")
     equal(r.out, want, "text")
-    check("NVRTC 13.0 cannot compile w2_one_spec.cuh: NVRTC_ERROR_COMPILATION: w2_gemv.cu(7): error: emulated mistake" in r.err
+    check("NVRTC 13.0 cannot compile w2_few_tokens_spec.cuh: NVRTC_ERROR_COMPILATION: w2_gemv.cu(7): error: emulated mistake" in r.err
           and "i2s_gpu_gemv " in r.err and "i2s_gpu_gemv_rtc" not in r.err.split("[")[-1], r.err[-800:])
     equal(kept(temp("rtc-fail")), [], "kept")
     absent = os.path.join(temp("nowhere"), "libnvrtc.so.13")

@@ -4,7 +4,7 @@
  * the same time, and with NCCL for the one rank it allows there. */
 #include "device.h"
 
-#include "backend/cuda/nccl.h"
+#include "backend/cuda/cuda.h"
 
 enum { MOST = 3, BIG = 1 << 20, ROUNDS = 50 };
 

@@ -148,7 +148,7 @@ static void test_P_6_sources_are_complete(void **state)
     cuda_rtc *r = open_compiler(&w, &l, NULL);
     cuda_code code = make(r, "sm_90a", 2);
     bnet_free(code.bytes);
-    OK(bnet_rtc_make(r, "w2_one_spec.cuh", "sm_90a", options, 2, &code, &err));
+    OK(bnet_rtc_make(r, "w2_few_tokens_spec.cuh", "sm_90a", options, 2, &code, &err));
     bnet_free(code.bytes);
     bitnet_error err = {0};
     assert_int_equal(bnet_rtc_make(r, "absent.cuh", "sm_90a", options, 2, &code, &err),

@@ -19,7 +19,7 @@ enum {
         2 /* of the kernel for 8.0 and up: 8.6 and 8.9 have 99 KiB for a block */
 };
 typedef struct bnet_cu_batch_args {
-    bnet_cu_matrix m;
+    bnet_dev_matrix m;
     BNET_DEV(const float) x; /* [T][ldx] */
     BNET_DEV(float) y;       /* [T][ld] */
     BNET_DEV(uint16_t) halves;

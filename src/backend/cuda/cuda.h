@@ -3,7 +3,7 @@
 #ifndef BNET_CUDA_H
 #define BNET_CUDA_H
 
-#include "backend/gpu/driver.h"
+#include "backend/group/exchange.h"
 #include "device/cuda_needs.h"
 #include "device/probe.h"
 
@@ -114,10 +114,6 @@ typedef struct cuda_driver {
  * NOT_COMPILED (none is for its chip), NOT_AVAILABLE with the remedy of DET-20, MEMORY. */
 bitnet_status bnet_cuda_driver_open(const bnet_loader *loader, int index, gpu_driver **out,
                                     bitnet_error *err);
-/* Finds what marks ranges for profilers (nvtx.c). Where it is missing a warning says so; if strict,
- * fails NOT_AVAILABLE. */
-bitnet_status bnet_cuda_ranges_open(gpu_driver *d, const bnet_log *log, bool strict,
-                                    bitnet_error *err);
 extern const gpu_calls bnet_cuda_calls;
 /* What a number of libcuda means; failures are kept for `explain`. */
 gpu_result bnet_cuda_result(gpu_driver *d, int code);
@@ -139,5 +135,10 @@ typedef const void *cuda_image_at(size_t i, size_t *n_bytes);
 cuda_image_at bnet_cuda_image; /* those this build carries */
 /* Loads every image that has code for the chip. Returns libcuda's number, 209 if none has. */
 int bnet_cuda_load_images(cuda_driver *c, cuda_image_at *image_at);
+
+/* nccl.c: joins ranks by NCCL where it is installed and every rank has a device of its own, else by
+ * copies, and the log says so. */
+bitnet_status bnet_cuda_exchange_open(gpu_backend *const *ranks, int n, const bnet_log *log,
+                                      gpu_exchange **out, bitnet_error *err);
 
 #endif

@@ -38,7 +38,7 @@ enum {
 }; /* bytes of an element that is not there yet: no result is this NaN */
 enum { BNET_DECODE_TRACE_LD = 64 };
 typedef struct bnet_cu_decode_args {
-    bnet_cu_step step; /* one token */
+    bnet_dev_step step; /* one token */
     BNET_DEV(const bnet_cu_layer) layers;
     BNET_DEV(const uint32_t) plan; /* [2][blocks][4], bnet_decode_plan */
     BNET_DEV(float) x;             /* [n_embd] */

@@ -63,7 +63,7 @@ bool bnet_cuda_head_copy_make(gpu_backend *be, gpu_weight *w)
     return gpu_alive(be);
 }
 
-/* Static shared memory beside what bnet_cuda_shared_max leaves for it: the scans'. */
+/* Static shared memory of the scans that bnet_cuda_shared_max does not reserve. */
 enum { MORE_STATIC = 1 << 10 };
 
 /* The launches of a call of that many rows fit the chip. */

@@ -38,7 +38,7 @@ enum { BNET_SCREEN_BATCH_THREADS = 384 };
  * 16 tile + g + 8 (r & 1), column 32 chunk + 16 (r >> 1) + 4 t + b. Rows are padded to whole tiles
  * with zeros, columns to the head's stride. */
 typedef struct bnet_cu_screen_args {
-    bnet_cu_matrix m;
+    bnet_dev_matrix m;
     BNET_DEV(int8_t) codes;
     BNET_DEV(bnet_cu_screen_row) rows;  /* [padded rows] */
     BNET_DEV(const float) x;            /* [T][ldx] */

@@ -26,13 +26,6 @@
 #define BNET_CU_BOTH static inline
 #endif
 
-/* The layouts that all drivers share, by the names that the kernels here know. */
-enum { BNET_CU_TILE_TOKENS = BNET_DEV_TILE_TOKENS };
-typedef bnet_dev_seq bnet_cu_seq;
-typedef bnet_dev_tile bnet_cu_tile;
-typedef bnet_dev_step bnet_cu_step;
-typedef bnet_dev_act8 bnet_cu_act8;
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -73,31 +66,13 @@ typedef enum bnet_cu_epilogue {
     BNET_CU_SILU,      /* paired: part 0's y = gate / (1 + exp(-gate)) * up */
 } bnet_cu_epilogue;
 
-/* ---- ternary matrices: W2 tiles (layouts.h) ----
- *
- * pack.c, plain C for the host: trits [n_rows][ld] (row-major, -1 0 1) of one part into units. The
- * caller prefills the matrix with BNET_W2_ZERO bytes and gives tile numbers of the whole matrix. */
-uint64_t bnet_w2_bytes(uint32_t n_tiles, uint32_t n_chunks);
-/* Rows r0..r0+n_rows of a part: row r goes to tile first_tile + r / 16. */
-void bnet_w2_pack(uint8_t *w, uint32_t n_chunks, uint32_t first_tile, uint32_t r0, uint32_t n_rows,
-                  const int8_t *trits, size_t ld, uint32_t n_cols);
-/* The same into paired tiles: row r of part `which` (0, 1) goes to tile r / 8. */
-void bnet_w2_pack_paired(uint8_t *w, uint32_t n_chunks, uint32_t which, uint32_t r0,
-                         uint32_t n_rows, const int8_t *trits, size_t ld, uint32_t n_cols);
-/* Straight from canonical I2_S rows (128 weights in 32 bytes, 128-layout), no trits between; pairs:
- * 0: as bnet_w2_pack, 1 or 2: part 0 or 1 of paired tiles. row_bytes from one row to the next. */
-void bnet_w2_pack_i2s(uint8_t *w, uint32_t n_chunks, uint32_t first_tile, uint32_t pairs,
-                      uint32_t r0, uint32_t n_rows, const uint8_t *rows, size_t row_bytes);
-int bnet_w2_get(const uint8_t *w, uint32_t n_chunks, uint32_t tile_row, uint32_t tile,
-                uint32_t col); /* one trit, for tests */
-
 /* ---- W2A8 GEMV (1..8 tokens): PDL ----
  * bnet_w2_gemv_ldg, one block of 512 threads per multiprocessor.
  * Input: act8, or (x != 0, one token only) floats x [K] normed by `norm` (0: not normed) and
  * quantised inside. Exact integers either way. */
 typedef struct bnet_cu_gemv_args {
     bnet_cu_w2 m;
-    bnet_cu_act8 act;
+    bnet_dev_act8 act;
     BNET_DEV(const float) x;
     BNET_DEV(const float) norm;
     float eps;
@@ -123,7 +98,7 @@ static inline bnet_cu_launch bnet_w2_gemv_launch(const bnet_cu_gemv_args *a, uin
  * counters [tiles], both zero before the first launch and left zero. */
 typedef struct bnet_cu_gemm_args {
     bnet_cu_w2 m;
-    bnet_cu_act8 act;
+    bnet_dev_act8 act;
     uint32_t n_tokens, epilogue, splits, pad;
     BNET_DEV(int32_t) work;
     BNET_DEV(uint32_t) counters;
@@ -149,18 +124,16 @@ static inline uint64_t bnet_w2_gemm_work_bytes(const bnet_cu_gemm_args *a, uint3
     return a->splits > 1 ? tiles * BNET_GEMM_ROWS * tokens * 4 : 0;
 }
 
-/* ---- norm, quantise, gates ----
+/* ---- norm, quantise ----
  * bnet_norm_quantize: h = rmsnorm(x) * norm (norm 0: h = x), then int8; PDL. Writes y (floats) if
- *   y != 0 and act if act.q != 0. One block per row.
- * bnet_glu_norm_quantize: the same with h = glu(gate, up) before the norm; silu: which gate. PDL.
- */
+ *   y != 0 and act if act.q != 0. One block per row. */
 typedef struct bnet_cu_norm_args {
-    BNET_DEV(const float) x;  /* [T][ld] (gate for glu) */
-    BNET_DEV(const float) up; /* [T][ld] */
+    BNET_DEV(const float) x; /* [T][ld] */
+    uint64_t unused;
     BNET_DEV(const float) norm;
     BNET_DEV(float) y; /* [T][k] */
-    bnet_cu_act8 act;
-    uint32_t k, ld, silu;
+    bnet_dev_act8 act;
+    uint32_t k, ld, pad;
     float eps;
 } bnet_cu_norm_args;
 static inline bnet_cu_launch bnet_norm_launch(uint32_t n_rows)
@@ -170,32 +143,19 @@ static inline bnet_cu_launch bnet_norm_launch(uint32_t n_rows)
 }
 
 /* ---- rope and cache ----
- * bnet_rope_table: cs [T][n_rot] = (cos, sin) pairs of pos * inv_freq, in double. PDL.
  * bnet_rope_append: rotates q in place and stores rotated k and v into the cache of kv_type; k
  *   itself is not written back. PDL. */
-typedef struct bnet_cu_rope_table_args {
-    bnet_cu_step step;
-    BNET_DEV(const double) inv_freq; /* [n_rot / 2] */
-    BNET_DEV(float) cs;
-    uint32_t n_rot, n_tokens;
-} bnet_cu_rope_table_args;
-static inline bnet_cu_launch bnet_rope_table_launch(uint32_t n_tokens)
-{
-    bnet_cu_launch l = {{n_tokens, 1, 1}, 128, 0};
-    return l;
-}
-
 /* kv_type as bitnet_kv_type: 0 f16, 1 f32, 2 int8 with a scale per 32 elements */
 typedef struct bnet_cu_attn_args {
-    bnet_cu_step step;
+    bnet_dev_step step;
     BNET_DEV(float) q; /* [T][ldq]: n_heads * head_dim */
     BNET_DEV(float) k; /* [T][ldk]: n_kv_heads * head_dim */
     BNET_DEV(float) v;
-    BNET_DEV(const float) cs;           /* [T][n_rot] */
-    BNET_DEV(float) y;                  /* [T][n_heads * head_dim] */
-    BNET_DEV(float) work;               /* decode: bnet_attn_work_bytes */
-    BNET_DEV(uint32_t) counters;        /* decode: [T * n_kv_heads], zero before, left zero */
-    BNET_DEV(const bnet_cu_tile) tiles; /* prefill: [n_tiles] */
+    BNET_DEV(const float) cs;            /* [T][n_rot] */
+    BNET_DEV(float) y;                   /* [T][n_heads * head_dim] */
+    BNET_DEV(float) work;                /* decode: bnet_attn_work_bytes */
+    BNET_DEV(uint32_t) counters;         /* decode: [T * n_kv_heads], zero before, left zero */
+    BNET_DEV(const bnet_dev_tile) tiles; /* prefill: [n_tiles] */
     uint32_t ldq, ldk, layer, n_heads, n_kv_heads, head_dim, kv_type, part_bytes;
     uint32_t n_rot, neox, n_tokens, n_tiles, n_splits;
     float scale; /* 1 / sqrt(head_dim) */
@@ -216,7 +176,7 @@ static inline bnet_cu_launch bnet_rope_append_launch(const bnet_cu_attn_args *a)
  * inside with cs != 0, before with 0; tiles with n = 0 or a negative position are left out.
  * n_splits: choose about 4 * n_sm / (T * n_kv_heads), 1..32; positions per split follow from the
  * timeline's length on the device. */
-enum { BNET_ATTN_THREADS = 128, BNET_ATTN_MAX_SPLITS = 64, BNET_ATTN_MAX_QUERY = 2048 };
+enum { BNET_ATTN_THREADS = 128, BNET_ATTN_MAX_QUERY = 2048 };
 static inline uint64_t bnet_attn_work_bytes(const bnet_cu_attn_args *a)
 {
     return (uint64_t)a->n_tokens * a->n_heads * a->n_splits * (a->head_dim + 2) * 4;
@@ -224,20 +184,6 @@ static inline uint64_t bnet_attn_work_bytes(const bnet_cu_attn_args *a)
 static inline bnet_cu_launch bnet_attn_decode_launch(const bnet_cu_attn_args *a)
 {
     bnet_cu_launch l = {{a->n_splits, a->n_kv_heads, a->n_tokens}, BNET_ATTN_THREADS, 0};
-    return l;
-}
-/* bnet_attn_decode_h128_c{1,2,4,8} (9.0; c: blocks of a cluster that divide the context): f16
- * cache, head_dim 128, any group; the same arguments, n_splits, work and counters unused. PDL, and
- * with cs != 0 it reads the step buffer and earlier positions of the cache before it waits: these
- * must come from before the first kernel of the step, which must be launched without the attribute.
- * Choose c so that c * T * n_kv_heads is about 40 .. 2 n_sm and c * 128 at most the context. */
-enum { BNET_ATTN_H128_THREADS = 256 };
-static inline bnet_cu_launch bnet_attn_decode_h128_launch(const bnet_cu_attn_args *a, uint32_t c)
-{
-    uint32_t states = BNET_ATTN_H128_THREADS / 32 + 2;
-    bnet_cu_launch l = {{c, a->n_kv_heads, a->n_tokens},
-                        BNET_ATTN_H128_THREADS,
-                        states * 8 * (144 * 4 + 8) + 8 * 132 * 4 + 256 * 4};
     return l;
 }
 static inline bnet_cu_launch bnet_attn_prefill_launch(const bnet_cu_attn_args *a)
@@ -250,15 +196,8 @@ static inline bnet_cu_launch bnet_attn_prefill_launch(const bnet_cu_attn_args *a
 /* ---- head and float matrices ----
  * bnet_head_{f16,bf16,f32,q8,q6k}: y [T][ld] = rows . norm(x); norm 0: x as it is; 1..8 tokens.
  * PDL. */
-typedef bnet_dev_matrix bnet_cu_matrix;
-/* Rows of Q8_0 and Q6_K blocks as in the file into the planes (pack.c); n_blocks per row. */
-void bnet_pack_q8_row(const uint8_t *blocks, uint32_t n_blocks, uint32_t stride, int8_t *codes,
-                      uint16_t *scales);
-void bnet_pack_q6k_row(const uint8_t *blocks, uint32_t n_blocks, uint8_t *low, uint8_t *high,
-                       int8_t *scales, uint16_t *d);
-
 typedef struct bnet_cu_head_args {
-    bnet_cu_matrix m;
+    bnet_dev_matrix m;
     BNET_DEV(const float) x; /* [T][ldx] */
     BNET_DEV(const float) norm;
     BNET_DEV(float) y;
@@ -359,7 +298,7 @@ static inline bnet_cu_launch bnet_vec_launch(uint64_t n)
 /* bnet_embed_{f32,f16,bf16,q8,q6k}: y [T][k] = rows ids[t] of a matrix as for the head; an id
  * outside 0..n_rows-1 gives zeros. PDL. */
 typedef struct bnet_cu_embed_args {
-    bnet_cu_matrix m;
+    bnet_dev_matrix m;
     BNET_DEV(const int32_t) ids;
     BNET_DEV(float) y;
 } bnet_cu_embed_args;

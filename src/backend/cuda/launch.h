@@ -13,26 +13,18 @@ typedef void cuda_fn_layers(gpu_backend *be, struct gpu_net *n, const gpu_kv *kv
 
 /* launch_w2.c */
 gpu_fn_ternary bnet_cuda_w2_gemv;
-gpu_fn_ternary bnet_cuda_w2_gemv_rtc;
-gpu_fn_ternary bnet_cuda_w2_gemm_mma;
-gpu_fn_ternary bnet_cuda_w2_gemm_wgmma;
+gpu_fn_ternary bnet_cuda_w2_gemm;
 
-/* launch_tiles.c */
-gpu_fn_ternary bnet_cuda_w2_tiles;
-gpu_fn_quantize bnet_cuda_norm_tiles;
-
-/* launch_fast.c */
+/* launch_ops.c */
+void bnet_cuda_in_passes(void); /* of rows that pass.c alone launches; does nothing */
 gpu_fn_norm bnet_cuda_norm;
 gpu_fn_quantize bnet_cuda_quantize;
-gpu_fn_quantize bnet_cuda_norm_quantize;
 gpu_fn_embed bnet_cuda_embed;
 gpu_fn_linear bnet_cuda_head;
 gpu_fn_linear bnet_cuda_head_batch;
 gpu_fn_linear bnet_cuda_head_batch_q;
 gpu_fn_topk bnet_cuda_topk;
 gpu_fn_attention bnet_cuda_attn_decode;
-gpu_fn_attention bnet_cuda_attn_prefill;
-gpu_fn_kv_store bnet_cuda_rope_append;
 void bnet_cuda_norm_act(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, gpu_at norm,
                         float eps, int n_rows, size_t n, gpu_at y, const gpu_act8 *act);
 bnet_cu_attn_args bnet_cuda_attn_args(gpu_backend *be, const gpu_kv *kv, int layer, int n_heads);
@@ -42,7 +34,7 @@ bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a);
 void bnet_cuda_attn_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a);
 /* Runs of tokens, by tiles; f16 or int8 cache, head_dim 64 or 128. */
 void bnet_cuda_prefill_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a);
-/* Bytes of shared memory that a block may ask for beside its static part. */
+/* Bytes of dynamic shared memory that a block may have. */
 uint32_t bnet_cuda_shared_max(const gpu_backend *be);
 /* Counts one use and launches; flags take effect where the chip knows them. args: the kernel's
  * struct. */
@@ -101,15 +93,15 @@ bool bnet_cuda_pass_reserve(bnet_backend *b, const bnet_net *net, int n_tokens);
 typedef void cuda_fn_fetch(gpu_backend *be, const bnet_kernel_record *k, size_t n_bytes);
 cuda_fn_fetch bnet_cuda_fetch_step;
 
-static inline bnet_cu_act8 cuda_act(const gpu_act8 *a)
+static inline bnet_dev_act8 cuda_act(const gpu_act8 *a)
 {
-    return (bnet_cu_act8){cuda_at(a->q), cuda_at(a->scale), cuda_at(a->sum), (uint32_t)a->stride,
-                          0};
+    return (bnet_dev_act8){cuda_at(a->q), cuda_at(a->scale), cuda_at(a->sum), (uint32_t)a->stride,
+                           0};
 }
 
-static inline bnet_cu_matrix cuda_matrix(const gpu_weight *w)
+static inline bnet_dev_matrix cuda_matrix(const gpu_weight *w)
 {
-    return (bnet_cu_matrix){
+    return (bnet_dev_matrix){
         {cuda_at(w->w[0]), cuda_at(w->w[1]), cuda_at(w->w[2]), cuda_at(w->w[3])},
         (uint32_t)w->info.n_out,
         (uint32_t)w->info.n_in,
@@ -118,11 +110,31 @@ static inline bnet_cu_matrix cuda_matrix(const gpu_weight *w)
 }
 
 /* The step's tokens whose cache is of this type. */
-static inline bnet_cu_step cuda_step(const gpu_backend *be, int type)
+static inline bnet_dev_step cuda_step(const gpu_backend *be, int type)
 {
     const gpu_step_view *v = &be->step;
-    return (bnet_cu_step){cuda_at(v->ids), cuda_at(v->pos[type]), cuda_at(v->seq), cuda_at(v->seqs),
-                          cuda_at(v->tables)};
+    return (bnet_dev_step){cuda_at(v->ids), cuda_at(v->pos[type]), cuda_at(v->seq),
+                           cuda_at(v->seqs), cuda_at(v->tables)};
 }
+
+/* ---- one product of a ternary matrix, as passes and the single operation want it (launch_w2.c):
+ * parts with their own scales and destinations, an input that may still have to be normed and
+ * quantised, and what becomes of the sums ---- */
+
+typedef struct cuda_w2_call {
+    bnet_cu_w2 m;
+    bnet_dev_act8 act; /* or x: */
+    gpu_at x, norm;    /* one row of floats, normed (nowhere: not) and quantised inside */
+    float eps;
+    uint32_t k, n_tokens, epilogue;
+} cuda_w2_call;
+
+/* k: a row whose function is one of bnet_cuda_w2_*. */
+void bnet_cuda_w2(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_call *call);
+/* Can this row take floats (x)? */
+bool bnet_cuda_w2_norms(const bnet_kernel_record *k);
+bool bnet_cuda_w2_fast(const bnet_kernel_record *k); /* its function is one of bnet_cuda_w2_* */
+/* One weight alone, wherever its tiles lie. */
+bnet_cu_w2 bnet_cuda_w2_of(const gpu_weight *w, gpu_at y);
 
 #endif

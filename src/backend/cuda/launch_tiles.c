@@ -111,16 +111,3 @@ bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_cal
     run(be, n, tokens == 96 ? PROMPT_96 : PROMPT_128, &l, &a);
     return true;
 }
-
-/* Rows that are only reached through pass.c. */
-void bnet_cuda_w2_tiles(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                        const gpu_act8 *act, int n_rows, gpu_at y)
-{
-    (void)be, (void)k, (void)w, (void)act, (void)n_rows, (void)y;
-}
-
-void bnet_cuda_norm_tiles(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, int n_rows,
-                          size_t n_cols, const gpu_act8 *act)
-{
-    (void)be, (void)k, (void)x, (void)n_rows, (void)n_cols, (void)act;
-}

@@ -1,7 +1,6 @@
 /* launch_w2.c - ternary matrices: which kernel of a row, how many blocks, what scratch. */
 #include "backend/cuda/w2_few_tokens.h"
 #include "backend/cuda/rtc/rtc.h"
-#include "backend/cuda/w2.h"
 
 /* SHARED_MOST: every chip from 8.0 on has it. That of the device would move one case only: eight
  * tokens, rows of 9729 to 10240, on chips with more than 100 KB; nobody has timed it. */
@@ -15,17 +14,17 @@ static uint32_t n_sm(const gpu_backend *be)
 /* The kernels of w2_few_tokens.h, where chip and matrix allow them; build: the row of the build's
  * kernels. */
 static bool dealt(gpu_backend *be, const bnet_kernel_record *build, const bnet_cu_gemv_args *a,
-                  bool special)
+                  bool compiled)
 {
     int symbol = a->n_tokens > 1 ? 3 : a->x ? 2 : 1;
-    bnet_cu_one_args o = {.g = *a};
+    bnet_cu_few_args o = {.g = *a};
     if (be->d->gpu.cc_major < 8 || (a->x && (a->n_tokens > 1 || a->k % 4)) ||
         !bnet_gpu_has(be, build, symbol))
         return false;
-    bnet_cu_launch l = bnet_one_launch(&o, n_sm(be));
+    bnet_cu_launch l = bnet_few_launch(&o, n_sm(be));
     if (!l.grid[0] || l.shared > SHARED_MOST)
         return false;
-    if (!special || !bnet_cuda_compiled_few(be, &o, &l))
+    if (!compiled || !bnet_cuda_compiled_few(be, &o, &l))
         bnet_cuda_run(be, build, symbol, &l, GPU_OVERLAP, &o);
     return true;
 }
@@ -43,11 +42,11 @@ static cuda_w2_call tokens_from(cuda_w2_call c, uint32_t n)
     return c;
 }
 
-/* special: the row of the compiled ones was chosen; the build's serves what it cannot. */
+/* compiled: the row of the compiled ones was chosen; the build's serves what it cannot. */
 static void gemv(gpu_backend *be, const bnet_kernel_record *asked, const cuda_w2_call *c, bool rtc)
 {
     const bnet_kernel_record *k = asked;
-    bool special = rtc || bnet_cuda_compiled_wanted(be);
+    bool compiled = rtc || bnet_cuda_compiled_wanted(be);
     bnet_cu_gemv_args a = {.m = c->m,
                            .act = c->act,
                            .x = cuda_at(c->x),
@@ -58,7 +57,7 @@ static void gemv(gpu_backend *be, const bnet_kernel_record *asked, const cuda_w2
                            .epilogue = c->epilogue};
     if (rtc)
         k = bnet_registry_find(be->registry, "i2s_gpu_gemv");
-    if (dealt(be, k, &a, special))
+    if (dealt(be, k, &a, compiled))
         return;
     /* one token: two blocks per multiprocessor, so that one multiplies while the other waits */
     bnet_cu_launch l = bnet_w2_gemv_launch(&a, c->n_tokens == 1 ? 2 * n_sm(be) : n_sm(be));
@@ -69,7 +68,7 @@ static void gemv(gpu_backend *be, const bnet_kernel_record *asked, const cuda_w2
         gemv(be, asked, &high, rtc);
         return;
     }
-    if (!special || !bnet_cuda_compiled_gemv(be, &a, &l))
+    if (!compiled || !bnet_cuda_compiled_gemv(be, &a, &l))
         bnet_cuda_run(be, k, 0, &l, GPU_OVERLAP, &a);
 }
 
@@ -114,21 +113,19 @@ static void gemm(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_cal
 void bnet_cuda_w2(gpu_backend *be, const bnet_kernel_record *k, const cuda_w2_call *call)
 {
     if (bnet_cuda_w2_norms(k))
-        gemv(be, k, call, k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemv_rtc);
+        gemv(be, k, call, strcmp(k->isa, "nvrtc") == 0);
     else
-        gemm(be, k, call, k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemm_wgmma);
+        gemm(be, k, call, (k->needs & BNET_CUDA_NEED(90)) != 0);
 }
 
 bool bnet_cuda_w2_norms(const bnet_kernel_record *k)
 {
-    return k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemv ||
-           k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemv_rtc;
+    return k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemv;
 }
 
 bool bnet_cuda_w2_fast(const bnet_kernel_record *k)
 {
-    return bnet_cuda_w2_norms(k) || k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemm_mma ||
-           k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemm_wgmma;
+    return bnet_cuda_w2_norms(k) || k->fn == (bnet_kernel_fn)bnet_cuda_w2_gemm;
 }
 
 bnet_cu_w2 bnet_cuda_w2_of(const gpu_weight *w, gpu_at y)
@@ -146,8 +143,8 @@ bnet_cu_w2 bnet_cuda_w2_of(const gpu_weight *w, gpu_at y)
     return m;
 }
 
-static void one(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                const gpu_act8 *act, int n_rows, gpu_at y)
+void bnet_cuda_w2_gemm(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
+                       const gpu_act8 *act, int n_rows, gpu_at y)
 {
     cuda_w2_call c = {.m = bnet_cuda_w2_of(w, y),
                       .act = cuda_act(act),
@@ -160,23 +157,5 @@ static void one(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *
 void bnet_cuda_w2_gemv(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
                        const gpu_act8 *act, int n_rows, gpu_at y)
 {
-    one(be, k, w, act, n_rows, y);
-}
-
-void bnet_cuda_w2_gemv_rtc(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                           const gpu_act8 *act, int n_rows, gpu_at y)
-{
-    one(be, k, w, act, n_rows, y);
-}
-
-void bnet_cuda_w2_gemm_mma(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                           const gpu_act8 *act, int n_rows, gpu_at y)
-{
-    one(be, k, w, act, n_rows, y);
-}
-
-void bnet_cuda_w2_gemm_wgmma(gpu_backend *be, const bnet_kernel_record *k, const gpu_weight *w,
-                             const gpu_act8 *act, int n_rows, gpu_at y)
-{
-    one(be, k, w, act, n_rows, y);
+    bnet_cuda_w2_gemm(be, k, w, act, n_rows, y);
 }

@@ -1,10 +1,8 @@
 /* nccl.c - NVIDIA's library of collectives behind exchange.h, found at run time. One process has
  * all ranks, so each call is a group of one call per rank. */
-#include "backend/cuda/nccl.h"
+#include "backend/cuda/cuda.h"
 
 #include <stdio.h>
-
-#include "backend/cuda/cuda.h"
 
 typedef struct nccl_comm_s *nccl_comm;
 enum { NCCL_BYTES = 0, IN_PROGRESS = 7 }; /* ncclInt8; ncclInProgress */
@@ -122,8 +120,8 @@ static void nccl_settle(gpu_exchange *exchange)
     exchange->n_settled++;
 }
 
-/* What fails on its way shows here alone; the work of its communicator is ended, else who waits for
- * it waits for ever. */
+/* A transfer that fails while it runs is reported here and nowhere else. All communicators are
+ * aborted then: otherwise ranks would wait for it for ever. */
 static void nccl_ask(gpu_exchange *exchange)
 {
     nccl_exchange *l = nccl(exchange);

@@ -9,7 +9,7 @@ enum { RESERVED_ROWS = 1 };
 
 /* ---- fusing ---- */
 
-static bool plain(const bnet_weight *w)
+static bool can_be_fused(const bnet_weight *w)
 {
     const gpu_weight *g = w ? gpu_w(w) : NULL;
     return g && g->layout == GPU_W2 && gpu_none(g->block_scales) && !g->borrowed;
@@ -29,7 +29,7 @@ static bool layer_fits(const bnet_net_layer *y)
 {
     const bnet_weight *all[] = {y->q, y->k, y->v, y->o, y->gate, y->up, y->down};
     for (size_t i = 0; i < BNET_COUNT(all); i++)
-        if (!plain(all[i]))
+        if (!can_be_fused(all[i]))
             return false;
     return same_width(y->q, y->k) && same_width(y->q, y->v) && same_width(y->gate, y->up) &&
            gpu_w(y->gate)->info.n_out == gpu_w(y->up)->info.n_out && y->attn_norm && y->ffn_norm &&
@@ -261,7 +261,7 @@ static size_t place(const bnet_net *net, cuda_arena *a, gpu_at base)
     return base.offset;
 }
 
-size_t bnet_cuda_arena_bytes(const bnet_net *net, int n_tokens, int n_rows)
+static size_t arena_bytes(const bnet_net *net, int n_tokens, int n_rows)
 {
     cuda_arena a = {.n_tokens = n_tokens, .n_rows = n_rows};
     return place(net, &a, (gpu_at){0});
@@ -314,8 +314,8 @@ uint64_t bnet_cuda_pass_bytes(bnet_backend *b, const bnet_net *net, int n_tokens
     size_t have = n ? n->arena.n_bytes : 0;
     bool whole = !n || (n->net == net && n->usable);
     int tokens = n ? BNET_MAX(n_tokens, n->arena.n_tokens) : n_tokens;
-    size_t need = bnet_cuda_arena_bytes(
-        net, tokens, n ? BNET_MAX(n->arena.n_rows, RESERVED_ROWS) : RESERVED_ROWS);
+    size_t need =
+        arena_bytes(net, tokens, n ? BNET_MAX(n->arena.n_rows, RESERVED_ROWS) : RESERVED_ROWS);
     need += gpu_none(be->step_at) ? GPU_STEP_BYTES : 0;
     bnet_gpu_leave(be);
     return whole && need > have ? need - have : 0;

@@ -3,7 +3,7 @@
 #define BNET_CUDA_NET_H
 
 #include "backend/cuda/decode.h"
-#include "backend/cuda/w2.h"
+#include "backend/cuda/launch.h"
 #include "backend/gpu/record.h"
 
 /* One layer as the kernels take it; destinations are filled in with the arena's addresses. */
@@ -49,7 +49,6 @@ struct gpu_net {
 
 /* Looks at the network and fuses its weights, once; NULL or !usable: passes must be composed. */
 struct gpu_net *bnet_cuda_net(gpu_backend *be, const bnet_net *net);
-size_t bnet_cuda_arena_bytes(const bnet_net *net, int n_tokens, int n_rows);
 /* launch_tiles.c: c->x normed and quantised into tiles at c->act (nowhere: they are there),
  * multiplied; false: not this one. */
 bool bnet_cuda_tiles(gpu_backend *be, const struct gpu_net *n, const cuda_w2_call *c);

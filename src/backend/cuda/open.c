@@ -1,7 +1,6 @@
 /* open.c - the CUDA backend as the registry and the engine see it: its rows, its opening. */
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/launch.h"
-#include "backend/cuda/nccl.h"
 #include "backend/cuda/rtc/rtc.h"
 #include "backend/group/group.h"
 
@@ -55,6 +54,29 @@ static const bnet_features in_passes =
     BNET_FEATURE(TIED_HEAD) | BNET_FEATURE(FLOAT_HEAD) | BNET_FEATURE(QUANTISED_HEAD) |
     BNET_FEATURE(ROPE_PAIRS) | BNET_FEATURE(ROPE_HALVES) | BNET_FEATURE(ROPE_FACTORS);
 
+/* Ranges that NVIDIA's profilers show next to the kernels: passes, their phases, tensors on their
+ * way. The library is found at run time; it hands the ranges to a profiler that is attached and
+ * does nothing else. Where it is missing a warning says so; if strict, it fails NOT_AVAILABLE. */
+static bitnet_status ranges_open(gpu_driver *d, const bnet_log *log, bool strict, bitnet_error *err)
+{
+    static const char *const names[] = {"libnvtx3interop.so.1", "libnvToolsExt.so.1", NULL};
+    static const char *const wanted[] = {"nvtxRangePushA", "nvtxRangePop", NULL};
+    cuda_driver *c = (cuda_driver *)d;
+    char why[160];
+    if (bnet_library_open(c->loader, names, wanted, &c->nvtx, why, sizeof why)) {
+        memcpy(&d->range_push, &c->nvtx.fn[0], sizeof d->range_push);
+        memcpy(&d->range_pop, &c->nvtx.fn[1], sizeof d->range_pop);
+        return BITNET_OK;
+    }
+    if (strict)
+        return bnet_fail(err, BITNET_NOT_AVAILABLE,
+                         "nvtx: %s: install the CUDA toolkit's NVTX (package cuda-nvtx)", why);
+    bnet_logf(log, BITNET_LOG_WARN, "cuda",
+              "nvtx: %s: no ranges are marked; install the CUDA toolkit's NVTX (package cuda-nvtx)",
+              why);
+    return BITNET_OK;
+}
+
 static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
 {
     gpu_driver *d = NULL;
@@ -68,7 +90,7 @@ static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bi
                                bnet_cuda_head_loaded,
                                in_passes};
     if (st == BITNET_OK && w->ranges)
-        st = bnet_cuda_ranges_open(d, w->log, w->strict, err);
+        st = ranges_open(d, w->log, w->strict, err);
     if (st != BITNET_OK && d)
         d->c->close(d);
     if (st == BITNET_OK)

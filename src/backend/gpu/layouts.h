@@ -16,7 +16,7 @@
 /* ---- the step buffer ---- */
 
 /* A timeline's cache: store [layer][block][kv head][K part, V part] as on the CPU
- * (cpu/kv_block.h). */
+ * (ops/kv_block.h). */
 typedef struct bnet_dev_seq {
     uint64_t kv;          /* address of the store */
     uint64_t layer_bytes; /* from one layer to the next */

@@ -26,7 +26,8 @@ static __device__ __forceinline__ void load_part(const uint8_t *part, uint32_t n
 {
 #pragma unroll
     for (int i = 0; i < KV_POS * HD / 8 / THREADS; i++) {
-        uint32_t at = threadIdx.x % THREADS + i * THREADS, row = at / (HD / 8), piece = at % (HD / 8);
+        uint32_t at = threadIdx.x % THREADS + i * THREADS, row = at / (HD / 8),
+                 piece = at % (HD / 8);
         bool in = row < n;
         if (KV == KV_F16) {
             copy_async16(to + piece_at(row, piece), part + (in ? at : 0) * 16, in);
@@ -75,8 +76,10 @@ static __device__ __forceinline__ void four_of(const bnet_cu_attn_args &a, const
 {
     uint32_t e = d + HD / 2;
     if (HOW == ROTATED) {
-        *x = make_float2(rotated(q, cs, d, a.n_rot, a.neox), rotated(q, cs, d + 1, a.n_rot, a.neox));
-        *y = make_float2(rotated(q, cs, e, a.n_rot, a.neox), rotated(q, cs, e + 1, a.n_rot, a.neox));
+        *x =
+            make_float2(rotated(q, cs, d, a.n_rot, a.neox), rotated(q, cs, d + 1, a.n_rot, a.neox));
+        *y =
+            make_float2(rotated(q, cs, e, a.n_rot, a.neox), rotated(q, cs, e + 1, a.n_rot, a.neox));
         return;
     }
     float2 p = *x = *(const float2 *)(q + d), r = *y = *(const float2 *)(q + e);
@@ -92,7 +95,8 @@ static __device__ __forceinline__ void four_of(const bnet_cu_attn_args &a, const
 /* Query rows of a warp as A operands, scaled. */
 template <int HD, int HOW>
 static __device__ __forceinline__ void load_rows(const bnet_cu_attn_args &a, uint32_t token,
-                                                 uint32_t row0, uint32_t n, uint32_t out[HD / 16][4])
+                                                 uint32_t row0, uint32_t n,
+                                                 uint32_t out[HD / 16][4])
 {
     uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     float scale = a.scale * 1.44269504f;
@@ -103,8 +107,8 @@ static __device__ __forceinline__ void load_rows(const bnet_cu_attn_args &a, uin
 #pragma unroll
         for (int k = 0; k < HD / 32; k++) {
             float2 x, y;
-            four_of<HD, HOW>(a, a.q + row * a.ldq + blockIdx.x * HD, a.cs + row * a.n_rot, 16 * k + d,
-                             &x, &y);
+            four_of<HD, HOW>(a, a.q + row * a.ldq + blockIdx.x * HD, a.cs + row * a.n_rot,
+                             16 * k + d, &x, &y);
             out[k][i] = halves(x.x * scale, x.y * scale);
             out[k + HD / 32][i] = halves(y.x * scale, y.y * scale);
         }
@@ -113,7 +117,8 @@ static __device__ __forceinline__ void load_rows(const bnet_cu_attn_args &a, uin
 
 template <int HD>
 static __device__ __forceinline__ void load_queries(const bnet_cu_attn_args &a, uint32_t token,
-                                                    uint32_t row0, uint32_t n, uint32_t out[HD / 16][4])
+                                                    uint32_t row0, uint32_t n,
+                                                    uint32_t out[HD / 16][4])
 {
     if (!a.cs)
         load_rows<HD, PLAIN>(a, token, row0, n, out);
@@ -123,7 +128,8 @@ static __device__ __forceinline__ void load_queries(const bnet_cu_attn_args &a, 
         load_rows<HD, ROTATED>(a, token, row0, n, out);
 }
 
-/* Rows g and g + 8: weights from scores, running maximum and sum, what to keep of the sums so far. */
+/* Rows g and g + 8: weights from scores, running maximum and sum, what to keep of the sums so far.
+ */
 static __device__ __forceinline__ void soften(float s[8][4], float m[2], float l[2], float keep[2])
 {
 #pragma unroll
@@ -249,8 +255,9 @@ template <int HD> struct part {
 
 /* Positions 64 b .. into the part; the keys are at `keys`, the values behind them. */
 template <int HD>
-static __device__ __forceinline__ void fold(part<HD> &p, const uint32_t q[HD / 16][4], uint32_t keys,
-                                            uint32_t b, uint32_t first, uint32_t n_pos)
+static __device__ __forceinline__ void fold(part<HD> &p, const uint32_t q[HD / 16][4],
+                                            uint32_t keys, uint32_t b, uint32_t first,
+                                            uint32_t n_pos)
 {
     uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float s[8][4], keep[2];
@@ -272,9 +279,10 @@ static __device__ __forceinline__ void fold(part<HD> &p, const uint32_t q[HD / 1
     add_values<HD>(s, keys + KV_POS * HD * 2, p.o);
 }
 
-/* Two groups: each gives half of the dimensions away through shared memory and gets the other's part
- * of its own half, which is in the first places of o then. */
-template <int HD> static __device__ __forceinline__ void join(part<HD> &p, float *mine, float *other)
+/* Two groups: each gives half of the dimensions away through shared memory and gets the other's
+ * part of its own half, which is in the first places of o then. */
+template <int HD>
+static __device__ __forceinline__ void join(part<HD> &p, float *mine, float *other)
 {
     enum { HALF = HD / 16 };
     uint32_t lane = threadIdx.x % THREADS;
@@ -307,8 +315,8 @@ template <int HD> static __device__ __forceinline__ void join(part<HD> &p, float
 
 /* The first N groups of eight dimensions of both tokens, to dimension d and on; l is whole. */
 template <int N, int HD>
-static __device__ __forceinline__ void put(const bnet_cu_attn_args &a, const part<HD> &p, uint32_t token,
-                                           uint32_t row0, uint32_t n, uint32_t d)
+static __device__ __forceinline__ void put(const bnet_cu_attn_args &a, const part<HD> &p,
+                                           uint32_t token, uint32_t row0, uint32_t n, uint32_t d)
 {
     uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
@@ -328,10 +336,11 @@ template <int KV, int HD> static __device__ __forceinline__ void prefill(const b
     extern __shared__ __align__(1024) uint8_t dynamic[];
     enum { STAGE = KV_POS * HD * 4 };
     uint32_t group = threadIdx.x / THREADS, groups = blockDim.x / THREADS;
-    uint32_t row0 = threadIdx.x % THREADS / 32 * ROWS, stage = shared_addr(dynamic) + group * 2 * STAGE;
+    uint32_t row0 = threadIdx.x % THREADS / 32 * ROWS,
+             stage = shared_addr(dynamic) + group * 2 * STAGE;
     pdl_launch();
     /* the step was brought before the pass began: it may be read before the wait */
-    bnet_cu_tile tile = a.tiles[gridDim.y - 1 - blockIdx.y]; /* the longest of a prompt first */
+    bnet_dev_tile tile = a.tiles[gridDim.y - 1 - blockIdx.y]; /* the longest of a prompt first */
     uint32_t n = (uint32_t)tile.n, token = (uint32_t)tile.first;
     if (tile.n <= 0 || a.step.pos[token] < 0) {
         pdl_wait(); /* what comes after this kernel waits for it alone */
@@ -356,7 +365,7 @@ template <int KV, int HD> static __device__ __forceinline__ void prefill(const b
             copy_commit();
         copy_wait<1>();
 #if BNET_SM90A
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        async_fence();
 #endif
         group_sync();
         if (b < end)
@@ -372,12 +381,13 @@ template <int KV, int HD> static __device__ __forceinline__ void prefill(const b
         put<HD / 8>(a, p, token, row0, n, 0);
         return;
     }
-    join<HD>(p, (float *)(dynamic + group * 2 * STAGE), (float *)(dynamic + (group ^ 1) * 2 * STAGE));
+    join<HD>(p, (float *)(dynamic + group * 2 * STAGE),
+             (float *)(dynamic + (group ^ 1) * 2 * STAGE));
     put<HD / 16>(a, p, token, row0, n, group * HD / 2);
 }
 
 #define VARIANT(name, kv, hd)                                                                      \
-    KERNEL __launch_bounds__(2 * THREADS) name(const __grid_constant__ bnet_cu_attn_args a)            \
+    KERNEL __launch_bounds__(2 * THREADS) name(const __grid_constant__ bnet_cu_attn_args a)        \
     {                                                                                              \
         prefill<kv, hd>(a);                                                                        \
     }

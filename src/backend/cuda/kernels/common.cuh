@@ -1,5 +1,5 @@
 /* common.cuh - what every kernel file shares: warp and block reductions, the few PTX instructions
- * used, and rounding as the CPU rounds. No external symbols. */
+ * used, and the gates. No external symbols. */
 #ifndef BNET_COMMON_CUH
 #define BNET_COMMON_CUH
 
@@ -136,20 +136,51 @@ static __device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parit
 #endif
 }
 
-/* Fetches n bytes (a multiple of 16) into shared memory; the barrier's phase ends with them. */
-static __device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t n,
-                                                 uint32_t bar)
+static __device__ __forceinline__ void arrive(uint32_t bar)
 {
-#if BNET_SM90
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+
+/* The barrier's next phase ends with this many bytes. */
+static __device__ __forceinline__ void expect(uint32_t bar, uint32_t n)
+{
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(n)
                  : "memory");
+}
+
+/* Copies n bytes (a multiple of 16) into shared memory; the barrier counts them. */
+static __device__ __forceinline__ void bulk_copy(uint32_t to, const void *from, uint32_t n,
+                                                 uint32_t bar)
+{
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
                  " [%0], [%1], %2, [%3];" ::"r"(to),
                  "l"(from), "r"(n), "r"(bar)
                  : "memory");
-#else
-    (void)to, (void)from, (void)n, (void)bar;
-#endif
+}
+
+/* The same with a policy of the L2 cache. */
+static __device__ __forceinline__ void bulk_copy(uint32_t to, const void *from, uint32_t n,
+                                                 uint32_t bar, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(n), "r"(bar), "l"(policy)
+                 : "memory");
+}
+
+/* The same where the barrier's phase ends with these bytes. */
+static __device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t n,
+                                                 uint32_t bar)
+{
+    expect(bar, n);
+    bulk_copy(to, from, n, bar);
+}
+
+/* What this thread wrote to or read from shared memory comes before bulk copies and products that
+ * come behind a barrier. */
+static __device__ __forceinline__ void async_fence()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* ---- reductions ---- */
@@ -192,14 +223,7 @@ template <int THREADS> static __device__ __forceinline__ float block_max(float v
     return warp_max(r);
 }
 
-/* ---- rounding as in vector.scalar.c: half to even, clamped, NaN becomes -128 ---- */
-
-static __device__ __forceinline__ int round_i8(double v)
-{
-    v = v >= -128.0 ? v : -128.0;
-    v = v <= 127.0 ? v : 127.0;
-    return __double2int_rn(v);
-}
+/* ---- gates as the CPU computes them ---- */
 
 static __device__ __forceinline__ float relu2_gate(float g, float u)
 {
@@ -241,7 +265,8 @@ static __device__ __forceinline__ void mma_u8s8(int *c, const uint32_t *a, uint3
 }
 
 /* C[16][8] += A[16][16] * B[16][8], f16 operands, float sums */
-static __device__ __forceinline__ void mma_f16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+static __device__ __forceinline__ void mma_f16(float *c, const uint32_t *a, uint32_t b0,
+                                               uint32_t b1)
 {
 #if BNET_SM80
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
@@ -264,7 +289,8 @@ static __device__ __forceinline__ void mma_f16(float *c, const uint32_t *a, uint
 }
 
 /* The same with bf16 operands (8.0). */
-static __device__ __forceinline__ void mma_bf16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+static __device__ __forceinline__ void mma_bf16(float *c, const uint32_t *a, uint32_t b0,
+                                                uint32_t b1)
 {
 #if BNET_SM80
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "

@@ -167,13 +167,6 @@ static __device__ __forceinline__ void publish2(float *p, float2 v)
                  : "memory");
 }
 
-static __device__ __forceinline__ void publish4(float *p, float4 v)
-{
-    asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(p), "f"(v.x), "f"(v.y),
-                 "f"(v.z), "f"(v.w)
-                 : "memory");
-}
-
 /* What was written before is performed before what is written after: the release of a word nobody
  * reads. A fence would invalidate the first-level cache. */
 static __device__ __forceinline__ void settle(const context &c)
@@ -221,19 +214,6 @@ static __device__ __forceinline__ void send4(uint32_t to, uint4 v, uint32_t bar)
                  "{%1,%2,%3,%4}, [%5];" ::"r"(to),
                  "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(bar)
                  : "memory");
-}
-
-/* The barrier's next phase ends with this many bytes. */
-static __device__ __forceinline__ void expect(uint32_t bar, uint32_t n)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(n)
-                 : "memory");
-}
-
-/* What was written or read here comes before bulk copies that come behind a barrier. */
-static __device__ __forceinline__ void async_fence()
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* As barrier_wait, with an end. */

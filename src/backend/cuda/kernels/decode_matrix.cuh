@@ -39,10 +39,7 @@ static __device__ __forceinline__ void fetch(const cargo &g)
     if (g.all)
         expect(g.bar, g.all);
     if (g.n)
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-                     " [%0], [%1], %2, [%3];" ::"r"(g.to),
-                     "l"(g.from), "r"(g.n), "r"(g.bar)
-                     : "memory");
+        bulk_copy(g.to, g.from, g.n, g.bar);
 }
 
 /* What comes during the products of a matrix. */
@@ -56,7 +53,7 @@ static __device__ __forceinline__ cargo cargo_during(const context &c, uint32_t 
 }
 
 /* C[16][8] += how many bits k are one in both A[16][256] and B[256][8]: single bits of a unit's
- * words as they lie in memory against the bit planes of codes, see w2_one.cuh */
+ * words as they lie in memory against the bit planes of codes, see w2_one_token.cuh */
 static __device__ __forceinline__ void mma_planes(int *c, uint4 a, uint32_t b0, uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc "

@@ -77,10 +77,7 @@ static __device__ __forceinline__ void clear_heads(const context &c, const share
 
 static __device__ __forceinline__ void copy_row(const context &c, uint8_t *to, const uint8_t *from)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 " [%0], [%1], %2, [%3];" ::"r"(shared_addr(to)),
-                 "l"(from), "r"(2 * H16_DIM), "r"(shared_addr(&c.b->full[0]))
-                 : "memory");
+    bulk_copy(shared_addr(to), from, 2 * H16_DIM, shared_addr(&c.b->full[0]));
 }
 
 /* Values of a block's second half: a thread has a sixteenth of eight rows. */

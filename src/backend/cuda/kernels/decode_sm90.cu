@@ -156,7 +156,7 @@ static __device__ __forceinline__ void read_step(const context &c)
         b->part = share_of(c.a, at, b->near);
         b->step = bnet_decode_part_at(&c.a, AT_END);
     } else if (i == 32) {
-        const bnet_cu_seq &q = c.a.step.seqs[c.a.step.seq[0]];
+        const bnet_dev_seq &q = c.a.step.seqs[c.a.step.seq[0]];
         b->layer_bytes = q.layer_bytes;
         b->kv = (uint8_t *)q.kv;
         b->table = c.a.step.tables + q.table;

@@ -1,7 +1,7 @@
-/* head_batch_wgmma.cu - bnet_head_batch_f16 with Hopper's warpgroup products (9.0a): the same halves,
- * stages and sums. A block has 256 rows, two warpgroups of 2 x 64; the high and the low halves of 64
- * vectors are the 128 columns of one product. Both operands lie in shared memory, rows of 128 bytes
- * whose pieces are exchanged as the products expect it. */
+/* head_batch_wgmma.cu - bnet_head_batch_f16 with Hopper's warpgroup products (9.0a): the same
+ * halves, stages and sums. A block has 256 rows, two warpgroups of 2 x 64; the high and the low
+ * halves of 64 vectors are the 128 columns of one product. Both operands lie in shared memory, rows
+ * of 128 bytes whose pieces are exchanged as the products expect it. */
 #include "backend/cuda/batch.h"
 #include "wgmma.cuh"
 
@@ -13,13 +13,9 @@ enum { STAGES = BNET_BATCH_STAGES, STAGE = BNET_BATCH_STAGE, THREADS = BNET_BATC
 /* d [64 x 128] += a [64 x 16] * b [128 x 16], both in shared memory */
 static __device__ __forceinline__ void rows_product(float *d, uint64_t a, uint64_t b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" N64 "}, "
                  "%64, %65, 1, 1, 1, 0, 0;"
-                 : F16(0), F16(16), F16(32), F16(48)
+                 : D64("f")
                  : "l"(a), "l"(b));
 }
 
@@ -67,7 +63,8 @@ static __device__ __forceinline__ void put(const bnet_cu_batch_args &a, const fl
         for (uint32_t n = 0; n < TOKENS / 8; n++)
 #pragma unroll
             for (uint32_t j = 0; j < 4; j++) {
-                uint32_t row = blockIdx.x * ROWS + warp / 4 * 128 + i * 64 + warp % 4 * 16 + g + j / 2 * 8;
+                uint32_t row =
+                    blockIdx.x * ROWS + warp / 4 * 128 + i * 64 + warp % 4 * 16 + g + j / 2 * 8;
                 uint32_t token = blockIdx.y * TOKENS + n * 8 + 2 * t + j % 2;
                 if (row < a.m.n_rows && token < a.n_tokens)
                     a.y[(size_t)token * a.ld + row] =
@@ -87,7 +84,7 @@ KERNEL __launch_bounds__(THREADS, 1)
         fetch(a, base + i * STAGE, i, n);
     for (uint32_t i = 0; i < n; i++) {
         copy_wait<STAGES - 3>(); /* stage i is here */
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        async_fence();
         __syncthreads();
         multiply(base + i % STAGES * STAGE, c);
         fetch(a, base + (i + STAGES - 2) % STAGES * STAGE, i + STAGES - 2, n);

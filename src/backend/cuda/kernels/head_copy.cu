@@ -12,8 +12,8 @@
  *   1. bnet_head_*: n / 32 fused sums and 5 foldings touch a term: |l - w x| <= g(n / 32 + 5)
  *      |w| |x|, since float rows are multiplied as they are.
  *   2. |w x - s c x| <= |r| |x|.
- *   3. |s c x - s c z X| <= |s c| |e|; an element of e is half of z and what the roundings of z, its
- *      inverse and the product make: 0.52 z.
+ *   3. |s c x - s c z X| <= |s c| |e|; an element of e is half of z and what the roundings of z,
+ * its inverse and the product make: 0.52 z.
  *   4. c H and c L are exact integers; their conversions, 256 c H + c L, s z and the last product
  *      are rounded: 4.1 u of s z (256 |c H| + |c L|) <= |s c| (z |X| + 256 z sqrt(n)).
  *   5. a - b and a + b are floats themselves: u (|a| + b).
@@ -259,7 +259,8 @@ template <int SETS> static __device__ __forceinline__ void scan(const bnet_cu_sc
                 if (u + j < units)
 #pragma unroll
                     for (int s = 0; s < SETS; s++)
-                        mma_s8(c[s], r[j], ((const uint2 *)bytes)[((u + j) * SETS + s) * 32 + lane]);
+                        mma_s8(c[s], r[j],
+                               ((const uint2 *)bytes)[((u + j) * SETS + s) * 32 + lane]);
                 if (j < next.n)
                     r[j] = load_stream(next.at + j * BNET_SCREEN_UNIT);
             }
@@ -332,9 +333,10 @@ template <int E> static __device__ __forceinline__ uint32_t x_at(uint32_t k)
     return k / (32 * E) * (32 * E) + k % E / 4 * 128 + k % (32 * E) / E * 4 + k % 4;
 }
 
-/* ROWS rows by a warp: bnet_head_*'s sums in their order, AHEAD pieces of each asked for at once. */
+/* ROWS rows by a warp: bnet_head_*'s sums in their order, AHEAD pieces of each asked for at once.
+ */
 template <typename R, int ROWS, int AHEAD>
-static __device__ __forceinline__ void exact(const bnet_cu_matrix &m, const uint32_t *rows,
+static __device__ __forceinline__ void exact(const bnet_dev_matrix &m, const uint32_t *rows,
                                              const float *xs, float *out)
 {
     enum { E = R::E };

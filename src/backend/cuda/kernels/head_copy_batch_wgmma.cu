@@ -12,73 +12,6 @@
 enum { ROWS = BNET_SCREEN_BATCH_ROWS, STAGES = BNET_SCREEN_BATCH_STAGES, CODES = ROWS * 128 };
 enum { THREADS = BNET_SCREEN_BATCH_THREADS, WORKERS = THREADS - 128, TILES = ROWS / 16 };
 
-#define R8(i) R4(i), R4(i + 4)
-
-/* d [64 x N] += a (registers) * b (shared memory), both int8 */
-template <int N> struct bytes_product;
-template <> struct bytes_product<32> {
-    static __device__ __forceinline__ void run(int *d, const uint4 &a, uint64_t b)
-    {
-        asm volatile("wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 "
-                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
-                     "{%16,%17,%18,%19}, %20, 1;"
-                     : R8(0), R8(8)
-                     : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));
-    }
-};
-template <> struct bytes_product<64> {
-    static __device__ __forceinline__ void run(int *d, const uint4 &a, uint64_t b)
-    {
-        asm volatile("wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 "
-                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
-                     "{%32,%33,%34,%35}, %36, 1;"
-                     : R16(0), R16(16)
-                     : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));
-    }
-};
-template <> struct bytes_product<128> {
-    static __device__ __forceinline__ void run(int *d, const uint4 &a, uint64_t b)
-    {
-        asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 "
-                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
-                     "{%64,%65,%66,%67}, %68, 1;"
-                     : R16(0), R16(16), R16(32), R16(48)
-                     : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));
-    }
-};
-
-/* Behind a wait: what uses these sums stays behind it, too. */
-template <int N> static __device__ __forceinline__ void settled(int *d)
-{
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        asm volatile("" : "+r"(d[i])::"memory");
-}
-
-static __device__ __forceinline__ void expect(uint32_t bar, uint32_t n_bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(n_bytes)
-                 : "memory");
-}
-
-static __device__ __forceinline__ void arrive(uint32_t bar)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
-}
-
-static __device__ __forceinline__ void bulk(uint32_t to, const void *from, uint32_t n, uint32_t bar,
-                                            uint64_t policy)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-                 " [%0], [%1], %2, [%3], %4;" ::"r"(to),
-                 "l"(from), "r"(n), "r"(bar), "l"(policy)
-                 : "memory");
-}
-
 template <int COLUMNS> struct scan {
     enum { STAGE = CODES + COLUMNS * 128, JS = COLUMNS / 8 };
     const bnet_cu_screen_args &a;
@@ -102,16 +35,16 @@ template <int COLUMNS> struct scan {
         __syncwarp();
         uint32_t tile = min(block * TILES + lane, tiles - 1);
         if (lane < TILES)
-            bulk(ring + slot * STAGE + lane * 4 * BNET_SCREEN_UNIT,
-                 a.codes + ((size_t)tile * units + 4 * chunk) * BNET_SCREEN_UNIT, n, full + 8 * slot,
-                 policy);
+            bulk_copy(ring + slot * STAGE + lane * 4 * BNET_SCREEN_UNIT,
+                      a.codes + ((size_t)tile * units + 4 * chunk) * BNET_SCREEN_UNIT, n,
+                      full + 8 * slot, policy);
     }
     __device__ __forceinline__ void vectors(uint32_t i, uint64_t policy) const
     {
         uint32_t slot = i % STAGES;
         if (threadIdx.x % 32 == 0)
-            bulk(ring + slot * STAGE + CODES, a.bytes + (size_t)(i % chunks) * COLUMNS * 128,
-                 COLUMNS * 128, full + 8 * slot, policy);
+            bulk_copy(ring + slot * STAGE + CODES, a.bytes + (size_t)(i % chunks) * COLUMNS * 128,
+                      COLUMNS * 128, full + 8 * slot, policy);
     }
     __device__ __forceinline__ void bring(uint32_t n) const
     {
@@ -156,8 +89,8 @@ template <int COLUMNS> struct scan {
         group_arrive();
 #pragma unroll
         for (uint32_t s = 0; s < 4; s++) {
-            bytes_product<COLUMNS>::run(c[0], w[0][s], b + 2 * s);
-            bytes_product<COLUMNS>::run(c[1], w[1][s], b + 2 * s);
+            product<COLUMNS>::run(c[0], w[0][s], b + 2 * s);
+            product<COLUMNS>::run(c[1], w[1][s], b + 2 * s);
         }
         group_commit();
         if (more)
@@ -175,7 +108,8 @@ template <int COLUMNS> struct scan {
         float4 r[4];
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
-            r[i] = __ldg((const float4 *)(a.rows + min(row0 + i / 2 * 64 + i % 2 * 8, tiles * 16 - 1)));
+            r[i] = __ldg(
+                (const float4 *)(a.rows + min(row0 + i / 2 * 64 + i % 2 * 8, tiles * 16 - 1)));
 #pragma unroll
         for (uint32_t j = 0; j < JS; j++) {
             uint32_t token = 4 * j + lane % 4, highest = 0;
@@ -234,8 +168,8 @@ template <int COLUMNS> static __device__ __forceinline__ void batch(const bnet_c
     __shared__ input in[COLUMNS / 2];
     uint32_t ring = (shared_addr(dynamic) + 1023) & ~1023u, bar = shared_addr(bars);
     uint32_t blocks = (a.m.n_rows + ROWS - 1) / ROWS, units = a.m.stride / 32;
-    scan<COLUMNS> s = {a,     ring,            bar,    bar + 8 * STAGES,       in,
-                       units, (units + 3) / 4, blocks, (a.m.n_rows + 15) / 16};
+    scan<COLUMNS> s = {
+        a, ring, bar, bar + 8 * STAGES, in, units, (units + 3) / 4, blocks, (a.m.n_rows + 15) / 16};
     uint32_t n = (blocks - blockIdx.x + gridDim.x - 1) / gridDim.x * s.chunks;
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < STAGES; i++) {
@@ -243,7 +177,7 @@ template <int COLUMNS> static __device__ __forceinline__ void batch(const bnet_c
             barrier_init(s.empty + 8 * i, WORKERS / 32);
         }
         barrier_init_fence();
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        async_fence();
     }
     pdl_launch();
     __syncthreads();

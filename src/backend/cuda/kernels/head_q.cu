@@ -1,15 +1,15 @@
-/* head_q.cu - rows of Q6_K and Q8_0 matrices times one to eight float vectors on the tensor cores, at
- * the speed of memory.
+/* head_q.cu - rows of Q6_K and Q8_0 matrices times one to eight float vectors on the tensor cores,
+ * at the speed of memory.
  *
  * Codes become halves exactly (a few logic instructions for two of them), vectors are split into a
- * high and a low half after scaling by a power of two, sums are floats: as good as float arithmetic.
- * Lane 4 g + t of a warp holds 32 neighbouring elements of rows g and g + 8, with a scale of their
- * own. A product of 16 x 16 by 16 x 8 takes four elements of every lane; column t of the right side
- * has the vector's high halves only where lane t's elements meet them (column t + 4 the low ones), so
- * the four lanes' sums stay apart until they are scaled.
+ * high and a low half after scaling by a power of two, sums are floats: as good as float
+ * arithmetic. Lane 4 g + t of a warp holds 32 neighbouring elements of rows g and g + 8, with a
+ * scale of their own. A product of 16 x 16 by 16 x 8 takes four elements of every lane; column t of
+ * the right side has the vector's high halves only where lane t's elements meet them (column t + 4
+ * the low ones), so the four lanes' sums stay apart until they are scaled.
  *
- * Codes pass through a ring in shared memory that belongs to the warp alone: whole lines from memory,
- * several stages on their way, no barrier between warps. */
+ * Codes pass through a ring in shared memory that belongs to the warp alone: whole lines from
+ * memory, several stages on their way, no barrier between warps. */
 #include "matrix.cuh"
 
 enum { THREADS = BNET_HEAD_THREADS, WARPS = THREADS / 32, CHUNK = 128, ROWS = 16 };
@@ -21,13 +21,12 @@ static __device__ __forceinline__ uint32_t fma2(uint32_t x, uint32_t scale, uint
 }
 
 /* ---- formats ----
- * A stage is 16 rows x COLS columns in STAGE bytes, 16-byte pieces exchanged within a row so that no
- * banks collide. fetch: a warp's copies of stage `part` of the rows from row0 on (those beyond the
- * last repeat it).
- * get: a lane's 32 elements of row r of the stage (`row` of the matrix), chunk h of its columns; scale
- * word for the sub-blocks whose sums it will hold.
- * halves(m, a): the two registers of product m (0..7).  place(e): product * 4 + place of element e.
- * GROUPS scales per 32 elements. scales(i, s): those of group i for its two sums. */
+ * A stage is 16 rows x COLS columns in STAGE bytes, 16-byte pieces exchanged within a row so that
+ * no banks collide. fetch: a warp's copies of stage `part` of the rows from row0 on (those beyond
+ * the last repeat it). get: a lane's 32 elements of row r of the stage (`row` of the matrix), chunk
+ * h of its columns; scale word for the sub-blocks whose sums it will hold. halves(m, a): the two
+ * registers of product m (0..7).  place(e): product * 4 + place of element e. GROUPS scales per 32
+ * elements. scales(i, s): those of group i for its two sums. */
 
 struct part_q6k {
     enum { GROUPS = 2, COLS = 256, STAGE = BNET_HEAD_STAGE_Q6K };
@@ -37,8 +36,8 @@ struct part_q6k {
     uint32_t scale;
     uint16_t d;
 
-    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to, uint32_t row0,
-                                                 uint32_t part)
+    static __device__ __forceinline__ void fetch(const bnet_dev_matrix &m, uint32_t to,
+                                                 uint32_t row0, uint32_t part)
     {
         uint32_t lane = threadIdx.x % 32, last = m.n_rows - 1;
         size_t n = m.stride / 32;
@@ -61,12 +60,13 @@ struct part_q6k {
                 asm volatile("prefetch.global.L2 [%0];" ::"l"(m.w[3] + row * (n / 8) * 2));
         }
     }
-    __device__ __forceinline__ void get(const bnet_cu_matrix &m, const uint8_t *from, uint32_t r,
+    __device__ __forceinline__ void get(const bnet_dev_matrix &m, const uint8_t *from, uint32_t r,
                                         size_t row, uint32_t part, uint32_t h)
     {
         uint32_t t = threadIdx.x % 4;
         low = *(const uint4 *)(from + r * 128 + ((h * 4 + t) ^ (r & 1) * 4) * 16);
-        high = *(const uint2 *)(from + HIGH + r * 64 + ((h * 2 + t / 2) ^ (r & 2)) * 16 + t % 2 * 8);
+        high =
+            *(const uint2 *)(from + HIGH + r * 64 + ((h * 2 + t / 2) ^ (r & 2)) * 16 + t % 2 * 8);
         scale = *(const uint32_t *)(from + SCALE + r * 16 + h * 8 + t % 2 * 4);
         d = __ldg((const uint16_t *)m.w[3] + row * (m.stride / 256) + part);
     }
@@ -99,8 +99,8 @@ struct part_q8 {
     uint4 v[2];
     uint32_t scale;
 
-    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to, uint32_t row0,
-                                                 uint32_t part)
+    static __device__ __forceinline__ void fetch(const bnet_dev_matrix &m, uint32_t to,
+                                                 uint32_t row0, uint32_t part)
     {
         uint32_t lane = threadIdx.x % 32, last = m.n_rows - 1, n = m.stride / 32; /* n is even */
 #pragma unroll
@@ -114,7 +114,7 @@ struct part_q8 {
         uint32_t sub = part * 4 + lane % 2 * 2;
         copy_async4(to + SCALE + lane * 4, row + sub * 2, sub < n);
     }
-    __device__ __forceinline__ void get(const bnet_cu_matrix &, const uint8_t *from, uint32_t r,
+    __device__ __forceinline__ void get(const bnet_dev_matrix &, const uint8_t *from, uint32_t r,
                                         size_t, uint32_t, uint32_t)
     {
         uint32_t t = threadIdx.x % 4;
@@ -130,7 +130,10 @@ struct part_q8 {
         *even = fma2(__byte_perm(w, 0x64646464u, 0x4140), 0x3c003c00u, 0xe480e480u);
         *odd = fma2(__byte_perm(w, 0x64646464u, 0x4342), 0x3c003c00u, 0xe480e480u);
     }
-    static __device__ __forceinline__ uint32_t place(uint32_t e) { return e; }
+    static __device__ __forceinline__ uint32_t place(uint32_t e)
+    {
+        return e;
+    }
     __device__ __forceinline__ void scales(int, float s[2]) const
     {
         float2 f = __half22float2(*(const __half2 *)&scale);
@@ -140,8 +143,8 @@ struct part_q8 {
 
 /* ---- vectors ---- */
 
-/* Byte of the high half of element k of a vector in shared memory: [chunk][pair of products][lane t]
- * [high, low][product of the pair][4 halves]. The low half is 16 bytes further. */
+/* Byte of the high half of element k of a vector in shared memory: [chunk][pair of products][lane
+ * t] [high, low][product of the pair][4 halves]. The low half is 16 bytes further. */
 template <typename P> static __device__ __forceinline__ uint32_t x_at(uint32_t k)
 {
     uint32_t p = P::place(k % 32), m = p / 4;
@@ -242,7 +245,8 @@ struct cursor {
 
 template <typename P>
 static __device__ __forceinline__ void fetch_stage(const bnet_cu_head_args &a, cursor &at,
-                                                   uint32_t slot, uint32_t n_warps, uint32_t n_parts)
+                                                   uint32_t slot, uint32_t n_warps,
+                                                   uint32_t n_parts)
 {
     if (at.group * ROWS < a.m.n_rows)
         P::fetch(a.m, slot, at.group * ROWS, at.part);
@@ -292,7 +296,8 @@ static __device__ __forceinline__ uint32_t dynamic_bytes()
     return n;
 }
 
-/* DEPTH stages of a warp are on their way. Where shared memory is short only some warps have a ring. */
+/* DEPTH stages of a warp are on their way. Where shared memory is short only some warps have a
+ * ring. */
 template <typename P, int T, int DEPTH>
 static __device__ __forceinline__ void head(const bnet_cu_head_args &a)
 {

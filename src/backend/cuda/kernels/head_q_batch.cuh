@@ -40,7 +40,7 @@ struct batch_q6k {
     enum { GROUPS = 2, ROW = BNET_QBATCH_ROW_Q6K };
     uint32_t low, high, scales, d;
 
-    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to,
+    static __device__ __forceinline__ void fetch(const bnet_dev_matrix &m, uint32_t to,
                                                  uint32_t rows, uint32_t row0, uint32_t i)
     {
         uint32_t last = m.n_rows - 1, n = m.stride / 32, high = to + rows * 32,
@@ -57,7 +57,7 @@ struct batch_q6k {
             copy_half(small + r * 8 + 4, (const uint16_t *)m.w[3] + d);
         }
     }
-    __device__ __forceinline__ void load(const bnet_cu_matrix &m, const uint8_t *from,
+    __device__ __forceinline__ void load(const bnet_dev_matrix &m, const uint8_t *from,
                                          uint32_t rows, uint32_t r, uint32_t sub, uint32_t i)
     {
         uint32_t t = threadIdx.x % 4, row = min(blockIdx.x * rows + r, m.n_rows - 1);
@@ -84,7 +84,7 @@ struct batch_q8 {
     enum { GROUPS = 1, ROW = BNET_QBATCH_ROW_Q8 };
     uint32_t v[2], scales;
 
-    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to,
+    static __device__ __forceinline__ void fetch(const bnet_dev_matrix &m, uint32_t to,
                                                  uint32_t rows, uint32_t row0, uint32_t i)
     {
         uint32_t last = m.n_rows - 1, n = m.stride / 32;
@@ -97,8 +97,8 @@ struct batch_q8 {
             copy_async4(to + rows * 64 + r * 4,
                         m.w[1] + ((size_t)min(row0 + r, last) * n + 2 * i) * 2, true);
     }
-    __device__ __forceinline__ void load(const bnet_cu_matrix &, const uint8_t *from, uint32_t rows,
-                                         uint32_t r, uint32_t sub, uint32_t)
+    __device__ __forceinline__ void load(const bnet_dev_matrix &, const uint8_t *from,
+                                         uint32_t rows, uint32_t r, uint32_t sub, uint32_t)
     {
         uint32_t t = threadIdx.x % 4, x = r >> 1 & 3;
         v[0] = *(const uint32_t *)(from + r * 64 + (2 * sub ^ x) * 16 + t * 4);

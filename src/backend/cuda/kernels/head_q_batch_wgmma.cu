@@ -21,7 +21,7 @@ enum { STEPS = BNET_QWGMMA_STEPS, BLOCK = 256, HALF = ROWS / 2 };
 struct wide_q6k : batch_q6k {
     enum { WIDE = BNET_QWGMMA_WIDE_Q6K, HIGH = ROWS * 128, SCALES = ROWS * 192, D = ROWS * 208 };
 
-    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to,
+    static __device__ __forceinline__ void fetch(const bnet_dev_matrix &m, uint32_t to,
                                                  uint32_t row0, uint32_t block, uint32_t half)
     {
         uint32_t last = m.n_rows - 1, n = m.stride / BLOCK, tid = threadIdx.x, r0 = half * HALF;
@@ -41,7 +41,7 @@ struct wide_q6k : batch_q6k {
         else if (tid < 2 * HALF)
             copy_half(to + D + r * 4, (const uint16_t *)m.w[3] + at);
     }
-    __device__ __forceinline__ void take(const bnet_cu_matrix &m, const uint8_t *from, uint32_t r,
+    __device__ __forceinline__ void take(const bnet_dev_matrix &m, const uint8_t *from, uint32_t r,
                                          uint32_t block, uint32_t sub)
     {
         uint32_t t = threadIdx.x % 4, row = min(blockIdx.x * ROWS + r, m.n_rows - 1);
@@ -57,7 +57,7 @@ struct wide_q6k : batch_q6k {
 struct wide_q8 : batch_q8 {
     enum { WIDE = BNET_QWGMMA_WIDE_Q8, SCALES = ROWS * 256 };
 
-    static __device__ __forceinline__ void fetch(const bnet_cu_matrix &m, uint32_t to,
+    static __device__ __forceinline__ void fetch(const bnet_dev_matrix &m, uint32_t to,
                                                  uint32_t row0, uint32_t block, uint32_t half)
     {
         uint32_t last = m.n_rows - 1, n = m.stride / 32, tid = threadIdx.x, r0 = half * HALF;
@@ -73,7 +73,7 @@ struct wide_q8 : batch_q8 {
         copy_async4(to + SCALES + r * 16 + tid % 4 * 4,
                     m.w[1] + ((size_t)min(row0 + r, last) * n + sub) * 2, sub < n);
     }
-    __device__ __forceinline__ void take(const bnet_cu_matrix &, const uint8_t *from, uint32_t r,
+    __device__ __forceinline__ void take(const bnet_dev_matrix &, const uint8_t *from, uint32_t r,
                                          uint32_t, uint32_t sub)
     {
         uint32_t t = threadIdx.x % 4;
@@ -84,46 +84,6 @@ struct wide_q8 : batch_q8 {
 };
 
 /* ---- products ---- */
-
-#define F8(i) F4(i), F4(i + 4)
-
-/* d [64 x N] = a (halves, registers) * b (shared memory), ADD: added to what is there */
-template <int N> struct half_product;
-template <> struct half_product<16> {
-    template <int ADD>
-    static __device__ __forceinline__ void run(float *d, const uint32_t *a, uint64_t b)
-    {
-        asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
-                     "{%0,%1,%2,%3,%4,%5,%6,%7}, "
-                     "{%8,%9,%10,%11}, %12, %13, 1, 1, 0;"
-                     : F8(0)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD));
-    }
-};
-template <> struct half_product<32> {
-    template <int ADD>
-    static __device__ __forceinline__ void run(float *d, const uint32_t *a, uint64_t b)
-    {
-        asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
-                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
-                     "{%16,%17,%18,%19}, %20, %21, 1, 1, 0;"
-                     : F8(0), F8(8)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD));
-    }
-};
-template <> struct half_product<64> {
-    template <int ADD>
-    static __device__ __forceinline__ void run(float *d, const uint32_t *a, uint64_t b)
-    {
-        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-                     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,"
-                     "%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,"
-                     "%31}, "
-                     "{%32,%33,%34,%35}, %36, %37, 1, 1, 0;"
-                     : F8(0), F8(8), F8(16), F8(24)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADD));
-    }
-};
 
 /* A warp's 16 rows of 16 N columns: registers of its products, scales of rows g and g + 8. */
 template <int N> struct operand {
@@ -165,10 +125,10 @@ static __device__ __forceinline__ void step_multiply(const bnet_cu_batch_args &a
         for (int k = 0; k < N; k++) {
             uint64_t at16 = b + 2 * (g * N + k);
             if (k == 0)
-                half_product<TOKENS>::template run<0>(d, o[g & 1].w[k], at16);
+                halves_product<TOKENS, 0>::template run<0>(d, o[g & 1].w[k], at16);
             else
-                half_product<TOKENS>::template run<1>(d, o[g & 1].w[k], at16);
-            half_product<TOKENS>::template run<1>(d, o[g & 1].w[k], at16 + low);
+                halves_product<TOKENS, 0>::template run<1>(d, o[g & 1].w[k], at16);
+            halves_product<TOKENS, 0>::template run<1>(d, o[g & 1].w[k], at16 + low);
         }
         group_commit();
         if (g + 1 < GROUPS) { /* meanwhile */
@@ -240,7 +200,7 @@ static __device__ __forceinline__ void batch(const bnet_cu_batch_args &a)
 #pragma unroll 1
     for (uint32_t i = 0; i < n; i++) {
         copy_wait<STEPS - 2>();
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        async_fence();
         __syncthreads();
         fetch_step<P, TOKENS>(a, base, i, n);
         step_multiply<P, TOKENS>(a, codes + i / 4 % 2 * (ROWS * P::WIDE), base + i % STEPS * X, i,

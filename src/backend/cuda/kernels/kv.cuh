@@ -21,9 +21,13 @@ struct kv_view {
 static __device__ __forceinline__ kv_view kv_of(const bnet_cu_attn_args &a, uint32_t token,
                                                 uint32_t head)
 {
-    const bnet_cu_seq &s = a.step.seqs[a.step.seq[token]];
-    kv_view v = {(uint8_t *)s.kv + (size_t)a.layer * s.layer_bytes, a.step.tables + s.table, head,
-                 a.n_kv_heads, a.part_bytes, a.head_dim};
+    const bnet_dev_seq &s = a.step.seqs[a.step.seq[token]];
+    kv_view v = {(uint8_t *)s.kv + (size_t)a.layer * s.layer_bytes,
+                 a.step.tables + s.table,
+                 head,
+                 a.n_kv_heads,
+                 a.part_bytes,
+                 a.head_dim};
     return v;
 }
 

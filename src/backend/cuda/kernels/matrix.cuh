@@ -9,7 +9,7 @@
 struct rows_f16 {
     enum { E = 8 };
     uint4 v;
-    __device__ __forceinline__ void load(const bnet_cu_matrix &m, size_t row, uint32_t at)
+    __device__ __forceinline__ void load(const bnet_dev_matrix &m, size_t row, uint32_t at)
     {
         v = load_stream(m.w[0] + (row * m.stride + at) * 2);
     }
@@ -28,7 +28,7 @@ struct rows_f16 {
 struct rows_bf16 {
     enum { E = 8 };
     uint4 v;
-    __device__ __forceinline__ void load(const bnet_cu_matrix &m, size_t row, uint32_t at)
+    __device__ __forceinline__ void load(const bnet_dev_matrix &m, size_t row, uint32_t at)
     {
         v = load_stream(m.w[0] + (row * m.stride + at) * 2);
     }
@@ -46,7 +46,7 @@ struct rows_bf16 {
 struct rows_f32 {
     enum { E = 4 };
     uint4 v;
-    __device__ __forceinline__ void load(const bnet_cu_matrix &m, size_t row, uint32_t at)
+    __device__ __forceinline__ void load(const bnet_dev_matrix &m, size_t row, uint32_t at)
     {
         v = load_stream(m.w[0] + (row * m.stride + at) * 4);
     }
@@ -62,7 +62,7 @@ struct rows_q8 {
     enum { E = 16 };
     uint4 v;
     __half scale;
-    __device__ __forceinline__ void load(const bnet_cu_matrix &m, size_t row, uint32_t at)
+    __device__ __forceinline__ void load(const bnet_dev_matrix &m, size_t row, uint32_t at)
     {
         v = load_stream(m.w[0] + row * m.stride + at);
         scale = __ldg((const __half *)m.w[1] + row * (m.stride / 32) + at / 32);
@@ -84,7 +84,7 @@ struct rows_q6k {
     uint2 high;
     uint16_t scales;
     __half d;
-    __device__ __forceinline__ void load(const bnet_cu_matrix &m, size_t row, uint32_t at)
+    __device__ __forceinline__ void load(const bnet_dev_matrix &m, size_t row, uint32_t at)
     {
         size_t sub = row * (m.stride / 32) + at / 32;
         low = load_stream(m.w[0] + sub * 16);

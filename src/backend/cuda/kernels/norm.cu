@@ -1,44 +1,29 @@
-/* norm.cu - norm and int8 quantisation of rows, gates before it, rotation and storing of keys and
+/* norm.cu - norm and int8 quantisation of rows, rotation and storing of keys and
  * values: what stands between the products when several tokens are computed. One block per row. */
 #include "kv.cuh"
 #include "w2_units.cuh"
 
 enum { THREADS = 512, WARPS = THREADS / 32, HELD = 4 };
 
-/* Elements i .. i + 3 of the row, zeros from k on: as they are, or gated pairs. */
+/* Elements i .. i + 3 of the row, zeros from k on. */
 static __device__ __forceinline__ float4 four(const float *x, uint32_t i, uint32_t k, bool aligned)
 {
     if (aligned && i + 4 <= k)
         return *(const float4 *)(x + i);
-    return make_float4(i < k ? x[i] : 0.0f, i + 1 < k ? x[i + 1] : 0.0f, i + 2 < k ? x[i + 2] : 0.0f,
-                       i + 3 < k ? x[i + 3] : 0.0f);
+    return make_float4(i < k ? x[i] : 0.0f, i + 1 < k ? x[i + 1] : 0.0f,
+                       i + 2 < k ? x[i + 2] : 0.0f, i + 3 < k ? x[i + 3] : 0.0f);
 }
 
-static __device__ __forceinline__ float gated(float g, float u, uint32_t silu)
-{
-    return silu ? silu_gate(g, u) : relu2_gate(g, u);
-}
-
-template <bool GLU> struct row_of {
+struct row_of {
     const bnet_cu_norm_args &a;
-    const float *x, *up;
+    const float *x;
     bool aligned;
 
     __device__ __forceinline__ row_of(const bnet_cu_norm_args &args, uint32_t row)
-        : a(args), x(args.x + (size_t)row * args.ld),
-          up(GLU ? args.up + (size_t)row * args.ld : nullptr), aligned((args.ld & 3) == 0)
+        : a(args), x(args.x + (size_t)row * args.ld), aligned((args.ld & 3) == 0)
     {
     }
-    __device__ __forceinline__ float4 get(uint32_t i) const
-    {
-        float4 v = four(x, i, a.k, aligned);
-        if (GLU) {
-            float4 u = four(up, i, a.k, aligned);
-            v = make_float4(gated(v.x, u.x, a.silu), gated(v.y, u.y, a.silu),
-                            gated(v.z, u.z, a.silu), gated(v.w, u.w, a.silu));
-        }
-        return v;
-    }
+    __device__ __forceinline__ float4 get(uint32_t i) const { return four(x, i, a.k, aligned); }
     __device__ __forceinline__ float4 weights(uint32_t i) const
     {
         return a.norm ? four(a.norm, i, a.k, true) : make_float4(1, 1, 1, 1);
@@ -53,13 +38,12 @@ static __device__ __forceinline__ void gather(float4 v, float4 w, double *ss, do
 }
 
 /* Normed values and codes of four elements; returns the sum of the codes. */
-static __device__ __forceinline__ int put(const bnet_cu_norm_args &a, float4 v, float4 w, uint32_t i,
-                                          double inv, double scale)
+static __device__ __forceinline__ int put(const bnet_cu_norm_args &a, float4 v, float4 w,
+                                          uint32_t i, double inv, double scale)
 {
-    const float h[4] = {(float)((double)v.x * inv * (double)w.x),
-                        (float)((double)v.y * inv * (double)w.y),
-                        (float)((double)v.z * inv * (double)w.z),
-                        (float)((double)v.w * inv * (double)w.w)};
+    const float h[4] = {
+        (float)((double)v.x * inv * (double)w.x), (float)((double)v.y * inv * (double)w.y),
+        (float)((double)v.z * inv * (double)w.z), (float)((double)v.w * inv * (double)w.w)};
     if (a.y)
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++)
@@ -79,11 +63,11 @@ static __device__ __forceinline__ int put(const bnet_cu_norm_args &a, float4 v, 
 
 /* One reduction serves norm and quantisation: the largest normed value is the largest |x w| times
  * the norm's factor. A thread holds HELD groups of four, further ones are read again. */
-template <bool GLU> static __device__ __forceinline__ void norm_quantize(const bnet_cu_norm_args &a)
+KERNEL __launch_bounds__(THREADS) bnet_norm_quantize(const __grid_constant__ bnet_cu_norm_args a)
 {
     __shared__ double2 scratch[WARPS];
     __shared__ int total;
-    row_of<GLU> row(a, blockIdx.x);
+    row_of row(a, blockIdx.x);
     uint32_t step = 4 * THREADS, end = a.act.q ? a.act.stride : a.k;
     if (threadIdx.x == 0)
         total = 0;
@@ -128,16 +112,6 @@ template <bool GLU> static __device__ __forceinline__ void norm_quantize(const b
     }
 }
 
-KERNEL __launch_bounds__(THREADS) bnet_norm_quantize(const __grid_constant__ bnet_cu_norm_args a)
-{
-    norm_quantize<false>(a);
-}
-
-KERNEL __launch_bounds__(THREADS) bnet_glu_norm_quantize(const __grid_constant__ bnet_cu_norm_args a)
-{
-    norm_quantize<true>(a);
-}
-
 /* ---- rotation and cache ---- */
 
 /* Of a warp at a time: rows and elements of a lane; of a thread: pairs. */
@@ -156,7 +130,8 @@ static __device__ __forceinline__ void rotate_queries(const bnet_cu_attn_args &a
             uint32_t i = first + e * step, j = i % half;
             x[e] = q + i / half * a.head_dim + (a.neox ? j : 2 * j);
             if (i < n)
-                p[e] = x[e][0], r[e] = x[e][a.neox ? half : 1], c[e] = *(const float2 *)(cs + 2 * j);
+                p[e] = x[e][0], r[e] = x[e][a.neox ? half : 1],
+                c[e] = *(const float2 *)(cs + 2 * j);
         }
 #pragma unroll
         for (int e = 0; e < ROPE_PAIRS; e++)
@@ -218,17 +193,4 @@ KERNEL __launch_bounds__(256, 4) bnet_rope_append(const __grid_constant__ bnet_c
         rope_append<KV_F32>(a);
     else
         rope_append<KV_I8>(a);
-}
-
-KERNEL bnet_rope_table(const __grid_constant__ bnet_cu_rope_table_args a)
-{
-    pdl_launch();
-    pdl_wait();
-    int pos = max(a.step.pos[blockIdx.x], 0);
-    for (uint32_t j = threadIdx.x; j < a.n_rot / 2; j += blockDim.x) {
-        double s, c;
-        sincos((double)pos * a.inv_freq[j], &s, &c);
-        a.cs[(size_t)blockIdx.x * a.n_rot + 2 * j] = (float)c;
-        a.cs[(size_t)blockIdx.x * a.n_rot + 2 * j + 1] = (float)s;
-    }
 }

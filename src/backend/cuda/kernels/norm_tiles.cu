@@ -1,5 +1,5 @@
-/* norm_tiles.cu - norm and int8 quantisation of the rows of a batch into the tiles of tiles.h or, with
- * the same bits, into rows, in float as inside the GEMV. One block per row. */
+/* norm_tiles.cu - norm and int8 quantisation of the rows of a batch into the tiles of tiles.h or,
+ * with the same bits, into rows, in float as inside the GEMV. One block per row. */
 #include "backend/cuda/tiles.h"
 #include "w2_units.cuh"
 
@@ -9,8 +9,8 @@ static __device__ __forceinline__ float4 four(const float *x, uint32_t i, uint32
 {
     if (aligned && i + 4 <= k)
         return *(const float4 *)(x + i);
-    return make_float4(i < k ? x[i] : 0.0f, i + 1 < k ? x[i + 1] : 0.0f, i + 2 < k ? x[i + 2] : 0.0f,
-                       i + 3 < k ? x[i + 3] : 0.0f);
+    return make_float4(i < k ? x[i] : 0.0f, i + 1 < k ? x[i + 1] : 0.0f,
+                       i + 2 < k ? x[i + 2] : 0.0f, i + 3 < k ? x[i + 3] : 0.0f);
 }
 
 /* Adds to the sum of squares; returns x w and keeps the largest of them. */
@@ -23,7 +23,8 @@ static __device__ __forceinline__ float4 gather(float4 v, float4 w, float *ss, f
     return p;
 }
 
-/* The `inv` of code_scale; its divisions only where it could be another than that of the largest |x w|. */
+/* The `inv` of code_scale; its divisions only where it could be another than that of the largest |x
+ * w|. */
 static __device__ __forceinline__ float code_factor(float2 both, bool norm, float n, float eps)
 {
     float s = norm ? rsqrtf(__fdividef(both.x, n) + eps) : 1.0f, inv;
@@ -35,7 +36,8 @@ static __device__ __forceinline__ float code_factor(float2 both, bool norm, floa
 
 /* Where columns i .. i + 3 of a token lie. */
 template <bool TILES>
-static __device__ __forceinline__ uint32_t *place(const bnet_cu_act8 &act, uint32_t token, uint32_t i)
+static __device__ __forceinline__ uint32_t *place(const bnet_dev_act8 &act, uint32_t token,
+                                                  uint32_t i)
 {
     if (!TILES)
         return (uint32_t *)(act.q + (size_t)token * act.stride + i);

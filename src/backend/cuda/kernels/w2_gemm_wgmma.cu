@@ -1,12 +1,12 @@
 /* w2_gemm_wgmma.cu - ternary matrix times many int8 vectors with Hopper's asynchronous warpgroup
  * products (9.0a).
  *
- * A block computes 128 rows x TOKENS; two warpgroups of 64 rows each. The A operand is in registers:
- * the 16 bytes a lane takes hold its codes for 128 columns, four products, unpacked while the tensor
- * cores work on the chunk before (two sets of registers). The B operand, the activations, lies in
- * shared memory in 128-byte rows with the 128-byte swizzle; the weights pass through there too, each
- * thread its own 16 bytes, only to be on their way early enough. A stage is filled again two chunks
- * after its products began, when every warp has waited for them. */
+ * A block computes 128 rows x TOKENS; two warpgroups of 64 rows each. The A operand is in
+ * registers: the 16 bytes a lane takes hold its codes for 128 columns, four products, unpacked
+ * while the tensor cores work on the chunk before (two sets of registers). The B operand, the
+ * activations, lies in shared memory in 128-byte rows with the 128-byte swizzle; the weights pass
+ * through there too, each thread its own 16 bytes, only to be on their way early enough. A stage is
+ * filled again two chunks after its products began, when every warp has waited for them. */
 #include "w2_gemm.cuh"
 #include "wgmma.cuh"
 
@@ -45,7 +45,7 @@ template <int TOKENS> struct pipe {
     __device__ __forceinline__ void step(uint32_t c, uint32_t r[4][4], uint32_t other[4][4])
     {
         copy_wait<STAGES - 4>(); /* chunks up to c + 1 are here */
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        async_fence();
         __syncthreads();
         uint64_t b = describe(stages + (c - c0) % STAGES * BYTES);
         group_arrive();
@@ -65,9 +65,9 @@ template <int TOKENS> static __device__ __forceinline__ void gemm(const bnet_cu_
     extern __shared__ __align__(1024) uint8_t dynamic[];
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     uint32_t tile = blockIdx.y * 8 + warp;
-    pipe<TOKENS> p = {a, a.m.w + (size_t)min(tile, a.m.n_tiles - 1) * a.m.n_chunks * BNET_W2_UNIT +
-                             lane * 16,
-                      (shared_addr(dynamic) + 1023) & ~1023u, blockIdx.x * TOKENS};
+    pipe<TOKENS> p = {
+        a, a.m.w + (size_t)min(tile, a.m.n_tiles - 1) * a.m.n_chunks * BNET_W2_UNIT + lane * 16,
+        (shared_addr(dynamic) + 1023) & ~1023u, blockIdx.x * TOKENS};
     k_range(a, &p.c0, &p.c1);
 #pragma unroll
     for (int i = 0; i < TOKENS / 2; i++)

@@ -1,18 +1,19 @@
-/* w2_prompt_wgmma.cu - ternary matrix times the tokens of a prompt (tiles.h) with Hopper's warpgroup
- * products (9.0a).
+/* w2_prompt_wgmma.cu - ternary matrix times the tokens of a prompt (tiles.h) with Hopper's
+ * warpgroup products (9.0a).
  *
- * A block computes 256 rows x 128 or 96 tokens: weights are a sixteenth of the bytes they stand for, so
- * many rows to a tile are cheap. Four warps keep a ring of stages of two chunks filled through the
- * copy engine and give their registers to two warpgroups of 128 rows that compute, each two products
- * of 64 rows in turn: while one is with the tensor cores, the codes of the other are unpacked. The
- * integer sums then lie in the ring's place, and leave from there by whole lines of a token. The
- * blocks of a cluster divide the columns: each finishes some of the tokens with the sums of all. */
+ * A block computes 256 rows x 128 or 96 tokens: weights are a sixteenth of the bytes they stand
+ * for, so many rows to a tile are cheap. Four warps keep a ring of stages of two chunks filled
+ * through the copy engine and give their registers to two warpgroups of 128 rows that compute, each
+ * two products of 64 rows in turn: while one is with the tensor cores, the codes of the other are
+ * unpacked. The integer sums then lie in the ring's place, and leave from there by whole lines of a
+ * token. The blocks of a cluster divide the columns: each finishes some of the tokens with the sums
+ * of all. */
 #include "w2_tiles.cuh"
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
 
 enum { ROWS = BNET_PROMPT_ROWS, STAGES = BNET_PROMPT_STAGES, CHUNKS = BNET_PROMPT_CHUNKS };
-enum { TILES = ROWS / BNET_W2_TILE, COMPUTE = 256, LD = ROWS + W2_PAD, BATCH = 8 };
+enum { TILES = ROWS / BNET_W2_TILE, COMPUTE = 256, LD = ROWS + 4, BATCH = 8 };
 
 template <int TOKENS> struct pipe {
     /* activations of a chunk, behind those of a stage its codes; what is brought in one piece */
@@ -35,7 +36,7 @@ template <int TOKENS> struct pipe {
         if (warp == 0 && lane == 0)
             expect(bar, chunks * (ACTS + TILES * BNET_W2_UNIT));
         if (lane < 4)
-            bulk_more(ring + k % STAGES * STAGE + CODES + tile * CHUNKS * BNET_W2_UNIT,
+            bulk_copy(ring + k % STAGES * STAGE + CODES + tile * CHUNKS * BNET_W2_UNIT,
                       a.m.w + ((size_t)min(tile0 + tile, a.m.n_tiles - 1) * a.m.n_chunks + c0 +
                                k * CHUNKS) *
                                   BNET_W2_UNIT,
@@ -52,9 +53,10 @@ template <int TOKENS> struct pipe {
             return;
         uint32_t last = (a.n_tokens + BNET_TILE_TOKENS - 1) / BNET_TILE_TOKENS * each - 1;
         uint32_t from = min(blockIdx.z * PIECES + piece, last);
-        bulk_more(ring + k % STAGES * STAGE + chunk * ACTS + piece * PIECE * 128,
-                  a.act.q + ((size_t)(from / each) * a.m.n_chunks + c0 + k * CHUNKS + chunk) *
-                                BNET_TILE_BYTES +
+        bulk_copy(ring + k % STAGES * STAGE + chunk * ACTS + piece * PIECE * 128,
+                  a.act.q +
+                      ((size_t)(from / each) * a.m.n_chunks + c0 + k * CHUNKS + chunk) *
+                          BNET_TILE_BYTES +
                       from % each * PIECE * 128,
                   PIECE * 128, bars + 8 * (k % STAGES));
     }
@@ -92,7 +94,8 @@ static __device__ __forceinline__ void take(const pipe<TOKENS> &p, uint32_t t, u
                                             uint32_t r[4][4])
 {
     uint32_t stage = p.ring + i / CHUNKS % STAGES * p.STAGE + p.CODES;
-    unpack(load_shared16(stage + (t * CHUNKS + i % CHUNKS) * BNET_W2_UNIT + threadIdx.x % 32 * 16), r);
+    unpack(load_shared16(stage + (t * CHUNKS + i % CHUNKS) * BNET_W2_UNIT + threadIdx.x % 32 * 16),
+           r);
 }
 
 template <int TOKENS>
@@ -148,7 +151,8 @@ static __device__ __forceinline__ void put_sums(uint32_t to, const int acc[2][TO
         for (int m = 0; m < 2; m++)
 #pragma unroll
             for (int i = 0; i < 4; i++) /* row g: two tokens; row g + 8: two tokens */
-                store_shared4(at + ((8 * j + i % 2) * LD + 64 * m + i / 2 * 8) * 4, acc[m][4 * j + i]);
+                store_shared4(at + ((8 * j + i % 2) * LD + 64 * m + i / 2 * 8) * 4,
+                              acc[m][4 * j + i]);
 }
 
 /* Sums of four rows of several tokens `step` bytes apart, of all blocks of the cluster. */
@@ -173,7 +177,7 @@ static __device__ __forceinline__ void get_sums(int4 v[BATCH], uint32_t at, uint
 
 /* Four neighbouring rows that one thread stores: where they go and their scales. */
 struct outlet {
-    float *y; /* of token 0 */
+    float *y;       /* of token 0 */
     uint32_t ld, n; /* n: how many of the rows there are */
     float scale[2]; /* gated: of both */
     bool whole;
@@ -295,8 +299,14 @@ template <int TOKENS> static __device__ __forceinline__ void prompt(const bnet_c
     __shared__ int sum[TOKENS];
     uint32_t c0 = a.m.n_chunks * blockIdx.x / a.splits;
     uint32_t c1 = a.m.n_chunks * (blockIdx.x + 1) / a.splits;
-    pipe<TOKENS> p = {a,  (shared_addr(dynamic) + 1023) & ~1023u, shared_addr(bars), c0, c1 - c0,
-              blockIdx.y * TILES, scale, sum};
+    pipe<TOKENS> p = {a,
+                      (shared_addr(dynamic) + 1023) & ~1023u,
+                      shared_addr(bars),
+                      c0,
+                      c1 - c0,
+                      blockIdx.y * TILES,
+                      scale,
+                      sum};
     if (threadIdx.x < 2 * STAGES) {
         barrier_init(p.bars + 8 * threadIdx.x, threadIdx.x < STAGES ? 1 : COMPUTE / 128);
         barrier_init_fence();

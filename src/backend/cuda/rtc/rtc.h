@@ -46,6 +46,6 @@ bitnet_status bnet_cuda_compiled_open(gpu_backend *be, const bnet_backend_want *
 bool bnet_cuda_compiled_wanted(const gpu_backend *be);
 /* Launches it; false: the build's kernel must. */
 bool bnet_cuda_compiled_gemv(gpu_backend *be, bnet_cu_gemv_args *a, const bnet_cu_launch *l);
-bool bnet_cuda_compiled_few(gpu_backend *be, bnet_cu_one_args *o, const bnet_cu_launch *l);
+bool bnet_cuda_compiled_few(gpu_backend *be, bnet_cu_few_args *o, const bnet_cu_launch *l);
 
 #endif

@@ -123,8 +123,8 @@ static bitnet_status make(gpu_backend *be, gpu_compiled *s, shape *x, bitnet_err
     }
     /* chips with instructions of their own (an "a" in the name) want code for exactly them */
     snprintf(chip, sizeof chip, "sm_%d%d%s", g->cc_major, g->cc_minor, g->cc_major >= 9 ? "a" : "");
-    bitnet_status st = bnet_rtc_make(s->rtc, one ? "w2_one_spec.cuh" : "w2_gemv_spec.cuh", chip,
-                                     options, DEFINES, &code, err);
+    bitnet_status st = bnet_rtc_make(s->rtc, one ? "w2_few_tokens_spec.cuh" : "w2_gemv_spec.cuh",
+                                     chip, options, DEFINES, &code, err);
     if (st != BITNET_OK)
         return st;
     bnet_logf(&be->log, BITNET_LOG_INFO, be->d->c->name,
@@ -181,7 +181,7 @@ bool bnet_cuda_compiled_gemv(gpu_backend *be, bnet_cu_gemv_args *a, const bnet_c
     return run(be, of, l, a);
 }
 
-bool bnet_cuda_compiled_few(gpu_backend *be, bnet_cu_one_args *o, const bnet_cu_launch *l)
+bool bnet_cuda_compiled_few(gpu_backend *be, bnet_cu_few_args *o, const bnet_cu_launch *l)
 {
     const bnet_cu_gemv_args *a = &o->g;
     const uint32_t of[DEFINES] = {a->m.n_tiles, a->m.n_chunks, a->m.n_parts, a->m.paired,

@@ -15,7 +15,7 @@ struct spec_gemv_args {
     static constexpr uint32_t k = BNET_SPEC_K, n_tokens = BNET_SPEC_TOKENS;
     static constexpr uint32_t epilogue = BNET_SPEC_EPILOGUE;
     spec_w2 m;
-    bnet_cu_act8 act;
+    bnet_dev_act8 act;
     const float *x;
     const float *norm;
     float eps;

@@ -1,4 +1,5 @@
-/* launch_fast.c - the fast kernels other than the ternary matrices': arguments from objects. */
+/* launch_ops.c - launches of embedding, norms, heads, sampling and attention: the kernels'
+ * arguments from the objects of backend/gpu. */
 #include "backend/cuda/attn_batch.h"
 #include "backend/cuda/batch.h"
 #include "backend/cuda/launch.h"
@@ -46,7 +47,7 @@ void bnet_cuda_norm_act(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, 
     bnet_cu_norm_args a = {.x = cuda_at(x),
                            .norm = cuda_at(norm),
                            .y = cuda_at(y),
-                           .act = act ? cuda_act(act) : (bnet_cu_act8){0},
+                           .act = act ? cuda_act(act) : (bnet_dev_act8){0},
                            .k = (uint32_t)n,
                            .ld = (uint32_t)n,
                            .eps = eps};
@@ -62,12 +63,6 @@ void bnet_cuda_norm(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, cons
 
 void bnet_cuda_quantize(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, int n_rows,
                         size_t n_cols, const gpu_act8 *act)
-{
-    bnet_cuda_norm_act(be, k, x, nowhere, 0, n_rows, n_cols, nowhere, act);
-}
-
-void bnet_cuda_norm_quantize(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, int n_rows,
-                             size_t n_cols, const gpu_act8 *act)
 {
     bnet_cuda_norm_act(be, k, x, nowhere, 0, n_rows, n_cols, nowhere, act);
 }
@@ -273,18 +268,4 @@ void bnet_cuda_prefill_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu
     bnet_cuda_run(be, k, symbol, &l, GPU_OVERLAP, a);
 }
 
-/* Rows that are only reached through pass.c. */
-void bnet_cuda_rope_append(gpu_backend *be, const bnet_kernel_record *k, const gpu_kv *kv,
-                           int layer, gpu_at key, gpu_at value)
-{
-    (void)be, (void)k, (void)kv, (void)layer, (void)key, (void)value;
-}
-
-void bnet_cuda_attn_prefill(gpu_backend *be, const bnet_kernel_record *k, const gpu_kv *kv,
-                            int layer, int n_heads, gpu_at q, gpu_at y)
-{
-    bnet_cu_attn_args a = bnet_cuda_attn_args(be, kv, layer, n_heads);
-    a.q = cuda_at(q);
-    a.y = cuda_at(y);
-    bnet_cuda_prefill_run(be, k, &a);
-}
+void bnet_cuda_in_passes(void) {}

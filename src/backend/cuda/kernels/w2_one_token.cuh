@@ -1,4 +1,4 @@
-/* w2_one.cuh - ternary matrix times one int8 vector by bit planes (8.0 and up).
+/* w2_one_token.cuh - ternary matrix times one int8 vector by bit planes (8.0 and up).
  *
  * With one vector seven of the eight columns of an integer product would be empty. So the columns
  * are the vector's eight bit planes: a product of single bits takes a unit's words as they lie in
@@ -9,8 +9,8 @@
  * Shares of all warps are on their way to registers before the kernel in front has ended, and what
  * becomes of every row is known by then: what is left after it is the vector, the products and one
  * number a row. */
-#ifndef BNET_W2_ONE_CUH
-#define BNET_W2_ONE_CUH
+#ifndef BNET_W2_ONE_TOKEN_CUH
+#define BNET_W2_ONE_TOKEN_CUH
 
 #include "backend/cuda/w2_few_tokens.h"
 #include "w2_epilogue.cuh"
@@ -251,7 +251,7 @@ static __device__ __forceinline__ float take_floats(const bnet_cu_gemv_args &a, 
 
 /* UNITS of a warp in registers. FLOATS: x instead of codes. */
 template <int UNITS, bool FLOATS>
-static __device__ __forceinline__ void one_token(const bnet_cu_one_args &o)
+static __device__ __forceinline__ void one_token(const bnet_cu_few_args &o)
 {
     extern __shared__ __align__(128) uint8_t planes[];
     __shared__ uint2 act; /* scale, sum */

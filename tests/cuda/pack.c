@@ -1,13 +1,8 @@
-/* pack.c - ternary rows into the units the CUDA kernels read (kernels.h, "W2 tiles"), on the host.
- *
- * Canonical I2_S (128 weights in 32 bytes, element 32 p + j in bits 6 - 2p of byte j) is close to a
- * unit: a lane's word is a word of the row with the four 2-bit fields of each byte in the opposite
- * order. */
-#include "backend/cuda/kernels.h"
+/* pack.c - rows in the layouts of gpu/layouts.h, on the host: what the device packs itself when a
+ * model is loaded, for kernels that are called here without a model. */
+#include "pack.h"
 
 #include <string.h>
-
-enum { LANES = 32, WORDS = 4 };
 
 uint64_t bnet_w2_bytes(uint32_t n_tiles, uint32_t n_chunks)
 {
@@ -22,13 +17,6 @@ static uint64_t locate(uint32_t n_chunks, uint32_t tile, uint32_t row, uint32_t 
     *bit = 2 * (k / 32);
     return ((uint64_t)tile * n_chunks + col / BNET_W2_CHUNK) * BNET_W2_UNIT + lane * 16 + word * 4 +
            k % 4;
-}
-
-int bnet_w2_get(const uint8_t *w, uint32_t n_chunks, uint32_t tile_row, uint32_t tile, uint32_t col)
-{
-    unsigned bit;
-    uint64_t at = locate(n_chunks, tile, tile_row, col, &bit);
-    return (w[at] >> bit & 3) - 1;
 }
 
 static void put_row(uint8_t *w, uint32_t n_chunks, uint32_t tile, uint32_t row, const int8_t *trits,
@@ -53,31 +41,6 @@ void bnet_w2_pack_paired(uint8_t *w, uint32_t n_chunks, uint32_t which, uint32_t
 {
     for (uint32_t r = r0; r < r0 + n_rows; r++)
         put_row(w, n_chunks, r / 8, r % 8 + 8 * which, trits + (r - r0) * ld, n_cols);
-}
-
-/* The four 2-bit fields of every byte in the opposite order. */
-static uint32_t reverse_fields(uint32_t v)
-{
-    v = (v & 0x0f0f0f0fu) << 4 | (v >> 4 & 0x0f0f0f0fu);
-    return (v & 0x33333333u) << 2 | (v >> 2 & 0x33333333u);
-}
-
-void bnet_w2_pack_i2s(uint8_t *w, uint32_t n_chunks, uint32_t first_tile, uint32_t pairs,
-                      uint32_t r0, uint32_t n_rows, const uint8_t *rows, size_t row_bytes)
-{
-    for (uint32_t r = r0; r < r0 + n_rows; r++, rows += row_bytes) {
-        uint32_t tile = pairs ? r / 8 : first_tile + r / 16;
-        uint32_t in_tile = pairs ? r % 8 + 8 * (pairs - 1) : r % 16;
-        uint8_t *unit =
-            w + (uint64_t)tile * n_chunks * BNET_W2_UNIT + in_tile % 8 * 64 + in_tile / 8 * 4;
-        for (uint32_t c = 0; c < n_chunks; c++, unit += BNET_W2_UNIT)
-            for (uint32_t j = 0; j < 8; j++) { /* words of the chunk: half j / 4, lane j % 4 */
-                uint32_t v;
-                memcpy(&v, rows + 32 * c + 4 * j, 4);
-                v = reverse_fields(v);
-                memcpy(unit + j % 4 * 16 + j / 4 * 8, &v, 4);
-            }
-    }
 }
 
 /* ---- rows of Q8_0 and Q6_K blocks into planes ---- */

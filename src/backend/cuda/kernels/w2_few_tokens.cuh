@@ -1,9 +1,9 @@
-/* w2_few.cuh - ternary matrix times two to eight int8 vectors (8.0 and up), dealt out as for one
- * (w2_one.cuh): the columns of the integer products are the vectors. */
-#ifndef BNET_W2_FEW_CUH
-#define BNET_W2_FEW_CUH
+/* w2_few_tokens.cuh - ternary matrix times two to eight int8 vectors (8.0 and up), dealt out as for
+ * one (w2_one_token.cuh): the columns of the integer products are the vectors. */
+#ifndef BNET_W2_FEW_TOKENS_CUH
+#define BNET_W2_FEW_TOKENS_CUH
 
-#include "w2_one.cuh"
+#include "w2_one_token.cuh"
 
 /* Words of 512 bytes of a vector into the order of the products: lane 8 c + 2 s + h has words t =
  * 0..3 of bytes 32 s + 16 h of chunk c. to: [chunk][t][s][h] words, BNET_FEW_CHUNK bytes a chunk.
@@ -20,7 +20,7 @@ static __device__ __forceinline__ void take_vector(const int8_t *q, uint32_t chu
 }
 
 /* UNITS of a warp in registers. */
-template <int UNITS> static __device__ __forceinline__ void few_tokens(const bnet_cu_one_args &o)
+template <int UNITS> static __device__ __forceinline__ void few_tokens(const bnet_cu_few_args &o)
 {
     extern __shared__ __align__(128) uint8_t xs[];
     __shared__ uint32_t act[2][BNET_GEMV_TOKENS]; /* scales, sums */
