@@ -42,8 +42,8 @@ void warn(const char *fmt, ...) BITNET_PRINTF(1, 2);
 int fail_with(const bitnet_error *err);
 int outcome(bitnet_status status, const bitnet_error *err); /* EXIT_OK, or as fail_with */
 
-/* ---- memory: the command has no use for going on without it, so these end the program with
- * EXIT_MEMORY ---- */
+/* ---- memory: the command cannot continue without it, so these end the program with EXIT_MEMORY
+ * ---- */
 
 void *xmalloc(size_t n);
 void *xrealloc(void *p, size_t n);
@@ -63,7 +63,7 @@ void text_puts(buffer *t, const char *s);
 void text_printf(buffer *t, const char *fmt, ...) BITNET_PRINTF(2, 3);
 /* Each character of s that is in `from` becomes the text at its place in `to`. */
 void text_mapped(buffer *t, const char *s, const char *from, const char *const *to);
-/* n bytes behind the text for somebody else to fill, who then raises t->n. */
+/* Makes room for n more bytes and returns where they go; the caller fills them and raises t->n. */
 char *text_room(buffer *t, size_t n);
 void free_buffer(buffer *t); /* and empties it */
 
@@ -263,7 +263,7 @@ bool out_puts(const char *s);
 bool out_printf(const char *fmt, ...) BITNET_PRINTF(1, 2);
 bool out_buffer(buffer *t); /* and frees it */
 bool out_failed(void);
-bool wants_to_stop(void *unused); /* a signal came, or nobody reads: for the library to ask */
+bool wants_to_stop(void *unused); /* a signal came, or standard output is closed */
 int out_finish(int code); /* the exit code after a last check; says "disk full" where that is so */
 void out_guard_descriptors(void);
 void note(const args *a, const char *fmt, ...) BITNET_PRINTF(2, 3); /* to stderr unless --quiet */
@@ -373,7 +373,7 @@ void progress_allow(const args *a);
 /* Work begins; it is shown from --progress-delay on until _end. One at a time: a second one ends
  * the first. */
 void progress_begin(progress_unit unit, const char *what, ...) BITNET_PRINTF(2, 3);
-/* A bitnet_progress_fn. total 0: nobody knows; done is then a count. False once the user wants to
+/* A bitnet_progress_fn. total 0: not known; done is then a count. False once the user wants to
  * stop. */
 bool progress_step(void *user, uint64_t done, uint64_t total);
 /* Words behind the percentage: "3 of 12 texts". */

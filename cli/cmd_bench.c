@@ -210,7 +210,7 @@ int side_once(bench_side *s, const bitnet_bench_test *t, double *tok_s)
 {
     bitnet_error err = {0};
     bitnet_bench_run run;
-    if (s->n_runs_planned) /* else somebody else counts */
+    if (s->n_runs_planned) /* else the caller counts */
         progress_step(NULL, s->n_runs++, s->n_runs_planned);
     if (bitnet_bench_once(s->bench, t, &run, &err) != BITNET_OK)
         return fail_with(&err);

@@ -1,4 +1,4 @@
-/* cmd_chat.c - `bitnet chat`: read a message, obey or answer it, until somebody leaves. Here are
+/* cmd_chat.c - `bitnet chat`: read a message, obey or answer it, until the user leaves. Here are
  * also what is told at the terminal and a message changed in the user's own editor. */
 #include <errno.h>
 #include <fcntl.h>
@@ -99,7 +99,7 @@ enum { N_QUOTES = 3 };
 
 /* ---- what is told ---- */
 
-/* In lines of the terminal, where somebody reads it there. */
+/* In lines as wide as the terminal, if it is one. */
 static char *laid_out(const chat_state *s, size_t indent, const char *text)
 {
     wrap w = {.indent = indent};

@@ -268,7 +268,7 @@ static void put_character(wrap *w, size_t width, const char *s, size_t len, size
 }
 
 /* Adds to out what of the bytes (whole characters) can be shown on lines of `width` columns: all
- * but a last word that may go on. */
+ * but a last word that may continue. */
 static void wrap_add(wrap *w, size_t width, const char *bytes, size_t n, buffer *out)
 {
     for (size_t i = 0, len; i < n; i += len) {
