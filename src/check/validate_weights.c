@@ -2,7 +2,7 @@
  * exist in files. */
 #include "check/validate.h"
 
-#include "format/codec_extra.h"
+#include "format/codec.h"
 
 uint64_t bnet_case_random(uint64_t *seed)
 {

@@ -11,10 +11,21 @@ uint16_t bnet_f32_to_f16(float f);
 float bnet_bf16_to_f32(uint16_t h);
 uint16_t bnet_f32_to_bf16(float f);
 
-/* ---- rows of every type but I2_S ----
- * n must be a multiple of the type's block. False: a type without a codec. */
+/* ---- rows of every type but I2_S and IQ*_BN ----
+ * n must be a multiple of the type's block. False: a type without a codec. Q4_K, IQ4_NL, Q1_0 and
+ * Q2_0, which no kernel reads, can be decoded only. */
 bool bnet_decode_row(bnet_type t, const void *src, float *dst, size_t n);
 bool bnet_encode_row(bnet_type t, const float *src, void *dst, size_t n);
+
+/* Ternary by construction, one scale per row: their inputs are quantised like those of I2_S. */
+static inline bool bnet_type_is_bn(bnet_type t)
+{
+    return t == BNET_IQ1_BN || t == BNET_IQ2_BN;
+}
+/* Elements [first, first + n) of one row as floats; both multiples of the type's block. Knows
+ * IQ1_BN and IQ2_BN too. False: a type without a decoder. */
+bool bnet_decode_part(bnet_type t, const void *row, size_t first, size_t n, float *dst);
+bool bnet_can_decode(bnet_type t); /* by bnet_decode_part */
 
 /* ---- I2_S: whole tensors, codes 0,1,2 = -1,0,+1 (3 invalid, decodes as 0), one f32 scale ---- */
 

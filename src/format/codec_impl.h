@@ -27,9 +27,9 @@ static inline void bnet_put_f16(uint8_t *p, float f)
 }
 
 /* One block each; x holds as many floats as the type's block has elements. */
-void bnet_q6_k_decode(const block_q6_k *b, float *x);
-void bnet_q6_k_encode(const float *x, block_q6_k *b);
-void bnet_tq1_0_encode(const float *x, block_tq1_0 *b);
-void bnet_tq2_0_encode(const float *x, block_tq2_0 *b);
+void bnet_q6_k_decode(const void *block, float *x);
+void bnet_q6_k_encode(const float *x, void *block);
+void bnet_tq1_0_encode(const float *x, void *block);
+void bnet_tq2_0_encode(const float *x, void *block);
 
 #endif

@@ -10,8 +10,9 @@
 #define SUB   16 /* elements under one 8-bit scale */
 #define N_SUB 16
 
-void bnet_q6_k_decode(const block_q6_k *b, float *x)
+void bnet_q6_k_decode(const void *block, float *x)
 {
+    const block_q6_k *b = block;
     float d = bnet_get_f16(b->d);
     for (int i = 0; i < 256; i++) {
         int h = i / 128, g = i % 128 / 32, l = i % 32;
@@ -99,8 +100,9 @@ static int8_t settle(const float *x, float d, float ideal, int8_t *q)
     return (int8_t)best;
 }
 
-void bnet_q6_k_encode(const float *x, block_q6_k *b)
+void bnet_q6_k_encode(const float *x, void *block)
 {
+    block_q6_k *b = block;
     float steps[N_SUB], top = 0;
     int8_t q[256];
     for (int j = 0; j < N_SUB; j++) {

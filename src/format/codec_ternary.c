@@ -16,8 +16,9 @@ static unsigned trit_code(float x, float inverse)
     return (unsigned)(bnet_code(roundf(x * inverse), -1, 1) + 1);
 }
 
-void bnet_tq2_0_encode(const float *x, block_tq2_0 *b)
+void bnet_tq2_0_encode(const float *x, void *block)
 {
+    block_tq2_0 *b = block;
     float d = block_scale(x), inverse = d != 0 ? 1.0f / d : 0;
     memset(b->q, 0, sizeof b->q);
     for (int i = 0; i < 256; i++)
@@ -35,8 +36,9 @@ static uint8_t tq1_byte(const float *x, float inverse, int first, int stride, in
     return (uint8_t)((256 * q + 242) / 243);
 }
 
-void bnet_tq1_0_encode(const float *x, block_tq1_0 *b)
+void bnet_tq1_0_encode(const float *x, void *block)
 {
+    block_tq1_0 *b = block;
     float d = block_scale(x), inverse = d != 0 ? 1.0f / d : 0;
     for (int m = 0; m < 32; m++)
         b->q[m] = tq1_byte(x, inverse, m, 32, 5);

@@ -5,7 +5,7 @@
 #define BNET_WEIGHT_ROWS_H
 
 #include "base/thread.h"
-#include "format/codec_extra.h"
+#include "format/codec.h"
 
 /* Where a weight comes from. Everything is borrowed. */
 typedef struct bnet_weight_source {

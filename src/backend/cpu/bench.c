@@ -2,7 +2,7 @@
  * values that exist, and one timed pass at a time through the same code that serves models. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/pack_q6.h"
-#include "format/codec_extra.h"
+#include "format/codec.h"
 
 struct bnet_bench {
     cpu_backend *be;

@@ -182,7 +182,7 @@ void bnet_cpu_memory_close(cpu_backend *be); /* scratch and pieces */
 bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                     bitnet_error *err);
 void bnet_cpu_head_free(bnet_weight *w);
-/* All rows of a packed weight through a given kernel; one row of it as an embedding. */
+/* Row `id` of packed Q6_K as an embedding. */
 void bnet_cpu_embed_r4(const bnet_weight *w, bnet_fn_embed *fn, size_t id, float *y);
 bitnet_status bnet_cpu_cache_open(cpu_backend *be, const bnet_pack_cache *want, bitnet_error *err);
 void bnet_cpu_cache_close(cpu_backend *be);
@@ -195,8 +195,11 @@ void bnet_cpu_cache_note(cpu_backend *be, const char *kind, const char *tensor, 
 /* A ternary weight from the file of an earlier run. */
 bool bnet_cpu_cache_ternary(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r);
 void bnet_cpu_weights_done(bnet_backend *b, const bnet_log *log);
-/* Rows of that query are to be packed in groups of 16. */
-bool bnet_cpu_wants_packing(const cpu_backend *be, const bnet_kernel_query *rows);
+/* Should rows of this query be packed into groups, which are streamed faster? Not where only the
+ * reference could read the groups, or where a kernel from outside, which reads rows alone, has as
+ * high a tier. A measured choice for either form decides. */
+bool bnet_cpu_wants_packing(const cpu_backend *be, const bnet_kernel_query *rows,
+                            bnet_format packed_format);
 /* Chooses the kernel of a prepared matrix, or the fallback, or says why there is neither. */
 bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                      const bnet_log *log, bitnet_error *err);

@@ -225,35 +225,20 @@ static void float_rows(void *arg, size_t begin, size_t end)
 
 /* ---- groups of four rows of Q6_K ---- */
 
-typedef struct r4_job {
-    const bnet_weight *w;
-    bnet_kernel_fn fn;
-    const float *x;
-    float *y;
-    size_t n_tokens;
-} r4_job;
-
 static void r4_groups(void *arg, size_t begin, size_t end)
 {
-    const r4_job *j = arg;
+    const linear_job *j = arg;
     size_t k = j->w->info.n_in, n_out = j->w->info.n_out, group = bnet_q6r4_group_bytes(k);
     float out[BNET_LINEAR_TOKENS * BNET_Q6R4_ROWS];
     for (size_t g = begin; g < end; g++)
         for (size_t t = 0; t < j->n_tokens; t += BNET_LINEAR_TOKENS) {
             size_t n = BNET_MIN((size_t)BNET_LINEAR_TOKENS, j->n_tokens - t);
-            ((bnet_fn_linear_r4 *)j->fn)(j->w->data + g * group, j->x + t * k, k, k, n, out);
+            ((bnet_fn_linear_r4 *)j->fn)(j->w->data + g * group, j->x + (j->first + t) * k, k, k, n,
+                                         out);
             for (size_t i = 0; i < n; i++)
                 for (size_t r = 4 * g; r < 4 * g + 4 && r < n_out; r++)
                     j->y[(t + i) * n_out + r] = out[4 * i + r % 4];
         }
-}
-
-static void linear_r4(cpu_backend *be, const bnet_weight *w, bnet_kernel_fn fn, const float *x,
-                      size_t n_tokens, float *y)
-{
-    r4_job j = {w, fn, x, y, n_tokens};
-    bnet_pool_items(be->pool, bnet_q6r4_groups(w->info.n_out), 1, 4 * w->info.n_in * n_tokens,
-                    r4_groups, &j);
 }
 
 void bnet_cpu_embed_r4(const bnet_weight *w, bnet_fn_embed *fn, size_t id, float *y)
@@ -287,7 +272,8 @@ static void run_job(cpu_backend *be, linear_job *j)
         return;
     }
     if (j->w->r4)
-        linear_r4(be, j->w, j->fn, j->x + j->first * i->n_in, j->n_tokens, j->y);
+        bnet_pool_items(be->pool, bnet_q6r4_groups(i->n_out), 1, 4 * i->n_in * j->n_tokens,
+                        r4_groups, j);
     else if (j->act)
         bnet_pool_items(be->pool, i->n_out, 4, i->n_in * j->n_tokens / 16, ternary_rows, j);
     else

@@ -1,4 +1,4 @@
-/* pack.c - I2_S rows to groups of 16 and back. */
+/* pack.c - I2_S rows to groups of 16. */
 #include "backend/cpu/pack.h"
 
 /* 128 codes of one I2_S block: column 32p + i is in byte i, bits 7-2p..6-2p. */
@@ -42,13 +42,4 @@ void bnet_r16_pack(const uint8_t *rows, size_t row_bytes, size_t n_rows, size_t 
         else
             for (size_t l = 0; l < n_cols / 16; l++)
                 memcpy(group + l * BNET_R16_LINE + 4 * r, &zeros, sizeof zeros);
-}
-
-void bnet_r16_unpack_row(const uint8_t *group, size_t r, size_t n_cols, uint8_t *row)
-{
-    memset(row, 0, n_cols / 4);
-    for (size_t k = 0; k < n_cols; k++) {
-        unsigned code = group[k / 16 * BNET_R16_LINE + 4 * r + k % 4] >> (k % 16 / 4 * 2) & 3;
-        row[k / 128 * 32 + k % 32] |= (uint8_t)(code << (6 - k % 128 / 32 * 2));
-    }
 }

@@ -29,7 +29,5 @@ static inline size_t bnet_r16_group_bytes(size_t n_cols)
  * of 128, row_bytes apart. */
 void bnet_r16_pack(const uint8_t *rows, size_t row_bytes, size_t n_rows, size_t n_cols,
                    uint8_t *group);
-/* The I2_S row that was packed as row r of a group. */
-void bnet_r16_unpack_row(const uint8_t *group, size_t r, size_t n_cols, uint8_t *row);
 
 #endif

@@ -70,7 +70,7 @@ bool bnet_cpu_cache_ternary(cpu_backend *be, bnet_weight *w, const bnet_weight_r
                            .n = w->info.n_out,
                            .k = n_cols};
     double scale;
-    if (!be->cache.file || !w->info.ternary || !bnet_cpu_wants_packing(be, &q))
+    if (!be->cache.file || !w->info.ternary || !bnet_cpu_wants_packing(be, &q, BNET_FORMAT_I2S_R16))
         return false;
     uint64_t n_bytes = bnet_r16_groups(w->info.n_out) * bnet_r16_group_bytes(n_cols);
     const void *data = bnet_cpu_cache_find(be, "r16", r->source.tensor->name, n_bytes, &scale);

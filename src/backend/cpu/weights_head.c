@@ -139,21 +139,11 @@ static const bnet_kernel_record *find(const cpu_backend *be, const bnet_weight *
     return bnet_registry_select(be->registry, &be->caps, &q, &k, NULL) == BITNET_OK ? k : NULL;
 }
 
-/* As for ternary weights: packed unless only the reference could read it, or a kernel from outside,
- * which knows rows alone, stands as high; a measured choice for either form decides. */
 static bool wants_r4(const cpu_backend *be, const bnet_weight *w)
 {
-    const bnet_kernel_record *plain = find(be, w, BNET_OP_LINEAR, BNET_FORMAT_Q6_K);
-    const bnet_kernel_record *r4 = find(be, w, BNET_OP_LINEAR, BNET_FORMAT_Q6_K_R4);
-    if (w->info.type != BNET_Q6_K || !r4 || !plain)
-        return false;
-    if (tuned(be, w, BNET_OP_LINEAR, BNET_FORMAT_Q6_K_R4) ||
-        tuned(be, w, BNET_OP_HEAD_SCAN, BNET_FORMAT_Q6_K_R4))
-        return true;
-    if (!be->pack || tuned(be, w, BNET_OP_LINEAR, BNET_FORMAT_Q6_K))
-        return false;
-    return r4->tier != BITNET_TIER_REFERENCE && r4->tier >= plain->tier &&
-           (!plain->outside || r4->tier > plain->tier);
+    bnet_kernel_query rows = query_of(w, BNET_OP_LINEAR, BNET_FORMAT_Q6_K);
+    return w->info.type == BNET_Q6_K && (tuned(be, w, BNET_OP_HEAD_SCAN, BNET_FORMAT_Q6_K_R4) ||
+                                         bnet_cpu_wants_packing(be, &rows, BNET_FORMAT_Q6_K_R4));
 }
 
 /* A scan pays where its kernel is better than the reference (or is asked for): exact rows are the

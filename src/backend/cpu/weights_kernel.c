@@ -19,14 +19,12 @@ static void announce(cpu_backend *be, const bnet_weight_request *r, const bnet_l
               r->source.file, r->source.tensor->name, bnet_type_find((uint32_t)t)->name);
 }
 
-/* Ternary rows are streamed faster in groups of 16. That is worth packing them unless only the
- * reference could read the groups, or a kernel from outside, which knows rows alone, stands as
- * high. A measured choice for either form decides. */
-bool bnet_cpu_wants_packing(const cpu_backend *be, const bnet_kernel_query *rows)
+bool bnet_cpu_wants_packing(const cpu_backend *be, const bnet_kernel_query *rows,
+                            bnet_format packed_format)
 {
     const bnet_kernel_record *plain = NULL, *packed = NULL;
     bnet_kernel_query groups = *rows;
-    groups.format = BNET_FORMAT_I2S_R16;
+    groups.format = packed_format;
     if (bnet_registry_tuned(be->registry, &be->caps, &groups))
         return true;
     if (!be->pack || bnet_registry_tuned(be->registry, &be->caps, rows) ||
@@ -90,7 +88,8 @@ bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet
     w->picks = bnet_calloc(1, sizeof *w->picks);
     if (!w->picks)
         return bnet_no_memory(err, r->source.tensor->name);
-    if (packed && !w->packed && !w->block_scales && bnet_cpu_wants_packing(be, &q)) {
+    if (packed && !w->packed && !w->block_scales &&
+        bnet_cpu_wants_packing(be, &q, BNET_FORMAT_I2S_R16)) {
         bitnet_status done = bnet_cpu_pack(be, w, r, err);
         if (done != BITNET_OK)
             return done;

@@ -6,7 +6,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "device/cpu_features.h"
-#include "format/codec_extra.h"
+#include "format/codec.h"
 
 typedef struct rig {
     bnet_pool *pool;

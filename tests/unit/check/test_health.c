@@ -6,7 +6,7 @@
 
 #include "bitnet_check.h"
 #include "bitnet_tools.h"
-#include "format/codec_extra.h"
+#include "format/codec.h"
 #include "format/gguf.h"
 
 static void test_V_6_a_sound_engine_is_healthy(void **state)

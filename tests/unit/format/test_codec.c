@@ -67,7 +67,7 @@ static void no_codec(void **state)
     (void)state;
     float x[256] = {0};
     uint8_t raw[256] = {0};
-    assert_false(bnet_decode_row(BNET_Q4_K, raw, x, 256));
+    assert_false(bnet_decode_row(BNET_Q5_K, raw, x, 256));
     assert_false(bnet_encode_row(BNET_Q4_K, x, raw, 256));
     assert_false(bnet_decode_row(BNET_I2_S, raw, x, 256));
     assert_false(bnet_encode_row(BNET_MXFP4, x, raw, 256));

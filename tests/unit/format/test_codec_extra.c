@@ -3,7 +3,7 @@
  * the gguf package in tests/format. */
 #include "test.h"
 
-#include "format/codec_extra.h"
+#include "format/codec.h"
 
 static uint64_t seed = 7;
 

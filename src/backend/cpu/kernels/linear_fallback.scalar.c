@@ -2,7 +2,7 @@
  * format layer's own decoder, then multiplied in the order of bnet_dot_f32. Right, and slow. */
 #include "backend/cpu/kernels.h"
 #include "base/mathf.h"
-#include "format/codec_extra.h"
+#include "format/codec.h"
 
 enum { CHUNK = 256 }; /* a multiple of every block */
 

@@ -1,7 +1,7 @@
 /* vector.scalar.c - the operations on single vectors: norm, quantisation, rope, gates, sums,
  * embedding rows, positions of the cache. */
 #include "backend/cpu/kernels/vector_rows.h"
-#include "format/codec_extra.h"
+#include "format/codec.h"
 
 void bnet_embed_row_scalar(bnet_type type, const uint8_t *row, size_t n_cols, float *y)
 {
