@@ -68,6 +68,30 @@ bitnet_status bnet_gguf_take_u64(gguf_cursor *c, const char *what, uint64_t *out
     return st;
 }
 
+bitnet_status bnet_gguf_take_name(gguf_cursor *c, const char *what, uint64_t max)
+{
+    uint64_t n, at = c->pos;
+    const uint8_t *p = NULL;
+    char length[32];
+    c->name = (bnet_span){0};
+    snprintf(length, sizeof length, "the length of the %s", what);
+    bitnet_status st = bnet_gguf_take_u64(c, length, &n);
+    if (st != BITNET_OK)
+        return st;
+    if (n == 0)
+        return bnet_gguf_fail_at(c, at, "the %s is empty", what);
+    if (n > max)
+        return bnet_gguf_fail_at(c, at, "the %s has %llu bytes, the limit is %llu", what,
+                                 (unsigned long long)n, (unsigned long long)max);
+    st = bnet_gguf_take(c, n, length + strlen("the length of "), &p);
+    if (st != BITNET_OK)
+        return st;
+    if (memchr(p, 0, (size_t)n))
+        return bnet_gguf_fail_at(c, at, "the %s contains a NUL byte", what);
+    c->name = (bnet_span){(const char *)p, (size_t)n};
+    return BITNET_OK;
+}
+
 /* ---- header ---- */
 
 static bitnet_status read_magic(gguf_cursor *c)
@@ -175,34 +199,24 @@ static const gguf_ref *sort_refs(gguf_ref *refs, size_t n)
     return NULL;
 }
 
-static bitnet_status index_keys(bnet_gguf *g, gguf_cursor *c)
+/* Sorts the names of all records of a section; fails if one occurs twice. */
+static bitnet_status index_names(bnet_gguf *g, gguf_cursor *c, size_t n, gguf_ref **out)
 {
-    g->kv_refs = bnet_calloc(g->n_kv, sizeof *g->kv_refs);
-    if (!g->kv_refs)
+    bool keys = out == &g->kv_refs;
+    gguf_ref *refs = *out = bnet_calloc(n, sizeof *refs);
+    if (!refs)
         return bnet_no_memory(c->err, g->label);
-    for (size_t i = 0; i < g->n_kv; i++)
-        g->kv_refs[i] = (gguf_ref){g->kv[i].key, (uint32_t)i};
-    const gguf_ref *twice = sort_refs(g->kv_refs, g->n_kv);
-    if (!twice)
-        return BITNET_OK;
-    c->name = twice->name;
-    return bnet_gguf_fail_at(c, (uint64_t)((const uint8_t *)twice->name.data - g->data),
-                             "the key occurs twice");
-}
-
-static bitnet_status index_tensors(bnet_gguf *g, gguf_cursor *c)
-{
-    g->tensor_refs = bnet_calloc(g->n_tensors, sizeof *g->tensor_refs);
-    if (!g->tensor_refs)
-        return bnet_no_memory(c->err, g->label);
-    for (size_t i = 0; i < g->n_tensors; i++) {
-        const char *name = g->tensors[i].name;
-        g->tensor_refs[i] = (gguf_ref){{name, strlen(name)}, (uint32_t)i};
+    for (size_t i = 0; i < n; i++) {
+        const char *name = keys ? NULL : g->tensors[i].name;
+        refs[i] = (gguf_ref){keys ? g->kv[i].key : (bnet_span){name, strlen(name)}, (uint32_t)i};
     }
-    const gguf_ref *twice = sort_refs(g->tensor_refs, g->n_tensors);
+    const gguf_ref *twice = sort_refs(refs, n);
     if (!twice)
         return BITNET_OK;
     c->name = twice->name;
+    if (keys)
+        return bnet_gguf_fail_at(c, (uint64_t)((const uint8_t *)twice->name.data - g->data),
+                                 "the key occurs twice");
     return bnet_gguf_fail_at(c, g->tensors[twice->index].t.n_span, "two tensors have this name");
 }
 
@@ -243,14 +257,14 @@ static bitnet_status parse(bnet_gguf *g, gguf_cursor *c)
     if (st == BITNET_OK)
         st = bnet_gguf_read_keys(g, c);
     if (st == BITNET_OK)
-        st = index_keys(g, c);
+        st = index_names(g, c, g->n_kv, &g->kv_refs);
     if (st == BITNET_OK)
         st = read_alignment(g, c);
     enter(c, "tensor", g->n_tensors);
     if (st == BITNET_OK)
         st = bnet_gguf_read_infos(g, c);
     if (st == BITNET_OK)
-        st = index_tensors(g, c);
+        st = index_names(g, c, g->n_tensors, &g->tensor_refs);
     if (st == BITNET_OK)
         st = bnet_gguf_place_tensors(g, c);
     return st;

@@ -63,6 +63,8 @@ bitnet_status bnet_gguf_fail_at(const gguf_cursor *c, uint64_t at, const char *f
 bitnet_status bnet_gguf_take(gguf_cursor *c, uint64_t n, const char *what, const uint8_t **out);
 bitnet_status bnet_gguf_take_u32(gguf_cursor *c, const char *what, uint32_t *out);
 bitnet_status bnet_gguf_take_u64(gguf_cursor *c, const char *what, uint64_t *out);
+/* A length and the 1..max bytes of a key or name, none of them NUL; they become c->name. */
+bitnet_status bnet_gguf_take_name(gguf_cursor *c, const char *what, uint64_t max);
 
 /* gguf_kv.c: the n_kv records from the cursor on; gguf_tensors.c: infos, then sizes and places. */
 bitnet_status bnet_gguf_read_keys(bnet_gguf *g, gguf_cursor *c);

@@ -30,27 +30,6 @@ const char *bnet_gguf_vtype_name(bnet_gguf_vtype t)
 
 /* ---- records ---- */
 
-static bitnet_status read_key(gguf_cursor *c, bnet_gguf_kv *kv)
-{
-    uint64_t n, at = c->pos;
-    const uint8_t *p = NULL;
-    bitnet_status st = bnet_gguf_take_u64(c, "the length of the key", &n);
-    if (st != BITNET_OK)
-        return st;
-    if (n == 0)
-        return bnet_gguf_fail_at(c, at, "the key is empty");
-    if (n > GGUF_MAX_KEY_BYTES)
-        return bnet_gguf_fail_at(c, at, "the key has %llu bytes, the limit is %u",
-                                 (unsigned long long)n, GGUF_MAX_KEY_BYTES);
-    st = bnet_gguf_take(c, n, "the key", &p);
-    if (st != BITNET_OK)
-        return st;
-    if (memchr(p, 0, (size_t)n))
-        return bnet_gguf_fail_at(c, at, "the key contains a NUL byte");
-    kv->key = c->name = (bnet_span){(const char *)p, (size_t)n};
-    return BITNET_OK;
-}
-
 static bitnet_status read_vtype(gguf_cursor *c, const char *what, bnet_gguf_vtype *out)
 {
     uint32_t id = 0;
@@ -123,8 +102,8 @@ static bitnet_status read_array(gguf_cursor *c, bnet_gguf_kv *kv)
 static bitnet_status read_kv(gguf_cursor *c, bnet_gguf_kv *kv)
 {
     const uint8_t *p;
-    c->name = (bnet_span){0};
-    bitnet_status st = read_key(c, kv);
+    bitnet_status st = bnet_gguf_take_name(c, "key", GGUF_MAX_KEY_BYTES);
+    kv->key = c->name;
     if (st == BITNET_OK)
         st = read_vtype(c, "the value type", &kv->type);
     if (st != BITNET_OK)

@@ -10,29 +10,6 @@
 
 /* ---- first pass: the records ---- */
 
-static bitnet_status read_name(gguf_cursor *c, gguf_tensor *t)
-{
-    uint64_t n, at = c->pos;
-    const uint8_t *p = NULL;
-    bitnet_status st = bnet_gguf_take_u64(c, "the length of the name", &n);
-    if (st != BITNET_OK)
-        return st;
-    if (n == 0)
-        return bnet_gguf_fail_at(c, at, "the name is empty");
-    if (n >= GGUF_NAME_CAP)
-        return bnet_gguf_fail_at(c, at, "the name has %llu bytes, the limit is %d",
-                                 (unsigned long long)n, GGUF_NAME_CAP - 1);
-    st = bnet_gguf_take(c, n, "the name", &p);
-    if (st != BITNET_OK)
-        return st;
-    if (memchr(p, 0, (size_t)n))
-        return bnet_gguf_fail_at(c, at, "the name contains a NUL byte");
-    memcpy(t->name, p, (size_t)n); /* zeroed before: ends with a NUL */
-    t->t.name = t->name;
-    c->name = (bnet_span){t->name, (size_t)n};
-    return BITNET_OK;
-}
-
 static bitnet_status read_dims(gguf_cursor *c, bnet_tensor *t)
 {
     uint64_t n = 1, at = c->pos;
@@ -79,11 +56,13 @@ static bitnet_status read_type(gguf_cursor *c, bnet_tensor *t)
 
 static bitnet_status read_info(gguf_cursor *c, gguf_tensor *t)
 {
-    c->name = (bnet_span){0};
     t->t.n_span = c->pos; /* the record's own place, for messages, until the second pass */
-    bitnet_status st = read_name(c, t);
-    if (st == BITNET_OK)
-        st = read_dims(c, &t->t);
+    bitnet_status st = bnet_gguf_take_name(c, "name", GGUF_NAME_CAP - 1);
+    if (st != BITNET_OK)
+        return st;
+    memcpy(t->name, c->name.data, c->name.n); /* zeroed before: ends with a NUL */
+    t->t.name = t->name;
+    st = read_dims(c, &t->t);
     if (st == BITNET_OK)
         st = read_type(c, &t->t);
     if (st == BITNET_OK)
