@@ -29,6 +29,10 @@ typedef struct bitnet_receipt_facts {
     double decode_ms;                  /* from the first token to the last */
     int n_passed, n_failed, n_skipped; /* checks the caller made */
     bool deterministic_asked;          /* it was asked for, repeated or not */
+    /* NULL: all that the engine computed since _open. Else one answer: the kernels that computed
+     * this session's tokens since it was opened (bitnet_session_kernels), and how many of their
+     * calls served other sessions too */
+    const bitnet_session *session;
 } bitnet_receipt_facts;
 
 BITNET_API void bitnet_receipt_facts_init(bitnet_receipt_facts *facts);
@@ -37,8 +41,8 @@ BITNET_API bitnet_status bitnet_receipt_open(bitnet_engine *engine, bitnet_recei
                                              bitnet_error *err);
 BITNET_API void bitnet_receipt_close(bitnet_receipt *receipt);
 /* Measures how fast the weights can be read, digests the model file (once per receipt), writes
- * everything since _open to `path` by temp file and rename. May be called again. Fails: ARGUMENT,
- * IO, MEMORY. */
+ * everything since _open, or of facts->session, to `path` by temp file and rename. May be called
+ * again. Fails: ARGUMENT (a session of another engine), IO, MEMORY. */
 BITNET_API bitnet_status bitnet_receipt_write(bitnet_receipt *receipt,
                                               const bitnet_receipt_facts *facts, const char *path,
                                               bitnet_error *err);

@@ -187,13 +187,33 @@ static void add_type(document *d, json_t *types, const bnet_kernel_record *k)
         d->failed = true;
 }
 
+/* The kernels of the receipt and their calls; `shared` gets those calls of a session that served
+ * others, too. */
+static size_t list_kernels(document *d, bitnet_kernel_use *uses, json_t *shared)
+{
+    bitnet_session_kernel own[BNET_KERNELS_MAX];
+    if (!d->f->session) {
+        size_t n = bnet_engine_uses(d->e, uses);
+        for (size_t i = 0; i < n; i++)
+            uses[i].n_calls = calls_since(d->r, &uses[i]);
+        return n;
+    }
+    size_t n = bitnet_session_kernels(d->f->session, own, BNET_KERNELS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        uses[i] = (bitnet_kernel_use){own[i].id, own[i].n_calls};
+        put(d, shared, own[i].id, count(own[i].n_shared));
+    }
+    return n;
+}
+
 static void put_kernels(document *d, json_t *root)
 {
     bitnet_kernel_use uses[BNET_KERNELS_MAX];
-    size_t n = bnet_engine_uses(d->e, uses);
     json_t *ids = json_array(), *calls = json_object(), *types = json_array();
+    json_t *shared = json_object();
+    size_t n = list_kernels(d, uses, shared);
     for (size_t i = 0; i < n; i++) {
-        uint64_t n_calls = calls_since(d->r, &uses[i]);
+        uint64_t n_calls = uses[i].n_calls;
         const bnet_kernel_record *k = bnet_registry_find(d->e->runtime->registry, uses[i].id);
         if (n_calls == 0)
             continue;
@@ -208,8 +228,13 @@ static void put_kernels(document *d, json_t *root)
     put(d, quantization, "fallback_count", count(d->dequantised));
     put(d, root, "kernels", ids);
     put(d, root, "kernel_calls", calls);
-    put(d, root, "graph_replays", count(d->device.n_replays - d->r->replays));
-    put(d, root, "unrecorded_steps", count(d->device.n_unrecorded - d->r->unrecorded));
+    if (d->f->session) { /* which passes were repeated is counted for the engine alone */
+        put(d, root, "shared_calls", shared);
+    } else {
+        json_decref(shared);
+        put(d, root, "graph_replays", count(d->device.n_replays - d->r->replays));
+        put(d, root, "unrecorded_steps", count(d->device.n_unrecorded - d->r->unrecorded));
+    }
     put(d, root, "quantization", quantization);
 }
 
@@ -356,10 +381,14 @@ bitnet_status bitnet_receipt_write(bitnet_receipt *r, const bitnet_receipt_facts
     bitnet_status st = bnet_options_copy(&f, sizeof f, facts, "receipt facts", err);
     if (st != BITNET_OK)
         return st;
+    if (f.session && f.session->engine != r->engine)
+        return bnet_fail(err, BITNET_ARGUMENT, "receipt: session belongs to another engine");
     document d = {.r = r, .e = r->engine, .f = &f, .device = device_of(r->engine)};
     d.steps = d.e->n_fallbacks - r->steps;
     d.dequantised = bitnet_engine_fallbacks(d.e) - r->dequantised;
     d.on_spare = spare_calls(d.e) - r->spare_calls;
+    if (f.session && !f.session->fallen) /* what fell back was another answer */
+        d.steps = d.on_spare = 0;
     bitnet_stats_init(&d.stats);
     st = bitnet_engine_stats(d.e, &d.stats, err);
     if (st == BITNET_OK)

@@ -47,6 +47,7 @@ static bool gate_schema(checking *c)
                   : t == 't' ? !j || json_is_string(j)
                   : t == 'i' ? whole
                   : t == 'c' ? !j || whole
+                  : t == 'p' ? !j || json_is_object(j)
                   : t == 'u' ? whole || is_large(j)
                   : t == 'n' ? json_is_number(j) && json_number_value(j) >= 0
                   : t == 'b' ? json_is_boolean(j)
@@ -244,6 +245,21 @@ static bool gate_summary(checking *c)
     return bnet_form_summary(c);
 }
 
+/* In a receipt of one answer: no kernel served others more often than it was called. */
+static bool shares_fit(checking *c, const json_t *calls)
+{
+    const json_t *shared = at(c->root, "shared_calls");
+    for (size_t i = 0; shared && i < n_ids(c); i++) {
+        const json_t *n = json_object_get(shared, id_at(c, i));
+        json_int_t most = json_integer_value(json_object_get(calls, id_at(c, i)));
+        if (!json_is_integer(n) || json_integer_value(n) < 0 || json_integer_value(n) > most)
+            return no(c, "shared_calls of kernel %s must be 0..%lld", id_at(c, i), (long long)most);
+    }
+    return !shared || json_object_size(shared) == n_ids(c) ||
+           no(c, "shared_calls has %zu entries for %zu kernels", json_object_size(shared),
+              n_ids(c));
+}
+
 static bool gate_calls(checking *c)
 {
     const json_t *calls = at(c->root, "kernel_calls");
@@ -261,7 +277,7 @@ static bool gate_calls(checking *c)
     if (json_object_size(calls) != n_ids(c))
         return no(c, "kernel_calls has %zu entries for %zu kernels", json_object_size(calls),
                   n_ids(c));
-    return bnet_evidence_layers(c) && bnet_evidence_replays(c);
+    return shares_fit(c, calls) && bnet_evidence_layers(c) && bnet_evidence_replays(c);
 }
 
 static bool near(double a, double b)

@@ -172,7 +172,7 @@ def test_fields_of_code_and_schema_are_the_same():
     with open(os.path.join(SOURCE, "src", "receipt", "receipt_fields.inc")) as f:
         code = dict(re.findall(r'FIELD\("([^"]+)", \'(\w)\'\)', f.read()))
     letters = {"string": "s", "integer": "i", "number": "n", "boolean": "b", "array": "a", "object": "o"}
-    later = {"environment.": ["GPU_DEVICE", "tuning", "precision"], "": ["graph_replays", "unrecorded_steps"]}  # fields that receipts of earlier versions lack
+    later = {"environment.": ["GPU_DEVICE", "tuning", "precision"], "": ["graph_replays", "unrecorded_steps", "shared_calls"]}  # fields that not all receipts have
 
     def leaves(schema, prefix=""):
         equal(sorted(schema["required"] + later.get(prefix, [])), sorted(schema["properties"]), f"required of {prefix or 'the top'}")
@@ -181,7 +181,7 @@ def test_fields_of_code_and_schema_are_the_same():
                 yield from leaves(v, prefix + k + ".")
             elif k != "schema_version":
                 letter = "u" if isinstance(v["type"], list) else letters[v["type"]]
-                yield prefix + k, {"s": "t", "i": "c"}[letter] if k in later.get(prefix, []) else letter
+                yield prefix + k, {"s": "t", "i": "c", "o": "p"}[letter] if k in later.get(prefix, []) else letter
     equal(dict(leaves(SCHEMA)), code, "fields")
 
 

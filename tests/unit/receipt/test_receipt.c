@@ -57,6 +57,75 @@ static void make_receipt(const char *path, const char *isa)
     nano_close(&n);
 }
 
+/* ---- receipts of single answers ---- */
+
+static json_t *answer_receipt(bitnet_receipt *r, const bitnet_session *s, const char *name)
+{
+    char path[128];
+    bitnet_receipt_facts f;
+    bitnet_receipt_facts_init(&f);
+    f.n_generated = 6;
+    f.first_token_ms = 20;
+    f.decode_ms = 100;
+    f.total_ms = 120;
+    f.session = s;
+    OK(bitnet_receipt_write(r, &f, file(name, path, sizeof path), &err));
+    OK(bitnet_receipt_verify(path, NULL, NULL, &err));
+    json_t *j = json_load_file(path, 0, NULL);
+    assert_non_null(j);
+    return j;
+}
+
+static json_int_t sum_of(const json_t *j, const char *field)
+{
+    const char *key;
+    json_t *n;
+    json_int_t sum = 0;
+    json_object_foreach(json_object_get(j, field), key, n) sum += json_integer_value(n);
+    return sum;
+}
+
+/* Two answers of one batch: each has its own receipt, which passes; a falsified one does not. */
+static void X_1_receipt_of_one_answer(void **state)
+{
+    (void)state;
+    nano n = nano_open(1), other = nano_open(1);
+    bitnet_session *s[2] = {nano_session(&n, 64, 8, 0), nano_session(&n, 64, 8, 0)};
+    bitnet_receipt *r = NULL, *foreign = NULL;
+    int32_t ids[8], pair[2];
+    nano_ids(&n, 4, ids, 8);
+    OK(bitnet_receipt_open(n.engine, &r, &err));
+    OK(bitnet_session_append(s[0], ids, 8, NULL, NULL, &err)); /* alone */
+    for (int i = 0; i < 6; i++) {
+        pair[0] = pair[1] = ids[i];
+        OK(step_each(n.engine, s, NULL, pair, 2, NULL, &err)); /* together */
+    }
+    json_t *a = answer_receipt(r, s[0], "a.json"), *b = answer_receipt(r, s[1], "b.json");
+    assert_true(sum_of(b, "kernel_calls") > 0);
+    assert_int_equal(sum_of(b, "shared_calls"), sum_of(b, "kernel_calls"));
+    assert_true(sum_of(a, "shared_calls") > 0);
+    assert_true(sum_of(a, "shared_calls") < sum_of(a, "kernel_calls"));
+    assert_int_equal(sum_of(a, "shared_calls"), sum_of(b, "shared_calls"));
+    const char *id = json_object_iter_key(json_object_iter(json_object_get(b, "kernel_calls")));
+    json_object_set_new(json_object_get(b, "shared_calls"), id, json_integer(1000000));
+    char path[128];
+    assert_int_equal(json_dump_file(b, file("forged.json", path, sizeof path), 0), 0);
+    FAILS(bitnet_receipt_verify(path, NULL, NULL, &err), BITNET_RECEIPT, "shared_calls of kernel");
+    bitnet_receipt_facts f;
+    bitnet_receipt_facts_init(&f);
+    f.session = s[0];
+    OK(bitnet_receipt_open(other.engine, &foreign, &err));
+    FAILS(bitnet_receipt_write(foreign, &f, path, &err), BITNET_ARGUMENT, "another engine");
+    json_decref(a);
+    json_decref(b);
+    bitnet_receipt_close(r);
+    bitnet_receipt_close(foreign);
+    bitnet_session_close(s[0]);
+    bitnet_session_close(s[1]);
+    nano_close(&n);
+    nano_close(&other);
+}
+
 static int make_good(void **state)
 {
     (void)state;
@@ -70,7 +139,8 @@ static int make_good(void **state)
 static int remove_all(void **state)
 {
     (void)state;
-    static const char *const names[] = {"good.json", "bad.json", "best.json"};
+    static const char *const names[] = {"good.json", "bad.json", "best.json",
+                                        "a.json",    "b.json",   "forged.json"};
     char path[128];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         remove(file(names[i], path, sizeof path));
@@ -561,6 +631,7 @@ static void writing_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(X_1_receipt_of_one_answer),
         cmocka_unit_test(X_4_a_real_receipt_passes),
         cmocka_unit_test(seeds_from_2_63_on_are_texts),
         cmocka_unit_test(X_3_isa_changes_the_ids),
