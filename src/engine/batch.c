@@ -12,20 +12,14 @@ static const char owner[] = "batch options";
 
 void bitnet_batch_options_init(bitnet_batch_options *o)
 {
-    if (!o)
-        return;
-    memset(o, 0, sizeof *o);
-    o->struct_size = sizeof *o;
-    o->n_tokens = TOKENS_DEFAULT;
+    if (o)
+        *o = (bitnet_batch_options){.struct_size = sizeof *o, .n_tokens = TOKENS_DEFAULT};
 }
 
 void bitnet_batch_item_init(bitnet_batch_item *i)
 {
-    if (!i)
-        return;
-    memset(i, 0, sizeof *i);
-    i->struct_size = sizeof *i;
-    i->next = -1;
+    if (i)
+        *i = (bitnet_batch_item){.struct_size = sizeof *i, .next = -1};
 }
 
 static bitnet_status open_parts(bitnet_batch *b, bitnet_error *err)
@@ -45,12 +39,11 @@ bitnet_status bitnet_batch_open(bitnet_engine *e, const bitnet_batch_options *op
 {
     if (!e || !out)
         return bnet_fail(err, BITNET_ARGUMENT, "batch: engine and out must not be NULL");
-    if (!e->model)
-        return bnet_fail(err, BITNET_ARGUMENT,
-                         "%s: opened with vocab_only, there are no weights to run", e->path);
     bitnet_batch_options o;
     bitnet_batch_options_init(&o);
-    bitnet_status st = bnet_options_copy(&o, sizeof o, options, owner, err);
+    bitnet_status st = bnet_check_weights(e, err);
+    if (st == BITNET_OK)
+        st = bnet_options_copy(&o, sizeof o, options, owner, err);
     if (st == BITNET_OK)
         st = bnet_check_int(owner, "n_tokens", o.n_tokens, 1, TOKENS_MAX, err);
     if (st != BITNET_OK)

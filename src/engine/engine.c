@@ -8,11 +8,8 @@
 
 void bitnet_engine_options_init(bitnet_engine_options *o)
 {
-    if (!o)
-        return;
-    memset(o, 0, sizeof *o);
-    o->struct_size = sizeof *o;
-    o->i2s_layout = BITNET_I2S_128;
+    if (o)
+        *o = (bitnet_engine_options){.struct_size = sizeof *o, .i2s_layout = BITNET_I2S_128};
 }
 
 /* ---- facts ---- */
@@ -304,9 +301,15 @@ void bitnet_engine_close(bitnet_engine *e)
 
 const bitnet_model_info *bitnet_engine_model(const bitnet_engine *e)
 {
-    if (!e)
-        return NULL;
-    return &e->info;
+    return e ? &e->info : NULL;
+}
+
+bitnet_status bnet_check_weights(const bitnet_engine *e, bitnet_error *err)
+{
+    if (e->model)
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_ARGUMENT,
+                     "%s: opened with vocab_only, there are no weights to run", e->path);
 }
 
 bitnet_status bnet_check_memory(bnet_backend *be, uint64_t need, const char *what,

@@ -8,7 +8,7 @@
 #include "bitnet_kernel.h"
 #include "base/thread.h"
 #include "base/options.h"
-#include "engine/kv_pool.h"
+#include "model/kv_pool.h"
 #include "text/stream.h"
 #include "engine/workspaces.h"
 #include "model/model.h"
@@ -130,6 +130,8 @@ bitnet_status bnet_session_make(bitnet_engine *e, const bitnet_session_options *
                                 bitnet_session **out, bitnet_error *err);
 bitnet_status bnet_session_equip(bitnet_session *s, const bitnet_session_options *o,
                                  bitnet_error *err);
+/* Fails ARGUMENT if the engine was opened with vocab_only. */
+bitnet_status bnet_check_weights(const bitnet_engine *e, bitnet_error *err);
 /* Checks that every id names a row of the embedding. `what` begins the message ("append"). */
 bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int32_t *ids, size_t n,
                              bitnet_error *err);

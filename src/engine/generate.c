@@ -15,11 +15,8 @@ typedef struct generation {
 
 void bitnet_generate_options_init(bitnet_generate_options *o)
 {
-    if (!o)
-        return;
-    memset(o, 0, sizeof *o);
-    o->struct_size = sizeof *o;
-    o->max_tokens = MAX_TOKENS_DEFAULT;
+    if (o)
+        *o = (bitnet_generate_options){.struct_size = sizeof *o, .max_tokens = MAX_TOKENS_DEFAULT};
 }
 
 const char *bitnet_finish_text(bitnet_finish finish)

@@ -7,9 +7,8 @@ enum { THREADS_MAX = 1024 };
 
 void bitnet_runtime_options_init(bitnet_runtime_options *o)
 {
-    if (!o)
-        return;
-    *o = (bitnet_runtime_options){.struct_size = sizeof *o};
+    if (o)
+        *o = (bitnet_runtime_options){.struct_size = sizeof *o};
 }
 
 bitnet_status bnet_runtime_tuning_key(const bitnet_runtime *r, bnet_str *out, bitnet_error *err)
@@ -148,16 +147,12 @@ void bitnet_runtime_close(bitnet_runtime *r)
 
 int bitnet_runtime_threads(const bitnet_runtime *r)
 {
-    if (!r)
-        return 0;
-    return bnet_pool_threads(r->pool);
+    return r ? bnet_pool_threads(r->pool) : 0;
 }
 
 const char *bitnet_runtime_summary(const bitnet_runtime *r)
 {
-    if (!r)
-        return NULL;
-    return r->selection.summary;
+    return r ? r->selection.summary : NULL;
 }
 
 const char *bitnet_backend_list(int i)

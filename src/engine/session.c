@@ -11,12 +11,9 @@ static const char owner[] = "session options";
 
 void bitnet_session_options_init(bitnet_session_options *o)
 {
-    if (!o)
-        return;
-    memset(o, 0, sizeof *o);
-    o->struct_size = sizeof *o;
-    o->n_batch = BATCH_DEFAULT;
-    o->kv_type = BITNET_KV_F16;
+    if (o)
+        *o = (bitnet_session_options){
+            .struct_size = sizeof *o, .n_batch = BATCH_DEFAULT, .kv_type = BITNET_KV_F16};
 }
 
 /* ---- opening ---- */
@@ -42,11 +39,11 @@ static bitnet_status follow_pool(const bitnet_engine *e, bitnet_session_options 
 static bitnet_status read_options(const bitnet_engine *e, const bitnet_session_options *given,
                                   bitnet_session_options *o, bitnet_error *err)
 {
-    if (!e->model)
-        return bnet_fail(err, BITNET_ARGUMENT,
-                         "%s: opened with vocab_only, there are no weights to run", e->path);
     bitnet_session_options_init(o);
-    bitnet_status st = bnet_options_copy(o, sizeof *o, given, owner, err);
+    bitnet_status st = bnet_check_weights(e, err);
+    if (st != BITNET_OK)
+        return st;
+    st = bnet_options_copy(o, sizeof *o, given, owner, err);
     if (st == BITNET_OK)
         st = bnet_check_int(owner, "n_ctx", o->n_ctx, 0, CTX_MAX, err);
     if (st == BITNET_OK)

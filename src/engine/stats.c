@@ -261,9 +261,7 @@ bitnet_status bitnet_engine_memory_use(const bitnet_engine *e, bitnet_memory_use
 
 bool bitnet_stats_gpu_effective(const bitnet_stats *s)
 {
-    if (!s)
-        return false;
-    return s->on_device.gpu_efficiency > 0.8;
+    return s ? s->on_device.gpu_efficiency > 0.8 : false;
 }
 
 size_t bitnet_stats_summary(const bitnet_stats *s, char *buf, size_t cap)

@@ -79,16 +79,12 @@ const char *bitnet_token_bytes(const bitnet_engine *e, int32_t id, size_t *n_byt
 
 bool bitnet_token_special(const bitnet_engine *e, int32_t id)
 {
-    if (!e)
-        return false;
-    return bnet_token_special(e->tokenizer, id);
+    return e ? bnet_token_special(e->tokenizer, id) : false;
 }
 
 bool bitnet_token_stops(const bitnet_engine *e, int32_t id)
 {
-    if (!e)
-        return false;
-    return bnet_token_stops(e->tokenizer, id);
+    return e ? bnet_token_stops(e->tokenizer, id) : false;
 }
 
 static bitnet_status unknown_template(const char *name, bitnet_error *err)

@@ -56,15 +56,14 @@ static inline int32_t id_at(const row *r, size_t i)
 
 void bitnet_sampler_options_init(bitnet_sampler_options *o)
 {
-    if (!o)
-        return;
-    *o = (bitnet_sampler_options){.struct_size = sizeof *o,
-                                  .temperature = 0.7f,
-                                  .top_k = 50,
-                                  .top_p = 0.95f,
-                                  .typical_p = 1.0f,
-                                  .repetition_penalty = 1.0f,
-                                  .penalty_window = 64};
+    if (o)
+        *o = (bitnet_sampler_options){.struct_size = sizeof *o,
+                                      .temperature = 0.7f,
+                                      .top_k = 50,
+                                      .top_p = 0.95f,
+                                      .typical_p = 1.0f,
+                                      .repetition_penalty = 1.0f,
+                                      .penalty_window = 64};
 }
 
 static bitnet_status check(const bitnet_sampler_options *o, int n_vocab, bitnet_error *err)

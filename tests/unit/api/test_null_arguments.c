@@ -122,6 +122,7 @@ static void test_session(void **state)
     REFUSED(bitnet_session_rewind(NULL, 0, &err));
     REFUSED(bitnet_session_fork(NULL, 0, NULL, &err));
     assert_int_equal(bitnet_session_position(NULL), 0);
+    assert_int_equal(bitnet_session_cached(NULL), 0);
     assert_int_equal(bitnet_session_context(NULL), 0);
     assert_int_equal(bitnet_session_cached(NULL), 0);
     assert_null(bitnet_session_tokens(NULL));

@@ -2,7 +2,7 @@
  * session loses nothing; no pinned session waits, so whoever waits is waiting for a pass to end;
  * the first n_valid positions of an entry are right, whatever happened to the rest; a block that
  * several hold has positions that are valid for all of them. */
-#include "engine/engine.h"
+#include "model/kv_pool.h"
 
 /* ---- eviction, under the lock ---- */
 

@@ -1,80 +1,21 @@
 /* kv_pool.c - a pool of cache blocks: its memory, its members, the texts in its blocks. Who loses
  * blocks when they run out is decided in kv_pins.c. */
-#include "engine/engine.h"
-
-enum { BLOCKS_MAX = 1 << 24 };
-
-static const char owner[] = "cache pool options";
+#include "model/kv_pool.h"
 
 /* ---- opening ---- */
 
-void bitnet_kv_pool_options_init(bitnet_kv_pool_options *o)
+bitnet_status bnet_kv_pool_make(const bnet_model *m, const bitnet_kv_pool_options *o, int n_blocks,
+                                bitnet_kv_pool **out, bitnet_error *err)
 {
-    if (!o)
-        return;
-    memset(o, 0, sizeof *o);
-    o->struct_size = sizeof *o;
-    o->max_bytes = (uint64_t)1 << 30;
-    o->max_sequence = 2048;
-    o->block_size = BNET_KV_BLOCK;
-    o->policy = BITNET_KV_LRU;
-    o->kv_type = BITNET_KV_F16;
-}
-
-static bitnet_status read_options(const bitnet_kv_pool_options *given, bitnet_kv_pool_options *o,
-                                  bitnet_error *err)
-{
-    bitnet_kv_pool_options_init(o);
-    bitnet_status st = bnet_options_copy(o, sizeof *o, given, owner, err);
-    if (st == BITNET_OK)
-        st = bnet_check_int(owner, "max_sequence", o->max_sequence, 1, 1 << 24, err);
-    if (st == BITNET_OK)
-        st = bnet_check_int(owner, "block_size", o->block_size, BNET_KV_BLOCK, BNET_KV_BLOCK, err);
-    if (st == BITNET_OK)
-        st = bnet_check_int(owner, "policy", (int)o->policy, BITNET_KV_LRU, BITNET_KV_LFU, err);
-    if (st == BITNET_OK)
-        st = bnet_check_int(owner, "kv_type", (int)o->kv_type, BITNET_KV_F16, BITNET_KV_INT8, err);
-    if (o->compression)
-        o->kv_type = BITNET_KV_INT8;
-    return st;
-}
-
-static bitnet_status open_blocks(bitnet_kv_pool *p, bitnet_error *err)
-{
-    const bnet_model *m = p->engine->model;
-    uint64_t each = bnet_kv_block_bytes(m, p->o.kv_type);
-    uint64_t n = BNET_MIN(p->o.max_bytes / each, (uint64_t)BLOCKS_MAX);
-    if (n == 0)
-        return bnet_fail(err, BITNET_MEMORY,
-                         "%s: max_bytes %llu holds no block of this model, which has %llu bytes",
-                         owner, (unsigned long long)p->o.max_bytes, (unsigned long long)each);
-    bitnet_status st =
-        bnet_check_memory(p->engine->backend, n * each, "cache pool options: max_bytes asks for",
-                          "ask for less", err);
-    if (st != BITNET_OK)
-        return st;
-    p->n_blocks = (int)n;
-    p->marks = bnet_calloc((size_t)n, sizeof *p->marks);
-    if (!p->marks)
-        return bnet_no_memory(err, "cache pool");
-    return bnet_kv_blocks_open(m, p->n_blocks, p->o.kv_type, &p->blocks, err);
-}
-
-bitnet_status bitnet_kv_pool_open(bitnet_engine *e, const bitnet_kv_pool_options *options,
-                                  bitnet_kv_pool **out, bitnet_error *err)
-{
-    if (!e || !out)
-        return bnet_fail(err, BITNET_ARGUMENT, "cache pool: engine and out must not be NULL");
-    if (!e->model)
-        return bnet_fail(err, BITNET_ARGUMENT,
-                         "%s: opened with vocab_only, there are no weights to run", e->path);
     bitnet_kv_pool *p = bnet_calloc(1, sizeof *p);
     if (!p)
         return bnet_no_memory(err, "cache pool");
-    p->engine = e;
-    bitnet_status st = read_options(options, &p->o, err);
-    if (st == BITNET_OK)
-        st = open_blocks(p, err);
+    *p = (bitnet_kv_pool){.model = m,
+                          .o = *o,
+                          .n_blocks = n_blocks,
+                          .marks = bnet_calloc((size_t)n_blocks, sizeof *p->marks)};
+    bitnet_status st = p->marks ? bnet_kv_blocks_open(m, n_blocks, o->kv_type, &p->blocks, err)
+                                : bnet_no_memory(err, "cache pool");
     if (st != BITNET_OK) {
         bnet_free(p->marks);
         bnet_free(p);
@@ -116,7 +57,7 @@ void bitnet_kv_pool_read(bitnet_kv_pool *p, bitnet_kv_pool_stats *out)
         return;
     pthread_mutex_lock(&p->lock);
     *out = p->counts;
-    out->block_bytes = bnet_kv_block_bytes(p->engine->model, p->o.kv_type);
+    out->block_bytes = bnet_kv_block_bytes(p->model, p->o.kv_type);
     out->n_blocks = (size_t)p->n_blocks;
     out->n_free = (size_t)bnet_kv_blocks_free(p->blocks);
     out->n_sessions = p->n_entries;

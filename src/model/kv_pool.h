@@ -23,7 +23,8 @@ struct bnet_kv_entry {
 };
 
 struct bitnet_kv_pool {
-    bitnet_engine *engine;
+    const bitnet_engine *engine; /* whose sessions may use it */
+    const bnet_model *model;
     bitnet_kv_pool_options o; /* kv_type: the effective one */
     bnet_kv_blocks *blocks;
     int n_blocks;
@@ -36,6 +37,9 @@ struct bitnet_kv_pool {
     bitnet_kv_pool_stats counts; /* those of events; blocks are counted when asked for */
 };
 
+/* A pool of n_blocks blocks, by options that were checked. Fails: MEMORY. */
+bitnet_status bnet_kv_pool_make(const bnet_model *m, const bitnet_kv_pool_options *o, int n_blocks,
+                                bitnet_kv_pool **out, bitnet_error *err);
 /* Opens *kv on the pool's blocks and enters it. */
 bitnet_status bnet_kv_join(bitnet_kv_pool *p, bnet_kv_entry *e, int n_ctx, bnet_kv **kv,
                            bitnet_error *err);
