@@ -237,7 +237,7 @@ def test_receipt_lists_the_gpus_kernels():
 
 
 def test_V_9_validate_names_the_device():
-    r = run("validate", "--device", "cuda", "--quick", "--kernels-only", env=with_gpu(90))
+    r = run("validate", "--device", "cuda", "--quick", "--kernel", "add_gpu", env=with_gpu(90))
     check("device cuda: emulated device, compute capability 9.0" in r.out, r.out[:300])
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`bitnet validate --device cuda` on the emulated GPU: every row of kernels.inc has a case that passes, and a fault in any
 kernel of whole passes fails cases that name it (emulated_spoil.c makes them)."""
+import functools
 import json
 import os
 import re
@@ -44,6 +45,7 @@ def rows_of_the_tree():
         return re.findall(r"^KERNEL\((\w+), *\"([^\"]*)\", *\w+, *(\w+)", f.read(), re.M)
 
 
+@functools.lru_cache(maxsize=None)  # some tests look at the same run
 def cases(code, *args, cc=90, **env):
     r = run("validate", "--device", "cuda", "--quick", "--json", *args, env=with_gpu(cc, **env))
     check(r.code == code, f"exit {r.code}: {r.err[:300]}")
