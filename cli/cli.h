@@ -319,6 +319,8 @@ size_t utf8_length(const unsigned char *s, size_t n); /* of the character at s; 
 /* ---- signals ---- */
 
 void signals_install(void);
+void signals_handle(int sig, void (*fn)(int), int flags);                /* flags of sigaction */
+void signals_handle_unless_ignored(int sig, void (*fn)(int), int flags); /* as under nohup */
 void signals_name_model(const char *path); /* what SIGBUS is blamed on; copied */
 void signals_name_temp(
     const char *path);              /* removed if SIGBUS ends the program; NULL: none; copied */
@@ -402,12 +404,10 @@ void log_as_json(bool on);
 /* A line of the command itself, as a JSON object; false: lines are text, or there is no memory.
  * code < 0: none. */
 bool log_own_line(bitnet_log_level level, int code, const char *fmt, va_list ap);
-/* The first module of the list that no part of the program has, copied into buf; NULL: all exist.
- */
-const char *log_unknown_module(const char *levels, char *buf, size_t cap);
 void log_sink(void *user, bitnet_log_level level, const char *module, const char *message);
-/* "info" or "device=debug,gguf=info" */
-bool log_levels_ok(const char *levels);
+/* Fails unless the levels are like "info" or "device=debug,gguf=info"; warns of a module that does
+ * not exist. */
+int log_levels_check(const char *origin, const char *levels);
 
 /* ---- ids and generation ---- */
 

@@ -7,45 +7,37 @@
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
-static bool level_named(const char *s, size_t n, bitnet_log_level *out)
+/* Where s[0..n) stands in a list of names, whatever its case; -1: nowhere. */
+static int place_of(const char *const *names, size_t n_names, const char *s, size_t n)
 {
-    for (int i = BITNET_LOG_ERROR; i <= BITNET_LOG_DEBUG; i++)
-        if (strlen(level_names[i]) == n && strncasecmp(level_names[i], s, n) == 0) {
-            *out = (bitnet_log_level)i;
-            return true;
-        }
-    return false;
+    for (size_t i = 0; i < n_names; i++)
+        if (strlen(names[i]) == n && strncasecmp(names[i], s, n) == 0)
+            return (int)i;
+    return -1;
 }
 
 /* The level of a module; that of the list's entry without a module (or warn) for all others. False:
  * the list is malformed. */
 static bool look_up(const char *levels, const char *module, bitnet_log_level *out)
 {
-    bitnet_log_level general = BITNET_LOG_WARN, own = BITNET_LOG_WARN;
-    bool named = false;
+    int general = BITNET_LOG_WARN, own = -1;
     for (const char *p = levels;; p++) {
         size_t n = strcspn(p, ","), k = strcspn(p, "=");
-        bitnet_log_level level;
         bool pair = k < n;
-        if (pair ? k == 0 || !level_named(p + k + 1, n - k - 1, &level)
-                 : !level_named(p, n, &level))
+        size_t skip = pair ? k + 1 : 0;
+        int level = place_of(level_names, BITNET_LOG_DEBUG + 1, p + skip, n - skip);
+        if (level < 0 || (pair && k == 0))
             return false;
         if (!pair)
             general = level;
         else if (strlen(module) == k && strncasecmp(p, module, k) == 0)
-            own = level, named = true;
+            own = level;
         p += n;
         if (!*p)
             break;
     }
-    *out = named ? own : general;
+    *out = (bitnet_log_level)(own >= 0 ? own : general);
     return true;
-}
-
-bool log_levels_ok(const char *levels)
-{
-    bitnet_log_level unused;
-    return look_up(levels, "", &unused);
 }
 
 static bool wanted(const args *a, bitnet_log_level level, const char *module)
@@ -65,25 +57,23 @@ static const char *const modules[] = {
     "mempool", "model",   "null", "policy", "run",    "session", "template", "tokenizer", "tuning",
 };
 
-static bool is_module(const char *s, size_t n)
-{
-    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
-        if (strlen(modules[i]) == n && strncasecmp(modules[i], s, n) == 0)
-            return true;
-    return false;
-}
-
-const char *log_unknown_module(const char *levels, char *buf, size_t cap)
+int log_levels_check(const char *origin, const char *levels)
 {
     char word[128];
+    bitnet_log_level unused;
+    if (!look_up(levels, "", &unused))
+        return fail(EXIT_USAGE,
+                    "%s: '%s' is neither error, warn, info or debug nor a list like "
+                    "device=debug,gguf=info",
+                    origin, levels);
     for (size_t i = 0; word_at(levels, ',', i, word, sizeof word); i++) {
         size_t n = strcspn(word, "=");
-        if (word[n] && !is_module(word, n)) {
-            snprintf(buf, cap, "%.*s", (int)n, word);
-            return buf;
-        }
+        if (!word[n] || place_of(modules, sizeof modules / sizeof *modules, word, n) >= 0)
+            continue;
+        warn("%s: no part of the program is called '%.*s'", origin, (int)n, word);
+        break;
     }
-    return NULL;
+    return EXIT_OK;
 }
 
 /* ---- lines ---- */

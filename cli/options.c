@@ -301,19 +301,6 @@ static int add_text(const char *origin, const char *written, value *v)
     return EXIT_OK;
 }
 
-static int parse_levels(const char *origin, const char *written)
-{
-    char module[64];
-    if (!log_levels_ok(written))
-        return fail(EXIT_USAGE,
-                    "%s: '%s' is neither error, warn, info or debug nor a list like "
-                    "device=debug,gguf=info",
-                    origin, written);
-    if (log_unknown_module(written, module, sizeof module))
-        warn("%s: no part of the program is called '%s'", origin, module);
-    return EXIT_OK;
-}
-
 static int parse_by_type(const option *o, const char *origin, const char *written, value *v)
 {
     switch (o->type) {
@@ -338,7 +325,7 @@ static int parse_by_type(const option *o, const char *origin, const char *writte
                    ? EXIT_OK
                    : fail(EXIT_USAGE, "%s: the path is empty", origin);
     case TYPE_LEVELS:
-        return parse_levels(origin, written);
+        return log_levels_check(origin, written);
     default:
         return EXIT_OK;
     }

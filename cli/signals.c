@@ -67,20 +67,19 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
     _exit(EXIT_VANISHED);
 }
 
-static void handle(int sig, void (*fn)(int))
+void signals_handle(int sig, void (*fn)(int), int flags)
 {
-    struct sigaction sa = {0};
-    sa.sa_handler = fn; /* no SA_RESTART: a blocked read returns so that the question is heard */
+    struct sigaction sa = {.sa_flags = flags};
+    sa.sa_handler = fn;
     sigemptyset(&sa.sa_mask);
     sigaction(sig, &sa, NULL);
 }
 
-/* Where it is ignored, as below nohup, it stays so. */
-static void handle_unless_ignored(int sig, void (*fn)(int))
+void signals_handle_unless_ignored(int sig, void (*fn)(int), int flags)
 {
     struct sigaction now;
     if (sigaction(sig, NULL, &now) == 0 && now.sa_handler != SIG_IGN)
-        handle(sig, fn);
+        signals_handle(sig, fn, flags);
 }
 
 void signals_install(void)
@@ -88,12 +87,13 @@ void signals_install(void)
     static char stack[65536];
     stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack};
     struct sigaction sa = {0};
-    handle(SIGINT, on_interrupt);
-    handle(SIGTERM, on_interrupt);
-    handle_unless_ignored(SIGHUP, on_interrupt);
-    handle_unless_ignored(SIGQUIT, on_quit);
-    handle(SIGPIPE, SIG_IGN); /* writes fail with EPIPE instead */
-    handle(SIGXFSZ, SIG_IGN); /* a file size limit is a failed write, not a death */
+    /* no SA_RESTART: a blocked read returns so that the question is heard */
+    signals_handle(SIGINT, on_interrupt, 0);
+    signals_handle(SIGTERM, on_interrupt, 0);
+    signals_handle_unless_ignored(SIGHUP, on_interrupt, 0);
+    signals_handle_unless_ignored(SIGQUIT, on_quit, 0);
+    signals_handle(SIGPIPE, SIG_IGN, 0); /* writes fail with EPIPE instead */
+    signals_handle(SIGXFSZ, SIG_IGN, 0); /* a file size limit is a failed write, not a death */
     sigaltstack(&alternate, NULL);
     sa.sa_sigaction = on_bus_error;
     sa.sa_flags = SA_SIGINFO | SA_ONSTACK;

@@ -24,18 +24,10 @@ static void on_signal(int sig)
         was_continued = was_left = 1;
 }
 
-static void handle(int sig, void (*fn)(int))
-{
-    struct sigaction sa = {.sa_flags = SA_RESTART}; /* a reply is not disturbed by them */
-    sa.sa_handler = fn;
-    sigemptyset(&sa.sa_mask);
-    sigaction(sig, &sa, NULL);
-}
-
 void terminal_watch(void)
 {
-    handle(SIGWINCH, on_signal);
-    handle(SIGCONT, on_signal);
+    signals_handle(SIGWINCH, on_signal, SA_RESTART); /* a reply is not disturbed by them */
+    signals_handle(SIGCONT, on_signal, SA_RESTART);
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
         setlocale(LC_CTYPE, "C.UTF-8");
 }
@@ -80,22 +72,13 @@ terminal_event terminal_wait(void)
     return event;
 }
 
-/* Where SIGTSTP is ignored, as below a shell without job control, it stays so. */
-static void catch_stop(void (*fn)(int))
-{
-    struct sigaction now;
-    sigaction(SIGTSTP, NULL, &now);
-    if (now.sa_handler != SIG_IGN)
-        handle(SIGTSTP, fn);
-}
-
 static volatile sig_atomic_t is_edited; /* a line is being edited; before, it was `plain` */
 static struct termios plain;
 
 void terminal_catch_stop(bool on)
 {
     was_resized = was_stopped = was_continued = 0; /* before, nothing was drawn */
-    catch_stop(on ? on_signal : SIG_DFL);
+    signals_handle_unless_ignored(SIGTSTP, on ? on_signal : SIG_DFL, SA_RESTART);
     is_edited = on && tcgetattr(STDIN_FILENO, &plain) == 0;
 }
 
@@ -150,10 +133,10 @@ static void on_stop_while_quiet(int sig)
     terminal_restore();
     sigemptyset(&this_one);
     sigaddset(&this_one, sig);
-    handle(sig, SIG_DFL);
+    signals_handle(sig, SIG_DFL, SA_RESTART);
     raise(sig);
     sigprocmask(SIG_UNBLOCK, &this_one, NULL); /* it stops here */
-    handle(sig, on_stop_while_quiet);
+    signals_handle(sig, on_stop_while_quiet, SA_RESTART);
     tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
     if (marks_pastes)
         ask_for_marks(true);
@@ -171,7 +154,7 @@ void terminal_quiet(bool on)
         quiet.c_lflag &= ~(tcflag_t)(ECHO | ECHONL);
         quiet.c_lflag |= NOFLSH; /* Ctrl-C stops the reply and leaves those keys alone */
     }
-    catch_stop(on ? on_stop_while_quiet : SIG_DFL);
+    signals_handle_unless_ignored(SIGTSTP, on ? on_stop_while_quiet : SIG_DFL, SA_RESTART);
     is_quiet = on;
     tcsetattr(STDIN_FILENO, TCSANOW, on ? &quiet : &loud);
 }
