@@ -1,6 +1,6 @@
 /* tee.c - a backend made of two: opening it, its paired objects, its report. What computes is in
  * tee_ops.c, what is compared in tee_compare.c. */
-#include "check/tee_impl.h"
+#include "check/tee.h"
 
 #include <stdio.h>
 

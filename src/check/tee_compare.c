@@ -2,7 +2,7 @@
  * equal bits; "close(n ulp)" allows n units in the last place of the largest value of the row.
  * Integers are equal, but a value quantised to int8 may be one off where it stood within 1e-5 of a
  * rounding tie. */
-#include "check/tee_impl.h"
+#include "check/tee.h"
 
 #include "ops/kv_block.h"
 
@@ -21,7 +21,7 @@ static void snapshot(tee_side *s)
 }
 
 tee_call bnet_tee_begin(tee_backend *t, const char *op, const tee_weight *w, size_t n_rows,
-                        size_t n_cols, double ulps)
+                        size_t n_cols)
 {
     snapshot(&t->side[0]);
     snapshot(&t->side[1]);
@@ -30,8 +30,7 @@ tee_call bnet_tee_begin(tee_backend *t, const char *op, const tee_weight *w, siz
                       .tensor = w ? w->name : "",
                       .layer = t->layer,
                       .n_rows = n_rows,
-                      .n_cols = n_cols,
-                      .ulps = ulps};
+                      .n_cols = n_cols};
 }
 
 static uint64_t calls_before(const tee_side *s, const char *id)

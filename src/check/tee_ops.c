@@ -1,6 +1,6 @@
 /* tee_ops.c - every operation, twice: the inputs of side 0 are copied to side 1, both compute, the
  * results are compared. No difference survives an operation, so each is found where it arises. */
-#include "check/tee_impl.h"
+#include "check/tee.h"
 
 #include "ops/kv_block.h"
 
@@ -27,19 +27,30 @@ static const bnet_weight_info *info_of(const bnet_weight *w)
     return bnet_op_weight_info(t->first, t->half[0]);
 }
 
+static bnet_backend *side(const tee_call *c, int s)
+{
+    return c->tee->side[s].be;
+}
+
+static tee_call begin(bnet_backend *b, const char *op, const bnet_weight *w, int n_rows,
+                      size_t n_cols)
+{
+    return bnet_tee_begin(tee_of(b), op, w ? weight_of(w) : NULL, (size_t)n_rows, n_cols);
+}
+
 /* NULL: reading it failed, which sync will report; then nothing is compared. */
 static const void *see(tee_backend *t, int s, const bnet_buffer *b, size_t n_bytes)
 {
     return bnet_op_read(t->side[s].be, half(b, s), n_bytes);
 }
 
-/* Side 1 gets side 0's input. */
-static void feed(tee_backend *t, const bnet_buffer *b, size_t n_bytes)
+/* Side 1 gets side 0's input, one row of row_bytes for each row of the call. */
+static void feed(const tee_call *c, const bnet_buffer *b, size_t row_bytes)
 {
-    bnet_backend *to = t->side[1].be;
-    const void *bytes = see(t, 0, b, n_bytes);
+    size_t n_bytes = c->n_rows * row_bytes;
+    const void *bytes = see(c->tee, 0, b, n_bytes);
     if (bytes)
-        bnet_op_write(to, half(b, 1), bytes, n_bytes);
+        bnet_op_write(side(c, 1), half(b, 1), bytes, n_bytes);
 }
 
 static void compare(tee_call *c, const bnet_buffer *y)
@@ -79,13 +90,6 @@ static void rows_from(tee_backend *t, const bnet_buffer *x, const int32_t *rows,
         return;
     for (int i = 0; i < n_rows; i++)
         to->pos[i] = (size_t)rows[i] < from->n_pos ? from->pos[rows[i]] : -1;
-}
-
-/* Operations over n values that do not say how they lie in rows. */
-static void shape_flat(const tee_backend *t, size_t n, size_t *n_rows, size_t *n_cols)
-{
-    *n_rows = t->now && t->now->n_pos && n % t->now->n_pos == 0 ? t->now->n_pos : 1;
-    *n_cols = n / *n_rows;
 }
 
 /* ---- steps with each side's stores ---- */
@@ -133,33 +137,26 @@ static const uint8_t *block_of(tee_backend *t, const tee_kv *kv, int s, int laye
     return t->block[s];
 }
 
-static void put_block(tee_backend *t, const tee_kv *kv, int layer, int block, const uint8_t *bytes)
-{
-    bnet_op_kv_put(t->side[1].be, kv->half[1], layer, block, bytes);
-}
-
 /* ---- the table ---- */
 
 static void tee_embed(bnet_backend *b, const bnet_weight *w, const bnet_step *s, bnet_buffer *x)
 {
-    tee_backend *t = tee_of(b);
-    rows_are(t, x, s);
-    tee_call c = bnet_tee_begin(t, "embed", weight_of(w), (size_t)s->n_tokens, info_of(w)->n_in, 0);
+    rows_are(tee_of(b), x, s);
+    tee_call c = begin(b, "embed", w, s->n_tokens, info_of(w)->n_in);
     bnet_step plain = without_caches(s);
     for (int i = 0; i < BOTH; i++)
-        bnet_op_embed(t->side[i].be, weight_of(w)->half[i], &plain, half(x, i));
+        bnet_op_embed(side(&c, i), weight_of(w)->half[i], &plain, half(x, i));
     compare(&c, x);
 }
 
 static void tee_rmsnorm(bnet_backend *b, bnet_buffer *x, const bnet_weight *w, float eps,
                         int n_rows, bnet_buffer *y)
 {
-    tee_backend *t = tee_of(b);
     size_t n = info_of(w)->n_in;
-    tee_call c = bnet_tee_begin(t, "rmsnorm", weight_of(w), (size_t)n_rows, n, 0);
-    feed(t, x, (size_t)n_rows * n * sizeof(float));
+    tee_call c = begin(b, "rmsnorm", w, n_rows, n);
+    feed(&c, x, n * sizeof(float));
     for (int i = 0; i < BOTH; i++)
-        bnet_op_rmsnorm(t->side[i].be, half(x, i), weight_of(w)->half[i], eps, n_rows, half(y, i));
+        bnet_op_rmsnorm(side(&c, i), half(x, i), weight_of(w)->half[i], eps, n_rows, half(y, i));
     compare(&c, y);
 }
 
@@ -168,34 +165,29 @@ static bnet_act8 act_for(const bnet_act8 *q, int s)
     return (bnet_act8){half(q->q, s), half(q->scale, s), half(q->sum, s), q->stride};
 }
 
-static tee_quantized quantized(tee_backend *t, int s, const bnet_act8 *q, size_t n_rows)
+static bool see_quantized(const tee_call *c, int s, const bnet_act8 *q, tee_quantized *out)
 {
-    return (tee_quantized){see(t, s, q->q, n_rows * q->stride),
-                           see(t, s, q->scale, n_rows * sizeof(float)),
-                           see(t, s, q->sum, n_rows * sizeof(int32_t))};
-}
-
-static bool seen(const tee_quantized *q)
-{
-    return q->q && q->scale && q->sum;
+    size_t n = c->n_rows;
+    *out = (tee_quantized){see(c->tee, s, q->q, n * q->stride),
+                           see(c->tee, s, q->scale, n * sizeof(float)),
+                           see(c->tee, s, q->sum, n * sizeof(int32_t))};
+    return out->q && out->scale && out->sum;
 }
 
 static void tee_quantize_i8(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_cols,
                             bnet_act8 *q)
 {
-    tee_backend *t = tee_of(b);
-    size_t n = (size_t)n_rows * n_cols * sizeof(float);
-    tee_call c = bnet_tee_begin(t, "quantize_i8", NULL, (size_t)n_rows, n_cols, 0);
-    feed(t, x, n);
+    tee_quantized first, second;
+    tee_call c = begin(b, "quantize_i8", NULL, n_rows, n_cols);
+    feed(&c, x, n_cols * sizeof(float));
     for (int i = 0; i < BOTH; i++) {
         bnet_act8 own = act_for(q, i);
-        bnet_op_quantize_i8(t->side[i].be, half(x, i), n_rows, n_cols, &own);
+        bnet_op_quantize_i8(side(&c, i), half(x, i), n_rows, n_cols, &own);
     }
-    tee_quantized first = quantized(t, 0, q, (size_t)n_rows),
-                  second = quantized(t, 1, q, (size_t)n_rows);
+    bool seen = see_quantized(&c, 0, q, &first) && see_quantized(&c, 1, q, &second);
     bnet_tee_ran(&c);
-    const float *from = see(t, 0, x, n);
-    if (from && seen(&first) && seen(&second))
+    const float *from = see(c.tee, 0, x, c.n_rows * n_cols * sizeof(float));
+    if (from && seen)
         bnet_tee_quantized(&c, from, q->stride, &first, &second);
     bnet_tee_end(&c);
 }
@@ -203,15 +195,13 @@ static void tee_quantize_i8(bnet_backend *b, bnet_buffer *x, int n_rows, size_t 
 static void tee_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet_act8 *q,
                                int n_rows, bnet_buffer *y)
 {
-    tee_backend *t = tee_of(b);
-    tee_call c =
-        bnet_tee_begin(t, "linear_ternary", weight_of(w), (size_t)n_rows, info_of(w)->n_out, 0);
-    feed(t, q->q, (size_t)n_rows * q->stride);
-    feed(t, q->scale, (size_t)n_rows * sizeof(float));
-    feed(t, q->sum, (size_t)n_rows * sizeof(int32_t));
+    tee_call c = begin(b, "linear_ternary", w, n_rows, info_of(w)->n_out);
+    feed(&c, q->q, q->stride);
+    feed(&c, q->scale, sizeof(float));
+    feed(&c, q->sum, sizeof(int32_t));
     for (int i = 0; i < BOTH; i++) {
         bnet_act8 own = act_for(q, i);
-        bnet_op_linear_ternary(t->side[i].be, weight_of(w)->half[i], &own, n_rows, half(y, i));
+        bnet_op_linear_ternary(side(&c, i), weight_of(w)->half[i], &own, n_rows, half(y, i));
     }
     compare(&c, y);
 }
@@ -219,36 +209,32 @@ static void tee_linear_ternary(bnet_backend *b, const bnet_weight *w, const bnet
 static void tee_linear_float(bnet_backend *b, const bnet_weight *w, bnet_buffer *x, int n_rows,
                              bnet_buffer *y)
 {
-    tee_backend *t = tee_of(b);
-    tee_call c =
-        bnet_tee_begin(t, "linear_float", weight_of(w), (size_t)n_rows, info_of(w)->n_out, 0);
-    feed(t, x, (size_t)n_rows * info_of(w)->n_in * sizeof(float));
+    tee_call c = begin(b, "linear_float", w, n_rows, info_of(w)->n_out);
+    feed(&c, x, info_of(w)->n_in * sizeof(float));
     for (int i = 0; i < BOTH; i++)
-        bnet_op_linear_float(t->side[i].be, weight_of(w)->half[i], half(x, i), n_rows, half(y, i));
+        bnet_op_linear_float(side(&c, i), weight_of(w)->half[i], half(x, i), n_rows, half(y, i));
     compare(&c, y);
 }
 
 static void tee_rope_table(bnet_backend *b, const bnet_rope *r, const bnet_step *s, bnet_buffer *cs)
 {
-    tee_backend *t = tee_of(b);
-    tee_call c =
-        bnet_tee_begin(t, "rope_table", NULL, (size_t)s->n_tokens, (size_t)r->n_rot, TABLE_ULPS);
+    tee_call c = begin(b, "rope_table", NULL, s->n_tokens, (size_t)r->n_rot);
     bnet_step plain = without_caches(s);
+    c.ulps = TABLE_ULPS;
     for (int i = 0; i < BOTH; i++)
-        bnet_op_rope_table(t->side[i].be, r, &plain, half(cs, i));
+        bnet_op_rope_table(side(&c, i), r, &plain, half(cs, i));
     compare(&c, cs);
 }
 
 static void tee_rope(bnet_backend *b, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
                      bnet_buffer *x)
 {
-    tee_backend *t = tee_of(b);
     size_t n = (size_t)n_heads * (size_t)r->head_dim;
-    tee_call c = bnet_tee_begin(t, "rope", NULL, (size_t)n_rows, n, 0);
-    feed(t, cs, (size_t)n_rows * (size_t)r->n_rot * sizeof(float));
-    feed(t, x, (size_t)n_rows * n * sizeof(float));
+    tee_call c = begin(b, "rope", NULL, n_rows, n);
+    feed(&c, cs, (size_t)r->n_rot * sizeof(float));
+    feed(&c, x, n * sizeof(float));
     for (int i = 0; i < BOTH; i++)
-        bnet_op_rope(t->side[i].be, r, half(cs, i), n_rows, n_heads, half(x, i));
+        bnet_op_rope(side(&c, i), r, half(cs, i), n_rows, n_heads, half(x, i));
     compare(&c, x);
 }
 
@@ -275,25 +261,24 @@ static void compare_cache(tee_call *c, const bnet_step *s, const float *k, const
 static void tee_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_buffer *k,
                           bnet_buffer *v)
 {
-    tee_backend *t = tee_of(b);
     const bnet_kv_shape *shape = &kv_of(s, 0)->shape;
-    size_t n =
-        (size_t)s->n_tokens * (size_t)shape->n_kv_heads * (size_t)shape->head_dim * sizeof(float);
-    tee_call c = bnet_tee_begin(t, "kv_append", NULL, (size_t)s->n_tokens, 0, 0);
+    size_t row = (size_t)shape->n_kv_heads * (size_t)shape->head_dim * sizeof(float);
+    tee_call c = begin(b, "kv_append", NULL, s->n_tokens, 0);
     c.layer = layer;
-    feed(t, k, n);
-    feed(t, v, n);
+    feed(&c, k, row);
+    feed(&c, v, row);
     bool ok = true;
     for (int i = 0; i < BOTH; i++) {
         bnet_step own;
-        ok = step_for(t, i, s, &own) && ok;
+        ok = step_for(c.tee, i, s, &own) && ok;
         if (ok)
-            bnet_op_kv_append(t->side[i].be, &own, layer, half(k, i), half(v, i));
+            bnet_op_kv_append(side(&c, i), &own, layer, half(k, i), half(v, i));
     }
     if (!ok)
         return;
     bnet_tee_ran(&c);
-    const float *keys = see(t, 0, k, n), *values = see(t, 0, v, n);
+    const float *keys = see(c.tee, 0, k, c.n_rows * row),
+                *values = see(c.tee, 0, v, c.n_rows * row);
     if (keys && values)
         compare_cache(&c, s, keys, values);
     bnet_tee_end(&c);
@@ -309,7 +294,7 @@ static void feed_cache(tee_backend *t, const bnet_step *s, int layer)
             int at = s->seqs[s->seq[i]].blocks[blk];
             const uint8_t *bytes = block_of(t, kv, 0, layer, at);
             if (bytes)
-                put_block(t, kv, layer, at, bytes);
+                bnet_op_kv_put(t->side[1].be, kv->half[1], layer, at, bytes);
         }
     }
 }
@@ -317,63 +302,63 @@ static void feed_cache(tee_backend *t, const bnet_step *s, int layer)
 static void tee_attention(bnet_backend *b, const bnet_step *s, int layer, int n_heads,
                           bnet_buffer *q, bnet_buffer *y)
 {
-    tee_backend *t = tee_of(b);
     size_t n = (size_t)n_heads * (size_t)kv_of(s, 0)->shape.head_dim;
-    tee_call c = bnet_tee_begin(t, "attention", NULL, (size_t)s->n_tokens, n, 0);
+    tee_call c = begin(b, "attention", NULL, s->n_tokens, n);
     c.layer = layer;
-    feed(t, q, (size_t)s->n_tokens * n * sizeof(float));
-    feed_cache(t, s, layer);
+    feed(&c, q, n * sizeof(float));
+    feed_cache(c.tee, s, layer);
     bool ok = true;
     for (int i = 0; i < BOTH; i++) {
         bnet_step own;
-        ok = step_for(t, i, s, &own) && ok;
+        ok = step_for(c.tee, i, s, &own) && ok;
         if (ok)
-            bnet_op_attention(t->side[i].be, &own, layer, n_heads, half(q, i), half(y, i));
+            bnet_op_attention(side(&c, i), &own, layer, n_heads, half(q, i), half(y, i));
     }
     if (ok)
         compare(&c, y);
 }
 
+/* An operation over n values that does not say how they lie in rows, and its inputs. */
+static tee_call begin_flat(bnet_backend *b, const char *op, size_t n, const bnet_buffer *x,
+                           const bnet_buffer *y)
+{
+    const tee_buffer *now = tee_of(b)->now;
+    size_t n_rows = now && now->n_pos && n % now->n_pos == 0 ? now->n_pos : 1;
+    tee_call c = begin(b, op, NULL, (int)n_rows, n / n_rows);
+    feed(&c, x, c.n_cols * sizeof(float));
+    feed(&c, y, c.n_cols * sizeof(float));
+    return c;
+}
+
 static void tee_glu(bnet_backend *b, bnet_activation act, bnet_buffer *gate, bnet_buffer *up,
                     size_t n, bnet_buffer *y)
 {
-    tee_backend *t = tee_of(b);
-    size_t n_rows, n_cols;
-    shape_flat(t, n, &n_rows, &n_cols);
-    tee_call c = bnet_tee_begin(t, act == BNET_ACT_RELU2 ? "glu_relu2" : "glu_silu", NULL, n_rows,
-                                n_cols, 0);
-    feed(t, gate, n * sizeof(float));
-    feed(t, up, n * sizeof(float));
+    tee_call c = begin_flat(b, act == BNET_ACT_RELU2 ? "glu_relu2" : "glu_silu", n, gate, up);
     for (int i = 0; i < BOTH; i++)
-        bnet_op_glu(t->side[i].be, act, half(gate, i), half(up, i), n, half(y, i));
+        bnet_op_glu(side(&c, i), act, half(gate, i), half(up, i), n, half(y, i));
     compare(&c, y);
 }
 
 static void tee_add(bnet_backend *b, bnet_buffer *x, bnet_buffer *y, size_t n)
 {
-    tee_backend *t = tee_of(b);
-    size_t n_rows, n_cols;
-    shape_flat(t, n, &n_rows, &n_cols);
-    tee_call c = bnet_tee_begin(t, "add", NULL, n_rows, n_cols, 0);
-    feed(t, x, n * sizeof(float));
-    feed(t, y, n * sizeof(float));
+    tee_call c = begin_flat(b, "add", n, x, y);
     for (int i = 0; i < BOTH; i++)
-        bnet_op_add(t->side[i].be, half(x, i), half(y, i), n);
+        bnet_op_add(side(&c, i), half(x, i), half(y, i), n);
     compare(&c, x);
 }
 
 static void tee_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n_rows,
                        size_t n_cols, bnet_buffer *y)
 {
-    tee_backend *t = tee_of(b);
     size_t last = 0;
     for (int i = 0; i < n_rows; i++)
         last = BNET_MAX(last, (size_t)rows[i]);
-    rows_from(t, x, rows, n_rows, y);
-    tee_call c = bnet_tee_begin(t, "gather", NULL, (size_t)n_rows, n_cols, 0);
-    feed(t, x, (last + 1) * n_cols * sizeof(float));
+    rows_from(tee_of(b), x, rows, n_rows, y);
+    tee_call c = begin(b, "gather", NULL, n_rows, n_cols), input = c;
+    input.n_rows = last + 1;
+    feed(&input, x, n_cols * sizeof(float));
     for (int i = 0; i < BOTH; i++)
-        bnet_op_gather(t->side[i].be, half(x, i), rows, n_rows, n_cols, half(y, i));
+        bnet_op_gather(side(&c, i), half(x, i), rows, n_rows, n_cols, half(y, i));
     compare(&c, y);
 }
 

@@ -8,7 +8,7 @@
 
 enum { HEAD = CASE_HEAD, MATRIX_ROWS = 4 }; /* tokens of a matrix that are recomputed */
 
-/* One row of results, c->s.n of them; w: a row of floats to work with. */
+/* One row of results, c->s.n of them; w: a row of the weight, to be decoded into. */
 typedef void (*expect_fn)(const kernel_case *c, uint64_t row, float *w, double *out);
 
 static void expect_linear(const kernel_case *c, uint64_t t, float *w, double *out)
