@@ -28,7 +28,8 @@ typedef struct bitnet_receipt_facts {
     double first_token_ms;             /* from the call to the first token */
     double decode_ms;                  /* from the first token to the last */
     int n_passed, n_failed, n_skipped; /* checks the caller made */
-    bool deterministic_asked;          /* it was asked for, repeated or not */
+    bool deterministic_asked;          /* the caller wants the same tokens for the same seed,
+                                          whether or not the run was repeated */
     /* NULL: all that the engine computed since _open. Else one answer: the kernels that computed
      * this session's tokens since it was opened (bitnet_session_kernels), and how many of their
      * calls served other sessions too */
@@ -36,13 +37,13 @@ typedef struct bitnet_receipt_facts {
 } bitnet_receipt_facts;
 
 BITNET_API void bitnet_receipt_facts_init(bitnet_receipt_facts *facts);
-/* Begins a receipt: kernel calls count from here. Close it before the engine. */
+/* Begins a receipt: kernel calls are counted from here on. Close it before the engine. */
 BITNET_API bitnet_status bitnet_receipt_open(bitnet_engine *engine, bitnet_receipt **out,
                                              bitnet_error *err);
 BITNET_API void bitnet_receipt_close(bitnet_receipt *receipt);
-/* Measures how fast the weights can be read, digests the model file (once per receipt), writes
- * everything since _open, or of facts->session, to `path` by temp file and rename. May be called
- * again. Fails: ARGUMENT (a session of another engine), IO, MEMORY. */
+/* Measures how fast the weights can be read, digests the model file (once per receipt) and writes
+ * what happened since _open, or what facts->session did, to `path`, through a temporary file that
+ * is renamed. May be called again. Fails: ARGUMENT (a session of another engine), IO, MEMORY. */
 BITNET_API bitnet_status bitnet_receipt_write(bitnet_receipt *receipt,
                                               const bitnet_receipt_facts *facts, const char *path,
                                               bitnet_error *err);
@@ -50,13 +51,13 @@ BITNET_API bitnet_status bitnet_receipt_write(bitnet_receipt *receipt,
 typedef struct bitnet_verify_options {
     size_t struct_size;
     bool require_gpu;              /* the receipt must show GPU kernels */
-    const char *model_path;        /* NULL: any; else the model's digest must be this file's */
-    const bitnet_runtime *runtime; /* NULL: kernels of this library; else also those registered */
+    const char *model_path;        /* NULL: any model; else the digest must be this file's */
+    const bitnet_runtime *runtime; /* kernels registered there are known too; NULL: only ours */
 } bitnet_verify_options;
 
 BITNET_API void bitnet_verify_options_init(bitnet_verify_options *options);
-/* Applies every gate in order. Fails RECEIPT at the first that is not passed, with its number in
- * the message and in *gate (may be NULL; 0: passed); IO, MEMORY. */
+/* Applies every gate in order. Fails RECEIPT at the first gate that the receipt does not pass, with
+ * its number in the message and in *gate (may be NULL; 0: all were passed); IO, MEMORY. */
 BITNET_API bitnet_status bitnet_receipt_verify(const char *path,
                                                const bitnet_verify_options *options, int *gate,
                                                bitnet_error *err);
@@ -71,19 +72,20 @@ BITNET_API bool bitnet_gate_at(int i, int *number, const char **text);
  * _quantize, _last_error. Functions that return int: 0 is success. */
 typedef int bitnet_bridge_init_fn(int abi); /* BITNET_BRIDGE_ABI; called once, first */
 typedef void bitnet_bridge_cleanup_fn(void);
-typedef int bitnet_bridge_available_fn(void); /* 1: it can compute here, 0: not */
-/* Meaning of bitnet_matmul_i2s and bitnet_quantize (rule absmean). */
+typedef int bitnet_bridge_available_fn(void); /* 1: it can compute here; 0: it cannot */
+/* They compute what bitnet_matmul_i2s and bitnet_quantize (rule absmean) of bitnet_extras.h do. */
 typedef int bitnet_bridge_matmul_fn(const int8_t *a, const uint8_t *b, float *c, size_t m, size_t n,
                                     size_t k);
 typedef int bitnet_bridge_quantize_fn(int qtype, const float *in, size_t n, uint8_t *out,
                                       size_t n_out, float *scales, size_t n_scales);
-typedef const char *bitnet_bridge_error_fn(void); /* of the last failure; may be NULL */
+typedef const char *bitnet_bridge_error_fn(void); /* why the last call failed; may be NULL */
 
 typedef struct bitnet_bridge bitnet_bridge;
 
-/* Loads and starts a plugin. Fails NOT_AVAILABLE: "ffi bridge unavailable" (path NULL or "", no
- * such file, or the plugin says it is not available); cannot be loaded, a function missing, init
- * failed (the message names it). One thread at a time. */
+/* Loads and starts a plugin. A bridge may be used by one thread at a time. Fails NOT_AVAILABLE with
+ * "ffi bridge unavailable" if path is NULL or "", there is no such file or the plugin says that it
+ * is not available; with a message that names the reason if the plugin cannot be loaded, lacks a
+ * function or fails to start. */
 BITNET_API bitnet_status bitnet_bridge_open(const char *path, bitnet_bridge **out,
                                             bitnet_error *err);
 BITNET_API void bitnet_bridge_close(bitnet_bridge *bridge);
@@ -97,11 +99,12 @@ typedef struct bitnet_comparison {
     bool release_gate;          /* match, and at least 95 % of the reference's speed */
 } bitnet_comparison;
 
-/* The rule alone. */
+/* Judges given times, without measuring. */
 BITNET_API bitnet_comparison bitnet_compare_times(uint64_t native_ns, uint64_t reference_ns,
                                                   bool accuracy_match, double max_error);
-/* The best native function of this runtime and the plugin's, on the same random input. Fails ERROR:
- * the plugin reported a failure (its words are in the message); ARGUMENT; MEMORY. */
+/* Times and compares the fastest native function of this runtime and the plugin's on the same
+ * random input. Fails ERROR (the plugin reported a failure, whose text is in the message),
+ * ARGUMENT, MEMORY. */
 BITNET_API bitnet_status bitnet_bridge_compare_matmul(const bitnet_runtime *runtime,
                                                       bitnet_bridge *bridge, size_t m, size_t n,
                                                       size_t k, bitnet_comparison *out,
@@ -131,8 +134,8 @@ typedef struct bitnet_validate_options {
     size_t struct_size;
     const char *device;     /* what is checked: NULL or "auto": what the runtime computes on; "cpu",
                                "cpu:ISA", or any name the runtime's option takes */
-    const char *against;    /* what is right: default "cpu:scalar"; out-of-tree kernels and tuning
-                               never serve it */
+    const char *against;    /* what counts as right: default "cpu:scalar"; kernels registered by
+                               programs and tuned choices are never used for it */
     const char *model_path; /* NULL: kernels alone */
     const char *golden_dir; /* with golden.json; needs model_path. NULL: skipped */
     bitnet_bridge *bridge;  /* NULL: skipped */
@@ -141,9 +144,9 @@ typedef struct bitnet_validate_options {
     bitnet_i2s_layout i2s_layout;
     bitnet_cancel_fn cancel; /* polled between cases: true ends with CANCELLED; may be NULL */
     void *cancel_user;
-    const char *kernel; /* only rows of the kernel with this id; NULL: all. Fails ARGUMENT if the
-                           registry has none */
-    bitnet_progress_fn on_progress; /* shares of the work, as it usually takes time; may be NULL */
+    const char *kernel; /* check only the kernel with this id; NULL: all. Fails ARGUMENT if the
+                           registry has no such kernel */
+    bitnet_progress_fn on_progress; /* told the share of the usual time that is over; may be NULL */
     void *progress_user;
 } bitnet_validate_options;
 
@@ -153,7 +156,7 @@ typedef struct bitnet_accuracy {
     uint64_t m, n, k;
     bitnet_verdict verdict;
     double max_error; /* largest difference, as a share of the largest value of its row */
-    double bound;     /* the most that may be; 0: equal bits */
+    double bound;     /* the largest max_error that passes; 0: equal bits are required */
     char note[160];   /* what it was compared with; what differs; why it was skipped */
 } bitnet_accuracy;
 
@@ -161,7 +164,7 @@ typedef struct bitnet_performance {
     const char *kernel, *op, *format, *dtype;
     uint64_t m, n, k;
     double device_ms; /* the operation until the device is done; median, after a warm-up */
-    double wall_ms;   /* with the input's way there and the result's way back */
+    double wall_ms;   /* the same with copying the input there and the result back */
     double reference_ms, speedup; /* wall time of the reference; reference_ms / wall_ms */
     double gflops;                /* 2 m n k / device_ms */
 } bitnet_performance;
@@ -192,7 +195,8 @@ typedef struct bitnet_model_result {
 typedef struct bitnet_golden_result {
     bitnet_verdict verdict;
     uint64_t n_prompts, n_positions, n_argmax, n_wrong;
-    double min_cosine; /* 0.998 and more is a pass; the argmax where the margin is 0.5 or more */
+    double
+        min_cosine; /* a pass needs 0.998, and the right argmax where its margin is 0.5 or more */
     char note[160];
 } bitnet_golden_result;
 
@@ -216,9 +220,10 @@ typedef struct bitnet_validation {
 } bitnet_validation;
 
 BITNET_API void bitnet_validate_options_init(bitnet_validate_options *options);
-/* Every kernel of the runtime's registry on several shapes, their speed, the model, memory, the
- * golden logits, the bridge. A difference is a result, not a failure: the status is OK and success
- * false. Fails: ARGUMENT, NOT_COMPILED, NOT_AVAILABLE (device), IO, MODEL, TOKENIZER, MEMORY. */
+/* Checks every kernel of the runtime's registry on several shapes, their speed, the model, memory,
+ * golden logits and the bridge. A difference is a result, not a failure: the status is OK and
+ * success is false. Fails: ARGUMENT, NOT_COMPILED, NOT_AVAILABLE (device), IO, MODEL, TOKENIZER,
+ * MEMORY. */
 BITNET_API bitnet_status bitnet_validate(bitnet_runtime *runtime,
                                          const bitnet_validate_options *options,
                                          bitnet_validation **out, bitnet_error *err);
@@ -242,8 +247,8 @@ typedef struct bitnet_health {
 } bitnet_health;
 
 BITNET_API void bitnet_health_init(bitnet_health *health);
-/* Well below 100 ms, from any thread, while sessions run. An unhealthy engine is a result: the
- * status is OK. Fails: ARGUMENT (vocab_only), MEMORY, ERROR (the device). */
+/* Takes well below 100 ms; may be called from any thread while sessions run. An unhealthy engine is
+ * a result: the status is OK. Fails: ARGUMENT (vocab_only), MEMORY, ERROR (the device). */
 BITNET_API bitnet_status bitnet_health_check(bitnet_engine *engine, bitnet_health *health,
                                              bitnet_error *err);
 /* One JSON object into buf, cut at cap, NUL-terminated; returns the length of the whole. */
@@ -253,17 +258,17 @@ BITNET_API size_t bitnet_health_json(const bitnet_health *health, char *buf, siz
  *
  * Virtual machines and emulators may advertise what they cannot run. The test runs every kind of
  * operation once, small, with the kernels an engine would choose for `isa` (NULL: the best), and
- * compares with the scalar ones bit for bit: a few ms, on the calling thread alone, which keeps
- * nothing. An instruction that does not exist raises SIGILL in it, so call it where that ends
- * nothing of value: in a child process, as the command does. */
+ * compares with the scalar ones bit for bit. It takes a few milliseconds, uses the calling thread
+ * alone and keeps nothing. An instruction that does not exist raises SIGILL there, so call it in a
+ * child process, as the command does. */
 
 /* Names of instruction sets, of any architecture, lowest first; NULL past the end. */
 BITNET_API const char *bitnet_isa_at(int i);
 /* Fails: ARGUMENT (no such isa), NOT_AVAILABLE (the CPU does not claim to have it), MISMATCH (a
  * result is wrong), MEMORY. */
 BITNET_API bitnet_status bitnet_isa_self_test(const char *isa, bitnet_error *err);
-/* Does the CPU say that it is not the real one (x86-64 under a hypervisor or emulator)? Then what
- * it claims deserves the test. */
+/* Does the CPU say that it is a virtual one (x86-64 under a hypervisor or emulator)? Then what it
+ * claims to have should be tested. */
 BITNET_API bool bitnet_cpu_is_virtual(void);
 
 #ifdef __cplusplus

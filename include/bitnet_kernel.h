@@ -14,13 +14,14 @@ extern "C" {
 
 /* ---- kernel registry: one per runtime; docs/KERNEL.md ---- */
 
-#define BITNET_KERNEL_ABI 1 /* of the types below; a kernel made for another one is refused */
+#define BITNET_KERNEL_ABI 1 /* version of the types below; a kernel made for another is refused */
 
-/* Op "linear", format "i2s", dtype "i8". acc[t][r] = sum over k of trit[r][k] * x[t][k], exactly:
- * n_rows rows of n_blocks * 32 bytes, 128 weights in 32 bytes (element i of a block in byte i % 32,
- * bits 6 - 2 * (i / 32); codes 0,1,2 = -1,0,+1); 1..16 tokens, x[t] at x + t * x_stride with
- * n_blocks * 128 values, x_sum[t] their sum; acc is [n_tokens][n_rows]. Called from several threads
- * at once with different rows; a pass of M tokens comes in pieces. */
+/* Op "linear", format "i2s", dtype "i8". Sets acc[t][r] = sum over k of trit[r][k] * x[t][k],
+ * exactly: n_rows rows of n_blocks * 32 bytes, 128 weights in 32 bytes (element i of a block in
+ * byte i % 32, bits 6 - 2 * (i / 32); codes 0,1,2 = -1,0,+1); 1..16 tokens, x[t] at x + t *
+ * x_stride with n_blocks * 128 values, x_sum[t] their sum; acc is [n_tokens][n_rows]. Called from
+ * several threads at once with different rows; a pass of many tokens is divided into several calls.
+ */
 typedef void bitnet_fn_ternary(const uint8_t *w, size_t n_blocks, size_t n_rows, const int8_t *x,
                                size_t x_stride, const int32_t *x_sum, size_t n_tokens,
                                int32_t *acc);
@@ -62,12 +63,13 @@ typedef struct bitnet_kernel {
     const char *id; /* unique: "linear_i2s.mine"; letters, digits, _.:-, at most 128, no "mock" */
     const char *op, *format, *dtype; /* the key */
     const char *isa;         /* what it needs: "scalar" (default), "neon", "dotprod", "avx2" */
-    bitnet_kernel_tier tier; /* the highest compatible is chosen; yours before ours on ties */
-    uint64_t temp_bytes;     /* scratch it takes for itself, for choices by memory */
-    uint32_t alignment;      /* of the weights, at which it runs best */
+    bitnet_kernel_tier tier; /* the highest compatible one is chosen; a registered kernel is
+                                preferred to one of the library of the same tier */
+    uint64_t temp_bytes;     /* scratch it allocates; BITNET_PRIORITY_MEMORY takes the least */
+    uint32_t alignment;      /* of the weights, in bytes, at which it runs best */
     bitnet_dim_rule m, n, k; /* tokens of a pass, outputs, inputs */
     const char *agreement;   /* "exact" (default) or "close(4 ulp)", with the scalar kernel */
-    void (*fn)(void);        /* of the type its op and format say, cast */
+    void (*fn)(void);        /* cast from the type that its op and format name above */
 } bitnet_kernel;
 
 typedef enum bitnet_priority {
@@ -83,17 +85,18 @@ typedef struct bitnet_kernel_query {
 } bitnet_kernel_query;
 
 BITNET_API void bitnet_kernel_init(bitnet_kernel *kernel);
-/* Any thread, any time; engines opened afterwards use it, running ones from their next pass on (ops
- * other than linear: from the next engine on). The function must stay callable until the runtime is
- * closed. Fails: ARGUMENT (id taken, ABI, missing or wrong field, a key without a type above,
- * unknown isa, agreement, a rule on sizes where op is not linear), MEMORY (full). */
+/* Adds a kernel; may be called from any thread at any time. Engines opened afterwards use it; open
+ * ones use it from their next pass on if its op is "linear". The function must stay callable until
+ * the runtime is closed. Fails: ARGUMENT (id taken, ABI, missing or wrong field, a key without a
+ * type above, unknown isa, agreement, a rule on sizes where op is not linear), MEMORY (full). */
 BITNET_API bitnet_status bitnet_kernel_register(bitnet_runtime *runtime,
                                                 const bitnet_kernel *kernel, bitnet_error *err);
 /* Is there a kernel for this key that this CPU can run? False for anything unknown. */
 BITNET_API bool bitnet_runtime_has_kernel(const bitnet_runtime *runtime, const char *op,
                                           const char *format, const char *dtype);
-/* The id of the kernel that would serve; borrowed until the runtime is closed. Fails NOT_AVAILABLE:
- * UnsupportedKernelConfiguration or NoCompatibleKernel with each candidate's reason. */
+/* Sets *id to the kernel that would serve; borrowed until the runtime is closed. Fails
+ * NOT_AVAILABLE: UnsupportedKernelConfiguration or NoCompatibleKernel with each candidate's reason.
+ */
 BITNET_API bitnet_status bitnet_runtime_select(const bitnet_runtime *runtime,
                                                const bitnet_kernel_query *query, const char **id,
                                                bitnet_error *err);
@@ -111,7 +114,7 @@ BITNET_API bitnet_status bitnet_kernels_json(const bitnet_runtime *runtime,
  * build without CUDA. */
 BITNET_API const void *bitnet_cuda_image(size_t i);
 
-/* ---- providers: what a family of kernels is called, in order of preference ---- */
+/* ---- providers: families of kernels, in order of preference ---- */
 
 typedef struct bitnet_provider_info {
     int priority;       /* 1 is best */
@@ -120,7 +123,7 @@ typedef struct bitnet_provider_info {
     bool available;     /* has kernels this machine can run */
 } bitnet_provider_info;
 BITNET_API bool bitnet_provider_at(const bitnet_runtime *runtime, int i, bitnet_provider_info *out);
-/* The name of the provider that ternary matrices run on: "dotprod". Chosen once. */
+/* The name of the provider that computes ternary matrices, such as "dotprod"; it never changes. */
 BITNET_API const char *bitnet_runtime_provider(const bitnet_runtime *runtime);
 
 /* ---- tuning: measured choices ---- */
@@ -146,7 +149,7 @@ BITNET_API bitnet_status bitnet_runtime_tune(bitnet_runtime *runtime,
                                              int n_repeats, const char *path, bitnet_tune_fn each,
                                              void *user, bitnet_error *err);
 
-/* Calls of this engine that a dequantised fallback served for want of a kernel. */
+/* How many calls of this engine a dequantised fallback served because there was no kernel. */
 BITNET_API uint64_t bitnet_engine_fallbacks(const bitnet_engine *engine);
 
 /* ---- single operations: kernels called by themselves on host memory. libbitnet-extras has a
@@ -197,7 +200,7 @@ typedef enum bitnet_single_kind {
                                  CPU alone */
 } bitnet_single_kind;
 
-/* What a call does one after the other; each step is timed. */
+/* The steps of a call, in order; each is timed. */
 typedef enum bitnet_single_step {
     BITNET_STEP_CAPABILITY,
     BITNET_STEP_KERNEL,
@@ -209,7 +212,7 @@ typedef enum bitnet_single_step {
     BITNET_SINGLE_STEPS
 } bitnet_single_step;
 
-/* One operation; the caller answers for sizes that fit m, n and k. */
+/* One operation. Requires that the sizes of its buffers fit m, n and k. */
 typedef struct bitnet_single_op {
     bitnet_single_kind op;
     int type, rule; /* rule: bitnet_scale_rule */
@@ -218,7 +221,7 @@ typedef struct bitnet_single_op {
     size_t in_bytes[3]; /* 0: none */
     void *out[2];
     size_t out_bytes[2];
-    /* what became of it */
+    /* set by the call */
     bitnet_precision precision; /* in which a MATMUL was computed */
     const char *kernel;         /* its id; NULL: the CPU computed */
     double ms[BITNET_SINGLE_STEPS];
@@ -229,7 +232,7 @@ typedef struct bitnet_single_info {
     bool on_device;
     bitnet_precision precision;    /* never AUTO */
     uint64_t n_fallbacks;          /* operations that failed on the device and went to the CPU */
-    uint64_t memory_current;       /* held by calls at work; 0 between them */
+    uint64_t memory_current;       /* bytes held by calls in progress; 0 between them */
     bitnet_precision_stats device; /* its memory and transfers; no times */
 } bitnet_single_info;
 
@@ -242,10 +245,10 @@ typedef struct bitnet_single bitnet_single; /* the runtime's device, or its CPU 
 BITNET_API bitnet_status bitnet_single_open(bitnet_runtime *runtime, bitnet_precision precision,
                                             bitnet_single **out, bitnet_error *err);
 BITNET_API void bitnet_single_close(bitnet_single *single);
-/* Computes n operations that do not need each other, on a device with one wait for each step of
- * them all. single NULL: by the scalar functions, which define what the kernels compute. Fails:
- * ARGUMENT (NULL, quantising what is not finite), MEMORY (the device has no room; all is given
- * back), NOT_AVAILABLE (the device failed). */
+/* Computes n independent operations; a device is waited for once per step of all of them. single
+ * NULL: by the scalar functions, which define what the kernels compute. Fails: ARGUMENT (NULL,
+ * quantising what is not finite), MEMORY (the device has no room; all is given back), NOT_AVAILABLE
+ * (the device failed). */
 BITNET_API bitnet_status bitnet_single_run(bitnet_single *single, bitnet_single_op *ops, size_t n,
                                            bitnet_error *err);
 BITNET_API void bitnet_single_read(bitnet_single *single, bitnet_single_info *out);

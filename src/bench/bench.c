@@ -111,7 +111,7 @@ bitnet_status bnet_bench_check(const bitnet_bench *b, const bitnet_bench_test *t
 {
     int64_t need = (int64_t)t->depth + t->n_tokens + 1;
     if (t->n_tokens < 1 || t->depth < 0)
-        return bnet_fail(err, BITNET_ARGUMENT, "bench: %d tokens at depth %d are no test",
+        return bnet_fail(err, BITNET_ARGUMENT, "bench: %d tokens at depth %d cannot be measured",
                          t->n_tokens, t->depth);
     if (need > b->n_ctx)
         return bnet_fail(err, BITNET_CONTEXT,

@@ -13,12 +13,12 @@ struct bitnet_bench {
     bitnet_sampler *sampler;
     int32_t *ids; /* [n_ctx] a text of any tokens */
     int n_ctx;
-    uint64_t memory, crowd_memory; /* of the session and the crowd, as computed before */
+    uint64_t memory, crowd_memory; /* bytes of the session and the crowd, by calculation */
     uint64_t workspace;            /* of the largest pass: one serves all */
     bitnet_kernel_use before[BNET_KERNELS_MAX]; /* at _forget */
     size_t n_before;
     bitnet_bench_options options;
-    /* bt: timelines and what a step does with each; opened when first needed */
+    /* tests "bt": timelines and what a step does with each; opened when first needed */
     bitnet_session **crowd;
     bitnet_batch *batch;
     bitnet_batch_item *items;
@@ -31,7 +31,7 @@ bitnet_status bnet_bench_crowd(bitnet_bench *b, const bitnet_bench_test *t, bitn
                                bitnet_error *err);
 void bnet_bench_crowd_close(bitnet_bench *b);
 
-/* Opens a session and adds what it should take. */
+/* Opens a session and adds the bytes it should take to *memory. */
 bitnet_status bnet_bench_session(bitnet_bench *b, const bitnet_session_options *o, uint64_t *memory,
                                  bitnet_session **out, bitnet_error *err);
 

@@ -19,7 +19,7 @@ typedef struct measuring {
     size_t n_copies;
 } measuring;
 
-/* Of the weights of a shape, as the file has them; ternary ones in 2 bits. */
+/* Bytes of the weights of a shape as a file holds them; ternary ones take 2 bits. */
 static uint64_t weight_bytes(const bnet_kernel_query *q)
 {
     uint64_t n = 0;
@@ -40,8 +40,8 @@ static bitnet_status make_copies(measuring *m, const bnet_kernel_query *q, bitne
 {
     uint64_t bytes = weight_bytes(q), cache = 2 * m->engine->runtime->devices->cpu.l3_bytes;
     uint64_t want = BNET_MAX(turn_bytes, cache);
-    bool one =
-        q->m > 1 || bytes == 0 || bnet_backend_capabilities(m->backend); /* a device has its own */
+    bool one = q->m > 1 || bytes == 0 ||
+               bnet_backend_capabilities(m->backend); /* a device makes its own */
     size_t n = one ? 1 : (size_t)(want / bytes + 1);
     bitnet_status st = BITNET_OK;
     n = BNET_MIN(n, (size_t)COPIES_MAX);

@@ -24,7 +24,7 @@ static int by_share(const void *a, const void *b)
     return (x->ms < y->ms) - (x->ms > y->ms);
 }
 
-/* `total` is the whole time; what no entry accounts for is the rest. */
+/* `total` is the whole time; "rest" is what no entry accounts for. */
 static size_t make_entries(const reading *from, const reading *to, double total,
                            bitnet_profile_entry *out)
 {
@@ -78,7 +78,7 @@ bitnet_status bitnet_bench_profile(bitnet_bench *b, const bitnet_bench_test *t,
                          "profile: bench, test, n, total_ms and out must not be NULL");
     if (t->n_sessions > 0)
         return bnet_fail(err, BITNET_ARGUMENT,
-                         "profile: it is of one timeline (pp, tg), not of many");
+                         "profile: only tests of one timeline (pp, tg) can be profiled");
     bitnet_status st = bnet_bench_check(b, t, err);
     bnet_meter *kept = b->engine->backend->meter; /* NULL unless the runtime keeps statistics */
     b->engine->backend->meter = &b->engine->meter;

@@ -83,13 +83,14 @@ static bool trial_open(trial *t)
     return t->x && t->q && t->scale && t->sum && t->y && t->input && t->row;
 }
 
-/* The row as it was prepared; false: a type that only the backend can read. */
+/* Decodes a row as the backend prepared it; false: only the backend can read its type. */
 static bool trial_row(const trial *t, size_t row)
 {
     uint64_t row_bytes = 0;
     size_t n = (size_t)t->info->n_in;
     if (t->tensor->type == BNET_I2_S) {
-        int8_t *trits = (int8_t *)(void *)t->row; /* decoded in front of the floats, then widened */
+        int8_t *trits =
+            (int8_t *)(void *)t->row; /* decoded where the floats will be, then widened */
         bnet_i2s_decode_row(t->e->layout, t->tensor->data, n, row, trits);
         for (size_t i = n; i-- > 0;) {
             float v = (float)trits[i] * t->info->scale;
@@ -108,7 +109,7 @@ static bool trial_row(const trial *t, size_t row)
     return true;
 }
 
-/* Result `row` against a plain sum in double. */
+/* Compares one result with a plain sum in double. */
 static bool trial_agrees(const trial *t, float got, double *want)
 {
     double sum = 0, size = 0;

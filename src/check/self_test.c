@@ -117,7 +117,7 @@ static bitnet_status compare(const pair *p, size_t i, bitnet_error *err)
         if (!same(&got, &want))
             st = bnet_fail(err, BITNET_MISMATCH,
                            "isa '%s': %s of %s does not give what the scalar kernel gives: this "
-                           "CPU or what emulates it is not sound; choose a lower --isa",
+                           "CPU or what emulates it is not sound; choose a lower isa",
                            p->name, bnet_op_name(tests[i].rec.op),
                            bnet_format_name(tests[i].rec.format));
         bnet_case_close(&got);

@@ -105,8 +105,8 @@ static bitnet_status find_kernel(const validation_run *r)
                          "kernel: there is no '%s' in this build; bitnet kernels lists them", id);
     if (k && k->device != r->device.device)
         return bnet_fail(r->err, BITNET_ARGUMENT,
-                         "kernel: '%s' is none of %s's: give its --device, %s", id,
-                         bnet_device_name(r->device.device), bnet_device_name(k->device));
+                         "kernel: '%s' runs on %s, not on %s; choose that device", id,
+                         bnet_device_name(k->device), bnet_device_name(r->device.device));
     return BITNET_OK;
 }
 

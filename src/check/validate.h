@@ -17,7 +17,7 @@ typedef struct validation_run {
     bnet_backend *held;       /* keeps the device open between cases; or NULL */
     size_t cap_accuracy, cap_performance;
     bnet_progress progress;
-    uint64_t part_begin, part_share; /* of it: the part that runs now */
+    uint64_t part_begin, part_share; /* of progress: the part that runs now */
     bitnet_error *err;
 } validation_run;
 
@@ -25,23 +25,23 @@ typedef struct case_shape {
     uint64_t m, n, k; /* vectors: m rows of n, k 0 */
 } case_shape;
 
-/* What ternary cases are filled with. Extremes reach the largest sums there are, of either sign:
- * rows of weights are all +1 and all -1 in turn, tokens all 127 and all -127 in turn; the first
- * token is the one or the other. */
+/* What ternary cases are filled with. Extremes give the largest possible sums of either sign: rows
+ * of weights are all +1 and all -1 in turn, tokens all 127 and all -127 in turn; the fill names the
+ * sign of the first token. */
 typedef enum case_fill { CASE_RANDOM, CASE_EXTREME_PLUS, CASE_EXTREME_MINUS } case_fill;
 
-enum { CASE_BUFFERS = 5, CASE_HEAD = 64 }; /* width of heads where nothing else is said */
+enum { CASE_BUFFERS = 5, CASE_HEAD = 64 }; /* CASE_HEAD: the usual width of heads */
 
 typedef struct kernel_case {
     bnet_backend *be;
     const bnet_kernel_record *rec;
     case_shape s;
     case_fill fill;
-    int variant; /* of cases that tell apart more than shapes */
-    bool other;  /* the other way a kernel can be called */
+    int variant; /* of cases that differ in more than the shape */
+    bool other;  /* the other way in which a kernel can be called */
     bool neox;   /* rotated in halves, by a kernel of any rotation */
     uint64_t seed;
-    /* a weight and what it was made of */
+    /* a weight and the tensor it was prepared from */
     bnet_tensor tensor;
     uint8_t *bytes;
     bool ternarise;
@@ -76,7 +76,7 @@ void bnet_case_close(kernel_case *c);
 void bnet_case_load(kernel_case *c);                            /* inputs to the backend */
 bitnet_status bnet_case_run(kernel_case *c, bitnet_error *err); /* the operation, until done */
 const float *bnet_case_result(kernel_case *c);
-/* The weight as the operation uses it, decoded: row of n_in floats. False: cannot be. */
+/* Decodes a row of the weight into s.k floats. False: there is no weight or no decoder. */
 bool bnet_case_weight_row(const kernel_case *c, uint64_t row, float *out);
 /* Fills c->tensor and c->bytes with a weight of the record's format (validate_weights.c). */
 bitnet_status bnet_case_weight(kernel_case *c, const char **skip, bitnet_error *err);
@@ -163,7 +163,7 @@ bitnet_status bnet_validate_open_device(const validation_run *r, const bnet_regi
  * stays. */
 bitnet_status bnet_validate_open_tee(const validation_run *r, const bnet_registry *registry,
                                      bnet_backend **be);
-/* Runs the case and holds its result against plain arithmetic in double: sets verdict, max_error,
+/* Runs the case and compares its result with plain arithmetic in double: sets verdict, max_error,
  * bound and note (validate_double.c). */
 bitnet_status bnet_validate_double(kernel_case *c, bitnet_accuracy *a, bitnet_error *err);
 /* Kernels of single operations: which records they are, the check of one (validate_single_ops.c).
@@ -185,11 +185,11 @@ uint64_t bnet_validate_calls(const bnet_backend *be, const char *id);
 bitnet_accuracy *bnet_validate_row(validation_run *r, const bnet_kernel_record *k, case_shape s);
 /* The precision in which a backend must be opened for this kernel to serve. */
 bitnet_precision bnet_validate_precision(const bnet_kernel_record *k);
-/* CANCELLED if the caller wants it. */
+/* Returns CANCELLED if the caller has asked to stop. */
 bitnet_status bnet_validate_poll(const validation_run *r);
 /* The same, and reports that i of n pieces of the current part are done. */
 bitnet_status bnet_validate_at(validation_run *r, size_t i, size_t n);
-/* What the first records of the registry take, as a number of pieces; SIZE_MAX: all of them. */
+/* How long the first n_records of the registry take, in pieces of work; SIZE_MAX: all of them. */
 size_t bnet_validate_work(const validation_run *r, size_t n_records);
 /* Is this one of those the caller asked for? */
 static inline bool bnet_validate_wants(const validation_run *r, const bnet_kernel_record *k)

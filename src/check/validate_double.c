@@ -1,5 +1,5 @@
-/* validate_double.c - what a case must give, computed the plain way in double. Kernels that are the
- * reference themselves are held against this. */
+/* validate_double.c - what a case must give, computed in double without any kernel. Kernels that
+ * are the reference themselves are compared with this. */
 #include "check/validate.h"
 
 #include <float.h>
@@ -148,7 +148,7 @@ static const struct {
     {BNET_OP_GLU_NORM_QUANTIZE, expect_glu_norm},
 };
 
-/* Half a step of int8; what a cache of 16 or 8 bits loses; else rounding of floats. */
+/* Half a step of int8; the loss of a cache of 16 or 8 bits; otherwise the rounding of floats. */
 static double bound_of(const bnet_kernel_record *k)
 {
     bool cache = k->op == BNET_OP_KV_STORE || k->op == BNET_OP_ATTENTION;

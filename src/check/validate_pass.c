@@ -155,7 +155,7 @@ static void get(const pass_trial *t, int side, const block_of *b)
                    b->bytes[side]);
 }
 
-/* What these passes wrote. */
+/* Compares the positions that these passes wrote. */
 static void compare_block(pass_trial *t, const block_of *b)
 {
     const bnet_kv_shape *s = &t->side[1].kv[0]->blocks->shape;
@@ -324,7 +324,7 @@ static bitnet_status add_row(pass_trial *t, const struct kind *k, const bnet_ker
     return BITNET_OK;
 }
 
-/* Exactly those of the file, after passes have put them together. */
+/* The matrices must be exactly the file's, after passes have put them together. */
 static bitnet_status check_weights(pass_trial *t)
 {
     const bnet_registry *all = t->r->runtime->registry;

@@ -52,8 +52,8 @@ static void compare_result(pair *p)
     float_rows(p, p->side[0].result, (size_t)p->side[0].s.n);
 }
 
-/* Codes are equal but where the value stood on a rounding tie as far as the floats before it may be
- * off; sums are those of the codes. */
+/* Codes are equal, except where the value is so close to a rounding tie that the accepted error of
+ * the floats before it may decide; sums are those of the codes. */
 static void act_row(pair *p, size_t row, const int8_t *a, const int8_t *b, const float *x,
                     float scale, int32_t sum)
 {
@@ -403,7 +403,7 @@ static bool open_gather(kernel_case *c)
     size_t n = (size_t)(c->s.m * c->s.n);
     c->ids = bnet_alloc((size_t)c->s.m * sizeof *c->ids);
     for (uint64_t i = 0; c->ids && i < c->s.m; i++)
-        c->ids[i] = (int32_t)((5 * i + 2) % c->s.m); /* never one behind the other */
+        c->ids[i] = (int32_t)((5 * i + 2) % c->s.m); /* no two rows in their order */
     return c->ids && bnet_case_buffer(c, n, true) && bnet_case_buffer(c, n, false);
 }
 
@@ -416,7 +416,7 @@ static bool open_table(kernel_case *c)
 {
     bool ok = bnet_case_rope(c);
     for (uint64_t i = 0; ok && i < c->s.m; i++)
-        c->pos[i] = (int32_t)(41 * i); /* past the angles that are there at first */
+        c->pos[i] = (int32_t)(41 * i); /* beyond the angles that a device makes when it opens */
     c->result = 0;
     return ok;
 }

@@ -9,12 +9,13 @@ enum { F16 = BITNET_KV_F16, F32 = BITNET_KV_F32, I8 = BITNET_KV_INT8, BY_FORMAT 
 enum { OTHER = 1, NEOX = 2 };
 
 #define OP(key) BNET_OP_##key
-/* Ulps: of the case, where the record's hold for another one. Attention over tiles rounds scaled
- * queries and the weights of the softmax to halves, 2^-11 each, but not the weights it divides by;
- * with an f16 cache the scalar one rounds unscaled queries and both, so two roundings differ:
- * 2^-10. With an int8 cache the scalar one has floats, and keys and values become halves, too;
- * there are as many roundings again, but over many positions they are of either sign. Of this data
- * an NVIDIA H200 has 0.64 to 0.86 and 0.75 to 0.81 thousandths, the bound is 0.98. */
+/* A case has ulps of its own where those of the record are not meant for it. Attention over tiles
+ * rounds scaled queries and the weights of the softmax to halves, 2^-11 each, but not the weights
+ * it divides by; with an f16 cache the scalar kernel rounds unscaled queries, the weights and their
+ * sum, so two roundings differ: 2^-10. With an int8 cache the scalar kernel computes in floats,
+ * while the tiles round keys and values to halves too; these further roundings are of either sign
+ * and cancel over many positions. On this data an NVIDIA H200 is off by 0.64 to 0.86 thousandths
+ * with f16 and by 0.75 to 0.81 with int8; the bound is 0.98. */
 static const struct alone_case {
     bnet_op op;
     case_shape s;

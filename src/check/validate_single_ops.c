@@ -15,7 +15,7 @@ static const case_shape rows[] = {{ROWS, 1, 0}, {ROWS, 1000, 0}};
 typedef struct kind {
     bnet_op op;
     bitnet_single_kind plain;
-    bnet_format formats[6]; /* type: the index of the format; NONE: only one */
+    bnet_format formats[6]; /* the index is the type of the call; NONE: only one */
     const case_shape *shapes;
     size_t n_shapes;
 } kind;
@@ -68,7 +68,7 @@ static void close_case(plain_case *c)
     }
 }
 
-/* Floats of either sign, some of them halves exactly, the largest in the hundreds. */
+/* A float in -2..2, of either sign. */
 static float random_float(uint64_t *seed)
 {
     return (float)((int)(bnet_case_random(seed) % 4001) - 2000) / 1000.0f;
@@ -195,7 +195,7 @@ static void judge(const plain_case *c, bitnet_accuracy *a)
     snprintf(a->note, sizeof a->note, "differs from the scalar function by up to %g", d.off);
 }
 
-/* Products of halves are held against those of the same halves in floats. */
+/* Products of 16-bit floats are compared with products of the same values in 32 bits. */
 static bool round_inputs(plain_case *c)
 {
     const bnet_provider *p = bnet_provider_find("fallback");

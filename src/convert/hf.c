@@ -1,5 +1,5 @@
-/* hf.c - a Hugging Face directory becomes a plan: which tensor goes where, in which shape, read
- * how. */
+/* hf.c - turns a Hugging Face directory into a plan: where each tensor goes, its shape and how it
+ * is read. */
 #include <math.h>
 #include <stdio.h>
 
@@ -300,14 +300,14 @@ static bitnet_status add_rope_freqs(conversion *c)
     return bnet_plan_add(&c->plan, &item, "rope_freqs", c->err);
 }
 
-/* Tensors that carry no weight of ours: tables old exports stored along. */
+/* Tensors without weights: tables that old exports stored too. */
 static bool ignorable(const char *name)
 {
     size_t n = strlen(name);
     return n > 20 && strcmp(name + n - 20, ".rotary_emb.inv_freq") == 0;
 }
 
-/* Whatever was not asked for is a network we do not know. */
+/* A tensor that nothing asked for belongs to a network we do not know. */
 static bitnet_status check_extra(const conversion *c)
 {
     char quoted[128], shape[200];

@@ -61,7 +61,7 @@ static void take_fields(header *h, const uint8_t *p)
         *fields[i] = (int32_t)bnet_u32(p + 4 * i);
 }
 
-/* What else a file that is no llama2.c model may be: say so. */
+/* What a file is that is no llama2.c model; NULL: not known. */
 static const char *known_kind(const uint8_t *p, size_t n)
 {
     if (n >= 4 && memcmp(p, "GGUF", 4) == 0)

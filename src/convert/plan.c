@@ -94,7 +94,7 @@ static void put_shape(bnet_gguf_writer *w, const bnet_shape *s, bnet_str *buf)
             bnet_gguf_put_u32(w, arch_key(s, rows[i].suffix, buf), rows[i].value);
 }
 
-/* The keys of published files, in their order, and those that spare readers a guess. */
+/* The keys of published files, in their order, and some that readers would otherwise guess. */
 static bitnet_status put_keys(const bnet_plan *p, const bnet_shape *s, bnet_vocab *v,
                               bnet_gguf_writer *w, bitnet_error *err)
 {

@@ -51,7 +51,7 @@ static inline const char *bnet_vocab_bytes(const bnet_vocab *v, bnet_vocab_text 
 }
 /* The id with exactly this text, or -1. Linear: for a handful of special names. */
 int32_t bnet_vocab_find(const bnet_vocab *v, const char *text, size_t n);
-/* Names the holes and puts every tokenizer.* key. */
+/* Gives the holes names and puts every tokenizer.* key. */
 bitnet_status bnet_vocab_put(bnet_vocab *v, bnet_gguf_writer *w, bitnet_error *err);
 
 #endif

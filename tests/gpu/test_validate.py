@@ -125,7 +125,7 @@ def test_one_kernel():
         equal({a["kernel"] for a in cases(0, "--kernel", kernel)}, {kernel}, "rows")
     expect(2, "validate", "--device", "cuda", "--kernel", "nothing_gpu", env=with_gpu(90), says="no 'nothing_gpu' in this build")
     for device, kernel, its in (("cpu", "i2s_gpu_layers", "cuda"), ("cpu", "topk_gpu", "cuda"), ("cuda", "add_f32.scalar", "cpu")):
-        expect(2, "validate", "--device", device, "--kernel", kernel, env=with_gpu(90), says=f"'{kernel}' is none of {device}'s: give its --device, {its}")
+        expect(2, "validate", "--device", device, "--kernel", kernel, env=with_gpu(90), says=f"'{kernel}' runs on {its}, not on {device}; choose that device")
 
 
 def test_V_2_the_cpu_lists_what_is_the_gpus():

@@ -252,7 +252,7 @@ static void test_runs_refuse(void **state)
     FAILS(bitnet_bench_once(r.bench, &(bitnet_bench_test){false, 32, 0, 0}, &run, &err),
           BITNET_CONTEXT, "need a context of 33");
     FAILS(bitnet_bench_once(r.bench, &(bitnet_bench_test){true, 0, 0, 0}, &run, &err),
-          BITNET_ARGUMENT, "no test");
+          BITNET_ARGUMENT, "cannot be measured");
     FAILS(bitnet_bench_once(r.bench, NULL, &run, &err), BITNET_ARGUMENT, "must not be NULL");
     FAILS(bitnet_bench_profile(r.bench, &(bitnet_bench_test){false, 4, 0, 3}, e, 4, &n, &ms, &err),
           BITNET_ARGUMENT, "one timeline");

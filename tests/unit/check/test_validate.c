@@ -345,7 +345,7 @@ static void test_V_2_every_registered_kernel_is_checked(void **state)
     bitnet_validation_free(v);
     o.kernel = "layers.mine";
     FAILS(bitnet_validate(r, &o, &v, &err), BITNET_ARGUMENT,
-          "'layers.mine' is none of cpu's: give its --device, cuda");
+          "'layers.mine' runs on cuda, not on cpu; choose that device");
     bitnet_runtime_close(r);
 }
 
