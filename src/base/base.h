@@ -124,7 +124,22 @@ const char *bnet_errno_text(int e, char *buf, size_t cap);
 /* Copies s for printing inside a message: control characters as \xNN, cut at `cap` with "...". */
 const char *bnet_quote(const char *s, size_t n, char *buf, size_t cap);
 
-/* ---- log (log.c) ---- */
+/* ---- option structs of programs compiled against another version of bitnet.h (status.c) ---- */
+
+/* Copies the caller's options over *dst, which holds the defaults and is `size` bytes. Every
+ * options struct begins with a size_t struct_size. A shorter struct (older program) leaves the
+ * missing fields at their defaults; a longer one (newer program) must be zero beyond what we know.
+ * src NULL: all defaults. `name` stands in messages. */
+bitnet_status bnet_options_copy(void *dst, size_t size, const void *src, const char *name,
+                                bitnet_error *err);
+
+/* The two shapes of complaint about a field: "session options: n_batch is 0, must be 1..65536". */
+bitnet_status bnet_check_int(const char *owner, const char *field, int64_t value, int64_t lo,
+                             int64_t hi, bitnet_error *err);
+bitnet_status bnet_check_float(const char *owner, const char *field, double value, double lo,
+                               double hi, bitnet_error *err);
+
+/* ---- log (status.c) ---- */
 
 typedef struct bnet_log {
     bitnet_log_fn fn; /* NULL: silent */

@@ -286,19 +286,6 @@ static bitnet_status read_fd(int fd, const char *path, size_t max, char **data, 
 bitnet_status bnet_read_file(const char *path, size_t max, char **data, size_t *n,
                              bitnet_error *err)
 {
-    if (strcmp(path, "-") == 0)
-        return read_fd(STDIN_FILENO, "standard input", max, data, n, err);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail_errno(err, path, "open");
-    bitnet_status st = read_fd(fd, path, max, data, n, err);
-    close(fd);
-    return st;
-}
-
-bitnet_status bnet_read_regular_file(const char *path, size_t max, char **data, size_t *n,
-                                     bitnet_error *err)
-{
     struct stat there;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* as in bnet_map_open */
     if (fd < 0)

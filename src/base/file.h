@@ -40,14 +40,11 @@ void bnet_writer_abort(bnet_writer *w); /* NULL is legal */
 /* Path of the temporary, borrowed: a signal handler of the command removes it. */
 const char *bnet_writer_temp_path(const bnet_writer *w);
 
-/* Reads a whole file of at most `max` bytes into memory the caller frees with bnet_free; a NUL is
- * added behind the n bytes. path "-" is standard input. */
+/* Reads a whole regular file of at most `max` bytes into memory the caller frees with bnet_free; a
+ * NUL is added behind the n bytes. A pipe, a device or a directory is refused at once instead of
+ * waited for. */
 bitnet_status bnet_read_file(const char *path, size_t max, char **data, size_t *n,
                              bitnet_error *err);
-/* The same for what must be a regular file: a pipe, a device or a directory is refused at once
- * instead of waited for, and "-" is a name like any other. */
-bitnet_status bnet_read_regular_file(const char *path, size_t max, char **data, size_t *n,
-                                     bitnet_error *err);
 /* Makes the folder and those above it, for this user alone. `path` is changed and restored. */
 bool bnet_make_folder(char *path);
 /* True if the folder holds a file called `name`, or, where that begins with a dot, ending so;

@@ -1,7 +1,9 @@
-/* status.c - texts of statuses and the building of error messages. */
+/* status.c - texts of statuses, error messages, checks of options, one line to the caller's log,
+ * and the clock. */
 #include "base/base.h"
 
 #include <stdio.h>
+#include <time.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "bitnet reads little-endian files in place: big-endian hosts are not supported"
@@ -96,4 +98,81 @@ const char *bnet_quote(const char *s, size_t n, char *buf, size_t cap)
     }
     buf[BNET_MIN(o, cap - 1)] = '\0';
     return buf;
+}
+
+/* ---- sizes and ranges of option structs ---- */
+
+/* No options struct will ever be longer: a larger size is an uninitialised field. */
+enum { LARGEST = 4096 };
+
+static bitnet_status check_tail(const unsigned char *src, size_t from, size_t to, const char *name,
+                                bitnet_error *err)
+{
+    for (size_t i = from; i < to; i++)
+        if (src[i])
+            return bnet_fail(
+                err, BITNET_ARGUMENT,
+                "%s: struct_size is %zu and sets a field (at byte %zu) that this library, "
+                "version %s, does not know; update the library",
+                name, to, i, BITNET_VERSION);
+    return BITNET_OK;
+}
+
+bitnet_status bnet_options_copy(void *dst, size_t size, const void *src, const char *name,
+                                bitnet_error *err)
+{
+    if (!src)
+        return BITNET_OK;
+    size_t given;
+    memcpy(&given, src, sizeof given);
+    if (given < sizeof given || given > LARGEST)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "%s: struct_size is %zu, must be %zu..%d; call the _init function first",
+                         name, given, sizeof given, LARGEST);
+    bitnet_status st = check_tail(src, BNET_MIN(size, given), given, name, err);
+    if (st != BITNET_OK)
+        return st;
+    memcpy(dst, src, BNET_MIN(size, given));
+    memcpy(dst, &size, sizeof size);
+    return BITNET_OK;
+}
+
+bitnet_status bnet_check_int(const char *owner, const char *field, int64_t value, int64_t lo,
+                             int64_t hi, bitnet_error *err)
+{
+    if (value >= lo && value <= hi)
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_ARGUMENT, "%s: %s is %lld, must be %lld..%lld", owner, field,
+                     (long long)value, (long long)lo, (long long)hi);
+}
+
+bitnet_status bnet_check_float(const char *owner, const char *field, double value, double lo,
+                               double hi, bitnet_error *err)
+{
+    if (value >= lo && value <= hi) /* false for NaN */
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_ARGUMENT, "%s: %s is %g, must be %g..%g", owner, field, value, lo,
+                     hi);
+}
+
+/* ---- log and time ---- */
+
+void bnet_logf(const bnet_log *log, bitnet_log_level level, const char *module, const char *fmt,
+               ...)
+{
+    if (!log || !log->fn)
+        return;
+    char line[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    log->fn(log->user, level, module, line);
+}
+
+double bnet_now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }

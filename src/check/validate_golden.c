@@ -100,9 +100,8 @@ static bitnet_status check_prompt(validation_run *r, bitnet_session *s, const js
     char *data = NULL;
     size_t n_bytes = 0;
     bnet_str_addf(&path, "%s/%s", r->o.golden_dir, name);
-    bitnet_status st = path.failed
-                           ? bnet_no_memory(r->err, "golden logits")
-                           : bnet_read_regular_file(path.data, LOGITS_MAX, &data, &n_bytes, r->err);
+    bitnet_status st = path.failed ? bnet_no_memory(r->err, "golden logits")
+                                   : bnet_read_file(path.data, LOGITS_MAX, &data, &n_bytes, r->err);
     if (st == BITNET_OK && n_bytes != p.n_ids * p.n_vocab * sizeof(float))
         st = malformed(r, i, "the file of logits does not have ids times vocabulary floats");
     p.logits = data;
@@ -121,7 +120,7 @@ static bitnet_status read_json(const validation_run *r, json_t **out)
     json_error_t e;
     bnet_str_addf(&path, "%s/golden.json", r->o.golden_dir);
     bitnet_status st = path.failed ? bnet_no_memory(r->err, "golden logits")
-                                   : bnet_read_regular_file(path.data, JSON_MAX, &data, &n, r->err);
+                                   : bnet_read_file(path.data, JSON_MAX, &data, &n, r->err);
     if (st == BITNET_OK && (!(*out = json_loadb(data, n, 0, &e)) || !json_array_size(*out))) {
         char quoted[JSON_ERROR_TEXT_LENGTH * 2];
         st = bnet_fail(r->err, BITNET_ARGUMENT, "%s: %s", path.data,

@@ -307,7 +307,7 @@ bitnet_status bnet_hf_config_read(const char *path, const bnet_log *log, bnet_hf
 {
     char *data;
     size_t n;
-    bitnet_status st = bnet_read_regular_file(path, MAX_CONFIG, &data, &n, err);
+    bitnet_status st = bnet_read_file(path, MAX_CONFIG, &data, &n, err);
     if (st != BITNET_OK)
         return st;
     st = bnet_hf_config_parse(data, n, path, log, out, err);

@@ -76,7 +76,7 @@ static bitnet_status read_jinja(bnet_vocab *v, const char *path, bitnet_error *e
 {
     char *text = NULL;
     size_t n = 0;
-    bitnet_status st = bnet_read_regular_file(path, MAX_TEMPLATE, &text, &n, err);
+    bitnet_status st = bnet_read_file(path, MAX_TEMPLATE, &text, &n, err);
     if (st != BITNET_OK)
         return st;
     bnet_str_free(&v->chat_template);
@@ -113,7 +113,7 @@ static bitnet_status read_main(const char *path, size_t n_vocab, const bnet_log 
     if (!exists(path))
         return bnet_fail(err, BITNET_TOKENIZER,
                          "%s: missing; save the tokenizer in its fast form (tokenizer.json)", path);
-    bitnet_status st = bnet_read_regular_file(path, MAX_TOKENIZER, &data, &n, err);
+    bitnet_status st = bnet_read_file(path, MAX_TOKENIZER, &data, &n, err);
     if (st == BITNET_OK)
         st = bnet_hf_tokenizer_parse(data, n, path, n_vocab, log, v, err);
     bnet_free(data);

@@ -82,7 +82,7 @@ json_t *bnet_json_file(size_t max, bnet_json_at *at)
 {
     char *data = NULL;
     size_t n = 0;
-    at->status = bnet_read_regular_file(at->file, max, &data, &n, at->err);
+    at->status = bnet_read_file(at->file, max, &data, &n, at->err);
     json_t *root = at->status == BITNET_OK ? bnet_json_parse(data, n, "document", at) : NULL;
     bnet_free(data);
     return root;

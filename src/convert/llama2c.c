@@ -285,7 +285,7 @@ static bitnet_status read_tokenizer(const conversion *c, bnet_vocab *out)
         return bnet_fail(c->err, BITNET_MODEL,
                          "%s: field vocab_size is %d; at least 4 was expected", c->path,
                          c->h.n_vocab);
-    bitnet_status st = bnet_read_regular_file(path, MAX_TOKENIZER, &data, &n, c->err);
+    bitnet_status st = bnet_read_file(path, MAX_TOKENIZER, &data, &n, c->err);
     if (st != BITNET_OK)
         return st;
     st = bnet_vocab_init(&v, (size_t)c->h.n_vocab) ? read_pieces(&v, path, data, n, c->err)

@@ -7,7 +7,6 @@
 #include "model/model_cache.h"
 #include "bitnet_kernel.h"
 #include "base/thread.h"
-#include "base/options.h"
 #include "model/kv_pool.h"
 #include "text/stream.h"
 #include "engine/workspaces.h"

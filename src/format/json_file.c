@@ -14,7 +14,7 @@ bitnet_status bnet_json_read(const char *path, size_t max, json_t **out, char *w
     char *data, quoted[JSON_ERROR_TEXT_LENGTH * 2];
     size_t n;
     *out = NULL;
-    bitnet_status st = bnet_read_regular_file(path, max, &data, &n, err);
+    bitnet_status st = bnet_read_file(path, max, &data, &n, err);
     if (st != BITNET_OK)
         return st;
     json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &first);

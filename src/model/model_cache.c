@@ -99,7 +99,7 @@ bool bnet_model_cache_sum(const bnet_model_cache *c, char hex[65])
     enum { MOST = 65 + BNET_IDENTITY_CAP };
     char *text;
     size_t n;
-    if (!c->folder || bnet_read_regular_file(c->sum_path, MOST, &text, &n, NULL) != BITNET_OK)
+    if (!c->folder || bnet_read_file(c->sum_path, MOST, &text, &n, NULL) != BITNET_OK)
         return false;
     bool ok = n > 65 && text[64] == ' ' && strcmp(text + 65, c->identity) == 0 &&
               strspn(text, "0123456789abcdef") == 64;

@@ -331,7 +331,7 @@ bitnet_status bnet_registry_load_tuning(bnet_registry *r, const char *key, const
         bnet_logf(log, BITNET_LOG_INFO, "tuning", "%s does not exist: no tuning", path);
         return BITNET_OK;
     }
-    bitnet_status st = bnet_read_regular_file(path, FILE_MAX_BYTES, &data, &n, err);
+    bitnet_status st = bnet_read_file(path, FILE_MAX_BYTES, &data, &n, err);
     if (st != BITNET_OK)
         return st;
     tuning_file f = {path, err};

@@ -5,8 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/options.h"
-
 void bitnet_constraints_init(bitnet_constraints *c)
 {
     if (c)

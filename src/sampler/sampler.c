@@ -13,7 +13,6 @@
 
 #include "sampler/adjust.h"
 #include "sampler/candidates.h"
-#include "base/options.h"
 #include "sampler/rng.h"
 #include "base/mathf.h"
 

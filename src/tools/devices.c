@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "device/cpu_features.h"
-#include "base/options.h"
 
 void bitnet_devices_options_init(bitnet_devices_options *o)
 {

@@ -224,8 +224,7 @@ typedef struct tally {
     int n_seen;
 } tally;
 
-/* What must be a regular file is refused at once if it is a pipe; user text may come through one.
- */
+/* What must be a regular file is refused at once if it is a pipe, by whatever name. */
 static void test_regular_file(void **state)
 {
     (void)state;
@@ -238,17 +237,17 @@ static void test_regular_file(void **state)
     unlink(other);
     assert_int_equal(mkfifo(path, 0600), 0);
     alarm(20); /* ends a test that hangs */
-    assert_int_equal(bnet_read_regular_file(path, 100, &data, &n, &err), BITNET_IO);
+    assert_int_equal(bnet_read_file(path, 100, &data, &n, &err), BITNET_IO);
     assert_non_null(strstr(err.message, "base_pipe: is a device or pipe"));
     alarm(0);
-    assert_int_equal(bnet_read_regular_file(TEST_BINARY_DIR, 100, &data, &n, &err), BITNET_IO);
+    assert_int_equal(bnet_read_file(TEST_BINARY_DIR, 100, &data, &n, &err), BITNET_IO);
     assert_non_null(strstr(err.message, "a directory"));
-    assert_int_equal(bnet_read_regular_file("-", 100, &data, &n, &err), BITNET_IO);
+    assert_int_equal(bnet_read_file("-", 100, &data, &n, &err), BITNET_IO);
     assert_false(bnet_same_file(path, other));
     int ends[2], fd = open(other, O_WRONLY | O_CREAT, 0600);
     assert_int_equal(write(fd, "hello", 5), 5);
     close(fd);
-    assert_int_equal(bnet_read_regular_file(other, 100, &data, &n, &err), BITNET_OK);
+    assert_int_equal(bnet_read_file(other, 100, &data, &n, &err), BITNET_OK);
     assert_int_equal(n, 5);
     assert_string_equal(data, "hello");
     bnet_free(data);
@@ -256,9 +255,7 @@ static void test_regular_file(void **state)
     assert_int_equal(write(ends[1], "abc", 3), 3);
     close(ends[1]);
     snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
-    assert_int_equal(bnet_read_file(path, 100, &data, &n, &err), BITNET_OK);
-    assert_string_equal(data, "abc");
-    bnet_free(data);
+    assert_int_equal(bnet_read_file(path, 100, &data, &n, &err), BITNET_IO);
     close(ends[0]);
     in_dir(path, sizeof path, "base_pipe");
     unlink(path);
