@@ -1,6 +1,6 @@
-/* foreign.c - names what people give as a model by mistake: pointers instead of files, web pages
- * saved under the name of a model, checkpoints of other programs, archives. Hides by which bytes
- * each one is known. */
+/* foreign.c - recognises files that are given as a model by mistake: pointers instead of files, web
+ * pages saved under the name of a model, checkpoints of other programs, archives. Hides by which
+ * bytes each one is known. */
 #include "format/foreign.h"
 
 #include "base/file.h"
@@ -57,7 +57,7 @@ static bool is_safetensors(const uint8_t *data, size_t n)
            (data[9] == '"' || data[9] == '}' || data[9] == ' ');
 }
 
-/* Space was reserved for a download, and nothing has come. */
+/* Space was reserved for a download that brought nothing. */
 static bool is_blank(const uint8_t *data, size_t n)
 {
     for (size_t i = 0; i < BNET_MIN(n, 4096); i++)

@@ -1,5 +1,5 @@
-/* gguf.c - opening a GGUF file: header, the order of the sections, duplicate names, lookup. Nothing
- * here believes a number before it was compared with the bytes that are left. */
+/* gguf.c - opening a GGUF file: header, the order of the sections, duplicate names, lookup. No
+ * number from the file is used before it was compared with the bytes that are left. */
 #include "format/gguf_impl.h"
 
 #include "format/foreign.h"
@@ -126,7 +126,7 @@ static bitnet_status read_version(bnet_gguf *g, gguf_cursor *c)
     return bnet_gguf_fail_at(c, at, "GGUF version %u is not supported (2 and 3 are)", g->version);
 }
 
-/* A count is believed only if its smallest possible records fit in the rest of the file. */
+/* A count is accepted only if that many of the smallest records fit in the rest of the file. */
 static bitnet_status read_count(gguf_cursor *c, const char *what, uint64_t max, uint64_t record,
                                 size_t *out)
 {

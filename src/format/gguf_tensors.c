@@ -31,7 +31,7 @@ static bitnet_status read_dims(gguf_cursor *c, bnet_tensor *t)
     return st;
 }
 
-/* What people call the numbers we do not read at all. */
+/* What is known about type numbers that cannot be read. */
 static const char *type_hint(uint32_t id)
 {
     if (id >= 31 && id <= 33)
@@ -260,8 +260,8 @@ static bool extent(const bnet_gguf *g, uint64_t *end, uint64_t *sum)
 }
 
 /* The size the whole file must have, where this one is shorter and its tensors lie without gaps, as
- * in every sane file: it was cut, and no record lies. Else 0. The last tensor may be of a kind that
- * is smaller than its type says, so a few bytes do not count. */
+ * in every sane file: it was cut, and its records are right. Else 0. The last tensor may be of a
+ * kind that is smaller than its type says, so a few bytes do not count. */
 static uint64_t promised_bytes(const bnet_gguf *g, uint64_t infos_end)
 {
     uint64_t end, sum, start, whole;

@@ -1,5 +1,5 @@
 /* json_file.c - reading JSON, and telling a malformed text from a lack of memory, which jansson
- * mostly reports as a syntax error: a text is called malformed if it fails twice in the same way.
+ * mostly reports as a syntax error: a text counts as malformed if it fails twice in the same place.
  */
 #include "format/json_file.h"
 

@@ -21,11 +21,11 @@ typedef struct sums {
     uint64_t n_bad_scales; /* of TQx blocks */
     float bad_scale;       /* the first of them */
     bnet_progress *progress;
-    uint64_t begun, n_bytes; /* what it was told before this tensor; bytes of the tensor */
+    uint64_t begun, n_bytes; /* bytes reported before this tensor; bytes of the tensor */
     bool refused;
 } sums;
 
-/* So many of n values are read. */
+/* Reports that `at` of n values are read. False: the caller cancelled. */
 static bool go_on(sums *k, uint64_t at, uint64_t n)
 {
     if (at && at % TOLD == 0) {

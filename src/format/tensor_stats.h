@@ -7,7 +7,7 @@
 #include "format/tensor.h"
 
 /* Reads the whole tensor in small steps; progress (may be NULL) gets its bytes. A type without a
- * decoder gives zeros and no suspicion. False: the caller wants no more, *out is of no use. */
+ * decoder gives zeros and no suspicion. False: the caller cancelled, and *out is meaningless. */
 bool bnet_tensor_stats(const bnet_tensor *t, bnet_progress *progress, bitnet_tensor_stats *out);
 
 #endif

@@ -230,7 +230,7 @@ static void unify_scales(bnet_weight_rows *rows)
     rows->block_scales = NULL;
 }
 
-/* A scale of 0 belongs to a block without weights; the first negative one is warned of. */
+/* A scale of 0 belongs to a block without weights; the first negative one gives a warning. */
 static bitnet_status check_block_scales(const reading *j, size_t n, bitnet_error *err)
 {
     float *scales = j->rows->block_scales;

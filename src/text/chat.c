@@ -126,7 +126,7 @@ typedef struct renderer {
     bool failed;       /* no memory */
 } renderer;
 
-/* Is this token part of how turns are told apart? Control tokens are; of the user-defined ones
+/* Is this token one that separates turns? Control tokens are; of the user-defined ones
  * (which a text may contain rightfully) those that end a reply or that the template itself writes.
  */
 static bool guarded(const renderer *r, int32_t id)

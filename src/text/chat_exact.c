@@ -1,8 +1,8 @@
 /* chat_exact.c - is a file's Jinja text one that a built-in form renders to the byte? Only spelling
  * may differ from the list in chat.inc: white space and the kind of quotes inside tags, literals
  * joined by +, a second name for the list of messages. Whatever else differs is another template,
- * though it may mean the same: better a warning too many than a conversation the model never saw.
- */
+ * though it may mean the same: an unneeded warning is better than a conversation in a form the
+ * model never saw. */
 #include "text/chat.h"
 
 static const struct {

@@ -37,7 +37,7 @@ typedef struct bnet_index {
     uint64_t seed; /* differs from run to run, so that no file can be built to collide */
 } bnet_index;
 
-/* The hash of n bytes, going on from h. */
+/* The hash of n bytes, continuing from h. */
 static inline uint64_t bnet_hash(uint64_t h, const char *s, size_t n)
 {
     uint64_t v = 0;

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* By text; among equal texts the user-defined one first (it is found always), then the lower id. */
+/* By text; among equal texts the user-defined one first (it is always found), then the lower id. */
 static int by_text(const void *pa, const void *pb)
 {
     const bnet_special *a = pa, *b = pb;

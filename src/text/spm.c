@@ -17,7 +17,7 @@ size_t bnet_spm_decode(bnet_span s, char *out)
     return n;
 }
 
-/* Every byte needs a way out: its own token, or the unknown one. */
+/* Every byte needs a token: its own, or the unknown one. */
 static bitnet_status find_bytes(bnet_tokenizer *t, const bnet_gguf *g, bitnet_error *err)
 {
     for (int b = 0; b < 256; b++)

@@ -51,7 +51,8 @@ static bitnet_status read_tokens(bnet_tokenizer *t, const bnet_gguf *g, uint64_t
     return bnet_texts_open(&t->tokens, g, kv, err);
 }
 
-/* Files without types: special are the names that look it, bytes the <0xNN> of SentencePiece. */
+/* For files without types: names of the form <|...|> are special, <0xNN> of SentencePiece are
+ * bytes. */
 static uint8_t guess_type(const bnet_tokenizer *t, size_t i)
 {
     bnet_span s = bnet_text_at(&t->tokens, i);

@@ -30,7 +30,7 @@ typedef struct bnet_special {
     const char *text;
     uint32_t n;
     int32_t id;
-    bool user; /* user-defined: found always; else (control, unknown) only on request */
+    bool user; /* user-defined: always found; others (control, unknown) only on request */
 } bnet_special;
 
 typedef struct bnet_specials {

@@ -1,5 +1,5 @@
 /* bench.c - measuring kernels for tuning: a weight and activations of a given shape, filled with
- * values that exist, and one timed pass at a time through the same code that serves models. */
+ * valid values, and one timed pass at a time through the same code that serves models. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/pack_q6.h"
 #include "format/codec.h"

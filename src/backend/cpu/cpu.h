@@ -43,11 +43,11 @@ typedef struct cpu_piece {
 typedef struct cpu_cache {
     char *path, *identity; /* NULL: nothing is kept */
     uint64_t min_bytes;
-    struct bnet_cachefile *file; /* NULL: there was none that fits */
+    struct bnet_cachefile *file; /* NULL: none exists that fits */
     struct bnet_cachepiece *pieces;
     size_t n, cap;
     uint64_t n_bytes;
-    bool missed, unfit; /* something was packed anew; the model must not be kept */
+    bool missed, unfit; /* a weight was packed in this run; the model must not be kept */
 } cpu_cache;
 
 typedef struct cpu_backend {
@@ -104,7 +104,7 @@ struct bnet_weight {
     float *block_scales; /* ternary with varying scales: [n_out][n_in / 256]; else NULL */
     /* matrices only */
     bnet_kernel_query query;          /* m is filled in per call */
-    bool fallback;                    /* no kernel for its type: decoded on the way */
+    bool fallback;                    /* no kernel for its type: decoded in every pass */
     float fallback_scale;             /* multiplies the sums of a ternary fallback */
     const bnet_kernel_record *kernel; /* serves one token; any pass can be cut down to that */
     bnet_picks *picks;
@@ -186,7 +186,7 @@ void bnet_cpu_head_free(bnet_weight *w);
 void bnet_cpu_embed_r4(const bnet_weight *w, bnet_fn_embed *fn, size_t id, float *y);
 bitnet_status bnet_cpu_cache_open(cpu_backend *be, const bnet_pack_cache *want, bitnet_error *err);
 void bnet_cpu_cache_close(cpu_backend *be);
-/* What an earlier run made of a tensor; NULL: nothing. */
+/* The packed form of a tensor from an earlier run; NULL: there is none. */
 const void *bnet_cpu_cache_find(cpu_backend *be, const char *kind, const char *tensor,
                                 uint64_t n_bytes, double *note);
 /* A piece to be kept, alive until all weights are prepared. fresh: it was not in the file. */

@@ -86,7 +86,8 @@ bitnet_status bnet_cpu_isa_needs(const char *isa, uint32_t *needs, bitnet_error 
 }
 
 /* Vectors of SVE that are no longer than those of NEON compute no faster, and the kernels with NEON
- * are the ones that were timed: shorter SVE is for whoever names it. */
+ * are the ones that were timed: shorter SVE is used only where the isa option names it.
+ */
 static uint32_t preferred(uint32_t features)
 {
     enum { NEON_BYTES = 16 };

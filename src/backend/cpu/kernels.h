@@ -53,19 +53,19 @@ typedef void bnet_fn_embed(bnet_type type, const uint8_t *row, size_t n_cols, fl
 typedef bitnet_fn_rmsnorm bnet_fn_rmsnorm; /* y may be x */
 /* q[0..n), zero to stride; returns the scale (real = q * scale) and the sum of q. */
 typedef bitnet_fn_quantize bnet_fn_quantize;
-/* Norm and int8 of a vector in one go: the bits of the one and then the other. Returns the scale.
- */
+/* Norm, then quantisation to int8, in one call, with the bits of the two calls. Returns the
+ * scale. */
 typedef struct bnet_normed {
     const float *w; /* of the norm */
     size_t n;
     float eps;
-    float *y; /* [n] room to work in, may be the first input; what is there then is not said */
+    float *y; /* [n] work space, may be the first input; contents are unspecified afterwards */
     size_t stride;
     int8_t *q; /* [stride] */
     int32_t *sum;
 } bnet_normed;
 typedef float bnet_fn_norm_quantize(const float *x, const bnet_normed *to);
-/* The same of x += b (y is not x), and of a gated product. */
+/* The same after x += b (y must not be x), and for a gated product. */
 typedef float bnet_fn_add_norm_quantize(float *x, const float *b, const bnet_normed *to);
 typedef float bnet_fn_glu_norm_quantize(const float *gate, const float *up, const bnet_normed *to);
 /* One head in place; cs: n_rot/2 pairs (cos, sin). */

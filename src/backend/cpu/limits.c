@@ -1,7 +1,7 @@
 /* limits.c - what this machine could do at best, measured now: how fast its threads together read
  * memory, and how fast their integer units are. Hides: which loops serve which instruction set,
- * sizes and repetitions. The second best of several rounds counts: a limit is not a median, and one
- * clock that jumped must not make it. */
+ * sizes and repetitions. The second best of several rounds counts: a limit is not a median, and a
+ * single reading of a clock that jumped must not set it. */
 #include <sys/mman.h>
 
 #include "backend/cpu/peak.h"
@@ -57,8 +57,8 @@ static double time_peak(bnet_pool *pool, peak_job *j)
     return bnet_now_ms() - start;
 }
 
-/* Rounds that keep one thread busy long enough: by the quicker of two runs, so that one that was
- * interrupted does not pass for long. */
+/* Rounds that keep one thread busy long enough: by the quicker of two runs, so that an
+ * interruption is not mistaken for work. */
 static size_t rounds_for(bnet_fn_peak *run)
 {
     for (size_t n = 256;; n *= 2) {
@@ -134,7 +134,7 @@ static void read_part(void *arg, bnet_share part)
     atomic_fetch_add(&j->sink, sink);
 }
 
-/* More than the last cache holds, whoever shares it. */
+/* More than the last-level cache holds, however many threads share it. */
 static size_t bytes_per_thread(int n_threads, uint64_t cache_bytes)
 {
     size_t want = 4 * (size_t)cache_bytes / (size_t)n_threads;

@@ -14,7 +14,7 @@ enum {
     TILE_FLOATS = 8192, /* most values of one call's results, on the stack */
     SPLIT_HEADS = 256,  /* most kv heads of a pass that is split by blocks */
     SMALL = 16384,      /* multiplications not worth a barrier */
-    SHORT = 16,         /* positions of a block that takes no time to fetch, nor to fetch in */
+    SHORT = 16, /* positions of a block too short to be worth fetching, or to fetch during */
     HUGE_FROM = 1 << 24 /* bytes of a cache that is worth huge pages */
 };
 
@@ -152,8 +152,8 @@ static int blocks_of(const attention_job *j, size_t token)
 }
 
 /* The keys to fetch during block b: the next block's, or the first ones of the next kv head. A
- * short last block neither is fetched nor leaves the time to: what follows it comes with the one
- * before. */
+ * short last block is not fetched, and too short to fetch anything during it: what follows it is
+ * fetched during the block before. */
 static const uint8_t *next_keys(const attention_job *j, const span *s, int b)
 {
     const bnet_seq *seq = &j->step->seqs[j->step->seq[s->begin]];
@@ -250,7 +250,8 @@ static void attend_tile(const attention_job *j, size_t i)
     }
 }
 
-/* Late tokens see most, so they go first; who takes an item changes nothing in it. */
+/* Late tokens see most positions, so they go first; the result does not depend on which thread
+ * takes an item. */
 static void attend_tiles(void *arg, bnet_share part)
 {
     attention_job *j = arg;
@@ -290,7 +291,8 @@ static void join_partials(const attention_job *j, const span *s)
     }
 }
 
-/* Blocks begin .. end - 1 of a kv head; whoever brings the last one joins them all. */
+/* Blocks begin .. end - 1 of a kv head; the thread that finishes the last one joins them all.
+ */
 static void attend_part(attention_job *j, size_t h, size_t begin, size_t end)
 {
     span s = first_span(j, j->token, 1, h);

@@ -203,7 +203,8 @@ static bool as_floats(const top_row *t, size_t n, float most)
     return most < 32768.0f;
 }
 
-/* Fills what the scan reads, unit and c of the bound. False: such an input is not for it. */
+/* Fills what the scan reads, and unit and c of the bound. False: the scan cannot take this input.
+ */
 static bool prepare_x(const bnet_weight *w, top_row *t)
 {
     size_t n = w->info.n_in;
@@ -340,8 +341,8 @@ static int32_t *ids_of(const top_row *t)
     return (int32_t *)(void *)t->y;
 }
 
-/* Lists the rows of weights that reach `least`, ascending, in the place of bounds that were looked
- * at. False: too many. */
+/* Lists the rows of weights that reach `least`, ascending; the list overwrites bounds that were
+ * already read. False: too many. */
 static bool collect(const bnet_weight *w, top_row *t, float least)
 {
     size_t n = 0, n_out = w->info.n_out, cap = list_cap(w);
@@ -401,7 +402,7 @@ static void exact_part(void *arg, bnet_share part)
 /* Returns how many shares there were. */
 static int run(cpu_backend *be, size_t work, bnet_job job, void *arg)
 {
-    enum { SMALL = 1 << 15 }; /* products that are not worth waking anybody for */
+    enum { SMALL = 1 << 15 }; /* products that are too few to wake threads for */
     if (work < SMALL) {
         job(arg, (bnet_share){0, 1, 0});
         return 1;
@@ -409,7 +410,7 @@ static int run(cpu_backend *be, size_t work, bnet_job job, void *arg)
     return bnet_pool_run(be->pool, job, arg);
 }
 
-/* Readies a row, *used places of the heaps being taken. False: all of its logits is quicker. */
+/* Prepares a row; *used places of the heaps are taken. False: computing all logits is quicker. */
 static bool prepare(const bnet_weight *w, top_row *t, size_t *used)
 {
     t->k = t->want->k + t->want->n_ids;
@@ -422,7 +423,7 @@ static bool prepare(const bnet_weight *w, top_row *t, size_t *used)
     return true;
 }
 
-/* After the scan: lists what may be wanted. */
+/* After the scan: lists the rows that may be wanted. */
 static bool list(const bnet_weight *w, const top_work *work, int r, top_row *t)
 {
     const bnet_top_want *want = t->want;

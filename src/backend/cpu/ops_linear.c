@@ -1,6 +1,6 @@
 /* ops_linear.c - matrix times activations, divided among threads by output rows. The epilogue that
- * turns an integer sum into a float stands here once, for every kernel. Which kernel: the
- * registry's word for the weight and the number of tokens, remembered with the weight. */
+ * turns an integer sum into a float stands here once, for every kernel. The kernel is the
+ * registry's choice for the weight and the number of tokens, remembered with the weight. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/pack_q6.h"
 
@@ -185,7 +185,7 @@ static int token_parts(const packed_job *j, size_t n_weight_bytes, int n_threads
 
 static void run_packed(packed_job *j)
 {
-    enum { SMALL = 1 << 18 }; /* products that are not worth waking anybody for */
+    enum { SMALL = 1 << 18 }; /* products that are too few to wake threads for */
     size_t n_bytes = 0;
     j->n_groups = 0;
     for (int i = 0; i < j->n_weights; i++) {

@@ -76,7 +76,7 @@ void bnet_cpu_quantize_i8(bnet_backend *b, bnet_buffer *x, int n_rows, size_t n_
     bnet_pool_items(be->pool, (size_t)n_rows, 1, n_cols, quantize_rows, &j);
 }
 
-/* ---- norm and int8 in one go ---- */
+/* ---- norm and int8 in one call ---- */
 
 static bnet_normed normed(const rows_job *j, size_t t)
 {
@@ -145,7 +145,8 @@ void bnet_cpu_norm_quantize(bnet_backend *b, bnet_buffer *x, bnet_buffer *plus,
                     plus ? add_norm_quantize_rows : norm_quantize_rows, &j);
 }
 
-/* The gate of a single long row is worth more threads than one, which the norm cannot use. */
+/* The gate of a single long row is divided among threads, which the norm cannot be: then the two
+ * are separate calls. */
 void bnet_cpu_glu_norm_quantize(bnet_backend *b, bnet_activation act, bnet_buffer *gate,
                                 bnet_buffer *up, const bnet_weight *w, float eps, int n_rows,
                                 bnet_buffer *y, bnet_act8 *q)

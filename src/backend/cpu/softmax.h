@@ -1,5 +1,5 @@
-/* softmax.h - how blocks of attention are joined: by ascending position, one at a time, whoever
- * computed them, so that neither threads nor batches change a bit. */
+/* softmax.h - how blocks of attention are joined: by ascending position, one at a time,
+ * whichever thread computed them, so that neither threads nor batches change a bit. */
 #ifndef BNET_SOFTMAX_H
 #define BNET_SOFTMAX_H
 

@@ -13,7 +13,8 @@ void bnet_cpu_weight_free(bnet_backend *b, bnet_weight *w)
     bnet_free(w);
 }
 
-/* Takes over what the rows own. Ternary rows whose scales vary by row are decoded on the way. */
+/* Takes over what the rows own. Ternary rows whose scales vary by row are decoded in
+ * every pass. */
 static void take_rows(bnet_weight *w, const bnet_weight_rows *rows)
 {
     w->data = rows->data;

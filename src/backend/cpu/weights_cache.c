@@ -1,6 +1,6 @@
 /* weights_cache.c - packed weights kept in a file between runs, so that a second load maps them.
- * Hides: which weights are worth it and under what names. A model that was warned of while it was
- * packed is not kept: the warnings belong to every load. */
+ * Hides: which weights are kept and under what names. A model whose packing gave warnings is not
+ * kept, so that every load repeats them. */
 #include "backend/cpu/cpu.h"
 #include "base/cachefile.h"
 
@@ -99,7 +99,7 @@ void bnet_cpu_weights_done(bnet_backend *b, const bnet_log *log)
         bnet_logf(log, BITNET_LOG_INFO, "cpu", "packed weights mapped from %s (%.0f MB)", c->path,
                   (double)c->n_bytes / 1e6);
     }
-    bnet_free(c->pieces); /* what they point to may go before the backend does */
+    bnet_free(c->pieces); /* what they point to may be freed before the backend */
     c->pieces = NULL;
     c->n = c->cap = 0;
 }

@@ -8,14 +8,14 @@
 
 #include <math.h>
 
-enum { LEAST_ROWS = 64 }; /* fewer are computed at once */
+enum { LEAST_ROWS = 64 }; /* with fewer, all rows are computed */
 #define NORM_MAX 1e30f    /* beyond it bounds could leave the range of floats */
 
 typedef struct head_job {
     const bnet_weight *w;
     float *norms;    /* NULL: not wanted */
     uint8_t *packed; /* NULL: the rows stay as they are */
-    atomic_bool bad; /* a row's length is no number we can use */
+    atomic_bool bad; /* a row's length is NaN or too large */
 } head_job;
 
 /* ---- lengths of rows ---- */
@@ -147,8 +147,8 @@ static bool wants_r4(const cpu_backend *be, const bnet_weight *w)
 }
 
 /* A scan pays where its kernel is better than the reference (or is asked for): exact rows are the
- * rule. The bound of the first stage is one on our own kernels: one from outside may round as it
- * likes, and gets all rows. */
+ * rule. The bound of the first stage is one on our own kernels: one from outside may round
+ * differently, and computes all rows. */
 static bitnet_status make_head(const cpu_backend *be, bnet_weight *w, bool r4,
                                const bnet_weight_request *r, bitnet_error *err)
 {

@@ -1,9 +1,9 @@
 /* weights_kernel.c - which kernel serves a prepared weight. The registry is asked when the weight
- * is made; a type it knows no kernel for is an error in strict mode and else takes the dequantised
- * fallback, announced once per type and counted call by call. */
+ * is made; a type without a kernel is an error in strict mode; otherwise its weights take the
+ * dequantised fallback, which is announced once per type and counted at every call. */
 #include "backend/cpu/cpu.h"
 
-/* Said once per engine and type, when the first weight takes the fallback. */
+/* Warns once per engine and type, when the first weight takes the fallback. */
 static void announce(cpu_backend *be, const bnet_weight_request *r, const bnet_log *log)
 {
     bnet_type t = r->source.tensor->type;

@@ -23,7 +23,7 @@ typedef struct pack {
         *next; /* keys of the next block, its values behind them; NULL: nothing to fetch */
     size_t hd, n_pos, part_bytes;
     float scale;
-    bool far; /* nobody has read this block before */
+    bool far; /* this block has not been read yet */
 } pack;
 
 /* ---- scores ---- */

@@ -14,7 +14,7 @@
 
 enum { VECTORS = 4, STEP = 128 };
 
-/* What is done with the sums of token pair j; no array can hold vectors whose length nobody knows.
+/* What is done with the sums of token pair j; vectors of unknown length cannot be in an array.
  * In memory they lie as [token pair][vector][n / 4]. */
 #define EACH(what) what(0) what(1) what(2) what(3)
 #define LOAD(j)                                                                                    \

@@ -21,7 +21,7 @@ typedef struct quad {
 static inline void quad_add(quad *s, uint8x16_t w, int8x16_t x);
 static inline int32x4_t quad_total(const quad *s);
 
-/* Tells the compiler's scheduler, and nobody else, to work on w after the sums of s: left alone it
+/* Tells the compiler's scheduler alone to work on w after the sums of s: left alone it
  * masks a whole line first and runs out of registers. */
 #define R16_AFTER(w, s) __asm__("" : "+w"(w) : "w"((s).plane[3]))
 

@@ -17,7 +17,7 @@
 static inline svuint8_t top_plane(svbool_t all, svuint8_t w);    /* its codes */
 static inline svint32_t top_total(svbool_t all, svint32_t sums); /* their sums, multiples of 1 */
 
-/* Sums of vector i by plane; no array can hold vectors whose length nobody knows. */
+/* Sums of vector i by plane; vectors of unknown length cannot be array elements. */
 #define SUMS(i) svint32_t s##i##0 = zero, s##i##1 = zero, s##i##2 = zero, s##i##3 = zero
 
 /* Adds vector i, which belongs to line i * n / 64 of those at w. */

@@ -7,7 +7,7 @@
 
 #include "backend/cpu/peak.h"
 
-/* No array can hold vectors whose length nobody knows. */
+/* Vectors of unknown length cannot be array elements. */
 #define CHAINS(f)                                                                                  \
     f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11) f(12) f(13) f(14) f(15)
 enum { N_CHAINS = 16 };

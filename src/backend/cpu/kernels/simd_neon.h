@@ -36,7 +36,7 @@ SIMD vf vf_pick_max(vf a, vf b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);
 }
-/* One step to the largest magnitude; what is no number stays in *max. */
+/* One step to the largest magnitude; a NaN stays in *max. */
 SIMD void vf_amax(vf v, vf *max, vf *bad)
 {
     (void)bad;
@@ -168,7 +168,7 @@ SIMD void round16_v(const vf v[16 / VF], int8_t *q, vsum *sum, vf *doubt)
     }
     narrow16(r, q, sum);
 }
-/* The largest of all lanes of maxima that vf_amax made; no number if there is one. */
+/* The largest of all lanes of maxima that vf_amax made; NaN if any of them is. */
 SIMD float vf_max_lanes(vf a, vf b)
 {
     return vmaxvq_f32(vmaxq_f32(a, b));

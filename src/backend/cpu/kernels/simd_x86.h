@@ -20,7 +20,7 @@ SIMD vweights vw_load(const float *p)
 }
 #define vw_fma(v, w, lane, acc) vf_fma(v, vf_set((w)[lane]), acc)
 
-/* A value that is no number stays in *bad. */
+/* *bad becomes NaN if v is infinite or NaN, and stays so. */
 SIMD void vf_amax(vf v, vf *max, vf *bad)
 {
     *max = vf_pick_max(vf_abs(v), *max);

@@ -1,7 +1,8 @@
-/* vector_fused.h - what stands before a ternary matrix in one go: a sum or a gate, the norm, int8.
+/* vector_fused.h - what precedes a ternary matrix in one call: a sum or a gate, the norm, int8.
  * The bits are those of the single operations one after the other, which compute in double and
- * round to float in between. Nobody needs these floats, so nearly all is done in float without
- * them, with a bound on the error, and again in double where the bound does not decide. Include
+ * round to float in between. Those floats are not
+ * needed, so nearly all is done in float without them, with a bound on the error, and repeated in
+ * double where the bound does not decide. Include
  * after vector_simd.h.
  *
  * Let s be the factor of the norm, y = x * s * w rounded to float, amax the largest |y|, and q = y
@@ -13,7 +14,7 @@
  *    within 2^-22 of the largest |p|; NEAR leaves more room. amax is computed from these exactly.
  *
  * Products too small for a relative error are kept out (usable): then, and where something is
- * infinite or no number, the operations are done one after the other. */
+ * infinite or NaN, the operations are done one after the other. */
 #ifndef BNET_VECTOR_FUSED_H
 #define BNET_VECTOR_FUSED_H
 
@@ -44,7 +45,7 @@ SIMD void source_from(source from, const float *x, const float *b, size_t i, siz
 }
 
 /* Of whole steps: sums of squares and the largest |p|. What is left in `wrong` is 0 unless some p
- * was infinite or no number. */
+ * was infinite or NaN. */
 typedef struct first_pass {
     vsquares squares;
     float largest, wrong, of_step[FUSED_STEPS];

@@ -1,5 +1,5 @@
 /* vector_simd.h - the operations on single vectors for any width: include one of simd_*.h first.
- * The bits are those of vector_rows.h; tails and values that are no numbers take its path. */
+ * The bits are those of vector_rows.h; tails and NaN take its path. */
 #ifndef BNET_VECTOR_SIMD_H
 #define BNET_VECTOR_SIMD_H
 
@@ -92,8 +92,8 @@ SIMD vamax amax_start(float least)
     return (vamax){{l, l, l, l}, vf_set(0)};
 }
 
-/* The largest magnitude seen and of x[i..n). False: some value is infinite or no number, and *out
- * says nothing. */
+/* The largest magnitude seen and of x[i..n). False: some value is infinite or NaN, and *out is
+ * meaningless. */
 SIMD bool amax_end(const vamax *a, const float *x, size_t i, size_t n, float *out)
 {
     float m[4 * VF], b[VF], wrong = 0, most = 0;
@@ -155,7 +155,7 @@ SIMD size_t round_simd(const float *x, size_t n, float amax, int8_t *q, vsum *to
     return i;
 }
 
-/* With amax known; unsound: some value is infinite or no number. */
+/* With amax known; unsound: some value is infinite or NaN. */
 SIMD float quantize_with(const float *x, size_t n, float amax, bool sound, size_t stride, int8_t *q,
                          int32_t *sum)
 {
