@@ -5,7 +5,6 @@
 #include "engine/engine.h"
 #include "bitnet_tools.h"
 #include "bench/read_limit.h"
-#include "engine/stats.h"
 
 struct bitnet_bench {
     bitnet_engine *engine;

@@ -93,7 +93,7 @@ static bitnet_status not_on_cpu(const char *why, bool strict, const bnet_log *lo
                                 bitnet_error *err)
 {
     if (strict)
-        return bnet_fail(err, BITNET_NOT_AVAILABLE, "%s; leave it away or use --device cuda", why);
+        return bnet_fail(err, BITNET_NOT_AVAILABLE, "%s; omit it or use device cuda", why);
     bnet_logf(log, BITNET_LOG_WARN, "device", "%s", why);
     return BITNET_OK;
 }

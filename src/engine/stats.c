@@ -1,7 +1,7 @@
 /* stats.c - statistics of an engine. Counts come from the dispatcher (kernel calls), from ops.c
  * (times) and from the device itself (transfers, pool); nothing here is estimated. A reset
  * remembers what was counted so far and subtracts it. */
-#include "engine/stats.h"
+#include "engine/engine.h"
 #include "bitnet_tools.h"
 
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "bitnet_check.h"
 #include "bench/read_limit.h"
 #include "base/sha256.h"
-#include "engine/stats.h"
+#include "engine/engine.h"
 
 #define SCHEMA_VERSION "1.0.0"
 

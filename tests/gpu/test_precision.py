@@ -152,7 +152,7 @@ def test_specialising_the_cpu_is_told():
     check("gpu-specialise: the CPU's kernels are those of the build: nothing is compiled" in r.err, r.err)
     r = expect(0, *ask(), "--device", "cpu", env={})
     check("gpu-specialise" not in r.err, r.err)
-    fails(12, *ask(), "--device", "cpu", "--gpu-specialise", "--strict", env={}, says="nothing is compiled; leave it away")
+    fails(12, *ask(), "--device", "cpu", "--gpu-specialise", "--strict", env={}, says="nothing is compiled; omit it")
 
 
 def validated(code, **env):
