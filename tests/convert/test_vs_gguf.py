@@ -162,7 +162,7 @@ def main():
             plan += [(os.path.join(trained, m), ("f16", "tq2_0", "tq1_0", "f32", "i2_s"))
                      for m in ("nano", "nano-master", "story")]
         else:
-            print("no reference data at %s (set BITNET_SHARED): made models alone" % trained)
+            print("SKIPPED trained models: no reference data at %s (set BITNET_SHARED)" % trained)
         plan += [(made(folder, "packed-shards", "--shards", "3"), ("f16", "i2_s", "tq2_0")),
                  (made(folder, "online-f32", "--form", "online", "--dtype", "F32"), ("f32", "i2_s", "tq1_0")),
                  (made(folder, "llama-divide", "--arch", "llama", "--form", "bitlinear"), ("f16", "i2_s", "tq2_0")),
