@@ -16,13 +16,6 @@ static const char *truth(bool b)
     return b ? "true" : "false";
 }
 
-static void put_text(bnet_str *s, const char *name, const char *value, const char *after)
-{
-    bnet_str_addf(s, "\"%s\": ", name);
-    bnet_json_text(s, value);
-    bnet_str_puts(s, after);
-}
-
 static void put_num(bnet_str *s, const char *name, double x, const char *after)
 {
     if (isfinite(x))
@@ -46,10 +39,10 @@ static void put_shape(bnet_str *s, uint64_t m, uint64_t n, uint64_t k)
 static void put_key(bnet_str *s, const char *kernel, const char *op, const char *format,
                     const char *dtype)
 {
-    put_text(s, "kernel", kernel, ", ");
-    put_text(s, "op", op, ", ");
-    put_text(s, "format", format, ", ");
-    put_text(s, "dtype", dtype, ", ");
+    bnet_json_member(s, "kernel", kernel, ", ");
+    bnet_json_member(s, "op", op, ", ");
+    bnet_json_member(s, "format", format, ", ");
+    bnet_json_member(s, "dtype", dtype, ", ");
 }
 
 static void put_accuracy(bnet_str *s, const bitnet_validation *v)
@@ -60,11 +53,11 @@ static void put_accuracy(bnet_str *s, const bitnet_validation *v)
         bnet_str_puts(s, i ? ", {" : "{");
         put_key(s, a->kernel, a->op, a->format, a->dtype);
         put_shape(s, a->m, a->n, a->k);
-        put_text(s, "agreement", a->agreement, ", ");
-        put_text(s, "verdict", verdict_name(a->verdict), ", ");
+        bnet_json_member(s, "agreement", a->agreement, ", ");
+        bnet_json_member(s, "verdict", verdict_name(a->verdict), ", ");
         put_num(s, "max_error", a->max_error, ", ");
         put_num(s, "bound", a->bound, ", ");
-        put_text(s, "note", a->note, "}");
+        bnet_json_member(s, "note", a->note, "}");
     }
     bnet_str_puts(s, "], ");
 }
@@ -93,12 +86,12 @@ static void put_memory(bnet_str *s, const bitnet_memory_result *m)
         return;
     }
     bnet_str_puts(s, "\"memory\": {");
-    put_text(s, "verdict", verdict_name(m->verdict), ", ");
+    bnet_json_member(s, "verdict", verdict_name(m->verdict), ", ");
     put_u64(s, "rounds", (uint64_t)m->n_rounds, ", ");
     put_u64(s, "start_bytes", m->start_bytes, ", ");
     put_u64(s, "end_bytes", m->end_bytes, ", ");
     bnet_str_addf(s, "\"growth_bytes\": %lld, ", (long long)m->growth_bytes);
-    put_text(s, "note", m->note, "}, ");
+    bnet_json_member(s, "note", m->note, "}, ");
 }
 
 static void put_difference(bnet_str *s, const bitnet_model_result *m)
@@ -109,20 +102,20 @@ static void put_difference(bnet_str *s, const bitnet_model_result *m)
         return;
     }
     bnet_str_puts(s, "{");
-    put_text(s, "op", m->op, ", ");
-    put_text(s, "tensor", m->tensor, ", ");
+    bnet_json_member(s, "op", m->op, ", ");
+    bnet_json_member(s, "tensor", m->tensor, ", ");
     bnet_str_addf(s, "\"layer\": %d, \"position\": %d, ", m->layer, m->position);
     put_u64(s, "element", m->element, ", ");
     put_num(s, "got", m->got, ", ");
     put_num(s, "want", m->want, ", ");
-    put_text(s, "kernels", m->kernels, ", ");
-    put_text(s, "reference_kernels", m->reference_kernels, "}, ");
+    bnet_json_member(s, "kernels", m->kernels, ", ");
+    bnet_json_member(s, "reference_kernels", m->reference_kernels, "}, ");
 }
 
 static void put_model(bnet_str *s, const bitnet_model_result *m)
 {
     bnet_str_puts(s, "\"model\": {");
-    put_text(s, "verdict", verdict_name(m->verdict), ", ");
+    bnet_json_member(s, "verdict", verdict_name(m->verdict), ", ");
     put_u64(s, "tokens", m->n_tokens, ", ");
     put_u64(s, "ops", m->n_ops, ", ");
     put_u64(s, "values", m->n_values, ", ");
@@ -130,19 +123,19 @@ static void put_model(bnet_str *s, const bitnet_model_result *m)
     put_u64(s, "ties", m->n_ties, ", ");
     put_num(s, "max_error", m->max_error, ", ");
     put_difference(s, m);
-    put_text(s, "note", m->note, "}, ");
+    bnet_json_member(s, "note", m->note, "}, ");
 }
 
 static void put_golden(bnet_str *s, const bitnet_golden_result *g)
 {
     bnet_str_puts(s, "\"golden\": {");
-    put_text(s, "verdict", verdict_name(g->verdict), ", ");
+    bnet_json_member(s, "verdict", verdict_name(g->verdict), ", ");
     put_u64(s, "prompts", g->n_prompts, ", ");
     put_u64(s, "positions", g->n_positions, ", ");
     put_num(s, "min_cosine", g->min_cosine, ", ");
     put_u64(s, "argmax_checked", g->n_argmax, ", ");
     put_u64(s, "argmax_wrong", g->n_wrong, ", ");
-    put_text(s, "note", g->note, "}, ");
+    bnet_json_member(s, "note", g->note, "}, ");
 }
 
 static void put_comparison(bnet_str *s, const char *name, const bitnet_comparison *c,
@@ -161,12 +154,12 @@ static void put_comparison(bnet_str *s, const char *name, const bitnet_compariso
 static void put_bridge(bnet_str *s, const bitnet_bridge_result *b)
 {
     bnet_str_puts(s, "\"bridge\": {");
-    put_text(s, "verdict", verdict_name(b->verdict), ", ");
+    bnet_json_member(s, "verdict", verdict_name(b->verdict), ", ");
     if (b->verdict != BITNET_VERDICT_SKIP) {
         put_comparison(s, "matmul_i2s", &b->matmul, ", ");
         put_comparison(s, "quantize", &b->quantize, ", ");
     }
-    put_text(s, "note", b->note, "}");
+    bnet_json_member(s, "note", b->note, "}");
 }
 
 bitnet_status bitnet_validation_json(const bitnet_validation *v, char *out, size_t cap,
@@ -176,8 +169,8 @@ bitnet_status bitnet_validation_json(const bitnet_validation *v, char *out, size
         return bnet_fail(err, BITNET_ARGUMENT, "validation, out and n_bytes must be given");
     bnet_str s = {0};
     bnet_str_addf(&s, "{\"success\": %s, ", truth(v->success));
-    put_text(&s, "device", v->device, ", ");
-    put_text(&s, "against", v->against, ", ");
+    bnet_json_member(&s, "device", v->device, ", ");
+    bnet_json_member(&s, "against", v->against, ", ");
     put_accuracy(&s, v);
     put_performance(&s, v);
     put_memory(&s, &v->memory);

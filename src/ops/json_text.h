@@ -1,4 +1,4 @@
-/* json_text.h - a text as a JSON string. */
+/* json_text.h - a text as a JSON string, alone or as a member of an object. */
 #ifndef BNET_JSON_TEXT_H
 #define BNET_JSON_TEXT_H
 
@@ -23,6 +23,15 @@ static inline void bnet_json_text(bnet_str *out, const char *s)
         i += len <= 0 ? 1 : (size_t)len;
     }
     bnet_str_putc(out, '"');
+}
+
+/* "name": "value", and what follows it. */
+static inline void bnet_json_member(bnet_str *out, const char *name, const char *value,
+                                    const char *after)
+{
+    bnet_str_addf(out, "\"%s\": ", name);
+    bnet_json_text(out, value);
+    bnet_str_puts(out, after);
 }
 
 #endif

@@ -64,10 +64,10 @@ static bitnet_status check_record(const bnet_kernel_record *k, bitnet_error *err
     if (k->build && bnet_registry_build_kind(k->build) == BNET_DEV_COUNT)
         return bnet_fail(err, BITNET_ARGUMENT, "kernel %s: build '%s' is no backend", k->id,
                          k->build);
-    st = check_rule(k->id, 'M', &k->m, err);
-    if (st == BITNET_OK)
-        st = check_rule(k->id, 'N', &k->n, err);
-    return st == BITNET_OK ? check_rule(k->id, 'K', &k->k, err) : st;
+    const bitnet_dim_rule *rules[] = {&k->m, &k->n, &k->k};
+    for (int i = 0; st == BITNET_OK && i < 3; i++)
+        st = check_rule(k->id, "MNK"[i], rules[i], err);
+    return st;
 }
 
 /* Copies a text of the record behind the ones before it. */

@@ -145,28 +145,22 @@ void bnet_registry_free_choices(bnet_registry *r)
 static void put_choice(bnet_str *s, const registry_choice *c)
 {
     const bnet_kernel_record *k = &atomic_load(&c->kernel)->rec;
-    bnet_str_puts(s, "    {\"op\": ");
-    bnet_json_text(s, bnet_op_name(k->op));
-    bnet_str_puts(s, ", \"format\": ");
-    bnet_json_text(s, bnet_format_name(k->format));
-    bnet_str_puts(s, ", \"dtype\": ");
-    bnet_json_text(s, bnet_dtype_name(k->dtype));
-    bnet_str_addf(s,
-                  ", \"m\": %llu, \"n\": %llu, \"k\": %llu, \"kernel\": ", (unsigned long long)c->m,
+    bnet_str_puts(s, "    {");
+    bnet_json_member(s, "op", bnet_op_name(k->op), ", ");
+    bnet_json_member(s, "format", bnet_format_name(k->format), ", ");
+    bnet_json_member(s, "dtype", bnet_dtype_name(k->dtype), ", ");
+    bnet_str_addf(s, "\"m\": %llu, \"n\": %llu, \"k\": %llu, ", (unsigned long long)c->m,
                   (unsigned long long)c->n, (unsigned long long)c->k);
-    bnet_json_text(s, k->id);
-    bnet_str_puts(s, "}");
+    bnet_json_member(s, "kernel", k->id, "}");
 }
 
 bitnet_status bnet_registry_save_tuning(const bnet_registry *r, const char *key, const char *path,
                                         bitnet_error *err)
 {
     bnet_str s = {0};
-    bnet_str_puts(&s, "{\n  \"key\": ");
-    bnet_json_text(&s, key);
-    bnet_str_puts(&s, ",\n  \"version\": ");
-    bnet_json_text(&s, BITNET_VERSION);
-    bnet_str_puts(&s, ",\n  \"choices\": [");
+    bnet_str_puts(&s, "{\n  ");
+    bnet_json_member(&s, "key", key, ",\n  ");
+    bnet_json_member(&s, "version", BITNET_VERSION, ",\n  \"choices\": [");
     const char *between = "\n";
     for (int b = 0; b < CHOICE_BUCKETS; b++)
         for (const registry_choice *c = atomic_load(&r->choices[b]); c; c = atomic_load(&c->next)) {

@@ -98,7 +98,9 @@ static inline bool ternary_type(const char *type)
 
 /* Each says no() with its reason, or returns true. */
 
-/* receipt_form.c: no key that is not of the schema, sizes that are not 0, numbers up to 2^53. */
+/* receipt_form.c: fields of the types in receipt_fields.inc, no key that is not of the schema,
+ * sizes that are not 0, numbers up to 2^53. */
+bool bnet_form_types(checking *c);
 bool bnet_form_keys(checking *c);
 bool bnet_form_sizes(checking *c);
 /* The startup summary, wholly: "requested=X detected=[a,b] selected=Y". */

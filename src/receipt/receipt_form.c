@@ -1,4 +1,5 @@
-/* receipt_form.c - the form of a receipt to the letter: its keys, sizes, startup summary, time. */
+/* receipt_form.c - the form of a receipt to the letter: the types of its fields, its keys, sizes,
+ * startup summary, time. */
 #include <time.h>
 
 #include "receipt/receipt_check.h"
@@ -11,6 +12,42 @@ static const struct {
 #include "receipt/receipt_fields.inc"
 #undef FIELD
 };
+
+/* ---- types ---- */
+
+/* 2^63 to 2^64 - 1 as text: JSON readers rarely take such numbers. */
+static bool is_large(const json_t *j)
+{
+    static const char least[] = "9223372036854775808", most[] = "18446744073709551615";
+    const char *s = json_string_value(j);
+    size_t n = s ? strlen(s) : 0;
+    if (!s || strspn(s, "0123456789") != n)
+        return false;
+    return (n == sizeof least - 1 && strcmp(s, least) >= 0) ||
+           (n == sizeof most - 1 && strcmp(s, most) <= 0);
+}
+
+bool bnet_form_types(checking *c)
+{
+    for (size_t i = 0; i < BNET_COUNT(fields); i++) {
+        const json_t *j = at(c->root, fields[i].path);
+        char t = fields[i].type;
+        bool whole = json_is_integer(j) && json_integer_value(j) >= 0;
+        bool ok = t == 's'   ? json_is_string(j)
+                  : t == 't' ? !j || json_is_string(j)
+                  : t == 'i' ? whole
+                  : t == 'c' ? !j || whole
+                  : t == 'p' ? !j || json_is_object(j)
+                  : t == 'u' ? whole || is_large(j)
+                  : t == 'n' ? json_is_number(j) && json_number_value(j) >= 0
+                  : t == 'b' ? json_is_boolean(j)
+                  : t == 'a' ? json_is_array(j)
+                             : json_is_object(j);
+        if (!ok)
+            return no(c, "%s is missing or of the wrong type", fields[i].path);
+    }
+    return true;
+}
 
 /* ---- keys ---- */
 

@@ -184,37 +184,27 @@ static bool is_view(bitnet_devices_view v)
 
 const char *bitnet_devices_text(const bitnet_devices *d, bitnet_devices_view view)
 {
-    if (!d)
-        return NULL;
-    return is_view(view) ? d->text[view].data : NULL;
+    return d && is_view(view) ? d->text[view].data : NULL;
 }
 
 const char *bitnet_devices_json(const bitnet_devices *d, bitnet_devices_view view)
 {
-    if (!d)
-        return NULL;
-    return is_view(view) ? d->json[view].data : NULL;
+    return d && is_view(view) ? d->json[view].data : NULL;
 }
 
 bool bitnet_devices_preflight(const bitnet_devices *d)
 {
-    if (!d)
-        return false;
-    return d->preflight_ok;
+    return d && d->preflight_ok;
 }
 
 bool bitnet_devices_gpu_compiled(const bitnet_devices *d)
 {
-    if (!d)
-        return false;
-    return bnet_gpu_compiled(&d->found);
+    return d && bnet_gpu_compiled(&d->found);
 }
 
 bool bitnet_devices_gpu_available(const bitnet_devices *d)
 {
-    if (!d)
-        return false;
-    return bnet_gpu_available_runtime(&d->found);
+    return d && bnet_gpu_available_runtime(&d->found);
 }
 
 bool bitnet_devices_supports(const bitnet_devices *d, const char *device)

@@ -12,6 +12,12 @@ static void put(json_t *object, const char *key, json_t *value, bool *ok)
         *ok = false;
 }
 
+static void append(json_t *array, json_t *value, bool *ok)
+{
+    if (json_array_append_new(array, value) != 0)
+        *ok = false;
+}
+
 static json_t *text_or_null(const char *s)
 {
     return s[0] ? json_string(s) : json_null();
@@ -49,10 +55,8 @@ static json_t *peers_json(const bnet_device_status *s, bool *ok)
     for (int i = 0; i < s->n_gpus; i++) {
         json_t *row = json_array();
         for (int k = 0; k < s->n_gpus; k++)
-            if (json_array_append_new(row, json_boolean(s->peers[i] >> k & 1)) != 0)
-                *ok = false;
-        if (json_array_append_new(rows, row) != 0)
-            *ok = false;
+            append(row, json_boolean(s->peers[i] >> k & 1), ok);
+        append(rows, row, ok);
     }
     return rows;
 }
@@ -76,8 +80,7 @@ static json_t *kind_json(bnet_device_kind k, const bnet_device_status *s, bool *
     put(o, "hint", text_or_null(s->hint), ok);
     put(o, "max_batch", json_integer(bnet_device_max_batch(k)), ok);
     for (int i = 0; i < s->n_gpus; i++)
-        if (json_array_append_new(gpus, gpu_json(&s->gpus[i], ok)) != 0)
-            *ok = false;
+        append(gpus, gpu_json(&s->gpus[i], ok), ok);
     put(o, "gpus", gpus, ok);
     put(o, "peers", peers_json(s, ok), ok);
     return o;
@@ -87,8 +90,7 @@ static json_t *kinds_json(const bnet_devices *d, bool *ok)
 {
     json_t *list = json_array();
     for (int k = 0; k < BNET_DEV_COUNT; k++)
-        if (json_array_append_new(list, kind_json((bnet_device_kind)k, &d->kind[k], ok)) != 0)
-            *ok = false;
+        append(list, kind_json((bnet_device_kind)k, &d->kind[k], ok), ok);
     return list;
 }
 
@@ -98,8 +100,8 @@ static json_t *features_json(uint32_t features, bool *ok)
     uint32_t bit;
     const char *name;
     for (int i = 0; bnet_cpu_feature_at(i, &bit, &name); i++)
-        if ((features & bit) && json_array_append_new(list, json_string(name)) != 0)
-            *ok = false;
+        if (features & bit)
+            append(list, json_string(name), ok);
     return list;
 }
 
@@ -151,7 +153,7 @@ static json_t *gpu_summary_json(const bnet_devices *d, bool *ok)
     return o;
 }
 
-static int append(const char *bytes, size_t n, void *user)
+static int append_bytes(const char *bytes, size_t n, void *user)
 {
     bnet_str *s = user;
     bnet_str_add(s, bytes, n);
@@ -172,7 +174,7 @@ bool bnet_devices_render_json(const bitnet_devices *d, bitnet_devices_view view,
     if (view != BITNET_DEVICES_INFO)
         put(o, "devices", kinds_json(f, &ok), &ok);
     put(o, "fake_ignored", json_boolean(f->fake_ignored), &ok);
-    ok = ok && json_dump_callback(o, append, out, JSON_INDENT(2)) == 0;
+    ok = ok && json_dump_callback(o, append_bytes, out, JSON_INDENT(2)) == 0;
     bnet_str_putc(out, '\n');
     json_decref(o);
     return ok && !out->failed;

@@ -5,6 +5,8 @@
 #include "format/gguf.h"
 #include "format/tensor_stats.h"
 
+#include <stdio.h>
+
 enum { ARRAY_SHOWN = 8 }; /* elements of an array before it is cut */
 
 typedef struct kv_text {
@@ -51,30 +53,22 @@ void bitnet_inspect_close(bitnet_inspect *in)
 
 uint32_t bitnet_inspect_version(const bitnet_inspect *in)
 {
-    if (!in)
-        return 0;
-    return bnet_gguf_version(in->gguf);
+    return in ? bnet_gguf_version(in->gguf) : 0;
 }
 
 uint64_t bitnet_inspect_file_bytes(const bitnet_inspect *in)
 {
-    if (!in)
-        return 0;
-    return bnet_gguf_file_bytes(in->gguf);
+    return in ? bnet_gguf_file_bytes(in->gguf) : 0;
 }
 
 size_t bitnet_inspect_n_kv(const bitnet_inspect *in)
 {
-    if (!in)
-        return 0;
-    return bnet_gguf_n_kv(in->gguf);
+    return in ? bnet_gguf_n_kv(in->gguf) : 0;
 }
 
 size_t bitnet_inspect_n_tensors(const bitnet_inspect *in)
 {
-    if (!in)
-        return 0;
-    return bnet_gguf_n_tensors(in->gguf);
+    return in ? bnet_gguf_n_tensors(in->gguf) : 0;
 }
 
 static const char *type_name(bnet_gguf_vtype t)
@@ -86,16 +80,12 @@ static const char *type_name(bnet_gguf_vtype t)
 
 static bool make_text(kv_text *text, const bnet_gguf_kv *kv)
 {
-    bnet_str type = {0};
-    bnet_str_addf(&type, "%s%s", kv->type == BNET_GGUF_ARRAY ? "array of " : "",
-                  type_name(kv->type == BNET_GGUF_ARRAY ? kv->elem : kv->type));
-    if (!type.failed && type.n < sizeof text->type)
-        memcpy(text->type, type.data, type.n + 1);
-    bool ok = !type.failed;
-    bnet_str_free(&type);
+    bool array = kv->type == BNET_GGUF_ARRAY;
+    snprintf(text->type, sizeof text->type, "%s%s", array ? "array of " : "",
+             type_name(array ? kv->elem : kv->type));
     bnet_str_add(&text->value, "", 0); /* so that an empty string has a pointer */
     bnet_gguf_kv_text(kv, &text->value, ARRAY_SHOWN);
-    if (ok && !text->value.failed)
+    if (!text->value.failed)
         text->key = bnet_memdup(kv->key.data, kv->key.n);
     if (!text->key)
         bnet_str_free(&text->value);
@@ -104,9 +94,7 @@ static bool make_text(kv_text *text, const bnet_gguf_kv *kv)
 
 bool bitnet_inspect_kv_at(bitnet_inspect *in, size_t i, bitnet_inspect_kv *out)
 {
-    if (!in || !out)
-        return false;
-    if (i >= bnet_gguf_n_kv(in->gguf))
+    if (!in || !out || i >= bnet_gguf_n_kv(in->gguf))
         return false;
     kv_text *text = &in->texts[i];
     if (!text->key && !make_text(text, bnet_gguf_kv_at(in->gguf, i)))
@@ -117,9 +105,7 @@ bool bitnet_inspect_kv_at(bitnet_inspect *in, size_t i, bitnet_inspect_kv *out)
 
 bool bitnet_inspect_tensor_at(bitnet_inspect *in, size_t i, bitnet_inspect_tensor *out)
 {
-    if (!in || !out)
-        return false;
-    if (i >= bnet_gguf_n_tensors(in->gguf))
+    if (!in || !out || i >= bnet_gguf_n_tensors(in->gguf))
         return false;
     const bnet_tensor *t = bnet_gguf_tensor_at(in->gguf, i);
     const bnet_type_info *type = bnet_type_find((uint32_t)t->type);

@@ -190,13 +190,6 @@ bool bitnet_kernel_at(int i, bitnet_kernel_info *out)
     return i >= 0 && out && bnet_backend_kernel_at(i, out);
 }
 
-static void put_text(bnet_str *s, const char *name, const char *value)
-{
-    bnet_str_addf(s, "\"%s\": ", name);
-    bnet_json_text(s, value);
-    bnet_str_puts(s, ", ");
-}
-
 static void put_rule(bnet_str *s, const char *name, const bitnet_dim_rule *r, const char *after)
 {
     bnet_str_addf(s, "\"%s\": {\"min\": %llu, \"max\": %llu, \"multiple\": %llu}%s", name,
@@ -226,20 +219,20 @@ static void put_record(bnet_str *s, const bitnet_runtime *r, const bnet_kernel_r
     const bnet_kernel_query own = bnet_query_for(k);
     char reason[160];
     bnet_str_puts(s, "{");
-    put_text(s, "id", k->id);
-    put_text(s, "device", bnet_device_name(k->device));
-    put_text(s, "op", bnet_op_name(k->op));
-    put_text(s, "format", bnet_format_name(k->format));
-    put_text(s, "dtype", bnet_dtype_name(k->dtype));
-    put_text(s, "isa", k->isa);
-    put_text(s, "tier", bnet_tier_name(k->tier));
+    bnet_json_member(s, "id", k->id, ", ");
+    bnet_json_member(s, "device", bnet_device_name(k->device), ", ");
+    bnet_json_member(s, "op", bnet_op_name(k->op), ", ");
+    bnet_json_member(s, "format", bnet_format_name(k->format), ", ");
+    bnet_json_member(s, "dtype", bnet_dtype_name(k->dtype), ", ");
+    bnet_json_member(s, "isa", k->isa, ", ");
+    bnet_json_member(s, "tier", bnet_tier_name(k->tier), ", ");
     bnet_str_addf(s, "\"temp_bytes\": %llu, \"alignment\": %u, \"constraints\": {",
                   (unsigned long long)k->temp_bytes, k->alignment);
     put_rule(s, "m", &k->m, ", ");
     put_rule(s, "n", &k->n, ", ");
     put_rule(s, "k", &k->k, "}, ");
     put_needs(s, k);
-    put_text(s, "agreement", k->agreement);
+    bnet_json_member(s, "agreement", k->agreement, ", ");
     bool here = !*bnet_kernel_veto(k, &r->caps, &own, reason, sizeof reason);
     bnet_str_addf(s, "\"abi\": %u, \"available\": %s", k->abi, here ? "true" : "false");
 }
@@ -265,9 +258,9 @@ static void put_judgement(bnet_str *s, const bitnet_runtime *r, const bnet_kerne
     q.k = query->k;
     q.priority = query->priority;
     bnet_registry_select(r->registry, &r->caps, &q, &chosen, NULL);
-    bnet_str_puts(s, ", \"veto\": ");
-    bnet_json_text(s, bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason));
-    bnet_str_addf(s, ", \"selected\": %s", chosen == k ? "true" : "false");
+    bnet_str_puts(s, ", ");
+    bnet_json_member(s, "veto", bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason), ", ");
+    bnet_str_addf(s, "\"selected\": %s", chosen == k ? "true" : "false");
 }
 
 static void put_list(bnet_str *s, const bitnet_runtime *r, const bitnet_kernel_query *query)
@@ -275,7 +268,7 @@ static void put_list(bnet_str *s, const bitnet_runtime *r, const bitnet_kernel_q
     const bnet_kernel_record *k;
     const char *between = "\n  ";
     bnet_str_puts(s, "{");
-    put_text(s, "provider", bitnet_runtime_provider(r));
+    bnet_json_member(s, "provider", bitnet_runtime_provider(r), ", ");
     bnet_str_addf(s, "\"generation\": %u, \"choices\": %zu, \"kernels\": [",
                   bnet_registry_generation(r->registry), bnet_registry_choices(r->registry));
     for (size_t i = 0; (k = bnet_registry_at(r->registry, i)) != NULL; i++) {
