@@ -315,11 +315,12 @@ bitnet_status bnet_check_weights(const bitnet_engine *e, bitnet_error *err)
 bitnet_status bnet_check_memory(bnet_backend *be, uint64_t need, const char *what,
                                 const char *remedy, bitnet_error *err)
 {
-    bnet_usage u;
-    bool device = be && bnet_backend_usage(be, &u);
+    bitnet_memory_use u;
+    uint64_t reclaimable;
+    bool device = be && bnet_backend_usage(be, &u, &reclaimable);
     uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     if (device) {
-        uint64_t taken = u.own - u.reclaimable + u.foreign;
+        uint64_t taken = u.own - reclaimable + u.foreign;
         have = u.total > taken ? u.total - taken : 0;
     }
     if (need <= have)

@@ -242,20 +242,13 @@ bitnet_status bitnet_engine_memory_use(const bitnet_engine *e, bitnet_memory_use
     if (!e || !u || u->struct_size != sizeof *u)
         return bnet_fail(err, BITNET_ARGUMENT,
                          "memory: engine and use must not be NULL; call bitnet_memory_use_init");
-    bnet_usage d;
-    if (!bnet_backend_usage(e->backend, &d))
+    bitnet_memory_use d;
+    uint64_t reclaimable;
+    if (!bnet_backend_usage(e->backend, &d, &reclaimable))
         return bnet_fail(err, BITNET_NOT_AVAILABLE,
                          "memory: this device has none of its own; see bitnet_host_memory_read");
-    *u = (bitnet_memory_use){.struct_size = sizeof *u,
-                             .weights = d.weights,
-                             .caches = d.caches,
-                             .workspace = d.workspace,
-                             .own = d.own,
-                             .own_peak = d.own_peak,
-                             .foreign = d.foreign,
-                             .total = d.total,
-                             .load_bytes = d.load_bytes,
-                             .load_ms = d.load_ms};
+    *u = d;
+    u->struct_size = sizeof *u;
     return BITNET_OK;
 }
 

@@ -32,12 +32,13 @@ bool bnet_backend_stats_read(const bnet_backend *be, bnet_backend_stats *out)
     return true;
 }
 
-bool bnet_backend_usage(bnet_backend *be, bnet_usage *out)
+bool bnet_backend_usage(bnet_backend *be, bitnet_memory_use *out, uint64_t *reclaimable)
 {
-    *out = (bnet_usage){0};
+    *out = (bitnet_memory_use){0};
+    *reclaimable = 0;
     if (!be || !HAS(be, usage))
         return false;
-    be->inspect->usage(be, out);
+    be->inspect->usage(be, out, reclaimable);
     return true;
 }
 

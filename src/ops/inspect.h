@@ -24,17 +24,6 @@ typedef struct bnet_backend_stats {
     char device[128];           /* "NVIDIA H200, compute capability 9.0, CUDA 13.0" */
 } bnet_backend_stats;
 
-/* What a device's memory is used for, in bytes, and how the weights were loaded. */
-typedef struct bnet_usage {
-    uint64_t weights, caches, workspace; /* ours, by purpose */
-    uint64_t own, own_peak;              /* ours as taken from the driver, now and at the peak */
-    uint64_t reclaimable;                /* of own: freed as soon as another purpose lacks memory */
-    uint64_t foreign; /* in use before us: the driver's context, other programs */
-    uint64_t total;
-    uint64_t load_bytes; /* of the file */
-    double load_ms;      /* from reading the first tensor until the last is loaded */
-} bnet_usage;
-
 /* A call of one kernel that otherwise runs only inside whole passes, so that it can be checked. The
  * members that each op reads -> writes; it ignores the others:
  *   norm_quantize, norm_tiles  x [m][n], w (of the norm), eps -> act, its rows as elsewhere
@@ -72,7 +61,9 @@ struct bnet_inspect_ops {
     /* What kernels may use on the device. */
     const bnet_capabilities *(*capabilities)(const bnet_backend *be);
     void (*stats)(const bnet_backend *be, bnet_backend_stats *out);
-    void (*usage)(bnet_backend *be, bnet_usage *out);
+    /* What its memory is used for, all but struct_size. *reclaimable: of `own`, freed as soon as
+     * another purpose lacks memory. */
+    void (*usage)(bnet_backend *be, bitnet_memory_use *out, uint64_t *reclaimable);
     /* For messages: writes where memory was missing when buffer_new or kv_new last returned NULL;
      * "" if neither has. */
     void (*short_of)(bnet_backend *be, char *out, size_t cap);
@@ -112,7 +103,7 @@ const bnet_capabilities *bnet_backend_capabilities(const bnet_backend *be);
 /* Both return false, with zeros in *out, if the backend has no memory of its own (CPU) or is NULL.
  */
 bool bnet_backend_stats_read(const bnet_backend *be, bnet_backend_stats *out);
-bool bnet_backend_usage(bnet_backend *be, bnet_usage *out);
+bool bnet_backend_usage(bnet_backend *be, bitnet_memory_use *out, uint64_t *reclaimable);
 
 /* bnet_bench_new fails NOT_AVAILABLE if it is not possible; run and free: a bench made by be. */
 bool bnet_bench_possible(const bnet_backend *be);

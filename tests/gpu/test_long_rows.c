@@ -117,7 +117,8 @@ static uint64_t copy_of(const char *cc, int n_embd)
     char path[512];
     bnet_gguf *g;
     bnet_model *m;
-    bnet_usage u;
+    bitnet_memory_use u;
+    uint64_t reclaimable;
     tiny t = tiny_default();
     const bnet_log none = {0};
     t.n_layers = 1, t.n_embd = n_embd;
@@ -127,12 +128,12 @@ static uint64_t copy_of(const char *cc, int n_embd)
     OK(bnet_gguf_open(path, NULL, &g, &err));
     OK(bnet_model_open(g, on.backend, t.layout, NULL, NULL, &m, &err));
     on.backend->v->weights_done(on.backend, &none);
-    on.backend->inspect->usage(on.backend, &u);
+    on.backend->inspect->usage(on.backend, &u, &reclaimable);
     bnet_model_close(m);
     bnet_gguf_close(g);
     machine_close(&on);
     unlink(path);
-    return u.reclaimable;
+    return reclaimable;
 }
 
 /* A copy whose kernels ask for more shared memory than a block has would lie there for nothing. */

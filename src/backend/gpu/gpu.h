@@ -390,7 +390,7 @@ void bnet_gpu_load_begin(gpu_backend *be, uint64_t n_bytes);
 
 /* Entries of the table. */
 void bnet_gpu_weights_done(bnet_backend *b, const bnet_log *log);
-void bnet_gpu_usage(bnet_backend *b, bnet_usage *out);
+void bnet_gpu_usage(bnet_backend *b, bitnet_memory_use *out, uint64_t *reclaimable);
 int bnet_gpu_batch_limit(const bnet_backend *b);
 
 /* ---- measuring single kernels and the speed of memory (bench.c) ---- */

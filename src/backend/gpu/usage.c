@@ -66,20 +66,19 @@ void bnet_gpu_weights_done(bnet_backend *b, const bnet_log *log)
               l->read_ms, l->copy_ms, l->wait_ms, l->alloc_ms);
 }
 
-void bnet_gpu_usage(bnet_backend *b, bnet_usage *out)
+void bnet_gpu_usage(bnet_backend *b, bitnet_memory_use *out, uint64_t *reclaimable)
 {
     gpu_backend *be = gpu_of(b);
     bnet_gpu_enter(be);
-    *out = (bnet_usage){
-        .weights = be->weight_bytes,
-        .caches = be->kv_bytes,
-        .workspace = be->buffers.held_bytes + be->other_bytes,
-        .own = be->own_bytes,
-        .own_peak = be->own_peak,
-        .reclaimable = be->head && !gpu_none(be->head->head_copy) ? be->head->head_copy_bytes : 0,
-        .foreign = be->foreign_bytes,
-        .total = be->d->gpu.total_memory,
-        .load_bytes = be->load.file_bytes,
-        .load_ms = be->load.ms};
+    *reclaimable = be->head && !gpu_none(be->head->head_copy) ? be->head->head_copy_bytes : 0;
+    *out = (bitnet_memory_use){.weights = be->weight_bytes,
+                               .caches = be->kv_bytes,
+                               .workspace = be->buffers.held_bytes + be->other_bytes,
+                               .own = be->own_bytes,
+                               .own_peak = be->own_peak,
+                               .foreign = be->foreign_bytes,
+                               .total = be->d->gpu.total_memory,
+                               .load_bytes = be->load.file_bytes,
+                               .load_ms = be->load.ms};
     bnet_gpu_leave(be);
 }

@@ -82,14 +82,16 @@ static void group_stats(const bnet_backend *b, bnet_backend_stats *out)
     }
 }
 
-static void group_usage(bnet_backend *b, bnet_usage *out)
+static void group_usage(bnet_backend *b, bitnet_memory_use *out, uint64_t *reclaimable)
 {
     gpu_group *g = group_of(b);
-    *out = (bnet_usage){0};
+    *out = (bitnet_memory_use){0};
+    *reclaimable = 0; /* no rank keeps a copy of the head */
     for (int r = 0; r < g->n; r++) {
-        bnet_usage u;
+        bitnet_memory_use u;
+        uint64_t of_rank;
         group_lock(g);
-        g->rank[r]->inspect->usage(g->rank[r], &u);
+        g->rank[r]->inspect->usage(g->rank[r], &u, &of_rank);
         group_unlock(g);
         out->weights += u.weights;
         out->caches += u.caches;
@@ -106,8 +108,9 @@ static void group_usage(bnet_backend *b, bnet_usage *out)
 void bnet_group_say_memory(gpu_group *g)
 {
     for (int r = 0; r < g->n; r++) {
-        bnet_usage u;
-        g->rank[r]->inspect->usage(g->rank[r], &u);
+        bitnet_memory_use u;
+        uint64_t reclaimable;
+        g->rank[r]->inspect->usage(g->rank[r], &u, &reclaimable);
         bnet_logf(&g->log, BITNET_LOG_INFO, "gpu",
                   "rank %d: at most %.1f MB were ours on device %d", r, (double)u.own_peak / 1e6,
                   bnet_group_gpu(g, r)->device_id);
