@@ -335,7 +335,7 @@ static void fish_condition(const command *c, buffer *out)
 
 static void fish_option(const option *o, const command *c, const char *name, buffer *out)
 {
-    static const char *const answers[] = {"", " -x -a '%s'", " -r -k " FISH_MODELS, " -r -F",
+    static const char *const answers[] = {"", " -x -a '%s'", (" -r -k " FISH_MODELS), " -r -F",
                                           " -x"};
     buffer words = {0};
     char *about = brief(o);
