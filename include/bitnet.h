@@ -797,10 +797,10 @@ BITNET_API int bitnet_batch_tokens(const bitnet_batch *batch);
  * first failure. Wrong arguments: nothing was done, no status was written. A timeline that is full
  * (CONTEXT), cancelled by its callback (CANCELLED) or without a finite logit to choose from (ERROR)
  * fails alone; others are appended to. A step computes at most n_tokens tokens again whose cache
- * others took (bitnet_session_cached); a timeline that lost more fails alone with AGAIN, and the
- * next step that has it continues. What the device fails with, where the CPU may not take its
- * place, fails all: no session has changed, and samplers stand where they stood, so that the step
- * may be repeated. */
+ * others took (bitnet_session_cached; with batch_invariant also the rest of their pass); a timeline
+ * that lost more fails alone with AGAIN, and the next step that has it continues. What the device
+ * fails with, where the CPU may not take its place, fails all: no session has changed, and samplers
+ * stand where they stood, so that the step may be repeated. */
 BITNET_API bitnet_status bitnet_batch_step(bitnet_batch *batch, bitnet_batch_item *items,
                                            size_t n_items, bitnet_error *err);
 

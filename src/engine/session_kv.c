@@ -186,15 +186,27 @@ bitnet_status bnet_session_recompute(bitnet_session *s, size_t end, bool logits,
     return st;
 }
 
-/* The blocks are pinned; computes at most *budget of the tokens whose keys and values were lost.
- * Fails AGAIN if they are more. If the backend fails, the session leaves the pool for the spare. */
+/* The end of lost tokens that a step computes again: at most `budget` from `begin` on, completed to
+ * a whole pass where the division into passes matters. */
+static size_t refill_end(const bitnet_session *s, size_t begin, size_t budget)
+{
+    size_t at = begin + budget;
+    while (s->begins && at < s->n_pos && !begins_pass(s, at))
+        at++;
+    return BNET_MIN(at, s->n_pos);
+}
+
+/* The blocks are pinned; computes at most *budget of the tokens whose keys and values were lost,
+ * the rest of a pass included (refill_end). Fails AGAIN if they are more. If the backend fails, the
+ * session leaves the pool for the spare. */
 static bitnet_status refill(bitnet_session *s, size_t *budget, bitnet_error *err)
 {
     size_t end = s->n_pos, begin = s->entry.n_valid;
     if (begin >= end)
         return BITNET_OK;
+    size_t stop = refill_end(s, begin, *budget);
     s->n_pos = begin;
-    bitnet_status st = bnet_session_recompute(s, BNET_MIN(end, begin + *budget), false, err);
+    bitnet_status st = bnet_session_recompute(s, stop, false, err);
     bnet_kv_filled(&s->entry, s->n_pos);
     *budget -= BNET_MIN(s->n_pos - begin, *budget);
     size_t left = end - s->n_pos;

@@ -172,12 +172,46 @@ static void test_evicted_bits_are_invariant(void **state)
     nano_close(&n);
 }
 
+/* A pass longer than a step may compute is not divided: the step completes it. */
+static void test_a_long_pass_is_computed_again_whole(void **state)
+{
+    (void)state;
+    nano n = open_invariant(true);
+    bitnet_kv_pool *p = crowd_pool(&n, 8, crowd_options(BITNET_KV_LRU, false));
+    bitnet_session *s = crowd_session(&n, p, 256), *hog = crowd_session(&n, p, 512);
+    int32_t ids[512];
+    nano_ids(&n, 52, ids, 512);
+    OK(bitnet_session_append(s, ids, 100, NULL, NULL, &err));
+    OK(bitnet_session_append(s, ids + 100, 20, NULL, NULL, &err));
+    OK(bitnet_session_append(hog, ids, 512, NULL, NULL, &err));
+    bitnet_session_close(hog);
+    bitnet_batch *b = NULL;
+    bitnet_batch_options o;
+    bitnet_batch_options_init(&o);
+    o.n_tokens = 16;
+    OK(bitnet_batch_open(n.engine, &o, &b, &err));
+    bitnet_batch_item i;
+    bitnet_batch_item_init(&i);
+    i.session = s, i.ids = ids + 120, i.n_ids = 1;
+    for (size_t k = 1; k <= 3; k++) { /* of 16 tokens, in passes of 32 */
+        assert_int_equal(bitnet_batch_step(b, &i, 1, NULL), BITNET_AGAIN);
+        assert_int_equal(bitnet_session_cached(s), k * 32);
+    }
+    OK(bitnet_batch_step(b, &i, 1, &err));
+    assert_int_equal(bitnet_session_cached(s), 121);
+    bitnet_batch_close(b);
+    bitnet_session_close(s);
+    bitnet_kv_pool_close(p);
+    nano_close(&n);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
     choose_gpu(argv);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_of_the_device),
                                        cmocka_unit_test(test_saving_reads_only),
-                                       cmocka_unit_test(test_evicted_bits_are_invariant)};
+                                       cmocka_unit_test(test_evicted_bits_are_invariant),
+                                       cmocka_unit_test(test_a_long_pass_is_computed_again_whole)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
