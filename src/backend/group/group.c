@@ -318,6 +318,16 @@ static bitnet_status make(const bnet_backend_want *w, bnet_backend *const *ranks
     return BITNET_OK;
 }
 
+/* A driver has all of these calls or none (gpu/driver.h). */
+static bitnet_status can_join(const gpu_driver *d, bitnet_error *err)
+{
+    if (d->c->after && d->c->reach && d->c->fetch && d->c->copy_rows)
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_NOT_AVAILABLE,
+                     "%s: this driver cannot divide a model among several devices; name one: %s:%d",
+                     d->c->name, d->c->name, d->gpu.device_id);
+}
+
 bitnet_status bnet_group_open(const bnet_backend_want *w, const gpu_group_vendor *vendor,
                               bnet_backend **out, bitnet_error *err)
 {
@@ -337,6 +347,8 @@ bitnet_status bnet_group_open(const bnet_backend_want *w, const gpu_group_vendor
         if (st != BITNET_OK)
             bnet_wrap(err, st, "rank %d of %d", r, n);
     }
+    if (st == BITNET_OK)
+        st = can_join(gpus[0]->d, err);
     if (st == BITNET_OK)
         st = vendor->join(gpus, n, w->log, &exchange, err);
     if (st == BITNET_OK)

@@ -160,7 +160,8 @@ typedef struct gpu_group_vendor {
                           bitnet_error *err);
 } gpu_group_vendor;
 /* Opens the ranks of w (at least two; every one is a backend of its own, also where two are on one
- * device) and makes one backend of them. On failure nothing stays open. */
+ * device) and makes one backend of them. On failure nothing stays open. Fails NOT_AVAILABLE where
+ * the driver has no calls for several devices. */
 bitnet_status bnet_group_open(const bnet_backend_want *w, const gpu_group_vendor *vendor,
                               bnet_backend **out, bitnet_error *err);
 

@@ -5,6 +5,7 @@
 
 #include "backend/gpu/gpu.h"
 #include "backend/gpu/record.h"
+#include "backend/group/group.h"
 #include "backend/host/host.h"
 
 typedef struct rig {
@@ -261,6 +262,53 @@ static void test_a_device_that_cannot_be_entered(void **state)
     bnet_pool_close(g.pool);
 }
 
+/* The host's driver without what several devices need. */
+static gpu_calls calls_of_one;
+
+static bitnet_status open_one_alone(const bnet_backend_want *w, bnet_backend **out,
+                                    bitnet_error *err)
+{
+    static const gpu_vendor vendor = {.rows = NULL};
+    gpu_driver *d = NULL;
+    bitnet_status st = bnet_host_driver_open(w->pool, &d, err);
+    if (st != BITNET_OK)
+        return st;
+    calls_of_one = *d->c;
+    calls_of_one.after = NULL;
+    calls_of_one.reach = NULL;
+    calls_of_one.fetch = NULL;
+    calls_of_one.copy_rows = NULL;
+    d->c = &calls_of_one;
+    return bnet_gpu_open(w, d, &vendor, out, err);
+}
+
+static bitnet_status never_joined(gpu_backend *const *ranks, int n, const bnet_log *log,
+                                  gpu_exchange **out, bitnet_error *err)
+{
+    (void)ranks, (void)n, (void)log, (void)out, (void)err;
+    fail();
+    return BITNET_OK;
+}
+
+static void test_a_driver_without_calls_for_several_devices(void **state)
+{
+    static const gpu_group_vendor several = {open_one_alone, never_joined};
+    rig g = {0};
+    (void)state;
+    bnet_registry *registry = NULL;
+    bnet_backend *be = NULL;
+    assert_int_equal(bnet_pool_open(1, &g.pool, NULL), BITNET_OK);
+    assert_int_equal(bnet_registry_open(&registry, &g.err), BITNET_OK);
+    bnet_backend_want w = want_of(&g, registry);
+    w.ranks = (bnet_selection_ranks){.split = BNET_SPLIT_LAYER, .n = 2};
+    assert_int_equal(bnet_group_open(&w, &several, &be, &g.err), BITNET_NOT_AVAILABLE);
+    assert_string_equal(g.err.message, "host: this driver cannot divide a model among several "
+                                       "devices; name one: host:0");
+    assert_null(be);
+    bnet_registry_close(registry);
+    bnet_pool_close(g.pool);
+}
+
 static void count_work(gpu_backend *be, void *user)
 {
     (void)be;
@@ -313,6 +361,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_rows_and_times, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(test_calls_can_be_made_to_fail, rig_open, rig_close),
         cmocka_unit_test(test_a_device_that_cannot_be_entered),
+        cmocka_unit_test(test_a_driver_without_calls_for_several_devices),
         cmocka_unit_test(test_a_record_ends_with_its_buffer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
