@@ -7,21 +7,11 @@
 #include "base/str.h"
 #include "bitnet_tools.h"
 
-/* name, label, what `--device` calls it besides (aliases), in order of preference for `auto` and
- * `gpu` */
+/* BNET_DEV_CUDA, ...: the rows of kinds.inc. Those before BNET_DEV_CPU are accelerators. */
 typedef enum bnet_device_kind {
-    BNET_DEV_CUDA,
-    BNET_DEV_HIP, /* ROCm */
-    BNET_DEV_ONEAPI,
-    BNET_DEV_METAL,
-    BNET_DEV_OPENCL,
-    BNET_DEV_VULKAN,
-    BNET_DEV_NPU,
-    BNET_DEV_CPU,  /* always there; those before it are accelerators */
-    BNET_DEV_HOST, /* backend/gpu on the CPU's memory, what drivers are compared with */
-#ifdef BITNET_HAVE_NULL
-    BNET_DEV_NULL, /* computes on the CPU, for demonstration (docs/BACKEND.md) */
-#endif
+#define KIND(id, ...) BNET_DEV_##id,
+#include "device/kinds.inc"
+#undef KIND
     BNET_DEV_COUNT
 } bnet_device_kind;
 

@@ -1,6 +1,7 @@
 /* kinds.c - the kinds of device, their names, and which of them this build computes on. */
 #include "device/probe.h"
 
+#include <stdio.h>
 #include <strings.h>
 
 static const bnet_kind kinds[BNET_DEV_COUNT] = {
@@ -44,6 +45,20 @@ bool bnet_kind_find(const char *text, size_t n, bnet_device_kind *out)
             return true;
         }
     return false;
+}
+
+const char *bnet_kind_values(char out[BNET_KIND_VALUES])
+{
+    size_t n = (size_t)snprintf(out, BNET_KIND_VALUES, "auto, cpu, gpu");
+    for (int k = 0; k < BNET_DEV_COUNT; k++) {
+        const bnet_kind *i = &kinds[k];
+        bool twice = strcmp(i->name, i->alias) != 0;
+        if (k != BNET_DEV_CPU && n < BNET_KIND_VALUES)
+            n += (size_t)snprintf(out + n, BNET_KIND_VALUES - n, ", %s%s%s%s", i->name,
+                                  twice ? " (" : "", twice ? i->alias : "", twice ? ")" : "");
+    }
+    assert(n < BNET_KIND_VALUES);
+    return out;
 }
 
 void bnet_compiled(bool compiled[BNET_DEV_COUNT])

@@ -16,20 +16,13 @@ typedef struct bnet_kind {
 const bnet_kind *bnet_kind_info(bnet_device_kind k);
 /* By name or alias, any case; false if nobody is called so. */
 bool bnet_kind_find(const char *text, size_t n, bnet_device_kind *out);
+/* What --device may say, for messages; returns out. */
+enum { BNET_KIND_VALUES = 200 };
+const char *bnet_kind_values(char out[BNET_KIND_VALUES]);
 /* What BITNET_HAVE_CUDA and its kin said when this was compiled. */
 void bnet_compiled(bool compiled[BNET_DEV_COUNT]);
 
 /* ---- several devices (ranks.c) ---- */
-
-/* what --device may say, for messages */
-#ifdef BITNET_HAVE_NULL
-#define BNET_DEVICE_MORE ", null"
-#else
-#define BNET_DEVICE_MORE ""
-#endif
-#define BNET_DEVICE_VALUES                                                                         \
-    "auto, cpu, gpu, cuda[:i], hip (rocm), oneapi, opencl (ocl), vulkan, "                         \
-    "metal, npu, host" BNET_DEVICE_MORE
 
 /* A list of devices of one kind; fails ARGUMENT. */
 bitnet_status bnet_ranks_parse(const char *given, const char *source, bnet_request *out,

@@ -20,13 +20,14 @@ int bnet_ranks_devices(const bnet_selection_ranks *r)
 
 static bitnet_status fail_list(const char *given, const char *source, bitnet_error *err)
 {
-    char quoted[64];
+    char quoted[64], values[BNET_KIND_VALUES];
     return bnet_fail(
         err, BITNET_ARGUMENT,
         "%s: \"%s\" is not a list of devices; name up to %d of one kind, each with "
         "its number: cuda:0,cuda:1 (the same one twice: two virtual ranks), or use one "
-        "of " BNET_DEVICE_VALUES,
-        source, bnet_quote(given, strlen(given), quoted, sizeof quoted), BNET_GPUS_MAX);
+        "of %s",
+        source, bnet_quote(given, strlen(given), quoted, sizeof quoted), BNET_GPUS_MAX,
+        bnet_kind_values(values));
 }
 
 bitnet_status bnet_ranks_parse(const char *given, const char *source, bnet_request *out,

@@ -48,10 +48,12 @@ bitnet_status bnet_request_parse(const char *text, const char *source, bnet_requ
         ok = bnet_kind_find(given, n, &r.kind) &&
              (!given[n] || (r.kind != BNET_DEV_CPU && parse_index(given + n + 1, &r.index)));
     if (!ok) {
-        char quoted[64];
-        return bnet_fail(err, BITNET_ARGUMENT,
-                         "%s: \"%s\" is not a device; use one of " BNET_DEVICE_VALUES, source,
-                         bnet_quote(given, strlen(given), quoted, sizeof quoted));
+        char quoted[64], values[BNET_KIND_VALUES];
+        return bnet_fail(
+            err, BITNET_ARGUMENT,
+            "%s: \"%s\" is not a device; use one of %s; one of several GPUs by its number: cuda:1",
+            source, bnet_quote(given, strlen(given), quoted, sizeof quoted),
+            bnet_kind_values(values));
     }
     echo(&r);
     *out = r;
@@ -133,11 +135,10 @@ static bitnet_status fail_any_gpu(const bnet_devices *d, bitnet_error *err)
         if (d->kind[k].fake)
             return fail_fake(bnet_device_name((bnet_device_kind)k), err);
     if (!bnet_gpu_compiled(d))
-        return bnet_fail(
-            err, BITNET_NOT_COMPILED,
-            "NotCompiled: feature gpu: this version of bitnet has no GPU backend (detected: "
-            "%s); use --device cpu or auto",
-            list);
+        return bnet_fail(err, BITNET_NOT_COMPILED,
+                         "NotCompiled: feature gpu: this build has no GPU backend (detected: "
+                         "%s); use --device cpu or auto",
+                         list);
     for (int k = 0; k < BNET_DEV_CPU && n < sizeof why; k++) {
         const bnet_device_status *s = &d->kind[k];
         if (s->compiled)

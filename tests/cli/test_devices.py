@@ -18,7 +18,7 @@ def test_BE_1_truth_table():
     has_cuda = built_with_cuda()
     absent, no_cuda = (available, "NotAvailableRuntime: cuda") if has_cuda else (compiled, "NotCompiled: feature cuda")
     no_gpu = ("NotAvailableRuntime: no GPU this build can use.*use --device cpu" if has_cuda else
-              "NotCompiled: feature gpu: this version of bitnet has no GPU backend.*use --device cpu")
+              "NotCompiled: feature gpu: this build has no GPU backend.*use --device cpu")
     rows = [
         (None, "", {}, ok, "selected=cpu"), ("auto", "none", {}, ok, r"requested=auto detected=\[cpu\] selected=cpu"),
         ("cpu", "none", {}, ok, r"requested=cpu detected=\[cpu\] selected=cpu"),
