@@ -90,9 +90,11 @@ typedef struct chat_state {
     bitnet_generate_result last;
     chat_totals totals;
     bitnet_receipt *receipt; /* NULL: not wanted */
-    char *given;             /* stands in the next line: /edit; NULL: none */
-    bool edits;              /* that line takes the place of the newest question */
-    bool leaves;             /* the user wants to go */
+    id_list all_ids;         /* of all replies, for the receipt */
+    buffer all_made;
+    char *given; /* stands in the next line: /edit; NULL: none */
+    bool edits;  /* that line takes the place of the newest question */
+    bool leaves; /* the user wants to go */
 } chat_state;
 
 /* A notice on standard error, dim where that can be; without a newline at its end. */

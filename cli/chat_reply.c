@@ -190,8 +190,9 @@ static void count(chat_state *s, size_t n_prompt)
     t->first_token_ms += s->last.first_token_ms;
 }
 
-/* Of all replies together. No reply was made twice, so none is called deterministic. */
-static int write_receipt(const chat_state *s)
+/* Of all replies together, and the newest prompt, which holds the conversation. No reply was made
+ * twice, so none is called deterministic. */
+static int write_receipt(chat_state *s, const id_list *prompt)
 {
     bitnet_receipt_facts f;
     const chat_totals *t = &s->totals;
@@ -204,7 +205,16 @@ static int write_receipt(const chat_state *s)
     f.first_token_ms = t->first_token_ms;
     f.decode_ms = t->decode_ms;
     f.total_ms = t->first_token_ms + t->decode_ms;
-    return receipt_save(s->m, s->receipt, &f);
+    for (size_t i = 0; i < s->ids.n; i++)
+        ids_push(&s->all_ids, s->ids.data[i]);
+    text_add(&s->all_made, s->made.data, s->made.n);
+    f.prompt_ids = prompt->data;
+    f.n_prompt = prompt->n;
+    f.output_ids = s->all_ids.data;
+    f.n_output = s->all_ids.n;
+    f.text = s->all_made.data;
+    f.n_text = s->all_made.n;
+    return receipt_save(s->args, s->receipt, &f);
 }
 
 /* ---- the turn ---- */
@@ -244,7 +254,7 @@ static int answer(chat_state *s, const id_list *v)
     s->unanswered = is_empty(s);
     if (!s->unanswered)
         conversation_add(&s->talk, "assistant", s->made.data);
-    return write_receipt(s);
+    return write_receipt(s, v);
 }
 
 int chat_turn(chat_state *s, const char *said)

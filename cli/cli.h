@@ -211,7 +211,8 @@ void progress_wipe(void);
 
 /* *out NULL: no receipt is wanted. */
 int receipt_begin(const loaded *m, bitnet_receipt **out);
-int receipt_save(const loaded *m, bitnet_receipt *receipt, const bitnet_receipt_facts *facts);
+/* Adds the command and its options to the facts and writes them to --receipt. */
+int receipt_save(const args *a, bitnet_receipt *receipt, bitnet_receipt_facts *facts);
 json_t *engine_stats_json(const loaded *m);
 void engine_stats_text(const loaded *m, buffer *out);
 

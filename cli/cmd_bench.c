@@ -329,7 +329,6 @@ static int measure_all(const bench_plan *p, bench_side *s, bench_rows *rows)
 static int save_receipt(const args *a, bench_side *s)
 {
     bitnet_receipt_facts facts;
-    bitnet_error err = {0};
     if (!s->receipt)
         return EXIT_OK;
     bitnet_receipt_facts_init(&facts);
@@ -337,7 +336,7 @@ static int save_receipt(const args *a, bench_side *s)
     facts.total_ms = s->last.total_ms;
     facts.first_token_ms = s->last.first_token_ms;
     facts.decode_ms = s->last.ms;
-    return outcome(bitnet_receipt_write(s->receipt, &facts, opt_text(a, OPT_RECEIPT), &err), &err);
+    return receipt_save(a, s->receipt, &facts);
 }
 
 static int bench_threads(const bench_plan *p, const bench_source *src, size_t i, bench_rows *rows)

@@ -325,10 +325,12 @@ static void release(chat_state *s)
     line_close(s->lines);
     conversation_free(&s->talk);
     free_buffer(&s->made);
+    free_buffer(&s->all_made);
     free_buffer(&s->shown);
     events_finish(&s->events, NULL);
     wrap_free(&s->wrap);
     free(s->ids.data);
+    free(s->all_ids.data);
     free(s->given);
     bitnet_receipt_close(s->receipt);
     chat_close(s);

@@ -279,7 +279,13 @@ static int write_receipt(run_state *r)
     f.first_token_ms = r->dump_ms + r->result.first_token_ms;
     f.decode_ms = r->result.decode_ms;
     f.total_ms = f.first_token_ms + f.decode_ms;
-    rc = rc ? rc : receipt_save(&r->m, r->receipt, &f);
+    f.prompt_ids = r->prompt_ids.data;
+    f.n_prompt = r->prompt_ids.n;
+    f.output_ids = r->ids.data;
+    f.n_output = r->ids.n;
+    f.text = r->made.data;
+    f.n_text = r->made.n;
+    rc = rc ? rc : receipt_save(r->args, r->receipt, &f);
     if (!rc && r->repeated && !r->identical)
         rc = fail(EXIT_MISMATCH, "--deterministic: the second run made other tokens");
     return rc;

@@ -11,13 +11,56 @@ int receipt_begin(const loaded *m, bitnet_receipt **out)
     return outcome(bitnet_receipt_open(m->engine, out, &err), &err);
 }
 
-int receipt_save(const loaded *m, bitnet_receipt *receipt, const bitnet_receipt_facts *facts)
+/* Does the option have a part in what is made? Then receipts record it. Not recorded is the text
+ * of a prompt, which has a digest, and what names files. */
+static bool is_recorded(const args *a, const option *o)
+{
+    const value *v = &a->values[o->key];
+    bool makes = o->group == GROUP_MODEL || o->group == GROUP_TEXT || o->group == GROUP_SAMPLING ||
+                 o->group == GROUP_STOPPING;
+    bool private = o->key == OPT_PROMPT || o->key == OPT_RUN_SYSTEM || o->key == OPT_SEED;
+    return option_on(o, a->command->key) && o->type != TYPE_SHORTHAND && !option_is_habit(o) &&
+           o->type != TYPE_PATH && o->type != TYPE_OUT && !private && v->text &&
+           (makes || (o->group == GROUP_MACHINE && v->origin));
+}
+
+static void record(stop_list *flags, const char *name, const char *as)
+{
+    char *flag = xformat("%s=%s", name, as);
+    stop_list_add(flags, flag);
+    free(flag);
+}
+
+static void record_all(const args *a, stop_list *flags)
+{
+    char id[16];
+    for (size_t i = 0; option_at(i); i++) {
+        const option *o = option_at(i);
+        const value *v = &a->values[i];
+        if (!is_recorded(a, o))
+            continue;
+        for (size_t k = 0; k < v->n_list; k++) {
+            if (v->ids)
+                snprintf(id, sizeof id, "%d", v->ids[k]);
+            record(flags, o->name, v->ids ? id : v->list[k]);
+        }
+        if (v->n_list == 0)
+            record(flags, o->name, option_takes_value(o) ? v->text : v->on ? "on" : "off");
+    }
+}
+
+int receipt_save(const args *a, bitnet_receipt *receipt, bitnet_receipt_facts *facts)
 {
     bitnet_error err = {0};
-    const char *path = opt_text(m->args, OPT_RECEIPT);
+    stop_list flags = {0};
+    record_all(a, &flags);
+    facts->command = a->command->name;
+    facts->flags = (const char *const *)flags.data;
+    facts->n_flags = flags.n;
     progress_begin(UNIT_NONE, "writing the receipt");
-    bitnet_status st = bitnet_receipt_write(receipt, facts, path, &err);
+    bitnet_status st = bitnet_receipt_write(receipt, facts, opt_text(a, OPT_RECEIPT), &err);
     progress_end();
+    stop_list_free(&flags);
     return outcome(st, &err);
 }
 

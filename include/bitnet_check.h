@@ -34,6 +34,16 @@ typedef struct bitnet_receipt_facts {
      * this session's tokens since it was opened (bitnet_session_kernels), and how many of their
      * calls served other sessions too */
     const bitnet_session *session;
+    /* What went in and what came out: the receipt has their SHA-256, not themselves. */
+    const int32_t *prompt_ids, *output_ids;
+    size_t n_prompt, n_output; /* n_output: 0, or n_generated */
+    const char *text;          /* that the output is, n_text bytes */
+    size_t n_text;
+    /* What made it and how, recorded as given so that it can be made again: a name ("" or NULL: a
+     * program of your own; "run" and "chat" are the command's) and its options, NAME=VALUE. */
+    const char *command;
+    const char *const *flags;
+    size_t n_flags;
 } bitnet_receipt_facts;
 
 BITNET_API void bitnet_receipt_facts_init(bitnet_receipt_facts *facts);

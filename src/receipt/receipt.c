@@ -12,8 +12,7 @@
 #include "bench/read_limit.h"
 #include "base/sha256.h"
 #include "engine/engine.h"
-
-#define SCHEMA_VERSION "1.0.0"
+#include "receipt/receipt_seal.h"
 
 #if defined(__clang__)
 #define COMPILER "clang " __clang_version__
@@ -297,6 +296,47 @@ static void put_model(document *d, json_t *root)
     put(d, root, "model_info", o);
 }
 
+/* The SHA-256 of bytes; those of ids are their 32-bit values, lowest byte first. */
+static json_t *digest(document *d, const void *bytes, size_t n)
+{
+    char hex[2 * BNET_SHA256_BYTES + 1];
+    bitnet_status st = bnet_sha256_hex(bytes, n, hex, NULL);
+    d->failed = d->failed || st != BITNET_OK;
+    return st == BITNET_OK ? json_string(hex) : NULL;
+}
+
+static json_t *digest_ids(document *d, const int32_t *ids, size_t n)
+{
+    bnet_str bytes = {0};
+    for (size_t i = 0; i < n; i++) {
+        uint32_t id = (uint32_t)ids[i];
+        char le[4] = {(char)id, (char)(id >> 8), (char)(id >> 16), (char)(id >> 24)};
+        bnet_str_add(&bytes, le, sizeof le);
+    }
+    json_t *j = bytes.failed ? NULL : digest(d, bytes.data, bytes.n);
+    bnet_str_free(&bytes);
+    return j;
+}
+
+static void put_generation(document *d, json_t *root)
+{
+    const bitnet_receipt_facts *f = d->f;
+    json_t *o = json_object(), *request = json_object(), *flags = json_array();
+    put(d, o, "prompt_tokens", count(f->n_prompt));
+    put(d, o, "prompt_ids_sha256", digest_ids(d, f->prompt_ids, f->n_prompt));
+    put(d, o, "output_tokens", count(f->n_output));
+    put(d, o, "output_ids_sha256", digest_ids(d, f->output_ids, f->n_output));
+    put(d, o, "text_bytes", count(f->n_text));
+    put(d, o, "text_sha256", digest(d, f->text, f->n_text));
+    put(d, root, "generation", o);
+    for (size_t i = 0; i < f->n_flags; i++)
+        if (json_array_append_new(flags, text(f->flags[i])) != 0)
+            d->failed = true;
+    put(d, request, "command", text(f->command ? f->command : ""));
+    put(d, request, "flags", flags);
+    put(d, root, "request", request);
+}
+
 static void put_tests(document *d, json_t *root)
 {
     const bitnet_receipt_facts *f = d->f;
@@ -331,13 +371,14 @@ static void put_performance(document *d, json_t *root)
 static json_t *build(document *d)
 {
     json_t *root = json_object();
-    put(d, root, "schema_version", json_string(SCHEMA_VERSION));
+    put(d, root, "schema_version", json_string(BNET_RECEIPT_SCHEMA));
     put_time(d, root);
     put_path(d, root);
     put_kernels(d, root);
     put(d, root, "deterministic", json_boolean(d->f->deterministic));
     put_environment(d, root);
     put_model(d, root);
+    put_generation(d, root);
     put_tests(d, root);
     put_performance(d, root);
     return root;
@@ -396,7 +437,9 @@ bitnet_status bitnet_receipt_write(bitnet_receipt *r, const bitnet_receipt_facts
     if (st != BITNET_OK)
         return st;
     json_t *root = build(&d);
-    st = d.failed ? bnet_no_memory(err, "receipt") : save(root, path, err);
+    st = d.failed ? bnet_no_memory(err, "receipt") : bnet_receipt_seal(root, err);
+    if (st == BITNET_OK)
+        st = save(root, path, err);
     json_decref(root);
     return st;
 }

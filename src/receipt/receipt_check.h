@@ -101,6 +101,7 @@ static inline bool ternary_type(const char *type)
 /* receipt_form.c: fields of the types in receipt_fields.inc, no key that is not of the schema,
  * sizes that are not 0, numbers up to 2^53. */
 bool bnet_form_types(checking *c);
+bool bnet_form_hex(const json_t *j); /* a text of 64 hexadecimal digits */
 bool bnet_form_keys(checking *c);
 bool bnet_form_sizes(checking *c);
 /* The startup summary, wholly: "requested=X detected=[a,b] selected=Y". */

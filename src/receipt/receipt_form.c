@@ -27,6 +27,12 @@ static bool is_large(const json_t *j)
            (n == sizeof most - 1 && strcmp(s, most) <= 0);
 }
 
+bool bnet_form_hex(const json_t *j)
+{
+    const char *s = json_string_value(j);
+    return s && strlen(s) == 64 && strspn(s, "0123456789abcdef") == 64;
+}
+
 bool bnet_form_types(checking *c)
 {
     for (size_t i = 0; i < BNET_COUNT(fields); i++) {
@@ -34,7 +40,7 @@ bool bnet_form_types(checking *c)
         char t = fields[i].type;
         bool whole = json_is_integer(j) && json_integer_value(j) >= 0;
         bool ok = t == 's'   ? json_is_string(j)
-                  : t == 't' ? !j || json_is_string(j)
+                  : t == 'h' ? bnet_form_hex(j)
                   : t == 'i' ? whole
                   : t == 'c' ? !j || whole
                   : t == 'p' ? !j || json_is_object(j)
@@ -44,7 +50,8 @@ bool bnet_form_types(checking *c)
                   : t == 'a' ? json_is_array(j)
                              : json_is_object(j);
         if (!ok)
-            return no(c, "%s is missing or of the wrong type", fields[i].path);
+            return no(c, "%s is missing or of the wrong type%s", fields[i].path,
+                      t == 'h' ? ": not 64 hexadecimal digits" : "");
     }
     return true;
 }

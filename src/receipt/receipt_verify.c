@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "receipt/receipt_check.h"
+#include "receipt/receipt_seal.h"
 #include "bitnet_tools.h"
 
 enum { RECEIPT_MAX = 16 << 20, KERNELS_MOST = 10000, ID_MOST = 128 };
@@ -16,8 +17,8 @@ static bool gate_schema(checking *c)
     char buf[64];
     if (!json_is_object(c->root))
         return no(c, "not an object");
-    if (strcmp(text_at(c, "schema_version"), "1.0.0") != 0)
-        return no(c, "schema_version is \"%s\", must be \"1.0.0\"",
+    if (strcmp(text_at(c, "schema_version"), BNET_RECEIPT_SCHEMA) != 0)
+        return no(c, "schema_version is \"%s\", must be \"" BNET_RECEIPT_SCHEMA "\"",
                   shown(text_at(c, "schema_version"), buf));
     return bnet_form_types(c) && bnet_form_keys(c) && bnet_form_sizes(c);
 }
@@ -269,7 +270,7 @@ static bool gate_model(checking *c)
 {
     const char *sha = text_at(c, "model_info.sha256");
     char hex[65];
-    if (strlen(sha) != 64 || strspn(sha, "0123456789abcdef") != 64)
+    if (!bnet_form_hex(at(c->root, "model_info.sha256")))
         return no(c, "model_info.sha256 is not 64 hexadecimal digits");
     if (!c->o->model_path)
         return true;
@@ -290,6 +291,44 @@ static bool gate_when(checking *c)
     if (!bnet_form_time(s, &then))
         return no(c, "timestamp \"%s\" is not RFC 3339", shown(s, buf));
     return then <= (double)time(NULL) + day || no(c, "timestamp %.40s lies in the future", s);
+}
+
+/* Nothing has the digest of nothing, and only that. */
+static bool empty_fits(checking *c, const char *n, const char *sha)
+{
+    static const char nothing[] =
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    bool empty = number_at(c, n) == 0;
+    return empty == (strcmp(text_at(c, sha), nothing) == 0) ||
+           no(c, "%s is %.0f, %s is %s digest of nothing", n, number_at(c, n), sha,
+              empty ? "not the" : "the");
+}
+
+/* The commands that write text say which; what a program or bench measures may have none. */
+static bool gate_output(checking *c)
+{
+    double n = number_at(c, "generation.output_tokens");
+    double timed = number_at(c, "performance_baseline.tokens_generated");
+    const char *command = text_at(c, "request.command");
+    bool writes = strcmp(command, "run") == 0 || strcmp(command, "chat") == 0;
+    if ((writes || n > 0) && n != timed)
+        return no(c, "generation.output_tokens is %.0f, tokens_generated is %.0f", n, timed);
+    if (writes && number_at(c, "generation.prompt_tokens") == 0)
+        return no(c, "generation.prompt_tokens is 0, %s begins with a prompt", command);
+    return empty_fits(c, "generation.prompt_tokens", "generation.prompt_ids_sha256") &&
+           empty_fits(c, "generation.output_tokens", "generation.output_ids_sha256") &&
+           empty_fits(c, "generation.text_bytes", "generation.text_sha256");
+}
+
+static bool gate_digest(checking *c)
+{
+    char hex[65];
+    c->broken = bnet_receipt_digest(c->root, hex, c->err);
+    if (c->broken != BITNET_OK)
+        return false;
+    return strcmp(text_at(c, BNET_RECEIPT_DIGEST), hex) == 0 ||
+           no(c, BNET_RECEIPT_DIGEST " is not that of the other fields: one was changed after "
+                                     "writing");
 }
 
 /* ---- all of them ---- */

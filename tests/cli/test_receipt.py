@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Receipts from outside: what run and chat --receipt write follows docs/receipt.schema.json and passes receipt verify."""
+import copy
+import hashlib
 import json
 import os
 import re
@@ -55,6 +57,35 @@ def receipt(*args, name="receipt.json", code=0, **kw):
         return path, json.load(f), r
 
 
+def canonical(v):
+    """The form that receipt_sha256 is of, as docs/receipt.schema.json describes it."""
+    if isinstance(v, dict):
+        return "{" + ",".join(json.dumps(k, ensure_ascii=False) + ":" + canonical(v[k]) for k in sorted(v)) + "}"
+    if isinstance(v, list):
+        return "[" + ",".join(map(canonical, v)) + "]"
+    return f'"{v:.15g}"' if isinstance(v, float) else json.dumps(v, ensure_ascii=False)
+
+
+def digest(j):
+    return hashlib.sha256(canonical({k: v for k, v in j.items() if k != "receipt_sha256"}).encode()).hexdigest()
+
+
+def sealed(j, **changes):
+    """The receipt with changes ("a.b" is written a__b) and the digest that fits them, which anyone can compute."""
+    j = copy.deepcopy(j)
+    for path, v in changes.items():
+        *parts, last = path.split("__")
+        o = j
+        for p in parts:
+            o = o[p]
+        o[last] = v
+    return write("sealed.json", json.dumps({**j, "receipt_sha256": digest(j)}))
+
+
+def sha_ids(ids):
+    return hashlib.sha256(b"".join(i.to_bytes(4, "little") for i in ids)).hexdigest()
+
+
 def nano(*args, **kw):
     return receipt("run", "-m", model("nano"), "-p", "Once upon a time", "-n", "12", "--greedy", *args, **kw)
 
@@ -70,6 +101,21 @@ def test_X_4_run_writes_a_receipt_that_passes():
     equal(temporaries(), [], "temporary files")
     v = expect(0, "receipt", "verify", path, "--json").json()
     equal((v["accepted"], v["gate"]), (True, 0), "verdict")
+
+
+def test_X_3_digests_are_of_what_came_out():
+    text = temp("made.txt")
+    path, j, r = nano("--dump-ids", "--output", text)
+    ids = {k: [int(x) for x in v.split()] for k, v in re.findall(r"^(prompt ids|ids): (.*)$", r.err, re.M)}
+    with open(text, "rb") as f:
+        made = f.read()
+    equal(j["generation"], {"prompt_tokens": len(ids["prompt ids"]), "prompt_ids_sha256": sha_ids(ids["prompt ids"]),
+                            "output_tokens": 12, "output_ids_sha256": sha_ids(ids["ids"]),
+                            "text_bytes": len(made), "text_sha256": hashlib.sha256(made).hexdigest()}, "digests")
+    equal(j["receipt_sha256"], digest(j), "anyone can recompute it")
+    flags = j["request"]["flags"]
+    check({"temperature=0", "top-k=50", "batch=512", "kv=f16", "bos=on", "max-tokens=12"} <= set(flags), f"{flags}")
+    check("Once" not in json.dumps(j), "a receipt holds no prompt")
 
 
 def test_kernels_are_those_of_the_run():
@@ -121,6 +167,7 @@ def test_chat_writes_one_for_the_conversation():
     path, j, _ = receipt("chat", "-m", model("nano"), "-n", "6", "--greedy", stdin=b"Once\nTwice\n/metrics\n")
     equal(violations(j, SCHEMA), [], "schema")
     check(7 <= j["performance_baseline"]["tokens_generated"] <= 12, "two replies")
+    equal(j["generation"]["output_tokens"], j["performance_baseline"]["tokens_generated"], "output tokens")
     equal(j["environment"]["BITNET_DETERMINISTIC"], False, "BITNET_DETERMINISTIC")
     expect(0, "receipt", "verify", path)
     for how in ({"args": ["--deterministic"]}, {"env": {"BITNET_DETERMINISTIC": "1"}}):
@@ -140,7 +187,7 @@ def test_every_receipt_we_write_passes():
 
 def test_verify_refuses_with_the_number():
     path, j, _ = nano()
-    for gate, change in ((1, {"schema_version": "2.0.0"}), (2, {"compute_path": "fallback"}), (3, {"kernels": []}),
+    for gate, change in ((1, {"schema_version": "1.0.0"}), (2, {"compute_path": "fallback"}), (3, {"kernels": []}),
                          (6, {"kernels": ["mock_gemv"]}), (9, {"backend": "cuda"})):
         bad = write("bad.json", json.dumps({**j, **change}))
         fails(13, "receipt", "verify", bad, says=f"refused by gate {gate} ")
@@ -157,8 +204,8 @@ def test_verify_refuses_with_the_number():
 def test_gates_are_listed():
     lines = expect(0, "receipt", "gates").out.splitlines()
     equal([int(x.split()[0]) for x in lines], list(range(1, len(lines) + 1)), "numbers")
-    equal(len(lines), 18, "gates")
-    equal(len(expect(0, "receipt", "gates", "--json").json()), 18, "gates")
+    equal(len(lines), 20, "gates")
+    equal(len(expect(0, "receipt", "gates", "--json").json()), 20, "gates")
 
 
 def test_schema_refuses_what_it_must():
@@ -172,7 +219,7 @@ def test_fields_of_code_and_schema_are_the_same():
     with open(os.path.join(SOURCE, "src", "receipt", "receipt_fields.inc")) as f:
         code = dict(re.findall(r'FIELD\("([^"]+)", \'(\w)\'\)', f.read()))
     letters = {"string": "s", "integer": "i", "number": "n", "boolean": "b", "array": "a", "object": "o"}
-    later = {"environment.": ["GPU_DEVICE", "tuning", "precision"], "": ["graph_replays", "unrecorded_steps", "shared_calls"]}  # fields that not all receipts have
+    later = {"": ["graph_replays", "unrecorded_steps", "shared_calls"]}  # those of one answer lack or have them
 
     def leaves(schema, prefix=""):
         equal(sorted(schema["required"] + later.get(prefix, [])), sorted(schema["properties"]), f"required of {prefix or 'the top'}")
@@ -181,7 +228,8 @@ def test_fields_of_code_and_schema_are_the_same():
                 yield from leaves(v, prefix + k + ".")
             elif k != "schema_version":
                 letter = "u" if isinstance(v["type"], list) else letters[v["type"]]
-                yield prefix + k, {"s": "t", "i": "c", "o": "p"}[letter] if k in later.get(prefix, []) else letter
+                letter = "h" if k.endswith("_sha256") else letter
+                yield prefix + k, {"i": "c", "o": "p"}[letter] if k in later.get(prefix, []) else letter
     equal(dict(leaves(SCHEMA)), code, "fields")
 
 
@@ -197,7 +245,7 @@ def test_tuning_is_told():
     equal(nano("--tuning", other)[1]["environment"]["tuning"], "none", "that of another machine")
     old = dict(j["environment"])
     del old["tuning"]
-    expect(0, "receipt", "verify", write("old.json", json.dumps({**j, "environment": old})))
+    fails(13, "receipt", "verify", sealed(j, environment=old), says="environment.tuning is missing")
     bad = write("bad.json", json.dumps({**j, "environment": {**old, "tuning": 7}}))
     fails(13, "receipt", "verify", bad, says="environment.tuning is missing or of the wrong type")
 
@@ -206,8 +254,7 @@ def test_large_seeds():
     _, j, _ = nano()
     for seed, ok in ((2**63 - 1, True), (str(2**63), True), (str(2**64 - 1), True), (str(2**64), False), (str(2**63 - 1), False),
                      ("5", False), ("9223372036854775808x", False), (-1, False)):
-        path = write("seed.json", json.dumps({**j, "environment": {**j["environment"], "BITNET_SEED": seed}}))
-        expect(0 if ok else 13, "receipt", "verify", path)
+        expect(0 if ok else 13, "receipt", "verify", sealed(j, environment__BITNET_SEED=seed))
 
 
 def test_receipt_cannot_be_written():

@@ -7,6 +7,7 @@
 
 #include "bitnet_check.h"
 #include "bitnet_tools.h"
+#include "receipt/receipt_seal.h"
 
 static char folder[] = "/tmp/bitnet-receipt-XXXXXX";
 static char good[64];
@@ -29,6 +30,7 @@ static void make_receipt(const char *path, const char *isa)
     OK(bitnet_runtime_open(&o, &n.runtime, &err));
     OK(bitnet_engine_open(n.runtime, NANO_PATH, NULL, &n.engine, &err));
     n.n_vocab = bitnet_engine_model(n.engine)->n_vocab;
+    static const char *const flags[] = {"batch=8", "temperature=0"};
     bitnet_session *s = nano_session(&n, 64, 8, BITNET_KV_F16);
     int32_t ids[12];
     nano_ids(&n, 4, ids, 12);
@@ -45,6 +47,15 @@ static void make_receipt(const char *path, const char *isa)
     f.decode_ms = 220;
     f.total_ms = 240;
     f.n_passed = 1;
+    f.prompt_ids = ids;
+    f.n_prompt = 1;
+    f.output_ids = ids;
+    f.n_output = 12;
+    f.text = "a story";
+    f.n_text = 7;
+    f.command = "run";
+    f.flags = flags;
+    f.n_flags = 2;
     for (int run = 0; run < 2; run++) {
         OK(bitnet_session_rewind(s, 0, &err));
         for (int i = 0; i < 12; i++)
@@ -234,7 +245,7 @@ typedef struct tampering {
 } tampering;
 
 static const tampering table[] = {
-    {1, "schema_version", "\"1.1.0\"", "must be \"1.0.0\""},
+    {1, "schema_version", "\"1.0.0\"", "must be \"1.1.0\""},
     {1, "schema_version", NULL, "schema_version"},
     {1, "timestamp", NULL, "timestamp is missing"},
     {1, "kernels", "\"linear_i2s.scalar\"", "kernels is missing or of the wrong type"},
@@ -324,6 +335,20 @@ static const tampering table[] = {
     {18, "timestamp", "\"2025-02-28T00:00:00+99:99\"", "RFC 3339"},
     {18, "timestamp", "\"2025-02-28T00:00:00.Z\"", "RFC 3339"},
     {18, "timestamp", "\"2025-02-28T00:00:00Z \"", "RFC 3339"},
+    {1, "generation.text_sha256", "\"ABC\"", "not 64 hexadecimal digits"},
+    {1, "generation.output_ids_sha256", NULL, "output_ids_sha256 is missing"},
+    {1, "receipt_sha256", NULL, "receipt_sha256 is missing"},
+    {1, "environment.tuning", NULL, "environment.tuning is missing"},
+    {19, "generation.output_tokens", "13", "output_tokens is 13, tokens_generated is 12"},
+    {19, "generation.output_tokens", "0", "output_tokens is 0"},
+    {19, "generation.prompt_tokens", "0", "prompt_tokens is 0"},
+    {19, "generation.text_bytes", "0", "text_sha256 is not the digest of nothing"},
+    {20, "generation.text_bytes", "8", "not that of the other fields"},
+    {20, "environment.CPU_BRAND", "\"another\"", "not that of the other fields"},
+    {20, "environment.BITNET_SEED", "8", "not that of the other fields"},
+    {20, "environment.BITNET_VERSION", "\"9.9.9\"", "not that of the other fields"},
+    {20, "environment.BITNET_STRICT_MODE", "true", "not that of the other fields"},
+    {20, "performance_baseline.first_token_latency_ms", "1", "not that of the other fields"},
 };
 
 /* A colon in the last key stands for the point of a kernel id. */
@@ -362,6 +387,71 @@ static void refused(json_t *j, int want, const char *says, const char *what)
         !strstr(err.message, says))
         fail_msg("%s: status %d, gate %d, \"%s\"; wanted gate %d, \"%s\"", what, (int)st, gate,
                  err.message, want, says);
+}
+
+/* ---- every leaf ---- */
+
+static json_t *another(const json_t *v)
+{
+    char buf[256];
+    if (json_is_integer(v))
+        return json_integer(json_integer_value(v) + 1);
+    if (json_is_real(v))
+        return json_real(json_real_value(v) * (1 + 1e-6) + 1e-6);
+    if (json_is_boolean(v))
+        return json_boolean(!json_is_true(v));
+    snprintf(buf, sizeof buf, "%s", json_string_value(v));
+    if (buf[0])
+        buf[strlen(buf) - 1] ^= 1;
+    else
+        snprintf(buf, sizeof buf, "x");
+    return json_string(buf);
+}
+
+/* Changes the leaf `v` of `root` by `put`, expects a refusal, changes it back. */
+static void leaf_is_bound(json_t *root, json_t *parent, const char *key, size_t i, json_t *v)
+{
+    char path[128];
+    bitnet_error err = {0};
+    json_incref(v);
+    json_t *changed = another(v);
+    assert_int_equal(key ? json_object_set_new(parent, key, changed)
+                         : json_array_set_new(parent, i, changed),
+                     0);
+    assert_int_equal(json_dump_file(root, file("bad.json", path, sizeof path), 0), 0);
+    if (bitnet_receipt_verify(path, NULL, NULL, &err) != BITNET_RECEIPT)
+        fail_msg("%s (%zu) can be changed", key ? key : "of a list", i);
+    key ? json_object_set_new(parent, key, v) : json_array_set_new(parent, i, v);
+}
+
+static size_t bind_leaves(json_t *root, json_t *part)
+{
+    const char *key;
+    json_t *v;
+    void *next;
+    size_t i, n = 0;
+    json_object_foreach_safe(part, next, key, v)
+    {
+        if (json_is_object(v) || json_is_array(v))
+            n += bind_leaves(root, v);
+        else
+            leaf_is_bound(root, part, key, 0, v), n++;
+    }
+    json_array_foreach(part, i, v) leaf_is_bound(root, part, NULL, i, v), n++;
+    return n;
+}
+
+static void X_3_every_leaf_is_bound(void **state)
+{
+    (void)state;
+    char path[128];
+    json_t *j = json_load_file(good, 0, NULL);
+    size_t n = bind_leaves(j, j);
+    assert_true(n > 70);
+    print_message("%zu leaves changed, each refused\n", n);
+    assert_int_equal(json_dump_file(j, file("bad.json", path, sizeof path), 0), 0);
+    OK(bitnet_receipt_verify(path, NULL, NULL, &err)); /* all of them were changed back */
+    json_decref(j);
 }
 
 static void X_1_tampered_receipts_are_refused(void **state)
@@ -416,6 +506,7 @@ static void drop_op(json_t *j, const char *prefix)
 static void dump_accepted(json_t *j)
 {
     char path[128];
+    OK(bnet_receipt_seal(j, &err)); /* as anyone can */
     assert_int_equal(json_dump_file(j, file("bad.json", path, sizeof path), 0), 0);
     OK(bitnet_receipt_verify(path, NULL, NULL, &err));
 }
@@ -491,7 +582,6 @@ static void evidence_must_fit(void **state)
         {0, "Linux 6 aarch64", "best", "linear_f32", "linear_f32.scalar", "[\"f32\", \"i2s\"]", ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char path[128];
         json_t *j = json_load_file(good, 0, NULL), *env = json_object_get(j, "environment");
         drop_op(j, "linear");
         drop_op(j, "matmul");
@@ -508,10 +598,8 @@ static void evidence_must_fit(void **state)
             set(j, "quantization.types_used", json_loads(rows[i].types, 0, NULL));
         if (rows[i].gate)
             refused(j, rows[i].gate, rows[i].says, rows[i].id);
-        else {
-            assert_int_equal(json_dump_file(j, file("bad.json", path, sizeof path), 0), 0);
-            OK(bitnet_receipt_verify(path, NULL, NULL, &err));
-        }
+        else
+            dump_accepted(j);
         json_decref(j);
     }
 }
@@ -545,8 +633,7 @@ static void facts_of_the_model(void **state)
     json_t *j = json_load_file(good, 0, NULL), *p = json_object_get(j, "performance_baseline");
     json_int_t n = json_integer_value(json_object_get(p, "weight_bytes_per_token"));
     json_object_set_new(p, "weight_bytes_per_token", json_integer(n - 1));
-    assert_int_equal(json_dump_file(j, file("bad.json", path, sizeof path), 0), 0);
-    OK(bitnet_receipt_verify(path, NULL, NULL, &err));
+    dump_accepted(j);
     FAILS(bitnet_receipt_verify(path, &o, NULL, &err), BITNET_RECEIPT, "weight_bytes_per_token");
     json_decref(j);
 }
@@ -636,6 +723,7 @@ int main(void)
         cmocka_unit_test(seeds_from_2_63_on_are_texts),
         cmocka_unit_test(X_3_isa_changes_the_ids),
         cmocka_unit_test(X_1_tampered_receipts_are_refused),
+        cmocka_unit_test(X_3_every_leaf_is_bound),
         cmocka_unit_test(X_1_too_many_too_long_twice),
         cmocka_unit_test(X_3_operations_must_be_there),
         cmocka_unit_test(evidence_must_fit),
