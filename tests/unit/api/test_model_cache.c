@@ -79,7 +79,7 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-static nano open_cached(const char *isa, bool no_pack, const char *dir)
+static nano open_in(const char *isa, bool no_pack, const char *dir, bitnet_i2s_layout layout)
 {
     nano n = {0};
     bitnet_runtime_options o;
@@ -97,11 +97,17 @@ static nano open_cached(const char *isa, bool no_pack, const char *dir)
     eo.cache_dir = dir;
     eo.cache_min_bytes = 1;
     eo.no_pack = no_pack;
+    eo.i2s_layout = layout;
     said[0] = '\0';
     OK(bitnet_runtime_open(&o, &n.runtime, &err));
     OK(bitnet_engine_open(n.runtime, model, &eo, &n.engine, &err));
     n.n_vocab = bitnet_engine_model(n.engine)->n_vocab;
     return n;
+}
+
+static nano open_cached(const char *isa, bool no_pack, const char *dir)
+{
+    return open_in(isa, no_pack, dir, BITNET_I2S_128);
 }
 
 static float *logits_of(const nano *n)
@@ -198,6 +204,30 @@ static void test_another_file_is_another_key(void **state)
     assert_int_equal(utimensat(AT_FDCWD, model, t, 0), 0);
     load("touched", "packed weights kept in");
     assert_int_equal(count_files(".pack", p, sizeof p), n + 1);
+    t[1].tv_nsec++; /* the same second */
+    assert_int_equal(utimensat(AT_FDCWD, model, t, 0), 0);
+    load("touched again", "packed weights kept in");
+    assert_int_equal(count_files(".pack", p, sizeof p), n + 2);
+}
+
+/* The same bytes read as another layout are other weights. */
+static void test_another_layout_is_another_key(void **state)
+{
+    (void)state;
+    char p[512];
+    if (!packs())
+        skip();
+    load("128", NULL);
+    int n_files = count_files(".pack", p, sizeof p);
+    nano plain = open_in(NULL, true, NULL, BITNET_I2S_64);
+    nano kept = open_in(NULL, false, cache, BITNET_I2S_64);
+    assert_int_equal(count_files(".pack", p, sizeof p), n_files + 1);
+    float *a = logits_of(&plain), *b = logits_of(&kept);
+    assert_same_logits(&kept, a, b, "64");
+    free(a);
+    free(b);
+    nano_close(&plain);
+    nano_close(&kept);
 }
 
 static void test_no_folder_no_harm(void **state)
@@ -258,6 +288,7 @@ int main(void)
         cmocka_unit_test(test_second_load_maps),
         cmocka_unit_test(test_damaged_files_are_made_again),
         cmocka_unit_test(test_another_file_is_another_key),
+        cmocka_unit_test(test_another_layout_is_another_key),
         cmocka_unit_test(test_no_folder_no_harm),
         cmocka_unit_test(test_checksum_is_remembered),
     };

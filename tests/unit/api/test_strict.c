@@ -417,6 +417,41 @@ static void B6_policies(void **state)
     copy_free(&c);
 }
 
+/* Both ends of a range belong to it: a tensor whose root mean square is exactly 0.5. */
+static void B6_ends_of_a_range(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lo, *hi;
+        bool passes;
+    } rows[] = {{"0.5", "0.5", true},
+                {"0.5", "0.75", true},
+                {"0.25", "0.5", true},
+                {"0.25", "0.4999999", false},
+                {"0.5000001", "0.75", false}};
+    copy c = copy_nano();
+    bitnet_inspect_tensor t = tensor(&c, "output_norm.weight");
+    for (uint64_t i = 0; i < t.n_elems; i++)
+        put_f32(&c, t.offset + 4 * i, i % 2 ? 0.5f : -0.5f);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char path[] = "/tmp/bitnet-policy-XXXXXX", text[256];
+        bitnet_error err = {0};
+        int n = snprintf(text, sizeof text,
+                         "{\"version\": 1, \"policies\": [{\"name\": \"ends\", \"rules\": [{"
+                         "\"tensor\": \"output_norm.weight\", \"min_rms\": %s, \"max_rms\": "
+                         "%s}]}]}",
+                         rows[i].lo, rows[i].hi);
+        int fd = mkstemp(path);
+        assert_true(fd >= 0 && write(fd, text, (size_t)n) == n);
+        close(fd);
+        bitnet_status st = open_copy(&c, false, path, &err);
+        remove(path);
+        if (st != (rows[i].passes ? BITNET_OK : BITNET_SUSPICIOUS))
+            fail_msg("%s to %s: status %d, %s", rows[i].lo, rows[i].hi, (int)st, err.message);
+    }
+    copy_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,6 +462,7 @@ int main(void)
         cmocka_unit_test(X_1_validation_is_strict_too),
         cmocka_unit_test(X_1_story_is_sound),
         cmocka_unit_test(B6_policies),
+        cmocka_unit_test(B6_ends_of_a_range),
     };
     return cmocka_run_group_tests_name("strict", tests, NULL, NULL);
 }

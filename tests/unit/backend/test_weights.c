@@ -508,6 +508,24 @@ static void test_many_tokens_are_divided_among_threads(void **state)
     }
 }
 
+/* Packed groups hold 16 rows; the last one may hold any number of them. */
+static void test_any_number_of_packed_rows(void **state)
+{
+    (void)state;
+    rig g;
+    rig_open(&g, NULL, false);
+    for (size_t n = 1; n <= 35; n++) {
+        bnet_weight *w = NULL;
+        matrix m = matrix_new(BNET_I2_S, 128, n, true);
+        assert_int_equal(prepare(&g, &m, false, &w), BITNET_OK);
+        check_result(&g, &m, w, 1);
+        check_result(&g, &m, w, 5);
+        g.be->v->weight_free(g.be, w);
+        free(m.bytes);
+    }
+    rig_close(&g);
+}
+
 /* ---- scratch of kernels ---- */
 
 static void does_nothing(const bnet_r16 *a)
@@ -608,6 +626,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_many_tokens_are_divided_among_threads),
+        cmocka_unit_test(test_any_number_of_packed_rows),
         cmocka_unit_test(test_REG_16_construction_checks_the_registry),
         cmocka_unit_test(test_REG_16_strict_refuses_the_fallback),
         cmocka_unit_test(test_REG_17_fallback_is_flagged_and_right),

@@ -542,6 +542,9 @@ static void wrong_arguments(void **state)
     i = item(s, ids, 1);
     i.struct_size = 8;
     FAILS(bitnet_batch_step(b, &i, 1, &err), BITNET_ARGUMENT, "struct_size of item 0");
+    bitnet_batch_item twice[2] = {item(s, ids, 1), item(s, ids, 1)};
+    FAILS(bitnet_batch_step(b, twice, 2, &err), BITNET_ARGUMENT,
+          "the session of item 1 is named twice");
     OK(bitnet_batch_step(b, NULL, 0, &err));
     assert_int_equal(bitnet_session_position(s), 0);
     bitnet_sampler_close(p);

@@ -171,6 +171,13 @@ static void key_nul(void)
     put_bytes(&b, "a\0b", 3);
     put_u32(&b, 0), put_u8(&b, 0);
 }
+static void key_nul_last(void)
+{
+    put_header(&b, 0, 2);
+    put_key(&b, "one", 0), put_u8(&b, 1);
+    put_bytes(&b, "ab", 3); /* with its NUL */
+    put_u32(&b, 0), put_u8(&b, 0);
+}
 static void key_long(void)
 {
     put_header(&b, 0, 1);
@@ -323,6 +330,12 @@ static void name_nul(void)
         put_u64(&b, 0);
     data(64);
 }
+static void name_nul_last(void)
+{
+    tensors_begin(2), put_info(&b, "one", 8, 1, 0, 0), put_bytes(&b, "ab", 3), put_u32(&b, 1),
+        put_u64(&b, 8), put_u32(&b, 0), put_u64(&b, 32);
+    data(64);
+}
 static void name_twice(void)
 {
     tensors_begin(2), put_info(&b, "same", 8, 1, 0, 0), put_info(&b, "same", 8, 1, 0, 32), data(64);
@@ -465,6 +478,12 @@ static void two(uint64_t ne_a, uint64_t offset_a, uint64_t ne_b, uint64_t offset
 static void overlap(void)
 {
     two(16, 0, 8, 32);
+}
+static void overlap_by_one(void)
+{
+    put_header(&b, 2, 1);
+    put_key(&b, "general.alignment", 4), put_u32(&b, 1);
+    put_info(&b, "a", 8, 1, 0, 0), put_info(&b, "b", 8, 1, 0, 31), put_fill(&b, ANY, 64);
 }
 static void overlap_inside(void)
 {

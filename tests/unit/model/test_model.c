@@ -620,6 +620,30 @@ static void test_negative_separate_scale(void **state)
     run_close(&r);
 }
 
+/* Only ternary weights may have one; a scale of 1 changes nothing and harms none. */
+static void test_separate_scale_of_floats(void **state)
+{
+    (void)state;
+    static const bnet_type types[] = {BNET_F32, BNET_F16, BNET_I2_S};
+    for (size_t i = 0; i < BNET_COUNT(types); i++)
+        for (int one = 0; one < 2; one++) {
+            tiny t = tiny_default();
+            run r;
+            bitnet_error err = {0};
+            t.arch = "llama";
+            t.type = types[i];
+            t.extra = "blk.1.ffn_up.scale";
+            t.scale = one ? 1.0f : 1.5f;
+            bitnet_status st = run_open(&r, &t, NULL, 1, &err);
+            bool wrong = types[i] != BNET_I2_S && !one;
+            if (st != (wrong ? BITNET_MODEL : BITNET_OK) ||
+                (wrong && !strstr(err.message, "blk.1.ffn_up.scale: only ternary weights")))
+                fail_msg("type %d, scale %g: status %d, %s", (int)types[i], (double)t.scale,
+                         (int)st, err.message);
+            run_close(&r);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -632,6 +656,7 @@ int main(void)
         cmocka_unit_test(test_bad_models),
         cmocka_unit_test(test_separate_scale),
         cmocka_unit_test(test_negative_separate_scale),
+        cmocka_unit_test(test_separate_scale_of_floats),
     };
     return cmocka_run_group_tests_name("model", tests, NULL, NULL);
 }

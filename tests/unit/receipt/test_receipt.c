@@ -3,6 +3,7 @@
 #include "unit/engine/nano.h"
 
 #include <jansson.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "bitnet_check.h"
@@ -389,6 +390,14 @@ static void refused(json_t *j, int want, const char *says, const char *what)
                  err.message, want, says);
 }
 
+static void dump_accepted(json_t *j)
+{
+    char path[128];
+    OK(bnet_receipt_seal(j, &err)); /* as anyone can */
+    assert_int_equal(json_dump_file(j, file("bad.json", path, sizeof path), 0), 0);
+    OK(bitnet_receipt_verify(path, NULL, NULL, &err));
+}
+
 /* ---- every leaf ---- */
 
 static json_t *another(const json_t *v)
@@ -469,6 +478,47 @@ static void X_1_tampered_receipts_are_refused(void **state)
     print_message("%zu tampered receipts refused\n", sizeof table / sizeof *table);
 }
 
+static json_t *time_in(double hours)
+{
+    char text[32];
+    time_t then = time(NULL) + (time_t)(hours * 3600);
+    struct tm t;
+    gmtime_r(&then, &t);
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &t);
+    return json_string(text);
+}
+
+/* Just beyond a bound is refused, just within it is not. */
+static void X_1_bounds_of_gates(void **state)
+{
+    (void)state;
+    static const char rate_path[] = "performance_baseline.tokens_per_second";
+    json_t *j = json_load_file(good, 0, NULL);
+    double rate = json_real_value(
+        json_object_get(json_object_get(j, "performance_baseline"), "tokens_per_second"));
+    char sha[65];
+    set(j, "timestamp", time_in(25));
+    refused(j, 18, "future", "25 hours ahead");
+    set(j, "timestamp", time_in(23));
+    dump_accepted(j);
+    assert_true(rate > 1);
+    set(j, rate_path, json_real(1.02 * rate));
+    refused(j, 16, "are not", "a rate 2 % too high");
+    set(j, rate_path, json_real(0.98 * rate));
+    refused(j, 16, "are not", "a rate 2 % too low");
+    set(j, rate_path, json_real(1.005 * rate));
+    dump_accepted(j);
+    snprintf(sha, sizeof sha, "%s",
+             json_string_value(json_object_get(json_object_get(j, "model_info"), "sha256")));
+    assert_int_equal(strlen(sha), 64);
+    char *letter = sha + strcspn(sha, "abcdef");
+    assert_true(*letter);
+    *letter = (char)(*letter - 'a' + 'A');
+    set(j, "model_info.sha256", json_string(sha));
+    refused(j, 17, "64 hexadecimal", "a digest in upper case");
+    json_decref(j);
+}
+
 /* Ids that need more than one value changed. */
 static void X_1_too_many_too_long_twice(void **state)
 {
@@ -502,15 +552,6 @@ static void drop_op(json_t *j, const char *prefix)
     }
 }
 
-/* Gate 10: a run without one of its operations is none. Gate 11: only fallbacks. */
-static void dump_accepted(json_t *j)
-{
-    char path[128];
-    OK(bnet_receipt_seal(j, &err)); /* as anyone can */
-    assert_int_equal(json_dump_file(j, file("bad.json", path, sizeof path), 0), 0);
-    OK(bitnet_receipt_verify(path, NULL, NULL, &err));
-}
-
 /* Another kernel in the place of the one that begins so, its calls kept. */
 static void swap_id(json_t *j, const char *prefix, const char *id)
 {
@@ -520,6 +561,7 @@ static void swap_id(json_t *j, const char *prefix, const char *id)
     json_object_set_new(calls, id, json_integer(48));
 }
 
+/* Gate 10: a run without one of its operations is none. Gate 11: only fallbacks. */
 static void X_3_operations_must_be_there(void **state)
 {
     (void)state;
@@ -724,6 +766,7 @@ int main(void)
         cmocka_unit_test(X_3_isa_changes_the_ids),
         cmocka_unit_test(X_1_tampered_receipts_are_refused),
         cmocka_unit_test(X_3_every_leaf_is_bound),
+        cmocka_unit_test(X_1_bounds_of_gates),
         cmocka_unit_test(X_1_too_many_too_long_twice),
         cmocka_unit_test(X_3_operations_must_be_there),
         cmocka_unit_test(evidence_must_fit),

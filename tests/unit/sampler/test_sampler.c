@@ -211,6 +211,39 @@ static void ties_go_to_the_lowest_id(void **state)
     bitnet_sampler_close(s);
 }
 
+static size_t n_candidates(const bitnet_sampler_options *o, const float *logits, int n_vocab)
+{
+    int32_t ids[8];
+    uint64_t weights[8], total;
+    size_t n = 0;
+    bitnet_sampler *s = open_ok(o, n_vocab);
+    assert_int_equal(
+        bnet_sampler_distribution(s, logits, NULL, 0, ids, weights, 8, &n, &total, NULL),
+        BITNET_OK);
+    bitnet_sampler_close(s);
+    return n;
+}
+
+/* Equal logits have equal weights, so these shares are met to the last bit: top_p is satisfied by
+ * a share that equals it, min_p keeps what is as heavy as it asks for. */
+static void shares_met_exactly(void **state)
+{
+    (void)state;
+    static const float even[4] = {1, 1, 1, 1}, first_two[4] = {0, 2, 2, 0};
+    bitnet_sampler_options o = plain();
+    o.top_p = 0.5f;
+    assert_int_equal(n_candidates(&o, even, 4), 2);
+    o.top_p = 0.75f;
+    assert_int_equal(n_candidates(&o, even, 4), 3);
+    o = plain();
+    o.typical_p = 0.25f;
+    assert_int_equal(n_candidates(&o, even, 4), 1);
+    o = plain();
+    o.min_p = 1;
+    assert_int_equal(n_candidates(&o, even, 4), 4);
+    assert_int_equal(n_candidates(&o, first_two, 4), 2);
+}
+
 static void bad_logits_are_never_chosen(void **state)
 {
     (void)state;
@@ -615,6 +648,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages),
         cmocka_unit_test(ties_go_to_the_lowest_id),
+        cmocka_unit_test(shares_met_exactly),
         cmocka_unit_test(bad_logits_are_never_chosen),
         cmocka_unit_test(extremes),
         cmocka_unit_test(draws_follow_the_distribution),

@@ -202,6 +202,12 @@ static const known marked[] = {
     {CHATML("'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'"),
      "chatml"},
     {"{{ '<|user|>\\n' + message['content'] + '\\n<|assistant|>\\n' }}", "falcon3"},
+    /* one mark of several names no form: the vocabulary decides */
+    {"{{ '<|start_header_id|>' + message['role'] }}", "chatml"},
+    {"{{ message['role'] + '<|end_header_id|>\\n\\n' }}", "chatml"},
+    {"{{ '<|user|>\\n' + message['content'] }}", "chatml"},
+    {"{{ message['role'] | capitalize + ': ' + message['content'] + 'Assistant:' }}", "chatml"},
+    {"{{ message['role'] + ': ' + message['content'] + '<|eot_id|>Assistant:' }}", "chatml"},
     {CAPITAL "{{ 'Assistant:' }}{% endif %}\n", "bitnet"},
     {"{# no comment #}" CAPITAL "{{ 'Assistant:' }}{% endif %}", "bitnet"},
     {CAPITAL "{{ 'Assistant:'", "bitnet"},

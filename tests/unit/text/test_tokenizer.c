@@ -200,6 +200,23 @@ static void special_tokens(void **state)
     shut(&o);
 }
 
+/* Of a control and a user-defined token with one text the user-defined one is meant: a prompt may
+ * contain it, whichever id is lower. */
+static void user_defined_beats_control(void **state)
+{
+    (void)state;
+    for (int control_first = 0; control_first < 2; control_first++) {
+        vocab v;
+        bpe_base(&v);
+        int32_t first = vocab_add(&v, "<|twin|>", control_first ? 3 : 4, 0);
+        int32_t second = vocab_add(&v, "<|twin|>", control_first ? 4 : 3, 0);
+        opened o = open_vocab(&v);
+        CHECK(o.t, "<|twin|>", 0, control_first ? second : first);
+        CHECK(o.t, "<|twin|>", BITNET_TEXT_SPECIAL, control_first ? second : first);
+        shut(&o);
+    }
+}
+
 static void bos_is_not_doubled(void **state)
 {
     (void)state;
@@ -438,6 +455,27 @@ static void split_pieces(void **state)
                   "[ab][\xff][\xfe][cd][\xe2][\x82]");
 }
 
+/* Every contraction in the cases that the splitter takes; what is none stays with its word. */
+static void every_contraction(void **state)
+{
+    (void)state;
+    static const char *const ends[] = {"s", "t", "m", "d", "re", "ve", "ll"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        for (unsigned upper = 0; upper < 1u << strlen(ends[i]); upper++) {
+            char text[16], wanted[24], end[4];
+            snprintf(end, sizeof end, "%s", ends[i]);
+            for (size_t k = 0; end[k]; k++)
+                end[k] = (char)(end[k] - (upper >> k & 1 ? 'a' - 'A' : 0));
+            snprintf(text, sizeof text, "x'%sy", end); /* with y it would be a word */
+            snprintf(wanted, sizeof wanted, "[x]['%s][y]", end);
+            expect_pieces(BNET_SPLIT_LLAMA3, text, wanted);
+            if (upper)
+                snprintf(wanted, sizeof wanted, "[x]['][%sy]", end);
+            expect_pieces(BNET_SPLIT_GPT2, text, wanted);
+        }
+    expect_pieces(BNET_SPLIT_GPT2, "x'n", "[x]['][n]");
+}
+
 /* The size of the published vocabulary must not be felt at start. */
 static void opens_quickly(void **state)
 {
@@ -464,6 +502,7 @@ int main(void)
         cmocka_unit_test(gpt2_vectors),
         cmocka_unit_test(llama3_known_answers),
         cmocka_unit_test(special_tokens),
+        cmocka_unit_test(user_defined_beats_control),
         cmocka_unit_test(bos_is_not_doubled),
         cmocka_unit_test(spm_rules),
         cmocka_unit_test(first_of_equal_merges_wins),
@@ -472,6 +511,7 @@ int main(void)
         cmocka_unit_test(stop_set),
         cmocka_unit_test(missing_keys),
         cmocka_unit_test(split_pieces),
+        cmocka_unit_test(every_contraction),
         cmocka_unit_test(opens_quickly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
