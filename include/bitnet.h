@@ -18,10 +18,15 @@
  *
  * Ownership.  What a function named _open gives you, its _close takes back; _close(NULL) is legal.
  * A returned `const` pointer is borrowed and lives as long as the object it was asked of, unless
- * the comment says less. Close sessions before their engine, engines before their runtime.
+ * the comment says less. Close sessions before their engine, engines before their runtime. Closing
+ * a session, a sampler or a batch that a call works with, or a cache pool that has sessions, is an
+ * error: the object stays open, and a session or a pool says so in the log.
  *
  * Threads.  An engine may be used from any number of threads at once. A session or a sampler serves
- * one thread at a time. Callbacks run on the thread that called.
+ * one thread at a time. Callbacks run on the thread that called. A callback may read the session
+ * that its call works with (position, tokens; from on_text also logits, and fork it) and must not
+ * change it: a call that would, on this thread or another, fails with ARGUMENT, as does one that
+ * would choose with the sampler of a call, or use its batch.
  *
  * Growing.  Option structs begin with `struct_size`, set by their _init function, so a program
  * compiled against an older header keeps working: always call _init, then change fields.
@@ -496,8 +501,8 @@ BITNET_API const int32_t *bitnet_session_tokens(const bitnet_session *session);
 BITNET_API bitnet_status bitnet_session_fork(const bitnet_session *session, size_t position,
                                              bitnet_session **out, bitnet_error *err);
 /* Logits of the last appended position, [n_vocab], valid until the session changes. They are
- * computed, and room for them is taken, when they are first asked for. NULL: there are none, or
- * they could not be computed (a log line says why): ask again. */
+ * computed, and room for them is taken, when they are first asked for. NULL: there are none, they
+ * could not be computed (a log line says why: ask again), or a callback asks during a pass. */
 BITNET_API const float *bitnet_session_logits(const bitnet_session *session);
 /* Writes / reads the timeline (tokens and cache) to a file, by temp file and rename. A file loads
  * only into a session of the same model and kv_type, on any device, in a pool or not. Nothing of a

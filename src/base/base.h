@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "bitnet.h"
@@ -138,6 +139,18 @@ bitnet_status bnet_check_int(const char *owner, const char *field, int64_t value
                              int64_t hi, bitnet_error *err);
 bitnet_status bnet_check_float(const char *owner, const char *field, double value, double lo,
                                double hi, bitnet_error *err);
+
+/* ---- one call at a time (status.c) ---- */
+
+/* Who works with an object now; NULL: nobody. Whoever enters is known by an address of its own. */
+typedef _Atomic(const void *) bnet_busy;
+
+/* Fails ARGUMENT if somebody has entered and not left, in this thread (a callback that calls back)
+ * or another; `call` and `what` stand in the message ("append", "session"). */
+bitnet_status bnet_busy_enter(bnet_busy *busy, const void *who, const char *call, const char *what,
+                              bitnet_error *err);
+/* Nothing if somebody else has entered. */
+void bnet_busy_leave(bnet_busy *busy, const void *who);
 
 /* ---- log (status.c) ---- */
 

@@ -155,6 +155,25 @@ bitnet_status bnet_check_float(const char *owner, const char *field, double valu
                      hi);
 }
 
+/* ---- one call at a time ---- */
+
+bitnet_status bnet_busy_enter(bnet_busy *busy, const void *who, const char *call, const char *what,
+                              bitnet_error *err)
+{
+    const void *nobody = NULL;
+    if (atomic_compare_exchange_strong(busy, &nobody, who))
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_ARGUMENT,
+                     "%s: the %s is in use by a call that has not returned; neither a callback of "
+                     "that call nor another thread may use it meanwhile",
+                     call, what);
+}
+
+void bnet_busy_leave(bnet_busy *busy, const void *who)
+{
+    atomic_compare_exchange_strong(busy, &who, NULL);
+}
+
 /* ---- log and time ---- */
 
 void bnet_logf(const bnet_log *log, bitnet_log_level level, const char *module, const char *fmt,

@@ -65,7 +65,7 @@ bitnet_status bitnet_batch_open(bitnet_engine *e, const bitnet_batch_options *op
 
 void bitnet_batch_close(bitnet_batch *b)
 {
-    if (!b)
+    if (!b || b->busy)
         return;
     bnet_workspaces_leave(&b->engine->workspaces);
     bnet_free(b->tasks);
@@ -124,7 +124,7 @@ static bitnet_status check_item(const bitnet_batch *b, const bitnet_batch_item *
     if (item->session->engine != b->engine)
         return bnet_fail(err, BITNET_ARGUMENT,
                          "batch: the session of item %zu belongs to another engine", i);
-    if (item->session->in_batch)
+    if (item->session->busy == b)
         return bnet_fail(err, BITNET_ARGUMENT, "batch: the session of item %zu is named twice", i);
     if (item->n_ids < 1 || !item->ids)
         return bnet_fail(err, BITNET_ARGUMENT, "batch: item %zu has no ids", i);
@@ -150,26 +150,31 @@ static bitnet_status check_timeline(const bitnet_batch_item *item, size_t i, bit
     return bnet_kv_fits(&s->entry, s->n_pos + item->n_ids, err);
 }
 
-static void unmark(bitnet_batch_item *items, size_t n)
+static void leave_all(const bitnet_batch *b, bitnet_batch_item *items, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        items[i].session->in_batch = false;
+    for (size_t i = 0; i < n; i++) {
+        bnet_busy_leave(&items[i].session->busy, b);
+        bnet_sampler_leave(items[i].sampler, b);
+    }
 }
 
-static bitnet_status check_all(bitnet_batch *b, bitnet_batch_item *items, size_t n,
+/* Checks every item and enters its session and its sampler; on failure none is entered. */
+static bitnet_status enter_all(bitnet_batch *b, bitnet_batch_item *items, size_t n,
                                bitnet_error *err)
 {
     size_t room = (size_t)b->n_tokens;
     for (size_t i = 0; i < n; i++) {
         bitnet_status st = check_item(b, &items[i], i, room, err);
+        if (st == BITNET_OK)
+            st = bnet_busy_enter(&items[i].session->busy, b, "batch", "session", err);
+        if (st == BITNET_OK && (st = bnet_sampler_enter(items[i].sampler, b, "batch", err)))
+            bnet_busy_leave(&items[i].session->busy, b);
         if (st != BITNET_OK) {
-            unmark(items, i);
+            leave_all(b, items, i);
             return st;
         }
         room -= items[i].n_ids;
-        items[i].session->in_batch = true;
     }
-    unmark(items, n);
     return BITNET_OK;
 }
 
@@ -200,35 +205,25 @@ static size_t line_up(bitnet_batch *b, bitnet_batch_item *items, size_t n_items,
             if (items[i].status != BITNET_OK || kind_of(&items[i]) != kind)
                 continue;
             b->tasks[n] = (bnet_task){.item = &items[i]};
-            if (items[i].sampler)
-                bitnet_sampler_save(items[i].sampler, &b->tasks[n].saved);
+            bitnet_sampler_save(items[i].sampler, &b->tasks[n].saved);
             n++;
         }
     return n;
 }
 
-/* Puts samplers back where they were before the step. */
-static void restore(bnet_task *tasks, size_t n)
+/* Puts samplers back where they were before the step or, less, before the last pass: what they
+ * chose for tasks of earlier passes stays. */
+static void restore(bnet_task *tasks, size_t n, bool step)
 {
-    while (n-- > 0)
-        if (tasks[n].item->sampler)
-            bitnet_sampler_restore(tasks[n].item->sampler, &tasks[n].saved);
+    for (size_t i = 0; i < n; i++)
+        bitnet_sampler_restore(tasks[i].item->sampler, step ? &tasks[i].saved : &tasks[i].begun);
 }
 
-/* Before a pass: notes where the samplers of its tasks stand. After it failed: puts them there
- * again; what they chose for tasks of earlier passes stays. */
+/* Notes where the samplers of the tasks of a pass stand before it. */
 static void note_samplers(bnet_task *tasks, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (tasks[i].item->sampler)
-            bitnet_sampler_save(tasks[i].item->sampler, &tasks[i].begun);
-}
-
-static void undo_choices(bnet_task *tasks, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (tasks[i].item->sampler)
-            bitnet_sampler_restore(tasks[i].item->sampler, &tasks[i].begun);
+        bitnet_sampler_save(tasks[i].item->sampler, &tasks[i].begun);
 }
 
 /* Describes the pass of n tasks in x. Their ids are written behind each session's last token, where
@@ -292,7 +287,7 @@ static bitnet_status safe_pass(bitnet_batch *b, bnet_task *tasks, size_t n, bitn
     if (st == BITNET_OK || !computed)
         return st;
     bitnet_status why = st;
-    undo_choices(tasks, n);
+    restore(tasks, n, false);
     b->first = first;
     st = BITNET_OK;
     for (size_t i = 0; i < n && st == BITNET_OK; i++) {
@@ -375,19 +370,15 @@ static void commit(bnet_task *tasks, size_t n)
 
 static void refuse(bnet_task *tasks, size_t n, bitnet_status st)
 {
-    restore(tasks, n);
+    restore(tasks, n, true);
     for (size_t i = 0; i < n; i++)
         tasks[i].item->status = st;
 }
 
-bitnet_status bitnet_batch_step(bitnet_batch *b, bitnet_batch_item *items, size_t n_items,
-                                bitnet_error *err)
+static bitnet_status step(bitnet_batch *b, bitnet_batch_item *items, size_t n_items,
+                          bitnet_error *err)
 {
-    if (!b || (n_items && !items))
-        return bnet_fail(err, BITNET_ARGUMENT, "batch: batch and items must not be NULL");
-    bitnet_status st = check_all(b, items, n_items, err);
-    if (st != BITNET_OK)
-        return st;
+    bitnet_status st = BITNET_OK;
     b->first = BITNET_OK;
     b->n_again = (size_t)b->n_tokens;
     size_t n = line_up(b, items, n_items, err);
@@ -402,4 +393,21 @@ bitnet_status bitnet_batch_step(bitnet_batch *b, bitnet_batch_item *items, size_
     else
         refuse(b->tasks, n, st);
     return st == BITNET_OK ? b->first : st;
+}
+
+bitnet_status bitnet_batch_step(bitnet_batch *b, bitnet_batch_item *items, size_t n_items,
+                                bitnet_error *err)
+{
+    if (!b || (n_items && !items))
+        return bnet_fail(err, BITNET_ARGUMENT, "batch: batch and items must not be NULL");
+    bitnet_status st = bnet_busy_enter(&b->busy, b, "batch", "batch", err);
+    if (st != BITNET_OK)
+        return st;
+    st = enter_all(b, items, n_items, err);
+    if (st == BITNET_OK) {
+        st = step(b, items, n_items, err);
+        leave_all(b, items, n_items);
+    }
+    bnet_busy_leave(&b->busy, b);
+    return st;
 }

@@ -13,6 +13,7 @@ typedef struct bnet_task {
 } bnet_task;
 
 struct bitnet_batch {
+    bnet_busy busy; /* with a step */
     bitnet_engine *engine;
     int n_tokens;
     const bnet_scratch

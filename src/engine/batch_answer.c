@@ -33,7 +33,7 @@ static bitnet_status choose_from_all(const bnet_task *t, const float *all, bitne
     bitnet_sampler_save(i->sampler, &before);
     const bitnet_session *s = i->session;
     bitnet_status st =
-        bitnet_sampler_pick(i->sampler, all, s->tokens, s->n_pos + i->n_ids, &i->next, err);
+        bnet_sampler_pick_all(i->sampler, all, s->tokens, s->n_pos + i->n_ids, &i->next, err);
     if (st != BITNET_OK || !i->want_logprob)
         return st;
     bitnet_logprob next = {i->next, 0};

@@ -19,7 +19,7 @@ static void pick(group *g, int i, const bnet_top *top, const float *all, bitnet_
     g->chosen[i] = true;
     c->status =
         top ? bnet_sampler_pick_among(c->sampler, top, c->tokens, c->n_tokens, &c->next, told)
-            : bitnet_sampler_pick(c->sampler, all, c->tokens, c->n_tokens, &c->next, told);
+            : bnet_sampler_pick_all(c->sampler, all, c->tokens, c->n_tokens, &c->next, told);
     g->failed = g->failed || c->status != BITNET_OK;
 }
 

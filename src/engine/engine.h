@@ -80,7 +80,7 @@ struct bitnet_session {
     bool has_logits;     /* logits follow from `hidden` */
     float *row;          /* these logits, if somebody asked for them, else NULL */
     bool fallen;         /* kv and hidden belong to the engine's spare model */
-    bool in_batch;       /* marks a session while bitnet_batch_step looks for one named twice */
+    bnet_busy busy;      /* with a call: other calls that change it are refused */
     /* how its tokens were divided into passes, if that matters: a bit for the first token of each,
      * [n_ctx / 64 + 1]; and the tokens of the longest pass, n_batch at least */
     uint64_t *begins;
@@ -129,6 +129,18 @@ bitnet_status bnet_session_make(bitnet_engine *e, const bitnet_session_options *
                                 bitnet_session **out, bitnet_error *err);
 bitnet_status bnet_session_equip(bitnet_session *s, const bitnet_session_options *o,
                                  bitnet_error *err);
+/* Around every public call that changes a session or lends it out to callbacks: fails ARGUMENT
+ * where s is NULL or such a call has not returned. _leave returns st. */
+bitnet_status bnet_session_enter(const bitnet_session *s, const char *call, bitnet_error *err);
+bitnet_status bnet_session_leave(const bitnet_session *s, bitnet_status st);
+/* bitnet_session_append, _sync and _rewind for a call that has entered. */
+bitnet_status bnet_session_append(bitnet_session *s, const int32_t *ids, size_t n_ids,
+                                  bitnet_logits_fn each, void *user, bitnet_error *err);
+bitnet_status bnet_session_sync(bitnet_session *s, const int32_t *ids, size_t n_ids,
+                                size_t *n_reused, bitnet_error *err);
+void bnet_session_cut(bitnet_session *s, size_t position);
+/* Tokens that the timeline has in common with ids, but for the last of these. */
+size_t bnet_session_common(const bitnet_session *s, const int32_t *ids, size_t n_ids);
 /* Fails ARGUMENT if the engine was opened with vocab_only. */
 bitnet_status bnet_check_weights(const bitnet_engine *e, bitnet_error *err);
 /* Checks that every id names a row of the embedding. `what` begins the message ("append"). */

@@ -106,7 +106,7 @@ static bitnet_status take(generation *g, int32_t id, bool *done, bitnet_error *e
  * shown. */
 static bitnet_status append(generation *g, int32_t id, bool *done, bitnet_error *err)
 {
-    bitnet_status st = bitnet_session_append(g->session, &id, 1, NULL, NULL, err);
+    bitnet_status st = bnet_session_append(g->session, &id, 1, NULL, NULL, err);
     if (st != BITNET_CANCELLED)
         return st;
     *done = true;
@@ -175,7 +175,7 @@ static bitnet_status prefill(generation *g, const int32_t *ids, size_t n_ids, bi
 {
     double start = bnet_now_ms();
     size_t n_reused = 0;
-    bitnet_status st = bitnet_session_sync(g->session, ids, n_ids, &n_reused, err);
+    bitnet_status st = bnet_session_sync(g->session, ids, n_ids, &n_reused, err);
     g->r->prefill_ms = bnet_now_ms() - start;
     g->r->n_prefilled = g->session->n_pos > n_reused ? g->session->n_pos - n_reused : 0;
     if (st == BITNET_CANCELLED)
@@ -183,11 +183,33 @@ static bitnet_status prefill(generation *g, const int32_t *ids, size_t n_ids, bi
     return st;
 }
 
+/* With session and sampler entered. */
+static bitnet_status generate(generation *g, const int32_t *ids, size_t n_ids, bitnet_error *err)
+{
+    double start = bnet_now_ms();
+    const bitnet_generate_options *o = g->o;
+    bitnet_session *s = g->session;
+    bitnet_status st = BITNET_OK;
+    s->chooser = o->max_tokens ? g->sampler : NULL;
+    if (o->min_tokens && !forbid_ends(g, true))
+        st = bnet_no_memory(err, "forbidden tokens");
+    if (st == BITNET_OK)
+        st = prefill(g, ids, n_ids, err);
+    if (st == BITNET_OK) {
+        bnet_stream_begin(&s->stream, s->engine->tokenizer, o->stops, o->n_stops, o->print_special,
+                          begins_text(s->engine, ids, n_ids));
+        st = decode(g, start, err);
+    }
+    if (o->min_tokens)
+        forbid_ends(g, false); /* also where it ended sooner */
+    s->chooser = NULL;
+    return st;
+}
+
 bitnet_status bitnet_generate(bitnet_session *session, bitnet_sampler *sampler, const int32_t *ids,
                               size_t n_ids, const bitnet_generate_options *options,
                               bitnet_generate_result *result, bitnet_error *err)
 {
-    double start = bnet_now_ms();
     bitnet_generate_result scratch, *r = result ? result : &scratch;
     *r = (bitnet_generate_result){.last_id = -1};
     if (!session || !sampler)
@@ -197,21 +219,14 @@ bitnet_status bitnet_generate(bitnet_session *session, bitnet_sampler *sampler, 
     bitnet_status st = bnet_options_copy(&o, sizeof o, options, "generate options", err);
     if (st == BITNET_OK)
         st = check(session, sampler, n_ids, &o, err);
+    if (st == BITNET_OK)
+        st = bnet_session_enter(session, "generate", err);
     if (st != BITNET_OK)
         return st;
+    st = bnet_sampler_enter(sampler, session, "generate", err);
     generation g = {session, sampler, &o, r};
-    session->chooser = o.max_tokens ? sampler : NULL;
-    if (o.min_tokens && !forbid_ends(&g, true))
-        st = bnet_no_memory(err, "forbidden tokens");
     if (st == BITNET_OK)
-        st = prefill(&g, ids, n_ids, err);
-    if (st == BITNET_OK) {
-        bnet_stream_begin(&session->stream, session->engine->tokenizer, o.stops, o.n_stops,
-                          o.print_special, begins_text(session->engine, ids, n_ids));
-        st = decode(&g, start, err);
-    }
-    if (o.min_tokens)
-        forbid_ends(&g, false); /* also where it ended sooner */
-    session->chooser = NULL;
-    return st;
+        st = generate(&g, ids, n_ids, err);
+    bnet_sampler_leave(sampler, session);
+    return bnet_session_leave(session, st);
 }

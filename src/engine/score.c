@@ -31,13 +31,14 @@ static bool score_one(void *user, size_t index, const float *logits)
 static bitnet_status score_window(bitnet_session *session, const int32_t *ids, size_t begin,
                                   size_t first, size_t end, scoring *s, bitnet_error *err)
 {
-    bitnet_status st = bitnet_session_rewind(session, 0, err);
-    if (st == BITNET_OK && first - 1 > begin)
-        st = bitnet_session_append(session, ids + begin, first - 1 - begin, NULL, NULL, err);
+    bitnet_status st = BITNET_OK;
+    bnet_session_cut(session, 0);
+    if (first - 1 > begin)
+        st = bnet_session_append(session, ids + begin, first - 1 - begin, NULL, NULL, err);
     if (st != BITNET_OK)
         return st;
     s->targets = ids + first;
-    st = bitnet_session_append(session, ids + first - 1, end - first, score_one, s, err);
+    st = bnet_session_append(session, ids + first - 1, end - first, score_one, s, err);
     if (s->bad)
         return bnet_fail(err, BITNET_ERROR,
                          "score: the logits that predict token %zu are not finite",
@@ -56,11 +57,9 @@ static size_t tokens_to_compute(size_t n, size_t n_ctx, size_t stride)
     return sum;
 }
 
-bitnet_status bitnet_score(bitnet_session *session, const int32_t *ids, size_t n_ids, size_t stride,
+static bitnet_status score(bitnet_session *session, const int32_t *ids, size_t n_ids, size_t stride,
                            bitnet_score_result *result, bitnet_error *err)
 {
-    if (!session || !result)
-        return bnet_fail(err, BITNET_ARGUMENT, "score: session and result must not be NULL");
     size_t n_ctx = (size_t)session->n_ctx;
     if (stride && stride >= n_ctx)
         return bnet_fail(err, BITNET_ARGUMENT,
@@ -68,7 +67,7 @@ bitnet_status bitnet_score(bitnet_session *session, const int32_t *ids, size_t n
                          n_ctx - 1);
     bitnet_status st = bnet_check_ids(session->engine, "score", ids, n_ids, err);
     if (st == BITNET_OK)
-        st = bitnet_session_rewind(session, 0, err);
+        bnet_session_cut(session, 0);
     size_t n = stride ? n_ids : BNET_MIN(n_ids, n_ctx);
     bnet_session_count(session, tokens_to_compute(n, n_ctx, stride), n > 1);
     session->in_score = true;
@@ -83,4 +82,15 @@ bitnet_status bitnet_score(bitnet_session *session, const int32_t *ids, size_t n
     if (st == BITNET_OK)
         *result = (bitnet_score_result){n, s.n_scored, s.nll};
     return st;
+}
+
+bitnet_status bitnet_score(bitnet_session *session, const int32_t *ids, size_t n_ids, size_t stride,
+                           bitnet_score_result *result, bitnet_error *err)
+{
+    if (!session || !result)
+        return bnet_fail(err, BITNET_ARGUMENT, "score: session and result must not be NULL");
+    bitnet_status st = bnet_session_enter(session, "score", err);
+    if (st != BITNET_OK)
+        return st;
+    return bnet_session_leave(session, score(session, ids, n_ids, stride, result, err));
 }

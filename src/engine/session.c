@@ -176,6 +176,11 @@ void bitnet_session_close(bitnet_session *s)
 {
     if (!s)
         return;
+    if (s->busy) {
+        bnet_logf(&s->engine->log, BITNET_LOG_ERROR, "session",
+                  "not closed: a call that works with the session has not returned");
+        return;
+    }
     bnet_session_forget(s);
     bnet_session_close_kv(s);
     bnet_session_close_hidden(s);
@@ -192,6 +197,21 @@ void bitnet_session_on_cancel(bitnet_session *s, bitnet_cancel_fn cancel, void *
         return;
     s->cancel = cancel;
     s->cancel_user = user;
+}
+
+/* ---- one call at a time ---- */
+
+bitnet_status bnet_session_enter(const bitnet_session *s, const char *call, bitnet_error *err)
+{
+    if (!s)
+        return bnet_fail(err, BITNET_ARGUMENT, "%s: session must not be NULL", call);
+    return bnet_busy_enter(&((bitnet_session *)s)->busy, s, call, "session", err);
+}
+
+bitnet_status bnet_session_leave(const bitnet_session *s, bitnet_status st)
+{
+    bnet_busy_leave(&((bitnet_session *)s)->busy, s);
+    return st;
 }
 
 /* ---- the timeline ---- */
@@ -372,18 +392,25 @@ static bitnet_status check_room(const bitnet_session *s, size_t position, size_t
                      n, position, s->n_ctx);
 }
 
-bitnet_status bitnet_session_append(bitnet_session *s, const int32_t *ids, size_t n_ids,
-                                    bitnet_logits_fn each, void *user, bitnet_error *err)
+bitnet_status bnet_session_append(bitnet_session *s, const int32_t *ids, size_t n_ids,
+                                  bitnet_logits_fn each, void *user, bitnet_error *err)
 {
-    if (!s)
-        return bnet_fail(err, BITNET_ARGUMENT, "append: session must not be NULL");
     bitnet_status st = check_room(s, s->n_pos, n_ids, err); /* before as many ids are read */
     if (st == BITNET_OK)
         st = bnet_check_ids(s->engine, "append", ids, n_ids, err);
     return st == BITNET_OK ? run(s, ids, n_ids, each, user, err) : st;
 }
 
-static void forget(bitnet_session *s, size_t position)
+bitnet_status bitnet_session_append(bitnet_session *s, const int32_t *ids, size_t n_ids,
+                                    bitnet_logits_fn each, void *user, bitnet_error *err)
+{
+    bitnet_status st = bnet_session_enter(s, "append", err);
+    if (st != BITNET_OK)
+        return st;
+    return bnet_session_leave(s, bnet_session_append(s, ids, n_ids, each, user, err));
+}
+
+void bnet_session_cut(bitnet_session *s, size_t position)
 {
     if (position != s->n_pos)
         bnet_session_forget(s);
@@ -391,34 +418,49 @@ static void forget(bitnet_session *s, size_t position)
     bnet_kv_cut(&s->entry, position);
 }
 
-bitnet_status bitnet_session_sync(bitnet_session *s, const int32_t *ids, size_t n_ids,
-                                  size_t *n_reused, bitnet_error *err)
+size_t bnet_session_common(const bitnet_session *s, const int32_t *ids, size_t n_ids)
 {
-    if (!s)
-        return bnet_fail(err, BITNET_ARGUMENT, "sync: session must not be NULL");
+    size_t n = 0;
+    while (n < s->n_pos && n + 1 < n_ids && s->tokens[n] == ids[n])
+        n++;
+    return n;
+}
+
+bitnet_status bnet_session_sync(bitnet_session *s, const int32_t *ids, size_t n_ids,
+                                size_t *n_reused, bitnet_error *err)
+{
     bitnet_status st = check_room(s, 0, n_ids, err);
     if (st == BITNET_OK)
         st = bnet_check_ids(s->engine, "sync", ids, n_ids, err);
     if (st != BITNET_OK)
         return st;
-    size_t same = 0;
-    while (same < s->n_pos && same + 1 < n_ids && s->tokens[same] == ids[same])
-        same++;
-    forget(s, same);
+    size_t same = bnet_session_common(s, ids, n_ids);
+    bnet_session_cut(s, same);
     if (n_reused)
         *n_reused = same;
     return run(s, ids + same, n_ids - same, NULL, NULL, err);
 }
 
+bitnet_status bitnet_session_sync(bitnet_session *s, const int32_t *ids, size_t n_ids,
+                                  size_t *n_reused, bitnet_error *err)
+{
+    bitnet_status st = bnet_session_enter(s, "sync", err);
+    if (st != BITNET_OK)
+        return st;
+    return bnet_session_leave(s, bnet_session_sync(s, ids, n_ids, n_reused, err));
+}
+
 bitnet_status bitnet_session_rewind(bitnet_session *s, size_t position, bitnet_error *err)
 {
-    if (!s)
-        return bnet_fail(err, BITNET_ARGUMENT, "rewind: session must not be NULL");
+    bitnet_status st = bnet_session_enter(s, "rewind", err);
+    if (st != BITNET_OK)
+        return st;
     if (position > s->n_pos)
-        return bnet_fail(err, BITNET_ARGUMENT, "rewind: position %zu is beyond the timeline's %zu",
-                         position, s->n_pos);
-    forget(s, position);
-    return BITNET_OK;
+        st = bnet_fail(err, BITNET_ARGUMENT, "rewind: position %zu is beyond the timeline's %zu",
+                       position, s->n_pos);
+    else
+        bnet_session_cut(s, position);
+    return bnet_session_leave(s, st);
 }
 
 size_t bitnet_session_position(const bitnet_session *s)

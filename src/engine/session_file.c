@@ -131,7 +131,8 @@ bitnet_status bitnet_session_save_to(const bitnet_session *s, bitnet_bytes_fn wr
     if (!s || !write)
         return bnet_fail(err, BITNET_ARGUMENT, "session: session and write must not be NULL");
     saving out = {.write = write, .user = user};
-    return save(s, &out, err);
+    bitnet_status st = bnet_session_enter(s, "save", err);
+    return st == BITNET_OK ? bnet_session_leave(s, save(s, &out, err)) : st;
 }
 
 bitnet_status bitnet_session_save(const bitnet_session *s, const char *path, bitnet_error *err)
@@ -139,9 +140,13 @@ bitnet_status bitnet_session_save(const bitnet_session *s, const char *path, bit
     if (!s || !path)
         return bnet_fail(err, BITNET_ARGUMENT, "session: session and path must not be NULL");
     saving out = {0};
-    bitnet_status st = bnet_writer_open(path, &out.w, err);
+    bitnet_status st = bnet_session_enter(s, "save", err);
+    if (st != BITNET_OK)
+        return st;
+    st = bnet_writer_open(path, &out.w, err);
     if (st == BITNET_OK)
         st = save(s, &out, err);
+    bnet_session_leave(s, st);
     if (st != BITNET_OK) {
         bnet_writer_abort(out.w);
         return st;
@@ -271,11 +276,14 @@ bitnet_status bitnet_session_load(bitnet_session *s, const char *path, bitnet_er
     if (!s || !path)
         return bnet_fail(err, BITNET_ARGUMENT, "session: session and path must not be NULL");
     bnet_map map = {0};
-    bitnet_status st = bnet_map_open(path, &map, err);
+    bitnet_status st = bnet_session_enter(s, "load", err);
+    if (st != BITNET_OK)
+        return st;
+    st = bnet_map_open(path, &map, err);
     if (st == BITNET_OK)
         st = load(s, path, &map, err);
     bnet_map_close(&map);
-    return st;
+    return bnet_session_leave(s, st);
 }
 
 bitnet_status bitnet_session_load_memory(bitnet_session *s, const void *bytes, size_t n_bytes,
@@ -284,5 +292,6 @@ bitnet_status bitnet_session_load_memory(bitnet_session *s, const void *bytes, s
     if (!s || !bytes)
         return bnet_fail(err, BITNET_ARGUMENT, "session: session and bytes must not be NULL");
     const bnet_map map = {.data = bytes, .n_bytes = n_bytes};
-    return load(s, "session in memory", &map, err);
+    bitnet_status st = bnet_session_enter(s, "load", err);
+    return st == BITNET_OK ? bnet_session_leave(s, load(s, "session in memory", &map, err)) : st;
 }

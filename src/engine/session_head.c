@@ -64,7 +64,7 @@ bitnet_status bnet_session_choose(bitnet_session *s, bitnet_error *err)
     bnet_meter *meter = s->engine->backend->meter;
     double begun = bnet_meter_start(meter);
     bitnet_status st =
-        s->all ? bitnet_sampler_pick(s->chooser, s->all, s->tokens, s->n_pos, &s->chosen, err)
+        s->all ? bnet_sampler_pick_all(s->chooser, s->all, s->tokens, s->n_pos, &s->chosen, err)
                : bnet_sampler_pick_among(s->chooser, &s->top, s->tokens, s->n_pos, &s->chosen, err);
     bnet_meter_stop(meter, BNET_ENTRY_SAMPLE, begun);
     return st == BITNET_OK ? st : bnet_wrap(err, st, "position %zu", s->n_pos);
@@ -110,6 +110,8 @@ const float *bitnet_session_logits(const bitnet_session *session)
     bnet_workspaces *w = &s->engine->workspaces;
     if (s->row)
         return s->row;
+    if (s->scratch) /* a callback of a pass asks */
+        return NULL;
     float *row = bnet_row_borrow(w, (size_t)s->engine->info.n_vocab);
     if (!row)
         return NULL;

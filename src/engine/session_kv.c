@@ -5,38 +5,7 @@
 
 enum { BLOCKS_MAX = 1 << 24 };
 
-static const char owner[] = "cache pool options";
-
 /* ---- a pool ---- */
-
-void bitnet_kv_pool_options_init(bitnet_kv_pool_options *o)
-{
-    if (o)
-        *o = (bitnet_kv_pool_options){.struct_size = sizeof *o,
-                                      .max_bytes = (uint64_t)1 << 30,
-                                      .max_sequence = 2048,
-                                      .block_size = BNET_KV_BLOCK,
-                                      .policy = BITNET_KV_LRU,
-                                      .kv_type = BITNET_KV_F16};
-}
-
-static bitnet_status read_options(const bitnet_kv_pool_options *given, bitnet_kv_pool_options *o,
-                                  bitnet_error *err)
-{
-    bitnet_kv_pool_options_init(o);
-    bitnet_status st = bnet_options_copy(o, sizeof *o, given, owner, err);
-    if (st == BITNET_OK)
-        st = bnet_check_int(owner, "max_sequence", o->max_sequence, 1, 1 << 24, err);
-    if (st == BITNET_OK)
-        st = bnet_check_int(owner, "block_size", o->block_size, BNET_KV_BLOCK, BNET_KV_BLOCK, err);
-    if (st == BITNET_OK)
-        st = bnet_check_int(owner, "policy", (int)o->policy, BITNET_KV_LRU, BITNET_KV_LFU, err);
-    if (st == BITNET_OK)
-        st = bnet_check_int(owner, "kv_type", (int)o->kv_type, BITNET_KV_F16, BITNET_KV_INT8, err);
-    if (o->compression)
-        o->kv_type = BITNET_KV_INT8;
-    return st;
-}
 
 bitnet_status bitnet_kv_pool_open(bitnet_engine *e, const bitnet_kv_pool_options *options,
                                   bitnet_kv_pool **out, bitnet_error *err)
@@ -46,21 +15,24 @@ bitnet_status bitnet_kv_pool_open(bitnet_engine *e, const bitnet_kv_pool_options
     bitnet_kv_pool_options o;
     bitnet_status st = bnet_check_weights(e, err);
     if (st == BITNET_OK)
-        st = read_options(options, &o, err);
+        st = bnet_kv_pool_options(options, &o, err);
     if (st != BITNET_OK)
         return st;
     uint64_t each = bnet_kv_block_bytes(e->model, o.kv_type);
     uint64_t n = BNET_MIN(o.max_bytes / each, (uint64_t)BLOCKS_MAX);
     if (n == 0)
         return bnet_fail(err, BITNET_MEMORY,
-                         "%s: max_bytes %llu holds no block of this model, which has %llu bytes",
-                         owner, (unsigned long long)o.max_bytes, (unsigned long long)each);
+                         "cache pool options: max_bytes %llu holds no block of this model, which "
+                         "has %llu bytes",
+                         (unsigned long long)o.max_bytes, (unsigned long long)each);
     st = bnet_check_memory(e->backend, n * each, "cache pool options: max_bytes asks for",
                            "ask for less", err);
     if (st == BITNET_OK)
         st = bnet_kv_pool_make(e->model, &o, (int)n, out, err);
-    if (st == BITNET_OK)
+    if (st == BITNET_OK) {
         (*out)->engine = e;
+        (*out)->log = e->log;
+    }
     return st;
 }
 
@@ -120,6 +92,8 @@ bitnet_status bitnet_session_fork(const bitnet_session *session, size_t position
     if (position > session->n_pos)
         return bnet_fail(err, BITNET_ARGUMENT, "fork: position %zu is beyond the timeline's %zu",
                          position, session->n_pos);
+    if (session->scratch) /* from a callback of a pass */
+        return bnet_session_enter(session, "fork", err);
     return fork_checked(session, position, out, err);
 }
 
@@ -311,26 +285,15 @@ bitnet_status bnet_session_hold_group(bitnet_session *const *sessions, const siz
 
 /* ---- texts that sessions of a pool have in common ---- */
 
-/* Tokens that the timeline has in common with ids, but for the last of these. */
-static size_t common_prefix(const bitnet_session *s, const int32_t *ids, size_t n_ids)
+static bitnet_status reuse(bitnet_session *s, uint64_t scope, const int32_t *ids, size_t n_ids,
+                           size_t *n_reused, bitnet_error *err)
 {
-    size_t n = 0;
-    while (n < s->n_pos && n + 1 < n_ids && s->tokens[n] == ids[n])
-        n++;
-    return n;
-}
-
-bitnet_status bitnet_session_reuse(bitnet_session *s, uint64_t scope, const int32_t *ids,
-                                   size_t n_ids, size_t *n_reused, bitnet_error *err)
-{
-    if (!s)
-        return bnet_fail(err, BITNET_ARGUMENT, "reuse: session must not be NULL");
     bitnet_status st = bnet_check_ids(s->engine, "reuse", ids, n_ids, err);
     if (st != BITNET_OK)
         return st;
-    size_t own = BNET_MIN(common_prefix(s, ids, n_ids), bitnet_session_cached(s));
+    size_t own = BNET_MIN(bnet_session_common(s, ids, n_ids), bitnet_session_cached(s));
     size_t most = n_ids > 0 ? BNET_MIN(n_ids - 1, (size_t)s->n_ctx) : 0;
-    bitnet_session_rewind(s, own, NULL);
+    bnet_session_cut(s, own);
     size_t found = bnet_kv_adopt(&s->entry, scope, ids, most);
     if (found > own) {
         memcpy(s->tokens + own, ids + own, (found - own) * sizeof *ids);
@@ -344,9 +307,19 @@ bitnet_status bitnet_session_reuse(bitnet_session *s, uint64_t scope, const int3
     return BITNET_OK;
 }
 
+bitnet_status bitnet_session_reuse(bitnet_session *s, uint64_t scope, const int32_t *ids,
+                                   size_t n_ids, size_t *n_reused, bitnet_error *err)
+{
+    bitnet_status st = bnet_session_enter(s, "reuse", err);
+    if (st != BITNET_OK)
+        return st;
+    return bnet_session_leave(s, reuse(s, scope, ids, n_ids, n_reused, err));
+}
+
 bitnet_status bitnet_session_publish(bitnet_session *s, uint64_t scope, bitnet_error *err)
 {
-    if (!s)
-        return bnet_fail(err, BITNET_ARGUMENT, "publish: session must not be NULL");
-    return bnet_kv_publish(&s->entry, scope, s->tokens, err);
+    bitnet_status st = bnet_session_enter(s, "publish", err);
+    if (st != BITNET_OK)
+        return st;
+    return bnet_session_leave(s, bnet_kv_publish(&s->entry, scope, s->tokens, err));
 }

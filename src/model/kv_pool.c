@@ -4,6 +4,36 @@
 
 /* ---- opening ---- */
 
+void bitnet_kv_pool_options_init(bitnet_kv_pool_options *o)
+{
+    if (o)
+        *o = (bitnet_kv_pool_options){.struct_size = sizeof *o,
+                                      .max_bytes = (uint64_t)1 << 30,
+                                      .max_sequence = 2048,
+                                      .block_size = BNET_KV_BLOCK,
+                                      .policy = BITNET_KV_LRU,
+                                      .kv_type = BITNET_KV_F16};
+}
+
+bitnet_status bnet_kv_pool_options(const bitnet_kv_pool_options *given, bitnet_kv_pool_options *o,
+                                   bitnet_error *err)
+{
+    static const char owner[] = "cache pool options";
+    bitnet_kv_pool_options_init(o);
+    bitnet_status st = bnet_options_copy(o, sizeof *o, given, owner, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(owner, "max_sequence", o->max_sequence, 1, 1 << 24, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(owner, "block_size", o->block_size, BNET_KV_BLOCK, BNET_KV_BLOCK, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(owner, "policy", (int)o->policy, BITNET_KV_LRU, BITNET_KV_LFU, err);
+    if (st == BITNET_OK)
+        st = bnet_check_int(owner, "kv_type", (int)o->kv_type, BITNET_KV_F16, BITNET_KV_INT8, err);
+    if (o->compression)
+        o->kv_type = BITNET_KV_INT8;
+    return st;
+}
+
 bitnet_status bnet_kv_pool_make(const bnet_model *m, const bitnet_kv_pool_options *o, int n_blocks,
                                 bitnet_kv_pool **out, bitnet_error *err)
 {
@@ -31,7 +61,14 @@ void bitnet_kv_pool_close(bitnet_kv_pool *p)
 {
     if (!p)
         return;
-    assert(p->n_entries == 0);
+    pthread_mutex_lock(&p->lock);
+    size_t n = p->n_entries;
+    pthread_mutex_unlock(&p->lock);
+    if (n > 0) {
+        bnet_logf(&p->log, BITNET_LOG_ERROR, "session",
+                  "cache pool not closed: close its sessions first (%zu)", n);
+        return;
+    }
     bnet_kv_blocks_close(p->blocks);
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);

@@ -26,6 +26,7 @@ struct bitnet_kv_pool {
     const bitnet_engine *engine; /* whose sessions may use it */
     const bnet_model *model;
     bitnet_kv_pool_options o; /* kv_type: the effective one */
+    bnet_log log;
     bnet_kv_blocks *blocks;
     int n_blocks;
     uint8_t *marks; /* [n_blocks] scratch of eviction */
@@ -37,6 +38,9 @@ struct bitnet_kv_pool {
     bitnet_kv_pool_stats counts; /* those of events; blocks are counted when asked for */
 };
 
+/* The caller's options with defaults filled in, every field in its range. Fails: ARGUMENT. */
+bitnet_status bnet_kv_pool_options(const bitnet_kv_pool_options *given, bitnet_kv_pool_options *o,
+                                   bitnet_error *err);
 /* A pool of n_blocks blocks, by options that were checked. Fails: MEMORY. */
 bitnet_status bnet_kv_pool_make(const bnet_model *m, const bitnet_kv_pool_options *o, int n_blocks,
                                 bitnet_kv_pool **out, bitnet_error *err);

@@ -26,6 +26,7 @@ enum {
 #define LIGHTEST 28.0f
 
 struct bitnet_sampler {
+    bnet_busy busy;
     bitnet_sampler_options o;
     int n_vocab;
     uint64_t n_draws;
@@ -122,7 +123,7 @@ bitnet_status bitnet_sampler_open(const bitnet_sampler_options *options, int n_v
 
 void bitnet_sampler_close(bitnet_sampler *s)
 {
-    if (!s)
+    if (!s || s->busy)
         return;
     bnet_adjust_free(&s->adjust);
     bnet_free(s->h.c);
@@ -149,6 +150,20 @@ bitnet_status bitnet_sampler_constrain(bitnet_sampler *s, const bitnet_constrain
     if (!s)
         return bnet_fail(err, BITNET_ARGUMENT, "constraints: sampler must not be NULL");
     return bnet_adjust_constrain(&s->adjust, constraints, err);
+}
+
+bitnet_status bnet_sampler_enter(bitnet_sampler *s, const void *who, const char *call,
+                                 bitnet_error *err)
+{
+    if (!s || s->busy == who)
+        return BITNET_OK;
+    return bnet_busy_enter(&s->busy, who, call, "sampler", err);
+}
+
+void bnet_sampler_leave(bitnet_sampler *s, const void *who)
+{
+    if (s)
+        bnet_busy_leave(&s->busy, who);
 }
 
 int bnet_sampler_vocab(const bitnet_sampler *s)
@@ -383,14 +398,25 @@ static bitnet_status pick(bitnet_sampler *s, const row *r, const int32_t *histor
     return st;
 }
 
+bitnet_status bnet_sampler_pick_all(bitnet_sampler *s, const float *logits, const int32_t *history,
+                                    size_t n_history, int32_t *id, bitnet_error *err)
+{
+    row r = {NULL, logits, (size_t)s->n_vocab};
+    return pick(s, &r, history, n_history, id, err);
+}
+
 bitnet_status bitnet_sampler_pick(bitnet_sampler *s, const float *logits, const int32_t *history,
                                   size_t n_history, int32_t *id, bitnet_error *err)
 {
     if (!s || !logits || !id || (n_history && !history))
         return bnet_fail(err, BITNET_ARGUMENT,
                          "sampler: sampler, logits, id and history must not be NULL");
-    row r = {NULL, logits, (size_t)s->n_vocab};
-    return pick(s, &r, history, n_history, id, err);
+    bitnet_status st = bnet_busy_enter(&s->busy, s, "pick", "sampler", err);
+    if (st != BITNET_OK)
+        return st;
+    st = bnet_sampler_pick_all(s, logits, history, n_history, id, err);
+    bnet_busy_leave(&s->busy, s);
+    return st;
 }
 
 bitnet_status bnet_sampler_pick_among(bitnet_sampler *s, const bnet_top *top,
