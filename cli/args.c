@@ -31,7 +31,7 @@ static const option *find_long(const char *written, const command *c)
     char name[NAME_MAX_BYTES];
     if (!normal_name(written, name))
         return NULL;
-    for (size_t i = 0; i < OPT_COUNT; i++) {
+    for (size_t i = 0; i < N_OPTIONS; i++) {
         const option *o = option_at(i);
         bool no = o->type == TYPE_SWITCH && strncmp(name, "no-", 3) == 0;
         if (row_serves(o, c) &&
@@ -43,7 +43,7 @@ static const option *find_long(const char *written, const command *c)
 
 static const option *find_letter(char letter, const command *c)
 {
-    for (size_t i = 0; i < OPT_COUNT; i++)
+    for (size_t i = 0; i < N_OPTIONS; i++)
         if (option_at(i)->letter == letter && letter && row_serves(option_at(i), c))
             return option_at(i);
     return NULL;
@@ -54,7 +54,7 @@ static const option *find_dashed(const char *arg, const command *c)
 {
     char word[NAME_MAX_BYTES];
     snprintf(word, sizeof word, "%.*s", (int)strcspn(arg, "="), arg);
-    for (size_t i = 0; i < OPT_COUNT; i++)
+    for (size_t i = 0; i < N_OPTIONS; i++)
         if (row_serves(option_at(i), c) && word_in(option_at(i)->aliases, ' ', word))
             return option_at(i);
     return NULL;
@@ -90,7 +90,7 @@ static int unknown_long(const char *name, const command *c)
         return fail(EXIT_USAGE, "%s has no option --%s (see bitnet help %s --all)", of, name, of);
     suggestion near;
     suggest_start(&near, name);
-    for (size_t i = 0; i < OPT_COUNT; i++)
+    for (size_t i = 0; i < N_OPTIONS; i++)
         if (row_serves(option_at(i), c) && !option_is_habit(option_at(i)))
             offer_names(&near, option_at(i));
     const char *best = suggest_best(&near);
@@ -169,7 +169,7 @@ int unknown_command(const char *name)
     if (answer)
         return fail(EXIT_USAGE, "there is no command '%s': %s", name, answer);
     suggest_start(&near, name);
-    for (size_t i = 0; i < CMD_COUNT; i++)
+    for (size_t i = 0; i < N_COMMANDS; i++)
         suggest_offer(&near, command_at(i)->name);
     const char *best = suggest_best(&near);
     if (best)
@@ -352,7 +352,7 @@ static int from_environment(args *a, const option *o)
 
 static int fill_rest(args *a)
 {
-    for (size_t i = 0; i < OPT_COUNT; i++) {
+    for (size_t i = 0; i < N_OPTIONS; i++) {
         const option *o = option_at(i);
         value *v = &a->values[o->key];
         if (v->origin || o->type == TYPE_SHORTHAND || option_is_habit(o))
@@ -402,7 +402,7 @@ int args_parse(args *a, int argc, char **argv)
 
 void args_free(args *a)
 {
-    for (size_t i = 0; i < OPT_COUNT; i++) {
+    for (size_t i = 0; i < N_OPTIONS; i++) {
         free(a->values[i].list);
         free(a->values[i].ids);
     }

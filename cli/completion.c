@@ -8,7 +8,7 @@ typedef void tell_option(const option *o, const command *c, const char *name, bu
 static void each_option(const command *c, buffer *out, tell_option *tell)
 {
     char negated[80];
-    for (size_t i = 0; i < OPT_COUNT; i++) {
+    for (size_t i = 0; i < N_OPTIONS; i++) {
         const option *o = option_at(i);
         if (option_is_habit(o) || !option_on(o, c->key))
             continue;
@@ -94,7 +94,7 @@ static void all_names(const command *c, const char *between, buffer *out)
 
 static void command_names(buffer *out)
 {
-    for (size_t i = 0; i < CMD_COUNT; i++)
+    for (size_t i = 0; i < N_COMMANDS; i++)
         if (command_at(i)->shown)
             text_printf(out, "%s%s", i ? " " : "", command_at(i)->name);
 }
@@ -189,10 +189,10 @@ static void bash_script(buffer *out)
     text_puts(out, bash_files);
     text_puts(out, bash_start);
     text_puts(out, "    case \"$prev\" in\n");
-    for (size_t i = 0; i < OPT_COUNT; i++)
+    for (size_t i = 0; i < N_OPTIONS; i++)
         bash_value(option_at(i), out);
     text_puts(out, "    esac\n    case \"$command\" in\n");
-    for (size_t i = 0; i < CMD_COUNT; i++)
+    for (size_t i = 0; i < N_COMMANDS; i++)
         bash_command(command_at(i), out);
     text_puts(out, "        *.[gG][gG][uU][fF]) options=\"");
     each_option(command_at(CMD_RUN), out, bash_word);
@@ -281,7 +281,7 @@ static void zsh_arguments(const command *c, buffer *out)
 static void zsh_commands(buffer *out)
 {
     text_puts(out, "#compdef bitnet\n_bitnet()\n{\n    local -a commands\n    commands=(\n");
-    for (size_t i = 0; i < CMD_COUNT; i++) {
+    for (size_t i = 0; i < N_COMMANDS; i++) {
         if (!command_at(i)->shown)
             continue;
         text_printf(out, "        '%s:", command_at(i)->name);
@@ -301,7 +301,7 @@ static void zsh_script(buffer *out)
         "'--help-all[explain every option]' '--version[print the version]'\n"
         "        return\n    fi\n    local command=${words[2]}\n"
         "    words=(\"${(@)words[2,-1]}\")\n    ((CURRENT--))\n    case $command in\n");
-    for (size_t i = 0; i < CMD_COUNT; i++) {
+    for (size_t i = 0; i < N_COMMANDS; i++) {
         text_puts(out, "        ");
         all_names(command_at(i), "|", out);
         text_puts(out, ")\n            _arguments");
@@ -382,7 +382,7 @@ static void fish_script(buffer *out)
               "complete -c bitnet -n __fish_use_subcommand -l help-all -d 'explain every option'\n"
               "complete -c bitnet -n __fish_use_subcommand -l version -d 'print the version'\n"
               "complete -c bitnet -n __fish_use_subcommand -k " FISH_MODELS "\n");
-    for (size_t i = 0; i < CMD_COUNT; i++)
+    for (size_t i = 0; i < N_COMMANDS; i++)
         fish_command(command_at(i), out);
 }
 

@@ -298,7 +298,7 @@ static int check_twins(const args *a, size_t i, const value *v)
 int outputs_try(const args *a)
 {
     int rc = EXIT_OK;
-    for (size_t i = 0; !rc && i < OPT_COUNT; i++) {
+    for (size_t i = 0; !rc && i < N_OPTIONS; i++) {
         const value *v = output_at(a, i);
         rc = v ? check_twins(a, i, v) : EXIT_OK;
         rc = rc || !v ? rc : output_try(v->origin, v->text);
@@ -308,7 +308,7 @@ int outputs_try(const args *a)
 
 int check_outputs(const args *a, const char *model)
 {
-    for (size_t i = 0; i < OPT_COUNT; i++) {
+    for (size_t i = 0; i < N_OPTIONS; i++) {
         const value *v = output_at(a, i);
         if (v && same_file(v->text, model))
             return fail(EXIT_USAGE, "%s: %s is the model; choose another output", v->origin,

@@ -144,7 +144,7 @@ void tell_ignored(const args *a)
     const char *level = opt_text(a, OPT_LOG_LEVEL);
     if (opt_on(a, OPT_QUIET) || (level && strcmp(level, "error") == 0))
         return;
-    for (size_t i = 0; i < OPT_COUNT; i++) {
+    for (size_t i = 0; i < N_OPTIONS; i++) {
         const option *o = option_at(i);
         if (o->type == TYPE_IGNORED && a->values[o->key].origin && o->help[0])
             warn("%s is ignored: %s", a->values[o->key].origin, o->help);

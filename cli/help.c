@@ -57,7 +57,7 @@ static void option_help(const option *o, bool all, buffer *out)
 static void group_help(option_group g, const command *c, buffer *out)
 {
     bool first = true;
-    for (size_t i = 0; i < OPT_COUNT; i++) {
+    for (size_t i = 0; i < N_OPTIONS; i++) {
         const option *o = option_at(i);
         if (o->group != g || option_is_habit(o) || !option_on(o, c->key))
             continue;
@@ -72,7 +72,7 @@ static void group_help(option_group g, const command *c, buffer *out)
 static void top_help(const command *c, buffer *out)
 {
     bool first = true;
-    for (size_t i = 0; i < OPT_COUNT; i++) {
+    for (size_t i = 0; i < N_OPTIONS; i++) {
         if (!option_on_top(option_at(i), c->key))
             continue;
         text_puts(out, first ? "\nOptions\n" : "");
@@ -118,7 +118,7 @@ static void help_command(const command *c, bool all, buffer *out)
     describe(c, all, out);
     if (!all)
         top_help(c, out);
-    for (int g = 0; all && g < GROUP_COUNT; g++)
+    for (int g = 0; all && g < N_GROUPS; g++)
         group_help((option_group)g, c, out);
 }
 
@@ -139,7 +139,7 @@ static const char end[] =
 static void help_general(bool all, buffer *out)
 {
     text_puts(out, beginning);
-    for (size_t i = 0; i < CMD_COUNT; i++) {
+    for (size_t i = 0; i < N_COMMANDS; i++) {
         const command *c = command_at(i);
         if (!c->shown)
             continue;
@@ -148,7 +148,7 @@ static void help_general(bool all, buffer *out)
     }
     if (all)
         text_puts(out, "\nOptions of every command\n");
-    for (size_t i = 0; all && i < OPT_COUNT; i++)
+    for (size_t i = 0; all && i < N_OPTIONS; i++)
         if (option_everywhere(option_at(i)) && !option_is_habit(option_at(i)))
             option_help(option_at(i), true, out);
     text_puts(out, end);
@@ -229,7 +229,7 @@ static void used_by(const option *o, buffer *out)
     bool first = true;
     if (option_everywhere(o))
         return;
-    for (size_t i = 0; i < CMD_COUNT; i++) {
+    for (size_t i = 0; i < N_COMMANDS; i++) {
         if (!option_on(o, command_at(i)->key))
             continue;
         page(out, first ? " Used by \\fB%s\\fR" : ", \\fB%s\\fR", command_at(i)->name);
@@ -259,7 +259,7 @@ static void commands_page(buffer *out)
 {
     char word[64];
     text_puts(out, ".SH COMMANDS\n");
-    for (size_t i = 0; i < CMD_COUNT; i++) {
+    for (size_t i = 0; i < N_COMMANDS; i++) {
         const command *c = command_at(i);
         page(out, ".TP\n\\fB%s\\fR", c->name);
         for (size_t k = 0; word_at(c->aliases, ' ', k, word, sizeof word); k++)
@@ -272,7 +272,7 @@ static void commands_page(buffer *out)
 static void habits_page(option_type type, const char *title, buffer *out)
 {
     text_puts(out, title);
-    for (size_t i = 0; i < OPT_COUNT; i++) {
+    for (size_t i = 0; i < N_OPTIONS; i++) {
         const option *o = option_at(i);
         if (o->type != type)
             continue;
@@ -287,9 +287,9 @@ static void options_page(buffer *out)
     text_puts(out, ".SH OPTIONS\nA value follows its option as the next word or after an equals "
                    "sign. An option beats its "
                    "environment variable, which beats the default.\n");
-    for (int g = 0; g < GROUP_COUNT; g++) {
+    for (int g = 0; g < N_GROUPS; g++) {
         text_printf(out, ".SS %s\n", group_title((option_group)g));
-        for (size_t i = 0; i < OPT_COUNT; i++)
+        for (size_t i = 0; i < N_OPTIONS; i++)
             if (option_at(i)->group == (option_group)g && !option_is_habit(option_at(i)))
                 option_page(option_at(i), out);
     }
@@ -303,7 +303,7 @@ static void options_page(buffer *out)
 static const option *option_of(const char *variable)
 {
     const option *first = NULL;
-    for (size_t i = 0; i < OPT_COUNT; i++) {
+    for (size_t i = 0; i < N_OPTIONS; i++) {
         const option *o = option_at(i);
         if (!word_in(o->environment, ' ', variable))
             continue;
@@ -342,7 +342,7 @@ static void environment_page(buffer *out)
     char word[64];
     text_puts(out, ".SH ENVIRONMENT\nAn option beats its variable. An empty variable counts as "
                    "unset; a bad value is an error that names it.\n");
-    for (size_t i = 0; i < OPT_COUNT; i++)
+    for (size_t i = 0; i < N_OPTIONS; i++)
         for (size_t k = 0; word_at(option_at(i)->environment, ' ', k, word, sizeof word); k++)
             if (option_of(word) == option_at(i))
                 variable_page(option_at(i), word, out);
@@ -404,7 +404,7 @@ static void examples_page(buffer *out)
 {
     char line[256];
     text_puts(out, ".SH EXAMPLES\n");
-    for (size_t i = 0; i < CMD_COUNT; i++) {
+    for (size_t i = 0; i < N_COMMANDS; i++) {
         page(out, ".TP\n%s\n", command_at(i)->summary);
         for (size_t k = 0; word_at(command_at(i)->examples, '\n', k, line, sizeof line); k++)
             page(out, "\\fB%s\\fR\n.br\n", line);

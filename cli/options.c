@@ -43,16 +43,16 @@ static const char *const groups[] = {
 #include "options.inc"
 };
 
-_Static_assert(CMD_COUNT <= 32, "one bit per command");
+_Static_assert(N_COMMANDS <= 32, "one bit per command");
 
 const option *option_at(size_t i)
 {
-    return i < OPT_COUNT ? &options[i] : NULL;
+    return i < N_OPTIONS ? &options[i] : NULL;
 }
 
 const command *command_at(size_t i)
 {
-    return i < CMD_COUNT ? &commands[i] : NULL;
+    return i < N_COMMANDS ? &commands[i] : NULL;
 }
 
 const char *group_title(option_group g)
@@ -118,7 +118,7 @@ bool word_in(const char *list, char separator, const char *word)
 
 const command *command_find(const char *name)
 {
-    for (size_t i = 0; i < CMD_COUNT; i++)
+    for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(commands[i].name, name) == 0 || word_in(commands[i].aliases, ' ', name))
             return &commands[i];
     return NULL;

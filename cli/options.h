@@ -10,7 +10,7 @@
 typedef enum command_key {
 #define COMMAND(key, ...) CMD_##key,
 #include "commands.inc"
-    CMD_COUNT
+    N_COMMANDS
 } command_key;
 
 typedef struct args args;
@@ -46,7 +46,7 @@ typedef enum option_type {
 typedef enum option_group {
 #define GROUP(key, title) GROUP_##key,
 #include "options.inc"
-    GROUP_COUNT
+    N_GROUPS
 } option_group;
 
 typedef enum option_key {
@@ -55,7 +55,7 @@ typedef enum option_key {
 #define REFUSED(key, ...)   OPT_##key,
 #define IGNORED(key, ...)   OPT_##key,
 #include "options.inc"
-    OPT_COUNT
+    N_OPTIONS
 } option_key;
 
 typedef struct option {
@@ -121,7 +121,7 @@ typedef struct value {
 
 struct args {
     const command *command;
-    value values[OPT_COUNT];
+    value values[N_OPTIONS];
     const char **words; /* arguments that are no options, and not the model */
     size_t n_words;
     bool answers; /* no command was named: standard input is a message to be answered */
