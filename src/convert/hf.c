@@ -323,12 +323,11 @@ static bitnet_status check_extra(const conversion *c)
     return BITNET_OK;
 }
 
-/* The llama network quantizes activations for ternary weights alone. */
+/* Networks without sub-norms quantise activations for ternary weights alone. */
 static void warn_float(const conversion *c)
 {
     const bnet_type type = c->options->weight_type;
-    if (c->config.weights != BNET_HF_DENSE && strcmp(c->config.arch, "llama") == 0 &&
-        !bnet_type_is_ternary(type))
+    if (c->config.weights != BNET_HF_DENSE && !c->config.sub_norms && !bnet_type_is_ternary(type))
         bnet_logf(&c->options->log, BITNET_LOG_WARN, "convert",
                   "%s: the weights are ternary, but as %s they will be multiplied with float "
                   "activations, not with the 8-bit ones of training; --type i2_s keeps those",

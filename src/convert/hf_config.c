@@ -10,13 +10,14 @@
 /* One row per model class we convert. */
 static const struct hf_class {
     const char *name;
-    bool bitnet;
+    const char *arch;       /* in the output; NULL: one of the bitnet networks, by activation */
+    bool permute;           /* as in bnet_hf_config */
     const char *activation; /* where hidden_act is absent */
     double rope_base;       /* where rope_theta is absent */
 } classes[] = {
-    {"BitNetForCausalLM", true, "relu2", 500000.0},
-    {"BitnetForCausalLM", true, "silu", 10000.0},
-    {"LlamaForCausalLM", false, "silu", 10000.0},
+    {"BitNetForCausalLM", NULL, false, "relu2", 500000.0},
+    {"BitnetForCausalLM", NULL, false, "silu", 10000.0},
+    {"LlamaForCausalLM", "llama", true, "silu", 10000.0},
 };
 
 typedef struct reader {
@@ -26,6 +27,17 @@ typedef struct reader {
     const struct hf_class *class;
     bnet_hf_config *c;
 } reader;
+
+static void refuse_class(reader *r, const char *name)
+{
+    char why[512] = "is not supported; ";
+    for (size_t i = 0, n = strlen(why); i < BNET_COUNT(classes) && n < sizeof why; i++)
+        n += (size_t)snprintf(why + n, sizeof why - n, "%s%s", classes[i].name,
+                              i + 2 < BNET_COUNT(classes)   ? ", "
+                              : i + 1 < BNET_COUNT(classes) ? " and "
+                                                            : " are");
+    bnet_json_refuse(&r->at, "architectures", name, why);
+}
 
 static void read_class(reader *r)
 {
@@ -37,12 +49,10 @@ static void read_class(reader *r)
     if (!name)
         bnet_json_fail(&r->at, "architectures", "does not name a model class");
     else if (!r->class)
-        bnet_json_refuse(
-            &r->at, "architectures", name,
-            "is not supported; BitNetForCausalLM, BitnetForCausalLM and LlamaForCausalLM are");
+        refuse_class(r, name);
     else {
-        r->c->sub_norms = r->class->bitnet;
-        r->c->permute = !r->class->bitnet;
+        r->c->sub_norms = !r->class->arch;
+        r->c->permute = r->class->permute;
     }
 }
 
@@ -52,11 +62,11 @@ static void read_activation(reader *r)
     bool relu2 = strcmp(act, "relu2") == 0, silu = strcmp(act, "silu") == 0;
     if (!relu2 && !silu)
         bnet_json_refuse(&r->at, "hidden_act", act, "is not supported; relu2 and silu are");
-    if (relu2 && !r->class->bitnet)
-        bnet_json_refuse(&r->at, "hidden_act", act,
-                         "is not known for LlamaForCausalLM; silu was expected");
+    if (relu2 && r->class->arch)
+        bnet_json_fail(&r->at, "hidden_act", "\"relu2\" is not known for %s; silu was expected",
+                       r->class->name);
     r->c->activation = relu2 ? "relu2" : "silu";
-    r->c->arch = !r->class->bitnet ? "llama" : relu2 ? "bitnet-b1.58" : "bitnet";
+    r->c->arch = r->class->arch ? r->class->arch : relu2 ? "bitnet-b1.58" : "bitnet";
 }
 
 static void read_sizes(reader *r)
@@ -165,7 +175,7 @@ static void read_quantization(reader *r)
 {
     bnet_json_at *at = &r->at;
     const json_t *q = bnet_json_object(r->root, at, "quantization_config");
-    r->c->weights = r->class->bitnet ? BNET_HF_MASTER : BNET_HF_DENSE;
+    r->c->weights = !r->class->arch ? BNET_HF_MASTER : BNET_HF_DENSE;
     r->c->packed_by_default = !q;
     if (!q)
         return;

@@ -136,7 +136,8 @@ static const malformed broken[] = {
     {"[\"BitNetForCausalLM\"]", "\"BitNetForCausalLM\"", BITNET_MODEL,
      "architectures: is a string; an array"},
     {"BitNetForCausalLM", "MambaForCausalLM", BITNET_MODEL,
-     "\"MambaForCausalLM\" is not supported"},
+     "\"MambaForCausalLM\" is not supported; BitNetForCausalLM, BitnetForCausalLM and "
+     "LlamaForCausalLM are"},
     {"relu2", "gelu", BITNET_MODEL, "hidden_act: \"gelu\" is not supported"},
     {"BitNetForCausalLM", "LlamaForCausalLM", BITNET_MODEL,
      "\"relu2\" is not known for LlamaForCausalLM"},
