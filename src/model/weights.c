@@ -432,10 +432,8 @@ bitnet_status bnet_model_open(const bnet_gguf *g, bnet_backend *be, bitnet_i2s_l
 
 static void free_layer(bnet_backend *be, bnet_layer *y)
 {
-    bnet_weight *all[] = {y->attn_norm, y->q,        y->k,  y->v,    y->attn_sub_norm,
-                          y->o,         y->ffn_norm, y->up, y->gate, y->ffn_sub_norm,
-                          y->down};
-    for (size_t i = 0; i < BNET_COUNT(all); i++)
+    bnet_weight **all = (bnet_weight **)(void *)y; /* a layer is nothing else */
+    for (size_t i = 0; i < sizeof *y / sizeof *all; i++)
         bnet_op_weight_free(be, all[i]);
 }
 

@@ -4,7 +4,8 @@
 
 #include "model/model.h"
 
-/* One layer; shapes [out, in]. Norms of width n_embd unless said. */
+/* One layer: weights and nothing else (free_layer walks over them), NULL where the file has none.
+ * Shapes [out, in]; norms of width n_embd unless said. */
 typedef struct bnet_layer {
     bnet_weight *attn_norm;
     bnet_weight *q, *k, *v;     /* [n_heads*hd, n_embd], [n_kv_heads*hd, n_embd] twice */
