@@ -213,12 +213,16 @@ static rank_set layer_on(const gpu_group *g, int *layer)
     return (rank_set)1 << r;
 }
 
+/* By rows every rank has its own heads, so queries, keys and values must come to the two operations
+ * below as the projections left them: one between that makes them whole would let every rank take
+ * the first rank's heads. */
 static void group_kv_append(bnet_backend *b, const bnet_step *s, int layer, bnet_buffer *k,
                             bnet_buffer *v)
 {
     gpu_group *g = group_of(b);
     bnet_step mine;
     gpu_buffer keys, values;
+    assert(g->split != BNET_SPLIT_TENSOR || (group_buf(k)->divided && group_buf(v)->divided));
     group_lock(g);
     rank_set ranks = layer_on(g, &layer);
     for (int r = 0; r < g->n; r++)
@@ -236,6 +240,7 @@ static void group_attention(bnet_backend *b, const bnet_step *s, int layer, int 
     group_buffer *in = group_buf(q);
     bnet_step mine;
     gpu_buffer from, to;
+    assert(g->split != BNET_SPLIT_TENSOR || in->divided);
     group_lock(g);
     rank_set ranks = layer_on(g, &layer);
     make_like(g, in, ranks, group_buf(y));
