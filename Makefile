@@ -12,7 +12,7 @@ export FUZZ_SECONDS
 CUDA_ARCH ?=
 export CUDA_ARCH
 
-.PHONY: all build run test test-all test-gpu bench lint install clean help
+.PHONY: all build run test test-all test-gpu mutate bench lint install clean help
 .DEFAULT_GOAL := all
 
 all: build ## build the command into build/release
@@ -38,6 +38,11 @@ test-all: ## test, then all of clang, ThreadSanitizer, fuzzing (FUZZ_SECONDS=60 
 test-gpu: ## on a machine with an NVIDIA GPU: kernels, models, receipts, failures, memory checker, speeds in one table
 	@tools/setup gpu
 	@tools/gpu_check.sh $(or $(PHASE),all) build/none
+
+mutate: ## do the tests notice one wrong line? T=path: of matching files; MINUTES=30; goes on where it stopped
+	@tools/setup test
+	@tools/build
+	@tools/mutate $(if $(T),--file "$(T)") $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: build ## how fast, on a machine that does nothing else: make bench BENCH_ARGS="--threads 1,2"
 	@build/release/bitnet bench --synthetic 2b-4t $(BENCH_ARGS)
