@@ -3,11 +3,18 @@
  * order (driver.h); addresses are the device's. It computes one result per thread, in the CPU's
  * order of summation, so that results have the CPU's bits.
  *
- * REF_KERNEL(name, args) begins a kernel that sees `a`; REF_THREAD is the number of its thread. In
- * C (BNET_KERNEL_CODE) a kernel becomes void name(args, begin, end), which runs threads begin to
- * end - 1. Another dialect defines, before it includes the kernels: BNET_KERNEL_CODE, REF_KERNEL,
- * REF_THREAD, REF_FN (before a function), REF_SQRT of a double, REF_FLOAT_BITS and REF_BITS (floats
- * of bits and back), and REF_START_NEXT (kernels that wait for this one may start; or nothing). */
+ * REF_KERNEL(name, args) begins a kernel that sees `a`; REF_THREAD is the number of its thread,
+ * counted along x. In C (BNET_KERNEL_CODE) a kernel becomes void name(args, begin, end), which runs
+ * threads begin to end - 1. Another dialect defines, before it includes the kernels:
+ * BNET_KERNEL_CODE, REF_KERNEL, REF_THREAD, REF_FN (before a function), REF_SQRT of a double,
+ * REF_FLOAT_BITS and REF_BITS (floats of bits and back), and REF_START_NEXT (kernels that wait for
+ * this one may start; or nothing).
+ *
+ * The dialect must have: the names of stdint.h; 64-bit integers; stores of single bytes; doubles
+ * (rmsnorm and quantize_i8); pointers that need not say which memory they point to. For the CPU's
+ * bits it must not contract a * b + c, must keep subnormal floats, and must round division and
+ * square root correctly: where these are options of the compiler, set them. No name here is a type
+ * of such a dialect (half, uint). */
 #ifndef BNET_REF_ARGS_H
 #define BNET_REF_ARGS_H
 

@@ -11,10 +11,10 @@ REF_FN int32_t unit_dot(const uint8_t *unit, int row, const int8_t *x)
     const uint8_t *lanes = unit + 64 * (row % 8) + 4 * (row / 8);
     int8_t codes[32];
     int32_t acc = 0;
-    for (int half = 0; half < 2; half++)
+    for (int side = 0; side < 2; side++)
         for (int t = 0; t < 4; t++)
             for (int b = 0; b < 4; b++)
-                codes[16 * half + 4 * t + b] = (int8_t)lanes[16 * t + 8 * half + b];
+                codes[16 * side + 4 * t + b] = (int8_t)lanes[16 * t + 8 * side + b];
     for (int s = 0; s < 4; s++) {
         int32_t sum = 0;
         for (int i = 0; i < 32; i++)

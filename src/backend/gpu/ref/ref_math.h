@@ -63,9 +63,9 @@ REF_FN float ref_exp(float x)
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    int32_t k = (int32_t)n, half = k / 2;
-    float a = REF_FLOAT_BITS((uint32_t)(half + 127) << 23),
-          b = REF_FLOAT_BITS((uint32_t)(k - half + 127) << 23);
+    int32_t k = (int32_t)n, low = k / 2;
+    float a = REF_FLOAT_BITS((uint32_t)(low + 127) << 23),
+          b = REF_FLOAT_BITS((uint32_t)(k - low + 127) << 23);
     return p * a * b;
 }
 

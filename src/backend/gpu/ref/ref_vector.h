@@ -68,12 +68,12 @@ REF_KERNEL(bnet_ref_quantize_i8, ref_quantize_args)
 /* one thread per angle */
 REF_KERNEL(bnet_ref_rope_table, ref_rope_table_args)
 {
-    uint64_t i = REF_THREAD, half = (uint64_t)a.n_rot / 2, t = i / half, j = i % half;
+    uint64_t i = REF_THREAD, pairs = (uint64_t)a.n_rot / 2, t = i / pairs, j = i % pairs;
     if (t >= (uint64_t)a.n_tokens)
         return;
     if (a.pos[t] < 0)
         return;
-    uint64_t from = (uint64_t)a.pos[t] * half + j;
+    uint64_t from = (uint64_t)a.pos[t] * pairs + j;
     a.cs[2 * i] = a.angles[2 * from];
     a.cs[2 * i + 1] = a.angles[2 * from + 1];
 }
@@ -81,12 +81,12 @@ REF_KERNEL(bnet_ref_rope_table, ref_rope_table_args)
 /* one thread per pair of values that turn together */
 REF_KERNEL(bnet_ref_rope, ref_rope_args)
 {
-    uint64_t i = REF_THREAD, half = (uint64_t)a.n_rot / 2, head = i / half, j = i % half;
+    uint64_t i = REF_THREAD, pairs = (uint64_t)a.n_rot / 2, head = i / pairs, j = i % pairs;
     if (head >= (uint64_t)a.n_rows * (uint64_t)a.n_heads)
         return;
     float *x = a.x + head * (uint64_t)a.head_dim;
-    const float *cs = a.cs + (head / (uint64_t)a.n_heads * half + j) * 2;
-    float *p = a.neox ? x + j : x + 2 * j, *r = a.neox ? x + j + half : x + 2 * j + 1;
+    const float *cs = a.cs + (head / (uint64_t)a.n_heads * pairs + j) * 2;
+    float *p = a.neox ? x + j : x + 2 * j, *r = a.neox ? x + j + pairs : x + 2 * j + 1;
     float u = *p, v = *r;
     *p = u * cs[0] - v * cs[1];
     *r = u * cs[1] + v * cs[0];
