@@ -100,6 +100,10 @@ ROWS = [
     ("unfinished", "docs/a.md", "Later.\nTODO: more\n", [(2, "unfinished")]),
     ("a vendor in the host of all GPUs", "src/backend/gpu/a.c", OPEN + "/* CUDA */\n", [(2, "vendor")]),
     ("a vendor in its own folder", "src/backend/cuda/a.c", OPEN + "/* CUDA */\n", []),
+    ("a planted break of a line that is gone", "tests/mutants/planted.txt", "# b\n\nsrc/base/b.h\n- gone\n+ x\n! test_a b\n",
+     [(3, "mutants")]),
+    ("an explained mutant of a file that is gone", "tests/mutants/explained.txt", "# b\n\nsrc/base/z.c f\n- gone\n+ x\nwhy\n",
+     [(3, "mutants")]),
     ("path of a machine", "docs/a.md", "see /home/me/x\n", [(1, "machine-path")]),
 ]
 HEADERS = ["src/base/b.h", "src/text/t.h", "src/engine/e.h", "src/check/c.h", "src/ops/ops.h", "src/ops/backend.h",
