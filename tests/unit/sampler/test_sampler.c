@@ -291,6 +291,38 @@ static void extremes(void **state)
     bitnet_sampler_close(s);
 }
 
+/* What init promises (bitnet.h, the manual page): nobody else writes these down. */
+static void defaults(void **state)
+{
+    (void)state;
+    bitnet_sampler_options o;
+    bitnet_sampler_options_init(&o);
+    assert_int_equal(o.struct_size, sizeof o);
+    assert_true(o.temperature == 0.7f && o.top_k == 50 && o.top_p == 0.95f);
+    assert_true(o.min_p == 0 && o.typical_p == 1 && o.seed == 0);
+    assert_true(o.repetition_penalty == 1 && o.presence_penalty == 0 && o.frequency_penalty == 0);
+    assert_int_equal(o.penalty_window, 64);
+}
+
+/* The lowest logit there is can be chosen; without any the stages have nothing to sort. */
+static void least_and_none(void **state)
+{
+    (void)state;
+    float lowest[3] = {NAN, -FLT_MAX, -INFINITY}, none[3] = {NAN, NAN, -INFINITY};
+    for (int greedy = 0; greedy < 2; greedy++) {
+        bitnet_sampler_options o = plain();
+        int32_t id = -1;
+        o.temperature = greedy ? 0 : 1;
+        o.top_k = 2;
+        o.typical_p = 0.5f;
+        bitnet_sampler *s = open_ok(&o, 3);
+        assert_int_equal(bitnet_sampler_pick(s, lowest, NULL, 0, &id, NULL), BITNET_OK);
+        assert_int_equal(id, 1);
+        assert_int_equal(bitnet_sampler_pick(s, none, NULL, 0, &id, NULL), BITNET_ERROR);
+        bitnet_sampler_close(s);
+    }
+}
+
 /* Counts of 20000 draws fit the distribution: 8 outcomes, 7 degrees of freedom, 24.3 is the 99.9 %
  * point. */
 static void draws_follow_the_distribution(void **state)
@@ -401,6 +433,52 @@ static void penalties_leave_nothing_behind(void **state)
         assert_int_equal(bitnet_sampler_pick(s, logits, NULL, 0, &id, NULL), BITNET_OK);
         assert_int_equal(id, 0);
     }
+    bitnet_sampler_close(s);
+}
+
+/* One kind of penalty is enough. */
+static void each_penalty_alone(void **state)
+{
+    (void)state;
+    static const float logits[3] = {1.0f, 0.9f, 0.1f};
+    static const int32_t history[1] = {0};
+    for (int kind = 0; kind < 4; kind++) {
+        bitnet_sampler_options o = plain();
+        int32_t id = -1;
+        o.temperature = 0;
+        o.repetition_penalty = kind == 1 ? 2 : 1;
+        o.presence_penalty = kind == 2 ? 0.5f : 0;
+        o.frequency_penalty = kind == 3 ? 0.5f : 0;
+        bitnet_sampler *s = open_ok(&o, 3);
+        assert_int_equal(bitnet_sampler_pick(s, logits, history, 1, &id, NULL), BITNET_OK);
+        assert_int_equal(id, kind ? 1 : 0);
+        bitnet_sampler_close(s);
+    }
+}
+
+/* A window beyond what there is room for at once: without memory the choice fails, and nothing is
+ * written where there is none. */
+static void no_room_for_a_long_window(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    static float logits[N];
+    static int32_t history[N];
+    bitnet_sampler_options o = plain();
+    int32_t id = -1;
+    for (int i = 0; i < N; i++)
+        history[i] = i;
+    o.temperature = 0;
+    o.presence_penalty = 1;
+    o.penalty_window = 0; /* all of it */
+    bitnet_sampler *s = open_ok(&o, N);
+    interpose_start(0, false);
+    bitnet_status st = bitnet_sampler_pick(s, logits, history, N, &id, NULL);
+    assert_int_equal(interpose_stop(), 1);
+    assert_int_equal(st, BITNET_MEMORY);
+    assert_int_equal(id, -1);
+    assert_int_equal(bitnet_sampler_pick(s, logits, history, N - 1, &id, NULL), BITNET_OK);
+    assert_int_equal(id, N - 1);
     bitnet_sampler_close(s);
 }
 
@@ -651,10 +729,14 @@ int main(void)
         cmocka_unit_test(shares_met_exactly),
         cmocka_unit_test(bad_logits_are_never_chosen),
         cmocka_unit_test(extremes),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(least_and_none),
         cmocka_unit_test(draws_follow_the_distribution),
         cmocka_unit_test(seeds_are_pinned),
         cmocka_unit_test(states_repeat_choices),
         cmocka_unit_test(penalties_leave_nothing_behind),
+        cmocka_unit_test(each_penalty_alone),
+        cmocka_unit_test(no_room_for_a_long_window),
         cmocka_unit_test(forbidden_ids),
         cmocka_unit_test(idle_samplers_are_small),
         cmocka_unit_test(options_are_checked),
