@@ -51,15 +51,6 @@ void bnet_str_free(bnet_str *s)
     memset(s, 0, sizeof *s);
 }
 
-static uint64_t hash_bytes(const char *key, size_t n)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)key[i]) * 0x100000001b3u;
-    h ^= h >> 32;
-    return h * 0x9e3779b97f4a7c15u >> 16;
-}
-
 bool bnet_strmap_init(bnet_strmap *m, size_t n_expected)
 {
     memset(m, 0, sizeof *m);
@@ -68,6 +59,7 @@ bool bnet_strmap_init(bnet_strmap *m, size_t n_expected)
         n_slots *= 2;
     m->slots = bnet_calloc(n_slots, sizeof *m->slots);
     m->n_slots = m->slots ? n_slots : 0;
+    m->key = bnet_hash_key_new();
     return m->slots != NULL;
 }
 
@@ -80,7 +72,7 @@ void bnet_strmap_free(bnet_strmap *m)
 /* The slot that holds the key, or the empty slot where it belongs. */
 static bnet_strmap_slot *find_slot(const bnet_strmap *m, const char *key, size_t n)
 {
-    size_t i = (size_t)hash_bytes(key, n) & (m->n_slots - 1);
+    size_t i = (size_t)bnet_hash(m->key, key, n, false) & (m->n_slots - 1);
     for (;; i = (i + 1) & (m->n_slots - 1)) {
         bnet_strmap_slot *s = &m->slots[i];
         if (!s->key || (s->n == n && memcmp(s->key, key, n) == 0))

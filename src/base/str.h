@@ -2,7 +2,7 @@
 #ifndef BNET_STR_H
 #define BNET_STR_H
 
-#include "base/base.h"
+#include "base/hash.h"
 
 /* Zero-initialise to use; `data` is NUL-terminated whenever it is not NULL. A failed append sets
  * `failed` and every later append is a no-op, so callers check once at the end. */
@@ -19,7 +19,7 @@ void bnet_str_addf(bnet_str *s, const char *fmt, ...) BITNET_PRINTF(2, 3);
 void bnet_str_free(bnet_str *s); /* back to the zero state */
 
 /* Open-addressing hash map, byte-string keys, u32 values. Keys are borrowed: they must outlive the
- * map. Seeded FNV-1a with a final mix; load factor at most 1/2. */
+ * map. Keyed hash (hash.h): no keys can be chosen to collide; load factor at most 1/2. */
 typedef struct bnet_strmap_slot {
     const char *key; /* NULL: empty */
     uint32_t n, value;
@@ -28,6 +28,7 @@ typedef struct bnet_strmap_slot {
 typedef struct bnet_strmap {
     bnet_strmap_slot *slots;
     size_t n_slots, n_used; /* n_slots: 0 or a power of two */
+    bnet_hash_key key;
 } bnet_strmap;
 
 bool bnet_strmap_init(bnet_strmap *m, size_t n_expected);

@@ -119,22 +119,32 @@ static bitnet_status choose_splitter(const bnet_tokenizer *t, const bnet_gguf *g
 }
 
 /* A merge is found by the texts it joins. The file separates them by the first space that is not
- * the first byte. */
-static uint64_t hash_merge(uint64_t seed, const char *left, size_t n_left, const char *right,
-                           size_t n_right)
+ * the first byte; returns the bytes before it, 0 if there is none or nothing behind it. */
+static size_t left_of_merge(bnet_span s)
 {
-    return bnet_hash(bnet_hash(seed, left, n_left), right, n_right);
+    const uint64_t low = 0x7f7f7f7f7f7f7f7fu;
+    size_t n = BNET_MIN(s.n, (size_t)8);
+    if (s.n < 3)
+        return 0;
+    /* the first 8 bytes, filled up with zeros; a text lies behind its length in the file */
+    uint64_t x = bnet_u64(s.data + n - 8) >> 8 * (8 - n) ^ 0x2020202020202020u;
+    uint64_t spaces = ~(((x & low) + low) | x | low) & ~(uint64_t)0xff; /* top bit of each */
+    size_t at = (size_t)__builtin_ctzll(spaces | (uint64_t)1 << 63) / 8;
+    if (!spaces) {
+        const char *far = s.n < 10 ? NULL : memchr(s.data + 8, ' ', s.n - 9);
+        at = far ? (size_t)(far - s.data) : 0;
+    }
+    return at + 1 < s.n ? at : 0;
 }
 
-static bnet_fill fill_merge(const void *owner, uint64_t seed, size_t i, uint64_t *hash)
+static bnet_fill fill_merge(const void *owner, bnet_hash_key key, size_t i, uint64_t *hash)
 {
     const bnet_tokenizer *t = owner;
     bnet_span s = bnet_text_at(&t->merges, i);
-    const char *space = s.n < 3 ? NULL : memchr(s.data + 1, ' ', s.n - 2);
-    if (!space)
+    size_t n_left = left_of_merge(s);
+    if (!n_left)
         return BNET_FILL_BAD;
-    size_t n_left = (size_t)(space - s.data);
-    *hash = hash_merge(seed, s.data, n_left, space + 1, s.n - n_left - 1);
+    *hash = bnet_hash_pair(key, s.data, n_left, s.data + n_left + 1, s.n - n_left - 1, true);
     return BNET_FILL_PUT;
 }
 
@@ -170,7 +180,7 @@ static bitnet_status find_bytes(bnet_tokenizer *t, const bnet_gguf *g, bitnet_er
     for (int b = 0; b < 256; b++) {
         uint32_t id;
         t->byte_id[b] = t->unknown;
-        if (bnet_index_get(&t->by_text, &t->tokens, t->byte_char[b], t->byte_char_n[b], &id))
+        if (bnet_index_get(&t->by_text, &t->tokens, t->byte_char[b], t->byte_char_n[b], false, &id))
             t->byte_id[b] = (int32_t)id;
         if (t->byte_id[b] < 0)
             return bnet_fail(err, BITNET_TOKENIZER,
@@ -207,9 +217,10 @@ static bool find_merge(const void *owner, const char *left, size_t n_left, size_
 {
     const bnet_tokenizer *t = owner;
     const char *right = left + n_left;
-    if (n_left + 1 + n_right > t->merges.longest)
+    if (n_left + 1 + n_right > t->merges.longest ||
+        !bnet_index_ends(&t->by_merge, left[0], right[n_right - 1]))
         return false;
-    uint64_t hash = hash_merge(t->by_merge.seed, left, n_left, right, n_right), at = hash;
+    uint64_t hash = bnet_hash_pair(t->by_merge.key, left, n_left, right, n_right, true), at = hash;
     for (int64_t i; (i = bnet_index_next(&t->by_merge, hash, &at)) >= 0;) {
         bnet_span s = bnet_text_at(&t->merges, (size_t)i);
         if (s.n == n_left + 1 + n_right && s.data[n_left] == ' ' &&
@@ -224,9 +235,9 @@ static bool find_merge(const void *owner, const char *left, size_t n_left, size_
 /* Spells the piece in the vocabulary's alphabet, into s->text. */
 static bool spell(const bnet_tokenizer *t, const char *piece, size_t n, bnet_scratch *s)
 {
-    if (!bnet_grow(&s->text.data, &s->text.cap, 2 * n, 1))
+    if (!bnet_grow(&s->text.data, &s->text.cap, BNET_ROOM + 2 * n, 1))
         return false;
-    char *out = s->text.data;
+    char *out = s->text.data + BNET_ROOM;
     for (size_t i = 0; i < n; i++) {
         unsigned char b = (unsigned char)piece[i];
         memcpy(out, t->byte_char[b], t->byte_char_n[b]);
@@ -243,7 +254,7 @@ static bool emit_symbol(const bnet_tokenizer *t, const bnet_scratch *s, const bn
 {
     const char *text = s->text.data + symbol->at;
     uint32_t id;
-    bool whole = bnet_index_get(&t->by_text, &t->tokens, text, symbol->n, &id);
+    bool whole = bnet_index_get(&t->by_text, &t->tokens, text, symbol->n, true, &id);
     if (whole && !bnet_ids_push(out, (int32_t)id))
         return false;
     for (size_t i = 0; i < symbol->n; (*piece)++) {
@@ -263,8 +274,9 @@ static bool encode_piece(const bnet_tokenizer *t, const char *piece, size_t n, b
         return bnet_ids_push(out, t->byte_id[(unsigned char)*piece]);
     if (!spell(t, piece, n, s))
         return false;
-    if (t->ignore_merges && s->text.n <= t->tokens.longest &&
-        bnet_index_get(&t->by_text, &t->tokens, s->text.data, s->text.n, &id))
+    if (t->ignore_merges && s->text.n - BNET_ROOM <= t->tokens.longest &&
+        bnet_index_get(&t->by_text, &t->tokens, s->text.data + BNET_ROOM, s->text.n - BNET_ROOM,
+                       true, &id))
         return bnet_ids_push(out, (int32_t)id);
     s->n = 0;
     for (size_t i = 0; i < n; i++)

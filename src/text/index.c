@@ -37,10 +37,6 @@ static bool make_slots(bnet_index *x, size_t n_texts)
     x->slots = bnet_calloc((size_t)n_slots, sizeof *x->slots);
     x->slot_mask = n_slots - 1;
     x->number_mask = (uint32_t)BNET_MIN(x->slot_mask, (uint64_t)UINT32_MAX);
-    double ms = bnet_now_ms();
-    uint64_t now;
-    memcpy(&now, &ms, sizeof now);
-    x->seed = ((uint64_t)(uintptr_t)x->slots ^ now) * 0x9e3779b97f4a7c15u;
     return x->slots != NULL;
 }
 
@@ -49,47 +45,74 @@ static bool same(bnet_span a, bnet_span b)
     return a.n == b.n && memcmp(a.data, b.data, a.n) == 0;
 }
 
-/* The first of equal texts stays. */
-static void put(bnet_index *x, const bnet_texts *texts, size_t number, uint64_t hash)
+static void add_ends(bnet_index *x, bnet_span s)
 {
-    uint64_t at = hash;
-    bnet_span s = bnet_text_at(texts, number);
-    for (int64_t other; (other = bnet_index_next(x, hash, &at)) >= 0;)
-        if (same(bnet_text_at(texts, (size_t)other), s))
-            return;
-    while (x->slots[at & x->slot_mask])
-        at++;
-    x->slots[at & x->slot_mask] =
-        ((uint32_t)(hash >> 32) & ~x->number_mask) | (uint32_t)(number + 1);
+    if (s.n)
+        x->ends[(unsigned char)s.data[0] << 3 | (unsigned char)s.data[s.n - 1] >> 5] |=
+            1u << (s.data[s.n - 1] & 31);
 }
 
-#define BATCH 16 /* slots fetched ahead: the table is larger than the near caches */
+/* The first of equal texts stays. False: every slot that a look-up would examine is taken. */
+static bool put(bnet_index *x, const bnet_texts *texts, size_t number, uint64_t hash)
+{
+    uint32_t tag = (uint32_t)(hash >> 32) & ~x->number_mask;
+    for (uint64_t at = hash; at - hash < BNET_INDEX_PROBES; at++) {
+        uint32_t *slot = &x->slots[at & x->slot_mask], other = *slot & x->number_mask;
+        if (!*slot) {
+            *slot = tag | (uint32_t)(number + 1);
+            add_ends(x, bnet_text_at(texts, number));
+            return true;
+        }
+        if ((*slot & ~x->number_mask) == tag &&
+            same(bnet_text_at(texts, other - 1), bnet_text_at(texts, number)))
+            return true;
+    }
+    return false;
+}
 
-bitnet_status bnet_index_open(bnet_index *x, const bnet_texts *texts, bnet_fill_fn fill,
-                              const void *owner, size_t *bad, bitnet_error *err)
+#define BATCH 32 /* slots fetched ahead: the table is larger than the near caches */
+
+/* False: a text did not fit within the probes. */
+static bool fill_all(bnet_index *x, const bnet_texts *texts, bnet_fill_fn fill, const void *owner,
+                     size_t *bad)
 {
     uint64_t hash[BATCH];
     bnet_fill what[BATCH];
-    *bad = texts->n;
-    if (!make_slots(x, texts->n))
-        return bnet_no_memory(err, "vocabulary");
     for (size_t i = 0; i < texts->n; i += BATCH) {
         size_t n = BNET_MIN((size_t)BATCH, texts->n - i);
         for (size_t j = 0; j < n; j++) {
-            what[j] = fill(owner, x->seed, i + j, &hash[j]);
+            what[j] = fill(owner, x->key, i + j, &hash[j]);
             if (what[j] == BNET_FILL_PUT)
                 __builtin_prefetch(&x->slots[hash[j] & x->slot_mask], 1);
         }
         for (size_t j = 0; j < n; j++) {
-            if (what[j] == BNET_FILL_PUT)
-                put(x, texts, i + j, hash[j]);
+            if (what[j] == BNET_FILL_PUT && !put(x, texts, i + j, hash[j]))
+                return false;
             if (what[j] == BNET_FILL_BAD) {
                 *bad = i + j;
-                return BITNET_OK;
+                return true;
             }
         }
     }
-    return BITNET_OK;
+    return true;
+}
+
+bitnet_status bnet_index_open(bnet_index *x, const bnet_texts *texts, bnet_fill_fn fill,
+                              const void *owner, size_t *bad, bitnet_error *err)
+{
+    *bad = texts->n;
+    if (!make_slots(x, texts->n))
+        return bnet_no_memory(err, "vocabulary");
+    for (int attempt = 0; attempt < 3; attempt++) {
+        if (attempt)
+            memset(x->slots, 0, (size_t)(x->slot_mask + 1) * sizeof *x->slots);
+        x->key = bnet_hash_key_new();
+        if (fill_all(x, texts, fill, owner, bad))
+            return BITNET_OK;
+    }
+    return bnet_fail(err, BITNET_TOKENIZER,
+                     "vocabulary: more than %u of %zu texts share a hash under every key tried",
+                     BNET_INDEX_PROBES, texts->n);
 }
 
 void bnet_index_close(bnet_index *x)
@@ -99,10 +122,11 @@ void bnet_index_close(bnet_index *x)
 }
 
 bool bnet_index_get(const bnet_index *x, const bnet_texts *texts, const char *s, size_t n,
-                    uint32_t *number)
+                    bool room, uint32_t *number)
 {
     bnet_span key = {s, n};
-    uint64_t hash = bnet_hash(x->seed, s, n), at = hash;
+    uint64_t hash = room ? bnet_hash(x->key, s, n, true) : bnet_hash(x->key, s, n, false);
+    uint64_t at = hash;
     for (int64_t i; (i = bnet_index_next(x, hash, &at)) >= 0;)
         if (same(bnet_text_at(texts, (size_t)i), key)) {
             *number = (uint32_t)i;

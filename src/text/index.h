@@ -1,10 +1,10 @@
-/* index.h - from a text to its number in a table of the file, compactly: eight bytes per slot,
+/* index.h - from a text to its number in a table of the file, compactly: four bytes per slot,
  * texts stay where they are. Hides: hashing and probing. The first text put under a key stays:
- * duplicates do not replace it. */
+ * duplicates do not replace it. A look-up examines at most BNET_INDEX_PROBES slots. */
 #ifndef BNET_INDEX_H
 #define BNET_INDEX_H
 
-#include "base/base.h"
+#include "base/hash.h"
 #include "format/gguf.h"
 
 /* ---- texts: a string array of the file, addressed by number ---- */
@@ -34,55 +34,50 @@ typedef struct bnet_index {
     uint32_t *slots; /* number + 1 in the low bits, upper bits of the hash above them; 0: empty */
     uint64_t slot_mask; /* number of slots - 1 */
     uint32_t number_mask;
-    uint64_t seed; /* differs from run to run, so that no file can be built to collide */
+    bnet_hash_key key;   /* secret: no file can be built to collide */
+    uint32_t ends[2048]; /* bit 256 * first byte + last byte: some text has them */
 } bnet_index;
 
-/* The hash of n bytes, continuing from h. */
-static inline uint64_t bnet_hash(uint64_t h, const char *s, size_t n)
-{
-    uint64_t v = 0;
-    h ^= n * 0xd6e8feb86659fd93u;
-    for (; n >= 8; s += 8, n -= 8) {
-        h = (h ^ bnet_u64(s)) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 32;
-    }
-    if (n >= 4)
-        v = bnet_u32(s) | (uint64_t)bnet_u32(s + n - 4) << 32;
-    else if (n)
-        v = (uint64_t)(unsigned char)s[0] | (uint64_t)(unsigned char)s[n / 2] << 8 |
-            (uint64_t)(unsigned char)s[n - 1] << 16;
-    h = (h ^ v) * 0x9e3779b97f4a7c15u;
-    h ^= h >> 32;
-    return h * 0xd6e8feb86659fd93u;
-}
+/* At most two thirds of the slots are taken, so that a random key puts a text this far from its
+ * place about once in 10^30 tables. */
+#define BNET_INDEX_PROBES 1024u
 
 /* What to do with text i, and under which hash. */
 typedef enum bnet_fill { BNET_FILL_SKIP, BNET_FILL_PUT, BNET_FILL_BAD } bnet_fill;
-typedef bnet_fill (*bnet_fill_fn)(const void *owner, uint64_t seed, size_t i, uint64_t *hash);
+typedef bnet_fill (*bnet_fill_fn)(const void *owner, bnet_hash_key key, size_t i, uint64_t *hash);
 
-/* Puts all texts the function wants. Fails MEMORY; *bad is the first text it called bad, or
- * texts->n. */
+/* Puts all texts the function wants, under another key if they do not fit within the probes of the
+ * first. *bad is the first text it called bad, or texts->n. Fails MEMORY, and TOKENIZER if the
+ * texts collide under every key tried. */
 bitnet_status bnet_index_open(bnet_index *x, const bnet_texts *texts, bnet_fill_fn fill,
                               const void *owner, size_t *bad, bitnet_error *err);
 void bnet_index_close(bnet_index *x);
+
+/* False: no text begins with the byte `first` and ends with `last`. */
+static inline bool bnet_index_ends(const bnet_index *x, char first, char last)
+{
+    return x->ends[(unsigned char)first << 3 | (unsigned char)last >> 5] >> (last & 31) & 1;
+}
 
 /* Walks the numbers that may be stored under a hash: start with *at = hash; -1 ends. */
 static inline int64_t bnet_index_next(const bnet_index *x, uint64_t hash, uint64_t *at)
 {
     uint32_t tag = (uint32_t)(hash >> 32) & ~x->number_mask;
-    for (uint64_t i = *at;; i++) {
+    for (uint64_t i = *at; i - hash < BNET_INDEX_PROBES; i++) {
         uint32_t slot = x->slots[i & x->slot_mask];
         if (!slot)
-            return -1;
+            break;
         if ((slot & ~x->number_mask) == tag) {
             *at = i + 1;
             return (int64_t)(slot & x->number_mask) - 1;
         }
     }
+    return -1;
 }
 
-/* The first text equal to s, for an index filled under bnet_hash(seed, text). */
+/* The first text equal to s, for an index filled under bnet_hash(key, text). `room` (faster): the 8
+ * bytes before s may be read. */
 bool bnet_index_get(const bnet_index *x, const bnet_texts *texts, const char *s, size_t n,
-                    uint32_t *number);
+                    bool room, uint32_t *number);
 
 #endif

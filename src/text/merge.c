@@ -15,9 +15,9 @@ void bnet_scratch_free(bnet_scratch *s)
 
 bool bnet_symbol_add(bnet_scratch *s, uint32_t n)
 {
-    if (!bnet_grow(&s->symbols, &s->cap, s->n + 1, sizeof *s->symbols))
+    if (s->n == s->cap && !bnet_grow(&s->symbols, &s->cap, s->n + 1, sizeof *s->symbols))
         return false;
-    uint32_t i = (uint32_t)s->n, at = 0;
+    uint32_t i = (uint32_t)s->n, at = BNET_ROOM;
     if (i) {
         at = s->symbols[i - 1].at + s->symbols[i - 1].n;
         s->symbols[i - 1].next = i;
@@ -59,7 +59,8 @@ static bool add_pair(bnet_scratch *s, uint32_t left, bnet_pair_fn pair, const vo
     const bnet_symbol *b = &s->symbols[a->next];
     if (!pair(owner, s->text.data + a->at, a->n, b->n, &rank))
         return true;
-    if (!bnet_grow(&s->heap, &s->cap_heap, s->n_heap + 1, sizeof *s->heap))
+    if (s->n_heap == s->cap_heap &&
+        !bnet_grow(&s->heap, &s->cap_heap, s->n_heap + 1, sizeof *s->heap))
         return false;
     s->heap[s->n_heap++] = (bnet_pair){(uint64_t)rank << 32 | left, a->n, b->n};
     return true;

@@ -7,6 +7,7 @@
 #include "base/str.h"
 
 #define BNET_NO_SYMBOL UINT32_MAX
+#define BNET_ROOM      8
 
 typedef struct bnet_symbol {
     uint32_t at, n; /* bytes [at, at + n) of the scratch text; n 0: joined to its left neighbour */
@@ -22,7 +23,7 @@ typedef struct bnet_pair {
 
 /* Work space of one tokenize call, reused from piece to piece. Zero-initialise. */
 typedef struct bnet_scratch {
-    bnet_str text;
+    bnet_str text; /* begins behind BNET_ROOM unused bytes, which the hash may read */
     bnet_symbol *symbols;
     size_t n, cap;
     bnet_pair *heap;
@@ -32,7 +33,7 @@ typedef struct bnet_scratch {
 void bnet_scratch_free(bnet_scratch *s);
 
 /* May the n_left bytes at s and the n_right bytes behind them be joined, and how early (*rank,
- * least first)? */
+ * least first)? BNET_ROOM bytes before s may be read. */
 typedef bool (*bnet_pair_fn)(const void *owner, const char *s, size_t n_left, size_t n_right,
                              uint32_t *rank);
 

@@ -61,7 +61,8 @@ static bool find_pair(const void *owner, const char *s, size_t n_left, size_t n_
     const bnet_tokenizer *t = owner;
     uint32_t id;
     if (n_left + n_right > t->tokens.longest ||
-        !bnet_index_get(&t->by_text, &t->tokens, s, n_left + n_right, &id))
+        !bnet_index_ends(&t->by_text, s[0], s[n_left + n_right - 1]) ||
+        !bnet_index_get(&t->by_text, &t->tokens, s, n_left + n_right, true, &id))
         return false;
     *rank = rank_of_score(bnet_f32(t->scores + 4 * (size_t)id));
     return true;
@@ -72,9 +73,9 @@ static bool find_pair(const void *owner, const char *s, size_t n_left, size_t n_
 static bool spell(const char *text, size_t n, bool prefix, bnet_scratch *s)
 {
     s->n = 0;
-    if (!bnet_grow(&s->text.data, &s->text.cap, N_MARK * (n + 1), 1))
+    if (!bnet_grow(&s->text.data, &s->text.cap, BNET_ROOM + N_MARK * (n + 1), 1))
         return false;
-    char *out = s->text.data;
+    char *out = s->text.data + BNET_ROOM;
     if (prefix) {
         memcpy(out, space_mark, N_MARK);
         out += N_MARK;
@@ -98,7 +99,7 @@ static bool spell(const char *text, size_t n, bool prefix, bnet_scratch *s)
 static bool emit_symbol(const bnet_tokenizer *t, const char *text, size_t n, bnet_ids *out)
 {
     uint32_t id;
-    if (bnet_index_get(&t->by_text, &t->tokens, text, n, &id))
+    if (bnet_index_get(&t->by_text, &t->tokens, text, n, true, &id))
         return bnet_ids_push(out, (int32_t)id);
     for (size_t i = 0; i < n; i++)
         if (!bnet_ids_push(out, t->byte_id[(unsigned char)text[i]]))

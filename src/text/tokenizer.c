@@ -294,7 +294,7 @@ bool bnet_token_find(const bnet_tokenizer *t, const char *text, size_t n, int32_
         *id = special;
         return true;
     }
-    if (bnet_index_get(&t->by_text, &t->tokens, text, n, &number)) {
+    if (bnet_index_get(&t->by_text, &t->tokens, text, n, false, &number)) {
         *id = (int32_t)number;
         return true;
     }

@@ -164,13 +164,13 @@ static bitnet_status decode_tokens(bnet_tokenizer *t, const bnet_gguf *g, bitnet
     return BITNET_OK;
 }
 
-static bnet_fill fill_token(const void *owner, uint64_t seed, size_t i, uint64_t *hash)
+static bnet_fill fill_token(const void *owner, bnet_hash_key key, size_t i, uint64_t *hash)
 {
     const bnet_tokenizer *t = owner;
     if (!bnet_type_plain(bnet_type_of(t, i)))
         return BNET_FILL_SKIP;
     bnet_span s = bnet_text_at(&t->tokens, i);
-    *hash = bnet_hash(seed, s.data, s.n);
+    *hash = bnet_hash(key, s.data, s.n, true);
     return BNET_FILL_PUT;
 }
 

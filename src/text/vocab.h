@@ -88,7 +88,7 @@ static inline bool bnet_type_plain(bnet_token_type type)
 
 static inline bool bnet_ids_push(bnet_ids *ids, int32_t id)
 {
-    if (!bnet_grow(&ids->data, &ids->cap, ids->n + 1, sizeof *ids->data))
+    if (ids->n == ids->cap && !bnet_grow(&ids->data, &ids->cap, ids->n + 1, sizeof *ids->data))
         return false;
     ids->data[ids->n++] = id;
     return true;

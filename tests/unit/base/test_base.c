@@ -303,9 +303,51 @@ static void test_pool(void **state)
     assert_true(bnet_cpu_count() >= 1);
 }
 
+/* The first of the vectors that other implementations of SipHash-1-3 are tested with: key 00 01 ..
+ * 0f, text 00 01 .. */
+static void test_hash(void **state)
+{
+    (void)state;
+    bnet_hash_key key = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
+    const uint64_t expected[] = {0xabac0158050fc4dcu, 0xc9f49bf37d57ca93u, 0x82cb9b024dc7d44du};
+    char text[8 + 64] = {0};
+    for (int i = 0; i < 64; i++)
+        text[8 + i] = (char)i;
+    for (size_t n = 0; n < 3; n++)
+        assert_true(bnet_hash(key, text + 8, n, false) == expected[n]);
+    assert_true(bnet_hash(key, text + 8, 15, false) == 0xd320d86d2a519956u);
+    for (size_t n = 0; n <= 64; n++)
+        assert_true(bnet_hash(key, text + 8, n, false) == bnet_hash(key, text + 8, n, true));
+    for (size_t n = 1; n < 64; n++)
+        for (size_t m = 1; m < n; m++) /* where the pair is cut counts */
+            assert_true(bnet_hash_pair(key, text + 8, m, text + 8 + m, 64 - m, true) !=
+                        bnet_hash_pair(key, text + 8, n, text + 8 + n, 64 - n, true));
+}
+
+/* Nobody who knows the keys knows their places. */
+static void test_strmap_secret(void **state)
+{
+    (void)state;
+    bnet_strmap a, b;
+    size_t n_same = 0;
+    char keys[256][8];
+    assert_true(bnet_strmap_init(&a, 256) && bnet_strmap_init(&b, 256));
+    for (uint32_t i = 0; i < 256; i++) {
+        snprintf(keys[i], sizeof keys[i], "k%u", i);
+        assert_true(bnet_strmap_put(&a, keys[i], strlen(keys[i]), i, NULL) &&
+                    bnet_strmap_put(&b, keys[i], strlen(keys[i]), i, NULL));
+    }
+    for (size_t i = 0; i < a.n_slots; i++)
+        n_same += a.slots[i].key && a.slots[i].key == b.slots[i].key;
+    assert_true(n_same < 64);
+    bnet_strmap_free(&a);
+    bnet_strmap_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hash),        cmocka_unit_test(test_strmap_secret),
         cmocka_unit_test(test_arithmetic),  cmocka_unit_test(test_messages),
         cmocka_unit_test(test_strings),     cmocka_unit_test(test_strmap),
         cmocka_unit_test(test_utf8),        cmocka_unit_test(test_map),

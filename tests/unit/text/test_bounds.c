@@ -1,0 +1,193 @@
+/* Time to open a vocabulary and to tokenize is bounded by the sizes of file and text, whatever the
+ * texts are. Times are CPU seconds. */
+#include "test.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include "text/index.h"
+#include "text/tokenizer.h"
+
+static double cpu_s(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
+/* ---- texts that collided under every seed of the hash this table once had ---- */
+
+static uint64_t old_hash(uint64_t h, const char *s, size_t n)
+{
+    h ^= n * 0xd6e8feb86659fd93u;
+    for (; n >= 8; s += 8, n -= 8) {
+        h = (h ^ bnet_u64(s)) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 32;
+    }
+    h = h * 0x9e3779b97f4a7c15u;
+    h ^= h >> 32;
+    return h * 0xd6e8feb86659fd93u;
+}
+
+#define N_BLOCKS 15
+#define N_BYTES  (16 * (size_t)N_BLOCKS)
+#define N_TEXTS  ((size_t)1 << N_BLOCKS)
+
+/* Bit b of `number` flips bit 63 of block b's first word and, in the second, the bits 63 and 31
+ * that become of it: a multiplication by an odd number passes a top bit on alone. */
+static void colliding_text(char *out, size_t number)
+{
+    for (size_t b = 0; b < N_BLOCKS; b++) {
+        memset(out + 16 * b, 'a', 16);
+        if (number >> b & 1) {
+            out[16 * b + 7] ^= (char)0x80;
+            out[16 * b + 15] ^= (char)0x80;
+            out[16 * b + 11] ^= (char)0x80;
+        }
+    }
+}
+
+typedef struct lists {
+    bnet_span *tokens;
+    int32_t *types;
+    float *scores;
+    size_t n;
+    char *store; /* N_TEXTS texts */
+} lists;
+
+static void add_text(lists *l, const char *text, size_t n, int32_t type)
+{
+    l->tokens[l->n] = (bnet_span){text, n};
+    l->types[l->n] = type;
+    l->scores[l->n] = -(float)l->n;
+    l->n++;
+}
+
+static void make_lists(lists *l, size_t cap)
+{
+    *l = (lists){calloc(cap, sizeof *l->tokens), calloc(cap, sizeof *l->types),
+                 calloc(cap, sizeof *l->scores), 0, malloc(N_TEXTS * N_BYTES)};
+    assert_true(l->tokens && l->types && l->scores && l->store);
+    add_text(l, "<unk>", 5, 2);
+}
+
+static void free_lists(lists *l)
+{
+    free(l->tokens);
+    free(l->types);
+    free(l->scores);
+    free(l->store);
+}
+
+static bnet_gguf *write_lists(const lists *l)
+{
+    char path[] = "/tmp/bitnet-bounds-XXXXXX";
+    bitnet_error err = {0};
+    bnet_gguf *g = NULL;
+    bnet_gguf_writer *w = bnet_gguf_writer_new();
+    int fd = mkstemp(path);
+    assert_true(w && fd >= 0);
+    close(fd);
+    bnet_gguf_put_string(w, "tokenizer.ggml.model", "llama", 5);
+    bnet_gguf_put_strings(w, "tokenizer.ggml.tokens", l->tokens, l->n);
+    bnet_gguf_put_array(w, "tokenizer.ggml.token_type", BNET_GGUF_I32, l->types, l->n);
+    bnet_gguf_put_array(w, "tokenizer.ggml.scores", BNET_GGUF_F32, l->scores, l->n);
+    bnet_gguf_put_u32(w, "tokenizer.ggml.unknown_token_id", 0);
+    assert_int_equal(bnet_gguf_begin(w, path, &err), BITNET_OK);
+    assert_int_equal(bnet_gguf_finish(w, &err), BITNET_OK);
+    assert_int_equal(bnet_gguf_open(path, NULL, &g, &err), BITNET_OK);
+    unlink(path);
+    bnet_gguf_writer_free(w);
+    return g;
+}
+
+static void test_colliding_vocabulary(void **state)
+{
+    (void)state;
+    lists l;
+    bnet_tokenizer *t;
+    bitnet_error err = {0};
+    make_lists(&l, N_TEXTS + 3);
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        char *text = l.store + i * N_BYTES;
+        colliding_text(text, i);
+        assert_true(old_hash(i % 7, text, N_BYTES) == old_hash(i % 7, l.store, N_BYTES));
+        add_text(&l, text, N_BYTES, 1);
+    }
+    add_text(&l, l.store, N_BYTES, 1); /* a duplicate: the first one is found */
+    bnet_gguf *g = write_lists(&l);
+    double start = cpu_s();
+    assert_int_equal(bnet_tokenizer_open(g, 0, NULL, &t, &err), BITNET_OK);
+    for (size_t i = 0; i < N_TEXTS; i++) {
+        int32_t id;
+        assert_true(bnet_token_find(t, l.store + i * N_BYTES, N_BYTES, &id));
+        assert_int_equal(id, 1 + i);
+    }
+    double took = cpu_s() - start;
+    print_message("%zu colliding texts: %.3f s\n", N_TEXTS, took);
+    assert_true(took < 1);
+    bnet_tokenizer_close(t);
+    bnet_gguf_close(g);
+    free_lists(&l);
+}
+
+/* ---- the limit of probes ---- */
+
+static bnet_fill all_alike(const void *owner, bnet_hash_key key, size_t i, uint64_t *hash)
+{
+    (void)owner;
+    (void)key;
+    (void)i;
+    *hash = 42;
+    return BNET_FILL_PUT;
+}
+
+static bnet_fill alike_once(const void *owner, bnet_hash_key key, size_t i, uint64_t *hash)
+{
+    const bnet_hash_key *first = owner;
+    (void)i;
+    if (!first->k0)
+        memcpy((void *)(uintptr_t)first, &key, sizeof key);
+    *hash = first->k0 == key.k0 ? 42 : key.k0 + i * 0x9e3779b97f4a7c15u;
+    return BNET_FILL_PUT;
+}
+
+static void test_probe_limit(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    static uint8_t file[N * 16];
+    static uint32_t at[N];
+    for (uint32_t i = 0; i < N; i++) {
+        uint64_t n = 8, text = i;
+        memcpy(file + 16 * i, &n, 8);
+        memcpy(file + 16 * i + 8, &text, 8);
+        at[i] = 16 * i + 8;
+    }
+    bnet_texts texts = {.base = file, .at = at, .n = N};
+    bnet_index x = {0};
+    bitnet_error err = {0};
+    size_t bad;
+    assert_int_equal(bnet_index_open(&x, &texts, all_alike, NULL, &bad, &err), BITNET_TOKENIZER);
+    assert_non_null(strstr(err.message, "more than 1024 of 5000 texts share a hash"));
+    bnet_index_close(&x);
+    bnet_hash_key first = {0};
+    assert_int_equal(bnet_index_open(&x, &texts, alike_once, &first, &bad, &err), BITNET_OK);
+    assert_int_equal(bad, N);
+    assert_true(first.k0 != x.key.k0); /* another key was taken */
+    bnet_index_close(&x);
+    texts.n = 1000;
+    assert_int_equal(bnet_index_open(&x, &texts, all_alike, NULL, &bad, &err), BITNET_OK);
+    uint64_t probe = 42;
+    for (int64_t i = 0; i < 1000; i++)
+        assert_int_equal(bnet_index_next(&x, 42, &probe), i);
+    assert_int_equal(bnet_index_next(&x, 42, &probe), -1);
+    bnet_index_close(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_colliding_vocabulary),
+        cmocka_unit_test(test_probe_limit),
+    };
+    return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);
+}
