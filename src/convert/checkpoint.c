@@ -80,12 +80,32 @@ static bitnet_status open_shards(bnet_checkpoint *c, const char *dir, const char
     return BITNET_OK;
 }
 
-static bool file_has(const bnet_st_file *f, const char *name)
+/* Fails naming a tensor of the weight map that no shard has; every tensor of a shard is in its
+ * place already. */
+static bitnet_status find_absent(const bnet_checkpoint *c, const char *index, json_t *map,
+                                 bitnet_error *err)
 {
-    for (size_t i = 0; i < f->n_tensors; i++)
-        if (strcmp(f->tensors[i].name, name) == 0)
-            return true;
-    return false;
+    char quoted[128];
+    const char *name;
+    json_t *v;
+    bnet_strmap present;
+    uint32_t at;
+    bool ok = bnet_strmap_init(&present, json_object_size(map));
+    for (size_t i = 0; i < c->n_files; i++)
+        for (size_t k = 0; ok && k < c->files[i].n_tensors; k++) {
+            const char *tensor = c->files[i].tensors[k].name;
+            ok = bnet_strmap_put(&present, tensor, strlen(tensor), 0, NULL);
+        }
+    bitnet_status st = ok ? BITNET_OK : bnet_no_memory(err, index);
+    json_object_foreach(map, name, v)
+    {
+        if (st == BITNET_OK && !bnet_strmap_get(&present, name, strlen(name), &at))
+            st = bnet_fail(err, BITNET_MODEL, "%s: tensor %s is not in its shard %s", index,
+                           bnet_quote(name, strlen(name), quoted, sizeof quoted),
+                           json_string_value(v));
+    }
+    bnet_strmap_free(&present);
+    return st;
 }
 
 /* Each tensor of each shard must be where the index says. With equal counts and no name in two
@@ -94,8 +114,6 @@ static bitnet_status check_shards(const bnet_checkpoint *c, const char *index, j
                                   const bnet_strmap *shards, bitnet_error *err)
 {
     char quoted[128];
-    const char *name;
-    json_t *v;
     size_t n_tensors = 0;
     for (size_t i = 0; i < c->n_files; i++) {
         n_tensors += c->files[i].n_tensors;
@@ -114,17 +132,7 @@ static bitnet_status check_shards(const bnet_checkpoint *c, const char *index, j
                                  quoted, t->path, file);
         }
     }
-    if (n_tensors == json_object_size(map))
-        return BITNET_OK;
-    json_object_foreach(map, name, v)
-    {
-        uint32_t at = 0;
-        const char *file = json_string_value(v);
-        if (bnet_strmap_get(shards, file, strlen(file), &at) && !file_has(&c->files[at], name))
-            return bnet_fail(err, BITNET_MODEL, "%s: tensor %s is not in its shard %s", index,
-                             bnet_quote(name, strlen(name), quoted, sizeof quoted), file);
-    }
-    return BITNET_OK;
+    return n_tensors == json_object_size(map) ? BITNET_OK : find_absent(c, index, map, err);
 }
 
 static bitnet_status open_index(bnet_checkpoint *c, const char *dir, const char *index,

@@ -1,4 +1,6 @@
 /* test_safetensors.c - headers good and broken, shards and their index. */
+#include <time.h>
+
 #include "unit/convert/malformed.h"
 
 #include "convert/safetensors.h"
@@ -267,6 +269,41 @@ static void test_malformed_index(void **state)
     malformed_end(&run, 13);
 }
 
+/* A shard of very many empty tensors and an index that names one more: comparing each name with
+ * each took several seconds. */
+static void test_large_index(void **state)
+{
+    (void)state;
+    enum { N = 30000 };
+    bnet_checkpoint c;
+    bitnet_error err = {0};
+    bnet_str header = {0}, index = {0};
+    uint8_t n_bytes[8] = {0};
+    for (int i = 0; i < N; i++) {
+        bnet_str_addf(&header, "%s\"t%d\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}",
+                      i ? "," : "{", i);
+        bnet_str_addf(&index, "%s\"t%d\":\"1.safetensors\"", i ? "," : "{\"weight_map\":{", i);
+    }
+    bnet_str_puts(&header, "}");
+    bnet_str_puts(&index, ",\"more\":\"1.safetensors\"}}");
+    for (int i = 0; i < 8; i++)
+        n_bytes[i] = (uint8_t)((uint64_t)header.n >> 8 * i);
+    char path[512];
+    fx_path(dir, "1.safetensors", path, sizeof path);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fwrite(n_bytes, 1, 8, f);
+    fwrite(header.data, 1, header.n, f);
+    fclose(f);
+    fx_write_text(dir, "model.safetensors.index.json", index.data);
+    clock_t start = clock();
+    assert_int_equal(bnet_checkpoint_open(dir, &c, &err), BITNET_MODEL);
+    assert_true(clock() - start < CLOCKS_PER_SEC);
+    assert_non_null(strstr(err.message, "tensor more is not in its shard 1.safetensors"));
+    bnet_str_free(&header);
+    bnet_str_free(&index);
+}
+
 static void test_no_weights(void **state)
 {
     (void)state;
@@ -288,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_malformed), cmocka_unit_test(test_malformed_bytes),
         cmocka_unit_test(test_truncated), IN_DIR(test_good_index),
         IN_DIR(test_malformed_index),     IN_DIR(test_no_weights),
+        IN_DIR(test_large_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
