@@ -214,6 +214,7 @@ static int write_receipt(chat_state *s, const id_list *prompt)
     f.n_output = s->all_ids.n;
     f.text = s->all_made.data;
     f.n_text = s->all_made.n;
+    f.finish = finish_word(s->last.finish, s->m);
     return receipt_save(s->args, s->receipt, &f);
 }
 

@@ -285,6 +285,7 @@ static int write_receipt(run_state *r)
     f.n_output = r->ids.n;
     f.text = r->made.data;
     f.n_text = r->made.n;
+    f.finish = finish_word(r->result.finish, &r->m);
     rc = rc ? rc : receipt_save(r->args, r->receipt, &f);
     if (!rc && r->repeated && !r->identical)
         rc = fail(EXIT_MISMATCH, "--deterministic: the second run made other tokens");

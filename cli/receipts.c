@@ -53,7 +53,12 @@ int receipt_save(const args *a, bitnet_receipt *receipt, bitnet_receipt_facts *f
 {
     bitnet_error err = {0};
     stop_list flags = {0};
+    char seed[24];
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)facts->seed);
     record_all(a, &flags);
+    record(&flags, "seed", seed);
+    if (opt_given(a, OPT_DUMP_LOGITS))
+        record(&flags, "dump-logits", "on");
     facts->command = a->command->name;
     facts->flags = (const char *const *)flags.data;
     facts->n_flags = flags.n;

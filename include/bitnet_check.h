@@ -39,6 +39,7 @@ typedef struct bitnet_receipt_facts {
     size_t n_prompt, n_output; /* n_output: 0, or n_generated */
     const char *text;          /* that the output is, n_text bytes */
     size_t n_text;
+    const char *finish; /* why it ended: "eos", "stop", "length", "cancelled", "timeout"; or NULL */
     /* What made it and how, recorded as given so that it can be made again: a name ("" or NULL: a
      * program of your own; "run" and "chat" are the command's) and its options, NAME=VALUE. */
     const char *command;

@@ -328,6 +328,7 @@ static void put_generation(document *d, json_t *root)
     put(d, o, "output_ids_sha256", digest_ids(d, f->output_ids, f->n_output));
     put(d, o, "text_bytes", count(f->n_text));
     put(d, o, "text_sha256", digest(d, f->text, f->n_text));
+    put(d, o, "finish", text(f->finish ? f->finish : ""));
     put(d, root, "generation", o);
     for (size_t i = 0; i < f->n_flags; i++)
         if (json_array_append_new(flags, text(f->flags[i])) != 0)

@@ -68,6 +68,19 @@ static inline const char *id_at(const checking *c, size_t i)
     return s ? s : "";
 }
 
+/* The value of "NAME=VALUE" in request.flags; NULL: not recorded. */
+static inline const char *bnet_receipt_flag(const checking *c, const char *name)
+{
+    const json_t *flags = at(c->root, "request.flags");
+    size_t n = strlen(name);
+    for (size_t i = 0; i < json_array_size(flags); i++) {
+        const char *s = json_string_value(json_array_get(flags, i));
+        if (s && strncmp(s, name, n) == 0 && s[n] == '=')
+            return s + n + 1;
+    }
+    return NULL;
+}
+
 /* For messages: cut, without control characters. */
 static inline const char *shown(const char *s, char buf[64])
 {
@@ -115,11 +128,17 @@ bool bnet_evidence_isa(checking *c);
 bool bnet_evidence_cache(checking *c);
 /* Weights of the model, formats named and linear kernels agree. */
 bool bnet_evidence_formats(checking *c);
-/* Every layer was passed as often as every other. */
+/* GPU_INFO, GPU_DEVICE, the startup summary and the kernels of a GPU fit each other. */
+bool bnet_evidence_gpu(checking *c);
+/* What the receipt says of the model is what the file at o->model_path says. */
+bool bnet_evidence_model(checking *c);
+
+/* receipt_counts.c: every layer was passed as often as every other. */
 bool bnet_evidence_layers(checking *c);
 /* Passes that a GPU repeated have their kernels among the calls; a CPU repeats none. */
 bool bnet_evidence_replays(checking *c);
-/* What the receipt says of the model is what the file at o->model_path says. */
-bool bnet_evidence_model(checking *c);
+/* On the CPU: the calls of every operation are those of the passes; in a receipt of `bitnet run`
+ * the passes are those of prompt, tokens, batches and repeats. */
+bool bnet_counts_of_passes(checking *c);
 
 #endif

@@ -38,6 +38,18 @@ static uint32_t needs_of(const char *isa)
     return bnet_cpu_isa_needs(isa, &needs, NULL) == BITNET_OK ? needs : 0;
 }
 
+/* The provider is the best that the CPU has for ternary matrices: no kernel for them is better. */
+static bool serves_ternary(checking *c, const bnet_provider *p)
+{
+    for (size_t i = 0; i < n_ids(c); i++) {
+        const bnet_kernel_record *k = bnet_kernel_row_find(id_at(c, i));
+        if (k && k->op == BNET_OP_LINEAR && bnet_format_ternary(k->format) &&
+            needs_of(k->isa) & ~needs_of(p->isa))
+            return no(c, "kernel %s is beyond environment.provider %s", k->id, p->name);
+    }
+    return true;
+}
+
 static bool check_provider(checking *c, uint32_t allowed)
 {
     char buf[64];
@@ -47,10 +59,12 @@ static bool check_provider(checking *c, uint32_t allowed)
         return true;
     if (!p)
         return no(c, "environment.provider \"%s\" is unknown", shown(name, buf));
-    if (p->device != BNET_DEV_CPU && strcmp(bnet_device_name(p->device), backend) != 0)
+    bool on_cpu = strcmp(backend, "cpu") == 0;
+    if (on_cpu ? p->device != BNET_DEV_CPU : strcmp(bnet_device_name(p->device), backend) != 0)
         return no(c, "environment.provider %s is not of %.20s", name, backend);
-    return !p->isa || (needs_of(p->isa) & ~allowed) == 0 ||
-           no(c, "environment.provider %s does not fit environment.isa and OS", name);
+    if (p->isa && needs_of(p->isa) & ~allowed)
+        return no(c, "environment.provider %s does not fit environment.isa and OS", name);
+    return !on_cpu || !p->isa || serves_ternary(c, p);
 }
 
 /* Halves are multiplied on a GPU only; receipts of earlier versions do not say. */
@@ -84,6 +98,74 @@ bool bnet_evidence_isa(checking *c)
             return no(c, "kernel %s is beyond environment.isa %s", k->id, isa);
     }
     return check_provider(c, allowed) && check_precision(c);
+}
+
+/* ---- GPUs ---- */
+
+/* The text behind the last `key` in s; "": there is none. */
+static const char *behind(const char *s, const char *key)
+{
+    const char *found = "";
+    for (const char *at_key = s; (at_key = strstr(at_key, key)) != NULL; at_key += strlen(key))
+        found = at_key + strlen(key);
+    return found;
+}
+
+/* GPU_INFO names the kinds that the startup summary detected, and no others. */
+static bool kinds_agree(checking *c)
+{
+    const char *info = text_at(c, "environment.GPU_INFO");
+    const char *list = behind(text_at(c, "backend_summary"), "detected=[");
+    for (int k = 0; k < BNET_DEV_CPU; k++) {
+        const char *name = bnet_device_name((bnet_device_kind)k);
+        char counted[48], detected[160];
+        snprintf(counted, sizeof counted, "%s ", name);
+        snprintf(detected, sizeof detected, ",%.*s,", (int)strcspn(list, "]"), list);
+        bool told = begins(info, counted);
+        snprintf(counted, sizeof counted, ", %s ", name);
+        told = told || strstr(info, counted);
+        snprintf(counted, sizeof counted, ",%s,", name);
+        if (told != (strstr(detected, counted) != NULL))
+            return no(c, "GPU_INFO %s %s, backend_summary %s", told ? "names" : "does not name",
+                      name, told ? "does not" : "does");
+    }
+    return true;
+}
+
+/* Kernels that a GPU of this compute capability cannot run. */
+static bool levels_fit(checking *c, const char *device)
+{
+    double has = strtod(behind(device, "compute capability "), NULL);
+    for (size_t i = 0; i < n_ids(c); i++) {
+        const bnet_kernel_record *k = bnet_kernel_row_find(id_at(c, i));
+        if (!k || k->device != BNET_DEV_CUDA || !k->isa || !begins(k->isa, "sm_"))
+            continue;
+        double needs = strtod(k->isa + 3, NULL) / 10;
+        if (has + 0.01 < needs)
+            return no(c, "kernel %s needs compute capability %.1f, GPU_DEVICE has %.1f", k->id,
+                      needs, has);
+    }
+    return true;
+}
+
+/* What computed is what was found at start. The driver that stands in for one in tests has version
+ * 99, and its devices say what they are. */
+bool bnet_evidence_gpu(checking *c)
+{
+    const char *device = text_at(c, "environment.GPU_DEVICE");
+    const char *info = text_at(c, "environment.GPU_INFO"), *version = behind(device, ", CUDA ");
+    char found[64], buf[64];
+    if (!kinds_agree(c))
+        return false;
+    if (strcmp(text_at(c, "backend"), "cuda") != 0)
+        return true;
+    snprintf(found, sizeof found, "(CUDA %.40s)", version);
+    if (!version[0] || !strstr(info, found))
+        return no(c, "GPU_DEVICE \"%s\" has another driver than GPU_INFO", shown(device, buf));
+    if (begins(version, "99.") != begins(device, "emulated device"))
+        return no(c, "GPU_DEVICE \"%s\" is not of a driver of version %.8s", shown(device, buf),
+                  version);
+    return levels_fit(c, device);
 }
 
 /* ---- formats ---- */
@@ -157,66 +239,6 @@ bool bnet_evidence_formats(checking *c)
     }
     return ternary || !ternary_type(type) ||
            no(c, "the weights are %s, but no linear kernel is ternary", type);
-}
-
-/* ---- counts ---- */
-
-static double calls_of_op(const checking *c, bnet_op op)
-{
-    const json_t *calls = at(c->root, "kernel_calls");
-    double sum = 0;
-    for (size_t i = 0; i < n_ids(c); i++) {
-        const bnet_kernel_record *k = find_kernel(c, id_at(c, i));
-        double each = 1;
-        if (!k || !does_op(k, op))
-            continue;
-        if (k->op == BNET_OP_LAYERS) /* one call for all of them */
-            each = number_at(c, "model_info.layers");
-        sum += each * json_number_value(json_object_get(calls, id_at(c, i)));
-    }
-    return sum;
-}
-
-bool bnet_evidence_layers(checking *c)
-{
-    static const bnet_op ops[] = {BNET_OP_KV_STORE, BNET_OP_ATTENTION, BNET_OP_GLU};
-    double layers = number_at(c, "model_info.layers");
-    for (size_t i = 0; i < BNET_COUNT(ops); i++) {
-        double n = calls_of_op(c, ops[i]);
-        if (n < layers || (uint64_t)n % (uint64_t)layers != 0)
-            return no(c, "%.0f calls of %s are no multiple of %.0f layers", n, bnet_op_name(ops[i]),
-                      layers);
-    }
-    return true;
-}
-
-/* A repeated pass begins with fetching its step, one of several devices with making its angles, and
- * goes through every layer. */
-bool bnet_evidence_replays(checking *c)
-{
-    double n = number_at(c, "graph_replays"), layers = number_at(c, "model_info.layers");
-    bool cpu = strcmp(text_at(c, "backend"), "cpu") == 0;
-    const char *device = text_at(c, "environment.GPU_DEVICE");
-    double launched = number_at(c, "unrecorded_steps");
-    if ((n > 0 || launched > 0) && cpu)
-        return no(c, "graph_replays is %.0f, unrecorded_steps %.0f; a CPU records nothing", n,
-                  launched);
-    if (launched > 0 && json_is_true(at(c->root, "environment.BITNET_STRICT_MODE")))
-        return no(c, "unrecorded_steps is %.0f, strict mode allows none", launched);
-    bool group = strstr(text_at(c, "backend_summary"), " split=") != NULL;
-    double begun = calls_of_op(c, group ? BNET_OP_ROPE_TABLE : BNET_OP_STEP);
-    if (begun < n + launched)
-        return no(c, "graph_replays is %.0f, unrecorded_steps %.0f, %s only %.0f times", n,
-                  launched, group ? "angles were made" : "steps were fetched", begun);
-    if (calls_of_op(c, BNET_OP_ATTENTION) < n * layers)
-        return no(c,
-                  "graph_replays is %.0f, %.0f calls of attention are less than that times %.0f "
-                  "layers",
-                  n, calls_of_op(c, BNET_OP_ATTENTION), layers);
-    bool none = strcmp(device, "none") == 0;
-    if (at(c->root, "environment.GPU_DEVICE") && none != cpu)
-        return no(c, "GPU_DEVICE is %.60s, the backend is %.20s", device, text_at(c, "backend"));
-    return true;
 }
 
 /* ---- the model file ---- */

@@ -111,7 +111,7 @@ def test_X_3_digests_are_of_what_came_out():
         made = f.read()
     equal(j["generation"], {"prompt_tokens": len(ids["prompt ids"]), "prompt_ids_sha256": sha_ids(ids["prompt ids"]),
                             "output_tokens": 12, "output_ids_sha256": sha_ids(ids["ids"]),
-                            "text_bytes": len(made), "text_sha256": hashlib.sha256(made).hexdigest()}, "digests")
+                            "text_bytes": len(made), "text_sha256": hashlib.sha256(made).hexdigest(), "finish": "length"}, "digests")
     equal(j["receipt_sha256"], digest(j), "anyone can recompute it")
     flags = j["request"]["flags"]
     check({"temperature=0", "top-k=50", "batch=512", "kv=f16", "bos=on", "max-tokens=12"} <= set(flags), f"{flags}")
@@ -208,6 +208,29 @@ def test_gates_are_listed():
     equal(len(expect(0, "receipt", "gates", "--json").json()), 20, "gates")
 
 
+def test_X_3_lies_with_a_digest_are_refused_where_they_contradict():
+    """Of a run with the best kernels of this machine; the unit test has those that every machine has."""
+    _, j, _ = nano("--deterministic")
+    env, speed = j["environment"], j["performance_baseline"]
+    cpu = [k for k in ("i8mm", "dotprod", "avx512vnni", "avx2") if any(x.endswith("." + k) for x in j["kernels"])]
+    for gate, change in ((12, {"performance_baseline__read_limit_gb_s": max(100 * speed["read_limit_gb_s"], 151 * env["threads"])}),
+                         (9, {"environment__provider": "fallback"} if cpu else {"environment__provider": "cuda"}),
+                         (14, {"environment__GPU_INFO": "cuda 1 device(s) (CUDA 13.0)"}),
+                         (13, {"environment__BITNET_SEED": env["BITNET_SEED"] + 1}),
+                         (13, {"environment__BITNET_STRICT_MODE": not env["BITNET_STRICT_MODE"]}),
+                         (13, {"deterministic": False}),
+                         (15, {"kernel_calls": {k: 100 * n for k, n in j["kernel_calls"].items()}}),
+                         (15, {"generation__prompt_tokens": 8000}),
+                         (16, {"performance_baseline__first_token_latency_ms": speed["first_token_latency_ms"] / 2})):
+        check(run("receipt", "verify", sealed(j, **change)).code == 13, f"{change} is accepted")
+        fails(13, "receipt", "verify", sealed(j, **change), says=f"refused by gate {gate} ")
+    for k, n in j["kernel_calls"].items():
+        if re.match("linear_f16|head_scan", k):  # which part of the head is computed depends on the logits
+            continue
+        for lie in (n - 1, n + 1):
+            fails(13, "receipt", "verify", sealed(j, kernel_calls={**j["kernel_calls"], k: lie}), says="refused by gate 15 ")
+
+
 def test_schema_refuses_what_it_must():
     _, j, _ = nano()
     for change in ({"compute_path": "mock"}, {"kernels": [""]}, {"kernel_calls": {"a": 0}}, {"extra": 1}, {"timestamp": "now"},
@@ -254,7 +277,8 @@ def test_large_seeds():
     _, j, _ = nano()
     for seed, ok in ((2**63 - 1, True), (str(2**63), True), (str(2**64 - 1), True), (str(2**64), False), (str(2**63 - 1), False),
                      ("5", False), ("9223372036854775808x", False), (-1, False)):
-        expect(0 if ok else 13, "receipt", "verify", sealed(j, environment__BITNET_SEED=seed))
+        flags = [x for x in j["request"]["flags"] if not x.startswith("seed=")] + [f"seed={seed}"]
+        expect(0 if ok else 13, "receipt", "verify", sealed(j, environment__BITNET_SEED=seed, request__flags=flags))
 
 
 def test_receipt_cannot_be_written():

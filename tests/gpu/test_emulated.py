@@ -230,7 +230,13 @@ def test_receipt_lists_the_gpus_kernels():
     check(35 <= replays < 40 and receipt["kernel_calls"]["step_gpu"] >= replays, receipt["kernel_calls"])
     check(re.match(r"emulated device, compute capability 9.0, CUDA \d", receipt["environment"]["GPU_DEVICE"]), receipt["environment"])
     for change, says in (({"graph_replays": replays + 9}, "steps were fetched only"),
-                         ({"environment": {**receipt["environment"], "GPU_DEVICE": "none"}}, "GPU_DEVICE is none")):
+                         ({"environment": {**receipt["environment"], "GPU_DEVICE": "none"}}, "GPU_DEVICE"),
+                         ({"environment": {**receipt["environment"], "GPU_INFO": "no GPU backend available"}}, "does not name cuda"),
+                         ({"environment": {**receipt["environment"], "GPU_INFO": "cuda 1 device(s) (CUDA 13.0)"}}, "another driver"),
+                         ({"environment": {**receipt["environment"], "GPU_DEVICE": "NVIDIA H200, compute capability 9.0, CUDA 99.0"}},
+                          "is not of a driver of version 99"),
+                         ({"environment": {**receipt["environment"], "GPU_DEVICE": "emulated device, compute capability 7.5, CUDA 99.0"}},
+                          "needs compute capability 9.0")):
         with open(path, "w", encoding="utf-8") as f:
             json.dump({**receipt, **change}, f)
         fails(13, "receipt", "verify", path, env=with_gpu(90), says=says)

@@ -31,7 +31,8 @@ static void make_receipt(const char *path, const char *isa)
     OK(bitnet_runtime_open(&o, &n.runtime, &err));
     OK(bitnet_engine_open(n.runtime, NANO_PATH, NULL, &n.engine, &err));
     n.n_vocab = bitnet_engine_model(n.engine)->n_vocab;
-    static const char *const flags[] = {"batch=8", "temperature=0"};
+    static const char *const flags[] = {"batch=8", "temperature=0", "deterministic=on",
+                                        "strict=off", "seed=7"};
     bitnet_session *s = nano_session(&n, 64, 8, BITNET_KV_F16);
     int32_t ids[12];
     nano_ids(&n, 4, ids, 12);
@@ -56,11 +57,14 @@ static void make_receipt(const char *path, const char *isa)
     f.n_text = 7;
     f.command = "run";
     f.flags = flags;
-    f.n_flags = 2;
+    f.n_flags = 5;
+    f.finish = "length";
     for (int run = 0; run < 2; run++) {
         OK(bitnet_session_rewind(s, 0, &err));
-        for (int i = 0; i < 12; i++)
+        for (int i = 0; i < 12; i++) {
             OK(bitnet_session_append(s, ids + i, 1, NULL, NULL, &err));
+            assert_non_null(bitnet_session_logits(s));
+        }
     }
     OK(bitnet_receipt_write(r, &f, path, &err));
     OK(bitnet_receipt_write(r, &f, path, &err)); /* again is legal */
@@ -340,16 +344,25 @@ static const tampering table[] = {
     {1, "generation.output_ids_sha256", NULL, "output_ids_sha256 is missing"},
     {1, "receipt_sha256", NULL, "receipt_sha256 is missing"},
     {1, "environment.tuning", NULL, "environment.tuning is missing"},
-    {19, "generation.output_tokens", "13", "output_tokens is 13, tokens_generated is 12"},
-    {19, "generation.output_tokens", "0", "output_tokens is 0"},
-    {19, "generation.prompt_tokens", "0", "prompt_tokens is 0"},
+    {15, "generation.output_tokens", "13", "13 tokens in 2 runs make 26"},
+    {15, "generation.output_tokens", "0", "0 tokens in 2 runs"},
+    {15, "generation.prompt_tokens", "0", "0 batches"},
+    {19, "generation.text_bytes", "0", "text_bytes is 0"},
     {19, "generation.text_bytes", "0", "text_sha256 is not the digest of nothing"},
     {20, "generation.text_bytes", "8", "not that of the other fields"},
     {20, "environment.CPU_BRAND", "\"another\"", "not that of the other fields"},
-    {20, "environment.BITNET_SEED", "8", "not that of the other fields"},
+    {13, "environment.BITNET_SEED", "8", "the seed among the flags is 7"},
     {20, "environment.BITNET_VERSION", "\"9.9.9\"", "not that of the other fields"},
-    {20, "environment.BITNET_STRICT_MODE", "true", "not that of the other fields"},
-    {20, "performance_baseline.first_token_latency_ms", "1", "not that of the other fields"},
+    {13, "environment.BITNET_STRICT_MODE", "true", "the flag strict was off"},
+    {16, "performance_baseline.first_token_latency_ms", "1", "are not the total"},
+    {12, "performance_baseline.first_token_latency_ms", "0.000001", "tokens/s"},
+    {12, "performance_baseline.read_limit_gb_s", "301", "not plausible"}, /* of two threads */
+    {14, "environment.GPU_INFO", "\"cuda 8 device(s) (CUDA 13.0)\"", "GPU_INFO names cuda"},
+    {14, "backend_summary", "\"requested=auto detected=[cuda,cpu] selected=cpu\"",
+     "does not name cuda"},
+    {15, "test_results.determinism.runs", "3", "24 passes"},
+    {15, "generation.prompt_tokens", "9", "2 batches of the prompt"},
+    {19, "generation.finish", "\"\"", "finish is empty"},
 };
 
 /* A colon in the last key stands for the point of a kernel id. */
@@ -390,10 +403,11 @@ static void refused(json_t *j, int want, const char *says, const char *what)
                  err.message, want, says);
 }
 
+/* With the digest that fits it, which anyone can compute. */
 static void dump_accepted(json_t *j)
 {
     char path[128];
-    OK(bnet_receipt_seal(j, &err)); /* as anyone can */
+    OK(bnet_receipt_seal(j, &err));
     assert_int_equal(json_dump_file(j, file("bad.json", path, sizeof path), 0), 0);
     OK(bitnet_receipt_verify(path, NULL, NULL, &err));
 }
@@ -461,6 +475,65 @@ static void X_3_every_leaf_is_bound(void **state)
     assert_int_equal(json_dump_file(j, file("bad.json", path, sizeof path), 0), 0);
     OK(bitnet_receipt_verify(path, NULL, NULL, &err)); /* all of them were changed back */
     json_decref(j);
+}
+
+/* ---- lies with a digest that fits them ---- */
+
+/* Every kernel's calls, one more, one less, a hundredfold. */
+static void X_3_counts_are_those_of_the_passes(void **state)
+{
+    (void)state;
+    json_t *j = json_load_file(good, 0, NULL), *calls = json_object_get(j, "kernel_calls");
+    const char *id;
+    json_t *v;
+    void *next;
+    json_object_foreach_safe(calls, next, id, v)
+    {
+        json_int_t n = json_integer_value(v), lies[] = {n + 1, n - 1, 100 * n, n + 24, 2 * n};
+        for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "%s", id);
+            json_object_set_new(calls, name, json_integer(lies[i]));
+            OK(bnet_receipt_seal(j, &err));
+            refused(j, 15, "calls", name);
+            json_object_set_new(calls, name, json_integer(n));
+        }
+    }
+    json_decref(j);
+}
+
+/* What contradicts nothing else can be said by anyone: 0 are those that only a signature binds. */
+static void X_3_single_lies_with_a_digest(void **state)
+{
+    (void)state;
+    static const tampering lies[] = {
+        {9, "kernels[0]", "\"linear_i2s.dotprod\"", "beyond environment.isa"},
+        {9, "environment.provider", "\"host\"", "not of cpu"},
+        {14, "environment.GPU_INFO", "\"cuda 1 device(s) (CUDA 13.0)\"", "GPU_INFO names cuda"},
+        {15, "environment.GPU_DEVICE", "\"NVIDIA H200\"", "the backend is cpu"},
+        {13, "environment.BITNET_SEED", "99", "seed"},
+        {13, "environment.BITNET_STRICT_MODE", "true", "strict"},
+        {13, "deterministic", "false", "identical runs"},
+        {13, "test_results.determinism.identical", "false", "not identical"},
+        {15, "test_results.determinism.runs", "4", "passes"},
+        {16, "performance_baseline.first_token_latency_ms", "1", "are not the total"},
+        {12, "performance_baseline.read_limit_gb_s", "4000", "not plausible"},
+        {0, "environment.CPU_BRAND", "\"a faster one\"", ""},
+        {0, "environment.BITNET_VERSION", "\"9.9.9\"", ""},
+    };
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        json_t *j = json_load_file(good, 0, NULL);
+        set(j, lies[i].path, json_loads(lies[i].value, JSON_DECODE_ANY, NULL));
+        if (!lies[i].gate) { /* without the new digest it is refused */
+            refused(j, 20, "not that of the other fields", lies[i].path);
+            dump_accepted(j);
+            json_decref(j);
+            continue;
+        }
+        OK(bnet_receipt_seal(j, &err));
+        refused(j, lies[i].gate, lies[i].says, lies[i].path);
+        json_decref(j);
+    }
 }
 
 static void X_1_tampered_receipts_are_refused(void **state)
@@ -552,13 +625,17 @@ static void drop_op(json_t *j, const char *prefix)
     }
 }
 
-/* Another kernel in the place of the one that begins so, its calls kept. */
+/* Another kernel in the place of those that begin so: a head once for every token, ternary
+ * matrices seven times and the others once for every layer of every pass. */
 static void swap_id(json_t *j, const char *prefix, const char *id)
 {
+    int n_calls = strncmp(id, "linear_f32", 10) == 0   ? 24
+                  : strncmp(id, "linear_i2s", 10) == 0 ? 7 * 48
+                                                       : 48;
     json_t *ids = json_object_get(j, "kernels"), *calls = json_object_get(j, "kernel_calls");
     drop_op(j, prefix);
     json_array_append_new(ids, json_string(id));
-    json_object_set_new(calls, id, json_integer(48));
+    json_object_set_new(calls, id, json_integer(n_calls));
 }
 
 /* Gate 10: a run without one of its operations is none. Gate 11: only fallbacks. */
@@ -580,7 +657,7 @@ static void X_3_operations_must_be_there(void **state)
     /* what a kernel of several operations does is there, until it is dropped as well */
     j = json_load_file(good, 0, NULL);
     drop_op(j, "rmsnorm");
-    dump_accepted(j);
+    refused(j, 15, "192 calls of rmsnorm leave 0", "rmsnorm");
     for (size_t i = 0; i < sizeof several / sizeof *several; i++)
         drop_op(j, several[i]);
     refused(j, 10, "no rmsnorm", "rmsnorm");
@@ -651,7 +728,7 @@ static void facts_of_the_model(void **state)
 {
     (void)state;
     static const tampering facts[] = {
-        {17, "model_info.layers", "1", "layers is 1"},
+        {15, "model_info.layers", "1", "24 passes through 1 layers"},
         {17, "model_info.hidden_size", "7", "hidden_size is 7"},
         {17, "model_info.num_attention_heads", "7", "attention_heads is 7"},
         {17, "model_info.num_key_value_heads", "7", "value_heads is 7"},
@@ -669,7 +746,7 @@ static void facts_of_the_model(void **state)
         set(j, facts[i].path, json_loads(facts[i].value, JSON_DECODE_ANY, NULL));
         assert_int_equal(json_dump_file(j, file("bad.json", path, sizeof path), 0), 0);
         FAILS(bitnet_receipt_verify(path, &o, &gate, &err), BITNET_RECEIPT, facts[i].says);
-        assert_int_equal(gate, 17);
+        assert_int_equal(gate, facts[i].gate);
         json_decref(j);
     }
     json_t *j = json_load_file(good, 0, NULL), *p = json_object_get(j, "performance_baseline");
@@ -680,7 +757,7 @@ static void facts_of_the_model(void **state)
     json_decref(j);
 }
 
-/* Not called deterministic, yet of identical runs. */
+/* Not called deterministic, yet of identical runs; called so, but nothing was compared. */
 static void identical_needs_two_runs(void **state)
 {
     (void)state;
@@ -688,6 +765,11 @@ static void identical_needs_two_runs(void **state)
     set(j, "deterministic", json_false());
     set(j, "test_results.determinism.runs", json_integer(1));
     refused(j, 13, "identical, but there was no second run", "identical of one run");
+    json_decref(j);
+    j = json_load_file(good, 0, NULL);
+    set(j, "test_results.passed", json_integer(0));
+    set(j, "test_results.total", json_integer(0));
+    refused(j, 13, "not among the tests that passed", "no comparison");
     json_decref(j);
 }
 
@@ -767,6 +849,8 @@ int main(void)
         cmocka_unit_test(X_1_tampered_receipts_are_refused),
         cmocka_unit_test(X_3_every_leaf_is_bound),
         cmocka_unit_test(X_1_bounds_of_gates),
+        cmocka_unit_test(X_3_counts_are_those_of_the_passes),
+        cmocka_unit_test(X_3_single_lies_with_a_digest),
         cmocka_unit_test(X_1_too_many_too_long_twice),
         cmocka_unit_test(X_3_operations_must_be_there),
         cmocka_unit_test(evidence_must_fit),
