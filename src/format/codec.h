@@ -49,6 +49,10 @@ size_t bnet_i2s_decode_row(bitnet_i2s_layout layout, const uint8_t *data, uint64
 /* ORs one row of trits into zeroed storage. */
 void bnet_i2s_encode_row(bitnet_i2s_layout layout, uint8_t *data, uint64_t n_cols, uint64_t row,
                          const int8_t *trits);
+static inline bool bnet_type_is_tq(bnet_type t)
+{
+    return t == BNET_TQ1_0 || t == BNET_TQ2_0;
+}
 /* Rows of trits of TQ1_0 / TQ2_0 blocks and the block scales (n / 256 of them). */
 void bnet_tq_decode_row(bnet_type t, const void *src, int8_t *trits, float *scales, size_t n);
 

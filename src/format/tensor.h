@@ -27,10 +27,8 @@ typedef struct bnet_type_info {
 
 const bnet_type_info *bnet_type_find(uint32_t id);         /* NULL: unknown */
 const bnet_type_info *bnet_type_by_name(const char *name); /* case-insensitive; NULL: unknown */
-static inline bool bnet_type_is_ternary(bnet_type t)
-{
-    return t == BNET_I2_S || t == BNET_TQ1_0 || t == BNET_TQ2_0;
-}
+/* Whether its row of tensor_types.inc says TERNARY: a matrix of it takes int8 activations. */
+bool bnet_type_is_ternary(bnet_type t);
 /* Bytes of `n_rows` rows of `n_cols` elements; false if the shape does not fit the type or
  * overflows. */
 bool bnet_type_bytes(bnet_type t, uint64_t n_cols, uint64_t n_rows, uint64_t *out);

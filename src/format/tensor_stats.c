@@ -110,8 +110,11 @@ static void read_values(const bnet_tensor *t, uint64_t n, const bnet_type_info *
         const uint8_t *src = t->data + at / type->n_elems * type->n_bytes;
         if (!bnet_decode_row(t->type, src, values, n_step))
             return;
-        for (size_t i = 0; i < n_step; i++)
+        for (size_t i = 0; i < n_step; i++) {
+            s->n_minus += s->ternary && values[i] < 0;
+            s->n_plus += s->ternary && values[i] > 0;
             add_value(s, k, values[i]);
+        }
     }
 }
 
@@ -173,7 +176,7 @@ bool bnet_tensor_stats(const bnet_tensor *t, bnet_progress *progress, bitnet_ten
     s->ternary = bnet_type_is_ternary(t->type);
     if (t->type == BNET_I2_S)
         read_i2s(t, n, s, &k);
-    else if (s->ternary)
+    else if (bnet_type_is_tq(t->type))
         read_tq(t, n, type, s, &k);
     else
         read_values(t, n, type, s, &k);

@@ -44,6 +44,12 @@ const bnet_type_info *bnet_type_by_name(const char *name)
     return NULL;
 }
 
+bool bnet_type_is_ternary(bnet_type t)
+{
+    const bnet_type_info *info = bnet_type_find((uint32_t)t);
+    return info && info->kind == BNET_KIND_TERNARY;
+}
+
 /* A matrix [k, m] of TL2: the place of the scale is a formula, not the bytes used (FORMATS.md). */
 static bool tl2_bytes(uint64_t k, uint64_t m, uint64_t *out)
 {

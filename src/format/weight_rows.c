@@ -72,7 +72,7 @@ static size_t read_row(const reading *j, size_t row, float *f, int8_t *trits)
     if (t->type == BNET_I2_S)
         return bnet_i2s_decode_row(j->s->layout, t->data, n, row, trits);
     const uint8_t *src = t->data + row * stored_row_bytes(t);
-    if (!bnet_type_is_ternary(t->type))
+    if (!bnet_type_is_tq(t->type))
         return ternarise_row(j, src, f, trits);
     bnet_tq_decode_row(t->type, src, trits, j->rows->block_scales + row * (n / BLOCK), n);
     return clear_invalid(trits, n);
@@ -322,8 +322,8 @@ static bitnet_status use_in_place(const reading *j)
     return BITNET_OK;
 }
 
-/* Ternary with a scale per row: where all rows agree on it, they become canonical. */
-static bitnet_status read_bn(reading *j, bitnet_error *err)
+/* Ternary with a scale per row or block: where all scales agree, the rows become canonical. */
+static bitnet_status read_scaled(reading *j, bitnet_error *err)
 {
     bitnet_status st = read_ternarised(j, err);
     if (st != BITNET_MODEL)
@@ -355,12 +355,12 @@ static bitnet_status read_any(reading *j, bitnet_error *err)
         return read_vector(j, err);
     if (t->type == BNET_I2_S)
         return read_i2s(j, err);
-    if (bnet_type_is_ternary(t->type))
+    if (bnet_type_is_tq(t->type))
         return read_tq(j, err);
     if (!bnet_can_decode(t->type))
         return unsupported(j, err);
-    if (bnet_type_is_bn(t->type))
-        return read_bn(j, err);
+    if (bnet_type_is_bn(t->type) || bnet_type_is_ternary(t->type))
+        return read_scaled(j, err);
     return j->s->ternarise ? read_ternarised(j, err) : use_in_place(j);
 }
 

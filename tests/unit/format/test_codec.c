@@ -60,6 +60,11 @@ static void names(void **state)
     assert_null(bnet_type_find(31));
     assert_string_equal(bnet_type_find(35)->name, "TQ2_0");
     assert_true(bnet_type_is_ternary(BNET_TQ1_0) && !bnet_type_is_ternary(BNET_Q4_0));
+#define TYPE(id, NAME, block, bytes, kind)                                                         \
+    assert_int_equal(bnet_type_is_ternary(BNET_##NAME), BNET_KIND_##kind == BNET_KIND_TERNARY);
+#include "format/tensor_types.inc"
+#undef TYPE
+    assert_false(bnet_type_is_ternary((bnet_type)5));
 }
 
 static void no_codec(void **state)
