@@ -87,14 +87,7 @@ static bool on_progress(void *user, uint64_t n_done, uint64_t n_total)
 
 static bnet_type type_named(const args *a, option_key k)
 {
-    static const char *const names[] = {"I2_S", "TQ2_0", "TQ1_0", "F16",
-                                        "F32",  "BF16",  "Q8_0",  "Q6_K"};
-    static const bnet_type types[] = {BNET_I2_S, BNET_TQ2_0, BNET_TQ1_0, BNET_F16,
-                                      BNET_F32,  BNET_BF16,  BNET_Q8_0,  BNET_Q6_K};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcasecmp(names[i], opt_text(a, k)) == 0)
-            return types[i];
-    return types[0];
+    return bnet_type_by_name(opt_text(a, k))->type; /* the table of options lists known names */
 }
 
 static int convert(convert_state *s)
