@@ -23,7 +23,8 @@ typedef struct measuring {
 static uint64_t weight_bytes(const bnet_kernel_query *q)
 {
     uint64_t n = 0;
-    const bnet_type_info *t = bnet_format_type(q->format);
+    bool r4 = q->format == BNET_FORMAT_Q6_K_R4; /* the same bytes in another order */
+    const bnet_type_info *t = bnet_format_type(r4 ? BNET_FORMAT_Q6_K : q->format);
     if (bnet_format_ternary(q->format))
         return q->n * q->k / 4;
     return t && bnet_type_bytes(t->type, q->k, q->n, &n) ? n : 0;

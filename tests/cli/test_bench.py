@@ -155,6 +155,8 @@ def test_profile():
 def test_kernels_one_by_one():
     found = [json.loads(x) for x in expect(0, *TINY, "--kernels", "--threads", "1", "--isa", "scalar", "--json").out.splitlines()]
     check(all(r["test"] == "kernel" and r["ms"] > 0 and r["gop_s"] > 0 and r["gb_s"] > 0 for r in found), f"{found}")
+    packed = [json.loads(x) for x in expect(0, *TINY, "--kernels", "--threads", "1", "--head", "q6_k", "--json").out.splitlines()]
+    check(all(r["gb_s"] > 0 for r in packed if r["m"] == 1), f"a head in groups of rows has bytes, too: {packed}")
     shapes = {(r["format"], r["n"], r["k"]) for r in found}
     check({("q8_0", 512, 256)} <= shapes and any(f == "i2s" for f, _, _ in shapes), f"{shapes}")
     for s in shapes:
