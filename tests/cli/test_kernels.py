@@ -74,6 +74,19 @@ def test_REG_20_tuning_changes_the_kernel():
     equal(expect(0, "kernels", env={"BITNET_TUNING": temp("nope.json")}).err, "", "a file of the environment")
 
 
+def test_tune_of_weights_as_in_the_file():
+    """--no-pack measures, and with its choices a run uses, the kernels that packing would leave out."""
+    cache, path = temp("rows.json"), temp("rows.receipt")
+    r = expect(0, "tune", "-m", model("nano"), "--tokens", "1", "--repeats", "1", "--no-pack", "-o", cache, "--json").json()
+    formats = {x["format"] for x in r["results"]}
+    check("i2s" in formats and "i2s_r16" not in formats, f"{formats}")
+    expect(0, "run", "-m", model("nano"), "-p", "O", "-n", "4", "--greedy", "-b", "1", "--tuning", cache, "--receipt", path)
+    with open(path) as f:
+        used = json.load(f)["kernel_calls"]
+    best = {x["kernel"] for x in r["results"] if x["best"] and x["format"] == "i2s"}
+    check(best <= set(used) and not any("r16" in k for k in used), f"{best} {used}")
+
+
 def test_tune_arguments():
     fails(2, "tune", "-m", model("nano"), "--tokens", "1,x", says="--tokens: 'x'")
     fails(2, "tune", "-m", model("nano"), "--tokens", "0", says="--tokens: '0'")
