@@ -1,6 +1,6 @@
 /* test_codec_extra.c - decoders of types without a kernel: blocks written by hand, element by
  * element after the layout's description, and rows read in parts. Q4_K and IQ4_NL are compared with
- * the gguf package in tests/format. */
+ * the gguf package in tests/format, too. */
 #include "test.h"
 
 #include "format/codec.h"
@@ -115,6 +115,49 @@ static void test_q1_0_and_q2_0(void **state)
 }
 
 /* A type the other file decodes, in parts; and who can be decoded at all. */
+/* Scales and minima of six bits: of groups 0 to 3 in the low bits of bytes 0 to 7; of groups 4 to 7
+ * four bits in bytes 8 to 11, the other two on top of bytes 0 to 7. */
+static void test_q4_k(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        uint8_t b[144] = {0}, scale[8], minimum[8];
+        float want[256];
+        bnet_put_u16(b, bnet_f32_to_f16(0.5f));
+        bnet_put_u16(b + 2, bnet_f32_to_f16(0.25f));
+        for (int j = 0; j < 8; j++) {
+            uint8_t *low = b + 4 + j % 4;
+            scale[j] = (uint8_t)(test_rand(&seed) % 64);
+            minimum[j] = (uint8_t)(test_rand(&seed) % 64);
+            low[0] |= (uint8_t)(j < 4 ? scale[j] : scale[j] >> 4 << 6);
+            low[4] |= (uint8_t)(j < 4 ? minimum[j] : minimum[j] >> 4 << 6);
+            low[8] |= (uint8_t)(j < 4 ? 0 : (scale[j] & 15) | (minimum[j] & 15) << 4);
+        }
+        for (int i = 0; i < 256; i++) {
+            unsigned code = (unsigned)(test_rand(&seed) % 16), j = (unsigned)i / 32;
+            b[16 + 32 * (i / 64) + i % 32] |= (uint8_t)(code << 4 * (j % 2));
+            want[i] = 0.5f * (float)(scale[j] * code) - 0.25f * (float)minimum[j];
+        }
+        check_parts(BNET_Q4_K, b, 256, 256, want);
+    }
+}
+
+static void test_iq4_nl(void **state)
+{
+    (void)state;
+    static const float values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+    uint8_t b[18];
+    float want[32];
+    bnet_put_u16(b, bnet_f32_to_f16(0.5f));
+    for (int i = 0; i < 16; i++) {
+        b[2 + i] = (uint8_t)(i | (15 - i) << 4);
+        want[i] = 0.5f * values[i];
+        want[16 + i] = 0.5f * values[15 - i];
+    }
+    check_parts(BNET_IQ4_NL, b, 32, 32, want);
+}
+
 static void test_known_types(void **state)
 {
     (void)state;
@@ -139,10 +182,9 @@ static void test_known_types(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_iq2_bn),
-        cmocka_unit_test(test_iq1_bn),
-        cmocka_unit_test(test_q1_0_and_q2_0),
-        cmocka_unit_test(test_known_types),
+        cmocka_unit_test(test_iq2_bn),        cmocka_unit_test(test_iq1_bn),
+        cmocka_unit_test(test_q1_0_and_q2_0), cmocka_unit_test(test_q4_k),
+        cmocka_unit_test(test_iq4_nl),        cmocka_unit_test(test_known_types),
     };
     return cmocka_run_group_tests_name("codec_extra", tests, NULL, NULL);
 }
