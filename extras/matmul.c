@@ -37,9 +37,10 @@ static void multiply_row(const bitnet_matmul *t, const int8_t *a, float *c)
     }
 }
 
+/* Of a product without elements m or n may be anything. */
 static void compute(const bitnet_matmul *t)
 {
-    for (size_t i = 0; i < t->m; i++)
+    for (size_t i = 0; t->n_c && i < t->m; i++)
         multiply_row(t, t->a + i * t->k, t->c + i * t->n);
 }
 

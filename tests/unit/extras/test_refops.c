@@ -88,8 +88,13 @@ static void test_K_1_dimension_mismatch(void **state)
                          BITNET_ARGUMENT);
         assert_string_equal(err.message, "Matrix dimension mismatch");
     }
-    OK(bitnet_matmul_i2s(NULL, 0, NULL, 0, NULL, 0, 0, 0, 0, &err)); /* nothing to do */
-    OK(bitnet_matmul_i2s(NULL, 0, NULL, 0, c, 4, 2, 2, 0, &err));    /* sums of nothing */
+    OK(bitnet_matmul_i2s(NULL, 0, NULL, 0, NULL, 0, 0, 0, 0, &err));        /* nothing to do */
+    OK(bitnet_matmul_i2s(NULL, 0, NULL, 0, NULL, 0, SIZE_MAX, 0, 0, &err)); /* at once */
+    OK(bitnet_matmul_i2s(NULL, 0, NULL, 0, NULL, 0, 0, SIZE_MAX, 0, &err));
+    OK(bitnet_matmul_i2s(NULL, 0, b, 6, NULL, 0, 0, 2, 3, &err));
+    const bitnet_matmul none = {.m = SIZE_MAX};
+    OK(bitnet_batch_matmul_i2s(&none, 1, &err));
+    OK(bitnet_matmul_i2s(NULL, 0, NULL, 0, c, 4, 2, 2, 0, &err)); /* sums of nothing */
     assert_true(c[0] == 0 && c[3] == 0);
     FAILS(bitnet_matmul_i2s(NULL, 6, b, 6, c, 4, 2, 2, 3, &err), BITNET_ARGUMENT, "NULL");
 }
