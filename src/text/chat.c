@@ -155,8 +155,44 @@ static size_t count_guarded(const renderer *r, const char *s, size_t n)
     return count;
 }
 
-/* Writes the pending text with a space after the first character of every guarded token in it. A
- * token of one character cannot be broken; U+FFFD takes its place. */
+/* How long the mark ("<|eot_id|>") at s is, if the text of a template has the same one; else 0. */
+static size_t mark_in(const char *text, const char *s, size_t n)
+{
+    enum { LONGEST = 32 };
+    bool begins = n > 2 && s[0] == '<' && s[1] == '|';
+    const char *end = begins ? memmem(s, BNET_MIN(n, (size_t)LONGEST), "|>", 2) : NULL;
+    size_t len = end ? (size_t)(end - s) + 2 : 0;
+    return len && memmem(text, strlen(text), s, len) ? len : 0;
+}
+
+/* How long the beginning of a turn at s is that is written in plain words ("Q:"), in a template
+ * without marks; else 0. s begins a line. */
+static size_t words_in(const char *text, const char *s, size_t n)
+{
+    size_t len = strcspn(text, " ");
+    return len && !strstr(text, "<|") && n >= len && memcmp(s, text, len) == 0 ? len : 0;
+}
+
+/* How long what the template separates turns with is at s, whether or not the vocabulary has tokens
+ * for it; 0: it is something else. */
+static size_t turn_at(const renderer *r, const char *s, size_t n)
+{
+    size_t len = mark_in(r->c->reply, s, n);
+    bool begins_line = r->out->n == 0 || r->out->data[r->out->n - 1] == '\n';
+    for (int role = 0; role < N_ROLES && len == 0; role++) {
+        const char *const *around = r->c->around[role];
+        len = mark_in(around[0], s, n);
+        if (len == 0)
+            len = mark_in(around[1], s, n);
+        if (len == 0 && begins_line && !strstr(around[1], "<|"))
+            len = words_in(around[0], s, n);
+    }
+    return len;
+}
+
+/* Writes the pending text with a space after the first character of every guarded token in it, and
+ * of everything else the template separates turns with. A token of one character cannot be broken;
+ * U+FFFD takes its place. */
 static void flush(renderer *r)
 {
     const char *s = r->pending.data;
@@ -166,9 +202,12 @@ static void flush(renderer *r)
         size_t len = bnet_special_match(r->t, s + i, n - i, true, &id);
         int first = bnet_utf8_len(s + i, n - i);
         step = first > 0 ? (size_t)first : 1;
-        if (len && !guarded(r, id))
-            bnet_str_add(r->out, s + i, step = len);
-        else if (len && len <= step)
+        bool whole = len && !guarded(r, id);
+        if (len == 0)
+            len = turn_at(r, s + i, n - i);
+        if (whole)
+            step = len;
+        if (len && len <= step && !whole)
             bnet_str_puts(r->out, "\xef\xbf\xbd");
         else
             bnet_str_add(r->out, s + i, step);

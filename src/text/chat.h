@@ -23,9 +23,11 @@ const char *bnet_chat_name(const bnet_chat_template *c);
  * result with BITNET_TEXT_SPECIAL gives control tokens, and user-defined ones that end a reply or
  * that the template writes, only where the template put them. To that end such a token's name
  * inside a message text gets a space after its first character ("<|eot_id|>" becomes "< |eot_id|>";
- * a name of one character becomes U+FFFD), names spread over adjacent messages included. What the
- * template writes in plain words ("User: ") a message may imitate. Fails ARGUMENT naming the
- * message and the role, also for a vocabulary whose tokens cannot be broken that way. */
+ * a name of one character becomes U+FFFD), names spread over adjacent messages included; so do the
+ * template's own marks where the vocabulary has no tokens for them, and at the beginning of a line
+ * the words with which a template without marks begins a turn ("Q:" of instruct). Words that follow
+ * a mark ("User: ") a message may imitate: without the mark they begin no turn. Fails ARGUMENT
+ * naming the message and the role, also for a vocabulary whose tokens cannot be broken that way. */
 bitnet_status bnet_chat_render(const bnet_chat_template *c, const bnet_tokenizer *t,
                                const bitnet_message *messages, size_t n, bool reply, bnet_str *out,
                                bitnet_error *err);
