@@ -64,6 +64,12 @@ void text_puts(buffer *t, const char *s);
 void text_printf(buffer *t, const char *fmt, ...) BITNET_PRINTF(2, 3);
 /* Each character of s that is in `from` becomes the text at its place in `to`. */
 void text_mapped(buffer *t, const char *s, const char *from, const char *const *to);
+/* Text from a file, a model or a name: what could command a terminal or turn the direction of its
+ * text (C0, DEL, C1, bidirectional controls) and bytes of no character as \xNN or \uNNNN. lines:
+ * newlines and tabs stay. */
+void text_visible(buffer *t, const char *bytes, size_t n, bool lines);
+char *visible(const char *s);             /* the same on one line; to be freed */
+bool is_control(const char *s, size_t k); /* the character of k bytes, as utf8_length found it */
 /* Makes room for n more bytes and returns where they go; the caller fills them and raises t->n. */
 char *text_room(buffer *t, size_t n);
 void free_buffer(buffer *t); /* and empties it */
@@ -76,7 +82,10 @@ size_t first_sentence(const char *help); /* its length */
 
 /* ---- standard output: every write is checked, a closed or full one is remembered ---- */
 
-bool out_write(const char *bytes, size_t n); /* unbuffered to the reader; false: closed, full */
+/* Unbuffered to the reader; to a terminal as text_visible writes it, else every byte as it is.
+ * False: closed, full. */
+bool out_write(const char *bytes, size_t n);
+bool out_command(const char *bytes); /* our own words to the terminal */
 bool out_puts(const char *s);
 bool out_printf(const char *fmt, ...) BITNET_PRINTF(1, 2);
 bool out_buffer(buffer *t); /* and frees it */

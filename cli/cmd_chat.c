@@ -114,16 +114,20 @@ static void tell(const chat_state *s, size_t indent, bool notice, const char *fm
     char *text = NULL;
     if (vasprintf(&text, fmt, ap) < 0)
         return;
-    for (char *c = text; *c; c++) /* names and texts out of files do not command the terminal */
-        if (((unsigned char)*c < 0x20 && *c != '\n' && *c != '\t') || *c == 0x7f)
-            *c = '?';
-    char *lines = laid_out(s, indent, text);
-    bool dim = notice && s->styled;
+    buffer shown = {0};
+    text_visible(&shown, text, strlen(text), true); /* names and texts out of files */
+    char *lines = laid_out(s, indent, shown.data);
+    bool dim = notice && s->styled && !opt_on(s->args, OPT_QUIET);
+    if (dim)
+        tell_stderr("\033[2m", 4);
     if (notice)
-        note(s->args, "%s%s%s\n", dim ? "\033[2m" : "", lines, dim ? "\033[0m" : "");
+        note(s->args, "%s\n", lines);
     else
         fprintf(stderr, "%s\n", lines);
+    if (dim)
+        tell_stderr("\033[0m", 4);
     free(lines);
+    free_buffer(&shown);
     free(text);
 }
 

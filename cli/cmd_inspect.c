@@ -180,8 +180,9 @@ static void shape_text(const bitnet_inspect_tensor *t, char *buf, size_t cap)
 static void print_head(const inspect_state *s, buffer *out)
 {
     size_t n_kv = bitnet_inspect_n_kv(s->file);
-    text_printf(out, "%s\n  GGUF version %u, %llu bytes, %zu metadata entr%s, %zu tensor%s\n",
-                s->path, bitnet_inspect_version(s->file),
+    text_visible(out, s->path, strlen(s->path), false);
+    text_printf(out, "\n  GGUF version %u, %llu bytes, %zu metadata entr%s, %zu tensor%s\n",
+                bitnet_inspect_version(s->file),
                 (unsigned long long)bitnet_inspect_file_bytes(s->file), n_kv,
                 n_kv == 1 ? "y" : "ies", s->n_tensors, plural(s->n_tensors));
     text_printf(out, "  %llu weights, %.3f bits per weight\n", (unsigned long long)s->n_elems,
@@ -198,13 +199,11 @@ static void print_metadata(inspect_state *s, buffer *out)
     for (size_t i = 0; i < n; i++) {
         if (!bitnet_inspect_kv_at(s->file, i, &kv))
             continue;
-        text_printf(out, "  %-44s %-16s ", kv.key, kv.type);
-        for (const char *p = kv.value; *p; p++) /* a value may hold newlines and worse */
-            if ((unsigned char)*p < 0x20 || *p == 0x7f)
-                text_printf(out, *p == '\n' ? "\\n" : "\\x%02x", (unsigned char)*p);
-            else
-                text_add(out, p, 1);
+        char *key = visible(kv.key);
+        text_printf(out, "  %-44s %-16s ", key, kv.type);
+        text_visible(out, kv.value, strlen(kv.value), false);
         text_puts(out, "\n");
+        free(key);
     }
     if (n < bitnet_inspect_n_kv(s->file))
         text_printf(out, "  ... and %zu more\n", bitnet_inspect_n_kv(s->file) - n);
@@ -217,8 +216,10 @@ static void print_tensor(inspect_state *s, size_t i, buffer *out)
     if (!bitnet_inspect_tensor_at(s->file, i, &t))
         return;
     shape_text(&t, shape, sizeof shape);
-    text_printf(out, "  %-34s %-6s %-18s %12llu", t.name, t.type, shape,
+    char *name = visible(t.name);
+    text_printf(out, "  %-34s %-6s %-18s %12llu", name, t.type, shape,
                 (unsigned long long)t.n_bytes);
+    free(name);
     if (s->stats) {
         const bitnet_tensor_stats *x = &s->stats[i];
         text_printf(out, "  %10.4g %10.4g %10.4g", x->rms, x->min, x->max);

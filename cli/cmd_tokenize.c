@@ -4,24 +4,6 @@
 
 #include "cli.h"
 
-/* A piece on one line of a terminal: control characters and bytes that are no UTF-8 as \xNN. */
-static void quote_piece(const char *bytes, size_t n, buffer *out)
-{
-    text_puts(out, "'");
-    for (size_t i = 0; i < n;) {
-        const unsigned char *s = (const unsigned char *)bytes + i;
-        size_t k = utf8_length(s, n - i);
-        if (*s == '\n')
-            text_puts(out, "\\n");
-        else if (k == 0 || *s < 0x20 || *s == 0x7f)
-            text_printf(out, "\\x%02x", *s);
-        else
-            text_add(out, bytes + i, k);
-        i += k ? k : 1;
-    }
-    text_puts(out, "'");
-}
-
 static int report(const loaded *m, const id_list *v, const buffer *t)
 {
     const bitnet_model_info *i = m->info;
@@ -44,7 +26,9 @@ static void print_pieces(const loaded *m, const id_list *v)
         size_t n = 0;
         const char *bytes = bitnet_token_bytes(m->engine, v->data[i], &n);
         text_printf(&out, "%7d  ", v->data[i]);
-        quote_piece(bytes ? bytes : "", bytes ? n : 0, &out);
+        text_puts(&out, "'");
+        text_visible(&out, bytes ? bytes : "", bytes ? n : 0, false);
+        text_puts(&out, "'");
         text_puts(&out, bitnet_token_special(m->engine, v->data[i]) ? "  special\n" : "\n");
     }
     text_printf(&out, "%zu token%s\n", v->n, plural(v->n));

@@ -120,10 +120,12 @@ static void draw(line_edit *e)
 static void redraw(line_edit *e)
 {
     size_t row = cursor_row(e, terminal_width());
-    out_puts("\r");
+    char up[32] = "";
     if (row)
-        out_printf("\033[%zuA", row);
-    out_puts("\033[J");
+        snprintf(up, sizeof up, "\033[%zuA", row);
+    out_command("\r");
+    out_command(up);
+    out_command("\033[J");
     draw(e);
 }
 
@@ -133,7 +135,7 @@ static void resume(line_edit *e)
     el_set(e->edit, EL_PREP_TERM, 0);
     el_set(e->edit, EL_PREP_TERM, 1);
     mark_pastes(e, true);
-    out_puts("\r\033[K");
+    out_command("\r\033[K");
     draw(e);
 }
 
@@ -192,7 +194,7 @@ static int read_key(EditLine *edit, wchar_t *out)
     if (e->given) {
         el_insertstr(edit, e->given);
         e->given = NULL;
-        out_puts("\r"); /* the prompt stands there alone, and is drawn again */
+        out_command("\r"); /* the prompt stands there alone, and is drawn again */
         draw(e);
     }
     for (;;) {

@@ -105,6 +105,59 @@ void text_mapped(buffer *t, const char *s, const char *from, const char *const *
     }
 }
 
+/* ---- text that comes from elsewhere ---- */
+
+static uint32_t code_point(const unsigned char *s, size_t k)
+{
+    uint32_t c = k == 1 ? s[0] : s[0] & (0x7fu >> k);
+    for (size_t i = 1; i < k; i++)
+        c = c << 6 | (s[i] & 0x3f);
+    return c;
+}
+
+bool is_control(const char *s, size_t k)
+{
+    uint32_t c = code_point((const unsigned char *)s, k);
+    return c < 0x20 || (c >= 0x7f && c <= 0x9f) || c == 0x061c || c == 0x200e || c == 0x200f ||
+           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+enum { ESCAPE = 6 }; /* bytes that a byte can become, at most */
+
+/* The bytes into out, which has room for ESCAPE times as many and a NUL; returns how many. */
+static size_t make_visible(const char *bytes, size_t n, bool lines, char *out)
+{
+    char *p = out;
+    for (size_t i = 0, k; i < n; i += k ? k : 1) {
+        const char *s = bytes + i;
+        k = utf8_length((const unsigned char *)s, n - i);
+        if (k && (!is_control(s, k) || (lines && (*s == '\n' || *s == '\t'))))
+            p = (char *)memcpy(p, s, k) + k;
+        else if (!lines && *s == '\n')
+            p += snprintf(p, ESCAPE + 1, "\\n");
+        else if (k <= 1 && *s != 0x7f)
+            p += snprintf(p, ESCAPE + 1, "\\x%02x", (unsigned char)*s);
+        else /* as JSON writes it, too */
+            p += snprintf(p, ESCAPE + 1, "\\u%04x",
+                          (unsigned)code_point((const unsigned char *)s, k));
+    }
+    *p = '\0';
+    return (size_t)(p - out);
+}
+
+void text_visible(buffer *t, const char *bytes, size_t n, bool lines)
+{
+    char *room = text_room(t, ESCAPE * n);
+    t->n += make_visible(bytes, n, lines, room);
+}
+
+char *visible(const char *s)
+{
+    buffer t = {0};
+    text_visible(&t, s, strlen(s), false);
+    return t.data;
+}
+
 void free_buffer(buffer *t)
 {
     free(t->data);
@@ -148,13 +201,34 @@ static void write_all(const char *bytes, size_t n)
     }
 }
 
+bool out_command(const char *bytes)
+{
+    progress_pause();
+    write_all(bytes, strlen(bytes));
+    progress_resume(true);
+    return !out_errno;
+}
+
+/* Whether standard output is a terminal does not change while the program runs. */
+static bool tty_stdout(void)
+{
+    static int is_one = -1;
+    if (is_one < 0)
+        is_one = isatty(STDOUT_FILENO);
+    return is_one;
+}
+
 bool out_write(const char *bytes, size_t n)
 {
-    if (n) {
-        progress_pause();
-        write_all(bytes, n);
-        progress_resume(bytes[n - 1] != '\n');
-    }
+    buffer shown = {0};
+    if (n == 0)
+        return !out_errno;
+    progress_pause();
+    if (tty_stdout())
+        text_visible(&shown, bytes, n, true);
+    write_all(shown.data ? shown.data : bytes, shown.data ? shown.n : n);
+    progress_resume(bytes[n - 1] != '\n');
+    free_buffer(&shown);
     return !out_errno;
 }
 
@@ -207,6 +281,25 @@ bool tty_stderr(void)
 
 /* ---- messages ---- */
 
+/* Says it with controls escaped; where there is no memory for that, as it is. */
+static void say(const char *fmt, va_list ap)
+{
+    char *text = NULL, *shown = NULL;
+    va_list again;
+    va_copy(again, ap);
+    int n = vasprintf(&text, fmt, again);
+    va_end(again);
+    if (n >= 0 && (shown = malloc(ESCAPE * (size_t)n + 1))) {
+        make_visible(text, (size_t)n, true, shown);
+        fputs(shown, stderr);
+    } else {
+        vfprintf(stderr, fmt, ap);
+    }
+    free(shown);
+    if (n >= 0)
+        free(text);
+}
+
 /* code < 0: the message ends nothing. */
 static void speak(bitnet_log_level level, int code, const char *before, const char *fmt, va_list ap,
                   const char *after)
@@ -214,7 +307,7 @@ static void speak(bitnet_log_level level, int code, const char *before, const ch
     progress_pause();
     if (!log_own_line(level, code, fmt, ap)) {
         fputs(before, stderr);
-        vfprintf(stderr, fmt, ap);
+        say(fmt, ap);
         fputs(after, stderr);
     }
     progress_resume(false);

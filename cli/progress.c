@@ -105,7 +105,7 @@ static void add_what(buffer *line, size_t columns)
     size_t room = whole <= columns ? columns : columns - 3;
     for (const char *s = p.what; *s;) {
         size_t k = utf8_length((const unsigned char *)s, strlen(s)), width = k >= 3 ? 2 : 1;
-        bool plain = k && (unsigned char)*s >= 0x20 && *s != 0x7f;
+        bool plain = k && !is_control(s, k);
         if (used + width > room)
             break;
         text_add(line, plain ? s : "?", plain ? k : 1);

@@ -288,12 +288,14 @@ void wrap_all(wrap *w, size_t width, const char *text, buffer *out)
 bool wrap_write(wrap *w, bool on, const char *bytes, size_t n, bool last)
 {
     size_t width = on ? terminal_width() : 0;
-    buffer lines = {0};
+    buffer lines = {0}, shown = {0};
     if (width == 0)
         return out_write(bytes, n);
     if (terminal_was_left()) /* on a line of its own again */
         w->column = w->n_spaces = 0;
-    wrap_add(w, width, bytes, n, &lines);
+    text_visible(&shown, bytes, n, true); /* escapes have a width, too */
+    wrap_add(w, width, shown.data, shown.n, &lines);
+    free_buffer(&shown);
     if (last)
         wrap_end(w, width, &lines);
     return out_buffer(&lines);

@@ -122,7 +122,9 @@ bitnet_status bnet_wrap(bitnet_error *err, bitnet_status status, const char *fmt
     BITNET_PRINTF(3, 4);
 /* The text of an errno value, thread-safe; copies into buf and returns it. */
 const char *bnet_errno_text(int e, char *buf, size_t cap);
-/* Copies s for printing inside a message: control characters as \xNN, cut at `cap` with "...". */
+/* Copies s for printing inside a message, cut at `cap` with "...". What could command a terminal or
+ * turn the direction of its text is escaped: C0 and bytes of no character as \xNN, C1 and the
+ * bidirectional controls as \uNNNN. bnet_fail, bnet_wrap and bnet_logf do it with all they say. */
 const char *bnet_quote(const char *s, size_t n, char *buf, size_t cap);
 
 /* ---- option structs of programs compiled against another version of bitnet.h (status.c) ---- */

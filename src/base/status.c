@@ -1,6 +1,6 @@
 /* status.c - texts of statuses, error messages, checks of options, one line to the caller's log,
  * and the clock. */
-#include "base/base.h"
+#include "base/str.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -37,6 +37,42 @@ const char *bitnet_status_text(bitnet_status status)
     return "unknown status";
 }
 
+/* Characters that a terminal obeys instead of showing them, or that turn the direction of the text
+ * beside them; and the separators of lines. */
+static bool is_control(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c <= 0x9f) || c == 0x061c || c == 0x200e || c == 0x200f ||
+           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+/* The character at s, or the escape that stands for it, into out; returns its length, at most 6,
+ * and in *len how much of s that is. */
+static size_t show(const char *s, size_t n, char out[8], size_t *len)
+{
+    int k = bnet_utf8_len(s, n);
+    uint32_t c = k > 0 ? bnet_utf8_decode(s, k) : (unsigned char)*s;
+    *len = k > 0 ? (size_t)k : 1;
+    if (k <= 0 || c < 0x20 || c == 0x7f)
+        return (size_t)snprintf(out, 8, "\\x%02x", (unsigned)c & 0xff);
+    if (is_control(c))
+        return (size_t)snprintf(out, 8, "\\u%04x", (unsigned)c & 0xffff);
+    memcpy(out, s, *len);
+    return *len;
+}
+
+/* Escapes what must not reach a terminal in a finished message. */
+static void make_visible(char *message, size_t cap)
+{
+    char whole[1024], one[8];
+    size_t n = strlen(message), len;
+    for (size_t i = 0; i < n; i += len)
+        if (show(message + i, n - i, one, &len) != len) {
+            memcpy(whole, message, n);
+            bnet_quote(whole, n, message, cap);
+            return;
+        }
+}
+
 bitnet_status bnet_fail(bitnet_error *err, bitnet_status status, const char *fmt, ...)
 {
     if (!err)
@@ -46,6 +82,7 @@ bitnet_status bnet_fail(bitnet_error *err, bitnet_status status, const char *fmt
     va_start(ap, fmt);
     vsnprintf(err->message, sizeof err->message, fmt, ap);
     va_end(ap);
+    make_visible(err->message, sizeof err->message);
     return status;
 }
 
@@ -72,6 +109,7 @@ bitnet_status bnet_wrap(bitnet_error *err, bitnet_status status, const char *fmt
         err->message[(size_t)n + len] = '\0';
     }
     err->status = status;
+    make_visible(err->message, sizeof err->message);
     return status;
 }
 
@@ -84,14 +122,9 @@ const char *bnet_errno_text(int e, char *buf, size_t cap)
 
 const char *bnet_quote(const char *s, size_t n, char *buf, size_t cap)
 {
-    size_t o = 0, i = 0;
-    for (; i < n && o + 8 < cap; i++) {
-        unsigned char c = (unsigned char)s[i];
-        if (c < 0x20 || c == 0x7f)
-            o += (size_t)snprintf(buf + o, cap - o, "\\x%02x", c);
-        else
-            buf[o++] = (char)c;
-    }
+    size_t o = 0, i = 0, len;
+    for (; i < n && o + 8 < cap; i += len)
+        o += show(s + i, n - i, buf + o, &len);
     if (i < n && o + 4 <= cap) {
         memcpy(buf + o, "...", 3);
         o += 3;
@@ -186,6 +219,7 @@ void bnet_logf(const bnet_log *log, bitnet_log_level level, const char *module, 
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
+    make_visible(line, sizeof line);
     log->fn(log->user, level, module, line);
 }
 

@@ -50,6 +50,22 @@ static void test_messages(void **state)
     assert_string_equal(bnet_quote("a\nb\x7f", 4, quoted, sizeof quoted), "a\\x0ab\\x7f");
     assert_string_equal(bnet_quote("0123456789012345678901234567890", 31, quoted, sizeof quoted),
                         "0123456789012345...");
+    /* a title set by an escape, the same by a C1 control (as a character and as a byte of no
+     * character), text turned around, a line of its own; letters of any script stay */
+    static const char hostile[] =
+        "\x1b]0;t\x07 \xc2\x9b\x9b \xe2\x80\xae\xe2\x81\xa6\xe2\x80\xa8 \xc3\xa4\xe4\xb8\xad";
+    static const char shown[] =
+        "\\x1b]0;t\\x07 \\u009b\\x9b \\u202e\\u2066\\u2028 \xc3\xa4\xe4\xb8\xad";
+    char wide[128];
+    assert_string_equal(bnet_quote(hostile, sizeof hostile - 1, wide, sizeof wide), shown);
+    bnet_fail(&err, BITNET_MODEL, "%s", hostile);
+    assert_string_equal(err.message, shown);
+    bnet_wrap(&err, BITNET_MODEL, "a\rb");
+    assert_memory_equal(err.message, "a\\x0db: \\x1b]0;t", 16);
+    memset(longer, '\x1b', sizeof longer - 1);
+    bnet_fail(&err, BITNET_IO, "%s", longer);
+    assert_null(strchr(err.message, '\x1b'));
+    assert_true(strlen(err.message) < BITNET_MESSAGE_MAX);
     for (int s = -1; s < 40; s++)
         assert_non_null(bitnet_status_text((bitnet_status)s));
     assert_string_equal(bitnet_status_text((bitnet_status)99), "unknown status");
