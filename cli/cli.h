@@ -220,8 +220,15 @@ void progress_wipe(void);
 
 /* *out NULL: no receipt is wanted. */
 int receipt_begin(const loaded *m, bitnet_receipt **out);
+/* Does the option have a part in what the command makes? Not the text of a prompt, which has a
+ * digest, and nothing that names a file. */
+bool receipt_records(const option *o, command_key c);
 /* Adds the command and its options to the facts and writes them to --receipt. */
 int receipt_save(const args *a, bitnet_receipt *receipt, bitnet_receipt_facts *facts);
+/* Makes the run of the receipt again, with its options and the prompt that is given, and compares
+ * the digests: EXIT_RECEIPT and `why` if they differ; then nothing was told yet
+ * (receipt_replay.c). */
+int receipt_replay(const args *a, const char *path, char *why, size_t cap);
 json_t *engine_stats_json(const loaded *m);
 void engine_stats_text(const loaded *m, buffer *out);
 

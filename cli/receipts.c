@@ -11,17 +11,25 @@ int receipt_begin(const loaded *m, bitnet_receipt **out)
     return outcome(bitnet_receipt_open(m->engine, out, &err), &err);
 }
 
-/* Does the option have a part in what is made? Then receipts record it. Not recorded is the text
- * of a prompt, which has a digest, and what names files. */
+bool receipt_records(const option *o, command_key c)
+{
+    bool makes = o->group == GROUP_MODEL || o->group == GROUP_TEXT || o->group == GROUP_SAMPLING ||
+                 o->group == GROUP_STOPPING || o->group == GROUP_MACHINE;
+    bool names = o->type == TYPE_PATH || o->type == TYPE_OUT || o->key == OPT_CACHE;
+    bool private = o->key == OPT_PROMPT || o->key == OPT_RUN_SYSTEM;
+    return option_on(o, c) && makes && !names && !private && o->type != TYPE_SHORTHAND &&
+           !option_is_habit(o);
+}
+
+/* Of the machine only what was asked for; the seed is recorded as it was chosen, the template as
+ * it was meant. */
 static bool is_recorded(const args *a, const option *o)
 {
     const value *v = &a->values[o->key];
-    bool makes = o->group == GROUP_MODEL || o->group == GROUP_TEXT || o->group == GROUP_SAMPLING ||
-                 o->group == GROUP_STOPPING;
-    bool private = o->key == OPT_PROMPT || o->key == OPT_RUN_SYSTEM || o->key == OPT_SEED;
-    return option_on(o, a->command->key) && o->type != TYPE_SHORTHAND && !option_is_habit(o) &&
-           o->type != TYPE_PATH && o->type != TYPE_OUT && !private && v->text &&
-           (makes || (o->group == GROUP_MACHINE && v->origin));
+    if (o->key == OPT_SEED || (o->key == OPT_RUN_TEMPLATE && a->answers && !v->origin))
+        return false;
+    return receipt_records(o, a->command->key) && v->text &&
+           (v->origin || o->group != GROUP_MACHINE);
 }
 
 static void record(stop_list *flags, const char *name, const char *as)
@@ -57,6 +65,8 @@ int receipt_save(const args *a, bitnet_receipt *receipt, bitnet_receipt_facts *f
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)facts->seed);
     record_all(a, &flags);
     record(&flags, "seed", seed);
+    if (a->answers && !opt_given(a, OPT_RUN_TEMPLATE))
+        record(&flags, "template", "auto");
     if (opt_given(a, OPT_DUMP_LOGITS))
         record(&flags, "dump-logits", "on");
     facts->command = a->command->name;
@@ -135,10 +145,23 @@ static int list_gates(const args *a)
     return EXIT_OK;
 }
 
+/* The verdict: why NULL is a receipt accepted; gate 0: the replay refused it. */
+static int tell_verdict(const args *a, const char *path, int gate, const char *why)
+{
+    if (opt_json(a))
+        j_print(j_object("receipt:t accepted:b gate:i replayed:b reason:t", path, why == NULL, gate,
+                         opt_on(a, OPT_REPLAY) && gate == 0, why));
+    else if (!why)
+        out_printf("%s: accepted%s\n", path,
+                   opt_on(a, OPT_REPLAY) ? ", and made again with the same result" : "");
+    return why ? fail(EXIT_RECEIPT, "%s", why) : EXIT_OK;
+}
+
 static int verify(const args *a, const char *path)
 {
     bitnet_verify_options o;
     bitnet_error err = {0};
+    char why[128], *refused;
     int gate = 0;
     bitnet_verify_options_init(&o);
     o.require_gpu = opt_on(a, OPT_REQUIRE_GPU);
@@ -146,12 +169,15 @@ static int verify(const args *a, const char *path)
     bitnet_status st = bitnet_receipt_verify(path, &o, &gate, &err);
     if (st != BITNET_OK && st != BITNET_RECEIPT)
         return fail_with(&err);
-    if (opt_json(a))
-        j_print(j_object("receipt:t accepted:b gate:i reason:t", path, st == BITNET_OK, gate,
-                         st == BITNET_OK ? NULL : err.message));
-    else if (st == BITNET_OK)
-        out_printf("%s: accepted\n", path);
-    return outcome(st, &err);
+    if (st != BITNET_OK || !opt_on(a, OPT_REPLAY))
+        return tell_verdict(a, path, gate, st == BITNET_OK ? NULL : err.message);
+    int rc = receipt_replay(a, path, why, sizeof why);
+    if (rc && rc != EXIT_RECEIPT)
+        return rc;
+    refused = rc ? xformat("%s: refused by the replay: %s", path, why) : NULL;
+    rc = tell_verdict(a, path, 0, refused);
+    free(refused);
+    return rc;
 }
 
 int cmd_receipt(args *a)

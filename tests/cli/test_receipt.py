@@ -231,6 +231,30 @@ def test_X_3_lies_with_a_digest_are_refused_where_they_contradict():
             fails(13, "receipt", "verify", sealed(j, kernel_calls={**j["kernel_calls"], k: lie}), says="refused by gate 15 ")
 
 
+def test_X_3_replay_makes_it_again():
+    path, j, _ = receipt("run", "-m", model("nano"), "-p", "Once upon a time", "-n", "9", "--temperature", "1.5", "--seed", "7",
+                         "--stop", "zzz", "--batch", "3", "--no-bos", name="replay.json")
+    again = ("--replay", "-m", model("nano"), "-p", "Once upon a time")
+    check("made again" in expect(0, "receipt", "verify", path, *again).out, "verdict")
+    v = expect(0, "receipt", "verify", path, "--replay", "-p", "Once upon a time", "--json").json()  # the model of the receipt
+    equal((v["accepted"], v["replayed"]), (True, True), "JSON verdict")
+    expect(0, "receipt", "verify", path, "--replay", stdin=b"Once upon a time")
+    fails(13, "receipt", "verify", path, "--replay", "-p", "Once upon a day", says="refused by the replay: the prompt is another")
+    flags = ["seed=8" if x == "seed=7" else x for x in j["request"]["flags"]]
+    fails(13, "receipt", "verify", sealed(j, environment__BITNET_SEED=8, request__flags=flags), *again, says="other tokens were made")
+    lie = sealed(j, generation__output_ids_sha256=sha_ids([1]))
+    expect(0, "receipt", "verify", lie)
+    fails(13, "receipt", "verify", lie, *again, says="other tokens were made")
+    lie = sealed(j, generation__text_sha256=hashlib.sha256(b"another").hexdigest())
+    fails(13, "receipt", "verify", lie, *again, says="another text was made")
+    flags = j["request"]["flags"] + ["output=" + temp("stolen"), "json-out=" + temp("stolen"), "receipt=" + temp("stolen"),
+                                     "cache=" + temp("stolen"), "nvrtc=" + temp("stolen"), "dump-logits-to=x", "", "x"]
+    expect(0, "receipt", "verify", sealed(j, request__flags=flags), *again)
+    check(not os.path.exists(temp("stolen")), "a receipt names no file that is written")
+    path, _, _ = receipt("chat", "-m", model("nano"), "-n", "6", "--greedy", stdin=b"Once\n", name="chat.json")
+    fails(2, "receipt", "verify", path, *again, says="--replay needs a receipt of bitnet run")
+
+
 def test_schema_refuses_what_it_must():
     _, j, _ = nano()
     for change in ({"compute_path": "mock"}, {"kernels": [""]}, {"kernel_calls": {"a": 0}}, {"extra": 1}, {"timestamp": "now"},
