@@ -29,6 +29,32 @@ static void test_arithmetic(void **state)
     assert_null(bnet_calloc(SIZE_MAX / 2, 3));
 }
 
+/* Elements stay, growing is rare, and a size that cannot be had changes nothing. */
+static void test_grow(void **state)
+{
+    (void)state;
+    uint64_t *p = NULL;
+    size_t cap = 0, n_grown = 0;
+    for (size_t n = 0; n < 1000; n++) {
+        size_t before = cap;
+        assert_true(bnet_grow(&p, &cap, n + 1, sizeof *p));
+        assert_true(cap > n);
+        n_grown += cap != before;
+        p[n] = 3 * n;
+    }
+    assert_true(n_grown < 20);
+    uint64_t *old = p;
+    size_t old_cap = cap;
+    static const size_t needs[] = {SIZE_MAX, SIZE_MAX / 8, SIZE_MAX / 16};
+    for (size_t i = 0; i < BNET_COUNT(needs); i++)
+        assert_false(bnet_grow(&p, &cap, needs[i], sizeof *p));
+    assert_ptr_equal(p, old);
+    assert_int_equal(cap, old_cap);
+    for (size_t n = 0; n < 1000; n++)
+        assert_true(p[n] == 3 * n);
+    bnet_free(p);
+}
+
 static void test_messages(void **state)
 {
     (void)state;
@@ -363,13 +389,13 @@ static void test_strmap_secret(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hash),        cmocka_unit_test(test_strmap_secret),
-        cmocka_unit_test(test_arithmetic),  cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_strings),     cmocka_unit_test(test_strmap),
-        cmocka_unit_test(test_utf8),        cmocka_unit_test(test_map),
-        cmocka_unit_test(test_writer),      cmocka_unit_test(test_writer_mode),
-        cmocka_unit_test(test_writer_full), cmocka_unit_test(test_regular_file),
-        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_hash),         cmocka_unit_test(test_strmap_secret),
+        cmocka_unit_test(test_arithmetic),   cmocka_unit_test(test_grow),
+        cmocka_unit_test(test_messages),     cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_strmap),       cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_map),          cmocka_unit_test(test_writer),
+        cmocka_unit_test(test_writer_mode),  cmocka_unit_test(test_writer_full),
+        cmocka_unit_test(test_regular_file), cmocka_unit_test(test_pool),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

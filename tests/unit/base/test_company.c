@@ -140,6 +140,17 @@ static void test_pulse(void **state)
     for (int i = 0; i < 20 && change == 0; i++) /* as on a machine where nobody else computes */
         change = bnet_pulse_look(&p, p.wall_ms + spin_ms(1.2), false);
     assert_int_equal(change, -1);
+    bool quiet = false;
+    p.rests = true;                           /* only being taken off the CPU counts as a loss */
+    for (int i = 0; i < 100 && !quiet; i++) { /* until that does not happen in between */
+        bnet_pulse_start(&p);
+        p.n_naps = 0;
+        double later = p.wall_ms + 1e6;
+        bnet_pulse_look(&p, later, true);
+        quiet = p.n_naps == 0;
+        assert_true(!quiet || p.wall_ms == later); /* alone nobody naps: that would set the clock */
+    }
+    assert_true(quiet);
 }
 
 enum { THREADS = 4, SHARES_MAX = 64 };
