@@ -277,9 +277,9 @@ bitnet_status bitnet_engine_open_memory(bitnet_runtime *runtime, const void *dat
                                         const bitnet_engine_options *options, bitnet_engine **out,
                                         bitnet_error *err)
 {
-    if (!runtime || !data || !out)
+    if (!runtime || (n_bytes && !data) || !out)
         return bnet_fail(err, BITNET_ARGUMENT, "engine: runtime, data and out must not be NULL");
-    return open_any(runtime, "<memory>", data, n_bytes, options, out, err);
+    return open_any(runtime, "<memory>", data ? data : "", n_bytes, options, out, err);
 }
 
 void bitnet_engine_close(bitnet_engine *e)

@@ -289,7 +289,7 @@ bitnet_status bitnet_session_load(bitnet_session *s, const char *path, bitnet_er
 bitnet_status bitnet_session_load_memory(bitnet_session *s, const void *bytes, size_t n_bytes,
                                          bitnet_error *err)
 {
-    if (!s || !bytes)
+    if (!s || (n_bytes && !bytes))
         return bnet_fail(err, BITNET_ARGUMENT, "session: session and bytes must not be NULL");
     const bnet_map map = {.data = bytes, .n_bytes = n_bytes};
     bitnet_status st = bnet_session_enter(s, "load", err);

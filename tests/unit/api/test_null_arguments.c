@@ -413,9 +413,39 @@ static void test_every_function_is_here(void **state)
     free(calls);
 }
 
+/* NULL with a size of 0 is nothing, as an address with a size of 0 is: no complaint about NULL. */
+static void test_nothing(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    bitnet_session *s = nano_session(&n, 16, 0, BITNET_KV_F16);
+    bitnet_engine *e = NULL;
+    bitnet_batch *b = NULL;
+    size_t count = 7;
+    FAILS(bitnet_engine_open_memory(n.runtime, NULL, 0, NULL, &e, &err), BITNET_MODEL, "");
+    REFUSED(bitnet_engine_open_memory(n.runtime, NULL, 1, NULL, &e, &err));
+    FAILS(bitnet_session_load_memory(s, NULL, 0, &err), BITNET_MODEL, "not a session file");
+    REFUSED(bitnet_session_load_memory(s, NULL, 1, &err));
+    OK(bitnet_tokenize(n.engine, NULL, 0, 0, NULL, 0, &count, &err));
+    assert_int_equal(count, 0);
+    OK(bitnet_detokenize(n.engine, NULL, 0, 0, NULL, 0, &count, &err));
+    OK(bitnet_chat_render(n.engine, "raw", NULL, 0, true, NULL, 0, &count, &err));
+    assert_int_equal(count, 0);
+    OK(bitnet_session_append(s, NULL, 0, NULL, NULL, &err));
+    OK(bitnet_session_sync(s, NULL, 0, &count, &err));
+    OK(bitnet_session_reuse(s, 0, NULL, 0, &count, &err));
+    OK(bitnet_batch_open(n.engine, NULL, &b, &err));
+    OK(bitnet_batch_step(b, NULL, 0, &err));
+    assert_int_equal(bitnet_session_kernels(s, NULL, 0), 0);
+    bitnet_batch_close(b);
+    bitnet_session_close(s);
+    nano_close(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_closing),
         cmocka_unit_test(test_lists),
