@@ -64,6 +64,29 @@ static void feed(const opened *o, const vocab *v, const char *text, size_t n)
     bnet_str_free(&out);
 }
 
+/* A token that ends the character before it and goes on. */
+static void one_token_ends_and_begins(void **state)
+{
+    (void)state;
+    vocab v;
+    bpe_base(&v);
+    char text[48];
+    snprintf(text, sizeof text, "%.40s!", v.text[0xac]);
+    int32_t id = vocab_add(&v, text, 1, 0);
+    opened o = open_vocab(&v);
+    bnet_detok d;
+    bnet_str out = {0};
+    bnet_detok_init(&d, o.t, false, false);
+    push_byte(&d, &v, 0xe2, &out);
+    push_byte(&d, &v, 0x82, &out);
+    bnet_detok_push(&d, id, &out);
+    bnet_detok_finish(&d, &out);
+    assert_int_equal(out.n, 4);
+    assert_memory_equal(out.data, "\xe2\x82\xac!", 4);
+    bnet_str_free(&out);
+    shut(&o);
+}
+
 static void byte_by_byte(void **state)
 {
     (void)state;
@@ -224,9 +247,13 @@ static void no_allocation_per_token(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(byte_by_byte),   cmocka_unit_test(tokens_with_open_ends),
-        cmocka_unit_test(special_tokens), cmocka_unit_test(spm_spaces),
-        cmocka_unit_test(ids_outside),    cmocka_unit_test(no_allocation_per_token),
+        cmocka_unit_test(one_token_ends_and_begins),
+        cmocka_unit_test(byte_by_byte),
+        cmocka_unit_test(tokens_with_open_ends),
+        cmocka_unit_test(special_tokens),
+        cmocka_unit_test(spm_spaces),
+        cmocka_unit_test(ids_outside),
+        cmocka_unit_test(no_allocation_per_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

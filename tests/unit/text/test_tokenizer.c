@@ -217,6 +217,22 @@ static void user_defined_beats_control(void **state)
     }
 }
 
+/* A shorter special token is passed over in the search for a longer one: what follows it in the
+ * file, here the length of a long text, is none of its bytes. */
+static void longest_special_token(void **state)
+{
+    (void)state;
+    vocab v;
+    bpe_base(&v);
+    int32_t shorter = vocab_add(&v, "<|x|>", 3, 0);
+    vocab_add(&v, "forty-four bytes of text, more than a mark !", 1, 0);
+    int32_t longer = vocab_add(&v, "<|x|>!", 3, 0);
+    opened o = open_vocab(&v);
+    CHECK(o.t, "<|x|>!", BITNET_TEXT_SPECIAL, longer);
+    CHECK(o.t, "<|x|>?", BITNET_TEXT_SPECIAL, shorter, '?');
+    shut(&o);
+}
+
 static void bos_is_not_doubled(void **state)
 {
     (void)state;
@@ -503,6 +519,7 @@ int main(void)
         cmocka_unit_test(llama3_known_answers),
         cmocka_unit_test(special_tokens),
         cmocka_unit_test(user_defined_beats_control),
+        cmocka_unit_test(longest_special_token),
         cmocka_unit_test(bos_is_not_doubled),
         cmocka_unit_test(spm_rules),
         cmocka_unit_test(first_of_equal_merges_wins),
