@@ -80,7 +80,7 @@ static bitnet_status pass(model_trial *t, bnet_workspace *ws, bnet_kv *kv, int f
     const float *logits;
     for (int i = 0; i < n; i++)
         pos[i] = first + i;
-    bnet_batch b = {n, t->ids + first, pos, seq, &kv, 1, &row, 1, false, NULL};
+    bnet_batch b = {n, t->ids + first, pos, seq, &kv, 1, &row, 1, false, NULL, NULL};
     bitnet_status st = bnet_forward(ws, &b, t->run->err);
     if (st == BITNET_OK)
         st = bnet_head(ws, 0, 1, &logits, t->run->err);

@@ -217,7 +217,7 @@ static bitnet_status pass(pass_trial *t, int first, int n, const int *each)
     bitnet_status st = bnet_validate_poll(t->r);
     for (int i = 0; st == BITNET_OK && i < 2; i++) {
         pass_side *s = &t->side[i];
-        bnet_batch b = {n_tokens, ids, pos, seq, s->kv + first, n, rows, n, false, NULL};
+        bnet_batch b = {n_tokens, ids, pos, seq, s->kv + first, n, rows, n, false, NULL, NULL};
         st = bnet_forward(s->ws, &b, t->r->err);
         if (st == BITNET_OK)
             st = bnet_head(s->ws, 0, n, &logits[i], t->r->err);

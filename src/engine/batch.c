@@ -250,8 +250,8 @@ static bnet_batch describe(bitnet_batch *b, bnet_scratch *x, bnet_task *tasks, s
             x->rows[n_rows++] = n_tokens;
         }
     }
-    return (bnet_batch){n_tokens, x->ids,  x->pos, x->seq, x->kvs,
-                        (int)n,   x->rows, n_rows, !some,  NULL};
+    return (bnet_batch){n_tokens, x->ids, x->pos, x->seq, x->kvs, (int)n,
+                        x->rows,  n_rows, !some,  NULL,   NULL};
 }
 
 /* The pass of n tasks of one kind and their answers, with a workspace lent for it. *computed says

@@ -161,11 +161,11 @@ bool bnet_session_passed(bitnet_session *s, int n_tokens);
 /* Around everything that computes: s->scratch is lent by the engine. */
 bitnet_status bnet_session_borrow(bitnet_session *s, bitnet_error *err);
 void bnet_session_return(bitnet_session *s); /* nothing if none was lent */
-/* After a pass whose first row follows the last token (session_head.c). _answer keeps what its
- * logits follow from in s->fresh and computes those the chooser may need, until the workspace is
- * returned. _adopt makes s->fresh the state of the last token. _choose sets s->chosen; it fails if
- * no logit is finite, which is not the backend's failure. _forget drops the logits of a position
- * that is no longer the last. */
+/* After a pass whose first row follows the last token (session_head.c). What its logits follow from
+ * is in s->fresh. _answer computes those the chooser may need, until the workspace is returned.
+ * _adopt makes s->fresh the state of the last token. _choose sets s->chosen; it fails if no logit
+ * is finite, which is not the backend's failure. _forget drops the logits of a position that is no
+ * longer the last. */
 bitnet_status bnet_session_answer(bitnet_session *s, bitnet_error *err);
 void bnet_session_adopt(bitnet_session *s);
 bitnet_status bnet_session_choose(bitnet_session *s, bitnet_error *err);

@@ -247,10 +247,11 @@ static bitnet_status forward(bitnet_session *s, const int32_t *ids, int n, int n
     for (int i = 0; i < n_rows; i++)
         x->rows[i] = n - n_rows + i;
     bool some = s->chooser && !s->always_full && s->n_whole == 0; /* as bnet_session_answer asks */
-    bnet_batch next = {n_next, ids + n, x->pos + n, x->seq, &s->kv,
-                       1,      &last,   next_last,  false,  NULL};
-    bnet_batch b = {n, ids,     x->pos, x->seq, &s->kv,
-                    1, x->rows, n_rows, !some,  n_next > 0 ? &next : NULL};
+    bnet_batch next = {n_next, ids + n,   x->pos + n, x->seq, &s->kv, 1,
+                       &last,  next_last, false,      NULL,   NULL};
+    bnet_batch b = {n, ids, x->pos, x->seq, &s->kv, 1, x->rows, n_rows, !some, NULL, NULL};
+    b.next = n_next > 0 ? &next : NULL;
+    b.keep = n_rows == 1 ? s->fresh : NULL;
     return bnet_forward(x->ws, &b, err);
 }
 

@@ -46,8 +46,7 @@ static bitnet_status compute_choice(bitnet_session *s, bitnet_error *err)
 
 bitnet_status bnet_session_answer(bitnet_session *s, bitnet_error *err)
 {
-    bitnet_status st = bnet_hidden_keep(s->scratch->ws, 0, s->fresh, err);
-    return st == BITNET_OK && s->chooser ? compute_choice(s, err) : st;
+    return s->chooser ? compute_choice(s, err) : BITNET_OK;
 }
 
 void bnet_session_adopt(bitnet_session *s)

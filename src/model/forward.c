@@ -197,6 +197,20 @@ static bool compose(bnet_workspace *ws, const bnet_pass *p)
     return wanted;
 }
 
+/* By single operations. False: the caller has cancelled the pass. */
+static bool run_single(bnet_workspace *ws, const bnet_pass *p)
+{
+    bool wanted = true;
+    if (!bnet_op_repeat(ws->be, p)) {
+        do
+            wanted = compose(ws, p);
+        while (!bnet_op_composed(ws->be, &ws->m->net));
+    }
+    if (wanted && p->keep)
+        bnet_op_gather(ws->be, ws->last, (const int32_t[]){0}, 1, ws->w.embd, p->keep);
+    return wanted;
+}
+
 /* Maps the blocks of the pass that follows, if the cache is this timeline's alone. A failure is
  * ignored: the pass that needs the blocks tries again and reports it. */
 static bool foresee(const bnet_workspace *ws, const bnet_batch *b)
@@ -224,7 +238,8 @@ bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error
                                         .step = &s,
                                         .rows = b->rows,
                                         .n_rows = b->n_rows,
-                                        .last = ws->last};
+                                        .last = ws->last,
+                                        .keep = b->keep};
     if (foresee(ws, b)) {
         t = (bnet_step){b->next->n_tokens, b->next->ids, b->next->pos, b->next->seq, ws->seqs};
         next.rows = b->next->rows;
@@ -232,12 +247,7 @@ bitnet_status bnet_forward(bnet_workspace *ws, const bnet_batch *b, bitnet_error
         p.next = &next;
     }
     ws->n_rows = b->n_rows;
-    bool wanted = true;
-    if (!run_whole(ws, b, &p) && !bnet_op_repeat(ws->be, &p)) {
-        do
-            wanted = compose(ws, &p);
-        while (!bnet_op_composed(ws->be, &ws->m->net));
-    }
+    bool wanted = run_whole(ws, b, &p) || run_single(ws, &p);
     st = bnet_op_release(ws->be, bnet_op_sync(ws->be, err), err);
     return st == BITNET_OK && !wanted ? bnet_fail(err, BITNET_CANCELLED, "cancelled") : st;
 }

@@ -128,6 +128,7 @@ typedef struct bnet_batch {
     int n_rows;
     bool all_logits; /* every row will be asked for all its logits; the best alone are of no use */
     const struct bnet_batch *next; /* of the same timeline, what follows at once; NULL: not known */
+    bnet_buffer *keep; /* gets the hidden state of rows[0], as bnet_hidden_keep; NULL: not wanted */
 } bnet_batch;
 
 /* The backend may run passes of this network in one piece, with kernels that differ between single

@@ -51,6 +51,7 @@ typedef struct bnet_pass {
     bnet_best *best;              /* [n_rows] or NULL: not wanted; valid when pass returns */
     const struct bnet_pass *next; /* the pass that follows at once, if it is known: the backend may
                                      upload its step and rows meanwhile */
+    bnet_buffer *keep;            /* [embd] gets the first row of `last`; NULL: not wanted */
 } bnet_pass;
 
 /* Which logits of a row are wanted: the k largest, all that equal the last of these or are less

@@ -46,7 +46,7 @@ static void forward(const bnet_model *m, float *logits)
     }
     OK(bnet_kv_open(m, N_TOKENS, BITNET_KV_F32, &kv, &err));
     OK(bnet_workspace_open(m, N_TOKENS, &ws, &err));
-    bnet_batch b = {N_TOKENS, ids, pos, seq, &kv, 1, pos, N_TOKENS, false, NULL};
+    bnet_batch b = {N_TOKENS, ids, pos, seq, &kv, 1, pos, N_TOKENS, false, NULL, NULL};
     OK(bnet_forward(ws, &b, &err));
     for (int i = 0; i < N_TOKENS; i++) {
         const float *row;

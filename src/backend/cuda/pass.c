@@ -257,6 +257,10 @@ bool bnet_cuda_pass(bnet_backend *b, const bnet_pass *p)
             bnet_gpu_work(be, run_pass, &r);
         if (p->next && !r.recorded && gpu_alive(be))
             bnet_gpu_step_ahead(be, p->next->step, p->next->rows, p->next->n_rows);
+        if (p->keep && gpu_alive(be)) /* before anything is waited for */
+            bnet_gpu_ok(be, "keeping a hidden state",
+                        be->d->c->copy(be->d, gpu_buf(p->keep)->p, gpu_buf(p->last)->p,
+                                       p->net->n_embd * sizeof(float)));
         if (p->n_rows > 0 && p->best)
             take_best(be, &r);
         gpu_pop(be);

@@ -377,7 +377,7 @@ static void two_timelines(const bnet_model *m, bnet_kv *const kv[2], const int32
     assert_int_equal(bnet_workspace_open(m, 2, &ws, NULL), BITNET_OK);
     for (int i = 0; i < N; i++) {
         int32_t pos[2] = {i, i}, now[2] = {ids[i], ids[N - 1 - i]};
-        bnet_batch b = {2, now, pos, seq, kv, 2, rows, 2, false, NULL};
+        bnet_batch b = {2, now, pos, seq, kv, 2, rows, 2, false, NULL, NULL};
         assert_int_equal(bnet_forward(ws, &b, NULL), BITNET_OK);
     }
     assert_int_equal(bnet_head(ws, 0, 2, &l, NULL), BITNET_OK);

@@ -77,7 +77,7 @@ static float *logits_of(const bnet_model *m, const int32_t *ids, int n_batch, bi
     }
     for (int done = 0; done < N_TOKENS; done += n_batch) {
         int n = BNET_MIN(n_batch, N_TOKENS - done);
-        bnet_batch b = {n, ids + done, pos + done, seq, &kv, 1, rows, n, false, NULL};
+        bnet_batch b = {n, ids + done, pos + done, seq, &kv, 1, rows, n, false, NULL, NULL};
         assert_int_equal(bnet_forward(ws, &b, NULL), BITNET_OK);
         for (int i = 0; i < n; i++) {
             const float *l;
@@ -431,7 +431,7 @@ static void test_two_timelines(void **state)
     assert_int_equal(bnet_kv_open(r.m, 128, BITNET_KV_F16, &kv[0], &err), BITNET_OK);
     assert_int_equal(bnet_kv_open(r.m, 128, BITNET_KV_F16, &kv[1], &err), BITNET_OK);
     assert_int_equal(bnet_workspace_open(r.m, A + B, &ws, &err), BITNET_OK);
-    bnet_batch both = {A + B, ids, pos, seq, kv, 2, rows, 2, false, NULL};
+    bnet_batch both = {A + B, ids, pos, seq, kv, 2, rows, 2, false, NULL, NULL};
     const float *l;
     float together[2][24];
     assert_int_equal(bnet_forward(ws, &both, &err), BITNET_OK);
@@ -441,7 +441,7 @@ static void test_two_timelines(void **state)
         int32_t zero[B] = {0}, last = (s ? B : A) - 1;
         assert_int_equal(bnet_kv_open(r.m, 128, BITNET_KV_F16, &alone, &err), BITNET_OK);
         bnet_batch one = {
-            s ? B : A, ids + (s ? A : 0), pos + (s ? A : 0), zero, &alone, 1, &last, 1, false,
+            s ? B : A, ids + (s ? A : 0), pos + (s ? A : 0), zero, &alone, 1, &last, 1, false, NULL,
             NULL};
         assert_int_equal(bnet_forward(ws, &one, &err), BITNET_OK);
         assert_int_equal(bnet_head(ws, 0, 1, &l, &err), BITNET_OK);

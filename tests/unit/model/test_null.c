@@ -65,7 +65,7 @@ static float *last_logits(const place *p, size_t *n)
         pos[i] = i;
     OK(bnet_kv_open(p->model, 64, BITNET_KV_F16, &kv, &err));
     OK(bnet_workspace_open(p->model, N, &ws, &err));
-    bnet_batch b = {N, ids, pos, seq, &kv, 1, &row, 1, false, NULL};
+    bnet_batch b = {N, ids, pos, seq, &kv, 1, &row, 1, false, NULL, NULL};
     OK(bnet_forward(ws, &b, &err));
     *n = (size_t)bnet_model_hparams(p->model)->n_vocab;
     float *out = malloc(*n * sizeof *out);
