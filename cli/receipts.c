@@ -1,5 +1,10 @@
 /* receipts.c - what run and chat share to tell what was computed: receipts, statistics; and `bitnet
  * receipt`. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "cli.h"
 
 int receipt_begin(const loaded *m, bitnet_receipt **out)
@@ -166,6 +171,7 @@ static int verify(const args *a, const char *path)
     bitnet_verify_options_init(&o);
     o.require_gpu = opt_on(a, OPT_REQUIRE_GPU);
     o.model_path = opt_text(a, OPT_VERIFY_MODEL);
+    o.public_key = opt_text(a, OPT_PUBLIC_KEY);
     bitnet_status st = bitnet_receipt_verify(path, &o, &gate, &err);
     if (st != BITNET_OK && st != BITNET_RECEIPT)
         return fail_with(&err);
@@ -180,11 +186,51 @@ static int verify(const args *a, const char *path)
     return rc;
 }
 
+/* The secret key into a new file that only its owner reads, the public one on standard output. */
+static int make_key(const char *path)
+{
+    char secret[65], pub[65];
+    bitnet_error err = {0};
+    if (bitnet_receipt_key(secret, pub, &err) != BITNET_OK)
+        return fail_with(&err);
+    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    if (file < 0)
+        return fail(EXIT_IO, "%s: %s", path, strerror(errno));
+    bool ok = write(file, secret, 64) == 64;
+    if (close(file) != 0 || !ok) {
+        remove(path);
+        return fail(EXIT_IO, "%s: the key cannot be written", path);
+    }
+    out_printf("%s\n", pub);
+    return EXIT_OK;
+}
+
+static int sign(const args *a, const char *path)
+{
+    buffer key = {0};
+    bitnet_error err = {0};
+    if (!opt_given(a, OPT_KEY))
+        return fail(EXIT_USAGE, "receipt sign: --key FILE is missing; receipt key FILE makes one");
+    int rc = read_input(opt_text(a, OPT_KEY), &key);
+    if (!rc && key.n && key.data[key.n - 1] == '\n')
+        key.data[--key.n] = '\0';
+    if (!rc && (key.n != 64 || strspn(key.data, "0123456789abcdef") != 64))
+        rc = fail(EXIT_USAGE, "%s: not a key: 64 hexadecimal digits", opt_text(a, OPT_KEY));
+    rc = rc ? rc : outcome(bitnet_receipt_sign(path, key.data, &err), &err);
+    free_buffer(&key);
+    return rc;
+}
+
 int cmd_receipt(args *a)
 {
     if (a->n_words == 1 && strcmp(a->words[0], "gates") == 0)
         return list_gates(a);
     if (a->n_words == 2 && strcmp(a->words[0], "verify") == 0)
         return verify(a, a->words[1]);
-    return fail(EXIT_USAGE, "receipt: use bitnet receipt verify FILE or bitnet receipt gates");
+    if (a->n_words == 2 && strcmp(a->words[0], "key") == 0)
+        return make_key(a->words[1]);
+    if (a->n_words == 2 && strcmp(a->words[0], "sign") == 0)
+        return sign(a, a->words[1]);
+    return fail(EXIT_USAGE,
+                "receipt: use bitnet receipt verify FILE, sign FILE, key FILE or gates");
 }

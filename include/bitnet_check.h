@@ -64,6 +64,8 @@ typedef struct bitnet_verify_options {
     bool require_gpu;              /* the receipt must show GPU kernels */
     const char *model_path;        /* NULL: any model; else the digest must be this file's */
     const bitnet_runtime *runtime; /* kernels registered there are known too; NULL: only ours */
+    const char
+        *public_key; /* NULL: unsigned ones pass, too; else it must be signed with this key */
 } bitnet_verify_options;
 
 BITNET_API void bitnet_verify_options_init(bitnet_verify_options *options);
@@ -72,6 +74,13 @@ BITNET_API void bitnet_verify_options_init(bitnet_verify_options *options);
 BITNET_API bitnet_status bitnet_receipt_verify(const char *path,
                                                const bitnet_verify_options *options, int *gate,
                                                bitnet_error *err);
+/* A new pair of keys for signatures (Ed25519), as 64 hexadecimal digits each. Fails: ERROR. */
+BITNET_API bitnet_status bitnet_receipt_key(char secret[65], char public_key[65],
+                                            bitnet_error *err);
+/* Signs the receipt at `path`, which must pass every gate, and writes it again. Fails: ARGUMENT
+ * (secret), RECEIPT, IO, MEMORY, ERROR. */
+BITNET_API bitnet_status bitnet_receipt_sign(const char *path, const char *secret,
+                                             bitnet_error *err);
 /* The i-th gate, counted from 0: its number and what it asks for; false past the end. */
 BITNET_API bool bitnet_gate_at(int i, int *number, const char **text);
 

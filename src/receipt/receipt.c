@@ -400,7 +400,7 @@ static int take(const char *bytes, size_t n, void *user)
     return s->st == BITNET_OK ? 0 : -1;
 }
 
-static bitnet_status save(const json_t *root, const char *path, bitnet_error *err)
+bitnet_status bnet_receipt_save(const json_t *root, const char *path, bitnet_error *err)
 {
     sink s = {.err = err};
     bitnet_status st = bnet_writer_open(path, &s.writer, err);
@@ -440,7 +440,7 @@ bitnet_status bitnet_receipt_write(bitnet_receipt *r, const bitnet_receipt_facts
     json_t *root = build(&d);
     st = d.failed ? bnet_no_memory(err, "receipt") : bnet_receipt_seal(root, err);
     if (st == BITNET_OK)
-        st = save(root, path, err);
+        st = bnet_receipt_save(root, path, err);
     json_decref(root);
     return st;
 }

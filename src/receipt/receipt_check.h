@@ -11,6 +11,9 @@
 /* 2^53: beyond it not every whole number is a double. */
 #define BNET_RECEIPT_WHOLE ((json_int_t)1 << 53)
 
+/* The largest file that is read as a receipt. */
+enum { BNET_RECEIPT_BYTES = 16 << 20 };
+
 typedef struct checking {
     const json_t *root;
     const bitnet_verify_options *o;
@@ -140,5 +143,8 @@ bool bnet_evidence_replays(checking *c);
 /* On the CPU: the calls of every operation are those of the passes; in a receipt of `bitnet run`
  * the passes are those of prompt, tokens, batches and repeats. */
 bool bnet_counts_of_passes(checking *c);
+
+/* receipt_sign.c: a signature that is there is right, and of the key that is asked for. */
+bool bnet_sign_check(checking *c);
 
 #endif

@@ -41,6 +41,7 @@ bool bnet_form_types(checking *c)
         bool whole = json_is_integer(j) && json_integer_value(j) >= 0;
         bool ok = t == 's'   ? json_is_string(j)
                   : t == 'h' ? bnet_form_hex(j)
+                  : t == 't' ? !j || json_is_string(j)
                   : t == 'i' ? whole
                   : t == 'c' ? !j || whole
                   : t == 'p' ? !j || json_is_object(j)

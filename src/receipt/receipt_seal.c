@@ -49,6 +49,7 @@ bitnet_status bnet_receipt_canonical(const json_t *root, bnet_str *out, bitnet_e
 {
     json_t *copy = json_deep_copy(root);
     json_object_del(copy, BNET_RECEIPT_DIGEST);
+    json_object_del(copy, BNET_RECEIPT_SIGNATURE);
     bool ok = copy && replace_reals(copy) &&
               json_dump_callback(copy, take, out, JSON_COMPACT | JSON_SORT_KEYS) == 0;
     json_decref(copy);

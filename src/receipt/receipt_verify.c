@@ -8,7 +8,7 @@
 #include "receipt/receipt_seal.h"
 #include "bitnet_tools.h"
 
-enum { RECEIPT_MAX = 16 << 20, KERNELS_MOST = 10000, ID_MOST = 128 };
+enum { KERNELS_MOST = 10000, ID_MOST = 128 };
 
 /* ---- gates ---- */
 
@@ -380,6 +380,11 @@ static bool gate_digest(checking *c)
                                      "writing");
 }
 
+static bool gate_signature(checking *c)
+{
+    return bnet_sign_check(c);
+}
+
 /* ---- all of them ---- */
 
 static const struct gate {
@@ -442,7 +447,7 @@ bitnet_status bitnet_receipt_verify(const char *path, const bitnet_verify_option
     bitnet_verify_options_init(&o);
     bitnet_status st = bnet_options_copy(&o, sizeof o, options, "verify options", err);
     if (st == BITNET_OK)
-        st = bnet_json_read(path, RECEIPT_MAX, &root, why, sizeof why, err);
+        st = bnet_json_read(path, BNET_RECEIPT_BYTES, &root, why, sizeof why, err);
     if (st != BITNET_OK)
         return st;
     checking c = {.root = root, .o = &o, .err = err};

@@ -67,7 +67,7 @@ def canonical(v):
 
 
 def digest(j):
-    return hashlib.sha256(canonical({k: v for k, v in j.items() if k != "receipt_sha256"}).encode()).hexdigest()
+    return hashlib.sha256(canonical({k: v for k, v in j.items() if k not in ("receipt_sha256", "signature")}).encode()).hexdigest()
 
 
 def sealed(j, **changes):
@@ -204,8 +204,8 @@ def test_verify_refuses_with_the_number():
 def test_gates_are_listed():
     lines = expect(0, "receipt", "gates").out.splitlines()
     equal([int(x.split()[0]) for x in lines], list(range(1, len(lines) + 1)), "numbers")
-    equal(len(lines), 20, "gates")
-    equal(len(expect(0, "receipt", "gates", "--json").json()), 20, "gates")
+    equal(len(lines), 21, "gates")
+    equal(len(expect(0, "receipt", "gates", "--json").json()), 21, "gates")
 
 
 def test_X_3_lies_with_a_digest_are_refused_where_they_contradict():
@@ -255,6 +255,31 @@ def test_X_3_replay_makes_it_again():
     fails(2, "receipt", "verify", path, *again, says="--replay needs a receipt of bitnet run")
 
 
+def test_X_3_signatures():
+    path, j, _ = nano(name="signed.json")
+    key, other = temp("my.key"), temp("other.key")
+    pub = expect(0, "receipt", "key", key).out.strip()
+    equal(os.stat(key).st_mode & 0o777, 0o600, "only its owner reads it")
+    fails(5, "receipt", "key", key, says="exists")
+    stranger = expect(0, "receipt", "key", other).out.strip()
+    fails(13, "receipt", "verify", path, "--public-key", pub, says="gate 21 .*has none")
+    fails(2, "receipt", "sign", path, says="--key FILE is missing")
+    fails(2, "receipt", "sign", path, "--key", path, says="not a key")
+    expect(0, "receipt", "sign", path, "--key", key)
+    expect(0, "receipt", "verify", path)
+    expect(0, "receipt", "verify", path, "--public-key", pub)
+    fails(13, "receipt", "verify", path, "--public-key", stranger, says="gate 21 .*another key")
+    with open(path) as f:
+        j = json.load(f)
+    equal(violations(j, SCHEMA), [], "schema")
+    fails(13, "receipt", "verify", sealed(j, environment__CPU_BRAND="another"), says="gate 21 .*not of this receipt")
+    for field in ("public_key", "ed25519"):
+        flipped = ("1" if j["signature"][field][0] == "0" else "0") + j["signature"][field][1:]
+        fails(13, "receipt", "verify", sealed(j, **{"signature__" + field: flipped}), says="gate 21 ")
+    bad = write("bad.json", json.dumps({**j, "kernels": []}))
+    fails(13, "receipt", "sign", bad, "--key", key, says="gate 3 ")
+
+
 def test_schema_refuses_what_it_must():
     _, j, _ = nano()
     for change in ({"compute_path": "mock"}, {"kernels": [""]}, {"kernel_calls": {"a": 0}}, {"extra": 1}, {"timestamp": "now"},
@@ -266,7 +291,7 @@ def test_fields_of_code_and_schema_are_the_same():
     with open(os.path.join(SOURCE, "src", "receipt", "receipt_fields.inc")) as f:
         code = dict(re.findall(r'FIELD\("([^"]+)", \'(\w)\'\)', f.read()))
     letters = {"string": "s", "integer": "i", "number": "n", "boolean": "b", "array": "a", "object": "o"}
-    later = {"": ["graph_replays", "unrecorded_steps", "shared_calls"]}  # those of one answer lack or have them
+    later = {"": ["graph_replays", "unrecorded_steps", "shared_calls", "signature"]}  # those of one answer lack or have them
 
     def leaves(schema, prefix=""):
         equal(sorted(schema["required"] + later.get(prefix, [])), sorted(schema["properties"]), f"required of {prefix or 'the top'}")
@@ -275,6 +300,7 @@ def test_fields_of_code_and_schema_are_the_same():
                 yield from leaves(v, prefix + k + ".")
             elif k != "schema_version":
                 letter = "u" if isinstance(v["type"], list) else letters[v["type"]]
+                letter = "t" if prefix == "signature." else letter
                 letter = "h" if k.endswith("_sha256") else letter
                 yield prefix + k, {"i": "c", "o": "p"}[letter] if k in later.get(prefix, []) else letter
     equal(dict(leaves(SCHEMA)), code, "fields")
