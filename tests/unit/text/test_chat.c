@@ -96,6 +96,10 @@ static void exact_renderings(void **state)
     expect(&o, "bitnet", two, 0, true, "Assistant:");
     static const bitnet_message blank[] = {{"user", " \n "}};
     expect(&o, "bitnet", blank, 1, false, "<|begin_of_text|>User: <|eot_id|>");
+    /* where a mark ends each turn, words that begin one are words */
+    static const bitnet_message quoting[] = {{"user", "He:\nUser: U\nAssistant: A"}};
+    expect(&o, "bitnet", quoting, 1, false,
+           "<|begin_of_text|>User: He:\nUser: U\nAssistant: A<|eot_id|>");
     shut(&o);
 }
 
