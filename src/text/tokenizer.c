@@ -149,6 +149,8 @@ void bnet_tokenizer_close(bnet_tokenizer *t)
     bnet_index_close(&t->by_merge);
     bnet_texts_close(&t->merges);
     bnet_free(t->specials.list);
+    bnet_free(t->specials.reversed);
+    bnet_free(t->specials.nodes);
     bnet_index_close(&t->by_text);
     bnet_free(t->bytes_at);
     bnet_free(t->bytes);
@@ -162,6 +164,7 @@ void bnet_tokenizer_close(bnet_tokenizer *t)
 typedef struct cutter {
     const bnet_tokenizer *t;
     bnet_scratch scratch;
+    bnet_special_hits hits;
     bnet_ids *out;
     bool after_special; /* also at the start */
 } cutter;
@@ -181,23 +184,23 @@ static bitnet_status encode_fragments(cutter *c, const char *text, size_t n, boo
                                       bitnet_error *err)
 {
     const bnet_specials *specials = &c->t->specials;
-    bool any = all ? specials->n > 0 : specials->n_user > 0;
     size_t start = 0;
-    bitnet_status status = BITNET_OK;
-    for (size_t at = 0; any && at < n && status == BITNET_OK;) {
-        int32_t id;
-        size_t len = bnet_special_match(c->t, text + at, n - at, all, &id);
-        if (!len) {
-            at++;
+    if ((all ? specials->n : specials->n_user) && !bnet_special_scan(c->t, text, n, all, &c->hits))
+        return bnet_no_memory(err, "token ids");
+    for (size_t i = c->hits.n; i-- > 0;) { /* from the first in the text to the last */
+        size_t at = c->hits.data[i].at;
+        const bnet_special *special = &specials->reversed[c->hits.data[i].which];
+        if (at < start) /* inside the one before */
             continue;
-        }
-        status = encode_text(c, text + start, at - start, err);
-        if (status == BITNET_OK && !bnet_ids_push(c->out, id))
+        bitnet_status status = encode_text(c, text + start, at - start, err);
+        if (status == BITNET_OK && !bnet_ids_push(c->out, special->id))
             status = bnet_no_memory(err, "token ids");
+        if (status != BITNET_OK)
+            return status;
         c->after_special = true;
-        start = at += len;
+        start = at + special->n;
     }
-    return status == BITNET_OK ? encode_text(c, text + start, n - start, err) : status;
+    return encode_text(c, text + start, n - start, err);
 }
 
 static bool begins_with_bos(const bnet_tokenizer *t, const char *text, size_t n, bool all)
@@ -224,6 +227,7 @@ bitnet_status bnet_tokenize(const bnet_tokenizer *t, const char *text, size_t n,
     if (status != BITNET_OK)
         out->n = n_before;
     bnet_scratch_free(&c.scratch);
+    bnet_free(c.hits.data);
     return status;
 }
 

@@ -33,12 +33,36 @@ typedef struct bnet_special {
     bool user; /* user-defined: always found; others (control, unknown) only on request */
 } bnet_special;
 
+/* A state of the automaton that reads a text from its end: the longest text read last that some
+ * special token ends with. */
+typedef struct bnet_special_node {
+    uint32_t child;      /* the first one; they follow each other, ascending by byte */
+    uint32_t fail;       /* the longest state that this one begins with */
+    uint32_t all, user;  /* the longest token that the state begins with, + 1; 0: none */
+    uint8_t byte;        /* that led here */
+    uint16_t n_children; /* at most 256 */
+} bnet_special_node;
+
 typedef struct bnet_specials {
     bnet_special *list; /* [n] sorted by text, no two alike */
     size_t n;
     size_t n_user;
-    uint32_t first[257]; /* list[first[b] .. first[b + 1]) begin with byte b */
+    uint32_t first[257];      /* list[first[b] .. first[b + 1]) begin with byte b */
+    bnet_special *reversed;   /* [n] the list, sorted by the texts read backwards */
+    bnet_special_node *nodes; /* nodes[0] is the start, at most one more per byte of the texts */
+    uint32_t root[256];       /* the child of the start by byte; 0: none */
 } bnet_specials;
+
+/* A special token in a text. */
+typedef struct bnet_special_hit {
+    uint32_t at;    /* its first byte in the text */
+    uint32_t which; /* in bnet_specials.reversed */
+} bnet_special_hit;
+
+typedef struct bnet_special_hits {
+    bnet_special_hit *data;
+    size_t n, cap;
+} bnet_special_hits; /* zero-initialise; free with bnet_free(hits.data) */
 
 #define BNET_MAX_STOPS  16
 #define BNET_BYTE_CHARS 0x144 /* code points that stand for bytes are below this one */
@@ -122,6 +146,10 @@ bitnet_status bnet_specials_open(bnet_tokenizer *t, bitnet_error *err);
 /* The longest special token at the start of s: its length and *id, or 0. `all`: control and unknown
  * ones too. */
 size_t bnet_special_match(const bnet_tokenizer *t, const char *s, size_t n, bool all, int32_t *id);
+/* Appends the longest special token at every position of s where there is one, the last position
+ * first. Linear in n. False: no memory. */
+bool bnet_special_scan(const bnet_tokenizer *t, const char *s, size_t n, bool all,
+                       bnet_special_hits *hits);
 /* The special token with exactly this text, -1 if there is none. */
 int32_t bnet_special_find(const bnet_tokenizer *t, const char *text, size_t n);
 

@@ -183,11 +183,127 @@ static void test_probe_limit(void **state)
     bnet_index_close(&x);
 }
 
+/* ---- special tokens that nearly match everywhere ---- */
+
+static double scan(const bnet_tokenizer *t, const char *text, size_t n, size_t n_ids)
+{
+    bnet_ids ids = {0};
+    bitnet_error err = {0};
+    double start = cpu_s();
+    assert_int_equal(bnet_tokenize(t, text, n, BITNET_TEXT_SPECIAL, &ids, &err), BITNET_OK);
+    double took = cpu_s() - start;
+    assert_int_equal(ids.n, n_ids);
+    bnet_free(ids.data);
+    return took;
+}
+
+/* Half a megabyte of a with another end: each place of a text of a's matches it nearly. */
+static void test_long_special(void **state)
+{
+    (void)state;
+    enum { N_SPECIAL = 500000, N_TEXT = 1000000 };
+    lists l;
+    bnet_tokenizer *t;
+    bitnet_error err = {0};
+    char *special = malloc(N_SPECIAL), *text = malloc(N_TEXT);
+    assert_true(special && text);
+    memset(special, 'a', N_SPECIAL);
+    memset(text, 'a', N_TEXT);
+    special[N_SPECIAL - 1] = 'b';
+    make_lists(&l, 5);
+    add_text(&l, "a", 1, 4); /* also a token of its own, so that matches follow each other */
+    add_text(&l, special, N_SPECIAL, 3);
+    add_text(&l, special + N_SPECIAL - 3, 3, 3);
+    bnet_gguf *g = write_lists(&l);
+    assert_int_equal(bnet_tokenizer_open(g, 0, NULL, &t, &err), BITNET_OK);
+    double took = scan(t, text, N_TEXT, N_TEXT);
+    text[N_TEXT - 1] = 'b'; /* the long one at the end */
+    took += scan(t, text, N_TEXT, N_TEXT - N_SPECIAL + 1);
+    text[N_SPECIAL - 2] = 'b'; /* one byte short: the token of 3 bytes */
+    took += scan(t, text, N_TEXT, N_SPECIAL - 4 + 1 + (N_TEXT - N_SPECIAL + 1 - N_SPECIAL) + 1);
+    print_message("a special token of %d bytes: %.3f s\n", N_SPECIAL, took);
+    assert_true(took < 1);
+    bnet_tokenizer_close(t);
+    bnet_gguf_close(g);
+    free(special);
+    free(text);
+    free_lists(&l);
+}
+
+/* The longest special token at the first place that has one, by comparing with each. */
+static size_t plain_match(const lists *l, const char *s, size_t n, bool all, int32_t *id)
+{
+    size_t best = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        bnet_span token = l->tokens[i];
+        if (l->types[i] < 2 || (!all && l->types[i] != 4) || token.n <= best || token.n > n ||
+            memcmp(s, token.data, token.n) != 0)
+            continue;
+        best = token.n;
+        *id = (int32_t)i;
+    }
+    return best;
+}
+
+static void test_specials_as_compared(void **state)
+{
+    (void)state;
+    uint64_t rng = 1;
+    for (int round = 0; round < 300; round++) {
+        lists l;
+        bnet_tokenizer *t;
+        bitnet_error err = {0};
+        char texts[24][8], text[200];
+        make_lists(&l, 32);
+        for (size_t i = 0; i < 24; i++) {
+            size_t n = 1 + test_rand(&rng) % 7;
+            for (size_t k = 0; k < n; k++)
+                texts[i][k] = (char)('a' + test_rand(&rng) % 2);
+            bool known = false;
+            for (size_t k = 0; k < l.n; k++)
+                known = known || (l.tokens[k].n == n && !memcmp(l.tokens[k].data, texts[i], n));
+            if (!known)
+                add_text(&l, texts[i], n, 3 + (int32_t)(test_rand(&rng) % 2));
+        }
+        for (size_t i = 0; i < sizeof text; i++)
+            text[i] = (char)('a' + test_rand(&rng) % 2 + (test_rand(&rng) % 16 == 0));
+        bnet_gguf *g = write_lists(&l);
+        assert_int_equal(bnet_tokenizer_open(g, 0, NULL, &t, &err), BITNET_OK);
+        for (int all = 0; all < 2; all++) {
+            bnet_ids ids = {0};
+            size_t n_ids = 0;
+            assert_int_equal(
+                bnet_tokenize(t, text, sizeof text, all ? BITNET_TEXT_SPECIAL : 0, &ids, &err),
+                BITNET_OK);
+            for (size_t at = 0, n; at < sizeof text; at += n) {
+                int32_t id = 0;
+                n = plain_match(&l, text + at, sizeof text - at, all, &id);
+                if (!n) { /* ordinary text: nothing but unknown tokens */
+                    n = 1;
+                    continue;
+                }
+                while (n_ids < ids.n && ids.data[n_ids] == 0)
+                    n_ids++;
+                assert_true(n_ids < ids.n && ids.data[n_ids++] == id);
+            }
+            while (n_ids < ids.n && ids.data[n_ids] == 0)
+                n_ids++;
+            assert_int_equal(n_ids, ids.n);
+            bnet_free(ids.data);
+        }
+        bnet_tokenizer_close(t);
+        bnet_gguf_close(g);
+        free_lists(&l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_colliding_vocabulary),
         cmocka_unit_test(test_probe_limit),
+        cmocka_unit_test(test_long_special),
+        cmocka_unit_test(test_specials_as_compared),
     };
     return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);
 }
