@@ -106,6 +106,8 @@ static void test_engine(void **state)
     REFUSED(bitnet_receipt_open(NULL, NULL, &err));
     REFUSED(bitnet_receipt_write(NULL, NULL, NULL, &err));
     REFUSED(bitnet_receipt_verify(NULL, NULL, NULL, &err));
+    REFUSED(bitnet_receipt_key(NULL, NULL, &err));
+    REFUSED(bitnet_receipt_sign(NULL, NULL, &err));
 }
 
 static void test_session(void **state)
