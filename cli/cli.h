@@ -151,7 +151,6 @@ void signals_handle_unless_ignored(int sig, void (*fn)(int), int flags); /* as u
 void signals_name_model(const char *path); /* what SIGBUS is blamed on; copied */
 void signals_name_temp(
     const char *path);              /* removed if SIGBUS ends the program; NULL: none; copied */
-void signals_patient(bool patient); /* true: no number of Ctrl-C ends the program at once */
 int interrupted(void);              /* 0, or the exit code the signal asks for */
 void interrupt_clear(void);
 /* Signals that ask to end, to stop or to redraw: threads started while they are held never get

@@ -179,8 +179,6 @@ int cmd_convert(args *a)
     if (rc)
         return rc;
     signals_name_model(s.input);
-    signals_patient(true);
     rc = convert(&s);
-    signals_patient(false);
     return rc ? rc : look_at_output(&s);
 }

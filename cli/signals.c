@@ -7,15 +7,23 @@
 
 static volatile sig_atomic_t asked;   /* 0, SIGINT, SIGTERM or SIGHUP */
 static volatile sig_atomic_t n_asked; /* how often since interrupt_clear */
-static volatile sig_atomic_t is_patient;
+static volatile sig_atomic_t has_temp; /* temp_name is whole */
 static char model_name[1024];
 static char temp_name[4096];
 
+static void remove_temp(void)
+{
+    if (has_temp)
+        unlink(temp_name);
+}
+
+/* The first time it asks; whoever is asked again ends, wherever the program is. */
 static void on_interrupt(int sig)
 {
     asked = sig;
     n_asked++;
-    if (n_asked >= 3 && !is_patient) {
+    if (n_asked >= 2) {
+        remove_temp();
         progress_wipe();
         terminal_restore();
         _exit(128 + sig);
@@ -58,8 +66,7 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
         return;
     }
     terminal_restore();
-    if (temp_name[0])
-        unlink(temp_name);
+    remove_temp();
     progress_wipe();
     say("\nbitnet: ");
     say(model_name[0] ? model_name : "a mapped file");
@@ -108,13 +115,11 @@ void signals_name_model(const char *path)
 
 void signals_name_temp(const char *path)
 {
-    snprintf(temp_name, sizeof temp_name, "%s",
-             path && strlen(path) < sizeof temp_name ? path : "");
-}
-
-void signals_patient(bool patient)
-{
-    is_patient = patient;
+    has_temp = 0;
+    if (!path || strlen(path) >= sizeof temp_name)
+        return;
+    snprintf(temp_name, sizeof temp_name, "%s", path);
+    has_temp = 1;
 }
 
 int interrupted(void)

@@ -185,6 +185,33 @@ def test_sigint_while_converting():
     equal(temporaries(), [], "temporary files")
 
 
+def end_twice(p, sig, what):
+    """Two signals end it within a second, whatever it does."""
+    p.send_signal(sig)
+    time.sleep(0.05)  # two that are pending at once are one
+    p.send_signal(sig)
+    began = time.monotonic()
+    code, _, err = finish(p)
+    check(time.monotonic() - began < 1, f"{what}: {time.monotonic() - began:.1f} s")
+    equal(code, 128 + sig, f"{what}: exit code; {err}")
+
+
+def test_two_signals_end_it_at_any_moment():
+    out, text = temp("twice.gguf"), temp("long.txt")
+    with open(text, "w") as f:
+        f.write("Once upon a time there was a fox. " * 600000)  # 20 MB are seconds of tokenizing
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        for args in (("tokenize", "-m", model("nano"), "-f", text), ("score", "-m", model("nano"), "-f", text)):
+            p = start(*args)
+            time.sleep(0.4)
+            check(p.poll() is None, f"{args[0]} was too quick")
+            end_twice(p, sig, args[0])
+        end_twice(started("-m", story_or_nano()[1], *ENDLESS)[0], sig, "run")
+    end_twice(converting(out, big_checkpoint()), signal.SIGTERM, "convert")
+    check(not os.path.exists(out), "half a model was left behind")
+    equal(temporaries(), [], "temporary files")
+
+
 def test_input_truncated_while_converting():
     folder = temp("shrinking")
     shutil.copytree(big_checkpoint(), folder)
