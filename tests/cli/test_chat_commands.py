@@ -137,9 +137,9 @@ def test_names_do_not_command_the_terminal():
     at = data.index(b"general.name") + len("general.name") + 12
     equal(data[at:at + 4], b"nano", "the name")
     path = write("named.gguf", data[:at] + b"\033[2J" + data[at + 4:])
-    r = says("named.gguf: ?[2J, 2 layers", stdin=f"/model {path}\n")
+    r = says("named.gguf: \\x1b[2J, 2 layers", stdin=f"/model {path}\n")
     talk = write("talk.json", json.dumps({"system": "\033]0;x\007", "messages": []}))
-    r = says("[the system message is: ?]0;x?]", stdin=f"/load {talk}\n/system\n")
+    r = says("[the system message is: \\x1b]0;x\\x07]", stdin=f"/load {talk}\n/system\n")
     check("\033" not in r.err, r.err)
 
 

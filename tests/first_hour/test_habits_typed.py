@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.join(SOURCE, "tests", "cli"))
 from harness import SHARED, check, main  # noqa: E402
 
 STORY = r"ended by itself\]$"
-CUT = r"^\[8 tokens, .*\]$"
+CUT = r"^\[[1-8] tokens?, .*\]$"  # a text may end before it is cut
 YOU = r"you(?: \(\d+%\))?>"
 ONCE = '"Once upon a time"'
 

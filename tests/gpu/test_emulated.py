@@ -511,8 +511,9 @@ def test_steps_that_cannot_be_recorded_are_launched():
         expect(0, "receipt", "verify", path, env=with_gpu(90))
         expect(12 if "Inst" not in fault else 6, *short, "--device", "auto", "--strict", env=env,
                says=r"strict mode allows no fallback: position \d+: cuda: device 0")
-    for change, says in (({"unrecorded_steps": 99}, "steps were fetched only"),
-                         ({"environment": {**receipt["environment"], "BITNET_STRICT_MODE": True}}, "strict mode allows none")):
+    flags = ["strict=on" if f == "strict=off" else f for f in receipt["request"]["flags"]]
+    strict = {"environment": {**receipt["environment"], "BITNET_STRICT_MODE": True}, "request": {**receipt["request"], "flags": flags}}
+    for change, says in (({"unrecorded_steps": 99}, "steps were fetched only"), (strict, "strict mode allows none")):
         with open(path, "w", encoding="utf-8") as f:
             json.dump({**receipt, **change}, f)
         fails(13, "receipt", "verify", path, env=with_gpu(90), says=says)
