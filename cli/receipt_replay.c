@@ -1,6 +1,8 @@
 /* receipt_replay.c - `bitnet receipt verify --replay`: the run of a receipt made again, by a child
  * process with the recorded options, and the digests of both compared. */
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -91,14 +93,20 @@ static int run_silently(stop_list *argv)
     return rc;
 }
 
+/* A signal that asks us to end is passed on, and the child is waited for. */
 static int run_in_child(stop_list *argv)
 {
     int status = 0;
-    pid_t child = fork();
+    pid_t child = fork(), ended = -1;
     if (child == 0)
         _exit(run_silently(argv));
-    if (child < 0 || waitpid(child, &status, 0) != child)
-        return fail(EXIT_OTHER, "replay: the run cannot be started");
+    while (child > 0 && (ended = waitpid(child, &status, 0)) < 0 && errno == EINTR)
+        if (interrupted())
+            kill(child, SIGTERM);
+    if (interrupted())
+        return interrupted();
+    if (child < 0 || ended != child)
+        return fail(EXIT_OTHER, "replay: the run cannot be started: %s", strerror(errno));
     if (!WIFEXITED(status))
         return fail(EXIT_OTHER, "replay: the run was ended by a signal");
     return WEXITSTATUS(status);
@@ -128,19 +136,25 @@ int receipt_replay(const args *a, const char *path, char *why, size_t cap)
     char temp[] = "/tmp/bitnet-replay-XXXXXX";
     json_t *receipt = json_load_file(path, 0, NULL), *again = NULL;
     const char *made_by = json_string_value(part(receipt, "request", "command"));
+    bool has_model =
+        opt_given(a, OPT_VERIFY_MODEL) || json_is_string(part(receipt, "model_info", "path"));
     stop_list argv = {0};
     int rc = EXIT_OK, file = -1;
     if (!made_by || strcmp(made_by, "run") != 0)
         rc = fail(EXIT_USAGE, "%s: --replay needs a receipt of bitnet run", path);
+    else if (!has_model)
+        rc = fail(EXIT_USAGE, "%s: model_info.path is no text; name the model with --model", path);
     else if ((file = mkstemp(temp)) < 0)
         rc = fail(EXIT_IO, "%s: cannot be made", temp);
     if (!rc) {
         close(file);
+        signals_name_temp(temp);
         command_line(a, receipt, temp, &argv);
         rc = run_in_child(&argv);
         again = rc ? NULL : json_load_file(temp, 0, NULL);
         rc = rc ? rc : compare(receipt, again, why, cap);
         remove(temp);
+        signals_name_temp(NULL);
     }
     stop_list_free(&argv);
     json_decref(receipt);

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Receipts from outside: what run and chat --receipt write follows docs/receipt.schema.json and passes receipt verify."""
 import copy
+import glob
 import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
-from harness import SOURCE, check, equal, expect, fails, main, model, run, temp, temporaries, write
+from harness import SOURCE, check, equal, expect, fails, main, model, run, start, temp, temporaries, write
 
 with open(os.path.join(SOURCE, "docs", "receipt.schema.json")) as f:
     SCHEMA = json.load(f)
@@ -271,6 +274,24 @@ def test_X_3_replay_makes_it_again():
     check(not os.path.exists(temp("stolen")), "a receipt names no file that is written")
     path, _, _ = receipt("chat", "-m", model("nano"), "-n", "6", "--greedy", stdin=b"Once\n", name="chat.json")
     fails(2, "receipt", "verify", path, *again, says="--replay needs a receipt of bitnet run")
+
+
+def test_replay_ends_with_its_run():
+    """A signal to the command alone ends the run that it made again, and leaves nothing."""
+    path = receipt("run", "-m", model("nano"), "-p", "Once", "-n", "4000", "--ctx", "4096", "--ignore-eos", "--greedy")[0]
+    before = set(glob.glob("/tmp/bitnet-replay-*"))
+    p = start("receipt", "verify", path, "--replay", "-p", "Once")
+    for _ in range(500):
+        made = set(glob.glob("/tmp/bitnet-replay-*")) - before
+        children = subprocess.run(["pgrep", "-P", str(p.pid)], stdout=subprocess.PIPE, check=False).stdout.split()
+        if (made and children) or p.poll() is not None:
+            break
+        time.sleep(0.01)
+    p.send_signal(signal.SIGTERM)
+    _, err = p.communicate(timeout=30)
+    equal(p.returncode, 143, f"exit code; {err}")
+    equal(set(glob.glob("/tmp/bitnet-replay-*")) - before, set(), "temporary files")
+    check(not any(os.path.exists(f"/proc/{int(c)}") for c in children), "the run goes on")
 
 
 def test_X_3_signatures():
