@@ -44,19 +44,22 @@ static int start(const char *path, pid_t *pid)
     return rc;
 }
 
-/* Ctrl-C in the editor is the editor's. */
+/* Ctrl-C in the editor is the editor's: meanwhile it is ignored here. */
 static bool run_editor(const char *path)
 {
     pid_t pid;
-    int status = 0, rc = start(path, &pid);
+    int status = 0;
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+    sigaction(SIGINT, &ignore, &before);
+    int rc = start(path, &pid);
     if (rc) {
+        sigaction(SIGINT, &before, NULL);
         fail(EXIT_IO, "/edit: cannot start %s: %s", editor(), strerror(rc));
         return false;
     }
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    if (interrupted() == EXIT_INTERRUPTED)
-        interrupt_clear();
+    sigaction(SIGINT, &before, NULL);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return true;
     fail(EXIT_OTHER, "/edit: %s failed; nothing is sent", editor());
