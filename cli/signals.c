@@ -5,8 +5,8 @@
 
 #include "terminal.h"
 
-static volatile sig_atomic_t asked;   /* 0, SIGINT, SIGTERM or SIGHUP */
-static volatile sig_atomic_t n_asked; /* how often since interrupt_clear */
+static volatile sig_atomic_t asked;    /* 0, SIGINT, SIGTERM or SIGHUP */
+static volatile sig_atomic_t n_asked;  /* how often since interrupt_clear */
 static volatile sig_atomic_t has_temp; /* temp_name is whole */
 static char model_name[1024];
 static char temp_name[4096];
@@ -33,6 +33,7 @@ static void on_interrupt(int sig)
 /* Ctrl-\ ends at once, as ever, but leaves the terminal in order. */
 static void on_quit(int sig)
 {
+    remove_temp();
     progress_wipe();
     terminal_restore();
     signal(sig, SIG_DFL);
