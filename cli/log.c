@@ -157,8 +157,11 @@ void log_sink(void *user, bitnet_log_level level, const char *module, const char
     progress_pause();
     if (opt_text(a, OPT_LOG_FORMAT)[0] == 'j')
         json_line(level, module, message, -1);
-    else
+    else {
+        char *shown = visible(message);
         fprintf(stderr, "bitnet: %s: %s: %s\n",
-                level == BITNET_LOG_WARN ? "warning" : level_names[level], module, message);
+                level == BITNET_LOG_WARN ? "warning" : level_names[level], module, shown);
+        free(shown);
+    }
     progress_resume(false);
 }
