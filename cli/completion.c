@@ -115,7 +115,7 @@ static void command_words(const command *c, buffer *out)
     else if (c->key == CMD_HELP)
         command_names(out);
     else if (c->key == CMD_RECEIPT)
-        text_puts(out, "verify gates");
+        text_puts(out, "verify sign key gates");
 }
 
 static void bash_value(const option *o, buffer *out)

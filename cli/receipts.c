@@ -187,7 +187,7 @@ static int verify(const args *a, const char *path)
 }
 
 /* The secret key into a new file that only its owner reads, the public one on standard output. */
-static int make_key(const char *path)
+static int make_key(const args *a, const char *path)
 {
     char secret[65], pub[65];
     bitnet_error err = {0};
@@ -197,11 +197,15 @@ static int make_key(const char *path)
     if (file < 0)
         return fail(EXIT_IO, "%s: %s", path, strerror(errno));
     bool ok = write(file, secret, 64) == 64;
+    explicit_bzero(secret, sizeof secret);
     if (close(file) != 0 || !ok) {
         remove(path);
         return fail(EXIT_IO, "%s: the key cannot be written", path);
     }
-    out_printf("%s\n", pub);
+    if (opt_json(a))
+        j_print(j_object("key_file:t public_key:t", path, pub));
+    else
+        out_printf("%s\n", pub);
     return EXIT_OK;
 }
 
@@ -217,6 +221,8 @@ static int sign(const args *a, const char *path)
     if (!rc && (key.n != 64 || strspn(key.data, "0123456789abcdef") != 64))
         rc = fail(EXIT_USAGE, "%s: not a key: 64 hexadecimal digits", opt_text(a, OPT_KEY));
     rc = rc ? rc : outcome(bitnet_receipt_sign(path, key.data, &err), &err);
+    if (key.data)
+        explicit_bzero(key.data, key.n);
     free_buffer(&key);
     return rc;
 }
@@ -228,7 +234,7 @@ int cmd_receipt(args *a)
     if (a->n_words == 2 && strcmp(a->words[0], "verify") == 0)
         return verify(a, a->words[1]);
     if (a->n_words == 2 && strcmp(a->words[0], "key") == 0)
-        return make_key(a->words[1]);
+        return make_key(a, a->words[1]);
     if (a->n_words == 2 && strcmp(a->words[0], "sign") == 0)
         return sign(a, a->words[1]);
     return fail(EXIT_USAGE,
