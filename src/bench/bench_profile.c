@@ -89,7 +89,8 @@ bitnet_status bitnet_bench_profile(bitnet_bench *b, const bitnet_bench_test *t,
         return st;
     *n = make_entries(&from, &to, total, all);
     *total_ms = total;
-    memcpy(out, all, BNET_MIN(*n, cap) * sizeof *out);
+    if (cap)
+        memcpy(out, all, BNET_MIN(*n, cap) * sizeof *out);
     return BITNET_OK;
 }
 
@@ -138,6 +139,7 @@ bitnet_status bitnet_bench_kernel_times(bitnet_bench *b, const bitnet_bench_test
         return st;
     *n = BNET_MIN(found, (size_t)TIMES_MAX);
     qsort(all, *n, sizeof *all, by_time);
-    memcpy(out, all, BNET_MIN(*n, cap) * sizeof *out);
+    if (cap)
+        memcpy(out, all, BNET_MIN(*n, cap) * sizeof *out);
     return BITNET_OK;
 }

@@ -72,12 +72,13 @@ static void read_part(void *arg, bnet_share part)
 }
 
 /* GB/s. The clock is that of the threads: time in which other programs had their CPUs is not
- * counted, so the limit of a busy machine is that of the machine. */
-static double read_once(bnet_pool *pool, reading *r)
+ * counted, so the limit of a busy machine is that of the machine. n_at_once: threads that can run
+ * at the same time. */
+static double read_once(bnet_pool *pool, int n_at_once, reading *r)
 {
     atomic_store(&r->cpu_ns, 0);
-    bnet_pool_run(pool, read_part, r);
-    double ns = (double)atomic_load(&r->cpu_ns) / bnet_pool_threads(pool);
+    bnet_pool_each(pool, read_part, r);
+    double ns = (double)atomic_load(&r->cpu_ns) / n_at_once;
     return ns > 0 ? (double)r->n_bytes * r->n_times / ns : 0;
 }
 
@@ -89,9 +90,11 @@ double bnet_read_limit(const bitnet_engine *e)
     size_t n = (size_t)BNET_MIN(bnet_gguf_file_bytes(e->gguf), (uint64_t)measured_bytes);
     int n_times = (int)((pass_bytes + n - 1) / n);
     reading r = {.data = bnet_gguf_file_data(e->gguf), .n_bytes = n, .n_times = n_times};
+    int n_threads = bnet_pool_threads(e->runtime->pool), n_cpus = e->runtime->devices->cpu.n_usable;
+    int n_at_once = n_cpus > 0 ? BNET_MIN(n_threads, n_cpus) : n_threads;
     double start = bnet_now_ms(), best = 0;
     for (int i = 0; i < PASSES_MAX; i++) {
-        best = BNET_MAX(best, read_once(e->runtime->pool, &r));
+        best = BNET_MAX(best, read_once(e->runtime->pool, n_at_once, &r));
         if (i + 1 >= PASSES_MIN && bnet_now_ms() - start > measure_ms)
             break;
     }
