@@ -246,9 +246,10 @@ BITNET_API bitnet_status bitnet_single_open(bitnet_runtime *runtime, bitnet_prec
                                             bitnet_single **out, bitnet_error *err);
 BITNET_API void bitnet_single_close(bitnet_single *single);
 /* Computes n independent operations; a device is waited for once per step of all of them. single
- * NULL: by the scalar functions, which define what the kernels compute. Fails: ARGUMENT (NULL,
- * quantising what is not finite), MEMORY (the device has no room; all is given back), NOT_AVAILABLE
- * (the device failed). */
+ * NULL: by the scalar functions, which define what the kernels compute. If one of them is a
+ * DEQUANTIZE, the CPU computes all. Fails: ARGUMENT (NULL, a type or a number of scales that does
+ * not fit, quantising what is not finite; nothing was computed), MEMORY (the device has no room;
+ * all is given back), NOT_AVAILABLE (the device failed). */
 BITNET_API bitnet_status bitnet_single_run(bitnet_single *single, bitnet_single_op *ops, size_t n,
                                            bitnet_error *err);
 BITNET_API void bitnet_single_read(bitnet_single *single, bitnet_single_info *out);

@@ -281,7 +281,8 @@ static bitnet_status quantize_run(const void *quantize, int side, bitnet_error *
     const quantize_case *c = quantize;
     if (side == 0)
         return bnet_ref_quantize(c->type, BITNET_SCALE_ABSMEAN, c->in, c->n, c->out[0],
-                                 c->scales[0], c->n_scales, err);
+                                 c->scales[0], c->n_scales,
+                                 c->n / c->n_scales + (c->n % c->n_scales != 0), err);
     return plugin_status(c->bridge, "bitnet_bridge_quantize",
                          c->bridge->quantize((int)c->type, c->in, c->n, c->out[1], c->n_out,
                                              c->scales[1], c->n_scales),

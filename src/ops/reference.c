@@ -77,13 +77,13 @@ static void put_group(bitnet_qtype q, size_t first, size_t n, const int8_t t[GRO
 }
 
 bitnet_status bnet_ref_quantize(bitnet_qtype q, bitnet_scale_rule rule, const float *in, size_t n,
-                                uint8_t *out, float *scales, size_t n_scales, bitnet_error *err)
+                                uint8_t *out, float *scales, size_t n_scales, size_t block,
+                                bitnet_error *err)
 {
     for (size_t i = 0; i < n; i++)
         if (!isfinite(in[i]))
             return bnet_fail(err, BITNET_ARGUMENT, "quantize: value %zu is %g, not a finite number",
                              i, (double)in[i]);
-    size_t block = block_of(n, n_scales);
     for (size_t s = 0; s < n_scales; s++) {
         size_t begin = BNET_MIN(s * block, n), count = BNET_MIN(block, n - begin);
         scales[s] = count ? scale_of(rule, in + begin, count) : 0.0f;

@@ -30,8 +30,8 @@ size_t bnet_ref_quantized_bytes(bitnet_qtype q, size_t n);
 
 typedef bitnet_status bnet_quantize_fn(bitnet_qtype q, bitnet_scale_rule rule, const float *in,
                                        size_t n, uint8_t *out, float *scales, size_t n_scales,
-                                       bitnet_error *err);
-/* Block of one scale: ceil(n / n_scales) weights. Fails ARGUMENT: a value is not finite. */
+                                       size_t block, bitnet_error *err);
+/* One scale for each `block` weights, n_scales blocks. Fails ARGUMENT: a value is not finite. */
 bnet_quantize_fn bnet_ref_quantize;
 void bnet_ref_dequantize(bitnet_qtype q, const uint8_t *in, size_t n, const float *scales,
                          size_t n_scales, float *out);

@@ -52,7 +52,7 @@ bitnet_status bnet_provider_run(const bnet_provider *p, bnet_backend *device, bi
     bitnet_status st = BITNET_OK;
     if (c->op == BITNET_SINGLE_QUANTIZE)
         st = p->quantize((bitnet_qtype)c->type, (bitnet_scale_rule)c->rule, c->in[0], c->n,
-                         c->out[0], c->out[1], c->k, err);
+                         c->out[0], c->out[1], c->k, c->m, err);
     else
         on_cpu(p, c);
     c->ms[BITNET_STEP_EXECUTE] = bnet_now_ms() - start;

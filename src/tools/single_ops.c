@@ -1,5 +1,7 @@
 /* single_ops.c - single operations on the runtime's device; what the device cannot do any more goes
  * to the CPU, where that is allowed. */
+#include <math.h>
+
 #include "bitnet_kernel.h"
 #include "engine/engine.h"
 
@@ -101,7 +103,7 @@ static bitnet_status leave(bitnet_single *o, size_t n, bitnet_status why, bitnet
     uint64_t unused;
     if (why != BITNET_NOT_AVAILABLE || !may_leave(o->runtime))
         return why;
-    bnet_logf(&o->runtime->log, BITNET_LOG_WARN, "device", "%s; the CPU goes on", err->message);
+    bnet_logf(&o->runtime->log, BITNET_LOG_WARN, "device", "%s; the CPU continues", err->message);
     add_device(o, &o->left, &unused);
     bnet_backend_close(o->device);
     o->device = NULL;
@@ -139,13 +141,70 @@ static bool on_device(bitnet_single *o, bitnet_single_op *p, size_t n, bitnet_st
     return done;
 }
 
+/* ---- checking ---- */
+
+/* How many values `type` may have; 0: it is not looked at. */
+static int n_types(bitnet_single_kind op)
+{
+    switch (op) {
+    case BITNET_SINGLE_QUANTIZE:
+    case BITNET_SINGLE_DEQUANTIZE:
+        return BITNET_QTYPE_TL2 + 1;
+    case BITNET_SINGLE_QK256:
+        return BITNET_CODES_NOZERO + 1;
+    case BITNET_SINGLE_CONVERT:
+        return BITNET_BF16_TO_F32 + 1;
+    case BITNET_SINGLE_VECTOR:
+        return BITNET_VECTOR_GLU_SILU + 1;
+    default:
+        return 0;
+    }
+}
+
+static bitnet_status check_blocks(const bitnet_single_op *p, bitnet_error *err)
+{
+    if (p->op != BITNET_SINGLE_QUANTIZE && p->op != BITNET_SINGLE_DEQUANTIZE)
+        return BITNET_OK;
+    if (p->k < 1)
+        return bnet_fail(err, BITNET_ARGUMENT, "single operations: k is 0, there is no scale");
+    if (p->op == BITNET_SINGLE_DEQUANTIZE)
+        return BITNET_OK;
+    if (p->m < 1 || p->k < p->n / p->m + (p->n % p->m != 0))
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "single operations: %zu scales for %zu values each are not enough for %zu",
+                         p->k, p->m, p->n);
+    const float *in = p->in[0];
+    for (size_t i = 0; in && i < p->n; i++)
+        if (!isfinite(in[i]))
+            return bnet_fail(err, BITNET_ARGUMENT, "quantize: value %zu is %g, not a finite number",
+                             i, (double)in[i]);
+    return BITNET_OK;
+}
+
+static bitnet_status check(const bitnet_single_op *p, size_t n, bool *cpu_alone, bitnet_error *err)
+{
+    bitnet_status st = BITNET_OK;
+    for (size_t i = 0; i < n && st == BITNET_OK; i++, p++) {
+        int most = n_types(p->op);
+        st =
+            bnet_check_int("single operations", "op", (int)p->op, 0, BITNET_SINGLE_DEQUANTIZE, err);
+        if (st == BITNET_OK && most)
+            st = bnet_check_int("single operations", "type", p->type, 0, most - 1, err);
+        if (st == BITNET_OK)
+            st = check_blocks(p, err);
+        *cpu_alone = *cpu_alone || p->op == BITNET_SINGLE_DEQUANTIZE;
+    }
+    return st;
+}
+
 bitnet_status bitnet_single_run(bitnet_single *o, bitnet_single_op *p, size_t n, bitnet_error *err)
 {
     bitnet_error unused = {0}, *e = err ? err : &unused;
-    bitnet_status st = BITNET_OK;
+    bool cpu_alone = false;
     if (n && !p)
         return bnet_fail(err, BITNET_ARGUMENT, "single operations: ops must not be NULL");
-    if (o && n && p->op != BITNET_SINGLE_DEQUANTIZE && on_device(o, p, n, &st, e))
+    bitnet_status st = check(p, n, &cpu_alone, e);
+    if (st != BITNET_OK || (o && n && !cpu_alone && on_device(o, p, n, &st, e)))
         return st;
     return on_cpu(o ? o->cpu : bnet_provider_find("fallback"), p, n, e);
 }

@@ -487,6 +487,37 @@ static void test_K_21_batch(void **state)
     FAILS(bitnet_batch_matmul_i2s(NULL, 3, &err), BITNET_ARGUMENT, "NULL");
 }
 
+/* ---- operations of bitnet_kernel.h by themselves ---- */
+
+static void test_single_operations_are_checked(void **state)
+{
+    (void)state;
+    float in[25], scales[2] = {0}, out[25];
+    uint8_t packed[7];
+    for (int i = 0; i < 25; i++)
+        in[i] = i < 24 ? 1 : 3;
+    bitnet_single_op q = {.op = BITNET_SINGLE_QUANTIZE,
+                          .rule = BITNET_SCALE_ABSMEAN,
+                          .m = 24,
+                          .n = 25,
+                          .k = 2,
+                          .in = {in},
+                          .out = {packed, scales}};
+    bitnet_single_op ops[2] = {
+        q, {.op = BITNET_SINGLE_DEQUANTIZE, .n = 25, .in = {packed, scales}, .out = {out}}};
+    OK(bitnet_single_run(NULL, &q, 1, &err));
+    assert_true(scales[0] == 1 && scales[1] == 3); /* blocks of 24 values, not of half of them */
+    FAILS(bitnet_single_run(NULL, ops, 2, &err), BITNET_ARGUMENT, "no scale");
+    ops[0].type = 3;
+    FAILS(bitnet_single_run(NULL, ops, 1, &err), BITNET_ARGUMENT, "type");
+    ops[0] = q, ops[0].m = 12;
+    FAILS(bitnet_single_run(NULL, ops, 1, &err), BITNET_ARGUMENT, "not enough");
+    ops[0] = q, in[3] = NAN;
+    FAILS(bitnet_single_run(NULL, ops, 1, &err), BITNET_ARGUMENT, "value 3");
+    ops[0].op = (bitnet_single_kind)99;
+    FAILS(bitnet_single_run(NULL, ops, 1, &err), BITNET_ARGUMENT, "op");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -505,6 +536,7 @@ int main(void)
         cmocka_unit_test(test_K_8_bitnet32),
         cmocka_unit_test(test_K_8_generated_file),
         cmocka_unit_test(test_K_21_batch),
+        cmocka_unit_test(test_single_operations_are_checked),
     };
     return cmocka_run_group_tests_name("reference operations", tests, NULL, NULL);
 }
