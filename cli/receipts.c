@@ -74,6 +74,8 @@ int receipt_save(const args *a, bitnet_receipt *receipt, bitnet_receipt_facts *f
         record(&flags, "template", "auto");
     if (opt_given(a, OPT_DUMP_LOGITS))
         record(&flags, "dump-logits", "on");
+    if (opt_given(a, OPT_LOGIT_STEPS) || opt_given(a, OPT_ASSERT_GREEDY))
+        record(&flags, "logits", "on"); /* of some tokens all are computed */
     facts->command = a->command->name;
     facts->flags = (const char *const *)flags.data;
     facts->n_flags = flags.n;

@@ -55,6 +55,7 @@ struct bitnet_engine {
     bnet_backend *spare;
     bnet_model *spare_model;
     atomic_uint_fast64_t n_fallbacks; /* steps repeated there */
+    atomic_uint_fast64_t n_cut;       /* passes that were cancelled between layers */
 
     bnet_workspaces workspaces; /* lent to sessions and batches while they compute */
     bool invariant; /* batch_invariant on a device whose bits depend on how tokens are divided */

@@ -62,9 +62,9 @@ static bitnet_status open_place(const bitnet_session *s, place *p, bitnet_error 
  * a workspace has one of the spare's afterwards. */
 static bitnet_status rebuild(bitnet_session *s, const place *p, bitnet_error *err)
 {
-    bitnet_session there = *s;
     bool lent = s->scratch != NULL;
-    bnet_session_return(s);
+    bnet_session_return(s); /* its kernels are counted */
+    bitnet_session there = *s;
     there.kv = p->kv;
     there.hidden = p->hidden[0];
     there.fresh = p->hidden[1];

@@ -252,7 +252,10 @@ static bitnet_status forward(bitnet_session *s, const int32_t *ids, int n, int n
     bnet_batch b = {n, ids, x->pos, x->seq, &s->kv, 1, x->rows, n_rows, !some, NULL, NULL};
     b.next = n_next > 0 ? &next : NULL;
     b.keep = n_rows == 1 ? s->fresh : NULL;
-    return bnet_forward(x->ws, &b, err);
+    bitnet_status st = bnet_forward(x->ws, &b, err);
+    if (st == BITNET_CANCELLED)
+        atomic_fetch_add(&s->engine->n_cut, 1);
+    return st;
 }
 
 bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,

@@ -92,8 +92,9 @@ bitnet_status bitnet_session_fork(const bitnet_session *session, size_t position
     if (position > session->n_pos)
         return bnet_fail(err, BITNET_ARGUMENT, "fork: position %zu is beyond the timeline's %zu",
                          position, session->n_pos);
-    if (session->scratch) /* from a callback of a pass */
-        return bnet_session_enter(session, "fork", err);
+    if (session->scratch)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "fork: the session is in use by a call that has not returned");
     return fork_checked(session, position, out, err);
 }
 

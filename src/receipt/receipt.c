@@ -24,7 +24,7 @@ struct bitnet_receipt {
     bitnet_engine *engine;
     bitnet_kernel_use before[BNET_KERNELS_MAX];
     size_t n_before;
-    uint64_t dequantised, steps, spare_calls, replays, unrecorded; /* before */
+    uint64_t dequantised, steps, cut, spare_calls, replays, unrecorded; /* before */
     bool measured;
     double read_limit;
     char sha256[2 * BNET_SHA256_BYTES + 1];
@@ -67,6 +67,7 @@ bitnet_status bitnet_receipt_open(bitnet_engine *e, bitnet_receipt **out, bitnet
     r->n_before = bnet_engine_uses(e, r->before);
     r->dequantised = bitnet_engine_fallbacks(e);
     r->steps = e->n_fallbacks;
+    r->cut = e->n_cut;
     r->spare_calls = spare_calls(e);
     r->replays = device_of(e).n_replays;
     r->unrecorded = device_of(e).n_unrecorded;
@@ -227,6 +228,7 @@ static void put_kernels(document *d, json_t *root)
     put(d, quantization, "fallback_count", count(d->dequantised));
     put(d, root, "kernels", ids);
     put(d, root, "kernel_calls", calls);
+    put(d, root, "cut_passes", count(d->e->n_cut - d->r->cut));
     if (d->f->session) { /* which passes were repeated is counted for the engine alone */
         put(d, root, "shared_calls", shared);
     } else {
@@ -423,6 +425,10 @@ bitnet_status bitnet_receipt_write(bitnet_receipt *r, const bitnet_receipt_facts
     bitnet_status st = bnet_options_copy(&f, sizeof f, facts, "receipt facts", err);
     if (st != BITNET_OK)
         return st;
+    if ((f.n_prompt && !f.prompt_ids) || (f.n_output && !f.output_ids) || (f.n_text && !f.text) ||
+        (f.n_flags && !f.flags))
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "receipt facts: a list is NULL, but its length is not 0");
     if (f.session && f.session->engine != r->engine)
         return bnet_fail(err, BITNET_ARGUMENT, "receipt: session belongs to another engine");
     document d = {.r = r, .e = r->engine, .f = &f, .device = device_of(r->engine)};

@@ -13,6 +13,9 @@ static json_t *plain_number(const json_t *j)
 {
     char digits[40];
     snprintf(digits, sizeof digits, "%.15g", json_real_value(j));
+    char *comma = strchr(digits, ','); /* of the program's locale */
+    if (comma)
+        *comma = '.';
     return json_string(digits);
 }
 

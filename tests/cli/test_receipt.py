@@ -206,6 +206,21 @@ def test_a_busy_machine_lowers_no_limit():
     check(busy > quiet / 4, f"{quiet} GB/s alone, {busy} beside others")
 
 
+def test_what_was_cut_passes():
+    """A prompt that the time limit cuts between layers, and logits that are looked at besides."""
+    prompt = write("long.txt", "Once upon a time there was a fox. " * 110)
+    cut = 0
+    for ms in ("0.02", "0.05", "0.1", "0.2"):
+        path, j, _ = receipt("run", "-m", model("story"), "-f", prompt, "--ctx", "2048", "-n", "400", "--timeout", ms, "-t", "1")
+        cut += j["cut_passes"]
+        if sum(j["kernel_calls"].values()):
+            expect(0, "receipt", "verify", path)
+    check(cut > 0, "no pass was cut")
+    for more in (("--dump-logit-steps", "3"), ("--assert-greedy",)):
+        path = receipt("run", "-m", model("nano"), "-p", "Once", "-n", "8", "--greedy", "--top-k", "0", *more)[0]
+        expect(0, "receipt", "verify", path)
+
+
 def test_verify_refuses_with_the_number():
     path, j, _ = nano()
     for gate, change in ((1, {"schema_version": "1.0.0"}), (2, {"compute_path": "fallback"}), (3, {"kernels": []}),

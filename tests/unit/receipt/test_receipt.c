@@ -329,6 +329,7 @@ static const tampering table[] = {
     {15, "kernel_calls.attention_f16:scalar", "47", "47 calls of attention"},
     {15, "kernel_calls.kv_store_f16:scalar", "1", "1 calls of kv_store"},
     {15, "graph_replays", "1", "a CPU records nothing"},
+    {15, "cut_passes", "1", "was not cancelled"},
     {15, "unrecorded_steps", "1", "a CPU records nothing"},
     {1, "graph_replays", "-1", "graph_replays"},
     {15, "environment.GPU_DEVICE", "\"NVIDIA H200\"", "the backend is cpu"},
