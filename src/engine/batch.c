@@ -200,9 +200,10 @@ static size_t line_up(bitnet_batch *b, bitnet_batch_item *items, size_t n_items,
         if (st != BITNET_OK)
             bnet_item_fails(b, &items[i], st);
     }
-    for (int kind = 0; kind < 4; kind++)
+    for (int turn = 0; turn < 8; turn++) /* who was told AGAIN comes first, then kind by kind */
         for (size_t i = 0; i < n_items; i++) {
-            if (items[i].status != BITNET_OK || kind_of(&items[i]) != kind)
+            if (items[i].status != BITNET_OK || kind_of(&items[i]) != turn % 4 ||
+                items[i].session->again != (turn < 4))
                 continue;
             b->tasks[n] = (bnet_task){.item = &items[i]};
             bitnet_sampler_save(items[i].sampler, &b->tasks[n].saved);
@@ -332,6 +333,7 @@ static bitnet_status run_group(bitnet_batch *b, bnet_task *tasks, size_t n_tasks
     if (st != BITNET_OK && err && (!alone || b->first == BITNET_OK))
         *err = why;
     if (alone) { /* one session, while its cache was computed again */
+        b->sessions[n]->again = st == BITNET_AGAIN;
         set_aside(b, tasks, n, st);
         *n_done = 1;
         return BITNET_OK;
@@ -361,10 +363,8 @@ static void commit(bnet_task *tasks, size_t n)
             continue;
         bnet_session_note_pass(s, s->n_pos, tasks[i].item->n_ids);
         s->n_pos += tasks[i].item->n_ids;
-        if (tasks[i].item->keep_logits)
-            bnet_session_adopt(s);
-        else
-            bnet_session_forget(s);
+        s->again = false;
+        (tasks[i].item->keep_logits ? bnet_session_adopt : bnet_session_forget)(s);
     }
 }
 

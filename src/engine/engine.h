@@ -81,6 +81,7 @@ struct bitnet_session {
     bool has_logits;     /* logits follow from `hidden` */
     float *row;          /* these logits, if somebody asked for them, else NULL */
     bool fallen;         /* kv and hidden belong to the engine's spare model */
+    bool again;          /* its last step was told AGAIN: the next one begins with it */
     bnet_busy busy;      /* with a call: other calls that change it are refused */
     /* how its tokens were divided into passes, if that matters: a bit for the first token of each,
      * [n_ctx / 64 + 1]; and the tokens of the longest pass, n_batch at least */

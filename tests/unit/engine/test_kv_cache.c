@@ -523,6 +523,39 @@ static void test_KV_4_prefill_decode_parity(void **state)
     nano_close(&n);
 }
 
+/* Sessions that lose their blocks to each other in every step all come on: who was told AGAIN is
+ * served first. */
+static void test_nobody_starves(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    bitnet_kv_pool *p = crowd_pool(&n, 10, crowd_options(BITNET_KV_LRU, false));
+    bitnet_session *c = crowd_session(&n, p, 640), *b = crowd_session(&n, p, 640);
+    int32_t ids[640];
+    nano_ids(&n, 43, ids, 640);
+    OK(bitnet_session_append(b, ids, 576, NULL, NULL, &err));
+    OK(bitnet_session_append(c, ids, 300, NULL, NULL, &err));
+    bitnet_batch *batch = NULL;
+    OK(bitnet_batch_open(n.engine, NULL, &batch, &err));
+    for (int step = 0; step < 6; step++) {
+        bitnet_batch_item items[2];
+        bitnet_session *both[2] = {c, b};
+        for (int i = 0; i < 2; i++) {
+            bitnet_batch_item_init(&items[i]);
+            items[i].session = both[i];
+            items[i].ids = ids + bitnet_session_position(both[i]);
+            items[i].n_ids = 1;
+        }
+        bitnet_batch_step(batch, items, 2, NULL);
+    }
+    assert_true(bitnet_session_position(b) > 577 && bitnet_session_position(c) > 301);
+    bitnet_batch_close(batch);
+    bitnet_session_close(b);
+    bitnet_session_close(c);
+    bitnet_kv_pool_close(p);
+    nano_close(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -536,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_KV_2_tail_blocks),
         cmocka_unit_test(test_KV_2_a_step_spares_its_own),
         cmocka_unit_test(test_KV_2_waiting),
+        cmocka_unit_test(test_nobody_starves),
         cmocka_unit_test(test_KV_3_compression_nano),
         cmocka_unit_test(test_KV_3_compression_story),
         cmocka_unit_test(test_KV_4_prefill_decode_parity),
