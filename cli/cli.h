@@ -150,8 +150,8 @@ void signals_handle(int sig, void (*fn)(int), int flags);                /* flag
 void signals_handle_unless_ignored(int sig, void (*fn)(int), int flags); /* as under nohup */
 void signals_name_model(const char *path); /* what SIGBUS is blamed on; copied */
 void signals_name_temp(
-    const char *path);              /* removed if a signal ends the program; NULL: none; copied */
-int interrupted(void);              /* 0, or the exit code the signal asks for */
+    const char *path); /* removed if a signal ends the program; NULL: none; copied */
+int interrupted(void); /* 0, or the exit code the signal asks for */
 void interrupt_clear(void);
 /* Signals that ask to end, to stop or to redraw: threads started while they are held never get
  * them. */

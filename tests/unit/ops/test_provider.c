@@ -166,8 +166,8 @@ static int use_provider(const bnet_provider *p, uint64_t *seed)
     p->matmul_i2s(a, b, c, M, N, K);
     for (int i = 0; i < 24; i++)
         in[i] = (float)(test_rand(seed) % 3) - 1;
-    bool ok = p->quantize(BITNET_QTYPE_TL2, BITNET_SCALE_ABSMAX, in, 24, packed, scales, 2, 12, NULL) ==
-              BITNET_OK;
+    bool ok = p->quantize(BITNET_QTYPE_TL2, BITNET_SCALE_ABSMAX, in, 24, packed, scales, 2, 12,
+                          NULL) == BITNET_OK;
     bnet_ref_dequantize(BITNET_QTYPE_TL2, packed, 24, scales, 2, back);
     for (int i = 0; i < 24; i++)
         ok = ok && (back[i] > 0) == (in[i] > 0) && (back[i] < 0) == (in[i] < 0);
