@@ -129,7 +129,7 @@ static bnet_str scaled_nano(float first, float second)
     uint64_t n_tensors = bnet_gguf_n_tensors(g), lowest = UINT64_MAX;
     for (size_t i = 0; i < n_tensors; i++) { /* the list begins with the first tensor of any */
         const bnet_tensor *t = bnet_gguf_tensor_at(g, i);
-        const uint8_t *at = memmem(file, 1 << 20, t->name, strlen(t->name));
+        const uint8_t *at = memmem(file, (size_t)bnet_gguf_file_bytes(g), t->name, strlen(t->name));
         if (at && (uint64_t)(at - file) < lowest) {
             lowest = (uint64_t)(at - file);
             infos = at - 8;
