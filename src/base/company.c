@@ -27,7 +27,7 @@ enum {
 
 /* ---- one thread ---- */
 
-static double cpu_ms(void)
+double bnet_thread_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -43,14 +43,14 @@ static long times_taken(void)
 void bnet_pulse_start(bnet_pulse *p)
 {
     p->wall_ms = bnet_now_ms();
-    p->cpu_ms = cpu_ms();
+    p->cpu_ms = bnet_thread_ms();
     p->n_taken = p->rests ? times_taken() : 0;
 }
 
 /* What the thread lost to others since the last look; notes the clocks. */
 static double lost_ms(bnet_pulse *p, double now_ms)
 {
-    double cpu = cpu_ms(), lost = now_ms - p->wall_ms - (cpu - p->cpu_ms);
+    double cpu = bnet_thread_ms(), lost = now_ms - p->wall_ms - (cpu - p->cpu_ms);
     long n_taken = p->rests ? times_taken() : 0;
     if (p->rests && n_taken == p->n_taken)
         lost = 0;

@@ -13,6 +13,9 @@
 
 #include "base/base.h"
 
+/* The time for which the calling thread had a CPU. */
+double bnet_thread_ms(void);
+
 /* One thread's view of its CPU. */
 typedef struct bnet_pulse {
     double wall_ms, cpu_ms; /* clocks at the last look, or when it last woke */

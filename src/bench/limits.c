@@ -1,8 +1,8 @@
 /* limits.c - what measurements are held against: the bytes and operations of one token, the rate at
  * which memory is read and the operations are done; and the summary of several runs. */
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/company.h"
 #include "bench/read_limit.h"
 #include "bitnet_tools.h"
 
@@ -45,18 +45,12 @@ typedef struct reading {
     atomic_uint_fast64_t cpu_ns; /* CPU time of all threads */
 } reading;
 
-static uint64_t thread_ns(void)
-{
-    struct timespec t = {0};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void read_part(void *arg, bnet_share part)
 {
     reading *r = arg;
     size_t begin, end;
-    uint64_t sums[8] = {0}, begun = thread_ns();
+    uint64_t sums[8] = {0};
+    double begun = bnet_thread_ms();
     bnet_split(r->n_bytes, PART, part.index, part.count, &begin, &end);
     for (int t = 0; t < r->n_times; t++)
         for (size_t i = begin; i + 64 <= end; i += 64) {
@@ -68,7 +62,8 @@ static void read_part(void *arg, bnet_share part)
     for (size_t k = 1; k < 8; k++)
         sums[0] += sums[k];
     atomic_fetch_add_explicit(&r->sum, sums[0], memory_order_relaxed);
-    atomic_fetch_add_explicit(&r->cpu_ns, thread_ns() - begun, memory_order_relaxed);
+    uint64_t ns = (uint64_t)((bnet_thread_ms() - begun) * 1e6);
+    atomic_fetch_add_explicit(&r->cpu_ns, ns, memory_order_relaxed);
 }
 
 /* GB/s. The clock is that of the threads: time in which other programs had their CPUs is not
