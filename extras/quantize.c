@@ -1,5 +1,4 @@
 /* quantize.c - floats to packed ternary weights and back, in host memory or on a device. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "ops.h"
@@ -85,7 +84,8 @@ static size_t scales_of_whole_bytes(size_t block)
     return n;
 }
 
-/* All at once, or in pieces that become smaller as long as the device has no room for them. */
+/* All at once, or in pieces that become smaller as long as the device has no room for them. A value
+ * that is not finite is found in the first attempt, before the device is asked for anything. */
 static bitnet_status quantize_on_device(const quantize_job *j, bitnet_error *err)
 {
     size_t used = divide_up(j->n, j->block), unit = scales_of_whole_bytes(j->block);
@@ -107,15 +107,6 @@ static bitnet_status quantize_on_device(const quantize_job *j, bitnet_error *err
     return st;
 }
 
-static bitnet_status all_finite(const float *in, size_t n, bitnet_error *err)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(in[i]))
-            return fail(err, BITNET_ARGUMENT, "quantize: value %zu is %g, not a finite number", i,
-                        (double)in[i]);
-    return BITNET_OK;
-}
-
 static bitnet_status quantize(const quantize_job *j, size_t n_out, bitnet_error *err)
 {
     bitnet_status st =
@@ -126,10 +117,8 @@ static bitnet_status quantize(const quantize_job *j, size_t n_out, bitnet_error 
         return st;
     quantize_job job = *j;
     job.block = divide_up(j->n, j->n_scales);
-    if (bnetx_on_device(j->ops)) {
-        st = all_finite(j->in, j->n, err);
-        return st == BITNET_OK ? quantize_on_device(&job, err) : st;
-    }
+    if (bnetx_on_device(j->ops))
+        return quantize_on_device(&job, err);
     bitnet_single_op p = {.op = BITNET_SINGLE_QUANTIZE,
                           .type = (int)j->type,
                           .rule = (int)j->rule,

@@ -129,7 +129,8 @@ BITNET_API bitnet_status bitnet_bridge_compare_matmul(const bitnet_runtime *runt
                                                       bitnet_bridge *bridge, size_t m, size_t n,
                                                       size_t k, bitnet_comparison *out,
                                                       bitnet_error *err);
-BITNET_API bitnet_status bitnet_bridge_compare_quantize(bitnet_bridge *bridge, bitnet_qtype type,
+BITNET_API bitnet_status bitnet_bridge_compare_quantize(const bitnet_runtime *runtime,
+                                                        bitnet_bridge *bridge, bitnet_qtype type,
                                                         size_t n, bitnet_comparison *out,
                                                         bitnet_error *err);
 

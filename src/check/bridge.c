@@ -245,6 +245,7 @@ enum { SCALE_OF = 256 }; /* weights per scale when quantising */
 
 typedef struct quantize_case {
     const bitnet_bridge *bridge;
+    bnet_quantize_fn *native;
     bitnet_qtype type;
     size_t n, n_out, n_scales;
     float *in, *scales[2], *values[2];
@@ -279,10 +280,11 @@ static void quantize_free(quantize_case *c)
 static bitnet_status quantize_run(const void *quantize, int side, bitnet_error *err)
 {
     const quantize_case *c = quantize;
-    if (side == 0)
-        return bnet_ref_quantize(c->type, BITNET_SCALE_ABSMEAN, c->in, c->n, c->out[0],
-                                 c->scales[0], c->n_scales,
-                                 c->n / c->n_scales + (c->n % c->n_scales != 0), err);
+    if (side == 0) {
+        c->native(c->type, BITNET_SCALE_ABSMEAN, c->in, c->n, c->out[0], c->scales[0], c->n_scales,
+                  c->n / c->n_scales + (c->n % c->n_scales != 0));
+        return BITNET_OK;
+    }
     return plugin_status(c->bridge, "bitnet_bridge_quantize",
                          c->bridge->quantize((int)c->type, c->in, c->n, c->out[1], c->n_out,
                                              c->scales[1], c->n_scales),
@@ -302,17 +304,20 @@ static bitnet_comparison quantize_judge(const quantize_case *c, const uint64_t b
                                 farthest(c->values[0], c->values[1], c->n));
 }
 
-bitnet_status bitnet_bridge_compare_quantize(bitnet_bridge *b, bitnet_qtype type, size_t n,
-                                             bitnet_comparison *out, bitnet_error *err)
+bitnet_status bitnet_bridge_compare_quantize(const bitnet_runtime *r, bitnet_bridge *b,
+                                             bitnet_qtype type, size_t n, bitnet_comparison *out,
+                                             bitnet_error *err)
 {
-    if (!b || !out || n == 0 || n > SIZE_MAX_BYTES / 4)
-        return bnet_fail(err, BITNET_ARGUMENT, "bridge: bridge and out must be given, n is 1..%d",
+    if (!r || !b || !out || n == 0 || n > SIZE_MAX_BYTES / 4)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "bridge: runtime, bridge and out must be given, n is 1..%d",
                          SIZE_MAX_BYTES / 4);
     bitnet_status st =
         bnet_check_int("bridge", "type", (int)type, BITNET_QTYPE_I2S, BITNET_QTYPE_TL2, err);
     if (st != BITNET_OK)
         return st;
     quantize_case c = {.bridge = b,
+                       .native = bnet_runtime_cpu_provider(r)->quantize,
                        .type = type,
                        .n = n,
                        .n_out = bnet_ref_quantized_bytes(type, n),

@@ -146,7 +146,7 @@ bitnet_status bnet_validate_bridge(validation_run *r)
     bitnet_status st =
         bitnet_bridge_compare_matmul(r->runtime, r->o.bridge, side, side, side, &b->matmul, r->err);
     if (st == BITNET_OK)
-        st = bitnet_bridge_compare_quantize(r->o.bridge, BITNET_QTYPE_I2S, side * side,
+        st = bitnet_bridge_compare_quantize(r->runtime, r->o.bridge, BITNET_QTYPE_I2S, side * side,
                                             &b->quantize, r->err);
     if (st == BITNET_OK && (!b->matmul.accuracy_match || !b->quantize.accuracy_match)) {
         b->verdict = BITNET_VERDICT_FAIL;

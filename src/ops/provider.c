@@ -7,14 +7,16 @@
 #define OPS_NONE   NULL, NULL, NULL
 #define OPS_SCALAR bnet_ref_matmul_scalar, bnet_ref_quantize, &bnet_single_scalar
 #if defined(__aarch64__)
-#define OPS_NEON bnet_ref_matmul_neon, bnet_ref_quantize, &bnet_single_neon
+#define OPS_NEON bnet_ref_matmul_neon, bnet_quantize_neon, &bnet_single_neon
 #else
 #define OPS_NEON OPS_NONE
 #endif
 #if defined(__x86_64__)
-#define OPS_AVX2 bnet_ref_matmul_avx2, bnet_ref_quantize, &bnet_single_avx2
+#define OPS_AVX2   bnet_ref_matmul_avx2, bnet_quantize_avx2, &bnet_single_avx2
+#define OPS_AVX512 bnet_ref_matmul_avx512, bnet_quantize_avx512, &bnet_single_avx512
 #else
-#define OPS_AVX2 OPS_NONE
+#define OPS_AVX2   OPS_NONE
+#define OPS_AVX512 OPS_NONE
 #endif
 
 static const bnet_provider providers[] = {

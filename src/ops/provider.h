@@ -21,8 +21,8 @@ typedef struct bnet_provider {
 } bnet_provider;
 
 /* One operation, from any thread: by the functions above, or by an open backend of the provider's
- * kind of device. Fails: NOT_COMPILED, NOT_AVAILABLE (no such backend is open, or it failed),
- * MEMORY, ARGUMENT (quantising what is not finite). */
+ * kind of device. Requires finite values to quantise. Fails: NOT_COMPILED, NOT_AVAILABLE (no such
+ * backend is open, or it failed), MEMORY. */
 bitnet_status bnet_provider_run(const bnet_provider *p, bnet_backend *device, bitnet_single_op *c,
                                 bitnet_error *err);
 

@@ -3,6 +3,7 @@
 
 #include "format/codec.h"
 
+#include <float.h>
 #include <math.h>
 
 /* ---- quantisation ---- */
@@ -76,14 +77,26 @@ static void put_group(bitnet_qtype q, size_t first, size_t n, const int8_t t[GRO
     }
 }
 
-bitnet_status bnet_ref_quantize(bitnet_qtype q, bitnet_scale_rule rule, const float *in, size_t n,
-                                uint8_t *out, float *scales, size_t n_scales, size_t block,
-                                bitnet_error *err)
+/* Several values at once, without a branch for each. */
+size_t bnet_first_not_finite(const float *in, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(in[i]))
-            return bnet_fail(err, BITNET_ARGUMENT, "quantize: value %zu is %g, not a finite number",
-                             i, (double)in[i]);
+    enum { STRETCH = 512 };
+    size_t i = 0;
+    for (; i + STRETCH <= n; i += STRETCH) {
+        int any = 0;
+        for (size_t k = 0; k < STRETCH; k++)
+            any |= !(fabsf(in[i + k]) <= FLT_MAX);
+        if (any)
+            break;
+    }
+    while (i < n && isfinite(in[i]))
+        i++;
+    return i;
+}
+
+void bnet_ref_quantize(bitnet_qtype q, bitnet_scale_rule rule, const float *in, size_t n,
+                       uint8_t *out, float *scales, size_t n_scales, size_t block)
+{
     for (size_t s = 0; s < n_scales; s++) {
         size_t begin = BNET_MIN(s * block, n), count = BNET_MIN(block, n - begin);
         scales[s] = count ? scale_of(rule, in + begin, count) : 0.0f;
@@ -94,7 +107,6 @@ bitnet_status bnet_ref_quantize(bitnet_qtype q, bitnet_scale_rule rule, const fl
             t[j] = trit_by(rule, in[i + j], scales[(i + j) / block]);
         put_group(q, i, n, t, out);
     }
-    return BITNET_OK;
 }
 
 /* Weight i of a packed form; bytes no encoder writes give 0. */

@@ -20,7 +20,7 @@ bnet_matmul_fn bnet_ref_matmul_scalar;
 #if defined(__aarch64__)
 bnet_matmul_fn bnet_ref_matmul_neon;
 #elif defined(__x86_64__)
-bnet_matmul_fn bnet_ref_matmul_avx2;
+bnet_matmul_fn bnet_ref_matmul_avx2, bnet_ref_matmul_avx512;
 #endif
 
 /* Bytes that n weights take. I2S: 4 codes per byte, first lowest. TL1: pairs 3a + b + 4 in nibbles,
@@ -28,11 +28,18 @@ bnet_matmul_fn bnet_ref_matmul_avx2;
  * triple (v < 0), first lowest. What is missing to a whole byte counts as weight 0. */
 size_t bnet_ref_quantized_bytes(bitnet_qtype q, size_t n);
 
-typedef bitnet_status bnet_quantize_fn(bitnet_qtype q, bitnet_scale_rule rule, const float *in,
-                                       size_t n, uint8_t *out, float *scales, size_t n_scales,
-                                       size_t block, bitnet_error *err);
-/* One scale for each `block` weights, n_scales blocks. Fails ARGUMENT: a value is not finite. */
+/* One scale for each `block` weights, n_scales blocks. Requires finite values. bnet_ref_quantize
+ * says what the bits are; the others give the same ones. */
+typedef void bnet_quantize_fn(bitnet_qtype q, bitnet_scale_rule rule, const float *in, size_t n,
+                              uint8_t *out, float *scales, size_t n_scales, size_t block);
 bnet_quantize_fn bnet_ref_quantize;
+#if defined(__aarch64__)
+bnet_quantize_fn bnet_quantize_neon;
+#elif defined(__x86_64__)
+bnet_quantize_fn bnet_quantize_avx2, bnet_quantize_avx512;
+#endif
+/* The first of n values that is not finite; n: all are. */
+size_t bnet_first_not_finite(const float *in, size_t n);
 void bnet_ref_dequantize(bitnet_qtype q, const uint8_t *in, size_t n, const float *scales,
                          size_t n_scales, float *out);
 

@@ -20,7 +20,7 @@ extern const bnet_single_fns bnet_single_scalar;
 #if defined(__aarch64__)
 extern const bnet_single_fns bnet_single_neon;
 #elif defined(__x86_64__)
-extern const bnet_single_fns bnet_single_avx2;
+extern const bnet_single_fns bnet_single_avx2, bnet_single_avx512;
 #endif
 
 #endif

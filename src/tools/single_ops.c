@@ -1,7 +1,5 @@
 /* single_ops.c - single operations on the runtime's device; what the device cannot do any more goes
  * to the CPU, where that is allowed. */
-#include <math.h>
-
 #include "bitnet_kernel.h"
 #include "engine/engine.h"
 
@@ -174,10 +172,10 @@ static bitnet_status check_blocks(const bitnet_single_op *p, bitnet_error *err)
                          "single operations: %zu scales for %zu values each are not enough for %zu",
                          p->k, p->m, p->n);
     const float *in = p->in[0];
-    for (size_t i = 0; in && i < p->n; i++)
-        if (!isfinite(in[i]))
-            return bnet_fail(err, BITNET_ARGUMENT, "quantize: value %zu is %g, not a finite number",
-                             i, (double)in[i]);
+    size_t bad = in ? bnet_first_not_finite(in, p->n) : p->n;
+    if (bad < p->n)
+        return bnet_fail(err, BITNET_ARGUMENT, "quantize: value %zu is %g, not a finite number",
+                         bad, (double)in[bad]);
     return BITNET_OK;
 }
 

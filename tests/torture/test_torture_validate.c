@@ -57,7 +57,8 @@ static bitnet_status cross_bridge(void *user, bitnet_error *err)
     bitnet_comparison out;
     bitnet_status st = bitnet_bridge_compare_matmul(c->runtime, c->bridge, 3, 4, 5, &out, err);
     if (st == BITNET_OK)
-        st = bitnet_bridge_compare_quantize(c->bridge, BITNET_QTYPE_I2S, 300, &out, err);
+        st =
+            bitnet_bridge_compare_quantize(c->runtime, c->bridge, BITNET_QTYPE_I2S, 300, &out, err);
     return st;
 }
 

@@ -186,7 +186,7 @@ static void test_tools(void **state)
     assert_int_equal(bitnet_engine_fallbacks(NULL), 0);
     REFUSED(bitnet_bridge_open(NULL, NULL, &err));
     REFUSED(bitnet_bridge_compare_matmul(NULL, NULL, 1, 1, 1, NULL, &err));
-    REFUSED(bitnet_bridge_compare_quantize(NULL, BITNET_QTYPE_I2S, 1, NULL, &err));
+    REFUSED(bitnet_bridge_compare_quantize(NULL, NULL, BITNET_QTYPE_I2S, 1, NULL, &err));
     REFUSED(bitnet_validate(NULL, NULL, NULL, &err));
     REFUSED(bitnet_validation_json(NULL, NULL, 0, NULL, &err));
     REFUSED(bitnet_health_check(NULL, NULL, &err));

@@ -29,7 +29,7 @@ static void test_F_1_a_plugin_is_loaded_and_agrees(void **state)
     assert_true(c.reference_ns > 0);
     static const size_t sizes[] = {1, 3, 255, 256, 257, 4096};
     for (size_t i = 0; i < 6; i++) {
-        OK(bitnet_bridge_compare_quantize(b, BITNET_QTYPE_I2S, sizes[i], &c, &err));
+        OK(bitnet_bridge_compare_quantize(r, b, BITNET_QTYPE_I2S, sizes[i], &c, &err));
         if (!c.accuracy_match)
             fail_msg("%zu weights: max_error %g", sizes[i], c.max_error);
     }
@@ -76,11 +76,11 @@ static void test_F_3_a_wrong_plugin_is_a_mismatch(void **state)
     assert_false(c.accuracy_match);
     assert_false(c.migration_recommended);
     assert_true(c.max_error == 1);
-    OK(bitnet_bridge_compare_quantize(b, BITNET_QTYPE_I2S, 512, &c, &err));
+    OK(bitnet_bridge_compare_quantize(r, b, BITNET_QTYPE_I2S, 512, &c, &err));
     assert_true(c.accuracy_match);
     bitnet_bridge_close(b);
     OK(bitnet_bridge_open(PLUGIN("wrong_quantize"), &b, &err));
-    OK(bitnet_bridge_compare_quantize(b, BITNET_QTYPE_I2S, 512, &c, &err));
+    OK(bitnet_bridge_compare_quantize(r, b, BITNET_QTYPE_I2S, 512, &c, &err));
     assert_false(c.accuracy_match);
     assert_true(c.max_error > 0);
     bitnet_bridge_close(b);
@@ -96,13 +96,14 @@ static void test_F_1_failures_of_a_plugin_come_with_its_words(void **state)
     OK(bitnet_bridge_open(PLUGIN("fails"), &b, &err));
     FAILS(bitnet_bridge_compare_matmul(r, b, 2, 2, 2, &c, &err), BITNET_ERROR,
           "bitnet_bridge_matmul_i2s returned 5: out of patience");
-    FAILS(bitnet_bridge_compare_quantize(b, BITNET_QTYPE_TL1, 64, &c, &err), BITNET_ERROR,
+    FAILS(bitnet_bridge_compare_quantize(r, b, BITNET_QTYPE_TL1, 64, &c, &err), BITNET_ERROR,
           "only I2S is known here");
     FAILS(bitnet_bridge_compare_matmul(r, b, 0, 2, 2, &c, &err), BITNET_ARGUMENT, "m is 0");
     FAILS(bitnet_bridge_compare_matmul(r, b, 2, 2, 1 << 20, &c, &err), BITNET_ARGUMENT, "k is");
-    FAILS(bitnet_bridge_compare_quantize(b, (bitnet_qtype)9, 64, &c, &err), BITNET_ARGUMENT,
+    FAILS(bitnet_bridge_compare_quantize(r, b, (bitnet_qtype)9, 64, &c, &err), BITNET_ARGUMENT,
           "type");
-    FAILS(bitnet_bridge_compare_quantize(b, BITNET_QTYPE_I2S, 0, &c, &err), BITNET_ARGUMENT, "n");
+    FAILS(bitnet_bridge_compare_quantize(r, b, BITNET_QTYPE_I2S, 0, &c, &err), BITNET_ARGUMENT,
+          "n");
     bitnet_bridge_close(b);
     bitnet_runtime_close(r);
 }

@@ -124,23 +124,17 @@ static void test_REG_3_asked_once(void **state)
 
 /* ---- REG-1: name, availability, two operations, from any thread ---- */
 
+enum { AVX512 = BNET_CPU_AVX512F | BNET_CPU_AVX512BW | BNET_CPU_AVX512VL | BNET_CPU_AVX512DQ };
+
 static bool runs_here(const bnet_provider *p)
 {
     static const struct {
         const char *isa;
         uint32_t needs;
-    } sets[] = {{"scalar", 0},
-                {"neon", BNET_CPU_NEON},
-                {"dotprod", BNET_CPU_NEON},
-                {"i8mm", BNET_CPU_NEON},
-                {"sve", BNET_CPU_NEON},
-                {"svei8mm", BNET_CPU_NEON},
-                {"avx2", BNET_CPU_AVX2},
-                {"avx512", BNET_CPU_AVX2},
-                {"amx", BNET_CPU_AVX2},
-                {"avx512vnni", BNET_CPU_AVX2},
-                {"avxvnni", BNET_CPU_AVX2},
-                {"sse41", BNET_CPU_SSE41}};
+    } sets[] = {{"scalar", 0},           {"neon", BNET_CPU_NEON},    {"dotprod", BNET_CPU_NEON},
+                {"i8mm", BNET_CPU_NEON}, {"sve", BNET_CPU_NEON},     {"svei8mm", BNET_CPU_NEON},
+                {"avx2", BNET_CPU_AVX2}, {"avx512", AVX512},         {"amx", AVX512},
+                {"avx512vnni", AVX512},  {"avxvnni", BNET_CPU_AVX2}, {"sse41", BNET_CPU_SSE41}};
     for (size_t i = 0; i < BNET_COUNT(sets); i++)
         if (p->isa && strcmp(p->isa, sets[i].isa) == 0)
             return p->matmul_i2s && (sets[i].needs & ~bnet_cpu_features()) == 0;
@@ -166,8 +160,8 @@ static int use_provider(const bnet_provider *p, uint64_t *seed)
     p->matmul_i2s(a, b, c, M, N, K);
     for (int i = 0; i < 24; i++)
         in[i] = (float)(test_rand(seed) % 3) - 1;
-    bool ok = p->quantize(BITNET_QTYPE_TL2, BITNET_SCALE_ABSMAX, in, 24, packed, scales, 2, 12,
-                          NULL) == BITNET_OK;
+    bool ok = true;
+    p->quantize(BITNET_QTYPE_TL2, BITNET_SCALE_ABSMAX, in, 24, packed, scales, 2, 12);
     bnet_ref_dequantize(BITNET_QTYPE_TL2, packed, 24, scales, 2, back);
     for (int i = 0; i < 24; i++)
         ok = ok && (back[i] > 0) == (in[i] > 0) && (back[i] < 0) == (in[i] < 0);
