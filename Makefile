@@ -12,7 +12,7 @@ export FUZZ_SECONDS
 CUDA_ARCH ?=
 export CUDA_ARCH
 
-.PHONY: all build run test test-all test-gpu mutate bench lint install clean help
+.PHONY: all build run test test-all test-gpu mutate mutate-rows bench lint install clean help
 .DEFAULT_GOAL := all
 
 all: build ## build the command into build/release
@@ -43,6 +43,11 @@ mutate: ## do the tests notice one wrong line? T=path: of matching files; MINUTE
 	@tools/setup test
 	@tools/build
 	@tools/mutate $(if $(T),--file "$(T)") $(if $(MINUTES),--minutes $(MINUTES))
+
+mutate-rows: ## break what each requirement promises: does the test its row names fail? T=id: these; goes on where it stopped
+	@tools/setup test
+	@tools/build
+	@tools/mutate --rows $(if $(T),--match "$(T)") $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: build ## how fast, on a machine that does nothing else: make bench BENCH_ARGS="--threads 1,2"
 	@build/release/bitnet bench --synthetic 2b-4t $(BENCH_ARGS)

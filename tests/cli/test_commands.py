@@ -7,7 +7,7 @@ import re
 import shutil
 import struct
 
-from harness import (check, equal, expect, fails, main, model, run, shared, temp, temporaries, write)
+from harness import (SOURCE, check, equal, expect, fails, main, model, run, shared, temp, temporaries, write)
 
 
 # ---- tokenize ----
@@ -270,6 +270,18 @@ def test_convert_failures():
 
 
 # ---- version and lists ----
+
+def test_V_6_health():
+    j = expect(0, "health", "-m", model("nano"), "--json").json()
+    check(j["healthy"] and j["memory_ok"] and j["compute_ok"] and j["cache_ok"] and j["detail"] == "", j)
+    check(j["memory_available"] > 0 and j["process_bytes"] > 0, j)
+    check(min(expect(0, "health", "-m", model("nano"), "--json").json()["elapsed_ms"] for _ in range(5)) < 100, "below 100 ms")
+    lines = expect(0, "health", model("nano")).out.splitlines()
+    equal([line.split(" ")[:2] for line in lines[:3]], [["memory:", "ok"], ["compute:", "ok"], ["cache:", "ok"]], "text")
+    check(re.fullmatch(r"health: healthy, in \d+\.\d{3} ms", lines[3]), lines)
+    fails(5, "health", "/nonexistent.gguf", says="nonexistent")
+    fails(3, "health", "-m", f"{SOURCE}/LICENSE", says="not a GGUF")
+
 
 def test_version():
     r = expect(0, "version", "--json").json()

@@ -33,6 +33,12 @@ static void after_w2(void *p)
     bend(a->m.part[0].y + 5);
 }
 
+static void after_gemv(void *p)
+{
+    const bnet_cu_gemv_args *a = p;
+    bend(a->m.part[0].y);
+}
+
 static void after_attention(void *p)
 {
     bend(((const bnet_cu_attn_args *)p)->y);
@@ -149,6 +155,7 @@ static const struct {
               {"bnet_w2_prompt", false, after_w2},
               {"bnet_w2_prompt_96", false, after_w2},
               {"bnet_w2_rows", false, after_w2},
+              {"bnet_w2_one", false, after_gemv},
               {"bnet_rope_append", false, after_append},
               {"bnet_rope_append.k", true, before_append},
               {"bnet_rope_append.neox", true, before_neox},

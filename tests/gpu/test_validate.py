@@ -120,6 +120,17 @@ def test_V_2_a_kernel_that_is_not_called_is_named():
     equal(verdicts(rows, "i2s_gpu_layers"), ["fail"], "i2s_gpu_layers")
 
 
+def test_V_6_health_of_a_device():
+    """The quick look finds a device whose products are wrong, and one that fails."""
+    health = ("health", "-m", f"{SOURCE}/models/nano.gguf", "--device", "cuda")
+    check("health: healthy" in expect(0, *health, env=with_gpu(90)).out, "a sound device")
+    r = expect(7, *health, "--json", env=with_gpu(90, WRONG="bnet_w2_one"), says="health: blk.0.attn_q.weight: row 0 times a vector is")
+    j = json.loads(r.out)
+    equal([j[k] for k in ("healthy", "memory_ok", "compute_ok", "cache_ok")], [False, True, False, True], "what is wrong")
+    check("compute: FAILED" in run(*health, env=with_gpu(90, WRONG="bnet_w2_one")).out, "text")
+    expect(12, *health, env=with_gpu(90, FAIL="cuLaunchKernel 3 700"), says="cuda")
+
+
 def test_one_kernel():
     for kernel in ("topk_gpu", "i2s_gpu_layers", "add_gpu"):
         equal({a["kernel"] for a in cases(0, "--kernel", kernel)}, {kernel}, "rows")
