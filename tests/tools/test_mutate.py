@@ -47,6 +47,24 @@ PLANTED = """src/base/sum.c
 + a < b
 ! test_sum equality
 """
+ROWS = """# a list
+
+K-1
+src/base/sum.c
+- a <= b
++ a < b
+! test_sum equality
+
+K-2
+src/base/sum.c
+- a < b;
++ a <= b;
+! test_sum equality
+
+T-5
+documents
+! docs/test_it.py -
+"""
 
 
 def write(path, text):
@@ -63,6 +81,30 @@ def mutate(root, *args):
 
 def expect(got, code, *texts):
     assert got[0] == code and all(t in got[1] for t in texts), f"wanted {code} and {texts}, got {got[0]}:\n{got[1]}"
+
+
+def check_rows(root):
+    """The breaks of requirements: one is noticed, one is not; what was seen is written and remembered."""
+    write(f"{root}/src/base/sum.c", CODE)
+    write(f"{root}/tests/unit/base/test_sum.c", TEST % "")
+    write(f"{root}/tests/docs/test_it.py", "")
+    write(f"{root}/build/release/build.ninja", NINJA)
+    write(f"{root}/tests/mutants/rows.txt", ROWS)
+    expect(mutate(root, "--rows"), 1, "1 breaks noticed, 1 missed, 0 left", "noticed K-1 src/base/sum.c: a <= b => a < b",
+           "MISSED K-2 src/base/sum.c: a < b; => a <= b;: test_sum equality (pass, pass)")
+    with open(f"{root}/tests/mutants/seen.txt", encoding="utf-8") as f:
+        seen = [line.split() for line in f if not line.startswith("#")]
+    assert [[s[0], s[2]] for s in seen] == [["K-1", "noticed"], ["K-2", "MISSED"]], seen
+    again = mutate(root, "--rows")
+    expect(again, 1, "1 breaks noticed, 1 missed")
+    assert "K-1" not in again[1], "a row was tried again though nothing had changed"
+    write(f"{root}/tests/unit/base/test_sum.c", TEST % " && !below(2, 2)")
+    expect(mutate(root, "--rows", "--minutes", "0"), 1, "2 left for the next run")
+    expect(mutate(root, "--rows", "--match", "K-2"), 0, "1 breaks noticed, 0 missed", "noticed K-2")
+    write(f"{root}/tests/mutants/rows.txt", ROWS.replace("- a <= b", "- a == b"))
+    expect(mutate(root, "--rows"), 1, "rows.txt:3: \"a == b\" occurs 0 times in src/base/sum.c")
+    write(f"{root}/tests/mutants/rows.txt", ROWS.replace("! test_sum equality", "! test_sum nothing", 1))
+    expect(mutate(root, "--rows"), 1, "rows.txt:3: there is no test nothing in test_sum")
 
 
 def check_fixture(root):
@@ -95,6 +137,9 @@ def main():
     passed = 0
     with tempfile.TemporaryDirectory() as root:
         check_fixture(root)
+        passed += 1
+    with tempfile.TemporaryDirectory() as root:
+        check_rows(root)
         passed += 1
     expect(mutate(SOURCE, "--check"), 0, " planted, ")
     print(f"{passed + 1} passed, 0 failed, 0 skipped")
