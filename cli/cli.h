@@ -176,6 +176,10 @@ typedef struct loaded {
 
 /* What --cache says. "on": $XDG_CACHE_HOME/bitnet, or ~/.cache/bitnet; NULL: nothing is kept. */
 const char *cache_folder(const char *want, char *buf, size_t cap);
+/* No packed weights are in the folder (NULL: there is none): the next ones are the first. */
+bool cache_is_empty(const char *folder);
+/* One line that says what is there now, if anything is: where, how large, how to be rid of it. */
+void cache_tell_first(const args *a, const char *folder);
 int load_engine(loaded *m, const args *a, bool vocab_only);
 int load_session(loaded *m);
 void load_close(loaded *m);

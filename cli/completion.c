@@ -59,7 +59,7 @@ static value_kind value_of(const option *o, buffer *words)
         add_names(words, "list", shape_at);
     else if (o->key == OPT_HEAD)
         text_puts(words, "q6_k q8_0 q4_0 f16 bf16 f32");
-    else if (o->key == OPT_CACHE || o->key == OPT_BENCH_CACHE)
+    else if (o->key == OPT_CACHE || o->key == OPT_BENCH_CACHE || o->key == OPT_CACHE_FOLDER)
         text_puts(words, "on off");
     else if (o->type == TYPE_LEVELS)
         text_puts(words, "error warn info debug");
@@ -116,6 +116,8 @@ static void command_words(const command *c, buffer *out)
         command_names(out);
     else if (c->key == CMD_RECEIPT)
         text_puts(out, "verify sign key gates");
+    else if (c->key == CMD_CACHE)
+        text_puts(out, "list clear path");
 }
 
 static void bash_value(const option *o, buffer *out)

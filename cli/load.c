@@ -286,9 +286,13 @@ static int open_engine(loaded *m, bool vocab_only)
     o.policy_path = opt_text(a, OPT_POLICY);
     o.cache_dir = cache_folder(opt_text(a, OPT_CACHE), m->cache, sizeof m->cache);
     o.cache_max_bytes = (uint64_t)opt_int(a, OPT_CACHE_SIZE) << 20;
+    o.cache_min_bytes = ((uint64_t)opt_int(a, OPT_CACHE_MIN) << 20) + !opt_int(a, OPT_CACHE_MIN);
+    bool first = !vocab_only && cache_is_empty(o.cache_dir);
     int rc = outcome(bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err), &err);
     if (!rc)
         m->info = bitnet_engine_model(m->engine);
+    if (!rc && first)
+        cache_tell_first(a, o.cache_dir);
     return rc ? rc : interrupted();
 }
 

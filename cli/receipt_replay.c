@@ -12,7 +12,7 @@
 static bool is_left_out(const char *name)
 {
     static const char left_out[] = "max-tokens timeout deterministic dump-logits threads isa pin "
-                                   "self-test cache cache-size progress-delay";
+                                   "self-test cache cache-size cache-min progress-delay";
     return word_in(left_out, ' ', name);
 }
 

@@ -200,9 +200,10 @@ typedef struct bitnet_engine_options {
                                 (docs/TROUBLESHOOTING.md); outside: SUSPICIOUS. NULL: none */
     /* Where the packed form of the weights is kept between runs, so that the next load of the same
      * file maps it, and the file's checksum once a receipt wanted it. Made if it is missing; what
-     * cannot be written there is done without. NULL: nothing is kept */
+     * cannot be written there is done without. A folder or file that belongs to somebody else, or
+     * that others may write to, is not used, with a warning. NULL: nothing is kept */
     const char *cache_dir;
-    uint64_t cache_max_bytes; /* of all packed forms there; the longest unused go. 0: 8 GiB */
+    uint64_t cache_max_bytes; /* of all our files there; the longest unused go. 0: 8 GiB */
     uint64_t cache_min_bytes; /* a smaller packed form is not kept. 0: 64 MiB */
     bool no_pack;        /* leave weights as they lie in the file: less memory of our own, slower */
     bool gpu_specialise; /* CUDA: kernels compiled at run time for the model's shapes are preferred
@@ -285,6 +286,26 @@ typedef struct bitnet_kernel_use {
 /* Writes up to `cap` kernels with n_calls > 0 into `out`; returns how many there are. */
 BITNET_API size_t bitnet_engine_kernels(const bitnet_engine *engine, bitnet_kernel_use *out,
                                         size_t cap);
+
+/* A file in a folder for cache_dir; texts live as long as the call. */
+typedef struct bitnet_cache_file {
+    const char *name;   /* below the folder */
+    const char *kind;   /* "packed weights", "checksum", "kernels", "unfinished" */
+    const char *source; /* the model file it was made of, as it was named then; "": not known */
+    uint64_t n_bytes;
+    int64_t used; /* seconds since 1970 */
+} bitnet_cache_file;
+typedef void (*bitnet_cache_fn)(void *user, const bitnet_cache_file *file);
+
+/* Tells of each of our files there, the longest unused first; a folder that is missing has none.
+ * Any thread. Fails: ARGUMENT, IO, MEMORY. */
+BITNET_API bitnet_status bitnet_cache_list(const char *cache_dir, bitnet_cache_fn each, void *user,
+                                           bitnet_error *err);
+/* Removes them, and tells `each` (may be NULL) of every one that is gone. Files that are being
+ * written stay, and so do the folder and all that is not ours; an engine that uses one goes on.
+ * Fails: as _list; IO if a file could not be removed. */
+BITNET_API bitnet_status bitnet_cache_clear(const char *cache_dir, bitnet_cache_fn each, void *user,
+                                            bitnet_error *err);
 
 /* ---- statistics: exact counts since the engine was opened or _reset was called ---- */
 

@@ -2,21 +2,15 @@
  * multiple of 4096. All numbers as this machine writes them: the file is for this machine alone. */
 #include "base/cachefile.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/file.h"
 
-#define MAGIC "bnetpck1"
+#define MAGIC "bnetpck2"
 enum { PAGE = 4096, PIECES_MAX = 1 << 16, IDENTITY_MAX = 1024 };
 
 typedef struct header {
     char magic[8];
     uint32_t n_pieces, n_identity;
+    uint64_t n_bytes; /* of the whole file */
 } header;
 
 typedef struct entry {
@@ -58,57 +52,93 @@ static size_t head_bytes(size_t n_identity, size_t n_pieces)
     return sizeof(header) + identity + n_pieces * sizeof(entry);
 }
 
-static bool head_fits(const bnet_map *m, const char *identity, size_t *n_pieces)
+static bitnet_status damaged(const char *path, const char *what, bitnet_error *err)
 {
-    header h;
-    uint64_t sum;
-    size_t n_identity = strlen(identity);
-    if (m->n_bytes < sizeof h)
-        return false;
-    memcpy(&h, m->data, sizeof h);
-    if (memcmp(h.magic, MAGIC, sizeof h.magic) != 0 || h.n_identity != n_identity ||
-        h.n_pieces > PIECES_MAX)
-        return false;
-    size_t n = head_bytes(n_identity, h.n_pieces);
-    if (m->n_bytes < n + sizeof sum || memcmp(m->data + sizeof h, identity, n_identity) != 0)
-        return false;
-    memcpy(&sum, m->data + n, sizeof sum);
-    *n_pieces = h.n_pieces;
-    return sum == checksum(m->data, n);
+    return bnet_fail(err, BITNET_IO, "%s: damaged (%s): ignored, it is written anew", path, what);
 }
 
-bnet_cachefile *bnet_cachefile_open(const char *path, const char *identity)
+static bitnet_status truncated(const char *path, const bnet_map *m, const char *at_least,
+                               uint64_t want, bitnet_error *err)
+{
+    return bnet_fail(err, BITNET_IO,
+                     "%s: truncated: %llu of %s%llu bytes: ignored, it is written anew", path,
+                     (unsigned long long)m->n_bytes, at_least, (unsigned long long)want);
+}
+
+/* Whether the head is whole and fits the file, whatever it was written for. */
+static bitnet_status check_head(const bnet_map *m, const char *path, header *h, bitnet_error *err)
+{
+    uint64_t sum;
+    if (m->n_bytes < sizeof *h)
+        return truncated(path, m, "at least ", sizeof *h, err);
+    memcpy(h, m->data, sizeof *h);
+    if (memcmp(h->magic, MAGIC, sizeof h->magic) != 0 || h->n_identity > IDENTITY_MAX ||
+        h->n_pieces > PIECES_MAX)
+        return damaged(path, "its first bytes", err);
+    if (m->n_bytes < h->n_bytes)
+        return truncated(path, m, "", h->n_bytes, err);
+    size_t n = head_bytes(h->n_identity, h->n_pieces);
+    if (m->n_bytes > h->n_bytes || m->n_bytes < n + sizeof sum)
+        return damaged(path, "its size", err);
+    memcpy(&sum, m->data + n, sizeof sum);
+    return sum == checksum(m->data, n) ? BITNET_OK : damaged(path, "its index", err);
+}
+
+static bool is_of(const bnet_map *m, const header *h, const char *identity)
+{
+    return !identity || (h->n_identity == strlen(identity) &&
+                         memcmp(m->data + sizeof *h, identity, h->n_identity) == 0);
+}
+
+bnet_cachefile *bnet_cachefile_open(const char *path, const char *identity, bitnet_error *err)
 {
     bnet_cachefile *c = bnet_calloc(1, sizeof *c);
+    header h;
     if (!c || bnet_map_open(path, &c->map, NULL) != BITNET_OK) {
         bnet_free(c);
         return NULL;
     }
-    if (!head_fits(&c->map, identity, &c->n)) {
+    if (bnet_file_own(&c->map.id, path, err) != BITNET_OK ||
+        check_head(&c->map, path, &h, err) != BITNET_OK || !is_of(&c->map, &h, identity)) {
         bnet_cachefile_close(c);
         return NULL;
     }
-    size_t at = head_bytes(strlen(identity), c->n) - c->n * sizeof(entry);
+    c->n = h.n_pieces;
+    size_t at = head_bytes(h.n_identity, c->n) - c->n * sizeof(entry);
     c->entries = (const entry *)(const void *)(c->map.data + at);
-    utimensat(AT_FDCWD, path, NULL, 0); /* used: not the next to be removed */
+    if (identity)
+        bnet_file_touch(path); /* used: not the next to be removed */
     return c;
+}
+
+static const entry *entry_of(const bnet_cachefile *c, const char *name)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (strncmp(c->entries[i].name, name, sizeof c->entries[i].name) == 0)
+            return &c->entries[i];
+    return NULL;
+}
+
+const void *bnet_cachefile_piece(const bnet_cachefile *c, const char *name, uint64_t *n_bytes)
+{
+    const entry *e = entry_of(c, name);
+    double unused;
+    if (!e)
+        return NULL;
+    *n_bytes = e->n_bytes;
+    return bnet_cachefile_find(c, name, e->n_bytes, &unused);
 }
 
 const void *bnet_cachefile_find(const bnet_cachefile *c, const char *name, uint64_t n_bytes,
                                 double *note)
 {
-    for (size_t i = 0; i < c->n; i++) {
-        const entry *e = &c->entries[i];
-        if (strncmp(e->name, name, sizeof e->name) != 0)
-            continue;
-        if (e->n_bytes != n_bytes || e->offset > c->map.n_bytes ||
-            n_bytes > c->map.n_bytes - e->offset || e->offset % PAGE != 0 ||
-            checksum(c->map.data + e->offset, (size_t)n_bytes) != e->sum)
-            return NULL;
-        *note = e->note;
-        return c->map.data + e->offset;
-    }
-    return NULL;
+    const entry *e = entry_of(c, name);
+    if (!e || e->n_bytes != n_bytes || e->offset > c->map.n_bytes ||
+        n_bytes > c->map.n_bytes - e->offset || e->offset % PAGE != 0 ||
+        checksum(c->map.data + e->offset, (size_t)n_bytes) != e->sum)
+        return NULL;
+    *note = e->note;
+    return c->map.data + e->offset;
 }
 
 void bnet_cachefile_close(bnet_cachefile *c)
@@ -127,12 +157,12 @@ static uint8_t *make_head(const char *identity, const bnet_cachepiece *pieces, s
 {
     header h = {.n_pieces = (uint32_t)n, .n_identity = (uint32_t)strlen(identity)};
     size_t bytes = head_bytes(h.n_identity, n);
+    h.n_bytes = bytes + sizeof(uint64_t); /* without pieces */
     uint64_t offset = (bytes + sizeof(uint64_t) + PAGE - 1) / PAGE * PAGE;
     uint8_t *head = bnet_calloc(1, bytes + sizeof(uint64_t));
     if (!head)
         return NULL;
     memcpy(h.magic, MAGIC, sizeof h.magic);
-    memcpy(head, &h, sizeof h);
     memcpy(head + sizeof h, identity, h.n_identity);
     uint8_t *at = head + bytes - n * sizeof(entry);
     for (size_t i = 0; i < n; i++, at += sizeof(entry)) {
@@ -140,8 +170,10 @@ static uint8_t *make_head(const char *identity, const bnet_cachepiece *pieces, s
         memcpy(e.name, pieces[i].name, sizeof e.name);
         e.sum = checksum(pieces[i].data, (size_t)pieces[i].n_bytes);
         memcpy(at, &e, sizeof e);
+        h.n_bytes = offset + e.n_bytes;
         offset += (e.n_bytes + PAGE - 1) / PAGE * PAGE;
     }
+    memcpy(head, &h, sizeof h);
     uint64_t sum = checksum(head, bytes);
     memcpy(head + bytes, &sum, sizeof sum);
     *n_head = bytes + sizeof sum;
@@ -163,7 +195,7 @@ bitnet_status bnet_cachefile_write(const char *path, const char *identity,
     if (!head)
         return bnet_no_memory(err, path);
     bnet_writer *w;
-    bitnet_status st = bnet_writer_open(path, &w, err);
+    bitnet_status st = bnet_writer_open_private(path, &w, err);
     if (st != BITNET_OK) {
         bnet_free(head);
         return st;
@@ -179,62 +211,4 @@ bitnet_status bnet_cachefile_write(const char *path, const char *identity,
         return bnet_writer_publish(w, err);
     bnet_writer_abort(w);
     return st;
-}
-
-/* ---- keeping the folder small ---- */
-
-typedef struct oldest {
-    char name[256];
-    int64_t used; /* nanoseconds */
-    uint64_t total;
-} oldest;
-
-static bool ends_with(const char *s, const char *suffix)
-{
-    size_t n = strlen(s), k = strlen(suffix);
-    return n > k && strcmp(s + n - k, suffix) == 0;
-}
-
-/* Adds up the sizes and finds the file that was used longest ago. False: the folder cannot be read.
- */
-static bool survey(int fd, const char *suffix, const struct stat *keep, oldest *out)
-{
-    int again = dup(fd);
-    DIR *d = again < 0 ? NULL : fdopendir(again);
-    *out = (oldest){.used = INT64_MAX};
-    if (!d) {
-        if (again >= 0)
-            close(again);
-        return false;
-    }
-    rewinddir(d);
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        struct stat st;
-        if (!ends_with(e->d_name, suffix) || strlen(e->d_name) >= sizeof out->name ||
-            fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode))
-            continue;
-        int64_t used = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
-        out->total += (uint64_t)st.st_size;
-        if (used < out->used && (st.st_ino != keep->st_ino || st.st_dev != keep->st_dev)) {
-            out->used = used;
-            snprintf(out->name, sizeof out->name, "%s", e->d_name);
-        }
-    }
-    closedir(d);
-    return true;
-}
-
-void bnet_cache_trim(const char *folder, const char *suffix, uint64_t max_bytes, const char *keep)
-{
-    struct stat kept = {0};
-    oldest o;
-    if (keep)
-        (void)!stat(keep, &kept);
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    while (survey(fd, suffix, &kept, &o) && o.total > max_bytes && o.name[0])
-        if (unlinkat(fd, o.name, 0) != 0)
-            break;
-    close(fd);
 }

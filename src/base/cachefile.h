@@ -6,7 +6,8 @@
 
 #include "base/base.h"
 
-enum { BNET_CACHE_NAME = 112 }; /* bytes of a piece's name, its NUL counted */
+#define BNET_CACHE_SOURCE "source" /* the piece with the name of the file all others are of */
+enum { BNET_CACHE_NAME = 112 };    /* bytes of a piece's name, its NUL counted */
 
 typedef struct bnet_cachefile bnet_cachefile;
 
@@ -17,19 +18,20 @@ typedef struct bnet_cachepiece {
     double note; /* a number that belongs to it */
 } bnet_cachepiece;
 
-/* The file, if it is there, whole, and was written for exactly this identity; else NULL. */
-bnet_cachefile *bnet_cachefile_open(const char *path, const char *identity);
+/* The file, if it is there, whole, this user's alone, and was written for exactly this identity
+ * (NULL: for any); else NULL. If a file is there and cannot be used, err says why, and what to do;
+ * it is left as it is where there is no file, or one of another identity. */
+bnet_cachefile *bnet_cachefile_open(const char *path, const char *identity, bitnet_error *err);
 /* A piece of this name and size whose bytes are still what they were, 64-byte aligned and valid
  * until _close; else NULL. Reads all of it once. */
 const void *bnet_cachefile_find(const bnet_cachefile *c, const char *name, uint64_t n_bytes,
                                 double *note);
+/* The same for a piece of any size. */
+const void *bnet_cachefile_piece(const bnet_cachefile *c, const char *name, uint64_t *n_bytes);
 void bnet_cachefile_close(bnet_cachefile *c); /* NULL is legal */
 /* Writes the pieces to a temporary file and renames it. Not synced to the disk: what a crash tears
  * is found by the checksums. */
 bitnet_status bnet_cachefile_write(const char *path, const char *identity,
                                    const bnet_cachepiece *pieces, size_t n, bitnet_error *err);
-/* Removes the files of a folder that end in `suffix`, the longest unused first, until no more than
- * max_bytes are left; `keep` (a path, or NULL) stays. */
-void bnet_cache_trim(const char *folder, const char *suffix, uint64_t max_bytes, const char *keep);
 
 #endif

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -28,13 +29,67 @@ static bitnet_status check_regular(int fd, const char *path, struct stat *st, bi
     return BITNET_OK;
 }
 
+/* ---- identity ---- */
+
+static int64_t nanoseconds(struct timespec t)
+{
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bnet_file_id id_of(const struct stat *st)
+{
+    return (bnet_file_id){.device = (uint64_t)st->st_dev,
+                          .inode = (uint64_t)st->st_ino,
+                          .n_bytes = (uint64_t)st->st_size,
+                          .written_ns = nanoseconds(st->st_mtim),
+                          .changed_ns = nanoseconds(st->st_ctim),
+                          .owner = (uint32_t)st->st_uid,
+                          .mode = (uint32_t)st->st_mode};
+}
+
+bool bnet_file_identify(const char *path, bnet_file_id *out)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return false;
+    *out = id_of(&st);
+    return true;
+}
+
+void bnet_file_touch(const char *path)
+{
+    utimensat(AT_FDCWD, path, NULL, 0);
+}
+
+bool bnet_file_is(const bnet_file_id *a, const bnet_file_id *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->n_bytes == b->n_bytes &&
+           a->written_ns == b->written_ns && a->changed_ns == b->changed_ns;
+}
+
+bitnet_status bnet_file_own(const bnet_file_id *id, const char *path, bitnet_error *err)
+{
+    bool folder = S_ISDIR(id->mode);
+    if (id->owner != (uint32_t)geteuid())
+        return bnet_fail(err, BITNET_IO, "%s: belongs to user %u and you are user %u: ignored; %s",
+                         path, id->owner, (unsigned)geteuid(),
+                         folder ? "choose a folder of your own" : "remove it");
+    if (id->mode & (S_IWGRP | S_IWOTH))
+        return bnet_fail(err, BITNET_IO,
+                         "%s: others may write to it (mode %04o): ignored; chmod go-w '%s'%s", path,
+                         id->mode & 07777, path, folder ? ", or choose another folder" : "");
+    return BITNET_OK;
+}
+
+/* ---- maps ---- */
+
 static bitnet_status map_fd(int fd, const char *path, bnet_map *out, bitnet_error *err)
 {
     struct stat st;
     bitnet_status status = check_regular(fd, path, &st, err);
     if (status != BITNET_OK)
         return status;
-    bnet_map map = {NULL, (size_t)st.st_size};
+    bnet_map map = {NULL, (size_t)st.st_size, id_of(&st)};
     if (map.n_bytes > 0) {
         void *p = mmap(NULL, map.n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED)
@@ -100,10 +155,29 @@ static void writer_free(bnet_writer *w)
     bnet_free(w);
 }
 
-/* Creates a file that did not exist before, with six letters written at name + at. The system
- * applies the process's mask to the mode: asking for the mask would change it for a moment for all
- * threads. Returns -1 and errno on failure. */
-static int open_new(char *name, size_t at)
+/* True if a new temporary is ours: somebody who sweeps may have found it before it was locked. A
+ * file system without locks keeps no order here, and nothing is swept there. */
+static bool hold(int fd)
+{
+    struct stat st;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return false;
+    return fstat(fd, &st) != 0 || st.st_nlink > 0;
+}
+
+bool bnet_temp_sweep(int folder_fd, const char *name)
+{
+    int fd = openat(folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    bool swept = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && unlinkat(folder_fd, name, 0) == 0;
+    if (fd >= 0)
+        close(fd);
+    return swept;
+}
+
+/* Creates a file that did not exist before, with six letters written at name + at; with `mode` of
+ * 0600 it is locked. The system applies the process's mask to the mode: asking for the mask would
+ * change it for a moment for all threads. Returns -1 and errno on failure. */
+static int open_new(char *name, size_t at, mode_t mode)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz012345";
     enum { TRIES = 100 };
@@ -114,14 +188,16 @@ static int open_new(char *name, size_t at)
         x = (x ^ x >> 29) * 0x9e3779b97f4a7c15u + (uint64_t)getpid();
         for (size_t k = 0; k < 6; k++)
             name[at + k] = letters[x >> (34 + 5 * k) & 31];
-        int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd >= 0 || errno != EEXIST)
+        int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (fd >= 0 && mode == 0600 && !hold(fd))
+            close(fd);
+        else if (fd >= 0 || errno != EEXIST)
             return fd;
     }
     return -1;
 }
 
-static bitnet_status make_temp(bnet_writer *w, const char *path, bitnet_error *err)
+static bitnet_status make_temp(bnet_writer *w, const char *path, mode_t mode, bitnet_error *err)
 {
     size_t n = strlen(path);
     w->path = bnet_strdup(path);
@@ -129,11 +205,12 @@ static bitnet_status make_temp(bnet_writer *w, const char *path, bitnet_error *e
     if (!w->path || !w->temp)
         return bnet_no_memory(err, "output path");
     snprintf(w->temp, n + 16, "%s.XXXXXX.tmp", path);
-    w->fd = open_new(w->temp, n + 1);
+    w->fd = open_new(w->temp, n + 1, mode);
     return w->fd < 0 ? fail_errno(err, path, "create") : BITNET_OK;
 }
 
-bitnet_status bnet_writer_open(const char *path, bnet_writer **out, bitnet_error *err)
+static bitnet_status open_writer(const char *path, mode_t mode, bnet_writer **out,
+                                 bitnet_error *err)
 {
     struct stat st;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
@@ -143,13 +220,23 @@ bitnet_status bnet_writer_open(const char *path, bnet_writer **out, bitnet_error
     if (!w)
         return bnet_no_memory(err, "output buffer");
     w->fd = -1;
-    bitnet_status status = make_temp(w, path, err);
+    bitnet_status status = make_temp(w, path, mode, err);
     if (status != BITNET_OK) {
         writer_free(w);
         return status;
     }
     *out = w;
     return BITNET_OK;
+}
+
+bitnet_status bnet_writer_open(const char *path, bnet_writer **out, bitnet_error *err)
+{
+    return open_writer(path, 0666, out, err);
+}
+
+bitnet_status bnet_writer_open_private(const char *path, bnet_writer **out, bitnet_error *err)
+{
+    return open_writer(path, 0600, out, err);
 }
 
 static bitnet_status write_all(bnet_writer *w, const uint8_t *p, size_t n, bitnet_error *err)

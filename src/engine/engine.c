@@ -139,7 +139,7 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o,
     if (st == BITNET_OK)
         bnet_op_weights_done(e->backend, &e->log);
     if (st == BITNET_OK)
-        bnet_model_cache_trim(&e->cache);
+        bnet_model_cache_tidy(&e->cache, &e->log);
     return st;
 }
 

@@ -337,6 +337,11 @@ bool bnet_gguf_mapped(const bnet_gguf *g)
     return g->map.data != NULL;
 }
 
+const bnet_file_id *bnet_gguf_file_id(const bnet_gguf *g)
+{
+    return &g->map.id;
+}
+
 void bnet_gguf_close(bnet_gguf *g)
 {
     if (!g)

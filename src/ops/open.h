@@ -10,7 +10,9 @@
 /* Where a backend may keep packed weights, and what identifies the model they were packed from. */
 typedef struct bnet_pack_cache {
     const char *path, *identity;
+    const char *source; /* the model file, for people */
     uint64_t min_bytes; /* less is not worth a file */
+    uint64_t max_bytes; /* more has no room */
 } bnet_pack_cache;
 
 /* What an engine wants to compute with. Pool and registry must outlive the backend; kernels

@@ -176,7 +176,7 @@ bitnet_status bnet_cpu_open(const bnet_backend_want *want, bnet_backend **out, b
     if (st == BITNET_OK)
         st = bnet_cpu_scratch_open(be, err);
     if (st == BITNET_OK)
-        st = bnet_cpu_cache_open(be, want->cache, err);
+        st = bnet_cpu_cache_open(be, want->cache, want->log, err);
     if (st != BITNET_OK) {
         cpu_close(&be->base);
         return st;

@@ -42,7 +42,8 @@ typedef struct cpu_piece {
 /* Packed weights of earlier runs, and those of this one until all are prepared. */
 typedef struct cpu_cache {
     char *path, *identity; /* NULL: nothing is kept */
-    uint64_t min_bytes;
+    char *source;
+    uint64_t min_bytes, max_bytes;
     struct bnet_cachefile *file; /* NULL: none exists that fits */
     struct bnet_cachepiece *pieces;
     size_t n, cap;
@@ -184,7 +185,8 @@ bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_
 void bnet_cpu_head_free(bnet_weight *w);
 /* Row `id` of packed Q6_K as an embedding. */
 void bnet_cpu_embed_r4(const bnet_weight *w, bnet_fn_embed *fn, size_t id, float *y);
-bitnet_status bnet_cpu_cache_open(cpu_backend *be, const bnet_pack_cache *want, bitnet_error *err);
+bitnet_status bnet_cpu_cache_open(cpu_backend *be, const bnet_pack_cache *want, const bnet_log *log,
+                                  bitnet_error *err);
 void bnet_cpu_cache_close(cpu_backend *be);
 /* The packed form of a tensor from an earlier run; NULL: there is none. */
 const void *bnet_cpu_cache_find(cpu_backend *be, const char *kind, const char *tensor,

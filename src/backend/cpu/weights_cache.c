@@ -6,17 +6,23 @@
 
 #include <stdio.h>
 
-bitnet_status bnet_cpu_cache_open(cpu_backend *be, const bnet_pack_cache *want, bitnet_error *err)
+bitnet_status bnet_cpu_cache_open(cpu_backend *be, const bnet_pack_cache *want, const bnet_log *log,
+                                  bitnet_error *err)
 {
     cpu_cache *c = &be->cache;
+    bitnet_error why = {0};
     if (!want)
         return BITNET_OK;
     c->path = bnet_strdup(want->path);
     c->identity = bnet_strdup(want->identity);
+    c->source = bnet_strdup(want->source);
     c->min_bytes = want->min_bytes;
-    if (!c->path || !c->identity)
+    c->max_bytes = want->max_bytes;
+    if (!c->path || !c->identity || !c->source)
         return bnet_no_memory(err, "cache of packed weights");
-    c->file = bnet_cachefile_open(c->path, c->identity);
+    c->file = bnet_cachefile_open(c->path, c->identity, &why);
+    if (why.message[0])
+        bnet_logf(log, BITNET_LOG_WARN, "cache", "%s", why.message);
     return BITNET_OK;
 }
 
@@ -25,6 +31,7 @@ void bnet_cpu_cache_close(cpu_backend *be)
     bnet_cachefile_close(be->cache.file);
     bnet_free(be->cache.pieces);
     bnet_free(be->cache.identity);
+    bnet_free(be->cache.source);
     bnet_free(be->cache.path);
 }
 
@@ -84,21 +91,45 @@ bool bnet_cpu_cache_ternary(cpu_backend *be, bnet_weight *w, const bnet_weight_r
     return true;
 }
 
+/* The name of the model file, for `bitnet cache list`; without it nothing is lost. */
+static void add_source(cpu_cache *c)
+{
+    if (!bnet_grow(&c->pieces, &c->cap, c->n + 1, sizeof *c->pieces))
+        return;
+    c->pieces[c->n++] = (bnet_cachepiece){
+        .name = BNET_CACHE_SOURCE, .data = c->source, .n_bytes = strlen(c->source)};
+}
+
+/* Bytes of the file, at most: pieces begin at pages. */
+static uint64_t file_bytes(const cpu_cache *c)
+{
+    return c->n_bytes + ((uint64_t)c->n + 2) * 4096;
+}
+
+static void write_file(cpu_cache *c, const bnet_log *log)
+{
+    bitnet_error err = {0};
+    add_source(c);
+    if (file_bytes(c) > c->max_bytes)
+        bnet_logf(log, BITNET_LOG_INFO, "cache",
+                  "packed weights are not kept: they take %.0f MB, the cache has room for %.0f",
+                  (double)file_bytes(c) / 1e6, (double)c->max_bytes / 1e6);
+    else if (bnet_cachefile_write(c->path, c->identity, c->pieces, c->n, &err) != BITNET_OK)
+        bnet_logf(log, BITNET_LOG_WARN, "cpu", "packed weights are not kept: %s", err.message);
+    else
+        bnet_logf(log, BITNET_LOG_INFO, "cpu", "packed weights kept in %s (%.0f MB)", c->path,
+                  (double)c->n_bytes / 1e6);
+}
+
 void bnet_cpu_weights_done(bnet_backend *b, const bnet_log *log)
 {
     cpu_backend *be = (cpu_backend *)b;
     cpu_cache *c = &be->cache;
-    bitnet_error err = {0};
-    if (c->path && c->missed && !c->unfit && c->n_bytes >= c->min_bytes) {
-        if (bnet_cachefile_write(c->path, c->identity, c->pieces, c->n, &err) != BITNET_OK)
-            bnet_logf(log, BITNET_LOG_WARN, "cpu", "packed weights are not kept: %s", err.message);
-        else
-            bnet_logf(log, BITNET_LOG_INFO, "cpu", "packed weights kept in %s (%.0f MB)", c->path,
-                      (double)c->n_bytes / 1e6);
-    } else if (c->file && !c->missed) {
+    if (c->path && c->missed && !c->unfit && c->n_bytes >= c->min_bytes)
+        write_file(c, log);
+    else if (c->file && !c->missed)
         bnet_logf(log, BITNET_LOG_INFO, "cpu", "packed weights mapped from %s (%.0f MB)", c->path,
                   (double)c->n_bytes / 1e6);
-    }
     bnet_free(c->pieces); /* what they point to may be freed before the backend */
     c->pieces = NULL;
     c->n = c->cap = 0;

@@ -6,10 +6,12 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "bitnet_check.h"
 #include "bitnet_tools.h"
+#include "model/model_cache.h"
 
 static char folder[] = "/tmp/bitnet-modelcache-XXXXXX";
 static char model[128], cache[160];
@@ -35,6 +37,13 @@ static void copy_file(const char *from, const char *to)
     fclose(out);
 }
 
+/* Until a change of the model is older than the file system's clock can miss. */
+static void settle(void)
+{
+    struct timespec t = {0, 150000000};
+    nanosleep(&t, NULL);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -45,6 +54,7 @@ static int make_folder(void **state)
     struct stat st;
     if (stat(NANO_PATH, &st) == 0)
         copy_file(NANO_PATH, model);
+    settle();
     return 0;
 }
 
@@ -202,10 +212,12 @@ static void test_another_file_is_another_key(void **state)
     int n = count_files(".pack", p, sizeof p);
     struct timespec t[2] = {{1, 5}, {1, 5}};
     assert_int_equal(utimensat(AT_FDCWD, model, t, 0), 0);
+    settle();
     load("touched", "packed weights kept in");
     assert_int_equal(count_files(".pack", p, sizeof p), n + 1);
     t[1].tv_nsec++; /* the same second */
     assert_int_equal(utimensat(AT_FDCWD, model, t, 0), 0);
+    settle();
     load("touched again", "packed weights kept in");
     assert_int_equal(count_files(".pack", p, sizeof p), n + 2);
 }
@@ -228,6 +240,120 @@ static void test_another_layout_is_another_key(void **state)
     free(b);
     nano_close(&plain);
     nano_close(&kept);
+}
+
+/* One byte of a weight, in place; size and time of writing stay what they were. */
+static void change_weight(off_t at)
+{
+    struct stat st;
+    uint8_t byte;
+    assert_int_equal(stat(model, &st), 0);
+    int fd = open(model, O_RDWR);
+    assert_true(fd >= 0);
+    at = at < 0 ? st.st_size + at : at;
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 0x15;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+    struct timespec t[2] = {st.st_atim, st.st_mtim};
+    assert_int_equal(utimensat(AT_FDCWD, model, t, 0), 0);
+    settle();
+}
+
+static void test_changed_in_place_is_another_key(void **state)
+{
+    (void)state;
+    if (!packs())
+        skip();
+    struct stat st;
+    assert_int_equal(stat(model, &st), 0);
+    load("before", NULL);
+    load("kept", "packed weights mapped from");
+    change_weight(st.st_size * 2 / 3);
+    load("changed", "packed weights kept in"); /* compares with the file's own weights */
+    change_weight(st.st_size * 2 / 3);
+    load("changed back", "packed weights kept in");
+}
+
+/* The key of the model as it is now: `g`, or the file opened anew. */
+static void key_of(const bnet_gguf *g, char key[BNET_IDENTITY_CAP])
+{
+    bnet_model_cache c;
+    bnet_gguf *own = NULL;
+    bitnet_engine_options o;
+    bitnet_engine_options_init(&o);
+    o.cache_dir = cache;
+    o.cache_min_bytes = 1;
+    if (!g)
+        OK(bnet_gguf_open(model, NULL, &own, &err));
+    OK(bnet_model_cache_open(&o, model, g ? g : own, NULL, &c, &err));
+    assert_non_null(c.folder);
+    memcpy(key, c.identity, BNET_IDENTITY_CAP);
+    bnet_model_cache_close(&c);
+    bnet_gguf_close(own);
+}
+
+/* The time of the last change alone, to the nanosecond. */
+static void test_time_of_change_is_in_the_key(void **state)
+{
+    (void)state;
+    char before[BNET_IDENTITY_CAP], after[BNET_IDENTITY_CAP];
+    nano n = open_cached(NULL, false, NULL); /* skips without the model */
+    nano_close(&n);
+    key_of(NULL, before);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(chmod(model, i % 2 ? 0644 : 0600), 0);
+        settle();
+        key_of(NULL, after);
+        assert_string_not_equal(after, before);
+        memcpy(before, after, sizeof before);
+    }
+}
+
+/* A map shows what is written into its file; its times are those of opening it. So of these two
+ * keys nothing but the samples differs. */
+static void test_samples_are_in_the_key(void **state)
+{
+    (void)state;
+    char before[BNET_IDENTITY_CAP], after[BNET_IDENTITY_CAP];
+    bnet_gguf *g = NULL;
+    nano n = open_cached(NULL, false, NULL);
+    nano_close(&n);
+    OK(bnet_gguf_open(model, NULL, &g, &err));
+    uint64_t head = bnet_gguf_head_bytes(g), size = bnet_gguf_file_bytes(g);
+    const uint64_t at[] = {head, head + 255, size - 256, size - 1,
+                           head + (size - head - 256) / 63 * 31 + 100};
+    key_of(g, before);
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        change_weight((off_t)at[i]);
+        key_of(g, after);
+        if (strcmp(after, before) == 0)
+            fail_msg("byte %llu of %llu is in no sample", (unsigned long long)at[i],
+                     (unsigned long long)size);
+        change_weight((off_t)at[i]);
+        key_of(g, after);
+        assert_string_equal(after, before);
+    }
+    bnet_gguf_close(g);
+}
+
+/* What was changed a moment ago may change again without another time. */
+static void test_young_file_is_not_kept(void **state)
+{
+    (void)state;
+    if (!packs())
+        skip();
+    struct timespec t[2] = {{2, 5}, {2, 5}};
+    for (int tries = 0; tries < 20; tries++) { /* a machine may be slow */
+        assert_int_equal(utimensat(AT_FDCWD, model, t, 0), 0);
+        nano kept = open_cached(NULL, false, cache);
+        nano_close(&kept);
+        if (strstr(said, "was changed a moment ago"))
+            break;
+    }
+    assert_non_null(strstr(said, "nothing is kept: "));
+    assert_non_null(strstr(said, "was changed a moment ago"));
+    settle();
 }
 
 static void test_no_folder_no_harm(void **state)
@@ -282,6 +408,42 @@ static void test_checksum_is_remembered(void **state)
     remove(out);
 }
 
+static void expect_digest(const bitnet_receipt *r, const char *out, const char *what)
+{
+    char hex[65], text[1 << 14];
+    bitnet_receipt_facts f;
+    bitnet_receipt_facts_init(&f);
+    OK(bitnet_receipt_write((bitnet_receipt *)(uintptr_t)r, &f, out, &err));
+    OK(bitnet_file_sha256(model, hex, &err));
+    FILE *in = fopen(out, "rb");
+    text[fread(text, 1, sizeof text - 1, in)] = '\0';
+    fclose(in);
+    if (!strstr(text, hex))
+        fail_msg("%s: the receipt lacks %s", what, hex);
+}
+
+/* Changed between opening and the receipt, or between two runs: the digest is that of the bytes. */
+static void test_digest_is_of_the_bytes(void **state)
+{
+    (void)state;
+    char out[160];
+    snprintf(out, sizeof out, "%s/receipt.json", folder);
+    receipt_to(out); /* remembered */
+    for (int round = 0; round < 2; round++) {
+        nano n = open_cached("scalar", false, cache);
+        bitnet_receipt *r = NULL;
+        OK(bitnet_receipt_open(n.engine, &r, &err));
+        float *l = logits_of(&n);
+        free(l);
+        if (round == 0)
+            change_weight(-40);
+        expect_digest(r, out, round ? "changed before" : "changed while open");
+        bitnet_receipt_close(r);
+        nano_close(&n);
+    }
+    remove(out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,8 +451,13 @@ int main(void)
         cmocka_unit_test(test_damaged_files_are_made_again),
         cmocka_unit_test(test_another_file_is_another_key),
         cmocka_unit_test(test_another_layout_is_another_key),
+        cmocka_unit_test(test_changed_in_place_is_another_key),
+        cmocka_unit_test(test_time_of_change_is_in_the_key),
+        cmocka_unit_test(test_samples_are_in_the_key),
+        cmocka_unit_test(test_young_file_is_not_kept),
         cmocka_unit_test(test_no_folder_no_harm),
         cmocka_unit_test(test_checksum_is_remembered),
+        cmocka_unit_test(test_digest_is_of_the_bytes),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

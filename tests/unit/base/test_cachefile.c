@@ -45,7 +45,7 @@ static void test_comes_back(void **state)
     (void)state;
     double note = 0;
     write_file(path);
-    bnet_cachefile *c = bnet_cachefile_open(path, identity);
+    bnet_cachefile *c = bnet_cachefile_open(path, identity, NULL);
     assert_non_null(c);
     const void *one = bnet_cachefile_find(c, "r16 one", sizeof first, &note);
     assert_non_null(one);
@@ -59,9 +59,82 @@ static void test_comes_back(void **state)
     assert_null(bnet_cachefile_find(c, "three", 130, &note));
     bnet_cachefile_close(c);
     bnet_cachefile_close(NULL);
-    assert_null(bnet_cachefile_open(path, "file 7 of wednesday"));
-    assert_null(bnet_cachefile_open(path, "file 7"));
-    assert_null(bnet_cachefile_open("/nowhere/at/all", identity));
+    bitnet_error err = {0};
+    assert_null(bnet_cachefile_open(path, "file 7 of wednesday", &err));
+    assert_null(bnet_cachefile_open(path, "file 7", &err));
+    assert_null(bnet_cachefile_open("/nowhere/at/all", identity, &err));
+    assert_string_equal(err.message, ""); /* none of these is a fault */
+}
+
+/* Whatever it was written for. */
+static void test_pieces_of_any_size(void **state)
+{
+    (void)state;
+    uint64_t n = 0;
+    write_file(path);
+    bnet_cachefile *c = bnet_cachefile_open(path, NULL, NULL);
+    assert_non_null(c);
+    assert_memory_equal(bnet_cachefile_piece(c, "two", &n), second, sizeof second);
+    assert_int_equal(n, sizeof second);
+    assert_null(bnet_cachefile_piece(c, "three", &n));
+    bnet_cachefile_close(c);
+}
+
+static void refused(const char *says)
+{
+    bitnet_error err = {0};
+    bnet_cachefile *c = bnet_cachefile_open(path, identity, &err);
+    assert_null(c);
+    assert_non_null(strstr(err.message, path));
+    if (!strstr(err.message, says))
+        fail_msg("wanted \"%s\" in: %s", says, err.message);
+}
+
+static void test_what_is_wrong_is_said(void **state)
+{
+    (void)state;
+    char says[80];
+    write_file(path);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    const long long cuts[] = {(long long)st.st_size - 1, 4096, 24};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(truncate(path, cuts[i]), 0);
+        snprintf(says, sizeof says, "truncated: %lld of %lld bytes", cuts[i],
+                 (long long)st.st_size);
+        refused(says);
+    }
+    assert_int_equal(truncate(path, 23), 0);
+    refused("truncated: 23 of at least 24 bytes");
+    write_file(path);
+    assert_int_equal(truncate(path, st.st_size + 1), 0);
+    refused("damaged (its size)");
+}
+
+/* What others could have written is not read. */
+static void test_files_of_others_are_refused(void **state)
+{
+    (void)state;
+    struct stat st;
+    mode_t before = umask(0);
+    write_file(path);
+    umask(before);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    static const mode_t modes[] = {0620, 0602, 0666};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(chmod(path, modes[i]), 0);
+        refused("others may write to it (mode 06");
+    }
+    assert_int_equal(chmod(path, 0644), 0); /* to read is harmless */
+    bnet_cachefile *c = bnet_cachefile_open(path, identity, NULL);
+    assert_non_null(c);
+    bnet_cachefile_close(c);
+    if (geteuid() == 0) {
+        assert_int_equal(chown(path, 4711, (gid_t)-1), 0);
+        refused("belongs to user 4711 and you are user 0");
+    }
+    remove(path);
 }
 
 /* Any byte of it flipped, and any length cut: never wrong bytes, never a crash. */
@@ -86,7 +159,7 @@ static void test_damage_is_noticed(void **state)
             whole[at] ^= 4;
         fclose(f);
         double note;
-        bnet_cachefile *c = bnet_cachefile_open(path, identity);
+        bnet_cachefile *c = bnet_cachefile_open(path, identity, NULL);
         const void *one = c ? bnet_cachefile_find(c, "r16 one", sizeof first, &note) : NULL;
         const void *two = c ? bnet_cachefile_find(c, "two", sizeof second, &note) : NULL;
         if (one)
@@ -112,52 +185,15 @@ static void test_cannot_write(void **state)
     assert_int_equal(bnet_cachefile_write(path, big, &p, 1, &err), BITNET_ARGUMENT);
 }
 
-static bool exists(const char *name)
-{
-    char p[160];
-    struct stat st;
-    snprintf(p, sizeof p, "%s/%s", folder, name);
-    return stat(p, &st) == 0;
-}
-
-/* The longest unused go first; the one in use and foreign files stay. */
-static void test_trim(void **state)
-{
-    (void)state;
-    static const char *const names[] = {"old.pack", "mid.pack", "new.pack", "other.txt"};
-    char p[4][160];
-    struct stat st;
-    for (int i = 0; i < 4; i++) {
-        snprintf(p[i], sizeof p[i], "%s/%s", folder, names[i]);
-        write_file(p[i]);
-        struct timespec t[2] = {{1000 + i, 0}, {1000 + i, 0}};
-        assert_int_equal(utimensat(AT_FDCWD, p[i], t, 0), 0);
-    }
-    remove(path);
-    assert_int_equal(stat(p[0], &st), 0);
-    uint64_t one = (uint64_t)st.st_size;
-    bnet_cache_trim(folder, ".pack", 3 * one, NULL);
-    assert_true(exists("old.pack") && exists("mid.pack") && exists("new.pack"));
-    bnet_cache_trim(folder, ".pack", 2 * one, p[0]);
-    assert_true(exists("old.pack") && !exists("mid.pack") && exists("new.pack"));
-    bnet_cachefile *used = bnet_cachefile_open(p[0], identity);
-    assert_non_null(used);
-    bnet_cachefile_close(used);
-    bnet_cache_trim(folder, ".pack", one, NULL); /* old.pack was used just now */
-    assert_true(exists("old.pack") && !exists("new.pack"));
-    bnet_cache_trim(folder, ".pack", 0, NULL);
-    assert_true(!exists("old.pack") && exists("other.txt"));
-    bnet_cache_trim("/nowhere/at/all", ".pack", 0, NULL);
-    remove(p[3]);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_comes_back),
+        cmocka_unit_test(test_pieces_of_any_size),
+        cmocka_unit_test(test_what_is_wrong_is_said),
+        cmocka_unit_test(test_files_of_others_are_refused),
         cmocka_unit_test(test_damage_is_noticed),
         cmocka_unit_test(test_cannot_write),
-        cmocka_unit_test(test_trim),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

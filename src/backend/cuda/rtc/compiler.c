@@ -4,11 +4,11 @@
 
 #include <stdio.h>
 
+#include "base/cache_folder.h"
 #include "base/cachefile.h"
 #include "base/file.h"
 
 enum { OPTIONS_MAX = 24, FOLDER_BYTES = 64 << 20, WORDS = 400 };
-#define SUFFIX ".cubin"
 
 typedef struct nvrtc_program *program; /* nvrtcProgram */
 
@@ -87,6 +87,10 @@ bitnet_status bnet_rtc_open(const bnet_loader *l, const char *library, const cha
     r->c.version(&major, &minor);
     snprintf(r->version, sizeof r->version, "%d.%d", major, minor);
     r->log = log ? *log : (bnet_log){NULL, NULL};
+    if (r->folder && !bnet_cache_folder(r->folder, &r->log)) {
+        bnet_free(r->folder);
+        r->folder = NULL;
+    }
     take_sources(r);
     *out = r;
     return BITNET_OK;
@@ -128,7 +132,7 @@ static bool place_of(const cuda_rtc *r, const char *source, const char *chip,
     for (int i = 0; i < n; i++)
         bnet_str_addf(&identity, " %s", options[i]);
     if (!identity.failed)
-        bnet_str_addf(&path, "%s/%016llx" SUFFIX, r->folder,
+        bnet_str_addf(&path, "%s/%016llx" BNET_CODE_SUFFIX, r->folder,
                       (unsigned long long)digest(digest_start, identity.data));
     *out = (place){path.data, identity.data};
     if (!identity.failed && !path.failed)
@@ -137,11 +141,14 @@ static bool place_of(const cuda_rtc *r, const char *source, const char *chip,
     return false;
 }
 
-static bool load(const place *p, cuda_code *out)
+static bool load(const cuda_rtc *r, const place *p, cuda_code *out)
 {
-    bnet_cachefile *f = bnet_cachefile_open(p->path, p->identity);
+    bitnet_error why = {0};
+    bnet_cachefile *f = bnet_cachefile_open(p->path, p->identity, &why);
     uint64_t n = 0;
     double unused;
+    if (why.message[0])
+        bnet_logf(&r->log, BITNET_LOG_WARN, "cache", "%s", why.message);
     const void *size = f ? bnet_cachefile_find(f, "size", sizeof n, &unused) : NULL;
     if (size)
         memcpy(&n, size, sizeof n);
@@ -159,15 +166,10 @@ static void keep(const cuda_rtc *r, const place *p, const cuda_code *code)
     const bnet_cachepiece pieces[] = {{.name = "size", .data = &n, .n_bytes = sizeof n},
                                       {.name = "code", .data = code->bytes, .n_bytes = n}};
     bitnet_error why = {0};
-    char *folder = bnet_strdup(r->folder);
-    if (!folder || !bnet_make_folder(folder))
-        bnet_logf(&r->log, BITNET_LOG_INFO, "cuda", "%s cannot be made: kernels are not kept",
-                  r->folder);
-    else if (bnet_cachefile_write(p->path, p->identity, pieces, 2, &why) != BITNET_OK)
+    if (bnet_cachefile_write(p->path, p->identity, pieces, 2, &why) != BITNET_OK)
         bnet_logf(&r->log, BITNET_LOG_INFO, "cuda", "kernels are not kept: %s", why.message);
     else
-        bnet_cache_trim(folder, SUFFIX, FOLDER_BYTES, p->path);
-    bnet_free(folder);
+        bnet_cache_trim(r->folder, FOLDER_BYTES);
 }
 
 /* ---- compiling ---- */
@@ -236,7 +238,7 @@ bitnet_status bnet_rtc_make(cuda_rtc *r, const char *source, const char *chip,
     *out = (cuda_code){0};
     bool keeps = place_of(r, source, chip, options, n_options, &p);
     bitnet_status st = BITNET_OK;
-    if (!keeps || !load(&p, out)) {
+    if (!keeps || !load(r, &p, out)) {
         st = compile(r, source, chip, options, n_options, out, err);
         if (st == BITNET_OK && keeps)
             keep(r, &p, out);

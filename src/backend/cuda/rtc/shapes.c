@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "base/cache_folder.h"
+
 enum { SHAPES = 64, DEFINES = 12 };
 enum { TOKENS = 5, FLOATS = 7, PER = 11 }; /* of the names below */
 static const char row[] = "i2s_gpu_gemv_rtc";
@@ -65,7 +67,7 @@ bitnet_status bnet_cuda_compiled_open(gpu_backend *be, const bnet_backend_want *
     if (!s)
         return bnet_no_memory(err, "kernels compiled at run time");
     if (want->cache_dir)
-        bnet_str_addf(&folder, "%s/nvrtc", want->cache_dir);
+        bnet_str_addf(&folder, "%s/" BNET_CODE_FOLDER, want->cache_dir);
     *s = (gpu_compiled){.folder = folder.data,
                         .library = want->nvrtc ? bnet_strdup(want->nvrtc) : NULL,
                         .wanted = want->specialise,
