@@ -1,5 +1,7 @@
-/* tune.c - measuring kernels and keeping the fastest. Candidates take turns, repetition by
- * repetition, so that a machine that slows down slows all of them; the median decides. */
+/* tune.c - measuring kernels of the runtime's device and keeping the fastest. Candidates take
+ * turns, repetition by repetition, so that a machine that slows down slows all of them; the median
+ * decides.
+ */
 #include "engine/engine.h"
 #include "bitnet_tools.h"
 
@@ -24,6 +26,7 @@ size_t bitnet_engine_shapes(const bitnet_engine *e, bitnet_kernel_query *out, si
 typedef struct contest {
     bitnet_runtime *runtime;
     bnet_backend *backend;
+    bnet_capabilities caps; /* of its device */
     int n_repeats;
     bitnet_tune_fn each;
     void *user;
@@ -40,8 +43,19 @@ static void find_candidates(contest *c, const bnet_kernel_query *q)
     c->n = 0;
     for (size_t i = 0; (k = bnet_registry_at(c->runtime->registry, i)) && c->n < CANDIDATES_MAX;
          i++)
-        if (!*bnet_kernel_veto(k, &c->runtime->caps, q, reason, sizeof reason))
+        if (!*bnet_kernel_veto(k, &c->caps, q, reason, sizeof reason))
             c->who[c->n++] = k;
+}
+
+/* Leaves out those that cannot be timed: a device may have been loaded without one, or another one
+ * serves in its place. */
+static void warm(contest *c, bnet_bench *bench)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->n; i++)
+        if (bnet_bench_run(c->backend, bench, c->who[i], NULL) > 0)
+            c->who[n++] = c->who[i];
+    c->n = n;
 }
 
 static bitnet_status measure(contest *c, const bnet_kernel_query *q)
@@ -52,8 +66,7 @@ static bitnet_status measure(contest *c, const bnet_kernel_query *q)
     if (st != BITNET_OK)
         return st;
     double *ms = bnet_calloc(c->n * n_r, sizeof *ms);
-    for (size_t i = 0; ms && i < c->n; i++)
-        bnet_bench_run(c->backend, bench, c->who[i], NULL); /* warm */
+    warm(c, bench);
     for (size_t rep = 0; ms && rep < n_r; rep++)
         for (size_t i = 0; i < c->n; i++)
             ms[i * n_r + rep] = bnet_bench_run(c->backend, bench, c->who[i], NULL);
@@ -68,13 +81,18 @@ static bitnet_status contest_shape(contest *c, const bitnet_kernel_query *shape)
 {
     bnet_kernel_query q;
     const bnet_kernel_record *any;
-    bitnet_status st = bnet_query_read(shape, c->runtime->caps.device, &q, c->err);
+    bitnet_status st = bnet_query_read(shape, c->caps.device, &q, c->err);
     if (st != BITNET_OK)
         return st;
     find_candidates(c, &q);
     if (c->n == 0)
-        return bnet_registry_select(c->runtime->registry, &c->runtime->caps, &q, &any, c->err);
+        return bnet_registry_select(c->runtime->registry, &c->caps, &q, &any, c->err);
     st = measure(c, &q);
+    if (st == BITNET_OK && c->n == 0)
+        st = bnet_fail(c->err, BITNET_NOT_AVAILABLE,
+                       "tune: no kernel of %s %s, n %llu, k %llu could be timed on %s", shape->op,
+                       shape->format, (unsigned long long)q.n, (unsigned long long)q.k,
+                       bnet_device_name(c->caps.device));
     if (st != BITNET_OK)
         return st;
     size_t best = 0;
@@ -96,6 +114,48 @@ static bitnet_status save(const bitnet_runtime *r, const char *path, bitnet_erro
     return st;
 }
 
+/* The device that models of this runtime would use, by itself. */
+static bitnet_status open_device(contest *c, bitnet_error *err)
+{
+    const bitnet_runtime *r = c->runtime;
+    const bnet_backend_want want = {.device = r->selection.kind,
+                                    .index = r->selection.index,
+                                    .pool = r->pool,
+                                    .registry = r->registry,
+                                    .isa = r->isa,
+                                    .log = &r->log};
+    if (r->selection.ranks.n > 1)
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "tune: kernels are measured on one device, and the runtime has several; "
+                         "open one for each");
+    bitnet_status st = bnet_backend_open(&want, &c->backend, err);
+    if (st != BITNET_OK)
+        return st;
+    const bnet_capabilities *caps = bnet_backend_capabilities(c->backend);
+    c->caps = caps ? *caps : r->caps;
+    if (!bnet_bench_possible(c->backend))
+        return bnet_fail(err, BITNET_NOT_AVAILABLE, "tune: kernels of %s are not measured",
+                         bnet_device_name(want.device));
+    return BITNET_OK;
+}
+
+/* A shape is measured on the runtime's device, and on no other. */
+static bitnet_status check_device(const contest *c, const bitnet_kernel_query *shape)
+{
+    const bnet_selection *s = &c->runtime->selection;
+    bnet_request request;
+    if (!shape->device)
+        return BITNET_OK;
+    bitnet_status st = bnet_request_parse(shape->device, "device", &request, c->err);
+    if (st != BITNET_OK || request.is_auto || (request.any_gpu && s->kind < BNET_DEV_CPU) ||
+        (!request.any_gpu && request.kind == s->kind &&
+         (request.index < 0 || request.index == BNET_MAX(s->index, 0))))
+        return st;
+    return bnet_fail(c->err, BITNET_ARGUMENT,
+                     "tune: device '%s' is not the runtime's (%s); open a runtime for it",
+                     request.text, bnet_device_name(s->kind));
+}
+
 bitnet_status bitnet_runtime_tune(bitnet_runtime *r, const bitnet_kernel_query *shapes,
                                   size_t n_shapes, int n_repeats, const char *path,
                                   bitnet_tune_fn each, void *user, bitnet_error *err)
@@ -109,7 +169,9 @@ bitnet_status bitnet_runtime_tune(bitnet_runtime *r, const bitnet_kernel_query *
                  .user = user,
                  .err = err};
     if (st == BITNET_OK)
-        st = bnet_backend_open_cpu(r->pool, r->registry, r->isa, false, &r->log, &c.backend, err);
+        st = open_device(&c, err);
+    for (size_t i = 0; st == BITNET_OK && i < n_shapes; i++)
+        st = check_device(&c, &shapes[i]);
     for (size_t i = 0; st == BITNET_OK && i < n_shapes; i++)
         st = contest_shape(&c, &shapes[i]);
     bnet_backend_close(c.backend);

@@ -217,6 +217,7 @@ bitnet_status bnet_precision_on_cpu(bitnet_precision wanted, bool strict, const 
                                     bitnet_error *err);
 /* What kernels may use on a GPU that was found; if there is none, only its kind is set. */
 bnet_capabilities bnet_runtime_gpu(const bitnet_runtime *r, bnet_device_kind kind, int index);
+bnet_capabilities bnet_runtime_caps(const bitnet_runtime *r); /* on the device it selected */
 /* What the manager of providers asks; user: the runtime. */
 size_t bnet_runtime_devices(void *user, bnet_capabilities *out, size_t cap);
 /* Appends the key under which a tuning cache names this machine. Fails: MEMORY. */

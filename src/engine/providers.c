@@ -3,35 +3,30 @@
 #include "device/cuda_needs.h"
 #include "engine/engine.h"
 
-/* What kernels compiled for this build may use on the chip. */
-static bnet_capabilities on_cuda(const bnet_gpu *g)
-{
-    bnet_capabilities c = {.device = BNET_DEV_CUDA, .builds = 1u << BNET_DEV_CUDA};
-    c.has = bnet_cuda_may_use(g, c.level, sizeof c.level);
-    return c;
-}
-
 bnet_capabilities bnet_runtime_gpu(const bitnet_runtime *r, bnet_device_kind kind, int index)
 {
     const bnet_device_status *d = &r->devices->kind[kind];
     bnet_capabilities c = {.device = kind, .builds = 1u << kind};
-    if (index >= d->n_gpus)
-        return c;
-    return kind == BNET_DEV_CUDA ? on_cuda(&d->gpus[index]) : c;
+    if (kind == BNET_DEV_CUDA && index < d->n_gpus)
+        c.has = bnet_cuda_may_use(&d->gpus[index], c.level, sizeof c.level);
+    return c;
+}
+
+bnet_capabilities bnet_runtime_caps(const bitnet_runtime *r)
+{
+    const bnet_selection *s = &r->selection;
+    return s->kind == BNET_DEV_CPU ? r->caps : bnet_runtime_gpu(r, s->kind, BNET_MAX(s->index, 0));
 }
 
 size_t bnet_runtime_devices(void *user, bnet_capabilities *out, size_t cap)
 {
     const bitnet_runtime *r = user;
-    if (cap == 0)
-        return 0;
-    out[0] = r->caps;
     const bnet_device_status *d = &r->devices->kind[r->selection.kind];
-    int i = BNET_MAX(r->selection.index, 0);
-    if (cap < 2 || r->selection.kind == BNET_DEV_CPU || i >= d->n_gpus)
-        return 1;
-    out[1] = bnet_runtime_gpu(r, r->selection.kind, i);
-    return 2;
+    bool gpu = r->selection.kind != BNET_DEV_CPU && BNET_MAX(r->selection.index, 0) < d->n_gpus;
+    const bnet_capabilities all[] = {r->caps, bnet_runtime_caps(r)};
+    size_t n = BNET_MIN(cap, gpu ? 2u : 1u);
+    memcpy(out, all, n * sizeof *out);
+    return n;
 }
 
 const bnet_provider *bnet_runtime_cpu_provider(const bitnet_runtime *r)

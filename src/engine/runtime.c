@@ -13,7 +13,8 @@ void bitnet_runtime_options_init(bitnet_runtime_options *o)
 
 bitnet_status bnet_runtime_tuning_key(const bitnet_runtime *r, bnet_str *out, bitnet_error *err)
 {
-    bnet_tuning_key(&r->caps, &r->devices->cpu, out);
+    const bnet_capabilities c = bnet_runtime_caps(r);
+    bnet_tuning_key(&c, r->devices, BNET_MAX(r->selection.index, 0), out);
     return out->failed ? bnet_no_memory(err, "tuning") : BITNET_OK;
 }
 

@@ -120,8 +120,9 @@ const bnet_kernel_record *bnet_registry_pick(const bnet_registry *r, const bnet_
 
 /* ---- tuning: measured choices, valid for one machine and one version ---- */
 
-/* "cpu brand / features / version": a cache with another key is ignored. */
-void bnet_tuning_key(const bnet_capabilities *c, const bnet_cpu_info *cpu, bnet_str *out);
+/* "cpu / brand / features / version", of a GPU also its name, memory, multiprocessors and the
+ * driver's version: a cache with another key is ignored. c: of that device. */
+void bnet_tuning_key(const bnet_capabilities *c, const bnet_devices *d, int index, bnet_str *out);
 /* Sizes of M that share one choice: 1, 2, 3..4, 5..8, ... 257..512, more. Returns the largest of
  * the class (512 for "more"); 0 stays 0. */
 uint64_t bnet_tuning_m(uint64_t m);

@@ -11,10 +11,20 @@
 
 enum { FILE_MAX_BYTES = 16 << 20, M_LARGEST = 512 };
 
-void bnet_tuning_key(const bnet_capabilities *c, const bnet_cpu_info *cpu, bnet_str *out)
+static void put_gpu(const bnet_device_status *s, int index, bnet_str *out)
 {
-    bnet_str_addf(out, "%s / %s / features 0x%x", bnet_device_name(c->device), cpu->brand,
-                  cpu->features);
+    const bnet_gpu *g = &s->gpus[index];
+    bnet_str_addf(out, " / %s, %llu bytes, %d multiprocessors / driver %s", g->name,
+                  (unsigned long long)g->total_memory, g->multiprocessors, s->version);
+}
+
+void bnet_tuning_key(const bnet_capabilities *c, const bnet_devices *d, int index, bnet_str *out)
+{
+    const bnet_device_status *s = &d->kind[c->device];
+    bnet_str_addf(out, "%s / %s / features 0x%x", bnet_device_name(c->device), d->cpu.brand,
+                  d->cpu.features);
+    if (c->device != BNET_DEV_CPU && index >= 0 && index < s->n_gpus)
+        put_gpu(s, index, out);
     if (*c->level)
         bnet_str_addf(out, " / %s", c->level);
     bnet_str_addf(out, " / bitnet %s", BITNET_VERSION);

@@ -149,21 +149,28 @@ static void test_REG_20_other_machine_is_ignored(void **state)
 static void test_REG_20_key_tells_machines_apart(void **state)
 {
     (void)state;
-    bnet_cpu_info a = {.brand = "Some CPU", .features = 3}, b = a, c = a;
-    b.features = 7;
-    snprintf(c.brand, sizeof c.brand, "Other CPU");
-    const bnet_cpu_info *infos[] = {&a, &b, &c};
-    bnet_str keys[4] = {{0}};
+    enum { KEYS = 8 };
+    bnet_devices *d = calloc(KEYS, sizeof *d);
+    bnet_str keys[KEYS] = {{0}};
     bnet_capabilities cpu = cpu_with(3), gpu = cuda_with(9, 0);
-    for (int i = 0; i < 3; i++)
-        bnet_tuning_key(&cpu, infos[i], &keys[i]);
-    bnet_tuning_key(&gpu, &a, &keys[3]);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < KEYS; i++) {
+        bnet_device_status *s = &d[i].kind[BNET_DEV_CUDA];
+        snprintf(d[i].cpu.brand, sizeof d[i].cpu.brand, i == 2 ? "Other CPU" : "Some CPU");
+        d[i].cpu.features = i == 1 ? 7 : 3;
+        s->n_gpus = 1;
+        snprintf(s->version, sizeof s->version, i == 4 ? "13.1" : "13.0");
+        snprintf(s->gpus[0].name, sizeof s->gpus[0].name, i == 5 ? "NVIDIA L4" : "NVIDIA H200");
+        s->gpus[0].multiprocessors = i == 6 ? 66 : 132;
+        s->gpus[0].total_memory = i == 7 ? 70 : 140;
+        bnet_tuning_key(i < 3 ? &cpu : &gpu, &d[i], 0, &keys[i]);
+    }
+    free(d);
+    for (int i = 0; i < KEYS; i++) {
         assert_non_null(strstr(keys[i].data, BITNET_VERSION));
         for (int j = 0; j < i; j++)
             assert_string_not_equal(keys[i].data, keys[j].data);
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < KEYS; i++)
         bnet_str_free(&keys[i]);
 }
 
