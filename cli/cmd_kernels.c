@@ -25,11 +25,13 @@ static bool whole_number(const char *s, uint64_t *out)
 /* `seen`: a bit per part given so far. */
 static int set_part(bitnet_kernel_query *q, unsigned *seen, const char *name, const char *given)
 {
+    uint64_t head = q->head;
     const struct {
         const char *name, **text;
         uint64_t *number;
     } parts[] = {{"op", &q->op, NULL}, {"format", &q->format, NULL}, {"dtype", &q->dtype, NULL},
-                 {"m", NULL, &q->m},   {"n", NULL, &q->n},           {"k", NULL, &q->k}};
+                 {"m", NULL, &q->m},   {"n", NULL, &q->n},           {"k", NULL, &q->k},
+                 {"head", NULL, &head}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (strcmp(parts[i].name, name) != 0)
             continue;
@@ -40,9 +42,10 @@ static int set_part(bitnet_kernel_query *q, unsigned *seen, const char *name, co
             *parts[i].text = given;
         else if (!whole_number(given, parts[i].number))
             return fail(EXIT_USAGE, "--for: %s=%s is not a whole number", name, given);
+        q->head = head != 0;
         return EXIT_OK;
     }
-    return fail(EXIT_USAGE, "--for: '%s' is none of op format dtype m n k", name);
+    return fail(EXIT_USAGE, "--for: '%s' is none of op format dtype m n k head", name);
 }
 
 static int parse_query(const char *written, query *out)
@@ -104,6 +107,17 @@ static void print_rows(const json_t *root, bool judged)
     }
 }
 
+static void print_within(const json_t *root)
+{
+    json_t *list = json_object_get(root, "within"), *id;
+    size_t i;
+    if (json_array_size(list) == 0)
+        return;
+    out_printf("Where a model does it together with other operations:");
+    json_array_foreach(list, i, id) out_printf(" %s", json_string_value(id));
+    out_printf("\n");
+}
+
 /* If everything listed is vetoed, the registry's own words for a key among them. */
 static int refusal(const bitnet_runtime *runtime, const json_t *root, const bitnet_kernel_query *q)
 {
@@ -131,8 +145,10 @@ static int list_kernels(const args *a, const bitnet_runtime *runtime, const bitn
     size_t n = json_array_size(json_object_get(root, "kernels"));
     if (opt_json(a))
         j_print(json_incref(root));
-    else if (n)
+    else if (n) {
         print_rows(root, q != NULL);
+        print_within(root);
+    }
     int rc = n && q ? refusal(runtime, root, q) : EXIT_OK;
     json_decref(root);
     if (n == 0)
@@ -151,6 +167,7 @@ int cmd_kernels(args *a)
     const char *asked = opt_text(a, OPT_FOR);
     int rc = asked ? parse_query(asked, &q) : EXIT_OK;
     rc = rc ? rc : open_runtime(a, 1, &runtime);
+    q.q.no_pack = opt_on(a, OPT_NO_PACK);
     if (!rc)
         rc = list_kernels(a, runtime, asked ? &q.q : NULL);
     bitnet_runtime_close(runtime);

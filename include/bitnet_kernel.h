@@ -78,10 +78,17 @@ typedef enum bitnet_priority {
     BITNET_PRIORITY_REFERENCE = 2, /* the lowest tier */
 } bitnet_priority;
 
+/* A question. With BITNET_PRIORITY_SPEED the answer is the kernel that a model would run: weights
+ * are taken as the device keeps them (a CPU packs rows of "i2s" into groups, "i2s_r16", where that
+ * is faster; types of files, "i2_s", "q4_0", are what they become), a pass in parts where no kernel
+ * takes all of it. With another priority it is the registry's own, for the key as it stands. */
 typedef struct bitnet_kernel_query {
     const char *op, *format, *dtype;
-    uint64_t m, n, k; /* 0: not known, rules on it are not applied */
+    uint64_t m, n, k; /* 0: not known, rules on it are not applied; k as padded: i2s to 128 */
     bitnet_priority priority;
+    const char *device; /* "cpu", "cuda:1", "gpu", ...; NULL: the runtime's */
+    bool no_pack;       /* as in bitnet_engine_options */
+    bool head;          /* the matrix is the model's head */
 } bitnet_kernel_query;
 
 BITNET_API void bitnet_kernel_init(bitnet_kernel *kernel);
@@ -91,21 +98,25 @@ BITNET_API void bitnet_kernel_init(bitnet_kernel *kernel);
  * type above, unknown isa, agreement, a rule on sizes where op is not linear), MEMORY (full). */
 BITNET_API bitnet_status bitnet_kernel_register(bitnet_runtime *runtime,
                                                 const bitnet_kernel *kernel, bitnet_error *err);
-/* Is there a kernel for this key that this CPU can run? False for anything unknown. */
-BITNET_API bool bitnet_runtime_has_kernel(const bitnet_runtime *runtime, const char *op,
-                                          const char *format, const char *dtype);
+/* Is there a kernel for this key that the device (NULL: the runtime's) can run? False for anything
+ * unknown, and for a device that is not there. */
+BITNET_API bool bitnet_runtime_has_kernel(const bitnet_runtime *runtime, const char *device,
+                                          const char *op, const char *format, const char *dtype);
 /* Sets *id to the kernel that would serve; borrowed until the runtime is closed. Fails
- * NOT_AVAILABLE: UnsupportedKernelConfiguration or NoCompatibleKernel with each candidate's reason.
- */
+ * NOT_AVAILABLE: UnsupportedKernelConfiguration or NoCompatibleKernel with each candidate's reason;
+ * for the device as bitnet_runtime_open does. */
 BITNET_API bitnet_status bitnet_runtime_select(const bitnet_runtime *runtime,
                                                const bitnet_kernel_query *query, const char **id,
                                                bitnet_error *err);
-/* All records with all fields as JSON: {"provider", "generation", "kernels": [{"id", "device",
- * "op", "format", "dtype", "isa", "tier", "temp_bytes", "alignment", "constraints": {"m": {"min",
- * "max", "multiple"}, ...}, "requires": {...}, "abi", "agreement", "available"}]}. With a query:
- * only the records of its op (and format, dtype, where not NULL), each with "veto" (the reason, ""
- * if none) and "selected". *n_bytes is always set; at most cap bytes are written, no NUL. Fails:
- * ARGUMENT (cap too small: call again), MEMORY. */
+/* All records with all fields as JSON: {"provider", "device", "generation", "kernels": [{"id",
+ * "device", "op", "format", "dtype", "isa", "tier", "temp_bytes", "alignment", "constraints": {"m":
+ * {"min", "max", "multiple"}, ...}, "requires": {...}, "abi", "agreement", "available"}]}. A record
+ * is available if the CPU, the runtime's device or the first one of another kind can run it. With
+ * a query: only the records of its op (and format, dtype, where not NULL) and of the format that
+ * the device keeps instead, each with "veto" (the reason, "" if none) and "selected"; and "within",
+ * kernels by which a model may do the op together with others. *n_bytes is set unless the device
+ * is refused; at most cap bytes are written, no NUL. Fails: ARGUMENT (cap too small: call again),
+ * MEMORY; for the device as bitnet_runtime_open does. */
 BITNET_API bitnet_status bitnet_kernels_json(const bitnet_runtime *runtime,
                                              const bitnet_kernel_query *query, char *out,
                                              size_t cap, size_t *n_bytes, bitnet_error *err);
@@ -140,10 +151,12 @@ typedef struct bitnet_tune_result {
 } bitnet_tune_result;
 typedef void (*bitnet_tune_fn)(void *user, const bitnet_tune_result *result);
 
-/* Measures every compatible kernel on every shape (m, n, k all set) with n_repeats interleaved
- * passes (0: 9) on the runtime's threads, keeps the fastest by median, and writes the cache to path
- * (NULL: this runtime only). `each` (may be NULL) is told every median. Fails: ARGUMENT (a shape
- * that cannot be made), NOT_AVAILABLE (no kernel), IO, MEMORY. */
+/* Measures every compatible kernel on every shape (m, n, k all set) on the runtime's device, with
+ * n_repeats interleaved passes (0: 9), keeps the fastest by median, and writes the cache to path
+ * (NULL: this runtime only); the file serves this device, driver and version. Keys are taken as
+ * bitnet_engine_shapes gives them. `each` (may be NULL) is told every median. Fails: ARGUMENT (a
+ * shape that cannot be made, or of another device), NOT_AVAILABLE (no kernel), IO, MEMORY; for the
+ * device as bitnet_engine_open does. */
 BITNET_API bitnet_status bitnet_runtime_tune(bitnet_runtime *runtime,
                                              const bitnet_kernel_query *shapes, size_t n_shapes,
                                              int n_repeats, const char *path, bitnet_tune_fn each,

@@ -221,6 +221,23 @@ check_texts() {
     done
 }
 
+# What `bitnet kernels` says of this GPU against what ran: every kernel of the receipts is listed as available, and is the
+# answer to a question for its key with one token or a prompt.
+check_registry() {
+    say "the list of kernels"
+    run 30 bitnet kernels --device cuda >"$out/kernels.txt" 2>&1 || bad "kernels: $(tail -n 1 "$out/kernels.txt" | cut -c1-200)"
+    awk '$NF == "yes" { print $1 }' "$out/kernels.txt" | sort >"$out/available.txt"
+    for m in 1 16 512; do
+        run 30 bitnet kernels --device cuda --for m=$m 2>>"$out/kernels.txt"
+    done | awk '$NF == "selected" { print $1 }' | sort -u >"$out/answers.txt"
+    for receipt in "$@"; do
+        sed -n '/"kernel_calls": {/,/}/p' "$receipt" | grep -oE '"[^"]+": *[0-9]+' | cut -d '"' -f 2 | sort >"$out/ran.txt"
+        absent=$(comm -23 "$out/ran.txt" "$out/available.txt" | tr '\n' ' ') other=$(comm -23 "$out/ran.txt" "$out/answers.txt" | tr '\n' ' ')
+        [ -s "$out/ran.txt" ] && [ -z "$absent$other" ] && ok "${receipt##*/}: its $(wc -l <"$out/ran.txt") kernels are available and the answers" ||
+            bad "${receipt##*/}: not listed as available: $absent; no answer: $other"
+    done
+}
+
 check_programs() {
     say "statistics, kernels of a program, streams, pools"
     program test_device_stats 60
@@ -300,6 +317,7 @@ check() {
     begin_emulated
     check_models
     check_texts
+    check_registry "$out/receipt.json" "$out/mini.json" "$out/fp16.json" "$out/bf16.json"
     check_programs
     check_failures
     check_memory_errors

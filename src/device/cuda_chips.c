@@ -63,7 +63,7 @@ static const struct {
 
 uint64_t bnet_cuda_has(int cc_major, int cc_minor, bool tensor_cores)
 {
-    uint64_t has = tensor_cores ? BNET_CUDA_NEED(TENSOR_CORES) : 0;
+    uint64_t has = BNET_CUDA_NEED(BUILT) | (tensor_cores ? BNET_CUDA_NEED(TENSOR_CORES) : 0);
     for (size_t i = 0; i < BNET_COUNT(levels); i++)
         if (10 * cc_major + cc_minor >= levels[i].cc)
             has |= UINT64_C(1) << i;
@@ -83,6 +83,8 @@ const char *bnet_cuda_need_name(int bit)
 {
     if (bit == BNET_CUDA_INDEX_TENSOR_CORES)
         return "tensor cores";
+    if (bit == BNET_CUDA_INDEX_BUILT)
+        return "one of " BNET_CUDA_ARCHS;
     return bit >= 0 && (size_t)bit < BNET_COUNT(levels) ? levels[bit].name : NULL;
 }
 

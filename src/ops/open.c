@@ -6,8 +6,9 @@ static const struct {
     const char *device;
     bitnet_status (*open)(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err);
     const bnet_kernel_record *(*rows)(size_t *n);
+    void (*kept)(const bnet_serving *s, bnet_kernel_query *q);
 } backends[] = {
-#define BACKEND(name) {#name, bnet_##name##_open, bnet_##name##_kernel_rows},
+#define BACKEND(name) {#name, bnet_##name##_open, bnet_##name##_kernel_rows, bnet_##name##_kept},
 #include "ops/backends.inc"
 #undef BACKEND
 };
@@ -21,6 +22,16 @@ bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, 
     return bnet_fail(err, BITNET_NOT_COMPILED,
                      "NotCompiled: feature %s: this build has no %s backend", device,
                      bnet_device_label(w->device));
+}
+
+bitnet_status bnet_kernel_serving(const bnet_serving *s, bnet_kernel_query *q,
+                                  const bnet_kernel_record **out, bitnet_error *err)
+{
+    const char *device = bnet_device_name(s->caps->device);
+    for (size_t i = 0; q->priority == BITNET_PRIORITY_SPEED && i < BNET_COUNT(backends); i++)
+        if (strcmp(backends[i].device, device) == 0)
+            backends[i].kept(s, q);
+    return bnet_registry_select(s->registry, s->caps, q, out, err);
 }
 
 const bnet_kernel_record *bnet_kernel_row_find(const char *id)

@@ -49,6 +49,23 @@ bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, 
 #include "ops/backends.inc"
 #undef BACKEND
 
+/* For questions on what a model would run on a device. */
+typedef struct bnet_serving {
+    const bnet_registry *registry;
+    const bnet_capabilities *caps; /* of the device */
+    bool no_pack;                  /* as in bnet_backend_want */
+    bool head;                     /* the matrix is the model's head */
+} bnet_serving;
+/* The key of a weight becomes the one under which the backend keeps it, and m the tokens that one
+ * call takes of so many; both stay where the backend alters nothing or has no kernel. */
+#define BACKEND(name) void bnet_##name##_kept(const bnet_serving *s, bnet_kernel_query *q);
+#include "ops/backends.inc"
+#undef BACKEND
+/* The kernel that a model would run for *q, which becomes what the registry is asked then; with a
+ * priority other than SPEED it stays. Fails as bnet_registry_select. */
+bitnet_status bnet_kernel_serving(const bnet_serving *s, bnet_kernel_query *q,
+                                  const struct bnet_kernel_record **out, bitnet_error *err);
+
 /* The row of any backend with that id; NULL: none has it. */
 const bnet_kernel_record *bnet_kernel_row_find(const char *id);
 

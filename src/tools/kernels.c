@@ -3,8 +3,10 @@
 #include "bitnet_tools.h"
 #include "engine/engine.h"
 #include "device/cpu_features.h"
+#include "device/cuda_needs.h"
 #include "ops/json_text.h"
 
+#include <stdio.h>
 #include <strings.h>
 
 const void *bitnet_cuda_image(size_t i)
@@ -160,11 +162,44 @@ bitnet_status bitnet_kernel_register(bitnet_runtime *r, const bitnet_kernel *ker
 
 /* ---- questions ---- */
 
-bool bitnet_runtime_has_kernel(const bitnet_runtime *r, const char *op, const char *format,
-                               const char *dtype)
+/* A chip that this build has no code for can run none of its kernels. */
+static bnet_capabilities on_gpu(const bitnet_runtime *r, bnet_device_kind kind, int index)
 {
-    return r && bnet_registry_has(r->registry, &r->caps, bnet_op_find(op), bnet_format_find(format),
-                                  bnet_dtype_find(dtype));
+    bnet_capabilities c = bnet_runtime_gpu(r, kind, index);
+    const bnet_device_status *s = &r->devices->kind[kind];
+    const bnet_gpu *g = &s->gpus[index];
+    if (kind == BNET_DEV_CUDA && index < s->n_gpus &&
+        !bnet_cuda_serves(bnet_cuda_archs(), g->cc_major, g->cc_minor))
+        c.has &= ~BNET_CUDA_NEED(BUILT);
+    return c;
+}
+
+/* The device that is asked about: its number among those of its kind, and what its kernels may use.
+ * Fails as bnet_request_parse and bnet_select. */
+static bitnet_status device_of(const bitnet_runtime *r, const char *name, int *index,
+                               bnet_capabilities *out, bitnet_error *err)
+{
+    bnet_selection chosen = r->selection;
+    bnet_request request;
+    bitnet_status st = BITNET_OK;
+    if (name) {
+        st = bnet_request_parse(name, "device", &request, err);
+        if (st == BITNET_OK)
+            st = bnet_select(r->devices, &request, &chosen, err);
+    }
+    if (st != BITNET_OK)
+        return st;
+    *index = BNET_MAX(chosen.ranks.n > 1 ? chosen.ranks.index[0] : chosen.index, 0);
+    *out = chosen.kind == BNET_DEV_CPU ? r->caps : on_gpu(r, chosen.kind, *index);
+    return BITNET_OK;
+}
+
+bool bitnet_runtime_has_kernel(const bitnet_runtime *r, const char *device, const char *op,
+                               const char *format, const char *dtype)
+{
+    const bitnet_kernel_query q = {.op = op, .format = format, .dtype = dtype, .device = device};
+    const char *id;
+    return op && format && dtype && bitnet_runtime_select(r, &q, &id, NULL) == BITNET_OK;
 }
 
 bitnet_status bitnet_runtime_select(const bitnet_runtime *r, const bitnet_kernel_query *query,
@@ -173,11 +208,16 @@ bitnet_status bitnet_runtime_select(const bitnet_runtime *r, const bitnet_kernel
     if (!r || !query || !query->op || !query->format || !query->dtype || !id)
         return bnet_fail(err, BITNET_ARGUMENT,
                          "select: runtime, op, format, dtype and id must not be NULL");
+    bnet_capabilities caps;
     bnet_kernel_query q;
     const bnet_kernel_record *k;
-    bitnet_status st = bnet_query_read(query, r->caps.device, &q, err);
+    int index;
+    bitnet_status st = device_of(r, query->device, &index, &caps, err);
     if (st == BITNET_OK)
-        st = bnet_registry_select(r->registry, &r->caps, &q, &k, err);
+        st = bnet_query_read(query, caps.device, &q, err);
+    const bnet_serving s = {r->registry, &caps, query->no_pack, query->head};
+    if (st == BITNET_OK)
+        st = bnet_kernel_serving(&s, &q, &k, err);
     if (st == BITNET_OK)
         *id = k->id;
     return st;
@@ -214,10 +254,33 @@ static void put_needs(bnet_str *s, const bnet_kernel_record *k)
     bnet_str_puts(s, "}, ");
 }
 
-static void put_record(bnet_str *s, const bitnet_runtime *r, const bnet_kernel_record *k)
+/* What is asked for: the list for a query (NULL: all), on a device. */
+typedef struct listing {
+    const bitnet_runtime *r;
+    const bitnet_kernel_query *query;
+    bnet_capabilities caps;
+    int index;
+} listing;
+
+/* Can the record run on this machine: on the device asked about, or the first of another kind? */
+static bool available(const listing *l, const bnet_kernel_record *k)
 {
+    const bnet_device_status *s = &l->r->devices->kind[k->device];
     const bnet_kernel_query own = bnet_query_for(k);
+    bnet_capabilities c = l->caps;
     char reason[160];
+    if (k->device == BNET_DEV_CPU)
+        c = l->r->caps;
+    else if (k->device != c.device) {
+        if (!s->compiled || !s->runnable || s->fake)
+            return false;
+        c = on_gpu(l->r, k->device, 0);
+    }
+    return !*bnet_kernel_veto(k, &c, &own, reason, sizeof reason);
+}
+
+static void put_record(bnet_str *s, const listing *l, const bnet_kernel_record *k)
+{
     bnet_str_puts(s, "{");
     bnet_json_member(s, "id", k->id, ", ");
     bnet_json_member(s, "device", bnet_device_name(k->device), ", ");
@@ -233,55 +296,114 @@ static void put_record(bnet_str *s, const bitnet_runtime *r, const bnet_kernel_r
     put_rule(s, "k", &k->k, "}, ");
     put_needs(s, k);
     bnet_json_member(s, "agreement", k->agreement, ", ");
-    bool here = !*bnet_kernel_veto(k, &r->caps, &own, reason, sizeof reason);
-    bnet_str_addf(s, "\"abi\": %u, \"available\": %s", k->abi, here ? "true" : "false");
+    bnet_str_addf(s, "\"abi\": %u, \"available\": %s", k->abi, available(l, k) ? "true" : "false");
 }
 
-/* A record a query is about: of its op, and of its format and dtype where it names them. */
-static bool concerns(const bnet_kernel_record *k, const bitnet_kernel_query *q)
+/* A record as an answer to the query, with the record's own format and dtype where the query leaves
+ * them open. */
+typedef struct judgement {
+    bool concerned;      /* it is of the query's op, and of its format and dtype or those kept */
+    bnet_kernel_query q; /* what a model would ask the registry */
+    const bnet_kernel_record *chosen;
+} judgement;
+
+static judgement judge(const listing *l, const bnet_kernel_record *k)
 {
-    return !q || ((!q->op || bnet_op_find(q->op) == k->op) &&
-                  (!q->format || bnet_format_find(q->format) == k->format) &&
-                  (!q->dtype || bnet_dtype_find(q->dtype) == k->dtype));
+    const bitnet_kernel_query *query = l->query;
+    const bnet_serving s = {l->r->registry, &l->caps, query->no_pack, query->head};
+    judgement j = {.q = bnet_query_for(k)};
+    if ((query->op && bnet_op_find(query->op) != k->op) ||
+        (query->dtype && bnet_dtype_find(query->dtype) != k->dtype))
+        return j;
+    j.q.format = query->format ? bnet_format_find(query->format) : k->format;
+    j.q.m = query->m;
+    j.q.n = query->n;
+    j.q.k = query->k;
+    j.q.priority = query->priority;
+    bool named = j.q.format == k->format;
+    bnet_kernel_serving(&s, &j.q, &j.chosen, NULL);
+    j.concerned = named || j.q.format == k->format;
+    return j;
 }
 
-/* Each record is judged as an answer to the query with the record's own format and dtype where the
- * query leaves them open. */
-static void put_judgement(bnet_str *s, const bitnet_runtime *r, const bnet_kernel_record *k,
-                          const bitnet_kernel_query *query)
+static void put_judgement(bnet_str *s, const listing *l, const bnet_kernel_record *k,
+                          const judgement *j)
 {
     char reason[160];
-    const bnet_kernel_record *chosen = NULL;
-    bnet_kernel_query q = bnet_query_for(k);
-    q.m = query->m;
-    q.n = query->n;
-    q.k = query->k;
-    q.priority = query->priority;
-    bnet_registry_select(r->registry, &r->caps, &q, &chosen, NULL);
+    if (k->device == l->caps.device && k->format != j->q.format)
+        snprintf(reason, sizeof reason, "a model keeps such weights as %s here",
+                 bnet_format_name(j->q.format));
+    else
+        bnet_kernel_veto(k, &l->caps, &j->q, reason, sizeof reason);
     bnet_str_puts(s, ", ");
-    bnet_json_member(s, "veto", bnet_kernel_veto(k, &r->caps, &q, reason, sizeof reason), ", ");
-    bnet_str_addf(s, "\"selected\": %s", chosen == k ? "true" : "false");
+    bnet_json_member(s, "veto", reason, ", ");
+    bnet_str_addf(s, "\"selected\": %s", j->chosen == k ? "true" : "false");
 }
 
-static void put_list(bnet_str *s, const bitnet_runtime *r, const bitnet_kernel_query *query)
+/* The operation is one of several that the kernel does in a call. */
+static bool does_too(const bnet_kernel_record *k, bnet_op op)
+{
+    bnet_op_set also = bnet_op_parts(k->op) | k->fused;
+    if (k->op == BNET_OP_LINEAR_TILES)
+        also |= BNET_OP_BIT(LINEAR);
+    return k->op != op && (also >> op & 1) != 0;
+}
+
+/* Kernels that would be chosen for their own key and do the query's operation with others. */
+static void put_within(bnet_str *s, const listing *l)
+{
+    const bnet_kernel_record *k, *chosen;
+    const char *between = "";
+    bnet_op op = bnet_op_find(l->query->op);
+    bnet_str_puts(s, ", \"within\": [");
+    for (size_t i = 0; op && (k = bnet_registry_at(l->r->registry, i)) != NULL; i++) {
+        bnet_kernel_query own = bnet_query_for(k);
+        if (k->device != l->caps.device || !does_too(k, op) ||
+            bnet_registry_select(l->r->registry, &l->caps, &own, &chosen, NULL) != BITNET_OK ||
+            chosen != k)
+            continue;
+        bnet_str_puts(s, between);
+        bnet_json_text(s, k->id);
+        between = ", ";
+    }
+    bnet_str_puts(s, "]");
+}
+
+static void put_rows(bnet_str *s, const listing *l)
 {
     const bnet_kernel_record *k;
     const char *between = "\n  ";
-    bnet_str_puts(s, "{");
-    bnet_json_member(s, "provider", bitnet_runtime_provider(r), ", ");
-    bnet_str_addf(s, "\"generation\": %u, \"choices\": %zu, \"kernels\": [",
-                  bnet_registry_generation(r->registry), bnet_registry_choices(r->registry));
-    for (size_t i = 0; (k = bnet_registry_at(r->registry, i)) != NULL; i++) {
-        if (!concerns(k, query))
+    for (size_t i = 0; (k = bnet_registry_at(l->r->registry, i)) != NULL; i++) {
+        judgement j = {.concerned = true};
+        if (l->query)
+            j = judge(l, k);
+        if (!j.concerned)
             continue;
         bnet_str_puts(s, between);
-        put_record(s, r, k);
-        if (query)
-            put_judgement(s, r, k, query);
+        put_record(s, l, k);
+        if (l->query)
+            put_judgement(s, l, k, &j);
         bnet_str_puts(s, "}");
         between = ",\n  ";
     }
-    bnet_str_puts(s, "\n]}");
+}
+
+static void put_list(bnet_str *s, const listing *l)
+{
+    char device[48];
+    snprintf(device, sizeof device, "%s", bnet_device_name(l->caps.device));
+    if (l->caps.device != BNET_DEV_CPU)
+        snprintf(device, sizeof device, "%s:%d", bnet_device_name(l->caps.device), l->index);
+    bnet_str_puts(s, "{");
+    bnet_json_member(s, "provider", bitnet_runtime_provider(l->r), ", ");
+    bnet_json_member(s, "device", device, ", ");
+    bnet_str_addf(s, "\"generation\": %u, \"choices\": %zu, \"kernels\": [",
+                  bnet_registry_generation(l->r->registry), bnet_registry_choices(l->r->registry));
+    put_rows(s, l);
+    bnet_str_puts(s, "\n]");
+    if (l->query)
+        put_within(s, l);
+    bnet_str_puts(s, "}");
 }
 
 bitnet_status bitnet_kernels_json(const bitnet_runtime *r, const bitnet_kernel_query *query,
@@ -290,8 +412,11 @@ bitnet_status bitnet_kernels_json(const bitnet_runtime *r, const bitnet_kernel_q
     if (!r || !n_bytes || (cap && !out))
         return bnet_fail(err, BITNET_ARGUMENT, "kernels: runtime, out and n_bytes must be given");
     bnet_str s = {0};
-    put_list(&s, r, query);
-    bitnet_status st = BITNET_OK;
+    listing l = {.r = r, .query = query};
+    bitnet_status st = device_of(r, query ? query->device : NULL, &l.index, &l.caps, err);
+    if (st != BITNET_OK)
+        return st;
+    put_list(&s, &l);
     if (s.failed)
         st = bnet_no_memory(err, "list of kernels");
     else {

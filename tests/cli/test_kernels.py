@@ -19,11 +19,46 @@ def test_REG_5_all_records():
     equal([x.split()[0] for x in text[1:]], [k["id"] for k in rows], "text and JSON")
 
 
+def chosen_by(*args):
+    return [k["id"] for k in listed(*args)["kernels"] if k["selected"]]
+
+
+def test_REG_14_the_answer_is_what_a_model_runs():
+    """Packing is part of the question: what is selected stands in the receipt of a model of that shape."""
+    path = temp("answer.receipt")
+    for how in ((), ("--no-pack",), ("--isa", "scalar")):
+        expect(0, "run", "-m", model("nano"), "-p", "O", "-n", "4", "--greedy", "--device", "cpu", "--receipt", path, *how)
+        with open(path) as f:
+            ran = {k for k in json.load(f)["kernel_calls"] if "i2s" in k}
+        one, = chosen_by("--device", "cpu", "--for", "op=linear,format=i2s,m=1,n=256,k=256", *how)
+        check(one in ran, f"{how}: {one} is the answer, {ran} ran")
+        equal(("r16" in one), any("r16" in k for k in ran), "packed")
+    rows = listed("--device", "cpu", "--for", "op=linear,format=i2s,m=1,n=256,k=256")["kernels"]
+    for k in rows:
+        if any("r16" in x for x in chosen_by("--device", "cpu", "--for", "op=linear,format=i2s,m=1")) and k["format"] == "i2s" and k["device"] == "cpu":
+            equal(k["veto"], "a model keeps such weights as i2s_r16 here", k["id"])
+            break
+    norm = listed("--device", "cpu", "--for", "op=rmsnorm")
+    check(any(k.startswith("norm_quantize.") for k in norm["within"]), f"{norm['within']}")
+
+
+def test_REG_10_devices():
+    """Kernels of a device that is not there, or is a fake, are not available, and there is no answer for it."""
+    fails(12, "kernels", "--device", "cuda", env={"BITNET_GPU_FAKE": "cuda"}, says="fake device")
+    rows = expect(0, "kernels", "--json", env={"BITNET_GPU_FAKE": "cuda"}).json()
+    equal(rows["device"], "cpu", "a fake is not chosen")
+    equal([k["id"] for k in rows["kernels"] if k["device"] == "cuda" and k["available"]], [], "kernels of a fake")
+    check(all(k["available"] for k in rows["kernels"] if k["device"] == "host"), "kernels on the host's memory")
+    fails(2, "kernels", "--device", "quantum", says="quantum")
+    equal(listed("--device", "host")["device"], "host:0", "host")
+    equal(chosen_by("--device", "host", "--for", "op=linear,format=i2s,m=1"), ["i2s_host_ref"], "host")
+
+
 def test_REG_14_for():
-    one = listed("--for", "op=linear,format=i2s,dtype=i8,m=1,n=256,k=256")["kernels"]
+    one = listed("--no-pack", "--for", "op=linear,format=i2s,dtype=i8,m=1,n=256,k=256")["kernels"]
     chosen = [k["id"] for k in one if k["selected"]]
     equal(len(chosen), 1, "one is selected")
-    many = [k["id"] for k in listed("--for", "op=linear,format=i2s,dtype=i8,m=512,n=256,k=256")["kernels"] if k["selected"]]
+    many = [k["id"] for k in listed("--no-pack", "--for", "op=linear,format=i2s,dtype=i8,m=512,n=256,k=256")["kernels"] if k["selected"]]
     vetoed = [k for k in one if k["veto"]]
     if vetoed:
         check(many != chosen and "M = 1" in vetoed[0]["veto"], f"{many} {chosen} {vetoed}")

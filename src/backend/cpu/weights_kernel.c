@@ -19,22 +19,63 @@ static void announce(cpu_backend *be, const bnet_weight_request *r, const bnet_l
               r->source.file, r->source.tensor->name, bnet_type_find((uint32_t)t)->name);
 }
 
-bool bnet_cpu_wants_packing(const cpu_backend *be, const bnet_kernel_query *rows,
-                            bnet_format packed_format)
+static bool wants_packing(const bnet_serving *s, const bnet_kernel_query *rows,
+                          bnet_format packed_format)
 {
     const bnet_kernel_record *plain = NULL, *packed = NULL;
     bnet_kernel_query groups = *rows;
     groups.format = packed_format;
-    if (bnet_registry_tuned(be->registry, &be->caps, &groups))
+    if (bnet_registry_tuned(s->registry, s->caps, &groups))
         return true;
-    if (!be->pack || bnet_registry_tuned(be->registry, &be->caps, rows) ||
-        bnet_registry_select(be->registry, &be->caps, &groups, &packed, NULL) != BITNET_OK)
+    if (s->no_pack || bnet_registry_tuned(s->registry, s->caps, rows) ||
+        bnet_registry_select(s->registry, s->caps, &groups, &packed, NULL) != BITNET_OK)
         return false;
-    if (bnet_registry_select(be->registry, &be->caps, rows, &plain, NULL) != BITNET_OK)
+    if (bnet_registry_select(s->registry, s->caps, rows, &plain, NULL) != BITNET_OK)
         return true;
     if (packed->tier == BITNET_TIER_REFERENCE || packed->tier < plain->tier)
         return false;
     return !plain->outside || packed->tier > plain->tier;
+}
+
+bool bnet_cpu_wants_packing(const cpu_backend *be, const bnet_kernel_query *rows,
+                            bnet_format packed_format)
+{
+    const bnet_serving s = {.registry = be->registry, .caps = &be->caps, .no_pack = !be->pack};
+    return wants_packing(&s, rows, packed_format);
+}
+
+/* As pick_for of ops_linear.c cuts passes. */
+static void cut_down(const bnet_serving *s, bnet_kernel_query *q)
+{
+    const bnet_kernel_record *k;
+    bnet_kernel_query part = *q;
+    while (bnet_registry_select(s->registry, s->caps, &part, &k, NULL) != BITNET_OK) {
+        if (part.m <= 1)
+            return;
+        part.m = (part.m + 1) / 2;
+    }
+    q->m = part.m;
+}
+
+void bnet_cpu_kept(const bnet_serving *s, bnet_kernel_query *q)
+{
+    const bnet_type_info *type = bnet_format_type(q->format);
+    bnet_kernel_query rows = *q, scan = {.op = BNET_OP_HEAD_SCAN,
+                                         .format = BNET_FORMAT_Q6_K_R4,
+                                         .dtype = BNET_DTYPE_F32};
+    if (q->op != BNET_OP_LINEAR)
+        return;
+    if (q->dtype == BNET_DTYPE_I8 && type && type->kind == BNET_KIND_TERNARY)
+        rows.format = q->format = BNET_FORMAT_I2S;
+    rows.m = 1; /* weights are packed before anybody knows of passes */
+    if (q->format == BNET_FORMAT_I2S && q->dtype == BNET_DTYPE_I8 &&
+        wants_packing(s, &rows, BNET_FORMAT_I2S_R16))
+        q->format = BNET_FORMAT_I2S_R16;
+    if (s->head && q->format == BNET_FORMAT_Q6_K && q->dtype == BNET_DTYPE_F32 &&
+        (bnet_registry_tuned(s->registry, s->caps, &scan) ||
+         wants_packing(s, &rows, BNET_FORMAT_Q6_K_R4)))
+        q->format = BNET_FORMAT_Q6_K_R4;
+    cut_down(s, q);
 }
 
 static bitnet_status select_one(const cpu_backend *be, const bnet_kernel_query *q, bnet_weight *w,

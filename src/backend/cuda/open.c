@@ -4,10 +4,14 @@
 #include "backend/cuda/rtc/rtc.h"
 #include "backend/group/group.h"
 
+#include <archs.inc>
+
 #define D(least, most, multiple_of)                                                                \
     {                                                                                              \
         least, most, multiple_of                                                                   \
     }
+#define CHIP(cc)  BNET_CUDA_FOR_##cc
+#define NVRTC(cc) "nvrtc"
 static const bnet_kernel_record records[] = {
 #define OP(key) BNET_OP_BIT(key)
 #define KERNEL(id_, symbols, fn_, op_, format_, dtype_, isa_, tier_, m_, n_, k_, temp, align,      \
@@ -18,14 +22,15 @@ static const bnet_kernel_record records[] = {
      .format = BNET_FORMAT_##format_,                                                              \
      .dtype = BNET_DTYPE_##dtype_,                                                                 \
      .fused = fused_,                                                                              \
-     .isa = isa_,                                                                                  \
+     .isa = isa_(major##minor),                                                                    \
      .tier = BITNET_TIER_##tier_,                                                                  \
      .temp_bytes = temp,                                                                           \
      .alignment = align,                                                                           \
      .m = m_,                                                                                      \
      .n = n_,                                                                                      \
      .k = k_,                                                                                      \
-     .needs = BNET_CUDA_NEED(major##minor) | (tc ? BNET_CUDA_NEED(TENSOR_CORES) : 0),              \
+     .needs = BNET_CUDA_NEED(major##minor) | BNET_CUDA_NEED(BUILT) |                               \
+              (tc ? BNET_CUDA_NEED(TENSOR_CORES) : 0),                                             \
      .need_name = bnet_cuda_need_name,                                                             \
      .build = "cuda",                                                                              \
      .abi = BITNET_KERNEL_ABI,                                                                     \
@@ -46,6 +51,11 @@ const bnet_kernel_record *bnet_cuda_kernel_rows(size_t *n)
 {
     *n = BNET_COUNT(records);
     return records;
+}
+
+void bnet_cuda_kept(const bnet_serving *s, bnet_kernel_query *q)
+{
+    bnet_gpu_kept(s, q);
 }
 
 /* What pass.c and decode.c compute. Matrices must be ternary with one scale each (net.c). */

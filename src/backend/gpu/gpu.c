@@ -167,25 +167,61 @@ const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, si
     return bnet_registry_pick(be->registry, &be->caps, &w->query, m, picks);
 }
 
-const bnet_kernel_record *bnet_gpu_pick_for(gpu_backend *be, const gpu_weight *w, size_t *m)
+/* Who is asked for the kernel of some rows: what a weight remembers, or (w NULL) the registry. */
+typedef struct picker {
+    gpu_backend *be;
+    const gpu_weight *w;
+    bnet_serving s;
+    bnet_kernel_query q; /* m is not read */
+} picker;
+
+static const bnet_kernel_record *pick(const picker *p, size_t m)
 {
-    if (be->batch_invariant && w->layout != GPU_W2) /* kernels of more rows sum in another order */
-        *m = BNET_MIN(*m, (size_t)FEW_ROWS);
-    const bnet_kernel_record *best = bnet_gpu_pick(be, w, *m);
-    bnet_kernel_query q = w->query;
+    const bnet_kernel_record *k = NULL;
+    bnet_kernel_query q = p->q;
+    q.m = m;
+    if (p->w)
+        return bnet_gpu_pick(p->be, p->w, m);
+    return bnet_registry_select(p->s.registry, p->s.caps, &q, &k, NULL) == BITNET_OK ? k : NULL;
+}
+
+/* The kernel for *m rows; where that is the reference or none, a better one for the first *m of
+ * them. NULL: there is no kernel at all. */
+static const bnet_kernel_record *pick_divided(const picker *p, size_t *m)
+{
+    const bnet_kernel_record *best = pick(p, *m);
+    bnet_kernel_query q = p->q;
+    q.m = 0;
     if (best && (best->tier != BITNET_TIER_REFERENCE ||
-                 bnet_registry_tuned(be->registry, &be->caps, &q))) /* measured, or asked for */
+                 bnet_registry_tuned(p->s.registry, p->s.caps, &q))) /* measured, or asked for */
         return best;
     for (size_t n = BNET_MIN(*m, (size_t)FEW_ROWS); n >= 1; n /= 2) {
-        const bnet_kernel_record *k = bnet_gpu_pick(be, w, n);
+        const bnet_kernel_record *k = pick(p, n);
         if (k && (!best || k->tier > best->tier)) {
             *m = n;
             return k;
         }
     }
-    if (!best)
-        bnet_gpu_ok(be, "linear", GPU_NO_KERNEL);
     return best;
+}
+
+const bnet_kernel_record *bnet_gpu_pick_for(gpu_backend *be, const gpu_weight *w, size_t *m)
+{
+    const picker p = {be, w, {.registry = be->registry, .caps = &be->caps}, w->query};
+    if (be->batch_invariant && w->layout != GPU_W2) /* kernels of more rows sum in another order */
+        *m = BNET_MIN(*m, (size_t)FEW_ROWS);
+    const bnet_kernel_record *k = pick_divided(&p, m);
+    if (!k)
+        bnet_gpu_ok(be, "linear", GPU_NO_KERNEL);
+    return k;
+}
+
+void bnet_gpu_divide(const bnet_serving *s, bnet_kernel_query *q)
+{
+    const picker p = {.s = *s, .q = *q};
+    size_t m = (size_t)q->m;
+    if (m && pick_divided(&p, &m))
+        q->m = m;
 }
 
 static size_t gpu_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)

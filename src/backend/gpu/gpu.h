@@ -301,6 +301,10 @@ const bnet_kernel_record *bnet_gpu_pick(gpu_backend *be, const gpu_weight *w, si
 /* The kernel for as many of *m rows as one takes: fewer at once where that is much faster. NULL:
  * there is none, noted. */
 const bnet_kernel_record *bnet_gpu_pick_for(gpu_backend *be, const gpu_weight *w, size_t *m);
+/* The same for a question: q->m becomes that number of rows. */
+void bnet_gpu_divide(const bnet_serving *s, bnet_kernel_query *q);
+/* bnet_<driver>_kept of open.h, for every driver. */
+void bnet_gpu_kept(const bnet_serving *s, bnet_kernel_query *q);
 
 /* ---- entries of the table ---- */
 

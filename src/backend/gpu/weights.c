@@ -204,6 +204,23 @@ static bnet_format format_of(const gpu_weight *w)
                                       : formats[w->layout];
 }
 
+void bnet_gpu_kept(const bnet_serving *s, bnet_kernel_query *q)
+{
+    const bnet_type_info *type = bnet_format_type(q->format);
+    gpu_weight w = {0};
+    if (q->op != BNET_OP_LINEAR && q->op != BNET_OP_EMBED)
+        return;
+    if (type && type->kind == BNET_KIND_TERNARY && q->dtype == BNET_DTYPE_I8) {
+        w.layout = GPU_W2;
+        q->format = format_of(&w);
+    } else if (type && type->kind != BNET_KIND_TERNARY && q->dtype == BNET_DTYPE_F32) {
+        w.layout = layout_of(type->type);
+        q->format = format_of(&w);
+    }
+    if (q->op == BNET_OP_LINEAR)
+        bnet_gpu_divide(s, q);
+}
+
 static void note_shape(gpu_backend *be, const bnet_kernel_query *q)
 {
     for (size_t i = 0; i < be->n_shapes; i++) {

@@ -30,6 +30,11 @@ const bnet_kernel_record *bnet_host_kernel_rows(size_t *n)
     return records;
 }
 
+void bnet_host_kept(const bnet_serving *s, bnet_kernel_query *q)
+{
+    bnet_gpu_kept(s, q);
+}
+
 static bitnet_status open_one(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
 {
     static const gpu_kernel_row rows[] = {

@@ -196,6 +196,11 @@ uint64_t bnet_null_ops(const bnet_backend *be)
     return ((const null_backend *)(const void *)be)->n_ops;
 }
 
+void bnet_null_kept(const bnet_serving *s, bnet_kernel_query *q)
+{
+    (void)s, (void)q;
+}
+
 /* No kernel of its own, so no record to choose and no id to claim. */
 const bnet_kernel_record *bnet_null_kernel_rows(size_t *n)
 {

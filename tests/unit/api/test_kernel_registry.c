@@ -14,6 +14,7 @@
 #include "bitnet_tools.h"
 #include "format/codec.h"
 #include "format/gguf.h"
+#include "ops/open.h"
 
 /* The public types are the ones the backend calls. */
 #define SAME(name)                                                                                 \
@@ -217,13 +218,27 @@ static void test_REG_10_15_questions(void **state)
     (void)state;
     nano n = nano_open(1);
     const char *id = NULL;
-    assert_true(bitnet_runtime_has_kernel(n.runtime, "linear", "i2s", "i8"));
-    assert_false(bitnet_runtime_has_kernel(n.runtime, "linear", "unknown", "i8"));
-    assert_false(bitnet_runtime_has_kernel(n.runtime, "linear", "i2s", "f16"));
-    assert_false(bitnet_runtime_has_kernel(n.runtime, NULL, NULL, NULL));
+    assert_true(bitnet_runtime_has_kernel(n.runtime, NULL, "linear", "i2s", "i8"));
+    assert_false(bitnet_runtime_has_kernel(n.runtime, NULL, "linear", "unknown", "i8"));
+    assert_false(bitnet_runtime_has_kernel(n.runtime, NULL, "linear", "i2s", "f16"));
+    assert_false(bitnet_runtime_has_kernel(n.runtime, NULL, NULL, NULL, NULL));
     bitnet_kernel_query q = {.op = "linear", .format = "i2s", .dtype = "i8", .m = 1, .k = 256};
     OK(bitnet_runtime_select(n.runtime, &q, &id, &err));
+    assert_true(is_row_of(id, "linear", "i2s") || is_row_of(id, "linear", "i2s_r16"));
+    q.no_pack = true;
+    OK(bitnet_runtime_select(n.runtime, &q, &id, &err));
     assert_true(is_row_of(id, "linear", "i2s"));
+    q.device = "cpu";
+    OK(bitnet_runtime_select(n.runtime, &q, &id, &err));
+    q.device = "quantum";
+    FAILS(bitnet_runtime_select(n.runtime, &q, &id, &err), BITNET_ARGUMENT, "quantum");
+    assert_false(bitnet_runtime_has_kernel(n.runtime, "quantum", "linear", "i2s", "i8"));
+    q.device = "host"; /* part of every build */
+    OK(bitnet_runtime_select(n.runtime, &q, &id, &err));
+    assert_string_equal(id, "i2s_host_ref");
+    assert_true(bitnet_runtime_has_kernel(n.runtime, "host", "linear", "i2s", "i8"));
+    assert_false(bitnet_runtime_has_kernel(n.runtime, "host", "linear", "i2s_r16", "i8"));
+    q.device = NULL;
     q.priority = BITNET_PRIORITY_REFERENCE;
     OK(bitnet_runtime_select(n.runtime, &q, &id, &err));
     assert_string_equal(id, "linear_i2s.scalar");
@@ -299,7 +314,8 @@ static void test_REG_14_list_judges_a_query(void **state)
     bitnet_kernel k = toy("linear_i2s.narrow");
     k.m = (bitnet_dim_rule){2, 8, 2};
     OK(bitnet_kernel_register(n.runtime, &k, &err));
-    bitnet_kernel_query q = {.op = "linear", .format = "i2s", .m = 9, .n = 64, .k = 256};
+    bitnet_kernel_query q = {
+        .op = "linear", .format = "i2s", .m = 9, .n = 64, .k = 256, .no_pack = true};
     json_t *root = list_of(n.runtime, &q), *rows = json_object_get(root, "kernels");
     int n_selected = 0, n_mine = 0;
     for (size_t i = 0; i < json_array_size(rows); i++) {
@@ -316,6 +332,114 @@ static void test_REG_14_list_judges_a_query(void **state)
     assert_int_equal(n_mine, 1);
     json_decref(root);
     nano_close(&n);
+}
+
+/* ---- the answer is what runs ---- */
+
+typedef struct id_set {
+    const char *id[64];
+    size_t n;
+} id_set;
+
+static void put(id_set *s, const char *id)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->id[i], id) == 0)
+            return;
+    assert_true(s->n < BNET_COUNT(s->id));
+    s->id[s->n++] = id;
+}
+
+/* The kernels of matrices that computed something. */
+static id_set that_ran(const bitnet_engine *e, const char *op)
+{
+    id_set s = {.n = 0};
+    bitnet_kernel_use use[64];
+    size_t n = bitnet_engine_kernels(e, use, 64);
+    for (size_t i = 0; i < n; i++) {
+        const bnet_kernel_record *row = bnet_kernel_row_find(use[i].id); /* NULL: from outside */
+        if (!row || row->op == bnet_op_find(op))
+            put(&s, use[i].id);
+    }
+    return s;
+}
+
+/* What the registry answers for the model's matrices: ternary ones with one token and with a
+ * prompt, the head for single rows. */
+static id_set answers(const bitnet_runtime *r, const bitnet_engine *e, bool no_pack)
+{
+    id_set s = {.n = 0};
+    bitnet_kernel_query shapes[32];
+    size_t n = bitnet_engine_shapes(e, shapes, 32);
+    for (size_t i = 0; i < n; i++)
+        for (int many = 0; many < 2; many++) {
+            bitnet_kernel_query *q = &shapes[i];
+            const char *id = NULL;
+            bool ternary = strcmp(q->dtype, "i8") == 0;
+            if (ternary)
+                q->format = "i2_s"; /* as the file has it */
+            q->m = many && ternary ? N_IDS : 1;
+            q->no_pack = no_pack;
+            q->head = !ternary;
+            OK(bitnet_runtime_select(r, q, &id, &err));
+            put(&s, id);
+        }
+    return s;
+}
+
+static void must_be_same(const id_set *ran, const id_set *told, const char *what)
+{
+    for (size_t i = 0; i < ran->n + told->n; i++) {
+        const char *id = i < ran->n ? ran->id[i] : told->id[i - ran->n];
+        bool both[2] = {false, false};
+        for (size_t k = 0; k < ran->n; k++)
+            both[0] = both[0] || strcmp(ran->id[k], id) == 0;
+        for (size_t k = 0; k < told->n; k++)
+            both[1] = both[1] || strcmp(told->id[k], id) == 0;
+        if (!both[0] || !both[1])
+            fail_msg("%s: %s %s", what, id, both[0] ? "ran, and is no answer" : "did not run");
+    }
+}
+
+static void compare_answers(const char *isa, const char *device, bool no_pack,
+                            const bitnet_kernel *mine)
+{
+    nano n = {0};
+    bitnet_runtime_options o;
+    bitnet_engine_options eo;
+    char what[96];
+    bitnet_runtime_options_init(&o);
+    bitnet_engine_options_init(&eo);
+    o.n_threads = 2;
+    o.isa = isa;
+    o.device = device;
+    eo.no_pack = no_pack;
+    if (bitnet_runtime_open(&o, &n.runtime, NULL) != BITNET_OK)
+        return; /* not a set of this CPU */
+    if (mine)
+        OK(bitnet_kernel_register(n.runtime, mine, &err));
+    OK(bitnet_engine_open(n.runtime, NANO_PATH, &eo, &n.engine, &err));
+    n.n_vocab = bitnet_engine_model(n.engine)->n_vocab;
+    free(logits_of(&n));
+    id_set ran = that_ran(n.engine, "linear"), told = answers(n.runtime, n.engine, no_pack);
+    snprintf(what, sizeof what, "isa %s on %s%s%s", isa ? isa : "best", device,
+             no_pack ? ", not packed" : "", mine ? ", a kernel from outside" : "");
+    assert_true(ran.n >= 2);
+    must_be_same(&ran, &told, what);
+    nano_close(&n);
+}
+
+static void test_REG_14_answer_is_the_kernel_that_runs(void **state)
+{
+    (void)state;
+    bitnet_kernel k = toy("linear_i2s.some");
+    k.m.max = 16; /* of 24 tokens it takes two halves */
+    for (int i = 0; bnet_cpu_isa_at(i); i++)
+        for (int no_pack = 0; no_pack < 2; no_pack++)
+            compare_answers(bnet_cpu_isa_at(i), "cpu", no_pack, NULL);
+    compare_answers(NULL, "cpu", false, NULL);
+    compare_answers("scalar", "cpu", true, &k);
+    compare_answers(NULL, "host", false, NULL);
 }
 
 static void test_BE_13_provider_name(void **state)
@@ -679,6 +803,7 @@ int main(void)
         cmocka_unit_test(test_REG_10_15_questions),
         cmocka_unit_test(test_REG_5_list_has_every_field),
         cmocka_unit_test(test_REG_14_list_judges_a_query),
+        cmocka_unit_test(test_REG_14_answer_is_the_kernel_that_runs),
         cmocka_unit_test(test_BE_13_provider_name),
         cmocka_unit_test(test_REG_17_model_with_a_type_without_kernel),
         cmocka_unit_test(test_REG_20_cache_changes_the_kernel_that_runs),

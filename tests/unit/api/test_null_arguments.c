@@ -175,8 +175,8 @@ static void test_tools(void **state)
     REFUSED(bitnet_file_sha256(NULL, NULL, &err));
     REFUSED(bitnet_file_sha256(path, NULL, &err));
     REFUSED(bitnet_kernel_register(NULL, NULL, &err));
-    assert_false(bitnet_runtime_has_kernel(NULL, NULL, NULL, NULL));
-    assert_false(bitnet_runtime_has_kernel(NULL, "linear", "i2s", "i8"));
+    assert_false(bitnet_runtime_has_kernel(NULL, NULL, NULL, NULL, NULL));
+    assert_false(bitnet_runtime_has_kernel(NULL, NULL, "linear", "i2s", "i8"));
     REFUSED(bitnet_runtime_select(NULL, NULL, NULL, &err));
     REFUSED(bitnet_kernels_json(NULL, NULL, NULL, 0, NULL, &err));
     assert_false(bitnet_provider_at(NULL, 0, NULL));

@@ -752,18 +752,20 @@ static void test_REG_13_default_set_by_capability(void **state)
     const bnet_registry *r = m.runtime->registry;
     const bnet_kernel_record *plain = bnet_registry_find(r, "matmul_i2s_gpu"),
                              *tensor = bnet_registry_find(r, "wmma_i2s_gpu");
-    assert_true(plain->tier == BITNET_TIER_HIGHLY && plain->temp_bytes == 8192 &&
-                plain->alignment == 256 && plain->m.min == 32 &&
-                plain->needs == BNET_CUDA_NEED(50));
-    assert_true(tensor->tier == BITNET_TIER_EXTREMELY && tensor->temp_bytes == 16384 &&
-                tensor->alignment == 256 && tensor->m.multiple == 8 && tensor->n.multiple == 8 &&
-                tensor->needs == (BNET_CUDA_NEED(70) | BNET_CUDA_NEED(TENSOR_CORES)));
+    const uint64_t built = BNET_CUDA_NEED(BUILT);
+    assert_true(plain->tier == BITNET_TIER_HIGHLY && plain->alignment == 256 &&
+                plain->m.min == 32 && plain->needs == (BNET_CUDA_NEED(61) | built)); /* dp4a */
+    assert_true(tensor->tier == BITNET_TIER_EXTREMELY && tensor->alignment == 256 &&
+                tensor->m.multiple == 8 && tensor->n.multiple == 8 &&
+                tensor->needs == (BNET_CUDA_NEED(70) | BNET_CUDA_NEED(TENSOR_CORES) | built));
+    assert_true(plain->temp_bytes == 0 &&
+                tensor->temp_bytes == 0); /* blocks share, none is taken */
     assert_string_equal(chosen(r, 6, 1, 64, 64), "matmul_i2s_gpu");
     assert_string_equal(chosen(r, 6, 1, 8, 64), "matmul_i2s_gpu_few");
     assert_string_equal(chosen(r, 7, 0, 64, 64), "wmma_i2s_gpu");
     assert_string_equal(chosen(r, 9, 0, 64, 64), "wmma_i2s_gpu");
     assert_string_equal(chosen(r, 9, 0, 65, 64), "matmul_i2s_gpu");
-    assert_string_equal(chosen(r, 4, 0, 64, 64), "");
+    assert_string_equal(chosen(r, 6, 0, 64, 64), "");
     machine_close(&m);
 }
 

@@ -459,7 +459,8 @@ static void test_REG_15_messages_name_every_field(void **state)
     const bnet_kernel_record *out = NULL;
     bitnet_error err = {0};
     bnet_capabilities c = cpu_with(0);
-    const bitnet_kernel_query names = {"linear", "unknown", "i8", 1, 2, 3, BITNET_PRIORITY_SPEED};
+    const bitnet_kernel_query names = {
+        .op = "linear", .format = "unknown", .dtype = "i8", .m = 1, .n = 2, .k = 3};
     bnet_kernel_query q;
     assert_int_equal(bnet_query_read(&names, BNET_DEV_CPU, &q, &err), BITNET_NOT_AVAILABLE);
     assert_non_null(strstr(err.message, "UnsupportedKernelConfiguration{device: cpu, qtype: "
