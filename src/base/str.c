@@ -3,14 +3,20 @@
 
 #include <stdio.h>
 
-void bnet_str_add(bnet_str *s, const void *bytes, size_t n)
+bool bnet_str_reserve(bnet_str *s, size_t n)
 {
     if (s->failed)
+        return false;
+    s->failed = n > SIZE_MAX - s->n - 1 || !bnet_grow(&s->data, &s->cap, s->n + n + 1, 1);
+    if (!s->failed)
+        s->data[s->n] = '\0';
+    return !s->failed;
+}
+
+void bnet_str_add(bnet_str *s, const void *bytes, size_t n)
+{
+    if (!bnet_str_reserve(s, n))
         return;
-    if (n > SIZE_MAX - s->n - 1 || !bnet_grow(&s->data, &s->cap, s->n + n + 1, 1)) {
-        s->failed = true;
-        return;
-    }
     if (n)
         memcpy(s->data + s->n, bytes, n);
     s->n += n;

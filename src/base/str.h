@@ -1,8 +1,14 @@
-/* str.h - a growable byte string, and a map from byte strings to numbers. */
+/* str.h - a growable byte string, a borrowed one, and a map from byte strings to numbers. */
 #ifndef BNET_STR_H
 #define BNET_STR_H
 
 #include "base/hash.h"
+
+/* A byte string inside something else: not NUL-terminated. */
+typedef struct bnet_span {
+    const char *data;
+    size_t n;
+} bnet_span;
 
 /* Zero-initialise to use; `data` is NUL-terminated whenever it is not NULL. A failed append sets
  * `failed` and every later append is a no-op, so callers check once at the end. */
@@ -15,6 +21,8 @@ typedef struct bnet_str {
 void bnet_str_add(bnet_str *s, const void *bytes, size_t n);
 void bnet_str_puts(bnet_str *s, const char *text);
 void bnet_str_putc(bnet_str *s, char c);
+/* Room for n bytes more, so that appending them moves nothing. False, and s->failed: no memory. */
+bool bnet_str_reserve(bnet_str *s, size_t n);
 void bnet_str_addf(bnet_str *s, const char *fmt, ...) BITNET_PRINTF(2, 3);
 void bnet_str_free(bnet_str *s); /* back to the zero state */
 

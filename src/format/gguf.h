@@ -26,12 +26,6 @@ typedef enum bnet_gguf_vtype {
     BNET_GGUF_F64,
 } bnet_gguf_vtype;
 
-/* A byte string inside the file: not NUL-terminated. */
-typedef struct bnet_span {
-    const char *data;
-    size_t n;
-} bnet_span;
-
 typedef struct bnet_gguf_kv {
     bnet_span key;
     bnet_gguf_vtype type;
