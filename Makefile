@@ -6,7 +6,7 @@ MODEL ?= models/story.gguf
 RUN_ARGS ?= --echo
 BENCH_ARGS ?=
 T ?=
-FUZZ_SECONDS ?= 60
+FUZZ_SECONDS ?= 300
 export FUZZ_SECONDS
 # make CUDA_ARCH=sm_80: kernels for these chips only; default: for all
 CUDA_ARCH ?=
@@ -31,7 +31,7 @@ test: ## set up, run every suite but the long ones; T=name runs the tests whose 
 	@tools/setup test
 	@tools/run_tests $(if $(T),--match "$(T)")
 
-test-all: ## test, then all of clang, ThreadSanitizer, fuzzing (FUZZ_SECONDS=60 each), memory limits
+test-all: ## test, then all of clang, ThreadSanitizer, fuzzing (FUZZ_SECONDS=300 each), memory limits
 	@tools/setup all
 	@tools/run_tests --all $(if $(T),--match "$(T)")
 
