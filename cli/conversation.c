@@ -1,6 +1,8 @@
 /* conversation.c - who said what: growing, forgetting, saving, loading. */
 #include "chat.h"
 
+#include "base/json_reader.h"
+
 void conversation_add(conversation *c, const char *role, const char *bytes)
 {
     if (c->n == c->cap) {
@@ -164,8 +166,11 @@ int conversation_load(conversation *c, const char *path)
 {
     buffer bytes = {0};
     json_error_t why;
+    char limit[256];
     conversation fresh = {0};
     int rc = read_input(path, &bytes);
+    if (!rc && bnet_json_measure(bytes.data, bytes.n, BNET_JSON_VALUES, limit, sizeof limit))
+        rc = fail(EXIT_IO, "%s: not a conversation: %s", path, limit);
     json_t *j = rc ? NULL : json_loadb(bytes.data, bytes.n, JSON_REJECT_DUPLICATES, &why);
     if (!rc && !j)
         rc = fail(EXIT_IO, "%s: not a conversation: line %d: %s", path, why.line, why.text);

@@ -2,8 +2,8 @@
  * their identity. */
 #include "engine/engine.h"
 #include "bitnet_tools.h"
+#include "format/json_file.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -75,14 +75,17 @@ static row *find(const rows *r, const char *name)
 
 static bitnet_status take_line(const place *p, const char *s, size_t n, rows *out)
 {
-    json_error_t e;
+    char why[256];
     row fresh;
-    json_t *o = json_loadb(s, n, JSON_REJECT_DUPLICATES, &e);
+    json_t *o;
+    bitnet_status st = bnet_json_load(s, n, p->what, &o, why, sizeof why, p->err);
+    if (st != BITNET_OK)
+        return st;
     if (!o || !json_is_object(o)) {
         json_decref(o);
         return wrong(p, "no JSON object");
     }
-    bitnet_status st = read_row(p, o, &fresh);
+    st = read_row(p, o, &fresh);
     json_decref(o);
     if (st != BITNET_OK)
         return st;

@@ -4,8 +4,8 @@
 #include "check/validate.h"
 
 #include "base/file.h"
+#include "format/json_file.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -117,16 +117,15 @@ static bitnet_status read_json(const validation_run *r, json_t **out)
     bnet_str path = {0};
     char *data = NULL;
     size_t n = 0;
-    json_error_t e;
+    char why[256];
     bnet_str_addf(&path, "%s/golden.json", r->o.golden_dir);
     bitnet_status st = path.failed ? bnet_no_memory(r->err, "golden logits")
                                    : bnet_read_file(path.data, JSON_MAX, &data, &n, r->err);
-    if (st == BITNET_OK && (!(*out = json_loadb(data, n, 0, &e)) || !json_array_size(*out))) {
-        char quoted[JSON_ERROR_TEXT_LENGTH * 2];
+    if (st == BITNET_OK)
+        st = bnet_json_load(data, n, path.data, out, why, sizeof why, r->err);
+    if (st == BITNET_OK && !json_array_size(*out))
         st = bnet_fail(r->err, BITNET_ARGUMENT, "%s: %s", path.data,
-                       *out ? "a list of prompts is expected"
-                            : bnet_quote(e.text, strlen(e.text), quoted, sizeof quoted));
-    }
+                       *out ? "a list of prompts is expected" : why);
     bnet_free(data);
     bnet_str_free(&path);
     return st;

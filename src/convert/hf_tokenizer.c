@@ -3,47 +3,70 @@
 
 #include <stdio.h>
 
-/* The id of one token: below the size of the embedding. -1: refused. */
-static int64_t check_id(bnet_hf_tok *t, const char *key, const char *text, const json_t *v)
+/* A merge costs some forty bytes on its way; files that are used have half a million. */
+#define MAX_MERGES ((size_t)1 << 21)
+
+/* Appends the text of the key or string that r stands at to the store. n 0: nothing was appended,
+ * it is empty or refused. */
+static bnet_vocab_text take_text(bnet_hf_tok *t, const char *key, const bnet_json_reader *r)
 {
-    char quoted[96];
-    int64_t id = json_integer_value(v);
-    bnet_quote(text, strlen(text), quoted, sizeof quoted);
-    if (!text[0])
-        bnet_json_fail(&t->at, key, "a token has no text");
-    else if (!v || !json_is_integer(v))
+    bnet_str *s = &t->v->text;
+    bnet_vocab_text text = {(uint32_t)s->n, 0};
+    bnet_json_text(r, s);
+    text.n = (uint32_t)(s->n - text.at);
+    if (s->failed)
+        bnet_json_no_memory(&t->at);
+    else if (text.n && memchr(s->data + text.at, '\0', text.n))
+        bnet_json_fail(&t->at, key, "a text holds \\u0000");
+    if (t->at.status != BITNET_OK)
+        text.n = 0;
+    return text;
+}
+
+static void drop_text(bnet_hf_tok *t, bnet_vocab_text text)
+{
+    t->v->text.n = text.at;
+}
+
+/* The id of one token, which r stands at (END: there is none): below the size of the embedding. -1:
+ * refused. */
+static int64_t check_id(bnet_hf_tok *t, const char *key, const char *quoted,
+                        const bnet_json_reader *r)
+{
+    int64_t id = -1;
+    if (r->event != BNET_JSON_INTEGER)
         bnet_json_fail(&t->at, key, "token \"%s\": id is %s; an integer was expected", quoted,
-                       v ? bnet_json_kind(v) : "missing");
-    else if (id < 0 || id >= (int64_t)t->v->n_tokens)
-        bnet_json_fail(&t->at, key, "token \"%s\": id %lld is outside the embedding's %zu rows",
-                       quoted, (long long)id, t->v->n_tokens);
+                       r->event == BNET_JSON_END ? "missing" : bnet_json_event_name(r->event));
+    else if (!bnet_json_int64(r, &id) || id < 0 || id >= (int64_t)t->v->n_tokens)
+        bnet_json_fail(&t->at, key, "token \"%s\": id %.*s is outside the embedding's %zu rows",
+                       quoted, (int)BNET_MIN(r->raw.n, 24), r->raw.data, t->v->n_tokens);
     return t->at.status == BITNET_OK ? id : -1;
 }
 
-/* Puts a text at its id; the same text may come again for the same id (vocab, then added_tokens).
- */
-static void put_token(bnet_hf_tok *t, const char *key, const char *text, const json_t *at,
-                      bnet_token_type type)
+/* Puts a text, the last of the store, at its id; *existed: it has come before for the same id. */
+static void put_token(bnet_hf_tok *t, const char *key, bnet_vocab_text text,
+                      const bnet_json_reader *at, bnet_token_type type, bool *existed)
 {
     char quoted[96];
-    bool existed = false;
     uint32_t other = 0;
-    size_t n = strlen(text);
-    int64_t id = check_id(t, key, text, at);
+    const char *bytes = bnet_vocab_bytes(t->v, text);
+    bnet_quote(bytes, text.n, quoted, sizeof quoted);
+    int64_t id = check_id(t, key, quoted, at);
     if (id < 0)
         return;
     bnet_vocab_token *slot = &t->v->tokens[id];
-    if (!bnet_strmap_put(&t->by_text, text, n, (uint32_t)id, &existed))
+    if (!bnet_strmap_put(&t->by_text, bytes, text.n, (uint32_t)id, existed))
         bnet_json_no_memory(&t->at);
-    bnet_quote(text, n, quoted, sizeof quoted);
-    if (existed && bnet_strmap_get(&t->by_text, text, n, &other) && other != id)
+    if (*existed && bnet_strmap_get(&t->by_text, bytes, text.n, &other) && other != id)
         bnet_json_fail(&t->at, key, "token \"%s\" has two ids, %u and %lld", quoted, other,
                        (long long)id);
-    if (!existed && slot->type != BNET_TOKEN_ABSENT)
+    if (!*existed && slot->type != BNET_TOKEN_ABSENT)
         bnet_json_fail(&t->at, key, "id %lld belongs to \"%s\" and to another token", (long long)id,
                        quoted);
-    if (!existed && !bnet_vocab_store(t->v, text, n, &slot->text))
-        bnet_json_no_memory(&t->at);
+    if (*existed)
+        drop_text(t, text);
+    else
+        slot->text = text;
     slot->type = type;
 }
 
@@ -55,82 +78,174 @@ static bool is_byte_token(const char *s)
            strchr(digits, s[4]) && s[5] == '>';
 }
 
+static void read_vocab_entry(bnet_hf_tok *t, bnet_json_reader *r)
+{
+    char quoted[96];
+    bool existed = false;
+    bnet_vocab_text text = take_text(t, "vocab", r);
+    const char *bytes = bnet_vocab_bytes(t->v, text);
+    bnet_json_next(r);
+    if (text.n == 0) {
+        bnet_json_fail(&t->at, "vocab", "a token has no text");
+        return;
+    }
+    bool byte = !t->byte_level && is_byte_token(bytes);
+    uint32_t before;
+    if (bnet_strmap_get(&t->by_text, bytes, text.n, &before)) {
+        bnet_json_fail(&t->at, "vocab", "duplicate object key \"%s\"",
+                       bnet_quote(bytes, text.n, quoted, sizeof quoted));
+        return;
+    }
+    put_token(t, "vocab", text, r, byte ? BNET_TOKEN_BYTE : BNET_TOKEN_NORMAL, &existed);
+}
+
 static void read_vocab(bnet_hf_tok *t)
 {
-    json_t *vocab = bnet_json_object(t->model, &t->at, "vocab"), *v;
-    const char *text;
-    if (!vocab || json_object_size(vocab) == 0)
-        bnet_json_fail(&t->at, "vocab", vocab ? "is empty" : "is missing");
-    json_object_foreach(vocab, text, v)
-    {
-        bool byte = !t->byte_level && is_byte_token(text);
-        put_token(t, "vocab", text, v, byte ? BNET_TOKEN_BYTE : BNET_TOKEN_NORMAL);
-        if (t->at.status != BITNET_OK)
-            return;
+    bnet_json_reader r = t->vocab;
+    if (r.event == BNET_JSON_END)
+        bnet_json_fail(&t->at, "vocab", "is missing");
+    else if (r.event != BNET_JSON_OBJECT)
+        bnet_json_fail(&t->at, "vocab", "is %s; an object was expected",
+                       bnet_json_event_name(r.event));
+    while (t->at.status == BITNET_OK && bnet_json_next(&r) == BNET_JSON_KEY)
+        read_vocab_entry(t, &r);
+    if (t->by_text.n_used == 0)
+        bnet_json_fail(&t->at, "vocab", "is empty");
+}
+
+/* ---- added tokens ---- */
+
+enum { CONTENT, ID, SPECIAL, LSTRIP, RSTRIP, N_MEMBERS };
+static const char *const member_names[N_MEMBERS] = {"content", "id", "special", "lstrip", "rstrip"};
+
+/* The members of one added token that are read; the event of an absent one is END. */
+static void read_members(bnet_hf_tok *t, bnet_json_reader *r, bnet_json_reader members[N_MEMBERS])
+{
+    while (t->at.status == BITNET_OK && bnet_json_next(r) == BNET_JSON_KEY) {
+        int k = 0;
+        while (k < N_MEMBERS && !bnet_json_text_is(r, member_names[k]))
+            k++;
+        bnet_json_next(r);
+        if (k < N_MEMBERS && members[k].event != BNET_JSON_END)
+            bnet_json_fail(&t->at, member_names[k], "duplicate object key");
+        if (k < N_MEMBERS)
+            members[k] = *r;
+        bnet_json_skip(r);
     }
+    for (int k = 0; k < N_MEMBERS; k++)
+        if (members[k].event == BNET_JSON_NULL)
+            members[k].event = BNET_JSON_END;
+}
+
+static bool read_flag(bnet_hf_tok *t, const bnet_json_reader *members, int k)
+{
+    bnet_json_event e = members[k].event;
+    if (e != BNET_JSON_TRUE && e != BNET_JSON_FALSE && e != BNET_JSON_END)
+        bnet_json_fail(&t->at, member_names[k], "is %s; true or false was expected",
+                       bnet_json_event_name(e));
+    return e == BNET_JSON_TRUE;
 }
 
 /* Such a token swallows the blanks beside it, which a GGUF tokenizer cannot express. */
-static void note_strip(bnet_hf_tok *t, const json_t *token, const char *content)
+static void note_strip(bnet_hf_tok *t, const bnet_json_reader *members, const char *quoted)
 {
-    static const char *const keys[] = {"lstrip", "rstrip"};
-    char quoted[64];
-    for (size_t i = 0; i < BNET_COUNT(keys); i++)
-        if (bnet_json_bool(token, &t->at, keys[i], false))
+    for (int k = LSTRIP; k <= RSTRIP; k++)
+        if (read_flag(t, members, k))
             bnet_logf(t->log, BITNET_LOG_WARN, "convert",
                       "%s: added token \"%s\": %s true is ignored; blanks beside it stay",
-                      t->at.file, bnet_quote(content, strlen(content), quoted, sizeof quoted),
-                      keys[i]);
+                      t->at.file, quoted, member_names[k]);
 }
 
-static void read_added_token(bnet_hf_tok *t, const json_t *token)
+static void put_added(bnet_hf_tok *t, const bnet_json_reader *members, bool special)
 {
-    if (!json_is_object(token))
-        bnet_json_fail(&t->at, "added_tokens", "holds %s; objects were expected",
-                       bnet_json_kind(token));
-    t->at.section = "added_tokens.";
-    const char *content = bnet_json_string(token, &t->at, "content", NULL);
-    if (!content)
-        bnet_json_fail(&t->at, "content", "is missing");
-    bool special = bnet_json_bool(token, &t->at, "special", false);
+    char quoted[64];
+    bool existed = false;
     t->at.section = "";
-    if (t->at.status == BITNET_OK)
-        put_token(t, "added_tokens", content, json_object_get(token, "id"),
-                  special ? BNET_TOKEN_CONTROL : BNET_TOKEN_USER);
+    bnet_vocab_text text = take_text(t, "added_tokens", &members[CONTENT]);
+    if (text.n == 0)
+        bnet_json_fail(&t->at, "added_tokens", "a token has no text");
+    if (t->at.status != BITNET_OK)
+        return;
+    bnet_quote(bnet_vocab_bytes(t->v, text), text.n, quoted, sizeof quoted);
+    put_token(t, "added_tokens", text, &members[ID], special ? BNET_TOKEN_CONTROL : BNET_TOKEN_USER,
+              &existed);
     t->at.section = "added_tokens.";
-    note_strip(t, token, content);
+    note_strip(t, members, quoted);
+}
+
+static void read_added_token(bnet_hf_tok *t, bnet_json_reader *r)
+{
+    bnet_json_reader members[N_MEMBERS];
+    for (int k = 0; k < N_MEMBERS; k++)
+        members[k].event = BNET_JSON_END;
+    if (r->event != BNET_JSON_OBJECT)
+        bnet_json_fail(&t->at, "added_tokens", "holds %s; objects were expected",
+                       bnet_json_event_name(r->event));
+    t->at.section = "added_tokens.";
+    read_members(t, r, members);
+    bnet_json_event e = members[CONTENT].event;
+    if (e == BNET_JSON_END)
+        bnet_json_fail(&t->at, "content", "is missing");
+    else if (e != BNET_JSON_STRING)
+        bnet_json_fail(&t->at, "content", "is %s; a string was expected", bnet_json_event_name(e));
+    bool special = read_flag(t, members, SPECIAL);
+    if (t->at.status == BITNET_OK)
+        put_added(t, members, special);
     t->at.section = "";
 }
 
 static void read_added(bnet_hf_tok *t)
 {
-    const json_t *added = bnet_json_array(t->root, &t->at, "added_tokens");
-    for (size_t i = 0; t->at.status == BITNET_OK && i < json_array_size(added); i++)
-        read_added_token(t, json_array_get(added, i));
+    bnet_json_reader r = t->added;
+    if (r.event == BNET_JSON_END)
+        return;
+    if (r.event != BNET_JSON_ARRAY)
+        bnet_json_fail(&t->at, "added_tokens", "is %s; an array was expected",
+                       bnet_json_event_name(r.event));
+    while (t->at.status == BITNET_OK && bnet_json_next(&r) != BNET_JSON_ARRAY_END)
+        read_added_token(t, &r);
 }
 
-/* The two halves of a merge: "left right", or ["left", "right"]. */
-static void merge_halves(bnet_hf_tok *t, size_t i, const json_t *m, bnet_span half[2])
+/* ---- merges ---- */
+
+/* Stores ["left", "right"] as "left right". */
+static bool take_pair(bnet_hf_tok *t, bnet_json_reader *r, bnet_span half[2], bnet_vocab_text *all)
+{
+    size_t n = 0;
+    while (bnet_json_next(r) == BNET_JSON_STRING && n < 2) {
+        bnet_vocab_text text = take_text(t, "merges", r);
+        half[n++] = (bnet_span){bnet_vocab_bytes(t->v, text), text.n};
+        if (n == 1)
+            bnet_str_putc(&t->v->text, ' ');
+    }
+    *all = (bnet_vocab_text){all->at, (uint32_t)(t->v->text.n - all->at)};
+    return n == 2 && r->event == BNET_JSON_ARRAY_END;
+}
+
+/* The i-th merge, which r stands at: "left right" or ["left", "right"], as the former in the store.
+ */
+static bnet_vocab_text take_merge(bnet_hf_tok *t, size_t i, bnet_json_reader *r, bnet_span half[2])
 {
     char quoted[96];
-    if (json_is_array(m) && json_array_size(m) == 2 && json_is_string(json_array_get(m, 0)) &&
-        json_is_string(json_array_get(m, 1))) {
-        for (size_t k = 0; k < 2; k++)
-            half[k] = (bnet_span){json_string_value(json_array_get(m, k)),
-                                  json_string_length(json_array_get(m, k))};
-        return;
-    }
-    const char *s = json_string_value(m), *space = s ? strchr(s, ' ') : NULL;
-    if (!s)
+    bnet_vocab_text all = {(uint32_t)t->v->text.n, 0};
+    if (r->event == BNET_JSON_ARRAY && take_pair(t, r, half, &all))
+        return all;
+    if (r->event != BNET_JSON_STRING) {
         bnet_json_fail(&t->at, "merges",
                        "merge %zu is neither \"left right\" nor a pair of strings", i);
-    else if (!space || strchr(space + 1, ' '))
+        return all;
+    }
+    all = take_text(t, "merges", r);
+    const char *s = bnet_vocab_bytes(t->v, all), *space = all.n ? memchr(s, ' ', all.n) : NULL;
+    const char *end = s + all.n;
+    if (!space || memchr(space + 1, ' ', (size_t)(end - space - 1)))
         bnet_json_fail(&t->at, "merges", "merge %zu \"%s\": exactly one space was expected", i,
-                       bnet_quote(s, strlen(s), quoted, sizeof quoted));
+                       bnet_quote(s, all.n, quoted, sizeof quoted));
     else {
         half[0] = (bnet_span){s, (size_t)(space - s)};
-        half[1] = (bnet_span){space + 1, strlen(space + 1)};
+        half[1] = (bnet_span){space + 1, (size_t)(end - space - 1)};
     }
+    return all;
 }
 
 /* Both halves and their union must be tokens. Returns the union's id. */
@@ -153,30 +268,30 @@ static uint32_t check_merge(bnet_hf_tok *t, size_t i, const bnet_span half[2], b
     return id;
 }
 
-static bool store_merge(bnet_vocab *v, const bnet_span half[2])
+static void store_merge(bnet_hf_tok *t, bnet_vocab_text text)
 {
-    bnet_vocab_text text = {v->text.n, (uint32_t)(half[0].n + half[1].n + 1)};
-    bnet_str_add(&v->text, half[0].data, half[0].n);
-    bnet_str_putc(&v->text, ' ');
-    bnet_str_add(&v->text, half[1].data, half[1].n);
-    if (v->text.failed ||
-        !bnet_grow(&v->merges, &v->cap_merges, v->n_merges + 1, sizeof *v->merges))
-        return false;
-    v->merges[v->n_merges++] = text;
-    return true;
+    bnet_vocab *v = t->v;
+    if (!bnet_grow(&v->merges, &v->cap_merges, v->n_merges + 1, sizeof *v->merges))
+        bnet_json_no_memory(&t->at);
+    else
+        v->merges[v->n_merges++] = text;
 }
 
 /* Byte-level: the merges travel. SentencePiece: the first rank that makes a token becomes its
  * score, so that the highest score is the lowest rank. */
-static void read_merge(bnet_hf_tok *t, size_t i, const json_t *m, bnet_str *joined)
+static void read_merge(bnet_hf_tok *t, size_t i, bnet_json_reader *r, bnet_str *joined)
 {
-    bnet_span half[2];
-    merge_halves(t, i, m, half);
+    bnet_span half[2] = {{"", 0}, {"", 0}};
+    if (i >= MAX_MERGES)
+        bnet_json_fail(&t->at, "merges", "has more than %zu merges", MAX_MERGES);
+    bnet_vocab_text text = take_merge(t, i, r, half);
     uint32_t id = t->at.status == BITNET_OK ? check_merge(t, i, half, joined) : 0;
     if (t->at.status != BITNET_OK)
         return;
-    if (t->byte_level && !store_merge(t->v, half))
-        bnet_json_no_memory(&t->at);
+    if (t->byte_level)
+        store_merge(t, text);
+    else
+        drop_text(t, text);
     if (!t->byte_level && t->v->tokens[id].score == 0)
         t->v->tokens[id].score = -(float)(i + 1);
 }
@@ -192,14 +307,18 @@ static void score_rest(bnet_vocab *v, size_t n_merges)
 static void read_merges(bnet_hf_tok *t)
 {
     bnet_str joined = {0};
-    const json_t *merges = bnet_json_array(t->model, &t->at, "merges");
-    if (!merges)
+    bnet_json_reader r = t->merges;
+    size_t n = 0;
+    if (r.event == BNET_JSON_END)
         bnet_json_fail(&t->at, "merges", "is missing");
-    for (size_t i = 0; t->at.status == BITNET_OK && i < json_array_size(merges); i++)
-        read_merge(t, i, json_array_get(merges, i), &joined);
+    else if (r.event != BNET_JSON_ARRAY)
+        bnet_json_fail(&t->at, "merges", "is %s; an array was expected",
+                       bnet_json_event_name(r.event));
+    while (t->at.status == BITNET_OK && bnet_json_next(&r) != BNET_JSON_ARRAY_END)
+        read_merge(t, n++, &r, &joined);
     bnet_str_free(&joined);
     if (!t->byte_level)
-        score_rest(t->v, json_array_size(merges));
+        score_rest(t->v, n);
 }
 
 static void read_unknown(bnet_hf_tok *t)
@@ -238,18 +357,24 @@ static void read_all(bnet_hf_tok *t)
         steps[i](t);
 }
 
+/* Room for everything: a text in the store is never longer than in the file. */
+static bool make_room(bnet_hf_tok *t, size_t n_text, size_t n_vocab)
+{
+    return bnet_vocab_init(t->v, n_vocab) && bnet_str_reserve(&t->v->text, n_text) &&
+           bnet_strmap_init(&t->by_text, n_vocab);
+}
+
 bitnet_status bnet_hf_tokenizer_parse(const char *data, size_t n, const char *path, size_t n_vocab,
                                       const bnet_log *log, bnet_vocab *out, bitnet_error *err)
 {
     bnet_vocab v = {0};
     bnet_hf_tok t = {.at = {path, "", BITNET_TOKENIZER, err, BITNET_OK}, .log = log, .v = &v};
-    json_t *root = bnet_json_parse(data, n, "document", &t.at);
-    t.root = root;
-    if (root && (!bnet_vocab_init(&v, n_vocab) || !bnet_strmap_init(&t.by_text, n_vocab)))
+    bnet_hf_read_sections(&t, data, n);
+    if (t.at.status == BITNET_OK && !make_room(&t, n, n_vocab))
         bnet_json_no_memory(&t.at);
     read_all(&t);
     bnet_strmap_free(&t.by_text);
-    json_decref(root);
+    json_decref(t.root);
     if (t.at.status != BITNET_OK)
         bnet_vocab_free(&v);
     *out = v;

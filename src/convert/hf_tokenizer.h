@@ -19,15 +19,22 @@ bitnet_status bnet_hf_tokenizer_read(const char *dir, const bnet_hf_config *conf
 
 /* ---- between the files of this module ---- */
 
+/* The long lists are pulled from the text, the rest is a small tree. */
 typedef struct bnet_hf_tok {
-    const json_t *root, *model;
+    /* each stands at the first event of its value, or its event is END: there is none, or null */
+    bnet_json_reader vocab, merges, added;
+    json_t *root;        /* normalizer, pre_tokenizer, post_processor; "model" with what is short */
+    const json_t *model; /* of root */
     bnet_json_at at;
     const bnet_log *log;
-    bnet_vocab *v;
-    bnet_strmap by_text; /* keys borrowed from root */
+    bnet_vocab *v;       /* v->text has room for all the texts, so that it never moves */
+    bnet_strmap by_text; /* keys borrowed from v->text */
     bool byte_level;     /* false: SentencePiece form */
 } bnet_hf_tok;
 
+/* Finds the parts of a tokenizer.json of n bytes (hf_sections.c). Failures are recorded in t->at.
+ */
+void bnet_hf_read_sections(bnet_hf_tok *t, const char *data, size_t n);
 /* Decides model and pre from pre_tokenizer, normalizer and the model's flags (hf_splitter.c).
  * Failures are recorded in t->at. */
 void bnet_hf_read_splitter(bnet_hf_tok *t);

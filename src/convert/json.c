@@ -45,11 +45,11 @@ static void *take(size_t n)
     return p;
 }
 
-static json_t *load(const char *data, size_t n, json_error_t *e)
+static json_t *load(const char *data, size_t n, size_t flags, json_error_t *e)
 {
     json_set_alloc_funcs(take, bnet_free);
     bnet_json_starved = false;
-    json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, e);
+    json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES | flags, e);
     if (root && bnet_json_starved) {
         json_decref(root);
         return NULL;
@@ -57,12 +57,28 @@ static json_t *load(const char *data, size_t n, json_error_t *e)
     return root;
 }
 
+bitnet_status bnet_json_check(const bnet_json_reader *r, const char *what, bnet_json_at *at)
+{
+    char why[256];
+    bnet_json_reader first = *r;
+    const char *wrong = bnet_json_measure(r->data, r->n, SIZE_MAX, why, sizeof why);
+    if (wrong)
+        at->status = bnet_fail(at->err, at->kind, "%s: %s: %s", at->file, wrong, why);
+    else if (bnet_json_next(&first) != BNET_JSON_OBJECT)
+        at->status = bnet_fail(at->err, at->kind, "%s: the %s is %s; an object was expected",
+                               at->file, what, bnet_json_event_name(first.event));
+    return at->status;
+}
+
 json_t *bnet_json_parse(const char *data, size_t n, const char *what, bnet_json_at *at)
 {
     json_error_t e;
-    char quoted[JSON_ERROR_TEXT_LENGTH * 2];
-    json_t *root = load(data, n, &e);
-    if (!root && bnet_json_starved)
+    char quoted[JSON_ERROR_TEXT_LENGTH * 2], why[256];
+    const char *wrong = bnet_json_measure(data, n, BNET_JSON_VALUES, why, sizeof why);
+    json_t *root = wrong ? NULL : load(data, n, 0, &e);
+    if (wrong)
+        at->status = bnet_fail(at->err, at->kind, "%s: %s: %s", at->file, wrong, why);
+    else if (!root && bnet_json_starved)
         at->status = bnet_no_memory(at->err, at->file);
     else if (!root)
         at->status =
@@ -76,6 +92,18 @@ json_t *bnet_json_parse(const char *data, size_t n, const char *what, bnet_json_
         return root;
     json_decref(root);
     return NULL;
+}
+
+json_t *bnet_json_value(bnet_span text, const char *key, bnet_json_at *at)
+{
+    json_error_t e = {0};
+    char quoted[JSON_ERROR_TEXT_LENGTH * 2];
+    json_t *v = at->status == BITNET_OK ? load(text.data, text.n, JSON_DECODE_ANY, &e) : NULL;
+    if (!v && at->status == BITNET_OK && bnet_json_starved)
+        bnet_json_no_memory(at);
+    else if (!v)
+        bnet_json_fail(at, key, "%s", bnet_quote(e.text, strlen(e.text), quoted, sizeof quoted));
+    return v;
 }
 
 json_t *bnet_json_file(size_t max, bnet_json_at *at)

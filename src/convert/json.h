@@ -1,11 +1,13 @@
 /* json.h - JSON documents of checkpoints: parsed with limits, read with errors that name file, key
- * and value. Hides: the JSON library's flags and error records. */
+ * and value. Long ones (a vocabulary, a header of tensors) are pulled through base/json_reader.h;
+ * the trees here are of short ones. Hides: the JSON library's flags and error records. */
 #ifndef BNET_CONVERT_JSON_H
 #define BNET_CONVERT_JSON_H
 
 #include <jansson.h>
 
 #include "base/file.h"
+#include "base/json_reader.h"
 
 /* Where values stand, for messages, and the first failure. `kind` is the status of a malformed
  * value: MODEL or TOKENIZER. After a failure every read returns what an absent value gives, and
@@ -18,10 +20,16 @@ typedef struct bnet_json_at {
     bitnet_status status;
 } bnet_json_at;
 
-/* Parses n bytes: strict JSON, unique keys, bounded depth. The root must be an object, which
- * messages call `what`. Returns it, to be freed with json_decref; NULL: at->status says why. */
+/* The text of r, which has not begun, is JSON to its end and an object, which messages call `what`.
+ * r stays where it is. Returns at->status. */
+bitnet_status bnet_json_check(const bnet_json_reader *r, const char *what, bnet_json_at *at);
+/* Parses n bytes: strict JSON, unique keys, bounded depth, at most BNET_JSON_VALUES values. The
+ * root must be an object, which messages call `what`. Returns it, to be freed with json_decref;
+ * NULL: at->status says why. */
 json_t *bnet_json_parse(const char *data, size_t n, const char *what, bnet_json_at *at);
-/* The same from the file at->file of at most `max` bytes. IO if it cannot be read. */
+/* The same of one value of whatever kind, the one of `key` in messages. */
+json_t *bnet_json_value(bnet_span text, const char *key, bnet_json_at *at);
+/* As _parse from the file at->file of at most `max` bytes. IO if it cannot be read. */
 json_t *bnet_json_file(size_t max, bnet_json_at *at);
 
 /* Typed reads of obj[key]; `absent` is returned where the value is absent or null. Another type, or

@@ -208,7 +208,7 @@ static bitnet_status make_plan(conversion *c)
 /* Spaces were decoded when the file was made: they become U+2581 again. */
 static bool store_piece(bnet_vocab *v, const char *s, size_t n, bnet_vocab_text *out)
 {
-    *out = (bnet_vocab_text){v->text.n, 0};
+    *out = (bnet_vocab_text){(uint32_t)v->text.n, 0};
     for (size_t i = 0; i < n; i++) {
         if (s[i] == ' ')
             bnet_str_puts(&v->text, "\xe2\x96\x81");

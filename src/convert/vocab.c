@@ -22,9 +22,9 @@ void bnet_vocab_free(bnet_vocab *v)
 
 bool bnet_vocab_store(bnet_vocab *v, const char *bytes, size_t n, bnet_vocab_text *out)
 {
-    if (n > UINT32_MAX)
+    if (n > UINT32_MAX - v->text.n)
         return false;
-    *out = (bnet_vocab_text){v->text.n, (uint32_t)n};
+    *out = (bnet_vocab_text){(uint32_t)v->text.n, (uint32_t)n};
     bnet_str_add(&v->text, bytes, n);
     return !v->text.failed;
 }

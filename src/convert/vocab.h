@@ -16,8 +16,7 @@ typedef enum bnet_token_type {
 } bnet_token_type;
 
 typedef struct bnet_vocab_text {
-    uint64_t at; /* in vocab.text */
-    uint32_t n;
+    uint32_t at, n; /* in vocab.text, which is shorter than 4 GiB */
 } bnet_vocab_text;
 
 typedef struct bnet_vocab_token {

@@ -6,28 +6,40 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "base/json_reader.h"
 
-bitnet_status bnet_json_read(const char *path, size_t max, json_t **out, char *why, size_t cap,
-                             bitnet_error *err)
+bitnet_status bnet_json_load(const char *data, size_t n, const char *name, json_t **out, char *why,
+                             size_t cap, bitnet_error *err)
 {
     json_error_t first = {0}, e = {0};
-    char *data, quoted[JSON_ERROR_TEXT_LENGTH * 2];
-    size_t n;
+    char quoted[JSON_ERROR_TEXT_LENGTH * 2];
     *out = NULL;
-    bitnet_status st = bnet_read_file(path, max, &data, &n, err);
-    if (st != BITNET_OK)
-        return st;
+    if (bnet_json_measure(data, n, BNET_JSON_VALUES, why, cap))
+        return BITNET_OK;
     json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &first);
     if (!root)
         root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &e);
-    bnet_free(data);
     bool lacking = !root && (json_error_code(&e) == json_error_out_of_memory || !e.text[0] ||
                              e.position != first.position);
     if (lacking)
-        return bnet_no_memory(err, path);
+        return bnet_no_memory(err, name);
     if (!root)
         snprintf(why, cap, "line %d, column %d: %s", e.line, e.column,
                  bnet_quote(e.text, strlen(e.text), quoted, sizeof quoted));
     *out = root;
     return BITNET_OK;
+}
+
+bitnet_status bnet_json_read(const char *path, size_t max, json_t **out, char *why, size_t cap,
+                             bitnet_error *err)
+{
+    char *data;
+    size_t n;
+    *out = NULL;
+    bitnet_status st = bnet_read_file(path, max, &data, &n, err);
+    if (st != BITNET_OK)
+        return st;
+    st = bnet_json_load(data, n, path, out, why, cap, err);
+    bnet_free(data);
+    return st;
 }

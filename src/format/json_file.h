@@ -1,4 +1,6 @@
-/* json_file.h - a JSON document from a file. */
+/* json_file.h - a JSON document as a tree: strict, unique keys, no deeper than BNET_JSON_DEPTH, of
+ * at most BNET_JSON_VALUES values (base/json_reader.h), so that no text takes more than megabytes.
+ */
 #ifndef BNET_JSON_FILE_H
 #define BNET_JSON_FILE_H
 
@@ -6,8 +8,11 @@
 
 #include "base/base.h"
 
-/* Reads a file of at most `max` bytes. OK with *out NULL: it is no JSON (or has a key twice), and
- * why says where. Else the caller owns *out. Fails: IO, MEMORY. */
+/* Reads n bytes. OK with *out NULL: they are no such JSON, and why says where. Else the caller owns
+ * *out. Fails: MEMORY, naming `name`. */
+bitnet_status bnet_json_load(const char *data, size_t n, const char *name, json_t **out, char *why,
+                             size_t cap, bitnet_error *err);
+/* The same from a file of at most `max` bytes. Fails: IO too. */
 bitnet_status bnet_json_read(const char *path, size_t max, json_t **out, char *why, size_t cap,
                              bitnet_error *err);
 

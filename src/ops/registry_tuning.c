@@ -4,9 +4,9 @@
 #include "ops/registry_impl.h"
 
 #include "base/file.h"
+#include "format/json_file.h"
 #include "ops/json_text.h"
 
-#include <jansson.h>
 #include <unistd.h>
 
 enum { FILE_MAX_BYTES = 16 << 20, M_LARGEST = 512 };
@@ -311,16 +311,14 @@ static bitnet_status read_document(bnet_registry *r, const tuning_file *f, const
 static bitnet_status parse(bnet_registry *r, const tuning_file *f, const char *data, size_t n,
                            const char *key, const bnet_log *log, bool *used)
 {
-    json_error_t e;
-    json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &e);
-    char quoted[JSON_ERROR_TEXT_LENGTH * 2];
-    if (!root && json_error_code(&e) == json_error_out_of_memory)
-        return bnet_no_memory(f->err, f->path);
+    json_t *root;
+    char why[256];
+    bitnet_status st = bnet_json_load(data, n, f->path, &root, why, sizeof why, f->err);
+    if (st != BITNET_OK)
+        return st;
     if (!root)
-        return bnet_fail(f->err, BITNET_ARGUMENT, "%s: not valid JSON: line %d, column %d: %s",
-                         f->path, e.line, e.column,
-                         bnet_quote(e.text, strlen(e.text), quoted, sizeof quoted));
-    bitnet_status st = read_document(r, f, root, key, log, used);
+        return bnet_fail(f->err, BITNET_ARGUMENT, "%s: cannot be read as JSON: %s", f->path, why);
+    st = read_document(r, f, root, key, log, used);
     json_decref(root);
     return st;
 }

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "base/json_reader.h"
 #include "format/json_file.h"
 #include "torture/interpose.h"
 
@@ -32,10 +33,11 @@ static void test_texts(void **state)
     } rows[] = {
         {"{\"a\": [1, 2]}", NULL},
         {"[]", NULL},
-        {"", "line 1, column 0: "},
+        {"", "line 1, column 1, byte 0: the text ends where a value was expected"},
         {"{\"a\": 1,\n \"a\": 2}", "line 2, column 4: duplicate object key"},
-        {"{\"a\": 1} x", "line 1, column 10: end of file expected"},
-        {"[1, 2", "line 1, column 5: "},
+        {"{\"a\": 1} x", "line 1, column 10, byte 9: text behind the value"},
+        {"[1, 2", "line 1, column 6, byte 5: a comma or the closing bracket was expected"},
+        {"[1e999]", "real number overflow"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char why[200];
@@ -45,6 +47,43 @@ static void test_texts(void **state)
         if (!root != !!rows[i].why || (rows[i].why && !strstr(why, rows[i].why)))
             fail_msg("row %zu: %s, \"%s\"", i, root ? "read" : "not read", why);
         json_decref(root);
+    }
+}
+
+/* `n` times "[1,[1,...": a value for each and one array more. */
+static char *repeated(const char *part, size_t n, const char *first, const char *last)
+{
+    bnet_str s = {0};
+    bnet_str_puts(&s, first);
+    for (size_t i = 0; i < n; i++)
+        bnet_str_puts(&s, part);
+    bnet_str_puts(&s, last);
+    assert_false(s.failed);
+    return s.data;
+}
+
+/* A tree of many small values is a hundred times its text: such a text is refused before. */
+static void test_limits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *part, *first, *last, *why;
+        size_t n;
+    } rows[] = {
+        {"{},", "[", "0]", "more than 262144 values", BNET_JSON_VALUES - 1},
+        {"[", "", "", "arrays and objects are nested more than 64 deep", 65},
+        {"{},", "[", "0]", NULL, BNET_JSON_VALUES - 2},
+    };
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        char *text = repeated(rows[i].part, rows[i].n, rows[i].first, rows[i].last), why[200] = "";
+        json_t *root = NULL;
+        put_text(text);
+        assert_int_equal(read_text(1 << 21, &root, why), BITNET_OK);
+        assert_int_equal(!root, rows[i].why != NULL);
+        if (rows[i].why && !strstr(why, rows[i].why))
+            fail_msg("row %zu: \"%s\"", i, why);
+        json_decref(root);
+        bnet_free(text);
     }
 }
 
@@ -102,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_limits),
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_no_memory),
     };
