@@ -46,6 +46,7 @@ typedef struct bench_row {
     char *model;
     char device[16];
     bitnet_summary tok_s;
+    size_t n_rebuilt; /* tokens of the last run computed again for want of blocks (--kv-pool) */
     double gb_s, gop_s;
     bitnet_limits limits; /* of the threads it was measured with */
     bitnet_kernel_use kernels[BENCH_KERNELS_MAX];

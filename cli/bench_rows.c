@@ -66,14 +66,15 @@ json_t *row_json(const bench_plan *p, const bench_row *r)
     return j_object(
         "test:t threads:i depth:i tok_s:f spread:f min:f max:f runs:n gb_s:f read_limit_gb_s:f "
         "read_best_gb_s:f share_of_read_limit:f gop_s:f peak_gop_s:f peak_instruction:t "
-        "share_of_peak:f peaks:j kernels:j model:t device:t load_ms:f rss_mb:f version:t commit:t "
+        "share_of_peak:f rebuilt_tokens:n peaks:j kernels:j model:t device:t load_ms:f rss_mb:f "
+        "version:t commit:t "
         "compiler:t cpu:t kv:t precision:t name:t value:f",
         r->what, l->n_threads, r->test.depth, r->tok_s.median, r->tok_s.spread, r->tok_s.min,
         r->tok_s.max, r->tok_s.n, r->gb_s, l->read_gb_s, l->read_best_gb_s,
         share(r->gb_s, l->read_gb_s), r->gop_s, peak_of(l), l->n_peaks ? l->peaks[0].name : "",
-        share(r->gop_s, peak_of(l)), peaks_json(l), kernel_list(r), r->model, r->device, r->load_ms,
-        r->rss_mb, bitnet_version(), BITNET_COMMIT, COMPILER, p->cpu, opt_text(p->args, OPT_KV),
-        opt_text(p->args, OPT_PRECISION), r->name, r->tok_s.median);
+        share(r->gop_s, peak_of(l)), r->n_rebuilt, peaks_json(l), kernel_list(r), r->model,
+        r->device, r->load_ms, r->rss_mb, bitnet_version(), BITNET_COMMIT, COMPILER, p->cpu,
+        opt_text(p->args, OPT_KV), opt_text(p->args, OPT_PRECISION), r->name, r->tok_s.median);
 }
 
 void print_head(const bench_plan *p, const char *model)
@@ -124,6 +125,10 @@ void print_row(const bench_plan *p, const bench_row *r)
                r->test.depth, r->tok_s.median, 100 * r->tok_s.spread, r->gb_s,
                percent(share(r->gb_s, l->read_gb_s), of_read, sizeof of_read), r->gop_s,
                percent(share(r->gop_s, peak_of(l)), of_peak, sizeof of_peak));
+    if (r->test.n_sessions && opt_given(p->args, OPT_KV_POOL))
+        out_printf("         %zu tokens computed again: a cache of %lld MB for all, %s\n",
+                   r->n_rebuilt, (long long)opt_int(p->args, OPT_KV_POOL),
+                   opt_text(p->args, OPT_KV_POLICY));
 }
 
 /* Every kernel of any row once, with all its calls. */

@@ -147,6 +147,9 @@ static int open_bench(const bench_plan *p, bench_side *s)
     o.n_ctx = context_needed(p);
     o.n_batch = (int)opt_int(p->args, OPT_BATCH);
     o.kv_type = cache_type(p->args);
+    o.kv_pool_bytes =
+        opt_given(p->args, OPT_KV_POOL) ? (uint64_t)opt_int(p->args, OPT_KV_POOL) << 20 : 0;
+    o.kv_policy = (bitnet_kv_policy)opt_int(p->args, OPT_KV_POLICY);
     o.cancel = wants_to_stop;
     return outcome(bitnet_bench_open(s->engine, &o, &s->bench, &err), &err);
 }
@@ -230,6 +233,9 @@ static void name_row(const args *a, bench_row *r)
         text_printf(&name, " kv=%s", opt_text(a, OPT_KV));
     if (opt_int(a, OPT_PRECISION) != 0)
         text_printf(&name, " %s", opt_text(a, OPT_PRECISION));
+    if (r->test.n_sessions && opt_given(a, OPT_KV_POOL))
+        text_printf(&name, " pool=%lld %s", (long long)opt_int(a, OPT_KV_POOL),
+                    opt_text(a, OPT_KV_POLICY));
     if (wanted_isa(a))
         text_printf(&name, " isa=%.20s", wanted_isa(a));
     r->name = name.data;
@@ -249,6 +255,7 @@ void fill_row(const bench_plan *p, bench_side *s, const bitnet_bench_test *t, do
     if (bitnet_engine_stats(s->engine, &stats, NULL) == BITNET_OK)
         snprintf(r->device, sizeof r->device, "%s", stats.device);
     r->tok_s = bitnet_summarize(tok_s, n);
+    r->n_rebuilt = t->n_sessions ? s->last.n_rebuilt : 0;
     double passes = t->prompt       ? (t->n_tokens < batch ? t->n_tokens : batch)
                     : t->n_sessions ? t->n_sessions
                                     : 1;

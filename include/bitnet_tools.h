@@ -200,6 +200,8 @@ typedef struct bitnet_bench_options {
     bitnet_kv_type kv_type;
     bitnet_cancel_fn cancel; /* may be NULL */
     void *cancel_user;
+    uint64_t kv_pool_bytes;     /* bt: one cache of so many bytes for all timelines; 0: one each */
+    bitnet_kv_policy kv_policy; /* who loses blocks of it when there are not enough */
 } bitnet_bench_options;
 
 /* One engine ready to be timed. Close it before the engine. */
@@ -207,7 +209,7 @@ typedef struct bitnet_bench bitnet_bench;
 
 typedef struct bitnet_bench_run {
     double tok_s;
-    size_t n_tokens; /* timed */
+    size_t n_tokens, n_rebuilt; /* timed; of a kv_pool: computed again, their blocks were taken */
     double ms;
     double first_token_ms, total_ms; /* tg: of the whole call, what came before included */
 } bitnet_bench_run;
@@ -217,13 +219,11 @@ BITNET_API bitnet_status bitnet_bench_open(bitnet_engine *engine,
                                            const bitnet_bench_options *options, bitnet_bench **out,
                                            bitnet_error *err);
 BITNET_API void bitnet_bench_close(bitnet_bench *bench);
-/* Times the test once: pp by bitnet_session_append, tg by bitnet_generate, bt by
- * bitnet_batch_step, greedily; tok_s is of all timelines together. What the depth asks for is
- * computed before the clock starts. Fails: CONTEXT, CANCELLED, MEMORY, ERROR. */
+/* Times the test once: pp by bitnet_session_append, tg by _generate, bt by _batch_step, greedily;
+ * the depth is computed before. Fails: CONTEXT, CANCELLED, MEMORY, ERROR. */
 BITNET_API bitnet_status bitnet_bench_once(bitnet_bench *bench, const bitnet_bench_test *test,
                                            bitnet_bench_run *run, bitnet_error *err);
-/* The kernels that ran since _open or the last _forget, with their calls; as
- * bitnet_engine_kernels. */
+/* The kernels that ran since _open or the last _forget; as bitnet_engine_kernels. */
 BITNET_API size_t bitnet_bench_kernels(const bitnet_bench *bench, bitnet_kernel_use *out,
                                        size_t cap);
 BITNET_API void bitnet_bench_forget(bitnet_bench *bench);

@@ -18,9 +18,10 @@ struct bitnet_bench {
     size_t n_before;
     bitnet_bench_options options;
     /* tests "bt": timelines and what a step does with each; opened when first needed */
+    bitnet_kv_pool *pool; /* NULL: every timeline has a cache of its own */
     bitnet_session **crowd;
     bitnet_batch *batch;
-    bitnet_batch_item *items;
+    bitnet_batch_item *items, *left; /* of all; of those that a step still owes an answer */
     int32_t *now;
     size_t n_crowd;
 };

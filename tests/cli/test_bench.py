@@ -163,6 +163,21 @@ def test_kernels_one_by_one():
         equal(sum(r["chosen"] for r in found if (r["format"], r["n"], r["k"]) == s and r["m"] == 1), 1, f"one serves {s}")
 
 
+def test_KV_2_pool():
+    """Timelines that share a cache: with room for all nothing is computed again, without it is, by each policy."""
+    def row(*args):
+        return json.loads(expect(0, *TINY, "-r", "1", "--tests", "bt4", "--depth", "256", "--threads", "1", "--json", *args).out.splitlines()[0])
+    equal([row()["rebuilt_tokens"], row("--kv-pool", "64")["rebuilt_tokens"]], [0, 0], "room for all")
+    for policy in ("lru", "fifo", "lfu"):
+        r = row("--kv-pool", "1", "--kv", "f32", "--kv-policy", policy)
+        check(r["rebuilt_tokens"] > 0 and r["tok_s"] > 0, r)
+        equal(r["name"], f"bt4@d256 kv=f32 pool=1 {policy}", "name")
+    out = expect(0, *TINY, "-r", "1", "--tests", "bt4", "--threads", "1", "--kv-pool", "64").out
+    check("0 tokens computed again: a cache of 64 MB for all, lru" in out, out)
+    fails(2, *TINY, "--kv-policy", "mru", says="lru")
+    expect(1, *TINY, "--tests", "bt4", "--depth", "4000", "--threads", "1", "--kv-pool", "1", says="the whole cache pool has 16")
+
+
 CROWDED = ("bench", "--synthetic", "nano", "--crowded", "-r", "1", "--tests", "tg4")
 
 
