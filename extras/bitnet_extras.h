@@ -139,10 +139,10 @@ BITNET_API bitnet_status bitnet_ops_argmax(bitnet_ops *ops, const float *x, size
 /* ---- access patterns: how a list of indices walks through memory ---- */
 
 typedef enum bitnet_access_kind {
-    BITNET_ACCESS_SEQUENTIAL, /* each one more than the last; also fewer than two indices */
-    BITNET_ACCESS_STRIDED,
-    BITNET_ACCESS_TILED,
-    BITNET_ACCESS_RANDOM
+    BITNET_ACCESS_SEQUENTIAL, /* each one more than the last, of three or more; fewer than two */
+    BITNET_ACCESS_STRIDED,    /* all equally far apart; two are, even neighbours */
+    BITNET_ACCESS_TILED,      /* rows of neighbours, all equally long and equally far apart */
+    BITNET_ACCESS_RANDOM      /* none of these, or farther apart than 63 bits can say */
 } bitnet_access_kind;
 typedef struct bitnet_access {
     bitnet_access_kind kind;

@@ -1,9 +1,19 @@
-/* example.c - quantises four weights, unpacks their codes and multiplies with them.
+/* example.c - quantises four weights, unpacks their codes and multiplies with them; then asks how
+ * a program walks through memory.
  *
  * cc example.c $(pkg-config --cflags --libs bitnet-extras) -o example */
 #include <stdio.h>
 
 #include "bitnet_extras.h"
+
+/* Which elements of a matrix of 64 columns a tile of 2 by 3 touches, and what that is called. */
+static void walk(void)
+{
+    const uint64_t touched[6] = {0, 1, 2, 64, 65, 66};
+    bitnet_access a = bitnet_access_pattern(touched, 6);
+    if (a.kind == BITNET_ACCESS_TILED)
+        printf("tiles of %d columns, rows %d apart\n", (int)a.n_columns, (int)a.row_pitch);
+}
 
 int main(void)
 {
@@ -25,5 +35,6 @@ int main(void)
     for (int i = 0; i < 4; i++)
         printf("%+d ", bitnet_i2s_trit(codes[i]));
     printf("times %.3f: product %.3f\n", (double)scale, (double)(product * scale));
+    walk();
     return 0;
 }

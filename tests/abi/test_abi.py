@@ -130,7 +130,7 @@ def test_extras_example(work):
     run(["cc", "-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror", f"{SOURCE}/extras/example.c", "-o",
          f"{work}/extras-example"] + flags)
     text = run([f"{work}/extras-example"], env=env)
-    assert text == "+1 -1 +1 +0 times 0.425: product 0.850\n", text
+    assert text == "+1 -1 +1 +0 times 0.425: product 0.850\ntiles of 3 columns, rows 64 apart\n", text
 
 
 # ---- README.md ----
