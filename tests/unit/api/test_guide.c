@@ -2,6 +2,8 @@
  * GPU are in test_guide_gpu.c. */
 #include "unit/engine/nano.h"
 
+#include <math.h>
+
 #include "base/base.h"
 #include "bitnet_extras.h"
 #include "device/cpu_features.h"
@@ -37,8 +39,8 @@ static void test_gpu_quantization_fallback(void **state)
     const bnet_provider *cpu = bnet_provider_find(bitnet_runtime_provider(r));
     assert_non_null(cpu);
     assert_int_equal(cpu->device, BNET_DEV_CPU);
-    OK(cpu->quantize(BITNET_QTYPE_I2S, BITNET_SCALE_ABSMAX, in, 8, out, &scale, 1, 8, &err));
-    assert_float_equal(scale, 0.8f / 1.5f, 1e-7f);
+    cpu->quantize(BITNET_QTYPE_I2S, BITNET_SCALE_ABSMAX, in, 8, out, &scale, 1, 8);
+    assert_true(fabsf(scale - 0.8f / 1.5f) <= 1e-7f);
     assert_memory_equal(out, want, sizeof want);
     bitnet_runtime_close(r);
 }

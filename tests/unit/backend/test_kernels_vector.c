@@ -631,6 +631,12 @@ static float softmax_of(const bnet_kernel_record *r, const float *scores, const 
     return o / run.l;
 }
 
+/* cmocka's own comparison takes what is not a number for any number. */
+static bool is_near(float a, float b, float bound)
+{
+    return fabsf(a - b) <= bound;
+}
+
 static void check_softmax(const bnet_kernel_record *r)
 {
     static const float sizes[] = {0, 1, 80, 1e4f, 1e30f};
@@ -641,16 +647,16 @@ static void check_softmax(const bnet_kernel_record *r)
             ones[p] = 1;
             v[p] = (float)p;
         }
-        assert_float_equal(softmax_of(r, s, ones), 1, 1e-6f); /* weights sum to one */
+        assert_true(is_near(softmax_of(r, s, ones), 1, 1e-6f)); /* weights sum to one */
     }
     for (size_t top = 0; top < SM_POS; top += 33) { /* one score above all others */
         for (size_t p = 0; p < SM_POS; p++)
             s[p] = p == top ? 1e4f : -1e4f;
-        assert_float_equal(softmax_of(r, s, v), (float)top, 0);
+        assert_true(is_near(softmax_of(r, s, v), (float)top, 0));
     }
     for (size_t p = 0; p < SM_POS; p++)
         s[p] = -1e4f;
-    assert_float_equal(softmax_of(r, s, v), (SM_POS - 1) / 2.0f, 1e-4f); /* all alike: the mean */
+    assert_true(is_near(softmax_of(r, s, v), (SM_POS - 1) / 2.0f, 1e-4f)); /* alike: the mean */
     for (size_t p = 0; p < SM_POS; p++)
         s[p] = -INFINITY; /* nothing to look at: not a number, rather than a plausible one */
     assert_true(isnan(softmax_of(r, s, v)));

@@ -478,6 +478,16 @@ static void test_K_21_batch(void **state)
         OK(bitnet_matmul_i2s(t->a, t->n_a, t->b, t->n_b, want, t->n_c, t->m, t->n, t->k, &err));
         assert_memory_equal(c[i], want, t->n_c * sizeof *want);
     }
+    /* in the order of their shapes: of two that share a result the larger has the last word */
+    for (int larger = 0; larger < 2; larger++) {
+        static const int8_t ones[2] = {1, 1};
+        static const uint8_t plus[2] = {2, 2};
+        const bitnet_matmul k1 = {ones, 1, plus, 1, c[0], 1, 1, 1, 1},
+                            k2 = {ones, 2, plus, 2, c[0], 1, 1, 1, 2};
+        const bitnet_matmul pair[2] = {larger ? k2 : k1, larger ? k1 : k2};
+        OK(bitnet_batch_matmul_i2s(pair, 2, &err));
+        assert_true(c[0][0] == 2.0f);
+    }
     memset(c, 0x55, sizeof c);
     items[ITEMS - 1].n_b++;
     FAILS(bitnet_batch_matmul_i2s(items, ITEMS, &err), BITNET_ARGUMENT,

@@ -18,6 +18,7 @@ static void test_REG_4_key_holds_several_kernels(void **state)
     bnet_kernel_record gpu = record_of("toy.gpu", "softmax", "tl1", "i8", BITNET_TIER_EXTREMELY);
     gpu.device = BNET_DEV_CUDA;
     must_add(r, gpu);
+    must_add(r, record_of("toy.d", "softmax", "tl1", "i8", BITNET_TIER_REFERENCE)); /* a, b, d */
     must_select(r, cpu_with(0), ask("softmax", "tl1", "i8", 1, 1, 1), "toy.b");
     must_select(r, cpu_with(0), ask("softmax", "tl1", "f32", 1, 1, 1), "toy.c");
     must_select(r, cuda_with(9, 0), ask("softmax", "tl1", "i8", 1, 1, 1), "toy.gpu");
@@ -524,9 +525,14 @@ static double lookup_ns(const bnet_registry *r, const bnet_capabilities *c, bnet
 static void test_REG_19_lookup_and_init_cost(void **state)
 {
     (void)state;
-    double start = bnet_now_ms();
-    bnet_registry *r = registry_new();
-    double init_ms = bnet_now_ms() - start;
+    double init_ms = 1e9;
+    bnet_registry *r = NULL;
+    for (int i = 0; i < 20; i++) { /* the best of many: other work may run beside us */
+        bnet_registry_close(r);
+        double start = bnet_now_ms();
+        r = registry_new();
+        init_ms = BNET_MIN(init_ms, bnet_now_ms() - start);
+    }
     bnet_capabilities c = cpu_with(bnet_cpu_features());
     bnet_kernel_query q = ask("linear", "i2s", "i8", 1, 2560, 2560);
     double plain = lookup_ns(r, &c, q);
@@ -537,9 +543,9 @@ static void test_REG_19_lookup_and_init_cost(void **state)
                   "ns\n",
                   init_ms, plain, tuned);
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    assert_true(init_ms < 5 * 20);                /* generous: other work may run beside us */
-    double most = 100 * (test_quick() ? 50 : 10); /* an emulator of a slow machine takes long */
-    assert_true(plain < most && tuned < most);
+    double slow = test_quick() ? 50 : 1; /* an emulator of a slow machine takes long */
+    assert_true(init_ms < 5 * slow);
+    assert_true(plain < 100 * slow && tuned < 100 * slow);
 #endif
     bnet_registry_close(r);
 }
