@@ -83,7 +83,8 @@ INLINE float scan_row(decode_fn *decode, const uint8_t *row, const float *x, con
     return fold(a, b);
 }
 
-/* Every other 16 columns from `first` on, for MANY inputs. */
+/* Every other 16 columns from `first` on, for MANY inputs. The first sweep asks for the weights
+ * ahead; the second finds them in the cache. */
 INLINE void sweep(decode_fn *decode, const uint8_t *row, const bnet_head_x *x, size_t first,
                   size_t n, float32x4_t out[MANY][4])
 {
@@ -93,6 +94,8 @@ INLINE void sweep(decode_fn *decode, const uint8_t *row, const bnet_head_x *x, s
         for (int i = 0; i < 4; i++)
             sum[t][i] = vdupq_n_f32(0);
     for (size_t i = first; i < n; i += STEP) {
+        if (first == 0)
+            __builtin_prefetch(row + 2 * i + AHEAD);
         decode(row + 2 * i, v);
         add(sum[0], v, x0, x0, i);
         add(sum[1], v, x1, x1, i);
