@@ -35,6 +35,17 @@ typedef struct bnet_r16 {
     uint8_t *temp;
 } bnet_r16;
 typedef void bnet_fn_r16(const bnet_r16 *a);
+/* Bytes of temp by what kernels keep there, and their sums, the column temp of kernels.inc. */
+enum {
+    BNET_TEMP_WIDE = 512 * 1024,       /* rows expanded to bytes: at least 16 for K <= 32768 */
+    BNET_TEMP_TOKENS = 256 * 1024,     /* 8 tokens for K <= 32768 */
+    BNET_TEMP_SUMS = 4096 * 8 * 4,     /* of 8 tokens, for the rows of WIDE at K = 128 */
+    BNET_TEMP_TILES = 1024 * 1024,     /* AMX: 32 tokens for K <= 32768 */
+    BNET_TEMP_RING = 8 * 2 * 1024,     /* AMX: 8 steps of two tiles */
+    BNET_TEMP_TILE_SUMS = 4 * 16 * 64, /* AMX: four tiles */
+    BNET_TEMP_MMLA = BNET_TEMP_WIDE + BNET_TEMP_TOKENS + BNET_TEMP_SUMS,
+    BNET_TEMP_AMX = BNET_TEMP_TILES + BNET_TEMP_RING + BNET_TEMP_TILE_SUMS
+};
 /* The same with one scale per 256 weights: y[t][r] = sum over b of scales[r][b] * (float)(integer
  * sum of block b), in ascending b. n_blocks counts 128-weight blocks and is even. */
 typedef bitnet_fn_ternary_scaled bnet_fn_ternary_scaled;

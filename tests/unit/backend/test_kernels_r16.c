@@ -145,6 +145,45 @@ static void check_case(const bnet_kernel_record *r, r16_case c)
     guard_free(&temp);
 }
 
+/* How many bytes of temp a call reaches, at least: up to the last that two fillings do not keep. */
+static size_t temp_used(const bnet_kernel_record *r, size_t k, size_t n_rows, size_t n_tokens)
+{
+    size_t group = bnet_r16_group_bytes(k), used = 0;
+    uint8_t *w = malloc(bnet_r16_groups(n_rows) * group), *temp = aligned_alloc(64, r->temp_bytes);
+    int8_t *x = malloc(n_tokens * k);
+    int32_t *sum = calloc(n_tokens, sizeof *sum);
+    float *scale = calloc(n_tokens, sizeof *scale), *y = malloc(n_tokens * n_rows * sizeof *y);
+    memset(w, 0x66, bnet_r16_groups(n_rows) * group);
+    memset(x, 3, n_tokens * k);
+    for (int fill = 0; fill < 2; fill++) {
+        bnet_r16 a = {w, k / 16, n_rows, x, k, sum, scale, 1, n_tokens, y, n_rows, temp};
+        memset(temp, fill ? 0x5a : 0xa5, r->temp_bytes);
+        ((bnet_fn_r16 *)r->fn)(&a);
+        for (size_t i = used; i < r->temp_bytes; i++)
+            used = temp[i] != (fill ? 0x5a : 0xa5) ? i + 1 : used;
+    }
+    free(w), free(temp), free(x), free(sum), free(scale), free(y);
+    return used;
+}
+
+/* temp_bytes is what the kernel uses at its most: no less (guard pages elsewhere) and no more. */
+static void test_REG_12_temp_bytes_are_used(void **state)
+{
+    (void)state;
+    size_t n;
+    const bnet_kernel_record *rows = bnet_cpu_kernel_rows(&n);
+    for (const bnet_kernel_record *r = rows; r < rows + n; r++) {
+        if (!r->fn || !r->temp_bytes || (r->needs & ~bnet_cpu_features()))
+            continue;
+        assert_int_equal(r->format, BNET_FORMAT_I2S_R16); /* no other type of kernel has a temp */
+        size_t short_rows = temp_used(r, 128, 4096, 32), long_rows = temp_used(r, 32768, 16, 32);
+        size_t most = BNET_MAX(short_rows, long_rows);
+        if (most + 64 < r->temp_bytes)
+            fail_msg("%s: temp_bytes is %llu, of which %zu are used", r->id,
+                     (unsigned long long)r->temp_bytes, most);
+    }
+}
+
 static size_t least_tokens(const bnet_kernel_record *r)
 {
     return r->m.min ? (size_t)r->m.min : 1;
@@ -208,6 +247,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_packing),
         cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_REG_12_temp_bytes_are_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,13 +14,13 @@
 #include "backend/cpu/kernels/r16_zmm.h"
 
 enum {
-    STEP = 64,             /* columns of a tile */
-    TILE = 1024,           /* bytes of a tile */
-    AHEAD = 4,             /* steps the ring is filled before its use */
-    RING = 8,              /* steps in the ring, a power of two > AHEAD */
-    BATCH = 512 * 1024,    /* bytes of activations copied at a time, at least 32 tokens */
-    X_BYTES = 1024 * 1024, /* temp: 32 tokens of 32768 columns; then the ring; then four sums */
-    RING_BYTES = RING * 2 * TILE
+    STEP = 64,                  /* columns of a tile */
+    TILE = 1024,                /* bytes of a tile */
+    AHEAD = 4,                  /* steps the ring is filled before its use */
+    RING = 8,                   /* steps in the ring, a power of two > AHEAD */
+    BATCH = 512 * 1024,         /* bytes of activations copied at a time, at least 32 tokens */
+    X_BYTES = BNET_TEMP_TILES,  /* temp: tokens; then the ring; then four sums */
+    RING_BYTES = BNET_TEMP_RING /* RING * 2 * TILE */
 };
 #define FENCE() __asm__ volatile("" ::: "memory") /* gcc 12 does not see what tile loads read */
 

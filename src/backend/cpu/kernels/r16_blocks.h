@@ -11,7 +11,7 @@
 #ifndef BNET_KERNELS_R16_BLOCKS_H
 #define BNET_KERNELS_R16_BLOCKS_H
 
-enum { GEMM_TEMP = 512 * 1024 }; /* as kernels.inc says: 16 rows of 32768 columns */
+enum { GEMM_TEMP = BNET_TEMP_WIDE }; /* 16 rows of 32768 columns */
 
 /* One group of lines to bytes: plane p of a line becomes 64 bytes of its own. */
 static inline void expand_group(const uint8_t *w, size_t n_lines, uint8_t *wide)

@@ -8,10 +8,10 @@
 #include <arm_neon.h>
 
 enum {
-    TOKENS = 8,            /* of a tile */
-    PIECE = 320,           /* steps of 8 columns between stores of the sums */
-    ROWS_BYTES = 524288,   /* of temp: expanded rows, at least 16 for K <= 32768 */
-    TOKENS_BYTES = 262144, /* then a tile of tokens, 8 K; then sums, 32 bytes a row */
+    TOKENS = 8,                      /* of a tile */
+    PIECE = 320,                     /* steps of 8 columns between stores of the sums */
+    ROWS_BYTES = BNET_TEMP_WIDE,     /* of temp: expanded rows */
+    TOKENS_BYTES = BNET_TEMP_TOKENS, /* then a tile of tokens, 8 K; then sums, 32 bytes a row */
 };
 
 /* One line (16 rows x 16 columns) to two steps of 8 columns, each 4 pairs of rows x 16 bytes, for
