@@ -227,9 +227,17 @@ static int32_t cl_device_info(void *d, uint32_t what, size_t cap, void *out, siz
     return 0;
 }
 
+/* As the loader reads it: VkInstanceCreateInfo is type 1, its VkApplicationInfo type 0. */
 static int vk_create(const void *info, const void *allocator, void **instance)
 {
-    (void)info, (void)allocator;
+    uint32_t type, of_application;
+    const void *application;
+    (void)allocator;
+    memcpy(&type, info, sizeof type);
+    memcpy(&application, (const char *)info + 24, sizeof application);
+    memcpy(&of_application, application, sizeof of_application);
+    if (type != 1 || of_application != 0)
+        return -3; /* VK_ERROR_INITIALIZATION_FAILED */
     *instance = &S;
     S.vk_instances += S.vk_create == 0;
     return S.vk_create;

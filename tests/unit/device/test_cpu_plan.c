@@ -108,6 +108,25 @@ static void test_plans(void **state)
     remove_tree(dir);
 }
 
+/* Kernels from 5.3 on call the list of a core's threads core_cpus_list, and mean it even where the
+ * old name says otherwise. */
+static void test_both_names_of_siblings(void **state)
+{
+    (void)state;
+    const int all[] = {0, 1, 2, 3};
+    bnet_cpu_plan p;
+    remove_tree(dir);
+    mkdir(dir, 0755);
+    for (int c = 0; c < 4; c++) {
+        put(c, "topology/core_cpus_list", c < 2 ? "0-1" : "2-3");
+        put(c, "topology/thread_siblings_list", "0-3");
+    }
+    bnet_cpu_plan_make(dir, all, 4, 4, &p);
+    assert_int_equal(p.n_threads, 2);
+    assert_true(p.cpu[0] == 0 && p.cpu[1] == 2);
+    remove_tree(dir);
+}
+
 static void test_this_machine(void **state)
 {
     (void)state;
@@ -126,6 +145,7 @@ int main(void)
     snprintf(dir, sizeof dir, "/tmp/bitnet-plan-%d", (int)getpid());
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_both_names_of_siblings),
         cmocka_unit_test(test_this_machine),
     };
     return cmocka_run_group_tests_name("device/cpu_plan", tests, NULL, NULL);

@@ -559,6 +559,16 @@ static void test_BE_9_batch_limits_and_names(void **state)
 
 /* ---- preflight ---- */
 
+/* Every fact has a line of its own. */
+static void check_lines(const char *text)
+{
+    static const char *const starts[] = {"  found: ", "  problem: ", "  remedy: "};
+    for (size_t i = 0; i < BNET_COUNT(starts); i++)
+        for (const char *p = text; (p = strstr(p, starts[i])); p++)
+            if (p == text || p[-1] != '\n')
+                fail_msg("not at the start of a line: %s", p);
+}
+
 static void test_DET_7_preflight(void **state)
 {
     static const struct {
@@ -592,6 +602,7 @@ static void test_DET_7_preflight(void **state)
         bnet_preflight(&d, &out, &ok);
         print_message("row %zu:\n%s", i, out.data);
         assert_int_equal(ok, rows[i].ok);
+        check_lines(out.data);
         for (int k = 0; k < 4 && rows[i].want[k]; k++)
             assert_non_null(strstr(out.data, rows[i].want[k]));
         for (int k = 0; k < BNET_DEV_CPU; k++) /* every vendor is spoken of */

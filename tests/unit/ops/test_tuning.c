@@ -69,6 +69,24 @@ static void test_REG_20_choice_beats_tier(void **state)
     fixture_free(&f);
 }
 
+/* Somebody asks whether it is worth to look at shapes one by one. */
+static void test_REG_20_tuned_says_whether_any_number_of_tokens_is(void **state)
+{
+    (void)state;
+    fixture f = fixture_new();
+    bnet_capabilities c = cpu_with(0);
+    bnet_kernel_query any = toy(0, 64, 64), one = toy(1, 64, 64), other = toy(0, 65, 64);
+    assert_false(bnet_registry_tuned(f.r, &c, &any));
+    assert_false(bnet_registry_tuned(f.r, &c, &one));
+    must_tune(f.r, toy(512, 64, 64), "slow");
+    assert_true(bnet_registry_tuned(f.r, &c, &any));
+    assert_true(bnet_registry_tuned(f.r, &c, &one));
+    assert_false(bnet_registry_tuned(f.r, &c, &other));
+    must_tune(f.r, other, "slow"); /* for no number of tokens */
+    assert_true(bnet_registry_tuned(f.r, &c, &other));
+    fixture_free(&f);
+}
+
 static void test_REG_20_classes_of_m(void **state)
 {
     (void)state;
@@ -325,6 +343,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_REG_20_choice_beats_tier),
+        cmocka_unit_test(test_REG_20_tuned_says_whether_any_number_of_tokens_is),
         cmocka_unit_test(test_REG_20_classes_of_m),
         cmocka_unit_test(test_REG_20_choice_never_overrides_compatibility),
         cmocka_unit_test(test_REG_20_file_round_trip),
