@@ -133,6 +133,10 @@ def test_receipt_names_the_ranks():
         check(receipt["backend_summary"].endswith(f"split={split} (2 virtual ranks on one device)"), receipt["backend_summary"])
         check("i2s_gpu_gemv" in receipt["kernels"], receipt["kernels"])
         expect(0, "receipt", "verify", path, env=gpus())
+        receipt["backend_summary"] = receipt["backend_summary"].replace("(2 virtual", "(3 virtual")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(receipt, f)
+        fails(13, "receipt", "verify", path, env=gpus(), says="backend_summary: .* cannot be selected")
 
 
 def test_a_precision_without_effect_is_told():

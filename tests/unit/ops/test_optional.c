@@ -55,6 +55,17 @@ static void test_read_limit(void **state)
     assert_true(gb_s == 7);
 }
 
+/* TL2 keeps three weights in five bits: four of a byte's half, one of a byte's eighth. */
+static void test_bytes_of_quantised_weights(void **state)
+{
+    (void)state;
+    static const size_t tl2[][2] = {{0, 0}, {1, 2}, {3, 2}, {4, 2}, {24, 5}, {25, 7}, {48, 10}};
+    for (size_t i = 0; i < BNET_COUNT(tl2); i++)
+        assert_int_equal(bnet_ref_quantized_bytes(BITNET_QTYPE_TL2, tl2[i][0]), tl2[i][1]);
+    assert_int_equal(bnet_ref_quantized_bytes(BITNET_QTYPE_I2S, 24), 6);
+    assert_int_equal(bnet_ref_quantized_bytes(BITNET_QTYPE_I2S, 25), 7);
+}
+
 /* The fallback computes what the reference does, from the inputs in their places, and says how long
  * it took. */
 static void test_single_operation_by_the_fallback(void **state)
@@ -87,6 +98,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unknown_features),
         cmocka_unit_test(test_read_limit),
+        cmocka_unit_test(test_bytes_of_quantised_weights),
         cmocka_unit_test(test_single_operation_by_the_fallback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
