@@ -242,6 +242,7 @@ static int answer(chat_state *s, const id_list *v)
     terminal_quiet(s->edits_lines);
     bitnet_status st =
         bitnet_generate(s->m->session, s->sampler, v->data, v->n, &s->options, &s->last, &err);
+    s->m->deadline_ms = 0;
     terminal_quiet(false);
     announce(s);
     if (st == BITNET_CANCELLED)
@@ -269,7 +270,11 @@ int chat_turn(chat_state *s, const char *said)
         conversation_add(&s->talk, "user", said);
     int rc = fit(s, &v, &fits);
     s->refused = !rc && !fits;
-    if (s->refused) {
+    if (rc && rc == interrupted()) { /* Ctrl-C while a long message was tokenized */
+        rc = EXIT_OK;
+        if (said)
+            conversation_pop(&s->talk);
+    } else if (s->refused) {
         fail(EXIT_OTHER, "this message has %zu tokens and the context holds %zu; it is not sent",
              v.n, bitnet_session_context(s->m->session));
         if (said)

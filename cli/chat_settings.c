@@ -232,6 +232,7 @@ int chat_switch_model(chat_state *s, const char *path)
     }
     s->args->values[OPT_MODEL] = before;
     signals_name_model(s->m->path);
+    signals_watch_engine(s->m->engine);
     chat_note(s, "[the model stays %s]", s->m->path);
     return chat_interrupted(s);
 }

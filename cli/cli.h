@@ -148,7 +148,10 @@ size_t utf8_length(const unsigned char *s, size_t n); /* of the character at s; 
 void signals_install(void);
 void signals_handle(int sig, void (*fn)(int), int flags);                /* flags of sigaction */
 void signals_handle_unless_ignored(int sig, void (*fn)(int), int flags); /* as under nohup */
-void signals_name_model(const char *path); /* what SIGBUS is blamed on; copied */
+/* What SIGBUS is blamed on: the path (copied), until an engine says which of its files it was. */
+void signals_name_model(const char *path);
+void signals_watch_engine(const bitnet_engine *engine);
+void signals_forget_engine(const bitnet_engine *engine); /* before it is closed */
 void signals_name_temp(
     const char *path); /* removed if a signal ends the program; NULL: none; copied */
 int interrupted(void); /* 0, or the exit code the signal asks for */
@@ -183,7 +186,9 @@ void cache_tell_first(const args *a, const char *folder);
 int load_engine(loaded *m, const args *a, bool vocab_only);
 int load_session(loaded *m);
 void load_close(loaded *m);
-void deadline_start(loaded *m);            /* from now, --timeout */
+void deadline_start(loaded *m); /* from now, --timeout */
+/* As outcome, but says so where --timeout cancelled. */
+int loaded_outcome(const loaded *m, bitnet_status status, const bitnet_error *err);
 int model_path(const args *a, char **out); /* *out is to be freed also on failure */
 const char *file_name(const char *path);   /* without its folder */
 double now_ms(void);

@@ -365,8 +365,6 @@ int cmd_run(args *a)
     run_state r = {.args = a, .first_not_greedy = -1};
     terminal_watch();
     int rc = prepare(&r);
-    if (!rc)
-        deadline_start(&r.m);
     if (!rc && opt_given(a, OPT_DUMP_LOGITS))
         rc = dump_logits(&r);
     rc = rc ? rc : generate(&r);

@@ -44,7 +44,7 @@ int tokenize_text(const loaded *m, const char *bytes, size_t n, unsigned flags, 
         out->cap = n_ids;
         out->data = xrealloc(out->data, out->cap * sizeof *out->data);
     }
-    return fail_with(&err);
+    return loaded_outcome(m, err.status, &err);
 }
 
 int detokenize(const loaded *m, const int32_t *v, size_t n, unsigned flags, buffer *out)

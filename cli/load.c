@@ -275,6 +275,22 @@ void engine_options(const args *a, bitnet_engine_options *o)
     o->on_progress = progress_step;
 }
 
+static bool is_over(void *user)
+{
+    loaded *m = user;
+    bool late = m->deadline_ms > 0 && now_ms() >= m->deadline_ms;
+    m->timed_out = m->timed_out || late;
+    return late || interrupted();
+}
+
+int loaded_outcome(const loaded *m, bitnet_status status, const bitnet_error *err)
+{
+    if (status != BITNET_CANCELLED || !m->timed_out || interrupted())
+        return outcome(status, err);
+    return fail(EXIT_OTHER, "%s: --timeout %g is over before there is any text", err->message,
+                opt_float(m->args, OPT_TIMEOUT));
+}
+
 static int open_engine(loaded *m, bool vocab_only)
 {
     bitnet_engine_options o;
@@ -288,7 +304,10 @@ static int open_engine(loaded *m, bool vocab_only)
     o.cache_max_bytes = (uint64_t)opt_int(a, OPT_CACHE_SIZE) << 20;
     o.cache_min_bytes = ((uint64_t)opt_int(a, OPT_CACHE_MIN) << 20) + !opt_int(a, OPT_CACHE_MIN);
     bool first = !vocab_only && cache_is_empty(o.cache_dir);
-    int rc = outcome(bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err), &err);
+    o.cancel = is_over;
+    o.cancel_user = m;
+    int rc = loaded_outcome(m, bitnet_engine_open(m->runtime, m->path, &o, &m->engine, &err), &err);
+    signals_watch_engine(m->engine);
     if (!rc)
         m->info = bitnet_engine_model(m->engine);
     if (!rc && first)
@@ -300,6 +319,8 @@ int load_engine(loaded *m, const args *a, bool vocab_only)
 {
     double start = now_ms();
     *m = (loaded){.args = a};
+    if (a->command->key == CMD_RUN) /* elsewhere it is the time of a reply */
+        deadline_start(m);
     int rc = model_path(a, &m->path);
     if (rc)
         return rc;
@@ -313,10 +334,7 @@ int load_engine(loaded *m, const args *a, bool vocab_only)
 
 static bool should_stop(void *user)
 {
-    loaded *m = user;
-    if (m->deadline_ms > 0 && now_ms() >= m->deadline_ms)
-        m->timed_out = true;
-    return m->timed_out || interrupted() || out_failed();
+    return is_over(user) || out_failed();
 }
 
 /* Within a prompt too, which may take long. */
@@ -378,6 +396,7 @@ void deadline_start(loaded *m)
 void load_close(loaded *m)
 {
     bitnet_session_close(m->session);
+    signals_forget_engine(m->engine);
     bitnet_engine_close(m->engine);
     bitnet_runtime_close(m->runtime);
     free(m->path);

@@ -9,6 +9,7 @@ static volatile sig_atomic_t asked;    /* 0, SIGINT, SIGTERM or SIGHUP */
 static volatile sig_atomic_t n_asked;  /* how often since interrupt_clear */
 static volatile sig_atomic_t has_temp; /* temp_name is whole */
 static char model_name[1024];
+static const bitnet_engine *volatile engine; /* NULL: none is open */
 static char temp_name[4096];
 
 static void remove_temp(void)
@@ -69,8 +70,10 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
     terminal_restore();
     remove_temp();
     progress_wipe();
+    const bitnet_engine *open = engine;
+    const char *path = open ? bitnet_engine_map(open, info->si_addr) : model_name;
     say("\nbitnet: ");
-    say(model_name[0] ? model_name : "a mapped file");
+    say(path && *path ? path : "a mapped file");
     say(": the file was truncated or became unreadable while in use\n");
     _exit(EXIT_VANISHED);
 }
@@ -111,7 +114,19 @@ void signals_install(void)
 
 void signals_name_model(const char *path)
 {
+    engine = NULL;
     snprintf(model_name, sizeof model_name, "%s", path);
+}
+
+void signals_watch_engine(const bitnet_engine *watched)
+{
+    engine = watched;
+}
+
+void signals_forget_engine(const bitnet_engine *closed)
+{
+    if (engine == closed)
+        engine = NULL;
 }
 
 void signals_name_temp(const char *path)

@@ -98,6 +98,26 @@ BITNET_API const char *bitnet_status_text(bitnet_status status);
  * call fails. False: cancel, the call fails with CANCELLED. */
 typedef bool (*bitnet_progress_fn)(void *user, uint64_t done, uint64_t total);
 
+/* Asked by calls that may take long, on the thread that called, every few milliseconds of waiting
+ * or of tokenizing, and between tensors or layers. True: the call fails with CANCELLED and leaves
+ * things as its comment says. Given to an engine (bitnet_engine_options) or a session
+ * (bitnet_session_on_cancel). */
+typedef bool (*bitnet_cancel_fn)(void *user);
+
+/* A ready-made answer: yes when a time is over, or when another thread or a signal handler said so.
+ * Any number of calls and threads may share one. */
+typedef struct bitnet_limit {
+    uint64_t end_ns; /* set by the functions below alone */
+    int ended;
+} bitnet_limit;
+
+/* Begins: so many milliseconds from now; 0: no time. */
+BITNET_API void bitnet_limit_set(bitnet_limit *limit, double ms);
+/* Ends it now. From any thread; async-signal-safe. */
+BITNET_API void bitnet_limit_end(bitnet_limit *limit);
+/* A bitnet_cancel_fn whose user is a limit. */
+BITNET_API bool bitnet_limit_reached(void *limit);
+
 BITNET_API const char *bitnet_version(void);
 BITNET_API int bitnet_api_version(void);
 
@@ -228,6 +248,10 @@ typedef struct bitnet_engine_options {
      * (default): the fastest kernels for the number of timelines; last bits of logits differ
      * between numbers of timelines */
     bool batch_invariant;
+    /* Asked while the engine is opened, while bitnet_tokenize works (by several threads at a time,
+     * if several call), and by sessions that have no other. NULL: nobody is asked */
+    bitnet_cancel_fn cancel;
+    void *cancel_user;
 } bitnet_engine_options;
 
 /* How a file's own chat template (tokenizer.chat_template) relates to the built-in form chosen. */
@@ -263,8 +287,8 @@ BITNET_API void bitnet_engine_options_init(bitnet_engine_options *options);
 
 /* Maps a GGUF file and prepares its weights. Fails: IO (cannot open, read), MODEL (malformed or not
  * a model we run), TOKENIZER, MEMORY; SUSPICIOUS on a strict runtime (values that are not finite,
- * tensors all zero, scales <= 0, invalid codes) or by policy_path. The file must not change while
- * the engine is open. */
+ * tensors all zero, scales <= 0, invalid codes) or by policy_path; CANCELLED. The file must not
+ * change while the engine is open. */
 BITNET_API bitnet_status bitnet_engine_open(bitnet_runtime *runtime, const char *path,
                                             const bitnet_engine_options *options,
                                             bitnet_engine **out, bitnet_error *err);
@@ -276,6 +300,14 @@ BITNET_API bitnet_status bitnet_engine_open_memory(bitnet_runtime *runtime, cons
                                                    bitnet_engine **out, bitnet_error *err);
 BITNET_API void bitnet_engine_close(bitnet_engine *engine);
 BITNET_API const bitnet_model_info *bitnet_engine_model(const bitnet_engine *engine);
+/* The file of the engine, model or packed weights, whose map holds the address, as a path that
+ * lives as long as the engine; NULL: none does. The library installs no signal handler. A file that
+ * is truncated, or on a disk that fails, while it is mapped raises SIGBUS in whatever thread reads
+ * it; a program's own handler asks with si_addr whether that was one of ours, and cannot return to
+ * the read: it ends the process, or leaves by siglongjmp and uses the engine no more.
+ * Async-signal-safe: it takes no lock and writes nothing; from any thread, between the return of
+ * _open and _close. While _open runs, the file it was given is the one. */
+BITNET_API const char *bitnet_engine_map(const bitnet_engine *engine, const void *address);
 
 /* One kernel that the dispatcher called, and how often since the engine was opened. */
 typedef struct bitnet_kernel_use {
@@ -367,7 +399,8 @@ enum {
 };
 
 /* Text to ids. Any bytes are legal, UTF-8 or not. *n_ids is always set to the number of ids the
- * text has; at most `cap` are written. Fails: ARGUMENT if cap is too small (call again), MEMORY. */
+ * text has; at most `cap` are written. Fails: ARGUMENT if cap is too small (call again), MEMORY,
+ * CANCELLED by the engine's `cancel` (*n_ids is 0). */
 BITNET_API bitnet_status bitnet_tokenize(const bitnet_engine *engine, const char *text,
                                          size_t n_bytes, unsigned flags, int32_t *ids, size_t cap,
                                          size_t *n_ids, bitnet_error *err);
@@ -459,8 +492,6 @@ typedef struct bitnet_session_options {
 
 typedef struct bitnet_session bitnet_session;
 
-/* Called between passes; return true to stop with BITNET_CANCELLED. */
-typedef bool (*bitnet_cancel_fn)(void *user);
 /* Logits after the index-th appended token, [n_vocab], valid during the call. False: cancel. */
 typedef bool (*bitnet_logits_fn)(void *user, size_t index, const float *logits);
 
@@ -482,7 +513,10 @@ BITNET_API bitnet_status bitnet_session_open(bitnet_engine *engine,
                                              bitnet_session **out, bitnet_error *err);
 BITNET_API void bitnet_session_close(bitnet_session *session);
 
-/* Asks to be cancellable: `cancel` is polled between passes of everything that follows. */
+/* Who may end what follows: `cancel` is asked between passes, on the CPU between layers of those of
+ * several tokens, and while the session waits for cache blocks or a workspace. A pass that is ended
+ * leaves nothing behind. A step of several sessions (bitnet_batch_step) asks before its passes
+ * alone. NULL: whom the engine asks. */
 BITNET_API void bitnet_session_on_cancel(bitnet_session *session, bitnet_cancel_fn cancel,
                                          void *user);
 
@@ -594,9 +628,10 @@ BITNET_API void bitnet_kv_pool_options_init(bitnet_kv_pool_options *options);
 /* When blocks run out, other sessions of the pool that are not computing lose theirs; such a
  * session keeps its tokens and computes the cache again when it is next used: slower, the same bits
  * on the CPU; on a GPU those of a prompt of these tokens, even if they came one by one, unless
- * batch_invariant is set. Callers in other threads wait for their turn; a cancel callback must not
- * use sessions of the same pool. A timeline longer than the whole pool is refused with CONTEXT.
- * Close it after its sessions, before its engine. Fails: ARGUMENT, MEMORY. */
+ * batch_invariant is set. Callers in other threads wait for their turn, or until they are
+ * cancelled; a cancel callback must not use sessions of the same pool. A timeline longer than the
+ * whole pool is refused with CONTEXT. Close it after its sessions, before its engine. Fails:
+ * ARGUMENT, MEMORY. */
 BITNET_API bitnet_status bitnet_kv_pool_open(bitnet_engine *engine,
                                              const bitnet_kv_pool_options *options,
                                              bitnet_kv_pool **out, bitnet_error *err);

@@ -129,6 +129,11 @@ const void *bnet_cachefile_piece(const bnet_cachefile *c, const char *name, uint
     return bnet_cachefile_find(c, name, e->n_bytes, &unused);
 }
 
+bool bnet_cachefile_holds(const bnet_cachefile *c, const void *address)
+{
+    return c && bnet_map_holds(&c->map, address);
+}
+
 const void *bnet_cachefile_find(const bnet_cachefile *c, const char *name, uint64_t n_bytes,
                                 double *note)
 {

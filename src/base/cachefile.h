@@ -28,6 +28,8 @@ const void *bnet_cachefile_find(const bnet_cachefile *c, const char *name, uint6
                                 double *note);
 /* The same for a piece of any size. */
 const void *bnet_cachefile_piece(const bnet_cachefile *c, const char *name, uint64_t *n_bytes);
+/* Does the address lie in the map of the file (NULL: of none)? For signal handlers too. */
+bool bnet_cachefile_holds(const bnet_cachefile *c, const void *address);
 void bnet_cachefile_close(bnet_cachefile *c); /* NULL is legal */
 /* Writes the pieces to a temporary file and renames it. Not synced to the disk: what a crash tears
  * is found by the checksums. */

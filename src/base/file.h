@@ -21,8 +21,8 @@ bool bnet_file_is(const bnet_file_id *a, const bnet_file_id *b);
 bitnet_status bnet_file_own(const bnet_file_id *id, const char *path, bitnet_error *err);
 
 /* A read-only private map of a whole regular file. Size is taken once at open: a file truncated
- * later raises SIGBUS at access, which the command line turns into a message (cli/), the library
- * cannot. */
+ * later raises SIGBUS at access, which a program's handler turns into a message
+ * (bitnet_engine_map); the library has none. */
 typedef struct bnet_map {
     const uint8_t *data; /* NULL for an empty file */
     size_t n_bytes;
@@ -32,6 +32,12 @@ typedef struct bnet_map {
 /* Fails IO with path and reason (missing, directory, permission, ...). */
 bitnet_status bnet_map_open(const char *path, bnet_map *out, bitnet_error *err);
 void bnet_map_close(bnet_map *map);
+/* Does the address lie in it? For signal handlers too. */
+static inline bool bnet_map_holds(const bnet_map *map, const void *address)
+{
+    uintptr_t begin = (uintptr_t)map->data, at = (uintptr_t)address;
+    return map->data && at >= begin && at - begin < map->n_bytes;
+}
 /* Tells the kernel that [p, p+n) of a map will not be needed soon (bounds RSS when streaming). */
 void bnet_map_release(const void *p, size_t n);
 /* Tells it that [p, p+n) of a map is read next: its pages are mapped in one go instead of one by

@@ -260,11 +260,13 @@ static bnet_batch describe(bitnet_batch *b, bnet_scratch *x, bnet_task *tasks, s
 static bitnet_status pass(bitnet_batch *b, bnet_task *tasks, size_t n, bool *computed,
                           bitnet_error *err)
 {
+    static const bnet_cancel nobody = {0}; /* a step has no end of its own: its sessions have */
     bnet_workspaces *w = &b->engine->workspaces;
     const bitnet_session *s = tasks[0].item->session;
     const bnet_scratch **before = &b->before[s->fallen];
     bnet_scratch *x;
-    bitnet_status st = bnet_scratch_borrow(w, bnet_session_model(s), b->n_tokens, *before, &x, err);
+    bitnet_status st =
+        bnet_scratch_borrow(w, bnet_session_model(s), b->n_tokens, *before, &nobody, &x, err);
     *computed = st == BITNET_OK;
     if (st != BITNET_OK)
         return st;

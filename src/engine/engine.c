@@ -3,6 +3,7 @@
  * fail with. */
 #include "engine/engine.h"
 #include "model/strict.h"
+#include "ops/inspect.h"
 
 #include <unistd.h>
 
@@ -88,16 +89,6 @@ static bitnet_status copy_key(const bitnet_engine *e, const char *key, char **ou
 
 /* ---- opening ---- */
 
-/* A wish that means nothing to the CPU. */
-static bitnet_status not_on_cpu(const char *why, bool strict, const bnet_log *log,
-                                bitnet_error *err)
-{
-    if (strict)
-        return bnet_fail(err, BITNET_NOT_AVAILABLE, "%s; omit it or use device cuda", why);
-    bnet_logf(log, BITNET_LOG_WARN, "device", "%s", why);
-    return BITNET_OK;
-}
-
 static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o,
                              bnet_progress *progress, bitnet_error *err)
 {
@@ -120,17 +111,7 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o,
                                     .no_pack = o->no_pack,
                                     .precision = o->precision,
                                     .batch_invariant = o->batch_invariant};
-    bitnet_status st = BITNET_OK;
-    if (want.device == BNET_DEV_CPU)
-        st = bnet_precision_on_cpu(o->precision, r->strict, &e->log, err);
-    if (st == BITNET_OK && want.device != BNET_DEV_CUDA && want.specialise)
-        st = not_on_cpu(
-            "gpu-specialise: the CPU's kernels are those of the build: nothing is compiled",
-            r->strict, &e->log, err);
-    if (st == BITNET_OK && want.device != BNET_DEV_CUDA && want.ranges)
-        st = not_on_cpu("nvtx: ranges are marked on CUDA devices alone", r->strict, &e->log, err);
-    if (st == BITNET_OK)
-        st = bnet_backend_open(&want, &e->backend, err);
+    bitnet_status st = bnet_backend_open(&want, &e->backend, err);
     if (st != BITNET_OK)
         return st;
     if (r->statistics)
@@ -185,11 +166,18 @@ static uint64_t bytes_to_read(const bitnet_engine *e, const bitnet_engine_option
     return n_bytes * n_times;
 }
 
+static bitnet_status loading_cancelled(const bitnet_engine *e, bitnet_error *err)
+{
+    return bnet_fail(err, BITNET_CANCELLED, "%s: loading was cancelled", e->path);
+}
+
 /* Everything behind an open file. */
 static bitnet_status open_parts(bitnet_engine *e, const bitnet_engine_options *o, bitnet_error *err)
 {
-    bnet_progress progress = {o->on_progress, o->progress_user, 0, bytes_to_read(e, o)};
-    bitnet_status st = copy_key(e, "general.name", &e->name, err);
+    bnet_progress progress = {o->on_progress, o->progress_user, 0, bytes_to_read(e, o), e->cancel};
+    bitnet_status st = bnet_cancelled(&e->cancel) ? loading_cancelled(e, err) : BITNET_OK;
+    if (st == BITNET_OK)
+        st = copy_key(e, "general.name", &e->name, err);
     if (st == BITNET_OK)
         st = copy_key(e, "general.architecture", &e->architecture, err);
     if (st == BITNET_OK && !o->vocab_only)
@@ -199,8 +187,8 @@ static bitnet_status open_parts(bitnet_engine *e, const bitnet_engine_options *o
     uint64_t n_vocab = e->model ? (uint64_t)bnet_model_hparams(e->model)->n_vocab : 0;
     if (st == BITNET_OK)
         st = bnet_tokenizer_open(e->gguf, n_vocab, &e->log, &e->tokenizer, err);
-    if (st == BITNET_OK && !bnet_progress_end(&progress))
-        st = bnet_fail(err, BITNET_CANCELLED, "%s: loading was cancelled", e->path);
+    if (st == BITNET_OK && (bnet_cancelled(&e->cancel) || !bnet_progress_end(&progress)))
+        st = loading_cancelled(e, err);
     if (st != BITNET_OK)
         return st;
     e->chat = bnet_chat_detect(e->gguf, e->tokenizer, &e->info.template_match);
@@ -252,6 +240,7 @@ static bitnet_status open_any(bitnet_runtime *r, const char *path, const void *d
     e->selection = r->selection;
     e->layout = o.i2s_layout;
     e->invariant = o.batch_invariant;
+    e->cancel = (bnet_cancel){o.cancel, o.cancel_user};
     st = data ? bnet_gguf_open_memory(data, n_bytes, path, &e->log, &e->gguf, err)
               : bnet_gguf_open(path, &e->log, &e->gguf, err);
     if (st == BITNET_OK)
@@ -302,6 +291,15 @@ void bitnet_engine_close(bitnet_engine *e)
 const bitnet_model_info *bitnet_engine_model(const bitnet_engine *e)
 {
     return e ? &e->info : NULL;
+}
+
+const char *bitnet_engine_map(const bitnet_engine *e, const void *address)
+{
+    if (!e)
+        return NULL;
+    if (bnet_gguf_holds(e->gguf, address))
+        return e->path;
+    return bnet_backend_maps(e->backend, address) ? e->cache.pack_path : NULL;
 }
 
 bitnet_status bnet_check_weights(const bitnet_engine *e, bitnet_error *err)

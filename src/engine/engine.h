@@ -59,6 +59,7 @@ struct bitnet_engine {
 
     bnet_workspaces workspaces; /* lent to sessions and batches while they compute */
     bool invariant; /* batch_invariant on a device whose bits depend on how tokens are divided */
+    bnet_cancel cancel; /* of calls that have no other: opening, texts, sessions */
 
     bnet_meter meter; /* of both backends, if the runtime keeps statistics */
     bnet_counts base; /* at the last reset */
@@ -102,8 +103,7 @@ struct bitnet_session {
 
     bnet_stream stream; /* of generate; its memory is reserved at open */
 
-    bitnet_cancel_fn cancel;
-    void *cancel_user;
+    bnet_cancel cancel;     /* its own, or the engine's */
     bnet_progress progress; /* of a prompt, in tokens */
     bool counting;          /* progress of the prompt being appended is reported */
     bool in_score;          /* it is one window of several */
@@ -115,7 +115,7 @@ struct bitnet_session {
 /* True if the caller wants everything to stop. */
 static inline bool bnet_session_cancelled(const bitnet_session *s)
 {
-    return s->cancel && s->cancel(s->cancel_user);
+    return bnet_cancelled(&s->cancel);
 }
 
 /* The model that computes the timeline. */
@@ -154,8 +154,9 @@ bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int
 bitnet_status bnet_session_pass(bitnet_session *s, const int32_t *ids, int n, int n_rows,
                                 int n_next, bool next_last, bitnet_error *err);
 /* Progress (session_progress.c), in this order: n_tokens will be computed (reported if several); a
- * pass over n_tokens begins, with or without logits of all of them; logits of so many of its rows
- * are done; the pass is done. Return false if the caller has cancelled. */
+ * pass over n_tokens begins, with or without logits of all of them, between whose layers the caller
+ * is asked; logits of so many of its rows are done; the pass is done. Return false if the caller
+ * has cancelled. */
 void bnet_session_count(bitnet_session *s, size_t n_tokens, bool several);
 void bnet_session_watch(bitnet_session *s, int n_tokens, bool head);
 bool bnet_session_delivered(bitnet_session *s, int n_rows);
@@ -211,10 +212,6 @@ bitnet_status bnet_check_memory(bnet_backend *be, uint64_t need, const char *wha
                                 const char *remedy, bitnet_error *err);
 /* The best provider of the CPU, limited by isa. */
 const bnet_provider *bnet_runtime_cpu_provider(const bitnet_runtime *r);
-/* What the CPU makes of a precision: FP32, with a warning where another was asked for by name; an
- * error if strict. */
-bitnet_status bnet_precision_on_cpu(bitnet_precision wanted, bool strict, const bnet_log *log,
-                                    bitnet_error *err);
 /* What kernels may use on a GPU that was found; if there is none, only its kind is set. */
 bnet_capabilities bnet_runtime_gpu(const bitnet_runtime *r, bnet_device_kind kind, int index);
 bnet_capabilities bnet_runtime_caps(const bitnet_runtime *r); /* on the device it selected */

@@ -71,7 +71,7 @@ static bitnet_status rebuild(bitnet_session *s, const place *p, bitnet_error *er
     there.fallen = true;
     there.entry = (bnet_kv_entry){0};
     there.scratch = NULL;
-    there.cancel = NULL;
+    there.cancel = (bnet_cancel){0};
     there.n_pos = 0;
     bitnet_status st = bnet_session_borrow(&there, err);
     if (st == BITNET_OK)

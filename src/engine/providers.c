@@ -1,5 +1,5 @@
 /* providers.c - what the runtime's devices can run: the capabilities of each, the provider that
- * serves ternary matrices, the precision a CPU computes in. */
+ * serves ternary matrices. */
 #include "device/cuda_needs.h"
 #include "engine/engine.h"
 
@@ -36,23 +36,6 @@ const bnet_provider *bnet_runtime_cpu_provider(const bitnet_runtime *r)
         if (p->device == BNET_DEV_CPU && p->single)
             return p;
     return bnet_provider_find("fallback");
-}
-
-bitnet_status bnet_precision_on_cpu(bitnet_precision wanted, bool strict, const bnet_log *log,
-                                    bitnet_error *err)
-{
-    if (wanted == BITNET_PRECISION_FP32 || wanted == BITNET_PRECISION_AUTO)
-        return BITNET_OK;
-    if (strict)
-        return bnet_fail(
-            err, BITNET_NOT_AVAILABLE,
-            "precision %s: the CPU multiplies float matrices in fp32 only; use fp32 or "
-            "auto, or a GPU; strict mode allows no other precision",
-            bitnet_precision_text(wanted));
-    bnet_logf(log, BITNET_LOG_WARN, "device",
-              "precision %s: the CPU multiplies float matrices in fp32 only: fp32 is used",
-              bitnet_precision_text(wanted));
-    return BITNET_OK;
 }
 
 const char *bitnet_runtime_provider(const bitnet_runtime *r)

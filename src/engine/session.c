@@ -126,6 +126,7 @@ bitnet_status bnet_session_make(bitnet_engine *e, const bitnet_session_options *
     s->n_ctx = o->n_ctx;
     s->n_batch = s->n_widest = o->n_batch;
     s->kv_type = o->kv_type;
+    s->cancel = e->cancel;
     bnet_workspaces_enter(&e->workspaces);
     if (!make_buffers(s)) {
         bitnet_session_close(s);
@@ -193,10 +194,8 @@ void bitnet_session_close(bitnet_session *s)
 
 void bitnet_session_on_cancel(bitnet_session *s, bitnet_cancel_fn cancel, void *user)
 {
-    if (!s)
-        return;
-    s->cancel = cancel;
-    s->cancel_user = user;
+    if (s)
+        s->cancel = cancel ? (bnet_cancel){cancel, user} : s->engine->cancel;
 }
 
 /* ---- one call at a time ---- */
@@ -219,7 +218,7 @@ bitnet_status bnet_session_leave(const bitnet_session *s, bitnet_status st)
 bitnet_status bnet_session_borrow(bitnet_session *s, bitnet_error *err)
 {
     bitnet_status st = bnet_scratch_borrow(&s->engine->workspaces, bnet_session_model(s),
-                                           s->n_widest, s->before, &s->scratch, err);
+                                           s->n_widest, s->before, &s->cancel, &s->scratch, err);
     if (st != BITNET_OK)
         return st;
     s->before = s->scratch;
@@ -252,7 +251,9 @@ static bitnet_status forward(bitnet_session *s, const int32_t *ids, int n, int n
     bnet_batch b = {n, ids, x->pos, x->seq, &s->kv, 1, x->rows, n_rows, !some, NULL, NULL};
     b.next = n_next > 0 ? &next : NULL;
     b.keep = n_rows == 1 ? s->fresh : NULL;
+    bnet_session_watch(s, n, n_rows > 1);
     bitnet_status st = bnet_forward(x->ws, &b, err);
+    bnet_workspace_on_layer(x->ws, NULL, NULL);
     if (st == BITNET_CANCELLED)
         atomic_fetch_add(&s->engine->n_cut, 1);
     return st;
@@ -323,10 +324,8 @@ static bitnet_status step(bitnet_session *s, appending *a, size_t at, int n, bit
     size_t left = a->n_ids - at - (size_t)n;
     int n_next = a->each ? 0 : (int)BNET_MIN((size_t)s->n_batch, left);
     bool last = left == 0;
-    bnet_session_watch(s, n, a->each != NULL);
     bitnet_status st = bnet_session_pass(s, a->ids + at, n, a->each ? n : last, n_next,
                                          left == (size_t)n_next, err);
-    bnet_workspace_on_layer(s->scratch->ws, NULL, NULL);
     if (st != BITNET_OK)
         return st == BITNET_CANCELLED ? cancelled(s, err) : st;
     bnet_session_let_go(s); /* the caller's `each` may want the blocks for another session */

@@ -243,7 +243,7 @@ static bitnet_status take(bitnet_session *s, const bnet_map *map, bitnet_error *
     size_t n_pos = bnet_u32(map->data + 16);
     const uint8_t *cache = map->data + HEADER + n_pos * sizeof *s->tokens;
     bool pinned;
-    bitnet_status st = bnet_kv_pin(&s->entry, 0, n_pos, true, &pinned, err);
+    bitnet_status st = bnet_kv_pin(&s->entry, 0, n_pos, &s->cancel, &pinned, err);
     if (st != BITNET_OK)
         return st;
     bnet_kv_filled(&s->entry, 0);

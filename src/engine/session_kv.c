@@ -149,15 +149,18 @@ static size_t pass_length(const bitnet_session *s, size_t end)
 bitnet_status bnet_session_recompute(bitnet_session *s, size_t end, bool logits, bitnet_error *err)
 {
     bitnet_status st = BITNET_OK;
+    bool counting = s->counting;
+    s->counting = false; /* these tokens were counted when they came */
     while (st == BITNET_OK && s->n_pos < end) {
-        if (bnet_session_cancelled(s))
-            return bnet_fail(err, BITNET_CANCELLED, "cancelled");
         size_t n = pass_length(s, end);
         bool last = logits && s->n_pos + n == end;
-        st = bnet_session_pass(s, s->tokens + s->n_pos, (int)n, last, 0, false, err);
+        st = bnet_session_cancelled(s)
+                 ? bnet_fail(err, BITNET_CANCELLED, "cancelled")
+                 : bnet_session_pass(s, s->tokens + s->n_pos, (int)n, last, 0, false, err);
         if (st == BITNET_OK && last)
             st = bnet_hidden_keep(s->scratch->ws, 0, s->hidden, err);
     }
+    s->counting = counting;
     return st;
 }
 
@@ -209,12 +212,12 @@ static bitnet_status pin(bitnet_session *s, size_t n_need, bool wait, bool *pinn
     do {
         if (pass_begin(s, whole) < whole)
             bnet_kv_cut(&s->entry, pass_begin(s, whole));
-        st = bnet_kv_pin(&s->entry, s->n_pos, n_need, wait, pinned, err);
+        st = bnet_kv_pin(&s->entry, s->n_pos, n_need, wait ? &s->cancel : NULL, pinned, err);
         whole = bitnet_session_cached(s);
         if (st == BITNET_OK && *pinned && pass_begin(s, whole) < whole)
             bnet_session_let_go(s); /* it lost more meanwhile */
     } while (st == BITNET_OK && *pinned && pass_begin(s, whole) < whole);
-    if (st == BITNET_OK || st == BITNET_CONTEXT)
+    if (st == BITNET_OK || st == BITNET_CONTEXT || st == BITNET_CANCELLED)
         return st;
     st = bnet_session_fall_back(s, st, err);
     *pinned = st == BITNET_OK; /* its cache is its own now */

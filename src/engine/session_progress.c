@@ -21,13 +21,16 @@ void bnet_session_count(bitnet_session *s, size_t n_tokens, bool several)
 static bool on_layer(void *user, int n_done, int n_layers)
 {
     bitnet_session *s = user;
+    if (bnet_session_cancelled(s))
+        return false;
     uint64_t whole = (uint64_t)s->n_in_pass * (uint64_t)n_done / (uint64_t)n_layers;
-    return bnet_progress_at(&s->progress, s->n_counted + (s->pass_has_head ? whole / 2 : whole));
+    return !s->counting ||
+           bnet_progress_at(&s->progress, s->n_counted + (s->pass_has_head ? whole / 2 : whole));
 }
 
 void bnet_session_watch(bitnet_session *s, int n_tokens, bool head)
 {
-    bool asked = s->counting && s->progress.tell && n_tokens > 1;
+    bool asked = n_tokens > 1 && ((s->counting && s->progress.tell) || s->cancel.ask);
     s->n_in_pass = n_tokens;
     s->pass_has_head = head;
     bnet_workspace_on_layer(s->scratch->ws, asked ? on_layer : NULL, s);

@@ -25,7 +25,7 @@ bitnet_status bitnet_tokenize(const bitnet_engine *e, const char *text, size_t n
         return bnet_fail(err, BITNET_ARGUMENT, "tokenize: engine, text and n_ids must not be NULL");
     *n_ids = 0;
     bnet_ids all = {0};
-    bitnet_status st = bnet_tokenize(e->tokenizer, text, n_bytes, flags, &all, err);
+    bitnet_status st = bnet_tokenize(e->tokenizer, text, n_bytes, flags, &all, &e->cancel, err);
     if (st == BITNET_OK)
         st = hand_out(all.data, all.n, sizeof *ids, ids, cap, n_ids, "tokenize", err);
     bnet_free(all.data);

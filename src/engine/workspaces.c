@@ -7,7 +7,7 @@ void bnet_workspaces_init(bnet_workspaces *w)
 {
     *w = (bnet_workspaces){.first = NULL};
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->returned, NULL);
+    bnet_cond_init(&w->returned);
 }
 
 /* ---- one workspace ---- */
@@ -172,17 +172,20 @@ static bnet_scratch *lend(bnet_scratch *s)
     return s;
 }
 
-/* Waits for one that another thread has; NULL: there is none to wait for. */
-static bnet_scratch *wait_for(bnet_workspaces *w, const bnet_model *m, int n_batch)
+/* Waits for one that another thread has, after an error for which there is no new one: that error
+ * stays if there is none to wait for. */
+static bitnet_status wait_for(bnet_workspaces *w, const bnet_model *m, int n_batch,
+                              const bnet_cancel *wait, bnet_scratch **s, bitnet_error *err)
 {
-    bnet_scratch *s = NULL;
-    while (!(s = find_free(w, m, n_batch, NULL)) && can_wait(w, m, n_batch))
-        pthread_cond_wait(&w->returned, &w->lock);
-    return lend(s);
+    while (!(*s = lend(find_free(w, m, n_batch, NULL))) && can_wait(w, m, n_batch))
+        if (!bnet_cond_wait(&w->returned, &w->lock, wait))
+            return bnet_fail(err, BITNET_CANCELLED, "cancelled while waiting for a workspace");
+    return *s ? BITNET_OK : BITNET_MEMORY;
 }
 
 bitnet_status bnet_scratch_borrow(bnet_workspaces *w, const bnet_model *m, int n_batch,
-                                  const bnet_scratch *before, bnet_scratch **out, bitnet_error *err)
+                                  const bnet_scratch *before, const bnet_cancel *wait,
+                                  bnet_scratch **out, bitnet_error *err)
 {
     pthread_mutex_lock(&w->lock);
     bnet_scratch *s = lend(find_free(w, m, n_batch, before));
@@ -192,8 +195,8 @@ bitnet_status bnet_scratch_borrow(bnet_workspaces *w, const bnet_model *m, int n
         pthread_mutex_lock(&w->lock);
         if (st == BITNET_OK)
             enter(w, lend(s));
-        else if (st == BITNET_MEMORY && (s = wait_for(w, m, n_batch)) != NULL)
-            st = BITNET_OK;
+        else if (st == BITNET_MEMORY)
+            st = wait_for(w, m, n_batch, wait, &s, err);
         pthread_mutex_unlock(&w->lock);
     }
     if (st == BITNET_OK)

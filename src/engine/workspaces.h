@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "base/progress.h"
 #include "model/model.h"
 
 /* A workspace and the arrays that describe a pass. */
@@ -51,10 +52,10 @@ void bnet_workspaces_leave(bnet_workspaces *w);
 /* Lends a workspace of at least n_batch tokens, `before` if that is free: a GPU may have recorded
  * passes with its buffers. If all are lent to other threads, opens another, and where there is no
  * memory for one waits until one is returned. Fails: MEMORY, if the calling thread itself has one
- * (in a callback) and there is no memory for another. */
+ * (in a callback) and there is no memory for another; CANCELLED, while waiting. */
 bitnet_status bnet_scratch_borrow(bnet_workspaces *w, const bnet_model *m, int n_batch,
-                                  const bnet_scratch *before, bnet_scratch **out,
-                                  bitnet_error *err);
+                                  const bnet_scratch *before, const bnet_cancel *wait,
+                                  bnet_scratch **out, bitnet_error *err);
 void bnet_scratch_return(bnet_workspaces *w, bnet_scratch *s);
 
 /* True, once, if another workspace was lent at the same time as this one. */

@@ -342,6 +342,11 @@ const bnet_file_id *bnet_gguf_file_id(const bnet_gguf *g)
     return &g->map.id;
 }
 
+bool bnet_gguf_holds(const bnet_gguf *g, const void *address)
+{
+    return bnet_map_holds(&g->map, address);
+}
+
 void bnet_gguf_close(bnet_gguf *g)
 {
     if (!g)

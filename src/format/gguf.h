@@ -41,6 +41,8 @@ typedef struct bnet_gguf bnet_gguf;
 bool bnet_gguf_mapped(const bnet_gguf *g);
 /* The mapped file as it was when it was opened; zeros if it came from memory. */
 const bnet_file_id *bnet_gguf_file_id(const bnet_gguf *g);
+/* Does the address lie in that map? For signal handlers too. */
+bool bnet_gguf_holds(const bnet_gguf *g, const void *address);
 /* `log` may be NULL; warnings (gaps between tensors, odd but harmless things) go there. */
 bitnet_status bnet_gguf_open(const char *path, const bnet_log *log, bnet_gguf **out,
                              bitnet_error *err);

@@ -191,8 +191,8 @@ static bitnet_status ready_blocks(bitnet_kv_pool *p, bnet_kv_entry *e, const bne
     return st;
 }
 
-bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, bool wait, bool *pinned,
-                          bitnet_error *err)
+bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, const bnet_cancel *wait,
+                          bool *pinned, bitnet_error *err)
 {
     bitnet_kv_pool *p = e->pool;
     bitnet_status st = bnet_kv_fits(e, n_need, err);
@@ -203,10 +203,11 @@ bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, bool wa
     pthread_mutex_lock(&p->lock);
     e->n_valid = BNET_MIN(e->n_valid, n_pos);
     bool reached = within_reach(p, e, n_need);
-    while (wait && !reached) {
-        pthread_cond_wait(&p->changed, &p->lock);
-        reached = within_reach(p, e, n_need);
-    }
+    for (bool wanted = wait != NULL; wanted && !reached; reached = within_reach(p, e, n_need))
+        if (!(wanted = bnet_cond_wait(&p->changed, &p->lock, wait)))
+            st = bnet_fail(err, BITNET_CANCELLED,
+                           "cancelled at position %zu, while waiting for cache blocks", n_pos);
+    reached = reached && st == BITNET_OK;
     if (reached) {
         t = give_blocks(p, e, n_need);
         e->copied = t.copied;

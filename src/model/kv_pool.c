@@ -52,7 +52,7 @@ bitnet_status bnet_kv_pool_make(const bnet_model *m, const bitnet_kv_pool_option
         return st;
     }
     pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->changed, NULL);
+    bnet_cond_init(&p->changed);
     *out = p;
     return BITNET_OK;
 }

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include "base/progress.h"
 #include "model/kv_prefix.h"
 
 /* A session's place in a pool. All fields but `pool` are under the pool's lock; while pinned,
@@ -64,11 +65,12 @@ void bnet_kv_leave(bnet_kv_entry *e);
 bitnet_status bnet_kv_fits(const bnet_kv_entry *e, size_t n_pos, bitnet_error *err);
 /* Pins the entry with blocks for n_need positions, of which the first n_pos have tokens; n_valid of
  * these need not be computed again. The blocks that will be written are the entry's alone. Evicts
- * others; if what is missing is pinned by other threads, waits for it, or with wait false returns
- * OK and *pinned false. Waits for the device without the pool's lock. Fails as _fits, and as the
- * backend does that zeroes and copies blocks. Without a pool: OK, *pinned true. */
-bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, bool wait, bool *pinned,
-                          bitnet_error *err);
+ * others; if what is missing is pinned by other threads, waits for it until `wait` says to end, or
+ * with wait NULL returns OK and *pinned false. Waits for the device without the pool's lock. Fails
+ * as _fits, CANCELLED, and as the backend does that zeroes and copies blocks. Without a pool: OK,
+ * *pinned true. */
+bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, const bnet_cancel *wait,
+                          bool *pinned, bitnet_error *err);
 /* Says, while pinned or without a pool, that the first n_valid positions have been computed. */
 static inline void bnet_kv_filled(bnet_kv_entry *e, size_t n_valid)
 {

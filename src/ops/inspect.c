@@ -42,6 +42,11 @@ bool bnet_backend_usage(bnet_backend *be, bitnet_memory_use *out, uint64_t *recl
     return true;
 }
 
+bool bnet_backend_maps(const bnet_backend *be, const void *address)
+{
+    return be && HAS(be, maps) && be->inspect->maps(be, address);
+}
+
 bool bnet_bench_possible(const bnet_backend *be)
 {
     return HAS(be, bench_new);

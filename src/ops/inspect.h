@@ -67,6 +67,9 @@ struct bnet_inspect_ops {
     /* For messages: writes where memory was missing when buffer_new or kv_new last returned NULL;
      * "" if neither has. */
     void (*short_of)(bnet_backend *be, char *out, size_t cap);
+    /* Does the address lie in a file that it has mapped (bnet_pack_cache)? Called in signal
+     * handlers. */
+    bool (*maps)(const bnet_backend *be, const void *address);
     /* The operations that follow belong to this layer, -1: to none. */
     void (*mark)(bnet_backend *be, int layer);
 
@@ -104,6 +107,9 @@ const bnet_capabilities *bnet_backend_capabilities(const bnet_backend *be);
  */
 bool bnet_backend_stats_read(const bnet_backend *be, bnet_backend_stats *out);
 bool bnet_backend_usage(bnet_backend *be, bitnet_memory_use *out, uint64_t *reclaimable);
+
+/* Also where be is NULL. */
+bool bnet_backend_maps(const bnet_backend *be, const void *address);
 
 /* bnet_bench_new fails NOT_AVAILABLE if it is not possible; run and free: a bench made by be. */
 bool bnet_bench_possible(const bnet_backend *be);

@@ -13,9 +13,55 @@ static const struct {
 #undef BACKEND
 };
 
+bitnet_status bnet_precision_on_cpu(bitnet_precision wanted, bool strict, const bnet_log *log,
+                                    bitnet_error *err)
+{
+    if (wanted == BITNET_PRECISION_FP32 || wanted == BITNET_PRECISION_AUTO)
+        return BITNET_OK;
+    if (strict)
+        return bnet_fail(
+            err, BITNET_NOT_AVAILABLE,
+            "precision %s: the CPU multiplies float matrices in fp32 only; use fp32 or "
+            "auto, or a GPU; strict mode allows no other precision",
+            bitnet_precision_text(wanted));
+    bnet_logf(log, BITNET_LOG_WARN, "device",
+              "precision %s: the CPU multiplies float matrices in fp32 only: fp32 is used",
+              bitnet_precision_text(wanted));
+    return BITNET_OK;
+}
+
+/* A wish that CUDA devices alone fulfil. */
+static bitnet_status cuda_only(const bnet_backend_want *w, bool wanted, const char *why,
+                               bitnet_error *err)
+{
+    if (!wanted || w->device == BNET_DEV_CUDA)
+        return BITNET_OK;
+    if (w->strict)
+        return bnet_fail(err, BITNET_NOT_AVAILABLE, "%s; omit it or use device cuda", why);
+    bnet_logf(w->log, BITNET_LOG_WARN, "device", "%s", why);
+    return BITNET_OK;
+}
+
+static bitnet_status check_wishes(const bnet_backend_want *w, bitnet_error *err)
+{
+    bitnet_status st = BITNET_OK;
+    if (w->device == BNET_DEV_CPU)
+        st = bnet_precision_on_cpu(w->precision, w->strict, w->log, err);
+    if (st == BITNET_OK)
+        st = cuda_only(
+            w, w->specialise,
+            "gpu-specialise: the CPU's kernels are those of the build: nothing is compiled", err);
+    if (st == BITNET_OK)
+        st = cuda_only(w, w->ranges, "nvtx: ranges are marked on CUDA devices alone", err);
+    return st;
+}
+
 bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
 {
     const char *device = bnet_device_name(w->device);
+    bitnet_status st = check_wishes(w, err);
+    if (st != BITNET_OK)
+        return st;
     for (size_t i = 0; i < BNET_COUNT(backends); i++)
         if (strcmp(backends[i].device, device) == 0)
             return backends[i].open(w, out, err);

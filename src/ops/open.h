@@ -40,8 +40,13 @@ typedef struct bnet_backend_want {
                                      bitnet_error *err);
 #include "ops/backends.inc"
 #undef BACKEND
-/* Opens the backend of the device's kind. Fails NOT_COMPILED if there is none; else as it does. */
+/* Opens the backend of the device's kind. Fails NOT_COMPILED if there is none; else as it does.
+ * What is wanted and the device has not is done without, with a warning; an error if strict. */
 bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err);
+/* What the CPU makes of a precision: FP32, with a warning where another was asked for by name; an
+ * error if strict. */
+bitnet_status bnet_precision_on_cpu(bitnet_precision wanted, bool strict, const bnet_log *log,
+                                    bitnet_error *err);
 
 /* The rows of each backend's kernels.inc. The registry takes those that have a function; the others
  * are of another architecture, known so that what was computed there can be checked here. */

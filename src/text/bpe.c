@@ -285,7 +285,7 @@ static bool encode_piece(const bnet_tokenizer *t, const char *piece, size_t n, b
     if (!bnet_merge(s, find_merge, t))
         return false;
     for (uint32_t i = 0; i != BNET_NO_SYMBOL; i = s->symbols[i].next)
-        if (!emit_symbol(t, s, &s->symbols[i], &piece, out))
+        if (!bnet_scratch_go_on(s, 1) || !emit_symbol(t, s, &s->symbols[i], &piece, out))
             return false;
     return true;
 }
@@ -299,8 +299,9 @@ typedef struct encoder {
 static bitnet_status on_piece(void *user, const char *piece, size_t n, bitnet_error *err)
 {
     encoder *e = user;
-    if (!encode_piece(e->t, piece, n, e->scratch, e->out))
-        return bnet_no_memory(err, "token ids");
+    if (!bnet_scratch_go_on(e->scratch, n ? n : BNET_ASK_EVERY) ||
+        (n && !encode_piece(e->t, piece, n, e->scratch, e->out)))
+        return bnet_scratch_fail(e->scratch, err);
     return BITNET_OK;
 }
 

@@ -13,9 +13,16 @@ void bnet_scratch_free(bnet_scratch *s)
     memset(s, 0, sizeof *s);
 }
 
+bitnet_status bnet_scratch_fail(const bnet_scratch *s, bitnet_error *err)
+{
+    return s->cancelled ? bnet_fail(err, BITNET_CANCELLED, "tokenize: cancelled")
+                        : bnet_no_memory(err, "token ids");
+}
+
 bool bnet_symbol_add(bnet_scratch *s, uint32_t n)
 {
-    if (s->n == s->cap && !bnet_grow(&s->symbols, &s->cap, s->n + 1, sizeof *s->symbols))
+    if (!bnet_scratch_go_on(s, 1) ||
+        (s->n == s->cap && !bnet_grow(&s->symbols, &s->cap, s->n + 1, sizeof *s->symbols)))
         return false;
     uint32_t i = (uint32_t)s->n, at = BNET_ROOM;
     if (i) {
@@ -99,11 +106,16 @@ bool bnet_merge(bnet_scratch *s, bnet_pair_fn pair, const void *owner)
 {
     s->n_heap = 0;
     for (uint32_t i = 0; i + 1 < s->n; i++)
-        if (!add_pair(s, i, pair, owner))
+        if (!bnet_scratch_go_on(s, 1) || !add_pair(s, i, pair, owner))
             return false;
-    for (size_t i = s->n_heap / 2; i-- > 0;)
+    for (size_t i = s->n_heap / 2; i-- > 0;) {
+        if (!bnet_scratch_go_on(s, 1))
+            return false;
         sift_down(s->heap, s->n_heap, i);
+    }
     while (s->n_heap) {
+        if (!bnet_scratch_go_on(s, 1))
+            return false;
         bnet_pair p = pop(s);
         uint32_t left = (uint32_t)p.order;
         bnet_symbol *a = &s->symbols[left];

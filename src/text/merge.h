@@ -4,6 +4,7 @@
 #ifndef BNET_MERGE_H
 #define BNET_MERGE_H
 
+#include "base/progress.h"
 #include "base/str.h"
 
 #define BNET_NO_SYMBOL UINT32_MAX
@@ -28,7 +29,25 @@ typedef struct bnet_scratch {
     size_t n, cap;
     bnet_pair *heap;
     size_t n_heap, cap_heap;
+    bnet_cancel cancel; /* who may end the call */
+    size_t n_since;     /* steps since that was asked */
+    bool cancelled;     /* the answer was yes */
 } bnet_scratch;
+
+enum { BNET_ASK_EVERY = 1 << 16 }; /* steps or bytes: a few milliseconds */
+
+/* So many steps were done. False: the call is to end. */
+static inline bool bnet_scratch_go_on(bnet_scratch *s, size_t n_steps)
+{
+    s->n_since += n_steps;
+    if (s->n_since < BNET_ASK_EVERY)
+        return true;
+    s->n_since = 0;
+    s->cancelled = s->cancelled || bnet_cancelled(&s->cancel);
+    return !s->cancelled;
+}
+/* Why what works with the scratch returned false: CANCELLED or MEMORY. */
+bitnet_status bnet_scratch_fail(const bnet_scratch *s, bitnet_error *err);
 
 void bnet_scratch_free(bnet_scratch *s);
 
@@ -37,9 +56,10 @@ void bnet_scratch_free(bnet_scratch *s);
 typedef bool (*bnet_pair_fn)(const void *owner, const char *s, size_t n_left, size_t n_right,
                              uint32_t *rank);
 
-/* Appends a symbol of n bytes behind the last one. False: no memory. */
+/* Appends a symbol of n bytes behind the last one. False: no memory, or cancelled. */
 bool bnet_symbol_add(bnet_scratch *s, uint32_t n);
-/* Joins pairs of s->symbols (leftmost first among equals) until none may be. False: no memory. */
+/* Joins pairs of s->symbols (leftmost first among equals) until none may be. False: no memory, or
+ * cancelled. */
 bool bnet_merge(bnet_scratch *s, bnet_pair_fn pair, const void *owner);
 
 #endif

@@ -125,11 +125,13 @@ static bool make_automaton(bnet_specials *s)
 }
 
 bool bnet_special_scan(const bnet_tokenizer *t, const char *text, size_t n, bool all,
-                       bnet_special_hits *hits)
+                       bnet_scratch *scratch, bnet_special_hits *hits)
 {
     const bnet_specials *s = &t->specials;
     uint32_t node = 0;
     for (size_t at = n; at-- > 0;) {
+        if (at % BNET_ASK_EVERY == 0 && !bnet_scratch_go_on(scratch, BNET_ASK_EVERY))
+            return false;
         node = step(s, node, (unsigned char)text[at]);
         uint32_t found = all ? s->nodes[node].all : s->nodes[node].user;
         if (!found)

@@ -37,6 +37,7 @@ static const char *const patterns[] = {
 };
 
 #define HEAP_LIMIT_KIB (64 * 1024)
+#define SCAN_BYTES     ((size_t)1 << 20) /* between two questions */
 
 struct bnet_splitter {
     pcre2_general_context *general; /* sends PCRE2's memory through ours */
@@ -93,13 +94,21 @@ void bnet_splitter_close(bnet_splitter *s)
     bnet_free(s);
 }
 
-/* Length of the valid UTF-8 that text begins with. */
-static size_t valid_run(const char *text, size_t n)
+/* Sets *run to the length of the valid UTF-8 that text begins with. */
+static bitnet_status valid_run(const char *text, size_t n, size_t *run, bnet_piece_fn fn,
+                               void *user, bitnet_error *err)
 {
+    bitnet_status status = BITNET_OK;
     size_t i = 0;
-    for (int len; i < n && (len = bnet_utf8_len(text + i, n - i)) > 0;)
-        i += (size_t)len;
-    return i;
+    for (int len = 1; i < n && len > 0 && status == BITNET_OK;) {
+        for (size_t end = i + BNET_MIN(n - i, SCAN_BYTES);
+             i < end && (len = bnet_utf8_len(text + i, n - i)) > 0;)
+            i += (size_t)len;
+        if (i >= SCAN_BYTES)
+            status = fn(user, text + i, 0, err);
+    }
+    *run = i;
+    return status;
 }
 
 typedef struct matcher {
@@ -142,10 +151,11 @@ static bitnet_status split_all(const matcher *m, const char *text, size_t n, bne
 {
     bitnet_status status = BITNET_OK;
     for (size_t at = 0; at < n && status == BITNET_OK;) {
-        size_t run = valid_run(text + at, n - at);
-        if (run)
+        size_t run;
+        status = valid_run(text + at, n - at, &run, fn, user, err);
+        if (status == BITNET_OK && run)
             status = split_run(m, text + at, run, fn, user, err);
-        else
+        else if (status == BITNET_OK)
             status = fn(user, text + at, 1, err);
         at += run ? run : 1;
     }

@@ -12,8 +12,8 @@ typedef struct bnet_splitter bnet_splitter;
 bitnet_status bnet_splitter_open(bnet_split_kind kind, bnet_splitter **out, bitnet_error *err);
 void bnet_splitter_close(bnet_splitter *s);
 
-/* Receives the pieces in order; every byte of the text is in exactly one. Not OK: stops the walk.
- */
+/* Receives the pieces in order; every byte of the text is in exactly one. A piece of no bytes
+ * between them is the question whether to go on with a long text. Not OK: stops the walk. */
 typedef bitnet_status (*bnet_piece_fn)(void *user, const char *piece, size_t n, bitnet_error *err);
 
 /* Bytes that are no valid UTF-8 come as pieces of one byte. Safe from several threads at once. */

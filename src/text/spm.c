@@ -113,9 +113,10 @@ bitnet_status bnet_spm_encode(const bnet_tokenizer *t, const char *text, size_t 
     if (n == 0)
         return BITNET_OK;
     if (!spell(text, n, prefix, s) || !bnet_merge(s, find_pair, t))
-        return bnet_no_memory(err, "token ids");
+        return bnet_scratch_fail(s, err);
     for (uint32_t i = 0; i != BNET_NO_SYMBOL; i = s->symbols[i].next)
-        if (!emit_symbol(t, s->text.data + s->symbols[i].at, s->symbols[i].n, out))
-            return bnet_no_memory(err, "token ids");
+        if (!bnet_scratch_go_on(s, 1) ||
+            !emit_symbol(t, s->text.data + s->symbols[i].at, s->symbols[i].n, out))
+            return bnet_scratch_fail(s, err);
     return BITNET_OK;
 }

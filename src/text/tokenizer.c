@@ -185,8 +185,9 @@ static bitnet_status encode_fragments(cutter *c, const char *text, size_t n, boo
 {
     const bnet_specials *specials = &c->t->specials;
     size_t start = 0;
-    if ((all ? specials->n : specials->n_user) && !bnet_special_scan(c->t, text, n, all, &c->hits))
-        return bnet_no_memory(err, "token ids");
+    if ((all ? specials->n : specials->n_user) &&
+        !bnet_special_scan(c->t, text, n, all, &c->scratch, &c->hits))
+        return bnet_scratch_fail(&c->scratch, err);
     for (size_t i = c->hits.n; i-- > 0;) { /* from the first in the text to the last */
         size_t at = c->hits.data[i].at;
         const bnet_special *special = &specials->reversed[c->hits.data[i].which];
@@ -210,10 +211,12 @@ static bool begins_with_bos(const bnet_tokenizer *t, const char *text, size_t n,
 }
 
 bitnet_status bnet_tokenize(const bnet_tokenizer *t, const char *text, size_t n, unsigned flags,
-                            bnet_ids *out, bitnet_error *err)
+                            bnet_ids *out, const bnet_cancel *cancel, bitnet_error *err)
 {
     bool all = (flags & BITNET_TEXT_SPECIAL) != 0;
     cutter c = {.t = t, .out = out, .after_special = true};
+    if (cancel)
+        c.scratch.cancel = *cancel;
     size_t n_before = out->n;
     bitnet_status status = BITNET_OK;
     if (n > MAX_TEXT)

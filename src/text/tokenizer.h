@@ -5,6 +5,7 @@
 #ifndef BNET_TOKENIZER_H
 #define BNET_TOKENIZER_H
 
+#include "base/progress.h"
 #include "format/gguf.h"
 
 typedef struct bnet_tokenizer bnet_tokenizer;
@@ -30,9 +31,10 @@ typedef struct bnet_ids {
 
 /* Appends the ids of text to *out. flags: BITNET_TEXT_BOS, BITNET_TEXT_SPECIAL. BOS is not doubled
  * when the text already begins with it (parsed). Linear-ish time in n: a 1 MB run of one letter
- * must not be quadratic. */
+ * must not be quadratic. `cancel` (NULL: nobody) is asked every few milliseconds. Fails: MEMORY,
+ * CANCELLED; then *out is as before. */
 bitnet_status bnet_tokenize(const bnet_tokenizer *t, const char *text, size_t n, unsigned flags,
-                            bnet_ids *out, bitnet_error *err);
+                            bnet_ids *out, const bnet_cancel *cancel, bitnet_error *err);
 /* The bytes of a token in running text (SPM: leading U+2581 as space; special tokens: their name).
  * NULL if out of range. Borrowed. */
 const char *bnet_token_bytes(const bnet_tokenizer *t, int32_t id, size_t *n);

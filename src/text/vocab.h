@@ -147,9 +147,9 @@ bitnet_status bnet_specials_open(bnet_tokenizer *t, bitnet_error *err);
  * ones too. */
 size_t bnet_special_match(const bnet_tokenizer *t, const char *s, size_t n, bool all, int32_t *id);
 /* Appends the longest special token at every position of s where there is one, the last position
- * first. Linear in n. False: no memory. */
+ * first. Linear in n. False: no memory, or cancelled. */
 bool bnet_special_scan(const bnet_tokenizer *t, const char *s, size_t n, bool all,
-                       bnet_special_hits *hits);
+                       bnet_scratch *scratch, bnet_special_hits *hits);
 /* The special token with exactly this text, -1 if there is none. */
 int32_t bnet_special_find(const bnet_tokenizer *t, const char *text, size_t n);
 

@@ -8,6 +8,7 @@ import resource
 import shutil
 import struct
 import subprocess
+import time
 
 from harness import (BITNET, QUICK, Skip, check, clean_env, equal, expect, fails, main, model, run, shared, temp, temporaries,
                      write)
@@ -119,8 +120,7 @@ def test_closing_line():
                        (("-n", "1"), r"\[1 token, seed 4, cut at -n 1\]\n"),
                        (("-n", "0"), r"\[0 tokens, cut at -n 0\]\n"),
                        (("-n", "8", "--greedy"), rf"\[8 tokens, {speed}cut at -n 8\]\n"),
-                       (("-c", "16", "-n", "-1", "--ignore-eos"), rf"\[\d+ tokens, {speed}seed 4, cut: the context of 16 tokens is full\]\n"),
-                       (("--timeout", "0.000001"), r"\[\d tokens?, (seed 4, )?stopped by --timeout\]\n")):
+                       (("-c", "16", "-n", "-1", "--ignore-eos"), rf"\[\d+ tokens, {speed}seed 4, cut: the context of 16 tokens is full\]\n")):
         r = nano("-p", "Once", "--seed", "4", *args)
         check(re.fullmatch(says, r.err), f"{args}: closing line {r.err!r}")
     r = nano("-p", "Once", "--seed", "9223372036854775807", "-n", "100000000", "--ignore-eos")
@@ -169,8 +169,34 @@ def test_stops():
     equal(nano("-n", "0", "-p", "x", "--echo").raw, b"x\n", "--max-tokens 0 --echo")
     fails(2, "run", "-m", model("nano"), "--stop-id", "512", "-p", "x", says="--stop-id: 512 is not a token of this model .0 to 511.")
     fails(2, "run", "-m", model("nano"), "--stop", "x" * 257, "-p", "x", says="1 to 256 bytes")
-    r = nano("--json", "--timeout", "0.000001", "-p", "Once").json()
-    equal(r["finish_reason"], "timeout", "--timeout")
+
+
+def timed(*args):
+    """An endless run that --timeout ends once it is loaded, however busy the machine is."""
+    for seconds in ("0.5", "2", "10"):
+        r = run("run", "-m", model("nano"), "-n", "-1", "-c", "100000", "--no-warnings", "--ignore-eos", "--seed", "4", "-p", "Once",
+                "--timeout", seconds, *args)
+        if r.code == 0:
+            return r
+    raise AssertionError(f"not loaded in 10 seconds: {r.err}")
+
+
+def test_timeout():
+    """From the beginning: loading, the text of the prompt, its tokens, the reply."""
+    r = timed()
+    check(re.fullmatch(r"\[[\d,]+ tokens?, ([\d.,]+ tok/s, )?seed 4, stopped by --timeout\]\n", r.err), f"closing line {r.err!r}")
+    equal(timed("--json").json()["finish_reason"], "timeout", "--json")
+    fails(1, "run", "-m", model("nano"), "--timeout", "0.000001", "-p", "Once",
+          says="nano.gguf: loading was cancelled: --timeout 1e-06 is over before there is any text")
+    path = temp("long.txt")
+    with open(path, "w") as f:
+        f.write("Once upon a time there was a fox. " * 600000)  # seconds of tokenizing
+    late = []
+    for seconds in (0.5, 1, 2):
+        began = time.monotonic()
+        fails(1, "run", "-m", model("nano"), "--timeout", str(seconds), "-f", path, says="--timeout .* is over before there is any text")
+        late.append(time.monotonic() - began - seconds)
+    check(min(late) < 0.5, f"ended {late} s after its time")
 
 
 def test_ignore_eos_and_print_special():

@@ -44,7 +44,7 @@ static size_t special_ids(const bnet_tokenizer *t, const bnet_str *s, int32_t *i
 {
     bnet_ids all = {0};
     size_t n = 0;
-    CHECK(bnet_tokenize(t, s->n ? s->data : "", s->n, BITNET_TEXT_SPECIAL, &all, NULL) ==
+    CHECK(bnet_tokenize(t, s->n ? s->data : "", s->n, BITNET_TEXT_SPECIAL, &all, NULL, NULL) ==
           BITNET_OK);
     for (size_t i = 0; i < all.n; i++)
         if (bnet_token_special(t, all.data[i]) || bnet_token_stops(t, all.data[i])) {

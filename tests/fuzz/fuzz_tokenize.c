@@ -67,7 +67,7 @@ static void round_trip(const bnet_tokenizer *t, const char *text, size_t n, unsi
     bnet_str back = {0};
     bnet_detok d;
     bitnet_error err = {0};
-    CHECK(bnet_tokenize(t, text, n, flags, &ids, &err) == BITNET_OK);
+    CHECK(bnet_tokenize(t, text, n, flags, &ids, NULL, &err) == BITNET_OK);
     size_t n_name = added_bos(t, text, n, flags);
     bnet_detok_init(&d, t, (flags & BITNET_TEXT_SPECIAL) != 0, true);
     for (size_t i = 0; i < ids.n; i++) {

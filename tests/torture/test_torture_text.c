@@ -15,7 +15,7 @@ static bitnet_status there_and_back(const bnet_tokenizer *t, const char *s, size
     bnet_ids ids = {0};
     bnet_str back = {0};
     bnet_detok d;
-    bitnet_status st = bnet_tokenize(t, s, n, BITNET_TEXT_SPECIAL, &ids, err);
+    bitnet_status st = bnet_tokenize(t, s, n, BITNET_TEXT_SPECIAL, &ids, NULL, err);
     bnet_detok_init(&d, t, true, true);
     for (size_t i = 0; i < ids.n; i++)
         bnet_detok_push(&d, ids.data[i], &back);

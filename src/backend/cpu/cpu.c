@@ -122,6 +122,7 @@ static const bnet_inspect_ops cpu_inspect = {
     .kernels = cpu_kernels,
     .fallbacks = cpu_fallbacks,
     .shapes = bnet_cpu_shapes,
+    .maps = bnet_cpu_cache_maps,
     .bench_new = bnet_cpu_bench_new,
     .bench_run = bnet_cpu_bench_run,
     .bench_free = bnet_cpu_bench_free,

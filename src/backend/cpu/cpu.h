@@ -188,6 +188,7 @@ void bnet_cpu_embed_r4(const bnet_weight *w, bnet_fn_embed *fn, size_t id, float
 bitnet_status bnet_cpu_cache_open(cpu_backend *be, const bnet_pack_cache *want, const bnet_log *log,
                                   bitnet_error *err);
 void bnet_cpu_cache_close(cpu_backend *be);
+bool bnet_cpu_cache_maps(const bnet_backend *b, const void *address); /* inspect.h */
 /* The packed form of a tensor from an earlier run; NULL: there is none. */
 const void *bnet_cpu_cache_find(cpu_backend *be, const char *kind, const char *tensor,
                                 uint64_t n_bytes, double *note);

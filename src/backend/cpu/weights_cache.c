@@ -26,6 +26,11 @@ bitnet_status bnet_cpu_cache_open(cpu_backend *be, const bnet_pack_cache *want, 
     return BITNET_OK;
 }
 
+bool bnet_cpu_cache_maps(const bnet_backend *b, const void *address)
+{
+    return bnet_cachefile_holds(((const cpu_backend *)b)->cache.file, address);
+}
+
 void bnet_cpu_cache_close(cpu_backend *be)
 {
     bnet_cachefile_close(be->cache.file);

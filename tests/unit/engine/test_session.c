@@ -205,7 +205,7 @@ static void cancel_stops_between_passes(void **state)
     nano_ids(&n, 5, ids, N);
     bitnet_session *s = nano_session(&n, 0, 10, BITNET_KV_F16),
                    *fresh = nano_session(&n, 0, 0, BITNET_KV_F16);
-    int polls = 4;
+    int polls = 4 * (1 + bitnet_engine_model(n.engine)->n_layers);
     bitnet_session_on_cancel(s, after_some_polls, &polls);
     FAILS(bitnet_session_append(s, ids, N, NULL, NULL, &err), BITNET_CANCELLED,
           "cancelled at position 40");

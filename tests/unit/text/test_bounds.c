@@ -7,6 +7,7 @@
 
 #include "text/index.h"
 #include "text/tokenizer.h"
+#include "vocab_build.h"
 
 static double cpu_s(void)
 {
@@ -190,7 +191,7 @@ static double scan(const bnet_tokenizer *t, const char *text, size_t n, size_t n
     bnet_ids ids = {0};
     bitnet_error err = {0};
     double start = cpu_s();
-    assert_int_equal(bnet_tokenize(t, text, n, BITNET_TEXT_SPECIAL, &ids, &err), BITNET_OK);
+    assert_int_equal(bnet_tokenize(t, text, n, BITNET_TEXT_SPECIAL, &ids, NULL, &err), BITNET_OK);
     double took = cpu_s() - start;
     assert_int_equal(ids.n, n_ids);
     bnet_free(ids.data);
@@ -272,9 +273,9 @@ static void test_specials_as_compared(void **state)
         for (int all = 0; all < 2; all++) {
             bnet_ids ids = {0};
             size_t n_ids = 0;
-            assert_int_equal(
-                bnet_tokenize(t, text, sizeof text, all ? BITNET_TEXT_SPECIAL : 0, &ids, &err),
-                BITNET_OK);
+            assert_int_equal(bnet_tokenize(t, text, sizeof text, all ? BITNET_TEXT_SPECIAL : 0,
+                                           &ids, NULL, &err),
+                             BITNET_OK);
             for (size_t at = 0, n; at < sizeof text; at += n) {
                 int32_t id = 0;
                 n = plain_match(&l, text + at, sizeof text - at, all, &id);
@@ -297,6 +298,91 @@ static void test_specials_as_compared(void **state)
     }
 }
 
+/* ---- a caller who wants no more ---- */
+
+/* Says yes when it is asked for the yes_at-th time (0: never), and keeps the longest CPU time
+ * between two questions. */
+typedef struct asked {
+    size_t n, yes_at;
+    double last, longest;
+} asked;
+
+static bool ask(void *user)
+{
+    asked *a = user;
+    double now = cpu_s();
+    a->longest = BNET_MAX(a->longest, now - a->last);
+    a->last = now;
+    return ++a->n == a->yes_at;
+}
+
+static bitnet_status tokenize_asking(const bnet_tokenizer *t, const char *text, size_t n, asked *a,
+                                     bitnet_error *err)
+{
+    int32_t *first = bnet_alloc(sizeof *first);
+    *first = 77;
+    bnet_ids ids = {first, 1, 1};
+    const bnet_cancel cancel = {ask, a};
+    a->last = cpu_s();
+    bitnet_status st = bnet_tokenize(t, text, n, BITNET_TEXT_SPECIAL, &ids, &cancel, err);
+    a->longest = BNET_MAX(a->longest, cpu_s() - a->last);
+    assert_int_equal(ids.data[0], 77);
+    assert_true(st == BITNET_OK ? ids.n > 1 : ids.n == 1);
+    bnet_free(ids.data);
+    return st;
+}
+
+/* The text is asked about often enough, and ends at any of the questions. */
+static void check_cancelling(const bnet_tokenizer *t, const char *text, size_t n, const char *what)
+{
+    double longest = 1e9;
+    asked never;
+    bitnet_error err = {0};
+    for (int round = 0; round < 3 && longest > 0.05; round++) {
+        never = (asked){0};
+        assert_int_equal(tokenize_asking(t, text, n, &never, &err), BITNET_OK);
+        longest = BNET_MIN(longest, never.longest);
+    }
+    print_message("%s: asked %zu times, at most %.1f ms apart\n", what, never.n, longest * 1e3);
+    assert_true(never.n >= 16);
+    assert_true(longest < (test_quick() ? 1 : 0.1));
+    for (size_t i = 0; i < 3; i++) {
+        asked once = {.yes_at = i == 0 ? 1 : i == 1 ? never.n / 2 : never.n};
+        assert_int_equal(tokenize_asking(t, text, n, &once, &err), BITNET_CANCELLED);
+        assert_string_equal(err.message, "tokenize: cancelled");
+        assert_int_equal(once.n, once.yes_at); /* nobody is asked again */
+    }
+}
+
+static void test_tokenizing_is_cancelled(void **state)
+{
+    (void)state;
+    enum { N = 2000000 };
+    static const char *const pieces[] = {"a", "hello world ", "<|eot_id|>", "\xff", " "};
+    static vocab v;
+    char *text = malloc(N);
+    assert_non_null(text);
+    for (int spm = 0; spm < 2; spm++) {
+        bnet_tokenizer *t;
+        bitnet_error err = {0};
+        memset(&v, 0, sizeof v);
+        (spm ? spm_base : bpe_base)(&v);
+        bnet_gguf *g = vocab_write(&v);
+        assert_int_equal(bnet_tokenizer_open(g, 0, NULL, &t, &err), BITNET_OK);
+        for (size_t i = 0; i < BNET_COUNT(pieces); i++) {
+            char what[64];
+            size_t length = strlen(pieces[i]);
+            for (size_t k = 0; k < N; k++)
+                text[k] = pieces[i][k % length];
+            snprintf(what, sizeof what, "%s, \"%s\"", spm ? "spm" : "bpe", pieces[i]);
+            check_cancelling(t, text, N, what);
+        }
+        bnet_tokenizer_close(t);
+        bnet_gguf_close(g);
+    }
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_probe_limit),
         cmocka_unit_test(test_long_special),
         cmocka_unit_test(test_specials_as_compared),
+        cmocka_unit_test(test_tokenizing_is_cancelled),
     };
     return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);
 }

@@ -329,7 +329,8 @@ static size_t special_ids(const opened *o, const char *s, size_t n, int32_t *ids
     bnet_ids all = {0};
     bitnet_error err = {0};
     size_t k = 0;
-    if (bnet_tokenize(o->t, s, n, BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL, &all, &err) != BITNET_OK)
+    if (bnet_tokenize(o->t, s, n, BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL, &all, NULL, &err) !=
+        BITNET_OK)
         fail_msg("%s", err.message);
     for (size_t i = 0; i < all.n && k < cap; i++)
         if (bnet_token_special(o->t, all.data[i]) || bnet_token_stops(o->t, all.data[i]))

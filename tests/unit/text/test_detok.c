@@ -155,7 +155,8 @@ static void expect(const opened *o, bool special, bool at_start, const char *tex
     bnet_ids ids = {0};
     bnet_str out = {0};
     bitnet_error err = {0};
-    if (bnet_tokenize(o->t, text, strlen(text), BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL, &ids, &err))
+    if (bnet_tokenize(o->t, text, strlen(text), BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL, &ids, NULL,
+                      &err))
         fail_msg("%s", err.message);
     bnet_detok_init(&d, o->t, special, at_start);
     bnet_str_puts(&out, "");

@@ -44,7 +44,8 @@ static void check_prompt(const bnet_tokenizer *t, const json_t *prompt)
     bitnet_error err = {0};
     assert_non_null(text);
     assert_true(json_array_size(ids) > 0);
-    if (bnet_tokenize(t, text, strlen(text), BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL, &got, &err))
+    if (bnet_tokenize(t, text, strlen(text), BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL, &got, NULL,
+                      &err))
         fail_msg("%s", err.message);
     assert_int_equal(got.n, json_array_size(ids));
     bnet_detok_init(&d, t, true, true);

@@ -57,7 +57,7 @@ static bool same_ids(const bnet_tokenizer *t, const char *text, size_t n_text, u
                      const int32_t *ids, size_t n)
 {
     bnet_ids got = {0};
-    OK(bnet_tokenize(t, text, n_text, flags, &got, &err));
+    OK(bnet_tokenize(t, text, n_text, flags, &got, NULL, &err));
     bool same = got.n == n && (n == 0 || memcmp(got.data, ids, n * sizeof *ids) == 0);
     if (!same) {
         print_message("text \"%.*s\" flags %u\n", (int)n_text, text, flags);
@@ -249,10 +249,10 @@ static void bos_is_not_doubled(void **state)
     CHECK(o.t, "", both, bos);
     assert_true(same_ids(o.t, "", 0, 0, NULL, 0));
     bnet_ids ids = {0};
-    OK(bnet_tokenize(o.t, "<|begin_of_text|>", 17, BITNET_TEXT_BOS, &ids, &err));
+    OK(bnet_tokenize(o.t, "<|begin_of_text|>", 17, BITNET_TEXT_BOS, &ids, NULL, &err));
     assert_int_equal(ids.n, 18); /* plain text behind the BOS */
     assert_int_equal(ids.data[0], bos);
-    OK(bnet_tokenize(o.t, "hello", 5, 0, &ids, &err)); /* appends */
+    OK(bnet_tokenize(o.t, "hello", 5, 0, &ids, NULL, &err)); /* appends */
     assert_int_equal(ids.n, 19);
     bnet_free(ids.data);
     shut(&o);

@@ -51,7 +51,7 @@ static void check_round_trip(const bnet_tokenizer *t, const char *text, size_t n
     bnet_str back = {0};
     bnet_detok d;
     bitnet_error err = {0};
-    if (bnet_tokenize(t, text, n, flags, &ids, &err) != BITNET_OK)
+    if (bnet_tokenize(t, text, n, flags, &ids, NULL, &err) != BITNET_OK)
         fail_msg("%s", err.message);
     bnet_detok_init(&d, t, (flags & BITNET_TEXT_SPECIAL) != 0, true);
     for (size_t i = 0; i < ids.n; i++)
@@ -197,7 +197,7 @@ static double tokenize_ms(const opened *o, const char *text, size_t n, size_t *n
     bnet_ids ids = {0};
     bitnet_error err = {0};
     double begin = bnet_now_ms();
-    if (bnet_tokenize(o->t, text, n, BITNET_TEXT_SPECIAL, &ids, &err) != BITNET_OK)
+    if (bnet_tokenize(o->t, text, n, BITNET_TEXT_SPECIAL, &ids, NULL, &err) != BITNET_OK)
         fail_msg("%s", err.message);
     *n_ids = ids.n;
     bnet_free(ids.data);
