@@ -172,6 +172,9 @@ static void test_tools(void **state)
     assert_false(bitnet_inspect_kv_at(NULL, 0, NULL));
     assert_false(bitnet_inspect_tensor_at(NULL, 0, NULL));
     REFUSED(bitnet_inspect_stats(NULL, 0, NULL, &err));
+    REFUSED(bitnet_cache_list(NULL, NULL, NULL, &err));
+    REFUSED(bitnet_cache_list(".", NULL, NULL, &err));
+    REFUSED(bitnet_cache_clear(NULL, NULL, NULL, &err));
     REFUSED(bitnet_file_sha256(NULL, NULL, &err));
     REFUSED(bitnet_file_sha256(path, NULL, &err));
     REFUSED(bitnet_kernel_register(NULL, NULL, &err));
