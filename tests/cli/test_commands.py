@@ -7,7 +7,7 @@ import re
 import shutil
 import struct
 
-from harness import (SOURCE, check, equal, expect, fails, main, model, run, shared, temp, temporaries, write)
+from harness import (QUICK, SOURCE, Skip, check, equal, expect, fails, main, model, run, shared, temp, temporaries, write)
 
 
 # ---- tokenize ----
@@ -281,6 +281,16 @@ def test_V_6_health():
     check(re.fullmatch(r"health: healthy, in \d+\.\d{3} ms", lines[3]), lines)
     fails(5, "health", "/nonexistent.gguf", says="nonexistent")
     fails(3, "health", "-m", f"{SOURCE}/LICENSE", says="not a GGUF")
+
+
+def test_C_4_resident_memory():
+    """Weights are mapped and what was packed is let go: a larger file takes no more memory than half as much again."""
+    if QUICK:
+        raise Skip("a sanitizer's memory is its own")
+    bytes_of = {m: expect(0, "health", "-m", model(m), "--json").json()["process_bytes"] for m in ("nano", "story")}
+    file_bytes = os.path.getsize(model("story")) - os.path.getsize(model("nano"))
+    grown = bytes_of["story"] - bytes_of["nano"]
+    check(0 < grown < 1.5 * file_bytes, f"{grown} bytes for {file_bytes} of weights")
 
 
 def test_version():
