@@ -52,7 +52,7 @@ static value_kind value_of(const option *o, buffer *words)
     if (o->key == OPT_RUN_TEMPLATE || o->key == OPT_TEMPLATE)
         add_names(words, "auto", bitnet_template_list);
     else if (o->key == OPT_DEVICE || o->key == OPT_VALIDATE_DEVICE)
-        text_puts(words, "auto cpu gpu cuda hip oneapi opencl vulkan metal npu");
+        text_puts(words, "auto cpu gpu cuda hip oneapi metal opencl vulkan npu host");
     else if (o->key == OPT_ISA)
         add_names(words, "best", bitnet_isa_at);
     else if (o->key == OPT_SYNTHETIC)

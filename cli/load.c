@@ -227,7 +227,7 @@ int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
     o.strict = opt_on(a, OPT_STRICT_RUN);
     o.tuning_path = opt_text(a, OPT_TUNING);
     warn_no_tuning(a);
-    o.device = opt_text(a, OPT_DEVICE);
+    o.device = a->command->key == CMD_TOKENIZE ? "cpu" : opt_text(a, OPT_DEVICE);
     o.device_origin = a->values[OPT_DEVICE].origin;
     o.split = wanted_split(a);
     /* set and empty means no GPU, so that a variable can hide the real ones */

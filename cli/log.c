@@ -97,6 +97,10 @@ static bool json_line(bitnet_log_level level, const char *module, const char *me
                           "module", j_str(module), "message", j_str(message));
     if (j && code >= 0)
         json_object_set_new(j, "exit", json_integer(code));
+    if (j && (code == EXIT_NOT_COMPILED || code == EXIT_NOT_AVAILABLE))
+        json_object_set_new(
+            j, "error",
+            json_string(code == EXIT_NOT_COMPILED ? "NotCompiled" : "NotAvailableRuntime"));
     char *line = json_dumps(j, JSON_COMPACT);
     if (line)
         fprintf(stderr, "%s\n", line);

@@ -18,7 +18,8 @@ if(NOT CUDA_FOUND)
 endif()
 
 execute_process(COMMAND ${BITNET_NVCC} --version OUTPUT_VARIABLE nvcc_version)
-string(REGEX MATCH "release ([0-9]+)" nvcc_version "${nvcc_version}")
+string(REGEX MATCH "release ([0-9]+)(\\.[0-9]+)?" nvcc_version "${nvcc_version}")
+set(cuda_toolkit ${CMAKE_MATCH_1}${CMAKE_MATCH_2})
 target_compile_definitions(bnet_flags INTERFACE BITNET_CUDA_MAJOR=${CMAKE_MATCH_1}) # the least driver, too
 # CUDA_ARCH: only for these chips, sm_80 or sm_75,sm_90a; compute_80 is PTX for later ones. Empty: all we have kernels for
 set(CUDA_ARCH "$ENV{CUDA_ARCH}" CACHE STRING "chips the CUDA kernels are compiled for; empty: sm_75 sm_80 sm_90a compute_80")
@@ -114,8 +115,11 @@ file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cuda/sources.inc CONTENT "${cuda_sources}")
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cuda/rtc/sources.c PROPERTIES OBJECT_DEPENDS "${cuda_rtc}")
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cuda/images.inc CONTENT "${cuda_list}")
-file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cuda/archs.inc
-     CONTENT "/* generated: what the images are for */\n#define BNET_CUDA_ARCHS \"${cuda_archs}\"\n${cuda_for}")
+string(STRIP "${cuda_known}" cuda_known)
+string(CONCAT cuda_made "/* generated: what the images are for, what compiled them, and all that it compiles for */\n"
+       "#define BNET_CUDA_ARCHS \"${cuda_archs}\"\n" "#define BNET_CUDA_TOOLKIT \"${cuda_toolkit}\"\n"
+       "#define BNET_CUDA_KNOWN \"${cuda_known}\"\n" "${cuda_for}")
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/cuda/archs.inc CONTENT "${cuda_made}")
 target_compile_definitions(bnet_flags INTERFACE BITNET_HAVE_CUDA=1)
 target_include_directories(bnet_flags INTERFACE ${CMAKE_BINARY_DIR}/cuda)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/backend/cuda/image.c PROPERTIES OBJECT_DEPENDS "${cuda_images}")

@@ -1,8 +1,7 @@
 /* bitnet_tools.h - what the machine and the files have and how fast models run: devices, kernels,
  * inspection, synthetic models, measurements and baselines.
  *
- * The rules of bitnet.h hold (errors, ownership, threads); there is no promise of stability between
- * versions. */
+ * The rules of bitnet.h hold (errors, ownership, threads), but not its promise of stability. */
 #ifndef BITNET_TOOLS_H
 #define BITNET_TOOLS_H
 
@@ -36,7 +35,7 @@ typedef struct bitnet_devices bitnet_devices;
 typedef enum bitnet_devices_view {
     BITNET_DEVICES_INFO = 0,      /* CPU, memory, one line of GPUs, compiled and available */
     BITNET_DEVICES_LIST = 1,      /* every kind and every device with its properties */
-    BITNET_DEVICES_PREFLIGHT = 2, /* what is missing to compute on a GPU, a remedy per vendor */
+    BITNET_DEVICES_PREFLIGHT = 2, /* what is missing to compute on a GPU, remedies */
 } bitnet_devices_view;
 
 BITNET_API void bitnet_devices_options_init(bitnet_devices_options *options);
@@ -51,9 +50,10 @@ BITNET_API const char *bitnet_devices_text(const bitnet_devices *devices, bitnet
 BITNET_API const char *bitnet_devices_json(const bitnet_devices *devices, bitnet_devices_view view);
 /* Some backend of this build has a real GPU to compute on: what `preflight --require` asks. */
 BITNET_API bool bitnet_devices_preflight(const bitnet_devices *devices);
+/* The second is of the kind the first is of; of any where none is compiled. Fakes count. */
 BITNET_API bool bitnet_devices_gpu_compiled(const bitnet_devices *devices);
-BITNET_API bool bitnet_devices_gpu_available(const bitnet_devices *devices); /* fakes count */
-/* Compiled and available (a fake counts); cpu always; false for what is no device. */
+BITNET_API bool bitnet_devices_gpu_available(const bitnet_devices *devices);
+/* Compiled and available, as these two; cpu always; false for what is no device. */
 BITNET_API bool bitnet_devices_supports(const bitnet_devices *devices, const char *device);
 
 /* ---- memory of the host ---- */

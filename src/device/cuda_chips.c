@@ -10,13 +10,25 @@
 
 #ifdef BITNET_HAVE_CUDA
 #include <archs.inc>
+const bnet_cuda_build bnet_cuda_this_build = {BNET_CUDA_ARCHS, BNET_CUDA_TOOLKIT, BNET_CUDA_KNOWN,
+                                              BITNET_CUDA_MAJOR};
 #else
-#define BNET_CUDA_ARCHS ""
+const bnet_cuda_build bnet_cuda_this_build = {"", "", "", 0};
 #endif
 
 const char *bnet_cuda_archs(void)
 {
-    return BNET_CUDA_ARCHS;
+    return bnet_cuda_this_build.archs;
+}
+
+int bnet_cuda_least(const char *archs)
+{
+    int least = 0;
+    for (const char *at = archs; *at; at += strcspn(at, " "), at += strspn(at, " ")) {
+        int of = (int)strtol(at + strcspn(at, "0123456789 "), NULL, 10);
+        least = least == 0 || of < least ? of : least;
+    }
+    return least;
 }
 
 /* The highest architecture of the list whose code a chip runs, ten times its number; 0: none. */
@@ -38,6 +50,75 @@ bool bnet_cuda_serves(const char *archs, int cc_major, int cc_minor)
 {
     return best_code(archs, 10 * cc_major + cc_minor) != 0;
 }
+
+/* ---- can the build run there? ---- */
+
+void bnet_cuda_minima(const bnet_cuda_build *b, bnet_str *out)
+{
+    int ours = bnet_cuda_least(b->archs), toolkit = bnet_cuda_least(b->known);
+    bnet_str_addf(
+        out,
+        "kernels for %s (compute capability %d.%d and later), compiled with CUDA %s, which "
+        "begins at %d.%d; the driver must serve CUDA %d.0 or later",
+        b->archs, ours / 10, ours % 10, b->toolkit, toolkit / 10, toolkit % 10, b->driver);
+}
+
+/* Does the word stand in the list? */
+static bool lists(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = list; *at; at += strcspn(at, " "), at += strspn(at, " "))
+        if (strcspn(at, " ") == n && memcmp(at, word, n) == 0)
+            return true;
+    return false;
+}
+
+/* What CUDA_ARCH would make the same toolkit compile for the chip; "": nothing does. */
+static const char *arch_for(const bnet_cuda_build *b, const bnet_gpu *g, char *out, size_t cap)
+{
+    snprintf(out, cap, "sm_%d%d", g->cc_major, g->cc_minor);
+    if (lists(b->known, out))
+        return out;
+    return 10 * g->cc_major + g->cc_minor >= 80 ? "default" : ""; /* PTX for 8.0 and later */
+}
+
+static bitnet_status no_kernels(const bnet_cuda_build *b, const bnet_gpu *g, bitnet_error *err)
+{
+    char word[32];
+    bnet_str has = {0};
+    const char *arch = arch_for(b, g, word, sizeof word);
+    bnet_cuda_minima(b, &has);
+    bitnet_status st =
+        bnet_fail(err, BITNET_NOT_COMPILED,
+                  "cuda: device %d (%s) has compute capability %d.%d, which this build does not "
+                  "serve: it has "
+                  "%s; %s%s%suse --device cpu",
+                  g->device_id, g->name, g->cc_major, g->cc_minor, has.failed ? "none" : has.data,
+                  *arch ? "build it with CUDA_ARCH=" : "", arch, *arch ? ", or " : "");
+    bnet_str_free(&has);
+    return st;
+}
+
+bitnet_status bnet_cuda_check(const bnet_cuda_build *b, const char *driver_api, const bnet_gpu *g,
+                              bitnet_error *err)
+{
+    if (!*b->archs || g->software)
+        return BITNET_OK;
+    if (*driver_api && strtol(driver_api, NULL, 10) < b->driver) {
+        int ours = bnet_cuda_least(b->archs);
+        return bnet_fail(
+            err, BITNET_NOT_AVAILABLE,
+            "cuda: the driver serves CUDA %s, but this build needs one that serves CUDA "
+            "%d.0 or later (and a device of compute capability %d.%d or later); update "
+            "the driver, or use --device cpu",
+            driver_api, b->driver, ours / 10, ours % 10);
+    }
+    if (g->cc_major == 0 || bnet_cuda_serves(b->archs, g->cc_major, g->cc_minor))
+        return BITNET_OK;
+    return no_kernels(b, g, err);
+}
+
+/* ---- from a compute capability to the code that runs ---- */
 
 void bnet_cuda_code(const char *archs, int *major, int *minor)
 {
@@ -72,7 +153,7 @@ uint64_t bnet_cuda_has(int cc_major, int cc_minor, bool tensor_cores)
 
 uint64_t bnet_cuda_may_use(const bnet_gpu *g, char *level, size_t cap)
 {
-    int major = g->cc_major, minor = g->cc_minor;
+    int major = g->cc_major ? g->cc_major : 5, minor = g->cc_minor; /* not known: the least */
     bnet_cuda_code(bnet_cuda_archs(), &major, &minor);
     snprintf(level, cap, "compute capability %d.%d", major, minor);
     return bnet_cuda_has(major, minor,

@@ -17,9 +17,20 @@ typedef enum bnet_device_kind {
 
 const char *bnet_device_name(bnet_device_kind k);  /* "cuda", "hip", ..., "cpu" */
 const char *bnet_device_label(bnet_device_kind k); /* "NVIDIA CUDA", ... */
-int bnet_device_max_batch(bnet_device_kind k);     /* BE-9: CPU 8, GPUs 32, NPU 16 */
-/* What the CUDA kernels of this build are compiled for: "sm_75 sm_80 sm_90a compute_80"; "": no. */
-const char *bnet_cuda_archs(void);
+/* Has this version of bitnet a backend for the kind, in this build or in another? */
+bool bnet_device_supported(bnet_device_kind k);
+
+/* What the CUDA kernels of a build are made with and for; all empty: it has none. */
+typedef struct bnet_cuda_build {
+    const char *archs;   /* "sm_75 sm_80 sm_90a compute_80" */
+    const char *toolkit; /* its version: "13.0" */
+    const char *known;   /* what it could have compiled for: "sm_75 sm_80 sm_86 ..." */
+    int driver;          /* the least version of the driver's API, the major number: 13 */
+} bnet_cuda_build;
+extern const bnet_cuda_build bnet_cuda_this_build;
+const char *bnet_cuda_archs(void); /* of this build */
+/* The lowest compute capability of such a list, ten times its number; 0: the list is empty. */
+int bnet_cuda_least(const char *archs);
 /* Does any of them run on a chip of this compute capability? */
 bool bnet_cuda_serves(const char *archs, int cc_major, int cc_minor);
 /* A chip's compute capability becomes the one up to which it has kernels of them: that of the code
@@ -42,6 +53,16 @@ typedef struct bnet_gpu {
     bool software; /* a driver that computes on the CPU (OpenCL or Vulkan without a GPU) */
 } bnet_gpu;
 
+/* Can kernels of the build run on the device under this driver (API "12.4"; "": not known)? A
+ * device that does not tell its capability is let through. Fails NOT_AVAILABLE (the driver is too
+ * old) or NOT_COMPILED (no kernels for the chip), naming what the build needs of the driver and of
+ * the chip, what its toolkit compiles for, and a remedy that works with that toolkit. */
+bitnet_status bnet_cuda_check(const bnet_cuda_build *b, const char *driver_api, const bnet_gpu *g,
+                              bitnet_error *err);
+/* "kernels for sm_75 sm_80 (compute capability 7.5 and later), compiled with CUDA 13.0, which
+ * begins at 7.5; the driver must serve CUDA 13.0 or later" */
+void bnet_cuda_minima(const bnet_cuda_build *b, bnet_str *out);
+
 /* Capability tiers of DET-13 as D-8..D-10 decide: FP16 arithmetic from 6.0, tensor cores 7.0,
  * BF16 8.0, FP8 8.9. */
 typedef struct bnet_gpu_caps {
@@ -62,12 +83,13 @@ typedef struct bnet_device_status {
     bool available;   /* present at run time (or faked) */
     bool fake;        /* available only by BITNET_GPU_FAKE */
     bool runnable;    /* its driver library answered: neither a fake nor only a tool's word */
+    bool hidden;      /* by CUDA_VISIBLE_DEVICES: not asked, or none was left */
     char source[24];  /* "driver", "nvidia-smi", "fake", "" */
     char version[48]; /* of the API or runtime ("12.4"), "" if unknown */
     char driver[48];  /* CUDA: of the kernel driver ("550.54.15"), "" if unknown */
     char toolkit[48]; /* CUDA: toolkit version, "" if unknown */
     char reason[160]; /* why it is not available */
-    char hint[240];   /* what to do about it */
+    char hint[240];   /* what to do about it; "": nothing helps this version */
     int n_gpus;
     bnet_gpu gpus[BNET_GPUS_MAX];
     bool peers_known;              /* the driver was asked */
@@ -113,8 +135,13 @@ typedef struct bnet_probe_options {
  */
 bitnet_status bnet_probe(const bnet_probe_options *o, bnet_devices *out, bitnet_error *err);
 void bnet_probe_options_init(bnet_probe_options *o);
+/* The kind that the pair of DET-9 is about, so that both are true of the same one: the first that
+ * is compiled in and has a GPU (fake included), else the first compiled in, else the first with a
+ * GPU; BNET_DEV_CPU: there is none of either. */
+bnet_device_kind bnet_gpu_kind(const bnet_devices *d);
 bool bnet_gpu_compiled(const bnet_devices *d);          /* any GPU backend in this build */
-bool bnet_gpu_available_runtime(const bnet_devices *d); /* any GPU present now (fake included) */
+bool bnet_gpu_available_runtime(const bnet_devices *d); /* a GPU of that kind is present now */
+bool bnet_gpu_present(const bnet_devices *d);           /* of any kind */
 bool bnet_supports_device(const bnet_devices *d,
                           bnet_device_kind k); /* compiled and available; CPU always */
 /* "cuda 1 device(s) (CUDA 12.4), vulkan 1 device(s)" or "no GPU backend available" */
@@ -142,6 +169,7 @@ void bnet_ranks_text(bnet_device_kind k, const bnet_selection_ranks *r, char *ou
 
 typedef struct bnet_request {
     bool is_auto, any_gpu;
+    bool strict; /* auto does not pass over a GPU that is there and cannot be used */
     bnet_device_kind kind;
     int index;                  /* cuda:1; -1: any */
     char text[160];             /* as asked, for the summary: "auto", "cuda:1", "cuda:0,cuda:1" */
@@ -166,14 +194,19 @@ typedef struct bnet_selection {
     bool is_auto; /* nobody asked for this one */
     bnet_selection_ranks ranks;
     char summary[512]; /* "requested=auto detected=[cuda,cpu] selected=cuda" */
+    char passed[400];  /* auto took the CPU though there is a GPU, or may be: why; else "" */
 } bnet_selection;
 
-/* auto: the first kind that is compiled and has a real GPU whose driver answers, else cpu. A fake
- * is detected but never selected; a driver that computes on the CPU is chosen only by name.
- * Explicit requests never fall back. In this order: a faked kind is NOT_AVAILABLE and called a
- * fake, a kind without a backend in this build is NOT_COMPILED with the hint to rebuild, a kind
- * that is absent (or an index beyond the last device) is NOT_AVAILABLE with the reason and a hint.
- */
+/* Can this build compute on device `index` of a kind? The one place that decides it: whatever
+ * selects, lists or checks devices asks here. Fails with the first that holds: NOT_AVAILABLE (a
+ * fake), NOT_COMPILED (no backend in this build), NOT_AVAILABLE (no driver answers, no such device,
+ * the driver is too old), NOT_COMPILED (no kernels for the chip); the message has the remedy. */
+bitnet_status bnet_device_check(const bnet_devices *d, bnet_device_kind k, int index,
+                                bitnet_error *err);
+
+/* auto: the first GPU that passes bnet_device_check, else cpu. A fake is detected but never
+ * selected; a driver that computes on the CPU is chosen only by name. Explicit requests never fall
+ * back: they fail as the check does. */
 bitnet_status bnet_select(const bnet_devices *d, const bnet_request *r, bnet_selection *out,
                           bitnet_error *err);
 /* The same selection, gone back to the CPU. */
@@ -190,11 +223,9 @@ bnet_launch bnet_launch_params(const bnet_gpu *g, uint64_t m, uint64_t n,
                                uint64_t k); /* K-22, D-11 */
 /* Blocks of a persistent kernel: `per_sm` on every multiprocessor (DET-15). At least 1. */
 int bnet_persistent_grid(const bnet_gpu *g, int per_sm);
-/* DET-16: can kernels built with this CUDA toolkit (its major version) run on the device? Fails
- * NOT_AVAILABLE naming both minima: what the toolkit compiles for and what the kernels need. */
-bitnet_status bnet_cuda_arch_check(const bnet_gpu *g, int toolkit_major, bitnet_error *err);
 typedef struct bnet_memory_plan {
-    int max_batch;
+    int max_batch;   /* timelines of a recorded step */
+    int pass_tokens; /* of a pass; longer prompts are divided */
     uint64_t workspace_bytes, shared_bytes;
     const char *policy; /* "conservative" (< 8 GB), "standard", "large" (> 16 GB) */
 } bnet_memory_plan;
@@ -215,9 +246,10 @@ bool bnet_resident_read(const char *root, uint64_t *n_bytes);
 
 /* ---- preflight (DET-7) ---- */
 
-/* Text for people: what is there, what is missing, one remedy per vendor. *ok: a request for `gpu`
- * would succeed, that is, some backend of this build has a real device to compute on. */
-void bnet_preflight(const bnet_devices *d, bnet_str *out, bool *ok);
+/* Text for people: what is there, what is missing, a remedy for what this build could compute on.
+ * Returns what a request for `gpu` would: OK if some backend of this build has a real device to
+ * compute on, else the reason in *err. */
+bitnet_status bnet_preflight(const bnet_devices *d, bnet_str *out, bitnet_error *err);
 /* "Device 0: NVIDIA H200 (CC 9.0)" and its properties, as `bitnet devices` lists them (DET-12). */
 void bnet_gpu_text(const bnet_gpu *g, bnet_str *out);
 /* Which devices of a kind can copy from which directly; nothing where that is not known. */

@@ -5,8 +5,8 @@
 #include <strings.h>
 
 static const bnet_kind kinds[BNET_DEV_COUNT] = {
-#define KIND(id, name, alias, label, batch, remedy, detection, checked)                            \
-    [BNET_DEV_##id] = {name, alias, label, remedy, batch, detection, checked},
+#define KIND(id, name, alias, label, remedy, detection, checked)                                   \
+    [BNET_DEV_##id] = {name, alias, label, remedy, detection, checked},
 #include "device/kinds.inc"
 #undef KIND
 };
@@ -27,9 +27,9 @@ const char *bnet_device_label(bnet_device_kind k)
     return bnet_kind_info(k)->label;
 }
 
-int bnet_device_max_batch(bnet_device_kind k)
+bool bnet_device_supported(bnet_device_kind k)
 {
-    return bnet_kind_info(k)->max_batch;
+    return bnet_kind_info(k)->remedy != NULL;
 }
 
 static bool same(const char *name, const char *text, size_t n)
@@ -100,7 +100,10 @@ void bnet_device_matrix(const bool compiled[BNET_DEV_COUNT], bnet_str *out)
         bnet_str_addf(out, "| %s | `%s`", k->label, k->name);
         if (strcmp(k->name, k->alias) != 0)
             bnet_str_addf(out, ", `%s`", k->alias);
-        bnet_str_addf(out, " | %s | %s | %s |\n", k->detection, compiled[i] ? "yes" : "no",
+        bnet_str_addf(out, " | %s | %s | %s |\n", k->detection,
+                      compiled[i] ? "yes"
+                      : k->remedy ? "in builds with its toolkit"
+                                  : "not supported by this version",
                       k->checked);
     }
 }

@@ -70,7 +70,7 @@ void bnet_library_close(bnet_library *lib)
 }
 
 void bnet_library_ask(const bnet_world *w, const char *const *names, const char *const *wanted,
-                      bnet_ask_fn ask, const char *hint, bnet_device_status *s)
+                      bnet_ask_fn ask, bnet_device_status *s)
 {
     bnet_library lib;
     if (bnet_library_open(w->loader, names, wanted, &lib, s->reason, sizeof s->reason)) {
@@ -80,6 +80,4 @@ void bnet_library_ask(const bnet_world *w, const char *const *names, const char 
     s->available = s->runnable = s->n_gpus > 0;
     if (s->available)
         snprintf(s->source, sizeof s->source, "driver");
-    else
-        snprintf(s->hint, sizeof s->hint, "%s", hint);
 }

@@ -76,22 +76,9 @@ int bnet_persistent_grid(const bnet_gpu *g, int per_sm)
     return n > INT32_MAX ? INT32_MAX : (int)n;
 }
 
-bitnet_status bnet_cuda_arch_check(const bnet_gpu *g, int toolkit_major, bitnet_error *err)
-{
-    /* CUDA 13 dropped everything before Turing; our kernels want Pascal in any case */
-    int toolkit = toolkit_major >= 13 ? 75 : 50, ours = 60;
-    int least = BNET_MAX(toolkit, ours), cc = g->cc_major * 10 + g->cc_minor;
-    if (cc >= least)
-        return BITNET_OK;
-    return bnet_fail(err, BITNET_NOT_AVAILABLE,
-                     "NotAvailableRuntime: device %d (%s) has compute capability %d.%d; this build "
-                     "needs %d.%d (CUDA %d compiles from %d.%d, the kernels use %d.%d); %s",
-                     g->device_id, g->name, g->cc_major, g->cc_minor, least / 10, least % 10,
-                     toolkit_major, toolkit / 10, toolkit % 10, ours / 10, ours % 10,
-                     cc >= ours ? "rebuild with CUDA 12 or use the CPU" : "use the CPU");
-}
-
 /* ---- memory ---- */
+
+enum { PASS_TOKENS = 16 }; /* of a prompt for each timeline that is planned for */
 
 bnet_memory_plan bnet_memory_policy(const bnet_gpu *g)
 {
@@ -99,11 +86,12 @@ bnet_memory_plan bnet_memory_policy(const bnet_gpu *g)
     uint64_t total = g->total_memory, tenth = total / 10;
     bnet_memory_plan p;
     if (total < 8 * GB)
-        p = (bnet_memory_plan){8, total / 20, 0, "conservative"};
+        p = (bnet_memory_plan){8, 0, total / 20, 0, "conservative"};
     else if (total <= 16 * GB)
-        p = (bnet_memory_plan){32, BNET_MIN(tenth, 2 * GB), 0, "standard"};
+        p = (bnet_memory_plan){32, 0, BNET_MIN(tenth, 2 * GB), 0, "standard"};
     else
-        p = (bnet_memory_plan){64, BNET_MIN(tenth, 8 * GB), 0, "large"};
+        p = (bnet_memory_plan){64, 0, BNET_MIN(tenth, 8 * GB), 0, "large"};
+    p.pass_tokens = PASS_TOKENS * p.max_batch;
     p.shared_bytes = BNET_MAX(g->max_shared_memory_per_block, g->max_shared_memory_optin);
     return p;
 }

@@ -19,10 +19,9 @@ void bnet_world_real(bnet_world *w)
 }
 
 /* Kinds nobody can have here. */
-static void absent(bnet_device_status *s, const char *reason, const char *hint)
+static void absent(bnet_device_status *s, const char *reason)
 {
     snprintf(s->reason, sizeof s->reason, "%s", reason);
-    snprintf(s->hint, sizeof s->hint, "%s", hint);
 }
 
 typedef void (*probe_fn)(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s);
@@ -33,8 +32,8 @@ static void probe_slow(probe_fn probe, bnet_device_kind k, const bnet_world *w,
     if (!o->quick || w->compiled[k])
         probe(w, o, &out->kind[k]);
     else
-        absent(&out->kind[k], "not asked when starting up: this build could not use it",
-               "bitnet devices asks");
+        absent(&out->kind[k], "not asked when starting up, since this build could not use it: "
+                              "bitnet devices asks");
 }
 
 static void probe_real(const bnet_world *w, const bnet_probe_options *o, bnet_devices *out)
@@ -44,9 +43,8 @@ static void probe_real(const bnet_world *w, const bnet_probe_options *o, bnet_de
     probe_slow(bnet_probe_oneapi, BNET_DEV_ONEAPI, w, o, out);
     probe_slow(bnet_probe_opencl, BNET_DEV_OPENCL, w, o, out);
     probe_slow(bnet_probe_vulkan, BNET_DEV_VULKAN, w, o, out);
-    absent(&out->kind[BNET_DEV_METAL], "Metal exists on macOS only",
-           "use cuda, vulkan or opencl on Linux");
-    absent(&out->kind[BNET_DEV_NPU], "no NPU interface is known to this version", "use the CPU");
+    absent(&out->kind[BNET_DEV_METAL], "Metal exists on macOS only");
+    absent(&out->kind[BNET_DEV_NPU], "no NPU interface is known to this version");
 }
 
 /* ---- fakes: listed as present and as fake, never computing ---- */
@@ -115,10 +113,8 @@ static void apply_fake(const bnet_probe_options *o, const bool faked[BNET_DEV_CO
         snprintf(s->gpus[0].name, sizeof s->gpus[0].name, "fake %s device",
                  bnet_device_name((bnet_device_kind)k));
     }
-    bnet_logf(
-        o->log, BITNET_LOG_WARN, "device",
-        "BITNET_GPU_FAKE=%.100s: real GPUs are hidden, fake ones are listed and never compute",
-        o->fake);
+    bnet_logf(o->log, BITNET_LOG_WARN, "device", "BITNET_GPU_FAKE=%.100s: real GPUs are hidden%s",
+              o->fake, bnet_gpu_present(out) ? ", fake ones are listed and never compute" : "");
 }
 
 /* *use: the fake decides what is there. */
@@ -136,7 +132,7 @@ static bitnet_status judge_fake(const bnet_probe_options *o, bool faked[BNET_DEV
         any |= faked[k];
     if (any && o->no_fake)
         return bnet_fail(err, BITNET_NOT_AVAILABLE,
-                         "NotAvailableRuntime: BITNET_GPU_FAKE=%.100s names fake devices, which "
+                         "BITNET_GPU_FAKE=%.100s names fake devices, which "
                          "BITNET_STRICT_NO_FAKE_GPU forbids; unset one of the two",
                          o->fake);
     if (o->strict) {
@@ -189,7 +185,7 @@ bitnet_status bnet_probe_world(const bnet_probe_options *options, const bnet_wor
     out->kind[BNET_DEV_NULL].available = out->kind[BNET_DEV_NULL].runnable = true;
     snprintf(out->kind[BNET_DEV_NULL].source, sizeof cpu->source, "build");
 #endif
-    out->wgpu = bnet_gpu_available_runtime(out);
+    out->wgpu = bnet_gpu_present(out);
     return BITNET_OK;
 }
 
@@ -202,14 +198,6 @@ bitnet_status bnet_probe(const bnet_probe_options *o, bnet_devices *out, bitnet_
 
 /* ---- what was found ---- */
 
-bool bnet_gpu_compiled(const bnet_devices *d)
-{
-    for (int k = 0; k < BNET_DEV_CPU; k++)
-        if (d->kind[k].compiled)
-            return true;
-    return false;
-}
-
 /* A driver that computes on the CPU makes its kind present, but it is no GPU. */
 static bool has_gpu(const bnet_device_status *s)
 {
@@ -219,7 +207,33 @@ static bool has_gpu(const bnet_device_status *s)
     return false;
 }
 
+bnet_device_kind bnet_gpu_kind(const bnet_devices *d)
+{
+    enum { NOTHING, PRESENT, COMPILED, BOTH };
+    int best = NOTHING;
+    bnet_device_kind found = BNET_DEV_CPU;
+    for (int k = 0; k < BNET_DEV_CPU; k++) {
+        int is = (d->kind[k].compiled ? COMPILED : 0) + (has_gpu(&d->kind[k]) ? PRESENT : 0);
+        if (is > best)
+            found = (bnet_device_kind)k;
+        best = BNET_MAX(best, is);
+    }
+    return found;
+}
+
+bool bnet_gpu_compiled(const bnet_devices *d)
+{
+    bnet_device_kind k = bnet_gpu_kind(d);
+    return k != BNET_DEV_CPU && d->kind[k].compiled;
+}
+
 bool bnet_gpu_available_runtime(const bnet_devices *d)
+{
+    bnet_device_kind k = bnet_gpu_kind(d);
+    return k != BNET_DEV_CPU && has_gpu(&d->kind[k]);
+}
+
+bool bnet_gpu_present(const bnet_devices *d)
 {
     for (int k = 0; k < BNET_DEV_CPU; k++)
         if (has_gpu(&d->kind[k]))

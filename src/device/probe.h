@@ -10,7 +10,6 @@
 typedef struct bnet_kind {
     const char *name, *alias, *label;
     const char *remedy; /* how to get a backend; NULL: this version has none */
-    int max_batch;
     const char *detection, *checked;
 } bnet_kind;
 const bnet_kind *bnet_kind_info(bnet_device_kind k);
@@ -103,16 +102,16 @@ typedef struct bnet_world {
 void bnet_world_real(bnet_world *w);
 
 typedef void (*bnet_ask_fn)(const bnet_library *lib, bnet_device_status *s);
-/* A kind that a library tells of: `ask` lists its devices. Without one *s gets the hint, and a
- * reason where `ask` gave none. */
+/* A kind that a library tells of: `ask` lists its devices. Without one *s gets a reason where `ask`
+ * gave none. There is no hint: this version computes on none of these kinds. */
 void bnet_library_ask(const bnet_world *w, const char *const *names, const char *const *wanted,
-                      bnet_ask_fn ask, const char *hint, bnet_device_status *s);
+                      bnet_ask_fn ask, bnet_device_status *s);
 
 /* bnet_probe in a given world. */
 bitnet_status bnet_probe_world(const bnet_probe_options *o, const bnet_world *w, bnet_devices *out,
                                bitnet_error *err);
 void bnet_probe_cpu(const bnet_world *w, bnet_cpu_info *out);
-/* Each fills the status of its kind (zeroed before): available or a reason and a hint. */
+/* Each fills the status of its kind (zeroed before): available or a reason. */
 void bnet_probe_cuda(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s);
 void bnet_probe_hip(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s);
 void bnet_probe_oneapi(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s);

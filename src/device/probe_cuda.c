@@ -91,7 +91,10 @@ static void ask_peers(const bnet_library *lib, bnet_device_status *s)
     s->peers_known = f != NULL;
 }
 
-static void ask_driver(const bnet_library *lib, bnet_device_status *s)
+enum { NO_DEVICE = 100 }; /* CUDA_ERROR_NO_DEVICE */
+
+/* Returns what the driver did: 0, or the first result that ended it. */
+static int ask_driver(const bnet_library *lib, bnet_device_status *s)
 {
     int version = 0, n = 0;
     if (((int_fn)lib->fn[VERSION])(&version) == 0 && version > 0)
@@ -99,12 +102,13 @@ static void ask_driver(const bnet_library *lib, bnet_device_status *s)
     int r = ((init_fn)lib->fn[INIT])(0);
     if (r != 0) {
         fail(s, "cuInit", r);
-        return;
+        return r;
     }
     r = ((int_fn)lib->fn[COUNT])(&n);
     if (r != 0 || n <= 0) {
-        fail(s, "cuDeviceGetCount", r ? r : 100); /* 100: CUDA_ERROR_NO_DEVICE */
-        return;
+        r = r ? r : NO_DEVICE;
+        fail(s, "cuDeviceGetCount", r);
+        return r;
     }
     for (int i = 0; i < n && s->n_gpus < BNET_GPUS_MAX; i++)
         s->n_gpus += read_device(lib, i, &s->gpus[s->n_gpus], s);
@@ -114,6 +118,7 @@ static void ask_driver(const bnet_library *lib, bnet_device_status *s)
         snprintf(s->source, sizeof s->source, "driver");
         s->reason[0] = s->hint[0] = '\0';
     }
+    return 0;
 }
 
 /* ---- fallback ---- */
@@ -167,26 +172,40 @@ static void find_toolkit(const bnet_world *w, const bnet_probe_options *o, bnet_
         bnet_parse_cuda_json(text, (size_t)n, s->toolkit, sizeof s->toolkit);
 }
 
+/* Nothing is left by CUDA_VISIBLE_DEVICES. */
+static void hide(const bnet_probe_options *o, bnet_device_status *s)
+{
+    s->hidden = true;
+    if (o->visible[0])
+        snprintf(s->reason, sizeof s->reason, "CUDA_VISIBLE_DEVICES=%.60s leaves no CUDA device",
+                 o->visible);
+    else
+        snprintf(s->reason, sizeof s->reason,
+                 "CUDA_VISIBLE_DEVICES is set and empty: every CUDA device is hidden");
+    snprintf(s->hint, sizeof s->hint, "unset CUDA_VISIBLE_DEVICES to use the GPU");
+}
+
 void bnet_probe_cuda(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s)
 {
     char text[1024];
     bnet_library lib;
+    bool none = false;
     long n = bnet_read_text(w->root, "/proc/driver/nvidia/version", text, sizeof text);
     if (n > 0)
         bnet_parse_nvidia_proc(text, (size_t)n, s->driver, sizeof s->driver);
     find_toolkit(w, o, s);
     if (o->visible && !o->visible[0]) {
-        snprintf(s->reason, sizeof s->reason,
-                 "CUDA_VISIBLE_DEVICES is set and empty: every CUDA device is hidden");
-        snprintf(s->hint, sizeof s->hint, "unset CUDA_VISIBLE_DEVICES to use the GPU");
+        hide(o, s);
         return;
     }
     if (bnet_library_open(w->loader, names, wanted, &lib, s->reason, sizeof s->reason)) {
-        ask_driver(&lib, s);
+        none = ask_driver(&lib, s) == NO_DEVICE;
         bnet_library_close(&lib);
     } else {
         snprintf(s->hint, sizeof s->hint, HINT_DRIVER);
     }
     if (!s->available)
         ask_tool(o, s);
+    if (!s->available && o->visible && none)
+        hide(o, s);
 }

@@ -89,10 +89,7 @@ static void ask_tool(const bnet_probe_options *o, bnet_device_status *s)
 
 void bnet_probe_hip(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s)
 {
-    bnet_library_ask(w, names, wanted, ask_runtime,
-                     "install the ROCm runtime, check it with rocm-smi, and be a member of the "
-                     "groups render and video; a container needs /dev/kfd and /dev/dri",
-                     s);
+    bnet_library_ask(w, names, wanted, ask_runtime, s);
     if (!s->available)
         ask_tool(o, s);
 }

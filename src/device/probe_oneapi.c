@@ -106,9 +106,5 @@ static void ask_loader(const bnet_library *lib, bnet_device_status *s)
 void bnet_probe_oneapi(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s)
 {
     (void)o;
-    bnet_library_ask(
-        w, names, wanted, ask_loader,
-        "install Intel's compute runtime and the Level Zero loader, and be a member of "
-        "the group render",
-        s);
+    bnet_library_ask(w, names, wanted, ask_loader, s);
 }

@@ -105,8 +105,5 @@ static void ask_loader(const bnet_library *lib, bnet_device_status *s)
 void bnet_probe_opencl(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s)
 {
     (void)o;
-    bnet_library_ask(w, names, wanted, ask_loader,
-                     "install an OpenCL driver of the GPU's vendor (or PoCL for the CPU) and check "
-                     "it with clinfo",
-                     s);
+    bnet_library_ask(w, names, wanted, ask_loader, s);
 }

@@ -140,8 +140,5 @@ static void ask_loader(const bnet_library *lib, bnet_device_status *s)
 void bnet_probe_vulkan(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s)
 {
     (void)o;
-    bnet_library_ask(w, names, wanted, ask_loader,
-                     "install a Vulkan driver of the GPU's vendor (Mesa, NVIDIA) and check it with "
-                     "vulkaninfo --summary",
-                     s);
+    bnet_library_ask(w, names, wanted, ask_loader, s);
 }

@@ -96,61 +96,14 @@ static void select_kind(const bnet_devices *d, const bnet_request *r, bnet_devic
     select_ranks(d, r, k, index, &one, out);
 }
 
-/* The first device of the kind that is a GPU; -1 if none can be used. */
-static int usable_gpu(const bnet_device_status *s)
-{
-    if (!s->compiled || !s->runnable || s->fake)
-        return -1;
-    for (int i = 0; i < s->n_gpus; i++)
-        if (!s->gpus[i].software)
-            return i;
-    return -1;
-}
-
-static bool first_gpu(const bnet_devices *d, bnet_device_kind *k, int *index)
-{
-    for (int i = 0; i < BNET_DEV_CPU; i++) {
-        *index = usable_gpu(&d->kind[i]);
-        *k = (bnet_device_kind)i;
-        if (*index >= 0)
-            return true;
-    }
-    return false;
-}
+/* ---- can this build compute on it? ---- */
 
 static bitnet_status fail_fake(const char *what, bitnet_error *err)
 {
     return bnet_fail(err, BITNET_NOT_AVAILABLE,
-                     "NotAvailableRuntime: %s is a fake device (BITNET_GPU_FAKE), which never "
-                     "computes; unset BITNET_GPU_FAKE, or use --device cpu or auto",
+                     "%s is a fake device (BITNET_GPU_FAKE), which never computes; unset "
+                     "BITNET_GPU_FAKE, or use --device cpu or auto",
                      what);
-}
-
-static bitnet_status fail_any_gpu(const bnet_devices *d, bitnet_error *err)
-{
-    char list[64], why[400] = "";
-    size_t n = 0;
-    detected(d, BNET_DEV_CPU, list, sizeof list);
-    for (int k = 0; k < BNET_DEV_CPU; k++)
-        if (d->kind[k].fake)
-            return fail_fake(bnet_device_name((bnet_device_kind)k), err);
-    if (!bnet_gpu_compiled(d))
-        return bnet_fail(err, BITNET_NOT_COMPILED,
-                         "NotCompiled: feature gpu: this build has no GPU backend (detected: "
-                         "%s); use --device cpu or auto",
-                         list);
-    for (int k = 0; k < BNET_DEV_CPU && n < sizeof why; k++) {
-        const bnet_device_status *s = &d->kind[k];
-        if (s->compiled)
-            n += (size_t)snprintf(why + n, sizeof why - n, "%s%s: %s", n ? "; " : "",
-                                  bnet_device_name((bnet_device_kind)k),
-                                  s->reason[0] ? s->reason : "only software devices");
-    }
-    return bnet_fail(
-        err, BITNET_NOT_AVAILABLE,
-        "NotAvailableRuntime: no GPU this build can use (detected: %s): %s; run bitnet "
-        "preflight for remedies, or use --device cpu or auto",
-        list, why);
 }
 
 static bitnet_status fail_not_compiled(const bnet_devices *d, bnet_device_kind k, bitnet_error *err)
@@ -158,49 +111,153 @@ static bitnet_status fail_not_compiled(const bnet_devices *d, bnet_device_kind k
     char list[64];
     const char *remedy = bnet_kind_info(k)->remedy;
     detected(d, BNET_DEV_CPU, list, sizeof list);
-    return bnet_fail(
-        err, BITNET_NOT_COMPILED,
-        "NotCompiled: feature %s: this %s has no %s backend (detected: %s); %s%suse --device "
-        "cpu or auto",
-        bnet_device_name(k), remedy ? "build" : "version of bitnet", bnet_device_label(k), list,
-        remedy ? remedy : "", remedy ? ", or " : "");
+    if (!remedy)
+        return bnet_fail(err, BITNET_NOT_COMPILED,
+                         "%s: %s is not supported by this version of bitnet (detected: %s); use "
+                         "--device cpu or auto",
+                         bnet_device_name(k), bnet_device_label(k), list);
+    return bnet_fail(err, BITNET_NOT_COMPILED,
+                     "%s: this build has no %s backend (detected: %s); %s, or use --device cpu or "
+                     "auto",
+                     bnet_device_name(k), bnet_device_label(k), list, remedy);
 }
 
-static bitnet_status fail_index(const bnet_device_status *s, const bnet_request *r,
+static bitnet_status fail_index(bnet_device_kind k, const bnet_device_status *s, const char *asked,
                                 bitnet_error *err)
 {
     char list[256] = "";
     size_t n = 0;
     for (int i = 0; i < s->n_gpus && n < sizeof list; i++)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s:%d (%s)", i ? ", " : "",
-                              bnet_device_name(r->kind), i, s->gpus[i].name);
-    return bnet_fail(err, BITNET_NOT_AVAILABLE,
-                     "NotAvailableRuntime: %s was requested, but there %s: %s", r->text,
+                              bnet_device_name(k), i, s->gpus[i].name);
+    return bnet_fail(err, BITNET_NOT_AVAILABLE, "%s was requested, but there %s: %s", asked,
                      s->n_gpus == 1 ? "is one device" : "are fewer devices", list);
+}
+
+/* `asked`: what the device is called in messages. */
+static bitnet_status check(const bnet_devices *d, bnet_device_kind k, int index, const char *asked,
+                           bitnet_error *err)
+{
+    const bnet_device_status *s = &d->kind[k];
+    if (s->fake)
+        return fail_fake(asked, err);
+    if (!s->compiled)
+        return fail_not_compiled(d, k, err);
+    if (!s->runnable)
+        return bnet_fail(err, BITNET_NOT_AVAILABLE, "%s: %s%s%s; %s", asked,
+                         s->available ? s->source : "", s->available ? " lists a device, but " : "",
+                         s->reason[0] ? s->reason : "no device", s->hint);
+    if (s->n_gpus == 0 && index == 0) /* the CPU, and what forwards to it */
+        return BITNET_OK;
+    if (index >= s->n_gpus)
+        return fail_index(k, s, asked, err);
+    return k != BNET_DEV_CUDA
+               ? BITNET_OK
+               : bnet_cuda_check(&bnet_cuda_this_build, s->version, &s->gpus[index], err);
+}
+
+bitnet_status bnet_device_check(const bnet_devices *d, bnet_device_kind k, int index,
+                                bitnet_error *err)
+{
+    char asked[32];
+    snprintf(asked, sizeof asked, "%s:%d", bnet_device_name(k), index);
+    return check(d, k, index, asked, err);
+}
+
+/* The first device of the kind that can be used: a GPU, or a driver on the CPU; -1: none. */
+static int usable(const bnet_devices *d, bnet_device_kind k, bool software)
+{
+    for (int i = 0; i < d->kind[k].n_gpus; i++)
+        if (d->kind[k].gpus[i].software == software &&
+            bnet_device_check(d, k, i, NULL) == BITNET_OK)
+            return i;
+    return -1;
+}
+
+static bool first_gpu(const bnet_devices *d, bnet_device_kind *k, int *index)
+{
+    for (int i = 0; i < BNET_DEV_CPU; i++) {
+        *index = usable(d, (bnet_device_kind)i, false);
+        *k = (bnet_device_kind)i;
+        if (*index >= 0)
+            return true;
+    }
+    return false;
+}
+
+/* Is there a real GPU of a kind in this build that fails the check? Then as that did. */
+static bitnet_status check_first(const bnet_devices *d, bitnet_error *err)
+{
+    for (int k = 0; k < BNET_DEV_CPU; k++) {
+        const bnet_device_status *s = &d->kind[k];
+        for (int i = 0; s->compiled && s->runnable && !s->fake && i < s->n_gpus; i++)
+            if (!s->gpus[i].software)
+                return bnet_device_check(d, (bnet_device_kind)k, i, err);
+    }
+    return BITNET_OK;
+}
+
+/* ---- choosing ---- */
+
+static bitnet_status fail_any_gpu(const bnet_devices *d, bitnet_error *err)
+{
+    char list[64], why[400] = "";
+    size_t n = 0;
+    bitnet_status st = check_first(d, err);
+    if (st != BITNET_OK)
+        return st;
+    detected(d, BNET_DEV_CPU, list, sizeof list);
+    for (int k = 0; k < BNET_DEV_CPU; k++)
+        if (d->kind[k].fake)
+            return fail_fake(bnet_device_name((bnet_device_kind)k), err);
+    if (!bnet_gpu_compiled(d))
+        return bnet_fail(err, BITNET_NOT_COMPILED,
+                         "gpu: this build has no GPU backend (detected: %s); %s, or use --device "
+                         "cpu or auto",
+                         list, bnet_kind_info(BNET_DEV_CUDA)->remedy);
+    for (int k = 0; k < BNET_DEV_CPU && n < sizeof why; k++) {
+        const bnet_device_status *s = &d->kind[k];
+        if (s->compiled)
+            n += (size_t)snprintf(why + n, sizeof why - n, "%s%s: %s", n ? "; " : "",
+                                  bnet_device_name((bnet_device_kind)k),
+                                  s->reason[0] ? s->reason : "only software devices");
+    }
+    return bnet_fail(err, BITNET_NOT_AVAILABLE,
+                     "no GPU this build can use (detected: %s): %s; run bitnet preflight for "
+                     "remedies, or use --device cpu or auto",
+                     list, why);
 }
 
 static bitnet_status select_named(const bnet_devices *d, const bnet_request *r, bnet_selection *out,
                                   bitnet_error *err)
 {
     const bnet_device_status *s = &d->kind[r->kind];
-    if (s->fake)
-        return fail_fake(r->text, err);
-    if (!s->compiled)
-        return fail_not_compiled(d, r->kind, err);
-    if (!s->runnable)
-        return bnet_fail(err, BITNET_NOT_AVAILABLE, "NotAvailableRuntime: %s: %s%s%s; %s", r->text,
-                         s->available ? s->source : "", s->available ? " lists a device, but " : "",
-                         s->reason[0] ? s->reason : "no device", s->hint);
     bnet_selection_ranks ranks = r->ranks;
-    if (r->index >= s->n_gpus && r->kind != BNET_DEV_CPU)
-        return fail_index(s, r, err);
-    for (int i = 0; i < ranks.n; i++)
-        if (ranks.index[i] >= s->n_gpus)
-            return fail_index(s, r, err);
-    for (int i = 0; r->all && i < s->n_gpus; i++)
+    int gpu = usable(d, r->kind, false), any = gpu >= 0 ? gpu : usable(d, r->kind, true);
+    int index = r->index >= 0 ? r->index : BNET_MAX(any, 0);
+    bitnet_status st = check(d, r->kind, index, r->text, err);
+    for (int i = 0; i < s->n_gpus && r->all; i++)
         ranks.index[ranks.n++] = i;
-    int index = r->index >= 0 ? r->index : BNET_MAX(usable_gpu(s), 0);
-    select_ranks(d, r, r->kind, index, &ranks, out);
+    for (int i = 0; i < ranks.n && st == BITNET_OK; i++)
+        st = check(d, r->kind, ranks.index[i], r->text, err);
+    if (st == BITNET_OK)
+        select_ranks(d, r, r->kind, index, &ranks, out);
+    return st;
+}
+
+/* auto, and no GPU to be had: the CPU, with the reason if there is a GPU all the same. */
+static bitnet_status select_cpu(const bnet_devices *d, const bnet_request *r, bnet_selection *out,
+                                bitnet_error *err)
+{
+    bitnet_error why = {0};
+    bitnet_status st = check_first(d, &why);
+    if (st != BITNET_OK && r->strict)
+        return bnet_fail(err, st, "%s", why.message);
+    select_kind(d, r, BNET_DEV_CPU, 0, out);
+    for (int k = 0; k < BNET_DEV_CPU && st == BITNET_OK; k++)
+        if (d->kind[k].hidden && d->kind[k].compiled)
+            snprintf(why.message, sizeof why.message, "%s", d->kind[k].reason);
+    snprintf(out->passed, sizeof out->passed, "%.399s", why.message);
     return BITNET_OK;
 }
 
@@ -215,10 +272,7 @@ bitnet_status bnet_select(const bnet_devices *d, const bnet_request *r, bnet_sel
         select_kind(d, r, k, index, out);
         return BITNET_OK;
     }
-    if (r->any_gpu)
-        return fail_any_gpu(d, err);
-    select_kind(d, r, BNET_DEV_CPU, 0, out);
-    return BITNET_OK;
+    return r->any_gpu ? fail_any_gpu(d, err) : select_cpu(d, r, out, err);
 }
 
 void bnet_select_cpu(bnet_selection *s)

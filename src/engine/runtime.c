@@ -53,7 +53,12 @@ static bitnet_status select_device(bitnet_runtime *r, const bitnet_runtime_optio
                                    bitnet_error *err)
 {
     bnet_request request;
-    bnet_probe_options p;
+    const bnet_probe_options p = {.fake = o->fake_gpu,
+                                  .strict = o->strict,
+                                  .no_fake = o->no_fake_gpu,
+                                  .visible = o->visible_devices,
+                                  .quick = true,
+                                  .log = &r->log};
     bitnet_status st = bnet_request_parse(o->device, o->device_origin ? o->device_origin : "device",
                                           &request, err);
     if (st == BITNET_OK)
@@ -63,18 +68,14 @@ static bitnet_status select_device(bitnet_runtime *r, const bitnet_runtime_optio
     r->devices = bnet_calloc(1, sizeof *r->devices);
     if (!r->devices)
         return bnet_no_memory(err, "devices");
-    bnet_probe_options_init(&p);
-    p.fake = o->fake_gpu;
-    p.strict = o->strict;
-    p.no_fake = o->no_fake_gpu;
-    p.visible = o->visible_devices;
-    p.quick = true;
-    p.log = &r->log;
+    request.strict = o->strict;
     st = bnet_probe(&p, r->devices, err);
     if (st == BITNET_OK)
         st = bnet_select(r->devices, &request, &r->selection, err);
+    const char *passed = r->selection.passed; /* a GPU that is not used is said to everybody */
     if (st == BITNET_OK)
-        bnet_logf(&r->log, BITNET_LOG_INFO, "device", "%s", r->selection.summary);
+        bnet_logf(&r->log, *passed ? BITNET_LOG_WARN : BITNET_LOG_INFO, "device", "%s%s%s", passed,
+                  *passed ? "; " : "", r->selection.summary);
     return st;
 }
 

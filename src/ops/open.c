@@ -66,7 +66,7 @@ bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, 
         if (strcmp(backends[i].device, device) == 0)
             return backends[i].open(w, out, err);
     return bnet_fail(err, BITNET_NOT_COMPILED,
-                     "NotCompiled: feature %s: this build has no %s backend", device,
+                     "%s: this build has no %s backend; use device cpu or auto", device,
                      bnet_device_label(w->device));
 }
 

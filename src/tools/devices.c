@@ -60,28 +60,44 @@ static void compiled_text(bnet_device_kind k, const bnet_device_status *s, bnet_
                   *archs ? ")" : "");
 }
 
-/* A chip without kernels, and what to do. */
-static void chip_text(bnet_device_kind k, const bnet_device_status *s, const bnet_gpu *g,
-                      bnet_str *out)
+/* Does this build compute on it, why not, and how much at once? */
+static void usable_text(const bnet_devices *d, bnet_device_kind k, int i, bnet_str *out)
 {
-    if (k == BNET_DEV_CUDA && s->compiled && !s->fake && g->cc_major > 0 &&
-        !bnet_cuda_serves(bnet_cuda_archs(), g->cc_major, g->cc_minor))
-        bnet_str_addf(out, "  Kernels: not compiled for sm_%d%d; build with CUDA_ARCH=sm_%d%d\n",
-                      g->cc_major, g->cc_minor, g->cc_major, g->cc_minor);
+    bitnet_error err = {0};
+    if (bnet_device_check(d, k, i, &err) != BITNET_OK) {
+        bnet_str_addf(out, "  Usable: no: %s\n", err.message);
+        return;
+    }
+    bnet_memory_plan p = bnet_memory_policy(&d->kind[k].gpus[i]);
+    bnet_str_addf(out,
+                  "  Usable: yes, recorded steps of up to %d timelines, passes of up to %d "
+                  "tokens\n",
+                  p.max_batch, p.pass_tokens);
+}
+
+bool bnet_devices_usable(const bnet_devices *d, int k)
+{
+    for (int i = 0; i < d->kind[k].n_gpus; i++)
+        if (bnet_device_check(d, (bnet_device_kind)k, i, NULL) == BITNET_OK)
+            return true;
+    return k == BNET_DEV_CPU;
 }
 
 static void info_text(const bnet_devices *d, bnet_str *out)
 {
     cpu_text(&d->cpu, out);
+    bnet_device_kind of = bnet_gpu_kind(d);
     bnet_str_puts(out, "GPU: ");
     bnet_devices_summary(d, out);
-    bnet_str_addf(out, "\n  compiled: %s, available: %s, WebGPU: %s\n", yes(bnet_gpu_compiled(d)),
-                  yes(bnet_gpu_available_runtime(d)), yes(d->wgpu));
+    bnet_str_addf(out, "\n  %s%scompiled: %s, available: %s, WebGPU: %s\n",
+                  of == BNET_DEV_CPU ? "" : bnet_device_name(of), of == BNET_DEV_CPU ? "" : " ",
+                  yes(bnet_gpu_compiled(d)), yes(bnet_gpu_available_runtime(d)), yes(d->wgpu));
     for (int k = 0; k < BNET_DEV_CPU; k++) {
         bnet_str_addf(out, "  %s: ", bnet_device_name((bnet_device_kind)k));
         compiled_text((bnet_device_kind)k, &d->kind[k], out);
-        bnet_str_addf(out, ", available %s%s\n", yes(d->kind[k].available),
-                      d->kind[k].fake ? " (fake)" : "");
+        bnet_str_addf(out, ", available %s%s, usable %s%s\n", yes(d->kind[k].available),
+                      d->kind[k].fake ? " (fake)" : "", yes(bnet_devices_usable(d, k)),
+                      bnet_device_supported(k) ? "" : "; not supported by this version");
     }
 }
 
@@ -103,10 +119,11 @@ static void list_text(const bnet_devices *d, bnet_str *out)
             bnet_str_addf(out, ", toolkit %s", s->toolkit);
         if (s->reason[0])
             bnet_str_addf(out, ": %s", s->reason);
-        bnet_str_putc(out, '\n');
+        bnet_str_puts(out,
+                      bnet_device_supported(kind) ? "\n" : "; not supported by this version\n");
         for (int i = 0; i < s->n_gpus; i++) {
             bnet_gpu_text(&s->gpus[i], out);
-            chip_text(kind, s, &s->gpus[i], out);
+            usable_text(d, kind, i, out);
         }
         bnet_topology_text(kind, s, out);
     }
@@ -119,7 +136,7 @@ static bool render(bitnet_devices *d)
 {
     info_text(&d->found, &d->text[BITNET_DEVICES_INFO]);
     list_text(&d->found, &d->text[BITNET_DEVICES_LIST]);
-    bnet_preflight(&d->found, &d->text[BITNET_DEVICES_PREFLIGHT], &d->preflight_ok);
+    bnet_preflight(&d->found, &d->text[BITNET_DEVICES_PREFLIGHT], &d->verdict);
     bool ok = true;
     for (int v = 0; v < BNET_DEVICES_VIEWS; v++)
         ok = ok && !d->text[v].failed &&
@@ -194,7 +211,7 @@ const char *bitnet_devices_json(const bitnet_devices *d, bitnet_devices_view vie
 
 bool bitnet_devices_preflight(const bitnet_devices *d)
 {
-    return d && d->preflight_ok;
+    return d && d->verdict.status == BITNET_OK;
 }
 
 bool bitnet_devices_gpu_compiled(const bitnet_devices *d)

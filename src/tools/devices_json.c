@@ -28,8 +28,31 @@ static json_t *count_or_null(uint64_t n)
     return n ? json_integer((json_int_t)n) : json_null();
 }
 
-static json_t *gpu_json(const bnet_gpu *g, bool *ok)
+/* The name programs know a failure by; people read the message. */
+static json_t *error_name(bitnet_status st)
 {
+    return st == BITNET_OK
+               ? json_null()
+               : json_string(st == BITNET_NOT_COMPILED ? "NotCompiled" : "NotAvailableRuntime");
+}
+
+/* Whether this build computes on the device, why not, and how much at once. */
+static void put_use(json_t *o, const bnet_devices *d, bnet_device_kind k, int i, bool *ok)
+{
+    bitnet_error err = {0};
+    bitnet_status st = bnet_device_check(d, k, i, &err);
+    bnet_memory_plan p = bnet_memory_policy(&d->kind[k].gpus[i]);
+    bool usable = st == BITNET_OK;
+    put(o, "usable", json_boolean(usable), ok);
+    put(o, "error", error_name(st), ok);
+    put(o, "why", text_or_null(usable ? "" : err.message), ok);
+    put(o, "max_batch", count_or_null(usable ? (uint64_t)p.max_batch : 0), ok);
+    put(o, "max_pass_tokens", count_or_null(usable ? (uint64_t)p.pass_tokens : 0), ok);
+}
+
+static json_t *gpu_json(const bnet_devices *d, bnet_device_kind k, int i, bool *ok)
+{
+    const bnet_gpu *g = &d->kind[k].gpus[i];
     json_t *o = json_object();
     put(o, "device_id", json_integer(g->device_id), ok);
     put(o, "name", json_string(g->name), ok);
@@ -43,6 +66,26 @@ static json_t *gpu_json(const bnet_gpu *g, bool *ok)
     put(o, "supports_fp16", json_boolean(g->fp16), ok);
     put(o, "supports_bf16", json_boolean(g->bf16), ok);
     put(o, "software", json_boolean(g->software), ok);
+    put_use(o, d, k, i, ok);
+    return o;
+}
+
+static json_t *capability(int ten_times)
+{
+    return ten_times ? json_pack("[ii]", ten_times / 10, ten_times % 10) : json_null();
+}
+
+/* What a build asks of a device and its driver; null where it has no such backend. */
+static json_t *minima_json(bnet_device_kind k, const bnet_device_status *s, bool *ok)
+{
+    const bnet_cuda_build *b = &bnet_cuda_this_build;
+    if (k != BNET_DEV_CUDA || !s->compiled)
+        return json_null();
+    json_t *o = json_object();
+    put(o, "compute_capability", capability(bnet_cuda_least(b->archs)), ok);
+    put(o, "toolkit_version", text_or_null(b->toolkit), ok);
+    put(o, "toolkit_compute_capability", capability(bnet_cuda_least(b->known)), ok);
+    put(o, "driver_api", b->driver ? json_sprintf("%d.0", b->driver) : json_null(), ok);
     return o;
 }
 
@@ -61,15 +104,27 @@ static json_t *peers_json(const bnet_device_status *s, bool *ok)
     return rows;
 }
 
-static json_t *kind_json(bnet_device_kind k, const bnet_device_status *s, bool *ok)
+/* The facts of a kind that info has too. */
+static json_t *facts_json(const bnet_devices *d, bnet_device_kind k, bool *ok)
 {
-    json_t *o = json_object(), *gpus = json_array();
+    const bnet_device_status *s = &d->kind[k];
+    json_t *o = json_object();
     put(o, "device", json_string(bnet_device_name(k)), ok);
-    put(o, "label", json_string(bnet_device_label(k)), ok);
+    put(o, "supported", json_boolean(bnet_device_supported(k)), ok);
     put(o, "compiled", json_boolean(s->compiled), ok);
+    put(o, "available", json_boolean(s->available), ok);
+    put(o, "usable", json_boolean(bnet_devices_usable(d, k)), ok);
+    return o;
+}
+
+static json_t *kind_json(const bnet_devices *d, bnet_device_kind k, bool *ok)
+{
+    const bnet_device_status *s = &d->kind[k];
+    json_t *o = facts_json(d, k, ok), *gpus = json_array();
+    put(o, "label", json_string(bnet_device_label(k)), ok);
     put(o, "architectures",
         text_or_null(k == BNET_DEV_CUDA && s->compiled ? bnet_cuda_archs() : ""), ok);
-    put(o, "available", json_boolean(s->available), ok);
+    put(o, "minimum", minima_json(k, s, ok), ok);
     put(o, "fake", json_boolean(s->fake), ok);
     put(o, "runnable", json_boolean(s->runnable), ok);
     put(o, "source", text_or_null(s->source), ok);
@@ -78,9 +133,8 @@ static json_t *kind_json(bnet_device_kind k, const bnet_device_status *s, bool *
     put(o, "toolkit_version", text_or_null(s->toolkit), ok);
     put(o, "reason", text_or_null(s->reason), ok);
     put(o, "hint", text_or_null(s->hint), ok);
-    put(o, "max_batch", json_integer(bnet_device_max_batch(k)), ok);
     for (int i = 0; i < s->n_gpus; i++)
-        append(gpus, gpu_json(&s->gpus[i], ok), ok);
+        append(gpus, gpu_json(d, k, i, ok), ok);
     put(o, "gpus", gpus, ok);
     put(o, "peers", peers_json(s, ok), ok);
     return o;
@@ -90,7 +144,7 @@ static json_t *kinds_json(const bnet_devices *d, bool *ok)
 {
     json_t *list = json_array();
     for (int k = 0; k < BNET_DEV_COUNT; k++)
-        append(list, kind_json((bnet_device_kind)k, &d->kind[k], ok), ok);
+        append(list, kind_json(d, (bnet_device_kind)k, ok), ok);
     return list;
 }
 
@@ -130,14 +184,21 @@ static json_t *cpu_json(const bnet_cpu_info *c, bool *ok)
     return o;
 }
 
-/* The record of DET-2, and the two booleans of DET-9. */
+/* The record of DET-2, the two booleans of DET-9, both of `kind`, and the facts of every kind. */
 static json_t *gpu_summary_json(const bnet_devices *d, bool *ok)
 {
     json_t *o = json_object();
+    json_t *kinds = json_array();
     bnet_str summary = {0};
+    bnet_device_kind of = bnet_gpu_kind(d);
     bnet_devices_summary(d, &summary);
+    for (int k = 0; k < BNET_DEV_CPU; k++)
+        append(kinds, facts_json(d, (bnet_device_kind)k, ok), ok);
+    put(o, "kind", of == BNET_DEV_CPU ? json_null() : json_string(bnet_device_name(of)), ok);
     put(o, "compiled", json_boolean(bnet_gpu_compiled(d)), ok);
     put(o, "available", json_boolean(bnet_gpu_available_runtime(d)), ok);
+    put(o, "present", json_boolean(bnet_gpu_present(d)), ok);
+    put(o, "kinds", kinds, ok);
     put(o, "cuda", json_boolean(d->kind[BNET_DEV_CUDA].available), ok);
     put(o, "metal", json_boolean(d->kind[BNET_DEV_METAL].available), ok);
     put(o, "rocm", json_boolean(d->kind[BNET_DEV_HIP].available), ok);
@@ -165,8 +226,11 @@ bool bnet_devices_render_json(const bitnet_devices *d, bitnet_devices_view view,
     const bnet_devices *f = &d->found;
     json_t *o = json_object();
     bool ok = true;
-    if (view == BITNET_DEVICES_PREFLIGHT)
-        put(o, "ok", json_boolean(d->preflight_ok), &ok);
+    if (view == BITNET_DEVICES_PREFLIGHT) {
+        put(o, "ok", json_boolean(d->verdict.status == BITNET_OK), &ok);
+        put(o, "error", error_name(d->verdict.status), &ok);
+        put(o, "why", text_or_null(d->verdict.message), &ok);
+    }
     if (view != BITNET_DEVICES_LIST)
         put(o, "gpu", gpu_summary_json(f, &ok), &ok);
     if (view != BITNET_DEVICES_PREFLIGHT)

@@ -16,9 +16,9 @@ def test_BE_1_truth_table():
     """Requests x fakes x strict x no-fake, in builds with and without the CUDA backend."""
     ok, usage, compiled, available = 0, 2, 11, 12
     has_cuda = built_with_cuda()
-    absent, no_cuda = (available, "NotAvailableRuntime: cuda") if has_cuda else (compiled, "NotCompiled: feature cuda")
-    no_gpu = ("NotAvailableRuntime: no GPU this build can use.*use --device cpu" if has_cuda else
-              "NotCompiled: feature gpu: this build has no GPU backend.*use --device cpu")
+    absent, no_cuda = (available, "cuda(:1)?: ") if has_cuda else (compiled, "cuda: this build has no NVIDIA CUDA backend")
+    no_gpu = ("no GPU this build can use.*use --device cpu" if has_cuda else
+              "gpu: this build has no GPU backend.*use --device cpu")
     rows = [
         (None, "", {}, ok, "selected=cpu"), ("auto", "none", {}, ok, r"requested=auto detected=\[cpu\] selected=cpu"),
         ("cpu", "none", {}, ok, r"requested=cpu detected=\[cpu\] selected=cpu"),
@@ -28,15 +28,15 @@ def test_BE_1_truth_table():
         ("cpu", "gpu", {}, ok, r"requested=cpu detected=\[cuda,cpu\] selected=cpu"),
         ("auto", "metal", {}, ok, r"detected=\[metal,cpu\]"),
         ("gpu", "none", {}, absent, no_gpu), ("cuda", "none", {}, absent, no_cuda), ("cuda:1", "none", {}, absent, no_cuda),
-        ("hip", "none", {}, compiled, "NotCompiled: feature hip"), ("rocm", "none", {}, compiled, "NotCompiled: feature hip"),
-        ("oneapi", "none", {}, compiled, "NotCompiled: feature oneapi"),
-        ("opencl", "none", {}, compiled, "NotCompiled: feature opencl"),
-        ("ocl", "none", {}, compiled, "NotCompiled: feature opencl"),
-        ("vulkan", "none", {}, compiled, "NotCompiled: feature vulkan"),
-        ("metal", "none", {}, compiled, "NotCompiled: feature metal"), ("npu", "none", {}, compiled, "NotCompiled: feature npu"),
-        ("gpu", "cuda", {}, available, "NotAvailableRuntime: cuda is a fake"),
-        ("cuda", "cuda", {}, available, "NotAvailableRuntime: cuda is a fake"),
-        ("hip", "rocm", {}, available, "NotAvailableRuntime: hip is a fake"),
+        ("hip", "none", {}, compiled, "hip: .* is not supported by this version"), ("rocm", "none", {}, compiled, "hip: .* is not supported by this version"),
+        ("oneapi", "none", {}, compiled, "oneapi: .* is not supported by this version"),
+        ("opencl", "none", {}, compiled, "opencl: .* is not supported by this version"),
+        ("ocl", "none", {}, compiled, "opencl: .* is not supported by this version"),
+        ("vulkan", "none", {}, compiled, "vulkan: .* is not supported by this version"),
+        ("metal", "none", {}, compiled, "metal: .* is not supported by this version"), ("npu", "none", {}, compiled, "npu: .* is not supported by this version"),
+        ("gpu", "cuda", {}, available, "cuda is a fake"),
+        ("cuda", "cuda", {}, available, "cuda is a fake"),
+        ("hip", "rocm", {}, available, "hip is a fake"),
         ("toaster", "none", {}, usage, '"toaster" is not a device; use one of auto, cpu, gpu'),
         ("auto", "toaster", {}, usage, "BITNET_GPU_FAKE"), ("auto", "none,cuda", {}, usage, "none stands alone"),
         ("auto", "cuda", {"BITNET_STRICT_MODE": "1"}, ok, "strict mode ignores BITNET_GPU_FAKE=cuda"),
@@ -50,6 +50,17 @@ def test_BE_1_truth_table():
         r = expect(code, "run", "-m", model("nano"), *NANO, *how, "--log-level", "info", says=says,
                    env={"BITNET_GPU_FAKE": fake, **env})
         check(bool(r.out.strip()) == (code == 0), f"{device}, {fake}, {env}: printed {r.out!r}")
+        check("NotCompiled" not in r.err and "NotAvailable" not in r.err, f"a name for programs: {r.err}")
+
+
+def test_BE_10_names_for_programs():
+    """People read sentences; programs get the name of the failure, in a line of the log and from preflight."""
+    for device, code, name in (("vulkan", 11, "NotCompiled"), ("cuda", 12, "NotAvailableRuntime")):
+        r = expect(code, "run", "-m", model("nano"), *NANO, "--device", device, "--log-format", "json", env={"BITNET_GPU_FAKE": "cuda"})
+        line = json.loads(r.err.strip().splitlines()[-1])
+        equal((line["error"], line["exit"]), (name, code), line)
+    j = run("preflight", "--json", env={"BITNET_GPU_FAKE": "cuda"}).json()
+    equal((j["ok"], j["error"]), (False, "NotAvailableRuntime"), j)
 
 
 def test_BE_2_precedence():
@@ -60,7 +71,7 @@ def test_BE_2_precedence():
     says("requested=auto ", "--device", "auto", BITNET_DEVICE="cpu")
     says("requested=auto ", BITNET_DEVICE="")
     expect(0, "run", "-m", model("nano"), *NANO, "--device", "cpu", env={"BITNET_DEVICE": "vulkan"})
-    fails(11, "run", "-m", model("nano"), *NANO, env={"BITNET_DEVICE": "vulkan"}, says="NotCompiled")
+    fails(11, "run", "-m", model("nano"), *NANO, env={"BITNET_DEVICE": "vulkan"}, says="vulkan: Vulkan is not supported")
     fails(2, "run", "-m", model("nano"), *NANO, env={"BITNET_DEVICE": "lamp"}, says='BITNET_DEVICE: "lamp"')
     fails(2, "run", "-m", model("nano"), *NANO, "--device", "lamp", says='--device: "lamp"')
 
@@ -71,6 +82,10 @@ def test_DET_1_info():
     check(j["provider"] and j["backend_summary"].endswith("selected=cpu"), f"{j}")
     j = expect(0, "info", "--json", env={"BITNET_GPU_FAKE": "cuda"}).json()
     equal((j["gpu"]["available"], j["gpu"]["cuda"], j["gpu"]["wgpu"], j["gpu"]["compiled"]), (True, True, True, built_with_cuda()), "fake")
+    if built_with_cuda():  # another kind's GPU: the pair is about one kind
+        g = expect(0, "info", "--json", env={"BITNET_GPU_FAKE": "metal"}).json()["gpu"]
+        equal((g["kind"], g["compiled"], g["available"], g["present"], g["wgpu"]), ("cuda", True, False, True, True), g)
+        check("cuda compiled: yes, available: no" in expect(0, "info", env={"BITNET_GPU_FAKE": "metal"}).out, "text")
     text = expect(0, "info", env={"BITNET_GPU_FAKE": "none"}).out
     check(re.search(r"(?m)^kernels: \w+$", text) and "at startup (drivers only): requested=auto detected=[cpu] selected=cpu" in text, text)
 
@@ -103,7 +118,16 @@ def test_DET_7_preflight():
 
 
 def test_DET_18_hidden_devices():
-    expect(0, "run", "-m", model("nano"), *NANO, "-v", says="selected=cpu", env={"CUDA_VISIBLE_DEVICES": ""})
+    says = "warning: device: CUDA_VISIBLE_DEVICES is set and empty.*selected=cpu" if built_with_cuda() else None
+    expect(0, "run", "-m", model("nano"), *NANO, says=says, env={"CUDA_VISIBLE_DEVICES": ""})
+
+
+def test_completion_offers_every_device():
+    """The words behind --device are those that the command names when it is given another."""
+    r = expect(2, "run", "-m", model("nano"), *NANO, "--device", "lamp")
+    named = set(re.findall(r"\w+", re.sub(r"\(\w+\)", "", re.search("use one of ([^;]*)", r.err).group(1)))) - {"null"}
+    script = expect(0, "completions", "bash").out
+    equal(set(re.search(r"(auto cpu gpu[^\"'\n]*)", script).group(1).split()), named, script[:300])
 
 
 if __name__ == "__main__":

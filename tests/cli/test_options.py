@@ -358,7 +358,7 @@ def test_environment():
         fails(2, "run", "-p", "Once", "-m", m, env={variable: bad}, says=f"{variable}: '{re.escape(bad)}'")
     fails(2, *base, "-m", m, env={"BITNET_CPU": "mmx"}, says="mmx")
     fails(2, *base, "-m", m, env={"BITNET_DEVICE": "toaster"}, says='BITNET_DEVICE: "toaster" is not a device')
-    fails(11, *base, "-m", m, env={"BITNET_DEVICE": "vulkan:0"}, says="NotCompiled: feature vulkan")
+    fails(11, *base, "-m", m, env={"BITNET_DEVICE": "vulkan:0"}, says="vulkan: Vulkan is not supported by this version")
     equal(expect(0, *base, env={"BITNET_GGUF": m, "BITNET_SEED": "7"}).json()["seed"], 7, "BITNET_SEED")
     equal(expect(0, *base, env={"BITNET_MODEL_PATH": m}).json()["model"]["path"], m, "BITNET_MODEL_PATH")
     equal(expect(0, *base, env={"BITNET_GGUF": m, "BITNET_MODEL_PATH": "/nowhere"}).json()["model"]["path"], m, "order")

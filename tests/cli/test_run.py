@@ -291,7 +291,7 @@ def test_kv_isa_and_layout():
     check(all(k["id"].endswith(".scalar") for k in scalar["kernels"]), f"--isa scalar: {scalar['kernels']}")
     equal(scalar["ids"], nano("--json", "--seed", "2", "-p", "Once").json()["ids"], "the text does not depend on the ISA")
     fails(2, "run", "-m", model("nano"), "--isa", "mmx", "-p", "x", says="mmx")
-    fails(11, "run", "-m", model("nano"), "--device", "vulkan", "-p", "x", says="NotCompiled: feature vulkan: this version of bitnet has no")
+    fails(11, "run", "-m", model("nano"), "--device", "vulkan", "-p", "x", says="vulkan: Vulkan is not supported by this version of bitnet")
     fails(2, "run", "-m", model("nano"), "-d", "gpux", "-p", "x", says="is not a device")
     right, wrong = (nano("--json", "--greedy", "--i2s-layout", x, "-p", "Once upon a time").json() for x in ("128", "64"))
     check(right["ids"] != wrong["ids"], "--i2s-layout has no effect")

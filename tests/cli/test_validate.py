@@ -80,8 +80,8 @@ def test_device_and_against():
     equal(d["device"], "cpu:scalar", "device")
     equal({a["verdict"] for a in d["accuracy"] if a["kernel"].endswith((".avx2", ".dotprod", ".neon"))} - {"skip"}, set(),
           "kernels the set does not have")
-    kernels("--device", "metal", code=11, says="NotCompiled")
-    kernels(code=11, says="NotCompiled", env={"BITNET_DEVICE": "metal"})
+    kernels("--device", "metal", code=11, says="metal: Apple Metal is not supported by this version")
+    kernels(code=11, says="metal: Apple Metal is not supported by this version", env={"BITNET_DEVICE": "metal"})
     kernels("--device", "toaster", code=2, says="toaster")
     kernels("--against", "cpu:mmx", code=2, says="mmx")
     kernels("--model", "x.gguf", code=2, says="uses no model")

@@ -1,6 +1,6 @@
 /* emulated_cuda.c - a libcuda.so.1 for machines without a GPU: memory is the host's, a stream does
  * everything at once, and the reference kernels, which are plain C, run thread after thread. It
- * says it has compute capability 5.0, so that nothing else is chosen; with BITNET_EMULATED_CC=90
+ * does not say its compute capability, so that nothing else is chosen; with BITNET_EMULATED_CC=90
  * the fast kernels are, as emulated_fast.c means them. Tests find it by LD_LIBRARY_PATH.
  *
  * BITNET_EMULATED_FAIL="NAME N CODE": the N-th call of that function fails with the code.
@@ -306,7 +306,7 @@ static int shared_most(int cc)
 static int emulated_cc(void)
 {
     const char *cc = getenv("BITNET_EMULATED_CC");
-    return cc ? atoi(cc) : 50;
+    return cc ? atoi(cc) : 0;
 }
 
 API int cuDeviceGetAttribute(int *value, int attribute, int device)

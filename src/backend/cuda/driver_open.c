@@ -60,6 +60,8 @@ static void describe(cuda_driver *c)
         g->total_memory = n_bytes;
     g->cc_major = attribute(c, CC_MAJOR);
     g->cc_minor = attribute(c, CC_MINOR);
+    if (g->cc_major == 0) /* not told: what every kernel of reference runs on */
+        g->cc_major = 5;
     g->multiprocessors = attribute(c, MULTIPROCESSORS);
     g->max_threads_per_block = attribute(c, MAX_THREADS_PER_BLOCK);
     g->max_shared_memory_per_block = (uint64_t)attribute(c, MAX_SHARED_PER_BLOCK);
@@ -114,14 +116,16 @@ static void find_capabilities(cuda_driver *c)
     caps->has = bnet_cuda_may_use(&c->base.gpu, caps->level, sizeof caps->level);
 }
 
+/* The driver found no code for the chip in any image. */
 static bitnet_status not_compiled(const bnet_gpu *g, bitnet_error *err)
 {
+    bitnet_status st = bnet_cuda_check(&bnet_cuda_this_build, "", g, err);
+    if (st != BITNET_OK)
+        return st;
     return bnet_fail(err, BITNET_NOT_COMPILED,
-                     "cuda: device %d (%s): this build is not compiled for sm_%d%d, it has kernels "
-                     "for %s; build it with CUDA_ARCH=sm_%d%d and a CUDA toolkit that knows the "
-                     "chip, or use --device cpu",
-                     g->device_id, g->name, g->cc_major, g->cc_minor, bnet_cuda_archs(),
-                     g->cc_major, g->cc_minor);
+                     "cuda: device %d (%s): the driver takes no kernels of this build (%s), though "
+                     "its compute capability is %d.%d; update the driver, or use --device cpu",
+                     g->device_id, g->name, bnet_cuda_archs(), g->cc_major, g->cc_minor);
 }
 
 /* In order, up to the context; *what names the call that failed. */

@@ -1,11 +1,9 @@
 /* usage.c - memory of the device by purpose, and the time of loading. */
 #include "backend/gpu/gpu.h"
 
-enum { PASS_TOKENS = 16 }; /* of a prompt for each timeline that is planned for */
-
 int bnet_gpu_batch_limit(const bnet_backend *b)
 {
-    return PASS_TOKENS * ((const gpu_backend *)b)->plan.max_batch;
+    return ((const gpu_backend *)b)->plan.pass_tokens;
 }
 
 void bnet_gpu_usage_begin(gpu_backend *be)

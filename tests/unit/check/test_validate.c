@@ -674,7 +674,8 @@ static void test_requests(void **state)
         bitnet_status status;
         const char *text;
     } rows[] = {
-        {"metal", NULL, BITNET_NOT_COMPILED, "device: NotCompiled"},
+        {"metal", NULL, BITNET_NOT_COMPILED,
+         "device: metal: Apple Metal is not supported by this version"},
         {"toaster", NULL, BITNET_ARGUMENT, "toaster"},
         {"cpu:mmx", NULL, BITNET_ARGUMENT, "mmx"},
         {"cpu", "cpu:mmx", BITNET_ARGUMENT, "mmx"},

@@ -66,12 +66,65 @@ static void test_DET_18_which_kernels_a_chip_has(void **state)
     }
 }
 
+/* Both minima, and advice only where it helps: with a toolkit that begins at 7.5 nothing helps
+ * a 6.1. */
+static void test_DET_16_D_9_minima_and_advice(void **state)
+{
+    static const bnet_cuda_build all = {"sm_75 sm_80 sm_90a compute_80", "13.0",
+                                        "sm_75 sm_80 sm_86 sm_90 sm_100", 13};
+    static const bnet_cuda_build one = {"sm_80", "13.0", "sm_75 sm_80 sm_86 sm_90 sm_100", 13};
+    static const bnet_cuda_build old = {"sm_75 sm_80", "12.4", "sm_50 sm_61 sm_70 sm_75 sm_80", 12};
+    static const struct {
+        const bnet_cuda_build *build;
+        const char *api;
+        int cc;
+        bitnet_status status;
+        const char *want;
+    } rows[] = {
+        {&all, "13.0", 75, BITNET_OK, ""},
+        {&all, "13.2", 90, BITNET_OK, ""},
+        {&all, "13.0", 0, BITNET_OK, ""}, /* not told: let through */
+        {&all, "", 120, BITNET_OK, ""},
+        {&all, "13.0", 61, BITNET_NOT_COMPILED,
+         "has compute capability 6.1, which this build does not serve: it has kernels for sm_75 "
+         "sm_80 sm_90a compute_80 (compute capability 7.5 and later), compiled with CUDA 13.0, "
+         "which begins at 7.5; the driver must serve CUDA 13.0 or later; use --device cpu"},
+        {&all, "13.0", 70, BITNET_NOT_COMPILED, "or later; use --device cpu"},
+        {&one, "13.0", 75, BITNET_NOT_COMPILED, "; build it with CUDA_ARCH=sm_75, or use --device"},
+        {&one, "13.0", 100, BITNET_NOT_COMPILED, "; build it with CUDA_ARCH=sm_100, or use"},
+        {&one, "13.0", 121, BITNET_NOT_COMPILED, "; build it with CUDA_ARCH=default, or use"},
+        {&one, "13.0", 61, BITNET_NOT_COMPILED, "or later; use --device cpu"},
+        {&old, "12.4", 61, BITNET_NOT_COMPILED,
+         "which begins at 5.0; the driver must serve CUDA "
+         "12.0 or later; build it with CUDA_ARCH=sm_61, or"},
+        {&all, "12.9", 90, BITNET_NOT_AVAILABLE,
+         "the driver serves CUDA 12.9, but this build needs one that serves CUDA 13.0 or later "
+         "(and "
+         "a device of compute capability 7.5 or later); update the driver"},
+    };
+    (void)state;
+    for (size_t i = 0; i < BNET_COUNT(rows); i++) {
+        bnet_gpu g = {.name = "card", .cc_major = rows[i].cc / 10, .cc_minor = rows[i].cc % 10};
+        bitnet_error err = {0};
+        bitnet_status st = bnet_cuda_check(rows[i].build, rows[i].api, &g, &err);
+        print_message("%s\n", err.message);
+        assert_int_equal(st, rows[i].status);
+        assert_non_null(strstr(err.message, rows[i].want));
+        assert_int_equal(bnet_cuda_check(rows[i].build, rows[i].api, &g, NULL), st);
+    }
+    assert_int_equal(bnet_cuda_least("sm_80 compute_75 sm_90a"), 75);
+    assert_int_equal(bnet_cuda_least(""), 0);
+}
+
 /* A build with the backend says for what, one without says nothing. */
 static void test_DET_18_this_build(void **state)
 {
     (void)state;
 #ifdef BITNET_HAVE_CUDA
-    assert_true(*bnet_cuda_archs() != '\0');
+    const bnet_cuda_build *b = &bnet_cuda_this_build;
+    assert_true(*bnet_cuda_archs() != '\0' && *b->toolkit && b->driver >= 12);
+    assert_true(bnet_cuda_least(b->known) > 0 &&
+                bnet_cuda_least(b->known) <= bnet_cuda_least(b->archs));
 #else
     assert_string_equal(bnet_cuda_archs(), "");
 #endif
@@ -82,6 +135,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_DET_18_who_is_served),
         cmocka_unit_test(test_DET_18_which_kernels_a_chip_has),
+        cmocka_unit_test(test_DET_16_D_9_minima_and_advice),
         cmocka_unit_test(test_DET_18_this_build),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,7 +71,7 @@ static void test_DET_1_no_gpu_is_said_cleanly(void **state)
         assert_false(D.kind[k].available);
         assert_false(D.kind[k].runnable);
         assert_int_equal(D.kind[k].n_gpus, 0);
-        assert_true(D.kind[k].reason[0] && D.kind[k].hint[0]);
+        assert_true(D.kind[k].reason[0] && (D.kind[k].hint[0] != 0) == (k == BNET_DEV_CUDA));
     }
     assert_true(D.kind[BNET_DEV_CPU].available && D.kind[BNET_DEV_CPU].compiled);
 }
@@ -424,7 +424,7 @@ static void test_DET_5_rocm_by_its_runtime(void **state)
     probe(m);
     assert_false(s->available);
     assert_non_null(strstr(s->reason, "no device"));
-    assert_non_null(strstr(s->hint, "rocm-smi"));
+    assert_string_equal(s->hint, ""); /* this version computes on none */
     S.hip_init = 3;
     probe(m);
     assert_false(s->available);

@@ -262,17 +262,25 @@ static void test_BE_1_cpu_is_always_there(void **state)
 static void test_BE_1_D_15_gpu_never_falls_back(void **state)
 {
     static const select_row rows[] = {
-        {"gpu", CPU_ONLY, NOT_BUILT, "NotCompiled: feature gpu: this build has no GPU backend",
-         "; use --device cpu or auto"},
-        {"gpu", {0, "cuda", 0, 0, 0}, NOT_BUILT, "NotCompiled: feature gpu", "detected: cuda,cpu"},
-        {"gpu", {"cuda", 0, 0, 0, 0}, NOT_HERE, "NotAvailableRuntime: no GPU", "no cuda driver"},
+        {"gpu", CPU_ONLY, NOT_BUILT, "gpu: this build has no GPU backend",
+         "build bitnet again, or use --device cpu or auto"},
+        {"gpu",
+         {0, "cuda", 0, 0, 0},
+         NOT_BUILT,
+         "gpu: this build has no GPU backend",
+         "detected: cuda,cpu"},
+        {"gpu", {"cuda", 0, 0, 0, 0}, NOT_HERE, "no GPU this build can use", "no cuda driver"},
         {"gpu",
          {"cuda", "vulkan", 0, 0, 0},
          NOT_HERE,
-         "NotAvailableRuntime",
+         "no GPU this build can use",
          "cuda: no cuda driver"},
-        {"gpu", {"cuda", 0, 0, "cuda", 0}, NOT_HERE, "NotAvailableRuntime", "no cuda driver"},
-        {"gpu", {"opencl", 0, 0, 0, "opencl"}, NOT_HERE, "NotAvailableRuntime", "only software"},
+        {"gpu", {"cuda", 0, 0, "cuda", 0}, NOT_HERE, "no GPU this build can use", "no cuda driver"},
+        {"gpu",
+         {"opencl", 0, 0, 0, "opencl"},
+         NOT_HERE,
+         "no GPU this build can use",
+         "only software"},
         {"gpu", {"cuda", 0, "cuda", 0, 0}, NOT_HERE, "cuda is a fake device", "BITNET_GPU_FAKE"},
         {"gpu", {0, 0, "metal", 0, 0}, NOT_HERE, "metal is a fake device", "never computes"},
         {"gpu",
@@ -293,22 +301,18 @@ static void test_BE_1_D_15_gpu_never_falls_back(void **state)
 static void test_BE_10_two_kinds_of_failure(void **state)
 {
     static const select_row rows[] = {
-        {"cuda", CPU_ONLY, NOT_BUILT, "NotCompiled: feature cuda: this build has no NVIDIA",
+        {"cuda", CPU_ONLY, NOT_BUILT, "cuda: this build has no NVIDIA CUDA backend",
          "; install the CUDA toolkit (nvcc) and build bitnet again, or use --device cpu or auto"},
         {"cuda",
          {0, "cuda", 0, 0, 0},
          NOT_BUILT,
-         "NotCompiled: feature cuda",
+         "cuda: this build has no NVIDIA CUDA backend",
          "detected: cuda,cpu"},
-        {"cuda",
-         {"cuda", 0, 0, 0, 0},
-         NOT_HERE,
-         "NotAvailableRuntime: cuda: no cuda driver",
-         "install cuda"},
+        {"cuda", {"cuda", 0, 0, 0, 0}, NOT_HERE, "cuda: no cuda driver", "install cuda"},
         {"cuda",
          {"cuda", 0, 0, "cuda", 0},
          NOT_HERE,
-         "NotAvailableRuntime: cuda: tool lists a device, but no cuda driver",
+         "cuda: tool lists a device, but no cuda driver",
          "install cuda"},
         {"cuda",
          {"cuda", "cuda", 0, 0, 0},
@@ -316,24 +320,29 @@ static void test_BE_10_two_kinds_of_failure(void **state)
          "requested=cuda detected=[cuda,cpu] selected=cuda",
          0},
         /* a fake says so first, whether compiled or not: it is what the user set */
-        {"cuda", {"cuda", 0, "cuda", 0, 0}, NOT_HERE, "NotAvailableRuntime: cuda is a fake", 0},
-        {"cuda", {0, 0, "cuda", 0, 0}, NOT_HERE, "NotAvailableRuntime: cuda is a fake", 0},
-        {"rocm", {0, 0, "hip", 0, 0}, NOT_HERE, "NotAvailableRuntime: hip is a fake", 0},
+        {"cuda", {"cuda", 0, "cuda", 0, 0}, NOT_HERE, "cuda is a fake", 0},
+        {"cuda", {0, 0, "cuda", 0, 0}, NOT_HERE, "cuda is a fake", 0},
+        {"rocm", {0, 0, "hip", 0, 0}, NOT_HERE, "hip is a fake", 0},
         /* another kind never stands in for it (never an alias to CUDA) */
         {"vulkan",
          {"cuda", "cuda,vulkan", 0, 0, 0},
          NOT_BUILT,
-         "NotCompiled: feature vulkan",
-         "this version of bitnet has no Vulkan backend"},
-        {"ocl", {"cuda", "cuda", 0, 0, 0}, NOT_BUILT, "NotCompiled: feature opencl", 0},
+         "vulkan: Vulkan is not supported by this version",
+         "use --device cpu"},
+        {"ocl",
+         {"cuda", "cuda", 0, 0, 0},
+         NOT_BUILT,
+         "opencl: OpenCL is not supported by this version",
+         0},
         {"npu",
          {"cuda", "cuda", 0, 0, 0},
          NOT_BUILT,
-         "NotCompiled: feature npu",
-         "this version of bitnet has no NPU backend"},
-        {"metal", CPU_ONLY, NOT_BUILT, "NotCompiled: feature metal", 0},
-        {"hip", CPU_ONLY, NOT_BUILT, "NotCompiled: feature hip", 0},
-        {"oneapi", CPU_ONLY, NOT_BUILT, "NotCompiled: feature oneapi", 0},
+         "npu: NPU is not supported by this version",
+         "use --device cpu"},
+        {"metal", CPU_ONLY, NOT_BUILT, "metal: Apple Metal is not supported by this version", 0},
+        {"hip", CPU_ONLY, NOT_BUILT, "hip: AMD ROCm is not supported by this version", 0},
+        {"oneapi", CPU_ONLY, NOT_BUILT,
+         "oneapi: Intel oneAPI Level Zero is not supported by this version", 0},
         /* asked for by name, a driver on the CPU is what was asked for */
         {"opencl",
          {"opencl", 0, 0, 0, "opencl"},
@@ -361,18 +370,14 @@ static void test_DET_12_BE_14_multi_gpu_selection(void **state)
         {"cuda:2",
          {"cuda", "cuda", 0, 0, 0},
          NOT_HERE,
-         "NotAvailableRuntime: cuda:2 was requested, but there are fewer devices: cuda:0 (cuda "
+         "cuda:2 was requested, but there are fewer devices: cuda:0 (cuda "
          "card "
          "0), cuda:1 (cuda card 1)",
          0},
         {"cuda:999", {"cuda", "cuda", 0, 0, 0}, NOT_HERE, "cuda:999", 0},
         {"cuda:0", {"cuda", 0, "cuda", 0, 0}, NOT_HERE, "cuda:0 is a fake", 0},
-        {"cuda:1", CPU_ONLY, NOT_BUILT, "NotCompiled: feature cuda", 0},
-        {"cuda:1",
-         {"cuda", 0, 0, 0, 0},
-         NOT_HERE,
-         "NotAvailableRuntime: cuda:1: no cuda driver",
-         0},
+        {"cuda:1", CPU_ONLY, NOT_BUILT, "cuda: this build has no NVIDIA CUDA backend", 0},
+        {"cuda:1", {"cuda", 0, 0, 0, 0}, NOT_HERE, "cuda:1: no cuda driver", 0},
     };
     (void)state;
     check_rows(rows, BNET_COUNT(rows));
@@ -390,7 +395,7 @@ static void test_DET_12_BE_14_multi_gpu_selection(void **state)
     d.kind[BNET_DEV_CUDA].n_gpus = 1;
     r = request("cuda:1");
     assert_int_equal(bnet_select(&d, &r, &a, &err), BITNET_NOT_AVAILABLE);
-    assert_string_equal(err.message, "NotAvailableRuntime: cuda:1 was requested, but there is one "
+    assert_string_equal(err.message, "cuda:1 was requested, but there is one "
                                      "device: cuda:0 (cuda card 0)");
     /* a software device first in the list is passed over unless asked for */
     d = make((machine){"opencl", "opencl", 0, 0, 0});
@@ -478,8 +483,8 @@ static void test_D_13_D_14_selection_of_fakes(void **state)
         {"bogus", 0, 0, 1, 1, "auto", BITNET_ARGUMENT, "\"bogus\" is not known"},
         {NULL, 0, 0, 1, 1, "auto", OK, "requested=auto detected=[cuda,cpu] selected=cuda"},
         {NULL, 1, 1, 1, 1, "auto", OK, "requested=auto detected=[cuda,cpu] selected=cuda"},
-        {NULL, 0, 0, 1, 0, "cuda", NOT_HERE, "NotAvailableRuntime"},
-        {NULL, 0, 0, 0, 0, "cuda", NOT_BUILT, "NotCompiled"},
+        {NULL, 0, 0, 1, 0, "cuda", NOT_HERE, "libcuda.so.1 is not installed"},
+        {NULL, 0, 0, 0, 0, "cuda", NOT_BUILT, "this build has no NVIDIA CUDA backend"},
     };
     (void)state;
     for (size_t i = 0; i < BNET_COUNT(rows); i++) {
@@ -542,12 +547,9 @@ static void test_BE_14_selection_from_several_threads(void **state)
     }
 }
 
-static void test_BE_9_batch_limits_and_names(void **state)
+static void test_names(void **state)
 {
     (void)state;
-    assert_int_equal(bnet_device_max_batch(BNET_DEV_CPU), 8);
-    assert_int_equal(bnet_device_max_batch(BNET_DEV_CUDA), 32);
-    assert_int_equal(bnet_device_max_batch(BNET_DEV_NPU), 16);
     for (int k = 0; k < BNET_DEV_COUNT; k++) {
         bnet_device_kind found;
         const char *name = bnet_device_name((bnet_device_kind)k);
@@ -578,17 +580,22 @@ static void test_DET_7_preflight(void **state)
     } rows[] = {
         {CPU_ONLY,
          false,
-         {"no GPU to compute on", "NotCompiled: feature gpu", "remedy: install cuda",
-          "remedy: install hip"}},
+         {"no GPU to compute on", "gpu: this build has no GPU backend",
+          "remedy: install the CUDA toolkit (nvcc) and build bitnet again",
+          "hip (AMD ROCm): compiled no, available no; not supported by this version\n"}},
         {{"cuda", 0, 0, 0, 0},
          false,
          {"problem: no cuda driver", "remedy: install cuda", "compiled yes, available no",
-          "NotAvailableRuntime"}},
+          "no GPU this build can use"}},
         {{0, "cuda", 0, 0, 0},
          false,
          {"compiled no, available yes", "found: 2 device(s) by driver",
-          "remedy: install the CUDA toolkit (nvcc) and build bitnet again", "NotCompiled"}},
-        {{0, "hip", 0, 0, 0}, false, {"this version has no backend for it", 0}},
+          "remedy: install the CUDA toolkit (nvcc) and build bitnet again",
+          "this build has no GPU backend"}},
+        {{0, "hip", 0, 0, 0},
+         false,
+         {"hip (AMD ROCm): compiled no, available yes; not supported by this version\n  found: 2",
+          0}},
         {{"cuda", 0, "cuda", 0, 0}, false, {"available yes (fake)", "is a fake device", 0}},
         {{"cuda", "cuda", 0, 0, 0},
          true,
@@ -598,11 +605,13 @@ static void test_DET_7_preflight(void **state)
     for (size_t i = 0; i < BNET_COUNT(rows); i++) {
         bnet_devices d = make(rows[i].m);
         bnet_str out = {0};
-        bool ok = !rows[i].ok;
-        bnet_preflight(&d, &out, &ok);
+        bitnet_error err = {0};
+        bool ok = bnet_preflight(&d, &out, &err) == BITNET_OK;
         print_message("row %zu:\n%s", i, out.data);
         assert_int_equal(ok, rows[i].ok);
         check_lines(out.data);
+        assert_null(strstr(out.data, "NotCompiled"));
+        assert_null(strstr(out.data, "NotAvailable"));
         for (int k = 0; k < 4 && rows[i].want[k]; k++)
             assert_non_null(strstr(out.data, rows[i].want[k]));
         for (int k = 0; k < BNET_DEV_CPU; k++) /* every vendor is spoken of */
@@ -611,28 +620,72 @@ static void test_DET_7_preflight(void **state)
     }
 }
 
-/* Every kind that is not there comes with a remedy: on a bare machine, from the real probes. */
-static void test_DET_7_a_remedy_per_vendor(void **state)
+/* A bare machine, from the real probes: a remedy for what this version computes on, and no advice
+ * to install what it could not use. */
+static void test_DET_7_remedies_that_help(void **state)
 {
-    static const char *const want[] = {"nvidia-smi", "rocm-smi", "Level Zero",
-                                       "macOS",      "clinfo",   "vulkaninfo"};
+    static const char *const useless[] = {"rocm-smi", "Level Zero loader", "clinfo", "vulkaninfo"};
     bnet_world w = {.loader = &stand_in_loader, .root = "/nonexistent"};
     bnet_probe_options o;
     bnet_devices d;
     bnet_str out = {0};
-    bool ok;
+    bitnet_error err = {0};
     (void)state;
     S = (stand_in){0};
     bnet_probe_options_init(&o);
+    w.compiled[BNET_DEV_CUDA] = true;
     assert_int_equal(bnet_probe_world(&o, &w, &d, NULL), BITNET_OK);
-    bnet_preflight(&d, &out, &ok);
-    assert_false(ok);
-    for (size_t i = 0; i < BNET_COUNT(want); i++)
-        assert_non_null(strstr(out.data, want[i]));
+    assert_int_equal(bnet_preflight(&d, &out, &err), BITNET_NOT_AVAILABLE);
+    assert_non_null(strstr(out.data, "remedy: install the NVIDIA driver and check it with nvidia"));
+    for (size_t i = 0; i < BNET_COUNT(useless); i++)
+        assert_null(strstr(out.data, useless[i]));
+    for (int k = BNET_DEV_CUDA + 1; k < BNET_DEV_CPU; k++) {
+        char line[128];
+        snprintf(line, sizeof line,
+                 "\n%s (%s): compiled no, available no; not supported by this version",
+                 bnet_device_name((bnet_device_kind)k), bnet_device_label((bnet_device_kind)k));
+        assert_non_null(strstr(out.data, line));
+    }
     d.fake_ignored = true;
-    bnet_preflight(&d, &out, &ok);
+    bnet_preflight(&d, &out, &err);
     assert_non_null(strstr(out.data, "ignored in strict mode"));
     bnet_str_free(&out);
+}
+
+/* The check that everything asks: a request, preflight and the listing agree on every card. */
+static void test_DET_7_DET_16_one_function_decides(void **state)
+{
+    static const int cc[] = {50, 61, 70, 75, 80, 86, 90, 100};
+    (void)state;
+    if (!*bnet_cuda_archs())
+        skip(); /* nothing is known of what such a build serves */
+    for (size_t i = 0; i < BNET_COUNT(cc); i++) {
+        bnet_devices d = make((machine){"cuda", "cuda", 0, 0, 0});
+        bnet_str out = {0};
+        bnet_selection s;
+        bitnet_error err = {0};
+        for (int g = 0; g < N_GPUS; g++) {
+            d.kind[BNET_DEV_CUDA].gpus[g].cc_major = cc[i] / 10;
+            d.kind[BNET_DEV_CUDA].gpus[g].cc_minor = cc[i] % 10;
+        }
+        bool served = bnet_cuda_serves(bnet_cuda_archs(), cc[i] / 10, cc[i] % 10);
+        bitnet_status want = served ? BITNET_OK : BITNET_NOT_COMPILED;
+        assert_int_equal(bnet_device_check(&d, BNET_DEV_CUDA, 1, &err), want);
+        assert_int_equal(bnet_preflight(&d, &out, &err), want);
+        bnet_request r = request("cuda");
+        assert_int_equal(bnet_select(&d, &r, &s, &err), want);
+        r = request("auto");
+        assert_int_equal(bnet_select(&d, &r, &s, &err), BITNET_OK);
+        assert_int_equal(s.kind, served ? BNET_DEV_CUDA : BNET_DEV_CPU);
+        assert_int_equal(s.passed[0] == '\0', served); /* a card that is not used is told of */
+        r.strict = true;
+        assert_int_equal(bnet_select(&d, &r, &s, &err), want);
+        d.kind[BNET_DEV_CUDA].gpus[1].cc_major = 9; /* one of two serves */
+        d.kind[BNET_DEV_CUDA].gpus[1].cc_minor = 0;
+        assert_int_equal(bnet_select(&d, &r, &s, &err), BITNET_OK);
+        assert_int_equal(s.index, served ? 0 : 1);
+        bnet_str_free(&out);
+    }
 }
 
 int main(void)
@@ -650,9 +703,10 @@ int main(void)
         cmocka_unit_test(test_BE_10_truth_table),
         cmocka_unit_test(test_D_13_D_14_selection_of_fakes),
         cmocka_unit_test(test_BE_14_selection_from_several_threads),
-        cmocka_unit_test(test_BE_9_batch_limits_and_names),
+        cmocka_unit_test(test_names),
         cmocka_unit_test(test_DET_7_preflight),
-        cmocka_unit_test(test_DET_7_a_remedy_per_vendor),
+        cmocka_unit_test(test_DET_7_remedies_that_help),
+        cmocka_unit_test(test_DET_7_DET_16_one_function_decides),
     };
     return cmocka_run_group_tests_name("device/select", tests, NULL, NULL);
 }

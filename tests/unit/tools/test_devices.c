@@ -66,7 +66,19 @@ static void test_DET_1_DET_2_DET_9_info_json(void **state)
     for (size_t i = 0; i < BNET_COUNT(rows); i++) {
         bitnet_devices *d = open_with(rows[i].fake);
         json_t *o = load(bitnet_devices_json(d, BITNET_DEVICES_INFO));
-        assert_int_equal(json_is_true(at(o, "gpu.available")), rows[i].available);
+        /* both of the same kind: where a backend is compiled in, another kind's GPU is not meant */
+        bool available = json_is_true(at(o, "gpu.compiled")) ? rows[i].cuda : rows[i].available;
+        assert_int_equal(json_is_true(at(o, "gpu.available")), available);
+        assert_int_equal(json_is_true(at(o, "gpu.present")), rows[i].available);
+        for (int k = 0; k < BNET_DEV_CPU; k++) {
+            char path[64];
+            snprintf(path, sizeof path, "gpu.kinds.%d.available", k);
+            assert_int_equal(json_is_true(at(o, path)), d->found.kind[k].available);
+            snprintf(path, sizeof path, "gpu.kinds.%d.compiled", k);
+            assert_int_equal(json_is_true(at(o, path)), d->found.kind[k].compiled);
+            snprintf(path, sizeof path, "gpu.kinds.%d.usable", k);
+            assert_true(json_is_false(at(o, path))); /* no fake is */
+        }
         assert_int_equal(json_is_true(at(o, "gpu.cuda")), rows[i].cuda);
         assert_int_equal(json_is_true(at(o, "gpu.metal")), rows[i].metal);
         assert_int_equal(json_is_true(at(o, "gpu.rocm")), rows[i].rocm);
@@ -74,7 +86,7 @@ static void test_DET_1_DET_2_DET_9_info_json(void **state)
         assert_true(json_is_boolean(at(o, "gpu.compiled")));
         assert_true(json_is_null(at(o, "gpu.cuda_version")));
         assert_string_equal(json_string_value(at(o, "gpu.summary")), rows[i].summary);
-        assert_int_equal(bitnet_devices_gpu_available(d), rows[i].available);
+        assert_int_equal(bitnet_devices_gpu_available(d), available);
         assert_int_equal(bitnet_devices_gpu_compiled(d), json_is_true(at(o, "gpu.compiled")));
         assert_non_null(strstr(bitnet_devices_text(d, BITNET_DEVICES_INFO), rows[i].summary));
         json_decref(o);
@@ -105,7 +117,7 @@ static void test_DET_17_D_35_cpu_in_json(void **state)
     bitnet_devices_close(d);
 }
 
-static void test_DET_11_nine_fields_in_json(void **state)
+static void test_DET_11_BE_9_nine_fields_and_batches_in_json(void **state)
 {
     /* a record as the H200's driver gives it, put where the probe would have put it */
     bitnet_devices *d = open_with("cuda");
@@ -113,6 +125,7 @@ static void test_DET_11_nine_fields_in_json(void **state)
     bnet_str text = {0};
     (void)state;
     s->fake = false;
+    s->runnable = true;
     snprintf(s->version, sizeof s->version, "13.0");
     s->gpus[0] = (bnet_gpu){.device_id = 0,
                             .name = "NVIDIA H200",
@@ -127,8 +140,11 @@ static void test_DET_11_nine_fields_in_json(void **state)
     json_t *o = load(text.data), *g = at(o, "devices.0.gpus.0");
     assert_string_equal(json_string_value(at(o, "devices.0.device")), "cuda");
     assert_string_equal(json_string_value(at(o, "devices.0.version")), "13.0");
-    assert_int_equal(json_integer_value(at(o, "devices.0.max_batch")), 32);
-    assert_int_equal(json_integer_value(at(o, "devices.7.max_batch")), 8);
+#ifdef BITNET_HAVE_CUDA
+    assert_int_equal(json_integer_value(at(g, "max_batch")), 64); /* as planned, not a constant */
+    assert_int_equal(json_integer_value(at(g, "max_pass_tokens")), 1024);
+    assert_true(json_is_true(at(g, "usable")) && json_is_null(at(g, "error")));
+#endif
     assert_int_equal(json_array_size(at(o, "devices")), BNET_DEV_COUNT);
     assert_int_equal(json_integer_value(at(g, "device_id")), 0);
     assert_string_equal(json_string_value(at(g, "name")), "NVIDIA H200");
@@ -170,6 +186,11 @@ static void test_DET_7_preflight_views(void **state)
         json_t *o = load(bitnet_devices_json(d, BITNET_DEVICES_PREFLIGHT));
         assert_false(bitnet_devices_preflight(d)); /* a fake does not pass either */
         assert_true(json_is_false(at(o, "ok")));
+        assert_string_equal(json_string_value(at(o, "error")),
+                            d->verdict.status == BITNET_NOT_COMPILED ? "NotCompiled"
+                                                                     : "NotAvailableRuntime");
+        assert_true(json_string_value(at(o, "why"))[0]);
+        assert_null(strstr(bitnet_devices_text(d, BITNET_DEVICES_PREFLIGHT), "NotAvailable"));
         assert_true(json_is_string(at(o, "devices.0.hint")));
         assert_non_null(
             strstr(bitnet_devices_text(d, BITNET_DEVICES_PREFLIGHT), "GPU preflight: no GPU"));
@@ -189,8 +210,9 @@ static void test_BE_2_BE_6_BE_10_select(void **state)
         {"none", NULL, NULL, BITNET_OK, "requested=auto detected=[cpu] selected=cpu"},
         {"none", "cpu", "--device", BITNET_OK, "requested=cpu detected=[cpu] selected=cpu"},
         {"cuda", NULL, NULL, BITNET_OK, "requested=auto detected=[cuda,cpu] selected=cpu"},
-        {"cuda", "cuda", "--device", BITNET_NOT_AVAILABLE, "NotAvailableRuntime: cuda is a fake"},
-        {"none", "npu", "BITNET_DEVICE", BITNET_NOT_COMPILED, "NotCompiled: feature npu"},
+        {"cuda", "cuda", "--device", BITNET_NOT_AVAILABLE, "cuda is a fake"},
+        {"none", "npu", "BITNET_DEVICE", BITNET_NOT_COMPILED,
+         "npu: NPU is not supported by this version"},
         {"none", "bogus", "BITNET_DEVICE", BITNET_ARGUMENT, "BITNET_DEVICE: \"bogus\""},
         {"none", "bogus", "--device", BITNET_ARGUMENT, "--device: \"bogus\""},
     };
@@ -273,7 +295,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_DET_1_DET_2_DET_9_info_json),
         cmocka_unit_test(test_DET_17_D_35_cpu_in_json),
-        cmocka_unit_test(test_DET_11_nine_fields_in_json),
+        cmocka_unit_test(test_DET_11_BE_9_nine_fields_and_batches_in_json),
         cmocka_unit_test(test_a_fake_claims_no_figures),
         cmocka_unit_test(test_DET_7_preflight_views),
         cmocka_unit_test(test_BE_2_BE_6_BE_10_select),
