@@ -255,18 +255,18 @@ void *bitnet_cuda_module_handle(const bitnet_cuda_module *m)
     return m ? m->module : NULL;
 }
 
-/* Those of libbitnet, but for images without code for this chip. */
+/* Those of libbitnet, but for images without code for this chip. After a failure it goes on where
+ * it stood. */
 static int load_images(bitnet_cuda *c)
 {
     const void *image;
     bitnet_cuda_module *m;
-    int r = 0;
-    for (size_t i = 0; r == 0 && !c->images_loaded && (image = bitnet_cuda_image(i)); i++) {
-        r = load(c, image, true, &m);
-        r = r == CU_NO_BINARY ? 0 : r;
+    for (; (image = bitnet_cuda_image(c->n_images)); c->n_images++) {
+        int r = load(c, image, true, &m);
+        if (r != 0 && r != CU_NO_BINARY)
+            return r;
     }
-    c->images_loaded = r == 0;
-    return r;
+    return 0;
 }
 
 static int find_built_in(bitnet_cuda *c, const char *name, cu_function *f)

@@ -66,7 +66,7 @@ struct bitnet_cuda {
     cu_event fork, join; /* order between memory and streams */
     cu_event origin;     /* when the device was opened */
     bitnet_cuda_module *modules;
-    bool images_loaded; /* those of libbitnet are among the modules */
+    size_t n_images; /* how many of libbitnet's were loaded or passed over */
     bitnet_work *spare;
 };
 

@@ -7,6 +7,7 @@
 typedef struct emulated_counts {
     uint64_t n_launches; /* kernels that ran, in graphs too */
     uint64_t n_h2d, n_d2h, h2d_bytes, d2h_bytes;
+    uint64_t n_modules; /* that were loaded, also those that are gone again */
 } emulated_counts;
 
 #endif

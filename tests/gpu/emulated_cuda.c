@@ -698,6 +698,7 @@ API int cuModuleLoadData(void **out, const void *image)
     bool compiled = strncmp(image, EMULATED_CODE, strlen(EMULATED_CODE)) == 0;
     int r = fault(compiled ? "cuModuleLoadData.compiled" : "cuModuleLoadData");
     *out = r == OK ? bnet_emulated_module(image) : NULL;
+    bnet_emulated_counts.n_modules += *out != NULL;
     return r != OK ? r : *out ? OK : INVALID_PTX;
 }
 

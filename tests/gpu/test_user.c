@@ -378,6 +378,30 @@ static void test_P_2_two_engines_at_once(void **state)
     bitnet_runtime_close(runtime);
 }
 
+/* A failure while the build's images are loaded: what was loaded before is not loaded once more. */
+static void test_images_are_loaded_once(void **state)
+{
+    (void)state;
+    if (!emulated) /* a real device refuses nothing */
+        return;
+    bitnet_cuda *other = NULL;
+    bitnet_error why = {0};
+    void *kernel = NULL;
+    size_t n_images = 0;
+    while (bitnet_cuda_image(n_images))
+        n_images++;
+    OK(bitnet_cuda_open(0, &other, &err));
+    uint64_t before = emulated->n_modules;
+    setenv("BITNET_EMULATED_FAIL", "cuModuleLoadData 3 2", 1);
+    assert_int_equal(bitnet_cuda_kernel(other, NULL, "bnet_ref_add", &kernel, &why), BITNET_MEMORY);
+    assert_int_equal(emulated->n_modules - before, 2);
+    unsetenv("BITNET_EMULATED_FAIL");
+    for (int i = 0; i < 2; i++)
+        OK(bitnet_cuda_kernel(other, NULL, "bnet_ref_add", &kernel, &err));
+    assert_int_equal(emulated->n_modules - before, n_images);
+    bitnet_cuda_close(other);
+}
+
 /* Once more with memory pools in the driver. */
 int main(void)
 {
@@ -390,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_P_2_P_5_copies_overlap_kernels),
         cmocka_unit_test(test_P_2_two_engines_at_once),
         cmocka_unit_test(test_P_1_pool_over_stream_ordered_memory),
+        cmocka_unit_test(test_images_are_loaded_once),
     };
     int failed = cmocka_run_group_tests(tests, open_device, close_device);
     if (!emulated)
