@@ -19,17 +19,26 @@ typedef struct opened {
     bnet_backend *backend;
 } opened;
 
-static opened open_backend(void)
+static opened open_ranks(int n)
 {
     opened o = {0};
     const bnet_log log = {keep, NULL};
     OK(bnet_pool_open(1, &o.pool, &err));
     OK(bnet_registry_open(&o.registry, &err));
     const bnet_backend_want want = {
-        .device = BNET_DEV_CUDA, .pool = o.pool, .registry = o.registry, .log = &log};
+        .device = BNET_DEV_CUDA,
+        .ranks = {.n = n > 1 ? n : 0, .split = n > 1 ? BNET_SPLIT_TENSOR : BNET_SPLIT_NONE},
+        .pool = o.pool,
+        .registry = o.registry,
+        .log = &log};
     said[0] = '\0';
     OK(bnet_backend_open(&want, &o.backend, &err));
     return o;
+}
+
+static opened open_backend(void)
+{
+    return open_ranks(1);
 }
 
 static void close_backend(opened *o)
@@ -89,6 +98,37 @@ static void test_P_1_what_failed_was_given_back(void **state)
     assert_string_equal(said, "");
 }
 
+/* What the pool of buffers keeps for later is no obstacle: it counts as memory that can be had, of
+ * one device and of a group's ranks, and a cache that needs it gets it. */
+static void test_P_1_idle_buffers_make_room(void **state)
+{
+    (void)state;
+    if (!emulated) /* whose memory is as large as we say */
+        return;
+    enum { IDLE = 6 << 20, BLOCK = 16384 };
+    setenv("BITNET_EMULATED_MEMORY", "134217728", 1);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        opened o = open_ranks(ranks);
+        bitnet_memory_use u;
+        uint64_t idle;
+        bnet_buffer *b = o.backend->v->buffer_new(o.backend, IDLE);
+        assert_non_null(b);
+        o.backend->v->buffer_free(o.backend, b);
+        assert_true(bnet_backend_usage(o.backend, &u, &idle));
+        if (idle < (uint64_t)ranks * IDLE || idle > u.own)
+            fail_msg("%d rank(s): %llu bytes can be had", ranks, (unsigned long long)idle);
+        bnet_kv_shape large = shape;
+        large.n_blocks = (int)((u.total - u.foreign - u.own + idle) / BLOCK);
+        bnet_kv_store *kv = ranks == 1 ? o.backend->v->kv_new(o.backend, &large) : NULL;
+        assert_true(kv || ranks > 1);
+        if (kv)
+            o.backend->v->kv_free(o.backend, kv);
+        close_backend(&o);
+        assert_string_equal(said, "");
+    }
+    unsetenv("BITNET_EMULATED_MEMORY");
+}
+
 /* Freed memory that the C library keeps is no leak: with one thread pieces of 16 MB come to lie
  * between small ones, and whether they go back to the system is chance. */
 static void test_V_4_kept_by_the_allocator_is_no_leak(void **state)
@@ -123,6 +163,7 @@ int main(void)
         cmocka_unit_test(test_P_1_what_was_forgotten),
         cmocka_unit_test(test_P_1_nothing_was_forgotten),
         cmocka_unit_test(test_P_1_what_failed_was_given_back),
+        cmocka_unit_test(test_P_1_idle_buffers_make_room),
         cmocka_unit_test(test_V_4_kept_by_the_allocator_is_no_leak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

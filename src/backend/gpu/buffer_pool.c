@@ -63,12 +63,17 @@ void bnet_gpu_pool_empty(gpu_backend *be)
     release_kept(be, INFINITY);
 }
 
+uint64_t bnet_gpu_pool_idle(const gpu_backend *be)
+{
+    return gpu_alive(be) && !be->recording ? be->buffers.kept_bytes : 0;
+}
+
 static gpu_memory from_driver(gpu_backend *be, size_t n_bytes)
 {
     gpu_memory m = NULL;
     if (be->d->c->alloc(be->d, n_bytes, &m) == GPU_OK)
         return m;
-    if (be->buffers.kept) {
+    if (bnet_gpu_pool_idle(be)) {
         bnet_gpu_pool_empty(be);
         if (be->d->c->alloc(be->d, n_bytes, &m) == GPU_OK)
             return m;

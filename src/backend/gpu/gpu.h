@@ -246,7 +246,8 @@ void bnet_gpu_leave(gpu_backend *be);
 bitnet_status bnet_gpu_memory_open(gpu_backend *be, bitnet_error *err);
 void bnet_gpu_memory_close(gpu_backend *be);
 /* Outside the pool's cap: weights and caches. Nowhere: no memory, not noted as a failure. Where
- * memory is short the copy of the head is given back first (bnet_gpu_give_head_copy). */
+ * memory is short what the pool keeps for later is given back first, then the copy of the head
+ * (bnet_gpu_give_head_copy). */
 gpu_at bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter);
 void bnet_gpu_give(gpu_backend *be, gpu_at p, size_t n_bytes, uint64_t *counter);
 bool bnet_gpu_give_head_copy(gpu_backend *be); /* weights.c; false: there is none to give */
@@ -256,6 +257,7 @@ bitnet_status bnet_gpu_pool_take(gpu_backend *be, size_t n_bytes, const char *fi
                                  gpu_at *out, bitnet_error *err);
 void bnet_gpu_pool_give(gpu_backend *be, gpu_at memory); /* nowhere: does nothing */
 void bnet_gpu_pool_empty(gpu_backend *be);               /* releases what is kept */
+uint64_t bnet_gpu_pool_idle(const gpu_backend *be);      /* bytes that it would release now */
 void bnet_gpu_pool_close(gpu_backend *be);
 bnet_buffer *bnet_gpu_buffer_new(bnet_backend *b, size_t n_bytes);
 void bnet_gpu_buffer_free(bnet_backend *b, bnet_buffer *buf);

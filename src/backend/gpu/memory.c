@@ -51,6 +51,10 @@ static gpu_at take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
 gpu_at bnet_gpu_take(gpu_backend *be, size_t n_bytes, uint64_t *counter)
 {
     gpu_at p = take(be, n_bytes, counter);
+    if (gpu_none(p) && bnet_gpu_pool_idle(be)) {
+        bnet_gpu_pool_empty(be);
+        p = take(be, n_bytes, counter);
+    }
     return !gpu_none(p) || !bnet_gpu_give_head_copy(be) ? p : take(be, n_bytes, counter);
 }
 

@@ -68,7 +68,9 @@ void bnet_gpu_usage(bnet_backend *b, bitnet_memory_use *out, uint64_t *reclaimab
 {
     gpu_backend *be = gpu_of(b);
     bnet_gpu_enter(be);
-    *reclaimable = be->head && !gpu_none(be->head->head_copy) ? be->head->head_copy_bytes : 0;
+    *reclaimable = bnet_gpu_pool_idle(be);
+    if (be->head && !gpu_none(be->head->head_copy))
+        *reclaimable += be->head->head_copy_bytes;
     *out = (bitnet_memory_use){.weights = be->weight_bytes,
                                .caches = be->kv_bytes,
                                .workspace = be->buffers.held_bytes + be->other_bytes,

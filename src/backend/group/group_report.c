@@ -86,13 +86,14 @@ static void group_usage(bnet_backend *b, bitnet_memory_use *out, uint64_t *recla
 {
     gpu_group *g = group_of(b);
     *out = (bitnet_memory_use){0};
-    *reclaimable = 0; /* no rank keeps a copy of the head */
+    *reclaimable = 0;
     for (int r = 0; r < g->n; r++) {
         bitnet_memory_use u;
         uint64_t of_rank;
         group_lock(g);
         g->rank[r]->inspect->usage(g->rank[r], &u, &of_rank);
         group_unlock(g);
+        *reclaimable += of_rank;
         out->weights += u.weights;
         out->caches += u.caches;
         out->workspace += u.workspace;
