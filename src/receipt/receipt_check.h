@@ -32,6 +32,11 @@ static inline bool no(checking *c, const char *fmt, ...)
     return false;
 }
 
+/* Reads the file once and puts it before every gate. Accepted: *out, to be freed. Fails as
+ * bitnet_receipt_verify; *gate is then the one that refused it (receipt_verify.c). */
+bitnet_status bnet_receipt_read(const char *path, const bitnet_verify_options *o, json_t **out,
+                                int *gate, bitnet_error *err);
+
 /* ---- reading ---- */
 
 /* "model_info.sha256"; NULL if it is not there. */

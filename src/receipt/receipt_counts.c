@@ -5,9 +5,16 @@
 
 #include "receipt/receipt_check.h"
 
+/* In a receipt of one answer, calls that served others too may be parts of their passes, which
+ * another thread computed meanwhile: only the rest is this answer's, pass for pass. */
+static double own_calls(const checking *c, const char *id)
+{
+    return json_number_value(json_object_get(at(c->root, "kernel_calls"), id)) -
+           json_number_value(json_object_get(at(c->root, "shared_calls"), id));
+}
+
 static double calls_of_op(const checking *c, bnet_op op)
 {
-    const json_t *calls = at(c->root, "kernel_calls");
     double sum = 0;
     for (size_t i = 0; i < n_ids(c); i++) {
         const bnet_kernel_record *k = find_kernel(c, id_at(c, i));
@@ -16,7 +23,7 @@ static double calls_of_op(const checking *c, bnet_op op)
             continue;
         if (k->op == BNET_OP_LAYERS) /* one call for all of them */
             each = number_at(c, "model_info.layers");
-        sum += each * json_number_value(json_object_get(calls, id_at(c, i)));
+        sum += each * own_calls(c, id_at(c, i));
     }
     return sum;
 }
@@ -39,7 +46,8 @@ bool bnet_evidence_layers(checking *c)
     double layers = number_at(c, "model_info.layers");
     for (size_t i = 0; i < BNET_COUNT(ops); i++) {
         double n = calls_of_op(c, ops[i]);
-        if (cut_passes(c) == 0 && (n < layers || (uint64_t)n % (uint64_t)layers != 0))
+        bool some = n >= layers || at(c->root, "shared_calls"); /* all may have served others */
+        if (cut_passes(c) == 0 && (!some || (uint64_t)n % (uint64_t)layers != 0))
             return no(c, "%.0f calls of %s are no multiple of %.0f layers", n, bnet_op_name(ops[i]),
                       layers);
     }
@@ -87,12 +95,11 @@ static double flag_number(const checking *c, const char *name, double otherwise)
 /* Calls of linear kernels: of ternary formats, or of the others. */
 static double linear_calls(const checking *c, bool ternary)
 {
-    const json_t *calls = at(c->root, "kernel_calls");
     double sum = 0;
     for (size_t i = 0; i < n_ids(c); i++) {
         const bnet_kernel_record *k = find_kernel(c, id_at(c, i));
         if (k && k->op == BNET_OP_LINEAR && bnet_format_ternary(k->format) == ternary)
-            sum += json_number_value(json_object_get(calls, id_at(c, i)));
+            sum += own_calls(c, id_at(c, i));
     }
     return sum;
 }
@@ -195,7 +202,11 @@ bool bnet_counts_of_passes(checking *c)
     bool one = !strstr(text_at(c, "backend_summary"), " split=");
     if (strcmp(text_at(c, "backend"), "cpu") != 0 && !(host && one))
         return true;
-    if (!per_layer(c, passes) || !ternary_layers(c, each))
+    if (!per_layer(c, passes))
+        return false;
+    if (passes == 0 && at(c->root, "shared_calls")) /* all served others, too */
+        return true;
+    if (!ternary_layers(c, each))
         return false;
     if (cut_passes(c) == 0 && fmod(calls_of_op(c, BNET_OP_RMSNORM), each) > passes)
         return no(c, "%.0f calls of rmsnorm do not fit %.0f passes through %.0f layers",

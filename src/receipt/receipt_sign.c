@@ -69,16 +69,14 @@ bitnet_status bitnet_receipt_sign(const char *path, const char *secret, bitnet_e
 {
     uint8_t key[BNET_ED25519_KEY];
     json_t *root = NULL;
-    char why[200];
+    bitnet_verify_options o;
+    int gate;
     if (!path)
         return bnet_fail(err, BITNET_ARGUMENT, "receipt: path must not be NULL");
     if (!from_hex(secret, key, sizeof key))
         return bnet_fail(err, BITNET_ARGUMENT, "receipt: secret must be 64 hexadecimal digits");
-    bitnet_status st = bitnet_receipt_verify(path, NULL, NULL, err);
-    if (st == BITNET_OK)
-        st = bnet_json_read(path, BNET_RECEIPT_BYTES, &root, why, sizeof why, err);
-    if (st == BITNET_OK && !root)
-        return bnet_fail(err, BITNET_RECEIPT, "%s: %s", path, why);
+    bitnet_verify_options_init(&o);
+    bitnet_status st = bnet_receipt_read(path, &o, &root, &gate, err); /* what it signs */
     if (st == BITNET_OK)
         st = sign(root, key, err);
     if (st == BITNET_OK)

@@ -82,6 +82,8 @@ static bool gate_device_ids(checking *c)
     const char *backend = text_at(c, "backend");
     char buf[64];
     size_t n_own = 0;
+    if (n_ids(c) > BNET_KERNELS_MAX)
+        return no(c, "%zu kernels, a registry has at most %d", n_ids(c), (int)BNET_KERNELS_MAX);
     for (size_t i = 0; i < n_ids(c); i++) {
         const bnet_kernel_record *k = find_kernel(c, id_at(c, i));
         if (!k)
@@ -254,6 +256,8 @@ static bool gate_summary(checking *c)
 static bool shares_fit(checking *c, const json_t *calls)
 {
     const json_t *shared = at(c->root, "shared_calls");
+    if (shared && strcmp(text_at(c, "request.command"), "run") == 0)
+        return no(c, "shared_calls in a receipt of run, which serves nobody else");
     for (size_t i = 0; shared && i < n_ids(c); i++) {
         const json_t *n = json_object_get(shared, id_at(c, i));
         json_int_t most = json_integer_value(json_object_get(calls, id_at(c, i)));
@@ -435,28 +439,38 @@ static bitnet_status apply(checking *c, const char *path, int *gate)
     return BITNET_OK;
 }
 
+bitnet_status bnet_receipt_read(const char *path, const bitnet_verify_options *o, json_t **out,
+                                int *gate, bitnet_error *err)
+{
+    char why[200];
+    json_t *root = NULL;
+    bitnet_status st = bnet_json_read(path, BNET_RECEIPT_BYTES, &root, why, sizeof why, err);
+    if (st != BITNET_OK)
+        return st;
+    checking c = {.root = root, .o = o, .err = err};
+    st = root ? apply(&c, path, gate) : refuse(&c, path, &gates[0], why, gate);
+    if (st == BITNET_OK)
+        *out = root;
+    else
+        json_decref(root);
+    return st;
+}
+
 bitnet_status bitnet_receipt_verify(const char *path, const bitnet_verify_options *options,
                                     int *gate, bitnet_error *err)
 {
     bitnet_verify_options o;
-    char why[200];
     int number = 0;
     json_t *root = NULL;
     if (!path)
         return bnet_fail(err, BITNET_ARGUMENT, "receipt: path must not be NULL");
     bitnet_verify_options_init(&o);
     bitnet_status st = bnet_options_copy(&o, sizeof o, options, "verify options", err);
-    if (st == BITNET_OK)
-        st = bnet_json_read(path, BNET_RECEIPT_BYTES, &root, why, sizeof why, err);
     if (st != BITNET_OK)
         return st;
-    checking c = {.root = root, .o = &o, .err = err};
-    if (root)
-        st = apply(&c, path, &number);
-    else
-        st = refuse(&c, path, &gates[0], why, &number);
+    st = bnet_receipt_read(path, &o, &root, &number, err);
     json_decref(root);
-    if (gate)
+    if (gate && (st == BITNET_OK || st == BITNET_RECEIPT))
         *gate = number;
     return st;
 }

@@ -3,6 +3,9 @@
 #include "unit/engine/nano.h"
 
 #include <jansson.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/inotify.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -142,6 +145,98 @@ static void X_1_receipt_of_one_answer(void **state)
     nano_close(&other);
 }
 
+static void refused(json_t *j, int want, const char *says, const char *what);
+
+typedef struct company {
+    bitnet_session *s;
+    int32_t ids[8];
+    atomic_bool end;
+} company;
+
+static void *keep_company(void *arg)
+{
+    company *c = arg;
+    while (!atomic_load(&c->end) && bitnet_session_rewind(c->s, 0, NULL) == BITNET_OK)
+        if (bitnet_session_append(c->s, c->ids, 8, NULL, NULL, NULL) != BITNET_OK)
+            break;
+    return NULL;
+}
+
+/* Another thread computes with the same engine, and parts of its passes fall between ours. */
+static void an_answer_in_company(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    company c = {.s = nano_session(&n, 64, 8, 0)};
+    nano_ids(&n, 5, c.ids, 8);
+    for (int round = 0; round < 3; round++) {
+        bitnet_session *s = nano_session(&n, 64, 8, 0);
+        bitnet_receipt *r = NULL;
+        pthread_t thread;
+        OK(bitnet_receipt_open(n.engine, &r, &err));
+        OK(bitnet_session_append(s, c.ids, 8, NULL, NULL, &err)); /* alone */
+        atomic_store(&c.end, false);
+        assert_int_equal(pthread_create(&thread, NULL, keep_company, &c), 0);
+        usleep(20000);
+        for (int i = 0; i < 30; i++)
+            OK(bitnet_session_append(s, c.ids + i % 8, 1, NULL, NULL, &err));
+        atomic_store(&c.end, true);
+        pthread_join(thread, NULL);
+        json_t *j = answer_receipt(r, s, "company.json"); /* is accepted */
+        assert_true(sum_of(j, "shared_calls") > 0);
+        json_t *calls = json_object_get(j, "kernel_calls");
+        void *at = json_object_iter(calls);
+        while (at && strncmp(json_object_iter_key(at), "glu", 3) != 0)
+            at = json_object_iter_next(calls, at);
+        assert_non_null(at); /* the part that is ours alone grows */
+        json_object_iter_set_new(calls, at,
+                                 json_integer(json_integer_value(json_object_iter_value(at)) + 1));
+        OK(bnet_receipt_seal(j, &err));
+        refused(j, 15, "calls of", "one call more");
+        json_decref(j);
+        bitnet_receipt_close(r);
+        bitnet_session_close(s);
+    }
+    bitnet_session_close(c.s);
+    nano_close(&n);
+}
+
+/* How often the file is opened until the call returns. */
+static size_t n_openings(int watch)
+{
+    char events[4096];
+    size_t n_events = 0;
+    ssize_t n = read(watch, events, sizeof events);
+    for (ssize_t at = 0; at < n;) {
+        struct inotify_event e;
+        memcpy(&e, events + at, sizeof e);
+        n_events += (e.mask & IN_OPEN) != 0;
+        at += (ssize_t)sizeof e + (ssize_t)e.len;
+    }
+    return n_events;
+}
+
+/* What is signed is what was verified: the file is not read a second time, when it may be another.
+ */
+static void signing_reads_once(void **state)
+{
+    (void)state;
+    char path[128], secret[65], key[65];
+    bitnet_verify_options o;
+    json_t *j = json_load_file(good, 0, NULL);
+    assert_int_equal(json_dump_file(j, file("sign.json", path, sizeof path), 0), 0);
+    json_decref(j);
+    OK(bitnet_receipt_key(secret, key, &err));
+    int watch = inotify_init1(IN_NONBLOCK);
+    assert_true(watch >= 0 && inotify_add_watch(watch, path, IN_OPEN | IN_CLOSE) >= 0);
+    OK(bitnet_receipt_sign(path, secret, &err));
+    assert_int_equal(n_openings(watch), 1);
+    close(watch);
+    bitnet_verify_options_init(&o);
+    o.public_key = key;
+    OK(bitnet_receipt_verify(path, &o, NULL, &err));
+}
+
 static int make_good(void **state)
 {
     (void)state;
@@ -155,8 +250,8 @@ static int make_good(void **state)
 static int remove_all(void **state)
 {
     (void)state;
-    static const char *const names[] = {"good.json", "bad.json", "best.json",
-                                        "a.json",    "b.json",   "forged.json"};
+    static const char *const names[] = {"good.json", "bad.json",    "best.json",    "a.json",
+                                        "b.json",    "forged.json", "company.json", "sign.json"};
     char path[128];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         remove(file(names[i], path, sizeof path));
@@ -609,9 +704,18 @@ static void X_1_too_many_too_long_twice(void **state)
     json_array_remove(ids, json_array_size(ids) - 1);
     json_array_append(ids, json_array_get(ids, 0));
     refused(j, 15, "named twice", "an id twice");
-    while (json_array_size(ids) <= 10000)
+    while (json_array_size(ids) < 10000)
         json_array_append(ids, json_array_get(ids, 0));
+    clock_t begun = clock();
+    refused(j, 9, "10000 kernels, a registry has at most 1024", "more than any registry");
+    assert_true(clock() - begun < CLOCKS_PER_SEC / 2);
+    json_array_append(ids, json_array_get(ids, 0));
     refused(j, 4, "10001", "too many");
+    json_decref(j);
+    j = json_load_file(good, 0, NULL);
+    json_object_set(j, "shared_calls", json_object_get(j, "kernel_calls"));
+    OK(bnet_receipt_seal(j, &err));
+    refused(j, 15, "shared_calls in a receipt of run", "calls that are said to be others'");
     json_decref(j);
 }
 
@@ -848,6 +952,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(X_1_receipt_of_one_answer),
+        cmocka_unit_test(an_answer_in_company),
+        cmocka_unit_test(signing_reads_once),
         cmocka_unit_test(X_4_a_real_receipt_passes),
         cmocka_unit_test(seeds_from_2_63_on_are_texts),
         cmocka_unit_test(X_3_isa_changes_the_ids),
