@@ -185,7 +185,7 @@ static bitnet_status refill(bitnet_session *s, size_t *budget, bitnet_error *err
     size_t stop = refill_end(s, begin, *budget);
     s->n_pos = begin;
     bitnet_status st = bnet_session_recompute(s, stop, false, err);
-    bnet_kv_filled(&s->entry, s->n_pos);
+    bnet_kv_rebuilt(&s->entry, s->n_pos - begin);
     *budget -= BNET_MIN(s->n_pos - begin, *budget);
     size_t left = end - s->n_pos;
     s->n_pos = end;

@@ -156,12 +156,7 @@ static void count_use(bitnet_kv_pool *p, bnet_kv_entry *e, size_t n_pos)
 {
     e->last_use = ++p->clock;
     e->n_uses++;
-    if (n_pos > e->n_valid) {
-        p->counts.n_rebuilds++;
-        p->counts.n_tokens_rebuilt += n_pos - e->n_valid;
-    } else if (n_pos > 0) {
-        p->counts.n_hits++;
-    }
+    p->counts.n_hits += n_pos > 0 && n_pos <= e->n_valid;
 }
 
 /* ---- pins ---- */
@@ -219,6 +214,17 @@ bitnet_status bnet_kv_pin(bnet_kv_entry *e, size_t n_pos, size_t n_need, const b
         st = ready_blocks(p, e, &t, err);
     *pinned = reached && st == BITNET_OK;
     return st;
+}
+
+void bnet_kv_rebuilt(bnet_kv_entry *e, size_t n_tokens)
+{
+    bitnet_kv_pool *p = e->pool;
+    if (!p || n_tokens == 0)
+        return;
+    pthread_mutex_lock(&p->lock);
+    p->counts.n_rebuilds++;
+    p->counts.n_tokens_rebuilt += n_tokens;
+    pthread_mutex_unlock(&p->lock);
 }
 
 void bnet_kv_unpin(bnet_kv_entry *e)

@@ -77,6 +77,8 @@ static inline void bnet_kv_filled(bnet_kv_entry *e, size_t n_valid)
     if (e->pinned || !e->pool)
         e->n_valid = n_valid;
 }
+/* Counts tokens of the entry that were lost and have been computed again. */
+void bnet_kv_rebuilt(bnet_kv_entry *e, size_t n_tokens);
 /* How many of the first n_pos positions are computed. */
 size_t bnet_kv_valid(const bnet_kv_entry *e, size_t n_pos);
 /* Does nothing if the entry is not pinned. */

@@ -243,6 +243,41 @@ static void test_KV_2_a_step_spares_its_own(void **state)
     nano_close(&n);
 }
 
+/* Lost tokens that are computed again in several steps are counted once each. */
+static void test_tokens_rebuilt_in_steps(void **state)
+{
+    (void)state;
+    nano n = nano_open(1);
+    int32_t ids[65];
+    nano_ids(&n, 2, ids, 65);
+    bitnet_kv_pool *p = crowd_pool(&n, 1, crowd_options(BITNET_KV_LRU, false));
+    bitnet_session *s = crowd_session(&n, p, 64), *other = crowd_session(&n, p, 64);
+    bitnet_batch_options o;
+    bitnet_batch *b = NULL;
+    bitnet_batch_item item;
+    bitnet_batch_options_init(&o);
+    o.n_tokens = 8;
+    OK(bitnet_batch_open(n.engine, &o, &b, &err));
+    OK(bitnet_session_append(s, ids, 60, NULL, NULL, &err));
+    OK(bitnet_session_append(other, ids, 1, NULL, NULL, &err)); /* takes the only block */
+    bitnet_batch_item_init(&item);
+    item.session = s;
+    item.ids = ids + 60;
+    item.n_ids = 1;
+    int n_steps = 1;
+    while (bitnet_batch_step(b, &item, 1, NULL) == BITNET_AGAIN)
+        n_steps++;
+    assert_int_equal(item.status, BITNET_OK);
+    assert_int_equal(n_steps, 8); /* of 8 tokens each */
+    assert_int_equal(crowd_stats(p).n_tokens_rebuilt, 60);
+    assert_int_equal(crowd_stats(p).n_rebuilds, 8);
+    bitnet_batch_close(b);
+    bitnet_session_close(s);
+    bitnet_session_close(other);
+    bitnet_kv_pool_close(p);
+    nano_close(&n);
+}
+
 typedef struct waiting {
     bitnet_session *s;
     atomic_int done;
@@ -568,6 +603,7 @@ int main(void)
         cmocka_unit_test(test_KV_2_eviction_traces),
         cmocka_unit_test(test_KV_2_tail_blocks),
         cmocka_unit_test(test_KV_2_a_step_spares_its_own),
+        cmocka_unit_test(test_tokens_rebuilt_in_steps),
         cmocka_unit_test(test_KV_2_waiting),
         cmocka_unit_test(test_nobody_starves),
         cmocka_unit_test(test_KV_3_compression_nano),
