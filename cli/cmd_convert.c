@@ -1,6 +1,5 @@
 /* cmd_convert.c - `bitnet convert`: a checkpoint in, a GGUF file out. Ctrl-C,
  * a full disk and a vanished input leave nothing half-written behind. */
-#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@ typedef struct convert_state {
     const args *args;
     const char *input, *output;
     double start_ms;
-    bool temp_known;
 } convert_state;
 
 /* ---- arguments ---- */
@@ -48,39 +46,11 @@ static int check_output(const convert_state *s)
     return output_try("convert", s->output);
 }
 
-/* ---- progress ---- */
-
-/* Finds the converter's temporary file among our open files, so that a SIGBUS handler can remove
- * it. */
-static void find_temp(convert_state *s)
+/* A handler that ends the program removes it. */
+static void on_temp(void *unused, const char *path)
 {
-    DIR *dir = opendir("/proc/self/fd");
-    const char *slash = strrchr(s->output, '/'), *base = slash ? slash + 1 : s->output;
-    struct dirent *e;
-    while (dir && (e = readdir(dir))) {
-        char link[300], path[4096];
-        snprintf(link, sizeof link, "/proc/self/fd/%s", e->d_name);
-        ssize_t n = readlink(link, path, sizeof path - 1);
-        if (n <= 4)
-            continue;
-        path[n] = '\0';
-        const char *name = strrchr(path, '/');
-        if (name && strncmp(name + 1, base, strlen(base)) == 0 &&
-            strcmp(path + n - 4, ".tmp") == 0) {
-            signals_name_temp(path);
-            s->temp_known = true;
-        }
-    }
-    if (dir)
-        closedir(dir);
-}
-
-static bool on_progress(void *user, uint64_t n_done, uint64_t n_total)
-{
-    convert_state *s = user;
-    if (!s->temp_known)
-        find_temp(s);
-    return progress_step(NULL, n_done, n_total);
+    (void)unused;
+    signals_name_temp(path);
 }
 
 /* ---- converting ---- */
@@ -99,8 +69,8 @@ static int convert(convert_state *s)
     o.embedding_type = type_named(s->args, OPT_EMBEDDING);
     o.tokenizer = opt_text(s->args, OPT_TOKENIZER);
     o.log = (bnet_log){log_sink, (void *)(uintptr_t)s->args};
-    o.on_progress = on_progress;
-    o.progress_user = s;
+    o.on_progress = progress_step;
+    o.on_temp = on_temp;
     progress_begin(UNIT_BYTES, "writing %s", file_name(s->output));
     bitnet_status st = bnet_convert(s->input, s->output, &o, &err);
     progress_end();

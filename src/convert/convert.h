@@ -13,6 +13,8 @@ typedef struct bnet_convert_options {
     bnet_log log;
     bitnet_progress_fn on_progress; /* bytes of tensors written; may be NULL */
     void *progress_user;
+    /* told once where the output grows before it is renamed; may be NULL. user: progress_user */
+    void (*on_temp)(void *user, const char *path);
 } bnet_convert_options;
 
 /* Every error names the input file, the tensor or key, the value. On failure or cancel nothing is

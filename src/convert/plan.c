@@ -128,6 +128,8 @@ bitnet_status bnet_plan_write(const bnet_plan *p, const bnet_shape *shape, bnet_
     }
     if (st == BITNET_OK)
         st = bnet_gguf_begin(w, out, err);
+    if (st == BITNET_OK && p->options->on_temp)
+        p->options->on_temp(p->options->progress_user, bnet_gguf_temp_path(w));
     if (st == BITNET_OK)
         st = bnet_plan_emit(p, w, err);
     if (st == BITNET_OK)

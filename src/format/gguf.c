@@ -372,11 +372,6 @@ uint32_t bnet_gguf_version(const bnet_gguf *g)
     return g->version;
 }
 
-uint64_t bnet_gguf_alignment(const bnet_gguf *g)
-{
-    return g->alignment;
-}
-
 uint64_t bnet_gguf_head_bytes(const bnet_gguf *g)
 {
     return BNET_MIN(g->data_start, g->n_bytes);

@@ -53,7 +53,6 @@ void bnet_gguf_close(bnet_gguf *g);
 
 const char *bnet_gguf_path(const bnet_gguf *g);
 uint32_t bnet_gguf_version(const bnet_gguf *g);
-uint64_t bnet_gguf_alignment(const bnet_gguf *g);
 uint64_t bnet_gguf_file_bytes(const bnet_gguf *g);
 uint64_t bnet_gguf_head_bytes(const bnet_gguf *g); /* all before the tensors' data */
 const uint8_t *bnet_gguf_file_data(const bnet_gguf *g);
@@ -94,8 +93,6 @@ bnet_gguf_writer *bnet_gguf_writer_new(void); /* NULL: no memory */
 void bnet_gguf_writer_free(bnet_gguf_writer *w);
 /* Adders remember the first failure (no memory, duplicate key); _begin reports it. */
 void bnet_gguf_put_u32(bnet_gguf_writer *w, const char *key, uint32_t v);
-void bnet_gguf_put_i32(bnet_gguf_writer *w, const char *key, int32_t v);
-void bnet_gguf_put_u64(bnet_gguf_writer *w, const char *key, uint64_t v);
 void bnet_gguf_put_f32(bnet_gguf_writer *w, const char *key, float v);
 void bnet_gguf_put_bool(bnet_gguf_writer *w, const char *key, bool v);
 void bnet_gguf_put_string(bnet_gguf_writer *w, const char *key, const char *s, size_t n);

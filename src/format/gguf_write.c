@@ -116,16 +116,6 @@ void bnet_gguf_put_u32(bnet_gguf_writer *w, const char *key, uint32_t v)
     put_scalar(w, key, BNET_GGUF_U32, &v);
 }
 
-void bnet_gguf_put_i32(bnet_gguf_writer *w, const char *key, int32_t v)
-{
-    put_scalar(w, key, BNET_GGUF_I32, &v);
-}
-
-void bnet_gguf_put_u64(bnet_gguf_writer *w, const char *key, uint64_t v)
-{
-    put_scalar(w, key, BNET_GGUF_U64, &v);
-}
-
 void bnet_gguf_put_f32(bnet_gguf_writer *w, const char *key, float v)
 {
     put_scalar(w, key, BNET_GGUF_F32, &v);

@@ -80,8 +80,7 @@ static inline uint64_t touch_tensors(const bnet_gguf *g)
 
 static inline uint64_t touch_all(const bnet_gguf *g)
 {
-    return touch_keys(g) + touch_tensors(g) + strlen(bnet_gguf_path(g)) + bnet_gguf_version(g) +
-           bnet_gguf_alignment(g);
+    return touch_keys(g) + touch_tensors(g) + strlen(bnet_gguf_path(g)) + bnet_gguf_version(g);
 }
 
 #endif
