@@ -331,7 +331,8 @@ static const char *const other_variables[][2] = {
     {"NO_COLOR", "if it is set chat shows its own lines without style"},
     {"PATH", "where bench looks for gnuplot (--plot) and preflight for tools"},
     {"TERM", "the kind of terminal; on a dumb one chat has no style and marks no pasted lines"},
-    {"TMPDIR", "where chat's /edit keeps the message while it is edited"},
+    {"TMPDIR", "where chat's /edit keeps the message while it is edited, and receipt verify "
+               "--replay the second receipt"},
     {"VISUAL", "the editor of chat's /edit"},
     {"XDG_CACHE_HOME", "where the cache lies instead of ~/.cache"},
     {"XDG_STATE_HOME", "where the history lies instead of ~/.local/state"},

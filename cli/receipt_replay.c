@@ -133,7 +133,8 @@ static int compare(const json_t *receipt, const json_t *again, char *why, size_t
 
 int receipt_replay(const args *a, const char *path, char *why, size_t cap)
 {
-    char temp[] = "/tmp/bitnet-replay-XXXXXX";
+    const char *folder = getenv("TMPDIR");
+    char *temp = xformat("%s/bitnet-replay-XXXXXX", folder && *folder ? folder : "/tmp");
     json_t *receipt = json_load_file(path, 0, NULL), *again = NULL;
     const char *made_by = json_string_value(part(receipt, "request", "command"));
     bool has_model =
@@ -145,7 +146,7 @@ int receipt_replay(const args *a, const char *path, char *why, size_t cap)
     else if (!has_model)
         rc = fail(EXIT_USAGE, "%s: model_info.path is no text; name the model with --model", path);
     else if ((file = mkstemp(temp)) < 0)
-        rc = fail(EXIT_IO, "%s: cannot be made", temp);
+        rc = fail(EXIT_IO, "replay: %s: %s; TMPDIR names the folder", temp, strerror(errno));
     if (!rc) {
         close(file);
         signals_name_temp(temp);
@@ -156,6 +157,7 @@ int receipt_replay(const args *a, const char *path, char *why, size_t cap)
         remove(temp);
         signals_name_temp(NULL);
     }
+    free(temp);
     stop_list_free(&argv);
     json_decref(receipt);
     json_decref(again);

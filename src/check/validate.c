@@ -102,7 +102,7 @@ static bitnet_status find_kernel(const validation_run *r)
     const bnet_kernel_record *k = id ? bnet_registry_find(r->runtime->registry, id) : NULL;
     if (id && !k)
         return bnet_fail(r->err, BITNET_ARGUMENT,
-                         "kernel: there is no '%s' in this build; bitnet kernels lists them", id);
+                         "kernel: there is no '%s' in this build; bitnet_kernel_at lists them", id);
     if (k && k->device != r->device.device)
         return bnet_fail(r->err, BITNET_ARGUMENT,
                          "kernel: '%s' runs on %s, not on %s; choose that device", id,

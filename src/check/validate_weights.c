@@ -65,6 +65,7 @@ static bool type_of(const bnet_kernel_record *k, bnet_type *out, bool *ternary)
 {
     bool i8 = bnet_case_ternary(k);
     const bnet_type_info *t = bnet_format_type(k->format);
+    bool known = true;
     *ternary = i8;
     if (k->format == BNET_FORMAT_I2S || k->format == BNET_FORMAT_I2S_R16)
         *out = BNET_F32; /* ternarised when it is prepared, so any K will do */
@@ -76,8 +77,9 @@ static bool type_of(const bnet_kernel_record *k, bnet_type *out, bool *ternary)
         *out = BNET_Q6_K; /* packed when it is prepared */
     else if (t)
         *out = t->type;
-    return t != NULL || *out == BNET_Q6_K || bnet_format_ternary(k->format) ||
-           k->format == BNET_FORMAT_FALLBACK;
+    else
+        known = false;
+    return known;
 }
 
 bitnet_status bnet_case_weight(kernel_case *c, const char **skip, bitnet_error *err)

@@ -282,6 +282,7 @@ def test_X_3_replay_makes_it_again():
     equal((v["accepted"], v["replayed"]), (True, True), "JSON verdict")
     expect(0, "receipt", "verify", path, "--replay", stdin=b"Once upon a time")
     fails(13, "receipt", "verify", path, "--replay", "-p", "Once upon a day", says="refused by the replay: the prompt is another")
+    fails(5, "receipt", "verify", path, *again, env={"TMPDIR": "/nonexistent"}, says="replay: /nonexistent/bitnet-replay-.*: No such file")
     flags = ["seed=8" if x == "seed=7" else x for x in j["request"]["flags"]]
     fails(13, "receipt", "verify", sealed(j, environment__BITNET_SEED=8, request__flags=flags), *again, says="other tokens were made")
     lie = sealed(j, generation__output_ids_sha256=sha_ids([1]))
