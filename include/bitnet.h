@@ -508,6 +508,10 @@ typedef struct bitnet_session_cost {
 BITNET_API bitnet_status bitnet_session_memory(const bitnet_engine *engine,
                                                const bitnet_session_options *options,
                                                bitnet_session_cost *cost, bitnet_error *err);
+/* Fails: ARGUMENT naming the field; MEMORY, before anything is allocated, if what it will cost is
+ * more than what is free: of the device, or on the host of the machine, of every control group
+ * around the process and of its limits, less what other sessions and pools of the runtime have
+ * reserved and not yet used. The message has all of these. */
 BITNET_API bitnet_status bitnet_session_open(bitnet_engine *engine,
                                              const bitnet_session_options *options,
                                              bitnet_session **out, bitnet_error *err);

@@ -357,11 +357,12 @@ static void read_all(bnet_hf_tok *t)
         steps[i](t);
 }
 
-/* Room for everything: a text in the store is never longer than in the file. */
+/* Room for everything: a text in the store is never longer than in the file, where a token takes
+ * five bytes at least ("a":0). */
 static bool make_room(bnet_hf_tok *t, size_t n_text, size_t n_vocab)
 {
     return bnet_vocab_init(t->v, n_vocab) && bnet_str_reserve(&t->v->text, n_text) &&
-           bnet_strmap_init(&t->by_text, n_vocab);
+           bnet_strmap_init(&t->by_text, BNET_MIN(n_vocab, n_text / 5));
 }
 
 bitnet_status bnet_hf_tokenizer_parse(const char *data, size_t n, const char *path, size_t n_vocab,

@@ -244,6 +244,26 @@ bool bnet_host_memory_read(const char *root, bitnet_host_memory *out);
  * kernels keep for each CPU and add up only roughly (megabytes off with many). Slower. */
 bool bnet_resident_read(const char *root, uint64_t *n_bytes);
 
+/* What this process can still take, in bytes, and what sets that limit: the machine's MemAvailable,
+ * a control group of ours or above it (version 1 or 2; what it has cached of files and can give up
+ * counts as free), RLIMIT_AS or RLIMIT_DATA. */
+typedef struct bnet_host_room {
+    uint64_t free;
+    char limit[160]; /* "the limit of control group /a/b of 2.00 GiB" */
+} bnet_host_room;
+bnet_host_room bnet_host_room_read(const char *root);
+/* What a program has promised of the host's memory. */
+typedef struct bnet_host_ledger {
+    atomic_uint_fast64_t reserved; /* bytes that were promised and have not been touched yet */
+    const char *root;              /* where /proc and /sys are; NULL: as everywhere */
+} bnet_host_ledger;
+/* Fails MEMORY if `need` bytes do not fit beside what is reserved. `what` begins the message and
+ * ends before the size; `remedy` says what to do instead. With `held`, *held bytes (0 after a
+ * failure) are reserved then, so that others who ask see them, until the caller takes them off
+ * again. */
+bitnet_status bnet_host_admit(bnet_host_ledger *l, uint64_t need, const char *what,
+                              const char *remedy, uint64_t *held, bitnet_error *err);
+
 /* ---- preflight (DET-7) ---- */
 
 /* Text for people: what is there, what is missing, a remedy for what this build could compute on.

@@ -5,8 +5,6 @@
 #include "model/strict.h"
 #include "ops/inspect.h"
 
-#include <unistd.h>
-
 void bitnet_engine_options_init(bitnet_engine_options *o)
 {
     if (o)
@@ -117,6 +115,8 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o,
     if (r->statistics)
         e->backend->meter = &e->meter;
     st = bnet_model_open(e->gguf, e->backend, e->layout, &e->log, progress, &e->model, err);
+    if (st == BITNET_OK && e->selection.kind == BNET_DEV_CPU)
+        bnet_model_count(e->model, &e->runtime->ledger.reserved);
     if (st == BITNET_OK)
         bnet_op_weights_done(e->backend, &e->log);
     if (st == BITNET_OK)
@@ -310,23 +310,13 @@ bitnet_status bnet_check_weights(const bitnet_engine *e, bitnet_error *err)
                      "%s: opened with vocab_only, there are no weights to run", e->path);
 }
 
-bitnet_status bnet_check_memory(bnet_backend *be, uint64_t need, const char *what,
-                                const char *remedy, bitnet_error *err)
+bitnet_status bnet_check_memory(bitnet_engine *e, bnet_backend *be, uint64_t need, const char *what,
+                                const char *remedy, uint64_t *held, bitnet_error *err)
 {
-    bitnet_memory_use u;
-    uint64_t reclaimable;
-    bool device = be && bnet_backend_usage(be, &u, &reclaimable);
-    uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    if (device) {
-        uint64_t taken = u.own - reclaimable + u.foreign;
-        have = u.total > taken ? u.total - taken : 0;
-    }
-    if (need <= have)
-        return BITNET_OK;
-    return bnet_fail(err, BITNET_MEMORY, "%s %.2f GiB, %s has %.2f GiB%s; %s%s", what,
-                     (double)need / 0x1p30, device ? "the device's memory" : "this machine",
-                     (double)have / 0x1p30, device ? " left" : "", remedy,
-                     device ? ", close other programs on the device, or use device cpu" : "");
+    bitnet_status st;
+    if (bnet_backend_admit(be, need, what, remedy, &st, err))
+        return st;
+    return bnet_host_admit(&e->runtime->ledger, need, what, remedy, held, err);
 }
 
 bitnet_status bnet_check_ids(const bitnet_engine *e, const char *what, const int32_t *ids, size_t n,

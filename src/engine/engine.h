@@ -25,6 +25,7 @@ struct bitnet_runtime {
     bnet_selection selection;
     bool strict, statistics;
     bnet_log log;
+    bnet_host_ledger ledger; /* of sessions and pools on the host */
 };
 
 /* What statistics have counted so far, so that a reset can subtract it. */
@@ -36,7 +37,7 @@ typedef struct bnet_counts {
 
 /* Immutable after open, but for the backend's counters, which are atomic. */
 struct bitnet_engine {
-    const bitnet_runtime *runtime;
+    bitnet_runtime *runtime;
     bnet_log log;
     bnet_gguf *gguf;
     bnet_selection selection; /* the runtime's, or the CPU where that device could not be used */
@@ -206,10 +207,10 @@ void bnet_session_close_kv(bitnet_session *s);
 bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitnet_error *err);
 void bnet_spare_close(bitnet_engine *e);
 /* Fails MEMORY if `need` bytes are more than the backend's device has left or, where it has no
- * memory of its own (or be is NULL), than this machine has. `what` begins the message and ends
- * before the size; `remedy` says what to ask for instead. */
-bitnet_status bnet_check_memory(bnet_backend *be, uint64_t need, const char *what,
-                                const char *remedy, bitnet_error *err);
+ * memory of its own (or be is NULL), than bnet_host_admit finds; `what` and `remedy` as there. held
+ * too: what the caller takes off the runtime's ledger once it has the memory. */
+bitnet_status bnet_check_memory(bitnet_engine *e, bnet_backend *be, uint64_t need, const char *what,
+                                const char *remedy, uint64_t *held, bitnet_error *err);
 /* The best provider of the CPU, limited by isa. */
 const bnet_provider *bnet_runtime_cpu_provider(const bitnet_runtime *r);
 /* What kernels may use on a GPU that was found; if there is none, only its kind is set. */

@@ -16,7 +16,9 @@ static bitnet_status open_spare(bitnet_engine *e, bitnet_error *err)
     if (r->statistics)
         e->spare->meter = &e->meter;
     st = bnet_model_open(e->gguf, e->spare, e->layout, &e->log, NULL, &e->spare_model, err);
-    if (st != BITNET_OK) {
+    if (st == BITNET_OK)
+        bnet_model_count(e->spare_model, &e->runtime->ledger.reserved);
+    else {
         bnet_backend_close(e->spare);
         e->spare = NULL;
     }
@@ -112,11 +114,11 @@ static bitnet_status allowed(const bitnet_session *s, bitnet_status why, bitnet_
 /* The weights, unless they are there, and the cache must fit this machine. */
 static bitnet_status check_memory(const bitnet_session *s, bitnet_error *err)
 {
-    const bitnet_engine *e = s->engine;
+    bitnet_engine *e = s->engine;
     uint64_t weights = e->n_fallbacks ? 0 : bnet_gguf_file_bytes(e->gguf);
     uint64_t cache = bnet_kv_bytes(e->model, s->n_ctx, s->kv_type);
-    return bnet_check_memory(NULL, weights + cache, "the weights and the cache need",
-                             "ask for a smaller n_ctx or kv_type int8", err);
+    return bnet_check_memory(e, NULL, weights + cache, "the weights and the cache need",
+                             "ask for a smaller n_ctx or kv_type int8", NULL, err);
 }
 
 bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitnet_error *err)

@@ -88,7 +88,7 @@ bitnet_status bitnet_session_memory(const bitnet_engine *e, const bitnet_session
 }
 
 /* Systems that overcommit would grant any size and kill the process later, so ask first. */
-static bitnet_status check_memory(bitnet_engine *e, const bitnet_session_options *o,
+static bitnet_status check_memory(bitnet_engine *e, const bitnet_session_options *o, uint64_t *held,
                                   bitnet_error *err)
 {
     char what[96];
@@ -96,9 +96,9 @@ static bitnet_status check_memory(bitnet_engine *e, const bitnet_session_options
     bool have_one = bnet_workspaces_have(&e->workspaces, e->model, o->n_batch);
     snprintf(what, sizeof what, "session: a context of %d with batch %d needs", o->n_ctx,
              o->n_batch);
-    return bnet_check_memory(e->backend,
-                             c.session_bytes + c.cache_bytes + (have_one ? 0 : c.workspace_bytes),
-                             what, "ask for a smaller n_ctx or n_batch or kv_type int8", err);
+    return bnet_check_memory(
+        e, e->backend, c.session_bytes + c.cache_bytes + (have_one ? 0 : c.workspace_bytes), what,
+        "ask for a smaller n_ctx or n_batch or kv_type int8, or close other sessions", held, err);
 }
 
 static bool make_buffers(bitnet_session *s)
@@ -119,6 +119,9 @@ static bool may_leave(const bitnet_engine *e, bitnet_status why)
 bitnet_status bnet_session_make(bitnet_engine *e, const bitnet_session_options *o,
                                 bitnet_session **out, bitnet_error *err)
 {
+    bitnet_status st = check_memory(e, o, NULL, err); /* before anything is allocated */
+    if (st != BITNET_OK && !may_leave(e, st))
+        return st;
     bitnet_session *s = bnet_calloc(1, sizeof *s);
     if (!s)
         return bnet_no_memory(err, "session");
@@ -139,13 +142,15 @@ bitnet_status bnet_session_make(bitnet_engine *e, const bitnet_session_options *
 bitnet_status bnet_session_equip(bitnet_session *s, const bitnet_session_options *o,
                                  bitnet_error *err)
 {
-    bitnet_status st = s->fallen ? BITNET_OK : check_memory(s->engine, o, err);
+    uint64_t held = 0;
+    bitnet_status st = s->fallen ? BITNET_OK : check_memory(s->engine, o, &held, err);
     if (st == BITNET_OK)
         st = bnet_session_open_kv(s, o->kv_pool, err);
     if (st == BITNET_OK)
         st = bnet_session_open_hidden(s, err);
     if (st == BITNET_OK)
         st = bnet_workspaces_need(&s->engine->workspaces, bnet_session_model(s), s->n_batch, err);
+    atomic_fetch_sub(&s->engine->runtime->ledger.reserved, held);
     return may_leave(s->engine, st) ? bnet_session_fall_back(s, st, err) : st;
 }
 

@@ -25,10 +25,12 @@ bitnet_status bitnet_kv_pool_open(bitnet_engine *e, const bitnet_kv_pool_options
                          "cache pool options: max_bytes %llu holds no block of this model, which "
                          "has %llu bytes",
                          (unsigned long long)o.max_bytes, (unsigned long long)each);
-    st = bnet_check_memory(e->backend, n * each, "cache pool options: max_bytes asks for",
-                           "ask for less", err);
+    uint64_t held = 0;
+    st = bnet_check_memory(e, e->backend, n * each, "cache pool options: max_bytes asks for",
+                           "ask for less, or close other sessions", &held, err);
     if (st == BITNET_OK)
         st = bnet_kv_pool_make(e->model, &o, (int)n, out, err);
+    atomic_fetch_sub(&e->runtime->ledger.reserved, held);
     if (st == BITNET_OK) {
         (*out)->engine = e;
         (*out)->log = e->log;

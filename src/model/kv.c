@@ -60,6 +60,7 @@ bitnet_status bnet_kv_blocks_open(const bnet_model *m, int n_blocks, bitnet_kv_t
     if (!b)
         return bnet_no_memory(err, "key/value cache");
     b->be = m->be;
+    b->model = m;
     b->shape = shape_of(m, n_blocks, type);
     b->pooled = true;
     bitnet_status st = make_lists(m, b, err);
@@ -67,17 +68,29 @@ bitnet_status bnet_kv_blocks_open(const bnet_model *m, int n_blocks, bitnet_kv_t
         bnet_kv_blocks_close(b);
         return st;
     }
-    b->n_free = n_blocks;
+    b->n_free = b->n_untouched = n_blocks;
+    bnet_model_reserve(m, bnet_kv_block_bytes(m, type) * (uint64_t)n_blocks);
     for (int i = 0; i < n_blocks; i++)
         b->free_list[i] = n_blocks - 1 - i; /* taken from the end: block 0 first */
     *out = b;
     return BITNET_OK;
 }
 
+/* All blocks but n_left have been taken at some time, or never will be. */
+static void touch(bnet_kv_blocks *b, int n_left)
+{
+    if (n_left >= b->n_untouched)
+        return;
+    bnet_model_release(b->model, bnet_kv_block_bytes(b->model, b->shape.type) *
+                                     (uint64_t)(b->n_untouched - n_left));
+    b->n_untouched = n_left;
+}
+
 void bnet_kv_blocks_close(bnet_kv_blocks *b)
 {
     if (!b)
         return;
+    touch(b, 0);
     bnet_kv_prefixes_close(b->prefixes);
     bnet_op_kv_free(b->be, b->store);
     bnet_free(b->free_list);
@@ -115,6 +128,7 @@ static int32_t take(bnet_kv_blocks *b)
 {
     assert(b->n_free > 0);
     int32_t block = b->free_list[--b->n_free];
+    touch(b, b->n_free);
     b->n_refs[block] = 1;
     return block;
 }

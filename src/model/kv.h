@@ -12,6 +12,8 @@ struct bnet_kv_blocks {
     int32_t *n_refs;    /* [n_blocks] how many tables and others hold a block; 0: it is free */
     int32_t *free_list; /* physical blocks that nobody holds, [n_free] */
     int n_free;
+    int n_untouched; /* blocks that nobody has ever taken: free ones are taken last in, first out */
+    const bnet_model *model;
     int n_cleared; /* physical blocks below this were zeroed when first used */
     bool pooled;   /* then a block is zeroed whenever it is taken: nobody sees another's */
     struct bnet_kv_prefixes *prefixes; /* the texts that are known in them (kv_prefix.h), or NULL */

@@ -31,6 +31,13 @@ const char *bnet_model_weight_type(const bnet_model *m); /* "I2_S", ..., "mixed"
 const char *bnet_model_embedding_type(const bnet_model *m);
 const char *bnet_model_head_type(const bnet_model *m);
 
+/* From now on *n_bytes has what caches and workspaces of this model may take and have not touched:
+ * systems that overcommit still call it free. Several models may share a count. */
+void bnet_model_count(bnet_model *m, atomic_uint_fast64_t *n_bytes);
+/* So many bytes more may be taken later; so many of them are used now, or never will be. */
+void bnet_model_reserve(const bnet_model *m, uint64_t n_bytes);
+void bnet_model_release(const bnet_model *m, uint64_t n_bytes);
+
 /* ---- the cache of one timeline: blocks of 64 positions, keys and values of every layer ---- */
 
 #define BNET_KV_BLOCK 64

@@ -407,6 +407,23 @@ static bitnet_status load_all(loader *l)
     return st;
 }
 
+void bnet_model_count(bnet_model *m, atomic_uint_fast64_t *n_bytes)
+{
+    m->reserved = n_bytes;
+}
+
+void bnet_model_reserve(const bnet_model *m, uint64_t n_bytes)
+{
+    if (m->reserved)
+        atomic_fetch_add(m->reserved, n_bytes);
+}
+
+void bnet_model_release(const bnet_model *m, uint64_t n_bytes)
+{
+    if (m->reserved)
+        atomic_fetch_sub(m->reserved, n_bytes);
+}
+
 bitnet_status bnet_model_open(const bnet_gguf *g, bnet_backend *be, bitnet_i2s_layout layout,
                               const bnet_log *log, bnet_progress *progress, bnet_model **out,
                               bitnet_error *err)

@@ -27,7 +27,8 @@ struct bnet_model {
     double *inv_freq;  /* [n_rot/2] */
     bnet_rope rope;
     const char *weight_type, *embedding_type, *head_type;
-    bnet_net_layer *net_layers; /* the same weights for backends that run whole passes */
+    atomic_uint_fast64_t *reserved; /* see bnet_model_count, or NULL */
+    bnet_net_layer *net_layers;     /* the same weights for backends that run whole passes */
     bnet_net net;
 };
 

@@ -47,6 +47,23 @@ bool bnet_backend_maps(const bnet_backend *be, const void *address)
     return be && HAS(be, maps) && be->inspect->maps(be, address);
 }
 
+bool bnet_backend_admit(bnet_backend *be, uint64_t need, const char *what, const char *remedy,
+                        bitnet_status *st, bitnet_error *err)
+{
+    bitnet_memory_use u;
+    uint64_t reclaimable;
+    *st = BITNET_OK;
+    if (!bnet_backend_usage(be, &u, &reclaimable))
+        return false;
+    uint64_t taken = u.own - reclaimable + u.foreign, have = u.total > taken ? u.total - taken : 0;
+    if (need > have)
+        *st = bnet_fail(err, BITNET_MEMORY,
+                        "%s %.2f GiB, the device's memory has %.2f GiB left; %s, close other "
+                        "programs on the device, or use device cpu",
+                        what, (double)need / 0x1p30, (double)have / 0x1p30, remedy);
+    return true;
+}
+
 bool bnet_bench_possible(const bnet_backend *be)
 {
     return HAS(be, bench_new);

@@ -107,6 +107,10 @@ const bnet_capabilities *bnet_backend_capabilities(const bnet_backend *be);
  */
 bool bnet_backend_stats_read(const bnet_backend *be, bnet_backend_stats *out);
 bool bnet_backend_usage(bnet_backend *be, bitnet_memory_use *out, uint64_t *reclaimable);
+/* False: be has no memory of its own or is NULL. Else *st is MEMORY, with a message of what, the
+ * size and the remedy, if `need` bytes are more than its device has left. */
+bool bnet_backend_admit(bnet_backend *be, uint64_t need, const char *what, const char *remedy,
+                        bitnet_status *st, bitnet_error *err);
 
 /* Also where be is NULL. */
 bool bnet_backend_maps(const bnet_backend *be, const void *address);

@@ -1,0 +1,172 @@
+/* host_room.c - how much memory this process can still take: what the machine has left, what each
+ * control group above us leaves of its limit, what the limits of the process leave. Hides: where
+ * Linux writes that down. Read anew at each call. */
+#include "device/probe.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { TEXT_MAX = 4096, STAT_MAX = 2048, DIR_MAX = 512 };
+
+static void lower(bnet_host_room *room, uint64_t limit, uint64_t used, const char *what,
+                  const char *where)
+{
+    uint64_t left = limit > used ? limit - used : 0;
+    if (left >= room->free)
+        return;
+    room->free = left;
+    snprintf(room->limit, sizeof room->limit, "%s%s of %.2f GiB", what, where,
+             (double)limit / 0x1p30);
+}
+
+/* ---- control groups ---- */
+
+/* What the two versions call their files. */
+typedef struct group_files {
+    const char *mount, *limit, *used, *cached;
+} group_files;
+
+static const group_files v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+                               "memory.usage_in_bytes", "total_inactive_file"},
+                         v2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+
+/* A file of one number of a group; false: it is not there, or says "max". */
+static bool read_number(const char *root, const group_files *g, const char *dir, const char *name,
+                        uint64_t *out)
+{
+    char path[DIR_MAX + 80], text[64];
+    snprintf(path, sizeof path, "%s%s/%s", g->mount, dir, name);
+    if (bnet_read_text(root, path, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9')
+        return false;
+    *out = strtoull(text, NULL, 10);
+    return true;
+}
+
+/* Bytes of files that the group is charged for and that nobody has used twice: they are given up
+ * before anything is refused. */
+static uint64_t cached_bytes(const char *root, const group_files *g, const char *dir)
+{
+    char path[DIR_MAX + 80], text[STAT_MAX];
+    size_t n = strlen(g->cached);
+    snprintf(path, sizeof path, "%s%s/memory.stat", g->mount, dir);
+    if (bnet_read_text(root, path, text, sizeof text) <= 0)
+        return 0;
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (strncmp(line, g->cached, n) == 0 && line[n] == ' ')
+            return strtoull(line + n, NULL, 10);
+    return 0;
+}
+
+/* The group and all above it: the limit of any of them binds. Without a namespace the path that
+ * /proc/self/cgroup has exists; inside one only its root does. */
+static void lower_groups(const char *root, const group_files *g, char *dir, bnet_host_room *room)
+{
+    if (strstr(dir, "..")) /* moved outside our view: only the root is left to ask */
+        dir[0] = '\0';
+    for (;;) {
+        uint64_t limit = 0, used = 0;
+        if (read_number(root, g, dir, g->limit, &limit) &&
+            read_number(root, g, dir, g->used, &used) && limit < (uint64_t)1 << 60) {
+            uint64_t cached = cached_bytes(root, g, dir);
+            lower(room, limit, used > cached ? used - cached : 0, "the limit of control group ",
+                  dir[0] ? dir : "/");
+        }
+        char *slash = strrchr(dir, '/');
+        if (!slash)
+            return;
+        *slash = '\0';
+    }
+}
+
+/* Is `name` in the list a,b,c of n bytes? */
+static bool has_controller(const char *list, size_t n, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *end = list + n; list < end;) {
+        size_t k = strcspn(list, ",:");
+        if (k == length && memcmp(list, name, k) == 0)
+            return true;
+        list += k + 1;
+    }
+    return false;
+}
+
+/* Lines "5:memory,cpu:/path" (version 1) and "0::/path" (version 2). */
+static void read_groups(const char *root, bnet_host_room *room)
+{
+    char text[TEXT_MAX], dir[DIR_MAX];
+    bool found = false;
+    if (bnet_read_text(root, "/proc/self/cgroup", text, sizeof text) > 0)
+        for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n') {
+            const char *first = strchr(p, ':'), *second = first ? strchr(first + 1, ':') : NULL;
+            bool unified = strncmp(p, "0::", 3) == 0;
+            if (!second ||
+                (!unified && !has_controller(first + 1, (size_t)(second - first - 1), "memory")))
+                continue;
+            size_t n = strcspn(second + 1, "\n");
+            snprintf(dir, sizeof dir, "%.*s", (int)BNET_MIN(n, sizeof dir - 1), second + 1);
+            lower_groups(root, unified ? &v2 : &v1, dir, room);
+            found = true;
+        }
+    if (found)
+        return;
+    dir[0] = '\0';
+    lower_groups(root, &v2, dir, room);
+    lower_groups(root, &v1, dir, room);
+}
+
+/* ---- the process and the machine ---- */
+
+static void read_limits(const char *root, bnet_host_room *room)
+{
+    static const struct {
+        int resource;
+        const char *name, *used;
+    } rows[] = {{RLIMIT_AS, "RLIMIT_AS", "VmSize"}, {RLIMIT_DATA, "RLIMIT_DATA", "VmData"}};
+    char text[TEXT_MAX];
+    bool known = bnet_read_text(root, "/proc/self/status", text, sizeof text) > 0;
+    for (size_t i = 0; known && i < BNET_COUNT(rows); i++) {
+        struct rlimit l;
+        if (getrlimit(rows[i].resource, &l) == 0 && l.rlim_cur != RLIM_INFINITY)
+            lower(room, (uint64_t)l.rlim_cur, bnet_kib_of(text, rows[i].used), rows[i].name, "");
+    }
+}
+
+/* What the machine has left; all that it has where nothing says so. */
+static uint64_t machine_free(const char *root)
+{
+    char text[TEXT_MAX];
+    if (bnet_read_text(root, "/proc/meminfo", text, sizeof text) > 0 &&
+        bnet_kib_of(text, "MemTotal"))
+        return bnet_kib_of(text, "MemAvailable");
+    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+bnet_host_room bnet_host_room_read(const char *root)
+{
+    bnet_host_room room = {.free = machine_free(root), .limit = "the machine's memory"};
+    read_groups(root, &room);
+    read_limits(root, &room);
+    return room;
+}
+
+bitnet_status bnet_host_admit(bnet_host_ledger *l, uint64_t need, const char *what,
+                              const char *remedy, uint64_t *held, bitnet_error *err)
+{
+    bnet_host_room room = bnet_host_room_read(l->root ? l->root : "");
+    uint64_t others = atomic_fetch_add(&l->reserved, need);
+    bool fits = others <= room.free && need <= room.free - others;
+    if (held)
+        *held = fits ? need : 0;
+    if (!held || !fits)
+        atomic_fetch_sub(&l->reserved, need);
+    if (fits)
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_MEMORY,
+                     "%s %.3f GiB; free are %.3f GiB (%s), of which open sessions and pools have "
+                     "reserved %.3f GiB; %s",
+                     what, (double)need / 0x1p30, (double)room.free / 0x1p30, room.limit,
+                     (double)others / 0x1p30, remedy);
+}
