@@ -93,6 +93,8 @@ def test_DET_1_info():
 def test_DET_11_devices():
     j = expect(0, "devices", "--json", env={"BITNET_GPU_FAKE": "cuda"}).json()
     check("fake cuda device" in json.dumps(j), f"{j}")
+    text = expect(0, "devices", env={"BITNET_GPU_FAKE": "cuda"}).out
+    check(re.search(r"(?m)^cuda .*, available yes \(fake\)(,|:|$)", text), f"a fake is found by nobody: {text}")
     text = expect(0, "devices", env={"BITNET_GPU_FAKE": "none"}).out
     for kind in "cuda hip oneapi metal opencl vulkan npu cpu host".split():
         check(re.search(rf"(?m)^{kind} ", text), f"{kind} is missing: {text}")

@@ -15,6 +15,8 @@ def test_REG_5_all_records():
     for k in rows:
         for field in "id device op format dtype isa tier temp_bytes alignment constraints requires abi agreement available".split():
             check(field in k, f"{k.get('id')}: no {field}")
+    scalar, = (k for k in rows if k["id"] == "linear_i2s.scalar")
+    equal({d: scalar["constraints"][d]["multiple"] for d in "mn"}, {"m": 1, "n": 1}, "any number of tokens and rows")
     text = expect(0, "kernels").out.splitlines()
     equal([x.split()[0] for x in text[1:]], [k["id"] for k in rows], "text and JSON")
 

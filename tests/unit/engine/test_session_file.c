@@ -317,6 +317,37 @@ static void the_fingerprint_tells_models_apart(void **state)
     nano_close(&n);
 }
 
+/* How a loaded cache was computed is not known: no piece of the session that took it is left. */
+static void pieces_are_forgotten(void **state)
+{
+    (void)state;
+    nano n = {0};
+    int32_t ids[N];
+    bitnet_runtime_options r;
+    bitnet_engine_options o;
+    bitnet_runtime_options_init(&r);
+    bitnet_engine_options_init(&o);
+    r.n_threads = 1;
+    r.device = "host";
+    o.batch_invariant = true;
+    OK(bitnet_runtime_open(&r, &n.runtime, &err));
+    OK(bitnet_engine_open(n.runtime, NANO_PATH, &o, &n.engine, &err));
+    n.n_vocab = bitnet_engine_model(n.engine)->n_vocab;
+    nano_ids(&n, 9, ids, N);
+    bitnet_session *from = nano_session(&n, N, 0, BITNET_KV_F16);
+    bitnet_session *to = nano_session(&n, N, 0, BITNET_KV_F16);
+    OK(bitnet_session_append(from, ids, N, NULL, NULL, &err));
+    OK(bitnet_session_save(from, path, &err));
+    for (int i = 0; i < N; i += 10)
+        OK(bitnet_session_append(to, ids + i, 10, NULL, NULL, &err));
+    assert_true(to->begins[0] != 0 && to->begins[N / 64] != 0);
+    OK(bitnet_session_load(to, path, &err));
+    assert_true(to->begins[0] == 0 && to->begins[N / 64] == 0);
+    bitnet_session_close(from);
+    bitnet_session_close(to);
+    nano_close(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(files_are_reproducible),
@@ -325,6 +356,7 @@ int main(void)
                                        cmocka_unit_test(forgeries_are_refused),
                                        cmocka_unit_test(other_sessions_are_refused),
                                        cmocka_unit_test(memory_and_forks),
+                                       cmocka_unit_test(pieces_are_forgotten),
                                        cmocka_unit_test(the_fingerprint_tells_models_apart)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(path);
