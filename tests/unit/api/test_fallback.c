@@ -387,10 +387,36 @@ static void BE_11_receipt_says_fallback(void **state)
     remove(path);
 }
 
+static bool yes(void *user)
+{
+    return *(const bool *)user;
+}
+
+/* Who may end a session's work may still do so after it has moved to the CPU. */
+static void BE_11_cancel_moves_along(void **state)
+{
+    (void)state;
+    warning w = {0};
+    int32_t ids[N_PROMPT];
+    bool stop = false;
+    nano n = open_with(false, &w);
+    break_engine(n.engine, 1, false);
+    nano_ids(&n, 5, ids, N_PROMPT);
+    bitnet_session *s = nano_session(&n, 256, 32, BITNET_KV_F16);
+    bitnet_session_on_cancel(s, yes, &stop);
+    OK(bitnet_session_append(s, ids, 8, NULL, NULL, &err));
+    assert_int_equal(fallback_count(&n), 1);
+    stop = true;
+    assert_int_equal(bitnet_session_append(s, ids + 8, 8, NULL, NULL, NULL), BITNET_CANCELLED);
+    bitnet_session_close(s);
+    nano_close(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(BE_11_any_step_may_fail),
+        cmocka_unit_test(BE_11_cancel_moves_along),
         cmocka_unit_test(BE_11_strict_is_an_error),
         cmocka_unit_test(BE_11_named_device_is_an_error),
         cmocka_unit_test(BE_11_batches),
