@@ -300,6 +300,7 @@ static int open_engine(loaded *m, bool vocab_only)
     engine_options(a, &o);
     o.vocab_only = vocab_only;
     o.policy_path = opt_text(a, OPT_POLICY);
+    o.trace_dir = vocab_only ? NULL : opt_text(a, OPT_TRACE_DIR);
     o.cache_dir = cache_folder(opt_text(a, OPT_CACHE), m->cache, sizeof m->cache);
     o.cache_max_bytes = (uint64_t)opt_int(a, OPT_CACHE_SIZE) << 20;
     o.cache_min_bytes = ((uint64_t)opt_int(a, OPT_CACHE_MIN) << 20) + !opt_int(a, OPT_CACHE_MIN);

@@ -252,6 +252,11 @@ typedef struct bitnet_engine_options {
      * if several call), and by sessions that have no other. NULL: nobody is asked */
     bitnet_cancel_fn cancel;
     void *cancel_user;
+    /* A folder that gets one JSON file for every tensor computed: name, shape, SHA-256, root mean
+     * square (docs/CROSSVAL.md); made if it is missing, and refused (IO) if it holds JSON files.
+     * Passes are then made of single operations, one at a time, and every result is read: slow. Not
+     * for several devices together. NULL: none */
+    const char *trace_dir;
 } bitnet_engine_options;
 
 /* How a file's own chat template (tokenizer.chat_template) relates to the built-in form chosen. */

@@ -91,7 +91,7 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o,
                              bnet_progress *progress, bitnet_error *err)
 {
     const bitnet_runtime *r = e->runtime;
-    bnet_pack_cache cache;
+    bnet_pack_cache pack;
     const bnet_backend_want want = {.device = e->selection.kind,
                                     .index = e->selection.index,
                                     .ranks = e->selection.ranks,
@@ -100,15 +100,15 @@ static bitnet_status open_on(bitnet_engine *e, const bitnet_engine_options *o,
                                     .isa = r->isa,
                                     .strict = r->strict,
                                     .log = &e->log,
-                                    .cache =
-                                        bnet_model_cache_want(&e->cache, &cache) ? &cache : NULL,
+                                    .cache = bnet_model_cache_want(&e->cache, &pack) ? &pack : NULL,
                                     .cache_dir = o->cache_dir,
                                     .nvrtc = o->nvrtc_path,
                                     .ranges = o->nvtx,
                                     .specialise = o->gpu_specialise,
                                     .no_pack = o->no_pack,
                                     .precision = o->precision,
-                                    .batch_invariant = o->batch_invariant};
+                                    .batch_invariant = o->batch_invariant,
+                                    .trace_dir = o->trace_dir};
     bitnet_status st = bnet_backend_open(&want, &e->backend, err);
     if (st != BITNET_OK)
         return st;

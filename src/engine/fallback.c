@@ -125,7 +125,7 @@ bitnet_status bnet_session_fall_back(bitnet_session *s, bitnet_status why, bitne
 {
     bitnet_engine *e = s->engine;
     place p = {0};
-    if (s->fallen)
+    if (s->fallen || e->backend->trace) /* a trace goes on nowhere else */
         return why;
     bitnet_status st = allowed(s, why, err);
     if (st != BITNET_OK)

@@ -196,12 +196,14 @@ void bnet_meter_stop(bnet_meter *m, bnet_op_entry e, double begun);
 
 typedef struct bnet_pass_ops bnet_pass_ops;       /* pass.h */
 typedef struct bnet_inspect_ops bnet_inspect_ops; /* inspect.h */
+typedef struct bnet_trace bnet_trace;             /* trace.h */
 
 struct bnet_backend {
     const bnet_backend_vtable *v;
     const bnet_pass_ops *pass;       /* NULL: every pass is composed of single operations */
     const bnet_inspect_ops *inspect; /* NULL: it reports nothing on itself */
     bnet_meter *meter;               /* NULL: nothing is timed */
+    bnet_trace *trace;               /* owned; NULL: results leave no trace */
 };
 
 void bnet_backend_close(bnet_backend *be); /* NULL is legal */

@@ -2,6 +2,8 @@
  * kind without a row there was not compiled in. */
 #include "ops/open.h"
 
+#include "ops/trace.h"
+
 static const struct {
     const char *device;
     bitnet_status (*open)(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err);
@@ -56,6 +58,29 @@ static bitnet_status check_wishes(const bnet_backend_want *w, bitnet_error *err)
     return st;
 }
 
+/* Results of several devices are parts of tensors, which a trace could not put together. */
+static bitnet_status add_trace(bnet_backend *be, const char *folder, bitnet_error *err)
+{
+    if (be->v->n_ranks > 1)
+        return bnet_fail(err, BITNET_NOT_AVAILABLE,
+                         "trace: %d devices compute together; a trace is of one", be->v->n_ranks);
+    return bnet_trace_open(folder, &be->trace, err);
+}
+
+static bitnet_status open_traced(size_t i, const bnet_backend_want *w, bnet_backend **out,
+                                 bitnet_error *err)
+{
+    bnet_backend *be = NULL;
+    bitnet_status st = backends[i].open(w, &be, err);
+    if (st == BITNET_OK && w->trace_dir)
+        st = add_trace(be, w->trace_dir, err);
+    if (st == BITNET_OK)
+        *out = be;
+    else
+        bnet_backend_close(be);
+    return st;
+}
+
 bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
 {
     const char *device = bnet_device_name(w->device);
@@ -64,7 +89,7 @@ bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, 
         return st;
     for (size_t i = 0; i < BNET_COUNT(backends); i++)
         if (strcmp(backends[i].device, device) == 0)
-            return backends[i].open(w, out, err);
+            return open_traced(i, w, out, err);
     return bnet_fail(err, BITNET_NOT_COMPILED,
                      "%s: this build has no %s backend; use device cpu or auto", device,
                      bnet_device_label(w->device));

@@ -34,6 +34,7 @@ typedef struct bnet_backend_want {
     bool no_pack;                 /* weights are used as they lie in the file, where they can be */
     bitnet_precision precision;   /* of float matrices; the backend says in what it computes */
     bool batch_invariant;         /* sums in one order, whatever the number of timelines */
+    const char *trace_dir;        /* where results leave a trace (trace.h); NULL: nowhere */
 } bnet_backend_want;
 #define BACKEND(name)                                                                              \
     bitnet_status bnet_##name##_open(const bnet_backend_want *w, bnet_backend **out,               \

@@ -2,6 +2,7 @@
 #include "ops/ops.h"
 
 #include "ops/inspect.h"
+#include "ops/trace.h"
 
 /* ---- time, where an engine keeps statistics ---- */
 
@@ -50,6 +51,31 @@ static void stop(const bnet_backend *be, bnet_op_entry e, double begun)
         bnet_meter_stop(be->meter, e, begun);
 }
 
+/* ---- traces ---- */
+
+/* What a backend does in one piece; NULL also where every result must be seen. */
+static const bnet_pass_ops *pieces(const bnet_backend *be)
+{
+    return be->trace ? NULL : be->pass;
+}
+
+static void seen(bnet_backend *be, bnet_op_entry e, int n_rows, size_t n_cols, bnet_buffer *y)
+{
+    if (be->trace)
+        bnet_trace_floats(be, e, NULL, n_rows, n_cols, y);
+}
+
+/* The same of an operation with a weight, whose rows are as long as that says. */
+static void seen_rows(bnet_backend *be, bnet_op_entry e, const bnet_weight *w, int n_rows,
+                      bnet_buffer *y)
+{
+    if (!be->trace)
+        return;
+    const bnet_weight_info *i = bnet_op_weight_info(be, w);
+    bool of_inputs = e == BNET_ENTRY_EMBED || e == BNET_ENTRY_NORM;
+    bnet_trace_floats(be, e, w, n_rows, of_inputs ? i->n_in : i->n_out, y);
+}
+
 /* ---- resources ---- */
 
 bnet_buffer *bnet_op_buffer(bnet_backend *be, size_t n_bytes)
@@ -90,15 +116,20 @@ void bnet_op_mark(bnet_backend *be, int layer)
 {
     if (be->inspect && be->inspect->mark)
         be->inspect->mark(be, layer);
+    if (be->trace)
+        bnet_trace_layer(be->trace, layer);
 }
 
 bitnet_status bnet_op_sync(bnet_backend *be, bitnet_error *err)
 {
-    return be->v->sync(be, err);
+    bitnet_status st = be->v->sync(be, err);
+    return st == BITNET_OK && be->trace ? bnet_trace_status(be->trace, err) : st;
 }
 
 void bnet_op_hold(bnet_backend *be)
 {
+    if (be->trace)
+        bnet_trace_hold(be->trace);
     if (be->v->hold)
         be->v->hold(be);
 }
@@ -107,13 +138,18 @@ bitnet_status bnet_op_release(bnet_backend *be, bitnet_status st, bitnet_error *
 {
     bitnet_error more = {0};
     bitnet_status late = be->v->release ? be->v->release(be, &more) : BITNET_OK;
+    if (be->trace)
+        bnet_trace_release(be->trace);
     return st == BITNET_OK && late != BITNET_OK ? bnet_fail(err, late, "%s", more.message) : st;
 }
 
 bitnet_status bnet_op_weight(bnet_backend *be, const bnet_weight_request *r, const bnet_log *log,
                              bnet_weight **out, bitnet_error *err)
 {
-    return be->v->weight_prepare(be, r, log, out, err);
+    bitnet_status st = be->v->weight_prepare(be, r, log, out, err);
+    if (st == BITNET_OK && be->trace)
+        bnet_trace_weight(be->trace, *out, r->source.tensor->name);
+    return st;
 }
 
 void bnet_op_weight_free(bnet_backend *be, bnet_weight *w)
@@ -186,13 +222,13 @@ const char *bnet_feature_name(bnet_feature_index i)
 
 bnet_features bnet_op_unknown(const bnet_backend *be, const bnet_net *net)
 {
-    return be->pass && (be->pass->pass || be->pass->repeat) ? net->features & ~be->pass->features
-                                                            : 0;
+    const bnet_pass_ops *p = pieces(be);
+    return p && (p->pass || p->repeat) ? net->features & ~p->features : 0;
 }
 
 static bool knows(const bnet_backend *be, const bnet_net *net)
 {
-    return be->pass && !(net->features & ~be->pass->features);
+    return pieces(be) && !(net->features & ~be->pass->features);
 }
 
 bool bnet_op_passes(const bnet_backend *be, const bnet_net *net)
@@ -246,6 +282,9 @@ void bnet_op_embed(bnet_backend *be, const bnet_weight *w, const bnet_step *s, b
     double begun = start(be);
     be->v->embed(be, w, s, x);
     stop(be, BNET_ENTRY_EMBED, begun);
+    if (be->trace)
+        bnet_trace_pass(be->trace, s->n_tokens);
+    seen_rows(be, BNET_ENTRY_EMBED, w, s->n_tokens, x);
 }
 
 void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, float eps, int n_rows,
@@ -255,6 +294,7 @@ void bnet_op_rmsnorm(bnet_backend *be, bnet_buffer *x, const bnet_weight *w, flo
     double begun = start(be);
     be->v->rmsnorm(be, x, w, eps, n_rows, y);
     stop(be, BNET_ENTRY_NORM, begun);
+    seen_rows(be, BNET_ENTRY_NORM, w, n_rows, y);
 }
 
 void bnet_op_quantize_i8(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_cols, bnet_act8 *q)
@@ -263,11 +303,13 @@ void bnet_op_quantize_i8(bnet_backend *be, bnet_buffer *x, int n_rows, size_t n_
     double begun = start(be);
     be->v->quantize_i8(be, x, n_rows, n_cols, q);
     stop(be, BNET_ENTRY_QUANTIZE, begun);
+    if (be->trace)
+        bnet_trace_int8(be, n_rows, n_cols, q);
 }
 
 bool bnet_op_fuses(const bnet_backend *be)
 {
-    return be->pass && be->pass->norm_quantize;
+    return pieces(be) && be->pass->norm_quantize;
 }
 
 void bnet_op_norm_quantize(bnet_backend *be, bnet_buffer *x, bnet_buffer *plus,
@@ -314,12 +356,13 @@ void bnet_op_linear_ternary(bnet_backend *be, const bnet_weight *w, const bnet_a
     double begun = start(be);
     be->v->linear_ternary(be, w, q, n_rows, y);
     stop(be, BNET_ENTRY_LINEAR, begun);
+    seen_rows(be, BNET_ENTRY_LINEAR, w, n_rows, y);
 }
 
 void bnet_op_linear_ternary_n(bnet_backend *be, const bnet_weight *const *w, int n,
                               const bnet_act8 *q, int n_rows, bnet_buffer *const *y)
 {
-    if (!be->pass || !be->pass->linear_ternary_n) {
+    if (!pieces(be) || !be->pass->linear_ternary_n) {
         for (int i = 0; i < n; i++)
             bnet_op_linear_ternary(be, w[i], q, n_rows, y[i]);
         return;
@@ -339,6 +382,7 @@ void bnet_op_linear_float(bnet_backend *be, const bnet_weight *w, bnet_buffer *x
     double begun = start(be);
     be->v->linear_float(be, w, x, n_rows, y);
     stop(be, BNET_ENTRY_LINEAR, begun);
+    seen_rows(be, BNET_ENTRY_LINEAR, w, n_rows, y);
 }
 
 void bnet_op_head(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
@@ -348,11 +392,12 @@ void bnet_op_head(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_
     double begun = start(be);
     be->v->linear_float(be, w, x, n_rows, y);
     stop(be, BNET_ENTRY_HEAD, begun);
+    seen_rows(be, BNET_ENTRY_HEAD, w, n_rows, y);
 }
 
 size_t bnet_op_top_bytes(const bnet_backend *be, const bnet_weight *w)
 {
-    return be->pass && be->pass->top_bytes ? be->pass->top_bytes(be, w) : 0;
+    return pieces(be) && be->pass->top_bytes ? be->pass->top_bytes(be, w) : 0;
 }
 
 void bnet_op_top(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
@@ -360,7 +405,7 @@ void bnet_op_top(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_r
 {
     assert(!bnet_op_weight_info(be, w)->ternary && n_rows > 0 && n_rows <= BNET_TOP_ROWS);
     memset(out, 0, (size_t)n_rows * sizeof *out);
-    if (!be->pass || !be->pass->top)
+    if (!pieces(be) || !be->pass->top)
         return;
     double begun = start(be);
     be->pass->top(be, w, x, n_rows, wants, y, scratch, out);
@@ -373,6 +418,8 @@ void bnet_op_rope_table(bnet_backend *be, const bnet_rope *r, const bnet_step *s
     double begun = start(be);
     be->v->rope_table(be, r, s, cs);
     stop(be, BNET_ENTRY_ROPE, begun);
+    if (be->trace)
+        bnet_trace_head_dim(be->trace, r->head_dim);
 }
 
 void bnet_op_rope(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_rows, int n_heads,
@@ -382,6 +429,7 @@ void bnet_op_rope(bnet_backend *be, const bnet_rope *r, bnet_buffer *cs, int n_r
     double begun = start(be);
     be->v->rope(be, r, cs, n_rows, n_heads, x);
     stop(be, BNET_ENTRY_ROPE, begun);
+    seen(be, BNET_ENTRY_ROPE, n_rows, (size_t)n_heads * (size_t)r->head_dim, x);
 }
 
 void bnet_op_kv_append(bnet_backend *be, const bnet_step *s, int layer, bnet_buffer *k,
@@ -400,6 +448,8 @@ void bnet_op_attention(bnet_backend *be, const bnet_step *s, int layer, int n_he
     double begun = start(be);
     be->v->attention(be, s, layer, n_heads, q, y);
     stop(be, BNET_ENTRY_ATTENTION, begun);
+    if (be->trace)
+        bnet_trace_heads(be, s->n_tokens, n_heads, y);
 }
 
 void bnet_op_glu(bnet_backend *be, bnet_activation act, bnet_buffer *gate, bnet_buffer *up,
@@ -408,6 +458,7 @@ void bnet_op_glu(bnet_backend *be, bnet_activation act, bnet_buffer *gate, bnet_
     double begun = start(be);
     be->v->glu(be, act, gate, up, n, y);
     stop(be, BNET_ENTRY_GLU, begun);
+    seen(be, BNET_ENTRY_GLU, 0, n, y);
 }
 
 void bnet_op_add(bnet_backend *be, bnet_buffer *x, bnet_buffer *y, size_t n)
@@ -415,6 +466,7 @@ void bnet_op_add(bnet_backend *be, bnet_buffer *x, bnet_buffer *y, size_t n)
     double begun = start(be);
     be->v->add(be, x, y, n);
     stop(be, BNET_ENTRY_ADD, begun);
+    seen(be, BNET_ENTRY_ADD, 0, n, x);
 }
 
 void bnet_op_gather(bnet_backend *be, bnet_buffer *x, const int32_t *rows, int n_rows,
@@ -427,8 +479,11 @@ void bnet_op_gather(bnet_backend *be, bnet_buffer *x, const int32_t *rows, int n
 
 void bnet_backend_close(bnet_backend *be)
 {
-    if (be)
-        be->v->close(be);
+    if (!be)
+        return;
+    bnet_trace *trace = be->trace;
+    be->v->close(be);
+    bnet_trace_close(trace);
 }
 
 const char *bnet_backend_name(const bnet_backend *be)
