@@ -168,6 +168,7 @@ typedef struct loaded {
     const args *args;
     char *path;
     bitnet_runtime *runtime;
+    bitnet_bridge *bridge; /* serves the runtime; or NULL */
     bitnet_engine *engine;
     bitnet_session *session; /* opened by load_session */
     const bitnet_model_info *info;
@@ -198,6 +199,8 @@ bitnet_kv_type cache_type(const args *a);                     /* of --kv */
 json_t *devices_json(const bitnet_devices_options *o); /* as `devices --json`; NULL: not known */
 /* The runtime alone, as the options say. */
 int open_runtime(const args *a, int n_threads, bitnet_runtime **out);
+/* What --bridge names, serving the runtime, which must be closed first; *out NULL: nothing. */
+int serve_bridge(const args *a, bitnet_runtime *runtime, bitnet_bridge **out);
 
 /* ---- progress: one line on a terminal that says how far long work has come ---- */
 

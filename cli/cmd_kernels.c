@@ -163,14 +163,17 @@ static int list_kernels(const args *a, const bitnet_runtime *runtime, const bitn
 int cmd_kernels(args *a)
 {
     bitnet_runtime *runtime = NULL;
+    bitnet_bridge *bridge = NULL;
     query q = {0};
     const char *asked = opt_text(a, OPT_FOR);
     int rc = asked ? parse_query(asked, &q) : EXIT_OK;
     rc = rc ? rc : open_runtime(a, 1, &runtime);
     q.q.no_pack = opt_on(a, OPT_NO_PACK);
+    rc = rc ? rc : serve_bridge(a, runtime, &bridge);
     if (!rc)
         rc = list_kernels(a, runtime, asked ? &q.q : NULL);
     bitnet_runtime_close(runtime);
+    bitnet_bridge_close(bridge);
     free(q.text);
     return rc;
 }

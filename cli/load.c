@@ -291,6 +291,18 @@ int loaded_outcome(const loaded *m, bitnet_status status, const bitnet_error *er
                 opt_float(m->args, OPT_TIMEOUT));
 }
 
+int serve_bridge(const args *a, bitnet_runtime *runtime, bitnet_bridge **out)
+{
+    bitnet_error err = {0};
+    const char *path = opt_text(a, OPT_SERVE_BRIDGE);
+    if (!path)
+        return EXIT_OK;
+    bitnet_status st = bitnet_bridge_open(path, out, &err);
+    if (st == BITNET_OK)
+        st = bitnet_bridge_serve(runtime, *out, &err);
+    return outcome(st, &err);
+}
+
 static int open_engine(loaded *m, bool vocab_only)
 {
     bitnet_engine_options o;
@@ -327,6 +339,7 @@ int load_engine(loaded *m, const args *a, bool vocab_only)
         return rc;
     progress_begin(UNIT_BYTES, "loading %s", file_name(m->path));
     rc = open_runtime(a, vocab_only ? 1 : (int)opt_int(a, OPT_THREADS), &m->runtime);
+    rc = rc ? rc : serve_bridge(a, m->runtime, &m->bridge);
     rc = rc ? rc : open_engine(m, vocab_only);
     progress_end();
     m->load_ms = now_ms() - start;
@@ -400,6 +413,7 @@ void load_close(loaded *m)
     signals_forget_engine(m->engine);
     bitnet_engine_close(m->engine);
     bitnet_runtime_close(m->runtime);
+    bitnet_bridge_close(m->bridge);
     free(m->path);
     *m = (loaded){0};
 }

@@ -99,6 +99,8 @@ typedef int bitnet_bridge_matmul_fn(const int8_t *a, const uint8_t *b, float *c,
 typedef int bitnet_bridge_quantize_fn(int qtype, const float *in, size_t n, uint8_t *out,
                                       size_t n_out, float *scales, size_t n_scales);
 typedef const char *bitnet_bridge_error_fn(void); /* why the last call failed; may be NULL */
+/* One more, bitnet_bridge_linear_i2s, is of type bitnet_fn_ternary (bitnet_kernel.h); a plugin that
+ * has it can serve. */
 
 typedef struct bitnet_bridge bitnet_bridge;
 
@@ -108,7 +110,14 @@ typedef struct bitnet_bridge bitnet_bridge;
  * function or fails to start. */
 BITNET_API bitnet_status bitnet_bridge_open(const char *path, bitnet_bridge **out,
                                             bitnet_error *err);
+/* Close the runtimes it serves before. */
 BITNET_API void bitnet_bridge_close(bitnet_bridge *bridge);
+/* Registers the plugin's kernel of I2_S matrices as linear_i2s.ffi, of the provider "ffi": engines
+ * of this runtime use it where no native kernel but the plain C ones can run (isa "scalar"), or
+ * where a tuning cache says so. Fails: NOT_AVAILABLE (the plugin has no such function), ARGUMENT
+ * (one serves already), MEMORY. */
+BITNET_API bitnet_status bitnet_bridge_serve(bitnet_runtime *runtime, bitnet_bridge *bridge,
+                                             bitnet_error *err);
 
 typedef struct bitnet_comparison {
     uint64_t native_ns, reference_ns; /* best of three after a warm-up */
@@ -133,6 +142,14 @@ BITNET_API bitnet_status bitnet_bridge_compare_quantize(const bitnet_runtime *ru
                                                         bitnet_bridge *bridge, bitnet_qtype type,
                                                         size_t n, bitnet_comparison *out,
                                                         bitnet_error *err);
+/* The same of the kernel that models are computed with, packing and threads as they would be: n x k
+ * ternary weights times m tokens. *kernel (may be NULL) is set to its id, borrowed from the
+ * runtime. The plugin's side is bitnet_bridge_linear_i2s if it has that, else
+ * bitnet_bridge_matmul_i2s. Fails also ARGUMENT if k is no multiple of 128. */
+BITNET_API bitnet_status bitnet_bridge_compare_linear(const bitnet_runtime *runtime,
+                                                      bitnet_bridge *bridge, size_t m, size_t n,
+                                                      size_t k, const char **kernel,
+                                                      bitnet_comparison *out, bitnet_error *err);
 
 /* ---- validation ---- */
 
@@ -223,8 +240,10 @@ typedef struct bitnet_golden_result {
 
 typedef struct bitnet_bridge_result {
     bitnet_verdict verdict;
-    bitnet_comparison matmul, quantize;
-    char note[160];
+    bitnet_comparison matmul, quantize;       /* of unpacked codes; of floats to I2_S */
+    bitnet_comparison one_token, many_tokens; /* the kernels of models */
+    const char *one_kernel, *many_kernel;     /* which these are */
+    char note[160];                           /* why it failed or was skipped */
 } bitnet_bridge_result;
 
 typedef struct bitnet_validation {

@@ -134,7 +134,8 @@ typedef struct bitnet_provider_info {
     bool available;     /* has kernels this machine can run */
 } bitnet_provider_info;
 BITNET_API bool bitnet_provider_at(const bitnet_runtime *runtime, int i, bitnet_provider_info *out);
-/* The name of the provider that computes ternary matrices, such as "dotprod"; it never changes. */
+/* The name of the provider that computes ternary matrices, such as "dotprod"; it changes only when
+ * a bridge begins to serve (bitnet_check.h). */
 BITNET_API const char *bitnet_runtime_provider(const bitnet_runtime *runtime);
 
 /* ---- tuning: measured choices ---- */

@@ -133,30 +133,6 @@ static bitnet_status set_up(validation_run *r, holder *h)
     return st;
 }
 
-bitnet_status bnet_validate_bridge(validation_run *r)
-{
-    bitnet_bridge_result *b = &r->out->bridge;
-    size_t side = r->o.quick ? 64 : 256;
-    *b = (bitnet_bridge_result){.verdict = BITNET_VERDICT_PASS};
-    if (!r->o.bridge) {
-        b->verdict = BITNET_VERDICT_SKIP;
-        snprintf(b->note, sizeof b->note, "ffi bridge unavailable");
-        return BITNET_OK;
-    }
-    bitnet_status st =
-        bitnet_bridge_compare_matmul(r->runtime, r->o.bridge, side, side, side, &b->matmul, r->err);
-    if (st == BITNET_OK)
-        st = bitnet_bridge_compare_quantize(r->runtime, r->o.bridge, BITNET_QTYPE_I2S, side * side,
-                                            &b->quantize, r->err);
-    if (st == BITNET_OK && (!b->matmul.accuracy_match || !b->quantize.accuracy_match)) {
-        b->verdict = BITNET_VERDICT_FAIL;
-        snprintf(b->note, sizeof b->note, "%s: the other implementation differs by %g",
-                 b->matmul.accuracy_match ? "quantize" : "matmul_i2s",
-                 b->matmul.accuracy_match ? b->quantize.max_error : b->matmul.max_error);
-    }
-    return st;
-}
-
 static bool nothing_failed(const bitnet_validation *v)
 {
     for (size_t i = 0; i < v->n_accuracy; i++)

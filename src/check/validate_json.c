@@ -157,6 +157,10 @@ static void put_bridge(bnet_str *s, const bitnet_bridge_result *b)
     bnet_json_member(s, "verdict", verdict_name(b->verdict), ", ");
     if (b->verdict != BITNET_VERDICT_SKIP) {
         put_comparison(s, "matmul_i2s", &b->matmul, ", ");
+        put_comparison(s, "one_token", &b->one_token, ", ");
+        bnet_json_member(s, "one_kernel", b->one_kernel, ", ");
+        put_comparison(s, "many_tokens", &b->many_tokens, ", ");
+        bnet_json_member(s, "many_kernel", b->many_kernel, ", ");
         put_comparison(s, "quantize", &b->quantize, ", ");
     }
     bnet_json_member(s, "note", b->note, "}");

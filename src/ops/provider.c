@@ -66,7 +66,10 @@ struct bnet_manager {
     bnet_devices_fn devices;
     void *user;
     pthread_mutex_t lock;
-    bool asked; /* the rest is filled */
+    bool asked;          /* the rest is filled */
+    uint32_t generation; /* of the registry: one that is registered may bring its provider */
+    bnet_capabilities device[DEVICES_MAX];
+    size_t n_devices;
     const bnet_provider *best, *available[N_PROVIDERS];
     size_t n_available;
 };
@@ -104,8 +107,13 @@ static bool multiplies(const bnet_provider *p, const bnet_registry *r, const bne
 
 static void ask(bnet_manager *m)
 {
-    bnet_capabilities d[DEVICES_MAX];
-    size_t n = m->devices(m->user, d, DEVICES_MAX);
+    const bnet_capabilities *d = m->device;
+    if (!m->asked)
+        m->n_devices = m->devices(m->user, m->device, DEVICES_MAX);
+    size_t n = m->n_devices;
+    m->generation = bnet_registry_generation(m->registry);
+    m->best = NULL;
+    m->n_available = 0;
     for (size_t i = 0; i < N_PROVIDERS; i++) {
         const bnet_provider *p = &providers[i];
         if (!bnet_provider_available(p, m->registry, d, n, BNET_OP_NONE, BNET_FORMAT_NONE))
@@ -118,22 +126,26 @@ static void ask(bnet_manager *m)
     m->asked = true;
 }
 
+/* With the lock, which the caller gives back. */
 static void ask_once(bnet_manager *m)
 {
     pthread_mutex_lock(&m->lock);
-    if (!m->asked)
+    if (!m->asked || m->generation != bnet_registry_generation(m->registry))
         ask(m);
-    pthread_mutex_unlock(&m->lock);
 }
 
 const bnet_provider *bnet_manager_best(bnet_manager *m)
 {
     ask_once(m);
-    return m->best;
+    const bnet_provider *best = m->best;
+    pthread_mutex_unlock(&m->lock);
+    return best;
 }
 
 const bnet_provider *bnet_manager_at(bnet_manager *m, size_t i)
 {
     ask_once(m);
-    return i < m->n_available ? m->available[i] : NULL;
+    const bnet_provider *p = i < m->n_available ? m->available[i] : NULL;
+    pthread_mutex_unlock(&m->lock);
+    return p;
 }

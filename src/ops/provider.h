@@ -42,7 +42,8 @@ typedef struct bnet_manager bnet_manager;
 bitnet_status bnet_manager_open(const bnet_registry *r, bnet_devices_fn devices, void *user,
                                 bnet_manager **out, bitnet_error *err);
 void bnet_manager_close(bnet_manager *m);
-/* The first available provider of ternary matrices; chosen at the first call. NULL: none at all. */
+/* The first available provider of ternary matrices; chosen at the first call, and again once a
+ * kernel was registered. NULL: none at all. */
 const bnet_provider *bnet_manager_best(bnet_manager *m);
 /* The i-th available provider (any op) in order of preference; NULL past the end. */
 const bnet_provider *bnet_manager_at(bnet_manager *m, size_t i);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bitnet validate as a user meets it: tables, JSON, golden logits, the bridge, exit codes (V-1 to V-5, V-9, V-10, F-1, F-2)."""
+"""bitnet validate as a user meets it: tables, JSON, golden logits, the bridge, exit codes (V-1 to V-5, V-7, V-9, V-10, F-1, F-2, F-4)."""
 import json
 import os
 import re
@@ -117,6 +117,39 @@ def test_F_1_bridge():
     check(d["bridge"]["matmul_i2s"]["accuracy_match"] and d["bridge"]["matmul_i2s"]["native_ns"] > 0, d["bridge"])
     r = kernels("--bridge", plugin("wrong_matmul"), code=7, says="differ")
     check("matmul_i2s" in r.out and "results differ" in r.out and "migration not recommended" in r.out, r.out[-600:])
+
+
+def bridge(name, code=0, **kw):
+    """The comparison with a plugin, of kernels only one."""
+    return expect(code, "validate", "--quick", "--kernel", "add_f32.scalar", "--json", "--bridge", plugin(name), **kw).json()["bridge"]
+
+
+def test_V_5_the_kernel_that_models_use_is_compared():
+    d = bridge("good")
+    used = expect(0, "run", "-m", model("nano"), "-n", "2", "--greedy", "--device", "cpu", "--json", "Once upon a time").json()["kernels"]
+    for key in ("one_kernel", "many_kernel"):
+        check(d[key] in [k["id"] for k in used] or "i2s" in d[key] and key == "many_kernel", (d[key], used))
+    check(d["one_token"]["accuracy_match"] and d["many_tokens"]["accuracy_match"], d)
+    d = bridge("wrong_linear", 7, says="differ")
+    equal((d["verdict"], d["matmul_i2s"]["accuracy_match"], d["one_token"]["accuracy_match"]), ("fail", True, False), "only the packed one differs")
+
+
+def test_V_7_a_missed_release_gate_fails():
+    d = bridge("fast", 9, says="matmul_i2s: results match, but ours has [0-9]+ % of the other's speed")
+    equal((d["verdict"], d["matmul_i2s"]["accuracy_match"], d["matmul_i2s"]["release_gate"]), ("fail", True, False), "the gate")
+
+
+def test_F_4_a_bridge_computes():
+    words = ["run", "-m", model("nano"), "-n", "8", "--greedy", "--device", "cpu", "--json", "Once upon a time"]
+    plain = expect(0, *words).json()
+    served = expect(0, *words, "--isa", "scalar", "--bridge", plugin("good")).json()
+    equal(served["text"], plain["text"], "text")
+    ids = [k["id"] for k in served["kernels"]]
+    check("linear_i2s.ffi" in ids and "linear_i2s.scalar" not in ids, ids)
+    equal(expect(0, "kernels", "--json", "--isa", "scalar", "--bridge", plugin("good")).json()["provider"], "ffi", "provider")
+    equal(expect(0, "kernels", "--json", "--bridge", plugin("good")).json()["provider"], expect(0, "kernels", "--json").json()["provider"], "native first")
+    expect(12, *words, "--bridge", plugin("no_linear"), says="has no function bitnet_bridge_linear_i2s")
+    expect(12, *words, "--bridge", temp("no.so"), says="ffi bridge unavailable")
 
 
 def test_F_2_absent_bridge():

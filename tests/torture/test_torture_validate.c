@@ -59,6 +59,8 @@ static bitnet_status cross_bridge(void *user, bitnet_error *err)
     if (st == BITNET_OK)
         st =
             bitnet_bridge_compare_quantize(c->runtime, c->bridge, BITNET_QTYPE_I2S, 300, &out, err);
+    if (st == BITNET_OK)
+        st = bitnet_bridge_compare_linear(c->runtime, c->bridge, 2, 4, 128, NULL, &out, err);
     return st;
 }
 

@@ -190,6 +190,8 @@ static void test_tools(void **state)
     REFUSED(bitnet_bridge_open(NULL, NULL, &err));
     REFUSED(bitnet_bridge_compare_matmul(NULL, NULL, 1, 1, 1, NULL, &err));
     REFUSED(bitnet_bridge_compare_quantize(NULL, NULL, BITNET_QTYPE_I2S, 1, NULL, &err));
+    REFUSED(bitnet_bridge_compare_linear(NULL, NULL, 1, 1, 128, NULL, NULL, &err));
+    REFUSED(bitnet_bridge_serve(NULL, NULL, &err));
     REFUSED(bitnet_validate(NULL, NULL, NULL, &err));
     REFUSED(bitnet_validation_json(NULL, NULL, 0, NULL, &err));
     REFUSED(bitnet_health_check(NULL, NULL, &err));

@@ -640,9 +640,11 @@ static void test_V_5_F_3_through_the_bridge(void **state)
         {PLUGIN("good"), BITNET_VERDICT_PASS, ""},
         {PLUGIN("wrong_matmul"), BITNET_VERDICT_FAIL, "matmul_i2s: the other implementation"},
         {PLUGIN("wrong_quantize"), BITNET_VERDICT_FAIL, "quantize: the other implementation"},
+        {PLUGIN("wrong_linear"), BITNET_VERDICT_FAIL, "one_token: the other implementation"},
+        {PLUGIN("fast"), BITNET_VERDICT_FAIL, "matmul_i2s: results match, but ours has"},
     };
     bitnet_runtime *r = open_runtime();
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         bitnet_validation *v = NULL;
         bitnet_validate_options o = quick_part(BITNET_VALIDATE_BRIDGE);
         OK(bitnet_bridge_open(rows[i].plugin, &o.bridge, &err));
@@ -650,7 +652,8 @@ static void test_V_5_F_3_through_the_bridge(void **state)
         assert_int_equal(v->bridge.verdict, rows[i].verdict);
         assert_int_equal(v->success, rows[i].verdict == BITNET_VERDICT_PASS);
         assert_non_null(strstr(v->bridge.note, rows[i].note));
-        assert_true(v->bridge.matmul.native_ns > 0);
+        assert_true(v->bridge.matmul.native_ns > 0 && v->bridge.many_tokens.native_ns > 0);
+        assert_non_null(strstr(v->bridge.one_kernel, "i2s"));
         bitnet_validation_free(v);
         bitnet_bridge_close(o.bridge);
     }
