@@ -64,7 +64,7 @@ def test_finish_reasons():
     free, = nano("--json", "--greedy", "-p", "Once upon a time")
     prompt = ("-p", "Once upon a time", "--json", "--greedy")
     for reason, args in (("length", ()), ("length", ("--ctx", "16")), ("stop", ("--stop", free["text"][6:10])),
-                         ("stop", ("--stop-id", str(free["ids"][3]))), ("timeout", ("--timeout", "0.000001"))):
+                         ("stop", ("--stop-id", str(free["ids"][3])))):
         equal(nano(*prompt, *args)[0]["finish_reason"], reason, f"{args}")
     said = nano("--json", "--greedy", "-n", "60", "-p", "User: Tell me a story.<|eot_id|>Assistant:")
     equal(said[0]["finish_reason"], "eos", "ended by itself")

@@ -259,6 +259,20 @@ def test_model_truncated_while_running():
     check(f"{path}: the file was truncated or became unreadable while in use" in err, err)
 
 
+def test_packed_weights_truncated_while_running():
+    """The file that vanished is named, which is not the model."""
+    folder, path = temp("packs"), story_or_nano()[1]
+    os.mkdir(folder, 0o700)
+    keep = ("-m", path, "--cache", folder, "--cache-min", "0")
+    expect(0, "run", *keep, "-n", "1", "-p", "Once")
+    pack, = (os.path.join(folder, f) for f in os.listdir(folder) if f.endswith(".pack"))
+    p, _ = started(*keep, *ENDLESS)
+    os.truncate(pack, 4096)
+    code, _, err = finish(p, 120)
+    equal(code, 14, f"exit code; {err}")
+    check(f"{pack}: the file was truncated or became unreadable while in use" in err, err)
+
+
 def test_model_removed_while_running():
     """A file that is unlinked stays mapped: nothing happens."""
     path = copy_of_model("nano", "removed.gguf")

@@ -89,6 +89,10 @@ static void test_engine(void **state)
     REFUSED(bitnet_engine_open(NULL, NULL, NULL, NULL, &err));
     REFUSED(bitnet_engine_open_memory(NULL, NULL, 0, NULL, NULL, &err));
     assert_null(bitnet_engine_model(NULL));
+    assert_null(bitnet_engine_map(NULL, NULL));
+    bitnet_limit_set(NULL, 1);
+    bitnet_limit_end(NULL);
+    assert_false(bitnet_limit_reached(NULL));
     assert_int_equal(bitnet_engine_kernels(NULL, &use, 1), 0);
     assert_int_equal(bitnet_engine_kernels(NULL, NULL, 1), 0);
     REFUSED(bitnet_engine_stats(NULL, NULL, &err));
