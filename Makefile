@@ -10,7 +10,9 @@ FUZZ_SECONDS ?= 300
 export FUZZ_SECONDS
 # make CUDA_ARCH=sm_80: kernels for these chips only; default: for all
 CUDA_ARCH ?=
-export CUDA_ARCH
+# make GPU=0: no backend for GPUs; 1: there must be one; auto (at first): where nvcc is found
+GPU ?=
+export CUDA_ARCH GPU
 
 .PHONY: all build run test test-all test-gpu mutate mutate-rows bench lint install clean help
 .DEFAULT_GOAL := all

@@ -30,6 +30,7 @@ static const char *const features[] = {
     "gguf",
     "pcre2",
     "jansson",
+    "libcrypto",
 #ifdef BITNET_HAVE_LIBEDIT
     "libedit",
 #endif

@@ -328,6 +328,19 @@ static int open_engine(loaded *m, bool vocab_only)
     return rc ? rc : interrupted();
 }
 
+/* The time of it is part of loading, and what it counted of no answer. */
+static int warm_up(loaded *m)
+{
+    double ms = 0;
+    bitnet_error err = {0};
+    if (!opt_on(m->args, OPT_WARMUP))
+        return EXIT_OK;
+    int rc = loaded_outcome(m, bitnet_engine_warmup(m->engine, &ms, &err), &err);
+    if (!rc)
+        bitnet_engine_stats_reset(m->engine);
+    return rc;
+}
+
 int load_engine(loaded *m, const args *a, bool vocab_only)
 {
     double start = now_ms();
@@ -341,6 +354,7 @@ int load_engine(loaded *m, const args *a, bool vocab_only)
     rc = open_runtime(a, vocab_only ? 1 : (int)opt_int(a, OPT_THREADS), &m->runtime);
     rc = rc ? rc : serve_bridge(a, m->runtime, &m->bridge);
     rc = rc ? rc : open_engine(m, vocab_only);
+    rc = rc || vocab_only ? rc : warm_up(m);
     progress_end();
     m->load_ms = now_ms() - start;
     return rc;

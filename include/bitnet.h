@@ -314,6 +314,12 @@ BITNET_API const bitnet_model_info *bitnet_engine_model(const bitnet_engine *eng
  * _open and _close. While _open runs, the file it was given is the one. */
 BITNET_API const char *bitnet_engine_map(const bitnet_engine *engine, const void *address);
 
+/* Runs one real step on a session of its own, a prompt and a token with their logits, so that the
+ * first one that somebody waits for finds kernels, weights and workspaces in place. It counts in
+ * statistics and kernels like any other. *ms (may be NULL): how long it took. Fails as opening a
+ * session and appending to it do; ARGUMENT for NULL and for an engine without weights. */
+BITNET_API bitnet_status bitnet_engine_warmup(bitnet_engine *engine, double *ms, bitnet_error *err);
+
 /* One kernel that the dispatcher called, and how often since the engine was opened. */
 typedef struct bitnet_kernel_use {
     const char *id; /* "linear_i2s.dotprod" */

@@ -7,7 +7,7 @@ import re
 import shutil
 import struct
 
-from harness import (QUICK, SOURCE, Skip, check, equal, expect, fails, main, model, run, shared, temp, temporaries, write)
+from harness import (BITNET, QUICK, SOURCE, Skip, check, equal, expect, fails, main, model, run, shared, temp, temporaries, write)
 
 
 # ---- tokenize ----
@@ -304,6 +304,29 @@ def test_version():
     equal(run("--version").out, text, "--version")
     equal(run("run", "-V").out, text, "-V")
     equal(run("--interface-version").out, "1.0.0\n", "--interface-version")
+
+
+def test_BE_8_warmup():
+    """One step before the first that counts: it ran, the words and the receipt are those without it."""
+    ask = ("run", "-m", model("nano"), "-p", "Once", "-n", "4", "--greedy", "--json", "--device", "cpu")
+    cold, warm = expect(0, *ask).json(), expect(0, *ask, "--warmup", "--receipt", temp("warm.json")).json()
+    equal(warm["text"], cold["text"], "text")
+    calls = [sum(k["calls"] for k in j["kernels"]) for j in (cold, warm)]
+    check(calls[1] > calls[0], f"no kernel was called for it: {calls}")
+    expect(0, "receipt", "verify", temp("warm.json"))
+
+
+def test_BE_12_the_compiled_set():
+    """What version says is compiled in is what devices says, and what the program is linked with."""
+    r = expect(0, "version", "--json").json()
+    kinds = expect(0, "devices", "--json", env={"BITNET_GPU_FAKE": "none"}).json()["devices"]
+    equal(set(r["backends"]), {k["device"] for k in kinds if k["compiled"]}, "backends")
+    with open(BITNET, "rb") as f:
+        linked = set(re.findall(rb"lib(crypto|pcre2|jansson|edit)\b[-.\w]*\.so", f.read()))
+    named = {"pcre2": "pcre2", "jansson": "jansson", "crypto": "libcrypto", "edit": "libedit"}
+    for library in linked:
+        check(named[library.decode()] in r["features"], f"{library} is linked and not named: {r['features']}")
+    check(f"backends: {' '.join(r['backends'])}\n" in expect(0, "version").out, "text")
 
 
 def test_lists():

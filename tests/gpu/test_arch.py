@@ -66,10 +66,14 @@ def test_DET_18_lists_and_mistakes():
 PROJECT = """cmake_minimum_required(VERSION 3.16)
 project(small NONE)
 set(CUDA_ARCH "$ENV{CUDA_ARCH}" CACHE STRING "")
+set(BITNET_CUDA AUTO CACHE STRING "")
+if(BITNET_CUDA STREQUAL "OFF")
+  set(without "without")
+endif()
 if(CUDA_ARCH STREQUAL "sm_999")
   message(FATAL_ERROR "CUDA_ARCH=sm_999: no such chip")
 endif()
-add_custom_command(OUTPUT bitnet COMMAND printf "%s" "for ${CUDA_ARCH}." > bitnet COMMAND chmod +x bitnet VERBATIM)
+add_custom_command(OUTPUT bitnet COMMAND printf "%s" "for ${CUDA_ARCH}.${without}" > bitnet COMMAND chmod +x bitnet VERBATIM)
 add_custom_target(bitnet_cli DEPENDS bitnet)
 """
 PRESETS = """{"version": 3, "configurePresets": [{"name": "release", "generator": "Ninja", "binaryDir": "${sourceDir}/build/release"}]}"""
@@ -89,8 +93,9 @@ def small_checkout():
     for name in ("build", "progress"):
         shutil.copy(os.path.join(ROOT, "tools", name), os.path.join(root, "tools"))
 
-    def build(arch):
-        r = subprocess.run([os.path.join(root, "tools", "build")], capture_output=True, text=True, check=False, env={**os.environ, "CUDA_ARCH": arch})
+    def build(arch, gpu=""):
+        r = subprocess.run([os.path.join(root, "tools", "build")], capture_output=True, text=True, check=False,
+                           env={**os.environ, "CUDA_ARCH": arch, "GPU": gpu})
         if r.returncode != 0:
             return r.stderr
         with open(os.path.join(root, "build", "release", "bitnet"), encoding="utf-8") as f:
@@ -107,6 +112,19 @@ def test_DET_18_a_mistake_is_not_kept():
         equal(build("sm_80"), "for sm_80.", "another")
     check("no such chip" in build("sm_999"), "a mistake")
     equal(build("default"), "for .", "all again")
+
+
+def test_BE_12_make_gpu():
+    """make GPU=0 leaves the backends away until another is asked for; what is no such value is refused."""
+    build = small_checkout()
+    equal(build("", "0"), "for .without", "GPU=0 at first")
+    equal(build(""), "for .without", "kept")
+    equal(build("sm_80", "1"), "for sm_80.", "GPU=1")
+    equal(build("", "0"), "for sm_80.without", "GPU=0")
+    equal(build("", "auto"), "for sm_80.", "GPU=auto")
+    check("GPU=2: use 0" in build("", "2"), "a mistake")
+    with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as f:
+        check(re.search(r"(?m)^export .*\bGPU\b", f.read()), "make hands it on")
 
 
 def test_DET_18_the_command_says_which():

@@ -97,6 +97,7 @@ static void test_engine(void **state)
     assert_int_equal(bitnet_engine_kernels(NULL, NULL, 1), 0);
     REFUSED(bitnet_engine_stats(NULL, NULL, &err));
     bitnet_engine_stats_reset(NULL);
+    REFUSED(bitnet_engine_warmup(NULL, NULL, &err));
     assert_int_equal(bitnet_stats_summary(NULL, NULL, 9), 0);
     assert_false(bitnet_stats_gpu_effective(NULL));
     REFUSED(bitnet_tokenize(NULL, NULL, 0, 0, NULL, 0, NULL, &err));
