@@ -48,7 +48,7 @@ bitnet_access bitnet_access_pattern(const uint64_t *index, size_t n)
 {
     bitnet_access a = {BITNET_ACCESS_SEQUENTIAL, 0, 0, 0};
     int64_t stride;
-    if (n < 2)
+    if (n < 2 || !index)
         return a;
     if (difference(index[0], index[1], &stride) && evenly(index, n, stride)) {
         if (stride == 1 && n > 2)

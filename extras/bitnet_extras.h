@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* ---- reference operations: plain, exact, single-threaded; the meaning of the words. Pure
- * functions: any thread may call them ---- */
+ * functions: any thread may call them. Here and below, NULL is an array of no elements ---- */
 
 /* One product: c [m][n] = a [m][k] times b [k][n], b one I2S code per byte (above 2: 0). */
 typedef struct bitnet_matmul {

@@ -52,7 +52,7 @@ bitnet_status bitnet_qk256_gemv(const uint8_t *w, size_t n_w, const float *scale
                                 size_t rows, size_t cols, const float *x, bitnet_code_map map,
                                 float *y, bitnet_error *err)
 {
-    if (!w || !x || !y)
+    if ((n_w && !w) || (cols && !x) || (rows && !y))
         return fail(err, BITNET_ARGUMENT, "qk256_gemv: w, x and y must not be NULL");
     return qk256(NULL, w, n_w, scales, n_scales, rows, cols, x, map, y, err);
 }
@@ -62,7 +62,7 @@ bitnet_status bitnet_ops_qk256_gemv(bitnet_ops *o, const uint8_t *w, size_t n_w,
                                     const float *x, bitnet_code_map map, float *y,
                                     bitnet_error *err)
 {
-    if (!o || !w || !x || !y)
+    if (!o || (n_w && !w) || (cols && !x) || (rows && !y))
         return missing_ops("qk256_gemv", err);
     return qk256(o, w, n_w, scales, n_scales, rows, cols, x, map, y, err);
 }
@@ -91,7 +91,7 @@ static float scale_of(const uint8_t *block, bitnet_code_map map)
 bitnet_status bitnet_bitnet32_decode(const uint8_t *data, size_t n_data, size_t n,
                                      bitnet_code_map map, float *out, bitnet_error *err)
 {
-    if (!data || !out)
+    if ((n_data && !data) || (n && !out))
         return fail(err, BITNET_ARGUMENT, "bitnet32: data and out must not be NULL");
     bitnet_status st = check_map("bitnet32", map, err);
     if (st == BITNET_OK)
@@ -124,7 +124,7 @@ static float bitnet32_row(const uint8_t *row, size_t cols, const float *x, bitne
 bitnet_status bitnet_bitnet32_gemv(const uint8_t *data, size_t n_data, size_t rows, size_t cols,
                                    const float *x, bitnet_code_map map, float *y, bitnet_error *err)
 {
-    if (!data || !x || !y)
+    if ((n_data && !data) || (cols && !x) || (rows && !y))
         return fail(err, BITNET_ARGUMENT, "bitnet32_gemv: data, x and y must not be NULL");
     bitnet_status st = check_map("bitnet32_gemv", map, err);
     if (st == BITNET_OK && cols % 32 != 0)

@@ -90,10 +90,10 @@ static bitnet_status float_sizes(size_t m, size_t n, size_t k, size_t bytes[3], 
 bitnet_status bitnet_ops_matmul(bitnet_ops *o, const float *a, const float *b, float *c, size_t m,
                                 size_t n, size_t k, bitnet_error *err)
 {
-    size_t bytes[3];
-    if (!o || !a || !b || !c)
-        return missing_ops("matmul", err);
-    bitnet_status st = float_sizes(m, n, k, bytes, err);
+    size_t bytes[3] = {0};
+    bitnet_status st = o ? float_sizes(m, n, k, bytes, err) : missing_ops("matmul", err);
+    if (st == BITNET_OK && ((bytes[0] && !a) || (bytes[1] && !b) || (bytes[2] && !c)))
+        st = missing_ops("matmul", err);
     if (st != BITNET_OK || !m || !n)
         return st;
     if (!k) {
@@ -153,31 +153,31 @@ static size_t group_of(const bitnet_matmul *const *items, size_t n)
     return count;
 }
 
-/* Without room for a group its halves are tried. */
-static bitnet_status run_group(bitnet_ops *o, const bitnet_matmul *const *items, size_t n,
-                               bitnet_error *err)
+/* Without room for a group its halves are tried. p: room for n. */
+static bitnet_status run_group(bitnet_ops *o, bitnet_single_op *p,
+                               const bitnet_matmul *const *items, size_t n, bitnet_error *err)
 {
-    bitnet_single_op p[GROUP_CALLS];
     for (size_t i = 0; i < n; i++)
         p[i] = product_of(items[i]);
     bitnet_status st = bnetx_run(o, p, n, err);
     if (st != BITNET_MEMORY || n == 1)
         return st;
-    st = run_group(o, items, n / 2, err);
-    return st == BITNET_OK ? run_group(o, items + n / 2, n - n / 2, err) : st;
+    st = run_group(o, p, items, n / 2, err);
+    return st == BITNET_OK ? run_group(o, p, items + n / 2, n - n / 2, err) : st;
 }
 
 static bitnet_status run_all(bitnet_ops *o, const bitnet_matmul *const *items, size_t n,
                              bitnet_error *err)
 {
     bitnet_status st = BITNET_OK;
+    bitnet_single_op *p = calloc(at_most(n, GROUP_CALLS), sizeof *p);
+    if (!p)
+        return fail(err, BITNET_MEMORY, "out of memory: batch");
     for (size_t i = 0, count; st == BITNET_OK && i < n; i += count) {
-        count = o ? group_of(items + i, n - i) : 1;
-        if (o)
-            st = run_group(o, items + i, count, err);
-        else
-            compute(items[i]);
+        count = group_of(items + i, n - i);
+        st = run_group(o, p, items + i, count, err);
     }
+    free(p);
     return st;
 }
 
@@ -192,10 +192,15 @@ static bitnet_status batch(bitnet_ops *o, const bitnet_matmul *items, size_t n, 
     const bitnet_matmul **order = calloc(n, sizeof *order);
     if (!order)
         return fail(err, BITNET_MEMORY, "out of memory: batch");
+    size_t used = 0; /* without those whose results have no elements */
     for (size_t i = 0; i < n; i++)
-        order[i] = &items[i];
-    qsort(order, n, sizeof *order, by_shape);
-    st = run_all(o, order, n, err);
+        if (items[i].n_c)
+            order[used++] = &items[i];
+    qsort(order, used, sizeof *order, by_shape);
+    for (size_t i = 0; !o && i < used; i++)
+        compute(order[i]);
+    if (o && used)
+        st = run_all(o, order, used, err);
     free(order);
     return st;
 }

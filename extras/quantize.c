@@ -134,7 +134,7 @@ bitnet_status bitnet_quantize(bitnet_qtype q, bitnet_scale_rule rule, const floa
                               uint8_t *out, size_t n_out, float *scales, size_t n_scales,
                               bitnet_error *err)
 {
-    if (!in || !out || !scales)
+    if (n && n_scales && (!in || !out || !scales))
         return fail(err, BITNET_ARGUMENT, "quantize: in, out and scales must not be NULL");
     const quantize_job j = {NULL, q, rule, in, out, scales, n, n_scales, 0};
     return quantize(&j, n_out, err);
@@ -144,7 +144,7 @@ bitnet_status bitnet_ops_quantize(bitnet_ops *o, bitnet_qtype type, bitnet_scale
                                   const float *in, size_t n, uint8_t *out, size_t n_out,
                                   float *scales, size_t n_scales, bitnet_error *err)
 {
-    if (!o || !in || !out || !scales)
+    if (!o || (n && n_scales && (!in || !out || !scales)))
         return missing_ops("quantize", err);
     const quantize_job j = {o, type, rule, in, out, scales, n, n_scales, 0};
     return quantize(&j, n_out, err);
@@ -155,7 +155,7 @@ bitnet_status bitnet_ops_quantize(bitnet_ops *o, bitnet_qtype type, bitnet_scale
 bitnet_status bitnet_dequantize(bitnet_qtype q, const uint8_t *in, size_t n_in, size_t n,
                                 const float *scales, size_t n_scales, float *out, bitnet_error *err)
 {
-    if (!in || !out || !scales)
+    if (n && n_scales && (!in || !out || !scales))
         return fail(err, BITNET_ARGUMENT, "dequantize: in, out and scales must not be NULL");
     bitnet_status st = check_sizes("dequantize", q, n, n_in, n_scales, err);
     bitnet_single_op p = {.op = BITNET_SINGLE_DEQUANTIZE,

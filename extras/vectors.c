@@ -7,7 +7,7 @@ bitnet_status bitnet_ops_convert(bitnet_ops *o, bitnet_conversion conversion, co
     bool narrow = conversion == BITNET_F32_TO_F16 || conversion == BITNET_F32_TO_BF16;
     bitnet_single_op p = {
         .op = BITNET_SINGLE_CONVERT, .type = (int)conversion, .n = n, .in = {in}, .out = {out}};
-    if (!o || !in || !out)
+    if (!o || (n && (!in || !out)))
         return missing_ops("convert", err);
     bitnet_status st = check_int("convert", "conversion", (int)conversion, BITNET_F32_TO_F16,
                                  BITNET_BF16_TO_F32, err);
@@ -27,7 +27,7 @@ bitnet_status bitnet_ops_vector(bitnet_ops *o, bitnet_vector function, const flo
                           .n = n,
                           .in = {x, two ? z : NULL},
                           .out = {y}};
-    if (!o || !x || !y || (two && !z))
+    if (!o || (n && (!x || !y || (two && !z))))
         return missing_ops("vector", err);
     bitnet_status st = check_int("vector", "function", (int)function, BITNET_VECTOR_ADD,
                                  BITNET_VECTOR_GLU_SILU, err);
@@ -42,7 +42,7 @@ bitnet_status bitnet_ops_softmax(bitnet_ops *o, const float *x, size_t rows, siz
                                  bitnet_error *err)
 {
     bitnet_single_op p = {.op = BITNET_SINGLE_SOFTMAX, .m = rows, .n = n, .in = {x}, .out = {y}};
-    if (!o || !x || !y)
+    if (!o || (rows && n && (!x || !y)))
         return missing_ops("softmax", err);
     bitnet_status st = size_of("softmax", rows, n, sizeof(float), &p.in_bytes[0], err);
     p.out_bytes[0] = p.in_bytes[0];
@@ -58,7 +58,7 @@ bitnet_status bitnet_ops_argmax(bitnet_ops *o, const float *x, size_t rows, size
                           .in = {x},
                           .out = {index},
                           .out_bytes = {rows * sizeof *index}};
-    if (!o || !x || !index)
+    if (!o || (rows && ((n && !x) || !index)))
         return missing_ops("argmax", err);
     bitnet_status st = size_of("argmax", rows, n, sizeof(float), &p.in_bytes[0], err);
     if (st == BITNET_OK && n > INT32_MAX)

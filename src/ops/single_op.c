@@ -3,9 +3,19 @@
 
 #include "ops/single_op.h"
 
+/* A result of m times n elements of which one is 0: the other may be any number. */
+static bool is_empty(const bitnet_single_op *c)
+{
+    bool is_matrix = c->op == BITNET_SINGLE_MATMUL_I2S || c->op == BITNET_SINGLE_MATMUL ||
+                     c->op == BITNET_SINGLE_SOFTMAX;
+    return is_matrix && (!c->m || !c->n);
+}
+
 static void on_cpu(const bnet_provider *p, bitnet_single_op *c)
 {
     const bnet_single_fns *f = p->single;
+    if (is_empty(c))
+        return;
     switch (c->op) {
     case BITNET_SINGLE_MATMUL_I2S:
         p->matmul_i2s(c->in[0], c->in[1], c->out[0], c->m, c->n, c->k);

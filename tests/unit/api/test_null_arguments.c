@@ -454,10 +454,64 @@ static void test_nothing(void **state)
     nano_close(&n);
 }
 
+/* The same for extras; sizes that lie beside a 0 may be anything. */
+static void test_nothing_in_extras(void **state)
+{
+    (void)state;
+    const size_t huge = SIZE_MAX, k = 3;
+    nano n = nano_open(1);
+    bitnet_ops *o = NULL;
+    const bitnet_matmul empty[] = {{.m = huge}, {.n = huge}, {.m = huge, .k = 0, .n = 0}};
+    bitnet_single_op one = {.op = BITNET_SINGLE_MATMUL_I2S, .n = huge};
+    float c[6] = {7, 7, 7, 7, 7, 7}, x = 1;
+    int32_t id = 5;
+    OK(bitnet_ops_open(n.runtime, BITNET_PRECISION_FP32, &o, &err));
+    for (size_t i = 0; i < sizeof empty / sizeof empty[0]; i++) {
+        OK(bitnet_matmul_i2s(NULL, 0, NULL, 0, NULL, 0, empty[i].m, empty[i].n, 0, &err));
+        OK(bitnet_ops_matmul_i2s(o, &empty[i], &err));
+    }
+    OK(bitnet_matmul_i2s(NULL, 0, NULL, 0, c, 6, 2, 3, 0, &err)); /* sums of nothing */
+    for (size_t i = 0; i < 6; i++)
+        assert_true(c[i] == 0);
+    REFUSED(bitnet_matmul_i2s(NULL, 3, NULL, 0, NULL, 0, 1, 0, k, &err));
+    OK(bitnet_batch_matmul_i2s(NULL, 0, &err));
+    OK(bitnet_batch_matmul_i2s(empty, 3, &err));
+    OK(bitnet_ops_batch_matmul_i2s(o, NULL, 0, &err));
+    OK(bitnet_ops_batch_matmul_i2s(o, empty, 3, &err));
+    OK(bitnet_single_run(NULL, &one, 1, &err));
+    one = (bitnet_single_op){.op = BITNET_SINGLE_SOFTMAX, .m = huge};
+    OK(bitnet_single_run(NULL, &one, 1, &err));
+    OK(bitnet_single_run(NULL, NULL, 0, &err));
+    OK(bitnet_ops_matmul(o, NULL, NULL, NULL, 0, 0, 0, &err));
+    OK(bitnet_ops_matmul(o, NULL, &x, NULL, 0, 1, 1, &err));
+    OK(bitnet_ops_matmul(o, NULL, NULL, c, 1, 1, 0, &err));
+    REFUSED(bitnet_ops_matmul(o, NULL, &x, c, 1, 1, 1, &err));
+    OK(bitnet_ops_convert(o, BITNET_F32_TO_F16, NULL, 0, NULL, &err));
+    REFUSED(bitnet_ops_convert(o, BITNET_F32_TO_F16, NULL, 1, c, &err));
+    OK(bitnet_ops_vector(o, BITNET_VECTOR_ADD, NULL, NULL, 0, NULL, &err));
+    REFUSED(bitnet_ops_vector(o, BITNET_VECTOR_ADD, &x, NULL, 1, c, &err));
+    OK(bitnet_ops_softmax(o, NULL, 0, 5, NULL, &err));
+    OK(bitnet_ops_argmax(o, NULL, 1, 0, &id, &err));
+    assert_int_equal(id, -1);
+    OK(bitnet_ops_argmax(o, NULL, 0, 5, NULL, &err));
+    REFUSED(bitnet_ops_argmax(o, NULL, 1, 1, &id, &err));
+    OK(bitnet_qk256_gemv(NULL, 0, NULL, 0, 0, 0, NULL, BITNET_CODES_TERNARY, NULL, &err));
+    OK(bitnet_ops_qk256_gemv(o, NULL, 0, NULL, 0, 0, 0, NULL, BITNET_CODES_TERNARY, NULL, &err));
+    OK(bitnet_qk256_gemv(NULL, 0, NULL, 0, 1, 0, NULL, BITNET_CODES_TERNARY, c, &err));
+    OK(bitnet_bitnet32_decode(NULL, 0, 0, BITNET_CODES_TERNARY, NULL, &err));
+    OK(bitnet_bitnet32_gemv(NULL, 0, 0, 0, NULL, BITNET_CODES_TERNARY, NULL, &err));
+    FAILS(bitnet_quantize(BITNET_QTYPE_I2S, BITNET_SCALE_ABSMAX, NULL, 0, NULL, 0, NULL, 0, &err),
+          BITNET_ARGUMENT, "0 values");
+    assert_int_equal(bitnet_access_pattern(NULL, 3).kind, BITNET_ACCESS_SEQUENTIAL);
+    bitnet_ops_close(o);
+    nano_close(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_nothing_in_extras),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_closing),
         cmocka_unit_test(test_lists),
