@@ -194,22 +194,29 @@ bitnet_status bitnet_bench_once(bitnet_bench *b, const bitnet_bench_test *t, bit
 void bitnet_bench_forget(bitnet_bench *b)
 {
     if (b)
-        b->n_before = bnet_engine_uses(b->engine, b->before);
+        b->n_before = bitnet_engine_kernels(b->engine, b->before, BNET_KERNELS_MAX);
+}
+
+typedef struct since {
+    const bitnet_bench *bench;
+    bnet_uses list;
+} since;
+
+static void list_since(void *user, const bitnet_kernel_use *u)
+{
+    since *s = user;
+    bitnet_kernel_use now = *u;
+    for (size_t k = 0; k < s->bench->n_before; k++)
+        if (strcmp(s->bench->before[k].id, u->id) == 0)
+            now.n_calls -= s->bench->before[k].n_calls;
+    if (now.n_calls)
+        bnet_use_list(&s->list, &now);
 }
 
 size_t bitnet_bench_kernels(const bitnet_bench *b, bitnet_kernel_use *out, size_t cap)
 {
-    bitnet_kernel_use now[BNET_KERNELS_MAX];
-    size_t n = 0, n_now = b ? bnet_engine_uses(b->engine, now) : 0;
-    for (size_t i = 0; i < n_now; i++) {
-        for (size_t k = 0; k < b->n_before; k++)
-            if (strcmp(b->before[k].id, now[i].id) == 0)
-                now[i].n_calls -= b->before[k].n_calls;
-        if (now[i].n_calls == 0)
-            continue;
-        if (n < cap)
-            out[n] = now[i];
-        n++;
-    }
-    return n;
+    since s = {b, {out, cap, 0}};
+    if (b)
+        bnet_engine_uses(b->engine, list_since, &s);
+    return s.list.n;
 }

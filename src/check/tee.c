@@ -155,10 +155,9 @@ static void tee_kv_copy(bnet_kv_store *dst, int to, const bnet_kv_store *src, in
     bnet_op_kv_copy(a->first, a->half[0], to, b->half[0], from);
 }
 
-static size_t tee_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
+static void tee_kernels(const bnet_backend *b, bnet_use_fn *each, void *user)
 {
-    const bnet_backend *first = ((const tee_backend *)b)->side[0].be;
-    return bnet_backend_kernels(first, out, cap);
+    bnet_backend_each_kernel(((const tee_backend *)b)->side[0].be, each, user);
 }
 
 static uint64_t tee_fallbacks(const bnet_backend *b)

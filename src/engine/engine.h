@@ -220,9 +220,9 @@ bnet_capabilities bnet_runtime_caps(const bitnet_runtime *r); /* on the device i
 size_t bnet_runtime_devices(void *user, bnet_capabilities *out, size_t cap);
 /* Appends the key under which a tuning cache names this machine. Fails: MEMORY. */
 bitnet_status bnet_runtime_tuning_key(const bitnet_runtime *r, bnet_str *out, bitnet_error *err);
-/* Every kernel both backends of an engine have called, each id once (stats.c). `out` holds
- * BNET_KERNELS_MAX. */
-size_t bnet_engine_uses(const bitnet_engine *e, bitnet_kernel_use *out);
+/* Tells of every kernel both backends of an engine have called, each id once: the spare one has the
+ * CPU's, the other never (stats.c). */
+void bnet_engine_uses(const bitnet_engine *e, bnet_use_fn *each, void *user);
 /* A digest of what decides the cache: the file's header, a sample of every tensor, the I2_S layout.
  */
 bitnet_status bnet_engine_fingerprint(const bitnet_engine *e, uint8_t out[32], bitnet_error *err);

@@ -29,31 +29,41 @@ static bitnet_session_kernel *row_of(bitnet_session *s, const char *id)
     return &s->kernels[n];
 }
 
-/* Both lists are in the registry's order, so the search continues where it ended. */
-static uint64_t calls_before(const bnet_scratch *x, const char *id, size_t *at)
+typedef struct ending {
+    const bnet_scratch *x;
+    size_t at; /* both lists are in the registry's order: the search continues where it ended */
+    bitnet_session *const *sessions;
+    size_t n;
+    bool shared;
+} ending;
+
+static uint64_t calls_before(ending *e, const char *id)
 {
-    for (size_t i = *at; i < x->n_uses; i++)
-        if (x->uses[i].id == id) {
-            *at = i + 1;
-            return x->uses[i].n_calls;
+    for (size_t i = e->at; i < e->x->n_uses; i++)
+        if (e->x->uses[i].id == id) {
+            e->at = i + 1;
+            return e->x->uses[i].n_calls;
         }
     return 0;
+}
+
+static void add_use(void *user, const bitnet_kernel_use *now)
+{
+    ending *e = user;
+    uint64_t calls = now->n_calls - calls_before(e, now->id);
+    for (size_t i = 0; calls && i < e->n; i++) {
+        bitnet_session_kernel *row = row_of(e->sessions[i], now->id);
+        row->n_calls += calls;
+        row->n_shared += e->shared ? calls : 0;
+    }
 }
 
 void bnet_kernels_end(bnet_scratch *x, bitnet_session *const *sessions, size_t n)
 {
     const bitnet_session *s = sessions[0];
-    bitnet_kernel_use now[BNET_KERNELS_MAX];
-    size_t n_now = bnet_backend_kernels(backend_of(s), now, BNET_KERNELS_MAX), at = 0;
     bool shared = n > 1 || x->among || bnet_scratch_accompanied(&s->engine->workspaces, x);
-    for (size_t k = 0; k < n_now; k++) {
-        uint64_t calls = now[k].n_calls - calls_before(x, now[k].id, &at);
-        for (size_t i = 0; calls && i < n; i++) {
-            bitnet_session_kernel *row = row_of(sessions[i], now[k].id);
-            row->n_calls += calls;
-            row->n_shared += shared ? calls : 0;
-        }
-    }
+    ending e = {x, 0, sessions, n, shared};
+    bnet_backend_each_kernel(backend_of(s), add_use, &e);
 }
 
 size_t bitnet_session_kernels(const bitnet_session *s, bitnet_session_kernel *out, size_t cap)

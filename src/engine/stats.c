@@ -8,38 +8,20 @@
 
 /* ---- kernels ---- */
 
-static void add_use(bitnet_kernel_use *list, size_t *n, const bitnet_kernel_use *u)
+void bnet_engine_uses(const bitnet_engine *e, bnet_use_fn *each, void *user)
 {
-    size_t i = 0;
-    while (i < *n && strcmp(list[i].id, u->id) != 0)
-        i++;
-    if (i < *n)
-        list[i].n_calls += u->n_calls;
-    else if (*n < BNET_KERNELS_MAX)
-        list[(*n)++] = *u;
-}
-
-size_t bnet_engine_uses(const bitnet_engine *e, bitnet_kernel_use *out)
-{
-    bitnet_kernel_use more[BNET_KERNELS_MAX];
-    if (!e->backend)
-        return 0;
-    size_t n = bnet_backend_kernels(e->backend, out, BNET_KERNELS_MAX);
-    size_t n_more = e->n_fallbacks ? bnet_backend_kernels(e->spare, more, BNET_KERNELS_MAX) : 0;
-    for (size_t i = 0; i < n_more; i++)
-        add_use(out, &n, &more[i]);
-    return n;
+    if (e->backend)
+        bnet_backend_each_kernel(e->backend, each, user);
+    if (e->backend && e->n_fallbacks)
+        bnet_backend_each_kernel(e->spare, each, user);
 }
 
 size_t bitnet_engine_kernels(const bitnet_engine *e, bitnet_kernel_use *out, size_t cap)
 {
-    if (!e)
-        return 0;
-    bitnet_kernel_use all[BNET_KERNELS_MAX];
-    size_t n = bnet_engine_uses(e, all);
-    if (cap && out)
-        memcpy(out, all, BNET_MIN(n, cap) * sizeof *all);
-    return n;
+    bnet_uses list = {out, out ? cap : 0, 0};
+    if (e)
+        bnet_engine_uses(e, bnet_use_list, &list);
+    return list.n;
 }
 
 uint64_t bitnet_engine_fallbacks(const bitnet_engine *e)
@@ -52,17 +34,24 @@ uint64_t bitnet_engine_fallbacks(const bitnet_engine *e)
 
 /* ---- counts ---- */
 
+typedef struct launches {
+    const bnet_registry *registry;
+    bnet_counts *counts;
+} launches;
+
+static void count_use(void *user, const bitnet_kernel_use *u)
+{
+    const launches *l = user;
+    const bnet_kernel_record *k = bnet_registry_find(l->registry, u->id);
+    l->counts->n_launches += u->n_calls;
+    if (k && k->device != BNET_DEV_CPU)
+        l->counts->n_gpu_launches += u->n_calls;
+}
+
 /* A device that counts launches knows better: one use of a kernel may be several. */
 static void count_launches(const bitnet_engine *e, const bnet_backend_stats *d, bnet_counts *c)
 {
-    bitnet_kernel_use uses[BNET_KERNELS_MAX];
-    size_t n = bnet_engine_uses(e, uses);
-    for (size_t i = 0; i < n; i++) {
-        const bnet_kernel_record *k = bnet_registry_find(e->runtime->registry, uses[i].id);
-        c->n_launches += uses[i].n_calls;
-        if (k && k->device != BNET_DEV_CPU)
-            c->n_gpu_launches += uses[i].n_calls;
-    }
+    bnet_engine_uses(e, count_use, &(launches){e->runtime->registry, c});
     if (d->n_launches) {
         c->n_launches += d->n_launches - c->n_gpu_launches;
         c->n_gpu_launches = d->n_launches;

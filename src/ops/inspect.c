@@ -3,9 +3,25 @@
 
 #define HAS(be, entry) ((be)->inspect && (be)->inspect->entry)
 
+void bnet_backend_each_kernel(const bnet_backend *be, bnet_use_fn *each, void *user)
+{
+    if (HAS(be, kernels))
+        be->inspect->kernels(be, each, user);
+}
+
+void bnet_use_list(void *list, const bitnet_kernel_use *use)
+{
+    bnet_uses *l = list;
+    if (l->n < l->cap)
+        l->out[l->n] = *use;
+    l->n++;
+}
+
 size_t bnet_backend_kernels(const bnet_backend *be, bitnet_kernel_use *out, size_t cap)
 {
-    return HAS(be, kernels) ? be->inspect->kernels(be, out, cap) : 0;
+    bnet_uses list = {out, cap, 0};
+    bnet_backend_each_kernel(be, bnet_use_list, &list);
+    return list.n;
 }
 
 uint64_t bnet_backend_fallbacks(const bnet_backend *be)

@@ -48,11 +48,14 @@ typedef struct bnet_kernel_call {
     float eps;
 } bnet_kernel_call;
 
+/* A kernel and how often it was called. */
+typedef void bnet_use_fn(void *user, const bitnet_kernel_use *use);
+
 struct bnet_inspect_ops {
     bool own_clock; /* it adds the time of its operations to the meter itself, by `stats` at the
                        latest */
-    /* Kernels that ran, with the number of calls; returns how many there are. */
-    size_t (*kernels)(const bnet_backend *be, bitnet_kernel_use *out, size_t cap);
+    /* Tells of each kernel that ran, in the registry's order. */
+    void (*kernels)(const bnet_backend *be, bnet_use_fn *each, void *user);
     /* Calls that a dequantised fallback served for want of a kernel. */
     uint64_t (*fallbacks)(const bnet_backend *be);
     /* The distinct (op, format, dtype, n, k) of the weights prepared so far, m = 0; returns how
@@ -98,6 +101,14 @@ struct bnet_inspect_ops {
 
 /* ---- for callers; be may not be NULL unless it says so ---- */
 
+void bnet_backend_each_kernel(const bnet_backend *be, bnet_use_fn *each, void *user);
+/* A bnet_use_fn that puts them into a list, which counts also those it has no room for. */
+typedef struct bnet_uses {
+    bitnet_kernel_use *out;
+    size_t cap, n;
+} bnet_uses;
+bnet_use_fn bnet_use_list;
+/* The first `cap` of them; returns how many there are. */
 size_t bnet_backend_kernels(const bnet_backend *be, bitnet_kernel_use *out, size_t cap);
 uint64_t bnet_backend_fallbacks(const bnet_backend *be);
 size_t bnet_backend_shapes(const bnet_backend *be, bnet_kernel_query *out, size_t cap);

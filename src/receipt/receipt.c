@@ -30,13 +30,16 @@ struct bitnet_receipt {
     char sha256[2 * BNET_SHA256_BYTES + 1];
 };
 
+static void add_calls(void *sum, const bitnet_kernel_use *u)
+{
+    *(uint64_t *)sum += u->n_calls;
+}
+
 static uint64_t spare_calls(const bitnet_engine *e)
 {
-    bitnet_kernel_use uses[BNET_KERNELS_MAX];
-    size_t n = e->n_fallbacks ? bnet_backend_kernels(e->spare, uses, BNET_KERNELS_MAX) : 0;
     uint64_t calls = 0;
-    for (size_t i = 0; i < n; i++)
-        calls += uses[i].n_calls;
+    if (e->n_fallbacks)
+        bnet_backend_each_kernel(e->spare, add_calls, &calls);
     return calls;
 }
 
@@ -64,7 +67,7 @@ bitnet_status bitnet_receipt_open(bitnet_engine *e, bitnet_receipt **out, bitnet
     if (!r)
         return bnet_no_memory(err, "receipt");
     r->engine = e;
-    r->n_before = bnet_engine_uses(e, r->before);
+    r->n_before = bitnet_engine_kernels(e, r->before, BNET_KERNELS_MAX);
     r->dequantised = bitnet_engine_fallbacks(e);
     r->steps = e->n_fallbacks;
     r->cut = e->n_cut;
@@ -187,42 +190,47 @@ static void add_type(document *d, json_t *types, const bnet_kernel_record *k)
         d->failed = true;
 }
 
-/* The kernels of the receipt and their calls; `shared` gets those calls of a session that served
- * others, too. */
-static size_t list_kernels(document *d, bitnet_kernel_use *uses, json_t *shared)
+typedef struct kernel_lists {
+    document *d;
+    json_t *ids, *calls, *types;
+    json_t *shared; /* those calls of a session that served others, too */
+} kernel_lists;
+
+static void list_kernel(const kernel_lists *l, const char *id, uint64_t n_calls)
 {
-    bitnet_session_kernel own[BNET_KERNELS_MAX];
-    if (!d->f->session) {
-        size_t n = bnet_engine_uses(d->e, uses);
-        for (size_t i = 0; i < n; i++)
-            uses[i].n_calls = calls_since(d->r, &uses[i]);
-        return n;
+    const bnet_kernel_record *k = bnet_registry_find(l->d->e->runtime->registry, id);
+    if (n_calls == 0)
+        return;
+    if (json_array_append_new(l->ids, text(id)) != 0)
+        l->d->failed = true;
+    put(l->d, l->calls, id, count(n_calls));
+    if (k && (k->op == BNET_OP_LINEAR || k->op == BNET_OP_BEST))
+        add_type(l->d, l->types, k);
+}
+
+static void list_use(void *user, const bitnet_kernel_use *u)
+{
+    const kernel_lists *l = user;
+    list_kernel(l, u->id, calls_since(l->d->r, u));
+}
+
+static void list_session(const kernel_lists *l, const bitnet_session *s)
+{
+    for (size_t i = 0; i < s->n_kernels; i++) {
+        list_kernel(l, s->kernels[i].id, s->kernels[i].n_calls);
+        put(l->d, l->shared, s->kernels[i].id, count(s->kernels[i].n_shared));
     }
-    size_t n = bitnet_session_kernels(d->f->session, own, BNET_KERNELS_MAX);
-    for (size_t i = 0; i < n; i++) {
-        uses[i] = (bitnet_kernel_use){own[i].id, own[i].n_calls};
-        put(d, shared, own[i].id, count(own[i].n_shared));
-    }
-    return n;
 }
 
 static void put_kernels(document *d, json_t *root)
 {
-    bitnet_kernel_use uses[BNET_KERNELS_MAX];
     json_t *ids = json_array(), *calls = json_object(), *types = json_array();
     json_t *shared = json_object();
-    size_t n = list_kernels(d, uses, shared);
-    for (size_t i = 0; i < n; i++) {
-        uint64_t n_calls = uses[i].n_calls;
-        const bnet_kernel_record *k = bnet_registry_find(d->e->runtime->registry, uses[i].id);
-        if (n_calls == 0)
-            continue;
-        if (json_array_append_new(ids, text(uses[i].id)) != 0)
-            d->failed = true;
-        put(d, calls, uses[i].id, count(n_calls));
-        if (k && (k->op == BNET_OP_LINEAR || k->op == BNET_OP_BEST))
-            add_type(d, types, k);
-    }
+    kernel_lists l = {d, ids, calls, types, shared};
+    if (d->f->session)
+        list_session(&l, d->f->session);
+    else
+        bnet_engine_uses(d->e, list_use, &l);
     json_t *quantization = json_object();
     put(d, quantization, "types_used", types);
     put(d, quantization, "fallback_count", count(d->dequantised));

@@ -57,20 +57,15 @@ static const bnet_weight_info *cpu_weight_info(const bnet_weight *w)
     return &w->info;
 }
 
-static size_t cpu_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
+static void cpu_kernels(const bnet_backend *b, bnet_use_fn *each, void *user)
 {
     const cpu_backend *be = (const cpu_backend *)b;
-    size_t n = 0;
     const bnet_kernel_record *k;
     for (size_t i = 0; (k = bnet_registry_at(be->registry, i)) != NULL; i++) {
         uint64_t calls = atomic_load_explicit(&be->calls[k->slot], memory_order_relaxed);
-        if (calls == 0)
-            continue;
-        if (n < cap)
-            out[n] = (bitnet_kernel_use){k->id, calls};
-        n++;
+        if (calls)
+            each(user, &(bitnet_kernel_use){k->id, calls});
     }
-    return n;
 }
 
 static uint64_t cpu_fallbacks(const bnet_backend *b)

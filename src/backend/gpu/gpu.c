@@ -224,20 +224,15 @@ void bnet_gpu_divide(const bnet_serving *s, bnet_kernel_query *q)
         q->m = m;
 }
 
-static size_t gpu_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
+static void gpu_kernels(const bnet_backend *b, bnet_use_fn *each, void *user)
 {
     const gpu_backend *be = (const gpu_backend *)b;
     const bnet_kernel_record *k;
-    size_t n = 0;
     for (size_t i = 0; (k = bnet_registry_at(be->registry, i)) != NULL; i++) {
         uint64_t calls = atomic_load_explicit(&be->calls[k->slot], memory_order_relaxed);
-        if (calls == 0)
-            continue;
-        if (n < cap)
-            out[n] = (bitnet_kernel_use){k->id, calls};
-        n++;
+        if (calls)
+            each(user, &(bitnet_kernel_use){k->id, calls});
     }
-    return n;
 }
 
 static size_t gpu_shapes(const bnet_backend *b, bnet_kernel_query *out, size_t cap)

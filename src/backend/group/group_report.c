@@ -5,24 +5,18 @@
 #include <stdio.h>
 
 /* The same kernel of several ranks is one kernel. */
-static size_t group_kernels(const bnet_backend *b, bitnet_kernel_use *out, size_t cap)
+static void group_kernels(const bnet_backend *b, bnet_use_fn *each, void *user)
 {
     const gpu_group *g = (const gpu_group *)b;
-    bitnet_kernel_use uses[BNET_KERNELS_MAX];
-    size_t n = 0;
-    for (int r = 0; r < g->n; r++) {
-        size_t m = g->rank[r]->inspect->kernels(g->rank[r], uses, BNET_KERNELS_MAX);
-        for (size_t i = 0; i < m; i++) {
-            size_t at = 0;
-            while (at < BNET_MIN(n, cap) && strcmp(out[at].id, uses[i].id) != 0)
-                at++;
-            if (at < BNET_MIN(n, cap))
-                out[at].n_calls += uses[i].n_calls;
-            else if (n++ < cap)
-                out[at] = uses[i];
-        }
+    const bnet_kernel_record *k;
+    for (size_t i = 0; (k = bnet_registry_at(gpu_of(g->rank[0])->registry, i)) != NULL; i++) {
+        bitnet_kernel_use use = {k->id, 0};
+        for (int r = 0; r < g->n; r++)
+            use.n_calls +=
+                atomic_load_explicit(&gpu_of(g->rank[r])->calls[k->slot], memory_order_relaxed);
+        if (use.n_calls)
+            each(user, &use);
     }
-    return n;
 }
 
 static size_t group_shapes(const bnet_backend *b, bnet_kernel_query *out, size_t cap)

@@ -78,9 +78,9 @@ static void null_kv_free(bnet_backend *be, bnet_kv_store *kv)
     inner(be)->v->kv_free(inner(be), kv);
 }
 
-static size_t null_kernels(const bnet_backend *be, bitnet_kernel_use *out, size_t cap)
+static void null_kernels(const bnet_backend *be, bnet_use_fn *each, void *user)
 {
-    return bnet_backend_kernels(inner(be), out, cap);
+    bnet_backend_each_kernel(inner(be), each, user);
 }
 
 static uint64_t null_fallbacks(const bnet_backend *be)
