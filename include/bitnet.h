@@ -26,7 +26,8 @@
  * one thread at a time. Callbacks run on the thread that called. A callback may read the session
  * that its call works with (position, tokens; from on_text also logits, and fork it) and must not
  * change it: a call that would, on this thread or another, fails with ARGUMENT, as does one that
- * would choose with the sampler of a call, or use its batch.
+ * would choose with the sampler of a call, or use its batch. A stack of 64 KB is enough for any
+ * call, besides what callbacks need.
  *
  * Growing.  Option structs begin with `struct_size`, set by their _init function, so a program
  * compiled against an older header keeps working: always call _init, then change fields.

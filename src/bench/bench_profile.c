@@ -119,11 +119,26 @@ static bitnet_status run_timed(bitnet_bench *b, const bitnet_bench_test *t, doub
     return st == BITNET_OK ? bitnet_bench_once(b, t, &r, err) : st;
 }
 
+/* The kernels of one timed run, the longest first. */
+static bitnet_status read_times(bitnet_bench *b, const bitnet_bench_test *t,
+                                bitnet_kernel_time *all, size_t *n, double *total_ms,
+                                bitnet_error *err)
+{
+    bnet_backend *be = b->engine->backend;
+    bitnet_status st = run_timed(b, t, total_ms, err);
+    size_t found = st == BITNET_OK ? bnet_profile_read(be, all, TIMES_MAX) : 0;
+    bnet_profile(be, false);
+    if (st != BITNET_OK)
+        return st;
+    *n = BNET_MIN(found, (size_t)TIMES_MAX);
+    qsort(all, *n, sizeof *all, by_time);
+    return BITNET_OK;
+}
+
 bitnet_status bitnet_bench_kernel_times(bitnet_bench *b, const bitnet_bench_test *t,
                                         bitnet_kernel_time *out, size_t cap, size_t *n,
                                         double *total_ms, bitnet_error *err)
 {
-    bitnet_kernel_time all[TIMES_MAX];
     if (!b || !t || !n || !total_ms || (cap && !out))
         return bnet_fail(err, BITNET_ARGUMENT,
                          "bench: bench, test, n, total_ms and out must not be NULL");
@@ -132,14 +147,12 @@ bitnet_status bitnet_bench_kernel_times(bitnet_bench *b, const bitnet_bench_test
         return bnet_fail(err, BITNET_NOT_AVAILABLE,
                          "bench: %s launches nothing; bitnet_bench_profile times its operations",
                          bnet_backend_name(be));
-    bitnet_status st = run_timed(b, t, total_ms, err);
-    size_t found = st == BITNET_OK ? bnet_profile_read(be, all, TIMES_MAX) : 0;
-    bnet_profile(be, false);
-    if (st != BITNET_OK)
-        return st;
-    *n = BNET_MIN(found, (size_t)TIMES_MAX);
-    qsort(all, *n, sizeof *all, by_time);
-    if (cap)
+    bitnet_kernel_time *all = bnet_calloc(TIMES_MAX, sizeof *all);
+    if (!all)
+        return bnet_no_memory(err, "bench");
+    bitnet_status st = read_times(b, t, all, n, total_ms, err);
+    if (st == BITNET_OK && cap)
         memcpy(out, all, BNET_MIN(*n, cap) * sizeof *out);
-    return BITNET_OK;
+    bnet_free(all);
+    return st;
 }

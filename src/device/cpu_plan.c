@@ -72,27 +72,30 @@ static int best_count(const cpu_entry *e, int n, int n_usable)
     return best;
 }
 
-void bnet_cpu_plan_make(const char *root, const int *allowed, int n_allowed, int n_usable,
-                        bnet_cpu_plan *out)
+bitnet_status bnet_cpu_plan_make(const char *root, const int *allowed, int n_allowed, int n_usable,
+                                 bnet_cpu_plan *out, bitnet_error *err)
 {
-    int here[BNET_PLAN_CPUS];
-    cpu_entry e[BNET_PLAN_CPUS];
-    if (!allowed) {
-        allowed = here;
-        n_allowed = allowed_here(here, BNET_PLAN_CPUS);
-    }
-    *out = (bnet_cpu_plan){.n = BNET_MIN(n_allowed, (int)BNET_PLAN_CPUS)};
-    for (int i = 0; i < out->n; i++) {
-        e[i] = entry_of(root, allowed[i]);
-        for (int k = 0; k < i; k++)
-            e[i].second |= e[k].core == e[i].core;
-    }
+    if (allowed)
+        memcpy(out->cpu, allowed, (size_t)BNET_MIN(n_allowed, (int)BNET_PLAN_CPUS) * sizeof(int));
+    else
+        n_allowed = allowed_here(out->cpu, BNET_PLAN_CPUS);
+    out->n = BNET_MIN(n_allowed, (int)BNET_PLAN_CPUS);
     if (out->n < 1) { /* nothing is known: one thread, wherever it runs */
         *out = (bnet_cpu_plan){.n = 1, .n_threads = 1};
-        return;
+        return BITNET_OK;
+    }
+    cpu_entry *e = bnet_calloc((size_t)out->n, sizeof *e);
+    if (!e)
+        return bnet_no_memory(err, "plan of CPUs");
+    for (int i = 0; i < out->n; i++) {
+        e[i] = entry_of(root, out->cpu[i]);
+        for (int k = 0; k < i; k++)
+            e[i].second |= e[k].core == e[i].core;
     }
     qsort(e, (size_t)out->n, sizeof *e, better_first);
     for (int i = 0; i < out->n; i++)
         out->cpu[i] = e[i].cpu;
     out->n_threads = best_count(e, out->n, n_usable);
+    bnet_free(e);
+    return BITNET_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef BNET_CPU_PLAN_H
 #define BNET_CPU_PLAN_H
 
-#include <stdbool.h>
+#include "base/base.h"
 
 enum { BNET_PLAN_CPUS = 1024 };
 
@@ -14,8 +14,9 @@ typedef struct bnet_cpu_plan {
 } bnet_cpu_plan;
 
 /* root: prefix of /sys ("" for the real one). allowed: the CPUs of the affinity mask, ascending;
- * NULL: those of the calling thread. n_usable: an upper limit on threads (cgroup quota). */
-void bnet_cpu_plan_make(const char *root, const int *allowed, int n_allowed, int n_usable,
-                        bnet_cpu_plan *out);
+ * NULL: those of the calling thread. n_usable: an upper limit on threads (cgroup quota). Fails:
+ * MEMORY. */
+bitnet_status bnet_cpu_plan_make(const char *root, const int *allowed, int n_allowed, int n_usable,
+                                 bnet_cpu_plan *out, bitnet_error *err);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { TEXT_MAX = 16384, CPUS_MAX = 4096, KIB = 1024 };
+enum { TEXT_MAX = 4096, CPUS_MAX = 4096, KIB = 1024 };
 
 typedef struct part {
     unsigned implementer, part;
@@ -181,7 +181,7 @@ static void lower(uint64_t *limit, uint64_t value)
 /* cgroup v2: cpu.max is "max 100000" or "<quota> <period>"; memory.max a number or "max" */
 static void limits_v2(const char *root, const char *dir, limits *l)
 {
-    char path[2048], text[128], *end;
+    char path[1200], text[128], *end;
     snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", dir);
     if (bnet_read_text(root, path, text, sizeof text) > 0) {
         uint64_t quota = strtoull(text, &end, 10), period = strtoull(end, NULL, 10);
@@ -196,7 +196,7 @@ static void limits_v2(const char *root, const char *dir, limits *l)
 /* cgroup v1: -1 or microseconds; memory unlimited is a number near 2^63 */
 static void limits_v1(const char *root, const char *dir, limits *l)
 {
-    char path[2048], quota[64], period[64];
+    char path[1200], quota[64], period[64];
     snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", dir);
     if (bnet_read_text(root, path, quota, sizeof quota) > 0 && quota[0] != '-') {
         snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", dir);

@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { TEXT_MAX = 16384 };
+enum { TEXT_MAX = 4096 };
 
 long bnet_read_text(const char *root, const char *path, char *buf, size_t cap)
 {
-    char full[4096];
+    char full[2048];
     int n = snprintf(full, sizeof full, "%s%s", root, path);
     if (n < 0 || (size_t)n >= sizeof full)
         return -1;

@@ -130,12 +130,12 @@ static void ask_tool(const bnet_probe_options *o, bnet_device_status *s)
         "--format=csv,noheader,nounits", NULL};
     bnet_str out = {0};
     bnet_tool_result r = bnet_tool_run(o->tool_path, argv, o->tool_deadline_ms, &out);
-    bnet_gpu all[BNET_GPUS_MAX];
+    bnet_gpu *all = bnet_calloc(BNET_GPUS_MAX, sizeof *all); /* NULL: what it said is not read */
     char uuids[BNET_GPUS_MAX][BNET_UUID_MAX], driver[sizeof s->driver] = "";
     int order[BNET_GPUS_MAX];
-    int n = r == BNET_TOOL_OK ? bnet_parse_nvidia_smi(out.data, out.n, all, BNET_GPUS_MAX, uuids,
-                                                      driver, sizeof driver)
-                              : 0;
+    int n = r == BNET_TOOL_OK && all ? bnet_parse_nvidia_smi(out.data, out.n, all, BNET_GPUS_MAX,
+                                                             uuids, driver, sizeof driver)
+                                     : 0;
     int left = bnet_cuda_visible(o->visible, n, (const char(*)[BNET_UUID_MAX])uuids, order);
     bnet_str_free(&out);
     if (r == BNET_TOOL_TIMEOUT || r == BNET_TOOL_FLOOD)
@@ -144,6 +144,7 @@ static void ask_tool(const bnet_probe_options *o, bnet_device_status *s)
         s->gpus[i] = all[order[i]];
         s->gpus[i].device_id = i;
     }
+    bnet_free(all);
     s->n_gpus = left;
     s->available = left > 0;
     if (driver[0])
@@ -164,7 +165,7 @@ static void find_toolkit(const bnet_world *w, const bnet_probe_options *o, bnet_
         return;
     if (r == BNET_TOOL_TIMEOUT || r == BNET_TOOL_FLOOD)
         bnet_logf(o->log, BITNET_LOG_WARN, "device", "nvcc %s", bnet_tool_text(r));
-    char path[1024], text[8192];
+    char path[1024], text[5000];
     const char *home = o->cuda_home && o->cuda_home[0] ? o->cuda_home : "/usr/local/cuda";
     snprintf(path, sizeof path, "%s/version.json", home);
     long n = bnet_read_text(o->cuda_home ? "" : w->root, path, text, sizeof text);

@@ -109,7 +109,7 @@ static bool spawn(const char *file, const char *path, const char *const *argv, i
 static bnet_tool_result collect(int fd, double deadline, bnet_str *out)
 {
     for (;;) {
-        char chunk[4096];
+        char chunk[2048];
         double left = deadline - bnet_now_ms();
         struct pollfd p = {.fd = fd, .events = POLLIN};
         int ready = left > 0 ? poll(&p, 1, (int)left + 1) : 0;

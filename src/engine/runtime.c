@@ -84,17 +84,18 @@ static bitnet_status select_device(bitnet_runtime *r, const bitnet_runtime_optio
 static bitnet_status open_pool(bitnet_runtime *r, const bitnet_runtime_options *o,
                                bitnet_error *err)
 {
-    bnet_cpu_plan *plan = bnet_alloc(sizeof *plan);
+    bnet_cpu_plan *plan = bnet_calloc(1, sizeof *plan);
     if (!plan)
         return bnet_no_memory(err, "thread pool");
     int n_usable = r->devices->cpu.n_usable;
-    bnet_cpu_plan_make("", NULL, 0, n_usable, plan);
+    bitnet_status st = bnet_cpu_plan_make("", NULL, 0, n_usable, plan, err);
     int n = o->n_threads ? o->n_threads : BNET_MIN(plan->n_threads, (int)THREADS_MAX);
     bool full = n_usable == plan->n && (n == plan->n || n == plan->n_threads);
     bool pin = n <= plan->n && (o->pin == BITNET_PIN_ON || (o->pin == BITNET_PIN_AUTO && full));
     bnet_logf(&r->log, BITNET_LOG_DEBUG, "cpu", "%d threads%s, %d CPUs usable", n,
               pin && n > 1 ? ", pinned" : "", n_usable);
-    bitnet_status st = bnet_pool_open_on(n, pin ? plan->cpu : NULL, &r->pool, err);
+    if (st == BITNET_OK)
+        st = bnet_pool_open_on(n, pin ? plan->cpu : NULL, &r->pool, err);
     bnet_free(plan);
     return st;
 }

@@ -9,7 +9,7 @@
 #include "format/codec.h"
 
 enum {
-    STEP = 2048,
+    STEP = 1024,
     TRITS = 128,
     TQ_BLOCK = 256,
     TOLD = 1 << 16

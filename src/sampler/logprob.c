@@ -7,7 +7,10 @@
 #include "base/mathf.h"
 #include "sampler/candidates.h"
 
-enum { BLOCK = 64 }; /* logits looked at together */
+enum {
+    BLOCK = 64, /* logits looked at together */
+    ROUND = 512 /* candidates held at once, 6 KiB */
+};
 
 bool bnet_logprob_begin(const float *logits, size_t n_vocab, bnet_logprob_row *out)
 {
@@ -34,24 +37,36 @@ static bool reached(const float *logits, float least)
     return any;
 }
 
-static void fill_top(const float *logits, size_t n_vocab, const bnet_logprob_row *r,
-                     bitnet_logprob *top, size_t n_top)
+/* The best n <= ROUND of those that are worse than `after` (an id below 0: of all), which is
+ * replaced by the last of them. */
+static void fill_round(const float *logits, size_t n_vocab, const bnet_logprob_row *r,
+                       bnet_candidate *after, bitnet_logprob *top, size_t n)
 {
-    bnet_candidate best[BITNET_LOGPROBS_MAX];
+    bnet_candidate best[ROUND];
     bnet_candidates h = {.c = best};
-    for (size_t i = 0; i < n_vocab && n_top > 0; i++) {
-        while (h.n == n_top && i % BLOCK == 0 && n_vocab - i > BLOCK &&
+    for (size_t i = 0; i < n_vocab; i++) {
+        while (h.n == n && i % BLOCK == 0 && n_vocab - i > BLOCK &&
                !reached(logits + i, best[0].key))
             i += BLOCK;
-        if (logits[i] >= -FLT_MAX)
-            bnet_candidates_offer(&h, n_top, (bnet_candidate){logits[i], 0, (int32_t)i});
+        bnet_candidate c = {logits[i], 0, (int32_t)i};
+        if (logits[i] >= -FLT_MAX && (after->id < 0 || bnet_better(after, &c)))
+            bnet_candidates_offer(&h, n, c);
     }
     bnet_candidates_restart(&h);
-    for (size_t i = 0; i < n_top; i++) {
+    for (size_t i = 0; i < n; i++) {
         const bnet_candidate *c = i < h.n ? bnet_candidates_nth(&h, i) : NULL;
         top[i] = c ? (bitnet_logprob){c->id, bnet_logprob_of(r, c->key)}
                    : (bitnet_logprob){-1, -INFINITY};
+        *after = c ? *c : *after;
     }
+}
+
+static void fill_top(const float *logits, size_t n_vocab, const bnet_logprob_row *r,
+                     bitnet_logprob *top, size_t n_top)
+{
+    bnet_candidate after = {0, 0, -1};
+    for (size_t i = 0; i < n_top; i += ROUND)
+        fill_round(logits, n_vocab, r, &after, top + i, BNET_MIN(n_top - i, (size_t)ROUND));
 }
 
 static bitnet_status check(const float *logits, int n_vocab, const bitnet_logprob *chosen,

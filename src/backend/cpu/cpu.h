@@ -171,6 +171,8 @@ void bnet_cpu_gather(bnet_backend *b, bnet_buffer *x, const int32_t *rows, int n
 
 /* Scratch for one call of a kernel on this thread of the pool; the caller gives it back. */
 uint8_t *bnet_cpu_scratch_take(cpu_backend *be, int thread);
+/* Of it, attention keeps so much for itself before what its kernel asks for. */
+enum { CPU_SPAN_BYTES = 64 << 10 };
 void bnet_cpu_scratch_give(cpu_backend *be, int thread);
 /* Memory for packed weights that lives as long as the backend; NULL: none left. */
 uint8_t *bnet_cpu_piece_take(cpu_backend *be, size_t n_bytes);

@@ -9,6 +9,8 @@
 #include "bitnet_kernel.h"
 #include "format/tensor.h"
 
+#define BNET_MAX_HEAD_DIM 1024
+
 /* acc[t][r] = sum over k of trit[r][k] * x[t][k], for n_rows rows of n_blocks * 32 bytes in the
  * I2_S order (128 weights in 32 bytes; codes 0,1,2 only) and 1..BNET_TERNARY_TOKENS tokens,
  * whatever M the row asks for: a pass comes in pieces. x[t] begins at x + t * x_stride and has
@@ -43,6 +45,9 @@ enum {
     BNET_TEMP_TILES = 1024 * 1024,     /* AMX: 32 tokens for K <= 32768 */
     BNET_TEMP_RING = 8 * 2 * 1024,     /* AMX: 8 steps of two tiles */
     BNET_TEMP_TILE_SUMS = 4 * 16 * 64, /* AMX: four tiles */
+    BNET_TEMP_ROWS = 3 * (BNET_MAX_HEAD_DIM + 16) * 4, /* attention: a key, a query, a result */
+    BNET_TEMP_QUERIES = 4 * BNET_MAX_HEAD_DIM * 4,     /* attention: the queries of a pack */
+    BNET_TEMP_AHEAD = 2 * 64 * 128 * 4,                /* attention: a block as floats */
     BNET_TEMP_MMLA = BNET_TEMP_WIDE + BNET_TEMP_TOKENS + BNET_TEMP_SUMS,
     BNET_TEMP_AMX = BNET_TEMP_TILES + BNET_TEMP_RING + BNET_TEMP_TILE_SUMS
 };
@@ -99,12 +104,11 @@ typedef struct bnet_attend {
     float scale;                    /* of the scores */
     bnet_softmax *block;            /* out [n_tokens][n_heads] */
     float *o;                       /* out [n_tokens][n_heads][head_dim] */
+    void *temp;                     /* the row's temp_bytes, aligned to 64 */
 } bnet_attend;
 typedef void bnet_fn_attention(const bnet_attend *a);
 typedef bitnet_fn_glu bnet_fn_glu;
 typedef bitnet_fn_add bnet_fn_add;
-
-#define BNET_MAX_HEAD_DIM 1024
 
 /* A prototype, and a record's function, on the architecture of a row; nothing, and NULL, elsewhere.
  */

@@ -36,7 +36,8 @@ static size_t most_scratch(const cpu_backend *be)
     const bnet_kernel_record *k;
     for (size_t i = 0; (k = bnet_registry_at(be->registry, i)) != NULL; i++)
         if (k->device == BNET_DEV_CPU && !k->outside && (k->needs & ~be->caps.has) == 0)
-            most = BNET_MAX(most, (size_t)k->temp_bytes);
+            most = BNET_MAX(most, (size_t)k->temp_bytes +
+                                      (k->op == BNET_OP_ATTENTION ? CPU_SPAN_BYTES : 0));
     return most;
 }
 

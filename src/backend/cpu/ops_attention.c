@@ -11,7 +11,7 @@
 
 enum {
     TILE_TOKENS = 16,   /* most tokens that share a pass over a block */
-    TILE_FLOATS = 8192, /* most values of one call's results, on the stack */
+    TILE_FLOATS = 8192, /* most values of one call's results */
     SPLIT_HEADS = 256,  /* most kv heads of a pass that is split by blocks */
     SMALL = 16384,      /* multiplications not worth a barrier */
     SHORT = 16, /* positions of a block too short to be worth fetching, or to fetch during */
@@ -135,6 +135,14 @@ typedef struct span {
     size_t begin, end, kv_head, head, n_heads;
 } span;
 
+/* Scratch of the thread that computes a span. */
+typedef struct room {
+    bnet_softmax run[TILE_FLOATS / 4], block[TILE_FLOATS / 4]; /* a head has 4 values or more */
+    float o[TILE_FLOATS];
+    _Alignas(64) uint8_t temp[]; /* of the kernel */
+} room;
+_Static_assert(sizeof(room) == CPU_SPAN_BYTES, "scratch of attention");
+
 static const bnet_kv_store *store_of(const attention_job *j, const span *s)
 {
     return j->step->seqs[j->step->seq[s->begin]].store;
@@ -169,7 +177,7 @@ static const uint8_t *next_keys(const attention_job *j, const span *s, int b)
 }
 
 /* One block for all queries of the span that see it; those are its last ones, from *first on. */
-static void attend_block(const attention_job *j, const span *s, int b, bnet_softmax *block,
+static void attend_block(const attention_job *j, const span *s, int b, room *r, bnet_softmax *block,
                          float *o, size_t *first)
 {
     const bnet_kv_store *kv = store_of(j, s);
@@ -193,21 +201,22 @@ static void attend_block(const attention_job *j, const span *s, int b, bnet_soft
                      .n_pos = n_pos,
                      .scale = 1.0f / sqrtf((float)hd),
                      .block = block,
-                     .o = o};
+                     .o = o,
+                     .temp = r->temp};
     ((bnet_fn_attention *)j->be->use.attention[kv->shape.type]->fn)(&a);
 }
 
 /* All blocks of a span, each joined as soon as it is there. */
-static void attend_span(const attention_job *j, const span *s)
+static void attend_span(const attention_job *j, const span *s, room *r)
 {
     size_t hd = (size_t)store_of(j, s)->shape.head_dim, n = (s->end - s->begin) * s->n_heads;
-    float o[TILE_FLOATS], *y = j->y + offset_of(j, s, hd);
-    bnet_softmax run[TILE_FLOATS / 4], block[TILE_FLOATS / 4];
+    float *o = r->o, *y = j->y + offset_of(j, s, hd);
+    bnet_softmax *run = r->run, *block = r->block;
     size_t stride = (size_t)j->n_heads * hd, first = 0;
     for (size_t i = 0; i < n; i++)
         run[i] = bnet_softmax_start(y + i / s->n_heads * stride + i % s->n_heads * hd, hd);
     for (int b = 0; b < blocks_of(j, s->end - 1); b++) {
-        attend_block(j, s, b, block, o, &first);
+        attend_block(j, s, b, r, block, o, &first);
         for (size_t i = (first - s->begin) * s->n_heads, k = 0; i < n; i++, k++)
             bnet_softmax_merge(&run[i], y + i / s->n_heads * stride + i % s->n_heads * hd,
                                &block[k], o + k * hd, hd);
@@ -225,19 +234,19 @@ static span first_span(const attention_job *j, size_t token, size_t n_tokens, si
     return (span){token, token + n_tokens, h, h * group, BNET_MIN(group, most)};
 }
 
-static void attend_kv_head(const attention_job *j, size_t token, size_t n_tokens, size_t h)
+static void attend_kv_head(const attention_job *j, size_t token, size_t n_tokens, size_t h, room *r)
 {
     span s = first_span(j, token, n_tokens, h);
     size_t n_kv = (size_t)store_of(j, &s)->shape.n_kv_heads;
     size_t end = (h + 1) * ((size_t)j->n_heads / n_kv);
     for (; s.head < end; s.head += s.n_heads) {
         s.n_heads = BNET_MIN(s.n_heads, end - s.head);
-        attend_span(j, &s);
+        attend_span(j, &s, r);
     }
 }
 
 /* Item i: tile i / n_kv of tokens, kv head i % n_kv; a tile is cut where the timeline changes. */
-static void attend_tile(const attention_job *j, size_t i)
+static void attend_tile(const attention_job *j, size_t i, room *r)
 {
     size_t t = i / j->n_kv * j->tile, end = BNET_MIN(t + j->tile, (size_t)j->step->n_tokens);
     while (t < end) {
@@ -245,9 +254,14 @@ static void attend_tile(const attention_job *j, size_t i)
         while (next < end && j->step->seq[next] == j->step->seq[t] &&
                j->step->pos[next] >= j->step->pos[next - 1])
             next++;
-        attend_kv_head(j, t, next - t, i % j->n_kv);
+        attend_kv_head(j, t, next - t, i % j->n_kv, r);
         t = next;
     }
+}
+
+static room *room_take(const attention_job *j, bnet_share part)
+{
+    return (room *)(void *)bnet_cpu_scratch_take(j->be, part.thread);
 }
 
 /* Late tokens see most positions, so they go first; the result does not depend on which thread
@@ -255,13 +269,11 @@ static void attend_tile(const attention_job *j, size_t i)
 static void attend_tiles(void *arg, bnet_share part)
 {
     attention_job *j = arg;
-    (void)part;
-    for (;;) {
-        size_t i = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed);
-        if (i >= j->n_items)
-            return;
-        attend_tile(j, j->n_items - 1 - i);
-    }
+    room *r = room_take(j, part);
+    size_t i;
+    while ((i = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed)) < j->n_items)
+        attend_tile(j, j->n_items - 1 - i, r);
+    bnet_cpu_scratch_give(j->be, part.thread);
 }
 
 /* ---- one token, its kv heads cut into blocks ---- */
@@ -293,18 +305,18 @@ static void join_partials(const attention_job *j, const span *s)
 
 /* Blocks begin .. end - 1 of a kv head; the thread that finishes the last one joins them all.
  */
-static void attend_part(attention_job *j, size_t h, size_t begin, size_t end)
+static void attend_part(attention_job *j, size_t h, size_t begin, size_t end, room *r)
 {
     span s = first_span(j, j->token, 1, h);
     if (end - begin == j->n_blocks) {
-        attend_span(j, &s);
+        attend_span(j, &s, r);
         return;
     }
     for (size_t b = begin; b < end; b++) {
         bnet_softmax *block;
         float *o = partial_of(j, store_of(j, &s), h, b, &block);
         size_t first;
-        attend_block(j, &s, (int)b, block, o, &first);
+        attend_block(j, &s, (int)b, r, block, o, &first);
     }
     size_t n = end - begin;
     if (atomic_fetch_add_explicit(&j->done[h], n, memory_order_acq_rel) + n == j->n_blocks)
@@ -314,13 +326,15 @@ static void attend_part(attention_job *j, size_t h, size_t begin, size_t end)
 static void attend_parts(void *arg, bnet_share part)
 {
     attention_job *j = arg;
+    room *r = room_take(j, part);
     size_t begin, end;
     bnet_split(j->n_kv * j->n_blocks, 1, part.index, part.count, &begin, &end);
     while (begin < end) {
         size_t h = begin / j->n_blocks, stop = BNET_MIN(end, (h + 1) * j->n_blocks);
-        attend_part(j, h, begin - h * j->n_blocks, stop - h * j->n_blocks);
+        attend_part(j, h, begin - h * j->n_blocks, stop - h * j->n_blocks, r);
         begin = stop;
     }
+    bnet_cpu_scratch_give(j->be, part.thread);
 }
 
 /* Results of every block of a token lie behind the rows of y, if there is room for the longest:

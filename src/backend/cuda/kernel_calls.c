@@ -92,12 +92,17 @@ static void linear_tiles(gpu_backend *be, const bnet_kernel_call *a)
 {
     tiled t;
     gpu_act8 act = act_of(a->act);
-    const struct gpu_net n = {.tiles = a->kernel, .norm_tiles = a->kernel};
+    struct gpu_net *n = bnet_calloc(1, sizeof *n);
     cuda_w2_call c = {.m = bnet_cuda_w2_of(gpu_w(a->w), gpu_buf(a->y)->p),
                       .act = cuda_act(&act),
                       .k = (uint32_t)gpu_w(a->w)->info.n_in,
                       .n_tokens = (uint32_t)a->m,
                       .epilogue = BNET_CU_STORE};
+    if (!n) {
+        bnet_gpu_ok(be, "memory of a check", GPU_NO_MEMORY);
+        return;
+    }
+    n->tiles = n->norm_tiles = a->kernel;
     if (tiled_open(be, a, &t)) {
         bnet_gpu_download(be, t.rows, act.q, (size_t)a->m * act.stride);
         for (size_t i = 0; i < (size_t)a->m; i++)
@@ -107,10 +112,11 @@ static void linear_tiles(gpu_backend *be, const bnet_kernel_call *a)
         c.act.q = cuda_at(t.p);
         if (a->way)
             one_way(be, a, &c);
-        else if (!bnet_cuda_tiles(be, &n, &c))
+        else if (!bnet_cuda_tiles(be, n, &c))
             bnet_gpu_ok(be, a->kernel->id, GPU_NO_KERNEL);
     }
     tiled_close(be, &t);
+    bnet_free(n);
 }
 
 /* ---- rows, cache, step ---- */

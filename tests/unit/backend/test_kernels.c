@@ -299,12 +299,13 @@ static void check_attention(bitnet_kv_type type, size_t hd, size_t n_pos, double
         stores[type](vf + p * hd, hd, p % 64, v + p / 64 * part);
     }
     bnet_softmax block, run = bnet_softmax_start(o, hd);
+    static _Alignas(64) uint8_t temp[128 << 10];
     float *ob = malloc(hd * 4);
     for (size_t b = 0; b < n_blocks; b++) {
         uint8_t n = (uint8_t)BNET_MIN(n_pos - 64 * b, (size_t)64);
         bnet_attend a = {
-            q,      hd, 1, 1, hd, k + b * part, v + b * part, NULL, &n, 1 / sqrtf((float)hd),
-            &block, ob};
+            q,      hd, 1,   1, hd, k + b * part, v + b * part, NULL, &n, 1 / sqrtf((float)hd),
+            &block, ob, temp};
         folds[type](&a);
         bnet_softmax_merge(&run, o, &block, ob, hd);
     }

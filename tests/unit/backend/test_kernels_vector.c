@@ -3,12 +3,9 @@
  * the scalar row of its key; the results must agree as the row promises. Inputs and outputs end at
  * a guard page, outputs start poisoned, sizes cover every tail. A kernel that is wrong in one value
  * is found: that is tested too. KCHECK_SEED repeats a run. */
-#include "test.h"
+#include "guarded.h"
 
 #include <math.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "backend/cpu/cpu.h"
 #include "ops/kv_block.h"
 #include "backend/cpu/softmax.h"
@@ -200,6 +197,15 @@ enum { MAX_QUERIES = 24, MAX_HEAD = 256 };
 
 /* 1..4 tokens, of which the last ones see more, times 1..6 heads; every head size to 256. The
  * queries end at a guard page, and so does the part of the values that is read. */
+/* Calls an attention row with the scratch that its record promises, and not a byte more. */
+static void run_with_temp(const bnet_kernel_record *r, bnet_attend *a)
+{
+    guarded temp = guard_new(r->temp_bytes);
+    a->temp = temp.data;
+    ((bnet_fn_attention *)r->fn)(a);
+    guard_free(&temp);
+}
+
 static size_t run_attention(stage *s, const bnet_kernel_record *r, size_t n, size_t *n_bytes)
 {
     size_t hd = (n - 1) % MAX_HEAD + 1, n_pos = n * 7 % 64 + 1, n_heads = n % 6 + 1;
@@ -229,12 +235,44 @@ static size_t run_attention(stage *s, const bnet_kernel_record *r, size_t n, siz
                      .scale = 1 / sqrtf((float)hd),
                      .block = block,
                      .o = o};
-    ((bnet_fn_attention *)r->fn)(&a);
+    run_with_temp(r, &a);
     for (size_t i = 0; i < n_q; i++) {
         o[n_q * hd + 2 * i] = block[i].m;
         o[n_q * hd + 2 * i + 1] = block[i].l;
     }
     return n_q * (hd + 2);
+}
+
+/* Heads as wide as any, of sizes for vectors and others, with as much scratch as the row says. */
+static void test_scratch_of_attention(void **state)
+{
+    (void)state;
+    static const size_t dims[] = {128, 1023, BNET_MAX_HEAD_DIM};
+    enum { TOKENS = 3, HEADS = 5, VALUES = TOKENS * HEADS * BNET_MAX_HEAD_DIM };
+    static uint8_t part[64 * 4 * BNET_MAX_HEAD_DIM + 64 * 4 * BNET_MAX_HEAD_DIM / 16];
+    static float q[VALUES], o[VALUES];
+    const uint8_t n_pos[TOKENS] = {64, 64, 64};
+    bnet_softmax block[TOKENS * HEADS];
+    size_t n = 0, n_rows;
+    const bnet_kernel_record *r = bnet_cpu_kernel_rows(&n_rows);
+    for (size_t i = 0; i < n_rows; i++, r++)
+        for (size_t d = 0; d < BNET_COUNT(dims); d++) {
+            if (r->op != BNET_OP_ATTENTION || !r->fn || (r->needs & ~bnet_cpu_features()))
+                continue;
+            run_with_temp(r, &(bnet_attend){.q = q,
+                                            .q_stride = HEADS * dims[d],
+                                            .n_tokens = TOKENS,
+                                            .n_heads = HEADS,
+                                            .head_dim = dims[d],
+                                            .k_part = part,
+                                            .v_part = part,
+                                            .n_pos = n_pos,
+                                            .scale = 1,
+                                            .block = block,
+                                            .o = o});
+            n++;
+        }
+    assert_true(n >= 9);
 }
 
 static const struct {
@@ -624,8 +662,8 @@ static float softmax_of(const bnet_kernel_record *r, const float *scores, const 
     }
     for (size_t b = 0; b < 2; b++) {
         uint8_t n_pos = b ? SM_POS - 64 : 64;
-        bnet_attend a = {&q, 1, 1, 1, 1, k[b], v[b], NULL, &n_pos, 1, &block, &ob};
-        ((bnet_fn_attention *)r->fn)(&a);
+        bnet_attend a = {&q, 1, 1, 1, 1, k[b], v[b], NULL, &n_pos, 1, &block, &ob, NULL};
+        run_with_temp(r, &a);
         bnet_softmax_merge(&run, &o, &block, &ob, 1);
     }
     return o / run.l;
@@ -694,6 +732,7 @@ int main(void)
     seed = s ? strtoull(s, NULL, 0) : 20261;
     print_message("seed %llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scratch_of_attention),
         cmocka_unit_test(test_vector_rows),
         cmocka_unit_test(test_a_wrong_kernel_is_found),
         cmocka_unit_test(test_agreement_is_what_the_row_says),

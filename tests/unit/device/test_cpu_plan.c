@@ -98,7 +98,8 @@ static void test_plans(void **state)
             put(c, "cpufreq/cpuinfo_max_freq", m->freq[c]);
         }
         bnet_cpu_plan p;
-        bnet_cpu_plan_make(dir, m->allowed, m->n_allowed, m->n_usable, &p);
+        assert_int_equal(bnet_cpu_plan_make(dir, m->allowed, m->n_allowed, m->n_usable, &p, NULL),
+                         BITNET_OK);
         print_message("%s: %d threads of %d CPUs, first %d\n", m->name, p.n_threads, p.n, p.cpu[0]);
         assert_int_equal(p.n, m->n_allowed);
         assert_int_equal(p.n_threads, m->want_threads);
@@ -131,12 +132,13 @@ static void test_this_machine(void **state)
 {
     (void)state;
     bnet_cpu_plan p;
-    bnet_cpu_plan_make("", NULL, 0, 1024, &p);
+    assert_int_equal(bnet_cpu_plan_make("", NULL, 0, 1024, &p, NULL), BITNET_OK);
     assert_true(p.n >= 1 && p.n_threads >= 1 && p.n_threads <= p.n);
-    bnet_cpu_plan_make("", NULL, 0, 1, &p);
+    assert_int_equal(bnet_cpu_plan_make("", NULL, 0, 1, &p, NULL), BITNET_OK);
     assert_int_equal(p.n_threads, 1);
     const int none = 0;
-    bnet_cpu_plan_make("", &none, 0, 8, &p); /* a mask that cannot be read */
+    assert_int_equal(bnet_cpu_plan_make("", &none, 0, 8, &p, NULL),
+                     BITNET_OK); /* a mask that cannot be read */
     assert_true(p.n == 1 && p.n_threads == 1);
 }
 

@@ -178,7 +178,8 @@ SIMD void weigh_columns(const pack *p, const int nq, const bool fetch, const flo
 SIMD void attend_pack(pack *p, const int nq, const bnet_attend *a, size_t t, size_t g)
 {
     _Alignas(64) float s[BNET_BLOCK_POS * PACK];
-    _Alignas(64) float16_t q[PACK * BNET_MAX_HEAD_DIM], w[BNET_BLOCK_POS * PACK + PACK];
+    _Alignas(64) float16_t w[BNET_BLOCK_POS * PACK + PACK];
+    float16_t *q = a->temp; /* [PACK][hd] */
     float m[PACK], l[PACK];
     size_t at = t * a->n_heads + g;
     const float *from = a->q + t * a->q_stride + g * p->hd;

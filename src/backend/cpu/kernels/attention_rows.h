@@ -69,13 +69,14 @@ static inline float dot_fused(const float *a, const float *b, size_t n, const si
 }
 
 /* One query: maximum and sum of the block's weights, and its weighted values out [head_dim]. It
- * works on copies: an emulator in use (QEMU 7.2) reads 16 bytes where a fused instruction for one
- * float reads 4, and the end of the caller's memory may be the end of a page. */
+ * works on copies, in `temp`: an emulator in use (QEMU 7.2) reads 16 bytes where a fused
+ * instruction for one float reads 4, and the end of the caller's memory may be the end of a page.
+ */
 static inline bnet_softmax attend_one(row_fn *row, const bnet_attend *a, const float *query,
                                       size_t n_pos, float *out)
 {
-    enum { ROOM = BNET_MAX_HEAD_DIM + 16 };
-    float s[BNET_BLOCK_POS], kv[ROOM], q[ROOM], o[ROOM];
+    enum { ROOM = BNET_TEMP_ROWS / 3 / sizeof(float) };
+    float s[BNET_BLOCK_POS], *kv = a->temp, *q = kv + ROOM, *o = q + ROOM;
     bnet_softmax b = {-INFINITY, 0};
     const bool half = row == row_f16;
     for (size_t i = 0; i < a->head_dim; i++)

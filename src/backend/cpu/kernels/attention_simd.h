@@ -12,7 +12,7 @@
 
 enum {
     PACK = 4,
-    AHEAD_DIM = 128,  /* widest head that is converted ahead: 32 KiB of stack for each part */
+    AHEAD_DIM = 128,  /* widest head that is converted ahead: 32 KiB of scratch for each part */
     AHEAD_TOKENS = 3, /* fewest tokens for which that pays */
 };
 
@@ -246,6 +246,13 @@ SIMD void weigh(load_fn *load, const int nq, const float *s, const part_view *v,
 
 /* ---- packs, tokens ---- */
 
+/* Scratch (temp) is the rounded queries of a pack, in the rows of halves, then what is converted
+ * ahead. */
+enum { ROUNDED = BNET_TEMP_QUERIES / sizeof(float) };
+_Static_assert(BNET_TEMP_AHEAD == 2 * BNET_BLOCK_POS * AHEAD_DIM * sizeof(float) &&
+                   BNET_TEMP_QUERIES == PACK * BNET_MAX_HEAD_DIM * sizeof(float),
+               "scratch of attention");
+
 /* The queries of a pack, rounded into `to`. */
 SIMD const float *round_queries(const float *q, size_t n, float *to)
 {
@@ -258,12 +265,12 @@ SIMD void attend_pack(load_fn *load, const bool half, const int nq, const bnet_a
                       const part_view *k, const part_view *v, size_t t, size_t g)
 {
     const part_view ahead = {a->k_next, NULL, k->row_bytes, 0, k->far && a->k_next}, *next = &ahead;
-    _Alignas(64) float s[BNET_BLOCK_POS * PACK], rounded[PACK * BNET_MAX_HEAD_DIM];
+    _Alignas(64) float s[BNET_BLOCK_POS * PACK];
     float m[PACK], l[PACK];
     size_t at = t * a->n_heads + g, hd = a->head_dim, n_pos = a->n_pos[t];
     const float *q = a->q + t * a->q_stride + g * hd;
     if (half) {
-        q = round_queries(q, (size_t)nq * hd, rounded);
+        q = round_queries(q, (size_t)nq * hd, a->temp);
         scores8(load == load_f16 ? load8_f16 : load8_f32, nq, q, hd, k, v, n_pos, a->scale, s);
     } else
         scores(load, nq, q, hd, k, v, n_pos, a->scale, s);
@@ -310,10 +317,10 @@ SIMD part_view convert(load_fn *load, const part_view *p, size_t n_pos, size_t h
     return (part_view){(const uint8_t *)to, NULL, hd * sizeof *to, 0, false};
 }
 
-/* Not inlined: its 64 KiB of stack are touched by those calls alone that need them. */
 SIMD void attend_ahead(load_fn *load, const bnet_attend *a, const part_view *k, const part_view *v)
 {
-    _Alignas(64) float kf[BNET_BLOCK_POS * AHEAD_DIM], vals[BNET_BLOCK_POS * AHEAD_DIM];
+    float *kf = (float *)a->temp + (load == load_f16 ? ROUNDED : 0);
+    float *vals = kf + BNET_BLOCK_POS * AHEAD_DIM;
     size_t n_pos = 0;
     for (size_t t = 0; t < a->n_tokens; t++)
         n_pos = BNET_MAX(n_pos, (size_t)a->n_pos[t]);

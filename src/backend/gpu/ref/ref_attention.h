@@ -81,31 +81,26 @@ REF_KERNEL(bnet_ref_kv_store, ref_kv_args)
     }
 }
 
-/* One position of a part as floats. */
-REF_FN void cached(int type, const uint8_t *part, int hd, int pos, float *out)
+/* Element i of one position of a part as a float. */
+REF_FN float cached(int type, const uint8_t *part, int hd, int pos, int i)
 {
     int n_groups = (hd + GROUP - 1) / GROUP;
-    const uint8_t *scales = part + scales_at(hd) + 4 * pos * n_groups;
     if (type == KV_F32)
-        for (int i = 0; i < hd; i++)
-            out[i] = REF_FLOAT_BITS(ref_u32(part + 4 * (pos * hd + i)));
-    else if (type == KV_F16)
-        for (int i = 0; i < hd; i++)
-            out[i] = ref_half(ref_u16(part + 2 * (pos * hd + i)));
-    else
-        for (int i = 0; i < hd; i++)
-            out[i] = (float)(int8_t)part[pos * hd + i] *
-                     REF_FLOAT_BITS(ref_u32(scales + 4 * (i / GROUP)));
+        return REF_FLOAT_BITS(ref_u32(part + 4 * (pos * hd + i)));
+    if (type == KV_F16)
+        return ref_half(ref_u16(part + 2 * (pos * hd + i)));
+    return (float)(int8_t)part[pos * hd + i] *
+           REF_FLOAT_BITS(ref_u32(part + scales_at(hd) + 4 * (pos * n_groups + i / GROUP)));
 }
 
-/* The product of a query and a key; f16 caches take 8 running sums, others 16. */
-REF_FN float score(int type, const float *q, const float *k, int hd, float scale)
+/* The product of a query and the key of a position; f16 caches take 8 running sums, others 16. */
+REF_FN float score(int type, const float *q, const uint8_t *k, int hd, int pos, float scale)
 {
     float acc[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     int n_sums = type == KV_F16 ? 8 : 16;
     for (int first = 0; first < hd; first += n_sums)
         for (int i = 0; i < n_sums && first + i < hd; i++)
-            acc[i] += q[first + i] * k[first + i];
+            acc[i] += q[first + i] * cached(type, k, hd, pos, first + i);
     return ref_fold16(acc) * scale;
 }
 
@@ -126,7 +121,7 @@ REF_KERNEL(bnet_ref_attention, ref_kv_args)
     int hd = a.head_dim, n_pos = a.step.pos[t] + 1;
     int kv_head = head / (a.n_heads / a.n_kv_heads);
     const float *q = a.q + item * (uint64_t)hd;
-    float *o = a.y + item * (uint64_t)hd, w[POS], ob[HEAD_MAX], query[HEAD_MAX], row[HEAD_MAX];
+    float *o = a.y + item * (uint64_t)hd, w[POS], query[HEAD_MAX];
     float run_m = REF_FLOAT_BITS(0xff800000u), run_l = 0;
     for (int i = 0; i < hd; i++) {
         query[i] = rounded(a.type, q[i]);
@@ -138,25 +133,23 @@ REF_KERNEL(bnet_ref_attention, ref_kv_args)
                       *v = part_of(&a, s, first, kv_head, 1);
         float m = REF_FLOAT_BITS(0xff800000u), l = 0;
         for (int j = 0; j < n; j++) {
-            cached(a.type, k, hd, j, row);
-            w[j] = score(a.type, query, row, hd, a.scale);
+            w[j] = score(a.type, query, k, hd, j, a.scale);
             m = w[j] > m ? w[j] : m;
         }
-        for (int i = 0; i < hd; i++)
-            ob[i] = 0;
         for (int j = 0; j < n; j++) {
-            float p = rounded(a.type, ref_exp(w[j] - m));
-            l += p;
-            cached(a.type, v, hd, j, row);
-            for (int i = 0; i < hd; i++)
-                ob[i] += p * row[i];
+            w[j] = rounded(a.type, ref_exp(w[j] - m));
+            l += w[j];
         }
         float top = m > run_m ? m : run_m;
         float keep = ref_exp(run_m - top), add = ref_exp(m - top);
         run_m = top;
         run_l = run_l * keep + l * add;
-        for (int i = 0; i < hd; i++)
-            o[i] = o[i] * keep + ob[i] * add;
+        for (int i = 0; i < hd; i++) {
+            float sum = 0;
+            for (int j = 0; j < n; j++)
+                sum += w[j] * cached(a.type, v, hd, j, i);
+            o[i] = o[i] * keep + sum * add;
+        }
     }
     float norm = 1.0f / run_l;
     for (int i = 0; i < hd; i++)
