@@ -14,7 +14,7 @@ CUDA_ARCH ?=
 GPU ?=
 export CUDA_ARCH GPU
 
-.PHONY: all build run test test-all test-gpu mutate mutate-rows bench lint install clean help
+.PHONY: all build run test test-all test-gpu mutate mutate-rows crossval bench lint install clean help
 .DEFAULT_GOAL := all
 
 all: build ## build the command into build/release
@@ -50,6 +50,10 @@ mutate-rows: ## break what each requirement promises: does the test its row name
 	@tools/setup test
 	@tools/build
 	@tools/mutate --rows $(if $(T),--match "$(T)") $(if $(MINUTES),--minutes $(MINUTES))
+
+crossval: build ## against transformers and llama.cpp of PyPI (1 GB, below build/): tokens, logits, perplexity; T="nano story"
+	@tools/setup crossval
+	@build/crossval-venv/bin/python tools/crossval $(T)
 
 bench: build ## how fast, on a machine that does nothing else: make bench BENCH_ARGS="--threads 1,2"
 	@build/release/bitnet bench --synthetic 2b-4t $(BENCH_ARGS)
