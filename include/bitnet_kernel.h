@@ -35,6 +35,18 @@ typedef void bitnet_fn_ternary_scaled(const uint8_t *w, size_t n_blocks, const f
  * x[t]). */
 typedef void bitnet_fn_linear(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
                               size_t n_tokens, float *y);
+/* Dtype "i8", formats of files that this version cannot read itself ("tl1", "tl2", "iq2_xxs", ...):
+ * projections of ternary models come as the file has them. y[t][i] = x_scale[t] * w->scale * sum
+ * over k of weight[first + i][k] * x[t][k], y[t] at y + t * y_stride; 1..16 tokens. Called from
+ * several threads at once; `first` is a multiple of 32, n_rows is 32 but for the last rows. */
+typedef struct bitnet_matrix {
+    const void *data; /* all bytes of the tensor */
+    size_t n_bytes, n_out, n_in;
+    float scale; /* of a tensor of its own; else 1 */
+} bitnet_matrix;
+typedef void bitnet_fn_matrix(const bitnet_matrix *w, size_t first, size_t n_rows, const int8_t *x,
+                              size_t x_stride, const float *x_scale, size_t n_tokens, float *y,
+                              size_t y_stride);
 /* Op "rmsnorm", format "f32", dtype "f32"; y may be x. */
 typedef void bitnet_fn_rmsnorm(const float *x, const float *w, size_t n, float eps, float *y);
 /* Op "quantize", format "i8", dtype "f32": q[0..n), zero up to stride; returns the scale. */
@@ -43,6 +55,29 @@ typedef float bitnet_fn_quantize(const float *x, size_t n, size_t stride, int8_t
 typedef void bitnet_fn_glu(const float *gate, const float *up, size_t n, float *y);
 /* Op "add", format "f32", dtype "f32": x += y. */
 typedef void bitnet_fn_add(float *x, const float *y, size_t n);
+
+/* For a GPU ("cuda"; "host", the same on plain memory): op "linear", format "i2s", dtype "i8", and
+ * formats "f32", "f16", "bf16" with dtype "f32". Called on the host by one thread at a time, with
+ * the device's context current; puts its work on the stream, or on "host" does it. Returns 0, or
+ * the number of the driver's error. y[t][r] = sum over k of w[r][k] * x[t][k], for "i2s" times the
+ * scales of both. Places are addresses on the device. Engines opened after such a kernel was
+ * registered use it; they compose every pass of single operations. */
+typedef struct bitnet_gpu_linear {
+    void *stream;    /* CUstream; "host": NULL */
+    size_t m, n, k;  /* tokens, outputs, inputs */
+    uint64_t w;      /* floats: rows of w_stride values. i2s: units of 16 rows x 128 columns, 512
+                        bytes each, unit (tile, chunk) at 512 * (tile * w_stride / 128 + chunk);
+                        in it byte 16 * (4 * g + t) + 4 * r + b has in bits 2s the code (0, 1, 2
+                        = -1, 0, +1) of row g + 8 * (r & 1), column 32 * s + 16 * (r >> 1) + 4 * t
+                        + b */
+    size_t w_stride; /* columns of a row, padded with zeros */
+    uint64_t x;      /* [m][x_stride]: int8, padded with zeros, or floats */
+    size_t x_stride;
+    uint64_t x_scale; /* [m]; floats: 0 */
+    float w_scale;
+    uint64_t y; /* floats [m][n] */
+} bitnet_gpu_linear;
+typedef int bitnet_fn_gpu_linear(const bitnet_gpu_linear *call);
 
 typedef enum bitnet_kernel_tier {
     BITNET_TIER_REFERENCE = 0,
@@ -56,20 +91,22 @@ typedef struct bitnet_dim_rule {
     uint64_t min, max, multiple;
 } bitnet_dim_rule;
 
-/* A kernel of yours, for the CPU. Texts are copied. */
+/* A kernel of yours. Texts are copied. */
 typedef struct bitnet_kernel {
     size_t struct_size;
     uint32_t abi;   /* BITNET_KERNEL_ABI, set by _init */
     const char *id; /* unique: "linear_i2s.mine"; letters, digits, _.:-, at most 128, no "mock" */
     const char *op, *format, *dtype; /* the key */
-    const char *isa;         /* what it needs: "scalar" (default), "neon", "dotprod", "avx2" */
+    const char *isa; /* what it needs: "scalar" (default), "neon", "dotprod", "avx2"; of a GPU
+                        "sm_80" and later, "" or "scalar": nothing */
     bitnet_kernel_tier tier; /* the highest compatible one is chosen; a registered kernel is
                                 preferred to one of the library of the same tier */
     uint64_t temp_bytes;     /* scratch it allocates; BITNET_PRIORITY_MEMORY takes the least */
     uint32_t alignment;      /* of the weights, in bytes, at which it runs best */
     bitnet_dim_rule m, n, k; /* tokens of a pass, outputs, inputs */
     const char *agreement;   /* "exact" (default) or "close(4 ulp)", with the scalar kernel */
-    void (*fn)(void);        /* cast from the type that its op and format name above */
+    void (*fn)(void);        /* cast from the type that its device, op and format name above */
+    const char *device;      /* "cpu" (NULL), "cuda", "host" */
 } bitnet_kernel;
 
 typedef enum bitnet_priority {
@@ -95,7 +132,8 @@ BITNET_API void bitnet_kernel_init(bitnet_kernel *kernel);
 /* Adds a kernel; may be called from any thread at any time. Engines opened afterwards use it; open
  * ones use it from their next pass on if its op is "linear". The function must stay callable until
  * the runtime is closed. Fails: ARGUMENT (id taken, ABI, missing or wrong field, a key without a
- * type above, unknown isa, agreement, a rule on sizes where op is not linear), MEMORY (full). */
+ * type above, unknown device, isa, agreement, a rule on sizes where op is not linear), NOT_COMPILED
+ * (a device that this build cannot compute on), MEMORY (full). */
 BITNET_API bitnet_status bitnet_kernel_register(bitnet_runtime *runtime,
                                                 const bitnet_kernel *kernel, bitnet_error *err);
 /* Is there a kernel for this key that the device (NULL: the runtime's) can run? False for anything

@@ -160,8 +160,21 @@ uint64_t bnet_cuda_may_use(const bnet_gpu *g, char *level, size_t cap)
                          bnet_gpu_capabilities(g->cc_major, g->cc_minor).tensor_cores);
 }
 
+uint64_t bnet_cuda_need_of(const char *isa)
+{
+    char name[16];
+    for (size_t i = 0; i < BNET_COUNT(levels); i++) {
+        snprintf(name, sizeof name, "sm_%d", levels[i].cc);
+        if (strcmp(name, isa) == 0)
+            return UINT64_C(1) << i;
+    }
+    return 0;
+}
+
 const char *bnet_cuda_need_name(int bit)
 {
+    if (bit == 63)
+        return "an engine that is opened after its registration";
     if (bit == BNET_CUDA_INDEX_TENSOR_CORES)
         return "tensor cores";
     if (bit == BNET_CUDA_INDEX_BUILT)

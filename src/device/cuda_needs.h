@@ -19,6 +19,8 @@ uint64_t bnet_cuda_has(int cc_major, int cc_minor, bool tensor_cores);
 /* What kernels of this build may use on the chip, once they are loaded; level: its text, for
  * messages. */
 uint64_t bnet_cuda_may_use(const bnet_gpu *g, char *level, size_t cap);
+/* The level of "sm_75"; 0: no kernel asks for such a one. */
+uint64_t bnet_cuda_need_of(const char *isa);
 /* "compute capability 7.5", "tensor cores", "one of sm_75 sm_80"; NULL: no such bit. */
 const char *bnet_cuda_need_name(int bit);
 

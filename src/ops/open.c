@@ -9,8 +9,10 @@ static const struct {
     bitnet_status (*open)(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err);
     const bnet_kernel_record *(*rows)(size_t *n);
     void (*kept)(const bnet_serving *s, bnet_kernel_query *q);
+    bitnet_status (*adopt)(bnet_kernel_record *k, bitnet_error *err);
 } backends[] = {
-#define BACKEND(name) {#name, bnet_##name##_open, bnet_##name##_kernel_rows, bnet_##name##_kept},
+#define BACKEND(name)                                                                              \
+    {#name, bnet_##name##_open, bnet_##name##_kernel_rows, bnet_##name##_kept, bnet_##name##_adopt},
 #include "ops/backends.inc"
 #undef BACKEND
 };
@@ -81,6 +83,13 @@ static bitnet_status open_traced(size_t i, const bnet_backend_want *w, bnet_back
     return st;
 }
 
+static bitnet_status not_compiled(bnet_device_kind device, bitnet_error *err)
+{
+    return bnet_fail(err, BITNET_NOT_COMPILED,
+                     "%s: this build has no %s backend; use device cpu or auto",
+                     bnet_device_name(device), bnet_device_label(device));
+}
+
 bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, bitnet_error *err)
 {
     const char *device = bnet_device_name(w->device);
@@ -90,9 +99,16 @@ bitnet_status bnet_backend_open(const bnet_backend_want *w, bnet_backend **out, 
     for (size_t i = 0; i < BNET_COUNT(backends); i++)
         if (strcmp(backends[i].device, device) == 0)
             return open_traced(i, w, out, err);
-    return bnet_fail(err, BITNET_NOT_COMPILED,
-                     "%s: this build has no %s backend; use device cpu or auto", device,
-                     bnet_device_label(w->device));
+    return not_compiled(w->device, err);
+}
+
+bitnet_status bnet_kernel_adopt(bnet_kernel_record *k, bitnet_error *err)
+{
+    const char *device = bnet_device_name(k->device);
+    for (size_t i = 0; i < BNET_COUNT(backends); i++)
+        if (strcmp(backends[i].device, device) == 0)
+            return backends[i].adopt(k, err);
+    return not_compiled(k->device, err);
 }
 
 bitnet_status bnet_kernel_serving(const bnet_serving *s, bnet_kernel_query *q,

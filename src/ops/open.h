@@ -55,6 +55,15 @@ bitnet_status bnet_precision_on_cpu(bitnet_precision wanted, bool strict, const 
 #include "ops/backends.inc"
 #undef BACKEND
 
+/* A program's kernel for the backend's device: fills in needs and their names, and fn where the
+ * backend calls it in its own way. Fails NOT_AVAILABLE, without a message: no type of
+ * bitnet_kernel.h has the key; ARGUMENT: the isa is unknown. */
+#define BACKEND(name) bitnet_status bnet_##name##_adopt(bnet_kernel_record *k, bitnet_error *err);
+#include "ops/backends.inc"
+#undef BACKEND
+/* The same by the record's device. Fails also NOT_COMPILED. */
+bitnet_status bnet_kernel_adopt(bnet_kernel_record *k, bitnet_error *err);
+
 /* For questions on what a model would run on a device. */
 typedef struct bnet_serving {
     const bnet_registry *registry;
@@ -70,7 +79,7 @@ typedef struct bnet_serving {
 /* The kernel that a model would run for *q, which becomes what the registry is asked then; with a
  * priority other than SPEED it stays. Fails as bnet_registry_select. */
 bitnet_status bnet_kernel_serving(const bnet_serving *s, bnet_kernel_query *q,
-                                  const struct bnet_kernel_record **out, bitnet_error *err);
+                                  const bnet_kernel_record **out, bitnet_error *err);
 
 /* The row of any backend with that id; NULL: none has it. */
 const bnet_kernel_record *bnet_kernel_row_find(const char *id);

@@ -61,7 +61,7 @@ static bitnet_status check_record(const bnet_kernel_record *k, bitnet_error *err
     if (k->alignment & (k->alignment - 1))
         return bnet_fail(err, BITNET_ARGUMENT, "kernel %s: alignment %u is not a power of two",
                          k->id, k->alignment);
-    if (k->build && bnet_registry_build_kind(k->build) == BNET_DEV_COUNT)
+    if (k->build && bnet_registry_kind(k->build) == BNET_DEV_COUNT)
         return bnet_fail(err, BITNET_ARGUMENT, "kernel %s: build '%s' is no backend", k->id,
                          k->build);
     const bitnet_dim_rule *rules[] = {&k->m, &k->n, &k->k};

@@ -41,8 +41,9 @@ typedef struct bnet_kernel_record {
     uint32_t abi;                      /* BITNET_KERNEL_ABI */
     const char *agreement;             /* "exact" or "close(4 ulp)" */
     bnet_kernel_fn fn;
-    bool outside;  /* registered by a program, not a row of the tree: wins ties of tier */
-    uint32_t slot; /* set by the registry: index for counters, < BNET_KERNELS_MAX */
+    bnet_kernel_fn program; /* of a program, where fn is the backend's and calls it */
+    bool outside;           /* registered by a program, not a row of the tree: wins ties of tier */
+    uint32_t slot;          /* set by the registry: index for counters, < BNET_KERNELS_MAX */
 } bnet_kernel_record;
 
 /* What one device can do: checked per device, never globally. */
@@ -52,6 +53,9 @@ typedef struct bnet_capabilities {
     char level[32];  /* what the device calls it, for messages: "compute capability 9.0"; "" */
     uint32_t builds; /* bit per bnet_device_kind compiled in */
 } bnet_capabilities;
+
+/* A bit of needs: what engines have that were opened when such a kernel was registered. */
+#define BNET_NEED_PROGRAM (UINT64_C(1) << 63)
 
 typedef struct bnet_kernel_query {
     bnet_op op;
@@ -76,6 +80,8 @@ typedef struct bnet_registry bnet_registry;
 /* Holds the rows of every backend of backends.inc. < 5 ms. */
 bitnet_status bnet_registry_open(bnet_registry **out, bitnet_error *err);
 void bnet_registry_close(bnet_registry *r);
+/* The kind of device of a name ("cuda"); BNET_DEV_COUNT: none. */
+bnet_device_kind bnet_registry_kind(const char *name);
 /* Copies the record. Fails ARGUMENT: duplicate id, wrong ABI, missing field, fn NULL; MEMORY: full.
  */
 bitnet_status bnet_registry_add(bnet_registry *r, const bnet_kernel_record *k, bitnet_error *err);

@@ -110,7 +110,5 @@ const bnet_kernel_record *bnet_registry_choice(const bnet_registry *r, const reg
                                                const bnet_capabilities *c,
                                                const bnet_kernel_query *q);
 void bnet_registry_free_choices(bnet_registry *r);
-/* Kind of a build name ("cuda"); BNET_DEV_COUNT: none. */
-bnet_device_kind bnet_registry_build_kind(const char *name);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-bnet_device_kind bnet_registry_build_kind(const char *name)
+bnet_device_kind bnet_registry_kind(const char *name)
 {
     for (int i = 0; i < BNET_DEV_COUNT; i++)
         if (strcmp(bnet_device_name((bnet_device_kind)i), name) == 0)
@@ -24,7 +24,7 @@ static bool is_built(const bnet_kernel_record *k, const bnet_capabilities *c)
 {
     if (!k->build)
         return true;
-    bnet_device_kind kind = bnet_registry_build_kind(k->build);
+    bnet_device_kind kind = bnet_registry_kind(k->build);
     return kind != BNET_DEV_COUNT && (c->builds >> kind & 1) != 0;
 }
 

@@ -70,25 +70,6 @@ static bool agreement_is_known(const char *s)
     return n >= 1 && n <= ULPS_MAX && strcmp(s, " ulp)") == 0;
 }
 
-/* A key without a type is called as only the tree knows: the CPU must never call a program's
- * function so. */
-static bool has_type(const bnet_kernel_record *k)
-{
-    static const struct {
-        bnet_op op;
-        bnet_format format;
-        bnet_dtype dtype;
-    } types[] = {
-#define KERNEL_TYPE(op, format, dtype) {BNET_OP_##op, BNET_FORMAT_##format, BNET_DTYPE_##dtype},
-#include "tools/kernel_types.inc"
-#undef KERNEL_TYPE
-    };
-    for (size_t i = 0; i < BNET_COUNT(types); i++)
-        if (types[i].op == k->op && types[i].format == k->format && types[i].dtype == k->dtype)
-            return true;
-    return false;
-}
-
 static bool any_size(const bitnet_dim_rule *r)
 {
     return r->min <= 1 && r->max == 0 && r->multiple <= 1;
@@ -96,20 +77,24 @@ static bool any_size(const bitnet_dim_rule *r)
 
 /* What a kernel of a program must keep beyond what the registry asks of every record; texts that
  * are missing are the registry's to refuse. */
-static bitnet_status check_outside(const bitnet_kernel *k, const bnet_kernel_record *rec,
+static bitnet_status check_outside(const bitnet_kernel *k, bnet_kernel_record *rec,
                                    bitnet_error *err)
 {
     char a[64], b[64], c[64];
     bitnet_status st = k->id ? check_id(k->id, err) : BITNET_OK;
     if (st != BITNET_OK || !k->id || !k->op || !k->format || !k->dtype || !k->agreement)
         return st;
-    if (!has_type(rec))
+    st = bnet_kernel_adopt(rec, err);
+    if (st == BITNET_NOT_AVAILABLE)
         return bnet_fail(err, BITNET_ARGUMENT,
-                         "kernel %s: no kernel type has op '%s', format '%s', dtype '%s'; "
+                         "kernel %s: no kernel type for %s has op '%s', format '%s', dtype '%s'; "
                          "bitnet_kernel.h lists them",
-                         k->id, bnet_quote(k->op, strlen(k->op), a, sizeof a),
+                         k->id, bnet_device_name(rec->device),
+                         bnet_quote(k->op, strlen(k->op), a, sizeof a),
                          bnet_quote(k->format, strlen(k->format), b, sizeof b),
                          bnet_quote(k->dtype, strlen(k->dtype), c, sizeof c));
+    if (st != BITNET_OK)
+        return bnet_wrap(err, st, "kernel %s", k->id);
     if (!agreement_is_known(k->agreement))
         return bnet_fail(err, BITNET_ARGUMENT,
                          "kernel %s: agreement '%s' is neither exact nor close(N ulp) with N from "
@@ -129,12 +114,17 @@ bitnet_status bitnet_kernel_register(bitnet_runtime *r, const bitnet_kernel *ker
     if (!r || !kernel)
         return bnet_fail(err, BITNET_ARGUMENT, "kernel: runtime and kernel must not be NULL");
     bitnet_kernel k;
+    char quoted[64];
     bitnet_kernel_init(&k);
     bitnet_status st = bnet_options_copy(&k, sizeof k, kernel, "kernel", err);
     if (st != BITNET_OK)
         return st;
+    bnet_device_kind device = bnet_registry_kind(k.device ? k.device : "cpu");
+    if (device == BNET_DEV_COUNT)
+        return bnet_fail(err, BITNET_ARGUMENT, "kernel: device '%s' is unknown; cpu, cuda or host",
+                         bnet_quote(k.device, strlen(k.device), quoted, sizeof quoted));
     bnet_kernel_record rec = {.id = k.id,
-                              .device = BNET_DEV_CPU,
+                              .device = device,
                               .op = bnet_op_find(k.op),
                               .format = bnet_format_find(k.format),
                               .dtype = bnet_dtype_find(k.dtype),
@@ -148,16 +138,9 @@ bitnet_status bitnet_kernel_register(bitnet_runtime *r, const bitnet_kernel *ker
                               .abi = k.abi,
                               .agreement = k.agreement,
                               .fn = k.fn,
-                              .need_name = bnet_cpu_need_name,
                               .outside = true};
     st = check_outside(&k, &rec, err);
-    if (st != BITNET_OK)
-        return st;
-    uint32_t needs = 0;
-    st = bnet_cpu_isa_needs(rec.isa, &needs, err);
-    rec.needs = needs;
-    return st == BITNET_OK ? bnet_registry_add(r->registry, &rec, err)
-                           : bnet_wrap(err, st, "kernel %s", k.id ? k.id : "without id");
+    return st == BITNET_OK ? bnet_registry_add(r->registry, &rec, err) : st;
 }
 
 /* ---- questions ---- */
@@ -168,6 +151,7 @@ static bnet_capabilities on_gpu(const bitnet_runtime *r, bnet_device_kind kind, 
     bnet_capabilities c = bnet_runtime_gpu(r, kind, index);
     const bnet_device_status *s = &r->devices->kind[kind];
     const bnet_gpu *g = &s->gpus[index];
+    c.has |= BNET_NEED_PROGRAM; /* of engines that are opened now */
     if (kind == BNET_DEV_CUDA && index < s->n_gpus &&
         !bnet_cuda_serves(bnet_cuda_archs(), g->cc_major, g->cc_minor))
         c.has &= ~BNET_CUDA_NEED(BUILT);

@@ -100,6 +100,8 @@ struct bnet_weight {
     size_t row_bytes;
     uint8_t *owned;      /* may be NULL */
     bool packed;         /* data is in groups of 16 rows (pack.h), in the backend's pieces */
+    bool whole;          /* all bytes of a tensor that a program's kernel reads: bitnet_fn_matrix */
+    size_t n_bytes;      /* of a whole one */
     bool r4;             /* Q6_K in groups of 4 rows (pack_q6.h), in the backend's pieces */
     cpu_head *head;      /* may be NULL */
     float *block_scales; /* ternary with varying scales: [n_out][n_in / 256]; else NULL */
@@ -205,6 +207,8 @@ void bnet_cpu_weights_done(bnet_backend *b, const bnet_log *log);
  * high a tier. A measured choice for either form decides. */
 bool bnet_cpu_wants_packing(const cpu_backend *be, const bnet_kernel_query *rows,
                             bnet_format packed_format);
+/* Rows of this format come to a program's kernel as the file has them: nothing else reads them. */
+bool bnet_cpu_whole(bnet_format f);
 /* Chooses the kernel of a prepared matrix, or the fallback, or says why there is neither. */
 bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                      const bnet_log *log, bitnet_error *err);

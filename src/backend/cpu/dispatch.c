@@ -1,6 +1,7 @@
 /* dispatch.c - the kernel list as records, and what a named instruction set may use. */
 #include "backend/cpu/cpu.h"
 #include "device/cpu_features.h"
+#include "format/codec.h"
 
 enum {
 #define ISA(name, needs) NEEDS_##name = needs,
@@ -48,6 +49,42 @@ const bnet_kernel_record *bnet_cpu_kernel_rows(size_t *n)
 {
     *n = BNET_COUNT(rows);
     return rows;
+}
+
+/* A key without a type is called as only the tree knows: the CPU must never call a program's
+ * function so. */
+static bool has_type(const bnet_kernel_record *k)
+{
+    static const struct {
+        bnet_op op;
+        bnet_format format;
+        bnet_dtype dtype;
+    } types[] = {
+#define PUBLIC_TYPE(op, format, dtype) {BNET_OP_##op, BNET_FORMAT_##format, BNET_DTYPE_##dtype},
+#include "backend/cpu/public_types.inc"
+#undef PUBLIC_TYPE
+    };
+    for (size_t i = 0; i < BNET_COUNT(types); i++)
+        if (types[i].op == k->op && types[i].format == k->format && types[i].dtype == k->dtype)
+            return true;
+    return k->op == BNET_OP_LINEAR && k->dtype == BNET_DTYPE_I8 && bnet_cpu_whole(k->format);
+}
+
+bool bnet_cpu_whole(bnet_format f)
+{
+    const bnet_type_info *type = bnet_format_type(f);
+    return type && type->kind == BNET_KIND_NAMED && !bnet_can_decode(type->type);
+}
+
+bitnet_status bnet_cpu_adopt(bnet_kernel_record *k, bitnet_error *err)
+{
+    uint32_t needs = 0;
+    if (!has_type(k))
+        return BITNET_NOT_AVAILABLE;
+    bitnet_status st = bnet_cpu_isa_needs(k->isa, &needs, err);
+    k->needs = needs;
+    k->need_name = bnet_cpu_need_name;
+    return st;
 }
 
 static int find_isa(const char *name)

@@ -104,6 +104,22 @@ static void ternary_rows(void *arg, size_t begin, size_t end)
         }
 }
 
+/* Chunks of rows of a matrix that only a program's kernel reads. */
+static void whole_chunks(void *arg, size_t begin, size_t end)
+{
+    const linear_job *j = arg;
+    const bnet_weight *w = j->w;
+    const bitnet_matrix m = {w->data, w->n_bytes, w->info.n_out, w->info.n_in, w->info.scale};
+    for (size_t c = begin; c < end; c++)
+        for (size_t t = 0; t < j->n_tokens; t += BNET_TERNARY_TOKENS) {
+            size_t row = c * CHUNK, n = BNET_MIN((size_t)CHUNK, m.n_out - row);
+            size_t n_t = BNET_MIN((size_t)BNET_TERNARY_TOKENS, j->n_tokens - t);
+            const float *scale = (const float *)j->act->scale->data + j->first + t;
+            ((bitnet_fn_matrix *)j->fn)(&m, row, n, act_row(j, t), j->act->stride, scale, n_t,
+                                        j->y + t * m.n_out + row, m.n_out);
+        }
+}
+
 /* ---- packed groups of 16 rows ---- */
 
 typedef struct packed_job {
@@ -271,7 +287,10 @@ static void run_job(cpu_backend *be, linear_job *j)
         run_packed(&p);
         return;
     }
-    if (j->w->r4)
+    if (j->w->whole)
+        bnet_pool_items(be->pool, (i->n_out + CHUNK - 1) / CHUNK, 1,
+                        CHUNK * i->n_in * j->n_tokens / 16, whole_chunks, j);
+    else if (j->w->r4)
         bnet_pool_items(be->pool, bnet_q6r4_groups(i->n_out), 1, 4 * i->n_in * j->n_tokens,
                         r4_groups, j);
     else if (j->act)

@@ -26,10 +26,27 @@ static void take_rows(bnet_weight *w, const bnet_weight_rows *rows)
     w->info.scale = w->fallback ? 0 : rows->scale;
 }
 
+/* A type that nothing here reads, and a program has a kernel for. */
+static bool take_whole(const cpu_backend *be, const bnet_weight_request *r, bnet_weight *w)
+{
+    const bnet_tensor *t = r->source.tensor;
+    bnet_format format = bnet_format_of_type(t->type);
+    if (!w->info.ternary || !bnet_cpu_whole(format) ||
+        !bnet_registry_has(be->registry, &be->caps, BNET_OP_LINEAR, format, BNET_DTYPE_I8))
+        return false;
+    w->whole = true;
+    w->data = t->data;
+    w->n_bytes = (size_t)t->n_bytes;
+    w->info.scale = r->source.extra_scale;
+    return true;
+}
+
 static bitnet_status read_rows(cpu_backend *be, const bnet_weight_request *r, const bnet_log *log,
                                bnet_weight *w, bitnet_error *err)
 {
     bnet_weight_rows rows;
+    if (take_whole(be, r, w))
+        return BITNET_OK;
     if (bnet_cpu_cache_ternary(be, w, r))
         return BITNET_OK;
     bitnet_status st = bnet_weight_rows_read(&r->source, "cpu", be->pool, log, &rows, err);

@@ -65,7 +65,7 @@ void bnet_cpu_kept(const bnet_serving *s, bnet_kernel_query *q)
                                          .dtype = BNET_DTYPE_F32};
     if (q->op != BNET_OP_LINEAR)
         return;
-    if (q->dtype == BNET_DTYPE_I8 && type && type->kind == BNET_KIND_TERNARY)
+    if (q->dtype == BNET_DTYPE_I8 && type && type->kind == BNET_KIND_TERNARY) /* of a file */
         rows.format = q->format = BNET_FORMAT_I2S;
     rows.m = 1; /* weights are packed before anybody knows of passes */
     if (q->format == BNET_FORMAT_I2S && q->dtype == BNET_DTYPE_I8 &&
@@ -110,14 +110,14 @@ static void note_shape(cpu_backend *be, const bnet_weight *w, const bnet_log *lo
               "linear %s x %s, n %llu, k %llu: kernel %s (%s) for one token",
               bnet_format_name(q->format), bnet_dtype_name(q->dtype), (unsigned long long)q->n,
               (unsigned long long)q->k, w->kernel->id, bnet_tier_name(w->kernel->tier));
-    if (be->n_shapes < CPU_SHAPES)
+    if (be->n_shapes < CPU_SHAPES && !w->whole) /* nobody can make such a weight to measure with */
         be->shapes[be->n_shapes++] = *q;
 }
 
 bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                      const bnet_log *log, bitnet_error *err)
 {
-    bool packed = w->info.ternary && !w->fallback;
+    bool packed = w->info.ternary && !w->fallback && !w->whole;
     bnet_kernel_query q = {.op = BNET_OP_LINEAR,
                            .format = w->block_scales ? BNET_FORMAT_I2S_B256
                                      : packed        ? BNET_FORMAT_I2S
@@ -144,7 +144,7 @@ bitnet_status bnet_cpu_weight_kernel(cpu_backend *be, bnet_weight *w, const bnet
         q.format = w->r4 ? BNET_FORMAT_Q6_K_R4 : q.format;
     }
     bitnet_status st = w->fallback ? BITNET_NOT_AVAILABLE : select_one(be, &q, w, err);
-    if (st != BITNET_OK && packed)
+    if (st != BITNET_OK && (packed || w->whole))
         return refuse(r, st, "", err);
     if (st != BITNET_OK && be->strict) {
         const bnet_kernel_record *none;

@@ -361,6 +361,11 @@ static void cuda_close(gpu_driver *d)
     bnet_free(c);
 }
 
+static void *cuda_stream(gpu_driver *d)
+{
+    return ((cuda_driver *)d)->stream;
+}
+
 const gpu_calls bnet_cuda_calls = {.name = "cuda",
                                    .close = cuda_close,
                                    .enter = cuda_enter,
@@ -376,6 +381,7 @@ const gpu_calls bnet_cuda_calls = {.name = "cuda",
                                    .copy = cuda_copy,
                                    .fill = cuda_fill,
                                    .wait = cuda_wait,
+                                   .stream = cuda_stream,
                                    .find = cuda_find,
                                    .launch = cuda_launch,
                                    .explain = cuda_explain,

@@ -53,6 +53,22 @@ const bnet_kernel_record *bnet_cuda_kernel_rows(size_t *n)
     return records;
 }
 
+bitnet_status bnet_cuda_adopt(bnet_kernel_record *k, bitnet_error *err)
+{
+    char quoted[64];
+    bitnet_status st = bnet_gpu_adopt(k);
+    k->need_name = bnet_cuda_need_name;
+    if (st != BITNET_OK || !*k->isa || strcmp(k->isa, "scalar") == 0)
+        return st;
+    uint64_t level = bnet_cuda_need_of(k->isa);
+    k->needs |= level;
+    return level ? BITNET_OK
+                 : bnet_fail(err, BITNET_ARGUMENT,
+                             "isa '%s' is unknown; of CUDA devices: sm_50 sm_60 sm_61 sm_70 sm_75 "
+                             "sm_80 sm_90",
+                             bnet_quote(k->isa, strlen(k->isa), quoted, sizeof quoted));
+}
+
 void bnet_cuda_kept(const bnet_serving *s, bnet_kernel_query *q)
 {
     bnet_gpu_kept(s, q);

@@ -205,7 +205,7 @@ static bool record(bnet_bench *b, const bnet_kernel_record *k)
     b->graph = NULL;
     b->n_launches = k->tier == BITNET_TIER_REFERENCE || b->m > 8 ? FEW : LAUNCHES;
     launch_all(b, k, 1);
-    if (!c->record_begin)
+    if (!c->record_begin || k->program) /* its work may not be the driver's to record */
         return gpu_alive(be);
     if (!gpu_alive(be) || !bnet_gpu_ok(be, "recording", c->record_begin(be->d)))
         return false;
@@ -233,7 +233,7 @@ double bnet_gpu_bench_run(bnet_bench *b, const bnet_kernel_record *k, bitnet_lau
             bnet_gpu_ok(be, "measuring", c->between(be->d, STAMP, STAMP + 1, &ms));
     }
     bool ok = gpu_alive(be) && be->last.kernel == k; /* another one may have served in its place */
-    if (ok && shape)
+    if (ok && shape && !k->program)
         *shape = bnet_gpu_launch_shape(be, k, be->last.symbol, &be->last.dims);
     bnet_gpu_leave(be);
     return ok ? ms / b->n_launches : 0;

@@ -148,6 +148,7 @@ typedef struct gpu_calls {
 
     /* ---- optional: NULL where the interface has nothing of the kind ---- */
     gpu_result (*fill_rows)(gpu_driver *d, const gpu_rows *rows, int byte); /* of dst */
+    void *(*stream)(gpu_driver *d); /* the vendor's handle of the order in which work is done */
     gpu_result (*record_begin)(gpu_driver *d); /* what follows is recorded, not done */
     gpu_result (*record_end)(gpu_driver *d, gpu_graph *out);
     gpu_result (*replay)(gpu_driver *d, gpu_graph g);

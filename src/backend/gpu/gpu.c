@@ -450,6 +450,10 @@ bitnet_status bnet_gpu_open(const bnet_backend_want *w, gpu_driver *d, const gpu
     be->batch_invariant = w->batch_invariant;
     be->log = w->log ? *w->log : (bnet_log){NULL, NULL};
     be->caps = d->caps;
+    if (bnet_gpu_has_programs(w->registry, w->device)) { /* passes know the tree's kernels alone */
+        be->caps.has |= BNET_NEED_PROGRAM;
+        both->pass = (bnet_pass_ops){.batch_limit = bnet_gpu_batch_limit};
+    }
     bnet_gpu_lock_init(&be->lock);
     be->clock = bnet_calloc(1, sizeof *be->clock);
     bitnet_status st = be->clock ? BITNET_OK : bnet_no_memory(err, d->c->name);

@@ -308,6 +308,12 @@ void bnet_gpu_divide(const bnet_serving *s, bnet_kernel_query *q);
 /* bnet_<driver>_kept of open.h, for every driver. */
 void bnet_gpu_kept(const bnet_serving *s, bnet_kernel_query *q);
 
+/* For adopting a program's kernel (open.h), but for needs of the device: the adapter that calls it.
+ * Engines that were opened before it do not meet its needs. */
+bitnet_status bnet_gpu_adopt(bnet_kernel_record *k);
+/* Has a program registered kernels of this kind of device? */
+bool bnet_gpu_has_programs(const bnet_registry *r, bnet_device_kind kind);
+
 /* ---- entries of the table ---- */
 
 bitnet_status bnet_gpu_weight_prepare(bnet_backend *b, const bnet_weight_request *r,

@@ -30,6 +30,18 @@ const bnet_kernel_record *bnet_host_kernel_rows(size_t *n)
     return records;
 }
 
+static const char *need_name(int bit)
+{
+    return bit == 63 ? "an engine that is opened after its registration" : NULL;
+}
+
+bitnet_status bnet_host_adopt(bnet_kernel_record *k, bitnet_error *err)
+{
+    (void)err;
+    k->need_name = need_name;
+    return bnet_gpu_adopt(k);
+}
+
 void bnet_host_kept(const bnet_serving *s, bnet_kernel_query *q)
 {
     bnet_gpu_kept(s, q);

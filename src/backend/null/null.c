@@ -201,6 +201,12 @@ void bnet_null_kept(const bnet_serving *s, bnet_kernel_query *q)
     (void)s, (void)q;
 }
 
+bitnet_status bnet_null_adopt(bnet_kernel_record *k, bitnet_error *err)
+{
+    (void)k, (void)err;
+    return BITNET_NOT_AVAILABLE;
+}
+
 /* No kernel of its own, so no record to choose and no id to claim. */
 const bnet_kernel_record *bnet_null_kernel_rows(size_t *n)
 {

@@ -14,6 +14,7 @@
 #include "bitnet_tools.h"
 #include "format/codec.h"
 #include "format/gguf.h"
+#include "gpu/program_kernel.h"
 #include "ops/open.h"
 
 /* The public types are the ones the backend calls. */
@@ -147,6 +148,21 @@ static void test_REG_9_registration_errors(void **state)
     FAILS(bitnet_kernel_register(n.runtime, &k, &err), BITNET_ARGUMENT, "struct_size");
     k = toy(NULL);
     FAILS(bitnet_kernel_register(n.runtime, &k, &err), BITNET_ARGUMENT, "id");
+    k = toy("e");
+    k.device = "quantum\n";
+    FAILS(bitnet_kernel_register(n.runtime, &k, &err), BITNET_ARGUMENT, "device 'quantum\\x0a'");
+    k.device = "vulkan";
+    FAILS(bitnet_kernel_register(n.runtime, &k, &err), BITNET_NOT_COMPILED, "Vulkan");
+    k.device = "host";
+    k.format = "i2s_b256";
+    FAILS(bitnet_kernel_register(n.runtime, &k, &err), BITNET_ARGUMENT, "no kernel type for host");
+#ifdef BITNET_HAVE_CUDA
+    k = program_kernel("f", "cuda");
+    k.isa = "sm_12";
+    FAILS(bitnet_kernel_register(n.runtime, &k, &err), BITNET_ARGUMENT, "isa 'sm_12'");
+    k.isa = "sm_80";
+    OK(bitnet_kernel_register(n.runtime, &k, &err));
+#endif
     nano_close(&n);
 }
 
@@ -165,6 +181,10 @@ static void test_REG_9_wrong_fields_are_refused(void **state)
         {"a", "add", "q4_k", "f32", "exact", "no kernel type", {0}, {0}},
         /* keys that rows of the tree have, but no type of the header */
         {"a", "linear", "i2s_r16", "i8", "exact", "no kernel type", {0}, {0}},
+        {"a", "linear", "tl1", "f32", "exact", "no kernel type", {0}, {0}},
+        {"a", "linear", "tq2_0", "i8", "exact", "no kernel type", {0}, {0}},
+        {"a", "linear", "q4_k", "i8", "exact", "no kernel type", {0}, {0}},
+        {"tl2", "linear", "tl2", "i8", "exact", NULL, {0}, {0}},
         {"a", "linear", "q6_k_r4", "f32", "exact", "no kernel type", {0}, {0}},
         {"a", "linear", "fallback", "f32", "exact", "no kernel type", {0}, {0}},
         {"a", "linear", "fallback", "i8", "exact", "no kernel type", {0}, {0}},
@@ -201,6 +221,123 @@ static void test_REG_9_wrong_fields_are_refused(void **state)
             (rows[i].says && !strstr(e.message, rows[i].says)))
             fail_msg("row %zu: status %d, \"%s\"", i, (int)st, e.message);
     }
+    nano_close(&n);
+}
+
+/* ---- a format that only a program reads ---- */
+
+/* The nano model whose ternary matrices say that they are TL1, in memory the caller frees: as many
+ * bytes, whose meaning is the kernel's affair. */
+static char *nano_as_tl1(size_t *n_bytes)
+{
+    char *file;
+    const bnet_tensor *t;
+    bnet_gguf *g;
+    OK(bnet_read_file(NANO_PATH, 1 << 24, &file, n_bytes, &err));
+    OK(bnet_gguf_open_memory(file, *n_bytes, "nano", NULL, &g, &err));
+    for (size_t i = 0; (t = bnet_gguf_tensor_at(g, i)) != NULL; i++) {
+        size_t n = strlen(t->name), at = 0;
+        uint32_t type = BNET_TL1;
+        while (t->type == BNET_I2_S && memcmp(file + at, t->name, n) != 0)
+            at++;
+        if (t->type == BNET_I2_S) /* n_dims, two dims, then the type */
+            memcpy(file + at + n + 4 + 2 * 8, &type, sizeof type);
+    }
+    bnet_gguf_close(g);
+    return file;
+}
+
+/* Bytes of I2_S, with the scale behind them. */
+static void toy_matrix(const bitnet_matrix *w, size_t first, size_t n_rows, const int8_t *x,
+                       size_t x_stride, const float *x_scale, size_t n_tokens, float *y,
+                       size_t y_stride)
+{
+    size_t n_blocks = w->n_in / 128;
+    int32_t acc[16 * 32];
+    float scale;
+    assert_true(first % 32 == 0 && n_rows <= 32 && n_tokens <= 16 && w->scale == 1);
+    assert_int_equal(w->n_bytes, w->n_out * w->n_in / 4 + 32);
+    memcpy(&scale, (const char *)w->data + w->n_out * w->n_in / 4, sizeof scale);
+    toy_ternary((const uint8_t *)w->data + first * 32 * n_blocks, n_blocks, n_rows, x, x_stride,
+                NULL, n_tokens, acc);
+    for (size_t t = 0; t < n_tokens; t++)
+        for (size_t r = 0; r < n_rows; r++)
+            y[t * y_stride + r] = (float)acc[t * n_rows + r] * (x_scale[t] * scale);
+}
+
+static void test_REG_9_a_new_format(void **state)
+{
+    (void)state;
+    size_t n_bytes;
+    char *file = nano_as_tl1(&n_bytes);
+    nano plain = nano_open(2), odd = {0};
+    bitnet_runtime_options o;
+    const char *id = NULL;
+    bitnet_runtime_options_init(&o);
+    o.n_threads = 2;
+    o.device = "cpu";
+    OK(bitnet_runtime_open(&o, &odd.runtime, &err));
+    FAILS(bitnet_engine_open_memory(odd.runtime, file, n_bytes, NULL, &odd.engine, &err),
+          BITNET_MODEL, "UnsupportedKernelConfiguration{device: cpu, qtype: tl1");
+    assert_false(bitnet_runtime_has_kernel(odd.runtime, "cpu", "linear", "tl1", "i8"));
+    bitnet_kernel k = toy("linear_tl1.mine");
+    k.format = "tl1";
+    k.k.multiple = 1;
+    k.m.max = 20; /* a prompt of 24 tokens comes in halves */
+    k.fn = (void (*)(void))toy_matrix;
+    OK(bitnet_kernel_register(odd.runtime, &k, &err));
+    assert_true(bitnet_runtime_has_kernel(odd.runtime, "cpu", "linear", "tl1", "i8"));
+    const bitnet_kernel_query q = {.op = "linear", .format = "tl1", .dtype = "i8", .m = 24};
+    OK(bitnet_runtime_select(odd.runtime, &q, &id, &err));
+    assert_string_equal(id, "linear_tl1.mine");
+    OK(bitnet_engine_open_memory(odd.runtime, file, n_bytes, NULL, &odd.engine, &err));
+    odd.n_vocab = plain.n_vocab;
+    float *want = logits_of(&plain), *got = logits_of(&odd);
+    assert_same_logits(&plain, want, got, "a format of a program");
+    assert_int_equal(calls_of(odd.engine, "linear_tl1.mine"), (4 + 2) * 2 * 7);
+    free(want);
+    free(got);
+    nano_close(&plain);
+    nano_close(&odd);
+    bnet_free(file);
+}
+
+static void test_REG_9_a_kernel_for_another_device(void **state)
+{
+    (void)state;
+    nano n = {0}, later = {0};
+    bitnet_runtime_options o;
+    const bitnet_kernel_query q = {.op = "linear", .format = "i2s", .dtype = "i8", .m = 1};
+    const char *id = NULL;
+    bitnet_runtime_options_init(&o);
+    o.n_threads = 2;
+    o.device = "host";
+    OK(bitnet_runtime_open(&o, &n.runtime, &err));
+    OK(bitnet_engine_open(n.runtime, NANO_PATH, NULL, &n.engine, &err));
+    bitnet_kernel k = program_kernel("linear_i2s.mine", "host");
+    OK(bitnet_kernel_register(n.runtime, &k, &err));
+    OK(bitnet_runtime_select(n.runtime, &q, &id, &err));
+    assert_string_equal(id, "linear_i2s.mine");
+    later.runtime = n.runtime;
+    OK(bitnet_engine_open(n.runtime, NANO_PATH, NULL, &later.engine, &err));
+    later.n_vocab = n.n_vocab = bitnet_engine_model(n.engine)->n_vocab;
+    float *want = logits_of(&n), *got = logits_of(&later);
+    assert_same_logits(&n, want, got, "a kernel of a program");
+    assert_int_equal(calls_of(n.engine, "linear_i2s.mine"), 0); /* it was open before */
+    assert_int_equal(calls_of(later.engine, "linear_i2s.mine"), 5 * 2 * 7);
+    assert_int_equal(calls_of(later.engine, "i2s_host_ref"), 0);
+    free(want);
+    free(got);
+    program_fails = 1; /* a step that fails is repeated on the CPU, or is an error */
+    bitnet_session *s = nano_session(&later, 64, 0, BITNET_KV_F32);
+    int32_t ids[4];
+    nano_ids(&later, 5, ids, 4);
+    bitnet_error e = {0};
+    assert_int_equal(bitnet_session_append(s, ids, 4, NULL, NULL, &e), BITNET_NOT_AVAILABLE);
+    assert_non_null(strstr(e.message, "linear_i2s.mine"));
+    bitnet_session_close(s);
+    program_fails = 0;
+    bitnet_engine_close(later.engine);
     nano_close(&n);
 }
 
@@ -799,6 +936,8 @@ int main(void)
         cmocka_unit_test(test_REG_9_kernel_from_outside_runs_a_model),
         cmocka_unit_test(test_REG_9_registration_errors),
         cmocka_unit_test(test_REG_9_wrong_fields_are_refused),
+        cmocka_unit_test(test_REG_9_a_new_format),
+        cmocka_unit_test(test_REG_9_a_kernel_for_another_device),
         cmocka_unit_test(test_REG_9_eight_threads_select_register_run),
         cmocka_unit_test(test_REG_10_15_questions),
         cmocka_unit_test(test_REG_5_list_has_every_field),
