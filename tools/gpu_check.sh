@@ -1,8 +1,9 @@
 #!/bin/sh
 # shellcheck disable=SC2015
-# tools/gpu_check.sh [check|speed|all] [FOLDER] - the CUDA backend on this machine's GPU, in one call. check: every kernel
+# tools/gpu_check.sh [check|speed|facts|all] [FOLDER] - the CUDA backend on this machine's GPU, in one call. check: every kernel
 # against cpu:scalar, whole models against their references, receipts, statistics, what can go wrong, the memory checker;
-# speed: one table of speeds and sizes with what each must reach. FOLDER (or the folder this script lies in) has bin/, lib/
+# facts: what is said of the device against what ran on it (part of check); speed: one table of speeds and sizes with what each
+# must reach. FOLDER (or the folder this script lies in) has bin/, lib/
 # and models/ as made by tools/gpu_bundle.sh; without one the tree is built here with the preset release. Kernels alone
 # (tests/cuda) are checked and timed too where nvcc is installed and the sources are here. The last line is
 # `N passed, N failed, N skipped`; exit status 1: something is wrong, missing, skipped or slower than it must be. What one
@@ -31,7 +32,7 @@ fi
 
 phase=all
 case ${1:-} in
-check | speed | all)
+check | speed | facts | all)
     phase=$1
     shift
     ;;
@@ -238,6 +239,37 @@ check_registry() {
     done
 }
 
+fact() { # name said ran: the same, and something
+    [ -n "$2" ] && [ "$2" = "$3" ] && ok "$1: $2" || bad "$1: said '$2', ran '$3'"
+}
+# What `devices` and `preflight` say of this GPU against what a run computed on, and against nvidia-smi.
+check_facts() {
+    say "what is said of the device"
+    run 30 bitnet devices >"$out/devices.txt" 2>&1
+    run 30 bitnet run --device cuda -v -m "$models/nano.gguf" --greedy -n 2 --receipt "$out/facts.json" x >/dev/null 2>"$out/facts.txt" ||
+        bad "a run: $(tail -n 1 "$out/facts.txt" | cut -c1-200)"
+    said() { sed -n '/^cuda /,/^hip /p' "$out/devices.txt" | sed -n "$1" | head -n 1; }
+    ran() { sed -n "s/^.* device 0: \(.*\); opened in .* ms; memory policy [a-z]*: \(.*\)\$/$1/p" "$out/facts.txt" | head -n 1; }
+    name=$(said 's/^Device 0: \(.*\) (CC [0-9.]*)$/\1/p') cc=$(said 's/^Device 0: .* (CC \([0-9.]*\))$/\1/p')
+    fact device "$name, compute capability $cc, $(said 's/^  Multiprocessors: //p') multiprocessors, $(said 's/^  Memory: //p')" "$(ran '\1')"
+    fact batches "$(said 's/^  Usable: yes, //p')" "$(ran '\2')"
+    fact receipt "$name, compute capability $cc, CUDA $(said 's/^cuda .*, API \([0-9.]*\).*/\1/p')" \
+        "$(sed -n 's/.*"GPU_DEVICE": *"\([^"]*\)".*/\1/p' "$out/facts.json" | head -n 1)"
+    verdict=$(run 30 bitnet preflight --require 2>"$out/preflight.txt")
+    fact "preflight ($?)" "$(echo "$verdict" | head -n 1)" "GPU preflight: ok, cuda computes on ${name:-nothing}"
+    command -v nvidia-smi >/dev/null || {
+        excused "nvidia-smi is not installed"
+        return
+    }
+    smi() { nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits | head -n 1; }
+    driver=$(said 's/^cuda .*, driver \([0-9.]*\).*/\1/p')
+    fact nvidia-smi "$name, $cc${driver:+, driver $driver}" "$(smi name), $(smi compute_cap)${driver:+, driver $(smi driver_version)}"
+    # its memory has what the driver keeps for itself in it
+    awk -v said="$(said 's/^  Memory: \(.*\) GB/\1/p')" -v smi="$(smi memory.total)" \
+        'BEGIN { whole = smi * 1048576 / 1e9; exit !(said > 0.97 * whole && said <= whole + 0.06) }' &&
+        ok "nvidia-smi: its memory is $(smi memory.total) MiB" || bad "memory: nvidia-smi has $(smi memory.total) MiB"
+}
+
 check_programs() {
     say "statistics, kernels of a program, streams, pools"
     program test_device_stats 60
@@ -318,6 +350,7 @@ check() {
     check_models
     check_texts
     check_registry "$out/receipt.json" "$out/mini.json" "$out/fp16.json" "$out/bf16.json"
+    check_facts
     check_programs
     check_failures
     check_memory_errors
@@ -397,8 +430,11 @@ time_kernels() {
 }
 
 say "$(run 20 bitnet devices | sed -n 's/^Device 0: //p' | head -n 1)"
-[ "$phase" = speed ] || check
-if [ "$phase" != check ]; then
+case $phase in
+facts) check_facts ;;
+check | all) check ;;
+esac
+if [ "$phase" = speed ] || [ "$phase" = all ]; then
     time_models
     time_loading
     time_kernels
