@@ -531,8 +531,8 @@ BITNET_API void bitnet_session_close(bitnet_session *session);
 
 /* Who may end what follows: `cancel` is asked between passes, on the CPU between layers of those of
  * several tokens, and while the session waits for cache blocks or a workspace. A pass that is ended
- * leaves nothing behind. A step of several sessions (bitnet_batch_step) asks before its passes
- * alone. NULL: whom the engine asks. */
+ * leaves nothing behind. A pass of several sessions (bitnet_batch_step) is ended if all of them say
+ * so. NULL: whom the engine asks. */
 BITNET_API void bitnet_session_on_cancel(bitnet_session *session, bitnet_cancel_fn cancel,
                                          void *user);
 

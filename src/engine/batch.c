@@ -255,25 +255,54 @@ static bnet_batch describe(bitnet_batch *b, bnet_scratch *x, bnet_task *tasks, s
                         x->rows,  n_rows, !some,  NULL,   NULL};
 }
 
+/* What the sessions of a group share is ended when none of them wants it. */
+static bool all_cancelled(void *user)
+{
+    const bitnet_batch *b = user;
+    size_t i = 0;
+    while (i < b->n_sessions && bnet_session_cancelled(b->sessions[i]))
+        i++;
+    return i == b->n_sessions;
+}
+
+static bool on_layer(void *user, int n_done, int n_layers)
+{
+    (void)n_done, (void)n_layers;
+    return !all_cancelled(user);
+}
+
+/* A pass with prompts in it may take long: it is asked about between layers. */
+static bitnet_status forward(bitnet_batch *b, bnet_scratch *x, const bnet_batch *p,
+                             bitnet_error *err)
+{
+    bnet_workspace_on_layer(x->ws, p->n_tokens > p->n_seqs ? on_layer : NULL, b);
+    bitnet_status st = bnet_forward(x->ws, p, err);
+    bnet_workspace_on_layer(x->ws, NULL, NULL);
+    atomic_fetch_add(&b->engine->n_cut, st == BITNET_CANCELLED);
+    return st;
+}
+
 /* The pass of n tasks of one kind and their answers, with a workspace lent for it. *computed says
  * whether it came so far that a failure is the backend's. */
 static bitnet_status pass(bitnet_batch *b, bnet_task *tasks, size_t n, bool *computed,
                           bitnet_error *err)
 {
-    static const bnet_cancel nobody = {0}; /* a step has no end of its own: its sessions have */
+    const bnet_cancel wait = {all_cancelled, b};
+    b->n_sessions = n;
     bnet_workspaces *w = &b->engine->workspaces;
     const bitnet_session *s = tasks[0].item->session;
     const bnet_scratch **before = &b->before[s->fallen];
     bnet_scratch *x;
     bitnet_status st =
-        bnet_scratch_borrow(w, bnet_session_model(s), b->n_tokens, *before, &nobody, &x, err);
+        bnet_scratch_borrow(w, bnet_session_model(s), b->n_tokens, *before, &wait, &x, err);
     *computed = st == BITNET_OK;
     if (st != BITNET_OK)
         return st;
     *before = x;
     bnet_kernels_begin(x, s);
     bnet_batch p = describe(b, x, tasks, n);
-    st = bnet_forward(x->ws, &p, err);
+    st = forward(b, x, &p, err);
+    *computed = st != BITNET_CANCELLED;
     if (st == BITNET_OK)
         st = bnet_batch_answer(b, x->ws, tasks, n, err);
     bnet_kernels_end(x, b->sessions, n);
@@ -345,14 +374,16 @@ static bitnet_status run_group(bitnet_batch *b, bnet_task *tasks, size_t n_tasks
     /* a session may have moved to the spare model while its cache was rebuilt: group them again */
     if (same_kind(tasks, n) == n && kind_of(tasks[0].item) == kind) {
         st = safe_pass(b, tasks, n, err);
-        *n_done = st == BITNET_OK ? n : 0;
+        *n_done = st == BITNET_OK || st == BITNET_CANCELLED ? n : 0;
     }
     for (size_t i = 0; i < n; i++) {
-        if (*n_done)
+        if (st == BITNET_CANCELLED)
+            bnet_item_fails(b, tasks[i].item, st);
+        else if (*n_done)
             bnet_kv_filled(&b->sessions[i]->entry, b->ends[i]);
         bnet_session_let_go(b->sessions[i]);
     }
-    return st;
+    return st == BITNET_CANCELLED ? BITNET_OK : st;
 }
 
 /* ---- a step ---- */

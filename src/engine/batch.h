@@ -21,6 +21,7 @@ struct bitnet_batch {
     /* of the step that runs, [n_tokens] each */
     bnet_task *tasks;
     bitnet_session **sessions; /* of a group */
+    size_t n_sessions;         /* of these, in the pass that runs */
     size_t *ends;              /* their positions after it */
     int32_t *row_task;         /* whose each row of the pass is, counted from the group's first */
     bitnet_status first;       /* failure of an item, or OK */

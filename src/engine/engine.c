@@ -65,14 +65,6 @@ static void describe(bitnet_engine *e)
     count_weights(e);
 }
 
-static void measure_tokens(bitnet_engine *e)
-{
-    size_t n, n_tokens = bnet_tokenizer_size(e->tokenizer);
-    for (size_t id = 0; id < n_tokens; id++)
-        if (bnet_token_bytes(e->tokenizer, (int32_t)id, &n) && n > e->longest_token)
-            e->longest_token = n;
-}
-
 /* A copy of a string key of the file, "" if it is absent. */
 static bitnet_status copy_key(const bitnet_engine *e, const char *key, char **out,
                               bitnet_error *err)
@@ -199,7 +191,7 @@ static bitnet_status open_parts(bitnet_engine *e, const bitnet_engine_options *o
                       ? "no chat template"
                       : "the chat template is not one that is rendered exactly",
                   bnet_chat_name(e->chat));
-    measure_tokens(e);
+    e->longest_token = bnet_token_longest(e->tokenizer);
     describe(e);
     e->invariant = e->invariant && e->selection.kind != BNET_DEV_CPU;
     return BITNET_OK;

@@ -5,7 +5,7 @@
 struct bitnet_stream {
     const bitnet_engine *engine;
     bool print_special, continues;
-    char **stops; /* one block: pointers, then the strings */
+    char **stops; /* bnet_stops_copy */
     size_t n_stops;
     bnet_stream s;
 };
@@ -14,22 +14,6 @@ void bitnet_stream_options_init(bitnet_stream_options *o)
 {
     if (o)
         *o = (bitnet_stream_options){.struct_size = sizeof *o};
-}
-
-static bool copy_stops(bitnet_stream *s, const char *const *stops, size_t n)
-{
-    size_t n_bytes = n * sizeof *stops;
-    for (size_t i = 0; i < n; i++)
-        n_bytes += strlen(stops[i]) + 1;
-    s->stops = bnet_calloc(n_bytes + 1, 1);
-    char *at = (char *)s->stops + n * sizeof *stops;
-    for (size_t i = 0; i < n && s->stops; i++) {
-        size_t length = strlen(stops[i]) + 1;
-        s->stops[i] = memcpy(at, stops[i], length);
-        at += length;
-    }
-    s->n_stops = n;
-    return s->stops != NULL;
 }
 
 bitnet_status bitnet_stream_open(const bitnet_engine *engine, const bitnet_stream_options *options,
@@ -46,12 +30,13 @@ bitnet_status bitnet_stream_open(const bitnet_engine *engine, const bitnet_strea
     if (st != BITNET_OK)
         return st;
     bitnet_stream *s = bnet_calloc(1, sizeof *s);
-    if (!s || !copy_stops(s, o.stops, o.n_stops) ||
+    if (!s || !(s->stops = bnet_stops_copy(o.stops, o.n_stops)) ||
         !bnet_stream_reserve(&s->s, engine->longest_token)) {
         bitnet_stream_close(s);
         return bnet_no_memory(err, "text stream");
     }
     s->engine = engine;
+    s->n_stops = o.n_stops;
     s->print_special = o.print_special;
     s->continues = o.continues;
     bitnet_stream_reset(s);

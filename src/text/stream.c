@@ -29,6 +29,21 @@ bitnet_status bnet_stops_check(const char *owner, const char *const *stops, size
     return BITNET_OK;
 }
 
+char **bnet_stops_copy(const char *const *stops, size_t n_stops)
+{
+    size_t n_bytes = n_stops * sizeof *stops;
+    for (size_t i = 0; i < n_stops; i++)
+        n_bytes += strlen(stops[i]) + 1;
+    char **copy = bnet_calloc(n_bytes + 1, 1);
+    char *at = copy ? (char *)(copy + n_stops) : NULL;
+    for (size_t i = 0; at && i < n_stops; i++) {
+        size_t length = strlen(stops[i]) + 1;
+        copy[i] = memcpy(at, stops[i], length);
+        at += length;
+    }
+    return copy;
+}
+
 /* Does the text at `at` agree with the stop string as far as both go? *whole: the stop string is
  * complete. */
 static bool agrees(const char *stop, const char *at, size_t n, bool *whole)

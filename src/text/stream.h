@@ -19,6 +19,9 @@ typedef struct bnet_stream {
 bitnet_status bnet_stops_check(const char *owner, const char *const *stops, size_t n_stops,
                                bitnet_error *err);
 
+/* The strings in one block, to be freed with bnet_free; NULL: no memory. */
+char **bnet_stops_copy(const char *const *stops, size_t n_stops);
+
 /* All the memory a stream needs whose longest token has so many bytes; _reserve returns false if
  * there is none. Release with bnet_str_free(&s->tail). */
 size_t bnet_stream_bytes(size_t longest_token);

@@ -274,6 +274,14 @@ const char *bnet_token_bytes(const bnet_tokenizer *t, int32_t id, size_t *n)
     return t->bytes + t->bytes_at[id];
 }
 
+size_t bnet_token_longest(const bnet_tokenizer *t)
+{
+    size_t longest = 0;
+    for (size_t id = 0; id < t->tokens.n; id++)
+        longest = BNET_MAX(longest, (size_t)(t->bytes_at[id + 1] - t->bytes_at[id]));
+    return longest;
+}
+
 bool bnet_token_special(const bnet_tokenizer *t, int32_t id)
 {
     return in_range(t, id) && bnet_type_special(bnet_type_of(t, (size_t)id));

@@ -38,6 +38,7 @@ bitnet_status bnet_tokenize(const bnet_tokenizer *t, const char *text, size_t n,
 /* The bytes of a token in running text (SPM: leading U+2581 as space; special tokens: their name).
  * NULL if out of range. Borrowed. */
 const char *bnet_token_bytes(const bnet_tokenizer *t, int32_t id, size_t *n);
+size_t bnet_token_longest(const bnet_tokenizer *t);           /* of these, the most bytes */
 bool bnet_token_special(const bnet_tokenizer *t, int32_t id); /* control or unknown type */
 /* Does the model end a reply with it? EOS, EOT, EOM of the file, and special or user-defined tokens
  * of the known names (<|eot_id|>, <|im_end|>, </s>, ...). */

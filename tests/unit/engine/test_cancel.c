@@ -28,6 +28,13 @@ static bool ask(void *user)
     return ++a->n == a->yes_at;
 }
 
+/* From then on. */
+static bool ask_from(void *user)
+{
+    asked *a = user;
+    return ++a->n >= a->yes_at;
+}
+
 /* ---- limits ---- */
 
 static void test_limits(void **state)
@@ -256,6 +263,41 @@ static void test_computing_again(void **state)
     nano_close(&n);
 }
 
+/* A pass of several prompts is ended if all of them say so, and else goes on. */
+static void test_batches(void **state)
+{
+    (void)state;
+    enum { N = 20 };
+    nano n = nano_open(1);
+    int32_t ids[N];
+    nano_ids(&n, 6, ids, N);
+    bitnet_batch *b = NULL;
+    OK(bitnet_batch_open(n.engine, NULL, &b, &err));
+    size_t n_layers = (size_t)bitnet_engine_model(n.engine)->n_layers;
+    for (size_t at = 1; at <= 2 + n_layers; at++) {
+        asked all[2] = {{.yes_at = 2}, {.yes_at = at}};
+        bitnet_session *s[2];
+        bitnet_batch_item items[2];
+        for (int i = 0; i < 2; i++) {
+            s[i] = nano_session(&n, 64, 0, BITNET_KV_F16);
+            bitnet_session_on_cancel(s[i], ask_from, &all[i]);
+            bitnet_batch_item_init(&items[i]);
+            items[i].session = s[i];
+            items[i].ids = ids;
+            items[i].n_ids = N;
+        }
+        bool ends = at <= 1 + n_layers; /* asked before the pass, then after each layer */
+        assert_int_equal(bitnet_batch_step(b, items, 2, NULL), ends ? BITNET_CANCELLED : BITNET_OK);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(items[i].status, ends ? BITNET_CANCELLED : BITNET_OK);
+            assert_int_equal(bitnet_session_position(s[i]), ends ? 0 : N);
+            bitnet_session_close(s[i]);
+        }
+    }
+    bitnet_batch_close(b);
+    nano_close(&n);
+}
+
 /* A session without a callback of its own asks the engine's. */
 static void test_sessions_ask_the_engine(void **state)
 {
@@ -437,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_waiting_in_time),
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_computing_again),
+        cmocka_unit_test(test_batches),
         cmocka_unit_test(test_sessions_ask_the_engine),
         cmocka_unit_test_teardown(test_addresses, remove_folder),
         cmocka_unit_test_teardown(test_a_vanished_file, remove_folder),
