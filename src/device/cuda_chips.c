@@ -13,6 +13,7 @@
 const bnet_cuda_build bnet_cuda_this_build = {BNET_CUDA_ARCHS, BNET_CUDA_TOOLKIT, BNET_CUDA_KNOWN,
                                               BITNET_CUDA_MAJOR};
 #else
+#define BNET_CUDA_ARCHS "no architecture"
 const bnet_cuda_build bnet_cuda_this_build = {"", "", "", 0};
 #endif
 
