@@ -333,6 +333,7 @@ static void statistics(void)
     static bitnet_kernel_use used[64];
     static bitnet_health health;
     bitnet_stats_init(&stats);
+    FINE(bitnet_engine_warmup(t.engine, NULL, &t.err));
     CHECK(bitnet_engine_kernels(t.engine, used, 64) > 0);
     FINE(bitnet_engine_stats(t.engine, &stats, &t.err));
     CHECK(bitnet_stats_summary(&stats, t.text, TEXT) > 0);
