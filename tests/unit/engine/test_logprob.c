@@ -66,6 +66,42 @@ static void rows(void **state)
     }
 }
 
+static const float *sorted_by;
+
+static int larger_first(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    if (sorted_by[x] != sorted_by[y])
+        return sorted_by[x] > sorted_by[y] ? -1 : 1;
+    return x - y;
+}
+
+/* More than are held at once, with many equal ones; fewer than are asked for. */
+static void many(void **state)
+{
+    (void)state;
+    enum { MANY = 1500 };
+    static const size_t counts[] = {511, 512, 513, 1000, BITNET_LOGPROBS_MAX};
+    static float logits[MANY];
+    static int32_t order[MANY];
+    static bitnet_logprob top[BITNET_LOGPROBS_MAX];
+    uint64_t rng = 37;
+    for (int round = 0; round < 10; round++) {
+        int n = round % 2 ? MANY : 700;
+        for (int i = 0; i < n; i++) {
+            logits[i] = (float)(test_rand(&rng) % (round < 5 ? 20 : 5000)) / 100.0f;
+            order[i] = i;
+        }
+        sorted_by = logits;
+        qsort(order, (size_t)n, sizeof *order, larger_first);
+        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+            OK(bitnet_logprobs(logits, n, NULL, 0, top, counts[c], &err));
+            for (size_t i = 0; i < counts[c]; i++)
+                assert_int_equal(top[i].id, i < (size_t)n ? order[i] : -1);
+        }
+    }
+}
+
 static void refused(void **state)
 {
     (void)state;
@@ -123,6 +159,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows),
+        cmocka_unit_test(many),
         cmocka_unit_test(refused),
         cmocka_unit_test(sums_to_the_score),
     };
