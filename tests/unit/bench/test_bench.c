@@ -13,12 +13,14 @@
 static void test_summaries(void **state)
 {
     (void)state;
-    double odd[] = {5, 1, 3}, even[] = {4, 1, 2, 3}, one[] = {7};
+    double odd[] = {5, 1, 3}, even[] = {4, 1, 2, 3}, one[] = {7}, five[] = {9, 1, 5, 2, 30};
     bitnet_summary s = bitnet_summarize(odd, 3);
     assert_true(s.median == 3 && s.min == 1 && s.max == 5 && s.n == 3);
     assert_true(fabs(s.spread - 2.0 / 3) < 1e-12);
     s = bitnet_summarize(even, 4);
     assert_true(s.median == 2.5 && s.min == 1 && s.max == 4);
+    s = bitnet_summarize(five, 5);
+    assert_true(s.median == 5 && s.max == 30);
     s = bitnet_summarize(one, 1);
     assert_true(s.median == 7 && s.spread == 0);
     s = bitnet_summarize(NULL, 0);
