@@ -386,16 +386,45 @@ static void test_strmap_secret(void **state)
     bnet_strmap_free(&b);
 }
 
+/* A message that does not fit behind its beginning is cut, and nothing behind it is touched. */
+static void test_wrapped_message_is_cut(void **state)
+{
+    (void)state;
+    struct {
+        bitnet_error err;
+        char guard[16];
+    } g;
+    char long_text[BITNET_MESSAGE_MAX];
+    memset(&g, 7, sizeof g);
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    bnet_fail(&g.err, BITNET_IO, "%s", long_text);
+    assert_int_equal(bnet_wrap(&g.err, BITNET_MODEL, "begin"), BITNET_MODEL);
+    assert_int_equal(g.err.status, BITNET_MODEL);
+    assert_true(strncmp(g.err.message, "begin: xxx", 10) == 0);
+    assert_int_equal(strlen(g.err.message), BITNET_MESSAGE_MAX - 1);
+    for (size_t k = 0; k < sizeof g.guard; k++)
+        assert_int_equal(g.guard[k], 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hash),         cmocka_unit_test(test_strmap_secret),
-        cmocka_unit_test(test_arithmetic),   cmocka_unit_test(test_grow),
-        cmocka_unit_test(test_messages),     cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_strmap),       cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_map),          cmocka_unit_test(test_writer),
-        cmocka_unit_test(test_writer_mode),  cmocka_unit_test(test_writer_full),
-        cmocka_unit_test(test_regular_file), cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_strmap_secret),
+        cmocka_unit_test(test_arithmetic),
+        cmocka_unit_test(test_grow),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_strmap),
+        cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_map),
+        cmocka_unit_test(test_writer),
+        cmocka_unit_test(test_writer_mode),
+        cmocka_unit_test(test_writer_full),
+        cmocka_unit_test(test_regular_file),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_wrapped_message_is_cut),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
