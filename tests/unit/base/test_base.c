@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
+#include "base/ed25519.h"
 #include "base/file.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -407,6 +409,39 @@ static void test_wrapped_message_is_cut(void **state)
         assert_int_equal(g.guard[k], 7);
 }
 
+/* What was signed is accepted, and nothing else: the first vector of RFC 8032 is of no bytes. */
+static void test_signatures(void **state)
+{
+    (void)state;
+    static const uint8_t secret[BNET_ED25519_KEY] = {
+        0x9d, 0x61, 0xb1, 0x9d, 0xef, 0xfd, 0x5a, 0x60, 0xba, 0x84, 0x4a,
+        0xf4, 0x92, 0xec, 0x2c, 0xc4, 0x44, 0x49, 0xc5, 0x69, 0x7b, 0x32,
+        0x69, 0x19, 0x70, 0x3b, 0xac, 0x03, 0x1c, 0xae, 0x7f, 0x60};
+    static const uint8_t starts[] = {0xe5, 0x56, 0x43, 0x00, 0xc3, 0x60, 0xac, 0x72};
+    uint8_t key[BNET_ED25519_KEY], s[BNET_ED25519_SIGNATURE], text[] = "a receipt";
+    bitnet_error err = {0};
+    assert_int_equal(bnet_ed25519_public(secret, key, &err), BITNET_OK);
+    assert_int_equal(bnet_ed25519_sign(secret, "", 0, s, &err), BITNET_OK);
+    assert_memory_equal(s, starts, sizeof starts);
+    assert_true(bnet_ed25519_verify(key, "", 0, s));
+    assert_false(bnet_ed25519_verify(key, text, 1, s));
+    assert_int_equal(bnet_ed25519_sign(secret, text, sizeof text, s, &err), BITNET_OK);
+    assert_true(bnet_ed25519_verify(key, text, sizeof text, s));
+    s[40] ^= 1;
+    assert_false(bnet_ed25519_verify(key, text, sizeof text, s));
+    s[40] ^= 1;
+    key[3] ^= 1;
+    assert_false(bnet_ed25519_verify(key, text, sizeof text, s));
+}
+
+/* Keys of hash tables come from the system: one tells nothing of the next. */
+static void test_hash_keys_differ(void **state)
+{
+    (void)state;
+    bnet_hash_key a = bnet_hash_key_new(), b = bnet_hash_key_new();
+    assert_true(a.k0 != b.k0 && a.k1 != b.k1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -425,6 +460,8 @@ int main(void)
         cmocka_unit_test(test_regular_file),
         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_wrapped_message_is_cut),
+        cmocka_unit_test(test_signatures),
+        cmocka_unit_test(test_hash_keys_differ),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }
