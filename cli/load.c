@@ -235,6 +235,7 @@ int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
     o.no_fake_gpu = opt_on(a, OPT_NO_FAKE);
     o.visible_devices = getenv("CUDA_VISIBLE_DEVICES");
     o.statistics = wants_statistics(a);
+    o.refine = opt_on(a, OPT_REFINE);
     signals_hold(true); /* Ctrl-C must wake this thread, not a worker */
     bitnet_status st = bitnet_runtime_open(&o, out, &err);
     signals_hold(false);

@@ -173,6 +173,10 @@ typedef struct bitnet_runtime_options {
     /* how a model is divided among the devices that `device` lists ("cuda:0,cuda:1"; all of them
      * where it has no index): "layer", "tensor", "none". NULL: "layer" for a list, else "none" */
     const char *split;
+    bool refine; /* for processes that run long: on the CPU, the exact kernels of each matrix shape
+                    take turns in the first passes, are timed there, and the fastest serves from
+                    then on; results have the same bits. bitnet_runtime_tune keeps what it measured,
+                    this ends with the runtime */
 } bitnet_runtime_options;
 
 typedef struct bitnet_runtime bitnet_runtime;

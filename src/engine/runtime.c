@@ -127,6 +127,8 @@ bitnet_status bitnet_runtime_open(const bitnet_runtime_options *options, bitnet_
         st = open_pool(r, &o, err);
     if (st == BITNET_OK)
         st = open_registry(r, o.tuning_path, err);
+    if (st == BITNET_OK)
+        bnet_registry_refine(r->registry, o.refine);
     if (st != BITNET_OK) {
         bitnet_runtime_close(r);
         return st;

@@ -213,6 +213,7 @@ void bnet_registry_close(bnet_registry *r)
             bnet_free(k);
         }
     bnet_registry_free_choices(r);
+    bnet_registry_free_trials(r);
     pthread_mutex_destroy(&r->lock);
     bnet_free(r);
 }

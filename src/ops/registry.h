@@ -148,4 +148,21 @@ bool bnet_registry_tuned(const bnet_registry *r, const bnet_capabilities *c,
                          const bnet_kernel_query *q);
 size_t bnet_registry_choices(const bnet_registry *r); /* how many there are */
 
+/* ---- refining: choices by the timings of real calls, off until somebody asks for it ---- */
+
+typedef struct bnet_trial bnet_trial;
+void bnet_registry_refine(bnet_registry *r, bool on);
+bool bnet_registry_refines(const bnet_registry *r);
+/* Before a call for q (all sizes known) by *k: another kernel may take a turn, which replaces *k;
+ * then the caller tells its time. NULL: nothing is to be timed. Any thread. */
+bnet_trial *bnet_trial_begin(const bnet_registry *r, const bnet_capabilities *c,
+                             const bnet_kernel_query *q, const bnet_kernel_record **k);
+/* Are kernels of this shape still to be timed? */
+bool bnet_trial_open(const bnet_registry *r, const bnet_capabilities *c,
+                     const bnet_kernel_query *q);
+/* After the call by k of m tokens. Returns a kernel that serves the shape from now on; NULL: all is
+ * as it was, or it is not settled. */
+const bnet_kernel_record *bnet_trial_end(const bnet_registry *r, bnet_trial *t,
+                                         const bnet_kernel_record *k, size_t m, double ms);
+
 #endif

@@ -11,7 +11,7 @@
 
 #include "ops/registry.h"
 
-enum { REGISTRY_BUCKETS = 256, CHOICE_BUCKETS = 1024, CHOICES_MAX = 65536 };
+enum { REGISTRY_BUCKETS = 256, CHOICE_BUCKETS = 1024, CHOICES_MAX = 65536, TRIAL_BUCKETS = 64 };
 
 typedef struct registry_node {
     bnet_kernel_record rec; /* its texts lie in `text` */
@@ -41,6 +41,9 @@ struct bnet_registry {
     _Atomic(registry_node *) records[BNET_KERNELS_MAX];
     _Atomic(registry_key *) buckets[REGISTRY_BUCKETS];
     _Atomic(registry_choice *) choices[CHOICE_BUCKETS];
+    atomic_bool refines;
+    size_t n_trials;                                    /* by the lock */
+    _Atomic(struct bnet_trial *) trials[TRIAL_BUCKETS]; /* registry_refine.c */
 };
 
 /* (device, op, format, dtype) as one number. */
@@ -110,5 +113,6 @@ const bnet_kernel_record *bnet_registry_choice(const bnet_registry *r, const reg
                                                const bnet_capabilities *c,
                                                const bnet_kernel_query *q);
 void bnet_registry_free_choices(bnet_registry *r);
+void bnet_registry_free_trials(bnet_registry *r);
 
 #endif

@@ -165,6 +165,7 @@ bitnet_status bnet_cpu_open(const bnet_backend_want *want, bnet_backend **out, b
     be->pool = want->pool;
     be->registry = want->registry;
     be->strict = want->strict;
+    be->log = want->log ? *want->log : (bnet_log){NULL, NULL};
     be->pack = !want->no_pack;
     bitnet_status st = bnet_cpu_capabilities(want->isa, &be->caps, err);
     if (st == BITNET_OK)

@@ -57,6 +57,7 @@ typedef struct cpu_backend {
     const bnet_registry *registry;
     bnet_capabilities caps; /* of this CPU, limited by the isa option */
     bool strict;
+    bnet_log log;
     bool pack; /* ternary weights may be packed */
     cpu_choice use;
     bool fuses; /* several operations may be one kernel: none of them is from outside the tree */

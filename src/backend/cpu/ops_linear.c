@@ -306,12 +306,44 @@ void bnet_cpu_linear_with(cpu_backend *be, const bnet_weight *w, const bnet_kern
     run_job(be, &j);
 }
 
+/* Where a program asked for refined choices another kernel may take a turn. Rows that could have
+ * been packed are left alone: a choice for them would keep later engines from packing. */
+static bnet_trial *begin_trial(const cpu_backend *be, const bnet_weight *w, size_t n,
+                               const bnet_kernel_record **k)
+{
+    bnet_kernel_query q = w->query;
+    q.m = n;
+    if (!bnet_registry_refines(be->registry) || q.format == BNET_FORMAT_I2S || w->fallback)
+        return NULL;
+    return bnet_trial_begin(be->registry, &be->caps, &q, k);
+}
+
+static bool in_trial(const cpu_backend *be, const bnet_weight *w, size_t n)
+{
+    bnet_kernel_query q = w->query;
+    q.m = n;
+    return bnet_registry_refines(be->registry) && bnet_trial_open(be->registry, &be->caps, &q);
+}
+
+static void end_trial(const cpu_backend *be, const bnet_weight *w, bnet_trial *trial,
+                      const bnet_kernel_record *k, size_t n, double ms)
+{
+    const bnet_kernel_record *best = bnet_trial_end(be->registry, trial, k, n, ms);
+    if (best)
+        bnet_logf(&be->log, BITNET_LOG_INFO, "tuning",
+                  "linear %s, m %zu, n %llu, k %llu: %s was fastest and serves from now on",
+                  bnet_format_name(w->query.format), n, (unsigned long long)w->query.n,
+                  (unsigned long long)w->query.k, best->id);
+}
+
 static void linear(cpu_backend *be, const bnet_weight *w, const bnet_act8 *q, const float *x,
                    size_t n_tokens, float *y)
 {
     for (size_t t = 0, n; t < n_tokens; t += n) {
         n = n_tokens - t;
         const bnet_kernel_record *k = pick_for(be, w, &n);
+        bnet_trial *trial = begin_trial(be, w, n, &k);
+        double begun = trial ? bnet_now_ms() : 0;
         linear_job j = {.fn = cpu_use(be, k),
                         .w = w,
                         .act = q,
@@ -322,6 +354,8 @@ static void linear(cpu_backend *be, const bnet_weight *w, const bnet_act8 *q, co
         if (w->fallback)
             atomic_fetch_add_explicit(&be->n_fallbacks, 1, memory_order_relaxed);
         run_job(be, &j);
+        if (trial)
+            end_trial(be, w, trial, k, n, bnet_now_ms() - begun);
     }
 }
 
@@ -340,7 +374,8 @@ void bnet_cpu_linear_ternary_n(bnet_backend *b, const bnet_weight *const *w, int
     bool together = k != NULL && n <= MOST;
     float *out[MOST];
     for (int i = 0; i < n && together; i++) {
-        together = w[i]->packed && bnet_cpu_pick(be, w[i], (size_t)n_rows) == k;
+        together = w[i]->packed && bnet_cpu_pick(be, w[i], (size_t)n_rows) == k &&
+                   !in_trial(be, w[i], (size_t)n_rows); /* each is timed by itself */
         out[i] = y[i]->data;
     }
     if (!together) {

@@ -767,6 +767,78 @@ static void test_REG_20_tune_errors(void **state)
     unlink(path);
 }
 
+/* ---- refining ---- */
+
+static atomic_int n_slow; /* rows computed by the slow kernel */
+
+/* The scalar kernel's bits, a thousand times as slow. */
+static void slow_f16(const uint8_t *row, const float *x, size_t x_stride, size_t n_cols,
+                     size_t n_tokens, float *y)
+{
+    for (int i = 0; i < 30; i++)
+        bnet_linear_f16_scalar(row, x, x_stride, n_cols, n_tokens, y);
+    atomic_fetch_add(&n_slow, 1);
+}
+
+static nano open_refining(bool refine)
+{
+    nano n = {0};
+    bitnet_runtime_options o;
+    bitnet_kernel k = toy("linear_f16.slow");
+    bitnet_runtime_options_init(&o);
+    o.n_threads = 1;
+    o.device = "cpu";
+    o.refine = refine;
+    k.format = "f16", k.dtype = "f32";
+    k.k.multiple = 1;
+    k.fn = (void (*)(void))slow_f16;
+    OK(bitnet_runtime_open(&o, &n.runtime, &err));
+    OK(bitnet_kernel_register(n.runtime, &k, &err));
+    OK(bitnet_engine_open(n.runtime, NANO_PATH, NULL, &n.engine, &err));
+    n.n_vocab = bitnet_engine_model(n.engine)->n_vocab;
+    return n;
+}
+
+static void test_REG_20_real_timings_refine_the_choice(void **state)
+{
+    (void)state;
+    const bitnet_kernel_query head = {
+        .op = "linear", .format = "f16", .dtype = "f32", .m = 1, .n = 512, .k = 256};
+    bitnet_kernel_query q = head;
+    bitnet_kernel_query shapes[32];
+    nano plain = nano_open(1);
+    float *want = logits_of(&plain);
+    for (int refine = 0; refine < 2; refine++) {
+        nano n = open_refining(refine);
+        const char *id = NULL;
+        size_t n_shapes = bitnet_engine_shapes(n.engine, shapes, 32);
+        for (size_t i = 0; i < n_shapes; i++)
+            if (strcmp(shapes[i].format, "f16") == 0)
+                q.n = shapes[i].n, q.k = shapes[i].k;
+        OK(bitnet_runtime_select(n.runtime, &q, &id, &err));
+        assert_string_equal(id, "linear_f16.slow"); /* by its tier */
+        for (int i = 0; i < 8; i++) {               /* 5 heads each: all have had their turns */
+            float *got = logits_of(&n);
+            assert_same_logits(&n, want, got, "while kernels take turns");
+            free(got);
+        }
+        int before = atomic_load(&n_slow);
+        assert_true(before > 0);
+        free(logits_of(&n));
+        OK(bitnet_runtime_select(n.runtime, &q, &id, &err));
+        if (refine && strcmp(bitnet_runtime_provider(n.runtime), "fallback") != 0) {
+            assert_int_equal(atomic_load(&n_slow), before);
+            assert_string_not_equal(id, "linear_f16.slow");
+        } else {
+            assert_true(atomic_load(&n_slow) > before);
+            assert_string_equal(id, "linear_f16.slow");
+        }
+        nano_close(&n);
+    }
+    free(want);
+    nano_close(&plain);
+}
+
 /* ---- the fallback through a model ---- */
 
 static const int8_t iq4_nl_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -947,6 +1019,7 @@ int main(void)
         cmocka_unit_test(test_REG_17_model_with_a_type_without_kernel),
         cmocka_unit_test(test_REG_20_cache_changes_the_kernel_that_runs),
         cmocka_unit_test(test_REG_20_tune_errors),
+        cmocka_unit_test(test_REG_20_real_timings_refine_the_choice),
     };
     return cmocka_run_group_tests_name("kernel registry", tests, NULL, NULL);
 }
