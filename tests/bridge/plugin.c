@@ -1,8 +1,8 @@
 /* plugin.c - a bridge plugin for tests: a plain second implementation written from docs/BRIDGE.md
- * alone. It quantises everything 32 times, so that no test depends on which of two plain loops
- * is faster. Built several times, each with one difference:
- *   PLUGIN_WRONG_MATMUL    one sum is off by one    PLUGIN_WRONG_QUANTIZE  a weight has another
- * sign PLUGIN_WRONG_LINEAR    the same of models       PLUGIN_FAST            repeats take no time
+ * alone. It multiplies everything 4 times and quantises it 32 times, so that no test depends on
+ * which of two plain loops is faster. Built several times, each with one difference:
+ *   PLUGIN_WRONG_MATMUL    one sum is off by one    PLUGIN_WRONG_QUANTIZE  a wrong weight
+ *   PLUGIN_WRONG_LINEAR    the same of models       PLUGIN_FAST            repeats take no time
  *   PLUGIN_NO_INIT         init fails               PLUGIN_ABSENT          says it is not available
  *   PLUGIN_FAILS           computing fails          PLUGIN_NO_QUANTIZE     a function is missing
  *   PLUGIN_NO_LINEAR       it cannot serve */
@@ -87,6 +87,17 @@ int bitnet_bridge_available(void)
 #endif
 }
 
+static void multiply(const int8_t *a, const uint8_t *b, float *c, size_t m, size_t n, size_t k)
+{
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++) {
+            int32_t sum = 0;
+            for (size_t l = 0; l < k; l++)
+                sum += a[i * k + l] * (b[l * n + j] <= 2 ? b[l * n + j] - 1 : 0);
+            c[i * n + j] = (float)sum;
+        }
+}
+
 int bitnet_bridge_matmul_i2s(const int8_t *a, const uint8_t *b, float *c, size_t m, size_t n,
                              size_t k)
 {
@@ -96,13 +107,8 @@ int bitnet_bridge_matmul_i2s(const int8_t *a, const uint8_t *b, float *c, size_t
 #endif
     if (recall(c, m, n, k))
         return 0;
-    for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < n; j++) {
-            int32_t sum = 0;
-            for (size_t l = 0; l < k; l++)
-                sum += a[i * k + l] * (b[l * n + j] <= 2 ? b[l * n + j] - 1 : 0);
-            c[i * n + j] = (float)sum;
-        }
+    for (int i = 0; i < 4; i++)
+        multiply(a, b, c, m, n, k);
 #ifdef PLUGIN_WRONG_MATMUL
     c[m * n - 1] += 1;
 #endif
