@@ -168,7 +168,7 @@ def test_ignored_options():
                         (["-fa"], "always used"), (["-fa", "on"], "always used"), (["--flash-attn", "auto"], "always used"), (["-fa", "1"], "always used"), (["-mmp", "0"], "--no-pack"),
                         (["-ub", "512"], "--batch"), (["--ubatch-size=512"], "--batch"), (["-tb", "4"], "--threads"),
                         (["--jinja"], "--template"), (["--verbose-prompt"], "--dump-ids"), (["--log-disable"], "--quiet"),
-                        (["--no-warmup"], "not needed"), (["--keep", "4"], "oldest turns"), (["--numa", "distribute"], "--pin"), (["--simple-io"], "not needed")):
+                        (["--no-perf"], "not needed"), (["--keep", "4"], "oldest turns"), (["--numa", "distribute"], "--pin"), (["--simple-io"], "not needed")):
         r = expect(0, "run", m, *habit, *GREEDY, "Once upon")
         equal(r.out, want, f"{habit}")
         lines = [line for line in r.err.splitlines() if "is ignored: " in line]
