@@ -448,6 +448,18 @@ BITNET_API bitnet_status bitnet_chat_render(const bitnet_engine *engine, const c
                                             const bitnet_message *messages, size_t n_messages,
                                             bool reply, char *bytes, size_t cap, size_t *n_bytes,
                                             bitnet_error *err);
+/* Renders a chat template in Jinja, such as a file's tokenizer.chat_template, as transformers does:
+ * `values`, a JSON object, holds its variables (messages, tools, add_generation_prompt,
+ * bos_token...). Texts in them are written as they are: special tokens that a user wrote stay
+ * special tokens. A template's steps, memory and text are bounded. *n_bytes is set to the length of
+ * the text (0 on other failures than a short buffer); at most `cap` bytes are written, no NUL
+ * added. bitnet_chat_render does not call it: that has the built-in forms. Fails: ARGUMENT (the
+ * template refuses the values by raise_exception, values are no JSON object, cap too small),
+ * TOKENIZER (the template is no Jinja, or uses or does what is not supported; the message has its
+ * line), MEMORY. */
+BITNET_API bitnet_status bitnet_template_render(const char *source, size_t n_source,
+                                                const char *values, size_t n_values, char *bytes,
+                                                size_t cap, size_t *n_bytes, bitnet_error *err);
 /* Name of the i-th built-in template, or NULL past the end. */
 BITNET_API const char *bitnet_template_list(int i);
 

@@ -108,6 +108,7 @@ static void test_engine(void **state)
     assert_false(bitnet_token_special(NULL, 0));
     assert_false(bitnet_token_stops(NULL, 0));
     REFUSED(bitnet_chat_render(NULL, NULL, NULL, 0, true, NULL, 0, NULL, &err));
+    REFUSED(bitnet_template_render(NULL, 0, NULL, 0, NULL, 0, NULL, &err));
     REFUSED(bitnet_receipt_open(NULL, NULL, &err));
     REFUSED(bitnet_receipt_write(NULL, NULL, NULL, &err));
     REFUSED(bitnet_receipt_verify(NULL, NULL, NULL, &err));

@@ -128,6 +128,33 @@ static void kept(void)
     rmdir(t.path);
 }
 
+/* Templates that go as deep as they may: brackets in statements, macros in macros, lists in lists.
+ */
+static void deep_template(void)
+{
+    static const char *const parts[] = {"", "", "(", ")", "[", "]"};
+    static char source[4096];
+    for (int kind = 0; kind < 3; kind++) {
+        int n = kind == 0 ? 30 : 34;
+        char *at = source, *end = source + sizeof source;
+        at += snprintf(at, (size_t)(end - at), "{%% macro f(n) %%}{{ f(n - 1) if n else ");
+        for (int i = 0; i < n && kind; i++)
+            at += snprintf(at, (size_t)(end - at), "%s", parts[2 * kind]);
+        at += snprintf(at, (size_t)(end - at), "1");
+        for (int i = 0; i < n && kind; i++)
+            at += snprintf(at, (size_t)(end - at), "%s", parts[2 * kind + 1]);
+        at += snprintf(at, (size_t)(end - at), " }}{%% endmacro %%}");
+        for (int i = 0; i < n && !kind; i++)
+            at += snprintf(at, (size_t)(end - at), "{%% for i in [0] %%}");
+        at += snprintf(at, (size_t)(end - at), "{{ f(23) | tojson }}");
+        for (int i = 0; i < n && !kind; i++)
+            at += snprintf(at, (size_t)(end - at), "{%% endfor %%}");
+        (void)bitnet_template_render(source, strlen(source), "{}", 2, t.text, TEXT, &t.n_bytes,
+                                     &t.err);
+        CHECK(t.n_bytes || strstr(t.err.message, "nest"));
+    }
+}
+
 static void text(void)
 {
     static const char sentence[] = "Once upon a time, the fox's 123 friends didn't go home...";
@@ -144,6 +171,7 @@ static void text(void)
     (void)bitnet_token_special(t.story, t.ids[0]);
     (void)bitnet_token_stops(t.story, t.ids[0]);
     FINE(bitnet_chat_render(t.story, NULL, m, 2, true, t.text, TEXT, &t.n_bytes, &t.err));
+    deep_template();
     bitnet_stream_options_init(&o);
     FINE(bitnet_stream_open(t.story, &o, &s, &t.err));
     for (size_t i = 0; i < n_ids; i++)

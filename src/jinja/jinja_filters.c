@@ -1,0 +1,242 @@
+/* jinja_filters.c - the filters of templates for texts and numbers, and finding any filter. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "jinja/jinja_impl.h"
+
+/* ---- text ---- */
+
+static jinja_value trim(jinja *m, jinja_value v, jinja_args *a)
+{
+    v = bnet_jinja_string(m, v);
+    jinja_value strip = bnet_jinja_method(m, v, (bnet_span){"strip", 5});
+    return m->failed ? v : bnet_jinja_call(m, strip, a);
+}
+
+/* A letter of ASCII in the other case where `upper` says so. */
+static char in_case(char c, bool upper)
+{
+    if (upper && c >= 'a' && c <= 'z')
+        return (char)(c - 32);
+    return !upper && c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
+}
+
+/* which: 'u' all upper, 'l' all lower, 'c' the first upper, 't' the first of each word. */
+static jinja_value change_case(jinja *m, jinja_value v, const jinja_args *a, char which)
+{
+    v = bnet_jinja_string(m, v);
+    if (!bnet_jinja_args_are(m, "a change of case", a, 0, ""))
+        return v;
+    jinja_value copy = bnet_jinja_copy(m, v.u.s.data, v.u.s.n);
+    char *s = m->failed ? NULL : (char *)copy.u.s.data;
+    bool begins = true;
+    for (size_t i = 0; s && i < copy.u.s.n; i++) {
+        bool upper = which == 'u' || ((which == 'c' || which == 't') && begins);
+        unsigned char c = (unsigned char)s[i];
+        begins = which == 't' && c < 128 && strchr(" \t\n\r\f\v-([{<", s[i]) != NULL;
+        s[i] = in_case(s[i], upper);
+    }
+    return copy;
+}
+
+static jinja_value upper(jinja *m, jinja_value v, jinja_args *a)
+{
+    return change_case(m, v, a, 'u');
+}
+
+static jinja_value lower(jinja *m, jinja_value v, jinja_args *a)
+{
+    return change_case(m, v, a, 'l');
+}
+
+static jinja_value capitalize(jinja *m, jinja_value v, jinja_args *a)
+{
+    return change_case(m, v, a, 'c');
+}
+
+static jinja_value title(jinja *m, jinja_value v, jinja_args *a)
+{
+    return change_case(m, v, a, 't');
+}
+
+static jinja_value replace(jinja *m, jinja_value v, jinja_args *a)
+{
+    jinja_value from = bnet_jinja_arg(a, 0, "old"), to = bnet_jinja_arg(a, 1, "new");
+    jinja_value most = bnet_jinja_arg(a, 2, "count");
+    int64_t count = -1;
+    bnet_str out = {0};
+    v = bnet_jinja_string(m, v);
+    if (!bnet_jinja_args_are(m, "replace", a, 3, "old new count"))
+        return v;
+    if (from.type != JINJA_STRING || to.type != JINJA_STRING || !from.u.s.n ||
+        (!bnet_jinja_is_undefined(most) && most.type != JINJA_NONE &&
+         !bnet_jinja_whole(most, &count)))
+        return bnet_jinja_fail(m, "replace takes a text that is not empty, another, and a count");
+    bnet_span s = v.u.s;
+    for (const char *at;
+         count != 0 && bnet_jinja_step(m, from.u.s.n + to.u.s.n) && out.n <= m->limits.output &&
+         (at = memmem(s.data, s.n, from.u.s.data, from.u.s.n)) != NULL;
+         count--) {
+        size_t n = (size_t)(at - s.data);
+        bnet_str_add(&out, s.data, n);
+        bnet_str_add(&out, to.u.s.data, to.u.s.n);
+        s = (bnet_span){at + from.u.s.n, s.n - n - from.u.s.n};
+    }
+    bnet_str_add(&out, s.data, s.n);
+    return bnet_jinja_take(m, &out);
+}
+
+static jinja_value indent(jinja *m, jinja_value v, jinja_args *a)
+{
+    jinja_value width = bnet_jinja_arg(a, 0, "width"), first = bnet_jinja_arg(a, 1, "first"),
+                blank = bnet_jinja_arg(a, 2, "blank");
+    bnet_str out = {0}, space = {0};
+    int64_t n = 4;
+    v = bnet_jinja_string(m, v);
+    if (!bnet_jinja_args_are(m, "indent", a, 3, "width first blank"))
+        return v;
+    if (width.type == JINJA_STRING)
+        bnet_str_add(&space, width.u.s.data, width.u.s.n);
+    else if (!bnet_jinja_is_undefined(width) && (!bnet_jinja_whole(width, &n) || n < 0 || n > 1000))
+        return bnet_jinja_fail(m, "indent: the width is no number of 0 to 1000");
+    for (; width.type != JINJA_STRING && n > 0; n--)
+        bnet_str_putc(&space, ' ');
+    bool begins = bnet_jinja_true(m, first);
+    for (size_t i = 0; i < v.u.s.n && bnet_jinja_step(m, begins ? space.n : 0); i++) {
+        if (begins && (v.u.s.data[i] != '\n' || bnet_jinja_true(m, blank) || i == 0))
+            bnet_str_add(&out, space.data, space.n);
+        bnet_str_putc(&out, v.u.s.data[i]);
+        begins = v.u.s.data[i] == '\n';
+    }
+    bnet_str_free(&space);
+    return bnet_jinja_take(m, &out);
+}
+
+static jinja_value to_json(jinja *m, jinja_value v, jinja_args *a)
+{
+    jinja_value width = bnet_jinja_arg(a, 0, "indent"), sep = bnet_jinja_arg(a, 1, "separators"),
+                sorted = bnet_jinja_arg(a, 2, "sort_keys");
+    jinja_json_form form = {.indent = -1, .sorted = bnet_jinja_true(m, sorted)};
+    bnet_str out = {0};
+    int64_t n;
+    if (!bnet_jinja_args_are(m, "tojson", a, 1, "indent separators sort_keys ensure_ascii"))
+        return v;
+    if (bnet_jinja_true(m, bnet_jinja_arg(a, JINJA_ARGS, "ensure_ascii")))
+        return bnet_jinja_fail(m, "tojson: ensure_ascii is not supported");
+    if (bnet_jinja_whole(width, &n) && n >= 0 && n <= 1000)
+        form.indent = (int)n;
+    else if (!bnet_jinja_is_undefined(width) && width.type != JINJA_NONE)
+        return bnet_jinja_fail(m, "tojson: indent is no number of 0 to 1000");
+    if ((sep.type == JINJA_TUPLE || sep.type == JINJA_LIST) && sep.u.list->n == 2 &&
+        sep.u.list->items[0].type == JINJA_STRING && sep.u.list->items[1].type == JINJA_STRING) {
+        form.comma = sep.u.list->items[0].u.s;
+        form.colon = sep.u.list->items[1].u.s;
+    } else if (!bnet_jinja_is_undefined(sep) && sep.type != JINJA_NONE) {
+        return bnet_jinja_fail(m, "tojson: separators are no two strings");
+    }
+    bnet_jinja_json(m, v, &form, &out);
+    return bnet_jinja_take(m, &out);
+}
+
+static jinja_value to_string(jinja *m, jinja_value v, jinja_args *a)
+{
+    return bnet_jinja_args_are(m, "string", a, 0, "") ? bnet_jinja_string(m, v) : v;
+}
+
+/* ---- numbers ---- */
+
+static jinja_value to_int(jinja *m, jinja_value v, jinja_args *a)
+{
+    jinja_value other = bnet_jinja_arg(a, 0, "default");
+    int64_t i = 0;
+    char digits[32] = {0}, *end = digits;
+    double f;
+    if (!bnet_jinja_args_are(m, "int", a, 1, "default") || bnet_jinja_whole(v, &i))
+        return bnet_jinja_int(i);
+    if (v.type == JINJA_STRING && v.u.s.n && v.u.s.n < sizeof digits) {
+        memcpy(digits, v.u.s.data, v.u.s.n);
+        i = strtoll(digits, &end, 10);
+        if (end != digits && *end) {
+            f = strtod(digits, &end);
+            i = *end || fabs(f) > 9e18 ? 0 : (int64_t)f;
+        }
+        if (end != digits && !*end && v.u.s.n < 19)
+            return bnet_jinja_int(i);
+    }
+    if (v.type == JINJA_FLOAT && fabs(v.u.f) < 9e18)
+        return bnet_jinja_int((int64_t)v.u.f);
+    return bnet_jinja_is_undefined(other) ? bnet_jinja_int(0) : other;
+}
+
+static jinja_value to_float(jinja *m, jinja_value v, jinja_args *a)
+{
+    jinja_value other = bnet_jinja_arg(a, 0, "default");
+    char digits[64] = {0}, *end = digits;
+    double f;
+    if (!bnet_jinja_args_are(m, "float", a, 1, "default"))
+        return v;
+    if (bnet_jinja_number(v, &f))
+        return bnet_jinja_float(f);
+    if (v.type == JINJA_STRING && v.u.s.n < sizeof digits) {
+        memcpy(digits, v.u.s.data, v.u.s.n);
+        f = strtod(digits, &end);
+        if (end != digits && !*end)
+            return bnet_jinja_float(f);
+    }
+    return bnet_jinja_is_undefined(other) ? bnet_jinja_float(0) : other;
+}
+
+static jinja_value absolute(jinja *m, jinja_value v, jinja_args *a)
+{
+    int64_t i;
+    (void)a;
+    if (bnet_jinja_whole(v, &i) && i != INT64_MIN)
+        return bnet_jinja_int(i < 0 ? -i : i);
+    return v.type == JINJA_FLOAT ? bnet_jinja_float(fabs(v.u.f))
+                                 : bnet_jinja_fail(m, "abs of %s", bnet_jinja_type_name(v));
+}
+
+static jinja_value rounded(jinja *m, jinja_value v, jinja_args *a)
+{
+    jinja_value places = bnet_jinja_arg(a, 0, "precision");
+    int64_t n = 0;
+    double f;
+    char text[64];
+    if (!bnet_jinja_args_are(m, "round", a, 1, "precision"))
+        return v;
+    if (!bnet_jinja_number(v, &f) || fabs(f) > 1e15 ||
+        (!bnet_jinja_is_undefined(places) && !bnet_jinja_whole(places, &n)) || n < 0 || n > 15)
+        return bnet_jinja_fail(m, "round takes a number and 0 to 15 places");
+    snprintf(text, sizeof text, "%.*f", (int)n, f);
+    return bnet_jinja_float(strtod(text, NULL));
+}
+
+static jinja_value unchanged(jinja *m, jinja_value v, jinja_args *a)
+{
+    return bnet_jinja_args_are(m, "safe", a, 0, "") ? bnet_jinja_string(m, v) : v;
+}
+
+static const jinja_named texts[] = {
+    {"abs", absolute},   {"capitalize", capitalize}, {"float", to_float},  {"indent", indent},
+    {"int", to_int},     {"lower", lower},           {"replace", replace}, {"round", rounded},
+    {"safe", unchanged}, {"string", to_string},      {"title", title},     {"tojson", to_json},
+    {"trim", trim},      {"upper", upper},           {NULL, NULL},
+};
+
+static jinja_fn *find_filter(bnet_span name)
+{
+    jinja_fn *fn = bnet_jinja_find(texts, name);
+    return fn ? fn : bnet_jinja_find(bnet_jinja_row_filters, name);
+}
+
+bool bnet_jinja_has_filter(bnet_span name)
+{
+    return find_filter(name) != NULL;
+}
+
+jinja_value bnet_jinja_filter(jinja *m, bnet_span name, jinja_value v, jinja_args *a)
+{
+    jinja_fn *fn = find_filter(name);
+    return !m->failed && fn && bnet_jinja_step(m, 0) ? fn(m, v, a) : v;
+}

@@ -1,0 +1,250 @@
+/* jinja_methods.c - what a template can call: methods of dicts and loops, the global functions, and
+ * their arguments. */
+#include <time.h>
+
+#include "jinja/jinja_impl.h"
+
+/* ---- arguments ---- */
+
+jinja_value bnet_jinja_arg(const jinja_args *a, size_t position, const char *name)
+{
+    if (position < a->n && !a->names[position].n)
+        return a->at[position];
+    for (size_t i = 0; i < a->n; i++)
+        if (a->names[i].n && bnet_jinja_named(a->names[i], name))
+            return a->at[i];
+    return (jinja_value){.type = JINJA_UNDEFINED};
+}
+
+static bool listed(bnet_span name, const char *names)
+{
+    for (const char *at = names; *at;) {
+        size_t n = strcspn(at, " ");
+        if (name.n == n && memcmp(name.data, at, n) == 0)
+            return true;
+        at += n + (at[n] == ' ');
+    }
+    return false;
+}
+
+bool bnet_jinja_args_are(jinja *m, const char *what, const jinja_args *a, size_t most,
+                         const char *names)
+{
+    size_t positions = 0;
+    for (size_t i = 0; i < a->n && !m->failed; i++) {
+        positions += a->names[i].n == 0;
+        if (a->names[i].n && !listed(a->names[i], names))
+            bnet_jinja_fail(m, "%s takes no argument '%.*s'", what,
+                            (int)BNET_MIN(a->names[i].n, (size_t)40), a->names[i].data);
+    }
+    if (positions > most)
+        bnet_jinja_fail(m, "%s takes at most %zu arguments", what, most);
+    return !m->failed;
+}
+
+/* The argument as a string; false, and failed: it is none. */
+bool bnet_jinja_text_arg(jinja *m, const jinja_args *a, size_t position, const char *name,
+                         bnet_span *s)
+{
+    jinja_value v = bnet_jinja_arg(a, position, name);
+    if (v.type != JINJA_STRING)
+        bnet_jinja_fail(m, "an argument is %s, not str", bnet_jinja_type_name(v));
+    else
+        *s = v.u.s;
+    return !m->failed;
+}
+
+/* ---- dicts ---- */
+
+static jinja_value dict_row(jinja *m, jinja_value self, bool keys, bool values)
+{
+    jinja_value out = bnet_jinja_list_of(m, JINJA_LIST);
+    for (size_t i = 0; i < self.u.dict->n && !m->failed; i++) {
+        jinja_pair p = self.u.dict->pairs[i];
+        jinja_value pair = keys && values ? bnet_jinja_list_of(m, JINJA_TUPLE)
+                           : keys         ? p.key
+                                          : p.value;
+        if (keys && values && !m->failed) {
+            bnet_jinja_append(m, pair, p.key);
+            bnet_jinja_append(m, pair, p.value);
+        }
+        bnet_jinja_append(m, out, pair);
+    }
+    return out;
+}
+
+static jinja_value dict_items(jinja *m, jinja_value self, jinja_args *a)
+{
+    return bnet_jinja_args_are(m, "items", a, 0, "") ? dict_row(m, self, true, true) : self;
+}
+
+static jinja_value dict_keys(jinja *m, jinja_value self, jinja_args *a)
+{
+    return bnet_jinja_args_are(m, "keys", a, 0, "") ? dict_row(m, self, true, false) : self;
+}
+
+static jinja_value dict_values(jinja *m, jinja_value self, jinja_args *a)
+{
+    return bnet_jinja_args_are(m, "values", a, 0, "") ? dict_row(m, self, false, true) : self;
+}
+
+static jinja_value dict_get(jinja *m, jinja_value self, jinja_args *a)
+{
+    if (!bnet_jinja_args_are(m, "get", a, 2, "") || a->n == 0)
+        return bnet_jinja_fail(m, "get takes a key");
+    const jinja_value *v = bnet_jinja_get(m, self.u.dict, a->at[0]);
+    return v ? *v : a->n > 1 ? a->at[1] : (jinja_value){.type = JINJA_NONE};
+}
+
+/* ---- loops ---- */
+
+static jinja_value loop_cycle(jinja *m, jinja_value self, jinja_args *a)
+{
+    if (a->n == 0)
+        return bnet_jinja_fail(m, "loop.cycle takes the values to choose from");
+    return a->at[self.u.loop->at % a->n];
+}
+
+static jinja_value loop_changed(jinja *m, jinja_value self, jinja_args *a)
+{
+    jinja_value now = bnet_jinja_list_of(m, JINJA_LIST);
+    for (size_t i = 0; i < a->n && !m->failed; i++)
+        bnet_jinja_append(m, now, a->at[i]);
+    bool same = !m->failed && self.u.loop->changed.type == JINJA_LIST &&
+                bnet_jinja_equal(m, now, self.u.loop->changed);
+    self.u.loop->changed = now;
+    return bnet_jinja_bool(!same);
+}
+
+/* ---- global functions ---- */
+
+static jinja_value raise(jinja *m, jinja_value self, jinja_args *a)
+{
+    bnet_str why = {0};
+    (void)self;
+    if (a->n)
+        bnet_jinja_str(m, a->at[0], &why);
+    if (!m->failed) {
+        m->failed = true;
+        m->status =
+            bnet_fail(m->err, BITNET_ARGUMENT, "the model's chat template refuses this: %.*s",
+                      (int)BNET_MIN(why.n, (size_t)400), why.n ? why.data : "");
+    }
+    bnet_str_free(&why);
+    return (jinja_value){.type = JINJA_UNDEFINED};
+}
+
+static jinja_value now(jinja *m, jinja_value self, jinja_args *a)
+{
+    char format[128], text[256];
+    bnet_span s = {"", 0};
+    struct tm parts;
+    time_t t = m->limits.now ? (time_t)m->limits.now : time(NULL);
+    (void)self;
+    if (!bnet_jinja_text_arg(m, a, 0, "format", &s))
+        return self;
+    if (s.n >= sizeof format || memchr(s.data, 0, s.n))
+        return bnet_jinja_fail(m, "strftime_now: the format has more than %zu bytes",
+                               sizeof format - 1);
+    memcpy(format, s.data, s.n);
+    format[s.n] = '\0';
+    size_t n = localtime_r(&t, &parts) ? strftime(text, sizeof text, format, &parts) : 0;
+    return bnet_jinja_copy(m, text, n);
+}
+
+static jinja_value range(jinja *m, jinja_value self, jinja_args *a)
+{
+    int64_t at[3] = {0, 0, 1};
+    (void)self;
+    for (size_t i = 0; i < a->n && i < 3; i++)
+        if (!bnet_jinja_whole(a->at[i], &at[i]))
+            return bnet_jinja_fail(m, "range takes integers, not %s",
+                                   bnet_jinja_type_name(a->at[i]));
+    if (a->n == 0 || a->n > 3 || at[2] == 0)
+        return bnet_jinja_fail(m, "range takes one to three integers, and no step of 0");
+    if (a->n == 1) {
+        at[1] = at[0];
+        at[0] = 0;
+    }
+    jinja_value out = bnet_jinja_list_of(m, JINJA_LIST);
+    for (int64_t i = at[0]; (at[2] > 0 ? i < at[1] : i > at[1]) && bnet_jinja_step(m, 0);) {
+        bnet_jinja_append(m, out, bnet_jinja_int(i));
+        if (__builtin_add_overflow(i, at[2], &i))
+            break;
+    }
+    return out;
+}
+
+/* dict(a=1) and namespace(a=1). */
+static jinja_value members(jinja *m, const jinja_args *a, jinja_type type)
+{
+    jinja_value v = bnet_jinja_dict_of(m);
+    for (size_t i = 0; i < a->n && !m->failed; i++) {
+        if (a->names[i].n)
+            bnet_jinja_put(m, v.u.dict, bnet_jinja_span(a->names[i]), a->at[i]);
+        else if (a->at[i].type == JINJA_DICT)
+            for (size_t k = 0; k < a->at[i].u.dict->n && !m->failed; k++)
+                bnet_jinja_put(m, v.u.dict, a->at[i].u.dict->pairs[k].key,
+                               a->at[i].u.dict->pairs[k].value);
+        else
+            bnet_jinja_fail(m, "dict and namespace take members by name");
+    }
+    v.type = m->failed ? JINJA_UNDEFINED : type;
+    return v;
+}
+
+static jinja_value make_dict(jinja *m, jinja_value self, jinja_args *a)
+{
+    (void)self;
+    return members(m, a, JINJA_DICT);
+}
+
+static jinja_value make_namespace(jinja *m, jinja_value self, jinja_args *a)
+{
+    (void)self;
+    return members(m, a, JINJA_NAMESPACE);
+}
+
+/* ---- finding them ---- */
+
+static const jinja_named dict_methods[] = {
+    {"items", dict_items}, {"keys", dict_keys}, {"values", dict_values},
+    {"get", dict_get},     {NULL, NULL},
+};
+static const jinja_named loop_methods[] = {
+    {"cycle", loop_cycle},
+    {"changed", loop_changed},
+    {NULL, NULL},
+};
+static const jinja_named globals[] = {
+    {"raise_exception", raise}, {"strftime_now", now},         {"range", range},
+    {"dict", make_dict},        {"namespace", make_namespace}, {NULL, NULL},
+};
+
+jinja_fn *bnet_jinja_find(const jinja_named *table, bnet_span name)
+{
+    for (; table->name; table++)
+        if (bnet_jinja_named(name, table->name))
+            return table->fn;
+    return NULL;
+}
+
+jinja_value bnet_jinja_method(jinja *m, jinja_value self, bnet_span name)
+{
+    const jinja_named *table = self.type == JINJA_STRING      ? bnet_jinja_string_methods
+                               : self.type == JINJA_DICT      ? dict_methods
+                               : self.type == JINJA_LOOP      ? loop_methods
+                               : self.type == JINJA_UNDEFINED ? globals
+                                                              : NULL;
+    jinja_fn *fn = table ? bnet_jinja_find(table, name) : NULL;
+    jinja_method *method = fn ? bnet_jinja_alloc(m, sizeof *method) : NULL;
+    if (!method)
+        return bnet_jinja_undefined(name);
+    *method = (jinja_method){fn, self};
+    return (jinja_value){.type = JINJA_FUNCTION, .u.method = method};
+}
+
+jinja_value bnet_jinja_global(jinja *m, bnet_span name)
+{
+    return bnet_jinja_method(m, (jinja_value){.type = JINJA_UNDEFINED}, name);
+}

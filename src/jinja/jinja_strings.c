@@ -1,0 +1,298 @@
+/* jinja_strings.c - the methods of strings in templates. */
+#include "jinja/jinja_impl.h"
+
+/* Bytes of the characters at one end of s that are in `set`. */
+static size_t edge(bnet_span s, bnet_span set, bool end)
+{
+    size_t taken = 0;
+    while (taken < s.n) {
+        size_t n = 1;
+        const char *at = end ? s.data + s.n - taken - 1 : s.data + taken;
+        if (end)
+            while (n < 4 && taken + n < s.n && ((unsigned char)*at & 0xc0) == 0x80)
+                at--, n++;
+        else
+            n = bnet_jinja_character((bnet_span){at, s.n - taken}, 0).n;
+        if (!set.n || !memmem(set.data, set.n, at, n))
+            break;
+        taken += n;
+    }
+    return taken;
+}
+
+static jinja_value strip(jinja *m, jinja_value self, const jinja_args *a, bool left, bool right)
+{
+    bnet_span s = self.u.s, set;
+    jinja_value given = bnet_jinja_arg(a, 0, "chars");
+    bool blanks = given.type == JINJA_UNDEFINED || given.type == JINJA_NONE;
+    if (!bnet_jinja_args_are(m, "strip", a, 1, "chars") || !bnet_jinja_step(m, s.n))
+        return self;
+    if (!blanks && given.type != JINJA_STRING)
+        return bnet_jinja_fail(m, "strip takes a string, not %s", bnet_jinja_type_name(given));
+    set = given.u.s;
+    if (left) {
+        size_t n = blanks ? bnet_jinja_blank(s) : edge(s, set, false);
+        s = (bnet_span){s.data + n, s.n - n};
+    }
+    if (right)
+        s.n -= blanks ? bnet_jinja_blank_end(s) : edge(s, set, true);
+    return bnet_jinja_span(s);
+}
+
+static jinja_value str_strip(jinja *m, jinja_value self, jinja_args *a)
+{
+    return strip(m, self, a, true, true);
+}
+
+static jinja_value str_lstrip(jinja *m, jinja_value self, jinja_args *a)
+{
+    return strip(m, self, a, true, false);
+}
+
+static jinja_value str_rstrip(jinja *m, jinja_value self, jinja_args *a)
+{
+    return strip(m, self, a, false, true);
+}
+
+/* True if s begins (or ends) with the argument, or with one of a tuple. */
+static jinja_value at_edge(jinja *m, jinja_value self, const jinja_args *a, bool end)
+{
+    jinja_value v = bnet_jinja_arg(a, 0, "");
+    jinja_value one = bnet_jinja_list_of(m, JINJA_LIST);
+    if (!bnet_jinja_args_are(m, end ? "endswith" : "startswith", a, 1, "") || m->failed)
+        return self;
+    if (v.type == JINJA_STRING)
+        bnet_jinja_append(m, one, v);
+    else if (v.type == JINJA_TUPLE)
+        one = v;
+    else
+        return bnet_jinja_fail(m, "startswith and endswith take a string, not %s",
+                               bnet_jinja_type_name(v));
+    for (size_t i = 0; i < one.u.list->n && !m->failed; i++) {
+        jinja_value p = one.u.list->items[i];
+        bnet_span s = self.u.s;
+        if (p.type == JINJA_STRING && p.u.s.n <= s.n &&
+            (!p.u.s.n || memcmp(end ? s.data + s.n - p.u.s.n : s.data, p.u.s.data, p.u.s.n) == 0))
+            return bnet_jinja_bool(true);
+    }
+    return bnet_jinja_bool(false);
+}
+
+static jinja_value str_startswith(jinja *m, jinja_value self, jinja_args *a)
+{
+    return at_edge(m, self, a, false);
+}
+
+static jinja_value str_endswith(jinja *m, jinja_value self, jinja_args *a)
+{
+    return at_edge(m, self, a, true);
+}
+
+/* A method that is a filter of the same name. */
+#define AS_FILTER(name)                                                                            \
+    static jinja_value str_##name(jinja *m, jinja_value self, jinja_args *a)                       \
+    {                                                                                              \
+        return bnet_jinja_filter(m, (bnet_span){#name, sizeof #name - 1}, self, a);                \
+    }
+AS_FILTER(upper)
+AS_FILTER(lower)
+AS_FILTER(title)
+AS_FILTER(capitalize)
+AS_FILTER(replace)
+
+static void split_blanks(jinja *m, bnet_span s, int64_t most, jinja_value out)
+{
+    for (size_t n; !m->failed;) {
+        n = bnet_jinja_blank(s);
+        s = (bnet_span){s.data + n, s.n - n};
+        if (!s.n)
+            return;
+        size_t end = 0;
+        while (end < s.n && !bnet_jinja_blank((bnet_span){s.data + end, s.n - end}))
+            end += bnet_jinja_character((bnet_span){s.data + end, s.n - end}, 0).n;
+        if (most-- == 0)
+            end = s.n;
+        bnet_jinja_append(m, out, bnet_jinja_span((bnet_span){s.data, end}));
+        s = (bnet_span){s.data + end, s.n - end};
+    }
+}
+
+/* The last place of `part` in s, or NULL. */
+static const char *find_last(bnet_span s, bnet_span part)
+{
+    for (size_t i = s.n >= part.n ? s.n - part.n + 1 : 0; i-- > 0;)
+        if (memcmp(s.data + i, part.data, part.n) == 0)
+            return s.data + i;
+    return NULL;
+}
+
+static jinja_value split(jinja *m, jinja_value self, const jinja_args *a, bool last)
+{
+    jinja_value sep = bnet_jinja_arg(a, 0, "sep"), max = bnet_jinja_arg(a, 1, "maxsplit");
+    jinja_value out = bnet_jinja_list_of(m, JINJA_LIST);
+    bnet_span s = self.u.s;
+    int64_t most = -1;
+    if (!bnet_jinja_args_are(m, "split", a, 2, "sep maxsplit") || !bnet_jinja_step(m, s.n))
+        return out;
+    if (max.type != JINJA_UNDEFINED && !bnet_jinja_whole(max, &most))
+        return bnet_jinja_fail(m, "split: maxsplit is %s", bnet_jinja_type_name(max));
+    if (sep.type == JINJA_UNDEFINED || sep.type == JINJA_NONE) {
+        if (last && most >= 0)
+            return bnet_jinja_fail(m, "rsplit needs a separator");
+        split_blanks(m, s, most, out);
+        return out;
+    }
+    if (sep.type != JINJA_STRING || !sep.u.s.n)
+        return bnet_jinja_fail(m, "split: the separator is empty or no string");
+    while (!m->failed && most != 0) {
+        const char *at =
+            last ? find_last(s, sep.u.s) : memmem(s.data, s.n, sep.u.s.data, sep.u.s.n);
+        if (!at || !bnet_jinja_step(m, last ? s.n : 0))
+            break;
+        size_t n = (size_t)(at - s.data), after = n + sep.u.s.n;
+        bnet_jinja_append(m, out,
+                          bnet_jinja_span(last ? (bnet_span){s.data + after, s.n - after}
+                                               : (bnet_span){s.data, n}));
+        s = last ? (bnet_span){s.data, n} : (bnet_span){s.data + after, s.n - after};
+        most -= most > 0;
+    }
+    bnet_jinja_append(m, out, bnet_jinja_span(s));
+    jinja_args none = {.n = 0};
+    return last && !m->failed ? bnet_jinja_filter(m, (bnet_span){"reverse", 7}, out, &none) : out;
+}
+
+static jinja_value str_split(jinja *m, jinja_value self, jinja_args *a)
+{
+    return split(m, self, a, false);
+}
+
+static jinja_value str_rsplit(jinja *m, jinja_value self, jinja_args *a)
+{
+    return split(m, self, a, true);
+}
+
+static jinja_value str_splitlines(jinja *m, jinja_value self, jinja_args *a)
+{
+    bnet_span s = self.u.s;
+    jinja_value out = bnet_jinja_list_of(m, JINJA_LIST);
+    if (!bnet_jinja_args_are(m, "splitlines", a, 0, ""))
+        return out;
+    while (s.n && !m->failed) {
+        size_t n = 0;
+        while (n < s.n && s.data[n] != '\n' && s.data[n] != '\r')
+            n++;
+        bnet_jinja_append(m, out, bnet_jinja_span((bnet_span){s.data, n}));
+        n += n + 1 < s.n && s.data[n] == '\r' && s.data[n + 1] == '\n' ? 2 : n < s.n;
+        s = (bnet_span){s.data + n, s.n - n};
+    }
+    return out;
+}
+
+static jinja_value str_find(jinja *m, jinja_value self, jinja_args *a)
+{
+    bnet_span part = {"", 0}, s = self.u.s;
+    if (!bnet_jinja_args_are(m, "find", a, 1, "") || !bnet_jinja_text_arg(m, a, 0, "", &part) ||
+        !bnet_jinja_step(m, s.n))
+        return self;
+    const char *at = part.n ? memmem(s.data, s.n, part.data, part.n) : s.data;
+    return bnet_jinja_int(
+        at ? (int64_t)bnet_jinja_characters((bnet_span){s.data, (size_t)(at - s.data)}) : -1);
+}
+
+static jinja_value str_count(jinja *m, jinja_value self, jinja_args *a)
+{
+    bnet_span part = {"", 0}, s = self.u.s;
+    int64_t n = 0;
+    if (!bnet_jinja_args_are(m, "count", a, 1, "") || !bnet_jinja_text_arg(m, a, 0, "", &part) ||
+        !bnet_jinja_step(m, s.n))
+        return self;
+    if (!part.n)
+        return bnet_jinja_int((int64_t)bnet_jinja_characters(s) + 1);
+    for (const char *at; (at = memmem(s.data, s.n, part.data, part.n)) != NULL; n++)
+        s = (bnet_span){at + part.n, s.n - (size_t)(at - s.data) - part.n};
+    return bnet_jinja_int(n);
+}
+
+static jinja_value str_join(jinja *m, jinja_value self, jinja_args *a)
+{
+    if (a->n != 1)
+        return bnet_jinja_fail(m, "join takes one argument");
+    jinja_args separator = {.at = {self}, .n = 1};
+    return bnet_jinja_filter(m, (bnet_span){"join", 4}, a->at[0], &separator);
+}
+
+/* True if s is not empty and all its bytes are within lo..hi (or, letters, either case). */
+static jinja_value all_within(jinja *m, jinja_value self, const jinja_args *a, bool digits,
+                              bool letters)
+{
+    bnet_span s = self.u.s;
+    bool all = s.n > 0;
+    if (!bnet_jinja_args_are(m, "a question to a string", a, 0, "") || !bnet_jinja_step(m, s.n))
+        return self;
+    for (size_t i = 0; i < s.n && all; i++) {
+        char c = s.data[i];
+        if ((unsigned char)c >= 128)
+            return bnet_jinja_fail(m, "isdigit, isalpha and isalnum answer for ASCII text only");
+        all = (digits && c >= '0' && c <= '9') || (letters && ((c | 32) >= 'a' && (c | 32) <= 'z'));
+    }
+    return bnet_jinja_bool(all);
+}
+
+static jinja_value str_isdigit(jinja *m, jinja_value self, jinja_args *a)
+{
+    return all_within(m, self, a, true, false);
+}
+
+static jinja_value str_isalpha(jinja *m, jinja_value self, jinja_args *a)
+{
+    return all_within(m, self, a, false, true);
+}
+
+static jinja_value str_isalnum(jinja *m, jinja_value self, jinja_args *a)
+{
+    return all_within(m, self, a, true, true);
+}
+
+static jinja_value without(jinja *m, jinja_value self, jinja_args *a, bool end)
+{
+    bnet_span part = {"", 0}, s = self.u.s;
+    jinja_value there = at_edge(m, self, a, end);
+    if (m->failed || !bnet_jinja_text_arg(m, a, 0, "", &part) || !there.u.b)
+        return self;
+    return bnet_jinja_span((bnet_span){end ? s.data : s.data + part.n, s.n - part.n});
+}
+
+static jinja_value str_removeprefix(jinja *m, jinja_value self, jinja_args *a)
+{
+    return without(m, self, a, false);
+}
+
+static jinja_value str_removesuffix(jinja *m, jinja_value self, jinja_args *a)
+{
+    return without(m, self, a, true);
+}
+
+const jinja_named bnet_jinja_string_methods[] = {
+    {"strip", str_strip},
+    {"lstrip", str_lstrip},
+    {"rstrip", str_rstrip},
+    {"startswith", str_startswith},
+    {"endswith", str_endswith},
+    {"upper", str_upper},
+    {"lower", str_lower},
+    {"title", str_title},
+    {"capitalize", str_capitalize},
+    {"replace", str_replace},
+    {"split", str_split},
+    {"rsplit", str_rsplit},
+    {"splitlines", str_splitlines},
+    {"find", str_find},
+    {"count", str_count},
+    {"join", str_join},
+    {"isdigit", str_isdigit},
+    {"isalpha", str_isalpha},
+    {"isalnum", str_isalnum},
+    {"removeprefix", str_removeprefix},
+    {"removesuffix", str_removesuffix},
+    {NULL, NULL},
+};

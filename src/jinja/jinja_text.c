@@ -1,0 +1,60 @@
+/* jinja_text.c - characters of UTF-8 text, and what Python takes for white space. */
+#include "jinja/jinja_impl.h"
+
+static size_t character_bytes(const char *s, size_t n)
+{
+    int len = bnet_utf8_len(s, n);
+    return len > 0 ? (size_t)len : 1;
+}
+
+size_t bnet_jinja_characters(bnet_span s)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < s.n; count++)
+        i += character_bytes(s.data + i, s.n - i);
+    return count;
+}
+
+bnet_span bnet_jinja_character(bnet_span s, size_t index)
+{
+    size_t i = 0;
+    for (; index && i < s.n; index--)
+        i += character_bytes(s.data + i, s.n - i);
+    return (bnet_span){s.data + i, i < s.n ? character_bytes(s.data + i, s.n - i) : 0};
+}
+
+static bool is_blank(uint32_t c)
+{
+    return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+           c == 0x205f || c == 0x3000;
+}
+
+/* Bytes of the white space character at s; 0: there is none. */
+static size_t blank_at(const char *s, size_t n)
+{
+    int len = bnet_utf8_len(s, n);
+    return len > 0 && is_blank(bnet_utf8_decode(s, len)) ? (size_t)len : 0;
+}
+
+size_t bnet_jinja_blank(bnet_span s)
+{
+    size_t i = 0;
+    for (size_t n; i < s.n && (n = blank_at(s.data + i, s.n - i)) != 0;)
+        i += n;
+    return i;
+}
+
+size_t bnet_jinja_blank_end(bnet_span s)
+{
+    size_t end = s.n;
+    while (end) {
+        size_t start = end - 1;
+        while (start && end - start < 4 && ((unsigned char)s.data[start] & 0xc0) == 0x80)
+            start--;
+        if (blank_at(s.data + start, end - start) != end - start)
+            break;
+        end = start;
+    }
+    return s.n - end;
+}

@@ -1,0 +1,162 @@
+/* test_jinja.c - templates: what they write (jinja/test_vs_jinja2.py asks the same of jinja2), what
+ * is refused, and bounds that a stranger's template meets. */
+#include "test.h"
+
+#include "jinja/jinja.h"
+
+static const char conversation[] =
+    "{\"messages\": [{\"role\": \"system\", \"content\": \" Be kind. \"},"
+    " {\"role\": \"user\", \"content\": \"H\\u00e9llo\"}], \"bos_token\": \"<s>\","
+    " \"add_generation_prompt\": true, \"one\": 1, \"list\": [3, 1, 2], \"text\": \"abc def\"}";
+
+static bitnet_status render(const char *source, const char *values, const bnet_jinja_limits *limits,
+                            bnet_str *out, bitnet_error *err)
+{
+    bnet_str_puts(out, "");
+    return bnet_jinja_render((bnet_span){source, strlen(source)},
+                             (bnet_span){values, strlen(values)}, limits, out, err);
+}
+
+static void writes(const char *source, const char *wanted)
+{
+    bnet_str out = {0};
+    bitnet_error err = {0};
+    if (render(source, conversation, NULL, &out, &err) != BITNET_OK)
+        fail_msg("%s: %s", source, err.message);
+    assert_string_equal(out.data, wanted);
+    bnet_str_free(&out);
+}
+
+/* Refused with this status, by a message that contains `part`. */
+static void refused(const char *source, const char *values, bitnet_status status, const char *part)
+{
+    bnet_str out = {0};
+    bitnet_error err = {0};
+    assert_int_equal(render(source, values, NULL, &out, &err), status);
+    if (!strstr(err.message, part))
+        fail_msg("%s: \"%s\" is not in: %s", source, part, err.message);
+    assert_int_equal(out.n, 0);
+    bnet_str_free(&out);
+}
+
+static void test_conversation(void **state)
+{
+    (void)state;
+    writes("{{ bos_token }}{% for m in messages %}\n"
+           "    {%- if m.role == 'user' %}[INST] {{ m['content'] | trim }} [/INST]\n"
+           "    {%- else %}<<{{ m.role | upper }}>> {{- m.content | trim -}} {% endif %}\n"
+           "{% endfor %}{% if add_generation_prompt %}\nA:{% endif %}\n",
+           "<s><<SYSTEM>>Be kind.[INST] H\xc3\xa9llo [/INST]A:");
+    writes("{% set ns = namespace(n=0) %}{% for m in messages if m.role != 'system' %}"
+           "{% set ns.n = ns.n + loop.length %}{% endfor %}{{ ns.n }}",
+           "1");
+    writes("{% macro turn(m, end='|') %}{{ m.role ~ end }}{% endmacro %}"
+           "{{ turn(messages[0]) }}{{ turn(messages[-1], end='!') }}",
+           "system|user!");
+}
+
+static void test_expressions(void **state)
+{
+    (void)state;
+    writes("{{ 1 + 2 * 3 ** 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 1 / 4 }} {{ 'a' ~ 1 ~ none }}",
+           "19 -4 2 0.25 a1None");
+    writes("{{ list | sort | join(',') }} {{ list[::-1] }} {{ text[1:3] }} {{ text.split(' ') }}",
+           "1,2,3 [2, 1, 3] bc ['abc', 'def']");
+    writes("{{ {'a': [1.5, true, none, 'x\"']} | tojson }}",
+           "{\"a\": [1.5, true, null, \"x\\\"\"]}");
+    writes("{{ 'y' if nothing is defined else 'n' }}{{ nothing }}{{ nothing | default('d') }}",
+           "nd");
+    writes("{{ messages | selectattr('role', 'eq', 'user') | map(attribute='content') | first }}",
+           "H\xc3\xa9llo");
+    writes("{{ 'e\xc3\xa9' | length }}{{ 1 < 2 < 3 }}{{ 'b' in text }}{{ one is odd }}",
+           "2TrueTrueTrue");
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    refused("{{ raise_exception('only users ' ~ one) }}", conversation, BITNET_ARGUMENT,
+            "only users 1");
+    refused("a\nb{{ nothing.x }}", conversation, BITNET_TOKENIZER,
+            "line 2: 'nothing' is undefined");
+    refused("{% include 'x' %}", conversation, BITNET_TOKENIZER, "include");
+    refused("{% for x in list %}", conversation, BITNET_TOKENIZER, "endfor");
+    refused("{{ text | shuffle }}", conversation, BITNET_TOKENIZER, "no filter 'shuffle'");
+    refused("{{ 9223372036854775 * 9223372036854775 }}", conversation, BITNET_TOKENIZER, "64 bits");
+    refused("{{ list.append(4) }}", conversation, BITNET_TOKENIZER, "'append' is undefined");
+    refused("\xff", conversation, BITNET_TOKENIZER, "UTF-8");
+    refused("x", "[1]", BITNET_ARGUMENT, "no JSON object");
+    refused("x", "{\"a\":", BITNET_ARGUMENT, "no JSON object");
+}
+
+/* None of these may take long, much memory or much stack, whatever it asks for. */
+static void test_bounds(void **state)
+{
+    static const char *const greedy[] = {
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+        "{{ 'x' * 100000000000 }}",
+        "{{ range(100000000) }}",
+        "{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+        "{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(60) %}"
+        "{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}",
+        "{% set ns = namespace(l=[]) %}{% for i in range(100) %}{% set ns.l = [ns.l] %}{% endfor %}"
+        "{{ ns.l }}",
+        "{{ ((((((((((((((((((((((((((((((((((((((((((((((((1)))))))))))))))))))))))))))))))))))))"
+        "))))))))))) }}",
+        "{{ 'ab' | replace('a', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa') | list | map('list') | join('x' "
+        "* "
+        "1000000) | length + 2 ** 100 }}",
+    };
+    bitnet_error err;
+    (void)state;
+    for (size_t i = 0; i < BNET_COUNT(greedy); i++) {
+        bnet_str out = {0};
+        double begin = bnet_now_ms();
+        assert_int_equal(render(greedy[i], conversation, NULL, &out, &err), BITNET_TOKENIZER);
+        if (bnet_now_ms() - begin > 20000)
+            fail_msg("%s: %.0f ms", greedy[i], bnet_now_ms() - begin);
+        bnet_str_free(&out);
+    }
+}
+
+static void test_small_bounds(void **state)
+{
+    const bnet_jinja_limits steps = {.steps = 100}, output = {.output = 10},
+                            memory = {.memory = 20000};
+    bitnet_error err;
+    bnet_str out = {0};
+    (void)state;
+    assert_int_equal(render("{% for i in range(200) %}{% endfor %}", "{}", &steps, &out, &err),
+                     BITNET_TOKENIZER);
+    assert_non_null(strstr(err.message, "100 steps"));
+    assert_int_equal(render("01234567890", "{}", &output, &out, &err), BITNET_TOKENIZER);
+    assert_non_null(strstr(err.message, "10 bytes"));
+    assert_int_equal(render("{{ range(2000) }}", "{}", &memory, &out, &err), BITNET_TOKENIZER);
+    assert_non_null(strstr(err.message, "20000 bytes"));
+    bnet_str_free(&out);
+}
+
+static void test_public_call(void **state)
+{
+    char text[8];
+    size_t n = 0;
+    bitnet_error err;
+    (void)state;
+    assert_int_equal(bitnet_template_render("{{ a }}!", 8, "{\"a\": 12}", 9, text, 8, &n, &err),
+                     BITNET_OK);
+    assert_int_equal(n, 3);
+    assert_memory_equal(text, "12!", 3);
+    assert_int_equal(bitnet_template_render("{{ a }}!", 8, "{\"a\": 12}", 9, text, 2, &n, &err),
+                     BITNET_ARGUMENT);
+    assert_int_equal(n, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_conversation), cmocka_unit_test(test_expressions),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_small_bounds), cmocka_unit_test(test_public_call),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
