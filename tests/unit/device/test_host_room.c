@@ -160,13 +160,16 @@ static void test_admission(void **state)
                      BITNET_MEMORY);
 }
 
+enum { NO_LIMITS = 3 };
+
 /* In a process of its own, for the limit stays: 0 if the limit was seen. */
 static int limited(int resource, const char *name)
 {
     bnet_host_room before = bnet_host_room_read("");
     struct rlimit l = {(rlim_t)200 << 20, (rlim_t)200 << 20};
-    if (setrlimit(resource, &l) != 0)
-        return 3;
+    if (setrlimit(resource, &l) != 0 || getrlimit(resource, &l) != 0 ||
+        l.rlim_cur != (rlim_t)200 << 20)
+        return NO_LIMITS; /* an emulator keeps its own */
     bnet_host_room after = bnet_host_room_read("");
     return after.free < 200 * MIB && after.free < before.free &&
                    strncmp(after.limit, name, strlen(name)) == 0
@@ -189,6 +192,8 @@ static void test_limits_of_the_process(void **state)
             _exit(limited(kinds[i].resource, kinds[i].name));
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFEXITED(status));
+        if (WEXITSTATUS(status) == NO_LIMITS)
+            skip();
         assert_int_equal(WEXITSTATUS(status), 0);
     }
 }
