@@ -345,7 +345,7 @@ static void check_cancelling(const bnet_tokenizer *t, const char *text, size_t n
     }
     print_message("%s: asked %zu times, at most %.1f ms apart\n", what, never.n, longest * 1e3);
     assert_true(never.n >= 16);
-    assert_true(longest < (test_quick() ? 1 : 0.1));
+    assert_true(longest < (test_quick() || getenv("QEMU_CPU") ? 1 : 0.1));
     for (size_t i = 0; i < 3; i++) {
         asked once = {.yes_at = i == 0 ? 1 : i == 1 ? never.n / 2 : never.n};
         assert_int_equal(tokenize_asking(t, text, n, &once, &err), BITNET_CANCELLED);
@@ -369,7 +369,8 @@ static void test_tokenizing_is_cancelled(void **state)
         (spm ? spm_base : bpe_base)(&v);
         bnet_gguf *g = vocab_write(&v);
         assert_int_equal(bnet_tokenizer_open(g, 0, NULL, &t, &err), BITNET_OK);
-        for (size_t i = 0; i < BNET_COUNT(pieces); i++) {
+        size_t n_texts = getenv("QEMU_CPU") ? 1 : BNET_COUNT(pieces); /* an emulator takes long */
+        for (size_t i = 0; i < n_texts; i++) {
             char what[64];
             size_t length = strlen(pieces[i]);
             for (size_t k = 0; k < N; k++)
