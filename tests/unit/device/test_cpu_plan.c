@@ -122,7 +122,7 @@ static void test_both_names_of_siblings(void **state)
         put(c, "topology/core_cpus_list", c < 2 ? "0-1" : "2-3");
         put(c, "topology/thread_siblings_list", "0-3");
     }
-    bnet_cpu_plan_make(dir, all, 4, 4, &p);
+    assert_int_equal(bnet_cpu_plan_make(dir, all, 4, 4, &p, NULL), BITNET_OK);
     assert_int_equal(p.n_threads, 2);
     assert_true(p.cpu[0] == 0 && p.cpu[1] == 2);
     remove_tree(dir);
