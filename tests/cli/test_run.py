@@ -192,7 +192,7 @@ def test_timeout():
     with open(path, "w") as f:
         f.write("Once upon a time there was a fox. " * 600000)  # seconds of tokenizing
     late = []
-    for seconds in (0.5, 1, 2):
+    for seconds in (0.1, 0.2, 0.4):
         began = time.monotonic()
         fails(1, "run", "-m", model("nano"), "--timeout", str(seconds), "-f", path, says="--timeout .* is over before there is any text")
         late.append(time.monotonic() - began - seconds)
@@ -349,7 +349,7 @@ def test_no_memory():
         raise Skip("a sanitizer wants all the address space")
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (220 << 20, 220 << 20))
     r = run("run", "-m", model("nano"), "-c", "1048576", "--kv", "f32", "-p", "x", preexec_fn=limit)
-    check(r.code == 6 and "memory" in r.err, f"exit {r.code}, {r.err}")
+    check(r.code == 6 and re.search(r"needs .*; free are .*RLIMIT_AS", r.err), f"exit {r.code}, {r.err}")
 
 
 if __name__ == "__main__":
