@@ -186,24 +186,25 @@ def test_sigint_while_converting():
 
 
 def test_one_sigint_ends_long_work():
-    """Tokenizing and the passes of a prompt hear it; the best of three, since others may have the CPUs."""
+    """Tokenizing hears it at once, the pass of a prompt between layers; the best of three, since others may have the CPUs."""
+    bound = 10 if b"sanitizer" in run("version").raw else 1
     long, prompt = temp("one.txt"), temp("prompt.txt")
     with open(long, "w") as f:
         f.write("Once upon a time there was a fox. " * 600000)  # seconds of tokenizing
     with open(prompt, "w") as f:
-        f.write("Once upon a time there was a fox. " * 2000)  # one pass of all its tokens
+        f.write("Once upon a time there was a fox. " * 600)  # one pass of all its tokens
     for what, args in (("tokenize", ("tokenize", "-m", model("nano"), "-f", long)),
                        ("prompt", ("run", "-m", model("nano"), "-f", prompt, "-c", "65536", "-b", "65536", "--no-warnings"))):
         took = []
         for _ in range(3):
             p = start(*args)
-            time.sleep(0.6)
+            time.sleep(0.3)
             check(p.poll() is None, f"{what} was too quick")
             began = time.monotonic()
             p.send_signal(signal.SIGINT)
             equal(finish(p)[0], 130, f"{what}: exit code")
             took.append(time.monotonic() - began)
-        check(min(took) < 1, f"{what}: {took} s")
+        check(min(took) < bound, f"{what}: {took} s")
 
 
 def end_twice(p, sig, what):
