@@ -26,7 +26,8 @@ typedef enum host_call {
     HOST_RECORD, /* record_begin, record_end and replay */
     HOST_CALLS
 } host_call;
-/* The nth call of this kind from now on fails with r (1: the next one; 0: none). */
+/* The nth call of this kind from now on fails with r (1: the next one; 0: none); if that is
+ * NO_MEMORY, so do all after it. */
 void bnet_host_fail(gpu_driver *d, host_call call, uint64_t nth, gpu_result r);
 /* How many calls of this kind there were. */
 uint64_t bnet_host_calls(const gpu_driver *d, host_call call);

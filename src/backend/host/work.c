@@ -20,7 +20,8 @@ gpu_result bnet_host_count(host_driver *h, host_call call)
     uint64_t n = ++h->n_calls[call];
     if (!h->inside)
         return bnet_host_why(h, GPU_FAILED, "a call outside of enter and leave", call, n);
-    if (n == h->fail_at[call])
+    bool lasts = h->fail_with[call] == GPU_NO_MEMORY;
+    if (h->fail_at[call] && (lasts ? n >= h->fail_at[call] : n == h->fail_at[call]))
         return bnet_host_why(h, h->fail_with[call], "this call was made to fail", call, n);
     return GPU_OK;
 }
