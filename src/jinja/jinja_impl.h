@@ -9,12 +9,24 @@
 
 #include "jinja/jinja.h"
 
+/* Bytes of the caller's stack that may be taken: threads may have 64 KB. Frames grow manyfold with
+ * a sanitizer. */
+#if defined(__SANITIZE_ADDRESS__)
+#define JINJA_STACK (1 << 19)
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define JINJA_STACK (1 << 19)
+#endif
+#endif
+#ifndef JINJA_STACK
+#define JINJA_STACK (1 << 15)
+#endif
+
 enum {
-    JINJA_NESTING = 40,     /* brackets and blocks within each other in a template */
-    JINJA_STACK = 32 << 10, /* bytes of the caller's stack: threads may have 64 KB */
-    JINJA_CALLS = 24,       /* macros that call macros */
-    JINJA_ARGS = 8,         /* of a filter, test, method or macro */
-    JINJA_PRINTED = 48,     /* lists within lists that are printed or compared */
+    JINJA_NESTING = 40, /* brackets and blocks within each other in a template */
+    JINJA_CALLS = 24,   /* macros that call macros */
+    JINJA_ARGS = 8,     /* of a filter, test, method or macro */
+    JINJA_PRINTED = 48, /* lists within lists that are printed or compared */
 };
 
 /* ---- values ---- */
