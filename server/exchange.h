@@ -1,0 +1,75 @@
+/* exchange.h - one request and its reply, as the code of an API sees them. HTTP itself is behind
+ * it (http.c).
+ *
+ * A handler runs on a thread of its own and may block. It must reply exactly once: by one of
+ * srv_reply_*, by srv_fail, or by srv_stream_begin .. srv_stream_end. A handler that returns
+ * without a reply is answered with 500, and the log says which route that was. */
+#ifndef SRV_EXCHANGE_H
+#define SRV_EXCHANGE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bitnet.h"
+
+typedef struct srv_exchange srv_exchange;
+typedef struct srv_server srv_server; /* everything that lives as long as the process*/
+
+/* In whose words errors are told. */
+typedef enum srv_api { SRV_NATIVE, SRV_OPENAI, SRV_ANTHROPIC, SRV_OLLAMA } srv_api;
+
+/* ---- what was asked ---- */
+
+srv_server *srv_server_of(const srv_exchange *x);
+srv_api srv_api_of(const srv_exchange *x);
+const char *srv_request_id(const srv_exchange *x); /* "req_..."; also sent as x-request-id */
+/* The path's {name} part, decoded; "" if the route has none. */
+const char *srv_path_part(const srv_exchange *x);
+const char *srv_query(const srv_exchange *x, const char *name);  /* NULL: absent */
+const char *srv_header(const srv_exchange *x, const char *name); /* NULL: absent */
+/* Whose prefixes the request may reuse: one number for each API key, the same one for all requests
+ * where prefixes are shared. */
+uint64_t srv_scope(const srv_exchange *x);
+/* The body as it came; "" if there was none. */
+const char *srv_body(const srv_exchange *x, size_t *n_bytes);
+/* The body as a JSON object, borrowed, within the limits on depth and elements. NULL: it is none,
+ * and srv_fail has told the client why. */
+json_t *srv_body_json(srv_exchange *x);
+/* The client has gone, the deadline has passed, or the server must end now: stop working. Cheap. */
+bool srv_gone(const srv_exchange *x);
+/* The same as a bitnet_cancel_fn. */
+bool srv_gone_fn(void *exchange);
+/* Milliseconds until the request's deadline; INFINITY without one. */
+double srv_time_left(const srv_exchange *x);
+
+/* ---- the reply ---- */
+
+/* Adds a header to the reply that follows; both texts are copied. */
+void srv_reply_header(srv_exchange *x, const char *name, const char *value);
+/* Replies with a JSON value, which is taken over and may be NULL (out of memory: 500). */
+void srv_reply_json(srv_exchange *x, int status, json_t *value);
+/* Replies with bytes, which are copied. */
+void srv_reply_bytes(srv_exchange *x, int status, const char *content_type, const void *bytes,
+                     size_t n_bytes);
+/* Replies with an error in the shape of the route's API. `code` is a short name
+ * ("context_length_exceeded"); `param` the field at fault, or NULL. 429 and 503 get a Retry-After.
+ */
+void srv_fail(srv_exchange *x, int status, const char *code, const char *param, const char *format,
+              ...) BITNET_PRINTF(5, 6);
+/* The same from an error of the library: ARGUMENT 400, CONTEXT 400, MEMORY 503, CANCELLED 499 or
+ * 504, others 500 without file names. */
+void srv_fail_with(srv_exchange *x, const bitnet_error *err);
+
+/* A reply that comes in pieces. _begin sends status 200 and the headers. _write waits while the
+ * client is slow, at most for the time a slow client is given; false: the client is gone, stop.
+ * _end must follow _begin. An error after _begin is written by the API itself as an event. */
+void srv_stream_begin(srv_exchange *x, const char *content_type);
+bool srv_stream_write(srv_exchange *x, const void *bytes, size_t n_bytes);
+void srv_stream_end(srv_exchange *x);
+/* One server-sent event: "event: NAME\n" unless name is NULL, then "data: JSON\n\n". Takes `value`
+ * over. */
+bool srv_stream_event(srv_exchange *x, const char *name, json_t *value);
+
+#endif

@@ -1,0 +1,73 @@
+/* models.h - the models that this server offers: which are loaded, loading, or only known by name.
+ * Loads on demand within a budget of memory and unloads the one that nobody has used for longest.
+ */
+#ifndef SRV_MODELS_H
+#define SRV_MODELS_H
+
+#include "bitnet.h"
+#include "scheduler.h"
+
+typedef struct srv_models srv_models;
+
+typedef enum srv_model_state { SRV_UNLOADED, SRV_LOADING, SRV_LOADED, SRV_BROKEN } srv_model_state;
+
+/* A loaded model that is in use: it stays until it is released. */
+typedef struct srv_model {
+    const char *name; /* as requests name it */
+    bitnet_engine *engine;
+    const bitnet_model_info *info;
+    srv_scheduler *scheduler;
+    const char *device, *summary; /* of its runtime */
+    int n_ctx;
+    int64_t created; /* the file's time, seconds since 1970 */
+} srv_model;
+
+typedef struct srv_models_options {
+    const char *const *paths; /* GGUF files, or folders whose GGUF files are offered */
+    size_t n_paths;
+    const char *const
+        *load_dirs; /* folders from which requests may load more; none: they may not */
+    size_t n_load_dirs;
+    uint64_t
+        budget_bytes; /* of loaded models and their caches; 0: three quarters of what is free */
+    int max_loaded;   /* 0: 3 */
+    bitnet_runtime_options runtime;
+    bitnet_engine_options engine;
+    srv_scheduler_options scheduler;
+} srv_models_options;
+
+/* Looks the files up; loads the first one unless `lazy`. Fails as bitnet_engine_open does, naming
+ * the file. */
+bitnet_status srv_models_open(const srv_models_options *options, bool lazy, srv_models **out,
+                              bitnet_error *err);
+void srv_models_close(srv_models *m);
+void srv_models_drain(srv_models *m);
+
+/* The model of this name (NULL or "": the first), loaded if need be; waits for that, and asks
+ * `cancel` meanwhile. A name is a file's name without .gguf; the first model also answers to names
+ * that are not known when there is only one and `any_name` is set. Fails: NOT_AVAILABLE (no such
+ * model), what loading fails with, CANCELLED, MEMORY (does not fit beside models in use). */
+bitnet_status srv_model_use(srv_models *m, const char *name, bitnet_cancel_fn cancel, void *user,
+                            srv_model **out, bitnet_error *err);
+void srv_model_release(srv_models *m, srv_model *model);
+
+/* Adds a file from an allowed folder under a name and loads it. Fails: ARGUMENT (outside the
+ * folders, name taken), ... */
+bitnet_status srv_models_add(srv_models *m, const char *path, const char *name, bitnet_error *err);
+/* Unloads and forgets (one given at start is only unloaded). Fails: NOT_AVAILABLE, AGAIN (in use).
+ */
+bitnet_status srv_models_remove(srv_models *m, const char *name, bitnet_error *err);
+
+/* One line about a model, also an unloaded one; texts live until the models are closed. */
+typedef struct srv_model_row {
+    const char *name, *path;
+    srv_model_state state;
+    double progress; /* 0..1 while loading */
+    int64_t created;
+    uint64_t n_bytes; /* of the file */
+    const char *why;  /* BROKEN: what loading said */
+} srv_model_row;
+/* The i-th in the order they were given; false past the end. Any thread. */
+bool srv_models_at(srv_models *m, size_t i, srv_model_row *out);
+
+#endif
