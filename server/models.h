@@ -50,6 +50,9 @@ void srv_models_drain(srv_models *m);
 bitnet_status srv_model_use(srv_models *m, const char *name, bitnet_cancel_fn cancel, void *user,
                             srv_model **out, bitnet_error *err);
 void srv_model_release(srv_models *m, srv_model *model);
+/* The i-th, in use as by _use, if it is loaded; else NULL. Never waits, and does not count as a use
+ * that keeps the model from being unloaded later. For figures: /metrics, /slots, /v1/stats. */
+srv_model *srv_model_peek(srv_models *m, size_t i);
 
 /* Adds a file from an allowed folder under a name and loads it. Fails: ARGUMENT (outside the
  * folders, name taken), ... */

@@ -9,13 +9,20 @@
 
 typedef struct srv_receipts srv_receipts;
 
-srv_receipts *srv_receipts_open(size_t most); /* NULL: no folder can be made, or no memory */
+/* Makes the folder, readable by this user alone, and removes those that servers which no longer run
+ * have left. _open_in makes it below `parent`; _open below /run/user/UID, or /tmp where there is no
+ * such folder. `most` receipts are kept, 1 at least. NULL: no folder can be made, or no memory. */
+srv_receipts *srv_receipts_open(size_t most);
+srv_receipts *srv_receipts_open_in(const char *parent, size_t most);
+/* Removes the folder with what is in it; NULL is legal. */
 void srv_receipts_close(srv_receipts *r);
 /* The folder into which schedulers write ID.json. */
 const char *srv_receipts_dir(const srv_receipts *r);
-/* A new id; the oldest receipts beyond `most` go. False: out of memory. */
+/* A new id, which nobody can guess; the oldest receipts beyond `most` go. False: the system has no
+ * random numbers. Any thread. */
 bool srv_receipts_new(srv_receipts *r, char id[40]);
-/* The receipt, to be freed; NULL: not there (yet, or any more). */
+/* The receipt, to be freed; NULL: not there (yet, or any more). Any text is a legal id. Any thread.
+ */
 json_t *srv_receipts_get(srv_receipts *r, const char *id);
 
 #endif
