@@ -1,0 +1,183 @@
+// conversation.js - what a conversation is: a tree of messages. Editing a message or asking for another answer adds a sibling;
+// nothing is lost. `pick` of a node says which of its kids is shown. Also its form in a file: export and import.
+
+const MAX_NODES = 20000, MAX_TEXT = 4000000, MAX_CONVERSATIONS = 5000;
+
+// crypto.randomUUID is missing where a page came over plain HTTP from another machine.
+export function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
+}
+
+export function newConversation() {
+  const now = Date.now();
+  return {id: newId(), title: "", system: "", created: now, updated: now, root: {id: "root", role: "root", kids: [], pick: 0}};
+}
+
+// Adds a message below `parent` and shows it.
+export function addMessage(parent, role, text) {
+  const node = {id: newId(), role, text, created: Date.now(), kids: [], pick: 0};
+  parent.kids.push(node);
+  parent.pick = parent.kids.length - 1;
+  return node;
+}
+
+// The messages that are shown, from the first to the last, each with its parent.
+export function shown(conversation) {
+  const out = [];
+  for (let parent = conversation.root; parent.kids.length;) {
+    const node = parent.kids[Math.min(parent.pick, parent.kids.length - 1)];
+    out.push({node, parent});
+    parent = node;
+  }
+  return out;
+}
+
+// What the server is asked with: the system prompt and the messages from the first down to `last`, shown or not.
+export function messagesTo(conversation, last) {
+  const parents = new Map(), todo = [conversation.root];
+  while (todo.length) {
+    const parent = todo.pop();
+    for (const node of parent.kids) {
+      parents.set(node, parent);
+      todo.push(node);
+    }
+  }
+  const messages = [];
+  for (let node = last; node && node.role !== "root"; node = parents.get(node)) {
+    if (node.text) messages.push({role: node.role, content: node.text});
+  }
+  if (conversation.system.trim()) messages.push({role: "system", content: conversation.system});
+  return messages.reverse();
+}
+
+export function titleOf(conversation) {
+  if (conversation.title) return conversation.title;
+  const first = conversation.root.kids[conversation.root.pick];
+  const line = first ? first.text.trim().split("\n")[0] : "";
+  return line ? (line.length > 60 ? line.slice(0, 59) + "\u2026" : line) : "New conversation";
+}
+
+// ---- files ----
+
+// The form in which a conversation is kept and exported: its messages in a list, parents before kids, each with the place of
+// its parent (-1: it begins the conversation). A list, because a tree as deep as a conversation is long cannot be written.
+export function pack(c) {
+  const {id, title, system, created, updated, root} = c;
+  const messages = [], places = new Map([[root, -1]]), todo = [root];
+  while (todo.length) {
+    const parent = todo.pop();
+    for (const node of parent.kids) {
+      const {kids, id: unused, ...fields} = node;
+      places.set(node, messages.length);
+      todo.push(node);
+      messages.push({parent: places.get(parent), ...fields});
+    }
+  }
+  return {id, title, system, created, updated, pick: root.pick, messages};
+}
+
+export function exportText(conversations) {
+  return JSON.stringify({format: "bitnet-conversations", version: 1, exported: new Date().toISOString(),
+    conversations: conversations.map(pack)}, null, 1);
+}
+
+// The conversations of a file: ours, or {"messages": [{role, content} ...]} as other programs write. Nothing of the file is
+// trusted: every field is copied by its type, ids are made anew. Throws an Error that says what is wrong.
+export function importText(text) {
+  let data;
+  try {
+    data = JSON.parse(text);
+  } catch (e) {
+    throw new Error("The file is not JSON: " + e.message);
+  }
+  if (Array.isArray(data?.messages)) return [fromMessages(data)];
+  if (data?.format !== "bitnet-conversations" || !Array.isArray(data.conversations)) {
+    throw new Error("The file holds no conversations: it has neither \"format\": \"bitnet-conversations\" nor \"messages\".");
+  }
+  if (data.version !== 1) throw new Error(`The file is of version ${String(data.version).slice(0, 20)}; this page reads version 1.`);
+  if (data.conversations.length > MAX_CONVERSATIONS) throw new Error(`The file holds more than ${MAX_CONVERSATIONS} conversations.`);
+  return data.conversations.map((c) => unpack(c));
+}
+
+const string = (v, most = MAX_TEXT) => (typeof v === "string" ? v.slice(0, most) : "");
+const number = (v, otherwise) => (Number.isFinite(v) ? v : otherwise);
+
+function fromMessages(data) {
+  const c = newConversation();
+  c.title = string(data.title, 200);
+  let parent = c.root;
+  for (const m of data.messages.slice(0, MAX_NODES)) {
+    const text = contentText(m?.content);
+    if (m?.role === "system" && parent === c.root) c.system = text;
+    else if (m?.role === "user" || m?.role === "assistant") parent = addMessage(parent, m.role, text);
+    if (parent.role === "assistant") parent.ended = "stop";
+  }
+  return c;
+}
+
+// Content may be a text or a list of parts.
+function contentText(content) {
+  if (Array.isArray(content)) return content.map((p) => string(p?.text)).join("").slice(0, MAX_TEXT);
+  return string(content);
+}
+
+// A conversation from its packed form, whoever wrote that. Nothing of it is trusted; a parent stands before its kids, so that
+// there can be no circle. `id`: as it was kept in this browser; else it gets a new one.
+export function unpack(from, id) {
+  const c = newConversation();
+  c.id = id || c.id;
+  c.title = string(from?.title, 200);
+  c.system = string(from?.system);
+  c.created = number(from?.created, c.created);
+  c.updated = number(from?.updated, c.updated);
+  c.root.pick = number(from?.pick, 0);
+  const list = Array.isArray(from?.messages) ? from.messages : [];
+  if (list.length > MAX_NODES) throw new Error(`A conversation has more than ${MAX_NODES} messages.`);
+  const nodes = list.map(cleanMessage);
+  nodes.forEach((node, i) => {
+    const parent = list[i]?.parent;
+    (Number.isInteger(parent) && parent >= 0 && parent < i ? nodes[parent] : c.root).kids.push(node);
+  });
+  for (const node of [c.root, ...nodes]) node.pick = Math.max(0, Math.min(Math.trunc(node.pick), node.kids.length - 1));
+  return c;
+}
+
+function cleanMessage(from) {
+  const node = {
+    id: newId(), role: from?.role === "assistant" ? "assistant" : "user", text: string(from?.text),
+    created: number(from?.created, Date.now()), kids: [], pick: number(from?.pick, 0),
+  };
+  if (from?.reasoning) node.reasoning = string(from.reasoning);
+  if (from?.model) node.model = string(from.model, 300);
+  if (from?.ended) node.ended = string(from.ended, 40);
+  if (from?.trouble) node.trouble = string(from.trouble, 2000);
+  if (from?.numbers) node.numbers = cleanNumbers(from.numbers);
+  if (from?.receipt?.id) node.receipt = {id: string(from.receipt.id, 100), body: cleanReceipt(from.receipt.body)};
+  if (Array.isArray(from?.tokens)) node.tokens = from.tokens.slice(0, 100000).map(cleanToken);
+  return node;
+}
+
+function cleanNumbers(from) {
+  const out = {};
+  for (const key of ["prompt", "cached", "made", "perSecond", "firstAfter", "seconds"]) {
+    if (Number.isFinite(from?.[key])) out[key] = from[key];
+  }
+  return out;
+}
+
+// [text, log-probability, [[text, log-probability] ...]]
+function cleanToken(t) {
+  const pair = (p) => [string(p?.[0], 1000), number(p?.[1], null)];
+  return [...pair(t), (Array.isArray(t?.[2]) ? t[2] : []).slice(0, 20).map(pair)];
+}
+
+// A receipt is shown and saved as it came, never interpreted beyond its names.
+function cleanReceipt(body) {
+  if (!body || typeof body !== "object" || Array.isArray(body)) return null;
+  try {
+    return JSON.stringify(body).length < 200000 ? body : null;
+  } catch {
+    return null;
+  }
+}
