@@ -765,6 +765,66 @@ typedef struct bitnet_sampler_state {
 BITNET_API void bitnet_sampler_save(const bitnet_sampler *sampler, bitnet_sampler_state *state);
 BITNET_API void bitnet_sampler_restore(bitnet_sampler *sampler, const bitnet_sampler_state *state);
 
+/* ---- grammar: texts of a form ---------------------------------------------------------------- */
+
+typedef enum bitnet_grammar_kind {
+    /* Rules in GBNF: `root ::= "yes" | "no" [.!]{0,3}   # comment`. Literals and classes of
+     * characters with ranges and ^, escapes (\n \r \t \xNN \uNNNN \UNNNNNNNN, or the character
+     * itself behind a backslash where it would mean something), any character (.), groups, |, the
+     * repetitions * + ? {n} {n,} {n,m}, names of other rules. A text begins with the rule root. */
+    BITNET_GRAMMAR_GBNF = 0,
+    /* Any JSON object; the text of the grammar is not looked at */
+    BITNET_GRAMMAR_JSON_OBJECT = 2,
+} bitnet_grammar_kind;
+
+/* What a text must look like, compiled for the vocabulary of an engine. Any number of matchers and
+ * threads may share one. */
+typedef struct bitnet_grammar bitnet_grammar;
+/* Where one text stands in its grammar. One thread at a time. */
+typedef struct bitnet_matcher bitnet_matcher;
+
+/* Close it before its engine. What is written as JSON has bounded white space (after brackets and
+ * commas nothing, a blank, or a line's end and at most 32 blanks) and bounded numbers (19 digits,
+ * 20 behind the point, 2 of an exponent), and nothing behind its end. Texts of at most 1 MiB,
+ * 65,536 rules, 262,144 instructions. Fails: ARGUMENT (what the text has that is not understood or
+ * cannot be followed, such as a rule that begins with itself or never ends), MEMORY. */
+BITNET_API bitnet_status bitnet_grammar_open(bitnet_engine *engine, bitnet_grammar_kind kind,
+                                             const char *text, size_t n_bytes, bitnet_grammar **out,
+                                             bitnet_error *err);
+/* Matchers that are open go on; close them before the engine too. */
+BITNET_API void bitnet_grammar_close(bitnet_grammar *grammar);
+
+/* At the beginning of a text. `continues`: the text is not the first behind a special token (BOS, a
+ * turn mark, as most prompts of chats end), so that a space in front of it counts, as for
+ * bitnet_stream_options; it makes a difference for tokenizers that put one there. Fails: ARGUMENT,
+ * MEMORY. */
+BITNET_API bitnet_status bitnet_matcher_open(bitnet_grammar *grammar, bool continues,
+                                             bitnet_matcher **out, bitnet_error *err);
+BITNET_API bitnet_status bitnet_matcher_fork(const bitnet_matcher *matcher, bitnet_matcher **out,
+                                             bitnet_error *err);
+BITNET_API void bitnet_matcher_close(bitnet_matcher *matcher);
+/* The ids that may follow, as bitnet_constraints has them; n_words is (n_vocab + 31) / 32. Tokens
+ * that the model ends with are among them exactly where the text may end; other special and unused
+ * ones never are. Masks are remembered, for all matchers of the grammar. Fails: ERROR if no id may
+ * follow (the vocabulary lacks the characters), ARGUMENT (NULL; n_words; the text has ended; it can
+ * be read in more ways at a time than are followed), MEMORY. */
+BITNET_API bitnet_status bitnet_matcher_mask(bitnet_matcher *matcher, uint32_t *allowed,
+                                             size_t n_words, bitnet_error *err);
+/* The text goes on with this token. Fails: ARGUMENT if it may not follow, or as _mask; then the
+ * matcher is where it was. */
+BITNET_API bitnet_status bitnet_matcher_accept(bitnet_matcher *matcher, int32_t id,
+                                               bitnet_error *err);
+/* The text may end here. One that ends elsewhere, for instance by max_tokens, is a part of a text
+ * of the grammar: of a JSON value, for instance, which no parser takes. */
+BITNET_API bool bitnet_matcher_done(const bitnet_matcher *matcher);
+/* Restricts a sampler (bitnet_sampler_constrain) to what may follow, with these biases (NULL, 0:
+ * none). Called before bitnet_generate, and from its on_text after accepting the id, it gives a
+ * text of the grammar; let on_text return false where one of the two fails. Fails: as _mask, and
+ * ARGUMENT as bitnet_sampler_constrain. */
+BITNET_API bitnet_status bitnet_matcher_constrain(bitnet_matcher *matcher, bitnet_sampler *sampler,
+                                                  const bitnet_bias *biases, size_t n_biases,
+                                                  bitnet_error *err);
+
 /* ---- generate ------------------------------------------------------------------------------ */
 
 typedef enum bitnet_finish {

@@ -133,6 +133,7 @@ bitnet_status bnet_tokenizer_open(const bnet_gguf *g, uint64_t n_vocab, const bn
     bnet_tokenizer *t = bnet_calloc(1, sizeof *t);
     if (!t)
         return bnet_no_memory(err, "tokenizer");
+    pthread_mutex_init(&t->trie_lock, NULL);
     bitnet_status status = open_all(t, g, n_vocab, log, err);
     if (status == BITNET_OK)
         *out = t;
@@ -145,6 +146,8 @@ void bnet_tokenizer_close(bnet_tokenizer *t)
 {
     if (!t)
         return;
+    bnet_trie_free(t->trie);
+    pthread_mutex_destroy(&t->trie_lock);
     bnet_splitter_close(t->splitter);
     bnet_index_close(&t->by_merge);
     bnet_texts_close(&t->merges);

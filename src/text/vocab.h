@@ -2,6 +2,8 @@
 #ifndef BNET_VOCAB_H
 #define BNET_VOCAB_H
 
+#include <pthread.h>
+
 #include "text/index.h"
 #include "text/merge.h"
 #include "text/split.h"
@@ -92,6 +94,9 @@ struct bnet_tokenizer {
     /* SentencePiece */
     const uint8_t *scores; /* [n] f32 in the file, unaligned */
     bool space_prefix;
+    /* trie.c: made when it is first asked for */
+    pthread_mutex_t trie_lock;
+    struct bnet_trie *trie;
 };
 
 static inline bnet_token_type bnet_type_of(const bnet_tokenizer *t, size_t id)
@@ -140,6 +145,9 @@ size_t bnet_spm_decode(bnet_span s, char *out);
 bitnet_status bnet_spm_open(bnet_tokenizer *t, const bnet_gguf *g, bitnet_error *err);
 bitnet_status bnet_spm_encode(const bnet_tokenizer *t, const char *text, size_t n, bool prefix,
                               bnet_scratch *s, bnet_ids *out, bitnet_error *err);
+
+/* trie.c */
+void bnet_trie_free(struct bnet_trie *trie);
 
 /* special.c */
 bitnet_status bnet_specials_open(bnet_tokenizer *t, bitnet_error *err);

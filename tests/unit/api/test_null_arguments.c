@@ -109,6 +109,15 @@ static void test_engine(void **state)
     assert_false(bitnet_token_stops(NULL, 0));
     REFUSED(bitnet_chat_render(NULL, NULL, NULL, 0, true, NULL, 0, NULL, &err));
     REFUSED(bitnet_template_render(NULL, 0, NULL, 0, NULL, 0, NULL, &err));
+    REFUSED(bitnet_grammar_open(NULL, BITNET_GRAMMAR_GBNF, NULL, 0, NULL, &err));
+    bitnet_grammar_close(NULL);
+    REFUSED(bitnet_matcher_open(NULL, true, NULL, &err));
+    REFUSED(bitnet_matcher_fork(NULL, NULL, &err));
+    bitnet_matcher_close(NULL);
+    REFUSED(bitnet_matcher_mask(NULL, NULL, 0, &err));
+    REFUSED(bitnet_matcher_accept(NULL, 0, &err));
+    assert_false(bitnet_matcher_done(NULL));
+    REFUSED(bitnet_matcher_constrain(NULL, NULL, NULL, 0, &err));
     REFUSED(bitnet_receipt_open(NULL, NULL, &err));
     REFUSED(bitnet_receipt_write(NULL, NULL, NULL, &err));
     REFUSED(bitnet_receipt_verify(NULL, NULL, NULL, &err));

@@ -155,6 +155,35 @@ static void deep_template(void)
     }
 }
 
+/* Groups as deep as they may be, and a mask. */
+static void deep_grammar(void)
+{
+    static char source[4096];
+    static uint32_t mask[(1 << 18) / 32];
+    size_t n_words = ((size_t)bitnet_engine_model(t.story)->n_vocab + 31) / 32;
+    bitnet_grammar *g = NULL;
+    bitnet_matcher *m = NULL, *fork = NULL;
+    bitnet_sampler *sampler = NULL;
+    size_t n = (size_t)snprintf(source, sizeof source, "root ::= ");
+    memset(source + n, '(', 64);
+    n += 64;
+    n += (size_t)snprintf(source + n, sizeof source - n, "[a-z]{1,9}");
+    memset(source + n, ')', 64);
+    FINE(bitnet_grammar_open(t.story, BITNET_GRAMMAR_GBNF, source, n + 64, &g, &t.err));
+    FINE(bitnet_matcher_open(g, true, &m, &t.err));
+    FINE(bitnet_matcher_mask(m, mask, n_words, &t.err));
+    FINE(bitnet_sampler_open(NULL, bitnet_engine_model(t.story)->n_vocab, &sampler, &t.err));
+    FINE(bitnet_matcher_constrain(m, sampler, NULL, 0, &t.err));
+    FINE(bitnet_matcher_fork(m, &fork, &t.err));
+    FINE(bitnet_tokenize(t.story, "fox", 3, 0, t.ids, IDS, &t.n_bytes, &t.err));
+    FINE(bitnet_matcher_accept(m, t.ids[0], &t.err));
+    CHECK(bitnet_matcher_done(m) && !bitnet_matcher_done(fork));
+    bitnet_sampler_close(sampler);
+    bitnet_matcher_close(fork);
+    bitnet_matcher_close(m);
+    bitnet_grammar_close(g);
+}
+
 static void text(void)
 {
     static const char sentence[] = "Once upon a time, the fox's 123 friends didn't go home...";
@@ -172,6 +201,7 @@ static void text(void)
     (void)bitnet_token_stops(t.story, t.ids[0]);
     FINE(bitnet_chat_render(t.story, NULL, m, 2, true, t.text, TEXT, &t.n_bytes, &t.err));
     deep_template();
+    deep_grammar();
     bitnet_stream_options_init(&o);
     FINE(bitnet_stream_open(t.story, &o, &s, &t.err));
     for (size_t i = 0; i < n_ids; i++)
