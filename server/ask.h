@@ -27,7 +27,11 @@ typedef struct srv_ask {
     bool split_reasoning;        /* <think>...</think> comes as reasoning */
     srv_job_options
         job; /* sampling, stops, counts, log-probabilities; ids and grammar are set by _start */
-    bool want_receipt;
+    bool want_receipt;        /* where the server keeps receipts; so from _init on */
+    bool no_tokens;           /* max_tokens may be 0 */
+    bool random_seed;         /* no seed was given: so from _init on */
+    const char **owned_stops; /* of srv_ask_read_sampling */
+    bitnet_bias *owned_biases;
 } srv_ask;
 
 typedef enum srv_delta_kind {
@@ -68,6 +72,8 @@ bool srv_answer_next(srv_answer *answer, srv_delta *delta);
 /* The model that answers. */
 const srv_model *srv_answer_model(const srv_answer *answer);
 const char *srv_answer_receipt(const srv_answer *answer); /* id; NULL: none */
+/* The same as the reply's header x-bitnet-receipt; before the reply begins. */
+void srv_answer_tell_receipt(srv_exchange *x, const srv_answer *answer);
 size_t srv_answer_prompt_tokens(const srv_answer *answer);
 const int32_t *srv_answer_prompt(const srv_answer *answer, size_t *n);
 /* Releases job and model. */

@@ -1,0 +1,209 @@
+/* test_split.c - what is said, thought and called comes out the same however the text is cut into
+ * pieces, and what only looks like a call stays text. */
+#include "test.h"
+
+#include "../../../server/split.h"
+#include "../../../server/textbuf.c"
+
+/* Everything a split tells, as one text: said as it is, thoughts in (), calls as {index name args}.
+ */
+typedef struct told {
+    srv_textbuf text;
+    srv_delta_kind last;
+} told;
+
+static void open_piece(told *t, const srv_piece *p)
+{
+    char index[16];
+    if (t->last == SRV_DELTA_REASONING && p->kind != SRV_DELTA_REASONING)
+        srv_textbuf_str(&t->text, ")");
+    if (p->kind == SRV_DELTA_REASONING && t->last != SRV_DELTA_REASONING)
+        srv_textbuf_str(&t->text, "(");
+    if (p->kind == SRV_DELTA_TOOL_BEGIN) {
+        snprintf(index, sizeof index, "{%d ", p->tool_index);
+        srv_textbuf_str(&t->text, index);
+    }
+}
+
+static void take(told *t, srv_split *s)
+{
+    srv_piece p;
+    while (srv_split_next(s, &p)) {
+        open_piece(t, &p);
+        srv_textbuf_add(&t->text, p.text, p.n_text);
+        if (p.kind == SRV_DELTA_TOOL_BEGIN) {
+            assert_int_equal(p.text[p.n_text], 0);
+            srv_textbuf_str(&t->text, " ");
+        }
+        if (p.kind == SRV_DELTA_TOOL_END)
+            srv_textbuf_str(&t->text, "}");
+        t->last = p.kind;
+    }
+}
+
+/* The text cut after every `step` bytes. */
+static void expect_cut(srv_split_options o, const char *text, const char *want, size_t step)
+{
+    told t = {.last = SRV_DELTA_TEXT};
+    size_t n = strlen(text);
+    srv_split *s = srv_split_open(&o);
+    assert_non_null(s);
+    for (size_t i = 0; i < n; i += step) {
+        assert_true(srv_split_push(s, text + i, n - i < step ? n - i : step));
+        take(&t, s);
+    }
+    assert_true(srv_split_finish(s));
+    take(&t, s);
+    if (t.last == SRV_DELTA_REASONING)
+        srv_textbuf_str(&t.text, ")");
+    assert_string_equal(t.text.n ? t.text.data : "", want);
+    srv_textbuf_free(&t.text);
+    srv_split_close(s);
+}
+
+static void expect(srv_split_options o, const char *text, const char *want)
+{
+    for (size_t step = 1; step <= strlen(text) + 1; step++)
+        expect_cut(o, text, want, step);
+}
+
+static json_t *two_tools(void)
+{
+    return json_pack("[{s:{s:s}}, {s:{s:s}}]", "function", "name", "add", "function", "name",
+                     "look");
+}
+
+static void test_plain_text_is_untouched(void **state)
+{
+    (void)state;
+    expect((srv_split_options){0}, " Hello <think> [TOOL_CALLS] {\"name\": 1} ",
+           " Hello <think> [TOOL_CALLS] {\"name\": 1} ");
+    expect((srv_split_options){0}, "", "");
+}
+
+static void test_thoughts_come_apart(void **state)
+{
+    srv_split_options o = {.reasoning = true}, inside = {.reasoning = true, .thinking = true};
+    (void)state;
+    expect(o, "<think>\nI see.\n</think>\n\nYes.", "(I see.)Yes.");
+    expect(o, "\n<think>a < b </thin> c</think>d", "(a < b </thin> c)d");
+    expect(o, "<thin>no</thin>", "<thin>no</thin>");
+    expect(o, "Yes <think>no</think>", "Yes <think>no</think>");
+    expect(o, "<think>never ends", "(never ends)");
+    expect(o, "<think>\n\n</think>\n\nYes", "Yes");
+    expect(inside, "\nI see.</think>Yes.", "(I see.)Yes.");
+}
+
+static void test_hermes_calls(void **state)
+{
+    json_t *tools = two_tools();
+    srv_split_options o = {.style = SRV_TOOLS_HERMES, .tools = tools};
+    (void)state;
+    expect(o,
+           "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1, {}], \"b\": \"}\\\"{\"}}\n"
+           "</tool_call>",
+           "{0 add {\"a\": [1, {}], \"b\": \"}\\\"{\"}}");
+    expect(o,
+           "Well.\n<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>\n<tool_call>"
+           "{\"name\":\"look\",\"arguments\":{\"x\":1}}</tool_call>\n",
+           "Well.{0 add {}}{1 look {\"x\":1}}");
+    expect(o, "<tool_call>{\"arguments\": {\"x\": 1}, \"name\": \"look\"}</tool_call> Done.",
+           "{0 look {\"x\": 1}}Done.");
+    expect(o, "<tool_call>{\"name\": \"look\", \"id\": {}, \"arguments\": {\"x\": 1}}</tool_call>",
+           "{0 look {\"x\": 1}}");
+    json_decref(tools);
+}
+
+static void test_what_is_no_call_stays_text(void **state)
+{
+    static const char *const texts[] = {
+        "<tool_call>hello</tool_call>",
+        "<tool_call>{\"name\": \"fly\", \"arguments\": {}}</tool_call>",
+        "<tool_call>{\"name\": \"add\", \"arguments\": 3}</tool_call>",
+        "<tool_call>{\"name\": \"add\"",
+        "<tool_call>",
+        "<tool_cal",
+        "a <b> c",
+        "<tool_call>{nonsense}</tool_call>",
+    };
+    json_t *tools = two_tools();
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        expect((srv_split_options){.style = SRV_TOOLS_HERMES, .tools = tools}, texts[i], texts[i]);
+    json_decref(tools);
+}
+
+static void test_a_call_that_is_cut_short_ends(void **state)
+{
+    json_t *tools = two_tools();
+    (void)state;
+    expect((srv_split_options){.style = SRV_TOOLS_HERMES, .tools = tools},
+           "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1", "{0 add {\"a\": 1}");
+    json_decref(tools);
+}
+
+static void test_llama3_calls(void **state)
+{
+    json_t *tools = two_tools();
+    srv_split_options o = {.style = SRV_TOOLS_LLAMA3, .tools = tools};
+    (void)state;
+    expect(o, "{\"name\": \"add\", \"parameters\": {\"a\": 1}}", "{0 add {\"a\": 1}}");
+    expect(o, "\n{\"name\": \"add\", \"parameters\": {}}; {\"name\": \"look\", \"parameters\": {}}",
+           "{0 add {}}{1 look {}}");
+    expect(o, "{\"name\": \"Tom\", \"age\": {\"y\": 3}}",
+           "{\"name\": \"Tom\", \"age\": {\"y\": 3}}");
+    expect(o, "Hi {\"name\": \"add\", \"parameters\": {}}",
+           "Hi {\"name\": \"add\", \"parameters\": {}}");
+    json_decref(tools);
+}
+
+static void test_mistral_calls(void **state)
+{
+    json_t *tools = two_tools();
+    srv_split_options o = {.style = SRV_TOOLS_MISTRAL, .tools = tools};
+    (void)state;
+    expect(o,
+           "[TOOL_CALLS] [{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": \"look\", "
+           "\"arguments\": {}}]",
+           "{0 add {\"a\": 1}}{1 look {}}");
+    expect(o, "a [TOOL_CALLS] b", "a [TOOL_CALLS] b");
+    json_decref(tools);
+}
+
+static void test_a_forced_call_needs_no_mark(void **state)
+{
+    json_t *tools = two_tools();
+    (void)state;
+    expect((srv_split_options){.style = SRV_TOOLS_HERMES, .tools = tools, .calling = true},
+           "{\"name\": \"add\", \"arguments\": {\"a\": 1}}", "{0 add {\"a\": 1}}");
+    expect((srv_split_options){.style = SRV_TOOLS_MISTRAL, .tools = tools, .calling = true},
+           "{\"name\": \"add\", \"arguments\": {\"a\": 1}}", "{0 add {\"a\": 1}}");
+    json_decref(tools);
+}
+
+static void test_utf8_is_made_valid(void **state)
+{
+    srv_textbuf b = {0};
+    (void)state;
+    srv_textbuf_utf8(&b, "a\xc3\xa9\xe2\x98z\xff\xed\xa0\x80\xf0\x9f\x98\x80", 14);
+    assert_string_equal(b.data, "a\xc3\xa9\xef\xbf\xbd\xef\xbf\xbdz\xef\xbf\xbd\xef\xbf\xbd\xef\xbf"
+                                "\xbd\xef\xbf\xbd\xf0\x9f\x98\x80");
+    assert_int_equal(srv_utf8_count(b.data, b.n), 10);
+    srv_textbuf_free(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain_text_is_untouched),
+        cmocka_unit_test(test_thoughts_come_apart),
+        cmocka_unit_test(test_hermes_calls),
+        cmocka_unit_test(test_what_is_no_call_stays_text),
+        cmocka_unit_test(test_a_call_that_is_cut_short_ends),
+        cmocka_unit_test(test_llama3_calls),
+        cmocka_unit_test(test_mistral_calls),
+        cmocka_unit_test(test_a_forced_call_needs_no_mark),
+        cmocka_unit_test(test_utf8_is_made_valid),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
