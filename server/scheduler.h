@@ -30,6 +30,11 @@ typedef struct srv_scheduler_options {
     int max_active;          /* continuations computed at a time; 0: 64 */
     int max_queued;          /* jobs that may wait; 0: 256. More: srv_job_submit fails with AGAIN */
     const char *receipt_dir; /* NULL: no receipts */
+    /* 0: pieces of prompts are as long as the others' steps allow. Else every prompt is divided at
+     * multiples of this number, itself a multiple of 64, whatever else is computed: on a GPU, with
+     * batch_invariant, the bits of an answer are then those of the prompt alone. Cached prefixes
+     * are reused up to such a multiple, and answers are not cached */
+    int piece;
 } srv_scheduler_options;
 
 /* Opens cache, batch and thread. Requires: the engine outlives it. */
@@ -69,7 +74,9 @@ typedef struct srv_job_options {
     uint64_t scope;     /* whose prefixes it may reuse; 0: its own only, nothing is published */
     bitnet_cancel_fn cancel; /* asked now and then on the scheduler's thread; NULL: nobody */
     void *cancel_user;
-    const char *receipt_id; /* NULL: no receipt for this job (choice 0 is what it shows) */
+    /* NULL: no receipt for this job. Else receipt_dir/ID.json shows choice 0, soon after SRV_END.
+     * Letters, digits, '-' and '_' */
+    const char *receipt_id;
 } srv_job_options;
 
 void srv_job_options_init(srv_job_options *o);
@@ -77,7 +84,7 @@ void srv_job_options_init(srv_job_options *o);
 typedef enum srv_event_kind {
     SRV_PROMPT, /* log-probability of a prompt token: index, id, logprob, top */
     SRV_TOKEN,  /* a chosen token: choice, id, text that may now be shown (possibly none), logprob,
-                   top */
+                   top. A token that ends the choice by itself (EOS) is counted and not told */
     SRV_VECTOR, /* EMBED: n floats */
     SRV_FINISH, /* a choice has ended: choice, finish, rest of its text */
     SRV_END,    /* the job has ended: status, usage. Always the last event, and always comes */

@@ -1,0 +1,33 @@
+/* scheduler_pace.h - how many prompt tokens a step may have beside those that generate. Measures
+ * the steps: their time without prompts is what the others are used to, and a step with prompts
+ * shall take about three times that, which is also what lets the prompt have most of the machine.
+ */
+#ifndef SRV_SCHEDULER_PACE_H
+#define SRV_SCHEDULER_PACE_H
+
+#include <stddef.h>
+
+enum { SRV_PACE_ROWS = 20, SRV_PACE_KEPT = 9 };
+
+typedef struct srv_plain { /* the latest steps without prompts, of about so many rows */
+    double ms[SRV_PACE_KEPT];
+    unsigned n;
+} srv_plain;
+
+typedef struct srv_pace {
+    srv_plain plain[SRV_PACE_ROWS];
+    double mixed_ms;  /* a prompt token's share of a step with others; 0: not known */
+    double alone_ms;  /* a prompt token's share of a step without others; 0: not known */
+    unsigned n_mixed; /* steps with prompts since the last one without */
+} srv_pace;
+
+/* How many prompt tokens the next step may have beside n_rows generating ones; at most `most`. 0:
+ * this step has none, so that one without prompts is measured. Without rows: as many as half a
+ * second takes, 128 at least. */
+size_t srv_pace_room(const srv_pace *p, size_t n_rows, size_t most);
+/* A step took so long. */
+void srv_pace_note(srv_pace *p, size_t n_rows, size_t n_prompt, double ms);
+/* The usual time of a step of n_rows without prompts; 0: not known. */
+double srv_pace_plain(const srv_pace *p, size_t n_rows);
+
+#endif
