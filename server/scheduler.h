@@ -13,9 +13,6 @@
 
 #include "bitnet.h"
 
-/* Declared again in bitnet.h where token masks are. */
-typedef struct bitnet_grammar bitnet_grammar;
-
 typedef struct srv_scheduler srv_scheduler;
 typedef struct srv_job srv_job;
 
@@ -68,7 +65,9 @@ typedef struct srv_job_options {
     bool prompt_logprobs; /* SRV_PROMPT events for every prompt token but the first, which has none
                            */
     bool mean_pooling;    /* EMBED: the mean of all positions; else the last one */
-    bitnet_grammar *grammar; /* restricts every choice; kept open by the job; NULL: free */
+    /* Restricts every choice; ends then come where it allows them, whatever ignore_eos and
+     * min_tokens say. It may be closed after submit. NULL: free */
+    bitnet_grammar *grammar;
     srv_priority priority;
     double deadline_ms; /* from now; 0: none */
     uint64_t scope;     /* whose prefixes it may reuse; 0: its own only, nothing is published */

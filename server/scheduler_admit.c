@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "scheduler_impl.h"
-#include "scheduler_mask.h"
 
 static size_t blocks_for(size_t n_tokens)
 {

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "scheduler_impl.h"
-#include "scheduler_mask.h"
 
 /* ---- what may be chosen ---- */
 
@@ -38,9 +37,9 @@ static bitnet_status constrain(srv_scheduler *s, srv_choice *c, bitnet_error *er
         return srv_no_memory(err);
     k.biases = biases;
     k.n_biases = list_biases(s, c, biases);
-    bitnet_status st = c->mask ? srv_mask_allowed(c->mask, &k.allowed, err) : BITNET_OK;
-    if (st == BITNET_OK)
-        st = bitnet_sampler_constrain(c->sampler, &k, err);
+    bitnet_status st =
+        c->matcher ? bitnet_matcher_constrain(c->matcher, c->sampler, k.biases, k.n_biases, err)
+                   : bitnet_sampler_constrain(c->sampler, &k, err);
     free(biases);
     return st;
 }
@@ -59,6 +58,16 @@ static bitnet_status open_stream(const srv_scheduler *s, srv_choice *c, bitnet_e
     return bitnet_stream_open(s->engine, &so, &c->stream, err);
 }
 
+/* The grammar may be closed once the job is submitted: later choices go by the first one's copy. */
+static bitnet_status open_matcher(const srv_scheduler *s, srv_choice *c, bitnet_error *err)
+{
+    const srv_job_options *o = &c->job->o;
+    bool continues = !bitnet_token_special(s->engine, o->ids[o->n_ids - 1]);
+    if (c->index > 0)
+        return bitnet_matcher_fork(c->job->choices[0].matcher, &c->matcher, err);
+    return bitnet_matcher_open(o->grammar, continues, &c->matcher, err);
+}
+
 bitnet_status srv_choice_open(srv_scheduler *s, srv_choice *c, bitnet_error *err)
 {
     const srv_job_options *o = &c->job->o;
@@ -69,8 +78,8 @@ bitnet_status srv_choice_open(srv_scheduler *s, srv_choice *c, bitnet_error *err
     if (st == BITNET_OK)
         st = open_stream(s, c, err);
     if (st == BITNET_OK && o->grammar)
-        st = srv_mask_open(s->engine, o->grammar, &c->mask, err);
-    if (st == BITNET_OK && (o->n_biases || c->no_ends || c->mask))
+        st = open_matcher(s, c, err);
+    if (st == BITNET_OK && (o->n_biases || c->no_ends || c->matcher))
         st = constrain(s, c, err);
     return st;
 }
@@ -80,13 +89,13 @@ void srv_choice_close(srv_choice *c)
     bitnet_session_close(c->session);
     bitnet_sampler_close(c->sampler);
     bitnet_stream_close(c->stream);
-    srv_mask_close(c->mask);
+    bitnet_matcher_close(c->matcher);
     free(c->ids);
     srv_bytes_free(&c->text);
     c->session = NULL;
     c->sampler = NULL;
     c->stream = NULL;
-    c->mask = NULL;
+    c->matcher = NULL;
     c->ids = NULL;
 }
 
@@ -190,18 +199,20 @@ static bool speak(srv_scheduler *s, srv_choice *c, const srv_told *told, bool *s
     return true;
 }
 
-/* What may be chosen after the id; *done: nothing may. False: the job has failed. */
+/* What may be chosen after the id; *done: nothing may, and the text is whole. False: the job has
+ * failed. */
 static bool restrict_next(srv_scheduler *s, srv_choice *c, int32_t id, bool *done)
 {
     bitnet_error e = {0};
-    bitnet_status st = c->mask ? srv_mask_take(c->mask, id, done, &e) : BITNET_OK;
+    bitnet_status st = c->matcher ? bitnet_matcher_accept(c->matcher, id, &e) : BITNET_OK;
     bool freed = c->no_ends && c->n_made >= c->job->o.min_tokens;
     c->no_ends = c->no_ends && !freed;
-    if (st == BITNET_OK && !*done && (c->mask || freed))
+    if (st == BITNET_OK && (c->matcher || freed))
         st = constrain(s, c, &e);
-    if (st != BITNET_OK)
+    *done = st == BITNET_ERROR && c->matcher && bitnet_matcher_done(c->matcher);
+    if (st != BITNET_OK && !*done)
         srv_job_end(s, c->job, st, "%s", e.message);
-    return st == BITNET_OK;
+    return st == BITNET_OK || *done;
 }
 
 void srv_choice_take(srv_scheduler *s, srv_choice *c, const srv_told *told)
@@ -210,7 +221,7 @@ void srv_choice_take(srv_scheduler *s, srv_choice *c, const srv_told *told)
     bool stopped = false, done = false;
     bitnet_finish finish;
     count(s, c, told->id);
-    if ((!o->ignore_eos || c->mask) && is_end(s, told->id)) {
+    if ((!o->ignore_eos || c->matcher) && is_end(s, told->id)) {
         srv_choice_finish(s, c, BITNET_FINISH_EOS, -1);
         return;
     }
@@ -218,12 +229,10 @@ void srv_choice_take(srv_scheduler *s, srv_choice *c, const srv_told *told)
         return;
     if (stopped)
         srv_choice_finish(s, c, BITNET_FINISH_STOP_STRING, which_stop(s, c, told->id));
-    else if (!restrict_next(s, c, told->id, &done))
-        return;
-    else if (done)
-        srv_choice_finish(s, c, BITNET_FINISH_EOS, -1);
     else if (ends_by_count(s, c, &finish))
         srv_choice_finish(s, c, finish, -1);
+    else if (restrict_next(s, c, told->id, &done) && done)
+        srv_choice_finish(s, c, BITNET_FINISH_EOS, -1);
     else
         c->next = told->id;
 }

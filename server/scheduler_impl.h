@@ -22,8 +22,6 @@ typedef struct srv_bytes {
     size_t head, tail, cap; /* [head, tail) is in use */
 } srv_bytes;
 
-typedef struct srv_mask srv_mask; /* scheduler_mask.h */
-
 /* One continuation. */
 typedef struct srv_choice {
     srv_job *job;
@@ -33,13 +31,13 @@ typedef struct srv_choice {
     bitnet_session *session; /* NULL: not begun, or given back */
     bitnet_sampler *sampler;
     bitnet_stream *stream;
-    srv_mask *mask;  /* of a grammar; NULL: free */
-    int32_t next;    /* chosen, not yet appended */
-    size_t n_made;   /* tokens chosen */
-    bool no_ends;    /* ends are forbidden until min_tokens are made */
-    int32_t *ids;    /* all n_made of them, for the receipt; NULL: not wanted */
-    srv_bytes text;  /* the same */
-    double first_ms; /* when its first token came */
+    bitnet_matcher *matcher; /* of a grammar; NULL: free */
+    int32_t next;            /* chosen, not yet appended */
+    size_t n_made;           /* tokens chosen */
+    bool no_ends;            /* ends are forbidden until min_tokens are made */
+    int32_t *ids;            /* all n_made of them, for the receipt; NULL: not wanted */
+    srv_bytes text;          /* the same */
+    double first_ms;         /* when its first token came */
 } srv_choice;
 
 typedef enum srv_job_state { SRV_JOB_QUEUED, SRV_JOB_ACTIVE, SRV_JOB_OVER } srv_job_state;

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "scheduler_impl.h"
-#include "scheduler_mask.h"
 
 enum { RECEIPT_ID_MAX = 64, STOPS_MAX = 64 };
 

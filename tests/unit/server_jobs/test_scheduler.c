@@ -136,6 +136,37 @@ static void stops_are_told(void **state)
     world_close(&w);
 }
 
+/* The model wants to say something else. */
+static void grammars_bind(void **state)
+{
+    (void)state;
+    static const char rules[] = "root ::= \"{\" (\"yes\" | \"no\") \"!\"{2,3} \"}\"";
+    world w = world_open(NULL);
+    srv_job_options o = ask(&w, 30, 40);
+    OK(bitnet_grammar_open(w.n.engine, BITNET_GRAMMAR_GBNF, rules, strlen(rules), &o.grammar,
+                           &err));
+    o.n_choices = 4;
+    o.sampling.temperature = 2;
+    o.sampling.top_k = 0;
+    o.sampling.top_p = 1;
+    o.ignore_eos = true; /* nor does this let it talk on */
+    srv_job *job = submit(&w, &o);
+    bitnet_grammar_close(o.grammar);
+    answer *a = calloc(1, sizeof *a);
+    answer_all(a, job);
+    assert_int_equal(a->error.status, BITNET_OK);
+    for (int i = 0; i < 4; i++) {
+        const char *t = a->choice[i].text;
+        assert_int_equal(a->choice[i].finish, BITNET_FINISH_EOS);
+        if (strcmp(t, "{yes!!}") && strcmp(t, "{no!!}") && strcmp(t, "{yes!!!}") &&
+            strcmp(t, "{no!!!}"))
+            fail_msg("choice %d says \"%s\"", i, t);
+    }
+    srv_job_release(job);
+    answer_free(a);
+    world_close(&w);
+}
+
 static void context_ends_it(void **state)
 {
     (void)state;
@@ -697,6 +728,7 @@ int main(void)
         cmocka_unit_test(same_as_alone),
         cmocka_unit_test(biases_count),
         cmocka_unit_test(stops_are_told),
+        cmocka_unit_test(grammars_bind),
         cmocka_unit_test(context_ends_it),
         cmocka_unit_test(prompt_is_scored),
         cmocka_unit_test(vectors_are_pooled),
