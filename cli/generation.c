@@ -61,20 +61,23 @@ int detokenize(const loaded *m, const int32_t *v, size_t n, unsigned flags, buff
 
 /* ---- chat templates ---- */
 
-/* The file's own: told where it is not what will be written. */
+/* The file's own: told where it is not what will be written, and why. */
 static const char *own_template(const loaded *m)
 {
     const char *name = m->info->chat_template;
     char *text = NULL;
+    bitnet_chat_features f;
+    bitnet_chat_features_init(&f);
+    bitnet_chat_features_get(m->engine, NULL, &f, NULL);
     if (!name[0])
         text = xformat("%s: no chat template of this file is known: the text is given to the model "
                        "as it is (choose one with --template)",
                        m->path);
     else if (m->info->template_match == BITNET_TEMPLATE_GUESSED)
-        text = xformat("%s: the file's chat template is not one this version renders exactly; the "
-                       "built-in form '%s' is used instead (--template NAME chooses another; "
-                       "bitnet list-templates)",
-                       m->path, name);
+        text = xformat("%s: the file's own chat template cannot be rendered: %s; the built-in form "
+                       "'%s' is used instead (--template NAME chooses another; bitnet "
+                       "list-templates)",
+                       m->path, f.problem, name);
     if (text)
         log_sink((void *)(uintptr_t)m->args, BITNET_LOG_WARN, "template", text);
     free(text);

@@ -264,11 +264,12 @@ typedef struct bitnet_engine_options {
     const char *trace_dir;
 } bitnet_engine_options;
 
-/* How a file's own chat template (tokenizer.chat_template) relates to the built-in form chosen. */
+/* How a file's own chat template (tokenizer.chat_template) relates to the form chosen. */
 typedef enum bitnet_template_match {
     BITNET_TEMPLATE_ABSENT = 0,  /* the file has none: vocabulary and architecture chose */
-    BITNET_TEMPLATE_GUESSED = 1, /* the form resembles it; what it writes may differ */
-    BITNET_TEMPLATE_EXACT = 2,   /* the form writes what the file's template would */
+    BITNET_TEMPLATE_GUESSED = 1, /* it cannot be rendered (bitnet_chat_features has the reason); the
+                                    form resembles it, and what it writes may differ */
+    BITNET_TEMPLATE_EXACT = 2,   /* the form writes what the file's template would, or is it */
 } bitnet_template_match;
 
 typedef struct bitnet_model_info {
@@ -281,7 +282,8 @@ typedef struct bitnet_model_info {
     const char *embedding_type;
     const char *head_type;
     const char *tokenizer;     /* "bpe/llama-3", "bpe/gpt-2", "spm" */
-    const char *chat_template; /* the template chosen from the file: "bitnet", ... , or "" */
+    const char *chat_template; /* what renders conversations: "file" (the file's own template), a
+                                  built-in form that writes the same ("bitnet", ...), or "" */
     int n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim, n_vocab, n_ctx_train;
     bool tied_head;
     int32_t bos_id, eos_id; /* -1: none */
@@ -438,29 +440,91 @@ typedef struct bitnet_message {
 } bitnet_message;
 
 /* Renders a conversation as the model was trained to see it, ending where the assistant speaks next
- * if `reply` is true. `template_name` NULL: the one the file names; else "bitnet", "bitnet-space",
- * "llama3", "chatml", "falcon3", "instruct", "raw" (bitnet_template_list). *n_bytes is always set;
- * at most `cap` bytes are written, no NUL. Tokenize the result with BITNET_TEXT_BOS |
- * BITNET_TEXT_SPECIAL. Special tokens inside message texts are defused so that a user cannot forge
- * a turn. Fails: ARGUMENT (unknown template or role, cap too small), TOKENIZER (template of the
- * file unknown). */
+ * if `reply` is true. `template_name` NULL: the one of the file (chat_template of
+ * bitnet_model_info); else "bitnet", "bitnet-space", "llama3", "chatml", "falcon3", "instruct",
+ * "raw", or "file" for the file's own, a Jinja program (bitnet_template_list). *n_bytes is always
+ * set; at most `cap` bytes are written, no NUL. Tokenize the result with BITNET_TEXT_BOS |
+ * BITNET_TEXT_SPECIAL; a BOS that the template has written is not doubled.
+ *
+ * A message cannot forge a turn. In its text a space is put behind the first character of every
+ * control token and stop token, of user-defined tokens that the template writes, and of marks
+ * ("<tool_call>", "[INST]") that stand in the template; so where several texts, or a text and the
+ * template, make one together. Words without brackets ("### User:") a message may imitate. In what
+ * the assistant said, <think> and </think> stay where the file's template knows them.
+ *
+ * Fails: ARGUMENT (unknown template or role; the file's template refuses the conversation, in its
+ * own words; a vocabulary whose tokens no space can break; cap too small), TOKENIZER (the file has
+ * no template that is known, or its own one fails or reaches a bound), MEMORY. */
 BITNET_API bitnet_status bitnet_chat_render(const bitnet_engine *engine, const char *template_name,
                                             const bitnet_message *messages, size_t n_messages,
                                             bool reply, char *bytes, size_t cap, size_t *n_bytes,
                                             bitnet_error *err);
+/* The same for a conversation as servers receive it. `request` is a JSON object with these fields:
+ *   messages               list of objects: role (system, developer, user, assistant, tool),
+ *                          content (a string, or a list of {"type": "text", "text": ...}, which
+ *                          are joined by line breaks; parts of another type are refused), and what
+ *                          else the template knows: tool_calls, tool_call_id, name,
+ *                          reasoning_content
+ *   tools, documents       lists for the template. Default: none
+ *   add_generation_prompt  does the assistant speak next? Default: true
+ *   chat_template_kwargs   more variables of the template, such as enable_thinking
+ *
+ * The file's own template gets all of it, with bos_token, eos_token and strftime_now, as
+ * transformers gives it. Arguments of a call that come as the text of a JSON object become that
+ * object; a developer is a system where the template knows none; members that are null are left
+ * out. Texts and keys of the request are guarded as above, names and tools too. The built-in forms
+ * have messages of system, user and assistant only, and refuse the rest by name.
+ *
+ * Fails as bitnet_chat_render does; ARGUMENT too for a request that is not of this form (the
+ * message names the place), and for tools that the template does not show to the model. */
+BITNET_API bitnet_status bitnet_chat_render_json(const bitnet_engine *engine,
+                                                 const char *template_name, const char *request,
+                                                 size_t n_request, char *bytes, size_t cap,
+                                                 size_t *n_bytes, bitnet_error *err);
+
+/* How a model calls tools, by what its template writes of earlier calls. */
+typedef enum bitnet_tool_style {
+    BITNET_TOOLS_NONE = 0,    /* the template shows no tools to the model */
+    BITNET_TOOLS_HERMES = 1,  /* <tool_call>{"name": ..., "arguments": {...}}</tool_call> */
+    BITNET_TOOLS_XML = 2,     /* <tool_call><function=NAME><parameter=KEY>...</parameter>... */
+    BITNET_TOOLS_LLAMA3 = 3,  /* {"name": ..., "parameters": {...}}, and nothing else */
+    BITNET_TOOLS_MISTRAL = 4, /* [TOOL_CALLS][{"name": ..., "arguments": {...}}] */
+    BITNET_TOOLS_OTHER = 5,   /* in none of these forms */
+} bitnet_tool_style;
+
+/* What a chat template offers. */
+typedef struct bitnet_chat_features {
+    size_t struct_size;
+    const char *name; /* of the template: "file", "bitnet", ...; "": none is known */
+    bool tools;       /* it shows tools to the model */
+    bool thinking;    /* it knows <think>, or the variable enable_thinking */
+    bitnet_tool_style tool_style;
+    const char *source; /* tokenizer.chat_template of the file, no NUL behind it; "": it has none */
+    size_t n_source;
+    const char *problem; /* why "file" cannot be rendered, with its line; "": it can, or there is
+                            none */
+} bitnet_chat_features;
+
+BITNET_API void bitnet_chat_features_init(bitnet_chat_features *features);
+/* Of the template of this name; NULL: the one of the file. Fails: ARGUMENT (NULL, struct_size,
+ * unknown name). */
+BITNET_API bitnet_status bitnet_chat_features_get(const bitnet_engine *engine,
+                                                  const char *template_name,
+                                                  bitnet_chat_features *features,
+                                                  bitnet_error *err);
 /* Renders a chat template in Jinja, such as a file's tokenizer.chat_template, as transformers does:
  * `values`, a JSON object, holds its variables (messages, tools, add_generation_prompt,
  * bos_token...). Texts in them are written as they are: special tokens that a user wrote stay
  * special tokens. A template's steps, memory and text are bounded. *n_bytes is set to the length of
  * the text (0 on other failures than a short buffer); at most `cap` bytes are written, no NUL
- * added. bitnet_chat_render does not call it: that has the built-in forms. Fails: ARGUMENT (the
+ * added. For conversations call bitnet_chat_render, which guards them. Fails: ARGUMENT (the
  * template refuses the values by raise_exception, values are no JSON object, cap too small),
  * TOKENIZER (the template is no Jinja, or uses or does what is not supported; the message has its
  * line), MEMORY. */
 BITNET_API bitnet_status bitnet_template_render(const char *source, size_t n_source,
                                                 const char *values, size_t n_values, char *bytes,
                                                 size_t cap, size_t *n_bytes, bitnet_error *err);
-/* Name of the i-th built-in template, or NULL past the end. */
+/* Name of the i-th template that bitnet_chat_render knows, or NULL past the end. */
 BITNET_API const char *bitnet_template_list(int i);
 
 /* A text as it comes, token by token. Memory is bounded and taken at open. One thread at a time. */

@@ -142,6 +142,13 @@ bitnet_status bnet_check_int(const char *owner, const char *field, int64_t value
 bitnet_status bnet_check_float(const char *owner, const char *field, double value, double lo,
                                double hi, bitnet_error *err);
 
+/* ---- results of any length in a caller's buffer (status.c) ---- */
+
+/* Reports the full number of elements of `size` bytes in *n_out; copies as many as fit, so that a
+ * first call may ask with cap 0. Fails ARGUMENT if not all did; `what` begins the message. */
+bitnet_status bnet_hand_out(const void *data, size_t n, size_t size, void *out, size_t cap,
+                            size_t *n_out, const char *what, bitnet_error *err);
+
 /* ---- one call at a time (status.c) ---- */
 
 /* Who works with an object now; NULL: nobody. Whoever enters is known by an address of its own. */

@@ -170,6 +170,20 @@ bitnet_status bnet_options_copy(void *dst, size_t size, const void *src, const c
     return BITNET_OK;
 }
 
+bitnet_status bnet_hand_out(const void *data, size_t n, size_t size, void *out, size_t cap,
+                            size_t *n_out, const char *what, bitnet_error *err)
+{
+    *n_out = n;
+    size_t n_copy = BNET_MIN(n, cap);
+    if (n_copy && out)
+        memcpy(out, data, n_copy * size);
+    if (n > cap || (n && !out))
+        return bnet_fail(err, BITNET_ARGUMENT,
+                         "%s: the result has %zu elements, the buffer holds %zu; call again", what,
+                         n, out ? cap : 0);
+    return BITNET_OK;
+}
+
 bitnet_status bnet_check_int(const char *owner, const char *field, int64_t value, int64_t lo,
                              int64_t hi, bitnet_error *err)
 {

@@ -189,7 +189,7 @@ static bitnet_status open_parts(bitnet_engine *e, const bitnet_engine_options *o
                   e->path,
                   e->info.template_match == BITNET_TEMPLATE_ABSENT
                       ? "no chat template"
-                      : "the chat template is not one that is rendered exactly",
+                      : bnet_chat_own_of(e->tokenizer)->problem,
                   bnet_chat_name(e->chat));
     e->longest_token = bnet_token_longest(e->tokenizer);
     describe(e);

@@ -69,15 +69,8 @@ bitnet_status bitnet_template_render(const char *source, size_t n_source, const 
     bitnet_status status =
         bnet_jinja_render((bnet_span){source ? source : "", n_source},
                           (bnet_span){values ? values : "", n_values}, NULL, &out, err);
-    if (status == BITNET_OK) {
-        *n_bytes = out.n;
-        if (bytes && out.n)
-            memcpy(bytes, out.data, BNET_MIN(out.n, cap));
-        if (out.n > cap || (out.n && !bytes))
-            status = bnet_fail(err, BITNET_ARGUMENT,
-                               "template: the text has %zu bytes, the buffer holds %zu; call again",
-                               out.n, bytes ? cap : 0);
-    }
+    if (status == BITNET_OK)
+        status = bnet_hand_out(out.data, out.n, 1, bytes, cap, n_bytes, "template", err);
     bnet_str_free(&out);
     return status;
 }

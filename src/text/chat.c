@@ -9,7 +9,7 @@
 
 #include "text/vocab.h"
 
-enum { FLAG_BOS = 1, FLAG_TRIM = 2 };
+enum { FLAG_BOS = 1, FLAG_TRIM = 2, FLAG_OWN = 4 };
 enum { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, N_ROLES };
 
 struct bnet_chat_template {
@@ -62,6 +62,26 @@ const bnet_chat_template *bnet_chat_by_name(const char *name)
     return NULL;
 }
 
+bool bnet_chat_is_own(const bnet_chat_template *c)
+{
+    return (c->flags & FLAG_OWN) != 0;
+}
+
+const bnet_chat_own *bnet_chat_own_of(const bnet_tokenizer *t)
+{
+    return t->own;
+}
+
+bitnet_status bnet_chat_own_check(const bnet_tokenizer *t, bitnet_error *err)
+{
+    if (!t->own)
+        return bnet_fail(err, BITNET_TOKENIZER, "the file has no chat template of its own");
+    if (!t->own->usable)
+        return bnet_fail(err, BITNET_TOKENIZER,
+                         "the file's own chat template cannot be rendered: %s", t->own->problem);
+    return BITNET_OK;
+}
+
 static bool contains(bnet_span text, const char *part)
 {
     return memmem(text.data, text.n, part, strlen(part)) != NULL;
@@ -98,6 +118,8 @@ const bnet_chat_template *bnet_chat_detect(const bnet_gguf *g, const bnet_tokeni
     /* A key of the wrong type is a file without a template: the text stays empty. */
     bnet_gguf_string(g, "tokenizer.chat_template", &text, NULL, NULL);
     const bnet_chat_template *c = bnet_chat_exact(text);
+    if (!c && t->own && t->own->usable)
+        c = bnet_chat_by_name("file");
     *match = c ? BITNET_TEMPLATE_EXACT : text.n ? BITNET_TEMPLATE_GUESSED : BITNET_TEMPLATE_ABSENT;
     if (!c)
         c = by_marks(text);
@@ -336,8 +358,12 @@ bitnet_status bnet_chat_render(const bnet_chat_template *c, const bnet_tokenizer
     renderer r = {.c = c, .t = t, .out = out};
     size_t begin = out->n;
     bitnet_status status = check_messages(messages, n, err);
+    if (status == BITNET_OK && bnet_chat_is_own(c))
+        status = bnet_chat_own_check(t, err);
     if (status != BITNET_OK)
         return status;
+    if (bnet_chat_is_own(c))
+        return bnet_chat_own_talk(t->own, messages, n, reply, out, err);
     for (size_t i = 0; i < n; i++)
         write_message(&r, &messages[i], i);
     if (reply)

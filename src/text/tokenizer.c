@@ -108,6 +108,14 @@ static bitnet_status read_bos_rule(bnet_tokenizer *t, const bnet_gguf *g, const 
     return bnet_as_tokenizer(status, err);
 }
 
+/* A key of the wrong type is a file without a template. */
+static bitnet_status read_chat(bnet_tokenizer *t, const bnet_gguf *g, bitnet_error *err)
+{
+    bnet_span source = {"", 0};
+    bnet_gguf_string(g, "tokenizer.chat_template", &source, NULL, NULL);
+    return bnet_chat_own_open(t, source, &t->own, err);
+}
+
 static bitnet_status open_all(bnet_tokenizer *t, const bnet_gguf *g, uint64_t n_vocab,
                               const bnet_log *log, bitnet_error *err)
 {
@@ -124,6 +132,8 @@ static bitnet_status open_all(bnet_tokenizer *t, const bnet_gguf *g, uint64_t n_
         status = read_bos_rule(t, g, log, err);
     if (status == BITNET_OK)
         status = read_stops(t, g, err);
+    if (status == BITNET_OK)
+        status = read_chat(t, g, err);
     return status;
 }
 
@@ -148,6 +158,7 @@ void bnet_tokenizer_close(bnet_tokenizer *t)
         return;
     bnet_trie_free(t->trie);
     pthread_mutex_destroy(&t->trie_lock);
+    bnet_chat_own_close(t->own);
     bnet_splitter_close(t->splitter);
     bnet_index_close(&t->by_merge);
     bnet_texts_close(&t->merges);

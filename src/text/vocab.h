@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "text/chat_own.h"
 #include "text/index.h"
 #include "text/merge.h"
 #include "text/split.h"
@@ -83,6 +84,7 @@ struct bnet_tokenizer {
     int32_t stops[BNET_MAX_STOPS];
     size_t n_stops;
     bnet_specials specials;
+    bnet_chat_own *own; /* the file's chat template; NULL: none */
     /* byte-level BPE */
     bnet_splitter *splitter;
     bool ignore_merges; /* a piece that is a token is that token, whatever the merges say */

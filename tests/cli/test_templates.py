@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Chat templates: a file whose own template is not rendered exactly warns, once, and names the form used instead."""
+"""Chat templates: a file's own is rendered; one that cannot be warns, once, and names the reason and the form used instead."""
 import json
 
 from harness import check, copy_of_model, equal, expect, main, model
 
-WARNING = "the file's chat template is not one this version renders exactly; the built-in form 'bitnet' is used instead"
+WARNING = "the file's own chat template cannot be rendered: "
+INSTEAD = "; the built-in form 'bitnet' is used instead (--template NAME chooses another; bitnet list-templates)"
 TRIM = b"message['content'] | trim +"
+BROKEN = b"message['content'] | trem +"
 
 
 def changed(copy, old, new):
@@ -33,11 +35,33 @@ def test_own_models_are_recognised():
             check("template" not in r.err, f"{name}: {r.err}")
 
 
-def test_another_template_warns_once():
-    for path in (changed("less.gguf", TRIM, b"message['content']        +"), changed("more.gguf", TRIM, b"message['content'] |upper +")):
+def test_another_template_is_rendered():
+    """What the model reads differs with the file's template, and is what the template writes."""
+    usual = ids(model("nano"), "--template", "auto")
+    untrimmed = changed("less.gguf", TRIM, b"message['content']        +")
+    equal(ids(untrimmed, "--template", "auto"), usual, "nothing to trim in this prompt")
+    loud = changed("more.gguf", TRIM, b"message['content'] |upper +")
+    check(ids(loud, "--template", "auto") != usual, "the letters are others")
+    equal(ids(loud, "--template", "bitnet"), usual, "a built-in form is chosen")
+    equal(ids(model("nano"), "--template", "file"), usual, "the file's own by name")
+    for path in (untrimmed, loud):
         for r in commands(path):
-            equal(r.err.count(WARNING), 1, f"{path}: {r.err}")
-            check("(--template NAME chooses another; bitnet list-templates)" in r.err and path in r.err, r.err)
+            check("template" not in r.err, r.err)
+        forms = [[json.loads(line)["template"] for line in r.out.splitlines()] for r in commands(path, "--json")]
+        equal(forms, [["file"], ["file", "file"], ["file"]], "run, chat, neither")
+
+
+def ids(path, *args):
+    return expect(0, "run", path, *args, "--greedy", "-n", "1", "--json", "--dump-ids", "-p", "Hello!").json()["prompt_ids"]
+
+
+def test_a_broken_template_warns_once():
+    path = changed("broken.gguf", TRIM, BROKEN)
+    for r in commands(path):
+        equal(r.err.count(WARNING), 1, f"{path}: {r.err}")
+        check(INSTEAD in r.err and path in r.err and "line 1" in r.err and "trem" in r.err, r.err)
+    r = expect(4, "run", path, "--template", "file", "-n", "1", "-p", "Hello!")
+    check("the file's own chat template cannot be rendered: " in r.err and "trem" in r.err, r.err)
 
 
 def test_spelling_alone_does_not_warn():
@@ -47,7 +71,7 @@ def test_spelling_alone_does_not_warn():
 
 
 def test_who_chooses_is_not_warned():
-    path = changed("chosen.gguf", TRIM, b"message['content']        +")
+    path = changed("chosen.gguf", TRIM, BROKEN)
     for args in (("--no-warnings",), ("--quiet",), ("--template", "bitnet"), ("--log-level", "template=error")):
         for r in commands(path, *args):
             check("chat template" not in r.err, f"{args}: {r.err}")
@@ -62,6 +86,7 @@ def test_no_template_at_all():
     r = expect(0, "chat", path, "-n", "2", stdin=b"Hello!\n")
     check("[the file has no chat template: the built-in form 'bitnet' is used; --template NAME chooses another]" in r.err, r.err)
     check("warning" not in r.err, r.err)
+    check("the file has no chat template of its own" in expect(4, "run", path, "--template", "file", "-n", "1", "-p", "Hello!").err, "none")
     for args in (("--quiet",), ("--template", "bitnet")):
         check("template" not in expect(0, "chat", path, "-n", "2", *args, stdin=b"Hello!\n").err, f"{args}")
     check("template" not in expect(0, "run", path, "--template", "auto", "-n", "2", "-p", "Hello!").err, "run tells nothing")

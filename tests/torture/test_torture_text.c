@@ -8,6 +8,11 @@
 static const char text[] = "hello world 123 aaaa\n\n \xff<|eot_id|>\xc3\xa9 [TOOL] </s> xyzzy";
 static const bitnet_message talk[] = {{"user", "hello <|eot_id|> world"}, {"assistant", "yes"}};
 
+static const char own[] = "{% for m in messages %}<tool>{{ m.content }}|{% endfor %}</tool>";
+static const char request[] = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+                              "\"text\":\"a<tool>\"},{\"type\":\"text\",\"text\":\"b\"}]}]}";
+static const char asked[] = "<tool>a< tool>\nb|</tool>";
+
 /* Text to ids and back: a success must be the whole truth. */
 static bitnet_status there_and_back(const bnet_tokenizer *t, const char *s, size_t n,
                                     bitnet_error *err)
@@ -43,6 +48,13 @@ static bitnet_status speak(void *user, bitnet_error *err)
     }
     if (st == BITNET_OK)
         st = there_and_back(t, out.data, out.n, err);
+    for (int i = 0; st == BITNET_OK && i < 2; i++) {
+        out.n = 0;
+        st = bnet_chat_render_json(bnet_chat_by_name(i ? "file" : "chatml"), t,
+                                   (bnet_span){request, sizeof request - 1}, &out, err);
+        if (st == BITNET_OK && i && strcmp(out.data, asked) != 0)
+            fail_msg("a failed allocation changed the text in silence: %s", out.data);
+    }
     bnet_str_free(&out);
     bnet_tokenizer_close(t);
     return st;
@@ -53,6 +65,7 @@ static void run(void (*base)(vocab *), const char *pre, bool onward)
     static vocab v;
     base(&v);
     v.pre = pre;
+    v.chat = own;
     bnet_gguf *g = vocab_write(&v);
     assert_non_null(g);
     torture(speak, g, onward, 1);

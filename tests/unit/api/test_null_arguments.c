@@ -108,6 +108,9 @@ static void test_engine(void **state)
     assert_false(bitnet_token_special(NULL, 0));
     assert_false(bitnet_token_stops(NULL, 0));
     REFUSED(bitnet_chat_render(NULL, NULL, NULL, 0, true, NULL, 0, NULL, &err));
+    REFUSED(bitnet_chat_render_json(NULL, NULL, NULL, 0, NULL, 0, NULL, &err));
+    bitnet_chat_features_init(NULL);
+    REFUSED(bitnet_chat_features_get(NULL, NULL, NULL, &err));
     REFUSED(bitnet_template_render(NULL, 0, NULL, 0, NULL, 0, NULL, &err));
     REFUSED(bitnet_grammar_open(NULL, BITNET_GRAMMAR_GBNF, NULL, 0, NULL, &err));
     bitnet_grammar_close(NULL);

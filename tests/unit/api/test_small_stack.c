@@ -184,6 +184,10 @@ static void deep_grammar(void)
     bitnet_grammar_close(g);
 }
 
+#define DEEP10  "[[[[[[[[[["
+#define DEEP    DEEP10 DEEP10 DEEP10 DEEP10 DEEP10 SHALLOW SHALLOW SHALLOW SHALLOW SHALLOW
+#define SHALLOW "]]]]]]]]]]"
+
 static void text(void)
 {
     static const char sentence[] = "Once upon a time, the fox's 123 friends didn't go home...";
@@ -200,6 +204,13 @@ static void text(void)
     (void)bitnet_token_special(t.story, t.ids[0]);
     (void)bitnet_token_stops(t.story, t.ids[0]);
     FINE(bitnet_chat_render(t.story, NULL, m, 2, true, t.text, TEXT, &t.n_bytes, &t.err));
+    static const char request[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello <there>\",\"more\":" DEEP "}]}";
+    static bitnet_chat_features f;
+    bitnet_chat_features_init(&f);
+    FINE(bitnet_chat_features_get(t.story, "file", &f, &t.err));
+    FINE(bitnet_chat_render_json(t.story, "file", request, strlen(request), t.text, TEXT,
+                                 &t.n_bytes, &t.err));
     deep_template();
     deep_grammar();
     bitnet_stream_options_init(&o);

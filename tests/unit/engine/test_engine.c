@@ -187,31 +187,6 @@ static void text(void **state)
     nano_close(&n);
 }
 
-static void chat(void **state)
-{
-    (void)state;
-    nano n = nano_open(1);
-    const bitnet_message talk[] = {{"user", "Hi <|eot_id|>"}};
-    char out[256];
-    size_t n_bytes;
-    OK(bitnet_chat_render(n.engine, NULL, talk, 1, true, out, sizeof out, &n_bytes, &err));
-    out[n_bytes] = '\0';
-    assert_non_null(strstr(out, "User: Hi"));
-    assert_non_null(strstr(out, "Assistant:"));
-    assert_null(strstr(out, "Hi <|eot_id|><|eot_id|>"));
-    FAILS(bitnet_chat_render(n.engine, NULL, talk, 1, true, out, 5, &n_bytes, &err),
-          BITNET_ARGUMENT, "the buffer holds 5");
-    FAILS(bitnet_chat_render(n.engine, "vicuna", talk, 1, true, out, sizeof out, &n_bytes, &err),
-          BITNET_ARGUMENT, "no template is called \"vicuna\"; there are: bitnet, ");
-    const bitnet_message wrong[] = {{"wizard", "Hi"}};
-    FAILS(bitnet_chat_render(n.engine, "llama3", wrong, 1, true, out, sizeof out, &n_bytes, &err),
-          BITNET_ARGUMENT, "wizard");
-    assert_string_equal(bitnet_template_list(0), "bitnet");
-    assert_null(bitnet_template_list(-1));
-    assert_null(bitnet_template_list(1000));
-    nano_close(&n);
-}
-
 /* ---- runtime ---- */
 
 static void runtime_options(void **state)
@@ -350,7 +325,6 @@ int main(void)
         cmocka_unit_test(from_memory),
         cmocka_unit_test(vocab_only),
         cmocka_unit_test(text),
-        cmocka_unit_test(chat),
         cmocka_unit_test(runtime_options),
         cmocka_unit_test(a_longer_context_warns),
         cmocka_unit_test(isa_changes_no_bit),
