@@ -76,7 +76,7 @@ export class Answer {
     const made = this.usage?.completion_tokens ?? this.pieces;
     const seconds = (this.last - this.first) / 1000;
     const out = {made, firstAfter: (this.first - this.started) / 1000, seconds: (this.last - this.started) / 1000};
-    if (made > 1 && seconds > 0) out.perSecond = (made - 1) / seconds;
+    if (made > 1 && seconds > 0.02) out.perSecond = (made - 1) / seconds;
     if (this.usage) {
       out.prompt = this.usage.prompt_tokens;
       out.cached = this.usage.prompt_tokens_details?.cached_tokens;

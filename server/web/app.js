@@ -2,7 +2,7 @@
 import * as api from "./api.js";
 import {Answer} from "./answer.js";
 import {addMessage, exportText, importText, messagesTo, newConversation, pack, shown, titleOf, unpack} from "./conversation.js";
-import {byId, count, download, el, icon, iconButton, plural, rate} from "./dom.js";
+import {bar, byId, count, download, el, icon, iconButton, plural, rate} from "./dom.js";
 import {MessageView} from "./message.js";
 import * as settings from "./settings.js";
 import {keepValue, openStore, readValue} from "./store.js";
@@ -177,7 +177,9 @@ function drawContext() {
   const size = Number(props.n_ctx) || 0, meter = byId("context-meter");
   byId("context").hidden = !size;
   if (!size) return;
-  Object.assign(meter, {min: 0, max: size, low: size * 0.75, high: size * 0.9, optimum: 0, value: Math.min(used, size)});
+  bar(used / size, meter);
+  meter.classList.toggle("full", used > size * 0.9);
+  for (const [name, value] of [["min", 0], ["max", size], ["now", Math.min(used, size)]]) meter.setAttribute("aria-value" + name, value);
   byId("context-text").textContent = `${count(used)} of ${count(size)} tokens`;
   meter.title = `${count(used)} of ${count(size)} tokens of context`;
 }

@@ -68,6 +68,12 @@ function copyBySelection(text) {
   return ok;
 }
 
+// How much of a whole, as a bar; `at` is the element of a bar that is there already.
+export function bar(share, at = el("span", {class: "bar", "aria-hidden": "true"}, el("span", {class: "fill"}))) {
+  at.firstElementChild.style.width = Math.max(0, Math.min(1, share || 0)) * 100 + "%";
+  return at;
+}
+
 // A button that copies and says so for a moment.
 export function copyButton(label, getText) {
   const button = iconButton("copy", label, async () => {

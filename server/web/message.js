@@ -4,7 +4,7 @@ import {render} from "./markdown.js";
 import {tokenView} from "./tokens.js";
 
 const ENDED = {
-  stop: "", length: "stopped at the most tokens allowed", stopped: "stopped", lost: "cut off", failed: "failed", edited: "edited by you",
+  stop: "", length: "stopped at the most tokens allowed", stopped: "stopped", lost: "cut off", failed: "", edited: "edited by you",
   content_filter: "stopped by a filter",
 };
 
@@ -22,7 +22,7 @@ export class MessageView {
     this.trouble = el("div", {class: "trouble", role: "alert", hidden: true});
     this.branch = el("span", {class: "branch", hidden: true});
     this.facts = el("span", {class: "facts"});
-    this.below = el("div", {class: "below"}, this.branch, this.actions(), this.facts);
+    this.below = el("div", {class: "below"}, this.branch, this.facts, this.actions());
     this.receipt = el("details", {class: "receipt", hidden: true});
     this.article.append(this.heading, this.thinkingBox, this.body, this.trouble, this.below, this.receipt);
   }

@@ -1,6 +1,6 @@
 // tokens.js - an answer as the tokens it was made of, each coloured by its probability. Pointing at one, or going through them
 // with the arrow keys, shows what else the model thought of.
-import {byId, el} from "./dom.js";
+import {bar, byId, el} from "./dom.js";
 
 const STEPS = [0.02, 0.1, 0.3, 0.6, 0.9]; // of probability: class p0 below the first ... p5 above the last
 
@@ -54,7 +54,7 @@ function showCard(anchor, [text, logprob, top]) {
   const card = byId("card");
   const rows = top.some(([t]) => t === text) ? top : [[text, logprob], ...top];
   card.replaceChildren(...rows.map(([t, lp]) => el("div", {class: t === text ? "row chosen" : "row"},
-    el("span", {class: "what"}, visible(t)), el("meter", {min: 0, max: 1, value: Math.exp(lp), "aria-hidden": "true"}), el("span", {class: "share"}, percent(lp)))));
+    el("span", {class: "what"}, visible(t)), bar(Math.exp(lp)), el("span", {class: "share"}, percent(lp)))));
   card.hidden = false;
   const at = anchor.getBoundingClientRect(), size = card.getBoundingClientRect();
   const below = at.bottom + size.height + 8 < innerHeight;

@@ -1,0 +1,488 @@
+"""The chat page in a real browser, all of it: against a server that misbehaves on demand (mock_server.py)."""
+import json
+
+from browsing import Tab, axe_finds, browser
+from mock_server import Mock
+from serving import check, equal, main, temp, write
+
+
+def with_mock(test):
+    """The test gets a mock of its own."""
+    def run():
+        mock = Mock()
+        try:
+            test(mock)
+        finally:
+            mock.stop()
+    run.__doc__ = test.__doc__
+    return run
+
+
+def answer(t):
+    return t.messages()[-1][1]
+
+
+def facts(t):
+    return t.last().locator(".facts").inner_text()
+
+
+def settings(t, **fields):
+    t.page.click("#settings-open")
+    for name, value in fields.items():
+        if isinstance(value, bool):
+            t.page.set_checked("#set-" + name, value)
+        else:
+            t.page.fill("#system" if name == "system" else "#set-" + name, value)
+    t.page.click("#settings .primary")
+
+
+# ---- talking ----
+
+@with_mock
+def test_streams(mock):
+    """The answer grows while it is written, with a rate; then there are counts, context and a receipt."""
+    with Tab(mock.url) as t:
+        t.send("slow, please", wait=False)
+        t.until("a first piece", lambda: len(answer(t)) > 20)
+        early = len(answer(t))
+        t.until("a rate", lambda: "tokens/s" in t.text("#speed"))
+        t.until("more of it", lambda: len(answer(t)) > early + 40)
+        equal(t.text("#announce"), "The answer is being written.", "what a screen reader hears meanwhile")
+        t.finished()
+        check(t.text("#announce").startswith("Answer: [1] Once upon"), "what a screen reader hears at the end")
+        check("tokens/s" in facts(t) and "first after" in facts(t), facts(t))
+        t.page.click("article.last .receipt summary")
+        check("gemv_i2s_r16.dotprod" in t.text("article.last .receipt") and "Mock CPU" in t.text("article.last .receipt"), "the receipt")
+        check("of 512 tokens" in t.text("#context-text"), t.text("#context-text"))
+
+
+@with_mock
+def test_stop(mock):
+    """Esc and the button end the request itself; what was written stays; the next message works."""
+    with Tab(mock.url) as t:
+        for how in ("key", "button"):
+            t.send("slow and long", wait=False)
+            t.until("a piece", lambda: len(answer(t)) > 30)
+            t.page.keyboard.press("Escape") if how == "key" else t.page.click("#send")
+            t.finished()
+            check("stopped" in facts(t) and len(answer(t)) > 30, facts(t))
+        t.until("the server notices", lambda: mock.n_gone == 2)
+        t.send("hello")
+        check("Once upon" in answer(t), answer(t))
+
+
+@with_mock
+def test_tree(mock):
+    """Regenerating and editing make branches; each keeps what follows it; a reload brings all of them back."""
+    with Tab(mock.url) as t:
+        t.send("one")
+        t.send("two")
+        first = t.messages()
+        t.page.locator("article.assistant").first.hover()
+        t.page.locator("article.assistant").first.get_by_label("Another answer").click()
+        t.finished()
+        equal(len(t.messages()), 2, "messages on the new branch")
+        t.page.locator("article.assistant").first.get_by_label("Previous version").click()
+        equal(t.messages(), first, "the old branch")
+        user = t.page.locator("article.user").last
+        user.get_by_label("Edit this message").click()
+        user.locator("textarea").press("Escape")
+        equal(t.messages(), first, "after an edit that was left")
+        user.get_by_label("Edit this message").click()
+        user.locator("textarea").fill("three")
+        user.get_by_role("button", name="Send").click()
+        t.finished()
+        equal([m["content"] for m in mock.posted[-1]["messages"] if m["role"] == "user"], ["one", "three"], "what was asked")
+        t.page.locator("article.assistant").last.get_by_label("Edit this answer").click()
+        t.page.locator("article.assistant textarea").fill("my own words")
+        t.page.get_by_role("button", name="Keep").click()
+        equal(answer(t), "my own words", "an edited answer")
+        now = t.messages()
+        t.page.wait_for_timeout(200)
+        t.page.reload()
+        t.ready()
+        equal(t.messages(), now, "after a reload")
+        equal(t.page.locator(".branch:not([hidden])").count(), 3, "arrows after a reload")
+        t.page.locator("article.user").last.get_by_label("Previous version").click()
+        equal(t.messages(), first, "the first branch after a reload")
+
+
+@with_mock
+def test_settings(mock):
+    """What is set is sent, what is empty is not, what is wrong says so; it outlives a reload."""
+    with Tab(mock.url) as t:
+        t.until("models", lambda: t.page.locator("#model option").count() == 3)
+        t.send("a request")
+        sent = mock.posted[-1]
+        equal(sorted(sent), ["messages", "model", "stream", "stream_options"], "fields of a plain request")
+        equal(sent["stream_options"], {"include_usage": True}, "stream_options")
+        settings(t, temperature="0.5", top_p="0.9", top_k="40", min_p="0.05", max_tokens="77", seed="123", stop="END\n\\n\\n", system="Be brief.")
+        t.page.reload()
+        t.ready()
+        t.send("another request")
+        sent = mock.posted[-1]
+        want = {"temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.05, "max_tokens": 77, "seed": 123, "stop": ["END", "\n\n"]}
+        equal({k: sent.get(k) for k in want}, want, "the settings sent")
+        equal(sent["messages"][0], {"role": "system", "content": "Be brief."}, "the system prompt")
+        t.page.click("#settings-open")
+        t.page.fill("#set-top_p", "7")
+        t.page.click("#settings .primary")
+        check("from 0 to 1" in t.text("#why-top_p"), "nothing is said about a wrong value")
+        t.page.click("#settings-reset")
+        t.page.click("#settings .primary")
+        t.send("third request")
+        check("temperature" not in mock.posted[-1] and "stop" not in mock.posted[-1], "reset settings are sent")
+
+
+@with_mock
+def test_probabilities(mock):
+    """Tokens show what else was likely: under the pointer, and with the arrow keys."""
+    with Tab(mock.url) as t:
+        t.send("hello")
+        check(not t.last().get_by_label("Token probabilities").is_visible(), "a button without probabilities")
+        settings(t, logprobs=True)
+        t.send("hello again")
+        equal([mock.posted[-1].get("logprobs"), mock.posted[-1].get("top_logprobs")], [True, 5], "what was asked")
+        t.last().get_by_label("Token probabilities").click()
+        check(t.last().locator(".token").count() > 50, "tokens")
+        t.last().locator(".token").nth(3).hover()
+        check("%" in t.text("#card") and "·other" in t.text("#card"), t.text("#card"))
+        t.shot("probabilities")
+        equal(axe_finds(t.page), [], "axe on tokens")
+        t.last().locator(".tokens").focus()
+        t.page.keyboard.press("End")
+        check(t.page.get_attribute(".tokens", "aria-activedescendant"), "arrow keys")
+        t.last().get_by_label("Token probabilities").click()
+        check("Once upon" in answer(t), "the text again")
+
+
+# ---- what goes wrong ----
+
+@with_mock
+def test_errors(mock):
+    """Every status has a sentence, with what the server said; the message can be tried again."""
+    with Tab(mock.url, may_log="Failed to load resource") as t:
+        for status, says in ((400, "refused"), (404, "does not know"), (413, "too large"), (500, "failed"), (418, "status 418")):
+            t.send(f"fail {status}")
+            trouble = t.last().locator(".trouble").inner_text()
+            check(says in trouble and f"You asked for {status}" in trouble, trouble)
+            check(t.last().get_by_role("button", name="Try again").is_visible(), "no way to try again")
+        t.send("break")
+        check("device was lost" in t.last().locator(".trouble").inner_text(), "an error in the middle")
+        t.send("cut")
+        check("connection" in t.last().locator(".trouble").inner_text().lower(), "a stream that ends early")
+        check("Once" in answer(t), "what had come stays")
+        t.shot("errors")
+
+
+@with_mock
+def test_busy(mock):
+    """429 and 503: the page waits as long as it was told and tries again."""
+    with Tab(mock.url, may_log="Failed to load resource") as t:
+        t.send("busy?", wait=False)
+        t.until("the answer", lambda: "Once upon" in answer(t), 15)
+        equal(len(mock.posted), 3, "requests")
+
+
+def test_restart():
+    """A server that goes and comes back: a banner, then the same page goes on."""
+    mock = Mock()
+    with Tab(mock.url, may_log="Failed to load resource") as t:
+        t.send("one")
+        port = mock.server_address[1]
+        mock.stop()
+        t.send("two", wait=False)
+        t.page.wait_for_selector("#banner:not([hidden])")
+        equal([m[0] for m in t.messages()], ["user", "assistant", "user", "assistant"], "messages without a server")
+        mock = Mock(port)
+        t.page.wait_for_selector("#banner[hidden]", state="attached")
+        t.last().get_by_role("button", name="Try again").click()
+        t.finished()
+        check("Once upon" in answer(t), "an answer after the restart")
+    mock.stop()
+
+
+def test_key():
+    """A server with keys: the page asks, keeps the key in the tab alone, and says when it is wrong."""
+    mock = Mock(key="sesame")
+    with Tab(mock.url, may_log="Failed to load resource") as t:
+        t.page.wait_for_selector("#key[open]")
+        t.page.fill("#key-text", "wrong")
+        t.page.press("#key-text", "Enter")
+        t.page.wait_for_selector("#key[open]")
+        check("refused the key" in t.text("#key-why"), t.text("#key-why"))
+        equal(axe_finds(t.page), [], "axe on the question for a key")
+        t.page.fill("#key-text", "sesame")
+        t.page.press("#key-text", "Enter")
+        t.until("models", lambda: t.page.locator("#model option").count() == 3)
+        t.send("hello")
+        check("Once upon" in answer(t), answer(t))
+        kept = t.page.evaluate("JSON.stringify({...localStorage})")
+        check("sesame" not in kept, "the key is in localStorage")
+        t.page.reload()
+        t.ready()
+        t.send("hello again")
+        check("Once upon" in answer(t), "after a reload")
+    mock.stop()
+
+
+@with_mock
+def test_interrupted(mock):
+    """A reload in the middle of an answer keeps what had come, and says that it was cut off."""
+    with Tab(mock.url) as t:
+        t.send("slow and long", wait=False)
+        t.until("some of it", lambda: len(answer(t)) > 60)
+        t.page.reload()
+        t.ready()
+        check(len(answer(t)) > 20 and "cut off" in facts(t), f"{answer(t)!r}: {facts(t)}")
+
+
+# ---- conversations ----
+
+@with_mock
+def test_conversations(mock):
+    """Several, found again, renamed, deleted with a way back; keys lead through them."""
+    with Tab(mock.url) as t:
+        t.send("about foxes")
+        t.page.keyboard.press("Alt+KeyN")
+        t.send("about owls")
+        equal(t.titles(), ["about owls", "about foxes"], "titles")
+        t.page.keyboard.press("Alt+ArrowDown")
+        equal(t.messages()[0][1], "about foxes", "the other one")
+        t.page.fill("#title", "Foxes")
+        t.page.press("#title", "Tab")
+        t.until("the new title", lambda: "Foxes" in t.titles())
+        t.page.get_by_label("Delete Foxes").click()
+        equal(t.titles(), ["about owls"], "after deleting")
+        t.page.get_by_role("button", name="Undo").click()
+        equal(sorted(t.titles()), ["Foxes", "about owls"], "after undoing")
+        t.page.keyboard.press("Control+Slash")
+        check(t.page.locator("#shortcuts").is_visible(), "the list of keys")
+        t.page.keyboard.press("Escape")
+        t.page.reload()
+        t.ready()
+        equal(sorted(t.titles()), ["Foxes", "about owls"], "after a reload")
+
+
+@with_mock
+def test_two_at_a_time(mock):
+    """An answer goes on while another conversation is read."""
+    with Tab(mock.url) as t:
+        t.send("slow fox", wait=False)
+        t.until("a piece", lambda: len(answer(t)) > 10)
+        t.page.keyboard.press("Alt+KeyN")
+        t.send("quick owl")
+        check("Once" in answer(t), "the second answer")
+        t.until("the first is done", lambda: t.page.locator(".busy").count() == 0)
+        t.page.get_by_role("button", name="slow fox", exact=True).click()
+        check("did not move" in answer(t), "the whole first answer")
+
+
+@with_mock
+def test_export_import(mock):
+    """What was exported comes back in another browser: every branch, number and receipt."""
+    with Tab(mock.url) as t:
+        settings(t, logprobs=True, system="Be a fox.")
+        t.send("one")
+        t.last().get_by_label("Another answer").click()
+        t.finished()
+        t.page.wait_for_selector("article.last .receipt:not([hidden])")
+        with t.page.expect_download() as d:
+            t.page.click("#export-all")
+        path = temp("exported.json")
+        d.value.save_as(path)
+        before = t.messages()
+    with Tab(mock.url) as t:
+        t.page.set_input_files("#file", path)
+        t.until("the conversation", lambda: t.messages() == before)
+        equal(t.last().locator(".branch span").inner_text(), "2/2", "branches")
+        with t.page.expect_download() as d:
+            t.page.click("#export")
+        again = temp("again.json")
+        d.value.save_as(again)
+    one, two = [strip(json.load(open(p, encoding="utf-8"))) for p in (path, again)]
+    equal(two, one, "exported, imported and exported again")
+
+
+def strip(exported):
+    """Without what is new in each export."""
+    del exported["exported"]
+    for c in exported["conversations"]:
+        del c["id"]
+    return exported
+
+
+@with_mock
+def test_import_of_strange_files(mock):
+    """No file breaks the page: it says what is wrong, or takes what it can."""
+    deep = {"format": "bitnet-conversations", "version": 1, "conversations": [
+        {"messages": [{"parent": i - 1, "role": "user" if i % 2 == 0 else "assistant", "text": f"m{i}"} for i in range(3000)]}]}
+    circle = {"format": "bitnet-conversations", "version": 1, "conversations": [{"title": {"a": 1}, "pick": -5, "messages": [
+        {"parent": 3, "role": "user", "text": "<img src=x onerror=window.hacked=1>"}, {"parent": "__proto__", "role": "x", "text": 7},
+        None, {"parent": 0, "role": "assistant", "text": "ok", "numbers": {"made": "x"}, "tokens": [None, ["a"]], "receipt": {"id": "r", "body": []}}]}]}
+    other = {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "parts"}]}, {"role": "assistant", "content": "yes"}]}
+    with Tab(mock.url) as t:
+        t.page.evaluate("window.hacked = 0")
+        for name, data, says in (("not.json", "{", "not JSON"), ("list.json", "[]", "no conversations"), ("null.json", "null", "no conversations"),
+                                 ("new.json", '{"format":"bitnet-conversations","version":9,"conversations":[]}', "version 9")):
+            t.page.set_input_files("#file", write(name, data))
+            t.until(f"{name}: {says}", lambda s=says: s in t.page.text_content("#toast"))
+        for name, data, first in (("circle.json", circle, "<img src=x onerror=window.hacked=1>"), ("other.json", other, "parts"), ("deep.json", deep, "m0")):
+            t.page.set_input_files("#file", write(name, json.dumps(data)))
+            t.until(name, lambda: "imported" in t.page.text_content("#toast"))
+            t.until(name, lambda f=first: t.messages()[0][1] == f)
+            t.page.evaluate("document.getElementById('toast').textContent = ''")
+        equal(len(t.messages()), 3000, "messages of a long conversation")
+        t.page.reload()
+        t.ready()
+        equal(len(t.titles()), 3, "conversations after a reload")
+        equal(t.page.evaluate("window.hacked"), None, "something ran")
+
+
+def test_no_storage():
+    """A browser that keeps nothing, or whose storage is full: the page talks all the same and says so."""
+    mock = Mock()
+    for what, script in (
+            ("nothing", "Object.defineProperty(window, 'indexedDB', {value: undefined}); Object.defineProperty(window, 'localStorage', {get() { throw new Error('no'); }});"),
+            ("full", "Object.defineProperty(window, 'indexedDB', {value: undefined}); Storage.prototype.setItem = function(k, v) { if (v.length > 50) throw new DOMException('full', 'QuotaExceededError'); };")):
+        context = browser().new_context()
+        context.add_init_script(script)
+        page = context.new_page()
+        page.goto(mock.url)
+        page.wait_for_selector("#send[data-icon]")
+        page.fill("#composer-text", "hello")
+        page.press("#composer-text", "Enter")
+        page.wait_for_selector("article.assistant .facts:has-text('first after')")
+        check("Export" in page.text_content("#toast"), f"{what}: {page.text_content('#toast')!r}")
+        context.close()
+    mock.stop()
+
+
+# ---- how it looks ----
+
+@with_mock
+def test_markdown(mock):
+    """Headings, lists, tables, code become elements."""
+    with Tab(mock.url) as t:
+        t.send("markdown")
+        body = t.last().locator(".body")
+        for selector, n in (("h3", 1), ("h4", 1), ("em", 1), ("strong", 1), ("del", 1), ("p code", 1), ("ol > li", 3), ("ol ul ul li", 1),
+                            ("blockquote", 1), ("pre code", 1), ("table tbody tr", 2), ("td.right", 2), ("hr", 1), ("a", 2)):
+            equal(body.locator(selector).count(), n, selector)
+        equal(body.locator("a").first.get_attribute("href"), "https://example.org/a_(b)", "a link with brackets")
+        equal(body.locator("a").last.get_attribute("href"), "https://example.org/end", "a link at the end of a sentence")
+
+
+@with_mock
+def test_time_of_hostile_markdown(mock):
+    """No text takes long: each of these is made to be slow for a careless renderer."""
+    n = 200000
+    texts = {"stars": "*" * n, "stars and letters": "*a" * (n // 2), "mixed": "*a _b " * (n // 6), "nested": "*_" * (n // 4) + "x" + "_*" * (n // 4),
+             "brackets": "[" * n, "links": "[a](" * (n // 4), "closed": "[](" * (n // 3) + ")" * 1000, "pictures": "![" * (n // 4) + "a" + "](https://x.y)" * (n // 26),
+             "ticks": "".join("`" * (i % 300) + "a" for i in range(1, 400)), "quotes": ">" * n, "deep quotes": "> " * (n // 2) + "x",
+             "lists": "\n".join("  " * (i % 40) + "- a" for i in range(n // 40)), "deep list": "- " * (n // 2), "table": "|a" * 100 + "\n" + "|-" * 100 + "\n" + "|\n" * (n // 2),
+             "rule": "-" + " " * n + "x", "table rule": "a|b\n-|-" + " " * 390 + "x\n" * 100, "urls": "http://" * (n // 7), "angles": "<http://a" * (n // 9),
+             "spaces": " " * n + "\nx", "entities": "&" * n, "escapes": "\\*" * (n // 2), "lines": "a\n" * (n // 2), "fences": "```\n" * (n // 16),
+             "headings": "# " + "#" * n, "heading spaces": "# a" + " " * n + "b", "brackets in urls": "http://a" + ")" * n, "combining": "a" + "\u0301" * n}
+    with Tab(mock.url) as t:
+        for name, text in texts.items():
+            took, depth = t.page.evaluate("""async (text) => {
+                const {render} = await import(new URL("markdown.js", location.href).href);
+                const box = document.createElement("div");
+                const began = performance.now();
+                render(box, text);
+                const took = performance.now() - began;
+                let depth = 0;
+                for (const e of box.querySelectorAll("*")) {
+                    if (e.firstElementChild) continue;
+                    let d = 0;
+                    for (let p = e; p !== box; p = p.parentNode) d++;
+                    depth = Math.max(depth, d);
+                }
+                return [took, depth];
+            }""", text)
+            check(took < 3000, f"{name}: {took:.0f} ms for {len(text)} characters")
+            check(depth < 60, f"{name}: {depth} elements in one another")
+
+
+def test_phone():
+    """At the width of a phone nothing sticks out, and conversations come in from the side."""
+    mock = Mock()
+    for width in (360, 320):
+        with Tab(mock.url, width=width, height=740, has_touch=True, is_mobile=True) as t:
+            t.shot(f"phone-empty-{width}")
+            t.page.fill("#composer-text", "markdown, please, " + "w" * 200)
+            t.page.click("#send")
+            t.finished()
+            t.page.wait_for_selector("article.last .receipt:not([hidden])")
+            equal(t.sideways(), 0, f"pixels beyond {width}")
+            equal(t.page.evaluate("document.querySelector('#scroll').scrollWidth - document.querySelector('#scroll').clientWidth"), 0, "the conversation")
+            t.shot(f"phone-{width}")
+            equal(axe_finds(t.page), [], "axe on a phone")
+            t.page.click("#side-open")
+            t.page.wait_for_timeout(300)
+            t.shot(f"phone-side-{width}")
+            equal(axe_finds(t.page), [], "axe on the conversations of a phone")
+            t.page.click("#side-close")
+            t.page.click("#settings-open")
+            t.shot(f"phone-settings-{width}")
+            equal(t.sideways(), 0, f"pixels beyond {width} with settings")
+    mock.stop()
+
+
+def test_themes():
+    """The page follows the system, can be told otherwise, and remembers."""
+    mock = Mock()
+    paper = "getComputedStyle(document.body).backgroundColor"
+    for scheme in ("light", "dark"):
+        with Tab(mock.url, scheme=scheme) as t:
+            t.shot(f"empty-{scheme}")
+            own = t.page.evaluate(paper)
+            t.send("Tell me a story about a fox")
+            t.send("markdown")
+            t.page.wait_for_selector("article.last .receipt:not([hidden])")
+            t.shot(f"conversation-{scheme}")
+            t.page.click("#settings-open")
+            t.page.wait_for_timeout(100)
+            t.shot(f"settings-{scheme}")
+            t.page.keyboard.press("Escape")
+            t.page.select_option("#theme", "dark" if scheme == "light" else "light")
+            other = t.page.evaluate(paper)
+            check(own != other, f"{own} in both themes")
+            t.page.reload()
+            t.ready()
+            equal(t.page.evaluate(paper), other, "the theme after a reload")
+    mock.stop()
+
+
+@with_mock
+def test_keyboard_alone(mock):
+    """Everything can be reached with Tab, and focus is never lost."""
+    with Tab(mock.url) as t:
+        t.send("hello")
+        seen = set()
+        for _ in range(60):
+            t.page.keyboard.press("Tab")
+            seen.add(t.page.evaluate("document.activeElement.getAttribute('aria-label') || document.activeElement.id || document.activeElement.textContent.trim()"))
+        for name in ("new", "import", "export-all", "theme", "hello", "Title of the conversation", "model", "Settings", "Copy", "Edit this message",
+                     "Another answer", "composer-text"):
+            check(name in seen, f"{name} is not reached; reached: {sorted(seen)}")
+
+
+@with_mock
+def test_policy(mock):
+    """The policy of server/web.h holds in the browser: no HTML can be made of a text, nothing comes from elsewhere."""
+    with Tab(mock.url, may_log="logged") as t:
+        for what, code in (("HTML of a text", "document.createElement('div').innerHTML = '<b>x</b>'"),
+                           ("a picture from elsewhere", "document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.2:1/x.png'}))"),
+                           ("a request to elsewhere", "fetch('http://127.0.0.2:1/').catch(() => {})")):
+            blocked = t.page.evaluate("""() => new Promise(done => {
+                document.addEventListener("securitypolicyviolation", () => done(true), {once: true});
+                setTimeout(() => done(false), 2000);
+                try { CODE; } catch { done(true); }
+            })""".replace("CODE", code))
+            check(blocked, f"{what} is let through")
+
+
+if __name__ == "__main__":
+    main(globals())

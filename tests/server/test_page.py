@@ -1,0 +1,108 @@
+"""The chat page in a real browser, the short way through: a conversation with `bitnet serve` itself (talk, stop, another
+answer, edit, branches, a reload, a restart of the server), then hostile text and accessibility. long_page.py has the rest."""
+import serving
+from browsing import Tab, axe_finds
+from mock_server import Mock
+from serving import Skip, check, equal, main, model, run
+
+
+def real_server(*args):
+    if run("help", "serve").code != 0:
+        raise Skip("this build has no server")
+    return serving.Server("--model", model("story"), *args)
+
+
+def branch(tab):
+    return tab.last().locator(".branch span").inner_text()
+
+
+def test_conversation():
+    """Everything a first conversation needs, with the model that comes along."""
+    with real_server() as s, Tab(s.url + "/", may_log="ERR_") as t:
+        t.send("What is 7 + 5?")
+        equal([m[0] for m in t.messages()], ["user", "assistant"], "roles")
+        first = t.messages()[1][1]
+        check(first, "no answer")
+        check("tokens" in t.last().locator(".facts").inner_text(), "no count of tokens")
+        t.page.wait_for_selector("article.last .receipt:not([hidden])")
+        check("kernel" in t.last().locator(".receipt summary").inner_text(), "no kernels")
+        check("of" in t.text("#context-text") and not t.text("#context-text").startswith("0"), "the context meter stands still")
+
+        t.last().get_by_label("Another answer").click()
+        t.finished()
+        equal(branch(t), "2/2", "after another answer")
+        t.last().get_by_label("Previous version").click()
+        equal(t.messages()[1][1], first, "the first answer")
+
+        stop_in_the_middle(t)
+        edit_and_branch(t)
+        before = t.messages()
+        t.page.reload()
+        t.ready()
+        equal(t.messages(), before, "after a reload")
+        port = s.port
+        s.stop()
+        t.send("Are you there?", wait=False)
+        t.page.wait_for_selector("article.last .trouble:not([hidden])")
+        with real_server("--port", str(port)):
+            t.page.wait_for_selector("#banner[hidden]", state="attached")
+            t.last().get_by_role("button", name="Try again").click()
+            t.finished()
+            check(t.messages()[-1][1], "no answer after the restart")
+
+
+def stop_in_the_middle(t):
+    t.send("Tell me a long story about a fox", wait=False)
+    t.running()
+    t.page.press("#composer-text", "Escape")
+    t.finished()
+    check("stopped" in t.last().locator(".facts").inner_text() or t.messages()[-1][1], "neither stopped nor answered")
+
+
+def edit_and_branch(t):
+    mine = t.page.locator("article.user").last
+    mine.hover()
+    mine.get_by_label("Edit this message").click()
+    mine.locator("textarea").fill("What is the opposite of hot?")
+    mine.locator("textarea").press("Enter")
+    t.finished()
+    equal(t.messages()[-2], ["user", "What is the opposite of hot?"], "the edited message")
+    equal(t.page.locator("article.user .branch span").last.inner_text(), "2/2", "branches of the message")
+
+
+def test_hostile_text():
+    """Whatever a model says is text: nothing runs, nothing is fetched, no link leads to a script."""
+    mock = Mock()
+    with Tab(mock.url) as t:
+        t.page.evaluate("window.hacked = 0")
+        t.send("hostile")
+        t.page.wait_for_selector("article.last .receipt:not([hidden])")
+        body = t.last().locator(".body")
+        for a in body.locator("a").all():
+            check(a.get_attribute("href").startswith(("https://", "mailto:")), f"a link to {a.get_attribute('href')}")
+            check("noopener" in a.get_attribute("rel"), "a link without noopener")
+        equal(body.locator("img, script, iframe, style, svg:not(.icon), [onclick], [onerror]").count(), 0, "elements made of text")
+        equal(body.locator("a").count(), 3, "links (two to the web, one to a mail address)")
+        equal(t.page.evaluate("window.hacked"), 0, "something ran")
+        check("<img src=x onerror" in body.inner_text(), "the text is not shown as it is")
+        strange = [r for r in mock.requests if r not in ("/", "/health", "/props", "/v1/models") and not r.endswith((".js", ".css", ".svg")) and "receipts" not in r]
+        equal(strange, [], "things fetched because of the text")
+    mock.stop()
+
+
+def test_accessible():
+    """axe finds nothing serious: the conversation, the settings, in both themes."""
+    mock = Mock()
+    for scheme in ("light", "dark"):
+        with Tab(mock.url, scheme=scheme) as t:
+            equal(axe_finds(t.page), [], f"axe on the empty page, {scheme}")
+            t.send("markdown")
+            t.page.wait_for_selector("article.last .receipt:not([hidden])")
+            equal(axe_finds(t.page), [], f"axe on a conversation, {scheme}")
+            t.page.click("#settings-open")
+            equal(axe_finds(t.page), [], f"axe on the settings, {scheme}")
+    mock.stop()
+
+
+if __name__ == "__main__":
+    main(globals())
