@@ -238,36 +238,37 @@ function finish(parts) {
       if (part.opens && !part.bracket) openers.push(out.length - 1);
     }
   }
-  return out.map((p) => (p.mark ? (p.n === undefined ? p.mark : p.ch.repeat(p.n)) : p));
+  return out.map(textOf);
 }
 
-// Wraps what stands between this closing mark and its opener, as often as both have characters left.
+// Wraps what stands between this closing mark and its opener, as often as both have characters left. `inner` of an opener is how
+// deep what follows it is nested already.
 function closeMarks(closer, out, openers) {
-  for (let back = 0; closer.n > 0 && back < LOOK_BACK; back++) {
+  for (let back = 0, inner = 0; closer.n > 0 && back < LOOK_BACK; back++) {
     const i = openers.length - 1 - back;
     if (i < 0) return;
     const opener = out[openers[i]];
+    inner = Math.max(inner, opener.inner || 0);
     if (opener.ch !== closer.ch) continue;
+    if (inner >= MAX_NESTING || openers[i] === out.length - 1) return;
     const n = closer.ch === "~" ? 2 : Math.min(opener.n, closer.n, 2);
     const tag = closer.ch === "~" ? "del" : n === 2 ? "strong" : "em";
-    const inside = out.splice(openers[i] + 1).map((p) => (p.mark ? (p.n === undefined ? p.mark : p.ch.repeat(p.n)) : p));
-    const nesting = 1 + inside.reduce((most, node) => Math.max(most, node.nesting || 0), 0);
-    if (!inside.length || nesting > MAX_NESTING) {
-      for (const node of inside) out.push(node);
-      openers.length = i + 1;
-      return;
-    }
-    const wrapped = el(tag, null, inside);
-    wrapped.nesting = nesting;
-    out.push(wrapped);
+    out.push(el(tag, null, out.splice(openers[i] + 1).map(textOf)));
     opener.n -= n;
     closer.n -= n;
-    if (opener.n > 0) {
-      openers.length = i + 1;
-    } else {
+    openers.length = i + 1;
+    if (opener.n === 0) {
       out.splice(openers[i], 1);
       openers.length = i;
     }
+    const around = out[openers[openers.length - 1]];
+    if (around) around.inner = Math.max(around.inner || 0, inner + 1);
     back = -1; // what is left of the closer looks again
+    inner = 0;
   }
+}
+
+// A mark that found no partner is the text it was written as.
+function textOf(part) {
+  return !part.mark ? part : part.n === undefined ? part.mark : part.ch.repeat(part.n);
 }

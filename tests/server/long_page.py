@@ -378,6 +378,7 @@ def test_time_of_hostile_markdown(mock):
     """No text takes long: each of these is made to be slow for a careless renderer."""
     n = 200000
     texts = {"stars": "*" * n, "stars and letters": "*a" * (n // 2), "mixed": "*a _b " * (n // 6), "nested": "*_" * (n // 4) + "x" + "_*" * (n // 4),
+             "nested words": "*a " * (n // 6) + "x" + " b*" * (n // 6),
              "brackets": "[" * n, "links": "[a](" * (n // 4), "closed": "[](" * (n // 3) + ")" * 1000, "pictures": "![" * (n // 4) + "a" + "](https://x.y)" * (n // 26),
              "ticks": "".join("`" * (i % 300) + "a" for i in range(1, 400)), "quotes": ">" * n, "deep quotes": "> " * (n // 2) + "x",
              "lists": "\n".join("  " * (i % 40) + "- a" for i in range(n // 40)), "deep list": "- " * (n // 2), "table": "|a" * 100 + "\n" + "|-" * 100 + "\n" + "|\n" * (n // 2),
