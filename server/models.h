@@ -31,13 +31,17 @@ typedef struct srv_models_options {
     uint64_t
         budget_bytes; /* of loaded models and their caches; 0: three quarters of what is free */
     int max_loaded;   /* 0: 3 */
+    bool any_name;    /* where one model is offered, it answers to every name */
+    /* Texts in these outlive the models. A struct_size of 0 stands for all defaults */
     bitnet_runtime_options runtime;
     bitnet_engine_options engine;
     srv_scheduler_options scheduler;
 } srv_models_options;
 
-/* Looks the files up; loads the first one unless `lazy`. Fails as bitnet_engine_open does, naming
- * the file. */
+/* Looks the files up; loads the first one unless `lazy`. A folder's files are offered in the order
+ * of their names; folders in it are not looked into. A name that is taken gets a number. Fails: IO
+ * (no such file, a folder without GGUF files), ARGUMENT (none is given, too many), and as
+ * bitnet_runtime_open and bitnet_engine_open do, naming the file. */
 bitnet_status srv_models_open(const srv_models_options *options, bool lazy, srv_models **out,
                               bitnet_error *err);
 void srv_models_close(srv_models *m);
@@ -54,11 +58,13 @@ void srv_model_release(srv_models *m, srv_model *model);
  * that keeps the model from being unloaded later. For figures: /metrics, /slots, /v1/stats. */
 srv_model *srv_model_peek(srv_models *m, size_t i);
 
-/* Adds a file from an allowed folder under a name and loads it. Fails: ARGUMENT (outside the
- * folders, name taken), ... */
+/* Adds a file from an allowed folder under a name (NULL or "": the file's) and loads it. The path
+ * is absolute, or begins in one of the folders; where links in it lead is what counts. Fails:
+ * ARGUMENT (outside the folders, no file there, name taken, too many), and as _use does; then it is
+ * not offered. */
 bitnet_status srv_models_add(srv_models *m, const char *path, const char *name, bitnet_error *err);
-/* Unloads and forgets (one given at start is only unloaded). Fails: NOT_AVAILABLE, AGAIN (in use).
- */
+/* Unloads and forgets (one given at start is only unloaded). Fails: NOT_AVAILABLE, AGAIN (in use,
+ * or being loaded). */
 bitnet_status srv_models_remove(srv_models *m, const char *name, bitnet_error *err);
 
 /* One line about a model, also an unloaded one; texts live until the models are closed. */
@@ -68,7 +74,7 @@ typedef struct srv_model_row {
     double progress; /* 0..1 while loading */
     int64_t created;
     uint64_t n_bytes; /* of the file */
-    const char *why;  /* BROKEN: what loading said */
+    const char *why;  /* BROKEN: what loading said; it is tried again half a minute later */
 } srv_model_row;
 /* The i-th in the order they were given; false past the end. Any thread. */
 bool srv_models_at(srv_models *m, size_t i, srv_model_row *out);

@@ -41,7 +41,7 @@ static inline void answer_text(said *s, const srv_event *e)
 /* Takes one event; returns false when none came in time. */
 static inline bool answer_take(answer *a, srv_job *job, double wait_ms)
 {
-    static srv_event e; /* its error is large */
+    srv_event e;
     if (!srv_job_next(job, wait_ms, &e))
         return false;
     said *s = &a->choice[e.choice];
