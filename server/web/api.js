@@ -90,13 +90,12 @@ async function getJson(path, options) {
 export const getProps = (model) => getJson("props" + (model ? "?model=" + encodeURIComponent(model) : ""));
 export const getReceipt = (id) => getJson("v1/receipts/" + encodeURIComponent(id));
 
-// [{id, state: "loaded" | "loading" | "unloaded" | "failed", progress: 0..1 or null, why}]
+// [{id, state: "loaded" | "loading" | "unloaded" | "broken", progress: 0..1 or null, why}]
 export async function getModels() {
   const list = await getJson("v1/models");
   return (Array.isArray(list?.data) ? list.data : []).filter((m) => typeof m?.id === "string").map((m) => {
-    const status = typeof m.status === "object" ? m.status?.value : m.status ?? m.state;
-    return {id: m.id, state: status || (m.loaded === false ? "unloaded" : "loaded"), progress: m.progress ?? m.status?.progress ?? null,
-      why: typeof m.error === "string" ? m.error : ""};
+    const state = typeof m.state === "string" ? m.state : "loaded";
+    return {id: m.id, state, progress: Number.isFinite(m.progress) ? m.progress : null, why: typeof m.why === "string" ? m.why : ""};
   });
 }
 

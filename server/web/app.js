@@ -342,12 +342,13 @@ async function refreshModels() {
     return;
   }
   drawModels();
+  if (chosen()?.state === "loaded" && props.model !== chosen().id) refreshProps();
 }
 
-const STATES = {loaded: "", loading: " (loading)", unloaded: " (not loaded)", failed: " (cannot be loaded)", broken: " (cannot be loaded)"};
+const STATES = {loaded: "", loading: " (loading)", unloaded: " (not loaded)", broken: " (cannot be loaded)"};
 
 function drawModels() {
-  const select = byId("model"), chosen = select.value || readValue("model", "");
+  const select = byId("model"), before = select.value || readValue("model", "");
   const options = models.map((m) => {
     const part = m.state === "loading" && m.progress ? ` (loading, ${Math.round(m.progress * 100)} %)` : STATES[m.state] ?? ` (${m.state})`;
     return el("option", {value: m.id, title: m.why || null}, m.id + part);
@@ -356,23 +357,27 @@ function drawModels() {
   if (select.dataset.key === key) return;
   select.dataset.key = key;
   select.replaceChildren(...options);
-  if (models.some((m) => m.id === chosen)) select.value = chosen;
+  if (models.some((m) => m.id === before)) select.value = before;
   select.parentElement.hidden = !models.length;
 }
 
+const chosen = () => models.find((m) => m.id === byId("model").value);
+
+// Of a model that is loaded alone: to ask about another would load it.
 async function refreshProps() {
+  const model = chosen();
+  props = {};
   try {
-    props = await api.getProps(byId("model").value);
-  } catch {
-    props = {}; // the page works without; what is wrong with the server, models or an answer tell
-  }
+    if (!model || model.state === "loaded") props = await api.getProps(model?.id);
+  } catch { /* the page works without; what is wrong with the server, models or an answer tell */ }
   byId("about").textContent = [props.version && `bitnet ${props.version}`, props.summary].filter((t) => typeof t === "string").join(" \u00b7 ");
   draw();
 }
 
 async function refreshAll() {
+  props = {};
   await refreshModels();
-  await refreshProps();
+  if (!models.length) refreshProps();
 }
 
 let lost = false;

@@ -117,6 +117,8 @@ def test_settings(mock):
         equal(sorted(sent), ["messages", "model", "stream", "stream_options"], "fields of a plain request")
         equal(sent["stream_options"], {"include_usage": True}, "stream_options")
         settings(t, temperature="0.5", top_p="0.9", top_k="40", min_p="0.05", max_tokens="77", seed="123", stop="END\n\\n\\n", system="Be brief.")
+        t.page.wait_for_selector("details.system")
+        t.page.wait_for_timeout(200)  # the browser writes in its own time
         t.page.reload()
         t.ready()
         t.send("another request")
@@ -132,6 +134,22 @@ def test_settings(mock):
         t.page.click("#settings .primary")
         t.send("third request")
         check("temperature" not in mock.posted[-1] and "stop" not in mock.posted[-1], "reset settings are sent")
+
+
+@with_mock
+def test_models(mock):
+    """Each model with its state; a choice is sent and remembered, and loads nothing before a message is sent."""
+    with Tab(mock.url) as t:
+        t.until("models", lambda: t.page.locator("#model option").count() == 3)
+        equal(t.page.locator("#model option").all_inner_texts(), ["story", "large (loading, 40 %)", "other (not loaded)"], "models")
+        t.page.select_option("#model", "other")
+        t.until("no context of another model", lambda: not t.page.locator("#context").is_visible())
+        t.page.reload()
+        t.ready()
+        t.until("the choice", lambda: t.page.input_value("#model") == "other")
+        check(not [p for p in mock.queries if "other" in p], f"asked for {mock.queries}")
+        t.send("hello")
+        equal(mock.posted[-1]["model"], "other", "the model that was asked")
 
 
 @with_mock

@@ -100,7 +100,7 @@ class Mock(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.key, self.delay = key, delay
         self.n_answers = self.n_gone = self.n_busy = 0
-        self.requests, self.posted, self.sockets = [], [], []
+        self.requests, self.queries, self.posted, self.sockets = [], [], [], []
         self.policy = policy()
         self.url = f"http://127.0.0.1:{self.server_address[1]}/"
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
@@ -149,8 +149,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     # ---- requests ----
     def do_GET(self):
-        path = self.path.split("?")[0]
+        path, _, query = self.path.partition("?")
         self.server.requests.append(path)
+        self.server.queries.append(query)
         name = "index.html" if path == "/" else path[1:]
         if re.fullmatch(r"[a-z_]+\.(html|css|js|svg)", name) and os.path.exists(os.path.join(WEB, name)):
             with open(os.path.join(WEB, name), "rb") as f:
@@ -164,9 +165,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def get_api(self, path):
         if path == "/v1/models":
             self.reply(200, {"object": "list", "data": [
-                {"id": "story", "object": "model", "created": 1, "owned_by": "mock", "status": "loaded"},
-                {"id": "large", "object": "model", "created": 1, "owned_by": "mock", "status": "loading", "progress": 0.4},
-                {"id": "other", "object": "model", "created": 1, "owned_by": "mock", "status": "unloaded"}]})
+                {"id": "story", "object": "model", "created": 1, "owned_by": "mock", "state": "loaded"},
+                {"id": "large", "object": "model", "created": 1, "owned_by": "mock", "state": "loading", "progress": 0.4},
+                {"id": "other", "object": "model", "created": 1, "owned_by": "mock", "state": "unloaded"}]})
         elif path == "/props":
             self.reply(200, {"model": "story", "n_ctx": 512, "device": "cpu (mock), 2 threads", "version": "0.1.0",
                              "summary": "requested=auto detected=[cpu] selected=cpu"})
