@@ -104,19 +104,17 @@ static void features(void **state)
     nano_close(&n);
 }
 
-/* The nano model with a place of its template changed; the length stays. */
-static bitnet_engine *changed(const nano *n, const char *old, const char *by)
+/* The nano model with a place of its template changed; the length stays. *data is the caller's. */
+static bitnet_engine *changed(const nano *n, const char *old, const char *by, char **data)
 {
-    char *data;
     size_t n_data;
     bitnet_engine *e = NULL;
-    OK(bnet_read_file(NANO_PATH, 1 << 26, &data, &n_data, &err));
-    char *at = memmem(data, n_data, old, strlen(old));
+    OK(bnet_read_file(NANO_PATH, 1 << 26, data, &n_data, &err));
+    char *at = memmem(*data, n_data, old, strlen(old));
     assert_non_null(at);
     assert_int_equal(strlen(old), strlen(by));
     memcpy(at, by, strlen(by));
-    OK(bitnet_engine_open_memory(n->runtime, data, n_data, NULL, &e, &err));
-    bnet_free(data);
+    OK(bitnet_engine_open_memory(n->runtime, *data, n_data, NULL, &e, &err));
     return e;
 }
 
@@ -124,14 +122,16 @@ static void another_template(void **state)
 {
     (void)state;
     nano n = nano_open(1), m = n;
-    m.engine = changed(&n, "message['content'] | trim +", "message['content'] |upper +");
+    char *data;
+    m.engine = changed(&n, "message['content'] | trim +", "message['content'] |upper +", &data);
     assert_string_equal(bitnet_engine_model(m.engine)->chat_template, "file");
     assert_int_equal(bitnet_engine_model(m.engine)->template_match, BITNET_TEMPLATE_EXACT);
     assert_string_equal(
         rendered(&m, NULL, "{\"messages\":[{\"role\":\"user\",\"content\":\" hi \"}]}"),
         "<|begin_of_text|>User:  HI <|eot_id|>Assistant:");
     bitnet_engine_close(m.engine);
-    m.engine = changed(&n, "message['content'] | trim +", "message['content'] | trem +");
+    bnet_free(data);
+    m.engine = changed(&n, "message['content'] | trim +", "message['content'] | trem +", &data);
     assert_string_equal(bitnet_engine_model(m.engine)->chat_template, "bitnet");
     assert_int_equal(bitnet_engine_model(m.engine)->template_match, BITNET_TEMPLATE_GUESSED);
     bitnet_chat_features f;
@@ -144,6 +144,7 @@ static void another_template(void **state)
                                   &n_bytes, &err),
           BITNET_TOKENIZER, "trem");
     bitnet_engine_close(m.engine);
+    bnet_free(data);
     nano_close(&n);
 }
 
