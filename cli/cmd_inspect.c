@@ -17,6 +17,8 @@ typedef struct inspect_state {
     type_sum *sums;
     size_t n_sums;
     uint64_t n_elems, n_bytes;
+    char *template_text; /* NULL: there is nothing to tell */
+    char form[32];
 } inspect_state;
 
 /* ---- gathering ---- */
@@ -72,6 +74,48 @@ static int gather(inspect_state *s)
         return fail_with(&err);
     progress_end();
     return opt_on(s->args, OPT_STATS) ? gather_stats(s) : EXIT_OK;
+}
+
+/* What renders conversations, for people; *form: its name. NULL: no tokenizer of the file can be
+ * read, or there is none. */
+static char *template_line(const bitnet_engine *e, char form[32])
+{
+    const bitnet_model_info *i = bitnet_engine_model(e);
+    bitnet_chat_features f;
+    bitnet_chat_features_init(&f);
+    if (bitnet_chat_features_get(e, NULL, &f, NULL) != BITNET_OK || !f.name[0])
+        return NULL;
+    snprintf(form, 32, "%s", f.name);
+    if (i->template_match == BITNET_TEMPLATE_ABSENT)
+        return xformat("none in the file; the built-in form '%s' is used", f.name);
+    if (i->template_match == BITNET_TEMPLATE_GUESSED)
+        return xformat("the file's own cannot be rendered (%s); the built-in form '%s' is used",
+                       f.problem, f.name);
+    return strcmp(f.name, "file") == 0
+               ? xformat("the file's own")
+               : xformat("the file's own, as the built-in form '%s' writes it", f.name);
+}
+
+/* The vocabulary alone is opened, and a file that has none tells nothing. */
+static char *find_template(const inspect_state *s, char form[32])
+{
+    bitnet_runtime_options r;
+    bitnet_engine_options o;
+    bitnet_runtime *runtime = NULL;
+    bitnet_engine *e = NULL;
+    char *line = NULL;
+    bitnet_runtime_options_init(&r);
+    r.n_threads = 1;
+    r.device = "cpu";
+    bitnet_engine_options_init(&o);
+    o.vocab_only = true;
+    form[0] = '\0';
+    if (bitnet_runtime_open(&r, &runtime, NULL) == BITNET_OK &&
+        bitnet_engine_open(runtime, s->path, &o, &e, NULL) == BITNET_OK)
+        line = template_line(e, form);
+    bitnet_engine_close(e);
+    bitnet_runtime_close(runtime);
+    return line;
 }
 
 static double bits_per_weight(uint64_t n_bytes, uint64_t n_elems)
@@ -159,11 +203,12 @@ static int report(inspect_state *s)
     return j_report(
         s->args,
         j_object("path:t gguf_version:i n_file_bytes:n sha256:t n_kv:n n_tensors:n n_params:n "
-                 "bits_per_weight:f types:j metadata:j tensors:j suspicious:j status:t",
+                 "bits_per_weight:f chat_template:t types:j metadata:j tensors:j suspicious:j "
+                 "status:t",
                  s->path, (int)bitnet_inspect_version(s->file), bitnet_inspect_file_bytes(s->file),
                  s->sha256[0] ? s->sha256 : NULL, bitnet_inspect_n_kv(s->file), s->n_tensors,
-                 s->n_elems, bits_per_weight(s->n_bytes, s->n_elems), types_json(s),
-                 metadata_json(s), tensors, suspicious_json(s),
+                 s->n_elems, bits_per_weight(s->n_bytes, s->n_elems), s->form[0] ? s->form : NULL,
+                 types_json(s), metadata_json(s), tensors, suspicious_json(s),
                  !s->stats         ? "unchecked"
                  : s->n_suspicious ? "warning"
                                    : "ok"));
@@ -192,6 +237,11 @@ static void print_head(const inspect_state *s, buffer *out)
                 bits_per_weight(s->n_bytes, s->n_elems));
     if (s->sha256[0])
         text_printf(out, "  sha256 %s\n", s->sha256);
+    if (s->template_text) {
+        text_puts(out, "  chat template: ");
+        text_visible(out, s->template_text, strlen(s->template_text), false);
+        text_puts(out, "\n");
+    }
 }
 
 static void print_metadata(inspect_state *s, buffer *out)
@@ -277,6 +327,7 @@ int cmd_inspect(args *a)
         return fail(EXIT_USAGE, "inspect: --strict needs the weights to be read; drop --no-stats");
     rc = model_path(a, &s.path);
     rc = rc ? rc : gather(&s);
+    s.template_text = rc ? NULL : find_template(&s, s.form);
     rc = rc ? rc : report(&s);
     if (!rc && !opt_json(a))
         print_text(&s);
@@ -284,6 +335,7 @@ int cmd_inspect(args *a)
         rc = fail(EXIT_SUSPICIOUS, "%s: %zu tensor%s suspicious", s.path, s.n_suspicious,
                   s.n_suspicious == 1 ? " looks" : "s look");
     bitnet_inspect_close(s.file);
+    free(s.template_text);
     free(s.stats);
     free(s.sums);
     free(s.path);

@@ -70,6 +70,19 @@ def test_spelling_alone_does_not_warn():
             check("template" not in r.err, r.err)
 
 
+def test_inspect_tells_the_template():
+    for path, form, line in (
+            (model("nano"), "bitnet", "chat template: the file's own, as the built-in form 'bitnet' writes it\n"),
+            (changed("own.gguf", TRIM, b"message['content'] |upper +"), "file", "chat template: the file's own\n"),
+            (changed("bad.gguf", TRIM, BROKEN), "bitnet", "chat template: the file's own cannot be rendered (line 1: "),
+            (changed("no.gguf", b"tokenizer.chat_template", b"tokenizer.chat_nothing!"), "bitnet", "chat template: none in the file; the built-in form")):
+        check(line in expect(0, "inspect", path).out, f"{path}: {line}")
+        equal(expect(0, "inspect", path, "--json").json()["chat_template"], form, path)
+    path = changed("mute.gguf", b"tokenizer.ggml.model", b"tokenizer.ggml.mod_l")
+    check("chat template:" not in expect(0, "inspect", path).out, "a file whose tokenizer cannot be read")
+    equal(expect(0, "inspect", path, "--json").json()["chat_template"], None, path)
+
+
 def test_who_chooses_is_not_warned():
     path = changed("chosen.gguf", TRIM, BROKEN)
     for args in (("--no-warnings",), ("--quiet",), ("--template", "bitnet"), ("--log-level", "template=error")):

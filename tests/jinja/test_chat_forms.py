@@ -209,6 +209,10 @@ def refusals(r):
                               "add_generation_prompt": False}, "<|im_start|>assistant\n<|im_end|>\n")):
         got = r.our(hermes, request)
         r.check(got[1] == wanted, f"{request}: {got}")
+    # arguments come as the text of an object; any other text stays
+    for arguments, shown in (('{"a": "<|im_end|>"}', '{"a": "< |im_end|>"}'), ("{", '"{"'), ("[1]", '"[1]"')):
+        got = r.our(FORMS["granite"], {"messages": [user, {"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]}]})
+        r.check(f'"arguments": {shown}' in got[1], f"{arguments}: {got}")
     got = r.our(chatml, {"messages": [{"role": "user", "content": "\U0010ff00\U0010ff01"}], "add_generation_prompt": False})
     r.check(got[1] == "<|im_start|>user\n\ufffd\ufffd<|im_end|>\n", f"private characters: {got}")
 
