@@ -339,33 +339,74 @@ static int parse_line(args *a, int argc, char **argv, int i_command, size_t *n_f
 
 /* ---- environment and defaults ---- */
 
+/* What may be given several times is a list with commas there. */
+static int set_words(args *a, const option *o, const char *origin, const char *written)
+{
+    int rc = EXIT_OK;
+    if (o->type != TYPE_TEXTS)
+        return set_value(a, o, origin, written);
+    for (size_t n; *written && !rc; written += n + (written[n] == ',')) {
+        n = strcspn(written, ",");
+        rc = n ? set_value(a, o, origin, args_keep(a, written, n)) : EXIT_OK;
+    }
+    return rc;
+}
+
 static int from_environment(args *a, const option *o)
 {
     char name[NAME_MAX_BYTES];
     for (size_t i = 0; word_at(o->environment, ' ', i, name, sizeof name); i++) {
         const char *written = getenv(name);
         if (written && *written)
-            return set_value(a, o, args_keep(a, name, strlen(name)), written);
+            return set_words(a, o, args_keep(a, name, strlen(name)), written);
     }
     return EXIT_OK;
 }
 
-static int fill_rest(args *a)
+static bool may_be_filled(const args *a, const option *o)
 {
+    return !a->values[o->key].origin && o->type != TYPE_SHORTHAND && !option_is_habit(o);
+}
+
+static int fill_from_environment(args *a)
+{
+    int rc = EXIT_OK;
+    for (size_t i = 0; i < N_OPTIONS && !rc; i++)
+        if (a->command && may_be_filled(a, option_at(i)) && row_serves(option_at(i), a->command))
+            rc = from_environment(a, option_at(i));
+    return rc;
+}
+
+static int fill_defaults(args *a)
+{
+    int rc = EXIT_OK;
+    for (size_t i = 0; i < N_OPTIONS && !rc; i++) {
+        const option *o = option_at(i);
+        if (may_be_filled(a, o) && o->initial)
+            rc = value_parse(o, o->name, o->initial, &a->values[o->key]);
+    }
+    return rc;
+}
+
+/* ---- a configuration file ---- */
+
+const option *option_named(const char *name, const command *c, suggestion *near)
+{
+    suggest_start(near, name);
     for (size_t i = 0; i < N_OPTIONS; i++) {
         const option *o = option_at(i);
-        value *v = &a->values[o->key];
-        if (v->origin || o->type == TYPE_SHORTHAND || option_is_habit(o))
+        if (!row_serves(o, c) || option_is_habit(o) || o->type == TYPE_SHORTHAND)
             continue;
-        int rc = EXIT_OK;
-        if (row_serves(o, a->command) && a->command)
-            rc = from_environment(a, o);
-        if (!rc && !v->origin && o->initial)
-            rc = value_parse(o, o->name, o->initial, v);
-        if (rc)
-            return rc;
+        if (option_is_called(o, name))
+            return o;
+        offer_names(near, o);
     }
-    return EXIT_OK;
+    return NULL;
+}
+
+int args_set(args *a, const option *o, const char *origin, const char *written)
+{
+    return set_value(a, o, origin, written);
 }
 
 static int check_words(const args *a)
@@ -393,7 +434,9 @@ int args_parse(args *a, int argc, char **argv)
         return EXIT_OK; /* asked for help: neither the environment nor the arguments matter */
     rc = rc ? rc : take_model(a, n_free);
     rc = rc ? rc : take_gpu_layers(a);
-    rc = rc ? rc : fill_rest(a);
+    rc = rc ? rc : fill_from_environment(a);
+    rc = rc ? rc : config_file_read(a);
+    rc = rc ? rc : fill_defaults(a);
     rc = rc ? rc : check_words(a);
     if (!rc)
         tell_ignored(a);

@@ -197,6 +197,8 @@ const char *wanted_isa(const args *a);                        /* NULL: the best 
 void engine_options(const args *a, bitnet_engine_options *o); /* those that load and bench share */
 bitnet_kv_type cache_type(const args *a);                     /* of --kv */
 json_t *devices_json(const bitnet_devices_options *o); /* as `devices --json`; NULL: not known */
+/* What the options say of the runtime; --self-test may lower its instruction set. */
+int runtime_options(const args *a, int n_threads, bitnet_runtime_options *o);
 /* The runtime alone, as the options say. */
 int open_runtime(const args *a, int n_threads, bitnet_runtime **out);
 /* What --bridge names, serving the runtime, which must be closed first; *out NULL: nothing. */

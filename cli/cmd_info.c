@@ -31,6 +31,7 @@ static const char *const features[] = {
     "pcre2",
     "jansson",
     "libcrypto",
+    "libmicrohttpd",
 #ifdef BITNET_HAVE_LIBEDIT
     "libedit",
 #endif

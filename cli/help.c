@@ -328,12 +328,16 @@ static const char *const other_variables[][2] = {
     {"CUDA_VISIBLE_DEVICES", "the GPUs that CUDA shows; messages say when it hides one"},
     {"EDITOR", "the editor of chat's /edit, where VISUAL is not set"},
     {"HOME", "where the cache and the history lie, see FILES"},
+    {"LISTEN_FDS", "serve: systemd has opened the socket, if LISTEN_PID is this process"},
+    {"LISTEN_PID", "serve: see LISTEN_FDS"},
+    {"NOTIFY_SOCKET", "serve: where systemd wants to hear that it is ready, or about to end"},
     {"NO_COLOR", "if it is set chat shows its own lines without style"},
     {"PATH", "where bench looks for gnuplot (--plot) and preflight for tools"},
     {"TERM", "the kind of terminal; on a dumb one chat has no style and marks no pasted lines"},
     {"TMPDIR", "where chat's /edit keeps the message while it is edited, and receipt verify "
                "--replay the second receipt"},
     {"VISUAL", "the editor of chat's /edit"},
+    {"WATCHDOG_USEC", "serve: how often systemd wants a sign of life"},
     {"XDG_CACHE_HOME", "where the cache lies instead of ~/.cache"},
     {"XDG_STATE_HOME", "where the history lies instead of ~/.local/state"},
 };

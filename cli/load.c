@@ -211,31 +211,39 @@ static const char *wanted_split(const args *a)
     return split;
 }
 
+int runtime_options(const args *a, int n_threads, bitnet_runtime_options *o)
+{
+    bitnet_runtime_options_init(o);
+    o->n_threads = n_threads;
+    o->pin = (bitnet_pin)opt_int(a, OPT_PIN); /* the words in the order of the enumeration */
+    o->isa = wanted_isa(a);
+    int rc = tested_isa(a, &o->isa);
+    if (rc)
+        return rc;
+    o->log = log_sink;
+    o->log_user = (void *)(uintptr_t)a;
+    o->strict = opt_on(a, OPT_STRICT_RUN);
+    o->tuning_path = opt_text(a, OPT_TUNING);
+    warn_no_tuning(a);
+    o->device = a->command->key == CMD_TOKENIZE ? "cpu" : opt_text(a, OPT_DEVICE);
+    o->device_origin = a->values[OPT_DEVICE].origin;
+    o->split = wanted_split(a);
+    /* set and empty means no GPU, so that a variable can hide the real ones */
+    o->fake_gpu = opt_text(a, OPT_GPU_FAKE) ? opt_text(a, OPT_GPU_FAKE) : getenv("BITNET_GPU_FAKE");
+    o->no_fake_gpu = opt_on(a, OPT_NO_FAKE);
+    o->visible_devices = getenv("CUDA_VISIBLE_DEVICES");
+    o->statistics = wants_statistics(a);
+    o->refine = opt_on(a, OPT_REFINE);
+    return EXIT_OK;
+}
+
 int open_runtime(const args *a, int n_threads, bitnet_runtime **out)
 {
     bitnet_runtime_options o;
     bitnet_error err = {0};
-    bitnet_runtime_options_init(&o);
-    o.n_threads = n_threads;
-    o.pin = (bitnet_pin)opt_int(a, OPT_PIN); /* the words in the order of the enumeration */
-    o.isa = wanted_isa(a);
-    int rc = tested_isa(a, &o.isa);
+    int rc = runtime_options(a, n_threads, &o);
     if (rc)
         return rc;
-    o.log = log_sink;
-    o.log_user = (void *)(uintptr_t)a;
-    o.strict = opt_on(a, OPT_STRICT_RUN);
-    o.tuning_path = opt_text(a, OPT_TUNING);
-    warn_no_tuning(a);
-    o.device = a->command->key == CMD_TOKENIZE ? "cpu" : opt_text(a, OPT_DEVICE);
-    o.device_origin = a->values[OPT_DEVICE].origin;
-    o.split = wanted_split(a);
-    /* set and empty means no GPU, so that a variable can hide the real ones */
-    o.fake_gpu = opt_text(a, OPT_GPU_FAKE) ? opt_text(a, OPT_GPU_FAKE) : getenv("BITNET_GPU_FAKE");
-    o.no_fake_gpu = opt_on(a, OPT_NO_FAKE);
-    o.visible_devices = getenv("CUDA_VISIBLE_DEVICES");
-    o.statistics = wants_statistics(a);
-    o.refine = opt_on(a, OPT_REFINE);
     signals_hold(true); /* Ctrl-C must wake this thread, not a worker */
     bitnet_status st = bitnet_runtime_open(&o, out, &err);
     signals_hold(false);

@@ -134,7 +134,15 @@ struct args {
 int args_parse(args *a, int argc, char **argv);
 void args_free(args *a);
 char *args_keep(args *a, const char *text, size_t n); /* a copy that lives as long as a */
-int unknown_command(const char *name);                /* says so, with the nearest name */
+/* The option of command c that a configuration file calls so; NULL: none, and `near` knows the
+ * nearest. */
+const option *option_named(const char *name, const command *c, suggestion *near);
+/* Sets a value as if `origin` had given it; texts must live as long as a. */
+int args_set(args *a, const option *o, const char *origin, const char *written);
+/* Reads the file of --config, for options that neither the command line nor the environment has
+ * given (config_file.c). */
+int config_file_read(args *a);
+int unknown_command(const char *name); /* says so, with the nearest name */
 
 /* ---- habits (habits.c) ---- */
 

@@ -15,7 +15,7 @@
 #include "bitnet.h"
 
 typedef struct srv_exchange srv_exchange;
-typedef struct srv_server srv_server; /* everything that lives as long as the process*/
+typedef struct srv_server srv_server; /* everything that lives as long as the process */
 
 /* In whose words errors are told. */
 typedef enum srv_api { SRV_NATIVE, SRV_OPENAI, SRV_ANTHROPIC, SRV_OLLAMA } srv_api;
@@ -43,6 +43,8 @@ bool srv_gone(const srv_exchange *x);
 bool srv_gone_fn(void *exchange);
 /* Milliseconds until the request's deadline; INFINITY without one. */
 double srv_time_left(const srv_exchange *x);
+/* What the answer took, for the log's line about the request. */
+void srv_count_tokens(srv_exchange *x, size_t n_prompt, size_t n_generated);
 
 /* ---- the reply ---- */
 
@@ -58,8 +60,9 @@ void srv_reply_bytes(srv_exchange *x, int status, const char *content_type, cons
  */
 void srv_fail(srv_exchange *x, int status, const char *code, const char *param, const char *format,
               ...) BITNET_PRINTF(5, 6);
-/* The same from an error of the library: ARGUMENT 400, CONTEXT 400, MEMORY 503, CANCELLED 499 or
- * 504, others 500 without file names. */
+/* The same from an error of the library: ARGUMENT and CONTEXT 400, NOT_AVAILABLE 404 (no such
+ * model), MEMORY and AGAIN 503, CANCELLED 499 (the client went), 504 (the deadline passed) or 503
+ * (the server ends), others 500 without file names. */
 void srv_fail_with(srv_exchange *x, const bitnet_error *err);
 
 /* A reply that comes in pieces. _begin sends status 200 and the headers. _write waits while the

@@ -5,7 +5,7 @@
 #include "config.h"
 
 /* Where it listens, told once it does: "http://127.0.0.1:8080". */
-typedef void (*srv_ready_fn)(void *user, const char *address, const srv_models *models);
+typedef void (*srv_ready_fn)(void *user, const char *address, srv_models *models);
 
 /* Loads, listens, serves until `stop` says so (asked several times a second; a signal handler may
  * set what it reads), then drains: running requests finish within drain_s, new ones get 503.

@@ -2,6 +2,8 @@
 #ifndef SRV_SERVER_H
 #define SRV_SERVER_H
 
+#include <stdatomic.h>
+
 #include "config.h"
 #include "metrics.h"
 #include "models.h"
@@ -12,7 +14,10 @@ struct srv_server {
     srv_models *models;
     srv_metrics *metrics;
     srv_receipts *receipts;
-    int64_t started; /* seconds since 1970 */
+    int64_t started;      /* seconds since 1970 */
+    atomic_bool ready;    /* the first model is loaded */
+    atomic_bool draining; /* told to stop: new requests are refused */
+    atomic_bool ending;   /* running ones are told to stop, too */
 };
 
 #endif

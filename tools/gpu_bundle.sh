@@ -33,7 +33,8 @@ for program in test_golden test_user test_exchange test_leaks test_device_stats 
 done
 # NVRTC and NCCL want the last two
 for l in ld-linux-x86-64.so.2 libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 libpcre2-8.so.0 libjansson.so.4 \
-    libcrypto.so.3 libedit.so.2 libtinfo.so.6 libbsd.so.0 libmd.so.0 libcmocka.so.0 libstdc++.so.6 libgcc_s.so.1; do
+    libmicrohttpd.so.12 libgnutls.so.30 libp11-kit.so.0 libidn2.so.0 libunistring.so.2 libtasn1.so.6 libnettle.so.8 \
+    libhogweed.so.6 libgmp.so.10 libffi.so.8 libcrypto.so.3 libedit.so.2 libtinfo.so.6 libbsd.so.0 libmd.so.0 libcmocka.so.0 libstdc++.so.6 libgcc_s.so.1; do
     found=$(find -L "$sysroot/lib" "$sysroot/lib64" "$sysroot/usr/lib" /usr/x86_64-linux-gnu/lib -name "$l" 2>/dev/null | head -n 1)
     [ -z "$found" ] || cp -L "$found" "$to/lib/"
 done

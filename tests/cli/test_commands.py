@@ -322,8 +322,8 @@ def test_BE_12_the_compiled_set():
     kinds = expect(0, "devices", "--json", env={"BITNET_GPU_FAKE": "none"}).json()["devices"]
     equal(set(r["backends"]), {k["device"] for k in kinds if k["compiled"]}, "backends")
     with open(BITNET, "rb") as f:
-        linked = set(re.findall(rb"lib(crypto|pcre2|jansson|edit)\b[-.\w]*\.so", f.read()))
-    named = {"pcre2": "pcre2", "jansson": "jansson", "crypto": "libcrypto", "edit": "libedit"}
+        linked = set(re.findall(rb"lib(crypto|pcre2|jansson|edit|microhttpd)\b[-.\w]*\.so", f.read()))
+    named = {"pcre2": "pcre2", "jansson": "jansson", "crypto": "libcrypto", "edit": "libedit", "microhttpd": "libmicrohttpd"}
     for library in linked:
         check(named[library.decode()] in r["features"], f"{library} is linked and not named: {r['features']}")
     check(f"backends: {' '.join(r['backends'])}\n" in expect(0, "version").out, "text")

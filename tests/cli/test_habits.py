@@ -185,7 +185,7 @@ def test_refused_options_name_the_equivalent():
     for habit, says in ((["-cnv"], "use bitnet chat"), (["-i"], "use bitnet chat"), (["--interactive-first"], "use bitnet chat"),
                         (["-hf", "org/repo"], "never uses the network; .* bitnet run FILE.gguf"), (["--hf-repo", "x"], "never uses the network"),
                         (["-sm", "row"], "--split tensor"), (["-ctk", "q8_0"], "--kv f16"), (["--grammar", "x"], "cannot bind"),
-                        (["--mirostat", "2"], "--temperature"), (["--lora", "x"], "one GGUF file"), (["--port", "8080"], "no server"), (["--list-devices"], "bitnet devices")):
+                        (["--mirostat", "2"], "--temperature"), (["--lora", "x"], "one GGUF file"), (["--port", "8080"], "bitnet serve listens"), (["--list-devices"], "bitnet devices")):
         r = fails(2, "run", m, *habit, "-p", "x", says=says)
         equal(len(r.err.splitlines()), 1, f"{habit}: lines")
         check(f"{habit[0]} is refused: " in r.err, r.err)
@@ -225,7 +225,7 @@ def test_prompt_twice():
 
 
 def test_commands_of_other_programs():
-    for name, says in (("ls", "bitnet inspect"), ("list", "bitnet inspect"), ("pull", "never uses the network"), ("serve", "no server"),
+    for name, says in (("ls", "bitnet inspect"), ("list", "bitnet inspect"), ("pull", "never uses the network"), ("start", "use bitnet serve"),
                        ("ps", "nothing runs in the background"), ("show", "bitnet inspect FILE.gguf"), ("rm", "models are files"),
                        ("create", "bitnet convert"), ("perplexity", "bitnet score"), ("quantize", "bitnet convert")):
         for how in ((name,), (name, "llama3"), ("help", name)):

@@ -46,7 +46,7 @@ TOLD = [
     ("bitnet run -hf microsoft/bitnet-b1.58-2B-4T-gguf", r"-hf .*never uses the network.*bitnet run FILE\.gguf"),
     ("bitnet pull llama3", r"never uses the network"),
     ("bitnet list", r"bitnet inspect FILE\.gguf"),
-    ("bitnet serve", r"no server"),
+    ("bitnet start", r"use bitnet serve"),
     ("bitnet run checkpoint hello", r"bitnet convert"),
     ("bitnet run pointer.gguf hello", r"pointer\.gguf.*git-lfs pointer.*git lfs pull"),
     ("bitnet run page.gguf hello", r"page\.gguf.*HTML page.*download"),
