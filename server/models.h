@@ -17,7 +17,8 @@ typedef struct srv_model {
     bitnet_engine *engine;
     const bitnet_model_info *info;
     srv_scheduler *scheduler;
-    const char *device, *summary; /* of its runtime */
+    struct srv_grammars *grammars; /* compiled ones (grammars.h); NULL: none are kept */
+    const char *device, *summary;  /* of its runtime */
     int n_ctx;
     int64_t created; /* the file's time, seconds since 1970 */
 } srv_model;

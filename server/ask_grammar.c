@@ -1,0 +1,57 @@
+/* ask_grammar.c - what the answer is restricted to. Fails closed: what cannot be promised is
+ * refused, with the words of the library, which name the keyword or the place. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ask_impl.h"
+#include "server.h"
+
+static bool refuse(srv_exchange *x, const char *field, const bitnet_error *err)
+{
+    if (err->status == BITNET_ARGUMENT)
+        srv_fail(x, 400, "invalid_grammar", field, "%s: %s", field, err->message);
+    else
+        srv_fail_with(x, err);
+    return false;
+}
+
+static bool check_size(srv_exchange *x, const char *field, size_t n)
+{
+    size_t most = srv_server_of(x)->config->max_grammar;
+    if (!most || n <= most)
+        return true;
+    srv_fail(x, 400, "invalid_value", field, "%s has %zu bytes: at most %zu are allowed", field, n,
+             most);
+    return false;
+}
+
+static bool compile(srv_exchange *x, const srv_model *model, bitnet_grammar_kind kind,
+                    const char *field, const char *text, size_t n, srv_grammar **out)
+{
+    bitnet_error err = {BITNET_OK, ""};
+    if (!check_size(x, field, n))
+        return false;
+    if (srv_grammars_use(model->grammars, model->engine, kind, text, n, out, &err) != BITNET_OK)
+        return refuse(x, field, &err);
+    return true;
+}
+
+bool srv_ask_grammar(srv_exchange *x, const srv_model *model, const srv_ask *a,
+                     const json_t *schema, srv_grammar **out)
+{
+    const char *field = schema ? "tools" : "response_format";
+    *out = NULL;
+    if (!schema)
+        schema = a->schema;
+    if (schema) {
+        srv_fail(x, 400, "unsupported_value", field,
+                 "%s: JSON schemas are not available in this build", field);
+        return false;
+    }
+    if (a->json_object)
+        return compile(x, model, BITNET_GRAMMAR_JSON_OBJECT, field, "", 0, out);
+    if (a->grammar)
+        return compile(x, model, BITNET_GRAMMAR_GBNF, "grammar", a->grammar, strlen(a->grammar),
+                       out);
+    return true;
+}

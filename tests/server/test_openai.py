@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""The OpenAI APIs as the `openai` client of PyPI sees them: chat, completions, responses, embeddings, models; whole and
+streamed; log-probabilities, structured output, tools, errors. What is said is compared with `bitnet run` and `bitnet score`."""
+import base64
+import json
+import math
+import struct
+
+from serving import Server, check, equal, main, model, packages, run, temp
+
+packages("openai")
+import openai  # noqa: E402
+
+from retemplate import HERMES, retemplate  # noqa: E402
+
+STORY = "Once upon a time"
+ASK = [{"role": "user", "content": "What is 7 + 5?"}]
+ADD = {"type": "function", "function": {
+    "name": "add", "description": "Adds two numbers.",
+    "parameters": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+                   "required": ["a", "b"], "additionalProperties": False}}}
+_started = {}
+
+
+def server(name="story"):
+    """One server for all tests of a model."""
+    if name not in _started:
+        path = model("story") if name == "story" else retemplate(model("nano"), temp("tools.gguf"), HERMES)
+        _started[name] = Server("-m", path)
+    return _started[name]
+
+
+def client(name="story"):
+    return openai.OpenAI(base_url=server(name).url + "/v1", api_key="none", max_retries=0, timeout=120)
+
+
+def chat(**kw):
+    kw = {"model": "story", "messages": ASK, "temperature": 0, "max_tokens": 24} | kw
+    return client(kw["model"]).chat.completions.create(**kw)
+
+
+def complete(**kw):
+    kw = {"model": "story", "prompt": STORY, "temperature": 0, "max_tokens": 16} | kw
+    return client(kw["model"]).completions.create(**kw)
+
+
+def refused(kind, says, call, **kw):
+    try:
+        call(**kw)
+    except kind as e:
+        check(says in str(e), f"{kw}: the error does not say {says!r}: {e}")
+        return e
+    raise AssertionError(f"{kw}: was not refused")
+
+
+# ---- chat ----
+def test_chat():
+    reply = chat()
+    check(reply.id.startswith("chatcmpl-"), reply.id)
+    equal(reply.object, "chat.completion", "object")
+    equal(reply.model, "story", "model")
+    choice = reply.choices[0]
+    equal((choice.index, choice.message.role, choice.finish_reason), (0, "assistant", "stop"), "choice")
+    check("12" in choice.message.content, f"7 + 5: {choice.message.content!r}")
+    usage = reply.usage
+    check(usage.prompt_tokens > 5 and usage.completion_tokens > 3, f"usage {usage}")
+    equal(usage.total_tokens, usage.prompt_tokens + usage.completion_tokens, "total")
+    check(reply.system_fingerprint.startswith("bitnet-"), "fingerprint")
+
+
+def test_chat_streamed_is_the_same():
+    whole = chat().choices[0].message.content
+    chunks = list(chat(stream=True))
+    equal(chunks[0].choices[0].delta.role, "assistant", "the first chunk")
+    equal("".join(c.choices[0].delta.content or "" for c in chunks), whole, "text")
+    equal([c.choices[0].finish_reason for c in chunks if c.choices[0].finish_reason], ["stop"], "finish")
+    equal({c.id for c in chunks}.__len__(), 1, "ids")
+
+
+def test_stream_usage():
+    chunks = list(chat(stream=True, stream_options={"include_usage": True}))
+    equal(chunks[-1].choices, [], "choices of the last chunk")
+    check(chunks[-1].usage.completion_tokens > 3, f"usage {chunks[-1].usage}")
+    check(all(c.usage is None for c in chunks[:-1]), "usage of the others is null")
+    events = server().events("/v1/chat/completions", {"messages": ASK, "max_tokens": 2, "stream": True})
+    equal(events[-1], (None, "[DONE]"), "the last event")
+
+
+def test_chat_equals_the_command():
+    said = run("run", "-m", model("story"), "--greedy", "-n", "24", "--template", "auto", "--quiet", "-p", "What is 7 + 5?")
+    equal(chat().choices[0].message.content.strip(), said.out.strip(), "text of chat and of bitnet run")
+
+
+def test_completion_equals_the_command():
+    said = run("run", "-m", model("story"), "--greedy", "-n", "24", "--quiet", STORY)
+    text = complete(max_tokens=24).choices[0].text
+    check(said.out.strip().endswith(text.strip()), f"{text!r} is not what bitnet run says: {said.out!r}")
+    whole = complete(max_tokens=24, echo=True).choices[0].text
+    equal(whole, STORY + text, "echo")
+
+
+def test_several_choices_and_seeds():
+    texts = [c.message.content for c in chat(n=3, temperature=1, seed=5, max_tokens=12,
+                                             messages=[{"role": "user", "content": "Tell me a story"}]).choices]
+    again = [c.message.content for c in chat(n=3, temperature=1, seed=5, max_tokens=12,
+                                             messages=[{"role": "user", "content": "Tell me a story"}]).choices]
+    equal(texts, again, "the same seed")
+    check(len(set(texts)) > 1, f"three choices say the same: {texts}")
+    chunks = list(chat(n=2, temperature=1, seed=5, max_tokens=6, stream=True))
+    equal({c.choices[0].index for c in chunks}, {0, 1}, "indices of a stream")
+
+
+def test_stop():
+    whole = complete(max_tokens=32).choices[0].text
+    word = whole.split()[4]
+    cut = complete(max_tokens=32, stop=[word, "never said"]).choices[0]
+    equal((cut.text, cut.finish_reason), (whole[:whole.index(word)], "stop"), "text before the stop string")
+    equal(complete(max_tokens=32, stop=word).choices[0].text, cut.text, "one string")
+    equal(complete(max_tokens=4).choices[0].finish_reason, "length", "finish")
+
+
+def test_logit_bias_and_penalties():
+    first = complete(max_tokens=1).choices[0].text
+    banned = ids_of(STORY + first)[-1]
+    check(complete(max_tokens=1, logit_bias={str(banned): -100}).choices[0].text != first, "a banned token is not chosen")
+    other = complete(max_tokens=8, frequency_penalty=2, presence_penalty=2, extra_body={"repetition_penalty": 1.5})
+    check(other.choices[0].text, "penalties leave a text")
+    check(complete(max_tokens=8, logit_bias={"5": -100, "6": 3.5}).choices[0].text is not None, "biases")
+
+
+def test_chat_logprobs():
+    reply = chat(logprobs=True, top_logprobs=3, max_tokens=8)
+    content = reply.choices[0].logprobs.content
+    check(len(content) >= 3, f"{len(content)} tokens")
+    text = bytes(b for token in content for b in token.bytes).decode()
+    equal(text.strip(), reply.choices[0].message.content.strip(), "bytes of the tokens")
+    for token in content:
+        equal(len(token.top_logprobs), 3, "top")
+        check(token.logprob <= 0 and token.top_logprobs[0].logprob == token.logprob, f"greedy takes the best: {token}")
+    chunks = list(chat(logprobs=True, top_logprobs=3, max_tokens=8, stream=True))
+    streamed = [t.token for c in chunks if c.choices[0].logprobs for t in c.choices[0].logprobs.content]
+    equal(streamed, [t.token for t in content], "streamed")
+
+
+# ---- completions ----
+def test_echo_and_logprobs_score_the_prompt():
+    text = "The fox ran home. She was very happy to see her mother."
+    score = run("score", "-m", model("story"), "--json", "--quiet", stdin=text.encode()).json()
+    for max_tokens in (0, 1):
+        choice = complete(prompt=text, echo=True, logprobs=1, max_tokens=max_tokens).choices[0]
+        lp = choice.logprobs
+        equal(len({len(lp.tokens), len(lp.token_logprobs), len(lp.top_logprobs), len(lp.text_offset)}), 1, "lengths")
+        equal(lp.token_logprobs[0], None, "the first token")
+        n = len(lp.tokens) - max_tokens
+        total = sum(lp.token_logprobs[1:n])
+        want = -score["mean_nll"] * (n - 1)
+        check(abs(total - want) < 1e-3, f"sum {total}, bitnet score says {want}: {score}")
+        check(lp.text_offset == sorted(lp.text_offset) and lp.text_offset[n - 1] < len(text), f"offsets {lp.text_offset}")
+        for token, top in zip(lp.token_logprobs[1:], lp.top_logprobs[1:]):
+            check(token <= max(top.values()), "the best is the best")
+
+
+def test_token_prompts():
+    ids = ids_of("The fox ran home.")
+    by_ids = complete(prompt=ids, echo=True, logprobs=1, max_tokens=1).choices[0]
+    by_text = complete(prompt="The fox ran home.", echo=True, logprobs=1, max_tokens=1).choices[0]
+    equal(by_ids.logprobs.token_logprobs, by_text.logprobs.token_logprobs, "ids and text")
+    equal(len(by_ids.logprobs.tokens), len(ids) + 1, "one element for each token")
+    both = complete(prompt=[ids, ids_of("A dog")], max_tokens=4)
+    equal([c.index for c in both.choices], [0, 1], "indices")
+    equal(both.choices[0].text, complete(prompt=ids, max_tokens=4).choices[0].text, "text")
+    many = complete(prompt=["A dog", "A cat"] * 12, n=2, max_tokens=2)
+    equal([c.index for c in many.choices], list(range(48)), "24 prompts, two choices each")
+    equal(many.choices[0].text, many.choices[4].text, "greedy")
+
+
+def ids_of(text):
+    return run("tokenize", "-m", model("story"), "--json", "--text", text).json()["ids"]
+
+
+def test_completion_streamed():
+    whole = complete(max_tokens=12, echo=True, logprobs=2).choices[0]
+    chunks = list(complete(max_tokens=12, echo=True, logprobs=2, stream=True))
+    equal("".join(c.choices[0].text for c in chunks), whole.text, "text")
+    tokens = [t for c in chunks if c.choices[0].logprobs for t in c.choices[0].logprobs.tokens]
+    equal(tokens, whole.logprobs.tokens, "tokens")
+
+
+# ---- responses ----
+def respond(**kw):
+    kw = {"model": "story", "input": "What is 7 + 5?", "temperature": 0, "max_output_tokens": 24} | kw
+    return client(kw["model"]).responses.create(**kw)
+
+
+def test_responses():
+    reply = respond()
+    equal((reply.object, reply.status, reply.store), ("response", "completed", False), "reply")
+    equal(reply.output_text, chat().choices[0].message.content, "text")
+    equal((reply.output[0].type, reply.output[0].role), ("message", "assistant"), "item")
+    check(reply.usage.input_tokens > 5 and reply.usage.total_tokens > reply.usage.input_tokens, f"{reply.usage}")
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "What is 7 + 5?"}]}]
+    equal(respond(input=items).output_text, reply.output_text, "items")
+    short = respond(max_output_tokens=2)
+    equal((short.status, short.incomplete_details.reason), ("incomplete", "max_output_tokens"), "cut short")
+
+
+def test_responses_streamed():
+    want = ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
+            "response.output_text.delta", "response.output_text.done", "response.content_part.done",
+            "response.output_item.done", "response.completed"]
+    events = list(respond(stream=True))
+    seen = [e.type for i, e in enumerate(events) if i == 0 or events[i - 1].type != e.type]
+    equal(seen, want, "order")
+    equal([e.sequence_number for e in events], list(range(len(events))), "numbers")
+    text = "".join(e.delta for e in events if e.type == "response.output_text.delta")
+    equal(text, events[-1].response.output_text, "text")
+    equal(text, respond().output_text, "the same as whole")
+
+
+def test_responses_keep_nothing():
+    refused(openai.BadRequestError, "previous_response_id", respond, previous_response_id="resp_1")
+    refused(openai.BadRequestError, "item of type", respond, input=[{"type": "computer_call", "id": "x"}])
+
+
+# ---- embeddings and models ----
+def test_embeddings():
+    c = client()
+    floats = c.embeddings.create(model="story", input=["A fox", "A dog", "Numbers and sums"], encoding_format="float").data
+    packed = c.embeddings.create(model="story", input="A fox").data[0].embedding
+    equal(len(floats), 3, "vectors")
+    check(max(abs(a - b) for a, b in zip(floats[0].embedding, packed)) < 1e-6, "base64 and floats")
+    check(abs(sum(v * v for v in packed) - 1) < 1e-5, "length 1")
+    short = c.embeddings.create(model="story", input="A fox", dimensions=16).data[0].embedding
+    norm = math.sqrt(sum(v * v for v in packed[:16]))
+    check(max(abs(a / norm - b) for a, b in zip(packed[:16], short)) < 1e-5, "cut and made 1 long again")
+    last = c.embeddings.create(model="story", input="A fox", extra_body={"pooling": "last"}).data[0].embedding
+    check(max(abs(a - b) for a, b in zip(packed, last)) > 1e-3, "mean and last differ")
+    by_ids = c.embeddings.create(model="story", input=[ids_of("A fox")]).data[0].embedding
+    check(max(abs(a - b) for a, b in zip(packed, by_ids)) < 1e-6, "ids")
+    raw = server().json("POST", "/v1/embeddings", {"input": "A fox", "encoding_format": "base64"})["data"][0]["embedding"]
+    check(abs(struct.unpack_from("<f", base64.b64decode(raw))[0] - packed[0]) < 1e-6, "little endian")
+    refused(openai.BadRequestError, "dimensions", c.embeddings.create, model="story", input="x", dimensions=10 ** 6)
+
+
+def test_models():
+    c = client()
+    listed = c.models.list().data
+    equal([(m.id, m.object, m.owned_by, m.state) for m in listed], [("story", "model", "bitnet", "loaded")], "list")
+    one = c.models.retrieve("story")
+    check(one.meta["n_vocab"] > 1000 and one.meta["n_ctx"] > 0 and one.meta["n_params"] > 10 ** 6, f"{one.meta}")
+    refused(openai.NotFoundError, "nothing", c.models.retrieve, model="nothing")
+
+
+# ---- errors ----
+def test_errors_name_field_and_range():
+    bad = openai.BadRequestError
+    for says, kw in [("temperature", {"temperature": 3}), ("top_p", {"top_p": -1}), ("max_tokens", {"max_tokens": 0}),
+                     ("n", {"n": 0}), ("n", {"n": 10 ** 9}), ("top_logprobs", {"logprobs": True, "top_logprobs": 21}),
+                     ("top_logprobs", {"top_logprobs": 2}), ("stop", {"stop": ["x"] * 17}), ("stop", {"stop": ["x" * 257]}),
+                     ("logit_bias", {"logit_bias": {"x": 1}}), ("logit_bias", {"logit_bias": {"99999999": 1}}),
+                     ("messages", {"messages": []}), ("role", {"messages": [{"role": "king", "content": "x"}]}),
+                     ("image_url", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}),
+                     ("seed", {"seed": "x"}), ("frequency_penalty", {"frequency_penalty": 2.5}),
+                     ("response_format", {"response_format": {"type": "xml"}}),
+                     ("min_p", {"extra_body": {"min_p": 2}}), ("top_k", {"extra_body": {"top_k": -7}}),
+                     ("priority", {"extra_body": {"priority": "mine"}}), ("functions", {"extra_body": {"functions": [{}]}}),
+                     ("tool_choice", {"tool_choice": "required"}), ("max_tokens", {"max_tokens": 2 ** 40})]:
+        e = refused(bad, says, chat, **kw)
+        equal(e.body["type"], "invalid_request_error", "type")
+    for says, kw in [("suffix", {"suffix": "x"}), ("best_of", {"best_of": 3}), ("prompt", {"prompt": []}),
+                     ("prompt", {"prompt": [1, -1]}), ("vocabulary", {"prompt": [10 ** 8]}), ("logprobs", {"logprobs": 101}),
+                     ("prompt", {"prompt": [[1], "x", 3]})]:
+        refused(bad, says, complete, **kw)
+
+
+def test_other_errors():
+    e = refused(openai.BadRequestError, "context", complete, prompt="fox " * 20000)
+    equal(e.code, "context_length_exceeded", "code")
+    status, _, body = server().post("/v1/chat/completions", b"{\"messages\": [")
+    equal((status, json.loads(body)["error"]["type"]), (400, "invalid_request_error"), "no JSON")
+    status, headers, _ = server().post("/v1/chat/completions", {"messages": ASK, "max_tokens": 1})
+    check(status == 200 and headers["x-request-id"].startswith("req_"), f"{headers}")
+
+
+# ---- structured output ----
+def test_json_object():
+    for ask in (ASK, [{"role": "user", "content": "Tell me a story about a fox. No JSON please."}]):
+        reply = chat(messages=ask, response_format={"type": "json_object"}, temperature=1, seed=3, max_tokens=200)
+        if reply.choices[0].finish_reason == "stop":
+            check(isinstance(json.loads(reply.choices[0].message.content), dict), reply.choices[0].message.content)
+        else:
+            check(reply.choices[0].message.content.startswith("{"), reply.choices[0].message.content)
+
+
+def test_grammar():
+    reply = chat(extra_body={"grammar": 'root ::= "yes, " ("sir" | "madam") "!"'}, max_tokens=40)
+    check(reply.choices[0].message.content in ("yes, sir!", "yes, madam!"), reply.choices[0].message.content)
+    equal(reply.choices[0].finish_reason, "stop", "finish")
+    refused(openai.BadRequestError, "grammar", chat, extra_body={"grammar": "root ::= nowhere"})
+
+
+if __name__ == "__main__":
+    try:
+        main(globals())
+    finally:
+        for s in _started.values():
+            s.stop()
