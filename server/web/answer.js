@@ -100,12 +100,12 @@ export class Answer {
   }
 
   async fetchReceipt() {
-    this.node.receipt = {id: this.receiptId, body: null};
+    this.node.receipt = {id: this.receiptId, text: ""};
     // it is written when the job ends, which may be a moment after the last token; a stopped one takes a step longer
     for (const wait of [0, 150, 400, 1000]) {
       await new Promise((r) => setTimeout(r, wait));
       try {
-        this.node.receipt.body = await getReceipt(this.receiptId);
+        this.node.receipt.text = await getReceipt(this.receiptId);
         break;
       } catch (e) {
         if (e.status !== 404) break;

@@ -153,7 +153,7 @@ function cleanMessage(from) {
   if (from?.ended) node.ended = string(from.ended, 40);
   if (from?.trouble) node.trouble = string(from.trouble, 2000);
   if (from?.numbers) node.numbers = cleanNumbers(from.numbers);
-  if (from?.receipt?.id) node.receipt = {id: string(from.receipt.id, 100), body: cleanReceipt(from.receipt.body)};
+  if (from?.receipt?.id) node.receipt = {id: string(from.receipt.id, 100), text: string(from.receipt.text, 500000)};
   if (Array.isArray(from?.tokens)) node.tokens = from.tokens.slice(0, 100000).map(cleanToken);
   return node;
 }
@@ -170,14 +170,4 @@ function cleanNumbers(from) {
 function cleanToken(t) {
   const pair = (p) => [string(p?.[0], 1000), number(p?.[1], null)];
   return [...pair(t), (Array.isArray(t?.[2]) ? t[2] : []).slice(0, 20).map(pair)];
-}
-
-// A receipt is shown and saved as it came, never interpreted beyond its names.
-function cleanReceipt(body) {
-  if (!body || typeof body !== "object" || Array.isArray(body)) return null;
-  try {
-    return JSON.stringify(body).length < 200000 ? body : null;
-  } catch {
-    return null;
-  }
 }

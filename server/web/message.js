@@ -109,10 +109,11 @@ export class MessageView {
 
   drawReceipt() {
     const receipt = this.node.receipt;
-    if (!receipt || this.drawnReceipt === receipt.body) return;
-    this.drawnReceipt = receipt.body;
-    this.receipt.hidden = !receipt.body;
-    if (receipt.body) this.receipt.replaceChildren(...receiptParts(receipt));
+    if (!receipt || this.drawnReceipt === receipt.text) return;
+    this.drawnReceipt = receipt.text;
+    const body = parsed(receipt.text);
+    this.receipt.hidden = !body;
+    if (body) this.receipt.replaceChildren(...receiptParts(receipt, body));
   }
 
   // ---- editing: a sibling with other words ----
@@ -180,15 +181,24 @@ function factsOf(node, running) {
 
 const name = (v) => (typeof v === "string" ? v : "");
 
-export function deviceOf(body) {
-  const e = body?.environment || {};
+function deviceOf(body) {
+  const e = body.environment || {};
   const cpu = name(e.CPU_BRAND), gpu = name(e.GPU_DEVICE) || name(e.GPU_INFO);
-  const backend = name(body?.backend);
+  const backend = name(body.backend);
   const brand = backend.startsWith("cpu") || backend === "host" ? cpu : gpu || cpu;
   return [backend.toUpperCase(), brand && `(${brand})`].filter((s) => s).join(" ");
 }
 
-function receiptParts({id, body}) {
+function parsed(text) {
+  try {
+    const body = JSON.parse(text);
+    return body && typeof body === "object" ? body : null;
+  } catch {
+    return null;
+  }
+}
+
+function receiptParts({id, text}, body) {
   const kernels = Array.isArray(body.kernels) ? body.kernels.filter((k) => typeof k === "string").slice(0, 200) : [];
   const calls = body.kernel_calls && typeof body.kernel_calls === "object" ? body.kernel_calls : {};
   const e = body.environment || {};
@@ -198,7 +208,7 @@ function receiptParts({id, body}) {
     el("p", {class: "note"}, how.filter((h) => h).join(" \u00b7 ")),
     el("table", null, el("tbody", null, kernels.map((k) =>
       el("tr", null, el("td", null, k), el("td", null, Number.isFinite(calls[k]) ? count(calls[k]) + " \u00d7" : ""))))),
-    el("button", {type: "button", class: "quiet", onclick: () => download(`receipt-${id}.json`, JSON.stringify(body, null, 1))},
+    el("button", {type: "button", class: "quiet", onclick: () => download(`receipt-${id}.json`, text)},
       icon("download"), "Save the receipt"),
   ];
 }

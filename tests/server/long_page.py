@@ -53,6 +53,10 @@ def test_streams(mock):
         check("tokens/s" in facts(t) and "first after" in facts(t), facts(t))
         t.page.click("article.last .receipt summary")
         check("gemv_i2s_r16.dotprod" in t.text("article.last .receipt") and "Mock CPU" in t.text("article.last .receipt"), "the receipt")
+        with t.page.expect_download() as d:
+            t.page.get_by_role("button", name="Save the receipt").click()
+        d.value.save_as(temp("receipt.json"))
+        check('"total_time_ms": 1.0' in open(temp("receipt.json"), encoding="utf-8").read(), "a saved receipt has other numbers")
         check("of 512 tokens" in t.text("#context-text"), t.text("#context-text"))
 
 
@@ -337,7 +341,7 @@ def test_import_of_strange_files(mock):
         {"messages": [{"parent": i - 1, "role": "user" if i % 2 == 0 else "assistant", "text": f"m{i}"} for i in range(3000)]}]}
     circle = {"format": "bitnet-conversations", "version": 1, "conversations": [{"title": {"a": 1}, "pick": -5, "messages": [
         {"parent": 3, "role": "user", "text": "<img src=x onerror=window.hacked=1>"}, {"parent": "__proto__", "role": "x", "text": 7},
-        None, {"parent": 0, "role": "assistant", "text": "ok", "numbers": {"made": "x"}, "tokens": [None, ["a"]], "receipt": {"id": "r", "body": []}}]}]}
+        None, {"parent": 0, "role": "assistant", "text": "ok", "numbers": {"made": "x"}, "tokens": [None, ["a"]], "receipt": {"id": "r", "text": "[{"}}]}]}
     other = {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "parts"}]}, {"role": "assistant", "content": "yes"}]}
     with Tab(mock.url) as t:
         t.page.evaluate("window.hacked = 0")

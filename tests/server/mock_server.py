@@ -175,7 +175,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(200, {"schema_version": "1.1.0", "compute_path": "real", "backend": "cpu",
                              "kernels": ["gemv_i2s_r16.dotprod", "rmsnorm.neon", "attention.neon", "<img src=x onerror=hacked=1>"],
                              "kernel_calls": {"gemv_i2s_r16.dotprod": 12345, "rmsnorm.neon": 500, "attention.neon": 250},
-                             "environment": {"CPU_BRAND": "Mock CPU", "isa": "dotprod", "threads": 2, "GPU_INFO": ""}})
+                             "environment": {"CPU_BRAND": "Mock CPU", "isa": "dotprod", "threads": 2, "GPU_INFO": ""},
+                             "performance_baseline": {"total_time_ms": 1.0}})
         else:
             self.fail(404, "No such path.")
 

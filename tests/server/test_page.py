@@ -3,7 +3,7 @@ answer, edit, branches, a reload, a restart of the server), then hostile text an
 import serving
 from browsing import Tab, axe_finds
 from mock_server import Mock
-from serving import Skip, check, equal, main, model, run
+from serving import Skip, check, equal, main, model, run, temp
 
 
 def real_server(*args):
@@ -26,6 +26,11 @@ def test_conversation():
         check("tokens" in t.last().locator(".facts").inner_text(), "no count of tokens")
         t.page.wait_for_selector("article.last .receipt:not([hidden])")
         check("kernel" in t.last().locator(".receipt summary").inner_text(), "no kernels")
+        t.page.click("article.last .receipt summary")
+        with t.page.expect_download() as d:
+            t.page.get_by_role("button", name="Save the receipt").click()
+        d.value.save_as(temp("receipt.json"))
+        equal(run("receipt", "verify", temp("receipt.json")).code, 0, "what bitnet receipt verify says to the saved receipt")
         check("of" in t.text("#context-text") and not t.text("#context-text").startswith("0"), "the context meter stands still")
 
         t.last().get_by_label("Another answer").click()
