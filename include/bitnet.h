@@ -837,6 +837,16 @@ typedef enum bitnet_grammar_kind {
      * itself behind a backslash where it would mean something), any character (.), groups, |, the
      * repetitions * + ? {n} {n,} {n,m}, names of other rules. A text begins with the rule root. */
     BITNET_GRAMMAR_GBNF = 0,
+    /* A JSON schema (object, true). Enforced: type (also a list), properties, required,
+     * additionalProperties, items, prefixItems, minItems, maxItems, enum, const, anyOf, oneOf (one
+     * or more of them hold), allOf where its parts can be put together, $ref within the schema
+     * (recursive too), minLength, maxLength, pattern (regular expressions without look-around and
+     * references), the formats date, time, date-time and uuid, minimum, maximum and their exclusive
+     * forms (of integers exact; of numbers whole bounds up to 10^9). Annotations (title, default,
+     * ...) say nothing. Every other keyword, and combinations that are not enforced, are refused
+     * by name and place. Texts may be fewer than the schema allows, never others: properties come
+     * in its order, and there are others than those it names only with additionalProperties */
+    BITNET_GRAMMAR_JSON_SCHEMA = 1,
     /* Any JSON object; the text of the grammar is not looked at */
     BITNET_GRAMMAR_JSON_OBJECT = 2,
 } bitnet_grammar_kind;

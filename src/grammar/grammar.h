@@ -13,6 +13,7 @@
 
 /* Readers: they write a program, with p->root set, or fail it. */
 void bnet_gbnf_read(bnet_span text, bnet_program *p);
+void bnet_schema_read(bnet_span text, bnet_program *p);
 void bnet_json_object_write(bnet_program *p);
 
 struct bitnet_grammar {

@@ -22,6 +22,8 @@ static bitnet_status compile(bnet_program *p, bitnet_grammar_kind kind, bnet_spa
                           BNET_GRAM_TEXT);
     else if (kind == BITNET_GRAMMAR_GBNF)
         bnet_gbnf_read(text, p);
+    else if (kind == BITNET_GRAMMAR_JSON_SCHEMA)
+        bnet_schema_read(text, p);
     else if (kind == BITNET_GRAMMAR_JSON_OBJECT)
         bnet_json_object_write(p);
     else

@@ -259,12 +259,11 @@ bitnet_status bnet_program_finish(bnet_program *p)
     } else {
         spread(p, &d, yes, false);
         mark_empty(p, yes);
+        check_left_recursion(p, yes);
+    }
+    if (p->status == BITNET_OK) {
         spread(p, &d, yes, true);
         mark_completes(p, yes);
-    }
-    if (p->status == BITNET_OK)
-        check_left_recursion(p, yes);
-    if (p->status == BITNET_OK) {
         mark_tails(p);
         find_classes(p);
     }

@@ -155,6 +155,26 @@ static void deep_template(void)
     }
 }
 
+/* A schema as deep as JSON may be, by values and by schemas. */
+static void deep_schema(void)
+{
+    static const char *const parts[][3] = {{"{\"const\": ", "[", "]"},
+                                           {"{\"items\": ", "{\"items\": ", "}"}};
+    static char source[4096];
+    for (int kind = 0; kind < 2; kind++) {
+        size_t n = (size_t)snprintf(source, sizeof source, "%s", parts[kind][0]);
+        for (int i = 0; i < 62; i++)
+            n += (size_t)snprintf(source + n, sizeof source - n, "%s", parts[kind][1]);
+        n += (size_t)snprintf(source + n, sizeof source - n, "%s", kind ? "true" : "1");
+        for (int i = 0; i < 62; i++)
+            n += (size_t)snprintf(source + n, sizeof source - n, "%s", parts[kind][2]);
+        bitnet_grammar *g = NULL;
+        n += (size_t)snprintf(source + n, sizeof source - n, "}");
+        FINE(bitnet_grammar_open(t.story, BITNET_GRAMMAR_JSON_SCHEMA, source, n, &g, &t.err));
+        bitnet_grammar_close(g);
+    }
+}
+
 /* Groups as deep as they may be, and a mask. */
 static void deep_grammar(void)
 {
@@ -177,6 +197,7 @@ static void deep_grammar(void)
     FINE(bitnet_matcher_fork(m, &fork, &t.err));
     FINE(bitnet_tokenize(t.story, "fox", 3, 0, t.ids, IDS, &t.n_bytes, &t.err));
     FINE(bitnet_matcher_accept(m, t.ids[0], &t.err));
+    deep_schema();
     CHECK(bitnet_matcher_done(m) && !bitnet_matcher_done(fork));
     bitnet_sampler_close(sampler);
     bitnet_matcher_close(fork);

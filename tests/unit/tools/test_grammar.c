@@ -140,6 +140,43 @@ static void test_any_object(void **state)
     print_message("%d of 4 objects came to their end\n", n_whole);
 }
 
+/* Greedy: the model would rather tell a story in every one of its words. */
+static void test_schema(void **state)
+{
+    (void)state;
+    static const char schema[] =
+        "{\"type\": \"object\", \"properties\": {\"name\": {\"type\": \"string\", \"maxLength\": "
+        "12},"
+        "\"age\": {\"type\": \"integer\", \"minimum\": 3, \"maximum\": 99},"
+        "\"kind\": {\"enum\": [\"fox\", \"bear\"]},"
+        "\"friends\": {\"type\": \"array\", \"items\": {\"type\": \"string\", \"maxLength\": 6},"
+        "\"minItems\": 1, \"maxItems\": 2}},"
+        "\"required\": [\"name\", \"age\", \"kind\", \"friends\"], \"additionalProperties\": "
+        "false}";
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        teller t;
+        writing w;
+        bool done;
+        const char *name, *kind;
+        int age;
+        json_t *friends;
+        teller_open(&t, seed ? 2.0f : 0, seed);
+        bitnet_grammar *g = grammar(&t, BITNET_GRAMMAR_JSON_SCHEMA, schema);
+        assert_int_equal(write_text(&t, g, 300, &w, &done), BITNET_FINISH_EOS);
+        assert_true(done);
+        json_t *tree = json_loadb(w.text, w.n, 0, NULL);
+        assert_int_equal(json_unpack(tree, "{s:s,s:i,s:s,s:o!}", "name", &name, "age", &age, "kind",
+                                     &kind, "friends", &friends),
+                         0);
+        assert_in_range(age, 3, 99);
+        assert_true(strcmp(kind, "fox") == 0 || strcmp(kind, "bear") == 0);
+        assert_in_range(json_array_size(friends), 1, 2);
+        json_decref(tree);
+        bitnet_grammar_close(g);
+        teller_close(&t);
+    }
+}
+
 static void test_wrong_arguments(void **state)
 {
     (void)state;
@@ -166,6 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gbnf),
         cmocka_unit_test(test_any_object),
+        cmocka_unit_test(test_schema),
         cmocka_unit_test(test_wrong_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,83 @@
+/* schema.h - from a JSON schema to a program, for the files of this folder. Every schema inside
+ * another becomes a rule of its own, written later: there is no recursion, and a reference to a
+ * schema is a call of its rule, however it leads back.
+ *
+ * What a schema asks for is enforced or refused by the name of the keyword and its place. Texts may
+ * be fewer than the schema allows (properties come in its order), never more. */
+#ifndef BNET_SCHEMA_H
+#define BNET_SCHEMA_H
+
+#include <jansson.h>
+
+#include "grammar/json_rules.h"
+
+typedef enum bnet_schema_type { /* bits */
+                                BNET_TYPE_STRING = 1,
+                                BNET_TYPE_INTEGER = 2,
+                                BNET_TYPE_NUMBER = 4,
+                                BNET_TYPE_BOOLEAN = 8,
+                                BNET_TYPE_NULL = 16,
+                                BNET_TYPE_OBJECT = 32,
+                                BNET_TYPE_ARRAY = 64,
+} bnet_schema_type;
+
+/* A schema whose rule is to be written. */
+typedef struct bnet_schema_job {
+    json_t *node;
+    char *path; /* "#/properties/a", its own memory: a key of `known` */
+    uint32_t rule;
+} bnet_schema_job;
+
+typedef struct bnet_schema {
+    bnet_program *p;
+    bnet_json_rules json;
+    json_t *root;
+    bnet_schema_job *jobs;
+    size_t n_jobs, cap_jobs, n_path_bytes;
+    bnet_strmap known; /* path to rule */
+    json_t *made;      /* an array that keeps schemas that were put together */
+} bnet_schema;
+
+static inline bool bnet_schema_ok(const bnet_schema *s)
+{
+    return s->p->status == BITNET_OK;
+}
+
+/* Fails with "schema: keyword "pattern" at #/properties/a: why"; `keyword` NULL: of the whole. */
+void bnet_schema_refuse(bnet_schema *s, const char *path, const char *keyword, const char *fmt, ...)
+    BITNET_PRINTF(4, 5);
+void bnet_schema_no_memory(bnet_schema *s);
+/* The rule of a schema, which is written sooner or later. The place is `path`, and below it `more`
+ * and `last` where they are not NULL. */
+uint32_t bnet_schema_rule(bnet_schema *s, json_t *node, const char *path, const char *more,
+                          const char *last);
+/* What "#/$defs/x" names in the schema; NULL: refused. */
+json_t *bnet_schema_find(bnet_schema *s, const char *path, const char *ref);
+/* Keeps a tree until the end; takes the reference over. NULL where node is NULL, after refusing. */
+json_t *bnet_schema_keep(bnet_schema *s, json_t *node);
+/* True for keywords that say nothing about values: "title" and so on. */
+bool bnet_schema_is_note(const char *keyword);
+/* The bits of `type`, or of the keywords where there is none; 0: of no special type. */
+unsigned bnet_schema_types(bnet_schema *s, const json_t *node, const char *path);
+/* A count such as minItems, `absent` where there is none. */
+uint32_t bnet_schema_count(bnet_schema *s, const json_t *node, const char *path,
+                           const char *keyword, uint32_t absent);
+
+/* Writes a value as JSON, without blanks. */
+void bnet_schema_json(bnet_schema *s, const json_t *value);
+
+/* schema_merge.c: one schema that asks for what both ask for. NULL: refused. */
+json_t *bnet_schema_merge(bnet_schema *s, json_t *a, json_t *b, const char *path);
+
+/* The texts of a schema of one type, as a part of a rule. */
+void bnet_schema_object(bnet_schema *s, const json_t *node, const char *path);
+void bnet_schema_array(bnet_schema *s, const json_t *node, const char *path);
+void bnet_schema_string(bnet_schema *s, const json_t *node, const char *path);
+void bnet_schema_number(bnet_schema *s, const json_t *node, const char *path, bool integer);
+void bnet_schema_enum(bnet_schema *s, const json_t *node, const char *path);
+
+/* regex.c: the strings, quotes included, that a regular expression matches; refused by `path` and
+ * `keyword`. */
+void bnet_regex_write(bnet_schema *s, const char *path, const char *keyword, bnet_span regex);
+
+#endif

@@ -1,0 +1,242 @@
+/* schema_number.c - integers and numbers within bounds, exact by their digits. */
+#include "grammar/schema.h"
+
+#include <math.h>
+
+enum { LONGEST = 19, SHORT = 9, FRACTION = 6 }; /* digits: of integers, of bounded numbers */
+#define BOUND_MAX 9e18                          /* of an integer's bounds */
+#define SHORT_MAX 1e9                           /* of a number's */
+
+static uint64_t power(int n)
+{
+    uint64_t p = 1;
+    while (n-- > 0)
+        p *= 10;
+    return p;
+}
+
+/* Numbers lo..hi, all written with n digits. */
+static void write_same_length(bnet_program *p, uint64_t lo, uint64_t hi, int n)
+{
+    uint64_t unit = power(n - 1), a = lo / unit, b = hi / unit;
+    bool first = true;
+    if (n == 1 || a == b) {
+        bnet_program_byte(p, (unsigned)('0' + a), (unsigned)('0' + b));
+        if (n > 1)
+            write_same_length(p, lo % unit, hi % unit, n - 1);
+        return;
+    }
+    bnet_choice c = bnet_program_either(p);
+    if (lo % unit != 0) { /* the lowest first digit has not all that may follow */
+        bnet_program_byte(p, (unsigned)('0' + a), (unsigned)('0' + a));
+        write_same_length(p, lo % unit, unit - 1, n - 1);
+        first = false;
+        a++;
+    }
+    if (hi % unit != unit - 1) { /* nor has the highest */
+        if (!first)
+            bnet_program_or(p, &c);
+        bnet_program_byte(p, (unsigned)('0' + b), (unsigned)('0' + b));
+        write_same_length(p, 0, hi % unit, n - 1);
+        first = false;
+        b--;
+    }
+    if (a <= b) {
+        if (!first)
+            bnet_program_or(p, &c);
+        bnet_program_byte(p, (unsigned)('0' + a), (unsigned)('0' + b));
+        bnet_json_digits(p, '0', '9', (uint32_t)n - 1, (uint32_t)n - 1);
+    }
+    bnet_program_close(p, &c);
+}
+
+/* The numbers lo..hi without a sign, at most 19 digits. */
+static void write_range(bnet_program *p, uint64_t lo, uint64_t hi)
+{
+    bool first = true;
+    bnet_choice c = bnet_program_either(p);
+    for (int n = 1; n <= LONGEST; n++) {
+        uint64_t a = BNET_MAX(lo, n > 1 ? power(n - 1) : 0), b = BNET_MIN(hi, power(n) - 1);
+        if (a > b)
+            continue;
+        if (!first)
+            bnet_program_or(p, &c);
+        first = false;
+        write_same_length(p, a, b, n);
+    }
+    bnet_program_close(p, &c);
+}
+
+/* ---- bounds ---- */
+
+typedef struct bounds {
+    double lo, hi;    /* infinite: none */
+    bool over, under; /* lo, hi are not in themselves */
+} bounds;
+
+static double bound(bnet_schema *s, const json_t *node, const char *path, const char *keyword,
+                    double absent)
+{
+    const json_t *v = json_object_get(node, keyword);
+    if (!v)
+        return absent;
+    if (!json_is_number(v))
+        bnet_schema_refuse(s, path, keyword, "it must be a number");
+    else if (json_is_integer(v) && fabs((double)json_integer_value(v)) > 9007199254740992.0)
+        bnet_schema_refuse(s, path, keyword, "it has more digits than are told apart (2^53)");
+    return json_number_value(v);
+}
+
+static bounds read_bounds(bnet_schema *s, const json_t *node, const char *path)
+{
+    bounds b = {bound(s, node, path, "minimum", -INFINITY),
+                bound(s, node, path, "maximum", INFINITY), false, false};
+    double over = bound(s, node, path, "exclusiveMinimum", -INFINITY);
+    double under = bound(s, node, path, "exclusiveMaximum", INFINITY);
+    if (over >= b.lo && over > -INFINITY) {
+        b.lo = over;
+        b.over = true;
+    }
+    if (under <= b.hi && under < INFINITY) {
+        b.hi = under;
+        b.under = true;
+    }
+    return b;
+}
+
+static void no_values(bnet_schema *s, const char *path, bounds b)
+{
+    bnet_schema_refuse(s, path, b.lo > -INFINITY ? "minimum" : "maximum",
+                       "there is no such number, or none that is written here");
+}
+
+/* ---- integers ---- */
+
+static void write_integers(bnet_schema *s, bounds b, const char *path)
+{
+    double lo = ceil(b.lo), hi = floor(b.hi), most = (double)(power(LONGEST) - 1);
+    if (b.over && lo == b.lo)
+        lo += 1;
+    if (b.under && hi == b.hi)
+        hi -= 1;
+    if (lo > hi || lo > BOUND_MAX || hi < -BOUND_MAX) {
+        no_values(s, path, b);
+        return;
+    }
+    uint64_t top = power(LONGEST) - 1;
+    bool first = true;
+    bnet_choice c = bnet_program_either(s->p);
+    if (hi >= 0) {
+        write_range(s->p, lo > 0 ? (uint64_t)lo : 0, hi < most ? (uint64_t)hi : top);
+        first = false;
+    }
+    if (lo < 0) {
+        if (!first)
+            bnet_program_or(s->p, &c);
+        bnet_program_text(s->p, "-", 1);
+        write_range(s->p, hi < 0 ? (uint64_t)-hi : 1, -lo < most ? (uint64_t)-lo : top);
+    }
+    bnet_program_close(s->p, &c);
+}
+
+/* ---- numbers ---- */
+
+/* A point and digits; `more`: not only zeros. */
+static void write_fraction(bnet_program *p, bool more)
+{
+    bnet_program_text(p, ".", 1);
+    if (!more) {
+        bnet_json_digits(p, '0', '9', 1, FRACTION);
+        return;
+    }
+    bnet_json_digits(p, '0', '0', 0, FRACTION / 2);
+    bnet_program_byte(p, '1', '9');
+    bnet_json_digits(p, '0', '9', 0, FRACTION / 2 - 1);
+}
+
+static void write_whole(bnet_program *p, uint64_t lo, uint64_t hi)
+{
+    write_range(p, lo, hi);
+    size_t loop = bnet_program_loop(p);
+    write_fraction(p, false);
+    bnet_program_loop_end(p, loop, 0, 1);
+}
+
+/* Sizes from lo to hi, both whole; `over`, `under`: without lo, hi. */
+static void write_sizes(bnet_program *p, uint64_t lo, bool over, uint64_t hi, bool under, bool open)
+{
+    bool first = true;
+    bnet_choice c = bnet_program_either(p);
+    uint64_t from = lo + over, to = open ? hi : hi - (hi > 0);
+    if (from <= to && (open || hi > 0)) { /* with any fraction */
+        write_whole(p, from, to);
+        first = false;
+    }
+    if (over && lo < hi) {
+        if (!first)
+            bnet_program_or(p, &c);
+        write_range(p, lo, lo);
+        write_fraction(p, true);
+        first = false;
+    }
+    if (!open && !under && (lo < hi || !over)) { /* hi itself */
+        if (!first)
+            bnet_program_or(p, &c);
+        write_range(p, hi, hi);
+        size_t loop = bnet_program_loop(p);
+        bnet_program_text(p, ".", 1);
+        bnet_json_digits(p, '0', '0', 1, FRACTION);
+        bnet_program_loop_end(p, loop, 0, 1);
+    }
+    bnet_program_close(p, &c);
+}
+
+static bool whole(double x)
+{
+    return isinf(x) || (x == floor(x) && fabs(x) <= SHORT_MAX);
+}
+
+static void write_numbers(bnet_schema *s, bounds b, const char *path)
+{
+    uint64_t top = power(SHORT) - 1;
+    if (!whole(b.lo) || !whole(b.hi)) {
+        bnet_schema_refuse(s, path, whole(b.lo) ? "maximum" : "minimum",
+                           "bounds of a number must be whole, and at most 10^9");
+        return;
+    }
+    if (b.lo > b.hi || (b.lo == b.hi && (b.over || b.under)) || b.lo >= SHORT_MAX ||
+        b.hi <= -SHORT_MAX) {
+        no_values(s, path, b);
+        return;
+    }
+    bool first = true;
+    bnet_choice c = bnet_program_either(s->p);
+    if (b.hi > 0 || (b.hi == 0 && !b.under)) {
+        bool open = isinf(b.hi);
+        write_sizes(s->p, b.lo > 0 ? (uint64_t)b.lo : 0, b.lo >= 0 && b.over,
+                    open ? top : (uint64_t)b.hi, b.under, open);
+        first = false;
+    }
+    if (b.lo < 0) {
+        bool open = isinf(b.lo);
+        if (!first)
+            bnet_program_or(s->p, &c);
+        bnet_program_text(s->p, "-", 1);
+        write_sizes(s->p, b.hi < 0 ? (uint64_t)-b.hi : 0, b.hi <= 0 && b.under,
+                    open ? top : (uint64_t)-b.lo, b.over, open);
+    }
+    bnet_program_close(s->p, &c);
+}
+
+void bnet_schema_number(bnet_schema *s, const json_t *node, const char *path, bool integer)
+{
+    bounds b = read_bounds(s, node, path);
+    if (!bnet_schema_ok(s))
+        return;
+    if (isinf(b.lo) && isinf(b.hi))
+        bnet_program_call(s->p, integer ? s->json.integer : s->json.number, 1, 1);
+    else if (integer)
+        write_integers(s, b, path);
+    else
+        write_numbers(s, b, path);
+}

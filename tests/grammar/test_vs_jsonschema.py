@@ -1,0 +1,359 @@
+"""test_vs_jsonschema.py - what our schemas let through, judged by the package jsonschema: random walks along the allowed tokens of three
+vocabularies give JSON that validates; instances made for a schema are let through; what is not enforced is refused by name."""
+import datetime
+import importlib.util
+import json
+import os
+import random
+import re
+import struct
+import subprocess
+import sys
+import uuid
+
+SOURCE = os.environ.get("BITNET_SOURCE") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+PYTHON = os.environ.get("BITNET_PYTHON") or os.path.join(SOURCE, "build", "venv", "bin", "python")
+BUILD = os.environ.get("BITNET_BUILD") or os.path.join(SOURCE, "build", "release")
+QUICK = os.environ.get("BITNET_GOLDEN_QUICK", "0") not in ("", "0")
+GENERATED, WALKS = (60, 2) if QUICK else (400, 4)
+GBNF, SCHEMA, OBJECT = 0, 1, 2
+
+if importlib.util.find_spec("jsonschema") is None:
+    if not os.path.exists(PYTHON) or os.environ.get("BITNET_REEXEC"):
+        print("skipped: the Python package jsonschema is not there (tools/setup fetches it)")
+        sys.exit(77)
+    os.environ["BITNET_REEXEC"] = "1"
+    os.execv(PYTHON, [PYTHON] + sys.argv)
+import jsonschema  # noqa: E402
+
+CHECKER = jsonschema.FormatChecker(formats=())
+
+
+@CHECKER.checks("date", raises=ValueError)
+def is_date(text):
+    return not isinstance(text, str) or isinstance(datetime.date.fromisoformat(text), datetime.date) and len(text) == 10
+
+
+@CHECKER.checks("time", raises=ValueError)
+def is_time(text):
+    return not isinstance(text, str) or datetime.time.fromisoformat(text.replace("Z", "+00:00")).tzinfo is not None
+
+
+@CHECKER.checks("date-time", raises=ValueError)
+def is_date_time(text):
+    return not isinstance(text, str) or text[10] == "T" and is_date(text[:10]) and is_time(text[11:])
+
+
+@CHECKER.checks("uuid", raises=ValueError)
+def is_uuid(text):
+    return not isinstance(text, str) or str(uuid.UUID(text)) == text.lower()
+
+
+# schemas, instances that are let through, instances that are not
+CASES = [
+    ({"type": "string"}, ["", "a\"\\\n\u00e9\u20ac\U0001f600", "x" * 300], [1, None, [], {}]),
+    ({"type": "string", "minLength": 2, "maxLength": 3}, ["ab", "\u00e9\u20ac\U0001f600", "\n\t\""], ["", "a", "abcd"]),
+    ({"type": "integer"}, [0, -1, 9223372036854775807], [1.5, "1", None]),
+    ({"type": "integer", "minimum": -12, "maximum": 1005}, [-12, -1, 0, 7, 999, 1005], [-13, 1006, -100, 10000]),
+    ({"type": "integer", "exclusiveMinimum": 99, "exclusiveMaximum": 110}, [100, 109], [99, 110, 10, 11]),
+    ({"type": "integer", "minimum": 3}, [3, 10, 123456789], [2, 0, -5]),
+    ({"type": "integer", "maximum": -3}, [-3, -10, -123456], [-2, 0, 5]),
+    ({"type": "number"}, [0, 1.5, -2.25, 1e20, 5e-7], ["1", True]),
+    ({"type": "number", "minimum": 0, "maximum": 1}, [0, 0.5, 1, 1.0, 0.999], [-0.1, 1.1, 2]),
+    ({"type": "number", "exclusiveMinimum": 0}, [0.001, 1, 20.5], [0, -1, 0.0]),
+    ({"type": "number", "minimum": -3, "exclusiveMaximum": 0}, [-3, -0.5, -2.75], [0, -3.5, 1]),
+    ({"type": ["string", "null"]}, ["a", None], [1, False]),
+    ({"type": "boolean"}, [True, False], [None, 0]),
+    ({"type": "null"}, [None], [False, 0]),
+    ({"enum": ["a", 1, None, [1, 2], {"x": "y"}]}, ["a", 1, None, [1, 2], {"x": "y"}], ["b", 2]),
+    ({"const": {"a": [1, "\u00e9"]}}, [{"a": [1, "\u00e9"]}], [{"a": [1]}]),
+    ({"type": "string", "enum": ["a", "b", 3]}, ["a", "b"], ["c", 3]),
+    ({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "null"}}, "required": ["b"]},
+     [{"b": "x"}, {"a": 1, "b": "x"}, {"b": "x", "c": None}, {"a": 1, "b": "x", "c": None}], [{}, {"a": 1}, {"a": "x", "b": "x"}]),
+    ({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}, [{}, {"a": 1}, {"b": "x"}, {"a": 1, "b": ""}],
+     [{"c": 1}]),
+    ({"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "string"}},
+     [{}, {"a": 1}, {"a": 1, "b": "x"}, {"b": "x", "aa": ""}, {"": "e"}], [{"b": 1}, {"a": "x"}]),
+    ({"type": "object", "properties": {"ab": {"const": 1}, "abc": {"const": 2}, "\u00e9": {"const": 3}}, "additionalProperties": True},
+     [{"a": None, "abcd": [], "\u00e9\u00e9": {}}, {"ab": 1, "abd": 0}, {"abc": 2}], [{"ab": 2}, {"abc": 1}, {"\u00e9": 0}]),
+    ({"type": "object", "additionalProperties": {"type": "integer"}}, [{}, {"x": 1, "y": 2}], [{"x": "1"}]),
+    ({"type": "object"}, [{}, {"a": {"b": [1, 2.5, "x", None, True]}}], [[], 1]),
+    ({"type": "object", "required": ["a"]}, [{"a": 1}, {"a": None, "b": 2}], [{}]),
+    ({}, [1, "a", None, [], {}, {"a": [{}]}, True, -2.5], []),
+    (True, [1, {"a": 1}], []),
+    ({"type": "array", "items": {"type": "integer"}}, [[], [1], [1, 2, 3]], [["a"], {}]),
+    ({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 3}, [[1, 2], [1, 2, 3]], [[], [1], [1, 2, 3, 4]]),
+    ({"type": "array", "items": {"type": "integer"}, "maxItems": 0}, [[]], [[1]]),
+    ({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2, "items": False}, [[1, "a"]],
+     [[], [1], ["a", 1], [1, "a", 2]]),
+    ({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": {"type": "null"}},
+     [[], [1], [1, "a"], [1, "a", None, None]], [["a"], [1, None]]),
+    ({"type": "array", "items": [{"type": "integer"}], "additionalItems": {"type": "string"}, "minItems": 1}, [[1], [1, "a"]], [[], ["a"]]),
+    ({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"$ref": "#"}}]}, [1, [], [1, [2, [[]]]]], ["a", [None]]),
+    ({"oneOf": [{"type": "string", "maxLength": 2}, {"type": "integer"}], "title": "t"}, ["ab", 1], ["abc", None]),
+    ({"type": "object", "properties": {"k": {"type": "string"}}, "required": ["k"],
+      "anyOf": [{"properties": {"x": {"type": "integer"}}, "required": ["x"]}, {"properties": {"y": {"type": "null"}}, "required": ["y"]}]},
+     [{"k": "", "x": 1}, {"k": "a", "y": None}], [{"k": ""}, {"x": 1}]),
+    ({"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"$ref": "#/$defs/b"}],
+      "$defs": {"b": {"properties": {"b": {"type": "string"}, "a": {"minimum": 3}}, "required": ["b"]}}},
+     [{"a": 3, "b": ""}], [{"a": 2, "b": ""}, {"a": 3}, {"b": ""}]),
+    ({"$ref": "#/definitions/tree", "definitions": {"tree": {"type": "object", "properties": {
+        "v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/definitions/tree"}}}, "required": ["v"]}}},
+     [{"v": 1}, {"v": 1, "kids": [{"v": 2, "kids": []}, {"v": 3}]}], [{"kids": []}, {"v": 1, "kids": [1]}]),
+    ({"properties": {"a/b~c": {"type": "integer"}, "d": {"$ref": "#/properties/a~1b~0c"}}}, [{"a/b~c": 1, "d": 2}], [{"d": "x"}]),
+    ({"type": "string", "pattern": "^[a-c]+-\\d{2,3}$"}, ["a-12", "abc-123"], ["-12", "d-12", "a-1", "a-12 "]),
+    ({"type": "string", "pattern": "ab|^c.e$"}, ["ab", "xxabyy", "cde", "c\u00e9e"], ["a", "xcde", "c\ne"]),
+    ({"type": "string", "pattern": "^(\\w+\\.)*\\w+@(?:x|y{2})\\.com$"}, ["a@x.com", "a.b_c@yy.com"], ["@x.com", "a@y.com"]),
+    ({"type": "string", "pattern": "^[^\"\\\\\\s]*[\"\\\\\\n]$"}, ["abc\"", "\\", "\u00e9\n"[1:], "a\n"], ["a", "a \""]),
+    ({"type": "string", "format": "date"}, ["2024-02-29", "1999-12-31", "2000-02-29", "0001-01-01"],
+     ["2023-02-29", "1900-02-29", "2024-13-01", "2024-04-31", "0000-01-01"]),
+    ({"type": "string", "format": "time"}, ["00:00:00Z", "23:59:59.123+02:00"], ["24:00:00Z", "12:60:00Z", "12:00:00"]),
+    ({"type": "string", "format": "date-time"}, ["2024-02-29T12:34:56Z"], ["2024-02-29 12:34:56Z", "2024-02-29"]),
+    ({"type": "string", "format": "uuid"}, ["123e4567-e89b-12d3-a456-426614174000"], ["123e4567e89b12d3a456426614174000"]),
+    ({"title": "t", "description": "d", "default": 1, "examples": [1], "$schema": "s", "$id": "i", "$comment": "c", "type": "integer"},
+     [1], ["a"]),
+]
+
+REFUSED = [
+    ({"type": "integer", "multipleOf": 3}, "multipleOf"), ({"not": {}}, "not"), ({"if": {}}, "if"), ({"type": "string", "format": "email"}, "email"),
+    ({"type": "array", "uniqueItems": True}, "uniqueItems"), ({"type": "array", "contains": {}}, "contains"),
+    ({"type": "object", "properties": {"a": {"patternProperties": {}}}}, "#/properties/a"), ({"type": "object", "minProperties": 1}, "minProperties"),
+    ({"type": "object", "propertyNames": {}}, "propertyNames"), ({"type": "object", "dependentRequired": {}}, "dependentRequired"),
+    ({"type": "object", "unevaluatedProperties": False}, "unevaluatedProperties"), ({"type": "thing"}, "type"), ({"type": []}, "empty"),
+    ({"type": "string", "pattern": "(?=a)b"}, "pattern"), ({"type": "string", "pattern": "(a)\\1"}, "pattern"),
+    ({"type": "string", "pattern": "a\\b"}, "pattern"), ({"type": "string", "pattern": "(a"}, "pattern"), ({"type": "string", "pattern": "a)"}, "pattern"),
+    ({"type": "string", "pattern": "[z-a]"}, "pattern"), ({"type": "string", "pattern": "a{3,2}"}, "pattern"), ({"type": "string", "pattern": "\\p{L}"}, "pattern"),
+    ({"type": "string", "pattern": "a", "minLength": 1}, "pattern"), ({"type": "string", "format": "date", "maxLength": 1}, "format"),
+    ({"type": "string", "minLength": 3, "maxLength": 2}, "minLength"), ({"type": "string", "minLength": -1}, "minLength"),
+    ({"type": "integer", "minimum": 3, "maximum": 2}, "minimum"), ({"type": "number", "minimum": 0.5}, "minimum"), ({"type": "integer", "minimum": "1"}, "minimum"),
+    ({"type": "array", "minItems": 3, "maxItems": 2}, "minItems"), ({"type": "array", "prefixItems": [{}], "items": False, "minItems": 2}, "minItems"),
+    ({"$ref": "#/nope"}, "nope"), ({"$ref": "http://x/y"}, "$ref"), ({"$ref": "#", "type": "object"}, "beside"), ({"$ref": "#"}, "begins with itself"),
+    ({"anyOf": []}, "anyOf"), ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "begins with itself"), (False, "false"), ([], "schema"), (1, "schema"),
+    ({"enum": []}, "enum"), ({"enum": [1], "minimum": 2}, "beside"), ({"enum": ["a"], "type": "integer"}, "enum"),
+    ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "ever ends"), ({"properties": 3}, "properties"), ({"required": [1]}, "required"),
+    ({"required": ["a"], "properties": {}, "additionalProperties": False}, "required"),
+    ({"allOf": [{"type": "string"}, {"type": "integer"}]}, "type"), ({"allOf": [{"pattern": "a"}, {"pattern": "b"}]}, "pattern"),
+    ({"allOf": [{"$ref": "#"}]}, "allOf"), ({"allOf": [{"properties": {"a": {}}, "additionalProperties": False}, {"properties": {"b": {}}}]}, "additionalProperties"),
+    ({"$defs": {"a": {"properties": {"x": {"$ref": "#/$defs/a"}}}, "b": {"properties": {"x": {"$ref": "#/$defs/b"}}, "type": "object"}},
+      "allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]}, "too"),
+]
+
+
+class Writer:
+    """Schemas at random, with instances that they allow, in the order and form that is let through."""
+    def __init__(self, seed):
+        self.r = random.Random(seed)
+
+    def text(self, least, most):
+        return "".join(self.r.choice("ab\u00e9 \"\\\n\u20ac\U0001f600/{}[]0,:") for _ in range(self.r.randint(least, most)))
+
+    def make(self, depth):
+        kinds = ["string", "integer", "number", "boolean", "null", "enum", "pattern", "format", "any"]
+        kind = self.r.choice(kinds if depth == 0 else kinds + ["object", "array", "anyOf", "tuple", "allOf", "map"] * 3)
+        return getattr(self, "make_" + kind)(depth)
+
+    def make_string(self, _):
+        least = self.r.randint(0, 4)
+        most = least + self.r.randint(0, 4)
+        return {"type": "string", "minLength": least, "maxLength": most}, lambda: self.text(least, most)
+
+    def make_integer(self, _):
+        lo = self.r.choice([self.r.randint(-1200, 1200), self.r.randint(-10 ** 9, 10 ** 9)])
+        hi = lo + self.r.choice([0, 1, 9, 37, 1000, 10 ** 6])
+        return {"type": "integer", "minimum": lo, "maximum": hi}, lambda: self.r.choice([lo, hi, self.r.randint(lo, hi)])
+
+    def make_number(self, _):
+        lo = self.r.randint(-50, 50)
+        hi = lo + self.r.randint(1, 60)
+        over, under = self.r.random() < 0.3, self.r.random() < 0.3
+        schema = {"type": "number", "exclusiveMinimum" if over else "minimum": lo, "exclusiveMaximum" if under else "maximum": hi}
+        return schema, lambda: lo + round(self.r.uniform(0.01, 0.99), 2)
+
+    def make_boolean(self, _):
+        return {"type": "boolean"}, lambda: self.r.random() < 0.5
+
+    def make_null(self, _):
+        return {"type": "null"}, lambda: None
+
+    def make_any(self, _):
+        return self.r.choice([{}, True]), lambda: self.r.choice([1, "x", None, [], {"a": [True]}])
+
+    def make_enum(self, _):
+        values = [self.text(0, 4), self.r.randint(-99, 99), None, True, [1, "a"], {"k": "v"}][self.r.randint(0, 3):]
+        return {"enum": values}, lambda: self.r.choice(values)
+
+    def make_pattern(self, _):
+        regex, texts = self.r.choice([("^[a-f]{2,4}$", ["ab", "ffff"]), ("^(x|yy)+z?$", ["x", "xyyz"]), ("^\\d{3}-\\w*$", ["123-", "000-a_9"]),
+                                      ("b", ["b", "abc\n"]), ("^.{1,3}$", ["\u00e9", "a\"b"]), ("^[^a-z]*$", ["", "AB\U0001f600"])])
+        return {"type": "string", "pattern": regex}, lambda: self.r.choice(texts)
+
+    def make_format(self, _):
+        name, text = self.r.choice([("date", "2024-02-29"), ("time", "12:00:00.5Z"), ("date-time", "2000-01-31T23:59:59-01:30"),
+                                    ("uuid", "00000000-0000-0000-0000-00000000000f")])
+        return {"type": "string", "format": name}, lambda: text
+
+    def make_object(self, depth):
+        names = self.r.sample(["a", "ab", "b", "\u00e9", "x y", "q\"", "n/m~", "abc"], self.r.randint(0, 4))
+        parts = {n: self.make(depth - 1) for n in names}
+        required = [n for n in names if self.r.random() < 0.5]
+        extra = self.make(0) if self.r.random() < 0.3 else None
+        schema = {"type": "object", "properties": {n: s for n, (s, _) in parts.items()}, "required": required}
+        schema["additionalProperties"] = extra[0] if extra else False
+
+        def one():
+            value = {n: make() for n, (_, make) in parts.items() if n in required or self.r.random() < 0.5}
+            for n in self.r.sample(["other", "abcd", "aa", "z"], self.r.randint(0, 2) if extra else 0):
+                value[n] = extra[1]()
+            return value
+        return schema, one
+
+    def make_map(self, depth):
+        item = self.make(depth - 1)
+        return {"type": "object", "additionalProperties": item[0]}, lambda: {n: item[1]() for n in self.r.sample("abc", self.r.randint(0, 3))}
+
+    def make_array(self, depth):
+        item = self.make(depth - 1)
+        least = self.r.randint(0, 2)
+        most = least + self.r.randint(0, 3)
+        return ({"type": "array", "items": item[0], "minItems": least, "maxItems": most},
+                lambda: [item[1]() for _ in range(self.r.randint(least, most))])
+
+    def make_tuple(self, depth):
+        parts = [self.make(depth - 1) for _ in range(self.r.randint(1, 3))]
+        rest = self.make(0)
+        least = self.r.randint(0, len(parts) + 1)
+        most = max(least, self.r.randint(len(parts), len(parts) + 2))
+        schema = {"type": "array", "prefixItems": [s for s, _ in parts], "items": rest[0], "minItems": least, "maxItems": most}
+        return schema, lambda: [(parts[i] if i < len(parts) else rest)[1]() for i in range(self.r.randint(least, most))]
+
+    def make_anyOf(self, depth):
+        parts = [self.make(depth - 1) for _ in range(self.r.randint(1, 3))]
+        return {"anyOf": [s for s, _ in parts]}, lambda: self.r.choice(parts)[1]()
+
+    def make_allOf(self, depth):
+        a, b = self.make(depth - 1), self.make(depth - 1)
+        return ({"type": "object", "allOf": [{"properties": {"p": a[0]}, "required": ["p"]}, {"properties": {"q": b[0]}}]},
+                lambda: {"p": a[1](), **({"q": b[1]()} if self.r.random() < 0.5 else {})})
+
+
+class Judge:
+    def __init__(self):
+        self.driver = subprocess.Popen([os.path.join(BUILD, "tests", "grammar_driver"), os.path.join(SOURCE, "models", "story.gguf")],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.passed = self.failed = self.whole = self.cut = 0
+
+    def number(self):
+        return struct.unpack("<i", self.driver.stdout.read(4))[0]
+
+    def record(self):
+        return self.driver.stdout.read(self.number())
+
+    def ask(self, kind, source, vocab, n_walks=0, seed=0, texts=()):
+        """(message or None, [(number, text)] of walks, [tokens taken, -1: all] of texts)"""
+        write = self.driver.stdin.write
+        write(struct.pack("<5I", kind, vocab, n_walks, seed, len(texts)))
+        for text in (source, *texts):
+            write(struct.pack("<I", len(text)) + text)
+        self.driver.stdin.flush()
+        status, message = self.number(), self.record().decode("utf-8", "replace")
+        if status != 0:
+            return message, [], []
+        walks = [(self.number(), self.record()) for _ in range(n_walks)]
+        return None, walks, [self.number() for _ in texts]
+
+    def check(self, good, what):
+        self.passed += good
+        self.failed += not good
+        if not good:
+            print(f"failed: {what:.1500}")
+
+    def check_walk(self, schema, number, text):
+        if number == 1:
+            self.cut += 1
+            return
+        try:
+            value = json.loads(text.decode("utf-8")) if number == 0 else None
+            error = None if number == 0 else text
+            if number == 0:
+                jsonschema.Draft202012Validator(old_form(schema), format_checker=CHECKER).validate(value)
+        except Exception as e:  # whatever is wrong with it
+            error = e
+        self.whole += error is None
+        self.check(error is None, f"{json.dumps(schema)}: a walk gave {text!r}: {error}")
+
+    def compare(self, schema, has=(), lacks=(), seed=0, vocabs=(0, 1, 2)):
+        texts = [json.dumps(v, ensure_ascii=False, separators=(",", ":")).encode() for v in (*has, *lacks)]
+        texts += [json.dumps(v, ensure_ascii=False, indent=2).encode() for v in has]
+        for vocab in vocabs:
+            message, walks, taken = self.ask(SCHEMA, json.dumps(schema).encode(), vocab, WALKS, seed + vocab, texts)
+            self.check(message is None, f"{json.dumps(schema)}: {message}")
+            for number, text in walks:
+                self.check_walk(schema, number, text)
+            for text, n, i in zip(texts, taken, range(len(texts))):
+                wanted = not len(has) <= i < len(has) + len(lacks)
+                self.check((n == -1) == wanted, f"{json.dumps(schema)}, vocabulary {vocab}: {'refuses' if wanted else 'has'} {text!r} ({n})")
+
+
+def old_form(schema):
+    """Lists of schemas in `items` as 2020-12 spells them."""
+    if isinstance(schema, dict) and isinstance(schema.get("items"), list):
+        schema = {**schema, "prefixItems": schema["items"], "items": schema.get("additionalItems", True)}
+        schema.pop("additionalItems", None)
+    return schema
+
+
+GRAMMARS = [
+    (r'root ::= [a-c]+ ("-" [0-9]{2,4})? | "\u00e9"*', "(?:[a-c]+(?:-[0-9]{2,4})?|\u00e9*)"),
+    (r'root ::= ("yes" | "no") (" " [^ab\n]{0,3}){1,2}', "(?:yes|no)(?: [^ab\n]{0,3}){1,2}"),
+    (r'root ::= (("a" | "ab") ("c" | "bc"))+ .?', "(?:(?:a|ab)(?:c|bc))+(?:.|\n)?"),
+    (r'root ::= ("x"? "y"?){2,5} [\x41-\x43\U0001F600]', "(?:x?y?){2,5}[A-C\U0001f600]"),
+]
+
+
+def check_grammars(judge):
+    r = random.Random(7)
+    for source, regex in GRAMMARS:
+        texts = ["".join(r.choice("abcxy-019 \nyesno\u00e9\U0001f600AC") for _ in range(r.randint(0, 6))) for _ in range(300)]
+        for vocab in (0, 1, 2):
+            _, walks, taken = judge.ask(GBNF, source.encode(), vocab, 20, vocab, [t.encode() for t in texts])
+            for number, text in walks:
+                judge.check(number == 1 or re.fullmatch(regex, text.decode()) is not None, f"{source}: a walk gave {text!r}")
+            for text, n in zip(texts, taken):
+                judge.check((n == -1) == (re.fullmatch(regex, text) is not None), f"{source}, vocabulary {vocab}: {text!r}: {n}")
+
+
+def check_objects(judge):
+    for vocab in (0, 1, 2):
+        _, walks, _ = judge.ask(OBJECT, b"", vocab, 10 * WALKS, vocab)
+        for number, text in walks:
+            judge.check_walk({"type": "object"}, number, text)
+
+
+def main():
+    judge = Judge()
+    for i, (schema, has, lacks) in enumerate(CASES):
+        for v in has:
+            jsonschema.Draft202012Validator(old_form(schema), format_checker=CHECKER).validate(v)  # of this table itself
+        judge.compare(schema, has, lacks, seed=i)
+    for schema, part in REFUSED:
+        message, _, _ = judge.ask(SCHEMA, json.dumps(schema).encode(), 1)
+        judge.check(message is not None and part in message, f"{json.dumps(schema)}: {part} is not in: {message}")
+    check_grammars(judge)
+    check_objects(judge)
+    for seed in range(GENERATED):
+        writer = Writer(seed)
+        schema, make = writer.make(3)
+        has = [make() for _ in range(3)]
+        for v in has:
+            jsonschema.Draft202012Validator(schema, format_checker=CHECKER).validate(v)
+        judge.compare(schema, has, seed=seed, vocabs=(seed % 3,))
+    judge.driver.stdin.close()
+    judge.check(judge.driver.wait() == 0, "the driver's status")
+    judge.check(judge.whole > 10 * judge.cut, f"{judge.whole} walks came to an end, {judge.cut} did not")
+    print(f"{judge.whole} whole texts of walks, {judge.cut} cut off")
+    print(f"{judge.passed} passed, {judge.failed} failed, 0 skipped")
+    return 1 if judge.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
