@@ -449,8 +449,9 @@ typedef struct bitnet_message {
  * A message cannot forge a turn. In its text a space is put behind the first character of every
  * control token and stop token, of user-defined tokens that the template writes, and of marks
  * ("<tool_call>", "[INST]") that stand in the template; so where several texts, or a text and the
- * template, make one together. Words without brackets ("### User:") a message may imitate. In what
- * the assistant said, <think> and </think> stay where the file's template knows them.
+ * template, make one together. Words without brackets ("### User:") a message may imitate, and a
+ * word that the template itself puts between brackets is the template's. In what the assistant
+ * said, <think> and </think> stay where the file's template knows them.
  *
  * Fails: ARGUMENT (unknown template or role; the file's template refuses the conversation, in its
  * own words; a vocabulary whose tokens no space can break; cap too small), TOKENIZER (the file has

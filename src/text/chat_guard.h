@@ -6,7 +6,10 @@
  * gave before the template sees it, one character for one, by characters of a private range: they
  * travel through it in disguise. What it has written is then read once: a character in disguise was
  * a user's, wherever the template put it and whatever it joined it with; the others are the
- * template's. Tokens and marks in which a user's character takes part are broken by a space. */
+ * template's. Tokens and marks in which a user's character takes part are broken by a space.
+ *
+ * Letters have no disguise: where a template puts a user's word between brackets of its own, as in
+ * '<|' + name + '|>', it vouches for the word. Roles are a closed list for that reason. */
 #ifndef BNET_CHAT_GUARD_H
 #define BNET_CHAT_GUARD_H
 
