@@ -91,12 +91,13 @@ export const getProps = (model) => getJson("props" + (model ? "?model=" + encode
 // As text: its digest is over its numbers as they are written, and what is read as JSON and written again writes 1.0 as 1.
 export const getReceipt = async (id) => (await call("v1/receipts/" + encodeURIComponent(id))).text();
 
-// [{id, state: "loaded" | "loading" | "unloaded" | "broken", progress: 0..1 or null, why}]
+// [{id, state: "loaded" | "loading" | "unloaded" | "broken", progress: 0..1 or null, why, meta}]; meta has n_ctx and device of a loaded one
 export async function getModels() {
   const list = await getJson("v1/models");
   return (Array.isArray(list?.data) ? list.data : []).filter((m) => typeof m?.id === "string").map((m) => {
     const state = typeof m.state === "string" ? m.state : "loaded";
-    return {id: m.id, state, progress: Number.isFinite(m.progress) ? m.progress : null, why: typeof m.why === "string" ? m.why : ""};
+    return {id: m.id, state, progress: Number.isFinite(m.progress) ? m.progress : null, why: typeof m.why === "string" ? m.why : "",
+      meta: m.meta && typeof m.meta === "object" ? m.meta : {}};
   });
 }
 

@@ -366,7 +366,7 @@ const chosen = () => models.find((m) => m.id === byId("model").value);
 // Of a model that is loaded alone: to ask about another would load it.
 async function refreshProps() {
   const model = chosen();
-  props = {};
+  props = model ? {model: model.id, n_ctx: model.meta.n_ctx, device: model.meta.device} : {};
   try {
     if (!model || model.state === "loaded") props = await api.getProps(model?.id);
   } catch { /* the page works without; what is wrong with the server, models or an answer tell */ }

@@ -22,7 +22,7 @@ def branch(tab):
 
 def test_conversation():
     """Everything a first conversation needs, with the model that comes along."""
-    with real_server() as s, Tab(s.url + "/", may_log="ERR_") as t:
+    with real_server() as s, Tab(s.url + "/", may_log="Failed to load resource") as t:
         t.send("What is 7 + 5?")
         equal([m[0] for m in t.messages()], ["user", "assistant"], "roles")
         first = t.messages()[1][1]
