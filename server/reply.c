@@ -165,14 +165,16 @@ void srv_fail(srv_exchange *x, int status, const char *code, const char *param, 
     srv_reply_json(x, status, srv_error_json(x->api, status, code, param, message, x->id));
 }
 
-static void fail_cancelled(srv_exchange *x)
+static void fail_cancelled(srv_exchange *x, const bitnet_error *err)
 {
     if (atomic_load(&x->client_gone))
         srv_fail(x, 499, "client_closed_request", NULL, "the client has gone");
     else if (atomic_load(&x->late))
         srv_fail(x, 504, "timeout", NULL, "the time for this request is over");
-    else
+    else if (atomic_load(&x->server->draining))
         srv_fail(x, 503, "shutting_down", NULL, "the server is about to end");
+    else /* the deadline that the request itself had */
+        srv_fail(x, 504, "timeout", NULL, "%s", err->message);
 }
 
 void srv_fail_with(srv_exchange *x, const bitnet_error *err)
@@ -194,7 +196,7 @@ void srv_fail_with(srv_exchange *x, const bitnet_error *err)
         srv_fail(x, 503, "overloaded", NULL, "%s", err->message);
         return;
     case BITNET_CANCELLED:
-        fail_cancelled(x);
+        fail_cancelled(x, err);
         return;
     default:
         srv_log(x->server, BITNET_LOG_ERROR, "%s: %s", x->id, err->message);

@@ -282,6 +282,11 @@ def test_other_errors():
     check(status == 200 and headers["x-request-id"].startswith("req_"), f"{headers}")
 
 
+def test_a_deadline_of_its_own():
+    e = refused(openai.InternalServerError, "deadline", complete, max_tokens=500, extra_body={"timeout_ms": 1})
+    equal((e.status_code, e.code), (504, "timeout"), "status")
+
+
 # ---- structured output ----
 def test_json_object():
     for ask in (ASK, [{"role": "user", "content": "Tell me a story about a fox. No JSON please."}]):
