@@ -2,6 +2,7 @@
  * is said, thought and called. Hides when a client that has gone is noticed. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "ask_impl.h"
 #include "ids.h"
@@ -11,6 +12,7 @@
 
 typedef struct voice { /* one choice */
     srv_split *split;
+    double token_s; /* when its last token came; 0: none came */
     char tool_id[SRV_ID_MAX];
 } voice;
 
@@ -26,10 +28,20 @@ struct srv_answer {
     srv_event event;  /* the one that deltas are made from */
     bool has_event;   /* it is not used up */
     bool has_token;   /* its token was not told */
-    bool over, given_up;
+    srv_delta delta;  /* made from it */
+    bool has_delta;   /* it was not handed out */
+    bool over, told_end, given_up;
     srv_textbuf text; /* its text as UTF-8 */
     bool no_room;
+    double begun_s; /* when it was asked */
 };
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
 
 /* ---- opening and closing ---- */
 
@@ -56,7 +68,7 @@ srv_answer *srv_answer_open(srv_exchange *x, srv_model *model, srv_prompt *promp
 {
     srv_answer *w = calloc(1, sizeof *w);
     if (w) {
-        *w = (srv_answer){.x = x, .job = job, .kind = options->kind};
+        *w = (srv_answer){.x = x, .job = job, .kind = options->kind, .begun_s = now_s()};
         w->n_voices = options->n_choices;
         w->prompt.split = prompt->split;
     }
@@ -115,16 +127,41 @@ const int32_t *srv_answer_prompt(const srv_answer *w, size_t *n)
 
 /* ---- events ---- */
 
-/* Waits for the next event; a client that has gone ends the job, whose last event then comes. */
-static void wait_event(srv_answer *w)
+/* Counts an event that has come. */
+static void count(srv_answer *w)
 {
-    while (!srv_job_next(w->job, WAIT_MS, &w->event))
+    srv_metrics *metrics = srv_server_of(w->x)->metrics;
+    const srv_usage *u = &w->event.usage;
+    if (w->event.kind == SRV_TOKEN) {
+        voice *v = &w->voices[w->event.choice];
+        double now = now_s();
+        if (v->token_s > 0)
+            srv_metrics_token(metrics, now - v->token_s);
+        else
+            srv_metrics_first_token(metrics, now - w->begun_s);
+        v->token_s = now;
+    } else if (w->event.kind == SRV_END) {
+        srv_metrics_inference(metrics, (u->queue_ms + u->prompt_ms + u->decode_ms) / 1e3);
+        srv_count_tokens(w->x, u->n_prompt, u->n_generated);
+    }
+}
+
+/* Takes the next event if it comes in time; a client that has gone ends the job, whose last event
+ * then comes. */
+static bool take_event(srv_answer *w, double wait_ms)
+{
+    w->has_event = false; /* the one before is used up, and overwritten even if none comes */
+    if (!srv_job_next(w->job, wait_ms, &w->event)) {
         if (!w->given_up && srv_gone(w->x)) {
             w->given_up = true;
             srv_job_cancel(w->job);
         }
+        return false;
+    }
     w->has_event = true;
     w->has_token = w->event.kind == SRV_TOKEN;
+    count(w);
+    return true;
 }
 
 /* Marks that models write as special tokens, whose text is otherwise not shown. */
@@ -242,18 +279,40 @@ static bool make_delta(srv_answer *w, srv_delta *d)
     }
 }
 
+/* Makes the next delta of what has come. */
+static bool next_delta(srv_answer *w)
+{
+    w->has_delta = w->has_event && make_delta(w, &w->delta);
+    if (w->has_delta) {
+        w->delta.event = &w->event;
+        w->delta.choice = w->event.choice;
+    }
+    return w->has_delta;
+}
+
+bool srv_answer_ready(srv_answer *w, double wait_ms)
+{
+    double end = now_s() + wait_ms / 1e3;
+    while (!w->over && !w->has_delta && !next_delta(w)) {
+        double left = (end - now_s()) * 1e3;
+        if (take_event(w, left < 0 ? 0 : left < WAIT_MS ? left : WAIT_MS)) {
+            if (w->event.kind == SRV_TOKEN || w->event.kind == SRV_FINISH)
+                take_text(w);
+        } else if (left <= 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 bool srv_answer_next(srv_answer *w, srv_delta *delta)
 {
-    if (w->over)
+    if (w->told_end)
         return false;
-    for (;;) {
-        if (w->has_event && make_delta(w, delta)) {
-            delta->event = &w->event;
-            delta->choice = w->event.choice;
-            return true;
-        }
-        wait_event(w);
-        if (w->event.kind == SRV_TOKEN || w->event.kind == SRV_FINISH)
-            take_text(w);
-    }
+    while (!srv_answer_ready(w, 1e3))
+        ;
+    *delta = w->delta;
+    w->has_delta = false;
+    w->told_end = w->delta.kind == SRV_DELTA_END;
+    return true;
 }

@@ -69,6 +69,8 @@ bool srv_ask_start(srv_exchange *x, srv_ask *a, srv_answer **out);
 /* Waits for the next delta. When the client goes away the job is cancelled; END comes in any case.
  */
 bool srv_answer_next(srv_answer *answer, srv_delta *delta);
+/* Waits at most so many milliseconds. True: srv_answer_next will not wait. */
+bool srv_answer_ready(srv_answer *answer, double wait_ms);
 /* The model that answers. */
 const srv_model *srv_answer_model(const srv_answer *answer);
 const char *srv_answer_receipt(const srv_answer *answer); /* id; NULL: none */

@@ -104,9 +104,10 @@ static bool force_call(srv_exchange *x, const srv_model *model, srv_chat *chat, 
     return p->schema || srv_no_room(x);
 }
 
-static bool has_structure(const srv_ask *a)
+/* The answer is JSON from its first character on. A grammar may have calls and thoughts itself. */
+static bool is_json(const srv_ask *a)
 {
-    return a->schema || a->json_object || a->grammar;
+    return a->schema || a->json_object;
 }
 
 static bool finish_chat(srv_exchange *x, const srv_model *model, const srv_ask *a, srv_chat *chat,
@@ -114,13 +115,13 @@ static bool finish_chat(srv_exchange *x, const srv_model *model, const srv_ask *
 {
     p->split.tools = p->plan.tools;
     p->split.style = p->plan.tools ? chat->style : SRV_TOOLS_NONE;
-    if (p->plan.tools && (a->schema || a->json_object)) {
+    if (p->plan.tools && is_json(a)) {
         srv_fail(x, 400, "unsupported_value", "response_format",
                  "response_format and tools together are not supported: leave one out, or set "
                  "tool_choice to \"none\"");
         return false;
     }
-    if (has_structure(a))
+    if (is_json(a))
         end_thinking(chat);
     if (p->plan.forced && !force_call(x, model, chat, p))
         return false;

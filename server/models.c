@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "bitnet_tools.h"
+#include "grammars.h"
 #include "models_impl.h"
 #include "scheduler_impl.h"
 
@@ -97,6 +98,7 @@ bitnet_status srv_models_open(const srv_models_options *options, bool lazy, srv_
 static void free_entry(srv_entry *e)
 {
     srv_scheduler_close(e->model.scheduler);
+    srv_grammars_close(e->model.grammars);
     bitnet_engine_close(e->model.engine);
     free(e->name);
     free(e->path);

@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "grammars.h"
 #include "models_impl.h"
 #include "scheduler_impl.h"
 
-enum { PIECE = 256 };
+enum { PIECE = 256, KEPT_GRAMMARS = 32 };
 
 /* ---- progress ---- */
 
@@ -67,14 +68,17 @@ static srv_entry *least_used(const srv_models *m)
 static void close_model(srv_models *m, srv_entry *e)
 {
     srv_scheduler *scheduler = e->model.scheduler;
+    srv_grammars *grammars = e->model.grammars;
     bitnet_engine *engine = e->model.engine;
     e->state = SRV_UNLOADED;
     e->cost = 0;
     e->model.scheduler = NULL;
+    e->model.grammars = NULL;
     e->model.engine = NULL;
     e->model.info = NULL;
     pthread_mutex_unlock(&m->lock);
     srv_scheduler_close(scheduler);
+    srv_grammars_close(grammars);
     bitnet_engine_close(engine);
     pthread_mutex_lock(&m->lock);
 }
@@ -139,6 +143,7 @@ static bitnet_status open_model(loading *l, srv_model *model, uint64_t *cost, bi
         bitnet_engine_close(model->engine);
         return st;
     }
+    model->grammars = srv_grammars_open(KEPT_GRAMMARS); /* NULL: it works without */
     srv_scheduler_load(model->scheduler, &figures);
     model->info = bitnet_engine_model(model->engine);
     model->summary = bitnet_runtime_summary(l->m->runtime);

@@ -60,7 +60,8 @@ def retemplate(old, new, template):
     begin = r.at
     for _ in range(n_tensors):
         r.text()
-        r.at += 8 * r.number("I") + 4 + 8
+        n_dims = r.number("I")
+        r.at += 8 * n_dims + 4 + 8
     infos, rest = data[begin:r.at], data[-(-r.at // ALIGNMENT) * ALIGNMENT:]
     text = template.encode()
     pairs += struct.pack("<Q", len(KEY)) + KEY + struct.pack("<IQ", STRING, len(text)) + text

@@ -25,7 +25,7 @@ _started = {}
 def server(name="story"):
     """One server for all tests of a model."""
     if name not in _started:
-        path = model("story") if name == "story" else retemplate(model("nano"), temp("tools.gguf"), HERMES)
+        path = model("story") if name == "story" else retemplate(model("story"), temp("tools.gguf"), HERMES)
         _started[name] = Server("-m", path)
     return _started[name]
 
@@ -302,6 +302,68 @@ def test_grammar():
     check(reply.choices[0].message.content in ("yes, sir!", "yes, madam!"), reply.choices[0].message.content)
     equal(reply.choices[0].finish_reason, "stop", "finish")
     refused(openai.BadRequestError, "grammar", chat, extra_body={"grammar": "root ::= nowhere"})
+
+
+# ---- tools: a model that is shown them, made to call by a grammar ----
+CALL = 'root ::= "Well. " "<tool_call>\\n{\\"name\\": \\"add\\", \\"arguments\\": {\\"a\\": 7, \\"b\\": [5, \\"}\\"]}}\\n</tool_call>"'
+
+
+def call(**kw):
+    kw = {"model": "tools", "tools": [ADD, {"type": "web_search"}], "extra_body": {"grammar": CALL}, "max_tokens": 120} | kw
+    return chat(**kw)
+
+
+def test_a_call_is_taken_apart():
+    choice = call().choices[0]
+    equal((choice.finish_reason, choice.message.content), ("tool_calls", "Well."), "choice")
+    made = choice.message.tool_calls[0]
+    check(made.id.startswith("call_"), made.id)
+    equal((made.type, made.function.name), ("function", "add"), "call")
+    equal(json.loads(made.function.arguments), {"a": 7, "b": [5, "}"]}, "arguments")
+    chunks = list(call(stream=True))
+    deltas = [d for c in chunks for d in c.choices[0].delta.tool_calls or []]
+    equal((deltas[0].index, deltas[0].function.name, deltas[0].type), (0, "add", "function"), "the first delta")
+    check(len(deltas) > 3, "arguments come in pieces")
+    equal("".join(d.function.arguments for d in deltas), made.function.arguments, "arguments in pieces")
+    equal([c.choices[0].finish_reason for c in chunks][-1], "tool_calls", "finish")
+
+
+def test_an_unknown_tool_is_text():
+    choice = call(extra_body={"grammar": CALL.replace("add", "fly")}).choices[0]
+    equal((choice.finish_reason, choice.message.tool_calls), ("stop", None), "choice")
+    check("<tool_call>" in choice.message.content, choice.message.content)
+    choice = call(tool_choice="none").choices[0]
+    check("<tool_call>" in choice.message.content and not choice.message.tool_calls, "tool_choice none")
+
+
+def test_a_conversation_with_calls():
+    messages = ASK + [
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 7, \"b\": 5}"}}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "12"}]
+    reply = chat(model="tools", messages=messages, tools=[ADD], max_tokens=4)
+    check(reply.usage.prompt_tokens > 30, f"{reply.usage}")
+    events = list(respond(model="tools", tools=[{"type": "function", **ADD["function"]}], stream=True, max_output_tokens=120,
+                          extra_body={"grammar": CALL}))
+    kinds = [e.type for e in events]
+    check(kinds.index("response.function_call_arguments.delta") < kinds.index("response.function_call_arguments.done"), f"{kinds}")
+    made = events[-1].response.output[-1]
+    equal((made.type, made.name, json.loads(made.arguments)["a"]), ("function_call", "add", 7), "item")
+
+
+def test_tools_that_the_template_lacks():
+    refused(openai.BadRequestError, "tools", chat, tools=[ADD])
+    check(chat(tools=[ADD], tool_choice="none").choices[0].message.content, "none is fine")
+    check(chat(tools=[{"type": "web_search"}]).choices[0].message.content, "unknown kinds are left out")
+    refused(openai.BadRequestError, "names", call, tool_choice={"type": "function", "function": {"name": "fly"}})
+
+
+def test_reasoning():
+    think = {"grammar": 'root ::= "I see.</think>\\n\\nYes."', "chat_template_kwargs": {"enable_thinking": True}}
+    message = chat(model="tools", extra_body=think).choices[0].message
+    equal((message.content, message.reasoning_content), ("Yes.", "I see."), "split")
+    message = chat(model="tools", extra_body=think | {"reasoning_format": "none"}).choices[0].message
+    equal(message.content, "I see.</think>\n\nYes.", "not split")
 
 
 if __name__ == "__main__":
