@@ -69,6 +69,7 @@ typedef struct chat_state {
     args *args; /* /set and /model change them */
     loaded *m;
     bitnet_sampler *sampler;
+    text_form form;
     uint64_t seed;
     const char *template_name;
     conversation talk;

@@ -108,7 +108,8 @@ static bool on_text(void *user, const char *bytes, size_t n, int32_t id)
     text_add(&s->made, bytes, n);
     events_trim(&s->events, &bytes, &n);
     text_add(&s->shown, bytes, n);
-    return events_token(&s->events, bytes, n, id) && (!streams(s) || show(s, bytes, n, false));
+    return events_token(&s->events, bytes, n, id) && (!streams(s) || show(s, bytes, n, false)) &&
+           form_follow(&s->form, id);
 }
 
 /* ---- telling how it went ---- */
@@ -148,6 +149,9 @@ static void tell_end(const chat_state *s)
     else if (r->finish == BITNET_FINISH_LENGTH)
         chat_note(s, "[cut after %zu token%s; /set max-tokens -1 takes the limit away]",
                   r->n_generated, plural(r->n_generated));
+    if (form_is_cut(&s->form))
+        chat_note(s, "[the reply is not a whole text of the %s]",
+                  opt_given(s->args, OPT_GRAMMAR) ? "grammar" : "schema");
 }
 
 static void tell_metrics(const chat_state *s, size_t n_prompt)
@@ -235,6 +239,9 @@ static void begin_reply(chat_state *s)
 static int answer(chat_state *s, const id_list *v)
 {
     bitnet_error err = {0};
+    int rc = form_begin(&s->form, s->sampler, v);
+    if (rc)
+        return rc;
     begin_reply(s);
     s->options.on_text = on_text;
     s->options.user = s;
@@ -249,6 +256,9 @@ static int answer(chat_state *s, const id_list *v)
         s->last.finish = BITNET_FINISH_CANCELLED;
     else if (st != BITNET_OK)
         return fail_with(&err);
+    rc = form_outcome(&s->form);
+    if (rc)
+        return rc;
     settle_ids(&s->ids, &s->last);
     count(s, v->n);
     tell_reply(s, v->n);

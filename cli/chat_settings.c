@@ -26,6 +26,7 @@ static int open_all(chat_state *s)
     rc = rc ? rc : choose_template(s->m, opt_text(s->args, OPT_TEMPLATE), &s->template_name);
     rc = rc ? rc : load_session(s->m);
     rc = rc ? rc : open_sampler(s->m, s->seed, &s->sampler);
+    rc = rc ? rc : form_open(s->m, &s->form);
     if (rc)
         return rc;
     if (strcmp(s->template_name, "instruct") == 0) {
@@ -40,6 +41,7 @@ static int open_all(chat_state *s)
 void chat_close(chat_state *s)
 {
     stop_list_free(&s->stops);
+    form_close(&s->form);
     bitnet_sampler_close(s->sampler);
     if (s->m)
         load_close(s->m);
@@ -65,6 +67,7 @@ int chat_open(chat_state *s)
     chat_state fresh = *s;
     fresh.m = xmalloc(sizeof *fresh.m);
     fresh.sampler = NULL;
+    fresh.form = (text_form){0};
     fresh.stops = (stop_list){0};
     int rc = open_all(&fresh);
     if (rc) {

@@ -276,6 +276,28 @@ int choose_template(const loaded *m, const char *wanted, const char **name);
 
 uint64_t choose_seed(const args *a);
 int open_sampler(const loaded *m, uint64_t seed, bitnet_sampler **out);
+
+/* ---- form.c: --grammar and --json-schema ---- */
+
+/* Without one of the options all of this does nothing and says yes. */
+typedef struct text_form {
+    const loaded *m;
+    bitnet_grammar *grammar; /* NULL: the text has any form */
+    bitnet_matcher *matcher; /* of the text being made */
+    bitnet_sampler *sampler; /* that is held to it */
+    bool failed;
+    bitnet_error err;
+} text_form;
+
+int form_open(const loaded *m, text_form *f);
+void form_close(text_form *f);
+/* A text begins behind this prompt. */
+int form_begin(text_form *f, bitnet_sampler *sampler, const id_list *prompt);
+/* The token was chosen; false: nothing may follow it, and _outcome tells why. */
+bool form_follow(text_form *f, int32_t id);
+int form_outcome(const text_form *f);
+/* The text ended before its form did. */
+bool form_is_cut(const text_form *f);
 /* Fills options from the arguments; *stops (freed by the caller with free_stops) holds unescaped
  * copies. */
 typedef struct stop_list {

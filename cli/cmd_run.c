@@ -181,7 +181,7 @@ static bool on_text(void *user, const char *bytes, size_t n, int32_t id)
     events_trim(&r->events, &bytes, &n);
     text_add(&r->made, bytes, n);
     return events_token(&r->events, bytes, n, id) && (!streams(r) || show(r, bytes, n, false)) &&
-           r->first_not_greedy < 0;
+           r->first_not_greedy < 0 && form_follow(&r->form, id);
 }
 
 static int generate(run_state *r)
@@ -189,6 +189,7 @@ static int generate(run_state *r)
     bitnet_generate_options o;
     bitnet_error err = {0};
     int rc = generate_options(&r->m, &o, &r->stops);
+    rc = rc ? rc : form_begin(&r->form, r->sampler, &r->prompt_ids);
     if (rc)
         return rc;
     o.on_text = on_text;
@@ -205,7 +206,8 @@ static int generate(run_state *r)
         r->result.finish = BITNET_FINISH_CANCELLED;
         return EXIT_OK;
     }
-    return outcome(st, &err);
+    rc = outcome(st, &err);
+    return rc ? rc : form_outcome(&r->form);
 }
 
 /* ---- --receipt ---- */
@@ -304,6 +306,7 @@ static int prepare(run_state *r)
     rc = rc ? rc : load_session(&r->m);
     rc = rc ? rc : check_fit(r);
     rc = rc ? rc : open_sampler(&r->m, r->seed = choose_seed(r->args), &r->sampler);
+    rc = rc ? rc : form_open(&r->m, &r->form);
     rc = rc ? rc : receipt_begin(&r->m, &r->receipt);
     return rc;
 }
@@ -331,6 +334,9 @@ static int tell(run_state *r)
         run_dump_steps(r);
         run_closing_line(r);
     }
+    if (form_is_cut(&r->form) && opt_int(r->args, OPT_MAX_TOKENS) != 0)
+        warn("the text is cut: it is not a whole text of the %s",
+             opt_given(r->args, OPT_GRAMMAR) ? "grammar" : "schema");
     if (opt_on(r->args, OPT_DUMP_IDS))
         run_dump_ids(r);
     rc = rc ? rc : rc_report;
@@ -355,6 +361,7 @@ static void release(run_state *r)
     free_buffer(&r->made);
     wrap_free(&r->wrap);
     stop_list_free(&r->stops);
+    form_close(&r->form);
     bitnet_sampler_close(r->sampler);
     bitnet_receipt_close(r->receipt);
     load_close(&r->m);

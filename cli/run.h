@@ -21,6 +21,7 @@ typedef struct run_state {
     id_list prompt_ids, ids;
     buffer made; /* the text of ids */
     wrap wrap;   /* of what is shown */
+    text_form form;
     reply_events events;
     bitnet_generate_result result;
     stop_list stops;

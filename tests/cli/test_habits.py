@@ -184,7 +184,7 @@ def test_refused_options_name_the_equivalent():
     m = model("nano")
     for habit, says in ((["-cnv"], "use bitnet chat"), (["-i"], "use bitnet chat"), (["--interactive-first"], "use bitnet chat"),
                         (["-hf", "org/repo"], "never uses the network; .* bitnet run FILE.gguf"), (["--hf-repo", "x"], "never uses the network"),
-                        (["-sm", "row"], "--split tensor"), (["-ctk", "q8_0"], "--kv f16"), (["--grammar", "x"], "cannot bind"),
+                        (["-sm", "row"], "--split tensor"), (["-ctk", "q8_0"], "--kv f16"),
                         (["--mirostat", "2"], "--temperature"), (["--lora", "x"], "one GGUF file"), (["--port", "8080"], "bitnet serve listens"), (["--list-devices"], "bitnet devices")):
         r = fails(2, "run", m, *habit, "-p", "x", says=says)
         equal(len(r.err.splitlines()), 1, f"{habit}: lines")
