@@ -479,6 +479,22 @@ def test_themes():
 
 
 @with_mock
+def test_below_a_prefix(mock):
+    """Behind a proxy that serves other things, too, the page asks for nothing outside of its prefix."""
+    with Tab(mock.url + "below/a/prefix/") as t:
+        asked = []
+        t.page.on("request", lambda r: asked.append(r.url))
+        t.until("models", lambda: t.page.locator("#model option").count() == 3)
+        t.send("hello")
+        check("Once upon" in answer(t), answer(t))
+        t.page.wait_for_selector("article.last .receipt:not([hidden])")
+        t.page.reload()
+        t.ready()
+        equal(len(t.messages()), 2, "after a reload")
+        equal([u for u in asked if "/below/a/prefix/" not in u and not u.startswith("blob:")], [], "asked for elsewhere")
+
+
+@with_mock
 def test_keyboard_alone(mock):
     """Everything can be reached with Tab, and focus is never lost."""
     with Tab(mock.url) as t:

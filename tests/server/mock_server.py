@@ -149,7 +149,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     # ---- requests ----
     def do_GET(self):
-        path, _, query = self.path.partition("?")
+        path, _, query = self.path.removeprefix("/below/a/prefix").partition("?")  # as behind a proxy
         self.server.requests.append(path)
         self.server.queries.append(query)
         name = "index.html" if path == "/" else path[1:]
