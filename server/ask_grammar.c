@@ -36,6 +36,17 @@ static bool compile(srv_exchange *x, const srv_model *model, bitnet_grammar_kind
     return true;
 }
 
+static bool compile_schema(srv_exchange *x, const srv_model *model, const char *field,
+                           const json_t *schema, srv_grammar **out)
+{
+    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!text)
+        return srv_no_room(x);
+    bool good = compile(x, model, BITNET_GRAMMAR_JSON_SCHEMA, field, text, strlen(text), out);
+    free(text);
+    return good;
+}
+
 bool srv_ask_grammar(srv_exchange *x, const srv_model *model, const srv_ask *a,
                      const json_t *schema, srv_grammar **out)
 {
@@ -43,11 +54,8 @@ bool srv_ask_grammar(srv_exchange *x, const srv_model *model, const srv_ask *a,
     *out = NULL;
     if (!schema)
         schema = a->schema;
-    if (schema) {
-        srv_fail(x, 400, "unsupported_value", field,
-                 "%s: JSON schemas are not available in this build", field);
-        return false;
-    }
+    if (schema)
+        return compile_schema(x, model, field, schema, out);
     if (a->json_object)
         return compile(x, model, BITNET_GRAMMAR_JSON_OBJECT, field, "", 0, out);
     if (a->grammar)

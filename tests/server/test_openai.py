@@ -297,6 +297,46 @@ def test_json_object():
             check(reply.choices[0].message.content.startswith("{"), reply.choices[0].message.content)
 
 
+PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0,
+          "maximum": 99}, "kind": {"enum": ["fox", "dog"]}}, "required": ["name", "age", "kind"], "additionalProperties": False}
+
+
+def schema_format(schema):
+    return {"type": "json_schema", "json_schema": {"name": "person", "schema": schema, "strict": True}}
+
+
+def check_person(text):
+    person = json.loads(text)
+    equal(sorted(person), ["age", "kind", "name"], "members")
+    check(isinstance(person["age"], int) and 0 <= person["age"] <= 99 and person["kind"] in ("fox", "dog"), f"{person}")
+
+
+def test_json_schema():
+    """A model that wants to tell a story writes what the schema says, also when it draws."""
+    for seed in range(4):
+        choice = chat(messages=[{"role": "user", "content": "Tell me a story"}], response_format=schema_format(PERSON),
+                      temperature=1.5, seed=seed, max_tokens=120).choices[0]
+        equal(choice.finish_reason, "stop", choice.message.content)
+        check_person(choice.message.content)
+    check_person("".join(c.choices[0].delta.content or "" for c in chat(response_format=schema_format(PERSON), max_tokens=120,
+                                                                        stream=True)))
+    text = {"format": {"type": "json_schema", "name": "person", "schema": PERSON, "strict": True}}
+    check_person(respond(text=text, max_output_tokens=120).output_text)
+    refused(openai.BadRequestError, "response_format", chat, response_format=schema_format({"type": "nonsense"}))
+    refused(openai.BadRequestError, "response_format", chat, response_format={"type": "json_schema"})
+
+
+def test_forced_calls():
+    for choice in ("required", {"type": "function", "function": {"name": "add"}}):
+        reply = chat(model="tools", tools=[ADD], tool_choice=choice, temperature=1, max_tokens=120).choices[0]
+        equal((reply.finish_reason, reply.message.content), ("tool_calls", None), f"{reply}")
+        arguments = json.loads(reply.message.tool_calls[0].function.arguments)
+        check(sorted(arguments) == ["a", "b"] and all(isinstance(v, int) for v in arguments.values()), f"{arguments}")
+    chunks = list(chat(model="tools", tools=[ADD], tool_choice="required", max_tokens=120, stream=True))
+    made = [d for c in chunks for d in c.choices[0].delta.tool_calls or []]
+    equal(sorted(json.loads("".join(d.function.arguments for d in made))), ["a", "b"], "streamed")
+
+
 def test_grammar():
     reply = chat(extra_body={"grammar": 'root ::= "yes, " ("sir" | "madam") "!"'}, max_tokens=40)
     check(reply.choices[0].message.content in ("yes, sir!", "yes, madam!"), reply.choices[0].message.content)
