@@ -7,12 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
 #include "http.h"
 
 /* Headers, and what is being sent, of one connection. Above 32 KB libmicrohttpd maps it, so that an
  * idle connection costs the pages it touched. */
-enum { CONNECTION_BYTES = 64 * 1024, MOST_THREADS = 16 };
+enum { CONNECTION_BYTES = 64 * 1024, MOST_THREADS = 16, LAST_WORDS_MS = 1000 };
 
 /* ---- connections ---- */
 
@@ -254,6 +255,14 @@ bitnet_status srv_http_open(srv_server *server, int listen_fd, bool is_unix, boo
     return BITNET_ERROR;
 }
 
+/* What handlers have said last is sent, unless clients take it slowly. */
+static void wait_for_replies(const srv_http *h)
+{
+    double until = srv_steady_ms() + LAST_WORDS_MS;
+    while (atomic_load(&h->n_running) && srv_steady_ms() < until)
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+}
+
 void srv_http_close(srv_http *h)
 {
     if (!h)
@@ -261,6 +270,7 @@ void srv_http_close(srv_http *h)
     /* handlers end, and with them the last suspended connections wake up */
     srv_workers_close(h->workers);
     h->workers = NULL;
+    wait_for_replies(h);
     MHD_stop_daemon(h->daemon);
     free_parts(h);
 }

@@ -38,7 +38,6 @@ void srv_watch_add(srv_watch *w, watched *c, int fd);
 /* The connection does something else from now on. */
 void srv_watch_move(srv_watch *w, watched *c, watch_state state, srv_exchange *x);
 void srv_watch_remove(srv_watch *w, watched *c);
-void srv_watch_shut(srv_watch *w, watched *c); /* the connection ends soon */
 
 /* ---- threads of requests (workers.c) ---- */
 

@@ -9,7 +9,7 @@
 
 #include "http.h"
 
-enum { PERIOD_MS = 50 };
+enum { PERIOD_MS = 50, MOST_READING = 1024 }; /* of those whose requests are on their way */
 
 typedef struct list {
     watched *first, *last; /* longest in this state first */
@@ -106,8 +106,8 @@ static void shut_overdue(srv_watch *w, watch_state state, double now)
 
 static bool make_room(srv_watch *w)
 {
-    size_t room = w->n_busy + w->n_busy / 2 + 16;
-    if (w->n_busy <= w->n_room)
+    size_t most = w->n_busy > MOST_READING ? w->n_busy : MOST_READING, room = most + most / 2;
+    if (most <= w->n_room)
         return true;
     struct pollfd *polled = realloc(w->polled, room * sizeof *polled);
     w->polled = polled ? polled : w->polled;
@@ -129,12 +129,25 @@ static void check_times(const watched *c, double now)
         atomic_store(&x->late, true);
 }
 
+/* A client that left with half a request: libmicrohttpd, which is told of changes alone, may have
+ * missed that. */
+static void shut_half(srv_watch *w)
+{
+    size_t n = 0;
+    watched *c = w->lists[WATCH_READING].first;
+    for (; c && n < MOST_READING; c = c->after)
+        w->polled[n++] = (struct pollfd){.fd = c->fd, .events = POLLRDHUP};
+    if (!n || poll(w->polled, n, 0) <= 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (w->polled[i].revents)
+            shutdown(w->polled[i].fd, SHUT_RDWR);
+}
+
 /* Which clients of running exchanges have gone? Those are held, for the caller to tell. */
 static size_t find_gone(srv_watch *w, double now)
 {
     size_t n = 0, n_gone = 0;
-    if (!make_room(w))
-        return 0;
     for (watched *c = w->lists[WATCH_BUSY].first; c; c = c->after) {
         check_times(c, now);
         w->exchanges[n] = c->exchange;
@@ -157,7 +170,10 @@ static void look(srv_watch *w)
     double now = srv_steady_ms();
     shut_overdue(w, WATCH_WAITING, now);
     shut_overdue(w, WATCH_READING, now);
-    size_t n_gone = find_gone(w, now);
+    bool room = make_room(w);
+    if (room)
+        shut_half(w);
+    size_t n_gone = room ? find_gone(w, now) : 0;
     pthread_mutex_unlock(&w->lock);
     for (size_t i = 0; i < n_gone; i++) {
         srv_exchange_hung_up(w->exchanges[i]);
