@@ -53,7 +53,7 @@ const OF_STATUS = {
 async function errorOf(response) {
   const told = await toldBy(response);
   const sentence = OF_STATUS[response.status] || `The server answered with status ${response.status}.`;
-  const message = told ? `${sentence} ${told}` : sentence;
+  const message = told ? `${sentence} ${told[0].toUpperCase()}${told.slice(1)}${/[.!?]$/.test(told) ? "" : "."}` : sentence;
   const more = {status: response.status, request: response.headers.get("x-request-id") || ""};
   if (response.status === 401) return new ServerError("key", message, more);
   if (response.status === 429 || response.status === 503) {

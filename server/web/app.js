@@ -14,7 +14,7 @@ const MAX_RETRIES = 20;
 let store;
 let here; // the conversation that is shown
 let views = new Map(); // node -> MessageView
-let props = {};
+let props = {}, propsOf = ""; // what the server says of the chosen model; of which, in which state
 let models = [];
 let note = null, greeting = null; // elements above the messages, with the text they were made of
 const conversations = new Map(); // id -> conversation
@@ -342,7 +342,7 @@ async function refreshModels() {
     return;
   }
   drawModels();
-  if (chosen()?.state === "loaded" && props.model !== chosen().id) refreshProps();
+  if (chosen() && propsOf !== chosen().id + chosen().state) refreshProps();
 }
 
 const STATES = {loaded: "", loading: " (loading)", unloaded: " (not loaded)", broken: " (cannot be loaded)"};
@@ -366,6 +366,7 @@ const chosen = () => models.find((m) => m.id === byId("model").value);
 // Of a model that is loaded alone: to ask about another would load it.
 async function refreshProps() {
   const model = chosen();
+  propsOf = model ? model.id + model.state : "";
   props = model ? {model: model.id, n_ctx: model.meta.n_ctx, device: model.meta.device} : {};
   try {
     if (!model || model.state === "loaded") props = await api.getProps(model?.id);
@@ -375,7 +376,7 @@ async function refreshProps() {
 }
 
 async function refreshAll() {
-  props = {};
+  propsOf = "";
   await refreshModels();
   if (!models.length) refreshProps();
 }

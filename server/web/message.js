@@ -172,7 +172,7 @@ function factsOf(node, running) {
   if (n?.made) parts.push(plural(n.made, "token"));
   if (n?.perSecond) parts.push(rate(n.perSecond) + " tokens/s");
   if (!running && n?.firstAfter) parts.push(`first after ${n.firstAfter < 10 ? n.firstAfter.toFixed(2) : n.firstAfter.toFixed(0)} s`);
-  if (!running && n?.cached) parts.push(`${count(n.cached)} of the prompt reused`);
+  if (!running && n?.cached) parts.push(`${plural(n.cached, "token")} of the prompt reused`);
   if (!running) parts.push(node.ended === undefined ? "cut off" : ENDED[node.ended] ?? node.ended);
   return parts.filter((p) => p).join(" \u00b7 ");
 }
@@ -202,7 +202,7 @@ function receiptParts({id, text}, body) {
   const kernels = Array.isArray(body.kernels) ? body.kernels.filter((k) => typeof k === "string").slice(0, 200) : [];
   const calls = body.kernel_calls && typeof body.kernel_calls === "object" ? body.kernel_calls : {};
   const e = body.environment || {};
-  const how = [name(e.isa), Number.isFinite(e.threads) && plural(e.threads, "thread"), body.compute_path === "fallback" && "partly repeated on the CPU"];
+  const how = [name(e.isa) !== "best" && name(e.isa), Number.isFinite(e.threads) && plural(e.threads, "thread"), body.compute_path === "fallback" && "partly repeated on the CPU"];
   return [
     el("summary", null, `Computed by ${deviceOf(body) || "the server"} with ${plural(kernels.length, "kernel")}`),
     el("p", {class: "note"}, how.filter((h) => h).join(" \u00b7 ")),

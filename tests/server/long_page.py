@@ -154,6 +154,8 @@ def test_models(mock):
         check(not [p for p in mock.queries if "other" in p], f"asked for {mock.queries}")
         t.send("hello")
         equal(mock.posted[-1]["model"], "other", "the model that was asked")
+        t.until("its context, now that it is loaded", lambda: t.page.locator("#context").is_visible())
+        equal(t.page.locator("#model option").all_inner_texts()[2], "other", "its state")
 
 
 @with_mock

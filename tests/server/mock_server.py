@@ -101,6 +101,7 @@ class Mock(http.server.ThreadingHTTPServer):
         self.key, self.delay = key, delay
         self.n_answers = self.n_gone = self.n_busy = 0
         self.requests, self.queries, self.posted, self.sockets = [], [], [], []
+        self.loaded = {"story"}
         self.policy = policy()
         self.url = f"http://127.0.0.1:{self.server_address[1]}/"
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
@@ -167,7 +168,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(200, {"object": "list", "data": [
                 {"id": "story", "object": "model", "created": 1, "owned_by": "mock", "state": "loaded"},
                 {"id": "large", "object": "model", "created": 1, "owned_by": "mock", "state": "loading", "progress": 0.4},
-                {"id": "other", "object": "model", "created": 1, "owned_by": "mock", "state": "unloaded"}]})
+                {"id": "other", "object": "model", "created": 1, "owned_by": "mock",
+                 "state": "loaded" if "other" in self.server.loaded else "unloaded"}]})
         elif path == "/props":
             self.reply(200, {"model": "story", "n_ctx": 512, "device": "cpu (mock), 2 threads", "version": "0.1.0",
                              "summary": "requested=auto detected=[cpu] selected=cpu"})
@@ -189,6 +191,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.misbehaves(last):
             return
         self.server.n_answers += 1
+        self.server.loaded.add(body.get("model", "story"))
         self.stream(body, last, self.text_for(last, body))
 
     def misbehaves(self, last):
