@@ -82,11 +82,24 @@ static json_t *anthropic(int status, json_t *message, const char *id)
                      message, "request_id", id);
 }
 
-/* "context_length_exceeded" as CONTEXT_LENGTH_EXCEEDED. */
+/* What the other APIs call by other names. */
+static const char *native_name(const char *code)
+{
+    static const char *const names[][2] = {{"invalid_value", "INVALID_FIELD_VALUE"},
+                                           {"unsupported_value", "INVALID_FIELD_VALUE"},
+                                           {"context_length_exceeded", "PROMPT_TOO_LONG"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(code, names[i][0]) == 0)
+            return names[i][1];
+    return code;
+}
+
+/* "missing_field" as MISSING_FIELD. */
 static json_t *native(const char *code, const char *param, json_t *message, const char *id)
 {
     char upper[64];
     size_t n = 0;
+    code = native_name(code);
     for (; code[n] && n + 1 < sizeof upper; n++)
         upper[n] = (char)toupper((unsigned char)code[n]);
     upper[n] = '\0';

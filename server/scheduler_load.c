@@ -78,11 +78,27 @@ void srv_figures_queue(srv_scheduler *s)
     pthread_mutex_unlock(&s->figures.lock);
 }
 
+/* A job that ends between steps is not computed any more, and no step may follow to say so. */
+static void hide_job(srv_figures *f, const srv_job *job)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n_slots; i++) {
+        if (f->slots[i].job != job->id) {
+            f->slots[n++] = f->slots[i];
+            continue;
+        }
+        f->load.n_active--;
+        f->load.n_prompting -= f->slots[i].prompting;
+    }
+    f->n_slots = n;
+}
+
 void srv_figures_end(srv_scheduler *s, const srv_job *job, bitnet_status status)
 {
     srv_figures *f = &s->figures;
     double ms = job->begun_ms > 0 ? srv_now_ms() - job->begun_ms : 0;
     pthread_mutex_lock(&f->lock);
+    hide_job(f, job);
     f->load.n_jobs++;
     f->load.n_cancelled += status == BITNET_CANCELLED;
     f->load.n_failed += status != BITNET_OK && status != BITNET_CANCELLED;

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Anthropic's API, judged by its own client (`anthropic` of PyPI), and by the bytes where the client hides them."""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from serving import Server, Skip, check, equal, main, model, packages, temp  # noqa: E402
+from retemplate import HERMES, retemplate  # noqa: E402
+
+packages("anthropic")
+import anthropic  # noqa: E402
+
+HELLO = [{"role": "user", "content": "Tell me a story about a fox"}]
+BODY = {"model": "story", "max_tokens": 24, "messages": HELLO}
+GREEDY = {"temperature": 0.0}  # the client has no argument for it
+CALM = {**BODY, "extra_body": GREEDY}
+_running = {}
+
+
+def server():
+    if "story" not in _running:
+        _running["story"] = Server("--model", model("story"))
+    return _running["story"]
+
+
+def client():
+    return anthropic.Anthropic(base_url=server().url, api_key="none", max_retries=0)
+
+
+def text_of(message):
+    return "".join(b.text for b in message.content if b.type == "text")
+
+
+def test_a_message():
+    m = client().messages.create(**CALM)
+    check(m.id.startswith("msg_"), f"id is {m.id}")
+    equal((m.type, m.role, m.model), ("message", "assistant", "story"), "type, role, model")
+    equal([b.type for b in m.content], ["text"], "blocks")
+    check(len(m.content[0].text) > 10, f"text is {m.content[0].text!r}")
+    equal(m.stop_reason, "max_tokens", "stop reason")
+    equal(m.usage.output_tokens, 24, "tokens of the answer")
+    check(m._request_id.startswith("req_"), f"request id {m._request_id}")
+
+
+def test_tokens_add_up():
+    c = client()
+    counted = c.messages.count_tokens(model="story", messages=HELLO).input_tokens
+    u = c.messages.create(**CALM).usage
+    equal(u.input_tokens + u.cache_read_input_tokens, counted, "tokens of the prompt")
+    longer = c.messages.count_tokens(model="story", messages=HELLO, system="You are brief.").input_tokens
+    check(longer > counted, f"a system text adds nothing: {longer} and {counted}")
+
+
+def test_the_stream_says_what_the_whole_says():
+    c = client()
+    whole = text_of(c.messages.create(**CALM))
+    with c.messages.stream(**CALM) as stream:
+        pieces = list(stream.text_stream)
+        final = stream.get_final_message()
+    equal("".join(pieces), whole, "text of the stream")
+    equal(text_of(final), whole, "text of the final message")
+    check(len(pieces) > 5, f"{len(pieces)} pieces")
+    equal((final.stop_reason, final.usage.output_tokens), ("max_tokens", 24), "its end")
+
+
+def test_events_come_in_their_order():
+    events = server().events("/v1/messages", {**BODY, **GREEDY, "stream": True})
+    names = [n for n, _ in events]
+    equal(names[:4], ["message_start", "content_block_start", "ping", "content_block_delta"], "the first events")
+    equal(names[-3:], ["content_block_stop", "message_delta", "message_stop"], "the last events")
+    for name, data in events:
+        equal(data["type"], name, "type of an event's data")
+    start, end = events[0][1]["message"], events[-2][1]
+    equal((start["content"], start["stop_reason"]), ([], None), "the message at its start")
+    equal(end["delta"], {"stop_reason": "max_tokens", "stop_sequence": None}, "the end")
+    equal(end["usage"]["input_tokens"] + end["usage"]["cache_read_input_tokens"], start["usage"]["input_tokens"], "prompt tokens")
+
+
+def test_a_stop_sequence_ends_it():
+    c = client()
+    whole = text_of(c.messages.create(**{**CALM, "max_tokens": 60}))
+    word = whole.split()[3]
+    m = c.messages.create(**{**CALM, "max_tokens": 60}, stop_sequences=[word])
+    equal((m.stop_reason, m.stop_sequence), ("stop_sequence", word), "what ended it")
+    equal(text_of(m), whole[:whole.index(word)], "text before it")
+
+
+def test_an_answer_that_ends_by_itself():
+    m = client().messages.create(**{**CALM, "max_tokens": 400, "messages": [{"role": "user", "content": "What is 7 + 5?"}]})
+    equal((m.stop_reason, m.stop_sequence), ("end_turn", None), f"what ended {text_of(m)!r}")
+
+
+def test_system_and_content_as_blocks():
+    c = client()
+    plain = c.messages.create(**CALM, system="You are a fox.")
+    blocks = c.messages.create(**{**CALM, "messages": [{"role": "user", "content": [{"type": "text", "text": HELLO[0]["content"]}]}]},
+                               system=[{"type": "text", "text": "You are a fox.", "cache_control": {"type": "ephemeral"}}])
+    equal(text_of(blocks), text_of(plain), "text")
+
+
+LOOK = {"name": "look", "description": "Looks at an animal.", "input_schema": {
+    "type": "object", "properties": {"at": {"enum": ["fox", "owl"]}}, "required": ["at"], "additionalProperties": False}}
+
+
+def tool_client():
+    """A model whose template has tools."""
+    if "tools" not in _running:
+        path = retemplate(model("story"), temp("tools.gguf"), HERMES)
+        _running["tools"] = Server("--model", path)
+    return anthropic.Anthropic(base_url=_running["tools"].url, api_key="none", max_retries=0)
+
+
+def test_turns_of_tools_are_part_of_the_prompt():
+    c = tool_client()
+    turns = HELLO + [{"role": "assistant", "content": [{"type": "text", "text": "I look."},
+                                                       {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": "fox"}}]},
+                     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "a red fox"},
+                                                  {"type": "text", "text": "And now?"}]}]
+    counts = [c.messages.count_tokens(model="tools", **m).input_tokens for m in (
+        {"messages": HELLO}, {"messages": HELLO, "tools": [LOOK]}, {"messages": turns, "tools": [LOOK]})]
+    check(counts[0] + 10 < counts[1] and counts[1] + 10 < counts[2], f"turns or tools were lost: {counts}")
+
+
+def test_a_tool_is_called():
+    request = {"model": "tools", "max_tokens": 60, "messages": HELLO, "tools": [LOOK, {"type": "web_search_20250305", "name": "web_search"}],
+               "tool_choice": {"type": "tool", "name": "look"}}
+    try:
+        m = tool_client().messages.create(**request)
+    except anthropic.BadRequestError as e:
+        if "not available in this build" in str(e):
+            raise Skip(str(e)) from None
+        raise
+    calls = [b for b in m.content if b.type == "tool_use"]
+    equal((m.stop_reason, len(calls)), ("tool_use", 1), f"{m}")
+    check(calls[0].name == "look" and calls[0].input["at"] in ("fox", "owl"), f"{calls}")
+    with tool_client().messages.stream(**request) as stream:
+        events = [e for e in stream]
+        final = stream.get_final_message()
+    check(any(e.type == "content_block_delta" and e.delta.type == "input_json_delta" for e in events), "arguments did not come in pieces")
+    equal((final.stop_reason, final.content[0].type), ("tool_use", "tool_use"), f"{final}")
+    check(final.content[0].input["at"] in ("fox", "owl"), f"{final}")
+
+
+def refused(error, status, says, **request):
+    try:
+        client().messages.create(**{**CALM, **request})
+    except error as e:
+        equal(e.status_code, status, f"{says}: status")
+        equal((e.body["type"], "request_id" in e.body), ("error", True), f"{says}: shape of {e.body}")
+        check(says in e.body["error"]["message"], f"the message does not say {says!r}: {e.body}")
+        return e.body["error"]["type"]
+    raise AssertionError(f"{request} was not refused")
+
+
+def test_errors_have_its_shape():
+    bad = anthropic.BadRequestError
+    equal(refused(bad, 400, "temperature", extra_body={"temperature": 1.5}), "invalid_request_error", "type")
+    equal(refused(anthropic.NotFoundError, 404, "nobody", model="nobody"), "not_found_error", "type")
+    refused(bad, 400, "image", messages=[{"role": "user", "content": [
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}]}])
+    refused(bad, 400, "messages", messages=[])
+    refused(bad, 400, "max_tokens", max_tokens=0)
+    refused(bad, 400, "tool_choice", tool_choice={"type": "perhaps"})
+    refused(bad, 400, "role", messages=[{"role": "wizard", "content": "hello"}])
+    status, _, body = server().post("/v1/messages", {k: v for k, v in BODY.items() if k != "max_tokens"})
+    equal((status, json.loads(body)["error"]["type"]), (400, "invalid_request_error"), "without max_tokens")
+
+
+def test_a_larger_wish_is_cut_to_what_there_is():
+    m = client().messages.create(**{**CALM, "max_tokens": 1000000, "messages": [{"role": "user", "content": "What is 7 + 5?"}]}, timeout=60)
+    check(m.stop_reason in ("end_turn", "max_tokens"), f"stop reason {m.stop_reason}")
+
+
+def test_zz_the_server_ends_well():
+    for each in _running.values():
+        each.stop()
+
+
+main(globals())

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Ollama's API, judged by its own client (`ollama` of PyPI), and by the lines where the client hides them."""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from serving import Server, Skip, check, equal, main, model, packages  # noqa: E402
+
+packages("ollama")
+import ollama  # noqa: E402
+
+HELLO = [{"role": "user", "content": "Tell me a story about a fox"}]
+CALM = {"temperature": 0, "num_predict": 24}
+_running = []
+
+
+def server():
+    if not _running:
+        _running.append(Server("--model", model("story")))
+    return _running[0]
+
+
+def client():
+    return ollama.Client(host=server().url)
+
+
+def lines(path, body):
+    status, headers, data = server().post(path, body)
+    equal((status, headers["content-type"]), (200, "application/x-ndjson"), f"{path}: {data[:200]!r}")
+    return [json.loads(line) for line in data.decode().splitlines()]
+
+
+def test_lists():
+    c = client()
+    equal([m.model for m in c.list().models], ["story:latest"], "models")
+    m = c.list().models[0]
+    check(len(m.digest) == 64 and m.size > 1000000, f"{m}")
+    equal((m.details.format, m.details.family, m.details.quantization_level), ("gguf", "bitnet-b1.58", "I2_S"), "details")
+    equal(m.details.parameter_size, "40M", "size")
+    equal([m.model for m in c.ps().models], ["story:latest"], "loaded models")
+    check("version" in server().json("GET", "/api/version"), "no version")
+
+
+def test_show():
+    s = client().show("story")
+    equal(s.modelinfo["general.architecture"], "bitnet-b1.58", "architecture")
+    equal(s.modelinfo["bitnet-b1.58.context_length"], 1024, "context")
+    check("{% for message" in s.template and "completion" in s.capabilities, f"{s.template[:80]} {s.capabilities}")
+
+
+def test_chat():
+    r = client().chat("story", HELLO, options=CALM)
+    equal((r.message.role, r.done, r.done_reason, r.model), ("assistant", True, "length", "story"), "the reply")
+    equal(r.eval_count, 24, "tokens")
+    check(r.prompt_eval_count > 5 and r.total_duration > r.eval_duration > 0, f"{r}")
+    equal(client().chat("story:latest", HELLO, options=CALM).message.content, r.message.content, "by the name with its tag")
+
+
+def test_the_stream_says_what_the_whole_says():
+    whole = client().chat("story", HELLO, options=CALM).message.content
+    parts = list(client().chat("story", HELLO, options=CALM, stream=True))
+    equal("".join(p.message.content for p in parts), whole, "text")
+    equal([p.done for p in parts], [False] * (len(parts) - 1) + [True], "done")
+    check(len(parts) > 10, f"{len(parts)} parts")
+
+
+def test_streams_unless_told_otherwise():
+    all_lines = lines("/api/generate", {"model": "story", "prompt": "What is 7 + 5?", "options": CALM})
+    check(all_lines[-1]["done"] and "12" in "".join(x["response"] for x in all_lines), f"{all_lines}")
+    check(all("message" not in x for x in all_lines), "words of chat in generate")
+
+
+def test_generate():
+    c = client()
+    equal(c.generate("story", "What is 7 + 5?", options=CALM).done_reason, "stop", "what ended it")
+    raw = c.generate("story", "Once upon a time", raw=True, options=CALM).response
+    check(raw != c.generate("story", "Once upon a time", options=CALM).response, "raw makes no difference")
+    fox = c.generate("story", "Hello", system="You are a fox.", options=CALM)
+    check(fox.prompt_eval_count > c.generate("story", "Hello", options=CALM).prompt_eval_count, "system makes no difference")
+
+
+def test_options():
+    c = client()
+    hot = {"temperature": 1.5, "num_predict": 30, "seed": 7}
+    equal(c.generate("story", "Hello", options=hot).response, c.generate("story", "Hello", options=hot).response, "the same seed")
+    whole = c.generate("story", "Tell me a story", options={**CALM, "num_predict": 40}).response
+    word = whole.split()[4]
+    cut = c.generate("story", "Tell me a story", options={**CALM, "num_predict": 40, "stop": [word]})
+    equal((cut.response, cut.done_reason), (whole[:whole.index(word)], "stop"), "a stop")
+
+
+def test_a_schema_holds():
+    schema = {"type": "object", "properties": {"animal": {"enum": ["fox", "owl"]}, "legs": {"type": "integer"}},
+              "required": ["animal", "legs"], "additionalProperties": False}
+    try:
+        r = client().chat("story", HELLO, format=schema, options={"temperature": 0, "num_predict": 60})
+    except ollama.ResponseError as e:
+        if "not available in this build" in e.error:
+            raise Skip(e.error) from None
+        raise
+    said = json.loads(r.message.content)
+    check(said["animal"] in ("fox", "owl") and isinstance(said["legs"], int), f"{said}")
+
+
+def test_load_and_unload():
+    r = server().json("POST", "/api/generate", {"model": "story"})
+    equal((r["done"], r["done_reason"], r["response"]), (True, "load", ""), "an empty prompt")
+    r = server().json("POST", "/api/chat", {"model": "story", "messages": [], "keep_alive": 0})
+    equal((r["done_reason"], r["message"]["content"]), ("unload", ""), "no messages, not kept")
+    equal(client().ps().models, [], "loaded models after that")
+    check(client().generate("story", "Hello", options=CALM).done, "it is loaded again")
+
+
+def test_embed():
+    c = client()
+    r = c.embed("story", ["a fox", "a fox", "the rain"])
+    equal(len(r.embeddings), 3, "vectors")
+    equal(r.embeddings[0], r.embeddings[1], "vectors of the same text")
+    check(abs(sum(v * v for v in r.embeddings[2]) - 1) < 1e-4, "no unit vector")
+    equal(len(c.embed("story", "x", dimensions=16).embeddings[0]), 16, "dimensions")
+    check(len(c.embed("story", "word " * 5000).embeddings[0]) == 512, "a long text is cut")
+    old = c.embeddings("story", "a fox").embedding
+    scale = sum(v * v for v in old) ** 0.5
+    check(max(abs(a / scale - b) for a, b in zip(old, r.embeddings[0])) < 1e-4, "the older form differs")
+
+
+def refused(status, says, call):
+    try:
+        call()
+    except ollama.ResponseError as e:
+        equal(e.status_code, status, f"{says}: status")
+        check(says in e.error, f"the error does not say {says!r}: {e.error}")
+        return
+    raise AssertionError(f"{says}: was not refused")
+
+
+def test_errors():
+    c = client()
+    refused(404, "nobody", lambda: c.chat("nobody", HELLO))
+    refused(404, "nobody", lambda: c.show("nobody"))
+    refused(400, "suffix", lambda: c.generate("story", "x", suffix="y"))
+    refused(400, "context", lambda: c.generate("story", "x", context=[1, 2]))
+    refused(400, "images", lambda: c.chat("story", [{"role": "user", "content": "x", "images": [b"abc"]}]))
+    refused(400, "top_p", lambda: c.generate("story", "x", options={"top_p": 7}))
+    refused(400, "num_predict", lambda: c.generate("story", "x", options={"num_predict": -7}))
+    refused(400, "truncate", lambda: server() and c._request(dict, "POST", "/api/embed", json={"model": "story", "input": "x", "truncate": 3}))
+    for path in ("/api/pull", "/api/nothing"):
+        status, _, body = server().post(path, {"model": "x"})
+        equal((status, list(json.loads(body))), (404, ["error"]), f"{path}")
+    refused(400, "context", lambda: c.embed("story", "word " * 5000, truncate=False))
+
+
+def test_zz_the_server_ends_well():
+    _running.pop().stop()
+
+
+main(globals())
