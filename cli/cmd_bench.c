@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "bench.h"
+#include "bench_server.h"
 
 /* ---- what is asked for ---- */
 
@@ -411,9 +412,11 @@ int cmd_bench(args *a)
     p.cpu = cpu_name();
     rc = rc ? rc : gate_prepare(&p);
     if (!rc)
-        rc = opt_on(a, OPT_CROWDED)      ? bench_crowded(&p)
-             : opt_given(a, OPT_COMPARE) ? bench_compare(&p)
-                                         : bench_all(&p);
+        rc = opt_given(a, OPT_SERVER_URL) ? bench_url(&p)
+             : opt_on(a, OPT_BENCH_SERVE) ? bench_own(&p)
+             : opt_on(a, OPT_CROWDED)     ? bench_crowded(&p)
+             : opt_given(a, OPT_COMPARE)  ? bench_compare(&p)
+                                          : bench_all(&p);
     free(p.cpu);
     return rc;
 }

@@ -12,6 +12,7 @@
 #include <microhttpd.h>
 #include <pthread.h>
 
+#include "local.h"
 #include "rate_limit.h"
 #include "routes.h"
 #include "server.h"
@@ -115,6 +116,7 @@ struct srv_exchange {
     char *out; /* bytes of a stream that the client has not got: n_out from out_at on */
     size_t out_at, n_out, n_out_room;
     double out_moved_ms;
+    srv_local_reply *local; /* where the reply goes instead of a connection (local.c); NULL: none */
 };
 
 double srv_steady_ms(void); /* of a clock that only goes forward */
@@ -145,6 +147,8 @@ void srv_body_drop(srv_exchange *x);
 bool srv_body_is_short(const srv_exchange *x);
 /* The reply is this response, which is taken over; NULL: there is no memory for one (reply.c). */
 void srv_reply_with(srv_exchange *x, int status, struct MHD_Response *response, size_t n_bytes);
+/* The reply of an exchange from inside the process: its body is taken over (local.c). */
+void srv_local_take(srv_exchange *x, int status, char *body, size_t n_bytes);
 /* Replies with bytes that live as long as the program. */
 void srv_reply_static(srv_exchange *x, int status, const char *content_type, const void *bytes,
                       size_t n_bytes);

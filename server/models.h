@@ -37,6 +37,9 @@ typedef struct srv_models_options {
     bitnet_runtime_options runtime;
     bitnet_engine_options engine;
     srv_scheduler_options scheduler;
+    void (*on_loaded)(void *user,
+                      double seconds); /* a model was loaded; any thread; NULL: nobody */
+    void *on_loaded_user;
 } srv_models_options;
 
 /* Looks the files up; loads the first one unless `lazy`. A folder's files are offered in the order

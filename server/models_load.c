@@ -193,7 +193,10 @@ static bitnet_status load(srv_models *m, srv_entry *e, srv_wish wish, bitnet_err
     e->state = SRV_LOADING;
     atomic_store(&e->progress, 0);
     pthread_mutex_unlock(&m->lock);
+    double began_ms = srv_now_ms();
     st = open_model(&l, &model, &cost, err);
+    if (st == BITNET_OK && m->o.on_loaded)
+        m->o.on_loaded(m->o.on_loaded_user, (srv_now_ms() - began_ms) / 1e3);
     pthread_mutex_lock(&m->lock);
     if (st != BITNET_OK)
         return st;

@@ -110,6 +110,11 @@ void srv_reply_with(srv_exchange *x, int status, struct MHD_Response *response, 
 static void reply_buffer(srv_exchange *x, int status, const char *content_type, void *bytes,
                          size_t n_bytes, enum MHD_ResponseMemoryMode mode)
 {
+    if (x->local) {
+        bool ours = mode == MHD_RESPMEM_MUST_FREE;
+        srv_local_take(x, status, ours ? bytes : strndup(bytes, n_bytes), n_bytes);
+        return;
+    }
     struct MHD_Response *r = MHD_create_response_from_buffer(n_bytes, bytes, mode);
     if (!r && mode == MHD_RESPMEM_MUST_FREE)
         free(bytes);

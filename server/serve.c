@@ -117,6 +117,11 @@ static bitnet_status load_first(life *l, bitnet_error *err)
     return st;
 }
 
+static void on_loaded(void *metrics, double seconds)
+{
+    srv_metrics_model_load(metrics, seconds);
+}
+
 static bitnet_status open_parts(life *l, bitnet_error *err)
 {
     srv_server *s = &l->server;
@@ -124,6 +129,8 @@ static bitnet_status open_parts(life *l, bitnet_error *err)
     s->started = (int64_t)time(NULL);
     raise_descriptors(&l->config, s);
     s->metrics = srv_metrics_open();
+    l->config.models.on_loaded = s->metrics ? on_loaded : NULL;
+    l->config.models.on_loaded_user = s->metrics;
     if (l->config.receipts)
         s->receipts = srv_receipts_open(N_RECEIPTS);
     if (s->receipts)

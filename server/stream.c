@@ -53,6 +53,10 @@ static void on_free(void *exchange)
 
 void srv_stream_begin(srv_exchange *x, const char *content_type)
 {
+    if (x->local) {
+        srv_fail(x, 400, "no_stream", "stream", "there are no streams here; leave stream out");
+        return;
+    }
     struct MHD_Response *r =
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, on_read, x, on_free);
     if (!r) {

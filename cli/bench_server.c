@@ -1,0 +1,329 @@
+/* bench_server.c - `bench --server URL`: load on a server that runs; `bench --serve`: what the
+ * server makes of what the library can do, both measured in the same run. */
+#include "bench_server.h"
+
+#include <unistd.h>
+
+enum { CROWD = 16, NEW_TOKENS = 48, SHORT_PROMPT = 8, OTHERS = 8 };
+
+/* ---- --server ---- */
+
+static json_t *load_json(traffic_result *r)
+{
+    return j_object("streams_tok_s:f requests:n failed:n tokens:n seconds:f first_p50_ms:f "
+                    "first_p99_ms:f token_p50_ms:f token_p99_ms:f client_cpu_s:f",
+                    r->seconds > 0 ? (double)r->n_tokens / r->seconds : 0.0,
+                    (uint64_t)r->n_answered, (uint64_t)r->n_failed, (uint64_t)r->n_tokens,
+                    r->seconds, figures_share(&r->first_ms, 0.5), figures_share(&r->first_ms, 0.99),
+                    figures_share(&r->gap_ms, 0.5), figures_share(&r->gap_ms, 0.99),
+                    r->cpu_seconds);
+}
+
+static void print_load(const args *a, const traffic_plan *plan, traffic_result *r)
+{
+    if (opt_json(a)) {
+        json_t *j = load_json(r);
+        j_add(j, "loop:t streams:i rate:f", plan->rate > 0 ? "open" : "closed",
+              plan->rate > 0 ? 0 : plan->n_streams, plan->rate);
+        j_print(j);
+        return;
+    }
+    out_printf("%zu requests in %.1f s, %zu failed: %zu tokens, %.1f tok/s\n", r->n_answered,
+               r->seconds, r->n_failed, r->n_tokens,
+               r->seconds > 0 ? (double)r->n_tokens / r->seconds : 0.0);
+    out_printf("first token  p50 %9.2f ms   p99 %9.2f ms\n", figures_share(&r->first_ms, 0.5),
+               figures_share(&r->first_ms, 0.99));
+    out_printf("each token   p50 %9.2f ms   p99 %9.2f ms\n", figures_share(&r->gap_ms, 0.5),
+               figures_share(&r->gap_ms, 0.99));
+    out_printf("client       %.2f s of CPU time\n", r->cpu_seconds);
+}
+
+int bench_url(const bench_plan *p)
+{
+    const args *a = p->args;
+    traffic_server at = {.key = opt_text(a, OPT_BENCH_KEY), .model = opt_text(a, OPT_LOAD_MODEL)};
+    traffic_plan plan = {.server = &at,
+                         .n_streams = (int)opt_int(a, OPT_STREAMS),
+                         .rate = opt_float(a, OPT_RATE),
+                         .seconds = opt_float(a, OPT_DURATION),
+                         .n_prompt = (int)opt_int(a, OPT_LOAD_PROMPT),
+                         .n_new = (int)opt_int(a, OPT_LOAD_NEW)};
+    traffic_result r;
+    int rc = traffic_parse(opt_text(a, OPT_SERVER_URL), &at);
+    if (rc)
+        return rc;
+    rc = traffic_run(&plan, &r);
+    if (!rc)
+        print_load(a, &plan, &r);
+    if (!rc && r.n_failed)
+        rc = fail(EXIT_OTHER, "%zu of %zu requests failed, the first with status %d", r.n_failed,
+                  r.n_failed + r.n_answered, r.failed_status);
+    traffic_free(&r);
+    return rc;
+}
+
+/* ---- --serve: the library's part ---- */
+
+typedef struct library_figures {
+    double prompt, crowd, one; /* tok/s of pp128, bt16, tg48 */
+    int n_ctx;
+} library_figures;
+
+static int median_of(bench_side *s, const char *test, int n, double *out)
+{
+    bitnet_bench_test t;
+    double tok_s[BENCH_REPEATS_MAX];
+    bitnet_bench_parse(test, &t);
+    progress_detail("%s", test);
+    int rc = side_warm(s, &t);
+    for (int i = 0; !rc && i < n; i++)
+        rc = side_once(s, &t, &tok_s[i]);
+    *out = rc ? 0 : bitnet_summarize(tok_s, (size_t)n).median;
+    return rc;
+}
+
+static int measure_library(const bench_plan *p, const bench_source *src, library_figures *f)
+{
+    bench_plan plan = *p;
+    bench_side s;
+    plan.n_tests = 0; /* room for the longest of ours */
+    bitnet_bench_parse("pp128", &plan.tests[plan.n_tests++]);
+    int rc = side_open(&plan, src, p->threads.data[0], NULL, &s);
+    progress_begin(UNIT_NONE, "measuring the library");
+    rc = rc ? rc : median_of(&s, "pp128", p->n_repeats, &f->prompt);
+    rc = rc ? rc : median_of(&s, "bt16", p->n_repeats, &f->crowd);
+    rc = rc ? rc : median_of(&s, "tg48", p->n_repeats, &f->one);
+    progress_end();
+    if (!rc)
+        f->n_ctx = bitnet_engine_model(s.engine)->n_ctx_train;
+    if (!rc)
+        print_head(p, s.model);
+    side_close(&s);
+    return rc;
+}
+
+/* ---- --serve: the server's part ---- */
+
+typedef struct server_figures {
+    double one, crowd;                             /* tok/s while all generate */
+    double first_p50, first_p99, gap_p50, gap_p99; /* of the crowd, ms */
+    double others_p50, during_p99;     /* gaps of 8 without and with a long prompt, ms */
+    double long_alone, long_among;     /* until its first token, ms */
+    int n_long, n_shared;              /* tokens */
+    double prefix_first, prefix_again; /* the same */
+    double client_cpu, seconds;
+} server_figures;
+
+static int go(const traffic_plan *plan, server_figures *f, traffic_result *r)
+{
+    int rc = traffic_run(plan, r);
+    f->client_cpu += r->cpu_seconds;
+    f->seconds += r->seconds;
+    if (!rc && r->n_failed)
+        rc = fail(EXIT_OTHER, "bench: %zu requests failed, the first with status %d", r->n_failed,
+                  r->failed_status);
+    if (rc)
+        traffic_free(r);
+    return rc;
+}
+
+static double together(const traffic_result *r)
+{
+    if (r->together_s > 0 && r->n_together) /* else they are too fast to be seen together */
+        return (double)r->n_together / r->together_s;
+    return r->seconds > 0 ? (double)r->n_tokens / r->seconds : 0;
+}
+
+static int measure_crowds(traffic_plan plan, server_figures *f)
+{
+    traffic_result r;
+    plan.n_prompt = SHORT_PROMPT;
+    plan.n_new = NEW_TOKENS;
+    plan.n_streams = 1;
+    plan.n_requests = 1;
+    plan.seed = 1;
+    progress_detail("one stream");
+    int rc = go(&plan, f, &r);
+    if (rc)
+        return rc;
+    f->one = together(&r);
+    traffic_free(&r);
+    plan.n_streams = CROWD;
+    plan.n_requests = CROWD;
+    plan.seed = 2;
+    progress_detail("%d streams", CROWD);
+    rc = go(&plan, f, &r);
+    if (rc)
+        return rc;
+    f->crowd = together(&r);
+    f->first_p50 = figures_share(&r.first_ms, 0.5);
+    f->first_p99 = figures_share(&r.first_ms, 0.99);
+    f->gap_p50 = figures_share(&r.gap_ms, 0.5);
+    f->gap_p99 = figures_share(&r.gap_ms, 0.99);
+    traffic_free(&r);
+    return EXIT_OK;
+}
+
+static int first_of(traffic_plan plan, server_figures *f, double *ms)
+{
+    traffic_result r;
+    plan.n_streams = 1;
+    plan.n_requests = 1;
+    plan.n_new = 1;
+    int rc = go(&plan, f, &r);
+    if (rc)
+        return rc;
+    *ms = figures_share(&r.first_ms, 0.5);
+    traffic_free(&r);
+    return EXIT_OK;
+}
+
+static int measure_long(traffic_plan plan, server_figures *f)
+{
+    traffic_result r;
+    plan.n_prompt = f->n_long;
+    plan.seed = 3;
+    progress_detail("a prompt of %d tokens", f->n_long);
+    int rc = first_of(plan, f, &f->long_alone);
+    plan.n_streams = OTHERS;
+    plan.n_prompt = SHORT_PROMPT;
+    plan.n_new = NEW_TOKENS;
+    plan.seed = 4;
+    plan.extra_prompt = f->n_long;
+    plan.extra_after = 2;
+    progress_detail("the same among %d others", OTHERS);
+    rc = rc ? rc : go(&plan, f, &r);
+    if (rc)
+        return rc;
+    f->others_p50 = figures_share(&r.gap_ms, 0.5);
+    f->during_p99 = figures_share(&r.during_ms, 0.99);
+    f->long_among = r.extra_ms;
+    traffic_free(&r);
+    return EXIT_OK;
+}
+
+static int measure_prefix(traffic_plan plan, server_figures *f)
+{
+    plan.n_prompt = f->n_shared;
+    plan.same_prompt = true;
+    plan.seed = 5;
+    progress_detail("a prefix of %d tokens, twice", f->n_shared);
+    int rc = first_of(plan, f, &f->prefix_first);
+    return rc ? rc : first_of(plan, f, &f->prefix_again);
+}
+
+static int measure_server(const args *a, const char *model, int n_ctx, server_figures *f)
+{
+    own_server own;
+    int room = n_ctx - NEW_TOKENS - 16;
+    progress_begin(UNIT_NONE, "starting a server");
+    int rc = own_server_start(a, model, &own);
+    traffic_plan plan = {.server = &own.at};
+    f->n_long = room < 4000 ? room : 4000;
+    f->n_shared = room < 1000 ? room : 1000;
+    progress_begin(UNIT_NONE, "measuring the server");
+    rc = rc ? rc : measure_crowds(plan, f);
+    rc = rc ? rc : measure_long(plan, f);
+    rc = rc ? rc : measure_prefix(plan, f);
+    progress_end();
+    own_server_stop(&own);
+    return rc;
+}
+
+/* ---- --serve: both ---- */
+
+static double share(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+static void print_json(const library_figures *l, const server_figures *s)
+{
+    json_t *j =
+        j_object("pp128_tok_s:f bt16_tok_s:f tg48_tok_s:f bt16_of_pp128:f stream1_tok_s:f "
+                 "stream16_tok_s:f stream16_of_bt16:f stream16_of_stream1:f http_adds:f",
+                 l->prompt, l->crowd, l->one, share(l->crowd, l->prompt), s->one, s->crowd,
+                 share(s->crowd, l->crowd), share(s->crowd, s->one), share(l->one, s->one) - 1);
+    j_add(j,
+          "first_p50_ms:f first_p99_ms:f token_p50_ms:f token_p99_ms:f long_prompt_tokens:i "
+          "others_p50_ms:f others_during_p99_ms:f long_alone_ms:f long_among_ms:f",
+          s->first_p50, s->first_p99, s->gap_p50, s->gap_p99, s->n_long, s->others_p50,
+          s->during_p99, s->long_alone, s->long_among);
+    j_add(j, "prefix_tokens:i prefix_first_ms:f prefix_again_ms:f client_cpu_s:f seconds:f",
+          s->n_shared, s->prefix_first, s->prefix_again, s->client_cpu, s->seconds);
+    j_print(j);
+}
+
+static void line(const char *what, double number, const char *unit, const char *fmt, ...)
+    BITNET_PRINTF(4, 5);
+static void line(const char *what, double number, const char *unit, const char *fmt, ...)
+{
+    char about[160];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(about, sizeof about, fmt, ap);
+    va_end(ap);
+    out_printf("%-34s %10.2f %-6s %s\n", what, number, unit, about);
+}
+
+static void print_text(const library_figures *l, const server_figures *s)
+{
+    line("library, prompt of 128", l->prompt, "tok/s", "%s", "");
+    line("library, 16 timelines", l->crowd, "tok/s", "%.0f %% of the prompt's rate",
+         100 * share(l->crowd, l->prompt));
+    line("library, one timeline", l->one, "tok/s", "%s", "");
+    line("server, 1 stream", s->one, "tok/s", "HTTP adds %.1f %% to one timeline",
+         100 * (share(l->one, s->one) - 1));
+    line("server, 16 streams", s->crowd, "tok/s", "%.0f %% of 16 timelines, %.2f times one stream",
+         100 * share(s->crowd, l->crowd), share(s->crowd, s->one));
+    line("  first token, p50", s->first_p50, "ms", "p99 %.2f ms", s->first_p99);
+    line("  each token, p50", s->gap_p50, "ms", "p99 %.2f ms", s->gap_p99);
+    line("8 others, each token, p50", s->others_p50, "ms",
+         "p99 while a prompt of %d is read: %.2f ms, %.2f times", s->n_long, s->during_p99,
+         share(s->during_p99, s->others_p50));
+    line("that prompt alone", s->long_alone, "ms", "among the others %.2f ms, %.2f times",
+         s->long_among, share(s->long_among, s->long_alone));
+    line("a new prefix, first token", s->prefix_first, "ms",
+         "%d tokens; the second time %.2f ms, %.1f times sooner", s->n_shared, s->prefix_again,
+         share(s->prefix_first, s->prefix_again));
+    line("client", s->client_cpu, "s", "of CPU time in %.1f s", s->seconds);
+}
+
+/* A synthetic model becomes a file for as long as the server needs it. */
+static int served_file(const bench_source *src, char *path, size_t cap)
+{
+    bitnet_error err = {0};
+    const char *folder = getenv("TMPDIR");
+    snprintf(path, cap, "%s/bitnet-bench-XXXXXX", folder && *folder ? folder : "/tmp");
+    int fd = mkstemp(path);
+    if (fd < 0)
+        return fail(EXIT_IO, "bench: %s cannot be made", path);
+    close(fd);
+    signals_name_temp(path);
+    return outcome(bitnet_synthetic_save(src->synthetic, path, &err), &err);
+}
+
+int bench_own(const bench_plan *p)
+{
+    const args *a = p->args;
+    bench_source src;
+    library_figures library = {0};
+    server_figures server = {0};
+    char path[4096] = "";
+    int rc = source_open(a, NULL, opt_text(a, OPT_SYNTHETIC), opt_text(a, OPT_HEAD), &src);
+    rc = rc ? rc : measure_library(p, &src, &library);
+    if (!rc && src.synthetic)
+        rc = served_file(&src, path, sizeof path);
+    if (!rc)
+        rc = measure_server(a, *path ? path : src.path, library.n_ctx, &server);
+    if (*path) {
+        unlink(path);
+        signals_name_temp(NULL);
+    }
+    if (!rc && opt_json(a))
+        print_json(&library, &server);
+    else if (!rc)
+        print_text(&library, &server);
+    source_close(&src);
+    return rc;
+}

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""bench --server and --serve: what the load generator counts is what the server counted. Times are never judged."""
+import json
+
+from serving import Server, check, equal, expect, main, model
+from harness import fails
+from soak import figures, total
+
+
+def load(server, *args):
+    return json.loads(expect(0, "bench", "--server", server.url, "--duration", "1", "--json", *args).out)
+
+
+def test_closed_loop():
+    with Server("--model", model("nano"), "--no-log-requests") as s:
+        got = load(s, "--streams", "3", "--prompt-tokens", "20", "--new-tokens", "7")
+        found = figures(s)
+    check(got["requests"] >= 3 and got["failed"] == 0, f"{got}")
+    equal(got["tokens"], 7 * got["requests"], "tokens")
+    equal(total(found, "bitnet_tokens_generated_total"), got["tokens"], "tokens as the server counted")
+    equal(total(found, "bitnet_prompt_tokens_total"), 20 * got["requests"], "prompt tokens")
+    equal(total(found, "bitnet_prefix_hits_total"), 0, "prompts that began alike")
+    equal(found["bitnet_time_to_first_token_seconds_count"], got["requests"], "first tokens")
+    equal(found["bitnet_time_per_token_seconds_count"], 6 * got["requests"], "other tokens")
+    equal(found["bitnet_inference_duration_seconds_count"], got["requests"], "jobs")
+    equal(found["bitnet_model_load_duration_seconds_count"], 1, "loads")
+    check(0 < got["first_p50_ms"] <= got["first_p99_ms"] and 0 <= got["token_p50_ms"] <= got["token_p99_ms"], f"{got}")
+    check(0 <= got["client_cpu_s"] < 2 and got["streams_tok_s"] > 0, f"{got}")
+
+
+def test_open_loop():
+    with Server("--model", model("nano"), "--no-log-requests") as s:
+        got = load(s, "--rate", "20", "--new-tokens", "2")
+    check(18 <= got["requests"] <= 21 and got["loop"] == "open", f"{got}")
+
+
+def test_keys():
+    with Server("--model", model("nano"), "--api-key", "secret", "--no-log-requests") as s:
+        equal(load(s, "--api-key", "secret", "--streams", "1", "--new-tokens", "2")["failed"], 0, "failed")
+        fails(5, "bench", "--server", s.url, "--duration", "1", says="status 401")
+    fails(5, "bench", "--server", s.url, "--duration", "1", says="no answer")
+    fails(2, "bench", "--server", "https://x", says="only http")
+
+
+def test_own_server():
+    got = json.loads(expect(0, "bench", "--serve", "--model", model("nano"), "--repeat", "1", "--json").out)
+    for name in ("pp128_tok_s", "bt16_tok_s", "stream1_tok_s", "stream16_tok_s", "long_alone_ms", "long_among_ms", "prefix_first_ms",
+                 "prefix_again_ms", "others_p50_ms"):
+        check(got[name] > 0, f"{name}: {got}")
+
+
+if __name__ == "__main__":
+    main(globals())

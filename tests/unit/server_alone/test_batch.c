@@ -1,0 +1,414 @@
+/* test_batch.c - the files of a batch, with a stand-in for the server: what is acknowledged is
+ * never computed again, cut lines are repaired, shards divide, bad lines are told, others' files
+ * stay. */
+#include "test.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "../server/batch.h"
+#include "../server/batch_files.h"
+#include "../server/json_limits.h"
+#include "../server/local.h"
+#include "../server/metrics.h"
+
+/* ---- stand-ins: a server that answers with the body it got ---- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int n_calls, n_full, n_at_once, most_at_once;
+static int stop_after; /* calls; 0: never */
+
+srv_local *srv_local_open(srv_server *server)
+{
+    return (srv_local *)server;
+}
+
+void srv_local_close(srv_local *l)
+{
+    (void)l;
+}
+
+bool srv_local_call(srv_local *l, const char *method, const char *path, const char *body,
+                    size_t n_body, srv_local_reply *reply)
+{
+    (void)l;
+    assert_string_equal(method, "POST");
+    pthread_mutex_lock(&lock);
+    n_calls++;
+    n_at_once++;
+    most_at_once = n_at_once > most_at_once ? n_at_once : most_at_once;
+    bool full = n_full > 0;
+    n_full -= full;
+    pthread_mutex_unlock(&lock);
+    usleep(500);
+    *reply = (srv_local_reply){.status = full ? 503 : strstr(body, "wrong") != NULL ? 400 : 200};
+    snprintf(reply->request_id, sizeof reply->request_id, "req_%d", n_calls);
+    reply->body = malloc(n_body + strlen(path) + 32);
+    reply->n_body =
+        (size_t)sprintf(reply->body, "{\"path\":\"%s\",\"got\":%.*s}", path, (int)n_body, body);
+    pthread_mutex_lock(&lock);
+    n_at_once--;
+    pthread_mutex_unlock(&lock);
+    return true;
+}
+
+bitnet_status srv_models_open(const srv_models_options *options, bool lazy, srv_models **out,
+                              bitnet_error *err)
+{
+    (void)options, (void)lazy, (void)out, (void)err;
+    return BITNET_OK;
+}
+
+void srv_models_close(srv_models *m)
+{
+    (void)m;
+}
+
+srv_metrics *srv_metrics_open(void)
+{
+    return (srv_metrics *)&lock;
+}
+
+void srv_metrics_close(srv_metrics *m)
+{
+    (void)m;
+}
+
+/* The deepest bracket, and half the bytes. */
+srv_json_cost srv_json_measure(const char *text, size_t n_bytes)
+{
+    srv_json_cost cost = {.n_values = n_bytes / 2};
+    size_t depth = 0;
+    for (size_t i = 0; i < n_bytes; i++) {
+        depth += text[i] == '{' || text[i] == '[';
+        depth -= depth && (text[i] == '}' || text[i] == ']');
+        cost.depth = depth > cost.depth ? depth : cost.depth;
+    }
+    return cost;
+}
+
+/* ---- files ---- */
+
+static char in[64], out[64];
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static char *read_file(const char *path)
+{
+    static char text[1 << 20];
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    return text;
+}
+
+static size_t count(const char *text, const char *what)
+{
+    size_t n = 0;
+    for (const char *p = strstr(text, what); p; p = strstr(p + 1, what))
+        n++;
+    return n;
+}
+
+static int prepare(void **state)
+{
+    (void)state;
+    snprintf(in, sizeof in, "/tmp/bitnet-batch-in-%d", (int)getpid());
+    snprintf(out, sizeof out, "/tmp/bitnet-batch-out-%d", (int)getpid());
+    unlink(in);
+    unlink(out);
+    n_calls = n_full = most_at_once = stop_after = 0;
+    return 0;
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    unlink(in);
+    unlink(out);
+    return 0;
+}
+
+static bool enough(void *unused)
+{
+    (void)unused;
+    return stop_after && n_calls >= stop_after;
+}
+
+static srv_batch_progress progress;
+static bitnet_error error;
+
+static bitnet_status run_shard(size_t shard, size_t n_shards)
+{
+    srv_config config = {.max_body = 4096, .max_depth = 16};
+    srv_batch_options o = {
+        .in = in, .out = out, .shard = shard, .n_shards = n_shards, .n_parallel = 4};
+    error = (bitnet_error){0};
+    return srv_batch(&config, &o, enough, NULL, &progress, &error);
+}
+
+static bitnet_status run(void)
+{
+    return run_shard(1, 1);
+}
+
+static void make_input(int n)
+{
+    FILE *f = fopen(in, "w");
+    for (int i = 1; i <= n; i++)
+        fprintf(f,
+                "{\"custom_id\":\"c%d\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":"
+                "{\"prompt\":\"p%d\"}}\n",
+                i, i);
+    fclose(f);
+}
+
+/* ---- tests ---- */
+
+static void every_line_is_answered(void **state)
+{
+    (void)state;
+    char want[64];
+    make_input(50);
+    assert_int_equal(run(), BITNET_OK);
+    char *text = read_file(out);
+    assert_int_equal(count(text, "\n"), 50);
+    for (int i = 1; i <= 50; i++) {
+        snprintf(want, sizeof want, "\"id\":\"batch_req_%d\",\"custom_id\":\"c%d\"", i, i);
+        assert_int_equal(count(text, want), 1);
+        snprintf(want, sizeof want, "\"got\":{\"prompt\":\"p%d\"}", i);
+        assert_int_equal(count(text, want), 1);
+    }
+    assert_int_equal(progress.n_answered, 50);
+    assert_true(most_at_once > 1 && most_at_once <= 4);
+}
+
+static void what_is_there_is_not_computed_again(void **state)
+{
+    (void)state;
+    make_input(20);
+    assert_int_equal(run(), BITNET_OK);
+    n_calls = 0;
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(n_calls, 0);
+    assert_int_equal(progress.n_known, 20);
+    make_input(25); /* lines may be added */
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(n_calls, 5);
+    assert_int_equal(count(read_file(out), "\n"), 25);
+}
+
+static void a_stopped_batch_goes_on(void **state)
+{
+    (void)state;
+    make_input(400);
+    stop_after = 30;
+    assert_int_equal(run(), BITNET_CANCELLED);
+    size_t had = count(read_file(out), "\n");
+    assert_true(had >= 20 && had < 400);
+    stop_after = 0;
+    n_calls = 0;
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(n_calls + had, 400);
+    assert_int_equal(count(read_file(out), "\n"), 400);
+}
+
+/* Cut at every byte: the last line is removed and computed again, the others stay. */
+static void a_cut_line_is_repaired(void **state)
+{
+    (void)state;
+    make_input(3);
+    assert_int_equal(run(), BITNET_OK);
+    char *whole = strdup(read_file(out));
+    size_t n = strlen(whole), last = n - 1;
+    while (whole[last - 1] != '\n')
+        last--;
+    for (size_t cut = last; cut < n; cut++) {
+        char *part = strndup(whole, cut);
+        write_file(out, part);
+        free(part);
+        n_calls = 0;
+        assert_int_equal(run(), BITNET_OK);
+        assert_int_equal(n_calls, 1);
+        char *now = read_file(out);
+        assert_int_equal(count(now, "\n"), 3);
+        assert_memory_equal(now, whole, last);
+    }
+    free(whole);
+}
+
+static void shards_divide(void **state)
+{
+    (void)state;
+    make_input(31);
+    for (size_t i = 1; i <= 3; i++)
+        assert_int_equal(run_shard(i, 3), BITNET_OK); /* one file: each knows what is its own */
+    assert_int_equal(n_calls, 31);
+    assert_int_equal(count(read_file(out), "\n"), 31);
+    n_calls = 0;
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(n_calls, 0);
+}
+
+static void bad_lines_are_told(void **state)
+{
+    (void)state;
+    char *text = malloc(200000);
+    char *long_line = malloc(90001);
+    memset(long_line, 'x', 90000);
+    long_line[90000] = '\0';
+    sprintf(text,
+            "nonsense\n"
+            "\n"
+            "{\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\n"
+            "{\"custom_id\":\"a\",\"method\":\"GET\",\"url\":\"/v1/completions\",\"body\":{}}\n"
+            "{\"custom_id\":\"b\",\"method\":\"POST\",\"url\":\"/v1/models/load\",\"body\":{}}\n"
+            "{\"custom_id\":\"c\",\"method\":\"POST\",\"url\":\"/v1/embeddings\",\"body\":7}\n"
+            "{\"custom_id\":\"d\",\"method\":\"POST\",\"url\":\"/v1/embeddings\",\"body\":"
+            "{\"stream\":true}}\n"
+            "%s\n"
+            "[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]\n"
+            "{\"custom_id\":\"e\",\"method\":\"POST\",\"url\":\"/v1/embeddings\",\"body\":"
+            "{\"wrong\":1}}\n"
+            "{\"custom_id\":\"f\",\"method\":\"POST\",\"url\":\"/v1/embeddings\",\"body\":{}}",
+            long_line);
+    write_file(in, text);
+    assert_int_equal(run(), BITNET_OK);
+    char *got = read_file(out);
+    assert_int_equal(progress.n_failed, 9);
+    assert_int_equal(progress.n_answered, 1);
+    assert_int_equal(n_calls, 2);
+    static const char *const said[] = {"line 1: the line is not a JSON object",
+                                       "line 3: custom_id",
+                                       "line 4: method",
+                                       "line 5: url",
+                                       "line 6: body must",
+                                       "line 7: body.stream",
+                                       "line 8: the line is longer",
+                                       "line 9: the line nests",
+                                       "\"status_code\":400"};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        assert_int_equal(count(got, said[i]), 1);
+    n_calls = 0; /* failures are acknowledged, too; the line without its newline as well */
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(n_calls, 0);
+    free(text);
+    free(long_line);
+}
+
+static void a_full_server_is_asked_again(void **state)
+{
+    (void)state;
+    make_input(3);
+    n_full = 4;
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(progress.n_answered, 3);
+    assert_int_equal(n_calls, 7);
+}
+
+static void other_files_stay(void **state)
+{
+    (void)state;
+    make_input(2);
+    static const char *const foreign[] = {"my notes\nand more\n", "my notes",
+                                          "{\"a\":1}\n{\"b\":2}\n", "{\"a\":1}\n", "{\"a\""};
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        write_file(out, foreign[i]);
+        assert_int_equal(run(), BITNET_ARGUMENT);
+        assert_string_equal(read_file(out), foreign[i]);
+        assert_non_null(strstr(error.message, out));
+    }
+    unlink(out);
+    assert_int_equal(link(in, out), 0);
+    assert_int_equal(run(), BITNET_ARGUMENT);
+    unlink(out);
+    unlink(in);
+    assert_int_equal(run(), BITNET_IO);
+}
+
+static void another_input_is_noticed(void **state)
+{
+    (void)state;
+    make_input(2);
+    assert_int_equal(run(), BITNET_OK);
+    write_file(
+        in, "{\"custom_id\":\"z\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\n");
+    assert_int_equal(run(), BITNET_ARGUMENT);
+    assert_non_null(strstr(error.message, "another"));
+}
+
+static void two_batches_do_not_share_a_file(void **state)
+{
+    (void)state;
+    srv_results *held;
+    make_input(2);
+    assert_int_equal(srv_results_open(out, &held, &error), BITNET_OK);
+    assert_int_equal(run(), BITNET_ARGUMENT);
+    assert_true(srv_results_close(held));
+    assert_int_equal(run(), BITNET_OK);
+}
+
+/* As on a full disk: nothing beyond so many bytes can be written. What was acknowledged stays
+ * whole.
+ */
+static void a_full_disk_is_told(void **state)
+{
+    (void)state;
+    struct rlimit before, small;
+    make_input(40);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 1500;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    bitnet_status st = run();
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_int_equal(st, BITNET_IO);
+    assert_non_null(strstr(error.message, out));
+    char *text = read_file(out);
+    size_t n = strlen(text);
+    assert_true(n > 0 && n <= 1500 && text[n - 1] == '\n');
+    assert_int_equal(count(text, "\n"), progress.n_answered);
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(count(read_file(out), "\n"), 40);
+}
+
+static void results_need_a_file(void **state)
+{
+    (void)state;
+    make_input(1);
+    snprintf(out, sizeof out, "/dev/full");
+    assert_int_equal(run(), BITNET_ARGUMENT);
+    snprintf(out, sizeof out, "/nowhere/at/all");
+    assert_int_equal(run(), BITNET_IO);
+    *out = '\0';
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, prepare, clean)
+    const struct CMUnitTest tests[] = {
+        TEST(every_line_is_answered),
+        TEST(what_is_there_is_not_computed_again),
+        TEST(a_stopped_batch_goes_on),
+        TEST(a_cut_line_is_repaired),
+        TEST(shards_divide),
+        TEST(bad_lines_are_told),
+        TEST(a_full_server_is_asked_again),
+        TEST(other_files_stay),
+        TEST(another_input_is_noticed),
+        TEST(two_batches_do_not_share_a_file),
+        TEST(a_full_disk_is_told),
+        TEST(results_need_a_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
