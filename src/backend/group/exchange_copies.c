@@ -45,18 +45,24 @@ static void copies_settle(gpu_exchange *l)
 
 /* ---- by way of the host ---- */
 
-/* Pinned memory of a rank, free to be written in its order of work. */
-static bool room(copies_exchange *l, int r, size_t n_bytes)
+/* Waits until no rank reads a stage. It enters one device after the other, so the caller is in
+ * none. */
+static void wait_for_readers(copies_exchange *l)
 {
-    gpu_backend *be = l->base.rank[r];
-    if (l->cap[r] >= n_bytes)
-        return true;
-    for (int i = 0; i < l->base.n; i++) { /* somebody may still read it */
+    for (int i = 0; i < l->base.n; i++) {
         gpu_backend *reader = l->base.rank[i];
         bnet_gpu_enter(reader);
         reader->d->c->wait(reader->d);
         bnet_gpu_leave(reader);
     }
+}
+
+/* Pinned memory of a rank, whose device is entered, free to be written in its order of work. */
+static bool room(copies_exchange *l, int r, size_t n_bytes)
+{
+    gpu_backend *be = l->base.rank[r];
+    if (l->cap[r] >= n_bytes)
+        return true;
     be->d->c->host_release(be->d, l->stage[r]);
     l->stage[r] = be->d->c->host_alloc(be->d, n_bytes);
     l->cap[r] = l->stage[r] ? n_bytes : 0;
@@ -73,6 +79,8 @@ static void clear_stage(copies_exchange *l)
 static void put_on_stage(copies_exchange *l, int from, gpu_at src, size_t n_bytes)
 {
     gpu_backend *be = l->base.rank[from];
+    if (l->cap[from] < n_bytes)
+        wait_for_readers(l);
     bnet_gpu_enter(be);
     if (gpu_alive(be) && room(l, from, n_bytes)) {
         bnet_gpu_ok(be, "copying to another rank",
