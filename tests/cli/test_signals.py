@@ -211,13 +211,14 @@ def test_one_sigint_ends_long_work():
 
 
 def end_twice(p, sig, what):
-    """Two signals end it within a second, whatever it does."""
+    """Two signals end it within a second, or three with a sanitizer, whatever it does."""
+    bound = 3 if b"sanitizer" in run("version").raw else 1
     p.send_signal(sig)
     time.sleep(0.05)  # two that are pending at once are one
     p.send_signal(sig)
     began = time.monotonic()
     code, _, err = finish(p)
-    check(time.monotonic() - began < 1, f"{what}: {time.monotonic() - began:.1f} s")
+    check(time.monotonic() - began < bound, f"{what}: {time.monotonic() - began:.1f} s")
     equal(code, 128 + sig, f"{what}: exit code; {err}")
 
 

@@ -223,7 +223,7 @@ static void test_long_special(void **state)
     text[N_SPECIAL - 2] = 'b'; /* one byte short: the token of 3 bytes */
     took += scan(t, text, N_TEXT, N_SPECIAL - 4 + 1 + (N_TEXT - N_SPECIAL + 1 - N_SPECIAL) + 1);
     print_message("a special token of %d bytes: %.3f s\n", N_SPECIAL, took);
-    assert_true(took < 1);
+    assert_true(took < 5); /* each place compared with all of it: minutes */
     bnet_tokenizer_close(t);
     bnet_gguf_close(g);
     free(special);
