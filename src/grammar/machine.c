@@ -36,7 +36,8 @@ static bool begin_tables(bnet_machine *m)
     m->seen = bnet_calloc(SLOTS, sizeof *m->seen);
     m->cap_seen = SLOTS;
     if (!m->frame_table.slots || !m->state_table.slots || !m->seen ||
-        !bnet_grow(&m->frames, &m->cap_frames, 1, sizeof *m->frames))
+        !bnet_grow(&m->frames, &m->cap_frames, 1, sizeof *m->frames) ||
+        !bnet_grow(&m->ways, &m->cap_ways, 1, sizeof *m->ways))
         return false;
     m->frames[0] = (bnet_frame){0};
     m->n_frames = 1;

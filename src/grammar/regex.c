@@ -63,7 +63,7 @@ static void write_escaped(regex *r, uint32_t ch)
 /* One character of a tidy set as a JSON string spells it. */
 static void write_set(regex *r, const bnet_charset *set)
 {
-    bnet_charset bare = {0};
+    bnet_charset bare = {.failed = set->failed};
     bool first = true;
     bnet_choice c = bnet_program_either(r->p);
     for (uint32_t ch = 0; ch <= '\\'; ch++) {

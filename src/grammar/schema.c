@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 
-#include "format/json_file.h"
 #include "grammar/grammar.h"
 
 enum { MAX_PATH = 2048, MAX_PATHS = 16 << 20 };
@@ -37,6 +36,17 @@ json_t *bnet_schema_keep(bnet_schema *s, json_t *node)
         return NULL;
     }
     return node;
+}
+
+json_t *bnet_schema_copy(bnet_schema *s, json_t *node)
+{
+    json_t *copy = json_copy(node);
+    if (copy && json_object_size(copy) == json_object_size(node) &&
+        json_array_size(copy) == json_array_size(node))
+        return copy;
+    json_decref(copy);
+    bnet_schema_no_memory(s);
+    return NULL;
 }
 
 /* ---- rules of schemas ---- */
@@ -299,7 +309,7 @@ static void write_ref(bnet_schema *s, json_t *node, const char *path)
 /* The node without one of its keywords. */
 static json_t *without(bnet_schema *s, json_t *node, const char *keyword)
 {
-    json_t *copy = bnet_schema_keep(s, json_copy(node));
+    json_t *copy = bnet_schema_keep(s, bnet_schema_copy(s, node));
     if (copy)
         json_object_del(copy, keyword);
     return copy;
@@ -424,36 +434,9 @@ static void write_all_jobs(bnet_schema *s)
         write_job(s, s->jobs[i]);
 }
 
-/* The tree of the text, NULL: p has failed. The parser takes nothing but lists and objects: around
- * other values, such as the schema `true`, a list is put, which is what *root is in. */
-static json_t *parse(bnet_span text, bnet_program *p, json_t **root)
-{
-    json_t *tree = NULL;
-    char why[200];
-    bnet_str wrapped = {0};
-    size_t blanks = 0;
-    while (blanks < text.n && strchr(" \t\r\n", text.data[blanks]) && text.data[blanks])
-        blanks++;
-    bool object = blanks < text.n && text.data[blanks] == '{';
-    bnet_str_puts(&wrapped, object ? "" : "[");
-    bnet_str_add(&wrapped, text.data, text.n);
-    bnet_str_puts(&wrapped, object ? "" : "]");
-    p->status = wrapped.failed ? bnet_no_memory(p->err, "schema")
-                               : bnet_json_load(wrapped.data, wrapped.n, "schema", &tree, why,
-                                                sizeof why, p->err);
-    *root = object ? tree : json_array_get(tree, 0);
-    if (p->status == BITNET_OK && !tree)
-        bnet_program_fail(p, BITNET_ARGUMENT, "schema: it is no JSON: %s", why);
-    else if (p->status == BITNET_OK && !object && json_array_size(tree) != 1)
-        bnet_program_fail(p, BITNET_ARGUMENT, "schema: it must be one JSON value");
-    bnet_str_free(&wrapped);
-    return tree;
-}
-
 void bnet_schema_read(bnet_span text, bnet_program *p)
 {
-    bnet_schema s = {.p = p};
-    json_t *tree = parse(text, p, &s.root);
+    bnet_schema s = {.p = p, .root = bnet_schema_tree(text, p)};
     if (p->status == BITNET_OK)
         write_all_jobs(&s);
     for (size_t i = 0; i < s.n_jobs; i++)
@@ -462,5 +445,5 @@ void bnet_schema_read(bnet_span text, bnet_program *p)
     if (s.known.slots)
         bnet_strmap_free(&s.known);
     json_decref(s.made);
-    json_decref(tree);
+    json_decref(s.root);
 }

@@ -55,6 +55,9 @@ uint32_t bnet_schema_rule(bnet_schema *s, json_t *node, const char *path, const 
 json_t *bnet_schema_find(bnet_schema *s, const char *path, const char *ref);
 /* Keeps a tree until the end; takes the reference over. NULL where node is NULL, after refusing. */
 json_t *bnet_schema_keep(bnet_schema *s, json_t *node);
+/* A copy that has all that the object or list has, or NULL after refusing: without memory, the
+ * library's own leaves members out in silence. */
+json_t *bnet_schema_copy(bnet_schema *s, json_t *node);
 /* True for keywords that say nothing about values: "title" and so on. */
 bool bnet_schema_is_note(const char *keyword);
 /* The bits of `type`, or of the keywords where there is none; 0: of no special type. */
@@ -63,6 +66,8 @@ unsigned bnet_schema_types(bnet_schema *s, const json_t *node, const char *path)
 uint32_t bnet_schema_count(bnet_schema *s, const json_t *node, const char *path,
                            const char *keyword, uint32_t absent);
 
+/* schema_tree.c: the tree of the text; p has failed where it is not whole. */
+json_t *bnet_schema_tree(bnet_span text, bnet_program *p);
 /* Writes a value as JSON, without blanks. */
 void bnet_schema_json(bnet_schema *s, const json_t *value);
 

@@ -68,7 +68,7 @@ static bool listed(const json_t *list, const json_t *value)
 
 static void merge_required(bnet_schema *s, json_t *all, const json_t *b)
 {
-    json_t *list = json_copy(json_object_get(all, "required"));
+    json_t *list = bnet_schema_copy(s, json_object_get(all, "required"));
     const json_t *more = json_object_get(b, "required");
     for (size_t i = 0; i < json_array_size(more); i++)
         if (!listed(list, json_array_get(more, i)) &&
@@ -90,7 +90,7 @@ static json_t *both(bnet_schema *s, json_t *a, json_t *b)
 
 static void merge_properties(bnet_schema *s, json_t *all, const json_t *b)
 {
-    json_t *list = json_copy(json_object_get(all, "properties")), *value;
+    json_t *list = bnet_schema_copy(s, json_object_get(all, "properties")), *value;
     const char *name;
     json_object_foreach(json_object_get(b, "properties"), name, value)
     {
@@ -165,7 +165,7 @@ json_t *bnet_schema_merge(bnet_schema *s, json_t *a, json_t *b, const char *path
         return json_is_true(a) ? b : a;
     check_closed(s, a, b, path);
     check_closed(s, b, a, path);
-    json_t *all = bnet_schema_ok(s) ? bnet_schema_keep(s, json_copy(a)) : NULL;
+    json_t *all = bnet_schema_ok(s) ? bnet_schema_keep(s, bnet_schema_copy(s, a)) : NULL;
     if (!all)
         return NULL;
     json_object_foreach(b, keyword, value)
