@@ -103,19 +103,13 @@ void srv_exchange_release(srv_exchange *x)
     free(x);
 }
 
-void srv_exchange_wake_locked(srv_exchange *x)
+void srv_exchange_unlock(srv_exchange *x)
 {
-    if (!x->suspended)
-        return;
+    struct MHD_Connection *sleeper = x->suspended ? x->connection : NULL;
     x->suspended = false;
-    MHD_resume_connection(x->connection);
-}
-
-void srv_exchange_wake(srv_exchange *x)
-{
-    pthread_mutex_lock(&x->lock);
-    srv_exchange_wake_locked(x);
     pthread_mutex_unlock(&x->lock);
+    if (sleeper) /* stays as it is until here: whoever finds `suspended` false leaves it alone */
+        MHD_resume_connection(sleeper);
 }
 
 void srv_exchange_hung_up(srv_exchange *x)
@@ -124,8 +118,9 @@ void srv_exchange_hung_up(srv_exchange *x)
     pthread_mutex_lock(&x->lock);
     pthread_cond_broadcast(&x->room);
     if (x->streaming) /* HTTP's thread finds the connection broken and lets go of it */
-        srv_exchange_wake_locked(x);
-    pthread_mutex_unlock(&x->lock);
+        srv_exchange_unlock(x);
+    else
+        pthread_mutex_unlock(&x->lock);
 }
 
 void srv_exchange_work(srv_exchange *x)

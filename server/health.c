@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "bitnet_tools.h"
+#include "bitnet_check.h"
 #include "http.h"
 
 typedef struct state {
@@ -44,6 +44,25 @@ static bool memory_is_short(const state *s)
     return s->total && s->available < s->total / 50;
 }
 
+void srv_health_look(srv_server *server)
+{
+    srv_model_row row;
+    bool sound = true;
+    for (size_t i = 0; srv_models_at(server->models, i, &row); i++) {
+        bitnet_health h;
+        bitnet_error err = {0};
+        srv_model *m = srv_model_peek(server->models, i);
+        bitnet_health_init(&h);
+        if (m && bitnet_health_check(m->engine, &h, &err) == BITNET_OK && !h.healthy) {
+            sound = sound && h.compute_ok && h.cache_ok;
+            srv_log(server, BITNET_LOG_ERROR, "health of %s: %s", m->name, h.detail);
+        }
+        if (m)
+            srv_model_release(server->models, m);
+    }
+    atomic_store(&server->unsound, !sound);
+}
+
 static const char *model_word(const srv_server *s, const state *st)
 {
     if (st->n_loaded)
@@ -57,8 +76,8 @@ static const char *model_word(const srv_server *s, const state *st)
 static const char *overall(const srv_server *s, const state *st)
 {
     const char *model = model_word(s, st);
-    if (strcmp(model, "unhealthy") == 0)
-        return model;
+    if (strcmp(model, "unhealthy") == 0 || atomic_load(&s->unsound))
+        return "unhealthy";
     if (atomic_load(&s->draining) || memory_is_short(st) || strcmp(model, "healthy") != 0)
         return "degraded";
     return "healthy";
@@ -74,15 +93,18 @@ static json_t *components(const srv_server *s, const state *st)
     char models[96];
     snprintf(models, sizeof models, "%zu of %zu loaded, %zu loading, %zu broken", st->n_loaded,
              st->n_models, st->n_loading, st->n_broken);
-    const char *engine = atomic_load(&s->draining) ? "draining"
-                         : atomic_load(&s->ready)  ? "accepts requests"
-                                                   : "starting";
+    const char *engine = atomic_load(&s->unsound)    ? "a model computes wrong results"
+                         : atomic_load(&s->draining) ? "draining"
+                         : atomic_load(&s->ready)    ? "accepts requests"
+                                                     : "starting";
+    const char *word = atomic_load(&s->unsound)                  ? "unhealthy"
+                       : strcmp(engine, "accepts requests") == 0 ? "healthy"
+                                                                 : "degraded";
     return json_pack(
         "{s:o, s:o, s:o}", "model", component(model_word(s, st), models), "memory",
         component(memory_is_short(st) ? "degraded" : "healthy",
                   memory_is_short(st) ? "less than 2 % of the memory is free" : "there is room"),
-        "inference_engine",
-        component(strcmp(engine, "accepts requests") == 0 ? "healthy" : "degraded", engine));
+        "inference_engine", component(word, engine));
 }
 
 static void stamp(char *buf, size_t cap)

@@ -127,9 +127,9 @@ void srv_exchange_hold(srv_exchange *x);
 void srv_exchange_release(srv_exchange *x);
 /* Runs the handler on the calling thread, sees to it that there is a reply, and lets go. */
 void srv_exchange_work(srv_exchange *x);
-/* If it is suspended, its connection goes on. The second one is for who has the lock. */
-void srv_exchange_wake(srv_exchange *x);
-void srv_exchange_wake_locked(srv_exchange *x);
+/* For who has the lock: lets it go, and if the connection is suspended it goes on. In this order,
+ * because HTTP's thread begins by taking the lock. */
+void srv_exchange_unlock(srv_exchange *x);
 /* The client is not there any more. */
 void srv_exchange_hung_up(srv_exchange *x);
 
@@ -174,6 +174,10 @@ json_t *srv_error_json(srv_api api, int status, const char *code, const char *pa
 json_t *srv_error_text(const char *text);
 void srv_log(const srv_server *server, bitnet_log_level level, const char *format, ...)
     BITNET_PRINTF(3, 4);
+
+/* Computes a little with every loaded model and remembers whether the results are right; takes some
+ * milliseconds for each (health.c). */
+void srv_health_look(srv_server *server);
 
 /* ---- life of the process ---- */
 

@@ -99,8 +99,7 @@ void srv_reply_with(srv_exchange *x, int status, struct MHD_Response *response, 
     x->response = taken ? response : x->response;
     if (taken && !x->streaming)
         atomic_store(&x->send_by_ms, (int64_t)(srv_steady_ms() + patience));
-    srv_exchange_wake_locked(x);
-    pthread_mutex_unlock(&x->lock);
+    srv_exchange_unlock(x);
     if (!taken && response)
         MHD_destroy_response(response);
     if (!first)

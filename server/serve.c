@@ -7,7 +7,7 @@
 #include "http.h"
 #include "serve.h"
 
-enum { N_RECEIPTS = 1024, OWN_DESCRIPTORS = 256, TICK_MS = 20 };
+enum { N_RECEIPTS = 1024, OWN_DESCRIPTORS = 256, TICK_MS = 20, LOOK_MS = 30000 };
 
 void srv_config_init(srv_config *c)
 {
@@ -77,8 +77,13 @@ static void tell_alive(life *l)
 
 static void serve_until_stopped(life *l)
 {
+    double looked_ms = 0;
     while (!l->stop(l->stop_user)) {
         tell_alive(l);
+        if (srv_steady_ms() - looked_ms > LOOK_MS) {
+            srv_health_look(&l->server);
+            looked_ms = srv_steady_ms();
+        }
         sleep_ms(TICK_MS);
     }
 }

@@ -15,6 +15,7 @@ struct srv_server {
     srv_metrics *metrics;
     srv_receipts *receipts;
     int64_t started;      /* seconds since 1970 */
+    atomic_bool unsound;  /* the last look at a loaded model found wrong results */
     atomic_bool ready;    /* the first model is loaded */
     atomic_bool draining; /* told to stop: new requests are refused */
     atomic_bool ending;   /* running ones are told to stop, too */

@@ -128,9 +128,8 @@ static bool push(srv_exchange *x, const char *bytes, size_t n)
             x->out_moved_ms = srv_steady_ms();
         memcpy(x->out + x->out_at + x->n_out, bytes, n);
         x->n_out += n;
-        srv_exchange_wake_locked(x);
     }
-    pthread_mutex_unlock(&x->lock);
+    srv_exchange_unlock(x);
     if (!in_time)
         give_up(x);
     return there;
@@ -152,9 +151,8 @@ void srv_stream_end(srv_exchange *x)
     double patience = x->server->config->write_timeout_s * 1e3;
     pthread_mutex_lock(&x->lock);
     x->stream_ended = true;
-    pthread_mutex_unlock(&x->lock);
     atomic_store(&x->send_by_ms, (int64_t)(srv_steady_ms() + patience));
-    srv_exchange_wake(x);
+    srv_exchange_unlock(x);
 }
 
 bool srv_stream_event(srv_exchange *x, const char *name, json_t *value)

@@ -9,11 +9,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "bitnet_check.h"
 #include "http.h"
 #include "serve.h"
 
 static atomic_int n_gone, n_stopped, n_streams, n_handled;
 static volatile sig_atomic_t told;
+static bool computes_wrong;
 
 /* ---- stand-ins ---- */
 
@@ -53,6 +55,23 @@ bool srv_models_at(srv_models *m, size_t i, srv_model_row *out)
     (void)m;
     *out = (srv_model_row){.name = "none", .state = SRV_LOADED};
     return i == 0;
+}
+srv_model *srv_model_peek(srv_models *m, size_t i)
+{
+    static srv_model model = {.name = "none"};
+    (void)m;
+    return i ? NULL : &model;
+}
+void bitnet_health_init(bitnet_health *h)
+{
+    *h = (bitnet_health){0};
+}
+bitnet_status bitnet_health_check(bitnet_engine *engine, bitnet_health *h, bitnet_error *err)
+{
+    (void)engine, (void)err;
+    *h = (bitnet_health){.memory_ok = true, .cache_ok = true, .compute_ok = !computes_wrong};
+    h->healthy = h->compute_ok;
+    return BITNET_OK;
 }
 srv_metrics *srv_metrics_open(void)
 {
@@ -293,6 +312,8 @@ static void set(srv_config *c, const char *arg)
         c->idle_timeout_s = strtod(v, NULL);
     else if ((v = value_of(arg, "request")))
         c->request_timeout_s = strtod(v, NULL);
+    else if ((v = value_of(arg, "wrong")))
+        computes_wrong = true;
     else if ((v = value_of(arg, "drain")))
         c->drain_s = strtod(v, NULL);
 }
