@@ -2,7 +2,7 @@
 answer, edit, branches, a reload, a restart of the server), then hostile text and accessibility. long_page.py has the rest."""
 import serving
 from browsing import Tab, axe_finds
-from mock_server import Mock
+from mock_server import Mock, policy
 from serving import check, equal, main, model, run, temp
 
 
@@ -52,6 +52,20 @@ def test_conversation():
             t.last().get_by_role("button", name="Try again").click()
             t.finished()
             check(t.messages()[-1][1], "no answer after the restart")
+
+
+def test_files():
+    """The server sends the page with its policy, says when a browser has it already, and asks for no key for it."""
+    with real_server("--api-key", "sesame") as s:
+        for path, kind in (("/", "text/html"), ("/style.css", "text/css"), ("/app.js", "text/javascript"), ("/icon.svg", "image/svg+xml")):
+            status, headers, body = s.get(path)
+            equal(status, 200, path)
+            check(headers["content-type"].startswith(kind), f"{path}: {headers['content-type']}")
+            equal(headers["content-security-policy"], policy(), f"the policy of {path}")
+            equal(headers["x-content-type-options"], "nosniff", path)
+            equal(int(headers["content-length"]), len(body), path)
+            equal(s.get(path, headers={"If-None-Match": headers["etag"]})[0::2], (304, b""), f"{path} again")
+        equal(s.get("/web.h")[0] in (401, 404), True, "a file that is not of the page")
 
 
 def stop_in_the_middle(t):
