@@ -1,7 +1,7 @@
 /* scheduler_pace.h - how many prompt tokens a step may have beside those that generate. Measures
- * the steps: their time without prompts is what the others are used to, and a step with prompts
- * shall take about three times that, which is also what lets the prompt have most of the machine.
- */
+ * the steps: their time without prompts is what the others are used to. A step with prompts shall
+ * take about 3.5 times that; up to 4.3 times, or 10 ms, where the prompt would otherwise need more
+ * than 1.4 times what it needs alone. */
 #ifndef SRV_SCHEDULER_PACE_H
 #define SRV_SCHEDULER_PACE_H
 
@@ -14,10 +14,18 @@ typedef struct srv_plain { /* the latest steps without prompts, of about so many
     unsigned n;
 } srv_plain;
 
+/* What a prompt token costs in steps without others, by its position: a line through the latest
+ * ones, as sums in which older ones count less and less. */
+typedef struct srv_alone {
+    double n, x, xx, y, xy;
+} srv_alone;
+
 typedef struct srv_pace {
     srv_plain plain[SRV_PACE_ROWS];
-    double mixed_ms;  /* a prompt token's share of a step with others; 0: not known */
-    double alone_ms;  /* a prompt token's share of a step without others; 0: not known */
+    srv_alone alone;
+    double mixed_ms; /* a prompt token's share of a step with others; 0: not known */
+    double rate; /* such a step's time for each of its prompt tokens, by that alone; 0: the same */
+    double aim;  /* a step with prompts takes so many times one without; 0: the least */
     unsigned n_mixed; /* steps with prompts since the last one without */
 } srv_pace;
 
@@ -25,8 +33,8 @@ typedef struct srv_pace {
  * this step has none, so that one without prompts is measured. Without rows: as many as half a
  * second takes, 128 at least. */
 size_t srv_pace_room(const srv_pace *p, size_t n_rows, size_t most);
-/* A step took so long. */
-void srv_pace_note(srv_pace *p, size_t n_rows, size_t n_prompt, double ms);
+/* A step took so long; its prompt tokens stood at position `at` on average. */
+void srv_pace_note(srv_pace *p, size_t n_rows, size_t n_prompt, double at, double ms);
 /* The usual time of a step of n_rows without prompts; 0: not known. */
 double srv_pace_plain(const srv_pace *p, size_t n_rows);
 

@@ -160,6 +160,17 @@ static void place_tops(srv_scheduler *s)
     }
 }
 
+/* Where the prompt tokens of the step stand, on average. */
+static double middle(const srv_scheduler *s, size_t n_prompt)
+{
+    double sum = 0;
+    for (size_t i = 0; i < s->n_items; i++) {
+        double n = (double)s->parts[i].n_piece;
+        sum += n * ((double)s->parts[i].job->n_done + n / 2);
+    }
+    return n_prompt ? sum / (double)n_prompt : 0;
+}
+
 /* Fills s->items. Returns the number of prompt tokens in them. */
 static size_t compose(srv_scheduler *s, size_t *n_rows)
 {
@@ -332,10 +343,10 @@ void srv_step(srv_scheduler *s)
     if (s->n_jobs == 0)
         return;
     n_prompt = compose(s, &n_rows);
-    double begun = srv_now_ms();
+    double at = middle(s, n_prompt), begun = srv_now_ms();
     run(s, &e);
     double ms = srv_now_ms() - begun;
-    srv_pace_note(&s->pace, n_rows, n_prompt, ms);
+    srv_pace_note(&s->pace, n_rows, n_prompt, at, ms);
     s->n_made = 0;
     for (size_t i = 0; i < s->n_items; i++) {
         const srv_part *part = &s->parts[i];

@@ -388,6 +388,63 @@ static void short_prompt_passes_long_ones(void **state)
     world_close(&w);
 }
 
+/* A machine: a step of rows takes `row_ms` each besides `plain_ms`, prompts a fixed time and so
+ * much for each token, more with its position. */
+typedef struct machine {
+    double plain_ms, row_ms, fixed_ms, token_ms, slope_ms;
+} machine;
+
+static double takes(const machine *k, size_t n_rows, size_t n_prompt, double at)
+{
+    double rows = n_rows ? k->plain_ms + k->row_ms * (double)n_rows : 0;
+    double each = k->token_ms + k->slope_ms * at, fixed = n_prompt ? k->fixed_ms : 0;
+    return rows + fixed + each * (double)n_prompt;
+}
+
+/* Reads a prompt of 4000 tokens; returns its time. *worst: the longest step of the second half. */
+static double read_prompt(srv_pace *p, const machine *k, size_t n_rows, double *worst)
+{
+    double sum = 0;
+    *worst = 0;
+    for (size_t done = 0; done < 4000;) {
+        size_t n = srv_pace_room(p, n_rows, 512 - n_rows);
+        n = n < 4000 - done ? n : 4000 - done;
+        double at = (double)done + (double)n / 2, ms = takes(k, n_rows, n, at);
+        srv_pace_note(p, n_rows, n, at, ms);
+        *worst = done > 2000 && ms > *worst ? ms : *worst;
+        sum += ms;
+        done += n;
+    }
+    return sum;
+}
+
+/* Both promises at once, where a machine allows both: others wait at most five times as long as
+ * usual, and the prompt takes at most half as long again as alone. */
+static void pace_keeps_both_promises(void **state)
+{
+    (void)state;
+    static const machine machines[] = {{36, 10, 0, 6, 0.0003},     /* two cores */
+                                       {12, 1, 1, 0.6, 0.0003},    /* sixteen */
+                                       {1.2, 0.01, 1.2, 0.01, 0}}; /* a GPU */
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++)
+        for (size_t n_rows = 4; n_rows <= 64; n_rows *= 4) {
+            const machine *k = &machines[i];
+            srv_pace p = {0};
+            double worst, plain = takes(k, n_rows, 0, 0);
+            double alone = read_prompt(&p, k, 0, &worst);
+            assert_int_equal(srv_pace_room(&p, n_rows, 448), 0); /* first a step without prompts */
+            srv_pace_note(&p, n_rows, 0, 0, plain);
+            double mixed = read_prompt(&p, k, n_rows, &worst);
+            if (worst > 5 * plain || mixed > 1.5 * alone)
+                fail_msg("machine %zu, %zu rows: %.1f ms in steps of %.1f, alone %.1f", i, n_rows,
+                         mixed, plain, alone);
+        }
+    srv_pace p = {0};
+    assert_int_equal(srv_pace_room(&p, 0, 512), 512); /* nothing is known, nobody waits */
+    srv_pace_note(&p, 0, 512, 256, 51200);
+    assert_int_equal(srv_pace_room(&p, 0, 512), 128); /* a slow machine: whoever comes is let in */
+}
+
 /* ---- the queue ---- */
 
 static srv_job *queued(srv_job *job, srv_queue *q, uint64_t scope, srv_priority p, double at)
@@ -736,6 +793,7 @@ int main(void)
         cmocka_unit_test(fixed_pieces),
         cmocka_unit_test(long_prompt_stalls_nobody),
         cmocka_unit_test(short_prompt_passes_long_ones),
+        cmocka_unit_test(pace_keeps_both_promises),
         cmocka_unit_test(turns_are_fair),
         cmocka_unit_test(queue_is_bounded),
         cmocka_unit_test(deadlines_pass),
