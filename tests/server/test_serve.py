@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""`bitnet serve` as people and supervisors meet it: what it prints, where its options come from, keys that stay secret, clients
+that leave, its end under load."""
+import concurrent.futures
+import http.client
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from serving import BITNET, SOURCE, Server, Skip, check, clean_env, equal, expect, json, main, model, temp, write  # noqa: E402
+
+NANO = os.path.join(SOURCE, "models", "nano.gguf")
+LONG = {"prompt": "Once upon a time", "max_tokens": 200, "stream": True, "ignore_eos": True}
+
+
+def test_C_3_what_it_prints_can_be_typed():
+    with Server("--model", os.path.join(SOURCE, "models", "story.gguf")) as s:
+        end = time.monotonic() + 10
+        while "try: " not in s.output() and time.monotonic() < end:
+            time.sleep(0.02)
+        said = s.output()
+        check(f"bitnet serves at {s.url}\n" in said and re.search(r"model: +story, \d+ tokens of context\n", said), said)
+        check("selected=" in said and f"chat page: {s.url}/" in said, said)
+        words = shlex.split(re.search(r"try: +(curl .*)", said).group(1))
+        url, data = next(w for w in words if w.startswith("http")), words[words.index("-d") + 1]
+        check(url.startswith(s.url), url)
+        reply = s.json("POST", url[len(s.url):], json.loads(data))
+        check(len(reply["choices"][0]["message"]["content"]) > 20, str(reply))
+        equal(s.get("/")[1]["content-type"], "text/html; charset=utf-8", "the page")
+
+
+def test_options_from_everywhere():
+    """The command line wins over the environment, that over the file, that over defaults."""
+    config = write("serve.toml", f'# ours\nmodel = ["{NANO}"]\nmax-body = 1  # KB\nmax_depth = 5\n\nrate-per-address = 0\nallowed-host = ["a.example", \'b.example\']\n')
+    deep = {"prompt": [[[[[1]]]]]}
+    with Server("--config", config) as s:
+        equal(s.post("/v1/completions", {"prompt": "x" * 2000})[0], 413, "max-body of the file")
+        equal(s.post("/v1/completions", deep)[0], 400, "max-depth of the file")
+        check("nests" in s.post("/v1/completions", deep)[2].decode(), "and that is why")
+        for host, wanted in (("a.example", 200), ("b.example", 200), ("c.example", 403)):
+            equal(s.get("/health/live", headers={"Host": host})[0], wanted, host)
+    with Server("--config", config, "--max-body", "4", env={"BITNET_API_KEYS": "one,two"}) as s:
+        equal(s.post("/v1/completions", {"prompt": "x"})[0], 401, "keys of the environment")
+        check(s.post("/v1/completions", {"prompt": "x" * 2000}, headers={"x-api-key": "two"})[0] != 413, "max-body of the command line")
+
+
+def test_keys_stay_secret():
+    keys = write("keys", "# two of them\nkey-of-a-file\n\n  \nanother-one  \n")
+    with Server("--model", NANO, "--api-key", "key-of-the-line", "--api-key-file", keys, env={"BITNET_API_KEY": "not-read-beside-an-option"}) as s:
+        with open(f"/proc/{s.pid}/cmdline", "rb") as f:
+            check(b"key-of-the-line" not in f.read(), "the list of processes shows the key")
+        for key, wanted in (("key-of-the-line", 200), ("key-of-a-file", 200), ("another-one", 200), ("# two of them", 401), ("not-read-beside-an-option", 401)):
+            equal(s.get("/v1/models", headers={"Authorization": "Bearer " + key})[0], wanted, key)
+        time.sleep(0.2)
+        check("key-of" not in s.output() and "another-one" not in s.output(), s.output())
+    expect(2, "serve", "--model", NANO, "--api-key-file", write("none", "# nothing\n"), says="has no key")
+
+
+def test_row_20_a_client_that_leaves_frees_its_place():
+    with Server("--model", NANO) as s:
+        for stream in (True, False):
+            body = json.dumps({**LONG, "max_tokens": 100000, "stream": stream}).encode()
+            with socket.create_connection((s.host, s.port)) as c:
+                c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                if stream:
+                    c.recv(200)
+            end = time.monotonic() + 10
+            while s.json("GET", "/slots"):
+                check(time.monotonic() < end, "its answer is still computed")
+                time.sleep(0.02)
+
+
+def test_drain_under_load():
+    with Server("--model", NANO, "--drain", "60") as s:
+        def ask(_):
+            return s.post("/v1/completions", LONG)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            running = [pool.submit(ask, i) for i in range(8)]
+            end = time.monotonic() + 20
+            while len(s.json("GET", "/slots")) < 8 and not running[0].done() and time.monotonic() < end:
+                time.sleep(0.005)
+            idle = http.client.HTTPConnection(s.host, s.port, timeout=20)
+            idle.request("GET", "/health/live")
+            idle.getresponse().read()
+            s.process.send_signal(signal.SIGTERM)
+            replies = [r.result() for r in running]
+        equal([(r[0], b"[DONE]" in r[2]) for r in replies], [(200, True)] * 8, "running ones finish")
+        equal(s.process.wait(30), 0, "exit status")
+
+
+def test_requests_as_json_lines():
+    with Server("--model", NANO, "--log-format", "json") as s:
+        s.post("/v1/completions", {"prompt": "hidden words", "max_tokens": 3})
+        end = time.monotonic() + 5
+        while '"route"' not in s.output() and time.monotonic() < end:
+            time.sleep(0.02)
+        line = next(json.loads(x) for x in s.lines if '"route"' in x)
+        equal((line["method"], line["route"], line["status"], line["tokens"]), ("POST", "/v1/completions", 200, 3), str(line))
+        check(line["id"].startswith("req_") and line["ms"] > 0 and "hidden" not in s.output(), s.output())
+
+
+def test_socket_activation():
+    """As systemd does it: the socket is descriptor 3, and it listens before the server is started."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(16)
+        port = listening.getsockname()[1]
+        folder = tempfile.mkdtemp()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+            heard.bind(folder + "/n")
+            heard.settimeout(60)
+            os.set_inheritable(listening.fileno(), True)
+            script = f"exec 3<&{listening.fileno()}; export LISTEN_PID=$$; exec \"$0\" serve --model \"$1\" --quiet"
+            p = subprocess.Popen(["bash", "-c", script, BITNET, NANO], env=clean_env({"LISTEN_FDS": "1", "NOTIFY_SOCKET": folder + "/n"}),
+                                 pass_fds=[listening.fileno()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            try:
+                check(heard.recv(500).startswith(b"READY=1"), "READY=1")
+                c = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+                c.request("GET", "/health/ready")
+                equal(c.getresponse().status, 200, "ready")
+                c.close()
+                p.terminate()
+                check(heard.recv(500).startswith(b"STOPPING=1"), "STOPPING=1")
+                equal(p.wait(20), 0, "exit status")
+            finally:
+                p.kill()
+
+
+if __name__ == "__main__":
+    main(globals())
