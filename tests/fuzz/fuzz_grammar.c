@@ -11,27 +11,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 enum { FED = 48, FIRST_BYTE = 3 };
 
-static bnet_tokenizer *words(void)
-{
-    static bnet_gguf *file;
-    static bnet_tokenizer *t;
-    static vocab v;
-    bitnet_error err = {0};
-    if (t)
-        return t;
-    spm_base(&v);
-    file = vocab_write(&v); /* stays open with the tokenizer, until the end */
-    if (!file || bnet_tokenizer_open(file, 0, NULL, &t, &err) != BITNET_OK)
-        __builtin_trap();
-    return t;
-}
-
 static void insist(bool holds, const char *what)
 {
     if (holds)
         return;
     fprintf(stderr, "fuzz_grammar: %s\n", what);
     __builtin_trap();
+}
+
+static bnet_tokenizer *words(void)
+{
+    static bnet_gguf *file; /* stays open with the tokenizer, until the end */
+    static bnet_tokenizer *t;
+    static vocab v;
+    bitnet_error err = {0};
+    if (file)
+        return t;
+    spm_base(&v);
+    file = vocab_write(&v);
+    insist(file && bnet_tokenizer_open(file, 0, NULL, &t, &err) == BITNET_OK, "no vocabulary");
+    return t;
 }
 
 /* A byte's id is allowed exactly if it is accepted. */
