@@ -128,7 +128,10 @@ void srv_health(srv_exchange *x)
     json_t *metrics = json_pack("{s:I, s:I, s:I}", "models_loaded", (json_int_t)st.n_loaded,
                                 "memory_available_bytes", (json_int_t)st.available,
                                 "memory_total_bytes", (json_int_t)st.total);
-    srv_reply_json(x, strcmp(word, "healthy") == 0 ? 200 : 503,
+    bool healthy = strcmp(word, "healthy") == 0;
+    if (!healthy)
+        srv_reply_header(x, "Retry-After", "1");
+    srv_reply_json(x, healthy ? 200 : 503,
                    json_pack("{s:s, s:s, s:I, s:s, s:o, s:o}", "status", word, "timestamp", now,
                              "uptime_seconds", (json_int_t)uptime, "version", bitnet_version(),
                              "components", components(s, &st), "metrics", metrics));
@@ -147,6 +150,8 @@ void srv_health_ready(srv_exchange *x)
     read_memory(&st);
     const char *word = overall(s, &st);
     bool ready = strcmp(word, "healthy") == 0;
+    if (!ready)
+        srv_reply_header(x, "Retry-After", "1");
     srv_reply_json(
         x, ready ? 200 : 503,
         json_pack("{s:s, s:s}", "status", ready ? "ready" : "not ready", "health", word));

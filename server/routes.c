@@ -81,6 +81,10 @@ bool srv_route_methods(const char *path, char *buf, size_t cap)
 
 srv_api srv_route_api(const char *path)
 {
+    const char *part;
+    for (size_t i = 0; i < N_ROUTES; i++) /* another method of the path */
+        if (matches(routes[i].path, path, &part) && !strchr(routes[i].path, '{'))
+            return routes[i].api;
     if (strncmp(path, "/v1/messages", 12) == 0)
         return SRV_ANTHROPIC;
     if (strncmp(path, "/api/", 5) == 0)

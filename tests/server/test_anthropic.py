@@ -5,7 +5,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from serving import Server, Skip, check, equal, main, model, packages, temp  # noqa: E402
+from serving import Server, check, equal, main, model, packages, temp  # noqa: E402
 from retemplate import HERMES, retemplate  # noqa: E402
 
 packages("anthropic")
@@ -125,12 +125,7 @@ def test_turns_of_tools_are_part_of_the_prompt():
 def test_a_tool_is_called():
     request = {"model": "tools", "max_tokens": 60, "messages": HELLO, "tools": [LOOK, {"type": "web_search_20250305", "name": "web_search"}],
                "tool_choice": {"type": "tool", "name": "look"}}
-    try:
-        m = tool_client().messages.create(**request)
-    except anthropic.BadRequestError as e:
-        if "not available in this build" in str(e):
-            raise Skip(str(e)) from None
-        raise
+    m = tool_client().messages.create(**request)
     calls = [b for b in m.content if b.type == "tool_use"]
     equal((m.stop_reason, len(calls)), ("tool_use", 1), f"{m}")
     check(calls[0].name == "look" and calls[0].input["at"] in ("fox", "owl"), f"{calls}")
@@ -140,6 +135,18 @@ def test_a_tool_is_called():
     check(any(e.type == "content_block_delta" and e.delta.type == "input_json_delta" for e in events), "arguments did not come in pieces")
     equal((final.stop_reason, final.content[0].type), ("tool_use", "tool_use"), f"{final}")
     check(final.content[0].input["at"] in ("fox", "owl"), f"{final}")
+
+
+def test_thoughts_are_blocks_of_their_own():
+    request = {"model": "tools", "max_tokens": 12, "messages": HELLO, "extra_body": GREEDY, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+    m = tool_client().messages.create(**request)
+    equal([b.type for b in m.content], ["thinking"], f"blocks of {m}")
+    with tool_client().messages.stream(**request) as stream:
+        thought = "".join(e.delta.thinking for e in stream if e.type == "content_block_delta" and e.delta.type == "thinking_delta")
+        equal(stream.get_final_message().content[0].thinking, m.content[0].thinking, "the final message")
+    equal(thought, m.content[0].thinking, "the stream's thoughts")
+    plain = tool_client().messages.create(**{**request, "thinking": {"type": "disabled"}})
+    equal([b.type for b in plain.content], ["text"], "blocks without thinking")
 
 
 def refused(error, status, says, **request):

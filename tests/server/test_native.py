@@ -5,10 +5,11 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from serving import Server, check, equal, main, model  # noqa: E402
+from serving import SLOW, Server, check, equal, main, model  # noqa: E402
 from harness import copy_of_model, WORK  # noqa: E402
 
 CALM = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 20}
@@ -122,9 +123,35 @@ def test_props_and_slots():
     equal(server().json("GET", "/slots"), [], "slots of a server that does nothing")
 
 
+def test_silence_is_broken_every_second():
+    """One place, four long answers before it: a stream that waits says so."""
+    with Server("--model", model("story"), "--parallel", "1") as s:
+        body = {"prompt": "Once upon a time", "max_tokens": 100 if SLOW else 900, "ignore_eos": True}
+        threads = [threading.Thread(target=lambda: s.post("/v1/inference", {**body, "priority": "high"})) for _ in range(4)]
+        for t in threads:
+            t.start()
+        while s.json("GET", "/v1/stats")["models"][0]["batching"]["queued"] < 3:
+            pass
+        began = time.monotonic()
+        status, _, data = s.post("/v1/inference/stream", {**CALM, "priority": "low", "timeout_seconds": 300})
+        took = time.monotonic() - began
+        for t in threads:
+            t.join()
+        n = data.count(b": keep-alive\n\n")
+        equal(status, 200, "status")
+        check(b"event: complete" in data and n <= took, f"{n} comments in {took:.1f} s: {data[-200:]!r}")
+        check(n >= int(took) - 2 and (n > 0 or took < 1.5), f"{n} comments in {took:.1f} s")
+
+
+def test_another_method_is_refused_in_the_same_words():
+    r = server().json("GET", "/v1/inference", status=405)
+    check("error_code" in r, f"{r}")
+    equal(server().json("GET", "/v1/messages", status=405)["type"], "error", "Anthropic's")
+    equal(list(server().json("DELETE", "/api/chat", status=405)), ["error"], "Ollama's")
+
+
 def test_slots_have_no_text():
-    import threading
-    body = {"prompt": "zebra zebra zebra", "max_tokens": 900, "ignore_eos": True}
+    body = {"prompt": "zebra zebra zebra", "max_tokens": 100 if SLOW else 900, "ignore_eos": True}
     threads = [threading.Thread(target=lambda: server().post("/v1/inference", body)) for _ in range(3)]
     for t in threads:
         t.start()

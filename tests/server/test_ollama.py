@@ -5,7 +5,8 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from serving import Server, Skip, check, equal, main, model, packages  # noqa: E402
+from serving import Server, check, equal, main, model, packages, temp  # noqa: E402
+from retemplate import HERMES, retemplate  # noqa: E402
 
 packages("ollama")
 import ollama  # noqa: E402
@@ -17,7 +18,7 @@ _running = []
 
 def server():
     if not _running:
-        _running.append(Server("--model", model("story")))
+        _running.append(Server("--model", model("story"), "--model", retemplate(model("story"), temp("tools.gguf"), HERMES)))
     return _running[0]
 
 
@@ -33,12 +34,12 @@ def lines(path, body):
 
 def test_lists():
     c = client()
-    equal([m.model for m in c.list().models], ["story:latest"], "models")
+    equal([m.model for m in c.list().models], ["story:latest", "tools:latest"], "models")
     m = c.list().models[0]
     check(len(m.digest) == 64 and m.size > 1000000, f"{m}")
     equal((m.details.format, m.details.family, m.details.quantization_level), ("gguf", "bitnet-b1.58", "I2_S"), "details")
     equal(m.details.parameter_size, "40M", "size")
-    equal([m.model for m in c.ps().models], ["story:latest"], "loaded models")
+    check("story:latest" in [m.model for m in c.ps().models], "it is not among the loaded models")
     check("version" in server().json("GET", "/api/version"), "no version")
 
 
@@ -93,14 +94,28 @@ def test_options():
 def test_a_schema_holds():
     schema = {"type": "object", "properties": {"animal": {"enum": ["fox", "owl"]}, "legs": {"type": "integer"}},
               "required": ["animal", "legs"], "additionalProperties": False}
-    try:
-        r = client().chat("story", HELLO, format=schema, options={"temperature": 0, "num_predict": 60})
-    except ollama.ResponseError as e:
-        if "not available in this build" in e.error:
-            raise Skip(e.error) from None
-        raise
+    r = client().chat("story", HELLO, format=schema, options={"temperature": 0, "num_predict": 60})
     said = json.loads(r.message.content)
     check(said["animal"] in ("fox", "owl") and isinstance(said["legs"], int), f"{said}")
+
+
+def test_thoughts_are_apart():
+    r = client().chat("tools", HELLO, think=True, options=CALM)
+    check(r.message.thinking and not r.message.content, f"{r.message}")
+    parts = list(client().chat("tools", HELLO, think=True, options=CALM, stream=True))
+    equal("".join(p.message.thinking or "" for p in parts), r.message.thinking, "thoughts of the stream")
+    r = client().chat("tools", HELLO, think=False, options=CALM)
+    check(r.message.content and not r.message.thinking, f"{r.message}")
+
+
+def test_turns_of_tools_are_part_of_the_prompt():
+    look = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}}
+    call = [{"function": {"name": "look", "arguments": {"at": "fox"}}}]
+    turns = HELLO + [{"role": "assistant", "tool_calls": call}, {"role": "tool", "tool_name": "look", "content": "a red fox"}]
+    counts = [client().chat("tools", m, tools=t, options={"num_predict": 1}).prompt_eval_count
+              for m, t in ((HELLO, None), (HELLO, [look]), (turns, [look]))]
+    check(counts[0] + 10 < counts[1] and counts[1] + 10 < counts[2], f"turns or tools were lost: {counts}")
+    refused(400, "tool", lambda: client().chat("story", HELLO, tools=[look]))
 
 
 def test_load_and_unload():
@@ -108,7 +123,7 @@ def test_load_and_unload():
     equal((r["done"], r["done_reason"], r["response"]), (True, "load", ""), "an empty prompt")
     r = server().json("POST", "/api/chat", {"model": "story", "messages": [], "keep_alive": 0})
     equal((r["done_reason"], r["message"]["content"]), ("unload", ""), "no messages, not kept")
-    equal(client().ps().models, [], "loaded models after that")
+    check("story:latest" not in [m.model for m in client().ps().models], "it is still loaded")
     check(client().generate("story", "Hello", options=CALM).done, "it is loaded again")
 
 

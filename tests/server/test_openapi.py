@@ -102,4 +102,22 @@ def test_streams_and_refusals_are_described():
             check(resolve(response).get("description"), f"{method} {path} {status}: no description")
 
 
+def test_variables_that_the_docs_call_working_are_options():
+    """docs/SERVER.md has a table of variables that other servers read: `work` or `left out`."""
+    options, docs = text_of(os.path.join(SOURCE, "cli", "options.inc")), text_of(os.path.join(SOURCE, "docs", "SERVER.md"))
+    rows = re.findall(r"^\| (`BITNET_[^|]*`) \| (work|left out): ([^|]*) \|$", docs, re.M)
+    check(len(rows) > 10, f"the table was not understood: {rows}")
+    for names, state, what in rows:
+        for name in re.findall(r"BITNET_\w+", names):
+            equal(re.search(rf"\b{name}\b", options) is not None, state == "work", f"{name} is an option's variable; docs say {state}")
+        for option in re.findall(r"`--([a-z-]+)`", what):
+            check(f'"{option}"' in options, f"{names}: there is no option --{option}")
+
+
+def test_every_route_is_in_the_docs():
+    docs = text_of(os.path.join(SOURCE, "docs", "SERVER.md"))
+    for method, path, *_ in ROUTES:
+        check(path in docs, f"docs/SERVER.md does not name {method} {path}")
+
+
 main(globals())
