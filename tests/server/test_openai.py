@@ -5,6 +5,7 @@ import base64
 import json
 import math
 import struct
+import time
 
 from serving import Server, check, equal, main, model, packages, run, temp
 
@@ -140,6 +141,22 @@ def test_chat_logprobs():
     chunks = list(chat(logprobs=True, top_logprobs=3, max_tokens=8, stream=True))
     streamed = [t.token for c in chunks if c.choices[0].logprobs for t in c.choices[0].logprobs.content]
     equal(streamed, [t.token for t in content], "streamed")
+
+
+def test_receipt_and_cache():
+    long = {"messages": [{"role": "user", "content": "The fox and the dog went home. " * 40}], "max_tokens": 2}
+    server().json("POST", "/v1/chat/completions", long)
+    status, headers, body = server().post("/v1/chat/completions", long)
+    reply = json.loads(body)
+    equal((status, reply["receipt"]), (200, headers["x-bitnet-receipt"]), "header and field")
+    cached = reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+    check(128 <= cached < reply["usage"]["prompt_tokens"], f"the second time {cached} tokens come from the cache: {reply['usage']}")
+    end = time.monotonic() + 20
+    while server().get("/v1/receipts/" + reply["receipt"])[0] != 200:  # it is written soon after the answer
+        check(time.monotonic() < end, "no receipt within 20 s")
+        time.sleep(0.1)
+    receipt = server().json("GET", "/v1/receipts/" + reply["receipt"])
+    check(receipt["kernels"], "kernels")
 
 
 # ---- completions ----
