@@ -93,6 +93,17 @@ def test_every_field_of_a_request_is_read_by_the_code():
                 check(f'"{name}"' in code, f"{method} {path}: no code reads the field {name}")
 
 
+def test_bounds_are_those_of_the_code():
+    rows = re.findall(r'^NUMBER\("(\w+)", \w+, ([-\d.]+), ([-\d.]+)\)', text_of(os.path.join(SERVER, "sampling_fields.inc")), re.M)
+    check(len(rows) > 5, f"sampling_fields.inc was not understood: {rows}")
+    schemas = SPEC["components"]["schemas"]
+    for name, least, most in rows:
+        for schema in ("ChatRequest", "CompletionRequest", "InferenceRequest", "InferenceStreamRequest", "OllamaOptions"):
+            field = schemas[schema]["properties"].get(name)
+            if field:
+                equal((field["minimum"], field["maximum"]), (float(least), float(most)), f"{schema}.{name}: bounds")
+
+
 def test_streams_and_refusals_are_described():
     for method, path, operation in operations():
         responses = operation["responses"]
