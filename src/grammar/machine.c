@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 enum {
-    MAX_STEPS = 1 << 22,  /* of a call: places looked at */
+    MAX_STEPS = 1 << 19,  /* of a call: places looked at */
     MAX_DEPTH = 1024,     /* frames of a stack: deeper calls are not made */
     MAX_WAYS = 8192,      /* of a state */
     FEW_STATES = 1 << 13, /* so many are kept, whether in use or not */
