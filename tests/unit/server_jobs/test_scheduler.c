@@ -754,7 +754,7 @@ static void receipts_pass(void **state)
     srv_job_options o = ask(&w, 40, 20);
     srv_job *jobs[3];
     for (int i = 0; i < 3; i++) {
-        char id[16];
+        char id[32];
         snprintf(id, sizeof id, "rcpt_%d", i);
         o.receipt_id = id;
         o.n_choices = 1 + i;
