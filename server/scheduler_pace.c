@@ -158,7 +158,7 @@ static void adjust(srv_pace *p, double plain)
 {
     double aim = aim_of(p, plain), patience = aim > most_aim ? 0.06 : 0;
     if (p->rate > slow + patience)
-        aim *= p->rate > very_slow ? 1.25 : 1.05;
+        aim *= p->rate > very_slow ? 1.35 : 1.05;
     else if (p->rate < quick + 1.5 * patience)
         aim /= 1.05;
     double most = bound(plain);
