@@ -35,6 +35,9 @@ static const row rows[] = {
     {"root ::= \"\" \"a\" \"\"", {"a"}, {""}},
     {"root ::= \"a\" | ", {"a", ""}, {"b"}},
     {"root ::= \"a\"{0} \"b\"", {"b"}, {"ab"}},
+    {"root ::= w+ ([ \\t\\n] w+)*\r\nw ::= [!\"#$%&'()*+,-./:;<=>?@[\\\\\\]^_`{|}~] | [a-z]\r\n",
+     {"a b", "x!]\\[^-", "~\t\""},
+     {"", " a", "A"}},
     /* ways that never end are not taken */
     {"root ::= \"a\" | \"b\" loop\nloop ::= \"x\" loop", {"a"}, {"b", "bx"}},
     {"root ::= (\"a\"{2}){2,3} \"a\"", {"aaaaa", "aaaaaaa"}, {"aaaa", "aaaaaa", "aaaaaaaa"}},
