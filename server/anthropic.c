@@ -8,6 +8,7 @@
 #include "ask_render.h"
 #include "ids.h"
 #include "json_text.h"
+#include "refuse.h"
 
 void srv_anthropic_messages(srv_exchange *x);
 void srv_anthropic_count_tokens(srv_exchange *x);
@@ -259,13 +260,22 @@ static void stream_begin(stream *s, const srv_answer *answer)
                    "content", "stop_reason", "stop_sequence", "usage", usage_json(&u)));
 }
 
+/* A request ends from outside when its time is over, or when the server is told to stop. */
+static const char *error_type(const srv_exchange *x, const bitnet_error *err)
+{
+    if (err->status == BITNET_CANCELLED && srv_time_left(x) <= 0)
+        return "timeout_error";
+    bool later = err->status == BITNET_MEMORY || err->status == BITNET_CANCELLED;
+    return later ? "overloaded_error" : "api_error";
+}
+
 static void stream_end(stream *s, const outcome *o)
 {
     end_block(s);
     if (o->error.status != BITNET_OK) {
-        const char *type = o->error.status == BITNET_MEMORY ? "overloaded_error" : "api_error";
         tell(s, "error",
-             json_pack("{s:{s:s, s:s}}", "error", "type", type, "message", o->error.message));
+             json_pack("{s:{s:s, s:s}}", "error", "type", error_type(s->x, &o->error), "message",
+                       srv_failure_text(&o->error)));
     } else {
         tell(s, "message_delta",
              json_pack("{s:{s:s, s:O}, s:o}", "delta", "stop_reason", stop_reason(o),

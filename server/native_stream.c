@@ -5,6 +5,7 @@
 #include "clock.h"
 #include "json_text.h"
 #include "native_read.h"
+#include "refuse.h"
 
 void srv_native_stream(srv_exchange *x);
 
@@ -59,7 +60,8 @@ static void tell_error(stream *s, const bitnet_error *err)
     while (k < last && kinds[k].status != err->status)
         k++;
     const char *type = kinds[k].type, *hint = kinds[k].hint;
-    const char *text = s->r->detailed_errors ? err->message : bitnet_status_text(err->status);
+    const char *text =
+        s->r->detailed_errors ? srv_failure_text(err) : bitnet_status_text(err->status);
     if (err->status == BITNET_CANCELLED && s->r->timeout_ms > 0 && ms >= s->r->timeout_ms) {
         type = text = "timeout";
         hint = "give it more time (timeout_seconds), or ask for fewer tokens (max_tokens)";

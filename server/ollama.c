@@ -163,7 +163,7 @@ static void reply_stream(speech *s, srv_answer *answer)
     srv_stream_begin(s->x, "application/x-ndjson");
     take_all(s, answer);
     if (s->error.status != BITNET_OK) {
-        send_line(s, json_pack("{s:s}", "error", s->error.message));
+        send_line(s, json_pack("{s:s}", "error", srv_failure_text(&s->error)));
     } else {
         json_t *line = line_of(s, true);
         put_content(s, line, NULL, NULL, NULL);

@@ -5,7 +5,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from serving import Server, check, equal, main, model, packages, temp  # noqa: E402
+from serving import Server, check, equal, main, model, packages, parse_events, temp  # noqa: E402
 from retemplate import HERMES, retemplate  # noqa: E402
 
 packages("anthropic")
@@ -172,6 +172,18 @@ def test_errors_have_its_shape():
     refused(bad, 400, "role", messages=[{"role": "wizard", "content": "hello"}])
     status, _, body = server().post("/v1/messages", {k: v for k, v in BODY.items() if k != "max_tokens"})
     equal((status, json.loads(body)["error"]["type"]), (400, "invalid_request_error"), "without max_tokens")
+
+
+def test_a_stream_that_cannot_go_on_says_so():
+    with Server("--model", model("story"), "--timeout", "0.03") as s:
+        for _ in range(20):  # its time may also be over before the stream begins
+            status, _, data = s.post("/v1/messages", {**BODY, "max_tokens": 900, "stream": True})
+            if status == 200:
+                break
+            equal((status, json.loads(data)["error"]["type"]), (504, "timeout_error"), "before the stream")
+        events = list(parse_events(data))
+        equal((events[-1][0], events[-1][1]["error"]["type"]), ("error", "timeout_error"), f"{events[-1]}")
+        check("message_stop" not in [n for n, _ in events], "it ended as if all was well")
 
 
 def test_a_larger_wish_is_cut_to_what_there_is():
