@@ -61,12 +61,14 @@ def requests(rng, absent):
     return path, body
 
 
-BAD_BODIES = [
-    b"", b"{", b"nonsense", b"[1,2,3]", b'"text"', b"\xff\xfe\x00", b'{"messages": 5}', b'{"messages": []}',
-    b'{"prompt": {"a": 1}, "max_tokens": "many"}', b'{"prompt": "x", "max_tokens": -7}', b'{"prompt": "x", "n": 1e308}',
-    b'{"prompt": [99999999]}', b'{"messages": [{"role": "wizard", "content": null}]}', b"[" * 5000,
-    b'{"prompt": "x", "temperature": NaN}', b'{"prompt": "x", "logit_bias": {"-1": "a"}}', b'{"a": ' * 400,
-    b'{"prompt": "x", "grammar": "root ::= ((((("}', b'{"messages": [{"role": "user", "content": "x"}], "tools": {"a": 1}}',
+NO_OBJECTS = [b"", b"{", b"nonsense", b"[1,2,3]", b'"text"', b"\xff\xfe\x00", b"[" * 5000, b'{"a": ' * 400,
+              b'{"prompt": "x", "temperature": NaN}']
+# an API that does not have the field may answer
+WRONG_FIELDS = [
+    b'{"messages": 5}', b'{"messages": []}', b'{"prompt": {"a": 1}, "max_tokens": "many"}', b'{"prompt": "x", "max_tokens": -7}',
+    b'{"prompt": "x", "n": 1e308}', b'{"prompt": [99999999]}', b'{"messages": [{"role": "wizard", "content": null}]}',
+    b'{"prompt": "x", "logit_bias": {"-1": "a"}}', b'{"prompt": "x", "grammar": "root ::= ((((("}',
+    b'{"messages": [{"role": "user", "content": "x"}], "tools": {"a": 1}}',
 ]
 RAW = [b"GET\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{", b"\x16\x03\x01\x02\x00\x01",
        b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"]
@@ -124,7 +126,11 @@ class Traffic:
         self.send("valid", *requests(rng, self.absent), lambda status: status in FINE)
 
     def malformed(self, rng):
-        self.send("malformed", self.api_path(rng), rng.choice(BAD_BODIES), lambda status: 400 <= status < 500)
+        path = self.api_path(rng)
+        if rng.random() < 0.5:
+            self.send("malformed", path, rng.choice(NO_OBJECTS), lambda status: 400 <= status < 500)
+        else:
+            self.send("malformed", path, rng.choice(WRONG_FIELDS), lambda status: status == 200 or 400 <= status < 500)
 
     def raw(self, rng):
         """What is no HTTP, or ends too early: the connection may only be closed."""
@@ -153,7 +159,7 @@ class Traffic:
         s.connect((self.server.host, self.server.port))
         body = self.stream_body(rng)
         s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                  b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                  b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         return s
 
     def disconnect(self, rng):
@@ -238,7 +244,8 @@ def check_memory(samples):
     """Resident bytes late against those after the warm-up, a quarter of the time."""
     n = len(samples)
     early, late = median(samples[n // 4:n // 2]), median(samples[n - n // 4:])
-    print(f"      resident {samples[0] / 1e6:.1f} MB at first, {early / 1e6:.1f} MB warm, {late / 1e6:.1f} MB late", flush=True)
+    shown = " ".join(f"{x / 1e6:.0f}" for x in samples[::max(1, n // 20)])
+    print(f"      resident {early / 1e6:.1f} MB warm, {late / 1e6:.1f} MB late; in MB, as time went: {shown}", flush=True)
     if not SLOW:  # a sanitizer keeps what is freed
         check(late <= 1.05 * early, f"resident memory grew by {100 * (late / early - 1):.1f} %")
 
@@ -260,7 +267,7 @@ def soak(seconds):
     copy = temp("other.gguf")
     shutil.copyfile(model("nano"), copy)
     with Server("--model", model("nano"), "--model", copy, "--max-loaded", "1", "--max-body", str(MAX_BODY_KB),
-                "--no-log-requests", "--write-timeout", "5", "--kv-pool", "64") as s:
+                "--no-log-requests", "--write-timeout", "5", "--read-timeout", "5", "--idle-timeout", "5", "--kv-pool", "8") as s:
         traffic = Traffic(s, seconds)
         threads, samples = traffic.run(), []
         while any(t.is_alive() for t in threads):
