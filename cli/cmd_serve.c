@@ -1,6 +1,7 @@
 /* cmd_serve.c - `bitnet serve`: the options become a configuration, the environment's words of
  * systemd too; what the server tells becomes lines. */
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>
@@ -257,12 +258,21 @@ static int serve(args *a, srv_config *c)
     return EXIT_OK;
 }
 
+/* Every thread of requests would otherwise keep a heap of its own for what it once had: with models
+ * that come and go that is more than all requests need. Large blocks go back to the system. */
+static void keep_little(void)
+{
+    mallopt(M_ARENA_MAX, 1);
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+}
+
 int cmd_serve(args *a)
 {
     srv_config c;
     char folder[4096], *story = NULL;
     texts keys = {0}, paths = {0};
     voice v = {.args = a, .lock = PTHREAD_MUTEX_INITIALIZER};
+    keep_little();
     srv_config_init(&c);
     int rc = take_keys(a, &keys);
     rc = rc ? rc : fill_models(a, &c.models, &paths, &story);
