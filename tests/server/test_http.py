@@ -666,5 +666,16 @@ def test_config_file():
     expect(2, "serve", "--host", "0.0.0.0", "--port", "0", says="no API key is set")
 
 
+def test_config_files_of_garbage():
+    """Any bytes: an error that names a line, never a crash. The last line keeps a sound file from being served."""
+    state, good = 99, b'# ours\nmodel = ["a.gguf", \'b\']\nport = 80 # x\nhost = "a\\"b\\n"\n\nmax_depth=9\nno_such = 1\n'
+    for i in range(80):
+        spoilt = bytearray(good)
+        for _ in range(1 + i % 4):
+            state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+            spoilt[(state >> 33) % (len(spoilt) - 12)] = b'"\'[]=,#\\\n\0\xff a1'[(state >> 20) % 14]
+        expect(2, "serve", "--config", write("spoilt.toml", bytes(spoilt)), says=r"spoilt\.toml:\d+: ")
+
+
 if __name__ == "__main__":
     main(globals())
