@@ -151,13 +151,12 @@ static void count(srv_answer *w)
 static bool take_event(srv_answer *w, double wait_ms)
 {
     w->has_event = false; /* the one before is used up, and overwritten even if none comes */
-    if (!srv_job_next(w->job, wait_ms, &w->event)) {
-        if (!w->given_up && srv_gone(w->x)) {
-            w->given_up = true;
-            srv_job_cancel(w->job);
-        }
-        return false;
+    if (!w->given_up && srv_gone(w->x)) { /* also while events come one after the other */
+        w->given_up = true;
+        srv_job_cancel(w->job);
     }
+    if (!srv_job_next(w->job, wait_ms, &w->event))
+        return false;
     w->has_event = true;
     w->has_token = w->event.kind == SRV_TOKEN;
     count(w);

@@ -98,10 +98,10 @@ def test_drain_time_is_kept():
         s.process.terminate()
         equal(s.process.wait(60), 0, "exit code")
         took = time.monotonic() - began
-        check(0.9 <= took < (30 if SLOW else 8), f"it took {took:.1f} s")
+        check(0.9 <= took < (20 if SLOW else 4), f"it took {took:.1f} s")
         for t in streams:
             t.join(30)
-            check(b"error" in t.text or b"[DONE]" not in t.text, f"a cut answer looks whole: {t.text[-200:]}")
+            check(b"error" in t.text, f"a cut answer looks whole: {t.text[-200:]}")
 
 
 if __name__ == "__main__":
