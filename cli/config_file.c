@@ -168,6 +168,8 @@ int config_file_read(args *a)
         rc = read_line(&l, seen);
         p = next;
     }
+    if (!rc && all && strlen(text.data ? text.data : "") != text.n)
+        rc = complain(&l, "a zero byte: this is no text");
     free(text.data);
     return rc;
 }
