@@ -96,8 +96,8 @@ static int measure_library(const bench_plan *p, const bench_source *src, library
     progress_end();
     if (!rc)
         f->n_ctx = bitnet_engine_model(s.engine)->n_ctx_train;
-    if (!rc)
-        print_head(p, s.model);
+    if (!rc && !opt_json(p->args))
+        out_printf("%s on %s, %d threads\n", s.model, p->cpu, bitnet_runtime_threads(s.runtime));
     side_close(&s);
     return rc;
 }
