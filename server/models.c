@@ -70,6 +70,23 @@ static bitnet_status load_first(srv_models *m, bitnet_error *err)
     return st;
 }
 
+/* Threads that compute wait for each other in every operation, so one that has to make room for
+ * HTTP holds up all of them. Where nobody chose a number and there are CPUs enough, one of them is
+ * left to HTTP. Returns 0 where it should be as many as usual. */
+static int threads_beside_http(const bitnet_runtime_options *wanted)
+{
+    enum { CPUS_ENOUGH = 4 };
+    bitnet_runtime_options o = *wanted;
+    bitnet_runtime *r = NULL;
+    o.device = "cpu";
+    o.log = NULL;
+    if (o.n_threads || bitnet_runtime_open(&o, &r, NULL) != BITNET_OK)
+        return o.n_threads;
+    int n = bitnet_runtime_threads(r);
+    bitnet_runtime_close(r);
+    return n >= CPUS_ENOUGH ? n - 1 : 0;
+}
+
 bitnet_status srv_models_open(const srv_models_options *options, bool lazy, srv_models **out,
                               bitnet_error *err)
 {
@@ -83,6 +100,7 @@ bitnet_status srv_models_open(const srv_models_options *options, bool lazy, srv_
     make_lock(m);
     read_options(m);
     bitnet_status st = scan_all(m, err);
+    m->o.runtime.n_threads = threads_beside_http(&m->o.runtime);
     if (st == BITNET_OK)
         st = bitnet_runtime_open(&m->o.runtime, &m->runtime, err);
     if (st == BITNET_OK && !lazy)
