@@ -36,11 +36,14 @@ SEEN = {
 TALKED = ("bitnet chat", "bitnet chat --seed 3", "bitnet 2b4t.gguf")
 # what is typed -> the test that types it, where that needs hours, another machine or this very test
 ELSEWHERE = {
+    """bitnet run --json-schema '{"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}' "The fox\"""":
+        "tests/cli/test_form.py",
     "make test": "tests/first_hour/test_readme_typed.py",
     "make test T=interop": "tests/docs/test_interop.py",
     "make install": "tests/abi/test_abi.py",
     "make install PREFIX=$HOME/.local": "tests/abi/test_abi.py",
     "make test-gpu": "tools/gpu_check.sh",
+    "bitnet serve": "tests/server/test_serve.py",
     "bitnet bench": "tests/cli/test_bench.py",
     "bitnet bench --synthetic 2b-4t --profile": "tests/cli/test_bench.py",
     "bitnet bench --device cuda --profile": "tools/gpu_check.sh",

@@ -236,10 +236,6 @@ def wait_until_idle(server, seconds=30):
         time.sleep(0.2)
 
 
-def median(values):
-    return sorted(values)[len(values) // 2]
-
-
 def most(samples):
     """The most, but for a tenth of the samples."""
     return sorted(samples)[9 * (len(samples) - 1) // 10]
