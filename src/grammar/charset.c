@@ -154,9 +154,9 @@ void bnet_charset_write(const bnet_charset *s, bnet_program *p)
         if (r.hi > 0xdfff)
             write_range(&w, (bnet_chars){BNET_MAX(r.lo, 0xe000u), r.hi});
     }
-    bnet_program_close(p, &w.choice);
     if (s->failed && p->status == BITNET_OK)
         p->status = bnet_no_memory(p->err, "grammar");
     if (!w.begun)
         bnet_program_fail(p, BITNET_ARGUMENT, "a class of characters is empty");
+    bnet_program_close(p, &w.choice);
 }

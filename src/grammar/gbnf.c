@@ -286,6 +286,7 @@ static bool item(reader *r)
 static void alternatives(reader *r)
 {
     bnet_choice c = bnet_program_either(r->p);
+    c.may_be_empty = true;
     while (going(r)) {
         while (going(r) && item(r))
             continue;

@@ -139,6 +139,8 @@ void bnet_program_or(bnet_program *p, bnet_choice *c)
 
 void bnet_program_close(bnet_program *p, bnet_choice *c)
 {
+    if (!c->may_be_empty && !c->jumps && p->status == BITNET_OK && p->n_code == c->alt + 1)
+        bnet_program_fail(p, BITNET_ARGUMENT, "it asks for one of several texts, and has none");
     for (size_t at = c->jumps; at && p->status == BITNET_OK;) {
         size_t before = (size_t)p->code[at - 1].arg;
         aim(p, at - 1);

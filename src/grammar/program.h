@@ -82,10 +82,13 @@ void bnet_program_byte(bnet_program *p, unsigned lo, unsigned hi);
 void bnet_program_text(bnet_program *p, const char *bytes, size_t n);
 void bnet_program_call(bnet_program *p, uint32_t rule, uint32_t min, uint32_t max);
 
-/* One of several: _either, what the first is, _or, what the second is, ..., _close. */
+/* One of several: _either, what the first is, _or, what the second is, ..., _close. Where nothing
+ * was written in between, _close fails: a choice of no texts would let the empty one through. */
 typedef struct bnet_choice {
     size_t alt;   /* the instruction that leads to the next one */
     size_t jumps; /* the last of those that lead to the end, + 1, each naming the one before it */
+    bool may_be_empty; /* set by who writes: the empty text alone is meant where nothing is written
+                        */
 } bnet_choice;
 
 bnet_choice bnet_program_either(bnet_program *p);

@@ -365,6 +365,7 @@ static void alternative(regex *r)
 static void alternatives(regex *r)
 {
     bnet_choice c = bnet_program_either(r->p);
+    c.may_be_empty = true;
     alternative(r);
     while (going(r) && take(r, "|")) {
         bnet_program_or(r->p, &c);

@@ -162,7 +162,8 @@ static void write_whole(bnet_program *p, uint64_t lo, uint64_t hi)
     bnet_program_loop_end(p, loop, 0, 1);
 }
 
-/* Sizes from lo to hi, both whole; `over`, `under`: without lo, hi. */
+/* Sizes from lo to hi, both whole; `over`, `under`: without lo, hi; `open`: there is no bound
+ * above, hi is the largest whole part that is written. */
 static void write_sizes(bnet_program *p, uint64_t lo, bool over, uint64_t hi, bool under, bool open)
 {
     bool first = true;
@@ -172,7 +173,7 @@ static void write_sizes(bnet_program *p, uint64_t lo, bool over, uint64_t hi, bo
         write_whole(p, from, to);
         first = false;
     }
-    if (over && lo < hi) {
+    if (over && (open || lo < hi)) {
         if (!first)
             bnet_program_or(p, &c);
         write_range(p, lo, lo);

@@ -104,9 +104,9 @@ void bnet_schema_enum(bnet_schema *s, const json_t *node, const char *path)
         n = write_value(s, one, types, &c, n);
     for (size_t i = 0; !one && i < json_array_size(list); i++)
         n = write_value(s, json_array_get(list, i), types, &c, n);
-    bnet_program_close(s->p, &c);
     if (n == 0)
         bnet_schema_refuse(s, path, keyword, "it has no value of the type that is asked for");
+    bnet_program_close(s->p, &c);
 }
 
 /* ---- arrays ---- */
