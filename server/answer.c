@@ -204,6 +204,7 @@ static void fill_piece(srv_answer *w, const srv_piece *piece, srv_delta *d)
     d->tool_index = piece->tool_index;
     d->text = piece->text;
     d->n_text = piece->n_text;
+    d->cut = piece->cut;
     if (piece->kind == SRV_DELTA_TOOL_BEGIN) {
         srv_id(v->tool_id, "call_");
         d->tool_name = piece->text;
@@ -213,10 +214,14 @@ static void fill_piece(srv_answer *w, const srv_piece *piece, srv_delta *d)
     }
 }
 
+/* A call without an end is told as an answer that was too long, whatever ended it: no client takes
+ * it for a whole one. */
 static const char *finish_word(const srv_answer *w)
 {
-    bool full = w->event.finish == BITNET_FINISH_LENGTH || w->event.finish == BITNET_FINISH_CONTEXT;
-    if (!full && srv_split_calls(w->voices[w->event.choice].split) > 0)
+    const srv_split *split = w->voices[w->event.choice].split;
+    bool full = w->event.finish == BITNET_FINISH_LENGTH ||
+                w->event.finish == BITNET_FINISH_CONTEXT || srv_split_cut(split);
+    if (!full && srv_split_calls(split) > 0)
         return "tool_calls";
     return full ? "length" : "stop";
 }
@@ -243,7 +248,7 @@ static bool finish_delta(srv_answer *w, srv_delta *d)
         return true;
     d->kind = SRV_DELTA_FINISH;
     d->finish = finish_word(w);
-    d->stop = w->event.stop;
+    d->stop = srv_split_cut(w->voices[w->event.choice].split) ? NULL : w->event.stop;
     w->has_event = false;
     return true;
 }

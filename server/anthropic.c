@@ -65,7 +65,7 @@ typedef struct collected {
     bool failed;
 } collected;
 
-/* The arguments of a call as a value; a call that was cut short keeps an empty one. */
+/* The arguments of a call as a value. */
 static json_t *input_of(const srv_textbuf *t)
 {
     json_t *input = t->n ? json_loadb(t->data, t->n, JSON_REJECT_DUPLICATES, NULL) : NULL;
@@ -114,6 +114,7 @@ static void collect(collected *c, const srv_delta *d)
     } else if (d->kind == SRV_DELTA_TOOL_ARGS) {
         srv_textbuf_add(&c->text, d->text, d->n_text);
     } else if (d->kind == SRV_DELTA_TOOL_END) {
+        c->type = d->cut ? NULL : c->type; /* a call without an end is left out */
         close_block(c);
     } else if (d->n_text) {
         open_block(c, d->kind == SRV_DELTA_REASONING ? thinking : text);

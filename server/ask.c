@@ -69,6 +69,12 @@ static size_t most_tokens(const srv_exchange *x, const srv_model *model, size_t 
     return most && most < room ? most : room;
 }
 
+/* The answer has a form of its own, in which a stop string would be part of a value. */
+static bool has_form(const srv_ask *a, const srv_prompt *p)
+{
+    return p->schema || a->schema || a->json_object;
+}
+
 static void fill_job(srv_exchange *x, const srv_ask *a, const srv_model *model, const srv_prompt *p,
                      srv_job_options *o)
 {
@@ -76,6 +82,7 @@ static void fill_job(srv_exchange *x, const srv_ask *a, const srv_model *model, 
     *o = a->job;
     o->ids = p->ids;
     o->n_ids = p->n_ids;
+    o->n_stops = has_form(a, p) ? 0 : a->job.n_stops;
     o->max_tokens = most_tokens(x, model, a->job.max_tokens, p->n_ids);
     if (o->min_tokens > o->max_tokens)
         o->min_tokens = o->max_tokens;

@@ -54,6 +54,7 @@ typedef struct srv_delta {
     bool has_token; /* event: the token this came with */
     int tool_index;
     const char *tool_name, *tool_id;
+    bool cut;               /* TOOL_END: the answer ended inside the arguments */
     const char *finish;     /* FINISH: "stop", "length", "tool_calls" */
     const char *stop;       /* FINISH: the stop string that ended it, or NULL */
     const srv_event *event; /* what it was made from; of END: usage and error */

@@ -88,6 +88,13 @@ static void send_content(speech *s, json_t *text, json_t *thinking, json_t *call
 
 /* ---- deltas ---- */
 
+static void drop_call(speech *s)
+{
+    srv_textbuf_free(&s->arguments);
+    free(s->tool);
+    s->tool = NULL;
+}
+
 static void end_call(speech *s)
 {
     json_t *input =
@@ -99,9 +106,7 @@ static void end_call(speech *s)
         send_content(s, NULL, NULL, json_pack("[o]", call));
     else if (json_array_append_new(s->calls, call))
         s->failed = true;
-    srv_textbuf_free(&s->arguments);
-    free(s->tool);
-    s->tool = NULL;
+    drop_call(s);
 }
 
 static void take_text(speech *s, const srv_delta *d)
@@ -132,7 +137,7 @@ static void take(speech *s, const srv_delta *d)
         srv_textbuf_add(&s->arguments, d->text, d->n_text);
         break;
     case SRV_DELTA_TOOL_END:
-        end_call(s);
+        (d->cut ? drop_call : end_call)(s); /* one without an end is left out */
         break;
     case SRV_DELTA_FINISH:
         snprintf(s->finish, sizeof s->finish, "%s", d->finish ? d->finish : "stop");

@@ -12,6 +12,7 @@ typedef struct row {
     srv_delta_kind kind;
     size_t at, n; /* in `out` */
     int tool_index;
+    bool cut;
 } row;
 
 struct srv_split {
@@ -24,6 +25,7 @@ struct srv_split {
     bool thought_over; /* <think> is no longer looked for */
     bool drop_space;   /* blanks at the beginning of hold are nobody's */
     int n_calls;
+    bool cut; /* the last call's arguments have no end */
     /* the call in hold: bytes before its object, bytes scanned, where in the JSON that is */
     size_t marker, scan;
     int depth, n_tries;
@@ -62,11 +64,16 @@ int srv_split_calls(const srv_split *s)
     return s->n_calls;
 }
 
+bool srv_split_cut(const srv_split *s)
+{
+    return s->cut;
+}
+
 /* ---- pieces ---- */
 
 static void emit(srv_split *s, srv_delta_kind kind, const char *text, size_t n)
 {
-    row r = {kind, s->out.n, n, s->n_calls - 1};
+    row r = {kind, s->out.n, n, s->n_calls - 1, s->cut};
     if (n == 0 && (kind == SRV_DELTA_TEXT || kind == SRV_DELTA_REASONING))
         return;
     srv_textbuf_add(&s->out, text, n);
@@ -87,7 +94,7 @@ bool srv_split_next(srv_split *s, srv_piece *out)
     if ((s->n_taken + 1) * sizeof r > s->rows.n)
         return false;
     memcpy(&r, s->rows.data + s->n_taken++ * sizeof r, sizeof r);
-    *out = (srv_piece){r.kind, s->out.data + r.at, r.n, r.tool_index};
+    *out = (srv_piece){r.kind, s->out.data + r.at, r.n, r.tool_index, r.cut};
     return true;
 }
 
@@ -433,14 +440,23 @@ bool srv_split_push(srv_split *s, const char *text, size_t n)
     return is_good(s);
 }
 
+/* What is held back when nothing follows is no text: blanks, the beginning of a closing mark, or of
+ * a call that must be. */
+static bool is_nothing(const srv_split *s)
+{
+    bool forced = s->state == CALL && s->o.calling && s->n_calls == 0;
+    return forced || s->state == AFTER || (s->drop_space && spaces(s) == s->hold.n);
+}
+
 bool srv_split_finish(srv_split *s)
 {
     forget(s);
+    s->cut = s->state == CALL && s->in_args;
     if (s->state == CALL && s->begun)
         emit(s, SRV_DELTA_TOOL_END, "", 0);
     else if (s->state == THOUGHT)
         give(s, SRV_DELTA_REASONING, s->hold.n);
-    else if (!(s->drop_space && spaces(s) == s->hold.n))
+    else if (!is_nothing(s))
         give(s, SRV_DELTA_TEXT, s->hold.n);
     srv_textbuf_drop(&s->hold, s->hold.n);
     s->state = SAID;

@@ -3,7 +3,8 @@
  *
  * A call is begun when its name and the beginning of its arguments are there; its arguments then
  * come piece by piece. Text that looks like a call and is none (no JSON, a name that is not among
- * the tools) comes as what is said, unchanged. */
+ * the tools) comes as what is said, unchanged; the beginning of a call that must be, and of a
+ * closing mark, comes as nothing. */
 #ifndef SRV_SPLIT_H
 #define SRV_SPLIT_H
 
@@ -30,6 +31,7 @@ typedef struct srv_piece {
     const char *text;    /* n_text bytes; of TOOL_BEGIN the name, with a NUL */
     size_t n_text;
     int tool_index;
+    bool cut; /* TOOL_END: the answer ended inside the arguments */
 } srv_piece;
 
 typedef struct srv_split srv_split;
@@ -43,5 +45,7 @@ bool srv_split_finish(srv_split *s);
 bool srv_split_next(srv_split *s, srv_piece *out);
 /* Calls begun so far. */
 int srv_split_calls(const srv_split *s);
+/* After _finish: the answer ended inside a call's arguments. */
+bool srv_split_cut(const srv_split *s);
 
 #endif

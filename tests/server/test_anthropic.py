@@ -137,6 +137,21 @@ def test_a_tool_is_called():
     check(final.content[0].input["at"] in ("fox", "owl"), f"{final}")
 
 
+def test_a_call_that_was_cut_is_left_out():
+    request = {"model": "tools", "messages": HELLO, "tools": [LOOK], "tool_choice": {"type": "tool", "name": "look"}, "extra_body": GREEDY}
+    whole = 0
+    for n in (*range(1, 40, 2), 80, 160):
+        m = tool_client().messages.create(max_tokens=n, **request)
+        check(all(b.type == "tool_use" and b.input.get("at") for b in m.content), f"{n} tokens: {m}")
+        equal(m.stop_reason == "tool_use" and not m.content, False, f"{n} tokens: {m}")
+        whole += m.stop_reason == "tool_use"
+        if whole:
+            break
+    check(n > 5 and whole, "no call was cut, or none was whole")
+    m = tool_client().messages.create(max_tokens=60, stop_sequences=["look", "at"], **request)
+    equal((m.stop_reason, len(m.content)), ("tool_use", 1), f"{m}")
+
+
 def test_thoughts_are_blocks_of_their_own():
     request = {"model": "tools", "max_tokens": 12, "messages": HELLO, "extra_body": GREEDY, "thinking": {"type": "enabled", "budget_tokens": 1024}}
     m = tool_client().messages.create(**request)

@@ -354,6 +354,18 @@ def test_forced_calls():
     equal(sorted(json.loads("".join(d.function.arguments for d in made))), ["a", "b"], "streamed")
 
 
+def test_stops_are_not_looked_for_in_a_form():
+    """A stop string that is part of a value would cut it."""
+    choice = chat(response_format=schema_format(PERSON), max_tokens=120, stop=["n", ":"]).choices[0]
+    equal(choice.finish_reason, "stop", choice.message.content)
+    check_person(choice.message.content)
+    text = chat(response_format={"type": "json_object"}, max_tokens=120, stop=["{"]).choices[0].message.content
+    check(text.startswith("{"), text)
+    choice = chat(model="tools", tools=[ADD], tool_choice="required", max_tokens=120, stop=["a", ":"]).choices[0]
+    equal(choice.finish_reason, "tool_calls", f"{choice}")
+    equal(sorted(json.loads(choice.message.tool_calls[0].function.arguments)), ["a", "b"], "arguments")
+
+
 def test_grammar():
     reply = chat(extra_body={"grammar": 'root ::= "yes, " ("sir" | "madam") "!"'}, max_tokens=40)
     check(reply.choices[0].message.content in ("yes, sir!", "yes, madam!"), reply.choices[0].message.content)
@@ -383,6 +395,16 @@ def test_a_call_is_taken_apart():
     check(len(deltas) > 3, "arguments come in pieces")
     equal("".join(d.function.arguments for d in deltas), made.function.arguments, "arguments in pieces")
     equal([c.choices[0].finish_reason for c in chunks][-1], "tool_calls", "finish")
+
+
+def test_a_call_that_was_cut_is_not_whole():
+    choice = call(stop=["5,"]).choices[0]
+    equal(choice.finish_reason, "length", f"{choice}")
+    equal(choice.message.tool_calls[0].function.arguments, '{"a": 7, "b": [', "arguments")
+    equal([c.choices[0].finish_reason for c in call(stop=["5,"], stream=True)][-1], "length", "streamed")
+    for n in range(1, 12):
+        choice = chat(model="tools", tools=[ADD], tool_choice="required", max_tokens=n).choices[0]
+        equal((choice.finish_reason, choice.message.content or ""), ("length", ""), f"{n} tokens: {choice}")
 
 
 def test_an_unknown_tool_is_text():

@@ -5,8 +5,8 @@
 #include "../../../server/split.h"
 #include "../../../server/textbuf.c"
 
-/* Everything a split tells, as one text: said as it is, thoughts in (), calls as {index name args}.
- */
+/* Everything a split tells, as one text: said as it is, thoughts in (), calls as {index name args},
+ * with ... where the arguments were cut. */
 typedef struct told {
     srv_textbuf text;
     srv_delta_kind last;
@@ -36,7 +36,7 @@ static void take(told *t, srv_split *s)
             srv_textbuf_str(&t->text, " ");
         }
         if (p.kind == SRV_DELTA_TOOL_END)
-            srv_textbuf_str(&t->text, "}");
+            srv_textbuf_str(&t->text, p.cut ? "...}" : "}");
         t->last = p.kind;
     }
 }
@@ -139,8 +139,22 @@ static void test_a_call_that_is_cut_short_ends(void **state)
 {
     json_t *tools = two_tools();
     (void)state;
-    expect((srv_split_options){.style = SRV_TOOLS_HERMES, .tools = tools},
-           "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1", "{0 add {\"a\": 1}");
+    srv_split_options o = {.style = SRV_TOOLS_HERMES, .tools = tools};
+    expect(o, "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1", "{0 add {\"a\": 1...}");
+    expect(o, "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1}", "{0 add {\"a\": 1}}");
+    json_decref(tools);
+}
+
+static void test_what_is_cut_around_a_call_is_no_text(void **state)
+{
+    json_t *tools = two_tools();
+    srv_split_options o = {.style = SRV_TOOLS_HERMES, .tools = tools};
+    (void)state;
+    expect(o, "<tool_call>{\"name\": \"add\", \"arguments\": {}}\n</tool_c", "{0 add {}}");
+    o.calling = true;
+    expect(o, "{\"name\": \"add\", \"argu", "");
+    expect(o, "{", "");
+    expect(o, "{\"name\": \"add\", \"arguments\": {\"a\": 1", "{0 add {\"a\": 1...}");
     json_decref(tools);
 }
 
@@ -202,6 +216,7 @@ int main(void)
         cmocka_unit_test(test_hermes_calls),
         cmocka_unit_test(test_what_is_no_call_stays_text),
         cmocka_unit_test(test_a_call_that_is_cut_short_ends),
+        cmocka_unit_test(test_what_is_cut_around_a_call_is_no_text),
         cmocka_unit_test(test_llama3_calls),
         cmocka_unit_test(test_mistral_calls),
         cmocka_unit_test(test_a_forced_call_needs_no_mark),
