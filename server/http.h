@@ -181,9 +181,11 @@ void srv_health_look(srv_server *server);
 
 /* ---- life of the process ---- */
 
-/* Opens the socket that the configuration asks for; *address says where, as a URL (listen.c). */
+/* Opens the socket that the configuration asks for; *address says where, as a URL. On failure *fd
+ * is -1, and no file that was there before has gone (listen.c). */
 bitnet_status srv_listen(const srv_config *config, int *fd, bool *is_unix, bool *is_loopback,
                          char *address, size_t cap, bitnet_error *err);
+/* Closes what srv_listen has opened, and removes the file that it made. */
 void srv_unlisten(const srv_config *config, int fd);
 /* Tells systemd, where it wants to hear: "READY=1" (notify.c). */
 void srv_notify(const srv_config *config, const char *state);

@@ -87,7 +87,6 @@ static bitnet_status listen_tcp(const srv_config *c, int *fd, bitnet_error *err)
     int rc = getaddrinfo(c->host, port, &want, &found);
     if (rc)
         return refuse(err, BITNET_IO, "--host %s: %s", c->host, gai_strerror(rc));
-    *fd = -1;
     for (const struct addrinfo *a = found; a && *fd < 0; a = a->ai_next)
         *fd = open_at(a);
     int why = errno;
@@ -113,6 +112,25 @@ static void remove_stale(const struct sockaddr_un *at)
     close(fd);
 }
 
+/* A socket that listens on this file; -1: it cannot, errno says why, and no file of ours is left. A
+ * file that was there before is not ours. */
+static int open_file(const struct sockaddr_un *at)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    bool bound = bind(fd, (const struct sockaddr *)at, sizeof *at) == 0;
+    if (bound && chmod(at->sun_path, S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP) == 0 &&
+        listen(fd, BACKLOG) == 0)
+        return fd;
+    int why = errno;
+    if (bound)
+        unlink(at->sun_path);
+    close(fd);
+    errno = why;
+    return -1;
+}
+
 static bitnet_status listen_unix(const char *path, int *fd, bitnet_error *err)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -121,14 +139,10 @@ static bitnet_status listen_unix(const char *path, int *fd, bitnet_error *err)
                       sizeof at.sun_path - 1);
     memcpy(at.sun_path, path, strlen(path) + 1);
     remove_stale(&at);
-    *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (*fd >= 0 && bind(*fd, (struct sockaddr *)&at, sizeof at) == 0 &&
-        chmod(path, S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP) == 0 && listen(*fd, BACKLOG) == 0)
-        return BITNET_OK;
-    int why = errno;
+    *fd = open_file(&at);
     if (*fd >= 0)
-        close(*fd);
-    return refuse(err, BITNET_IO, "cannot listen on the socket %s: %s", path, strerror(why));
+        return BITNET_OK;
+    return refuse(err, BITNET_IO, "cannot listen on the socket %s: %s", path, strerror(errno));
 }
 
 static bitnet_status adopt(int given, int *fd, bitnet_error *err)
@@ -146,6 +160,7 @@ static bitnet_status adopt(int given, int *fd, bitnet_error *err)
 bitnet_status srv_listen(const srv_config *c, int *fd, bool *is_unix, bool *is_loopback,
                          char *address, size_t cap, bitnet_error *err)
 {
+    *fd = -1;
     bitnet_status st = c->listen_fd > 0 ? adopt(c->listen_fd, fd, err)
                        : c->unix_path   ? listen_unix(c->unix_path, fd, err)
                                         : listen_tcp(c, fd, err);
@@ -155,6 +170,7 @@ bitnet_status srv_listen(const srv_config *c, int *fd, bool *is_unix, bool *is_l
     if (*is_loopback || c->n_keys || c->allow_open)
         return BITNET_OK;
     srv_unlisten(c, *fd);
+    *fd = -1;
     return refuse(
         err, BITNET_ARGUMENT,
         "%s can be reached from other machines, and no API key is set: give --api-key-file "

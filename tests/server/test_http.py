@@ -578,7 +578,17 @@ def test_unix_socket():
         c.close()
         second = subprocess.run([DRIVER, f"unix={path}"], capture_output=True, text=True, timeout=20, check=False)
         check(second.returncode == 5 and "in use" in second.stderr, f"a second server: {second}")
+        equal(d.ask("GET", "/health/live", connection=UnixConnection(path))[0], 200, "the first one after the second has failed")
     check(not os.path.exists(path), "it is removed in the end")
+
+
+def test_a_file_is_no_socket():
+    """What stands where the socket should be is somebody's: it stays."""
+    path = write("notes.txt", "mine\n")
+    done = subprocess.run([DRIVER, f"unix={path}"], capture_output=True, text=True, timeout=20, check=False)
+    check(done.returncode == 5 and "in use" in done.stderr, str(done))
+    with open(path, encoding="ascii") as f:
+        equal(f.read(), "mine\n", "the file")
 
 
 def test_socket_of_a_supervisor():
