@@ -96,8 +96,11 @@ static void hand_over(srv_exchange *x)
     pthread_mutex_unlock(&x->lock);
     if (srv_workers_give(x->http->workers, x))
         return;
-    srv_fail(x, 503, "overloaded", NULL, "all %d places for requests are taken; try again soon",
-             x->server->config->max_requests);
+    if (atomic_load(&x->server->draining))
+        srv_fail(x, 503, "shutting_down", NULL, "the server is about to end");
+    else
+        srv_fail(x, 503, "overloaded", NULL, "all %d places for requests are taken; try again soon",
+                 x->server->config->max_requests);
     srv_exchange_release(x);
 }
 
@@ -267,9 +270,12 @@ void srv_http_close(srv_http *h)
 {
     if (!h)
         return;
-    /* handlers end, and with them the last suspended connections wake up */
-    srv_workers_close(h->workers);
-    h->workers = NULL;
+    /* nobody else is accepted: who waits in the socket's queue is for the next server that listens
+     * with it; without this call the socket would be shut down and closed below */
+    MHD_quiesce_daemon(h->daemon);
+    /* handlers end, and with them the last suspended connections wake up; requests that are whole
+     * only now are refused */
+    srv_workers_end(h->workers);
     wait_for_replies(h);
     MHD_stop_daemon(h->daemon);
     free_parts(h);

@@ -45,9 +45,11 @@ void srv_watch_remove(srv_watch *w, watched *c);
 typedef struct srv_workers srv_workers;
 
 srv_workers *srv_workers_open(int most);
-/* Waits until all have ended. */
+/* Waits until all threads have ended; no more exchanges are taken. */
+void srv_workers_end(srv_workers *w);
+/* The same, and frees them: nobody may give exchanges any more. NULL is legal. */
 void srv_workers_close(srv_workers *w);
-/* A thread will call srv_exchange_work(x). False: all are busy. */
+/* A thread will call srv_exchange_work(x). False: all are busy, or have been told to end. */
 bool srv_workers_give(srv_workers *w, srv_exchange *x);
 
 /* ---- the daemon ---- */

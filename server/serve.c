@@ -153,6 +153,7 @@ static bitnet_status open_parts(life *l, bitnet_error *err)
 
 static void close_parts(life *l)
 {
+    atomic_store(&l->server.draining, true); /* also where the start has failed */
     atomic_store(&l->server.ending, true);
     srv_http_close(l->http);
     if (l->fd >= 0)

@@ -92,7 +92,9 @@ bool srv_workers_give(srv_workers *w, srv_exchange *x)
 {
     bool ok = true;
     pthread_mutex_lock(&w->lock);
-    if (w->n_idle > 0)
+    if (w->ends)
+        ok = false;
+    else if (w->n_idle > 0)
         w->n_idle--;
     else
         ok = w->n_threads < w->most && start_thread(w);
@@ -106,16 +108,21 @@ bool srv_workers_give(srv_workers *w, srv_exchange *x)
     return ok;
 }
 
-void srv_workers_close(srv_workers *w)
+void srv_workers_end(srv_workers *w)
 {
-    if (!w)
-        return;
     pthread_mutex_lock(&w->lock);
     w->ends = true;
     pthread_cond_broadcast(&w->work);
     while (w->n_threads)
         pthread_cond_wait(&w->gone, &w->lock);
     pthread_mutex_unlock(&w->lock);
+}
+
+void srv_workers_close(srv_workers *w)
+{
+    if (!w)
+        return;
+    srv_workers_end(w);
     pthread_cond_destroy(&w->work);
     pthread_cond_destroy(&w->gone);
     pthread_mutex_destroy(&w->lock);

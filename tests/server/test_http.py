@@ -598,6 +598,9 @@ def test_socket_of_a_supervisor():
         with Driver(f"listen_fd={s.fileno()}", pass_fds=[s.fileno()]) as d:
             equal(d.port, s.getsockname()[1], "port")
             d.works()
+        with socket.create_connection(s.getsockname(), 5):  # the socket outlives the server: the next one takes this up
+            s.settimeout(5)
+            s.accept()[0].close()
 
 
 def test_notifications():
@@ -645,6 +648,20 @@ def test_drain_ends():
         check(0.3 < time.monotonic() - began < 4, f"it took {time.monotonic() - began} s")
         equal(status_of(drain(s)), 503, "what could not finish is told so")
         check(b'{"gone":true}' in drain(t), "a stream, too")
+
+
+def test_a_request_that_is_whole_when_the_drain_is_over():
+    """Handlers have ended; a client that takes its reply slowly keeps HTTP alive for a moment. What comes in it is refused."""
+    with Driver("drain=0.1") as d, d.connect() as slow, d.connect() as half:
+        slow.sendall(b"GET /big/50000000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        d.until("running", 1)
+        half.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{")
+        time.sleep(0.2)
+        d.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        half.sendall(b"}")
+        equal(status_of(drain(half)), 503, "status")
+        equal(d.process.wait(10), 0, "exit status")
 
 
 def test_a_second_signal_ends_at_once():
