@@ -1,4 +1,5 @@
 /* ask_tools.c - which tools an answer may call, and which it must. */
+#include <stdio.h>
 #include <string.h>
 
 #include "ask_impl.h"
@@ -141,29 +142,64 @@ const char *srv_tool_opening(srv_tool_style style)
                                         : "";
 }
 
-static json_t *call_schema(const json_t *tool, const char *key)
+static bool is_among(const char *word, const char *const *words, size_t n)
 {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(word, words[i]) == 0)
+            return true;
+    return false;
+}
+
+/* "#" and "#/..." name places of the tool's own schema, which stands at `base` of the whole one. */
+static bool move_reference(json_t *schema, const char *base)
+{
+    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    if (!ref || ref[0] != '#' || (ref[1] && ref[1] != '/'))
+        return true;
+    return json_object_set_new(schema, "$ref", json_sprintf("%s%s", base, ref + 1)) == 0;
+}
+
+/* Moves the references of a schema and of all schemas in it: under "properties" and its like every
+ * member is one, and values that are only compared have none. Nests as deep as the body, which is
+ * limited. False: out of memory. */
+static bool move_references(json_t *node, const char *base, bool names)
+{
+    static const char *const lists[] = {"properties", "patternProperties", "$defs", "definitions",
+                                        "dependentSchemas"};
+    static const char *const values[] = {"const", "enum", "default", "examples"};
+    const char *key;
+    json_t *value;
+    size_t i;
+    bool good = names || !json_is_object(node) || move_reference(node, base);
+    json_array_foreach(node, i, value)
+    {
+        good = good && move_references(value, base, false);
+    }
+    json_object_foreach(node, key, value)
+    {
+        bool compared = !names && is_among(key, values, sizeof values / sizeof *values);
+        bool inner = !names && is_among(key, lists, sizeof lists / sizeof *lists);
+        good = good && (compared || move_references(value, base, inner));
+    }
+    return good;
+}
+
+/* The schema of a call of the tool, which is number `index` of all. */
+static json_t *call_schema(const json_t *tool, const char *key, size_t index)
+{
+    char base[64];
     const json_t *parameters = json_object_get(json_object_get(tool, "function"), "parameters");
     json_t *schema = json_is_object(parameters) && json_object_size(parameters)
                          ? json_deep_copy(parameters)
                          : json_pack("{s:s}", "type", "object");
+    snprintf(base, sizeof base, "#/anyOf/%zu/properties/%s", index, key);
+    if (!move_references(schema, base, false)) {
+        json_decref(schema);
+        return NULL;
+    }
     return json_pack("{s:s, s:{s:{s:s}, s:o}, s:[ss], s:b}", "type", "object", "properties", "name",
                      "const", tool_name(tool), key, schema, "required", "name", key,
                      "additionalProperties", 0);
-}
-
-/* References in a schema count from its root: what they name goes there. */
-static void lift_definitions(const json_t *tool, json_t *root)
-{
-    static const char *const names[] = {"$defs", "definitions"};
-    const json_t *parameters = json_object_get(json_object_get(tool, "function"), "parameters");
-    for (size_t i = 0; i < 2; i++) {
-        json_t *from = json_object_get(parameters, names[i]), *to = json_object_get(root, names[i]);
-        if (json_is_object(from) && to)
-            json_object_update_missing(to, from);
-        else if (json_is_object(from))
-            json_object_set_new(root, names[i], json_copy(from));
-    }
 }
 
 json_t *srv_tool_schema(const srv_tool_plan *plan, srv_tool_style style)
@@ -173,8 +209,7 @@ json_t *srv_tool_schema(const srv_tool_plan *plan, srv_tool_style style)
     const char *key = style == SRV_TOOLS_LLAMA3 ? "parameters" : "arguments";
     json_array_foreach(plan->forced, i, tool)
     {
-        lift_definitions(tool, root);
-        if (json_array_append_new(all, call_schema(tool, key))) {
+        if (json_array_append_new(all, call_schema(tool, key, i))) {
             json_decref(root);
             root = NULL;
             break;

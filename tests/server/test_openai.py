@@ -354,6 +354,39 @@ def test_forced_calls():
     equal(sorted(json.loads("".join(d.function.arguments for d in made))), ["a", "b"], "streamed")
 
 
+def tool(name, **parameters):
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", **parameters}}}
+
+
+def forced(tools, name):
+    reply = chat(model="tools", tools=tools, tool_choice={"type": "function", "function": {"name": name}} if name else "required",
+                 max_tokens=200).choices[0]
+    equal(reply.finish_reason, "tool_calls", f"{reply}")
+    return json.loads(reply.message.tool_calls[0].function.arguments)
+
+
+def test_references_stay_in_their_tool():
+    """Definitions of one name in two tools, a tool that contains itself, and values that look like references."""
+    unit = {"u": {"$ref": "#/$defs/U"}}
+    first = tool("first", properties=unit, required=["u"], additionalProperties=False, **{"$defs": {"U": {"const": "metre"}}})
+    second = tool("second", properties=unit, required=["u"], additionalProperties=False, **{"$defs": {"U": {"const": "mile"}}})
+    only = tool("second", properties={"u": {"$ref": "#/properties/v"}, "v": {"enum": ["mile"]}}, required=["u", "v"],
+                additionalProperties=False)
+    for tools, want in (([first, second], {"u": "metre"}), ([second, first], {"u": "mile"})):
+        equal(forced(tools, tools[0]["function"]["name"]), want, "one tool")
+    for seed in range(8):
+        reply = chat(model="tools", tools=[first, second], tool_choice="required", temperature=2, seed=seed, max_tokens=200).choices[0]
+        made = reply.message.tool_calls[0].function
+        equal(json.loads(made.arguments), {"u": {"first": "metre", "second": "mile"}[made.name]}, made.name)
+    equal(forced([only], None), {"u": "mile", "v": "mile"}, "a place that is no definition")
+    nest = tool("nest", properties={"n": {"enum": [1]}, "inner": {"anyOf": [{"enum": [2]}, {"$ref": "#"}]}}, required=["n", "inner"],
+                additionalProperties=False)
+    made = forced([nest], None)
+    check(made["n"] == 1 and (made["inner"] == 2 or made["inner"]["n"] == 1), f"{made}")
+    looks = tool("looks", properties={"$ref": {"const": {"$ref": "#/x"}}}, required=["$ref"], additionalProperties=False)
+    equal(forced([looks], None), {"$ref": {"$ref": "#/x"}}, "a value")
+
+
 def test_stops_are_not_looked_for_in_a_form():
     """A stop string that is part of a value would cut it."""
     choice = chat(response_format=schema_format(PERSON), max_tokens=120, stop=["n", ":"]).choices[0]
