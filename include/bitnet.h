@@ -843,8 +843,8 @@ typedef enum bitnet_grammar_kind {
      * or more of them hold), allOf where its parts can be put together, $ref within the schema
      * (recursive too), minLength, maxLength, pattern (regular expressions without look-around and
      * references), the formats date, time, date-time and uuid, minimum, maximum and their exclusive
-     * forms (of integers exact; of numbers whole bounds up to 10^9). Annotations (title, default,
-     * ...) say nothing. Every other keyword, and combinations that are not enforced, are refused
+     * forms (of integers exact, below 2^53; of numbers whole, up to 10^9). Annotations (title and
+     * so on) say nothing. Every other keyword, and combinations that are not enforced, are refused
      * by name and place. Texts may be fewer than the schema allows, never others: properties come
      * in its order, and there are others than those it names only with additionalProperties */
     BITNET_GRAMMAR_JSON_SCHEMA = 1,
@@ -859,7 +859,7 @@ typedef struct bitnet_grammar bitnet_grammar;
 typedef struct bitnet_matcher bitnet_matcher;
 
 /* Close it before its engine. What is written as JSON has bounded white space (after brackets and
- * commas nothing, a blank, or a line's end and at most 32 blanks) and bounded numbers (19 digits,
+ * commas nothing, a blank, or a line's end and at most 32 blanks) and bounded numbers (18 digits,
  * 20 behind the point, 2 of an exponent), and nothing behind its end. Texts of at most 1 MiB,
  * 65,536 rules, 262,144 instructions. Fails: ARGUMENT (what the text has that is not understood or
  * cannot be followed, such as a rule that begins with itself or never ends), MEMORY. */

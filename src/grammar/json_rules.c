@@ -2,7 +2,8 @@
 #include "grammar/json_rules.h"
 #include "grammar/grammar.h"
 
-enum { INDENT = 32, INTEGER_DIGITS = 19, FRACTION_DIGITS = 20, EXPONENT_DIGITS = 2 };
+/* 18 digits are within 64 bits; readers of JSON refuse larger integers. */
+enum { INDENT = 32, INTEGER_DIGITS = 18, FRACTION_DIGITS = 20, EXPONENT_DIGITS = 2 };
 
 uint32_t bnet_rule_named(bnet_program *p, const char *name)
 {

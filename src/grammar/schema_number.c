@@ -3,8 +3,9 @@
 
 #include <math.h>
 
-enum { LONGEST = 19, SHORT = 9, FRACTION = 6 }; /* digits: of integers, of bounded numbers */
-#define BOUND_MAX 9e18                          /* of an integer's bounds */
+/* Integers of 18 digits are within 64 bits; readers of JSON refuse larger ones. */
+enum { LONGEST = 18, SHORT = 9, FRACTION = 6 }; /* digits: of integers, of bounded numbers */
+#define EXACT_MAX 9007199254740992.0            /* 2^53: below it a double is one integer */
 #define SHORT_MAX 1e9                           /* of a number's */
 
 static uint64_t power(int n)
@@ -50,7 +51,7 @@ static void write_same_length(bnet_program *p, uint64_t lo, uint64_t hi, int n)
     bnet_program_close(p, &c);
 }
 
-/* The numbers lo..hi without a sign, at most 19 digits. */
+/* The numbers lo..hi without a sign, at most 18 digits. */
 static void write_range(bnet_program *p, uint64_t lo, uint64_t hi)
 {
     bool first = true;
@@ -82,8 +83,8 @@ static double bound(bnet_schema *s, const json_t *node, const char *path, const 
         return absent;
     if (!json_is_number(v))
         bnet_schema_refuse(s, path, keyword, "it must be a number");
-    else if (json_is_integer(v) && fabs((double)json_integer_value(v)) > 9007199254740992.0)
-        bnet_schema_refuse(s, path, keyword, "it has more digits than are told apart (2^53)");
+    else if (fabs(json_number_value(v)) >= EXACT_MAX)
+        bnet_schema_refuse(s, path, keyword, "it must be less than 2^53, and more than -2^53");
     return json_number_value(v);
 }
 
@@ -119,7 +120,7 @@ static void write_integers(bnet_schema *s, bounds b, const char *path)
         lo += 1;
     if (b.under && hi == b.hi)
         hi -= 1;
-    if (lo > hi || lo > BOUND_MAX || hi < -BOUND_MAX) {
+    if (lo > hi) {
         no_values(s, path, b);
         return;
     }
