@@ -41,7 +41,7 @@ def test_inference():
     equal(old["text"], r["text"], "its text")
 
 
-def test_inference_is_what_the_command_says():
+def test_S_1_inference_is_what_the_command_says():
     from serving import run
     said = run("run", "-m", model("story"), "--greedy", "-n", "20", "--json", "Once upon a time").json()
     equal(server().json("POST", "/v1/inference", CALM)["text"], said["text"], "text")
