@@ -66,8 +66,9 @@ void srv_fail(srv_exchange *x, int status, const char *code, const char *param, 
 void srv_fail_with(srv_exchange *x, const bitnet_error *err);
 
 /* A reply that comes in pieces. _begin sends status 200 and the headers. _write waits while the
- * client is slow, at most for the time a slow client is given; false: the client is gone, stop.
- * _end must follow _begin. An error after _begin is written by the API itself as an event. */
+ * client is slow, at most for the time a slow client is given, and not beyond the deadline or the
+ * end of the server; false: stop. _end must follow _begin. An error after _begin is written by the
+ * API itself as an event. */
 void srv_stream_begin(srv_exchange *x, const char *content_type);
 bool srv_stream_write(srv_exchange *x, const void *bytes, size_t n_bytes);
 void srv_stream_end(srv_exchange *x);

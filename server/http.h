@@ -113,6 +113,7 @@ struct srv_exchange {
     pthread_mutex_t lock;
     pthread_cond_t room;
     bool suspended, replied, completed, streaming, stream_ended;
+    bool cut; /* something of the stream was lost */
     int status;
     struct MHD_Response *response; /* until it is queued */
     char *out; /* bytes of a stream that the client has not got: n_out from out_at on */

@@ -8,7 +8,7 @@
 
 #include "http.h"
 
-enum { FIRST_ROOM = 4096, MOST_ROOM = 256 * 1024, BLOCK = 8192 };
+enum { FIRST_ROOM = 4096, MOST_ROOM = 256 * 1024, BLOCK = 8192, SLICE_MS = 50 };
 
 /* ---- HTTP's side ---- */
 
@@ -32,10 +32,10 @@ static ssize_t on_read(void *exchange, uint64_t position, char *buf, size_t cap)
     pthread_mutex_lock(&x->lock);
     if (x->n_out)
         n = give(x, buf, cap);
-    else if (atomic_load(&x->client_gone))
-        n = MHD_CONTENT_READER_END_WITH_ERROR;
-    else if (x->stream_ended)
+    else if (x->stream_ended && !x->cut) /* also for a client that asks no more, but listens */
         n = MHD_CONTENT_READER_END_OF_STREAM;
+    else if (x->cut || atomic_load(&x->client_gone))
+        n = MHD_CONTENT_READER_END_WITH_ERROR;
     else {
         x->suspended = true;
         MHD_suspend_connection(x->connection);
@@ -95,16 +95,17 @@ static bool make_room(srv_exchange *x, size_t n)
     return true;
 }
 
-/* Waits until the client has taken something; false: it has not for too long. */
+/* Waits until the client has taken something, at most for a moment: nobody wakes who waits when the
+ * deadline passes or the server ends. False: the client has taken nothing for too long. */
 static bool wait_for_client(srv_exchange *x)
 {
-    double until = x->out_moved_ms + x->server->config->write_timeout_s * 1e3;
+    double now = srv_steady_ms();
+    if (now > x->out_moved_ms + x->server->config->write_timeout_s * 1e3)
+        return false;
+    double until = now + SLICE_MS;
     struct timespec t = {.tv_sec = (time_t)(until / 1e3)};
     t.tv_nsec = (long)((until - (double)t.tv_sec * 1e3) * 1e6);
-    while (x->out_moved_ms + x->server->config->write_timeout_s * 1e3 <= until &&
-           !atomic_load(&x->client_gone) && !x->completed)
-        if (pthread_cond_timedwait(&x->room, &x->lock, &t) != 0)
-            return false;
+    pthread_cond_timedwait(&x->room, &x->lock, &t);
     return true;
 }
 
@@ -115,14 +116,16 @@ static void give_up(srv_exchange *x)
     srv_exchange_hung_up(x);
 }
 
-/* Appends a piece of at most MOST_ROOM / 2 bytes. */
+/* Appends a piece of at most MOST_ROOM / 2 bytes. Where there is room, also after the deadline: a
+ * stream may say why it ends. False: the piece is lost, and the stream is seen to be cut. */
 static bool push(srv_exchange *x, const char *bytes, size_t n)
 {
-    bool in_time = true;
+    bool in_time = true, room;
     pthread_mutex_lock(&x->lock);
-    while (in_time && !atomic_load(&x->client_gone) && !x->completed && !make_room(x, n))
+    while (!(room = make_room(x, n)) && in_time && !srv_gone(x) && !x->completed)
         in_time = wait_for_client(x);
-    bool there = in_time && !atomic_load(&x->client_gone) && !x->completed && x->streaming;
+    bool there = room && !atomic_load(&x->client_gone) && !x->completed && x->streaming;
+    x->cut |= !there;
     if (there) {
         if (!x->n_out)
             x->out_moved_ms = srv_steady_ms();
@@ -130,7 +133,7 @@ static bool push(srv_exchange *x, const char *bytes, size_t n)
         x->n_out += n;
     }
     srv_exchange_unlock(x);
-    if (!in_time)
+    if (!in_time && !room)
         give_up(x);
     return there;
 }
@@ -151,6 +154,7 @@ void srv_stream_end(srv_exchange *x)
     double patience = x->server->config->write_timeout_s * 1e3;
     pthread_mutex_lock(&x->lock);
     x->stream_ended = true;
+    x->cut |= atomic_load(&x->client_gone); /* the handler may have stopped for that */
     atomic_store(&x->send_by_ms, (int64_t)(srv_steady_ms() + patience));
     srv_exchange_unlock(x);
 }

@@ -406,6 +406,24 @@ def test_row_20_a_client_that_does_not_read():
         d.works()
 
 
+def test_row_20_half_closed_after_the_end():
+    """A stream that is complete is seen to be so by a client which has said that it asks no more."""
+    path = os.path.join(tempfile.mkdtemp(), "s.sock")
+    with Driver(f"unix={path}"), socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(20)
+        s.connect(path)
+        s.sendall(b"GET /stream/16?bytes=20000 HTTP/1.1\r\nHost: localhost\r\n\r\n")  # more than the socket takes
+        time.sleep(0.5)
+        s.shutdown(socket.SHUT_WR)
+        time.sleep(0.3)
+        got = b""
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            s.settimeout(1)
+            while not got.endswith(b"0\r\n\r\n") and (part := s.recv(65536)):
+                got += part
+        check(got.endswith(b"0\r\n\r\n"), f"{len(got)} bytes, the last {got[-80:]}")
+
+
 def test_row_20_half_a_body():
     with Driver() as d:
         for _ in range(50):
@@ -423,6 +441,13 @@ def test_deadline():
         equal((status, json.loads(body)["error_code"]), (504, "TIMEOUT"), "a request that takes too long")
         status, _, body = d.ask("GET", "/stream/100000?ms=5")
         check(status == 200 and body.endswith(b'data: {"gone":true}\n\n'), "a stream may still say so")
+
+
+def test_deadline_of_a_client_that_does_not_read():
+    with Driver("request=0.5") as d, d.connect() as s:
+        s.sendall(b"GET /stream/100000?bytes=10000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        d.until("stopped", 1, 5)
+        check(not drain(s).endswith(b"0\r\n\r\n"), "a cut stream looks whole")
 
 
 def test_places_for_requests():
@@ -662,6 +687,18 @@ def test_a_request_that_is_whole_when_the_drain_is_over():
         half.sendall(b"}")
         equal(status_of(drain(half)), 503, "status")
         equal(d.process.wait(10), 0, "exit status")
+
+
+def test_a_client_that_does_not_read_holds_up_no_end():
+    with Driver("drain=0.3") as d, d.connect() as s:
+        s.sendall(b"GET /stream/100000?bytes=10000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        d.until("running", 1)
+        time.sleep(0.5)  # all buffers are full
+        began = time.monotonic()
+        d.process.send_signal(signal.SIGTERM)
+        equal(d.process.wait(20), 0, "exit status")
+        check(time.monotonic() - began < 5, f"it took {time.monotonic() - began:.1f} s")
+        check(not drain(s).endswith(b"0\r\n\r\n"), "a cut stream looks whole")
 
 
 def test_a_second_signal_ends_at_once():
