@@ -151,6 +151,26 @@ static void check_closed(bnet_schema *s, const json_t *closed, const json_t *oth
     }
 }
 
+/* The keyword with schemas of the first items; "": there is none. */
+static const char *first_items(const json_t *node)
+{
+    if (json_object_get(node, "prefixItems"))
+        return "prefixItems";
+    return json_is_array(json_object_get(node, "items")) ? "items" : "";
+}
+
+/* A side that says what items are, all of them, is not heard by the first ones where the other side
+ * has schemas of their own for these: they would have to be put together one by one. */
+static void check_items(bnet_schema *s, const json_t *side, const json_t *other, const char *path)
+{
+    const char *keyword = json_object_get(side, "items") ? "items" : "additionalItems";
+    const char *first = first_items(other);
+    if (json_object_get(side, keyword) && *first && strcmp(first, first_items(side)) != 0)
+        bnet_schema_refuse(s, path, keyword,
+                           "another part of the schema has schemas of the first items, which this "
+                           "part does not name");
+}
+
 json_t *bnet_schema_merge(bnet_schema *s, json_t *a, json_t *b, const char *path)
 {
     const char *keyword;
@@ -165,6 +185,8 @@ json_t *bnet_schema_merge(bnet_schema *s, json_t *a, json_t *b, const char *path
         return json_is_true(a) ? b : a;
     check_closed(s, a, b, path);
     check_closed(s, b, a, path);
+    check_items(s, a, b, path);
+    check_items(s, b, a, path);
     json_t *all = bnet_schema_ok(s) ? bnet_schema_keep(s, bnet_schema_copy(s, a)) : NULL;
     if (!all)
         return NULL;

@@ -105,6 +105,10 @@ CASES = [
     ({"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"$ref": "#/$defs/b"}],
       "$defs": {"b": {"properties": {"b": {"type": "string"}, "a": {"minimum": 3}}, "required": ["b"]}}},
      [{"a": 3, "b": ""}], [{"a": 2, "b": ""}, {"a": 3}, {"b": ""}]),
+    ({"allOf": [{"type": "array", "prefixItems": [{"type": "integer"}], "minItems": 1}, {"prefixItems": [{"type": "integer"}], "items": {"type": "null"}}]},
+     [[1], [1, None]], [[], [None], [1, 1]]),
+    ({"type": "array", "items": {"type": "string"}, "anyOf": [{"minItems": 2}, {"items": {"type": "string"}, "maxItems": 1}]},
+     [[], ["a"], ["a", "b"]], [[1], ["a", 1]]),
     ({"$ref": "#/definitions/tree", "definitions": {"tree": {"type": "object", "properties": {
         "v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/definitions/tree"}}}, "required": ["v"]}}},
      [{"v": 1}, {"v": 1, "kids": [{"v": 2, "kids": []}, {"v": 3}]}], [{"kids": []}, {"v": 1, "kids": [1]}]),
@@ -146,6 +150,12 @@ REFUSED = [
     ({"required": ["a"], "properties": {}, "additionalProperties": False}, "required"),
     ({"allOf": [{"type": "string"}, {"type": "integer"}]}, "type"), ({"allOf": [{"pattern": "a"}, {"pattern": "b"}]}, "pattern"),
     ({"allOf": [{"$ref": "#"}]}, "allOf"), ({"allOf": [{"properties": {"a": {}}, "additionalProperties": False}, {"properties": {"b": {}}}]}, "additionalProperties"),
+    ({"allOf": [{"type": "array", "items": {"type": "string"}}, {"prefixItems": [{"type": "integer"}]}]}, "items"),
+    ({"allOf": [{"type": "array", "prefixItems": [{}]}, {"items": {"type": "string"}}]}, "items"),
+    ({"allOf": [{"prefixItems": [{}], "items": {"type": "string"}}, {"items": {"type": "string"}}]}, "items"),
+    ({"type": "array", "items": {"type": "string"}, "anyOf": [{"minItems": 1}, {"prefixItems": [{"type": "integer"}]}]}, "items"),
+    ({"allOf": [{"items": [{"type": "string"}], "maxItems": 1}, {"prefixItems": [{"type": "integer"}]}]}, "items"),
+    ({"type": "array", "additionalItems": {"type": "string"}, "oneOf": [{"items": [{"type": "integer"}]}]}, "additionalItems"),
     ({"$defs": {"a": {"properties": {"x": {"$ref": "#/$defs/a"}}}, "b": {"properties": {"x": {"$ref": "#/$defs/b"}}, "type": "object"}},
       "allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]}, "too"),
 ]
