@@ -24,9 +24,11 @@ typedef struct batch {
     srv_server server;
     srv_local *local;
     srv_results *results;
-    pthread_mutex_t mutex; /* of everything below */
+    pthread_mutex_t
+        reading; /* of the lines; taken before the other one, and held while one waits */
     srv_lines lines;
-    bool over; /* no more lines: the end, a failure, or told to stop */
+    pthread_mutex_t mutex; /* of everything below */
+    bool over;             /* no more lines: the end, a failure, or told to stop */
     srv_batch_progress progress;
     bitnet_error error;
 } batch;
@@ -69,6 +71,16 @@ static void give_up(batch *b, bitnet_status status, const char *format, ...)
     b->over = true;
 }
 
+static bool stopping(batch *b)
+{
+    return atomic_load(&b->server.ending);
+}
+
+static bool stopping_fn(void *b)
+{
+    return stopping(b);
+}
+
 /* ---- which line is next ---- */
 
 static bool is_blank(const char *line, size_t n)
@@ -103,19 +115,16 @@ static void read_line(const batch *b, line_job *job, const char *line, size_t n)
     job->custom_id = json_string_value(json_object_get(job->request, "custom_id"));
 }
 
-/* The next line of this shard, known or not. False: there is none. Requires the mutex. */
-static bool next_line(batch *b, line_job *job)
+/* The next line of this shard, known or not. Requires `reading`. */
+static srv_line_kind next_line(batch *b, line_job *job)
 {
     const srv_batch_options *o = b->options;
     char *line;
     size_t n;
     for (;;) {
         srv_line_kind kind = srv_lines_next(&b->lines, &line, &n);
-        b->progress.in_bytes = b->lines.n_bytes;
-        if (kind == SRV_LINE_BAD)
-            give_up(b, BITNET_IO, "%s: cannot be read: %s", o->in, strerror(errno));
-        if (kind == SRV_LINE_BAD || kind == SRV_LINE_NONE)
-            return false;
+        if (kind == SRV_LINE_BAD || kind == SRV_LINE_NONE || kind == SRV_LINE_STOPPED)
+            return kind;
         if ((b->lines.number - 1) % o->n_shards != o->shard - 1)
             continue;
         *job = (line_job){.line = b->lines.number, .too_long = kind == SRV_LINE_LONG};
@@ -123,25 +132,46 @@ static bool next_line(batch *b, line_job *job)
             continue;
         if (!job->too_long)
             read_line(b, job, line, n);
-        return true;
+        return kind;
     }
+}
+
+/* What a look for a line has brought. True: a line that is to be computed, which runs from now on.
+ * Requires `reading`; `why` is errno of a line that cannot be read. */
+static bool begin_line(batch *b, srv_line_kind kind, const line_job *job, int why)
+{
+    bool found = kind != SRV_LINE_BAD && kind != SRV_LINE_NONE && kind != SRV_LINE_STOPPED;
+    pthread_mutex_lock(&b->mutex);
+    b->progress.in_bytes = b->lines.n_bytes;
+    if (kind == SRV_LINE_BAD)
+        give_up(b, BITNET_IO, "%s: cannot be read: %s", b->options->in, strerror(why));
+    b->over |= !found;
+    bool begins = found && wanted(b, job);
+    b->progress.n_running += begins;
+    pthread_mutex_unlock(&b->mutex);
+    if (found && !begins)
+        json_decref(job->request);
+    return begins;
+}
+
+static bool is_over(batch *b)
+{
+    pthread_mutex_lock(&b->mutex);
+    bool over = b->over;
+    pthread_mutex_unlock(&b->mutex);
+    return over;
 }
 
 /* False: nothing is left to do. */
 static bool take(batch *b, line_job *job)
 {
     bool found = false;
-    pthread_mutex_lock(&b->mutex);
-    while (!b->over && !found) {
-        found = next_line(b, job);
-        b->over |= !found;
-        if (found && !wanted(b, job)) {
-            json_decref(job->request);
-            found = false;
-        }
+    pthread_mutex_lock(&b->reading);
+    while (!found && !is_over(b)) {
+        srv_line_kind kind = next_line(b, job);
+        found = begin_line(b, kind, job, errno);
     }
-    b->progress.n_running += found;
-    pthread_mutex_unlock(&b->mutex);
+    pthread_mutex_unlock(&b->reading);
     return found;
 }
 
@@ -208,11 +238,6 @@ static void pause_ms(long ms)
 {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&t, NULL);
-}
-
-static bool stopping(batch *b)
-{
-    return atomic_load(&b->server.ending);
 }
 
 /* Asks until the server has room. False: told to stop, or out of memory. */
@@ -341,6 +366,8 @@ static bitnet_status open_files(batch *b, const srv_config *config, int *in, bit
                     "%s: is the input, too; name another file for the results", o->out);
     b->progress.in_size = S_ISREG(a.st_mode) ? (uint64_t)a.st_size : 0;
     srv_lines_open(&b->lines, *in, config->max_body + 65536);
+    b->lines.stop = stopping_fn;
+    b->lines.stop_user = b;
     return srv_results_open(o->out, &b->results, err);
 }
 
@@ -366,6 +393,7 @@ static void close_all(batch *b, int in)
     if (in >= 0)
         close(in);
     pthread_mutex_destroy(&b->mutex);
+    pthread_mutex_destroy(&b->reading);
 }
 
 bitnet_status srv_batch(const srv_config *config, const srv_batch_options *options,
@@ -375,6 +403,7 @@ bitnet_status srv_batch(const srv_config *config, const srv_batch_options *optio
     batch b = {.options = options};
     int in = -1;
     pthread_mutex_init(&b.mutex, NULL);
+    pthread_mutex_init(&b.reading, NULL);
     bitnet_status st = open_files(&b, config, &in, err);
     st = st == BITNET_OK ? open_server(&b, config, err) : st;
     if (st == BITNET_OK) {

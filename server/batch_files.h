@@ -14,19 +14,23 @@ typedef struct srv_lines {
     char *buf;
     size_t begin, end, cap, most; /* most: bytes of a line */
     bool at_end;
-    uint64_t n_bytes; /* of the file, up to and with the line that was read last */
-    size_t number;    /* of that line, from 1 */
+    uint64_t n_bytes;      /* of the file, up to and with the line that was read last */
+    size_t number;         /* of that line, from 1 */
+    bitnet_cancel_fn stop; /* asked while nothing comes; NULL: nobody */
+    void *stop_user;
+    bool stopped; /* it said so */
 } srv_lines;
 
 typedef enum srv_line_kind {
-    SRV_LINE,      /* whole */
-    SRV_LINE_LONG, /* it has more than `most` bytes, which were skipped */
-    SRV_LINE_CUT,  /* the last one, without its newline */
-    SRV_LINE_NONE, /* the file has ended */
-    SRV_LINE_BAD,  /* it cannot be read: errno; or there is no memory */
+    SRV_LINE,         /* whole */
+    SRV_LINE_LONG,    /* it has more than `most` bytes, which were skipped */
+    SRV_LINE_CUT,     /* the last one, without its newline */
+    SRV_LINE_NONE,    /* the file has ended */
+    SRV_LINE_BAD,     /* it cannot be read: errno; or there is no memory */
+    SRV_LINE_STOPPED, /* `stop` said so before a line was there */
 } srv_line_kind;
 
-/* Begins to read at the descriptor's position; it stays the caller's. */
+/* Begins to read at the descriptor's position; it stays the caller's. The caller may set `stop`. */
 void srv_lines_open(srv_lines *l, int fd, size_t most);
 void srv_lines_close(srv_lines *l);
 /* The next line without its newline, NUL-terminated, until the next call. */

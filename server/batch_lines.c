@@ -1,12 +1,13 @@
 /* batch_lines.c - lines of a file of any length, in memory of one line. */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "batch_files.h"
 
-enum { ROOM = 65536 };
+enum { ROOM = 65536, LOOK_MS = 50 };
 
 void srv_lines_open(srv_lines *l, int fd, size_t most)
 {
@@ -19,8 +20,7 @@ void srv_lines_close(srv_lines *l)
     *l = (srv_lines){.fd = -1};
 }
 
-/* Reads more behind what is there. False: it cannot. */
-static bool fill(srv_lines *l)
+static bool make_room(srv_lines *l)
 {
     if (l->begin > 0) {
         memmove(l->buf, l->buf + l->begin, l->end - l->begin);
@@ -37,13 +37,35 @@ static bool fill(srv_lines *l)
         l->buf = buf;
         l->cap = cap;
     }
+    return true;
+}
+
+/* Waits until something can be read, or the end. False: told to stop. */
+static bool wait_for_more(srv_lines *l)
+{
+    struct pollfd in = {.fd = l->fd, .events = POLLIN};
+    while (!l->stopped && poll(&in, 1, LOOK_MS) <= 0)
+        l->stopped = l->stop(l->stop_user);
+    return !l->stopped;
+}
+
+/* Reads more behind what is there. False: it cannot, or was told to stop. */
+static bool fill(srv_lines *l)
+{
     ssize_t n;
+    if (!make_room(l) || (l->stop && !wait_for_more(l)))
+        return false;
     do
         n = read(l->fd, l->buf + l->end, l->cap - l->end - 1);
     while (n < 0 && errno == EINTR);
     l->at_end = n == 0;
     l->end += n > 0 ? (size_t)n : 0;
     return n >= 0;
+}
+
+static srv_line_kind without_more(const srv_lines *l)
+{
+    return l->stopped ? SRV_LINE_STOPPED : SRV_LINE_BAD;
 }
 
 static srv_line_kind take(srv_lines *l, size_t n, bool newline, char **line, size_t *n_line)
@@ -69,7 +91,7 @@ static srv_line_kind skip(srv_lines *l)
         if (newline || l->at_end)
             return SRV_LINE_LONG;
         if (!fill(l))
-            return SRV_LINE_BAD;
+            return without_more(l);
     }
 }
 
@@ -87,6 +109,6 @@ srv_line_kind srv_lines_next(srv_lines *l, char **line, size_t *n)
             return have ? take(l, have, false, line, n) : SRV_LINE_NONE;
         seen = have;
         if (!fill(l))
-            return SRV_LINE_BAD;
+            return without_more(l);
     }
 }

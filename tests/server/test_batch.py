@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 
 from serving import SLOW, check, equal, expect, main, model, run, temp, write
@@ -123,6 +124,24 @@ def test_interrupted():
     _, err = p.communicate(timeout=60)
     equal(p.returncode, 130, f"exit code ({err})")
     check(all(r["response"]["status_code"] == 200 for r in lines(out)), "a cancelled request was written as an answer")
+
+
+def test_interrupted_while_nothing_comes():
+    """A pipe whose writer says nothing more."""
+    out = fresh("out.jsonl")
+    p = start("batch", "-", out, "--model", model("nano"), stdin=subprocess.PIPE)
+    p.stdin.write(json.dumps(request(1)).encode() + b"\n")
+    p.stdin.flush()
+    while not os.path.exists(out) or not os.path.getsize(out):
+        time.sleep(0.01)
+    p.send_signal(signal.SIGTERM)
+    try:
+        code = p.wait(timeout=30)
+    finally:
+        p.kill()
+        p.communicate()
+    check(code in (130, 143), f"exit code {code}")
+    equal(len(lines(out)), 1, "results")
 
 
 def test_refuses():

@@ -3,9 +3,13 @@
  * stay. */
 #include "test.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../server/batch.h"
@@ -18,7 +22,18 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int n_calls, n_full, n_at_once, most_at_once;
-static int stop_after; /* calls; 0: never */
+static int stop_after;        /* calls; 0: never */
+static const char *full_code; /* what a full server says; NULL: nothing that says it is full */
+static atomic_int n_syncs;    /* of files of results */
+static int sync_error;        /* 0: they succeed */
+
+int fdatasync(int fd)
+{
+    (void)fd;
+    atomic_fetch_add(&n_syncs, 1);
+    errno = sync_error;
+    return sync_error ? -1 : 0;
+}
 
 srv_local *srv_local_open(srv_server *server)
 {
@@ -45,9 +60,11 @@ bool srv_local_call(srv_local *l, const char *method, const char *path, const ch
     usleep(500);
     *reply = (srv_local_reply){.status = full ? 503 : strstr(body, "wrong") != NULL ? 400 : 200};
     snprintf(reply->request_id, sizeof reply->request_id, "req_%d", n_calls);
-    reply->body = malloc(n_body + strlen(path) + 32);
-    reply->n_body =
-        (size_t)sprintf(reply->body, "{\"path\":\"%s\",\"got\":%.*s}", path, (int)n_body, body);
+    reply->body = malloc(n_body + strlen(path) + 64);
+    reply->n_body = full && full_code
+                        ? (size_t)sprintf(reply->body, "{\"error\":{\"code\":\"%s\"}}", full_code)
+                        : (size_t)sprintf(reply->body, "{\"path\":\"%s\",\"got\":%.*s}", path,
+                                          (int)n_body, body);
     pthread_mutex_lock(&lock);
     n_at_once--;
     pthread_mutex_unlock(&lock);
@@ -126,7 +143,9 @@ static int prepare(void **state)
     snprintf(out, sizeof out, "/tmp/bitnet-batch-out-%d", (int)getpid());
     unlink(in);
     unlink(out);
-    n_calls = n_full = most_at_once = stop_after = 0;
+    n_calls = n_full = most_at_once = stop_after = sync_error = 0;
+    n_syncs = 0;
+    full_code = NULL;
     return 0;
 }
 
@@ -146,14 +165,16 @@ static bool enough(void *unused)
 
 static srv_batch_progress progress;
 static bitnet_error error;
+static size_t max_body = 4096;
+static bitnet_cancel_fn stop = enough;
 
 static bitnet_status run_shard(size_t shard, size_t n_shards)
 {
-    srv_config config = {.max_body = 4096, .max_depth = 16};
+    srv_config config = {.max_body = max_body, .max_depth = 16};
     srv_batch_options o = {
-        .in = in, .out = out, .shard = shard, .n_shards = n_shards, .n_parallel = 4};
+        .in = in, .out = out, .shard = shard, .n_shards = n_shards, .n_parallel = 4, .pause_ms = 1};
     error = (bitnet_error){0};
-    return srv_batch(&config, &o, enough, NULL, &progress, &error);
+    return srv_batch(&config, &o, stop, NULL, &progress, &error);
 }
 
 static bitnet_status run(void)
@@ -161,15 +182,32 @@ static bitnet_status run(void)
     return run_shard(1, 1);
 }
 
-static void make_input(int n)
+static void write_requests(FILE *f, int n)
 {
-    FILE *f = fopen(in, "w");
     for (int i = 1; i <= n; i++)
         fprintf(f,
                 "{\"custom_id\":\"c%d\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":"
                 "{\"prompt\":\"p%d\"}}\n",
                 i, i);
     fclose(f);
+}
+
+static void make_input(int n)
+{
+    FILE *f = fopen(in, "w");
+    assert_non_null(f);
+    write_requests(f, n);
+}
+
+/* An input of n lines that does not end before the descriptor is closed. */
+static int open_pipe(int n)
+{
+    assert_int_equal(mkfifo(in, 0600), 0);
+    int held = open(in, O_RDWR);
+    FILE *f = fopen(in, "w");
+    assert_true(held >= 0 && f);
+    write_requests(f, n);
+    return held;
 }
 
 /* ---- tests ---- */
@@ -315,6 +353,17 @@ static void a_full_server_is_asked_again(void **state)
     assert_int_equal(n_calls, 7);
 }
 
+static void an_idle_input_does_not_keep_it_from_stopping(void **state)
+{
+    (void)state;
+    int held = open_pipe(1);
+    stop_after = 1;
+    alarm(60); /* it ends the test where the batch does not end */
+    assert_int_equal(run(), BITNET_CANCELLED);
+    alarm(0);
+    close(held);
+}
+
 static void other_files_stay(void **state)
 {
     (void)state;
@@ -404,6 +453,7 @@ int main(void)
         TEST(shards_divide),
         TEST(bad_lines_are_told),
         TEST(a_full_server_is_asked_again),
+        TEST(an_idle_input_does_not_keep_it_from_stopping),
         TEST(other_files_stay),
         TEST(another_input_is_noticed),
         TEST(two_batches_do_not_share_a_file),
