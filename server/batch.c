@@ -17,7 +17,7 @@
 #include "local.h"
 #include "server.h"
 
-enum { MAX_PARALLEL = 1024, STACK_BYTES = 512 * 1024, MAX_VALUES = 262144 };
+enum { MAX_PARALLEL = 1024, MAX_REFUSALS = 10, STACK_BYTES = 512 * 1024, MAX_VALUES = 262144 };
 
 typedef struct batch {
     const srv_batch_options *options;
@@ -240,20 +240,65 @@ static void pause_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-/* Asks until the server has room. False: told to stop, or out of memory. */
+/* In small parts, to hear when it is told to stop. */
+static void pause_long(batch *b, long ms)
+{
+    for (; ms > 0 && !stopping(b); ms -= 50)
+        pause_ms(ms < 50 ? ms : 50);
+}
+
+/* Does the server only lack a place, which others' requests leave when they end? */
+static bool lacks_place(const srv_local_reply *reply)
+{
+    json_t *body = json_loadb(reply->body, reply->n_body, 0, NULL);
+    const char *code = json_string_value(json_object_get(json_object_get(body, "error"), "code"));
+    bool busy = code && (strcmp(code, "server_busy") == 0 || strcmp(code, "overloaded") == 0);
+    json_decref(body);
+    return busy;
+}
+
+static size_t n_answered(batch *b)
+{
+    pthread_mutex_lock(&b->mutex);
+    size_t n = b->progress.n_answered;
+    pthread_mutex_unlock(&b->mutex);
+    return n;
+}
+
+/* How often a request was refused that may succeed later. */
+typedef struct patience {
+    int n_refused;     /* since a line was answered */
+    size_t n_answered; /* lines, when it was refused last */
+    long pause_ms;
+} patience;
+
+/* True: the refused request is to be made once more. For ever while a place is what is missing;
+ * other refusals (no memory for a model beside those in use) only while other lines are answered.
+ */
+static bool once_more(batch *b, const srv_local_reply *reply, patience *p)
+{
+    size_t now = n_answered(b);
+    if ((reply->status != 503 && reply->status != 429) || stopping(b))
+        return false;
+    p->n_refused = now != p->n_answered || lacks_place(reply) ? 0 : p->n_refused + 1;
+    p->n_answered = now;
+    return p->n_refused < MAX_REFUSALS;
+}
+
+/* Asks until there is an answer or no hope of one. False: told to stop, or out of memory. */
 static bool ask(batch *b, const json_t *request, srv_local_reply *reply)
 {
+    long first = b->options->pause_ms > 0 ? b->options->pause_ms : 50;
+    patience p = {.n_answered = n_answered(b), .pause_ms = first};
     const char *url = json_string_value(json_object_get(request, "url"));
     char *body = json_dumps(json_object_get(request, "body"), JSON_COMPACT);
-    bool there = body != NULL, full = true;
-    for (long wait = 50; there && full; wait = wait < 1000 ? 2 * wait : 1000) {
+    bool there = body && srv_local_call(b->local, "POST", url, body, strlen(body), reply);
+    while (there && once_more(b, reply, &p)) {
+        free(reply->body);
+        reply->body = NULL;
+        pause_long(b, p.pause_ms);
+        p.pause_ms = p.pause_ms < 50 * first ? 2 * p.pause_ms : p.pause_ms;
         there = srv_local_call(b->local, "POST", url, body, strlen(body), reply);
-        full = there && (reply->status == 503 || reply->status == 429) && !stopping(b);
-        if (full) {
-            free(reply->body);
-            reply->body = NULL;
-            pause_ms(wait);
-        }
     }
     free(body);
     return there && !stopping(b);

@@ -22,7 +22,7 @@ typedef struct srv_batch_options {
     const char *in, *out;
     size_t shard, n_shards; /* computes the lines whose number is shard modulo n_shards, 1.. */
     int n_parallel;         /* requests at a time */
-    long pause_ms;          /* before a refused request is made again; doubles each time; 0: 50 */
+    long pause_ms;          /* before a refused request is made again; it grows; 0: 50 */
     void (*on_progress)(void *user,
                         const srv_batch_progress *progress); /* any thread; NULL: none */
     void *user;

@@ -353,6 +353,24 @@ static void a_full_server_is_asked_again(void **state)
     assert_int_equal(n_calls, 7);
 }
 
+/* Others' requests end, so that a place is waited for as long as it takes; but not memory. */
+static void what_stays_refused_is_recorded(void **state)
+{
+    (void)state;
+    make_input(1);
+    n_full = 20;
+    full_code = "server_busy";
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(progress.n_answered, 1);
+    unlink(out);
+    n_full = 1000;
+    full_code = "out_of_memory";
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(progress.n_failed, 1);
+    assert_true(n_full > 900);
+    assert_int_equal(count(read_file(out), "\"status_code\":503"), 1);
+}
+
 static void an_idle_input_does_not_keep_it_from_stopping(void **state)
 {
     (void)state;
@@ -453,6 +471,7 @@ int main(void)
         TEST(shards_divide),
         TEST(bad_lines_are_told),
         TEST(a_full_server_is_asked_again),
+        TEST(what_stays_refused_is_recorded),
         TEST(an_idle_input_does_not_keep_it_from_stopping),
         TEST(other_files_stay),
         TEST(another_input_is_noticed),
