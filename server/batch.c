@@ -94,7 +94,7 @@ static bool wanted(batch *b, const line_job *job)
     bool same;
     if (!srv_results_has(b->results, job->line, job->custom_id, &same))
         return true;
-    if (same)
+    if (same || job->too_long || job->too_complex) /* its custom_id is not known */
         b->progress.n_known++;
     else
         give_up(b, BITNET_ARGUMENT,

@@ -46,7 +46,8 @@ typedef struct srv_results srv_results;
 bitnet_status srv_results_open(const char *path, srv_results **out, bitnet_error *err);
 /* Sees to it that everything is on the disk. False: it is not, errno says why. */
 bool srv_results_close(srv_results *r);
-/* Was this line of IN acknowledged? *same: its custom_id is that of the result, too. */
+/* Was this line of IN acknowledged? *same: its custom_id is that of the result, too, or the result
+ * has none, being the refusal of a line that could not be read. */
 bool srv_results_has(const srv_results *r, size_t line, const char *custom_id, bool *same);
 /* Appends one result, whole or not at all; once it returns true, the end of the process loses
  * nothing of it, and at most a second later neither does the end of the machine. Any thread. */

@@ -185,7 +185,7 @@ bool srv_results_close(srv_results *r)
 bool srv_results_has(const srv_results *r, size_t line, const char *custom_id, bool *same)
 {
     uint32_t found = line <= r->n_marks ? r->marks[line - 1] : 0;
-    *same = found == digest(custom_id ? custom_id : "");
+    *same = found == digest(custom_id ? custom_id : "") || found == digest("");
     return found != 0;
 }
 

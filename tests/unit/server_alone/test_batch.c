@@ -382,6 +382,31 @@ static void an_idle_input_does_not_keep_it_from_stopping(void **state)
     close(held);
 }
 
+/* With a larger limit it is a request whose custom_id can be read. Its result stays. */
+static void a_line_that_was_too_long_is_the_same_line(void **state)
+{
+    (void)state;
+    FILE *f = fopen(in, "w");
+    assert_non_null(f);
+    fprintf(f,
+            "{\"custom_id\":\"l\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":"
+            "{\"prompt\":\"%090000d\"}}\n",
+            7);
+    fclose(f);
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(progress.n_failed, 1);
+    max_body = 200000;
+    bitnet_status st = run();
+    assert_int_equal(st, BITNET_OK);
+    assert_int_equal(progress.n_known, 1);
+    unlink(out);
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(progress.n_answered, 1);
+    max_body = 4096; /* and the other way round */
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(progress.n_known, 1);
+}
+
 static void other_files_stay(void **state)
 {
     (void)state;
@@ -473,6 +498,7 @@ int main(void)
         TEST(a_full_server_is_asked_again),
         TEST(what_stays_refused_is_recorded),
         TEST(an_idle_input_does_not_keep_it_from_stopping),
+        TEST(a_line_that_was_too_long_is_the_same_line),
         TEST(other_files_stay),
         TEST(another_input_is_noticed),
         TEST(two_batches_do_not_share_a_file),
