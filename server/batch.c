@@ -357,12 +357,16 @@ static void *work(void *user)
 
 /* ---- all of it ---- */
 
-/* Tells how far it is, and stops when told to, until all lines are done. */
+/* Tells how far it is, has results brought to the disk, and stops when told to, until all lines are
+ * done. */
 static void watch(batch *b, bitnet_cancel_fn stop, void *stop_user)
 {
     for (bool done = false; !done; pause_ms(done ? 0 : 50)) {
-        bool told = stop && stop(stop_user);
+        bool told = stop && stop(stop_user), written = srv_results_sync(b->results);
+        int why = errno;
         pthread_mutex_lock(&b->mutex);
+        if (!written)
+            give_up(b, BITNET_IO, "%s: cannot be written: %s", b->options->out, strerror(why));
         if (told && !stopping(b)) {
             give_up(b, BITNET_CANCELLED, "the batch was stopped; run it again to continue");
             atomic_store(&b->server.ending, true);

@@ -50,7 +50,10 @@ bool srv_results_close(srv_results *r);
  * has none, being the refusal of a line that could not be read. */
 bool srv_results_has(const srv_results *r, size_t line, const char *custom_id, bool *same);
 /* Appends one result, whole or not at all; once it returns true, the end of the process loses
- * nothing of it, and at most a second later neither does the end of the machine. Any thread. */
+ * nothing of it. False: errno says why; nothing is appended after a failure. Any thread. */
 bool srv_results_add(srv_results *r, const char *json);
+/* To be called often: results older than a second are brought to the disk, where the end of the
+ * machine does not lose them either. False: errno says why. Any thread. */
+bool srv_results_sync(srv_results *r);
 
 #endif

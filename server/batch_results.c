@@ -26,6 +26,7 @@ struct srv_results {
     size_t n_marks;
     double synced_at;
     bool dirty, failed;
+    int why; /* failed: errno of then */
 };
 
 static bitnet_status tell(bitnet_error *err, bitnet_status status, const char *format, ...)
@@ -133,6 +134,30 @@ static bitnet_status read_results(srv_results *r, const char *path, off_t *whole
     return st;
 }
 
+/* ---- on the disk ---- */
+
+static double now_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* The first reason stays. */
+static void fail(srv_results *r, int why)
+{
+    r->why = r->failed ? r->why : why;
+    r->failed = true;
+}
+
+static void sync_now(srv_results *r)
+{
+    r->synced_at = now_seconds();
+    r->dirty = false;
+    if (fdatasync(r->fd) != 0 && errno != EINVAL)
+        fail(r, errno);
+}
+
 /* ---- opening ---- */
 
 /* The file alone that this program may spoil: empty, or of results. */
@@ -171,14 +196,16 @@ bitnet_status srv_results_open(const char *path, srv_results **out, bitnet_error
 
 bool srv_results_close(srv_results *r)
 {
-    bool ok = !r->failed;
-    if (r->fd >= 0 && r->dirty && fdatasync(r->fd) != 0 && errno != EINVAL)
-        ok = false;
+    if (r->fd >= 0 && r->dirty)
+        sync_now(r);
     if (r->fd >= 0 && close(r->fd) != 0)
-        ok = false;
+        fail(r, errno);
+    bool ok = !r->failed;
+    int why = r->why;
     pthread_mutex_destroy(&r->mutex);
     free(r->marks);
     free(r);
+    errno = ok ? errno : why;
     return ok;
 }
 
@@ -190,13 +217,6 @@ bool srv_results_has(const srv_results *r, size_t line, const char *custom_id, b
 }
 
 /* ---- appending ---- */
-
-static double now_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 /* A result that is written in part is taken back, so that the next one begins a line. */
 static bool write_line(int fd, const char *json)
@@ -216,19 +236,29 @@ static bool write_line(int fd, const char *json)
     return false;
 }
 
+/* Lets the lock go. False: it has failed before or now, errno says why. */
+static bool leave(srv_results *r)
+{
+    if (r->dirty && !r->failed && now_seconds() - r->synced_at >= sync_seconds)
+        sync_now(r);
+    bool ok = !r->failed;
+    int why = r->why;
+    pthread_mutex_unlock(&r->mutex);
+    errno = ok ? errno : why;
+    return ok;
+}
+
 bool srv_results_add(srv_results *r, const char *json)
 {
     pthread_mutex_lock(&r->mutex);
-    bool ok = !r->failed && write_line(r->fd, json);
-    double now = now_seconds();
-    r->failed = !ok;
+    if (!r->failed && !write_line(r->fd, json))
+        fail(r, errno);
     r->dirty = true;
-    if (ok && now - r->synced_at >= sync_seconds) {
-        r->synced_at = now;
-        r->dirty = false;
-        r->failed = fdatasync(r->fd) != 0 && errno != EINVAL;
-    }
-    ok = !r->failed;
-    pthread_mutex_unlock(&r->mutex);
-    return ok;
+    return leave(r);
+}
+
+bool srv_results_sync(srv_results *r)
+{
+    pthread_mutex_lock(&r->mutex);
+    return leave(r);
 }

@@ -407,6 +407,44 @@ static void a_line_that_was_too_long_is_the_same_line(void **state)
     assert_int_equal(progress.n_known, 1);
 }
 
+static bool synced_twice(void *unused)
+{
+    (void)unused;
+    return n_syncs >= 2;
+}
+
+/* The first result goes to the disk at once, others within about a second, also while no more come.
+ */
+static void results_reach_the_disk_while_it_waits(void **state)
+{
+    (void)state;
+    int held = open_pipe(6);
+    stop = synced_twice;
+    alarm(20);
+    bitnet_status st = run();
+    alarm(0);
+    stop = enough;
+    close(held);
+    assert_int_equal(st, BITNET_CANCELLED);
+    assert_int_equal(count(read_file(out), "\n"), 6);
+}
+
+static void a_failed_sync_is_told_by_its_reason(void **state)
+{
+    (void)state;
+    srv_results *r;
+    assert_int_equal(srv_results_open(out, &r, &error), BITNET_OK);
+    sync_error = EIO;
+    assert_false(srv_results_add(r, "{}"));
+    sync_error = 0;
+    errno = 0;
+    assert_false(srv_results_add(r, "{}"));
+    assert_int_equal(errno, EIO);
+    errno = 0;
+    assert_false(srv_results_close(r));
+    assert_int_equal(errno, EIO);
+}
+
 static void other_files_stay(void **state)
 {
     (void)state;
@@ -499,6 +537,8 @@ int main(void)
         TEST(what_stays_refused_is_recorded),
         TEST(an_idle_input_does_not_keep_it_from_stopping),
         TEST(a_line_that_was_too_long_is_the_same_line),
+        TEST(results_reach_the_disk_while_it_waits),
+        TEST(a_failed_sync_is_told_by_its_reason),
         TEST(other_files_stay),
         TEST(another_input_is_noticed),
         TEST(two_batches_do_not_share_a_file),
