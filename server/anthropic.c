@@ -65,17 +65,10 @@ typedef struct collected {
     bool failed;
 } collected;
 
-/* The arguments of a call as a value. */
-static json_t *input_of(const srv_textbuf *t)
-{
-    json_t *input = t->n ? json_loadb(t->data, t->n, JSON_REJECT_DUPLICATES, NULL) : NULL;
-    return input ? input : json_object();
-}
-
 static json_t *finished_block(collected *c)
 {
     if (strcmp(c->type, "tool_use") == 0) {
-        json_object_set_new(c->tool, "input", input_of(&c->text));
+        c->failed |= json_object_set_new(c->tool, "input", srv_json_arguments(&c->text)) != 0;
         return json_incref(c->tool);
     }
     if (strcmp(c->type, "thinking") == 0)

@@ -17,3 +17,15 @@ json_t *srv_json_buf(const srv_textbuf *b)
 {
     return b->failed ? NULL : srv_json_text(b->n ? b->data : "", b->n);
 }
+
+json_t *srv_json_value(const char *bytes, size_t n)
+{
+    json_t *value = json_loadb(bytes, n, JSON_ALLOW_NUL, NULL);
+    return value ? value : json_loadb(bytes, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+}
+
+json_t *srv_json_arguments(const srv_textbuf *b)
+{
+    json_t *value = b->n && !b->failed ? srv_json_value(b->data, b->n) : NULL;
+    return value ? value : srv_json_buf(b);
+}

@@ -97,11 +97,8 @@ static void drop_call(speech *s)
 
 static void end_call(speech *s)
 {
-    json_t *input =
-        s->arguments.n ? json_loadb(s->arguments.data, s->arguments.n, JSON_REJECT_DUPLICATES, NULL)
-                       : NULL;
     json_t *call = json_pack("{s:{s:s, s:o}}", "function", "name", s->tool ? s->tool : "",
-                             "arguments", input ? input : json_object());
+                             "arguments", srv_json_arguments(&s->arguments));
     if (s->r->stream)
         send_content(s, NULL, NULL, json_pack("[o]", call));
     else if (json_array_append_new(s->calls, call))

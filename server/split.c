@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json_text.h"
 #include "textbuf.h"
 
 typedef enum state { START, SAID, THOUGHT, CALL, AFTER } state;
@@ -187,8 +188,9 @@ static json_t *arguments_of(const json_t *call)
 /* The name in a call's object, if it is one of a tool. */
 static const char *name_of(const srv_split *s, const json_t *call)
 {
-    const char *name = json_string_value(json_object_get(call, "name"));
-    return name && is_tool(s, name) ? name : NULL;
+    const json_t *value = json_object_get(call, "name");
+    const char *name = json_string_value(value);
+    return name && strlen(name) == json_string_length(value) && is_tool(s, name) ? name : NULL;
 }
 
 static void announce(srv_split *s, const char *name)
@@ -205,7 +207,7 @@ static void try_begin(srv_split *s, size_t at)
     srv_textbuf text = {0};
     srv_textbuf_add(&text, s->hold.data + s->marker, at - s->marker);
     srv_textbuf_str(&text, "null}");
-    json_t *call = text.failed ? NULL : json_loadb(text.data, text.n, 0, NULL);
+    json_t *call = text.failed ? NULL : srv_json_value(text.data, text.n);
     const char *name = name_of(s, call);
     if (name && json_is_null(arguments_of(call))) {
         announce(s, name);
@@ -219,7 +221,7 @@ static void try_begin(srv_split *s, size_t at)
 /* The whole object came before it could be begun (its keys were in another order). */
 static bool whole_call(srv_split *s, size_t end)
 {
-    json_t *call = json_loadb(s->hold.data + s->marker, end - s->marker, 0, NULL);
+    json_t *call = srv_json_value(s->hold.data + s->marker, end - s->marker);
     const char *name = name_of(s, call);
     json_t *arguments = arguments_of(call);
     char *text = name && json_is_object(arguments) ? json_dumps(arguments, 0) : NULL;

@@ -2,6 +2,7 @@
  * pieces, and what only looks like a call stays text. */
 #include "test.h"
 
+#include "../../../server/json_text.c"
 #include "../../../server/split.h"
 #include "../../../server/textbuf.c"
 
@@ -158,6 +159,49 @@ static void test_what_is_cut_around_a_call_is_no_text(void **state)
     json_decref(tools);
 }
 
+/* In both orders of the keys: streamed, and read as a whole. */
+static void test_all_that_json_allows_is_a_call(void **state)
+{
+    json_t *tools = two_tools();
+    srv_split_options o = {.style = SRV_TOOLS_HERMES, .tools = tools};
+    (void)state;
+    expect(o, "<tool_call>{\"arguments\": {\"a\": \"x\\u0000\"}, \"name\": \"add\"}</tool_call>",
+           "{0 add {\"a\": \"x\\u0000\"}}");
+    expect(
+        o,
+        "<tool_call>{\"arguments\": {\"a\": 18446744073709551616}, \"name\": \"add\"}</tool_call>",
+        "{0 add {\"a\": 1.8446744073709552e19}}");
+    expect(
+        o,
+        "<tool_call>{\"id\": 18446744073709551616, \"name\": \"add\", \"arguments\": {\"a\": 1}}",
+        "{0 add {\"a\": 1}}");
+    expect(o, "<tool_call>{\"name\": \"add\\u0000\", \"arguments\": {}}",
+           "<tool_call>{\"name\": \"add\\u0000\", \"arguments\": {}}");
+    json_decref(tools);
+}
+
+static void expect_arguments(const char *text, const char *want)
+{
+    srv_textbuf b = {0};
+    srv_textbuf_str(&b, text);
+    json_t *value = srv_json_arguments(&b);
+    char *got = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    assert_string_equal(got, want);
+    free(got);
+    json_decref(value);
+    srv_textbuf_free(&b);
+}
+
+static void test_arguments_are_never_lost(void **state)
+{
+    (void)state;
+    expect_arguments("{\"a\": 1}", "{\"a\":1}");
+    expect_arguments("{\"a\": 1, \"a\": 2}", "{\"a\":2}");
+    expect_arguments("{\"a\": \"\\u0000\"}", "{\"a\":\"\\u0000\"}");
+    expect_arguments("{\"a\": 9223372036854775808}", "{\"a\":9.2233720368547758e18}");
+    expect_arguments("{\"\\u0000\": 1}", "\"{\\\"\\\\u0000\\\": 1}\"");
+}
+
 static void test_llama3_calls(void **state)
 {
     json_t *tools = two_tools();
@@ -217,6 +261,8 @@ int main(void)
         cmocka_unit_test(test_what_is_no_call_stays_text),
         cmocka_unit_test(test_a_call_that_is_cut_short_ends),
         cmocka_unit_test(test_what_is_cut_around_a_call_is_no_text),
+        cmocka_unit_test(test_all_that_json_allows_is_a_call),
+        cmocka_unit_test(test_arguments_are_never_lost),
         cmocka_unit_test(test_llama3_calls),
         cmocka_unit_test(test_mistral_calls),
         cmocka_unit_test(test_a_forced_call_needs_no_mark),
