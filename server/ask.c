@@ -138,7 +138,8 @@ bool srv_ask_start(srv_exchange *x, srv_ask *a, srv_answer **out)
     *out = NULL;
     if (!use_model(x, a, &model))
         return false;
-    bool good = srv_prompt_make(x, model, a, &prompt) && submit(x, a, model, &prompt, out);
+    bool good = srv_prompt_make(x, model, a, &prompt) && srv_prompt_check(x, model, a, &prompt) &&
+                submit(x, a, model, &prompt, out);
     if (!good) {
         srv_prompt_free(&prompt);
         srv_model_release(srv_server_of(x)->models, model);

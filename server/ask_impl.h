@@ -55,6 +55,10 @@ typedef struct srv_prompt {
 
 /* False: the client was told. Free the prompt in any case. */
 bool srv_prompt_make(srv_exchange *x, const srv_model *model, const srv_ask *a, srv_prompt *p);
+/* Whether the prompt can be answered: it is not empty, and not longer than the server and the
+ * context allow. False: the client was told. */
+bool srv_prompt_check(srv_exchange *x, const srv_model *model, const srv_ask *a,
+                      const srv_prompt *p);
 void srv_prompt_free(srv_prompt *p);
 
 /* The grammar of the answer: of `schema` if it is not NULL, else of what the question wants. *out

@@ -13,29 +13,6 @@ bool srv_no_room(srv_exchange *x)
     return false;
 }
 
-static bool check_length(srv_exchange *x, const srv_model *model, const srv_ask *a, size_t n)
-{
-    const char *field = a->messages ? "messages" : "prompt";
-    size_t most = srv_server_of(x)->config->max_prompt_tokens;
-    if (n == 0) {
-        srv_fail(x, 400, "invalid_value", field, "%s is empty: the model needs one token at least",
-                 field);
-        return false;
-    }
-    if (most && n > most) {
-        srv_fail(x, 400, "context_length_exceeded", field,
-                 "the prompt has %zu tokens: this server allows %zu", n, most);
-        return false;
-    }
-    if (model->n_ctx > 0 && n > (size_t)model->n_ctx) {
-        srv_fail(x, 400, "context_length_exceeded", field,
-                 "the prompt has %zu tokens: the context of %s has room for %d", n, model->name,
-                 model->n_ctx);
-        return false;
-    }
-    return true;
-}
-
 /* ---- tokens ---- */
 
 static bool copy_ids(srv_exchange *x, const srv_model *model, const srv_ask *a, srv_prompt *p)
@@ -156,7 +133,32 @@ bool srv_prompt_make(srv_exchange *x, const srv_model *model, const srv_ask *a, 
         good = tokenize(x, model, a->text, a->n_text, bos | BITNET_TEXT_SPECIAL, p);
     else
         good = copy_ids(x, model, a, p);
-    return good && check_length(x, model, a, p->n_ids);
+    return good;
+}
+
+bool srv_prompt_check(srv_exchange *x, const srv_model *model, const srv_ask *a,
+                      const srv_prompt *p)
+{
+    size_t n = p->n_ids;
+    const char *field = a->messages ? "messages" : "prompt";
+    size_t most = srv_server_of(x)->config->max_prompt_tokens;
+    if (n == 0) {
+        srv_fail(x, 400, "invalid_value", field, "%s is empty: the model needs one token at least",
+                 field);
+        return false;
+    }
+    if (most && n > most) {
+        srv_fail(x, 400, "context_length_exceeded", field,
+                 "the prompt has %zu tokens: this server allows %zu", n, most);
+        return false;
+    }
+    if (model->n_ctx > 0 && n > (size_t)model->n_ctx) {
+        srv_fail(x, 400, "context_length_exceeded", field,
+                 "the prompt has %zu tokens: the context of %s has room for %d", n, model->name,
+                 model->n_ctx);
+        return false;
+    }
+    return true;
 }
 
 void srv_prompt_free(srv_prompt *p)

@@ -52,6 +52,13 @@ def test_tokens_add_up():
     check(longer > counted, f"a system text adds nothing: {longer} and {counted}")
 
 
+def test_a_prompt_that_is_too_long_is_counted():
+    long = [{"role": "user", "content": "a fox and an owl " * 4000}]
+    n = client().messages.count_tokens(model="story", messages=long).input_tokens
+    check(n > 16000, f"{n} tokens")
+    refused(anthropic.BadRequestError, 400, f"{n} tokens", messages=long)
+
+
 def test_the_stream_says_what_the_whole_says():
     c = client()
     whole = text_of(c.messages.create(**CALM))
