@@ -4,10 +4,11 @@ streamed; log-probabilities, structured output, tools, errors. What is said is c
 import base64
 import json
 import math
+import os
 import struct
 import time
 
-from serving import Server, check, equal, main, model, packages, run, temp
+from serving import SOURCE, Server, check, equal, main, model, packages, run, temp
 
 packages("openai")
 import openai  # noqa: E402
@@ -288,6 +289,15 @@ def test_errors_name_field_and_range():
                      ("prompt", {"prompt": [1, -1]}), ("vocabulary", {"prompt": [10 ** 8]}), ("logprobs", {"logprobs": 101}),
                      ("prompt", {"prompt": [[1], "x", 3]})]:
         refused(bad, says, complete, **kw)
+
+
+def test_the_least_number_of_tokens_is_the_described_one():
+    with open(os.path.join(SOURCE, "server", "openapi.json"), encoding="utf-8") as f:
+        schemas = json.load(f)["components"]["schemas"]
+    for ask, name in ((chat, "ChatRequest"), (complete, "CompletionRequest")):
+        least = schemas[name]["properties"]["max_tokens"]["minimum"]
+        equal(ask(max_tokens=least).usage.completion_tokens, least, name)
+        refused(openai.BadRequestError, "max_tokens", ask, max_tokens=least - 1)
 
 
 def test_other_errors():
