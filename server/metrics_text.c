@@ -169,7 +169,7 @@ static void tokens(text *t, const srv_metrics *m)
 /* ---- models ---- */
 
 typedef struct model_figures {
-    const char *name;
+    char name[SRV_MODEL_NAME_MAX];
     srv_model_state state;
     bool known; /* the rest is filled */
     srv_load load;
@@ -196,7 +196,8 @@ static size_t read_models(srv_models *models, model_figures *all)
     srv_model_row row;
     size_t n = 0;
     for (; n < MODELS_MAX && srv_models_at(models, n, &row); n++) {
-        all[n] = (model_figures){.name = row.name, .state = row.state};
+        all[n] = (model_figures){.state = row.state};
+        memcpy(all[n].name, row.name, sizeof all[n].name);
         read_model(models, n, &all[n]);
     }
     return n;

@@ -2,6 +2,7 @@
 #include "models.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -133,10 +134,6 @@ void srv_models_close(srv_models *m)
     bitnet_runtime_close(m->runtime);
     for (size_t i = 0; i < m->o.n_load_dirs; i++)
         free(m->load_dirs[i]);
-    for (srv_text *t = m->texts, *next; t; t = next) {
-        next = t->next;
-        free(t);
-    }
     free(m->load_dirs);
     free(m->entries);
     pthread_cond_destroy(&m->changed);
@@ -281,6 +278,17 @@ srv_model *srv_model_peek(srv_models *m, size_t i)
     return loaded ? &e->model : NULL;
 }
 
+static void describe(const srv_entry *e, srv_model_row *out)
+{
+    snprintf(out->name, sizeof out->name, "%s", e->name);
+    snprintf(out->path, sizeof out->path, "%s", e->path);
+    snprintf(out->why, sizeof out->why, "%s", e->state == SRV_BROKEN ? e->why : "");
+    out->state = e->state;
+    out->progress = e->state == SRV_LOADED ? 1 : (double)atomic_load(&e->progress) / 1000;
+    out->created = e->created;
+    out->n_bytes = e->n_bytes;
+}
+
 bool srv_models_at(srv_models *m, size_t i, srv_model_row *out)
 {
     if (!m || !out)
@@ -288,14 +296,7 @@ bool srv_models_at(srv_models *m, size_t i, srv_model_row *out)
     pthread_mutex_lock(&m->lock);
     const srv_entry *e = nth(m, i);
     if (e)
-        *out = (srv_model_row){
-            .name = e->name,
-            .path = e->path,
-            .state = e->state,
-            .progress = e->state == SRV_LOADED ? 1 : (double)atomic_load(&e->progress) / 1000,
-            .created = e->created,
-            .n_bytes = e->n_bytes,
-            .why = e->state == SRV_BROKEN ? e->why : NULL};
+        describe(e, out);
     pthread_mutex_unlock(&m->lock);
     return e != NULL;
 }
@@ -347,8 +348,11 @@ bitnet_status srv_models_remove(srv_models *m, const char *name, bitnet_error *e
         return srv_error(err, BITNET_ARGUMENT, "models: models and name must not be NULL");
     pthread_mutex_lock(&m->lock);
     srv_entry *e = srv_models_find(m, name);
-    for (int i = 0; e && e->n_users && i < 4; i++) /* it may only be looked at */
+    for (int i = 0; e && e->n_users && i < 4; i++) { /* it may only be looked at */
+        e->n_waiting++;
         wait_a_moment(m);
+        e->n_waiting--;
+    }
     bitnet_status st = BITNET_OK;
     if (!e || e->gone)
         st = srv_error(err, BITNET_NOT_AVAILABLE, "there is no model %.200s", name);

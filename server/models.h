@@ -71,14 +71,17 @@ bitnet_status srv_models_add(srv_models *m, const char *path, const char *name, 
  * or being loaded). */
 bitnet_status srv_models_remove(srv_models *m, const char *name, bitnet_error *err);
 
-/* One line about a model, also an unloaded one; texts live until the models are closed. */
+enum { SRV_MODEL_NAME_MAX = 288, SRV_MODEL_PATH_MAX = 4096 };
+
+/* One line about a model, also an unloaded one, as it was when it was asked for. */
 typedef struct srv_model_row {
-    const char *name, *path;
+    char name[SRV_MODEL_NAME_MAX], path[SRV_MODEL_PATH_MAX];
     srv_model_state state;
     double progress; /* 0..1 while loading */
     int64_t created;
     uint64_t n_bytes; /* of the file */
-    const char *why;  /* BROKEN: what loading said; it is tried again half a minute later */
+    /* BROKEN: what loading said; it is tried again half a minute later. Else "". */
+    char why[BITNET_MESSAGE_MAX];
 } srv_model_row;
 /* The i-th in the order they were given; false past the end. Any thread. */
 bool srv_models_at(srv_models *m, size_t i, srv_model_row *out);

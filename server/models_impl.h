@@ -12,22 +12,16 @@
 
 enum { SRV_MODELS_MAX = 1024 };
 
-/* A text that lives until the models are closed, because somebody may have been told it. */
-typedef struct srv_text {
-    struct srv_text *next;
-    char text[];
-} srv_text;
-
 typedef struct srv_entry {
     srv_model model; /* first: a model is its entry */
     char *name, *path;
     bool given; /* at start: it is never forgotten */
-    bool gone;  /* forgotten */
+    bool gone;  /* forgotten: another file may get its place once nobody uses it or waits for it */
     srv_model_state state;
     atomic_uint progress; /* thousandths */
     int64_t created;
     uint64_t n_bytes;
-    const char *why; /* one of the kept texts */
+    char why[BITNET_MESSAGE_MAX];
     bitnet_status why_status;
     double broken_ms;
     int n_users, n_waiting;
@@ -44,7 +38,6 @@ struct srv_models {
     pthread_cond_t changed;
     srv_entry **entries; /* [n], at most SRV_MODELS_MAX */
     size_t n;
-    srv_text *texts;
     bool busy; /* a model is being loaded or unloaded */
     bool draining;
     atomic_bool closing;
@@ -54,7 +47,8 @@ struct srv_models {
 
 /* Enters the file or the files of the folder. Fails: IO, ARGUMENT, MEMORY. */
 bitnet_status srv_models_scan(srv_models *m, const char *path, bitnet_error *err);
-/* A new entry for a file that exists; path and name are copied. Fails: ARGUMENT, MEMORY. */
+/* An entry for a file that exists, new or one that was forgotten; path and name are copied. Fails:
+ * IO, ARGUMENT, MEMORY. */
 bitnet_status srv_models_enter(srv_models *m, const char *path, const char *name, srv_entry **out,
                                bitnet_error *err);
 /* The file's name without .gguf, to be freed; NULL: no memory. */

@@ -154,30 +154,15 @@ static bitnet_status open_model(loading *l, srv_model *model, uint64_t *cost, bi
 
 /* ---- failures ---- */
 
-/* Keeps a text that rows may show. The same words are kept once. */
-static const char *keep(srv_models *m, const char *text)
-{
-    for (const srv_text *t = m->texts; t; t = t->next)
-        if (strcmp(t->text, text) == 0)
-            return t->text;
-    srv_text *t = malloc(sizeof *t + strlen(text) + 1);
-    if (!t)
-        return "loading failed";
-    memcpy(t->text, text, strlen(text) + 1);
-    t->next = m->texts;
-    m->texts = t;
-    return t->text;
-}
-
 /* A file that is wrong stays wrong for a while; lack of memory and of patience are not its fault.
  */
-static void note_failure(srv_models *m, srv_entry *e, bitnet_status st, const bitnet_error *why)
+static void note_failure(srv_entry *e, bitnet_status st, const bitnet_error *why)
 {
     bool broken = st != BITNET_MEMORY && st != BITNET_CANCELLED;
     e->state = broken ? SRV_BROKEN : SRV_UNLOADED;
     if (!broken)
         return;
-    e->why = keep(m, why->message);
+    memcpy(e->why, why->message, sizeof e->why);
     e->why_status = st;
     e->broken_ms = srv_now_ms();
 }
@@ -215,7 +200,7 @@ bitnet_status srv_models_load(srv_models *m, srv_entry *e, srv_wish wish, bitnet
     m->busy = true;
     bitnet_status st = load(m, e, wish, &why);
     if (st != BITNET_OK) {
-        note_failure(m, e, st, &why);
+        note_failure(e, st, &why);
         if (err)
             *err = why;
     }

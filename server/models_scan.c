@@ -44,29 +44,43 @@ static bool grow(srv_models *m)
     return entries != NULL;
 }
 
-/* The place of a model of this name and file that was forgotten; its texts serve again. */
-static srv_entry *forgotten(const srv_models *m, const char *path, const char *name)
+/* The place of a model that was forgotten, and which nobody holds; NULL: there is none. */
+static srv_entry *forgotten(const srv_models *m)
 {
     for (size_t i = 0; i < m->n; i++) {
         srv_entry *e = m->entries[i];
-        if (e->gone && strcmp(e->name, name) == 0 && strcmp(e->path, path) == 0)
+        bool free_of_model = e->state == SRV_UNLOADED || e->state == SRV_BROKEN;
+        if (e->gone && free_of_model && e->n_users == 0 && e->n_waiting == 0)
             return e;
     }
     return NULL;
 }
 
-static srv_entry *new_entry(srv_models *m, const char *path, const char *name)
+static srv_entry *new_entry(srv_models *m)
 {
     srv_entry *e = grow(m) ? calloc(1, sizeof *e) : NULL;
-    if (!e || !(e->path = strdup(path)) || !(e->name = strdup(name))) {
-        if (e)
-            free(e->path);
-        free(e);
+    if (!e)
         return NULL;
-    }
     atomic_init(&e->progress, 0);
+    e->gone = true; /* until it has its texts */
     m->entries[m->n++] = e;
     return e;
+}
+
+/* False: no memory; the entry stays as it was. */
+static bool set_texts(srv_entry *e, const char *path, const char *name)
+{
+    char *own_path = strdup(path), *own_name = strdup(name);
+    if (!own_path || !own_name) {
+        free(own_path);
+        free(own_name);
+        return false;
+    }
+    free(e->path);
+    free(e->name);
+    e->path = own_path;
+    e->name = own_name;
+    return true;
 }
 
 bitnet_status srv_models_enter(srv_models *m, const char *path, const char *name, srv_entry **out,
@@ -75,10 +89,10 @@ bitnet_status srv_models_enter(srv_models *m, const char *path, const char *name
     struct stat st;
     if (stat(path, &st) != 0)
         return srv_error(err, BITNET_IO, "%s: %s", path, strerror(errno));
-    srv_entry *e = forgotten(m, path, name);
+    srv_entry *e = forgotten(m);
     if (!e && m->n >= SRV_MODELS_MAX)
         return srv_error(err, BITNET_ARGUMENT, "models: more than %d were named", SRV_MODELS_MAX);
-    if (!e && !(e = new_entry(m, path, name)))
+    if ((!e && !(e = new_entry(m))) || !set_texts(e, path, name))
         return srv_no_memory(err);
     e->gone = false;
     e->state = SRV_UNLOADED;
@@ -119,7 +133,7 @@ static bitnet_status give(srv_models *m, const char *path, bitnet_error *err)
 {
     srv_entry *e;
     for (size_t i = 0; i < m->n; i++)
-        if (same_file(m->entries[i]->path, path))
+        if (!m->entries[i]->gone && same_file(m->entries[i]->path, path))
             return BITNET_OK;
     char *name = free_name(m, path);
     bitnet_status st = name ? srv_models_enter(m, path, name, &e, err) : srv_no_memory(err);

@@ -82,7 +82,8 @@ bool srv_no_room(srv_exchange *x)
 bool srv_models_at(srv_models *m, size_t i, srv_model_row *out)
 {
     (void)m;
-    *out = (srv_model_row){.name = i ? "other:latest" : "nano", .path = ""};
+    *out = (srv_model_row){0};
+    snprintf(out->name, sizeof out->name, "%s", i ? "other:latest" : "nano");
     return i < 2;
 }
 

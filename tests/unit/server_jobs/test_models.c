@@ -350,6 +350,38 @@ static void added_and_removed(void **state)
     place_remove(&p);
 }
 
+/* Whoever may load models cannot use up the places: every name and every failure leaves its own. */
+static void forgotten_ones_leave_their_places(void **state)
+{
+    (void)state;
+    place p = place_make();
+    const char *paths[] = {NANO_PATH}, *dirs[] = {p.dir};
+    srv_models_options o = options(paths, 1);
+    o.load_dirs = dirs;
+    o.n_load_dirs = 1;
+    srv_models *m = NULL;
+    srv_model_row row;
+    char bad[512], name[32];
+    path_of(bad, p.dir, "bad.gguf");
+    copy_file(TEST_SOURCE_DIR "/LICENSE", bad);
+    OK(srv_models_open(&o, true, &m, &err));
+    for (int i = 0; i < 1100; i++) {
+        snprintf(name, sizeof name, "bad-%d", i);
+        FAILS(srv_models_add(m, "bad.gguf", name, &err), BITNET_MODEL, "bad.gguf");
+    }
+    OK(srv_models_add(m, "a.gguf", "first", &err));
+    assert_true(srv_models_at(m, 1, &row));
+    assert_string_equal(row.name, "first");
+    OK(srv_models_remove(m, "first", &err));
+    OK(srv_models_add(m, "b.gguf", "second", &err));
+    assert_string_equal(row.name, "first"); /* a row is what was, not what is */
+    assert_true(srv_models_at(m, 1, &row));
+    assert_string_equal(row.name, "second");
+    assert_non_null(strstr(row.path, "b.gguf"));
+    srv_models_close(m);
+    place_remove(&p);
+}
+
 /* ---- several threads ---- */
 
 typedef struct slow {
@@ -505,6 +537,7 @@ int main(void)
         cmocka_unit_test(broken_ones_are_remembered),
         cmocka_unit_test(only_from_allowed_folders),
         cmocka_unit_test(added_and_removed),
+        cmocka_unit_test(forgotten_ones_leave_their_places),
         cmocka_unit_test(loading_is_visible),
         cmocka_unit_test(a_load_nobody_wants_ends),
         cmocka_unit_test(swaps_under_load),
