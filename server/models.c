@@ -342,29 +342,46 @@ bitnet_status srv_models_add(srv_models *m, const char *path, const char *name, 
     return st;
 }
 
-bitnet_status srv_models_remove(srv_models *m, const char *name, bitnet_error *err)
+/* Waits a moment for those who only look at it. Fails: NOT_AVAILABLE, AGAIN. Under the lock. */
+static bitnet_status find_idle(srv_models *m, const char *name, srv_entry **out, bitnet_error *err)
 {
-    if (!m || !name)
-        return srv_error(err, BITNET_ARGUMENT, "models: models and name must not be NULL");
-    pthread_mutex_lock(&m->lock);
-    srv_entry *e = srv_models_find(m, name);
-    for (int i = 0; e && e->n_users && i < 4; i++) { /* it may only be looked at */
+    srv_entry *e = *out = srv_models_find(m, name);
+    for (int i = 0; e && e->n_users && i < 4; i++) {
         e->n_waiting++;
         wait_a_moment(m);
         e->n_waiting--;
     }
-    bitnet_status st = BITNET_OK;
     if (!e || e->gone)
-        st = srv_error(err, BITNET_NOT_AVAILABLE, "there is no model %.200s", name);
-    else if (m->busy || e->n_users)
-        st = srv_error(err, BITNET_AGAIN, "the model %s is %s; try later", e->name,
-                       m->busy ? "being loaded, or another is" : "in use");
+        return srv_error(err, BITNET_NOT_AVAILABLE, "there is no model %.200s", name);
+    if (m->busy || e->n_users)
+        return srv_error(err, BITNET_AGAIN, "the model %s is %s; try later", e->name,
+                         m->busy ? "being loaded, or another is" : "in use");
+    return BITNET_OK;
+}
+
+static bitnet_status unload(srv_models *m, const char *name, bool forget, bitnet_error *err)
+{
+    srv_entry *e;
+    if (!m || !name)
+        return srv_error(err, BITNET_ARGUMENT, "models: models and name must not be NULL");
+    pthread_mutex_lock(&m->lock);
+    bitnet_status st = find_idle(m, name, &e, err);
     if (st == BITNET_OK && e->state == SRV_LOADED)
         srv_models_unload(m, e);
-    if (st == BITNET_OK && !e->given)
+    if (st == BITNET_OK && forget && !e->given)
         e->gone = true;
     if (st == BITNET_OK && e->state == SRV_BROKEN)
         e->state = SRV_UNLOADED; /* it may be tried again at once */
     pthread_mutex_unlock(&m->lock);
     return st;
+}
+
+bitnet_status srv_models_remove(srv_models *m, const char *name, bitnet_error *err)
+{
+    return unload(m, name, true, err);
+}
+
+bitnet_status srv_models_rest(srv_models *m, const char *name, bitnet_error *err)
+{
+    return unload(m, name, false, err);
 }

@@ -70,6 +70,8 @@ bitnet_status srv_models_add(srv_models *m, const char *path, const char *name, 
 /* Unloads and forgets (one given at start is only unloaded). Fails: NOT_AVAILABLE, AGAIN (in use,
  * or being loaded). */
 bitnet_status srv_models_remove(srv_models *m, const char *name, bitnet_error *err);
+/* Unloads alone: it stays offered and is loaded again when it is asked for. Fails: as _remove. */
+bitnet_status srv_models_rest(srv_models *m, const char *name, bitnet_error *err);
 
 enum { SRV_MODEL_NAME_MAX = 288, SRV_MODEL_PATH_MAX = 4096 };
 

@@ -8,6 +8,7 @@
 #include "fields.h"
 #include "refuse.h"
 #include "server.h"
+#include "use_model.h"
 
 void srv_native_load(srv_exchange *x);
 void srv_native_unload(srv_exchange *x);
@@ -18,17 +19,6 @@ void srv_native_receipt(srv_exchange *x);
 enum { NAME_MAX_BYTES = 200 };
 
 /* ---- loading ---- */
-
-/* Without folders named by the person who runs the server, requests change nothing. */
-static bool may_change(srv_exchange *x)
-{
-    if (srv_server_of(x)->config->models.n_load_dirs)
-        return true;
-    srv_fail(x, 403, "loading_not_allowed", NULL,
-             "models are fixed here: the server was started without --model-dir, which names "
-             "folders to load from");
-    return false;
-}
 
 /* The name of a model is the file's, without folders and .gguf. */
 static void name_of(const char *path, char out[NAME_MAX_BYTES + 1])
@@ -67,7 +57,7 @@ void srv_native_load(srv_exchange *x)
     const char *path = NULL, *id = NULL;
     char name[NAME_MAX_BYTES + 1];
     bitnet_error err = {BITNET_OK, ""};
-    if (!body || !may_change(x) || !srv_field_text(x, body, "model_path", 4096, &path) ||
+    if (!body || !srv_may_change_models(x) || !srv_field_text(x, body, "model_path", 4096, &path) ||
         !srv_field_text(x, body, "model_id", NAME_MAX_BYTES, &id) || !check_rest(x, body))
         return;
     if (!path || !*path) {
@@ -91,7 +81,7 @@ void srv_native_unload(srv_exchange *x)
 {
     bitnet_error err = {BITNET_OK, ""};
     const char *name = srv_path_part(x);
-    if (!may_change(x))
+    if (!srv_may_change_models(x))
         return;
     bitnet_status status = srv_models_remove(srv_server_of(x)->models, name, &err);
     if (status == BITNET_OK)

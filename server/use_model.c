@@ -14,6 +14,16 @@ bool srv_use_model(srv_exchange *x, const char *name, srv_model **out)
     return false;
 }
 
+bool srv_may_change_models(srv_exchange *x)
+{
+    if (srv_server_of(x)->config->models.n_load_dirs)
+        return true;
+    srv_fail(x, 403, "loading_not_allowed", NULL,
+             "models are fixed here: the server was started without --model-dir, which names "
+             "folders to load from");
+    return false;
+}
+
 bool srv_find_row(srv_exchange *x, const char *name, srv_model_row *out)
 {
     for (size_t i = 0; srv_models_at(srv_server_of(x)->models, i, out); i++)

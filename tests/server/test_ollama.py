@@ -2,6 +2,7 @@
 """Ollama's API, judged by its own client (`ollama` of PyPI), and by the lines where the client hides them."""
 import json
 import os
+import shutil
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -121,10 +122,20 @@ def test_turns_of_tools_are_part_of_the_prompt():
 def test_load_and_unload():
     r = server().json("POST", "/api/generate", {"model": "story"})
     equal((r["done"], r["done_reason"], r["response"]), (True, "load", ""), "an empty prompt")
-    r = server().json("POST", "/api/chat", {"model": "story", "messages": [], "keep_alive": 0})
-    equal((r["done_reason"], r["message"]["content"]), ("unload", ""), "no messages, not kept")
-    check("story:latest" not in [m.model for m in client().ps().models], "it is still loaded")
-    check(client().generate("story", "Hello", options=CALM).done, "it is loaded again")
+    status, _, data = server().post("/api/generate", {"model": "story", "keep_alive": 0})
+    equal(status, 403, f"unloading where models are fixed: {data[:200]!r}")
+    folder = temp("folder")
+    os.makedirs(folder)
+    shutil.copy(model("nano"), os.path.join(folder, "more.gguf"))
+    with Server("--model", model("nano"), "--model-dir", folder) as s:
+        s.json("POST", "/v1/models/load", {"model_path": "more.gguf"})
+        for name in ("nano", "more"):
+            r = s.json("POST", "/api/chat", {"model": name, "messages": [], "keep_alive": 0})
+            equal((r["done_reason"], r["message"]["content"]), ("unload", ""), "no messages, not kept")
+        c = ollama.Client(host=s.url)
+        equal(c.ps().models, [], "loaded models")
+        equal([m.model for m in c.list().models], ["nano:latest", "more:latest"], "models that are offered")
+        check(c.generate("more", "Hello", options=CALM).done, "it is loaded again")
 
 
 def test_embed():

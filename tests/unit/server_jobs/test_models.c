@@ -332,7 +332,11 @@ static void added_and_removed(void **state)
         assert_int_equal(state_of(m, "a"), SRV_LOADED);
         srv_model *a = use(m, "a");
         FAILS(srv_models_remove(m, "a", &err), BITNET_AGAIN, "in use");
+        FAILS(srv_models_rest(m, "a", &err), BITNET_AGAIN, "in use");
         srv_model_release(m, a);
+        OK(srv_models_rest(m, "a", &err)); /* it is still offered */
+        assert_int_equal(state_of(m, "a"), SRV_UNLOADED);
+        use_once(m, "a");
         OK(srv_models_remove(m, "a", &err));
         FAILS(srv_model_use(m, "a", NULL, NULL, &a, &err), BITNET_NOT_AVAILABLE, "a");
         FAILS(srv_models_remove(m, "a", &err), BITNET_NOT_AVAILABLE, "a");
