@@ -26,6 +26,47 @@ static size_t list_biases(srv_scheduler *s, const srv_choice *c, bitnet_bias *ou
     return n;
 }
 
+static size_t count_forbidden(const bitnet_bias *biases, size_t n)
+{
+    size_t n_forbidden = 0;
+    for (size_t i = 0; i < n; i++)
+        n_forbidden += isinf(biases[i].bias) && biases[i].bias < 0;
+    return n_forbidden;
+}
+
+/* Takes the ids that biases forbid out of the mask; returns whether any id is left. */
+static bool leave_allowed(uint32_t *mask, size_t n_words, const bitnet_bias *biases, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (isinf(biases[i].bias) && biases[i].bias < 0)
+            mask[biases[i].id / 32] &= ~(UINT32_C(1) << biases[i].id % 32);
+    for (size_t i = 0; i < n_words; i++)
+        if (mask[i])
+            return true;
+    return false;
+}
+
+/* Fails where biases forbid all that the grammar allows: ERROR if the text is whole, as where the
+ * model has no token to end with, else ARGUMENT. Requires: a matcher. */
+static bitnet_status check_left(const srv_scheduler *s, srv_choice *c, const bitnet_bias *biases,
+                                size_t n, bitnet_error *err)
+{
+    size_t n_words = ((size_t)s->info->n_vocab + 31) / 32;
+    if (!count_forbidden(biases, n))
+        return BITNET_OK;
+    uint32_t *mask = malloc(n_words * sizeof *mask);
+    if (!mask)
+        return srv_no_memory(err);
+    bitnet_status st = bitnet_matcher_mask(c->matcher, mask, n_words, err);
+    bool whole = c->n_made && bitnet_matcher_done(c->matcher);
+    if (st == BITNET_OK && !leave_allowed(mask, n_words, biases, n))
+        st = srv_error(err, whole ? BITNET_ERROR : BITNET_ARGUMENT,
+                       "logit_bias forbids every token with which the text can go on in its "
+                       "grammar: leave one of the two out");
+    free(mask);
+    return st;
+}
+
 /* Tells the sampler what its next choice is restricted to. */
 static bitnet_status constrain(srv_scheduler *s, srv_choice *c, bitnet_error *err)
 {
@@ -37,9 +78,10 @@ static bitnet_status constrain(srv_scheduler *s, srv_choice *c, bitnet_error *er
         return srv_no_memory(err);
     k.biases = biases;
     k.n_biases = list_biases(s, c, biases);
-    bitnet_status st =
-        c->matcher ? bitnet_matcher_constrain(c->matcher, c->sampler, k.biases, k.n_biases, err)
-                   : bitnet_sampler_constrain(c->sampler, &k, err);
+    bitnet_status st = c->matcher ? check_left(s, c, k.biases, k.n_biases, err) : BITNET_OK;
+    if (st == BITNET_OK)
+        st = c->matcher ? bitnet_matcher_constrain(c->matcher, c->sampler, biases, k.n_biases, err)
+                        : bitnet_sampler_constrain(c->sampler, &k, err);
     free(biases);
     return st;
 }

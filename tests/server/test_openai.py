@@ -416,6 +416,18 @@ def test_grammar():
     refused(openai.BadRequestError, "grammar", chat, extra_body={"grammar": "root ::= nowhere"})
 
 
+def test_a_bias_that_leaves_nothing_to_a_grammar():
+    """At the first token, and at a later one; where the text is whole, it just ends."""
+    seven = {str(i): -100 for text in ("7", " 7", "a7") for i in ids_of(text)[-1:]}
+    for grammar in ('root ::= "7"', 'root ::= "no" "7"'):
+        refused(openai.BadRequestError, "logit_bias", chat, logit_bias=seven, extra_body={"grammar": grammar})
+    choice = chat(logit_bias=seven, extra_body={"grammar": 'root ::= "no" "7"?'}).choices[0]
+    equal((choice.message.content, choice.finish_reason), ("no", "stop"), "a way around")
+    ends = {str(i): -100 for i in range(4090, 4096)}
+    choice = chat(logit_bias=ends, extra_body={"grammar": 'root ::= "no"'}).choices[0]
+    equal((choice.message.content, choice.finish_reason), ("no", "stop"), "no token to end with")
+
+
 # ---- tools: a model that is shown them, made to call by a grammar ----
 CALL = 'root ::= "Well. " "<tool_call>\\n{\\"name\\": \\"add\\", \\"arguments\\": {\\"a\\": 7, \\"b\\": [5, \\"}\\"]}}\\n</tool_call>"'
 
