@@ -303,8 +303,9 @@ bool srv_models_at(srv_models *m, size_t i, srv_model_row *out)
 
 /* ---- adding and removing ---- */
 
-/* Under the lock. */
-static bitnet_status add(srv_models *m, const char *path, const char *name, bitnet_error *err)
+/* Under the lock. What could not be loaded is forgotten, unless others still wait for it. */
+static bitnet_status add(srv_models *m, const char *path, const char *name, srv_wish wish,
+                         bitnet_error *err)
 {
     srv_entry *e = srv_models_find(m, name);
     if (e && strcmp(e->path, path) != 0)
@@ -313,13 +314,14 @@ static bitnet_status add(srv_models *m, const char *path, const char *name, bitn
     bitnet_status st = e ? BITNET_OK : srv_models_enter(m, path, name, &e, err);
     if (st != BITNET_OK)
         return st;
-    st = need(m, e, (srv_wish){NULL, NULL}, err);
-    if (st != BITNET_OK && !e->given && e->state != SRV_LOADING)
+    st = need(m, e, wish, err);
+    if (st != BITNET_OK && !e->given && e->state != SRV_LOADING && !e->n_waiting)
         e->gone = true;
     return st;
 }
 
-bitnet_status srv_models_add(srv_models *m, const char *path, const char *name, bitnet_error *err)
+bitnet_status srv_models_add(srv_models *m, const char *path, const char *name,
+                             bitnet_cancel_fn cancel, void *user, bitnet_error *err)
 {
     if (!m || !path)
         return srv_error(err, BITNET_ARGUMENT, "models: models and path must not be NULL");
@@ -334,7 +336,7 @@ bitnet_status srv_models_add(srv_models *m, const char *path, const char *name, 
     bitnet_status st = own ? BITNET_OK : srv_no_memory(err);
     if (st == BITNET_OK) {
         pthread_mutex_lock(&m->lock);
-        st = add(m, real, own, err);
+        st = add(m, real, own, (srv_wish){cancel, user}, err);
         pthread_mutex_unlock(&m->lock);
     }
     free(own);

@@ -64,9 +64,10 @@ srv_model *srv_model_peek(srv_models *m, size_t i);
 
 /* Adds a file from an allowed folder under a name (NULL or "": the file's) and loads it. The path
  * is absolute, or begins in one of the folders; where links in it lead is what counts. Fails:
- * ARGUMENT (outside the folders, no file there, name taken, too many), and as _use does; then it is
- * not offered. */
-bitnet_status srv_models_add(srv_models *m, const char *path, const char *name, bitnet_error *err);
+ * ARGUMENT (outside the folders, no file there, name taken, too many), and as _use does, which also
+ * says what `cancel` is for; then it is not offered, unless another caller waits for it. */
+bitnet_status srv_models_add(srv_models *m, const char *path, const char *name,
+                             bitnet_cancel_fn cancel, void *user, bitnet_error *err);
 /* Unloads and forgets (one given at start is only unloaded). Fails: NOT_AVAILABLE, AGAIN (in use,
  * or being loaded). */
 bitnet_status srv_models_remove(srv_models *m, const char *name, bitnet_error *err);

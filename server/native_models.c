@@ -69,7 +69,8 @@ void srv_native_load(srv_exchange *x)
         snprintf(name, sizeof name, "%s", id);
     if (!is_name(name))
         srv_field_wrong(x, "model_id", "a name of letters, digits and . _ : -");
-    else if (srv_models_add(srv_server_of(x)->models, path, name, &err) != BITNET_OK)
+    else if (srv_models_add(srv_server_of(x)->models, path, name, srv_gone_fn, x, &err) !=
+             BITNET_OK)
         srv_fail_with(x, &err);
     else
         srv_reply_json(x, 200,

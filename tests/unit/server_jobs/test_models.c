@@ -288,7 +288,7 @@ static void only_from_allowed_folders(void **state)
     srv_models_options o = options(paths, 1);
     srv_models *m = NULL;
     OK(srv_models_open(&o, true, &m, &err));
-    FAILS(srv_models_add(m, inside, NULL, &err), BITNET_ARGUMENT, "no folder");
+    FAILS(srv_models_add(m, inside, NULL, NULL, NULL, &err), BITNET_ARGUMENT, "no folder");
     srv_models_close(m);
     o.load_dirs = dirs;
     o.n_load_dirs = 1;
@@ -296,13 +296,13 @@ static void only_from_allowed_folders(void **state)
     const char *bad[] = {secret, link,  dots, "link.gguf", "missing.gguf", "../etc/passwd",
                          "",     p.dir, ".",  "/",         "folder.gguf"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        FAILS(srv_models_add(m, bad[i], NULL, &err), BITNET_ARGUMENT, "no such file");
+        FAILS(srv_models_add(m, bad[i], NULL, NULL, NULL, &err), BITNET_ARGUMENT, "no such file");
     char beside[300]; /* a folder whose name begins like the allowed one */
     snprintf(beside, sizeof beside, "%s-more", p.dir);
     assert_int_equal(mkdir(beside, 0700), 0);
     put_model(beside, "x.gguf");
     snprintf(beside, sizeof beside, "%s-more/x.gguf", p.dir);
-    FAILS(srv_models_add(m, beside, NULL, &err), BITNET_ARGUMENT, "no such file");
+    FAILS(srv_models_add(m, beside, NULL, NULL, NULL, &err), BITNET_ARGUMENT, "no such file");
     assert_int_equal(unlink(beside), 0);
     snprintf(beside, sizeof beside, "%s-more", p.dir);
     assert_int_equal(rmdir(beside), 0);
@@ -325,10 +325,10 @@ static void added_and_removed(void **state)
     srv_model_row row;
     OK(srv_models_open(&o, false, &m, &err));
     for (int i = 0; i < 3; i++) {
-        OK(srv_models_add(m, "a.gguf", NULL, &err));
-        OK(srv_models_add(m, "a.gguf", "a", &err)); /* once more is once */
-        FAILS(srv_models_add(m, "b.gguf", "a", &err), BITNET_ARGUMENT, "taken");
-        FAILS(srv_models_add(m, "notes.txt", "nano", &err), BITNET_ARGUMENT, "taken");
+        OK(srv_models_add(m, "a.gguf", NULL, NULL, NULL, &err));
+        OK(srv_models_add(m, "a.gguf", "a", NULL, NULL, &err)); /* once more is once */
+        FAILS(srv_models_add(m, "b.gguf", "a", NULL, NULL, &err), BITNET_ARGUMENT, "taken");
+        FAILS(srv_models_add(m, "notes.txt", "nano", NULL, NULL, &err), BITNET_ARGUMENT, "taken");
         assert_int_equal(state_of(m, "a"), SRV_LOADED);
         srv_model *a = use(m, "a");
         FAILS(srv_models_remove(m, "a", &err), BITNET_AGAIN, "in use");
@@ -348,7 +348,7 @@ static void added_and_removed(void **state)
     char bad[512];
     path_of(bad, p.dir, "bad.gguf");
     copy_file(TEST_SOURCE_DIR "/LICENSE", bad);
-    FAILS(srv_models_add(m, "bad.gguf", NULL, &err), BITNET_MODEL, "bad.gguf");
+    FAILS(srv_models_add(m, "bad.gguf", NULL, NULL, NULL, &err), BITNET_MODEL, "bad.gguf");
     assert_false(srv_models_at(m, 1, &row));
     srv_models_close(m);
     place_remove(&p);
@@ -441,6 +441,25 @@ static void loading_is_visible(void **state)
     pthread_join(second, NULL);
     assert_int_equal(state_of(s.m, "a"), SRV_LOADED);
     srv_models_close(s.m);
+    place_remove(&p);
+}
+
+static void an_added_model_nobody_wants_is_not_offered(void **state)
+{
+    (void)state;
+    place p = place_make();
+    const char *paths[] = {NANO_PATH}, *dirs[] = {p.dir};
+    srv_models_options o = options(paths, 1);
+    o.load_dirs = dirs;
+    o.n_load_dirs = 1;
+    srv_models *m = NULL;
+    srv_model_row row;
+    OK(srv_models_open(&o, true, &m, &err));
+    FAILS(srv_models_add(m, "a.gguf", NULL, at_once, NULL, &err), BITNET_CANCELLED, "");
+    assert_false(srv_models_at(m, 1, &row));
+    OK(srv_models_add(m, "a.gguf", NULL, NULL, NULL, &err));
+    assert_int_equal(state_of(m, "a"), SRV_LOADED);
+    srv_models_close(m);
     place_remove(&p);
 }
 
@@ -544,6 +563,7 @@ int main(void)
         cmocka_unit_test(forgotten_ones_leave_their_places),
         cmocka_unit_test(loading_is_visible),
         cmocka_unit_test(a_load_nobody_wants_ends),
+        cmocka_unit_test(an_added_model_nobody_wants_is_not_offered),
         cmocka_unit_test(swaps_under_load),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
