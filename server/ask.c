@@ -121,9 +121,12 @@ static bool submit(srv_exchange *x, const srv_ask *a, srv_model *model, srv_prom
     o.grammar = grammar ? srv_grammar_of(grammar) : NULL;
     bool wanted = a->want_receipt && server->config->receipts && server->receipts &&
                   o.kind == SRV_GENERATE && o.max_tokens > 0;
-    if (wanted && srv_receipts_new(server->receipts, receipt))
+    if (wanted && srv_receipts_new(receipt))
         o.receipt_id = receipt;
-    if (srv_job_submit(model->scheduler, &o, &job, &err) != BITNET_OK)
+    bitnet_status st = srv_job_submit(model->scheduler, &o, &job, &err);
+    if (st == BITNET_OK && o.receipt_id) /* a refused job drives out nobody's receipt */
+        srv_receipts_keep(server->receipts, receipt);
+    if (st != BITNET_OK)
         tell_refusal(x, model, &err);
     else if (!(*out = srv_answer_open(x, model, p, job, &o)))
         srv_no_room(x);

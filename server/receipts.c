@@ -167,7 +167,7 @@ const char *srv_receipts_dir(const srv_receipts *r)
 
 /* ---- ids ---- */
 
-static bool make_id(char id[ID_SIZE])
+bool srv_receipts_new(char id[40])
 {
     unsigned char bytes[16];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
@@ -211,24 +211,20 @@ static void remove_loose(int folder, const char *name, void *user)
         unlinkat(folder, name, 0);
 }
 
-bool srv_receipts_new(srv_receipts *r, char id[40])
+void srv_receipts_keep(srv_receipts *r, const char id[40])
 {
-    char oldest[ID_SIZE + 8], fresh[ID_SIZE];
-    if (!make_id(fresh))
-        return false;
+    char oldest[ID_SIZE + 8];
     pthread_mutex_lock(&r->mutex);
     char *place = r->ids[r->next];
     if (*place) {
         file_of(place, oldest);
         unlinkat(r->fd, oldest, 0);
     }
-    memcpy(place, fresh, ID_SIZE);
+    snprintf(place, ID_SIZE, "%s", id);
     r->next = (r->next + 1) % r->most;
     if (r->next == 0)
         each_entry(r->fd, remove_loose, r);
     pthread_mutex_unlock(&r->mutex);
-    memcpy(id, fresh, ID_SIZE);
-    return true;
 }
 
 json_t *srv_receipts_get(srv_receipts *r, const char *id)

@@ -18,9 +18,11 @@ srv_receipts *srv_receipts_open_in(const char *parent, size_t most);
 void srv_receipts_close(srv_receipts *r);
 /* The folder into which schedulers write ID.json. */
 const char *srv_receipts_dir(const srv_receipts *r);
-/* A new id, which nobody can guess; the oldest receipts beyond `most` go. False: the system has no
- * random numbers. Any thread. */
-bool srv_receipts_new(srv_receipts *r, char id[40]);
+/* A new id, which nobody can guess. False: the system has no random numbers. Any thread. */
+bool srv_receipts_new(char id[40]);
+/* There will be a receipt of this new id, or there is one already: it is kept, and the oldest
+ * beyond `most` go. Without this call it goes after a while. Any thread. */
+void srv_receipts_keep(srv_receipts *r, const char id[40]);
 /* The receipt, to be freed; NULL: not there (yet, or any more). Any text is a legal id. Any thread.
  */
 json_t *srv_receipts_get(srv_receipts *r, const char *id);

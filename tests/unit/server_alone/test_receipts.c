@@ -34,13 +34,21 @@ static void write_receipt(const char *dir, const char *id, const char *text)
     fclose(f);
 }
 
+static bool keep_new(srv_receipts *r, char id[40])
+{
+    bool made = srv_receipts_new(id);
+    if (made)
+        srv_receipts_keep(r, id);
+    return made;
+}
+
 static void a_receipt_comes_back(void **state)
 {
     (void)state;
     char id[40];
     srv_receipts *r = srv_receipts_open_in(parent, 4);
     assert_non_null(r);
-    assert_true(srv_receipts_new(r, id));
+    assert_true(keep_new(r, id));
     assert_null(srv_receipts_get(r, id));
     write_receipt(srv_receipts_dir(r), id, "{\"backend\": \"cpu\"}");
     json_t *got = srv_receipts_get(r, id);
@@ -70,7 +78,7 @@ static void the_oldest_go(void **state)
     char ids[6][40];
     srv_receipts *r = srv_receipts_open_in(parent, 4);
     for (int i = 0; i < 6; i++) {
-        assert_true(srv_receipts_new(r, ids[i]));
+        assert_true(keep_new(r, ids[i]));
         write_receipt(srv_receipts_dir(r), ids[i], "{}");
     }
     for (int i = 0; i < 6; i++) {
@@ -78,6 +86,22 @@ static void the_oldest_go(void **state)
         assert_int_equal(got != NULL, i >= 2);
         json_decref(got);
     }
+    srv_receipts_close(r);
+}
+
+/* A request that is refused has had an id all the same. */
+static void ids_alone_drive_out_nothing(void **state)
+{
+    (void)state;
+    char id[40], unused[40];
+    srv_receipts *r = srv_receipts_open_in(parent, 2);
+    assert_true(keep_new(r, id));
+    write_receipt(srv_receipts_dir(r), id, "{}");
+    for (int i = 0; i < 10; i++)
+        assert_true(srv_receipts_new(unused));
+    json_t *got = srv_receipts_get(r, id);
+    assert_non_null(got);
+    json_decref(got);
     srv_receipts_close(r);
 }
 
@@ -89,16 +113,16 @@ static void late_files_go(void **state)
     char late[40], id[40], path[256];
     struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     srv_receipts *r = srv_receipts_open_in(parent, 2);
-    assert_true(srv_receipts_new(r, late));
-    assert_true(srv_receipts_new(r, id));
-    assert_true(srv_receipts_new(r, id)); /* forgets `late` */
+    assert_true(keep_new(r, late));
+    assert_true(keep_new(r, id));
+    assert_true(keep_new(r, id)); /* forgets `late` */
     write_receipt(srv_receipts_dir(r), late, "{}");
-    assert_true(srv_receipts_new(r, id)); /* once around: it is fresh */
+    assert_true(keep_new(r, id)); /* once around: it is fresh */
     snprintf(path, sizeof path, "%s/%s.json", srv_receipts_dir(r), late);
     assert_int_equal(access(path, F_OK), 0);
     assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
-    assert_true(srv_receipts_new(r, id));
-    assert_true(srv_receipts_new(r, id));
+    assert_true(keep_new(r, id));
+    assert_true(keep_new(r, id));
     assert_int_equal(access(path, F_OK), -1);
     srv_receipts_close(r);
 }
@@ -131,7 +155,7 @@ static void ids_differ(void **state)
     (void)state;
     char a[40], b[40];
     srv_receipts *r = srv_receipts_open_in(parent, 4);
-    assert_true(srv_receipts_new(r, a) && srv_receipts_new(r, b));
+    assert_true(keep_new(r, a) && keep_new(r, b));
     int same = 0;
     for (int i = 4; i < 36; i++)
         same += a[i] == b[i];
@@ -171,7 +195,7 @@ static void *take_ids(void *r)
 {
     char id[40];
     for (int i = 0; i < 500; i++) {
-        assert_true(srv_receipts_new(r, id));
+        assert_true(keep_new(r, id));
         json_decref(srv_receipts_get(r, id));
     }
     return NULL;
@@ -193,10 +217,11 @@ static void threads_take_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_receipt_comes_back),   cmocka_unit_test(the_folder_is_private),
-        cmocka_unit_test(the_oldest_go),          cmocka_unit_test(late_files_go),
-        cmocka_unit_test(only_ids_name_receipts), cmocka_unit_test(ids_differ),
-        cmocka_unit_test(leftovers_are_swept),    cmocka_unit_test(threads_take_ids),
+        cmocka_unit_test(a_receipt_comes_back), cmocka_unit_test(the_folder_is_private),
+        cmocka_unit_test(the_oldest_go),        cmocka_unit_test(ids_alone_drive_out_nothing),
+        cmocka_unit_test(late_files_go),        cmocka_unit_test(only_ids_name_receipts),
+        cmocka_unit_test(ids_differ),           cmocka_unit_test(leftovers_are_swept),
+        cmocka_unit_test(threads_take_ids),
     };
     return cmocka_run_group_tests(tests, make_parent, remove_parent);
 }
