@@ -218,7 +218,7 @@ static uint64_t address_number(const srv_exchange *x)
 static bool check_rate(srv_exchange *x, srv_rates *rates, uint64_t who)
 {
     char seconds[16];
-    int wait_s = srv_rates_take(rates, who, x->began_ms);
+    int wait_s = srv_rates_take(rates, who, srv_steady_ms());
     if (!wait_s)
         return true;
     snprintf(seconds, sizeof seconds, "%d", wait_s);

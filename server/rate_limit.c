@@ -71,8 +71,9 @@ int srv_rates_take(srv_rates *r, uint64_t who, double now_ms)
         return 0;
     pthread_mutex_lock(&r->lock);
     bucket *b = bucket_of(r, who ? who : 1, now_ms);
-    b->tokens = fmin(r->most, b->tokens + (now_ms - b->seen_ms) / 1e3 * r->per_s);
-    b->seen_ms = now_ms;
+    double passed_ms = fmax(0, now_ms - b->seen_ms); /* another thread may have read a later time */
+    b->tokens = fmin(r->most, b->tokens + passed_ms / 1e3 * r->per_s);
+    b->seen_ms += passed_ms;
     if (b->tokens >= 1)
         b->tokens -= 1;
     else

@@ -31,6 +31,20 @@ static void test_slow_rates_say_how_long(void **state)
     srv_rates_close(r);
 }
 
+/* Threads read the clock before they come here: an earlier time takes nothing away. */
+static void test_an_earlier_time(void **state)
+{
+    srv_rates *r = srv_rates_open(5);
+    (void)state;
+    assert_int_equal(srv_rates_take(r, 1, 100000), 0);
+    assert_int_equal(srv_rates_take(r, 1, 40000), 0);
+    assert_int_equal(srv_rates_take(r, 1, 100000), 0);
+    for (int i = 3; i < 10; i++)
+        assert_int_equal(srv_rates_take(r, 1, 100000), 0);
+    assert_int_equal(srv_rates_take(r, 1, 100000), 1); /* nor does it give anything */
+    srv_rates_close(r);
+}
+
 static void test_no_limit(void **state)
 {
     srv_rates *r = srv_rates_open(0);
@@ -58,6 +72,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_burst_then_the_rate),
         cmocka_unit_test(test_slow_rates_say_how_long),
+        cmocka_unit_test(test_an_earlier_time),
         cmocka_unit_test(test_no_limit),
         cmocka_unit_test(test_a_crowd),
     };
