@@ -40,27 +40,36 @@ bool srv_percent_decode(char *text)
     return true;
 }
 
-static enum MHD_Result take_header(void *exchange, enum MHD_ValueKind kind, const char *name,
+/* An exchange whose headers and query are copied; `whole` while nothing had to be left out for lack
+ * of memory. A request of which a part is missing could be another request. */
+typedef struct taking {
+    srv_exchange *x;
+    bool whole;
+} taking;
+
+static enum MHD_Result take_header(void *user, enum MHD_ValueKind kind, const char *name,
                                    size_t n_name, const char *value, size_t n_value)
 {
-    srv_exchange *x = exchange;
+    taking *t = user;
     (void)kind;
     (void)n_name;
-    return srv_pair_add(&x->pairs, OF_HEADER, name, value ? value : "", n_value) ? MHD_YES : MHD_NO;
+    t->whole &= srv_pair_add(&t->x->pairs, OF_HEADER, name, value ? value : "", n_value);
+    return t->whole ? MHD_YES : MHD_NO;
 }
 
 /* What cannot be decoded is left out. */
-static enum MHD_Result take_variable(void *exchange, enum MHD_ValueKind kind, const char *name,
+static enum MHD_Result take_variable(void *user, enum MHD_ValueKind kind, const char *name,
                                      size_t n_name, const char *value, size_t n_value)
 {
-    srv_exchange *x = exchange;
+    taking *t = user;
     char *copy = strndup(value ? value : "", n_value);
     (void)kind;
     (void)n_name;
+    t->whole &= copy != NULL;
     if (copy && srv_percent_decode(copy))
-        srv_pair_add(&x->pairs, OF_QUERY, name, copy, strlen(copy));
+        t->whole &= srv_pair_add(&t->x->pairs, OF_QUERY, name, copy, strlen(copy));
     free(copy);
-    return MHD_YES;
+    return t->whole ? MHD_YES : MHD_NO;
 }
 
 /* An id of the client's is taken if it is short and plain. */
@@ -82,13 +91,15 @@ static void take_id(srv_exchange *x)
     }
 }
 
+/* False: there is no memory for a copy of all. */
 static bool take_in(srv_exchange *x, const char *url, const char *method)
 {
-    const char *part;
+    const char *part = "";
+    taking t = {x, true};
     snprintf(x->method, sizeof x->method, "%s", method);
     x->path = strdup(url);
-    MHD_get_connection_values_n(x->connection, MHD_HEADER_KIND, take_header, x);
-    MHD_get_connection_values_n(x->connection, MHD_GET_ARGUMENT_KIND, take_variable, x);
+    MHD_get_connection_values_n(x->connection, MHD_HEADER_KIND, take_header, &t);
+    MHD_get_connection_values_n(x->connection, MHD_GET_ARGUMENT_KIND, take_variable, &t);
     take_id(x);
     x->api = srv_route_api(url);
     x->route = srv_route_find(method, url, &part);
@@ -96,10 +107,11 @@ static bool take_in(srv_exchange *x, const char *url, const char *method)
         x->route = srv_page_route(x->server->config, method, url);
     if (x->route)
         x->api = x->route->api;
-    x->part = x->route && *part ? strdup(part) : NULL;
+    bool has_part = x->route && *part;
+    x->part = has_part ? strdup(part) : NULL;
     if (x->part && !srv_percent_decode(x->part))
         x->part[0] = '\0';
-    return x->path != NULL;
+    return t.whole && x->path && (x->part || !has_part);
 }
 
 /* ---- checks: each returns true, or has refused ---- */
@@ -271,13 +283,15 @@ static bool check_all(srv_exchange *x, const char *version)
 bool srv_gate(srv_exchange *x, const char *url, const char *method, const char *version)
 {
     x->begun = true;
-    if (!take_in(x, url, method)) {
+    bool whole = take_in(x, url, method);
+    if (x->server->metrics)
+        srv_metrics_begin(x->server->metrics, x->route ? x->route->path : "-");
+    if (!whole) {
+        x->closes = true; /* where its body ends may be among what is missing */
         srv_reply_static(x, 503, "text/plain", "out of memory\n", 14);
         return false;
     }
     double limit = x->server->config->request_timeout_s;
     x->deadline_ms = limit > 0 ? x->began_ms + limit * 1e3 : 0;
-    if (x->server->metrics)
-        srv_metrics_begin(x->server->metrics, x->route ? x->route->path : "-");
     return check_all(x, version);
 }
