@@ -127,22 +127,32 @@ static void on_loaded(void *metrics, double seconds)
     srv_metrics_model_load(metrics, seconds);
 }
 
+static bitnet_status open_metrics(life *l, bitnet_error *err)
+{
+    l->server.metrics = srv_metrics_open();
+    l->config.models.on_loaded = on_loaded;
+    l->config.models.on_loaded_user = l->server.metrics;
+    if (l->server.metrics)
+        return BITNET_OK;
+    *err = (bitnet_error){BITNET_MEMORY, "there is no memory to start the server"};
+    return BITNET_MEMORY;
+}
+
 static bitnet_status open_parts(life *l, bitnet_error *err)
 {
     srv_server *s = &l->server;
     s->config = &l->config;
     s->started = (int64_t)time(NULL);
     raise_descriptors(&l->config, s);
-    s->metrics = srv_metrics_open();
-    l->config.models.on_loaded = s->metrics ? on_loaded : NULL;
-    l->config.models.on_loaded_user = s->metrics;
+    bitnet_status st = open_metrics(l, err);
+    if (st != BITNET_OK)
+        return st;
     if (l->config.receipts)
         s->receipts = srv_receipts_open(N_RECEIPTS);
     if (s->receipts)
         l->config.models.scheduler.receipt_dir = srv_receipts_dir(s->receipts);
     bool is_unix, is_loopback;
-    bitnet_status st =
-        srv_listen(&l->config, &l->fd, &is_unix, &is_loopback, l->address, sizeof l->address, err);
+    st = srv_listen(&l->config, &l->fd, &is_unix, &is_loopback, l->address, sizeof l->address, err);
     if (st != BITNET_OK)
         return st;
     st = srv_models_open(&l->config.models, true, &s->models, err);

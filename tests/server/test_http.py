@@ -628,6 +628,11 @@ def test_socket_of_a_supervisor():
             s.accept()[0].close()
 
 
+def test_a_start_without_memory_fails():
+    done = subprocess.run([DRIVER, "no_metrics=1"], capture_output=True, text=True, timeout=20, check=False)
+    check(done.returncode == 6 and "no memory" in done.stderr, str(done))
+
+
 def test_notifications():
     path = os.path.join(tempfile.mkdtemp(), "n.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
