@@ -33,6 +33,16 @@ static void take_given_keys(args *a, texts *keys)
     }
 }
 
+/* A line of n bytes: a key between blanks, nothing, or a comment. */
+static void take_key_line(args *a, texts *keys, const char *line, size_t n)
+{
+    size_t from = strspn(line, " \t");
+    while (n > from && (line[n - 1] == ' ' || line[n - 1] == '\t'))
+        n--;
+    if (n > from && line[from] != '#')
+        texts_add(keys, args_keep(a, line + from, n - from));
+}
+
 static int take_key_file(args *a, texts *keys)
 {
     buffer text = {0};
@@ -40,11 +50,8 @@ static int take_key_file(args *a, texts *keys)
     size_t had = keys->n;
     int rc = path ? read_input(path, &text) : EXIT_OK;
     for (char *p = text.data; p && *p && !rc;) {
-        size_t n = strcspn(p, "\r\n"), used = n;
-        while (used && (p[used - 1] == ' ' || p[used - 1] == '\t'))
-            used--;
-        if (used && *p != '#')
-            texts_add(keys, args_keep(a, p, used));
+        size_t n = strcspn(p, "\r\n");
+        take_key_line(a, keys, p, n);
         p += n + strspn(p + n, "\r\n");
     }
     if (!rc && path && keys->n == had)
@@ -93,8 +100,10 @@ static void say_request(void *user, const srv_request_line *r)
     char now[32];
     stamp(now, sizeof now);
     if (opt_text(v->args, OPT_LOG_FORMAT)[0] != 'j') {
-        fprintf(stderr, "%s %s %s %s %d %.1f ms, %zu + %zu tokens\n", now, r->id, r->method,
-                r->route, r->status, r->ms, r->n_prompt, r->n_generated);
+        char *method = visible(r->method); /* whatever the client has written */
+        fprintf(stderr, "%s %s %s %s %d %.1f ms, %zu + %zu tokens\n", now, r->id, method, r->route,
+                r->status, r->ms, r->n_prompt, r->n_generated);
+        free(method);
         return;
     }
     json_t *j = j_object("time:t level:t module:t id:t method:t route:t status:i ms:f "

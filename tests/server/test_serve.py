@@ -52,11 +52,12 @@ def test_options_from_everywhere():
 
 
 def test_keys_stay_secret():
-    keys = write("keys", "# two of them\nkey-of-a-file\n\n  \nanother-one  \n")
+    keys = write("keys", "# two of them\nkey-of-a-file\n\n  \nanother-one  \n \tkey-of-blanks\n  # a third line\n")
     with Server("--model", NANO, "--api-key", "key-of-the-line", "--api-key-file", keys, env={"BITNET_API_KEY": "not-read-beside-an-option"}) as s:
         with open(f"/proc/{s.pid}/cmdline", "rb") as f:
             check(b"key-of-the-line" not in f.read(), "the list of processes shows the key")
-        for key, wanted in (("key-of-the-line", 200), ("key-of-a-file", 200), ("another-one", 200), ("# two of them", 401), ("not-read-beside-an-option", 401)):
+        for key, wanted in (("key-of-the-line", 200), ("key-of-a-file", 200), ("another-one", 200), ("key-of-blanks", 200),
+                            ("# two of them", 401), ("# a third line", 401), ("not-read-beside-an-option", 401)):
             equal(s.get("/v1/models", headers={"Authorization": "Bearer " + key})[0], wanted, key)
         time.sleep(0.2)
         check("key-of" not in s.output() and "another-one" not in s.output(), s.output())
@@ -104,6 +105,18 @@ def test_requests_as_json_lines():
         line = next(json.loads(x) for x in s.lines if '"route"' in x)
         equal((line["method"], line["route"], line["status"], line["tokens"]), ("POST", "/v1/completions", 200, 3), str(line))
         check(line["id"].startswith("req_") and line["ms"] > 0 and "hidden" not in s.output(), s.output())
+
+
+def test_a_method_cannot_move_the_cursor():
+    with Server("--model", NANO) as s:
+        with socket.create_connection((s.host, s.port), 20) as c:
+            c.sendall(b"\x1b[2J\x9b /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            while c.recv(4096):
+                pass
+        end = time.monotonic() + 5
+        while " - 4" not in s.output() and time.monotonic() < end:
+            time.sleep(0.02)
+        check("\x1b" not in s.output() and "\\x1b[2J" in s.output(), s.output())
 
 
 def test_socket_activation():
