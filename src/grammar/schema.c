@@ -306,20 +306,10 @@ static void write_ref(bnet_schema *s, json_t *node, const char *path)
 
 /* ---- alternatives ---- */
 
-/* The node without one of its keywords. */
-static json_t *without(bnet_schema *s, json_t *node, const char *keyword)
-{
-    json_t *copy = bnet_schema_keep(s, bnet_schema_copy(s, node));
-    if (copy)
-        json_object_del(copy, keyword);
-    return copy;
-}
-
 static void write_any(bnet_schema *s, json_t *node, const char *path, const char *keyword)
 {
     json_t *list = json_object_get(node, keyword);
     bool alone = is_alone(node, keyword);
-    json_t *rest = alone ? NULL : without(s, node, keyword);
     if (!json_is_array(list) || json_array_size(list) == 0)
         bnet_schema_refuse(s, path, keyword, "it must be a list of schemas, not empty");
     bnet_choice c = bnet_program_either(s->p);
@@ -329,7 +319,7 @@ static void write_any(bnet_schema *s, json_t *node, const char *path, const char
                  alone ? "" : "*"); /* "*": no place of the text */
         json_t *one = json_array_get(list, i);
         if (!alone)
-            one = bnet_schema_merge(s, rest, one, path);
+            one = bnet_schema_merge(s, node, keyword, i, 1, path);
         if (i)
             bnet_program_or(s->p, &c);
         if (one)
@@ -341,12 +331,12 @@ static void write_any(bnet_schema *s, json_t *node, const char *path, const char
 static void write_all(bnet_schema *s, json_t *node, const char *path)
 {
     json_t *list = json_object_get(node, "allOf");
-    json_t *all = without(s, node, "allOf");
+    json_t *all = NULL;
     if (!json_is_array(list) || json_array_size(list) == 0)
         bnet_schema_refuse(s, path, "allOf", "it must be a list of schemas, not empty");
-    for (size_t i = 0; all && bnet_schema_ok(s) && i < json_array_size(list); i++)
-        all = bnet_schema_merge(s, all, json_array_get(list, i), path);
-    if (all && bnet_schema_ok(s))
+    if (bnet_schema_ok(s))
+        all = bnet_schema_merge(s, node, "allOf", 0, json_array_size(list), path);
+    if (all)
         bnet_program_call(s->p, bnet_schema_rule(s, all, path, "allOf", "*"), 1, 1);
 }
 

@@ -11,6 +11,8 @@
 
 #include "grammar/json_rules.h"
 
+enum { BNET_SCHEMA_REQUIRED = 4096 }; /* names in a list `required` */
+
 typedef enum bnet_schema_type { /* bits */
                                 BNET_TYPE_STRING = 1,
                                 BNET_TYPE_INTEGER = 2,
@@ -36,6 +38,7 @@ typedef struct bnet_schema {
     size_t n_jobs, cap_jobs, n_path_bytes;
     bnet_strmap known; /* path to rule */
     json_t *made;      /* an array that keeps schemas that were put together */
+    size_t n_merged;   /* values that were looked at for that */
 } bnet_schema;
 
 static inline bool bnet_schema_ok(const bnet_schema *s)
@@ -71,8 +74,10 @@ json_t *bnet_schema_tree(bnet_span text, bnet_program *p);
 /* Writes a value as JSON, without blanks. */
 void bnet_schema_json(bnet_schema *s, const json_t *value);
 
-/* schema_merge.c: one schema that asks for what both ask for. NULL: refused. */
-json_t *bnet_schema_merge(bnet_schema *s, json_t *a, json_t *b, const char *path);
+/* schema_merge.c: one schema that asks for what a node asks for without one of its keywords, and
+ * for what n schemas ask for from the `first` of the list that the keyword is. NULL: refused. */
+json_t *bnet_schema_merge(bnet_schema *s, json_t *node, const char *keyword, size_t first, size_t n,
+                          const char *path);
 
 /* The texts of a schema of one type, as a part of a rule. */
 void bnet_schema_object(bnet_schema *s, const json_t *node, const char *path);

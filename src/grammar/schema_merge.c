@@ -1,8 +1,64 @@
-/* schema_merge.c - two schemas that must hold together become one, keyword by keyword; what cannot
- * be one keyword is refused. */
+/* schema_merge.c - schemas that must hold together become one, keyword by keyword; what cannot be
+ * one keyword is refused. */
 #include "grammar/schema.h"
 
-enum { MAX_REFS = 32, MAX_MADE = 4096 };
+enum { MAX_REFS = 32, MAX_WORK = 1 << 18, NAME_UNIT = 64 };
+
+/* A schema that is being put together. */
+typedef struct merging {
+    bnet_schema *s;
+    const char *path;
+    json_t *all;                   /* our own; what its keywords say belongs to the parts... */
+    json_t *properties, *required; /* ...but for these, where they are not NULL */
+    bnet_strmap names;             /* those in `required` */
+} merging;
+
+/* ---- bounds on the work ---- */
+
+/* Counts values that are copied or compared, of all schemas of a text. False: refused. */
+static bool work(merging *m, size_t n)
+{
+    m->s->n_merged += n;
+    if (m->s->n_merged > MAX_WORK)
+        bnet_schema_refuse(m->s, m->path, NULL,
+                           "there are too many parts, or too large ones, to be put together");
+    return bnet_schema_ok(m->s);
+}
+
+/* What it takes to copy an object: its members, and more for long names. */
+static size_t members(json_t *object)
+{
+    const char *name;
+    json_t *value;
+    size_t n = 8;
+    json_object_foreach(object, name, value)
+    {
+        n += 1 + strlen(name) / NAME_UNIT;
+    }
+    return n;
+}
+
+/* What it takes to compare a value with another; as deep as JSON that is read here. */
+static size_t weight(json_t *v)
+{
+    size_t n = 1 + json_string_length(v) / NAME_UNIT, i;
+    const char *name;
+    json_t *value;
+    json_object_foreach(v, name, value)
+    {
+        n += weight(value) + strlen(name) / NAME_UNIT;
+    }
+    json_array_foreach(v, i, value)
+    {
+        n += weight(value);
+    }
+    return n;
+}
+
+static bool same(merging *m, json_t *a, json_t *b)
+{
+    return a == b || (work(m, weight(b)) && json_equal(a, b));
+}
 
 /* What a schema of nothing but a reference refers to. */
 static json_t *follow(bnet_schema *s, json_t *node, const char *path)
@@ -33,7 +89,85 @@ static void put(bnet_schema *s, json_t *into, const char *keyword, json_t *value
         bnet_schema_no_memory(s);
 }
 
-/* ---- keywords that both have ---- */
+/* ---- names that must be there ---- */
+
+static void add_name(merging *m, json_t *name)
+{
+    bool existed = false;
+    const char *text = json_string_value(name);
+    if (!text)
+        bnet_schema_refuse(m->s, m->path, "required", "it must be a list of names");
+    else if (!bnet_strmap_put(&m->names, text, json_string_length(name), 0, &existed) ||
+             (!existed && json_array_append(m->required, name) != 0))
+        bnet_schema_no_memory(m->s);
+}
+
+static void add_names(merging *m, json_t *list)
+{
+    if (json_array_size(list) > BNET_SCHEMA_REQUIRED)
+        bnet_schema_refuse(m->s, m->path, "required", "it has more than %d names",
+                           BNET_SCHEMA_REQUIRED);
+    if (!bnet_schema_ok(m->s) || !work(m, weight(list)))
+        return;
+    for (size_t i = 0; i < json_array_size(list) && bnet_schema_ok(m->s); i++)
+        add_name(m, json_array_get(list, i));
+}
+
+static void merge_required(merging *m, json_t *before, json_t *more)
+{
+    if (!m->required) {
+        json_t *list = json_array();
+        if (!bnet_strmap_init(&m->names, 64))
+            bnet_schema_no_memory(m->s);
+        m->required = list;
+        json_incref(before); /* its place in `all` is taken */
+        put(m->s, m->all, "required", list);
+        if (bnet_schema_ok(m->s))
+            add_names(m, before);
+        json_decref(before);
+    }
+    if (bnet_schema_ok(m->s))
+        add_names(m, more);
+}
+
+/* ---- properties ---- */
+
+/* Both are asked of the same property: a schema that asks for both. One that asks for several
+ * already gets one more, so that schemas do not grow deep. */
+static json_t *both(merging *m, json_t *a, json_t *b)
+{
+    json_t *list = json_object_get(a, "allOf");
+    bool several = json_object_size(a) == 1 && json_array_size(list) > 0;
+    if (same(m, a, b))
+        return json_incref(a);
+    if (!work(m, several ? json_array_size(list) : 1))
+        return NULL;
+    list = several ? bnet_schema_copy(m->s, list) : json_pack("[O]", a);
+    json_t *made =
+        list && json_array_append(list, b) == 0 ? json_pack("{s:O}", "allOf", list) : NULL;
+    json_decref(list);
+    return made;
+}
+
+static void merge_properties(merging *m, json_t *before, json_t *more)
+{
+    const char *name;
+    json_t *value;
+    if (!m->properties && work(m, members(before))) {
+        m->properties = bnet_schema_copy(m->s, before);
+        put(m->s, m->all, "properties", m->properties);
+    }
+    if (!bnet_schema_ok(m->s) || !work(m, members(more)))
+        return;
+    json_object_foreach(more, name, value)
+    {
+        json_t *old = json_object_get(m->properties, name);
+        if (bnet_schema_ok(m->s))
+            put(m->s, m->properties, name, old ? both(m, old, value) : json_incref(value));
+    }
+}
+
+/* ---- other keywords ---- */
 
 static json_t *type_names(bnet_schema *s, unsigned bits)
 {
@@ -58,48 +192,6 @@ static void merge_type(bnet_schema *s, json_t *all, json_t *b, const char *path)
     put(s, all, "type", type_names(s, x & y));
 }
 
-static bool listed(const json_t *list, const json_t *value)
-{
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_equal(json_array_get(list, i), value))
-            return true;
-    return false;
-}
-
-static void merge_required(bnet_schema *s, json_t *all, const json_t *b)
-{
-    json_t *list = bnet_schema_copy(s, json_object_get(all, "required"));
-    const json_t *more = json_object_get(b, "required");
-    for (size_t i = 0; i < json_array_size(more); i++)
-        if (!listed(list, json_array_get(more, i)) &&
-            json_array_append(list, json_array_get(more, i)) != 0)
-            bnet_schema_no_memory(s);
-    put(s, all, "required", list);
-}
-
-/* Both are asked of the same property: a schema that asks for both. */
-static json_t *both(bnet_schema *s, json_t *a, json_t *b)
-{
-    if (json_equal(a, b))
-        return json_incref(a);
-    json_t *made = json_pack("{s:[O,O]}", "allOf", a, b);
-    if (!made)
-        bnet_schema_no_memory(s);
-    return made;
-}
-
-static void merge_properties(bnet_schema *s, json_t *all, const json_t *b)
-{
-    json_t *list = bnet_schema_copy(s, json_object_get(all, "properties")), *value;
-    const char *name;
-    json_object_foreach(json_object_get(b, "properties"), name, value)
-    {
-        json_t *before = json_object_get(list, name);
-        put(s, list, name, before ? both(s, before, value) : json_incref(value));
-    }
-    put(s, all, "properties", list);
-}
-
 /* The larger of two lower bounds, the smaller of two upper ones. */
 static bool merge_bound(bnet_schema *s, json_t *all, const char *keyword, json_t *a, json_t *b)
 {
@@ -114,20 +206,22 @@ static bool merge_bound(bnet_schema *s, json_t *all, const char *keyword, json_t
     return true;
 }
 
-static void merge_keyword(bnet_schema *s, json_t *all, json_t *b, const char *keyword,
-                          const char *path)
+static void merge_keyword(merging *m, json_t *b, const char *keyword)
 {
-    json_t *x = json_object_get(all, keyword), *y = json_object_get(b, keyword);
+    bnet_schema *s = m->s;
+    json_t *x = json_object_get(m->all, keyword), *y = json_object_get(b, keyword);
     if (!x)
-        put(s, all, keyword, json_incref(y));
-    else if (strcmp(keyword, "type") == 0)
-        merge_type(s, all, b, path);
+        put(s, m->all, keyword, json_incref(y));
     else if (strcmp(keyword, "required") == 0 && json_is_array(x) && json_is_array(y))
-        merge_required(s, all, b);
+        merge_required(m, x, y);
     else if (strcmp(keyword, "properties") == 0 && json_is_object(x) && json_is_object(y))
-        merge_properties(s, all, b);
-    else if (!json_equal(x, y) && !merge_bound(s, all, keyword, x, y))
-        bnet_schema_refuse(s, path, keyword,
+        merge_properties(m, x, y);
+    else if (same(m, x, y))
+        return;
+    else if (strcmp(keyword, "type") == 0 && work(m, weight(x)))
+        merge_type(s, m->all, b, m->path);
+    else if (!merge_bound(s, m->all, keyword, x, y))
+        bnet_schema_refuse(s, m->path, keyword,
                            "two of them must hold together, which is not supported");
 }
 
@@ -171,29 +265,34 @@ static void check_items(bnet_schema *s, const json_t *side, const json_t *other,
                            "part does not name");
 }
 
-json_t *bnet_schema_merge(bnet_schema *s, json_t *a, json_t *b, const char *path)
+static void merge_part(merging *m, json_t *part)
 {
+    json_t *b = follow(m->s, part, m->path), *value;
     const char *keyword;
-    json_t *value;
-    if (json_array_size(s->made) >= MAX_MADE)
-        bnet_schema_refuse(s, path, "allOf", "too many schemas must hold together");
-    a = follow(s, a, path);
-    b = follow(s, b, path);
-    if (!a || !b || !bnet_schema_ok(s))
-        return NULL;
-    if (json_is_true(a) || json_is_true(b))
-        return json_is_true(a) ? b : a;
-    check_closed(s, a, b, path);
-    check_closed(s, b, a, path);
-    check_items(s, a, b, path);
-    check_items(s, b, a, path);
-    json_t *all = bnet_schema_ok(s) ? bnet_schema_keep(s, bnet_schema_copy(s, a)) : NULL;
-    if (!all)
-        return NULL;
+    if (!b || !bnet_schema_ok(m->s) || json_is_true(b) || !work(m, members(b)))
+        return;
+    check_closed(m->s, m->all, b, m->path);
+    check_closed(m->s, b, m->all, m->path);
+    check_items(m->s, m->all, b, m->path);
+    check_items(m->s, b, m->all, m->path);
     json_object_foreach(b, keyword, value)
     {
-        if (!bnet_schema_is_note(keyword) && bnet_schema_ok(s))
-            merge_keyword(s, all, b, keyword, path);
+        if (!bnet_schema_is_note(keyword) && bnet_schema_ok(m->s))
+            merge_keyword(m, b, keyword);
     }
-    return bnet_schema_ok(s) ? all : NULL;
+}
+
+json_t *bnet_schema_merge(bnet_schema *s, json_t *node, const char *keyword, size_t first, size_t n,
+                          const char *path)
+{
+    json_t *list = json_object_get(node, keyword);
+    merging m = {.s = s, .path = path};
+    if (work(&m, members(node)))
+        m.all = bnet_schema_keep(s, bnet_schema_copy(s, node));
+    if (m.all)
+        json_object_del(m.all, keyword);
+    for (size_t i = 0; i < n && bnet_schema_ok(s); i++)
+        merge_part(&m, json_array_get(list, first + i));
+    bnet_strmap_free(&m.names);
+    return bnet_schema_ok(s) ? m.all : NULL;
 }

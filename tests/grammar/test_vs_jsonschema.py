@@ -9,6 +9,7 @@ import re
 import struct
 import subprocess
 import sys
+import time
 import uuid
 
 SOURCE = os.environ.get("BITNET_SOURCE") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -86,6 +87,11 @@ CASES = [
      [{"a": None, "abcd": [], "\u00e9\u00e9": {}}, {"ab": 1, "abd": 0}, {"abc": 2}], [{"ab": 2}, {"abc": 1}, {"\u00e9": 0}]),
     ({"type": "object", "additionalProperties": {"type": "integer"}}, [{}, {"x": 1, "y": 2}], [{"x": "1"}]),
     ({"type": "object"}, [{}, {"a": {"b": [1, 2.5, "x", None, True]}}], [[], 1]),
+    ({"type": "object", "required": ["a", "b", "a", "c", "c"], "properties": {"b": {"type": "null"}}}, [{"b": None, "a": 1, "c": 2}],
+     [{"a": 1, "c": 2}, {"b": None, "a": 1}]),
+    ({"type": "object", "required": ["a", "b"], "properties": {"a": {}, "b": {}, "c": {}},
+      "allOf": [{"required": ["b", "c"]}, True, {"required": ["a"], "properties": {"c": {"type": "integer"}}}, {"properties": {"c": {"minimum": 3}}},
+                {"properties": {"c": {"maximum": 5}}}]}, [{"a": 1, "b": 2, "c": 3}], [{"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 6}, {"a": 1, "b": 2, "c": 2}]),
     ({"type": "object", "required": ["a"]}, [{"a": 1}, {"a": None, "b": 2}], [{}]),
     ({}, [1, "a", None, [], {}, {"a": [{}]}, True, -2.5], []),
     (True, [1, {"a": 1}], []),
@@ -158,6 +164,23 @@ REFUSED = [
     ({"type": "array", "additionalItems": {"type": "string"}, "oneOf": [{"items": [{"type": "integer"}]}]}, "additionalItems"),
     ({"$defs": {"a": {"properties": {"x": {"$ref": "#/$defs/a"}}}, "b": {"properties": {"x": {"$ref": "#/$defs/b"}}, "type": "object"}},
       "allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]}, "too"),
+]
+
+
+N = 4000
+TO_NAMES = {"properties": {f"p{i}": {"type": "null"} for i in range(N)}}
+NAMES = [[f"{k}{i}" for i in range(50000)] for k in "ab"]
+
+# schemas whose parts are put together, and what is said of it (None: nothing): in little time and memory, whatever they ask for
+LARGE = [
+    ({**TO_NAMES, "allOf": [{"properties": {"p0": {"maxLength": i}, "z": {}}} for i in range(300)] + [{"$ref": "#/$defs/z"}] * (N - 1000),
+      "$defs": {"z": {"properties": {"z": {}}}}}, None),
+    ({**TO_NAMES, "anyOf": [{"properties": {"z": {}}}] * N}, "put together"),
+    ({"anyOf": [{"properties": {"z": {}}}] * 20, "properties": {"x" * 900000: {}}}, "put together"),
+    ({"properties": {"z": {}}, "allOf": [{"$ref": "#/$defs/all"}] * N, "$defs": {"all": TO_NAMES}}, "put together"),
+    ({"allOf": [{"required": NAMES[0]}, {"required": NAMES[1]}]}, "4096"),
+    ({"enum": list(range(9000)), "anyOf": [{"$ref": "#/$defs/e"}] * N, "$defs": {"e": {"enum": list(range(9000))}}}, "put together"),
+    ({**TO_NAMES, "required": [f"p{i}" for i in range(N)]}, None),
 ]
 
 
@@ -344,6 +367,19 @@ def check_grammars(judge):
                 judge.check((n == -1) == (re.fullmatch(regex, text) is not None), f"{source}, vocabulary {vocab}: {text!r}: {n}")
 
 
+def check_large(judge):
+    for schema, part in LARGE:
+        begin = time.monotonic()
+        message, _, _ = judge.ask(SCHEMA, json.dumps(schema).encode(), 1)
+        judge.check((message is None) if part is None else part in str(message), f"large: {part} is not in: {message}: {json.dumps(schema):.200}")
+        took = time.monotonic() - begin
+        judge.check(took < 5, f"large: took {took:.1f} s: {json.dumps(schema):.200}")
+    peak = f"/proc/{judge.driver.pid}/status"
+    if os.path.exists(peak):
+        kib = int(re.search(r"VmHWM:\s+(\d+)", open(peak).read()).group(1))
+        judge.check(kib < 600 << 10, f"large: the driver needed {kib >> 10} MiB")
+
+
 def check_objects(judge):
     for vocab in (0, 1, 2):
         _, walks, _ = judge.ask(OBJECT, b"", vocab, 10 * WALKS, vocab)
@@ -362,6 +398,7 @@ def main():
         judge.check(message is not None and part in message, f"{json.dumps(schema)}: {part} is not in: {message}")
     check_grammars(judge)
     check_objects(judge)
+    check_large(judge)
     for seed in range(GENERATED):
         writer = Writer(seed)
         schema, make = writer.make(3)

@@ -17,7 +17,9 @@ static const row rows[] = {
     {BITNET_GRAMMAR_JSON_OBJECT, "", "{\"a\":[1]}", "[]"},
     {BITNET_GRAMMAR_JSON_SCHEMA,
      "{\"allOf\":[{\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]},"
-     "{\"$ref\":\"#/$defs/b\"}],\"$defs\":{\"b\":{\"properties\":{\"a\":{\"maximum\":7},\"b\":"
+     "{\"$ref\":\"#/$defs/b\"},"
+     "{\"properties\":{\"a\":{\"minimum\":7}},\"required\":[\"b\",\"a\"]}],"
+     "\"$defs\":{\"b\":{\"properties\":{\"a\":{\"maximum\":7},\"b\":"
      "{\"pattern\":\"^x+$\"}},\"required\":[\"b\"]}}}",
      "{\"a\":7,\"b\":\"xx\"}", "{\"a\":7}"},
     {BITNET_GRAMMAR_JSON_SCHEMA,
