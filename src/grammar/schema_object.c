@@ -14,22 +14,33 @@ typedef struct property {
 typedef struct object {
     property *list;
     size_t n;
-    size_t *leaps;  /* [n] behind the property, where it came first */
-    json_t *others; /* the schema of other properties; NULL: there are none */
-    uint32_t other; /* the rule of such a pair */
-    bool empty;     /* no property must be there */
+    size_t *leaps;        /* [n] behind the property, where it came first */
+    json_t *others;       /* the schema of other properties; NULL: there are none */
+    uint32_t other;       /* the rule of such a pair */
+    bool empty;           /* no property must be there */
+    bnet_strmap required; /* names that must be there, and their places in the keyword's list */
 } object;
 
 /* ---- what the keywords say ---- */
 
-static bool is_required(const json_t *required, const char *name)
+static void read_required(bnet_schema *s, object *o, const json_t *list, const char *path)
 {
-    for (size_t i = 0; i < json_array_size(required); i++) {
-        const char *one = json_string_value(json_array_get(required, i));
-        if (one && strcmp(one, name) == 0)
-            return true;
+    if (json_array_size(list) > BNET_SCHEMA_REQUIRED)
+        bnet_schema_refuse(s, path, "required", "it has more than %d names", BNET_SCHEMA_REQUIRED);
+    else if (!bnet_strmap_init(&o->required, json_array_size(list) + 1))
+        bnet_schema_no_memory(s);
+    for (size_t i = 0; i < json_array_size(list) && bnet_schema_ok(s); i++) {
+        const json_t *name = json_array_get(list, i);
+        if (!bnet_strmap_put(&o->required, json_string_value(name), json_string_length(name),
+                             (uint32_t)i, NULL))
+            bnet_schema_no_memory(s);
     }
-    return false;
+}
+
+/* Its first place in the list, where a name must be there. */
+static bool is_required(const object *o, const char *name, uint32_t *place)
+{
+    return bnet_strmap_get(&o->required, name, strlen(name), place);
 }
 
 static void check_shapes(bnet_schema *s, const json_t *node, const char *path)
@@ -62,13 +73,9 @@ static void add_unnamed(bnet_schema *s, object *o, const json_t *node, const cha
     const json_t *rule = json_object_get(node, "additionalProperties");
     for (size_t i = 0; i < json_array_size(required); i++) {
         const char *name = json_string_value(json_array_get(required, i));
-        if (!name || json_object_get(properties, name))
-            continue;
-        bool again = false;
-        for (size_t k = 0; k < o->n && !again; k++)
-            again = strcmp(o->list[k].name, name) == 0;
-        if (again)
-            continue;
+        uint32_t place = 0;
+        if (json_object_get(properties, name) || !is_required(o, name, &place) || place != i)
+            continue; /* has a schema, or came before */
         if (json_is_false(rule))
             bnet_schema_refuse(s, path, "required",
                                "\"%.80s\" is not among the properties, and there may be no others",
@@ -89,13 +96,13 @@ static bool collect(bnet_schema *s, object *o, const json_t *node, const char *p
         bnet_schema_no_memory(s);
         return false;
     }
-    if (json_array_size(required) > 4096)
-        bnet_schema_refuse(s, path, "required", "it has more than 4096 names");
+    read_required(s, o, required, path);
     if (!bnet_schema_ok(s))
         return false;
     json_object_foreach(properties, name, value)
     {
-        o->list[o->n++] = (property){name, value, is_required(required, name), 0};
+        uint32_t place;
+        o->list[o->n++] = (property){name, value, is_required(o, name, &place), 0};
     }
     add_unnamed(s, o, node, path);
     o->empty = true;
@@ -318,4 +325,5 @@ void bnet_schema_object(bnet_schema *s, const json_t *node, const char *path)
     bnet_program_call(s->p, rule, 1, 1);
     bnet_free(o.list);
     bnet_free(o.leaps);
+    bnet_strmap_free(&o.required);
 }
