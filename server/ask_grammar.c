@@ -47,11 +47,26 @@ static bool compile_schema(srv_exchange *x, const srv_model *model, const char *
     return good;
 }
 
+/* A grammar is the only form of the answer that is asked for. */
+static bool check_alone(srv_exchange *x, const srv_ask *a, const json_t *forced)
+{
+    const char *other = forced                        ? "a tool_choice that forces a call"
+                        : a->schema || a->json_object ? "response_format"
+                                                      : NULL;
+    if (!a->grammar || !other)
+        return true;
+    srv_fail(x, 400, "unsupported_value", "grammar",
+             "grammar and %s together are not supported: leave one out", other);
+    return false;
+}
+
 bool srv_ask_grammar(srv_exchange *x, const srv_model *model, const srv_ask *a,
                      const json_t *schema, srv_grammar **out)
 {
     const char *field = schema ? "tools" : "response_format";
     *out = NULL;
+    if (!check_alone(x, a, schema))
+        return false;
     if (!schema)
         schema = a->schema;
     if (schema)

@@ -414,6 +414,9 @@ def test_grammar():
     check(reply.choices[0].message.content in ("yes, sir!", "yes, madam!"), reply.choices[0].message.content)
     equal(reply.choices[0].finish_reason, "stop", "finish")
     refused(openai.BadRequestError, "grammar", chat, extra_body={"grammar": "root ::= nowhere"})
+    for form in ({"response_format": {"type": "json_object"}}, {"response_format": schema_format(PERSON)},
+                 {"model": "tools", "tools": [ADD], "tool_choice": "required"}):
+        refused(openai.BadRequestError, "grammar", chat, extra_body={"grammar": 'root ::= "yes"'}, **form)
 
 
 def test_a_bias_that_leaves_nothing_to_a_grammar():
