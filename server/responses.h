@@ -26,6 +26,7 @@ typedef struct srv_output {
     json_t *name;                             /* of a call */
     srv_textbuf text;                         /* its */
     json_t *token_logprobs;                   /* of a message */
+    json_t *early_logprobs;                   /* of tokens whose text comes with a later one */
     bool gone;                                /* nobody listens to the events */
 } srv_output;
 

@@ -8,13 +8,15 @@ bool srv_output_open(srv_output *o)
 {
     o->items = json_array();
     o->token_logprobs = json_array();
-    return o->items && o->token_logprobs;
+    o->early_logprobs = json_array();
+    return o->items && o->token_logprobs && o->early_logprobs;
 }
 
 void srv_output_free(srv_output *o)
 {
     json_decref(o->items);
     json_decref(o->token_logprobs);
+    json_decref(o->early_logprobs);
     json_decref(o->name);
     srv_textbuf_free(&o->text);
 }
@@ -86,6 +88,8 @@ static void begin_item(srv_output *o, srv_item kind)
     srv_id(o->id, prefixes[kind]);
     srv_textbuf_drop(&o->text, o->text.n);
     json_array_clear(o->token_logprobs);
+    if (kind != SRV_ITEM_MESSAGE)
+        json_array_clear(o->early_logprobs); /* they were this item's */
     srv_output_event(o, "response.output_item.added",
                      json_pack("{s:I, s:o}", "output_index", place(o), "item",
                                item_json(o, "in_progress", false)));
@@ -129,6 +133,19 @@ static void end_item(srv_output *o, const char *status)
 
 /* ---- deltas ---- */
 
+/* The log-probabilities that come with a piece of the message, a new value: those that waited for
+ * its beginning, and the token's own. d may be NULL. The message keeps them too. */
+static json_t *logprobs_of(srv_output *o, const srv_delta *d)
+{
+    json_t *now = json_array();
+    json_array_extend(now, o->early_logprobs);
+    json_array_clear(o->early_logprobs);
+    if (d && o->logprobs && d->has_token)
+        json_array_append_new(now, srv_openai_logprob(o->model, d->event));
+    json_array_extend(o->token_logprobs, now);
+    return now;
+}
+
 static void add_text(srv_output *o, srv_item kind, const char *event, const srv_delta *d)
 {
     if (o->kind != kind) {
@@ -139,15 +156,8 @@ static void add_text(srv_output *o, srv_item kind, const char *event, const srv_
     json_t *more = json_pack("{s:o}", "delta", json_stringn(d->text, d->n_text));
     if (kind != SRV_ITEM_CALL)
         json_object_set_new(more, "content_index", json_integer(0));
-    if (kind == SRV_ITEM_MESSAGE) {
-        json_t *now = json_array();
-        if (o->logprobs && d->has_token) {
-            json_t *one = srv_openai_logprob(o->model, d->event);
-            json_array_append(now, one);
-            json_array_append_new(o->token_logprobs, one);
-        }
-        json_object_set_new(more, "logprobs", now);
-    }
+    if (kind == SRV_ITEM_MESSAGE)
+        json_object_set_new(more, "logprobs", logprobs_of(o, d));
     item_event(o, event, more);
 }
 
@@ -157,6 +167,8 @@ void srv_output_take(srv_output *o, const srv_delta *d)
     case SRV_DELTA_TEXT:
         if (d->n_text || (o->logprobs && o->kind == SRV_ITEM_MESSAGE))
             add_text(o, SRV_ITEM_MESSAGE, "response.output_text.delta", d);
+        else if (o->logprobs && d->has_token && o->kind == SRV_ITEM_NONE)
+            json_array_append_new(o->early_logprobs, srv_openai_logprob(o->model, d->event));
         break;
     case SRV_DELTA_REASONING:
         add_text(o, SRV_ITEM_THOUGHT, "response.reasoning_text.delta", d);
@@ -181,7 +193,9 @@ void srv_output_take(srv_output *o, const srv_delta *d)
 
 void srv_output_finish(srv_output *o, bool complete)
 {
-    if (o->kind == SRV_ITEM_NONE && json_array_size(o->items) == 0)
+    if (o->kind == SRV_ITEM_NONE && json_array_size(o->items) == 0) {
         begin_item(o, SRV_ITEM_MESSAGE);
+        json_decref(logprobs_of(o, NULL));
+    }
     end_item(o, complete ? "completed" : "incomplete");
 }

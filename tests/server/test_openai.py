@@ -235,6 +235,16 @@ def test_responses_streamed():
     equal(text, respond().output_text, "the same as whole")
 
 
+def test_responses_have_the_logprobs_of_tokens_without_text():
+    """A character of several tokens is shown with the last of them."""
+    ask = {"include": ["message.output_text.logprobs"], "extra_body": {"grammar": 'root ::= "\U0001f98a!"'}}
+    part = respond(**ask).output[0].content[0]
+    check(len(part.logprobs) > 3, f"{part.logprobs}")
+    equal(bytes(b for t in part.logprobs for b in t.bytes).decode().strip(), part.text.strip(), "bytes of the tokens")
+    events = [e for e in respond(stream=True, **ask) if e.type == "response.output_text.delta"]
+    equal([t.token for e in events for t in e.logprobs], [t.token for t in part.logprobs], "streamed")
+
+
 def test_responses_keep_nothing():
     refused(openai.BadRequestError, "previous_response_id", respond, previous_response_id="resp_1")
     refused(openai.BadRequestError, "item of type", respond, input=[{"type": "computer_call", "id": "x"}])
