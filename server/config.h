@@ -29,6 +29,7 @@ typedef struct srv_config {
     bool no_page;
     /* limits */
     size_t max_body, max_prompt_tokens, max_tokens, max_grammar;
+    size_t json_room; /* bytes of the JSON of all requests together, about; 0: 1 GiB */
     int max_choices, max_depth, max_connections, max_requests;
     double per_key_per_s, per_address_per_s; /* requests; 0: no limit */
     double read_timeout_s, write_timeout_s, idle_timeout_s, request_timeout_s, drain_s;

@@ -10,7 +10,7 @@
 #include "http.h"
 #include "json_limits.h"
 
-enum { MAX_JSON_VALUES = 262144 };
+enum { MAX_JSON_VALUES = 262144, JSON_ROOM = 1 << 30 };
 
 double srv_steady_ms(void)
 {
@@ -80,6 +80,14 @@ static void log_request(const srv_exchange *x)
                                                               ms, x->n_prompt, x->n_generated});
 }
 
+static void drop_json(srv_exchange *x)
+{
+    json_decref(x->json);
+    x->json = NULL;
+    atomic_fetch_sub(&x->http->json_bytes, x->n_json_bytes);
+    x->n_json_bytes = 0;
+}
+
 void srv_exchange_release(srv_exchange *x)
 {
     if (atomic_fetch_sub(&x->n_holders, 1) != 1)
@@ -90,7 +98,7 @@ void srv_exchange_release(srv_exchange *x)
         log_request(x);
     if (x->response)
         MHD_destroy_response(x->response);
-    json_decref(x->json);
+    drop_json(x);
     srv_body_drop(x);
     srv_pairs_free(x->pairs);
     free(x->path);
@@ -224,6 +232,19 @@ static bool says_json(const srv_exchange *x)
            (n > 5 && strncasecmp(type + n - 5, "+json", 5) == 0);
 }
 
+/* Counts the tree among those of all requests. False: they are too large together; the client has
+ * been told. */
+static bool charge(srv_exchange *x, size_t n_bytes)
+{
+    size_t room = x->server->config->json_room ? x->server->config->json_room : JSON_ROOM;
+    x->n_json_bytes = n_bytes;
+    if (atomic_fetch_add(&x->http->json_bytes, n_bytes) + n_bytes <= room)
+        return true;
+    drop_json(x);
+    srv_fail(x, 503, "overloaded", NULL, "there is no memory for the values of the body now");
+    return false;
+}
+
 /* False: too deep or too large for a tree; the client has been told. */
 static bool within_limits(srv_exchange *x)
 {
@@ -236,7 +257,9 @@ static bool within_limits(srv_exchange *x)
     else if (cost.n_values > MAX_JSON_VALUES)
         srv_fail(x, 400, "json_too_large", NULL,
                  "the body has more than %d values; send less at once", MAX_JSON_VALUES);
-    return cost.depth <= (size_t)most && cost.n_values <= MAX_JSON_VALUES;
+    else
+        return charge(x, cost.n_bytes);
+    return false;
 }
 
 static const char *reason(const json_error_t *e)
@@ -277,13 +300,13 @@ json_t *srv_body_json(srv_exchange *x)
     if (!within_limits(x))
         return NULL;
     x->json = json_loadb(x->body, x->n_body, 0, &e);
-    if (!x->json)
+    if (!x->json) {
+        drop_json(x);
         srv_fail(x, 400, "invalid_json", NULL, "the body is not valid JSON: line %d, column %d: %s",
                  e.line, e.column, reason(&e));
-    else if (!json_is_object(x->json)) {
+    } else if (!json_is_object(x->json)) {
         srv_fail(x, 400, "invalid_json", NULL, "the body must be a JSON object, {...}");
-        json_decref(x->json);
-        x->json = NULL;
+        drop_json(x);
     }
     return x->json;
 }

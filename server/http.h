@@ -66,6 +66,7 @@ typedef struct srv_http {
     _Atomic uint64_t n_ids;
     atomic_size_t n_running;  /* exchanges that were handed to threads and still live */
     atomic_size_t body_bytes; /* of all bodies in memory */
+    atomic_size_t json_bytes; /* of their trees of JSON, estimated */
 } srv_http;
 
 /* Serves what comes in on the socket, which stays the caller's. Fails: MEMORY, ERROR. */
@@ -100,8 +101,9 @@ struct srv_exchange {
     char *body;
     size_t n_body, n_body_room;
     json_t *json;
-    bool begun;  /* headers were seen */
-    bool handed; /* to a handler */
+    size_t n_json_bytes; /* its part of the sum */
+    bool begun;          /* headers were seen */
+    bool handed;         /* to a handler */
     int refusal; /* of a body that is too large: this status, once it has been read; 0: none */
     bool closes; /* no other request comes on this connection */
     double began_ms, deadline_ms; /* deadline 0: none */

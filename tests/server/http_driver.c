@@ -209,11 +209,12 @@ static void twice(srv_exchange *x)
 static void seen(srv_exchange *x)
 {
     srv_reply_json(x, 200,
-                   json_pack("{s:i, s:i, s:i, s:i, s:I, s:I}", "gone", atomic_load(&n_gone),
+                   json_pack("{s:i, s:i, s:i, s:i, s:I, s:I, s:I}", "gone", atomic_load(&n_gone),
                              "stopped", atomic_load(&n_stopped), "streams", atomic_load(&n_streams),
                              "handled", atomic_load(&n_handled), "running",
                              (json_int_t)atomic_load(&x->http->n_running), "body_bytes",
-                             (json_int_t)atomic_load(&x->http->body_bytes)));
+                             (json_int_t)atomic_load(&x->http->body_bytes), "json_bytes",
+                             (json_int_t)atomic_load(&x->http->json_bytes)));
 }
 
 void srv_health(srv_exchange *x);
@@ -309,6 +310,8 @@ static void set(srv_config *c, const char *arg)
         c->listen_fd = (int)strtol(v, NULL, 10);
     else if ((v = value_of(arg, "max_body")))
         c->max_body = strtoul(v, NULL, 10);
+    else if ((v = value_of(arg, "json_room")))
+        c->json_room = strtoul(v, NULL, 10);
     else if ((v = value_of(arg, "max_requests")))
         c->max_requests = (int)strtol(v, NULL, 10);
     else if ((v = value_of(arg, "max_connections")))

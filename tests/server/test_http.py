@@ -252,6 +252,22 @@ def test_row_19_bodies():
         d.works()
 
 
+def test_row_19_values_of_all_requests_together():
+    """A few bytes of text can be many of a tree: trees have a common limit, and leave it when requests end, however they do."""
+    with Driver("json_room=100000") as d:
+        for _ in range(3):
+            status, headers, data = d.post("/echo", {"a": [{}] * 1000})
+            equal((status, headers["Retry-After"]), (503, "1"), f"a large tree: {data[:200]!r}")
+            equal(d.post("/echo", {"a": [{}] * 100})[0], 200, "a small one")
+        for body, want in ((b'[{},{}]', 400), (b'{"a":[{},{}', 400), (b'{"a":1}', 200)):
+            for _ in range(200):
+                equal(d.ask("POST", "/echo", body, {"Content-Type": "application/json"})[0], want, f"{body}")
+        d.until("json_bytes", 0)
+        d.works()
+    with Driver("max_body=1000000") as d:
+        equal(d.post("/echo", {"a": [{}] * 100000})[0], 200, "a large tree where there is room")
+
+
 def test_row_19_headers():
     with Driver("read=1") as d:
         equal(status_of(d.raw(b"GET /seen HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 100000 + b"\r\n\r\n")), 431, "one long header")

@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include <jansson.h>
+#include <malloc.h>
 
 #include "../../../server/json_limits.h"
 
@@ -76,12 +77,66 @@ static void test_as_deep_as_jansson_finds_it(void **state)
     assert_true(n_valid > 500);
 }
 
+/* ---- bytes ---- */
+
+static size_t n_now, n_peak;
+
+static void *counted_malloc(size_t n)
+{
+    void *p = malloc(n);
+    n_now += p ? malloc_usable_size(p) + sizeof(size_t) : 0;
+    n_peak = n_now > n_peak ? n_now : n_peak;
+    return p;
+}
+
+static void counted_free(void *p)
+{
+    n_now -= p ? malloc_usable_size(p) + sizeof(size_t) : 0;
+    free(p);
+}
+
+/* The text is `open`, 5000 times `part`, `close`. */
+static void takes(const char *open, const char *part, const char *close)
+{
+    enum { N = 5000 };
+    char *text = malloc(strlen(open) + N * (strlen(part) + 8) + strlen(close) + 1), *p = text;
+    assert_non_null(text);
+    p += sprintf(p, "%s", open);
+    for (int i = 0; i < N; i++)
+        p += strstr(part, "%d") ? sprintf(p, "\"%d\":{},", i) : sprintf(p, "%s", part);
+    p += sprintf(p, "%s", close);
+    size_t n = (size_t)(p - text), told = srv_json_measure(text, n).n_bytes;
+    n_now = n_peak = 0;
+    json_t *j = json_loadb(text, n, 0, NULL);
+    assert_non_null(j);
+    if (told + n < n_peak || told > 4 * n_peak)
+        fail_msg("%s%s...: told %zu, took %zu", open, part, told, n_peak);
+    json_decref(j);
+    free(text);
+}
+
+static void test_about_as_many_bytes_as_jansson_takes(void **state)
+{
+    (void)state;
+    json_set_alloc_funcs(counted_malloc, counted_free);
+    takes("[", "{},", "{}]");
+    takes("[", "[],", "[]]");
+    takes("[", "1,", "1]");
+    takes("[", "0.5,", "1]");
+    takes("[", "\"\",", "\"\"]");
+    takes("[", "{\"a\":1},", "1]");
+    takes("[", "[{\"a\":[]}],", "1]");
+    takes("{", "%d", "\"x\":1}");
+    json_set_alloc_funcs(malloc, free);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known_texts),
         cmocka_unit_test(test_texts_that_are_cut),
         cmocka_unit_test(test_as_deep_as_jansson_finds_it),
+        cmocka_unit_test(test_about_as_many_bytes_as_jansson_takes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
