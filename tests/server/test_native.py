@@ -224,6 +224,19 @@ def test_receipts():
     check(r["kernels"] and r["compute_path"] == "real", f"{r}")
 
 
+def test_refused_requests_drive_out_no_receipt():
+    """1,024 receipts are kept. Those of answers, not of requests that the scheduler has refused."""
+    too_much = {"prompt": "Once", "max_tokens": 100000, "n": 8}
+    with Server("--model", model("story"), "--kv-pool", "1", "--no-log-requests") as s:
+        path = "/v1/receipts/" + s.post("/v1/completions", {"prompt": "Once", "max_tokens": 1})[1]["x-bitnet-receipt"]
+        end = time.monotonic() + 10
+        while s.get(path)[0] != 200:
+            check(time.monotonic() < end, "there is no receipt")
+            time.sleep(0.02)
+        equal({s.post("/v1/completions", too_much)[0] for _ in range(1030)}, {400}, "what is refused")
+        equal(s.get(path)[0], 200, "the receipt")
+
+
 def test_the_description_is_served():
     spec = server().json("GET", "/openapi.json")
     check(spec["openapi"].startswith("3.") and len(spec["paths"]) > 25, "no description")
