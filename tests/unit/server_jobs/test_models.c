@@ -371,13 +371,13 @@ static void forgotten_ones_leave_their_places(void **state)
     OK(srv_models_open(&o, true, &m, &err));
     for (int i = 0; i < 1100; i++) {
         snprintf(name, sizeof name, "bad-%d", i);
-        FAILS(srv_models_add(m, "bad.gguf", name, &err), BITNET_MODEL, "bad.gguf");
+        FAILS(srv_models_add(m, "bad.gguf", name, NULL, NULL, &err), BITNET_MODEL, "bad.gguf");
     }
-    OK(srv_models_add(m, "a.gguf", "first", &err));
+    OK(srv_models_add(m, "a.gguf", "first", NULL, NULL, &err));
     assert_true(srv_models_at(m, 1, &row));
     assert_string_equal(row.name, "first");
     OK(srv_models_remove(m, "first", &err));
-    OK(srv_models_add(m, "b.gguf", "second", &err));
+    OK(srv_models_add(m, "b.gguf", "second", NULL, NULL, &err));
     assert_string_equal(row.name, "first"); /* a row is what was, not what is */
     assert_true(srv_models_at(m, 1, &row));
     assert_string_equal(row.name, "second");
