@@ -303,7 +303,8 @@ bool srv_models_at(srv_models *m, size_t i, srv_model_row *out)
 
 /* ---- adding and removing ---- */
 
-/* Under the lock. What could not be loaded is forgotten, unless others still wait for it. */
+/* Under the lock. What could not be loaded is forgotten, unless others load it, have loaded it or
+ * still wait for it. */
 static bitnet_status add(srv_models *m, const char *path, const char *name, srv_wish wish,
                          bitnet_error *err)
 {
@@ -315,7 +316,8 @@ static bitnet_status add(srv_models *m, const char *path, const char *name, srv_
     if (st != BITNET_OK)
         return st;
     st = need(m, e, wish, err);
-    if (st != BITNET_OK && !e->given && e->state != SRV_LOADING && !e->n_waiting)
+    bool wanted = e->state == SRV_LOADING || e->state == SRV_LOADED || e->n_waiting;
+    if (st != BITNET_OK && !e->given && !wanted)
         e->gone = true;
     return st;
 }

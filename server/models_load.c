@@ -172,11 +172,11 @@ static bitnet_status load(srv_models *m, srv_entry *e, srv_wish wish, bitnet_err
     srv_model model = e->model;
     uint64_t cost = 0;
     loading l = {m, e, wish};
+    e->state = SRV_LOADING; /* before the lock is given up: nobody forgets it now */
+    atomic_store(&e->progress, 0);
     bitnet_status st = make_room(m, e, err);
     if (st != BITNET_OK)
         return st;
-    e->state = SRV_LOADING;
-    atomic_store(&e->progress, 0);
     pthread_mutex_unlock(&m->lock);
     double began_ms = srv_now_ms();
     st = open_model(&l, &model, &cost, err);

@@ -463,6 +463,46 @@ static void an_added_model_nobody_wants_is_not_offered(void **state)
     place_remove(&p);
 }
 
+static void *add_a(void *user)
+{
+    slow *s = user;
+    OK(srv_models_add(s->m, "a.gguf", NULL, NULL, NULL, &err));
+    return NULL;
+}
+
+/* Withdraws a wish for what another has got meanwhile. */
+static bool once_it_is_there(void *user)
+{
+    slow *s = user;
+    atomic_store(&s->go, 1);
+    while (state_of(s->m, "a") != SRV_LOADED)
+        usleep(100);
+    return true;
+}
+
+static void a_withdrawn_wish_takes_nothing_from_others(void **state)
+{
+    (void)state;
+    place p = place_make();
+    slow s = {0};
+    const char *paths[] = {NANO_PATH}, *dirs[] = {p.dir};
+    srv_models_options o = options(paths, 1);
+    o.load_dirs = dirs;
+    o.n_load_dirs = 1;
+    o.engine.on_progress = on_progress;
+    o.engine.progress_user = &s;
+    OK(srv_models_open(&o, true, &s.m, &err));
+    pthread_t loader;
+    assert_int_equal(pthread_create(&loader, NULL, add_a, &s), 0);
+    while (!atomic_load(&s.seen))
+        usleep(100);
+    FAILS(srv_models_add(s.m, "a.gguf", NULL, once_it_is_there, &s, &err), BITNET_CANCELLED, "a");
+    pthread_join(loader, NULL);
+    assert_int_equal(state_of(s.m, "a"), SRV_LOADED); /* and offered */
+    srv_models_close(s.m);
+    place_remove(&p);
+}
+
 static void a_load_nobody_wants_ends(void **state)
 {
     (void)state;
@@ -562,6 +602,7 @@ int main(void)
         cmocka_unit_test(added_and_removed),
         cmocka_unit_test(forgotten_ones_leave_their_places),
         cmocka_unit_test(loading_is_visible),
+        cmocka_unit_test(a_withdrawn_wish_takes_nothing_from_others),
         cmocka_unit_test(a_load_nobody_wants_ends),
         cmocka_unit_test(an_added_model_nobody_wants_is_not_offered),
         cmocka_unit_test(swaps_under_load),
