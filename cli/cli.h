@@ -252,6 +252,7 @@ void log_as_json(bool on);
 /* A line of the command itself, as a JSON object; false: lines are text, or there is no memory.
  * code < 0: none. */
 bool log_own_line(bitnet_log_level level, int code, const char *fmt, va_list ap);
+/* Any thread; user: the args. */
 void log_sink(void *user, bitnet_log_level level, const char *module, const char *message);
 /* Fails unless the levels are like "info" or "device=debug,gguf=info"; warns of a module that does
  * not exist. */

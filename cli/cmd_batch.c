@@ -1,23 +1,9 @@
 /* cmd_batch.c - `bitnet batch IN.jsonl OUT.jsonl`: requests of a file through the server's
  * scheduler, without a server. */
-#include <pthread.h>
 #include <unistd.h>
 
 #include "cli.h"
 #include "server/batch.h"
-
-typedef struct voice {
-    const args *args;
-    pthread_mutex_t lock; /* many threads speak */
-} voice;
-
-static void say_log(void *user, bitnet_log_level level, const char *module, const char *message)
-{
-    voice *v = user;
-    pthread_mutex_lock(&v->lock);
-    log_sink((void *)(uintptr_t)v->args, level, module, message);
-    pthread_mutex_unlock(&v->lock);
-}
 
 /* "2/4": the second of four. */
 static int read_shard(const args *a, srv_batch_options *o)
@@ -88,7 +74,6 @@ int cmd_batch(args *a)
 {
     srv_config c;
     char folder[4096], *path = NULL;
-    voice v = {.args = a, .lock = PTHREAD_MUTEX_INITIALIZER};
     srv_batch_options o = {.in = a->words[0],
                            .out = a->words[1],
                            .n_parallel = (int)opt_int(a, OPT_IN_FLIGHT),
@@ -101,8 +86,8 @@ int cmd_batch(args *a)
         c.receipts = false;
         c.request_timeout_s = 0;
         c.max_body = (size_t)opt_int(a, OPT_MAX_BODY) << 10;
-        c.log = c.models.runtime.log = say_log;
-        c.log_user = c.models.runtime.log_user = &v;
+        c.log = c.models.runtime.log = log_sink;
+        c.log_user = c.models.runtime.log_user = a;
         fill_models(a, &c.models, (const char *const *)&path, folder, sizeof folder);
         rc = run_batch(a, &c, &o);
     }

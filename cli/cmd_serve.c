@@ -2,7 +2,6 @@
  * systemd too; what the server tells becomes lines. */
 #include <errno.h>
 #include <malloc.h>
-#include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -73,19 +72,6 @@ static int take_keys(args *a, texts *keys)
 
 /* ---- what it says ---- */
 
-typedef struct voice {
-    const args *args;
-    pthread_mutex_t lock; /* many threads speak */
-} voice;
-
-static void say_log(void *user, bitnet_log_level level, const char *module, const char *message)
-{
-    voice *v = user;
-    pthread_mutex_lock(&v->lock);
-    log_sink((void *)(uintptr_t)v->args, level, module, message);
-    pthread_mutex_unlock(&v->lock);
-}
-
 static void stamp(char *buf, size_t cap)
 {
     time_t now = time(NULL);
@@ -96,10 +82,10 @@ static void stamp(char *buf, size_t cap)
 
 static void say_request(void *user, const srv_request_line *r)
 {
-    voice *v = user;
+    const args *a = user;
     char now[32];
     stamp(now, sizeof now);
-    if (opt_text(v->args, OPT_LOG_FORMAT)[0] != 'j') {
+    if (opt_text(a, OPT_LOG_FORMAT)[0] != 'j') {
         char *method = visible(r->method); /* whatever the client has written */
         fprintf(stderr, "%s %s %s %s %d %.1f ms, %zu + %zu tokens\n", now, r->id, method, r->route,
                 r->status, r->ms, r->n_prompt, r->n_generated);
@@ -280,7 +266,6 @@ int cmd_serve(args *a)
     srv_config c;
     char folder[4096], *story = NULL;
     texts keys = {0}, paths = {0};
-    voice v = {.args = a, .lock = PTHREAD_MUTEX_INITIALIZER};
     keep_little();
     srv_config_init(&c);
     int rc = take_keys(a, &keys);
@@ -293,13 +278,13 @@ int cmd_serve(args *a)
         fill_supervisor(&c);
         c.keys = keys.data;
         c.n_keys = keys.n;
-        c.log = say_log;
-        c.log_user = &v;
+        c.log = log_sink;
+        c.log_user = a;
         c.on_request = opt_on(a, OPT_LOG_REQUESTS) && !opt_on(a, OPT_QUIET) ? say_request : NULL;
-        c.on_request_user = &v;
+        c.on_request_user = a;
         rc = runtime_options(a, (int)opt_int(a, OPT_THREADS), &c.models.runtime);
-        c.models.runtime.log = say_log;
-        c.models.runtime.log_user = &v;
+        c.models.runtime.log = log_sink;
+        c.models.runtime.log_user = a;
     }
     rc = rc ? rc : serve(a, &c);
     free(keys.data);

@@ -1,5 +1,6 @@
 /* log.c - what the library reports, filtered by part and level, as text or JSON lines on standard
  * error. Never prompt text: the library does not report any. */
+#include <pthread.h>
 #include <strings.h>
 #include <time.h>
 
@@ -151,11 +152,8 @@ static bool said_before(const char *module, const char *message)
     return false;
 }
 
-void log_sink(void *user, bitnet_log_level level, const char *module, const char *message)
+static void say(const args *a, bitnet_log_level level, const char *module, const char *message)
 {
-    const args *a = user;
-    if ((unsigned)level > BITNET_LOG_DEBUG || !wanted(a, level, module))
-        return;
     if (level == BITNET_LOG_WARN && said_before(module, message))
         return;
     progress_pause();
@@ -168,4 +166,14 @@ void log_sink(void *user, bitnet_log_level level, const char *module, const char
         free(shown);
     }
     progress_resume(false);
+}
+
+void log_sink(void *user, bitnet_log_level level, const char *module, const char *message)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    if ((unsigned)level > BITNET_LOG_DEBUG || !wanted(user, level, module))
+        return;
+    pthread_mutex_lock(&lock);
+    say(user, level, module, message);
+    pthread_mutex_unlock(&lock);
 }

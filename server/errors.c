@@ -24,7 +24,8 @@ static size_t character(const unsigned char *s)
     return overlong || outside ? 0 : n;
 }
 
-json_t *srv_error_text(const char *text)
+/* A text of whoever: bytes that are no UTF-8 become '?'. */
+static json_t *readable(const char *text)
 {
     size_t n = strlen(text), k;
     char *copy = malloc(n + 1);
@@ -111,7 +112,7 @@ static json_t *native(const char *code, const char *param, json_t *message, cons
 json_t *srv_error_json(srv_api api, int status, const char *code, const char *param,
                        const char *message, const char *request_id)
 {
-    json_t *text = srv_error_text(message);
+    json_t *text = readable(message);
     if (!text)
         return NULL;
     switch (api) {

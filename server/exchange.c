@@ -154,11 +154,6 @@ srv_server *srv_server_of(const srv_exchange *x)
     return x->server;
 }
 
-srv_api srv_api_of(const srv_exchange *x)
-{
-    return x->api;
-}
-
 const char *srv_request_id(const srv_exchange *x)
 {
     return x->id;
@@ -182,12 +177,6 @@ const char *srv_header(const srv_exchange *x, const char *name)
 uint64_t srv_scope(const srv_exchange *x)
 {
     return x->server->config->share_prefixes || !x->key ? 1 : 1 + x->key;
-}
-
-const char *srv_body(const srv_exchange *x, size_t *n_bytes)
-{
-    *n_bytes = x->n_body;
-    return x->body ? x->body : "";
 }
 
 bool srv_gone(const srv_exchange *x)

@@ -23,7 +23,6 @@ typedef enum srv_api { SRV_NATIVE, SRV_OPENAI, SRV_ANTHROPIC, SRV_OLLAMA } srv_a
 /* ---- what was asked ---- */
 
 srv_server *srv_server_of(const srv_exchange *x);
-srv_api srv_api_of(const srv_exchange *x);
 const char *srv_request_id(const srv_exchange *x); /* "req_..."; also sent as x-request-id */
 /* The path's {name} part, decoded; "" if the route has none. */
 const char *srv_path_part(const srv_exchange *x);
@@ -32,8 +31,6 @@ const char *srv_header(const srv_exchange *x, const char *name); /* NULL: absent
 /* Whose prefixes the request may reuse: one number for each API key, the same one for all requests
  * where prefixes are shared. */
 uint64_t srv_scope(const srv_exchange *x);
-/* The body as it came; "" if there was none. */
-const char *srv_body(const srv_exchange *x, size_t *n_bytes);
 /* The body as a JSON object, borrowed, within the limits on depth and elements. NULL: it is none,
  * and srv_fail has told the client why. */
 json_t *srv_body_json(srv_exchange *x);

@@ -160,8 +160,6 @@ void srv_reply_static(srv_exchange *x, int status, const char *content_type, con
 const char *srv_pair_find(const pair *list, int kind, const char *name);
 bool srv_pair_add(pair **list, int kind, const char *name, const char *value, size_t n_value);
 void srv_pairs_free(pair *list);
-/* %41 becomes A; false: a zero byte, or % without two digits. Works in place. */
-bool srv_percent_decode(char *text);
 
 /* Is the name in a Host header one that browsers may use here; is the origin one whose pages may
  * call (hosts.c)? */
@@ -175,8 +173,6 @@ const srv_route *srv_page_route(const srv_config *config, const char *method, co
 /* An error in the words of an API (errors.c); NULL: out of memory. */
 json_t *srv_error_json(srv_api api, int status, const char *code, const char *param,
                        const char *message, const char *request_id);
-/* A text of whoever: bytes that are no UTF-8 become '?'. */
-json_t *srv_error_text(const char *text);
 void srv_log(const srv_server *server, bitnet_log_level level, const char *format, ...)
     BITNET_PRINTF(3, 4);
 

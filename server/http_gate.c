@@ -22,7 +22,8 @@ static int hex(char c)
                                         : -1;
 }
 
-bool srv_percent_decode(char *text)
+/* %41 becomes A; false: a zero byte, or % without two digits. Works in place. */
+static bool percent_decode(char *text)
 {
     char *out = text;
     for (const char *p = text; *p; p++) {
@@ -66,7 +67,7 @@ static enum MHD_Result take_variable(void *user, enum MHD_ValueKind kind, const 
     (void)kind;
     (void)n_name;
     t->whole &= copy != NULL;
-    if (copy && srv_percent_decode(copy))
+    if (copy && percent_decode(copy))
         t->whole &= srv_pair_add(&t->x->pairs, OF_QUERY, name, copy, strlen(copy));
     free(copy);
     return t->whole ? MHD_YES : MHD_NO;
@@ -109,7 +110,7 @@ static bool take_in(srv_exchange *x, const char *url, const char *method)
         x->api = x->route->api;
     bool has_part = x->route && *part;
     x->part = has_part ? strdup(part) : NULL;
-    if (x->part && !srv_percent_decode(x->part))
+    if (x->part && !percent_decode(x->part))
         x->part[0] = '\0';
     return t.whole && x->path && (x->part || !has_part);
 }

@@ -298,7 +298,8 @@ static void process(text *t, const srv_server *server)
     add(t, "bitnet_build_info{version=\"%s\"} 1\n", bitnet_version());
 }
 
-char *srv_metrics_text(const srv_server *server, size_t *n_bytes)
+/* What is sent, to be freed; NULL: out of memory. */
+static char *whole_text(const srv_server *server, size_t *n_bytes)
 {
     text t = {0};
     requests(&t, server->metrics);
@@ -316,7 +317,7 @@ char *srv_metrics_text(const srv_server *server, size_t *n_bytes)
 void srv_get_metrics(srv_exchange *x)
 {
     size_t n = 0;
-    char *body = srv_metrics_text(srv_server_of(x), &n);
+    char *body = whole_text(srv_server_of(x), &n);
     if (body)
         srv_reply_bytes(x, 200, "text/plain; version=0.0.4; charset=utf-8", body, n);
     else

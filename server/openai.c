@@ -74,7 +74,8 @@ json_t *srv_logprob_number(double logprob)
     return json_real(isfinite(logprob) ? logprob : -9999.0);
 }
 
-json_t *srv_token_text(const srv_model *model, int32_t id)
+/* A token's text as JSON can have it, a new value. */
+static json_t *token_text(const srv_model *model, int32_t id)
 {
     size_t n = 0;
     srv_textbuf text = {0};
@@ -97,7 +98,7 @@ static json_t *token_bytes(const srv_model *model, int32_t id)
 
 static json_t *one_logprob(const srv_model *model, int32_t id, double logprob)
 {
-    return json_pack("{s:o, s:o, s:o}", "token", srv_token_text(model, id), "logprob",
+    return json_pack("{s:o, s:o, s:o}", "token", token_text(model, id), "logprob",
                      srv_logprob_number(logprob), "bytes", token_bytes(model, id));
 }
 

@@ -21,8 +21,6 @@ bool srv_openai_read(srv_exchange *x, srv_ask *a, json_t *body);
  * schema lies in an object of its own ("json_schema") or beside the type. */
 bool srv_openai_format(srv_exchange *x, srv_ask *a, const json_t *format, const char *param);
 
-/* A token's text as JSON can have it, a new value. */
-json_t *srv_token_text(const srv_model *model, int32_t id);
 /* -INFINITY is no JSON: -9999 stands for it. */
 json_t *srv_logprob_number(double logprob);
 /* {"token", "logprob", "bytes", "top_logprobs"} of a token event, a new value. */

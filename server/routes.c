@@ -23,11 +23,6 @@ static const srv_route routes[] = {
 
 enum { N_ROUTES = sizeof routes / sizeof *routes };
 
-const srv_route *srv_route_at(size_t i)
-{
-    return i < N_ROUTES ? &routes[i] : NULL;
-}
-
 /* True if the pattern is the path; *part: what stands for its {id}. */
 static bool matches(const char *pattern, const char *path, const char **part)
 {

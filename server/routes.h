@@ -15,8 +15,6 @@ typedef struct srv_route {
     const char *summary;
 } srv_route;
 
-/* The i-th row; NULL past the end. */
-const srv_route *srv_route_at(size_t i);
 /* The row for a method (HEAD is GET) and a path as it came, without its query. *part is what stands
  * in place of {id}, still encoded, or "". NULL: there is none. */
 const srv_route *srv_route_find(const char *method, const char *path, const char **part);

@@ -50,7 +50,8 @@ static double of_bucket(const srv_plain *p)
     return n ? median(p->ms, n) : 0;
 }
 
-double srv_pace_plain(const srv_pace *p, size_t n_rows)
+/* The usual time of a step of n_rows without prompts; 0: not known. */
+static double plain_ms(const srv_pace *p, size_t n_rows)
 {
     size_t b = bucket(n_rows ? n_rows : 1);
     for (size_t i = b + 1; i-- > 0;) /* fewer rows take less time: the careful side */
@@ -125,7 +126,7 @@ size_t srv_pace_room(const srv_pace *p, size_t n_rows, size_t most)
 {
     if (n_rows == 0)
         return room_alone(p, most);
-    double plain = srv_pace_plain(p, n_rows);
+    double plain = plain_ms(p, n_rows);
     if (plain <= 0 || p->n_mixed >= REFRESH)
         return 0;
     double each = p->mixed_ms > 0 ? p->mixed_ms : alone_at(&p->alone, 0);
@@ -167,7 +168,7 @@ static void adjust(srv_pace *p, double plain)
 
 static void note_mixed(srv_pace *p, size_t n_rows, size_t n_prompt, double at, double ms)
 {
-    double plain = srv_pace_plain(p, n_rows), n = (double)n_prompt;
+    double plain = plain_ms(p, n_rows), n = (double)n_prompt;
     double alone = alone_at(&p->alone, at);
     p->n_mixed++;
     if (n_prompt < LEAST || plain <= 0)

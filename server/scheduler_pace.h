@@ -35,7 +35,5 @@ typedef struct srv_pace {
 size_t srv_pace_room(const srv_pace *p, size_t n_rows, size_t most);
 /* A step took so long; its prompt tokens stood at position `at` on average. */
 void srv_pace_note(srv_pace *p, size_t n_rows, size_t n_prompt, double at, double ms);
-/* The usual time of a step of n_rows without prompts; 0: not known. */
-double srv_pace_plain(const srv_pace *p, size_t n_rows);
 
 #endif

@@ -32,20 +32,12 @@ static char peek(const bnet_json_reader *r)
 
 /* ---- strings ---- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The four digits of \uXXXX; -1: there are none. */
 static int32_t hex4(const char *s, size_t n)
 {
     int32_t value = 0;
     for (size_t i = 0; i < 4; i++) {
-        int digit = i < n ? hex_digit(s[i]) : -1;
+        int digit = i < n ? bnet_hex_digit(s[i]) : -1;
         if (digit < 0)
             return -1;
         value = value << 4 | digit;

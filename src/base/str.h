@@ -52,4 +52,13 @@ int bnet_utf8_len(const char *s, size_t n);
 uint32_t bnet_utf8_decode(const char *s, int len);
 int bnet_utf8_encode(uint32_t cp, char out[4]); /* returns the length */
 
+/* The value of a hexadecimal digit in either case; -1: it is none. */
+static inline int bnet_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 #endif

@@ -136,11 +136,7 @@ static uint32_t hex(regex *r, int n)
 {
     uint32_t v = 0;
     for (int i = 0; i < n; i++, r->at++) {
-        char c = peek(r);
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
+        int digit = bnet_hex_digit(peek(r));
         if (digit < 0) {
             refuse(r, "an escape wants hexadecimal digits");
             return 0;

@@ -11,20 +11,11 @@ bitnet_status bnet_as_tokenizer(bitnet_status status, bitnet_error *err)
     return BITNET_TOKENIZER;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 int bnet_byte_text(bnet_span s)
 {
     if (s.n != 6 || memcmp(s.data, "<0x", 3) != 0 || s.data[5] != '>')
         return -1;
-    int high = hex_digit(s.data[3]), low = hex_digit(s.data[4]);
+    int high = bnet_hex_digit(s.data[3]), low = bnet_hex_digit(s.data[4]);
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
