@@ -106,11 +106,11 @@ uint32_t bnet_schema_rule(bnet_schema *s, json_t *node, const char *path, const 
 bool bnet_schema_is_note(const char *keyword)
 {
     static const char *const notes[] = {
-        "title",          "description", "default",     "examples",
-        "$schema",        "$id",         "$comment",    "deprecated",
-        "readOnly",       "writeOnly",   "$defs",       "definitions",
-        "$anchor",        "example",     "$vocabulary", "contentMediaType",
-        "contentEncoding"};
+        "title",           "description",  "default",     "examples",
+        "$schema",         "$id",          "$comment",    "deprecated",
+        "readOnly",        "writeOnly",    "$defs",       "definitions",
+        "$anchor",         "example",      "$vocabulary", "contentMediaType",
+        "contentEncoding", "discriminator"};
     for (size_t i = 0; i < BNET_COUNT(notes); i++)
         if (strcmp(keyword, notes[i]) == 0)
             return true;
@@ -275,7 +275,7 @@ static json_t *step_into(json_t *node, const char *step)
     return *step ? json_array_get(node, index) : NULL;
 }
 
-json_t *bnet_schema_find(bnet_schema *s, const char *path, const char *ref)
+json_t *bnet_schema_look_up(bnet_schema *s, const char *ref)
 {
     json_t *node = ref[0] == '#' && (ref[1] == '\0' || ref[1] == '/') ? s->root : NULL;
     bnet_str step = {0};
@@ -286,6 +286,12 @@ json_t *bnet_schema_find(bnet_schema *s, const char *path, const char *ref)
     if (step.failed)
         bnet_schema_no_memory(s);
     bnet_str_free(&step);
+    return node;
+}
+
+json_t *bnet_schema_find(bnet_schema *s, const char *path, const char *ref)
+{
+    json_t *node = bnet_schema_look_up(s, ref);
     char quoted[120];
     if (!node)
         bnet_schema_refuse(s, path, "$ref", "\"%s\" names nothing in this schema (\"#/$defs/...\")",
@@ -306,26 +312,53 @@ static void write_ref(bnet_schema *s, json_t *node, const char *path)
 
 /* ---- alternatives ---- */
 
-static void write_any(bnet_schema *s, json_t *node, const char *path, const char *keyword)
+/* The schemas of the list, each with what the node asks for beside it, in a new list. */
+static json_t *list_ones(bnet_schema *s, json_t *node, const char *path, const char *keyword)
 {
-    json_t *list = json_object_get(node, keyword);
+    json_t *list = json_object_get(node, keyword), *ones = json_array();
     bool alone = is_alone(node, keyword);
     if (!json_is_array(list) || json_array_size(list) == 0)
         bnet_schema_refuse(s, path, keyword, "it must be a list of schemas, not empty");
-    bnet_choice c = bnet_program_either(s->p);
     for (size_t i = 0; bnet_schema_ok(s) && i < json_array_size(list); i++) {
+        json_t *one =
+            alone ? json_array_get(list, i) : bnet_schema_merge(s, node, keyword, i, 1, path);
+        if (one && json_array_append(ones, one) != 0)
+            bnet_schema_no_memory(s);
+    }
+    return ones;
+}
+
+/* Where no value is in two of the schemas, "one" and "one at least" are the same. */
+static void check_apart(bnet_schema *s, json_t *ones, const char *path)
+{
+    for (size_t j = 1; j < json_array_size(ones); j++)
+        for (size_t i = 0; i < j && bnet_schema_ok(s); i++)
+            if (!bnet_schema_apart(s, json_array_get(ones, i), json_array_get(ones, j)))
+                bnet_schema_refuse(s, path, "oneOf",
+                                   "a value may be in both %zu and %zu of its schemas: give them "
+                                   "different types, or a required property with different "
+                                   "constants, or use \"anyOf\"",
+                                   i, j);
+}
+
+static void write_any(bnet_schema *s, json_t *node, const char *path, const char *keyword)
+{
+    bool alone = is_alone(node, keyword);
+    json_t *ones = list_ones(s, node, path, keyword);
+    if (strcmp(keyword, "oneOf") == 0)
+        check_apart(s, ones, path);
+    bnet_choice c = bnet_program_either(s->p);
+    for (size_t i = 0; bnet_schema_ok(s) && i < json_array_size(ones); i++) {
         char number[24];
         snprintf(number, sizeof number, "%zu%s", i,
                  alone ? "" : "*"); /* "*": no place of the text */
-        json_t *one = json_array_get(list, i);
-        if (!alone)
-            one = bnet_schema_merge(s, node, keyword, i, 1, path);
         if (i)
             bnet_program_or(s->p, &c);
-        if (one)
-            bnet_program_call(s->p, bnet_schema_rule(s, one, path, keyword, number), 1, 1);
+        bnet_program_call(s->p, bnet_schema_rule(s, json_array_get(ones, i), path, keyword, number),
+                          1, 1);
     }
     bnet_program_close(s->p, &c);
+    json_decref(ones);
 }
 
 static void write_all(bnet_schema *s, json_t *node, const char *path)

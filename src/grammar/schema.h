@@ -39,6 +39,7 @@ typedef struct bnet_schema {
     bnet_strmap known; /* path to rule */
     json_t *made;      /* an array that keeps schemas that were put together */
     size_t n_merged;   /* values that were looked at for that */
+    size_t n_apart;    /* and to see that no value is in two schemas */
 } bnet_schema;
 
 static inline bool bnet_schema_ok(const bnet_schema *s)
@@ -56,6 +57,7 @@ uint32_t bnet_schema_rule(bnet_schema *s, json_t *node, const char *path, const 
                           const char *last);
 /* What "#/$defs/x" names in the schema; NULL: refused. */
 json_t *bnet_schema_find(bnet_schema *s, const char *path, const char *ref);
+json_t *bnet_schema_look_up(bnet_schema *s, const char *ref); /* NULL: nothing */
 /* Keeps a tree until the end; takes the reference over. NULL where node is NULL, after refusing. */
 json_t *bnet_schema_keep(bnet_schema *s, json_t *node);
 /* A copy that has all that the object or list has, or NULL after refusing: without memory, the
@@ -78,6 +80,10 @@ void bnet_schema_json(bnet_schema *s, const json_t *value);
  * for what n schemas ask for from the `first` of the list that the keyword is. NULL: refused. */
 json_t *bnet_schema_merge(bnet_schema *s, json_t *node, const char *keyword, size_t first, size_t n,
                           const char *path);
+
+/* schema_apart.c: whether it is seen that no value is in both schemas. False: there may be one, or
+ * looking for it would take too long. */
+bool bnet_schema_apart(bnet_schema *s, json_t *a, json_t *b);
 
 /* The texts of a schema of one type, as a part of a rule. */
 void bnet_schema_object(bnet_schema *s, const json_t *node, const char *path);

@@ -192,16 +192,25 @@ static void merge_type(bnet_schema *s, json_t *all, json_t *b, const char *path)
     put(s, all, "type", type_names(s, x & y));
 }
 
-/* The larger of two lower bounds, the smaller of two upper ones. */
+static int compare(const json_t *a, const json_t *b)
+{
+    json_int_t i = json_integer_value(a), j = json_integer_value(b);
+    double x = json_number_value(a), y = json_number_value(b);
+    if (json_is_integer(a) && json_is_integer(b))
+        return (i > j) - (i < j);
+    return (x > y) - (x < y);
+}
+
+/* The larger of two lower bounds, the smaller of two upper ones. Of an integer and a real that look
+ * equal the real: it is refused later where it may not be what was written. */
 static bool merge_bound(bnet_schema *s, json_t *all, const char *keyword, json_t *a, json_t *b)
 {
     bool lower = strncmp(keyword, "min", 3) == 0 || strcmp(keyword, "exclusiveMinimum") == 0;
     bool upper = strncmp(keyword, "max", 3) == 0 || strcmp(keyword, "exclusiveMaximum") == 0;
     if ((!lower && !upper) || !json_is_number(a) || !json_is_number(b))
         return false;
-    bool take = lower ? json_number_value(b) > json_number_value(a)
-                      : json_number_value(b) < json_number_value(a);
-    if (take)
+    int more = compare(b, a);
+    if (more ? (more > 0) == lower : json_is_real(b))
         put(s, all, keyword, json_incref(b));
     return true;
 }

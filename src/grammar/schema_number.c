@@ -3,10 +3,11 @@
 
 #include <math.h>
 
-/* Integers of 18 digits are within 64 bits; readers of JSON refuse larger ones. */
-enum { LONGEST = 18, SHORT = 9, FRACTION = 6 }; /* digits: of integers, of bounded numbers */
-#define EXACT_MAX 9007199254740992.0            /* 2^53: below it a double is one integer */
-#define SHORT_MAX 1e9                           /* of a number's */
+/* Readers of JSON refuse integers beyond 64 bits. Where a side has no bound, 18 digits are written.
+ */
+enum { LONGEST = 19, USUAL = 18, SHORT = 9, FRACTION = 6 }; /* digits; SHORT: of bounded numbers */
+#define EXACT_MAX 9007199254740992.0 /* 2^53: below it a double is one integer */
+#define SHORT_MAX 1e9                /* of a number's */
 
 static uint64_t power(int n)
 {
@@ -51,7 +52,7 @@ static void write_same_length(bnet_program *p, uint64_t lo, uint64_t hi, int n)
     bnet_program_close(p, &c);
 }
 
-/* The numbers lo..hi without a sign, at most 18 digits. */
+/* The numbers lo..hi without a sign, at most 19 digits. */
 static void write_range(bnet_program *p, uint64_t lo, uint64_t hi)
 {
     bool first = true;
@@ -68,7 +69,100 @@ static void write_range(bnet_program *p, uint64_t lo, uint64_t hi)
     bnet_program_close(p, &c);
 }
 
-/* ---- bounds ---- */
+/* ---- integers ---- */
+
+/* The integers that are allowed. */
+typedef struct span {
+    int64_t lo, hi;
+    bool below, above; /* there is a lowest, a highest */
+    bool none;         /* a bound leaves nothing */
+} span;
+
+static void at_least(span *n, int64_t v)
+{
+    n->lo = n->below && n->lo > v ? n->lo : v;
+    n->below = true;
+}
+
+static void at_most(span *n, int64_t v)
+{
+    n->hi = n->above && n->hi < v ? n->hi : v;
+    n->above = true;
+}
+
+/* Reads a keyword that bounds integers. Reals from 2^53 on are not what was written in the text. */
+static void bound_integers(bnet_schema *s, const json_t *node, const char *path,
+                           const char *keyword, span *n)
+{
+    const json_t *v = json_object_get(node, keyword);
+    bool lower = strstr(keyword, "inimum"), without = keyword[0] == 'e';
+    double real = json_real_value(v);
+    if (!v)
+        return;
+    if (!json_is_number(v))
+        bnet_schema_refuse(s, path, keyword, "it must be a number");
+    else if (json_is_real(v) && fabs(real) >= EXACT_MAX)
+        bnet_schema_refuse(
+            s, path, keyword,
+            "from 2^53 on it must be a whole number within 64 bits, written as such");
+    if (!bnet_schema_ok(s))
+        return;
+    int64_t whole = json_is_integer(v) ? json_integer_value(v)
+                    : lower            ? (int64_t)ceil(real)
+                                       : (int64_t)floor(real);
+    bool itself = json_is_integer(v) || (double)whole == real;
+    if (without && itself && whole == (lower ? INT64_MAX : INT64_MIN))
+        n->none = true;
+    else if (lower)
+        at_least(n, whole + (without && itself));
+    else
+        at_most(n, whole - (without && itself));
+}
+
+/* The size of a negative number. */
+static uint64_t size_of(int64_t v)
+{
+    return (uint64_t) - (v + 1) + 1;
+}
+
+static void write_integers(bnet_schema *s, span n)
+{
+    int64_t usual = (int64_t)power(USUAL) - 1;
+    int64_t hi = n.above ? n.hi : n.lo > usual ? INT64_MAX : usual;
+    int64_t lo = n.below ? n.lo : n.hi < -usual ? INT64_MIN : -usual;
+    bool first = true;
+    bnet_choice c = bnet_program_either(s->p);
+    if (hi >= 0) {
+        write_range(s->p, lo > 0 ? (uint64_t)lo : 0, (uint64_t)hi);
+        first = false;
+    }
+    if (lo < 0) {
+        if (!first)
+            bnet_program_or(s->p, &c);
+        bnet_program_text(s->p, "-", 1);
+        write_range(s->p, hi < 0 ? size_of(hi) : 1, size_of(lo));
+    }
+    bnet_program_close(s->p, &c);
+}
+
+static void integers(bnet_schema *s, const json_t *node, const char *path)
+{
+    static const char *const keywords[] = {"minimum", "exclusiveMinimum", "maximum",
+                                           "exclusiveMaximum"};
+    span n = {0};
+    for (size_t i = 0; i < BNET_COUNT(keywords) && bnet_schema_ok(s); i++)
+        bound_integers(s, node, path, keywords[i], &n);
+    if (!bnet_schema_ok(s))
+        return;
+    if (n.none || (n.below && n.above && n.lo > n.hi))
+        bnet_schema_refuse(s, path, n.below ? "minimum" : "maximum", "there is no such integer");
+    else if (n.below || n.above)
+        write_integers(s, n);
+    else
+        bnet_program_call(s->p, s->json.integer, 1, 1);
+}
+
+/* ---- numbers ---- */
 
 typedef struct bounds {
     double lo, hi;    /* infinite: none */
@@ -83,8 +177,6 @@ static double bound(bnet_schema *s, const json_t *node, const char *path, const 
         return absent;
     if (!json_is_number(v))
         bnet_schema_refuse(s, path, keyword, "it must be a number");
-    else if (fabs(json_number_value(v)) >= EXACT_MAX)
-        bnet_schema_refuse(s, path, keyword, "it must be less than 2^53, and more than -2^53");
     return json_number_value(v);
 }
 
@@ -110,37 +202,6 @@ static void no_values(bnet_schema *s, const char *path, bounds b)
     bnet_schema_refuse(s, path, b.lo > -INFINITY ? "minimum" : "maximum",
                        "there is no such number, or none that is written here");
 }
-
-/* ---- integers ---- */
-
-static void write_integers(bnet_schema *s, bounds b, const char *path)
-{
-    double lo = ceil(b.lo), hi = floor(b.hi), most = (double)(power(LONGEST) - 1);
-    if (b.over && lo == b.lo)
-        lo += 1;
-    if (b.under && hi == b.hi)
-        hi -= 1;
-    if (lo > hi) {
-        no_values(s, path, b);
-        return;
-    }
-    uint64_t top = power(LONGEST) - 1;
-    bool first = true;
-    bnet_choice c = bnet_program_either(s->p);
-    if (hi >= 0) {
-        write_range(s->p, lo > 0 ? (uint64_t)lo : 0, hi < most ? (uint64_t)hi : top);
-        first = false;
-    }
-    if (lo < 0) {
-        if (!first)
-            bnet_program_or(s->p, &c);
-        bnet_program_text(s->p, "-", 1);
-        write_range(s->p, hi < 0 ? (uint64_t)-hi : 1, -lo < most ? (uint64_t)-lo : top);
-    }
-    bnet_program_close(s->p, &c);
-}
-
-/* ---- numbers ---- */
 
 /* A point and digits; `more`: not only zeros. */
 static void write_fraction(bnet_program *p, bool more)
@@ -230,15 +291,21 @@ static void write_numbers(bnet_schema *s, bounds b, const char *path)
     bnet_program_close(s->p, &c);
 }
 
-void bnet_schema_number(bnet_schema *s, const json_t *node, const char *path, bool integer)
+static void numbers(bnet_schema *s, const json_t *node, const char *path)
 {
     bounds b = read_bounds(s, node, path);
     if (!bnet_schema_ok(s))
         return;
     if (isinf(b.lo) && isinf(b.hi))
-        bnet_program_call(s->p, integer ? s->json.integer : s->json.number, 1, 1);
-    else if (integer)
-        write_integers(s, b, path);
+        bnet_program_call(s->p, s->json.number, 1, 1);
     else
         write_numbers(s, b, path);
+}
+
+void bnet_schema_number(bnet_schema *s, const json_t *node, const char *path, bool integer)
+{
+    if (integer)
+        integers(s, node, path);
+    else
+        numbers(s, node, path);
 }

@@ -28,6 +28,11 @@ static const row rows[] = {
      "\"x\"]}"
      ",{\"additionalProperties\":{\"format\":\"date\"},\"properties\":{\"k\":{}}}]}",
      "{\"k\":1,\"x\":[null]}", "{\"k\":2}"},
+    {BITNET_GRAMMAR_JSON_SCHEMA,
+     "{\"type\":\"object\",\"required\":[\"k\"],\"oneOf\":[{\"properties\":{\"k\":{\"const\":"
+     "\"a\"}}},{\"properties\":{\"k\":{\"$ref\":\"#/$defs/n\"}}}],"
+     "\"$defs\":{\"n\":{\"type\":\"integer\",\"maximum\":9007199254740993}}}",
+     "{\"k\":9007199254740993}", "{\"k\":9007199254740994}"},
 };
 
 static bool takes(bitnet_grammar *g, const char *text, bitnet_status *st, bitnet_error *err)
