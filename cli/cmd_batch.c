@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "cli.h"
-#include "server/batch.h"
+#include "server/batch/batch.h"
 
 /* "2/4": the second of four. */
 static int read_shard(const args *a, srv_batch_options *o)

@@ -1,4 +1,4 @@
-# Writes OUT, a C file with the bytes of every file in FOLDER: the table srv_web_files of server/web.h.
+# Writes OUT, a C file with the bytes of every file in FOLDER: the table srv_web_files of server/native/web.h.
 # cmake -DFOLDER= -DOUT= -P web_files.cmake
 cmake_minimum_required(VERSION 3.16)
 set(type_html "text/html; charset=utf-8")
@@ -25,5 +25,5 @@ foreach(f ${files})
   string(APPEND rows "    {\"/${f}\", \"${type_${ending}}\", \"\\\"${digest}\\\"\", file_${n}, sizeof file_${n}},\n")
   math(EXPR n "${n} + 1")
 endforeach()
-file(WRITE ${OUT} "/* made by cmake/web_files.cmake from server/web/ */\n#include \"web.h\"\n\n${arrays}
+file(WRITE ${OUT} "/* made by cmake/web_files.cmake from server/web/ */\n#include \"native/web.h\"\n\n${arrays}
 const srv_file srv_web_files[] = {\n${rows}};\nconst size_t srv_n_web_files = ${n};\n")

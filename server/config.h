@@ -3,7 +3,7 @@
 #ifndef SRV_CONFIG_H
 #define SRV_CONFIG_H
 
-#include "models.h"
+#include "jobs/models.h"
 
 /* What the log may know of a request that has ended: nothing of what it said. */
 typedef struct srv_request_line {

@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "http.h"
+#include "http/http.h"
 #include "serve.h"
 
 enum { N_RECEIPTS = 1024, OWN_DESCRIPTORS = 256, TICK_MS = 20, LOOK_MS = 30000 };

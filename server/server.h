@@ -5,9 +5,9 @@
 #include <stdatomic.h>
 
 #include "config.h"
-#include "metrics.h"
-#include "models.h"
-#include "receipts.h"
+#include "metrics/metrics.h"
+#include "jobs/models.h"
+#include "metrics/receipts.h"
 
 struct srv_server {
     const srv_config *config;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "openai.h"
+#include "openai/openai.h"
 #include "server.h"
 
 #define CHECK(what)                                                                                \

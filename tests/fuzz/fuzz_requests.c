@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "anthropic_read.h"
-#include "ask_impl.h"
-#include "native_read.h"
-#include "ollama_read.h"
+#include "anthropic/anthropic_read.h"
+#include "ask/ask_impl.h"
+#include "native/native_read.h"
+#include "ollama/ollama_read.h"
 #include "server.h"
 
 #define CHECK(what)                                                                                \

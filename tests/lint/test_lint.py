@@ -49,6 +49,11 @@ ROWS = [
     ("a backend looks up", "src/backend/cpu/a.c", OPEN + '#include "ops/ops.h"\n', [(2, "include")]),
     ("a backend has the contract", "src/backend/cpu/a.c", OPEN + '#include "ops/backend.h"\n', []),
     ("a backend that is not in the table", "src/backend/new/a.c", OPEN + '#include "base/b.h"\n', [(2, "include")]),
+    ("the scheduler knows HTTP", "server/jobs/a.c", OPEN + '#include "http/h.h"\n', [(2, "include")]),
+    ("an API looks at another", "server/ollama/a.c", OPEN + '#include "openai/o.h"\n', [(2, "include")]),
+    ("an API asks", "server/ollama/a.c", OPEN + '#include "ask/s.h"\n', []),
+    ("an API knows the library of HTTP", "server/ollama/a.c", OPEN + "#include <microhttpd.h>\n", [(2, "include")]),
+    ("HTTP knows its library", "server/http/a.c", OPEN + "#include <microhttpd.h>\n", []),
     ("a kernel of a device looks aside", "src/backend/cuda/k/a.cu", OPEN + '#include "backend/cpu/p.h"\n', [(2, "include")]),
     ("a header of a device looks aside", "src/backend/cuda/k/a.cuh", OPEN + '#include "backend/cpu/p.h"\n', [(2, "include")]),
     ("a kernel of a device may be wide", "src/backend/cuda/a.cu", OPEN + "/* " + "x" * 95 + " */\n", []),
@@ -108,7 +113,7 @@ ROWS = [
 ]
 HEADERS = ["src/base/b.h", "src/text/t.h", "src/engine/e.h", "src/check/c.h", "src/ops/ops.h", "src/ops/backend.h",
            "src/backend/cpu/p.h", "src/backend/gpu/g.h", "src/backend/cuda/u.h",
-           "src/convert/convert.h", "include/bitnet.h", "include/bitnet_kernel.h", "include/bitnet_tools.h",
+           "server/http/h.h", "server/openai/o.h", "server/ask/s.h", "src/convert/convert.h", "include/bitnet.h", "include/bitnet_kernel.h", "include/bitnet_tools.h",
            "include/bitnet_check.h", "extras/bitnet_extras.h"]
 
 

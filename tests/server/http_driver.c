@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "bitnet_check.h"
-#include "http.h"
+#include "http/http.h"
 #include "serve.h"
 
 static atomic_int n_gone, n_stopped, n_streams, n_handled;
@@ -237,7 +237,7 @@ void srv_health_ready(srv_exchange *x);
     ROUTE("GET", "/health/ready", srv_health_ready, SRV_NATIVE, OPEN, "")
 
 /* dispatch as it is, on these routes */
-#include "../../server/routes.c"
+#include "../../server/http/routes.c"
 
 const srv_route *srv_page_route(const srv_config *config, const char *method, const char *path)
 {

@@ -512,7 +512,7 @@ def test_keyboard_alone(mock):
 
 @with_mock
 def test_policy(mock):
-    """The policy of server/web.h holds in the browser: no HTML can be made of a text, nothing comes from elsewhere."""
+    """The policy of server/native/web.h holds in the browser: no HTML can be made of a text, nothing comes from elsewhere."""
     with Tab(mock.url, may_log="logged") as t:
         for what, code in (("HTML of a text", "document.createElement('div').innerHTML = '<b>x</b>'"),
                            ("a picture from elsewhere", "document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.2:1/x.png'}))"),

@@ -84,8 +84,8 @@ __proto__ constructor"""
 
 
 def policy():
-    """The header as server/web.h defines it."""
-    with open(os.path.join(SOURCE, "server", "web.h"), encoding="utf-8") as f:
+    """The header as server/native/web.h defines it."""
+    with open(os.path.join(SOURCE, "server", "native", "web.h"), encoding="utf-8") as f:
         text = f.read()
     lines = re.search(r"#define SRV_WEB_POLICY(.*?[^\\])\n\n", text, re.S).group(1)
     return "".join(re.findall(r'"([^"]*)"', lines))

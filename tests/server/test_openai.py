@@ -302,7 +302,7 @@ def test_errors_name_field_and_range():
 
 
 def test_the_least_number_of_tokens_is_the_described_one():
-    with open(os.path.join(SOURCE, "server", "openapi.json"), encoding="utf-8") as f:
+    with open(os.path.join(SOURCE, "server", "native", "openapi.json"), encoding="utf-8") as f:
         schemas = json.load(f)["components"]["schemas"]
     for ask, name in ((chat, "ChatRequest"), (complete, "CompletionRequest")):
         least = schemas[name]["properties"]["max_tokens"]["minimum"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""server/openapi.json is true: it has every route of server/routes.inc and no other, with the same summary; every field of a
+"""server/native/openapi.json is true: it has every route of server/http/routes.inc and no other, with the same summary; every field of a
 request that it names is read by the code, every reference leads somewhere, and errors have the shape of the route's API.
 No server is started; test_schemathesis.py asks one."""
 import glob
@@ -20,8 +20,8 @@ def text_of(path):
         return f.read()
 
 
-SPEC = json.loads(text_of(os.path.join(SERVER, "openapi.json")))
-ROUTES = ROUTE.findall(text_of(os.path.join(SERVER, "routes.inc")))
+SPEC = json.loads(text_of(os.path.join(SERVER, "native", "openapi.json")))
+ROUTES = ROUTE.findall(text_of(os.path.join(SERVER, "http", "routes.inc")))
 
 
 def operations():
@@ -86,7 +86,7 @@ def test_every_reference_leads_somewhere_and_every_schema_is_used():
 
 
 def test_every_field_of_a_request_is_read_by_the_code():
-    code = "".join(text_of(f) for pattern in ("*.c", "*.h", "*.inc") for f in glob.glob(os.path.join(SERVER, pattern)))
+    code = "".join(text_of(f) for pattern in ("*.c", "*.h", "*.inc") for f in glob.glob(os.path.join(SERVER, "*", pattern)))
     for method, path, operation in operations():
         for media in operation.get("requestBody", {}).get("content", {}).values():
             for name in request_fields(media["schema"], set()):
@@ -94,7 +94,7 @@ def test_every_field_of_a_request_is_read_by_the_code():
 
 
 def test_bounds_are_those_of_the_code():
-    rows = re.findall(r'^NUMBER\("(\w+)", \w+, ([-\d.]+), ([-\d.]+)\)', text_of(os.path.join(SERVER, "sampling_fields.inc")), re.M)
+    rows = re.findall(r'^NUMBER\("(\w+)", \w+, ([-\d.]+), ([-\d.]+)\)', text_of(os.path.join(SERVER, "ask", "sampling_fields.inc")), re.M)
     check(len(rows) > 5, f"sampling_fields.inc was not understood: {rows}")
     schemas = SPEC["components"]["schemas"]
     for name, least, most in rows:

@@ -12,11 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../server/batch.h"
-#include "../server/batch_files.h"
-#include "../server/json_limits.h"
-#include "../server/local.h"
-#include "../server/metrics.h"
+#include "../server/batch/batch.h"
+#include "../server/batch/batch_files.h"
+#include "../server/http/json_limits.h"
+#include "../server/http/local.h"
+#include "../server/metrics/metrics.h"
 
 /* ---- stand-ins: a server that answers with the body it got ---- */
 

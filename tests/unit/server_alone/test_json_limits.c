@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <malloc.h>
 
-#include "../../../server/json_limits.h"
+#include "../../../server/http/json_limits.h"
 
 static void costs(const char *text, size_t depth, size_t n_values)
 {

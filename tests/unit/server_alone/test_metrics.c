@@ -4,8 +4,8 @@
 
 #include <pthread.h>
 
-#include "../server/metrics_impl.h"
-#include "../server/operation.h"
+#include "../server/metrics/metrics_impl.h"
+#include "../server/http/operation.h"
 #include "../server/server.h"
 
 /* ---- stand-ins ---- */

@@ -1,7 +1,7 @@
 /* test_rate_limit.c - how often somebody may call, on a clock of the test's own. */
 #include "test.h"
 
-#include "../../../server/rate_limit.h"
+#include "../../../server/http/rate_limit.h"
 
 static void test_a_burst_then_the_rate(void **state)
 {

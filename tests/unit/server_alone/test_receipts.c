@@ -7,7 +7,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "../server/receipts.h"
+#include "../server/metrics/receipts.h"
 
 static char parent[64];
 

@@ -2,9 +2,9 @@
  * pieces, and what only looks like a call stays text. */
 #include "test.h"
 
-#include "../../../server/json_text.c"
-#include "../../../server/split.h"
-#include "../../../server/textbuf.c"
+#include "../../../server/ask/json_text.c"
+#include "../../../server/ask/split.h"
+#include "../../../server/ask/textbuf.c"
 
 /* Everything a split tells, as one text: said as it is, thoughts in (), calls as {index name args},
  * with ... where the arguments were cut. */

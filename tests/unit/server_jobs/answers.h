@@ -6,7 +6,7 @@
 
 #include "unit/engine/nano.h"
 
-#include "scheduler.h"
+#include "jobs/scheduler.h"
 
 enum { ANSWER_TEXT = 4096, ANSWER_IDS = 512, ANSWER_CHOICES = 4, ANSWER_WAIT_MS = 60000 };
 

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "models.h"
+#include "jobs/models.h"
 
 static const char *const names[] = {"a", "b", "c"};
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "bitnet_check.h"
-#include "scheduler_impl.h"
+#include "jobs/scheduler_impl.h"
 #include "unit/engine/broken.h"
 
 typedef struct world {

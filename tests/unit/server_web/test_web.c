@@ -1,6 +1,6 @@
 /* test_web.c - the chat page as it is embedded: every file of server/web/ is there, byte for byte,
  * and what the page asks for is among them. */
-#include "web.h"
+#include "native/web.h"
 
 #include <dirent.h>
 #include <stdio.h>

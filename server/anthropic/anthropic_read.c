@@ -1,0 +1,410 @@
+/* anthropic_read.c - translates a request of Anthropic's messages API: system, messages made of
+ * blocks, tools, tool_choice, thinking and sampling. What this server cannot do (images, documents,
+ * tools that Anthropic's own servers run) is refused by name or, for tools, left out. */
+#include "anthropic/anthropic_read.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ask/fields.h"
+#include "http/refuse.h"
+#include "server.h"
+
+static const char *type_of(const json_t *block)
+{
+    const char *type = json_string_value(json_object_get(block, "type"));
+    return type ? type : "";
+}
+
+/* ---- content ---- */
+
+/* Appends {"type": "text", "text": ...}. */
+static bool add_part(srv_exchange *x, json_t *parts, json_t *text)
+{
+    return json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", text)) == 0
+               ? true
+               : srv_no_memory(x);
+}
+
+static bool refuse_block(srv_exchange *x, const char *where, const char *type)
+{
+    srv_fail(x, 400, "invalid_value", where,
+             "%s: blocks of type '%.40s' are not supported; this server reads text, tool_use, "
+             "tool_result and thinking",
+             where, type);
+    return false;
+}
+
+/* A text, or a list of text blocks, as parts. */
+static bool read_texts(srv_exchange *x, json_t *content, const char *where, json_t *parts)
+{
+    size_t i;
+    json_t *block;
+    if (json_is_string(content))
+        return add_part(x, parts, content);
+    if (!json_is_array(content))
+        return srv_field_wrong(x, where, "a text or a list of content blocks");
+    json_array_foreach(content, i, block)
+    {
+        json_t *text = json_object_get(block, "text");
+        if (strcmp(type_of(block), "text") != 0)
+            return refuse_block(x, where, type_of(block));
+        if (!json_is_string(text))
+            return srv_missing(x, "text");
+        if (!add_part(x, parts, text))
+            return false;
+    }
+    return true;
+}
+
+/* A message without any text has an empty one. */
+static bool texts_or_empty(srv_exchange *x, json_t *parts)
+{
+    json_t *empty = json_array_size(parts) ? NULL : json_string("");
+    bool ok = json_array_size(parts) || (empty ? add_part(x, parts, empty) : srv_no_memory(x));
+    json_decref(empty);
+    return ok;
+}
+
+static bool push(srv_exchange *x, json_t *messages, json_t *message)
+{
+    return json_array_append_new(messages, message) == 0 ? true : srv_no_memory(x);
+}
+
+/* Parts of the user that came before a tool result, or at the end. Two turns of the user that
+ * follow each other are one. */
+static bool flush_user(srv_exchange *x, json_t *messages, json_t *parts)
+{
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    bool same = role && strcmp(role, "user") == 0, ok = true;
+    if (json_array_size(parts) == 0)
+        return true;
+    if (same)
+        ok = json_array_extend(json_object_get(last, "content"), parts) == 0 || srv_no_memory(x);
+    else
+        ok =
+            push(x, messages, json_pack("{s:s, s:o}", "role", "user", "content", json_copy(parts)));
+    json_array_clear(parts);
+    return ok;
+}
+
+/* ---- the user's blocks ---- */
+
+static bool read_tool_result(srv_exchange *x, json_t *block, const char *where, json_t *messages)
+{
+    json_t *id = json_object_get(block, "tool_use_id"), *content = srv_field(block, "content");
+    if (!json_is_string(id))
+        return srv_missing(x, "tool_use_id");
+    json_t *parts = json_array();
+    bool ok = parts || srv_no_memory(x);
+    ok = ok && (!content || read_texts(x, content, where, parts)) && texts_or_empty(x, parts);
+    ok = ok &&
+         push(x, messages,
+              json_pack("{s:s, s:O, s:O}", "role", "tool", "tool_call_id", id, "content", parts));
+    json_decref(parts);
+    return ok;
+}
+
+static bool read_user_block(srv_exchange *x, json_t *block, const char *where, json_t *parts,
+                            json_t *messages)
+{
+    const char *type = type_of(block);
+    if (strcmp(type, "tool_result") == 0)
+        return flush_user(x, messages, parts) && read_tool_result(x, block, where, messages);
+    if (strcmp(type, "text") != 0)
+        return refuse_block(x, where, type);
+    json_t *text = json_object_get(block, "text");
+    return json_is_string(text) ? add_part(x, parts, text) : srv_missing(x, "text");
+}
+
+static bool read_user(srv_exchange *x, json_t *content, const char *where, json_t *messages)
+{
+    json_t *parts = json_array(), *block;
+    size_t i;
+    bool ok = parts || srv_no_memory(x);
+    if (ok && !json_is_array(content))
+        ok = read_texts(x, content, where, parts);
+    else
+        json_array_foreach(content, i, block)
+        {
+            ok = ok && read_user_block(x, block, where, parts, messages);
+        }
+    ok = ok && flush_user(x, messages, parts);
+    json_decref(parts);
+    return ok;
+}
+
+/* ---- the assistant's blocks ---- */
+
+/* What becomes of one message of the assistant. */
+typedef struct spoken {
+    json_t *parts, *calls;
+    json_t *reasoning; /* borrowed; NULL: none */
+} spoken;
+
+/* OpenAI's form has the arguments of a call as a text. */
+static bool add_call(srv_exchange *x, json_t *calls, json_t *id, json_t *name, json_t *input)
+{
+    char *arguments = json_dumps(input, JSON_COMPACT);
+    json_t *call = json_pack("{s:O, s:s, s:{s:O, s:s}}", "id", id, "type", "function", "function",
+                             "name", name, "arguments", arguments ? arguments : "{}");
+    bool ok = arguments && json_array_append(calls, call) == 0;
+    json_decref(call);
+    free(arguments);
+    return ok || srv_no_memory(x);
+}
+
+static bool read_tool_use(srv_exchange *x, json_t *block, json_t *calls)
+{
+    json_t *id = json_object_get(block, "id");
+    json_t *name = json_object_get(block, "name");
+    json_t *input = json_object_get(block, "input");
+    if (!json_is_string(id))
+        return srv_missing(x, "id");
+    if (!json_is_string(name))
+        return srv_missing(x, "name");
+    return json_is_object(input) ? add_call(x, calls, id, name, input) : srv_missing(x, "input");
+}
+
+static bool read_assistant_block(srv_exchange *x, json_t *block, const char *where, spoken *s)
+{
+    const char *type = type_of(block);
+    json_t *text = json_object_get(block, "text"), *thinking = json_object_get(block, "thinking");
+    if (strcmp(type, "tool_use") == 0)
+        return read_tool_use(x, block, s->calls);
+    if (strcmp(type, "redacted_thinking") == 0)
+        return true; /* nobody here can read it */
+    if (strcmp(type, "thinking") == 0 && json_is_string(thinking)) {
+        s->reasoning = thinking;
+        return true;
+    }
+    if (strcmp(type, "text") == 0 && json_is_string(text))
+        return add_part(x, s->parts, text);
+    return strcmp(type, "text") == 0 ? srv_missing(x, "text") : refuse_block(x, where, type);
+}
+
+static bool push_spoken(srv_exchange *x, const spoken *s, json_t *messages)
+{
+    json_t *m = json_pack("{s:s, s:O}", "role", "assistant", "content", s->parts);
+    int bad = !m;
+    if (json_array_size(s->calls))
+        bad |= json_object_set(m, "tool_calls", s->calls);
+    if (s->reasoning)
+        bad |= json_object_set(m, "reasoning_content", s->reasoning);
+    bad |= json_array_append(messages, m);
+    json_decref(m);
+    return !bad || srv_no_memory(x);
+}
+
+static bool read_assistant(srv_exchange *x, json_t *content, const char *where, json_t *messages)
+{
+    spoken s = {json_array(), json_array(), NULL};
+    json_t *block;
+    size_t i;
+    bool ok = (s.parts && s.calls) || srv_no_memory(x);
+    if (ok && !json_is_array(content))
+        ok = read_texts(x, content, where, s.parts);
+    else
+        json_array_foreach(content, i, block)
+        {
+            ok = ok && read_assistant_block(x, block, where, &s);
+        }
+    ok = ok && texts_or_empty(x, s.parts) && push_spoken(x, &s, messages);
+    json_decref(s.parts);
+    json_decref(s.calls);
+    return ok;
+}
+
+/* ---- messages ---- */
+
+static bool read_message(srv_exchange *x, json_t *message, size_t i, json_t *messages)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    json_t *content = srv_field(message, "content");
+    char where[64];
+    snprintf(where, sizeof where, "messages.%zu.content", i);
+    if (!role)
+        return srv_missing(x, "messages.role");
+    if (!content)
+        return srv_missing(x, where);
+    if (strcmp(role, "user") == 0)
+        return read_user(x, content, where, messages);
+    if (strcmp(role, "assistant") == 0)
+        return read_assistant(x, content, where, messages);
+    snprintf(where, sizeof where, "messages.%zu.role", i);
+    return srv_field_wrong(x, where, "'user' or 'assistant'; what the system says is in `system`");
+}
+
+static bool read_system(srv_exchange *x, json_t *body, json_t *messages)
+{
+    json_t *system = srv_field(body, "system"), *parts;
+    if (!system)
+        return true;
+    parts = json_array();
+    bool ok = parts ? read_texts(x, system, "system", parts) : srv_no_memory(x);
+    if (ok && json_array_size(parts))
+        ok = push(x, messages, json_pack("{s:s, s:O}", "role", "system", "content", parts));
+    json_decref(parts);
+    return ok;
+}
+
+static bool read_messages(srv_exchange *x, json_t *body, srv_anthropic *r)
+{
+    json_t *given = NULL, *message;
+    size_t i;
+    if (!srv_field_array(x, body, "messages", SIZE_MAX, &given))
+        return false;
+    if (!given)
+        return srv_missing(x, "messages");
+    if (json_array_size(given) == 0)
+        return srv_field_wrong(x, "messages", "a list with one message at least");
+    bool ok = read_system(x, body, r->messages);
+    json_array_foreach(given, i, message)
+    {
+        ok = ok && read_message(x, message, i, r->messages);
+    }
+    r->ask.messages = r->messages;
+    return ok;
+}
+
+/* ---- tools ---- */
+
+static bool read_tool(srv_exchange *x, json_t *tool, json_t *tools)
+{
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    json_t *name = json_object_get(tool, "name"), *about = srv_field(tool, "description");
+    json_t *schema = json_object_get(tool, "input_schema");
+    if (type && strcmp(type, "custom") != 0)
+        return true; /* Anthropic's own servers run these: here they do not exist */
+    if (!json_is_string(name))
+        return srv_missing(x, "tools.name");
+    if (!json_is_object(schema))
+        return srv_missing(x, "tools.input_schema");
+    json_t *made = json_pack("{s:s, s:{s:O, s:O}}", "type", "function", "function", "name", name,
+                             "parameters", schema);
+    int bad = json_is_string(about) &&
+              json_object_set(json_object_get(made, "function"), "description", about);
+    bad |= json_array_append(tools, made);
+    json_decref(made);
+    return !bad || srv_no_memory(x);
+}
+
+static bool read_tools(srv_exchange *x, json_t *body, srv_anthropic *r)
+{
+    json_t *given = NULL, *tool;
+    size_t i;
+    bool ok = srv_field_array(x, body, "tools", SIZE_MAX, &given);
+    json_array_foreach(given, i, tool)
+    {
+        ok = ok && read_tool(x, tool, r->tools);
+    }
+    r->ask.tools = json_array_size(r->tools) ? r->tools : NULL;
+    return ok;
+}
+
+/* auto, any, tool, none in OpenAI's words; NULL: no such word, or no memory. */
+static json_t *choice_of(const char *type, const char *name)
+{
+    if (strcmp(type, "tool") == 0 && name)
+        return json_pack("{s:s, s:{s:s}}", "type", "function", "function", "name", name);
+    if (strcmp(type, "any") == 0)
+        return json_string("required");
+    return strcmp(type, "auto") == 0 || strcmp(type, "none") == 0 ? json_string(type) : NULL;
+}
+
+static bool read_tool_choice(srv_exchange *x, json_t *body, srv_anthropic *r)
+{
+    json_t *choice = NULL;
+    if (!srv_field_object(x, body, "tool_choice", &choice))
+        return false;
+    if (!choice)
+        return true;
+    r->tool_choice = choice_of(type_of(choice), json_string_value(json_object_get(choice, "name")));
+    r->ask.tool_choice = r->tool_choice;
+    return r->tool_choice ||
+           srv_field_wrong(x, "tool_choice.type", "'auto', 'any', 'none', or 'tool' with a name");
+}
+
+/* ---- thinking, sampling ---- */
+
+static bool read_thinking(srv_exchange *x, json_t *body, srv_anthropic *r)
+{
+    json_t *thinking = NULL;
+    if (!srv_field_object(x, body, "thinking", &thinking))
+        return false;
+    const char *type = type_of(thinking);
+    bool on = strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0;
+    if (!thinking)
+        return true;
+    if (!on && strcmp(type, "disabled") != 0)
+        return srv_field_wrong(x, "thinking.type", "'enabled', 'adaptive' or 'disabled'");
+    r->kwargs = json_pack("{s:b}", "enable_thinking", on);
+    r->ask.template_kwargs = r->kwargs;
+    r->ask.split_reasoning = on;
+    return r->kwargs || srv_no_memory(x);
+}
+
+/* More tokens than the server allows are cut to what it does: clients always ask for many, and the
+ * stop reason says that there were no more. */
+static json_int_t most_tokens(srv_exchange *x, int64_t wanted)
+{
+    size_t most = srv_server_of(x)->config->max_tokens;
+    return most && (uint64_t)wanted > most ? (json_int_t)most : (json_int_t)wanted;
+}
+
+/* Fields that have OpenAI's meaning under another name, or other bounds. */
+static bool read_sampling(srv_exchange *x, json_t *body, srv_anthropic *r)
+{
+    static const char *const same[] = {"temperature", "top_p", "top_k"};
+    json_t *stops = NULL;
+    double temperature = 1.0;
+    int64_t most = 0;
+    if (!srv_field(body, "max_tokens"))
+        return srv_missing(x, "max_tokens");
+    if (!srv_field_int(x, body, "max_tokens", 1, INT32_MAX, &most) ||
+        !srv_field_number(x, body, "temperature", 0.0, 1.0, &temperature) ||
+        !srv_field_array(x, body, "stop_sequences", 64, &stops) ||
+        !srv_field_bool(x, body, "stream", &r->stream))
+        return false;
+    r->sampling = json_pack("{s:f, s:f, s:i}", "temperature", 1.0, "top_p", 1.0, "top_k", 0);
+    int bad = !r->sampling;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (srv_field(body, same[i]))
+            bad |= json_object_set(r->sampling, same[i], srv_field(body, same[i]));
+    bad |= json_object_set_new(r->sampling, "max_tokens", json_integer(most_tokens(x, most)));
+    if (stops && json_array_size(stops))
+        bad |= json_object_set(r->sampling, "stop", stops);
+    return bad ? srv_no_memory(x) : srv_ask_read_sampling(x, &r->ask, r->sampling);
+}
+
+bool srv_anthropic_read(srv_exchange *x, bool counting, srv_anthropic *r)
+{
+    srv_reply_header(x, "request-id", srv_request_id(x)); /* where its clients look for it */
+    json_t *body = srv_body_json(x);
+    *r = (srv_anthropic){0};
+    srv_ask_init(&r->ask);
+    if (!body)
+        return false;
+    r->messages = json_array();
+    r->tools = json_array();
+    if (!r->messages || !r->tools)
+        return srv_no_memory(x);
+    if (!srv_field_text(x, body, "model", 256, &r->ask.model))
+        return false;
+    if (!r->ask.model)
+        return srv_missing(x, "model");
+    return read_messages(x, body, r) && read_tools(x, body, r) && read_tool_choice(x, body, r) &&
+           read_thinking(x, body, r) && (counting || read_sampling(x, body, r));
+}
+
+void srv_anthropic_free(srv_anthropic *r)
+{
+    srv_ask_free(&r->ask);
+    json_decref(r->messages);
+    json_decref(r->tools);
+    json_decref(r->tool_choice);
+    json_decref(r->sampling);
+    json_decref(r->kwargs);
+}

@@ -1,0 +1,170 @@
+/* ask_prompt.c - from what is to be continued (messages, a text, tokens) to the tokens of a prompt,
+ * within the server's limits. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ask/ask_impl.h"
+#include "ask/fields.h"
+#include "server.h"
+
+bool srv_no_room(srv_exchange *x)
+{
+    srv_fail(x, 503, "out_of_memory", NULL, "the server is out of memory: try again later");
+    return false;
+}
+
+/* ---- tokens ---- */
+
+static bool copy_ids(srv_exchange *x, const srv_model *model, const srv_ask *a, srv_prompt *p)
+{
+    for (size_t i = 0; i < a->n_ids; i++)
+        if (a->ids[i] < 0 || a->ids[i] >= model->info->n_vocab) {
+            srv_fail(x, 400, "invalid_value", "prompt",
+                     "prompt: token %d at place %zu is not in the vocabulary, which has 0 to %d",
+                     (int)a->ids[i], i, model->info->n_vocab - 1);
+            return false;
+        }
+    p->ids = malloc((a->n_ids + 1) * sizeof *p->ids);
+    if (!p->ids)
+        return srv_no_room(x);
+    if (a->n_ids)
+        memcpy(p->ids, a->ids, a->n_ids * sizeof *p->ids);
+    p->n_ids = a->n_ids;
+    return true;
+}
+
+static bool tokenize(srv_exchange *x, const srv_model *model, const char *text, size_t n,
+                     unsigned flags, srv_prompt *p)
+{
+    bitnet_error err = {BITNET_OK, ""};
+    size_t cap = n / 3 + 16;
+    for (int round = 0; round < 2; round++) {
+        int32_t *ids = realloc(p->ids, cap * sizeof *ids);
+        if (!ids)
+            return srv_no_room(x);
+        p->ids = ids;
+        bitnet_status st =
+            bitnet_tokenize(model->engine, text, n, flags, ids, cap, &p->n_ids, &err);
+        if (st == BITNET_OK)
+            return true;
+        if (p->n_ids <= cap) /* not for want of room */
+            break;
+        cap = p->n_ids;
+    }
+    srv_fail_with(x, &err);
+    return false;
+}
+
+/* ---- messages ---- */
+
+/* A prompt that ends inside <think> goes on with what the answer must be: thinking is over. */
+static void end_thinking(srv_chat *chat)
+{
+    if (chat->thinking)
+        srv_textbuf_str(&chat->text, "\n</think>\n\n");
+    chat->thinking = false;
+}
+
+static bool force_call(srv_exchange *x, const srv_model *model, srv_chat *chat, srv_prompt *p)
+{
+    if (chat->style == SRV_TOOLS_NONE) {
+        srv_fail(x, 400, "unsupported_value", "tool_choice",
+                 "tool_choice: it is not known how %s writes calls, so none can be forced: use "
+                 "\"auto\" or \"none\"",
+                 model->name);
+        return false;
+    }
+    end_thinking(chat);
+    srv_textbuf_str(&chat->text, srv_tool_opening(chat->style));
+    p->split.calling = true;
+    p->schema = srv_tool_schema(&p->plan, chat->style);
+    return p->schema || srv_no_room(x);
+}
+
+/* The answer is JSON from its first character on. A grammar may have calls and thoughts itself. */
+static bool is_json(const srv_ask *a)
+{
+    return a->schema || a->json_object;
+}
+
+static bool finish_chat(srv_exchange *x, const srv_model *model, const srv_ask *a, srv_chat *chat,
+                        srv_prompt *p)
+{
+    p->split.tools = p->plan.tools;
+    p->split.style = p->plan.tools ? chat->style : SRV_TOOLS_NONE;
+    if (p->plan.tools && is_json(a)) {
+        srv_fail(x, 400, "unsupported_value", "response_format",
+                 "response_format and tools together are not supported: leave one out, or set "
+                 "tool_choice to \"none\"");
+        return false;
+    }
+    if (is_json(a))
+        end_thinking(chat);
+    if (p->plan.forced && !force_call(x, model, chat, p))
+        return false;
+    p->split.reasoning = a->split_reasoning && chat->thinks;
+    p->split.thinking = p->split.reasoning && chat->thinking;
+    if (chat->text.failed)
+        return srv_no_room(x);
+    return tokenize(x, model, chat->text.n ? chat->text.data : "", chat->text.n,
+                    BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL, p);
+}
+
+static bool from_messages(srv_exchange *x, const srv_model *model, const srv_ask *a, srv_prompt *p)
+{
+    srv_chat chat = {0};
+    json_t *messages = srv_messages_plain(x, a->messages);
+    bool good = messages && srv_tool_plan_read(x, a, &p->plan) &&
+                srv_chat_render(x, model, a, messages, p->plan.tools, &chat) &&
+                finish_chat(x, model, a, &chat, p);
+    json_decref(messages);
+    srv_textbuf_free(&chat.text);
+    return good;
+}
+
+bool srv_prompt_make(srv_exchange *x, const srv_model *model, const srv_ask *a, srv_prompt *p)
+{
+    bool good;
+    *p = (srv_prompt){0};
+    unsigned bos = a->no_bos ? 0u : BITNET_TEXT_BOS;
+    if (a->messages)
+        good = from_messages(x, model, a, p);
+    else if (a->text)
+        good = tokenize(x, model, a->text, a->n_text, bos | BITNET_TEXT_SPECIAL, p);
+    else
+        good = copy_ids(x, model, a, p);
+    return good;
+}
+
+bool srv_prompt_check(srv_exchange *x, const srv_model *model, const srv_ask *a,
+                      const srv_prompt *p)
+{
+    size_t n = p->n_ids;
+    const char *field = a->messages ? "messages" : "prompt";
+    size_t most = srv_server_of(x)->config->max_prompt_tokens;
+    if (n == 0) {
+        srv_fail(x, 400, "invalid_value", field, "%s is empty: the model needs one token at least",
+                 field);
+        return false;
+    }
+    if (most && n > most) {
+        srv_fail(x, 400, "context_length_exceeded", field,
+                 "the prompt has %zu tokens: this server allows %zu", n, most);
+        return false;
+    }
+    if (model->n_ctx > 0 && n > (size_t)model->n_ctx) {
+        srv_fail(x, 400, "context_length_exceeded", field,
+                 "the prompt has %zu tokens: the context of %s has room for %d", n, model->name,
+                 model->n_ctx);
+        return false;
+    }
+    return true;
+}
+
+void srv_prompt_free(srv_prompt *p)
+{
+    free(p->ids);
+    srv_tool_plan_free(&p->plan);
+    json_decref(p->schema);
+    *p = (srv_prompt){0};
+}

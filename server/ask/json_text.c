@@ -1,0 +1,31 @@
+/* json_text.c - bytes as JSON texts. */
+#include "ask/json_text.h"
+
+json_t *srv_json_text(const char *bytes, size_t n)
+{
+    json_t *text = json_stringn(bytes, n);
+    srv_textbuf mended = {0};
+    if (text)
+        return text;
+    srv_textbuf_utf8(&mended, bytes, n);
+    text = mended.failed ? NULL : json_stringn(mended.n ? mended.data : "", mended.n);
+    srv_textbuf_free(&mended);
+    return text;
+}
+
+json_t *srv_json_buf(const srv_textbuf *b)
+{
+    return b->failed ? NULL : srv_json_text(b->n ? b->data : "", b->n);
+}
+
+json_t *srv_json_value(const char *bytes, size_t n)
+{
+    json_t *value = json_loadb(bytes, n, JSON_ALLOW_NUL, NULL);
+    return value ? value : json_loadb(bytes, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+}
+
+json_t *srv_json_arguments(const srv_textbuf *b)
+{
+    json_t *value = b->n && !b->failed ? srv_json_value(b->data, b->n) : NULL;
+    return value ? value : srv_json_buf(b);
+}

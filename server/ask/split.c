@@ -1,0 +1,466 @@
+/* split.c - see split.h. A state machine over the text that is not decided yet (`hold`). */
+#include "ask/split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ask/json_text.h"
+#include "ask/textbuf.h"
+
+typedef enum state { START, SAID, THOUGHT, CALL, AFTER } state;
+
+typedef struct row {
+    srv_delta_kind kind;
+    size_t at, n; /* in `out` */
+    int tool_index;
+    bool cut;
+} row;
+
+struct srv_split {
+    srv_split_options o;
+    state state;
+    srv_textbuf hold;  /* text that came and is not decided */
+    srv_textbuf out;   /* text of the pieces */
+    srv_textbuf rows;  /* row[]: the pieces */
+    size_t n_taken;    /* rows handed out */
+    bool thought_over; /* <think> is no longer looked for */
+    bool drop_space;   /* blanks at the beginning of hold are nobody's */
+    int n_calls;
+    bool cut; /* the last call's arguments have no end */
+    /* the call in hold: bytes before its object, bytes scanned, where in the JSON that is */
+    size_t marker, scan;
+    int depth, n_tries;
+    bool in_text, escaped;
+    bool begun;   /* it was announced */
+    bool in_args; /* what is scanned are its arguments */
+};
+
+static const char think_open[] = "<think>", think_close[] = "</think>";
+static const char call_close[] = "</tool_call>";
+
+srv_split *srv_split_open(const srv_split_options *options)
+{
+    srv_split *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->o = *options;
+    s->thought_over = !options->reasoning;
+    s->state = options->calling ? CALL : options->thinking ? THOUGHT : START;
+    s->drop_space = options->thinking;
+    return s;
+}
+
+void srv_split_close(srv_split *s)
+{
+    if (!s)
+        return;
+    srv_textbuf_free(&s->hold);
+    srv_textbuf_free(&s->out);
+    srv_textbuf_free(&s->rows);
+    free(s);
+}
+
+int srv_split_calls(const srv_split *s)
+{
+    return s->n_calls;
+}
+
+bool srv_split_cut(const srv_split *s)
+{
+    return s->cut;
+}
+
+/* ---- pieces ---- */
+
+static void emit(srv_split *s, srv_delta_kind kind, const char *text, size_t n)
+{
+    row r = {kind, s->out.n, n, s->n_calls - 1, s->cut};
+    if (n == 0 && (kind == SRV_DELTA_TEXT || kind == SRV_DELTA_REASONING))
+        return;
+    srv_textbuf_add(&s->out, text, n);
+    srv_textbuf_add(&s->out, "", 1); /* a NUL after each */
+    srv_textbuf_add(&s->rows, (const char *)&r, sizeof r);
+}
+
+/* The first n bytes of hold are this. */
+static void give(srv_split *s, srv_delta_kind kind, size_t n)
+{
+    emit(s, kind, s->hold.data, n);
+    srv_textbuf_drop(&s->hold, n);
+}
+
+bool srv_split_next(srv_split *s, srv_piece *out)
+{
+    row r;
+    if ((s->n_taken + 1) * sizeof r > s->rows.n)
+        return false;
+    memcpy(&r, s->rows.data + s->n_taken++ * sizeof r, sizeof r);
+    *out = (srv_piece){r.kind, s->out.data + r.at, r.n, r.tool_index, r.cut};
+    return true;
+}
+
+/* ---- looking at hold ---- */
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+static size_t spaces(const srv_split *s)
+{
+    size_t n = 0;
+    while (n < s->hold.n && is_space(s->hold.data[n]))
+        n++;
+    return n;
+}
+
+/* How hold, from `at`, and a word compare: 1 it begins with it, 0 it may when more comes, -1 no. */
+static int begins(const srv_split *s, size_t at, const char *word)
+{
+    size_t have = s->hold.n - at, n = strlen(word), common = have < n ? have : n;
+    if (common && memcmp(s->hold.data + at, word, common) != 0)
+        return -1;
+    return have >= n ? 1 : 0;
+}
+
+/* Where the word is in hold, or hold.n. */
+static size_t find(const srv_split *s, const char *word)
+{
+    const char *at = s->hold.n ? memmem(s->hold.data, s->hold.n, word, strlen(word)) : NULL;
+    return at ? (size_t)(at - s->hold.data) : s->hold.n;
+}
+
+/* Bytes at the end of hold that must wait: what may become the word, and blanks before it. */
+static size_t waiting(const srv_split *s, const char *word)
+{
+    size_t n = s->hold.n, most = strlen(word) - 1, k = n < most ? n : most;
+    while (k && memcmp(s->hold.data + n - k, word, k) != 0)
+        k--;
+    while (k < n && is_space(s->hold.data[n - k - 1]))
+        k++;
+    return k;
+}
+
+static size_t without_space_before(const srv_split *s, size_t n)
+{
+    while (n && is_space(s->hold.data[n - 1]))
+        n--;
+    return n;
+}
+
+static const char *marker_of(srv_tool_style style)
+{
+    return style == SRV_TOOLS_HERMES    ? "<tool_call>"
+           : style == SRV_TOOLS_MISTRAL ? "[TOOL_CALLS]"
+                                        : NULL;
+}
+
+/* ---- calls ---- */
+
+static void begin_call(srv_split *s, size_t marker)
+{
+    s->state = CALL;
+    s->marker = s->scan = marker;
+    s->depth = s->n_tries = 0;
+    s->in_text = s->escaped = s->begun = s->in_args = false;
+}
+
+static bool is_tool(const srv_split *s, const char *name)
+{
+    size_t i;
+    json_t *tool;
+    json_array_foreach(s->o.tools, i, tool)
+    {
+        const json_t *function = json_object_get(tool, "function");
+        const char *known = json_string_value(json_object_get(function, "name"));
+        if (known && strcmp(known, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static json_t *arguments_of(const json_t *call)
+{
+    json_t *arguments = json_object_get(call, "arguments");
+    return arguments ? arguments : json_object_get(call, "parameters");
+}
+
+/* The name in a call's object, if it is one of a tool. */
+static const char *name_of(const srv_split *s, const json_t *call)
+{
+    const json_t *value = json_object_get(call, "name");
+    const char *name = json_string_value(value);
+    return name && strlen(name) == json_string_length(value) && is_tool(s, name) ? name : NULL;
+}
+
+static void announce(srv_split *s, const char *name)
+{
+    s->n_calls++;
+    s->begun = true;
+    emit(s, SRV_DELTA_TOOL_BEGIN, name, strlen(name));
+}
+
+/* An inner object begins at `at`: if what stands before it is a name and the key of arguments, the
+ * call is begun. Asked by completing the text before it. */
+static void try_begin(srv_split *s, size_t at)
+{
+    srv_textbuf text = {0};
+    srv_textbuf_add(&text, s->hold.data + s->marker, at - s->marker);
+    srv_textbuf_str(&text, "null}");
+    json_t *call = text.failed ? NULL : srv_json_value(text.data, text.n);
+    const char *name = name_of(s, call);
+    if (name && json_is_null(arguments_of(call))) {
+        announce(s, name);
+        s->in_args = true;
+    }
+    s->hold.failed |= text.failed;
+    json_decref(call);
+    srv_textbuf_free(&text);
+}
+
+/* The whole object came before it could be begun (its keys were in another order). */
+static bool whole_call(srv_split *s, size_t end)
+{
+    json_t *call = srv_json_value(s->hold.data + s->marker, end - s->marker);
+    const char *name = name_of(s, call);
+    json_t *arguments = arguments_of(call);
+    char *text = name && json_is_object(arguments) ? json_dumps(arguments, 0) : NULL;
+    if (text) {
+        announce(s, name);
+        emit(s, SRV_DELTA_TOOL_ARGS, text, strlen(text));
+    }
+    free(text);
+    json_decref(call);
+    return text != NULL;
+}
+
+/* Moves over one byte; true where the object ends with it. */
+static bool scan_byte(srv_split *s, char c)
+{
+    if (s->in_text) {
+        s->in_text = s->escaped || c != '"';
+        s->escaped = !s->escaped && c == '\\';
+        return false;
+    }
+    s->in_text = c == '"';
+    s->depth += c == '{' || c == '[';
+    s->depth -= c == '}' || c == ']';
+    return s->depth == 0 && (c == '}' || c == ']');
+}
+
+/* It was no call: the marker is text, what follows it is looked at again. */
+static void no_call(srv_split *s)
+{
+    s->state = SAID;
+    give(s, SRV_DELTA_TEXT, s->marker);
+}
+
+static void end_call(srv_split *s, size_t end)
+{
+    if (!s->begun && !whole_call(s, end)) {
+        no_call(s);
+        return;
+    }
+    emit(s, SRV_DELTA_TOOL_END, "", 0);
+    srv_textbuf_drop(&s->hold, end);
+    s->state = AFTER;
+}
+
+/* Passes what may stand between the marker and the object. False: more must come, or it is no call.
+ */
+static bool find_object(srv_split *s)
+{
+    bool list = s->o.style == SRV_TOOLS_MISTRAL;
+    while (s->scan < s->hold.n &&
+           (is_space(s->hold.data[s->scan]) || (list && (s->hold.data[s->scan] == '['))))
+        s->scan++;
+    if (s->scan == s->hold.n)
+        return false;
+    if (s->hold.data[s->scan] != '{') {
+        no_call(s);
+        return false;
+    }
+    s->marker = s->scan; /* the bytes before the object */
+    return true;
+}
+
+/* Returns whether there may be more to do with what is in hold. */
+static bool step_call(srv_split *s)
+{
+    if (s->depth == 0 && !find_object(s))
+        return s->state != CALL;
+    size_t from = s->scan;
+    for (; s->scan < s->hold.n; s->scan++) {
+        char c = s->hold.data[s->scan];
+        if (c == '{' && s->depth == 1 && !s->in_text && !s->begun && s->n_tries++ < 8) {
+            try_begin(s, s->scan);
+            from = s->scan;
+        }
+        bool over = scan_byte(s, c);
+        if (s->in_args && s->depth == 1 && !s->in_text && c == '}') {
+            emit(s, SRV_DELTA_TOOL_ARGS, s->hold.data + from, s->scan + 1 - from);
+            s->in_args = false;
+        }
+        if (over) {
+            end_call(s, s->scan + 1);
+            return true;
+        }
+    }
+    if (s->in_args && s->scan > from)
+        emit(s, SRV_DELTA_TOOL_ARGS, s->hold.data + from, s->scan - from);
+    return false;
+}
+
+/* After a call: its closing, another call, or something said. */
+static bool step_after(srv_split *s)
+{
+    size_t n = spaces(s);
+    s->drop_space = true;
+    if (n == s->hold.n)
+        return false;
+    char c = s->hold.data[n];
+    int closes = s->o.style == SRV_TOOLS_HERMES ? begins(s, n, call_close) : -1;
+    if (closes == 0)
+        return false;
+    bool list = s->o.style == SRV_TOOLS_MISTRAL, lone = s->o.style == SRV_TOOLS_LLAMA3;
+    if (closes == 1)
+        srv_textbuf_drop(&s->hold, n + strlen(call_close));
+    else if (list && c == ']')
+        srv_textbuf_drop(&s->hold, n + 1);
+    if ((list && c == ',') || (lone && (c == ';' || c == '{')))
+        begin_call(s, n + (c != '{'));
+    else
+        s->state = SAID;
+    return true;
+}
+
+/* ---- what is said and thought ---- */
+
+static bool drop_spaces(srv_split *s)
+{
+    srv_textbuf_drop(&s->hold, spaces(s));
+    s->drop_space = s->hold.n == 0;
+    return !s->drop_space;
+}
+
+static bool step_thought(srv_split *s)
+{
+    if (s->drop_space && !drop_spaces(s))
+        return false;
+    size_t at = find(s, think_close);
+    if (at == s->hold.n) {
+        give(s, SRV_DELTA_REASONING, s->hold.n - waiting(s, think_close));
+        return false;
+    }
+    size_t n = without_space_before(s, at);
+    give(s, SRV_DELTA_REASONING, n);
+    srv_textbuf_drop(&s->hold, at - n + strlen(think_close));
+    s->state = START;
+    s->thought_over = s->drop_space = true;
+    return true;
+}
+
+/* At the beginning: thought, a call without a marker, or something said. */
+static bool step_start(srv_split *s)
+{
+    bool lone = s->o.style == SRV_TOOLS_LLAMA3;
+    if (s->drop_space && !drop_spaces(s))
+        return false;
+    size_t n = s->thought_over && !lone ? 0 : spaces(s);
+    if (n == s->hold.n)
+        return false;
+    int thinks = s->thought_over ? -1 : begins(s, n, think_open);
+    if (thinks == 0)
+        return false;
+    if (thinks == 1) {
+        srv_textbuf_drop(&s->hold, n + strlen(think_open));
+        s->drop_space = true;
+        s->state = THOUGHT;
+    } else if (lone && s->hold.data[n] == '{') {
+        begin_call(s, n);
+    } else {
+        s->state = SAID;
+    }
+    return true;
+}
+
+static bool step_said(srv_split *s)
+{
+    const char *marker = marker_of(s->o.style);
+    if (s->drop_space && !drop_spaces(s))
+        return false;
+    size_t at = marker ? find(s, marker) : s->hold.n;
+    if (at == s->hold.n) {
+        give(s, SRV_DELTA_TEXT, s->hold.n - (marker ? waiting(s, marker) : 0));
+        return false;
+    }
+    size_t n = without_space_before(s, at);
+    give(s, SRV_DELTA_TEXT, n);
+    begin_call(s, at - n + strlen(marker));
+    return true;
+}
+
+/* ---- all together ---- */
+
+static bool step(srv_split *s)
+{
+    switch (s->state) {
+    case START:
+        return step_start(s);
+    case THOUGHT:
+        return step_thought(s);
+    case CALL:
+        return step_call(s);
+    case AFTER:
+        return step_after(s);
+    default:
+        return step_said(s);
+    }
+}
+
+static bool is_good(const srv_split *s)
+{
+    return !s->hold.failed && !s->out.failed && !s->rows.failed;
+}
+
+/* Pieces that were handed out are forgotten. */
+static void forget(srv_split *s)
+{
+    if (s->n_taken * sizeof(row) < s->rows.n)
+        return;
+    s->n_taken = 0;
+    srv_textbuf_drop(&s->rows, s->rows.n);
+    srv_textbuf_drop(&s->out, s->out.n);
+}
+
+bool srv_split_push(srv_split *s, const char *text, size_t n)
+{
+    forget(s);
+    srv_textbuf_add(&s->hold, text, n);
+    while (is_good(s) && s->hold.n && step(s))
+        ;
+    return is_good(s);
+}
+
+/* What is held back when nothing follows is no text: blanks, the beginning of a closing mark, or of
+ * a call that must be. */
+static bool is_nothing(const srv_split *s)
+{
+    bool forced = s->state == CALL && s->o.calling && s->n_calls == 0;
+    return forced || s->state == AFTER || (s->drop_space && spaces(s) == s->hold.n);
+}
+
+bool srv_split_finish(srv_split *s)
+{
+    forget(s);
+    s->cut = s->state == CALL && s->in_args;
+    if (s->state == CALL && s->begun)
+        emit(s, SRV_DELTA_TOOL_END, "", 0);
+    else if (s->state == THOUGHT)
+        give(s, SRV_DELTA_REASONING, s->hold.n);
+    else if (!is_nothing(s))
+        give(s, SRV_DELTA_TEXT, s->hold.n);
+    srv_textbuf_drop(&s->hold, s->hold.n);
+    s->state = SAID;
+    return is_good(s);
+}

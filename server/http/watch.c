@@ -1,0 +1,246 @@
+/* watch.c - what libmicrohttpd does not see: clients that go away while their request is computed,
+ * and those that take forever to ask or to listen. One thread looks every 50 ms at the connections
+ * whose requests run, and at the longest waiting of all others; thousands of idle connections cost
+ * it nothing. */
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "http/http.h"
+
+enum { PERIOD_MS = 50, MOST_READING = 1024 }; /* of those whose requests are on their way */
+
+typedef struct list {
+    watched *first, *last; /* longest in this state first */
+} list;
+
+struct srv_watch {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    pthread_t thread;
+    bool ends;
+    double most_ms[N_WATCH_STATES]; /* 0: no limit */
+    list lists[N_WATCH_STATES];
+    size_t n_busy;
+    /* of the thread alone */
+    struct pollfd *polled;
+    srv_exchange **exchanges;
+    size_t n_room;
+};
+
+/* ---- lists ---- */
+
+static void unlink_from(list *l, watched *c)
+{
+    *(c->before ? &c->before->after : &l->first) = c->after;
+    *(c->after ? &c->after->before : &l->last) = c->before;
+    c->before = c->after = NULL;
+}
+
+static void append_to(list *l, watched *c)
+{
+    c->before = l->last;
+    c->after = NULL;
+    *(l->last ? &l->last->after : &l->first) = c;
+    l->last = c;
+}
+
+static void put(srv_watch *w, watched *c, watch_state state, srv_exchange *x)
+{
+    c->state = state;
+    c->exchange = x;
+    c->since_ms = srv_steady_ms();
+    append_to(&w->lists[state], c);
+    w->n_busy += state == WATCH_BUSY;
+}
+
+static void take(srv_watch *w, watched *c)
+{
+    unlink_from(&w->lists[c->state], c);
+    w->n_busy -= c->state == WATCH_BUSY;
+}
+
+void srv_watch_add(srv_watch *w, watched *c, int fd)
+{
+    pthread_mutex_lock(&w->lock);
+    c->fd = fd;
+    put(w, c, WATCH_WAITING, NULL);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void srv_watch_move(srv_watch *w, watched *c, watch_state state, srv_exchange *x)
+{
+    pthread_mutex_lock(&w->lock);
+    take(w, c);
+    put(w, c, state, x);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void srv_watch_remove(srv_watch *w, watched *c)
+{
+    pthread_mutex_lock(&w->lock);
+    take(w, c);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- looking ---- */
+
+/* libmicrohttpd finds the connection closed and lets go of it. The descriptor is still the same
+ * one: a connection leaves its list before it is closed. */
+static void shut(const watched *c)
+{
+    shutdown(c->fd, SHUT_RDWR);
+}
+
+static void shut_overdue(srv_watch *w, watch_state state, double now)
+{
+    for (watched *c = w->lists[state].first; c; c = w->lists[state].first) {
+        if (!w->most_ms[state] || now - c->since_ms <= w->most_ms[state])
+            return;
+        shut(c);
+        take(w, c);
+        put(w, c, state, c->exchange); /* once is enough for a while */
+    }
+}
+
+static bool make_room(srv_watch *w)
+{
+    size_t most = w->n_busy > MOST_READING ? w->n_busy : MOST_READING, room = most + most / 2;
+    if (most <= w->n_room)
+        return true;
+    struct pollfd *polled = realloc(w->polled, room * sizeof *polled);
+    w->polled = polled ? polled : w->polled;
+    srv_exchange **exchanges = realloc(w->exchanges, room * sizeof *exchanges);
+    w->exchanges = exchanges ? exchanges : w->exchanges;
+    if (polled && exchanges)
+        w->n_room = room;
+    return polled && exchanges;
+}
+
+/* Looks at the clocks of a running exchange. */
+static void check_times(const watched *c, double now)
+{
+    srv_exchange *x = c->exchange;
+    int64_t send_by = atomic_load(&x->send_by_ms);
+    if (send_by && now > (double)send_by)
+        shut(c);
+    if (x->deadline_ms > 0 && now > x->deadline_ms)
+        atomic_store(&x->late, true);
+}
+
+/* A client that left with half a request: libmicrohttpd, which is told of changes alone, may have
+ * missed that. */
+static void shut_half(srv_watch *w)
+{
+    size_t n = 0;
+    watched *c = w->lists[WATCH_READING].first;
+    for (; c && n < MOST_READING; c = c->after)
+        w->polled[n++] = (struct pollfd){.fd = c->fd, .events = POLLRDHUP};
+    if (!n || poll(w->polled, n, 0) <= 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (w->polled[i].revents)
+            shutdown(w->polled[i].fd, SHUT_RDWR);
+}
+
+/* Which clients of running exchanges have gone? Those are held, for the caller to tell. */
+static size_t find_gone(srv_watch *w, double now)
+{
+    size_t n = 0, n_gone = 0;
+    for (watched *c = w->lists[WATCH_BUSY].first; c; c = c->after) {
+        check_times(c, now);
+        w->exchanges[n] = c->exchange;
+        w->polled[n++] = (struct pollfd){.fd = c->fd, .events = POLLRDHUP};
+    }
+    if (!n || poll(w->polled, n, 0) <= 0)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!w->polled[i].revents || atomic_load(&w->exchanges[i]->client_gone))
+            continue;
+        srv_exchange_hold(w->exchanges[i]);
+        w->exchanges[n_gone++] = w->exchanges[i];
+    }
+    return n_gone;
+}
+
+/* A round; the lock is let go for what may take another. */
+static void look(srv_watch *w)
+{
+    double now = srv_steady_ms();
+    shut_overdue(w, WATCH_WAITING, now);
+    shut_overdue(w, WATCH_READING, now);
+    bool room = make_room(w);
+    if (room)
+        shut_half(w);
+    size_t n_gone = room ? find_gone(w, now) : 0;
+    pthread_mutex_unlock(&w->lock);
+    for (size_t i = 0; i < n_gone; i++) {
+        srv_exchange_hung_up(w->exchanges[i]);
+        srv_exchange_release(w->exchanges[i]);
+    }
+    pthread_mutex_lock(&w->lock);
+}
+
+static void pause_for(srv_watch *w, long ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += ms * 1000000;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    if (!w->ends)
+        pthread_cond_timedwait(&w->wake, &w->lock, &t);
+}
+
+static void *watch_main(void *watch)
+{
+    srv_watch *w = watch;
+    pthread_mutex_lock(&w->lock);
+    while (!w->ends) {
+        look(w);
+        pause_for(w, PERIOD_MS);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+srv_watch *srv_watch_open(const srv_config *config)
+{
+    pthread_condattr_t steady;
+    srv_watch *w = calloc(1, sizeof *w);
+    if (!w)
+        return NULL;
+    /* a first line that trickles in is bounded, too */
+    w->most_ms[WATCH_WAITING] = (config->idle_timeout_s + config->read_timeout_s) * 1e3;
+    w->most_ms[WATCH_READING] = config->read_timeout_s * 1e3;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->wake, &steady);
+    pthread_condattr_destroy(&steady);
+    if (pthread_create(&w->thread, NULL, watch_main, w) == 0)
+        return w;
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+    return NULL;
+}
+
+void srv_watch_close(srv_watch *w)
+{
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->ends = true;
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->lock);
+    free(w->polled);
+    free(w->exchanges);
+    free(w);
+}

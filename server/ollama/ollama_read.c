@@ -1,0 +1,296 @@
+/* ollama_read.c - translates a request of Ollama's chat and generate: names with a tag, messages
+ * whose tool calls have objects as arguments, options under names of their own, format, think. */
+#include "ollama/ollama_read.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ask/fields.h"
+#include "http/refuse.h"
+#include "server.h"
+
+/* ---- the model's name ---- */
+
+static bool is_known(srv_exchange *x, const char *name)
+{
+    srv_model_row row;
+    for (size_t i = 0; srv_models_at(srv_server_of(x)->models, i, &row); i++)
+        if (strcmp(row.name, name) == 0)
+            return true;
+    return false;
+}
+
+bool srv_ollama_model(srv_exchange *x, json_t *body, const char **called,
+                      char model[SRV_OLLAMA_NAME_MAX])
+{
+    static const char tag[] = ":latest";
+    *called = NULL;
+    if (!srv_field_text(x, body, "model", SRV_OLLAMA_NAME_MAX - 1, called))
+        return false;
+    if (!*called && !srv_field_text(x, body, "name", SRV_OLLAMA_NAME_MAX - 1, called))
+        return false;
+    if (!*called || !**called)
+        return srv_missing(x, "model");
+    size_t n = strlen(*called), n_tag = sizeof tag - 1;
+    snprintf(model, SRV_OLLAMA_NAME_MAX, "%s", *called);
+    if (n > n_tag && strcmp(*called + n - n_tag, tag) == 0 && !is_known(x, *called))
+        model[n - n_tag] = '\0';
+    return true;
+}
+
+/* ---- messages ---- */
+
+/* {"function": {"name", "arguments": object}} as OpenAI has it: with an id, arguments as a text. */
+static json_t *call_of(json_t *given, size_t i)
+{
+    json_t *function = json_object_get(given, "function");
+    json_t *arguments = json_object_get(function, "arguments");
+    const char *name = json_string_value(json_object_get(function, "name"));
+    const char *id = json_string_value(json_object_get(given, "id"));
+    char made[32];
+    snprintf(made, sizeof made, "call_%zu", i);
+    char *text = json_is_string(arguments) ? strdup(json_string_value(arguments))
+                                           : json_dumps(arguments, JSON_COMPACT);
+    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id ? id : made, "type", "function",
+                             "function", "name", name ? name : "", "arguments", text ? text : "{}");
+    free(text);
+    return call;
+}
+
+static bool read_calls(srv_exchange *x, json_t *message, json_t *made)
+{
+    json_t *given = NULL, *call, *calls;
+    size_t i;
+    if (!srv_field_array(x, message, "tool_calls", 128, &given))
+        return false;
+    if (!json_array_size(given))
+        return true;
+    calls = json_array();
+    json_array_foreach(given, i, call)
+    {
+        if (json_array_append_new(calls, call_of(call, i)))
+            break;
+    }
+    bool ok =
+        calls && i == json_array_size(given) && json_object_set(made, "tool_calls", calls) == 0;
+    json_decref(calls);
+    return ok || srv_no_memory(x);
+}
+
+/* Texts of a message that keep their meaning under OpenAI's name. */
+static int copy_texts(json_t *message, json_t *made)
+{
+    static const char *const names[][2] = {
+        {"thinking", "reasoning_content"}, {"tool_name", "name"}, {"tool_call_id", "tool_call_id"}};
+    int bad = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        json_t *v = json_object_get(message, names[i][0]);
+        if (json_is_string(v) && json_string_length(v))
+            bad |= json_object_set(made, names[i][1], v);
+    }
+    return bad;
+}
+
+static bool read_message(srv_exchange *x, json_t *message, json_t *messages)
+{
+    const char *role = NULL;
+    json_t *content = srv_field(message, "content");
+    if (!json_is_object(message))
+        return srv_field_wrong(x, "messages", "a list of objects");
+    if (!srv_field_text(x, message, "role", 64, &role) ||
+        !srv_field_refuse(x, message, "images", "this server reads text"))
+        return false;
+    if (!role)
+        return srv_missing(x, "role");
+    if (content && !json_is_string(content))
+        return srv_field_wrong(x, "content", "a string");
+    json_t *made = json_pack("{s:s}", "role", role);
+    int bad = content ? json_object_set(made, "content", content)
+                      : json_object_set_new(made, "content", json_string(""));
+    bad |= copy_texts(message, made);
+    bool ok = !bad || srv_no_memory(x);
+    ok = ok && read_calls(x, message, made);
+    ok = ok && (json_array_append(messages, made) == 0 || srv_no_memory(x));
+    json_decref(made);
+    return ok;
+}
+
+static bool read_messages(srv_exchange *x, json_t *body, srv_ollama *r)
+{
+    json_t *given = NULL, *message;
+    size_t i;
+    bool ok = srv_field_array(x, body, "messages", SIZE_MAX, &given);
+    json_array_foreach(given, i, message)
+    {
+        ok = ok && read_message(x, message, r->messages);
+    }
+    r->nothing = json_array_size(given) == 0;
+    r->ask.messages = r->messages;
+    return ok && srv_field_array(x, body, "tools", SIZE_MAX, &r->ask.tools);
+}
+
+/* ---- the prompt of /api/generate ---- */
+
+static bool add_turn(srv_exchange *x, json_t *messages, const char *role, const json_t *text)
+{
+    return json_array_append_new(messages, json_pack("{s:s, s:s%}", "role", role, "content",
+                                                     json_string_value(text),
+                                                     json_string_length(text))) == 0 ||
+           srv_no_memory(x);
+}
+
+static bool read_prompt(srv_exchange *x, json_t *body, srv_ollama *r)
+{
+    json_t *prompt = srv_field(body, "prompt"), *system = srv_field(body, "system");
+    bool raw = false;
+    if (!srv_field_bool(x, body, "raw", &raw) ||
+        !srv_field_refuse(x, body, "suffix", "the models here do not fill in the middle") ||
+        !srv_field_refuse(x, body, "images", "this server reads text") ||
+        !srv_field_refuse(x, body, "context", "send the conversation to /api/chat instead") ||
+        !srv_field_refuse(x, body, "template",
+                          "the model's own is used; raw sends a text as it is"))
+        return false;
+    if ((prompt && !json_is_string(prompt)) || (system && !json_is_string(system)))
+        return srv_field_wrong(x, prompt && !json_is_string(prompt) ? "prompt" : "system",
+                               "a string");
+    r->nothing = !prompt || json_string_length(prompt) == 0;
+    if (r->nothing)
+        return true;
+    if (raw) {
+        r->ask.text = json_string_value(prompt);
+        r->ask.n_text = json_string_length(prompt);
+        return true;
+    }
+    r->ask.messages = r->messages;
+    return (!system || !json_string_length(system) || add_turn(x, r->messages, "system", system)) &&
+           add_turn(x, r->messages, "user", prompt);
+}
+
+/* ---- options ---- */
+
+static const struct {
+    const char *here, *there;
+} renamed[] = {
+    {"temperature", "temperature"},
+    {"top_k", "top_k"},
+    {"top_p", "top_p"},
+    {"min_p", "min_p"},
+    {"typical_p", "typical_p"},
+    {"repeat_penalty", "repetition_penalty"},
+    {"presence_penalty", "presence_penalty"},
+    {"frequency_penalty", "frequency_penalty"},
+    {"stop", "stop"},
+};
+
+/* More than the server allows is cut to what it does. */
+static json_int_t most_tokens(srv_exchange *x, int64_t wanted)
+{
+    size_t most = srv_server_of(x)->config->max_tokens;
+    return most && (uint64_t)wanted > most ? (json_int_t)most : (json_int_t)wanted;
+}
+
+/* Numbers that mean "none" or "all" there when they are negative. */
+static bool read_counts(srv_exchange *x, json_t *options, srv_ollama *r)
+{
+    int64_t most = -1, seed = -1, window = 64;
+    int bad = 0;
+    if (!srv_field_int(x, options, "num_predict", -2, INT32_MAX, &most) ||
+        !srv_field_int(x, options, "seed", INT64_MIN, INT64_MAX, &seed) ||
+        !srv_field_int(x, options, "repeat_last_n", -1, 1 << 20, &window))
+        return false;
+    if (most > 0)
+        bad |= json_object_set_new(r->sampling, "max_tokens", json_integer(most_tokens(x, most)));
+    if (seed >= 0)
+        bad |= json_object_set_new(r->sampling, "seed", json_integer(seed));
+    if (window == 0)
+        bad |= json_object_set_new(r->sampling, "repetition_penalty", json_real(1.0));
+    r->ask.job.sampling.penalty_window = window < 0 ? 0 : window == 0 ? 64 : (int)window;
+    return !bad || srv_no_memory(x);
+}
+
+static bool read_options(srv_exchange *x, json_t *body, srv_ollama *r)
+{
+    json_t *options = NULL;
+    if (!srv_field_object(x, body, "options", &options))
+        return false;
+    r->sampling = json_pack("{s:f, s:i, s:f}", "temperature", 0.8, "top_k", 40, "top_p", 0.9);
+    int bad = !r->sampling;
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) {
+        json_t *v = srv_field(options, renamed[i].here);
+        if (v)
+            bad |= json_object_set(r->sampling, renamed[i].there, v);
+    }
+    if (bad)
+        return srv_no_memory(x);
+    return read_counts(x, options, r) && srv_ask_read_sampling(x, &r->ask, r->sampling);
+}
+
+/* "json", a schema, or nothing. */
+static bool read_format(srv_exchange *x, json_t *body, srv_ollama *r)
+{
+    json_t *format = srv_field(body, "format");
+    if (!format || (json_is_string(format) && json_string_length(format) == 0))
+        return true;
+    if (json_is_object(format))
+        r->ask.schema = format;
+    else if (json_is_string(format) && strcmp(json_string_value(format), "json") == 0)
+        r->ask.json_object = true;
+    else
+        return srv_field_wrong(x, "format", "\"json\" or a JSON schema");
+    return true;
+}
+
+/* true, false, or how much ("low", "medium", "high"): any of these is a yes here. */
+static bool read_think(srv_exchange *x, json_t *body, srv_ollama *r)
+{
+    json_t *think = srv_field(body, "think");
+    if (!think)
+        return true;
+    if (!json_is_boolean(think) && !json_is_string(think))
+        return srv_field_wrong(x, "think", "true, false, \"low\", \"medium\" or \"high\"");
+    bool on = !json_is_false(think);
+    r->kwargs = json_pack("{s:b}", "enable_thinking", on);
+    r->ask.template_kwargs = r->kwargs;
+    r->ask.split_reasoning = on;
+    return r->kwargs || srv_no_memory(x);
+}
+
+/* Models stay until others need their memory, so of a time to keep them only "not at all" counts.
+ */
+static bool read_keep_alive(srv_exchange *x, json_t *body, srv_ollama *r)
+{
+    json_t *keep = srv_field(body, "keep_alive");
+    if (keep && !json_is_number(keep) && !json_is_string(keep))
+        return srv_field_wrong(x, "keep_alive", "seconds, or a time such as \"5m\"");
+    const char *text = json_string_value(keep);
+    r->unload = keep && (text ? text[0] == '0' && strspn(text, "0smh.") == strlen(text)
+                              : json_number_value(keep) == 0);
+    return true;
+}
+
+bool srv_ollama_read(srv_exchange *x, bool chat, srv_ollama *r)
+{
+    json_t *body = srv_body_json(x);
+    *r = (srv_ollama){.chat = chat, .stream = true};
+    srv_ask_init(&r->ask);
+    if (!body)
+        return false;
+    r->messages = json_array();
+    if (!r->messages)
+        return srv_no_memory(x);
+    if (!srv_ollama_model(x, body, &r->called, r->model))
+        return false;
+    r->ask.model = r->model;
+    return srv_field_bool(x, body, "stream", &r->stream) && read_keep_alive(x, body, r) &&
+           (chat ? read_messages(x, body, r) : read_prompt(x, body, r)) &&
+           read_format(x, body, r) && read_think(x, body, r) && read_options(x, body, r);
+}
+
+void srv_ollama_free(srv_ollama *r)
+{
+    srv_ask_free(&r->ask);
+    json_decref(r->messages);
+    json_decref(r->sampling);
+    json_decref(r->kwargs);
+}

@@ -1,0 +1,82 @@
+/* legacy.c - see legacy.h. */
+#include "openai/legacy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "openai/openai.h"
+
+void srv_legacy_open(srv_legacy *l)
+{
+    *l = (srv_legacy){json_array(), json_array(), json_array(), json_array()};
+}
+
+void srv_legacy_free(srv_legacy *l)
+{
+    json_decref(l->tokens);
+    json_decref(l->token_logprobs);
+    json_decref(l->top_logprobs);
+    json_decref(l->offsets);
+    *l = (srv_legacy){0};
+}
+
+static bool is_utf8(const char *bytes, size_t n)
+{
+    for (size_t i = 0, k; i < n; i += k)
+        if ((k = srv_utf8_length(bytes + i, n - i)) == 0)
+            return false;
+    return true;
+}
+
+/* The token's text, or "bytes:\xe2\x96" where it is part of a character: names stay different. */
+static void add_name(const srv_model *model, int32_t id, srv_textbuf *out)
+{
+    size_t n = 0;
+    char one[8];
+    const char *bytes = bitnet_token_bytes(model->engine, id, &n);
+    if (!bytes || (is_utf8(bytes, n) && !memchr(bytes, '\0', n))) {
+        srv_textbuf_add(out, bytes ? bytes : "", n);
+        return;
+    }
+    srv_textbuf_str(out, "bytes:");
+    for (size_t i = 0; i < n; i++) {
+        snprintf(one, sizeof one, "\\x%02x", (unsigned char)bytes[i]);
+        srv_textbuf_str(out, one);
+    }
+}
+
+static json_t *top_of(const srv_model *model, const srv_event *e)
+{
+    json_t *top = json_object();
+    for (size_t i = 0; i < e->n_top && e->top[i].id >= 0; i++) {
+        srv_textbuf name = {0};
+        add_name(model, e->top[i].id, &name);
+        if (!name.failed && !json_object_get(top, name.data)) /* equal names: the likeliest */
+            json_object_set_new(top, name.data, srv_logprob_number(e->top[i].logprob));
+        srv_textbuf_free(&name);
+    }
+    return top;
+}
+
+void srv_legacy_add(srv_legacy *l, const srv_model *model, int32_t id, const srv_event *event,
+                    size_t offset)
+{
+    srv_textbuf name = {0};
+    add_name(model, id, &name);
+    json_array_append_new(l->tokens, json_stringn(name.data ? name.data : "", name.n));
+    json_array_append_new(l->token_logprobs,
+                          event ? srv_logprob_number(event->logprob) : json_null());
+    json_array_append_new(l->top_logprobs, event ? top_of(model, event) : json_null());
+    json_array_append_new(l->offsets, json_integer((json_int_t)offset));
+    srv_textbuf_free(&name);
+}
+
+json_t *srv_legacy_take(srv_legacy *l)
+{
+    json_t *out =
+        json_pack("{s:O, s:O, s:O, s:O}", "tokens", l->tokens, "token_logprobs", l->token_logprobs,
+                  "top_logprobs", l->top_logprobs, "text_offset", l->offsets);
+    srv_legacy_free(l);
+    srv_legacy_open(l);
+    return out;
+}

@@ -1,0 +1,21 @@
+/* legacy.h - "logprobs" as /v1/completions has it: four lists side by side, one element for each
+ * token. Evaluation harnesses read them, so every token of a prompt must have its element. */
+#ifndef SRV_LEGACY_H
+#define SRV_LEGACY_H
+
+#include "ask/ask.h"
+
+typedef struct srv_legacy {
+    json_t *tokens, *token_logprobs, *top_logprobs, *offsets;
+} srv_legacy;
+
+void srv_legacy_open(srv_legacy *l);
+void srv_legacy_free(srv_legacy *l);
+/* A token whose text begins at a character of the choice's text. event NULL: there is no
+ * log-probability (the first token of a prompt). */
+void srv_legacy_add(srv_legacy *l, const srv_model *model, int32_t id, const srv_event *event,
+                    size_t offset);
+/* The object; the lists begin again. NULL: out of memory. */
+json_t *srv_legacy_take(srv_legacy *l);
+
+#endif

@@ -1,0 +1,246 @@
+/* responses.c - POST /v1/responses, whole and streamed. Nothing is stored here:
+ * previous_response_id and its relatives are refused by name. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ask/fields.h"
+#include "openai/responses.h"
+#include "server.h"
+
+#define MAX_TOP 20
+
+typedef struct response {
+    srv_exchange *x;
+    srv_ask ask;
+    srv_answer *answer;
+    json_t *body; /* borrowed */
+    json_t *messages, *tools;
+    json_int_t max_tokens; /* -1: not given */
+    srv_output out;
+    char id[SRV_ID_MAX];
+    int64_t created;
+    bool full; /* it ended because it may not be longer */
+} response;
+
+/* ---- the request ---- */
+
+static bool refuse_others(srv_exchange *x, const json_t *body)
+{
+    static const char stores[] = "this server stores nothing; send the whole conversation as input";
+    return srv_field_refuse(x, body, "previous_response_id", stores) &&
+           srv_field_refuse(x, body, "conversation", stores) &&
+           srv_field_refuse(x, body, "background", stores) &&
+           srv_field_refuse(x, body, "prompt", "templates are not stored here");
+}
+
+/* "include": ["message.output_text.logprobs"] asks for log-probabilities. */
+static bool read_logprobs(response *r)
+{
+    size_t i;
+    int64_t top = 0;
+    json_t *include = NULL, *one;
+    if (!srv_field_array(r->x, r->body, "include", 64, &include) ||
+        !srv_field_int(r->x, r->body, "top_logprobs", 0, MAX_TOP, &top))
+        return false;
+    r->out.logprobs = top > 0;
+    json_array_foreach(include, i, one)
+    {
+        const char *name = json_string_value(one);
+        r->out.logprobs |= name && strcmp(name, "message.output_text.logprobs") == 0;
+    }
+    r->ask.job.n_top = r->out.logprobs ? (int)top : -1;
+    return true;
+}
+
+static bool read_limits(response *r)
+{
+    size_t most = srv_server_of(r->x)->config->max_tokens;
+    int64_t v = -1, max = most && most < INT32_MAX ? (int64_t)most : INT32_MAX;
+    if (!srv_field_int(r->x, r->body, "max_output_tokens", 1, max, &v))
+        return false;
+    r->max_tokens = v;
+    if (v > 0)
+        r->ask.job.max_tokens = (size_t)v;
+    r->ask.job.n_choices = 1;
+    return true;
+}
+
+static bool read_response(response *r)
+{
+    json_t *text = NULL, *format = NULL;
+    bool unused = false;
+    if (!refuse_others(r->x, r->body) ||
+        !srv_openai_read_stream(r->x, r->body, &r->out.stream, &unused) ||
+        !srv_openai_read(r->x, &r->ask, r->body) || !read_logprobs(r) || !read_limits(r) ||
+        !srv_field_object(r->x, r->body, "text", &text) ||
+        !srv_field_object(r->x, text, "format", &format) ||
+        !srv_openai_format(r->x, &r->ask, format, "text.format"))
+        return false;
+    r->messages = srv_responses_messages(r->x, r->body);
+    r->tools = srv_responses_tools(srv_field(r->body, "tools"));
+    r->ask.messages = r->messages;
+    r->ask.tools = r->tools;
+    r->ask.tool_choice = srv_field(r->body, "tool_choice");
+    return r->messages != NULL;
+}
+
+/* ---- the reply ---- */
+
+static json_t *usage_json(const srv_usage *u)
+{
+    if (!u)
+        return json_null();
+    return json_pack("{s:I, s:{s:I}, s:I, s:{s:i}, s:I}", "input_tokens", (json_int_t)u->n_prompt,
+                     "input_tokens_details", "cached_tokens", (json_int_t)u->n_cached,
+                     "output_tokens", (json_int_t)u->n_generated, "output_tokens_details",
+                     "reasoning_tokens", 0, "total_tokens",
+                     (json_int_t)(u->n_prompt + u->n_generated));
+}
+
+/* A field of the request as it came, or what stands for none; takes `none` over. */
+static json_t *echoed(const response *r, const char *name, json_t *none)
+{
+    json_t *value = srv_field(r->body, name);
+    if (!value)
+        return none;
+    json_decref(none);
+    return json_incref(value);
+}
+
+/* Three decimals less noise: 0.7f is 0.7. */
+static json_t *setting(float v)
+{
+    return json_real(round((double)v * 1e6) / 1e6);
+}
+
+static void add_settings(const response *r, json_t *out)
+{
+    const bitnet_sampler_options *s = &r->ask.job.sampling;
+    json_t *more =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "temperature",
+                  setting(s->temperature), "top_p", setting(s->top_p), "max_output_tokens",
+                  r->max_tokens > 0 ? json_integer(r->max_tokens) : json_null(), "instructions",
+                  echoed(r, "instructions", json_null()), "metadata",
+                  echoed(r, "metadata", json_object()), "tools", echoed(r, "tools", json_array()),
+                  "tool_choice", echoed(r, "tool_choice", json_string("auto")),
+                  "parallel_tool_calls", echoed(r, "parallel_tool_calls", json_true()), "text",
+                  echoed(r, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "user",
+                  echoed(r, "user", json_null()));
+    if (more)
+        json_object_update(out, more);
+    json_decref(more);
+}
+
+static json_t *response_json(const response *r, const char *status, const srv_usage *usage)
+{
+    json_t *reason =
+        r->full && usage ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null();
+    json_t *out = json_pack(
+        "{s:s, s:s, s:I, s:s, s:s, s:O, s:n, s:o, s:o, s:n, s:b, s:b, s:s, s:{s:n, s:n}}", "id",
+        r->id, "object", "response", "created_at", (json_int_t)r->created, "status", status,
+        "model", srv_answer_model(r->answer)->name, "output", r->out.items, "error",
+        "incomplete_details", reason, "usage", usage_json(usage), "previous_response_id", "store",
+        0, "background", 0, "truncation", "disabled", "reasoning", "effort", "summary");
+    if (!out)
+        return NULL;
+    add_settings(r, out);
+    srv_openai_receipt(out, r->answer);
+    json_t *copy = json_deep_copy(out); /* items grow */
+    json_decref(out);
+    return copy;
+}
+
+static const char *final_status(const response *r)
+{
+    return r->full ? "incomplete" : "completed";
+}
+
+static void begin_stream(response *r)
+{
+    srv_stream_begin(r->x, "text/event-stream");
+    srv_output_event(&r->out, "response.created",
+                     json_pack("{s:o}", "response", response_json(r, "in_progress", NULL)));
+    srv_output_event(&r->out, "response.in_progress",
+                     json_pack("{s:o}", "response", response_json(r, "in_progress", NULL)));
+}
+
+static void end_stream(response *r, const srv_event *end)
+{
+    const bitnet_error *err = &end->error;
+    json_t *final;
+    if (err->status == BITNET_OK) {
+        srv_output_finish(&r->out, !r->full);
+        final = response_json(r, final_status(r), &end->usage);
+        srv_output_event(&r->out, r->full ? "response.incomplete" : "response.completed",
+                         json_pack("{s:o}", "response", final));
+    } else {
+        final = response_json(r, "failed", NULL);
+        json_object_set_new(final, "error",
+                            json_pack("{s:s, s:s}", "code", "server_error", "message",
+                                      bitnet_status_text(err->status)));
+        srv_output_event(&r->out, "response.failed", json_pack("{s:o}", "response", final));
+    }
+    srv_stream_end(r->x);
+}
+
+static void end_whole(response *r, const srv_event *end)
+{
+    if (end->error.status != BITNET_OK) {
+        srv_fail_with(r->x, &end->error);
+        return;
+    }
+    srv_output_finish(&r->out, !r->full);
+    srv_reply_json(r->x, 200, response_json(r, final_status(r), &end->usage));
+}
+
+/* Failures before the first delta are told by a status. */
+static void answer(response *r)
+{
+    srv_delta d = {0};
+    bool begun = false;
+    while (!r->out.gone && srv_answer_next(r->answer, &d)) {
+        bool failed = d.kind == SRV_DELTA_END && d.event->error.status != BITNET_OK;
+        if (r->out.stream && !begun && !failed) {
+            begin_stream(r);
+            begun = true;
+        }
+        if (d.kind == SRV_DELTA_FINISH)
+            r->full = strcmp(d.finish, "length") == 0;
+        if (d.kind == SRV_DELTA_END) {
+            (begun ? end_stream : end_whole)(r, d.event);
+            return;
+        }
+        srv_output_take(&r->out, &d);
+    }
+    srv_stream_end(r->x); /* nobody listens */
+}
+
+static void free_response(response *r)
+{
+    srv_answer_close(r->answer);
+    srv_ask_free(&r->ask);
+    srv_output_free(&r->out);
+    json_decref(r->messages);
+    json_decref(r->tools);
+}
+
+void srv_openai_responses(srv_exchange *x)
+{
+    response r = {.x = x, .created = (int64_t)time(NULL)};
+    r.body = srv_body_json(x);
+    if (!r.body)
+        return;
+    srv_ask_init(&r.ask);
+    srv_id(r.id, "resp_");
+    r.out.x = x;
+    if (!srv_output_open(&r.out)) {
+        srv_fail(x, 503, "out_of_memory", NULL, "out of memory");
+    } else if (read_response(&r) && srv_ask_start(x, &r.ask, &r.answer)) {
+        r.out.model = srv_answer_model(r.answer);
+        srv_answer_tell_receipt(x, r.answer);
+        answer(&r);
+    }
+    free_response(&r);
+}
