@@ -45,13 +45,22 @@ static const char *stop_reason(const outcome *o)
     return json_is_string(o->stop) ? "stop_sequence" : "end_turn";
 }
 
-/* Anthropic counts tokens that were found in the cache apart from those that were not. */
+/* Anthropic counts tokens that were found in the cache apart from those that were not. Fields of
+ * its own service are null here. */
 static json_t *usage_json(const srv_usage *u)
 {
-    return json_pack("{s:I, s:I, s:I, s:I}", "input_tokens",
+    return json_pack("{s:I, s:I, s:I, s:I, s:n, s:n, s:n, s:n, s:n}", "input_tokens",
                      (json_int_t)(u->n_prompt - u->n_cached), "cache_creation_input_tokens",
                      (json_int_t)0, "cache_read_input_tokens", (json_int_t)u->n_cached,
-                     "output_tokens", (json_int_t)u->n_generated);
+                     "output_tokens", (json_int_t)u->n_generated, "cache_creation", "inference_geo",
+                     "output_tokens_details", "server_tool_use", "service_tier");
+}
+
+/* A call of one of the client's tools, without its input. */
+static json_t *tool_block(const srv_delta *d)
+{
+    return json_pack("{s:s, s:s, s:s, s:{s:s}}", "type", "tool_use", "id", d->tool_id, "name",
+                     d->tool_name, "caller", "type", "direct");
 }
 
 /* ---- in one piece ---- */
@@ -74,7 +83,8 @@ static json_t *finished_block(collected *c)
     if (strcmp(c->type, "thinking") == 0)
         return json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking", srv_json_buf(&c->text),
                          "signature", "");
-    return json_pack("{s:s, s:o}", "type", "text", "text", srv_json_buf(&c->text));
+    return json_pack("{s:s, s:o, s:n}", "type", "text", "text", srv_json_buf(&c->text),
+                     "citations");
 }
 
 static void close_block(collected *c)
@@ -100,8 +110,7 @@ static void collect(collected *c, const srv_delta *d)
     static const char text[] = "text", thinking[] = "thinking", tool_use[] = "tool_use";
     if (d->kind == SRV_DELTA_TOOL_BEGIN) {
         close_block(c);
-        c->tool =
-            json_pack("{s:s, s:s, s:s}", "type", tool_use, "id", d->tool_id, "name", d->tool_name);
+        c->tool = tool_block(d);
         c->type = tool_use;
         c->failed |= !c->tool;
     } else if (d->kind == SRV_DELTA_TOOL_ARGS) {
@@ -142,12 +151,13 @@ static void reply_whole(srv_exchange *x, srv_answer *answer)
         srv_fail_with(x, &o.error);
     else
         srv_reply_json(x, 200,
-                       c.failed ? NULL
-                                : json_pack("{s:s, s:s, s:s, s:s, s:O, s:s, s:O, s:o}", "id", id,
-                                            "type", "message", "role", "assistant", "model",
-                                            srv_answer_model(answer)->name, "content", c.blocks,
-                                            "stop_reason", stop_reason(&o), "stop_sequence", o.stop,
-                                            "usage", usage_json(&o.usage)));
+                       c.failed
+                           ? NULL
+                           : json_pack("{s:s, s:s, s:s, s:s, s:O, s:s, s:O, s:n, s:o, s:n}", "id",
+                                       id, "type", "message", "role", "assistant", "model",
+                                       srv_answer_model(answer)->name, "content", c.blocks,
+                                       "stop_reason", stop_reason(&o), "stop_sequence", o.stop,
+                                       "stop_details", "usage", usage_json(&o.usage), "container"));
     json_decref(c.blocks);
     json_decref(o.stop);
 }
@@ -210,9 +220,17 @@ static void stream_text(stream *s, const char *type, const srv_delta *d)
         end_block(s);
         begin_block(s, type,
                     thinking ? json_pack("{s:s, s:s, s:s}", "type", type, type, "", "signature", "")
-                             : json_pack("{s:s, s:s}", "type", type, type, ""));
+                             : json_pack("{s:s, s:s, s:n}", "type", type, type, "", "citations"));
     }
     send_delta(s, thinking ? "thinking_delta" : "text_delta", type, d->text, d->n_text);
+}
+
+static void stream_tool(stream *s, const srv_delta *d)
+{
+    json_t *block = tool_block(d);
+    json_object_set_new(block, "input", json_object());
+    end_block(s);
+    begin_block(s, "tool_use", block);
 }
 
 static void stream_delta(stream *s, const srv_delta *d)
@@ -225,10 +243,7 @@ static void stream_delta(stream *s, const srv_delta *d)
         stream_text(s, "thinking", d);
         break;
     case SRV_DELTA_TOOL_BEGIN:
-        end_block(s);
-        begin_block(s, "tool_use",
-                    json_pack("{s:s, s:s, s:s, s:{}}", "type", "tool_use", "id", d->tool_id, "name",
-                              d->tool_name, "input"));
+        stream_tool(s, d);
         break;
     case SRV_DELTA_TOOL_ARGS:
         if (d->n_text)
@@ -249,9 +264,10 @@ static void stream_begin(stream *s, const srv_answer *answer)
     srv_id(id, "msg_");
     srv_stream_begin(s->x, "text/event-stream");
     tell(s, "message_start",
-         json_pack("{s:{s:s, s:s, s:s, s:s, s:[], s:n, s:n, s:o}}", "message", "id", id, "type",
-                   "message", "role", "assistant", "model", srv_answer_model(answer)->name,
-                   "content", "stop_reason", "stop_sequence", "usage", usage_json(&u)));
+         json_pack("{s:{s:s, s:s, s:s, s:s, s:[], s:n, s:n, s:n, s:o, s:n}}", "message", "id", id,
+                   "type", "message", "role", "assistant", "model", srv_answer_model(answer)->name,
+                   "content", "stop_reason", "stop_sequence", "stop_details", "usage",
+                   usage_json(&u), "container"));
 }
 
 /* A request ends from outside when its time is over, or when the server is told to stop. */
@@ -272,8 +288,9 @@ static void stream_end(stream *s, const outcome *o)
                        srv_failure_text(&o->error)));
     } else {
         tell(s, "message_delta",
-             json_pack("{s:{s:s, s:O}, s:o}", "delta", "stop_reason", stop_reason(o),
-                       "stop_sequence", o->stop, "usage", usage_json(&o->usage)));
+             json_pack("{s:{s:s, s:O, s:n, s:n}, s:o}", "delta", "stop_reason", stop_reason(o),
+                       "stop_sequence", o->stop, "stop_details", "container", "usage",
+                       usage_json(&o->usage)));
         tell(s, "message_stop", json_object());
     }
     srv_stream_end(s->x);

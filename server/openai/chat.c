@@ -60,7 +60,8 @@ static bool read_chat(chat *c, json_t *body)
 static json_t *message_of(srv_said *s)
 {
     json_t *content = s->calls && s->text.n == 0 ? json_null() : srv_said_text(&s->text);
-    json_t *m = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", content, "refusal");
+    json_t *m = json_pack("{s:s, s:o, s:n, s:[]}", "role", "assistant", "content", content,
+                          "refusal", "annotations");
     if (s->reasoning.n)
         json_object_set_new(m, "reasoning_content", srv_said_text(&s->reasoning));
     if (s->calls)

@@ -18,6 +18,7 @@ typedef struct response {
     json_t *body; /* borrowed */
     json_t *messages, *tools;
     json_int_t max_tokens; /* -1: not given */
+    int64_t n_top;         /* log-probabilities of other tokens that were asked for */
     srv_output out;
     char id[SRV_ID_MAX];
     int64_t created;
@@ -50,6 +51,7 @@ static bool read_logprobs(response *r)
         const char *name = json_string_value(one);
         r->out.logprobs |= name && strcmp(name, "message.output_text.logprobs") == 0;
     }
+    r->n_top = top;
     r->ask.job.n_top = r->out.logprobs ? (int)top : -1;
     return true;
 }
@@ -115,19 +117,48 @@ static json_t *setting(float v)
     return json_real(round((double)v * 1e6) / 1e6);
 }
 
-static void add_settings(const response *r, json_t *out)
+/* The tools as they came, with null for what a function leaves out. */
+static json_t *tools_echoed(const response *r)
+{
+    static const char *const names[] = {"description", "parameters", "strict"};
+    size_t i;
+    json_t *tool, *tools = srv_field(r->body, "tools"), *out = json_array();
+    json_array_foreach(tools, i, tool)
+    {
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        json_t *copy = json_copy(tool);
+        for (size_t k = 0; type && strcmp(type, "function") == 0 && k < 3; k++)
+            if (!json_object_get(copy, names[k]))
+                json_object_set_new(copy, names[k], json_null());
+        json_array_append_new(out, copy);
+    }
+    return out;
+}
+
+/* How tokens were chosen. */
+static void add_sampling(const response *r, json_t *out)
 {
     const bitnet_sampler_options *s = &r->ask.job.sampling;
-    json_t *more =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "temperature",
-                  setting(s->temperature), "top_p", setting(s->top_p), "max_output_tokens",
-                  r->max_tokens > 0 ? json_integer(r->max_tokens) : json_null(), "instructions",
-                  echoed(r, "instructions", json_null()), "metadata",
-                  echoed(r, "metadata", json_object()), "tools", echoed(r, "tools", json_array()),
-                  "tool_choice", echoed(r, "tool_choice", json_string("auto")),
-                  "parallel_tool_calls", echoed(r, "parallel_tool_calls", json_true()), "text",
-                  echoed(r, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "user",
-                  echoed(r, "user", json_null()));
+    json_object_set_new(out, "temperature", setting(s->temperature));
+    json_object_set_new(out, "top_p", setting(s->top_p));
+    json_object_set_new(out, "presence_penalty", setting(s->presence_penalty));
+    json_object_set_new(out, "frequency_penalty", setting(s->frequency_penalty));
+    json_object_set_new(out, "top_logprobs", json_integer(r->n_top));
+}
+
+static void add_settings(const response *r, json_t *out)
+{
+    json_t *more = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "max_output_tokens",
+        r->max_tokens > 0 ? json_integer(r->max_tokens) : json_null(), "instructions",
+        echoed(r, "instructions", json_null()), "metadata", echoed(r, "metadata", json_object()),
+        "tools", tools_echoed(r), "tool_choice", echoed(r, "tool_choice", json_string("auto")),
+        "parallel_tool_calls", echoed(r, "parallel_tool_calls", json_true()), "text",
+        echoed(r, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "user",
+        echoed(r, "user", json_null()), "safety_identifier",
+        echoed(r, "safety_identifier", json_null()), "prompt_cache_key",
+        echoed(r, "prompt_cache_key", json_null()));
+    add_sampling(r, out);
     if (more)
         json_object_update(out, more);
     json_decref(more);
@@ -138,11 +169,14 @@ static json_t *response_json(const response *r, const char *status, const srv_us
     json_t *reason =
         r->full && usage ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null();
     json_t *out = json_pack(
-        "{s:s, s:s, s:I, s:s, s:s, s:O, s:n, s:o, s:o, s:n, s:b, s:b, s:s, s:{s:n, s:n}}", "id",
-        r->id, "object", "response", "created_at", (json_int_t)r->created, "status", status,
+        "{s:s, s:s, s:I, s:o, s:s, s:s, s:O, s:n, s:o, s:o, s:n, s:b, s:b, s:s, s:{s:n, s:n}, s:n, "
+        "s:s}",
+        "id", r->id, "object", "response", "created_at", (json_int_t)r->created, "completed_at",
+        strcmp(status, "completed") == 0 ? json_integer(time(NULL)) : json_null(), "status", status,
         "model", srv_answer_model(r->answer)->name, "output", r->out.items, "error",
         "incomplete_details", reason, "usage", usage_json(usage), "previous_response_id", "store",
-        0, "background", 0, "truncation", "disabled", "reasoning", "effort", "summary");
+        0, "background", 0, "truncation", "disabled", "reasoning", "effort", "summary",
+        "max_tool_calls", "service_tier", "default");
     if (!out)
         return NULL;
     add_settings(r, out);

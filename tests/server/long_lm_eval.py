@@ -2,15 +2,12 @@
 """Evaluation harnesses and frameworks against `bitnet serve`: lm-eval's adapter for completions gets the log-likelihoods that
 `bitnet score` prints, within 1e-3; langchain-openai and litellm chat, stream and embed. The packages are fetched into
 build/judges-venv the first time."""
-import os
 import subprocess
-import sys
 
-from serving import SOURCE, Server, Skip, check, equal, main, model, run
+from judges import judges, without_proxies
+from serving import Server, check, equal, main, model, run
 
-VENV = os.path.join(SOURCE, "build", "judges-venv")
-PYTHON = os.path.join(VENV, "bin", "python")
-PACKAGES = ["lm-eval[api]", "langchain-openai", "litellm"]
+JUDGES = ("judges-venv", ["lm-eval[api]", "langchain-openai", "litellm"])
 TEXTS = [("The fox ran", " home to her mother."), ("Once upon a time", " there was a little girl named Lily."),
          ("What is 7 + 5?", " 12"), ("Tom said:", " \"I like the blue ball — très bien!\"")]
 
@@ -57,22 +54,9 @@ print("good")
 """
 
 
-def judges():
-    """The packages, or a reason to skip."""
-    if not os.path.exists(os.path.join(VENV, ".complete")):
-        made = subprocess.run([sys.executable, "-m", "venv", VENV], check=False).returncode == 0
-        pip = [PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--prefer-binary"]
-        for package in PACKAGES:
-            if not made or subprocess.run([*pip, package], check=False).returncode:
-                raise Skip(f"the Python package {package} cannot be fetched")
-        with open(os.path.join(VENV, ".complete"), "w", encoding="ascii"):
-            pass
-    return PYTHON
-
-
 def judge(program, server, stdin=""):
-    done = subprocess.run([judges(), "-c", program, server.url], input=stdin, capture_output=True, text=True, check=False,
-                          env={k: v for k, v in os.environ.items() if "proxy" not in k.lower()}, timeout=600)
+    done = subprocess.run([judges(*JUDGES), "-c", program, server.url], input=stdin, capture_output=True, text=True, check=False,
+                          env=without_proxies(), timeout=600)
     equal(done.returncode, 0, done.stderr[-2000:])
     return done.stdout
 
@@ -84,7 +68,7 @@ def nll(text):
 
 
 def test_lm_eval_gets_the_scores_of_the_command():
-    judges()
+    judges(*JUDGES)
     with Server("-m", model("story")) as server:
         lines = judge(LM_EVAL, server, repr(TEXTS)).splitlines()
     equal(len(lines), len(TEXTS), "results")
@@ -95,7 +79,7 @@ def test_lm_eval_gets_the_scores_of_the_command():
 
 
 def test_frameworks():
-    judges()
+    judges(*JUDGES)
     with Server("-m", model("story")) as server:
         check("good" in judge(FRAMEWORKS, server), "langchain-openai and litellm")
 

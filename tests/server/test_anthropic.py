@@ -80,7 +80,7 @@ def test_events_come_in_their_order():
         equal(data["type"], name, "type of an event's data")
     start, end = events[0][1]["message"], events[-2][1]
     equal((start["content"], start["stop_reason"]), ([], None), "the message at its start")
-    equal(end["delta"], {"stop_reason": "max_tokens", "stop_sequence": None}, "the end")
+    equal(end["delta"], {"stop_reason": "max_tokens", "stop_sequence": None, "stop_details": None, "container": None}, "the end")
     equal(end["usage"]["input_tokens"] + end["usage"]["cache_read_input_tokens"], start["usage"]["input_tokens"], "prompt tokens")
 
 
@@ -136,6 +136,10 @@ def test_a_tool_is_called():
     calls = [b for b in m.content if b.type == "tool_use"]
     equal((m.stop_reason, len(calls)), ("tool_use", 1), f"{m}")
     check(calls[0].name == "look" and calls[0].input["at"] in ("fox", "owl"), f"{calls}")
+    turns = HELLO + [{"role": "assistant", "content": [b.model_dump() for b in m.content]},
+                     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": calls[0].id, "content": "red"}]}]
+    check(tool_client().messages.create(model="tools", max_tokens=4, messages=turns, tools=[LOOK]).usage.output_tokens > 0,
+          "blocks that go back as they came")
     with tool_client().messages.stream(**request) as stream:
         events = [e for e in stream]
         final = stream.get_final_message()

@@ -220,6 +220,14 @@ def test_responses():
     equal(respond(input=items).output_text, reply.output_text, "items")
     short = respond(max_output_tokens=2)
     equal((short.status, short.incomplete_details.reason), ("incomplete", "max_output_tokens"), "cut short")
+    check(reply.completed_at >= reply.created_at and short.completed_at is None, "when it was complete")
+
+
+def test_responses_tell_their_settings():
+    reply = respond(top_logprobs=2, extra_body={"presence_penalty": 0.5, "frequency_penalty": 0.25}).model_dump()
+    want = {"top_logprobs": 2, "presence_penalty": 0.5, "frequency_penalty": 0.25, "max_tool_calls": None, "service_tier": "default",
+            "safety_identifier": None, "prompt_cache_key": None}
+    equal({k: reply.get(k, "absent") for k in want}, want, "settings")
 
 
 def test_responses_streamed():
