@@ -1,10 +1,11 @@
 /* scheduler_pace.c - how many prompt tokens a step may have (scheduler_pace.h).
  *
- * With b the time of a step without prompts and c that of one more prompt token, a step of p prompt
- * tokens takes b + p c. Those who generate wait as long: 3.5 b for p c = 2.5 b, and the prompt's
- * tokens take c + b / p = 1.4 c each. Where tokens in such a step cost more than in one of their
- * own (small tiles, a pass of its own on a GPU), the aim is raised until they do not, within
- * bounds. A step of 10 ms is one that nobody notices. */
+ * With d the time of a step without prompts and c that of one more prompt token, a step of p prompt
+ * tokens takes d + p c. Those who generate wait as long: 4 d for p c = 3 d, and the prompt's tokens
+ * take c + d / p = 1.33 c each. Steps are not that simple: prompts may need a pass of their own,
+ * whose fixed cost is as much as d, and kernels work in tiles. So what prompts add to a step is
+ * kept by their number of tokens, and the room is read from that curve: short prompts, which are
+ * all fixed cost, say nothing about long ones. */
 #include "jobs/scheduler_pace.h"
 
 enum {
@@ -14,22 +15,27 @@ enum {
     MEASURED = 64, /* tokens without company that tell what a token costs alone */
     REFRESH = 64,  /* steps with prompts, then one without */
     TILE = 16,     /* rows that kernels compute together */
+    GROWTH = 4,    /* a piece is at most so many times the longest one known */
 };
-static const double least_aim = 3.5, most_aim = 4.3, unnoticed_ms = 10;
-static const double slow = 1.42, quick = 1.35, very_slow = 2;
-static const double alone_most_ms = 500, weight = 0.3, memory = 0.9;
+/* A step takes so many times one without prompts ... */
+static const double least_times = 3.6, most_times = 4.6, unnoticed_ms = 10;
+/* ... depending on what a prompt token takes in it, by what it takes alone. */
+static const double quick = 1.36, slow = 1.5;
+static const double alone_most_ms = 500, least_ms = 1e-4, memory = 0.9;
+/* How much a step changes what is known of steps with as many prompt tokens, and of others. */
+static const double weight = 0.35, drift = 0.15, most_change = 0.6;
 
-/* 1..8 rows each have their own bucket, more share one by halves of powers of two. */
-static size_t bucket(size_t n_rows)
+/* 1..8 rows or tokens each have their own bucket, more share one by halves of powers of two. */
+static size_t bucket(size_t n)
 {
     size_t b = 8, from = 8;
-    if (n_rows <= 8)
-        return n_rows - 1;
-    while (n_rows > 2 * from && b + 2 < SRV_PACE_ROWS) {
+    if (n <= 8)
+        return n - 1;
+    while (n > 2 * from && b + 2 < SRV_PACE_SIZES) {
         from *= 2;
         b += 2;
     }
-    return b + (n_rows > from + from / 2);
+    return b + (n > from + from / 2);
 }
 
 static double median(const double *values, unsigned n)
@@ -50,17 +56,22 @@ static double of_bucket(const srv_plain *p)
     return n ? median(p->ms, n) : 0;
 }
 
-/* The usual time of a step of n_rows without prompts; 0: not known. */
+/* The usual time of a step of n_rows without prompts, between those of fewer and of more rows if
+ * need be; 0: not known. */
 static double plain_ms(const srv_pace *p, size_t n_rows)
 {
-    size_t b = bucket(n_rows ? n_rows : 1);
-    for (size_t i = b + 1; i-- > 0;) /* fewer rows take less time: the careful side */
-        if (p->plain[i].n)
-            return of_bucket(&p->plain[i]);
-    for (size_t i = b + 1; i < SRV_PACE_ROWS; i++)
-        if (p->plain[i].n)
-            return of_bucket(&p->plain[i]);
-    return 0;
+    const srv_plain *fewer = NULL, *more = NULL;
+    size_t b = bucket(n_rows);
+    for (size_t i = 0; i < SRV_PACE_SIZES; i++) {
+        const srv_plain *known = p->plain[i].n ? &p->plain[i] : NULL;
+        fewer = known && i <= b ? known : fewer;
+        more = known && i >= b && !more ? known : more;
+    }
+    if (!fewer || !more || fewer == more)
+        return fewer ? of_bucket(fewer) : more ? of_bucket(more) : 0;
+    double from = of_bucket(fewer), to = of_bucket(more);
+    double part = ((double)n_rows - fewer->rows) / (more->rows - fewer->rows);
+    return to > from ? from + (to - from) * part : to;
 }
 
 static size_t least(size_t a, size_t b)
@@ -70,13 +81,19 @@ static size_t least(size_t a, size_t b)
 
 /* ---- alone ---- */
 
-static void note_alone(srv_alone *a, double at, double each)
+/* Short pieces are mostly fixed cost: they tell nothing where longer ones are known. */
+static void note_alone(srv_alone *a, double n, double at, double ms)
 {
+    if (n > 2 * a->longest)
+        *a = (srv_alone){0};
+    if (n < a->longest / 2)
+        return;
+    a->longest = n > a->longest ? n : a->longest;
     a->n = memory * a->n + 1;
     a->x = memory * a->x + at;
     a->xx = memory * a->xx + at * at;
-    a->y = memory * a->y + each;
-    a->xy = memory * a->xy + at * each;
+    a->y = memory * a->y + ms / n;
+    a->xy = memory * a->xy + at * ms / n;
 }
 
 /* A prompt token's time at this position; 0: not known. */
@@ -92,47 +109,124 @@ static double alone_at(const srv_alone *a, double at)
 
 static size_t room_alone(const srv_pace *p, size_t most)
 {
-    double each = p->alone.n > 0 ? p->alone.y / p->alone.n : p->mixed_ms;
+    double each = p->alone.n > 0 ? p->alone.y / p->alone.n : 0;
     if (each <= 0 || alone_most_ms / each >= (double)most)
         return most;
     size_t n = (size_t)(alone_most_ms / each) / 64 * 64;
     return least(most, n < ALONE_LEAST ? ALONE_LEAST : n);
 }
 
-/* ---- beside others ---- */
+/* ---- beside others: what prompts add to a step ---- */
 
-/* What a step may take at most: a multiple of its usual time. */
-static double bound(double plain)
+/* What lies beyond the longest piece known, `last`, costs what tokens cost alone or between the two
+ * longest pieces known, whichever is less, within reason. */
+static double slope_after(const srv_pace *p, const srv_added *last, const srv_added *before)
 {
-    double most = unnoticed_ms / plain;
-    return most > most_aim ? most : most_aim;
+    double each = last->ms / last->n, alone = alone_at(&p->alone, p->at);
+    double most = alone > 0 && alone < each ? alone : each;
+    double seen = before ? (last->ms - before->ms) / (last->n - before->n) : most;
+    return seen < most / 4 ? most / 4 : seen < most ? seen : most;
 }
 
-static double aim_of(const srv_pace *p, double plain)
+/* So many tokens add at most `ms` to a step, as far as is known; 0: nothing is. Pieces never seem
+ * to get cheaper by being longer. */
+static double tokens_in(const srv_pace *p, double ms)
 {
-    double most = bound(plain), aim = p->aim > least_aim ? p->aim : least_aim;
-    return aim < most ? aim : most;
+    srv_added a = {0, 0}, before = {0, 0};
+    for (size_t i = 0; i < SRV_PACE_SIZES; i++) {
+        srv_added b = p->added[i];
+        if (b.n <= 0)
+            continue;
+        b.ms = b.ms > a.ms ? b.ms : a.ms;
+        if (b.ms > ms)
+            return a.n + (b.n - a.n) * (ms - a.ms) / (b.ms - a.ms);
+        before = a;
+        a = b;
+    }
+    if (a.n <= 0)
+        return 0;
+    double slope = slope_after(p, &a, before.n > 0 ? &before : NULL);
+    double n = slope > 0 ? a.n + (ms - a.ms) / slope : GROWTH * a.n;
+    return n < GROWTH * a.n ? n : GROWTH * a.n;
 }
+
+/* What n tokens add to a step; 0: not known. */
+static double added_by(const srv_pace *p, double n)
+{
+    srv_added a = {0, 0};
+    for (size_t i = 0; i < SRV_PACE_SIZES; i++) {
+        srv_added b = p->added[i];
+        if (b.n <= 0)
+            continue;
+        b.ms = b.ms > a.ms ? b.ms : a.ms;
+        if (b.n >= n)
+            return a.ms + (b.ms - a.ms) * (n - a.n) / (b.n - a.n);
+        a = b;
+    }
+    return a.n > 0 ? a.ms + (n - a.n) * slope_after(p, &a, NULL) : 0;
+}
+
+/* A step of n prompt tokens took `ms` more than without them. Where that is not what was expected,
+ * pieces of other lengths are taken to have become dearer or cheaper, too, but less. */
+static void note_added(srv_pace *p, double n, double ms)
+{
+    srv_added *own = &p->added[bucket((size_t)n)];
+    double expected = added_by(p, n), change = expected > 0 ? ms / expected - 1 : 0;
+    change = change > most_change ? most_change : change < -most_change ? -most_change : change;
+    for (size_t i = 0; i < SRV_PACE_SIZES; i++)
+        p->added[i].ms *= 1 + (&p->added[i] == own ? 0 : drift * change);
+    if (own->n <= 0) {
+        *own = (srv_added){n, ms};
+        return;
+    }
+    own->ms += weight * ((1 + change) * expected - own->ms);
+    own->n += weight * (n - own->n);
+}
+
+/* ---- beside others: the room ---- */
 
 /* Whole tiles of kernels, together with the rows, where that changes little. */
 static size_t whole_tiles(size_t room, size_t n_rows)
 {
-    if (room < 2 * TILE)
-        return room / 4 * 4;
-    return room - (room + n_rows) % TILE;
+    size_t rest = (room + n_rows) % TILE;
+    return rest <= room / TILE ? room - rest : room;
+}
+
+/* A token's time in a step of so many milliseconds, by what it takes alone; 0: not known. */
+static double rate_in(const srv_pace *p, double n, double ms)
+{
+    double alone = alone_at(&p->alone, p->at);
+    return alone > 0 && n > 0 ? ms / n / alone : 0;
+}
+
+/* The shortest step in which the prompt goes on quickly; if there is none, the longest one that the
+ * others may wait for, or one that nobody notices. */
+static double room_beside(const srv_pace *p, double plain, double most)
+{
+    double times = least_times, n = 0, rate = 0;
+    for (; times <= most_times; times += 0.1) {
+        n = tokens_in(p, (times - 1) * plain);
+        rate = rate_in(p, n, times * plain);
+        if (n >= most || rate <= quick)
+            return n;
+    }
+    for (; rate > slow && n < most && times * plain < unnoticed_ms; times *= 1.05) {
+        n = tokens_in(p, (times - 1) * plain);
+        rate = rate_in(p, n, times * plain);
+    }
+    return n;
 }
 
 size_t srv_pace_room(const srv_pace *p, size_t n_rows, size_t most)
 {
     if (n_rows == 0)
         return room_alone(p, most);
-    double plain = plain_ms(p, n_rows);
+    double plain = plain_ms(p, n_rows), each = alone_at(&p->alone, 0);
     if (plain <= 0 || p->n_mixed >= REFRESH)
         return 0;
-    double each = p->mixed_ms > 0 ? p->mixed_ms : alone_at(&p->alone, 0);
-    if (each <= 0)
-        return least(FIRST, most);
-    double n = (aim_of(p, plain) - 1) * plain / each;
+    double n = room_beside(p, plain, (double)most);
+    if (n <= 0) /* the first piece ever is a careful one */
+        n = each > 0 ? 0.8 * (least_times - 1) * plain / each : FIRST;
     if (n >= (double)most)
         return most;
     size_t room = whole_tiles((size_t)n, n_rows);
@@ -141,54 +235,26 @@ size_t srv_pace_room(const srv_pace *p, size_t n_rows, size_t most)
 
 /* ---- measuring ---- */
 
-static void blend(double *estimate, double sample)
-{
-    if (*estimate <= 0) {
-        *estimate = sample;
-        return;
-    }
-    if (sample > 3 * *estimate)
-        sample = 3 * *estimate;
-    if (sample < *estimate / 3)
-        sample = *estimate / 3;
-    *estimate += weight * (sample - *estimate);
-}
-
-/* A prompt that takes too long gets longer steps, one that is quick shorter ones. */
-static void adjust(srv_pace *p, double plain)
-{
-    double aim = aim_of(p, plain), patience = aim > most_aim ? 0.06 : 0;
-    if (p->rate > slow + patience)
-        aim *= p->rate > very_slow ? 1.35 : 1.05;
-    else if (p->rate < quick + 1.5 * patience)
-        aim /= 1.05;
-    double most = bound(plain);
-    p->aim = aim < most ? aim : most;
-}
-
 static void note_mixed(srv_pace *p, size_t n_rows, size_t n_prompt, double at, double ms)
 {
     double plain = plain_ms(p, n_rows), n = (double)n_prompt;
-    double alone = alone_at(&p->alone, at);
     p->n_mixed++;
-    if (n_prompt < LEAST || plain <= 0)
-        return;
-    blend(&p->mixed_ms, ms > plain ? (ms - plain) / n : p->mixed_ms / 2);
-    if (alone > 0) {
-        blend(&p->rate, ms / n / alone);
-        adjust(p, plain);
-    }
+    p->at = at;
+    if (plain > 0) /* a step that was quicker than usual tells little: it added something */
+        note_added(p, n, ms > 1.05 * plain ? ms - plain : 0.05 * plain);
 }
 
 void srv_pace_note(srv_pace *p, size_t n_rows, size_t n_prompt, double at, double ms)
 {
+    ms = ms > least_ms ? ms : least_ms;
     if (n_rows && n_prompt) {
         note_mixed(p, n_rows, n_prompt, at, ms);
     } else if (n_rows) {
         srv_plain *b = &p->plain[bucket(n_rows)];
         b->ms[b->n++ % SRV_PACE_KEPT] = ms;
+        b->rows = (double)n_rows;
         p->n_mixed = 0;
     } else if (n_prompt >= MEASURED) {
-        note_alone(&p->alone, at, ms / (double)n_prompt);
+        note_alone(&p->alone, (double)n_prompt, at, ms);
     }
 }

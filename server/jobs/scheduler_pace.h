@@ -1,31 +1,37 @@
 /* scheduler_pace.h - how many prompt tokens a step may have beside those that generate. Measures
  * the steps: their time without prompts is what the others are used to. A step with prompts shall
- * take about 3.5 times that; up to 4.3 times, or 10 ms, where the prompt would otherwise need more
- * than 1.4 times what it needs alone. */
+ * take 3.6 to 4.6 times that: the less, the closer a prompt comes to what it needs alone. Where it
+ * would need more than 1.45 times that even so, steps may take 10 ms. */
 #ifndef SRV_SCHEDULER_PACE_H
 #define SRV_SCHEDULER_PACE_H
 
 #include <stddef.h>
 
-enum { SRV_PACE_ROWS = 20, SRV_PACE_KEPT = 9 };
+enum { SRV_PACE_SIZES = 20, SRV_PACE_KEPT = 9 };
 
 typedef struct srv_plain { /* the latest steps without prompts, of about so many rows */
     double ms[SRV_PACE_KEPT];
     unsigned n;
+    double rows; /* of the latest */
 } srv_plain;
 
 /* What a prompt token costs in steps without others, by its position: a line through the latest
  * ones, as sums in which older ones count less and less. */
 typedef struct srv_alone {
+    double longest; /* piece of a prompt */
     double n, x, xx, y, xy;
 } srv_alone;
 
+/* What about n prompt tokens add to a step with others. n 0: not known. */
+typedef struct srv_added {
+    double n, ms;
+} srv_added;
+
 typedef struct srv_pace {
-    srv_plain plain[SRV_PACE_ROWS];
+    srv_plain plain[SRV_PACE_SIZES];
     srv_alone alone;
-    double mixed_ms; /* a prompt token's share of a step with others; 0: not known */
-    double rate; /* such a step's time for each of its prompt tokens, by that alone; 0: the same */
-    double aim;  /* a step with prompts takes so many times one without; 0: the least */
+    srv_added added[SRV_PACE_SIZES];
+    double at;        /* where the latest prompt tokens beside others stood */
     unsigned n_mixed; /* steps with prompts since the last one without */
 } srv_pace;
 
