@@ -160,15 +160,39 @@ static jinja_value slice(jinja *m, const jinja_node *node)
 
 /* ---- calls ---- */
 
+static void add_argument(jinja *m, jinja_args *a, bnet_span name, jinja_value v)
+{
+    if (a->n == JINJA_ARGS) {
+        bnet_jinja_fail(m, "a call has more than %d arguments", JINJA_ARGS);
+        return;
+    }
+    a->names[a->n] = name;
+    a->at[a->n++] = v;
+}
+
+/* An argument by position, or all that a SPREAD has. */
+static void add_by_position(jinja *m, jinja_args *a, const jinja_node *kid)
+{
+    const bnet_span unnamed = {NULL, 0};
+    if (kid->kind != NODE_SPREAD) {
+        add_argument(m, a, unnamed, bnet_jinja_eval(m, kid));
+        return;
+    }
+    jinja_value list = bnet_jinja_elements(m, bnet_jinja_eval(m, kid->a));
+    for (size_t k = 0; !m->failed && k < list.u.list->n; k++)
+        add_argument(m, a, unnamed, list.u.list->items[k]);
+}
+
+/* Those by name come last, wherever they were written. */
 void bnet_jinja_arguments_of(jinja *m, const jinja_node *call, jinja_args *a)
 {
     a->n = 0;
-    for (size_t i = 0; i < call->n_kids && !m->failed; i++) {
-        const jinja_node *kid = call->kids[i];
-        bool named = kid->kind == NODE_KEYWORD;
-        a->names[a->n] = named ? kid->name : (bnet_span){NULL, 0};
-        a->at[a->n++] = bnet_jinja_eval(m, named ? kid->a : kid);
-    }
+    for (size_t i = 0; i < call->n_kids && !m->failed; i++)
+        if (call->kids[i]->kind != NODE_KEYWORD)
+            add_by_position(m, a, call->kids[i]);
+    for (size_t i = 0; i < call->n_kids && !m->failed; i++)
+        if (call->kids[i]->kind == NODE_KEYWORD)
+            add_argument(m, a, call->kids[i]->name, bnet_jinja_eval(m, call->kids[i]->a));
 }
 
 /* The parameters of a macro get their values in the scope that was made for the call. */

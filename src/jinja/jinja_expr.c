@@ -200,25 +200,40 @@ static jinja_node *primary(jinja_parser *p)
 
 /* ---- what follows a primary: .name [item] (call) | filter, is test ---- */
 
+/* name=value */
+static jinja_node *keyword(jinja_parser *p)
+{
+    jinja_node *n = bnet_jinja_node(p, NODE_KEYWORD);
+    bnet_span s = bnet_jinja_need_name(p);
+    bnet_jinja_go_on(p);
+    if (n) {
+        n->name = s;
+        n->a = bnet_jinja_expression(p);
+    }
+    return n;
+}
+
+/* One argument of a call. *spread: a list of them came, behind which no single one may stand. */
+static jinja_node *argument(jinja_parser *p, bool *spread)
+{
+    bool named = p->token.kind == TOKEN_NAME && p->ahead.kind == TOKEN_SIGN &&
+                 bnet_jinja_named(p->ahead.s, "=");
+    if (named)
+        return keyword(p);
+    if (bnet_jinja_is_sign(p, "**"))
+        bnet_jinja_fail(p->m, "arguments by ** are not supported");
+    if (*spread)
+        bnet_jinja_fail(p->m, "an argument by position stands behind one by *");
+    *spread = bnet_jinja_take_sign(p, "*");
+    jinja_node *value = bnet_jinja_expression(p);
+    return *spread ? operation(p, NODE_SPREAD, value) : value;
+}
+
 void bnet_jinja_arguments(jinja_parser *p, jinja_node *call)
 {
+    bool spread = false;
     while (!p->m->failed && !bnet_jinja_is_sign(p, ")")) {
-        jinja_node *kid = NULL;
-        if (bnet_jinja_is_sign(p, "*") || bnet_jinja_is_sign(p, "**"))
-            bnet_jinja_fail(p->m, "arguments by * are not supported");
-        if (p->token.kind == TOKEN_NAME && p->ahead.kind == TOKEN_SIGN &&
-            bnet_jinja_named(p->ahead.s, "=")) {
-            kid = bnet_jinja_node(p, NODE_KEYWORD);
-            bnet_span s = bnet_jinja_need_name(p);
-            bnet_jinja_go_on(p);
-            if (kid) {
-                kid->name = s;
-                kid->a = bnet_jinja_expression(p);
-            }
-        } else {
-            kid = bnet_jinja_expression(p);
-        }
-        bnet_jinja_add_kid(p, call, kid);
+        bnet_jinja_add_kid(p, call, argument(p, &spread));
         if (!bnet_jinja_take_sign(p, ","))
             break;
     }

@@ -143,6 +143,7 @@ typedef enum jinja_kind {
     NODE_OR,
     NODE_IF_ELSE,
     NODE_KEYWORD,
+    NODE_SPREAD,
     /* statements */
     NODE_TEXT,
     NODE_PRINT,
@@ -184,7 +185,7 @@ typedef enum jinja_op {
 } jinja_op;
 
 /* What `kids` holds: LIST, TUPLE, BODY: the elements. DICT: keys and values in turn. CALL, FILTER,
- * TEST: the arguments. AND, OR: the operands. CHAIN, COMPARE: the operands, all but the first in a
+ * TEST: the arguments (SPREAD: a has any number of them). AND, OR: the operands. CHAIN, COMPARE: the operands, all but the first in a
  * KEYWORD that has the operator before it.
  * SLICE: begin, end, step (NULL: left out). IF: conditions and bodies in turn, else's body alone at
  * the end. MACRO: parameters (KEYWORD with a default, else NAME). WITH: targets and values in turn.

@@ -56,6 +56,12 @@ CASES = r"""
 {% for i in range(3) %}{% for j in range(i, 5, 2) %}{% if j == 3 %}{% continue %}{% endif %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{{ j }}{{ loop.depth }} {% endfor %}{% endfor %}
 {% set x = 5 %}{% for i in l %}{% set x = i %}{{ x }}{% endfor %}{{ x }}
 {% set ns = namespace(v=1, w='a') %}{% for i in l %}{% set ns.v = ns.v + i %}{% endfor %}{{ ns.v }}{{ ns.w }}{{ ns.q }}
+{% macro m(x, y=2, z=3) %}[{{ x }}{{ y }}{{ z }}]{% endmacro %}{{ m(*[7]) }}{{ m(*(7, 8), z=1) }}{{ m(1, *l[:2]) }}{{ m(*'ab') }}{{ m(z=4, *[5]) }}{{ m(*d) }}{{ range(*[1, 4]) | list }}{{ s | replace(*['b', 'X']) }}
+{% macro m(x, y=2) %}[{{ x }}{{ y }}]{% endmacro %}{{ m(*l) }}
+{% macro m(x, y=2) %}[{{ x }}{{ y }}]{% endmacro %}{{ m(*undefined_thing) }}
+{% macro m(x, y=2) %}[{{ x }}{{ y }}]{% endmacro %}{{ m(*n) }}
+{% macro m(x, y=2) %}[{{ x }}{{ y }}]{% endmacro %}{{ m(*[1], 2) }}
+{% macro m(x, y=2) %}[{{ x }}{{ y }}]{% endmacro %}{{ m(*[1], *[2]) }}
 {% set a, b = 1, 2 %}{{ b }}{% set t = (1, 2) %}{{ t }}{% set z = 1, 2 %}{{ z }}
 {% set c %}hello {{ a }}{% endset %}[{{ c }}]{% set c | upper %}hello {{ a }}{% endset %}[{{ c }}]
 {% macro f(x, y=2) %}({{ x }},{{ y }}){% endmacro %}{{ f(1) }}{{ f(1, 3) }}{{ f(y=5, x=4) }}{{ f() }}{% macro g(n) %}{{ n }}{% if n > 0 %}{{ g(n - 1) }}{% endif %}{% endmacro %}{{ g(3) }}{{ f(1) | upper | length }}
