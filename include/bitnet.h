@@ -555,7 +555,7 @@ BITNET_API void bitnet_stream_close(bitnet_stream *stream);
  * pushing gives nothing more. Fails: ARGUMENT (an id outside the vocabulary). Allocates nothing. */
 BITNET_API bitnet_status bitnet_stream_push(bitnet_stream *stream, int32_t id, const char **text,
                                             size_t *n_bytes, bool *stopped, bitnet_error *err);
-/* What is still held back, once no token follows. */
+/* What is still held back, once no token follows, or one with which another text begins. */
 BITNET_API bitnet_status bitnet_stream_finish(bitnet_stream *stream, const char **text,
                                               size_t *n_bytes, bitnet_error *err);
 /* Begins another text with the same options. */

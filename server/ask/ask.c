@@ -83,6 +83,7 @@ static void fill_job(srv_exchange *x, const srv_ask *a, const srv_model *model, 
     o->ids = p->ids;
     o->n_ids = p->n_ids;
     o->n_stops = has_form(a, p) ? 0 : a->job.n_stops;
+    o->marks = p->split.style != SRV_TOOLS_NONE || p->split.reasoning;
     o->max_tokens = most_tokens(x, model, a->job.max_tokens, p->n_ids);
     if (o->min_tokens > o->max_tokens)
         o->min_tokens = o->max_tokens;

@@ -61,6 +61,9 @@ typedef struct srv_job_options {
     size_t n_stops;
     size_t max_tokens, min_tokens; /* max_tokens 0: the prompt alone (prompt_logprobs) */
     bool ignore_eos, print_special;
+    /* Special tokens that are not printed may be marks: what is held back for a stop string comes
+     * with them, before the mark, and no stop string reaches across */
+    bool marks;
     int n_top; /* most likely ids told with each token; -1: not even its own log-probability */
     bool prompt_logprobs; /* SRV_PROMPT events for every prompt token but the first, which has none
                            */

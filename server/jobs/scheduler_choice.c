@@ -164,6 +164,8 @@ static size_t tail_of(const srv_scheduler *s, const srv_choice *c, int32_t last,
         bool shown = c->job->o.print_special || !bitnet_token_special(s->engine, id);
         bytes = bitnet_token_bytes(s->engine, id, &n_bytes);
         n_bytes = shown ? n_bytes : 0;
+        if (!shown && c->job->o.marks)
+            break;
     }
     memmove(out, out + n, TAIL_MAX - n);
     return TAIL_MAX - n;
@@ -226,13 +228,22 @@ static bool ends_by_count(const srv_scheduler *s, const srv_choice *c, bitnet_fi
     return true;
 }
 
+/* Text before a mark is whole: it is no beginning of a stop string. */
+static bool is_mark(const srv_scheduler *s, const srv_choice *c, int32_t id)
+{
+    return c->job->o.marks && !c->job->o.print_special && bitnet_token_special(s->engine, id);
+}
+
 /* The text that the token allows to be shown; false: the job has failed. */
 static bool speak(srv_scheduler *s, srv_choice *c, const srv_told *told, bool *stopped)
 {
     const char *text;
     size_t n_text;
     bitnet_error e = {0};
-    if (bitnet_stream_push(c->stream, told->id, &text, &n_text, stopped, &e) != BITNET_OK) {
+    bitnet_status st = is_mark(s, c, told->id)
+                           ? bitnet_stream_finish(c->stream, &text, &n_text, &e)
+                           : bitnet_stream_push(c->stream, told->id, &text, &n_text, stopped, &e);
+    if (st != BITNET_OK) {
         srv_job_end(s, c->job, e.status, "%s", e.message);
         return false;
     }

@@ -136,6 +136,45 @@ static void stops_are_told(void **state)
     world_close(&w);
 }
 
+/* A token that may begin a stop string, then a mark: the token's text comes before the mark. */
+static void text_comes_before_marks(void **state)
+{
+    (void)state;
+    world w = world_open(NULL);
+    srv_job_options o = ask(&w, 20, 3);
+    int32_t mark = 0, letter = 0;
+    size_t n = 0;
+    const char *bytes = NULL;
+    while (!bitnet_token_special(w.n.engine, mark) || bitnet_token_stops(w.n.engine, mark))
+        assert_true(++mark < w.n.n_vocab);
+    while (!(bytes = bitnet_token_bytes(w.n.engine, letter, &n)) || n != 1 || *bytes <= ' ')
+        assert_true(++letter < w.n.n_vocab);
+    bitnet_bias *biases = calloc((size_t)w.n.n_vocab, sizeof *biases);
+    for (int32_t id = 0; id < w.n.n_vocab; id++)
+        biases[id] = (bitnet_bias){id, id == letter ? 50 : id == mark ? 0 : -INFINITY};
+    const char stop[] = {*bytes, *bytes, '\0'}, *const stops[] = {stop, "never said"};
+    o.biases = biases;
+    o.n_biases = (size_t)w.n.n_vocab;
+    o.sampling.temperature = 0;
+    o.sampling.presence_penalty = 100; /* the letter, the mark, the letter */
+    o.ignore_eos = o.marks = true;
+    o.stops = stops;
+    o.n_stops = 2;
+    srv_job *job = NULL;
+    OK(srv_job_submit(w.s, &o, &job, &err));
+    for (int i = 0; i < 4; i++) {
+        srv_event e;
+        assert_true(srv_job_next(job, ANSWER_WAIT_MS, &e));
+        assert_int_equal(e.kind, i < 3 ? SRV_TOKEN : SRV_FINISH);
+        if (i < 3)
+            assert_int_equal(e.id, i == 1 ? mark : letter);
+        assert_int_equal(e.n_text, i % 2); /* with the mark, and in the end */
+    }
+    srv_job_release(job);
+    free(biases);
+    world_close(&w);
+}
+
 /* The model wants to say something else. */
 static void grammars_bind(void **state)
 {
@@ -785,6 +824,7 @@ int main(void)
         cmocka_unit_test(same_as_alone),
         cmocka_unit_test(biases_count),
         cmocka_unit_test(stops_are_told),
+        cmocka_unit_test(text_comes_before_marks),
         cmocka_unit_test(grammars_bind),
         cmocka_unit_test(context_ends_it),
         cmocka_unit_test(prompt_is_scored),
