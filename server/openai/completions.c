@@ -88,11 +88,15 @@ static bool start_more(completion *c, size_t current)
     return true;
 }
 
-/* The prompt as the client gave it, or as its tokens read. */
+static const json_t *given_prompt(const completion *c, size_t i)
+{
+    return c->prompts.is_list ? json_array_get(c->prompts.value, i) : c->prompts.value;
+}
+
+/* The prompt as the client gave it, or as its tokens read, without special ones. */
 static bool echo_text(const completion *c, size_t i, const srv_answer *answer, srv_textbuf *out)
 {
-    const json_t *given =
-        c->prompts.is_list ? json_array_get(c->prompts.value, i) : c->prompts.value;
+    const json_t *given = given_prompt(c, i);
     size_t n_ids, n = 0;
     const int32_t *ids = srv_answer_prompt(answer, &n_ids);
     const bitnet_engine *engine = srv_answer_model(answer)->engine;
@@ -121,19 +125,38 @@ static void add_prompt_token(side *s, const srv_answer *answer, const srv_event 
         srv_legacy_add(&s->legacy, model, e->id, e, 0), s->n_prompted++;
 }
 
-/* Where each prompt token's text begins, in characters of the echo. */
-static void set_offsets(side *s, const srv_answer *answer)
+/* Whether the first token is in no text: BOS stands there once more often than in the text. */
+static bool has_added_bos(const srv_model *model, const json_t *given, const int32_t *ids, size_t n)
+{
+    size_t n_ids = 0, n_bos = 0, at = 0, n_text = json_string_length(given);
+    const char *bos = bitnet_token_bytes(model->engine, model->info->bos_id, &n_bos);
+    while (n_ids < n && ids[n_ids] == model->info->bos_id)
+        n_ids++;
+    while (n_bos && n_text - at >= n_bos && memcmp(json_string_value(given) + at, bos, n_bos) == 0)
+        at += n_bos;
+    return n_ids > (n_bos ? at / n_bos : 0);
+}
+
+/* Where each prompt token's text begins, in characters of the echo: of a text special tokens are
+ * part of it, of tokens they are not. */
+static void set_offsets(side *s, const srv_answer *answer, const json_t *given)
 {
     size_t n_ids, chars = 0, n = 0;
     const char *text = "";
     bitnet_stream *stream = NULL;
+    bitnet_stream_options o;
     const int32_t *ids = srv_answer_prompt(answer, &n_ids);
-    if (bitnet_stream_open(srv_answer_model(answer)->engine, NULL, &stream, NULL) != BITNET_OK)
+    const srv_model *model = srv_answer_model(answer);
+    bitnet_stream_options_init(&o);
+    o.print_special = json_is_string(given);
+    bool unseen = o.print_special && has_added_bos(model, given, ids, n_ids);
+    if (bitnet_stream_open(model->engine, &o, &stream, NULL) != BITNET_OK)
         return;
     for (size_t i = 0; i < n_ids && i < json_array_size(s->legacy.offsets); i++) {
         size_t at = chars < s->n_chars ? chars : s->n_chars;
         json_array_set_new(s->legacy.offsets, i, json_integer((json_int_t)at));
-        if (bitnet_stream_push(stream, ids[i], &text, &n, NULL, NULL) == BITNET_OK)
+        if (!(unseen && i == 0) &&
+            bitnet_stream_push(stream, ids[i], &text, &n, NULL, NULL) == BITNET_OK)
             chars += srv_utf8_count(text, n);
     }
     bitnet_stream_close(stream);
@@ -240,7 +263,7 @@ static void end_prompt(work *w)
     w->begun = true;
     take_prompt_token(w, NULL);
     for (int i = 0; w->c->echo && w->c->logprobs && i < w->c->ask.job.n_choices; i++)
-        set_offsets(&w->sides[i], w->answer);
+        set_offsets(&w->sides[i], w->answer, given_prompt(w->c, w->prompt));
 }
 
 /* Sends what a choice has and forgets it. */

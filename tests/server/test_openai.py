@@ -178,6 +178,19 @@ def test_echo_and_logprobs_score_the_prompt():
             check(token <= max(top.values()), "the best is the best")
 
 
+def test_offsets_count_special_tokens_of_the_text():
+    for text in ("The fox<|end_of_text|> ran<|begin_of_text|>\u00e9 home.", "<|begin_of_text|>The fox", "<|begin_of_text|><|begin_of_text|>The"):
+        choice = complete(prompt=text, echo=True, logprobs=1, max_tokens=1).choices[0]
+        lp = choice.logprobs
+        first = lp.tokens[0] == "<|begin_of_text|>" and lp.text_offset[:2] == [0, 0]
+        for token, at in list(zip(lp.tokens, lp.text_offset))[first:-1]:
+            check(token.startswith("bytes:") or text[at:at + len(token)] == token, f"{text}: {token!r} at {at}: {lp.text_offset}")
+        equal(lp.text_offset[-1], len(text), f"{text}: the token behind it")
+    by_ids = complete(prompt=[791, 4092, 64, 65], echo=True, logprobs=1, max_tokens=1).choices[0]
+    lp = by_ids.logprobs
+    equal(lp.text_offset, [0, len(lp.tokens[0]), len(lp.tokens[0]), len(lp.tokens[0]) + 1, len(lp.tokens[0]) + 2], "of tokens")
+
+
 def test_token_prompts():
     ids = ids_of("The fox ran home.")
     by_ids = complete(prompt=ids, echo=True, logprobs=1, max_tokens=1).choices[0]
