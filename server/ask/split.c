@@ -200,22 +200,34 @@ static void announce(srv_split *s, const char *name)
     emit(s, SRV_DELTA_TOOL_BEGIN, name, strlen(name));
 }
 
-/* An inner object begins at `at`: if what stands before it is a name and the key of arguments, the
- * call is begun. Asked by completing the text before it. */
-static void try_begin(srv_split *s, size_t at)
+/* The call's text before `at`, with a value of our own and its end. NULL: it is no JSON. */
+static json_t *completed(srv_split *s, size_t at, const char *ending)
 {
     srv_textbuf text = {0};
     srv_textbuf_add(&text, s->hold.data + s->marker, at - s->marker);
-    srv_textbuf_str(&text, "null}");
+    srv_textbuf_str(&text, ending);
     json_t *call = text.failed ? NULL : srv_json_value(text.data, text.n);
+    s->hold.failed |= text.failed;
+    srv_textbuf_free(&text);
+    return call;
+}
+
+/* An inner object begins at `at`: if what stands before it is a name and the key of arguments, the
+ * call is begun. Asked by completing the text before it in two ways: only what both times is our
+ * own value stands at `at`. */
+static void try_begin(srv_split *s, size_t at)
+{
+    json_t *call = completed(s, at, "null}");
     const char *name = name_of(s, call);
     if (name && json_is_null(arguments_of(call))) {
-        announce(s, name);
-        s->in_args = true;
+        json_t *other = completed(s, at, "true}");
+        if (json_is_true(arguments_of(other))) {
+            announce(s, name);
+            s->in_args = true;
+        }
+        json_decref(other);
     }
-    s->hold.failed |= text.failed;
     json_decref(call);
-    srv_textbuf_free(&text);
 }
 
 /* The whole object came before it could be begun (its keys were in another order). */

@@ -112,6 +112,9 @@ static void test_hermes_calls(void **state)
            "{0 look {\"x\": 1}}Done.");
     expect(o, "<tool_call>{\"name\": \"look\", \"id\": {}, \"arguments\": {\"x\": 1}}</tool_call>",
            "{0 look {\"x\": 1}}");
+    /* what stands behind null is another member's */
+    expect(o, "<tool_call>{\"name\":\"look\",\"arguments\":null,\"id\":{\"x\":1}}</tool_call>",
+           "<tool_call>{\"name\":\"look\",\"arguments\":null,\"id\":{\"x\":1}}</tool_call>");
     json_decref(tools);
 }
 
