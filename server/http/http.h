@@ -106,6 +106,7 @@ struct srv_exchange {
     bool handed;         /* to a handler */
     int refusal; /* of a body that is too large: this status, once it has been read; 0: none */
     bool closes; /* no other request comes on this connection */
+    bool is_old; /* HTTP/1.0, which has no interim replies */
     double began_ms, deadline_ms; /* deadline 0: none */
     size_t n_prompt, n_generated;
     /* told by the watcher and by HTTP's thread */
@@ -116,6 +117,9 @@ struct srv_exchange {
     pthread_cond_t room;
     bool suspended, replied, completed, streaming, stream_ended;
     bool cut; /* something of the stream was lost */
+    bool mid; /* the stream's last piece goes on */
+    const char *nothing; /* what says nothing between two pieces of the stream */
+    double asked_ms;     /* when a client that sends no more was last asked whether it listens */
     int status;
     struct MHD_Response *response; /* until it is queued */
     char *out; /* bytes of a stream that the client has not got: n_out from out_at on */
@@ -137,6 +141,10 @@ void srv_exchange_work(srv_exchange *x);
 void srv_exchange_unlock(srv_exchange *x);
 /* The client is not there any more. */
 void srv_exchange_hung_up(srv_exchange *x);
+/* The client sends no more; fd is its connection. Whether it has gone or listens shows when it is
+ * sent something: where nothing was sent for a while it gets what says nothing. False: it cannot
+ * be asked (ask_back.c). */
+bool srv_exchange_ask_back(srv_exchange *x, int fd, double now);
 
 /* ---- parts of HTTP ---- */
 

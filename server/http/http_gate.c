@@ -284,6 +284,7 @@ static bool check_all(srv_exchange *x, const char *version)
 bool srv_gate(srv_exchange *x, const char *url, const char *method, const char *version)
 {
     x->begun = true;
+    x->is_old = strcmp(version, "HTTP/1.1") != 0;
     bool whole = take_in(x, url, method);
     if (x->server->metrics)
         srv_metrics_begin(x->server->metrics, x->route ? x->route->path : "-");

@@ -68,6 +68,7 @@ void srv_stream_begin(srv_exchange *x, const char *content_type)
     MHD_add_response_header(r, "X-Accel-Buffering", "no"); /* nginx: pass every piece on */
     pthread_mutex_lock(&x->lock);
     x->streaming = !x->replied;
+    x->nothing = strncmp(content_type, "text/event-stream", 17) == 0 ? ":\n\n" : " ";
     x->out_moved_ms = srv_steady_ms();
     pthread_mutex_unlock(&x->lock);
     srv_reply_with(x, 200, r, 0);
@@ -116,9 +117,10 @@ static void give_up(srv_exchange *x)
     srv_exchange_hung_up(x);
 }
 
-/* Appends a piece of at most MOST_ROOM / 2 bytes. Where there is room, also after the deadline: a
- * stream may say why it ends. False: the piece is lost, and the stream is seen to be cut. */
-static bool push(srv_exchange *x, const char *bytes, size_t n)
+/* Appends a piece of at most MOST_ROOM / 2 bytes; `more`: it goes on. Where there is room, also
+ * after the deadline: a stream may say why it ends. False: the piece is lost, and the stream is
+ * seen to be cut. */
+static bool push(srv_exchange *x, const char *bytes, size_t n, bool more)
 {
     bool in_time = true, room;
     pthread_mutex_lock(&x->lock);
@@ -126,6 +128,7 @@ static bool push(srv_exchange *x, const char *bytes, size_t n)
         in_time = wait_for_client(x);
     bool there = room && !atomic_load(&x->client_gone) && !x->completed && x->streaming;
     x->cut |= !there;
+    x->mid = more;
     if (there) {
         if (!x->n_out)
             x->out_moved_ms = srv_steady_ms();
@@ -143,7 +146,7 @@ bool srv_stream_write(srv_exchange *x, const void *bytes, size_t n_bytes)
     const char *p = bytes;
     for (size_t n; n_bytes; p += n, n_bytes -= n) {
         n = n_bytes < MOST_ROOM / 2 ? n_bytes : MOST_ROOM / 2;
-        if (!push(x, p, n))
+        if (!push(x, p, n, n < n_bytes))
             return false;
     }
     return !atomic_load(&x->client_gone);

@@ -144,10 +144,11 @@ static void shut_half(srv_watch *w)
             shutdown(w->polled[i].fd, SHUT_RDWR);
 }
 
-/* Which clients of running exchanges have gone? Those are held, for the caller to tell. */
-static size_t find_gone(srv_watch *w, double now)
+/* Which clients of running exchanges have closed something? Those exchanges are held, for the
+ * caller to look after. */
+static size_t find_closed(srv_watch *w, double now)
 {
-    size_t n = 0, n_gone = 0;
+    size_t n = 0, n_closed = 0;
     for (watched *c = w->lists[WATCH_BUSY].first; c; c = c->after) {
         check_times(c, now);
         w->exchanges[n] = c->exchange;
@@ -159,9 +160,20 @@ static size_t find_gone(srv_watch *w, double now)
         if (!w->polled[i].revents || atomic_load(&w->exchanges[i]->client_gone))
             continue;
         srv_exchange_hold(w->exchanges[i]);
-        w->exchanges[n_gone++] = w->exchanges[i];
+        w->exchanges[n_closed] = w->exchanges[i];
+        w->polled[n_closed++] = w->polled[i];
     }
-    return n_gone;
+    return n_closed;
+}
+
+/* A client that has closed both sides has gone, and so has one that sends no more and cannot be
+ * asked. */
+static void look_after(srv_exchange *x, const struct pollfd *polled, double now)
+{
+    bool both = polled->revents & ~POLLRDHUP;
+    if (both || !srv_exchange_ask_back(x, polled->fd, now))
+        srv_exchange_hung_up(x);
+    srv_exchange_release(x);
 }
 
 /* A round; the lock is let go for what may take another. */
@@ -173,12 +185,10 @@ static void look(srv_watch *w)
     bool room = make_room(w);
     if (room)
         shut_half(w);
-    size_t n_gone = room ? find_gone(w, now) : 0;
+    size_t n_closed = room ? find_closed(w, now) : 0;
     pthread_mutex_unlock(&w->lock);
-    for (size_t i = 0; i < n_gone; i++) {
-        srv_exchange_hung_up(w->exchanges[i]);
-        srv_exchange_release(w->exchanges[i]);
-    }
+    for (size_t i = 0; i < n_closed; i++)
+        look_after(w->exchanges[i], &w->polled[i], now);
     pthread_mutex_lock(&w->lock);
 }
 

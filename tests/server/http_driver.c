@@ -149,12 +149,17 @@ static void echo(srv_exchange *x)
                        json_pack("{s:O, s:I}", "echo", body, "scope", (json_int_t)srv_scope(x)));
 }
 
+static void sleep_unless_gone(const srv_exchange *x, double ms)
+{
+    double end = srv_steady_ms() + ms;
+    while (srv_steady_ms() < end && !srv_gone(x))
+        pause_ms(ms < 2 ? 1 : 2);
+}
+
 /* Sleeps as many milliseconds as the path says, unless it is told to stop. */
 static void nap(srv_exchange *x)
 {
-    double end = srv_steady_ms() + strtod(srv_path_part(x), NULL);
-    while (srv_steady_ms() < end && !srv_gone(x))
-        pause_ms(2);
+    sleep_unless_gone(x, strtod(srv_path_part(x), NULL));
     if (!srv_gone(x)) {
         srv_reply_json(x, 200, json_pack("{s:b}", "slept", 1));
         return;
@@ -176,7 +181,7 @@ static void stream(srv_exchange *x)
     for (long i = 0; i < n && there && !srv_gone(x); i++) {
         there = srv_stream_event(x, NULL, json_pack("{s:I, s:s}", "i", (json_int_t)i, "x", text));
         if (number(x, "ms", 0))
-            pause_ms(number(x, "ms", 0));
+            sleep_unless_gone(x, (double)number(x, "ms", 0));
     }
     if (!there || srv_gone(x))
         atomic_fetch_add(&n_stopped, 1);

@@ -381,18 +381,20 @@ def test_row_17_numbers_in_paths_and_queries():
 
 def test_row_20_a_client_that_leaves_ends_its_request():
     with Driver() as d:
-        for end in ("close", "half", "reset"):
+        for end in ("close", "half, then close", "reset", "half, 1.0"):
             before = d.seen()["gone"]
             s = d.connect()
-            s.sendall(b"GET /sleep/20000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            s.sendall(b"GET /sleep/20000 HTTP/1.%d\r\nHost: localhost\r\n\r\n" % (0 if "1.0" in end else 1))
             d.until("running", 1)
             if end == "reset":
                 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            if end == "half":
+            if "half" in end:
                 s.shutdown(socket.SHUT_WR)
-            else:
+            if "then" in end:
+                time.sleep(0.3)
+            if "1.0" not in end:
                 s.close()
-            d.until("gone", before + 1, 2)
+            d.until("gone", before + 1, 3)
             d.until("running", 0)
             s.close()
         check(" /sleep/{id} 499" in d.log(), "the log says so")
@@ -420,6 +422,31 @@ def test_row_20_a_client_that_does_not_read():
                 d.until("running", 0, 15)
         equal(d.seen()["stopped"], 1, "the stream's handler was told")
         d.works()
+
+
+def test_row_20_a_client_that_listens_gets_its_reply():
+    """A client that has closed its side of the connection, but reads: a whole reply, and a stream with long silences. One that
+    goes later is noticed."""
+    with Driver() as d:
+        for path, want in (("/sleep/2500", b'"slept":true'), ("/stream/3?ms=1500", b'event: end\ndata: {"gone":false}\n\n')):
+            with d.connect() as s:
+                s.settimeout(20)
+                s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+                s.shutdown(socket.SHUT_WR)
+                got = drain(s)
+                check(want in got, f"{path}: {got[-300:]}")
+                interim, _, rest = got.partition(b"HTTP/1.1 200")
+                check(not interim.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b""), f"{path}: {interim}")
+                check(b"100 Continue" not in rest, f"{path}: an interim reply in another: {rest[:300]}")
+        before = d.seen()["stopped"]
+        s = d.connect()
+        s.sendall(b"GET /stream/100000?ms=100000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        s.shutdown(socket.SHUT_WR)
+        time.sleep(0.5)
+        s.recv(500)
+        s.close()
+        d.until("stopped", before + 1, 5)
+        d.until("running", 0)
 
 
 def test_row_20_half_closed_after_the_end():
