@@ -65,6 +65,10 @@ def test_files():
             equal(headers["x-content-type-options"], "nosniff", path)
             equal(int(headers["content-length"]), len(body), path)
             equal(s.get(path, headers={"If-None-Match": headers["etag"]})[0::2], (304, b""), f"{path} again")
+            tag = headers["etag"]
+            for known, want in (("*", 304), (f'"x", {tag}', 304), (f'W/"x",W/{tag} , "y"', 304), ('"x,y" , , ' + tag, 304), (f'"x{tag}', 200),
+                                ('"x"', 200), (tag.strip('"'), 200), (tag[:-1], 200), ("W/", 200), ('"*"', 200), ("", 200), (",", 200)):
+                equal(s.get(path, headers={"If-None-Match": known})[0], want, f"If-None-Match: {known}")
         equal(s.get("/web.h")[0] in (401, 404), True, "a file that is not of the page")
 
 
