@@ -279,14 +279,15 @@ static const char *error_type(const srv_exchange *x, const bitnet_error *err)
     return later ? "overloaded_error" : "api_error";
 }
 
+/* A block that an error cuts stays open: only what is complete has an end. */
 static void stream_end(stream *s, const outcome *o)
 {
-    end_block(s);
     if (o->error.status != BITNET_OK) {
         tell(s, "error",
              json_pack("{s:{s:s, s:s}}", "error", "type", error_type(s->x, &o->error), "message",
                        srv_failure_text(&o->error)));
     } else {
+        end_block(s);
         tell(s, "message_delta",
              json_pack("{s:{s:s, s:O, s:n, s:n}, s:o}", "delta", "stop_reason", stop_reason(o),
                        "stop_sequence", o->stop, "stop_details", "container", "usage",

@@ -194,6 +194,8 @@ def test_errors_have_its_shape():
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}]}])
     refused(bad, 400, "messages", messages=[])
     refused(bad, 400, "max_tokens", max_tokens=0)
+    refused(bad, 400, "stop_sequences", stop_sequences=["x" * 300])
+    refused(bad, 400, "stop_sequences", stop_sequences=["x"] * 17)
     refused(bad, 400, "tool_choice", tool_choice={"type": "perhaps"})
     refused(bad, 400, "role", messages=[{"role": "wizard", "content": "hello"}])
     status, _, body = server().post("/v1/messages", {k: v for k, v in BODY.items() if k != "max_tokens"})
@@ -201,15 +203,25 @@ def test_errors_have_its_shape():
 
 
 def test_a_stream_that_cannot_go_on_says_so():
-    with Server("--model", model("story"), "--timeout", "0.03") as s:
-        for _ in range(20):  # its time may also be over before the stream begins
-            status, _, data = s.post("/v1/messages", {**BODY, "max_tokens": 900, "stream": True})
-            if status == 200:
-                break
-            equal((status, json.loads(data)["error"]["type"]), (504, "timeout_error"), "before the stream")
-        events = list(parse_events(data))
-        equal((events[-1][0], events[-1][1]["error"]["type"]), ("error", "timeout_error"), f"{events[-1]}")
-        check("message_stop" not in [n for n, _ in events], "it ended as if all was well")
+    cut = 0
+    for timeout in ("0.03", "0.3", "1", "3"):
+        with Server("--model", model("story"), "--timeout", timeout) as s:
+            for _ in range(20):  # its time may also be over before the stream begins
+                status, _, data = s.post("/v1/messages", {**BODY, "max_tokens": 900, "stream": True, "temperature": 1})
+                if status == 200:
+                    break
+                equal((status, json.loads(data)["error"]["type"]), (504, "timeout_error"), "before the stream")
+            events = list(parse_events(data))
+            names = [n for n, _ in events]
+            if names[-1] == "message_stop":
+                continue  # it was quicker
+            equal((events[-1][0], events[-1][1]["error"]["type"]), ("error", "timeout_error"), f"{events[-1]}")
+            check("message_stop" not in names and "message_delta" not in names, "it ended as if all was well")
+            equal(names.count("content_block_stop"), 0, f"ends of the block that was cut: {names[-3:]}")
+            cut += names.count("content_block_start")
+        if cut:
+            return
+    raise AssertionError("no stream was cut in a block")
 
 
 def test_a_larger_wish_is_cut_to_what_there_is():
