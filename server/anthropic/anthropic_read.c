@@ -375,7 +375,7 @@ static bool read_sampling(srv_exchange *x, json_t *body, srv_anthropic *r)
             bad |= json_object_set(r->sampling, same[i], srv_field(body, same[i]));
     bad |= json_object_set_new(r->sampling, "max_tokens", json_integer(most_tokens(x, most)));
     if (stops && json_array_size(stops))
-        bad |= json_object_set(r->sampling, "stop", stops);
+        bad |= json_object_set(r->sampling, "stop_sequences", stops);
     return bad ? srv_no_memory(x) : srv_ask_read_sampling(x, &r->ask, r->sampling);
 }
 
@@ -387,6 +387,7 @@ bool srv_anthropic_read(srv_exchange *x, bool counting, srv_anthropic *r)
     srv_ask_init(&r->ask);
     if (!body)
         return false;
+    r->ask.words.stop = "stop_sequences";
     r->messages = json_array();
     r->tools = json_array();
     if (!r->messages || !r->tools)

@@ -7,10 +7,19 @@
 #include "http/exchange.h"
 #include "jobs/models.h"
 
+/* What the request's API calls its fields, for errors about them. NULL: as OpenAI's chat does. */
+typedef struct srv_words {
+    const char *said;     /* what is continued: "messages", or "prompt" where it is no messages */
+    const char *form;     /* "response_format" */
+    const char *stop;     /* "stop"; read under this name, too */
+    const char *no_tools; /* how tools are turned off: ", or set tool_choice to \"none\"" */
+} srv_words;
+
 /* One request. Begin with srv_ask_init, fill, srv_ask_start; srv_ask_free in the end, also after a
  * failure. JSON values are borrowed from the request's body. */
 typedef struct srv_ask {
     const char *model; /* NULL: the first */
+    srv_words words;
     /* what to continue: one of these three */
     json_t
         *messages; /* OpenAI's form: role, content (text or parts), tool_calls, tool_call_id ... */

@@ -20,8 +20,8 @@ static srv_tool_style style_of(bitnet_tool_style style)
     }
 }
 
-static bool read_features(srv_exchange *x, const srv_model *model, const json_t *tools,
-                          srv_chat *chat)
+static bool read_features(srv_exchange *x, const srv_model *model, const srv_ask *a,
+                          const json_t *tools, srv_chat *chat)
 {
     bitnet_chat_features f;
     bitnet_error err = {BITNET_OK, ""};
@@ -35,9 +35,8 @@ static bool read_features(srv_exchange *x, const srv_model *model, const json_t 
     if (!tools || f.tools)
         return true;
     srv_fail(x, 400, "unsupported_value", "tools",
-             "tools: the chat template of %s has none: leave them out, or set tool_choice to "
-             "\"none\"",
-             model->name);
+             "tools: the chat template of %s has none: leave them out%s", model->name,
+             srv_ask_no_tools(a));
     return false;
 }
 
@@ -87,7 +86,7 @@ bool srv_chat_render(srv_exchange *x, const srv_model *model, const srv_ask *a,
 {
     bitnet_error err;
     *chat = (srv_chat){0};
-    if (!read_features(x, model, tools, chat))
+    if (!read_features(x, model, a, tools, chat))
         return false;
     char *request = request_text(a, messages, tools);
     if (!request)
@@ -95,7 +94,7 @@ bool srv_chat_render(srv_exchange *x, const srv_model *model, const srv_ask *a,
     bitnet_status st = render(model, request, &chat->text, &err);
     free(request);
     if (st == BITNET_ARGUMENT || st == BITNET_TOKENIZER)
-        srv_fail(x, 400, "invalid_value", "messages", "%s", err.message);
+        srv_fail(x, 400, "invalid_value", srv_ask_said(a), "%s", err.message);
     else if (st != BITNET_OK)
         srv_fail_with(x, &err);
     else

@@ -51,7 +51,7 @@ static bool compile_schema(srv_exchange *x, const srv_model *model, const char *
 static bool check_alone(srv_exchange *x, const srv_ask *a, const json_t *forced)
 {
     const char *other = forced                        ? "a tool_choice that forces a call"
-                        : a->schema || a->json_object ? "response_format"
+                        : a->schema || a->json_object ? srv_ask_form(a)
                                                       : NULL;
     if (!a->grammar || !other)
         return true;
@@ -63,7 +63,7 @@ static bool check_alone(srv_exchange *x, const srv_ask *a, const json_t *forced)
 bool srv_ask_grammar(srv_exchange *x, const srv_model *model, const srv_ask *a,
                      const json_t *schema, srv_grammar **out)
 {
-    const char *field = schema ? "tools" : "response_format";
+    const char *field = schema ? "tools" : srv_ask_form(a);
     *out = NULL;
     if (!check_alone(x, a, schema))
         return false;

@@ -11,9 +11,25 @@
 #include "ask/split.h"
 #include "ask/textbuf.h"
 
-/* Messages as templates expect them, a new value: contents are texts (parts are joined), arguments
- * of tool calls are objects, "developer" is "system". NULL: the client was told what is wrong. */
-json_t *srv_messages_plain(srv_exchange *x, const json_t *messages);
+/* The name of what is continued, and of the field that gives the answer a form. */
+static inline const char *srv_ask_said(const srv_ask *a)
+{
+    return a->words.said ? a->words.said : a->messages ? "messages" : "prompt";
+}
+static inline const char *srv_ask_form(const srv_ask *a)
+{
+    return a->words.form ? a->words.form : "response_format";
+}
+/* What a client may do where tools cannot be used, behind "leave them out". */
+static inline const char *srv_ask_no_tools(const srv_ask *a)
+{
+    return a->words.no_tools ? a->words.no_tools : ", or set tool_choice to \"none\"";
+}
+
+/* The question's messages as templates expect them, a new value: contents are texts (parts are
+ * joined), arguments of tool calls are objects, "developer" is "system". NULL: the client was told
+ * what is wrong. */
+json_t *srv_messages_plain(srv_exchange *x, const srv_ask *a);
 
 /* What tools mean for this question. */
 typedef struct srv_tool_plan {

@@ -18,21 +18,20 @@ static bool is_text_part(const char *type)
     return false;
 }
 
-static bool add_part(srv_exchange *x, const json_t *part, srv_textbuf *out)
+static bool add_part(srv_exchange *x, const char *field, const json_t *part, srv_textbuf *out)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
     const json_t *text = json_object_get(part, "text");
     if (!text)
         text = json_object_get(part, "refusal");
     if (type && !is_text_part(type)) {
-        srv_fail(x, 400, "unsupported_value", "messages",
-                 "messages: a part of type \"%.40s\" is not supported: models here read text alone",
-                 type);
+        srv_fail(x, 400, "unsupported_value", field,
+                 "%s: a part of type \"%.40s\" is not supported: models here read text alone",
+                 field, type);
         return false;
     }
     if (!json_is_string(text))
-        return srv_field_wrong(x, "messages",
-                               "a list of messages whose parts have a type and a text");
+        return srv_field_wrong(x, field, "a list of messages whose parts have a type and a text");
     if (out->n)
         srv_textbuf_str(out, "\n");
     srv_textbuf_add(out, json_string_value(text), json_string_length(text));
@@ -40,7 +39,7 @@ static bool add_part(srv_exchange *x, const json_t *part, srv_textbuf *out)
 }
 
 /* A content as one text, a new value. NULL: the client was told. */
-static json_t *plain_content(srv_exchange *x, const json_t *content)
+static json_t *plain_content(srv_exchange *x, const char *field, const json_t *content)
 {
     size_t i;
     json_t *part;
@@ -49,12 +48,12 @@ static json_t *plain_content(srv_exchange *x, const json_t *content)
         return json_string("");
     if (json_is_string(content))
         return json_stringn(json_string_value(content), json_string_length(content));
-    bool good = json_is_array(content) ||
-                srv_field_wrong(x, "messages",
-                                "a list of messages whose content is a text or a list of parts");
+    bool good =
+        json_is_array(content) ||
+        srv_field_wrong(x, field, "a list of messages whose content is a text or a list of parts");
     json_array_foreach(content, i, part)
     {
-        good = good && add_part(x, part, &text);
+        good = good && add_part(x, field, part, &text);
     }
     if (good && text.failed)
         good = srv_no_room(x);
@@ -87,7 +86,7 @@ static json_t *plain_call(const json_t *call)
                      name, "arguments", plain_arguments(json_object_get(function, "arguments")));
 }
 
-static json_t *plain_calls(srv_exchange *x, const json_t *calls)
+static json_t *plain_calls(srv_exchange *x, const char *field, const json_t *calls)
 {
     size_t i;
     json_t *call, *out = json_array();
@@ -95,7 +94,7 @@ static json_t *plain_calls(srv_exchange *x, const json_t *calls)
     {
         json_t *plain = plain_call(call);
         if (!plain || json_array_append_new(out, plain)) {
-            srv_field_wrong(x, "messages",
+            srv_field_wrong(x, field,
                             "a list of messages whose tool_calls have a function "
                             "with a name and arguments");
             json_decref(out);
@@ -133,17 +132,17 @@ static void copy_texts(const json_t *from, json_t *to)
     }
 }
 
-static json_t *plain_message(srv_exchange *x, const json_t *message)
+static json_t *plain_message(srv_exchange *x, const char *field, const json_t *message)
 {
     const char *role = plain_role(json_string_value(json_object_get(message, "role")));
     const json_t *calls = srv_field(message, "tool_calls");
     if (!role) {
-        srv_field_wrong(x, "messages",
+        srv_field_wrong(x, field,
                         "a list of messages whose role is system, developer, user, assistant or "
                         "tool");
         return NULL;
     }
-    json_t *content = plain_content(x, json_object_get(message, "content"));
+    json_t *content = plain_content(x, field, json_object_get(message, "content"));
     json_t *out = content ? json_pack("{s:s, s:o}", "role", role, "content", content) : NULL;
     if (content && !out)
         srv_no_room(x);
@@ -152,25 +151,27 @@ static json_t *plain_message(srv_exchange *x, const json_t *message)
         return out;
     }
     copy_texts(message, out);
-    json_t *plain = plain_calls(x, calls);
+    json_t *plain = plain_calls(x, field, calls);
     if (plain && json_object_set_new(out, "tool_calls", plain) == 0)
         return out;
     json_decref(out);
     return NULL;
 }
 
-json_t *srv_messages_plain(srv_exchange *x, const json_t *messages)
+json_t *srv_messages_plain(srv_exchange *x, const srv_ask *a)
 {
+    const char *field = srv_ask_said(a);
+    const json_t *messages = a->messages;
     size_t i, n = json_array_size(messages);
     json_t *message;
     if (!json_is_array(messages) || n == 0 || n > MAX_MESSAGES) {
-        srv_field_wrong(x, "messages", "a list of 1 to 8192 messages");
+        srv_field_wrong(x, field, "a list of 1 to 8192 messages");
         return NULL;
     }
     json_t *out = json_array();
     json_array_foreach(messages, i, message)
     {
-        json_t *plain = plain_message(x, message);
+        json_t *plain = plain_message(x, field, message);
         if (!plain || json_array_append_new(out, plain)) {
             json_decref(out);
             return NULL;

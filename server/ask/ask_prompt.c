@@ -19,9 +19,9 @@ static bool copy_ids(srv_exchange *x, const srv_model *model, const srv_ask *a, 
 {
     for (size_t i = 0; i < a->n_ids; i++)
         if (a->ids[i] < 0 || a->ids[i] >= model->info->n_vocab) {
-            srv_fail(x, 400, "invalid_value", "prompt",
-                     "prompt: token %d at place %zu is not in the vocabulary, which has 0 to %d",
-                     (int)a->ids[i], i, model->info->n_vocab - 1);
+            srv_fail(x, 400, "invalid_value", srv_ask_said(a),
+                     "%s: token %d at place %zu is not in the vocabulary, which has 0 to %d",
+                     srv_ask_said(a), (int)a->ids[i], i, model->info->n_vocab - 1);
             return false;
         }
     p->ids = malloc((a->n_ids + 1) * sizeof *p->ids);
@@ -93,9 +93,9 @@ static bool finish_chat(srv_exchange *x, const srv_model *model, const srv_ask *
     p->split.tools = p->plan.tools;
     p->split.style = p->plan.tools ? chat->style : SRV_TOOLS_NONE;
     if (p->plan.tools && is_json(a)) {
-        srv_fail(x, 400, "unsupported_value", "response_format",
-                 "response_format and tools together are not supported: leave one out, or set "
-                 "tool_choice to \"none\"");
+        srv_fail(x, 400, "unsupported_value", srv_ask_form(a),
+                 "%s and tools together are not supported: leave one out%s", srv_ask_form(a),
+                 srv_ask_no_tools(a));
         return false;
     }
     if (is_json(a))
@@ -113,7 +113,7 @@ static bool finish_chat(srv_exchange *x, const srv_model *model, const srv_ask *
 static bool from_messages(srv_exchange *x, const srv_model *model, const srv_ask *a, srv_prompt *p)
 {
     srv_chat chat = {0};
-    json_t *messages = srv_messages_plain(x, a->messages);
+    json_t *messages = srv_messages_plain(x, a);
     bool good = messages && srv_tool_plan_read(x, a, &p->plan) &&
                 srv_chat_render(x, model, a, messages, p->plan.tools, &chat) &&
                 finish_chat(x, model, a, &chat, p);
@@ -140,7 +140,7 @@ bool srv_prompt_check(srv_exchange *x, const srv_model *model, const srv_ask *a,
                       const srv_prompt *p)
 {
     size_t n = p->n_ids;
-    const char *field = a->messages ? "messages" : "prompt";
+    const char *field = srv_ask_said(a);
     size_t most = srv_server_of(x)->config->max_prompt_tokens;
     if (n == 0) {
         srv_fail(x, 400, "invalid_value", field, "%s is empty: the model needs one token at least",

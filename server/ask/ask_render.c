@@ -13,7 +13,7 @@ bool srv_ask_render(srv_exchange *x, const srv_ask *a, srv_textbuf *text)
     srv_chat chat = {0};
     if (!srv_use_model(x, a->model, &model))
         return false;
-    json_t *messages = srv_messages_plain(x, a->messages);
+    json_t *messages = srv_messages_plain(x, a);
     bool ok = messages && srv_tool_plan_read(x, a, &plan) &&
               srv_chat_render(x, model, a, messages, plan.tools, &chat);
     if (ok)

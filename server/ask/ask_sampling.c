@@ -84,12 +84,17 @@ static bool read_max_tokens(srv_exchange *x, srv_ask *a, const json_t *body)
 
 /* ---- stops ---- */
 
+static const char *stop_name(const srv_ask *a)
+{
+    return a->words.stop ? a->words.stop : "stop";
+}
+
 static bool add_stop(srv_exchange *x, srv_ask *a, const json_t *stop)
 {
     const char *text = json_string_value(stop);
     size_t n = text ? json_string_length(stop) : 0;
     if (!text || strlen(text) != n || n > BITNET_STOP_MAX)
-        return srv_field_wrong(x, "stop",
+        return srv_field_wrong(x, stop_name(a),
                                "a string, or at most 16 strings, of at most 256 bytes each");
     if (n)
         a->owned_stops[a->job.n_stops++] = text;
@@ -98,12 +103,12 @@ static bool add_stop(srv_exchange *x, srv_ask *a, const json_t *stop)
 
 static bool read_stops(srv_exchange *x, srv_ask *a, json_t *body)
 {
-    json_t *stop = srv_field(body, "stop");
+    json_t *stop = srv_field(body, stop_name(a));
     size_t n = json_is_array(stop) ? json_array_size(stop) : 1;
     if (!stop)
         return true;
     if (n > MAX_STOPS)
-        return srv_field_wrong(x, "stop", "at most 16 strings");
+        return srv_field_wrong(x, stop_name(a), "at most 16 strings");
     free(a->owned_stops);
     a->owned_stops = calloc(MAX_STOPS, sizeof *a->owned_stops);
     a->job.stops = a->owned_stops;

@@ -17,7 +17,7 @@ void srv_ollama_embeddings(srv_exchange *x);
 enum { MAX_INPUTS = 2048 };
 
 typedef struct embedding {
-    const char *called;
+    const char *called, *field; /* the model's name, and of the texts, as the client wrote them */
     char model[SRV_OLLAMA_NAME_MAX];
     bool truncate;      /* a text that is too long loses its end */
     bool unit;          /* vectors have length 1 */
@@ -76,6 +76,7 @@ static bool embed_ids(srv_exchange *x, embedding *e, const int32_t *ids, size_t 
     srv_ask ask;
     srv_answer *answer = NULL;
     srv_ask_init(&ask);
+    ask.words.said = e->field;
     ask.model = e->model;
     ask.ids = ids;
     ask.n_ids = n_ids;
@@ -126,7 +127,7 @@ static bool embed_all(srv_exchange *x, embedding *e, const json_t *input)
 
 void srv_ollama_embed(srv_exchange *x)
 {
-    embedding e = {.truncate = true, .unit = true};
+    embedding e = {.field = "input", .truncate = true, .unit = true};
     double began = srv_clock_ms();
     json_t *body = srv_body_json(x), *input = srv_field(body, "input");
     if (!body || !srv_ollama_model(x, body, &e.called, e.model) ||
@@ -150,7 +151,7 @@ void srv_ollama_embed(srv_exchange *x)
 /* The older form: one prompt, the vector as the model made it. */
 void srv_ollama_embeddings(srv_exchange *x)
 {
-    embedding e = {.truncate = true};
+    embedding e = {.field = "prompt", .truncate = true};
     json_t *body = srv_body_json(x), *prompt = srv_field(body, "prompt");
     if (!body || !srv_ollama_model(x, body, &e.called, e.model))
         return;

@@ -169,19 +169,16 @@ static bool read_prompt(srv_exchange *x, json_t *body, srv_ollama *r)
 
 /* ---- options ---- */
 
-static const struct {
-    const char *here, *there;
-} renamed[] = {
-    {"temperature", "temperature"},
-    {"top_k", "top_k"},
-    {"top_p", "top_p"},
-    {"min_p", "min_p"},
-    {"typical_p", "typical_p"},
-    {"repeat_penalty", "repetition_penalty"},
-    {"presence_penalty", "presence_penalty"},
-    {"frequency_penalty", "frequency_penalty"},
-    {"stop", "stop"},
-};
+/* These mean the same to the other APIs. */
+static const char *const same[] = {"temperature",
+                                   "top_k",
+                                   "top_p",
+                                   "min_p",
+                                   "typical_p",
+                                   "repeat_penalty",
+                                   "presence_penalty",
+                                   "frequency_penalty",
+                                   "stop"};
 
 /* More than the server allows is cut to what it does. */
 static json_int_t most_tokens(srv_exchange *x, int64_t wanted)
@@ -204,7 +201,7 @@ static bool read_counts(srv_exchange *x, json_t *options, srv_ollama *r)
     if (seed >= 0)
         bad |= json_object_set_new(r->sampling, "seed", json_integer(seed));
     if (window == 0)
-        bad |= json_object_set_new(r->sampling, "repetition_penalty", json_real(1.0));
+        bad |= json_object_set_new(r->sampling, "repeat_penalty", json_real(1.0));
     r->ask.job.sampling.penalty_window = window < 0 ? 0 : window == 0 ? 64 : (int)window;
     return !bad || srv_no_memory(x);
 }
@@ -216,10 +213,10 @@ static bool read_options(srv_exchange *x, json_t *body, srv_ollama *r)
         return false;
     r->sampling = json_pack("{s:f, s:i, s:f}", "temperature", 0.8, "top_k", 40, "top_p", 0.9);
     int bad = !r->sampling;
-    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) {
-        json_t *v = srv_field(options, renamed[i].here);
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        json_t *v = srv_field(options, same[i]);
         if (v)
-            bad |= json_object_set(r->sampling, renamed[i].there, v);
+            bad |= json_object_set(r->sampling, same[i], v);
     }
     if (bad)
         return srv_no_memory(x);
@@ -276,6 +273,7 @@ bool srv_ollama_read(srv_exchange *x, bool chat, srv_ollama *r)
     srv_ask_init(&r->ask);
     if (!body)
         return false;
+    r->ask.words = (srv_words){.said = chat ? NULL : "prompt", .form = "format", .no_tools = ""};
     r->messages = json_array();
     if (!r->messages)
         return srv_no_memory(x);

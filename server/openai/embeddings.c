@@ -187,6 +187,7 @@ void srv_openai_embeddings(srv_exchange *x)
     if (!body)
         return;
     srv_ask_init(&e.ask);
+    e.ask.words.said = "input";
     if (read_embedding(&e, body) && start_more(&e, 0) && check_dimensions(&e)) {
         strncpy(e.model, srv_answer_model(e.answers[0])->name, sizeof e.model - 1);
         answer_all(&e);

@@ -267,6 +267,7 @@ void srv_openai_responses(srv_exchange *x)
     if (!r.body)
         return;
     srv_ask_init(&r.ask);
+    r.ask.words = (srv_words){.said = "input", .form = "text.format"};
     srv_id(r.id, "resp_");
     r.out.x = x;
     if (!srv_output_open(&r.out)) {

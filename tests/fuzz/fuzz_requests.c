@@ -107,7 +107,7 @@ static void go_on(srv_exchange *x, const srv_ask *a)
     srv_tool_plan plan = {0};
     if (!a->messages)
         return;
-    json_t *plain = srv_messages_plain(x, a->messages);
+    json_t *plain = srv_messages_plain(x, a);
     CHECK(plain ? x->n_told == 0 : x->n_told == 1);
     if (plain) {
         bool ok = srv_tool_plan_read(x, a, &plan);

@@ -170,6 +170,17 @@ def test_errors():
     refused(400, "images", lambda: c.chat("story", [{"role": "user", "content": "x", "images": [b"abc"]}]))
     refused(400, "top_p", lambda: c.generate("story", "x", options={"top_p": 7}))
     refused(400, "num_predict", lambda: c.generate("story", "x", options={"num_predict": -7}))
+    refused(400, "repeat_penalty is 500", lambda: c.generate("story", "x", options={"repeat_penalty": 500}))
+    refused(400, "format: ", lambda: c.generate("story", "x", format={"type": "integer", "multipleOf": 2}))
+    refused(400, "format and tools together are not supported: leave one out", lambda: c.chat(
+        "tools", HELLO, format="json", tools=[{"type": "function", "function": {"name": "look"}}]))
+    for ask in (lambda: c.chat("story", HELLO, tools=[{"type": "function", "function": {"name": "look"}}]),
+                lambda: c.generate("story", "word " * 5000)):
+        try:
+            ask()
+            raise AssertionError("it was not refused")
+        except ollama.ResponseError as e:
+            check(not any(w in e.error for w in ("tool_choice", "messages", "response_format", "max_tokens")), f"a name that is not Ollama's: {e.error}")
     refused(400, "truncate", lambda: server() and c._request(dict, "POST", "/api/embed", json={"model": "story", "input": "x", "truncate": 3}))
     for path in ("/api/pull", "/api/nothing"):
         status, _, body = server().post(path, {"model": "x"})
