@@ -403,13 +403,28 @@ static void run_workers(batch *b, bitnet_cancel_fn stop, void *stop_user)
     free(threads);
 }
 
+/* A file of requests, or standard input. By name only files are read that are there as a whole: a
+ * pipe would wait for its writer before anything is said. */
+static bitnet_status open_input(const char *path, int *fd, struct stat *is, bitnet_error *err)
+{
+    bool standard = strcmp(path, "-") == 0;
+    *fd = standard ? dup(0) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0 || fstat(*fd, is) != 0)
+        return tell(err, BITNET_IO, "%s: cannot be read: %s", path, strerror(errno));
+    if (!standard && !S_ISREG(is->st_mode))
+        return tell(err, BITNET_ARGUMENT,
+                    "%s: is no regular file; a pipe is read from standard input, which is named -",
+                    path);
+    return BITNET_OK;
+}
+
 static bitnet_status open_files(batch *b, const srv_config *config, int *in, bitnet_error *err)
 {
     const srv_batch_options *o = b->options;
     struct stat a, c;
-    *in = strcmp(o->in, "-") == 0 ? dup(0) : open(o->in, O_RDONLY | O_CLOEXEC);
-    if (*in < 0 || fstat(*in, &a) != 0)
-        return tell(err, BITNET_IO, "%s: cannot be read: %s", o->in, strerror(errno));
+    bitnet_status st = open_input(o->in, in, &a, err);
+    if (st != BITNET_OK)
+        return st;
     if (stat(o->out, &c) == 0 && a.st_dev == c.st_dev && a.st_ino == c.st_ino)
         return tell(err, BITNET_ARGUMENT,
                     "%s: is the input, too; name another file for the results", o->out);

@@ -183,10 +183,14 @@ bitnet_status srv_results_open(const char *path, srv_results **out, bitnet_error
     if (!r)
         return tell(err, BITNET_MEMORY, "%s: no memory", path);
     pthread_mutex_init(&r->mutex, NULL);
-    r->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    struct stat is;
+    bool pipe = stat(path, &is) == 0 && (S_ISFIFO(is.st_mode) || S_ISSOCK(is.st_mode));
+    r->fd = pipe ? -1 : open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     bitnet_status st =
-        r->fd < 0 ? tell(err, BITNET_IO, "%s: cannot be written: %s", path, strerror(errno))
-                  : prepare(r, path, err);
+        pipe        ? tell(err, BITNET_ARGUMENT,
+                           "%s: is a pipe; results go to a file, which is read first", path)
+        : r->fd < 0 ? tell(err, BITNET_IO, "%s: cannot be written: %s", path, strerror(errno))
+                    : prepare(r, path, err);
     if (st == BITNET_OK)
         *out = r;
     else

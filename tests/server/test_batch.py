@@ -151,6 +151,11 @@ def test_refuses():
     mine = write("mine.txt", "my notes\nand more\n")
     fails(2, "batch", path, mine, "--model", model("nano"), says="mine.txt: line 1 is no result")
     fails(2, "batch", path, path, "--model", model("nano"), says="is the input, too")
+    pipe = fresh("pipe")
+    os.mkfifo(pipe)
+    fails(2, "batch", pipe, fresh("o"), "--model", model("nano"), says="pipe: is no regular file", timeout=30)
+    fails(2, "batch", path, pipe, "--model", model("nano"), says="pipe: is a pipe", timeout=30)
+    fails(2, "batch", "/dev/null", fresh("o"), "--model", model("nano"), says="is no regular file")
     with open(mine, encoding="utf-8") as f:
         equal(f.read(), "my notes\nand more\n", "somebody's file")
 

@@ -199,15 +199,18 @@ static void make_input(int n)
     write_requests(f, n);
 }
 
-/* An input of n lines that does not end before the descriptor is closed. */
+/* Standard input has n lines, and does not end before the descriptor is closed. */
 static int open_pipe(int n)
 {
-    assert_int_equal(mkfifo(in, 0600), 0);
-    int held = open(in, O_RDWR);
-    FILE *f = fopen(in, "w");
-    assert_true(held >= 0 && f);
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(dup2(ends[0], 0), 0);
+    close(ends[0]);
+    FILE *f = fdopen(dup(ends[1]), "w");
+    assert_non_null(f);
     write_requests(f, n);
-    return held;
+    snprintf(in, sizeof in, "-");
+    return ends[1];
 }
 
 /* ---- tests ---- */
