@@ -185,16 +185,15 @@ typedef enum jinja_op {
 } jinja_op;
 
 /* What `kids` holds: LIST, TUPLE, BODY: the elements. DICT: keys and values in turn. CALL, FILTER,
- * TEST: the arguments (SPREAD: a has any number of them). AND, OR: the operands. CHAIN, COMPARE: the operands, all but the first in a
- * KEYWORD that has the operator before it.
- * SLICE: begin, end, step (NULL: left out). IF: conditions and bodies in turn, else's body alone at
- * the end. MACRO: parameters (KEYWORD with a default, else NAME). WITH: targets and values in turn.
- * What a, b, c are: ATTRIBUTE, ITEM, SLICE, CALL, FILTER, TEST, UNARY: a the operand. IF_ELSE: a if
- * b else c. KEYWORD: a the value of `name`. PRINT: a. FOR: a the target, b the items, c the
- * condition, d the body, e else's. SET: a the target, b the value. SET_BLOCK: a the target, b the
- * filters around it, d the body. MACRO, CALL_BLOCK, FILTER_BLOCK, WITH: d the body; CALL_BLOCK: b
- * the call; FILTER_BLOCK: b the filters. The filters of a block end in a NAME that stands for its
- * text. */
+ * TEST: the arguments (SPREAD: a has any number of them). AND, OR: the operands. CHAIN, COMPARE:
+ * the operands, all but the first in a KEYWORD that has the operator before it. SLICE: begin, end,
+ * step (NULL: left out). IF: conditions and bodies in turn, else's body alone at the end. MACRO:
+ * parameters (KEYWORD with a default, else NAME). WITH: targets and values in turn. What a, b, c
+ * are: ATTRIBUTE, ITEM, SLICE, CALL, FILTER, TEST, UNARY: a the operand. IF_ELSE: a if b else c.
+ * KEYWORD: a the value of `name`. PRINT: a. FOR: a the target, b the items, c the condition, d the
+ * body, e else's. SET: a the target, b the value. SET_BLOCK: a the target, b the filters around it,
+ * d the body. MACRO, CALL_BLOCK, FILTER_BLOCK, WITH: d the body; CALL_BLOCK: b the call;
+ * FILTER_BLOCK: b the filters. The filters of a block end in a NAME that stands for its text. */
 struct jinja_node {
     jinja_kind kind;
     jinja_op op;
