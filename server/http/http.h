@@ -116,8 +116,8 @@ struct srv_exchange {
     pthread_mutex_t lock;
     pthread_cond_t room;
     bool suspended, replied, completed, streaming, stream_ended;
-    bool cut; /* something of the stream was lost */
-    bool mid; /* the stream's last piece goes on */
+    bool cut;            /* something of the stream was lost */
+    bool mid;            /* the stream's last piece goes on */
     const char *nothing; /* what says nothing between two pieces of the stream */
     double asked_ms;     /* when a client that sends no more was last asked whether it listens */
     int status;
