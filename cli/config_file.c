@@ -151,7 +151,7 @@ static int read_line(line *l, bool seen[N_OPTIONS])
 
 int config_file_read(args *a)
 {
-    static bool seen[N_OPTIONS]; /* one file in a process */
+    bool seen[N_OPTIONS] = {false};
     buffer text = {0};
     const char *path = opt_text(a, OPT_CONFIG_FILE);
     if (!path || !a->command || !option_on(option_at(OPT_CONFIG_FILE), a->command->key))
