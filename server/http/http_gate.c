@@ -161,10 +161,10 @@ static bool check_origin(srv_exchange *x)
     return false;
 }
 
-/* Names of headers as a preflight lists them. */
+/* Names of headers as a preflight lists them, at least one character. */
 static bool is_header_list(const char *s)
 {
-    return strlen(s) < 1024 &&
+    return *s && strlen(s) < 1024 &&
            s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_, ")] == 0;
 }
 

@@ -12,7 +12,7 @@
     do {                                                                                           \
         if (!(what)) {                                                                             \
             fprintf(stderr, "fuzz_chat_own: %s\n", #what);                                         \
-            __builtin_trap();                                                                      \
+            abort();                                                                               \
         }                                                                                          \
     } while (0)
 

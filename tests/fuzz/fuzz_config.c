@@ -13,7 +13,7 @@
     do {                                                                                           \
         if (!(what)) {                                                                             \
             fprintf(stderr, "fuzz_config: %s\n", #what);                                           \
-            __builtin_trap();                                                                      \
+            abort();                                                                               \
         }                                                                                          \
     } while (0)
 

@@ -20,7 +20,7 @@
     do {                                                                                           \
         if (!(what)) {                                                                             \
             fprintf(stderr, "fuzz_gate: %s\n", #what);                                             \
-            __builtin_trap();                                                                      \
+            abort();                                                                               \
         }                                                                                          \
     } while (0)
 

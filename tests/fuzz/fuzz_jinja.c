@@ -2,6 +2,7 @@
  * has), the values as JSON; without that byte the values are a conversation. What must hold: no
  * crash, and an end within the bounds. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "jinja/jinja.h"
 
@@ -29,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
     bitnet_status status = bnet_jinja_render(source, values, &limits, &out, &err);
     if (out.n > limits.output || (status != BITNET_OK && (!err.message[0] || out.n))) {
         fprintf(stderr, "fuzz_jinja: %zu bytes with status %d\n", out.n, (int)status);
-        __builtin_trap();
+        abort();
     }
     bnet_str_free(&out);
     return 0;

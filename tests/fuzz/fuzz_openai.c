@@ -17,7 +17,7 @@
     do {                                                                                           \
         if (!(what)) {                                                                             \
             fprintf(stderr, "fuzz_openai: %s\n", #what);                                           \
-            __builtin_trap();                                                                      \
+            abort();                                                                               \
         }                                                                                          \
     } while (0)
 

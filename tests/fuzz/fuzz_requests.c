@@ -19,7 +19,7 @@
     do {                                                                                           \
         if (!(what)) {                                                                             \
             fprintf(stderr, "fuzz_requests: %s\n", #what);                                         \
-            __builtin_trap();                                                                      \
+            abort();                                                                               \
         }                                                                                          \
     } while (0)
 

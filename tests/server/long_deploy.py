@@ -13,9 +13,13 @@ from serving import PYTHON, SOURCE, Server, Skip, check, expect, main, model, te
 DEPLOY = os.path.join(SOURCE, "deploy")
 
 
+# where administrators' commands are, and what tools/setup has unpacked
+os.environ["PATH"] += os.pathsep + os.pathsep.join(("/usr/sbin", os.path.join(SOURCE, "build", "promtool", "usr", "bin")))
+
+
 def tool(name, package):
     if not shutil.which(name):
-        raise Skip(f"{name} is not there (Debian's package {package})")
+        raise Skip(f"{name} is not there (Debian's package {package}; tools/setup all fetches it)")
     return name
 
 

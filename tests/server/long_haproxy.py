@@ -16,6 +16,7 @@ import time
 from serving import SOURCE, Server, Skip, check, equal, main, model, temp
 from soak import figures, total
 
+os.environ["PATH"] += os.pathsep + "/usr/sbin"  # where administrators' commands are
 LONG = "Once upon a time there was a fox who told the moon a story about the sea. " * 12
 
 
@@ -30,7 +31,7 @@ class Balancer:
 
     def __init__(self, servers):
         if not shutil.which("haproxy"):
-            raise Skip("haproxy is not there (Debian's package haproxy)")
+            raise Skip("haproxy is not there (Debian's package haproxy; tools/setup all fetches it)")
         self.host, self.port = "127.0.0.1", free_port()
         with open(os.path.join(SOURCE, "deploy", "haproxy", "haproxy.cfg"), encoding="utf-8") as f:
             text = f.read()
