@@ -19,7 +19,7 @@ static void send_interim(int fd)
 static bool stream_nothing(srv_exchange *x)
 {
     size_t n = strlen(x->nothing);
-    bool idle = x->suspended && !x->n_out && !x->mid && !x->stream_ended;
+    bool idle = x->suspended && !x->n_out && !x->n_rest && !x->mid && !x->stream_ended;
     if (!idle || x->n_out_room < n)
         return false;
     memcpy(x->out, x->nothing, n);

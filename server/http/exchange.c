@@ -51,6 +51,7 @@ srv_exchange *srv_exchange_new(srv_http *h, struct MHD_Connection *connection, w
     x->server = h->server;
     x->connection = connection;
     x->conn = conn;
+    x->fd = conn ? conn->fd : -1;
     x->began_ms = srv_steady_ms();
     snprintf(x->method, sizeof x->method, "-");
     atomic_init(&x->n_holders, 1);
@@ -104,6 +105,7 @@ void srv_exchange_release(srv_exchange *x)
     free(x->path);
     free(x->part);
     free(x->out);
+    free(x->rest);
     pthread_cond_destroy(&x->room);
     pthread_mutex_destroy(&x->lock);
     if (x->handed)
@@ -114,7 +116,7 @@ void srv_exchange_release(srv_exchange *x)
 void srv_exchange_unlock(srv_exchange *x)
 {
     struct MHD_Connection *sleeper = x->suspended ? x->connection : NULL;
-    x->suspended = false;
+    x->suspended = x->may_send = false;
     pthread_mutex_unlock(&x->lock);
     if (sleeper) /* stays as it is until here: whoever finds `suspended` false leaves it alone */
         MHD_resume_connection(sleeper);

@@ -69,6 +69,14 @@ void srv_fail_with(srv_exchange *x, const bitnet_error *err);
 void srv_stream_begin(srv_exchange *x, const char *content_type);
 bool srv_stream_write(srv_exchange *x, const void *bytes, size_t n_bytes);
 void srv_stream_end(srv_exchange *x);
+/* While a stream gathers, what is written waits for srv_stream_flush: pieces that come together are
+ * sent together. */
+void srv_stream_gather(srv_exchange *x, bool gathers);
+/* Sends what was gathered, without waiting for the client. False: the client is behind, and the
+ * next piece may have to wait for it. */
+bool srv_stream_flush(srv_exchange *x);
+/* The same, without sending anything. */
+bool srv_stream_room(srv_exchange *x);
 /* One server-sent event: "event: NAME\n" unless name is NULL, then "data: JSON\n\n". Takes `value`
  * over. */
 bool srv_stream_event(srv_exchange *x, const char *name, json_t *value);

@@ -178,7 +178,7 @@ static void on_completed(void *http, struct MHD_Connection *connection, void **e
     struct MHD_Response *unsent = x->response;
     x->response = NULL;
     x->completed = true;
-    x->suspended = false;
+    x->suspended = x->may_send = false;
     if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK) {
         atomic_store(&x->client_gone, true);
         x->status = x->begun ? 499 : status_of(connection);

@@ -89,6 +89,7 @@ struct srv_exchange {
     srv_server *server;
     struct MHD_Connection *connection; /* only while it is suspended, or on its own thread */
     watched *conn;                     /* only on its own thread */
+    int fd;                            /* of the connection: while it is suspended; -1: none */
     atomic_int n_holders;
     srv_exchange *next; /* in the queue of workers */
     /* what was asked: set by HTTP's thread, constant once a handler sees it */
@@ -120,6 +121,12 @@ struct srv_exchange {
     bool mid;            /* the stream's last piece goes on */
     const char *nothing; /* what says nothing between two pieces of the stream */
     double asked_ms;     /* when a client that sends no more was last asked whether it listens */
+    /* Libmicrohttpd has sent all it was given and sleeps until there is more: whoever has the lock
+     * may send, too, in chunks as it does */
+    bool may_send;
+    bool gathers; /* what is written waits for srv_stream_flush */
+    char *rest;   /* of a chunk that the client did not take whole: nothing may come before it */
+    size_t n_rest;
     int status;
     struct MHD_Response *response; /* until it is queued */
     char *out; /* bytes of a stream that the client has not got: n_out from out_at on */

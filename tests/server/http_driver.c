@@ -168,18 +168,32 @@ static void nap(srv_exchange *x)
     srv_fail_with(x, &(bitnet_error){.status = BITNET_CANCELLED});
 }
 
-/* As many events as the path says, ?bytes=N each, ?ms=N apart. */
+/* Sends what was gathered; a client that is behind is waited for from then on. */
+static long flush(srv_exchange *x, long gather)
+{
+    if (srv_stream_flush(x))
+        return gather;
+    srv_stream_gather(x, false);
+    return 0;
+}
+
+/* As many events as the path says, ?bytes=N each, ?ms=N apart, ?gather=N sent together. */
 static void stream(srv_exchange *x)
 {
     long n = strtol(srv_path_part(x), NULL, 10), bytes = number(x, "bytes", 10);
+    long gather = number(x, "gather", 0);
     char *text = malloc((size_t)bytes + 1);
     memset(text, 'x', (size_t)bytes);
     text[bytes] = '\0';
     atomic_fetch_add(&n_streams, 1);
     srv_stream_begin(x, "text/event-stream");
     bool there = true;
+    if (gather)
+        srv_stream_gather(x, true);
     for (long i = 0; i < n && there && !srv_gone(x); i++) {
         there = srv_stream_event(x, NULL, json_pack("{s:I, s:s}", "i", (json_int_t)i, "x", text));
+        if (gather && i % gather == gather - 1)
+            gather = flush(x, gather);
         if (number(x, "ms", 0))
             sleep_unless_gone(x, (double)number(x, "ms", 0));
     }

@@ -191,6 +191,48 @@ def test_streams_arrive_whole_and_at_once():
         check(old.count(b"data: ") == 4 and b"chunked" not in old, "a client of HTTP 1.0")
 
 
+def slowly(d, path, first_s):
+    """A reply whose client has little room and takes nothing for a while, then a little at a time: its status, its body, and
+    the sizes of its chunks."""
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        s.settimeout(20)
+        s.connect(("127.0.0.1", d.port))
+        s.sendall(b"GET " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(first_s)
+        got = b""
+        while not got.endswith(b"\r\n0\r\n\r\n"):
+            more = s.recv(700)
+            check(more, f"the connection ended after {len(got)} bytes: {got[-100:]}")
+            got += more
+    head, _, rest = got.partition(b"\r\n\r\n")
+    body, sizes = b"", []
+    while not sizes or sizes[-1]:
+        size, _, rest = rest.partition(b"\r\n")
+        sizes.append(int(size, 16))
+        body, mark, rest = body + rest[:sizes[-1]], rest[sizes[-1]:sizes[-1] + 2], rest[sizes[-1] + 2:]
+        equal(mark, b"\r\n", f"the end of chunk {len(sizes)}")
+    return status_of(head + b"\r\n\r\n"), body, sizes
+
+
+def test_streams_of_slow_clients_arrive_whole():
+    """Whoever sends, a chunk that the client took in part is finished before the next one begins."""
+    with Driver() as d:
+        for how in ("bytes=30&ms=1", "bytes=9000", "bytes=9000&ms=1", "bytes=30&gather=10", "bytes=9000&gather=7", "bytes=100000&gather=2"):
+            n = 40 if "100000" in how else 600
+            status, body, _ = slowly(d, f"/stream/{n}?{how}", 0.3)
+            equal((status, re.findall(rb'"i":(\d+)', body)), (200, [str(i).encode() for i in range(n)]), how)
+            check(body.endswith(b'event: end\ndata: {"gone":false}\n\n'), how)
+        d.until("running", 0)
+
+
+def test_events_that_were_gathered_are_sent_together():
+    with Driver() as d:
+        _, body, sizes = slowly(d, "/stream/100?bytes=10&gather=10&ms=2", 0)
+        equal(body.count(b"data: "), 101, "events")
+        check(len(sizes) <= 13, f"chunks of 10 events each: {sizes}")
+
+
 def test_many_streams_at_once():
     with Driver() as d:
         bodies = [None] * 64
