@@ -3,11 +3,18 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "http/http.h"
 #include "serve.h"
 
-enum { N_RECEIPTS = 1024, OWN_DESCRIPTORS = 256, TICK_MS = 20, LOOK_MS = 30000 };
+enum {
+    N_RECEIPTS = 1024,
+    OWN_DESCRIPTORS = 256,
+    TICK_MS = 20,
+    LOOK_MS = 30000,
+    CPUS_PER_TELLER = 4
+};
 
 void srv_config_init(srv_config *c)
 {
@@ -147,6 +154,7 @@ static bitnet_status open_parts(life *l, bitnet_error *err)
     bitnet_status st = open_metrics(l, err);
     if (st != BITNET_OK)
         return st;
+    s->tellers = srv_tellers_open((int)(sysconf(_SC_NPROCESSORS_ONLN) / CPUS_PER_TELLER));
     if (l->config.receipts)
         s->receipts = srv_receipts_open(N_RECEIPTS);
     if (s->receipts)
@@ -169,6 +177,7 @@ static void close_parts(life *l)
     if (l->fd >= 0)
         srv_unlisten(&l->config, l->fd);
     srv_models_close(l->server.models);
+    srv_tellers_close(l->server.tellers); /* models ring their bells */
     srv_receipts_close(l->server.receipts);
     srv_metrics_close(l->server.metrics);
 }

@@ -296,9 +296,9 @@ static bool next_delta(srv_answer *w)
 
 bool srv_answer_ready(srv_answer *w, double wait_ms)
 {
-    double end = now_s() + wait_ms / 1e3;
+    double end = wait_ms > 0 ? now_s() + wait_ms / 1e3 : 0;
     while (!w->over && !w->has_delta && !next_delta(w)) {
-        double left = (end - now_s()) * 1e3;
+        double left = wait_ms > 0 ? (end - now_s()) * 1e3 : 0;
         if (take_event(w, left < 0 ? 0 : left < WAIT_MS ? left : WAIT_MS)) {
             if (w->event.kind == SRV_TOKEN || w->event.kind == SRV_FINISH)
                 take_text(w);
@@ -319,4 +319,58 @@ bool srv_answer_next(srv_answer *w, srv_delta *delta)
     w->has_delta = false;
     w->told_end = w->delta.kind == SRV_DELTA_END;
     return true;
+}
+
+/* ---- all of them ---- */
+
+typedef struct telling {
+    srv_answer *w;
+    srv_delta_fn fn;
+    void *user;
+    srv_delta *last;
+    bool over;
+} telling;
+
+/* Hands out the next delta; false: it was the last one. */
+static bool tell_next(telling *t)
+{
+    srv_answer_next(t->w, t->last);
+    t->over = t->w->told_end || !t->fn(t->user, t->last);
+    return !t->over;
+}
+
+/* Tells what has come. False: it is over, or the client is behind and gets the request's own
+ * thread.
+ */
+static bool tell(void *telling_)
+{
+    telling *t = telling_;
+    bool quick = true;
+    while (quick && srv_answer_ready(t->w, 0)) {
+        if (!tell_next(t))
+            return false;
+        quick = srv_stream_room(t->w->x);
+    }
+    return srv_stream_flush(t->w->x) && quick;
+}
+
+static void listen(void *telling_, srv_bell *bell)
+{
+    telling *t = telling_;
+    srv_job_listen(t->w->job, bell);
+}
+
+bool srv_answer_each(srv_answer *w, srv_delta_fn fn, void *user, srv_delta *last)
+{
+    telling t = {w, fn, user, last, w->told_end};
+    srv_tellers *tellers = srv_server_of(w->x)->tellers;
+    if (tellers && !t.over) {
+        srv_stream_gather(w->x, true);
+        srv_tellers_run(tellers, &(srv_telling){tell, listen, &t});
+    }
+    if (!w->told_end)
+        srv_stream_gather(w->x, false);
+    while (!t.over)
+        tell_next(&t);
+    return w->told_end;
 }

@@ -79,6 +79,14 @@ bool srv_ask_start(srv_exchange *x, srv_ask *a, srv_answer **out);
 /* Waits for the next delta. When the client goes away the job is cancelled; END comes in any case.
  */
 bool srv_answer_next(srv_answer *answer, srv_delta *delta);
+/* Calls fn for every delta but END, until it returns false. That happens on a thread that does this
+ * for many answers, while the caller sleeps: fn must not wait for anything. What fn writes into a
+ * stream is gathered, and sent when no more has come; a client that does not take it is told by the
+ * calling thread from then on. Returns whether END came; *last is the last delta, whose texts live
+ * until the next call for this answer. A stream that has heard of END still gathers: what is said
+ * last goes with it. */
+typedef bool (*srv_delta_fn)(void *user, const srv_delta *delta);
+bool srv_answer_each(srv_answer *answer, srv_delta_fn fn, void *user, srv_delta *last);
 /* Waits at most so many milliseconds. True: srv_answer_next will not wait. */
 bool srv_answer_ready(srv_answer *answer, double wait_ms);
 /* The model that answers. */

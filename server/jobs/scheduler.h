@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "jobs/bell.h"
 #include "bitnet.h"
 
 typedef struct srv_scheduler srv_scheduler;
@@ -124,6 +125,10 @@ bitnet_status srv_job_submit(srv_scheduler *s, const srv_job_options *o, srv_job
 /* Waits at most so many milliseconds for the next event. False: none came in time. After SRV_END:
  * false at once. */
 bool srv_job_next(srv_job *job, double wait_ms, srv_event *event);
+/* From now on this bell is rung when events come, once for all jobs of a step that have it, instead
+ * of waking who waits in srv_job_next; NULL: the other way again. Requires: the bell outlives the
+ * scheduler. */
+void srv_job_listen(srv_job *job, srv_bell *bell);
 /* Ends it soon; events of what was done still come, then SRV_END with CANCELLED. Any thread. */
 void srv_job_cancel(srv_job *job);
 /* Cancels it if it still runs and forgets it; waits for nothing. */

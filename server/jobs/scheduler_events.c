@@ -77,11 +77,11 @@ void srv_event_vector(srv_job *job, float *vector, size_t n)
     put(job, (record){.kind = SRV_VECTOR}, NULL, NULL);
 }
 
-void srv_events_flush(srv_job *job)
+srv_bell *srv_events_flush(srv_job *job)
 {
     srv_bytes *stage = &job->stage;
     if (stage->head == stage->tail)
-        return;
+        return NULL;
     pthread_mutex_lock(&job->lock);
     if (job->queue.head == job->queue.tail) { /* all was taken: the buffers change places */
         srv_bytes empty = job->queue;
@@ -91,7 +91,17 @@ void srv_events_flush(srv_job *job)
         job->no_room = true;
     }
     stage->head = stage->tail = 0;
-    pthread_cond_signal(&job->come);
+    srv_bell *bell = job->bell;
+    pthread_mutex_unlock(&job->lock);
+    if (!bell)
+        pthread_cond_signal(&job->come);
+    return bell;
+}
+
+void srv_job_listen(srv_job *job, srv_bell *bell)
+{
+    pthread_mutex_lock(&job->lock);
+    job->bell = bell;
     pthread_mutex_unlock(&job->lock);
 }
 
@@ -102,8 +112,12 @@ void srv_events_end(srv_job *job, const bitnet_error *error)
     job->error = *error;
     job->final = job->usage;
     job->ended = true;
-    pthread_cond_signal(&job->come);
+    srv_bell *bell = job->bell;
     pthread_mutex_unlock(&job->lock);
+    if (bell)
+        srv_bell_ring(bell);
+    else
+        pthread_cond_signal(&job->come);
 }
 
 /* ---- taking them ---- */

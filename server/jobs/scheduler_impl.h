@@ -71,6 +71,7 @@ struct srv_job {
     /* events */
     pthread_mutex_t lock;
     pthread_cond_t come;
+    srv_bell *bell; /* rung instead of signalling `come`; NULL: none */
     srv_bytes queue;
     float *vector;
     size_t n_vector;
@@ -198,8 +199,9 @@ bool srv_event_token(srv_choice *c, const srv_told *told, const char *text, size
 bool srv_event_finish(srv_choice *c, bitnet_finish finish, int stop, const char *text,
                       size_t n_text);
 void srv_event_vector(srv_job *job, float *vector, size_t n); /* takes it over */
-/* Hands what was staged to whoever takes the events, and wakes it. */
-void srv_events_flush(srv_job *job);
+/* Hands what was staged to whoever takes the events, and wakes it, unless it has a bell: that one
+ * is returned, for the caller to ring. NULL: nothing is left to do. */
+srv_bell *srv_events_flush(srv_job *job);
 /* The last event. Needs no memory. */
 void srv_events_end(srv_job *job, const bitnet_error *error);
 

@@ -5,6 +5,8 @@
 
 #include "jobs/scheduler_impl.h"
 
+enum { BELLS = 16 }; /* of one step; more are rung more than once */
+
 /* ---- who gets how much ---- */
 
 static size_t remaining(const srv_job *job)
@@ -335,6 +337,28 @@ static void end_unwanted(srv_scheduler *s)
     srv_sweep(s);
 }
 
+/* What the step has brought goes to those who wait for it. A bell of many jobs is rung once, when
+ * all of them have their events. */
+static void hand_out(srv_scheduler *s)
+{
+    srv_bell *bells[BELLS];
+    size_t n = 0, k;
+    for (size_t i = 0; i < s->n_jobs; i++) {
+        srv_job *job = s->jobs[i];
+        srv_bell *bell = job->over || job->no_room ? NULL : srv_events_flush(job);
+        if (job->no_room)
+            srv_job_end(s, job, BITNET_MEMORY, "the server is out of memory");
+        for (k = 0; k < n && bells[k] != bell; k++)
+            ;
+        if (bell && k == n && n == BELLS)
+            srv_bell_ring(bell);
+        else if (bell && k == n)
+            bells[n++] = bell;
+    }
+    for (size_t i = 0; i < n; i++)
+        srv_bell_ring(bells[i]);
+}
+
 void srv_step(srv_scheduler *s)
 {
     bitnet_error e;
@@ -357,13 +381,7 @@ void srv_step(srv_scheduler *s)
         else
             item_failed(s, part, s->items[i].status, &e);
     }
-    for (size_t i = 0; i < s->n_jobs; i++) {
-        srv_job *job = s->jobs[i];
-        if (job->no_room)
-            srv_job_end(s, job, BITNET_MEMORY, "the server is out of memory");
-        else if (!job->over)
-            srv_events_flush(job);
-    }
+    hand_out(s);
     srv_figures_step(s, ms, n_prompt);
     srv_sweep(s);
 }

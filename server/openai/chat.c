@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "ask/event_form.h"
 #include "ask/fields.h"
 #include "http/ids.h"
 #include "openai/openai.h"
@@ -17,8 +18,10 @@ typedef struct chat {
     srv_answer *answer;
     const char *model; /* its name */
     bool stream, include_usage, logprobs;
+    bool begun; /* the stream */
     char id[SRV_ID_MAX];
     int64_t created;
+    srv_form words; /* the event of a piece of text of choice 0 */
 } chat;
 
 /* ---- the request ---- */
@@ -138,15 +141,32 @@ static json_t *chunk(const chat *c, json_t *choices)
     return out;
 }
 
-/* One chunk about one choice; takes `delta` and `logprobs` (NULL: none) over. */
-static bool send_choice(chat *c, int index, json_t *delta, json_t *logprobs, const char *finish)
+/* A chunk about one choice; takes `delta` and `logprobs` (NULL: none) over. */
+static json_t *choice_chunk(const chat *c, int index, json_t *delta, json_t *logprobs,
+                            const char *finish)
 {
     json_t *wrapped =
         logprobs ? json_pack("{s:[o], s:n}", "content", logprobs, "refusal") : json_null();
     json_t *choice =
         json_pack("{s:i, s:o, s:o, s:s?}", "index", index, "delta", delta ? delta : json_object(),
                   "logprobs", wrapped, "finish_reason", finish);
-    return srv_stream_event(c->x, NULL, chunk(c, json_pack("[o]", choice)));
+    return chunk(c, json_pack("[o]", choice));
+}
+
+static bool send_choice(chat *c, int index, json_t *delta, json_t *logprobs, const char *finish)
+{
+    return srv_stream_event(c->x, NULL, choice_chunk(c, index, delta, logprobs, finish));
+}
+
+/* Most chunks are a piece of text of the only choice. */
+static bool send_words(chat *c, const srv_delta *d)
+{
+    static const char mark[] = "<the words>";
+    if (!c->words.n_before &&
+        !srv_form_open(&c->words,
+                       choice_chunk(c, 0, json_pack("{s:s}", "content", mark), NULL, NULL), mark))
+        return false;
+    return srv_form_write(&c->words, c->x, d->text, d->n_text);
 }
 
 static bool begin_stream(chat *c)
@@ -192,6 +212,8 @@ static bool stream_delta(chat *c, const srv_delta *d)
         return send_choice(c, d->choice, json_pack("{s:s}", "content", ""),
                            srv_openai_logprob(srv_answer_model(c->answer), d->event), NULL);
     }
+    if (d->kind == SRV_DELTA_TEXT && d->choice == 0 && !logprob)
+        return send_words(c, d);
     return send_choice(c, d->choice, delta_json(d),
                        logprob ? srv_openai_logprob(srv_answer_model(c->answer), d->event) : NULL,
                        NULL);
@@ -209,25 +231,26 @@ static void end_stream(chat *c, const srv_event *end)
     srv_openai_stream_done(c->x);
 }
 
-/* Failures before the first delta are told by a status: the stream begins with that delta. */
+/* A stream begins with its first delta. */
+static bool take_streamed(void *chat_, const srv_delta *d)
+{
+    chat *c = chat_;
+    bool good = c->begun || begin_stream(c);
+    c->begun = true;
+    return good && stream_delta(c, d);
+}
+
+/* Failures before the first delta are told by a status. */
 static void answer_stream(chat *c)
 {
     srv_delta d = {0};
-    bool begun = false, good = true;
-    while (good && srv_answer_next(c->answer, &d)) {
-        if (d.kind == SRV_DELTA_END && !begun && d.event->error.status != BITNET_OK) {
-            srv_fail_with(c->x, &d.event->error);
-            return;
-        }
-        good = begun || begin_stream(c);
-        begun = true;
-        if (d.kind == SRV_DELTA_END) {
-            end_stream(c, d.event);
-            return;
-        }
-        good = good && stream_delta(c, &d);
-    }
-    srv_stream_end(c->x);
+    bool ended = srv_answer_each(c->answer, take_streamed, c, &d);
+    if (ended && !c->begun && d.event->error.status != BITNET_OK)
+        srv_fail_with(c->x, &d.event->error);
+    else if (ended && (c->begun || begin_stream(c)))
+        end_stream(c, d.event);
+    else
+        srv_stream_end(c->x);
 }
 
 void srv_openai_chat(srv_exchange *x)
@@ -246,6 +269,7 @@ void srv_openai_chat(srv_exchange *x)
         else
             answer_whole(&c);
     }
+    srv_form_free(&c.words);
     srv_answer_close(c.answer);
     srv_ask_free(&c.ask);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "ask/event_form.h"
 #include "ask/fields.h"
 #include "http/ids.h"
 #include "openai/legacy.h"
@@ -26,6 +27,7 @@ typedef struct completion {
     int64_t created;
     char model[256];
     srv_usage usage; /* of all */
+    srv_form words;  /* the event of a piece of text of the first choice */
 } completion;
 
 /* One choice of the prompt at hand. */
@@ -197,12 +199,17 @@ static json_t *reply_json(const completion *c, json_t *choices)
                      srv_openai_fingerprint(), "choices", choices);
 }
 
-static bool send_chunk(completion *c, json_t *choices, json_t *usage)
+static json_t *chunk_json(const completion *c, json_t *choices, json_t *usage)
 {
     json_t *chunk = reply_json(c, choices);
     if (c->include_usage)
         json_object_set_new(chunk, "usage", usage ? usage : json_null());
-    return srv_stream_event(c->x, NULL, chunk);
+    return chunk;
+}
+
+static bool send_chunk(completion *c, json_t *choices, json_t *usage)
+{
+    return srv_stream_event(c->x, NULL, chunk_json(c, choices, usage));
 }
 
 static void add_usage(srv_usage *all, const srv_usage *one)
@@ -220,7 +227,8 @@ typedef struct work {
     srv_answer *answer;
     side *sides; /* [n_choices] */
     json_t *choices;
-    bool begun; /* the stream, or the echo of this prompt */
+    bool begun;         /* the echo of this prompt */
+    bool *stream_begun; /* the stream of all prompts */
 } work;
 
 static bool begin_sides(work *w)
@@ -266,6 +274,18 @@ static void end_prompt(work *w)
         set_offsets(&w->sides[i], w->answer, given_prompt(w->c, w->prompt));
 }
 
+/* Most chunks are a piece of text of the only choice. */
+static bool send_words(completion *c, side *s)
+{
+    static const char mark[] = "<the words>";
+    bool ready = c->words.n_before != 0;
+    if (!ready) {
+        json_t *one = choice_json(c, 0, json_string(mark), s, NULL);
+        ready = srv_form_open(&c->words, chunk_json(c, json_pack("[o]", one), NULL), mark);
+    }
+    return ready && srv_form_write(&c->words, c->x, s->said.text.data, s->said.text.n);
+}
+
 /* Sends what a choice has and forgets it. */
 static bool flush(work *w, int choice, const char *finish)
 {
@@ -274,6 +294,11 @@ static bool flush(work *w, int choice, const char *finish)
     bool empty = s->said.text.n == 0 && json_array_size(s->legacy.tokens) == 0;
     if (empty && !finish)
         return true;
+    if (index == 0 && !finish && !w->c->logprobs) {
+        bool good = send_words(w->c, s);
+        srv_textbuf_drop(&s->said.text, s->said.text.n);
+        return good;
+    }
     json_t *one = choice_json(w->c, index, srv_said_text(&s->said.text), s, finish);
     srv_textbuf_drop(&s->said.text, s->said.text.n);
     return send_chunk(w->c, json_pack("[o]", one), NULL);
@@ -294,14 +319,36 @@ static bool take_delta(work *w, const srv_delta *d)
     return good;
 }
 
-/* All deltas of one prompt. *end: its END, once true was returned. */
-static bool read_answer(work *w, srv_delta *end, bool *stream_begun)
+static void begin_stream(work *w)
 {
+    if (!*w->stream_begun)
+        srv_stream_begin(w->c->x, "text/event-stream");
+    *w->stream_begun = true;
+}
+
+static bool take_streamed(void *work_, const srv_delta *d)
+{
+    begin_stream(work_);
+    return take_delta(work_, d);
+}
+
+/* All deltas of one prompt. *end: its END, once true was returned. */
+static bool read_stream(work *w, srv_delta *end)
+{
+    bool ended = srv_answer_each(w->answer, take_streamed, w, end);
+    if (ended && end->event->error.status == BITNET_OK)
+        begin_stream(w);
+    return ended;
+}
+
+/* The same of a whole answer; and of a stream whose prompt is told, which may take long. */
+static bool read_answer(work *w, srv_delta *end)
+{
+    if (w->c->stream && !w->c->ask.job.prompt_logprobs)
+        return read_stream(w, end);
     while (srv_answer_next(w->answer, end)) {
-        if (w->c->stream && !*stream_begun && end->event->error.status == BITNET_OK) {
-            srv_stream_begin(w->c->x, "text/event-stream");
-            *stream_begun = true;
-        }
+        if (w->c->stream && end->event->error.status == BITNET_OK)
+            begin_stream(w);
         if (end->kind == SRV_DELTA_END)
             return true;
         if (!take_delta(w, end))
@@ -346,7 +393,8 @@ static bool one_prompt(completion *c, size_t i, json_t *choices, bool *stream_be
     if (!start_more(c, i))
         return false;
     work w = {.c = c, .prompt = i, .answer = c->answers[i % WINDOW], .choices = choices};
-    bool good = begin_sides(&w), read = good && read_answer(&w, &end, stream_begun);
+    w.stream_begun = stream_begun;
+    bool good = begin_sides(&w), read = good && read_answer(&w, &end);
     if (!good || (!read && !c->stream))
         tell_failure(c, &no_memory, *stream_begun);
     else if (!read)
@@ -403,6 +451,7 @@ void srv_openai_completions(srv_exchange *x)
     }
     for (size_t i = 0; i < WINDOW; i++)
         srv_answer_close(c->answers[i]);
+    srv_form_free(&c->words);
     srv_prompts_free(&c->prompts);
     srv_ask_free(&c->ask);
     free(c);

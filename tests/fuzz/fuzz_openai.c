@@ -36,7 +36,8 @@ static const srv_config config = {.max_tokens = 64,
                                   .max_prompt_tokens = 200,
                                   .max_grammar = 4096,
                                   .receipts = true};
-static srv_server server = {.config = &config};
+static int teller; /* stands for one */
+static srv_server server = {.config = &config, .tellers = (srv_tellers *)&teller};
 
 srv_server *srv_server_of(const srv_exchange *x)
 {
@@ -115,6 +116,37 @@ void srv_stream_end(srv_exchange *x)
 {
     CHECK(x->streaming);
     x->streaming = false;
+}
+
+void srv_stream_gather(srv_exchange *x, bool gathers)
+{
+    (void)gathers;
+    CHECK(x);
+}
+
+bool srv_stream_flush(srv_exchange *x)
+{
+    return x != NULL;
+}
+
+bool srv_stream_room(srv_exchange *x)
+{
+    return x != NULL;
+}
+
+/* Tells on the same thread. */
+bool srv_tellers_run(srv_tellers *t, const srv_telling *what)
+{
+    CHECK(t);
+    what->listen(what->user, NULL);
+    while (what->tell(what->user))
+        ;
+    return true;
+}
+
+void srv_job_listen(srv_job *job, srv_bell *bell)
+{
+    CHECK(job && !bell);
 }
 
 void srv_reply_header(srv_exchange *x, const char *name, const char *value)

@@ -484,6 +484,71 @@ static void pace_keeps_both_promises(void **state)
     assert_int_equal(srv_pace_room(&p, 0, 512), 128); /* a slow machine: whoever comes is let in */
 }
 
+/* ---- bells ---- */
+
+/* One thread takes the events of several jobs, and a step wakes it once, whosever events it has
+ * brought. */
+static void one_bell_for_many(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    world w = world_open(NULL);
+    srv_bell bell;
+    srv_job *jobs[N];
+    srv_job_options o[N];
+    answer *a[N];
+    size_t n_ended = 0, n_heard = 0;
+    srv_bell_open(&bell);
+    for (size_t i = 0; i < N; i++) {
+        o[i] = ask(&w, 5 + 11 * i, 60);
+        jobs[i] = submit(&w, &o[i]);
+        srv_job_listen(jobs[i], &bell);
+        a[i] = calloc(1, sizeof *a[i]);
+    }
+    for (srv_bell_ring(&bell); n_ended < N; n_heard++) {
+        srv_bell_wait(&bell, ANSWER_WAIT_MS);
+        n_ended = 0;
+        for (size_t i = 0; i < N; i++) {
+            while (answer_take(a[i], jobs[i], 0))
+                ;
+            n_ended += a[i]->ended;
+        }
+    }
+    assert_in_range(n_heard, 1, load_of(&w).n_steps + N + 1); /* the end of a job rings, too */
+    for (size_t i = 0; i < N; i++) {
+        assert_alone(&w.n, &o[i], a[i], "a job with a bell");
+        srv_job_release(jobs[i]);
+        answer_free(a[i]);
+    }
+    world_close(&w);
+    srv_bell_close(&bell);
+}
+
+/* Whoever stops listening to a bell waits as before. */
+static void from_a_bell_to_waiting(void **state)
+{
+    (void)state;
+    world w = world_open(NULL);
+    srv_bell bell;
+    answer *a = calloc(1, sizeof *a);
+    srv_job_options o = ask(&w, 20, 200);
+    srv_bell_open(&bell);
+    srv_job *job = submit(&w, &o);
+    srv_job_listen(job, &bell);
+    while (a->choice[0].n_ids < 10) {
+        srv_bell_wait(&bell, ANSWER_WAIT_MS);
+        while (answer_take(a, job, 0))
+            ;
+    }
+    srv_job_listen(job, NULL);
+    answer_all(a, job);
+    assert_alone(&w.n, &o, a, "a job that had a bell");
+    srv_job_release(job);
+    answer_free(a);
+    world_close(&w);
+    srv_bell_close(&bell);
+}
+
 /* ---- the queue ---- */
 
 static srv_job *queued(srv_job *job, srv_queue *q, uint64_t scope, srv_priority p, double at)
@@ -834,6 +899,8 @@ int main(void)
         cmocka_unit_test(long_prompt_stalls_nobody),
         cmocka_unit_test(short_prompt_passes_long_ones),
         cmocka_unit_test(pace_keeps_both_promises),
+        cmocka_unit_test(one_bell_for_many),
+        cmocka_unit_test(from_a_bell_to_waiting),
         cmocka_unit_test(turns_are_fair),
         cmocka_unit_test(queue_is_bounded),
         cmocka_unit_test(deadlines_pass),
