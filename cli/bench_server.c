@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-enum { CROWD = 16, NEW_TOKENS = 48, SHORT_PROMPT = 8, OTHERS = 8 };
+enum { CROWD = 16, LARGE = 64, NEW_TOKENS = 48, SHORT_PROMPT = 8, OTHERS = 8 };
 
 /* ---- --server ---- */
 
@@ -64,11 +64,6 @@ int bench_url(const bench_plan *p)
 
 /* ---- --serve: the library's part ---- */
 
-typedef struct library_figures {
-    double prompt, crowd, one; /* tok/s of pp128, bt16, tg48 */
-    int n_ctx;
-} library_figures;
-
 static int median_of(bench_side *s, const char *test, int n, double *out)
 {
     bitnet_bench_test t;
@@ -82,6 +77,19 @@ static int median_of(bench_side *s, const char *test, int n, double *out)
     return rc;
 }
 
+/* What the promises depend on. */
+static void describe(const bench_side *s, library_figures *f)
+{
+    static const char *const fast[] = {"i8mm", "svei8mm", "avxvnni", "avx512vnni", "amx"};
+    const bitnet_model_info *info = bitnet_engine_model(s->engine);
+    f->n_ctx = info->n_ctx_train;
+    f->n_embd = info->n_embd;
+    f->gpu = s->limits.n_peaks == 0;
+    for (size_t i = 0; i < s->limits.n_peaks; i++)
+        for (size_t k = 0; k < sizeof fast / sizeof *fast; k++)
+            f->matrix |= strcmp(s->limits.peaks[i].isa, fast[k]) == 0;
+}
+
 static int measure_library(const bench_plan *p, const bench_source *src, library_figures *f)
 {
     bench_plan plan = *p;
@@ -93,9 +101,11 @@ static int measure_library(const bench_plan *p, const bench_source *src, library
     rc = rc ? rc : median_of(&s, "pp128", p->n_repeats, &f->prompt);
     rc = rc ? rc : median_of(&s, "bt16", p->n_repeats, &f->crowd);
     rc = rc ? rc : median_of(&s, "tg48", p->n_repeats, &f->one);
+    if (!rc && s.limits.n_peaks == 0)
+        rc = median_of(&s, "bt64", p->n_repeats, &f->large);
     progress_end();
     if (!rc)
-        f->n_ctx = bitnet_engine_model(s.engine)->n_ctx_train;
+        describe(&s, f);
     if (!rc && !opt_json(p->args))
         out_printf("%s on %s, %d threads\n", s.model, p->cpu, bitnet_runtime_threads(s.runtime));
     side_close(&s);
@@ -103,16 +113,6 @@ static int measure_library(const bench_plan *p, const bench_source *src, library
 }
 
 /* ---- --serve: the server's part ---- */
-
-typedef struct server_figures {
-    double one, crowd;                             /* tok/s while all generate */
-    double first_p50, first_p99, gap_p50, gap_p99; /* of the crowd, ms */
-    double others_p50, during_p99;     /* gaps of 8 without and with a long prompt, ms */
-    double long_alone, long_among;     /* until its first token, ms */
-    int n_long, n_shared;              /* tokens */
-    double prefix_first, prefix_again; /* the same */
-    double client_cpu, seconds;
-} server_figures;
 
 static int go(const traffic_plan *plan, server_figures *f, traffic_result *r)
 {
@@ -134,34 +134,52 @@ static double together(const traffic_result *r)
     return r->seconds > 0 ? (double)r->n_tokens / r->seconds : 0;
 }
 
-static int measure_crowds(traffic_plan plan, server_figures *f)
+/* The rate of so many streams that each ask once, the median of n runs after one that is not
+ * counted; *last gets the last run, to be freed. */
+static int streams(traffic_plan plan, int n_streams, int n, server_figures *f, double *tok_s,
+                   traffic_result *last)
 {
-    traffic_result r;
+    double rates[BENCH_REPEATS_MAX];
     plan.n_prompt = SHORT_PROMPT;
     plan.n_new = NEW_TOKENS;
-    plan.n_streams = 1;
-    plan.n_requests = 1;
-    plan.seed = 1;
-    progress_detail("one stream");
-    int rc = go(&plan, f, &r);
+    plan.n_streams = n_streams;
+    plan.n_requests = (size_t)n_streams;
+    progress_detail("%d streams", n_streams);
+    for (int i = -1; i < n; i++) {
+        plan.seed += 1;
+        int rc = go(&plan, f, last);
+        if (rc)
+            return rc;
+        if (i >= 0)
+            rates[i] = together(last);
+        if (i + 1 < n)
+            traffic_free(last);
+    }
+    *tok_s = bitnet_summarize(rates, (size_t)n).median;
+    return EXIT_OK;
+}
+
+static int measure_crowds(traffic_plan plan, int n, bool large, server_figures *f)
+{
+    traffic_result r;
+    plan.seed = 10;
+    int rc = streams(plan, 1, n, f, &f->one, &r);
     if (rc)
         return rc;
-    f->one = together(&r);
     traffic_free(&r);
-    plan.n_streams = CROWD;
-    plan.n_requests = CROWD;
-    plan.seed = 2;
-    progress_detail("%d streams", CROWD);
-    rc = go(&plan, f, &r);
+    plan.seed = 50;
+    rc = streams(plan, CROWD, n, f, &f->crowd, &r);
     if (rc)
         return rc;
-    f->crowd = together(&r);
     f->first_p50 = figures_share(&r.first_ms, 0.5);
     f->first_p99 = figures_share(&r.first_ms, 0.99);
     f->gap_p50 = figures_share(&r.gap_ms, 0.5);
     f->gap_p99 = figures_share(&r.gap_ms, 0.99);
     traffic_free(&r);
-    return EXIT_OK;
+    plan.seed = 90;
+    if (large && (rc = streams(plan, LARGE, n, f, &f->large, &r)) == EXIT_OK)
+        traffic_free(&r);
+    return rc;
 }
 
 static int first_of(traffic_plan plan, server_figures *f, double *ms)
@@ -178,53 +196,93 @@ static int first_of(traffic_plan plan, server_figures *f, double *ms)
     return EXIT_OK;
 }
 
-static int measure_long(traffic_plan plan, server_figures *f)
+static double median_ms(double *ms, int n)
+{
+    return bitnet_summarize(ms, (size_t)n).median;
+}
+
+/* What takes less than a second is measured as often as asked for, what takes longer once. */
+static bool again(int done, int n, double ms)
+{
+    return done == 0 || (done < n && ms < 1e3);
+}
+
+static int long_among(traffic_plan plan, server_figures *f, double *during, double *usual,
+                      double *among)
 {
     traffic_result r;
-    plan.n_prompt = f->n_long;
-    plan.seed = 3;
-    progress_detail("a prompt of %d tokens", f->n_long);
-    int rc = first_of(plan, f, &f->long_alone);
     plan.n_streams = OTHERS;
     plan.n_prompt = SHORT_PROMPT;
     plan.n_new = NEW_TOKENS;
-    plan.seed = 4;
     plan.extra_prompt = f->n_long;
     plan.extra_after = 2;
     progress_detail("the same among %d others", OTHERS);
-    rc = rc ? rc : go(&plan, f, &r);
+    int rc = go(&plan, f, &r);
     if (rc)
         return rc;
-    f->others_p50 = figures_share(&r.gap_ms, 0.5);
-    f->during_p99 = figures_share(&r.during_ms, 0.99);
-    f->long_among = r.extra_ms;
+    *usual = figures_share(&r.gap_ms, 0.5);
+    *during = figures_share(&r.during_ms, 0.99);
+    *among = r.extra_ms;
     traffic_free(&r);
     return EXIT_OK;
 }
 
-static int measure_prefix(traffic_plan plan, server_figures *f)
+static int measure_long(traffic_plan plan, int n, server_figures *f)
 {
+    double alone[BENCH_REPEATS_MAX], among[BENCH_REPEATS_MAX], usual[BENCH_REPEATS_MAX];
+    double during[BENCH_REPEATS_MAX];
+    int rc = EXIT_OK, k = 0;
+    plan.seed = 120;
+    for (; !rc && again(k, n, k ? alone[0] : 0); k++) {
+        plan.n_prompt = f->n_long;
+        plan.seed++;
+        progress_detail("a prompt of %d tokens", f->n_long);
+        rc = first_of(plan, f, &alone[k]);
+        plan.seed++;
+        rc = rc ? rc : long_among(plan, f, &during[k], &usual[k], &among[k]);
+    }
+    if (rc)
+        return rc;
+    f->long_alone = median_ms(alone, k);
+    f->long_among = median_ms(among, k);
+    f->others_p50 = median_ms(usual, k);
+    f->during_p99 = median_ms(during, k);
+    return EXIT_OK;
+}
+
+static int measure_prefix(traffic_plan plan, int n, server_figures *f)
+{
+    double first[BENCH_REPEATS_MAX], second[BENCH_REPEATS_MAX];
+    int rc = EXIT_OK, k = 0;
     plan.n_prompt = f->n_shared;
     plan.same_prompt = true;
     plan.seed = 5;
     progress_detail("a prefix of %d tokens, twice", f->n_shared);
-    int rc = first_of(plan, f, &f->prefix_first);
-    return rc ? rc : first_of(plan, f, &f->prefix_again);
+    for (; !rc && again(k, n, k ? first[0] : 0); k++, plan.seed++) {
+        rc = first_of(plan, f, &first[k]);
+        rc = rc ? rc : first_of(plan, f, &second[k]);
+    }
+    if (rc)
+        return rc;
+    f->prefix_first = median_ms(first, k);
+    f->prefix_again = median_ms(second, k);
+    return EXIT_OK;
 }
 
-static int measure_server(const args *a, const char *model, int n_ctx, server_figures *f)
+static int measure_server(const bench_plan *p, const char *model, const library_figures *l,
+                          server_figures *f)
 {
     own_server own;
-    int room = n_ctx - NEW_TOKENS - 16;
+    int room = l->n_ctx - NEW_TOKENS - 16;
     progress_begin(UNIT_NONE, "starting a server");
-    int rc = own_server_start(a, model, &own);
+    int rc = own_server_start(p->args, model, &own);
     traffic_plan plan = {.server = &own.at};
     f->n_long = room < 4000 ? room : 4000;
     f->n_shared = room < 1000 ? room : 1000;
     progress_begin(UNIT_NONE, "measuring the server");
-    rc = rc ? rc : measure_crowds(plan, f);
-    rc = rc ? rc : measure_long(plan, f);
-    rc = rc ? rc : measure_prefix(plan, f);
+    rc = rc ? rc : measure_crowds(plan, p->n_repeats, l->gpu, f);
+    rc = rc ? rc : measure_long(plan, p->n_repeats, f);
+    rc = rc ? rc : measure_prefix(plan, p->n_repeats, f);
     progress_end();
     own_server_stop(&own);
     return rc;
@@ -251,6 +309,10 @@ static void print_json(const library_figures *l, const server_figures *s)
           s->during_p99, s->long_alone, s->long_among);
     j_add(j, "prefix_tokens:i prefix_first_ms:f prefix_again_ms:f client_cpu_s:f seconds:f",
           s->n_shared, s->prefix_first, s->prefix_again, s->client_cpu, s->seconds);
+    if (l->gpu)
+        j_add(j, "bt64_tok_s:f stream64_tok_s:f stream64_of_bt64:f", l->large, s->large,
+              share(s->large, l->large));
+    json_object_set_new(j, "verdicts", verdicts_json(l, s));
     j_print(j);
 }
 
@@ -286,7 +348,10 @@ static void print_text(const library_figures *l, const server_figures *s)
     line("a new prefix, first token", s->prefix_first, "ms",
          "%d tokens; the second time %.2f ms, %.1f times sooner", s->n_shared, s->prefix_again,
          share(s->prefix_first, s->prefix_again));
+    if (l->gpu)
+        line("server, 64 streams", s->large, "tok/s", "library, 64 timelines %.0f tok/s", l->large);
     line("client", s->client_cpu, "s", "of CPU time in %.1f s", s->seconds);
+    print_verdicts(l, s);
 }
 
 /* A synthetic model becomes a file for as long as the server needs it. */
@@ -315,7 +380,7 @@ int bench_own(const bench_plan *p)
     if (!rc && src.synthetic)
         rc = served_file(&src, path, sizeof path);
     if (!rc)
-        rc = measure_server(a, *path ? path : src.path, library.n_ctx, &server);
+        rc = measure_server(p, *path ? path : src.path, &library, &server);
     if (*path) {
         unlink(path);
         signals_name_temp(NULL);

@@ -17,6 +17,42 @@ typedef struct own_server {
 int own_server_start(const args *a, const char *model, own_server *out);
 void own_server_stop(own_server *s);
 
+/* ---- what --serve measures ---- */
+
+typedef struct library_figures {
+    double prompt, crowd, one, large; /* tok/s of pp128, bt16, tg48; of bt64 on a GPU, else 0 */
+    int n_ctx, n_embd;
+    bool gpu;    /* something else than the CPU computes */
+    bool matrix; /* the CPU multiplies small matrices of integers, or four at once (i8mm, VNNI, AMX)
+                  */
+} library_figures;
+
+typedef struct server_figures {
+    double one, crowd, large;                      /* tok/s while all generate; large: 64 streams */
+    double first_p50, first_p99, gap_p50, gap_p99; /* of the crowd, ms */
+    double others_p50, during_p99;     /* gaps of 8 without and with a long prompt, ms */
+    double long_alone, long_among;     /* until its first token, ms */
+    int n_long, n_shared;              /* tokens */
+    double prefix_first, prefix_again; /* the same */
+    double client_cpu, seconds;
+} server_figures;
+
+/* A promise of the server, and what came of it. */
+typedef struct verdict {
+    const char *name, *text;
+    double value, bound;
+    bool least; /* the bound is the least value; else the most */
+} verdict;
+enum { VERDICTS_MAX = 8 };
+
+/* ---- bench_verdicts.c ---- */
+
+/* Which promises there are for this machine and model, and what the figures say. Returns how many.
+ */
+size_t list_verdicts(const library_figures *l, const server_figures *s, verdict *out);
+void print_verdicts(const library_figures *l, const server_figures *s);
+json_t *verdicts_json(const library_figures *l, const server_figures *s);
+
 /* bench --server URL, bench --serve */
 int bench_url(const bench_plan *p);
 int bench_own(const bench_plan *p);

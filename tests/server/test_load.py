@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """bench --server and --serve: what the load generator counts is what the server counted. Times are never judged."""
 import json
+import re
 
 from serving import Server, check, equal, expect, main, model
 from harness import fails
@@ -47,6 +48,27 @@ def test_own_server():
     for name in ("pp128_tok_s", "bt16_tok_s", "stream1_tok_s", "stream16_tok_s", "long_alone_ms", "long_among_ms", "prefix_first_ms",
                  "prefix_again_ms", "others_p50_ms"):
         check(got[name] > 0, f"{name}: {got}")
+    verdicts = {v["name"]: v for v in got["verdicts"]}
+    ratios = {"bt16_of_pp128": (got["bt16_of_pp128"], 0.7, True), "stream16_of_bt16": (got["stream16_of_bt16"], 0.9, True),
+              "stream16_of_stream1": (got["stream16_of_stream1"], (1.7, 2.5), True),
+              "others_gap": (got["others_during_p99_ms"] / got["others_p50_ms"], 5, False),
+              "long_prompt": (got["long_among_ms"] / got["long_alone_ms"], 1.5, False),
+              "prefix": (got["prefix_first_ms"] / got["prefix_again_ms"], 10, True), "http_adds": (got["http_adds"], 0.15, False)}
+    equal(sorted(verdicts), sorted(ratios), "promises on a CPU")
+    for name, (value, bound, least) in ratios.items():
+        v = verdicts[name]
+        check(abs(v["value"] - value) < 1e-6 * abs(value) + 1e-9 and v["bound"] in (bound if isinstance(bound, tuple) else (bound,)), f"{v}: {value}")
+        equal((v["is"], v["ok"]), ("at least", value >= v["bound"]) if least else ("at most", value <= v["bound"]), f"the verdict {v}")
+
+
+def test_own_server_as_text():
+    told = expect(0, "bench", "--serve", "--model", model("nano"), "--repeat", "1").out
+    lines = re.findall(r"^(.{36}) +(-?[0-9.]+)  at (least|most ) ([0-9.]+) +(ok|missed)$", told, re.M)
+    equal(len(lines), 7, f"verdicts in {told}")
+    for text, value, how, bound, said in lines:
+        good = float(value) >= float(bound) if how == "least" else float(value) <= float(bound)
+        check(value == bound or good == (said == "ok"), f"{text}: {value}, {how} {bound}: {said}")
+    check(f"\n{sum(line[4] == 'ok' for line in lines)} of 7 bounds hold\n" in told, told)
 
 
 if __name__ == "__main__":
