@@ -146,5 +146,20 @@ def test_socket_activation():
                 p.kill()
 
 
+def test_the_policy_says_who_loses_a_prefix():
+    """Room for five blocks: four prefixes of one block are in the cache when a fifth comes. A came first, B was used longest ago, C was
+    used least often."""
+    for policy, victim in (("fifo", "A"), ("lru", "B"), ("lfu", "C")):
+        with Server("--model", model("story"), "--kv-pool", "4", "--kv-policy", policy) as s:
+            check('bitnet_kv_blocks{model="story"} 5' in s.get("/metrics")[2].decode(), "the pool has another number of blocks than this test needs")
+
+            def cached(name):
+                reply = s.json("POST", "/v1/completions", {"prompt": [ord(name)] * 70, "max_tokens": 1})
+                return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+            equal([cached(n) for n in "ABBBCAADDE"], [0, 0, 64, 64, 0, 64, 64, 0, 64, 0], f"{policy}: what was found")
+            left = [n for n in "ABCD" if n != victim]
+            equal([cached(n) for n in left + [victim]], [64, 64, 64, 0], f"{policy}: what is found of {left} and {victim}")
+
+
 if __name__ == "__main__":
     main(globals())
