@@ -13,6 +13,8 @@ static srv_tool_style style_of(bitnet_tool_style style)
         return SRV_TOOLS_HERMES;
     case BITNET_TOOLS_LLAMA3:
         return SRV_TOOLS_LLAMA3;
+    case BITNET_TOOLS_XML:
+        return SRV_TOOLS_XML;
     case BITNET_TOOLS_MISTRAL:
         return SRV_TOOLS_MISTRAL;
     default:

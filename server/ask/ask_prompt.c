@@ -67,11 +67,11 @@ static void end_thinking(srv_chat *chat)
 
 static bool force_call(srv_exchange *x, const srv_model *model, srv_chat *chat, srv_prompt *p)
 {
-    if (chat->style == SRV_TOOLS_NONE) {
+    if (chat->style == SRV_TOOLS_NONE || chat->style == SRV_TOOLS_XML) {
         srv_fail(x, 400, "unsupported_value", "tool_choice",
-                 "tool_choice: it is not known how %s writes calls, so none can be forced: use "
-                 "\"auto\" or \"none\"",
-                 model->name);
+                 "tool_choice: %s %s, so none can be forced: use \"auto\" or \"none\"", model->name,
+                 chat->style == SRV_TOOLS_XML ? "writes calls as XML"
+                                              : "writes calls nobody knows how");
         return false;
     }
     end_thinking(chat);

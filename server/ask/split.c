@@ -1,39 +1,10 @@
 /* split.c - see split.h. A state machine over the text that is not decided yet (`hold`). */
-#include "ask/split.h"
+#include "ask/split_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "ask/json_text.h"
-#include "ask/textbuf.h"
-
-typedef enum state { START, SAID, THOUGHT, CALL, AFTER } state;
-
-typedef struct row {
-    srv_delta_kind kind;
-    size_t at, n; /* in `out` */
-    int tool_index;
-    bool cut;
-} row;
-
-struct srv_split {
-    srv_split_options o;
-    state state;
-    srv_textbuf hold;  /* text that came and is not decided */
-    srv_textbuf out;   /* text of the pieces */
-    srv_textbuf rows;  /* row[]: the pieces */
-    size_t n_taken;    /* rows handed out */
-    bool thought_over; /* <think> is no longer looked for */
-    bool drop_space;   /* blanks at the beginning of hold are nobody's */
-    int n_calls;
-    bool cut; /* the last call's arguments have no end */
-    /* the call in hold: bytes before its object, bytes scanned, where in the JSON that is */
-    size_t marker, scan;
-    int depth, n_tries;
-    bool in_text, escaped;
-    bool begun;   /* it was announced */
-    bool in_args; /* what is scanned are its arguments */
-};
 
 static const char think_open[] = "<think>", think_close[] = "</think>";
 static const char call_close[] = "</tool_call>";
@@ -72,7 +43,7 @@ bool srv_split_cut(const srv_split *s)
 
 /* ---- pieces ---- */
 
-static void emit(srv_split *s, srv_delta_kind kind, const char *text, size_t n)
+void srv_split_emit(srv_split *s, srv_delta_kind kind, const char *text, size_t n)
 {
     row r = {kind, s->out.n, n, s->n_calls - 1, s->cut};
     if (n == 0 && (kind == SRV_DELTA_TEXT || kind == SRV_DELTA_REASONING))
@@ -85,7 +56,7 @@ static void emit(srv_split *s, srv_delta_kind kind, const char *text, size_t n)
 /* The first n bytes of hold are this. */
 static void give(srv_split *s, srv_delta_kind kind, size_t n)
 {
-    emit(s, kind, s->hold.data, n);
+    srv_split_emit(s, kind, s->hold.data, n);
     srv_textbuf_drop(&s->hold, n);
 }
 
@@ -101,21 +72,16 @@ bool srv_split_next(srv_split *s, srv_piece *out)
 
 /* ---- looking at hold ---- */
 
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 static size_t spaces(const srv_split *s)
 {
     size_t n = 0;
-    while (n < s->hold.n && is_space(s->hold.data[n]))
+    while (n < s->hold.n && srv_split_space(s->hold.data[n]))
         n++;
     return n;
 }
 
 /* How hold, from `at`, and a word compare: 1 it begins with it, 0 it may when more comes, -1 no. */
-static int begins(const srv_split *s, size_t at, const char *word)
+int srv_split_begins(const srv_split *s, size_t at, const char *word)
 {
     size_t have = s->hold.n - at, n = strlen(word), common = have < n ? have : n;
     if (common && memcmp(s->hold.data + at, word, common) != 0)
@@ -136,14 +102,14 @@ static size_t waiting(const srv_split *s, const char *word)
     size_t n = s->hold.n, most = strlen(word) - 1, k = n < most ? n : most;
     while (k && memcmp(s->hold.data + n - k, word, k) != 0)
         k--;
-    while (k < n && is_space(s->hold.data[n - k - 1]))
+    while (k < n && srv_split_space(s->hold.data[n - k - 1]))
         k++;
     return k;
 }
 
 static size_t without_space_before(const srv_split *s, size_t n)
 {
-    while (n && is_space(s->hold.data[n - 1]))
+    while (n && srv_split_space(s->hold.data[n - 1]))
         n--;
     return n;
 }
@@ -151,6 +117,7 @@ static size_t without_space_before(const srv_split *s, size_t n)
 static const char *marker_of(srv_tool_style style)
 {
     return style == SRV_TOOLS_HERMES    ? "<tool_call>"
+           : style == SRV_TOOLS_XML     ? "<tool_call>"
            : style == SRV_TOOLS_MISTRAL ? "[TOOL_CALLS]"
                                         : NULL;
 }
@@ -162,10 +129,11 @@ static void begin_call(srv_split *s, size_t marker)
     s->state = CALL;
     s->marker = s->scan = marker;
     s->depth = s->n_tries = 0;
+    s->function = NULL;
     s->in_text = s->escaped = s->begun = s->in_args = false;
 }
 
-static bool is_tool(const srv_split *s, const char *name)
+const json_t *srv_split_tool(const srv_split *s, const char *name)
 {
     size_t i;
     json_t *tool;
@@ -174,9 +142,9 @@ static bool is_tool(const srv_split *s, const char *name)
         const json_t *function = json_object_get(tool, "function");
         const char *known = json_string_value(json_object_get(function, "name"));
         if (known && strcmp(known, name) == 0)
-            return true;
+            return function;
     }
-    return false;
+    return NULL;
 }
 
 static json_t *arguments_of(const json_t *call)
@@ -190,14 +158,15 @@ static const char *name_of(const srv_split *s, const json_t *call)
 {
     const json_t *value = json_object_get(call, "name");
     const char *name = json_string_value(value);
-    return name && strlen(name) == json_string_length(value) && is_tool(s, name) ? name : NULL;
+    return name && strlen(name) == json_string_length(value) && srv_split_tool(s, name) ? name
+                                                                                        : NULL;
 }
 
-static void announce(srv_split *s, const char *name)
+void srv_split_announce(srv_split *s, const char *name)
 {
     s->n_calls++;
     s->begun = true;
-    emit(s, SRV_DELTA_TOOL_BEGIN, name, strlen(name));
+    srv_split_emit(s, SRV_DELTA_TOOL_BEGIN, name, strlen(name));
 }
 
 /* The call's text before `at`, with a value of our own and its end. NULL: it is no JSON. */
@@ -222,7 +191,7 @@ static void try_begin(srv_split *s, size_t at)
     if (name && json_is_null(arguments_of(call))) {
         json_t *other = completed(s, at, "true}");
         if (json_is_true(arguments_of(other))) {
-            announce(s, name);
+            srv_split_announce(s, name);
             s->in_args = true;
         }
         json_decref(other);
@@ -238,8 +207,8 @@ static bool whole_call(srv_split *s, size_t end)
     json_t *arguments = arguments_of(call);
     char *text = name && json_is_object(arguments) ? json_dumps(arguments, 0) : NULL;
     if (text) {
-        announce(s, name);
-        emit(s, SRV_DELTA_TOOL_ARGS, text, strlen(text));
+        srv_split_announce(s, name);
+        srv_split_emit(s, SRV_DELTA_TOOL_ARGS, text, strlen(text));
     }
     free(text);
     json_decref(call);
@@ -261,7 +230,7 @@ static bool scan_byte(srv_split *s, char c)
 }
 
 /* It was no call: the marker is text, what follows it is looked at again. */
-static void no_call(srv_split *s)
+void srv_split_no_call(srv_split *s)
 {
     s->state = SAID;
     give(s, SRV_DELTA_TEXT, s->marker);
@@ -270,10 +239,10 @@ static void no_call(srv_split *s)
 static void end_call(srv_split *s, size_t end)
 {
     if (!s->begun && !whole_call(s, end)) {
-        no_call(s);
+        srv_split_no_call(s);
         return;
     }
-    emit(s, SRV_DELTA_TOOL_END, "", 0);
+    srv_split_emit(s, SRV_DELTA_TOOL_END, "", 0);
     srv_textbuf_drop(&s->hold, end);
     s->state = AFTER;
 }
@@ -284,12 +253,12 @@ static bool find_object(srv_split *s)
 {
     bool list = s->o.style == SRV_TOOLS_MISTRAL;
     while (s->scan < s->hold.n &&
-           (is_space(s->hold.data[s->scan]) || (list && (s->hold.data[s->scan] == '['))))
+           (srv_split_space(s->hold.data[s->scan]) || (list && (s->hold.data[s->scan] == '['))))
         s->scan++;
     if (s->scan == s->hold.n)
         return false;
     if (s->hold.data[s->scan] != '{') {
-        no_call(s);
+        srv_split_no_call(s);
         return false;
     }
     s->marker = s->scan; /* the bytes before the object */
@@ -310,7 +279,7 @@ static bool step_call(srv_split *s)
         }
         bool over = scan_byte(s, c);
         if (s->in_args && s->depth == 1 && !s->in_text && c == '}') {
-            emit(s, SRV_DELTA_TOOL_ARGS, s->hold.data + from, s->scan + 1 - from);
+            srv_split_emit(s, SRV_DELTA_TOOL_ARGS, s->hold.data + from, s->scan + 1 - from);
             s->in_args = false;
         }
         if (over) {
@@ -319,7 +288,7 @@ static bool step_call(srv_split *s)
         }
     }
     if (s->in_args && s->scan > from)
-        emit(s, SRV_DELTA_TOOL_ARGS, s->hold.data + from, s->scan - from);
+        srv_split_emit(s, SRV_DELTA_TOOL_ARGS, s->hold.data + from, s->scan - from);
     return false;
 }
 
@@ -331,7 +300,8 @@ static bool step_after(srv_split *s)
     if (n == s->hold.n)
         return false;
     char c = s->hold.data[n];
-    int closes = s->o.style == SRV_TOOLS_HERMES ? begins(s, n, call_close) : -1;
+    bool tagged = s->o.style == SRV_TOOLS_HERMES || s->o.style == SRV_TOOLS_XML;
+    int closes = tagged ? srv_split_begins(s, n, call_close) : -1;
     if (closes == 0)
         return false;
     bool list = s->o.style == SRV_TOOLS_MISTRAL, lone = s->o.style == SRV_TOOLS_LLAMA3;
@@ -381,7 +351,7 @@ static bool step_start(srv_split *s)
     size_t n = s->thought_over && !lone ? 0 : spaces(s);
     if (n == s->hold.n)
         return false;
-    int thinks = s->thought_over ? -1 : begins(s, n, think_open);
+    int thinks = s->thought_over ? -1 : srv_split_begins(s, n, think_open);
     if (thinks == 0)
         return false;
     if (thinks == 1) {
@@ -422,7 +392,7 @@ static bool step(srv_split *s)
     case THOUGHT:
         return step_thought(s);
     case CALL:
-        return step_call(s);
+        return s->o.style == SRV_TOOLS_XML ? srv_split_step_xml(s) : step_call(s);
     case AFTER:
         return step_after(s);
     default:
@@ -467,7 +437,7 @@ bool srv_split_finish(srv_split *s)
     forget(s);
     s->cut = s->state == CALL && s->in_args;
     if (s->state == CALL && s->begun)
-        emit(s, SRV_DELTA_TOOL_END, "", 0);
+        srv_split_emit(s, SRV_DELTA_TOOL_END, "", 0);
     else if (s->state == THOUGHT)
         give(s, SRV_DELTA_REASONING, s->hold.n);
     else if (!is_nothing(s))

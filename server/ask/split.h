@@ -15,6 +15,7 @@ typedef enum srv_tool_style {
     SRV_TOOLS_NONE,    /* not known, or no tools */
     SRV_TOOLS_HERMES,  /* <tool_call>{"name": , "arguments": }</tool_call>, any number */
     SRV_TOOLS_LLAMA3,  /* the answer begins with {"name": , "parameters": }; more after ; */
+    SRV_TOOLS_XML,     /* <tool_call><function=NAME><parameter=KEY>VALUE</parameter>... */
     SRV_TOOLS_MISTRAL, /* [TOOL_CALLS][{"name": , "arguments": }, ...] */
 } srv_tool_style;
 

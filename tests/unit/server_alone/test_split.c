@@ -118,6 +118,65 @@ static void test_hermes_calls(void **state)
     json_decref(tools);
 }
 
+/* A tool with a schema, and one without. */
+static json_t *typed_tools(void)
+{
+    return json_pack("[{s:{s:s, s:{s:{s:{s:s}, s:{s:s}, s:{s:[ss]}, s:{}, s:{s:s}}}}}, {s:{s:s}}]",
+                     "function", "name", "add", "parameters", "properties", "text", "type",
+                     "string", "n", "type", "integer", "e", "enum", "1", "2", "any", "l", "type",
+                     "array", "function", "name", "look");
+}
+
+static void test_xml_calls(void **state)
+{
+    json_t *tools = typed_tools();
+    srv_split_options o = {.style = SRV_TOOLS_XML, .tools = tools};
+    (void)state;
+    expect(o,
+           "I see.\n<tool_call>\n<function=add>\n<parameter=text>\n12\n</parameter>\n"
+           "<parameter=n>\n12\n</parameter>\n</function>\n</tool_call>",
+           "I see.{0 add {\"text\": \"12\", \"n\": 12}}");
+    expect(o,
+           "<tool_call><function=look></function></tool_call>\n<tool_call>\n<function=look>"
+           "<parameter=x>5</parameter></function></tool_call> Done.",
+           "{0 look {}}{1 look {\"x\": \"5\"}}Done.");
+    expect(o,
+           "<tool_call><function=add><parameter=text>\n\na < b </param> \"q\"\n\n</parameter>"
+           "<parameter=e>1</parameter><parameter=any>{\"a\": [1]}</parameter>"
+           "<parameter=l>[1, </parameter><parameter=n>True</parameter></function></tool_call>",
+           "{0 add {\"text\": \"\\na < b </param> \\\"q\\\"\\n\", \"e\": \"1\", "
+           "\"any\": {\"a\": [1]}, \"l\": \"[1, \", \"n\": true}}");
+    /* something between parameters is nobody's */
+    expect(o, "<tool_call><function=add>x <y> <parameter=n>1</parameter>z</function>\n</tool_call>",
+           "{0 add {\"n\": 1}}");
+    json_decref(tools);
+}
+
+static void test_xml_that_is_cut_or_no_call(void **state)
+{
+    static const char *const texts[] = {
+        "<tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>",
+        "<tool_call>\n<function=sub><parameter=n>1</parameter></function></tool_call>",
+        "<tool_call><function=></function></tool_call>",
+        "<tool_call><function=a\ndd></function></tool_call>",
+        "<tool_call><functio",
+        "<function=add></function>",
+        "<tool_call>",
+    };
+    json_t *tools = typed_tools();
+    srv_split_options o = {.style = SRV_TOOLS_XML, .tools = tools};
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        expect(o, texts[i], texts[i]);
+    expect(o, "<tool_call><function=add>", "{0 add ...}");
+    expect(o, "<tool_call><function=add><parameter=n>1</parameter><parameter=text>abc</para",
+           "{0 add {\"n\": 1...}");
+    expect(o, "<tool_call><function=add><parameter=n>1</parameter></function>",
+           "{0 add {\"n\": 1}}");
+    expect(o, "<tool_call><function=add></function></tool_", "{0 add {}}");
+    json_decref(tools);
+}
+
 static void test_what_is_no_call_stays_text(void **state)
 {
     static const char *const texts[] = {
@@ -261,6 +320,8 @@ int main(void)
         cmocka_unit_test(test_plain_text_is_untouched),
         cmocka_unit_test(test_thoughts_come_apart),
         cmocka_unit_test(test_hermes_calls),
+        cmocka_unit_test(test_xml_calls),
+        cmocka_unit_test(test_xml_that_is_cut_or_no_call),
         cmocka_unit_test(test_what_is_no_call_stays_text),
         cmocka_unit_test(test_a_call_that_is_cut_short_ends),
         cmocka_unit_test(test_what_is_cut_around_a_call_is_no_text),
