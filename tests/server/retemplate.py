@@ -84,3 +84,11 @@ Assistant:{% for call in message.tool_calls %}<tool_call>
 {%- endfor -%}
 {%- if add_generation_prompt -%}Assistant:{% if enable_thinking is defined and enable_thinking %} <think>
 {% endif %}{%- endif -%}"""
+
+# The same for models that write calls as Qwen3-Coder does.
+XML = HERMES.replace("""{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}""",
+                     """<function={{ call.function.name }}>
+{% for key, value in call.function.arguments.items() %}<parameter={{ key }}>
+{{ value }}
+</parameter>
+{% endfor %}</function>""")

@@ -13,7 +13,7 @@ from serving import SOURCE, Server, check, equal, main, model, packages, run, te
 packages("openai")
 import openai  # noqa: E402
 
-from retemplate import HERMES, retemplate  # noqa: E402
+from retemplate import HERMES, XML, retemplate  # noqa: E402
 
 STORY = "Once upon a time"
 ASK = [{"role": "user", "content": "What is 7 + 5?"}]
@@ -27,7 +27,7 @@ _started = {}
 def server(name="story"):
     """One server for all tests of a model."""
     if name not in _started:
-        path = model("story") if name == "story" else retemplate(model("story"), temp("tools.gguf"), HERMES)
+        path = model("story") if name == "story" else retemplate(model("story"), temp(f"{name}.gguf"), {"tools": HERMES, "xml": XML}[name])
         _started[name] = Server("-m", path)
     return _started[name]
 
@@ -532,6 +532,20 @@ def test_reasoning():
     equal((message.content, message.reasoning_content), ("Yes.", "I see."), "split")
     message = chat(model="tools", extra_body=think | {"reasoning_format": "none"}).choices[0].message
     equal(message.content, "I see.</think>\n\nYes.", "not split")
+
+def test_calls_as_xml():
+    """A grammar makes the model write a call in the form that its template shows."""
+    call = r'root ::= " Well.\n<tool_call>\n<function=add>\n<parameter=a>\n7\n</parameter>\n<parameter=b>\n5\n</parameter>\n</function>\n</tool_call>"'
+    ask = {"model": "xml", "tools": [ADD], "max_tokens": 200, "extra_body": {"grammar": call}}
+    choice = chat(**ask).choices[0]
+    equal((choice.finish_reason, choice.message.content.strip()), ("tool_calls", "Well."), f"{choice}")
+    equal([(c.function.name, json.loads(c.function.arguments)) for c in choice.message.tool_calls], [("add", {"a": 7, "b": 5})], "the call")
+    deltas = [c.choices[0].delta for c in chat(stream=True, **ask) if c.choices]
+    pieces = [t.function.arguments for d in deltas for t in d.tool_calls or [] if t.function.arguments]
+    equal((json.loads("".join(pieces)), len(pieces) > 2), ({"a": 7, "b": 5}, True), f"the streamed call: {pieces}")
+    turns = ASK + [choice.message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": choice.message.tool_calls[0].id, "content": "12"}]
+    check(chat(model="xml", messages=turns, tools=[ADD]).usage.prompt_tokens > chat(model="xml", tools=[ADD]).usage.prompt_tokens + 20, "the turns are lost")
+    refused(openai.BadRequestError, "XML", chat, model="xml", tools=[ADD], tool_choice="required")
 
 
 if __name__ == "__main__":
