@@ -26,6 +26,7 @@
  * that are not finite, or so large or small that a float could overflow or lose bits, are refused,
  * and everything is computed. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/head_input.h"
 #include "backend/cpu/pack_q6.h"
 
 #include <float.h>
@@ -45,12 +46,7 @@ typedef struct top_row {
     const float *in;
     float *y; /* [n_out] a, then a + b; then the ids that are listed, and from list_cap on their
                  logits */
-    /* what bnet_head_x points to */
-    int8_t *q, *mult, *mult4;
-    int32_t *start4;
-    int8_t *q4;
-    int16_t *pairs4;
-    float *x, *raised;
+    bnet_head_arrays as; /* `in` for the scan */
     float unit, c;
     size_t k; /* of the largest a - b that are kept, from place `first` of the heaps on */
     size_t first;
@@ -66,6 +62,7 @@ typedef struct top_work {
     float *best;    /* [shares][TOP_MAX] heaps of the largest a - b, least first */
     size_t *n_best; /* [shares][BNET_TOP_ROWS] */
     uint8_t *plain; /* [threads][row_bytes] a packed row made plain */
+    int8_t *two;    /* [BNET_TOP_ROWS / 2][n_in / 64][BNET_HEAD_TWO] pairs of rows */
 } top_work;
 
 static size_t padded(size_t n)
@@ -77,6 +74,12 @@ static size_t padded(size_t n)
 static size_t list_cap(const bnet_weight *w)
 {
     return BNET_MIN(w->info.n_out / SHARE + CHUNK, w->info.n_out / 2);
+}
+
+/* A pair of rows, see head.h. */
+static size_t two_bytes(const bnet_weight *w)
+{
+    return w->info.n_in / 64 * BNET_HEAD_TWO;
 }
 
 /* Takes n_bytes behind *at; NULL: they are counted only. */
@@ -96,20 +99,21 @@ static size_t lay_out(const cpu_backend *be, const bnet_weight *w, uint8_t *base
     for (int i = 0; i < BNET_TOP_ROWS; i++) {
         top_row *r = &out->rows[i];
         if (floats) {
-            r->x = lay(base, &at, n * sizeof(float));
-            r->raised = lay(base, &at, n * sizeof(float));
+            r->as.x = lay(base, &at, n * sizeof(float));
+            r->as.raised = lay(base, &at, n * sizeof(float));
             continue;
         }
-        r->q = lay(base, &at, n);
-        r->mult = lay(base, &at, n / 16);
-        r->mult4 = lay(base, &at, n / 4);
-        r->start4 = lay(base, &at, n);
-        r->q4 = lay(base, &at, 4 * n);
-        r->pairs4 = lay(base, &at, 4 * n);
+        r->as.q = lay(base, &at, n);
+        r->as.mult = lay(base, &at, n / 16);
+        r->as.mult4 = lay(base, &at, n / 4);
+        r->as.start4 = lay(base, &at, n);
+        r->as.q4 = lay(base, &at, 4 * n);
+        r->as.pairs4 = lay(base, &at, 4 * n);
     }
     out->best = lay(base, &at, shares * TOP_MAX * sizeof(float));
     out->n_best = lay(base, &at, shares * BNET_TOP_ROWS * sizeof(size_t));
     out->plain = lay(base, &at, threads * padded(w->row_bytes));
+    out->two = lay(base, &at, w->r4 ? BNET_TOP_ROWS / 2 * two_bytes(w) : 0);
     return at;
 }
 
@@ -121,86 +125,13 @@ size_t bnet_cpu_top_bytes(const bnet_backend *b, const bnet_weight *w)
     return lay_out((const cpu_backend *)b, w, NULL, &unused) + BNET_HEAD_ALIGN;
 }
 
-/* ---- the input as integers ---- */
-
-static float largest(const float *x, size_t n)
-{
-    float most = 0;
-    for (size_t i = 0; i < n; i++) {
-        float v = fabsf(x[i]);
-        most = v > most ? v : most;
-    }
-    return most;
-}
-
-/* One group of columns under one multiplier. */
-static void quantise(const float *x, size_t n, float unit, int8_t *q, int8_t *mult)
-{
-    float steps = ceilf(largest(x, n) / (127.0f * unit));
-    int m = steps < BNET_HEAD_MULT ? (int)steps : BNET_HEAD_MULT;
-    float inverse = m ? 1.0f / (unit * (float)m) : 0;
-    for (size_t i = 0; i < n; i++) {
-        float v = rintf(x[i] * inverse);
-        q[i] = (int8_t)(v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v);
-    }
-    for (size_t i = 0; i < n; i += 16)
-        mult[i / 16] = (int8_t)m;
-}
-
-/* The same numbers in the orders kernels read. */
-static void arrange(const top_row *t, size_t n)
-{
-    for (size_t i = 0; i < n / 4; i++)
-        for (size_t r = 0; r < 4; r++) {
-            const int8_t *q = t->q + 4 * i;
-            memcpy(t->q4 + 16 * i + 4 * r, q, 4);
-            t->pairs4[8 * i + 2 * r] = (int16_t)(-32 * (q[0] + q[1]));
-            t->pairs4[8 * i + 2 * r + 1] = (int16_t)(-32 * (q[2] + q[3]));
-        }
-    for (size_t i = 0; i < n / 16; i++) { /* i: quarters in order, g inside them */
-        size_t k = i / 4 % 4, s = i / 16 * 16 + 8 * (k / 2) + 2 * (i % 4) + k % 2;
-        int32_t sum = 0;
-        for (size_t c = 0; c < 16; c++)
-            sum += t->q[16 * s + c];
-        for (size_t r = 0; r < 4; r++) {
-            t->mult4[4 * i + r] = t->mult[s];
-            t->start4[4 * i + r] = -32 * sum;
-        }
-    }
-}
+/* ---- the input ---- */
 
 /* g(m) of the bound */
 static double rounding(size_t m)
 {
     double mu = (double)m * 0x1p-24;
     return mu / (1 - mu);
-}
-
-/* Block formats: integers. Returns |e|. */
-static double as_integers(const bnet_weight *w, const top_row *t)
-{
-    size_t n = w->info.n_in, group = w->info.type == BNET_Q8_0 ? 32 : 16;
-    const float *x = t->in, unit = t->unit;
-    double ee = 0;
-    for (size_t i = 0; i < n; i += group)
-        quantise(x + i, group, unit, t->q + i, t->mult + i / 16);
-    for (size_t i = 0; i < n; i++) {
-        double e = (double)x[i] - (double)unit * (double)(t->mult[i / 16] * t->q[i]);
-        ee += e * e;
-    }
-    if (w->info.type == BNET_Q6_K)
-        arrange(t, n);
-    return sqrt(ee);
-}
-
-/* 16-bit floats: x itself. Nothing is lost: |e| is 0. */
-static bool as_floats(const top_row *t, size_t n, float most)
-{
-    for (size_t i = 0; i < n; i++) {
-        t->x[i] = t->in[i];
-        t->raised[i] = t->in[i] * 0x1p112f;
-    }
-    return most < 32768.0f;
 }
 
 /* Fills what the scan reads, and unit and c of the bound. False: the scan cannot take this input.
@@ -210,17 +141,19 @@ static bool prepare_x(const bnet_weight *w, top_row *t)
     size_t n = w->info.n_in;
     const float *x = t->in;
     bool floats = w->info.type == BNET_F16 || w->info.type == BNET_BF16;
-    float most = largest(x, n);
+    float most = bnet_head_largest(x, n);
     double xx = 0, le = 0;
     for (size_t i = 0; i < n; i++)
         xx += (double)x[i] * (double)x[i];
     if (!(xx < 1e60) || most < 1e-30f || n > 1 << 20)
         return false;
     t->unit = floats ? 1.0f : most / (127.0f * BNET_HEAD_MULT);
-    if (floats && !as_floats(t, n, most))
+    if (floats && !(most < 32768.0f))
         return false;
-    if (!floats)
-        le = as_integers(w, t);
+    if (floats) /* nothing is lost: |e| is 0 */
+        bnet_head_floats(x, n, &t->as);
+    else
+        le = bnet_head_integers(w->info.type, x, n, t->unit, &t->as);
     double lx = sqrt(xx);
     double rounded = rounding(n / 16 + 6) + rounding(n / 32 + 8) + 8 * 0x1p-24;
     t->c = (float)((le + rounded * (lx + le)) * (1 + 1e-6));
@@ -445,20 +378,30 @@ static void list_part(void *arg, bnet_share part)
         j->t->rows[r].served = list(j->w, j->t, r, &j->t->rows[r]);
 }
 
+/* What the scan reads of the rows that it is for. */
+static void gather(const bnet_weight *w, const top_work *t, scan_job *j)
+{
+    for (int r = 0; r < t->n_rows; r++) {
+        const top_row *p = &t->rows[r];
+        if (p->want->k == 0)
+            continue;
+        j->x[j->n_x] = bnet_head_view(&p->as);
+        j->y[j->n_x++] = p->y;
+    }
+    for (size_t i = 0; i < j->n_x && j->n_x > 1 && w->r4; i += 2) {
+        int8_t *two = t->two + i / 2 * two_bytes(w);
+        bnet_head_pair(&j->x[i], i + 1 < j->n_x ? &j->x[i + 1] : NULL, w->info.n_in, two);
+        j->x[i].two = two;
+    }
+}
+
 /* Both stages for the rows that are ready. */
 static void serve(cpu_backend *be, const bnet_weight *w, top_work *t)
 {
     scan_job j = {.w = w, .t = t};
     exact_job e = {.w = w, .t = t};
     size_t n_listed = 0;
-    for (int r = 0; r < t->n_rows; r++) {
-        const top_row *p = &t->rows[r];
-        if (p->want->k == 0)
-            continue;
-        j.x[j.n_x] =
-            (bnet_head_x){p->q, p->mult, p->mult4, p->start4, p->q4, p->pairs4, p->x, p->raised};
-        j.y[j.n_x++] = p->y;
-    }
+    gather(w, t, &j);
     if (j.n_x) {
         j.fn = cpu_use(be, w->head->scan);
         t->n_shares = run(be, j.n_x * w->info.n_out * w->info.n_in, scan_part, &j);

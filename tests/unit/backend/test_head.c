@@ -85,8 +85,8 @@ static scan_input input_new(size_t n, int fill)
     for (size_t i = 0; i < n / 16; i++)
         in.mult[i] = fill == FILL_RANDOM ? (int8_t)(test_rand(&seed) % (BNET_HEAD_MULT + 1))
                                          : BNET_HEAD_MULT;
-    for (size_t i = 1; i < n / 16; i += 2)
-        in.mult[i] = n % 256 ? in.mult[i - 1] : in.mult[i]; /* Q8_0: one for 32 columns */
+    for (size_t i = 0; i < n / 16; i++) /* Q8_0: one for 32 columns; Q6_K: one for a quarter */
+        in.mult[i] = n % 256 ? in.mult[i / 2 * 2] : in.mult[i / 8 * 8 + i % 2];
     for (size_t c = 0; c < n; c++)
         for (size_t r = 0; r < 4; r++) {
             in.q4[c / 4 * 16 + 4 * r + c % 4] = in.q[c];
@@ -107,8 +107,32 @@ static scan_input input_new(size_t n, int fill)
         in.f[i] = fill == FILL_RANDOM ? 100 * random_float() : (float)in.q[i] * 250.0f;
         in.raised[i] = in.f[i] * 0x1p112f;
     }
-    in.x = (bnet_head_x){in.q, in.mult, in.mult4, in.start4, in.q4, in.pairs4, in.f, in.raised};
+    in.x = (bnet_head_x){.q = in.q,
+                         .mult = in.mult,
+                         .mult4 = in.mult4,
+                         .start4 = in.start4,
+                         .q4 = in.q4,
+                         .pairs4 = in.pairs4,
+                         .x = in.f,
+                         .raised = in.raised};
     return in;
+}
+
+/* Column c of input a, of Q6_K, and of the next one, or none, where they stand together. */
+static int8_t *two_new(const scan_input *a, const scan_input *b, size_t n)
+{
+    int8_t *two = calloc(n / 64, BNET_HEAD_TWO);
+    for (size_t c = 0; c < n; c++) {
+        size_t s = c / 16 % 16, g = s % 8 / 2;
+        int8_t *quarter = two + (c / 256 * 4 + s / 8 * 2 + s % 2) * BNET_HEAD_TWO;
+        int8_t *at = quarter + 32 * g + 16 * (c % 16 / 8) + c % 8;
+        int32_t *mult = (int32_t *)(void *)(quarter + 128);
+        at[0] = a->q[c];
+        at[8] = b ? b->q[c] : 0;
+        mult[0] = mult[1] = a->mult[c / 16];
+        mult[2] = mult[3] = b ? b->mult[c / 16] : 0;
+    }
+    return two;
 }
 
 static void input_free(scan_input *in)
@@ -180,7 +204,7 @@ static void check_scan(const bnet_kernel_record *k, const scan_format *f, size_t
     size_t row_bytes = (size_t)bytes;
     uint8_t *rows = malloc(n_rows * row_bytes);
     guarded w = guard_new(n_rows * row_bytes);
-    enum { T = 7 };
+    enum { T = BNET_TOP_ROWS + 2 };
     size_t n_x = 1 + test_rand(&seed) % T;
     scan_input in[T];
     bnet_head_x x[T];
@@ -192,6 +216,8 @@ static void check_scan(const bnet_kernel_record *k, const scan_format *f, size_t
         to[t] = want + t * n_rows;
         into[t] = got + t * (n_rows + 1);
     }
+    for (size_t t = 0; t < n_x && n_x > 1 && type == BNET_Q6_K; t += 2)
+        x[t].two = two_new(&in[t], t + 1 < n_x ? &in[t + 1] : NULL, n_cols);
     fill_rows(type, rows, n_rows, n_cols, fill);
     memcpy(w.data, rows, n_rows * row_bytes);
     for (size_t r = 0; r + 4 <= n_rows && type == BNET_Q6_K; r += 4)
@@ -211,6 +237,7 @@ static void check_scan(const bnet_kernel_record *k, const scan_format *f, size_t
         memcpy(&behind, into[t] + n_rows, 4);
         assert_int_equal(behind, 0x7f7f7f7f);
         input_free(&in[t]);
+        free((void *)(uintptr_t)x[t].two);
     }
     free(rows), free(want), free(got);
     guard_free(&w);

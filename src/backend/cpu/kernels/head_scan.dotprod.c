@@ -1,25 +1,11 @@
 /* head_scan.dotprod.c - the scan of the head with sdot. Packed Q6_K: a lane is a row. Four streams
  * of loads and about 20 instructions per 64 weights; what memory delivers is the limit, if it is
  * asked for early enough: hence the prefetches. */
-#include "backend/cpu/kernels.h"
-#include "backend/cpu/pack_q6.h"
-
-#include <arm_neon.h>
+#include "backend/cpu/kernels/head_q6_neon.h"
 
 /* Bytes. Of 0 to 8192, 768 to 1280 are best on Neoverse V1 (12.1 ms instead of 13.5 without, for
  * 128256 rows of 2560 columns); from 4096 on, another page, it takes twice as long. */
 enum { AHEAD = 1024 };
-
-static inline int8x16_t codes(uint8x16_t v)
-{
-    return vreinterpretq_s8_u8(vandq_u8(v, vdupq_n_u8(0x3f)));
-}
-
-/* The fourth sub-block's codes, two bits from each. */
-static inline int8x16_t fourth(uint8x16_t a, uint8x16_t b, uint8x16_t c)
-{
-    return vreinterpretq_s8_u8(vshrq_n_u8(vsriq_n_u8(a, vsriq_n_u8(b, c, 2), 2), 2));
-}
 
 /* Adds the four sub-blocks of a quarter to the integers of four rows. q: the columns of its first
  * sub-block; the next one's lie 32 further. */
@@ -50,11 +36,6 @@ static inline int32x4_t quarter(int32x4_t t, const uint8_t *w, const int8_t *q,
     t = vmlaq_s32(t, d1, vmovl_high_s16(lo));
     t = vmlaq_s32(t, d2, vmovl_s16(vget_low_s16(hi)));
     return vmlaq_s32(t, d3, vmovl_high_s16(hi));
-}
-
-static inline float32x4_t halves(const uint8_t *p)
-{
-    return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
 }
 
 static void scan_q6_k_r4(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
