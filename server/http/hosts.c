@@ -25,7 +25,8 @@ static bool same_name(const char *host, size_t n, const char *name)
 static bool is_bound(const srv_http *h, const char *host, size_t n)
 {
     size_t k = strlen(h->bound_host);
-    bool bracketed = n == k + 2 && host[0] == '[' && strncasecmp(host + 1, h->bound_host, k) == 0;
+    bool bracketed = n == k + 2 && host[0] == '[' && host[n - 1] == ']' &&
+                     strncasecmp(host + 1, h->bound_host, k) == 0;
     return k && (bracketed || same_name(host, n, h->bound_host));
 }
 

@@ -188,7 +188,7 @@ def test_row_21_nobody_sees_anothers_text():
     keys = ("key-of-ann", "key-of-bob")
     ann, bob = ({"Authorization": "Bearer " + k} for k in keys)
     with Server("--model", model("story"), "--api-key", keys[0], "--api-key", keys[1]) as s:
-        body = {"messages": [{"role": "user", "content": SECRET + " " + "tell me a story " * 30}], "max_tokens": 700, "user": SECRET, "ignore_eos": True}
+        body = {"messages": [{"role": "user", "content": SECRET + " " + "tell me a story " * 30}], "max_tokens": 150 if SLOW else 700, "user": SECRET, "ignore_eos": True}
         runs = threading.Thread(target=lambda: s.post("/v1/chat/completions", body, headers=ann))
         runs.start()
         seen = []
