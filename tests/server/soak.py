@@ -259,7 +259,8 @@ def check_counters(found, traffic):
     fine = sum(v for k, v in found.items() if k.startswith("bitnet_requests_total{") and 'status="200"' in k)
     sent = traffic.statuses[200]
     unsure = traffic.kinds["disconnect"] + traffic.kinds["slow"]
-    check(sent <= fine <= sent + unsure + 10000, f"clients saw {sent} answers, the server sent {fine}")
+    own = 30 / 0.2 + 10  # questions of wait_until_idle, and a few
+    check(sent <= fine <= sent + unsure + own, f"clients saw {sent} answers and may have left {unsure}, the server sent {fine}")
     spans = total(found, "bitnet_request_duration_seconds_count")
     check(spans == ended, f"{ended} requests ended, {spans} have a duration")
 
