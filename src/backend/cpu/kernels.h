@@ -41,6 +41,9 @@ typedef void bnet_fn_r16(const bnet_r16 *a);
 enum {
     BNET_TEMP_WIDE = 512 * 1024,       /* rows expanded to bytes: at least 16 for K <= 32768 */
     BNET_TEMP_TOKENS = 256 * 1024,     /* 8 tokens for K <= 32768 */
+    BNET_TEMP_BATCH = 512 * 1024,      /* 16 tokens for K <= 32768 */
+    BNET_TEMP_PANEL = 20 * 1024,       /* 8 rows of 2560 columns expanded to bytes */
+    BNET_TEMP_PANEL_SUMS = 512 * 32,   /* of 512 tokens and 8 rows */
     BNET_TEMP_SUMS = 4096 * 8 * 4,     /* of 8 tokens, for the rows of WIDE at K = 128 */
     BNET_TEMP_TILES = 1024 * 1024,     /* AMX: 32 tokens for K <= 32768 */
     BNET_TEMP_RING = 8 * 2 * 1024,     /* AMX: 8 steps of two tiles */
@@ -49,6 +52,7 @@ enum {
     BNET_TEMP_QUERIES = 4 * BNET_MAX_HEAD_DIM * 4,     /* attention: the queries of a pack */
     BNET_TEMP_AHEAD = 2 * 64 * 128 * 4,                /* attention: a block as floats */
     BNET_TEMP_MMLA = BNET_TEMP_WIDE + BNET_TEMP_TOKENS + BNET_TEMP_SUMS,
+    BNET_TEMP_PAIRS = BNET_TEMP_PANEL_SUMS + BNET_TEMP_PANEL + BNET_TEMP_BATCH,
     BNET_TEMP_AMX = BNET_TEMP_TILES + BNET_TEMP_RING + BNET_TEMP_TILE_SUMS
 };
 /* The same with one scale per 256 weights: y[t][r] = sum over b of scales[r][b] * (float)(integer

@@ -355,7 +355,10 @@ static void test_REG_14_pass_size_picks_the_kernel(void **state)
     assert_string_equal(bnet_cpu_pick((cpu_backend *)g.be, w, 512)->id, many);
     for (size_t n = 1; n <= 20; n++)
         check_result(&g, &m, w, n);
-    assert_int_equal(calls_of(&g, one) + (strcmp(one, many) ? calls_of(&g, many) : 0), 20);
+    uint64_t calls = calls_of(&g, one) + (strcmp(one, many) ? calls_of(&g, many) : 0);
+    if (strcmp(many, "gemm_i2s_r16.svei8mm") == 0) /* few tokens are NEON's */
+        calls += calls_of(&g, "gemm_i2s_r16.i8mm");
+    assert_int_equal(calls, 20);
     g.be->v->weight_free(g.be, w);
     free(m.bytes);
     rig_close(&g);

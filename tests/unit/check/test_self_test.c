@@ -42,7 +42,7 @@ static void test_the_best_is_sound_and_quick(void **state)
         best = now_ms() - start < best ? now_ms() - start : best;
     }
     print_message("%.3f ms; virtual: %d\n", best, bitnet_cpu_is_virtual());
-    assert_true(best < 500); /* emulators are slow; on a CPU it is a few */
+    assert_true(best < 800); /* emulators are slow; on a CPU it is a few */
 }
 
 int main(void)

@@ -1,92 +1,163 @@
-/* gemm_i2s_r16.i8mm.c - many tokens against packed groups of 16 rows, by 2x8 * 8x2 integer matrix
- * products.
+/* gemm_i2s_r16.i8mm.c - two and more tokens against packed groups of 16 rows, by 2x8 * 8x2 integer
+ * matrix products.
  *
- * Rows are taken in blocks that fit half of temp: their codes are expanded to bytes once, in the
- * order usmmla wants (8 columns of row r, 8 of row r + 1), and stay in the second-level cache while
- * all tokens pass, eight at a time; those eight are brought into the same order in the other half.
- * A tile is 8 rows x 8 tokens: 16 accumulators, 8 loads for 16 products. Codes stay 0, 1, 2 and the
- * sum of x is taken out at the end. 32-bit lanes: at most 2 * 128 * K, safe for K < 2^23. */
-#include "backend/cpu/kernels/r16_mmla.h"
+ * Up to 16 tokens meet the packed lines: weights become operands in registers (r16_pairs.h), which
+ * costs less than expanding them to memory for so few.
+ *
+ * More are taken in batches that half of the second-level cache holds. Their codes are expanded 8
+ * rows by 2560 columns at a time, a panel of 20 KB that stays in the first-level cache while the
+ * tokens of the batch pass, eight at a time: 16 accumulators, 8 loads for 16 products. The sums of
+ * all tokens are kept between the pieces of columns. */
+#include "backend/cpu/kernels/r16_pairs.h"
 
-enum { TILE = TOKENS }; /* rows of a tile */
+enum {
+    FEW = 16,                                  /* tokens that meet the packed lines */
+    PANEL = 8,                                 /* rows: [step][plane][pair of rows][row][8] */
+    PANEL_STEP = 4 * 8 * PANEL,                /* bytes */
+    TILE = 8,                                  /* tokens that meet a panel together */
+    MOST = BNET_TEMP_PANEL_SUMS / (4 * PANEL), /* tokens of a batch */
+    PIECE = BNET_TEMP_PANEL / PANEL_STEP       /* steps of a panel */
+};
 
-/* Adds n_steps steps to acc[row pair][token pair] = [r0 t0, r0 t1, r1 t0, r1 t1]; w: 8 rows. */
-static inline void tile_add(const uint8_t *w, const int8_t *x, size_t n_steps, int32_t *sums)
+/* Tokens t .. t + n, packed by tiles, 16 n_lines bytes each; temp: sums, a panel, these. */
+typedef struct batch {
+    const bnet_r16 *a;
+    size_t t, n;
+    int32_t *sums; /* [tile][pair of tokens][pair of rows][2][2] */
+    uint8_t *panel;
+    int8_t *x;
+} batch;
+
+/* ---- few tokens ---- */
+
+/* All rows, 4 n_q at a time, and n_p pairs of tokens. */
+#define ROWS(n_q, n_p)                                                                             \
+    static void rows_##n_p(const batch *b)                                                         \
+    {                                                                                              \
+        for (size_t row = 0; row < b->a->n_rows; row += 4 * (n_q))                                 \
+            tile(b->a, row, b->t, b->x, n_q, n_p);                                                 \
+    }
+ROWS(4, 1)
+ROWS(2, 2)
+ROWS(2, 3)
+ROWS(1, 4)
+ROWS(1, 5)
+ROWS(1, 6)
+ROWS(1, 7)
+ROWS(1, 8)
+
+static void few(const batch *b)
 {
-    int32x4_t acc[4][4];
-    for (int i = 0; i < 16; i++)
-        acc[i / 4][i % 4] = vld1q_s32(sums + 4 * i);
-    for (size_t s = 0; s < n_steps; s++, w += 64, x += 64) {
-        uint8x16_t w0 = vld1q_u8(w), w1 = vld1q_u8(w + 16), w2 = vld1q_u8(w + 32),
-                   w3 = vld1q_u8(w + 48);
-        for (int j = 0; j < 4; j++) {
+    static void (*const rows[])(const batch *) = {rows_1, rows_2, rows_3, rows_4,
+                                                  rows_5, rows_6, rows_7, rows_8};
+    size_t n_pairs = (b->n + 1) / 2;
+    pack_pairs(b->a, b->t, n_pairs, b->x);
+    rows[n_pairs - 1](b);
+}
+
+/* ---- many tokens ---- */
+
+/* n_steps steps of 8 rows. */
+static void expand(const uint8_t *w, size_t n_steps, uint8_t *to)
+{
+    for (size_t s = 0; s < n_steps; s++, w += STEP_BYTES, to += PANEL_STEP)
+        UNROLL for (int i = 0; i < PANEL / 2; i++)
+        {
+            uint8x16_t rows = lines_zip(w + i / 2 * 16, i % 2);
+            UNROLL for (int p = 0; p < 4; p++) vst1q_u8(to + 64 * p + 16 * i, plane(rows, p));
+        }
+}
+
+/* Adds n_steps steps of a panel times n_p pairs of tokens; next: lines to call ahead, or NULL. */
+static ALWAYS_INLINE void panel_add(const uint8_t *w, const int8_t *x, size_t n_steps,
+                                    const int n_p, const uint8_t *next, int32_t *sums)
+{
+    int32x4_t acc[TILE / 2][4];
+    UNROLL for (int i = 0; i < 4 * n_p; i++) acc[i / 4][i % 4] = vld1q_s32(sums + 4 * i);
+    for (size_t s = 0; s < 4 * n_steps; s++, w += 64, x += 16 * n_p) { /* plane by plane */
+        uint8x16_t rows[4];
+        if (next && s % 2 == 0)
+            __builtin_prefetch(next + BNET_R16_LINE / 2 * s, 0, 2);
+        UNROLL for (int i = 0; i < 4; i++) rows[i] = vld1q_u8(w + 16 * i);
+        UNROLL for (int j = 0; j < n_p; j++)
+        {
             int8x16_t v = vld1q_s8(x + 16 * j);
-            acc[0][j] = vusmmlaq_s32(acc[0][j], w0, v);
-            acc[1][j] = vusmmlaq_s32(acc[1][j], w1, v);
-            acc[2][j] = vusmmlaq_s32(acc[2][j], w2, v);
-            acc[3][j] = vusmmlaq_s32(acc[3][j], w3, v);
+            UNROLL for (int i = 0; i < 4; i++) acc[j][i] = product(acc[j][i], rows[i], v);
         }
     }
-    for (int i = 0; i < 16; i++)
-        vst1q_s32(sums + 4 * i, acc[i / 4][i % 4]);
+    UNROLL for (int i = 0; i < 4 * n_p; i++) vst1q_s32(sums + 4 * i, acc[i / 4][i % 4]);
 }
 
-/* Four rows of one token: sums of the pairs, less x_sum, times the scales. */
-static inline float32x4_t four(int32x4_t sums, int32_t x_sum, float scale)
+static size_t tile_pairs(const batch *b, size_t t)
 {
-    return vmulq_n_f32(vcvtq_f32_s32(vsubq_s32(sums, vdupq_n_s32(x_sum))), scale);
+    return (BNET_MIN((size_t)TILE, b->n - t) + 1) / 2;
 }
 
-static inline void store_tile(const bnet_r16 *a, size_t row, size_t first, const int32_t *sums)
+/* Adds n steps from s on of the panel to the sums of all tokens. */
+static void batch_add(const batch *b, size_t s, size_t n, const uint8_t *next)
 {
-    size_t n_t = BNET_MIN(a->n_tokens - first, (size_t)TOKENS);
-    size_t n_r = BNET_MIN(a->n_rows - row, (size_t)TILE);
-    for (size_t t = 0; t < n_t; t++) {
-        float out[TILE], scale = a->x_scale[first + t] * a->w_scale;
-        for (size_t h = 0; h < 2; h++) {
-            const int32_t *at = sums + 32 * h + 4 * (t / 2);
-            int32x4_t lo = vld1q_s32(at), hi = vld1q_s32(at + 16);
-            int32x4_t s = t % 2 ? vuzp2q_s32(lo, hi) : vuzp1q_s32(lo, hi);
-            vst1q_f32(out + 4 * h, four(s, a->x_sum[first + t], scale));
-        }
-        float *y = a->y + (first + t) * a->y_stride + row;
-        if (n_r == TILE) {
-            memcpy(y, out, sizeof out);
-            continue;
-        }
-        for (size_t r = 0; r < n_r; r++)
-            y[r] = out[r];
+    for (size_t t = 0; t < b->n; t += TILE) {
+        size_t p = tile_pairs(b, t);
+        const int8_t *x = b->x + t * 16 * b->a->n_lines + 64 * p * s;
+        int32_t *sums = b->sums + PANEL * t;
+        if (p == 4 && t == 0 && next)
+            panel_add(b->panel, x, n, 4, next, sums);
+        else if (p == 4)
+            panel_add(b->panel, x, n, 4, NULL, sums);
+        else if (p == 3)
+            panel_add(b->panel, x, n, 3, NULL, sums);
+        else if (p == 2)
+            panel_add(b->panel, x, n, 2, NULL, sums);
+        else
+            panel_add(b->panel, x, n, 1, NULL, sums);
     }
 }
 
-/* All tokens against the expanded rows row .. row + n_rows. Columns go in pieces, so that a piece
- * of the tokens' tile stays in the first-level cache while the rows pass. */
-static void block(const bnet_r16 *a, size_t row, size_t n_rows)
+static void batch_store(const batch *b, size_t row)
 {
-    int8_t *tokens = (int8_t *)a->temp + ROWS_BYTES;
-    int32_t *sums = (int32_t *)(void *)(a->temp + ROWS_BYTES + TOKENS_BYTES);
-    for (size_t t = 0; t < a->n_tokens; t += TOKENS) {
-        pack_tokens(a, t, tokens);
-        memset(sums, 0, (n_rows + TILE - 1) / TILE * TILE * TOKENS * sizeof *sums);
-        for (size_t k = 0; k < 2 * a->n_lines; k += PIECE)
-            for (size_t r = 0; r < n_rows; r += TILE)
-                tile_add(a->temp + r * 16 * a->n_lines + 64 * k, tokens + 64 * k,
-                         BNET_MIN((size_t)PIECE, 2 * a->n_lines - k), sums + TOKENS * r);
-        for (size_t r = 0; r < n_rows; r += TILE)
-            store_tile(a, row + r, t, sums + TOKENS * r);
+    const int32_t *at = b->sums;
+    for (size_t t = 0; t < b->n; t += 2, at += 2 * PANEL) {
+        store_pair(b->a, row, b->t + t, vld1q_s32(at), vld1q_s32(at + 4));
+        if (row + 4 < b->a->n_rows)
+            store_pair(b->a, row + 4, b->t + t, vld1q_s32(at + 8), vld1q_s32(at + 12));
     }
+}
+
+/* Rows row .. row + 8 and all tokens of the batch. */
+static void batch_rows(const batch *b, size_t row)
+{
+    const bnet_r16 *a = b->a;
+    const size_t n_steps = a->n_lines / 2, n_group = BNET_R16_LINE * a->n_lines;
+    const uint8_t *w = lines_of(a, row);
+    memset(b->sums, 0, (b->n + TILE - 1) / TILE * TILE * PANEL * sizeof *b->sums);
+    for (size_t s = 0; s < n_steps; s += PIECE, w += PIECE * STEP_BYTES) {
+        size_t n = BNET_MIN((size_t)PIECE, n_steps - s);
+        expand(w, n, b->panel);
+        batch_add(b, s, n, row % BNET_R16_ROWS ? w + n_group : NULL);
+    }
+    batch_store(b, row);
+}
+
+static void many(const batch *b)
+{
+    for (size_t t = 0; t < b->n; t += TILE)
+        pack_pairs(b->a, b->t + t, tile_pairs(b, t), b->x + t * 16 * b->a->n_lines);
+    for (size_t row = 0; row < b->a->n_rows; row += PANEL)
+        batch_rows(b, row);
 }
 
 void bnet_gemm_i2s_r16_i8mm(const bnet_r16 *a)
 {
-    size_t group = 256 * a->n_lines; /* bytes of 16 expanded rows */
-    size_t step = ROWS_BYTES / group * BNET_R16_ROWS;
-    for (size_t row = 0; row < a->n_rows; row += step) {
-        size_t n = BNET_MIN(step, a->n_rows - row);
-        for (size_t g = 0; g < bnet_r16_groups(n); g++)
-            for (size_t l = 0; l < a->n_lines; l++)
-                expand_line(a->w + (row * 4 + 64 * g) * a->n_lines + l * BNET_R16_LINE,
-                            a->temp + g * group + 128 * l, group / 2, 64);
-        block(a, row, n);
+    batch b = {.a = a, .sums = (int32_t *)(void *)a->temp, .panel = a->temp + BNET_TEMP_PANEL_SUMS};
+    size_t most = BNET_TEMP_BATCH / (16 * a->n_lines) / TILE * TILE;
+    b.x = (int8_t *)b.panel + BNET_TEMP_PANEL;
+    most = BNET_MIN(most, (size_t)MOST);
+    for (size_t t = 0; t < a->n_tokens; t += most) {
+        b.t = t;
+        b.n = BNET_MIN(most, a->n_tokens - t);
+        if (b.n <= FEW)
+            few(&b);
+        else
+            many(&b);
     }
 }
