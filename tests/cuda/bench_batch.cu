@@ -8,6 +8,9 @@ extern "C" {
 __global__ void bnet_w2_tiles_128(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_tiles_256(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_rows(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_tiles_128_16(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_tiles_128_32(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_rows_16(const bnet_cu_gemm_args a);
 __global__ void bnet_norm_tiles(const bnet_cu_norm_args a);
 __global__ void bnet_attn_batch_h128(const bnet_cu_attn_args a);
 }
@@ -78,11 +81,16 @@ struct batch {
         a.act = q, a.n_tokens = n, a.epilogue = epilogue, a.splits = shapes[which].splits;
         if (!(what & GEMMS) || skip >> (2 * which + 1) & 1)
             return;
+        uint32_t height = bnet_tile_tokens(n), by = height == 16 ? 16 : 32;
+        auto by_128 = height == 16   ? bnet_w2_tiles_128_16
+                      : height == 32 ? bnet_w2_tiles_128_32
+                                     : bnet_w2_tiles_128;
         if (shapes[which].rows == 64)
-            launch(bnet_w2_rows, a, bnet_w2_rows_launch(&a), true);
-        else
-            launch(shapes[which].rows == 128 ? bnet_w2_tiles_128 : bnet_w2_tiles_256, a,
-                   bnet_w2_tiles_launch(&a, shapes[which].rows), true, a.splits);
+            launch(by == 16 ? bnet_w2_rows_16 : bnet_w2_rows, a, bnet_w2_rows_launch(&a, by), true);
+        else if (shapes[which].rows == 128)
+            launch(by_128, a, bnet_w2_tiles_launch(&a, 128, height), true, a.splits);
+        else /* reads tiles of 64 tokens, whatever n is: times alone count */
+            launch(bnet_w2_tiles_256, a, bnet_w2_tiles_launch(&a, 256, 64), true, a.splits);
     }
     void attend(uint32_t what, uint32_t layer)
     {

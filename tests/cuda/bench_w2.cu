@@ -18,6 +18,8 @@ __global__ void bnet_w2_gemm_wgmma_64(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_gemm_wgmma_128(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_tiles_128(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_tiles_256(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_tiles_128_16(const bnet_cu_gemm_args a);
+__global__ void bnet_w2_tiles_128_32(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_prompt(const bnet_cu_gemm_args a);
 __global__ void bnet_w2_prompt_96(const bnet_cu_gemm_args a);
 __global__ void bnet_norm_tiles(const bnet_cu_norm_args a);
@@ -337,9 +339,7 @@ static std::vector<int8_t> tiled(const std::vector<int8_t> &q, uint32_t stride, 
     std::vector<int8_t> v((size_t)n * stride, 77);
     for (uint32_t t = 0; t < tokens; t++)
         for (uint32_t c = 0; c < stride; c++) {
-            uint32_t r = t % 64;
-            v[((size_t)(t / 64) * (stride / 128) + c / 128) * BNET_TILE_BYTES + r * 128 +
-              ((c % 128 / 16 ^ (r & 7)) << 4) + c % 16] = q[(size_t)t * stride + c];
+            v[bnet_tile_place(tokens, stride, t, c)] = q[(size_t)t * stride + c];
         }
     return v;
 }
@@ -348,9 +348,13 @@ SECTION(tiles_check)
 {
     rng g(21);
     for (auto &s : shapes)
-        for (uint32_t tokens : {1u, 9u, 64u, 150u, 300u}) {
+        for (uint32_t tokens : {1u, 9u, 27u, 64u, 150u, 300u}) {
             matrix m(s.rows, s.k, s.paired, tokens, g);
             acts x(s.k, tokens, g);
+            uint32_t height = bnet_tile_tokens(tokens);
+            auto by_128 = height == 16   ? bnet_w2_tiles_128_16
+                          : height == 32 ? bnet_w2_tiles_128_32
+                                         : bnet_w2_tiles_128;
             dev<int8_t> q(tiled(x.q, x.stride, tokens));
             for (uint32_t rows :
                  {96u, 0u, 128u, 256u}) /* 0, 96: for prompts, by 128 or 96 tokens */
@@ -358,11 +362,12 @@ SECTION(tiles_check)
                     bnet_cu_gemm_args a = {};
                     a.m = m.m, a.act = x.a, a.n_tokens = tokens, a.epilogue = s.epilogue;
                     a.act.q = q.p, a.splits = splits;
-                    if (splits > m.m.n_chunks || (rows <= 96 && splits > BNET_PROMPT_SPLITS))
+                    if (splits > m.m.n_chunks || (rows <= 96 && splits > BNET_PROMPT_SPLITS) ||
+                        (rows != 128 && height < BNET_TILE_TOKENS))
                         continue;
                     if (rows > 96 &&
                         (bnet_cu_div(m.m.n_chunks, splits) > BNET_W2_TILES_CHUNKS ||
-                         bnet_w2_tiles_shared(m.m.n_chunks, rows, splits) > shared_max))
+                         bnet_w2_tiles_shared(m.m.n_chunks, rows, splits, height) > shared_max))
                         continue;
                     size_t bad = 0;
                     for (int twice = 0; twice < 2; twice++) {
@@ -370,8 +375,8 @@ SECTION(tiles_check)
                         if (s.epilogue == BNET_CU_ADD)
                             prefill(m, tokens, 0.75f);
                         if (rows > 96)
-                            launch(rows == 128 ? bnet_w2_tiles_128 : bnet_w2_tiles_256, a,
-                                   bnet_w2_tiles_launch(&a, rows), twice, splits);
+                            launch(rows == 128 ? by_128 : bnet_w2_tiles_256, a,
+                                   bnet_w2_tiles_launch(&a, rows, height), twice, splits);
                         else
                             launch(rows ? bnet_w2_prompt_96 : bnet_w2_prompt, a,
                                    bnet_w2_prompt_launch(&a, rows ? 96 : 128), twice, splits);
@@ -392,7 +397,7 @@ SECTION(norm_tiles_check)
     rng g(22);
     for (uint32_t k : {2560u, 6912u, 300u, 77u, 8193u})
         for (int with_norm = 0; with_norm < 2; with_norm++) {
-            uint32_t tokens = 70, stride = bnet_cu_div(k, 128) * 128, ld = k + (k == 300 ? 1 : 0);
+            uint32_t tokens = k == 300 ? 13 : 70, stride = bnet_cu_div(k, 128) * 128, ld = k + (k == 300 ? 1 : 0);
             std::vector<float> f((size_t)tokens * ld), w(k);
             for (auto &v : f)
                 v = g.normal();
@@ -421,9 +426,7 @@ SECTION(norm_tiles_check)
                 bad += fabs(scales[t] - top / 127) > 2e-6 * top / 127;
                 int total = 0;
                 for (uint32_t i = 0; i < stride; i++) {
-                    uint32_t r = t % 64;
-                    int8_t c = got[((size_t)(t / 64) * (stride / 128) + i / 128) * BNET_TILE_BYTES +
-                                   r * 128 + ((i % 128 / 16 ^ (r & 7)) << 4) + i % 16];
+                    int8_t c = got[bnet_tile_place(tokens, stride, t, i)];
                     double v = i < k ? (double)f[(size_t)t * ld + i] * inv *
                                            (with_norm ? w[i] : 1) * 127 / top
                                      : 0;
@@ -599,7 +602,7 @@ SECTION(tiles_time)
         for (uint32_t rows : {128u, 256u})
             for (uint32_t splits : {1u, 2u, 3u, 4u, 5u, 6u, 8u}) {
                 bnet_cu_gemm_args a = x.gemm(t, splits);
-                bnet_cu_launch l = bnet_w2_tiles_launch(&a, rows);
+                bnet_cu_launch l = bnet_w2_tiles_launch(&a, rows, 64);
                 if (bnet_cu_div(a.m.n_chunks, splits) > BNET_W2_TILES_CHUNKS ||
                     l.shared > shared_max || l.grid[0] * l.grid[1] > 200 ||
                     l.grid[0] * l.grid[1] < 50)

@@ -73,14 +73,6 @@ FAST(bnet_norm_rows, bnet_cu_norm_args)
     bnet_norm_quantize_all(a);
 }
 
-/* Where column i of a token lies in the tiles of tiles.h. */
-static int8_t *in_tiles(const bnet_dev_act8 *act, uint64_t token, uint32_t i)
-{
-    uint32_t r = token % BNET_TILE_TOKENS, c = i % 128;
-    uint64_t chunk = token / BNET_TILE_TOKENS * (act->stride / 128) + i / 128;
-    return act->q + chunk * BNET_TILE_BYTES + r * 128 + ((c / 16 ^ (r & 7)) << 4) + c % 16;
-}
-
 FAST(bnet_norm_tiles, bnet_cu_norm_args)
 {
     extern uint64_t bnet_emulated_grid;
@@ -94,7 +86,8 @@ FAST(bnet_norm_tiles, bnet_cu_norm_args)
             memcpy(h, x, a->k * sizeof *h);
         quantize_row(h, a->k, a->act.stride, q, a->act.scale + r, a->act.sum + r);
         for (uint32_t i = 0; i < a->act.stride; i++)
-            *in_tiles(&a->act, r, i) = q[i];
+            a->act.q[bnet_tile_place((uint32_t)bnet_emulated_grid, a->act.stride, (uint32_t)r, i)] =
+                q[i];
     }
     free(h);
     free(q);
@@ -235,7 +228,7 @@ static void gemm_tiles(const bnet_cu_gemm_args *a)
     int8_t *q = malloc(a->act.stride);
     for (uint32_t t = 0; t < a->n_tokens; t++) {
         for (uint32_t i = 0; i < a->act.stride; i++)
-            q[i] = *in_tiles(&a->act, t, i);
+            q[i] = a->act.q[bnet_tile_place(a->n_tokens, a->act.stride, t, i)];
         w2_token(&a->m, q, a->act.scale[t], t, a->epilogue);
     }
     free(q);
@@ -251,6 +244,9 @@ TILES(bnet_w2_tiles_256)
 TILES(bnet_w2_prompt)
 TILES(bnet_w2_prompt_96)
 TILES(bnet_w2_rows)
+TILES(bnet_w2_tiles_128_16)
+TILES(bnet_w2_tiles_128_32)
+TILES(bnet_w2_rows_16)
 
 /* ---- rope, cache, attention: through the reference kernels ---- */
 

@@ -21,6 +21,8 @@ FAULTS = {
     "bnet_norm_rows": ("norm_tiles_gpu", False),
     "bnet_w2_tiles_128": ("i2s_gpu_gemm_tiles", True), "bnet_w2_tiles_256": ("i2s_gpu_gemm_tiles", True),
     "bnet_w2_prompt": ("i2s_gpu_gemm_tiles", True), "bnet_w2_prompt_96": ("i2s_gpu_gemm_tiles", True),
+    "bnet_w2_tiles_128_16": ("i2s_gpu_gemm_tiles", True), "bnet_w2_tiles_128_32": ("i2s_gpu_gemm_tiles", True),
+    "bnet_w2_rows_16": ("i2s_gpu_gemm_tiles", True),
     "bnet_w2_rows": ("i2s_gpu_gemm_tiles", True), "bnet_attn_batch_h128": ("attention_f16_gpu_decode", True),
     "bnet_attn_batch_h128_i8": ("attention_i8_gpu_decode", True), "bnet_attn_shared_h128": ("attention_f16_gpu_decode", True),
     "bnet_attn_shared_h128_i8": ("attention_i8_gpu_decode", True), "bnet_rope_append": ("rope_append_gpu", True),

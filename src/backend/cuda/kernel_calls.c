@@ -36,11 +36,10 @@ static void tiled_close(gpu_backend *be, tiled *t)
     bnet_free(t->rows);
 }
 
-static size_t place(size_t stride, size_t token, size_t col)
+static size_t place(const bnet_kernel_call *a, size_t token, size_t col)
 {
-    size_t r = token % BNET_TILE_TOKENS, c = col % 128;
-    size_t tile = token / BNET_TILE_TOKENS * (stride / 128) + col / 128;
-    return tile * BNET_TILE_BYTES + r * 128 + ((c / 16 ^ (r & 7)) << 4) + c % 16;
+    return bnet_tile_place((uint32_t)a->m, (uint32_t)a->act->stride, (uint32_t)token,
+                           (uint32_t)col);
 }
 
 static void norm_tiles(gpu_backend *be, const bnet_kernel_call *a)
@@ -60,7 +59,7 @@ static void norm_tiles(gpu_backend *be, const bnet_kernel_call *a)
         bnet_gpu_download(be, t.tiles, t.p, t.n_bytes);
         for (size_t i = 0; i < (size_t)a->m; i++)
             for (size_t c = 0; c < act.stride; c++)
-                t.rows[i * act.stride + c] = t.tiles[place(act.stride, i, c)];
+                t.rows[i * act.stride + c] = t.tiles[place(a, i, c)];
         bnet_gpu_upload(be, act.q, t.rows, (size_t)a->m * act.stride);
     }
     tiled_close(be, &t);
@@ -75,9 +74,11 @@ static void one_way(gpu_backend *be, const bnet_kernel_call *a, const cuda_w2_ca
                            .n_tokens = c->n_tokens,
                            .epilogue = c->epilogue,
                            .splits = c->m.n_chunks > 1 ? 2 : 1};
-    g.splits = symbol == 4 ? 1 : g.splits;
-    bnet_cu_launch l = symbol < 2    ? bnet_w2_tiles_launch(&g, symbol == 1 ? 256 : 128)
-                       : symbol == 4 ? bnet_w2_rows_launch(&g)
+    g.splits = symbol == 4 || symbol == 7 ? 1 : g.splits;
+    bnet_cu_launch l = symbol < 2    ? bnet_w2_tiles_launch(&g, symbol == 1 ? 256 : 128, 64)
+                       : symbol == 4 ? bnet_w2_rows_launch(&g, 32)
+                       : symbol == 7 ? bnet_w2_rows_launch(&g, 16)
+                       : symbol > 4  ? bnet_w2_tiles_launch(&g, 128, symbol == 5 ? 16 : 32)
                                      : bnet_w2_prompt_launch(&g, symbol == 3 ? 96 : 128);
     const gpu_launch launch = {.kernel = a->kernel,
                                .symbol = symbol,
@@ -107,7 +108,7 @@ static void linear_tiles(gpu_backend *be, const bnet_kernel_call *a)
         bnet_gpu_download(be, t.rows, act.q, (size_t)a->m * act.stride);
         for (size_t i = 0; i < (size_t)a->m; i++)
             for (size_t k = 0; k < act.stride; k++)
-                t.tiles[place(act.stride, i, k)] = t.rows[i * act.stride + k];
+                t.tiles[place(a, i, k)] = t.rows[i * act.stride + k];
         bnet_gpu_upload(be, t.p, t.tiles, t.n_bytes);
         c.act.q = cuda_at(t.p);
         if (a->way)

@@ -2,9 +2,10 @@
  * tensor cores as they are, and the kernels that make and take them. Part of the contract of
  * kernels.h.
  *
- * A tile is 64 tokens x 128 columns of int8, 8 KiB: [token tile][chunk][64 tokens][128 bytes], the
- * 16-byte piece p of token r at place p ^ (r & 7). The last tile of tokens is whole in memory; what
- * it holds beyond the last token does not matter. scale and sum are [tokens] as elsewhere. */
+ * A tile is H tokens x 128 columns of int8: [token tile][chunk][H tokens][128 bytes], the 16-byte
+ * piece p of token r at place p ^ (r & 7). H is 64, for up to 32 tokens 32, for up to 16 of them
+ * 16. The last tile of tokens is whole in memory; what it holds beyond the last token does not
+ * matter. scale and sum are [tokens] as elsewhere. */
 #ifndef BNET_CUDA_TILES_H
 #define BNET_CUDA_TILES_H
 
@@ -15,6 +16,19 @@ extern "C" {
 #endif
 
 enum { BNET_TILE_TOKENS = 64, BNET_TILE_BYTES = 64 * 128 };
+/* H of that many tokens. */
+BNET_CU_BOTH uint32_t bnet_tile_tokens(uint32_t n_tokens)
+{
+    return n_tokens <= 16 ? 16 : n_tokens <= 32 ? 32 : BNET_TILE_TOKENS;
+}
+/* Where column i of a token lies; stride: columns rounded up to 128. */
+BNET_CU_BOTH uint64_t bnet_tile_place(uint32_t n_tokens, uint32_t stride, uint32_t token,
+                                      uint32_t i)
+{
+    uint32_t r = token % BNET_TILE_TOKENS, c = i % 128;
+    uint64_t tile = (uint64_t)(token / BNET_TILE_TOKENS) * (stride / 128) + i / 128;
+    return (tile * bnet_tile_tokens(n_tokens) + r) * 128 + ((c / 16 ^ (r & 7)) << 4) + c % 16;
+}
 
 /* bnet_norm_tiles: as bnet_norm_quantize into tiles, in float; act.stride: columns rounded up to
  * 128. bnet_norm_rows: the same bits into rows. PDL. */
@@ -25,50 +39,56 @@ static inline bnet_cu_launch bnet_norm_tiles_launch(uint32_t n_rows)
     return l;
 }
 
-/* bnet_w2_tiles_{128,256}: ternary matrix times tiles of tokens, blocks of that many rows. `splits`
- * blocks, a cluster, divide the columns of one tile and add up through each other's shared memory;
- * work and counters are not used. A block has all its weights and up to BNET_W2_TILES_SLOTS chunks
- * of activations in shared memory at once. PDL.
- * Launch with clusters of {splits, 1, 1}. */
-enum { BNET_W2_TILES_CHUNKS = 20, BNET_W2_TILES_SLOTS = 16 }; /* of a block; there at once */
-static inline uint32_t bnet_w2_tiles_shared(uint32_t n_chunks, uint32_t rows, uint32_t splits)
+/* bnet_w2_tiles_{128,256}: ternary matrix times tiles of tokens, blocks of that many rows;
+ * bnet_w2_tiles_128_{16,32}: times the first 16 or 32 tokens of one tile, when there are no more.
+ * `splits` blocks, a cluster, divide the columns of one tile and add up through each other's shared
+ * memory; work and counters are not used. A block has all its weights and up to BNET_W2_TILES_SLOTS
+ * chunks of activations in shared memory at once. PDL. Launch with clusters of {splits, 1, 1}. */
+enum { BNET_W2_TILES_CHUNKS = 20 }; /* of a block */
+#define BNET_W2_TILES_SLOTS(tokens) ((tokens) == BNET_TILE_TOKENS ? 16 : BNET_W2_TILES_CHUNKS)
+/* Of few tokens two halves of a block's threads divide the columns. */
+#define BNET_W2_TILES_HALVES(tokens) ((tokens) == BNET_TILE_TOKENS ? 1 : 2)
+static inline uint32_t bnet_w2_tiles_shared(uint32_t n_chunks, uint32_t rows, uint32_t splits,
+                                            uint32_t tokens)
 {
-    uint32_t chunks = bnet_cu_div(n_chunks, splits), slots = BNET_W2_TILES_SLOTS;
-    uint32_t acts = (chunks < slots ? chunks : slots) * BNET_TILE_BYTES;
+    uint32_t chunks = bnet_cu_div(n_chunks, splits), slots = BNET_W2_TILES_SLOTS(tokens);
+    uint32_t acts = (chunks < slots ? chunks : slots) * tokens * 128;
     uint32_t codes = chunks * rows / BNET_W2_TILE * BNET_W2_UNIT;
-    uint32_t sums = splits * bnet_cu_div(BNET_TILE_TOKENS / 8, splits) * rows * 8 * 4;
+    uint32_t sums = splits * bnet_cu_div(tokens / 8, splits) * rows * 8 * 4;
+    sums *= BNET_W2_TILES_HALVES(tokens);
     if (splits == 1) /* in the place of the activations */
         return 1024 + (acts > sums ? acts : sums) + codes;
     return 1024 + acts + codes + sums;
 }
-static inline bnet_cu_launch bnet_w2_tiles_launch(const bnet_cu_gemm_args *a, uint32_t rows)
+static inline bnet_cu_launch bnet_w2_tiles_launch(const bnet_cu_gemm_args *a, uint32_t rows,
+                                                  uint32_t tokens)
 {
     bnet_cu_launch l = {{a->splits, bnet_cu_div(a->m.n_tiles, rows / BNET_W2_TILE),
                          bnet_cu_div(a->n_tokens, BNET_TILE_TOKENS)},
-                        2 * rows,
-                        bnet_w2_tiles_shared(a->m.n_chunks, rows, a->splits)};
+                        2 * rows * BNET_W2_TILES_HALVES(tokens),
+                        bnet_w2_tiles_shared(a->m.n_chunks, rows, a->splits, tokens)};
     return l;
 }
 
-/* bnet_w2_rows: the same for blocks of 64 rows x 32 tokens with all columns, at most
- * BNET_W2_ROWS_CHUNKS chunks of them, in shared memory at once; splits unused, no gated epilogue.
- * PDL. */
-enum { BNET_W2_ROWS_TOKENS = 32, BNET_W2_ROWS_TILES = 4, BNET_W2_ROWS_GROUPS = 4 };
+/* bnet_w2_rows, bnet_w2_rows_16: the same for blocks of 64 rows x 32 or 16 tokens with all columns,
+ * at most BNET_W2_ROWS_CHUNKS chunks of them, in shared memory at once; splits unused, no gated
+ * epilogue. PDL. */
+enum { BNET_W2_ROWS_TILES = 4, BNET_W2_ROWS_GROUPS = 4 };
 enum { BNET_W2_ROWS_THREADS = 512, BNET_W2_ROWS_CHUNKS = 36, BNET_W2_ROWS_LD = 68 };
 /* Bytes for activations, then for sums. */
-BNET_CU_BOTH uint32_t bnet_w2_rows_room(uint32_t n_chunks)
+BNET_CU_BOTH uint32_t bnet_w2_rows_room(uint32_t n_chunks, uint32_t tokens)
 {
-    uint32_t acts = n_chunks * BNET_W2_ROWS_TOKENS * 128;
-    uint32_t sums = BNET_W2_ROWS_GROUPS * BNET_W2_ROWS_TOKENS * BNET_W2_ROWS_LD * 4;
+    uint32_t acts = n_chunks * tokens * 128;
+    uint32_t sums = BNET_W2_ROWS_GROUPS * tokens * BNET_W2_ROWS_LD * 4;
     return acts > sums ? acts : sums;
 }
-static inline bnet_cu_launch bnet_w2_rows_launch(const bnet_cu_gemm_args *a)
+static inline bnet_cu_launch bnet_w2_rows_launch(const bnet_cu_gemm_args *a, uint32_t tokens)
 {
-    bnet_cu_launch l = {{1, bnet_cu_div(a->m.n_tiles, BNET_W2_ROWS_TILES),
-                         bnet_cu_div(a->n_tokens, BNET_W2_ROWS_TOKENS)},
-                        BNET_W2_ROWS_THREADS,
-                        1024 + bnet_w2_rows_room(a->m.n_chunks) +
-                            a->m.n_chunks * BNET_W2_ROWS_TILES * BNET_W2_UNIT};
+    bnet_cu_launch l = {
+        {1, bnet_cu_div(a->m.n_tiles, BNET_W2_ROWS_TILES), bnet_cu_div(a->n_tokens, tokens)},
+        BNET_W2_ROWS_THREADS,
+        1024 + bnet_w2_rows_room(a->m.n_chunks, tokens) +
+            a->m.n_chunks * BNET_W2_ROWS_TILES * BNET_W2_UNIT};
     return l;
 }
 

@@ -34,17 +34,17 @@ static __device__ __forceinline__ float code_factor(float2 both, bool norm, floa
     return inv;
 }
 
-/* Where columns i .. i + 3 of a token lie. */
+/* Where the first columns of this thread lie, and how many bytes further those STEP columns on. */
 template <bool TILES>
-static __device__ __forceinline__ uint32_t *place(const bnet_dev_act8 &act, uint32_t token,
-                                                  uint32_t i)
+static __device__ __forceinline__ uint32_t *place(const bnet_dev_act8 &act, uint32_t *step)
 {
-    if (!TILES)
-        return (uint32_t *)(act.q + (size_t)token * act.stride + i);
-    uint32_t r = token % BNET_TILE_TOKENS, c = i % 128;
-    size_t chunk = (size_t)(token / BNET_TILE_TOKENS) * (act.stride / 128) + i / 128;
-    return (uint32_t *)(act.q + chunk * BNET_TILE_BYTES + r * 128 + ((c / 16 ^ (r & 7)) << 4) +
-                        c % 16);
+    uint32_t i = 4 * threadIdx.x;
+    if (!TILES) {
+        *step = STEP;
+        return (uint32_t *)(act.q + (size_t)blockIdx.x * act.stride + i);
+    }
+    *step = STEP * bnet_tile_tokens(gridDim.x);
+    return (uint32_t *)(act.q + bnet_tile_place(gridDim.x, act.stride, blockIdx.x, i));
 }
 
 template <bool TILES> static __device__ __forceinline__ void norm(const bnet_cu_norm_args &a)
@@ -52,7 +52,7 @@ template <bool TILES> static __device__ __forceinline__ void norm(const bnet_cu_
     __shared__ float2 scratch[WARPS];
     __shared__ int sums[WARPS];
     const float *x = a.x + (size_t)blockIdx.x * a.ld;
-    uint32_t first = 4 * threadIdx.x;
+    uint32_t first = 4 * threadIdx.x, step;
     bool aligned = (a.ld & 3) == 0;
     float4 p[HELD];
     float ss = 0, top = 0;
@@ -80,19 +80,21 @@ template <bool TILES> static __device__ __forceinline__ void norm(const bnet_cu_
     }
     float2 both = block_sum_top<WARPS>(ss, top, scratch);
     float inv = code_factor(both, a.norm != nullptr, (float)a.k, a.eps);
+    uint32_t *to = place<TILES>(a.act, &step);
     int sum = 0, unused = 0;
 #pragma unroll
     for (int j = 0; j < HELD; j++)
         if (first + j * STEP < a.act.stride) {
             uint32_t codes = codes4(&p[j].x, inv, &unused);
-            *place<TILES>(a.act, blockIdx.x, first + j * STEP) = codes;
+            to[j * (step / 4)] = codes;
             sum = __dp4a((int)codes, 0x01010101, sum);
         }
-    for (uint32_t i = first + HELD * STEP; i < a.act.stride; i += STEP) {
+    to += HELD * (step / 4);
+    for (uint32_t i = first + HELD * STEP; i < a.act.stride; i += STEP, to += step / 4) {
         float4 w = a.norm ? four(a.norm, i, a.k, true) : make_float4(1, 1, 1, 1), none;
         float nothing = 0;
         none = gather(four(x, i, a.k, aligned), w, &nothing, &nothing);
-        *place<TILES>(a.act, blockIdx.x, i) = codes4(&none.x, inv, &sum);
+        *to = codes4(&none.x, inv, &sum);
     }
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
@@ -108,12 +110,13 @@ template <bool TILES> static __device__ __forceinline__ void norm(const bnet_cu_
     }
 }
 
-KERNEL __launch_bounds__(THREADS) bnet_norm_tiles(const __grid_constant__ bnet_cu_norm_args a)
+/* 64 registers: four blocks of them on a multiprocessor, 512 tokens at once. */
+KERNEL __launch_bounds__(THREADS, 4) bnet_norm_tiles(const __grid_constant__ bnet_cu_norm_args a)
 {
     norm<true>(a);
 }
 
-KERNEL __launch_bounds__(THREADS) bnet_norm_rows(const __grid_constant__ bnet_cu_norm_args a)
+KERNEL __launch_bounds__(THREADS, 4) bnet_norm_rows(const __grid_constant__ bnet_cu_norm_args a)
 {
     norm<false>(a);
 }

@@ -1,21 +1,24 @@
 /* w2_rows_wgmma.cu - ternary matrix times the tokens of a batch (tiles.h) with Hopper's warpgroup
  * products (9.0a), where a block can have all columns of its rows: no other block is met.
  *
- * A block computes 64 rows x 32 tokens. Its weights are on their way into shared memory before the
- * kernel waits for the one before it. Four warpgroups take every fourth chunk of columns each; their
+ * A block computes 64 rows x TOKENS tokens, 16 or 32. Its weights are on their way into shared memory before the
+ * kernel waits for the one before it. Four warpgroups take a fourth of the columns each: chunks beside
+ * each other where one copy brings them, else every fourth; their
  * integer sums meet in shared memory, where the activations were, and leave by whole lines. */
 #include "w2_tiles.cuh"
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
 
 enum { GROUPS = BNET_W2_ROWS_GROUPS, THREADS = BNET_W2_ROWS_THREADS, TILES = BNET_W2_ROWS_TILES };
-enum { TOKENS = BNET_W2_ROWS_TOKENS, LD = BNET_W2_ROWS_LD };
-enum { CHUNK = TOKENS * 128, EACH = TOKENS / 8 }; /* bytes of a chunk; results of a thread */
+enum { LD = BNET_W2_ROWS_LD };
 
-struct work {
+template <int TOKENS> struct work {
+    enum { CHUNK = TOKENS * 128 }; /* bytes */
     const bnet_cu_gemm_args &a;
     uint32_t acts, weights, bars; /* shared memory; barrier 0 is the weights' */
-    uint32_t n, group;            /* chunks; this warpgroup */
+    uint32_t n, group;            /* chunks; this warpgroup, */
+    uint32_t height;              /* tokens of a tile in memory */
+    uint32_t begin, end, next;    /* the warpgroup's chunks: the first, behind the last, how far apart */
     uint32_t tile0, t0, n_here;   /* tokens from t0 on that exist */
     int acc[TOKENS / 2];
 
@@ -34,10 +37,13 @@ struct work {
     /* One thread of each warpgroup, after the wait. */
     __device__ __forceinline__ void fetch_acts()
     {
-        const int8_t *from = a.act.q + (size_t)(t0 / BNET_TILE_TOKENS) * n * BNET_TILE_BYTES +
-                             t0 % BNET_TILE_TOKENS * 128;
-        for (uint32_t i = group; i < n; i += GROUPS)
-            bulk_load(acts + i * CHUNK, from + (size_t)i * BNET_TILE_BYTES, CHUNK, bars + 8 * (1 + i));
+        const int8_t *from =
+            a.act.q + ((size_t)(t0 / BNET_TILE_TOKENS) * n * height + t0 % BNET_TILE_TOKENS) * 128;
+        if (next == 1 && begin < end)
+            bulk_load(acts + begin * CHUNK, from + begin * CHUNK, (end - begin) * CHUNK,
+                      bars + 8 * (1 + begin));
+        for (uint32_t i = begin; next > 1 && i < end; i += next)
+            bulk_load(acts + i * CHUNK, from + (size_t)i * height * 128, CHUNK, bars + 8 * (1 + i));
     }
 
     __device__ __forceinline__ uint4 codes(uint32_t i) const
@@ -49,14 +55,14 @@ struct work {
     /* Chunk i with the registers r; unpacks this warpgroup's next one into the other set meanwhile. */
     __device__ __forceinline__ void step(uint32_t i, uint32_t r[4][4], uint32_t other[4][4])
     {
-        barrier_wait(bars + 8 * (1 + i), 0);
+        barrier_wait(bars + 8 * (1 + (next == 1 ? begin : i)), 0);
         uint64_t b = describe(acts + i * CHUNK);
         group_arrive();
 #pragma unroll
         for (int s = 0; s < 4; s++)
             product<TOKENS>::run(acc, r[s], b + 2 * s);
         group_commit();
-        uint4 x = codes(i + GROUPS);
+        uint4 x = codes(i + next);
         group_wait<1>();
         unpack(x, other);
     }
@@ -68,11 +74,11 @@ struct work {
         for (int i = 0; i < TOKENS / 2; i++)
             acc[i] = 0;
         barrier_wait(bars, 0);
-        unpack(codes(group), even);
-        for (uint32_t i = group; i < n; i += 2 * GROUPS) {
+        unpack(codes(begin), even);
+        for (uint32_t i = begin; i < end; i += 2 * next) {
             step(i, even, odd);
-            if (i + GROUPS < n)
-                step(i + GROUPS, odd, even);
+            if (i + next < end)
+                step(i + next, odd, even);
         }
         group_wait<0>();
     }
@@ -101,17 +107,22 @@ struct work {
     }
 };
 
-KERNEL __launch_bounds__(THREADS, 1) bnet_w2_rows(const __grid_constant__ bnet_cu_gemm_args a)
+template <int TOKENS> static __device__ __forceinline__ void gemm(const bnet_cu_gemm_args &a)
 {
+    enum { EACH = TOKENS / 8 }; /* results of a thread */
     extern __shared__ __align__(1024) uint8_t dynamic[];
     __shared__ __align__(8) uint64_t bars[1 + BNET_W2_ROWS_CHUNKS];
     __shared__ float scale[TOKENS];
     __shared__ int sum[TOKENS];
     uint32_t base = (shared_addr(dynamic) + 1023) & ~1023u, n = a.m.n_chunks, t0 = blockIdx.z * TOKENS;
     uint32_t t = threadIdx.x - 32, first = threadIdx.x / 64, ld;
-    work w = {a, base, base + bnet_w2_rows_room(n), shared_addr(bars), n,
-              __shfl_sync(0xffffffffu, threadIdx.x / 128, 0), blockIdx.y * TILES, t0,
-              min((uint32_t)TOKENS, a.n_tokens - t0)};
+    uint32_t group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+    uint32_t height = bnet_tile_tokens(a.n_tokens);
+    bool whole = height == TOKENS;
+    work<TOKENS> w = {a, base, base + bnet_w2_rows_room(n, TOKENS), shared_addr(bars), n, group,
+                      height, whole ? n * group / GROUPS : group, whole ? n * (group + 1) / GROUPS : n,
+                      whole ? 1u : (uint32_t)GROUPS,
+                      blockIdx.y * TILES, t0, min((uint32_t)TOKENS, a.n_tokens - t0)};
     if (threadIdx.x <= n) {
         barrier_init(w.bars + 8 * threadIdx.x, 1);
         barrier_init_fence();
@@ -149,6 +160,16 @@ KERNEL __launch_bounds__(THREADS, 1) bnet_w2_rows(const __grid_constant__ bnet_c
         float f = __fmul_rn((float)(c - sum[token]), __fmul_rn(scale[token], own));
         y[token * ld] = a.epilogue == BNET_CU_ADD ? __fadd_rn(add[e], f) : f;
     }
+}
+
+KERNEL __launch_bounds__(THREADS, 1) bnet_w2_rows(const __grid_constant__ bnet_cu_gemm_args a)
+{
+    gemm<32>(a);
+}
+
+KERNEL __launch_bounds__(THREADS, 1) bnet_w2_rows_16(const __grid_constant__ bnet_cu_gemm_args a)
+{
+    gemm<16>(a);
 }
 
 #endif

@@ -9,6 +9,10 @@
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
 
+/* Few tokens: what only these kernels multiply by. */
+#define D8_FIRST(r) D8(r, 0)
+INT8_PRODUCT(16, N8, D8_FIRST, "{%8,%9,%10,%11}, %12");
+
 /* A bulk copy of what is read once a step: it leaves the L2 cache first. */
 static __device__ __forceinline__ void bulk_once(uint32_t to, const void *from, uint32_t n,
                                                  uint32_t bar)

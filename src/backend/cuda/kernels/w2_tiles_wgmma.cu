@@ -1,9 +1,10 @@
 /* w2_tiles_wgmma.cu - ternary matrix times the tokens of a batch (tiles.h) with Hopper's warpgroup
  * products (9.0a): small enough that latency decides, so nothing is staged twice.
  *
- * A block computes ROWS rows x 64 tokens over its share of the columns. Its weights are on their way
+ * A block computes ROWS rows x TOKENS tokens (16, 32 or 64, the height of a tile) over its share
+ * of the columns. Its weights are on their way
  * into shared memory before the kernel waits for the one before it; the activations follow as whole
- * tiles, one barrier each, and are the B operand as they lie. A warp unpacks its 16 rows into
+ * tiles, 8 KiB and one barrier each, and are the B operand as they lie. A warp unpacks its 16 rows into
  * registers while the tensor cores work on the chunk before. The blocks of a cluster have different
  * columns: a block finishes some of the tokens, and the others write their integer sums of these into
  * its shared memory. */
@@ -11,13 +12,12 @@
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
 
-enum { TOKENS = BNET_TILE_TOKENS, GROUPS = TOKENS / 8, SLOTS = BNET_W2_TILES_SLOTS };
 /* Barriers behind the chunks': the first ones' places are free again; all sums are here. */
 enum { FREE = BNET_W2_TILES_CHUNKS + 1, MET, BARRIERS };
 
-/* Groups of tokens that a block of SPLITS finishes at most. */
-template <int SPLITS> struct share {
-    enum { TAKEN = (GROUPS + SPLITS - 1) / SPLITS };
+/* Groups of eight tokens that a block of SPLITS finishes at most. */
+template <int SPLITS, int TOKENS> struct share {
+    enum { TAKEN = (TOKENS / 8 + SPLITS - 1) / SPLITS };
 };
 
 /* An address in the shared memory of this block as one in that of another of the cluster. */
@@ -44,12 +44,16 @@ static __device__ __forceinline__ int2 load_shared8(uint32_t at)
     return v;
 }
 
-template <int ROWS> struct work {
-    enum { THREADS = 2 * ROWS, TILES = ROWS / BNET_W2_TILE };
+template <int ROWS, int TOKENS> struct work {
+    enum { HALVES = BNET_W2_TILES_HALVES(TOKENS), THREADS = 2 * ROWS * HALVES };
+    enum { TILES = ROWS / BNET_W2_TILE, GROUPS = TOKENS / 8 };
+    enum { SLOTS = BNET_W2_TILES_SLOTS(TOKENS), SLOT = TOKENS * 128 }; /* of activations; bytes of one */
+    enum { PER = BNET_TILE_BYTES / SLOT };                             /* slots that come by one copy */
     const bnet_cu_gemm_args &a;
     uint32_t acts, weights, sums, bars; /* shared memory; barrier 0 is the weights' */
     uint32_t c0, n;                     /* first chunk, how many */
     uint32_t tile0, n_here;             /* tokens of the tile that exist */
+    uint32_t half;                      /* of the block's threads */
     const float *scale;                 /* [TOKENS], shared memory */
     const int *sum;
     int acc[TOKENS / 2];
@@ -68,18 +72,23 @@ template <int ROWS> struct work {
         }
     }
 
+    /* The barrier of chunk i. */
+    __device__ __forceinline__ uint32_t arrived(uint32_t i) const
+    {
+        return bars + 8 * (i / PER + 1);
+    }
+
     __device__ __forceinline__ uint32_t slot(uint32_t i) const
     {
-        return acts + i % SLOTS * BNET_TILE_BYTES;
+        return acts + i % SLOTS * SLOT;
     }
 
     __device__ __forceinline__ void fetch_acts(uint32_t first, uint32_t end)
     {
         const int8_t *from =
-            a.act.q + ((size_t)blockIdx.z * a.m.n_chunks + c0) * BNET_TILE_BYTES;
-        for (uint32_t i = first; i < end; i++)
-            bulk_load(slot(i), from + (size_t)i * BNET_TILE_BYTES, BNET_TILE_BYTES,
-                      bars + 8 * (i + 1));
+            a.act.q + ((size_t)blockIdx.z * a.m.n_chunks + c0) * SLOT;
+        for (uint32_t i = first; i < end; i += PER)
+            bulk_load(slot(i), from + (size_t)i * SLOT, min((uint32_t)PER, end - i) * SLOT, arrived(i));
     }
 
     /* All warps are done with the first chunks: those that had no room take their place. */
@@ -97,7 +106,7 @@ template <int ROWS> struct work {
     /* Codes of chunk i, those after the last one zero. */
     __device__ __forceinline__ uint4 codes(uint32_t i) const
     {
-        uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        uint32_t warp = threadIdx.x / 32 % TILES, lane = threadIdx.x % 32;
         uint4 v = load_shared16(weights + (warp * n + min(i, n - 1)) * BNET_W2_UNIT + lane * 16);
         return i < n ? v : make_uint4(0, 0, 0, 0);
     }
@@ -106,8 +115,8 @@ template <int ROWS> struct work {
     __device__ __forceinline__ void step(uint32_t i, uint32_t r[2][4][4], uint32_t other[2][4][4])
     {
         uint32_t second = min(i + 1, n - 1);
-        barrier_wait(bars + 8 * (i + 1), 0);
-        barrier_wait(bars + 8 * (second + 1), 0);
+        barrier_wait(arrived(i), 0);
+        barrier_wait(arrived(second), 0);
         uint64_t b0 = describe(slot(i));
         uint64_t b1 = describe(slot(second));
         group_arrive();
@@ -127,44 +136,46 @@ template <int ROWS> struct work {
     __device__ __forceinline__ void multiply()
     {
         uint32_t even[2][4][4], odd[2][4][4];
+        uint32_t each = HALVES > 1 ? (n + 2 * HALVES - 1) / (2 * HALVES) * 2 : n;
+        uint32_t begin = half * each, end = min(begin + each, n);
 #pragma unroll
         for (int i = 0; i < TOKENS / 2; i++)
             acc[i] = 0;
         barrier_wait(bars, 0);
-        unpack(codes(0), even[0]);
-        unpack(codes(1), even[1]);
-        for (uint32_t i = 0; i < n; i += 4) {
+        unpack(codes(begin), even[0]);
+        unpack(codes(begin + 1), even[1]);
+        for (uint32_t i = begin; i < end; i += 4) {
             step(i, even, odd);
-            if (i + 2 < n)
+            if (i + 2 < end)
                 step(i + 2, odd, even);
-            if (i == 4 && n > SLOTS)
+            if (SLOTS < BNET_W2_TILES_CHUNKS && i == 4 && n > SLOTS)
                 fetch_rest(); /* products up to chunk 5 are done */
         }
         group_wait<0>();
     }
 
     /* ---- the way out. Four sums of a lane, rows g and g + 8 of its tile and two tokens, lie
-     * together; [block they are from][group of tokens][tile][token pair t][g ^ 2 t], so that neither
+     * together; [half of a block they are from][group of tokens][tile][token pair t][g ^ 2 t], so that neither
      * giving nor taking meets a bank twice. Every block takes the groups rank, rank + SPLITS, ... */
 
     template <int SPLITS>
     __device__ __forceinline__ uint32_t place(uint32_t from, uint32_t k, uint32_t tile, uint32_t t,
                                               uint32_t g) const
     {
-        return sums + ((((from * share<SPLITS>::TAKEN + k) * TILES + tile) * 4 + t) * 8 + (g ^ 2 * t)) * 16;
+        return sums + ((((from * share<SPLITS, TOKENS>::TAKEN + k) * TILES + tile) * 4 + t) * 8 + (g ^ 2 * t)) * 16;
     }
 
     /* Bytes that a block gets. */
     __device__ __forceinline__ uint32_t expected() const
     {
-        return (GROUPS - blockIdx.x + a.splits - 1) / a.splits * a.splits * TILES * 512;
+        return (GROUPS - blockIdx.x + a.splits - 1) / a.splits * a.splits * HALVES * TILES * 512;
     }
 
     /* Every group to the block that finishes it. */
     template <int SPLITS> __device__ __forceinline__ void give(uint32_t rank) const
     {
         uint32_t lane = threadIdx.x % 32;
-        uint32_t at = place<SPLITS>(rank, 0, threadIdx.x / 32, lane % 4, lane / 4);
+        uint32_t at = place<SPLITS>(rank * HALVES + half, 0, threadIdx.x / 32 % TILES, lane % 4, lane / 4);
 #pragma unroll
         for (int owner = 0; owner < SPLITS; owner++) {
             uint32_t to = cluster_addr(at, owner), bar = cluster_addr(bars + 8 * MET, owner);
@@ -196,7 +207,7 @@ template <int ROWS> struct work {
         uint32_t row = a.m.paired ? all * 8 + g : (all - p.first_tile) * BNET_W2_TILE + 8 * high + g;
         leaving l = {nullptr, {p.scale, a.m.part[GATED ? 1 : part].scale}, p.ld, tile, high};
         if (all < a.m.n_tiles && row < p.n_rows && p.y)
-            l.y = p.y + (size_t)blockIdx.z * TOKENS * p.ld + row;
+            l.y = p.y + (size_t)blockIdx.z * BNET_TILE_TOKENS * p.ld + row;
         return l;
     }
 
@@ -206,7 +217,7 @@ template <int ROWS> struct work {
     {
         int4 c = make_int4(0, 0, 0, 0);
 #pragma unroll
-        for (int from = 0; from < SPLITS; from++) {
+        for (int from = 0; from < SPLITS * HALVES; from++) {
             uint32_t at = place<SPLITS>(from, k, l.tile, t, threadIdx.x % 8) + 8 * l.high;
             if (GATED) {
                 uint4 v = load_shared16(at);
@@ -235,7 +246,7 @@ template <int ROWS> struct work {
     template <int SPLITS, bool GATED, bool ADDS> __device__ __forceinline__ void leave(uint32_t rank) const
     {
         enum { STRIPS = TILES / (GATED ? 4 : 2), ROUND = THREADS / 32 / STRIPS };
-        enum { PAIRS = share<SPLITS>::TAKEN * 4, EACH = (PAIRS + ROUND - 1) / ROUND };
+        enum { PAIRS = share<SPLITS, TOKENS>::TAKEN * 4, EACH = (PAIRS + ROUND - 1) / ROUND };
         uint32_t warp = threadIdx.x / 32, first = warp / STRIPS;
         leaving l = leaving_of<GATED>(warp % STRIPS);
         float add[EACH][2];
@@ -271,7 +282,7 @@ template <int ROWS> struct work {
     static __device__ __forceinline__ uint32_t token_of(uint32_t rank, uint32_t pair)
     {
         uint32_t group = pair / 4 * SPLITS + rank;
-        return pair < (uint32_t)share<SPLITS>::TAKEN * 4 && group < GROUPS ? 8 * group + pair % 4 * 2 : ~1u;
+        return pair < (uint32_t)share<SPLITS, TOKENS>::TAKEN * 4 && group < GROUPS ? 8 * group + pair % 4 * 2 : ~1u;
     }
 
     template <int SPLITS> __device__ __forceinline__ void meet() const
@@ -290,8 +301,10 @@ template <int ROWS> struct work {
     }
 };
 
-template <int ROWS> static __device__ __forceinline__ void gemm(const bnet_cu_gemm_args &a)
+template <int ROWS, int TOKENS>
+static __device__ __forceinline__ void gemm(const bnet_cu_gemm_args &a)
 {
+    enum { SLOTS = work<ROWS, TOKENS>::SLOTS, SLOT = work<ROWS, TOKENS>::SLOT };
     extern __shared__ __align__(1024) uint8_t dynamic[];
     __shared__ __align__(8) uint64_t bars[BARRIERS];
     __shared__ __align__(8) float scale[TOKENS];
@@ -299,11 +312,12 @@ template <int ROWS> static __device__ __forceinline__ void gemm(const bnet_cu_ge
     uint32_t c0 = a.m.n_chunks * blockIdx.x / a.splits;
     uint32_t c1 = a.m.n_chunks * (blockIdx.x + 1) / a.splits;
     uint32_t most = (a.m.n_chunks + a.splits - 1) / a.splits;
-    uint32_t base = (shared_addr(dynamic) + 1023) & ~1023u, t0 = blockIdx.z * TOKENS;
-    uint32_t room = max(min(most, (uint32_t)SLOTS) * BNET_TILE_BYTES, a.splits > 1 ? 0 : ROWS * TOKENS * 4);
+    uint32_t base = (shared_addr(dynamic) + 1023) & ~1023u, t0 = blockIdx.z * BNET_TILE_TOKENS;
+    uint32_t room = max(min(most, (uint32_t)SLOTS) * SLOT, a.splits > 1 ? 0 : work<ROWS, TOKENS>::HALVES * ROWS * TOKENS * 4);
     uint32_t weights = base + room, codes = most * (ROWS / BNET_W2_TILE) * BNET_W2_UNIT;
-    work<ROWS> w = {a, base, weights, a.splits > 1 ? weights + codes : base, shared_addr(bars), c0,
+    work<ROWS, TOKENS> w = {a, base, weights, a.splits > 1 ? weights + codes : base, shared_addr(bars), c0,
                     c1 - c0, blockIdx.y * (ROWS / BNET_W2_TILE), min((uint32_t)TOKENS, a.n_tokens - t0),
+                    work<ROWS, TOKENS>::HALVES > 1 ? __shfl_sync(0xffffffffu, threadIdx.x / (2 * ROWS), 0) : 0,
                     scale, sum};
     if (threadIdx.x < BARRIERS) {
         barrier_init(w.bars + 8 * threadIdx.x, threadIdx.x == FREE ? 2 * ROWS / 32 : 1);
@@ -338,14 +352,15 @@ template <int ROWS> static __device__ __forceinline__ void gemm(const bnet_cu_ge
     }
 }
 
-KERNEL __launch_bounds__(256, 2) bnet_w2_tiles_128(const __grid_constant__ bnet_cu_gemm_args a)
-{
-    gemm<128>(a);
-}
-
-KERNEL __launch_bounds__(512, 1) bnet_w2_tiles_256(const __grid_constant__ bnet_cu_gemm_args a)
-{
-    gemm<256>(a);
-}
+#define VARIANT(name, rows, tokens, blocks)                                                        \
+    KERNEL __launch_bounds__(2 * rows * BNET_W2_TILES_HALVES(tokens), blocks)                      \
+        name(const __grid_constant__ bnet_cu_gemm_args a)                                          \
+    {                                                                                              \
+        gemm<rows, tokens>(a);                                                                     \
+    }
+VARIANT(bnet_w2_tiles_128, 128, 64, 2)
+VARIANT(bnet_w2_tiles_256, 256, 64, 1)
+VARIANT(bnet_w2_tiles_128_32, 128, 32, 1)
+VARIANT(bnet_w2_tiles_128_16, 128, 16, 1)
 
 #endif
