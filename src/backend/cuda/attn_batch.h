@@ -27,6 +27,12 @@ BNET_CU_BOTH uint32_t bnet_attn_batch_stretch(uint32_t n)
     uint32_t even = (n + BNET_ATTN_BATCH_STRETCHES - 1) / BNET_ATTN_BATCH_STRETCHES;
     return even <= BNET_ATTN_BATCH_STRETCH ? BNET_ATTN_BATCH_STRETCH : (even + 63) / 64 * 64;
 }
+/* How many there are of n positions, at least one. */
+BNET_CU_BOTH uint32_t bnet_attn_batch_stretches(uint32_t n)
+{
+    uint32_t each = bnet_attn_batch_stretch(n);
+    return n <= each ? 1 : (n + each - 1) / each;
+}
 static inline uint32_t bnet_attn_batch_octets(const bnet_cu_attn_args *a)
 {
     return bnet_cu_div(a->n_heads / a->n_kv_heads, 8);

@@ -30,6 +30,9 @@ void bnet_cuda_norm_act(gpu_backend *be, const bnet_kernel_record *k, gpu_at x, 
 bnet_cu_attn_args bnet_cuda_attn_args(gpu_backend *be, const gpu_kv *kv, int layer, int n_heads);
 bool bnet_cuda_attn_fits(const bnet_kv_shape *s, int n_heads);
 bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a);
+/* Blocks of one token by the kernels of heads of 128, where `who` want as many: as are on the
+ * device together, and no more than the step's longest context has stretches. */
+uint32_t bnet_cuda_attn_blocks(const gpu_backend *be, uint32_t who);
 /* Every token on its own, by the kernel that fits best. */
 void bnet_cuda_attn_run(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a);
 /* Runs of tokens, by tiles; f16 or int8 cache, head_dim 64 or 128. */

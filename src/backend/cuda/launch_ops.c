@@ -217,16 +217,22 @@ bool bnet_cuda_attn_split(gpu_backend *be, bnet_cu_attn_args *a)
 
 enum { GENERAL, H128_ALONE, H128_SHARED }; /* symbols */
 
+uint32_t bnet_cuda_attn_blocks(const gpu_backend *be, uint32_t who)
+{
+    uint32_t n = 3 * (uint32_t)be->d->gpu.multiprocessors / BNET_MAX(who, 1u);
+    uint32_t most = bnet_attn_batch_stretches((uint32_t)be->step.max_pos + 1);
+    return n < 5 ? 1 : BNET_MIN(n, most); /* few do not pay */
+}
+
 /* Which symbol serves: those of heads of 128 (9.0), with as many blocks for a token as are on the
  * device together, or the general one. Memory for their parts; -1: there is none. */
 static int attn_symbol(gpu_backend *be, const bnet_kernel_record *k, bnet_cu_attn_args *a)
 {
     uint32_t who = a->n_tokens * a->n_kv_heads * bnet_attn_batch_octets(a);
-    uint32_t n = 3 * (uint32_t)be->d->gpu.multiprocessors / BNET_MAX(who, 1u);
     if (!(be->caps.has & BNET_CUDA_NEED(90)) || a->kv_type == BITNET_KV_F32 || a->head_dim != 128 ||
         a->n_heads / a->n_kv_heads > 8 || !bnet_gpu_has(be, k, H128_SHARED))
         return bnet_cuda_attn_split(be, a) ? GENERAL : -1;
-    a->n_splits = n < 5 ? 1 : BNET_MIN(n, (uint32_t)BNET_ATTN_BATCH_STRETCHES); /* few do not pay */
+    a->n_splits = bnet_cuda_attn_blocks(be, who);
     a->work = cuda_at(bnet_gpu_scratch(be, (size_t)bnet_attn_batch_work_bytes(a)));
     if (a->n_splits > 1)
         a->counters = cuda_at(bnet_gpu_zeros(be, (size_t)who * 4));

@@ -229,6 +229,16 @@ static bool start(gpu_backend *be, const bnet_pass *p, run *r)
     return true;
 }
 
+/* Attention's blocks of a token, if they depend on the step's positions. */
+static uint32_t blocks_of(const gpu_backend *be, const run *r)
+{
+    const bnet_net *net = r->n->net;
+    uint32_t octets = bnet_cu_div((uint32_t)(net->n_heads / net->n_kv_heads), 8);
+    return r->at_once ? 0
+                      : bnet_cuda_attn_blocks(be, (uint32_t)(be->step.n_tokens * net->n_kv_heads) *
+                                                      octets);
+}
+
 static void push_pass(const gpu_backend *be, const bnet_pass *p)
 {
     char name[48];
@@ -247,9 +257,9 @@ bool bnet_cuda_pass(bnet_backend *b, const bnet_pass *p)
     bnet_gpu_enter(be);
     bool ours = start(be, p, &r);
     if (ours && gpu_alive(be)) {
-        const gpu_record_key key = {p->step->n_tokens,     p->n_rows,      be->step.n_seqs,
-                                    be->step.n_tiles,      r.fetch_bytes,  gpu_buf(p->last)->id,
-                                    (int)r.kv->shape.type, p->best != NULL};
+        const gpu_record_key key = {p->step->n_tokens,     p->n_rows,       be->step.n_seqs,
+                                    be->step.n_tiles,      r.fetch_bytes,   gpu_buf(p->last)->id,
+                                    (int)r.kv->shape.type, p->best != NULL, blocks_of(be, &r)};
         push_pass(be, p);
         if (r.recorded)
             bnet_gpu_repeat(be, &r.n->records, &key, run_pass, &r);

@@ -8,7 +8,7 @@ static bool same(const gpu_record_key *a, const gpu_record_key *b)
 {
     return a->n_tokens == b->n_tokens && a->n_rows == b->n_rows && a->n_seqs == b->n_seqs &&
            a->n_tiles == b->n_tiles && a->n_bytes == b->n_bytes && a->last == b->last &&
-           a->kv_type == b->kv_type && a->best == b->best;
+           a->kv_type == b->kv_type && a->best == b->best && a->blocks == b->blocks;
 }
 
 void bnet_gpu_record_forget(gpu_backend *be, gpu_recorded *g)

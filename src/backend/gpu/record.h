@@ -13,6 +13,7 @@ typedef struct gpu_record_key {
     size_t n_bytes; /* of the step */
     uint64_t last;  /* the id of the buffer that gets the results */
     int kv_type, best;
+    uint32_t blocks; /* of a token in attention, where that depends on positions */
 } gpu_record_key;
 
 typedef struct gpu_recorded {

@@ -336,7 +336,13 @@ static void test_a_record_ends_with_its_buffer(void **state)
         for (int k = 0; k < 4; k++) /* launched, recorded, repeated twice */
             bnet_gpu_repeat(gpu_of(be), records, &key, count_work, &n);
         bnet_gpu_leave(gpu_of(be));
-        assert_int_equal(n, 2 * (i + 1));
+        assert_int_equal(n, 4 * i + 2);
+        const gpu_record_key longer = {.n_tokens = 1, .last = gpu_buf(b)->id, .blocks = 2};
+        bnet_gpu_enter(gpu_of(be));
+        for (int k = 0; k < 4; k++) /* attention divided in another way is other work */
+            bnet_gpu_repeat(gpu_of(be), records, &longer, count_work, &n);
+        bnet_gpu_leave(gpu_of(be));
+        assert_int_equal(n, 4 * i + 4);
         be->v->buffer_free(be, b); /* the pool gives the same place again */
     }
     bnet_gpu_enter(gpu_of(be));
