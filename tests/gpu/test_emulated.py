@@ -132,6 +132,17 @@ def test_prompts_take_tiles():
         check({"i2s_gpu_gemm_tiles", "norm_tiles_gpu"} <= set(kernels), kernels)
 
 
+def test_a_head_of_codes_by_the_number_of_rows():
+    """Five to eight rows are taken by the kernel of many where it is the faster one and sums need no fixed order."""
+    def head_of(test, *more, cc=90):
+        r = expect(0, "bench", "--synthetic", "mini-128", "--head", "q8_0", "--tests", test, "-r", "1", "--device", "cuda", "--json", *more,
+                   env=with_gpu(cc))
+        return sorted({k for k in ("gemv_q8_0_gpu", "gemm_q8_0_gpu_split") if f'"{k}"' in r.out})
+    for test, cc, more, want in (("bt4", 90, (), "gemv_q8_0_gpu"), ("bt5", 90, (), "gemm_q8_0_gpu_split"), ("bt8", 90, (), "gemm_q8_0_gpu_split"),
+                                 ("bt8", 90, ("--batch-invariant",), "gemv_q8_0_gpu"), ("bt8", 80, (), "gemv_q8_0_gpu")):
+        equal(head_of(test, *more, cc=cc), [want], f"{test} {cc} {more}")
+
+
 def test_sampling_uses_the_best_of_the_device():
     for how in (("--temperature", "0.8", "--seed", "7"), ("--top-k", "5", "--temperature", "1", "--seed", "3"),
                 ("--repeat-penalty", "1.3", "--greedy")):

@@ -72,17 +72,19 @@ static inline bnet_cu_launch bnet_head_qbatch_launch(const bnet_cu_batch_args *a
     return l;
 }
 
-/* The same with warpgroup products (9.0a): name_wgmma. WIDE: bytes of a row's 256 columns. */
-enum { BNET_QWGMMA_ROWS = 256, BNET_QWGMMA_THREADS = 512, BNET_QWGMMA_STEPS = 4 };
+/* The same with warpgroup products (9.0a): name_wgmma, two threads a row. ROWS: of a block; with
+ * few tokens smaller ones, so that two or three are on a multiprocessor and one multiplies while
+ * another waits. WIDE: bytes of a row's 256 columns. */
+#define BNET_QWGMMA_ROWS(tokens) ((tokens) == 64 ? 256 : 128)
+enum { BNET_QWGMMA_STEPS = 4 };
 enum { BNET_QWGMMA_WIDE_Q6K = 128 + 64 + 16 + 4, BNET_QWGMMA_WIDE_Q8 = 256 + 16 };
 static inline bnet_cu_launch bnet_head_qwgmma_launch(const bnet_cu_batch_args *a)
 {
     uint32_t wide = a->m.w[2] ? BNET_QWGMMA_WIDE_Q6K : BNET_QWGMMA_WIDE_Q8;
-    uint32_t tokens = bnet_head_qbatch_tokens(a->n_tokens);
-    bnet_cu_launch l = {
-        {bnet_cu_div(a->m.n_rows, BNET_QWGMMA_ROWS), bnet_cu_div(a->n_tokens, tokens), 1},
-        BNET_QWGMMA_THREADS,
-        1024 + 2 * BNET_QWGMMA_ROWS * wide + BNET_QWGMMA_STEPS * 2 * tokens * 128};
+    uint32_t tokens = bnet_head_qbatch_tokens(a->n_tokens), rows = BNET_QWGMMA_ROWS(tokens);
+    bnet_cu_launch l = {{bnet_cu_div(a->m.n_rows, rows), bnet_cu_div(a->n_tokens, tokens), 1},
+                        2 * rows,
+                        1024 + 2 * rows * wide + BNET_QWGMMA_STEPS * 2 * tokens * 128};
     return l;
 }
 

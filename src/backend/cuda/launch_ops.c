@@ -13,7 +13,7 @@ enum {
     SPLITS_FIXED = 8,
     HEAD_DIM_MAX = 256,
     STATIC_SHARED = 1 << 10,
-    TOPK_ROWS = 4
+    TOPK_ROWS = 16
 };
 
 static gpu_dims dims_of(const gpu_backend *be, const bnet_cu_launch *l, unsigned flags)

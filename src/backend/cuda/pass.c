@@ -28,7 +28,8 @@ typedef struct run {
 } run;
 
 static const gpu_at nowhere = {0};
-enum { GEMV_TOKENS = 4 }; /* more are faster by tiles, where the chip has them */
+enum { GEMV_TOKENS = 4 };             /* more are faster by tiles, where the chip has them */
+enum { HEAD_FEW = 4, GEMV_MOST = 8 }; /* rows of x; GEMV_MOST: of the kernels of few rows */
 
 /* One product of the layer: floats [T][k] normed (norm 0: not), quantised, multiplied. */
 static void project(gpu_backend *be, const run *r, const gpu_weight *w, const bnet_cu_w2 *m,
@@ -127,6 +128,18 @@ static void run_last(gpu_backend *be, const run *r)
                        net->n_embd, gpu_buf(r->p->last)->p, NULL);
 }
 
+/* What takes the next of *n rows, and how many (*n). Five to eight rows of x cost the kernel of few
+ * more than that of many on 9.0 (elsewhere nobody has timed it), whose sums have another order. */
+static const bnet_kernel_record *head_kernel(gpu_backend *be, const gpu_weight *w, size_t *n)
+{
+    const bnet_kernel_record *many = NULL;
+    if (*n > HEAD_FEW && *n <= GEMV_MOST && !be->batch_invariant &&
+        be->caps.has & BNET_CUDA_NEED(90))
+        many = bnet_gpu_pick(be, w, GEMV_MOST + 1);
+    return many && many->fn == (bnet_kernel_fn)bnet_cuda_head_batch_q ? many
+                                                                      : bnet_gpu_pick_for(be, w, n);
+}
+
 static void run_head(gpu_backend *be, const run *r)
 {
     const bnet_net *net = r->n->net;
@@ -143,7 +156,7 @@ static void run_head(gpu_backend *be, const run *r)
     }
     for (size_t i = 0, n; i < n_rows; i += n) {
         n = n_rows - i;
-        const bnet_kernel_record *k = bnet_gpu_pick_for(be, w, &n);
+        const bnet_kernel_record *k = head_kernel(be, w, &n);
         if (!k)
             return;
         ((gpu_fn_linear *)k->fn)(be, k, w, gpu_plus(last, i * net->n_embd * 4), (int)n,

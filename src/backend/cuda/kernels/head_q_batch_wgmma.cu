@@ -11,14 +11,14 @@
 
 #if BNET_SM90A || !defined(__CUDA_ARCH__)
 
-enum { COLS = BNET_QBATCH_COLS, ROWS = BNET_QWGMMA_ROWS, THREADS = BNET_QWGMMA_THREADS };
-enum { STEPS = BNET_QWGMMA_STEPS, BLOCK = 256, HALF = ROWS / 2 };
+enum { COLS = BNET_QBATCH_COLS, STEPS = BNET_QWGMMA_STEPS, BLOCK = 256 };
 
-/* ---- formats: a block is ROWS rows of 256 columns, WIDE bytes each, 16-byte pieces exchanged
+/* ---- formats: a block is N rows of 256 columns, WIDE bytes each, 16-byte pieces exchanged
  * within a row so that no banks collide. fetch: half of its rows. take: as load, columns 32 sub ..
  * of it. ---- */
 
-struct wide_q6k : batch_q6k {
+template <int N> struct wide_q6k : batch_q6k {
+    enum { ROWS = N, THREADS = 2 * N, HALF = N / 2 };
     enum { WIDE = BNET_QWGMMA_WIDE_Q6K, HIGH = ROWS * 128, SCALES = ROWS * 192, D = ROWS * 208 };
 
     static __device__ __forceinline__ void fetch(const bnet_dev_matrix &m, uint32_t to,
@@ -54,7 +54,8 @@ struct wide_q6k : batch_q6k {
     }
 };
 
-struct wide_q8 : batch_q8 {
+template <int N> struct wide_q8 : batch_q8 {
+    enum { ROWS = N, THREADS = 2 * N, HALF = N / 2 };
     enum { WIDE = BNET_QWGMMA_WIDE_Q8, SCALES = ROWS * 256 };
 
     static __device__ __forceinline__ void fetch(const bnet_dev_matrix &m, uint32_t to,
@@ -147,7 +148,7 @@ static __device__ __forceinline__ void step_multiply(const bnet_cu_batch_args &a
 }
 
 /* Through shared memory: whole lines of one vector. */
-template <int TOKENS>
+template <int ROWS, int TOKENS>
 static __device__ __forceinline__ void put(const bnet_cu_batch_args &a, float *to, const float *sum)
 {
     uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, row = threadIdx.x / 32 * 16 + g;
@@ -156,7 +157,7 @@ static __device__ __forceinline__ void put(const bnet_cu_batch_args &a, float *t
         to[(e / 4 * 8 + 2 * t + e % 2) * (ROWS + 4) + row + e / 2 % 2 * 8] = sum[e];
     __syncthreads();
 #pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < TOKENS * ROWS; i += THREADS) {
+    for (uint32_t i = threadIdx.x; i < TOKENS * ROWS; i += 2 * ROWS) {
         uint32_t token = blockIdx.y * TOKENS + i / ROWS, r = blockIdx.x * ROWS + i % ROWS;
         if (token < a.n_tokens && r < a.m.n_rows)
             a.y[(size_t)token * a.ld + r] = to[i / ROWS * (ROWS + 4) + i % ROWS] * a.scale[token];
@@ -169,7 +170,7 @@ template <typename P, int TOKENS>
 static __device__ __forceinline__ void fetch_step(const bnet_cu_batch_args &a, uint32_t base,
                                                   uint32_t i, uint32_t n)
 {
-    constexpr uint32_t X = 2 * TOKENS * 128;
+    constexpr uint32_t X = 2 * TOKENS * 128, ROWS = P::ROWS;
     uint32_t ahead = i + STEPS - 1, block = i / 4 + 1;
     if (i % 4 < 2 && block * 4 < n)
         P::fetch(a.m, base + STEPS * X + block % 2 * (ROWS * P::WIDE), blockIdx.x * ROWS, block,
@@ -183,7 +184,7 @@ template <typename P, int TOKENS>
 static __device__ __forceinline__ void batch(const bnet_cu_batch_args &a)
 {
     extern __shared__ __align__(1024) uint8_t ring[];
-    constexpr uint32_t X = 2 * TOKENS * 128;
+    constexpr uint32_t X = 2 * TOKENS * 128, ROWS = P::ROWS;
     uint32_t base = (shared_addr(ring) + 1023) & ~1023u, n = a.m.stride / COLS;
     uint8_t *at = ring + (base - shared_addr(ring)), *codes = at + STEPS * X;
     float sum[TOKENS / 2] = {};
@@ -208,20 +209,22 @@ static __device__ __forceinline__ void batch(const bnet_cu_batch_args &a)
     }
     copy_wait<0>();
     __syncthreads();
-    put<TOKENS>(a, (float *)at, sum);
+    put<ROWS, TOKENS>(a, (float *)at, sum);
 }
 
-#define BATCH(name, format, tokens)                                                                \
-    KERNEL __launch_bounds__(THREADS, 1)                                                           \
+/* blocks: of this kernel on a multiprocessor */
+#define BATCH(name, format, tokens, rows, blocks)                                                  \
+    KERNEL __launch_bounds__(2 * rows, blocks)                                                     \
         name##_##tokens##_wgmma(const __grid_constant__ bnet_cu_batch_args a)                      \
     {                                                                                              \
-        batch<format, tokens>(a);                                                                  \
+        static_assert(rows == BNET_QWGMMA_ROWS(tokens), "as it is launched");                      \
+        batch<format<rows>, tokens>(a);                                                            \
     }
-BATCH(bnet_head_batch_q6k, wide_q6k, 16)
-BATCH(bnet_head_batch_q6k, wide_q6k, 32)
-BATCH(bnet_head_batch_q6k, wide_q6k, 64)
-BATCH(bnet_head_batch_q8, wide_q8, 16)
-BATCH(bnet_head_batch_q8, wide_q8, 32)
-BATCH(bnet_head_batch_q8, wide_q8, 64)
+BATCH(bnet_head_batch_q6k, wide_q6k, 16, 128, 3)
+BATCH(bnet_head_batch_q6k, wide_q6k, 32, 128, 2)
+BATCH(bnet_head_batch_q6k, wide_q6k, 64, 256, 1)
+BATCH(bnet_head_batch_q8, wide_q8, 16, 128, 2)
+BATCH(bnet_head_batch_q8, wide_q8, 32, 128, 2)
+BATCH(bnet_head_batch_q8, wide_q8, 64, 256, 1)
 
 #endif
