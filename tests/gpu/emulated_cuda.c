@@ -760,7 +760,7 @@ API int cuFuncSetAttribute(void *f, int attribute, int value)
     (void)f;
     (void)attribute;
     (void)value;
-    return OK;
+    return fault("cuFuncSetAttribute");
 }
 
 /* A driver knows the size of a kernel's arguments from its image; here the most any has is taken,

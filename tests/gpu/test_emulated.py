@@ -132,6 +132,14 @@ def test_prompts_take_tiles():
         check({"i2s_gpu_gemm_tiles", "norm_tiles_gpu"} <= set(kernels), kernels)
 
 
+def test_functions_are_told_their_shared_memory_once():
+    """Not at every launch: a prompt's pass has hundreds. What the driver refuses the first time is still an error."""
+    args = ("bench", "--synthetic", "mini-128", "--tests", "pp64", "-r", "8", "--device", "cuda", "--json")
+    expect(0, *args, env=with_gpu(90, FAIL="cuFuncSetAttribute 12 1"))
+    r = run(*args, env=with_gpu(90, FAIL="cuFuncSetAttribute 3 1"))
+    check(r.code != 0 and "CUDA_ERROR_INVALID_VALUE" in r.err, r.err)
+
+
 def test_a_head_of_codes_by_the_number_of_rows():
     """Five to eight rows are taken by the kernel of many where it is the faster one and sums need no fixed order."""
     def head_of(test, *more, cc=90):

@@ -89,6 +89,13 @@ typedef struct cu_entries {
 #undef OPTIONAL
 } cu_entries;
 
+/* A function and how much shared memory the driver was told that its blocks may have. */
+typedef struct cuda_allowed {
+    cu_function f;
+    unsigned n_bytes;
+} cuda_allowed;
+enum { CUDA_ALLOWED = 64 };
+
 typedef struct cuda_driver {
     gpu_driver base; /* first: a gpu_driver * is a cuda_driver * */
     const bnet_loader *loader;
@@ -108,6 +115,8 @@ typedef struct cuda_driver {
     bnet_library nvtx; /* handle NULL: not asked for, or not there */
     bool pooled;       /* memory is taken in stream order */
     cu_pool pool;      /* from a pool of our own; NULL: from the device's */
+    cuda_allowed allowed[CUDA_ALLOWED]; /* modules stay as long as this */
+    int n_allowed;
 } cuda_driver;
 
 /* Opens device `index` with the kernels of this build. `loader` is dlopen's but in tests. Fails

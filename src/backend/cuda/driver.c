@@ -197,16 +197,33 @@ static unsigned attributes_of(const gpu_dims *g, cu_attribute out[3])
     return n;
 }
 
+/* Lets a function's blocks have that much shared memory. The driver is told once: launches are
+ * many. */
+static int allow_shared(cuda_driver *c, cu_function f, unsigned n_bytes)
+{
+    int i = 0;
+    if (n_bytes <= PLAIN_SHARED)
+        return 0;
+    while (i < c->n_allowed && c->allowed[i].f != f)
+        i++;
+    if (i < c->n_allowed && c->allowed[i].n_bytes >= n_bytes)
+        return 0;
+    int r = c->cu.function_set(f, FUNC_DYNAMIC, (int)n_bytes);
+    if (r == 0 && i < CUDA_ALLOWED) {
+        c->allowed[i] = (cuda_allowed){f, n_bytes};
+        c->n_allowed = BNET_MAX(c->n_allowed, i + 1);
+    }
+    return r;
+}
+
 static int launch(cuda_driver *c, gpu_kernel k, const gpu_dims *g, void *args)
 {
     void *params[] = {args};
     cu_attribute attributes[3];
     unsigned n = c->cu.launch_ex ? attributes_of(g, attributes) : 0;
-    if (g->shared_bytes > PLAIN_SHARED) {
-        int r = c->cu.function_set(function(k), FUNC_DYNAMIC, (int)g->shared_bytes);
-        if (r != 0)
-            return r;
-    }
+    int allowed = allow_shared(c, function(k), g->shared_bytes);
+    if (allowed != 0)
+        return allowed;
     if (n == 0)
         return c->cu.launch(function(k), g->grid[0], g->grid[1], g->grid[2], g->block[0],
                             g->block[1], g->block[2], g->shared_bytes, c->stream, params, NULL);
@@ -252,8 +269,7 @@ static int occupancy(cuda_driver *c, gpu_kernel k, const gpu_dims *g, gpu_occupa
     *out = (gpu_occupancy){0};
     if (!cu->max_blocks)
         return NOT_SUPPORTED;
-    if (g->shared_bytes > PLAIN_SHARED)
-        cu->function_set(f, FUNC_DYNAMIC, (int)g->shared_bytes);
+    allow_shared(c, f, g->shared_bytes);
     count_clusters(cu, f, g, &out->clusters);
     int r = cu->max_blocks(&out->blocks_per_sm, f, threads, g->shared_bytes);
     if (r == 0)
