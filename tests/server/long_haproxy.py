@@ -17,6 +17,7 @@ from serving import SOURCE, Server, Skip, check, equal, main, model, temp
 from soak import figures, total
 
 os.environ["PATH"] += os.pathsep + "/usr/sbin"  # where administrators' commands are
+WHOLE_TOKENS = 24
 LONG = "Once upon a time there was a fox who told the moon a story about the sea. " * 12
 
 
@@ -107,6 +108,14 @@ def test_conversations_stay():
         stop_all(servers)
 
 
+def wait_for_stream(server):
+    """Until a stream is in its middle: it has more tokens than an answer in one piece ever gets, and many to come."""
+    end = time.monotonic() + 60
+    while not any(WHOLE_TOKENS < slot["n_generated"] < 150 for slot in server.json("GET", "/slots")):
+        check(time.monotonic() < end, "no stream came to this server")
+        time.sleep(0.005)
+
+
 def test_one_is_killed():
     servers = two_servers()
     results, streams, stop = [], [], threading.Event()
@@ -118,7 +127,7 @@ def test_one_is_killed():
         while not stop.is_set():
             n += 1
             try:
-                status, body = b.post("/v1/completions", {"prompt": f"{seed} {n} Once", "max_tokens": 24, "ignore_eos": True},
+                status, body = b.post("/v1/completions", {"prompt": f"{seed} {n} Once", "max_tokens": WHOLE_TOKENS, "ignore_eos": True},
                                       {"x-session-id": f"{seed}-{n}"})
             except (OSError, http.client.HTTPException) as e:
                 status, body = "broken", repr(e)
@@ -133,7 +142,7 @@ def test_one_is_killed():
             tries = []
             while not tries or (tries[-1] != "whole" and len(tries) < 4):
                 try:
-                    status, body = b.post("/v1/completions", {"prompt": f"{seed} {n} Once", "max_tokens": 60, "stream": True,
+                    status, body = b.post("/v1/completions", {"prompt": f"{seed} {n} Once", "max_tokens": 300, "stream": True,
                                                              "ignore_eos": True}, {"x-session-id": f"t{seed}-{n}"})
                     ok = status == 200 and body.rstrip().endswith(b"[DONE]")
                     tries.append("whole" if ok else f"cut {status}")
@@ -148,6 +157,7 @@ def test_one_is_killed():
             for t in threads:
                 t.start()
             time.sleep(4)
+            wait_for_stream(servers[0])
             servers[0].process.send_signal(signal.SIGKILL)
             servers[0].process.wait(30)
             with lock:
