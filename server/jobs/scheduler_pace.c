@@ -3,9 +3,10 @@
  * With d the time of a step without prompts and c that of one more prompt token, a step of p prompt
  * tokens takes d + p c. Those who generate wait as long: 4 d for p c = 3 d, and the prompt's tokens
  * take c + d / p = 1.33 c each. Steps are not that simple: prompts may need a pass of their own,
- * whose fixed cost is as much as d, and kernels work in tiles. So what prompts add to a step is
- * kept by their number of tokens, and the room is read from that curve: short prompts, which are
- * all fixed cost, say nothing about long ones. */
+ * or other kernels, whose fixed cost is as much as d; and a token costs more the further back it
+ * looks. So two lines are drawn through what was measured: what a token costs alone, by its
+ * position; and what prompts add to a step with others, by what they would cost alone. Short
+ * prompts, which are all fixed cost, then say nothing wrong about long ones. */
 #include "jobs/scheduler_pace.h"
 
 enum {
@@ -15,17 +16,22 @@ enum {
     MEASURED = 64, /* tokens without company that tell what a token costs alone */
     REFRESH = 64,  /* steps with prompts, then one without */
     TILE = 16,     /* rows that kernels compute together */
-    GROWTH = 4,    /* a piece is at most so many times the longest one known */
+    GROWTH = 4,    /* a piece is at most so many times the longest one of late */
+    SURE = 1,      /* so many measurements of steps with prompts count */
 };
 /* A step takes so many times one without prompts ... */
-static const double least_times = 3.6, most_times = 4.6, unnoticed_ms = 10;
+static const double least_times = 3.6, most_times = 4.7, unnoticed_ms = 10;
 /* ... depending on what a prompt token takes in it, by what it takes alone. */
 static const double quick = 1.36, slow = 1.5;
 static const double alone_most_ms = 500, least_ms = 1e-4, memory = 0.9;
-/* How much a step changes what is known of steps with as many prompt tokens, and of others. */
-static const double weight = 0.35, drift = 0.15, most_change = 0.6;
+/* A step is taken for at most so many times what was expected: one that was held up by something
+ * else is no measure. */
+static const double most_odd = 1.5;
+/* While pieces were all about as long, this share of what they add is taken for the tokens' own;
+ * how firmly; and it is never less than the last. */
+static const double usual_share = 0.7, firmness = 0.1, least_share = 0.25;
 
-/* 1..8 rows or tokens each have their own bucket, more share one by halves of powers of two. */
+/* 1..8 rows each have their own bucket, more share one by halves of powers of two. */
 static size_t bucket(size_t n)
 {
     size_t b = 8, from = 8;
@@ -79,37 +85,55 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* ---- lines ---- */
+
+static void note_point(srv_line *l, double x, double y)
+{
+    l->n = memory * l->n + 1;
+    l->x = memory * l->x + x;
+    l->xx = memory * l->xx + x * x;
+    l->y = memory * l->y + y;
+    l->xy = memory * l->xy + x * y;
+}
+
+/* The slope of the line. Points that are about one above the other have the slope `guess`, as far
+ * as that is held firmly. */
+static double slope_of(const srv_line *l, double guess, double firm)
+{
+    double at = l->x / l->n, weight = firm * at * at + 1e-12;
+    double spread = l->xx - l->x * at, rise = l->xy - l->y * at;
+    return (rise + weight * guess) / (spread + weight);
+}
+
 /* ---- alone ---- */
 
 /* Short pieces are mostly fixed cost: they tell nothing where longer ones are known. */
-static void note_alone(srv_alone *a, double n, double at, double ms)
+static void note_alone(srv_pace *p, double n, double at, double ms)
 {
-    if (n > 2 * a->longest)
-        *a = (srv_alone){0};
-    if (n < a->longest / 2)
+    if (n > 2 * p->longest_alone) {
+        p->alone = (srv_line){0};
+        p->added = (srv_line){0}; /* it was measured by those */
+    }
+    if (n < p->longest_alone / 2)
         return;
-    a->longest = n > a->longest ? n : a->longest;
-    a->n = memory * a->n + 1;
-    a->x = memory * a->x + at;
-    a->xx = memory * a->xx + at * at;
-    a->y = memory * a->y + ms / n;
-    a->xy = memory * a->xy + at * ms / n;
+    p->longest_alone = n > p->longest_alone ? n : p->longest_alone;
+    note_point(&p->alone, at, ms / n);
 }
 
 /* A prompt token's time at this position; 0: not known. */
-static double alone_at(const srv_alone *a, double at)
+static double alone_at(const srv_pace *p, double at)
 {
-    if (a->n <= 0)
+    const srv_line *l = &p->alone;
+    if (l->n <= 0)
         return 0;
-    double mean = a->y / a->n, spread = a->n * a->xx - a->x * a->x;
-    double slope = spread > 1 ? (a->n * a->xy - a->x * a->y) / spread : 0;
-    double each = slope > 0 ? mean + slope * (at - a->x / a->n) : mean;
+    double mean = l->y / l->n, slope = slope_of(l, 0, 1e-6);
+    double each = slope > 0 ? mean + slope * (at - l->x / l->n) : mean;
     return each > mean / 4 ? each : mean / 4;
 }
 
-static size_t room_alone(const srv_pace *p, size_t most)
+static size_t room_alone(const srv_pace *p, size_t most, double at)
 {
-    double each = p->alone.n > 0 ? p->alone.y / p->alone.n : 0;
+    double each = alone_at(p, at);
     if (each <= 0 || alone_most_ms / each >= (double)most)
         return most;
     size_t n = (size_t)(alone_most_ms / each) / 64 * 64;
@@ -118,69 +142,49 @@ static size_t room_alone(const srv_pace *p, size_t most)
 
 /* ---- beside others: what prompts add to a step ---- */
 
-/* What lies beyond the longest piece known, `last`, costs what tokens cost alone or between the two
- * longest pieces known, whichever is less, within reason. */
-static double slope_after(const srv_pace *p, const srv_added *last, const srv_added *before)
+/* What the line is drawn by: what a token costs alone; while that is not known, one. */
+static double unit(const srv_pace *p, double at)
 {
-    double each = last->ms / last->n, alone = alone_at(&p->alone, p->at);
-    double most = alone > 0 && alone < each ? alone : each;
-    double seen = before ? (last->ms - before->ms) / (last->n - before->n) : most;
-    return seen < most / 4 ? most / 4 : seen < most ? seen : most;
+    double each = alone_at(p, at);
+    return each > 0 ? each : 1;
 }
 
-/* So many tokens add at most `ms` to a step, as far as is known; 0: nothing is. Pieces never seem
- * to get cheaper by being longer. */
-static double tokens_in(const srv_pace *p, double ms)
+/* Prompts add *fixed, and *share of what they would cost alone. False: nothing is known. */
+static bool read_added(const srv_pace *p, double *fixed, double *share)
 {
-    srv_added a = {0, 0}, before = {0, 0};
-    for (size_t i = 0; i < SRV_PACE_SIZES; i++) {
-        srv_added b = p->added[i];
-        if (b.n <= 0)
-            continue;
-        b.ms = b.ms > a.ms ? b.ms : a.ms;
-        if (b.ms > ms)
-            return a.n + (b.n - a.n) * (ms - a.ms) / (b.ms - a.ms);
-        before = a;
-        a = b;
-    }
-    if (a.n <= 0)
-        return 0;
-    double slope = slope_after(p, &a, before.n > 0 ? &before : NULL);
-    double n = slope > 0 ? a.n + (ms - a.ms) / slope : GROWTH * a.n;
-    return n < GROWTH * a.n ? n : GROWTH * a.n;
+    const srv_line *l = &p->added;
+    if (l->n <= 0)
+        return false;
+    double all = l->y / l->x, most = l->xy / l->xx; /* if nothing is fixed */
+    *share = slope_of(l, usual_share * all, firmness);
+    *share = *share > least_share * all ? *share : least_share * all;
+    *share = *share < most ? *share : most;
+    *fixed = (l->y - *share * l->x) / l->n;
+    *fixed = *fixed > 0 ? *fixed : 0;
+    return true;
 }
 
-/* What n tokens add to a step; 0: not known. */
-static double added_by(const srv_pace *p, double n)
+/* A step of n prompt tokens took `ms` more than without them. */
+static void note_added(srv_pace *p, double n, double at, double ms)
 {
-    srv_added a = {0, 0};
-    for (size_t i = 0; i < SRV_PACE_SIZES; i++) {
-        srv_added b = p->added[i];
-        if (b.n <= 0)
-            continue;
-        b.ms = b.ms > a.ms ? b.ms : a.ms;
-        if (b.n >= n)
-            return a.ms + (b.ms - a.ms) * (n - a.n) / (b.n - a.n);
-        a = b;
+    double fixed, share, x = n * unit(p, at);
+    if (p->added.n > 1 && read_added(p, &fixed, &share)) {
+        double expected = fixed + share * x;
+        ms = ms > most_odd * expected ? most_odd * expected : ms;
+        ms = ms < expected / most_odd ? expected / most_odd : ms;
     }
-    return a.n > 0 ? a.ms + (n - a.n) * slope_after(p, &a, NULL) : 0;
+    note_point(&p->added, x, ms);
+    p->longest = x > memory * p->longest ? x : memory * p->longest;
 }
 
-/* A step of n prompt tokens took `ms` more than without them. Where that is not what was expected,
- * pieces of other lengths are taken to have become dearer or cheaper, too, but less. */
-static void note_added(srv_pace *p, double n, double ms)
+/* So many tokens at this position add at most `ms` to a step; 0: not even one does. Requires:
+ * something is known. */
+static double tokens_in(const srv_pace *p, double ms, double at)
 {
-    srv_added *own = &p->added[bucket((size_t)n)];
-    double expected = added_by(p, n), change = expected > 0 ? ms / expected - 1 : 0;
-    change = change > most_change ? most_change : change < -most_change ? -most_change : change;
-    for (size_t i = 0; i < SRV_PACE_SIZES; i++)
-        p->added[i].ms *= 1 + (&p->added[i] == own ? 0 : drift * change);
-    if (own->n <= 0) {
-        *own = (srv_added){n, ms};
-        return;
-    }
-    own->ms += weight * ((1 + change) * expected - own->ms);
-    own->n += weight * (n - own->n);
+    double fixed, share, n = 0;
+    if (read_added(p, &fixed, &share) && ms > fixed)
+        n = (ms - fixed) / share;
+    return (n < GROWTH * p->longest ? n : GROWTH * p->longest) / unit(p, at);
 }
 
 /* ---- beside others: the room ---- */
@@ -192,40 +196,43 @@ static size_t whole_tiles(size_t room, size_t n_rows)
     return rest <= room / TILE ? room - rest : room;
 }
 
-/* A token's time in a step of so many milliseconds, by what it takes alone; 0: not known. */
-static double rate_in(const srv_pace *p, double n, double ms)
+/* A step of so many milliseconds takes so many times what its n prompt tokens take alone; 0: that
+ * is not known. */
+static double rate_in(const srv_pace *p, double n, double at, double ms)
 {
-    double alone = alone_at(&p->alone, p->at);
-    return alone > 0 && n > 0 ? ms / n / alone : 0;
+    double alone = alone_at(p, at);
+    return alone <= 0 ? 0 : n > 0 ? ms / n / alone : slow + 1;
 }
 
 /* The shortest step in which the prompt goes on quickly; if there is none, the longest one that the
  * others may wait for, or one that nobody notices. */
-static double room_beside(const srv_pace *p, double plain, double most)
+static double room_beside(const srv_pace *p, double plain, double most, double at)
 {
     double times = least_times, n = 0, rate = 0;
     for (; times <= most_times; times += 0.1) {
-        n = tokens_in(p, (times - 1) * plain);
-        rate = rate_in(p, n, times * plain);
+        n = tokens_in(p, (times - 1) * plain, at);
+        rate = rate_in(p, n, at, times * plain);
         if (n >= most || rate <= quick)
             return n;
     }
-    for (; rate > slow && n < most && times * plain < unnoticed_ms; times *= 1.05) {
-        n = tokens_in(p, (times - 1) * plain);
-        rate = rate_in(p, n, times * plain);
+    bool sure = p->added.n > SURE;
+    for (; sure && rate > slow && n < most && times * plain < unnoticed_ms; times *= 1.05) {
+        n = tokens_in(p, (times - 1) * plain, at);
+        rate = rate_in(p, n, at, times * plain);
     }
     return n;
 }
 
-size_t srv_pace_room(const srv_pace *p, size_t n_rows, size_t most)
+size_t srv_pace_room(const srv_pace *p, size_t n_rows, size_t most, double at)
 {
     if (n_rows == 0)
-        return room_alone(p, most);
-    double plain = plain_ms(p, n_rows), each = alone_at(&p->alone, 0);
+        return room_alone(p, most, at);
+    double plain = plain_ms(p, n_rows), each = alone_at(p, at), n;
     if (plain <= 0 || p->n_mixed >= REFRESH)
         return 0;
-    double n = room_beside(p, plain, (double)most);
-    if (n <= 0) /* the first piece ever is a careful one */
+    if (p->added.n > 0)
+        n = room_beside(p, plain, (double)most, at);
+    else /* the first piece ever is a careful one */
         n = each > 0 ? 0.8 * (least_times - 1) * plain / each : FIRST;
     if (n >= (double)most)
         return most;
@@ -237,11 +244,10 @@ size_t srv_pace_room(const srv_pace *p, size_t n_rows, size_t most)
 
 static void note_mixed(srv_pace *p, size_t n_rows, size_t n_prompt, double at, double ms)
 {
-    double plain = plain_ms(p, n_rows), n = (double)n_prompt;
+    double plain = plain_ms(p, n_rows);
     p->n_mixed++;
-    p->at = at;
     if (plain > 0) /* a step that was quicker than usual tells little: it added something */
-        note_added(p, n, ms > 1.05 * plain ? ms - plain : 0.05 * plain);
+        note_added(p, (double)n_prompt, at, ms > 1.05 * plain ? ms - plain : 0.05 * plain);
 }
 
 void srv_pace_note(srv_pace *p, size_t n_rows, size_t n_prompt, double at, double ms)
@@ -255,6 +261,6 @@ void srv_pace_note(srv_pace *p, size_t n_rows, size_t n_prompt, double at, doubl
         b->rows = (double)n_rows;
         p->n_mixed = 0;
     } else if (n_prompt >= MEASURED) {
-        note_alone(&p->alone, (double)n_prompt, at, ms);
+        note_alone(p, (double)n_prompt, at, ms);
     }
 }

@@ -21,31 +21,31 @@ static size_t give(srv_job *job, size_t room)
     return room - n;
 }
 
-/* The prompt that is done soonest; the earlier of equals. Jobs stand in the order they began. */
+/* The prompt that is done soonest, of those that are not done in this step; the earlier of equals.
+ * Jobs stand in the order they began. */
 static srv_job *shortest(const srv_scheduler *s)
 {
     srv_job *best = NULL;
     for (size_t i = 0; i < s->n_jobs; i++) {
         srv_job *job = s->jobs[i];
-        if (job->prompting && (!best || remaining(job) < remaining(best)))
+        if (job->prompting && remaining(job) && (!best || remaining(job) < remaining(best)))
             best = job;
     }
     return best;
 }
 
-/* Half for the prompt that is done soonest, the rest for the one that has been read for longest,
+/* Half for the prompts that are done soonest, the rest for the one that has been read for longest,
  * what is left for the others: short ones need not wait for long ones, and no one is left behind.
  */
 static void share(srv_scheduler *s, size_t room)
 {
-    srv_job *quick = shortest(s);
-    if (!quick || room == 0)
-        return;
-    size_t first = room - room / 2;
-    room = room - first + give(quick, first);
-    for (size_t i = 0; i < s->n_jobs && room; i++)
+    size_t first = room - room / 2, rest = room / 2;
+    for (srv_job *quick = shortest(s); quick && first; quick = shortest(s))
+        first = give(quick, first);
+    rest += first;
+    for (size_t i = 0; i < s->n_jobs && rest; i++)
         if (s->jobs[i]->prompting)
-            room = give(s->jobs[i], room);
+            rest = give(s->jobs[i], rest);
 }
 
 /* Up to the next multiple of `piece`, or not at all. */
@@ -75,10 +75,19 @@ static void share_pieces(srv_scheduler *s, size_t room, size_t most)
             s->credit = give_piece(s->jobs[i], piece, s->credit);
 }
 
+/* Where the prompt stands that has been read for longest. */
+static double where(const srv_scheduler *s)
+{
+    for (size_t i = 0; i < s->n_jobs; i++)
+        if (s->jobs[i]->prompting)
+            return (double)s->jobs[i]->n_done;
+    return 0;
+}
+
 static void divide(srv_scheduler *s, size_t n_rows)
 {
     size_t most = (size_t)s->n_tokens - n_rows;
-    size_t room = srv_pace_room(&s->pace, n_rows, most);
+    size_t room = srv_pace_room(&s->pace, n_rows, most, where(s));
     for (size_t i = 0; i < s->n_jobs; i++)
         s->jobs[i]->n_piece = 0;
     if (s->o.piece)

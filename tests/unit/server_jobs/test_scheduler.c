@@ -446,7 +446,7 @@ static double read_prompt(srv_pace *p, const machine *k, size_t n_rows, double *
     double sum = 0;
     *worst = 0;
     for (size_t done = 0; done < 4000;) {
-        size_t n = srv_pace_room(p, n_rows, 512 - n_rows);
+        size_t n = srv_pace_room(p, n_rows, 512 - n_rows, (double)done);
         n = n < 4000 - done ? n : 4000 - done;
         double at = (double)done + (double)n / 2, ms = takes(k, n_rows, n, at);
         srv_pace_note(p, n_rows, n, at, ms);
@@ -471,7 +471,8 @@ static void pace_keeps_both_promises(void **state)
             srv_pace p = {0};
             double worst, plain = takes(k, n_rows, 0, 0);
             double alone = read_prompt(&p, k, 0, &worst);
-            assert_int_equal(srv_pace_room(&p, n_rows, 448), 0); /* first a step without prompts */
+            assert_int_equal(srv_pace_room(&p, n_rows, 448, 0),
+                             0); /* first a step without prompts */
             srv_pace_note(&p, n_rows, 0, 0, plain);
             double mixed = read_prompt(&p, k, n_rows, &worst);
             if (worst > 5 * plain || mixed > 1.5 * alone)
@@ -479,9 +480,10 @@ static void pace_keeps_both_promises(void **state)
                          mixed, plain, alone);
         }
     srv_pace p = {0};
-    assert_int_equal(srv_pace_room(&p, 0, 512), 512); /* nothing is known, nobody waits */
+    assert_int_equal(srv_pace_room(&p, 0, 512, 0), 512); /* nothing is known, nobody waits */
     srv_pace_note(&p, 0, 512, 256, 51200);
-    assert_int_equal(srv_pace_room(&p, 0, 512), 128); /* a slow machine: whoever comes is let in */
+    assert_int_equal(srv_pace_room(&p, 0, 512, 0),
+                     128); /* a slow machine: whoever comes is let in */
 }
 
 /* ---- bells ---- */
