@@ -50,15 +50,6 @@ static inline taken_apart take_apart(const uint8_t *w)
     return to;
 }
 
-/* Zeros by an instruction that costs nothing; what compilers make of vdupq_n_s32(0) in a loop, a
- * copy of a register, takes the time of a product. */
-static inline int32x4_t zeros(void)
-{
-    int32x4_t z;
-    __asm__ volatile("movi %0.4s, #0" : "=w"(z));
-    return z;
-}
-
 /* Two inputs; x: their columns of this quarter, then their multipliers. Added to t[rows]. */
 static inline void add_pair(const taken_apart *w, const int8_t *x, int32_t *t)
 {
