@@ -26,6 +26,7 @@ typedef struct bnet_head_x {
     const int8_t *mult4;   /* [n_cols / 64][g][4], g: sub-block of a quarter */
     const int32_t *start4; /* [n_cols / 64][g][4]: -32 times the sum of q of the sub-block */
     const int8_t *q4;      /* [n_cols / 4][4][4]: four columns of q, four times */
+    const uint8_t *up;     /* [n_cols] q + 128 */
     const int16_t *pairs4; /* [n_cols / 4][4][2]: -32 (q0 + q1), -32 (q2 + q3) of four columns */
     /* Q6_K, inputs 0, 2, 4 and so on of a call with two or more: this one and the next, zeros where
      * there is none. For every quarter 8 times eight columns of q of this one and of the next, in

@@ -51,6 +51,8 @@ static void arrange(const bnet_head_arrays *t, size_t n)
             t->pairs4[8 * i + 2 * r] = (int16_t)(-32 * (q[0] + q[1]));
             t->pairs4[8 * i + 2 * r + 1] = (int16_t)(-32 * (q[2] + q[3]));
         }
+    for (size_t i = 0; i < n; i++)
+        t->up[i] = (uint8_t)(t->q[i] + 128);
     for (size_t i = 0; i < n / 16; i++) { /* i: quarters in order, g inside them */
         size_t k = i / 4 % 4, s = i / 16 * 16 + 8 * (k / 2) + 2 * (i % 4) + k % 2;
         int32_t sum = 0;
@@ -96,6 +98,7 @@ bnet_head_x bnet_head_view(const bnet_head_arrays *a)
                          .start4 = a->start4,
                          .q4 = a->q4,
                          .pairs4 = a->pairs4,
+                         .up = a->up,
                          .x = a->x,
                          .raised = a->raised};
 }

@@ -11,6 +11,7 @@ typedef struct bnet_head_arrays {
     int32_t *start4;
     int8_t *q4;
     int16_t *pairs4;
+    uint8_t *up;
     float *x, *raised;
 } bnet_head_arrays;
 

@@ -109,6 +109,7 @@ static size_t lay_out(const cpu_backend *be, const bnet_weight *w, uint8_t *base
         r->as.start4 = lay(base, &at, n);
         r->as.q4 = lay(base, &at, 4 * n);
         r->as.pairs4 = lay(base, &at, 4 * n);
+        r->as.up = lay(base, &at, n);
     }
     out->best = lay(base, &at, shares * TOP_MAX * sizeof(float));
     out->n_best = lay(base, &at, shares * BNET_TOP_ROWS * sizeof(size_t));

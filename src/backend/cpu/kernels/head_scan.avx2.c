@@ -1,13 +1,14 @@
-/* head_scan.avx2.c - the scan of the head. Packed Q6_K: a register holds two times four columns of
- * four rows, a 32-bit lane is a row. maddubs gives pairs of products, 63 * 127 * 2 < 2^15 at most;
- * with what makes 0..63 into -32..31 (x->pairs4) they are within 2 * 32 * 127 = 8128; madd
- * multiplies them with scale times multiplier and adds the two pairs: 16 sub-blocks of four such
- * sums per row and 256 columns stay below 16 * 4 * 8128 * 1920 < 2^30. */
-#include "backend/cpu/kernels.h"
-#include "backend/cpu/pack_q6.h"
-#include "base/mathf.h"
+/* head_scan.avx2.c - the scan of the head. Packed Q6_K, several inputs: head_q6_x86.h; one: a
+ * register holds two times four columns of four rows, a 32-bit lane is a row. maddubs gives pairs
+ * of products, 63 * 127 * 2 < 2^15 at most; with what makes 0..63 into -32..31 (x->pairs4) they are
+ * within 2 * 32 * 127 = 8128; madd multiplies them with scale times multiplier and adds the two
+ * pairs: 16 sub-blocks of four such sums per row and 256 columns stay below 16 * 4 * 8128 * 1920 <
+ * 2^30. */
+#include "backend/cpu/kernels/head_q6_ymm.h"
 
-#include <immintrin.h>
+#define v_dot(acc, pairs, scale) v_add32(acc, _mm256_madd_epi16(pairs, scale))
+#include "backend/cpu/kernels/head_q6_x86.h"
+#include "base/mathf.h"
 
 enum { AHEAD = 2048, MANY = 4 }; /* bytes; inputs at once */
 
@@ -60,8 +61,8 @@ static inline __m256i quarter(__m256i t, const uint8_t *w, const int8_t *q4, con
     return t;
 }
 
-static void scan_q6_k_r4(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
-                         float *y)
+static void scan_one_q6_k_r4(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
+                             float *y)
 {
     size_t n_blocks = n_cols / 256, group = bnet_q6r4_group_bytes(n_cols);
     for (size_t r = 0; r < n_rows; r += 4, w += group) {
@@ -83,7 +84,13 @@ static void scan_q6_k_r4(const uint8_t *w, size_t n_rows, const bnet_head_x *x, 
     }
 }
 
-BNET_HEAD_SCAN(q6_k_r4_avx2, scan_q6_k_r4)
+static BNET_HEAD_SCAN(one_by_one, scan_one_q6_k_r4)
+
+    void bnet_head_scan_q6_k_r4_avx2(const uint8_t *w, size_t n_rows, const bnet_head_x *x,
+                                     size_t n_x, size_t n_cols, float *const *y)
+{
+    scan_all(w, n_rows, x, n_x, n_cols, y, bnet_head_scan_one_by_one);
+}
 
 /* ---- Q8_0 ---- */
 

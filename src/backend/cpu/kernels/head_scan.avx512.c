@@ -1,10 +1,11 @@
-/* head_scan.avx512.c - the scan of packed Q6_K: a register holds a sub-block of four rows, four
- * times four columns, a 32-bit lane is a row. The sums and their bounds are those of the AVX2
- * kernel; there is nothing that VNNI would save, since the scales want 16-bit products anyway. */
-#include "backend/cpu/kernels.h"
-#include "backend/cpu/pack_q6.h"
+/* head_scan.avx512.c - the scan of packed Q6_K. Several inputs: head_q6_x86.h. One: a register
+ * holds a sub-block of four rows, four times four columns, a 32-bit lane is a row. The sums and
+ * their bounds are those of the AVX2 kernel; there is nothing that VNNI would save, since the
+ * scales want 16-bit products anyway. */
+#include "backend/cpu/kernels/head_q6_zmm.h"
 
-#include <immintrin.h>
+#define v_dot(acc, pairs, scale) v_add32(acc, _mm512_madd_epi16(pairs, scale))
+#include "backend/cpu/kernels/head_q6_x86.h"
 
 enum { AHEAD = 2048 }; /* bytes */
 
@@ -63,8 +64,7 @@ static inline __m128i add_parts(__m512i t)
     return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-static void scan_q6_k_r4(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols,
-                         float *y)
+static void scan_one(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_cols, float *y)
 {
     size_t n_blocks = n_cols / 256, group = bnet_q6r4_group_bytes(n_cols);
     for (size_t r = 0; r < n_rows; r += 4, w += group) {
@@ -85,4 +85,10 @@ static void scan_q6_k_r4(const uint8_t *w, size_t n_rows, const bnet_head_x *x, 
     }
 }
 
-BNET_HEAD_SCAN(q6_k_r4_avx512, scan_q6_k_r4)
+static BNET_HEAD_SCAN(one_by_one, scan_one)
+
+    void bnet_head_scan_q6_k_r4_avx512(const uint8_t *w, size_t n_rows, const bnet_head_x *x,
+                                       size_t n_x, size_t n_cols, float *const *y)
+{
+    scan_all(w, n_rows, x, n_x, n_cols, y, bnet_head_scan_one_by_one);
+}
