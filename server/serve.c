@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "http/http.h"
+#include "http/short_memory.h"
 #include "serve.h"
 
 enum {
@@ -151,6 +152,7 @@ static bitnet_status open_parts(life *l, bitnet_error *err)
     s->config = &l->config;
     s->started = (int64_t)time(NULL);
     raise_descriptors(&l->config, s);
+    srv_memory_watch();
     bitnet_status st = open_metrics(l, err);
     if (st != BITNET_OK)
         return st;

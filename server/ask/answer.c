@@ -6,6 +6,7 @@
 
 #include "ask/ask_impl.h"
 #include "http/ids.h"
+#include "http/short_memory.h"
 #include "server.h"
 
 #define WAIT_MS 50.0 /* a client that has gone is noticed after so long */
@@ -346,6 +347,7 @@ static bool tell(void *telling_)
 {
     telling *t = telling_;
     bool quick = true;
+    srv_memory_forget(); /* what this thread told others */
     while (quick && srv_answer_ready(t->w, 0)) {
         if (!tell_next(t))
             return false;

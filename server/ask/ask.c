@@ -7,6 +7,7 @@
 
 #include "ask/ask_impl.h"
 #include "http/ids.h"
+#include "http/short_memory.h"
 #include "server.h"
 
 void srv_ask_init(srv_ask *a)
@@ -124,6 +125,10 @@ static bool submit(srv_exchange *x, const srv_ask *a, srv_model *model, srv_prom
                   o.kind == SRV_GENERATE && o.max_tokens > 0;
     if (wanted && srv_receipts_new(receipt))
         o.receipt_id = receipt;
+    if (srv_memory_short()) { /* something of the request may be missing */
+        srv_grammars_release(model->grammars, grammar);
+        return srv_no_room(x);
+    }
     bitnet_status st = srv_job_submit(model->scheduler, &o, &job, &err);
     if (st == BITNET_OK && o.receipt_id) /* a refused job drives out nobody's receipt */
         srv_receipts_keep(server->receipts, receipt);

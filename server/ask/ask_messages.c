@@ -4,6 +4,7 @@
 
 #include "ask/ask_impl.h"
 #include "ask/fields.h"
+#include "http/short_memory.h"
 
 #define MAX_MESSAGES 8192
 
@@ -68,7 +69,7 @@ static json_t *plain_content(srv_exchange *x, const char *field, const json_t *c
 static json_t *plain_arguments(const json_t *arguments)
 {
     const char *text = json_string_value(arguments);
-    json_t *value = text ? json_loadb(text, json_string_length(arguments), 0, NULL) : NULL;
+    json_t *value = text ? srv_json_load(text, json_string_length(arguments), 0, NULL) : NULL;
     if (json_is_object(value))
         return value;
     json_decref(value);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "http/short_memory.h"
+
 /* The two characters of a short escape; NULL: there is none. */
 static const char *short_escape(unsigned char c)
 {
@@ -48,7 +50,7 @@ static void add_escaped(srv_textbuf *b, const char *text, size_t n)
 
 bool srv_form_open(srv_form *f, json_t *value, const char *mark)
 {
-    char *whole = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    char *whole = srv_json_whole(value);
     json_decref(value);
     const char *at = whole ? strstr(whole, mark) : NULL;
     for (const char *next = at; next; next = strstr(next + 1, mark))
@@ -76,5 +78,7 @@ bool srv_form_write(srv_form *f, srv_exchange *x, const char *text, size_t n_tex
     f->event.n = f->n_before;
     add_escaped(&f->event, text, n_text);
     srv_textbuf_add(&f->event, f->after.data, f->after.n);
-    return !f->event.failed && srv_stream_write(x, f->event.data, f->event.n);
+    if (f->event.failed)
+        return srv_stream_event(x, NULL, NULL);
+    return srv_stream_write(x, f->event.data, f->event.n);
 }

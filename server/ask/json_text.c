@@ -1,6 +1,8 @@
 /* json_text.c - bytes as JSON texts. */
 #include "ask/json_text.h"
 
+#include "http/short_memory.h"
+
 json_t *srv_json_text(const char *bytes, size_t n)
 {
     json_t *text = json_stringn(bytes, n);
@@ -20,8 +22,8 @@ json_t *srv_json_buf(const srv_textbuf *b)
 
 json_t *srv_json_value(const char *bytes, size_t n)
 {
-    json_t *value = json_loadb(bytes, n, JSON_ALLOW_NUL, NULL);
-    return value ? value : json_loadb(bytes, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+    json_t *value = srv_json_load(bytes, n, JSON_ALLOW_NUL, NULL);
+    return value ? value : srv_json_load(bytes, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
 }
 
 json_t *srv_json_arguments(const srv_textbuf *b)

@@ -50,6 +50,8 @@ void srv_split_emit(srv_split *s, srv_delta_kind kind, const char *text, size_t 
         return;
     srv_textbuf_add(&s->out, text, n);
     srv_textbuf_add(&s->out, "", 1); /* a NUL after each */
+    if (s->out.failed)
+        return; /* no piece whose text is not there */
     srv_textbuf_add(&s->rows, (const char *)&r, sizeof r);
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "http/short_memory.h"
+
 static bool grow(srv_textbuf *b, size_t n)
 {
     if (b->failed || n >= SIZE_MAX / 4 - b->n)
@@ -26,6 +28,7 @@ void srv_textbuf_add(srv_textbuf *b, const char *p, size_t n)
 {
     if (!grow(b, n)) {
         b->failed = true;
+        srv_memory_lost();
         return;
     }
     if (n)

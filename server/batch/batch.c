@@ -14,6 +14,7 @@
 
 #include "batch/batch_files.h"
 #include "http/json_limits.h"
+#include "http/short_memory.h"
 #include "http/local.h"
 #include "server.h"
 
@@ -111,7 +112,7 @@ static void read_line(const batch *b, line_job *job, const char *line, size_t n)
         cost.depth > (size_t)b->server.config->max_depth + 1 || cost.n_values > MAX_VALUES;
     if (job->too_complex)
         return;
-    job->request = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
+    job->request = srv_json_load(line, n, JSON_REJECT_DUPLICATES, NULL);
     job->custom_id = json_string_value(json_object_get(job->request, "custom_id"));
 }
 
@@ -225,7 +226,7 @@ static json_t *refusal_json(const line_job *job, const char *code, const char *w
 /* The reply in the words of a batch; NULL: out of memory. */
 static json_t *reply_json(const line_job *job, const srv_local_reply *reply)
 {
-    json_t *body = json_loadb(reply->body, reply->n_body, JSON_DECODE_ANY, NULL);
+    json_t *body = srv_json_load(reply->body, reply->n_body, JSON_DECODE_ANY, NULL);
     if (!body) /* a handler that did not write JSON */
         body = json_null();
     return result_json(job,
@@ -250,7 +251,7 @@ static void pause_long(batch *b, long ms)
 /* Does the server only lack a place, which others' requests leave when they end? */
 static bool lacks_place(const srv_local_reply *reply)
 {
-    json_t *body = json_loadb(reply->body, reply->n_body, 0, NULL);
+    json_t *body = srv_json_load(reply->body, reply->n_body, 0, NULL);
     const char *code = json_string_value(json_object_get(json_object_get(body, "error"), "code"));
     bool busy = code && (strcmp(code, "server_busy") == 0 || strcmp(code, "overloaded") == 0);
     json_decref(body);
@@ -291,7 +292,7 @@ static bool ask(batch *b, const json_t *request, srv_local_reply *reply)
     long first = b->options->pause_ms > 0 ? b->options->pause_ms : 50;
     patience p = {.n_answered = n_answered(b), .pause_ms = first};
     const char *url = json_string_value(json_object_get(request, "url"));
-    char *body = json_dumps(json_object_get(request, "body"), JSON_COMPACT);
+    char *body = srv_json_whole(json_object_get(request, "body"));
     bool there = body && srv_local_call(b->local, "POST", url, body, strlen(body), reply);
     while (there && once_more(b, reply, &p)) {
         free(reply->body);
@@ -325,7 +326,7 @@ static void finish(batch *b, const line_job *job)
 {
     bool ok, written = false;
     json_t *result = compute(b, job, &ok);
-    char *text = result ? json_dumps(result, JSON_COMPACT) : NULL;
+    char *text = srv_json_whole(result);
     bool no_room = !text && !stopping(b);
     if (text)
         written = srv_results_add(b->results, text);
@@ -466,6 +467,7 @@ bitnet_status srv_batch(const srv_config *config, const srv_batch_options *optio
 {
     batch b = {.options = options};
     int in = -1;
+    srv_memory_watch();
     pthread_mutex_init(&b.mutex, NULL);
     pthread_mutex_init(&b.reading, NULL);
     bitnet_status st = open_files(&b, config, &in, err);

@@ -9,6 +9,7 @@
 
 #include "http/http.h"
 #include "http/json_limits.h"
+#include "http/short_memory.h"
 
 enum { MAX_JSON_VALUES = 262144, JSON_ROOM = 1 << 30 };
 
@@ -135,6 +136,7 @@ void srv_exchange_hung_up(srv_exchange *x)
 
 void srv_exchange_work(srv_exchange *x)
 {
+    srv_memory_forget();
     x->route->handler(x);
     pthread_mutex_lock(&x->lock);
     bool replied = x->replied, open = x->streaming && !x->stream_ended;
@@ -290,8 +292,12 @@ json_t *srv_body_json(srv_exchange *x)
     }
     if (!within_limits(x))
         return NULL;
-    x->json = json_loadb(x->body, x->n_body, 0, &e);
-    if (!x->json) {
+    x->json = srv_json_load(x->body, x->n_body, 0, &e);
+    if (srv_memory_short()) {
+        drop_json(x);
+        srv_fail(x, 503, "out_of_memory", NULL,
+                 "there is no memory for the values of the body now");
+    } else if (!x->json) {
         drop_json(x);
         srv_fail(x, 400, "invalid_json", NULL, "the body is not valid JSON: line %d, column %d: %s",
                  e.line, e.column, reason(&e));

@@ -47,7 +47,8 @@ void srv_count_tokens(srv_exchange *x, size_t n_prompt, size_t n_generated);
 
 /* Adds a header to the reply that follows; both texts are copied. */
 void srv_reply_header(srv_exchange *x, const char *name, const char *value);
-/* Replies with a JSON value, which is taken over and may be NULL (out of memory: 500). */
+/* Replies with a JSON value, which is taken over and may be NULL. Where it is, or where there was
+ * no memory for all of its parts, the reply is 503. */
 void srv_reply_json(srv_exchange *x, int status, json_t *value);
 /* Replies with bytes, which are copied. */
 void srv_reply_bytes(srv_exchange *x, int status, const char *content_type, const void *bytes,
@@ -78,7 +79,7 @@ bool srv_stream_flush(srv_exchange *x);
 /* The same, without sending anything. */
 bool srv_stream_room(srv_exchange *x);
 /* One server-sent event: "event: NAME\n" unless name is NULL, then "data: JSON\n\n". Takes `value`
- * over. */
+ * over. NULL: there was no memory for it, and the stream is seen to be cut; false. */
 bool srv_stream_event(srv_exchange *x, const char *name, json_t *value);
 
 #endif

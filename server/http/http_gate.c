@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #include "http/http.h"
+#include "http/short_memory.h"
 #include "http/keys.h"
 
 /* ---- taking it in ---- */
@@ -284,6 +285,7 @@ static bool check_all(srv_exchange *x, const char *version)
 bool srv_gate(srv_exchange *x, const char *url, const char *method, const char *version)
 {
     x->begun = true;
+    srv_memory_forget();
     x->is_old = strcmp(version, "HTTP/1.1") != 0;
     bool whole = take_in(x, url, method);
     if (x->server->metrics)

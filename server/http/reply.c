@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "http/http.h"
+#include "http/short_memory.h"
 
 /* A client takes at least this much of a reply in a second, or the connection ends. */
 static const double LEAST_BYTES_PER_MS = 16;
@@ -145,8 +146,12 @@ void srv_reply_bytes(srv_exchange *x, int status, const char *content_type, cons
 
 void srv_reply_json(srv_exchange *x, int status, json_t *value)
 {
-    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    char *text = srv_json_whole(value);
     json_decref(value);
+    if (!text && status < 400) {
+        srv_fail(x, 503, "out_of_memory", NULL, "there is no memory for the reply now");
+        return;
+    }
     if (!text) {
         srv_reply_static(x, 500, "application/json", "{\"error\":\"out of memory\"}", 25);
         return;
@@ -156,6 +161,14 @@ void srv_reply_json(srv_exchange *x, int status, json_t *value)
 
 /* ---- failures ---- */
 
+/* A fault of a request whose JSON lacks something is not the client's. */
+static bool is_ours(int status)
+{
+    bool lacks = srv_memory_short();
+    srv_memory_forget(); /* the error is told with what memory there is now */
+    return lacks && status >= 400 && status < 500;
+}
+
 void srv_fail(srv_exchange *x, int status, const char *code, const char *param, const char *format,
               ...)
 {
@@ -164,6 +177,12 @@ void srv_fail(srv_exchange *x, int status, const char *code, const char *param, 
     va_start(ap, format);
     vsnprintf(message, sizeof message, format, ap);
     va_end(ap);
+    if (is_ours(status)) {
+        status = 503;
+        code = "out_of_memory";
+        param = NULL;
+        snprintf(message, sizeof message, "there is no memory for this request now");
+    }
     if ((status == 429 || status == 503) && !srv_pair_find(x->pairs, OF_REPLY, "Retry-After"))
         srv_reply_header(x, "Retry-After", "1");
     srv_reply_json(x, status, srv_error_json(x->api, status, code, param, message, x->id));

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "http/http.h"
+#include "http/short_memory.h"
 
 enum { FIRST_ROOM = 4096, MOST_ROOM = 256 * 1024, BLOCK = 8192, SLICE_MS = 50 };
 
@@ -306,14 +307,24 @@ void srv_stream_end(srv_exchange *x)
     srv_exchange_unlock(x);
 }
 
+/* A piece could not be made: the stream is seen to be cut. Returns false. */
+static bool lose(srv_exchange *x)
+{
+    srv_memory_forget();
+    pthread_mutex_lock(&x->lock);
+    x->cut = true;
+    pthread_mutex_unlock(&x->lock);
+    return false;
+}
+
 bool srv_stream_event(srv_exchange *x, const char *name, json_t *value)
 {
     char head[80] = "data: ";
     size_t n_head = 6;
-    char *data = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    char *data = srv_json_whole(value);
     json_decref(value);
     if (!data)
-        return false;
+        return lose(x);
     if (name)
         n_head = (size_t)snprintf(head, sizeof head, "event: %.60s\ndata: ", name);
     size_t n_data = strlen(data);
@@ -323,7 +334,7 @@ bool srv_stream_event(srv_exchange *x, const char *name, json_t *value)
         memcpy(event + n_head, data, n_data);
         memcpy(event + n_head + n_data, "\n\n", 2);
     }
-    bool ok = event && srv_stream_write(x, event, n_head + n_data + 2);
+    bool ok = event ? srv_stream_write(x, event, n_head + n_data + 2) : lose(x);
     free(event);
     free(data);
     return ok;

@@ -7,6 +7,7 @@
 
 #include "jobs/clock.h"
 #include "ask/json_text.h"
+#include "http/short_memory.h"
 #include "http/refuse.h"
 #include "server.h"
 #include "ask/use_model.h"
@@ -72,7 +73,9 @@ static void put_numbers(const speech *s, json_t *line)
 /* Sends a line of the stream; takes it over. */
 static void send_line(speech *s, json_t *line)
 {
-    char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    char *text = srv_json_whole(line);
+    if (!text) /* the stream is seen to be cut */
+        srv_stream_event(s->x, NULL, NULL);
     s->alive = s->alive && text && srv_stream_write(s->x, text, strlen(text)) &&
                srv_stream_write(s->x, "\n", 1);
     free(text);

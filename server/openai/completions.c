@@ -106,11 +106,13 @@ static bool echo_text(const completion *c, size_t i, const srv_answer *answer, s
         srv_textbuf_add(out, json_string_value(given), json_string_length(given));
         return !out->failed;
     }
-    bitnet_detokenize(engine, ids, n_ids, 0, NULL, 0, &n, NULL);
+    bitnet_status st = bitnet_detokenize(engine, ids, n_ids, 0, NULL, 0, &n, NULL);
     char *bytes = malloc(n + 1);
-    if (bytes && bitnet_detokenize(engine, ids, n_ids, 0, bytes, n, &n, NULL) == BITNET_OK)
+    if (bytes && n)
+        st = bitnet_detokenize(engine, ids, n_ids, 0, bytes, n, &n, NULL);
+    if (bytes && st == BITNET_OK)
         srv_textbuf_utf8(out, bytes, n);
-    out->failed |= !bytes;
+    out->failed |= !bytes || st != BITNET_OK;
     free(bytes);
     return !out->failed;
 }
