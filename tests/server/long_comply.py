@@ -21,6 +21,61 @@ LEFT_OUT = {
 NO_ENDPOINT = {"compact-response"}
 
 
+# every event of streams against the schemas that llm-comply brings; it looks at their order, and at the data of responses alone
+EVENTS = """
+import json, os, sys, urllib.request
+import jsonschema, llm_comply, referencing, referencing.jsonschema
+url, folder = sys.argv[1], os.path.join(os.path.dirname(llm_comply.__file__), "specs")
+
+
+def nullable(x):  # as OpenAPI 3.0 says it
+    if isinstance(x, list):
+        return [nullable(v) for v in x]
+    if not isinstance(x, dict):
+        return x
+    rest = {k: nullable(v) for k, v in x.items() if k != "nullable"}
+    return {"anyOf": [rest, {"type": "null"}]} if x.get("nullable") is True else rest
+
+
+def validator(spec, name):
+    with open(os.path.join(folder, spec), encoding="utf-8") as f:
+        whole = referencing.Resource(contents=nullable(json.load(f)), specification=referencing.jsonschema.DRAFT202012)
+    registry = referencing.Registry().with_resource("urn:spec", whole)
+    return jsonschema.Draft202012Validator({"$ref": "urn:spec#/components/schemas/" + name}, registry=registry)
+
+
+def events(path, body):
+    body = json.dumps(dict(body, model="tools", stream=True, max_tokens=60, messages=[{"role": "user", "content": "Weather?"}]))
+    request = urllib.request.Request(url + path, body.encode(), {"Content-Type": "application/json"})
+    lines = urllib.request.urlopen(request).read().decode().splitlines()
+    return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+
+
+def look(check, event):
+    for e in check.iter_errors(event):
+        sys.exit(f"{e.json_path}: {e.message[:300]} in {event}")
+
+
+schema = {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]}
+chunk = validator("openai_chat.json", "CreateChatCompletionStreamResponse")
+function = {"type": "function", "function": {"name": "get_weather", "parameters": schema}}
+n = 0
+for more in ({}, {"logprobs": True, "top_logprobs": 2}, {"tools": [function], "tool_choice": "required"}, {"n": 2},
+             {"stream_options": {"include_usage": True}}):
+    for event in events("/v1/chat/completions", more):
+        look(chunk, event)
+        n += 1
+names = [("message", w) for w in ("start", "delta", "stop")] + [("content_block", w) for w in ("start", "delta", "stop")]
+known = {a + "_" + b: validator("anthropic.json", "".join(w.title() for w in a.split("_")) + b.title() + "Event") for a, b in names}
+for more in ({}, {"tools": [{"name": "get_weather", "input_schema": schema}], "tool_choice": {"type": "any"}}):
+    for event in events("/v1/messages", more):
+        if event["type"] != "ping":
+            look(known[event["type"]], event)
+            n += 1
+print(n)
+"""
+
+
 def results(server, form):
     command = [os.path.join(os.path.dirname(judges("comply-venv", ["llm-comply"])), "llm-comply"), "run", "--base-url",
                server.url + "/v1", "--api-key", "none", "--model", "tools", "--format", form, "--json", "--timeout", "60",
@@ -58,6 +113,16 @@ def test_responses():
 
 def test_messages():
     judge("anthropic", 7)
+
+
+def test_events_are_as_published():
+    retemplate(model("story"), temp("tools.gguf"), HERMES)
+    python = judges("comply-venv", ["llm-comply"])
+    with Server("--model", temp("tools.gguf"), "--no-log-requests") as server:
+        done = subprocess.run([python, "-c", EVENTS, server.url], capture_output=True, text=True, env=without_proxies(), timeout=300,
+                              check=False)
+    equal(done.returncode, 0, done.stderr[-1500:])
+    check(int(done.stdout) > 50, f"only {done.stdout} events")
 
 
 if __name__ == "__main__":
