@@ -1,11 +1,11 @@
-/* tellers.c - see tellers.h. Hides: which thread tells whom. A thread takes up to 32 before the
+/* tellers.c - see tellers.h. Hides: which thread tells whom. A thread takes up to 16 before the
  * next one is started, so that few streams wake one thread and many are told by several at a time.
  */
 #include "jobs/tellers.h"
 
 #include <stdlib.h>
 
-enum { FEW = 32, MOST_TELLERS = 8 };
+enum { FEW = 16, MOST_TELLERS = 8 };
 static const double look_ms = 50, forever_ms = 1e9;
 
 /* One call of srv_tellers_run; on its stack. */

@@ -9,7 +9,7 @@
 #include "jobs/bell.c"
 #include "jobs/tellers.h"
 
-enum { MANY = 72 };
+enum { MANY = 40 };
 
 typedef struct client {
     srv_tellers *all;
@@ -91,7 +91,7 @@ static void few_share_a_thread(void **state)
 {
     (void)state;
     assert_int_equal(tell_many(4, 1), 1);
-    assert_int_equal(tell_many(4, 32), 1);
+    assert_int_equal(tell_many(4, 16), 1);
 }
 
 static void many_have_several(void **state)
