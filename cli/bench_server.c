@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-enum { CROWD = 16, LARGE = 64, NEW_TOKENS = 48, SHORT_PROMPT = 8, OTHERS = 8 };
+enum { CROWD = 16, LARGE = 64, CROWD_TOKENS = 32, NEW_TOKENS = 48, SHORT_PROMPT = 8, OTHERS = 8 };
 
 /* ---- --server ---- */
 
@@ -140,8 +140,8 @@ static int streams(traffic_plan plan, int n_streams, int n, server_figures *f, d
                    traffic_result *last)
 {
     double rates[BENCH_REPEATS_MAX];
-    plan.n_prompt = SHORT_PROMPT;
-    plan.n_new = NEW_TOKENS;
+    plan.n_prompt = 1; /* what tg48, bt16 and bt64 compute */
+    plan.n_new = n_streams > 1 ? CROWD_TOKENS : NEW_TOKENS;
     plan.n_streams = n_streams;
     plan.n_requests = (size_t)n_streams;
     progress_detail("%d streams", n_streams);

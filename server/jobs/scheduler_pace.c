@@ -20,7 +20,7 @@ enum {
     SURE = 1,      /* so many measurements of steps with prompts count */
 };
 /* A step takes so many times one without prompts ... */
-static const double least_times = 3.6, most_times = 4.7, unnoticed_ms = 10;
+static const double least_times = 3.6, most_times = 4.5, unnoticed_ms = 10;
 /* ... depending on what a prompt token takes in it, by what it takes alone. */
 static const double quick = 1.36, slow = 1.5;
 static const double alone_most_ms = 500, least_ms = 1e-4, memory = 0.9;
