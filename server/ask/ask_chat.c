@@ -5,6 +5,7 @@
 
 #include "ask/ask_impl.h"
 #include "ask/fields.h"
+#include "http/short_memory.h"
 
 static srv_tool_style style_of(bitnet_tool_style style)
 {
@@ -93,7 +94,11 @@ bool srv_chat_render(srv_exchange *x, const srv_model *model, const srv_ask *a,
     char *request = request_text(a, messages, tools);
     if (!request)
         return srv_no_room(x);
-    bitnet_status st = render(model, request, &chat->text, &err);
+    bitnet_status st = BITNET_MEMORY;
+    err = (bitnet_error){BITNET_MEMORY, "out of memory"};
+    if (srv_memory_reserve(strlen(request)))
+        st = render(model, request, &chat->text, &err);
+    srv_memory_release();
     free(request);
     if (st == BITNET_ARGUMENT || st == BITNET_TOKENIZER)
         srv_fail(x, 400, "invalid_value", srv_ask_said(a), "%s", err.message);

@@ -70,20 +70,30 @@ char *srv_json_whole(const json_t *value)
     return NULL;
 }
 
-json_t *srv_json_load(const char *text, size_t n, size_t flags, json_error_t *error)
+bool srv_memory_reserve(size_t n)
 {
     memory_state *s = &srv_memory_here;
     s->n_used = 0;
-    s->n_spare = 4 * n + 1024; /* buffers that double, up to the longest token */
+    s->n_spare = 8 * n + 1024; /* buffers that double, up to the longest token; some once more */
     s->spare = malloc(s->n_spare);
     if (!s->spare)
         srv_memory_lost();
-    json_t *value = s->spare ? json_loadb(text, n, flags, error) : NULL;
-    if (s->is_short) { /* parts of it may be in the spare memory */
+    return s->spare != NULL;
+}
+
+void srv_memory_release(void)
+{
+    free(srv_memory_here.spare);
+    srv_memory_here.spare = NULL;
+}
+
+json_t *srv_json_load(const char *text, size_t n, size_t flags, json_error_t *error)
+{
+    json_t *value = srv_memory_reserve(n) ? json_loadb(text, n, flags, error) : NULL;
+    if (srv_memory_short()) { /* parts of it may be in the memory that was put by */
         json_decref(value);
         value = NULL;
     }
-    free(s->spare);
-    s->spare = NULL;
+    srv_memory_release();
     return value;
 }

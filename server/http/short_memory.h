@@ -20,6 +20,10 @@ void srv_memory_forget(void);
 /* The text of a value, compact, to be freed. NULL: no memory for all of it, or the value, which may
  * be NULL, lacks something. */
 char *srv_json_whole(const json_t *value);
+/* Puts memory by for reading n bytes of JSON by others on this thread, who keep nothing of it;
+ * _release lets go of it. False: there is none. */
+bool srv_memory_reserve(size_t n);
+void srv_memory_release(void);
 /* The value of a text, as json_loadb has it; also NULL where memory is short. */
 json_t *srv_json_load(const char *text, size_t n, size_t flags, json_error_t *error);
 

@@ -202,6 +202,8 @@ bitnet_status srv_models_rest(srv_models *m, const char *name, bitnet_error *e)
 
 /* ---- requests ---- */
 
+#define LINE "a line of many words that \\\"end\\\" in an escape \\n"
+#define LONG LINE LINE LINE LINE LINE LINE /* buffers of readers must grow for it */
 #define TOOLS                                                                                      \
     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"look\",\"description\":\"Looks."   \
     "\","                                                                                          \
@@ -212,7 +214,8 @@ bitnet_status srv_models_rest(srv_models *m, const char *name, bitnet_error *e)
     "\"type\":\"text\",\"text\":\"one\"},{\"type\":\"text\",\"text\":\"two\"}]},{\"role\":"        \
     "\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c1\",\"type\":\"function\","         \
     "\"function\":{\"name\":\"look\",\"arguments\":\"{\\\"at\\\": \\\"fox\\\"}\"}}]},{\"role\":"   \
-    "\"tool\",\"tool_call_id\":\"c1\",\"content\":\"red\"},{\"role\":\"user\",\"content\":\"and?"  \
+    "\"tool\",\"tool_call_id\":\"c1\",\"content\":\"" LONG                                         \
+    "\"},{\"role\":\"user\",\"content\":\"and?"                                                    \
     "\"}]"
 
 typedef struct request {
