@@ -28,6 +28,18 @@ static inline void expand_group(const uint8_t *w, size_t n_lines, uint8_t *wide)
         }
 }
 
+/* Tokens that are left over behind whole pieces of GEMV_T go together, too. */
+static ALWAYS_INLINE void decode_rest(const bnet_r16 *a, size_t row, size_t t)
+{
+    if (GEMV_T > 3 && a->n_tokens - t == 3)
+        decode(a, row, t, 1, 3);
+    else if (GEMV_T > 2 && a->n_tokens - t == 2)
+        decode(a, row, t, 1, 2);
+    else
+        for (; t < a->n_tokens; t++)
+            decode(a, row, t, 1, 1);
+}
+
 /* Few tokens: the group is read from memory by the first, from the first-level cache by others. */
 static inline void gemv(const bnet_r16 *a)
 {
@@ -38,11 +50,13 @@ static inline void gemv(const bnet_r16 *a)
         for (; GEMV_G > 2 && row + 16 < a->n_rows; row += 32)
             decode(a, row, 0, 2, 1);
     }
+    if (GEMV_G > 1 && GEMV_T > 3 && a->n_tokens == 2) /* as many sums as 4 tokens of one group */
+        for (; row + 16 < a->n_rows; row += 32)
+            decode(a, row, 0, 2, 2);
     for (; row < a->n_rows; row += 16) {
         for (t = 0; t + GEMV_T <= a->n_tokens; t += GEMV_T)
             decode(a, row, t, 1, GEMV_T);
-        for (; t < a->n_tokens; t++)
-            decode(a, row, t, 1, 1);
+        decode_rest(a, row, t);
     }
 }
 
