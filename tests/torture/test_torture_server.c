@@ -370,6 +370,8 @@ static void each_fails(void **state)
 static void all_fail(void **state)
 {
     (void)state;
+    if (INTERPOSE_SANITIZED)
+        skip(); /* the server's own memory does not fail there */
     every_api(true);
 }
 
@@ -417,11 +419,12 @@ static void write_model(const char *path)
     assert_int_equal(fclose(to), 0);
 }
 
+static bitnet_runtime *runtime;
+
 static int open_model(void **state)
 {
     (void)state;
     char path[] = "/tmp/bitnet-torture-XXXXXX";
-    bitnet_runtime *runtime = NULL;
     bitnet_engine_options o;
     bitnet_engine_options_init(&o);
     o.vocab_only = true;
@@ -438,11 +441,19 @@ static int open_model(void **state)
     return 0;
 }
 
+static int close_model(void **state)
+{
+    (void)state;
+    bitnet_engine_close(the_model.engine);
+    bitnet_runtime_close(runtime);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_fails),
         cmocka_unit_test(all_fail),
     };
-    return cmocka_run_group_tests(tests, open_model, NULL);
+    return cmocka_run_group_tests(tests, open_model, close_model);
 }
