@@ -208,4 +208,75 @@ static void scan_q8_0(const uint8_t *w, size_t n_rows, const bnet_head_x *x, siz
     }
 }
 
-BNET_HEAD_SCAN(q8_0_dotprod, scan_q8_0)
+/* 128 columns of a row for some inputs: the weights and their scales are loaded once. */
+typedef struct q8_blocks {
+    int8x16_t w[8];
+    float32x4_t scales;
+} q8_blocks;
+
+static inline q8_blocks load_blocks(const uint8_t *w)
+{
+    q8_blocks b;
+    for (size_t i = 0; i < 8; i++)
+        b.w[i] = vld1q_s8((const int8_t *)w + 34 * (i / 2) + 2 + 16 * (i % 2));
+    b.scales = four_scales(w);
+    return b;
+}
+
+static inline int32x4_t pair_dot(const q8_blocks *b, size_t i, const int8_t *q)
+{
+    int32x4_t d = vdotq_s32(zeros(), b->w[2 * i], vld1q_s8(q + 32 * i));
+    return vdotq_s32(d, b->w[2 * i + 1], vld1q_s8(q + 32 * i + 16));
+}
+
+/* As four_blocks. */
+static inline float32x4_t blocks_dot(const q8_blocks *b, const int8_t *q, const int8_t *mult)
+{
+    int32x4_t t01 = vpaddq_s32(pair_dot(b, 0, q), pair_dot(b, 1, q));
+    int32x4_t t23 = vpaddq_s32(pair_dot(b, 2, q), pair_dot(b, 3, q));
+    int32x4_t twice = vreinterpretq_s32_s16(vmovl_s8(vld1_s8(mult)));
+    int32x4_t t = vmulq_s32(vpaddq_s32(t01, t23), vandq_s32(twice, vdupq_n_s32(0xffff)));
+    return vmulq_f32(vcvtq_f32_s32(t), b->scales);
+}
+
+/* One row for up to MOST inputs. */
+static inline void scan_q8_0_row(const uint8_t *w, const bnet_head_x *x, size_t n_x,
+                                 size_t n_blocks, float (*sum)[4])
+{
+    size_t whole = n_blocks / 4 * 4;
+    for (size_t b = 0; b < whole; b += 4) {
+        __builtin_prefetch(w + 34 * b + AHEAD);
+        __builtin_prefetch(w + 34 * b + AHEAD + 64);
+        q8_blocks four = load_blocks(w + 34 * b);
+#pragma GCC unroll 1
+        for (size_t i = 0; i < n_x; i++)
+            vst1q_f32(sum[i], vaddq_f32(vld1q_f32(sum[i]),
+                                        blocks_dot(&four, x[i].q + 32 * b, x[i].mult + 2 * b)));
+    }
+    for (size_t i = 0; i < n_x && whole < n_blocks; i++)
+        vst1q_f32(sum[i], vaddq_f32(vld1q_f32(sum[i]),
+                                    last_blocks(w + 34 * whole, x[i].q + 32 * whole,
+                                                x[i].mult + 2 * whole, n_blocks - whole)));
+}
+
+static void scan_some_q8_0(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_x,
+                           size_t n_cols, float *const *y)
+{
+    for (size_t r = 0; r < n_rows; r++, w += 34 * (n_cols / 32)) {
+        float sum[MOST][4] = {{0}};
+        scan_q8_0_row(w, x, n_x, n_cols / 32, sum);
+        for (size_t i = 0; i < n_x; i++)
+            y[i][r] = (sum[i][0] + sum[i][2]) + (sum[i][1] + sum[i][3]);
+    }
+}
+
+void bnet_head_scan_q8_0_dotprod(const uint8_t *w, size_t n_rows, const bnet_head_x *x, size_t n_x,
+                                 size_t n_cols, float *const *y)
+{
+    if (n_x == 1) {
+        scan_q8_0(w, n_rows, x, n_cols, y[0]);
+        return;
+    }
+    for (size_t t = 0; t < n_x; t += MOST)
+        scan_some_q8_0(w, n_rows, x + t, BNET_MIN(n_x - t, (size_t)MOST), n_cols, y + t);
+}
