@@ -1,7 +1,7 @@
 /* head.h - the input of the scan that finds which rows of the head can matter (ops_head.c).
  *
  * The scan computes an approximate logit of every row. Block formats: from integers, the row's
- * codes as they are, the input as int8 with a small integer multiplier per 64 columns (Q8_0: 32).
+ * codes as they are, the input as int8 with a small integer multiplier per 16 columns (Q8_0: 32).
  * 16-bit floats: with fused operations, which the exact kernels may not use. Every kernel computes
  * the same integers and the same float operations in the same order, so an approximate logit has
  * the same bits on every CPU. */
@@ -13,13 +13,12 @@
 enum {
     BNET_HEAD_MULT = 15,
     BNET_HEAD_ALIGN = 64,
-    BNET_HEAD_TWO = 144 /* bytes for a quarter of two inputs */
+    BNET_HEAD_TWO = 192 /* bytes for a quarter of two inputs */
 };
 
-/* x[i] is about unit * mult[i / 16] * q[i]; |q| <= 127, 0 <= mult <= BNET_HEAD_MULT. Q6_K: the
- * four sub-blocks of a quarter (pack_q6.h) have the same mult; Q8_0: both halves of 32 columns. The
- * other arrays are the same numbers in the order some kernel reads them: "quarters" of pack_q6.h,
- * and every value four times, once for each row of a group. */
+/* x[i] is about unit * mult[i / 16] * q[i]; |q| <= 127, 0 <= mult <= BNET_HEAD_MULT; Q8_0: the same
+ * for both halves of 32 columns. The other arrays are the same numbers in the order some kernel
+ * reads them: "quarters" of pack_q6.h, and every value four times, once for each row of a group. */
 typedef struct bnet_head_x {
     const int8_t *q;       /* [n_cols] */
     const int8_t *mult;    /* [n_cols / 16] */
@@ -30,7 +29,8 @@ typedef struct bnet_head_x {
     const int16_t *pairs4; /* [n_cols / 4][4][2]: -32 (q0 + q1), -32 (q2 + q3) of four columns */
     /* Q6_K, inputs 0, 2, 4 and so on of a call with two or more: this one and the next, zeros where
      * there is none. For every quarter 8 times eight columns of q of this one and of the next, in
-     * the order of sub-blocks; then mult as int32, [this, this, next, next]. */
+     * the order of sub-blocks; then for each of these mult as int32, [this, this, next, next].
+     */
     const int8_t *two;
     /* 16-bit floats only */
     const float *x;      /* [n_cols] as it is, |x| < 2^15 */

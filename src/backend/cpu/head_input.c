@@ -14,31 +14,18 @@ float bnet_head_largest(const float *x, size_t n)
     return most;
 }
 
-/* Columns under one multiplier: some parts of 16, from one to the next `apart` of them. */
-typedef struct columns {
-    size_t n_parts, apart;
-} columns;
-
-static columns together(bnet_type type)
+/* One group of columns under one multiplier. */
+static void quantise(const float *x, size_t n, float unit, int8_t *q, int8_t *mult)
 {
-    return type == BNET_Q6_K ? (columns){4, 32} : (columns){2, 16};
-}
-
-static void quantise(const float *x, columns c, float unit, int8_t *q, int8_t *mult)
-{
-    float most = 0;
-    for (size_t p = 0; p < c.n_parts; p++)
-        most = BNET_MAX(most, bnet_head_largest(x + p * c.apart, 16));
-    float steps = ceilf(most / (127.0f * unit));
+    float steps = ceilf(bnet_head_largest(x, n) / (127.0f * unit));
     int m = steps < BNET_HEAD_MULT ? (int)steps : BNET_HEAD_MULT;
     float inverse = m ? 1.0f / (unit * (float)m) : 0;
-    for (size_t p = 0; p < c.n_parts; p++) {
-        mult[p * c.apart / 16] = (int8_t)m;
-        for (size_t i = p * c.apart; i < p * c.apart + 16; i++) {
-            float v = rintf(x[i] * inverse);
-            q[i] = (int8_t)(v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v);
-        }
+    for (size_t i = 0; i < n; i++) {
+        float v = rintf(x[i] * inverse);
+        q[i] = (int8_t)(v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v);
     }
+    for (size_t i = 0; i < n; i += 16)
+        mult[i / 16] = (int8_t)m;
 }
 
 /* The same numbers in the orders kernels read. */
@@ -68,11 +55,10 @@ static void arrange(const bnet_head_arrays *t, size_t n)
 double bnet_head_integers(bnet_type type, const float *x, size_t n, float unit,
                           const bnet_head_arrays *to)
 {
-    columns c = together(type);
+    size_t group = type == BNET_Q8_0 ? 32 : 16;
     double ee = 0;
-    for (size_t i = 0; i < n; i += 16)
-        if (i % (c.n_parts * c.apart) < c.apart)
-            quantise(x + i, c, unit, to->q + i, to->mult + i / 16);
+    for (size_t i = 0; i < n; i += group)
+        quantise(x + i, group, unit, to->q + i, to->mult + i / 16);
     for (size_t i = 0; i < n; i++) {
         double e = (double)x[i] - (double)unit * (double)(to->mult[i / 16] * to->q[i]);
         ee += e * e;
@@ -103,18 +89,26 @@ bnet_head_x bnet_head_view(const bnet_head_arrays *a)
                          .raised = a->raised};
 }
 
-void bnet_head_pair(const bnet_head_x *a, const bnet_head_x *b, size_t n, int8_t *two)
+/* 16 columns of two inputs, and their multipliers. */
+static void pair_sub_block(const bnet_head_x *a, const bnet_head_x *b, size_t s, int8_t *q,
+                           int32_t mult[4])
 {
     static const int8_t zeros[16] = {0};
-    for (size_t k = 0; k < n / 64; k++, two += BNET_HEAD_TWO) {
-        size_t first = 128 * (k / 2) + 16 * (k % 2);
-        int32_t m = b ? b->mult[first / 16] : 0, mult[4] = {0, 0, m, m};
-        for (size_t g = 0; g < 4; g++)
-            for (size_t c = 0; c < 16; c += 8) {
-                memcpy(two + 32 * g + 2 * c, a->q + first + 32 * g + c, 8);
-                memcpy(two + 32 * g + 2 * c + 8, b ? b->q + first + 32 * g + c : zeros, 8);
-            }
-        mult[0] = mult[1] = a->mult[first / 16];
-        memcpy(two + 128, mult, sizeof mult);
-    }
+    const int8_t *left = a->q + 16 * s, *right = b ? b->q + 16 * s : zeros;
+    memcpy(q, left, 8);
+    memcpy(q + 8, right, 8);
+    memcpy(q + 16, left + 8, 8);
+    memcpy(q + 24, right + 8, 8);
+    mult[0] = mult[1] = a->mult[s];
+    mult[2] = mult[3] = b ? b->mult[s] : 0;
+}
+
+void bnet_head_pair(const bnet_head_x *a, const bnet_head_x *b, size_t n, int8_t *two)
+{
+    for (size_t k = 0; k < n / 64; k++, two += BNET_HEAD_TWO)
+        for (size_t g = 0; g < 4; g++) {
+            int32_t mult[4];
+            pair_sub_block(a, b, 8 * (k / 2) + 2 * g + k % 2, two + 32 * g, mult);
+            memcpy(two + 128 + 16 * g, mult, sizeof mult);
+        }
 }

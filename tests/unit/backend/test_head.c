@@ -87,8 +87,8 @@ static scan_input input_new(size_t n, int fill)
     for (size_t i = 0; i < n / 16; i++)
         in.mult[i] = fill == FILL_RANDOM ? (int8_t)(test_rand(&seed) % (BNET_HEAD_MULT + 1))
                                          : BNET_HEAD_MULT;
-    for (size_t i = 0; i < n / 16; i++) /* Q8_0: one for 32 columns; Q6_K: one for a quarter */
-        in.mult[i] = n % 256 ? in.mult[i / 2 * 2] : in.mult[i / 8 * 8 + i % 2];
+    for (size_t i = 1; i < n / 16; i += 2)
+        in.mult[i] = n % 256 ? in.mult[i - 1] : in.mult[i]; /* Q8_0: one for 32 columns */
     for (size_t c = 0; c < n; c++)
         for (size_t r = 0; r < 4; r++) {
             in.q4[c / 4 * 16 + 4 * r + c % 4] = in.q[c];
@@ -130,7 +130,7 @@ static int8_t *two_new(const scan_input *a, const scan_input *b, size_t n)
         size_t s = c / 16 % 16, g = s % 8 / 2;
         int8_t *quarter = two + (c / 256 * 4 + s / 8 * 2 + s % 2) * BNET_HEAD_TWO;
         int8_t *at = quarter + 32 * g + 16 * (c % 16 / 8) + c % 8;
-        int32_t *mult = (int32_t *)(void *)(quarter + 128);
+        int32_t *mult = (int32_t *)(void *)(quarter + 128 + 16 * g);
         at[0] = a->q[c];
         at[8] = b ? b->q[c] : 0;
         mult[0] = mult[1] = a->mult[c / 16];

@@ -46,17 +46,6 @@ static inline void four_columns(const uint8_t *quarter, size_t j, int8x16_t out[
     out[3] = fourth_meant(a, b, c);
 }
 
-/* The rows' scales of the sub-blocks of a quarter. */
-static inline void scales_of(const uint8_t *quarter, int32x4_t out[4])
-{
-    int8x16_t s = vld1q_s8((const int8_t *)quarter + 192);
-    int16x8_t lo = vmovl_s8(vget_low_s8(s)), hi = vmovl_high_s8(s);
-    out[0] = vmovl_s16(vget_low_s16(lo));
-    out[1] = vmovl_high_s16(lo);
-    out[2] = vmovl_s16(vget_low_s16(hi));
-    out[3] = vmovl_high_s16(hi);
-}
-
 /* Zeros by an instruction that costs nothing; what compilers make of vdupq_n_s32(0) in a loop, a
  * copy of a register, takes the time of a product. */
 static inline int32x4_t zeros(void)

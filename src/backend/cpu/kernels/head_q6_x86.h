@@ -3,10 +3,10 @@
  *
  * A quarter (64 columns) of V_GROUPS groups of rows is taken apart once, and all inputs pass it. A
  * 32-bit lane is a row, so nothing is summed across lanes, and four columns of an input are the
- * same for all lanes. The input is unsigned, q + 128, the weights are signed, code - 32: two pairs
- * of products stay within 4 * 255 * 32 = 32640 < 2^15, and what the 128 add is the same for every
- * input. The sub-blocks of a quarter have the same multiplier, so scales alone are multiplied with
- * pairs: at most 64 * 255 * 32 * 128 < 2^27. */
+ * same for all lanes. The input is unsigned, q + 128, the weights are signed, code - 32; what the
+ * 128 add is the same for every input. Half a lane holds the sum of eight products of a sub-block:
+ * within 8 * 127 * 32 = 32512 when the 128 are out again, and modulo 2^16 until then. Scale times
+ * multiplier, within 1920, is multiplied with both halves. */
 #ifndef BNET_HEAD_Q6_X86_H
 #define BNET_HEAD_Q6_X86_H
 
@@ -21,6 +21,7 @@ enum {
 typedef struct taken_apart {
     int8_t codes[4][4][4 * V_ROWS]; /* sub-block, four columns: of every row */
     int16_t scales[4][2 * V_ROWS];  /* sub-block: of every row, twice */
+    int16_t extra[4][2 * V_ROWS];   /* sub-block: what 128 times the codes are */
 } __attribute__((aligned(64))) taken_apart;
 
 static inline __m256i ymm_load(const void *p)
@@ -88,38 +89,37 @@ static inline void take_apart(const uint8_t *w, size_t group, taken_apart *to)
         take_two(w + 2 * i * group, w + (2 * i + 1) * group, i, to);
 }
 
-/* What takes out again that inputs are 128 too large. Four pairs: at least 8 * 128 * -32 = -2^15.
- */
-static inline vint start_of(const taken_apart *w)
+/* At least 8 * 128 * -32 = -2^15. */
+static inline void find_extra(taken_apart *w)
 {
     const vint most = v_bytes(-128);
-    vint u = v_zero();
     for (size_t g = 0; g < 4; g++) {
         vint p = v_maddubs(most, v_load(w->codes[g][0]));
         for (size_t j = 1; j < 4; j++)
             p = v_add16(p, v_maddubs(most, v_load(w->codes[g][j])));
-        u = v_dot(u, p, v_load(w->scales[g]));
+        v_store(w->extra[g], p);
     }
-    return v_sub32(v_zero(), u);
 }
 
-/* Eight columns of one input, two pairs of products with each row. */
+/* Eight columns of one input and every row. */
 static inline vint two_pairs(const uint8_t *up, const int8_t *left, const int8_t *right)
 {
     return v_add16(v_maddubs(v_four(up), v_load(left)), v_maddubs(v_four(up + 4), v_load(right)));
 }
 
-/* One input; up: the columns of the first sub-block. Added to t[row]. */
-static inline void add_input(const taken_apart *w, vint start, const uint8_t *up, int mult,
-                             int32_t *t)
+/* One input; up, mult: of the first sub-block. Added to t[row]. */
+static inline void add_input(const taken_apart *w, const uint8_t *up, const int8_t *mult,
+                             int32_t *at)
 {
-    vint u = start, v = v_zero(); /* two, as each waits for its last product */
-    for (size_t g = 0; g < 4; g++, up += 32) {
-        vint scale = v_load(w->scales[g]);
-        u = v_dot(u, two_pairs(up, w->codes[g][0], w->codes[g][1]), scale);
-        v = v_dot(v, two_pairs(up + 8, w->codes[g][2], w->codes[g][3]), scale);
+    vint t = v_load(at);
+    for (size_t g = 0; g < 4; g++) {
+        const uint8_t *x = up + 32 * g;
+        vint p = v_add16(two_pairs(x, w->codes[g][0], w->codes[g][1]),
+                         two_pairs(x + 8, w->codes[g][2], w->codes[g][3]));
+        vint scale = v_mul16(v_load(w->scales[g]), mult[2 * g]);
+        t = v_dot(t, v_sub16(p, v_load(w->extra[g])), scale);
     }
-    v_store(t, v_add32(v_load(t), v_mul32(v_add32(u, v), mult)));
+    v_store(at, t);
 }
 
 typedef struct sums {
@@ -145,10 +145,10 @@ static inline void scan_groups(const uint8_t *w, const bnet_head_x *x, size_t n_
     for (size_t k = 0; k < 4 * n_blocks; k++, w += BNET_Q6R4_QUARTER) {
         size_t first = 8 * (k / 2) + k % 2; /* sub-block */
         take_apart(w, group, &apart);
-        vint start = start_of(&apart);
+        find_extra(&apart);
 #pragma GCC unroll 1
         for (size_t i = 0; i < n_x; i++)
-            add_input(&apart, start, x[i].up + 16 * first, x[i].mult[first], s->t[i]);
+            add_input(&apart, x[i].up + 16 * first, x[i].mult + first, s->t[i]);
         if (k % 4 == 3)
             end_block(s, n_x, vf_halves(f16 + 2 * k - 6, group));
     }

@@ -62,11 +62,10 @@ static void scan_q6_k_r4(const uint8_t *w, size_t n_rows, const bnet_head_x *x, 
     }
 }
 
-/* Several inputs: a quarter is taken apart once, into 16 registers, and all of them pass it. Its
- * sub-blocks have different scales and the same multiplier. */
+/* Several inputs: a quarter is taken apart once, into 17 registers, and all of them pass it. */
 typedef struct taken_apart {
     int8x16_t codes[4][4]; /* sub-block; four columns of every row */
-    int32x4_t scales[4];
+    int8x16_t scales;      /* sub-block, row */
 } taken_apart;
 
 static inline taken_apart take_apart(const uint8_t *w)
@@ -78,23 +77,30 @@ static inline taken_apart take_apart(const uint8_t *w)
         for (size_t g = 0; g < 4; g++)
             to.codes[g][j] = v[g];
     }
-    scales_of(w, to.scales);
+    to.scales = vld1q_s8((const int8_t *)w + 192);
     return to;
 }
 
-/* One input; q: the columns of the first sub-block. Added to t[row]. */
-static inline void add_input(const taken_apart *w, const int8_t *q, int mult, int32_t *t)
+static inline int32x4_t sub_block(const int8x16_t codes[4], int8x16_t x)
 {
-    int32x4_t u = vdupq_n_s32(0);
-    for (int g = 0; g < 4; g++) {
-        int8x16_t x = vld1q_s8(q + 32 * g);
-        int32x4_t d = vdotq_laneq_s32(zeros(), w->codes[g][0], x, 0);
-        d = vdotq_laneq_s32(d, w->codes[g][1], x, 1);
-        d = vdotq_laneq_s32(d, w->codes[g][2], x, 2);
-        d = vdotq_laneq_s32(d, w->codes[g][3], x, 3);
-        u = g ? vmlaq_s32(u, d, w->scales[g]) : vmulq_s32(d, w->scales[g]);
-    }
-    vst1q_s32(t, vmlaq_n_s32(vld1q_s32(t), u, mult));
+    int32x4_t d = vdotq_laneq_s32(zeros(), codes[0], x, 0);
+    d = vdotq_laneq_s32(d, codes[1], x, 1);
+    d = vdotq_laneq_s32(d, codes[2], x, 2);
+    return vdotq_laneq_s32(d, codes[3], x, 3);
+}
+
+/* One input; q: the columns of the first sub-block. Added to t[row]. */
+static inline void add_input(const taken_apart *w, const int8_t *q, const int8_t *mult, int32_t *at)
+{
+    int8x16_t m = vld1q_s8(mult);
+    int16x8_t lo = vmull_s8(vget_low_s8(w->scales), vget_low_s8(m));
+    int16x8_t hi = vmull_high_s8(w->scales, m);
+    int32x4_t t = vld1q_s32(at);
+    t = vmlaq_s32(t, sub_block(w->codes[0], vld1q_s8(q)), vmovl_s16(vget_low_s16(lo)));
+    t = vmlaq_s32(t, sub_block(w->codes[1], vld1q_s8(q + 32)), vmovl_high_s16(lo));
+    t = vmlaq_s32(t, sub_block(w->codes[2], vld1q_s8(q + 64)), vmovl_s16(vget_low_s16(hi)));
+    t = vmlaq_s32(t, sub_block(w->codes[3], vld1q_s8(q + 96)), vmovl_high_s16(hi));
+    vst1q_s32(at, t);
 }
 
 /* The integers of a block become floats in sum[input] and zeros. */
@@ -120,7 +126,7 @@ static void scan_group(const uint8_t *w, const bnet_head_x *x, size_t n_x, size_
         taken_apart apart = take_apart(w);
 #pragma GCC unroll 1
         for (size_t i = 0; i < n_x; i++)
-            add_input(&apart, x[i].q + 16 * s, x[i].mult[s], t[i]);
+            add_input(&apart, x[i].q + 16 * s, x[i].mult4 + 16 * k, t[i]);
         if (k % 4 == 3)
             end_block(t, n_x, halves(f16 + 2 * k - 6), sum);
     }
