@@ -71,7 +71,8 @@ void srv_stream_begin(srv_exchange *x, const char *content_type);
 bool srv_stream_write(srv_exchange *x, const void *bytes, size_t n_bytes);
 void srv_stream_end(srv_exchange *x);
 /* While a stream gathers, what is written waits for srv_stream_flush: pieces that come together are
- * sent together. */
+ * sent together. Nobody waits for the client then, and what is more than 4 MB is lost: the stream
+ * is seen to be cut. */
 void srv_stream_gather(srv_exchange *x, bool gathers);
 /* Sends what was gathered, without waiting for the client. False: the client is behind, and the
  * next piece may have to wait for it. */

@@ -14,7 +14,13 @@
 #include "http/http.h"
 #include "http/short_memory.h"
 
-enum { FIRST_ROOM = 4096, MOST_ROOM = 256 * 1024, BLOCK = 8192, SLICE_MS = 50 };
+enum {
+    FIRST_ROOM = 4096,
+    MOST_ROOM = 256 * 1024,
+    MOST_GATHERED = 16 * MOST_ROOM, /* while nobody may wait for the client */
+    BLOCK = 8192,
+    SLICE_MS = 50
+};
 
 /* ---- HTTP's side ---- */
 
@@ -131,19 +137,12 @@ static void unlock(srv_exchange *x)
         srv_exchange_unlock(x);
 }
 
-/* HTTP's thread sends what was gathered. Under the lock, which is let go for a moment. */
-static void hand_to_http(srv_exchange *x)
-{
-    srv_exchange_unlock(x);
-    pthread_mutex_lock(&x->lock);
-}
-
-/* Makes room for n more bytes, at most MOST_ROOM in all. False: not now. */
+/* Makes room for n more bytes, at most MOST_ROOM in all, or MOST_GATHERED. False: not now. */
 static bool make_room(srv_exchange *x, size_t n)
 {
     if (x->out_at + x->n_out + n <= x->n_out_room)
         return true;
-    if (x->n_out + n > MOST_ROOM)
+    if (x->n_out + n > (x->gathers ? MOST_GATHERED : MOST_ROOM))
         return false;
     if (x->out_at) {
         memmove(x->out, x->out + x->out_at, x->n_out);
@@ -218,9 +217,7 @@ static bool push(srv_exchange *x, const char *bytes, size_t n, bool more)
     pthread_mutex_lock(&x->lock);
     if (x->n_rest)
         finish_rest(x);
-    if (x->gathers && x->n_out + n > MOST_ROOM)
-        hand_to_http(x);
-    while (!(room = make_room(x, n)) && in_time && !srv_gone(x) && !x->completed)
+    while (!(room = make_room(x, n)) && !x->gathers && in_time && !srv_gone(x) && !x->completed)
         in_time = wait_for_client(x);
     bool there =
         room && !x->n_rest && !atomic_load(&x->client_gone) && !x->completed && x->streaming;

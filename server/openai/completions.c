@@ -343,10 +343,10 @@ static bool read_stream(work *w, srv_delta *end)
     return ended;
 }
 
-/* The same of a whole answer; and of a stream whose prompt is told, which may take long. */
+/* The same of a whole answer; and of a stream that tells its prompt, which may be long. */
 static bool read_answer(work *w, srv_delta *end)
 {
-    if (w->c->stream && !w->c->ask.job.prompt_logprobs)
+    if (w->c->stream && !w->c->echo)
         return read_stream(w, end);
     while (srv_answer_next(w->answer, end)) {
         if (w->c->stream && end->event->error.status == BITNET_OK)

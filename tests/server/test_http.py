@@ -218,7 +218,7 @@ def slowly(d, path, first_s):
 def test_streams_of_slow_clients_arrive_whole():
     """Whoever sends, a chunk that the client took in part is finished before the next one begins."""
     with Driver() as d:
-        for how in ("bytes=30&ms=1", "bytes=9000", "bytes=9000&ms=1", "bytes=30&gather=10", "bytes=9000&gather=7", "bytes=100000&gather=2"):
+        for how in ("bytes=30&ms=1", "bytes=9000", "bytes=9000&ms=1", "bytes=30&gather=10", "bytes=9000&gather=7", "bytes=100000&gather=2", "bytes=100000&gather=25"):
             n = 40 if "100000" in how else 600
             status, body, _ = slowly(d, f"/stream/{n}?{how}", 0.3)
             equal((status, re.findall(rb'"i":(\d+)', body)), (200, [str(i).encode() for i in range(n)]), how)
