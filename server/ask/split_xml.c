@@ -61,15 +61,24 @@ static json_t *any_value(const char *text, size_t n)
 }
 
 /* The schema lets the parameter be something else than a text. */
+/* Does `type`, a name or a list of names, allow texts? */
+static bool allows_text(const json_t *type)
+{
+    const char *name = json_string_value(type);
+    for (size_t i = 0; i < json_array_size(type); i++)
+        if (allows_text(json_array_get(type, i)))
+            return true;
+    return name && strcmp(name, "string") == 0;
+}
+
 static bool is_typed(const json_t *function, const char *key)
 {
     const json_t *properties =
         json_object_get(json_object_get(function, "parameters"), "properties");
     const json_t *schema = json_object_get(properties, key);
-    const char *type = json_string_value(json_object_get(schema, "type"));
     const json_t *first = json_array_get(json_object_get(schema, "enum"), 0);
     return json_is_object(schema) && !json_is_string(first) &&
-           !(type && strcmp(type, "string") == 0);
+           !allows_text(json_object_get(schema, "type"));
 }
 
 static json_t *value_of(const srv_split *s, const char *key, const char *text, size_t n)

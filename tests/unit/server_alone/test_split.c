@@ -121,10 +121,11 @@ static void test_hermes_calls(void **state)
 /* A tool with a schema, and one without. */
 static json_t *typed_tools(void)
 {
-    return json_pack("[{s:{s:s, s:{s:{s:{s:s}, s:{s:s}, s:{s:[ss]}, s:{}, s:{s:s}}}}}, {s:{s:s}}]",
-                     "function", "name", "add", "parameters", "properties", "text", "type",
-                     "string", "n", "type", "integer", "e", "enum", "1", "2", "any", "l", "type",
-                     "array", "function", "name", "look");
+    return json_pack(
+        "[{s:{s:s, s:{s:{s:{s:s}, s:{s:s}, s:{s:[ss]}, s:{}, s:{s:s}, s:{s:[ss]}}}}}, {s:{s:s}}]",
+        "function", "name", "add", "parameters", "properties", "text", "type", "string", "n",
+        "type", "integer", "e", "enum", "1", "2", "any", "l", "type", "array", "maybe", "type",
+        "string", "null", "function", "name", "look");
 }
 
 static void test_xml_calls(void **state)
@@ -146,6 +147,8 @@ static void test_xml_calls(void **state)
            "<parameter=l>[1, </parameter><parameter=n>True</parameter></function></tool_call>",
            "{0 add {\"text\": \"\\na < b </param> \\\"q\\\"\\n\", \"e\": \"1\", "
            "\"any\": {\"a\": [1]}, \"l\": \"[1, \", \"n\": true}}");
+    expect(o, "<tool_call><function=add><parameter=maybe>123</parameter></function></tool_call>",
+           "{0 add {\"maybe\": \"123\"}}");
     /* something between parameters is nobody's */
     expect(o, "<tool_call><function=add>x <y> <parameter=n>1</parameter>z</function>\n</tool_call>",
            "{0 add {\"n\": 1}}");
