@@ -30,7 +30,9 @@ static json_t *event(const char *name, json_t *text)
 
 static void expect(srv_form *f, const char *name, const char *text, size_t n)
 {
-    char *json = json_dumps(event(name, json_stringn(text, n)), JSON_COMPACT), whole[4096];
+    json_t *wanted = event(name, json_stringn(text, n));
+    char *json = json_dumps(wanted, JSON_COMPACT), whole[4096];
+    json_decref(wanted);
     assert_non_null(json);
     snprintf(whole, sizeof whole, "data: %s\n\n", json);
     srv_textbuf_drop(&written, written.n);
