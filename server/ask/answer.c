@@ -7,6 +7,7 @@
 #include "ask/ask_impl.h"
 #include "http/ids.h"
 #include "http/short_memory.h"
+#include "jobs/clock.h"
 #include "server.h"
 
 #define WAIT_MS 50.0 /* a client that has gone is noticed after so long */
@@ -39,9 +40,7 @@ struct srv_answer {
 
 static double now_s(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+    return srv_clock_ms() / 1e3;
 }
 
 /* ---- opening and closing ---- */

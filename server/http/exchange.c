@@ -5,19 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #include "http/http.h"
 #include "http/json_limits.h"
 #include "http/short_memory.h"
+#include "jobs/clock.h"
 
 enum { MAX_JSON_VALUES = 262144, JSON_ROOM = 1 << 30 };
 
 double srv_steady_ms(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+    return srv_clock_ms();
 }
 
 void srv_log(const srv_server *server, bitnet_log_level level, const char *format, ...)
@@ -44,7 +42,6 @@ static void make_id(srv_exchange *x)
 
 srv_exchange *srv_exchange_new(srv_http *h, struct MHD_Connection *connection, watched *conn)
 {
-    pthread_condattr_t steady;
     srv_exchange *x = calloc(1, sizeof *x);
     if (!x)
         return NULL;
@@ -57,10 +54,7 @@ srv_exchange *srv_exchange_new(srv_http *h, struct MHD_Connection *connection, w
     snprintf(x->method, sizeof x->method, "-");
     atomic_init(&x->n_holders, 1);
     pthread_mutex_init(&x->lock, NULL);
-    pthread_condattr_init(&steady);
-    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
-    pthread_cond_init(&x->room, &steady);
-    pthread_condattr_destroy(&steady);
+    srv_cond_open(&x->room);
     make_id(x);
     return x;
 }

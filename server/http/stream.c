@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "http/http.h"
 #include "http/short_memory.h"
+#include "jobs/clock.h"
 
 enum {
     FIRST_ROOM = 4096,
@@ -166,9 +166,7 @@ static bool wait_for_client(srv_exchange *x)
     double now = srv_steady_ms();
     if (now > x->out_moved_ms + x->server->config->write_timeout_s * 1e3)
         return false;
-    double until = now + SLICE_MS;
-    struct timespec t = {.tv_sec = (time_t)(until / 1e3)};
-    t.tv_nsec = (long)((until - (double)t.tv_sec * 1e3) * 1e6);
+    struct timespec t = srv_clock_after(SLICE_MS);
     pthread_cond_timedwait(&x->room, &x->lock, &t);
     return true;
 }

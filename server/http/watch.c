@@ -5,9 +5,9 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "http/http.h"
+#include "jobs/clock.h"
 
 enum { PERIOD_MS = 50, MOST_READING = 1024 }; /* of those whose requests are on their way */
 
@@ -194,11 +194,7 @@ static void look(srv_watch *w)
 
 static void pause_for(srv_watch *w, long ms)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_nsec += ms * 1000000;
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
+    struct timespec t = srv_clock_after((double)ms);
     if (!w->ends)
         pthread_cond_timedwait(&w->wake, &w->lock, &t);
 }
@@ -219,7 +215,6 @@ static void *watch_main(void *watch)
 
 srv_watch *srv_watch_open(const srv_config *config)
 {
-    pthread_condattr_t steady;
     srv_watch *w = calloc(1, sizeof *w);
     if (!w)
         return NULL;
@@ -227,10 +222,7 @@ srv_watch *srv_watch_open(const srv_config *config)
     w->most_ms[WATCH_WAITING] = (config->idle_timeout_s + config->read_timeout_s) * 1e3;
     w->most_ms[WATCH_READING] = config->read_timeout_s * 1e3;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&steady);
-    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->wake, &steady);
-    pthread_condattr_destroy(&steady);
+    srv_cond_open(&w->wake);
     if (pthread_create(&w->thread, NULL, watch_main, w) == 0)
         return w;
     pthread_cond_destroy(&w->wake);

@@ -2,9 +2,9 @@
  * has needed them for a while. */
 #include <limits.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "http/http.h"
+#include "jobs/clock.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { STACK_BYTES = 4 << 20 }; /* frames of a sanitizer are larger */
@@ -23,17 +23,13 @@ struct srv_workers {
 
 srv_workers *srv_workers_open(int most)
 {
-    pthread_condattr_t steady;
     srv_workers *w = calloc(1, sizeof *w);
     if (!w)
         return NULL;
     w->most = most;
     w->last = &w->first;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&steady);
-    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->work, &steady);
-    pthread_condattr_destroy(&steady);
+    srv_cond_open(&w->work);
     pthread_cond_init(&w->gone, NULL);
     return w;
 }
@@ -41,9 +37,7 @@ srv_workers *srv_workers_open(int most)
 /* The next exchange; NULL: none came for a while, or it is over. The caller has the lock. */
 static srv_exchange *next(srv_workers *w)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += LINGER_S;
+    struct timespec t = srv_clock_after(LINGER_S * 1e3);
     while (!w->first && !w->ends)
         if (pthread_cond_timedwait(&w->work, &w->lock, &t) != 0)
             break;

@@ -1,16 +1,12 @@
 /* bell.c - see bell.h. */
 #include "jobs/bell.h"
 
-#include <time.h>
+#include "jobs/clock.h"
 
 void srv_bell_open(srv_bell *b)
 {
-    pthread_condattr_t steady;
     pthread_mutex_init(&b->lock, NULL);
-    pthread_condattr_init(&steady);
-    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
-    pthread_cond_init(&b->sound, &steady);
-    pthread_condattr_destroy(&steady);
+    srv_cond_open(&b->sound);
     b->rung = false;
 }
 
@@ -32,11 +28,7 @@ void srv_bell_ring(srv_bell *b)
 
 void srv_bell_wait(srv_bell *b, double ms)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    long long ns = (long long)(ms * 1e6) + t.tv_nsec;
-    t.tv_sec += (time_t)(ns / 1000000000);
-    t.tv_nsec = (long)(ns % 1000000000);
+    struct timespec t = srv_clock_after(ms);
     pthread_mutex_lock(&b->lock);
     while (!b->rung)
         if (pthread_cond_timedwait(&b->sound, &b->lock, &t) != 0)

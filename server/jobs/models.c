@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bitnet_tools.h"
+#include "jobs/clock.h"
 #include "jobs/grammars.h"
 #include "jobs/models_impl.h"
 #include "jobs/scheduler_impl.h"
@@ -55,12 +55,8 @@ static bitnet_status scan_all(srv_models *m, bitnet_error *err)
 
 static void make_lock(srv_models *m)
 {
-    pthread_condattr_t clock;
     pthread_mutex_init(&m->lock, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&m->changed, &clock);
-    pthread_condattr_destroy(&clock);
+    srv_cond_open(&m->changed);
 }
 
 static bitnet_status load_first(srv_models *m, bitnet_error *err)
@@ -158,11 +154,7 @@ void srv_models_drain(srv_models *m)
 /* Under the lock: waits until something changes, at most for a moment. */
 static void wait_a_moment(srv_models *m)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_nsec += 50000000;
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
+    struct timespec t = srv_clock_after(50);
     pthread_cond_timedwait(&m->changed, &m->lock, &t);
 }
 

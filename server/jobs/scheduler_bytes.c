@@ -4,15 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "jobs/clock.h"
 #include "jobs/scheduler_impl.h"
 
 double srv_now_ms(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+    return srv_clock_ms();
 }
 
 bitnet_status srv_error(bitnet_error *err, bitnet_status status, const char *format, ...)

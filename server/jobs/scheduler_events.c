@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "jobs/clock.h"
 #include "jobs/scheduler_impl.h"
 
 /* An event in a line of bytes: this, then n_top log-probabilities, then n_text bytes, filled up to
@@ -122,21 +122,6 @@ void srv_events_end(srv_job *job, const bitnet_error *error)
 
 /* ---- taking them ---- */
 
-static struct timespec until(double wait_ms)
-{
-    struct timespec t;
-    double most = 1e9; /* eleven days: nobody waits longer in one call */
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    if (!(wait_ms < most))
-        wait_ms = most;
-    if (wait_ms < 0)
-        wait_ms = 0;
-    long long ns = (long long)(wait_ms * 1e6) + t.tv_nsec;
-    t.tv_sec += (time_t)(ns / 1000000000);
-    t.tv_nsec = (long)(ns % 1000000000);
-    return t;
-}
-
 /* Under the job's lock: waits for an event. */
 static bool wait_for(srv_job *job, double wait_ms)
 {
@@ -146,7 +131,7 @@ static bool wait_for(srv_job *job, double wait_ms)
         if (wait_ms <= 0)
             return false;
         if (!timed)
-            end = until(wait_ms);
+            end = srv_clock_after(wait_ms);
         timed = true;
         if (pthread_cond_timedwait(&job->come, &job->lock, &end) != 0)
             return job->queue.head != job->queue.tail || job->ended;

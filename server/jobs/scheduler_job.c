@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "jobs/clock.h"
 #include "jobs/scheduler_impl.h"
 
 enum { RECEIPT_ID_MAX = 64, STOPS_MAX = 64 };
@@ -147,17 +148,13 @@ static void free_job(srv_job *job)
 static srv_job *new_job(srv_scheduler *s)
 {
     srv_job *job = calloc(1, sizeof *job);
-    pthread_condattr_t clock;
     if (!job)
         return NULL;
     job->s = s;
     atomic_init(&job->refs, 1);
     atomic_init(&job->cancelled, false);
     pthread_mutex_init(&job->lock, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&job->come, &clock);
-    pthread_condattr_destroy(&clock);
+    srv_cond_open(&job->come);
     return job;
 }
 
