@@ -737,24 +737,29 @@ BITNET_API void bitnet_kv_pool_close(bitnet_kv_pool *pool);
 BITNET_API void bitnet_kv_pool_read(bitnet_kv_pool *pool, bitnet_kv_pool_stats *out);
 
 /* The prefix cache of a pool: texts that were computed once and whose blocks others begin with.
- * Blocks are found by the tokens in them and before them, which are compared, and only in the scope
- * in which they were published (a number that the caller chooses, for instance one per user): a
- * request can neither get nor notice what another scope has. Cached blocks that no session has are
- * given up before sessions lose theirs, in the order of the pool's policy, the end of a text before
- * its beginning. Sessions of any threads.
+ * Tokens are compared, and found only in the scope in which they were published (a number that the
+ * caller chooses, for instance one per user): a request can neither get nor notice what another
+ * scope has. Cached blocks that no session has are given up before sessions lose theirs, in the
+ * order of the pool's policy, the end of a text before its beginning. Sessions of any threads.
  *
  * _publish makes the full blocks of the timeline known; they stay cached when the session is
- * closed. Blocks that have the same tokens already stay in their place. Fails: MEMORY.
+ * closed. Blocks that have the same tokens already stay in their place. _publish_all does so with
+ * the last block, too, that is not full: for a session about to be closed, since one that goes on
+ * takes a copy of that block. Fails: MEMORY.
  *
  * _reuse makes the timeline the longest prefix of ids for which nothing need be computed, at most
- * n_ids - 1 tokens: what it has in common with ids already, or full blocks that were published, if
- * they are more. *n_reused (may be NULL): its position then. Append the other ids, or _sync to all.
- * Logits are those of a session that computed everything itself, bit for bit; on a GPU, those of
- * one that divided the prompt into the same passes. Fails: ARGUMENT.
+ * n_ids - 1 tokens: what it has in common with ids already, or with published texts, if that is
+ * more. Whole blocks of these are always found; behind them, 8 tokens or more of one more block, if
+ * it is among the 64 used last that continue the same text. *n_reused (may be NULL): its position
+ * then. Append the other ids, or _sync to all. Logits are those of a session that computed
+ * everything itself, bit for bit; on a GPU, those of one that divided the prompt into the same
+ * passes. Fails: ARGUMENT.
  *
  * Sessions with a cache of their own publish nothing and reuse what they have. */
 BITNET_API bitnet_status bitnet_session_publish(bitnet_session *session, uint64_t scope,
                                                 bitnet_error *err);
+BITNET_API bitnet_status bitnet_session_publish_all(bitnet_session *session, uint64_t scope,
+                                                    bitnet_error *err);
 BITNET_API bitnet_status bitnet_session_reuse(bitnet_session *session, uint64_t scope,
                                               const int32_t *ids, size_t n_ids, size_t *n_reused,
                                               bitnet_error *err);

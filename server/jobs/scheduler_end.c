@@ -10,7 +10,7 @@ static void publish(srv_scheduler *s, const srv_choice *c)
 {
     const srv_job *job = c->job;
     if (job->o.scope && job->o.kind == SRV_GENERATE && !s->o.piece)
-        bitnet_session_publish(c->session, job->o.scope, NULL);
+        bitnet_session_publish_all(c->session, job->o.scope, NULL);
 }
 
 /* Takes the choice out of the figures, once. */

@@ -322,10 +322,20 @@ bitnet_status bitnet_session_reuse(bitnet_session *s, uint64_t scope, const int3
     return bnet_session_leave(s, reuse(s, scope, ids, n_ids, n_reused, err));
 }
 
-bitnet_status bitnet_session_publish(bitnet_session *s, uint64_t scope, bitnet_error *err)
+static bitnet_status publish(bitnet_session *s, uint64_t scope, bool whole, bitnet_error *err)
 {
     bitnet_status st = bnet_session_enter(s, "publish", err);
     if (st != BITNET_OK)
         return st;
-    return bnet_session_leave(s, bnet_kv_publish(&s->entry, scope, s->tokens, err));
+    return bnet_session_leave(s, bnet_kv_publish(&s->entry, scope, s->tokens, whole, err));
+}
+
+bitnet_status bitnet_session_publish(bitnet_session *s, uint64_t scope, bitnet_error *err)
+{
+    return publish(s, scope, false, err);
+}
+
+bitnet_status bitnet_session_publish_all(bitnet_session *s, uint64_t scope, bitnet_error *err)
+{
+    return publish(s, scope, true, err);
 }

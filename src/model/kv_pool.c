@@ -167,6 +167,8 @@ void bnet_kv_leave(bnet_kv_entry *e)
 
 /* ---- texts ---- */
 
+enum { LEAST = 8 }; /* for fewer tokens, a block that is not full is neither kept nor copied */
+
 /* The block that continues `parent` with the tokens of the i-th block of a text. */
 static int32_t known_block(const bitnet_kv_pool *p, uint64_t scope, int32_t parent,
                            const int32_t *tokens, int i)
@@ -175,29 +177,57 @@ static int32_t known_block(const bitnet_kv_pool *p, uint64_t scope, int32_t pare
                                tokens + (size_t)i * BNET_KV_BLOCK);
 }
 
-static int count_known(const bitnet_kv_pool *p, uint64_t scope, const int32_t *tokens, int n)
+/* A text as far as the cache has it: whole blocks, then the first tokens of one more. */
+typedef struct known_text {
+    int n_blocks, n_more;
+    int32_t more; /* the block of the latter; BNET_KV_NONE: there is none */
+} known_text;
+
+static size_t length_of(const known_text *t)
 {
-    int32_t block = BNET_KV_NONE;
-    int i = 0;
-    while (i < n && (block = known_block(p, scope, block, tokens, i)) != BNET_KV_NONE)
-        i++;
-    return i;
+    return (size_t)t->n_blocks * BNET_KV_BLOCK + (size_t)t->n_more;
 }
 
-static void adopt(bitnet_kv_pool *p, bnet_kv_entry *e, uint64_t scope, const int32_t *tokens, int n)
+static known_text find_known(const bitnet_kv_pool *p, uint64_t scope, const int32_t *tokens,
+                             size_t n_tokens)
+{
+    int32_t last = BNET_KV_NONE, next;
+    known_text t = {.more = BNET_KV_NONE};
+    if (!bnet_kv_prefixes_of(p->blocks))
+        return t;
+    while ((size_t)(t.n_blocks + 1) * BNET_KV_BLOCK <= n_tokens &&
+           (next = known_block(p, scope, last, tokens, t.n_blocks)) != BNET_KV_NONE) {
+        last = next;
+        t.n_blocks++;
+    }
+    size_t done = length_of(&t), left = BNET_MIN(n_tokens - done, (size_t)BNET_KV_BLOCK);
+    t.more = bnet_kv_prefix_begins(bnet_kv_prefixes_of(p->blocks), scope, last, tokens + done,
+                                   (int)left, &t.n_more);
+    return t.n_more < LEAST ? (known_text){t.n_blocks, 0, BNET_KV_NONE} : t;
+}
+
+static void adopt_block(bitnet_kv_pool *p, bnet_kv_entry *e, int32_t block)
+{
+    bnet_kv_prefix_use(bnet_kv_prefixes_of(p->blocks), block, p->clock);
+    bnet_kv_map(e->kv, block);
+}
+
+static void adopt(bitnet_kv_pool *p, bnet_kv_entry *e, uint64_t scope, const int32_t *tokens,
+                  const known_text *t)
 {
     int32_t block = BNET_KV_NONE;
     bnet_kv_trim(e->kv, 0);
     e->entered = e->last_use = ++p->clock;
     e->n_uses++;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < t->n_blocks; i++) {
         block = known_block(p, scope, block, tokens, i);
-        bnet_kv_prefix_use(bnet_kv_prefixes_of(p->blocks), block, p->clock);
-        bnet_kv_map(e->kv, block);
+        adopt_block(p, e, block);
     }
+    if (t->n_more)
+        adopt_block(p, e, t->more);
     p->counts.n_prefix_hits++;
-    p->counts.n_prefix_tokens += (size_t)n * BNET_KV_BLOCK - e->n_valid;
-    e->n_valid = (size_t)n * BNET_KV_BLOCK;
+    p->counts.n_prefix_tokens += length_of(t) - e->n_valid;
+    e->n_valid = length_of(t);
     pthread_cond_broadcast(&p->changed);
 }
 
@@ -208,48 +238,71 @@ size_t bnet_kv_adopt(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens, si
         return 0;
     pthread_mutex_lock(&p->lock);
     p->counts.n_prefix_lookups++;
-    int n = bnet_kv_prefixes_of(p->blocks)
-                ? count_known(p, scope, tokens, (int)(n_tokens / BNET_KV_BLOCK))
-                : 0;
-    bool more = (size_t)n * BNET_KV_BLOCK > e->n_valid;
+    known_text t = find_known(p, scope, tokens, n_tokens);
+    bool more = length_of(&t) > e->n_valid;
     if (more)
-        adopt(p, e, scope, tokens, n);
+        adopt(p, e, scope, tokens, &t);
     pthread_mutex_unlock(&p->lock);
-    return more ? (size_t)n * BNET_KV_BLOCK : 0;
+    return more ? length_of(&t) : 0;
+}
+
+/* Enters the entry's i-th block, which holds n tokens, behind `parent`. */
+static void make_known(bitnet_kv_pool *p, const bnet_kv_entry *e, int i, uint64_t scope,
+                       int32_t parent, const int32_t *tokens, int n)
+{
+    bnet_kv_prefixes *x = bnet_kv_prefixes_of(p->blocks);
+    int32_t old, own = bnet_kv_block_at(e->kv, i);
+    while ((old = bnet_kv_prefix_outgrown(x, scope, parent, tokens, n)) != BNET_KV_NONE)
+        bnet_kv_blocks_drop(p->blocks, old);
+    bnet_kv_prefix_add(x, scope, parent, tokens, n, own, p->clock);
+    bnet_kv_blocks_hold(p->blocks, own);
 }
 
 /* Blocks that another session published with the same tokens stay; a block that is known in another
- * scope ends it, for nothing of one scope may be found in another. */
-static void publish(bitnet_kv_pool *p, const bnet_kv_entry *e, uint64_t scope,
-                    const int32_t *tokens)
+ * scope ends it, for nothing of one scope may be found in another. False: that was so; else *last
+ * is the last full block. */
+static bool publish_full(bitnet_kv_pool *p, const bnet_kv_entry *e, uint64_t scope,
+                         const int32_t *tokens, int32_t *last)
 {
-    int32_t parent = BNET_KV_NONE;
-    uint64_t now = ++p->clock;
+    *last = BNET_KV_NONE;
     for (int i = 0; i < (int)(e->n_valid / BNET_KV_BLOCK); i++) {
-        int32_t known = known_block(p, scope, parent, tokens, i), own = bnet_kv_block_at(e->kv, i);
+        int32_t known = known_block(p, scope, *last, tokens, i), own = bnet_kv_block_at(e->kv, i);
         if (known == BNET_KV_NONE && is_known(p, own))
-            return;
-        if (known == BNET_KV_NONE) {
-            bnet_kv_prefix_add(bnet_kv_prefixes_of(p->blocks), scope, parent,
-                               tokens + (size_t)i * BNET_KV_BLOCK, own, now);
-            bnet_kv_blocks_hold(p->blocks, own);
-        }
-        parent = known == BNET_KV_NONE ? own : known;
+            return false;
+        if (known == BNET_KV_NONE)
+            make_known(p, e, i, scope, *last, tokens + (size_t)i * BNET_KV_BLOCK, BNET_KV_BLOCK);
+        *last = known == BNET_KV_NONE ? own : known;
     }
+    return true;
 }
 
-bitnet_status bnet_kv_publish(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens,
+/* The block behind the full ones, unless it has few tokens or these are known already. */
+static void publish_rest(bitnet_kv_pool *p, const bnet_kv_entry *e, uint64_t scope, int32_t last,
+                         const int32_t *tokens)
+{
+    int i = (int)(e->n_valid / BNET_KV_BLOCK), n = (int)(e->n_valid % BNET_KV_BLOCK), common;
+    tokens += (size_t)i * BNET_KV_BLOCK;
+    if (n < LEAST || is_known(p, bnet_kv_block_at(e->kv, i)))
+        return;
+    bnet_kv_prefix_begins(bnet_kv_prefixes_of(p->blocks), scope, last, tokens, n, &common);
+    if (common < n)
+        make_known(p, e, i, scope, last, tokens, n);
+}
+
+bitnet_status bnet_kv_publish(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens, bool whole,
                               bitnet_error *err)
 {
     bitnet_kv_pool *p = e->pool;
     bitnet_status st = BITNET_OK;
+    int32_t last;
     if (!p)
         return st;
     pthread_mutex_lock(&p->lock);
     if (!bnet_kv_prefixes_of(p->blocks))
         st = bnet_kv_prefixes_open(p->blocks, p->o.policy, err);
-    if (st == BITNET_OK)
-        publish(p, e, scope, tokens);
+    p->clock++;
+    if (st == BITNET_OK && publish_full(p, e, scope, tokens, &last) && whole)
+        publish_rest(p, e, scope, last, tokens);
     pthread_mutex_unlock(&p->lock);
     return st;
 }

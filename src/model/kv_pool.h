@@ -55,8 +55,9 @@ void bnet_kv_fork(bnet_kv_entry *e, const bnet_kv_entry *from, size_t n_pos);
  * than the entry's n_valid positions, gives its blocks to the entry and returns its length; else
  * returns 0. */
 size_t bnet_kv_adopt(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens, size_t n_tokens);
-/* Makes the full blocks of the entry, which hold these tokens, known in a scope. Fails: MEMORY. */
-bitnet_status bnet_kv_publish(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens,
+/* Makes the full blocks of the entry, which hold these tokens, known in a scope; with `whole`, the
+ * one behind them, too. Fails: MEMORY. */
+bitnet_status bnet_kv_publish(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens, bool whole,
                               bitnet_error *err);
 /* Closes the kv and leaves the pool, pinned or not. Nothing if there is no pool. */
 void bnet_kv_leave(bnet_kv_entry *e);

@@ -1,17 +1,22 @@
-/* kv_prefix.c - the index of texts: one node per block of the pool, chained by hash, and a heap of
- * the nodes that may be given up. Invariants: a node's parent stays in the index as long as the
- * node does, so only leaves are removed; the heap has exactly the leaves, on top the first to go.
- */
+/* kv_prefix.c - the index of texts: one node per block of the pool, chained by the hash of its
+ * tokens if it is full and by that of its parent in any case, and a heap of the nodes that may be
+ * given up. Invariants: a node's parent is full and stays in the index as long as the node does, so
+ * only leaves are removed; the heap has exactly the leaves, on top the first to go; of a family the
+ * node used last comes first. */
 #include "model/kv_prefix.h"
 
 #include "model/kv.h"
 
+enum { LOOK = 64 }; /* nodes of a family that are compared with a text */
+
 typedef struct node {
     uint64_t hash, scope, last_use, n_uses, entered;
     int32_t parent, next; /* next: of the same bucket */
+    int32_t newer, older; /* of the same family */
     int32_t n_children;
     int32_t at; /* in the heap; of a leaf */
     bool known; /* the block is in the index */
+    int32_t n_tokens;
     int32_t tokens[BNET_KV_BLOCK];
 } node;
 
@@ -21,7 +26,8 @@ struct bnet_kv_prefixes {
     node *nodes;   /* [n_blocks] by physical block */
     int32_t *heap; /* [n_heap] leaves, by block */
     int32_t n_heap;
-    int32_t *buckets; /* [mask + 1] first node, BNET_KV_NONE: empty */
+    int32_t *buckets;  /* [mask + 1] first full node, BNET_KV_NONE: empty */
+    int32_t *families; /* [mask + 1] newest node by scope and parent */
     uint64_t mask;
 };
 
@@ -40,13 +46,14 @@ bitnet_status bnet_kv_prefixes_open(bnet_kv_blocks *blocks, bitnet_kv_policy pol
                             .nodes = bnet_calloc(n_blocks, sizeof *x->nodes),
                             .heap = bnet_calloc(n_blocks, sizeof *x->heap),
                             .buckets = bnet_calloc((size_t)n, sizeof *x->buckets),
+                            .families = bnet_calloc((size_t)n, sizeof *x->families),
                             .mask = n - 1};
-    if (!x->nodes || !x->heap || !x->buckets) {
+    if (!x->nodes || !x->heap || !x->buckets || !x->families) {
         bnet_kv_prefixes_close(x);
         return bnet_no_memory(err, "index of prefixes");
     }
     for (uint64_t i = 0; i < n; i++)
-        x->buckets[i] = BNET_KV_NONE;
+        x->buckets[i] = x->families[i] = BNET_KV_NONE;
     blocks->prefixes = x;
     return BITNET_OK;
 }
@@ -63,6 +70,7 @@ void bnet_kv_prefixes_close(bnet_kv_prefixes *x)
     bnet_free(x->nodes);
     bnet_free(x->heap);
     bnet_free(x->buckets);
+    bnet_free(x->families);
     bnet_free(x);
 }
 
@@ -121,12 +129,74 @@ void bnet_kv_prefix_changed(bnet_kv_prefixes *x, int32_t block)
         sift(x, x->nodes[block].at, block);
 }
 
+/* ---- families: what continues one block, or begins the texts of one scope ---- */
+
+static uint64_t hash_parent(uint64_t scope, int32_t parent)
+{
+    uint64_t h = (scope ^ 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
+    return (h ^ (h >> 32) ^ (uint32_t)parent) * 0xc4ceb9fe1a85ec53u;
+}
+
+static int32_t *family(const bnet_kv_prefixes *x, uint64_t scope, int32_t parent)
+{
+    uint64_t h = hash_parent(scope, parent);
+    return &x->families[(h ^ (h >> 32)) & x->mask];
+}
+
+static void family_enter(bnet_kv_prefixes *x, int32_t block)
+{
+    node *n = &x->nodes[block];
+    int32_t *newest = family(x, n->scope, n->parent);
+    n->newer = BNET_KV_NONE;
+    n->older = *newest;
+    if (*newest != BNET_KV_NONE)
+        x->nodes[*newest].newer = block;
+    *newest = block;
+}
+
+static void family_leave(bnet_kv_prefixes *x, int32_t block)
+{
+    const node *n = &x->nodes[block];
+    if (n->older != BNET_KV_NONE)
+        x->nodes[n->older].newer = n->newer;
+    if (n->newer != BNET_KV_NONE)
+        x->nodes[n->newer].older = n->older;
+    else
+        *family(x, n->scope, n->parent) = n->older;
+}
+
+/* With how many of n tokens a node of this family begins; 0: it is of another one. */
+static int n_common_with(const node *m, uint64_t scope, int32_t parent, const int32_t *tokens,
+                         int n)
+{
+    int i = 0, most = BNET_MIN(n, (int)m->n_tokens);
+    if (m->scope != scope || m->parent != parent)
+        return 0;
+    while (i < most && m->tokens[i] == tokens[i])
+        i++;
+    return i;
+}
+
+int32_t bnet_kv_prefix_begins(const bnet_kv_prefixes *x, uint64_t scope, int32_t parent,
+                              const int32_t *tokens, int n, int *n_common)
+{
+    int32_t best = BNET_KV_NONE, i = *family(x, scope, parent);
+    *n_common = 0;
+    for (int k = 0; k < LOOK && i != BNET_KV_NONE; k++, i = x->nodes[i].older) {
+        int common = n_common_with(&x->nodes[i], scope, parent, tokens, n);
+        if (common > *n_common) {
+            *n_common = common;
+            best = i;
+        }
+    }
+    return best;
+}
+
 /* ---- finding and entering ---- */
 
 static uint64_t hash_of(uint64_t scope, int32_t parent, const int32_t *tokens)
 {
-    uint64_t h = (scope ^ 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
-    h = (h ^ (h >> 32) ^ (uint32_t)parent) * 0xc4ceb9fe1a85ec53u;
+    uint64_t h = hash_parent(scope, parent);
     for (int i = 0; i < BNET_KV_BLOCK; i++)
         h = (h ^ (h >> 29) ^ (uint32_t)tokens[i]) * 0x9e3779b97f4a7c15u;
     return h ^ (h >> 32);
@@ -149,23 +219,39 @@ int32_t bnet_kv_prefix_find(const bnet_kv_prefixes *x, uint64_t scope, int32_t p
     return i;
 }
 
+static void bucket_enter(bnet_kv_prefixes *x, int32_t block)
+{
+    node *n = &x->nodes[block];
+    n->hash = hash_of(n->scope, n->parent, n->tokens);
+    n->next = x->buckets[n->hash & x->mask];
+    x->buckets[n->hash & x->mask] = block;
+}
+
+static void bucket_leave(bnet_kv_prefixes *x, int32_t block)
+{
+    int32_t *at = &x->buckets[x->nodes[block].hash & x->mask];
+    while (*at != block)
+        at = &x->nodes[*at].next;
+    *at = x->nodes[block].next;
+}
+
 void bnet_kv_prefix_add(bnet_kv_prefixes *x, uint64_t scope, int32_t parent, const int32_t *tokens,
-                        int32_t block, uint64_t now)
+                        int n_tokens, int32_t block, uint64_t now)
 {
     node *n = &x->nodes[block];
     assert(!n->known && (parent == BNET_KV_NONE || x->nodes[parent].known));
-    uint64_t hash = hash_of(scope, parent, tokens);
-    int32_t *bucket = &x->buckets[hash & x->mask];
-    *n = (node){.hash = hash,
-                .scope = scope,
+    assert(n_tokens > 0 && n_tokens <= BNET_KV_BLOCK);
+    *n = (node){.scope = scope,
                 .last_use = now,
                 .n_uses = 1,
                 .entered = now,
                 .parent = parent,
-                .next = *bucket,
+                .n_tokens = n_tokens,
                 .known = true};
-    memcpy(n->tokens, tokens, sizeof n->tokens);
-    *bucket = block;
+    memcpy(n->tokens, tokens, (size_t)n_tokens * sizeof *tokens);
+    if (n_tokens == BNET_KV_BLOCK)
+        bucket_enter(x, block);
+    family_enter(x, block);
     enter(x, block);
     if (parent != BNET_KV_NONE && x->nodes[parent].n_children++ == 0)
         leave(x, parent);
@@ -180,6 +266,8 @@ void bnet_kv_prefix_use(bnet_kv_prefixes *x, int32_t block, uint64_t now)
 {
     x->nodes[block].last_use = now;
     x->nodes[block].n_uses++;
+    family_leave(x, block);
+    family_enter(x, block);
     bnet_kv_prefix_changed(x, block);
 }
 
@@ -187,10 +275,9 @@ static void remove_leaf(bnet_kv_prefixes *x, int32_t block)
 {
     node *n = &x->nodes[block];
     assert(n->known && n->n_children == 0);
-    int32_t *at = &x->buckets[n->hash & x->mask];
-    while (*at != block)
-        at = &x->nodes[*at].next;
-    *at = n->next;
+    if (n->n_tokens == BNET_KV_BLOCK)
+        bucket_leave(x, block);
+    family_leave(x, block);
     leave(x, block);
     if (n->parent != BNET_KV_NONE && --x->nodes[n->parent].n_children == 0)
         enter(x, n->parent);
@@ -204,4 +291,19 @@ int32_t bnet_kv_prefix_evict(bnet_kv_prefixes *x, bool unused)
         return BNET_KV_NONE;
     remove_leaf(x, first);
     return first;
+}
+
+int32_t bnet_kv_prefix_outgrown(bnet_kv_prefixes *x, uint64_t scope, int32_t parent,
+                                const int32_t *tokens, int n)
+{
+    int32_t i = *family(x, scope, parent);
+    for (int k = 0; k < LOOK && i != BNET_KV_NONE; k++, i = x->nodes[i].older) {
+        const node *m = &x->nodes[i];
+        if (m->n_tokens < n && x->blocks->n_refs[i] == 1 &&
+            n_common_with(m, scope, parent, tokens, n) == m->n_tokens) {
+            remove_leaf(x, i);
+            return i;
+        }
+    }
+    return BNET_KV_NONE;
 }

@@ -168,7 +168,7 @@ static bitnet_status share(void *user, bitnet_error *err)
     if (st == BITNET_OK)
         st = bitnet_session_append(s[1], ids, 10, NULL, NULL, err);
     if (st == BITNET_OK)
-        st = bitnet_session_publish(s[0], 7, err);
+        st = bitnet_session_publish_all(s[0], 7, err);
     if (st == BITNET_OK)
         st = bitnet_session_reuse(s[1], 7, ids, 40, NULL, err);
     if (st == BITNET_OK)

@@ -161,6 +161,7 @@ static void test_session(void **state)
     REFUSED(bitnet_kv_pool_open(NULL, NULL, NULL, &err));
     bitnet_kv_pool_read(NULL, NULL);
     REFUSED(bitnet_session_publish(NULL, 0, &err));
+    REFUSED(bitnet_session_publish_all(NULL, 0, &err));
     REFUSED(bitnet_session_reuse(NULL, 0, &id, 1, NULL, &err));
     REFUSED(bitnet_sampler_open(NULL, 10, NULL, &err));
     REFUSED(bitnet_sampler_pick(NULL, NULL, NULL, 0, NULL, &err));

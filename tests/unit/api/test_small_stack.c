@@ -338,6 +338,7 @@ static void pools(void)
     bitnet_session *a = nano_timeline(256, pool), *b = nano_timeline(256, pool);
     FINE(bitnet_session_append(a, t.ids, IDS, NULL, NULL, &t.err));
     FINE(bitnet_session_publish(a, 1, &t.err));
+    FINE(bitnet_session_publish_all(a, 1, &t.err));
     FINE(bitnet_session_reuse(b, 1, t.ids, IDS, &t.n, &t.err));
     CHECK(t.n > 0);
     bitnet_kv_pool_read(pool, &stats);

@@ -22,13 +22,23 @@ static size_t reuse(bitnet_session *s, uint64_t scope, const int32_t *ids, size_
     return n_reused;
 }
 
-/* Computes ids in a session that is closed at once and leaves its blocks in the cache. */
+/* Computes ids in a session that is closed at once and leaves its full blocks in the cache, or all
+ * of them. */
 static void cache(const nano *n, bitnet_kv_pool *p, uint64_t scope, const int32_t *ids,
                   size_t n_ids)
 {
     bitnet_session *s = crowd_session(n, p, N_CTX);
     append(s, ids, n_ids);
     OK(bitnet_session_publish(s, scope, &err));
+    bitnet_session_close(s);
+}
+
+static void cache_all(const nano *n, bitnet_kv_pool *p, uint64_t scope, const int32_t *ids,
+                      size_t n_ids)
+{
+    bitnet_session *s = crowd_session(n, p, N_CTX);
+    append(s, ids, n_ids);
+    OK(bitnet_session_publish_all(s, scope, &err));
     bitnet_session_close(s);
 }
 
@@ -65,20 +75,20 @@ static void test_finds_whole_blocks(void **state)
     assert_int_equal(st.n_used, 0);
     assert_int_equal(found(&n, p, 0, ids, 200), 192);
     assert_int_equal(found(&n, p, 0, ids, 193), 192);
-    assert_int_equal(found(&n, p, 0, ids, 192), 128); /* the last token is always computed */
+    assert_int_equal(found(&n, p, 0, ids, 192), 191); /* the last token is always computed */
     assert_int_equal(found(&n, p, 0, ids, 65), 64);
-    assert_int_equal(found(&n, p, 0, ids, 64), 0);
+    assert_int_equal(found(&n, p, 0, ids, 64), 63);
     assert_int_equal(found(&n, p, 0, ids, 0), 0);
     assert_int_equal(found(&n, p, 1, ids, 200), 0); /* another scope */
     memcpy(other, ids, sizeof other);
     other[100] = (other[100] + 1) % n.n_vocab;
-    assert_int_equal(found(&n, p, 0, other, 200), 64);
+    assert_int_equal(found(&n, p, 0, other, 200), 100);
     other[0] = (other[0] + 1) % n.n_vocab; /* the third block alone is the same */
     assert_int_equal(found(&n, p, 0, other, 200), 0);
     st = crowd_stats(p);
     assert_int_equal(st.n_prefix_lookups, 10);
-    assert_int_equal(st.n_prefix_hits, 5);
-    assert_int_equal(st.n_prefix_tokens, 192 + 192 + 128 + 64 + 64);
+    assert_int_equal(st.n_prefix_hits, 6);
+    assert_int_equal(st.n_prefix_tokens, 192 + 192 + 191 + 64 + 63 + 100);
     bitnet_session *s = crowd_session(&n, p, N_CTX), *t = crowd_session(&n, p, N_CTX);
     size_t again = 0;
     assert_int_equal(reuse(s, 0, ids, 200), 192);
@@ -152,11 +162,87 @@ static void test_published_blocks_do_not_change(void **state)
         compare_alone(&n, s, other, 110, 0, "rewound");
         assert_int_equal(found(&n, p, 9, ids, 128), 0);
         size_t got = reuse(t, 0, ids, 128);
-        assert_int_equal(got, n_blocks < 3 ? 0 : 64);
+        assert_int_equal(got, n_blocks == 2 ? 0 : n_blocks == 3 ? 64 : 127);
         append(t, ids + got, 128 - got);
         compare_alone(&n, t, ids, 128, 0, "cached");
         bitnet_session_close(s);
         bitnet_session_close(t);
+        bitnet_kv_pool_close(p);
+    }
+    nano_close(&n);
+}
+
+/* A copy of ids whose token at `at` is another. */
+static void change(const nano *n, const int32_t *ids, size_t at, int32_t *to)
+{
+    memcpy(to, ids, N_CTX * sizeof *to);
+    to[at] = (to[at] + 1) % n->n_vocab;
+}
+
+/* Blocks that are not full: found as far as they agree, exchanged for what continues them. */
+static void test_finds_the_rest(void **state)
+{
+    (void)state;
+    nano n = nano_on("cpu");
+    bitnet_kv_pool *p = crowd_pool(&n, 10, crowd_options(BITNET_KV_LRU, false));
+    int32_t ids[N_CTX], other[N_CTX];
+    nano_ids(&n, 21, ids, N_CTX);
+    cache_all(&n, p, 0, ids, 150);
+    assert_int_equal(crowd_stats(p).n_cached, 3);
+    assert_int_equal(found(&n, p, 0, ids, 300), 150);
+    assert_int_equal(found(&n, p, 0, ids, 150), 149);
+    assert_int_equal(found(&n, p, 0, ids, 137), 136);
+    assert_int_equal(found(&n, p, 0, ids, 136), 128); /* 7 tokens are not worth a block's copy */
+    assert_int_equal(found(&n, p, 1, ids, 300), 0);
+    change(&n, ids, 140, other);
+    assert_int_equal(found(&n, p, 0, other, 300), 140);
+    cache_all(&n, p, 0, ids, 140); /* known already */
+    assert_int_equal(crowd_stats(p).n_cached, 3);
+    cache_all(&n, p, 0, ids, 180); /* continues the rest, whose block is freed */
+    assert_int_equal(crowd_stats(p).n_cached, 3);
+    assert_int_equal(found(&n, p, 0, ids, 300), 180);
+    cache_all(&n, p, 0, other, 160); /* a second way on */
+    assert_int_equal(crowd_stats(p).n_cached, 4);
+    assert_int_equal(found(&n, p, 0, other, 300), 160);
+    assert_int_equal(found(&n, p, 0, ids, 300), 180);
+    cache_all(&n, p, 0, ids, 250); /* a full block, and a new rest */
+    assert_int_equal(crowd_stats(p).n_cached, 5);
+    assert_int_equal(found(&n, p, 0, ids, 300), 250);
+    change(&n, ids, 170, other);
+    assert_int_equal(found(&n, p, 0, other, 300), 170); /* of the full one */
+    bitnet_kv_pool_close(p);
+    nano_close(&n);
+}
+
+/* A block that several begin with is written by none of them. */
+static void test_the_rest_does_not_change(void **state)
+{
+    (void)state;
+    nano n = nano_on("cpu");
+    for (size_t n_blocks = 2; n_blocks < 6; n_blocks++) {
+        bitnet_kv_pool_options o = crowd_options(BITNET_KV_LRU, false);
+        o.kv_type = (bitnet_kv_type)(n_blocks % 3);
+        bitnet_kv_pool *p = crowd_pool(&n, n_blocks, o);
+        int32_t ids[N_CTX], other[N_CTX];
+        nano_ids(&n, 22, ids, N_CTX);
+        change(&n, ids, 90, other);
+        bitnet_session *s = crowd_session(&n, p, N_CTX), *t = crowd_session(&n, p, N_CTX);
+        append(s, ids, 100);
+        OK(bitnet_session_publish_all(s, 0, &err));
+        assert_int_equal(reuse(t, 0, other, 120), 90);
+        append(t, other + 90, 30);
+        compare_alone(&n, t, other, 120, 0, "another way on");
+        append(s, ids + 100, 20); /* the session itself goes on */
+        compare_alone(&n, s, ids, 120, 0, "its own way on");
+        bitnet_session_close(t);
+        t = crowd_session(&n, p, N_CTX);
+        size_t got = reuse(t, 0, ids, 110); /* where blocks are few it was given up */
+        assert_int_equal(got, n_blocks == 2 ? 0 : 100);
+        append(t, ids + got, 110 - got);
+        compare_alone(&n, t, ids, 110, 0, "what was published");
+        bitnet_session_close(s);
+        bitnet_session_close(t);
+        assert_int_equal(crowd_stats(p).n_used, 0);
         bitnet_kv_pool_close(p);
     }
     nano_close(&n);
@@ -278,13 +364,21 @@ static void test_index_compares_everything(void **state)
     assert_int_equal(bnet_kv_prefix_find(x, 0, BNET_KV_NONE, a), BNET_KV_NONE);
     assert_false(bnet_kv_prefix_has(x, 1));
     assert_false(bnet_kv_prefix_has(NULL, 1));
-    bnet_kv_prefix_add(x, 0, BNET_KV_NONE, a, 1, 1);
-    bnet_kv_prefix_add(x, 0, 1, a, 0, 2);
+    bnet_kv_prefix_add(x, 0, BNET_KV_NONE, a, BLOCK, 1, 1);
+    bnet_kv_prefix_add(x, 0, 1, a, BLOCK, 0, 2);
     assert_int_equal(bnet_kv_prefix_find(x, 0, BNET_KV_NONE, a), 1);
     assert_int_equal(bnet_kv_prefix_find(x, 0, 1, a), 0);
     assert_int_equal(bnet_kv_prefix_find(x, 0, 0, a), BNET_KV_NONE);
     assert_int_equal(bnet_kv_prefix_find(x, 1, BNET_KV_NONE, a), BNET_KV_NONE);
     assert_int_equal(bnet_kv_prefix_find(x, 0, BNET_KV_NONE, b), BNET_KV_NONE);
+    int n_common = -1;
+    assert_int_equal(bnet_kv_prefix_begins(x, 0, BNET_KV_NONE, b, BLOCK, &n_common), 1);
+    assert_int_equal(n_common, BLOCK - 1);
+    assert_int_equal(bnet_kv_prefix_begins(x, 0, 1, b, 10, &n_common), 0);
+    assert_int_equal(n_common, 10);
+    assert_int_equal(bnet_kv_prefix_begins(x, 1, BNET_KV_NONE, b, BLOCK, &n_common), BNET_KV_NONE);
+    assert_int_equal(bnet_kv_prefix_begins(x, 0, 0, b, BLOCK, &n_common), BNET_KV_NONE);
+    assert_int_equal(n_common, 0);
     bnet_kv_blocks_close(blocks);
     nano_close(&n);
 }
@@ -299,6 +393,7 @@ typedef struct shadow {
     int32_t parent;
     int n_children;
     uint64_t last_use, n_uses, entered;
+    int n_tokens;
 } shadow;
 
 static bool shadow_before(bitnet_kv_policy policy, const shadow *a, const shadow *b)
@@ -339,12 +434,14 @@ static void shadow_round(bnet_kv_blocks *b, shadow *s, bitnet_kv_policy policy, 
     bool unused = what % 2;
     fill_tokens(tokens, (int32_t)now);
     if (!s[i].known && what < 6) {
-        parent = parent != i && s[parent].known ? parent : BNET_KV_NONE;
-        bnet_kv_prefix_add(x, 0, parent, tokens, i, now);
+        bool fits = parent != i && s[parent].known && s[parent].n_tokens == BLOCK;
+        int n_tokens = now % 3 ? BLOCK : 1 + (int)(now % BLOCK);
+        parent = fits ? parent : BNET_KV_NONE;
+        bnet_kv_prefix_add(x, 0, parent, tokens, n_tokens, i, now);
         bnet_kv_blocks_hold(b, i);
         if (parent != BNET_KV_NONE)
             s[parent].n_children++;
-        s[i] = (shadow){true, parent, 0, now, 1, now};
+        s[i] = (shadow){true, parent, 0, now, 1, now, n_tokens};
     } else if (s[i].known && what < 3) {
         bnet_kv_prefix_use(x, i, now);
         s[i].last_use = now;
@@ -363,6 +460,19 @@ static void shadow_round(bnet_kv_blocks *b, shadow *s, bitnet_kv_policy policy, 
     }
 }
 
+/* Every block that is known, and no other, is found by the tokens it was entered with. */
+static void shadow_check(const bnet_kv_blocks *b, const shadow *s)
+{
+    for (int32_t i = 0; i < HEAP_BLOCKS; i++) {
+        int32_t tokens[BLOCK];
+        int n_common;
+        fill_tokens(tokens, (int32_t)s[i].entered);
+        int32_t at = bnet_kv_prefix_begins(b->prefixes, 0, s[i].parent, tokens, BLOCK, &n_common);
+        assert_int_equal(at, s[i].known ? i : BNET_KV_NONE);
+        assert_int_equal(n_common, s[i].known ? s[i].n_tokens : 0);
+    }
+}
+
 static void test_index_gives_up_by_the_policy(void **state)
 {
     (void)state;
@@ -376,6 +486,7 @@ static void test_index_gives_up_by_the_policy(void **state)
         OK(bnet_kv_prefixes_open(&b, (bitnet_kv_policy)policy, &err));
         for (uint64_t now = 1; now <= HEAP_ROUNDS; now++)
             shadow_round(&b, s, (bitnet_kv_policy)policy, now, &rng);
+        shadow_check(&b, s);
         bnet_kv_prefixes_close(b.prefixes);
     }
 }
@@ -391,7 +502,8 @@ static void test_a_large_index_is_fast(void **state)
     for (int32_t i = 0; i < MANY; i++) {
         n_refs[i] = 1;
         fill_tokens(tokens, i);
-        bnet_kv_prefix_add(b.prefixes, 0, i % 3 ? i - 1 : BNET_KV_NONE, tokens, i, (uint64_t)i);
+        bnet_kv_prefix_add(b.prefixes, 0, i % 3 ? i - 1 : BNET_KV_NONE, tokens, BLOCK, i,
+                           (uint64_t)i);
     }
     double begun = bnet_now_ms();
     for (int i = 0; i < MANY; i++)
@@ -418,7 +530,7 @@ static void any_text(const nano *n, uint64_t *seed, int32_t *ids, size_t n_ids)
 }
 
 static void play(const nano *n, bitnet_kv_pool_options o, size_t n_blocks, int n_rounds,
-                 uint64_t seed)
+                 uint64_t seed, bool gpu)
 {
     enum { N = 4 };
     bitnet_kv_pool *p = crowd_pool(n, n_blocks, o);
@@ -426,7 +538,7 @@ static void play(const nano *n, bitnet_kv_pool_options o, size_t n_blocks, int n
     bitnet_session *s[N] = {NULL};
     bitnet_session_options_init(&so);
     so.n_ctx = N_CTX;
-    so.n_batch = BLOCK; /* passes begin at blocks, with reuse and without */
+    so.n_batch = BLOCK;
     so.kv_pool = p;
     for (int i = 0; i < n_rounds; i++) {
         int32_t ids[N_CTX];
@@ -437,11 +549,14 @@ static void play(const nano *n, bitnet_kv_pool_options o, size_t n_blocks, int n
             bitnet_session_close(*at);
             OK(bitnet_session_open(n->engine, &so, at, &err));
             size_t k = reuse(*at, 1, ids, len);
+            if (gpu) /* passes begin at blocks, with reuse and without */
+                OK(bitnet_session_rewind(*at, k -= k % BLOCK, &err));
             append(*at, ids + k, len - k);
             compare_alone(n, *at, ids, len, BLOCK, "random");
         }
-        if (test_rand(&seed) % 2)
-            OK(bitnet_session_publish(*at, 1, &err));
+        uint64_t what = test_rand(&seed) % 4;
+        if (what < 2)
+            OK((what ? bitnet_session_publish : bitnet_session_publish_all)(*at, 1, &err));
     }
     bitnet_kv_pool_stats st = crowd_stats(p);
     assert_true(st.n_prefix_hits > 2);
@@ -459,7 +574,7 @@ static void test_random_texts(void **state)
     for (int i = 0; i < (CROWD_SLOW ? 2 : 6); i++) {
         bitnet_kv_pool_options o = crowd_options((bitnet_kv_policy)(i % 3), i % 2);
         o.kv_type = (bitnet_kv_type)(i % 3);
-        play(&n, o, n_blocks[i / 2], 40, 300 + (uint64_t)i);
+        play(&n, o, n_blocks[i / 2], 40, 300 + (uint64_t)i, false);
     }
     nano_close(&n);
 }
@@ -472,7 +587,7 @@ static void test_random_texts_on_gpu(void **state)
     for (int i = 0; i < (CROWD_SLOW ? 1 : 3); i++) {
         bitnet_kv_pool_options o = crowd_options(BITNET_KV_LRU, false);
         o.kv_type = (bitnet_kv_type)i;
-        play(&n, o, i ? 40 : 8, 24, 400 + (uint64_t)i);
+        play(&n, o, i ? 40 : 8, 24, 400 + (uint64_t)i, true);
     }
     nano_close(&n);
 }
@@ -506,7 +621,8 @@ static void *read_often(void *arg)
         if (w->status == BITNET_OK)
             w->status = bitnet_session_append(s, w->ids + k, 150 - k, NULL, NULL, &w->err);
         if (w->status == BITNET_OK)
-            w->status = bitnet_session_publish(s, 3, &w->err);
+            w->status = i % 2 ? bitnet_session_publish(s, 3, &w->err)
+                              : bitnet_session_publish_all(s, 3, &w->err);
         const float *l = bitnet_session_logits(s);
         if (l)
             memcpy(w->logits, l, (size_t)w->n->n_vocab * sizeof *l);
@@ -556,6 +672,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_finds_whole_blocks),
         cmocka_unit_test(test_keeps_its_own),
         cmocka_unit_test(test_published_blocks_do_not_change),
+        cmocka_unit_test(test_finds_the_rest),
+        cmocka_unit_test(test_the_rest_does_not_change),
         cmocka_unit_test(test_policies_choose_what_goes),
         cmocka_unit_test(test_order_of_eviction),
         cmocka_unit_test(test_finds_what_it_lost),

@@ -84,6 +84,7 @@ static void use_session(scene *c)
     FAILS(bitnet_session_load(c->s, "/nonexistent/file", &err), BITNET_ARGUMENT, in_use);
     FAILS(bitnet_session_load_memory(c->s, c->prompt, 1, &err), BITNET_ARGUMENT, in_use);
     FAILS(bitnet_session_publish(c->s, 0, &err), BITNET_ARGUMENT, in_use);
+    FAILS(bitnet_session_publish_all(c->s, 0, &err), BITNET_ARGUMENT, in_use);
     FAILS(bitnet_session_reuse(c->s, 0, c->prompt, 1, &n, &err), BITNET_ARGUMENT, in_use);
     FAILS(step(c, c->s, NULL, &err), BITNET_ARGUMENT, "in use by a call");
     bitnet_session_close(c->s); /* refused, too: it has no way to say so but the log */
