@@ -172,12 +172,15 @@ static json_t *profile_json(const bench_side *s, const bitnet_bench_test *t,
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, j_object("op:t calls:n ms:f share:f", e[i].name, e[i].n_calls,
                                              e[i].ms, e[i].share));
-    return j_object(t->prompt ? "test:t of:t threads:i depth:i tokens:i ms:f ops:j "
-                                "above_10_percent:t model:t"
-                              : "test:t of:t threads:i depth:i steps:i ms_per_step:f ops:j "
-                                "above_10_percent:t model:t",
-                    "profile", t->prompt ? "prompt" : "step", s->limits.n_threads, t->depth,
-                    t->n_tokens, t->prompt ? ms : ms / t->n_tokens, list, worst, s->model);
+    json_t *o = j_object(t->prompt ? "test:t of:t threads:i depth:i tokens:i ms:f ops:j "
+                                     "above_10_percent:t model:t"
+                                   : "test:t of:t threads:i depth:i steps:i ms_per_step:f ops:j "
+                                     "above_10_percent:t model:t",
+                         "profile", t->prompt ? "prompt" : "step", s->limits.n_threads, t->depth,
+                         t->n_tokens, t->prompt ? ms : ms / t->n_tokens, list, worst, s->model);
+    if (t->n_sessions)
+        json_object_set_new(o, "timelines", json_integer(t->n_sessions));
+    return o;
 }
 
 static void profile_text(const bench_side *s, const bitnet_bench_test *t,
@@ -186,6 +189,9 @@ static void profile_text(const bench_side *s, const bitnet_bench_test *t,
     double per = t->prompt ? 1 : t->n_tokens;
     if (t->prompt)
         out_printf("profile of a prompt of %d token%s", t->n_tokens, plural((uint64_t)t->n_tokens));
+    else if (t->n_sessions)
+        out_printf("profile of a step of %d timeline%s", t->n_sessions,
+                   plural((uint64_t)t->n_sessions));
     else
         out_printf("profile of a decode step");
     out_printf(" at depth %d, %d thread%s: %.3f ms\n", t->depth, s->limits.n_threads,
@@ -193,7 +199,7 @@ static void profile_text(const bench_side *s, const bitnet_bench_test *t,
     for (size_t i = 0; i < n; i++)
         out_printf("  %-17s %6.2f %%  %9.4f ms  %8.1f calls\n", e[i].name, 100 * e[i].share,
                    e[i].ms / per, (double)e[i].n_calls / per);
-    if (t->prompt)
+    if (t->prompt || t->n_sessions)
         return;
     if (worst)
         out_printf("  verdict: %s takes more than %.0f %% of a step\n", worst, 100 * share_most);
@@ -222,8 +228,8 @@ static int profile_one(const bench_plan *p, bench_side *s, const bitnet_bench_te
     return EXIT_OK;
 }
 
-/* A step at the deepest of --depth, or where problems show: at 512; and the prompts of --tests, at
- * the beginning. */
+/* A step at the deepest of --depth, or where problems show: at 512; and the prompts and batches of
+ * --tests, at the beginning. */
 int bench_profile(const bench_plan *p, bench_side *s)
 {
     int depth = deepest(p);
@@ -233,9 +239,11 @@ int bench_profile(const bench_plan *p, bench_side *s)
         p, s,
         &(bitnet_bench_test){.n_tokens = PROFILE_TOKENS, .depth = depth ? depth : PROFILE_DEPTH});
     for (size_t i = 0; p->measures && i < p->n_tests && rc == EXIT_OK; i++)
-        if (p->tests[i].prompt && p->tests[i].n_sessions == 0)
-            rc = profile_one(
-                p, s, &(bitnet_bench_test){.prompt = true, .n_tokens = p->tests[i].n_tokens});
+        if (p->tests[i].prompt || p->tests[i].n_sessions)
+            rc = profile_one(p, s,
+                             &(bitnet_bench_test){.prompt = p->tests[i].prompt,
+                                                  .n_tokens = p->tests[i].n_tokens,
+                                                  .n_sessions = p->tests[i].n_sessions});
     return rc;
 }
 

@@ -171,6 +171,13 @@ static bitnet_status run_tokens(bitnet_bench *b, const bitnet_bench_test *t, bit
     return BITNET_OK;
 }
 
+static bitnet_status run_crowd(bitnet_bench *b, const bitnet_bench_test *t, bitnet_bench_run *r,
+                               bitnet_error *err)
+{
+    bitnet_status st = bnet_bench_crowd_open(b, t, err);
+    return st == BITNET_OK ? bnet_bench_crowd_run(b, t, r, err) : st;
+}
+
 bitnet_status bitnet_bench_once(bitnet_bench *b, const bitnet_bench_test *t, bitnet_bench_run *run,
                                 bitnet_error *err)
 {
@@ -179,7 +186,7 @@ bitnet_status bitnet_bench_once(bitnet_bench *b, const bitnet_bench_test *t, bit
         return bnet_fail(err, BITNET_ARGUMENT, "bench: bench, test and run must not be NULL");
     bitnet_status st = bnet_bench_check(b, t, err);
     if (st == BITNET_OK)
-        st = t->n_sessions > 0 ? bnet_bench_crowd(b, t, &r, err)
+        st = t->n_sessions > 0 ? run_crowd(b, t, &r, err)
              : t->prompt       ? run_prompt(b, t, &r, err)
                                : run_tokens(b, t, &r, err);
     if (st != BITNET_OK)

@@ -27,8 +27,10 @@ struct bitnet_bench {
 };
 
 /* bench_crowd.c */
-bitnet_status bnet_bench_crowd(bitnet_bench *b, const bitnet_bench_test *t, bitnet_bench_run *r,
-                               bitnet_error *err);
+/* Opens the timelines of a test and brings them to its depth; then times its steps. */
+bitnet_status bnet_bench_crowd_open(bitnet_bench *b, const bitnet_bench_test *t, bitnet_error *err);
+bitnet_status bnet_bench_crowd_run(bitnet_bench *b, const bitnet_bench_test *t, bitnet_bench_run *r,
+                                   bitnet_error *err);
 void bnet_bench_crowd_close(bitnet_bench *b);
 
 /* Opens a session and adds the bytes it should take to *memory. */

@@ -122,13 +122,17 @@ static uint64_t rebuilt(const bitnet_bench *b)
     return s.n_tokens_rebuilt;
 }
 
-bitnet_status bnet_bench_crowd(bitnet_bench *b, const bitnet_bench_test *t, bitnet_bench_run *r,
-                               bitnet_error *err)
+bitnet_status bnet_bench_crowd_open(bitnet_bench *b, const bitnet_bench_test *t, bitnet_error *err)
+{
+    bitnet_status st = open_crowd(b, (size_t)t->n_sessions, err);
+    return st == BITNET_OK ? fill(b, (size_t)t->depth, err) : st;
+}
+
+bitnet_status bnet_bench_crowd_run(bitnet_bench *b, const bitnet_bench_test *t, bitnet_bench_run *r,
+                                   bitnet_error *err)
 {
     size_t n = (size_t)t->n_sessions;
-    bitnet_status st = open_crowd(b, n, err);
-    if (st == BITNET_OK)
-        st = fill(b, (size_t)t->depth, err);
+    bitnet_status st = BITNET_OK;
     uint64_t before = rebuilt(b);
     double start = bnet_now_ms();
     for (int i = 0; st == BITNET_OK && i < t->n_tokens; i++) {

@@ -44,6 +44,19 @@ static size_t make_entries(const reading *from, const reading *to, double total,
     return n;
 }
 
+static bitnet_status measure_crowd(bitnet_bench *b, const bitnet_bench_test *t, reading *from,
+                                   reading *to, double *total, bitnet_error *err)
+{
+    bitnet_bench_run r = {0};
+    bitnet_status st = bnet_bench_crowd_open(b, t, err);
+    read_meter(b->engine, from);
+    if (st == BITNET_OK)
+        st = bnet_bench_crowd_run(b, t, &r, err);
+    *total = r.total_ms;
+    read_meter(b->engine, to);
+    return st;
+}
+
 /* The test once, with the meter before and after. Of steps the last token of the prompt belongs to
  * the call, so that n_tokens choices are n_tokens steps. */
 static bitnet_status measure(bitnet_bench *b, const bitnet_bench_test *t, reading *from,
@@ -76,14 +89,11 @@ bitnet_status bitnet_bench_profile(bitnet_bench *b, const bitnet_bench_test *t,
     if (!b || !t || !n || !total_ms || (cap && !out))
         return bnet_fail(err, BITNET_ARGUMENT,
                          "profile: bench, test, n, total_ms and out must not be NULL");
-    if (t->n_sessions > 0)
-        return bnet_fail(err, BITNET_ARGUMENT,
-                         "profile: only tests of one timeline (pp, tg) can be profiled");
     bitnet_status st = bnet_bench_check(b, t, err);
     bnet_meter *kept = b->engine->backend->meter; /* NULL unless the runtime keeps statistics */
     b->engine->backend->meter = &b->engine->meter;
     if (st == BITNET_OK)
-        st = measure(b, t, &from, &to, &total, err);
+        st = (t->n_sessions > 0 ? measure_crowd : measure)(b, t, &from, &to, &total, err);
     b->engine->backend->meter = kept;
     if (st != BITNET_OK)
         return st;

@@ -146,10 +146,13 @@ def test_profile():
     equal(calls["head"], r["steps"], "once per step")
     out = expect(0, *TINY, "--profile", "--threads", "1", "--depth", "16").out
     check("at depth 16" in out and "verdict: " in out and "tok/s" not in out, out)
-    found = [json.loads(x) for x in expect(0, *TINY, "--profile", "--threads", "1", "--tests", "pp24,tg2", "--json").out.splitlines()]
+    found = [json.loads(x) for x in expect(0, *TINY, "--profile", "--threads", "1", "--tests", "pp24,tg2,bt3", "--json").out.splitlines()]
     r = [x for x in found if x.get("of") == "prompt"]
     equal([(x["tokens"], x["depth"]) for x in r], [(24, 0)], "the prompts of --tests, too")
     equal({o["op"]: o["calls"] for o in r[0]["ops"]}["attention"], 2, "one pass")
+    r = [x for x in found if x.get("timelines")]
+    equal([(x["of"], x["timelines"], x["depth"]) for x in r], [("step", 3, 0)], "and batches")
+    equal({o["op"]: o["calls"] for o in r[0]["ops"]}["head"], r[0]["steps"], "one head for all")
 
 
 def test_kernels_one_by_one():
