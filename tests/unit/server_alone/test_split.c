@@ -191,8 +191,8 @@ static void test_what_is_no_call_stays_text(void **state)
         "<tool_cal",
         "a <b> c",
         "<tool_call>{nonsense}</tool_call>",
-        "Well. <tool_call>\n{\"name\": \"fly\", \"arguments\": {\"a\": 7, \"b\": [5, \"}\"]}}\n"
-        "</tool_call>",
+        ("Well. <tool_call>\n{\"name\": \"fly\", \"arguments\": {\"a\": 7, \"b\": [5, \"}\"]}}\n"
+         "</tool_call>"),
     };
     json_t *tools = two_tools();
     (void)state;
