@@ -28,6 +28,7 @@ void srv_split_close(srv_split *s)
     srv_textbuf_free(&s->hold);
     srv_textbuf_free(&s->out);
     srv_textbuf_free(&s->rows);
+    json_decref(s->told);
     free(s);
 }
 
@@ -132,6 +133,7 @@ static void begin_call(srv_split *s, size_t marker)
     s->marker = s->scan = marker;
     s->depth = s->n_tries = 0;
     s->function = NULL;
+    json_object_clear(s->told);
     s->in_text = s->escaped = s->begun = s->in_args = false;
 }
 

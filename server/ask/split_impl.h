@@ -33,6 +33,7 @@ struct srv_split {
     bool begun;             /* it was announced */
     bool in_args;           /* what is scanned are its arguments */
     const json_t *function; /* XML: the tool that it calls; borrowed */
+    json_t *told;           /* XML: has the names of its parameters that were told, or NULL */
 };
 
 static inline bool srv_split_space(char c)

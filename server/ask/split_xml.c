@@ -60,7 +60,6 @@ static json_t *any_value(const char *text, size_t n)
     return value;
 }
 
-/* The schema lets the parameter be something else than a text. */
 /* Does `type`, a name or a list of names, allow texts? */
 static bool allows_text(const json_t *type)
 {
@@ -71,6 +70,7 @@ static bool allows_text(const json_t *type)
     return name && strcmp(name, "string") == 0;
 }
 
+/* The schema lets the parameter be something else than a text. */
 static bool is_typed(const json_t *function, const char *key)
 {
     const json_t *properties =
@@ -95,6 +95,17 @@ static json_t *value_of(const srv_split *s, const char *key, const char *text, s
 }
 
 /* ---- parameters ---- */
+
+/* Keeps the name; false: it was told before in this call, and an object has a name but once. */
+static bool is_new(srv_split *s, const char *key)
+{
+    if (!s->told)
+        s->told = json_object();
+    if (json_object_get(s->told, key))
+        return false;
+    s->hold.failed |= json_object_set_new_nocheck(s->told, key, json_true()) != 0;
+    return true;
+}
 
 /* A member of the object: what stands before its value, then the value. */
 static void emit_member(srv_split *s, const char *key, const char *text, size_t n)
@@ -133,7 +144,8 @@ static bool take_parameter(srv_split *s, const char *key, size_t from)
     from += n && text[from] == '\n';
     n = end - from;
     n -= n && text[from + n - 1] == '\n';
-    emit_member(s, key, text + from, n);
+    if (is_new(s, key))
+        emit_member(s, key, text + from, n);
     srv_textbuf_drop(&s->hold, end + n_close);
     s->scan = 0;
     return true;

@@ -149,6 +149,12 @@ static void test_xml_calls(void **state)
            "\"any\": {\"a\": [1]}, \"l\": \"[1, \", \"n\": true}}");
     expect(o, "<tool_call><function=add><parameter=maybe>123</parameter></function></tool_call>",
            "{0 add {\"maybe\": \"123\"}}");
+    /* a name once, as it was told first; in the next call it is new */
+    expect(o,
+           "<tool_call><function=add><parameter=n>1</parameter><parameter=n>2</parameter>"
+           "</function></tool_call><tool_call><function=add><parameter=n>3</parameter></function>"
+           "</tool_call>",
+           "{0 add {\"n\": 1}}{1 add {\"n\": 3}}");
     /* something between parameters is nobody's */
     expect(o, "<tool_call><function=add>x <y> <parameter=n>1</parameter>z</function>\n</tool_call>",
            "{0 add {\"n\": 1}}");
