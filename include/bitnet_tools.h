@@ -248,9 +248,9 @@ typedef struct bitnet_profile_entry {
     double share; /* of the whole */
 } bitnet_profile_entry;
 
-/* Where the time of n_tokens decode steps, of one timeline or several, or of a prompt of so many, at
- * this depth goes, the largest share first. No other session of the engine may be at work. Writes at most cap entries;
- * *n says how many there are; *total_ms the time of all. Fails: ARGUMENT, as _once. */
+/* Where the time of n_tokens decode steps, or of a prompt of so many, goes at this depth, the
+ * largest share first. No other session may be at work. Writes at most cap entries; *n: how many
+ * there are; *total_ms: the time of all. Fails: ARGUMENT, as _once. */
 BITNET_API bitnet_status bitnet_bench_profile(bitnet_bench *bench, const bitnet_bench_test *test,
                                               bitnet_profile_entry *out, size_t cap, size_t *n,
                                               double *total_ms, bitnet_error *err);
