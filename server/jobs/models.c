@@ -69,10 +69,10 @@ static bitnet_status load_first(srv_models *m, bitnet_error *err)
 
 /* Threads that compute wait for each other in every operation, so one that has to make room for
  * HTTP holds up all of them. Where nobody chose a number and there are CPUs enough, one of them is
- * left to HTTP. Returns 0 where it should be as many as usual. */
+ * left to HTTP, of many two. Returns 0 where it should be as many as usual. */
 static int threads_beside_http(const bitnet_runtime_options *wanted)
 {
-    enum { CPUS_ENOUGH = 4 };
+    enum { CPUS_ENOUGH = 4, CPUS_MANY = 12 };
     bitnet_runtime_options o = *wanted;
     bitnet_runtime *r = NULL;
     o.device = "cpu";
@@ -81,7 +81,7 @@ static int threads_beside_http(const bitnet_runtime_options *wanted)
         return o.n_threads;
     int n = bitnet_runtime_threads(r);
     bitnet_runtime_close(r);
-    return n >= CPUS_ENOUGH ? n - 1 : 0;
+    return n >= CPUS_MANY ? n - 2 : n >= CPUS_ENOUGH ? n - 1 : 0;
 }
 
 bitnet_status srv_models_open(const srv_models_options *options, bool lazy, srv_models **out,
