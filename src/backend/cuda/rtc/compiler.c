@@ -55,14 +55,6 @@ static uint64_t digest(uint64_t h, const char *text)
 
 static const uint64_t digest_start = 0xcbf29ce484222325u;
 
-static void take_sources(cuda_rtc *r)
-{
-    r->n_sources = bnet_cuda_sources(&r->names, &r->texts);
-    r->sum = digest_start;
-    for (int i = 0; i < r->n_sources; i++)
-        r->sum = digest(digest(r->sum, r->names[i]), r->texts[i]);
-}
-
 bitnet_status bnet_rtc_open(const bnet_loader *l, const char *library, const char *folder,
                             const bnet_log *log, cuda_rtc **out, bitnet_error *err)
 {
@@ -91,7 +83,10 @@ bitnet_status bnet_rtc_open(const bnet_loader *l, const char *library, const cha
         bnet_free(r->folder);
         r->folder = NULL;
     }
-    take_sources(r);
+    r->n_sources = bnet_cuda_sources(&r->names, &r->texts);
+    r->sum = digest_start;
+    for (int i = 0; i < r->n_sources; i++)
+        r->sum = digest(digest(r->sum, r->names[i]), r->texts[i]);
     *out = r;
     return BITNET_OK;
 }
