@@ -744,8 +744,8 @@ BITNET_API void bitnet_kv_pool_read(bitnet_kv_pool *pool, bitnet_kv_pool_stats *
  *
  * _publish makes the full blocks of the timeline known; they stay cached when the session is
  * closed. Blocks that have the same tokens already stay in their place. _publish_all does so with
- * the last block, too, that is not full: for a session about to be closed, since one that goes on
- * takes a copy of that block. Fails: MEMORY.
+ * the last block, too, if it has 8 tokens or more: for a session about to be closed, since one that
+ * goes on takes a copy of that block. Fails: MEMORY.
  *
  * _reuse makes the timeline the longest prefix of ids for which nothing need be computed, at most
  * n_ids - 1 tokens: what it has in common with ids already, or with published texts, if that is

@@ -97,21 +97,23 @@ static json_t *value_of(const srv_split *s, const char *key, const char *text, s
 /* ---- parameters ---- */
 
 /* Keeps the name; false: it was told before in this call, and an object has a name but once. */
-static bool is_new(srv_split *s, const char *key)
+static bool is_new(srv_split *s, const json_t *name)
 {
+    const char *key = json_string_value(name);
     if (!s->told)
         s->told = json_object();
-    if (json_object_get(s->told, key))
+    if (key && json_object_get(s->told, key))
         return false;
-    s->hold.failed |= json_object_set_new_nocheck(s->told, key, json_true()) != 0;
+    s->hold.failed |= !key || json_object_set_new_nocheck(s->told, key, json_true()) != 0;
     return true;
 }
 
 /* A member of the object: what stands before its value, then the value. */
-static void emit_member(srv_split *s, const char *key, const char *text, size_t n)
+static void emit_member(srv_split *s, const char *key, const json_t *name, const char *text,
+                        size_t n)
 {
     const char *before = s->depth++ == 0 ? "{" : ", ";
-    json_t *name = srv_json_text(key, strlen(key)), *value = value_of(s, key, text, n);
+    json_t *value = value_of(s, key, text, n);
     char *left = name ? json_dumps(name, JSON_ENCODE_ANY) : NULL;
     char *right = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
     srv_textbuf piece = {0};
@@ -125,7 +127,6 @@ static void emit_member(srv_split *s, const char *key, const char *text, size_t 
     srv_textbuf_free(&piece);
     free(left);
     free(right);
-    json_decref(name);
     json_decref(value);
 }
 
@@ -144,8 +145,10 @@ static bool take_parameter(srv_split *s, const char *key, size_t from)
     from += n && text[from] == '\n';
     n = end - from;
     n -= n && text[from + n - 1] == '\n';
-    if (is_new(s, key))
-        emit_member(s, key, text + from, n);
+    json_t *name = srv_json_text(key, strlen(key));
+    if (is_new(s, name))
+        emit_member(s, key, name, text + from, n);
+    json_decref(name);
     srv_textbuf_drop(&s->hold, end + n_close);
     s->scan = 0;
     return true;

@@ -250,6 +250,16 @@ static srv_told told_by(const bitnet_batch_item *item)
                       .n_top = item->n_top};
 }
 
+/* Others may begin with what of the prompt is computed: all of it, at its end; of fixed pieces only
+ * whole ones, since those who begin with it promise the bits of such pieces. */
+static void publish_prompt(const srv_scheduler *s, const srv_job *job, bitnet_session *session)
+{
+    size_t piece = (size_t)s->o.piece;
+    bool due = piece ? job->n_done % piece == 0 : job->n_done == job->o.n_ids;
+    if (due && job->o.scope && job->o.kind == SRV_GENERATE)
+        bitnet_session_publish(session, job->o.scope, NULL);
+}
+
 static void prompt_done(srv_scheduler *s, srv_job *job, const bitnet_batch_item *item)
 {
     job->prompting = false;
@@ -258,8 +268,6 @@ static void prompt_done(srv_scheduler *s, srv_job *job, const bitnet_batch_item 
         tell_vector(s, job);
         return;
     }
-    if (job->o.scope)
-        bitnet_session_publish(item->session, job->o.scope, NULL);
     srv_told told = told_by(item);
     if (job->o.max_tokens)
         srv_choices_begin(s, job, &told);
@@ -281,6 +289,7 @@ static void item_done(srv_scheduler *s, const srv_part *part, const bitnet_batch
     if (job->o.kind == SRV_EMBED)
         pool_hidden(s, job, item);
     job->n_done += part->n_piece;
+    publish_prompt(s, job, item->session);
     if (job->n_done == job->o.n_ids)
         prompt_done(s, job, item);
 }

@@ -127,11 +127,27 @@ static bool evict_cached(bitnet_kv_pool *p, bool unused)
     return true;
 }
 
+/* The entry will write into a block that it shares with the cache alone: the cache gives it up, and
+ * no copy is needed. False: there is none. */
+static bool keep_own(bitnet_kv_pool *p, const bnet_kv_entry *e, size_t n_need)
+{
+    int i = (int)(e->n_valid / BNET_KV_BLOCK);
+    if (e->n_valid % BNET_KV_BLOCK == 0 || n_need <= e->n_valid || i >= bnet_kv_mapped(e->kv))
+        return false;
+    int32_t block = bnet_kv_block_at(e->kv, i);
+    if (bnet_kv_blocks_refs(p->blocks, block) != 2 ||
+        !bnet_kv_prefix_forget(bnet_kv_prefixes_of(p->blocks), block))
+        return false;
+    bnet_kv_blocks_drop(p->blocks, block);
+    p->counts.n_cached_evicted++;
+    return true;
+}
+
 /* One step towards n_missing free blocks: first what no session has, then what the policy's victim
  * has alone, then whatever is left of what is shared. */
-static void make_room(bitnet_kv_pool *p, const bnet_kv_entry *e, int n_missing)
+static void make_room(bitnet_kv_pool *p, const bnet_kv_entry *e, size_t n_need, int n_missing)
 {
-    if (evict_cached(p, true))
+    if (evict_cached(p, true) || keep_own(p, e, n_need))
         return;
     bnet_kv_entry *victim = choose_victim(p, e, true);
     if (!victim && evict_cached(p, false))
@@ -148,7 +164,7 @@ static bnet_kv_taken give_blocks(bitnet_kv_pool *p, bnet_kv_entry *e, size_t n_n
     bnet_kv_trim(e->kv, bnet_kv_blocks_for(e->n_valid));
     while ((missing = bnet_kv_missing(e->kv, (int)e->n_valid, (int)n_need) -
                       bnet_kv_blocks_free(p->blocks)) > 0)
-        make_room(p, e, missing);
+        make_room(p, e, n_need, missing);
     return bnet_kv_take(e->kv, (int)e->n_valid, (int)n_need);
 }
 

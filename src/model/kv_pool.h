@@ -51,9 +51,9 @@ bitnet_status bnet_kv_join(bitnet_kv_pool *p, bnet_kv_entry *e, int n_ctx, bnet_
 /* Gives e, which joined and has no blocks, those of `from` that hold its first n_pos positions, or
  * as many of these as are valid. Both share them from then on. */
 void bnet_kv_fork(bnet_kv_entry *e, const bnet_kv_entry *from, size_t n_pos);
-/* Looks in the scope for the longest published text that these tokens begin with. If it is longer
- * than the entry's n_valid positions, gives its blocks to the entry and returns its length; else
- * returns 0. */
+/* Looks in the scope for published texts that begin as these tokens do, and how far. If that is
+ * more than the entry's n_valid positions, gives their blocks to the entry and returns how many
+ * positions they are; else returns 0. */
 size_t bnet_kv_adopt(bnet_kv_entry *e, uint64_t scope, const int32_t *tokens, size_t n_tokens);
 /* Makes the full blocks of the entry, which hold these tokens, known in a scope; with `whole`, the
  * one behind them, too. Fails: MEMORY. */

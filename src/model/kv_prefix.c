@@ -7,7 +7,10 @@
 
 #include "model/kv.h"
 
-enum { LOOK = 64 }; /* nodes of a family that are compared with a text */
+enum {
+    LOOK = 64, /* nodes of a family that are compared with a text */
+    WALK = 512 /* nodes that are passed for it, with those of other families in the same place */
+};
 
 typedef struct node {
     uint64_t hash, scope, last_use, n_uses, entered;
@@ -165,13 +168,38 @@ static void family_leave(bnet_kv_prefixes *x, int32_t block)
         *family(x, n->scope, n->parent) = n->older;
 }
 
-/* With how many of n tokens a node of this family begins; 0: it is of another one. */
-static int n_common_with(const node *m, uint64_t scope, int32_t parent, const int32_t *tokens,
-                         int n)
+/* A way through the nodes of a family, those used last first. */
+typedef struct walk {
+    const bnet_kv_prefixes *x;
+    uint64_t scope;
+    int32_t parent, next;
+    int n_seen, n_passed;
+} walk;
+
+static walk walk_begin(const bnet_kv_prefixes *x, uint64_t scope, int32_t parent)
+{
+    return (walk){.x = x, .scope = scope, .parent = parent, .next = *family(x, scope, parent)};
+}
+
+/* The next one, or BNET_KV_NONE. */
+static int32_t walk_next(walk *w)
+{
+    while (w->next != BNET_KV_NONE && w->n_seen < LOOK && w->n_passed++ < WALK) {
+        int32_t at = w->next;
+        const node *n = &w->x->nodes[at];
+        w->next = n->older;
+        if (n->scope == w->scope && n->parent == w->parent) {
+            w->n_seen++;
+            return at;
+        }
+    }
+    return BNET_KV_NONE;
+}
+
+/* With how many of n tokens a node begins. */
+static int n_common_with(const node *m, const int32_t *tokens, int n)
 {
     int i = 0, most = BNET_MIN(n, (int)m->n_tokens);
-    if (m->scope != scope || m->parent != parent)
-        return 0;
     while (i < most && m->tokens[i] == tokens[i])
         i++;
     return i;
@@ -180,10 +208,11 @@ static int n_common_with(const node *m, uint64_t scope, int32_t parent, const in
 int32_t bnet_kv_prefix_begins(const bnet_kv_prefixes *x, uint64_t scope, int32_t parent,
                               const int32_t *tokens, int n, int *n_common)
 {
-    int32_t best = BNET_KV_NONE, i = *family(x, scope, parent);
+    int32_t best = BNET_KV_NONE, i;
+    walk w = walk_begin(x, scope, parent);
     *n_common = 0;
-    for (int k = 0; k < LOOK && i != BNET_KV_NONE; k++, i = x->nodes[i].older) {
-        int common = n_common_with(&x->nodes[i], scope, parent, tokens, n);
+    while ((i = walk_next(&w)) != BNET_KV_NONE) {
+        int common = n_common_with(&x->nodes[i], tokens, n);
         if (common > *n_common) {
             *n_common = common;
             best = i;
@@ -293,17 +322,26 @@ int32_t bnet_kv_prefix_evict(bnet_kv_prefixes *x, bool unused)
     return first;
 }
 
+bool bnet_kv_prefix_forget(bnet_kv_prefixes *x, int32_t block)
+{
+    if (!bnet_kv_prefix_has(x, block) || x->nodes[block].n_children > 0)
+        return false;
+    remove_leaf(x, block);
+    return true;
+}
+
 int32_t bnet_kv_prefix_outgrown(bnet_kv_prefixes *x, uint64_t scope, int32_t parent,
                                 const int32_t *tokens, int n)
 {
-    int32_t i = *family(x, scope, parent);
-    for (int k = 0; k < LOOK && i != BNET_KV_NONE; k++, i = x->nodes[i].older) {
+    walk w = walk_begin(x, scope, parent);
+    int32_t i;
+    while ((i = walk_next(&w)) != BNET_KV_NONE) {
         const node *m = &x->nodes[i];
         if (m->n_tokens < n && x->blocks->n_refs[i] == 1 &&
-            n_common_with(m, scope, parent, tokens, n) == m->n_tokens) {
-            remove_leaf(x, i);
-            return i;
-        }
+            n_common_with(m, tokens, n) == m->n_tokens)
+            break;
     }
-    return BNET_KV_NONE;
+    if (i != BNET_KV_NONE)
+        remove_leaf(x, i);
+    return i;
 }

@@ -22,7 +22,7 @@ void bnet_kv_prefixes_close(bnet_kv_prefixes *x);
  * tokens; BNET_KV_NONE if none does. */
 int32_t bnet_kv_prefix_find(const bnet_kv_prefixes *x, uint64_t scope, int32_t parent,
                             const int32_t *tokens);
-/* The block, among those used last that continue `parent`, that begins with the most of these n
+/* The block, among the 64 used last that continue `parent`, that begins with the most of these n
  * tokens; *n_common: with how many. BNET_KV_NONE: none of them begins with the first. */
 int32_t bnet_kv_prefix_begins(const bnet_kv_prefixes *x, uint64_t scope, int32_t parent,
                               const int32_t *tokens, int n, int *n_common);
@@ -38,6 +38,8 @@ void bnet_kv_prefix_use(bnet_kv_prefixes *x, int32_t block,
  * unused, only of blocks that nobody but the index holds. Returns its block, which the caller
  * drops, or BNET_KV_NONE. */
 int32_t bnet_kv_prefix_evict(bnet_kv_prefixes *x, bool unused);
+/* Removes this entry, if there is one that no other continues: true; the caller drops the block. */
+bool bnet_kv_prefix_forget(bnet_kv_prefixes *x, int32_t block);
 /* Removes an entry of fewer than n tokens that continues parent, whose block nobody but the index
  * holds and with all of whose tokens these n begin. Returns its block, which the caller drops, or
  * BNET_KV_NONE. */
