@@ -177,12 +177,26 @@ static bitnet_status fail_file(const bitnet_synthetic *m, const char *what, bitn
                      m->n_bytes);
 }
 
+/* Linux gives a file in memory pages when they are written, and ends the process where it has none.
+ */
+static bitnet_status check_room(const bitnet_synthetic *m, bitnet_error *err)
+{
+    bnet_host_room room = bnet_host_room_read("");
+    if (m->n_bytes <= room.free)
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_MEMORY,
+                     "%s: the model takes %.3f GiB, free are %.3f GiB (%s); choose a smaller shape",
+                     m->name, (double)m->n_bytes / 0x1p30, (double)room.free / 0x1p30, room.limit);
+}
+
 static bitnet_status make_file(bitnet_synthetic *m, bitnet_error *err)
 {
     bnet_str head = {0};
     uint64_t n_file = 0;
     bitnet_status st = make_head(m, &head, &n_file, err);
     m->n_bytes = (size_t)n_file;
+    if (st == BITNET_OK)
+        st = check_room(m, err);
     if (st == BITNET_OK && ((m->fd = memfd_create("bitnet-synthetic", MFD_CLOEXEC)) < 0 ||
                             ftruncate(m->fd, (off_t)n_file) != 0))
         st = fail_file(m, "make", err);

@@ -178,65 +178,58 @@ static void lower(uint64_t *limit, uint64_t value)
         *limit = value;
 }
 
-/* cgroup v2: cpu.max is "max 100000" or "<quota> <period>"; memory.max a number or "max" */
-static void limits_v2(const char *root, const char *dir, limits *l)
+/* What is in a file of a group; false: it is not there. */
+static bool read_file(const char *root, const char *folder, const char *name, char text[64])
 {
-    char path[1200], text[128], *end;
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", dir);
-    if (bnet_read_text(root, path, text, sizeof text) > 0) {
-        uint64_t quota = strtoull(text, &end, 10), period = strtoull(end, NULL, 10);
-        if (quota && period)
-            lower(&l->cpus, quota / period + (quota % period != 0));
-    }
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", dir);
-    if (bnet_read_text(root, path, text, sizeof text) > 0)
-        lower(&l->memory, strtoull(text, NULL, 10));
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return bnet_read_text(root, path, text, 64) > 0;
 }
 
-/* cgroup v1: -1 or microseconds; memory unlimited is a number near 2^63 */
-static void limits_v1(const char *root, const char *dir, limits *l)
+typedef struct asked {
+    const char *root;
+    limits *found;
+} asked;
+
+/* Version 2: cpu.max is "max 100000" or "<quota> <period>"; version 1: -1 or microseconds. */
+static void group_cpus(void *user, bool unified, const char *folder, const char *group)
 {
-    char path[1200], quota[64], period[64];
-    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", dir);
-    if (bnet_read_text(root, path, quota, sizeof quota) > 0 && quota[0] != '-') {
-        snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", dir);
-        uint64_t q = strtoull(quota, NULL, 10), p = 0;
-        if (bnet_read_text(root, path, period, sizeof period) > 0)
-            p = strtoull(period, NULL, 10);
-        if (q && p)
-            lower(&l->cpus, q / p + (q % p != 0));
+    const asked *a = user;
+    char text[64], *end;
+    uint64_t quota = 0, period = 0;
+    (void)group;
+    if (unified && read_file(a->root, folder, "cpu.max", text)) {
+        quota = strtoull(text, &end, 10);
+        period = strtoull(end, NULL, 10);
     }
-    snprintf(path, sizeof path, "/sys/fs/cgroup/memory%s/memory.limit_in_bytes", dir);
-    if (bnet_read_text(root, path, quota, sizeof quota) > 0) {
-        uint64_t bytes = strtoull(quota, NULL, 10);
-        lower(&l->memory, bytes < (uint64_t)1 << 60 ? bytes : 0);
+    if (!unified && read_file(a->root, folder, "cpu.cfs_quota_us", text) && text[0] != '-') {
+        quota = strtoull(text, NULL, 10);
+        period =
+            read_file(a->root, folder, "cpu.cfs_period_us", text) ? strtoull(text, NULL, 10) : 0;
     }
+    if (quota && period)
+        lower(&a->found->cpus, quota / period + (quota % period != 0));
 }
 
-/* Our group and all above it: a limit of any of them binds. Without a namespace the path in
- * /proc/self/cgroup exists; inside one only its root does. */
-static limits probe_limits(const char *root, char *text)
+/* Version 2: memory.max is a number or "max"; version 1: unlimited is a number near 2^63. */
+static void group_memory(void *user, bool unified, const char *folder, const char *group)
+{
+    const asked *a = user;
+    char text[64];
+    (void)group;
+    if (!read_file(a->root, folder, unified ? "memory.max" : "memory.limit_in_bytes", text))
+        return;
+    uint64_t bytes = strtoull(text, NULL, 10);
+    lower(&a->found->memory, bytes < (uint64_t)1 << 60 ? bytes : 0);
+}
+
+static limits probe_limits(const char *root)
 {
     limits l = {0, 0};
-    char dir[1024] = "";
-    if (bnet_read_text(root, "/proc/self/cgroup", text, TEXT_MAX) > 0)
-        for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n') {
-            const char *first = strchr(p, ':'), *second = first ? strchr(first + 1, ':') : NULL;
-            bool unified = strncmp(p, "0::", 3) == 0;
-            if (second && (unified || strncmp(first + 1, "cpu", 3) == 0))
-                snprintf(dir, sizeof dir, "%.*s", (int)BNET_MIN(strcspn(second + 1, "\n"), 1000),
-                         second + 1);
-        }
-    if (strstr(dir, "..")) /* moved outside our view: only the root is left to ask */
-        dir[0] = '\0';
-    for (;;) {
-        limits_v2(root, dir, &l);
-        limits_v1(root, dir, &l);
-        char *slash = strrchr(dir, '/');
-        if (!slash)
-            return l;
-        *slash = '\0';
-    }
+    asked a = {root, &l};
+    bnet_control_groups(root, "cpu", group_cpus, &a);
+    bnet_control_groups(root, "memory", group_memory, &a);
+    return l;
 }
 
 void bnet_probe_cpu(const bnet_world *w, bnet_cpu_info *out)
@@ -246,7 +239,7 @@ void bnet_probe_cpu(const bnet_world *w, bnet_cpu_info *out)
     probe_brand(w->root, text, out);
     probe_cores(w->root, text, out);
     probe_caches(w->root, out);
-    limits l = probe_limits(w->root, text);
+    limits l = probe_limits(w->root);
     uint64_t usable = (uint64_t)bnet_cpu_count();
     lower(&usable, l.cpus);
     out->n_usable = (int)usable;

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { TEXT_MAX = 4096, STAT_MAX = 2048, DIR_MAX = 512 };
+enum { TEXT_MAX = 4096, STAT_MAX = 2048, DIR_MAX = 640 };
 
 static void lower(bnet_host_room *room, uint64_t limit, uint64_t used, const char *what,
                   const char *where)
@@ -23,21 +23,16 @@ static void lower(bnet_host_room *room, uint64_t limit, uint64_t used, const cha
 
 /* ---- control groups ---- */
 
-/* What the two versions call their files. */
-typedef struct group_files {
-    const char *mount, *limit, *used, *cached;
-} group_files;
-
-static const group_files v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                               "memory.usage_in_bytes", "total_inactive_file"},
-                         v2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+typedef struct asked {
+    const char *root;
+    bnet_host_room *room;
+} asked;
 
 /* A file of one number of a group; false: it is not there, or says "max". */
-static bool read_number(const char *root, const group_files *g, const char *dir, const char *name,
-                        uint64_t *out)
+static bool read_number(const char *root, const char *folder, const char *name, uint64_t *out)
 {
-    char path[DIR_MAX + 80], text[64];
-    snprintf(path, sizeof path, "%s%s/%s", g->mount, dir, name);
+    char path[DIR_MAX], text[64];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     if (bnet_read_text(root, path, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9')
         return false;
     *out = strtoull(text, NULL, 10);
@@ -46,75 +41,32 @@ static bool read_number(const char *root, const group_files *g, const char *dir,
 
 /* Bytes of files that the group is charged for and that nobody has used twice: they are given up
  * before anything is refused. */
-static uint64_t cached_bytes(const char *root, const group_files *g, const char *dir)
+static uint64_t cached_bytes(const char *root, const char *folder, const char *name)
 {
-    char path[DIR_MAX + 80], text[STAT_MAX];
-    size_t n = strlen(g->cached);
-    snprintf(path, sizeof path, "%s%s/memory.stat", g->mount, dir);
+    char path[DIR_MAX], text[STAT_MAX];
+    size_t n = strlen(name);
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
     if (bnet_read_text(root, path, text, sizeof text) <= 0)
         return 0;
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
-        if (strncmp(line, g->cached, n) == 0 && line[n] == ' ')
+        if (strncmp(line, name, n) == 0 && line[n] == ' ')
             return strtoull(line + n, NULL, 10);
     return 0;
 }
 
-/* The group and all above it: the limit of any of them binds. Without a namespace the path that
- * /proc/self/cgroup has exists; inside one only its root does. */
-static void lower_groups(const char *root, const group_files *g, char *dir, bnet_host_room *room)
+/* The limit of any group binds. */
+static void lower_by_group(void *user, bool unified, const char *folder, const char *group)
 {
-    if (strstr(dir, "..")) /* moved outside our view: only the root is left to ask */
-        dir[0] = '\0';
-    for (;;) {
-        uint64_t limit = 0, used = 0;
-        if (read_number(root, g, dir, g->limit, &limit) &&
-            read_number(root, g, dir, g->used, &used) && limit < (uint64_t)1 << 60) {
-            uint64_t cached = cached_bytes(root, g, dir);
-            lower(room, limit, used > cached ? used - cached : 0, "the limit of control group ",
-                  dir[0] ? dir : "/");
-        }
-        char *slash = strrchr(dir, '/');
-        if (!slash)
-            return;
-        *slash = '\0';
-    }
-}
-
-/* Is `name` in the list a,b,c of n bytes? */
-static bool has_controller(const char *list, size_t n, const char *name)
-{
-    size_t length = strlen(name);
-    for (const char *end = list + n; list < end;) {
-        size_t k = strcspn(list, ",:");
-        if (k == length && memcmp(list, name, k) == 0)
-            return true;
-        list += k + 1;
-    }
-    return false;
-}
-
-/* Lines "5:memory,cpu:/path" (version 1) and "0::/path" (version 2). */
-static void read_groups(const char *root, bnet_host_room *room)
-{
-    char text[TEXT_MAX], dir[DIR_MAX];
-    bool found = false;
-    if (bnet_read_text(root, "/proc/self/cgroup", text, sizeof text) > 0)
-        for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n') {
-            const char *first = strchr(p, ':'), *second = first ? strchr(first + 1, ':') : NULL;
-            bool unified = strncmp(p, "0::", 3) == 0;
-            if (!second ||
-                (!unified && !has_controller(first + 1, (size_t)(second - first - 1), "memory")))
-                continue;
-            size_t n = strcspn(second + 1, "\n");
-            snprintf(dir, sizeof dir, "%.*s", (int)BNET_MIN(n, sizeof dir - 1), second + 1);
-            lower_groups(root, unified ? &v2 : &v1, dir, room);
-            found = true;
-        }
-    if (found)
+    const asked *a = user;
+    uint64_t limit = 0, used = 0;
+    if (!read_number(a->root, folder, unified ? "memory.max" : "memory.limit_in_bytes", &limit) ||
+        !read_number(a->root, folder, unified ? "memory.current" : "memory.usage_in_bytes",
+                     &used) ||
+        limit >= (uint64_t)1 << 60)
         return;
-    dir[0] = '\0';
-    lower_groups(root, &v2, dir, room);
-    lower_groups(root, &v1, dir, room);
+    uint64_t cached =
+        cached_bytes(a->root, folder, unified ? "inactive_file" : "total_inactive_file");
+    lower(a->room, limit, used > cached ? used - cached : 0, "the limit of control group ", group);
 }
 
 /* ---- the process and the machine ---- */
@@ -147,7 +99,7 @@ static uint64_t machine_free(const char *root)
 bnet_host_room bnet_host_room_read(const char *root)
 {
     bnet_host_room room = {.free = machine_free(root), .limit = "the machine's memory"};
-    read_groups(root, &room);
+    bnet_control_groups(root, "memory", lower_by_group, &(asked){root, &room});
     read_limits(root, &room);
     return room;
 }

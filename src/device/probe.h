@@ -118,6 +118,11 @@ void bnet_probe_oneapi(const bnet_world *w, const bnet_probe_options *o, bnet_de
 void bnet_probe_opencl(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s);
 void bnet_probe_vulkan(const bnet_world *w, const bnet_probe_options *o, bnet_device_status *s);
 
+/* Calls fn for each folder of the control groups that bind this process by a controller ("cpu",
+ * "memory"), from its own group up to the root of the tree; `unified`: of version 2; `group`: the
+ * folder's name within its tree. */
+typedef void bnet_group_fn(void *user, bool unified, const char *folder, const char *group);
+void bnet_control_groups(const char *root, const char *controller, bnet_group_fn *fn, void *user);
 /* Reads at most cap - 1 bytes of root + path and adds a NUL; -1 if it cannot be read. */
 long bnet_read_text(const char *root, const char *path, char *buf, size_t cap);
 /* The number of kB behind `key` ("MemTotal") in such a file, in bytes; 0 if it is not there. */

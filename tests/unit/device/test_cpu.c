@@ -280,6 +280,9 @@ static void test_cpu_usable_under_cgroups(void **state)
          "/sys/fs/cgroup/memory.max", "7000000\n", 7000000},
         {"12:memory:/d\n3:cpu,cpuacct:/d\n", "/sys/fs/cgroup/cpu/d/cpu.cfs_quota_us", "100000\n", 1,
          "/sys/fs/cgroup/memory/d/memory.limit_in_bytes", "6000000\n", 6000000},
+        {"9:name=systemd:/\n4:memory:/jobs/one\n3:cpuset:/s\n2:cpuacct:/\n1:cpu:/c\n0::/\n",
+         "/sys/fs/cgroup/cpu/c/cpu.cfs_quota_us", "100000\n", 1, /* a tree for each controller */
+         "/sys/fs/cgroup/memory/jobs/one/memory.limit_in_bytes", "8000000\n", 8000000},
         {"3:cpu,cpuacct:/\n", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n", 0,
          "/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n", 0},
         {"0::/../../x\n", "/sys/fs/cgroup/cpu.max", "100000 100000\n", 1,
