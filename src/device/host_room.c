@@ -39,19 +39,24 @@ static bool read_number(const char *root, const char *folder, const char *name, 
     return true;
 }
 
-/* Bytes of files that the group is charged for and that nobody has used twice: they are given up
- * before anything is refused. */
-static uint64_t cached_bytes(const char *root, const char *folder, const char *name)
+static uint64_t number_behind(const char *text, const char *name)
 {
-    char path[DIR_MAX], text[STAT_MAX];
     size_t n = strlen(name);
-    snprintf(path, sizeof path, "%s/memory.stat", folder);
-    if (bnet_read_text(root, path, text, sizeof text) <= 0)
-        return 0;
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
         if (strncmp(line, name, n) == 0 && line[n] == ' ')
             return strtoull(line + n, NULL, 10);
     return 0;
+}
+
+/* Bytes of files that the group is charged for: they are given up before anything is refused. */
+static uint64_t cached_bytes(const char *root, const char *folder, bool unified)
+{
+    char path[DIR_MAX], text[STAT_MAX];
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    if (bnet_read_text(root, path, text, sizeof text) <= 0)
+        return 0;
+    return number_behind(text, unified ? "inactive_file" : "total_inactive_file") +
+           number_behind(text, unified ? "active_file" : "total_active_file");
 }
 
 /* The limit of any group binds. */
@@ -64,8 +69,7 @@ static void lower_by_group(void *user, bool unified, const char *folder, const c
                      &used) ||
         limit >= (uint64_t)1 << 60)
         return;
-    uint64_t cached =
-        cached_bytes(a->root, folder, unified ? "inactive_file" : "total_inactive_file");
+    uint64_t cached = cached_bytes(a->root, folder, unified);
     lower(a->room, limit, used > cached ? used - cached : 0, "the limit of control group ", group);
 }
 

@@ -350,6 +350,12 @@ def test_no_memory():
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (220 << 20, 220 << 20))
     r = run("run", "-m", model("nano"), "-c", "1048576", "--kv", "f32", "-p", "x", preexec_fn=limit)
     check(r.code == 6 and re.search(r"needs .*; free are .*RLIMIT_AS", r.err), f"exit {r.code}, {r.err}")
+    expect(0, "bench", "--synthetic", "large", "--model-out", temp("large.gguf"), "--tests", "tg1", "--repeat", "1", "--quiet")
+    limit = lambda: resource.setrlimit(resource.RLIMIT_DATA, (120 << 20, 120 << 20))
+    r = run("run", "-m", temp("large.gguf"), "-p", "x", "--cache", "off", preexec_fn=limit)
+    check(r.code == 6 and re.search(r"no room to pack it: free are .*RLIMIT_DATA.*no_pack", r.err), f"exit {r.code}, {r.err}")
+    r = run("bench", "--synthetic", "large", "--tests", "tg1", preexec_fn=limit)
+    check(r.code == 6 and re.search(r"the model takes .*, free are .*RLIMIT_DATA.*smaller shape", r.err), f"exit {r.code}, {r.err}")
 
 
 if __name__ == "__main__":

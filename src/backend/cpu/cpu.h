@@ -65,7 +65,8 @@ typedef struct cpu_backend {
     atomic_uint_fast64_t n_fallbacks;
     cpu_scratch scratch;
     cpu_cache cache;
-    cpu_piece *pieces; /* the newest first */
+    cpu_piece *pieces;    /* the newest first */
+    uint64_t n_unchecked; /* bytes taken since the room was looked at */
     /* written while weights are prepared */
     bnet_kernel_query shapes[CPU_SHAPES];
     size_t n_shapes;
@@ -177,8 +178,10 @@ uint8_t *bnet_cpu_scratch_take(cpu_backend *be, int thread);
 /* Of it, attention keeps so much for itself before what its kernel asks for. */
 enum { CPU_SPAN_BYTES = 64 << 10 };
 void bnet_cpu_scratch_give(cpu_backend *be, int thread);
-/* Memory for packed weights that lives as long as the backend; NULL: none left. */
-uint8_t *bnet_cpu_piece_take(cpu_backend *be, size_t n_bytes);
+/* Memory for the packed rows of a tensor, which lives as long as the backend. Fails MEMORY, also
+ * where Linux would end the process for writing into it. */
+bitnet_status bnet_cpu_piece_take(cpu_backend *be, const char *tensor, uint64_t n_bytes,
+                                  uint8_t **out, bitnet_error *err);
 /* Ternary rows (128 weights in 32 bytes) become groups of 16; the rows' memory is given back. */
 bitnet_status bnet_cpu_pack(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                             bitnet_error *err);

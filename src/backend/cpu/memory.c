@@ -4,28 +4,62 @@
 
 #include <sched.h>
 
-enum { PIECE_BYTES = 64 << 20 };
+enum { PIECE_BYTES = 64 << 20, LOOK_BYTES = 16 << 20 };
 
-uint8_t *bnet_cpu_piece_take(cpu_backend *be, size_t n_bytes)
+static bitnet_status no_room(const char *tensor, const bnet_host_room *room, bitnet_error *err)
+{
+    return bnet_fail(
+        err, BITNET_MEMORY,
+        "%s: no room to pack it: free are %.3f GiB (%s); give the process more memory, "
+        "or leave weights as they lie in the file (no_pack)",
+        tensor, (double)room->free / 0x1p30, room->limit);
+}
+
+/* Every LOOK_BYTES: is there room for this and for as much again? */
+static bitnet_status check_room(cpu_backend *be, const char *tensor, uint64_t n_bytes,
+                                bitnet_error *err)
+{
+    be->n_unchecked += n_bytes;
+    if (be->n_unchecked < LOOK_BYTES)
+        return BITNET_OK;
+    be->n_unchecked = 0;
+    bnet_host_room room = bnet_host_room_read("");
+    bool fits = room.free > LOOK_BYTES && n_bytes <= room.free - LOOK_BYTES;
+    return fits ? BITNET_OK : no_room(tensor, &room, err);
+}
+
+static cpu_piece *new_piece(cpu_backend *be, size_t n_bytes)
+{
+    cpu_piece *p = bnet_calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    p->n_bytes = BNET_MAX(n_bytes, (size_t)PIECE_BYTES);
+    p->data = bnet_alloc_huge(p->n_bytes);
+    if (!p->data) {
+        bnet_free(p);
+        return NULL;
+    }
+    p->next = be->pieces;
+    return be->pieces = p;
+}
+
+bitnet_status bnet_cpu_piece_take(cpu_backend *be, const char *tensor, uint64_t n_bytes,
+                                  uint8_t **out, bitnet_error *err)
 {
     cpu_piece *p = be->pieces;
-    n_bytes = (n_bytes + BNET_ALIGN - 1) / BNET_ALIGN * BNET_ALIGN;
-    if (!p || p->n_bytes - p->used < n_bytes) {
-        p = bnet_calloc(1, sizeof *p);
-        if (!p)
-            return NULL;
-        p->n_bytes = BNET_MAX(n_bytes, (size_t)PIECE_BYTES);
-        p->data = bnet_alloc_huge(p->n_bytes);
-        if (!p->data) {
-            bnet_free(p);
-            return NULL;
-        }
-        p->next = be->pieces;
-        be->pieces = p;
+    if (n_bytes > PTRDIFF_MAX - BNET_ALIGN)
+        return bnet_no_memory(err, tensor);
+    size_t n = ((size_t)n_bytes + BNET_ALIGN - 1) / BNET_ALIGN * BNET_ALIGN;
+    bitnet_status st = check_room(be, tensor, n, err);
+    if (st != BITNET_OK)
+        return st;
+    if ((!p || p->n_bytes - p->used < n) && !(p = new_piece(be, n))) {
+        bnet_host_room room = bnet_host_room_read("");
+        return no_room(tensor, &room, err);
     }
-    uint8_t *at = p->data + p->used;
-    p->used += n_bytes;
-    return at;
+    *out = p->data + p->used;
+    p->used += n;
+    return BITNET_OK;
 }
 
 /* The most any row of the list that can run here asks for. Kernels that a program registers have

@@ -107,10 +107,11 @@ bitnet_status bnet_cpu_pack(cpu_backend *be, bnet_weight *w, const bnet_weight_r
     size_t group = bnet_r16_group_bytes(w->row_bytes * 4);
     uint64_t total;
     pack_job j = {w, NULL};
-    if (bnet_mul(n_groups, group, &total) && total <= PTRDIFF_MAX)
-        j.to = bnet_cpu_piece_take(be, (size_t)total);
-    if (!j.to)
+    if (!bnet_mul(n_groups, group, &total))
         return bnet_no_memory(err, r->source.tensor->name);
+    bitnet_status st = bnet_cpu_piece_take(be, r->source.tensor->name, total, &j.to, err);
+    if (st != BITNET_OK)
+        return st;
     bnet_pool_items(be->pool, n_groups, 1, group * 8, pack_groups, &j);
     if (!w->owned && r->mapped)
         bnet_map_release(w->data, w->info.n_out * w->row_bytes);

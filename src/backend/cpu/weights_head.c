@@ -253,10 +253,12 @@ bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_
     bool sized = bnet_mul(n_groups, bnet_q6r4_group_bytes(w->info.n_in), &total);
     if (sized && from_cache(be, w, r, r4, total))
         return BITNET_OK;
-    if (r4 && sized)
-        j.packed = bnet_cpu_piece_take(be, (size_t)total);
-    if (r4 && !j.packed)
+    if (r4 && !sized)
         return bnet_no_memory(err, r->source.tensor->name);
+    if (r4)
+        st = bnet_cpu_piece_take(be, r->source.tensor->name, total, &j.packed, err);
+    if (st != BITNET_OK)
+        return st;
     bnet_pool_items(be->pool, n_groups, 16, w->info.n_in * 4, head_groups, &j);
     take(w, r, &j);
     keep(be, w, r, total);
