@@ -1,13 +1,16 @@
 /* signals.c - Ctrl-C asks, a vanished model file ends. Handlers use async-signal-safe calls only;
  * the strings they print are copied into fixed buffers beforehand. */
 #include <signal.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "terminal.h"
 
-static volatile sig_atomic_t asked;    /* 0, SIGINT, SIGTERM or SIGHUP */
-static volatile sig_atomic_t n_asked;  /* how often since interrupt_clear */
-static volatile sig_atomic_t has_temp; /* temp_name is whole */
+/* Of any thread and of handlers: without a lock, as signal handlers may use them. */
+static atomic_int asked;    /* 0, SIGINT, SIGTERM or SIGHUP */
+static atomic_int n_asked;  /* how often since interrupt_clear */
+static atomic_int has_temp; /* temp_name is whole */
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "handlers use them");
 static char model_name[1024];
 static const bitnet_engine *volatile engine; /* NULL: none is open */
 static char temp_name[4096];
@@ -22,8 +25,7 @@ static void remove_temp(void)
 static void on_interrupt(int sig)
 {
     asked = sig;
-    n_asked++;
-    if (n_asked >= 2) {
+    if (atomic_fetch_add(&n_asked, 1) >= 1) {
         remove_temp();
         progress_wipe();
         terminal_restore();
@@ -140,7 +142,8 @@ void signals_name_temp(const char *path)
 
 int interrupted(void)
 {
-    return asked ? 128 + asked : 0;
+    int sig = asked;
+    return sig ? 128 + sig : 0;
 }
 
 void interrupt_clear(void)
