@@ -21,7 +21,8 @@
 /* ---- stand-ins: a server that answers with the body it got ---- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int n_calls, n_full, n_at_once, most_at_once;
+static atomic_int n_calls;
+static int n_full, n_at_once, most_at_once;
 static int stop_after;        /* calls; 0: never */
 static const char *full_code; /* what a full server says; NULL: nothing that says it is full */
 static atomic_int n_syncs;    /* of files of results */
@@ -51,7 +52,7 @@ bool srv_local_call(srv_local *l, const char *method, const char *path, const ch
     (void)l;
     assert_string_equal(method, "POST");
     pthread_mutex_lock(&lock);
-    n_calls++;
+    int call = ++n_calls;
     n_at_once++;
     most_at_once = n_at_once > most_at_once ? n_at_once : most_at_once;
     bool full = n_full > 0;
@@ -59,7 +60,7 @@ bool srv_local_call(srv_local *l, const char *method, const char *path, const ch
     pthread_mutex_unlock(&lock);
     usleep(500);
     *reply = (srv_local_reply){.status = full ? 503 : strstr(body, "wrong") != NULL ? 400 : 200};
-    snprintf(reply->request_id, sizeof reply->request_id, "req_%d", n_calls);
+    snprintf(reply->request_id, sizeof reply->request_id, "req_%d", call);
     reply->body = malloc(n_body + strlen(path) + 64);
     reply->n_body = full && full_code
                         ? (size_t)sprintf(reply->body, "{\"error\":{\"code\":\"%s\"}}", full_code)
@@ -143,7 +144,8 @@ static int prepare(void **state)
     snprintf(out, sizeof out, "/tmp/bitnet-batch-out-%d", (int)getpid());
     unlink(in);
     unlink(out);
-    n_calls = n_full = most_at_once = stop_after = sync_error = 0;
+    n_calls = 0;
+    n_full = most_at_once = stop_after = sync_error = 0;
     n_syncs = 0;
     full_code = NULL;
     return 0;
