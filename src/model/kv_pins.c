@@ -143,8 +143,9 @@ static bool keep_own(bitnet_kv_pool *p, const bnet_kv_entry *e, size_t n_need)
     return true;
 }
 
-/* One step towards n_missing free blocks: first what no session has, then what the policy's victim
- * has alone, then whatever is left of what is shared. */
+/* One step towards n_missing free blocks: first what no session has, then the cache's hold on the
+ * entry's own block, then what the policy's victim has alone, then whatever is left of what is
+ * shared. */
 static void make_room(bitnet_kv_pool *p, const bnet_kv_entry *e, size_t n_need, int n_missing)
 {
     if (evict_cached(p, true) || keep_own(p, e, n_need))
