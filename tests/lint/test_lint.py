@@ -8,10 +8,18 @@ import tempfile
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 OPEN = "/* what this file hides */\n"
+PY = '"""what this script is for"""\n'
 LONG = OPEN + "int f(int a)\n{\n" + "    a++;\n" * 60 + "    return a;\n}\n"
 
 # name, path, text, expected (line, rule) pairs
 ROWS = [
+    ("a name that nothing defines", "tools/a.py", PY + "def f(x):\n    def g():\n        return x + nothing\n    return g\n", [(4, "name")]),
+    ("a name that nothing defines, outside functions", "tools/a", "#!/usr/bin/env python3\n" + PY + "print(nothing)\n", [(3, "name")]),
+    ("a script that is no Python", "tools/a.py", PY + "def f(:\n", [(2, "name")]),
+    ("names of all kinds", "tools/a.py", PY + "import os.path as p\nfrom sys import argv\n\n\nclass A(list):\n    n = 1\n    m = n\n\n\n"
+     "def f(a, *b, c=argv, **d):\n    global late\n    late = [x for x in b if (y := x)]\n    return lambda z: A(p, a, c, d, z, y, __file__)\n"
+     "\n\ntry:\n    print(late)\nexcept OSError as e:\n    print(e, len(f.__name__))\n", []),
+    ("names of a shell", "tools/a.sh", "#!/bin/sh\n# what it does\necho $nothing\n", []),
     ("banned call", "src/text/a.c", OPEN + "void f(void) { exit(1); }\n", [(2, "banned-call")]),
     ("printf", "src/text/a.c", OPEN + 'void f(void) { printf ("x"); }\n', [(2, "banned-call")]),
     ("getenv", "src/base/a.c", OPEN + "char *f(void) { return getenv(\"A\"); }\n", [(2, "banned-call")]),
