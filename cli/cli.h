@@ -41,6 +41,9 @@ int fail(int code, const char *fmt, ...)
 void warn(const char *fmt, ...) BITNET_PRINTF(1, 2);
 /* Prints the message, unless a signal cancelled the work; returns the exit code of the status. */
 int fail_with(const bitnet_error *err);
+/* The library's message with its fields named as the flags that set them, in out; the message as it
+ * is where out is too small. */
+const char *in_flags(const char *message, char *out, size_t cap);
 int outcome(bitnet_status status, const bitnet_error *err); /* EXIT_OK, or as fail_with */
 
 /* ---- memory: the command cannot continue without it, so these end the program with EXIT_MEMORY

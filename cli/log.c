@@ -173,7 +173,8 @@ void log_sink(void *user, bitnet_log_level level, const char *module, const char
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     if ((unsigned)level > BITNET_LOG_DEBUG || !wanted(user, level, module))
         return;
+    char text[2048];
     pthread_mutex_lock(&lock);
-    say(user, level, module, message);
+    say(user, level, module, in_flags(message, text, sizeof text));
     pthread_mutex_unlock(&lock);
 }

@@ -353,8 +353,10 @@ int fail_with(const bitnet_error *err)
 {
     if (err->status == BITNET_CANCELLED && interrupted())
         return interrupted();
+    char text[2 * sizeof err->message];
     return fail((int)err->status <= EXIT_VANISHED ? (int)err->status : EXIT_OTHER, "%s",
-                err->message[0] ? err->message : bitnet_status_text(err->status));
+                err->message[0] ? in_flags(err->message, text, sizeof text)
+                                : bitnet_status_text(err->status));
 }
 
 int outcome(bitnet_status status, const bitnet_error *err)

@@ -108,7 +108,7 @@ def test_messages_come_on_lines_of_their_own():
     equal(code, 0, "exit code")
     for line in seen.splitlines():
         check("loading" not in line, f"{line!r}")
-    check(re.search(r"^bitnet: warning: session: n_ctx", seen, re.M) and re.search(r"^bitnet: info: load:", seen, re.M), f"{seen}")
+    check(re.search(r"^bitnet: warning: session: --ctx", seen, re.M) and re.search(r"^bitnet: info: load:", seen, re.M), f"{seen}")
     code, pieces = on_terminal("run", "-m", "/nowhere.gguf", "--progress-delay", "0", "-p", "Once")
     seen = shown(text_of(pieces))
     check(code == 5 and re.match(r"bitnet: /nowhere.gguf", seen) and "loading" not in seen, f"{code} {seen!r}")

@@ -148,7 +148,7 @@ def test_default_length():
 def test_log_levels():
     check("info: load: " in nano("-v", "-p", "Once").err, "--verbose")
     check("info: load: " in nano("-p", "Once", env={"BITNET_LOG": "debug"}).err, "BITNET_LOG")
-    check("warning: session: n_ctx" in nano("-c", "512", "-p", "Once").err, "warnings are on")
+    check("warning: session: --ctx 512 is beyond the" in nano("-c", "512", "-p", "Once").err, "warnings are on")
     check("warning" not in nano("-c", "512", "--no-warnings", "-p", "Once").err, "--no-warnings")
     check("warning" not in nano("-c", "512", "-p", "Once", env={"BITNET_LOG_LEVEL": "error"}).err, "BITNET_LOG_LEVEL")
 

@@ -51,6 +51,10 @@ def test_options_from_everywhere():
         check(s.post("/v1/completions", {"prompt": "x" * 2000}, headers={"x-api-key": "two"})[0] != 413, "max-body of the command line")
 
 
+def test_messages_name_flags_not_fields():
+    expect(6, "serve", "--model", NANO, "--kv-pool", "1048576", says="cache pool options: --kv-pool asks for 1024.000 GiB")
+
+
 def test_keys_stay_secret():
     keys = write("keys", "# two of them\nkey-of-a-file\n\n  \nanother-one  \n \tkey-of-blanks\n  # a third line\n")
     with Server("--model", NANO, "--api-key", "key-of-the-line", "--api-key-file", keys, env={"BITNET_API_KEY": "not-read-beside-an-option"}) as s:
