@@ -3,6 +3,7 @@
 
 The classes of attack that HTTP has to survive (users' list, rows 17, 19 to 23): numbers beyond all bounds, bodies, headers and
 slow senders, clients that leave, what one client may see of another, encoded paths, pages of strangers."""
+import concurrent.futures
 import contextlib
 import http.client
 import json
@@ -489,6 +490,20 @@ def test_row_20_a_client_that_listens_gets_its_reply():
         s.close()
         d.until("stopped", before + 1, 5)
         d.until("running", 0)
+
+
+def test_row_20_many_that_listen_get_their_replies():
+    """All at one moment: what wakes one connection must not let the others' replies go."""
+    def ask(path):
+        with d.connect() as s:
+            s.settimeout(20)
+            s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            s.shutdown(socket.SHUT_WR)
+            return drain(s)
+    with Driver() as d, concurrent.futures.ThreadPoolExecutor(16) as pool:
+        for path, want in (("/sleep/200", b'"slept":true'), ("/stream/2?ms=100", b'event: end\ndata: {"gone":false}\n\n')):
+            lost = [got for got in pool.map(ask, [path] * 32) if want not in got]
+            equal(len(lost), 0, f"{path}: replies lost, the first {lost[:1]}")
 
 
 def test_row_20_half_closed_after_the_end():
