@@ -114,7 +114,8 @@ static void test_threads_and_sets_change_nothing(void **state)
     for (size_t s = 0; s < BNET_COUNT(shapes); s++) {
         uint64_t want = story(1, "scalar", &shapes[s]);
         for (size_t i = 0; i < BNET_COUNT(threads); i++)
-            if (story(threads[i], NULL, &shapes[s]) != want)
+            if ((!test_quick() || i == s % BNET_COUNT(threads)) &&
+                story(threads[i], NULL, &shapes[s]) != want)
                 fail_msg("shape %zu, %d threads: other bits than the scalar kernels on one thread",
                          s, threads[i]);
     }

@@ -395,7 +395,7 @@ static void test_bits(void **state)
             for (size_t k = 0; k < 4; k++) {
                 run r;
                 bitnet_error err;
-                if (!isa_here(isas[i]))
+                if (!isa_here(isas[i]) || (test_quick() && (i + k + (size_t)kv) % 3 != 0))
                     continue;
                 assert_int_equal(run_open(&r, &t, isas[i], threads[k], &err), BITNET_OK);
                 float *got = logits_of(r.m, ids, batches[k], (bitnet_kv_type)kv);
