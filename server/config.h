@@ -21,7 +21,7 @@ typedef struct srv_config {
     const char *const *keys; /* API keys; none: no key is asked for */
     size_t n_keys;
     bool allow_open;          /* listen beyond loopback without keys */
-    const char *cors;         /* an origin that may call from a browser, or "*"; NULL: none */
+    const char *cors;         /* origins that may call from a browser, or "*"; NULL: none */
     const char *const *hosts; /* more names by which browsers may call; "*": any */
     size_t n_hosts;
     bool share_prefixes; /* among all keys */

@@ -38,22 +38,69 @@ static bool is_listed(const srv_config *c, const char *host, size_t n)
     return false;
 }
 
+/* An address, or a name without a dot: no stranger's page has such a name. */
+static bool is_never_a_strangers(const char *host, size_t n)
+{
+    return n > 0 && (host[0] == '[' || strspn(host, "0123456789.") == n || !memchr(host, '.', n));
+}
+
+/* Beyond loopback without a list any name will do where a key is asked for: such a page has none.
+ */
 bool srv_host_allowed(const srv_http *h, const char *host)
 {
     static const char *const local[] = {"localhost", "127.0.0.1", "[::1]"};
-    if (h->is_unix || (!h->is_loopback && !h->server->config->n_hosts))
-        return true;
+    const srv_config *c = h->server->config;
     size_t n = host_length(host);
+    if (h->is_unix)
+        return true;
+    if (!h->is_loopback && !c->n_hosts)
+        return c->n_keys > 0 || is_never_a_strangers(host, n);
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
         if (same_name(host, n, local[i]))
             return true;
-    return is_bound(h, host, n) || is_listed(h->server->config, host, n);
+    return is_bound(h, host, n) || is_listed(c, host, n);
+}
+
+/* ---- origins that may call ---- */
+
+/* The next origin of a list with commas: its bytes; 0: there are no more. */
+static size_t next_origin(const char **list)
+{
+    *list += strspn(*list, ", ");
+    return strcspn(*list, ", ");
+}
+
+/* scheme://host or scheme://host:port, as browsers write it, or "*". */
+static bool is_origin(const char *s, size_t n)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-";
+    size_t scheme = strspn(s, letters), host = scheme + 3;
+    if (n == 1 && s[0] == '*')
+        return true;
+    return scheme > 0 && n > host && memcmp(s + scheme, "://", 3) == 0 &&
+           host + strcspn(s + host, "/?#@*") >= n;
+}
+
+bool srv_cors_is_valid(const char *list, const char **bad, size_t *n_bad)
+{
+    size_t n;
+    for (; list && (n = next_origin(&list)) > 0; list += n)
+        if (!is_origin(list, n)) {
+            *bad = list;
+            *n_bad = n;
+            return false;
+        }
+    return true;
 }
 
 bool srv_cors_allows(const srv_config *config, const char *origin)
 {
-    return config->cors &&
-           (strcmp(config->cors, "*") == 0 || strcasecmp(config->cors, origin) == 0);
+    const char *list = config->cors;
+    size_t n;
+    for (; list && (n = next_origin(&list)) > 0; list += n)
+        if (same_name(list, n, "*") || same_name(list, n, origin))
+            return true;
+    return false;
 }
 
 bool srv_origin_allowed(const srv_http *h, const char *origin, const char *host)

@@ -231,9 +231,26 @@ static bool open_parts(srv_http *h)
     return h->watch && h->workers && h->by_key && h->by_address;
 }
 
+static bitnet_status check_cors(const char *list, bitnet_error *err)
+{
+    const char *bad;
+    size_t n;
+    if (srv_cors_is_valid(list, &bad, &n))
+        return BITNET_OK;
+    *err = (bitnet_error){.status = BITNET_ARGUMENT};
+    snprintf(err->message, sizeof err->message,
+             "--cors: '%.*s' is no origin; one looks like https://example.org or "
+             "http://localhost:3000, without a path",
+             (int)(n < 200 ? n : 200), bad);
+    return BITNET_ARGUMENT;
+}
+
 bitnet_status srv_http_open(srv_server *server, int listen_fd, bool is_unix, bool is_loopback,
                             srv_http **out, bitnet_error *err)
 {
+    bitnet_status st = check_cors(server->config->cors, err);
+    if (st != BITNET_OK)
+        return st;
     srv_http *h = calloc(1, sizeof *h);
     if (h) {
         h->server = server;

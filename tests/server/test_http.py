@@ -665,13 +665,22 @@ def test_row_23_other_origins():
         status, headers, _ = d.post("/echo", {}, Origin="https://ok.example")
         equal((status, headers["Access-Control-Allow-Origin"], headers["Vary"]), (200, "https://ok.example", "Origin"), "an allowed origin")
         equal(d.post("/echo", {}, Origin="https://other.example")[0], 403, "another one")
+    with Driver("cors=https://a.example, http://[::1]:3000") as d:
+        for origin, wanted in (("https://a.example", 200), ("http://[::1]:3000", 200), ("https://a.example,", 403), ("http://a.example", 403)):
+            equal(d.post("/echo", {}, Origin=origin)[0], wanted, f"one of two: {origin}")
+    for bad in ("example.org", "https://example.org/", "https://a.example,b.example", "https://", "://a", "https://a@b", "https://*.org"):
+        done = subprocess.run([DRIVER, f"cors={bad}"], capture_output=True, text=True, timeout=20, check=False)
+        check(done.returncode == 2 and "--cors: '" in done.stderr and "is no origin" in done.stderr, f"{bad}: {done}")
 
 
 def test_row_23_open_addresses():
     for settings, ok in ((["host=0.0.0.0"], False), (["host=::"], False), (["host=0.0.0.0", "key=k"], True), (["host=0.0.0.0", "allow_open=1"], True)):
         if ok:
             with Driver(*settings) as d:
-                equal(d.ask("GET", "/health/live", headers={"Host": "any.name"})[0], 200, settings)
+                for host in ("192.168.0.7", "192.168.0.7:80", "[fe80::1]:80", "box", "box:80", "localhost"):
+                    equal(d.ask("GET", "/health/live", headers={"Host": host})[0], 200, f"{settings} {host}")
+                for host in ("any.name", "192.168.0.7.any.name:80"):  # a page that lets its name point here has no key
+                    equal(d.ask("GET", "/health/live", headers={"Host": host})[0], 200 if "key=k" in settings else 403, f"{settings} {host}")
             continue
         done = subprocess.run([DRIVER, *settings], capture_output=True, text=True, timeout=20, check=False)
         check(done.returncode == 2 and "no API key is set" in done.stderr and "--allow-open" in done.stderr, f"{settings}: {done}")
