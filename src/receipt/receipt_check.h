@@ -151,5 +151,7 @@ bool bnet_counts_of_passes(checking *c);
 
 /* receipt_sign.c: a signature that is there is right, and of the key that is asked for. */
 bool bnet_sign_check(checking *c);
+/* On failure: ARGUMENT, the text is no public key. */
+bitnet_status bnet_sign_check_key(const char *public_key, bitnet_error *err);
 
 #endif

@@ -85,6 +85,14 @@ bitnet_status bitnet_receipt_sign(const char *path, const char *secret, bitnet_e
     return st;
 }
 
+bitnet_status bnet_sign_check_key(const char *public_key, bitnet_error *err)
+{
+    uint8_t key[BNET_ED25519_KEY];
+    if (from_hex(public_key, key, sizeof key))
+        return BITNET_OK;
+    return bnet_fail(err, BITNET_ARGUMENT, "receipt: public_key must be 64 hexadecimal digits");
+}
+
 bool bnet_sign_check(checking *c)
 {
     const json_t *there = at(c->root, BNET_RECEIPT_SIGNATURE);

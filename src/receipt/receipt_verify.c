@@ -466,6 +466,8 @@ bitnet_status bitnet_receipt_verify(const char *path, const bitnet_verify_option
         return bnet_fail(err, BITNET_ARGUMENT, "receipt: path must not be NULL");
     bitnet_verify_options_init(&o);
     bitnet_status st = bnet_options_copy(&o, sizeof o, options, "verify options", err);
+    if (st == BITNET_OK && o.public_key)
+        st = bnet_sign_check_key(o.public_key, err);
     if (st != BITNET_OK)
         return st;
     st = bnet_receipt_read(path, &o, &root, &number, err);

@@ -330,6 +330,7 @@ def test_X_3_signatures():
     expect(0, "receipt", "verify", path)
     expect(0, "receipt", "verify", path, "--public-key", pub)
     fails(13, "receipt", "verify", path, "--public-key", stranger, says="gate 21 .*another key")
+    fails(2, "receipt", "verify", path, "--public-key", "abc", says="--public-key must be 64 hexadecimal digits")
     with open(path) as f:
         j = json.load(f)
     equal(violations(j, SCHEMA), [], "schema")
