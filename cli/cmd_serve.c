@@ -2,6 +2,7 @@
  * systemd too; what the server tells becomes lines. */
 #include <errno.h>
 #include <malloc.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -208,6 +209,17 @@ static void fill_supervisor(srv_config *c)
     c->watchdog_s = env_number("WATCHDOG_USEC") / 1e6;
 }
 
+static int check_folders(const value *dirs)
+{
+    struct stat is;
+    for (size_t i = 0; i < dirs->n_list; i++) {
+        errno = ENOTDIR;
+        if (stat(dirs->list[i], &is) != 0 || !S_ISDIR(is.st_mode))
+            return fail(EXIT_IO, "--model-dir %s: %s", dirs->list[i], strerror(errno));
+    }
+    return EXIT_OK;
+}
+
 /* The models: options, arguments, or the story. */
 static int fill_models(args *a, srv_models_options *o, texts *paths, char **story)
 {
@@ -228,7 +240,7 @@ static int fill_models(args *a, srv_models_options *o, texts *paths, char **stor
     o->n_load_dirs = a->values[OPT_MODEL_DIR].n_list;
     o->budget_bytes = (uint64_t)opt_int(a, OPT_MODEL_MEMORY) << 20;
     o->max_loaded = (int)opt_int(a, OPT_MAX_LOADED);
-    return EXIT_OK;
+    return check_folders(&a->values[OPT_MODEL_DIR]);
 }
 
 /* ---- the command ---- */

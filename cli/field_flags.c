@@ -4,8 +4,13 @@
 static const struct {
     const char *field, *flag;
 } pairs[] = {
-    {"n_ctx", "--ctx"},         {"n_batch", "--batch"},     {"kv_type", "--kv"},
-    {"max_bytes", "--kv-pool"}, {"n_threads", "--threads"},
+    {"n_ctx", "--ctx"},
+    {"n_batch", "--batch"},
+    {"kv_type", "--kv"},
+    {"max_bytes", "--kv-pool"},
+    {"n_threads", "--threads"},
+    {"isa", "--isa"},
+    {"public_key", "--public-key"},
 };
 
 /* The field that the word of n bytes names, as a flag; NULL: it names none. */

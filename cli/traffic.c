@@ -252,6 +252,17 @@ static void wait_for_news(traffic *t)
     poll(t->polls, t->n_talks, t->plan->rate > 0 || t->plan->extra_prompt ? 1 : 50);
 }
 
+static int no_answer(const traffic_server *at, int status)
+{
+    if (status == 401)
+        return fail(EXIT_IO, "%s:%s: %s: --api-key KEY, or BITNET_API_KEY", at->host, at->port,
+                    at->key ? "the server does not know this API key"
+                            : "the server wants an API key");
+    if (status)
+        return fail(EXIT_IO, "%s:%s: all requests fail with status %d", at->host, at->port, status);
+    return fail(EXIT_IO, "%s:%s: no connection; is a server there?", at->host, at->port);
+}
+
 static int loop(traffic *t)
 {
     const traffic_plan *p = t->plan;
@@ -259,8 +270,7 @@ static int loop(traffic *t)
         bool ok = p->rate > 0 ? begin_open(t) : begin_closed(t);
         ok = ok && begin_extra(t);
         if (!ok || (t->out->n_failed > 20 && !t->out->n_answered))
-            return fail(EXIT_IO, "%s:%s: no answer (status %d); is a server there?",
-                        p->server->host, p->server->port, t->out->failed_status);
+            return no_answer(p->server, t->out->failed_status);
         if (!is_busy(t) && !may_begin(t))
             return EXIT_OK;
         wait_for_news(t);

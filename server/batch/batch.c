@@ -423,6 +423,10 @@ static bitnet_status open_files(batch *b, const srv_config *config, int *in, bit
 {
     const srv_batch_options *o = b->options;
     struct stat a, c;
+    if (strcmp(o->out, "-") == 0)
+        return tell(err, BITNET_ARGUMENT,
+                    "-: results go to a file, which is read again when the work is resumed; name "
+                    "one");
     bitnet_status st = open_input(o->in, in, &a, err);
     if (st != BITNET_OK)
         return st;

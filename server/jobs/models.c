@@ -321,11 +321,14 @@ bitnet_status srv_models_add(srv_models *m, const char *path, const char *name,
         return srv_error(err, BITNET_ARGUMENT, "models: models and path must not be NULL");
     char *real = srv_models_allowed(m, path);
     if (!real)
-        return srv_error(err, BITNET_ARGUMENT,
-                         m->o.n_load_dirs ? "models: there is no such file in a folder from which "
-                                            "models may be loaded"
-                                          : "models: this server has no folder from which requests "
-                                            "may load models");
+        return m->o.n_load_dirs
+                   ? srv_error(err, BITNET_ARGUMENT,
+                               "models: '%.200s' is no file in a folder from which models may be "
+                               "loaded",
+                               path)
+                   : srv_error(err, BITNET_ARGUMENT,
+                               "models: this server has no folder from which requests may load "
+                               "models; --model-dir FOLDER gives it one");
     char *own = name && *name ? strdup(name) : srv_models_name_of(real);
     bitnet_status st = own ? BITNET_OK : srv_no_memory(err);
     if (st == BITNET_OK) {

@@ -27,13 +27,11 @@ static bool read_word(srv_exchange *x, const json_t *body, const char *name, con
                       const char *no, bool *out)
 {
     const char *word = NULL;
-    char must[64] = "";
+    char must[96];
     if (!srv_field_text(x, body, name, 32, &word))
         return false;
     if (word && strcmp(word, yes) != 0 && strcmp(word, no) != 0) {
-        strncat(must, yes, 20);
-        strncat(must, " or ", 5);
-        strncat(must, no, 20);
+        snprintf(must, sizeof must, "%s or %s, not \"%.32s\"", yes, no, word);
         return srv_field_wrong(x, name, must);
     }
     if (word)

@@ -227,7 +227,8 @@ def test_prompt_twice():
 def test_commands_of_other_programs():
     for name, says in (("ls", "bitnet inspect"), ("list", "bitnet inspect"), ("pull", "never uses the network"), ("start", "use bitnet serve"),
                        ("ps", "nothing runs in the background"), ("show", "bitnet inspect FILE.gguf"), ("rm", "models are files"),
-                       ("create", "bitnet convert"), ("perplexity", "bitnet score"), ("quantize", "bitnet convert")):
+                       ("create", "bitnet convert"), ("perplexity", "bitnet score"), ("quantize", "bitnet convert"), ("embed", "/v1/embeddings"),
+                       ("completion", "bitnet completions")):
         for how in ((name,), (name, "llama3"), ("help", name)):
             r = fails(2, *how, says=f"there is no command '{name}': .*{says}")
             equal(len(r.err.splitlines()), 1, f"{how}: lines")

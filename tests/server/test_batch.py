@@ -151,6 +151,8 @@ def test_refuses():
     mine = write("mine.txt", "my notes\nand more\n")
     fails(2, "batch", path, mine, "--model", model("nano"), says="mine.txt: line 1 is no result")
     fails(2, "batch", path, path, "--model", model("nano"), says="is the input, too")
+    fails(2, "batch", path, "-", "--model", model("nano"), says="results go to a file")
+    check(not os.path.exists("-"), "a file called -")
     pipe = fresh("pipe")
     os.mkfifo(pipe)
     fails(2, "batch", pipe, fresh("o"), "--model", model("nano"), says="pipe: is no regular file", timeout=30)

@@ -283,6 +283,7 @@ def test_embeddings():
     norm = math.sqrt(sum(v * v for v in packed[:16]))
     check(max(abs(a / norm - b) for a, b in zip(packed[:16], short)) < 1e-5, "cut and made 1 long again")
     last = c.embeddings.create(model="story", input="A fox", extra_body={"pooling": "last"}).data[0].embedding
+    refused(openai.BadRequestError, 'mean or last, not', c.embeddings.create, model="story", input="A fox", extra_body={"pooling": "max"})
     check(max(abs(a - b) for a, b in zip(packed, last)) > 1e-3, "mean and last differ")
     by_ids = c.embeddings.create(model="story", input=[ids_of("A fox")]).data[0].embedding
     check(max(abs(a - b) for a, b in zip(packed, by_ids)) < 1e-6, "ids")

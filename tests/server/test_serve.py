@@ -53,6 +53,13 @@ def test_options_from_everywhere():
 
 def test_messages_name_flags_not_fields():
     expect(6, "serve", "--model", NANO, "--kv-pool", "1048576", says="cache pool options: --kv-pool asks for 1024.000 GiB")
+    expect(2, "serve", "--model", NANO, "--isa", "avx9", says="--isa 'avx9' is unknown")
+
+
+def test_settings_that_would_not_work_are_refused():
+    expect(5, "serve", "--model", NANO, "--model-dir", "/nowhere", says="--model-dir /nowhere: No such file")
+    expect(5, "serve", "--model", NANO, "--model-dir", NANO, says="Not a directory")
+    expect(2, "serve", "--model", NANO, "--cors", "example.org", says="--cors: 'example.org' is no origin")
 
 
 def test_keys_stay_secret():
