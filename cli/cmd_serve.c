@@ -33,6 +33,19 @@ static void take_given_keys(args *a, texts *keys)
     }
 }
 
+/* A variable that should have brought a key and is empty would leave the door open. */
+static int check_key_variables(const texts *keys)
+{
+    static const char *const names[] = {"BITNET_API_KEY", "BITNET_API_KEYS"};
+    for (size_t i = 0; i < 2 && !keys->n; i++) {
+        const char *given = getenv(names[i]);
+        if (given && !given[strspn(given, ", \t")])
+            return fail(EXIT_USAGE, "%s: is set, and has no key; unset it if everybody may ask",
+                        names[i]);
+    }
+    return EXIT_OK;
+}
+
 /* A line of n bytes: a key between blanks, nothing, or a comment. */
 static void take_key_line(args *a, texts *keys, const char *line, size_t n)
 {
@@ -64,6 +77,10 @@ static int take_keys(args *a, texts *keys)
 {
     take_given_keys(a, keys);
     int rc = take_key_file(a, keys);
+    rc = rc ? rc : check_key_variables(keys);
+    for (size_t i = 0; i < keys->n && !rc; i++)
+        if (!keys->data[i][strspn(keys->data[i], " \t")])
+            rc = fail(EXIT_USAGE, "API key %zu is empty", i + 1);
     for (size_t i = 0; i < keys->n && !rc; i++)
         for (size_t k = 0; k < i && !rc; k++)
             if (strcmp(keys->data[i], keys->data[k]) == 0)

@@ -273,7 +273,7 @@ static void stream_begin(stream *s, const srv_answer *answer)
 /* A request ends from outside when its time is over, or when the server is told to stop. */
 static const char *error_type(const srv_exchange *x, const bitnet_error *err)
 {
-    if (err->status == BITNET_CANCELLED && srv_time_left(x) <= 0)
+    if (srv_is_timeout(x, err))
         return "timeout_error";
     bool later = err->status == BITNET_MEMORY || err->status == BITNET_CANCELLED;
     return later ? "overloaded_error" : "api_error";

@@ -229,6 +229,8 @@ static bool read_message(srv_exchange *x, json_t *message, size_t i, json_t *mes
         return srv_missing(x, "messages.role");
     if (!content)
         return srv_missing(x, where);
+    if (strcmp(role, "user") == 0 && json_is_array(content) && json_array_size(content) == 0)
+        return srv_field_wrong(x, where, "a text or a list with one block at least");
     if (strcmp(role, "user") == 0)
         return read_user(x, content, where, messages);
     if (strcmp(role, "assistant") == 0)
@@ -240,7 +242,7 @@ static bool read_message(srv_exchange *x, json_t *message, size_t i, json_t *mes
 static bool read_system(srv_exchange *x, json_t *body, json_t *messages)
 {
     json_t *system = srv_field(body, "system"), *parts;
-    if (!system)
+    if (!system || (json_is_string(system) && json_string_length(system) == 0))
         return true;
     parts = json_array();
     bool ok = parts ? read_texts(x, system, "system", parts) : srv_no_memory(x);
@@ -346,6 +348,22 @@ static bool read_thinking(srv_exchange *x, json_t *body, srv_anthropic *r)
     return r->kwargs || srv_no_memory(x);
 }
 
+/* The answer is JSON of a schema: output_config.format, or output_format as it was called first. */
+static bool read_format(srv_exchange *x, json_t *body, srv_anthropic *r)
+{
+    json_t *config = NULL, *format = NULL;
+    if (!srv_field_object(x, body, "output_config", &config) ||
+        !srv_field_object(x, body, "output_format", &format))
+        return false;
+    const char *param = srv_field(config, "format") ? "output_config.format" : "output_format";
+    format = srv_field(config, "format") ? srv_field(config, "format") : format;
+    if (!format)
+        return true;
+    r->ask.schema = json_object_get(format, "schema");
+    return (strcmp(type_of(format), "json_schema") == 0 && json_is_object(r->ask.schema)) ||
+           srv_field_wrong(x, param, "an object whose type is \"json_schema\", with a schema");
+}
+
 /* More tokens than the server allows are cut to what it does: clients always ask for many, and the
  * stop reason says that there were no more. */
 static json_int_t most_tokens(srv_exchange *x, int64_t wanted)
@@ -357,7 +375,7 @@ static json_int_t most_tokens(srv_exchange *x, int64_t wanted)
 /* Fields that have OpenAI's meaning under another name, or other bounds. */
 static bool read_sampling(srv_exchange *x, json_t *body, srv_anthropic *r)
 {
-    static const char *const same[] = {"temperature", "top_p", "top_k"};
+    static const char *const same[] = {"temperature", "top_p", "top_k", "priority", "timeout_ms"};
     json_t *stops = NULL;
     double temperature = 1.0;
     int64_t most = 0;
@@ -397,7 +415,8 @@ bool srv_anthropic_read(srv_exchange *x, bool counting, srv_anthropic *r)
     if (!r->ask.model)
         return srv_missing(x, "model");
     return read_messages(x, body, r) && read_tools(x, body, r) && read_tool_choice(x, body, r) &&
-           read_thinking(x, body, r) && (counting || read_sampling(x, body, r));
+           read_thinking(x, body, r) &&
+           (counting || (read_format(x, body, r) && read_sampling(x, body, r)));
 }
 
 void srv_anthropic_free(srv_anthropic *r)

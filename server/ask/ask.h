@@ -104,5 +104,7 @@ void srv_answer_close(srv_answer *answer);
  * frequency_penalty, seed, stop, logit_bias, n, priority, timeout_ms. False: a field is wrong, and
  * the client has been told which. */
 bool srv_ask_read_sampling(srv_exchange *x, srv_ask *a, json_t *body);
+/* Of these priority and timeout_ms alone. */
+bool srv_ask_read_priority(srv_exchange *x, srv_ask *a, const json_t *body);
 
 #endif

@@ -179,7 +179,7 @@ static bool read_biases(srv_exchange *x, srv_ask *a, json_t *body)
 
 /* ---- whose turn, and until when ---- */
 
-static bool read_priority(srv_exchange *x, srv_ask *a, const json_t *body)
+bool srv_ask_read_priority(srv_exchange *x, srv_ask *a, const json_t *body)
 {
     static const char *const names[] = {"low", "normal", "high", "critical"};
     const char *name = NULL;
@@ -200,5 +200,5 @@ bool srv_ask_read_sampling(srv_exchange *x, srv_ask *a, json_t *body)
 {
     return read_numbers(x, &a->job.sampling, body) && read_whole_numbers(x, a, body) &&
            read_max_tokens(x, a, body) && read_stops(x, a, body) && read_biases(x, a, body) &&
-           read_priority(x, a, body);
+           srv_ask_read_priority(x, a, body);
 }

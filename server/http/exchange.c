@@ -12,7 +12,7 @@
 #include "http/short_memory.h"
 #include "jobs/clock.h"
 
-enum { MAX_JSON_VALUES = 262144, JSON_ROOM = 1 << 30 };
+enum { MAX_JSON_VALUES = 262144, JSON_ROOM = 1 << 30, REPLY_SHARE = 4 }; /* of the room, at most */
 
 double srv_steady_ms(void)
 {
@@ -233,17 +233,44 @@ static bool says_json(const srv_exchange *x)
            (n > 5 && strncasecmp(type + n - 5, "+json", 5) == 0);
 }
 
-/* Counts the tree among those of all requests. False: they are too large together; the client has
- * been told. */
+static size_t json_room(const srv_exchange *x)
+{
+    return x->server->config->json_room ? x->server->config->json_room : JSON_ROOM;
+}
+
+/* Counts values among those of all requests. False: they are too large together. */
+static bool has_room(srv_exchange *x, size_t n_bytes)
+{
+    x->n_json_bytes += n_bytes;
+    return atomic_fetch_add(&x->http->json_bytes, n_bytes) + n_bytes <= json_room(x);
+}
+
+/* False: there is no room for the tree; the client has been told. */
 static bool charge(srv_exchange *x, size_t n_bytes)
 {
-    size_t room = x->server->config->json_room ? x->server->config->json_room : JSON_ROOM;
-    x->n_json_bytes = n_bytes;
-    if (atomic_fetch_add(&x->http->json_bytes, n_bytes) + n_bytes <= room)
+    if (has_room(x, n_bytes))
         return true;
     drop_json(x);
     srv_fail(x, 503, "overloaded", NULL, "there is no memory for the values of the body now");
     return false;
+}
+
+bitnet_status srv_reply_charge(srv_exchange *x, size_t n_bytes, bitnet_error *err)
+{
+    size_t most = json_room(x) / REPLY_SHARE;
+    x->n_reply_bytes += n_bytes;
+    if (x->n_reply_bytes > most) {
+        *err = (bitnet_error){.status = BITNET_ARGUMENT};
+        snprintf(err->message, sizeof err->message,
+                 "the reply would take more than %zu MB; ask for less in one request: fewer "
+                 "prompts, choices (n), log-probabilities or pieces",
+                 most >> 20);
+    } else if (!has_room(x, n_bytes)) {
+        *err = (bitnet_error){BITNET_AGAIN, "there is no memory for the values of the reply now"};
+    } else {
+        return BITNET_OK;
+    }
+    return err->status;
 }
 
 /* False: too deep or too large for a tree; the client has been told. */
@@ -292,6 +319,12 @@ json_t *srv_body_json(srv_exchange *x)
     if (!says_json(x)) {
         srv_fail(x, 415, "unsupported_media_type", NULL,
                  "the body must be JSON: send the header Content-Type: application/json");
+        return NULL;
+    }
+    const char *coding = srv_header(x, "Content-Encoding");
+    if (coding && *coding && strcasecmp(coding, "identity") != 0) {
+        srv_fail(x, 415, "unsupported_content_encoding", NULL,
+                 "Content-Encoding: the body may not be compressed; send it as it is");
         return NULL;
     }
     if (!x->n_body) {

@@ -62,6 +62,12 @@ void srv_fail(srv_exchange *x, int status, const char *code, const char *param, 
  * model), MEMORY and AGAIN 503, CANCELLED 499 (the client went), 504 (the deadline passed) or 503
  * (the server ends), others 500 without file names. */
 void srv_fail_with(srv_exchange *x, const bitnet_error *err);
+/* Is the error that the time of the request, or of the server for it, is over? */
+bool srv_is_timeout(const srv_exchange *x, const bitnet_error *err);
+/* Counts so much of a reply that is gathered in memory among what all requests hold. On failure:
+ * ARGUMENT, one reply may not have so much; AGAIN, there is no room for it now. */
+bitnet_status srv_reply_charge(srv_exchange *x, size_t n_bytes, bitnet_error *err);
+enum { SRV_NUMBER_BYTES = 48 }; /* of a number in a list, about */
 
 /* A reply that comes in pieces. _begin sends status 200 and the headers. _write waits while the
  * client is slow, at most for the time a slow client is given, and not beyond the deadline or the

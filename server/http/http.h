@@ -98,13 +98,15 @@ struct srv_exchange {
     char id[72], method[16];
     char *path, *part;
     pair *pairs;
-    size_t key; /* from 1; 0: none */
+    bool other_host; /* the first line asks for another host than the header */
+    size_t key;      /* from 1; 0: none */
     char *body;
     size_t n_body, n_body_room;
     json_t *json;
-    size_t n_json_bytes; /* its part of the sum */
-    bool begun;          /* headers were seen */
-    bool handed;         /* to a handler */
+    size_t n_json_bytes;  /* its part of the sum */
+    size_t n_reply_bytes; /* and of that the part of its reply */
+    bool begun;           /* headers were seen */
+    bool handed;          /* to a handler */
     int refusal; /* of a body that is too large: this status, once it has been read; 0: none */
     bool closes; /* no other request comes on this connection */
     bool is_old; /* HTTP/1.0, which has no interim replies */

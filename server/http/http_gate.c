@@ -93,15 +93,27 @@ static void take_id(srv_exchange *x)
     }
 }
 
+/* The path of http://host/path, as proxies are asked; the host must be that of the Host header. */
+static const char *path_of(srv_exchange *x, const char *url)
+{
+    if (strncasecmp(url, "http://", 7) != 0)
+        return url;
+    const char *host = srv_header(x, "Host");
+    size_t n = strcspn(url + 7, "/");
+    x->other_host = !host || strlen(host) != n || strncasecmp(url + 7, host, n) != 0;
+    return url[7 + n] ? url + 7 + n : "/";
+}
+
 /* False: there is no memory for a copy of all. */
 static bool take_in(srv_exchange *x, const char *url, const char *method)
 {
     const char *part = "";
     taking t = {x, true};
     snprintf(x->method, sizeof x->method, "%s", method);
-    x->path = strdup(url);
     MHD_get_connection_values_n(x->connection, MHD_HEADER_KIND, take_header, &t);
     MHD_get_connection_values_n(x->connection, MHD_GET_ARGUMENT_KIND, take_variable, &t);
+    url = path_of(x, url);
+    x->path = strdup(url);
     take_id(x);
     x->api = srv_route_api(url);
     x->route = srv_route_find(method, url, &part);
@@ -126,12 +138,47 @@ static size_t count_headers(const srv_exchange *x, const char *name)
     return n;
 }
 
+static bool is_token(const char *name)
+{
+    static const char marks[] = "!#$%&'*+-.^_`|~";
+    const char *p = name;
+    while (isalnum((unsigned char)*p) || (*p && strchr(marks, *p)))
+        p++;
+    return p > name && !*p;
+}
+
+/* Is a name none, or does it only begin like one that tells a length? So does libmicrohttpd show a
+ * header with a blank before its colon, and one that goes on in the next line; a proxy may take
+ * them for what they look like. */
+static bool has_broken_header(const srv_exchange *x)
+{
+    static const char *const lengths[] = {"Content-Length", "Transfer-Encoding"};
+    for (const pair *p = x->pairs; p; p = p->next) {
+        if (p->kind != OF_HEADER)
+            continue;
+        if (!is_token(p->name))
+            return true;
+        for (size_t i = 0; i < 2; i++)
+            if (strncasecmp(p->name, lengths[i], strlen(lengths[i])) == 0 &&
+                p->name[strlen(lengths[i])])
+                return true;
+    }
+    return false;
+}
+
 /* Two ways to say where a body ends are one too many: somebody in between may take the other. */
 static bool check_framing(srv_exchange *x, const char *version)
 {
     const char *encoding = srv_header(x, "Transfer-Encoding");
     size_t n_length = count_headers(x, "Content-Length");
-    if (n_length > 1 || (encoding && n_length) || count_headers(x, "Transfer-Encoding") > 1)
+    if (has_broken_header(x))
+        srv_fail(
+            x, 400, "bad_header", NULL,
+            "a header is malformed: a name is followed by its colon, and a value by the end of "
+            "its line");
+    else if (x->other_host)
+        srv_fail(x, 400, "bad_host", NULL, "the address that is asked for is not that of Host");
+    else if (n_length > 1 || (encoding && n_length) || count_headers(x, "Transfer-Encoding") > 1)
         srv_fail(x, 400, "bad_framing", NULL,
                  "the length of the body is given more than once (Content-Length, "
                  "Transfer-Encoding)");

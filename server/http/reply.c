@@ -188,6 +188,12 @@ void srv_fail(srv_exchange *x, int status, const char *code, const char *param, 
     srv_reply_json(x, status, srv_error_json(x->api, status, code, param, message, x->id));
 }
 
+bool srv_is_timeout(const srv_exchange *x, const bitnet_error *err)
+{
+    return err->status == BITNET_CANCELLED && !atomic_load(&x->client_gone) &&
+           (atomic_load(&x->late) || !atomic_load(&x->server->draining));
+}
+
 static void fail_cancelled(srv_exchange *x, const bitnet_error *err)
 {
     if (atomic_load(&x->client_gone))

@@ -78,7 +78,11 @@ static bitnet_status constrain(srv_scheduler *s, srv_choice *c, bitnet_error *er
         return srv_no_memory(err);
     k.biases = biases;
     k.n_biases = list_biases(s, c, biases);
-    bitnet_status st = c->matcher ? check_left(s, c, k.biases, k.n_biases, err) : BITNET_OK;
+    bitnet_status st = BITNET_OK;
+    if (c->matcher)
+        st = check_left(s, c, k.biases, k.n_biases, err);
+    else if (count_forbidden(biases, k.n_biases) >= (size_t)s->info->n_vocab)
+        st = srv_error(err, BITNET_ARGUMENT, "logit_bias forbids every token of the model");
     if (st == BITNET_OK)
         st = c->matcher ? bitnet_matcher_constrain(c->matcher, c->sampler, biases, k.n_biases, err)
                         : bitnet_sampler_constrain(c->sampler, &k, err);

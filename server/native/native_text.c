@@ -18,6 +18,8 @@ void srv_native_apply_template(srv_exchange *x);
 void srv_native_props(srv_exchange *x);
 void srv_native_slots(srv_exchange *x);
 
+enum { PIECE_BYTES = 600 }; /* of a token with its text in a reply, about */
+
 /* ---- tokenize ---- */
 
 typedef struct tokenizing {
@@ -77,9 +79,15 @@ void srv_native_tokenize(srv_exchange *x)
     unsigned flags =
         (t.add_special ? BITNET_TEXT_BOS : 0u) | (t.parse_special ? BITNET_TEXT_SPECIAL : 0u);
     if (srv_tokenize(x, model, json_string_value(t.content), json_string_length(t.content), flags,
-                     &ids, &n))
-        srv_reply_json(x, 200,
-                       json_pack("{s:o}", "tokens", tokens_json(model, ids, n, t.with_pieces)));
+                     &ids, &n)) {
+        bitnet_error err = {0};
+        if (srv_reply_charge(x, n * (t.with_pieces ? PIECE_BYTES : SRV_NUMBER_BYTES), &err) ==
+            BITNET_OK)
+            srv_reply_json(x, 200,
+                           json_pack("{s:o}", "tokens", tokens_json(model, ids, n, t.with_pieces)));
+        else
+            srv_fail_with(x, &err);
+    }
     free(ids);
     srv_model_release(srv_server_of(x)->models, model);
 }

@@ -47,6 +47,11 @@ static bool take_vector(srv_exchange *x, embedding *e, const srv_event *event)
     size_t n = event->n_vector;
     if (e->dimensions && (uint64_t)e->dimensions < n)
         n = (size_t)e->dimensions;
+    bitnet_error err = {0};
+    if (srv_reply_charge(x, n * SRV_NUMBER_BYTES, &err) != BITNET_OK) {
+        srv_fail_with(x, &err);
+        return false;
+    }
     return json_array_append_new(e->vectors, vector_json(event->vector, n, e->unit)) == 0 ||
            srv_no_memory(x);
 }

@@ -93,10 +93,13 @@ static json_t *whole_reply(chat *c, srv_said *said, json_t **logprobs, const srv
     return reply;
 }
 
-static void take_delta(chat *c, srv_said *said, json_t **logprobs, const srv_delta *d, bool *good)
+static void take_delta(chat *c, srv_said *said, json_t **logprobs, const srv_delta *d,
+                       bitnet_error *err)
 {
-    *good = *good && srv_said_take(&said[d->choice], d);
-    if (c->logprobs && d->has_token)
+    if (err->status == BITNET_OK && !srv_said_take(&said[d->choice], d))
+        *err = (bitnet_error){BITNET_MEMORY, "out of memory"};
+    bool more = err->status == BITNET_OK && c->logprobs && d->has_token;
+    if (more && srv_reply_charge(c->x, SRV_LOGPROB_BYTES(c->ask.job.n_top), err) == BITNET_OK)
         json_array_append_new(logprobs[d->choice],
                               srv_openai_logprob(srv_answer_model(c->answer), d->event));
 }
@@ -104,18 +107,18 @@ static void take_delta(chat *c, srv_said *said, json_t **logprobs, const srv_del
 static void answer_whole(chat *c)
 {
     int n = c->ask.job.n_choices;
-    bool good = true;
+    bitnet_error err = {0};
     srv_delta d = {0};
     srv_said *said = calloc((size_t)n, sizeof *said);
     json_t **logprobs = calloc((size_t)n, sizeof(json_t *));
     for (int i = 0; logprobs && i < n; i++)
         logprobs[i] = json_array();
     while (said && logprobs && srv_answer_next(c->answer, &d) && d.kind != SRV_DELTA_END)
-        take_delta(c, said, logprobs, &d, &good);
-    if (!said || !logprobs || !good)
+        take_delta(c, said, logprobs, &d, &err);
+    if (!said || !logprobs)
         srv_fail(c->x, 503, "out_of_memory", NULL, "out of memory");
-    else if (d.event->error.status != BITNET_OK)
-        srv_fail_with(c->x, &d.event->error);
+    else if (err.status != BITNET_OK || d.event->error.status != BITNET_OK)
+        srv_fail_with(c->x, err.status != BITNET_OK ? &err : &d.event->error);
     else
         srv_reply_json(c->x, 200, whole_reply(c, said, logprobs, &d.event->usage));
     for (int i = 0; i < n; i++) {

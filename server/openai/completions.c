@@ -46,7 +46,7 @@ static bool read_best_of(completion *c, const json_t *body)
     int64_t best = 1;
     if (!srv_field_int(c->x, body, "best_of", 1, INT32_MAX, &best))
         return false;
-    if (best == 1 || best == c->ask.job.n_choices)
+    if (!srv_field(body, "best_of") || best == c->ask.job.n_choices)
         return true;
     srv_fail(c->x, 400, "unsupported_value", "best_of",
              "best_of is %lld: it is not supported unless it equals n", (long long)best);
@@ -188,8 +188,8 @@ static const char *finish_of(const side *s)
 static json_t *choice_json(const completion *c, size_t index, json_t *text, side *s,
                            const char *finish)
 {
-    json_t *legacy = c->logprobs && json_array_size(s->legacy.tokens) ? srv_legacy_take(&s->legacy)
-                                                                      : json_null();
+    bool tells = c->logprobs && (!c->stream || json_array_size(s->legacy.tokens));
+    json_t *legacy = tells ? srv_legacy_take(&s->legacy) : json_null();
     return json_pack("{s:o, s:I, s:o, s:s?}", "text", text, "index", (json_int_t)index, "logprobs",
                      legacy, "finish_reason", finish);
 }
@@ -229,6 +229,7 @@ typedef struct work {
     srv_answer *answer;
     side *sides; /* [n_choices] */
     json_t *choices;
+    bitnet_error error; /* that the reply is too large */
     bool begun;         /* the echo of this prompt */
     bool *stream_begun; /* the stream of all prompts */
 } work;
@@ -257,12 +258,23 @@ static void free_sides(work *w)
     free(w->sides);
 }
 
-/* Every choice has the same prompt. */
-static void take_prompt_token(work *w, const srv_event *e)
+/* Is there room for the log-probabilities of so many tokens? */
+static bool charge(work *w, int n_tokens)
 {
-    if (w->c->echo && w->c->logprobs)
-        for (int i = 0; i < w->c->ask.job.n_choices; i++)
-            add_prompt_token(&w->sides[i], w->answer, e);
+    size_t each = SRV_LEGACY_BYTES(w->c->ask.job.n_top);
+    return srv_reply_charge(w->c->x, (size_t)n_tokens * each, &w->error) == BITNET_OK;
+}
+
+/* Every choice has the same prompt. */
+static bool take_prompt_token(work *w, const srv_event *e)
+{
+    if (!w->c->echo || !w->c->logprobs)
+        return true;
+    if (!charge(w, w->c->ask.job.n_choices))
+        return false;
+    for (int i = 0; i < w->c->ask.job.n_choices; i++)
+        add_prompt_token(&w->sides[i], w->answer, e);
+    return true;
 }
 
 /* The prompt is over: what generated tokens stand behind. */
@@ -309,13 +321,12 @@ static bool flush(work *w, int choice, const char *finish)
 /* Takes one delta; a stream tells it at once. */
 static bool take_delta(work *w, const srv_delta *d)
 {
-    if (d->kind == SRV_DELTA_PROMPT) {
-        take_prompt_token(w, d->event);
-        return true;
-    }
+    if (d->kind == SRV_DELTA_PROMPT)
+        return take_prompt_token(w, d->event);
     end_prompt(w);
     side *s = &w->sides[d->choice];
-    bool good = take_token(w->c, s, w->answer, d);
+    bool gathers = w->c->logprobs && d->has_token && !w->c->stream;
+    bool good = (!gathers || charge(w, 1)) && take_token(w->c, s, w->answer, d);
     if (good && w->c->stream)
         good = flush(w, d->choice, d->kind == SRV_DELTA_FINISH ? finish_of(s) : NULL);
     return good;
@@ -397,7 +408,9 @@ static bool one_prompt(completion *c, size_t i, json_t *choices, bool *stream_be
     work w = {.c = c, .prompt = i, .answer = c->answers[i % WINDOW], .choices = choices};
     w.stream_begun = stream_begun;
     bool good = begin_sides(&w), read = good && read_answer(&w, &end);
-    if (!good || (!read && !c->stream))
+    if (w.error.status != BITNET_OK)
+        tell_failure(c, &w.error, *stream_begun);
+    else if (!good || (!read && !c->stream))
         tell_failure(c, &no_memory, *stream_begun);
     else if (!read)
         srv_stream_end(c->x); /* nobody listens */

@@ -47,12 +47,15 @@ static bool read_embedding(embedding *e, json_t *body)
     e->ask.want_receipt = false;
     return srv_field_text(e->x, body, "model", 1024, &e->ask.model) &&
            srv_prompts_read(e->x, body, "input", &e->inputs) &&
+           srv_ask_read_priority(e->x, &e->ask, body) &&
            srv_field_int(e->x, body, "dimensions", 1, INT32_MAX, &e->dimensions) &&
            read_word(e->x, body, "encoding_format", "base64", "float", &e->base64) &&
            read_word(e->x, body, "pooling", "mean", "last", &e->ask.job.mean_pooling);
 }
 
 /* ---- vectors ---- */
+
+enum { BASE64_BYTES = 6 }; /* of a number, about */
 
 /* Cuts to n and makes it 1 long; a vector of zeros stays. */
 static void normalise(float *v, size_t n)
@@ -101,10 +104,13 @@ static json_t *as_base64(const float *v, size_t n)
     return out;
 }
 
-static json_t *vector_json(const embedding *e, size_t index, const srv_event *event)
+static json_t *vector_json(const embedding *e, size_t index, const srv_event *event,
+                           bitnet_error *err)
 {
     size_t n = e->dimensions > 0 && (size_t)e->dimensions < event->n_vector ? (size_t)e->dimensions
                                                                             : event->n_vector;
+    if (srv_reply_charge(e->x, n * (e->base64 ? BASE64_BYTES : SRV_NUMBER_BYTES), err) != BITNET_OK)
+        return NULL;
     float *v = malloc((n + 1) * sizeof *v);
     if (!v)
         return NULL;
@@ -134,14 +140,17 @@ static bool start_more(embedding *e, size_t current)
 static bool one_text(embedding *e, size_t i, json_t *data)
 {
     srv_delta d = {0};
+    bitnet_error err = {0};
     json_t *vector = NULL;
     srv_answer *answer = e->answers[i % WINDOW];
     while (srv_answer_next(answer, &d) && d.kind != SRV_DELTA_END)
         if (d.kind == SRV_DELTA_VECTOR && !vector)
-            vector = vector_json(e, i, d.event);
-    bool failed = d.event->error.status != BITNET_OK;
+            vector = vector_json(e, i, d.event, &err);
+    if (err.status == BITNET_OK)
+        err = d.event->error;
+    bool failed = err.status != BITNET_OK;
     if (failed)
-        srv_fail_with(e->x, &d.event->error);
+        srv_fail_with(e->x, &err);
     else if (!vector)
         srv_fail(e->x, 503, "out_of_memory", NULL, "out of memory");
     if (failed || !vector) {

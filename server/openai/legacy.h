@@ -9,6 +9,9 @@ typedef struct srv_legacy {
     json_t *tokens, *token_logprobs, *top_logprobs, *offsets;
 } srv_legacy;
 
+/* What a token with so many others beside it takes in memory, about. */
+#define SRV_LEGACY_BYTES(n_top) (600 + 150 * (size_t)((n_top) > 0 ? (n_top) : 0))
+
 void srv_legacy_open(srv_legacy *l);
 void srv_legacy_free(srv_legacy *l);
 /* A token whose text begins at a character of the choice's text. event NULL: there is no

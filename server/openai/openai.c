@@ -132,20 +132,23 @@ void srv_openai_receipt(json_t *reply, const srv_answer *answer)
 
 /* ---- streams ---- */
 
-static const char *error_type(const bitnet_error *err)
+static const char *error_type(const bitnet_error *err, bool late)
 {
-    return err->status == BITNET_ARGUMENT || err->status == BITNET_CONTEXT ? "invalid_request_error"
-                                                                           : "server_error";
+    if (err->status == BITNET_ARGUMENT || err->status == BITNET_CONTEXT)
+        return "invalid_request_error";
+    return late ? "timeout_error" : "server_error";
 }
 
 void srv_openai_stream_error(srv_exchange *x, const bitnet_error *err)
 {
     bool ours = err->status == BITNET_ARGUMENT || err->status == BITNET_CONTEXT ||
                 err->status == BITNET_CANCELLED || err->status == BITNET_MEMORY;
+    bool late = srv_is_timeout(x, err);
     srv_stream_event(x, NULL,
                      json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message",
                                ours ? err->message : bitnet_status_text(err->status), "type",
-                               error_type(err), "param", "code", bitnet_status_text(err->status)));
+                               error_type(err, late), "param", "code",
+                               late ? "timeout" : bitnet_status_text(err->status)));
 }
 
 void srv_openai_stream_done(srv_exchange *x)

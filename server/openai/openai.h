@@ -25,6 +25,8 @@ bool srv_openai_format(srv_exchange *x, srv_ask *a, const json_t *format, const 
 json_t *srv_logprob_number(double logprob);
 /* {"token", "logprob", "bytes", "top_logprobs"} of a token event, a new value. */
 json_t *srv_openai_logprob(const srv_model *model, const srv_event *e);
+/* What that takes in memory with so many others beside it, about. */
+#define SRV_LOGPROB_BYTES(n_top) (900 * (size_t)(1 + ((n_top) > 0 ? (n_top) : 0)))
 /* "usage" of completions, a new value. */
 json_t *srv_openai_usage(const srv_usage *u);
 const char *srv_openai_fingerprint(void);

@@ -80,8 +80,11 @@ static bool read_response(response *r)
         !srv_field_object(r->x, text, "format", &format) ||
         !srv_openai_format(r->x, &r->ask, format, "text.format"))
         return false;
+    json_t *tools = NULL;
+    if (!srv_field_array(r->x, r->body, "tools", SIZE_MAX, &tools))
+        return false;
     r->messages = srv_responses_messages(r->x, r->body);
-    r->tools = srv_responses_tools(srv_field(r->body, "tools"));
+    r->tools = srv_responses_tools(tools);
     r->ask.messages = r->messages;
     r->ask.tools = r->tools;
     r->ask.tool_choice = srv_field(r->body, "tool_choice");
@@ -244,6 +247,12 @@ static void answer(response *r)
             r->full = strcmp(d.finish, "length") == 0;
         if (d.kind == SRV_DELTA_END) {
             (begun ? end_stream : end_whole)(r, d.event);
+            return;
+        }
+        srv_event too_large = {0};
+        if (r->out.logprobs && d.has_token &&
+            srv_reply_charge(r->x, SRV_LOGPROB_BYTES(r->ask.job.n_top), &too_large.error)) {
+            (begun ? end_stream : end_whole)(r, &too_large);
             return;
         }
         srv_output_take(&r->out, &d);

@@ -186,6 +186,23 @@ def refused(error, status, says, **request):
     raise AssertionError(f"{request} was not refused")
 
 
+def test_a_schema_holds_the_answer():
+    schema = {"type": "object", "properties": {"animal": {"enum": ["fox", "owl"]}}, "required": ["animal"], "additionalProperties": False}
+    form = {"type": "json_schema", "schema": schema}
+    for more in ({"output_config": {"format": form}}, {"output_format": form}):
+        said = json.loads(text_of(client().messages.create(**BODY, extra_body=more)))
+        check(said["animal"] in ("fox", "owl") and len(said) == 1, f"{said}")
+    for bad in ({"output_format": {"type": "json_schema"}}, {"output_config": {"format": {"type": "xml"}}}):
+        refused(anthropic.BadRequestError, 400, "json_schema", extra_body=bad)
+
+
+def test_what_is_empty():
+    count = client().messages.count_tokens
+    equal(count(model="story", messages=HELLO, system="").input_tokens, count(model="story", messages=HELLO).input_tokens, "no system's words")
+    refused(anthropic.BadRequestError, 400, "messages.1.content", messages=HELLO + [{"role": "user", "content": []}])
+    refused(anthropic.BadRequestError, 400, "priority", extra_body={"priority": "bogus"})
+
+
 def test_errors_have_its_shape():
     bad = anthropic.BadRequestError
     equal(refused(bad, 400, "temperature", extra_body={"temperature": 1.5}), "invalid_request_error", "type")

@@ -168,6 +168,35 @@ def test_row_17_numbers_have_bounds():
 
 
 # ---- prompts that are too long ----
+def memory_mb(server):
+    with open(f"/proc/{server.process.pid}/status", encoding="utf-8") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmHWM")) >> 10
+
+
+def test_row_17_replies_have_bounds():
+    """Few bytes that ask for a reply of gigabytes."""
+    text = "Once upon a time there was a fox. " * 6
+    with Server("--model", model("nano"), "--no-log-requests") as s:
+        goes_on(s)
+        before = memory_mb(s)
+        for path, body in (("/v1/completions", {"prompt": [text] * 200, "n": 8, "echo": True, "logprobs": 100, "max_tokens": 0}),
+                           ("/v1/completions", {"prompt": [text] * 200, "n": 8, "echo": True, "logprobs": 100, "max_tokens": 1}),
+                           ("/tokenize", {"content": "\U0001f600" * 500000, "with_pieces": True})):
+            said = attack(s, path, body, allowed=[400])[2]
+            check(b"the reply would take more than 256 MB" in said, said[:300])
+        grown = memory_mb(s) - before
+        check(SLOW or grown < 600, f"the server grew by {grown} MB")
+        goes_on(s)
+
+
+def test_row_17_biases_that_forbid_all():
+    with Server("--model", model("nano"), "--no-log-requests") as s:
+        body = {"prompt": "x", "max_tokens": 3, "logit_bias": {str(i): -100 for i in range(512)}}
+        check(b"forbids every token" in attack(s, "/v1/completions", body, allowed=[400])[2], "it says why")
+        del body["logit_bias"]["100"]
+        equal(json.loads(attack(s, "/v1/completions", body, allowed=[200])[2])["usage"]["completion_tokens"], 3, "one is left")
+
+
 def test_row_18_prompts_longer_than_the_context():
     long = "word " * 5000
     for context in ("256", "1", "2"):

@@ -333,13 +333,34 @@ def test_row_19_framing():
                 ("a negative one", b"Content-Length: -1\r\n\r\n{}", {400}),
                 ("more than 64 bits", b"Content-Length: 99999999999999999999999\r\n\r\n{}", {400, 413}),
                 ("another coding", b"Transfer-Encoding: gzip\r\n\r\n{}", {400, 501}),
-                ("two codings", b"Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", {400, 501})):
+                ("two codings", b"Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", {400, 501}),
+                ("a blank before the colon", b"Content-Length : 2\r\n\r\n{}", {400}),
+                ("a tab there", b"Content-Length\t: 2\r\n\r\n{}", {400}),
+                ("a length in the next line", b"Content-Length:\r\n 2\r\n\r\n{}", {400}),
+                ("a coding in the next line", b"Content-Length: 2\r\nTransfer-Encoding:\r\n chunked\r\n\r\n{}", {400}),
+                ("a blank before the coding's colon", b"Content-Length: 2\r\nTransfer-Encoding : chunked\r\n\r\n{}", {400}),
+                ("a name that is none", b"Content-Length: 2\r\nX(Y): 1\r\n\r\n{}", {400})):
             reply = d.raw(post + lines + b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
             check(status_of(reply) in wanted, f"{what}: {reply[:200]}")
             check(b" 200 OK" not in reply, f"{what}: the second request was seen in it: {reply}")
         for what, data in (("no Host", b"GET /seen HTTP/1.1\r\n\r\n"), ("two Hosts", b"GET /seen HTTP/1.1\r\nHost: a\r\nHost: localhost\r\n\r\n")):
             equal(status_of(d.raw(data)), 400, what)
         equal(d.seen()["handled"], 0, "handlers that were called")
+
+
+def test_targets_as_for_a_proxy():
+    with Driver() as d:
+        for target, host, wanted in (("http://localhost/health/live", "localhost", 200), ("HTTP://LOCALHOST/health/live", "localhost", 200),
+                                     ("http://localhost", "localhost", 404), ("http://evil.example/health/live", "localhost", 400),
+                                     ("http://localhost/health/live", "evil.example", 400), ("http://localhost/no/such", "localhost", 404)):
+            reply = d.raw(f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            equal(status_of(reply), wanted, f"{target} of {host}")
+
+
+def test_compressed_bodies_are_refused():
+    with Driver() as d:
+        for coding, wanted in (("gzip", 415), ("br", 415), ("identity", 200)):
+            equal(d.ask("POST", "/echo", b"{}", {"Content-Type": "application/json", "Content-Encoding": coding})[0], wanted, coding)
 
 
 def test_row_19_garbage():

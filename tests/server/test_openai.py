@@ -342,6 +342,11 @@ def test_other_errors():
 
 
 def test_a_deadline_of_its_own():
+    events = server().events("/v1/completions", {"model": "story", "prompt": "x", "max_tokens": 900, "ignore_eos": True, "stream": True, "timeout_ms": 30})
+    told = [e["error"] for _, e in events if isinstance(e, dict) and "error" in e]
+    equal([(e["type"], e["code"]) for e in told], [("timeout_error", "timeout")], "a deadline in a stream")
+    refused(openai.BadRequestError, "timeout_ms", client().embeddings.create, model="story", input="x", extra_body={"timeout_ms": -5})
+    refused(openai.BadRequestError, "best_of", complete, n=3, extra_body={"best_of": 1})
     e = refused(openai.InternalServerError, "deadline", complete, max_tokens=500, extra_body={"timeout_ms": 1})
     equal((e.status_code, e.code), (504, "timeout"), "status")
 

@@ -57,6 +57,8 @@ def test_messages_name_flags_not_fields():
 
 
 def test_settings_that_would_not_work_are_refused():
+    for value, says in (("", "BITNET_API_KEYS: is set, and has no key"), (", ", "is empty"), ("a, ", "API key 2 is empty")):
+        expect(2, "serve", "--model", NANO, env={"BITNET_API_KEYS": value}, says=says)
     expect(5, "serve", "--model", NANO, "--model-dir", "/nowhere", says="--model-dir /nowhere: No such file")
     expect(5, "serve", "--model", NANO, "--model-dir", NANO, says="Not a directory")
     expect(2, "serve", "--model", NANO, "--cors", "example.org", says="--cors: 'example.org' is no origin")
