@@ -19,7 +19,7 @@ let models = [];
 let note = null, greeting = null; // elements above the messages, with the text they were made of
 const conversations = new Map(); // id -> conversation
 const answers = new Map(); // conversation -> Answer that is being written
-const retries = new Map(); // node -> {timer, left}: will be tried again
+const retries = new Map(); // node -> {conversation, timer, left}: will be tried again
 const drafts = new Map(); // conversation -> text in the box
 const others = typeof BroadcastChannel === "function" ? new BroadcastChannel("bitnet-chat") : null;
 
@@ -74,7 +74,7 @@ function startNew() {
 }
 
 function remove(conversation) {
-  answers.get(conversation)?.stop();
+  halt(conversation);
   conversations.delete(conversation.id);
   store.remove(conversation.id).then(() => others?.postMessage(conversation.id));
   if (conversation === here) open(newest() || newConversation());
@@ -260,6 +260,7 @@ function whenDone(answer, then) {
 
 function answered(conversation, parent, answer, tries) {
   answers.delete(conversation);
+  if (!conversations.has(conversation.id)) return; // removed meanwhile
   touch(conversation);
   const {node, error} = answer;
   if (error) troubled(conversation, parent, node, error, tries);
@@ -280,7 +281,7 @@ function troubled(conversation, parent, node, error, tries) {
 
 // 429 and 503: the server said when to come back.
 function countDown(conversation, parent, node, seconds, tries) {
-  const entry = {left: seconds, timer: setInterval(() => {
+  const entry = {conversation, left: seconds, timer: setInterval(() => {
     entry.left--;
     if (entry.left > 0) return void (conversation === here && draw());
     endCountDown(node);
@@ -324,10 +325,14 @@ const on = {
   },
 };
 
+// Ends what is being written in a conversation, or waited for.
+function halt(conversation) {
+  answers.get(conversation)?.stop();
+  for (const [node, entry] of retries) if (entry.conversation === conversation) endCountDown(node);
+}
+
 function stop() {
-  const answer = answers.get(here);
-  if (answer) answer.stop();
-  for (const {node} of shown(here)) if (retries.has(node)) endCountDown(node);
+  halt(here);
   draw();
 }
 

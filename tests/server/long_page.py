@@ -289,6 +289,26 @@ def test_conversations(mock):
 
 
 @with_mock
+def test_deleted_while_answering(mock):
+    """A conversation that is deleted while an answer is written, or waited for, does not come back by itself."""
+    with Tab(mock.url, may_log="Failed to load resource") as t:
+        for text, sign in (("slow and long", "article.last[aria-busy=true]"), ("fail 503", "article.last .trouble:has-text('again in')")):
+            n_posted = len(mock.posted) + 1
+            t.send(text, wait=False)
+            t.page.wait_for_selector(sign)
+            t.page.get_by_label("Delete " + text).click()
+            t.page.wait_for_timeout(2500)  # longer than the server said to wait
+            equal([t.titles(), len(mock.posted)], [[], n_posted], f"conversations and requests after {text!r} was deleted")
+        t.page.get_by_role("button", name="Undo").click()
+        check(t.last().get_by_role("button", name="Try again", exact=True).is_visible(), "no way to try again after undoing")
+        t.page.get_by_label("Delete fail 503").click()
+        t.page.wait_for_timeout(200)
+        t.page.reload()
+        t.ready()
+        equal(t.titles(), [], "after a reload")
+
+
+@with_mock
 def test_two_at_a_time(mock):
     """An answer goes on while another conversation is read."""
     with Tab(mock.url) as t:
