@@ -86,6 +86,7 @@ export class Answer {
 
   keep() {
     const began = performance.now();
+    this.node.written = Date.now();
     this.kept();
     this.keptAt = performance.now();
     this.keepEvery = Math.max(400, (this.keptAt - began) * 20);

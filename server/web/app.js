@@ -1,7 +1,7 @@
 // app.js - the page: which conversation is open, what is being answered, and what the buttons and keys do.
 import * as api from "./api.js";
 import {Answer} from "./answer.js";
-import {addMessage, exportText, importText, messagesTo, newConversation, pack, shown, titleOf, unpack} from "./conversation.js";
+import {addMessage, exportText, importText, merge, messagesTo, newConversation, pack, shown, startOver, titleOf, unpack} from "./conversation.js";
 import {bar, byId, count, download, el, icon, iconButton, plural, rate} from "./dom.js";
 import {MessageView} from "./message.js";
 import * as settings from "./settings.js";
@@ -28,7 +28,8 @@ const others = typeof BroadcastChannel === "function" ? new BroadcastChannel("bi
 function keep(conversation) {
   if (!conversation.root.kids.length && !conversation.system && !conversation.title) return;
   if (!conversations.has(conversation.id)) return; // removed meanwhile
-  store.put(pack(conversation)).then((ok) => ok && others?.postMessage(conversation.id));
+  const join = (kept) => merge(conversation, kept) && pack(conversation);
+  store.put(pack(conversation), join).then((ok) => ok && others?.postMessage(conversation.id));
 }
 
 function touch(conversation) {
@@ -38,21 +39,21 @@ function touch(conversation) {
   drawList();
 }
 
-// Another tab has changed a conversation.
+// Another tab has changed a conversation, or removed it. What is shown, typed and written here goes on.
 async function changedElsewhere(id) {
-  const mine = conversations.get(id);
-  if (mine && answers.has(mine)) return;
   const packed = await store.get(id);
-  if (packed) conversations.set(id, unpack(packed, id));
+  const mine = here.id === id ? here : conversations.get(id);
+  if (mine && packed) merge(mine, packed);
+  else if (mine) halt(mine);
+  if (packed) conversations.set(id, mine || unpack(packed, id));
   else conversations.delete(id);
-  if (here.id !== id || !packed) return drawList();
-  drafts.set(conversations.get(id), byId("composer-text").value);
-  open(conversations.get(id), true);
+  drawList();
+  if (mine === here) draw();
 }
 
 // ---- conversations ----
 
-function open(conversation, stay = false) {
+function open(conversation) {
   if (here) drafts.set(here, byId("composer-text").value);
   here = conversation;
   views = new Map();
@@ -63,7 +64,7 @@ function open(conversation, stay = false) {
   else history.replaceState(null, "", location.pathname + location.search);
   draw();
   drawList();
-  if (!stay) toEnd();
+  toEnd();
 }
 
 function startNew() {
@@ -228,7 +229,7 @@ function send(text) {
 function generate(conversation, parent, again = null, tries = 0) {
   if (answers.has(conversation)) return;
   const node = again || addMessage(parent, "assistant", "");
-  for (const field of ["ended", "trouble", "tokens", "numbers", "receipt", "reasoning"]) delete node[field];
+  startOver(node);
   const answer = new Answer(node, {changed: () => drawSoon(conversation, node), kept: () => keep(conversation)});
   answers.set(conversation, answer);
   touch(conversation);
@@ -260,10 +261,9 @@ function whenDone(answer, then) {
 
 function answered(conversation, parent, answer, tries) {
   answers.delete(conversation);
-  if (!conversations.has(conversation.id)) return; // removed meanwhile
-  touch(conversation);
-  const {node, error} = answer;
-  if (error) troubled(conversation, parent, node, error, tries);
+  const {node, error} = answer, removed = !conversations.has(conversation.id);
+  if (!removed) touch(conversation);
+  if (error && !removed) troubled(conversation, parent, node, error, tries);
   else say(node.ended === "stopped" ? "Stopped." : "Answer: " + node.text);
   if (conversation === here) {
     const follow = nearEnd();
@@ -586,7 +586,6 @@ function wire() {
   wireDialogs();
   wireTheme();
   document.addEventListener("keydown", onKey);
-  addEventListener("pagehide", () => answers.forEach((answer, conversation) => keep(conversation)));
   addEventListener("hashchange", () => {
     const c = conversations.get(location.hash.slice(1));
     if (c && c !== here) open(c);

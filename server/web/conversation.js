@@ -22,6 +22,24 @@ export function addMessage(parent, role, text) {
   return node;
 }
 
+// Forgets what was answered in a message, which will be written anew.
+export function startOver(node) {
+  for (const field of ["ended", "trouble", "tokens", "numbers", "receipt", "reasoning"]) delete node[field];
+  node.written = Date.now();
+}
+
+// Every message with its parent, parents before kids.
+function* everyMessage(conversation) {
+  const todo = [conversation.root];
+  while (todo.length) {
+    const parent = todo.pop();
+    for (const node of parent.kids) {
+      todo.push(node);
+      yield {node, parent};
+    }
+  }
+}
+
 // The messages that are shown, from the first to the last, each with its parent.
 export function shown(conversation) {
   const out = [];
@@ -35,14 +53,8 @@ export function shown(conversation) {
 
 // What the server is asked with: the system prompt and the messages from the first down to `last`, shown or not.
 export function messagesTo(conversation, last) {
-  const parents = new Map(), todo = [conversation.root];
-  while (todo.length) {
-    const parent = todo.pop();
-    for (const node of parent.kids) {
-      parents.set(node, parent);
-      todo.push(node);
-    }
-  }
+  const parents = new Map();
+  for (const {node, parent} of everyMessage(conversation)) parents.set(node, parent);
   const messages = [];
   for (let node = last; node && node.role !== "root"; node = parents.get(node)) {
     if (node.text) messages.push({role: node.role, content: node.text});
@@ -58,21 +70,43 @@ export function titleOf(conversation) {
   return line ? (line.length > 60 ? line.slice(0, 59) + "\u2026" : line) : "New conversation";
 }
 
+// ---- two tabs ----
+
+const writtenAt = (node) => node.written || node.created;
+
+// Takes over what another tab has kept of this conversation, in its packed form: messages that are missing here, and those
+// that were written later there. What is shown here stays. Tells whether there was anything.
+export function merge(c, packed) {
+  const known = new Map([[c.root.id, c.root]]);
+  for (const {node} of everyMessage(c)) known.set(node.id, node);
+  const isNews = (m) => !known.has(m.id) || writtenAt(m) > writtenAt(known.get(m.id));
+  if (!(packed.updated > c.updated) && !packed.messages?.some(isNews)) return false;
+  const theirs = unpack(packed, c.id);
+  for (const {node, parent} of everyMessage(theirs)) {
+    const own = known.get(node.id);
+    if (!own) known.get(parent.id)?.kids.push(node); // with all that follows it
+    else if (isNews(node)) rewrite(own, node);
+  }
+  if (theirs.updated > c.updated) Object.assign(c, {title: theirs.title, system: theirs.system, updated: theirs.updated});
+  return true;
+}
+
+function rewrite(own, {kids, pick, ...fields}) {
+  startOver(own);
+  Object.assign(own, fields);
+}
+
 // ---- files ----
 
 // The form in which a conversation is kept and exported: its messages in a list, parents before kids, each with the place of
 // its parent (-1: it begins the conversation). A list, because a tree as deep as a conversation is long cannot be written.
 export function pack(c) {
   const {id, title, system, created, updated, root} = c;
-  const messages = [], places = new Map([[root, -1]]), todo = [root];
-  while (todo.length) {
-    const parent = todo.pop();
-    for (const node of parent.kids) {
-      const {kids, id: unused, ...fields} = node;
-      places.set(node, messages.length);
-      todo.push(node);
-      messages.push({parent: places.get(parent), ...fields});
-    }
+  const messages = [], places = new Map([[root, -1]]);
+  for (const {node, parent} of everyMessage(c)) {
+    const {kids, ...fields} = node;
+    places.set(node, messages.length);
+    messages.push({parent: places.get(parent), ...fields});
   }
   return {id, title, system, created, updated, pick: root.pick, messages};
 }
@@ -123,7 +157,7 @@ function contentText(content) {
 }
 
 // A conversation from its packed form, whoever wrote that. Nothing of it is trusted; a parent stands before its kids, so that
-// there can be no circle. `id`: as it was kept in this browser; else it gets a new one.
+// there can be no circle. `id`: as it was kept in this browser, with ids of its messages; else all of them are new.
 export function unpack(from, id) {
   const c = newConversation();
   c.id = id || c.id;
@@ -134,7 +168,7 @@ export function unpack(from, id) {
   c.root.pick = number(from?.pick, 0);
   const list = Array.isArray(from?.messages) ? from.messages : [];
   if (list.length > MAX_NODES) throw new Error(`A conversation has more than ${MAX_NODES} messages.`);
-  const nodes = list.map(cleanMessage);
+  const nodes = list.map((m, i) => cleanMessage(m, (id && string(m?.id, 40)) || "m" + i));
   nodes.forEach((node, i) => {
     const parent = list[i]?.parent;
     (Number.isInteger(parent) && parent >= 0 && parent < i ? nodes[parent] : c.root).kids.push(node);
@@ -143,11 +177,12 @@ export function unpack(from, id) {
   return c;
 }
 
-function cleanMessage(from) {
+function cleanMessage(from, id) {
   const node = {
-    id: newId(), role: from?.role === "assistant" ? "assistant" : "user", text: string(from?.text),
+    id, role: from?.role === "assistant" ? "assistant" : "user", text: string(from?.text),
     created: number(from?.created, Date.now()), kids: [], pick: number(from?.pick, 0),
   };
+  if (from?.written) node.written = number(from.written, node.created);
   if (from?.reasoning) node.reasoning = string(from.reasoning);
   if (from?.model) node.model = string(from.model, 300);
   if (from?.ended) node.ended = string(from.ended, 40);

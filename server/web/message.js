@@ -47,7 +47,7 @@ export class MessageView {
     this.tools.hidden = running;
     if (this.chart) this.chart.hidden = !node.tokens?.length;
     this.facts.textContent = factsOf(node, running);
-    this.below.hidden = running && !this.facts.textContent;
+    this.below.hidden = Boolean(this.form) || (running && !this.facts.textContent);
     this.drawTrouble(running, retryIn);
     this.drawReceipt();
   }

@@ -27,6 +27,7 @@ function openDatabase() {
 }
 
 // Each store: all() gives what is kept, put() and remove() keep and forget; the last two never throw and tell whether it worked.
+// Another tab may have kept the same conversation: put() calls `join` with that, which gives what to keep instead, or false.
 class Database {
   where = "database";
   onTrouble = () => {};
@@ -53,8 +54,12 @@ class Database {
     return this.act("readonly", (s) => s.get(id)).catch(() => null);
   }
 
-  put(conversation) {
-    return this.quietly(() => this.act("readwrite", (s) => s.put(conversation)));
+  put(conversation, join) {
+    return this.quietly(() => this.act("readwrite", (s) => {
+      const request = s.get(conversation.id);
+      request.onsuccess = () => s.put((request.result && join(request.result)) || conversation);
+      return request;
+    }));
   }
 
   remove(id) {
@@ -90,9 +95,10 @@ class LocalStore {
     return readValue("conversation." + id, null);
   }
 
-  async put(conversation) {
+  async put(conversation, join) {
     try {
-      localStorage.setItem(KEY + conversation.id, JSON.stringify(conversation));
+      const before = readValue("conversation." + conversation.id, null);
+      localStorage.setItem(KEY + conversation.id, JSON.stringify((before && join(before)) || conversation));
       return true;
     } catch (e) {
       this.onTrouble(e);

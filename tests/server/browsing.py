@@ -1,6 +1,7 @@
 """What the tests of the chat page share: Chromium without a window, driven by PyPI's playwright, and the few things a reader
 does. Chromium is Debian's; no browser is downloaded. Screenshots of a failed test, and those of long_page.py, go to
 $BITNET_SCREENSHOTS, else nowhere."""
+import copy
 import os
 import shutil
 import sys
@@ -45,6 +46,15 @@ class Tab:
     def watch(self, page):
         page.on("pageerror", lambda e: self.problems.append(f"threw: {e}"))
         page.on("console", lambda m: self.problems.append(f"logged: {m.text}") if m.type == "error" else None)
+
+    def beside(self):
+        """Another tab of the same browser, at the same conversation."""
+        tab = copy.copy(self)
+        tab.page = self.context.new_page()
+        tab.watch(tab.page)
+        tab.page.goto(self.page.url)
+        tab.ready()
+        return tab
 
     def __enter__(self):
         return self

@@ -323,6 +323,54 @@ def test_two_at_a_time(mock):
 
 
 @with_mock
+def test_two_tabs(mock):
+    """Two tabs write in one conversation at the same time: nothing is lost, in neither tab nor after a reload."""
+    with Tab(mock.url) as one:
+        one.send("first")
+        two = one.beside()
+        one.send("slow and long", wait=False)
+        two.until("the other tab's answer", lambda: len(two.messages()) == 4 and len(answer(two)) > 20)
+        two.send("quick")
+        two.last().get_by_label("Another answer").click()
+        two.finished()
+        one.until("the other tab's message", lambda: len(one.messages()) == 6)
+        one.page.keyboard.press("Escape")
+        one.finished()
+        one.until("the other tab's two answers", lambda: one.last().locator(".branch span").inner_text() == "1/2")
+        whole = one.messages()[:5]
+        two.until("the whole answer of the first tab", lambda: two.messages()[:5] == whole)
+        one.page.wait_for_timeout(300)
+        for tab in (one, two):
+            tab.page.reload()
+            tab.ready()
+            equal(tab.messages()[:5], whole, "after a reload")
+            check(tab.last().locator(".branch span").inner_text() in ("1/2", "2/2"), "an answer is lost")
+
+
+@with_mock
+def test_two_tabs_and_an_edit(mock):
+    """What another tab does leaves an edit alone; a conversation that it deletes is not answered on."""
+    with Tab(mock.url) as one:
+        one.send("first")
+        two = one.beside()
+        two.page.get_by_label("Edit this message").click()
+        two.page.fill(".edit textarea", "half of a")
+        one.send("second")
+        two.until("the other tab's message", lambda: len(two.messages()) == 4)
+        equal(two.page.input_value(".edit textarea"), "half of a", "the text of the edit")
+        equal(two.page.evaluate("document.activeElement.getAttribute('aria-label')"), "Your message", "what has the focus")
+        one.send("slow and long", wait=False)
+        one.running()
+        two.page.get_by_label("Delete first").click()
+        one.finished()
+        one.page.wait_for_timeout(1000)
+        equal([one.titles(), two.titles()], [[], []], "conversations after it was deleted")
+        one.page.reload()
+        one.ready()
+        equal(one.titles(), [], "after a reload")
+
+
+@with_mock
 def test_export_import(mock):
     """What was exported comes back in another browser: every branch, number and receipt."""
     with Tab(mock.url) as t:
@@ -352,7 +400,8 @@ def strip(exported):
     """Without what is new in each export."""
     del exported["exported"]
     for c in exported["conversations"]:
-        del c["id"]
+        for part in [c, *c["messages"]]:
+            del part["id"]
     return exported
 
 
