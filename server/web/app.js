@@ -274,7 +274,7 @@ function answered(conversation, parent, answer, tries) {
 }
 
 function troubled(conversation, parent, node, error, tries) {
-  if (error.kind === "key") askForKey(error.message, () => retry(node, parent));
+  if (error.kind === "key") askForKey(error.message, () => retry(conversation, node, parent));
   if (error.kind === "lost") connectionLost();
   if (error.kind === "wait" && !node.text && tries < MAX_RETRIES) countDown(conversation, parent, node, error.after, tries);
 }
@@ -295,9 +295,9 @@ function endCountDown(node) {
   retries.delete(node);
 }
 
-function retry(node, parent) {
+function retry(conversation, node, parent) {
   endCountDown(node);
-  generate(here, parent, node.text ? null : node);
+  generate(conversation, parent, node.text ? null : node);
 }
 
 const on = {
@@ -306,7 +306,7 @@ const on = {
     generate(here, parent);
     home();
   },
-  retry,
+  retry: (node, parent) => retry(here, node, parent),
   pick(parent, place) {
     parent.pick = place;
     keep(here);
@@ -342,7 +342,7 @@ async function refreshModels() {
   try {
     models = await api.getModels();
   } catch (e) {
-    if (e.kind === "key") askForKey(e.message, refreshAll);
+    if (e.kind === "key") askForKey(e.message);
     else if (e.kind === "lost") connectionLost();
     return;
   }
@@ -403,10 +403,10 @@ async function connectionLost() {
   refreshAll();
 }
 
-let afterKey = null;
+const afterKey = []; // what to do with a key once it is given, besides asking for models
 
 function askForKey(why, then) {
-  afterKey = then;
+  if (then) afterKey.push(then);
   const dialog = byId("key");
   if (dialog.open) return;
   byId("key-why").textContent = api.getKey() ? `The server refused the key. ${why}` : "Whoever runs the server has it. It is kept in this tab until the tab closes.";
@@ -602,12 +602,18 @@ function wireDialogs() {
   byId("settings").addEventListener("close", leaveSettings);
   byId("key-form").addEventListener("submit", (e) => {
     e.preventDefault();
-    api.setKey(byId("key-text").value.trim());
-    byId("key").close();
-    refreshAll();
-    afterKey?.();
-    afterKey = null;
+    takeKey();
   });
+  byId("key").addEventListener("close", () => (afterKey.length = 0));
+}
+
+async function takeKey() {
+  const then = afterKey.splice(0);
+  api.setKey(byId("key-text").value.trim());
+  byId("key").close();
+  await refreshAll();
+  if (byId("key").open) afterKey.push(...then); // the key was refused
+  else for (const act of then) act();
 }
 
 function wireTheme() {

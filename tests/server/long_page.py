@@ -250,6 +250,22 @@ def test_key():
     mock.stop()
 
 
+def test_key_for_a_message():
+    """A message that was refused for want of a key is asked again with the right one."""
+    mock = Mock(key="sesame")
+    with Tab(mock.url, may_log="Failed to load resource") as t:
+        t.page.get_by_role("button", name="Not now").click()
+        t.send("hello", wait=False)
+        for key in ("wrong", "sesame"):
+            t.page.wait_for_selector("#key[open]")
+            t.page.fill("#key-text", key)
+            t.page.press("#key-text", "Enter")
+        t.until("the answer", lambda: "Once upon" in answer(t))
+        equal([m["content"] for p in mock.posted for m in p["messages"]], ["hello"], "what was asked with the key")
+        equal(t.page.locator("#model option").count(), 3, "models")
+    mock.stop()
+
+
 @with_mock
 def test_interrupted(mock):
     """A reload in the middle of an answer keeps what had come, and says that it was cut off."""
