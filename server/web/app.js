@@ -315,15 +315,20 @@ const on = {
     views.get(node)?.branch.querySelector("button:not(:disabled)")?.focus();
   },
   edit(node, parent, text) {
-    if (answers.has(here)) return toast("An answer is being written. Esc stops it.");
+    if (answers.has(here)) return void toast("An answer is being written. Esc stops it.");
     const sibling = addMessage(parent, node.role, node.role === "user" ? text.trim() : text);
     home();
-    if (node.role === "user") return generate(here, sibling);
-    sibling.ended = "edited";
-    touch(here);
-    draw();
+    if (node.role === "user") generate(here, sibling);
+    else keepEdited(sibling);
+    return true;
   },
 };
+
+function keepEdited(node) {
+  node.ended = "edited";
+  touch(here);
+  draw();
+}
 
 // Ends what is being written in a conversation, or waited for.
 function halt(conversation) {

@@ -8,7 +8,8 @@ const ENDED = {
   content_filter: "stopped by a filter",
 };
 
-// Shows `node` in an <article>. `on`: what the buttons do: edit(node, text), again(node), retry(node), pick(parent, place).
+// Shows `node` in an <article>. `on`: what the buttons do: edit(node, parent, text), which tells whether it was done,
+// again(node, parent), retry(node, parent), pick(parent, place).
 // `update` draws anew what changed; a growing answer calls it often, so it leaves alone what is the same.
 export class MessageView {
   constructor(node, parent, on) {
@@ -150,8 +151,7 @@ export class MessageView {
   takeEdit(e, area) {
     e.preventDefault();
     const text = area.value;
-    this.leaveEdit();
-    if (text.trim() && text !== this.node.text) this.on.edit(this.node, this.parent, text);
+    if (!text.trim() || text === this.node.text || this.on.edit(this.node, this.parent, text)) this.leaveEdit();
   }
 
   leaveEdit() {

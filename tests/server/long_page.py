@@ -112,6 +112,25 @@ def test_tree(mock):
 
 
 @with_mock
+def test_edit_while_answering(mock):
+    """An edit that cannot be sent yet keeps its text, and is sent later."""
+    with Tab(mock.url) as t:
+        t.send("one")
+        t.send("slow and long", wait=False)
+        t.page.get_by_label("Edit this message").first.click()
+        t.page.fill(".edit textarea", "changed")
+        t.page.press(".edit textarea", "Enter")
+        t.until("why not", lambda: "is being written" in t.page.text_content("#toast"))
+        equal(t.page.input_value(".edit textarea"), "changed", "the text of the edit")
+        t.page.press("#composer-text", "Escape")
+        t.finished()
+        t.page.press(".edit textarea", "Enter")
+        t.finished()
+        equal(t.messages()[0], ["user", "changed"], "the edited message")
+        equal(len(t.messages()), 2, "messages")
+
+
+@with_mock
 def test_settings(mock):
     """What is set is sent, what is empty is not, what is wrong says so; it outlives a reload."""
     with Tab(mock.url) as t:
