@@ -54,7 +54,7 @@ async function changedElsewhere(id) {
 // ---- conversations ----
 
 function open(conversation) {
-  if (here) drafts.set(here, byId("composer-text").value);
+  if (here) leave();
   here = conversation;
   views = new Map();
   byId("messages").replaceChildren();
@@ -65,6 +65,20 @@ function open(conversation) {
   draw();
   drawList();
   toEnd();
+}
+
+// What was typed stays with the conversation it was typed in.
+function leave() {
+  drafts.set(here, byId("composer-text").value);
+  takeTitle();
+}
+
+function takeTitle() {
+  const field = byId("title"), typed = field.value;
+  if (typed === field.defaultValue) return;
+  field.value = field.defaultValue;
+  here.title = typed.trim();
+  touch(here);
 }
 
 function startNew() {
@@ -102,8 +116,15 @@ function drawList() {
     return el("li", {class: c === here ? "here" : null}, open_, iconButton("trash", "Delete " + title, () => remove(c)));
   });
   byId("list").replaceChildren(...rows);
-  byId("title").value = here.title;
-  byId("title").placeholder = titleOf(here);
+  drawTitle();
+}
+
+// A title that is being typed stays as it is; the default value of the field is the one that was drawn.
+function drawTitle() {
+  const field = byId("title");
+  if (field.value === field.defaultValue) field.value = here.title;
+  field.defaultValue = here.title;
+  field.placeholder = titleOf(here);
   document.title = here.root.kids.length ? titleOf(here) + " \u00b7 bitnet" : "bitnet";
 }
 
@@ -580,10 +601,7 @@ function wire() {
   });
   byId("composer-text").addEventListener("keydown", onBoxKey);
   byId("scroll").addEventListener("scroll", () => (byId("latest").hidden = nearEnd()), {passive: true});
-  byId("title").addEventListener("change", (e) => {
-    here.title = e.target.value.trim();
-    touch(here);
-  });
+  byId("title").addEventListener("change", takeTitle);
   byId("model").addEventListener("change", (e) => {
     keepValue("model", e.target.value);
     refreshProps();

@@ -324,6 +324,22 @@ def test_conversations(mock):
 
 
 @with_mock
+def test_title_while_answering(mock):
+    """A title that is being typed stays when the answer ends, and goes to its own conversation."""
+    with Tab(mock.url) as t:
+        t.send("about owls")
+        t.page.keyboard.press("Alt+KeyN")
+        t.send("slow foxes", wait=False)
+        t.page.type("#title", "My fo")
+        t.finished()
+        t.page.type("#title", "xes")
+        equal(t.page.input_value("#title"), "My foxes", "the title after the answer")
+        t.page.keyboard.press("Alt+ArrowDown")
+        equal(t.titles(), ["My foxes", "about owls"], "titles")
+        equal(t.page.input_value("#title"), "", "the title of the other one")
+
+
+@with_mock
 def test_deleted_while_answering(mock):
     """A conversation that is deleted while an answer is written, or waited for, does not come back by itself."""
     with Tab(mock.url, may_log="Failed to load resource") as t:
