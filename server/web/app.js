@@ -1,7 +1,7 @@
 // app.js - the page: which conversation is open, what is being answered, and what the buttons and keys do.
 import * as api from "./api.js";
 import {Answer} from "./answer.js";
-import {addMessage, exportText, importText, merge, messagesTo, newConversation, pack, shown, startOver, titleOf, unpack} from "./conversation.js";
+import {addMessage, exportText, importText, isEmpty, merge, messagesTo, newConversation, pack, shown, startOver, titleOf, unpack} from "./conversation.js";
 import {bar, byId, count, download, el, icon, iconButton, plural, rate} from "./dom.js";
 import {MessageView} from "./message.js";
 import * as settings from "./settings.js";
@@ -13,6 +13,7 @@ const MAX_RETRIES = 20;
 
 let store;
 let here; // the conversation that is shown
+let blank = newConversation(); // the one for what is said next; a draft in it is found again
 let views = new Map(); // node -> MessageView
 let props = {}, propsOf = ""; // what the server says of the chosen model; of which, in which state
 let models = [];
@@ -26,8 +27,7 @@ const others = typeof BroadcastChannel === "function" ? new BroadcastChannel("bi
 // ---- keeping ----
 
 function keep(conversation) {
-  if (!conversation.root.kids.length && !conversation.system && !conversation.title) return;
-  if (!conversations.has(conversation.id)) return; // removed meanwhile
+  if (isEmpty(conversation) || !conversations.has(conversation.id)) return; // or removed meanwhile
   const join = (kept) => merge(conversation, kept) && pack(conversation);
   store.put(pack(conversation), join).then((ok) => ok && others?.postMessage(conversation.id));
 }
@@ -82,17 +82,21 @@ function takeTitle() {
 }
 
 function startNew() {
-  const empty = [...conversations.values()].find((c) => !c.root.kids.length && !c.title && !c.system);
-  open(empty || newConversation());
+  open(unused());
   hideSide();
   home();
+}
+
+function unused() {
+  if (!isEmpty(blank)) blank = newConversation();
+  return blank;
 }
 
 function remove(conversation) {
   halt(conversation);
   conversations.delete(conversation.id);
   store.remove(conversation.id).then(() => others?.postMessage(conversation.id));
-  if (conversation === here) open(newest() || newConversation());
+  if (conversation === here) open(newest() || unused());
   drawList();
   (byId("list").querySelector(".open") || byId("new")).focus();
   toast(`\u201c${titleOf(conversation)}\u201d is deleted.`, "Undo", () => {
@@ -106,7 +110,7 @@ const sorted = () => [...conversations.values()].sort((a, b) => b.updated - a.up
 const newest = () => sorted()[0];
 
 function drawList() {
-  const rows = sorted().filter((c) => c.root.kids.length || c.title || c.system).map((c) => {
+  const rows = sorted().filter((c) => !isEmpty(c)).map((c) => {
     const title = titleOf(c);
     const open_ = el("button", {type: "button", class: answers.has(c) ? "open busy" : "open", title, "aria-current": c === here ? "true" : null,
       onclick: () => {
@@ -670,6 +674,6 @@ async function load() {
 
 await load();
 wire();
-open(conversations.get(location.hash.slice(1)) || newConversation());
+open(conversations.get(location.hash.slice(1)) || blank);
 home();
 refreshAll();

@@ -14,6 +14,9 @@ export function newConversation() {
   return {id: newId(), title: "", system: "", created: now, updated: now, root: {id: "root", role: "root", kids: [], pick: 0}};
 }
 
+// Nothing has been said or set in it.
+export const isEmpty = (c) => !c.root.kids.length && !c.title && !c.system;
+
 // Adds a message below `parent` and shows it.
 export function addMessage(parent, role, text) {
   const node = {id: newId(), role, text, created: Date.now(), kids: [], pick: 0};

@@ -324,6 +324,26 @@ def test_conversations(mock):
 
 
 @with_mock
+def test_drafts(mock):
+    """What was typed and not sent is found again in its conversation, in a new one, too."""
+    with Tab(mock.url) as t:
+        t.send("about owls")
+        t.page.fill("#composer-text", "and mice")
+        t.page.keyboard.press("Alt+KeyN")
+        equal(t.page.input_value("#composer-text"), "", "the box of a new conversation")
+        t.page.fill("#composer-text", "about fo")
+        t.page.keyboard.press("Alt+KeyN")
+        equal(t.page.input_value("#composer-text"), "about fo", "after a new one was asked for once more")
+        t.page.get_by_role("button", name="about owls", exact=True).click()
+        equal(t.page.input_value("#composer-text"), "and mice", "the box of the old one")
+        t.page.click("#new")
+        equal(t.page.input_value("#composer-text"), "about fo", "the box of the new one")
+        t.send("about foxes")
+        t.page.click("#new")
+        equal([t.page.input_value("#composer-text"), t.messages()], ["", []], "a new one again")
+
+
+@with_mock
 def test_title_while_answering(mock):
     """A title that is being typed stays when the answer ends, and goes to its own conversation."""
     with Tab(mock.url) as t:
