@@ -406,6 +406,7 @@ async function refreshProps() {
   try {
     if (!model || model.state === "loaded") props = await api.getProps(model?.id);
   } catch { /* the page works without; what is wrong with the server, models or an answer tell */ }
+  settings.limitTokens(props.limits?.max_tokens);
   byId("about").textContent = [props.version && `bitnet ${props.version}`, props.summary].filter((t) => typeof t === "string").join(" \u00b7 ");
   draw();
 }

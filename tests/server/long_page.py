@@ -160,6 +160,29 @@ def test_settings(mock):
 
 
 @with_mock
+def test_bounds(mock):
+    """The bounds of the settings are the server's: what it would refuse is refused in the dialog, the last that it takes is taken."""
+    values = {"temperature": (-0.1, 2.1, 0, 2), "top_p": (-0.1, 1.1, 0, 1), "min_p": (-0.1, 1.1, 0, 1), "top_k": (-2, 2**31, -1, 2**31 - 1),
+              "max_tokens": (0, 4097, 1, 4096), "seed": (0.5, 2**54, 1 - 2**53, 2**53 - 1)}  # two wrong ones, two right ones
+    with Tab(mock.url) as t:
+        t.until("models", lambda: t.page.locator("#context").is_visible())
+        t.page.click("#settings-open")
+        for name, value, right in [(name, v, i >= 2) for name, all_four in values.items() for i, v in enumerate(all_four)]:
+            t.page.fill("#set-" + name, str(value))
+            t.page.press("#set-" + name, "Enter")
+            equal(t.page.text_content("#why-" + name) == "", right, f"{name} {value} is taken")
+            if right:
+                t.page.click("#settings-open")
+        for stops, right in (("ä" * 128, True), ("ä" * 129, False), ("\n".join("abcdefghijklmnop"), True), ("\n".join("abcdefghijklmnopq"), False)):
+            t.page.fill("#set-stop", stops)
+            t.page.click("#settings .primary")
+            equal(t.page.text_content("#why-stop") == "", right, f"{len(stops)} characters of stop texts are taken")
+            if right:
+                t.page.click("#settings-open")
+        equal(axe_finds(t.page), [], "axe on a complaint")
+
+
+@with_mock
 def test_models(mock):
     """Each model with its state; a choice is sent and remembered, and loads nothing before a message is sent."""
     with Tab(mock.url) as t:

@@ -172,7 +172,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                  "state": "loaded" if "other" in self.server.loaded else "unloaded"}]})
         elif path == "/props":
             self.reply(200, {"model": "story", "n_ctx": 512, "device": "cpu (mock), 2 threads", "version": "0.1.0",
-                             "summary": "requested=auto detected=[cpu] selected=cpu"})
+                             "summary": "requested=auto detected=[cpu] selected=cpu", "limits": {"max_tokens": 4096}})
         elif path.startswith("/v1/receipts/"):
             self.reply(200, {"schema_version": "1.1.0", "compute_path": "real", "backend": "cpu",
                              "kernels": ["gemv_i2s_r16.dotprod", "rmsnorm.neon", "attention.neon", "<img src=x onerror=hacked=1>"],
