@@ -269,7 +269,7 @@ function generate(conversation, parent, again = null, tries = 0) {
     answered(conversation, parent, answer, tries);
   });
   const messages = messagesTo(conversation, parent);
-  answer.run(messages, settings.current(), byId("model").value).then(() => conversation === here && draw());
+  answer.run(messages, settings.forAnswer(parent.kids.indexOf(node)), byId("model").value).then(() => conversation === here && draw());
 }
 
 // An Answer's run() also fetches its receipt; the conversation is free as soon as the text is there.

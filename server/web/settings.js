@@ -14,7 +14,10 @@ const isStop = (s) => typeof s === "string" && s && new TextEncoder().encode(s).
 
 let settings = cleaned(readValue("settings", {}));
 
-export const current = () => settings;
+// What the nth answer to a message is asked with, from 0: each has a seed of its own, so that it is new and can be made again.
+export function forAnswer(n) {
+  return settings.seed === undefined ? settings : {...settings, seed: settings.seed + n};
+}
 
 // A server may allow fewer tokens; 0: it does not.
 export function limitTokens(most) {

@@ -160,6 +160,20 @@ def test_settings(mock):
 
 
 @with_mock
+def test_seed(mock):
+    """Another answer draws with the next seed, one that is tried again with the same."""
+    with Tab(mock.url, may_log="Failed to load resource") as t:
+        settings(t, seed="7")
+        t.send("busy")
+        t.until("the answer", lambda: "Once upon" in answer(t))
+        for _ in range(2):
+            t.last().get_by_label("Another answer").click()
+            t.finished()
+        t.send("next")
+        equal([p["seed"] for p in mock.posted], [7, 7, 7, 8, 9, 7], "seeds")
+
+
+@with_mock
 def test_bounds(mock):
     """The bounds of the settings are the server's: what it would refuse is refused in the dialog, the last that it takes is taken."""
     values = {"temperature": (-0.1, 2.1, 0, 2), "top_p": (-0.1, 1.1, 0, 1), "min_p": (-0.1, 1.1, 0, 1), "top_k": (-2, 2**31, -1, 2**31 - 1),
