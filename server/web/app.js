@@ -117,10 +117,17 @@ function drawList() {
         open(c);
         hideSide();
       }}, title);
-    return el("li", {class: c === here ? "here" : null}, open_, iconButton("trash", "Delete " + title, () => remove(c)));
+    return el("li", {class: c === here ? "here" : null, "data-id": c.id}, open_, iconButton("trash", "Delete " + title, () => remove(c)));
   });
-  byId("list").replaceChildren(...rows);
+  drawRows(rows);
   drawTitle();
+}
+
+// The button that had the focus has it in its new row, too.
+function drawRows(rows) {
+  const list = byId("list"), had = document.activeElement.closest("#list button");
+  list.replaceChildren(...rows);
+  if (had) list.querySelector(`[data-id="${had.parentElement.dataset.id}"] .${had.classList[0]}`)?.focus({preventScroll: true});
 }
 
 // A title that is being typed stays as it is; the default value of the field is the one that was drawn.
@@ -479,16 +486,24 @@ function home() {
   if (!matchMedia("(pointer: coarse)").matches) byId("composer-text").focus({preventScroll: true});
 }
 
+// On a narrow screen conversations come in over the rest, which cannot be reached meanwhile, but for the way to undo.
+function setSide(shown_) {
+  document.body.classList.toggle("side-shown", shown_);
+  byId("shade").hidden = !shown_;
+  byId("side-open").setAttribute("aria-expanded", String(shown_));
+  for (const e of document.querySelectorAll(".skip, .top, #scroll, .bottom > :not(#toast)")) e.inert = shown_;
+}
+
+const isSideShown = () => document.body.classList.contains("side-shown");
+
 function hideSide() {
-  document.body.classList.remove("side-shown");
-  byId("shade").hidden = true;
-  byId("side-open").setAttribute("aria-expanded", "false");
+  if (!isSideShown()) return;
+  setSide(false);
+  byId("side-open").focus();
 }
 
 function showSide() {
-  document.body.classList.add("side-shown");
-  byId("shade").hidden = false;
-  byId("side-open").setAttribute("aria-expanded", "true");
+  setSide(true);
   byId("new").focus();
 }
 
@@ -527,7 +542,7 @@ function onKey(e) {
   if (e.isComposing || document.querySelector("dialog[open]")) return;
   if (e.key === "Escape") {
     hideCard();
-    if (document.body.classList.contains("side-shown")) hideSide();
+    if (isSideShown()) hideSide();
     else stop();
   } else if (e.altKey && !e.ctrlKey && !e.metaKey && Object.hasOwn(ALT, e.code)) {
     e.preventDefault();
@@ -582,6 +597,7 @@ function wire() {
   click("side-open", showSide);
   click("side-close", hideSide);
   click("shade", hideSide);
+  matchMedia("(max-width: 52rem)").addEventListener("change", hideSide); // as in style.css
   click("settings-open", openSettings);
   click("keys", () => byId("shortcuts").showModal());
   click("latest", toEnd);

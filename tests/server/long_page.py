@@ -687,6 +687,50 @@ def test_keyboard_alone(mock):
             check(name in seen, f"{name} is not reached; reached: {sorted(seen)}")
 
 
+FOCUS = "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent.trim()"
+
+
+@with_mock
+def test_focus_in_the_list(mock):
+    """Who chooses a conversation by a key stays at it, also while answers begin and end."""
+    with Tab(mock.url) as t:
+        t.send("about owls")
+        t.page.keyboard.press("Alt+KeyN")
+        t.send("slow foxes", wait=False)
+        t.page.locator("#list .open", has_text="about owls").focus()
+        t.page.keyboard.press("Enter")
+        equal(t.messages()[0][1], "about owls", "the chosen conversation")
+        equal(t.page.evaluate(FOCUS), "about owls", "focus after Enter")
+        t.page.keyboard.press("Tab")
+        t.until("the other answer is done", lambda: t.page.locator(".busy").count() == 0)
+        equal(t.page.evaluate(FOCUS), "Delete about owls", "focus after an answer")
+
+
+@with_mock
+def test_focus_of_a_phone(mock):
+    """The conversations of a narrow screen: what is behind them is out of reach, and focus comes back to their button."""
+    with Tab(mock.url, width=390, height=740) as t:
+        t.send("hello")
+        t.page.click("#side-open")
+        for _ in range(20):
+            t.page.keyboard.press("Tab")
+            check(not t.page.locator(".top :focus, #scroll:focus, #scroll :focus, .bottom :focus, .skip:focus").count(), "what is behind is reached with Tab")
+        t.page.focus("#new")
+        t.page.keyboard.press("Escape")
+        equal(t.page.evaluate(FOCUS), "Show conversations", "focus after Escape")
+        t.page.click("#side-open")
+        t.page.locator("#list .open").focus()
+        t.page.keyboard.press("Enter")
+        equal(t.page.evaluate(FOCUS), "Show conversations", "focus after a choice")
+        t.page.click("#side-open")
+        t.page.get_by_label("Delete hello").click()
+        t.page.get_by_role("button", name="Undo").click()
+        equal(t.titles(), ["hello"], "after undoing over the list")
+        t.page.set_viewport_size({"width": 1280, "height": 860})
+        t.page.click("#composer-text")
+        equal(t.page.locator("[inert]").count(), 0, "elements out of reach on a wide screen")
+
+
 @with_mock
 def test_policy(mock):
     """The policy of server/native/web.h holds in the browser: no HTML can be made of a text, nothing comes from elsewhere."""
