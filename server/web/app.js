@@ -547,11 +547,14 @@ function onKey(e) {
   } else if (e.altKey && !e.ctrlKey && !e.metaKey && Object.hasOwn(ALT, e.code)) {
     e.preventDefault();
     ALT[e.code]();
-  } else if ((e.ctrlKey || e.metaKey) && e.code === "Slash") {
+  } else if ((e.ctrlKey || e.metaKey) && isSlash(e)) {
     e.preventDefault();
     byId("shortcuts").showModal();
   }
 }
+
+// By its sign, or by its place where that has another one; a minus there is the browser's.
+const isSlash = (e) => e.key === "/" || (e.code === "Slash" && e.key !== "-");
 
 function onBoxKey(e) {
   if (e.isComposing || e.altKey) return;
