@@ -102,8 +102,8 @@ export class Answer {
 
   async fetchReceipt() {
     this.node.receipt = {id: this.receiptId, text: ""};
-    // it is written when the job ends, which may be a moment after the last token; a stopped one takes a step longer
-    for (const wait of [0, 150, 400, 1000]) {
+    // it is written after the last token, in the server's own time; who asks too early leaves an error in console and log
+    for (const wait of [400, 800, 2000]) {
       await new Promise((r) => setTimeout(r, wait));
       try {
         this.node.receipt.text = await getReceipt(this.receiptId);

@@ -102,6 +102,7 @@ class Mock(http.server.ThreadingHTTPServer):
         self.n_answers = self.n_gone = self.n_busy = 0
         self.requests, self.queries, self.posted, self.sockets = [], [], [], []
         self.loaded = {"story"}
+        self.receipts = {}  # path -> when it is there
         self.policy = policy()
         self.url = f"http://127.0.0.1:{self.server_address[1]}/"
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
@@ -173,7 +174,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif path == "/props":
             self.reply(200, {"model": "story", "n_ctx": 512, "device": "cpu (mock), 2 threads", "version": "0.1.0",
                              "summary": "requested=auto detected=[cpu] selected=cpu", "limits": {"max_tokens": 4096}})
-        elif path.startswith("/v1/receipts/"):
+        elif path.startswith("/v1/receipts/") and time.monotonic() >= self.server.receipts.get(path, 0):
             self.reply(200, {"schema_version": "1.1.0", "compute_path": "real", "backend": "cpu",
                              "kernels": ["gemv_i2s_r16.dotprod", "rmsnorm.neon", "attention.neon", "<img src=x onerror=hacked=1>"],
                              "kernel_calls": {"gemv_i2s_r16.dotprod": 12345, "rmsnorm.neon": 500, "attention.neon": 250},
@@ -219,7 +220,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def stream(self, body, last, text):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
-        self.send_header("x-bitnet-receipt", f"rcpt_{self.server.n_answers}")
+        receipt = f"rcpt_{self.server.n_answers}"
+        self.send_header("x-bitnet-receipt", receipt)
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
@@ -238,6 +240,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             n_prompt = sum(len(m["content"].split()) for m in body["messages"]) + 4
             self.event({"id": "x", "object": "chat.completion.chunk", "model": body.get("model", "story"), "choices": [],
                         "usage": {"prompt_tokens": n_prompt, "completion_tokens": len(tokens), "total_tokens": n_prompt + len(tokens)}})
+            self.server.receipts["/v1/receipts/" + receipt] = time.monotonic() + 0.25  # it is written a moment later
             self.wfile.write(b"data: [DONE]\n\n")
         except OSError:
             self.server.n_gone += 1
