@@ -609,7 +609,6 @@ function wire() {
   click("export-all", () => download("bitnet-conversations.json", exportText(sorted())));
   click("settings-reset", settings.reset);
   for (const b of document.querySelectorAll("[data-close]")) b.addEventListener("click", () => b.closest("dialog").close());
-  for (const d of document.querySelectorAll("dialog")) d.addEventListener("click", (e) => e.target === d && d.close());
   byId("file").addEventListener("change", (e) => {
     if (e.target.files[0]) importFile(e.target.files[0]);
     e.target.value = "";
@@ -640,7 +639,15 @@ function wire() {
   if (others) others.onmessage = (e) => changedElsewhere(e.data);
 }
 
+// A click beside it closes a dialog; a selection that begins in it and ends beside it does not.
+function closeBeside(dialog) {
+  let pressed = null;
+  dialog.addEventListener("pointerdown", (e) => (pressed = e.target));
+  dialog.addEventListener("click", (e) => e.target === dialog && pressed === dialog && dialog.close());
+}
+
 function wireDialogs() {
+  document.querySelectorAll("dialog").forEach(closeBeside);
   byId("settings-form").addEventListener("submit", (e) => {
     e.preventDefault();
     if (settings.take()) byId("settings").close();

@@ -197,6 +197,22 @@ def test_bounds(mock):
 
 
 @with_mock
+def test_click_beside(mock):
+    """A click beside the settings closes them, a selection that ends there does not."""
+    with Tab(mock.url) as t:
+        t.page.click("#settings-open")
+        t.page.fill("#system", "Be brief.")
+        field = t.page.locator("#system").bounding_box()
+        t.page.mouse.move(field["x"] + 40, field["y"] + 15)
+        t.page.mouse.down()
+        t.page.mouse.move(100, 300, steps=4)
+        t.page.mouse.up()
+        check(t.page.locator("#settings").is_visible(), "a selection closed the settings")
+        t.page.mouse.click(100, 300)
+        check(not t.page.locator("#settings").is_visible(), "a click beside them left the settings open")
+
+
+@with_mock
 def test_models(mock):
     """Each model with its state; a choice is sent and remembered, and loads nothing before a message is sent."""
     with Tab(mock.url) as t:
