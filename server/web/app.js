@@ -515,16 +515,21 @@ function fileName(conversation) {
 async function importFile(file) {
   try {
     if (file.size > 200e6) throw new Error("The file is larger than 200 MB.");
-    const found = importText(await file.text());
-    for (const c of found) {
-      conversations.set(c.id, c);
-      keep(c);
-    }
-    if (found.length) open(found[0]);
-    toast(`${plural(found.length, "conversation")} imported.`);
+    const {found, nLeftOut} = importText(await file.text());
+    takeIn(found.filter((c) => !isEmpty(c)), nLeftOut ? ` Left out: ${plural(nLeftOut, "message")} of another role, or out of place.` : "");
   } catch (e) {
     toast(e.message);
   }
+}
+
+function takeIn(found, more) {
+  if (!found.length) throw new Error("The file holds no messages." + more);
+  for (const c of found) {
+    conversations.set(c.id, c);
+    keep(c);
+  }
+  open(found[0]);
+  toast(`${plural(found.length, "conversation")} imported.${more}`);
 }
 
 // ---- keys ----

@@ -119,8 +119,9 @@ export function exportText(conversations) {
     conversations: conversations.map(pack)}, null, 1);
 }
 
-// The conversations of a file: ours, or {"messages": [{role, content} ...]} as other programs write. Nothing of the file is
-// trusted: every field is copied by its type, ids are made anew. Throws an Error that says what is wrong.
+// The conversations of a file: ours, or {"messages": [{role, content} ...]} as other programs write, with the number of messages
+// that are left out. Nothing of the file is trusted: every field is copied by its type, ids are made anew. Throws an Error that
+// says what is wrong.
 export function importText(text) {
   let data;
   try {
@@ -128,29 +129,32 @@ export function importText(text) {
   } catch (e) {
     throw new Error("The file is not JSON: " + e.message);
   }
-  if (Array.isArray(data?.messages)) return [fromMessages(data)];
+  if (Array.isArray(data?.messages)) return fromMessages(data);
   if (data?.format !== "bitnet-conversations" || !Array.isArray(data.conversations)) {
     throw new Error("The file holds no conversations: it has neither \"format\": \"bitnet-conversations\" nor \"messages\".");
   }
   if (data.version !== 1) throw new Error(`The file is of version ${String(data.version).slice(0, 20)}; this page reads version 1.`);
   if (data.conversations.length > MAX_CONVERSATIONS) throw new Error(`The file holds more than ${MAX_CONVERSATIONS} conversations.`);
-  return data.conversations.map((c) => unpack(c));
+  return {found: data.conversations.map((c) => unpack(c)), nLeftOut: 0};
 }
 
 const string = (v, most = MAX_TEXT) => (typeof v === "string" ? v.slice(0, most) : "");
 const number = (v, otherwise) => (Number.isFinite(v) ? v : otherwise);
 
 function fromMessages(data) {
-  const c = newConversation();
+  const c = newConversation(), system = [];
   c.title = string(data.title, 200);
-  let parent = c.root;
+  let parent = c.root, n = 0;
   for (const m of data.messages.slice(0, MAX_NODES)) {
-    const text = contentText(m?.content);
-    if (m?.role === "system" && parent === c.root) c.system = text;
-    else if (m?.role === "user" || m?.role === "assistant") parent = addMessage(parent, m.role, text);
+    const isSystem = (m?.role === "system" || m?.role === "developer") && parent === c.root;
+    if (!isSystem && m?.role !== "user" && m?.role !== "assistant") continue;
+    n++;
+    if (isSystem) system.push(contentText(m.content));
+    else parent = addMessage(parent, m.role, contentText(m.content));
     if (parent.role === "assistant") parent.ended = "stop";
   }
-  return c;
+  c.system = string(system.join("\n\n"));
+  return {found: [c], nLeftOut: data.messages.length - n};
 }
 
 // Content may be a text or a list of parts.

@@ -539,10 +539,13 @@ def test_import_of_strange_files(mock):
         {"parent": 3, "role": "user", "text": "<img src=x onerror=window.hacked=1>"}, {"parent": "__proto__", "role": "x", "text": 7},
         None, {"parent": 0, "role": "assistant", "text": "ok", "numbers": {"made": "x"}, "tokens": [None, ["a"]], "receipt": {"id": "r", "text": "[{"}}]}]}
     other = {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "parts"}]}, {"role": "assistant", "content": "yes"}]}
+    roles = {"messages": [{"role": r, "content": t} for r, t in (("system", "S"), ("developer", "D"), ("user", "hi"), ("tool", "x"), ("assistant", "yes"), ("system", "late"))]}
     with Tab(mock.url) as t:
         t.page.evaluate("window.hacked = 0")
         for name, data, says in (("not.json", "{", "not JSON"), ("list.json", "[]", "no conversations"), ("null.json", "null", "no conversations"),
-                                 ("new.json", '{"format":"bitnet-conversations","version":9,"conversations":[]}', "version 9")):
+                                 ("new.json", '{"format":"bitnet-conversations","version":9,"conversations":[]}', "version 9"),
+                                 ("none.json", '{"messages":[]}', "holds no messages"),
+                                 ("tools.json", '{"messages":[{"role":"tool","content":"x"}]}', "Left out: 1 message")):
             t.page.set_input_files("#file", write(name, data))
             t.until(f"{name}: {says}", lambda s=says: s in t.page.text_content("#toast"))
         for name, data, first in (("circle.json", circle, "<img src=x onerror=window.hacked=1>"), ("other.json", other, "parts"), ("deep.json", deep, "m0")):
@@ -551,9 +554,12 @@ def test_import_of_strange_files(mock):
             t.until(name, lambda f=first: t.messages()[0][1] == f)
             t.page.evaluate("document.getElementById('toast').textContent = ''")
         equal(len(t.messages()), 3000, "messages of a long conversation")
+        t.page.set_input_files("#file", write("roles.json", json.dumps(roles)))
+        t.until("roles", lambda: "1 conversation imported. Left out: 2 messages" in t.page.text_content("#toast"))
+        equal([t.page.text_content(".system p"), t.messages()], ["S\n\nD", [["user", "hi"], ["assistant", "yes"]]], "messages of all roles")
         t.page.reload()
         t.ready()
-        equal(len(t.titles()), 3, "conversations after a reload")
+        equal(len(t.titles()), 4, "conversations after a reload")
         equal(t.page.evaluate("window.hacked"), None, "something ran")
 
 
