@@ -1,6 +1,5 @@
 /* exchange.c - one request, as handlers ask about it, and how long it lives. */
 #include <math.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,23 +108,10 @@ void srv_exchange_release(srv_exchange *x)
     free(x);
 }
 
-/* A connection that wakes is read before anything is sent, and one whose client has closed its side
- * would be closed there with its reply. Those that have a timeout of their own are looked at first,
- * all of them: then the reply has begun, and nothing is read. */
-static void reply_before_reading(struct MHD_Connection *sleeper, const srv_exchange *x)
-{
-    struct pollfd client = {.fd = x->fd, .events = POLLRDHUP};
-    if (poll(&client, 1, 0) == 1)
-        MHD_set_connection_option(sleeper, MHD_CONNECTION_OPTION_TIMEOUT,
-                                  (unsigned)x->server->config->idle_timeout_s + 3600);
-}
-
 void srv_exchange_unlock(srv_exchange *x)
 {
     struct MHD_Connection *sleeper = x->suspended ? x->connection : NULL;
     x->suspended = x->may_send = false;
-    if (sleeper)
-        reply_before_reading(sleeper, x);
     pthread_mutex_unlock(&x->lock);
     if (sleeper) /* stays as it is until here: whoever finds `suspended` false leaves it alone */
         MHD_resume_connection(sleeper);

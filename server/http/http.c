@@ -84,16 +84,14 @@ static void refuse_body(srv_exchange *x)
         srv_fail(x, 503, "overloaded", NULL, "there is no memory for the body now");
 }
 
-/* Whoever may take time gets a thread; the connection sleeps meanwhile. */
+/* Whoever may take time gets a thread; the connection sleeps meanwhile. It is not sent to sleep
+ * here: libmicrohttpd would remember that it was reading, read before it sends the reply, and find
+ * with that the end of a client that has closed its side. So it asks once more (go_on). */
 static void hand_over(srv_exchange *x)
 {
     x->handed = true;
     atomic_fetch_add(&x->http->n_running, 1);
     srv_exchange_hold(x); /* the thread's */
-    pthread_mutex_lock(&x->lock);
-    x->suspended = true;
-    MHD_suspend_connection(x->connection);
-    pthread_mutex_unlock(&x->lock);
     if (srv_workers_give(x->http->workers, x))
         return;
     if (atomic_load(&x->server->draining))
@@ -121,7 +119,7 @@ static enum MHD_Result begin_work(srv_exchange *x)
     return answer(x);
 }
 
-/* Woken up: there is a reply, or the server ends. */
+/* Asked once more, or woken up: there may be a reply, or the server ends. */
 static enum MHD_Result go_on(srv_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
