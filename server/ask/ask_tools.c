@@ -193,6 +193,7 @@ static json_t *call_schema(const json_t *tool, const char *key, size_t index)
                          ? json_deep_copy(parameters)
                          : json_pack("{s:s}", "type", "object");
     snprintf(base, sizeof base, "#/anyOf/%zu/properties/%s", index, key);
+    json_object_del(schema, "$id"); /* of the tool's own schema, which is no longer at a root */
     if (!move_references(schema, base, false)) {
         json_decref(schema);
         return NULL;

@@ -157,10 +157,23 @@ static const known_word *word_of(const char *keyword)
     return NULL;
 }
 
+void bnet_schema_check_id(bnet_schema *s, const json_t *node, const char *path)
+{
+    const json_t *id = json_object_get(node, "$id");
+    char quoted[120];
+    if (id && node != s->root)
+        bnet_schema_refuse(
+            s, path, "$id",
+            "\"%s\" is not at the root, so \"$ref\" would mean other places in this part: leave it "
+            "out",
+            bnet_quote(json_string_value(id), json_string_length(id), quoted, sizeof quoted));
+}
+
 static void check_keywords(bnet_schema *s, json_t *node, const char *path)
 {
     const char *keyword;
     json_t *value;
+    bnet_schema_check_id(s, node, path);
     json_object_foreach(node, keyword, value)
     {
         if (!bnet_schema_is_note(keyword) && !word_of(keyword))
@@ -282,6 +295,8 @@ json_t *bnet_schema_look_up(bnet_schema *s, const char *ref)
     for (const char *at = ref + 1; node && *at == '/';) {
         at = read_step(at + 1, &step);
         node = step.failed ? NULL : step_into(node, step.data);
+        if (json_is_string(json_object_get(node, "$id"))) /* a property may have this name, too */
+            bnet_schema_check_id(s, node, ref);
     }
     if (step.failed)
         bnet_schema_no_memory(s);

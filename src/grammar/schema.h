@@ -65,6 +65,8 @@ json_t *bnet_schema_keep(bnet_schema *s, json_t *node);
 json_t *bnet_schema_copy(bnet_schema *s, json_t *node);
 /* True for keywords that say nothing about values: "title" and so on. */
 bool bnet_schema_is_note(const char *keyword);
+/* Refuses "$id" below the root: within it references would begin at another place. */
+void bnet_schema_check_id(bnet_schema *s, const json_t *node, const char *path);
 /* The bits of `type`, or of the keywords where there is none; 0: of no special type. */
 unsigned bnet_schema_types(bnet_schema *s, const json_t *node, const char *path);
 /* A count such as minItems, `absent` where there is none. */

@@ -66,6 +66,7 @@ static json_t *follow(bnet_schema *s, json_t *node, const char *path)
     for (int i = 0; node && json_is_object(node) && json_object_get(node, "$ref"); i++) {
         const char *ref = json_string_value(json_object_get(node, "$ref")), *keyword;
         json_t *value;
+        bnet_schema_check_id(s, node, path);
         json_object_foreach(node, keyword, value)
         {
             if (strcmp(keyword, "$ref") != 0 && !bnet_schema_is_note(keyword))
@@ -76,6 +77,7 @@ static json_t *follow(bnet_schema *s, json_t *node, const char *path)
                                ref ? "it leads back to itself" : "it must be a string");
         node = bnet_schema_ok(s) ? bnet_schema_find(s, path, ref) : NULL;
     }
+    bnet_schema_check_id(s, node, path);
     if (node && !json_is_object(node) && !json_is_true(node)) {
         bnet_schema_refuse(s, path, "allOf", "a part of it is no schema that has values");
         return NULL;
@@ -298,8 +300,10 @@ json_t *bnet_schema_merge(bnet_schema *s, json_t *node, const char *keyword, siz
     merging m = {.s = s, .path = path};
     if (work(&m, members(node)))
         m.all = bnet_schema_keep(s, bnet_schema_copy(s, node));
-    if (m.all)
+    if (m.all) {
         json_object_del(m.all, keyword);
+        json_object_del(m.all, "$id"); /* the node's own place, which was checked */
+    }
     for (size_t i = 0; i < n && bnet_schema_ok(s); i++)
         merge_part(&m, json_array_get(list, first + i));
     bnet_strmap_free(&m.names);

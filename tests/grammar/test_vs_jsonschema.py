@@ -156,7 +156,16 @@ CASES = [
     ({"type": "string", "format": "uuid"}, ["123e4567-e89b-12d3-a456-426614174000"], ["123e4567e89b12d3a456426614174000"]),
     ({"title": "t", "description": "d", "default": 1, "examples": [1], "$schema": "s", "$id": "i", "$comment": "c", "type": "integer"},
      [1], ["a"]),
+    ({"$id": "http://x/root", "$ref": "#/$defs/a", "$defs": {"a": {"$anchor": "n", "type": "object", "properties": {"$id": {"type": "integer"}, "n": {
+        "$ref": "#/$defs/a/properties/$id"}}, "required": ["$id"]}}}, [{"$id": 1}, {"$id": 1, "n": 2}], [{"$id": "a"}, {"n": 2}]),
+    ({"$id": "http://x/root", "allOf": [{"type": "integer"}, {"minimum": 3}]}, [3], [2]),
+    ({"$id": "http://x/root", "type": "object", "anyOf": [{"properties": {"a": {"$ref": "#/$defs/i"}}}, {"properties": {"b": {"$ref": "#"}}}],
+      "$defs": {"i": {"const": {"$id": "http://x/i"}}}}, [{"a": {"$id": "http://x/i"}}, {"b": {"b": {}}}], [{"a": 1}]),
 ]
+
+# "#/$defs/B" in A is A's own B, not the root's
+NESTED = {"$defs": {"A": {"$id": "http://x/a", "$defs": {"B": {"type": "string"}}, "type": "object", "properties": {"p": {"$ref": "#/$defs/B"}},
+                          "required": ["p"]}, "B": {"const": 7}}, "$ref": "#/$defs/A"}
 
 REFUSED = [
     ({"type": "integer", "multipleOf": 3}, "multipleOf"), ({"not": {}}, "not"), ({"if": {}}, "if"), ({"type": "string", "format": "email"}, "email"),
@@ -186,6 +195,11 @@ REFUSED = [
     ({"oneOf": [{"$ref": "#"}, {"$ref": "#"}]}, "oneOf"), ({"oneOf": [{"type": "integer"}, {"anyOf": [{"type": "null"}, {"type": "integer"}]}]}, "oneOf"),
     ({"oneOf": [{"type": "integer", "exclusiveMaximum": 9007199254740993}, {"type": "integer", "minimum": 9007199254740992}]}, "oneOf"),
     ({"type": "array", "minItems": 3, "maxItems": 2}, "minItems"), ({"type": "array", "prefixItems": [{}], "items": False, "minItems": 2}, "minItems"),
+    (NESTED, "\"$id\" at #/$defs/A: \"http://x/a\""), ({**NESTED, "$ref": "#/$defs/A/properties/p"}, "$id"), ({"allOf": [{"$id": "a"}]}, "$id"),
+    ({"allOf": [{"$id": "a", "$ref": "#/$defs/a"}], "$defs": {"a": {}}}, "$id"), ({"anyOf": [{"$id": "a"}, {"type": "integer"}]}, "$id"),
+    ({"type": "object", "allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$id": "a"}}}, "$id"), ({"properties": {"p": {"$id": 3}}}, "$id"),
+    ({"$id": "http://x/a", "anyOf": [{"$ref": "http://x/a"}, {}]}, "$ref"), ({"$ref": "#a", "$defs": {"a": {"$anchor": "a"}}}, "$ref"), ({"$ref": ""}, "$ref"),
+    ({"$dynamicRef": "#"}, "$dynamicRef"), ({"$dynamicAnchor": "a"}, "$dynamicAnchor"), ({"$recursiveRef": "#"}, "$recursiveRef"), ({"id": "a"}, "\"id\""),
     ({"$ref": "#/nope"}, "nope"), ({"$ref": "http://x/y"}, "$ref"), ({"$ref": "#", "type": "object"}, "beside"), ({"$ref": "#"}, "begins with itself"),
     ({"anyOf": []}, "anyOf"), ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "begins with itself"), (False, "false"), ([], "schema"), (1, "schema"),
     ({"enum": []}, "enum"), ({"enum": [1], "minimum": 2}, "beside"), ({"enum": ["a"], "type": "integer"}, "enum"),

@@ -415,7 +415,7 @@ def forced(tools, name):
 def test_references_stay_in_their_tool():
     """Definitions of one name in two tools, a tool that contains itself, and values that look like references."""
     unit = {"u": {"$ref": "#/$defs/U"}}
-    first = tool("first", properties=unit, required=["u"], additionalProperties=False, **{"$defs": {"U": {"const": "metre"}}})
+    first = tool("first", properties=unit, required=["u"], additionalProperties=False, **{"$id": "http://x/first", "$defs": {"U": {"const": "metre"}}})
     second = tool("second", properties=unit, required=["u"], additionalProperties=False, **{"$defs": {"U": {"const": "mile"}}})
     only = tool("second", properties={"u": {"$ref": "#/properties/v"}, "v": {"enum": ["mile"]}}, required=["u", "v"],
                 additionalProperties=False)
