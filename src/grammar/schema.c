@@ -157,18 +157,6 @@ static const known_word *word_of(const char *keyword)
     return NULL;
 }
 
-void bnet_schema_check_id(bnet_schema *s, const json_t *node, const char *path)
-{
-    const json_t *id = json_object_get(node, "$id");
-    char quoted[120];
-    if (id && node != s->root)
-        bnet_schema_refuse(
-            s, path, "$id",
-            "\"%s\" is not at the root, so \"$ref\" would mean other places in this part: leave it "
-            "out",
-            bnet_quote(json_string_value(id), json_string_length(id), quoted, sizeof quoted));
-}
-
 static void check_keywords(bnet_schema *s, json_t *node, const char *path)
 {
     const char *keyword;
@@ -261,59 +249,6 @@ uint32_t bnet_schema_count(bnet_schema *s, const json_t *node, const char *path,
 
 /* ---- references ---- */
 
-/* The step of a JSON pointer that begins at `at`, decoded, in *step. Returns its end. */
-static const char *read_step(const char *at, bnet_str *step)
-{
-    step->n = 0;
-    bnet_str_puts(step, "");
-    while (*at && *at != '/') {
-        char c = *at++;
-        if (c == '~' && (*at == '0' || *at == '1'))
-            c = *at++ == '0' ? '~' : '/';
-        bnet_str_putc(step, c);
-    }
-    return at;
-}
-
-static json_t *step_into(json_t *node, const char *step)
-{
-    if (json_is_object(node))
-        return json_object_get(node, step);
-    size_t index = 0;
-    for (const char *c = step; *c; c++) {
-        if (*c < '0' || *c > '9' || index > 1000000)
-            return NULL;
-        index = index * 10 + (size_t)(*c - '0');
-    }
-    return *step ? json_array_get(node, index) : NULL;
-}
-
-json_t *bnet_schema_look_up(bnet_schema *s, const char *ref)
-{
-    json_t *node = ref[0] == '#' && (ref[1] == '\0' || ref[1] == '/') ? s->root : NULL;
-    bnet_str step = {0};
-    for (const char *at = ref + 1; node && *at == '/';) {
-        at = read_step(at + 1, &step);
-        node = step.failed ? NULL : step_into(node, step.data);
-        if (json_is_string(json_object_get(node, "$id"))) /* a property may have this name, too */
-            bnet_schema_check_id(s, node, ref);
-    }
-    if (step.failed)
-        bnet_schema_no_memory(s);
-    bnet_str_free(&step);
-    return node;
-}
-
-json_t *bnet_schema_find(bnet_schema *s, const char *path, const char *ref)
-{
-    json_t *node = bnet_schema_look_up(s, ref);
-    char quoted[120];
-    if (!node)
-        bnet_schema_refuse(s, path, "$ref", "\"%s\" names nothing in this schema (\"#/$defs/...\")",
-                           bnet_quote(ref, strlen(ref), quoted, sizeof quoted));
-    return node;
-}
-
 static void write_ref(bnet_schema *s, json_t *node, const char *path)
 {
     const char *ref = json_string_value(json_object_get(node, "$ref"));
@@ -321,8 +256,12 @@ static void write_ref(bnet_schema *s, json_t *node, const char *path)
     if (!ref)
         bnet_schema_refuse(s, path, "$ref", "it must be a string");
     json_t *target = ref && bnet_schema_ok(s) ? bnet_schema_find(s, path, ref) : NULL;
-    if (target)
-        bnet_program_call(s->p, bnet_schema_rule(s, target, ref, NULL, NULL), 1, 1);
+    if (!target)
+        return;
+    bnet_str place = bnet_schema_place(s, ref);
+    if (bnet_schema_ok(s))
+        bnet_program_call(s->p, bnet_schema_rule(s, target, place.data, NULL, NULL), 1, 1);
+    bnet_str_free(&place);
 }
 
 /* ---- alternatives ---- */

@@ -55,9 +55,13 @@ void bnet_schema_no_memory(bnet_schema *s);
  * and `last` where they are not NULL. */
 uint32_t bnet_schema_rule(bnet_schema *s, json_t *node, const char *path, const char *more,
                           const char *last);
-/* What "#/$defs/x" names in the schema; NULL: refused. */
+/* schema_ref.c: what "#/$defs/x" names in the schema; NULL: refused. */
 json_t *bnet_schema_find(bnet_schema *s, const char *path, const char *ref);
 json_t *bnet_schema_look_up(bnet_schema *s, const char *ref); /* NULL: nothing */
+/* A reference as paths are written here: without the "%20" of URIs. To be freed. */
+bnet_str bnet_schema_place(bnet_schema *s, const char *ref);
+/* Refuses "$id" below the root: within it references would begin at another place. */
+void bnet_schema_check_id(bnet_schema *s, const json_t *node, const char *path);
 /* Keeps a tree until the end; takes the reference over. NULL where node is NULL, after refusing. */
 json_t *bnet_schema_keep(bnet_schema *s, json_t *node);
 /* A copy that has all that the object or list has, or NULL after refusing: without memory, the
@@ -65,8 +69,6 @@ json_t *bnet_schema_keep(bnet_schema *s, json_t *node);
 json_t *bnet_schema_copy(bnet_schema *s, json_t *node);
 /* True for keywords that say nothing about values: "title" and so on. */
 bool bnet_schema_is_note(const char *keyword);
-/* Refuses "$id" below the root: within it references would begin at another place. */
-void bnet_schema_check_id(bnet_schema *s, const json_t *node, const char *path);
 /* The bits of `type`, or of the keywords where there is none; 0: of no special type. */
 unsigned bnet_schema_types(bnet_schema *s, const json_t *node, const char *path);
 /* A count such as minItems, `absent` where there is none. */
