@@ -142,7 +142,7 @@ static const known_word words[] = {
     {"minLength", BNET_TYPE_STRING},
     {"maxLength", BNET_TYPE_STRING},
     {"pattern", BNET_TYPE_STRING},
-    {"format", BNET_TYPE_STRING},
+    {"format", 0}, /* by its name */
     {"minimum", BNET_TYPE_NUMBER},
     {"maximum", BNET_TYPE_NUMBER},
     {"exclusiveMinimum", BNET_TYPE_NUMBER},
@@ -231,6 +231,8 @@ unsigned bnet_schema_types(bnet_schema *s, const json_t *node, const char *path)
     for (size_t i = 0; i < BNET_COUNT(words); i++)
         if (words[i].type && json_object_get(node, words[i].keyword))
             bits |= words[i].type;
+    if (json_object_get(node, "format"))
+        bits |= bnet_schema_format_type(node);
     return bits;
 }
 

@@ -94,6 +94,8 @@ void bnet_schema_object(bnet_schema *s, const json_t *node, const char *path);
 void bnet_schema_array(bnet_schema *s, const json_t *node, const char *path);
 void bnet_schema_string(bnet_schema *s, const json_t *node, const char *path);
 void bnet_schema_number(bnet_schema *s, const json_t *node, const char *path, bool integer);
+/* The type of the values that `format` is about. */
+unsigned bnet_schema_format_type(const json_t *node);
 void bnet_schema_enum(bnet_schema *s, const json_t *node, const char *path);
 
 /* regex.c: the strings, quotes included, that a regular expression matches; refused by `path` and

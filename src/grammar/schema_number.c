@@ -69,6 +69,61 @@ static void write_range(bnet_program *p, uint64_t lo, uint64_t hi)
     bnet_program_close(p, &c);
 }
 
+/* ---- formats ---- */
+
+typedef struct number_format {
+    const char *name;
+    bool whole; /* of integers: from lo to hi, which is no bound where it is `open` */
+    bool open;
+    int64_t lo, hi;
+} number_format;
+
+/* "int" and "uint" are a machine's word: what the smallest one holds. No integer is written that
+ * has more than 63 bits. */
+static const number_format formats[] = {
+    {"int8", true, false, INT8_MIN, INT8_MAX},
+    {"int16", true, false, INT16_MIN, INT16_MAX},
+    {"int32", true, false, INT32_MIN, INT32_MAX},
+    {"int64", true, false, INT64_MIN, INT64_MAX},
+    {"uint8", true, false, 0, UINT8_MAX},
+    {"uint16", true, false, 0, UINT16_MAX},
+    {"uint32", true, false, 0, UINT32_MAX},
+    {"uint64", true, true, 0, 0},
+    {"int", true, false, INT32_MIN, INT32_MAX},
+    {"uint", true, false, 0, UINT32_MAX},
+    {"float", false, false, 0, 0},
+    {"double", false, false, 0, 0},
+};
+
+static const number_format *format_of(const json_t *node)
+{
+    const char *name = json_string_value(json_object_get(node, "format"));
+    for (size_t i = 0; name && i < BNET_COUNT(formats); i++)
+        if (strcmp(name, formats[i].name) == 0)
+            return &formats[i];
+    return NULL;
+}
+
+unsigned bnet_schema_format_type(const json_t *node)
+{
+    const number_format *f = format_of(node);
+    return !f ? BNET_TYPE_STRING : f->whole ? BNET_TYPE_INTEGER : BNET_TYPE_NUMBER;
+}
+
+/* Where the value may be a string as well, its format is the string's business. */
+static void check_format(bnet_schema *s, const json_t *node, const char *path)
+{
+    const json_t *format = json_object_get(node, "format");
+    char quoted[80];
+    if (!format || format_of(node) || bnet_schema_types(s, node, path) & BNET_TYPE_STRING)
+        return;
+    bnet_schema_refuse(
+        s, path, "format",
+        "\"%s\" of a number is not supported; int8, int16, int32, int64, int, the same with \"u\" "
+        "before them, float and double are",
+        bnet_quote(json_string_value(format), json_string_length(format), quoted, sizeof quoted));
+}
+
 /* ---- integers ---- */
 
 /* The integers that are allowed. */
@@ -145,18 +200,32 @@ static void write_integers(bnet_schema *s, span n)
     bnet_program_close(s->p, &c);
 }
 
-static void integers(bnet_schema *s, const json_t *node, const char *path)
+/* What the keywords and the format leave. */
+static span read_span(bnet_schema *s, const json_t *node, const char *path)
 {
     static const char *const keywords[] = {"minimum", "exclusiveMinimum", "maximum",
                                            "exclusiveMaximum"};
+    const number_format *f = format_of(node);
     span n = {0};
     for (size_t i = 0; i < BNET_COUNT(keywords) && bnet_schema_ok(s); i++)
         bound_integers(s, node, path, keywords[i], &n);
+    const char *keyword = n.below ? "minimum" : "maximum"; /* as far as they were given */
+    if (f && f->whole)
+        at_least(&n, f->lo);
+    if (f && f->whole && !f->open)
+        at_most(&n, f->hi);
+    if (n.none || (n.below && n.above && n.lo > n.hi))
+        bnet_schema_refuse(s, path, keyword, "there is no such integer%s%s",
+                           f ? " in the format " : "", f ? f->name : "");
+    return n;
+}
+
+static void integers(bnet_schema *s, const json_t *node, const char *path)
+{
+    span n = read_span(s, node, path);
     if (!bnet_schema_ok(s))
         return;
-    if (n.none || (n.below && n.above && n.lo > n.hi))
-        bnet_schema_refuse(s, path, n.below ? "minimum" : "maximum", "there is no such integer");
-    else if (n.below || n.above)
+    if (n.below || n.above)
         write_integers(s, n);
     else
         bnet_program_call(s->p, s->json.integer, 1, 1);
@@ -304,7 +373,9 @@ static void numbers(bnet_schema *s, const json_t *node, const char *path)
 
 void bnet_schema_number(bnet_schema *s, const json_t *node, const char *path, bool integer)
 {
-    if (integer)
+    const number_format *f = format_of(node);
+    check_format(s, node, path);
+    if (integer || (f && f->whole))
         integers(s, node, path);
     else
         numbers(s, node, path);

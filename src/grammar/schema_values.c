@@ -254,7 +254,7 @@ static void write_format(bnet_schema *s, const json_t *format, const char *path)
             return;
         }
     bnet_schema_refuse(s, path, "format",
-                       "\"%s\" is not supported; date, time, date-time and uuid are",
+                       "\"%s\" of a string is not supported; date, time, date-time and uuid are",
                        name ? bnet_quote(name, strlen(name), quoted, sizeof quoted) : "");
 }
 

@@ -50,6 +50,12 @@ def is_uuid(text):
     return not isinstance(text, str) or str(uuid.UUID(text)) == text.lower()
 
 
+for bits in (8, 16, 32, 64):
+    for name, least, most in ((f"int{bits}", -1 << bits - 1, (1 << bits - 1) - 1), (f"uint{bits}", 0, (1 << bits) - 1)):
+        CHECKER.checks(name)(lambda v, least=least, most=most: not isinstance(v, (int, float)) or isinstance(v, int) and least <= v <= most)
+CHECKER.checks("int")(lambda v: CHECKER.conforms(v, "int32"))
+CHECKER.checks("uint")(lambda v: CHECKER.conforms(v, "uint32"))
+
 # schemas, instances that are let through, instances that are not
 CASES = [
     ({"type": "string"}, ["", "a\"\\\n\u00e9\u20ac\U0001f600", "x" * 300], [1, None, [], {}]),
@@ -157,6 +163,20 @@ CASES = [
     ({"type": "string", "format": "time"}, ["00:00:00Z", "23:59:59.123+02:00"], ["24:00:00Z", "12:60:00Z", "12:00:00"]),
     ({"type": "string", "format": "date-time"}, ["2024-02-29T12:34:56Z"], ["2024-02-29 12:34:56Z", "2024-02-29"]),
     ({"type": "string", "format": "uuid"}, ["123e4567-e89b-12d3-a456-426614174000"], ["123e4567e89b12d3a456426614174000"]),
+    ({"type": "integer", "format": "uint8"}, [0, 255], [-1, 256, 501100005608125458]),
+    ({"type": "integer", "format": "int8"}, [-128, 127], [-129, 128]), ({"type": "integer", "format": "int16"}, [-32768, 32767], [-32769, 32768]),
+    ({"type": "integer", "format": "uint16"}, [0, 65535], [-1, 65536]), ({"type": "integer", "format": "int32"}, [-2147483648, 2147483647], [2147483648]),
+    ({"type": "integer", "format": "uint32"}, [4294967295], [4294967296, -1]), ({"type": "integer", "format": "uint64"}, [0, 999999999999999999], [-1]),
+    ({"type": "integer", "format": "int64"}, [-9223372036854775808, 9223372036854775807], [9223372036854775808, 1.5]),
+    ({"type": "integer", "format": "int"}, [-2147483648, 2147483647], [-2147483649, 2147483648]), ({"type": "integer", "format": "uint"}, [0], [-1, 4294967296]),
+    ({"type": "integer", "format": "uint8", "minimum": -5, "exclusiveMaximum": 10}, [0, 9], [-5, 10]), ({"format": "uint8"}, [0, 255], [256, 1.5, "a"]),
+    ({"type": "integer", "format": "uint8", "minimum": 250, "maximum": 300}, [250, 255], [249, 256]), ({"type": "number", "format": "int8"}, [-128, 1], [1.5, 128]),
+    ({"type": "integer", "format": "uint64", "minimum": 10 ** 18}, [10 ** 18, 9223372036854775807], [10 ** 18 - 1]),
+    ({"type": ["integer", "null"], "format": "int8"}, [None, 5], [500]), ({"format": "int8", "minimum": 3}, [3, 127], [2, 128, 3.5, "a"]),
+    ({"type": "number", "format": "double"}, [1.5, -2], ["a"]), ({"type": "number", "format": "float", "minimum": 0}, [1.5, 0], [-1]),
+    ({"type": "integer", "format": "double"}, [-7], [1.5]), ({"format": "float"}, [1.5, -2], ["a"]),
+    ({"type": "integer", "allOf": [{"format": "int8"}, {"minimum": 100}]}, [100, 127], [99, 128]),
+    ({"type": ["string", "integer"], "format": "date"}, ["2024-02-29", 700], ["a"]), ({"format": "uuid", "minimum": 3}, [3, 4.5], [2, "a"]),
     ({"title": "t", "description": "d", "default": 1, "examples": [1], "$schema": "s", "$id": "i", "$comment": "c", "type": "integer"},
      [1], ["a"]),
     ({"$id": "http://x/root", "$ref": "#/$defs/a", "$defs": {"a": {"$anchor": "n", "type": "object", "properties": {"$id": {"type": "integer"}, "n": {
@@ -172,6 +192,11 @@ NESTED = {"$defs": {"A": {"$id": "http://x/a", "$defs": {"B": {"type": "string"}
 
 REFUSED = [
     ({"type": "integer", "multipleOf": 3}, "multipleOf"), ({"not": {}}, "not"), ({"if": {}}, "if"), ({"type": "string", "format": "email"}, "email"),
+    ({"type": "integer", "format": "int24"}, "int24"), ({"type": "number", "format": "decimal"}, "decimal"), ({"type": "number", "format": 3}, "format"),
+    ({"type": "integer", "format": "date"}, "date"), ({"type": ["string", "integer"], "format": "int32"}, "int32"), ({"type": "string", "format": "int32"}, "int32"),
+    ({"type": ["string", "integer"], "format": "email"}, "email"), ({"format": "email"}, "email"), ({"type": "integer", "allOf": [{"format": "email"}]}, "email"),
+    ({"type": "integer", "format": "uint8", "minimum": 256}, "no such integer in the format uint8"), ({"format": "uint8", "maximum": -1}, "no such integer"),
+    ({"allOf": [{"format": "int8"}, {"format": "uint8"}]}, "format"),
     ({"type": "array", "uniqueItems": True}, "uniqueItems"), ({"type": "array", "contains": {}}, "contains"),
     ({"type": "object", "properties": {"a": {"patternProperties": {}}}}, "#/properties/a"), ({"type": "object", "minProperties": 1}, "minProperties"),
     ({"type": "object", "propertyNames": {}}, "propertyNames"), ({"type": "object", "dependentRequired": {}}, "dependentRequired"),
@@ -201,7 +226,7 @@ REFUSED = [
     (NESTED, "\"$id\" at #/$defs/A: \"http://x/a\""), ({**NESTED, "$ref": "#/$defs/A/properties/p"}, "$id"), ({"allOf": [{"$id": "a"}]}, "$id"),
     ({"allOf": [{"$id": "a", "$ref": "#/$defs/a"}], "$defs": {"a": {}}}, "$id"), ({"anyOf": [{"$id": "a"}, {"type": "integer"}]}, "$id"),
     ({"type": "object", "allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$id": "a"}}}, "$id"), ({"properties": {"p": {"$id": 3}}}, "$id"),
-    ({"$id": "http://x/a", "anyOf": [{"$ref": "http://x/a"}, {}]}, "$ref"), ({"$ref": "#a", "$defs": {"a": {"$anchor": "a"}}}, "$ref"), ({"$ref": ""}, "$ref"), ({"$ref": "%23/x", "x": {}}, "%23"),
+    ({"$id": "http://x/a", "anyOf": [{"$ref": "http://x/a"}, {}]}, "$ref"), ({"$ref": "#a", "$defs": {"a": {"$anchor": "a"}}}, "$ref"), ({"$ref": ""}, "$ref"), ({"$ref": "%23/$defs", "$defs": {}}, "%23"),
     ({"$dynamicRef": "#"}, "$dynamicRef"), ({"$dynamicAnchor": "a"}, "$dynamicAnchor"), ({"$recursiveRef": "#"}, "$recursiveRef"), ({"id": "a"}, "\"id\""),
     ({"$ref": "#/nope"}, "nope"), ({"$ref": "http://x/y"}, "$ref"), ({"$ref": "#", "type": "object"}, "beside"), ({"$ref": "#"}, "begins with itself"),
     ({"anyOf": []}, "anyOf"), ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "begins with itself"), (False, "false"), ([], "schema"), (1, "schema"),
