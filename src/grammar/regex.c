@@ -3,8 +3,9 @@
  * What is understood: characters, escapes (\d \w \s \D \W \S \n \r \t \f \v \0 \xNN \uNNNN, and a
  * backslash before a mark), classes in brackets, ., groups (also (?: and (?<name>), |, * + ? {n}
  * {n,} {n,m} and their lazy forms, ^ at the beginning and $ at the end of an alternative that is in
- * no group. Where regular expressions of different languages disagree, what is written is matched
- * by all of them: \D, \W and \S are ASCII characters, and so is [^\d]. */
+ * no group. Where ECMAScript, Python and RE2 disagree, what is written is matched by all of them:
+ * \D, \W and \S are ASCII characters, and so is [^\d]; \s and \S are characters that are, or are
+ * not, white space in each of them. Classes that begin with ] or have [: are refused. */
 #include "grammar/schema.h"
 
 #include <stdio.h>
@@ -96,8 +97,9 @@ static void write_char(regex *r, uint32_t ch)
     bnet_charset_free(&set);
 }
 
-/* Adds what \d, \w or \s stands for. */
-static void add_named(bnet_charset *set, char name)
+/* Adds what \d, \w or \s stands for, in every language; `any`: in one at least, as far as that is
+ * ASCII. */
+static void add_named(bnet_charset *set, char name, bool any)
 {
     if (name == 'd' || name == 'w')
         bnet_charset_add(set, '0', '9');
@@ -107,22 +109,27 @@ static void add_named(bnet_charset *set, char name)
         bnet_charset_add(set, 'a', 'z');
     }
     if (name == 's') {
-        bnet_charset_add(set, '\t', '\r');
+        bnet_charset_add(set, '\t', '\n');
+        bnet_charset_add(set, '\f', '\r');
         bnet_charset_add(set, ' ', ' ');
+    }
+    if (name == 's' && any) {
+        bnet_charset_add(set, '\v', '\v'); /* not of RE2 */
+        bnet_charset_add(set, 0x1c, 0x1f); /* of Python alone */
     }
 }
 
 /* The same, or with a capital letter its ASCII opposite. False: no such name. */
-static bool named_set(bnet_charset *set, char name)
+static bool named_set(bnet_charset *set, char name, bool any)
 {
     if (name != '\0' && strchr("dws", name)) {
-        add_named(set, name);
+        add_named(set, name, any);
         return true;
     }
     if (name == '\0' || !strchr("DWS", name))
         return false;
     bnet_charset other = {0};
-    add_named(&other, (char)(name - 'A' + 'a'));
+    add_named(&other, (char)(name - 'A' + 'a'), !any);
     bnet_charset_invert(&other);
     bnet_charset_within(&other, 0, 0x7f);
     for (size_t i = 0; i < other.n; i++)
@@ -178,8 +185,9 @@ static uint32_t plain_char(regex *r)
     return c;
 }
 
-/* One character of a class, or a set, which is added at once: then *is_set. */
-static uint32_t class_char(regex *r, bnet_charset *set, bool *is_set)
+/* One character of a class, or a set, which is added at once: then *is_set. `any`: with what is in
+ * the set in one language at least. */
+static uint32_t class_char(regex *r, bnet_charset *set, bool any, bool *is_set)
 {
     *is_set = false;
     if (!take(r, "\\"))
@@ -188,11 +196,41 @@ static uint32_t class_char(regex *r, bnet_charset *set, bool *is_set)
         r->at++;
         return r->at[-1] == 'b' ? '\b' : '-';
     }
-    *is_set = named_set(set, peek(r));
+    *is_set = named_set(set, peek(r), any);
     if (!*is_set)
         return escape(r);
     r->at++;
     return 0;
+}
+
+/* A character, a range or a set, where no class ends. Returns whether it is a set. */
+static bool class_item(regex *r, bnet_charset *set, bool any)
+{
+    bool is_set, to_set = false;
+    uint32_t lo = class_char(r, set, any, &is_set), hi = lo;
+    if (r->end - r->at >= 2 && r->at[0] == '-' && r->at[1] != ']') {
+        r->at++;
+        hi = class_char(r, set, any, &to_set);
+        if (going(r) && (is_set || to_set || lo > hi))
+            refuse(r, "a range of a class is none");
+    }
+    if (!is_set)
+        bnet_charset_add(set, lo, hi);
+    return is_set;
+}
+
+/* What follows in a class means the same in all languages; else it is refused. */
+static bool class_goes_on(regex *r, bool first)
+{
+    if (r->at >= r->end)
+        refuse(r, "a class has no closing bracket");
+    else if (first && peek(r) == ']')
+        refuse(r, "a class that begins with ] is not the same in all languages: write \\] for the "
+                  "character");
+    else if (take(r, "[:"))
+        refuse(r, "[: in a class is not the same in all languages: write \\[ for the character, or "
+                  "the characters that are meant");
+    return going(r) && !take(r, "]");
 }
 
 /* After the bracket. */
@@ -200,28 +238,15 @@ static void char_class(regex *r)
 {
     bnet_charset set = {0};
     bool inverted = take(r, "^"), sets = false;
-    while (going(r) && !take(r, "]")) {
-        bool is_set, to_set = false;
-        if (r->at >= r->end) {
-            refuse(r, "a class has no closing bracket");
-            break;
-        }
-        uint32_t lo = class_char(r, &set, &is_set), hi = lo;
-        sets = sets || is_set;
-        if (r->end - r->at >= 2 && r->at[0] == '-' && r->at[1] != ']') {
-            r->at++;
-            hi = class_char(r, &set, &to_set);
-            if (going(r) && (is_set || to_set || lo > hi))
-                refuse(r, "a range of a class is none");
-        }
-        if (!is_set)
-            bnet_charset_add(&set, lo, hi);
-    }
+    for (bool first = true; class_goes_on(r, first); first = false)
+        sets |= class_item(r, &set, inverted);
     if (inverted)
         bnet_charset_invert(&set);
     if (inverted && sets)
         bnet_charset_within(&set, 0, 0x7f);
     bnet_charset_tidy(&set);
+    if (going(r) && set.n == 0 && !set.failed)
+        refuse(r, "a class has no character that is in it in all languages");
     if (going(r))
         write_set(r, &set);
     bnet_charset_free(&set);
@@ -243,7 +268,7 @@ static void write_any(regex *r)
 static void write_escape(regex *r)
 {
     bnet_charset set = {0};
-    if (named_set(&set, peek(r))) {
+    if (named_set(&set, peek(r), false)) {
         r->at++;
         bnet_charset_tidy(&set);
         write_set(r, &set);

@@ -203,6 +203,9 @@ REFUSED = [
     ({"type": "object", "unevaluatedProperties": False}, "unevaluatedProperties"), ({"type": "thing"}, "type"), ({"type": []}, "empty"),
     ({"type": "string", "pattern": "(?=a)b"}, "pattern"), ({"type": "string", "pattern": "(a)\\1"}, "pattern"),
     ({"type": "string", "pattern": "a\\b"}, "pattern"), ({"type": "string", "pattern": "(a"}, "pattern"), ({"type": "string", "pattern": "a)"}, "pattern"),
+    ({"type": "string", "pattern": "^[]a]$"}, "write \\]"), ({"type": "string", "pattern": "^[^]]{2}$"}, "write \\]"), ({"type": "string", "pattern": "[^]"}, "pattern"),
+    ({"type": "string", "pattern": "^[_[:alpha:]]$"}, "write \\["),
+    ({"type": "string", "pattern": "[]"}, "pattern"), ({"type": "string", "pattern": "^[^\\s\\x00-\\x1b\\x20-\\x7f]{4}$"}, "pattern"),
     ({"type": "string", "pattern": "[z-a]"}, "pattern"), ({"type": "string", "pattern": "a{3,2}"}, "pattern"), ({"type": "string", "pattern": "\\p{L}"}, "pattern"),
     ({"type": "string", "pattern": "a", "minLength": 1}, "pattern"), ({"type": "string", "format": "date", "maxLength": 1}, "format"),
     ({"type": "string", "minLength": 3, "maxLength": 2}, "minLength"), ({"type": "string", "minLength": -1}, "minLength"),
@@ -446,6 +449,37 @@ def check_grammars(judge):
                 judge.check((n == -1) == (re.fullmatch(regex, text) is not None), f"{source}, vocabulary {vocab}: {text!r}: {n}")
 
 
+# what \s, \w and \d are in ECMAScript, and \s in RE2
+ECMA = {"s": "\\t-\\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff", "w": "A-Za-z0-9_", "d": "0-9"}
+RE2 = {**ECMA, "s": "\\t\\n\\f\\r "}
+SETS = ["\\s", "\\S", "\\w", "\\W", "\\d", "\\D"]
+CLASSES = [*SETS, *(f"[{s}]" for s in SETS), *(f"[^{s}]" for s in SETS), "[\\s\\d]", "[^\\s\\d]", "[\\S\\t]", "[^\\S\\t]", "[^\\W_]", "[^\\D5]", "[a-c\\W]",
+           "[^a-c\\S]", "[^a]", "[\\]a]", "[^\\]a]", "[a\\-c]", "[-a]", "[a-]", ".", "\\v", "\\f", "\\0"]
+CHARS = [chr(c) for c in [*range(128), 0x85, 0xa0, 0xb2, 0xe9, 0x660, 0x1680, 0x180e, 0x2003, 0x200b, 0x2028, 0x2029, 0x202f, 0x3000, 0xfeff, 0x1f600]]
+
+
+def in_words_of(sets, regex):
+    """The class, with the characters that the names in it stand for."""
+    def named(m):
+        text = sets[m[1].lower()]
+        if m[1].isupper():
+            text = re.escape("".join(c for c in CHARS if not re.match(f"[{text}]", c)))
+        return text if regex.startswith("[") else f"[{text}]"
+    return re.sub(r"\\([swdSWD])", named, regex)
+
+
+def check_classes(judge):
+    """Of ASCII what is in a class in all languages, and of the rest nothing that is not."""
+    texts = [json.dumps(c, ensure_ascii=False).encode() for c in CHARS]
+    for regex in CLASSES:
+        judges = [re.compile(form) for form in (regex, in_words_of(ECMA, regex), in_words_of(RE2, regex))]
+        message, _, taken = judge.ask(SCHEMA, json.dumps({"type": "string", "pattern": f"^{regex}$"}).encode(), 1, texts=texts)
+        judge.check(message is None, f"{regex}: {message}")
+        for c, n in zip(CHARS, taken):
+            wanted = all(j.fullmatch(c) for j in judges) and not (regex == "." and c in "\r\x85\u2028\u2029")
+            judge.check((n == -1) == wanted or (wanted and c > "\x7f"), f"{regex}: {'refuses' if wanted else 'has'} {c!r}")
+
+
 def check_large(judge):
     for schema, part in LARGE:
         begin = time.monotonic()
@@ -477,6 +511,7 @@ def main():
         judge.check(message is not None and part in message, f"{json.dumps(schema)}: {part} is not in: {message}")
     check_grammars(judge)
     check_objects(judge)
+    check_classes(judge)
     check_large(judge)
     for seed in range(GENERATED):
         writer = Writer(seed)
