@@ -386,6 +386,7 @@ static bool read_sampling(srv_exchange *x, json_t *body, srv_anthropic *r)
         !srv_field_array(x, body, "stop_sequences", 64, &stops) ||
         !srv_field_bool(x, body, "stream", &r->stream))
         return false;
+    r->ask.whole_calls = !r->stream;
     r->sampling = json_pack("{s:f, s:f, s:i}", "temperature", 1.0, "top_p", 1.0, "top_k", 0);
     int bad = !r->sampling;
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)

@@ -34,6 +34,7 @@ typedef struct srv_ask {
     bool json_object;            /* or any JSON object */
     const char *grammar;         /* or a text of this grammar (GBNF) */
     bool split_reasoning;        /* <think>...</think> comes as reasoning */
+    bool whole_calls;            /* a call comes in one piece, and as text if it is no JSON */
     srv_job_options
         job; /* sampling, stops, counts, log-probabilities; ids and grammar are set by _start */
     bool want_receipt;        /* where the server keeps receipts; so from _init on */
@@ -63,7 +64,7 @@ typedef struct srv_delta {
     bool has_token; /* event: the token this came with */
     int tool_index;
     const char *tool_name, *tool_id;
-    bool cut;               /* TOOL_END: the answer ended inside the arguments */
+    bool cut;               /* TOOL_END: the arguments have no end, or are no JSON */
     const char *finish;     /* FINISH: "stop", "length", "tool_calls" */
     const char *stop;       /* FINISH: the stop string that ended it, or NULL */
     const srv_event *event; /* what it was made from; of END: usage and error */

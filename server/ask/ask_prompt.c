@@ -92,6 +92,7 @@ static bool finish_chat(srv_exchange *x, const srv_model *model, const srv_ask *
 {
     p->split.tools = p->plan.tools;
     p->split.style = p->plan.tools ? chat->style : SRV_TOOLS_NONE;
+    p->split.whole = a->whole_calls;
     if (p->plan.tools && is_json(a)) {
         srv_fail(x, 400, "unsupported_value", srv_ask_form(a),
                  "%s and tools together are not supported: leave one out%s", srv_ask_form(a),

@@ -29,5 +29,8 @@ json_t *srv_json_value(const char *bytes, size_t n)
 json_t *srv_json_arguments(const srv_textbuf *b)
 {
     json_t *value = b->n && !b->failed ? srv_json_value(b->data, b->n) : NULL;
-    return value ? value : srv_json_buf(b);
+    if (json_is_object(value))
+        return value;
+    json_decref(value);
+    return NULL;
 }

@@ -14,7 +14,7 @@ json_t *srv_json_buf(const srv_textbuf *b);
  * allows: of members of one name the last, U+0000 in texts, whole numbers beyond 64 bits (then all
  * numbers are reals). NULL: it is none. */
 json_t *srv_json_value(const char *bytes, size_t n);
-/* The arguments of a call as a value; as a text where they are none that can be held. */
+/* The arguments of a call that is not cut: an object. */
 json_t *srv_json_arguments(const srv_textbuf *b);
 
 #endif

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ask/json_text.h"
-
 static const char think_open[] = "<think>", think_close[] = "</think>";
 static const char call_close[] = "</tool_call>";
 
@@ -29,6 +27,7 @@ void srv_split_close(srv_split *s)
     srv_textbuf_free(&s->out);
     srv_textbuf_free(&s->rows);
     json_decref(s->told);
+    json_decref(s->head);
     free(s);
 }
 
@@ -44,16 +43,26 @@ bool srv_split_cut(const srv_split *s)
 
 /* ---- pieces ---- */
 
-void srv_split_emit(srv_split *s, srv_delta_kind kind, const char *text, size_t n)
+static void add_piece(srv_split *s, srv_delta_kind kind, const char *text, size_t n, bool cut)
 {
-    row r = {kind, s->out.n, n, s->n_calls - 1, s->cut};
-    if (n == 0 && (kind == SRV_DELTA_TEXT || kind == SRV_DELTA_REASONING))
-        return;
+    row r = {kind, s->out.n, n, s->n_calls - 1, cut};
     srv_textbuf_add(&s->out, text, n);
     srv_textbuf_add(&s->out, "", 1); /* a NUL after each */
     if (s->out.failed)
         return; /* no piece whose text is not there */
     srv_textbuf_add(&s->rows, (const char *)&r, sizeof r);
+}
+
+void srv_split_emit(srv_split *s, srv_delta_kind kind, const char *text, size_t n)
+{
+    if (n || (kind != SRV_DELTA_TEXT && kind != SRV_DELTA_REASONING))
+        add_piece(s, kind, text, n, false);
+}
+
+void srv_split_end(srv_split *s, bool cut)
+{
+    s->cut |= cut;
+    add_piece(s, SRV_DELTA_TOOL_END, "", 0, cut);
 }
 
 /* The first n bytes of hold are this. */
@@ -133,6 +142,9 @@ static void begin_call(srv_split *s, size_t marker)
     s->marker = s->scan = marker;
     s->depth = s->n_tries = 0;
     s->function = NULL;
+    s->args = s->args_end = s->sent = 0;
+    json_decref(s->head);
+    s->head = NULL;
     json_object_clear(s->told);
     s->in_text = s->escaped = s->begun = s->in_args = false;
 }
@@ -151,21 +163,6 @@ const json_t *srv_split_tool(const srv_split *s, const char *name)
     return NULL;
 }
 
-static json_t *arguments_of(const json_t *call)
-{
-    json_t *arguments = json_object_get(call, "arguments");
-    return arguments ? arguments : json_object_get(call, "parameters");
-}
-
-/* The name in a call's object, if it is one of a tool. */
-static const char *name_of(const srv_split *s, const json_t *call)
-{
-    const json_t *value = json_object_get(call, "name");
-    const char *name = json_string_value(value);
-    return name && strlen(name) == json_string_length(value) && srv_split_tool(s, name) ? name
-                                                                                        : NULL;
-}
-
 void srv_split_announce(srv_split *s, const char *name)
 {
     s->n_calls++;
@@ -173,127 +170,11 @@ void srv_split_announce(srv_split *s, const char *name)
     srv_split_emit(s, SRV_DELTA_TOOL_BEGIN, name, strlen(name));
 }
 
-/* The call's text before `at`, with a value of our own and its end. NULL: it is no JSON. */
-static json_t *completed(srv_split *s, size_t at, const char *ending)
-{
-    srv_textbuf text = {0};
-    srv_textbuf_add(&text, s->hold.data + s->marker, at - s->marker);
-    srv_textbuf_str(&text, ending);
-    json_t *call = text.failed ? NULL : srv_json_value(text.data, text.n);
-    s->hold.failed |= text.failed;
-    srv_textbuf_free(&text);
-    return call;
-}
-
-/* An inner object begins at `at`: if what stands before it is a name and the key of arguments, the
- * call is begun. Asked by completing the text before it in two ways: only what both times is our
- * own value stands at `at`. */
-static void try_begin(srv_split *s, size_t at)
-{
-    json_t *call = completed(s, at, "null}");
-    const char *name = name_of(s, call);
-    if (name && json_is_null(arguments_of(call))) {
-        json_t *other = completed(s, at, "true}");
-        if (json_is_true(arguments_of(other))) {
-            srv_split_announce(s, name);
-            s->in_args = true;
-        }
-        json_decref(other);
-    }
-    json_decref(call);
-}
-
-/* The whole object came before it could be begun (its keys were in another order). */
-static bool whole_call(srv_split *s, size_t end)
-{
-    json_t *call = srv_json_value(s->hold.data + s->marker, end - s->marker);
-    const char *name = name_of(s, call);
-    json_t *arguments = arguments_of(call);
-    char *text = name && json_is_object(arguments) ? json_dumps(arguments, 0) : NULL;
-    if (text) {
-        srv_split_announce(s, name);
-        srv_split_emit(s, SRV_DELTA_TOOL_ARGS, text, strlen(text));
-    }
-    free(text);
-    json_decref(call);
-    return text != NULL;
-}
-
-/* Moves over one byte; true where the object ends with it. */
-static bool scan_byte(srv_split *s, char c)
-{
-    if (s->in_text) {
-        s->in_text = s->escaped || c != '"';
-        s->escaped = !s->escaped && c == '\\';
-        return false;
-    }
-    s->in_text = c == '"';
-    s->depth += c == '{' || c == '[';
-    s->depth -= c == '}' || c == ']';
-    return s->depth == 0 && (c == '}' || c == ']');
-}
-
 /* It was no call: the marker is text, what follows it is looked at again. */
 void srv_split_no_call(srv_split *s)
 {
     s->state = SAID;
     give(s, SRV_DELTA_TEXT, s->marker);
-}
-
-static void end_call(srv_split *s, size_t end)
-{
-    if (!s->begun && !whole_call(s, end)) {
-        srv_split_no_call(s);
-        return;
-    }
-    srv_split_emit(s, SRV_DELTA_TOOL_END, "", 0);
-    srv_textbuf_drop(&s->hold, end);
-    s->state = AFTER;
-}
-
-/* Passes what may stand between the marker and the object. False: more must come, or it is no call.
- */
-static bool find_object(srv_split *s)
-{
-    bool list = s->o.style == SRV_TOOLS_MISTRAL;
-    while (s->scan < s->hold.n &&
-           (srv_split_space(s->hold.data[s->scan]) || (list && (s->hold.data[s->scan] == '['))))
-        s->scan++;
-    if (s->scan == s->hold.n)
-        return false;
-    if (s->hold.data[s->scan] != '{') {
-        srv_split_no_call(s);
-        return false;
-    }
-    s->marker = s->scan; /* the bytes before the object */
-    return true;
-}
-
-/* Returns whether there may be more to do with what is in hold. */
-static bool step_call(srv_split *s)
-{
-    if (s->depth == 0 && !find_object(s))
-        return s->state != CALL;
-    size_t from = s->scan;
-    for (; s->scan < s->hold.n; s->scan++) {
-        char c = s->hold.data[s->scan];
-        if (c == '{' && s->depth == 1 && !s->in_text && !s->begun && s->n_tries++ < 8) {
-            try_begin(s, s->scan);
-            from = s->scan;
-        }
-        bool over = scan_byte(s, c);
-        if (s->in_args && s->depth == 1 && !s->in_text && c == '}') {
-            srv_split_emit(s, SRV_DELTA_TOOL_ARGS, s->hold.data + from, s->scan + 1 - from);
-            s->in_args = false;
-        }
-        if (over) {
-            end_call(s, s->scan + 1);
-            return true;
-        }
-    }
-    if (s->in_args && s->scan > from)
-        srv_split_emit(s, SRV_DELTA_TOOL_ARGS, s->hold.data + from, s->scan - from);
-    return false;
 }
 
 /* After a call: its closing, another call, or something said. */
@@ -396,7 +277,7 @@ static bool step(srv_split *s)
     case THOUGHT:
         return step_thought(s);
     case CALL:
-        return s->o.style == SRV_TOOLS_XML ? srv_split_step_xml(s) : step_call(s);
+        return s->o.style == SRV_TOOLS_XML ? srv_split_step_xml(s) : srv_split_step_json(s);
     case AFTER:
         return step_after(s);
     default:
@@ -439,9 +320,10 @@ static bool is_nothing(const srv_split *s)
 bool srv_split_finish(srv_split *s)
 {
     forget(s);
-    s->cut = s->state == CALL && s->in_args;
+    if (s->state == CALL)
+        srv_split_tell_held(s);
     if (s->state == CALL && s->begun)
-        srv_split_emit(s, SRV_DELTA_TOOL_END, "", 0);
+        srv_split_end(s, s->in_args);
     else if (s->state == THOUGHT)
         give(s, SRV_DELTA_REASONING, s->hold.n);
     else if (!is_nothing(s))

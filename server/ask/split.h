@@ -3,8 +3,9 @@
  *
  * A call is begun when its name and the beginning of its arguments are there; its arguments then
  * come piece by piece. Text that looks like a call and is none (no JSON, a name that is not among
- * the tools) comes as what is said, unchanged; the beginning of a call that must be, and of a
- * closing mark, comes as nothing. */
+ * the tools) comes as what is said, unchanged; what turns out to be no JSON after it was begun ends
+ * as a call that is cut, and the rest of it is said. With `whole` no call is begun before all of it
+ * is there. The beginning of a call that must be, and of a closing mark, comes as nothing. */
 #ifndef SRV_SPLIT_H
 #define SRV_SPLIT_H
 
@@ -25,6 +26,7 @@ typedef struct srv_split_options {
     bool reasoning;      /* <think> at the beginning is thought */
     bool thinking;       /* the prompt ended inside <think> */
     bool calling;        /* the prompt ended where a call's object begins */
+    bool whole;          /* a call comes in one piece, and as text if it is none */
 } srv_split_options;
 
 typedef struct srv_piece {
@@ -32,7 +34,7 @@ typedef struct srv_piece {
     const char *text;    /* n_text bytes; of TOOL_BEGIN the name, with a NUL */
     size_t n_text;
     int tool_index;
-    bool cut; /* TOOL_END: the answer ended inside the arguments */
+    bool cut; /* TOOL_END: the answer ended inside the arguments, or they are no JSON */
 } srv_piece;
 
 typedef struct srv_split srv_split;
@@ -46,7 +48,7 @@ bool srv_split_finish(srv_split *s);
 bool srv_split_next(srv_split *s, srv_piece *out);
 /* Calls begun so far. */
 int srv_split_calls(const srv_split *s);
-/* After _finish: the answer ended inside a call's arguments. */
+/* After _finish: a call was cut. */
 bool srv_split_cut(const srv_split *s);
 
 #endif

@@ -158,7 +158,7 @@ static void end_function(srv_split *s, size_t end)
 {
     const char *rest = s->depth ? "}" : "{}";
     srv_split_emit(s, SRV_DELTA_TOOL_ARGS, rest, strlen(rest));
-    srv_split_emit(s, SRV_DELTA_TOOL_END, "", 0);
+    srv_split_end(s, false);
     srv_textbuf_drop(&s->hold, end);
     s->in_args = false;
     s->state = AFTER;

@@ -102,8 +102,10 @@ static void end_call(speech *s)
 {
     json_t *call = json_pack("{s:{s:s, s:o}}", "function", "name", s->tool ? s->tool : "",
                              "arguments", srv_json_arguments(&s->arguments));
-    if (s->r->stream)
+    if (s->r->stream && call)
         send_content(s, NULL, NULL, json_pack("[o]", call));
+    else if (s->r->stream)
+        send_line(s, NULL); /* out of memory */
     else if (json_array_append_new(s->calls, call))
         s->failed = true;
     drop_call(s);

@@ -271,6 +271,7 @@ bool srv_ollama_read(srv_exchange *x, bool chat, srv_ollama *r)
     json_t *body = srv_body_json(x);
     *r = (srv_ollama){.chat = chat, .stream = true};
     srv_ask_init(&r->ask);
+    r->ask.whole_calls = true; /* in a stream, too */
     if (!body)
         return false;
     r->ask.words = (srv_words){.said = chat ? NULL : "prompt", .form = "format", .no_tools = ""};

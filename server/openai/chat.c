@@ -53,9 +53,11 @@ static bool read_chat(chat *c, json_t *body)
     c->ask.tool_choice = srv_field(body, "tool_choice");
     if (!c->ask.messages)
         return srv_field_wrong(c->x, "messages", "given: a list of 1 to 8192 messages");
-    return refuse_others(c->x, body) &&
-           srv_openai_read_stream(c->x, body, &c->stream, &c->include_usage) &&
-           read_logprobs(c, body) && srv_openai_read(c->x, &c->ask, body);
+    if (!refuse_others(c->x, body) ||
+        !srv_openai_read_stream(c->x, body, &c->stream, &c->include_usage))
+        return false;
+    c->ask.whole_calls = !c->stream;
+    return read_logprobs(c, body) && srv_openai_read(c->x, &c->ask, body);
 }
 
 /* ---- whole ---- */

@@ -88,6 +88,7 @@ static bool read_response(response *r)
     r->ask.messages = r->messages;
     r->ask.tools = r->tools;
     r->ask.tool_choice = srv_field(r->body, "tool_choice");
+    r->ask.whole_calls = !r->out.stream;
     return r->messages != NULL;
 }
 

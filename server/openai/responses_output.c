@@ -184,7 +184,7 @@ void srv_output_take(srv_output *o, const srv_delta *d)
         add_text(o, SRV_ITEM_CALL, "response.function_call_arguments.delta", d);
         break;
     case SRV_DELTA_TOOL_END:
-        end_item(o, "completed");
+        end_item(o, d->cut ? "incomplete" : "completed");
         break;
     default:
         break;

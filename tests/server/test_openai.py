@@ -510,6 +510,36 @@ def test_an_unknown_tool_is_text():
     check("<tool_call>" in choice.message.content and not choice.message.tool_calls, "tool_choice none")
 
 
+def no_json(text):
+    """A grammar of a call with this in the place of its arguments, and what it writes."""
+    text = f'<tool_call>{{"name": "add", "arguments": {text}}}</tool_call> z'
+    return {"grammar": f"root ::= {json.dumps(text)}"}, text
+
+
+def test_a_call_that_is_no_json_is_text():
+    for broken, told in (("{bad}", "{bad"), ('{"a": 1]}', '{"a": 1'), ('{"a": [1}}', '{"a": [1'), ('{"a": 1,}', '{"a": 1,')):
+        grammar, text = no_json(broken)
+        choice = call(extra_body=grammar).choices[0]
+        equal((choice.finish_reason, choice.message.tool_calls, choice.message.content), ("stop", None, text), f"{choice}")
+        chunks = list(call(extra_body=grammar, stream=True))
+        deltas = [d for c in chunks for d in c.choices[0].delta.tool_calls or []]
+        equal("".join(d.function.arguments for d in deltas), told, "arguments as far as they were told")
+        equal([c.choices[0].finish_reason for c in chunks][-1], "length", "no client takes it for a whole call")
+        rest = "".join(c.choices[0].delta.content or "" for c in chunks)
+        check(text.endswith(rest) and rest.endswith("}</tool_call> z"), f"the rest is text: {rest}")
+
+
+def test_a_response_with_a_call_that_is_no_json():
+    tools = [{"type": "function", "strict": True, **ADD["function"]}]
+    grammar, text = no_json("{bad}")
+    r = respond(model="tools", input=ASK, tools=tools, extra_body=grammar, max_output_tokens=120)
+    equal(([o.type for o in r.output], r.output_text, r.status), (["message"], text, "completed"), f"{r}")
+    events = list(respond(model="tools", input=ASK, tools=tools, extra_body=grammar, max_output_tokens=120, stream=True))
+    done = [e.item for e in events if e.type == "response.output_item.done"]
+    equal([(i.type, i.status) for i in done][0], ("function_call", "incomplete"), f"{done}")
+    equal(events[-1].type, "response.incomplete", "the end")
+
+
 def test_a_conversation_with_calls():
     messages = ASK + [
         {"role": "assistant", "content": None, "tool_calls": [

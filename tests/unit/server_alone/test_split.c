@@ -62,10 +62,28 @@ static void expect_cut(srv_split_options o, const char *text, const char *want, 
     srv_split_close(s);
 }
 
-static void expect(srv_split_options o, const char *text, const char *want)
+static void expect_one(srv_split_options o, const char *text, const char *want)
 {
     for (size_t step = 1; step <= strlen(text) + 1; step++)
         expect_cut(o, text, want, step);
+}
+
+/* The same where calls are told as they come, and where they are told whole. */
+static void expect(srv_split_options o, const char *text, const char *want)
+{
+    o.whole = true;
+    expect_one(o, text, want);
+    o.whole = false;
+    expect_one(o, text, want);
+}
+
+/* It stays text where calls are told whole; `want`: what is told of it as it comes. */
+static void expect_broken(srv_split_options o, const char *text, const char *want)
+{
+    o.whole = true;
+    expect_one(o, text, text);
+    o.whole = false;
+    expect_one(o, text, want);
 }
 
 static json_t *two_tools(void)
@@ -207,6 +225,72 @@ static void test_what_is_no_call_stays_text(void **state)
     json_decref(tools);
 }
 
+static void test_what_turns_out_to_be_no_json_is_no_call(void **state)
+{
+    json_t *tools = two_tools();
+    srv_split_options o = {.style = SRV_TOOLS_HERMES, .tools = tools};
+    (void)state;
+    expect_broken(o, "<tool_call>{\"name\":\"add\",\"arguments\":{bad}}</tool_call>",
+                  "{0 add {bad...}}}</tool_call>");
+    expect_broken(o, "<tool_call>{\"name\":\"add\",\"arguments\":{\"x\":1]}}</tool_call> z",
+                  "{0 add {\"x\":1...}]}}</tool_call> z");
+    expect_broken(o, "<tool_call>{\"name\":\"add\",\"arguments\":{\"x\":[1}}}</tool_call>",
+                  "{0 add {\"x\":[1...}}}}</tool_call>");
+    expect_broken(o, "<tool_call>{\"name\":\"add\",\"arguments\":{\"x\":1,}}</tool_call>",
+                  "{0 add {\"x\":1,...}}}</tool_call>");
+    /* the arguments are good, what is around them is not */
+    expect_broken(o, "<tool_call>{\"name\":\"add\",\"arguments\":{\"x\":1}, oops}</tool_call>",
+                  "{0 add {\"x\":1}...}, oops}</tool_call>");
+    expect_broken(o, "<tool_call>{\"name\":\"add\",\"arguments\":{}]</tool_call>",
+                  "{0 add {}...}]</tool_call>");
+    /* JSON, but of no kind that can be handed on as a value */
+    expect_broken(o, "<tool_call>{\"name\":\"add\",\"arguments\":{\"\\u0000\":1}}</tool_call>",
+                  "{0 add {\"\\u0000\":1...}}}</tool_call>");
+    expect(o, "<tool_call>{\"arguments\":{bad},\"name\":\"add\"}</tool_call>",
+           "<tool_call>{\"arguments\":{bad},\"name\":\"add\"}</tool_call>");
+    json_decref(tools);
+}
+
+/* What follows is looked at as before; the answer as a whole is one with a call that is cut. */
+static void test_a_call_behind_one_that_is_none(void **state)
+{
+    static const char text[] = "<tool_call>{\"name\":\"add\",\"arguments\":{1}}</tool_call>"
+                               "<tool_call>{\"name\":\"look\",\"arguments\":{}}</tool_call>";
+    json_t *tools = two_tools();
+    srv_split_options o = {.style = SRV_TOOLS_HERMES, .tools = tools};
+    (void)state;
+    expect_one(o, text, "{0 add {1...}}}</tool_call>{1 look {}}");
+    srv_split *s = srv_split_open(&o);
+    assert_true(s && srv_split_push(s, text, strlen(text)) && srv_split_finish(s));
+    assert_true(srv_split_cut(s) && srv_split_calls(s) == 2);
+    srv_split_close(s);
+    o.whole = true;
+    expect_one(o, text, "<tool_call>{\"name\":\"add\",\"arguments\":{1}}</tool_call>{0 look {}}");
+    s = srv_split_open(&o);
+    assert_true(s && srv_split_push(s, text, strlen(text)) && srv_split_finish(s));
+    assert_true(!srv_split_cut(s) && srv_split_calls(s) == 1);
+    srv_split_close(s);
+    json_decref(tools);
+}
+
+static void test_a_call_that_is_too_deep_is_none(void **state)
+{
+    json_t *tools = two_tools();
+    srv_split_options o = {.style = SRV_TOOLS_HERMES, .tools = tools, .whole = true};
+    srv_textbuf text = {0};
+    (void)state;
+    srv_textbuf_str(&text, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":");
+    for (int i = 0; i < 3000; i++)
+        srv_textbuf_str(&text, "[");
+    for (int i = 0; i < 3000; i++)
+        srv_textbuf_str(&text, "]");
+    srv_textbuf_str(&text, "}}</tool_call>");
+    assert_false(text.failed);
+    expect_cut(o, text.data, text.data, 100);
+    srv_textbuf_free(&text);
+    json_decref(tools);
+}
+
 static void test_a_call_that_is_cut_short_ends(void **state)
 {
     json_t *tools = two_tools();
@@ -251,26 +335,33 @@ static void test_all_that_json_allows_is_a_call(void **state)
     json_decref(tools);
 }
 
+/* `want` NULL: there is no such value. */
 static void expect_arguments(const char *text, const char *want)
 {
     srv_textbuf b = {0};
     srv_textbuf_str(&b, text);
     json_t *value = srv_json_arguments(&b);
     char *got = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    assert_string_equal(got, want);
+    if (want)
+        assert_string_equal(got, want);
+    else
+        assert_null(value);
     free(got);
     json_decref(value);
     srv_textbuf_free(&b);
 }
 
-static void test_arguments_are_never_lost(void **state)
+static void test_arguments_are_objects(void **state)
 {
     (void)state;
     expect_arguments("{\"a\": 1}", "{\"a\":1}");
     expect_arguments("{\"a\": 1, \"a\": 2}", "{\"a\":2}");
     expect_arguments("{\"a\": \"\\u0000\"}", "{\"a\":\"\\u0000\"}");
     expect_arguments("{\"a\": 9223372036854775808}", "{\"a\":9.2233720368547758e18}");
-    expect_arguments("{\"\\u0000\": 1}", "\"{\\\"\\\\u0000\\\": 1}\"");
+    expect_arguments("{\"\\u0000\": 1}", NULL);
+    expect_arguments("{bad}", NULL);
+    expect_arguments("[1]", NULL);
+    expect_arguments("", NULL);
 }
 
 static void test_llama3_calls(void **state)
@@ -332,10 +423,13 @@ int main(void)
         cmocka_unit_test(test_xml_calls),
         cmocka_unit_test(test_xml_that_is_cut_or_no_call),
         cmocka_unit_test(test_what_is_no_call_stays_text),
+        cmocka_unit_test(test_what_turns_out_to_be_no_json_is_no_call),
+        cmocka_unit_test(test_a_call_behind_one_that_is_none),
+        cmocka_unit_test(test_a_call_that_is_too_deep_is_none),
         cmocka_unit_test(test_a_call_that_is_cut_short_ends),
         cmocka_unit_test(test_what_is_cut_around_a_call_is_no_text),
         cmocka_unit_test(test_all_that_json_allows_is_a_call),
-        cmocka_unit_test(test_arguments_are_never_lost),
+        cmocka_unit_test(test_arguments_are_objects),
         cmocka_unit_test(test_llama3_calls),
         cmocka_unit_test(test_mistral_calls),
         cmocka_unit_test(test_a_forced_call_needs_no_mark),
