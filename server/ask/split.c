@@ -26,6 +26,7 @@ void srv_split_close(srv_split *s)
     srv_textbuf_free(&s->hold);
     srv_textbuf_free(&s->out);
     srv_textbuf_free(&s->rows);
+    srv_textbuf_free(&s->gap);
     json_decref(s->told);
     json_decref(s->head);
     free(s);
@@ -68,6 +69,11 @@ void srv_split_end(srv_split *s, bool cut)
 /* The first n bytes of hold are this. */
 static void give(srv_split *s, srv_delta_kind kind, size_t n)
 {
+    if (kind == SRV_DELTA_TEXT && n) {
+        srv_split_emit(s, kind, s->gap.data, s->gap.n);
+        srv_textbuf_drop(&s->gap, s->gap.n);
+        s->said = true;
+    }
     srv_split_emit(s, kind, s->hold.data, n);
     srv_textbuf_drop(&s->hold, n);
 }
@@ -163,8 +169,18 @@ const json_t *srv_split_tool(const srv_split *s, const char *name)
     return NULL;
 }
 
+/* Before the first call behind something said: the blanks there, or one, will part that from what
+ * is said behind the call. */
+static void keep_gap(srv_split *s)
+{
+    size_t n = spaces(s);
+    if (s->said && s->gap.n == 0)
+        srv_textbuf_add(&s->gap, n ? s->hold.data : " ", n ? n : 1);
+}
+
 void srv_split_announce(srv_split *s, const char *name)
 {
+    keep_gap(s);
     s->n_calls++;
     s->begun = true;
     srv_split_emit(s, SRV_DELTA_TOOL_BEGIN, name, strlen(name));
@@ -287,7 +303,7 @@ static bool step(srv_split *s)
 
 static bool is_good(const srv_split *s)
 {
-    return !s->hold.failed && !s->out.failed && !s->rows.failed;
+    return !s->hold.failed && !s->out.failed && !s->rows.failed && !s->gap.failed;
 }
 
 /* Pieces that were handed out are forgotten. */

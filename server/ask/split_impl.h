@@ -24,6 +24,8 @@ struct srv_split {
     srv_textbuf out;   /* text of the pieces */
     srv_textbuf rows;  /* row[]: the pieces */
     size_t n_taken;    /* rows handed out */
+    srv_textbuf gap;   /* blanks that stand before what is said next, if anything is */
+    bool said;         /* something was */
     bool thought_over; /* <think> is no longer looked for */
     bool drop_space;   /* blanks at the beginning of hold are nobody's */
     int n_calls;

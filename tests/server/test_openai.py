@@ -492,6 +492,13 @@ def test_a_call_is_taken_apart():
     equal([c.choices[0].finish_reason for c in chunks][-1], "tool_calls", "finish")
 
 
+def test_what_is_said_around_a_call_is_parted():
+    grammar = {"grammar": CALL + ' " done"'}
+    choice = call(extra_body=grammar).choices[0]
+    equal((choice.finish_reason, choice.message.content, len(choice.message.tool_calls)), ("tool_calls", "Well. done", 1), f"{choice}")
+    equal("".join(c.choices[0].delta.content or "" for c in call(extra_body=grammar, stream=True)), "Well. done", "streamed")
+
+
 def test_a_call_that_was_cut_is_not_whole():
     choice = call(stop=["5,"]).choices[0]
     equal(choice.finish_reason, "length", f"{choice}")

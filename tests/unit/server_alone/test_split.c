@@ -136,6 +136,27 @@ static void test_hermes_calls(void **state)
     json_decref(tools);
 }
 
+static void test_what_is_said_around_calls_is_parted(void **state)
+{
+#define ADD "<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>"
+    json_t *tools = two_tools();
+    srv_split_options o = {.style = SRV_TOOLS_HERMES, .tools = tools};
+    (void)state;
+    expect(o, "Sure. " ADD " done", "Sure.{0 add {}} done");
+    expect(o, "Sure.\n\n" ADD "\n" ADD "\nDone. " ADD "\n",
+           "Sure.{0 add {}}{1 add {}}\n\nDone.{2 add {}}");
+    expect(o, "Sure." ADD "done", "Sure.{0 add {}} done");
+    expect(o, "Sure. " ADD " \n", "Sure.{0 add {}}");
+    expect(o, " " ADD " done", "{0 add {}}done");
+    expect(o, "a " ADD " b " ADD "\nc", "a{0 add {}} b{1 add {}} c");
+    expect(o, "a " ADD " <tool_call>b", "a{0 add {}} <tool_call>b");
+    o.style = SRV_TOOLS_XML;
+    expect(o, "Sure. <tool_call><function=add></function></tool_call> done",
+           "Sure.{0 add {}} done");
+    json_decref(tools);
+#undef ADD
+}
+
 /* A tool with a schema, and one without. */
 static json_t *typed_tools(void)
 {
@@ -420,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_plain_text_is_untouched),
         cmocka_unit_test(test_thoughts_come_apart),
         cmocka_unit_test(test_hermes_calls),
+        cmocka_unit_test(test_what_is_said_around_calls_is_parted),
         cmocka_unit_test(test_xml_calls),
         cmocka_unit_test(test_xml_that_is_cut_or_no_call),
         cmocka_unit_test(test_what_is_no_call_stays_text),
