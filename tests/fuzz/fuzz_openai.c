@@ -72,6 +72,18 @@ void srv_fail(srv_exchange *x, int status, const char *code, const char *param, 
     replied(x);
 }
 
+bitnet_status srv_reply_charge(srv_exchange *x, size_t n_bytes, bitnet_error *err)
+{
+    (void)x, (void)n_bytes, (void)err;
+    return BITNET_OK;
+}
+
+bool srv_is_timeout(const srv_exchange *x, const bitnet_error *err)
+{
+    (void)x, (void)err;
+    return false;
+}
+
 void srv_fail_with(srv_exchange *x, const bitnet_error *err)
 {
     srv_fail(x, 500, "error", NULL, "%s", err->message);
