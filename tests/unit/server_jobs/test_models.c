@@ -296,13 +296,13 @@ static void only_from_allowed_folders(void **state)
     const char *bad[] = {secret, link,  dots, "link.gguf", "missing.gguf", "../etc/passwd",
                          "",     p.dir, ".",  "/",         "folder.gguf"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        FAILS(srv_models_add(m, bad[i], NULL, NULL, NULL, &err), BITNET_ARGUMENT, "no such file");
+        FAILS(srv_models_add(m, bad[i], NULL, NULL, NULL, &err), BITNET_ARGUMENT, "is no file");
     char beside[300]; /* a folder whose name begins like the allowed one */
     snprintf(beside, sizeof beside, "%s-more", p.dir);
     assert_int_equal(mkdir(beside, 0700), 0);
     put_model(beside, "x.gguf");
     snprintf(beside, sizeof beside, "%s-more/x.gguf", p.dir);
-    FAILS(srv_models_add(m, beside, NULL, NULL, NULL, &err), BITNET_ARGUMENT, "no such file");
+    FAILS(srv_models_add(m, beside, NULL, NULL, NULL, &err), BITNET_ARGUMENT, "is no file");
     assert_int_equal(unlink(beside), 0);
     snprintf(beside, sizeof beside, "%s-more", p.dir);
     assert_int_equal(rmdir(beside), 0);
