@@ -28,7 +28,8 @@ const char *in_flags(const char *message, char *out, size_t cap)
     for (const char *p = message; *p;) {
         size_t blanks = strspn(p, " "), word = strcspn(p + blanks, " ,;:");
         word += word == 0 && p[blanks];
-        const char *flag = flag_of(p + blanks, word);
+        bool subject = p == message && p[blanks + word] == ':'; /* of the message: a file's name */
+        const char *flag = subject ? NULL : flag_of(p + blanks, word);
         int k = snprintf(out + n, cap - n, "%.*s%.*s", (int)blanks, p,
                          flag ? (int)strlen(flag) : (int)word, flag ? flag : p + blanks);
         if (k < 0 || (size_t)k >= cap - n)

@@ -354,9 +354,12 @@ int fail_with(const bitnet_error *err)
     if (err->status == BITNET_CANCELLED && interrupted())
         return interrupted();
     char text[2 * sizeof err->message];
+    bool names_fields = err->status == BITNET_ARGUMENT || err->status == BITNET_MEMORY ||
+                        err->status == BITNET_CONTEXT;
     return fail((int)err->status <= EXIT_VANISHED ? (int)err->status : EXIT_OTHER, "%s",
-                err->message[0] ? in_flags(err->message, text, sizeof text)
-                                : bitnet_status_text(err->status));
+                names_fields && err->message[0] ? in_flags(err->message, text, sizeof text)
+                : err->message[0]               ? err->message
+                                                : bitnet_status_text(err->status));
 }
 
 int outcome(bitnet_status status, const bitnet_error *err)

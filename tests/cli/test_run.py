@@ -145,6 +145,11 @@ def test_default_length():
     check("ended by itself]" in r.err and r.out.rstrip()[-1] in ".!?\"'", f"a whole story: {r.err} {r.out[-80:]}")
 
 
+def test_names_of_files_are_no_fields():
+    for name in ("n_ctx", "isa", "my isa dir/x.gguf"):
+        check(run("run", "--model", name, "-p", "x").err.startswith(f"bitnet: {name}: "), f"{name}")
+
+
 def test_log_levels():
     check("info: load: " in nano("-v", "-p", "Once").err, "--verbose")
     check("info: load: " in nano("-p", "Once", env={"BITNET_LOG": "debug"}).err, "BITNET_LOG")
