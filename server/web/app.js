@@ -41,7 +41,12 @@ function touch(conversation) {
 
 // Another tab has changed a conversation, or removed it. What is shown, typed and written here goes on.
 async function changedElsewhere(id) {
-  const packed = await store.get(id);
+  let packed;
+  try {
+    packed = await store.get(id);
+  } catch {
+    return; // what cannot be read has not gone
+  }
   const mine = here.id === id ? here : conversations.get(id);
   if (mine && packed) merge(mine, packed);
   else if (mine) halt(mine);
@@ -579,7 +584,7 @@ function onBoxKey(e) {
 
 function openSettings() {
   settings.show();
-  byId("system").value = here.system;
+  byId("system").value = byId("system").defaultValue = here.system;
   byId("api-key").value = api.getKey();
   byId("settings").showModal();
 }
@@ -587,7 +592,7 @@ function openSettings() {
 function leaveSettings() {
   const key = byId("api-key").value.trim();
   settings.take();
-  if (here.system !== byId("system").value) {
+  if (byId("system").value !== byId("system").defaultValue) { // another tab may have changed it meanwhile
     here.system = byId("system").value;
     touch(here);
     draw();

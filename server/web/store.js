@@ -26,7 +26,7 @@ function openDatabase() {
   });
 }
 
-// Each store: all() gives what is kept, put() and remove() keep and forget; the last two never throw and tell whether it worked.
+// Each store: all() gives what is kept and get() one of it, or they throw; put() and remove() keep and forget; the last two never throw and tell whether it worked.
 // Another tab may have kept the same conversation: put() calls `join` with that, which gives what to keep instead, or false.
 class Database {
   where = "database";
@@ -51,7 +51,7 @@ class Database {
   }
 
   get(id) {
-    return this.act("readonly", (s) => s.get(id)).catch(() => null);
+    return this.act("readonly", (s) => s.get(id));
   }
 
   put(conversation, join) {

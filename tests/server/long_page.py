@@ -496,6 +496,23 @@ def test_two_tabs_and_an_edit(mock):
 
 
 @with_mock
+def test_two_tabs_and_the_system_prompt(mock):
+    """Settings that are closed without a change leave alone what another tab has changed meanwhile."""
+    with Tab(mock.url) as one:
+        one.send("first")
+        two = one.beside()
+        two.page.click("#settings-open")
+        settings(one, system="Be a fox.")
+        one.page.wait_for_timeout(1500)
+        two.page.keyboard.press("Escape")
+        one.page.wait_for_timeout(1500)
+        for tab in (one, two):
+            tab.page.click("#settings-open")
+            equal(tab.page.input_value("#system"), "Be a fox.", "the system prompt")
+            tab.page.keyboard.press("Escape")
+
+
+@with_mock
 def test_export_import(mock):
     """What was exported comes back in another browser: every branch, number and receipt."""
     with Tab(mock.url) as t:
