@@ -51,10 +51,9 @@ bool srv_host_allowed(const srv_http *h, const char *host)
     static const char *const local[] = {"localhost", "127.0.0.1", "[::1]"};
     const srv_config *c = h->server->config;
     size_t n = host_length(host);
-    if (h->is_unix)
+    bool any = c->n_keys > 0 && c->n_hosts == 0;
+    if (h->is_unix || (!h->is_loopback && (any || is_never_a_strangers(host, n))))
         return true;
-    if (!h->is_loopback && !c->n_hosts)
-        return c->n_keys > 0 || is_never_a_strangers(host, n);
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
         if (same_name(host, n, local[i]))
             return true;

@@ -100,7 +100,7 @@ static const char *path_of(srv_exchange *x, const char *url)
         return url;
     const char *host = srv_header(x, "Host");
     size_t n = strcspn(url + 7, "/");
-    x->other_host = !host || strlen(host) != n || strncasecmp(url + 7, host, n) != 0;
+    x->other_host = host && (strlen(host) != n || strncasecmp(url + 7, host, n) != 0);
     return url[7 + n] ? url + 7 + n : "/";
 }
 

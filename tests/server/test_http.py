@@ -695,6 +695,10 @@ def test_row_23_other_origins():
 
 
 def test_row_23_open_addresses():
+    for settings in (["host=0.0.0.0", "key=k"], ["host=0.0.0.0", "allow_open=1"]):
+        with Driver(*settings, "allowed_host=chat.example") as d:
+            for host, wanted in (("chat.example", 200), ("192.168.0.7:80", 200), ("box", 200), ("evil.example", 403)):
+                equal(d.ask("GET", "/health/live", headers={"Host": host})[0], wanted, f"{settings} and one name: {host}")
     for settings, ok in ((["host=0.0.0.0"], False), (["host=::"], False), (["host=0.0.0.0", "key=k"], True), (["host=0.0.0.0", "allow_open=1"], True)):
         if ok:
             with Driver(*settings) as d:
