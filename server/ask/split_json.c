@@ -103,6 +103,8 @@ static void break_call(srv_split *s, size_t at)
         srv_split_no_call(s);
         return;
     }
+    if (!s->in_args)
+        at = s->args_end; /* these were whole */
     tell_arguments(s, at);
     srv_split_end(s, true);
     srv_textbuf_drop(&s->hold, at);
@@ -132,6 +134,13 @@ static void end_call(srv_split *s, size_t end)
 
 /* ---- byte by byte ---- */
 
+/* What JSON has outside its texts: the mark that ends a call is none of it. */
+static bool may_be_outside(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == 'E' || srv_split_space(c) ||
+           (c && strchr("{}[],:\"+-.", c));
+}
+
 /* Moves over one byte. */
 static scanned scan_byte(srv_split *s, char c)
 {
@@ -141,6 +150,8 @@ static scanned scan_byte(srv_split *s, char c)
         return GOES_ON;
     }
     s->in_text = c == '"';
+    if (!may_be_outside(c))
+        return IS_WRONG;
     if (c == '{' || c == '[') {
         if (s->depth == SRV_SPLIT_DEPTH)
             return IS_WRONG;

@@ -264,6 +264,11 @@ static void test_what_turns_out_to_be_no_json_is_no_call(void **state)
                   "{0 add {\"x\":1}...}, oops}</tool_call>");
     expect_broken(o, "<tool_call>{\"name\":\"add\",\"arguments\":{}]</tool_call>",
                   "{0 add {}...}]</tool_call>");
+    expect_broken(o, "<tool_call>{\"name\":\"add\",\"arguments\":{\"x\":1}, \"id\":7]</tool_call>",
+                  "{0 add {\"x\":1}...}, \"id\":7]</tool_call>");
+    /* the outer brace is missing: the mark ends it */
+    expect_broken(o, "<tool_call>{\"name\":\"add\",\"arguments\":{\"x\":1}</tool_call> and more",
+                  "{0 add {\"x\":1}...}</tool_call> and more");
     /* JSON, but of no kind that can be handed on as a value */
     expect_broken(o, "<tool_call>{\"name\":\"add\",\"arguments\":{\"\\u0000\":1}}</tool_call>",
                   "{0 add {\"\\u0000\":1...}}}</tool_call>");
