@@ -259,6 +259,13 @@ bitnet_status srv_reply_charge(srv_exchange *x, size_t n_bytes, bitnet_error *er
     return err->status;
 }
 
+void srv_reply_sent(srv_exchange *x, size_t n_bytes)
+{
+    x->n_reply_bytes -= n_bytes;
+    x->n_json_bytes -= n_bytes;
+    atomic_fetch_sub(&x->http->json_bytes, n_bytes);
+}
+
 /* False: too deep or too large for a tree; the client has been told. */
 static bool within_limits(srv_exchange *x)
 {

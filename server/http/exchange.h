@@ -67,6 +67,8 @@ bool srv_is_timeout(const srv_exchange *x, const bitnet_error *err);
 /* Counts so much of a reply that is gathered in memory among what all requests hold. On failure:
  * ARGUMENT, one reply may not have so much; AGAIN, there is no room for it now. */
 bitnet_status srv_reply_charge(srv_exchange *x, size_t n_bytes, bitnet_error *err);
+/* So much of what was charged has been sent and is no longer held. */
+void srv_reply_sent(srv_exchange *x, size_t n_bytes);
 enum { SRV_NUMBER_BYTES = 48 }; /* of a number in a list, about */
 
 /* A reply that comes in pieces. _begin sends status 200 and the headers. _write waits while the

@@ -21,7 +21,8 @@ static inline bool srv_no_memory(srv_exchange *x)
  * others may name files. */
 static inline const char *srv_failure_text(const bitnet_error *err)
 {
-    bool own = err->status == BITNET_ARGUMENT || err->status == BITNET_CONTEXT;
+    bool own = err->status == BITNET_ARGUMENT || err->status == BITNET_CONTEXT ||
+               err->status == BITNET_AGAIN;
     return own ? err->message : bitnet_status_text(err->status);
 }
 

@@ -115,7 +115,8 @@ static void answer_whole(chat *c)
     json_t **logprobs = calloc((size_t)n, sizeof(json_t *));
     for (int i = 0; logprobs && i < n; i++)
         logprobs[i] = json_array();
-    while (said && logprobs && srv_answer_next(c->answer, &d) && d.kind != SRV_DELTA_END)
+    while (said && logprobs && err.status == BITNET_OK && srv_answer_next(c->answer, &d) &&
+           d.kind != SRV_DELTA_END)
         take_delta(c, said, logprobs, &d, &err);
     if (!said || !logprobs)
         srv_fail(c->x, 503, "out_of_memory", NULL, "out of memory");

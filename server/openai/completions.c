@@ -230,6 +230,7 @@ typedef struct work {
     side *sides; /* [n_choices] */
     json_t *choices;
     bitnet_error error; /* that the reply is too large */
+    size_t n_charged;   /* for log-probabilities of this prompt */
     bool begun;         /* the echo of this prompt */
     bool *stream_begun; /* the stream of all prompts */
 } work;
@@ -261,8 +262,11 @@ static void free_sides(work *w)
 /* Is there room for the log-probabilities of so many tokens? */
 static bool charge(work *w, int n_tokens)
 {
-    size_t each = SRV_LEGACY_BYTES(w->c->ask.job.n_top);
-    return srv_reply_charge(w->c->x, (size_t)n_tokens * each, &w->error) == BITNET_OK;
+    size_t n = (size_t)n_tokens * SRV_LEGACY_BYTES(w->c->ask.job.n_top);
+    if (srv_reply_charge(w->c->x, n, &w->error) != BITNET_OK)
+        return false;
+    w->n_charged += n;
+    return true;
 }
 
 /* Every choice has the same prompt. */
@@ -421,6 +425,8 @@ static bool one_prompt(completion *c, size_t i, json_t *choices, bool *stream_be
         add_usage(&c->usage, &end.event->usage);
         finish_prompt(&w);
     }
+    if (c->stream)
+        srv_reply_sent(c->x, w.n_charged);
     free_sides(&w);
     srv_answer_close(w.answer);
     c->answers[i % WINDOW] = NULL;

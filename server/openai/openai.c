@@ -142,7 +142,8 @@ static const char *error_type(const bitnet_error *err, bool late)
 void srv_openai_stream_error(srv_exchange *x, const bitnet_error *err)
 {
     bool ours = err->status == BITNET_ARGUMENT || err->status == BITNET_CONTEXT ||
-                err->status == BITNET_CANCELLED || err->status == BITNET_MEMORY;
+                err->status == BITNET_CANCELLED || err->status == BITNET_MEMORY ||
+                err->status == BITNET_AGAIN;
     bool late = srv_is_timeout(x, err);
     srv_stream_event(x, NULL,
                      json_pack("{s:{s:s, s:s, s:n, s:s}}", "error", "message",

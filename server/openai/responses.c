@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "ask/fields.h"
+#include "http/refuse.h"
 #include "openai/responses.h"
 #include "server.h"
 
@@ -215,9 +216,11 @@ static void end_stream(response *r, const srv_event *end)
                          json_pack("{s:o}", "response", final));
     } else {
         final = response_json(r, "failed", NULL);
+        bool theirs = err->status == BITNET_ARGUMENT || err->status == BITNET_CONTEXT;
         json_object_set_new(final, "error",
-                            json_pack("{s:s, s:s}", "code", "server_error", "message",
-                                      bitnet_status_text(err->status)));
+                            json_pack("{s:s, s:s}", "code",
+                                      theirs ? "invalid_prompt" : "server_error", "message",
+                                      srv_failure_text(err)));
         srv_output_event(&r->out, "response.failed", json_pack("{s:o}", "response", final));
     }
     srv_stream_end(r->x);

@@ -78,6 +78,11 @@ bitnet_status srv_reply_charge(srv_exchange *x, size_t n_bytes, bitnet_error *er
     return BITNET_OK;
 }
 
+void srv_reply_sent(srv_exchange *x, size_t n_bytes)
+{
+    (void)x, (void)n_bytes;
+}
+
 bool srv_is_timeout(const srv_exchange *x, const bitnet_error *err)
 {
     (void)x, (void)err;
