@@ -438,14 +438,14 @@ def test_no_memory_for_the_session():
         r = run("run", "-m", model("nano"), *ASK, "--device", "cuda", "--ctx", "256", env=with_gpu(90, MEMORY=n))
         check(r.code in (0, 6), f"{n}: exit {r.code}: {r.err[:300]}")
         check(r.code == 0 or re.search(REMEDY, r.err), f"{n}: {r.err[:300]}")
-    says = r"needs [\d.]+ GiB, the device's memory has 0.00 GiB left; ask for a smaller n_ctx"
+    says = r"needs [\d.]+ GiB, the device's memory has 0.00 GiB left; ask for a smaller --ctx"
     args = ("run", "-m", model("nano"), *ASK, "--ctx", "256", "--device")
     fails(6, *args, "cuda", env=with_gpu(90, MEMORY=900000), says=says)
     fails(6, *args, "auto", "--strict", env=with_gpu(90, MEMORY=900000), says=says)
     equal(expect(0, *args, "auto", env=with_gpu(90, MEMORY=900000), says=says).out, expect(0, *args, "cpu").out, "auto")
 
 
-REMEDY = ("close other programs|smaller n_ctx|smaller batch|a smaller context|--device cpu|device cpu")
+REMEDY = ("close other programs|smaller --ctx|smaller batch|a smaller context|--device cpu|device cpu")
 
 
 def test_DET_20_any_allocation_may_fail():
