@@ -239,3 +239,11 @@ json_t *srv_receipts_get(srv_receipts *r, const char *id)
         close(fd);
     return receipt;
 }
+
+bool srv_receipts_expected(srv_receipts *r, const char *id)
+{
+    pthread_mutex_lock(&r->mutex);
+    bool expected = is_id(id) && is_kept(r, id);
+    pthread_mutex_unlock(&r->mutex);
+    return expected;
+}

@@ -26,5 +26,7 @@ void srv_receipts_keep(srv_receipts *r, const char id[40]);
 /* The receipt, to be freed; NULL: not there (yet, or any more). Any text is a legal id. Any thread.
  */
 json_t *srv_receipts_get(srv_receipts *r, const char *id);
+/* Was there an answer of this id, so that its receipt is there or may yet come? Any thread. */
+bool srv_receipts_expected(srv_receipts *r, const char *id);
 
 #endif

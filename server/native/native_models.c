@@ -17,6 +17,7 @@ void srv_native_devices(srv_exchange *x);
 void srv_native_receipt(srv_exchange *x);
 
 enum { NAME_MAX_BYTES = 200 };
+enum { RECEIPT_TRIES = 200, RECEIPT_PAUSE_NS = 10000000 }; /* 2 s */
 
 /* ---- loading ---- */
 
@@ -184,10 +185,24 @@ void srv_native_devices(srv_exchange *x)
                    json_pack("{s:s, s:o}", "requested", ours ? ours : "auto", "machine", found));
 }
 
+/* A receipt is written a moment after its answer: who asks at once waits for it. */
+static json_t *wait_for_receipt(srv_exchange *x, srv_receipts *receipts)
+{
+    const char *id = srv_path_part(x);
+    json_t *receipt = srv_receipts_get(receipts, id);
+    for (int i = 0; !receipt && i < RECEIPT_TRIES && srv_receipts_expected(receipts, id); i++) {
+        if (srv_gone(x))
+            return NULL;
+        nanosleep(&(struct timespec){0, RECEIPT_PAUSE_NS}, NULL);
+        receipt = srv_receipts_get(receipts, id);
+    }
+    return receipt;
+}
+
 void srv_native_receipt(srv_exchange *x)
 {
     srv_receipts *receipts = srv_server_of(x)->receipts;
-    json_t *receipt = receipts ? srv_receipts_get(receipts, srv_path_part(x)) : NULL;
+    json_t *receipt = receipts ? wait_for_receipt(x, receipts) : NULL;
     if (receipt)
         srv_reply_json(x, 200, receipt);
     else
