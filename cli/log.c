@@ -175,7 +175,7 @@ void log_sink(void *user, bitnet_log_level level, const char *module, const char
         return;
     char text[2048];
     pthread_mutex_lock(&lock);
-    bool names_fields = strcmp(module, "session") == 0;
+    bool names_fields = strcmp(module, "session") == 0 || strcmp(module, "engine") == 0;
     say(user, level, module, names_fields ? in_flags(message, text, sizeof text) : message);
     pthread_mutex_unlock(&lock);
 }
