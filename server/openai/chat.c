@@ -98,10 +98,10 @@ static json_t *whole_reply(chat *c, srv_said *said, json_t **logprobs, const srv
 static void take_delta(chat *c, srv_said *said, json_t **logprobs, const srv_delta *d,
                        bitnet_error *err)
 {
-    if (err->status == BITNET_OK && !srv_said_take(&said[d->choice], d))
+    if (!srv_said_take(&said[d->choice], d))
         *err = (bitnet_error){BITNET_MEMORY, "out of memory"};
-    bool more = err->status == BITNET_OK && c->logprobs && d->has_token;
-    if (more && srv_reply_charge(c->x, SRV_LOGPROB_BYTES(c->ask.job.n_top), err) == BITNET_OK)
+    else if (c->logprobs && d->has_token &&
+             srv_reply_charge(c->x, SRV_LOGPROB_BYTES(c->ask.job.n_top), err) == BITNET_OK)
         json_array_append_new(logprobs[d->choice],
                               srv_openai_logprob(srv_answer_model(c->answer), d->event));
 }
