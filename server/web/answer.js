@@ -102,7 +102,7 @@ export class Answer {
 
   async fetchReceipt() {
     this.node.receipt = {id: this.receiptId, text: ""};
-    // it is written after the last token, in the server's own time; who asks too early leaves an error in console and log
+    // it is written after the last token, in the server's own time; who asks early waits there for up to 2 s, then gets a 404
     for (const wait of [400, 800, 2000]) {
       await new Promise((r) => setTimeout(r, wait));
       try {
