@@ -206,8 +206,7 @@ static int do_help(chat_state *s, const char *argument)
     chat_say(
         s, 0,
         "\"\"\" begins a message of several lines and ends it; pasted lines are one message; a "
-        "line "
-        "that ends with \\ continues in the next one; // at the beginning sends one slash. "
+        "line that ends with \\ continues in the next one; // at the beginning sends one slash. "
         "Tab completes. Ctrl-C stops a reply, Ctrl-Z the program (fg resumes it), Ctrl-D leaves.");
     return EXIT_OK;
 }
