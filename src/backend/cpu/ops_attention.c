@@ -1,8 +1,10 @@
 /* ops_attention.c - the cache and the attention over it.
  *
  * Invariant: every query's blocks are reduced one by one and joined in ascending order (softmax.h),
- * so the result depends on neither batch nor threads. A pass of many tokens is dealt out in tiles
- * of tokens; one of few, whose kv heads would not keep the threads busy, in blocks of the cache. */
+ * so the result depends on neither batch nor threads. A pass is dealt out in tiles of tokens; of
+ * tokens so long that others would wait for their kv heads, one after the other, in blocks of the
+ * cache. */
+#include <limits.h>
 #include <stdatomic.h>
 
 #include "backend/cpu/cpu.h"
@@ -76,6 +78,7 @@ typedef struct attention_job {
     size_t n_kv;
     const float *q, *k, *v;
     float *y;
+    int most_blocks; /* a token with more is cut into blocks */
     /* tiles of tokens */
     size_t tile, n_items;
     atomic_size_t next;
@@ -245,6 +248,11 @@ static void attend_kv_head(const attention_job *j, size_t token, size_t n_tokens
     }
 }
 
+static bool is_cut(const attention_job *j, size_t token)
+{
+    return blocks_of(j, token) > j->most_blocks;
+}
+
 /* Item i: tile i / n_kv of tokens, kv head i % n_kv; a tile is cut where the timeline changes. */
 static void attend_tile(const attention_job *j, size_t i, room *r)
 {
@@ -252,9 +260,10 @@ static void attend_tile(const attention_job *j, size_t i, room *r)
     while (t < end) {
         size_t next = t + 1;
         while (next < end && j->step->seq[next] == j->step->seq[t] &&
-               j->step->pos[next] >= j->step->pos[next - 1])
+               j->step->pos[next] >= j->step->pos[next - 1] && is_cut(j, next) == is_cut(j, t))
             next++;
-        attend_kv_head(j, t, next - t, i % j->n_kv, r);
+        if (!is_cut(j, t))
+            attend_kv_head(j, t, next - t, i % j->n_kv, r);
         t = next;
     }
 }
@@ -359,12 +368,48 @@ static void attend_split(attention_job *j, size_t token)
     bnet_pool_run(j->be->pool, attend_parts, j);
 }
 
+/* Tokens are cut into blocks where a kv head of one is more than a quarter of a thread's share of
+ * the pass, and the longest has more blocks than tokens would be cut: waiting for all threads costs
+ * about a block. Returns how many are not cut. */
+static size_t choose_cuts(attention_job *j, const bnet_kv_store *kv, const bnet_buffer *y)
+{
+    size_t t = (size_t)j->step->n_tokens, n_blocks = 0, n_cut = 0;
+    int longest = 0;
+    for (size_t i = 0; i < t; i++) {
+        n_blocks += (size_t)blocks_of(j, i);
+        longest = BNET_MAX(longest, blocks_of(j, i));
+    }
+    size_t share = n_blocks * j->n_kv / (4 * (size_t)bnet_pool_threads(j->be->pool));
+    j->most_blocks = (int)BNET_MIN(BNET_MAX(share, (size_t)1), (size_t)longest);
+    for (size_t i = 0; i < t; i++)
+        n_cut += is_cut(j, i);
+    if (n_cut < (size_t)longest && can_split(j, kv, y))
+        return t - n_cut;
+    j->most_blocks = longest;
+    return t;
+}
+
+/* With all threads; tiles are as large as keeps them busy. */
+static void attend_all(attention_job *j, const bnet_kv_store *kv, const bnet_buffer *y)
+{
+    size_t t = (size_t)j->step->n_tokens, n_threads = (size_t)bnet_pool_threads(j->be->pool);
+    size_t n_whole = choose_cuts(j, kv, y);
+    while (j->tile > 1 && (t + j->tile - 1) / j->tile * j->n_kv < 4 * n_threads)
+        j->tile /= 2;
+    j->n_items = (t + j->tile - 1) / j->tile * j->n_kv;
+    for (size_t i = 0; i < t && n_whole < t; i++)
+        if (is_cut(j, i))
+            attend_split(j, i);
+    if (n_whole > 0)
+        bnet_pool_run(j->be->pool, attend_tiles, j);
+}
+
 void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_heads, bnet_buffer *q,
                         bnet_buffer *y)
 {
     cpu_backend *be = (cpu_backend *)b;
     const bnet_kv_store *kv = s->seqs[s->seq[0]].store;
-    size_t n_threads = (size_t)bnet_pool_threads(be->pool), t = (size_t)s->n_tokens;
+    size_t t = (size_t)s->n_tokens;
     attention_job j = {.be = be,
                        .step = s,
                        .layer = layer,
@@ -372,18 +417,14 @@ void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_he
                        .n_kv = (size_t)kv->shape.n_kv_heads,
                        .q = q->data,
                        .y = y->data,
+                       .most_blocks = INT_MAX,
                        .tile = BNET_MIN(TILE_TOKENS, TILE_FLOATS / kv->shape.head_dim)};
     count_types(be, s, be->use.attention);
-    while (j.tile > 1 && (t + j.tile - 1) / j.tile * j.n_kv < 4 * n_threads)
-        j.tile /= 2;
-    j.n_items = (t + j.tile - 1) / j.tile * j.n_kv;
     size_t cost = 2 * (size_t)n_heads * (size_t)kv->shape.head_dim * ((size_t)s->pos[t - 1] + 1);
-    bool alone = n_threads == 1 || t * cost < SMALL;
-    if (!alone && t * j.n_kv < 2 * n_threads * 4 && can_split(&j, kv, y))
-        for (size_t i = 0; i < t; i++)
-            attend_split(&j, i);
-    else if (alone)
-        attend_tiles(&j, (bnet_share){0, 1, 0});
-    else
-        bnet_pool_run(be->pool, attend_tiles, &j);
+    if (bnet_pool_threads(be->pool) > 1 && t * cost >= SMALL) {
+        attend_all(&j, kv, y);
+        return;
+    }
+    j.n_items = (t + j.tile - 1) / j.tile * j.n_kv;
+    attend_tiles(&j, (bnet_share){0, 1, 0});
 }
