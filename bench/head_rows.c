@@ -1,17 +1,18 @@
 /* head_rows.c - the head for the rows of a step: the partial head for all rows in one call, the
  * same row by row, and all logits exactly; milliseconds of CPU and of the clock, medians.
  *
- * bench/head_rows THREADS ROWS TYPE     built by: cmake --build BUILD --target head_rows
- * ROWS: of the head, of 2560 columns; TYPE: f16, bf16, q6_k, q8_0 */
+ * bench/head_rows THREADS ROWS TYPE K     built by: cmake --build BUILD --target head_rows
+ * ROWS: of the head, of 2560 columns; TYPE: f16, bf16, q6_k, q8_0; K: so many of the best */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "backend/cpu/cpu.h"
 
-enum { COLUMNS = 2560, DIFFERENT = 512, REPEATS = 7, K = 40, WAYS = 3 };
+enum { COLUMNS = 2560, REPEATS = 7, BEFORE = 40, WAYS = 3 }; /* BEFORE: a copy is made meanwhile */
 
 typedef struct head {
+    size_t k;
     bnet_backend *be;
     bnet_weight *w;
     bnet_buffer *x, *y, *scratch;
@@ -38,18 +39,13 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A few hundred random rows, again and again in another order. */
 static uint8_t *make_rows(bnet_type type, size_t n_rows, size_t row_bytes)
 {
     uint8_t *bytes = malloc(n_rows * row_bytes);
     float row[COLUMNS];
     for (size_t r = 0; bytes && r < n_rows; r++) {
-        if (r >= DIFFERENT) {
-            memcpy(bytes + r * row_bytes, bytes + r * 7919 % DIFFERENT * row_bytes, row_bytes);
-            continue;
-        }
         for (size_t c = 0; c < COLUMNS; c++)
-            row[c] = 0.1f * uniform();
+            row[c] = 0.1f * (uniform() + uniform() + uniform() + uniform());
         if (!bnet_encode_row(type, row, bytes + r * row_bytes, COLUMNS))
             return NULL;
     }
@@ -88,7 +84,7 @@ static void compute(head *h, int way, int n)
     bnet_top_want wants[BNET_TOP_ROWS];
     bnet_top tops[BNET_TOP_ROWS];
     for (int i = 0; i < n; i++)
-        wants[i] = (bnet_top_want){.k = K};
+        wants[i] = (bnet_top_want){.k = h->k};
     if (way == 0)
         h->be->pass->top(h->be, h->w, h->x, n, wants, h->y, h->scratch, tops);
     for (int i = 0; way == 1 && i < n; i++)
@@ -123,17 +119,20 @@ int main(int argc, char **argv)
         bnet_type type;
     } types[] = {{"f16", BNET_F16}, {"bf16", BNET_BF16}, {"q6_k", BNET_Q6_K}, {"q8_0", BNET_Q8_0}};
     head h = {0};
-    for (size_t i = 0; argc == 4 && i < BNET_COUNT(types); i++) {
+    for (size_t i = 0; argc == 5 && i < BNET_COUNT(types); i++) {
         if (strcmp(argv[3], types[i].name) != 0)
             continue;
         if (!open_head(&h, atoi(argv[1]), types[i].type, (size_t)atol(argv[2])))
             return 1;
+        h.k = (size_t)atol(argv[4]);
+        for (int n = 0; n < BEFORE; n++)
+            compute(&h, 0, 2);
         printf(
             "rows    all in one: cpu, clock     one by one: cpu, clock   all logits: cpu, clock\n");
         for (int n = 1; n <= BNET_TOP_ROWS; n *= 2)
             measure(&h, n);
         return 0;
     }
-    fprintf(stderr, "usage: head_rows THREADS ROWS f16|bf16|q6_k|q8_0\n");
+    fprintf(stderr, "usage: head_rows THREADS ROWS f16|bf16|q6_k|q8_0 K\n");
     return 2;
 }

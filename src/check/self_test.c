@@ -22,6 +22,7 @@ static const struct {
     {{.op = BNET_OP_HEAD_SCAN, .format = BNET_FORMAT_Q6_K_R4, .dtype = BNET_DTYPE_F32},
      {1, 64, 256}},
     {{.op = BNET_OP_HEAD_SCAN, .format = BNET_FORMAT_Q8_0, .dtype = BNET_DTYPE_F32}, {1, 64, 256}},
+    {{.op = BNET_OP_HEAD_SCAN, .format = BNET_FORMAT_F16, .dtype = BNET_DTYPE_F32}, {1, 1024, 256}},
     {{.op = BNET_OP_EMBED, .format = BNET_FORMAT_F16, .dtype = BNET_DTYPE_F32}, {2, 256, 0}},
     {{.op = BNET_OP_RMSNORM, .format = BNET_FORMAT_F32, .dtype = BNET_DTYPE_F32}, {2, 200, 0}},
     {{.op = BNET_OP_QUANTIZE, .format = BNET_FORMAT_I8, .dtype = BNET_DTYPE_F32}, {2, 200, 0}},

@@ -75,6 +75,8 @@ static bool type_of(const bnet_kernel_record *k, bnet_type *out, bool *ternary)
         *out = i8 ? BNET_IQ2_BN : BNET_IQ4_NL;
     else if (k->format == BNET_FORMAT_Q6_K_R4)
         *out = BNET_Q6_K; /* packed when it is prepared */
+    else if (k->format == BNET_FORMAT_I8_R8)
+        *out = BNET_F16; /* copied when it is scanned */
     else if (t)
         *out = t->type;
     else

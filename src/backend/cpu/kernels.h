@@ -5,6 +5,7 @@
 #define BNET_CPU_KERNELS_H
 
 #include "backend/cpu/head.h"
+#include "backend/cpu/head_copy.h"
 #include "base/base.h"
 #include "bitnet_kernel.h"
 #include "format/tensor.h"

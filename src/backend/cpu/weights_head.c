@@ -237,17 +237,13 @@ static bool from_cache(cpu_backend *be, bnet_weight *w, const bnet_weight_reques
     return true;
 }
 
-bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
-                                    bitnet_error *err)
+/* Packed rows and lengths, from an earlier run or from the file. */
+static bitnet_status make_rows(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
+                               bool r4, bitnet_error *err)
 {
+    bitnet_status st = BITNET_OK;
     head_job j = {.w = w};
     uint64_t total = 0;
-    if (w->info.n_out < LEAST_ROWS)
-        return BITNET_OK;
-    bool r4 = wants_r4(be, w);
-    bitnet_status st = make_head(be, w, r4, r, err);
-    if (st != BITNET_OK || (!r4 && !w->head))
-        return st;
     j.norms = w->head ? w->head->norms : NULL;
     size_t n_groups = bnet_q6r4_groups(w->info.n_out);
     bool sized = bnet_mul(n_groups, bnet_q6r4_group_bytes(w->info.n_in), &total);
@@ -265,9 +261,23 @@ bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_
     return BITNET_OK;
 }
 
+bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
+                                    bitnet_error *err)
+{
+    if (w->info.n_out < LEAST_ROWS)
+        return BITNET_OK;
+    bool r4 = wants_r4(be, w);
+    bitnet_status st = make_head(be, w, r4, r, err);
+    if (st == BITNET_OK && (r4 || w->head))
+        st = make_rows(be, w, r, r4, err);
+    return st == BITNET_OK && w->head ? bnet_cpu_copy_prepare(be, w, err) : st;
+}
+
 void bnet_cpu_head_free(bnet_weight *w)
 {
-    if (w->head)
-        bnet_free(w->head->norms);
+    if (!w->head)
+        return;
+    bnet_cpu_copy_free(w);
+    bnet_free(w->head->norms);
     bnet_free(w->head);
 }

@@ -271,6 +271,134 @@ static void check_linear_r4(const bnet_kernel_record *k, size_t n_cols, size_t n
     guard_free(&gx);
 }
 
+/* ---- the copy ---- */
+
+static bnet_head_eight eight_new(size_t n_cols)
+{
+    return (bnet_head_eight){.low = malloc(8 * n_cols),
+                             .high = malloc(8 * n_cols),
+                             .lines = malloc(n_cols / 8 * sizeof(uint32_t))};
+}
+
+static void eight_free(bnet_head_eight *e)
+{
+    free(e->low), free(e->high), free(e->lines);
+}
+
+static bnet_copy_loss place(bnet_head_eight *e, const float *x, size_t n_cols)
+{
+    float most = 0;
+    double sum = 0;
+    for (size_t i = 0; i < n_cols; i++) {
+        most = BNET_MAX(most, fabsf(x[i]));
+        sum += (double)x[i] * (double)x[i];
+    }
+    return bnet_copy_input(e, x, n_cols, most, sqrt(sum));
+}
+
+/* Inputs of a kind: all values at one end, or random ones of which some, or none, are large. */
+static void fill_inputs(bnet_head_eight *e, size_t n_cols, size_t n, int fill)
+{
+    float *x = malloc(n_cols * sizeof *x);
+    bnet_copy_clear(e, n_cols);
+    for (size_t t = 0; t < n; t++) {
+        for (size_t i = 0; i < n_cols; i++)
+            x[i] = fill == FILL_RANDOM        ? random_float() * (i % 97 == t ? 3e4f : 1)
+                   : fill == FILL_PLUS        ? 1
+                   : fill == FILL_ALTERNATING ? (i % 2 ? 1.0f : -1.0f)
+                                              : -1;
+        place(e, x, n_cols);
+        for (size_t i = 0; i < n_cols && fill != FILL_RANDOM; i++) /* as large as there can be */
+            e->low[i / 8 * 64 + 8 * t + i % 8] = e->high[i / 8 * 64 + 8 * t + i % 8] =
+                (int8_t)(127 * x[i]);
+        e->low_sum[t] = e->high_sum[t] = 0;
+        for (size_t i = 0; i < n_cols; i++) {
+            e->low_sum[t] += 128 * e->low[i / 8 * 64 + 8 * t + i % 8];
+            e->high_sum[t] += 128 * e->high[i / 8 * 64 + 8 * t + i % 8];
+        }
+    }
+    bnet_copy_finish(e, n_cols);
+    free(x);
+}
+
+static void check_copy(const bnet_kernel_record *k, size_t n_cols, size_t n, int fill)
+{
+    guarded g = guard_new(bnet_copy_group_bytes(n_cols));
+    bnet_head_eight e = eight_new(n_cols);
+    float got[BNET_COPY_INPUTS][BNET_COPY_ROWS], want[BNET_COPY_INPUTS][BNET_COPY_ROWS];
+    float *scales = (float *)(void *)(g.data + BNET_COPY_ROWS * n_cols);
+    random_bytes(g.data, bnet_copy_group_bytes(n_cols));
+    for (size_t i = 0; i < BNET_COPY_ROWS * n_cols; i++)
+        g.data[i] = fill == FILL_PLUS ? 255 : fill == FILL_MINUS ? 1 : BNET_MAX(g.data[i], 1);
+    for (size_t r = 0; r < BNET_COPY_ROWS; r++)
+        scales[r] = random_float();
+    fill_inputs(&e, n_cols, n, fill);
+    bnet_head_scan_i8_r8_scalar(g.data, &e, n_cols, want);
+    ((bnet_fn_head_copy *)k->fn)(g.data, &e, n_cols, got);
+    for (size_t t = 0; t < n; t++)
+        for (size_t r = 0; r < BNET_COPY_ROWS; r++)
+            if (memcmp(&got[t][r], &want[t][r], sizeof got[t][r]) != 0)
+                fail_msg("%s: %zu columns, row %zu, input %zu of %zu, fill %d: %.9g, scalar %.9g",
+                         k->id, n_cols, r, t, n, fill, (double)got[t][r], (double)want[t][r]);
+    eight_free(&e);
+    guard_free(&g);
+}
+
+static void check_copy_row(const bnet_kernel_record *k)
+{
+    for (size_t m = 1; m <= 13; m++)
+        for (size_t n = 1; n <= BNET_COPY_INPUTS; n++)
+            for (int fill = 0; fill < N_FILLS; fill++)
+                check_copy(k, 8 * m, n, fill);
+    for (int fill = 0; fill < N_FILLS; fill++)
+        check_copy(k, BNET_COPY_COLUMNS, BNET_COPY_INPUTS, fill);
+}
+
+/* Codes times scale, and integers times unit, are what they stand for, but for the lengths that are
+ * told; the scan of them is their product. */
+static void test_copy_means_the_row(void **state)
+{
+    (void)state;
+    enum { K = 520 };
+    static const float sizes[] = {1, 1e-20f, 1e20f, 1e-31f};
+    uint8_t group[BNET_COPY_ROWS * K + BNET_COPY_LINE] = {0};
+    float row[K], x[K], y[BNET_COPY_INPUTS][BNET_COPY_ROWS];
+    for (size_t s = 0; s < BNET_COUNT(sizes); s++)
+        for (int outliers = 0; outliers < 3; outliers++) {
+            bnet_head_eight e = eight_new(K);
+            double rr = 0, ee = 0, dot = 0, vv = 0;
+            float scale;
+            for (size_t i = 0; i < K; i++) {
+                row[i] = sizes[s] * random_float();
+                x[i] = random_float() * (i % 50 == 3 ? powf(100, (float)outliers) : 1);
+            }
+            double rest = bnet_copy_row(row, K, 5, group);
+            bnet_copy_clear(&e, K);
+            bnet_copy_loss l = place(&e, x, K);
+            bnet_copy_finish(&e, K);
+            bnet_head_scan_i8_r8_scalar(group, &e, K, y);
+            memcpy(&scale, group + BNET_COPY_ROWS * K + 5 * sizeof scale, sizeof scale);
+            for (size_t i = 0; i < K; i++) {
+                double v = (double)scale * (group[i / 8 * 64 + 40 + i % 8] - 128);
+                double q = e.low[i / 8 * 64 + i % 8];
+                for (size_t h = 0; h < e.n_high; h++)
+                    q += e.lines[h] == i / 8 ? 254.0 * e.high[64 * h + i % 8] : 0;
+                q *= (double)l.unit;
+                rr += (row[i] - v) * (row[i] - v);
+                ee += (x[i] - q) * (x[i] - q);
+                vv += v * v;
+                dot += v * q;
+            }
+            assert_true(sqrt(rr) <= rest * (1 + 1e-9) && rest <= sqrt(rr) * (1 + 1e-9));
+            assert_true(sqrt(ee) <= l.rest * (1 + 1e-9) && l.rest < 0.01 * l.x);
+            assert_true(fabs(dot - (double)y[0][5] * (double)l.unit) <=
+                        7 * 0x1p-24 * sqrt(vv) * l.parts + 1e-37);
+            if (sizes[s] > 1e-30f)
+                assert_true(rest < 0.02 * sqrt(vv));
+            eight_free(&e);
+        }
+}
+
 static void check_scan_row(const bnet_kernel_record *k)
 {
     const scan_format *f = NULL;
@@ -299,7 +427,9 @@ static void test_kernel_rows(void **state)
             continue;
         }
         checked++;
-        if (scan)
+        if (scan && k->format == BNET_FORMAT_I8_R8)
+            check_copy_row(k);
+        else if (scan)
             check_scan_row(k);
         else
             for (size_t m = 1; m <= 13; m++)
@@ -401,33 +531,38 @@ static bool holds(const bnet_top *t, int32_t id)
 }
 
 /* What is listed is exact and in order; nothing wanted is missing. Returns how many were listed, 0
- * if it was refused. */
-static size_t check_top(fixture *f, const float *x, const bnet_top_want *want)
+ * if it was refused. y: all logits. */
+static size_t check_listed(const fixture *f, const float *y, const bnet_top_want *want,
+                           const bnet_top *top)
 {
-    bnet_top top = {0};
-    f->be->v->write(f->be, f->x, x, f->n_in * sizeof *x);
-    f->be->v->linear_float(f->be, f->w, f->x, 1, f->y);
-    const float *y = f->y->data;
-    f->be->pass->top(f->be, f->w, f->x, 1, want, f->room, f->scratch, &top);
-    if (!top.ids)
+    if (!top->ids)
         return 0;
-    for (size_t i = 0; i < top.n; i++) {
-        assert_true(i == 0 || top.ids[i] > top.ids[i - 1]);
-        assert_memory_equal(&top.logits[i], &y[top.ids[i]], sizeof *y);
+    for (size_t i = 0; i < top->n; i++) {
+        assert_true(i == 0 || top->ids[i] > top->ids[i - 1]);
+        assert_memory_equal(&top->logits[i], &y[top->ids[i]], sizeof *y);
     }
     float *sorted = malloc(f->n_out * sizeof *sorted);
     memcpy(sorted, y, f->n_out * sizeof *sorted);
     qsort(sorted, f->n_out, sizeof *sorted, descending);
     float least = sorted[want->k + want->n_ids - 1] - want->range;
-    assert_true(want->k > 0 || top.n == want->n_ids);
+    assert_true(want->k > 0 || top->n == want->n_ids);
     for (size_t r = 0; r < f->n_out && want->k > 0; r++)
-        if (y[r] >= least && !holds(&top, (int32_t)r))
+        if (y[r] >= least && !holds(top, (int32_t)r))
             fail_msg("row %zu is missing: %.9g, the least wanted is %.9g", r, (double)y[r],
                      (double)least);
     for (size_t i = 0; i < want->n_ids; i++)
-        assert_true(holds(&top, want->ids[i]));
+        assert_true(holds(top, want->ids[i]));
     free(sorted);
-    return top.n;
+    return top->n;
+}
+
+static size_t check_top(fixture *f, const float *x, const bnet_top_want *want)
+{
+    bnet_top top = {0};
+    f->be->v->write(f->be, f->x, x, f->n_in * sizeof *x);
+    f->be->v->linear_float(f->be, f->w, f->x, 1, f->y);
+    f->be->pass->top(f->be, f->w, f->x, 1, want, f->room, f->scratch, &top);
+    return check_listed(f, f->y->data, want, &top);
 }
 
 static bool served_here(const fixture *f)
@@ -502,24 +637,36 @@ static void roll_wants(const fixture *f, int n, int32_t ids[][5], bnet_top_want 
     }
 }
 
-/* All rows of a step in one call have the bits of a call for each. */
+/* How often a kernel was called. */
+static uint64_t calls_of(const fixture *f, const bnet_kernel_record *k)
+{
+    return k ? atomic_load(&((cpu_backend *)f->be)->calls[k->slot]) : 0;
+}
+
+static const bnet_kernel_record *copy_scan(const fixture *f)
+{
+    return f->w->head && f->w->head->copy ? f->w->head->copy->scan : NULL;
+}
+
+/* All rows of a step in one call: the logits of a call for each, and nothing wanted is missing, be
+ * it that the rows themselves are scanned, that their copy is being made, or that it is used. */
 static void test_many_rows_are_one_by_one(void **state)
 {
     (void)state;
-    enum { N = 1501, K = 512, T = BNET_TOP_ROWS };
-    static float x[T * K], one[T][N], listed[N];
-    static int32_t ids[T][5], named[N];
+    enum { N = 1501, K = 512, T = BNET_TOP_ROWS, CALLS = 40 };
+    static float x[T * K], one[T][N];
+    static int32_t ids[T][5];
     for (size_t i = 0; i < BNET_COUNT(types); i++)
         for (int round = 0; round < (test_quick() ? 3 : 12); round++) {
             float *rows = random_rows(N, K);
             fixture f = fixture_new(1 + round % 3, types[i], rows, N, K);
             int n = 1 + (int)(test_rand(&seed) % T);
             bnet_top_want wants[T];
-            bnet_top tops[T], top;
+            bnet_top tops[T];
+            size_t n_served = 0;
             for (size_t c = 0; c < T * K; c++)
                 x[c] = random_float() * (c % 97 == 0 ? 30.0f : 1.0f);
             x[K] = round % 4 ? x[K] : INFINITY; /* one that is not for it */
-            roll_wants(&f, n, ids, wants);
             for (int r = 0; r < n; r++) {
                 f.be->v->write(f.be, f.x, x + r * K, K * sizeof *x);
                 f.be->v->linear_float(f.be, f.w, f.x, 1, f.y);
@@ -528,24 +675,84 @@ static void test_many_rows_are_one_by_one(void **state)
             f.be->v->write(f.be, f.x, x, (size_t)n * K * sizeof *x);
             f.be->v->linear_float(f.be, f.w, f.x, n, f.y);
             assert_memory_equal(f.y->data, one, (size_t)n * sizeof one[0]);
-            for (int r = 0; r < n; r++) {
-                f.be->v->write(f.be, f.x, x + r * K, K * sizeof *x);
-                f.be->pass->top(f.be, f.w, f.x, 1, &wants[r], f.room, f.scratch, &top);
-                size_t n_listed = top.ids ? top.n : 0;
-                memcpy(named, top.ids ? top.ids : named, n_listed * sizeof *named);
-                memcpy(listed, top.ids ? top.logits : listed, n_listed * sizeof *listed);
-                f.be->v->write(f.be, f.x, x, (size_t)n * K * sizeof *x);
+            for (int call = 0; call < CALLS; call++) {
+                roll_wants(&f, n, ids, wants);
                 f.be->pass->top(f.be, f.w, f.x, n, wants, f.room, f.scratch, tops);
-                assert_int_equal(tops[r].ids != NULL, top.ids != NULL);
-                assert_int_equal(tops[r].ids ? tops[r].n : 0, n_listed);
-                assert_memory_equal(tops[r].ids ? tops[r].ids : named, named,
-                                    n_listed * sizeof *named);
-                assert_memory_equal(tops[r].ids ? tops[r].logits : listed, listed,
-                                    n_listed * sizeof *listed);
+                bool looked_at = call < 2 || call % 16 == 15 || call >= CALLS - 3;
+                for (int r = 0; r < n && looked_at; r++)
+                    n_served += check_listed(&f, one[r], &wants[r], &tops[r]) > 0;
             }
+            if (served_here(&f))
+                assert_true(n_served > 0);
+            if (copy_scan(&f) && n >= 8 && round % 4)
+                assert_true(calls_of(&f, copy_scan(&f)) > 0);
             fixture_free(&f);
             free(rows);
         }
+}
+
+/* A copy is made part by part, and for what it is good for: several inputs, or any where it is half
+ * of the rows; not of small heads. */
+static void test_when_a_copy_is_made(void **state)
+{
+    (void)state;
+    enum { K = 256 };
+    static const struct {
+        bnet_type type;
+        size_t n_out;
+        int n_rows;
+        bool made;
+    } cases[] = {{BNET_Q6_K, 2000, 1, false}, {BNET_Q6_K, 2000, 2, true},
+                 {BNET_Q8_0, 2000, 1, false}, {BNET_Q8_0, 2000, 16, true},
+                 {BNET_F16, 2000, 1, true},   {BNET_BF16, 2000, 3, true},
+                 {BNET_F16, 1000, 8, false}};
+    for (size_t i = 0; i < BNET_COUNT(cases); i++) {
+        float *rows = random_rows(cases[i].n_out, K), x[BNET_TOP_ROWS * K];
+        fixture f = fixture_new(2, cases[i].type, rows, cases[i].n_out, K);
+        bnet_top_want wants[BNET_TOP_ROWS] = {{0}};
+        bnet_top tops[BNET_TOP_ROWS];
+        int calls = 0;
+        for (size_t c = 0; c < BNET_COUNT(x); c++)
+            x[c] = random_float();
+        for (int r = 0; r < cases[i].n_rows; r++)
+            wants[r].k = 1;
+        f.be->v->write(f.be, f.x, x, sizeof x);
+        while (calls < 100 && calls_of(&f, copy_scan(&f)) == 0) {
+            f.be->pass->top(f.be, f.w, f.x, cases[i].n_rows, wants, f.room, f.scratch, tops);
+            calls++;
+        }
+        if (cases[i].n_out < 1024)
+            assert_null(copy_scan(&f));
+        if (copy_scan(&f) && cases[i].made)
+            assert_true(calls > 20 && calls < 40);
+        else
+            assert_int_equal(calls, 100);
+        fixture_free(&f);
+        free(rows);
+    }
+}
+
+/* Rows all but equal leave more to compute than a scan of the rows themselves costs. */
+static void test_a_copy_that_does_not_pay_is_left(void **state)
+{
+    (void)state;
+    enum { N = 4096, K = 256, T = 4 };
+    float *rows = random_rows(N, K), x[T * K];
+    for (size_t r = 1; r < N; r++)
+        for (size_t c = 0; c < K; c++)
+            rows[r * K + c] = rows[c] + 1e-2f * rows[r * K + c];
+    fixture f = fixture_new(2, BNET_Q8_0, rows, N, K);
+    bnet_top_want wants[T] = {{.k = 1}, {.k = 1}, {.k = 1}, {.k = 1}};
+    bnet_top tops[T];
+    for (size_t c = 0; c < T * K; c++)
+        x[c] = random_float();
+    f.be->v->write(f.be, f.x, x, sizeof x);
+    for (int call = 0; call < 100; call++)
+        f.be->pass->top(f.be, f.w, f.x, T, wants, f.room, f.scratch, tops);
+    if (copy_scan(&f))
+        assert_in_range(calls_of(&f, copy_scan(&f)), 1, 3);
+    fixture_free(&f);
+    free(rows);
 }
 
 /* Rows that differ by less than the first stage can tell apart, and rows that do not differ. */
@@ -679,6 +886,9 @@ int main(void)
         cmocka_unit_test(test_scan_means_the_dot),
         cmocka_unit_test(test_top_of_random_rows),
         cmocka_unit_test(test_many_rows_are_one_by_one),
+        cmocka_unit_test(test_copy_means_the_row),
+        cmocka_unit_test(test_when_a_copy_is_made),
+        cmocka_unit_test(test_a_copy_that_does_not_pay_is_left),
         cmocka_unit_test(test_top_of_near_ties),
         cmocka_unit_test(test_all_equal_is_refused),
         cmocka_unit_test(test_not_finite_is_refused),

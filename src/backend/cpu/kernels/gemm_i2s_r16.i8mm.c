@@ -82,7 +82,7 @@ static ALWAYS_INLINE void panel_add(const uint8_t *w, const int8_t *x, size_t n_
         UNROLL for (int j = 0; j < n_p; j++)
         {
             int8x16_t v = vld1q_s8(x + 16 * j);
-            UNROLL for (int i = 0; i < 4; i++) acc[j][i] = product(acc[j][i], rows[i], v);
+            UNROLL for (int i = 0; i < 4; i++) acc[j][i] = usmmla(acc[j][i], rows[i], v);
         }
     }
     UNROLL for (int i = 0; i < 4 * n_p; i++) vst1q_s32(sums + 4 * i, acc[i / 4][i % 4]);

@@ -11,15 +11,7 @@
 #define BNET_KERNELS_R16_PAIRS_H
 
 #include "backend/cpu/kernels/r16.h"
-
-#include <arm_neon.h>
-
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
+#include "backend/cpu/kernels/usmmla.h"
 
 enum {
     STEP_COLS = 32,
@@ -110,13 +102,6 @@ static inline const uint8_t *lines_of(const bnet_r16 *a, size_t row)
     return a->w + (row / BNET_R16_ROWS * a->n_lines) * BNET_R16_LINE + row % BNET_R16_ROWS * 4;
 }
 
-/* gcc 12 copies sums around its intrinsic, and then keeps some of them in memory */
-static inline int32x4_t product(int32x4_t acc, uint8x16_t codes, int8x16_t x)
-{
-    __asm__("usmmla %0.4s, %1.16b, %2.16b" : "+w"(acc) : "w"(codes), "w"(x));
-    return acc;
-}
-
 /* ---- tiles from packed lines ---- */
 
 /* One step of 4 n_q rows and n_p pairs of tokens: acc[pair of rows][pair of tokens]. */
@@ -132,7 +117,7 @@ static ALWAYS_INLINE void tile_step(const uint8_t *w, const int8_t *x, const int
         UNROLL for (int j = 0; j < n_p; j++)
         {
             int8x16_t v = vld1q_s8(x + 16 * (p * n_p + j));
-            UNROLL for (int i = 0; i < 2 * n_q; i++) acc[i][j] = product(acc[i][j], codes[i], v);
+            UNROLL for (int i = 0; i < 2 * n_q; i++) acc[i][j] = usmmla(acc[i][j], codes[i], v);
         }
     }
 }
