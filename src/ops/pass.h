@@ -106,10 +106,10 @@ struct bnet_pass_ops {
     void (*linear_ternary_n)(bnet_backend *be, const bnet_weight *const *w, int n,
                              const bnet_act8 *q, int n_rows, bnet_buffer *const *y);
     /* Both or neither: what sampling may ask of rows of logits, without computing all of them
-     * exactly, in one reading of the weights. top_bytes returns the size `scratch` must have for
-     * this weight, 0 if it is not served. top: x [T][K], T <= BNET_TOP_ROWS; wants, out [T]; the
-     * results lie in y [T][N] until that is written. out[i].ids NULL: nothing was wanted, or it
-     * does not pay this time and all must be computed. */
+     * exactly, in one reading of the weights or of a copy, or of both. top_bytes returns the size
+     * `scratch` must have for this weight, 0 if it is not served. top: x [T][K], T <=
+     * BNET_TOP_ROWS; wants, out [T]; the results lie in y [T][N] until that is written. out[i].ids
+     * NULL: nothing was wanted, or it does not pay this time and all must be computed. */
     size_t (*top_bytes)(const bnet_backend *be, const bnet_weight *w);
     void (*top)(bnet_backend *be, const bnet_weight *w, bnet_buffer *x, int n_rows,
                 const bnet_top_want *wants, bnet_buffer *y, bnet_buffer *scratch, bnet_top *out);

@@ -271,6 +271,11 @@ def test_X_3_lies_with_a_digest_are_refused_where_they_contradict():
             continue
         for lie in (n - 1, n + 1):
             fails(13, "receipt", "verify", sealed(j, kernel_calls={**j["kernel_calls"], k: lie}), says="refused by gate 15 ")
+    made, calls = j["generation"]["output_tokens"], j["kernel_calls"]
+    for scan in [k for k in calls if k.startswith("head_scan")]:  # a copy of the head, then its rows, and no more
+        twice = {k: 2 * made if k.startswith(("linear_f16", "head_scan")) else n for k, n in calls.items()}
+        expect(0, "receipt", "verify", sealed(j, kernel_calls=twice))
+        fails(13, "receipt", "verify", sealed(j, kernel_calls={**twice, scan: 2 * made + 1}), says="refused by gate 15 ")
 
 
 def test_X_3_replay_makes_it_again():

@@ -88,7 +88,7 @@ struct bnet_buffer {
     void *data;
 };
 
-/* A copy of the head that several inputs are scanned with (weights_copy.c). */
+/* A copy of the head that is scanned in its place (weights_copy.c). */
 typedef struct cpu_copy {
     const bnet_kernel_record *scan;
     bool wanted;          /* by a measured choice: for any input, whole at once */
@@ -204,14 +204,16 @@ void bnet_cpu_memory_close(cpu_backend *be); /* scratch and pieces */
 bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                     bitnet_error *err);
 void bnet_cpu_head_free(bnet_weight *w);
-/* Finds out whether a copy of a head that has a scan could serve several inputs. Fails MEMORY. */
+/* Finds out whether a copy of a head that has a scan could be scanned in its place. Fails MEMORY.
+ */
 bitnet_status bnet_cpu_copy_prepare(const cpu_backend *be, bnet_weight *w, bitnet_error *err);
 void bnet_cpu_copy_free(bnet_weight *w);
 /* The copy for a scan of n_inputs, NULL where there is none yet: every call that wants one makes a
  * part of it. */
 const cpu_copy *bnet_cpu_copy_for(cpu_backend *be, const bnet_weight *w, size_t n_inputs);
-/* Tells how many rows a scan of n_inputs with the copy left to compute. */
-void bnet_cpu_copy_left(const bnet_weight *w, size_t n_inputs, size_t n_rows);
+/* Tells how many rows a scan of n_inputs with the copy left to compute, and whether these were too
+ * many for one of them. Where that does not pay, the next calls do without it. */
+void bnet_cpu_copy_left(const bnet_weight *w, size_t n_inputs, size_t n_rows, bool too_many);
 /* Row `id` of packed Q6_K as an embedding. */
 void bnet_cpu_embed_r4(const bnet_weight *w, bnet_fn_embed *fn, size_t id, float *y);
 bitnet_status bnet_cpu_cache_open(cpu_backend *be, const bnet_pack_cache *want, const bnet_log *log,

@@ -49,7 +49,8 @@ void bnet_copy_clear(bnet_head_eight *to, size_t n_cols)
 }
 
 /* A value three times as large as they are in the mean still fits 8 bits: of normal values one in
- * 370 has a high part, and the rest is a hundredth of them. */
+ * 370 has a high part, and the rest is a hundredth of them. The largest fits 16 bits in any case,
+ * since it is at most sqrt(n) times the mean; that it does is made sure of all the same. */
 static float unit_of(size_t n, float most, double length)
 {
     return BNET_MAX((float)(3 * length / sqrt((double)n) / 127), most / (127.0f * BNET_COPY_HIGH));

@@ -1,6 +1,6 @@
-/* head_copy.h - a copy of the head with 8 bits a weight and one scale a row, which several inputs
- * are scanned with (ops_head.c): its products need no scales on the way, which cost more than the
- * products themselves.
+/* head_copy.h - a copy of the head with 8 bits a weight and one scale a row, which is scanned in
+ * its place (ops_head.c): for several inputs, since its products need no scales on the way, which
+ * cost more than the products themselves; of 16-bit floats for any, since it is half of them.
  *
  * Eight rows are a group: n_cols / 8 lines of 64 bytes, eight columns of every row, code + 128 with
  * codes from -127 to 127; then the scales of the rows, eight floats, and 32 bytes of nothing.

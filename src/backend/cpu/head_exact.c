@@ -151,20 +151,34 @@ static void list_part(void *arg, bnet_share part)
     }
 }
 
-size_t bnet_top_exact(cpu_backend *be, const bnet_weight *w, top_work *t)
+/* Computes the best guesses of long lists, and shortens these. */
+static void shorten_lists(cpu_backend *be, exact_job *e)
 {
-    exact_job e = {.w = w, .t = t, .fn = cpu_use(be, w->head->exact)};
-    size_t n_listed = 0, n_first = 0;
-    bnet_top_run(be, (size_t)(t->n_rows - 1) * w->info.n_out, list_part, &e); /* one: by itself */
+    top_work *t = e->t;
+    size_t n_first = 0;
     for (int r = 0; r < t->n_rows; r++)
         n_first += t->rows[r].n_first;
-    if (n_first)
-        bnet_top_run(be, n_first * w->info.n_in, first_part, &e);
-    for (int r = 0; r < t->n_rows; r++) {
+    if (n_first == 0)
+        return;
+    bnet_top_run(be, n_first * e->w->info.n_in, first_part, e);
+    for (int r = 0; r < t->n_rows; r++)
         if (t->rows[r].n_first)
             shorten(t, &t->rows[r]);
-        n_listed += t->rows[r].served ? t->rows[r].n_ids : top_list_cap(w);
+}
+
+top_left bnet_top_exact(cpu_backend *be, const bnet_weight *w, top_work *t)
+{
+    exact_job e = {.w = w, .t = t, .fn = cpu_use(be, w->head->exact)};
+    top_left left = {0};
+    size_t n_listed = 0;
+    bnet_top_run(be, (size_t)(t->n_rows - 1) * w->info.n_out, list_part, &e); /* one: by itself */
+    shorten_lists(be, &e);
+    for (int r = 0; r < t->n_rows; r++) {
+        const top_row *row = &t->rows[r];
+        n_listed += row->served ? row->n_ids : 0;
+        left.n_rows += row->served && row->want->k > 0 ? row->n_ids : 0;
+        left.too_many |= !row->served;
     }
     bnet_top_run(be, n_listed * w->info.n_in, exact_part, &e);
-    return n_listed;
+    return left;
 }

@@ -84,8 +84,13 @@ float bnet_top_threshold(const top_work *t, int r);
 
 /* ---- stage two ---- */
 
-/* Lists what can matter of every row, and computes it. Returns how many logits these are; a row of
- * which too many can is not served, and counts as the longest list. */
-size_t bnet_top_exact(cpu_backend *be, const bnet_weight *w, top_work *t);
+/* What the scan has left to compute. */
+typedef struct top_left {
+    size_t n_rows; /* of weights, for all rows with k > 0 that are served */
+    bool too_many; /* for one of them, which is not served */
+} top_left;
+
+/* Lists what can matter of every row, and computes it. */
+top_left bnet_top_exact(cpu_backend *be, const bnet_weight *w, top_work *t);
 
 #endif

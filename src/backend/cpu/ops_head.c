@@ -28,7 +28,7 @@
  * that are not finite, or so large or small that a float could overflow or lose bits, are refused,
  * and everything is computed.
  *
- * Several inputs are scanned with a copy of the head (head_copy.h), if there is one. There the row
+ * Where there is a copy of the head (head_copy.h), that is scanned. There the row
  * is w = v + r, v = scale codes, and x = xq + e, xq = unit (254 high + low). Then 1. is as above;
  * |w x - v x| <= |r| |x|, |v x - v xq| <= |v| |e| and |v| <= |w| + |r|. Of the scan the sums are
  * exact; two conversions, a product, a sum and the products with scale and unit are rounded, so
@@ -138,9 +138,10 @@ static void serve_left(cpu_backend *be, const bnet_weight *w, const top_call *c,
     }
     if (t->n_rows == 0)
         return;
-    size_t n_x = bnet_top_bound(be, w, t), n_listed = bnet_top_exact(be, w, t);
+    size_t n_x = bnet_top_bound(be, w, t);
+    top_left left = bnet_top_exact(be, w, t);
     if (t->copy)
-        bnet_cpu_copy_left(w, n_x, n_listed);
+        bnet_cpu_copy_left(w, n_x, left.n_rows, left.too_many);
     for (int r = 0; r < t->n_rows; r++)
         if (t->rows[r].served)
             c->out[at[r]] =

@@ -1,16 +1,17 @@
-/* weights_copy.c - the copy of the head for several inputs (head_copy.h): whether one is made, and
- * its making, a part in every call that would use it, so that no call waits for all of it. */
+/* weights_copy.c - the copy of the head (head_copy.h): whether one is made, and its making, a part
+ * in every call that would use it, so that no call waits for all of it. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/pack_q6.h"
 #include "format/codec.h"
 
 enum {
     LEAST_ROWS = 1024, /* of a head that is copied */
-    FEW = 2,     /* inputs that it is made for; 16-bit floats: any, since it is half of them */
-    PARTS = 32,  /* it is made in */
-    ROOM = 4,    /* times its size must be free */
-    COSTLY = 64, /* where more than one row in so many is left, block formats pause */
-    PAUSE = 64   /* calls */
+    FEW = 2,          /* inputs that it is made for; 16-bit floats: any, since it is half of them */
+    PARTS = 32,       /* it is made in, at most */
+    LEAST_PART = 128, /* groups */
+    ROOM = 4,         /* times its size must be free */
+    COSTLY = 64,      /* where more than one row in so many is left, block formats pause */
+    PAUSE = 64        /* calls */
 };
 
 static bool is_blocks(const bnet_weight *w)
@@ -109,7 +110,7 @@ static bool take_room(const bnet_weight *w, cpu_copy *c)
     if (c->groups && c->rests)
         return true;
     if (!bnet_mul(c->n_groups, bnet_copy_group_bytes(w->info.n_in), &n_bytes) ||
-        bnet_host_room_read("").free / ROOM < n_bytes)
+        (!c->wanted && bnet_host_room_read("").free / ROOM < n_bytes))
         return false;
     if (!c->groups)
         c->groups = bnet_alloc_huge((size_t)n_bytes);
@@ -121,7 +122,7 @@ static bool take_room(const bnet_weight *w, cpu_copy *c)
 static void make_part(cpu_backend *be, const bnet_weight *w, cpu_copy *c)
 {
     size_t made = atomic_load_explicit(&c->n_made, memory_order_relaxed);
-    size_t n = c->wanted ? c->n_groups : c->n_groups / PARTS + 1;
+    size_t n = c->wanted ? c->n_groups : BNET_MAX(c->n_groups / PARTS + 1, (size_t)LEAST_PART);
     copy_job j = {.w = w, .first = made};
     n = BNET_MIN(n, c->n_groups - made);
     if (!take_room(w, c)) {
@@ -159,9 +160,10 @@ const cpu_copy *bnet_cpu_copy_for(cpu_backend *be, const bnet_weight *w, size_t 
     return atomic_load_explicit(&c->n_made, memory_order_acquire) == c->n_groups ? c : NULL;
 }
 
-void bnet_cpu_copy_left(const bnet_weight *w, size_t n_inputs, size_t n_rows)
+void bnet_cpu_copy_left(const bnet_weight *w, size_t n_inputs, size_t n_rows, bool too_many)
 {
     cpu_copy *c = w->head->copy;
-    if (is_blocks(w) && !c->wanted && n_rows > n_inputs * (w->info.n_out / COSTLY))
+    bool costly = is_blocks(w) && n_rows > n_inputs * (w->info.n_out / COSTLY);
+    if (!c->wanted && (too_many || costly))
         atomic_store_explicit(&c->pause, PAUSE, memory_order_relaxed);
 }

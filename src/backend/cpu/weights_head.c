@@ -165,7 +165,8 @@ static bitnet_status make_head(const cpu_backend *be, bnet_weight *w, bool r4,
         if (known[i].type == w->info.type && (i > 0 || r4)) {
             scan = find(be, w, BNET_OP_HEAD_SCAN, known[i].scan);
             exact = find(be, w, BNET_OP_LINEAR, known[i].exact);
-            wanted = tuned(be, w, BNET_OP_HEAD_SCAN, known[i].scan);
+            wanted = tuned(be, w, BNET_OP_HEAD_SCAN, known[i].scan) ||
+                     tuned(be, w, BNET_OP_HEAD_SCAN, BNET_FORMAT_I8_R8);
         }
     if (!scan || !exact || exact->outside || w->info.n_in % 32 ||
         (scan->tier == BITNET_TIER_REFERENCE && !wanted))

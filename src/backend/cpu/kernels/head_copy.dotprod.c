@@ -15,7 +15,7 @@ static inline int8x16_t twice(const int8_t *x)
     return vreinterpretq_s8_s64(vld1q_dup_s64((const int64_t *)(const void *)x));
 }
 
-/* Sums of the lines w + 64 lines[i], or of all, with n_x <= FEW inputs from x on. */
+/* Sums of the lines w + 64 lines[i], or of all, with four inputs from x on. */
 static inline four_sums add_lines(const uint8_t *w, const uint32_t *lines, const int8_t *x,
                                   size_t n, size_t ahead)
 {
