@@ -180,7 +180,8 @@ static void test_disturbed_pool(void **state)
     assert_true(bnet_pool_shares(p) <= SHARES_MAX);
     alarm(100); /* ends a test that hangs */
     double start = bnet_now_ms(), ms = 0;
-    for (int i = 0; ms < 500 || (ms < 30000 && !(n_alone && n_finer)); i++) {
+    int i = 0;
+    for (; ms < 500 || (ms < 30000 && !(n_alone && n_finer)); i++) {
         restless r = {.dozes = i % 20 == 0};
         int n = bnet_pool_run(p, doze, &r);
         for (int k = 0; k < SHARES_MAX; k++)
@@ -192,7 +193,8 @@ static void test_disturbed_pool(void **state)
     }
     bnet_pool_close(p);
     alarm(0);
-    print_message("alone %d, finer %d, disturbed %d\n", n_alone, n_finer, n_disturbed);
+    print_message("alone %d, finer %d, disturbed %d of %d in %.0f ms\n", n_alone, n_finer,
+                  n_disturbed, i, ms);
     assert_true(n_alone > 0 && n_finer > 0 && n_disturbed > 0);
 }
 
