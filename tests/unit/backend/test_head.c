@@ -346,11 +346,11 @@ static void check_copy(const bnet_kernel_record *k, size_t n_cols, size_t n, int
 
 static void check_copy_row(const bnet_kernel_record *k)
 {
-    for (size_t m = 1; m <= 13; m++)
+    for (size_t m = 1; m <= (test_quick() ? 4 : 13); m++)
         for (size_t n = 1; n <= BNET_COPY_INPUTS; n++)
             for (int fill = 0; fill < N_FILLS; fill++)
                 check_copy(k, 8 * m, n, fill);
-    for (int fill = 0; fill < N_FILLS; fill++)
+    for (int fill = 0; fill < (test_quick() ? FILL_PLUS + 1 : N_FILLS); fill++)
         check_copy(k, BNET_COPY_COLUMNS, BNET_COPY_INPUTS, fill);
 }
 
@@ -657,7 +657,7 @@ static void test_many_rows_are_one_by_one(void **state)
     static float x[T * K], one[T][N];
     static int32_t ids[T][5];
     for (size_t i = 0; i < BNET_COUNT(types); i++)
-        for (int round = 0; round < (test_quick() ? 3 : 12); round++) {
+        for (int round = 0; round < (test_quick() ? 1 : 12); round++) {
             float *rows = random_rows(N, K);
             fixture f = fixture_new(1 + round % 3, types[i], rows, N, K);
             int n = 1 + (int)(test_rand(&seed) % T);
@@ -711,13 +711,13 @@ static void test_when_a_copy_is_made(void **state)
         fixture f = fixture_new(2, cases[i].type, rows, cases[i].n_out, K);
         bnet_top_want wants[BNET_TOP_ROWS] = {{0}};
         bnet_top tops[BNET_TOP_ROWS];
-        int calls = 0;
+        int calls = 0, most = test_quick() ? 40 : 100;
         for (size_t c = 0; c < BNET_COUNT(x); c++)
             x[c] = random_float();
         for (int r = 0; r < cases[i].n_rows; r++)
             wants[r].k = 1;
         f.be->v->write(f.be, f.x, x, sizeof x);
-        while (calls < 100 && calls_of(&f, copy_scan(&f)) == 0) {
+        while (calls < most && calls_of(&f, copy_scan(&f)) == 0) {
             f.be->pass->top(f.be, f.w, f.x, cases[i].n_rows, wants, f.room, f.scratch, tops);
             calls++;
         }
@@ -726,7 +726,7 @@ static void test_when_a_copy_is_made(void **state)
         if (copy_scan(&f) && cases[i].made)
             assert_true(calls > 1 && calls <= 32);
         else
-            assert_int_equal(calls, 100);
+            assert_int_equal(calls, most);
         fixture_free(&f);
         free(rows);
     }
@@ -791,7 +791,7 @@ static void test_bound_of_rows(void **state)
     for (size_t i = 0; i < BNET_COUNT(types); i++) {
         float *rows = random_rows(N, K), w[K], x[K], scale;
         fixture f = fixture_new(1, types[i], rows, N, K);
-        for (size_t r = 5; copy_whole(&f) && r < N; r += 97) {
+        for (size_t r = 5; copy_whole(&f) && r < N; r += test_quick() ? 499 : 97) {
             const uint8_t *group = f.w->head->copy->groups + r / 8 * bnet_copy_group_bytes(K);
             memcpy(&scale, group + BNET_COPY_ROWS * K + r % 8 * sizeof scale, sizeof scale);
             bnet_decode_row(types[i], f.bytes + r * f.w->row_bytes, w, K);
@@ -914,7 +914,7 @@ static void test_a_copy_that_does_not_pay_is_left(void **state)
         bnet_top_want wants[T] = {{.k = 1}, {.k = 1}, {.k = 1}, {.k = 1}};
         bnet_top tops[T];
         f.be->v->write(f.be, f.x, x, sizeof x);
-        for (int call = 0; call < 100; call++)
+        for (int call = 0; call < (test_quick() ? 30 : 100); call++)
             f.be->pass->top(f.be, f.w, f.x, T, wants, f.room, f.scratch, tops);
         if (copy_scan(&f))
             assert_in_range(calls_of(&f, copy_scan(&f)), 1, 3);
