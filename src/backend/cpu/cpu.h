@@ -204,6 +204,8 @@ void bnet_cpu_memory_close(cpu_backend *be); /* scratch and pieces */
 bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_weight_request *r,
                                     bitnet_error *err);
 void bnet_cpu_head_free(bnet_weight *w);
+/* Row `id` as the file has it; plain: room for it, where rows are packed. */
+const uint8_t *bnet_cpu_plain_row(const bnet_weight *w, size_t id, uint8_t *plain);
 /* Finds out whether a copy of a head that has a scan could be scanned in its place. Fails MEMORY.
  */
 bitnet_status bnet_cpu_copy_prepare(const cpu_backend *be, bnet_weight *w, bitnet_error *err);

@@ -18,7 +18,7 @@ static double rounding(size_t m)
 }
 
 /* The next input of the eights. */
-static bool prepare_eighth(const bnet_weight *w, top_work *work, top_row *t, float most,
+static void prepare_eighth(const bnet_weight *w, top_work *work, top_row *t, float most,
                            double length)
 {
     size_t n = w->info.n_in;
@@ -31,7 +31,6 @@ static bool prepare_eighth(const bnet_weight *w, top_work *work, top_row *t, flo
     t->c = (float)(c * (1 + 1e-6));
     t->d = (float)((c + l.x) * (1 + 1e-6));
     work->n_x++;
-    return true;
 }
 
 bool bnet_top_input(const bnet_weight *w, top_work *work, top_row *t)
@@ -48,9 +47,12 @@ bool bnet_top_input(const bnet_weight *w, top_work *work, top_row *t)
         xx += sums[k];
     if (!(xx < 1e60) || most < 1e-30f || n > 1 << 20)
         return false;
-    if (work->copy)
-        return (double)w->head->norm_max * sqrt(xx) < 1e36 &&
-               prepare_eighth(w, work, t, most, sqrt(xx));
+    if (work->copy) {
+        bool fits = (double)w->head->norm_max * sqrt(xx) < 1e36;
+        if (fits)
+            prepare_eighth(w, work, t, most, sqrt(xx));
+        return fits;
+    }
     t->unit = floats ? 1.0f : most / (127.0f * BNET_HEAD_MULT);
     if (floats && !(most < 32768.0f))
         return false;

@@ -1,7 +1,6 @@
 /* head_exact.c - stage two of the largest logits: the rows whose bounds say that they can be among
  * them are listed and computed. ops_head.c has the proof. */
 #include "backend/cpu/head_work.h"
-#include "backend/cpu/pack_q6.h"
 
 #include <math.h>
 
@@ -53,13 +52,8 @@ static float exact_one(const exact_job *j, const top_row *t, size_t id, bnet_sha
     const bnet_weight *w = j->w;
     size_t n_in = w->info.n_in;
     uint8_t *plain = j->t->plain + (size_t)part.thread * top_padded(w->row_bytes);
-    const uint8_t *row = w->data + id * w->row_bytes;
     float logit;
-    if (w->r4) {
-        bnet_q6r4_unpack_row(w->data + id / 4 * bnet_q6r4_group_bytes(n_in), id % 4, n_in, plain);
-        row = plain;
-    }
-    ((bnet_fn_linear *)j->fn)(row, t->in, n_in, n_in, 1, &logit);
+    ((bnet_fn_linear *)j->fn)(bnet_cpu_plain_row(w, id, plain), t->in, n_in, n_in, 1, &logit);
     return logit;
 }
 

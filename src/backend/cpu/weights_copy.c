@@ -1,7 +1,6 @@
 /* weights_copy.c - the copy of the head (head_copy.h): whether one is made, and its making, a part
  * in every call that would use it, so that no call waits for all of it. */
 #include "backend/cpu/cpu.h"
-#include "backend/cpu/pack_q6.h"
 #include "format/codec.h"
 
 enum {
@@ -59,18 +58,6 @@ typedef struct copy_job {
     atomic_bool no_room; /* for the floats of a row */
 } copy_job;
 
-/* Row `id` as floats; plain: room for one row. */
-static void decode(const bnet_weight *w, size_t id, uint8_t *plain, float *to)
-{
-    size_t n = w->info.n_in;
-    const uint8_t *row = w->data + id * w->row_bytes;
-    if (w->r4) {
-        bnet_q6r4_unpack_row(w->data + id / 4 * bnet_q6r4_group_bytes(n), id % 4, n, plain);
-        row = plain;
-    }
-    bnet_decode_row(w->info.type, row, to, n);
-}
-
 /* A little more than the length, as the lengths of weights_head.c. */
 static float raised(double length)
 {
@@ -84,7 +71,7 @@ static void make_group(const bnet_weight *w, size_t g, uint8_t *plain, float *ro
     uint8_t *group = c->groups + g * bytes;
     memset(group + bytes - BNET_COPY_LINE, 0, BNET_COPY_LINE);
     for (size_t r = 0; r < BNET_COPY_ROWS && first + r < w->info.n_out; r++) {
-        decode(w, first + r, plain, row);
+        bnet_decode_row(w->info.type, bnet_cpu_plain_row(w, first + r, plain), row, n);
         c->rests[first + r] = raised(bnet_copy_row(row, n, r, group));
     }
 }

@@ -274,6 +274,15 @@ bitnet_status bnet_cpu_head_prepare(cpu_backend *be, bnet_weight *w, const bnet_
     return st == BITNET_OK && w->head ? bnet_cpu_copy_prepare(be, w, err) : st;
 }
 
+const uint8_t *bnet_cpu_plain_row(const bnet_weight *w, size_t id, uint8_t *plain)
+{
+    size_t n = w->info.n_in;
+    if (!w->r4)
+        return w->data + id * w->row_bytes;
+    bnet_q6r4_unpack_row(w->data + id / 4 * bnet_q6r4_group_bytes(n), id % 4, n, plain);
+    return plain;
+}
+
 void bnet_cpu_head_free(bnet_weight *w)
 {
     if (!w->head)
