@@ -191,6 +191,7 @@ static bool wait_for_work(srv_scheduler *s)
 static void *work(void *scheduler)
 {
     srv_scheduler *s = scheduler;
+    bitnet_engine_pin_caller(s->engine); /* HTTP's wake-ups would put it beside a thread of ours */
     while (wait_for_work(s)) {
         srv_admit(s);
         srv_step(s);

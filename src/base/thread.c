@@ -256,14 +256,14 @@ static void wait_for_job(bnet_pool *p, worker *me, unsigned seen)
 }
 
 /* A wish: a CPU that went away since leaves the thread where it is. */
-static void pin(int cpu)
+static bool pin(int cpu)
 {
     cpu_set_t set;
     if (cpu < 0 || cpu >= CPU_SETSIZE)
-        return;
+        return false;
     CPU_ZERO(&set);
     CPU_SET((size_t)cpu, &set);
-    sched_setaffinity(0, sizeof set, &set);
+    return sched_setaffinity(0, sizeof set, &set) == 0;
 }
 
 static void *worker_main(void *arg)
@@ -412,10 +412,9 @@ int bnet_pool_disturbed(const bnet_pool *p)
 
 /* ---- opening and closing ---- */
 
-static bool start_worker(bnet_pool *p, int index, const int *cpus)
+static bool start_worker(bnet_pool *p, int index)
 {
     worker *w = &p->workers[index];
-    w->cpu = cpus ? cpus[index] : -1;
     if (pthread_create(&w->thread, NULL, worker_main, w) != 0)
         return false;
     p->n_started++;
@@ -441,9 +440,10 @@ bitnet_status bnet_pool_open_on(int n_threads, const int *cpus, bnet_pool **out,
     for (int i = 0; i < n_threads; i++) {
         workers[i].pool = p;
         workers[i].index = i;
+        workers[i].cpu = cpus ? cpus[i] : -1;
     }
     for (int i = 1; i < n_threads; i++)
-        if (!start_worker(p, i, cpus)) {
+        if (!start_worker(p, i)) {
             bnet_pool_close(p);
             return bnet_fail(err, BITNET_MEMORY,
                              "cannot start thread %d of %d; ask for fewer threads", i + 1,
@@ -456,6 +456,11 @@ bitnet_status bnet_pool_open_on(int n_threads, const int *cpus, bnet_pool **out,
 bitnet_status bnet_pool_open(int n_threads, bnet_pool **out, bitnet_error *err)
 {
     return bnet_pool_open_on(n_threads, NULL, out, err);
+}
+
+bool bnet_pool_pin_caller(const bnet_pool *p)
+{
+    return pin(p->workers[0].cpu);
 }
 
 void bnet_pool_close(bnet_pool *p)

@@ -30,6 +30,9 @@ bitnet_status bnet_pool_open(int n_threads, bnet_pool **out, bitnet_error *err);
 /* The same with thread t pinned to cpus[t] (t >= 1: the caller is not ours to move); NULL: not
  * pinned. */
 bitnet_status bnet_pool_open_on(int n_threads, const int *cpus, bnet_pool **out, bitnet_error *err);
+/* Pins the calling thread to cpus[0], where its pool has no other thread. False: the pool is not
+ * pinned, or there is no such CPU any more; the thread stays as it is. */
+bool bnet_pool_pin_caller(const bnet_pool *pool);
 void bnet_pool_close(bnet_pool *pool);
 int bnet_pool_threads(const bnet_pool *pool);
 /* Runs job(arg, share) for index = 0 .. count-1, each once, and returns the count when all are

@@ -285,6 +285,11 @@ const bitnet_model_info *bitnet_engine_model(const bitnet_engine *e)
     return e ? &e->info : NULL;
 }
 
+bool bitnet_engine_pin_caller(const bitnet_engine *e)
+{
+    return e && e->selection.kind == BNET_DEV_CPU && bnet_pool_pin_caller(e->runtime->pool);
+}
+
 const char *bitnet_engine_map(const bitnet_engine *e, const void *address)
 {
     if (!e)

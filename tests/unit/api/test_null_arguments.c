@@ -85,6 +85,7 @@ static void test_engine(void **state)
     size_t n = 7;
     REFUSED(bitnet_runtime_open(NULL, NULL, &err));
     assert_int_equal(bitnet_runtime_threads(NULL), 0);
+    assert_false(bitnet_engine_pin_caller(NULL));
     assert_null(bitnet_runtime_summary(NULL));
     REFUSED(bitnet_engine_open(NULL, NULL, NULL, NULL, &err));
     REFUSED(bitnet_engine_open_memory(NULL, NULL, 0, NULL, NULL, &err));

@@ -68,6 +68,7 @@ static void opening(void)
     FINE(bitnet_engine_open(t.runtime, STORY_PATH, &e, &t.story, &t.err));
     FINE(bitnet_engine_open(t.runtime, NANO_PATH, NULL, &t.engine, &t.err));
     CHECK(bitnet_engine_model(t.engine)->n_vocab > 0);
+    (void)bitnet_engine_pin_caller(t.engine);
 }
 
 static void words(void)

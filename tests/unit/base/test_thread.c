@@ -146,6 +146,30 @@ static void test_pinned_workers(void **state)
     assert_true(CPU_EQUAL(&before, &after));
 }
 
+/* The caller is moved when it asks for that and the pool has a place for it. */
+static void test_pinned_caller(void **state)
+{
+    (void)state;
+    cpu_set_t before, after;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    int last = CPU_SETSIZE - 1;
+    while (!CPU_ISSET((size_t)last, &before))
+        last--;
+    const int places[] = {-1, CPU_SETSIZE + 5, last};
+    for (size_t i = 0; i <= sizeof places / sizeof *places; i++) {
+        bool pinned = i < sizeof places / sizeof *places;
+        const int cpus[2] = {pinned ? places[i] : 0, last};
+        bnet_pool *p;
+        assert_int_equal(bnet_pool_open_on(2, pinned ? cpus : NULL, &p, NULL), BITNET_OK);
+        assert_int_equal(bnet_pool_pin_caller(p), pinned && places[i] == last);
+        bnet_pool_close(p);
+        assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+        assert_int_equal(CPU_EQUAL(&before, &after),
+                         !(pinned && places[i] == last) || CPU_COUNT(&before) == 1);
+        assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    }
+}
+
 /* Open and close without and with one job, many times: no thread is left behind. */
 static void test_short_lives(void **state)
 {
@@ -290,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_idle_threads_sleep),
         cmocka_unit_test(test_callers_take_turns),
         cmocka_unit_test(test_pinned_workers),
+        cmocka_unit_test(test_pinned_caller),
         cmocka_unit_test(test_short_lives),
         cmocka_unit_test(test_caller_takes_over),
         cmocka_unit_test(test_each_share_once_in_company),

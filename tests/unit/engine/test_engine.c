@@ -2,6 +2,7 @@
 #include "nano.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -212,6 +213,31 @@ static void runtime_options(void **state)
           "runtime options: struct_size is 5000");
 }
 
+/* A thread that computes may ask for its place among pinned ones, and stays where it is otherwise.
+ */
+static void callers_are_pinned_when_they_ask(void **state)
+{
+    (void)state;
+    cpu_set_t before, after;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    for (int pin = BITNET_PIN_ON; pin <= BITNET_PIN_OFF; pin++) {
+        bitnet_runtime_options o;
+        bitnet_runtime *r;
+        bitnet_engine *e;
+        bitnet_runtime_options_init(&o);
+        o.n_threads = 1;
+        o.pin = (bitnet_pin)pin;
+        OK(bitnet_runtime_open(&o, &r, &err));
+        OK(bitnet_engine_open(r, NANO_PATH, NULL, &e, &err));
+        assert_int_equal(bitnet_engine_pin_caller(e), pin == BITNET_PIN_ON);
+        bitnet_engine_close(e);
+        bitnet_runtime_close(r);
+        assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+        assert_int_equal(CPU_COUNT(&after), pin == BITNET_PIN_ON ? 1 : CPU_COUNT(&before));
+        assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    }
+}
+
 static void count_warnings(void *user, bitnet_log_level level, const char *module,
                            const char *message)
 {
@@ -326,6 +352,7 @@ int main(void)
         cmocka_unit_test(vocab_only),
         cmocka_unit_test(text),
         cmocka_unit_test(runtime_options),
+        cmocka_unit_test(callers_are_pinned_when_they_ask),
         cmocka_unit_test(a_longer_context_warns),
         cmocka_unit_test(isa_changes_no_bit),
         cmocka_unit_test(one_engine_many_threads),
