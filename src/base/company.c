@@ -6,8 +6,10 @@
 
 /* A thread looks after this time on the CPU: less than schedulers grant at a time. */
 #define LOOK_MS 1.0
-/* It was disturbed if it lost this much since the last look, or if a nap took so much longer. */
-#define LOST_MS 0.3
+/* It was disturbed if it lost this much since the last look, or if a nap took so much longer: more
+ * than threads of our own take that tell somebody what was computed, less than a scheduler's slice.
+ */
+#define LOST_MS 1.0
 /* A crew is tried for at least this time and this many jobs: some tokens of a small model, one of a
  * large one; however few jobs there were, for no longer than PHASE_MAX_MS. */
 #define PHASE_MS     10.0
@@ -34,30 +36,33 @@ double bnet_thread_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-static long times_taken(void)
+/* True: since the last call the scheduler took the CPU, and the thread did not give it away. */
+static bool was_taken(bnet_pulse *p)
 {
     struct rusage r;
-    return getrusage(RUSAGE_THREAD, &r) == 0 ? r.ru_nivcsw : 0;
+    if (getrusage(RUSAGE_THREAD, &r) != 0)
+        return false;
+    bool taken = r.ru_nivcsw != p->n_taken && r.ru_nvcsw == p->n_slept;
+    p->n_taken = r.ru_nivcsw;
+    p->n_slept = r.ru_nvcsw;
+    return taken;
 }
 
 void bnet_pulse_start(bnet_pulse *p)
 {
     p->wall_ms = bnet_now_ms();
     p->cpu_ms = bnet_thread_ms();
-    p->n_taken = p->rests ? times_taken() : 0;
+    if (p->rests)
+        was_taken(p);
 }
 
 /* What the thread lost to others since the last look; notes the clocks. */
 static double lost_ms(bnet_pulse *p, double now_ms)
 {
     double cpu = bnet_thread_ms(), lost = now_ms - p->wall_ms - (cpu - p->cpu_ms);
-    long n_taken = p->rests ? times_taken() : 0;
-    if (p->rests && n_taken == p->n_taken)
-        lost = 0;
     p->wall_ms = now_ms;
     p->cpu_ms = cpu;
-    p->n_taken = n_taken;
-    return lost;
+    return p->rests && !was_taken(p) ? 0 : lost;
 }
 
 /* Sleeps for a moment; true: the thread got its CPU back much later than it asked for. */

@@ -20,8 +20,9 @@ double bnet_thread_ms(void);
 typedef struct bnet_pulse {
     double wall_ms, cpu_ms; /* clocks at the last look, or when it last woke */
     int n_naps;             /* looks that still nap; above 0: the thread is disturbed */
-    bool rests;             /* it may sleep of its own accord between jobs: time is lost only */
-    long n_taken; /* where the scheduler took the CPU, so many times until the last look */
+    bool rests;            /* it may sleep of its own accord between jobs, which is no loss: time */
+    long n_taken, n_slept; /* is lost where the scheduler took the CPU and the thread did not
+                              sleep; so many times until the last look */
 } bnet_pulse;
 
 /* From now on; to be called by the thread itself when it begins and after every sleep. */

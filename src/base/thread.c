@@ -311,19 +311,23 @@ static void sleep_for_pile(bnet_pool *p, int i_pile, worker *me, unsigned done)
     bnet_pulse_start(&me->pulse);
 }
 
-/* Until the shares of a pile are finished; those that nobody has begun after a moment are taken
- * over. */
+/* Until the shares of a pile are finished; those that nobody has begun after a while are taken
+ * over. Not at once: their weights lie in the cache of the thread they are for, which may come
+ * back. */
 static void settle(bnet_pool *p, int i_pile, worker *me, uint64_t posted)
 {
-    enum { PATIENCE = 32 }; /* rounds of spinning: a microsecond */
+    enum { PATIENCE = 1024 }; /* rounds of spinning: tens of microseconds */
     pile *of = &p->piles[i_pile];
     uint64_t all = (generation_of(posted) << 8) + (uint64_t)each_of(posted);
     double start = -1, limit = spin_limit(p, me);
     unsigned i = 0, done;
     while ((done = atomic_load_explicit(&of->done, memory_order_acquire)) != of->done_after) {
-        if (i >= PATIENCE && atomic_load_explicit(&of->claimed, memory_order_relaxed) < all)
+        bool goes_on = spin_on(&i, &start, limit);
+        if (goes_on && i < PATIENCE)
+            continue;
+        if (atomic_load_explicit(&of->claimed, memory_order_relaxed) < all)
             run_pile(p, i_pile, me, posted);
-        else if (!spin_on(&i, &start, limit))
+        else if (!goes_on)
             sleep_for_pile(p, i_pile, me, done);
     }
 }
