@@ -58,6 +58,11 @@ BITNET_API void bitnet_receipt_close(bitnet_receipt *receipt);
 BITNET_API bitnet_status bitnet_receipt_write(bitnet_receipt *receipt,
                                               const bitnet_receipt_facts *facts, const char *path,
                                               bitnet_error *err);
+/* The same bytes through a function, in order, which cancels by returning false. */
+BITNET_API bitnet_status bitnet_receipt_write_to(bitnet_receipt *receipt,
+                                                 const bitnet_receipt_facts *facts,
+                                                 bitnet_bytes_fn write, void *user,
+                                                 bitnet_error *err);
 
 typedef struct bitnet_verify_options {
     size_t struct_size;

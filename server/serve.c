@@ -146,6 +146,11 @@ static bitnet_status open_metrics(life *l, bitnet_error *err)
     return BITNET_MEMORY;
 }
 
+static void keep_receipt(void *receipts, const char *id, const char *text, size_t n_bytes)
+{
+    srv_receipts_put(receipts, id, text, n_bytes);
+}
+
 static bitnet_status open_parts(life *l, bitnet_error *err)
 {
     srv_server *s = &l->server;
@@ -159,8 +164,10 @@ static bitnet_status open_parts(life *l, bitnet_error *err)
     s->tellers = srv_tellers_open((int)(sysconf(_SC_NPROCESSORS_ONLN) / CPUS_PER_TELLER));
     if (l->config.receipts)
         s->receipts = srv_receipts_open(N_RECEIPTS);
-    if (s->receipts)
-        l->config.models.scheduler.receipt_dir = srv_receipts_dir(s->receipts);
+    if (s->receipts) {
+        l->config.models.scheduler.receipt = keep_receipt;
+        l->config.models.scheduler.receipt_user = s->receipts;
+    }
     bool is_unix, is_loopback;
     st = srv_listen(&l->config, &l->fd, &is_unix, &is_loopback, l->address, sizeof l->address, err);
     if (st != BITNET_OK)

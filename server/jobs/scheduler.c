@@ -212,9 +212,8 @@ static bitnet_status open_parts(srv_scheduler *s, bitnet_error *err)
         st = open_pool(s, err);
     if (st == BITNET_OK)
         st = open_arrays(s, err);
-    if (st == BITNET_OK && s->o.receipt_dir)
-        st = srv_scribe_open(s->engine, s->o.receipt_dir, &s->scribe, err);
-    s->o.receipt_dir = NULL; /* borrowed: not ours from here on */
+    if (st == BITNET_OK && s->o.receipt)
+        st = srv_scribe_open(s->engine, s->o.receipt, s->o.receipt_user, &s->scribe, err);
     if (st == BITNET_OK && pthread_create(&s->thread, NULL, work, s) != 0)
         st = srv_error(err, BITNET_MEMORY, "scheduler: no thread could be started");
     return st;

@@ -19,15 +19,19 @@ typedef struct srv_job srv_job;
 
 typedef enum srv_priority { SRV_LOW, SRV_NORMAL, SRV_HIGH, SRV_CRITICAL } srv_priority;
 
+/* Gets the receipt of an answer, a JSON text, on a thread that computes nothing. */
+typedef void (*srv_receipt_fn)(void *user, const char *id, const char *text, size_t n_bytes);
+
 typedef struct srv_scheduler_options {
     uint64_t kv_bytes;       /* of the cache shared by all sessions; 0: chosen from free memory */
     int n_ctx;               /* longest timeline; 0: what the model was trained with */
     bitnet_kv_policy policy; /* who loses cached prefixes first */
     bitnet_kv_type kv_type;
-    int n_tokens;            /* most tokens of a step; 0: 512 */
-    int max_active;          /* continuations computed at a time; 0: 64 */
-    int max_queued;          /* jobs that may wait; 0: 256. More: srv_job_submit fails with AGAIN */
-    const char *receipt_dir; /* NULL: no receipts */
+    int n_tokens;           /* most tokens of a step; 0: 512 */
+    int max_active;         /* continuations computed at a time; 0: 64 */
+    int max_queued;         /* jobs that may wait; 0: 256. More: srv_job_submit fails with AGAIN */
+    srv_receipt_fn receipt; /* NULL: no receipts */
+    void *receipt_user;
     /* 0: pieces of prompts are as long as the others' steps allow. Else every prompt is divided at
      * multiples of this number, itself a multiple of 64, whatever else is computed: on a GPU, with
      * batch_invariant, the bits of an answer are then those of the prompt alone. Cached prefixes
@@ -77,8 +81,8 @@ typedef struct srv_job_options {
     uint64_t scope;     /* whose prefixes it may reuse; 0: its own only, nothing is published */
     bitnet_cancel_fn cancel; /* asked now and then on the scheduler's thread; NULL: nobody */
     void *cancel_user;
-    /* NULL: no receipt for this job. Else receipt_dir/ID.json shows choice 0, soon after SRV_END.
-     * Letters, digits, '-' and '_' */
+    /* NULL: no receipt for this job. Else the scheduler's receipt_fn gets that of choice 0 by this
+     * name, soon after SRV_END */
     const char *receipt_id;
 } srv_job_options;
 

@@ -231,9 +231,9 @@ void srv_sweep(srv_scheduler *s);
 void srv_step(srv_scheduler *s);
 
 /* ---- scheduler_receipt.c ---- */
-bitnet_status srv_scribe_open(bitnet_engine *engine, const char *dir, srv_scribe **out,
-                              bitnet_error *err);
-/* Writes what is waiting, then ends. */
+bitnet_status srv_scribe_open(bitnet_engine *engine, srv_receipt_fn give, void *user,
+                              srv_scribe **out, bitnet_error *err);
+/* Gives what is waiting, then ends. */
 void srv_scribe_close(srv_scribe *w);
 /* Takes over session, ids and text of the choice, which is over. */
 void srv_scribe_write(srv_scribe *w, srv_choice *c, bitnet_finish finish);

@@ -1,6 +1,7 @@
-/* scheduler_receipt.c - receipts of answers, written by a thread of their own: a receipt wants a
- * digest of the model's file, a measurement and a file on disk, and nobody's step shall wait for
- * these. A finished session is kept until its receipt is written, without its blocks. */
+/* scheduler_receipt.c - receipts of answers, made by a thread of their own: a receipt wants a
+ * measurement and a digest of the model's file, and nobody's step shall wait for these. A finished
+ * session is kept until its receipt is made, without its blocks. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,8 @@ typedef struct note {
 
 struct srv_scribe {
     bitnet_receipt *receipt;
-    char *dir;
+    srv_receipt_fn give;
+    void *user;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -57,6 +59,11 @@ static const char *finish_of(bitnet_finish f)
     return f == BITNET_FINISH_CONTEXT ? "length" : bitnet_finish_text(f);
 }
 
+static bool add(void *text, const void *bytes, size_t n)
+{
+    return srv_bytes_add(text, bytes, n);
+}
+
 static void write_note(srv_scribe *w, const note *n)
 {
     bitnet_receipt_facts f;
@@ -74,22 +81,30 @@ static void write_note(srv_scribe *w, const note *n)
     f.n_text = n->text.tail;
     f.finish = finish_of(n->finish);
     f.command = "serve";
-    char *path = NULL;
-    if (asprintf(&path, "%s/%s.json", w->dir, n->id) < 0)
-        return;
-    bitnet_receipt_write(w->receipt, &f, path, NULL); /* without it there is none to fetch */
-    free(path);
+    srv_bytes text = {0};
+    if (bitnet_receipt_write_to(w->receipt, &f, add, &text, NULL) == BITNET_OK)
+        w->give(w->user, n->id, text.data, text.tail); /* else there is none */
+    srv_bytes_free(&text);
 }
 
-/* What every receipt has in common is measured once, before the first answer needs it. */
-static void measure(srv_scribe *w)
+static void *measure(void *scribe)
 {
-    char *path = NULL;
-    if (asprintf(&path, "%s/.first.json", w->dir) < 0)
-        return;
-    bitnet_receipt_write(w->receipt, NULL, path, NULL);
-    unlink(path);
-    free(path);
+    srv_scribe *w = scribe;
+    srv_bytes text = {0};
+    sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0}); /* this thread alone */
+    bitnet_receipt_write_to(w->receipt, NULL, add, &text, NULL);
+    srv_bytes_free(&text);
+    return NULL;
+}
+
+/* What every receipt has in common is measured once, before the first. The digest of a large file
+ * takes a second of CPU time: it gets what nobody else uses, so that answers do not become slower,
+ * only the first receipts come later. A thread cannot leave that class again, so it is another. */
+static void measure_in_leisure(srv_scribe *w)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, measure, w) == 0)
+        pthread_join(thread, NULL);
 }
 
 static note *next(srv_scribe *w)
@@ -112,7 +127,7 @@ static void *work(void *scribe)
     srv_scribe *w = scribe;
     note *n;
     setpriority(PRIO_PROCESS, (id_t)gettid(), LATER); /* answers first; it works without, too */
-    measure(w);
+    measure_in_leisure(w);
     while ((n = next(w))) {
         write_note(w, n);
         free_note(n);
@@ -122,14 +137,14 @@ static void *work(void *scribe)
 
 /* ---- for the scheduler ---- */
 
-bitnet_status srv_scribe_open(bitnet_engine *engine, const char *dir, srv_scribe **out,
-                              bitnet_error *err)
+bitnet_status srv_scribe_open(bitnet_engine *engine, srv_receipt_fn give, void *user,
+                              srv_scribe **out, bitnet_error *err)
 {
     srv_scribe *w = calloc(1, sizeof *w);
-    if (!w || !(w->dir = strdup(dir))) {
-        free(w);
+    if (!w)
         return srv_no_memory(err);
-    }
+    w->give = give;
+    w->user = user;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->work, NULL);
     bitnet_status st = bitnet_receipt_open(engine, &w->receipt, err);
@@ -140,7 +155,6 @@ bitnet_status srv_scribe_open(bitnet_engine *engine, const char *dir, srv_scribe
         return st;
     }
     bitnet_receipt_close(w->receipt);
-    free(w->dir);
     free(w);
     return st;
 }
@@ -157,7 +171,6 @@ void srv_scribe_close(srv_scribe *w)
     bitnet_receipt_close(w->receipt);
     pthread_cond_destroy(&w->work);
     pthread_mutex_destroy(&w->lock);
-    free(w->dir);
     free(w);
 }
 

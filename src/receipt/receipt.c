@@ -7,7 +7,6 @@
 #include <sys/utsname.h>
 #include <time.h>
 
-#include "base/file.h"
 #include "bitnet_check.h"
 #include "bench/read_limit.h"
 #include "base/sha256.h"
@@ -397,48 +396,30 @@ static json_t *build(document *d)
 
 /* ---- writing ---- */
 
-typedef struct sink {
-    bnet_writer *writer;
-    bitnet_error *err;
-    bitnet_status st;
-} sink;
-
-static int take(const char *bytes, size_t n, void *user)
+static bitnet_status read_facts(const bitnet_receipt *r, const bitnet_receipt_facts *facts,
+                                bitnet_receipt_facts *f, bitnet_error *err)
 {
-    sink *s = user;
-    s->st = bnet_writer_write(s->writer, bytes, n, s->err);
-    return s->st == BITNET_OK ? 0 : -1;
-}
-
-bitnet_status bnet_receipt_save(const json_t *root, const char *path, bitnet_error *err)
-{
-    sink s = {.err = err};
-    bitnet_status st = bnet_writer_open(path, &s.writer, err);
+    bitnet_receipt_facts_init(f);
+    bitnet_status st = bnet_options_copy(f, sizeof *f, facts, "receipt facts", err);
     if (st != BITNET_OK)
         return st;
-    int rc = json_dump_callback(root, take, &s, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    if (rc == 0 && take("\n", 1, &s) == 0)
-        return bnet_writer_commit(s.writer, err);
-    bnet_writer_abort(s.writer);
-    return s.st != BITNET_OK ? s.st : bnet_no_memory(err, "receipt");
-}
-
-bitnet_status bitnet_receipt_write(bitnet_receipt *r, const bitnet_receipt_facts *facts,
-                                   const char *path, bitnet_error *err)
-{
-    if (!r || !path)
-        return bnet_fail(err, BITNET_ARGUMENT, "receipt: receipt and path must not be NULL");
-    bitnet_receipt_facts f;
-    bitnet_receipt_facts_init(&f);
-    bitnet_status st = bnet_options_copy(&f, sizeof f, facts, "receipt facts", err);
-    if (st != BITNET_OK)
-        return st;
-    if ((f.n_prompt && !f.prompt_ids) || (f.n_output && !f.output_ids) || (f.n_text && !f.text) ||
-        (f.n_flags && !f.flags))
+    if ((f->n_prompt && !f->prompt_ids) || (f->n_output && !f->output_ids) ||
+        (f->n_text && !f->text) || (f->n_flags && !f->flags))
         return bnet_fail(err, BITNET_ARGUMENT,
                          "receipt facts: a list is NULL, but its length is not 0");
-    if (f.session && f.session->engine != r->engine)
+    if (f->session && f->session->engine != r->engine)
         return bnet_fail(err, BITNET_ARGUMENT, "receipt: session belongs to another engine");
+    return BITNET_OK;
+}
+
+/* The sealed receipt, to be freed. */
+static bitnet_status make(bitnet_receipt *r, const bitnet_receipt_facts *facts, json_t **out,
+                          bitnet_error *err)
+{
+    bitnet_receipt_facts f;
+    bitnet_status st = read_facts(r, facts, &f, err);
+    if (st != BITNET_OK)
+        return st;
     document d = {.r = r, .e = r->engine, .f = &f, .device = device_of(r->engine)};
     d.steps = d.e->n_fallbacks - r->steps;
     d.dequantised = bitnet_engine_fallbacks(d.e) - r->dequantised;
@@ -451,10 +432,37 @@ bitnet_status bitnet_receipt_write(bitnet_receipt *r, const bitnet_receipt_facts
         st = measure(r, err);
     if (st != BITNET_OK)
         return st;
-    json_t *root = build(&d);
-    st = d.failed ? bnet_no_memory(err, "receipt") : bnet_receipt_seal(root, err);
-    if (st == BITNET_OK)
-        st = bnet_receipt_save(root, path, err);
+    *out = build(&d);
+    st = d.failed ? bnet_no_memory(err, "receipt") : bnet_receipt_seal(*out, err);
+    if (st != BITNET_OK)
+        json_decref(*out);
+    return st;
+}
+
+bitnet_status bitnet_receipt_write(bitnet_receipt *r, const bitnet_receipt_facts *facts,
+                                   const char *path, bitnet_error *err)
+{
+    if (!r || !path)
+        return bnet_fail(err, BITNET_ARGUMENT, "receipt: receipt and path must not be NULL");
+    json_t *root;
+    bitnet_status st = make(r, facts, &root, err);
+    if (st != BITNET_OK)
+        return st;
+    st = bnet_receipt_save(root, path, err);
+    json_decref(root);
+    return st;
+}
+
+bitnet_status bitnet_receipt_write_to(bitnet_receipt *r, const bitnet_receipt_facts *facts,
+                                      bitnet_bytes_fn write, void *user, bitnet_error *err)
+{
+    if (!r || !write)
+        return bnet_fail(err, BITNET_ARGUMENT, "receipt: receipt and write must not be NULL");
+    json_t *root;
+    bitnet_status st = make(r, facts, &root, err);
+    if (st != BITNET_OK)
+        return st;
+    st = bnet_receipt_give(root, write, user, err);
     json_decref(root);
     return st;
 }

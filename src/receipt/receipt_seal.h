@@ -19,7 +19,10 @@ bitnet_status bnet_receipt_canonical(const json_t *root, bnet_str *out, bitnet_e
 bitnet_status bnet_receipt_digest(const json_t *root, char hex[65], bitnet_error *err);
 /* Puts the digest into the receipt, in place of one it has. Fails: MEMORY. */
 bitnet_status bnet_receipt_seal(json_t *root, bitnet_error *err);
-/* Writes it to `path`, through a temporary file (receipt.c). Fails: IO, MEMORY. */
+/* Writes it to `path`, through a temporary file (receipt_save.c). Fails: IO, MEMORY. */
 bitnet_status bnet_receipt_save(const json_t *root, const char *path, bitnet_error *err);
+/* The same bytes through a function. Fails: CANCELLED (it returned false), MEMORY. */
+bitnet_status bnet_receipt_give(const json_t *root, bitnet_bytes_fn write, void *user,
+                                bitnet_error *err);
 
 #endif

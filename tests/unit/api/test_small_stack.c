@@ -594,6 +594,8 @@ static void receipts(void)
     (void)bitnet_receipt_verify(t.path, &v, &gate, &t.err);
     f.session = s;
     FINE(bitnet_receipt_write(r, &f, t.path, &t.err));
+    t.n_bytes = 0;
+    FINE(bitnet_receipt_write_to(r, &f, take_bytes, NULL, &t.err));
     unlink(t.path);
     bitnet_session_close(s);
     bitnet_receipt_close(r);

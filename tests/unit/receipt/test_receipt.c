@@ -78,6 +78,49 @@ static void make_receipt(const char *path, const char *isa)
 
 /* ---- receipts of single answers ---- */
 
+/* A function in place of a file: it gets the text, and may have enough of it. */
+typedef struct taker {
+    FILE *to;
+    size_t n_left;
+} taker;
+
+static bool take_bytes(void *user, const void *bytes, size_t n)
+{
+    taker *t = user;
+    if (n > t->n_left)
+        return false;
+    t->n_left -= n;
+    return fwrite(bytes, 1, n, t->to) == n;
+}
+
+static void a_function_gets_the_text(void **state)
+{
+    (void)state;
+    char path[128];
+    bitnet_error e = {0};
+    static const int32_t ids[] = {1, 2, 3};
+    nano n = nano_open(1);
+    bitnet_receipt *r;
+    bitnet_session *s = nano_session(&n, 64, 0, BITNET_KV_F16);
+    OK(bitnet_receipt_open(n.engine, &r, &err));
+    OK(bitnet_session_append(s, ids, 3, NULL, NULL, &err));
+    for (size_t room = 0; room <= 1 << 20; room += 1 << 20) {
+        bitnet_receipt_facts f;
+        bitnet_receipt_facts_init(&f);
+        f.session = s;
+        taker t = {fopen(file("given.json", path, sizeof path), "w"), room};
+        assert_non_null(t.to);
+        bitnet_status st = bitnet_receipt_write_to(r, &f, take_bytes, &t, &e);
+        assert_int_equal(fclose(t.to), 0);
+        assert_int_equal(st, room ? BITNET_OK : BITNET_CANCELLED);
+    }
+    OK(bitnet_receipt_verify(path, NULL, NULL, &err));
+    FAILS(bitnet_receipt_write_to(r, NULL, NULL, NULL, &err), BITNET_ARGUMENT, "write");
+    bitnet_receipt_close(r);
+    bitnet_session_close(s);
+    nano_close(&n);
+}
+
 static json_t *answer_receipt(bitnet_receipt *r, const bitnet_session *s, const char *name)
 {
     char path[128];
@@ -952,6 +995,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(X_1_receipt_of_one_answer),
+        cmocka_unit_test(a_function_gets_the_text),
         cmocka_unit_test(an_answer_in_company),
         cmocka_unit_test(signing_reads_once),
         cmocka_unit_test(X_4_a_real_receipt_passes),
