@@ -66,7 +66,8 @@ struct srv_job {
     double begun_ms;
     srv_usage usage;
     double *sum;     /* EMBED: of hidden states, [n_embd] */
-    srv_bytes stage; /* events of the step */
+    srv_bytes stage; /* events of the step, and of those before that were not told */
+    double told_ms;  /* the last time they were; 0: never */
     bool no_room;    /* an event found no memory: the job fails */
     /* events */
     pthread_mutex_t lock;

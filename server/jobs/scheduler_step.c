@@ -355,15 +355,28 @@ static void end_unwanted(srv_scheduler *s)
     srv_sweep(s);
 }
 
+/* Telling takes as long as a small model computes: what it makes within TELL_MS of the last time
+ * waits for a later step, or for the end. */
+static bool is_due(srv_job *job, double now)
+{
+    enum { TELL_MS = 2 };
+    if (job->stage.head == job->stage.tail || now < job->told_ms + TELL_MS)
+        return false;
+    job->told_ms = now;
+    return true;
+}
+
 /* What the step has brought goes to those who wait for it. A bell of many jobs is rung once, when
  * all of them have their events. */
 static void hand_out(srv_scheduler *s)
 {
     srv_bell *bells[BELLS];
     size_t n = 0, k;
+    double now = srv_now_ms();
     for (size_t i = 0; i < s->n_jobs; i++) {
         srv_job *job = s->jobs[i];
-        srv_bell *bell = job->over || job->no_room ? NULL : srv_events_flush(job);
+        bool tell = !job->over && !job->no_room && is_due(job, now);
+        srv_bell *bell = tell ? srv_events_flush(job) : NULL;
         if (job->no_room)
             srv_job_end(s, job, BITNET_MEMORY, "the server is out of memory");
         for (k = 0; k < n && bells[k] != bell; k++)

@@ -533,6 +533,34 @@ static void one_bell_for_many(void **state)
     srv_bell_close(&bell);
 }
 
+/* Tokens of a fast model come together, at most every two milliseconds; the first comes at once. */
+static void fast_tokens_are_told_together(void **state)
+{
+    (void)state;
+    world w = world_open(NULL);
+    srv_bell bell;
+    answer *a = calloc(1, sizeof *a);
+    srv_job_options o = ask(&w, 20, 200);
+    size_t n_heard = 0, n_first = 0;
+    srv_bell_open(&bell);
+    srv_job *job = submit(&w, &o);
+    srv_job_listen(job, &bell);
+    double begun = srv_now_ms();
+    for (srv_bell_ring(&bell); !a->ended; n_heard += a->choice[0].n_ids > 0) {
+        srv_bell_wait(&bell, ANSWER_WAIT_MS);
+        while (answer_take(a, job, 0))
+            ;
+        n_first = n_first ? n_first : a->choice[0].n_ids;
+    }
+    assert_in_range(n_heard, 2, (size_t)((srv_now_ms() - begun) / 2) + 3);
+    assert_in_range(n_first, 1, 199);
+    assert_alone(&w.n, &o, a, "a job told now and then");
+    srv_job_release(job);
+    answer_free(a);
+    world_close(&w);
+    srv_bell_close(&bell);
+}
+
 /* Whoever stops listening to a bell waits as before. */
 static void from_a_bell_to_waiting(void **state)
 {
@@ -921,6 +949,7 @@ int main(void)
         cmocka_unit_test(short_prompt_passes_long_ones),
         cmocka_unit_test(pace_keeps_both_promises),
         cmocka_unit_test(one_bell_for_many),
+        cmocka_unit_test(fast_tokens_are_told_together),
         cmocka_unit_test(from_a_bell_to_waiting),
         cmocka_unit_test(turns_are_fair),
         cmocka_unit_test(queue_is_bounded),
