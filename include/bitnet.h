@@ -312,9 +312,9 @@ BITNET_API bitnet_status bitnet_engine_open_memory(bitnet_runtime *runtime, cons
                                                    bitnet_engine **out, bitnet_error *err);
 BITNET_API void bitnet_engine_close(bitnet_engine *engine);
 BITNET_API const bitnet_model_info *bitnet_engine_model(const bitnet_engine *engine);
-/* For a thread that computes and does little else. Where the CPU computes with pinned threads, pins
- * the calling thread to the CPU they leave for it, so that the system puts it on none of theirs.
- * Threads that it starts from then on inherit that. False: nothing was done. */
+/* For one thread that computes and does little else. Where the CPU computes with pinned threads,
+ * pins the calling thread to the CPU they leave for it, so that the system puts it on none of
+ * theirs. Threads that it starts from then on inherit that. False: nothing was done. */
 BITNET_API bool bitnet_engine_pin_caller(const bitnet_engine *engine);
 /* The file of the engine, model or packed weights, whose map holds the address, as a path that
  * lives as long as the engine; NULL: none does. The library installs no signal handler. A file that

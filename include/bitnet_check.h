@@ -52,6 +52,11 @@ BITNET_API void bitnet_receipt_facts_init(bitnet_receipt_facts *facts);
 BITNET_API bitnet_status bitnet_receipt_open(bitnet_engine *engine, bitnet_receipt **out,
                                              bitnet_error *err);
 BITNET_API void bitnet_receipt_close(bitnet_receipt *receipt);
+/* Digests the model file ahead of the first _write, which then need not. `each` (NULL: nothing) is
+ * called after every megabyte: it may take its time, or cancel by returning false. Fails:
+ * CANCELLED, MEMORY. */
+BITNET_API bitnet_status bitnet_receipt_digest(bitnet_receipt *receipt, bitnet_progress_fn each,
+                                               void *user, bitnet_error *err);
 /* Measures how fast the weights can be read, digests the model file (once per receipt) and writes
  * what happened since _open, or what facts->session did, to `path`, through a temporary file that
  * is renamed. May be called again. Fails: ARGUMENT (a session of another engine), IO, MEMORY. */

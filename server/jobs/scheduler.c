@@ -181,8 +181,11 @@ static void close_parts(srv_scheduler *s)
 static bool wait_for_work(srv_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (s->n_jobs == 0 && s->queue.n == 0 && !atomic_load(&s->closing))
+    while (s->n_jobs == 0 && s->queue.n == 0 && !atomic_load(&s->closing)) {
+        atomic_store(&s->busy, false);
         pthread_cond_wait(&s->work, &s->lock);
+    }
+    atomic_store(&s->busy, true);
     bool go_on = !atomic_load(&s->closing);
     pthread_mutex_unlock(&s->lock);
     return go_on;
@@ -213,7 +216,7 @@ static bitnet_status open_parts(srv_scheduler *s, bitnet_error *err)
     if (st == BITNET_OK)
         st = open_arrays(s, err);
     if (st == BITNET_OK && s->o.receipt)
-        st = srv_scribe_open(s->engine, s->o.receipt, s->o.receipt_user, &s->scribe, err);
+        st = srv_scribe_open(s, &s->scribe, err);
     if (st == BITNET_OK && pthread_create(&s->thread, NULL, work, s) != 0)
         st = srv_error(err, BITNET_MEMORY, "scheduler: no thread could be started");
     return st;
@@ -229,6 +232,7 @@ bitnet_status srv_scheduler_open(bitnet_engine *engine, const srv_scheduler_opti
         return srv_no_memory(err);
     atomic_init(&s->refs, 1);
     atomic_init(&s->closing, false);
+    atomic_init(&s->busy, false);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->work, NULL);
     s->engine = engine;

@@ -82,7 +82,7 @@ typedef struct srv_job_options {
     bitnet_cancel_fn cancel; /* asked now and then on the scheduler's thread; NULL: nobody */
     void *cancel_user;
     /* NULL: no receipt for this job. Else the scheduler's receipt_fn gets that of choice 0 by this
-     * name, soon after SRV_END */
+     * name, soon after SRV_END. Letters, digits, '-' and '_' */
     const char *receipt_id;
 } srv_job_options;
 

@@ -134,6 +134,7 @@ struct srv_scheduler {
     pthread_t thread;
     bool started;
     atomic_bool closing;
+    atomic_bool busy; /* there is something to compute */
     /* waiting */
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -232,8 +233,7 @@ void srv_sweep(srv_scheduler *s);
 void srv_step(srv_scheduler *s);
 
 /* ---- scheduler_receipt.c ---- */
-bitnet_status srv_scribe_open(bitnet_engine *engine, srv_receipt_fn give, void *user,
-                              srv_scribe **out, bitnet_error *err);
+bitnet_status srv_scribe_open(const srv_scheduler *s, srv_scribe **out, bitnet_error *err);
 /* Gives what is waiting, then ends. */
 void srv_scribe_close(srv_scribe *w);
 /* Takes over session, ids and text of the choice, which is over. */

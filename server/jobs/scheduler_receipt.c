@@ -1,11 +1,11 @@
 /* scheduler_receipt.c - receipts of answers, made by a thread of their own: a receipt wants a
  * measurement and a digest of the model's file, and nobody's step shall wait for these. A finished
  * session is kept until its receipt is made, without its blocks. */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "bitnet_check.h"
@@ -13,7 +13,8 @@
 
 enum {
     WAITING_MAX = 1024, /* beyond that, answers have no receipt */
-    LATER = 10          /* the thread's nice value */
+    LATER = 10,         /* the thread's nice value */
+    REST_NS = 30000000  /* after a megabyte, which takes half a millisecond */
 };
 
 /* What a receipt needs to know of an answer that is over. */
@@ -33,6 +34,7 @@ struct srv_scribe {
     bitnet_receipt *receipt;
     srv_receipt_fn give;
     void *user;
+    const atomic_bool *busy; /* the scheduler has something to compute */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -87,24 +89,23 @@ static void write_note(srv_scribe *w, const note *n)
     srv_bytes_free(&text);
 }
 
-static void *measure(void *scribe)
+static bool is_closing(srv_scribe *w)
 {
-    srv_scribe *w = scribe;
-    srv_bytes text = {0};
-    sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0}); /* this thread alone */
-    bitnet_receipt_write_to(w->receipt, NULL, add, &text, NULL);
-    srv_bytes_free(&text);
-    return NULL;
+    pthread_mutex_lock(&w->lock);
+    bool closing = w->closing;
+    pthread_mutex_unlock(&w->lock);
+    return closing;
 }
 
-/* What every receipt has in common is measured once, before the first. The digest of a large file
- * takes a second of CPU time: it gets what nobody else uses, so that answers do not become slower,
- * only the first receipts come later. A thread cannot leave that class again, so it is another. */
-static void measure_in_leisure(srv_scribe *w)
+/* The digest of a large file takes a second of CPU time, which answers would feel: while there are
+ * some it rests between two pieces. */
+static bool rest(void *scribe, uint64_t done, uint64_t total)
 {
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, measure, w) == 0)
-        pthread_join(thread, NULL);
+    srv_scribe *w = scribe;
+    (void)done, (void)total;
+    if (atomic_load(w->busy) && !is_closing(w))
+        nanosleep(&(struct timespec){0, REST_NS}, NULL);
+    return true;
 }
 
 static note *next(srv_scribe *w)
@@ -127,7 +128,8 @@ static void *work(void *scribe)
     srv_scribe *w = scribe;
     note *n;
     setpriority(PRIO_PROCESS, (id_t)gettid(), LATER); /* answers first; it works without, too */
-    measure_in_leisure(w);
+    bitnet_receipt_digest(w->receipt, rest, w,
+                          NULL); /* if it fails, the first receipt tries again */
     while ((n = next(w))) {
         write_note(w, n);
         free_note(n);
@@ -137,17 +139,17 @@ static void *work(void *scribe)
 
 /* ---- for the scheduler ---- */
 
-bitnet_status srv_scribe_open(bitnet_engine *engine, srv_receipt_fn give, void *user,
-                              srv_scribe **out, bitnet_error *err)
+bitnet_status srv_scribe_open(const srv_scheduler *s, srv_scribe **out, bitnet_error *err)
 {
     srv_scribe *w = calloc(1, sizeof *w);
     if (!w)
         return srv_no_memory(err);
-    w->give = give;
-    w->user = user;
+    w->give = s->o.receipt;
+    w->user = s->o.receipt_user;
+    w->busy = &s->busy;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->work, NULL);
-    bitnet_status st = bitnet_receipt_open(engine, &w->receipt, err);
+    bitnet_status st = bitnet_receipt_open(s->engine, &w->receipt, err);
     if (st == BITNET_OK && pthread_create(&w->thread, NULL, work, w) != 0)
         st = srv_error(err, BITNET_MEMORY, "no thread could be started for receipts");
     if (st == BITNET_OK) {

@@ -356,11 +356,11 @@ static void end_unwanted(srv_scheduler *s)
 }
 
 /* Telling takes as long as a small model computes: what it makes within TELL_MS of the last time
- * waits for a later step, or for the end. */
-static bool is_due(srv_job *job, double now)
+ * waits for a later step, or for the end; but not where prompts make steps long. */
+static bool is_due(srv_job *job, double now, bool prompts)
 {
     enum { TELL_MS = 2 };
-    if (job->stage.head == job->stage.tail || now < job->told_ms + TELL_MS)
+    if (job->stage.head == job->stage.tail || (now < job->told_ms + TELL_MS && !prompts))
         return false;
     job->told_ms = now;
     return true;
@@ -368,14 +368,14 @@ static bool is_due(srv_job *job, double now)
 
 /* What the step has brought goes to those who wait for it. A bell of many jobs is rung once, when
  * all of them have their events. */
-static void hand_out(srv_scheduler *s)
+static void hand_out(srv_scheduler *s, bool prompts)
 {
     srv_bell *bells[BELLS];
     size_t n = 0, k;
     double now = srv_now_ms();
     for (size_t i = 0; i < s->n_jobs; i++) {
         srv_job *job = s->jobs[i];
-        bool tell = !job->over && !job->no_room && is_due(job, now);
+        bool tell = !job->over && !job->no_room && is_due(job, now, prompts);
         srv_bell *bell = tell ? srv_events_flush(job) : NULL;
         if (job->no_room)
             srv_job_end(s, job, BITNET_MEMORY, "the server is out of memory");
@@ -412,7 +412,7 @@ void srv_step(srv_scheduler *s)
         else
             item_failed(s, part, s->items[i].status, &e);
     }
-    hand_out(s);
+    hand_out(s, n_prompt > 0);
     srv_figures_step(s, ms, n_prompt);
     srv_sweep(s);
 }

@@ -73,13 +73,24 @@ static void to_hex(const uint8_t digest[BNET_SHA256_BYTES], char hex[65])
 
 bitnet_status bnet_sha256_hex(const void *data, size_t n, char hex[65], bitnet_error *err)
 {
+    return bnet_sha256_hex_by(data, n, NULL, NULL, hex, err);
+}
+
+bitnet_status bnet_sha256_hex_by(const void *data, size_t n, bitnet_progress_fn each, void *user,
+                                 char hex[65], bitnet_error *err)
+{
+    enum { PIECE = 1 << 20 };
     uint8_t digest[BNET_SHA256_BYTES];
     bnet_sha256 *h = NULL;
     bitnet_status st = bnet_sha256_open(&h, err);
-    if (st != BITNET_OK)
-        return st;
-    bnet_sha256_add(h, data, n);
-    st = bnet_sha256_finish(h, digest, err);
+    for (size_t at = 0, k; st == BITNET_OK && at < n; at += k) {
+        k = BNET_MIN(n - at, (size_t)PIECE);
+        bnet_sha256_add(h, (const uint8_t *)data + at, k);
+        if (each && !each(user, at + k, n))
+            st = bnet_fail(err, BITNET_CANCELLED, "sha256: cancelled");
+    }
+    if (st == BITNET_OK)
+        st = bnet_sha256_finish(h, digest, err);
     bnet_sha256_close(h);
     if (st == BITNET_OK)
         to_hex(digest, hex);

@@ -313,17 +313,17 @@ static void sleep_for_pile(bnet_pool *p, int i_pile, worker *me, unsigned done)
 
 /* Until the shares of a pile are finished; those that nobody has begun after a while are taken
  * over. Not at once: their weights lie in the cache of the thread they are for, which may come
- * back. */
-static void settle(bnet_pool *p, int i_pile, worker *me, uint64_t posted)
+ * back. *waited counts the rounds of all piles of the job. */
+static void settle(bnet_pool *p, int i_pile, worker *me, uint64_t posted, unsigned *waited)
 {
     enum { PATIENCE = 1024 }; /* rounds of spinning: tens of microseconds */
     pile *of = &p->piles[i_pile];
     uint64_t all = (generation_of(posted) << 8) + (uint64_t)each_of(posted);
     double start = -1, limit = spin_limit(p, me);
-    unsigned i = 0, done;
+    unsigned done;
     while ((done = atomic_load_explicit(&of->done, memory_order_acquire)) != of->done_after) {
-        bool goes_on = spin_on(&i, &start, limit);
-        if (goes_on && i < PATIENCE)
+        bool goes_on = spin_on(waited, &start, limit);
+        if (goes_on && *waited < PATIENCE)
             continue;
         if (atomic_load_explicit(&of->claimed, memory_order_relaxed) < all)
             run_pile(p, i_pile, me, posted);
@@ -336,6 +336,7 @@ static void settle(bnet_pool *p, int i_pile, worker *me, uint64_t posted)
 static int run(bnet_pool *p, bnet_job job, void *arg, bnet_crew crew, int n_piles, int n_each)
 {
     worker *me = enter(p);
+    unsigned waited = 0;
     uint64_t generation = generation_of(atomic_load_explicit(&p->posted, memory_order_relaxed)) + 1;
     uint64_t posted = posting(generation, n_piles, crew, n_each);
     for (int i = 0; i < n_piles; i++)
@@ -346,7 +347,7 @@ static int run(bnet_pool *p, bnet_job job, void *arg, bnet_crew crew, int n_pile
     wake_workers(p);
     work(p, me, posted);
     for (int i = 0; i < n_piles; i++) /* others may have begun shares of our own */
-        settle(p, i, me, posted);
+        settle(p, i, me, posted, &waited);
     return n_piles * n_each;
 }
 
@@ -464,7 +465,7 @@ bitnet_status bnet_pool_open(int n_threads, bnet_pool **out, bitnet_error *err)
 
 bool bnet_pool_pin_caller(const bnet_pool *p)
 {
-    return pin(p->workers[0].cpu);
+    return p->n_threads > 1 && pin(p->workers[0].cpu);
 }
 
 void bnet_pool_close(bnet_pool *p)

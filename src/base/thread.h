@@ -1,11 +1,11 @@
 /* thread.h - a pool that divides a job among threads and returns when all of it is done.
  *
  * A job is cut into shares. Every thread, the caller too, begins with shares of its own, and
- * whoever has time left takes over shares that nobody has begun: a thread that the system runs late
- * or not at all delays nobody. A share that was begun is never begun again. On a machine with CPUs
- * to itself there is one share per thread; where other programs are seen to take CPU time there are
- * more and smaller ones. Which thread computes a share, and how many shares there are, must not
- * change results: split by output rows, never inside a sum.
+ * whoever has time left takes over shares that nobody has begun for a while: a thread that the
+ * system runs late or not at all delays nobody for long. A share that was begun is never begun
+ * again. On a machine with CPUs to itself there is one share per thread; where other programs are
+ * seen to take CPU time there are more and smaller ones. Which thread computes a share, and how
+ * many shares there are, must not change results: split by output rows, never inside a sum.
  *
  * On machines with several memory nodes a page lies near the thread that first wrote it: memory
  * that bnet_split divides the same way when it is filled and when it is read stays local, the more
@@ -27,11 +27,11 @@ typedef void (*bnet_job)(void *arg, bnet_share share);
 
 /* n_threads >= 1, the caller counted. */
 bitnet_status bnet_pool_open(int n_threads, bnet_pool **out, bitnet_error *err);
-/* The same with thread t pinned to cpus[t] (t >= 1: the caller is not ours to move); NULL: not
+/* The same with thread t pinned to cpus[t] (t >= 1: the caller is moved when it asks); NULL: not
  * pinned. */
 bitnet_status bnet_pool_open_on(int n_threads, const int *cpus, bnet_pool **out, bitnet_error *err);
 /* Pins the calling thread to cpus[0], where its pool has no other thread. False: the pool is not
- * pinned, or there is no such CPU any more; the thread stays as it is. */
+ * pinned or has no other thread, or there is no such CPU any more; the thread stays as it is. */
 bool bnet_pool_pin_caller(const bnet_pool *pool);
 void bnet_pool_close(bnet_pool *pool);
 int bnet_pool_threads(const bnet_pool *pool);

@@ -84,18 +84,29 @@ void bitnet_receipt_close(bitnet_receipt *r)
 
 /* ---- once per receipt ---- */
 
+bitnet_status bitnet_receipt_digest(bitnet_receipt *r, bitnet_progress_fn each, void *user,
+                                    bitnet_error *err)
+{
+    if (!r)
+        return bnet_fail(err, BITNET_ARGUMENT, "receipt: receipt must not be NULL");
+    if (r->sha256[0] || bnet_model_cache_sum(&r->engine->cache, r->sha256))
+        return BITNET_OK;
+    const bnet_gguf *g = r->engine->gguf;
+    char hex[65];
+    bitnet_status st = bnet_sha256_hex_by(bnet_gguf_file_data(g), (size_t)bnet_gguf_file_bytes(g),
+                                          each, user, hex, err);
+    if (st != BITNET_OK)
+        return st;
+    memcpy(r->sha256, hex, sizeof hex);
+    bnet_model_cache_remember(&r->engine->cache, r->sha256);
+    return BITNET_OK;
+}
+
 static bitnet_status measure(bitnet_receipt *r, bitnet_error *err)
 {
     if (r->measured)
         return BITNET_OK;
-    bitnet_status st = BITNET_OK;
-    if (!bnet_model_cache_sum(&r->engine->cache, r->sha256)) {
-        const bnet_gguf *g = r->engine->gguf;
-        st = bnet_sha256_hex(bnet_gguf_file_data(g), (size_t)bnet_gguf_file_bytes(g), r->sha256,
-                             err);
-        if (st == BITNET_OK)
-            bnet_model_cache_remember(&r->engine->cache, r->sha256);
-    }
+    bitnet_status st = bitnet_receipt_digest(r, NULL, NULL, err);
     r->read_limit = bnet_read_limit(r->engine);
     r->measured = st == BITNET_OK;
     return st;

@@ -124,6 +124,7 @@ static void test_engine(void **state)
     REFUSED(bitnet_matcher_constrain(NULL, NULL, NULL, 0, &err));
     REFUSED(bitnet_receipt_open(NULL, NULL, &err));
     REFUSED(bitnet_receipt_write(NULL, NULL, NULL, &err));
+    REFUSED(bitnet_receipt_digest(NULL, NULL, NULL, &err));
     REFUSED(bitnet_receipt_write_to(NULL, NULL, NULL, NULL, &err));
     REFUSED(bitnet_receipt_verify(NULL, NULL, NULL, &err));
     REFUSED(bitnet_receipt_key(NULL, NULL, &err));

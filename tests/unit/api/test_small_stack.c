@@ -587,6 +587,7 @@ static void receipts(void)
     f.first_token_ms = 20;
     f.decode_ms = 100;
     f.total_ms = 120;
+    FINE(bitnet_receipt_digest(r, told, NULL, &t.err));
     FINE(bitnet_receipt_write(r, &f, file("receipt"), &t.err));
     FINE(bitnet_receipt_key(t.text, t.text + 100, &t.err));
     FINE(bitnet_receipt_sign(t.path, t.text, &t.err));

