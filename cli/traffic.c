@@ -153,7 +153,7 @@ static void note_time(traffic *t, double now, size_t stream, size_t n)
     }
 }
 
-/* Tokens came. Those of one packet came at one time: the first has the gap, the others none. */
+/* Tokens came. Those of one packet share the time since the one before. */
 static void took(traffic *t, talk *k, size_t n)
 {
     double now = now_ms();
@@ -168,9 +168,8 @@ static void took(traffic *t, talk *k, size_t n)
             figures_add(&r->first_ms, now - k->due_ms);
     } else if (!k->extra) {
         bool during = t->extra_begun_ms && !t->extra_first_ms;
-        figures_add(during ? &r->during_ms : &r->gap_ms, now - k->last_ms);
-        for (size_t i = 1; i < n; i++)
-            figures_add(during ? &r->during_ms : &r->gap_ms, 0);
+        for (size_t i = 0; i < n; i++)
+            figures_add(during ? &r->during_ms : &r->gap_ms, (now - k->last_ms) / (double)n);
     }
     k->last_ms = t->last_ms = now;
     k->n_events += n;
