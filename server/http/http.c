@@ -188,6 +188,35 @@ static void on_completed(void *http, struct MHD_Connection *connection, void **e
     srv_exchange_release(x);
 }
 
+/* ---- the end of listening ---- */
+
+/* Where MHD_quiesce_daemon and a thread of the daemon take the listening socket out of the same set
+ * at once, libmicrohttpd (0.9.75) finds that it is gone, and would end the process. Nothing is
+ * wrong then: the call, which holds no lock, is begun again and finds what is left to do. */
+static void on_panic(void *http, const char *file, unsigned line, const char *reason)
+{
+    srv_http *h = http;
+    if (h->stopping && pthread_equal(h->stopper, pthread_self()))
+        longjmp(h->again, 1);
+    srv_log(h->server, BITNET_LOG_ERROR, "libmicrohttpd cannot go on: %s (%s:%u)", reason, file,
+            line);
+    __builtin_trap(); /* it does not expect to be told to */
+}
+
+static void stop_listening(srv_http *h)
+{
+    enum { TRIES = 1000, PAUSE_NS = 1000000 };
+    volatile int n = 0;
+    h->stopper = pthread_self();
+    if (setjmp(h->again) != 0) {
+        n++;
+        nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
+    }
+    h->stopping = n < TRIES;
+    MHD_quiesce_daemon(h->daemon);
+    h->stopping = false;
+}
+
 /* ---- the daemon ---- */
 
 static int n_threads(const srv_config *c)
@@ -200,6 +229,7 @@ static struct MHD_Daemon *start_daemon(srv_http *h, int listen_fd)
 {
     const srv_config *c = h->server->config;
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC;
+    MHD_set_panic_func(on_panic, h);
     return MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, listen_fd,
         MHD_OPTION_THREAD_POOL_SIZE, (unsigned)n_threads(c), MHD_OPTION_CONNECTION_LIMIT,
@@ -287,7 +317,7 @@ void srv_http_close(srv_http *h)
         return;
     /* nobody else is accepted: who waits in the socket's queue is for the next server that listens
      * with it; without this call the socket would be shut down and closed below */
-    MHD_quiesce_daemon(h->daemon);
+    stop_listening(h);
     /* handlers end, and with them the last suspended connections wake up; requests that are whole
      * only now are refused */
     srv_workers_end(h->workers);

@@ -11,6 +11,7 @@
 
 #include <microhttpd.h>
 #include <pthread.h>
+#include <setjmp.h>
 
 #include "http/local.h"
 #include "http/rate_limit.h"
@@ -67,6 +68,10 @@ typedef struct srv_http {
     atomic_size_t n_running;  /* exchanges that were handed to threads and still live */
     atomic_size_t body_bytes; /* of all bodies in memory */
     atomic_size_t json_bytes; /* of their trees of JSON, estimated */
+    /* while it stops listening: where its thread begins again */
+    bool stopping;
+    pthread_t stopper;
+    jmp_buf again;
 } srv_http;
 
 /* Serves what comes in on the socket, which stays the caller's. Fails: MEMORY, ERROR. */

@@ -711,6 +711,15 @@ def test_row_23_open_addresses():
         check(done.returncode == 2 and "no API key is set" in done.stderr and "--allow-open" in done.stderr, f"{settings}: {done}")
 
 
+def test_the_end_of_listening_may_come_twice():
+    """libmicrohttpd ends the process where one of its threads was quicker to stop listening; the server begins again."""
+    with Driver(env={**os.environ, "BITNET_TEST_RACE": "1"}) as d:
+        equal(d.ask("GET", "/health/live")[0], 200, "before")
+        d.process.send_signal(signal.SIGTERM)
+        equal(d.process.wait(20), 0, f"exit status ({d.log()})")
+        check("raced" in d.log(), "there was no race")
+
+
 # ---- sockets and supervisors ----
 
 class UnixConnection(http.client.HTTPConnection):
