@@ -60,17 +60,19 @@ static void few(const batch *b)
 /* n_steps steps of 8 rows. */
 static void expand(const uint8_t *w, size_t n_steps, uint8_t *to)
 {
-    for (size_t s = 0; s < n_steps; s++, w += STEP_BYTES, to += PANEL_STEP)
-        UNROLL for (int i = 0; i < PANEL / 2; i++)
-        {
-            uint8x16_t rows = lines_zip(w + i / 2 * 16, i % 2);
-            UNROLL for (int p = 0; p < 4; p++) vst1q_u8(to + 64 * p + 16 * i, plane(rows, p));
-        }
+    for (size_t s = 0; s < n_steps; s++, w += STEP_BYTES, to += PANEL_STEP) {
+        uint8x16_t rows[PANEL / 2];
+        UNROLL for (int i = 0; i < PANEL / 2; i++) rows[i] = lines_zip(w + i / 2 * 16, i % 2);
+        UNROLL for (int p = 0; p < 4; p++) UNROLL for (int i = 0; i < PANEL / 2; i++)
+            vst1q_u8(to + 64 * p + 16 * i, plane(rows[i], p));
+    }
 }
 
-/* Adds n_steps steps of a panel times n_p pairs of tokens; next: lines to call ahead, or NULL. */
+/* Adds n_steps steps of a panel times n_p pairs of tokens; next: lines to call into the
+ * second-level cache, soon: into the first; or NULL. */
 static ALWAYS_INLINE void panel_add(const uint8_t *w, const int8_t *x, size_t n_steps,
-                                    const int n_p, const uint8_t *next, int32_t *sums)
+                                    const int n_p, const uint8_t *next, const uint8_t *soon,
+                                    int32_t *sums)
 {
     int32x4_t acc[TILE / 2][4];
     UNROLL for (int i = 0; i < 4 * n_p; i++) acc[i / 4][i % 4] = vld1q_s32(sums + 4 * i);
@@ -78,6 +80,8 @@ static ALWAYS_INLINE void panel_add(const uint8_t *w, const int8_t *x, size_t n_
         uint8x16_t rows[4];
         if (next && s % 2 == 0)
             __builtin_prefetch(next + BNET_R16_LINE / 2 * s, 0, 2);
+        if (soon && s % 2 == 0)
+            __builtin_prefetch(soon + BNET_R16_LINE / 2 * s, 0, 3);
         UNROLL for (int i = 0; i < 4; i++) rows[i] = vld1q_u8(w + 16 * i);
         UNROLL for (int j = 0; j < n_p; j++)
         {
@@ -93,23 +97,27 @@ static size_t tile_pairs(const batch *b, size_t t)
     return (BNET_MIN((size_t)TILE, b->n - t) + 1) / 2;
 }
 
-/* Adds n steps from s on of the panel to the sums of all tokens. */
-static void batch_add(const batch *b, size_t s, size_t n, const uint8_t *next)
+/* Adds n steps from s on of the panel to the sums of all tokens. The first tile calls what is far,
+ * the last one what is expanded next. */
+static void batch_add(const batch *b, size_t s, size_t n, const uint8_t *next, const uint8_t *soon)
 {
     for (size_t t = 0; t < b->n; t += TILE) {
         size_t p = tile_pairs(b, t);
         const int8_t *x = b->x + t * 16 * b->a->n_lines + 64 * p * s;
         int32_t *sums = b->sums + PANEL * t;
+        bool last = t + TILE >= b->n;
         if (p == 4 && t == 0 && next)
-            panel_add(b->panel, x, n, 4, next, sums);
+            panel_add(b->panel, x, n, 4, next, NULL, sums);
+        else if (p == 4 && !last)
+            panel_add(b->panel, x, n, 4, NULL, NULL, sums);
         else if (p == 4)
-            panel_add(b->panel, x, n, 4, NULL, sums);
+            panel_add(b->panel, x, n, 4, NULL, soon, sums);
         else if (p == 3)
-            panel_add(b->panel, x, n, 3, NULL, sums);
+            panel_add(b->panel, x, n, 3, NULL, soon, sums);
         else if (p == 2)
-            panel_add(b->panel, x, n, 2, NULL, sums);
+            panel_add(b->panel, x, n, 2, NULL, soon, sums);
         else
-            panel_add(b->panel, x, n, 1, NULL, sums);
+            panel_add(b->panel, x, n, 1, NULL, soon, sums);
     }
 }
 
@@ -132,8 +140,10 @@ static void batch_rows(const batch *b, size_t row)
     memset(b->sums, 0, (b->n + TILE - 1) / TILE * TILE * PANEL * sizeof *b->sums);
     for (size_t s = 0; s < n_steps; s += PIECE, w += PIECE * STEP_BYTES) {
         size_t n = BNET_MIN((size_t)PIECE, n_steps - s);
+        bool more = s + n < n_steps;
+        const uint8_t *soon = more ? w + PIECE * STEP_BYTES : lines_of(a, row + PANEL);
         expand(w, n, b->panel);
-        batch_add(b, s, n, row % BNET_R16_ROWS ? w + n_group : NULL);
+        batch_add(b, s, n, row % BNET_R16_ROWS ? w + n_group : NULL, soon);
     }
     batch_store(b, row);
 }
