@@ -79,8 +79,8 @@ typedef struct attention_job {
     const float *q, *k, *v;
     float *y;
     int most_blocks; /* a token with more is cut into blocks */
-    /* tiles of tokens */
-    size_t tile, n_items;
+    /* tiles of tokens; the first one is `skip` tokens shorter */
+    size_t tile, skip, n_items;
     atomic_size_t next;
     /* one token by blocks */
     size_t token, n_blocks;
@@ -256,7 +256,9 @@ static bool is_cut(const attention_job *j, size_t token)
 /* Item i: tile i / n_kv of tokens, kv head i % n_kv; a tile is cut where the timeline changes. */
 static void attend_tile(const attention_job *j, size_t i, room *r)
 {
-    size_t t = i / j->n_kv * j->tile, end = BNET_MIN(t + j->tile, (size_t)j->step->n_tokens);
+    size_t at = i / j->n_kv * j->tile, end = at + j->tile - j->skip;
+    size_t t = at > j->skip ? at - j->skip : 0;
+    end = BNET_MIN(end, (size_t)j->step->n_tokens);
     while (t < end) {
         size_t next = t + 1;
         while (next < end && j->step->seq[next] == j->step->seq[t] &&
@@ -389,14 +391,44 @@ static size_t choose_cuts(attention_job *j, const bnet_kv_store *kv, const bnet_
     return t;
 }
 
-/* With all threads; tiles are as large as keeps them busy. */
-static void attend_all(attention_job *j, const bnet_kv_store *kv, const bnet_buffer *y)
+static size_t n_tiles(size_t n_tokens, size_t tile)
+{
+    return (n_tokens + tile - 1) / tile;
+}
+
+/* The most tokens of one timeline that follow each other; *begin: the first of them. */
+static size_t longest_run(const bnet_step *s, size_t *begin)
+{
+    size_t longest = 0, from = 0;
+    for (size_t t = 0; t < (size_t)s->n_tokens; t++) {
+        from = s->seq[t] == s->seq[from] ? from : t;
+        if (t + 1 - from > longest) {
+            longest = t + 1 - from;
+            *begin = from;
+        }
+    }
+    return longest;
+}
+
+/* Tiles are as large as keeps all threads busy. Those of the longest run, which a prompt is, are
+ * equal, and begin where it does: threads would wait for the last of unequal ones. */
+static void choose_tiles(attention_job *j)
 {
     size_t t = (size_t)j->step->n_tokens, n_threads = (size_t)bnet_pool_threads(j->be->pool);
-    size_t n_whole = choose_cuts(j, kv, y);
-    while (j->tile > 1 && (t + j->tile - 1) / j->tile * j->n_kv < 4 * n_threads)
+    size_t begin = 0, run = longest_run(j->step, &begin), n = run > 1 ? run : t;
+    while (j->tile > 1 && n_tiles(n, j->tile) * j->n_kv < 4 * n_threads)
         j->tile /= 2;
-    j->n_items = (t + j->tile - 1) / j->tile * j->n_kv;
+    j->tile = n_tiles(n, n_tiles(n, j->tile));
+    j->skip = run > 1 ? n_tiles(begin, j->tile) * j->tile - begin : 0;
+    j->n_items = n_tiles(t + j->skip, j->tile) * j->n_kv;
+}
+
+/* With all threads. */
+static void attend_all(attention_job *j, const bnet_kv_store *kv, const bnet_buffer *y)
+{
+    size_t t = (size_t)j->step->n_tokens;
+    size_t n_whole = choose_cuts(j, kv, y);
+    choose_tiles(j);
     for (size_t i = 0; i < t && n_whole < t; i++)
         if (is_cut(j, i))
             attend_split(j, i);
@@ -425,6 +457,6 @@ void bnet_cpu_attention(bnet_backend *b, const bnet_step *s, int layer, int n_he
         attend_all(&j, kv, y);
         return;
     }
-    j.n_items = (t + j.tile - 1) / j.tile * j.n_kv;
+    j.n_items = n_tiles(t, j.tile) * j.n_kv;
     attend_tiles(&j, (bnet_share){0, 1, 0});
 }

@@ -87,6 +87,7 @@ static uint64_t story(int n_threads, const char *isa, const bnet_kv_shape *shape
                   {0, 40, 1, 0},
                   {0, 41, 3, 0},
                   {0, 60, 9, 9},
+                  {1, 80, 5, 19}, /* the longest run begins inside a tile */
                   {1, 62, 1, 1},
                   {0, 300, 17, 0},
                   {0, 320, 1, 0},
