@@ -69,7 +69,7 @@ typedef struct traffic {
 
 /* A body whose prompt has so many tokens; two numbers make two prompts that differ in their first
  * tokens. */
-static void make_body(const traffic_plan *p, int n_prompt, size_t number, buffer *b)
+static void make_body(const traffic_plan *p, int n_prompt, int n_new, size_t number, buffer *b)
 {
     size_t digits = p->same_prompt ? 7 : number;
     uint64_t mix = digits + 1;
@@ -83,7 +83,7 @@ static void make_body(const traffic_plan *p, int n_prompt, size_t number, buffer
     text_printf(b,
                 "],\"max_tokens\":%d,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
                 "\"stream_options\":{\"include_usage\":true}",
-                p->n_new);
+                n_new);
     if (p->server->model)
         text_printf(b, ",\"model\":\"%s\"", p->server->model);
     text_puts(b, "}");
@@ -93,7 +93,10 @@ static bool begin(traffic *t, talk *k, bool extra, double due_ms)
 {
     buffer body = {0};
     const traffic_plan *p = t->plan;
-    make_body(p, extra ? p->extra_prompt : p->n_prompt, extra ? 1000003 : t->n_begun, &body);
+    if (extra)
+        make_body(p, p->extra_prompt, 1, 1000003, &body);
+    else
+        make_body(p, p->n_prompt, p->n_new, t->n_begun, &body);
     k->extra = extra;
     k->used = true;
     k->due_ms = due_ms;
@@ -166,10 +169,10 @@ static void took(traffic *t, talk *k, size_t n)
             t->extra_first_ms = now;
         else
             figures_add(&r->first_ms, now - k->due_ms);
-    } else if (!k->extra) {
-        bool during = t->extra_begun_ms && !t->extra_first_ms;
+    } else if (!k->extra && !t->extra_first_ms) {
+        figures *f = t->extra_begun_ms ? &r->during_ms : &r->gap_ms;
         for (size_t i = 0; i < n; i++)
-            figures_add(during ? &r->during_ms : &r->gap_ms, (now - k->last_ms) / (double)n);
+            figures_add(f, (now - k->last_ms) / (double)n);
     }
     k->last_ms = t->last_ms = now;
     k->n_events += n;
