@@ -20,10 +20,13 @@ enum {
     SURE = 1,      /* so many measurements of steps with prompts count */
 };
 /* A step takes so many times one without prompts ... */
-static const double least_times = 3.6, most_times = 4.5, unnoticed_ms = 10;
+static const double least_times = 3.6, usual_times = 4.4, most_times = 4.6, unnoticed_ms = 10;
 /* ... depending on what a prompt token takes in it, by what it takes alone. */
-static const double quick = 1.36, slow = 1.5;
-static const double alone_most_ms = 500, least_ms = 1e-4, memory = 0.9;
+static const double quick = 1.34, fair = 1.45, slow = 1.5;
+static const double alone_most_ms = 500, least_ms = 1e-4;
+/* What of a line's older points is kept for each new one. A prompt that is read alone is remembered
+ * whole: the next one begins where it began. */
+static const double memory = 0.9, memory_alone = 0.97;
 /* A step is taken for at most so many times what was expected: one that was held up by something
  * else is no measure. */
 static const double most_odd = 1.5;
@@ -87,13 +90,13 @@ static size_t least(size_t a, size_t b)
 
 /* ---- lines ---- */
 
-static void note_point(srv_line *l, double x, double y)
+static void note_point(srv_line *l, double keep, double x, double y)
 {
-    l->n = memory * l->n + 1;
-    l->x = memory * l->x + x;
-    l->xx = memory * l->xx + x * x;
-    l->y = memory * l->y + y;
-    l->xy = memory * l->xy + x * y;
+    l->n = keep * l->n + 1;
+    l->x = keep * l->x + x;
+    l->xx = keep * l->xx + x * x;
+    l->y = keep * l->y + y;
+    l->xy = keep * l->xy + x * y;
 }
 
 /* The slope of the line. Points that are about one above the other have the slope `guess`, as far
@@ -107,17 +110,18 @@ static double slope_of(const srv_line *l, double guess, double firm)
 
 /* ---- alone ---- */
 
-/* Short pieces are mostly fixed cost: they tell nothing where longer ones are known. */
+/* Short pieces are mostly fixed cost: they tell nothing where longer ones are known, unless they
+ * take long themselves: slow machines have no longer ones after their first. */
 static void note_alone(srv_pace *p, double n, double at, double ms)
 {
     if (n > 2 * p->longest_alone) {
         p->alone = (srv_line){0};
         p->added = (srv_line){0}; /* it was measured by those */
     }
-    if (n < p->longest_alone / 2)
+    if (n < p->longest_alone / 2 && ms < alone_most_ms / 2)
         return;
     p->longest_alone = n > p->longest_alone ? n : p->longest_alone;
-    note_point(&p->alone, at, ms / n);
+    note_point(&p->alone, memory_alone, at, ms / n);
 }
 
 /* A prompt token's time at this position; 0: not known. */
@@ -173,7 +177,7 @@ static void note_added(srv_pace *p, double n, double at, double ms)
         ms = ms > most_odd * expected ? most_odd * expected : ms;
         ms = ms < expected / most_odd ? expected / most_odd : ms;
     }
-    note_point(&p->added, x, ms);
+    note_point(&p->added, memory, x, ms);
     p->longest = x > memory * p->longest ? x : memory * p->longest;
 }
 
@@ -204,15 +208,16 @@ static double rate_in(const srv_pace *p, double n, double at, double ms)
     return alone <= 0 ? 0 : n > 0 ? ms / n / alone : slow + 1;
 }
 
-/* The shortest step in which the prompt goes on quickly; if there is none, the longest one that the
- * others may wait for, or one that nobody notices. */
+/* The shortest step in which the prompt goes on quickly; if there is none, one of the usual length
+ * where that is fair to it, or else the longest one that the others may wait for, or one that
+ * nobody notices. */
 static double room_beside(const srv_pace *p, double plain, double most, double at)
 {
     double times = least_times, n = 0, rate = 0;
     for (; times <= most_times; times += 0.1) {
         n = tokens_in(p, (times - 1) * plain, at);
         rate = rate_in(p, n, at, times * plain);
-        if (n >= most || rate <= quick)
+        if (n >= most || rate <= (times < usual_times ? quick : fair))
             return n;
     }
     bool sure = p->added.n > SURE;

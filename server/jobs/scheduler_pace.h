@@ -1,6 +1,6 @@
 /* scheduler_pace.h - how many prompt tokens a step may have beside those that generate. Measures
  * the steps: their time without prompts is what the others are used to. A step with prompts shall
- * take 3.6 to 4.5 times that: the less, the closer a prompt comes to what it needs alone. Where it
+ * take 3.6 to 4.6 times that: the less, the closer a prompt comes to what it needs alone. Where it
  * would need more than 1.5 times that even so, steps may take 10 ms. */
 #ifndef SRV_SCHEDULER_PACE_H
 #define SRV_SCHEDULER_PACE_H
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SRV_PACE_SIZES = 20, SRV_PACE_KEPT = 9 };
+enum { SRV_PACE_SIZES = 20, SRV_PACE_KEPT = 15 };
 
 typedef struct srv_plain { /* the latest steps without prompts, of about so many rows */
     double ms[SRV_PACE_KEPT];

@@ -22,6 +22,7 @@ static const machine machines[] = {
     {"GPU, a cheaper pass", 0.35, 0.05, 0.5, 0.006, 0.0000004, 0.03, 0, 0, 0},
     {"16 cores, AMX", 6.5, 2.2, 0.5, 0.63, 0.00003, 0.10, 0, 0, 0},
     {"2 cores, i8mm", 25, 8.0, 1.0, 6.2, 0.0004, 0.05, 0, 0, 0},
+    {"2 cores, i8mm, which look far back", 20, 6.2, 5.0, 5.2, 0.0035, 0.07, 22, 0, 0},
     {"2 cores, dotprod, tokens cost what rows do", 2, 11, 0, 11, 0.0004, 0.05, 0, 0, 0},
     {"16 cores, other kernels for more than 8 rows", 6, 3, 0.5, 0.55, 0.0006, 0.05, 38, 0.35, 0},
     {"a small model on 16 cores", 0.25, 0.1, 0.05, 0.03, 0.000004, 0.12, 0, 0, 0},
