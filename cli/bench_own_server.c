@@ -22,9 +22,10 @@ static void add_option(const args *a, option_key key, const char *name, const ch
 /* The child: becomes the server, whose first line goes into the pipe. */
 static void become_server(const args *a, const char *model, int out)
 {
-    const char *words[WORDS_MAX] = {"bitnet", "serve",   "--model",           model,     "--port",
-                                    "0",      "--quiet", "--no-log-requests", "--cache", "off"};
-    size_t n = 10;
+    const char *words[WORDS_MAX] = {"bitnet",  "serve", "--model",   model,
+                                    "--port",  "0",     "--quiet",   "--no-log-requests",
+                                    "--cache", "off",   "--timeout", "0"};
+    size_t n = 12;
     add_option(a, OPT_BENCH_THREADS, "--threads", words, &n);
     add_option(a, OPT_DEVICE, "--device", words, &n);
     add_option(a, OPT_KV, "--kv", words, &n);

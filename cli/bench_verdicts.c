@@ -12,7 +12,7 @@ static double share(double a, double b)
 /* The same for a promise of the most: what could not be measured was not kept. */
 static double times(double a, double b)
 {
-    return b > 0 ? share(a, b) : 1e6;
+    return a > 0 && b > 0 ? share(a, b) : 1e6;
 }
 
 static bool kept(const verdict *v)

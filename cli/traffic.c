@@ -113,7 +113,8 @@ static bool begin(traffic *t, talk *k, bool extra, double due_ms)
 static bool may_begin(const traffic *t)
 {
     const traffic_plan *p = t->plan;
-    if (p->extra_prompt && t->extra_first_ms) /* what the others were there for has been seen */
+    if (p->extra_prompt && t->extra_begun_ms && /* what the others were there for has been seen */
+        (t->extra_first_ms || t->talks[t->n_talks - 1].state == TALK_IDLE))
         return false;
     return (!p->n_requests || t->n_begun < p->n_requests) &&
            (!p->seconds || !t->start_ms || now_ms() < t->start_ms + p->seconds * 1e3);
@@ -169,7 +170,7 @@ static void took(traffic *t, talk *k, size_t n)
             t->extra_first_ms = now;
         else
             figures_add(&r->first_ms, now - k->due_ms);
-    } else if (!k->extra && !t->extra_first_ms) {
+    } else if (!k->extra && (!t->extra_first_ms || k->last_ms < t->extra_first_ms)) {
         figures *f = t->extra_begun_ms ? &r->during_ms : &r->gap_ms;
         for (size_t i = 0; i < n; i++)
             figures_add(f, (now - k->last_ms) / (double)n);
@@ -236,11 +237,14 @@ static bool begin_open(traffic *t)
     return ok;
 }
 
+/* Each of the others has enough tokens by then for what is usual to be known. */
 static bool begin_extra(traffic *t)
 {
+    enum { USUAL = 16 };
     const traffic_plan *p = t->plan;
     if (!p->extra_prompt || t->extra_begun_ms || !t->first_token_ms ||
-        now_ms() < t->first_token_ms + p->extra_after * 1e3)
+        now_ms() < t->first_token_ms + p->extra_after * 1e3 ||
+        t->out->gap_ms.n < USUAL * (size_t)p->n_streams)
         return true;
     t->extra_begun_ms = now_ms();
     return begin(t, &t->talks[t->n_talks - 1], true, t->extra_begun_ms);

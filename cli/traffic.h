@@ -36,8 +36,8 @@ typedef struct traffic_plan {
     bool same_prompt;    /* all ask the same; else no two prompts begin alike */
     int seed;            /* runs with different ones have different prompts */
     int extra_prompt;    /* one more request with a prompt this long ...; 0: none */
-    double extra_after;  /* ... begins so many seconds after the first token. It asks for one token;
-                            once it has that no other request begins */
+    double extra_after;  /* ... begins so many seconds after the first token, and 16 tokens of each
+                            stream. It asks for one token; when it has ended no other begins */
 } traffic_plan;
 
 typedef struct traffic_result {

@@ -19,13 +19,14 @@ enum {
     GROWTH = 4,    /* a piece is at most so many times the longest one of late */
     SURE = 1,      /* so many measurements of steps with prompts count */
 };
-/* A step takes so many times one without prompts ... */
-static const double least_times = 3.6, usual_times = 4.4, most_times = 4.6, unnoticed_ms = 10;
+/* A step takes so many tenths of one without prompts ... */
+enum { LEAST_TENTHS = 36, USUAL_TENTHS = 45, MOST_TENTHS = 46 };
+static const double unnoticed_ms = 10;
 /* ... depending on what a prompt token takes in it, by what it takes alone. */
 static const double quick = 1.34, fair = 1.45, slow = 1.5;
 static const double alone_most_ms = 500, least_ms = 1e-4;
-/* What of a line's older points is kept for each new one. A prompt that is read alone is remembered
- * whole: the next one begins where it began. */
+/* What of a line's older points is kept for each new one. Of a prompt that is read alone the
+ * beginning is not forgotten over some thousand tokens: the next one begins there. */
 static const double memory = 0.9, memory_alone = 0.97;
 /* A step is taken for at most so many times what was expected: one that was held up by something
  * else is no measure. */
@@ -108,21 +109,14 @@ static double slope_of(const srv_line *l, double guess, double firm)
     return (rise + weight * guess) / (spread + weight);
 }
 
-/* ---- alone ---- */
-
-/* Short pieces are mostly fixed cost: they tell nothing where longer ones are known, unless they
- * take long themselves: slow machines have no longer ones after their first. */
-static void note_alone(srv_pace *p, double n, double at, double ms)
+/* What was measured, at most so odd. */
+static double within(double measured, double expected)
 {
-    if (n > 2 * p->longest_alone) {
-        p->alone = (srv_line){0};
-        p->added = (srv_line){0}; /* it was measured by those */
-    }
-    if (n < p->longest_alone / 2 && ms < alone_most_ms / 2)
-        return;
-    p->longest_alone = n > p->longest_alone ? n : p->longest_alone;
-    note_point(&p->alone, memory_alone, at, ms / n);
+    double most = most_odd * expected, least = expected / most_odd;
+    return measured > most ? most : measured < least ? least : measured;
 }
+
+/* ---- alone ---- */
 
 /* A prompt token's time at this position; 0: not known. */
 static double alone_at(const srv_pace *p, double at)
@@ -133,6 +127,23 @@ static double alone_at(const srv_pace *p, double at)
     double mean = l->y / l->n, slope = slope_of(l, 0, 1e-6);
     double each = slope > 0 ? mean + slope * (at - l->x / l->n) : mean;
     return each > mean / 4 ? each : mean / 4;
+}
+
+/* Short pieces are mostly fixed cost: they tell nothing where longer ones are known, unless they
+ * are expected to take long themselves: slow machines have no longer ones after their first. */
+static void note_alone(srv_pace *p, double n, double at, double ms)
+{
+    double each = ms / n, expected = alone_at(p, at);
+    if (n > 2 * p->longest_alone) {
+        p->alone = (srv_line){0};
+        p->added = (srv_line){0}; /* it was measured by those */
+    } else if (n < p->longest_alone / 2) {
+        if (n * expected < alone_most_ms / 4)
+            return;
+        each = within(each, expected);
+    }
+    p->longest_alone = n > p->longest_alone ? n : p->longest_alone;
+    note_point(&p->alone, memory_alone, at, each);
 }
 
 static size_t room_alone(const srv_pace *p, size_t most, double at)
@@ -172,11 +183,8 @@ static bool read_added(const srv_pace *p, double *fixed, double *share)
 static void note_added(srv_pace *p, double n, double at, double ms)
 {
     double fixed, share, x = n * unit(p, at);
-    if (p->added.n > 1 && read_added(p, &fixed, &share)) {
-        double expected = fixed + share * x;
-        ms = ms > most_odd * expected ? most_odd * expected : ms;
-        ms = ms < expected / most_odd ? expected / most_odd : ms;
-    }
+    if (p->added.n > 1 && read_added(p, &fixed, &share))
+        ms = within(ms, fixed + share * x);
     note_point(&p->added, memory, x, ms);
     p->longest = x > memory * p->longest ? x : memory * p->longest;
 }
@@ -213,11 +221,12 @@ static double rate_in(const srv_pace *p, double n, double at, double ms)
  * nobody notices. */
 static double room_beside(const srv_pace *p, double plain, double most, double at)
 {
-    double times = least_times, n = 0, rate = 0;
-    for (; times <= most_times; times += 0.1) {
+    double times = 0, n = 0, rate = 0;
+    for (int tenths = LEAST_TENTHS; tenths <= MOST_TENTHS; tenths++) {
+        times = tenths / 10.0;
         n = tokens_in(p, (times - 1) * plain, at);
         rate = rate_in(p, n, at, times * plain);
-        if (n >= most || rate <= (times < usual_times ? quick : fair))
+        if (n >= most || rate <= (tenths < USUAL_TENTHS ? quick : fair))
             return n;
     }
     bool sure = p->added.n > SURE;
@@ -238,7 +247,7 @@ size_t srv_pace_room(const srv_pace *p, size_t n_rows, size_t most, double at)
     if (p->added.n > 0)
         n = room_beside(p, plain, (double)most, at);
     else /* the first piece ever is a careful one */
-        n = each > 0 ? 0.8 * (least_times - 1) * plain / each : FIRST;
+        n = each > 0 ? 0.8 * (LEAST_TENTHS / 10.0 - 1) * plain / each : FIRST;
     if (n >= (double)most)
         return most;
     size_t room = whole_tiles((size_t)n, n_rows);

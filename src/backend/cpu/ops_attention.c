@@ -396,30 +396,56 @@ static size_t n_tiles(size_t n_tokens, size_t tile)
     return (n_tokens + tile - 1) / tile;
 }
 
+/* Where the tokens of the timeline of token t end. */
+static size_t run_end(const bnet_step *s, size_t t)
+{
+    size_t end = t + 1;
+    while (end < (size_t)s->n_tokens && s->seq[end] == s->seq[t])
+        end++;
+    return end;
+}
+
 /* The most tokens of one timeline that follow each other; *begin: the first of them. */
 static size_t longest_run(const bnet_step *s, size_t *begin)
 {
-    size_t longest = 0, from = 0;
-    for (size_t t = 0; t < (size_t)s->n_tokens; t++) {
-        from = s->seq[t] == s->seq[from] ? from : t;
-        if (t + 1 - from > longest) {
-            longest = t + 1 - from;
-            *begin = from;
+    size_t longest = 0;
+    for (size_t t = 0, end; t < (size_t)s->n_tokens; t = end) {
+        end = run_end(s, t);
+        if (end - t > longest) {
+            longest = end - t;
+            *begin = t;
         }
     }
     return longest;
 }
 
-/* Tiles are as large as keeps all threads busy. Those of the longest run, which a prompt is, are
- * equal, and begin where it does: threads would wait for the last of unequal ones. */
+/* Tiles of all runs that are about as long as the longest. */
+static size_t n_long_tiles(const bnet_step *s, size_t longest, size_t tile)
+{
+    size_t n = 0;
+    for (size_t t = 0, end; t < (size_t)s->n_tokens; t = end) {
+        end = run_end(s, t);
+        n += 2 * (end - t) >= longest ? n_tiles(end - t, tile) : 0;
+    }
+    return n;
+}
+
+/* Tiles are as large as keeps all threads busy. Those of the longest run, which a prompt is, begin
+ * where it does, and are about equal: threads would wait for the last of unequal ones. */
 static void choose_tiles(attention_job *j)
 {
-    size_t t = (size_t)j->step->n_tokens, n_threads = (size_t)bnet_pool_threads(j->be->pool);
-    size_t begin = 0, run = longest_run(j->step, &begin), n = run > 1 ? run : t;
-    while (j->tile > 1 && n_tiles(n, j->tile) * j->n_kv < 4 * n_threads)
-        j->tile /= 2;
-    j->tile = n_tiles(n, n_tiles(n, j->tile));
-    j->skip = run > 1 ? n_tiles(begin, j->tile) * j->tile - begin : 0;
+    const bnet_step *s = j->step;
+    size_t t = (size_t)s->n_tokens, n_threads = (size_t)bnet_pool_threads(j->be->pool);
+    size_t begin = 0, run = longest_run(s, &begin);
+    if (run == 1) { /* a tile may hold many timelines */
+        while (j->tile > 1 && n_tiles(t, j->tile) * j->n_kv < 4 * n_threads)
+            j->tile /= 2;
+    } else {
+        while (j->tile > 1 && n_long_tiles(s, run, j->tile) * j->n_kv < 4 * n_threads)
+            j->tile /= 2;
+        j->tile = n_tiles(run, n_tiles(run, j->tile));
+        j->skip = n_tiles(begin, j->tile) * j->tile - begin;
+    }
     j->n_items = n_tiles(t + j->skip, j->tile) * j->n_kv;
 }
 

@@ -259,6 +259,23 @@ static void after_a_storm(void **state)
     free(w);
 }
 
+/* A slow machine reads all but its first piece in the shortest ones, and knows what a token costs
+ * far behind the first; one piece that was held up does not change that. */
+static void far_tokens_are_dear(void **state)
+{
+    (void)state;
+    static const machine slow = {"", 20, 6.2, 5.0, 5.2, 0.0035, 0.03, 22, 0, 0};
+    world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    *w = (world){.m = &slow, .random = 1};
+    alone(w);
+    others(w, OTHERS, 2000); /* a step takes 70 ms, and a token at 3,500 takes 17 */
+    assert_in_range(srv_pace_room(&w->pace, OTHERS, 504, 3500), 8, 16);
+    srv_pace_note(&w->pace, 0, 128, 3500, 60000);
+    assert_in_range(srv_pace_room(&w->pace, OTHERS, 504, 3500), 8, 16);
+    free(w);
+}
+
 /* Nothing is known: one step shows what the others are used to, then a small piece. */
 static void first_steps(void **state)
 {
@@ -300,9 +317,10 @@ static void odd_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_bounds), cmocka_unit_test(dear_pass),
-        cmocka_unit_test(neighbours),  cmocka_unit_test(after_a_storm),
-        cmocka_unit_test(first_steps), cmocka_unit_test(odd_times),
+        cmocka_unit_test(both_bounds),         cmocka_unit_test(dear_pass),
+        cmocka_unit_test(neighbours),          cmocka_unit_test(after_a_storm),
+        cmocka_unit_test(first_steps),         cmocka_unit_test(odd_times),
+        cmocka_unit_test(far_tokens_are_dear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
