@@ -298,11 +298,6 @@ static int measure_server(const bench_plan *p, const char *model, const library_
 
 /* ---- --serve: both ---- */
 
-static double share(double a, double b)
-{
-    return b > 0 ? a / b : 0;
-}
-
 static void print_json(const library_figures *l, const server_figures *s)
 {
     json_t *j =

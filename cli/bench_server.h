@@ -37,6 +37,12 @@ typedef struct server_figures {
     double client_cpu, seconds;
 } server_figures;
 
+/* a / b; 0 where b was not measured */
+static inline double share(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
 /* A promise of the server, and what came of it. */
 typedef struct verdict {
     const char *name, *text;

@@ -4,12 +4,7 @@
 
 enum { LARGE_MODEL = 2048 }; /* wide */
 
-static double share(double a, double b)
-{
-    return b > 0 ? a / b : 0;
-}
-
-/* The same for a promise of the most: what could not be measured was not kept. */
+/* share() for a promise of the most: what could not be measured was not kept. */
 static double times(double a, double b)
 {
     return a > 0 && b > 0 ? share(a, b) : 1e6;
