@@ -63,8 +63,9 @@ static const char *kind_of(const kind *kinds, size_t n, int status, const char *
 static json_t *openai(int status, const char *code, const char *param, json_t *message)
 {
     static const kind kinds[] = {{401, "authentication_error"}, {403, "permission_error"},
-                                 {404, "not_found_error"},      {429, "rate_limit_error"},
-                                 {503, "overloaded_error"},     {504, "timeout_error"}};
+                                 {404, "not_found_error"},      {408, "timeout_error"},
+                                 {429, "rate_limit_error"},     {503, "overloaded_error"},
+                                 {504, "timeout_error"}};
     const char *type = kind_of(kinds, sizeof kinds / sizeof *kinds, status, "server_error",
                                "invalid_request_error");
     return json_pack("{s:{s:o, s:s, s:s?, s:s}}", "error", "message", message, "type", type,
@@ -74,9 +75,9 @@ static json_t *openai(int status, const char *code, const char *param, json_t *m
 static json_t *anthropic(int status, json_t *message, const char *id)
 {
     static const kind kinds[] = {{401, "authentication_error"}, {403, "permission_error"},
-                                 {404, "not_found_error"},      {413, "request_too_large"},
-                                 {429, "rate_limit_error"},     {503, "overloaded_error"},
-                                 {504, "timeout_error"}};
+                                 {404, "not_found_error"},      {408, "timeout_error"},
+                                 {413, "request_too_large"},    {429, "rate_limit_error"},
+                                 {503, "overloaded_error"},     {504, "timeout_error"}};
     const char *type =
         kind_of(kinds, sizeof kinds / sizeof *kinds, status, "api_error", "invalid_request_error");
     return json_pack("{s:s, s:{s:s, s:o}, s:s}", "type", "error", "error", "type", type, "message",

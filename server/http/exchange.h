@@ -59,8 +59,9 @@ void srv_reply_bytes(srv_exchange *x, int status, const char *content_type, cons
 void srv_fail(srv_exchange *x, int status, const char *code, const char *param, const char *format,
               ...) BITNET_PRINTF(5, 6);
 /* The same from an error of the library: ARGUMENT and CONTEXT 400, NOT_AVAILABLE 404 (no such
- * model), MEMORY and AGAIN 503, CANCELLED 499 (the client went), 504 (the deadline passed) or 503
- * (the server ends), others 500 without file names. */
+ * model), MEMORY and AGAIN 503, CANCELLED 499 (the client went), 408 (the time is over that the
+ * request gave itself), 504 (that the server gives it) or 503 (the server ends), others 500 without
+ * file names. */
 void srv_fail_with(srv_exchange *x, const bitnet_error *err);
 /* Is the error that the time of the request, or of the server for it, is over? */
 bool srv_is_timeout(const srv_exchange *x, const bitnet_error *err);

@@ -194,16 +194,22 @@ bool srv_is_timeout(const srv_exchange *x, const bitnet_error *err)
            (atomic_load(&x->late) || !atomic_load(&x->server->draining));
 }
 
+/* The time that the server has for a request is over, whoever noticed first. */
+static bool is_late(const srv_exchange *x)
+{
+    return atomic_load(&x->late) || srv_time_left(x) <= 0;
+}
+
 static void fail_cancelled(srv_exchange *x, const bitnet_error *err)
 {
     if (atomic_load(&x->client_gone))
         srv_fail(x, 499, "client_closed_request", NULL, "the client has gone");
-    else if (atomic_load(&x->late))
+    else if (is_late(x))
         srv_fail(x, 504, "timeout", NULL, "the time for this request is over");
     else if (atomic_load(&x->server->draining))
         srv_fail(x, 503, "shutting_down", NULL, "the server is about to end");
-    else /* the deadline that the request itself had */
-        srv_fail(x, 504, "timeout", NULL, "%s", err->message);
+    else /* the deadline that the request itself had: no fault of the server */
+        srv_fail(x, 408, "timeout", NULL, "%s", err->message);
 }
 
 void srv_fail_with(srv_exchange *x, const bitnet_error *err)

@@ -44,7 +44,7 @@ static void tell_failure(srv_exchange *x, const bitnet_error *err, double took_m
                          double timeout_ms)
 {
     if (err->status == BITNET_CANCELLED && timeout_ms > 0 && took_ms >= timeout_ms)
-        srv_fail(x, 504, "timeout", NULL, "the request took longer than the %.0f ms it was given",
+        srv_fail(x, 408, "timeout", NULL, "the request took longer than the %.0f ms it was given",
                  timeout_ms);
     else
         srv_fail_with(x, err);

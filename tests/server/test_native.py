@@ -70,7 +70,7 @@ def test_refusals_have_codes():
 
 def test_a_deadline_ends_it():
     body = {**CALM, "max_tokens": 900, "ignore_eos": True, "timeout_ms": 1}
-    refused("POST", "/v1/inference", body, 504, "TIMEOUT")
+    refused("POST", "/v1/inference", body, 408, "TIMEOUT")
     events = server().events("/v1/inference/stream", {**body, "timeout_ms": None, "timeout_seconds": 0.02})
     name, data = events[-1]
     equal((name, data["error_type"]), ("error", "timeout"), f"{events[-1]}")
