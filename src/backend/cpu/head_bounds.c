@@ -143,15 +143,15 @@ static void scan_rows(const scan_job *j, size_t row, size_t n)
 static void scan_copy(const scan_job *j, size_t row, size_t n)
 {
     size_t n_in = j->w->info.n_in, group = bnet_copy_group_bytes(n_in);
-    float got[BNET_COPY_INPUTS][BNET_COPY_ROWS];
-    for (size_t r = row; r < row + n; r += BNET_COPY_ROWS)
-        for (size_t t = 0; t < j->n_x; t++) {
-            size_t m = BNET_MIN(row + n - r, (size_t)BNET_COPY_ROWS), e = t % BNET_COPY_INPUTS;
-            if (e == 0)
-                ((bnet_fn_head_copy *)j->fn)(j->t->copy->groups + r / BNET_COPY_ROWS * group,
-                                             &j->t->eights[t / BNET_COPY_INPUTS], n_in, got);
-            memcpy(j->y[t] + r, got[e], m * sizeof *got[e]);
-        }
+    size_t n_eights = (j->n_x + BNET_COPY_INPUTS - 1) / BNET_COPY_INPUTS;
+    float got[TOP_EIGHTS * BNET_COPY_INPUTS][BNET_COPY_ROWS];
+    for (size_t r = row; r < row + n; r += BNET_COPY_ROWS) {
+        size_t m = BNET_MIN(row + n - r, (size_t)BNET_COPY_ROWS);
+        ((bnet_fn_head_copy *)j->fn)(j->t->copy->groups + r / BNET_COPY_ROWS * group, j->t->eights,
+                                     n_eights, n_in, got);
+        for (size_t t = 0; t < j->n_x; t++)
+            memcpy(j->y[t] + r, got[t], m * sizeof *got[t]);
+    }
 }
 
 static void scan_part(void *arg, bnet_share part)

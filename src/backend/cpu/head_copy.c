@@ -111,8 +111,23 @@ static bool all_zero(const int8_t *line)
     return any == 0;
 }
 
+/* 128 columns, which are 16 lines, in the order of tiles. */
+static void arrange_tile(const int8_t *low, int8_t *to)
+{
+    int8_t *odd = to + bnet_copy_tile_begin(BNET_COPY_EIGHTS);
+    for (size_t t = 0; t < BNET_COPY_INPUTS; t++)
+        for (size_t i = 0; i < 16; i++) {
+            const int8_t *eight = low + BNET_COPY_LINE * i + 8 * t;
+            memcpy(to + 64 * t + 4 * i, eight, 4);
+            memcpy(odd + 64 * t + 4 * i, eight + 4, 4);
+        }
+}
+
 void bnet_copy_finish(bnet_head_eight *to, size_t n_cols)
 {
+    for (size_t i = 0; i < n_cols / BNET_COPY_TILE; i++)
+        arrange_tile(to->low + BNET_COPY_INPUTS * BNET_COPY_TILE * i,
+                     to->tiles + bnet_copy_tile_bytes(BNET_COPY_TILE) * i);
     for (size_t i = 0; i < n_cols / 8; i++) {
         const int8_t *line = to->high + BNET_COPY_LINE * i;
         if (all_zero(line))

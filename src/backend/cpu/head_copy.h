@@ -12,8 +12,10 @@
 
 enum {
     BNET_COPY_ROWS = 8,         /* of a group */
-    BNET_COPY_INPUTS = 8,       /* that are scanned together */
+    BNET_COPY_INPUTS = 8,       /* in the order of lines */
+    BNET_COPY_EIGHTS = 2,       /* of these that are scanned together, at most */
     BNET_COPY_LINE = 64,        /* bytes */
+    BNET_COPY_TILE = 128,       /* columns of a tile of inputs */
     BNET_COPY_HIGH = 254,       /* what a high part counts */
     BNET_COPY_COLUMNS = 1 << 16 /* at most: sums stay below 255 * 127 * 2^16 < 2^31 */
 };
@@ -26,8 +28,10 @@ static inline size_t bnet_copy_group_bytes(size_t n_cols)
 /* Up to eight inputs; input t is about unit[t] (254 high + low). Few columns have high parts, and
  * only the lines with one are there. Inputs that do not exist are zeros. */
 typedef struct bnet_head_eight {
-    int8_t *low;     /* [n_cols / 8][input][8] */
-    int8_t *high;    /* [n_high][input][8] */
+    int8_t *low;   /* [n_cols / 8][input][8] */
+    int8_t *tiles; /* the same once more: [n_cols / 128][even fours, odd ones][eight][input][16][4]
+                      of all eights that are scanned together, those of this one on */
+    int8_t *high;  /* [n_high][input][8] */
     uint32_t *lines; /* [n_high] which of n_cols / 8 these are, ascending */
     size_t n_high;
     size_t n;                          /* inputs, 1 to 8 */
@@ -35,11 +39,21 @@ typedef struct bnet_head_eight {
     int32_t high_sum[BNET_COPY_INPUTS];
 } bnet_head_eight;
 
-/* y[t][r] = (254 (float)h + (float)l) scale[r], each operation rounded, with h and l the exact sums
- * of codes times high and low parts; t < x->n, all rows of one group. Lines of a group that follows
- * in memory may be called into a cache. */
-typedef void bnet_fn_head_copy(const uint8_t *group, const bnet_head_eight *x, size_t n_cols,
-                               float (*y)[BNET_COPY_ROWS]);
+/* y[8 i + t][r] = (254 (float)h + (float)l) scale[r], each operation rounded, with h and l the
+ * exact sums of codes times high and low parts of input t of x[i]; i < n_eights, t < x[i].n, all
+ * rows of one group. Only the last of the eights has fewer inputs than that. y of inputs that do
+ * not exist is not kept. Lines of a group that follows in memory may be called into a cache. */
+typedef void bnet_fn_head_copy(const uint8_t *group, const bnet_head_eight *x, size_t n_eights,
+                               size_t n_cols, float (*y)[BNET_COPY_ROWS]);
+/* Bytes of the tiles of all eights together, and where in them those of one begin. */
+static inline size_t bnet_copy_tile_bytes(size_t n_cols)
+{
+    return n_cols / BNET_COPY_TILE * BNET_COPY_TILE * BNET_COPY_EIGHTS * BNET_COPY_INPUTS;
+}
+static inline size_t bnet_copy_tile_begin(size_t eight)
+{
+    return eight * BNET_COPY_INPUTS * BNET_COPY_LINE;
+}
 
 /* Writes row r of a group. Returns the length of what its codes times its scale differ by; a row of
  * weights so small that products could be lost has no codes, and differs by itself. */

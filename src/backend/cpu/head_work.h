@@ -13,6 +13,7 @@ enum {
     TOP_SHARE = 8,  /* more than 1 / TOP_SHARE of the rows: all of them is quicker */
     TOP_EIGHTS = (BNET_TOP_ROWS + BNET_COPY_INPUTS - 1) / BNET_COPY_INPUTS
 };
+_Static_assert((int)TOP_EIGHTS <= (int)BNET_COPY_EIGHTS, "inputs are scanned in one call");
 
 /* One row of logits that something is wanted of. */
 typedef struct top_row {

@@ -273,16 +273,24 @@ static void check_linear_r4(const bnet_kernel_record *k, size_t n_cols, size_t n
 
 /* ---- the copy ---- */
 
-static bnet_head_eight eight_new(size_t n_cols)
+enum { MOST_INPUTS = BNET_COPY_EIGHTS * BNET_COPY_INPUTS };
+
+static void eights_new(bnet_head_eight e[BNET_COPY_EIGHTS], size_t n_cols)
 {
-    return (bnet_head_eight){.low = malloc(8 * n_cols),
-                             .high = malloc(8 * n_cols),
-                             .lines = malloc(n_cols / 8 * sizeof(uint32_t))};
+    size_t n_bytes = BNET_MAX(bnet_copy_tile_bytes(n_cols), bnet_copy_tile_begin(BNET_COPY_EIGHTS));
+    int8_t *tiles = malloc(n_bytes);
+    for (size_t i = 0; i < BNET_COPY_EIGHTS; i++)
+        e[i] = (bnet_head_eight){.low = malloc(8 * n_cols),
+                                 .tiles = tiles + bnet_copy_tile_begin(i),
+                                 .high = malloc(8 * n_cols),
+                                 .lines = malloc(n_cols / 8 * sizeof(uint32_t))};
 }
 
-static void eight_free(bnet_head_eight *e)
+static void eights_free(bnet_head_eight e[BNET_COPY_EIGHTS])
 {
-    free(e->low), free(e->high), free(e->lines);
+    free(e[0].tiles);
+    for (size_t i = 0; i < BNET_COPY_EIGHTS; i++)
+        free(e[i].low), free(e[i].high), free(e[i].lines);
 }
 
 static bnet_copy_loss place(bnet_head_eight *e, const float *x, size_t n_cols)
@@ -324,34 +332,40 @@ static void fill_inputs(bnet_head_eight *e, size_t n_cols, size_t n, int fill)
 static void check_copy(const bnet_kernel_record *k, size_t n_cols, size_t n, int fill)
 {
     guarded g = guard_new(bnet_copy_group_bytes(n_cols));
-    bnet_head_eight e = eight_new(n_cols);
-    float got[BNET_COPY_INPUTS][BNET_COPY_ROWS], want[BNET_COPY_INPUTS][BNET_COPY_ROWS];
+    bnet_head_eight e[BNET_COPY_EIGHTS];
+    float got[MOST_INPUTS][BNET_COPY_ROWS], want[MOST_INPUTS][BNET_COPY_ROWS];
+    size_t n_eights = (n + BNET_COPY_INPUTS - 1) / BNET_COPY_INPUTS;
     float *scales = (float *)(void *)(g.data + BNET_COPY_ROWS * n_cols);
     random_bytes(g.data, bnet_copy_group_bytes(n_cols));
     for (size_t i = 0; i < BNET_COPY_ROWS * n_cols; i++)
         g.data[i] = fill == FILL_PLUS ? 255 : fill == FILL_MINUS ? 1 : BNET_MAX(g.data[i], 1);
     for (size_t r = 0; r < BNET_COPY_ROWS; r++)
         scales[r] = random_float();
-    fill_inputs(&e, n_cols, n, fill);
-    bnet_head_scan_i8_r8_scalar(g.data, &e, n_cols, want);
-    ((bnet_fn_head_copy *)k->fn)(g.data, &e, n_cols, got);
+    eights_new(e, n_cols);
+    for (size_t i = 0; i < n_eights; i++)
+        fill_inputs(&e[i], n_cols, BNET_MIN(n - i * BNET_COPY_INPUTS, (size_t)BNET_COPY_INPUTS),
+                    fill);
+    bnet_head_scan_i8_r8_scalar(g.data, e, n_eights, n_cols, want);
+    ((bnet_fn_head_copy *)k->fn)(g.data, e, n_eights, n_cols, got);
     for (size_t t = 0; t < n; t++)
         for (size_t r = 0; r < BNET_COPY_ROWS; r++)
             if (memcmp(&got[t][r], &want[t][r], sizeof got[t][r]) != 0)
                 fail_msg("%s: %zu columns, row %zu, input %zu of %zu, fill %d: %.9g, scalar %.9g",
                          k->id, n_cols, r, t, n, fill, (double)got[t][r], (double)want[t][r]);
-    eight_free(&e);
+    eights_free(e);
     guard_free(&g);
 }
 
 static void check_copy_row(const bnet_kernel_record *k)
 {
-    for (size_t m = 1; m <= (test_quick() ? 4 : 13); m++)
-        for (size_t n = 1; n <= BNET_COPY_INPUTS; n++)
+    static const size_t lines[] = {1, 2, 3,  4,  16, 33, 47, 5,  6, 7,
+                                   8, 9, 10, 11, 12, 13, 15, 17, 64};
+    for (size_t m = 0; m < (test_quick() ? 7 : BNET_COUNT(lines)); m++)
+        for (size_t n = 1; n <= MOST_INPUTS; n++)
             for (int fill = 0; fill < N_FILLS; fill++)
-                check_copy(k, 8 * m, n, fill);
+                check_copy(k, 8 * lines[m], n, fill);
     for (int fill = 0; fill < (test_quick() ? FILL_PLUS + 1 : N_FILLS); fill++)
-        check_copy(k, BNET_COPY_COLUMNS, BNET_COPY_INPUTS, fill);
+        check_copy(k, BNET_COPY_COLUMNS, MOST_INPUTS, fill);
 }
 
 /* Codes times scale, and integers times unit, are what they stand for, but for the lengths that are
@@ -365,24 +379,25 @@ static void test_copy_means_the_row(void **state)
     float row[K], x[K], y[BNET_COPY_INPUTS][BNET_COPY_ROWS];
     for (size_t s = 0; s < BNET_COUNT(sizes); s++)
         for (int outliers = 0; outliers < 3; outliers++) {
-            bnet_head_eight e = eight_new(K);
+            bnet_head_eight e[BNET_COPY_EIGHTS];
             double rr = 0, ee = 0, dot = 0, vv = 0;
             float scale;
+            eights_new(e, K);
             for (size_t i = 0; i < K; i++) {
                 row[i] = sizes[s] * random_float();
                 x[i] = random_float() * (i % 50 == 3 ? powf(100, (float)outliers) : 1);
             }
             double rest = bnet_copy_row(row, K, 5, group);
-            bnet_copy_clear(&e, K);
-            bnet_copy_loss l = place(&e, x, K);
-            bnet_copy_finish(&e, K);
-            bnet_head_scan_i8_r8_scalar(group, &e, K, y);
+            bnet_copy_clear(e, K);
+            bnet_copy_loss l = place(e, x, K);
+            bnet_copy_finish(e, K);
+            bnet_head_scan_i8_r8_scalar(group, e, 1, K, y);
             memcpy(&scale, group + BNET_COPY_ROWS * K + 5 * sizeof scale, sizeof scale);
             for (size_t i = 0; i < K; i++) {
                 double v = (double)scale * (group[i / 8 * 64 + 40 + i % 8] - 128);
-                double q = e.low[i / 8 * 64 + i % 8];
-                for (size_t h = 0; h < e.n_high; h++)
-                    q += e.lines[h] == i / 8 ? 254.0 * e.high[64 * h + i % 8] : 0;
+                double q = e->low[i / 8 * 64 + i % 8];
+                for (size_t h = 0; h < e->n_high; h++)
+                    q += e->lines[h] == i / 8 ? 254.0 * e->high[64 * h + i % 8] : 0;
                 q *= (double)l.unit;
                 rr += (row[i] - v) * (row[i] - v);
                 ee += (x[i] - q) * (x[i] - q);
@@ -395,7 +410,7 @@ static void test_copy_means_the_row(void **state)
                         7 * 0x1p-24 * sqrt(vv) * l.parts + 1e-37);
             if (sizes[s] > 1e-30f)
                 assert_true(rest < 0.02 * sqrt(vv));
-            eight_free(&e);
+            eights_free(e);
         }
 }
 
@@ -761,7 +776,7 @@ static double check_bounds(fixture *f, const float *x)
     top_work *work = calloc(1, sizeof *work);
     top_row t = {.in = x};
     work->copy = copy;
-    work->eights[0] = eight_new(n);
+    eights_new(work->eights, n);
     f->be->v->write(f->be, f->x, x, n * sizeof *x);
     f->be->v->linear_float(f->be, f->w, f->x, 1, f->y);
     const float *exact = f->y->data;
@@ -770,15 +785,15 @@ static double check_bounds(fixture *f, const float *x)
         bnet_copy_finish(&work->eights[0], n);
     for (size_t r = 0; r < f->n_out && taken; r++) {
         float got[BNET_COPY_INPUTS][BNET_COPY_ROWS];
-        bnet_head_scan_i8_r8_scalar(copy->groups + r / 8 * bnet_copy_group_bytes(n),
-                                    &work->eights[0], n, got);
+        bnet_head_scan_i8_r8_scalar(copy->groups + r / 8 * bnet_copy_group_bytes(n), work->eights,
+                                    1, n, got);
         float a = got[0][r % 8] * t.unit;
         float b = f->w->head->norms[r] * t.c + copy->rests[r] * t.d + 1e-37f;
         if (!(a - b <= exact[r] && exact[r] <= a + b))
             fail_msg("row %zu: %.9g, a %.9g, b %.9g", r, (double)exact[r], (double)a, (double)b);
         worst = fmax(worst, fabs((double)a - (double)exact[r]) / (double)b);
     }
-    eight_free(&work->eights[0]);
+    eights_free(work->eights);
     free(work);
     return taken ? worst : -1;
 }
@@ -812,13 +827,14 @@ static void test_bound_of_inputs(void **state)
     enum { N = 1024, K = 512 };
     for (size_t i = 0; i < BNET_COUNT(types); i++) {
         float *rows = random_rows(N, K), x[K];
-        bnet_head_eight e = eight_new(K);
+        bnet_head_eight e[BNET_COPY_EIGHTS];
+        eights_new(e, K);
         for (size_t c = 0; c < K; c++)
             x[c] = random_float() * (c % 61 == 7 ? 20.0f : 1.0f);
-        bnet_copy_clear(&e, K);
-        bnet_copy_loss l = place(&e, x, K);
+        bnet_copy_clear(e, K);
+        bnet_copy_loss l = place(e, x, K);
         for (size_t c = 0; c < K; c++) { /* integers, which codes tell exactly */
-            int q = e.low[c / 8 * 64 + c % 8] + 254 * e.high[c / 8 * 64 + c % 8];
+            int q = e->low[c / 8 * 64 + c % 8] + 254 * e->high[c / 8 * 64 + c % 8];
             float off = fminf(fmaxf(x[c] / l.unit - (float)q, -0.5f), 0.5f);
             for (size_t r = 0; r < N; r += 3)
                 rows[r * K + c] = rintf(254 * (c == 9 ? 0.5f : off)) * (r % 2 ? 1.0f : -1.0f);
@@ -829,7 +845,7 @@ static void test_bound_of_inputs(void **state)
             assert_true(part > (types[i] == BNET_F16 || types[i] == BNET_BF16 ? 0.95 : 0.5) &&
                         part <= 1);
         }
-        eight_free(&e);
+        eights_free(e);
         fixture_free(&f);
         free(rows);
     }

@@ -212,6 +212,7 @@ static void check_row(const bnet_kernel_record *r)
     if (takes(r, 515)) { /* more rows than a block, more tokens than a tile */
         check_case(r, (r16_case){128, 300, 515, RANDOM, 0});
         check_case(r, (r16_case){6912, 100, 33, RANDOM, 0});
+        check_case(r, (r16_case){4096, 40, 150, RANDOM, 0}); /* two batches */
         check_case(r, (r16_case){32768, 40, 9, HIGHEST, 1});
         check_case(r, (r16_case){32768, 40, 9, UNEQUAL, 1});
     }

@@ -52,8 +52,8 @@ static ALWAYS_INLINE void scan(const uint8_t *group, const bnet_head_eight *x, s
     }
 }
 
-void bnet_head_scan_i8_r8_i8mm(const uint8_t *group, const bnet_head_eight *x, size_t n_cols,
-                               float (*y)[BNET_COPY_ROWS])
+static void scan_eight(const uint8_t *group, const bnet_head_eight *x, size_t n_cols,
+                       float (*y)[BNET_COPY_ROWS])
 {
     if (x->n <= 2)
         scan(group, x, n_cols, y, 1);
@@ -61,4 +61,11 @@ void bnet_head_scan_i8_r8_i8mm(const uint8_t *group, const bnet_head_eight *x, s
         scan(group, x, n_cols, y, 2);
     else
         scan(group, x, n_cols, y, 4);
+}
+
+void bnet_head_scan_i8_r8_i8mm(const uint8_t *group, const bnet_head_eight *x, size_t n_eights,
+                               size_t n_cols, float (*y)[BNET_COPY_ROWS])
+{
+    for (size_t i = 0; i < n_eights; i++)
+        scan_eight(group, x + i, n_cols, y + BNET_COPY_INPUTS * i);
 }

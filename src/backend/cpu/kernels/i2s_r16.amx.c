@@ -7,8 +7,8 @@
  *   - weights are expanded a few steps ahead into a small ring, which stays in the first-level
  *     cache: expanding them again for every 32 tokens costs nothing that the multiplier waits for,
  *     and the second-level cache sees packed weights only;
- *   - activations are copied once into the order of tiles, as many tokens as the second-level cache
- *     holds (a batch), and every row of the call passes over them;
+ *   - every row of the call passes over as many tokens as the second-level cache holds (a batch),
+ *     which are copied once into the order of tiles; up to 32 are read where they are;
  *   - outputs are called into the cache while their sums are not yet complete.
  * Rows and tokens beyond the last are not in the tiles. */
 #include "backend/cpu/kernels/r16_zmm.h"
@@ -18,8 +18,8 @@ enum {
     TILE = 1024,                /* bytes of a tile */
     AHEAD = 4,                  /* steps the ring is filled before its use */
     RING = 8,                   /* steps in the ring, a power of two > AHEAD */
-    BATCH = 512 * 1024,         /* bytes of activations copied at a time, at least 32 tokens */
-    X_BYTES = BNET_TEMP_TILES,  /* temp: tokens; then the ring; then four sums */
+    BATCH = BNET_TEMP_TILES,    /* bytes of activations, at least 32 tokens; temp: those that are
+                                   copied; then the ring; then four sums */
     RING_BYTES = BNET_TEMP_RING /* RING * 2 * TILE */
 };
 #define FENCE() __asm__ volatile("" ::: "memory") /* gcc 12 does not see what tile loads read */
@@ -29,9 +29,10 @@ typedef struct batch {
     const bnet_r16 *a;
     size_t n_steps; /* K / 64 */
     size_t t;       /* first token */
-    int8_t *x;      /* [ceil(tokens / 32)][n_steps][32][64] */
-    uint8_t *ring;  /* [RING][group][16 * 64] */
-    int32_t *sums;  /* [4][16][16] */
+    const int8_t *x;
+    size_t x_token, x_step, x_block; /* bytes from token to token, by 64 columns, by 32 tokens */
+    uint8_t *ring;                   /* [RING][group][16 * 64] */
+    int32_t *sums;                   /* [4][16][16] */
 } batch;
 
 /* Tokens and rows of the two halves of a block, and how many halves there are. */
@@ -90,18 +91,19 @@ static ALWAYS_INLINE void expand(const uint8_t *w, size_t n_group, uint8_t *to, 
     }
 }
 
-/* 64 columns: two tiles of activations times two of weights. */
-static ALWAYS_INLINE void multiply(const int8_t *x, const uint8_t *w, const int n_t, const int n_g)
+/* 64 columns: two tiles of activations, tokens x_token bytes apart, times two of weights. */
+static ALWAYS_INLINE void multiply(const int8_t *x, size_t x_token, const uint8_t *w, const int n_t,
+                                   const int n_g)
 {
     _tile_loadd(6, w, STEP);
-    _tile_loadd(4, x, STEP);
+    _tile_loadd(4, x, x_token);
     _tile_dpbsud(0, 4, 6);
     if (n_g > 1) {
         _tile_loadd(7, w + TILE, STEP);
         _tile_dpbsud(1, 4, 7);
     }
     if (n_t > 1) {
-        _tile_loadd(5, x + TILE, STEP);
+        _tile_loadd(5, x + 16 * x_token, x_token);
         _tile_dpbsud(2, 5, 6);
     }
     if (n_t > 1 && n_g > 1)
@@ -180,7 +182,7 @@ static ALWAYS_INLINE void block(const batch *b, const place *p, size_t *at, cons
             expand(from, p->n_group, b->ring + (*at + ahead) % RING * 2 * TILE, n_g);
         call_ahead(p, k, n_g);
         FENCE();
-        multiply(p->x + k * 2 * TILE, b->ring + *at % RING * 2 * TILE, n_t, n_g);
+        multiply(p->x + k * b->x_step, b->x_token, b->ring + *at % RING * 2 * TILE, n_t, n_g);
     }
 }
 
@@ -200,7 +202,7 @@ static ALWAYS_INLINE void region(const batch *b, const size_t t[2], const size_t
             size_t first = b->t + 32 * i, then = i + 1 < t[1] ? row : row + 32;
             place p = {.w = a->w + row / 16 * n_group, .n_group = n_group};
             p.next = then < r[1] ? a->w + then / 16 * n_group : NULL;
-            p.x = b->x + i * b->n_steps * 2 * TILE;
+            p.x = b->x + i * b->x_block;
             p.y = a->y + first * a->y_stride + row;
             p.y_stride = a->y_stride;
             p.n_tokens = s->tokens[0] + s->tokens[1];
@@ -225,26 +227,43 @@ static ALWAYS_INLINE void all_rows(const batch *b, const size_t t[2], size_t n_t
         region(b, t, (size_t[2]){even, n_rows}, &s, n_t, 1);
 }
 
-/* n tokens of the batch to the order of tiles. */
-static void copy_tokens(const batch *b, size_t n)
+/* The batch's n tokens in the order of tiles: [ceil(n / 32)][n_steps][32][64]. */
+static void copy_tokens(batch *b, size_t n)
 {
+    int8_t *x = (int8_t *)b->a->temp;
     for (size_t i = 0; i < n; i++) {
         const int8_t *from = b->a->x + (b->t + i) * b->a->x_stride;
-        int8_t *to = b->x + i / 32 * b->n_steps * 2 * TILE + i % 32 * STEP;
+        int8_t *to = x + i / 32 * b->n_steps * 2 * TILE + i % 32 * STEP;
         for (size_t k = 0; k < b->n_steps; k++)
             v_store(to + k * 2 * TILE, v_load(from + STEP * k));
     }
+    b->x = x;
+    b->x_token = STEP;
+    b->x_step = 2 * TILE;
+    b->x_block = b->n_steps * 2 * TILE;
+}
+
+static void place_tokens(batch *b, size_t n)
+{
+    if (n > 32) {
+        copy_tokens(b, n);
+        return;
+    }
+    b->x_token = b->a->x_stride;
+    b->x = b->a->x + b->t * b->x_token;
+    b->x_step = STEP;
+    b->x_block = 32 * b->x_token;
 }
 
 void bnet_gemm_i2s_r16_amx(const bnet_r16 *a)
 {
-    batch b = {.a = a, .n_steps = a->n_lines / 4, .x = (int8_t *)a->temp};
-    b.ring = a->temp + X_BYTES;
+    batch b = {.a = a, .n_steps = a->n_lines / 4};
+    b.ring = a->temp + BATCH;
     b.sums = (int32_t *)(void *)(b.ring + RING_BYTES);
     size_t most = BNET_MAX(BATCH / (b.n_steps * 2 * TILE), (size_t)1) * 32;
     for (; b.t < a->n_tokens; b.t += most) {
         size_t n = BNET_MIN(most, a->n_tokens - b.t), even = n / 32;
-        copy_tokens(&b, n);
+        place_tokens(&b, n);
         if (even)
             all_rows(&b, (size_t[2]){0, even}, 32, 2);
         if (n % 32 > 16)
