@@ -4,7 +4,7 @@
 
 #include "ask/ask_impl.h"
 #include "ask/fields.h"
-#include "http/short_memory.h"
+#include "ask/json_text.h"
 
 #define MAX_MESSAGES 8192
 
@@ -65,26 +65,46 @@ static json_t *plain_content(srv_exchange *x, const char *field, const json_t *c
 
 /* ---- calls that the assistant made ---- */
 
-/* Arguments come as a text of JSON; templates want the object. What is none stays a text. */
-static json_t *plain_arguments(const json_t *arguments)
+/* Arguments come as a text of JSON; templates want the object, an empty one for a text of nothing.
+ * What is none stays a text. NULL: the client was told. */
+static json_t *plain_arguments(srv_exchange *x, const char *field, const json_t *arguments)
 {
     const char *text = json_string_value(arguments);
-    json_t *value = text ? srv_json_load(text, json_string_length(arguments), 0, NULL) : NULL;
-    if (json_is_object(value))
-        return value;
-    json_decref(value);
-    return arguments ? json_deep_copy(arguments) : json_object();
+    size_t n = json_string_length(arguments);
+    if (!arguments || (text && strspn(text, " \t\r\n") == n))
+        return json_object();
+    if (text && !srv_json_admit(x, field, text, n))
+        return NULL;
+    json_t *value = text ? srv_json_value(text, n) : NULL;
+    if (!json_is_object(value)) {
+        json_decref(value);
+        value = json_deep_copy(arguments);
+    }
+    if (!value)
+        srv_no_room(x);
+    return value;
 }
 
-static json_t *plain_call(const json_t *call)
+/* NULL: the client was told. */
+static json_t *plain_call(srv_exchange *x, const char *field, const json_t *call)
 {
     const json_t *function = json_object_get(call, "function");
     const json_t *name = json_object_get(function, "name");
-    if (!json_is_string(name))
-        return NULL;
     const char *id = json_string_value(json_object_get(call, "id"));
-    return json_pack("{s:s*, s:s, s:{s:O, s:o}}", "id", id, "type", "function", "function", "name",
-                     name, "arguments", plain_arguments(json_object_get(function, "arguments")));
+    if (!json_is_string(name)) {
+        srv_field_wrong(x, field,
+                        "a list of messages whose tool_calls have a function with a name and "
+                        "arguments");
+        return NULL;
+    }
+    json_t *arguments = plain_arguments(x, field, json_object_get(function, "arguments"));
+    if (!arguments)
+        return NULL;
+    json_t *plain = json_pack("{s:s*, s:s, s:{s:O, s:o}}", "id", id, "type", "function", "function",
+                              "name", name, "arguments", arguments);
+    if (!plain)
+        srv_no_room(x);
+    return plain;
 }
 
 static json_t *plain_calls(srv_exchange *x, const char *field, const json_t *calls)
@@ -93,14 +113,13 @@ static json_t *plain_calls(srv_exchange *x, const char *field, const json_t *cal
     json_t *call, *out = json_array();
     json_array_foreach(calls, i, call)
     {
-        json_t *plain = plain_call(call);
-        if (!plain || json_array_append_new(out, plain)) {
-            srv_field_wrong(x, field,
-                            "a list of messages whose tool_calls have a function "
-                            "with a name and arguments");
-            json_decref(out);
-            return NULL;
-        }
+        json_t *plain = plain_call(x, field, call);
+        if (plain && json_array_append_new(out, plain) == 0)
+            continue;
+        if (plain)
+            srv_no_room(x);
+        json_decref(out);
+        return NULL;
     }
     return out;
 }

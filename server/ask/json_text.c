@@ -1,6 +1,7 @@
 /* json_text.c - bytes as JSON texts. */
 #include "ask/json_text.h"
 
+#include "http/json_limits.h"
 #include "http/short_memory.h"
 
 json_t *srv_json_text(const char *bytes, size_t n)
@@ -22,6 +23,8 @@ json_t *srv_json_buf(const srv_textbuf *b)
 
 json_t *srv_json_value(const char *bytes, size_t n)
 {
+    if (srv_json_measure(bytes, n).depth > SRV_JSON_DEPTH)
+        return NULL;
     json_t *value = srv_json_load(bytes, n, JSON_ALLOW_NUL, NULL);
     return value ? value : srv_json_load(bytes, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
 }

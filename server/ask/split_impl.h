@@ -3,10 +3,11 @@
 #ifndef SRV_SPLIT_IMPL_H
 #define SRV_SPLIT_IMPL_H
 
+#include "ask/json_text.h"
 #include "ask/split.h"
 #include "ask/textbuf.h"
 
-enum { SRV_SPLIT_DEPTH = 2048 }; /* of objects and lists: jansson reads no deeper ones */
+enum { SRV_SPLIT_DEPTH = SRV_JSON_DEPTH }; /* of objects and lists: no deeper ones are read */
 
 typedef enum state { START, SAID, THOUGHT, CALL, AFTER } state;
 

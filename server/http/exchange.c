@@ -267,19 +267,29 @@ void srv_reply_sent(srv_exchange *x, size_t n_bytes)
 }
 
 /* False: too deep or too large for a tree; the client has been told. */
-static bool within_limits(srv_exchange *x)
+static bool within_limits(srv_exchange *x, const char *what, const char *field, srv_json_cost cost)
 {
-    srv_json_cost cost = srv_json_measure(x->body, x->n_body);
     int most = x->server->config->max_depth;
     if (cost.depth > (size_t)most)
-        srv_fail(x, 400, "json_too_deep", NULL,
-                 "the body nests arrays and objects %zu deep; at most %d levels are accepted",
+        srv_fail(x, 400, "json_too_deep", field,
+                 "%s nests arrays and objects %zu deep; at most %d levels are accepted", what,
                  cost.depth, most);
     else if (cost.n_values > MAX_JSON_VALUES)
-        srv_fail(x, 400, "json_too_large", NULL,
-                 "the body has more than %d values; send less at once", MAX_JSON_VALUES);
+        srv_fail(x, 400, "json_too_large", field, "%s has more than %d values; send less at once",
+                 what, MAX_JSON_VALUES);
     else
-        return charge(x, cost.n_bytes);
+        return true;
+    return false;
+}
+
+bool srv_json_admit(srv_exchange *x, const char *field, const char *text, size_t n)
+{
+    srv_json_cost cost = srv_json_measure(text, n);
+    if (!within_limits(x, field, field, cost))
+        return false;
+    if (has_room(x, cost.n_bytes))
+        return true;
+    srv_fail(x, 503, "overloaded", NULL, "there is no memory for the values of the body now");
     return false;
 }
 
@@ -324,7 +334,8 @@ json_t *srv_body_json(srv_exchange *x)
         srv_fail(x, 400, "empty_body", NULL, "there is no body; send a JSON object");
         return NULL;
     }
-    if (!within_limits(x))
+    srv_json_cost cost = srv_json_measure(x->body, x->n_body);
+    if (!within_limits(x, "the body", NULL, cost) || !charge(x, cost.n_bytes))
         return NULL;
     x->json = srv_json_load(x->body, x->n_body, 0, &e);
     if (srv_memory_short()) {

@@ -9,7 +9,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { STACK_BYTES = 4 << 20 }; /* frames of a sanitizer are larger */
 #else
-enum { STACK_BYTES = 256 << 10 };
+enum { STACK_BYTES = 1 << 20 }; /* of memory it takes what was used, 512 levels of JSON at most */
 #endif
 enum { LINGER_S = 20 };
 

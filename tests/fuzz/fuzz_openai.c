@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "http/json_limits.h"
 #include "openai/openai.h"
 #include "server.h"
 
@@ -58,6 +59,15 @@ static void replied(srv_exchange *x)
 {
     x->n_replies++;
     CHECK(x->n_replies == 1 && !x->streaming);
+}
+
+/* Texts of JSON have the depth that the server would let in, nothing else. */
+bool srv_json_admit(srv_exchange *x, const char *field, const char *text, size_t n)
+{
+    if (srv_json_measure(text, n).depth <= 64)
+        return true;
+    srv_fail(x, 400, "json_too_deep", field, "%s: too deep", field);
+    return false;
 }
 
 void srv_fail(srv_exchange *x, int status, const char *code, const char *param, const char *format,

@@ -11,6 +11,7 @@
 
 #include "anthropic/anthropic_read.h"
 #include "ask/ask_impl.h"
+#include "http/json_limits.h"
 #include "native/native_read.h"
 #include "ollama/ollama_read.h"
 #include "server.h"
@@ -46,6 +47,15 @@ json_t *srv_body_json(srv_exchange *x)
     if (!x->body)
         srv_fail(x, 400, "invalid_json", NULL, "the body is no JSON object");
     return x->body;
+}
+
+/* Texts of JSON have the depth that the server would let in, nothing else. */
+bool srv_json_admit(srv_exchange *x, const char *field, const char *text, size_t n)
+{
+    if (srv_json_measure(text, n).depth <= 64)
+        return true;
+    srv_fail(x, 400, "json_too_deep", field, "%s: too deep", field);
+    return false;
 }
 
 void srv_fail(srv_exchange *x, int status, const char *code, const char *param, const char *format,

@@ -168,6 +168,20 @@ static void echo(srv_exchange *x)
                        json_pack("{s:O, s:I}", "echo", body, "scope", (json_int_t)srv_scope(x)));
 }
 
+/* Each text of the list "texts" may become a tree. */
+static void admit(srv_exchange *x)
+{
+    size_t i;
+    json_t *text, *texts = json_object_get(srv_body_json(x), "texts");
+    json_array_foreach(texts, i, text)
+    {
+        if (!srv_json_admit(x, "texts", json_string_value(text), json_string_length(text)))
+            return;
+    }
+    if (texts)
+        srv_reply_json(x, 200, json_pack("{s:I}", "texts", (json_int_t)i));
+}
+
 static void sleep_unless_gone(const srv_exchange *x, double ms)
 {
     double end = srv_steady_ms() + ms;
@@ -261,6 +275,7 @@ void srv_health_ready(srv_exchange *x);
 
 #define SRV_ROUTES_GIVEN                                                                           \
     ROUTE("POST", "/echo", echo, SRV_NATIVE, KEY, "")                                              \
+    ROUTE("POST", "/admit", admit, SRV_NATIVE, KEY, "")                                            \
     ROUTE("POST", "/v1/echo", echo, SRV_OPENAI, KEY, "")                                           \
     ROUTE("POST", "/v1/messages", echo, SRV_ANTHROPIC, KEY, "")                                    \
     ROUTE("POST", "/api/echo", echo, SRV_OLLAMA, KEY, "")                                          \

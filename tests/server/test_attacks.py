@@ -107,6 +107,31 @@ def test_row_15_forms_are_compiled_in_bounds():
         goes_on(s)
 
 
+def with_arguments(arguments):
+    """A request for each API whose conversation has a call with these arguments, a text of JSON."""
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    said = [HELLO[0], {"role": "assistant", "content": "x", "tool_calls": [call]}]
+    items = [HELLO[0], {"type": "function_call", "call_id": "a", "name": "f", "arguments": arguments}]
+    return [("/v1/chat/completions", {"messages": said, "max_tokens": 2}), ("/apply-template", {"messages": said}),
+            ("/api/chat", {"model": "nano", "messages": said, "stream": False}), ("/v1/responses", {"input": items, "max_output_tokens": 2})]
+
+
+def test_row_19_arguments_are_bounded_like_bodies():
+    """They are JSON inside a text of the body, so that the bounds of the body do not see them."""
+    with Server("--model", model("nano"), "--no-log-requests", "--max-depth", "512") as s:
+        for n in (513, 700, 1000, 2040, 3000, 200000):
+            for arguments in ('{"a":' * n + "1" + "}" * n, '{"a":' + "[" * n + "]" * n + "}", '{"a":' * n):
+                for path, body in with_arguments(arguments):
+                    data = attack(s, path, body, allowed=[400])[2]
+                    check(b"deep; at most 512 levels" in data, f"{path}: {data[:300]}")
+        wide = '{"a":[' + "[]," * 300000 + "0]}"
+        for path, body in with_arguments(wide):
+            check(b"more than 262144 values" in attack(s, path, body, allowed=[400])[2], path)
+        for path, body in with_arguments('{"a":' * 500 + "1" + "}" * 500):
+            attack(s, path, body)
+        goes_on(s)
+
+
 REFUSED_SCHEMAS = [{"type": "object", "properties": {"a": {"not": {"type": "string"}}}}, {"if": {}, "then": {}}, {"dependentSchemas": {"a": {}}},
                    {"type": "array", "uniqueItems": True}, {"unevaluatedProperties": False, "type": "object"}]
 

@@ -5,6 +5,7 @@
 #include "../../../server/ask/json_text.c"
 #include "../../../server/ask/split.h"
 #include "../../../server/ask/textbuf.c"
+#include "../../../server/http/json_limits.c"
 
 /* Everything a split tells, as one text: said as it is, thoughts in (), calls as {index name args},
  * with ... where the arguments were cut. */
