@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ask/fields.h"
+#include "ask/json_text.h"
 #include "http/refuse.h"
 #include "server.h"
 
@@ -141,7 +142,7 @@ static bool read_user(srv_exchange *x, json_t *content, const char *where, json_
 /* What becomes of one message of the assistant. */
 typedef struct spoken {
     json_t *parts, *calls;
-    json_t *reasoning; /* borrowed; NULL: none */
+    srv_textbuf reasoning;
 } spoken;
 
 /* OpenAI's form has the arguments of a call as a text. */
@@ -177,30 +178,53 @@ static bool read_assistant_block(srv_exchange *x, json_t *block, const char *whe
     if (strcmp(type, "redacted_thinking") == 0)
         return true; /* nobody here can read it */
     if (strcmp(type, "thinking") == 0 && json_is_string(thinking)) {
-        s->reasoning = thinking;
-        return true;
+        if (s->reasoning.n)
+            srv_textbuf_str(&s->reasoning, "\n");
+        srv_textbuf_add(&s->reasoning, json_string_value(thinking), json_string_length(thinking));
+        return !s->reasoning.failed || srv_no_memory(x);
     }
     if (strcmp(type, "text") == 0 && json_is_string(text))
         return add_part(x, s->parts, text);
     return strcmp(type, "text") == 0 ? srv_missing(x, "text") : refuse_block(x, where, type);
 }
 
+/* What the assistant said last is one turn with what it says now; a borrowed value. NULL: the last
+ * turn is not the assistant's. */
+static json_t *open_turn(const json_t *messages)
+{
+    size_t n = json_array_size(messages);
+    json_t *last = n ? json_array_get(messages, n - 1) : NULL;
+    const char *role = json_string_value(json_object_get(last, "role"));
+    return role && strcmp(role, "assistant") == 0 ? last : NULL;
+}
+
+/* Adds what is in the list to the member, which is a list too or not there yet. */
+static int add_to(json_t *turn, const char *member, json_t *list)
+{
+    json_t *there = json_object_get(turn, member);
+    return there ? json_array_extend(there, list) : json_object_set(turn, member, list);
+}
+
 static bool push_spoken(srv_exchange *x, const spoken *s, json_t *messages)
 {
-    json_t *m = json_pack("{s:s, s:O}", "role", "assistant", "content", s->parts);
-    int bad = !m;
+    json_t *m = json_incref(open_turn(messages));
+    int bad = 0;
+    if (!m) {
+        m = json_pack("{s:s}", "role", "assistant");
+        bad |= json_array_append(messages, m);
+    }
+    bad |= add_to(m, "content", s->parts);
     if (json_array_size(s->calls))
-        bad |= json_object_set(m, "tool_calls", s->calls);
-    if (s->reasoning)
-        bad |= json_object_set(m, "reasoning_content", s->reasoning);
-    bad |= json_array_append(messages, m);
+        bad |= add_to(m, "tool_calls", s->calls);
+    if (s->reasoning.n)
+        bad |= json_object_set_new(m, "reasoning_content", srv_json_buf(&s->reasoning));
     json_decref(m);
     return !bad || srv_no_memory(x);
 }
 
 static bool read_assistant(srv_exchange *x, json_t *content, const char *where, json_t *messages)
 {
-    spoken s = {json_array(), json_array(), NULL};
+    spoken s = {.parts = json_array(), .calls = json_array()};
     json_t *block;
     size_t i;
     bool ok = (s.parts && s.calls) || srv_no_memory(x);
@@ -214,6 +238,7 @@ static bool read_assistant(srv_exchange *x, json_t *content, const char *where, 
     ok = ok && texts_or_empty(x, s.parts) && push_spoken(x, &s, messages);
     json_decref(s.parts);
     json_decref(s.calls);
+    srv_textbuf_free(&s.reasoning);
     return ok;
 }
 
@@ -323,6 +348,8 @@ static bool read_tool_choice(srv_exchange *x, json_t *body, srv_anthropic *r)
         return false;
     if (!choice)
         return true;
+    if (!srv_field_bool(x, choice, "disable_parallel_tool_use", &r->ask.one_call))
+        return false;
     r->tool_choice = choice_of(type_of(choice), json_string_value(json_object_get(choice, "name")));
     r->ask.tool_choice = r->tool_choice;
     return r->tool_choice ||
@@ -336,15 +363,14 @@ static bool read_thinking(srv_exchange *x, json_t *body, srv_anthropic *r)
     json_t *thinking = NULL;
     if (!srv_field_object(x, body, "thinking", &thinking))
         return false;
-    const char *type = type_of(thinking);
+    const char *type = thinking ? type_of(thinking) : "disabled";
     bool on = strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0;
-    if (!thinking)
-        return true;
     if (!on && strcmp(type, "disabled") != 0)
         return srv_field_wrong(x, "thinking.type", "'enabled', 'adaptive' or 'disabled'");
     r->kwargs = json_pack("{s:b}", "enable_thinking", on);
     r->ask.template_kwargs = r->kwargs;
-    r->ask.split_reasoning = on;
+    r->ask.split_reasoning = true; /* some models think whatever they are told */
+    r->ask.hide_reasoning = !on;
     return r->kwargs || srv_no_memory(x);
 }
 

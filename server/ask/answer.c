@@ -15,6 +15,7 @@
 typedef struct voice { /* one choice */
     srv_split *split;
     double token_s; /* when its last token came; 0: none came */
+    bool called;    /* its only call is whole: nothing else is told */
     char tool_id[SRV_ID_MAX];
 } voice;
 
@@ -197,9 +198,21 @@ static void take_text(srv_answer *w)
 
 /* ---- deltas ---- */
 
+/* What the client does not want to hear of: a delta without text stands for it. */
+static bool is_untold(const srv_answer *w, const srv_piece *piece, voice *v)
+{
+    bool untold = v->called || (piece->kind == SRV_DELTA_REASONING && w->prompt.split.hidden);
+    v->called |= w->prompt.split.one_call && piece->kind == SRV_DELTA_TOOL_END && !piece->cut;
+    return untold;
+}
+
 static void fill_piece(srv_answer *w, const srv_piece *piece, srv_delta *d)
 {
     voice *v = &w->voices[w->event.choice];
+    if (is_untold(w, piece, v)) {
+        d->kind = SRV_DELTA_TEXT;
+        return;
+    }
     d->kind = piece->kind;
     d->tool_index = piece->tool_index;
     d->text = piece->text;
@@ -219,6 +232,8 @@ static void fill_piece(srv_answer *w, const srv_piece *piece, srv_delta *d)
 static const char *finish_word(const srv_answer *w)
 {
     const srv_split *split = w->voices[w->event.choice].split;
+    if (w->voices[w->event.choice].called)
+        return "tool_calls";
     bool full = w->event.finish == BITNET_FINISH_LENGTH ||
                 w->event.finish == BITNET_FINISH_CONTEXT || srv_split_cut(split);
     if (!full && srv_split_calls(split) > 0)

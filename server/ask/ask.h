@@ -34,6 +34,8 @@ typedef struct srv_ask {
     bool json_object;            /* or any JSON object */
     const char *grammar;         /* or a text of this grammar (GBNF) */
     bool split_reasoning;        /* <think>...</think> comes as reasoning */
+    bool hide_reasoning;         /* or as nothing */
+    bool one_call;               /* the answer is over with its first call */
     bool whole_calls;            /* a call comes in one piece, and as text if it is no JSON */
     srv_job_options
         job; /* sampling, stops, counts, log-probabilities; ids and grammar are set by _start */

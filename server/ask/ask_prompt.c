@@ -104,6 +104,8 @@ static bool finish_chat(srv_exchange *x, const srv_model *model, const srv_ask *
     if (p->plan.forced && !force_call(x, model, chat, p))
         return false;
     p->split.reasoning = a->split_reasoning && chat->thinks;
+    p->split.hidden = a->hide_reasoning;
+    p->split.one_call = a->one_call;
     p->split.thinking = p->split.reasoning && chat->thinking;
     if (chat->text.failed)
         return srv_no_room(x);

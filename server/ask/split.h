@@ -24,6 +24,8 @@ typedef struct srv_split_options {
     srv_tool_style style;
     const json_t *tools; /* whose calls are calls; borrowed while the split is open */
     bool reasoning;      /* <think> at the beginning is thought */
+    bool hidden;         /* and not told (answer.c) */
+    bool one_call;       /* nothing is told after the first call (answer.c) */
     bool thinking;       /* the prompt ended inside <think> */
     bool calling;        /* the prompt ended where a call's object begins */
     bool whole;          /* a call comes in one piece, and as text if it is none */

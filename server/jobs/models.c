@@ -170,13 +170,28 @@ static srv_entry *first(const srv_models *m, size_t *n)
     return found;
 }
 
+/* The name, or the name before ":latest", which Ollama's clients put behind each. */
+static srv_entry *find_called(const srv_models *m, const char *name)
+{
+    static const char tag[] = ":latest";
+    size_t n = strlen(name), n_tag = sizeof tag - 1;
+    srv_entry *e = srv_models_find(m, name);
+    if (e || n <= n_tag || strcmp(name + n - n_tag, tag) != 0)
+        return e;
+    for (size_t i = 0; i < m->n; i++)
+        if (!m->entries[i]->gone && strlen(m->entries[i]->name) == n - n_tag &&
+            memcmp(m->entries[i]->name, name, n - n_tag) == 0)
+            return m->entries[i];
+    return NULL;
+}
+
 static srv_entry *choose(const srv_models *m, const char *name)
 {
     size_t n;
     srv_entry *e = first(m, &n);
     if (!name || !*name)
         return e;
-    srv_entry *named = srv_models_find(m, name);
+    srv_entry *named = find_called(m, name);
     return named || !m->o.any_name || n != 1 ? named : e;
 }
 

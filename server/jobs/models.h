@@ -52,9 +52,10 @@ void srv_models_close(srv_models *m);
 void srv_models_drain(srv_models *m);
 
 /* The model of this name (NULL or "": the first), loaded if need be; waits for that, and asks
- * `cancel` meanwhile. A name is a file's name without .gguf; the first model also answers to names
- * that are not known when there is only one and `any_name` is set. Fails: NOT_AVAILABLE (no such
- * model), what loading fails with, CANCELLED, MEMORY (does not fit beside models in use). */
+ * `cancel` meanwhile. A name is a file's name without .gguf, with or without ":latest"; the first
+ * model also answers to names that are not known when there is only one and `any_name` is set.
+ * Fails: NOT_AVAILABLE (no such model), what loading fails with, CANCELLED, MEMORY (does not fit
+ * beside models in use). */
 bitnet_status srv_model_use(srv_models *m, const char *name, bitnet_cancel_fn cancel, void *user,
                             srv_model **out, bitnet_error *err);
 void srv_model_release(srv_models *m, srv_model *model);

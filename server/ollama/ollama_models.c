@@ -57,10 +57,15 @@ static json_t *loaded_entry(const srv_model_row *row, bool on_gpu)
     return entry;
 }
 
-static bool on_gpu(srv_exchange *x)
+/* Whether what computes the i-th model is something else than the CPU. */
+static bool on_gpu(srv_exchange *x, size_t i)
 {
-    const char *device = srv_server_of(x)->config->models.runtime.device;
-    return device && strcmp(device, "cpu") != 0 && strcmp(device, "auto") != 0;
+    srv_models *models = srv_server_of(x)->models;
+    srv_model *model = srv_model_peek(models, i);
+    bool is = model && model->device && strcmp(model->device, "cpu") != 0;
+    if (model)
+        srv_model_release(models, model);
+    return is;
 }
 
 void srv_ollama_ps(srv_exchange *x)
@@ -69,13 +74,15 @@ void srv_ollama_ps(srv_exchange *x)
     srv_model_row row;
     for (size_t i = 0; srv_models_at(srv_server_of(x)->models, i, &row); i++)
         if (row.state == SRV_LOADED)
-            json_array_append_new(list, loaded_entry(&row, on_gpu(x)));
+            json_array_append_new(list, loaded_entry(&row, on_gpu(x, i)));
     srv_reply_json(x, 200, json_pack("{s:o}", "models", list));
 }
 
+/* Clients ask which version of Ollama's API they speak to, and refuse old ones. */
 void srv_ollama_version(srv_exchange *x)
 {
-    srv_reply_json(x, 200, json_pack("{s:s}", "version", bitnet_version()));
+    srv_reply_json(x, 200,
+                   json_pack("{s:s, s:s}", "version", "0.12.6", "bitnet", bitnet_version()));
 }
 
 /* ---- show ---- */

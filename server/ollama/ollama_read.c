@@ -2,6 +2,7 @@
  * whose tool calls have objects as arguments, options under names of their own, format, think. */
 #include "ollama/ollama_read.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,6 +171,7 @@ static bool read_prompt(srv_exchange *x, json_t *body, srv_ollama *r)
 /* ---- options ---- */
 
 /* These mean the same to the other APIs. */
+enum { LONGEST_WINDOW = 1 << 20 }; /* tokens that are looked back on */
 static const char *const same[] = {"temperature",
                                    "top_k",
                                    "top_p",
@@ -179,6 +181,24 @@ static const char *const same[] = {"temperature",
                                    "presence_penalty",
                                    "frequency_penalty",
                                    "stop"};
+
+/* A number beyond the bounds of the other APIs, which Ollama does not have, is the nearest one
+ * within; a new value. */
+static json_t *bounded(const char *name, json_t *v)
+{
+    static const struct {
+        const char *name;
+        double least, most;
+    } bounds[] = {
+#define NUMBER(name, member, least, most) {name, least, most},
+#include "ask/sampling_fields.inc"
+#undef NUMBER
+    };
+    for (size_t i = 0; json_is_number(v) && i < sizeof bounds / sizeof *bounds; i++)
+        if (strcmp(bounds[i].name, name) == 0)
+            return json_real(fmin(fmax(json_number_value(v), bounds[i].least), bounds[i].most));
+    return json_incref(v);
+}
 
 /* More than the server allows is cut to what it does. */
 static json_int_t most_tokens(srv_exchange *x, int64_t wanted)
@@ -192,10 +212,12 @@ static bool read_counts(srv_exchange *x, json_t *options, srv_ollama *r)
 {
     int64_t most = -1, seed = -1, window = 64;
     int bad = 0;
-    if (!srv_field_int(x, options, "num_predict", -2, INT32_MAX, &most) ||
+    if (!srv_field_int(x, options, "num_predict", INT64_MIN, INT64_MAX, &most) ||
         !srv_field_int(x, options, "seed", INT64_MIN, INT64_MAX, &seed) ||
-        !srv_field_int(x, options, "repeat_last_n", -1, 1 << 20, &window))
+        !srv_field_int(x, options, "repeat_last_n", INT64_MIN, INT64_MAX, &window))
         return false;
+    most = most > INT32_MAX ? INT32_MAX : most;
+    window = window > LONGEST_WINDOW ? LONGEST_WINDOW : window;
     if (most > 0)
         bad |= json_object_set_new(r->sampling, "max_tokens", json_integer(most_tokens(x, most)));
     if (seed >= 0)
@@ -216,7 +238,7 @@ static bool read_options(srv_exchange *x, json_t *body, srv_ollama *r)
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         json_t *v = srv_field(options, same[i]);
         if (v)
-            bad |= json_object_set(r->sampling, same[i], v);
+            bad |= json_object_set_new(r->sampling, same[i], bounded(same[i], v));
     }
     if (bad)
         return srv_no_memory(x);
@@ -238,10 +260,12 @@ static bool read_format(srv_exchange *x, json_t *body, srv_ollama *r)
     return true;
 }
 
-/* true, false, or how much ("low", "medium", "high"): any of these is a yes here. */
+/* true, false, or how much ("low", "medium", "high"): any of these is a yes here. Without it the
+ * model does as it does. What it thinks is told apart in any case. */
 static bool read_think(srv_exchange *x, json_t *body, srv_ollama *r)
 {
     json_t *think = srv_field(body, "think");
+    r->ask.split_reasoning = true;
     if (!think)
         return true;
     if (!json_is_boolean(think) && !json_is_string(think))
@@ -249,7 +273,6 @@ static bool read_think(srv_exchange *x, json_t *body, srv_ollama *r)
     bool on = !json_is_false(think);
     r->kwargs = json_pack("{s:b}", "enable_thinking", on);
     r->ask.template_kwargs = r->kwargs;
-    r->ask.split_reasoning = on;
     return r->kwargs || srv_no_memory(x);
 }
 

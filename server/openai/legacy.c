@@ -45,16 +45,24 @@ static void add_name(const srv_model *model, int32_t id, srv_textbuf *out)
     }
 }
 
+/* Of tokens with equal names the likeliest is told, which comes first. */
+static void add_top(json_t *top, const srv_model *model, int32_t id, double logprob)
+{
+    srv_textbuf name = {0};
+    add_name(model, id, &name);
+    const char *key = name.n ? name.data : "";
+    if (!name.failed && !json_object_get(top, key))
+        json_object_set_new(top, key, srv_logprob_number(logprob));
+    srv_textbuf_free(&name);
+}
+
+/* The likeliest tokens, and the one that is there. */
 static json_t *top_of(const srv_model *model, const srv_event *e)
 {
     json_t *top = json_object();
-    for (size_t i = 0; i < e->n_top && e->top[i].id >= 0; i++) {
-        srv_textbuf name = {0};
-        add_name(model, e->top[i].id, &name);
-        if (!name.failed && !json_object_get(top, name.data)) /* equal names: the likeliest */
-            json_object_set_new(top, name.data, srv_logprob_number(e->top[i].logprob));
-        srv_textbuf_free(&name);
-    }
+    for (size_t i = 0; i < e->n_top && e->top[i].id >= 0; i++)
+        add_top(top, model, e->top[i].id, e->top[i].logprob);
+    add_top(top, model, e->id, e->logprob);
     return top;
 }
 

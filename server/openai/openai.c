@@ -47,6 +47,15 @@ static bool read_reasoning(srv_exchange *x, srv_ask *a, const json_t *body)
     return srv_field_wrong(x, "reasoning_format", "\"auto\", \"deepseek\" or \"none\"");
 }
 
+static bool read_parallel(srv_exchange *x, srv_ask *a, const json_t *body)
+{
+    bool parallel = true;
+    if (!srv_field_bool(x, body, "parallel_tool_calls", &parallel))
+        return false;
+    a->one_call = !parallel;
+    return true;
+}
+
 bool srv_openai_read(srv_exchange *x, srv_ask *a, json_t *body)
 {
     size_t most = srv_server_of(x)->config->max_grammar;
@@ -56,7 +65,7 @@ bool srv_openai_read(srv_exchange *x, srv_ask *a, json_t *body)
            srv_openai_format(x, a, format, "response_format") &&
            srv_field_text(x, body, "grammar", most ? most : SIZE_MAX, &a->grammar) &&
            srv_field_object(x, body, "chat_template_kwargs", &a->template_kwargs) &&
-           read_reasoning(x, a, body);
+           read_reasoning(x, a, body) && read_parallel(x, a, body);
 }
 
 bool srv_openai_read_stream(srv_exchange *x, const json_t *body, bool *stream, bool *usage)

@@ -95,14 +95,14 @@ static bool read_response(response *r)
 
 /* ---- the reply ---- */
 
-static json_t *usage_json(const srv_usage *u)
+static json_t *usage_json(const srv_usage *u, size_t n_thought)
 {
     if (!u)
         return json_null();
-    return json_pack("{s:I, s:{s:I}, s:I, s:{s:i}, s:I}", "input_tokens", (json_int_t)u->n_prompt,
+    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u->n_prompt,
                      "input_tokens_details", "cached_tokens", (json_int_t)u->n_cached,
                      "output_tokens", (json_int_t)u->n_generated, "output_tokens_details",
-                     "reasoning_tokens", 0, "total_tokens",
+                     "reasoning_tokens", (json_int_t)n_thought, "total_tokens",
                      (json_int_t)(u->n_prompt + u->n_generated));
 }
 
@@ -151,6 +151,17 @@ static void add_sampling(const response *r, json_t *out)
     json_object_set_new(out, "top_logprobs", json_integer(r->n_top));
 }
 
+/* The form of the answer is told where others of "text" came alone, too. */
+static json_t *text_echoed(const response *r)
+{
+    json_t *out = json_copy(srv_field(r->body, "text"));
+    if (!out)
+        out = json_object();
+    if (!srv_field(out, "format"))
+        json_object_set_new(out, "format", json_pack("{s:s}", "type", "text"));
+    return out;
+}
+
 static void add_settings(const response *r, json_t *out)
 {
     json_t *more = json_pack(
@@ -159,8 +170,7 @@ static void add_settings(const response *r, json_t *out)
         echoed(r, "instructions", json_null()), "metadata", echoed(r, "metadata", json_object()),
         "tools", tools_echoed(r), "tool_choice", echoed(r, "tool_choice", json_string("auto")),
         "parallel_tool_calls", echoed(r, "parallel_tool_calls", json_true()), "text",
-        echoed(r, "text", json_pack("{s:{s:s}}", "format", "type", "text")), "user",
-        echoed(r, "user", json_null()), "safety_identifier",
+        text_echoed(r), "user", echoed(r, "user", json_null()), "safety_identifier",
         echoed(r, "safety_identifier", json_null()), "prompt_cache_key",
         echoed(r, "prompt_cache_key", json_null()));
     add_sampling(r, out);
@@ -179,9 +189,9 @@ static json_t *response_json(const response *r, const char *status, const srv_us
         "id", r->id, "object", "response", "created_at", (json_int_t)r->created, "completed_at",
         strcmp(status, "completed") == 0 ? json_integer(time(NULL)) : json_null(), "status", status,
         "model", srv_answer_model(r->answer)->name, "output", r->out.items, "error",
-        "incomplete_details", reason, "usage", usage_json(usage), "previous_response_id", "store",
-        0, "background", 0, "truncation", "disabled", "reasoning", "effort", "summary",
-        "max_tool_calls", "service_tier", "default");
+        "incomplete_details", reason, "usage", usage_json(usage, r->out.n_thought),
+        "previous_response_id", "store", 0, "background", 0, "truncation", "disabled", "reasoning",
+        "effort", "summary", "max_tool_calls", "service_tier", "default");
     if (!out)
         return NULL;
     add_settings(r, out);

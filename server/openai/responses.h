@@ -27,6 +27,8 @@ typedef struct srv_output {
     srv_textbuf text;                         /* its */
     json_t *token_logprobs;                   /* of a message */
     json_t *early_logprobs;                   /* of tokens whose text comes with a later one */
+    size_t n_thought;                         /* tokens of thoughts */
+    size_t n_silent;                          /* tokens since the last text */
     bool gone;                                /* nobody listens to the events */
 } srv_output;
 

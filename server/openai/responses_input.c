@@ -30,9 +30,23 @@ static json_t *call_item(const json_t *item)
     const char *arguments = text_of(item, "arguments");
     if (!name)
         return NULL;
-    return json_pack("{s:s, s:n, s:[{s:s, s:s, s:{s:s, s:s}}]}", "role", "assistant", "content",
-                     "tool_calls", "id", id ? id : "", "type", "function", "function", "name", name,
-                     "arguments", arguments ? arguments : "{}");
+    return json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id ? id : "", "type", "function", "function",
+                     "name", name, "arguments", arguments ? arguments : "{}");
+}
+
+/* A call belongs to the turn of the assistant that it follows; takes it over. */
+static bool add_call(json_t *call, json_t *out)
+{
+    size_t n = json_array_size(out);
+    json_t *last = n ? json_array_get(out, n - 1) : NULL;
+    json_t *calls = json_object_get(last, "tool_calls");
+    if (!call || !is(text_of(last, "role"), "assistant"))
+        return call &&
+               json_array_append_new(out, json_pack("{s:s, s:n, s:[o]}", "role", "assistant",
+                                                    "content", "tool_calls", call)) == 0;
+    if (calls)
+        return json_array_append_new(calls, call) == 0;
+    return json_object_set_new(last, "tool_calls", json_pack("[o]", call)) == 0;
 }
 
 static json_t *output_item(const json_t *item)
@@ -54,9 +68,10 @@ static bool add_item(srv_exchange *x, const json_t *item, json_t *out)
         return true;
     if (json_is_object(item) && (!type || is(type, "message")))
         m = message_item(item);
-    else if (is(type, "function_call"))
-        m = call_item(item);
-    else if (is(type, "function_call_output"))
+    else if (is(type, "function_call")) {
+        if (add_call(call_item(item), out))
+            return true;
+    } else if (is(type, "function_call_output"))
         m = output_item(item);
     else if (type) {
         srv_fail(x, 400, "unsupported_value", "input",

@@ -54,6 +54,12 @@ static json_t *text_part(const srv_output *o, bool whole)
                      o->token_logprobs);
 }
 
+static json_t *thought_part(const srv_output *o, bool whole)
+{
+    return json_pack("{s:s, s:o}", "type", "reasoning_text", "text",
+                     whole ? srv_said_text(&o->text) : json_string(""));
+}
+
 static json_t *item_json(const srv_output *o, const char *status, bool whole)
 {
     json_t *text = whole ? srv_said_text(&o->text) : json_string("");
@@ -67,8 +73,7 @@ static json_t *item_json(const srv_output *o, const char *status, bool whole)
         out = json_pack("{s:s, s:s, s:[], s:[]}", "id", o->id, "type", "reasoning", "summary",
                         "content");
         if (whole)
-            json_array_append_new(json_object_get(out, "content"),
-                                  json_pack("{s:s, s:O}", "type", "reasoning_text", "text", text));
+            json_array_append_new(json_object_get(out, "content"), thought_part(o, true));
         break;
     default:
         out = json_pack("{s:s, s:s, s:s, s:s, s:[]}", "id", o->id, "type", "message", "status",
@@ -79,6 +84,13 @@ static json_t *item_json(const srv_output *o, const char *status, bool whole)
     }
     json_decref(text);
     return out;
+}
+
+/* The only part of a message or a thought begins or ends. */
+static void part_event(srv_output *o, const char *name, bool whole)
+{
+    json_t *part = o->kind == SRV_ITEM_MESSAGE ? text_part(o, whole) : thought_part(o, whole);
+    item_event(o, name, json_pack("{s:i, s:o}", "content_index", 0, "part", part));
 }
 
 static void begin_item(srv_output *o, srv_item kind)
@@ -93,9 +105,8 @@ static void begin_item(srv_output *o, srv_item kind)
     srv_output_event(o, "response.output_item.added",
                      json_pack("{s:I, s:o}", "output_index", place(o), "item",
                                item_json(o, "in_progress", false)));
-    if (kind == SRV_ITEM_MESSAGE)
-        item_event(o, "response.content_part.added",
-                   json_pack("{s:i, s:o}", "content_index", 0, "part", text_part(o, false)));
+    if (kind != SRV_ITEM_CALL)
+        part_event(o, "response.content_part.added", false);
 }
 
 /* What stands before "output_item.done" of each kind. */
@@ -106,14 +117,14 @@ static void tell_text_done(srv_output *o)
         item_event(o, "response.output_text.done",
                    json_pack("{s:i, s:o, s:O}", "content_index", 0, "text", text, "logprobs",
                              o->token_logprobs));
-        item_event(o, "response.content_part.done",
-                   json_pack("{s:i, s:o}", "content_index", 0, "part", text_part(o, true)));
+        part_event(o, "response.content_part.done", true);
     } else if (o->kind == SRV_ITEM_CALL) {
         item_event(o, "response.function_call_arguments.done",
                    json_pack("{s:o, s:O}", "arguments", text, "name", o->name));
     } else {
         item_event(o, "response.reasoning_text.done",
                    json_pack("{s:i, s:o}", "content_index", 0, "text", text));
+        part_event(o, "response.content_part.done", true);
     }
 }
 
@@ -161,8 +172,23 @@ static void add_text(srv_output *o, srv_item kind, const char *event, const srv_
     item_event(o, event, more);
 }
 
+/* Tokens of thoughts, with those that said nothing before one or, as its closing mark, after. */
+static void count_thought(srv_output *o, const srv_delta *d)
+{
+    bool silent = d->kind == SRV_DELTA_TEXT && d->n_text == 0;
+    o->n_silent += d->has_token;
+    if (silent)
+        return;
+    if (d->kind == SRV_DELTA_REASONING)
+        o->n_thought += o->n_silent;
+    else if (o->kind == SRV_ITEM_THOUGHT)
+        o->n_thought += o->n_silent - d->has_token;
+    o->n_silent = 0;
+}
+
 void srv_output_take(srv_output *o, const srv_delta *d)
 {
+    count_thought(o, d);
     switch (d->kind) {
     case SRV_DELTA_TEXT:
         if (d->n_text || (o->logprobs && o->kind == SRV_ITEM_MESSAGE))

@@ -92,3 +92,6 @@ XML = HERMES.replace("""{"name": "{{ call.function.name }}", "arguments": {{ cal
 {{ value }}
 </parameter>
 {% endfor %}</function>""")
+
+# A model that always thinks, whatever it is told.
+THINKS = HERMES.replace("{% if enable_thinking is defined and enable_thinking %} <think>\n{% endif %}", " <think>\n")

@@ -6,7 +6,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from serving import Server, check, equal, main, model, packages, parse_events, temp  # noqa: E402
-from retemplate import HERMES, retemplate  # noqa: E402
+from retemplate import HERMES, THINKS, retemplate  # noqa: E402
 
 packages("anthropic")
 import anthropic  # noqa: E402
@@ -173,6 +173,35 @@ def test_thoughts_are_blocks_of_their_own():
     equal(thought, m.content[0].thinking, "the stream's thoughts")
     plain = tool_client().messages.create(**{**request, "thinking": {"type": "disabled"}})
     equal([b.type for b in plain.content], ["text"], "blocks without thinking")
+
+
+def test_thoughts_that_nobody_asked_for_are_not_told():
+    with Server("--model", retemplate(model("story"), temp("thinks.gguf"), THINKS)) as s:
+        c = anthropic.Anthropic(base_url=s.url, api_key="none", max_retries=0)
+        request = {"model": "thinks", "max_tokens": 12, "messages": HELLO, "extra_body": GREEDY}
+        for thinking, want in ({"type": "enabled", "budget_tokens": 1024}, ["thinking"]), ({"type": "disabled"}, []), (None, []):
+            more = {"thinking": thinking} if thinking else {}
+            m = c.messages.create(**request, **more)
+            equal(([b.type for b in m.content], m.usage.output_tokens), (want, 12), f"{thinking}: {m}")
+            with c.messages.stream(**request, **more) as stream:
+                equal([b.type for b in stream.get_final_message().content], want, f"{thinking}: streamed")
+
+
+def test_turns_of_one_speaker_are_one():
+    def tokens(messages):
+        return tool_client().messages.count_tokens(model="tools", messages=messages).input_tokens
+    parts = [{"type": "text", "text": "I look."}, {"type": "tool_use", "id": "a", "name": "look", "input": {"at": "fox"}}]
+    result = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "red"}]}]
+    equal(tokens(HELLO + [{"role": "assistant", "content": [p]} for p in parts] + result),
+          tokens(HELLO + [{"role": "assistant", "content": parts}] + result), "tokens of the prompt")
+
+
+def test_no_more_than_one_call():
+    look = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {"at": {"type": "string"}}}}
+    request = {"model": "tools", "max_tokens": 4, "messages": HELLO, "tools": [look]}
+    for off in (True, False, None):
+        check(tool_client().messages.create(**request, tool_choice={"type": "auto", "disable_parallel_tool_use": off}).usage.output_tokens == 4, f"{off}")
+    refused(anthropic.BadRequestError, 400, "disable_parallel_tool_use", tools=[look], tool_choice={"type": "auto", "disable_parallel_tool_use": "yes"})
 
 
 def refused(error, status, says, **request):

@@ -217,6 +217,23 @@ def test_completion_streamed():
     equal(tokens, whole.logprobs.tokens, "tokens")
 
 
+def test_offsets_do_not_depend_on_stops():
+    plain = complete(logprobs=0, max_tokens=12).choices[0]
+    word = plain.text.split()[1]
+    held = complete(logprobs=0, max_tokens=12, stop=[word[-3:] + plain.text.split(word)[1][:2] + "QQQ"]).choices[0]
+    equal((held.text, held.logprobs.text_offset), (plain.text, plain.logprobs.text_offset), "offsets")
+    for choice in (plain, held):
+        ends = choice.logprobs.text_offset[1:] + [len(choice.text)]
+        equal([choice.text[a:b] for a, b in zip(choice.logprobs.text_offset, ends)], choice.logprobs.tokens, "tokens")
+
+
+def test_the_token_that_came_is_among_the_likeliest():
+    for n in (0, 1, 5):
+        lp = complete(logprobs=n, temperature=2, top_p=1, seed=3, max_tokens=12, echo=True).choices[0].logprobs
+        for token, logprob, top in list(zip(lp.tokens, lp.token_logprobs, lp.top_logprobs))[1:]:
+            check(top[token] >= logprob - 1e-9 and n <= len(top) <= n + 1 or n == 0 and len(top) == 1, f"{token!r} {logprob} {top}")
+
+
 # ---- responses ----
 def respond(**kw):
     kw = {"model": "story", "input": "What is 7 + 5?", "temperature": 0, "max_output_tokens": 24} | kw
@@ -575,6 +592,56 @@ def test_reasoning():
     equal((message.content, message.reasoning_content), ("Yes.", "I see."), "split")
     message = chat(model="tools", extra_body=think | {"reasoning_format": "none"}).choices[0].message
     equal(message.content, "I see.</think>\n\nYes.", "not split")
+
+
+def test_events_of_a_thought():
+    """A part begins before its text comes and ends after it, as clients that build the answer from events need it."""
+    think = {"grammar": 'root ::= "I see.</think>\\n\\nYes."', "chat_template_kwargs": {"enable_thinking": True}}
+    events = list(respond(model="tools", extra_body=think, stream=True))
+    kinds = [e.type.removeprefix("response.") for e in events if getattr(e, "output_index", None) == 0]
+    once = [k for i, k in enumerate(kinds) if i == 0 or kinds[i - 1] != k]
+    equal(once, ["output_item.added", "content_part.added", "reasoning_text.delta", "reasoning_text.done", "content_part.done", "output_item.done"], "events")
+    part = next(e.part for e in events if e.type == "response.content_part.done")
+    equal((part.type, part.text), ("reasoning_text", "I see."), "the part")
+    usage = events[-1].response.usage
+    thought = usage.output_tokens_details.reasoning_tokens
+    check(0 < thought < usage.output_tokens, f"{usage}")
+    equal(respond(model="tools", extra_body=think).usage.output_tokens_details.reasoning_tokens, thought, "in one piece")
+    equal(respond().usage.output_tokens_details.reasoning_tokens, 0, "without thoughts")
+
+
+def test_a_call_belongs_to_the_turn_before_it():
+    calls = [{"id": f"c{i}", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 7}"}} for i in range(2)]
+    done = [{"role": "tool", "tool_call_id": f"c{i}", "content": "12"} for i in range(2)]
+    turns = ASK + [{"role": "assistant", "content": "Well.", "tool_calls": calls}] + done
+    want = chat(model="tools", messages=turns, tools=[ADD]).usage.prompt_tokens - chat(model="tools", tools=[ADD]).usage.prompt_tokens
+    items = ASK + [{"role": "assistant", "content": "Well."}]
+    items += [{"type": "function_call", "call_id": c["id"], **c["function"]} for c in calls]
+    items += [{"type": "function_call_output", "call_id": d["tool_call_id"], "output": d["content"]} for d in done]
+    tools = [{"type": "function", **ADD["function"]}]
+    got = respond(model="tools", input=items, tools=tools).usage.input_tokens - respond(model="tools", input=ASK, tools=tools).usage.input_tokens
+    equal(got, want, "tokens of the turns")
+
+
+def test_no_more_than_one_call():
+    """Where parallel calls are not wanted the answer is over with the first one."""
+    grammar = {"grammar": CALL + ' "\\n<tool_call>\\n{\\"name\\": \\"add\\", \\"arguments\\": {\\"a\\": 1}}\\n</tool_call> and so on"'}
+    equal(len(call(extra_body=grammar, max_tokens=200).choices[0].message.tool_calls), 2, "calls")
+    one = {"extra_body": grammar, "parallel_tool_calls": False, "max_tokens": 200}
+    choice = call(**one).choices[0]
+    equal((len(choice.message.tool_calls), choice.message.content, choice.finish_reason), (1, "Well.", "tool_calls"), f"{choice}")
+    chunks = list(call(**one, stream=True))
+    equal({d.index for c in chunks for d in c.choices[0].delta.tool_calls or []}, {0}, "streamed calls")
+    equal(("".join(c.choices[0].delta.content or "" for c in chunks).strip(), chunks[-1].choices[0].finish_reason), ("Well.", "tool_calls"), "streamed")
+    r = respond(model="tools", input=ASK, tools=[{"type": "function", **ADD["function"]}], extra_body=grammar, max_output_tokens=200, parallel_tool_calls=False)
+    equal(([o.type for o in r.output], r.parallel_tool_calls), (["message", "function_call"], False), f"{r}")
+
+
+def test_names_with_the_tag_of_another_api():
+    equal(chat(model="story").choices[0].message.content,
+          client().chat.completions.create(model="story:latest", messages=ASK, temperature=0, max_tokens=24).choices[0].message.content, "by the name with a tag")
+    refused(openai.NotFoundError, "there is no model", lambda: client().completions.create(model="story:older", prompt="x"))
+
 
 def test_calls_as_xml():
     """A grammar makes the model write a call in the form that its template shows."""
