@@ -106,9 +106,6 @@ bool srv_origin_allowed(const srv_http *h, const char *origin, const char *host)
 {
     const char *colon = strstr(origin, "://");
     const char *name = colon ? colon + 3 : origin;
-    if (srv_cors_allows(h->server->config, origin))
-        return true;
-    if (colon && host && strcasecmp(name, host) == 0) /* its own page */
-        return true;
-    return colon && is_listed(h->server->config, name, host_length(name));
+    bool own = colon && host && strcasecmp(name, host) == 0; /* its own page */
+    return own || srv_cors_allows(h->server->config, origin);
 }

@@ -680,6 +680,11 @@ def test_row_23_other_origins():
             status, headers, _ = d.post("/echo", {}, Origin=origin)
             equal((status, headers["Access-Control-Allow-Origin"]), (wanted, None), f"Origin {origin}")
         equal(d.ask("OPTIONS", "/echo", headers={"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"})[0], 403, "a preflight")
+    for listed in ("*", "chat.example"): # names by which the server is called let in no pages but its own
+        with Driver(f"allowed_host={listed}") as d:
+            for host, origin, wanted in ((f"127.0.0.1:{d.port}", "https://evil.example", 403), (f"127.0.0.1:{d.port}", "http://chat.example:9999", 403),
+                                         ("chat.example", "http://chat.example:9999", 403), ("chat.example", "https://chat.example", 200)):
+                equal(d.ask("POST", "/echo", b"{}", {"Host": host, "Origin": origin})[0], wanted, f"{listed}: Host {host}, Origin {origin}")
     with Driver("cors=https://ok.example") as d:
         status, headers, _ = d.ask("OPTIONS", "/echo", headers={"Origin": "https://ok.example", "Access-Control-Request-Method": "POST",
                                                                 "Access-Control-Request-Headers": "authorization, content-type"})
