@@ -275,7 +275,7 @@ static bool restrict_next(srv_scheduler *s, srv_choice *c, int32_t id, bool *don
 void srv_choice_take(srv_scheduler *s, srv_choice *c, const srv_told *told)
 {
     const srv_job_options *o = &c->job->o;
-    bool stopped = false, done = false;
+    bool stopped = false;
     bitnet_finish finish;
     count(s, c, told->id);
     if ((!o->ignore_eos || c->matcher) && is_end(s, told->id)) {
@@ -288,10 +288,20 @@ void srv_choice_take(srv_scheduler *s, srv_choice *c, const srv_told *told)
         srv_choice_finish(s, c, BITNET_FINISH_STOP_STRING, which_stop(s, c, told->id));
     else if (ends_by_count(s, c, &finish))
         srv_choice_finish(s, c, finish, -1);
-    else if (restrict_next(s, c, told->id, &done) && done)
-        srv_choice_finish(s, c, BITNET_FINISH_EOS, -1);
-    else
+    else {
         c->next = told->id;
+        if (c->matcher)
+            c->waits = ++s->last_wait;
+        else
+            srv_choice_restrict(s, c);
+    }
+}
+
+void srv_choice_restrict(srv_scheduler *s, srv_choice *c)
+{
+    bool done = false;
+    if (restrict_next(s, c, c->next, &done) && done)
+        srv_choice_finish(s, c, BITNET_FINISH_EOS, -1);
 }
 
 void srv_choice_finish(srv_scheduler *s, srv_choice *c, bitnet_finish finish, int stop)

@@ -35,6 +35,8 @@ typedef struct srv_choice {
     int32_t next;            /* chosen, not yet appended */
     size_t n_made;           /* tokens chosen */
     bool no_ends;            /* ends are forbidden until min_tokens are made */
+    uint64_t waits;          /* its turn among those that wait for a mask; 0: it does not */
+    double mask_ms;          /* what masks have taken lately */
     int32_t *ids;            /* all n_made of them, for the receipt; NULL: not wanted */
     srv_bytes text;          /* the same */
     double first_ms;         /* when its first token came */
@@ -153,6 +155,8 @@ struct srv_scheduler {
     srv_part *parts;          /* [max_active] */
     size_t n_items;
     size_t n_made;                 /* tokens chosen in this step */
+    uint64_t last_wait;            /* the last turn that was given for a mask */
+    double step_ms;                /* the last step */
     bitnet_logprob *tops, *chosen; /* scratch of a step */
     size_t cap_tops, cap_chosen;
     float *hidden;
@@ -219,6 +223,8 @@ void srv_choice_close(srv_choice *c);
 /* The prompt is computed; `told` is what choice 0 chose. Begins the other choices. */
 void srv_choices_begin(srv_scheduler *s, srv_job *job, const srv_told *told);
 void srv_choice_take(srv_scheduler *s, srv_choice *c, const srv_told *told);
+/* Restricts what follows c->next, or finishes the choice where nothing may. */
+void srv_choice_restrict(srv_scheduler *s, srv_choice *c);
 void srv_choice_finish(srv_scheduler *s, srv_choice *c, bitnet_finish finish, int stop);
 
 /* ---- scheduler_end.c: on the scheduler's thread ---- */
@@ -231,6 +237,9 @@ void srv_sweep(srv_scheduler *s);
 
 /* ---- scheduler_step.c ---- */
 void srv_step(srv_scheduler *s);
+/* scheduler_masks.c: computes what choices may say next that have waited for it, as many as time
+ * allows. */
+void srv_masks(srv_scheduler *s);
 
 /* ---- scheduler_receipt.c ---- */
 bitnet_status srv_scribe_open(const srv_scheduler *s, srv_scribe **out, bitnet_error *err);

@@ -190,7 +190,7 @@ static size_t compose(srv_scheduler *s, size_t *n_rows)
     for (size_t i = 0; i < s->n_jobs; i++) {
         srv_job *job = s->jobs[i];
         for (int k = 0; !job->prompting && k < job->o.n_choices; k++)
-            if (job->choices[k].live)
+            if (job->choices[k].live && !job->choices[k].waits)
                 add_row(s, &job->choices[k]);
     }
     *n_rows = s->n_items;
@@ -395,13 +395,21 @@ void srv_step(srv_scheduler *s)
     bitnet_error e;
     size_t n_rows, n_prompt;
     end_unwanted(s);
+    srv_masks(s);
+    srv_sweep(s);
     if (s->n_jobs == 0)
         return;
     n_prompt = compose(s, &n_rows);
+    if (s->n_items == 0) { /* those who are left wait for their masks */
+        hand_out(s, false);
+        srv_sweep(s);
+        return;
+    }
     double at = middle(s, n_prompt), begun = srv_now_ms();
     run(s, &e);
     double ms = srv_now_ms() - begun;
     srv_pace_note(&s->pace, n_rows, n_prompt, at, ms);
+    s->step_ms = ms;
     s->n_made = 0;
     for (size_t i = 0; i < s->n_items; i++) {
         const srv_part *part = &s->parts[i];

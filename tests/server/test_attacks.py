@@ -2,6 +2,7 @@
 """Attacks on `bitnet serve` as a stranger would try them, one function for each class of faults that engines of this kind have had;
 SECURITY.md has the table. What must hold of every reply: it comes within some seconds, it is no 5xx, and the server goes on."""
 import contextlib
+import http.client
 import json
 import os
 import threading
@@ -104,6 +105,46 @@ def test_row_15_forms_are_compiled_in_bounds():
                                       + deep + "}}}").encode(), headers={"Content-Type": "application/json"}, allowed=[400])
         for schema in SCHEMAS:
             attack(s, "/v1/chat/completions", {"messages": HELLO, "max_tokens": 2, "response_format": schema_format(schema)})
+        goes_on(s)
+
+
+def tokens_of(server, body):
+    """The number of tokens, as they come: one event for each."""
+    made = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=LONGEST_S + 30)
+    made.request("POST", "/v1/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+    for n, _ in enumerate(line for line in made.getresponse() if line.startswith(b"data: {")):
+        yield n
+    made.close()
+
+
+def test_row_15_slow_grammars_hold_up_nobody():
+    """Each has thousands of ways to go on after every token. Who has none of it goes on at each step, while they take turns."""
+    made, over = [0] * 24, threading.Event()
+
+    def slow(i):
+        grammar = f'# {i}\nroot ::= (x | x x){{0,200000}}\nx ::= [a-zA-Z ,.!?0-9]'
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            for n in tokens_of(s, {"prompt": "Once", "max_tokens": 900, "temperature": 1, "grammar": grammar}):
+                made[i] = n
+                if over.is_set():
+                    return
+
+    with Server("--model", model("nano"), "--no-log-requests", "--parallel", "32") as s:
+        threads = [threading.Thread(target=slow, args=(i,)) for i in range(len(made))]
+        for thread in threads:
+            thread.start()
+        for _ in range(3000):
+            if min(made) > 1:
+                break
+            time.sleep(0.01)
+        before, n = sum(made), 0
+        for n in tokens_of(s, {"prompt": "Once", "max_tokens": 240, "temperature": 0, "ignore_eos": True}):
+            pass
+        theirs = (sum(made) - before) / len(made)
+        over.set()
+        for thread in threads:
+            thread.join()
+        check(n >= 239 and theirs < n / 2, f"{n} tokens without a grammar, while those with one made {theirs:.0f} each")
         goes_on(s)
 
 
