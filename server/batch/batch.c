@@ -13,12 +13,12 @@
 #include <unistd.h>
 
 #include "batch/batch_files.h"
-#include "http/json_limits.h"
+#include "batch/batch_request.h"
 #include "http/short_memory.h"
 #include "http/local.h"
 #include "server.h"
 
-enum { MAX_PARALLEL = 1024, MAX_REFUSALS = 10, STACK_BYTES = 512 * 1024, MAX_VALUES = 262144 };
+enum { MAX_PARALLEL = 1024, MAX_REFUSALS = 10, STACK_BYTES = 512 * 1024 };
 
 typedef struct batch {
     const srv_batch_options *options;
@@ -33,14 +33,6 @@ typedef struct batch {
     srv_batch_progress progress;
     bitnet_error error;
 } batch;
-
-/* A line of IN on its way. */
-typedef struct line_job {
-    size_t line;
-    json_t *request; /* NULL: it is no JSON */
-    bool too_long, too_complex;
-    const char *custom_id; /* of the request; NULL: none */
-} line_job;
 
 static void vtell(bitnet_error *err, bitnet_status status, const char *format, va_list ap)
 {
@@ -90,9 +82,13 @@ static bool is_blank(const char *line, size_t n)
 }
 
 /* True: the line is to be computed. Requires the mutex. */
-static bool wanted(batch *b, const line_job *job)
+static bool wanted(batch *b, const srv_batch_line *job)
 {
     bool same;
+    if (srv_memory_short()) { /* it may lack its custom_id */
+        give_up(b, BITNET_MEMORY, "%s: line %zu: no memory for it", b->options->in, job->line);
+        return false;
+    }
     if (!srv_results_has(b->results, job->line, job->custom_id, &same))
         return true;
     if (same || job->too_long || job->too_complex) /* its custom_id is not known */
@@ -105,19 +101,8 @@ static bool wanted(batch *b, const line_job *job)
     return false;
 }
 
-static void read_line(const batch *b, line_job *job, const char *line, size_t n)
-{
-    srv_json_cost cost = srv_json_measure(line, n);
-    job->too_complex =
-        cost.depth > (size_t)b->server.config->max_depth + 1 || cost.n_values > MAX_VALUES;
-    if (job->too_complex)
-        return;
-    job->request = srv_json_load(line, n, JSON_REJECT_DUPLICATES, NULL);
-    job->custom_id = json_string_value(json_object_get(job->request, "custom_id"));
-}
-
 /* The next line of this shard, known or not. Requires `reading`. */
-static srv_line_kind next_line(batch *b, line_job *job)
+static srv_line_kind next_line(batch *b, srv_batch_line *job)
 {
     const srv_batch_options *o = b->options;
     char *line;
@@ -128,18 +113,18 @@ static srv_line_kind next_line(batch *b, line_job *job)
             return kind;
         if ((b->lines.number - 1) % o->n_shards != o->shard - 1)
             continue;
-        *job = (line_job){.line = b->lines.number, .too_long = kind == SRV_LINE_LONG};
+        *job = (srv_batch_line){.line = b->lines.number, .too_long = kind == SRV_LINE_LONG};
         if (!job->too_long && is_blank(line, n))
             continue;
         if (!job->too_long)
-            read_line(b, job, line, n);
+            srv_batch_line_read(job, line, n, (size_t)b->server.config->max_depth);
         return kind;
     }
 }
 
 /* What a look for a line has brought. True: a line that is to be computed, which runs from now on.
  * Requires `reading`; `why` is errno of a line that cannot be read. */
-static bool begin_line(batch *b, srv_line_kind kind, const line_job *job, int why)
+static bool begin_line(batch *b, srv_line_kind kind, const srv_batch_line *job, int why)
 {
     bool found = kind != SRV_LINE_BAD && kind != SRV_LINE_NONE && kind != SRV_LINE_STOPPED;
     pthread_mutex_lock(&b->mutex);
@@ -164,7 +149,7 @@ static bool is_over(batch *b)
 }
 
 /* False: nothing is left to do. */
-static bool take(batch *b, line_job *job)
+static bool take(batch *b, srv_batch_line *job)
 {
     bool found = false;
     pthread_mutex_lock(&b->reading);
@@ -177,63 +162,6 @@ static bool take(batch *b, line_job *job)
 }
 
 /* ---- what becomes of it ---- */
-
-/* Why the line is no request; NULL: it is one. */
-static const char *fault(const line_job *job, const char **code)
-{
-    static const char *const urls[] = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"};
-    const json_t *body = json_object_get(job->request, "body");
-    const char *method = json_string_value(json_object_get(job->request, "method"));
-    const char *url = json_string_value(json_object_get(job->request, "url"));
-    bool known = false;
-    *code = "invalid_request";
-    for (size_t i = 0; url && i < sizeof urls / sizeof *urls; i++)
-        known |= strcmp(url, urls[i]) == 0;
-    if (job->too_long)
-        return "the line is longer than a request may be (--max-body)";
-    if (job->too_complex)
-        return "the line nests too deep or has too many values";
-    if (!json_is_object(job->request))
-        return "the line is not a JSON object";
-    if (!job->custom_id || !*job->custom_id)
-        return "custom_id must be a text";
-    if (!method || strcmp(method, "POST") != 0)
-        return "method must be \"POST\"";
-    if (!known)
-        return "url must be /v1/chat/completions, /v1/completions or /v1/embeddings";
-    if (!json_is_object(body))
-        return "body must be a JSON object";
-    if (json_is_true(json_object_get(body, "stream")))
-        return "body.stream: a batch has no streams; leave it out";
-    return NULL;
-}
-
-static json_t *result_json(const line_job *job, json_t *response, json_t *error)
-{
-    char id[48];
-    snprintf(id, sizeof id, "batch_req_%zu", job->line);
-    return json_pack("{s:s, s:s?, s:o?, s:o?}", "id", id, "custom_id", job->custom_id, "response",
-                     response, "error", error);
-}
-
-static json_t *refusal_json(const line_job *job, const char *code, const char *why)
-{
-    char message[256];
-    snprintf(message, sizeof message, "line %zu: %s", job->line, why);
-    return result_json(job, NULL, json_pack("{s:s, s:s}", "code", code, "message", message));
-}
-
-/* The reply in the words of a batch; NULL: out of memory. */
-static json_t *reply_json(const line_job *job, const srv_local_reply *reply)
-{
-    json_t *body = srv_json_load(reply->body, reply->n_body, JSON_DECODE_ANY, NULL);
-    if (!body) /* a handler that did not write JSON */
-        body = json_null();
-    return result_json(job,
-                       json_pack("{s:i, s:s, s:o}", "status_code", reply->status, "request_id",
-                                 reply->request_id, "body", body),
-                       NULL);
-}
 
 static void pause_ms(long ms)
 {
@@ -251,7 +179,7 @@ static void pause_long(batch *b, long ms)
 /* Does the server only lack a place, which others' requests leave when they end? */
 static bool lacks_place(const srv_local_reply *reply)
 {
-    json_t *body = srv_json_load(reply->body, reply->n_body, 0, NULL);
+    json_t *body = srv_json_load(reply->body, reply->n_body, JSON_ALLOW_NUL, NULL);
     const char *code = json_string_value(json_object_get(json_object_get(body, "error"), "code"));
     bool busy = code && (strcmp(code, "server_busy") == 0 || strcmp(code, "overloaded") == 0);
     json_decref(body);
@@ -306,23 +234,23 @@ static bool ask(batch *b, const json_t *request, srv_local_reply *reply)
 }
 
 /* One line's result; NULL: there is none, the line stays to be done. */
-static json_t *compute(batch *b, const line_job *job, bool *ok)
+static json_t *compute(batch *b, const srv_batch_line *job, bool *ok)
 {
-    const char *code, *why = fault(job, &code);
+    const char *why = srv_batch_line_fault(job);
     srv_local_reply reply = {0};
     json_t *result = NULL;
     *ok = false;
     if (why)
-        return refusal_json(job, code, why);
+        return srv_batch_refusal(job, why);
     if (ask(b, job->request, &reply)) {
-        result = reply_json(job, &reply);
+        result = srv_batch_answer(job, &reply);
         *ok = reply.status < 400;
     }
     free(reply.body);
     return result;
 }
 
-static void finish(batch *b, const line_job *job)
+static void finish(batch *b, const srv_batch_line *job)
 {
     bool ok, written = false;
     json_t *result = compute(b, job, &ok);
@@ -348,7 +276,7 @@ static void finish(batch *b, const line_job *job)
 static void *work(void *user)
 {
     batch *b = user;
-    line_job job;
+    srv_batch_line job;
     while (take(b, &job)) {
         finish(b, &job);
         json_decref(job.request);

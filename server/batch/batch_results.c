@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "batch/batch_files.h"
+#include "http/short_memory.h"
 
 enum { MAX_LINE = 256 << 20, MAX_LINES = 1 << 30 };
 static const double sync_seconds = 1;
@@ -90,13 +91,13 @@ static bool may_be_result(const char *line, size_t n)
     return strncmp(line, begin, n < sizeof begin - 1 ? n : sizeof begin - 1) == 0;
 }
 
-/* False: the line is no result. */
+/* False: the line is no result. What its numbers are does not matter here. */
 static bool remember(srv_results *r, const char *line, size_t n, bool *no_room)
 {
     const char *custom_id;
-    json_t *result = json_loadb(line, n, 0, NULL);
+    json_t *result = srv_json_load(line, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
     size_t of = line_of(result, &custom_id);
-    *no_room = of && !mark(r, of, digest(custom_id));
+    *no_room = srv_memory_short() || (of && !mark(r, of, digest(custom_id)));
     json_decref(result);
     return of != 0;
 }

@@ -61,6 +61,14 @@ def test_all_apis():
     check("line 5" in got[None]["error"]["message"], f"{got[None]}")
 
 
+def test_zero_characters():
+    """A grammar can make a model write U+0000: the answer is kept, and known when the batch is run again."""
+    path, out = requests(1, grammar='root ::= "a\\x00b"'), fresh("out.jsonl")
+    batch(path, out)
+    equal(text(lines(out)[0]), "a\0b", "the answer")
+    equal(batch(path, out)["known"], 1, "lines that were there")
+
+
 def test_same_words_as_run():
     """Greedy answers are those of the command alone, however many are computed together."""
     out = fresh("out.jsonl")

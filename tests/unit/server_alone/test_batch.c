@@ -27,6 +27,7 @@ static int stop_after;        /* calls; 0: never */
 static const char *full_code; /* what a full server says; NULL: nothing that says it is full */
 static atomic_int n_syncs;    /* of files of results */
 static int sync_error;        /* 0: they succeed */
+static bool no_json;          /* replies cannot be read, as where memory is short */
 
 int fdatasync(int fd)
 {
@@ -66,6 +67,7 @@ bool srv_local_call(srv_local *l, const char *method, const char *path, const ch
                         ? (size_t)sprintf(reply->body, "{\"error\":{\"code\":\"%s\"}}", full_code)
                         : (size_t)sprintf(reply->body, "{\"path\":\"%s\",\"got\":%.*s}", path,
                                           (int)n_body, body);
+    reply->n_body -= no_json;
     pthread_mutex_lock(&lock);
     n_at_once--;
     pthread_mutex_unlock(&lock);
@@ -147,6 +149,7 @@ static int prepare(void **state)
     n_calls = 0;
     n_full = most_at_once = stop_after = sync_error = 0;
     n_syncs = 0;
+    no_json = false;
     full_code = NULL;
     return 0;
 }
@@ -348,6 +351,65 @@ static void bad_lines_are_told(void **state)
     free(long_line);
 }
 
+#define REQUEST(id, body)                                                                          \
+    "{\"custom_id\":\"" id "\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":" body "}" \
+    "\n"
+
+/* The stand-in says what it was asked. */
+static void zero_characters_are_kept(void **state)
+{
+    (void)state;
+    write_file(in, REQUEST("a", "{\"prompt\":\"x\\u0000y\"}") REQUEST("b\\u0000c", "{}"));
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(progress.n_answered, 1);
+    assert_int_equal(progress.n_failed, 1);
+    assert_int_equal(count(read_file(out), "\"got\":{\"prompt\":\"x\\u0000y\"}"), 1);
+    assert_int_equal(count(read_file(out), "\"custom_id\":null"), 1);
+    n_calls = 0;
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(n_calls, 0);
+    assert_int_equal(progress.n_known, 2);
+}
+
+/* As a real it would be another number. */
+static void large_numbers_are_refused_by_name(void **state)
+{
+    (void)state;
+    write_file(in, REQUEST("a", "{\"seed\":12345678901234567890}")
+                       REQUEST("b", "{\"seed\":9223372036854775807}"));
+    assert_int_equal(run(), BITNET_OK);
+    char *text = read_file(out);
+    assert_int_equal(count(text, "\"custom_id\":\"a\",\"response\":null"), 1);
+    assert_int_equal(count(text, "line 1: the line has a number that is too large"), 1);
+    assert_int_equal(count(text, "\"got\":{\"seed\":9223372036854775807}"), 1);
+    assert_int_equal(n_calls, 1);
+}
+
+/* Whoever made them: results are not computed again. */
+static void results_with_large_numbers_are_known(void **state)
+{
+    (void)state;
+    make_input(1);
+    write_file(out, "{\"id\":\"batch_req_1\",\"custom_id\":\"c1\",\"response\":"
+                    "{\"body\":12345678901234567890},\"error\":null}\n");
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(progress.n_known, 1);
+}
+
+/* A reply that cannot be kept is not acknowledged: the line is computed again. */
+static void an_answer_without_memory_is_not_lost(void **state)
+{
+    (void)state;
+    make_input(1);
+    no_json = true;
+    assert_int_equal(run(), BITNET_MEMORY);
+    assert_int_equal(progress.n_answered, 0);
+    assert_string_equal(read_file(out), "");
+    no_json = false;
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(progress.n_answered, 1);
+}
+
 static void a_full_server_is_asked_again(void **state)
 {
     (void)state;
@@ -538,6 +600,10 @@ int main(void)
         TEST(a_cut_line_is_repaired),
         TEST(shards_divide),
         TEST(bad_lines_are_told),
+        TEST(zero_characters_are_kept),
+        TEST(large_numbers_are_refused_by_name),
+        TEST(results_with_large_numbers_are_known),
+        TEST(an_answer_without_memory_is_not_lost),
         TEST(a_full_server_is_asked_again),
         TEST(what_stays_refused_is_recorded),
         TEST(an_idle_input_does_not_keep_it_from_stopping),
