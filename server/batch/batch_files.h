@@ -40,9 +40,9 @@ srv_line_kind srv_lines_next(srv_lines *l, char **line, size_t *n);
 
 typedef struct srv_results srv_results;
 
-/* Opens the file, or makes it; reads what is in it, removes a last line that was cut. Nobody else
- * may open it until it is closed. Fails: IO, ARGUMENT (it holds other things; another batch has
- * it), MEMORY. */
+/* Opens the file, or makes it; reads what is in it, removes the beginning of a result that was cut,
+ * which has no newline. Nobody else may open it until it is closed. Fails: IO, ARGUMENT (it holds
+ * other things, and stays as it is; another batch has it), MEMORY. */
 bitnet_status srv_results_open(const char *path, srv_results **out, bitnet_error *err);
 /* Sees to it that everything is on the disk. False: it is not, errno says why. */
 bool srv_results_close(srv_results *r);

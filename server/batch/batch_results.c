@@ -80,57 +80,79 @@ static size_t line_of(const json_t *result, const char **custom_id)
     if (!id || strncmp(id, prefix, sizeof prefix - 1) != 0)
         return 0;
     char *end;
-    unsigned long n = strtoul(id + sizeof prefix - 1, &end, 10);
-    return *end || n > MAX_LINES ? 0 : n;
+    id += sizeof prefix - 1;
+    unsigned long n = *id >= '0' && *id <= '9' ? strtoul(id, &end, 10) : 0;
+    return n == 0 || *end || n > MAX_LINES ? 0 : n;
 }
 
-/* Is it the beginning of a result as we write them? */
+/* Does the shorter of two texts begin the other one? */
+static bool agree(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    return strncmp(a, b, n < m ? n : m) == 0;
+}
+
+/* Is the line, of n bytes, the beginning of a result as we write them? */
 static bool may_be_result(const char *line, size_t n)
 {
-    static const char begin[] = "{\"id\":\"batch_req_";
-    return strncmp(line, begin, n < sizeof begin - 1 ? n : sizeof begin - 1) == 0;
+    static const char begin[] = "{\"id\":\"batch_req_", then[] = "\",\"custom_id\":";
+    if (strlen(line) != n || !agree(line, begin))
+        return false;
+    const char *rest = line + (n < sizeof begin - 1 ? n : sizeof begin - 1);
+    return agree(rest + strspn(rest, "0123456789"), then);
 }
 
-/* False: the line is no result. What its numbers are does not matter here. */
-static bool remember(srv_results *r, const char *line, size_t n, bool *no_room)
+typedef enum what { A_RESULT, NO_RESULT, NO_ROOM } what;
+
+/* What its numbers are does not matter here. */
+static what remember(srv_results *r, const char *line, size_t n)
 {
     const char *custom_id;
     json_t *result = srv_json_load(line, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
     size_t of = line_of(result, &custom_id);
-    *no_room = srv_memory_short() || (of && !mark(r, of, digest(custom_id)));
+    bool no_room = srv_memory_short() || (of && !mark(r, of, digest(custom_id)));
     json_decref(result);
-    return of != 0;
+    return no_room ? NO_ROOM : of ? A_RESULT : NO_RESULT;
 }
 
-/* Reads all results; *whole: the bytes up to the end of the last whole one. */
-static bitnet_status read_results(srv_results *r, const char *path, off_t *whole, bitnet_error *err)
+/* Whether the file may be written, after its last line or the first one that is no result. What was
+ * cut by the end of a process has no newline: only that is ours to remove. */
+static bitnet_status judge(const srv_lines *lines, srv_line_kind kind, what is, bool may_be_cut,
+                           const char *path, bitnet_error *err)
+{
+    if (is == NO_ROOM)
+        return tell(err, BITNET_MEMORY, "%s: no memory for the list of its lines", path);
+    if (kind == SRV_LINE_BAD)
+        return tell(err, BITNET_IO, "%s: cannot be read: %s", path, strerror(errno));
+    if (kind == SRV_LINE_LONG || (is == NO_RESULT && !may_be_cut))
+        return tell(err, BITNET_ARGUMENT,
+                    "%s: line %zu is no result of a batch, so the file stays as it is; remove that "
+                    "line, or name another file for the results",
+                    path, lines->number);
+    return BITNET_OK;
+}
+
+/* Reads all results; *whole: the bytes up to the end of the last whole one, which may lack its
+ * newline: *no_newline. */
+static bitnet_status read_results(srv_results *r, const char *path, off_t *whole, bool *no_newline,
+                                  bitnet_error *err)
 {
     srv_lines lines;
     char *line;
-    size_t n, bad = 0;
+    size_t n;
     srv_line_kind kind;
-    bool no_room = false;
+    what is = A_RESULT;
+    bool may_be_cut = false;
     srv_lines_open(&lines, r->fd, MAX_LINE);
-    while (!no_room && (kind = srv_lines_next(&lines, &line, &n)) == SRV_LINE) {
-        if (bad) /* what is not whole may only be the last */
-            break;
-        if (remember(r, line, n, &no_room))
-            *whole = (off_t)lines.n_bytes;
-        else
-            bad = lines.number;
-    }
-    bitnet_status st = BITNET_OK;
-    if (no_room)
-        st = tell(err, BITNET_MEMORY, "%s: no memory for the list of its lines", path);
-    else if (kind == SRV_LINE_BAD)
-        st = tell(err, BITNET_IO, "%s: cannot be read: %s", path, strerror(errno));
-    else if (kind == SRV_LINE_LONG || (bad && (kind != SRV_LINE_NONE || *whole == 0)))
-        st = tell(err, BITNET_ARGUMENT,
-                  "%s: line %zu is no result of a batch; name another file for the results", path,
-                  bad ? bad : lines.number);
-    else if (kind == SRV_LINE_CUT && *whole == 0 && !may_be_result(line, n))
-        st = tell(err, BITNET_ARGUMENT,
-                  "%s: holds something else than results; name another file for them", path);
+    do {
+        kind = srv_lines_next(&lines, &line, &n);
+        bool some = kind == SRV_LINE || kind == SRV_LINE_CUT;
+        is = some ? remember(r, line, n) : A_RESULT;
+        may_be_cut = kind == SRV_LINE_CUT && may_be_result(line, n);
+        *no_newline = kind == SRV_LINE_CUT && is == A_RESULT;
+        *whole = some && is == A_RESULT ? (off_t)lines.n_bytes : *whole;
+    } while (kind == SRV_LINE && is == A_RESULT);
+    bitnet_status st = judge(&lines, kind, is, may_be_cut, path, err);
     srv_lines_close(&lines);
     return st;
 }
@@ -161,19 +183,28 @@ static void sync_now(srv_results *r)
 
 /* ---- opening ---- */
 
+/* Removes what was cut; a result that is there but for its newline gets that. */
+static bool end_last_line(int fd, off_t whole, bool no_newline)
+{
+    if (lseek(fd, 0, SEEK_END) != whole && ftruncate(fd, whole) != 0)
+        return false;
+    return !no_newline || write(fd, "\n", 1) == 1;
+}
+
 /* The file alone that this program may spoil: empty, or of results. */
 static bitnet_status prepare(srv_results *r, const char *path, bitnet_error *err)
 {
     off_t whole = 0;
+    bool no_newline = false;
     struct stat st_file;
     if (fstat(r->fd, &st_file) != 0 || !S_ISREG(st_file.st_mode))
         return tell(err, BITNET_ARGUMENT, "%s: results go into a regular file", path);
     if (flock(r->fd, LOCK_EX | LOCK_NB) != 0)
         return tell(err, errno == EWOULDBLOCK ? BITNET_ARGUMENT : BITNET_IO, "%s: %s", path,
                     errno == EWOULDBLOCK ? "another batch is writing it" : strerror(errno));
-    bitnet_status st = read_results(r, path, &whole, err);
-    if (st == BITNET_OK && lseek(r->fd, 0, SEEK_END) != whole && ftruncate(r->fd, whole) != 0)
-        st = tell(err, BITNET_IO, "%s: its last line was cut and cannot be removed: %s", path,
+    bitnet_status st = read_results(r, path, &whole, &no_newline, err);
+    if (st == BITNET_OK && !end_last_line(r->fd, whole, no_newline))
+        st = tell(err, BITNET_IO, "%s: its last line was cut and cannot be mended: %s", path,
                   strerror(errno));
     return st;
 }

@@ -168,6 +168,14 @@ def test_refuses():
     fails(2, "batch", "/dev/null", fresh("o"), "--model", model("nano"), says="is no regular file")
     with open(mine, encoding="utf-8") as f:
         equal(f.read(), "my notes\nand more\n", "somebody's file")
+    for note in ("my notes, a whole line\n", "my notes"):
+        out = fresh("out.jsonl")
+        batch(path, out)
+        with open(out, "a", encoding="utf-8") as f:
+            f.write(note)
+        fails(2, "batch", path, out, "--model", model("nano"), says="out.jsonl: line 3 is no result")
+        with open(out, encoding="utf-8") as f:
+            check(f.read().endswith(note), "somebody's line was removed")
 
 
 if __name__ == "__main__":
