@@ -415,12 +415,14 @@ static void write_all_jobs(bnet_schema *s)
 
 void bnet_schema_read(bnet_span text, bnet_program *p)
 {
-    bnet_schema s = {.p = p, .root = bnet_schema_tree(text, p)};
+    bnet_schema s = {.p = p};
+    bnet_schema_tree(&s, text);
     if (p->status == BITNET_OK)
         write_all_jobs(&s);
     for (size_t i = 0; i < s.n_jobs; i++)
         bnet_free(s.jobs[i].path);
     bnet_free(s.jobs);
+    bnet_free(s.digits);
     if (s.known.slots)
         bnet_strmap_free(&s.known);
     json_decref(s.made);

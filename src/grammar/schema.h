@@ -30,10 +30,18 @@ typedef struct bnet_schema_job {
     uint32_t rule;
 } bnet_schema_job;
 
+/* A number that is no int64, as it stands in the text: a double may be another number. */
+typedef struct bnet_schema_digits {
+    const json_t *number; /* a leaf of the tree */
+    bnet_span text;
+} bnet_schema_digits;
+
 typedef struct bnet_schema {
     bnet_program *p;
     bnet_json_rules json;
     json_t *root;
+    bnet_schema_digits *digits; /* by the addresses of the numbers */
+    size_t n_digits, cap_digits;
     bnet_schema_job *jobs;
     size_t n_jobs, cap_jobs, n_path_bytes;
     bnet_strmap known; /* path to rule */
@@ -75,8 +83,11 @@ unsigned bnet_schema_types(bnet_schema *s, const json_t *node, const char *path)
 uint32_t bnet_schema_count(bnet_schema *s, const json_t *node, const char *path,
                            const char *keyword, uint32_t absent);
 
-/* schema_tree.c: the tree of the text; p has failed where it is not whole. */
-json_t *bnet_schema_tree(bnet_span text, bnet_program *p);
+/* schema_tree.c: makes root and digits of the text, which outlives them; s->p has failed where they
+ * are not whole. */
+void bnet_schema_tree(bnet_schema *s, bnet_span text);
+/* How a real of the tree is written in the text. */
+bnet_span bnet_schema_digits_of(const bnet_schema *s, const json_t *real);
 /* Writes a value as JSON, without blanks. */
 void bnet_schema_json(bnet_schema *s, const json_t *value);
 

@@ -55,9 +55,31 @@ static size_t weight(json_t *v)
     return n;
 }
 
+/* Of equal values: their reals are written alike, too. */
+static bool same_digits(const bnet_schema *s, json_t *a, json_t *b)
+{
+    const char *name;
+    json_t *value;
+    size_t i;
+    bool good = true;
+    if (json_is_real(a)) {
+        bnet_span x = bnet_schema_digits_of(s, a), y = bnet_schema_digits_of(s, b);
+        good = x.n == y.n && memcmp(x.data, y.data, x.n) == 0;
+    }
+    json_object_foreach(a, name, value)
+    {
+        good = good && same_digits(s, value, json_object_get(b, name));
+    }
+    json_array_foreach(a, i, value)
+    {
+        good = good && same_digits(s, value, json_array_get(b, i));
+    }
+    return good;
+}
+
 static bool same(merging *m, json_t *a, json_t *b)
 {
-    return a == b || (work(m, weight(b)) && json_equal(a, b));
+    return a == b || (work(m, weight(b)) && json_equal(a, b) && same_digits(m->s, a, b));
 }
 
 /* What a schema of nothing but a reference refers to. */

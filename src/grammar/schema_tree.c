@@ -7,12 +7,12 @@
 #include "base/json_reader.h"
 
 typedef struct builder {
+    bnet_schema *s;
     bnet_program *p;
     bnet_json_reader r;
     json_t *open[BNET_JSON_DEPTH + 1]; /* lists and objects that are not complete */
     int depth;
     bnet_str key, text;
-    json_t *root;
 } builder;
 
 static void no_memory(builder *b)
@@ -40,6 +40,19 @@ static void read_text(builder *b, bnet_str *into)
         refuse(b, "a character U+0000 has no place in a schema");
 }
 
+/* ---- numbers ---- */
+
+/* Keeps how it is written; returns it, or NULL without memory. */
+static json_t *keep_digits(bnet_schema *s, json_t *number, bnet_span text)
+{
+    if (number && bnet_grow(&s->digits, &s->cap_digits, s->n_digits + 1, sizeof *s->digits)) {
+        s->digits[s->n_digits++] = (bnet_schema_digits){number, text};
+        return number;
+    }
+    json_decref(number);
+    return NULL;
+}
+
 static json_t *number(builder *b)
 {
     int64_t value;
@@ -51,8 +64,25 @@ static json_t *number(builder *b)
     bnet_free(copy);
     if (copy && !finite)
         refuse(b, "a number is too large");
-    return copy && finite ? json_real(real) : NULL;
+    return copy && finite ? keep_digits(b->s, json_real(real), b->r.raw) : NULL;
 }
+
+static int by_address(const void *a, const void *b)
+{
+    uintptr_t x = (uintptr_t)((const bnet_schema_digits *)a)->number;
+    uintptr_t y = (uintptr_t)((const bnet_schema_digits *)b)->number;
+    return (x > y) - (x < y);
+}
+
+bnet_span bnet_schema_digits_of(const bnet_schema *s, const json_t *real)
+{
+    bnet_schema_digits key = {.number = real}, *found = NULL;
+    if (s->n_digits)
+        found = bsearch(&key, s->digits, s->n_digits, sizeof key, by_address);
+    return found ? found->text : (bnet_span){0};
+}
+
+/* ---- the tree ---- */
 
 /* The value that an event is or begins; NULL: the builder has failed. */
 static json_t *value(builder *b)
@@ -90,7 +120,7 @@ static void place(builder *b, json_t *v)
 {
     json_t *in = b->depth ? b->open[b->depth - 1] : NULL;
     if (!in) {
-        b->root = v;
+        b->s->root = v;
     } else if (json_is_array(in)) {
         if (json_array_append_new(in, v) != 0)
             no_memory(b);
@@ -122,16 +152,17 @@ static void take(builder *b)
     }
 }
 
-json_t *bnet_schema_tree(bnet_span text, bnet_program *p)
+void bnet_schema_tree(bnet_schema *s, bnet_span text)
 {
     char why[200];
-    builder b = {.p = p, .r = bnet_json_reader_of(text.data, text.n)};
+    builder b = {.s = s, .p = s->p, .r = bnet_json_reader_of(text.data, text.n)};
     const char *what = bnet_json_measure(text.data, text.n, BNET_JSON_VALUES, why, sizeof why);
     if (what)
-        bnet_program_fail(p, BITNET_ARGUMENT, "schema: it is %s: %s", what, why);
-    while (p->status == BITNET_OK && bnet_json_next(&b.r) != BNET_JSON_END)
+        bnet_program_fail(s->p, BITNET_ARGUMENT, "schema: it is %s: %s", what, why);
+    while (s->p->status == BITNET_OK && bnet_json_next(&b.r) != BNET_JSON_END)
         take(&b);
+    if (s->n_digits)
+        qsort(s->digits, s->n_digits, sizeof *s->digits, by_address);
     bnet_str_free(&b.key);
     bnet_str_free(&b.text);
-    return b.root;
 }

@@ -21,7 +21,18 @@ void bnet_schema_json(bnet_schema *s, const json_t *value)
 
 /* ---- enum and const ---- */
 
-static unsigned type_bits(const json_t *v)
+/* Digits and a fraction of zeros alone: 1.0 is an integer, too. With an exponent it is not looked
+ * at. */
+static bool is_whole(bnet_span digits)
+{
+    const char *point = memchr(digits.data, '.', digits.n);
+    size_t n = point ? (size_t)(point - digits.data) : digits.n, i = n + 1;
+    while (i < digits.n && digits.data[i] == '0')
+        i++;
+    return i >= digits.n && !memchr(digits.data, 'e', n) && !memchr(digits.data, 'E', n);
+}
+
+static unsigned type_bits(const bnet_schema *s, const json_t *v)
 {
     switch (json_typeof(v)) {
     case JSON_STRING:
@@ -29,7 +40,7 @@ static unsigned type_bits(const json_t *v)
     case JSON_INTEGER:
         return BNET_TYPE_INTEGER | BNET_TYPE_NUMBER;
     case JSON_REAL:
-        return BNET_TYPE_NUMBER;
+        return BNET_TYPE_NUMBER | (is_whole(bnet_schema_digits_of(s, v)) ? BNET_TYPE_INTEGER : 0u);
     case JSON_TRUE:
     case JSON_FALSE:
         return BNET_TYPE_BOOLEAN;
@@ -43,6 +54,16 @@ static unsigned type_bits(const json_t *v)
     return 0;
 }
 
+/* A value that has no parts. */
+static void write_leaf(bnet_schema *s, const json_t *v)
+{
+    bnet_span digits = json_is_real(v) ? bnet_schema_digits_of(s, v) : (bnet_span){0};
+    if (digits.n)
+        bnet_program_text(s->p, digits.data, digits.n);
+    else
+        bnet_schema_json(s, v);
+}
+
 /* A value with white space where it may be; as deep as JSON that is read here. */
 static void write_json(bnet_schema *s, json_t *v)
 {
@@ -51,7 +72,7 @@ static void write_json(bnet_schema *s, json_t *v)
     json_t *item;
     size_t i;
     if (json_object_size(v) + json_array_size(v) == 0) {
-        bnet_schema_json(s, v);
+        write_leaf(s, v);
         return;
     }
     bnet_program_text(s->p, object ? "{" : "[", 1);
@@ -82,7 +103,7 @@ static void write_json(bnet_schema *s, json_t *v)
 
 static size_t write_value(bnet_schema *s, json_t *v, unsigned types, bnet_choice *c, size_t n)
 {
-    if (types && !(types & type_bits(v)))
+    if (types && !(types & type_bits(s, v)))
         return n;
     if (n)
         bnet_program_or(s->p, c);

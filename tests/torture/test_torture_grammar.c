@@ -33,6 +33,8 @@ static const row rows[] = {
      "\"a\"}}},{\"properties\":{\"k\":{\"$ref\":\"#/$defs/n\"}}}],"
      "\"$defs\":{\"n\":{\"type\":\"integer\",\"maximum\":9007199254740993}}}",
      "{\"k\":9007199254740993}", "{\"k\":9007199254740994}"},
+    {BITNET_GRAMMAR_JSON_SCHEMA, "{\"enum\":[0.1,2.5,12345678901234567890]}",
+     "12345678901234567890", "12345678901234567168"},
 };
 
 static bool takes(bitnet_grammar *g, const char *text, bitnet_status *st, bitnet_error *err)
