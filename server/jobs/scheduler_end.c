@@ -44,6 +44,7 @@ void srv_job_end(srv_scheduler *s, srv_job *job, bitnet_status status, const cha
     va_start(args, format);
     vsnprintf(e.message, sizeof e.message, format, args);
     va_end(args);
+    srv_events_flush(job); /* its last events may find no room */
     if (status == BITNET_OK && job->no_room)
         srv_no_memory(&e);
     for (int i = 0; i < job->o.n_choices; i++) {
