@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ask/ask_impl.h"
+#include "http/short_memory.h"
 #include "server.h"
 
 static bool refuse(srv_exchange *x, const char *field, const bitnet_error *err)
@@ -36,10 +37,29 @@ static bool compile(srv_exchange *x, const srv_model *model, bitnet_grammar_kind
     return true;
 }
 
+/* A text with the same values, and numbers as short as they can be for that: what a constant of the
+ * schema says is written by its digits. NULL: no memory. */
+static char *schema_text(const json_t *schema)
+{
+    enum { SHORT = 15, EXACT = 17 }; /* digits that survive a double, and that tell all of them */
+    for (unsigned digits = SHORT;; digits++) {
+        char *text =
+            json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
+        if (!text || digits == EXACT)
+            return text;
+        json_t *again = srv_json_load(text, strlen(text), JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        bool same = json_equal(again, schema);
+        json_decref(again);
+        if (same)
+            return text;
+        free(text);
+    }
+}
+
 static bool compile_schema(srv_exchange *x, const srv_model *model, const char *field,
                            const json_t *schema, srv_grammar **out)
 {
-    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = schema_text(schema);
     if (!text)
         return srv_no_room(x);
     bool good = compile(x, model, BITNET_GRAMMAR_JSON_SCHEMA, field, text, strlen(text), out);

@@ -407,6 +407,13 @@ def test_json_schema():
     refused(openai.BadRequestError, "response_format", chat, response_format={"type": "json_schema"})
 
 
+def test_numbers_of_a_schema():
+    """Constants keep their digits; a double of many digits loses none."""
+    for number in ("0.1", "-2.5e-300", "0.30000000000000004", "1.0", "9223372036854775807"):
+        got = chat(response_format=schema_format({"const": json.loads(number)}), max_tokens=60).choices[0].message.content
+        equal(got, number, "a constant")
+
+
 def test_forced_calls():
     for choice in ("required", {"type": "function", "function": {"name": "add"}}):
         reply = chat(model="tools", tools=[ADD], tool_choice=choice, temperature=1, max_tokens=120).choices[0]
