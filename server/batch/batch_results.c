@@ -181,6 +181,20 @@ static void sync_now(srv_results *r)
         fail(r, errno);
 }
 
+/* The name of a new file must be there after the machine's end, too. Where a folder cannot be
+ * synced the file system sees to it. */
+static void sync_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(folder);
+}
+
 /* ---- opening ---- */
 
 /* Removes what was cut; a result that is there but for its newline gets that. */
@@ -206,6 +220,8 @@ static bitnet_status prepare(srv_results *r, const char *path, bitnet_error *err
     if (st == BITNET_OK && !end_last_line(r->fd, whole, no_newline))
         st = tell(err, BITNET_IO, "%s: its last line was cut and cannot be mended: %s", path,
                   strerror(errno));
+    if (st == BITNET_OK && st_file.st_size == 0)
+        sync_folder(path);
     return st;
 }
 

@@ -27,6 +27,7 @@ static int stop_after;        /* calls; 0: never */
 static const char *full_code; /* what a full server says; NULL: nothing that says it is full */
 static atomic_int n_syncs;    /* of files of results */
 static int sync_error;        /* 0: they succeed */
+static int n_folders;         /* that were brought to the disk */
 static bool no_json;          /* replies cannot be read, as where memory is short */
 
 int fdatasync(int fd)
@@ -35,6 +36,14 @@ int fdatasync(int fd)
     atomic_fetch_add(&n_syncs, 1);
     errno = sync_error;
     return sync_error ? -1 : 0;
+}
+
+/* Of folders. */
+int fsync(int fd)
+{
+    struct stat is;
+    n_folders += fstat(fd, &is) == 0 && S_ISDIR(is.st_mode);
+    return 0;
 }
 
 srv_local *srv_local_open(srv_server *server)
@@ -497,6 +506,18 @@ static void results_reach_the_disk_while_it_waits(void **state)
     assert_int_equal(count(read_file(out), "\n"), 6);
 }
 
+/* Else a machine that ends could lose the file with all its results. */
+static void the_name_of_a_new_file_reaches_the_disk(void **state)
+{
+    (void)state;
+    make_input(1);
+    n_folders = 0;
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(n_folders, 1);
+    assert_int_equal(run(), BITNET_OK);
+    assert_int_equal(n_folders, 1);
+}
+
 static void a_failed_sync_is_told_by_its_reason(void **state)
 {
     (void)state;
@@ -638,6 +659,7 @@ int main(void)
         TEST(an_idle_input_does_not_keep_it_from_stopping),
         TEST(a_line_that_was_too_long_is_the_same_line),
         TEST(results_reach_the_disk_while_it_waits),
+        TEST(the_name_of_a_new_file_reaches_the_disk),
         TEST(a_failed_sync_is_told_by_its_reason),
         TEST(other_files_stay),
         TEST(lines_of_others_stay),
