@@ -54,9 +54,20 @@ void bnet_jinja_assign(jinja *m, const jinja_node *target, jinja_value v)
 
 /* ---- members, items, slices ---- */
 
+/* The condition of the loop is asked as far as the member needs it. */
+static void look_ahead(jinja *m, jinja_loop *l, bnet_span name)
+{
+    if (bnet_jinja_named(name, "last") || bnet_jinja_named(name, "nextitem"))
+        bnet_jinja_choose(m, l, l->round + 1);
+    if (bnet_jinja_named(name, "length") || bnet_jinja_named(name, "revindex") ||
+        bnet_jinja_named(name, "revindex0"))
+        bnet_jinja_choose(m, l, SIZE_MAX);
+}
+
 static jinja_value loop_member(jinja *m, jinja_loop *l, bnet_span name)
 {
-    int64_t at = (int64_t)l->at, n = (int64_t)l->items->n;
+    look_ahead(m, l, name);
+    int64_t at = (int64_t)l->round - 1, n = (int64_t)l->items->n;
     const struct {
         const char *name;
         jinja_value value;
@@ -74,7 +85,6 @@ static jinja_value loop_member(jinja *m, jinja_loop *l, bnet_span name)
         return l->items->items[at - 1];
     if (bnet_jinja_named(name, "nextitem") && at + 1 < n)
         return l->items->items[at + 1];
-    (void)m;
     return bnet_jinja_undefined(name);
 }
 

@@ -24,44 +24,68 @@ static void if_statement(jinja *m, const jinja_node *n)
         bnet_jinja_exec(m, n->kids[i]);
 }
 
-/* The items that fulfil the loop's condition. */
-static jinja_value chosen(jinja *m, const jinja_node *n)
+/* One item that the condition is asked for; of several names the values become a tuple. */
+static void ask(jinja *m, jinja_loop *loop)
+{
+    jinja_value all = {.type = JINJA_LIST, .u.list = loop->items};
+    bnet_jinja_push(m, loop->home);
+    bnet_jinja_assign(m, loop->node->a, loop->all->items[loop->asked++]);
+    if (bnet_jinja_true(m, bnet_jinja_eval(m, loop->node->c)))
+        bnet_jinja_append(m, all, bnet_jinja_eval(m, loop->node->a));
+}
+
+/* The condition runs as late as jinja2 lets it run: it may see what the body did before. */
+void bnet_jinja_choose(jinja *m, jinja_loop *loop, size_t wanted)
+{
+    jinja_scope *before = m->scope;
+    uint32_t line = m->line;
+    if (!loop->node->c || loop->items->n >= wanted)
+        return;
+    if (loop->asking)
+        bnet_jinja_fail(m, "a loop's condition asks what the loop does not know yet");
+    loop->asking = true;
+    while (!m->failed && loop->items->n < wanted && loop->asked < loop->all->n)
+        ask(m, loop);
+    loop->asking = false;
+    m->scope = before;
+    m->line = line;
+}
+
+static jinja_loop *loop_of(jinja *m, const jinja_node *n)
 {
     jinja_value all = bnet_jinja_elements(m, bnet_jinja_eval(m, n->b));
-    if (!n->c || m->failed)
-        return all;
-    jinja_value some = bnet_jinja_list_of(m, JINJA_LIST);
-    jinja_scope *before = m->scope;
-    for (size_t i = 0; !m->failed && i < all.u.list->n; i++) {
-        bnet_jinja_push(m, before);
-        bnet_jinja_assign(m, n->a, all.u.list->items[i]);
-        if (bnet_jinja_true(m, bnet_jinja_eval(m, n->c)))
-            bnet_jinja_append(m, some, all.u.list->items[i]);
-        m->scope = before;
-    }
-    return some;
+    jinja_value some = n->c ? bnet_jinja_list_of(m, JINJA_LIST) : all;
+    jinja_loop *loop = bnet_jinja_alloc(m, sizeof *loop);
+    if (loop && !m->failed)
+        *loop = (jinja_loop){.node = n, .home = m->scope, .all = all.u.list, .items = some.u.list};
+    return m->failed ? NULL : loop;
+}
+
+/* True: there is a further round, and it ran. */
+static bool run_round(jinja *m, jinja_loop *loop)
+{
+    bnet_jinja_choose(m, loop, loop->round + 1);
+    if (m->failed || loop->round >= loop->items->n)
+        return false;
+    loop->round++;
+    bnet_jinja_push(m, loop->home);
+    bnet_jinja_define(m, (bnet_span){"loop", 4}, (jinja_value){.type = JINJA_LOOP, .u.loop = loop});
+    bnet_jinja_assign(m, loop->node->a, loop->items->items[loop->round - 1]);
+    bnet_jinja_exec(m, loop->node->d);
+    m->scope = loop->home;
+    return true;
 }
 
 static void for_statement(jinja *m, const jinja_node *n)
 {
-    jinja_value items = chosen(m, n);
-    jinja_loop *loop = bnet_jinja_alloc(m, sizeof *loop);
-    jinja_scope *before = m->scope;
-    if (!loop || m->failed)
+    jinja_loop *loop = loop_of(m, n);
+    if (!loop)
         return;
-    *loop = (jinja_loop){.items = items.u.list};
-    for (; loop->at < loop->items->n && !m->failed && m->flow != FLOW_BREAK; loop->at++) {
-        bnet_jinja_push(m, before);
-        bnet_jinja_define(m, (bnet_span){"loop", 4},
-                          (jinja_value){.type = JINJA_LOOP, .u.loop = loop});
-        bnet_jinja_assign(m, n->a, loop->items->items[loop->at]);
-        bnet_jinja_exec(m, n->d);
-        m->scope = before;
+    while (m->flow != FLOW_BREAK && run_round(m, loop))
         if (m->flow == FLOW_CONTINUE)
             m->flow = FLOW_ON;
-    }
     m->flow = FLOW_ON;
-    if (n->e && loop->items->n == 0)
+    if (n->e && loop->round == 0)
         bnet_jinja_exec(m, n->e);
 }
 

@@ -111,8 +111,13 @@ struct jinja_macro {
 };
 
 struct jinja_loop {
-    jinja_list *items;
-    size_t at;
+    const jinja_node *node;
+    jinja_scope *home;   /* around the loop */
+    jinja_list *all;     /* what is iterated */
+    size_t asked;        /* of these: the condition was asked */
+    bool asking;         /* the condition runs now */
+    jinja_list *items;   /* those that fulfil it, as far as asked; without a condition all */
+    size_t round;        /* 1: the first */
     jinja_value changed; /* what changed() saw last */
 };
 
@@ -317,6 +322,8 @@ void bnet_jinja_define(jinja *m, bnet_span name, jinja_value v);
 void bnet_jinja_assign(jinja *m, const jinja_node *target, jinja_value v);
 
 /* statements (jinja_exec.c) */
+/* Asks the loop's condition until `wanted` items fulfil it or none is left. */
+void bnet_jinja_choose(jinja *m, jinja_loop *loop, size_t wanted);
 void bnet_jinja_exec(jinja *m, const jinja_node *n);
 
 #endif

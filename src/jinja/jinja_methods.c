@@ -102,7 +102,7 @@ static jinja_value loop_cycle(jinja *m, jinja_value self, jinja_args *a)
 {
     if (a->n == 0)
         return bnet_jinja_fail(m, "loop.cycle takes the values to choose from");
-    return a->at[self.u.loop->at % a->n];
+    return a->at[(self.u.loop->round - 1) % a->n];
 }
 
 static jinja_value loop_changed(jinja *m, jinja_value self, jinja_args *a)

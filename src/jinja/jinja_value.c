@@ -310,7 +310,6 @@ const char *bnet_jinja_type_name(jinja_value v)
 
 bool bnet_jinja_true(jinja *m, jinja_value v)
 {
-    (void)m;
     switch (v.type) {
     case JINJA_UNDEFINED:
     case JINJA_NONE:
@@ -328,6 +327,9 @@ bool bnet_jinja_true(jinja *m, jinja_value v)
         return v.u.list->n != 0;
     case JINJA_DICT:
         return v.u.dict->n != 0;
+    case JINJA_LOOP: /* its length */
+        bnet_jinja_choose(m, v.u.loop, SIZE_MAX);
+        return true;
     default:
         return true;
     }

@@ -15,7 +15,7 @@ SOURCE = os.environ.get("BITNET_SOURCE") or os.path.join(os.path.dirname(os.path
 SHARED = os.environ.get("BITNET_SHARED") or os.path.join(SOURCE, "..", "shared")
 PYTHON = os.environ.get("BITNET_PYTHON") or os.path.join(SOURCE, "build", "venv", "bin", "python")
 BUILD = os.environ.get("BITNET_BUILD") or os.path.join(SOURCE, "build", "release")
-NOW, GENERATED = 1700000000, 2000
+NOW, GENERATED, LOOPS = 1700000000, 2000, 2000
 
 if importlib.util.find_spec("jinja2") is None:
     if not os.path.exists(PYTHON) or os.environ.get("BITNET_REEXEC"):
@@ -53,6 +53,8 @@ CASES = r"""
 {{ messages[2].tool_calls[0].function | tojson }}{{ messages[2].tool_calls | tojson(indent=2) }}{{ d | tojson(indent=4, sort_keys=true) }}{{ d|tojson(separators=(',', ':')) }}{{ [] | tojson }}{{ {} | tojson(indent=2) }}{{ '\u00e9\n\t\x01/<>' | tojson }}{{ 1.5|tojson }}{{ [[],{}]|tojson(indent=1) }}
 {% for m in messages %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }}{{ loop.previtem.role if loop.previtem is defined }}{{ loop.nextitem.role if loop.nextitem is defined }}{{ loop.cycle('a','b') }}{% endfor %}
 {% for x in l if x > 1 %}{{ x }}{{ loop.length }}{% else %}none{% endfor %}{% for x in [] %}{% else %}none{% endfor %}{% for x in undefined_thing %}{% else %}e{% endfor %}
+{% set x = namespace(found=false) %}{% for m in messages + messages if m.role == 'user' and not x.found %}{% set x.found = true %}{{ m.role }}{% endfor %}
+{% set x = namespace(found=false) %}{% for m in messages + messages if m.role == 'user' and not x.found %}{% set x.found = true %}{{ loop.length }}{{ loop.last }}{% endfor %}
 {% for i in range(3) %}{% for j in range(i, 5, 2) %}{% if j == 3 %}{% continue %}{% endif %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{{ j }}{{ loop.depth }} {% endfor %}{% endfor %}
 {% set x = 5 %}{% for i in l %}{% set x = i %}{{ x }}{% endfor %}{{ x }}
 {% set ns = namespace(v=1, w='a') %}{% for i in l %}{% set ns.v = ns.v + i %}{% endfor %}{{ ns.v }}{{ ns.w }}{{ ns.q }}
@@ -252,6 +254,20 @@ class Writer:
             return self.tag("set ns = namespace(v=1)") + self.tag(f"set ns.v = {self.expression(1)}") + "{{ ns.v }}"
         return self.tag("macro f(p, q=2)") + self.body(depth - 1) + self.tag("endmacro") + "{{ f(1) }}"
 
+    LOOP_PARTS = [
+        "{{ x }}", "{{ loop.index }}", "{{ loop.first }}", "{{ loop.last }}", "{{ loop.length }}", "{{ loop.revindex }}",
+        "{{ loop.nextitem }}", "{{ loop.previtem }}", "{{ loop.cycle(1, 2, 3) }}", "{{ loop.changed(ns.k) }}", "{% if loop %}y{% endif %}",
+        "{% set ns.k = ns.k + 1 %}", "{% set ns.k = x %}", "{% set ns.f = true %}", "{% set ns.loop = loop %}"]
+
+    def loop(self, depth=2):
+        """A loop whose body changes what its condition sees."""
+        r = self.r
+        asks = ["ns.k < 2", "x != 2", "x is odd", "not ns.f", "ns.k + x < 4", "x > ns.k", "true", "false", "loop is defined"]
+        names, items = r.choice([("x", "range(5)"), ("x", "[1, 2, 2, 3]"), ("x", "[]"), ("x, z", "[[1, 2], [2, 3], [3, 1]]")])
+        body = "".join(self.loop(depth - 1) if depth and r.random() < 0.15 else r.choice(self.LOOP_PARTS) for _ in range(r.randint(1, 5)))
+        asked = r.choice(["", " if " + " and ".join(r.sample(asks, r.randint(1, 2)))])
+        return f"{{% for {names} in {items}{asked} %}}{body}{{% endfor %}}"
+
 
 def main():
     warnings.simplefilter("ignore")  # of Python, about what the templates do
@@ -266,6 +282,9 @@ def main():
     for seed in range(GENERATED):
         # we may refuse what jinja2 prints (a method, a huge integer); what both print must be equal
         both.compare(Writer(seed).body(3), VALUES, may_refuse=True)
+    for seed in range(LOOPS):
+        both.compare("{% set ns = namespace(k=0, f=false) %}{% set y = 0 %}" + Writer(seed).loop()
+                     + "{{ ns.k }}{{ y }}{{ ns.f }}{{ ns.loop.index if ns.loop is defined }}", VALUES)
     both.ours.stdin.close()
     both.failed += both.ours.wait() != 0
     print(f"{both.passed} passed, {both.failed} failed, 0 skipped")

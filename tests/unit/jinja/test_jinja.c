@@ -55,6 +55,28 @@ static void test_conversation(void **state)
            "system|user!");
 }
 
+/* The condition of a loop runs when the loop gets there, or something looks ahead. */
+static void test_loop_conditions(void **state)
+{
+    (void)state;
+    writes("{% set x = namespace(found=false) %}{% for m in messages + messages "
+           "if m.role == 'user' and not x.found %}{% set x.found = true %}{{ m.role }}{% endfor %}",
+           "user");
+    writes("{% set x = namespace(n=0) %}{% for i in range(9) if x.n < 2 %}"
+           "{{ loop.last }}{{ loop.nextitem }}{% set x.n = x.n + 1 %},{% endfor %}",
+           "False1,False2,True,");
+    writes("{% set x = namespace(n=0) %}{% for i in range(3) if x.n < 2 %}"
+           "{{ loop.length }}{{ loop.revindex }}{% set x.n = x.n + 1 %},{% endfor %}",
+           "33,32,31,");
+    writes("{% for a, b in [[1, 2], [3, 4]] if a %}{{ loop.nextitem }}{% endfor %}", "(3, 4)");
+    writes("{% set x = namespace() %}{% for i in list %}{% set x.l = loop %}{% endfor %}"
+           "{{ x.l.index }}{{ x.l.last }}",
+           "3True");
+    refused("{% set x = namespace(l=none) %}{% for i in list if not x.l or x.l.last %}"
+            "{% set x.l = loop %}{% endfor %}",
+            conversation, BITNET_TOKENIZER, "line 1: a loop's condition asks");
+}
+
 static void test_expressions(void **state)
 {
     (void)state;
@@ -154,9 +176,10 @@ static void test_public_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_conversation), cmocka_unit_test(test_expressions),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_small_bounds), cmocka_unit_test(test_public_call),
+        cmocka_unit_test(test_conversation), cmocka_unit_test(test_loop_conditions),
+        cmocka_unit_test(test_expressions),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_bounds),       cmocka_unit_test(test_small_bounds),
+        cmocka_unit_test(test_public_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
