@@ -81,12 +81,18 @@ static void for_statement(jinja *m, const jinja_node *n)
     jinja_loop *loop = loop_of(m, n);
     if (!loop)
         return;
-    while (m->flow != FLOW_BREAK && run_round(m, loop))
+    bool ended = false; /* a round, without break or continue */
+    while (m->flow != FLOW_BREAK && run_round(m, loop)) {
+        ended = ended || m->flow == FLOW_ON;
         if (m->flow == FLOW_CONTINUE)
             m->flow = FLOW_ON;
+    }
     m->flow = FLOW_ON;
-    if (n->e && loop->round == 0)
-        bnet_jinja_exec(m, n->e);
+    if (!n->e || ended)
+        return;
+    bnet_jinja_push(m, loop->home);
+    bnet_jinja_exec(m, n->e);
+    m->scope = loop->home;
 }
 
 /* The text of a block, through the filters around it. */

@@ -257,6 +257,7 @@ class Writer:
     LOOP_PARTS = [
         "{{ x }}", "{{ loop.index }}", "{{ loop.first }}", "{{ loop.last }}", "{{ loop.length }}", "{{ loop.revindex }}",
         "{{ loop.nextitem }}", "{{ loop.previtem }}", "{{ loop.cycle(1, 2, 3) }}", "{{ loop.changed(ns.k) }}", "{% if loop %}y{% endif %}",
+        "{% break %}", "{% if x == 2 %}{% break %}{% endif %}", "{% if x < 2 %}{% continue %}{% endif %}", "{% continue %}",
         "{% set ns.k = ns.k + 1 %}", "{% set ns.k = x %}", "{% set ns.f = true %}", "{% set ns.loop = loop %}"]
 
     def loop(self, depth=2):
@@ -266,7 +267,8 @@ class Writer:
         names, items = r.choice([("x", "range(5)"), ("x", "[1, 2, 2, 3]"), ("x", "[]"), ("x, z", "[[1, 2], [2, 3], [3, 1]]")])
         body = "".join(self.loop(depth - 1) if depth and r.random() < 0.15 else r.choice(self.LOOP_PARTS) for _ in range(r.randint(1, 5)))
         asked = r.choice(["", " if " + " and ".join(r.sample(asks, r.randint(1, 2)))])
-        return f"{{% for {names} in {items}{asked} %}}{body}{{% endfor %}}"
+        other = r.choice(["", "{% else %}none", "{% else %}{% set y = 7 %}{{ y }}"])
+        return f"{{% for {names} in {items}{asked} %}}{body}{other}{{% endfor %}}"
 
 
 def main():

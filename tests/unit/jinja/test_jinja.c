@@ -77,6 +77,19 @@ static void test_loop_conditions(void **state)
             conversation, BITNET_TOKENIZER, "line 1: a loop's condition asks");
 }
 
+/* else of a loop: no round came to its end, be it for want of items, by break or by continue. */
+static void test_loop_else(void **state)
+{
+    (void)state;
+    writes("{% for x in list %}{{ x }}{% break %}{% else %}none{% endfor %}", "3none");
+    writes("{% for x in list %}{{ x }}{% continue %}{% else %}none{% endfor %}", "312none");
+    writes("{% for x in list %}{% if x == 1 %}{% break %}{% endif %}{{ x }}{% else %}none"
+           "{% endfor %}",
+           "3");
+    writes("{% set y = 1 %}{% for x in [] %}{% else %}{% set y = 2 %}{{ y }}{% endfor %}{{ y }}",
+           "21");
+}
+
 static void test_expressions(void **state)
 {
     (void)state;
@@ -177,9 +190,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conversation), cmocka_unit_test(test_loop_conditions),
-        cmocka_unit_test(test_expressions),  cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_bounds),       cmocka_unit_test(test_small_bounds),
-        cmocka_unit_test(test_public_call),
+        cmocka_unit_test(test_loop_else),    cmocka_unit_test(test_expressions),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_small_bounds), cmocka_unit_test(test_public_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
