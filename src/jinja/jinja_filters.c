@@ -113,28 +113,41 @@ static jinja_value indent(jinja *m, jinja_value v, jinja_args *a)
     return bnet_jinja_take(m, &out);
 }
 
+/* The two texts of separators=(",", ":"), where they are given. */
+static void read_separators(jinja *m, jinja_value v, jinja_json_form *form)
+{
+    if (bnet_jinja_is_undefined(v) || v.type == JINJA_NONE)
+        return;
+    if ((v.type != JINJA_TUPLE && v.type != JINJA_LIST) || v.u.list->n != 2 ||
+        v.u.list->items[0].type != JINJA_STRING || v.u.list->items[1].type != JINJA_STRING) {
+        bnet_jinja_fail(m, "tojson: separators are no two strings");
+        return;
+    }
+    form->comma = v.u.list->items[0].u.s;
+    form->colon = v.u.list->items[1].u.s;
+}
+
+/* tojson as transformers defines it, by position too. */
 static jinja_value to_json(jinja *m, jinja_value v, jinja_args *a)
 {
-    jinja_value width = bnet_jinja_arg(a, 0, "indent"), sep = bnet_jinja_arg(a, 1, "separators"),
-                sorted = bnet_jinja_arg(a, 2, "sort_keys");
-    jinja_json_form form = {.indent = -1, .sorted = bnet_jinja_true(m, sorted)};
+    jinja_value ascii = bnet_jinja_arg(a, 0, "ensure_ascii"),
+                width = bnet_jinja_arg(a, 1, "indent"),
+                separators = bnet_jinja_arg(a, 2, "separators"),
+                sorted = bnet_jinja_arg(a, 3, "sort_keys");
+    bool lines = !bnet_jinja_is_undefined(width) && width.type != JINJA_NONE;
+    int64_t n = -1;
     bnet_str out = {0};
-    int64_t n;
-    if (!bnet_jinja_args_are(m, "tojson", a, 1, "indent separators sort_keys ensure_ascii"))
+    if (!bnet_jinja_args_are(m, "tojson", a, 4, "ensure_ascii indent separators sort_keys"))
         return v;
-    if (bnet_jinja_true(m, bnet_jinja_arg(a, JINJA_ARGS, "ensure_ascii")))
+    if (bnet_jinja_true(m, ascii))
         return bnet_jinja_fail(m, "tojson: ensure_ascii is not supported");
-    if (bnet_jinja_whole(width, &n) && n >= 0 && n <= 1000)
-        form.indent = (int)n;
-    else if (!bnet_jinja_is_undefined(width) && width.type != JINJA_NONE)
+    if (lines && (!bnet_jinja_whole(width, &n) || n < 0 || n > 1000))
         return bnet_jinja_fail(m, "tojson: indent is no number of 0 to 1000");
-    if ((sep.type == JINJA_TUPLE || sep.type == JINJA_LIST) && sep.u.list->n == 2 &&
-        sep.u.list->items[0].type == JINJA_STRING && sep.u.list->items[1].type == JINJA_STRING) {
-        form.comma = sep.u.list->items[0].u.s;
-        form.colon = sep.u.list->items[1].u.s;
-    } else if (!bnet_jinja_is_undefined(sep) && sep.type != JINJA_NONE) {
-        return bnet_jinja_fail(m, "tojson: separators are no two strings");
-    }
+    jinja_json_form form = {.indent = (int)n,
+                            .sorted = bnet_jinja_true(m, sorted),
+                            .comma = {lines ? "," : ", ", lines ? 1 : 2},
+                            .colon = {": ", 2}};
+    read_separators(m, separators, &form);
     bnet_jinja_json(m, v, &form, &out);
     return bnet_jinja_take(m, &out);
 }

@@ -286,7 +286,7 @@ jinja_value bnet_jinja_string(jinja *m, jinja_value v); /* the same as a value *
 typedef struct jinja_json_form {
     int indent; /* below 0: one line */
     bool sorted;
-    bnet_span comma, colon; /* n == 0: the usual */
+    bnet_span comma, colon;
 } jinja_json_form;
 void bnet_jinja_json(jinja *m, jinja_value v, const jinja_json_form *form, bnet_str *out);
 

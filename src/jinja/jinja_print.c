@@ -176,13 +176,8 @@ static void json_value(json_job *j, jinja_value v, int depth);
 static void json_gap(json_job *j, int depth, bool first, bool last)
 {
     bool lines = j->form->indent >= 0;
-    if (!first && !last) {
-        bnet_span comma = j->form->comma;
-        if (comma.n)
-            put(j->m, j->out, comma.data, comma.n);
-        else
-            puts_of(j->m, j->out, lines ? "," : ", ");
-    }
+    if (!first && !last)
+        put(j->m, j->out, j->form->comma.data, j->form->comma.n);
     if (!lines)
         return;
     puts_of(j->m, j->out, "\n");
@@ -234,10 +229,7 @@ static void json_dict(json_job *j, const jinja_dict *d, int depth)
         const jinja_pair *pair = pair_at(j, d, i);
         json_gap(j, depth, i == 0, false);
         json_key(j, pair->key);
-        if (j->form->colon.n)
-            put(j->m, j->out, j->form->colon.data, j->form->colon.n);
-        else
-            puts_of(j->m, j->out, ": ");
+        put(j->m, j->out, j->form->colon.data, j->form->colon.n);
         json_value(j, pair->value, depth);
     }
     if (d->n)

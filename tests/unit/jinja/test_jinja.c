@@ -107,6 +107,19 @@ static void test_expressions(void **state)
            "2TrueTrueTrue");
 }
 
+/* ensure_ascii, indent, separators, sort_keys: the order of transformers. */
+static void test_json_arguments(void **state)
+{
+    (void)state;
+    writes("{{ {'b': [1, 2], 'a': 3} | tojson(false, none, ('', '')) }}", "{\"b\"[12]\"a\"3}");
+    writes("{{ {'b': [1, 2], 'a': 3} | tojson(false, none, none, true) }}",
+           "{\"a\": 3, \"b\": [1, 2]}");
+    writes("{{ [1, 2] | tojson(false, 1) }}", "[\n 1,\n 2\n]");
+    writes("{{ [1, 2] | tojson(0, separators=(';', '='), indent=0) }}", "[\n1;\n2\n]");
+    refused("{{ [1] | tojson(2) }}", conversation, BITNET_TOKENIZER, "ensure_ascii");
+    refused("{{ [1] | tojson(separators=(',',)) }}", conversation, BITNET_TOKENIZER, "separators");
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -189,10 +202,11 @@ static void test_public_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_conversation), cmocka_unit_test(test_loop_conditions),
-        cmocka_unit_test(test_loop_else),    cmocka_unit_test(test_expressions),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_small_bounds), cmocka_unit_test(test_public_call),
+        cmocka_unit_test(test_conversation),   cmocka_unit_test(test_loop_conditions),
+        cmocka_unit_test(test_loop_else),      cmocka_unit_test(test_expressions),
+        cmocka_unit_test(test_json_arguments), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_bounds),         cmocka_unit_test(test_small_bounds),
+        cmocka_unit_test(test_public_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
