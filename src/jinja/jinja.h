@@ -5,8 +5,7 @@
  * A template is a stranger's program. It sees the values it is given and the time, nothing else;
  * the steps it makes, how deep its parts nest, the memory it takes and the text it writes are
  * bounded. What it uses beyond our part of the language is refused by name, never skipped.
- * Differences from Jinja: upper, lower, title and capitalize change ASCII letters only; integers
- * have 64 bits. */
+ * Differences from Jinja: integers have 64 bits. */
 #ifndef BNET_JINJA_H
 #define BNET_JINJA_H
 

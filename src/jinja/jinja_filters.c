@@ -14,52 +14,6 @@ static jinja_value trim(jinja *m, jinja_value v, jinja_args *a)
     return m->failed ? v : bnet_jinja_call(m, strip, a);
 }
 
-/* A letter of ASCII in the other case where `upper` says so. */
-static char in_case(char c, bool upper)
-{
-    if (upper && c >= 'a' && c <= 'z')
-        return (char)(c - 32);
-    return !upper && c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
-}
-
-/* which: 'u' all upper, 'l' all lower, 'c' the first upper, 't' the first of each word. */
-static jinja_value change_case(jinja *m, jinja_value v, const jinja_args *a, char which)
-{
-    v = bnet_jinja_string(m, v);
-    if (!bnet_jinja_args_are(m, "a change of case", a, 0, ""))
-        return v;
-    jinja_value copy = bnet_jinja_copy(m, v.u.s.data, v.u.s.n);
-    char *s = m->failed ? NULL : (char *)copy.u.s.data;
-    bool begins = true;
-    for (size_t i = 0; s && i < copy.u.s.n; i++) {
-        bool upper = which == 'u' || ((which == 'c' || which == 't') && begins);
-        unsigned char c = (unsigned char)s[i];
-        begins = which == 't' && c < 128 && strchr(" \t\n\r\f\v-([{<", s[i]) != NULL;
-        s[i] = in_case(s[i], upper);
-    }
-    return copy;
-}
-
-static jinja_value upper(jinja *m, jinja_value v, jinja_args *a)
-{
-    return change_case(m, v, a, 'u');
-}
-
-static jinja_value lower(jinja *m, jinja_value v, jinja_args *a)
-{
-    return change_case(m, v, a, 'l');
-}
-
-static jinja_value capitalize(jinja *m, jinja_value v, jinja_args *a)
-{
-    return change_case(m, v, a, 'c');
-}
-
-static jinja_value title(jinja *m, jinja_value v, jinja_args *a)
-{
-    return change_case(m, v, a, 't');
-}
-
 static jinja_value replace(jinja *m, jinja_value v, jinja_args *a)
 {
     jinja_value from = bnet_jinja_arg(a, 0, "old"), to = bnet_jinja_arg(a, 1, "new");
@@ -231,15 +185,16 @@ static jinja_value unchanged(jinja *m, jinja_value v, jinja_args *a)
 }
 
 static const jinja_named texts[] = {
-    {"abs", absolute},   {"capitalize", capitalize}, {"float", to_float},  {"indent", indent},
-    {"int", to_int},     {"lower", lower},           {"replace", replace}, {"round", rounded},
-    {"safe", unchanged}, {"string", to_string},      {"title", title},     {"tojson", to_json},
-    {"trim", trim},      {"upper", upper},           {NULL, NULL},
+    {"abs", absolute},    {"float", to_float}, {"indent", indent},  {"int", to_int},
+    {"replace", replace}, {"round", rounded},  {"safe", unchanged}, {"string", to_string},
+    {"tojson", to_json},  {"trim", trim},      {NULL, NULL},
 };
 
 static jinja_fn *find_filter(bnet_span name)
 {
     jinja_fn *fn = bnet_jinja_find(texts, name);
+    if (!fn)
+        fn = bnet_jinja_find(bnet_jinja_case_filters, name);
     return fn ? fn : bnet_jinja_find(bnet_jinja_row_filters, name);
 }
 

@@ -96,9 +96,28 @@ static jinja_value str_endswith(jinja *m, jinja_value self, jinja_args *a)
     }
 AS_FILTER(upper)
 AS_FILTER(lower)
-AS_FILTER(title)
 AS_FILTER(capitalize)
 AS_FILTER(replace)
+
+/* The method title: a capital begins each run of letters, also after a digit or an apostrophe. */
+static jinja_value str_title(jinja *m, jinja_value self, jinja_args *a)
+{
+    jinja_value copy = bnet_jinja_copy(m, self.u.s.data, self.u.s.n);
+    bool inside = false;
+    if (!bnet_jinja_args_are(m, "title", a, 0, ""))
+        return self;
+    for (size_t i = 0; i < copy.u.s.n; i++) {
+        char *c = (char *)copy.u.s.data + i;
+        bool letter = (*c | 32) >= 'a' && (*c | 32) <= 'z';
+        if ((unsigned char)*c >= 128)
+            return bnet_jinja_fail(m,
+                                   "title() is for ASCII text only; the filter title takes more");
+        if (letter)
+            *c = (char)(inside ? *c | 32 : *c & ~32);
+        inside = letter;
+    }
+    return copy;
+}
 
 static void split_blanks(jinja *m, bnet_span s, int64_t most, jinja_value out)
 {

@@ -53,6 +53,8 @@ static bool of_case(jinja *m, jinja_value v, bool upper)
     v = bnet_jinja_string(m, v);
     for (size_t i = 0; i < v.u.s.n && !m->failed; i++) {
         char c = v.u.s.data[i];
+        if ((unsigned char)c >= 128)
+            bnet_jinja_fail(m, "tests 'upper' and 'lower' answer for ASCII text only");
         bool letter = (c | 32) >= 'a' && (c | 32) <= 'z';
         if (letter && (c >= 'A' && c <= 'Z') != upper)
             return false;

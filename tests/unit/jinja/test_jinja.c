@@ -120,6 +120,30 @@ static void test_json_arguments(void **state)
     refused("{{ [1] | tojson(separators=(',',)) }}", conversation, BITNET_TOKENIZER, "separators");
 }
 
+static void test_letters(void **state)
+{
+    (void)state;
+    writes("{{ '\xc3\x89"
+           "COLE stra\xc3\x9f"
+           "e'|lower }} {{ '\xc3\xa9"
+           "cole \xf0\x9f\x98\x80'.upper() }}",
+           "\xc3\xa9"
+           "cole stra\xc3\x9f"
+           "e \xc3\x89"
+           "COLE \xf0\x9f\x98\x80");
+    writes(
+        "{{ '\xc3\xa9T\xc3\x89 (\xd0\xb4\xd0\x90)'|title }} {{ '\xc3\xa9T\xc3\x89'|capitalize }}",
+        "\xc3\x89t\xc3\xa9 (\xd0\x94\xd0\xb0) \xc3\x89t\xc3\xa9");
+    writes("{{ \"they're 3d A_b\".title() }} {{ \"they're 3d A_b\"|title }}",
+           "They'Re 3D A_B They're 3d A_b");
+    refused("{{ 'stra\xc3\x9f"
+            "e'|upper }}",
+            conversation, BITNET_TOKENIZER, "U+00DF");
+    refused("{{ '\xce\xa3'.lower() }}", conversation, BITNET_TOKENIZER, "U+03A3");
+    refused("{{ '\xc3\xa9'.title() }}", conversation, BITNET_TOKENIZER, "title()");
+    refused("{{ '\xc3\xa9' is lower }}", conversation, BITNET_TOKENIZER, "'lower'");
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -204,9 +228,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conversation),   cmocka_unit_test(test_loop_conditions),
         cmocka_unit_test(test_loop_else),      cmocka_unit_test(test_expressions),
-        cmocka_unit_test(test_json_arguments), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_bounds),         cmocka_unit_test(test_small_bounds),
-        cmocka_unit_test(test_public_call),
+        cmocka_unit_test(test_json_arguments), cmocka_unit_test(test_letters),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_small_bounds),   cmocka_unit_test(test_public_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
