@@ -134,22 +134,41 @@ static jinja_value raise(jinja *m, jinja_value self, jinja_args *a)
     return (jinja_value){.type = JINJA_UNDEFINED};
 }
 
+/* The format for strftime of C: Python has %f, microseconds, and for a time without a zone %z and
+ * %Z are empty. The full stop at the end tells an empty date from one that does not fit. */
+static void add_format(bnet_str *out, bnet_span s, long microseconds)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        char what = s.data[i] == '%' && i + 1 < s.n ? s.data[i + 1] : '\0';
+        if (what == 'f')
+            bnet_str_addf(out, "%06ld", microseconds);
+        else if (what != 'z' && what != 'Z')
+            bnet_str_add(out, s.data + i, what ? 2 : 1);
+        i += what != '\0';
+    }
+    bnet_str_putc(out, '.');
+}
+
 static jinja_value now(jinja *m, jinja_value self, jinja_args *a)
 {
-    char format[128], text[256];
+    char text[1024];
     bnet_span s = {"", 0};
+    bnet_str format = {0};
     struct tm parts;
-    time_t t = m->limits.now ? (time_t)m->limits.now : time(NULL);
-    (void)self;
+    struct timespec t = {.tv_sec = (time_t)m->limits.now};
+    if (!m->limits.now)
+        clock_gettime(CLOCK_REALTIME, &t);
     if (!bnet_jinja_text_arg(m, a, 0, "format", &s))
         return self;
-    if (s.n >= sizeof format || memchr(s.data, 0, s.n))
-        return bnet_jinja_fail(m, "strftime_now: the format has more than %zu bytes",
-                               sizeof format - 1);
-    memcpy(format, s.data, s.n);
-    format[s.n] = '\0';
-    size_t n = localtime_r(&t, &parts) ? strftime(text, sizeof text, format, &parts) : 0;
-    return bnet_jinja_copy(m, text, n);
+    if (s.n > 127 || (s.n && memchr(s.data, 0, s.n)))
+        return bnet_jinja_fail(m, "strftime_now: the format has more than 127 bytes, or a NUL");
+    add_format(&format, s, t.tv_nsec / 1000);
+    size_t n = !format.failed && localtime_r(&t.tv_sec, &parts)
+                   ? strftime(text, sizeof text, format.data, &parts)
+                   : 0;
+    bnet_str_free(&format);
+    return n ? bnet_jinja_copy(m, text, n - 1)
+             : bnet_jinja_fail(m, "strftime_now: the date cannot be written");
 }
 
 static jinja_value range(jinja *m, jinja_value self, jinja_args *a)

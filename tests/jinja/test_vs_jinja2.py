@@ -79,7 +79,7 @@ CASES = r"""
 {{ d.keys() | list }}{{ d.values() | list }}{{ d | items | list }}{{ d | dictsort }}{{ d | list }}{{ d | length }}
 {{ '3' | int + 4 }}{{ 'x' | int(9) }}{{ 3.7 | int }}{{ '2.5' | float }}{{ 3.14159 | round(2) }}{{ 2.5 | round }}{{ -3 | abs }}{{ (-3) | abs }}{{ true + 1 }}{{ '4.9'|int }}
 {{ raise_exception('no ' ~ a) }}
-{{ strftime_now('%d %b %Y %Y-%m-%d') }}
+{{ strftime_now('%d %b %Y %Y-%m-%d') }}{{ strftime_now('%H:%M:%S.%f|%z|%Z|%%f|%') }}{{ strftime_now('') }}
 {{ 1 / 0 }}
 {{ 'a' + 1 }}
 {{ 'a' < 1 }}

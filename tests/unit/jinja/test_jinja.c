@@ -144,6 +144,26 @@ static void test_letters(void **state)
     refused("{{ '\xc3\xa9' is lower }}", conversation, BITNET_TOKENIZER, "'lower'");
 }
 
+static void test_date(void **state)
+{
+    const bnet_jinja_limits fixed = {.now = 1700000000};
+    bitnet_error err;
+    bnet_str out = {0};
+    size_t digits;
+    (void)state;
+    assert_int_equal(render("{{ strftime_now('%Y %f%z%Z %%f%') }}|{{ strftime_now('') }}", "{}",
+                            &fixed, &out, &err),
+                     BITNET_OK);
+    assert_string_equal(out.data, "2023 000000 %f%|");
+    out.n = 0;
+    assert_int_equal(render("{{ strftime_now('%f') }}", "{}", NULL, &out, &err), BITNET_OK);
+    digits = strspn(out.data, "0123456789");
+    assert_int_equal(digits, 6);
+    assert_int_equal(out.n, 6);
+    bnet_str_free(&out);
+    refused("{{ strftime_now('%c' * 60) }}", "{}", BITNET_TOKENIZER, "cannot be written");
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -229,8 +249,9 @@ int main(void)
         cmocka_unit_test(test_conversation),   cmocka_unit_test(test_loop_conditions),
         cmocka_unit_test(test_loop_else),      cmocka_unit_test(test_expressions),
         cmocka_unit_test(test_json_arguments), cmocka_unit_test(test_letters),
-        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_small_bounds),   cmocka_unit_test(test_public_call),
+        cmocka_unit_test(test_date),           cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_bounds),         cmocka_unit_test(test_small_bounds),
+        cmocka_unit_test(test_public_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
