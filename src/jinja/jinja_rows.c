@@ -158,12 +158,18 @@ static jinja_value unique(jinja *m, jinja_value v, jinja_args *a)
     return out;
 }
 
+/* The first of the least (sign < 0) or greatest elements; texts compare without regard to case. */
 static jinja_value extreme(jinja *m, jinja_value v, int sign)
 {
-    jinja_value all = bnet_jinja_elements(m, v), best = {.type = JINJA_UNDEFINED};
-    for (size_t i = 0; !m->failed && i < all.u.list->n; i++)
-        if (i == 0 || sign * bnet_jinja_order(m, all.u.list->items[i], best) > 0)
-            best = all.u.list->items[i];
+    jinja_value all = bnet_jinja_elements(m, v), best = {.type = JINJA_UNDEFINED}, best_key = best;
+    for (size_t i = 0; !m->failed && i < all.u.list->n; i++) {
+        jinja_value item = all.u.list->items[i];
+        jinja_value key = item.type == JINJA_STRING ? in_lower(m, item) : item;
+        if (i && sign * bnet_jinja_order(m, key, best_key) <= 0)
+            continue;
+        best = item;
+        best_key = key;
+    }
     return best;
 }
 

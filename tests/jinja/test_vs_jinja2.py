@@ -51,6 +51,8 @@ CASES = r"""
 {{ s | upper }}{{ s | title }}{{ s | capitalize }}{{ s | length }}{{ s | replace('b', 'XX') }}{{ s | first }}{{ s | last }}{{ s | reverse }}{{ '  x ' | trim }}|{{ 'xxaxx' | trim('x') }}
 {{ "they're 3d a_b-c (d)" | title }}{{ "they're 3d a_b-c (d)".title() }}{{ 'aB cD' | capitalize }}{{ 'a\x0bb\u2003c' | title }}{{ 'ÉCOLE straße' | lower }}{{ 'école'.upper() }}{{ 'ÉCOLE' is string and 'ab' is lower }}
 {{ l | sort }}{{ l | sort(reverse=true) }}{{ l | join(', ') }}{{ l | sum }}{{ l | max }}{{ l | min }}{{ l | list }}{{ l | reverse | list }}{{ l | map('string') | list }}{{ l | select('odd') | list }}{{ l|reject('eq', 1)|list }}
+{{ ['B', 'a'] | max }}{{ ['B', 'a', 'b', 'A'] | max }}{{ ['B', 'a', 'A'] | min }}{{ ['b', 'C'] | min }}{{ [['b'], ['C']] | min }}{{ [] | max }}{{ s | max }}{{ [1.5, 1, true] | max }}
+{{ ['a', 1] | max }}
 {{ messages | map(attribute='role') | list }}{{ messages | map(attribute='role') | join(',') }}{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | first }}{{ messages | rejectattr('role', 'eq', 'user') | list | length }}{{ messages | selectattr('tool_calls', 'defined') | list | length }}{{ messages | selectattr('content') | list | length }}
 {{ messages[2].tool_calls[0].function | tojson }}{{ messages[2].tool_calls | tojson(indent=2) }}{{ d | tojson(indent=4, sort_keys=true) }}{{ d|tojson(separators=(',', ':')) }}{{ [] | tojson }}{{ {} | tojson(indent=2) }}{{ '\u00e9\n\t\x01/<>' | tojson }}{{ 1.5|tojson }}{{ [[],{}]|tojson(indent=1) }}
 {{ d | tojson(false) }}{{ d | tojson(false, 2) }}{{ d | tojson(0, none, (';', '=')) }}{{ d | tojson(none, none, none, true) }}{{ [l, d] | tojson(separators=('', '')) }}{{ [l, d] | tojson(indent=2, separators=('', '')) }}{{ d | tojson(indent=0) }}

@@ -103,6 +103,8 @@ static void test_expressions(void **state)
            "nd");
     writes("{{ messages | selectattr('role', 'eq', 'user') | map(attribute='content') | first }}",
            "H\xc3\xa9llo");
+    writes("{{ ['B', 'a'] | max }}{{ ['b', 'A', 'a'] | min }}{{ list | max }}{{ [] | min }}",
+           "BA3");
     writes("{{ 'e\xc3\xa9' | length }}{{ 1 < 2 < 3 }}{{ 'b' in text }}{{ one is odd }}",
            "2TrueTrueTrue");
 }
