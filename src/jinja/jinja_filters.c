@@ -113,47 +113,6 @@ static jinja_value to_string(jinja *m, jinja_value v, jinja_args *a)
 
 /* ---- numbers ---- */
 
-static jinja_value to_int(jinja *m, jinja_value v, jinja_args *a)
-{
-    jinja_value other = bnet_jinja_arg(a, 0, "default");
-    int64_t i = 0;
-    char digits[32] = {0}, *end = digits;
-    double f;
-    if (!bnet_jinja_args_are(m, "int", a, 1, "default") || bnet_jinja_whole(v, &i))
-        return bnet_jinja_int(i);
-    if (v.type == JINJA_STRING && v.u.s.n && v.u.s.n < sizeof digits) {
-        memcpy(digits, v.u.s.data, v.u.s.n);
-        i = strtoll(digits, &end, 10);
-        if (end != digits && *end) {
-            f = strtod(digits, &end);
-            i = *end || fabs(f) > 9e18 ? 0 : (int64_t)f;
-        }
-        if (end != digits && !*end && v.u.s.n < 19)
-            return bnet_jinja_int(i);
-    }
-    if (v.type == JINJA_FLOAT && fabs(v.u.f) < 9e18)
-        return bnet_jinja_int((int64_t)v.u.f);
-    return bnet_jinja_is_undefined(other) ? bnet_jinja_int(0) : other;
-}
-
-static jinja_value to_float(jinja *m, jinja_value v, jinja_args *a)
-{
-    jinja_value other = bnet_jinja_arg(a, 0, "default");
-    char digits[64] = {0}, *end = digits;
-    double f;
-    if (!bnet_jinja_args_are(m, "float", a, 1, "default"))
-        return v;
-    if (bnet_jinja_number(v, &f))
-        return bnet_jinja_float(f);
-    if (v.type == JINJA_STRING && v.u.s.n < sizeof digits) {
-        memcpy(digits, v.u.s.data, v.u.s.n);
-        f = strtod(digits, &end);
-        if (end != digits && !*end)
-            return bnet_jinja_float(f);
-    }
-    return bnet_jinja_is_undefined(other) ? bnet_jinja_float(0) : other;
-}
-
 static jinja_value absolute(jinja *m, jinja_value v, jinja_args *a)
 {
     int64_t i;
@@ -185,17 +144,19 @@ static jinja_value unchanged(jinja *m, jinja_value v, jinja_args *a)
 }
 
 static const jinja_named texts[] = {
-    {"abs", absolute},    {"float", to_float}, {"indent", indent},  {"int", to_int},
-    {"replace", replace}, {"round", rounded},  {"safe", unchanged}, {"string", to_string},
-    {"tojson", to_json},  {"trim", trim},      {NULL, NULL},
+    {"abs", absolute},   {"indent", indent},  {"replace", replace},
+    {"round", rounded},  {"safe", unchanged}, {"string", to_string},
+    {"tojson", to_json}, {"trim", trim},      {NULL, NULL},
 };
 
 static jinja_fn *find_filter(bnet_span name)
 {
-    jinja_fn *fn = bnet_jinja_find(texts, name);
-    if (!fn)
-        fn = bnet_jinja_find(bnet_jinja_case_filters, name);
-    return fn ? fn : bnet_jinja_find(bnet_jinja_row_filters, name);
+    const jinja_named *const tables[] = {texts, bnet_jinja_case_filters, bnet_jinja_number_filters,
+                                         bnet_jinja_row_filters};
+    jinja_fn *fn = NULL;
+    for (size_t i = 0; i < BNET_COUNT(tables) && !fn; i++)
+        fn = bnet_jinja_find(tables[i], name);
+    return fn;
 }
 
 bool bnet_jinja_has_filter(bnet_span name)

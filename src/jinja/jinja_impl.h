@@ -303,6 +303,7 @@ bool bnet_jinja_text_arg(jinja *m, const jinja_args *a, size_t position, const c
                          bnet_span *s);
 jinja_fn *bnet_jinja_find(const jinja_named *table, bnet_span name); /* NULL: it has none */
 extern const jinja_named bnet_jinja_case_filters[];                  /* jinja_case.c */
+extern const jinja_named bnet_jinja_number_filters[];                /* jinja_number.c */
 extern const jinja_named bnet_jinja_row_filters[];                   /* jinja_rows.c */
 extern const jinja_named bnet_jinja_string_methods[];                /* jinja_strings.c */
 jinja_value bnet_jinja_filter(jinja *m, bnet_span name, jinja_value v, jinja_args *a);

@@ -80,6 +80,9 @@ CASES = r"""
 {{ s.split(' ') }}{{ s.split() }}{{ ' a  b '.split() }}{{ 'a,b,c'.split(',', 1) }}{{ 'a,b,c'.rsplit(',', 1) }}{{ 'a b  c '.split(none, 1) }}{{ s.startswith('ab') }}{{ s.endswith(('x','ef')) }}{{ s.upper() }}{{ '  x '.strip() }}|{{ 'xyx'.lstrip('x') }}{{ '\n\nx\n'.rstrip('\n') }}|{{ s.replace('a','b') }}{{ s.find('c') }}{{ s.count('d') }}{{ ','.join(['a','b']) }}{{ 'a\nb\r\nc'.splitlines() }}{{ '12'.isdigit() }}{{ s.title() }}{{ s.removeprefix('ab') }}{{'a</think>b'.split('</think>')[-1].lstrip('\n')}}
 {{ d.keys() | list }}{{ d.values() | list }}{{ d | items | list }}{{ d | dictsort }}{{ d | list }}{{ d | length }}
 {{ '3' | int + 4 }}{{ 'x' | int(9) }}{{ 3.7 | int }}{{ '2.5' | float }}{{ 3.14159 | round(2) }}{{ 2.5 | round }}{{ -3 | abs }}{{ (-3) | abs }}{{ true + 1 }}{{ '4.9'|int }}
+{{ ' 3 ' | int }}{{ '1_0' | int }}{{ '\t-0_7\n' | int }}{{ '0x1f' | int }}{{ '9223372036854775807' | int }}{{ 'nan' | int }}{{ '1e999' | int }}{{ n | int }}{{ l | int(7) }}{{ '1_0e1_0' | float }}{{ '-iNFinity' | float }}{{ '\x1c3' | int(8) }}
+{{ nothing | int }}
+{{ nothing | float(3) }}
 {{ raise_exception('no ' ~ a) }}
 {{ strftime_now('%d %b %Y %Y-%m-%d') }}{{ strftime_now('%H:%M:%S.%f|%z|%Z|%%f|%') }}{{ strftime_now('') }}
 {{ 1 / 0 }}
@@ -286,6 +289,14 @@ def letters(both):
         both.compare(change, {"x": chr(c)}, may_refuse=c not in often)
 
 
+def numbers(both):
+    """Texts that are numbers, and nearly so."""
+    r = random.Random(1)
+    for _ in range(LOOPS):
+        text = "".join(r.choice(["1", "0", "27", "_", ".", "e", "E-", "+", "-", " ", "\n", "\x1f", "x", "inf", "NaN"]) for _ in range(r.randint(0, 7)))
+        both.compare("{{ x | int }} {{ x | int(none) }} {{ x | float }} {{ x | float(7) }}", {"x": text}, may_refuse="e" in text or "E" in text)
+
+
 def main():
     warnings.simplefilter("ignore")  # of Python, about what the templates do
     both = Both()
@@ -303,6 +314,7 @@ def main():
         both.compare("{% set ns = namespace(k=0, f=false) %}{% set y = 0 %}" + Writer(seed).loop()
                      + "{{ ns.k }}{{ y }}{{ ns.f }}{{ ns.loop.index if ns.loop is defined }}", VALUES)
     letters(both)
+    numbers(both)
     both.ours.stdin.close()
     both.failed += both.ours.wait() != 0
     print(f"{both.passed} passed, {both.failed} failed, 0 skipped")

@@ -166,6 +166,22 @@ static void test_date(void **state)
     refused("{{ strftime_now('%c' * 60) }}", "{}", BITNET_TOKENIZER, "cannot be written");
 }
 
+static void test_numbers_of_text(void **state)
+{
+    (void)state;
+    writes(
+        "{{ ' 3 '|int }} {{ '1_0'|int }} {{ '-0_7\n'|int }} {{ '1__0'|int }} {{ '0x10'|int }} {{ "
+        "'_1'|int(5) }} {{ '1_0.9'|int }} {{ 'inf'|int }} {{ '9223372036854775807'|int }}",
+        "3 10 -7 0 0 5 10 0 9223372036854775807");
+    writes("{{ ' 1.5 '|float }} {{ '1_0e1_0'|float }} {{ '.5'|float }} {{ '0x10'|float }} {{ "
+           "'-Infinity'|float }} {{ '1_.5'|float(2) }} {{ '.'|float }}",
+           "1.5 100000000000.0 0.5 0.0 -inf 2 0.0");
+    refused("{{ '9223372036854775808'|int }}", conversation, BITNET_TOKENIZER, "64 bits");
+    refused("{{ 1e30|int }}", conversation, BITNET_TOKENIZER, "64 bits");
+    refused("{{ '\xd9\xa3'|int }}", conversation, BITNET_TOKENIZER, "ASCII");
+    refused("{{ nothing|int }}", conversation, BITNET_TOKENIZER, "undefined");
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -251,9 +267,9 @@ int main(void)
         cmocka_unit_test(test_conversation),   cmocka_unit_test(test_loop_conditions),
         cmocka_unit_test(test_loop_else),      cmocka_unit_test(test_expressions),
         cmocka_unit_test(test_json_arguments), cmocka_unit_test(test_letters),
-        cmocka_unit_test(test_date),           cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_bounds),         cmocka_unit_test(test_small_bounds),
-        cmocka_unit_test(test_public_call),
+        cmocka_unit_test(test_date),           cmocka_unit_test(test_numbers_of_text),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_small_bounds),   cmocka_unit_test(test_public_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
