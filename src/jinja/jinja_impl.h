@@ -279,6 +279,8 @@ size_t bnet_jinja_characters(bnet_span s);
 bnet_span bnet_jinja_character(bnet_span s, size_t index); /* n == 0: past the end */
 size_t bnet_jinja_blank(bnet_span s);     /* bytes of white space at the beginning */
 size_t bnet_jinja_blank_end(bnet_span s); /* ... at the end */
+/* Takes a line off the beginning of *s, without what ends it. */
+bnet_span bnet_jinja_line(bnet_span *s);
 
 /* printing (jinja_print.c) */
 void bnet_jinja_str(jinja *m, jinja_value v, bnet_str *out);

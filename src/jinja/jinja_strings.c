@@ -194,16 +194,10 @@ static jinja_value str_splitlines(jinja *m, jinja_value self, jinja_args *a)
 {
     bnet_span s = self.u.s;
     jinja_value out = bnet_jinja_list_of(m, JINJA_LIST);
-    if (!bnet_jinja_args_are(m, "splitlines", a, 0, ""))
+    if (!bnet_jinja_args_are(m, "splitlines", a, 0, "") || !bnet_jinja_step(m, s.n))
         return out;
-    while (s.n && !m->failed) {
-        size_t n = 0;
-        while (n < s.n && s.data[n] != '\n' && s.data[n] != '\r')
-            n++;
-        bnet_jinja_append(m, out, bnet_jinja_span((bnet_span){s.data, n}));
-        n += n + 1 < s.n && s.data[n] == '\r' && s.data[n + 1] == '\n' ? 2 : n < s.n;
-        s = (bnet_span){s.data + n, s.n - n};
-    }
+    while (s.n && !m->failed)
+        bnet_jinja_append(m, out, bnet_jinja_span(bnet_jinja_line(&s)));
     return out;
 }
 

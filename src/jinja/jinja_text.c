@@ -1,4 +1,4 @@
-/* jinja_text.c - characters of UTF-8 text, and what Python takes for white space. */
+/* jinja_text.c - characters of UTF-8 text, and what Python takes for white space and for lines. */
 #include "jinja/jinja_impl.h"
 
 static size_t character_bytes(const char *s, size_t n)
@@ -57,4 +57,26 @@ size_t bnet_jinja_blank_end(bnet_span s)
         end = start;
     }
     return s.n - end;
+}
+
+/* Bytes of the end of a line at s; 0: there is none. */
+static size_t line_end_at(const char *s, size_t n)
+{
+    int len = bnet_utf8_len(s, n);
+    uint32_t c = len > 0 ? bnet_utf8_decode(s, len) : 0;
+    if (c == '\r' && n > 1 && s[1] == '\n')
+        return 2;
+    bool ends =
+        (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    return ends ? (size_t)len : 0;
+}
+
+bnet_span bnet_jinja_line(bnet_span *s)
+{
+    bnet_span line = {s->data, 0};
+    size_t end = 0;
+    while (line.n < s->n && (end = line_end_at(s->data + line.n, s->n - line.n)) == 0)
+        line.n++;
+    *s = (bnet_span){s->data + line.n + end, s->n - line.n - end};
+    return line;
 }

@@ -297,6 +297,15 @@ def numbers(both):
         both.compare("{{ x | int }} {{ x | int(none) }} {{ x | float }} {{ x | float(7) }}", {"x": text}, may_refuse="e" in text or "E" in text)
 
 
+def lines(both):
+    """Texts with all that ends a line."""
+    r = random.Random(1)
+    ends = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x1f", "\x85", "\u2028", "\u2029"]
+    for _ in range(LOOPS):
+        text = "".join(r.choice([r.choice(ends), "a", "é", " "]) for _ in range(r.randint(0, 6)))
+        both.compare("{{ x.splitlines() | join('|') }} {{ x.splitlines() | length }}", {"x": text})
+
+
 def main():
     warnings.simplefilter("ignore")  # of Python, about what the templates do
     both = Both()
@@ -315,6 +324,7 @@ def main():
                      + "{{ ns.k }}{{ y }}{{ ns.f }}{{ ns.loop.index if ns.loop is defined }}", VALUES)
     letters(both)
     numbers(both)
+    lines(both)
     both.ours.stdin.close()
     both.failed += both.ours.wait() != 0
     print(f"{both.passed} passed, {both.failed} failed, 0 skipped")

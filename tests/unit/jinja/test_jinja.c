@@ -182,6 +182,17 @@ static void test_numbers_of_text(void **state)
     refused("{{ nothing|int }}", conversation, BITNET_TOKENIZER, "undefined");
 }
 
+static void test_lines(void **state)
+{
+    (void)state;
+    writes("{{ "
+           "'a\\nb\\rc\\r\\nd\\x0be\\x0cf\\x1cg\\x1dh\\x1ei\\x85j\\u2028k\\u2029l'.splitlines()|"
+           "join('|') }}",
+           "a|b|c|d|e|f|g|h|i|j|k|l");
+    writes("{{ 'a\\n\\r\\n'.splitlines() }}{{ ''.splitlines() }}{{ '\\n'.splitlines() }}",
+           "['a', ''][]['']");
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -268,8 +279,9 @@ int main(void)
         cmocka_unit_test(test_loop_else),      cmocka_unit_test(test_expressions),
         cmocka_unit_test(test_json_arguments), cmocka_unit_test(test_letters),
         cmocka_unit_test(test_date),           cmocka_unit_test(test_numbers_of_text),
-        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_small_bounds),   cmocka_unit_test(test_public_call),
+        cmocka_unit_test(test_lines),          cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_bounds),         cmocka_unit_test(test_small_bounds),
+        cmocka_unit_test(test_public_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
