@@ -41,29 +41,43 @@ static jinja_value replace(jinja *m, jinja_value v, jinja_args *a)
     return bnet_jinja_take(m, &out);
 }
 
+/* What `width`, a number or a text, puts before a line. */
+static void indent_of(jinja *m, jinja_value width, bnet_str *space)
+{
+    int64_t n = 4;
+    if (width.type == JINJA_STRING)
+        bnet_str_add(space, width.u.s.data, width.u.s.n);
+    else if (!bnet_jinja_is_undefined(width) && (!bnet_jinja_whole(width, &n) || n < 0 || n > 1000))
+        bnet_jinja_fail(m, "indent: the width is no number of 0 to 1000");
+    for (; width.type != JINJA_STRING && n > 0 && !m->failed; n--)
+        bnet_str_putc(space, ' ');
+}
+
+/* Jinja ends the text with a line feed more and writes each line's end as one. */
 static jinja_value indent(jinja *m, jinja_value v, jinja_args *a)
 {
-    jinja_value width = bnet_jinja_arg(a, 0, "width"), first = bnet_jinja_arg(a, 1, "first"),
-                blank = bnet_jinja_arg(a, 2, "blank");
-    bnet_str out = {0}, space = {0};
-    int64_t n = 4;
-    v = bnet_jinja_string(m, v);
+    bool first = bnet_jinja_true(m, bnet_jinja_arg(a, 1, "first"));
+    bool blank = bnet_jinja_true(m, bnet_jinja_arg(a, 2, "blank"));
+    bnet_str out = {0}, space = {0}, text = {0};
     if (!bnet_jinja_args_are(m, "indent", a, 3, "width first blank"))
         return v;
-    if (width.type == JINJA_STRING)
-        bnet_str_add(&space, width.u.s.data, width.u.s.n);
-    else if (!bnet_jinja_is_undefined(width) && (!bnet_jinja_whole(width, &n) || n < 0 || n > 1000))
-        return bnet_jinja_fail(m, "indent: the width is no number of 0 to 1000");
-    for (; width.type != JINJA_STRING && n > 0; n--)
-        bnet_str_putc(&space, ' ');
-    bool begins = bnet_jinja_true(m, first);
-    for (size_t i = 0; i < v.u.s.n && bnet_jinja_step(m, begins ? space.n : 0); i++) {
-        if (begins && (v.u.s.data[i] != '\n' || bnet_jinja_true(m, blank) || i == 0))
+    if (v.type != JINJA_STRING)
+        return bnet_jinja_fail(m, "indent of %s", bnet_jinja_type_name(v));
+    indent_of(m, bnet_jinja_arg(a, 0, "width"), &space);
+    bnet_str_add(&text, v.u.s.data, v.u.s.n);
+    bnet_str_putc(&text, '\n');
+    bnet_span rest = {text.data, text.failed ? 0 : text.n};
+    for (bool begins = true; rest.n && bnet_jinja_step(m, space.n); begins = false) {
+        bnet_span line = bnet_jinja_line(&rest);
+        if (!begins)
+            bnet_str_putc(&out, '\n');
+        if (begins ? first : blank || line.n)
             bnet_str_add(&out, space.data, space.n);
-        bnet_str_putc(&out, v.u.s.data[i]);
-        begins = v.u.s.data[i] == '\n';
+        bnet_str_add(&out, line.data, line.n);
     }
+    out.failed = out.failed || text.failed || space.failed;
     bnet_str_free(&space);
+    bnet_str_free(&text);
     return bnet_jinja_take(m, &out);
 }
 

@@ -97,7 +97,9 @@ CASES = r"""
 {{ 'a' if false }}{{ [1, 2,] }}{{ {'x': 1,} }}{{ (1) }}{{ ((1), 2) }}
 {{ -a }}{{ +a }}{{ --a }}{{ -b | abs }}{{ not a == 2 }}{{ 2 + 3 * 4 ** 2 }}{{ 2 ** 3 ** 2 }}{{ -2 ** 2 }}{{ 7 % 4 * 2 }}{{ 10 - 3 - 2 }}{{ 'a' ~ 1 + 2 ~ 'b' }}
 {{ messages[0]['content'] | trim | upper + 'x' }}{{ messages | length > 2 }}{{ messages|length-1 }}{{ (messages|length)-1 }}{{ messages[-1].role }}
-{{ 'abc' | indent(2) }}{{ 'a\nb\n\nc' | indent(2) }}|{{ 'a\nb' | indent(2, true) }}|{{ 'a\n\nb' | indent(2, blank=true) }}
+{{ 'abc' | indent(2) }}{{ 'a\nb\n\nc' | indent(2) }}|{{ 'a\nb' | indent(2, true) }}|{{ 'a\n\nb' | indent(2, blank=true) }}{{ '' | indent(2, true) }}|{{ 'a\n\n' | indent(2, blank=true) }}|
+{{ 5 | indent }}
+{{ n | indent }}
 {{ [1,1,2,'A','a']|unique|list }}{{ 'abc'|list }}{{ []|first }}{{ []|last }}{{ {'a':1}|tojson|length }}{{ 'x'|safe }}
 {{ loop }}
 {% endif %}
@@ -304,6 +306,8 @@ def lines(both):
     for _ in range(LOOPS):
         text = "".join(r.choice([r.choice(ends), "a", "é", " "]) for _ in range(r.randint(0, 6)))
         both.compare("{{ x.splitlines() | join('|') }} {{ x.splitlines() | length }}", {"x": text})
+        both.compare("{{ x | indent }} {{ x | indent(2, t) }} {{ x | indent('>', blank=b) }} {{ x | indent(0, b, t) }}",
+                     {"x": text, "t": r.random() < 0.5, "b": r.random() < 0.5})
 
 
 def main():

@@ -191,6 +191,10 @@ static void test_lines(void **state)
            "a|b|c|d|e|f|g|h|i|j|k|l");
     writes("{{ 'a\\n\\r\\n'.splitlines() }}{{ ''.splitlines() }}{{ '\\n'.splitlines() }}",
            "['a', ''][]['']");
+    writes("{{ ''|indent(2, true) }}|{{ 'a\\n\\n'|indent(2, blank=true) }}|{{ 'a\\n\\n'|indent }}",
+           "  |a\n  \n  |a\n\n");
+    writes("{{ '\\na\\r\\nb'|indent('> ', true) }}", "> \n> a\n> b");
+    refused("{{ 5|indent }}", conversation, BITNET_TOKENIZER, "indent of int");
 }
 
 static void test_refusals(void **state)
