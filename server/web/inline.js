@@ -7,6 +7,8 @@ import {el} from "./dom.js";
 const LOOK_BACK = 50; // how many open delimiters a closing one is compared with
 const MAX_URL = 2000;
 const MAX_NESTING = 12; // of emphasis in emphasis: a browser lays deep trees out by recursion
+const MAX_OPEN = 12; // brackets that may begin a link or a picture; what is in several is read once for each
+const MAX_ROUND = 30; // round brackets in one another, in a URL
 const ENTITIES = {amp: "&", lt: "<", gt: ">", quot: "\"", "#39": "'", nbsp: "\u00a0"};
 
 // Where a link may lead: http, https and mailto. Null: nowhere.
@@ -36,8 +38,9 @@ class Scanner {
     this.at = 0;
     this.parts = [];
     this.plain = "";
-    this.brackets = []; // indices of parts
+    this.brackets = []; // indices of parts: the innermost that are open, MAX_OPEN of them
     this.ticks = null;
+    this.noUrlBefore = 0; // where what looked like a URL and is none ends
   }
 
   run() {
@@ -107,7 +110,7 @@ class Scanner {
       this.plain += this.text.slice(this.at, start);
     } else {
       const inside = this.text.slice(start, end).replace(/\n/g, " ");
-      this.push(el("code", null, /^ .*[^ ].* $/.test(inside) ? inside.slice(1, -1) : inside));
+      this.push(el("code", null, isPadded(inside) ? inside.slice(1, -1) : inside));
     }
     this.at = end < 0 ? start : end + length;
     return true;
@@ -149,6 +152,7 @@ class Scanner {
   open(length) {
     this.push({mark: this.text.slice(this.at, this.at + length), bracket: true});
     this.brackets.push(this.parts.length - 1);
+    if (this.brackets.length > MAX_OPEN) this.brackets.shift(); // the outermost is text
     this.at += length;
     return true;
   }
@@ -179,7 +183,7 @@ class Scanner {
     for (; end < limit; end++) {
       const c = text[end];
       if (c === "\n") return null;
-      if (c === "(") depth++;
+      if (c === "(" && ++depth > MAX_ROUND) return null;
       if (c === ")" && --depth === 0) break;
     }
     if (end >= limit) return null;
@@ -200,16 +204,24 @@ class Scanner {
 
   bareUrl() {
     const before = this.text[this.at - 1];
-    if (before && /\w/.test(before)) return false;
+    if (this.brackets.length || this.at < this.noUrlBefore || (before && /\w/.test(before))) return false;
     const m = /^https?:\/\/[^\s<>"'`*[\]\\]{1,2000}/i.exec(this.text.slice(this.at, this.at + MAX_URL));
     if (!m) return false;
     const found = withoutTail(m[0]);
     const url = safeUrl(found);
-    if (!url || this.brackets.length) return false;
+    if (!url) {
+      this.noUrlBefore = this.at + found.length;
+      return false;
+    }
     this.push(link(url, [found]));
     this.at += found.length;
     return true;
   }
+}
+
+// Code that begins and ends with a space, and is not all spaces: one of them on each side is there to be left out.
+function isPadded(code) {
+  return code.startsWith(" ") && code.endsWith(" ") && /[^ ]/.test(code);
 }
 
 // A URL in a sentence: what ends the sentence, and a bracket that was opened before it, are not part of it.

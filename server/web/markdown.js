@@ -4,12 +4,13 @@ import {copyButton, el} from "./dom.js";
 import {inline} from "./inline.js";
 
 const MAX_DEPTH = 8; // of quotes and lists in one another
-const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^`\n]{0,200})$/;
-const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*)$/;
+// In each of these a part ends where the next cannot begin earlier: a line that does not match is known after one pass.
+const FENCE = /^ {0,3}(`{3,}|~{3,}(?!~))[ \t]*([^` \t][^`]{0,199})?$/;
+const HEADING = /^ {0,3}(#{1,6})[ \t]+/;
 const RULE = /^ {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})$/;
 const ITEM = /^( {0,12})([-*+]|\d{1,9}[.)])( {1,4}|\t|$)/;
 const QUOTE = /^ {0,3}> ?/;
-const TABLE_RULE = /^ {0,3}\|? *:?-+:? *(?:\| *:?-+:? *)*\|? *$/;
+const TABLE_RULE = /^ {0,3}\|? *:?-+:?(?: *\| *:?-+:?)* *(?:\| *)?$/;
 const BLANK = /^[ \t]*$/;
 const LONG_LINE = 20000; // regular expressions above are tried on shorter lines alone
 
@@ -102,7 +103,7 @@ const CODE = {
     return Math.min(end + 1, lines.length);
   },
   make(lines) {
-    const [, fence, info] = FENCE.exec(lines[0]);
+    const [, fence, info = ""] = FENCE.exec(lines[0]);
     const closed = lines.length > 1 && closes(lines[lines.length - 1], fence);
     const code = lines.slice(1, closed ? -1 : undefined).join("\n");
     const language = info.trim().split(/[\s{,]/)[0].slice(0, 30);
@@ -120,9 +121,10 @@ function closes(line, fence) {
 const TITLE = {
   end: (lines, at) => at + 1,
   make(lines) {
-    const [, marks, text] = HEADING.exec(lines[0]);
+    const [before, marks] = HEADING.exec(lines[0]);
+    const text = lines[0].slice(before.length).trimEnd().replace(/[ \t]#+$/, "").trimEnd();
     // the page has headings of its own: those of an answer stand below them
-    return el("h" + Math.min(6, marks.length + 2), {class: "level-" + marks.length}, inline(text.replace(/[ \t]{1,50}#{1,50}[ \t]{0,50}$/, "")));
+    return el("h" + Math.min(6, marks.length + 2), {class: "level-" + marks.length}, inline(text));
   },
 };
 
@@ -191,9 +193,8 @@ function items(lines) {
 function itemElement(lines, depth) {
   const box = /^\[([ xX])\] /.exec(lines[0]);
   if (box) lines[0] = (box[1] === " " ? "\u2610 " : "\u2611 ") + lines[0].slice(4);
-  const blocks = blocksOf(lines, depth + 1);
-  if (blocks.length && blocks[0].tagName === "P") blocks.splice(0, 1, ...blocks[0].childNodes); // a tight item has no paragraph
-  return el("li", null, blocks);
+  const [first, ...rest] = blocksOf(lines, depth + 1);
+  return el("li", null, first?.tagName === "P" ? [...first.childNodes] : first, rest); // a tight item has no paragraph
 }
 
 const TABLE = {

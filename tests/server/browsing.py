@@ -122,4 +122,23 @@ def axe_finds(page):
     return [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in ("serious", "critical")]
 
 
-__all__ = ["Tab", "axe_finds", "browser", "Skip"]
+def render(page, text):
+    """Markdown as the page makes elements of it: the milliseconds that it took, and how deep they are in one another."""
+    return page.evaluate("""async (text) => {
+        const {render} = await import(new URL("markdown.js", location.href).href);
+        const box = document.createElement("div");
+        const began = performance.now();
+        render(box, text);
+        const took = performance.now() - began;
+        let depth = 0;
+        for (const e of box.querySelectorAll("*")) {
+            if (e.firstElementChild) continue;
+            let d = 0;
+            for (let p = e; p !== box; p = p.parentNode) d++;
+            depth = Math.max(depth, d);
+        }
+        return [took, depth];
+    }""", text)
+
+
+__all__ = ["Tab", "axe_finds", "browser", "render", "Skip"]

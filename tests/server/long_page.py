@@ -1,7 +1,7 @@
 """The chat page in a real browser, all of it: against a server that misbehaves on demand (mock_server.py)."""
 import json
 
-from browsing import Tab, axe_finds, browser
+from browsing import Tab, axe_finds, browser, render
 from mock_server import Mock
 from serving import check, equal, main, temp, write
 
@@ -625,26 +625,29 @@ def test_time_of_hostile_markdown(mock):
              "lists": "\n".join("  " * (i % 40) + "- a" for i in range(n // 40)), "deep list": "- " * (n // 2), "table": "|a" * 100 + "\n" + "|-" * 100 + "\n" + "|\n" * (n // 2),
              "rule": "-" + " " * n + "x", "table rule": "a|b\n-|-" + " " * 390 + "x\n" * 100, "urls": "http://" * (n // 7), "angles": "<http://a" * (n // 9),
              "spaces": " " * n + "\nx", "entities": "&" * n, "escapes": "\\*" * (n // 2), "lines": "a\n" * (n // 2), "fences": "```\n" * (n // 16),
-             "headings": "# " + "#" * n, "heading spaces": "# a" + " " * n + "b", "brackets in urls": "http://a" + ")" * n, "combining": "a" + "\u0301" * n}
+             "headings": "# " + "#" * n, "heading spaces": "# a" + " " * n + "b", "brackets in urls": "http://a" + ")" * n, "combining": "a" + "\u0301" * n,
+             "urls in a bracket": "[" + "http://" * (n // 7), "no urls": ")http://%" * (n // 9), "fence and a tick": ("```" + " " * 19000 + "`\n") * (n // 19005),
+             "tildes and a tick": ("~" * 19000 + "`\n") * (n // 19002), "table rules": ("a|b\n-|-" + " " * 380 + "x\n") * (n // 390)}
     with Tab(mock.url) as t:
         for name, text in texts.items():
-            took, depth = t.page.evaluate("""async (text) => {
-                const {render} = await import(new URL("markdown.js", location.href).href);
-                const box = document.createElement("div");
-                const began = performance.now();
-                render(box, text);
-                const took = performance.now() - began;
-                let depth = 0;
-                for (const e of box.querySelectorAll("*")) {
-                    if (e.firstElementChild) continue;
-                    let d = 0;
-                    for (let p = e; p !== box; p = p.parentNode) d++;
-                    depth = Math.max(depth, d);
-                }
-                return [took, depth];
-            }""", text)
+            took, depth = render(t.page, text)
             check(took < 3000, f"{name}: {took:.0f} ms for {len(text)} characters")
             check(depth < 60, f"{name}: {depth} elements in one another")
+
+
+PIECES = ("*", "_", "~~", "`", "` ", "[", "![a", "](", "](x)", "](https://x.y)", "<http://a", " http://%", "\\", "\n", " ", "\u2028", "|", "- ", "> ", "# ", "~~~")
+
+
+@with_mock
+def test_time_of_repeated_markdown(mock):
+    """Any two pieces of markdown, one after the other, beside one another and around one another: the time is in proportion to the text."""
+    n = 100000
+    with Tab(mock.url) as t:
+        for one, two in [(one, two) for one in PIECES for two in PIECES]:
+            times = n // len(one + two)
+            for text in (one * times + two * times, (one + two) * times, one + two * (n // len(two)) + one):
+                quick = any(render(t.page, text)[0] < 1500 for _ in range(3))  # the machine may be busy
+                check(quick, f"{one!r} and {two!r}: more than 1.5 s for {len(text)} characters that begin with {text[:40]!r}")
 
 
 def test_phone():

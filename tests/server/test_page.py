@@ -1,7 +1,7 @@
 """The chat page in a real browser, the short way through: a conversation with `bitnet serve` itself (talk, stop, another
 answer, edit, branches, a reload, a restart of the server), then hostile text and accessibility. long_page.py has the rest."""
 import serving
-from browsing import Tab, axe_finds
+from browsing import Tab, axe_finds, render
 from mock_server import Mock, policy
 from serving import check, equal, main, model, run, temp
 
@@ -108,6 +108,18 @@ def test_hostile_text():
         check("<img src=x onerror" in body.inner_text(), "the text is not shown as it is")
         strange = [r for r in mock.requests if r not in ("/", "/health", "/props", "/v1/models") and not r.endswith((".js", ".css", ".svg")) and "receipts" not in r]
         equal(strange, [], "things fetched because of the text")
+    mock.stop()
+
+
+def test_time_of_markdown():
+    """The time is in proportion to the text, and none is too long: each of these was slow, or threw."""
+    n = 200000
+    mock = Mock()
+    with Tab(mock.url) as t:
+        for name, text in (("pictures in pictures", "![a" * (n // 7) + "](x)" * (n // 7)), ("code after a space", "` " + "a" * n + "`"),
+                           ("heading of spaces", ("# " + " " * 19000 + "\u2028\n") * (n // 19000)), ("lines of an item", "- a\n" + "a\n" * n)):
+            took, depth = render(t.page, text)
+            check(took < 3000 and depth < 60, f"{name}: {took:.0f} ms for {len(text)} characters, {depth} elements in one another")
     mock.stop()
 
 
