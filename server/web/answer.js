@@ -1,5 +1,6 @@
 // answer.js - one answer while it is written: asks the server, puts what comes into a message, counts and times it.
 import {ask, getReceipt} from "./api.js";
+import {stamp} from "./conversation.js";
 
 const TOP = 5; // alternatives asked for with each token
 
@@ -86,7 +87,7 @@ export class Answer {
 
   keep() {
     const began = performance.now();
-    this.node.written = Date.now();
+    stamp(this.node);
     this.kept();
     this.keptAt = performance.now();
     this.keepEvery = Math.max(400, (this.keptAt - began) * 20);

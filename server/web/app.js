@@ -1,7 +1,7 @@
 // app.js - the page: which conversation is open, what is being answered, and what the buttons and keys do.
 import * as api from "./api.js";
 import {Answer} from "./answer.js";
-import {addMessage, exportText, importText, isEmpty, merge, messagesTo, newConversation, pack, shown, startOver, titleOf, unpack} from "./conversation.js";
+import {addMessage, exportText, importText, isEmpty, merge, messagesTo, newConversation, nowAfter, pack, shown, startOver, titleOf, unpack} from "./conversation.js";
 import {bar, byId, count, download, el, icon, iconButton, plural, rate} from "./dom.js";
 import {MessageView} from "./message.js";
 import * as settings from "./settings.js";
@@ -33,7 +33,7 @@ function keep(conversation) {
 }
 
 function touch(conversation) {
-  conversation.updated = Date.now();
+  conversation.updated = nowAfter(conversation.updated);
   conversations.set(conversation.id, conversation);
   keep(conversation);
   drawList();

@@ -25,10 +25,24 @@ export function addMessage(parent, role, text) {
   return node;
 }
 
+// When what is done now is done: by the clock, but always after what was done before, though the clock was set back since.
+export const nowAfter = (before) => Math.max(Date.now(), before + 1);
+
+const writtenAt = (node) => node.written || node.created;
+
+// Something was written in a message just now.
+export function stamp(node) {
+  node.written = nowAfter(writtenAt(node));
+}
+
 // Forgets what was answered in a message, which will be written anew.
 export function startOver(node) {
+  stamp(node);
+  forget(node);
+}
+
+function forget(node) {
   for (const field of ["ended", "trouble", "tokens", "numbers", "receipt", "reasoning"]) delete node[field];
-  node.written = Date.now();
 }
 
 // Every message with its parent, parents before kids.
@@ -75,8 +89,6 @@ export function titleOf(conversation) {
 
 // ---- two tabs ----
 
-const writtenAt = (node) => node.written || node.created;
-
 // Takes over what another tab has kept of this conversation, in its packed form: messages that are missing here, and those
 // that were written later there. What is shown here stays. Tells whether there was anything.
 export function merge(c, packed) {
@@ -95,7 +107,8 @@ export function merge(c, packed) {
 }
 
 function rewrite(own, {kids, pick, ...fields}) {
-  startOver(own);
+  forget(own);
+  delete own.written;
   Object.assign(own, fields);
 }
 
@@ -141,6 +154,13 @@ export function importText(text) {
 const string = (v, most = MAX_TEXT) => (typeof v === "string" ? v.slice(0, most) : "");
 const number = (v, otherwise) => (Number.isFinite(v) ? v : otherwise);
 
+// A time that was kept in this browser stays as it is, ahead of the clock too: other tabs compare with it. What is no time, or
+// one that cannot be followed by another, is long ago.
+const keptTime = (v) => (Number.isFinite(v) && v > 0 && v < Number.MAX_SAFE_INTEGER ? v : 0);
+
+// A time of a file is at most now: what is done with the conversation here is later. What is no time is now.
+const fileTime = (v) => Math.min(keptTime(v) || Infinity, Date.now());
+
 function fromMessages(data) {
   const c = newConversation(), system = [];
   c.title = string(data.title, 200);
@@ -166,16 +186,16 @@ function contentText(content) {
 // A conversation from its packed form, whoever wrote that. Nothing of it is trusted; a parent stands before its kids, so that
 // there can be no circle. `id`: as it was kept in this browser, with ids of its messages; else all of them are new.
 export function unpack(from, id) {
-  const c = newConversation();
+  const c = newConversation(), time = id ? keptTime : fileTime;
   c.id = id || c.id;
   c.title = string(from?.title, 200);
   c.system = string(from?.system);
-  c.created = number(from?.created, c.created);
-  c.updated = number(from?.updated, c.updated);
+  c.created = time(from?.created);
+  c.updated = time(from?.updated);
   c.root.pick = number(from?.pick, 0);
   const list = Array.isArray(from?.messages) ? from.messages : [];
   if (list.length > MAX_NODES) throw new Error(`A conversation has more than ${MAX_NODES} messages.`);
-  const nodes = list.map((m, i) => cleanMessage(m, (id && string(m?.id, 40)) || "m" + i));
+  const nodes = list.map((m, i) => cleanMessage(m, (id && string(m?.id, 40)) || "m" + i, time));
   nodes.forEach((node, i) => {
     const parent = list[i]?.parent;
     (Number.isInteger(parent) && parent >= 0 && parent < i ? nodes[parent] : c.root).kids.push(node);
@@ -184,12 +204,12 @@ export function unpack(from, id) {
   return c;
 }
 
-function cleanMessage(from, id) {
+function cleanMessage(from, id, time) {
   const node = {
     id, role: from?.role === "assistant" ? "assistant" : "user", text: string(from?.text),
-    created: number(from?.created, Date.now()), kids: [], pick: number(from?.pick, 0),
+    created: time(from?.created), kids: [], pick: number(from?.pick, 0),
   };
-  if (from?.written) node.written = number(from.written, node.created);
+  if (from?.written) node.written = time(from.written);
   if (from?.reasoning) node.reasoning = string(from.reasoning);
   if (from?.model) node.model = string(from.model, 300);
   if (from?.ended) node.ended = string(from.ended, 40);

@@ -580,6 +580,42 @@ def test_import_of_strange_files(mock):
         equal(t.page.evaluate("window.hacked"), None, "something ran")
 
 
+STRANGE_TIMES = ("9e12", "8.64e15", "2**53 - 1", "1e308", "NaN", "-5", "'soon'", "undefined")
+KEEP = """(time) => new Promise((done) => {
+    const message = (parent, role, more) => ({id: role, parent, role, text: "", pick: 0, created: time, ...more});
+    const failed = message(0, "assistant", {ended: "failed", trouble: "busy", written: time});
+    const kept = {id: "strange", title: "old", system: "", created: time, updated: time, pick: 0, messages: [message(-1, "user", {text: "hello"}), failed]};
+    indexedDB.open("bitnet-chat", 1).onsuccess = (e) => {
+        const transaction = e.target.result.transaction("conversations", "readwrite");
+        transaction.objectStore("conversations").put(kept);
+        transaction.oncomplete = done;
+    };
+})"""
+
+
+@with_mock
+def test_strange_times(mock):
+    """A conversation that was kept with times ahead, or with what is no time: what is done in it holds, and comes to the other tab."""
+    for value in STRANGE_TIMES:
+        with Tab(mock.url) as one:
+            one.page.evaluate(f"({KEEP})({value})")
+            one.page.goto(mock.url + "#strange")
+            one.page.reload()
+            one.ready()
+            two = one.beside()
+            one.last().get_by_role("button", name="Try again").click()
+            one.finished()
+            two.until(f"{value}: the other tab's answer", lambda t=two, o=one: "did not move" in answer(t) and t.messages() == o.messages())
+            for tab, other, title in ((one, two, "first"), (two, one, "second"), (one, two, "third")):
+                tab.page.fill("#title", title)
+                tab.page.press("#title", "Tab")
+                other.until(f"{value}: the title {title}", lambda o=other, w=title: o.titles() == [w])
+            one.page.wait_for_timeout(200)
+            one.page.reload()
+            one.ready()
+            equal([one.titles(), answer(one)], [["third"], answer(two)], f"{value}: after a reload")
+
+
 def test_no_storage():
     """A browser that keeps nothing, or whose storage is full: the page talks all the same and says so."""
     mock = Mock()

@@ -1,9 +1,12 @@
 """The chat page in a real browser, the short way through: a conversation with `bitnet serve` itself (talk, stop, another
 answer, edit, branches, a reload, a restart of the server), then hostile text and accessibility. long_page.py has the rest."""
+import json
+import time
+
 import serving
 from browsing import Tab, axe_finds, render
 from mock_server import Mock, policy
-from serving import check, equal, main, model, run, temp
+from serving import check, equal, main, model, run, temp, write
 
 
 def real_server(*args):
@@ -121,6 +124,37 @@ def test_time_of_markdown():
             took, depth = render(t.page, text)
             check(took < 3000 and depth < 60, f"{name}: {took:.0f} ms for {len(text)} characters, {depth} elements in one another")
     mock.stop()
+
+
+def test_times_ahead():
+    """What is done last holds, also in a conversation whose times lie ahead: in a file of another clock, or since the clock was set back."""
+    mock = Mock()
+    for what, hours, back in (("a file of another clock", 1, 0), ("a clock that was set back", -1, 2)):
+        at = time.time() * 1000 + hours * 3600e3
+        failed = {"parent": 0, "role": "assistant", "text": "", "ended": "failed", "trouble": "busy", "created": at, "written": at}
+        with Tab(mock.url) as t:
+            t.page.set_input_files("#file", write("ahead.json", json.dumps({"format": "bitnet-conversations", "version": 1, "conversations": [
+                {"title": "old", "system": "old", "updated": at, "messages": [{"parent": -1, "role": "user", "text": "hello", "created": at}, failed]}]})))
+            t.until("the conversation", lambda t=t: t.titles() == ["old"])
+            t.page.evaluate("(hours) => { const now = Date.now; Date.now = () => now() - hours * 3600e3; }", back)
+            t.page.fill("#title", "new")
+            t.page.press("#title", "Tab")
+            t.page.click("#settings-open")
+            t.page.fill("#system", "new")
+            t.page.click("#settings .primary")
+            t.last().get_by_role("button", name="Try again").click()
+            t.finished()
+            t.page.wait_for_timeout(200)  # the browser writes in its own time
+            check_last_holds(t, what)
+            t.page.reload()
+            t.ready()
+            check_last_holds(t, what + ", after a reload")
+    mock.stop()
+
+
+def check_last_holds(t, what):
+    equal([t.titles(), t.page.text_content("details.system p")], [["new"], "new"], f"{what}: title and system prompt")
+    check("Once upon" in t.messages()[-1][1], f"{what}: the answer is {t.messages()[-1][1]!r}")
 
 
 def test_accessible():
