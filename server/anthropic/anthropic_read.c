@@ -198,6 +198,21 @@ static json_t *open_turn(const json_t *messages)
     return role && strcmp(role, "assistant") == 0 ? last : NULL;
 }
 
+/* Thoughts of one turn are one text. */
+static int add_reasoning(json_t *turn, const srv_textbuf *more)
+{
+    json_t *there = json_object_get(turn, "reasoning_content");
+    srv_textbuf all = {0};
+    if (there) {
+        srv_textbuf_add(&all, json_string_value(there), json_string_length(there));
+        srv_textbuf_str(&all, "\n");
+    }
+    srv_textbuf_add(&all, more->data, more->n);
+    int bad = json_object_set_new(turn, "reasoning_content", srv_json_buf(&all));
+    srv_textbuf_free(&all);
+    return bad;
+}
+
 /* Adds what is in the list to the member, which is a list too or not there yet. */
 static int add_to(json_t *turn, const char *member, json_t *list)
 {
@@ -217,7 +232,7 @@ static bool push_spoken(srv_exchange *x, const spoken *s, json_t *messages)
     if (json_array_size(s->calls))
         bad |= add_to(m, "tool_calls", s->calls);
     if (s->reasoning.n)
-        bad |= json_object_set_new(m, "reasoning_content", srv_json_buf(&s->reasoning));
+        bad |= add_reasoning(m, &s->reasoning);
     json_decref(m);
     return !bad || srv_no_memory(x);
 }
@@ -235,7 +250,7 @@ static bool read_assistant(srv_exchange *x, json_t *content, const char *where, 
         {
             ok = ok && read_assistant_block(x, block, where, &s);
         }
-    ok = ok && texts_or_empty(x, s.parts) && push_spoken(x, &s, messages);
+    ok = ok && (open_turn(messages) || texts_or_empty(x, s.parts)) && push_spoken(x, &s, messages);
     json_decref(s.parts);
     json_decref(s.calls);
     srv_textbuf_free(&s.reasoning);

@@ -263,7 +263,8 @@ static bool finish_delta(srv_answer *w, srv_delta *d)
         return true;
     d->kind = SRV_DELTA_FINISH;
     d->finish = finish_word(w);
-    d->stop = srv_split_cut(w->voices[w->event.choice].split) ? NULL : w->event.stop;
+    const voice *v = &w->voices[w->event.choice];
+    d->stop = v->called || srv_split_cut(v->split) ? NULL : w->event.stop;
     w->has_event = false;
     return true;
 }

@@ -37,23 +37,50 @@ static bool compile(srv_exchange *x, const srv_model *model, bitnet_grammar_kind
     return true;
 }
 
-/* A text with the same values, and numbers as short as they can be for that: what a constant of the
+/* Writes the number at `from`, of n bytes, with as few digits as tell it; returns their number. No
+ * longer than it was: it has all digits of a double. */
+static size_t shorten(const char *from, size_t n, char *to)
+{
+    enum { SURE = 15, ALL = 17 }; /* digits that any double keeps; that tell it apart */
+    char brief[40];
+    double value = strtod(from, NULL);
+    for (int digits = SURE; digits < ALL; digits++) {
+        snprintf(brief, sizeof brief, "%.*g", digits, value);
+        size_t k = strlen(brief);
+        bool real = strcspn(brief, ".e") < k;
+        if (strtod(brief, NULL) != value || k + (real ? 0 : 2) > n)
+            continue;
+        memcpy(to, brief, k);
+        memcpy(to + k, ".0", real ? 0 : 2);
+        return k + (real ? 0 : 2);
+    }
+    memmove(to, from, n);
+    return n;
+}
+
+/* A text with the same values, and reals as short as they can be for that: what a constant of the
  * schema says is written by its digits. NULL: no memory. */
 static char *schema_text(const json_t *schema)
 {
-    enum { SHORT = 15, EXACT = 17 }; /* digits that survive a double, and that tell all of them */
-    for (unsigned digits = SHORT;; digits++) {
-        char *text =
-            json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
-        if (!text || digits == EXACT)
-            return text;
-        json_t *again = srv_json_load(text, strlen(text), JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-        bool same = json_equal(again, schema);
-        json_decref(again);
-        if (same)
-            return text;
-        free(text);
+    static const char number[] = "+-.0123456789eE";
+    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *to = text;
+    bool quoted = false;
+    for (const char *at = text; at && *at;) {
+        size_t n = quoted || !strchr("-0123456789", *at) ? 0 : strspn(at, number);
+        if (n && strcspn(at, ".eE") < n) {
+            to += shorten(at, n, to);
+            at += n;
+            continue;
+        }
+        quoted ^= *at == '"';
+        n = n ? n : quoted && *at == '\\' && at[1] ? 2 : 1;
+        memmove(to, at, n);
+        to += n, at += n;
     }
+    if (text)
+        *to = '\0';
+    return text;
 }
 
 static bool compile_schema(srv_exchange *x, const srv_model *model, const char *field,

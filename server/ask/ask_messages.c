@@ -4,7 +4,7 @@
 
 #include "ask/ask_impl.h"
 #include "ask/fields.h"
-#include "ask/json_text.h"
+#include "http/short_memory.h"
 
 #define MAX_MESSAGES 8192
 
@@ -66,7 +66,7 @@ static json_t *plain_content(srv_exchange *x, const char *field, const json_t *c
 /* ---- calls that the assistant made ---- */
 
 /* Arguments come as a text of JSON; templates want the object, an empty one for a text of nothing.
- * What is none stays a text. NULL: the client was told. */
+ * What cannot be one as it is stays a text. NULL: the client was told. */
 static json_t *plain_arguments(srv_exchange *x, const char *field, const json_t *arguments)
 {
     const char *text = json_string_value(arguments);
@@ -75,7 +75,7 @@ static json_t *plain_arguments(srv_exchange *x, const char *field, const json_t 
         return json_object();
     if (text && !srv_json_admit(x, field, text, n))
         return NULL;
-    json_t *value = text ? srv_json_value(text, n) : NULL;
+    json_t *value = text ? srv_json_load(text, n, 0, NULL) : NULL;
     if (!json_is_object(value)) {
         json_decref(value);
         value = json_deep_copy(arguments);

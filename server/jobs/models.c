@@ -170,19 +170,14 @@ static srv_entry *first(const srv_models *m, size_t *n)
     return found;
 }
 
-/* The name, or the name before ":latest", which Ollama's clients put behind each. */
-static srv_entry *find_called(const srv_models *m, const char *name)
+/* By its very name, or else by that with a tag. */
+static srv_entry *find_called(const srv_models *m, const char *called)
 {
-    static const char tag[] = ":latest";
-    size_t n = strlen(name), n_tag = sizeof tag - 1;
-    srv_entry *e = srv_models_find(m, name);
-    if (e || n <= n_tag || strcmp(name + n - n_tag, tag) != 0)
-        return e;
-    for (size_t i = 0; i < m->n; i++)
-        if (!m->entries[i]->gone && strlen(m->entries[i]->name) == n - n_tag &&
-            memcmp(m->entries[i]->name, name, n - n_tag) == 0)
-            return m->entries[i];
-    return NULL;
+    srv_entry *e = srv_models_find(m, called);
+    for (size_t i = 0; !e && i < m->n; i++)
+        if (!m->entries[i]->gone && srv_model_is_called(m->entries[i]->name, called))
+            e = m->entries[i];
+    return e;
 }
 
 static srv_entry *choose(const srv_models *m, const char *name)
@@ -359,7 +354,7 @@ bitnet_status srv_models_add(srv_models *m, const char *path, const char *name,
 /* Waits a moment for those who only look at it. Fails: NOT_AVAILABLE, AGAIN. Under the lock. */
 static bitnet_status find_idle(srv_models *m, const char *name, srv_entry **out, bitnet_error *err)
 {
-    srv_entry *e = *out = srv_models_find(m, name);
+    srv_entry *e = *out = find_called(m, name);
     for (int i = 0; e && e->n_users && i < 4; i++) {
         e->n_waiting++;
         wait_a_moment(m);

@@ -4,6 +4,8 @@
 #ifndef SRV_MODELS_H
 #define SRV_MODELS_H
 
+#include <string.h>
+
 #include "bitnet.h"
 #include "jobs/scheduler.h"
 
@@ -87,6 +89,13 @@ typedef struct srv_model_row {
     /* BROKEN: what loading said; it is tried again half a minute later. Else "". */
     char why[BITNET_MESSAGE_MAX];
 } srv_model_row;
+/* Whether a model is meant by what it is called: its name, or that with the tag ":latest", which
+ * Ollama's clients put behind each. */
+static inline bool srv_model_is_called(const char *name, const char *called)
+{
+    size_t n = strlen(name);
+    return strncmp(name, called, n) == 0 && (!called[n] || strcmp(called + n, ":latest") == 0);
+}
 /* The i-th in the order they were given; false past the end. Any thread. */
 bool srv_models_at(srv_models *m, size_t i, srv_model_row *out);
 

@@ -125,8 +125,10 @@ bitnet_status srv_choice_open(srv_scheduler *s, srv_choice *c, bitnet_error *err
         st = open_stream(s, c, err);
     if (st == BITNET_OK && o->grammar)
         st = open_matcher(s, c, err);
+    double begun = srv_now_ms();
     if (st == BITNET_OK && (o->n_biases || c->no_ends || c->matcher))
         st = constrain(s, c, err);
+    c->mask_ms = srv_now_ms() - begun;
     return st;
 }
 

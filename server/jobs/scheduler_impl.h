@@ -154,9 +154,10 @@ struct srv_scheduler {
     bitnet_batch_item *items; /* [max_active] */
     srv_part *parts;          /* [max_active] */
     size_t n_items;
-    size_t n_made;                 /* tokens chosen in this step */
-    uint64_t last_wait;            /* the last turn that was given for a mask */
-    double step_ms;                /* the last step */
+    size_t n_made;      /* tokens chosen in this step */
+    uint64_t last_wait; /* the last turn that was given for a mask */
+    double step_ms;     /* the last step */
+    double mask_debt;   /* milliseconds that slow masks have taken beyond what they may */
     bitnet_logprob *tops, *chosen; /* scratch of a step */
     size_t cap_tops, cap_chosen;
     float *hidden;

@@ -1,6 +1,6 @@
 /* scheduler_masks.c - when the masks of grammars are computed: between two steps, while all others
- * wait. So choices take turns. Those whose masks are quick never wait; the others have about as
- * much time together as the step takes, and sit out steps where it is too short for all of them. */
+ * wait. So choices take turns. Those whose masks are quick come first; the others have about as
+ * much time together as the steps take, and sit out steps where it is too short for all of them. */
 #include "jobs/scheduler_impl.h"
 
 #define QUICK_MS 0.1  /* a mask that takes less */
@@ -31,16 +31,39 @@ static void take_turn(srv_scheduler *s, srv_choice *c)
     c->mask_ms = ms > FORGET * c->mask_ms ? ms : FORGET * c->mask_ms;
 }
 
+/* Somebody goes on in the next step whoever waits. */
+static bool others_go_on(const srv_scheduler *s)
+{
+    for (size_t i = 0; i < s->n_jobs; i++) {
+        const srv_job *job = s->jobs[i];
+        bool goes_on = !job->over && job->prompting;
+        for (int k = 0; !job->over && !goes_on && k < job->o.n_choices; k++)
+            goes_on = job->choices[k].live && !job->choices[k].waits;
+        if (goes_on)
+            return true;
+    }
+    return false;
+}
+
+/* Turns of those whose masks are quick, or of all; at least one, then as long as there is time. */
+static void take_turns(srv_scheduler *s, bool quick, double end)
+{
+    srv_choice *c = next_turn(s, quick);
+    while (c) {
+        take_turn(s, c);
+        c = srv_now_ms() < end ? next_turn(s, quick) : NULL;
+    }
+}
+
 void srv_masks(srv_scheduler *s)
 {
-    srv_choice *c;
-    double most = s->step_ms > MOST_MS ? MOST_MS : s->step_ms;
-    while ((c = next_turn(s, true)))
-        take_turn(s, c);
-    double end = srv_now_ms() + (most > LEAST_MS ? most : LEAST_MS);
-    while ((c = next_turn(s, false))) {
-        take_turn(s, c);
-        if (srv_now_ms() > end)
-            return;
-    }
+    double step = s->step_ms > MOST_MS ? MOST_MS : s->step_ms;
+    double most = step > LEAST_MS ? step : LEAST_MS, begun = srv_now_ms();
+    take_turns(s, true, begun + most);
+    s->mask_debt -= most;
+    if (s->mask_debt > 0 && others_go_on(s))
+        return; /* a mask has taken longer than a step: it is the others' turn */
+    begun = srv_now_ms();
+    take_turns(s, false, begun + most);
+    s->mask_debt = srv_now_ms() - begun - most;
 }

@@ -84,10 +84,20 @@ static double where(const srv_scheduler *s)
     return 0;
 }
 
+static size_t n_waiting(const srv_scheduler *s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_jobs; i++)
+        for (int k = 0; k < s->jobs[i]->o.n_choices; k++)
+            n += s->jobs[i]->choices[k].live && s->jobs[i]->choices[k].waits;
+    return n;
+}
+
+/* Those who wait for a mask wait for the prompts, too. */
 static void divide(srv_scheduler *s, size_t n_rows)
 {
     size_t most = (size_t)s->n_tokens - n_rows;
-    size_t room = srv_pace_room(&s->pace, n_rows, most, where(s));
+    size_t room = srv_pace_room(&s->pace, n_rows + n_waiting(s), most, where(s));
     for (size_t i = 0; i < s->n_jobs; i++)
         s->jobs[i]->n_piece = 0;
     if (s->o.piece)

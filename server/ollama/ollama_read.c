@@ -172,15 +172,9 @@ static bool read_prompt(srv_exchange *x, json_t *body, srv_ollama *r)
 
 /* These mean the same to the other APIs. */
 enum { LONGEST_WINDOW = 1 << 20 }; /* tokens that are looked back on */
-static const char *const same[] = {"temperature",
-                                   "top_k",
-                                   "top_p",
-                                   "min_p",
-                                   "typical_p",
-                                   "repeat_penalty",
-                                   "presence_penalty",
-                                   "frequency_penalty",
-                                   "stop"};
+static const char *const same[] = {
+    "temperature",       "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty",
+    "frequency_penalty", "stop"};
 
 /* A number beyond the bounds of the other APIs, which Ollama does not have, is the nearest one
  * within; a new value. */
@@ -210,12 +204,15 @@ static json_int_t most_tokens(srv_exchange *x, int64_t wanted)
 /* Numbers that mean "none" or "all" there when they are negative. */
 static bool read_counts(srv_exchange *x, json_t *options, srv_ollama *r)
 {
-    int64_t most = -1, seed = -1, window = 64;
+    int64_t most = -1, seed = -1, window = 64, top_k = 40;
     int bad = 0;
     if (!srv_field_int(x, options, "num_predict", INT64_MIN, INT64_MAX, &most) ||
         !srv_field_int(x, options, "seed", INT64_MIN, INT64_MAX, &seed) ||
+        !srv_field_int(x, options, "top_k", INT64_MIN, INT64_MAX, &top_k) ||
         !srv_field_int(x, options, "repeat_last_n", INT64_MIN, INT64_MAX, &window))
         return false;
+    top_k = top_k < -1 ? -1 : top_k > INT32_MAX ? INT32_MAX : top_k;
+    bad |= json_object_set_new(r->sampling, "top_k", json_integer(top_k));
     most = most > INT32_MAX ? INT32_MAX : most;
     window = window > LONGEST_WINDOW ? LONGEST_WINDOW : window;
     if (most > 0)
@@ -233,7 +230,7 @@ static bool read_options(srv_exchange *x, json_t *body, srv_ollama *r)
     json_t *options = NULL;
     if (!srv_field_object(x, body, "options", &options))
         return false;
-    r->sampling = json_pack("{s:f, s:i, s:f}", "temperature", 0.8, "top_k", 40, "top_p", 0.9);
+    r->sampling = json_pack("{s:f, s:f}", "temperature", 0.8, "top_p", 0.9);
     int bad = !r->sampling;
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         json_t *v = srv_field(options, same[i]);

@@ -34,11 +34,9 @@ typedef struct completion {
 typedef struct side {
     srv_said said;
     srv_legacy legacy;
-    size_t n_chars;       /* of its text, the echo included */
-    bitnet_stream *plain; /* the tokens' text without stop strings, for which text is held back */
-    size_t n_plain;       /* its characters, the echo included */
-    size_t n_prompted;    /* prompt tokens in legacy */
-    bool ended;           /* by a token that ends */
+    size_t n_chars;    /* of its text, the echo included */
+    size_t n_prompted; /* prompt tokens in legacy */
+    bool ended;        /* by a token that ends */
 } side;
 
 /* ---- the request ---- */
@@ -168,26 +166,12 @@ static void set_offsets(side *s, const srv_answer *answer, const json_t *given)
     bitnet_stream_close(stream);
 }
 
-/* Adds the token and where its text begins. */
-static bool add_token(side *s, const srv_model *model, const srv_event *e)
-{
-    const char *text = "";
-    size_t n = 0;
-    srv_legacy_add(&s->legacy, model, e->id, e, s->n_plain);
-    if (!s->plain && bitnet_stream_open(model->engine, NULL, &s->plain, NULL) != BITNET_OK)
-        return false;
-    if (bitnet_stream_push(s->plain, e->id, &text, &n, NULL, NULL) != BITNET_OK)
-        return false;
-    s->n_plain += srv_utf8_count(text, n);
-    return true;
-}
-
 static bool take_token(completion *c, side *s, const srv_answer *answer, const srv_delta *d)
 {
     const srv_model *model = srv_answer_model(answer);
     if (d->has_token) {
         s->ended = c->watch_end && bitnet_token_stops(model->engine, d->event->id);
-        if (c->logprobs && !add_token(s, model, d->event))
+        if (c->logprobs && !srv_legacy_made(&s->legacy, answer, d->event))
             return false;
     }
     s->n_chars += srv_utf8_count(d->text, d->n_text);
@@ -262,7 +246,7 @@ static bool begin_sides(work *w)
         if (c->echo && !echo_text(c, w->prompt, w->answer, &s->said.text))
             return false;
         s->n_chars = s->said.text.n ? srv_utf8_count(s->said.text.data, s->said.text.n) : 0;
-        s->n_plain = s->n_chars;
+        s->legacy.n_chars = s->n_chars;
     }
     return w->sides != NULL;
 }
@@ -272,7 +256,6 @@ static void free_sides(work *w)
     for (int i = 0; w->sides && i < w->c->ask.job.n_choices; i++) {
         srv_said_free(&w->sides[i].said);
         srv_legacy_free(&w->sides[i].legacy);
-        bitnet_stream_close(w->sides[i].plain);
     }
     free(w->sides);
 }

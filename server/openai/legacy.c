@@ -6,17 +6,32 @@
 
 #include "openai/openai.h"
 
-void srv_legacy_open(srv_legacy *l)
+static void begin_lists(srv_legacy *l)
 {
-    *l = (srv_legacy){json_array(), json_array(), json_array(), json_array()};
+    l->tokens = json_array();
+    l->token_logprobs = json_array();
+    l->top_logprobs = json_array();
+    l->offsets = json_array();
 }
 
-void srv_legacy_free(srv_legacy *l)
+static void end_lists(srv_legacy *l)
 {
     json_decref(l->tokens);
     json_decref(l->token_logprobs);
     json_decref(l->top_logprobs);
     json_decref(l->offsets);
+}
+
+void srv_legacy_open(srv_legacy *l)
+{
+    *l = (srv_legacy){0};
+    begin_lists(l);
+}
+
+void srv_legacy_free(srv_legacy *l)
+{
+    end_lists(l);
+    bitnet_stream_close(l->plain);
     *l = (srv_legacy){0};
 }
 
@@ -79,12 +94,40 @@ void srv_legacy_add(srv_legacy *l, const srv_model *model, int32_t id, const srv
     srv_textbuf_free(&name);
 }
 
+static bool open_plain(srv_legacy *l, const srv_answer *answer)
+{
+    size_t n;
+    const int32_t *ids = srv_answer_prompt(answer, &n);
+    const bitnet_engine *engine = srv_answer_model(answer)->engine;
+    bitnet_stream_options o;
+    bitnet_stream_options_init(&o);
+    o.continues = n && !bitnet_token_special(engine, ids[n - 1]);
+    return bitnet_stream_open(engine, &o, &l->plain, NULL) == BITNET_OK;
+}
+
+/* Bytes of no character are counted as what stands for them in the answer. */
+bool srv_legacy_made(srv_legacy *l, const srv_answer *answer, const srv_event *event)
+{
+    const char *text = "";
+    size_t n = 0;
+    srv_textbuf shown = {0};
+    srv_legacy_add(l, srv_answer_model(answer), event->id, event, l->n_chars);
+    if ((!l->plain && !open_plain(l, answer)) ||
+        bitnet_stream_push(l->plain, event->id, &text, &n, NULL, NULL) != BITNET_OK)
+        return false;
+    srv_textbuf_utf8(&shown, text, n);
+    bool ok = !shown.failed;
+    l->n_chars += ok && shown.n ? srv_utf8_count(shown.data, shown.n) : 0;
+    srv_textbuf_free(&shown);
+    return ok;
+}
+
 json_t *srv_legacy_take(srv_legacy *l)
 {
     json_t *out =
         json_pack("{s:O, s:O, s:O, s:O}", "tokens", l->tokens, "token_logprobs", l->token_logprobs,
                   "top_logprobs", l->top_logprobs, "text_offset", l->offsets);
-    srv_legacy_free(l);
-    srv_legacy_open(l);
+    end_lists(l);
+    begin_lists(l);
     return out;
 }

@@ -7,6 +7,9 @@
 
 typedef struct srv_legacy {
     json_t *tokens, *token_logprobs, *top_logprobs, *offsets;
+    bitnet_stream
+        *plain;     /* text of made tokens without stop strings, for which some is held back */
+    size_t n_chars; /* before the next made token, the echo's included */
 } srv_legacy;
 
 /* What a token with so many others beside it takes in memory, about. */
@@ -18,6 +21,8 @@ void srv_legacy_free(srv_legacy *l);
  * log-probability (the first token of a prompt). */
 void srv_legacy_add(srv_legacy *l, const srv_model *model, int32_t id, const srv_event *event,
                     size_t offset);
+/* The next token that was made. False: out of memory. */
+bool srv_legacy_made(srv_legacy *l, const srv_answer *answer, const srv_event *event);
 /* The object; the lists begin again. NULL: out of memory. */
 json_t *srv_legacy_take(srv_legacy *l);
 

@@ -55,7 +55,7 @@ void srv_openai_model(srv_exchange *x)
     srv_model_row row;
     const char *name = srv_path_part(x);
     for (size_t i = 0; srv_models_at(srv_server_of(x)->models, i, &row); i++)
-        if (strcmp(row.name, name) == 0) {
+        if (srv_model_is_called(row.name, name)) {
             srv_reply_json(x, 200, row_json(x, i, &row));
             return;
         }

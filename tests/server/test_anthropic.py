@@ -187,13 +187,23 @@ def test_thoughts_that_nobody_asked_for_are_not_told():
                 equal([b.type for b in stream.get_final_message().content], want, f"{thinking}: streamed")
 
 
+ALL = """{% for m in messages %}{{ m.role }}: [{{ m.reasoning_content }}] {{ m.content }} {{ m.tool_calls | tojson if m.tool_calls }}{{ eos_token }}{% endfor %}"""
+
+
 def test_turns_of_one_speaker_are_one():
-    def tokens(messages):
-        return tool_client().messages.count_tokens(model="tools", messages=messages).input_tokens
-    parts = [{"type": "text", "text": "I look."}, {"type": "tool_use", "id": "a", "name": "look", "input": {"at": "fox"}}]
+    """As many tokens as in one message, thoughts and texts included."""
+    parts = [{"type": "thinking", "thinking": "aaa bbb ccc", "signature": ""}, {"type": "text", "text": "I look."},
+             {"type": "thinking", "thinking": "ddd", "signature": ""}, {"type": "tool_use", "id": "a", "name": "look", "input": {"at": "fox"}}]
     result = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "red"}]}]
-    equal(tokens(HELLO + [{"role": "assistant", "content": [p]} for p in parts] + result),
-          tokens(HELLO + [{"role": "assistant", "content": parts}] + result), "tokens of the prompt")
+    with Server("--model", retemplate(model("story"), temp("all.gguf"), ALL)) as s:
+        c = anthropic.Anthropic(base_url=s.url, api_key="none", max_retries=0)
+
+        def tokens(*turns):
+            spoken = [{"role": "assistant", "content": turn} for turn in turns]
+            return c.messages.count_tokens(model="all", messages=HELLO + spoken + result).input_tokens
+        want = tokens(parts)
+        equal([tokens(parts[:2], parts[2:]), tokens(parts[:1], parts[1:3], parts[3:]), tokens(parts, [])], [want] * 3, "tokens of the prompt")
+        check(tokens(parts[1:]) < want - 2 and tokens(parts[:2] + parts[3:]) < want, "the thoughts are not in it")
 
 
 def test_no_more_than_one_call():

@@ -137,6 +137,7 @@ def test_row_15_slow_grammars_hold_up_nobody():
             if min(made) > 1:
                 break
             time.sleep(0.01)
+        check(min(made) > 1, f"they do not begin: {made}")
         before, n = sum(made), 0
         for n in tokens_of(s, {"prompt": "Once", "max_tokens": 240, "temperature": 0, "ignore_eos": True}):
             pass

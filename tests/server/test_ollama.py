@@ -96,7 +96,7 @@ def test_options():
 def test_options_beyond_the_bounds():
     """Ollama has none, and presets of its clients use that."""
     c = client()
-    for name, values in {"temperature": (3, -1, 1e300), "repeat_penalty": (0, -1, 1e9), "presence_penalty": (5, -5), "frequency_penalty": (5, -5), "top_p": (7, -1),
+    for name, values in {"temperature": (3, -1, 1e300), "repeat_penalty": (0, -1, 1e9), "presence_penalty": (5, -5), "frequency_penalty": (5, -5), "top_p": (7, -1), "top_k": (-5, 10 ** 10),
                          "min_p": (2, -1), "typical_p": (2, -1), "num_predict": (-9,), "repeat_last_n": (-9, 2 ** 40)}.items():
         for value in values:
             r = c.generate("story", "Hello", options={"num_predict": 2, "seed": 1, name: value})

@@ -5,6 +5,7 @@ import base64
 import json
 import math
 import os
+import re
 import struct
 import time
 
@@ -227,6 +228,12 @@ def test_offsets_do_not_depend_on_stops():
         equal([choice.text[a:b] for a, b in zip(choice.logprobs.text_offset, ends)], choice.logprobs.tokens, "tokens")
 
 
+def test_offsets_of_bytes_that_are_no_character():
+    ids = server().json("POST", "/tokenize", {"content": "\u00ff"})["tokens"]
+    forced = complete(logprobs=0, max_tokens=4, logit_bias={str(ids[-1]): 100}).choices[0]
+    equal((forced.text, forced.logprobs.text_offset), ("\ufffd" * 4, [0, 1, 2, 3]), f"{forced}")
+
+
 def test_the_token_that_came_is_among_the_likeliest():
     for n in (0, 1, 5):
         lp = complete(logprobs=n, temperature=2, top_p=1, seed=3, max_tokens=12, echo=True).choices[0].logprobs
@@ -412,6 +419,8 @@ def test_numbers_of_a_schema():
     for number in ("0.1", "-2.5e-300", "0.30000000000000004", "1.0", "9223372036854775807"):
         got = chat(response_format=schema_format({"const": json.loads(number)}), max_tokens=60).choices[0].message.content
         equal(got, number, "a constant")
+    got = chat(response_format=schema_format({"const": [0.1, 0.30000000000000004, "0.5\\\"1.50", 100.0, 1e22, 7]}), max_tokens=120).choices[0].message.content
+    equal(re.findall(r"[-+.\de]+", got), ["0.1", "0.30000000000000004", "0.5", "1.50", "100.0", "1e22", "7"], f"several: {got}")
 
 
 def test_forced_calls():
@@ -617,6 +626,14 @@ def test_events_of_a_thought():
     equal(respond().usage.output_tokens_details.reasoning_tokens, 0, "without thoughts")
 
 
+def test_arguments_that_cannot_be_an_object_stay_a_text():
+    for arguments, want in (('{"a": "x\\u0000y"}', 'x'), ('{"a": 12345678901234567890, "b": 3}', '12345678901234567890'), ("", '"arguments": {}'), ("nothing", '"nothing"')):
+        call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": arguments}}
+        turns = ASK + [{"role": "assistant", "content": None, "tool_calls": [call]}]
+        prompt = server("tools").json("POST", "/apply-template", {"messages": turns, "tools": [ADD]})["prompt"]
+        check(want in prompt, f"{arguments}: {prompt}")
+
+
 def test_a_call_belongs_to_the_turn_before_it():
     calls = [{"id": f"c{i}", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 7}"}} for i in range(2)]
     done = [{"role": "tool", "tool_call_id": f"c{i}", "content": "12"} for i in range(2)]
@@ -647,7 +664,9 @@ def test_no_more_than_one_call():
 def test_names_with_the_tag_of_another_api():
     equal(chat(model="story").choices[0].message.content,
           client().chat.completions.create(model="story:latest", messages=ASK, temperature=0, max_tokens=24).choices[0].message.content, "by the name with a tag")
-    refused(openai.NotFoundError, "there is no model", lambda: client().completions.create(model="story:older", prompt="x"))
+    equal(client().models.retrieve("story:latest").id, "story", "one of the list")
+    for name in ("story:older", "stor:latest", "story:latest2", ":latest"):
+        refused(openai.NotFoundError, "there is no model", lambda name=name: client().completions.create(model=name, prompt="x"))
 
 
 def test_calls_as_xml():
