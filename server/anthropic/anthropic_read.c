@@ -139,10 +139,11 @@ static bool read_user(srv_exchange *x, json_t *content, const char *where, json_
 
 /* ---- the assistant's blocks ---- */
 
+#define THOUGHTS "thoughts" /* of a turn, a list until all messages are read */
+
 /* What becomes of one message of the assistant. */
 typedef struct spoken {
-    json_t *parts, *calls;
-    srv_textbuf reasoning;
+    json_t *parts, *calls, *thoughts;
 } spoken;
 
 /* OpenAI's form has the arguments of a call as a text. */
@@ -177,12 +178,8 @@ static bool read_assistant_block(srv_exchange *x, json_t *block, const char *whe
         return read_tool_use(x, block, s->calls);
     if (strcmp(type, "redacted_thinking") == 0)
         return true; /* nobody here can read it */
-    if (strcmp(type, "thinking") == 0 && json_is_string(thinking)) {
-        if (s->reasoning.n)
-            srv_textbuf_str(&s->reasoning, "\n");
-        srv_textbuf_add(&s->reasoning, json_string_value(thinking), json_string_length(thinking));
-        return !s->reasoning.failed || srv_no_memory(x);
-    }
+    if (strcmp(type, "thinking") == 0 && json_is_string(thinking))
+        return json_array_append(s->thoughts, thinking) == 0 || srv_no_memory(x);
     if (strcmp(type, "text") == 0 && json_is_string(text))
         return add_part(x, s->parts, text);
     return strcmp(type, "text") == 0 ? srv_missing(x, "text") : refuse_block(x, where, type);
@@ -196,21 +193,6 @@ static json_t *open_turn(const json_t *messages)
     json_t *last = n ? json_array_get(messages, n - 1) : NULL;
     const char *role = json_string_value(json_object_get(last, "role"));
     return role && strcmp(role, "assistant") == 0 ? last : NULL;
-}
-
-/* Thoughts of one turn are one text. */
-static int add_reasoning(json_t *turn, const srv_textbuf *more)
-{
-    json_t *there = json_object_get(turn, "reasoning_content");
-    srv_textbuf all = {0};
-    if (there) {
-        srv_textbuf_add(&all, json_string_value(there), json_string_length(there));
-        srv_textbuf_str(&all, "\n");
-    }
-    srv_textbuf_add(&all, more->data, more->n);
-    int bad = json_object_set_new(turn, "reasoning_content", srv_json_buf(&all));
-    srv_textbuf_free(&all);
-    return bad;
 }
 
 /* Adds what is in the list to the member, which is a list too or not there yet. */
@@ -231,18 +213,18 @@ static bool push_spoken(srv_exchange *x, const spoken *s, json_t *messages)
     bad |= add_to(m, "content", s->parts);
     if (json_array_size(s->calls))
         bad |= add_to(m, "tool_calls", s->calls);
-    if (s->reasoning.n)
-        bad |= add_reasoning(m, &s->reasoning);
+    if (json_array_size(s->thoughts))
+        bad |= add_to(m, THOUGHTS, s->thoughts);
     json_decref(m);
     return !bad || srv_no_memory(x);
 }
 
 static bool read_assistant(srv_exchange *x, json_t *content, const char *where, json_t *messages)
 {
-    spoken s = {.parts = json_array(), .calls = json_array()};
+    spoken s = {json_array(), json_array(), json_array()};
     json_t *block;
     size_t i;
-    bool ok = (s.parts && s.calls) || srv_no_memory(x);
+    bool ok = (s.parts && s.calls && s.thoughts) || srv_no_memory(x);
     if (ok && !json_is_array(content))
         ok = read_texts(x, content, where, s.parts);
     else
@@ -253,7 +235,7 @@ static bool read_assistant(srv_exchange *x, json_t *content, const char *where, 
     ok = ok && (open_turn(messages) || texts_or_empty(x, s.parts)) && push_spoken(x, &s, messages);
     json_decref(s.parts);
     json_decref(s.calls);
-    srv_textbuf_free(&s.reasoning);
+    json_decref(s.thoughts);
     return ok;
 }
 
@@ -292,6 +274,25 @@ static bool read_system(srv_exchange *x, json_t *body, json_t *messages)
     return ok;
 }
 
+/* Thoughts of a turn become one text. */
+static bool join_thoughts(srv_exchange *x, json_t *message)
+{
+    size_t i;
+    json_t *thought, *all = json_object_get(message, THOUGHTS);
+    srv_textbuf text = {0};
+    if (!all)
+        return true;
+    json_array_foreach(all, i, thought)
+    {
+        srv_textbuf_str(&text, i ? "\n" : "");
+        srv_textbuf_add(&text, json_string_value(thought), json_string_length(thought));
+    }
+    int bad = json_object_set_new(message, "reasoning_content", srv_json_buf(&text));
+    json_object_del(message, THOUGHTS);
+    srv_textbuf_free(&text);
+    return !bad || srv_no_memory(x);
+}
+
 static bool read_messages(srv_exchange *x, json_t *body, srv_anthropic *r)
 {
     json_t *given = NULL, *message;
@@ -306,6 +307,10 @@ static bool read_messages(srv_exchange *x, json_t *body, srv_anthropic *r)
     json_array_foreach(given, i, message)
     {
         ok = ok && read_message(x, message, i, r->messages);
+    }
+    json_array_foreach(r->messages, i, message)
+    {
+        ok = ok && join_thoughts(x, message);
     }
     r->ask.messages = r->messages;
     return ok;

@@ -37,8 +37,13 @@ static bool compile(srv_exchange *x, const srv_model *model, bitnet_grammar_kind
     return true;
 }
 
-/* Writes the number at `from`, of n bytes, with as few digits as tell it; returns their number. No
- * longer than it was: it has all digits of a double. */
+static bool is_real(const char *number, size_t n)
+{
+    return memchr(number, '.', n) || memchr(number, 'e', n) || memchr(number, 'E', n);
+}
+
+/* Writes the number at `from`, of n bytes, with 15 or 16 digits where these tell it and are no more
+ * bytes; returns the bytes. */
 static size_t shorten(const char *from, size_t n, char *to)
 {
     enum { SURE = 15, ALL = 17 }; /* digits that any double keeps; that tell it apart */
@@ -58,8 +63,8 @@ static size_t shorten(const char *from, size_t n, char *to)
     return n;
 }
 
-/* A text with the same values, and reals as short as they can be for that: what a constant of the
- * schema says is written by its digits. NULL: no memory. */
+/* A text with the same values, and reals without digits that only a double has: what a constant of
+ * the schema says is written by its digits. NULL: no memory. */
 static char *schema_text(const json_t *schema)
 {
     static const char number[] = "+-.0123456789eE";
@@ -68,7 +73,7 @@ static char *schema_text(const json_t *schema)
     bool quoted = false;
     for (const char *at = text; at && *at;) {
         size_t n = quoted || !strchr("-0123456789", *at) ? 0 : strspn(at, number);
-        if (n && strcspn(at, ".eE") < n) {
+        if (n && is_real(at, n)) {
             to += shorten(at, n, to);
             at += n;
             continue;

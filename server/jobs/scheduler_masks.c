@@ -57,13 +57,13 @@ static void take_turns(srv_scheduler *s, bool quick, double end)
 
 void srv_masks(srv_scheduler *s)
 {
-    double step = s->step_ms > MOST_MS ? MOST_MS : s->step_ms;
-    double most = step > LEAST_MS ? step : LEAST_MS, begun = srv_now_ms();
+    double share = s->step_ms > LEAST_MS ? s->step_ms : LEAST_MS;
+    double most = share > MOST_MS ? MOST_MS : share, begun = srv_now_ms();
     take_turns(s, true, begun + most);
-    s->mask_debt -= most;
+    s->mask_debt = next_turn(s, false) ? s->mask_debt - share : 0;
     if (s->mask_debt > 0 && others_go_on(s))
         return; /* a mask has taken longer than a step: it is the others' turn */
     begun = srv_now_ms();
     take_turns(s, false, begun + most);
-    s->mask_debt = srv_now_ms() - begun - most;
+    s->mask_debt = srv_now_ms() - begun;
 }

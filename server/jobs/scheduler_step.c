@@ -96,12 +96,12 @@ static size_t n_waiting(const srv_scheduler *s)
 /* Those who wait for a mask wait for the prompts, too. */
 static void divide(srv_scheduler *s, size_t n_rows)
 {
-    size_t most = (size_t)s->n_tokens - n_rows;
-    size_t room = srv_pace_room(&s->pace, n_rows + n_waiting(s), most, where(s));
+    size_t most = (size_t)s->n_tokens - n_rows, n_others = n_rows + n_waiting(s);
+    size_t room = srv_pace_room(&s->pace, n_others, most, where(s));
     for (size_t i = 0; i < s->n_jobs; i++)
         s->jobs[i]->n_piece = 0;
     if (s->o.piece)
-        share_pieces(s, n_rows ? room : most, most);
+        share_pieces(s, n_others ? room : most, most);
     else
         share(s, room);
 }
@@ -410,7 +410,8 @@ void srv_step(srv_scheduler *s)
     if (s->n_jobs == 0)
         return;
     n_prompt = compose(s, &n_rows);
-    if (s->n_items == 0) { /* those who are left wait for their masks */
+    if (s->n_items == 0) { /* those who are left wait for their masks, which come next */
+        s->mask_debt = 0;
         hand_out(s, false);
         srv_sweep(s);
         return;

@@ -161,7 +161,7 @@ static void set_offsets(side *s, const srv_answer *answer, const json_t *given)
         json_array_set_new(s->legacy.offsets, i, json_integer((json_int_t)at));
         if (!(unseen && i == 0) &&
             bitnet_stream_push(stream, ids[i], &text, &n, NULL, NULL) == BITNET_OK)
-            chars += srv_utf8_count(text, n);
+            chars += srv_legacy_chars(text, n);
     }
     bitnet_stream_close(stream);
 }

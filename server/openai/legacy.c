@@ -105,21 +105,25 @@ static bool open_plain(srv_legacy *l, const srv_answer *answer)
     return bitnet_stream_open(engine, &o, &l->plain, NULL) == BITNET_OK;
 }
 
-/* Bytes of no character are counted as what stands for them in the answer. */
+size_t srv_legacy_chars(const char *bytes, size_t n)
+{
+    srv_textbuf shown = {0};
+    srv_textbuf_utf8(&shown, bytes, n);
+    size_t chars = shown.failed || !shown.n ? 0 : srv_utf8_count(shown.data, shown.n);
+    srv_textbuf_free(&shown);
+    return chars;
+}
+
 bool srv_legacy_made(srv_legacy *l, const srv_answer *answer, const srv_event *event)
 {
     const char *text = "";
     size_t n = 0;
-    srv_textbuf shown = {0};
     srv_legacy_add(l, srv_answer_model(answer), event->id, event, l->n_chars);
     if ((!l->plain && !open_plain(l, answer)) ||
         bitnet_stream_push(l->plain, event->id, &text, &n, NULL, NULL) != BITNET_OK)
         return false;
-    srv_textbuf_utf8(&shown, text, n);
-    bool ok = !shown.failed;
-    l->n_chars += ok && shown.n ? srv_utf8_count(shown.data, shown.n) : 0;
-    srv_textbuf_free(&shown);
-    return ok;
+    l->n_chars += srv_legacy_chars(text, n);
+    return true;
 }
 
 json_t *srv_legacy_take(srv_legacy *l)

@@ -21,6 +21,8 @@ void srv_legacy_free(srv_legacy *l);
  * log-probability (the first token of a prompt). */
 void srv_legacy_add(srv_legacy *l, const srv_model *model, int32_t id, const srv_event *event,
                     size_t offset);
+/* The characters that stand for the bytes in a text: one for what is none. */
+size_t srv_legacy_chars(const char *bytes, size_t n);
 /* The next token that was made. False: out of memory. */
 bool srv_legacy_made(srv_legacy *l, const srv_answer *answer, const srv_event *event);
 /* The object; the lists begin again. NULL: out of memory. */

@@ -54,10 +54,11 @@ void srv_openai_model(srv_exchange *x)
 {
     srv_model_row row;
     const char *name = srv_path_part(x);
-    for (size_t i = 0; srv_models_at(srv_server_of(x)->models, i, &row); i++)
-        if (srv_model_is_called(row.name, name)) {
-            srv_reply_json(x, 200, row_json(x, i, &row));
-            return;
-        }
+    for (int tagged = 0; tagged < 2; tagged++) /* its very name comes first */
+        for (size_t i = 0; srv_models_at(srv_server_of(x)->models, i, &row); i++)
+            if (tagged ? srv_model_is_called(row.name, name) : strcmp(row.name, name) == 0) {
+                srv_reply_json(x, 200, row_json(x, i, &row));
+                return;
+            }
     srv_fail(x, 404, "model_not_found", "model", "there is no model \"%.200s\"", name);
 }

@@ -149,6 +149,15 @@ static void add_format(bnet_str *out, bnet_span s, long microseconds)
     bnet_str_putc(out, '.');
 }
 
+/* What some C libraries take between % and the letter: Python leaves it to them. */
+static bool has_flags(bnet_span s)
+{
+    for (size_t i = 0; i + 1 < s.n; i++)
+        if (s.data[i] == '%' && s.data[++i] && strchr("EO^#_0123456789+:", s.data[i]))
+            return true;
+    return false;
+}
+
 static jinja_value now(jinja *m, jinja_value self, jinja_args *a)
 {
     char text[1024];
@@ -160,6 +169,9 @@ static jinja_value now(jinja *m, jinja_value self, jinja_args *a)
         clock_gettime(CLOCK_REALTIME, &t);
     if (!bnet_jinja_text_arg(m, a, 0, "format", &s))
         return self;
+    if (has_flags(s))
+        return bnet_jinja_fail(m,
+                               "strftime_now: flags and widths after %% are not supported but -");
     if (s.n > 127 || (s.n && memchr(s.data, 0, s.n)))
         return bnet_jinja_fail(m, "strftime_now: the format has more than 127 bytes, or a NUL");
     add_format(&format, s, t.tv_nsec / 1000);

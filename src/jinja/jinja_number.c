@@ -70,6 +70,7 @@ static bool is_blank(char c)
 static number_form read_number(jinja *m, bnet_span s, char number[NUMBER_BYTES])
 {
     size_t used = 0;
+    s.n = bnet_jinja_step(m, s.n) ? s.n : 0;
     for (; s.n && is_blank(s.data[0]); s.n--)
         s.data++;
     while (s.n && is_blank(s.data[s.n - 1]))
@@ -77,7 +78,7 @@ static number_form read_number(jinja *m, bnet_span s, char number[NUMBER_BYTES])
     for (size_t i = 0; i < s.n; i++)
         if ((unsigned char)s.data[i] >= 128)
             bnet_jinja_fail(m, "int and float read ASCII text only");
-    number_form form = bnet_jinja_step(m, s.n) ? form_of(s) : NO_NUMBER;
+    number_form form = m->failed ? NO_NUMBER : form_of(s);
     if (form != NO_NUMBER && s.n >= NUMBER_BYTES)
         bnet_jinja_fail(m, "a number has more than %d characters", NUMBER_BYTES - 1);
     for (size_t i = 0; form != NO_NUMBER && i < s.n && !m->failed; i++)
@@ -100,7 +101,7 @@ static jinja_value int_of_text(jinja *m, bnet_span s, jinja_value other)
         return other;
     if (form == REAL) {
         double f = strtod(number, NULL);
-        return !isfinite(f) ? other : fabs(f) >= 9e18 ? too_large(m) : bnet_jinja_int((int64_t)f);
+        return !isfinite(f) ? other : fabs(f) >= 0x1p63 ? too_large(m) : bnet_jinja_int((int64_t)f);
     }
     errno = 0;
     int64_t i = strtoll(number, NULL, 10);
@@ -128,7 +129,7 @@ static jinja_value to_int(jinja *m, jinja_value v, jinja_args *a)
         return int_of_text(m, v.u.s, other);
     if (v.type != JINJA_FLOAT || isnan(v.u.f))
         return other;
-    return fabs(v.u.f) >= 9e18 ? too_large(m) : bnet_jinja_int((int64_t)v.u.f);
+    return fabs(v.u.f) >= 0x1p63 ? too_large(m) : bnet_jinja_int((int64_t)v.u.f);
 }
 
 static jinja_value to_float(jinja *m, jinja_value v, jinja_args *a)

@@ -51,6 +51,7 @@ static bool of_case(jinja *m, jinja_value v, bool upper)
 {
     bool any = false;
     v = bnet_jinja_string(m, v);
+    bnet_jinja_step(m, m->failed ? 0 : v.u.s.n);
     for (size_t i = 0; i < v.u.s.n && !m->failed; i++) {
         char c = v.u.s.data[i];
         if ((unsigned char)c >= 128)

@@ -133,7 +133,7 @@ def test_row_15_slow_grammars_hold_up_nobody():
         threads = [threading.Thread(target=slow, args=(i,)) for i in range(len(made))]
         for thread in threads:
             thread.start()
-        for _ in range(3000):
+        for _ in range(12000):
             if min(made) > 1:
                 break
             time.sleep(0.01)

@@ -232,6 +232,15 @@ def test_offsets_of_bytes_that_are_no_character():
     ids = server().json("POST", "/tokenize", {"content": "\u00ff"})["tokens"]
     forced = complete(logprobs=0, max_tokens=4, logit_bias={str(ids[-1]): 100}).choices[0]
     equal((forced.text, forced.logprobs.text_offset), ("\ufffd" * 4, [0, 1, 2, 3]), f"{forced}")
+    echoed = complete(prompt=ids[-1:] * 3 + server().json("POST", "/tokenize", {"content": "abc"})["tokens"], logprobs=0, max_tokens=1, echo=True).choices[0]
+    equal((echoed.text[:3], echoed.logprobs.text_offset[:4]), ("\ufffd" * 3, [0, 1, 2, 3]), f"{echoed}")
+
+
+def test_a_schema_is_read_in_proportion_to_its_length():
+    for body in ({"enum": [1] * 30000 + ["a" * 200000]}, {"enum": [0.1] * 30000}):
+        begun = time.monotonic()
+        refused(openai.BadRequestError, "", chat, response_format=schema_format(body))
+        check(time.monotonic() - begun < 10, f"{time.monotonic() - begun:.1f} s")
 
 
 def test_the_token_that_came_is_among_the_likeliest():

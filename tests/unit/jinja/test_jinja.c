@@ -163,6 +163,12 @@ static void test_date(void **state)
     assert_int_equal(digits, 6);
     assert_int_equal(out.n, 6);
     bnet_str_free(&out);
+    for (size_t i = 0; i < 2; i++) /* what reads a text costs steps by its length */
+        refused(
+            i ? "{% set x = ' ' * 100000 %}{% for i in range(9999) %}{{ x|int }}{% endfor %}"
+              : "{% set x = ' ' * 100000 %}{% for i in range(9999) %}{{ x is upper }}{% endfor %}",
+            "{}", BITNET_TOKENIZER, "steps");
+    refused("{{ strftime_now('%Ez') }}", "{}", BITNET_TOKENIZER, "flags");
     refused("{{ strftime_now('%c' * 60) }}", "{}", BITNET_TOKENIZER, "cannot be written");
 }
 
