@@ -9,7 +9,7 @@ import re
 import struct
 import time
 
-from serving import SOURCE, Server, check, equal, main, model, packages, run, temp
+from serving import SLOW, SOURCE, Server, check, equal, main, model, packages, run, temp
 
 packages("openai")
 import openai  # noqa: E402
@@ -375,7 +375,7 @@ def test_other_errors():
 
 
 def test_a_deadline_of_its_own():
-    events = server().events("/v1/completions", {"model": "story", "prompt": "x", "max_tokens": 900, "ignore_eos": True, "stream": True, "timeout_ms": 30})
+    events = server().events("/v1/completions", {"model": "story", "prompt": "x", "max_tokens": 900, "ignore_eos": True, "stream": True, "timeout_ms": 3000 if SLOW else 30})
     told = [e["error"] for _, e in events if isinstance(e, dict) and "error" in e]
     equal([(e["type"], e["code"]) for e in told], [("timeout_error", "timeout")], "a deadline in a stream")
     refused(openai.BadRequestError, "timeout_ms", client().embeddings.create, model="story", input="x", extra_body={"timeout_ms": -5})

@@ -8,7 +8,7 @@
 
 #include "jobs/scheduler.h"
 
-enum { ANSWER_TEXT = 4096, ANSWER_IDS = 512, ANSWER_CHOICES = 4, ANSWER_WAIT_MS = 60000 };
+enum { ANSWER_TEXT = 4096, ANSWER_IDS = 512, ANSWER_CHOICES = 4, ANSWER_WAIT_MS = 300000 };
 
 typedef struct said {
     char text[ANSWER_TEXT];
@@ -76,7 +76,7 @@ static inline void answer_all(answer *a, srv_job *job)
 {
     while (!a->ended)
         if (!answer_take(a, job, ANSWER_WAIT_MS))
-            fail_msg("no event within a minute");
+            fail_msg("no event within five minutes");
 }
 
 /* Submits, waits, releases. */
