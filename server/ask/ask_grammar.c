@@ -1,10 +1,10 @@
 /* ask_grammar.c - what the answer is restricted to. Fails closed: what cannot be promised is
  * refused, with the words of the library, which name the keyword or the place. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ask/ask_impl.h"
-#include "http/short_memory.h"
 #include "server.h"
 
 static bool refuse(srv_exchange *x, const char *field, const bitnet_error *err)
