@@ -26,8 +26,10 @@ bool srv_may_change_models(srv_exchange *x)
 
 bool srv_find_row(srv_exchange *x, const char *name, srv_model_row *out)
 {
-    for (size_t i = 0; srv_models_at(srv_server_of(x)->models, i, out); i++)
-        if (!name || !*name || strcmp(out->name, name) == 0)
-            return true;
+    for (int tagged = 0; tagged < 2; tagged++) /* its very name comes first */
+        for (size_t i = 0; srv_models_at(srv_server_of(x)->models, i, out); i++)
+            if (!name || !*name ||
+                (tagged ? srv_model_is_called(out->name, name) : strcmp(out->name, name) == 0))
+                return true;
     return false;
 }

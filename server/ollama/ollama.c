@@ -228,14 +228,14 @@ static bool load_or_unload(srv_exchange *x, const srv_ollama *r)
     srv_model *model = NULL;
     bitnet_error err = {0};
     if (!r->unload) {
-        if (!srv_use_model(x, r->model, &model))
+        if (!srv_use_model(x, r->called, &model))
             return false;
         srv_model_release(models, model);
         return true;
     }
     if (!srv_may_change_models(x))
         return false;
-    if (srv_models_rest(models, r->model, &err) == BITNET_OK)
+    if (srv_models_rest(models, r->called, &err) == BITNET_OK)
         return true;
     srv_fail(x, err.status == BITNET_NOT_AVAILABLE ? 404 : 503,
              err.status == BITNET_NOT_AVAILABLE ? "model_not_found" : "model_in_use", "model", "%s",

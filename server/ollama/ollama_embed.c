@@ -18,10 +18,9 @@ enum { MAX_INPUTS = 2048 };
 
 typedef struct embedding {
     const char *called, *field; /* the model's name, and of the texts, as the client wrote them */
-    char model[SRV_OLLAMA_NAME_MAX];
-    bool truncate;      /* a text that is too long loses its end */
-    bool unit;          /* vectors have length 1 */
-    int64_t dimensions; /* 0: all */
+    bool truncate;              /* a text that is too long loses its end */
+    bool unit;                  /* vectors have length 1 */
+    int64_t dimensions;         /* 0: all */
     json_t *vectors;
     size_t n_tokens;
 } embedding;
@@ -82,7 +81,7 @@ static bool embed_ids(srv_exchange *x, embedding *e, const int32_t *ids, size_t 
     srv_answer *answer = NULL;
     srv_ask_init(&ask);
     ask.words.said = e->field;
-    ask.model = e->model;
+    ask.model = e->called;
     ask.ids = ids;
     ask.n_ids = n_ids;
     ask.job.kind = SRV_EMBED;
@@ -118,7 +117,7 @@ static bool embed_all(srv_exchange *x, embedding *e, const json_t *input)
     srv_model *model = NULL;
     json_t *text;
     size_t i;
-    if (!srv_use_model(x, e->model, &model))
+    if (!srv_use_model(x, e->called, &model))
         return false;
     e->vectors = json_array();
     bool ok = !json_is_string(input) || embed_text(x, e, model, input);
@@ -135,7 +134,7 @@ void srv_ollama_embed(srv_exchange *x)
     embedding e = {.field = "input", .truncate = true, .unit = true};
     double began = srv_clock_ms();
     json_t *body = srv_body_json(x), *input = srv_field(body, "input");
-    if (!body || !srv_ollama_model(x, body, &e.called, e.model) ||
+    if (!body || !srv_ollama_model(x, body, &e.called) ||
         !srv_field_bool(x, body, "truncate", &e.truncate) ||
         !srv_field_int(x, body, "dimensions", 1, INT32_MAX, &e.dimensions))
         return;
@@ -158,7 +157,7 @@ void srv_ollama_embeddings(srv_exchange *x)
 {
     embedding e = {.field = "prompt", .truncate = true};
     json_t *body = srv_body_json(x), *prompt = srv_field(body, "prompt");
-    if (!body || !srv_ollama_model(x, body, &e.called, e.model))
+    if (!body || !srv_ollama_model(x, body, &e.called))
         return;
     if (!prompt)
         srv_missing(x, "prompt");

@@ -113,12 +113,11 @@ void srv_ollama_show(srv_exchange *x)
 {
     json_t *body = srv_body_json(x);
     const char *called = NULL;
-    char name[SRV_OLLAMA_NAME_MAX];
     srv_model_row row;
     srv_card card;
-    if (!body || !srv_ollama_model(x, body, &called, name))
+    if (!body || !srv_ollama_model(x, body, &called))
         return;
-    if (!srv_find_row(x, name, &row)) {
+    if (!srv_find_row(x, called, &row)) {
         srv_fail(x, 404, "model_not_found", "model", "model '%s' not found", called);
         return;
     }

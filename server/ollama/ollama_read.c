@@ -1,4 +1,4 @@
-/* ollama_read.c - translates a request of Ollama's chat and generate: names with a tag, messages
+/* ollama_read.c - translates a request of Ollama's chat and generate: messages
  * whose tool calls have objects as arguments, options under names of their own, format, think. */
 #include "ollama/ollama_read.h"
 
@@ -13,19 +13,8 @@
 
 /* ---- the model's name ---- */
 
-static bool is_known(srv_exchange *x, const char *name)
+bool srv_ollama_model(srv_exchange *x, json_t *body, const char **called)
 {
-    srv_model_row row;
-    for (size_t i = 0; srv_models_at(srv_server_of(x)->models, i, &row); i++)
-        if (strcmp(row.name, name) == 0)
-            return true;
-    return false;
-}
-
-bool srv_ollama_model(srv_exchange *x, json_t *body, const char **called,
-                      char model[SRV_OLLAMA_NAME_MAX])
-{
-    static const char tag[] = ":latest";
     *called = NULL;
     if (!srv_field_text(x, body, "model", SRV_OLLAMA_NAME_MAX - 1, called))
         return false;
@@ -33,10 +22,6 @@ bool srv_ollama_model(srv_exchange *x, json_t *body, const char **called,
         return false;
     if (!*called || !**called)
         return srv_missing(x, "model");
-    size_t n = strlen(*called), n_tag = sizeof tag - 1;
-    snprintf(model, SRV_OLLAMA_NAME_MAX, "%s", *called);
-    if (n > n_tag && strcmp(*called + n - n_tag, tag) == 0 && !is_known(x, *called))
-        model[n - n_tag] = '\0';
     return true;
 }
 
@@ -298,9 +283,9 @@ bool srv_ollama_read(srv_exchange *x, bool chat, srv_ollama *r)
     r->messages = json_array();
     if (!r->messages)
         return srv_no_memory(x);
-    if (!srv_ollama_model(x, body, &r->called, r->model))
+    if (!srv_ollama_model(x, body, &r->called))
         return false;
-    r->ask.model = r->model;
+    r->ask.model = r->called;
     return srv_field_bool(x, body, "stream", &r->stream) && read_keep_alive(x, body, r) &&
            (chat ? read_messages(x, body, r) : read_prompt(x, body, r)) &&
            read_format(x, body, r) && read_think(x, body, r) && read_options(x, body, r);

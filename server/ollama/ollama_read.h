@@ -9,7 +9,6 @@ enum { SRV_OLLAMA_NAME_MAX = 256 };
 /* An ask and the values made for it: what the ask borrows lives here and in the body. */
 typedef struct srv_ollama {
     srv_ask ask;
-    char model[SRV_OLLAMA_NAME_MAX];      /* as the server knows it */
     const char *called;                   /* as the client called it */
     json_t *messages, *sampling, *kwargs; /* OpenAI's forms, made */
     bool chat;                            /* /api/chat */
@@ -21,9 +20,7 @@ typedef struct srv_ollama {
 /* Reads the body. False: the client has been told. _free in any case. */
 bool srv_ollama_read(srv_exchange *x, bool chat, srv_ollama *r);
 void srv_ollama_free(srv_ollama *r);
-/* The field `model`, without ":latest" unless a model is really called so. False: the client has
- * been told. */
-bool srv_ollama_model(srv_exchange *x, json_t *body, const char **called,
-                      char model[SRV_OLLAMA_NAME_MAX]);
+/* The field `model`, or `name`. False: the client has been told. */
+bool srv_ollama_model(srv_exchange *x, json_t *body, const char **called);
 
 #endif
