@@ -225,7 +225,7 @@ void srv_fail_with(srv_exchange *x, const bitnet_error *err)
         srv_fail(x, 404, "model_not_found", "model", "%s", err->message);
         return;
     case BITNET_MEMORY:
-        srv_fail(x, 503, "out_of_memory", NULL, "there is no memory for this now");
+        srv_fail(x, 503, "out_of_memory", NULL, "%s", err->message);
         return;
     case BITNET_AGAIN:
         srv_fail(x, 503, "overloaded", NULL, "%s", err->message);

@@ -41,16 +41,35 @@ static bool on_progress(void *user, uint64_t done, uint64_t total)
 
 /* ---- the budget ---- */
 
-static uint64_t loaded_bytes(const srv_models *m, int *n_loaded)
+/* What loaded models take. */
+typedef struct taken {
+    uint64_t bytes;
+    int n;
+} taken;
+
+static taken taken_by(const srv_models *m, bool idle_too)
 {
-    uint64_t sum = 0;
-    *n_loaded = 0;
-    for (size_t i = 0; i < m->n; i++)
-        if (m->entries[i]->state == SRV_LOADED) {
-            sum += m->entries[i]->cost;
-            ++*n_loaded;
+    taken t = {0, 0};
+    for (size_t i = 0; i < m->n; i++) {
+        const srv_entry *e = m->entries[i];
+        if (e->state == SRV_LOADED && (idle_too || e->n_users > 0)) {
+            t.bytes += e->cost;
+            t.n++;
         }
-    return sum;
+    }
+    return t;
+}
+
+static int most_loaded(const srv_models *m)
+{
+    return m->o.max_loaded > 0 ? m->o.max_loaded : 3;
+}
+
+/* A budget that we chose ourselves is no reason to refuse a model that is alone. */
+static bool fits_beside(const srv_models *m, taken t, uint64_t need)
+{
+    bool bytes = t.bytes <= m->budget && need <= m->budget - t.bytes;
+    return (bytes || (t.n == 0 && !m->o.budget_bytes)) && t.n < most_loaded(m);
 }
 
 static srv_entry *least_used(const srv_models *m)
@@ -83,27 +102,34 @@ static void close_model(srv_models *m, srv_entry *e)
     pthread_mutex_lock(&m->lock);
 }
 
-/* Unloads others until the entry fits. A budget that we chose ourselves is no reason to refuse a
- * model that is alone. */
-static bitnet_status make_room(srv_models *m, const srv_entry *e, bitnet_error *err)
+static bitnet_status refuse(const srv_models *m, const srv_entry *e, uint64_t need,
+                            bitnet_error *err)
 {
-    uint64_t need = e->n_bytes + m->o.scheduler.kv_bytes;
-    int most = m->o.max_loaded > 0 ? m->o.max_loaded : 3, n_loaded;
-    for (;;) {
-        uint64_t have = loaded_bytes(m, &n_loaded);
-        bool fits = have <= m->budget && need <= m->budget - have;
-        if ((fits || (n_loaded == 0 && !m->o.budget_bytes)) && n_loaded < most)
-            return BITNET_OK;
-        srv_entry *other = least_used(m);
+    unsigned long long mb = need >> 20, budget = m->budget >> 20;
+    taken t = taken_by(m, false);
+    if (!fits_beside(m, (taken){0, 0}, need))
+        return srv_error(err, BITNET_NOT_AVAILABLE,
+                         "the model %s needs %llu MB; all models and their caches may have %llu MB "
+                         "here (--model-memory)",
+                         e->name, mb + 1, budget);
+    return srv_error(err, BITNET_MEMORY,
+                     "the model %s needs %llu MB; %d models in use have %llu MB of %llu MB "
+                     "(--model-memory; --max-loaded %d); try later",
+                     e->name, mb + 1, t.n, (unsigned long long)(t.bytes >> 20), budget,
+                     most_loaded(m));
+}
+
+/* Unloads others until the entry fits; none of them where that would not help. Fails: NOT_AVAILABLE
+ * (it never fits), MEMORY (it does not fit beside those in use). */
+static bitnet_status make_room(srv_models *m, const srv_entry *e, uint64_t need, bitnet_error *err)
+{
+    while (!fits_beside(m, taken_by(m, true), need)) {
+        srv_entry *other = fits_beside(m, taken_by(m, false), need) ? least_used(m) : NULL;
         if (!other)
-            return srv_error(
-                err, BITNET_MEMORY,
-                "%s needs about %llu MB; %d models are loaded with %llu MB of a budget "
-                "of %llu MB (at most %d models), and all are in use",
-                e->name, (unsigned long long)(need >> 20), n_loaded,
-                (unsigned long long)(have >> 20), (unsigned long long)(m->budget >> 20), most);
+            return refuse(m, e, need, err);
         close_model(m, other);
     }
+    return BITNET_OK;
 }
 
 /* ---- loading ---- */
@@ -118,27 +144,60 @@ static bool on_cpu(const bitnet_engine *engine, const char **device)
     return strcmp(*device, "cpu") == 0;
 }
 
-/* The scheduler of an engine that is open. */
-static bitnet_status start(srv_models *m, srv_model *model, bitnet_error *err)
+/* What the cache may have of a budget that was given: an equal part of the rest for this model and
+ * each that may still come. One timeline is worth another model that nobody uses. */
+static bitnet_status bound_cache(srv_models *m, const srv_entry *e, const bitnet_engine *engine,
+                                 srv_scheduler_options *o, bitnet_error *err)
+{
+    if (!m->o.budget_bytes || o->kv_bytes)
+        return BITNET_OK;
+    uint64_t one = 0, most = m->budget - e->n_bytes; /* make_room has seen that it fits */
+    bitnet_status st = srv_scheduler_timeline(engine, o, &one, err);
+    if (st == BITNET_OK)
+        st = make_room(m, e, e->n_bytes + (one < most ? one : most), err);
+    taken t = taken_by(m, true);
+    uint64_t rest = most - (t.bytes < most ? t.bytes : most);
+    int others = (m->n < (size_t)most_loaded(m) ? (int)m->n : most_loaded(m)) - t.n;
+    uint64_t part = others > 1 ? rest / (uint64_t)others : rest;
+    o->kv_most = part > one ? part : one < rest ? one : rest + !rest;
+    return st;
+}
+
+/* The scheduler of an engine that is open. Under the lock, which it gives up. */
+static bitnet_status start(srv_models *m, const srv_entry *e, srv_model *model, bitnet_error *err)
 {
     srv_scheduler_options o = m->o.scheduler;
     if (!on_cpu(model->engine, &model->device) && m->o.engine.batch_invariant && !o.piece)
         o.piece = PIECE;
-    bitnet_status st = bitnet_engine_warmup(model->engine, NULL, err);
-    return st == BITNET_OK ? srv_scheduler_open(model->engine, &o, &model->scheduler, err) : st;
+    bitnet_status st = bound_cache(m, e, model->engine, &o, err);
+    pthread_mutex_unlock(&m->lock);
+    if (st == BITNET_OK)
+        st = bitnet_engine_warmup(model->engine, NULL, err);
+    if (st == BITNET_OK)
+        st = srv_scheduler_open(model->engine, &o, &model->scheduler, err);
+    pthread_mutex_lock(&m->lock);
+    return st;
 }
 
-/* Without the lock, into a model of its own. */
-static bitnet_status open_model(loading *l, srv_model *model, uint64_t *cost, bitnet_error *err)
+static bitnet_status open_engine(loading *l, srv_model *model, bitnet_error *err)
 {
     bitnet_engine_options o = l->m->o.engine;
-    srv_load figures;
     o.on_progress = on_progress;
     o.progress_user = l;
+    pthread_mutex_unlock(&l->m->lock);
     bitnet_status st = bitnet_engine_open(l->m->runtime, l->e->path, &o, &model->engine, err);
+    pthread_mutex_lock(&l->m->lock);
+    return st;
+}
+
+/* Into a model of its own. Under the lock, which it gives up. */
+static bitnet_status open_model(loading *l, srv_model *model, uint64_t *cost, bitnet_error *err)
+{
+    srv_load figures;
+    bitnet_status st = open_engine(l, model, err);
     if (st != BITNET_OK)
         return st;
-    st = start(l->m, model, err);
+    st = start(l->m, l->e, model, err);
     if (st != BITNET_OK) {
         bitnet_engine_close(model->engine);
         return st;
@@ -174,17 +233,15 @@ static bitnet_status load(srv_models *m, srv_entry *e, srv_wish wish, bitnet_err
     loading l = {m, e, wish};
     e->state = SRV_LOADING; /* before the lock is given up: nobody forgets it now */
     atomic_store(&e->progress, 0);
-    bitnet_status st = make_room(m, e, err);
+    bitnet_status st = make_room(m, e, e->n_bytes + m->o.scheduler.kv_bytes, err);
     if (st != BITNET_OK)
         return st;
-    pthread_mutex_unlock(&m->lock);
     double began_ms = srv_now_ms();
     st = open_model(&l, &model, &cost, err);
-    if (st == BITNET_OK && m->o.on_loaded)
-        m->o.on_loaded(m->o.on_loaded_user, (srv_now_ms() - began_ms) / 1e3);
-    pthread_mutex_lock(&m->lock);
     if (st != BITNET_OK)
         return st;
+    if (m->o.on_loaded)
+        m->o.on_loaded(m->o.on_loaded_user, (srv_now_ms() - began_ms) / 1e3);
     e->model = model;
     e->cost = cost;
     e->state = SRV_LOADED;

@@ -70,21 +70,33 @@ static uint64_t free_bytes(const bitnet_engine *engine)
     return stats.on_device.memory_total - stats.on_device.memory_used;
 }
 
-/* A quarter of what is free, at most what max_active timelines need, at least what one needs. */
-static bitnet_status choose_bytes(const srv_scheduler *s, uint64_t *out, bitnet_error *err)
+bitnet_status srv_scheduler_timeline(const bitnet_engine *engine,
+                                     const srv_scheduler_options *options, uint64_t *out,
+                                     bitnet_error *err)
 {
     bitnet_session_options o;
     bitnet_session_cost cost;
     bitnet_session_options_init(&o);
-    o.n_ctx = s->o.n_ctx;
-    o.kv_type = s->o.kv_type;
-    bitnet_status st = bitnet_session_memory(s->engine, &o, &cost, err);
+    o.n_ctx = options->n_ctx;
+    o.kv_type = options->kv_type;
+    bitnet_status st = bitnet_session_memory(engine, &o, &cost, err);
+    if (st == BITNET_OK)
+        *out = cost.cache_bytes;
+    return st;
+}
+
+/* A quarter of what is free, at most what max_active timelines need, at least what one needs, where
+ * that is not more than there may be. */
+static bitnet_status choose_bytes(const srv_scheduler *s, uint64_t *out, bitnet_error *err)
+{
+    uint64_t one;
+    bitnet_status st = srv_scheduler_timeline(s->engine, &s->o, &one, err);
     if (st != BITNET_OK)
         return st;
-    uint64_t quarter = free_bytes(s->engine) / 4, one = cost.cache_bytes;
-    uint64_t all = one * (uint64_t)s->o.max_active;
+    uint64_t quarter = free_bytes(s->engine) / 4, all = one * (uint64_t)s->o.max_active;
     *out = quarter < all ? quarter : all;
     *out = *out < one ? one : *out;
+    *out = s->o.kv_most && *out > s->o.kv_most ? s->o.kv_most : *out;
     return BITNET_OK;
 }
 

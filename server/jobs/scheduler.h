@@ -24,6 +24,7 @@ typedef void (*srv_receipt_fn)(void *user, const char *id, const char *text, siz
 
 typedef struct srv_scheduler_options {
     uint64_t kv_bytes;       /* of the cache shared by all sessions; 0: chosen from free memory */
+    uint64_t kv_most;        /* where it is chosen: no more than this; 0: no such bound */
     int n_ctx;               /* longest timeline; 0: what the model was trained with */
     bitnet_kv_policy policy; /* who loses cached prefixes first */
     bitnet_kv_type kv_type;
@@ -39,6 +40,11 @@ typedef struct srv_scheduler_options {
     int piece;
 } srv_scheduler_options;
 
+/* Bytes of the cache for one timeline of the length that the options ask for. Fails: as
+ * bitnet_session_memory. */
+bitnet_status srv_scheduler_timeline(const bitnet_engine *engine,
+                                     const srv_scheduler_options *options, uint64_t *out,
+                                     bitnet_error *err);
 /* Opens cache, batch and thread. Requires: the engine outlives it. */
 bitnet_status srv_scheduler_open(bitnet_engine *engine, const srv_scheduler_options *options,
                                  srv_scheduler **out, bitnet_error *err);

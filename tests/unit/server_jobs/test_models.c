@@ -239,8 +239,77 @@ static void budget_is_kept(void **state)
     srv_models_close(m);
     o.budget_bytes = 1000;
     OK(srv_models_open(&o, true, &m, &err));
-    FAILS(srv_model_use(m, "a", NULL, NULL, &model, &err), BITNET_MEMORY, "budget");
+    FAILS(srv_model_use(m, "a", NULL, NULL, &model, &err), BITNET_NOT_AVAILABLE, "--model-memory");
     srv_models_close(m);
+    place_remove(&p);
+}
+
+/* Nobody is unloaded for a model that does not fit even then. */
+static void none_goes_in_vain(void **state)
+{
+    (void)state;
+    place p = place_make();
+    const char *paths[] = {p.dir};
+    srv_models_options o = options(paths, 1);
+    struct stat st;
+    assert_int_equal(stat(NANO_PATH, &st), 0);
+    o.budget_bytes = 2 * ((uint64_t)st.st_size + o.scheduler.kv_bytes);
+    char large[512];
+    path_of(large, p.dir, "c.gguf"); /* it need not be read for this */
+    assert_int_equal(truncate(large, (off_t)o.budget_bytes), 0);
+    srv_models *m = NULL;
+    srv_model *a = NULL, *b = NULL, *none = NULL;
+    OK(srv_models_open(&o, true, &m, &err));
+    use_once(m, "a");
+    FAILS(srv_model_use(m, "c", NULL, NULL, &none, &err), BITNET_NOT_AVAILABLE,
+          "the model c needs");
+    assert_int_equal(state_of(m, "a"), SRV_LOADED);
+    srv_models_close(m);
+    assert_int_equal(truncate(large, st.st_size + 100), 0); /* two, but not beside one */
+    OK(srv_models_open(&o, true, &m, &err));
+    OK(srv_model_use(m, "a", NULL, NULL, &a, &err));
+    use_once(m, "b");
+    FAILS(srv_model_use(m, "c", NULL, NULL, &none, &err), BITNET_MEMORY, "1 models in use");
+    assert_int_equal(state_of(m, "b"), SRV_LOADED);
+    OK(srv_model_use(m, "b", NULL, NULL, &b, &err));
+    srv_model_release(m, a);
+    srv_model_release(m, b);
+    srv_models_close(m);
+    place_remove(&p);
+}
+
+static uint64_t cache_bytes(const srv_model *model)
+{
+    srv_load figures;
+    srv_scheduler_load(model->scheduler, &figures);
+    return figures.kv.n_blocks * figures.kv.block_bytes;
+}
+
+/* A cache whose size nobody chose has what the budget leaves, so that as many models as may be
+ * loaded have one; a budget that leaves little makes timelines shorter. */
+static void caches_keep_the_budget(void **state)
+{
+    (void)state;
+    place p = place_make();
+    const char *paths[] = {p.dir};
+    srv_models_options o = options(paths, 1);
+    struct stat st;
+    assert_int_equal(stat(NANO_PATH, &st), 0);
+    o.scheduler.kv_bytes = 0;
+    for (uint64_t mb = 1; mb <= 64; mb *= 8) {
+        srv_models *m = NULL;
+        srv_model *a = NULL, *b = NULL;
+        o.budget_bytes = 2 * (uint64_t)st.st_size + (mb << 20);
+        o.max_loaded = 2;
+        OK(srv_models_open(&o, true, &m, &err));
+        OK(srv_model_use(m, "a", NULL, NULL, &a, &err));
+        OK(srv_model_use(m, "b", NULL, NULL, &b, &err));
+        assert_true(a->n_ctx >= 64 && b->n_ctx >= 64);
+        assert_true(cache_bytes(a) + cache_bytes(b) <= mb << 20);
+        srv_model_release(m, a);
+        srv_model_release(m, b);
+        srv_models_close(m);
+    }
     place_remove(&p);
 }
 
@@ -597,6 +666,8 @@ int main(void)
         cmocka_unit_test(names_choose),
         cmocka_unit_test(least_used_goes),
         cmocka_unit_test(budget_is_kept),
+        cmocka_unit_test(none_goes_in_vain),
+        cmocka_unit_test(caches_keep_the_budget),
         cmocka_unit_test(broken_ones_are_remembered),
         cmocka_unit_test(only_from_allowed_folders),
         cmocka_unit_test(added_and_removed),
