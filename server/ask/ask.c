@@ -2,6 +2,7 @@
 #include "ask/ask.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,11 +96,18 @@ static void fill_job(srv_exchange *x, const srv_ask *a, const srv_model *model, 
         o->deadline_ms = left > 1 ? left : 1;
 }
 
+static void tell_busy(srv_exchange *x, int seconds)
+{
+    char wait[16];
+    snprintf(wait, sizeof wait, "%d", seconds);
+    srv_reply_header(x, "Retry-After", wait);
+    srv_fail(x, 503, "server_busy", NULL, "too many requests are waiting: try again in %s s", wait);
+}
+
 static void tell_refusal(srv_exchange *x, const srv_model *model, const bitnet_error *err)
 {
     if (err->status == BITNET_AGAIN)
-        srv_fail(x, 503, "server_busy", NULL, "too many requests are waiting: try again in %d s",
-                 srv_scheduler_wait(model->scheduler));
+        tell_busy(x, srv_scheduler_wait(model->scheduler));
     else if (err->status == BITNET_CANCELLED)
         srv_fail(x, 503, "shutting_down", NULL, "the server is shutting down");
     else if (err->status == BITNET_CONTEXT)

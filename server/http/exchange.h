@@ -80,6 +80,7 @@ enum { SRV_NUMBER_BYTES = 48 }; /* of a number in a list, about */
  * client is slow, at most for the time a slow client is given, and not beyond the deadline or the
  * end of the server; false: stop. _end must follow _begin. An error after _begin is written by the
  * API itself as an event. */
+#define SRV_EVENT_STREAM "text/event-stream; charset=utf-8"
 void srv_stream_begin(srv_exchange *x, const char *content_type);
 bool srv_stream_write(srv_exchange *x, const void *bytes, size_t n_bytes);
 void srv_stream_end(srv_exchange *x);

@@ -267,17 +267,26 @@ static srv_entry *nth(const srv_models *m, size_t i)
     return NULL;
 }
 
-srv_model *srv_model_peek(srv_models *m, size_t i)
+srv_model *srv_model_peek(srv_models *m, const char *name)
 {
     if (!m)
         return NULL;
     pthread_mutex_lock(&m->lock);
-    srv_entry *e = nth(m, i);
+    srv_entry *e = srv_models_find(m, name);
     bool loaded = e && e->state == SRV_LOADED;
     if (loaded)
-        e->n_users++;
+        e->n_looks++;
     pthread_mutex_unlock(&m->lock);
     return loaded ? &e->model : NULL;
+}
+
+void srv_model_looked(srv_models *m, srv_model *model)
+{
+    srv_entry *e = (srv_entry *)model;
+    pthread_mutex_lock(&m->lock);
+    e->n_looks--;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->lock);
 }
 
 static void describe(const srv_entry *e, srv_model_row *out)
@@ -311,7 +320,7 @@ static bitnet_status add(srv_models *m, const char *path, const char *name, srv_
                          bitnet_error *err)
 {
     srv_entry *e = srv_models_find(m, name);
-    if (e && strcmp(e->path, path) != 0)
+    if (e && strcmp(e->path, path) != 0 && !srv_models_same_file(e->path, path))
         return srv_error(err, BITNET_ARGUMENT, "models: the name %.200s is taken by another file",
                          name);
     bitnet_status st = e ? BITNET_OK : srv_models_enter(m, path, name, &e, err);
@@ -351,7 +360,8 @@ bitnet_status srv_models_add(srv_models *m, const char *path, const char *name,
     return st;
 }
 
-/* Waits a moment for those who only look at it. Fails: NOT_AVAILABLE, AGAIN. Under the lock. */
+/* Waits a moment for requests that have their answer and are about to end. Fails: NOT_AVAILABLE,
+ * AGAIN. Under the lock. */
 static bitnet_status find_idle(srv_models *m, const char *name, srv_entry **out, bitnet_error *err)
 {
     srv_entry *e = *out = find_called(m, name);

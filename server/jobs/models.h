@@ -56,14 +56,15 @@ void srv_models_drain(srv_models *m);
 /* The model of this name (NULL or "": the first), loaded if need be; waits for that, and asks
  * `cancel` meanwhile. A name is a file's name without .gguf, with or without ":latest"; the first
  * model also answers to names that are not known when there is only one and `any_name` is set.
- * Fails: NOT_AVAILABLE (no such model), what loading fails with, CANCELLED, MEMORY (does not fit
- * beside models in use). */
+ * Fails: NOT_AVAILABLE (no such model, or it never fits into the budget), what loading fails with,
+ * CANCELLED, AGAIN (it does not fit beside models in use). */
 bitnet_status srv_model_use(srv_models *m, const char *name, bitnet_cancel_fn cancel, void *user,
                             srv_model **out, bitnet_error *err);
 void srv_model_release(srv_models *m, srv_model *model);
-/* The i-th, in use as by _use, if it is loaded; else NULL. Never waits, and does not count as a use
- * that keeps the model from being unloaded later. For figures: /metrics, /slots, /v1/stats. */
-srv_model *srv_model_peek(srv_models *m, size_t i);
+/* The model of this very name, if it is loaded; else NULL. For figures (/metrics, /slots,
+ * /v1/stats): it never waits, and is no use; whoever unloads the model waits for _looked. */
+srv_model *srv_model_peek(srv_models *m, const char *name);
+void srv_model_looked(srv_models *m, srv_model *model);
 
 /* Adds a file from an allowed folder under a name (NULL or "": the file's) and loads it. The path
  * is absolute, or begins in one of the folders; where links in it lead is what counts. Fails:

@@ -24,7 +24,7 @@ typedef struct srv_entry {
     char why[BITNET_MESSAGE_MAX];
     bitnet_status why_status;
     double broken_ms;
-    int n_users, n_waiting;
+    int n_users, n_waiting, n_looks;
     double used_ms;
     uint64_t cost; /* bytes, while it is loaded */
 } srv_entry;
@@ -56,6 +56,7 @@ char *srv_models_name_of(const char *path);
 /* The real path of a file in an allowed folder, to be freed; NULL: it is in none. */
 char *srv_models_allowed(const srv_models *m, const char *path);
 srv_entry *srv_models_find(const srv_models *m, const char *name);
+bool srv_models_same_file(const char *a, const char *b);
 
 /* ---- models_load.c: under the lock, which they give up while they work ---- */
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bitnet_tools.h"
 #include "jobs/grammars.h"
 #include "jobs/models_impl.h"
 #include "jobs/scheduler_impl.h"
@@ -83,13 +84,16 @@ static srv_entry *least_used(const srv_models *m)
     return best;
 }
 
-/* Takes everything of the model out of the entry and closes it without the lock. Busy. */
+/* Takes everything of the model out of the entry and closes it without the lock, once those who
+ * look at it have looked. Busy. */
 static void close_model(srv_models *m, srv_entry *e)
 {
+    e->state = SRV_UNLOADED; /* nobody begins to look now */
+    while (e->n_looks > 0)
+        pthread_cond_wait(&m->changed, &m->lock);
     srv_scheduler *scheduler = e->model.scheduler;
     srv_grammars *grammars = e->model.grammars;
     bitnet_engine *engine = e->model.engine;
-    e->state = SRV_UNLOADED;
     e->cost = 0;
     e->model.scheduler = NULL;
     e->model.grammars = NULL;
@@ -112,7 +116,7 @@ static bitnet_status refuse(const srv_models *m, const srv_entry *e, uint64_t ne
                          "the model %s needs %llu MB; all models and their caches may have %llu MB "
                          "here (--model-memory)",
                          e->name, mb + 1, budget);
-    return srv_error(err, BITNET_MEMORY,
+    return srv_error(err, BITNET_AGAIN,
                      "the model %s needs %llu MB; %d models in use have %llu MB of %llu MB "
                      "(--model-memory; --max-loaded %d); try later",
                      e->name, mb + 1, t.n, (unsigned long long)(t.bytes >> 20), budget,
@@ -120,7 +124,7 @@ static bitnet_status refuse(const srv_models *m, const srv_entry *e, uint64_t ne
 }
 
 /* Unloads others until the entry fits; none of them where that would not help. Fails: NOT_AVAILABLE
- * (it never fits), MEMORY (it does not fit beside those in use). */
+ * (it never fits), AGAIN (it does not fit beside those in use). */
 static bitnet_status make_room(srv_models *m, const srv_entry *e, uint64_t need, bitnet_error *err)
 {
     while (!fits_beside(m, taken_by(m, true), need)) {
@@ -199,7 +203,9 @@ static bitnet_status open_model(loading *l, srv_model *model, uint64_t *cost, bi
         return st;
     st = start(l->m, l->e, model, err);
     if (st != BITNET_OK) {
+        pthread_mutex_unlock(&l->m->lock);
         bitnet_engine_close(model->engine);
+        pthread_mutex_lock(&l->m->lock);
         return st;
     }
     model->grammars = srv_grammars_open(KEPT_GRAMMARS); /* NULL: it works without */
@@ -211,13 +217,25 @@ static bitnet_status open_model(loading *l, srv_model *model, uint64_t *cost, bi
     return BITNET_OK;
 }
 
+/* Whether the file is a GGUF file at all: nobody is unloaded for one that is not. Under the lock,
+ * which it gives up. */
+static bitnet_status check_file(srv_models *m, const srv_entry *e, bitnet_error *err)
+{
+    bitnet_inspect *inspect = NULL;
+    pthread_mutex_unlock(&m->lock);
+    bitnet_status st = bitnet_inspect_open(e->path, &inspect, err);
+    bitnet_inspect_close(inspect);
+    pthread_mutex_lock(&m->lock);
+    return st;
+}
+
 /* ---- failures ---- */
 
 /* A file that is wrong stays wrong for a while; lack of memory and of patience are not its fault.
  */
 static void note_failure(srv_entry *e, bitnet_status st, const bitnet_error *why)
 {
-    bool broken = st != BITNET_MEMORY && st != BITNET_CANCELLED;
+    bool broken = st != BITNET_MEMORY && st != BITNET_CANCELLED && st != BITNET_AGAIN;
     e->state = broken ? SRV_BROKEN : SRV_UNLOADED;
     if (!broken)
         return;
@@ -233,7 +251,9 @@ static bitnet_status load(srv_models *m, srv_entry *e, srv_wish wish, bitnet_err
     loading l = {m, e, wish};
     e->state = SRV_LOADING; /* before the lock is given up: nobody forgets it now */
     atomic_store(&e->progress, 0);
-    bitnet_status st = make_room(m, e, e->n_bytes + m->o.scheduler.kv_bytes, err);
+    uint64_t need = e->n_bytes + m->o.scheduler.kv_bytes;
+    bitnet_status st = fits_beside(m, taken_by(m, true), need) ? BITNET_OK : check_file(m, e, err);
+    st = st == BITNET_OK ? make_room(m, e, need, err) : st;
     if (st != BITNET_OK)
         return st;
     double began_ms = srv_now_ms();

@@ -122,7 +122,7 @@ static char *free_name(const srv_models *m, const char *path)
     return numbered;
 }
 
-static bool same_file(const char *a, const char *b)
+bool srv_models_same_file(const char *a, const char *b)
 {
     struct stat x, y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
@@ -133,7 +133,7 @@ static bitnet_status give(srv_models *m, const char *path, bitnet_error *err)
 {
     srv_entry *e;
     for (size_t i = 0; i < m->n; i++)
-        if (!m->entries[i]->gone && same_file(m->entries[i]->path, path))
+        if (!m->entries[i]->gone && srv_models_same_file(m->entries[i]->path, path))
             return BITNET_OK;
     char *name = free_name(m, path);
     bitnet_status st = name ? srv_models_enter(m, path, name, &e, err) : srv_no_memory(err);

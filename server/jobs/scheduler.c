@@ -77,7 +77,7 @@ bitnet_status srv_scheduler_timeline(const bitnet_engine *engine,
     bitnet_session_options o;
     bitnet_session_cost cost;
     bitnet_session_options_init(&o);
-    o.n_ctx = options->n_ctx;
+    o.n_ctx = options->n_ctx ? options->n_ctx : bitnet_engine_model(engine)->n_ctx_train;
     o.kv_type = options->kv_type;
     bitnet_status st = bitnet_session_memory(engine, &o, &cost, err);
     if (st == BITNET_OK)

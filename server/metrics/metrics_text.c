@@ -157,7 +157,7 @@ static void requests(text *t, const srv_metrics *m)
 static void tokens(text *t, const srv_metrics *m)
 {
     count_line(t, "tokens_generated_total", "Tokens sent in answers.", atomic_load(&m->n_tokens));
-    histogram(t, "time_to_first_token_seconds", "From the request to the first token.",
+    histogram(t, "time_to_first_token_seconds", "From a prompt's being queued to its first token.",
               &m->first_token);
     histogram(t, "time_per_token_seconds", "Between one token of an answer and the next.",
               &m->token);
@@ -176,10 +176,10 @@ typedef struct model_figures {
     uint64_t n_bytes, gpu_bytes;
 } model_figures;
 
-static void read_model(srv_models *models, size_t i, model_figures *f)
+static void read_model(srv_models *models, model_figures *f)
 {
     bitnet_stats stats;
-    srv_model *model = srv_model_peek(models, i);
+    srv_model *model = srv_model_peek(models, f->name);
     if (!model)
         return;
     srv_scheduler_load(model->scheduler, &f->load);
@@ -188,7 +188,7 @@ static void read_model(srv_models *models, size_t i, model_figures *f)
         f->gpu_bytes = stats.precision.memory_allocated;
     f->n_bytes = model->info->n_file_bytes + f->load.kv.n_blocks * f->load.kv.block_bytes;
     f->known = true;
-    srv_model_release(models, model);
+    srv_model_looked(models, model);
 }
 
 static size_t read_models(srv_models *models, model_figures *all)
@@ -198,7 +198,7 @@ static size_t read_models(srv_models *models, model_figures *all)
     for (; n < MODELS_MAX && srv_models_at(models, n, &row); n++) {
         all[n] = (model_figures){.state = row.state};
         memcpy(all[n].name, row.name, sizeof all[n].name);
-        read_model(models, n, &all[n]);
+        read_model(models, &all[n]);
     }
     return n;
 }
@@ -219,10 +219,11 @@ typedef struct series {
       f->load.tokens_per_s)                                                                        \
     X(step_seconds, "gauge", "A step of all slots, recent median.", f->load.step_ms / 1e3)         \
     X(steps_total, "counter", "Steps that were computed.", f->load.n_steps)                        \
-    X(jobs_total, "counter", "Jobs that were queued.", f->load.n_jobs)                             \
+    X(jobs_total, "counter", "Jobs that have ended.", f->load.n_jobs)                              \
     X(jobs_cancelled_total, "counter", "Jobs that were cancelled.", f->load.n_cancelled)           \
     X(jobs_failed_total, "counter", "Jobs that failed.", f->load.n_failed)                         \
-    X(prompt_tokens_total, "counter", "Tokens of prompts.", f->load.n_prompt_tokens)               \
+    X(prompt_tokens_total, "counter", "Tokens of prompts, computed or found in the cache.",        \
+      f->load.n_prompt_tokens + f->load.n_cached_tokens)                                           \
     X(prompt_tokens_cached_total, "counter", "Of these, those found in the cache.",                \
       f->load.n_cached_tokens)                                                                     \
     X(decode_tokens_total, "counter", "Tokens chosen, sent or not.", f->load.n_tokens)             \

@@ -51,14 +51,14 @@ void srv_health_look(srv_server *server)
     for (size_t i = 0; srv_models_at(server->models, i, &row); i++) {
         bitnet_health h;
         bitnet_error err = {0};
-        srv_model *m = srv_model_peek(server->models, i);
+        srv_model *m = srv_model_peek(server->models, row.name);
         bitnet_health_init(&h);
         if (m && bitnet_health_check(m->engine, &h, &err) == BITNET_OK && !h.healthy) {
             sound = sound && h.compute_ok && h.cache_ok;
             srv_log(server, BITNET_LOG_ERROR, "health of %s: %s", m->name, h.detail);
         }
         if (m)
-            srv_model_release(server->models, m);
+            srv_model_looked(server->models, m);
     }
     atomic_store(&server->unsound, !sound);
 }
@@ -67,7 +67,7 @@ static const char *model_word(const srv_server *s, const state *st)
 {
     if (st->n_loaded)
         return "healthy";
-    if (st->n_loading || !atomic_load(&s->ready))
+    if (!atomic_load(&s->ready))
         return "degraded";
     return st->n_broken == st->n_models ? "unhealthy" : "healthy"; /* loads on demand */
 }

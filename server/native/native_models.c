@@ -6,9 +6,25 @@
 
 #include "bitnet_tools.h"
 #include "ask/fields.h"
+#include "http/http.h"
 #include "http/refuse.h"
 #include "server.h"
 #include "ask/use_model.h"
+
+/* A file that is no model here is the request's fault. What is wrong with it is for the log: it
+ * names where the file is. */
+static void refuse_load(srv_exchange *x, const bitnet_error *err)
+{
+    if (err->status != BITNET_MODEL && err->status != BITNET_TOKENIZER) {
+        srv_fail_with(x, err);
+        return;
+    }
+    srv_log(srv_server_of(x), BITNET_LOG_WARN, "%s: %s", srv_request_id(x), err->message);
+    srv_fail(x, 400, "invalid_value", "model_path",
+             "model_path: this file cannot be loaded as a model; the server's log says why under "
+             "%s",
+             srv_request_id(x));
+}
 
 void srv_native_load(srv_exchange *x);
 void srv_native_unload(srv_exchange *x);
@@ -72,7 +88,7 @@ void srv_native_load(srv_exchange *x)
         srv_field_wrong(x, "model_id", "a name of letters, digits and . _ : -");
     else if (srv_models_add(srv_server_of(x)->models, path, name, srv_gone_fn, x, &err) !=
              BITNET_OK)
-        srv_fail_with(x, &err);
+        refuse_load(x, &err);
     else
         srv_reply_json(x, 200,
                        json_pack("{s:s, s:s, s:s}", "model_id", name, "status", "loaded", "message",
@@ -111,22 +127,23 @@ static json_t *load_json(const srv_load *l)
         (json_int_t)l->n_prompting, "max_active", l->max_active, "max_queued", l->max_queued,
         "n_ctx", l->n_ctx, "steps", (json_int_t)l->n_steps, "jobs", (json_int_t)l->n_jobs,
         "cancelled", (json_int_t)l->n_cancelled, "failed", (json_int_t)l->n_failed, "prompt_tokens",
-        (json_int_t)l->n_prompt_tokens, "cached_tokens", (json_int_t)l->n_cached_tokens,
-        "generated_tokens", (json_int_t)l->n_tokens, "step_ms", l->step_ms, "tokens_per_second",
-        l->tokens_per_s, "kv_use", room > 0 ? (double)l->kv.n_used / room : 0.0);
+        (json_int_t)(l->n_prompt_tokens + l->n_cached_tokens), "cached_tokens",
+        (json_int_t)l->n_cached_tokens, "generated_tokens", (json_int_t)l->n_tokens, "step_ms",
+        l->step_ms, "tokens_per_second", l->tokens_per_s, "kv_use",
+        room > 0 ? (double)l->kv.n_used / room : 0.0);
 }
 
 /* The figures of a loaded model, without a use that would keep it loaded; the others have none. */
-static void add_load(srv_models *models, size_t i, json_t *entry)
+static void add_load(srv_models *models, const char *name, json_t *entry)
 {
-    srv_model *model = srv_model_peek(models, i);
+    srv_model *model = srv_model_peek(models, name);
     srv_load load;
     if (!model)
         return;
     srv_scheduler_load(model->scheduler, &load);
     json_object_set_new(entry, "device", json_string(model->device));
     json_object_set_new(entry, "batching", load_json(&load));
-    srv_model_release(models, model);
+    srv_model_looked(models, model);
 }
 
 static json_t *models_json(srv_models *models)
@@ -137,7 +154,7 @@ static json_t *models_json(srv_models *models)
         json_t *entry =
             json_pack("{s:s, s:s, s:f, s:I}", "model", row.name, "state", state_name(row.state),
                       "progress", row.progress, "size_bytes", (json_int_t)row.n_bytes);
-        add_load(models, i, entry);
+        add_load(models, row.name, entry);
         json_array_append_new(list, entry);
     }
     return list;

@@ -57,14 +57,14 @@ static json_t *loaded_entry(const srv_model_row *row, bool on_gpu)
     return entry;
 }
 
-/* Whether what computes the i-th model is something else than the CPU. */
-static bool on_gpu(srv_exchange *x, size_t i)
+/* Whether what computes the model is something else than the CPU. */
+static bool on_gpu(srv_exchange *x, const char *name)
 {
     srv_models *models = srv_server_of(x)->models;
-    srv_model *model = srv_model_peek(models, i);
+    srv_model *model = srv_model_peek(models, name);
     bool is = model && model->device && strcmp(model->device, "cpu") != 0;
     if (model)
-        srv_model_release(models, model);
+        srv_model_looked(models, model);
     return is;
 }
 
@@ -74,7 +74,7 @@ void srv_ollama_ps(srv_exchange *x)
     srv_model_row row;
     for (size_t i = 0; srv_models_at(srv_server_of(x)->models, i, &row); i++)
         if (row.state == SRV_LOADED)
-            json_array_append_new(list, loaded_entry(&row, on_gpu(x, i)));
+            json_array_append_new(list, loaded_entry(&row, on_gpu(x, row.name)));
     srv_reply_json(x, 200, json_pack("{s:o}", "models", list));
 }
 

@@ -11,10 +11,10 @@ static const char *state_word(srv_model_state state)
 }
 
 /* What is known of a loaded model; an unloaded one is not loaded for it. */
-static json_t *meta_of(srv_exchange *x, size_t i, const srv_model_row *row)
+static json_t *meta_of(srv_exchange *x, const srv_model_row *row)
 {
     srv_models *models = srv_server_of(x)->models;
-    srv_model *m = srv_model_peek(models, i);
+    srv_model *m = srv_model_peek(models, row->name);
     json_t *meta = json_pack("{s:I}", "n_bytes", (json_int_t)row->n_bytes);
     if (!m)
         return meta;
@@ -27,15 +27,15 @@ static json_t *meta_of(srv_exchange *x, size_t i, const srv_model_row *row)
     if (more)
         json_object_update(meta, more);
     json_decref(more);
-    srv_model_release(models, m);
+    srv_model_looked(models, m);
     return meta;
 }
 
-static json_t *row_json(srv_exchange *x, size_t i, const srv_model_row *row)
+static json_t *row_json(srv_exchange *x, const srv_model_row *row)
 {
     json_t *out = json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", row->name, "object", "model",
                             "created", (json_int_t)row->created, "owned_by", "bitnet", "state",
-                            state_word(row->state), "meta", meta_of(x, i, row));
+                            state_word(row->state), "meta", meta_of(x, row));
     if (row->state == SRV_LOADING)
         json_object_set_new(out, "progress", json_real(row->progress));
     return out;
@@ -46,7 +46,7 @@ void srv_openai_models(srv_exchange *x)
     srv_model_row row;
     json_t *data = json_array();
     for (size_t i = 0; srv_models_at(srv_server_of(x)->models, i, &row); i++)
-        json_array_append_new(data, row_json(x, i, &row));
+        json_array_append_new(data, row_json(x, &row));
     srv_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", data));
 }
 
@@ -57,7 +57,7 @@ void srv_openai_model(srv_exchange *x)
     for (int tagged = 0; tagged < 2; tagged++) /* its very name comes first */
         for (size_t i = 0; srv_models_at(srv_server_of(x)->models, i, &row); i++)
             if (tagged ? srv_model_is_called(row.name, name) : strcmp(row.name, name) == 0) {
-                srv_reply_json(x, 200, row_json(x, i, &row));
+                srv_reply_json(x, 200, row_json(x, &row));
                 return;
             }
     srv_fail(x, 404, "model_not_found", "model", "there is no model \"%.200s\"", name);

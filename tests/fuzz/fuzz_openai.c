@@ -121,7 +121,7 @@ void srv_reply_json(srv_exchange *x, int status, json_t *value)
 
 void srv_stream_begin(srv_exchange *x, const char *type)
 {
-    CHECK(strcmp(type, "text/event-stream") == 0);
+    CHECK(strcmp(type, SRV_EVENT_STREAM) == 0);
     replied(x);
     x->streaming = true;
 }
@@ -271,9 +271,15 @@ void srv_model_release(srv_models *m, srv_model *model)
     CHECK(!m && model == &the_model);
 }
 
-srv_model *srv_model_peek(srv_models *m, size_t i)
+srv_model *srv_model_peek(srv_models *m, const char *name)
 {
-    return m || i ? NULL : &the_model;
+    return m || strcmp(name, "nano") ? NULL : &the_model;
+}
+
+void srv_model_looked(srv_models *m, srv_model *model)
+{
+    (void)m;
+    CHECK(model == &the_model);
 }
 
 bool srv_models_at(srv_models *m, size_t i, srv_model_row *out)

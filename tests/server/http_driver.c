@@ -60,11 +60,15 @@ bool srv_models_at(srv_models *m, size_t i, srv_model_row *out)
     *out = (srv_model_row){.name = "none", .state = SRV_LOADED};
     return i == 0;
 }
-srv_model *srv_model_peek(srv_models *m, size_t i)
+srv_model *srv_model_peek(srv_models *m, const char *name)
 {
     static srv_model model = {.name = "none"};
     (void)m;
-    return i ? NULL : &model;
+    return strcmp(name, "none") ? NULL : &model;
+}
+void srv_model_looked(srv_models *m, srv_model *model)
+{
+    (void)m, (void)model;
 }
 void bitnet_health_init(bitnet_health *h)
 {
@@ -219,7 +223,7 @@ static void stream(srv_exchange *x)
     memset(text, 'x', (size_t)bytes);
     text[bytes] = '\0';
     atomic_fetch_add(&n_streams, 1);
-    srv_stream_begin(x, "text/event-stream");
+    srv_stream_begin(x, SRV_EVENT_STREAM);
     bool there = true;
     if (gather)
         srv_stream_gather(x, true);

@@ -4,12 +4,13 @@ itself. Every reply has its fields, every refusal its code."""
 import json
 import os
 import re
+import shutil
 import sys
 import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from serving import SLOW, Server, check, equal, main, model  # noqa: E402
+from serving import SLOW, Server, check, equal, main, model, temp  # noqa: E402
 from harness import copy_of_model, WORK  # noqa: E402
 
 CALM = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 20}
@@ -204,6 +205,51 @@ def test_only_allowed_folders():
     refused("POST", "/v1/models/load", {"model_path": "x.gguf", "model_id": "a/../b"}, 400, "INVALID_FIELD_VALUE", "model_id")
     refused("POST", "/v1/models/load", {"model_path": "x.gguf", "tokenizer_path": "t.json"}, 400, "INVALID_FIELD_VALUE", "tokenizer_path")
     refused("POST", "/v1/models/load", {"model_path": "x.gguf", "device": "cuda:7"}, 400, "INVALID_FIELD_VALUE", "device")
+
+
+def test_what_is_no_model():
+    for name, data in (("notes.txt", b"not a model"), ("cut.gguf", open(model("nano"), "rb").read(2000))):
+        with open(os.path.join(WORK, name), "wb") as f:
+            f.write(data)
+        refused("POST", "/v1/models/load", {"model_path": name}, 400, "INVALID_FIELD_VALUE", "model_path")
+
+
+def test_a_model_may_be_loaded_by_its_file():
+    folder = temp("own")
+    os.makedirs(folder, exist_ok=True)
+    shutil.copy(model("nano"), folder)
+    with Server("--model", os.path.relpath(os.path.join(folder, "nano.gguf")), "--model-dir", folder) as s:
+        equal(s.json("POST", "/v1/models/load", {"model_path": "nano.gguf"})["model_id"], "nano", "by its path")
+
+
+def test_a_budget_is_told():
+    with Server("--model", model("nano"), "--model", model("story"), "--model-memory", "6") as s:
+        r = s.json("POST", "/v1/inference", {"prompt": "x", "model": "story"}, status=404)
+        check("--model-memory" in r["error"], f"{r}")
+        equal([m["state"] for m in s.json("GET", "/v1/models")["data"]], ["loaded", "broken"], "nobody was unloaded")
+        equal(s.json("GET", "/health")["status"], "healthy", "health")
+
+
+def test_figures_of_prompts():
+    body = {"prompt": "The tower on the hill was old and grey. " * 6, "max_tokens": 1}
+    for _ in range(3):
+        server().json("POST", "/v1/inference", body)
+    b = next(m for m in server().json("GET", "/v1/stats")["models"] if m["model"] == "story")["batching"]
+    check(0 < b["cached_tokens"] < b["prompt_tokens"], f"{b}")
+
+
+def test_how_long_to_wait():
+    with Server("--model", model("story"), "--parallel", "1", "--max-queued", "1") as s:
+        long = {"prompt": "Once", "max_tokens": 900, "ignore_eos": True, "temperature": 0}
+        s.post("/v1/completions", long)  # how long one takes is known then
+        got = []
+        threads = [threading.Thread(target=lambda: got.append(s.post("/v1/completions", long))) for _ in range(5)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        told = [(headers["retry-after"], body) for status, headers, body in got if status == 503]
+        check(told and all(f"try again in {wait} s".encode() in body for wait, body in told), f"{got}")
 
 
 def test_models_are_fixed_unless_told():

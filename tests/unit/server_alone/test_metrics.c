@@ -25,14 +25,18 @@ bool srv_models_at(srv_models *m, size_t i, srv_model_row *out)
     return i < n_rows;
 }
 
-srv_model *srv_model_peek(srv_models *m, size_t i)
+srv_model *srv_model_peek(srv_models *m, const char *name)
 {
     (void)m;
-    n_held += rows[i].state == SRV_LOADED;
-    return rows[i].state == SRV_LOADED ? &loaded : NULL;
+    for (size_t i = 0; i < n_rows && i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].name, name) == 0 && rows[i].state == SRV_LOADED) {
+            n_held++;
+            return &loaded;
+        }
+    return NULL;
 }
 
-void srv_model_release(srv_models *m, srv_model *model)
+void srv_model_looked(srv_models *m, srv_model *model)
 {
     (void)m, (void)model;
     n_held--;

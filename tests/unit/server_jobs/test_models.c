@@ -172,10 +172,11 @@ static void names_choose(void **state)
     srv_model_release(m, model);
     o.any_name = true;
     FAILS(srv_model_use(m, "gpt-4", NULL, NULL, &model, &err), BITNET_NOT_AVAILABLE, "gpt-4");
-    assert_null(srv_model_peek(m, 2));
-    model = srv_model_peek(m, 1);
+    assert_null(srv_model_peek(m, "c"));
+    assert_null(srv_model_peek(m, "d"));
+    model = srv_model_peek(m, "b");
     assert_string_equal(model->name, "b");
-    srv_model_release(m, model);
+    srv_model_looked(m, model);
     srv_models_close(m);
     o = options(one, 1);
     o.any_name = true;
@@ -211,7 +212,7 @@ static void least_used_goes(void **state)
     assert_int_equal(state_of(m, "a"), SRV_LOADED);
     assert_int_equal(state_of(m, "c"), SRV_UNLOADED);
     srv_model *b = use(m, "b");
-    FAILS(srv_model_use(m, "c", NULL, NULL, &none, &err), BITNET_MEMORY, "in use");
+    FAILS(srv_model_use(m, "c", NULL, NULL, &none, &err), BITNET_AGAIN, "in use");
     assert_int_equal(state_of(m, "c"), SRV_UNLOADED); /* not broken */
     srv_model_release(m, a);
     use_once(m, "c");
@@ -244,6 +245,48 @@ static void budget_is_kept(void **state)
     place_remove(&p);
 }
 
+typedef struct looking {
+    srv_models *m;
+    srv_model *model;
+} looking;
+
+static void *stop_looking(void *user)
+{
+    looking *l = user;
+    usleep(100000);
+    srv_model_looked(l->m, l->model);
+    return NULL;
+}
+
+/* Whoever reads figures is waited for, and keeps nobody from being unloaded; a file that is no
+ * model unloads nobody. */
+static void a_look_is_no_use(void **state)
+{
+    (void)state;
+    place p = place_make();
+    const char *paths[] = {p.dir};
+    srv_models_options o = options(paths, 1);
+    char bad[512];
+    path_of(bad, p.dir, "bad.gguf");
+    copy_file(TEST_SOURCE_DIR "/LICENSE", bad);
+    o.max_loaded = 1;
+    looking l = {NULL, NULL};
+    srv_model *none = NULL;
+    pthread_t thread;
+    OK(srv_models_open(&o, true, &l.m, &err));
+    use_once(l.m, "a");
+    l.model = srv_model_peek(l.m, "a");
+    assert_non_null(l.model);
+    assert_int_equal(pthread_create(&thread, NULL, stop_looking, &l), 0);
+    use_once(l.m, "b");
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(state_of(l.m, "a"), SRV_UNLOADED);
+    FAILS(srv_model_use(l.m, "bad", NULL, NULL, &none, &err), BITNET_MODEL, "bad.gguf");
+    assert_int_equal(state_of(l.m, "b"), SRV_LOADED);
+    srv_models_close(l.m);
+    place_remove(&p);
+}
+
 /* Nobody is unloaded for a model that does not fit even then. */
 static void none_goes_in_vain(void **state)
 {
@@ -269,7 +312,7 @@ static void none_goes_in_vain(void **state)
     OK(srv_models_open(&o, true, &m, &err));
     OK(srv_model_use(m, "a", NULL, NULL, &a, &err));
     use_once(m, "b");
-    FAILS(srv_model_use(m, "c", NULL, NULL, &none, &err), BITNET_MEMORY, "1 models in use");
+    FAILS(srv_model_use(m, "c", NULL, NULL, &none, &err), BITNET_AGAIN, "1 models in use");
     assert_int_equal(state_of(m, "b"), SRV_LOADED);
     OK(srv_model_use(m, "b", NULL, NULL, &b, &err));
     srv_model_release(m, a);
@@ -603,7 +646,7 @@ static void *visit(void *user)
         bitnet_error e = {0};
         bitnet_status st =
             srv_model_use(v->m, names[test_rand(&v->seed) % 3], NULL, NULL, &model, &e);
-        if (st == BITNET_MEMORY) /* the others use both that may be loaded */
+        if (st == BITNET_AGAIN) /* the others use both that may be loaded */
             continue;
         if (st != BITNET_OK)
             fail_msg("%s", e.message);
@@ -666,6 +709,7 @@ int main(void)
         cmocka_unit_test(names_choose),
         cmocka_unit_test(least_used_goes),
         cmocka_unit_test(budget_is_kept),
+        cmocka_unit_test(a_look_is_no_use),
         cmocka_unit_test(none_goes_in_vain),
         cmocka_unit_test(caches_keep_the_budget),
         cmocka_unit_test(broken_ones_are_remembered),
