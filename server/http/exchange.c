@@ -350,5 +350,6 @@ json_t *srv_body_json(srv_exchange *x)
         srv_fail(x, 400, "invalid_json", NULL, "the body must be a JSON object, {...}");
         drop_json(x);
     }
+    srv_body_drop(x); /* its room is another's now */
     return x->json;
 }

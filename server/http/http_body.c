@@ -4,7 +4,8 @@
 
 #include "http/http.h"
 
-/* All bodies together may be this many times the largest one. */
+/* All bodies together may be this many times the largest one, and every request that runs may have
+ * a short one. A body is here until its values are read. */
 enum { N_LARGEST = 16, FIRST_ROOM = 4096, SHORT_BODY = 64 * 1024 };
 
 void srv_body_drop(srv_exchange *x)
@@ -13,6 +14,12 @@ void srv_body_drop(srv_exchange *x)
     free(x->body);
     x->body = NULL;
     x->n_body = x->n_body_room = 0;
+}
+
+static size_t most_of_all(const srv_config *c)
+{
+    size_t large = c->max_body * N_LARGEST, small = (size_t)c->max_requests * FIRST_ROOM;
+    return large > small ? large : small;
 }
 
 /* Makes room for n bytes and a NUL. 0, or the status of a refusal. */
@@ -26,7 +33,7 @@ static int make_room(srv_exchange *x, size_t n)
     if (room == x->n_body_room)
         return 0;
     size_t more = room - x->n_body_room;
-    if (atomic_fetch_add(&x->http->body_bytes, more) + more > most * N_LARGEST) {
+    if (atomic_fetch_add(&x->http->body_bytes, more) + more > most_of_all(x->server->config)) {
         atomic_fetch_sub(&x->http->body_bytes, more);
         return 503;
     }

@@ -289,11 +289,19 @@ static bool check_rate(srv_exchange *x, srv_rates *rates, uint64_t who)
     return false;
 }
 
+static size_t find_key(const srv_exchange *x, const char *given)
+{
+    return given ? srv_key_find(x->server->config, given, strlen(given)) : 0;
+}
+
+/* Clients may send a key of another service in the one header and ours in the other. */
 static bool check_key(srv_exchange *x)
 {
     const srv_config *c = x->server->config;
-    const char *given = srv_key_given(srv_header(x, "Authorization"), srv_header(x, "x-api-key"));
-    x->key = given ? srv_key_find(c, given, strlen(given)) : 0;
+    const char *bearer = srv_key_bearer(srv_header(x, "Authorization"));
+    const char *other = srv_header(x, "x-api-key"), *given = bearer ? bearer : other;
+    size_t first = find_key(x, bearer), second = find_key(x, other);
+    x->key = first ? first : second;
     if (!c->n_keys || x->key || x->route->access == SRV_OPEN)
         return true;
     srv_reply_header(x, "WWW-Authenticate", "Bearer");

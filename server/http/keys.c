@@ -27,11 +27,10 @@ size_t srv_key_find(const srv_config *config, const char *given, size_t n_given)
     return found;
 }
 
-const char *srv_key_given(const char *authorization, const char *x_api_key)
+const char *srv_key_bearer(const char *authorization)
 {
-    if (authorization && strncasecmp(authorization, "Bearer ", 7) == 0) {
-        authorization += 7;
-        return authorization + strspn(authorization, " ");
-    }
-    return x_api_key;
+    if (!authorization || strncasecmp(authorization, "Bearer ", 7) != 0)
+        return NULL;
+    authorization += 7;
+    return authorization + strspn(authorization, " ");
 }

@@ -8,8 +8,7 @@
 
 /* The number of the key, from 1; 0: no key is like this. */
 size_t srv_key_find(const srv_config *config, const char *given, size_t n_given);
-/* What "Authorization: Bearer X" or "x-api-key: X" brings; the first of them that is there. NULL:
- * neither. */
-const char *srv_key_given(const char *authorization, const char *x_api_key);
+/* The key in "Authorization: Bearer KEY"; NULL: there is none. */
+const char *srv_key_bearer(const char *authorization);
 
 #endif

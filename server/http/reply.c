@@ -68,7 +68,7 @@ static void add_cors(const srv_exchange *x, struct MHD_Response *r)
     MHD_add_response_header(r, "Access-Control-Allow-Origin",
                             strcmp(allowed, "*") == 0 ? "*" : origin);
     MHD_add_response_header(r, "Access-Control-Expose-Headers",
-                            "x-request-id, x-bitnet-receipt, retry-after");
+                            "x-request-id, request-id, x-bitnet-receipt, retry-after");
 }
 
 static void add_headers(const srv_exchange *x, struct MHD_Response *r)
@@ -77,6 +77,8 @@ static void add_headers(const srv_exchange *x, struct MHD_Response *r)
         if (p->kind == OF_REPLY)
             MHD_add_response_header(r, p->name, p->value);
     MHD_add_response_header(r, "x-request-id", x->id);
+    if (x->api == SRV_ANTHROPIC)
+        MHD_add_response_header(r, "request-id", x->id); /* where its clients look for it */
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
     if (!srv_pair_find(x->pairs, OF_REPLY, "Cache-Control"))
         MHD_add_response_header(r, "Cache-Control", "no-store");
@@ -225,7 +227,7 @@ void srv_fail_with(srv_exchange *x, const bitnet_error *err)
         srv_fail(x, 404, "model_not_found", "model", "%s", err->message);
         return;
     case BITNET_MEMORY:
-        srv_fail(x, 503, "out_of_memory", NULL, "%s", err->message);
+        srv_fail(x, 503, "out_of_memory", NULL, "there is no memory for this now");
         return;
     case BITNET_AGAIN:
         srv_fail(x, 503, "overloaded", NULL, "%s", err->message);

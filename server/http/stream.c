@@ -183,6 +183,7 @@ static void give_up(srv_exchange *x)
 static void finish_rest(srv_exchange *x)
 {
     size_t at = 0;
+    x->cut |= !x->suspended || x->completed; /* then the descriptor may be another client's */
     while (x->rest && at < x->n_rest && !x->cut) {
         ssize_t n = send(x->fd, x->rest + at, x->n_rest - at, MSG_DONTWAIT | MSG_NOSIGNAL);
         double now = srv_steady_ms();

@@ -4,6 +4,7 @@
  * it nothing. */
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "http/http.h"
@@ -129,8 +130,14 @@ static void check_times(const watched *c, double now)
         atomic_store(&x->late, true);
 }
 
+static bool has_unread(int fd)
+{
+    int n = 0;
+    return ioctl(fd, FIONREAD, &n) == 0 && n > 0;
+}
+
 /* A client that left with half a request: libmicrohttpd, which is told of changes alone, may have
- * missed that. */
+ * missed that. What it has not read yet may be the other half. */
 static void shut_half(srv_watch *w)
 {
     size_t n = 0;
@@ -140,7 +147,7 @@ static void shut_half(srv_watch *w)
     if (!n || poll(w->polled, n, 0) <= 0)
         return;
     for (size_t i = 0; i < n; i++)
-        if (w->polled[i].revents)
+        if (w->polled[i].revents && !has_unread(w->polled[i].fd))
             shutdown(w->polled[i].fd, SHUT_RDWR);
 }
 
