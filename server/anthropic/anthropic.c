@@ -16,13 +16,15 @@ void srv_anthropic_count_tokens(srv_exchange *x);
 /* What an answer came to. */
 typedef struct outcome {
     char finish[16];
-    json_t *stop; /* the stop sequence that ended it, or null; owned */
+    bool no_context; /* it ended where the context did */
+    json_t *stop;    /* the stop sequence that ended it, or null; owned */
     srv_usage usage;
     bitnet_error error;
 } outcome;
 
 static void take_finish(outcome *o, const srv_delta *d)
 {
+    o->no_context = d->event && d->event->finish == BITNET_FINISH_CONTEXT;
     snprintf(o->finish, sizeof o->finish, "%s", d->finish ? d->finish : "stop");
     json_decref(o->stop);
     o->stop = d->stop ? srv_json_text(d->stop, strlen(d->stop)) : json_null();
@@ -39,7 +41,7 @@ static void take_end(outcome *o, const srv_delta *d)
 static const char *stop_reason(const outcome *o)
 {
     if (strcmp(o->finish, "length") == 0)
-        return "max_tokens";
+        return o->no_context ? "model_context_window_exceeded" : "max_tokens";
     if (strcmp(o->finish, "tool_calls") == 0)
         return "tool_use";
     return json_is_string(o->stop) ? "stop_sequence" : "end_turn";
@@ -262,7 +264,7 @@ static void stream_begin(stream *s, const srv_answer *answer)
     char id[SRV_ID_MAX];
     srv_usage u = {.n_prompt = srv_answer_prompt_tokens(answer)};
     srv_id(id, "msg_");
-    srv_stream_begin(s->x, "text/event-stream");
+    srv_stream_begin(s->x, SRV_EVENT_STREAM);
     tell(s, "message_start",
          json_pack("{s:{s:s, s:s, s:s, s:s, s:[], s:n, s:n, s:n, s:o, s:n}}", "message", "id", id,
                    "type", "message", "role", "assistant", "model", srv_answer_model(answer)->name,

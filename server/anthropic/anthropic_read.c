@@ -1,6 +1,6 @@
 /* anthropic_read.c - translates a request of Anthropic's messages API: system, messages made of
  * blocks, tools, tool_choice, thinking and sampling. What this server cannot do (images, documents,
- * tools that Anthropic's own servers run) is refused by name or, for tools, left out. */
+ * tools without a schema, known by their type alone) is refused by name or, for tools, left out. */
 #include "anthropic/anthropic_read.h"
 
 #include <stdio.h>
@@ -241,6 +241,19 @@ static bool read_assistant(srv_exchange *x, json_t *content, const char *where, 
 
 /* ---- messages ---- */
 
+/* What the system says, in `system` or between turns. Nothing: no turn. */
+static bool read_system(srv_exchange *x, json_t *system, const char *where, json_t *messages)
+{
+    if (!system || (json_is_string(system) && json_string_length(system) == 0))
+        return true;
+    json_t *parts = json_array();
+    bool ok = parts ? read_texts(x, system, where, parts) : srv_no_memory(x);
+    if (ok && json_array_size(parts))
+        ok = push(x, messages, json_pack("{s:s, s:O}", "role", "system", "content", parts));
+    json_decref(parts);
+    return ok;
+}
+
 static bool read_message(srv_exchange *x, json_t *message, size_t i, json_t *messages)
 {
     const char *role = json_string_value(json_object_get(message, "role"));
@@ -257,21 +270,10 @@ static bool read_message(srv_exchange *x, json_t *message, size_t i, json_t *mes
         return read_user(x, content, where, messages);
     if (strcmp(role, "assistant") == 0)
         return read_assistant(x, content, where, messages);
+    if (strcmp(role, "system") == 0)
+        return read_system(x, content, where, messages);
     snprintf(where, sizeof where, "messages.%zu.role", i);
-    return srv_field_wrong(x, where, "'user' or 'assistant'; what the system says is in `system`");
-}
-
-static bool read_system(srv_exchange *x, json_t *body, json_t *messages)
-{
-    json_t *system = srv_field(body, "system"), *parts;
-    if (!system || (json_is_string(system) && json_string_length(system) == 0))
-        return true;
-    parts = json_array();
-    bool ok = parts ? read_texts(x, system, "system", parts) : srv_no_memory(x);
-    if (ok && json_array_size(parts))
-        ok = push(x, messages, json_pack("{s:s, s:O}", "role", "system", "content", parts));
-    json_decref(parts);
-    return ok;
+    return srv_field_wrong(x, where, "'user', 'assistant' or 'system'");
 }
 
 /* Thoughts of a turn become one text. */
@@ -303,7 +305,7 @@ static bool read_messages(srv_exchange *x, json_t *body, srv_anthropic *r)
         return srv_missing(x, "messages");
     if (json_array_size(given) == 0)
         return srv_field_wrong(x, "messages", "a list with one message at least");
-    bool ok = read_system(x, body, r->messages);
+    bool ok = read_system(x, srv_field(body, "system"), "system", r->messages);
     json_array_foreach(given, i, message)
     {
         ok = ok && read_message(x, message, i, r->messages);
@@ -324,7 +326,7 @@ static bool read_tool(srv_exchange *x, json_t *tool, json_t *tools)
     json_t *name = json_object_get(tool, "name"), *about = srv_field(tool, "description");
     json_t *schema = json_object_get(tool, "input_schema");
     if (type && strcmp(type, "custom") != 0)
-        return true; /* Anthropic's own servers run these: here they do not exist */
+        return true; /* known by a type alone, to Anthropic's models: here they do not exist */
     if (!json_is_string(name))
         return srv_missing(x, "tools.name");
     if (!json_is_object(schema))
@@ -384,13 +386,16 @@ static bool read_thinking(srv_exchange *x, json_t *body, srv_anthropic *r)
     if (!srv_field_object(x, body, "thinking", &thinking))
         return false;
     const char *type = thinking ? type_of(thinking) : "disabled";
-    bool on = strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0;
+    const char *display = json_string_value(json_object_get(thinking, "display"));
+    bool on = strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0 ||
+              strcmp(type, "between_tools") == 0;
     if (!on && strcmp(type, "disabled") != 0)
-        return srv_field_wrong(x, "thinking.type", "'enabled', 'adaptive' or 'disabled'");
+        return srv_field_wrong(x, "thinking.type",
+                               "'enabled', 'adaptive', 'between_tools' or 'disabled'");
     r->kwargs = json_pack("{s:b}", "enable_thinking", on);
     r->ask.template_kwargs = r->kwargs;
     r->ask.split_reasoning = true; /* some models think whatever they are told */
-    r->ask.hide_reasoning = !on;
+    r->ask.hide_reasoning = !on || (display && strcmp(display, "omitted") == 0);
     return r->kwargs || srv_no_memory(x);
 }
 
@@ -427,12 +432,13 @@ static bool read_sampling(srv_exchange *x, json_t *body, srv_anthropic *r)
     int64_t most = 0;
     if (!srv_field(body, "max_tokens"))
         return srv_missing(x, "max_tokens");
-    if (!srv_field_int(x, body, "max_tokens", 1, INT32_MAX, &most) ||
+    if (!srv_field_int(x, body, "max_tokens", 0, INT32_MAX, &most) ||
         !srv_field_number(x, body, "temperature", 0.0, 1.0, &temperature) ||
         !srv_field_array(x, body, "stop_sequences", 64, &stops) ||
         !srv_field_bool(x, body, "stream", &r->stream))
         return false;
     r->ask.whole_calls = !r->stream;
+    r->ask.no_tokens = true; /* 0: the prompt is read into the cache */
     r->sampling = json_pack("{s:f, s:f, s:i}", "temperature", 1.0, "top_p", 1.0, "top_k", 0);
     int bad = !r->sampling;
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
@@ -446,13 +452,13 @@ static bool read_sampling(srv_exchange *x, json_t *body, srv_anthropic *r)
 
 bool srv_anthropic_read(srv_exchange *x, bool counting, srv_anthropic *r)
 {
-    srv_reply_header(x, "request-id", srv_request_id(x)); /* where its clients look for it */
     json_t *body = srv_body_json(x);
     *r = (srv_anthropic){0};
     srv_ask_init(&r->ask);
     if (!body)
         return false;
     r->ask.words.stop = "stop_sequences";
+    r->ask.words.too_long = "prompt is too long: %zu tokens > %zu maximum"; /* clients know it */
     r->messages = json_array();
     r->tools = json_array();
     if (!r->messages || !r->tools)

@@ -12,6 +12,7 @@ typedef struct srv_words {
     const char *said;     /* what is continued: "messages", or "prompt" where it is no messages */
     const char *form;     /* "response_format" */
     const char *stop;     /* "stop"; read under this name, too */
+    const char *too_long; /* a format: the prompt has %zu tokens, of at most %zu */
     const char *no_tools; /* how tools are turned off: ", or set tool_choice to \"none\"" */
 } srv_words;
 
@@ -27,6 +28,7 @@ typedef struct srv_ask {
     size_t n_text;
     const int32_t *ids; /* as they are */
     size_t n_ids;
+    bool drop_oldest;            /* of messages that are too long together; the system's stay */
     bool no_bos;                 /* of text */
     json_t *tools, *tool_choice; /* OpenAI's form, or NULL */
     json_t *template_kwargs;     /* more variables for the template, or NULL */

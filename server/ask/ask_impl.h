@@ -66,7 +66,8 @@ typedef struct srv_prompt {
     size_t n_ids;
     srv_split_options split;
     srv_tool_plan plan;
-    json_t *schema; /* of a forced call, or NULL */
+    size_t n_dropped; /* messages that were left out */
+    json_t *schema;   /* of a forced call, or NULL */
 } srv_prompt;
 
 /* False: the client was told. Free the prompt in any case. */

@@ -152,26 +152,44 @@ static void copy_texts(const json_t *from, json_t *to)
     }
 }
 
+/* The calls of a message, a new value; NULL: none. Before there were tools a message had at most
+ * one, as "function_call". */
+static json_t *calls_of(const json_t *message)
+{
+    json_t *calls = srv_field(message, "tool_calls"), *old = srv_field(message, "function_call");
+    if (json_is_array(calls) && json_array_size(calls))
+        return json_incref(calls);
+    return old ? json_pack("[{s:O}]", "function", old) : NULL;
+}
+
+/* A turn of the user says something; other APIs have filled in what theirs may leave out. */
+static bool has_content(srv_exchange *x, const char *field, const char *role, const json_t *message)
+{
+    return strcmp(role, "user") != 0 || srv_field(message, "content") ||
+           srv_field_wrong(x, field, "a list of messages; those of the user have a content");
+}
+
 static json_t *plain_message(srv_exchange *x, const char *field, const json_t *message)
 {
     const char *role = plain_role(json_string_value(json_object_get(message, "role")));
-    const json_t *calls = srv_field(message, "tool_calls");
     if (!role) {
         srv_field_wrong(x, field,
                         "a list of messages whose role is system, developer, user, assistant or "
                         "tool");
         return NULL;
     }
+    if (!has_content(x, field, role, message))
+        return NULL;
     json_t *content = plain_content(x, field, json_object_get(message, "content"));
     json_t *out = content ? json_pack("{s:s, s:o}", "role", role, "content", content) : NULL;
     if (content && !out)
         srv_no_room(x);
-    if (!out || !json_is_array(calls) || json_array_size(calls) == 0) {
-        copy_texts(message, out);
-        return out;
-    }
     copy_texts(message, out);
+    json_t *calls = out ? calls_of(message) : NULL;
+    if (!calls)
+        return out;
     json_t *plain = plain_calls(x, field, calls);
+    json_decref(calls);
     if (plain && json_object_set_new(out, "tool_calls", plain) == 0)
         return out;
     json_decref(out);

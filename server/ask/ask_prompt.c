@@ -1,5 +1,6 @@
 /* ask_prompt.c - from what is to be continued (messages, a text, tokens) to the tokens of a prompt,
  * within the server's limits. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,15 +114,102 @@ static bool finish_chat(srv_exchange *x, const srv_model *model, const srv_ask *
                     BITNET_TEXT_BOS | BITNET_TEXT_SPECIAL, p);
 }
 
-static bool from_messages(srv_exchange *x, const srv_model *model, const srv_ask *a, srv_prompt *p)
+static bool render(srv_exchange *x, const srv_model *model, const srv_ask *a,
+                   const json_t *messages, srv_prompt *p)
 {
     srv_chat chat = {0};
-    json_t *messages = srv_messages_plain(x, a);
-    bool good = messages && srv_tool_plan_read(x, a, &p->plan) &&
-                srv_chat_render(x, model, a, messages, p->plan.tools, &chat) &&
+    json_decref(p->schema); /* of a longer prompt */
+    p->schema = NULL;
+    bool good = srv_chat_render(x, model, a, messages, p->plan.tools, &chat) &&
                 finish_chat(x, model, a, &chat, p);
-    json_decref(messages);
     srv_textbuf_free(&chat.text);
+    return good;
+}
+
+/* ---- conversations that are too long ---- */
+
+static size_t most_prompt(const srv_exchange *x, const srv_model *model)
+{
+    size_t most = srv_server_of(x)->config->max_prompt_tokens;
+    size_t context = model->n_ctx > 0 ? (size_t)model->n_ctx : SIZE_MAX;
+    return most && most < context ? most : context;
+}
+
+static bool has_role(const json_t *message, const char *role)
+{
+    const char *is = json_string_value(json_object_get(message, "role"));
+    return is && strcmp(is, role) == 0;
+}
+
+/* What the system says, and all from the `nth` turn of the user on; a new value, NULL: no memory.
+ */
+static json_t *without_oldest(const json_t *messages, size_t nth)
+{
+    size_t i, n_turns = 0;
+    json_t *message, *out = json_array();
+    json_array_foreach(messages, i, message)
+    {
+        n_turns += has_role(message, "user");
+        if ((n_turns > nth || has_role(message, "system")) && json_array_append(out, message)) {
+            json_decref(out);
+            return NULL;
+        }
+    }
+    return out;
+}
+
+static bool render_from(srv_exchange *x, const srv_model *model, const srv_ask *a,
+                        const json_t *messages, size_t nth, srv_prompt *p)
+{
+    json_t *less = without_oldest(messages, nth);
+    bool good = less ? render(x, model, a, less, p) : srv_no_room(x);
+    p->n_dropped = json_array_size(messages) - json_array_size(less);
+    json_decref(less);
+    return good;
+}
+
+static size_t count_turns(const json_t *messages)
+{
+    size_t i, n = 0;
+    json_t *message;
+    json_array_foreach(messages, i, message)
+    {
+        n += has_role(message, "user");
+    }
+    return n;
+}
+
+/* Leaves out as few of the oldest turns as lets an answer of a quarter of the context follow. What
+ * is still too long with the last turn alone stays so, and is refused. */
+static bool render_less(srv_exchange *x, const srv_model *model, const srv_ask *a,
+                        const json_t *messages, srv_prompt *p)
+{
+    size_t n_turns = count_turns(messages), most = most_prompt(x, model) / 4 * 3;
+    size_t low = 1, high = n_turns - 1;
+    bool good = true;
+    if (n_turns < 2)
+        return true;
+    while (good && low < high) {
+        size_t middle = low + (high - low) / 2;
+        good = render_from(x, model, a, messages, middle, p);
+        low = p->n_ids <= most ? low : middle + 1;
+        high = p->n_ids <= most ? middle : high;
+    }
+    return good && render_from(x, model, a, messages, low, p);
+}
+
+static bool from_messages(srv_exchange *x, const srv_model *model, const srv_ask *a, srv_prompt *p)
+{
+    json_t *messages = srv_messages_plain(x, a);
+    bool good = messages && srv_tool_plan_read(x, a, &p->plan) && render(x, model, a, messages, p);
+    if (good && a->drop_oldest && p->n_ids > most_prompt(x, model))
+        good = render_less(x, model, a, messages, p);
+    if (good && p->n_dropped) {
+        char n[24];
+        snprintf(n, sizeof n, "%zu", p->n_dropped);
+        srv_reply_header(x, "x-bitnet-dropped-messages", n);
+    }
+    json_decref(messages);
     return good;
 }
 
@@ -142,26 +230,20 @@ bool srv_prompt_make(srv_exchange *x, const srv_model *model, const srv_ask *a, 
 bool srv_prompt_check(srv_exchange *x, const srv_model *model, const srv_ask *a,
                       const srv_prompt *p)
 {
-    size_t n = p->n_ids;
+    size_t n = p->n_ids, most = most_prompt(x, model);
     const char *field = srv_ask_said(a);
-    size_t most = srv_server_of(x)->config->max_prompt_tokens;
     if (n == 0) {
         srv_fail(x, 400, "invalid_value", field, "%s is empty: the model needs one token at least",
                  field);
         return false;
     }
-    if (most && n > most) {
+    if (n > most)
         srv_fail(x, 400, "context_length_exceeded", field,
-                 "the prompt has %zu tokens: this server allows %zu", n, most);
-        return false;
-    }
-    if (model->n_ctx > 0 && n > (size_t)model->n_ctx) {
-        srv_fail(x, 400, "context_length_exceeded", field,
-                 "the prompt has %zu tokens: the context of %s has room for %d", n, model->name,
-                 model->n_ctx);
-        return false;
-    }
-    return true;
+                 a->words.too_long ? a->words.too_long
+                                   : "the prompt has %zu tokens: this model's maximum context "
+                                     "length is %zu tokens here",
+                 n, most);
+    return n <= most;
 }
 
 void srv_prompt_free(srv_prompt *p)

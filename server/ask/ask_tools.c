@@ -15,11 +15,15 @@ static const char *tool_name(const json_t *tool)
     return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
 }
 
+static const char *type_of(const json_t *value)
+{
+    return json_string_value(json_object_get(value, "type"));
+}
+
 /* Kinds of tools that are not known are left out: clients send those of other servers. */
 static bool is_function(const json_t *tool)
 {
-    const char *type = json_string_value(json_object_get(tool, "type"));
-    return type ? strcmp(type, "function") == 0 : json_object_get(tool, "function") != NULL;
+    return !type_of(tool) || strcmp(type_of(tool), "function") == 0;
 }
 
 static bool check_function(srv_exchange *x, const json_t *tool)
@@ -46,6 +50,8 @@ static bool read_list(srv_exchange *x, const srv_ask *a, srv_tool_plan *plan)
     bool good = true;
     json_array_foreach(a->tools, i, tool)
     {
+        if (good && !json_is_object(tool))
+            good = srv_field_wrong(x, "tools", "a list of objects");
         if (good && is_function(tool))
             good = check_function(x, tool) && json_array_append(list, tool) == 0;
     }
@@ -77,14 +83,19 @@ static const char *choice_name(const json_t *choice)
     return name ? name : json_string_value(json_object_get(choice, "name"));
 }
 
+static bool refuse_name(srv_exchange *x, const char *name)
+{
+    srv_fail(x, 400, "invalid_value", "tool_choice",
+             "tool_choice names \"%.64s\", which is not among the functions in tools",
+             name ? name : "");
+    return false;
+}
+
 static bool force_one(srv_exchange *x, const char *name, srv_tool_plan *plan)
 {
     json_t *tool = tool_named(plan->tools, name);
-    if (!tool) {
-        srv_fail(x, 400, "invalid_value", "tool_choice",
-                 "tool_choice names \"%.64s\", which is not among the functions in tools", name);
-        return false;
-    }
+    if (!tool)
+        return refuse_name(x, name);
     plan->choice = tool_name(tool);
     plan->forced = json_pack("[O]", tool);
     return plan->forced || srv_no_room(x);
@@ -105,6 +116,36 @@ static void use_none(srv_tool_plan *plan)
     plan->tools = NULL;
 }
 
+/* {"type": "allowed_tools", "mode": "auto" or "required", "tools": [...]}, or with these two under
+ * "allowed_tools": no other tool is there. */
+static bool allow_some(srv_exchange *x, const json_t *choice, srv_tool_plan *plan)
+{
+    size_t i;
+    json_t *one, *inner = json_object_get(choice, "allowed_tools"), *list = json_array();
+    const json_t *from = inner ? inner : choice, *named = json_object_get(from, "tools");
+    const char *mode = json_string_value(json_object_get(from, "mode"));
+    bool must = mode && strcmp(mode, "required") == 0, good = list != NULL;
+    if (!json_is_array(named) || !mode || (!must && strcmp(mode, "auto") != 0)) {
+        json_decref(list);
+        return srv_field_wrong(
+            x, "tool_choice",
+            "allowed_tools with a list tools and a mode \"auto\" or \"required\"");
+    }
+    json_array_foreach(named, i, one)
+    {
+        json_t *tool = choice_name(one) ? tool_named(plan->tools, choice_name(one)) : NULL;
+        if (!tool && is_function(one))
+            good = good && refuse_name(x, choice_name(one));
+        else if (tool)
+            good = good && (json_array_append(list, tool) == 0 || srv_no_room(x));
+    }
+    use_none(plan);
+    plan->tools = good && json_array_size(list) ? list : NULL;
+    if (!plan->tools)
+        json_decref(list);
+    return good && (!must || force_any(x, plan));
+}
+
 bool srv_tool_plan_read(srv_exchange *x, const srv_ask *a, srv_tool_plan *plan)
 {
     *plan = (srv_tool_plan){0};
@@ -120,10 +161,13 @@ bool srv_tool_plan_read(srv_exchange *x, const srv_ask *a, srv_tool_plan *plan)
     }
     if (word && (strcmp(word, "required") == 0 || strcmp(word, "any") == 0))
         return force_any(x, plan);
+    if (type_of(choice) && strcmp(type_of(choice), "allowed_tools") == 0)
+        return allow_some(x, choice, plan);
     if (json_is_object(choice) && name)
         return force_one(x, name, plan);
     return srv_field_wrong(x, "tool_choice",
-                           "\"none\", \"auto\", \"required\", or an object that names a function");
+                           "\"none\", \"auto\", \"required\", an object that names a function, or "
+                           "allowed_tools");
 }
 
 void srv_tool_plan_free(srv_tool_plan *plan)

@@ -82,7 +82,7 @@ static void wait_aloud(stream *s, srv_answer *answer)
 static void run(stream *s, srv_answer *answer)
 {
     srv_delta d;
-    srv_stream_begin(s->x, "text/event-stream");
+    srv_stream_begin(s->x, SRV_EVENT_STREAM);
     for (;;) {
         wait_aloud(s, answer);
         if (!s->alive || !srv_answer_next(answer, &d))

@@ -242,6 +242,12 @@ static bool read_format(srv_exchange *x, json_t *body, srv_ollama *r)
     return true;
 }
 
+static bool is_amount(const char *word)
+{
+    return word && (strcmp(word, "low") == 0 || strcmp(word, "medium") == 0 ||
+                    strcmp(word, "high") == 0 || strcmp(word, "max") == 0);
+}
+
 /* true, false, or how much ("low", "medium", "high"): any of these is a yes here. Without it the
  * model does as it does. What it thinks is told apart in any case. */
 static bool read_think(srv_exchange *x, json_t *body, srv_ollama *r)
@@ -250,8 +256,8 @@ static bool read_think(srv_exchange *x, json_t *body, srv_ollama *r)
     r->ask.split_reasoning = true;
     if (!think)
         return true;
-    if (!json_is_boolean(think) && !json_is_string(think))
-        return srv_field_wrong(x, "think", "true, false, \"low\", \"medium\" or \"high\"");
+    if (!json_is_boolean(think) && !is_amount(json_string_value(think)))
+        return srv_field_wrong(x, "think", "true, false, \"low\", \"medium\", \"high\" or \"max\"");
     bool on = !json_is_false(think);
     r->kwargs = json_pack("{s:b}", "enable_thinking", on);
     r->ask.template_kwargs = r->kwargs;
@@ -286,7 +292,10 @@ bool srv_ollama_read(srv_exchange *x, bool chat, srv_ollama *r)
     if (!srv_ollama_model(x, body, &r->called))
         return false;
     r->ask.model = r->called;
-    return srv_field_bool(x, body, "stream", &r->stream) && read_keep_alive(x, body, r) &&
+    r->ask.drop_oldest = true;
+    return srv_field_bool(x, body, "stream", &r->stream) &&
+           srv_field_bool(x, body, "truncate", &r->ask.drop_oldest) &&
+           read_keep_alive(x, body, r) &&
            (chat ? read_messages(x, body, r) : read_prompt(x, body, r)) &&
            read_format(x, body, r) && read_think(x, body, r) && read_options(x, body, r);
 }

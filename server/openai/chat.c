@@ -38,10 +38,18 @@ static bool read_logprobs(chat *c, json_t *body)
     return true;
 }
 
+/* "function_call": "none" */
+static bool asks_for_nothing(const json_t *body)
+{
+    const char *word = json_string_value(json_object_get(body, "function_call"));
+    return word && strcmp(word, "none") == 0;
+}
+
 static bool refuse_others(srv_exchange *x, const json_t *body)
 {
     return srv_field_refuse(x, body, "functions", "use tools") &&
-           srv_field_refuse(x, body, "function_call", "use tool_choice") &&
+           (asks_for_nothing(body) ||
+            srv_field_refuse(x, body, "function_call", "use tool_choice")) &&
            srv_field_refuse(x, body, "audio", "models here read and write text alone") &&
            srv_field_refuse(x, body, "web_search_options", "this server reaches no network");
 }
@@ -177,7 +185,7 @@ static bool send_words(chat *c, const srv_delta *d)
 
 static bool begin_stream(chat *c)
 {
-    srv_stream_begin(c->x, "text/event-stream");
+    srv_stream_begin(c->x, SRV_EVENT_STREAM);
     for (int i = 0; i < c->ask.job.n_choices; i++) {
         json_t *delta = json_pack("{s:s, s:s, s:n}", "role", "assistant", "content", "", "refusal");
         if (i == 0)

@@ -340,7 +340,7 @@ static bool take_delta(work *w, const srv_delta *d)
 static void begin_stream(work *w)
 {
     if (!*w->stream_begun)
-        srv_stream_begin(w->c->x, "text/event-stream");
+        srv_stream_begin(w->c->x, SRV_EVENT_STREAM);
     *w->stream_begun = true;
 }
 

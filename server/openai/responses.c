@@ -99,11 +99,11 @@ static json_t *usage_json(const srv_usage *u, size_t n_thought)
 {
     if (!u)
         return json_null();
-    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u->n_prompt,
-                     "input_tokens_details", "cached_tokens", (json_int_t)u->n_cached,
-                     "output_tokens", (json_int_t)u->n_generated, "output_tokens_details",
-                     "reasoning_tokens", (json_int_t)n_thought, "total_tokens",
-                     (json_int_t)(u->n_prompt + u->n_generated));
+    return json_pack(
+        "{s:I, s:{s:I, s:i}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)u->n_prompt,
+        "input_tokens_details", "cached_tokens", (json_int_t)u->n_cached, "cache_write_tokens", 0,
+        "output_tokens", (json_int_t)u->n_generated, "output_tokens_details", "reasoning_tokens",
+        (json_int_t)n_thought, "total_tokens", (json_int_t)(u->n_prompt + u->n_generated));
 }
 
 /* A field of the request as it came, or what stands for none; takes `none` over. */
@@ -162,6 +162,14 @@ static json_t *text_echoed(const response *r)
     return out;
 }
 
+static json_t *reasoning_echoed(const response *r)
+{
+    json_t *out = json_pack("{s:n, s:n}", "effort", "summary");
+    if (out && json_is_object(srv_field(r->body, "reasoning")))
+        json_object_update(out, srv_field(r->body, "reasoning"));
+    return out;
+}
+
 static void add_settings(const response *r, json_t *out)
 {
     json_t *more = json_pack(
@@ -174,6 +182,8 @@ static void add_settings(const response *r, json_t *out)
         echoed(r, "safety_identifier", json_null()), "prompt_cache_key",
         echoed(r, "prompt_cache_key", json_null()));
     add_sampling(r, out);
+    json_object_set_new(out, "reasoning", reasoning_echoed(r));
+    json_object_set_new(out, "max_tool_calls", echoed(r, "max_tool_calls", json_null()));
     if (more)
         json_object_update(out, more);
     json_decref(more);
@@ -184,14 +194,13 @@ static json_t *response_json(const response *r, const char *status, const srv_us
     json_t *reason =
         r->full && usage ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null();
     json_t *out = json_pack(
-        "{s:s, s:s, s:I, s:o, s:s, s:s, s:O, s:n, s:o, s:o, s:n, s:b, s:b, s:s, s:{s:n, s:n}, s:n, "
-        "s:s}",
-        "id", r->id, "object", "response", "created_at", (json_int_t)r->created, "completed_at",
+        "{s:s, s:s, s:I, s:o, s:s, s:s, s:O, s:n, s:o, s:o, s:n, s:b, s:b, s:s, s:s}", "id", r->id,
+        "object", "response", "created_at", (json_int_t)r->created, "completed_at",
         strcmp(status, "completed") == 0 ? json_integer(time(NULL)) : json_null(), "status", status,
         "model", srv_answer_model(r->answer)->name, "output", r->out.items, "error",
         "incomplete_details", reason, "usage", usage_json(usage, r->out.n_thought),
-        "previous_response_id", "store", 0, "background", 0, "truncation", "disabled", "reasoning",
-        "effort", "summary", "max_tool_calls", "service_tier", "default");
+        "previous_response_id", "store", 0, "background", 0, "truncation", "disabled",
+        "service_tier", "default");
     if (!out)
         return NULL;
     add_settings(r, out);
@@ -208,7 +217,7 @@ static const char *final_status(const response *r)
 
 static void begin_stream(response *r)
 {
-    srv_stream_begin(r->x, "text/event-stream");
+    srv_stream_begin(r->x, SRV_EVENT_STREAM);
     srv_output_event(&r->out, "response.created",
                      json_pack("{s:o}", "response", response_json(r, "in_progress", NULL)));
     srv_output_event(&r->out, "response.in_progress",

@@ -56,7 +56,37 @@ def test_a_prompt_that_is_too_long_is_counted():
     long = [{"role": "user", "content": "a fox and an owl " * 4000}]
     n = client().messages.count_tokens(model="story", messages=long).input_tokens
     check(n > 16000, f"{n} tokens")
-    refused(anthropic.BadRequestError, 400, f"{n} tokens", messages=long)
+    refused(anthropic.BadRequestError, 400, f"prompt is too long: {n} tokens > 1024 maximum", messages=long)
+
+
+def test_the_context_may_end_an_answer():
+    n = client().messages.count_tokens(model="story", messages=[{"role": "user", "content": "fox " * 900}]).input_tokens
+    m = client().messages.create(**{**CALM, "max_tokens": 4000, "messages": [{"role": "user", "content": "fox " * 900 + "owl " * (1000 - n)}],
+                                    "extra_body": {**GREEDY, "ignore_eos": True}}, timeout=60)
+    if m.stop_reason != "end_turn":
+        equal((m.stop_reason, m.usage.output_tokens < 4000), ("model_context_window_exceeded", True), f"{m.usage}")
+
+
+def test_a_prompt_may_be_read_ahead():
+    messages = [{"role": "user", "content": "Tell me about the tall tower on the grey hill. " * 8}]
+    m = client().messages.create(model="story", max_tokens=0, messages=messages)
+    equal((m.content, m.stop_reason, m.usage.output_tokens), ([], "max_tokens", 0), f"{m}")
+    again = client().messages.create(model="story", max_tokens=1, messages=messages)
+    check(again.usage.cache_read_input_tokens > 100, f"{again.usage}")
+    names = [n for n, _ in server().events("/v1/messages", {**BODY, "max_tokens": 0, "stream": True})]
+    equal((names[0], names[-1]), ("message_start", "message_stop"), "streamed")
+
+
+def test_the_system_may_speak_between_turns():
+    turns = [HELLO[0], {"role": "assistant", "content": "Once."}, {"role": "user", "content": "Go on"}]
+    between = turns[:2] + [{"role": "system", "content": [{"type": "text", "text": "Be brief."}]}] + turns[2:]
+    counts = [client().messages.count_tokens(model="story", messages=m).input_tokens for m in (turns, between)]
+    check(counts[1] > counts[0], f"{counts}")
+
+
+def test_every_reply_has_the_id_its_clients_read():
+    for status, headers, _ in (server().get("/v1/messages"), server().post("/v1/messages", {}), server().post("/v1/messages", BODY)):
+        equal(headers.get("request-id", "none"), headers["x-request-id"], f"{status}: request-id")
 
 
 def test_the_stream_says_what_the_whole_says():
@@ -179,7 +209,8 @@ def test_thoughts_that_nobody_asked_for_are_not_told():
     with Server("--model", retemplate(model("story"), temp("thinks.gguf"), THINKS)) as s:
         c = anthropic.Anthropic(base_url=s.url, api_key="none", max_retries=0)
         request = {"model": "thinks", "max_tokens": 12, "messages": HELLO, "extra_body": GREEDY}
-        for thinking, want in ({"type": "enabled", "budget_tokens": 1024}, ["thinking"]), ({"type": "disabled"}, []), (None, []):
+        for thinking, want in ({"type": "enabled", "budget_tokens": 1024}, ["thinking"]), ({"type": "disabled"}, []), (None, []), ({"type": "adaptive", "display": "omitted"}, []), (
+                {"type": "between_tools"}, ["thinking"]):
             more = {"thinking": thinking} if thinking else {}
             m = c.messages.create(**request, **more)
             equal(([b.type for b in m.content], m.usage.output_tokens), (want, 12), f"{thinking}: {m}")
@@ -249,7 +280,7 @@ def test_errors_have_its_shape():
     refused(bad, 400, "image", messages=[{"role": "user", "content": [
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}]}])
     refused(bad, 400, "messages", messages=[])
-    refused(bad, 400, "max_tokens", max_tokens=0)
+    refused(bad, 400, "max_tokens", max_tokens=-1)
     refused(bad, 400, "stop_sequences", stop_sequences=["x" * 300])
     refused(bad, 400, "stop_sequences", stop_sequences=["x"] * 17)
     refused(bad, 400, "tool_choice", tool_choice={"type": "perhaps"})

@@ -204,6 +204,23 @@ def test_errors():
     refused(400, "context", lambda: c.embed("story", "word " * 5000, truncate=False))
 
 
+def test_old_turns_of_long_conversations_go():
+    turns = [{"role": "system", "content": "You tell stories."}]
+    for i in range(12):
+        turns += [{"role": "user", "content": f"Story {i} " + "fox " * 100}, {"role": "assistant", "content": "It was."}]
+    turns.append({"role": "user", "content": "And now?"})
+    body = {"model": "story", "messages": turns, "stream": False, "options": {"num_predict": 2, "temperature": 0}}
+    status, headers, reply = server().post("/api/chat", body)
+    dropped = int(headers.get("x-bitnet-dropped-messages", 0))
+    check(status == 200 and 0 < dropped < 24 and dropped % 2 == 0, f"{status} {dropped} {reply!r}")
+    least = server().json("POST", "/api/chat", {**body, "messages": turns[:1] + turns[1 + dropped:]})
+    equal((least["prompt_eval_count"], least["message"]), (json.loads(reply)["prompt_eval_count"], json.loads(reply)["message"]), "what was left")
+    check(512 < least["prompt_eval_count"] <= 768, f"as much as leaves a quarter: {least['prompt_eval_count']}")
+    refused(400, "maximum context length", lambda: client()._request(dict, "POST", "/api/chat", json={**body, "truncate": False}))
+    refused(400, "maximum context length", lambda: client().chat("story", turns[:1] + [{"role": "user", "content": "fox " * 3000}]))
+    refused(400, "think", lambda: client()._request(dict, "POST", "/api/chat", json={**body, "think": "bogus"}))
+
+
 def test_zz_the_server_ends_well():
     _running.pop().stop()
 

@@ -356,6 +356,25 @@ def test_errors_name_field_and_range():
         refused(bad, says, complete, **kw)
 
 
+def test_what_is_no_message_and_no_tool():
+    bad = openai.BadRequestError
+    for says, kw in [("content", {"messages": [{"role": "user"}]}), ("content", {"messages": [{"role": "user", "content": None}]}),
+                     ("tools", {"tools": ["a"]}), ("tools", {"tools": [{}]}), ("tools", {"tools": [{"type": "function"}]})]:
+        refused(bad, says, chat, **kw)
+    e = refused(bad, "this model's maximum context length is 1024 tokens", chat, messages=[{"role": "user", "content": "fox " * 2000}])
+    equal(e.code, "context_length_exceeded", "code")
+    check(chat(extra_body={"function_call": "none"}, max_tokens=2).choices, "a call that nobody wants")
+
+
+def test_calls_from_before_there_were_tools():
+    turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "function_call": {"name": "add", "arguments": "{\"a\": 7}"}},
+             {"role": "function", "name": "add", "content": "1"}]
+    now = [turns[0], {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": turns[1]["function_call"]}]}, turns[2]]
+    prompts = [server("tools").json("POST", "/apply-template", {"model": "tools", "messages": m})["prompt"] for m in (turns, now)]
+    equal(prompts[0], prompts[1], "the prompt")
+    check("add" in prompts[0], prompts[0])
+
+
 def test_the_least_number_of_tokens_is_the_described_one():
     with open(os.path.join(SOURCE, "server", "native", "openapi.json"), encoding="utf-8") as f:
         schemas = json.load(f)["components"]["schemas"]
@@ -441,6 +460,25 @@ def test_forced_calls():
     chunks = list(chat(model="tools", tools=[ADD], tool_choice="required", max_tokens=120, stream=True))
     made = [d for c in chunks for d in c.choices[0].delta.tool_calls or []]
     equal(sorted(json.loads("".join(d.function.arguments for d in made))), ["a", "b"], "streamed")
+
+
+def test_allowed_tools():
+    other = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    name = {"type": "function", "function": {"name": "add"}}
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [name]}}
+    for seed in range(3):
+        reply = chat(model="tools", tools=[other, ADD], tool_choice=allowed, temperature=2, seed=seed, max_tokens=120).choices[0]
+        equal(reply.message.tool_calls[0].function.name, "add", f"{reply}")
+    allowed["allowed_tools"]["mode"] = "auto"
+    check(chat(model="tools", tools=[other, ADD], tool_choice=allowed, max_tokens=4).choices, "auto")
+    for wrong in ({"mode": "auto", "tools": [{"type": "function", "function": {"name": "nobody"}}]}, {"mode": "never", "tools": [name]}, {"tools": [name]}):
+        refused(openai.BadRequestError, "tool_choice", chat, model="tools", tools=[ADD], tool_choice={"type": "allowed_tools", "allowed_tools": wrong})
+    r = server("tools").json("POST", "/v1/responses", {"model": "tools", "input": "add", "max_output_tokens": 120, "tools": [{**ADD["function"], "type": "function"}],
+                                                "reasoning": {"effort": "low"}, "max_tool_calls": 3,
+                                                "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]}})
+    equal((r["output"][0]["type"], r["output"][0]["name"]), ("function_call", "add"), f"{r}")
+    equal((r["reasoning"], r["max_tool_calls"]), ({"effort": "low", "summary": None}, 3), "what was asked for")
+    equal(sorted(r["usage"]["input_tokens_details"]), ["cache_write_tokens", "cached_tokens"], "details of the usage")
 
 
 def tool(name, **parameters):
