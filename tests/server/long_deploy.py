@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 
-from serving import PYTHON, SOURCE, Server, Skip, check, expect, main, model, temp
+from serving import PYTHON, SOURCE, Server, Skip, check, expect, main, model, packages, temp
 
 DEPLOY = os.path.join(SOURCE, "deploy")
 
@@ -64,6 +64,66 @@ def test_prometheus():
     check("SUCCESS" in says("promtool", "check", "config", "--syntax-only", "prometheus.yml", cwd=folder), "config")
     check("SUCCESS" in says("promtool", "check", "rules", "bitnet.rules.yml", cwd=folder), "rules")
     check("SUCCESS" in says("promtool", "test", "rules", "rules.test.yml", cwd=folder), "alerts")
+
+
+def check_config(config, code=0):
+    """Debian's promtool is built without Kubernetes: all but the search for pods is then checked, with an address in its place."""
+    pods, address = "kubernetes_sd_configs:\n      - role: pod\n", "static_configs:\n      - targets: [127.0.0.1:8080]\n"
+    check(pods in config, "the search for pods")
+    for written in (config, config.replace(pods, address)):
+        with open(temp("config.yml"), "w", encoding="utf-8") as f:
+            f.write(written)
+        command = ["promtool", "check", "config", "--syntax-only", temp("config.yml")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        if "kubernetes_sd_configs not found" not in done.stderr:
+            break
+    check(done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}")
+
+
+def test_prometheus_in_a_cluster():
+    tool("promtool", "prometheus")
+    config = text("prometheus", "kubernetes.yml")
+    check_config(config)
+    check_config(config.replace("action: keep", "action: keeps"), code=1)  # it does look
+
+
+def job(name):
+    packages("yaml")
+    import yaml
+    return yaml.safe_load(text("prometheus", name))["scrape_configs"][0]
+
+
+def relabelled(rules, labels):
+    """What Prometheus makes of a pod's labels: None where it is left out. Rules as in our file alone: keep, or a label from another."""
+    for rule in rules:
+        value = ";".join(labels.get(name, "") for name in rule["source_labels"])
+        if rule.get("action") == "keep" and not re.fullmatch(rule["regex"], value):
+            return None
+        if "target_label" in rule:
+            labels = {**labels, rule["target_label"]: value}
+    return {k: v for k, v in labels.items() if not k.startswith("__")}
+
+
+def test_the_autoscaler_gets_its_metric():
+    """Pods of the Deployment are found, with a key and with the labels by which the adapter knows a figure's pod."""
+    packages("yaml")
+    import yaml
+    deployment = next(yaml.safe_load_all(text("kubernetes", "bitnet.yaml")))["spec"]["template"]
+    found = job("kubernetes.yml")
+    meta = "__meta_kubernetes_"
+    pod = {f"{meta}pod_label_app": deployment["metadata"]["labels"]["app"], f"{meta}pod_container_port_name": deployment["spec"]["containers"][0]["ports"][0]["name"],
+           f"{meta}pod_phase": "Running", f"{meta}namespace": "models", f"{meta}pod_name": "bitnet-1"}
+    got = relabelled(found["relabel_configs"], pod)
+    check(got == {"namespace": "models", "pod": "bitnet-1"}, f"labels of a pod: {got}")
+    for name, other in ((f"{meta}pod_label_app", "x"), (f"{meta}pod_phase", "Pending"), (f"{meta}pod_container_port_name", "admin")):
+        check(relabelled(found["relabel_configs"], {**pod, name: other}) is None, f"{name} {other} is scraped")
+    wanted = re.findall(r'(\w+)!=""', yaml.safe_load(text("kubernetes", "adapter.yaml"))["rules"]["custom"][0]["seriesQuery"])
+    check(wanted and set(wanted) <= set(got), f"the adapter wants {wanted}")
+    check("annotations" not in deployment["metadata"], "annotations that make Prometheus scrape without a key")
+    check(found["job_name"] == job("prometheus.yml")["job_name"] == "bitnet", "the job that the alerts know")
+    keys = any(a.startswith("--api-key") for a in deployment["spec"]["containers"][0]["args"])
+    check(keys and "credentials_file" in found["authorization"], "keys are set, and Prometheus has none")
+    check("authorization" not in job("prometheus.yml"), "a file with a key that is nowhere asked for")
 
 
 def test_kubernetes():
