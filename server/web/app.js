@@ -22,14 +22,19 @@ const conversations = new Map(); // id -> conversation
 const answers = new Map(); // conversation -> Answer that is being written
 const retries = new Map(); // node -> {conversation, timer, left}: will be tried again
 const drafts = new Map(); // conversation -> text in the box
+const elsewhere = new Set(); // ids of messages that another tab is writing
 const others = typeof BroadcastChannel === "function" ? new BroadcastChannel("bitnet-chat") : null;
 
 // ---- keeping ----
 
 function keep(conversation) {
-  if (isEmpty(conversation) || !conversations.has(conversation.id)) return; // or removed meanwhile
-  const join = (kept) => merge(conversation, kept) && pack(conversation);
-  store.put(pack(conversation), join).then((ok) => ok && others?.postMessage(conversation.id));
+  if (!conversations.has(conversation.id)) return; // removed meanwhile
+  const packed = pack(conversation);
+  const join = (kept) => {
+    const joined = kept && merge(conversation, kept) ? pack(conversation) : packed;
+    return isEmpty(conversation) ? null : joined; // what was taken back does not return
+  };
+  store.put(conversation.id, join).then((ok) => ok && others?.postMessage(conversation.id));
 }
 
 function touch(conversation) {
@@ -54,6 +59,30 @@ async function changedElsewhere(id) {
   else conversations.delete(id);
   drawList();
   if (mine === here) draw();
+}
+
+// A tab holds a lock while it writes a message, which the browser takes from it when it goes: whoever has the lock tells "cut off" from
+// "not yet there". A page that came over plain HTTP from another machine has no locks.
+const lockOf = (node) => "bitnet-answer-" + node.id;
+
+function holdLock(node) {
+  let release;
+  const held = new Promise((r) => (release = r));
+  navigator.locks?.request(lockOf(node), () => held).catch(() => {}); // the answer is written all the same
+  return release;
+}
+
+// Is an answer without an end written by another tab? Draws when that is known, and when it is over.
+async function lookElsewhere(node) {
+  const asks = node.role === "assistant" && node.ended === undefined && answers.get(here)?.node !== node;
+  if (!asks || elsewhere.has(node.id) || !navigator.locks) return;
+  try {
+    await navigator.locks.request(lockOf(node), {mode: "shared", ifAvailable: true}, (lock) => lock || elsewhere.add(node.id));
+    if (!elsewhere.has(node.id)) return;
+    draw();
+    await navigator.locks.request(lockOf(node), {mode: "shared"}, () => elsewhere.delete(node.id));
+    draw();
+  } catch { /* the browser lends no locks to this page */ }
 }
 
 // ---- conversations ----
@@ -166,11 +195,12 @@ function draw() {
   wanted.forEach((e, i) => box.children[i] !== e && box.insertBefore(e, box.children[i] || null));
   path.forEach(({node}, i) => views.get(node).update(stateOf(node, i === path.length - 1)));
   drawStatus();
+  path.forEach(({node}) => lookElsewhere(node));
 }
 
 function stateOf(node, last) {
   const answer = answers.get(here);
-  return {live: answer?.node === node ? answer : null, last, retryIn: retries.get(node)?.left || 0};
+  return {live: answer?.node === node ? answer : null, elsewhere: elsewhere.has(node.id), last, retryIn: retries.get(node)?.left || 0};
 }
 
 function sameOr(old, text, make) {
@@ -253,8 +283,8 @@ function send(text) {
   if (!text.trim() || answers.has(here)) return;
   const path = shown(here);
   const parent = path.length ? path[path.length - 1].node : here.root;
-  const node = addMessage(parent, "user", text.trim());
-  byId("composer-text").value = "";
+  const node = addMessage(parent, "user", text.trim()), box = byId("composer-text");
+  if (box.value === text) box.value = ""; // else an idea was sent, and a draft stays
   drafts.delete(here);
   fitBox();
   generate(here, node);
@@ -268,6 +298,7 @@ function generate(conversation, parent, again = null, tries = 0) {
   const node = again || addMessage(parent, "assistant", "");
   startOver(node);
   const answer = new Answer(node, {changed: () => drawSoon(conversation, node), kept: () => keep(conversation)});
+  const release = holdLock(node);
   answers.set(conversation, answer);
   touch(conversation);
   if (conversation === here) {
@@ -281,7 +312,10 @@ function generate(conversation, parent, again = null, tries = 0) {
     answered(conversation, parent, answer, tries);
   });
   const messages = messagesTo(conversation, parent);
-  answer.run(messages, settings.forAnswer(parent.kids.indexOf(node)), byId("model").value).then(() => conversation === here && draw());
+  answer.run(messages, settings.forAnswer(parent.kids.indexOf(node)), byId("model").value).then(() => {
+    release();
+    if (conversation === here) draw();
+  });
 }
 
 // An Answer's run() also fetches its receipt; the conversation is free as soon as the text is there.
@@ -554,13 +588,19 @@ function onKey(e) {
     hideCard();
     if (isSideShown()) hideSide();
     else stop();
-  } else if (e.altKey && !e.ctrlKey && !e.metaKey && Object.hasOwn(ALT, e.code)) {
+  } else if (e.altKey && !e.ctrlKey && !e.metaKey && Object.hasOwn(ALT, e.code) && !writesSign(e)) {
     e.preventDefault();
     ALT[e.code]();
   } else if ((e.ctrlKey || e.metaKey) && isSlash(e)) {
     e.preventDefault();
     byId("shortcuts").showModal();
   }
+}
+
+// On a Mac Option and a letter write another sign into a field. A letter of another alphabet is the key's own, and none.
+function writesSign(e) {
+  const own = e.key.toUpperCase() === e.code.slice(3) || /^(?![\p{Script=Latin}\p{Script=Common}])\p{L}$/u.test(e.key);
+  return e.code.startsWith("Key") && !own && e.target.matches?.("input, textarea");
 }
 
 // By its sign, or by its place where that has another one; a minus there is the browser's.
@@ -606,6 +646,10 @@ function leaveSettings() {
 
 function wire() {
   const click = (id, f) => byId(id).addEventListener("click", f);
+  document.querySelector(".skip").addEventListener("click", (e) => {
+    e.preventDefault(); // the address names the conversation
+    byId("composer-text").focus();
+  });
   click("new", startNew);
   click("side-open", showSide);
   click("side-close", hideSide);

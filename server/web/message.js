@@ -37,8 +37,9 @@ export class MessageView {
     return this.tools;
   }
 
-  // live: the Answer that is writing it; last: it is the last one shown; retryIn: seconds until it is tried again, or 0
-  update({live = null, last = false, retryIn = 0} = {}) {
+  // live: the Answer that is writing it; elsewhere: another tab is writing it; last: it is the last one shown; retryIn: seconds
+  // until it is tried again, or 0
+  update({live = null, elsewhere = false, last = false, retryIn = 0} = {}) {
     const node = this.node, running = live !== null && live.running;
     this.article.classList.toggle("last", last);
     this.heading.textContent = node.role === "assistant" ? "Answer" : "You";
@@ -47,7 +48,7 @@ export class MessageView {
     this.drawBranch(running);
     this.tools.hidden = running;
     if (this.chart) this.chart.hidden = !node.tokens?.length;
-    this.facts.textContent = factsOf(node, running);
+    this.facts.textContent = factsOf(node, running, elsewhere);
     this.below.hidden = Boolean(this.form) || (running && !this.facts.textContent);
     this.drawTrouble(running, retryIn);
     this.drawReceipt();
@@ -166,14 +167,20 @@ export class MessageView {
   }
 }
 
-function factsOf(node, running) {
+// How it ended. `ended` of an imported file may be any word.
+function endOf(node, elsewhere) {
+  if (node.ended === undefined) return elsewhere ? "being written in another tab" : "cut off";
+  return Object.hasOwn(ENDED, node.ended) ? ENDED[node.ended] : node.ended;
+}
+
+function factsOf(node, running, elsewhere) {
   if (node.role !== "assistant") return "";
   const n = node.numbers, parts = [];
   if (n?.made) parts.push(plural(n.made, "token"));
   if (n?.perSecond) parts.push(rate(n.perSecond) + " tokens/s");
   if (!running && n?.firstAfter) parts.push(`first after ${n.firstAfter < 10 ? n.firstAfter.toFixed(2) : n.firstAfter.toFixed(0)} s`);
   if (!running && n?.cached) parts.push(`${plural(n.cached, "token")} of the prompt reused`);
-  if (!running) parts.push(node.ended === undefined ? "cut off" : ENDED[node.ended] ?? node.ended);
+  if (!running) parts.push(endOf(node, elsewhere));
   return parts.filter((p) => p).join(" \u00b7 ");
 }
 

@@ -27,7 +27,7 @@ function openDatabase() {
 }
 
 // Each store: all() gives what is kept and get() one of it, or they throw; put() and remove() keep and forget; the last two never throw and tell whether it worked.
-// Another tab may have kept the same conversation: put() calls `join` with that, which gives what to keep instead, or false.
+// Another tab may have kept the same conversation: put() calls `join` with that, or with null, and keeps what it gives; null: nothing is kept of it.
 class Database {
   where = "database";
   onTrouble = () => {};
@@ -54,10 +54,14 @@ class Database {
     return this.act("readonly", (s) => s.get(id));
   }
 
-  put(conversation, join) {
+  put(id, join) {
     return this.quietly(() => this.act("readwrite", (s) => {
-      const request = s.get(conversation.id);
-      request.onsuccess = () => s.put((request.result && join(request.result)) || conversation);
+      const request = s.get(id);
+      request.onsuccess = () => {
+        const joined = join(request.result || null);
+        if (joined) s.put(joined);
+        else s.delete(id);
+      };
       return request;
     }));
   }
@@ -95,10 +99,11 @@ class LocalStore {
     return readValue("conversation." + id, null);
   }
 
-  async put(conversation, join) {
+  async put(id, join) {
     try {
-      const before = readValue("conversation." + conversation.id, null);
-      localStorage.setItem(KEY + conversation.id, JSON.stringify((before && join(before)) || conversation));
+      const joined = join(readValue("conversation." + id, null));
+      if (joined) localStorage.setItem(KEY + id, JSON.stringify(joined));
+      else localStorage.removeItem(KEY + id);
       return true;
     } catch (e) {
       this.onTrouble(e);

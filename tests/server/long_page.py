@@ -398,6 +398,58 @@ def test_drafts(mock):
 
 
 @with_mock
+def test_idea_beside_a_draft(mock):
+    """An idea is sent as it is; what stands in the box stays there until it is sent itself."""
+    with Tab(mock.url) as t:
+        t.page.fill("#composer-text", "half a thought")
+        t.page.get_by_role("button", name="What is 7 + 5?").click()
+        t.finished()
+        equal([t.messages()[0][1], t.page.input_value("#composer-text")], ["What is 7 + 5?", "half a thought"], "what was sent, and the box")
+        t.page.press("#composer-text", "Enter")
+        t.finished()
+        equal([t.messages()[2][1], t.page.input_value("#composer-text")], ["half a thought", ""], "what was sent then, and the box")
+
+
+@with_mock
+def test_system_prompt_taken_back(mock):
+    """A conversation in which nothing is left is kept no longer, wherever the browser keeps them."""
+    for script in ("", "Object.defineProperty(window, 'indexedDB', {value: undefined});"):
+        with Tab(mock.url) as t:
+            t.context.add_init_script(script)
+            t.page.reload()
+            t.ready()
+            for text, n in (("Be a fox.", 1), ("", 0)):
+                settings(t, system=text)
+                t.page.wait_for_timeout(300)  # the browser writes in its own time
+                t.page.reload()
+                t.ready()
+                equal(len(t.titles()), n, f"conversations after the system prompt was {text!r}")
+                if n:
+                    t.page.click("#list .open")
+            equal(t.page.locator("details.system").count(), 0, "system prompts")
+
+
+@with_mock
+def test_system_prompt_taken_back_beside_a_message(mock):
+    """A tab that has not heard what another one has written there does not remove it."""
+    with Tab(mock.url) as one:
+        one.context.add_init_script("window.BroadcastChannel = undefined;")
+        one.page.reload()
+        one.ready()
+        settings(one, system="Be a fox.")
+        one.page.wait_for_timeout(300)
+        two = one.beside()
+        two.page.click("#list .open")
+        two.send("hello")
+        two.page.wait_for_timeout(300)
+        settings(one, system="")
+        one.page.wait_for_timeout(300)
+        one.page.reload()
+        one.ready()
+        equal(one.titles(), ["hello"], "conversations after a reload")
+
+
+@with_mock
 def test_title_while_answering(mock):
     """A title that is being typed stays when the answer ends, and goes to its own conversation."""
     with Tab(mock.url) as t:
@@ -470,6 +522,24 @@ def test_two_tabs(mock):
             tab.ready()
             equal(tab.messages()[:5], whole, "after a reload")
             check(tab.last().locator(".branch span").inner_text() in ("1/2", "2/2"), "an answer is lost")
+
+
+@with_mock
+def test_two_tabs_and_the_end(mock):
+    """An answer without an end is cut off only where no tab writes it any more."""
+    other = "being written in another tab"
+    with Tab(mock.url) as one:
+        one.send("slow and long", wait=False)
+        one.until("some of it", lambda: len(answer(one)) > 20)
+        two = one.beside()
+        two.until("that another tab writes it", lambda: other in facts(two))
+        check(other not in facts(one), facts(one))
+        one.page.keyboard.press("Escape")
+        two.until("its end", lambda: facts(two).endswith("stopped"))
+        one.send("slow and long", wait=False)
+        two.until("that another tab writes the next one", lambda: len(two.messages()) == 4 and len(answer(two)) > 20 and other in facts(two))
+        one.page.close()
+        two.until("that it was cut off", lambda: "cut off" in facts(two))
 
 
 @with_mock
@@ -578,6 +648,17 @@ def test_import_of_strange_files(mock):
         t.ready()
         equal(len(t.titles()), 4, "conversations after a reload")
         equal(t.page.evaluate("window.hacked"), None, "something ran")
+
+
+@with_mock
+def test_import_of_strange_ends(mock):
+    """How an answer ended is a word of the file, whatever every object is called by."""
+    for word, shows in (("constructor", "constructor"), ("__proto__", "__proto__"), ("toString", "toString"), ("lost", "cut off"), ("stop", "")):
+        with Tab(mock.url) as t:
+            t.page.set_input_files("#file", write("ends.json", json.dumps({"format": "bitnet-conversations", "version": 1, "conversations": [
+                {"messages": [{"parent": -1, "role": "user", "text": "hello"}, {"parent": 0, "role": "assistant", "text": "yes", "ended": word}]}]})))
+            t.until("the conversation", lambda t=t: len(t.messages()) == 2)
+            equal(facts(t), shows, f"the facts of an answer that ended with {word}")
 
 
 STRANGE_TIMES = ("9e12", "8.64e15", "2**53 - 1", "1e308", "NaN", "-5", "'soon'", "undefined")
@@ -764,6 +845,40 @@ def test_keyboard_alone(mock):
         for name in ("new", "import", "export-all", "theme", "hello", "Title of the conversation", "model", "Settings", "Copy", "Edit this message",
                      "Another answer", "composer-text"):
             check(name in seen, f"{name} is not reached; reached: {sorted(seen)}")
+
+
+@with_mock
+def test_skip_link(mock):
+    """To the message box by the first key, and the address still names the conversation."""
+    with Tab(mock.url) as t:
+        t.send("hello")
+        before = t.page.url
+        t.page.locator(".skip").focus()
+        t.page.keyboard.press("Enter")
+        equal([t.page.evaluate("document.activeElement.id"), t.page.url], ["composer-text", before], "focus and address")
+        t.page.reload()
+        t.ready()
+        equal(t.messages()[0][1], "hello", "after a reload")
+
+
+ALT_KEY = """([where, code, key]) => !document.querySelector(where).dispatchEvent(
+    new KeyboardEvent("keydown", {code, key, altKey: true, bubbles: true, cancelable: true}))"""
+
+
+@with_mock
+def test_signs_of_a_mac(mock):
+    """Option and a letter write a sign into a field; the same keys are shortcuts elsewhere, and where they give their own letter."""
+    with Tab(mock.url) as t:
+        t.send("hello")
+        for where in ("#composer-text", "#title"):
+            for code, key in (("KeyN", "Dead"), ("KeyR", "\u00ae"), ("KeyM", "\u00b5"), ("KeyS", "\u00df"), ("KeyS", "\u00cd")):
+                equal(t.page.evaluate(ALT_KEY, [where, code, key]), False, f"{key} taken from {where}")
+        t.finished()
+        equal([len(t.messages()), t.page.locator("#settings").is_visible()], [2, False], "messages, and the settings")
+        for where, key in (("#composer-text", "s"), ("#composer-text", "S"), ("#composer-text", "\u044b"), ("#new", "\u00df")):
+            equal(t.page.evaluate(ALT_KEY, [where, "KeyS", key]), True, f"Alt and {key} in {where}")
+            equal(t.page.locator("#settings").is_visible(), True, f"the settings after {key} in {where}")
+            t.page.keyboard.press("Escape")
 
 
 FOCUS = "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent.trim()"
